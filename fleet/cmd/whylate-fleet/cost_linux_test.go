@@ -63,7 +63,7 @@ func TestCost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	if err := st.AddToken(t.Context(), "token", store.Send, "shop", time.Now().Add(time.Hour)); err != nil {
+	if err := st.AddToken(t.Context(), "token", store.SendScope, "shop", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	run := func(target string, workers int) (string, *os.Process) {
@@ -126,7 +126,7 @@ func TestCost(t *testing.T) {
 	var growth []string
 	for _, workers := range []int{1, 2, 4} {
 		if workers > 1 {
-			if _, err := st.Again(t.Context(), "", time.Unix(0, 0)); err != nil {
+			if _, err := st.Requeue(t.Context(), "", time.Unix(0, 0)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -137,7 +137,7 @@ func TestCost(t *testing.T) {
 			processes = append(processes, p)
 		}
 		for {
-			states, err := st.States(t.Context())
+			states, err := st.CountByState(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestCost(t *testing.T) {
 		}
 	}
 	var sums float64
-	if err := st.EachSum(t.Context(), func(string, string, int64, int64, int64) { sums++ }); err != nil {
+	if err := st.VisitSums(t.Context(), func(string, string, int64, int64, int64) { sums++ }); err != nil {
 		t.Fatal(err)
 	}
 	copyOf := filepath.Join(t.TempDir(), "copy.db")

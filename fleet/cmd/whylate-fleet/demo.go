@@ -68,7 +68,7 @@ func demo(ctx context.Context, c *config) error {
 			if err := os.WriteFile(filepath.Join(dir, name, "token"), []byte(token), 0o600); err != nil {
 				return err
 			}
-			if err := st.AddToken(ctx, token, store.Send, name, time.Now().Add(24*time.Hour)); err != nil {
+			if err := st.AddToken(ctx, token, store.SendScope, name, time.Now().Add(24*time.Hour)); err != nil {
 				return err
 			}
 			services.Go(func() {

@@ -61,7 +61,7 @@ func newFleet(t *testing.T, services ...string) *fleet {
 	}
 	for _, s := range services {
 		if err == nil {
-			err = f.st.AddToken(t.Context(), "token-"+s, store.Send, s, time.Now().Add(24*time.Hour))
+			err = f.st.AddToken(t.Context(), "token-"+s, store.SendScope, s, time.Now().Add(24*time.Hour))
 		}
 	}
 	if err != nil {
@@ -115,7 +115,7 @@ func (f *fleet) kill(name string) {
 func (f *fleet) wait(most int64) (states map[string]int64) {
 	f.t.Helper()
 	for last := time.Now(); ; time.Sleep(200 * time.Millisecond) {
-		states, err := f.st.States(f.t.Context())
+		states, err := f.st.CountByState(f.t.Context())
 		if err != nil {
 			f.t.Fatal(err)
 		}
@@ -251,7 +251,7 @@ func TestGrowth(t *testing.T) {
 	f.kill("ingest")
 	for _, workers := range []int{1, 2, 4} {
 		if workers > 1 {
-			if again, err := f.st.Again(t.Context(), "", time.Unix(0, 0)); again != int64(n) || err != nil {
+			if again, err := f.st.Requeue(t.Context(), "", time.Unix(0, 0)); again != int64(n) || err != nil {
 				t.Fatal(again, err)
 			}
 		}
@@ -338,7 +338,7 @@ func TestScrapedAndNotified(t *testing.T) {
 	work()
 	for told := map[string]store.Mark(nil); len(told) == 0; time.Sleep(200 * time.Millisecond) { // what is there at first is not new
 		var err error
-		if told, err = f.st.Told(t.Context(), []string{""}); err != nil {
+		if told, err = f.st.Marks(t.Context(), []string{""}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -352,11 +352,11 @@ func TestScrapedAndNotified(t *testing.T) {
 	f.wait(0)
 	for left := 1; left > 0; time.Sleep(200 * time.Millisecond) {
 		var err error
-		if left, err = f.st.Unsent(t.Context()); err != nil {
+		if left, err = f.st.CountUnsent(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	problems, _, err := f.st.Overview(t.Context(), store.Range{From: time.Now().Add(-time.Hour), To: time.Now()})
+	problems, _, err := f.st.Overview(t.Context(), store.Selection{From: time.Now().Add(-time.Hour), To: time.Now()})
 	mu.Lock()
 	defer mu.Unlock()
 	if err != nil || len(problems) == 0 || len(of) == 0 || len(of) > len(problems) {

@@ -38,7 +38,7 @@ func TestNothingLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	if err := st.AddToken(t.Context(), "token", store.Send, "shop", time.Now().Add(time.Hour)); err != nil {
+	if err := st.AddToken(t.Context(), "token", store.SendScope, "shop", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	var traces [kinds][]byte
@@ -115,7 +115,7 @@ func TestNothingLost(t *testing.T) {
 	}
 	_ = os.Remove(fill)
 	for {
-		states, err := st.States(t.Context())
+		states, err := st.CountByState(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +130,7 @@ func TestNothingLost(t *testing.T) {
 	}
 	t.Logf("%d recordings, %d kills, %d times a full disk, which refused %d", len(sent), kills, fills, refused.Load())
 
-	states, err := st.States(t.Context())
+	states, err := st.CountByState(t.Context())
 	if refused.Load() == 0 {
 		t.Error("the disk was never full")
 	}

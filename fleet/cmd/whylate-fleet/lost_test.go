@@ -50,7 +50,7 @@ func nothingLost(t *testing.T, st *store.Store, sent map[string]int, kinds []*ro
 		}
 	}
 	got := 0
-	err := st.EachSum(t.Context(), func(group, cause string, bucket, n, ns int64) {
+	err := st.VisitSums(t.Context(), func(group, cause string, bucket, n, ns int64) {
 		if k := (key{group, cause, bucket}); want[k] != [2]int64{n, ns} {
 			t.Errorf("%+v: %d requests, %d ns, want %v", k, n, ns, want[k])
 		}

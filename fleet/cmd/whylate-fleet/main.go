@@ -90,20 +90,20 @@ func run(ctx context.Context, args []string) error {
 func administer(ctx context.Context, st *store.Store, c *config, verb, name string) error {
 	switch verb {
 	case "token", "reader":
-		token, scope := rand.Text(), store.Send
+		token, scope := rand.Text(), store.SendScope
 		if verb == "reader" {
-			scope = store.Read
+			scope = store.ReadScope
 		}
 		if err := st.AddToken(ctx, token, scope, name, time.Now().Add(c.expires)); err != nil {
 			return err
 		}
 		fmt.Println(token)
 	case "revoke":
-		scope := store.Send
+		scope := store.SendScope
 		if reader, ok := cutReader(name); ok {
-			scope, name = store.Read, reader
+			scope, name = store.ReadScope, reader
 		}
-		n, err := st.Revoke(ctx, scope, name)
+		n, err := st.RevokeTokens(ctx, scope, name)
 		if err != nil {
 			return err
 		}
@@ -114,10 +114,10 @@ func administer(ctx context.Context, st *store.Store, c *config, verb, name stri
 			return err
 		}
 		for _, t := range list {
-			fmt.Printf("%s %s made %s expires %s\n", t.Scope, t.Name, t.Made.UTC().Format(time.RFC3339), t.Expires.UTC().Format(time.RFC3339))
+			fmt.Printf("%s %s made %s expires %s\n", t.Scope, t.Name, t.Created.UTC().Format(time.RFC3339), t.Expires.UTC().Format(time.RFC3339))
 		}
 	case "backfill":
-		n, err := st.Again(ctx, c.service, time.Now().Add(-c.since))
+		n, err := st.Requeue(ctx, c.service, time.Now().Add(-c.since))
 		if err != nil {
 			return err
 		}

@@ -80,7 +80,7 @@ func TestKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.AddToken(t.Context(), "token", store.Send, "shop", time.Now().Add(time.Hour)); err != nil {
+	if err := st.AddToken(t.Context(), "token", store.SendScope, "shop", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if err := st.Close(); err != nil {
@@ -124,7 +124,7 @@ func TestKilled(t *testing.T) {
 	url, c = start(t, dir)
 	send(url)
 	for done := int64(0); done < files; {
-		states, err := st.States(t.Context())
+		states, err := st.CountByState(t.Context())
 		if err != nil || states[store.Poison] > 0 {
 			t.Fatal(states, err)
 		}
@@ -133,7 +133,7 @@ func TestKilled(t *testing.T) {
 	}
 	_ = c.Process.Kill()
 	_ = c.Wait()
-	_, v, err := st.Overview(t.Context(), store.Range{Service: "shop", From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)})
+	_, v, err := st.Overview(t.Context(), store.Selection{Service: "shop", From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)})
 	if err != nil || len(v) != 1 || v[0].Requests != files*requests {
 		t.Errorf("%+v %v, want %d requests", v, err, files*requests)
 	}

@@ -107,7 +107,7 @@ func (k *storeCollector) Describe(d chan<- *prometheus.Desc) {
 func (k *storeCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	states, err := k.store.States(ctx)
+	states, err := k.store.CountByState(ctx)
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(recordingsDesc, err)
 		return
@@ -115,17 +115,17 @@ func (k *storeCollector) Collect(out chan<- prometheus.Metric) {
 	for _, s := range []string{store.Waiting, store.Working, store.Done, store.Poison} {
 		out <- prometheus.MustNewConstMetric(recordingsDesc, prometheus.GaugeValue, float64(states[s]), s)
 	}
-	if n, err := k.store.Unsent(ctx); err == nil {
+	if n, err := k.store.CountUnsent(ctx); err == nil {
 		out <- prometheus.MustNewConstMetric(waitingWebhooksDesc, prometheus.GaugeValue, float64(n))
 	}
 	now := time.Now()
-	problems, _, err := k.store.Overview(ctx, store.Range{From: now.Add(-24 * time.Hour), To: now})
+	problems, _, err := k.store.Overview(ctx, store.Selection{From: now.Add(-24 * time.Hour), To: now})
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(findingWinDesc, err)
 		return
 	}
 	for _, p := range problems[:min(len(problems), maxFindings)] {
-		if !p.Gone {
+		if !p.Replaced {
 			out <- prometheus.MustNewConstMetric(findingWinDesc, prometheus.GaugeValue, p.WinPerSecond, p.Problem, p.Service, p.Environment, p.Group, p.Code, p.Cause, p.Versions[len(p.Versions)-1])
 		}
 	}

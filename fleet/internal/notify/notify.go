@@ -83,7 +83,7 @@ func (n *Notifier) Run(ctx context.Context) {
 	delivery, nextCheck := n.newSender(), time.Time{}
 	for ctx.Err() == nil {
 		now, delivered, err := time.Now(), false, error(nil)
-		notifies := n.Store.Notifies()
+		notifies := n.Store.IsNotifier()
 		if notifies && !now.Before(nextCheck) {
 			nextCheck = now.Add(checkInterval)
 			if err := n.EnqueueEvents(ctx, now); err != nil && ctx.Err() == nil {
@@ -115,10 +115,10 @@ const (
 
 // EnqueueEvents puts what is new into the outbox. What is there when it looks for the first time is nothing new.
 func (n *Notifier) EnqueueEvents(ctx context.Context, now time.Time) error {
-	if waiting, err := n.Store.Unsent(ctx); err != nil || waiting >= maxUnsent {
+	if waiting, err := n.Store.CountUnsent(ctx); err != nil || waiting >= maxUnsent {
 		return err
 	}
-	problems, versions, err := n.Store.Overview(ctx, store.Range{From: now.Add(-lookback), To: now.Add(time.Minute)})
+	problems, versions, err := n.Store.Overview(ctx, store.Selection{From: now.Add(-lookback), To: now.Add(time.Minute)})
 	if err != nil {
 		return err
 	}
@@ -131,27 +131,27 @@ func (n *Notifier) EnqueueEvents(ctx context.Context, now time.Time) error {
 			keys = append(keys, versionKey(&versions[i], old))
 		}
 	}
-	savedMarks, err := n.Store.Told(ctx, keys)
+	savedMarks, err := n.Store.Marks(ctx, keys)
 	if err != nil {
 		return err
 	}
 	lastCheck, checkedBefore := savedMarks[""]
-	newMarks := map[string]store.Mark{"": {State: stateSeen, At: now}}
+	newMarks := map[string]store.Mark{"": {State: stateSeen, LastSeen: now}}
 	var messages []store.Message
 	for _, p := range problems {
 		key, version := findingKey(&p), p.Versions[len(p.Versions)-1]
 		savedMark, hasMark := savedMarks[key]
-		newMark := store.Mark{State: stateSeen, At: p.Last}
+		newMark := store.Mark{State: stateSeen, LastSeen: p.Last}
 		eventType, occurrence := "", time.Time{}
 		switch {
-		case p.Gone:
+		case p.Replaced:
 			newMark.State = stateReplaced
 		case !checkedBefore:
 		case !hasMark:
 			eventType, occurrence = "finding.new", p.First
 		// A finding that others than this look have seen meanwhile has not come back.
-		case savedMark.State == stateReplaced, p.Last.Sub(savedMark.At) > minAbsence && now.Sub(lastCheck.At) < minAbsence:
-			eventType, occurrence = "finding.back", savedMark.At
+		case savedMark.State == stateReplaced, p.Last.Sub(savedMark.LastSeen) > minAbsence && now.Sub(lastCheck.LastSeen) < minAbsence:
+			eventType, occurrence = "finding.back", savedMark.LastSeen
 		}
 		if hasMark && savedMark == newMark {
 			continue
@@ -167,7 +167,7 @@ func (n *Notifier) EnqueueEvents(ctx context.Context, now time.Time) error {
 			n.compareVersion(ctx, now, !checkedBefore, &versions[i], old, savedMarks, newMarks, &messages)
 		}
 	}
-	return n.Store.Tell(ctx, newMarks, messages)
+	return n.Store.SaveMarks(ctx, newMarks, messages)
 }
 
 // findingKey and version are the names by which it is kept what was said.
@@ -196,9 +196,9 @@ func (n *Notifier) compareVersion(ctx context.Context, now time.Time, firstCheck
 	if comparedRecordings, _ := strconv.ParseInt(savedState, 10, 64); version.Recordings < minRecordings || previous.Recordings < minRecordings || savedState == stateSlower || version.Recordings < 2*comparedRecordings {
 		return
 	}
-	newMarks[key] = store.Mark{State: strconv.FormatInt(version.Recordings, 10), At: now}
+	newMarks[key] = store.Mark{State: strconv.FormatInt(version.Recordings, 10), LastSeen: now}
 	if firstCheck {
-		newMarks[key] = store.Mark{State: stateSlower, At: now}
+		newMarks[key] = store.Mark{State: stateSlower, LastSeen: now}
 		return
 	}
 	diff, err := n.Compare(ctx, version.Service, version.Environment, previous.Version, version.Version)
@@ -228,7 +228,7 @@ func (n *Notifier) compareVersion(ctx context.Context, now time.Time, firstCheck
 		}
 	}
 	if len(regression.Groups) > 0 {
-		newMarks[key] = store.Mark{State: stateSlower, At: now}
+		newMarks[key] = store.Mark{State: stateSlower, LastSeen: now}
 		*messages = append(*messages, newMessage(Event{"version.slower", now, regression}, key))
 	}
 }
@@ -243,7 +243,7 @@ func newMessage(e Event, identity ...string) store.Message {
 	if err != nil {
 		panic(err) // of texts and numbers
 	}
-	return store.Message{ID: "msg_" + hex.EncodeToString(sum[:16]), Body: body, Made: e.Time}
+	return store.Message{ID: "msg_" + hex.EncodeToString(sum[:16]), Body: body, Created: e.Time}
 }
 
 // pageURL is the address of a page of the fleet; empty values are left out.

@@ -89,7 +89,7 @@ func (n *Notifier) addRecording(t *testing.T, received time.Time, version, title
 	t.Helper()
 	recordingNumber++
 	id := fmt.Sprintf("%032x", recordingNumber)
-	if err := n.Store.Add(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Version: version, Pod: "p"}, Received: received}); err != nil {
+	if err := n.Store.AddRecording(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Version: version, Pod: "p"}, Received: received}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := n.Store.Claim(t.Context(), received, time.Minute)
@@ -219,7 +219,7 @@ func TestDelivery(t *testing.T) {
 	n := newNotifier(t, r.URL)
 	now := time.Now()
 	n.Secrets = append([]Secret{make([]byte, 32)}, n.Secrets...) // a new key beside the old one
-	if err := n.Store.Tell(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{"type":"x"}`), Made: now}}); err != nil {
+	if err := n.Store.SaveMarks(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{"type":"x"}`), Created: now}}); err != nil {
 		t.Fatal(err)
 	}
 	library, err := standard.NewWebhook(secret)
@@ -237,7 +237,7 @@ func TestDelivery(t *testing.T) {
 		}
 		deliveryTime = deliveryTime.Add(10 * time.Minute)
 	}
-	if unsentCount, err := n.Store.Unsent(t.Context()); unsentCount != 0 || err != nil {
+	if unsentCount, err := n.Store.CountUnsent(t.Context()); unsentCount != 0 || err != nil {
 		t.Errorf("%d are left, %v", unsentCount, err)
 	}
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
@@ -275,7 +275,7 @@ func TestPrivateReceiver(t *testing.T) {
 	n := newNotifier(t, r.URL)
 	n.AllowedRanges = nil
 	now := time.Now()
-	if err := n.Store.Tell(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{}`), Made: now}}); err != nil {
+	if err := n.Store.SaveMarks(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{}`), Created: now}}); err != nil {
 		t.Fatal(err)
 	}
 	s := n.newSender()
@@ -301,16 +301,16 @@ func TestFullOutbox(t *testing.T) {
 	n.checkAndDeliver(t, r, now)
 	var list []store.Message
 	for i := range maxUnsent {
-		list = append(list, store.Message{ID: fmt.Sprint("msg_", i), Body: []byte(`{}`), Made: now.Add(time.Hour)})
+		list = append(list, store.Message{ID: fmt.Sprint("msg_", i), Body: []byte(`{}`), Created: now.Add(time.Hour)})
 	}
-	if err := n.Store.Tell(t.Context(), nil, list); err != nil {
+	if err := n.Store.SaveMarks(t.Context(), nil, list); err != nil {
 		t.Fatal(err)
 	}
 	n.addRecording(t, now, "v1", "new")
 	if got := n.checkAndDeliver(t, r, now); len(got) > 0 {
 		t.Error(got)
 	}
-	if err := n.Store.Sent(t.Context(), &list[0]); err != nil {
+	if err := n.Store.RemoveMessage(t.Context(), &list[0]); err != nil {
 		t.Fatal(err)
 	}
 	if got := n.checkAndDeliver(t, r, now); fmt.Sprint(got) != "[finding.new new v1]" {

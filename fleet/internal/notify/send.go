@@ -64,7 +64,7 @@ func (n *Notifier) newSender() *sender { return &sender{n, n.AllowedRanges.Clien
 
 // deliverNext delivers a message, if one is due. It is in the outbox until the receiver has said that it has it.
 func (s *sender) deliverNext(ctx context.Context, now time.Time) (found bool, err error) {
-	message, err := s.Store.Due(ctx, now, now.Add(retryHold))
+	message, err := s.Store.ClaimMessage(ctx, now, now.Add(retryHold))
 	if message == nil || err != nil {
 		return false, err
 	}
@@ -82,11 +82,11 @@ func (s *sender) deliverNext(ctx context.Context, now time.Time) (found bool, er
 	if err != nil && message.Tries >= maxTries {
 		s.Metrics.WebhookAttempts.WithLabelValues("given-up").Inc()
 		s.Log.Error("a webhook was given up", "id", message.ID, "event", string(message.Body), "error", err)
-		return true, s.Store.Sent(ctx, message)
+		return true, s.Store.RemoveMessage(ctx, message)
 	}
 	s.Metrics.WebhookAttempts.WithLabelValues(outcome).Inc()
 	if err == nil {
-		return true, s.Store.Sent(ctx, message)
+		return true, s.Store.RemoveMessage(ctx, message)
 	}
 	wait := min(5*time.Second<<(2*(message.Tries-1)), maxWait)
 	if wait <= 0 {
@@ -94,7 +94,7 @@ func (s *sender) deliverNext(ctx context.Context, now time.Time) (found bool, er
 	}
 	wait += rand.N(wait / 4) // receivers that come back are not asked by all at once
 	s.Log.Warn("a webhook was not delivered", "id", message.ID, "try", message.Tries, "again", wait.Round(time.Second), "error", err)
-	return true, s.Store.Redeliver(ctx, message, now.Add(wait))
+	return true, s.Store.RetryMessage(ctx, message, now.Add(wait))
 }
 
 func (s *sender) post(ctx context.Context, id string, body []byte, now time.Time) error {

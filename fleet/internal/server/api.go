@@ -24,8 +24,8 @@ type question struct {
 }
 
 // rangeOf returns the range that a question is about.
-func (q *question) rangeOf(now time.Time) (in store.Range, err error) {
-	in = store.Range{Service: q.Service, Environment: q.Environment, To: now}
+func (q *question) rangeOf(now time.Time) (in store.Selection, err error) {
+	in = store.Selection{Service: q.Service, Environment: q.Environment, To: now}
 	if q.To != "" {
 		if in.To, err = time.Parse(time.RFC3339, q.To); err != nil {
 			return in, fmt.Errorf("to=%q is no time such as 2026-01-02T15:04:05Z", q.To)
@@ -62,7 +62,7 @@ func get[I, T any](s *Server, api huma.API, path, summary string, f func(context
 }
 
 // ranged adds an operation that answers a question about a range.
-func ranged[T any](s *Server, api huma.API, path, summary string, needs bool, f func(context.Context, store.Range) (T, error)) {
+func ranged[T any](s *Server, api huma.API, path, summary string, needs bool, f func(context.Context, store.Selection) (T, error)) {
 	get(s, api, path, summary, func(ctx context.Context, q *question) (none T, err error) {
 		in, err := q.rangeOf(time.Now())
 		if err != nil {
@@ -81,15 +81,15 @@ func (s *Server) api(m *http.ServeMux) {
 	c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", nil // the page for people would load scripts from elsewhere
 	api := humago.New(m, c)
 	s.describeUpload(api.OpenAPI())
-	ranged(s, api, "/v1/findings", "Findings, those first whose fix would win most", false, func(ctx context.Context, in store.Range) ([]store.Problem, error) {
+	ranged(s, api, "/v1/findings", "Findings, those first whose fix would win most", false, func(ctx context.Context, in store.Selection) ([]store.Problem, error) {
 		problems, _, err := s.Store.Overview(ctx, in)
 		return problems, err
 	})
-	ranged(s, api, "/v1/versions", "Versions of services, the newest of each first", false, func(ctx context.Context, in store.Range) ([]store.Version, error) {
+	ranged(s, api, "/v1/versions", "Versions of services, the newest of each first", false, func(ctx context.Context, in store.Selection) ([]store.Version, error) {
 		_, versions, err := s.Store.Overview(ctx, in)
 		return versions, err
 	})
-	ranged(s, api, "/v1/series", "What requests of a service spent their time on, over time", true, func(ctx context.Context, in store.Range) ([]store.Point, error) {
+	ranged(s, api, "/v1/series", "What requests of a service spent their time on, over time", true, func(ctx context.Context, in store.Selection) ([]store.Point, error) {
 		return s.Store.Series(ctx, in, stepOf(in))
 	})
 	ranged(s, api, "/v1/pods", "Pods of a service, and which differ from the others", true, s.pods)

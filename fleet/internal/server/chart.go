@@ -46,7 +46,7 @@ func colorOf(cause string) string {
 const chartWidth, chartHeight = 1100, 220
 
 // draw lays out a chart; nil if there is nothing to show.
-func draw(points []store.Point, versions []store.Version, in store.Range, step time.Duration) *chart {
+func draw(points []store.Point, versions []store.Version, in store.Selection, step time.Duration) *chart {
 	type interval struct {
 		requests, ns int64
 		by           map[string]int64

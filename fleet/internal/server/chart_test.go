@@ -11,7 +11,7 @@ import (
 // TestChart: bars are the time of a request by cause, and marks are versions that begin within what is shown.
 func TestChart(t *testing.T) {
 	begin := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
-	in := store.Range{From: begin.Add(-time.Hour), To: begin.Add(time.Hour)}
+	in := store.Selection{From: begin.Add(-time.Hour), To: begin.Add(time.Hour)}
 	var points []store.Point
 	for i := range 6 {
 		at := begin.Add(time.Duration(i) * 10 * time.Minute)

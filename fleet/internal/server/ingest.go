@@ -154,7 +154,7 @@ func (s *Server) accept(ctx context.Context, service string, body io.Reader, len
 		turn.CancelAt(now)
 		return "", later(http.StatusTooManyRequests, "rate", after, "the service sends more than %d recordings a minute", s.Bounds.Recordings)
 	}
-	queued, err := s.Store.Queued(ctx, service)
+	queued, err := s.Store.CountQueued(ctx, service)
 	if err != nil {
 		return "", err
 	}
@@ -190,7 +190,7 @@ func (s *Server) accept(ctx context.Context, service string, body io.Reader, len
 	if err := describe(&rec, f, h); err != nil {
 		return "", err
 	}
-	if known, err := s.Store.Known(ctx, rec.ID); known || err != nil {
+	if known, err := s.Store.IsKnown(ctx, rec.ID); known || err != nil {
 		return rec.ID, err // its file was durable before it was known
 	}
 	// From here on, who sends may go: what is half done would be sent again.
@@ -199,13 +199,13 @@ func (s *Server) accept(ctx context.Context, service string, body io.Reader, len
 		return "", err
 	}
 	s.Metrics.ReceivedBytes.Add(float64(rec.Bytes))
-	return rec.ID, s.Store.Add(ctx, rec)
+	return rec.ID, s.Store.AddRecording(ctx, rec)
 }
 
 // sender returns the service whose token a request has.
 func (s *Server) sender(r *http.Request, now time.Time) (service string, err error) {
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
-		if service, err = s.Store.TokenName(r.Context(), token, store.Send, now); err != nil {
+		if service, err = s.Store.TokenName(r.Context(), token, store.SendScope, now); err != nil {
 			return "", err
 		}
 	}

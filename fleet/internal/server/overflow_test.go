@@ -19,7 +19,7 @@ func TestEndlessSums(t *testing.T) {
 	s, h := fleet(t)
 	for i := range 8 {
 		l := rows.Labels{Service: "shop", Version: "v1", Pod: fmt.Sprint("p", i)}
-		if err := s.Store.Add(t.Context(), store.Recording{ID: fmt.Sprintf("%032x", i), Labels: l, Received: time.Now()}); err != nil {
+		if err := s.Store.AddRecording(t.Context(), store.Recording{ID: fmt.Sprintf("%032x", i), Labels: l, Received: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		r, err := s.Store.Claim(t.Context(), time.Now(), time.Minute)

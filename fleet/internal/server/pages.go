@@ -68,7 +68,7 @@ func took(ns int64) string {
 // A view is what all pages know.
 type view struct {
 	question
-	Range  store.Range
+	Range  store.Selection
 	Path   string
 	asked  url.Values
 	Host   string
@@ -141,7 +141,7 @@ func (s *Server) page(name string, fill func(context.Context, *view, *http.Reque
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		if v.States, err = s.Store.States(r.Context()); err == nil {
+		if v.States, err = s.Store.CountByState(r.Context()); err == nil {
 			err = fill(r.Context(), v, r)
 		}
 		var out bytes.Buffer
@@ -162,7 +162,7 @@ func (s *Server) start(ctx context.Context, v *view, _ *http.Request) error {
 	if err != nil {
 		return err
 	}
-	poison, err := s.Store.Poisoned(ctx, 10)
+	poison, err := s.Store.PoisonRecordings(ctx, 10)
 	open, gone := split(problems)
 	v.Data = struct {
 		Open, Gone []store.Problem
@@ -174,7 +174,7 @@ func (s *Server) start(ctx context.Context, v *view, _ *http.Request) error {
 
 // split separates findings of versions that were replaced, which are last.
 func split(problems []store.Problem) (open, gone []store.Problem) {
-	n := slices.IndexFunc(problems, func(p store.Problem) bool { return p.Gone })
+	n := slices.IndexFunc(problems, func(p store.Problem) bool { return p.Replaced })
 	if n < 0 {
 		n = len(problems)
 	}

@@ -29,7 +29,7 @@ const (
 	leastCount = 20
 )
 
-func (s *Server) pods(ctx context.Context, in store.Range) ([]PodAnswer, error) {
+func (s *Server) pods(ctx context.Context, in store.Selection) ([]PodAnswer, error) {
 	pods, err := s.Store.Pods(ctx, in)
 	if err != nil {
 		return nil, err

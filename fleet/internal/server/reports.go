@@ -55,7 +55,7 @@ func (s *Server) version(ctx context.Context, service, version, environment stri
 		return nil, err
 	}
 	defer free()
-	list, err := s.Store.Newest(ctx, service, version, environment, merged)
+	list, err := s.Store.NewestRecordings(ctx, service, version, environment, merged)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +202,7 @@ func (m *merger) report(name string) *report.Report {
 }
 
 // stepOf divides a range into at most 150 intervals.
-func stepOf(in store.Range) time.Duration {
+func stepOf(in store.Selection) time.Duration {
 	for _, step := range []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour} {
 		if in.To.Sub(in.From) <= 150*step {
 			return step

@@ -100,7 +100,7 @@ func (s *Server) readers(next http.Handler) http.Handler {
 			}
 			name, err := "", error(nil)
 			if token != "" {
-				name, err = s.Store.TokenName(r.Context(), token, store.Read, time.Now())
+				name, err = s.Store.TokenName(r.Context(), token, store.ReadScope, time.Now())
 			}
 			if err != nil {
 				s.fail(w, err)

@@ -44,7 +44,7 @@ func fleet(t testing.TB) (*Server, http.Handler) {
 	for _, k := range []struct {
 		token, scope, name string
 		valid              time.Duration
-	}{{"right", store.Send, "shop", time.Hour}, {"old", store.Send, "shop", -time.Hour}, {"bank", store.Send, "bank", time.Hour}, {"reader", store.Read, "ann", time.Hour}} {
+	}{{"right", store.SendScope, "shop", time.Hour}, {"old", store.SendScope, "shop", -time.Hour}, {"bank", store.SendScope, "bank", time.Hour}, {"reader", store.ReadScope, "ann", time.Hour}} {
 		if err := st.AddToken(t.Context(), k.token, k.scope, k.name, time.Now().Add(k.valid)); err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func TestNobodyComesIn(t *testing.T) {
 			t.Errorf("%s: the metric %q went from %v to %v", c.what, c.metric, before, after)
 		}
 	}
-	if n, err := s.Store.Queued(t.Context(), "shop"); n != 0 || err != nil {
+	if n, err := s.Store.CountQueued(t.Context(), "shop"); n != 0 || err != nil {
 		t.Errorf("%d recordings wait, %v", n, err)
 	}
 	err := s.Raw.List(t.Context(), func(name string, _ time.Time) error {
@@ -246,7 +246,7 @@ func TestSameBytes(t *testing.T) {
 		}
 	}
 	for service, want := range map[string]int{"shop": 3, "bank": 2} {
-		if n, err := s.Store.Queued(t.Context(), service); n != want || err != nil {
+		if n, err := s.Store.CountQueued(t.Context(), service); n != want || err != nil {
 			t.Errorf("%s has sent %d recordings, want %d, %v", service, n, want, err)
 		}
 	}
@@ -278,7 +278,7 @@ func TestReaders(t *testing.T) {
 	if w := ask(h, "GET", "/healthz", ""); w.Code != http.StatusOK {
 		t.Errorf("health: %d", w.Code)
 	}
-	if n, err := s.Store.Revoke(t.Context(), store.Read, "ann"); n != 1 || err != nil {
+	if n, err := s.Store.RevokeTokens(t.Context(), store.ReadScope, "ann"); n != 1 || err != nil {
 		t.Error(n, err)
 	}
 	if w := ask(h, "GET", "/", "", "Authorization", "Bearer reader"); w.Code != http.StatusUnauthorized {
@@ -460,7 +460,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	problems, _, err := s.Store.Overview(t.Context(), store.Range{From: time.Now().Add(-time.Hour), To: time.Now()})
+	problems, _, err := s.Store.Overview(t.Context(), store.Selection{From: time.Now().Add(-time.Hour), To: time.Now()})
 	if err != nil || len(problems) != 1 {
 		t.Fatal(problems, err)
 	}

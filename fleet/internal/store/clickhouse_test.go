@@ -16,8 +16,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// clickHouse starts Debian's server, and returns its address.
-func clickHouse(t *testing.T) string {
+// startClickHouse starts Debian's server, and returns its address.
+func startClickHouse(t *testing.T) string {
 	testfull.Need(t, "a ClickHouse server")
 	return enginetest.ClickHouse(t).Address
 }
@@ -45,16 +45,16 @@ func TestClickHouseToday(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sameAnswers(t, "http://127.0.0.1:"+strings.TrimSpace(port)+"/default")
+	checkSameAnswers(t, "http://127.0.0.1:"+strings.TrimSpace(port)+"/default")
 }
 
 // TestClickHouse: both engines give the same answers to all questions, after the same recordings, of which some were written
 // twice, and some explained again with another outcome.
-func TestClickHouse(t *testing.T) { sameAnswers(t, clickHouse(t)) }
+func TestClickHouse(t *testing.T) { checkSameAnswers(t, startClickHouse(t)) }
 
-func sameAnswers(t *testing.T, address string) {
-	at := time.Now().Add(-3 * time.Hour).Truncate(time.Second)
-	in := Range{From: at.Add(-time.Hour), To: time.Now(), Service: "a"}
+func checkSameAnswers(t *testing.T, address string) {
+	begin := time.Now().Add(-3 * time.Hour).Truncate(time.Second)
+	sel := Selection{From: begin.Add(-time.Hour), To: time.Now(), Service: "a"}
 	answers := func(clickhouse string) []any {
 		s, err := Open(t.Context(), filepath.Join(t.TempDir(), "fleet.db"), clickhouse)
 		if err != nil {
@@ -62,8 +62,8 @@ func sameAnswers(t *testing.T, address string) {
 		}
 		defer s.Close()
 		for i := range 40 {
-			of := func(n int) *rows.Rows {
-				r := &rows.Rows{Start: at.Add(time.Duration(i) * time.Minute), DurationNS: 1e9, Requests: int64(n), Cause: "cpu"}
+			newRows := func(n int) *rows.Rows {
+				r := &rows.Rows{Start: begin.Add(time.Duration(i) * time.Minute), DurationNS: 1e9, Requests: int64(n), Cause: "cpu"}
 				for j := range n {
 					r.Sums = append(r.Sums, rows.Sum{Group: "GET /", Bucket: int64(1+j) * 1000, N: int64(1 + i)}, rows.Sum{Group: "GET /", Cause: "cpu", Bucket: int64(1+j) * 1000, NS: int64(1000 * i)})
 					r.Findings = append(r.Findings, rows.Finding{Problem: fmt.Sprint("p", j), Group: "GET /", Title: fmt.Sprint("it's \\ ", i), Requests: 10, WinNS: int64(i * 100)})
@@ -72,32 +72,32 @@ func sameAnswers(t *testing.T, address string) {
 				return r
 			}
 			l := rows.Labels{Service: []string{"a", "b"}[i%2], Version: fmt.Sprint("v", i/20), Environment: "prod", Pod: fmt.Sprint("pod", i%8), Node: "n"}
-			finish(t, s, fmt.Sprint(i), l, of(3))
+			addExplained(t, s, fmt.Sprint(i), l, newRows(3))
 			if i%3 == 0 {
-				again := of(1 + i%5)
-				r := &Recording{ID: fmt.Sprintf("%032d", i), Labels: l, Received: again.Start}
-				if s.click != nil { // a worker that was killed between both databases
+				secondRows := newRows(1 + i%5)
+				r := &Recording{ID: fmt.Sprintf("%032d", i), Labels: l, Received: secondRows.Start}
+				if s.clickhouse != nil { // a worker that was killed between both databases
 					var b block
-					b.add(r, &counted{l, *of(7)}, time.Now().UnixNano())
-					if err := b.insert(t.Context(), s.click); err != nil {
+					b.addRecording(r, &contribution{l, *newRows(7)}, time.Now().UnixNano())
+					if err := b.insert(t.Context(), s.clickhouse); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if _, err := s.w.Exec(`UPDATE recordings SET state='waiting' WHERE id=?`, r.ID); err != nil {
+				if _, err := s.writer.Exec(`UPDATE recordings SET state='waiting' WHERE id=?`, r.ID); err != nil {
 					t.Fatal(err)
 				}
-				finish(t, s, fmt.Sprint(i), l, again)
+				addExplained(t, s, fmt.Sprint(i), l, secondRows)
 			}
 		}
 		for i := range 3 {
-			finish(t, s, fmt.Sprint("e", i), rows.Labels{Service: "c", Version: "v1", Environment: "prod", Pod: "p"}, endless(at.Add(time.Duration(i)*time.Minute)))
+			addExplained(t, s, fmt.Sprint("e", i), rows.Labels{Service: "c", Version: "v1", Environment: "prod", Pod: "p"}, endlessRows(begin.Add(time.Duration(i)*time.Minute)))
 		}
 		for range 2 { // what was added up twice counts once
-			if err := s.Roll(t.Context(), time.Now().Add(2*rollEvery)); err != nil {
+			if err := s.RollUp(t.Context(), time.Now().Add(2*rollInterval)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got, want := byDay(t, s), recount(t, s); !reflect.DeepEqual(got, want) {
+		if got, want := storedByDay(t, s), recountByDay(t, s); !reflect.DeepEqual(got, want) {
 			t.Errorf("by day %v, want %v", got, want)
 		}
 		var out []any
@@ -108,17 +108,17 @@ func sameAnswers(t *testing.T, address string) {
 			}
 			out = append(out, v)
 		}
-		for _, in := range []Range{in, {From: in.From, To: in.To, Environment: "prod"}, {From: in.From, To: in.To, Service: "c"}} {
-			problems, versions, err := s.Overview(t.Context(), in)
+		for _, sel := range []Selection{sel, {From: sel.From, To: sel.To, Environment: "prod"}, {From: sel.From, To: sel.To, Service: "c"}} {
+			problems, versions, err := s.Overview(t.Context(), sel)
 			add(problems, err)
 			add(versions, nil)
 			for _, step := range []time.Duration{time.Minute, time.Hour, day} {
-				add(s.Series(t.Context(), in, step))
+				add(s.Series(t.Context(), sel, step))
 			}
-			add(s.Pods(t.Context(), in))
-			add(s.Moments(t.Context(), in, "t", 100))
+			add(s.Pods(t.Context(), sel))
+			add(s.Moments(t.Context(), sel, "t", 100))
 		}
-		if err := s.Forget(t.Context(), time.Now(), at.Add(time.Hour)); err != nil {
+		if err := s.DeleteOldRows(t.Context(), time.Now(), begin.Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		return out

@@ -28,64 +28,64 @@ type topic struct {
 	admin  *kadm.Client
 	name   string
 
-	first   atomic.Bool // whether the first partition is this member's
-	polling sync.Mutex  // one polls at a time
-	mu      sync.Mutex
-	waits   []*flight           // read and not taken
-	parts   map[int32][]*flight // of each partition that is this member's: what is not committed, in order
+	hasFirstPartition atomic.Bool // whether the first partition is this member's
+	pollMutex         sync.Mutex  // one polls at a time
+	mu                sync.Mutex
+	waiting           []*flight           // read and not taken
+	uncommitted       map[int32][]*flight // of each partition that is this member's: what is not committed, in order
 }
 
 // A message is what the topic holds.
-type message struct {
+type queueMessage struct {
 	Recording
-	Again bool `json:"again,omitempty"` // also one that is explained already
+	Repeat bool `json:"again,omitempty"` // also one that is explained already
 }
 
 // A flight is a message on its way from the topic to a commit.
 type flight struct {
-	message
-	record     *kgo.Record
-	done, lost bool  // lost: the partition is another member's
-	mine       bool  // its tries are counted here, not in what is known of it
-	written    int64 // what is written of it later than that replaces what was written before
-	class      string
-	twins      []*flight // the same recording, sent at the same time
+	queueMessage
+	record         *kgo.Record
+	finished, lost bool  // lost: the partition is another member's
+	countsTries    bool  // its tries are counted here, not in what is known of it
+	written        int64 // what is written of it later than that replaces what was written before
+	class          string
+	duplicates     []*flight // the same recording, sent at the same time
 }
 
 // group is the consumer group. A member that says nothing for session is held to be gone.
 const (
-	group   = "whylate-fleet"
-	session = 10 * time.Second
+	consumerGroup  = "whylate-fleet"
+	sessionTimeout = 10 * time.Second
 )
 
 // openTopic connects to kafka://user:password@host:9092,host:9092/topic?tls=true&sasl=scram-sha-512&partitions=12, and makes the topic, if
 // there is none. Only members of the group consume.
 func openTopic(ctx context.Context, address string, consume bool) (*topic, error) {
-	bad := func(why string) error {
-		return fmt.Errorf("the address of Kafka is not as kafka://user:password@host:9092/topic?tls=true&sasl=scram-sha-512&partitions=12: %s", why)
+	addressError := func(reason string) error {
+		return fmt.Errorf("the address of Kafka is not as kafka://user:password@host:9092/topic?tls=true&sasl=scram-sha-512&partitions=12: %s", reason)
 	}
 	rest, ok := strings.CutPrefix(address, "kafka://")
 	host, rest, ok2 := strings.Cut(rest, "/")
 	if !ok || !ok2 {
-		return nil, bad("it has no scheme or no topic")
+		return nil, addressError("it has no scheme or no topic")
 	}
 	user := ""
-	if at := strings.LastIndexByte(host, '@'); at >= 0 {
-		user, host = host[:at+1], host[at+1:]
+	if separator := strings.LastIndexByte(host, '@'); separator >= 0 {
+		user, host = host[:separator+1], host[separator+1:]
 	}
 	u, err := url.Parse("kafka://" + user + "host/" + rest) // brokers with commas are no host
 	if err != nil || len(u.Path) < 2 || host == "" {
-		return nil, bad("it has no broker or no topic")
+		return nil, addressError("it has no broker or no topic")
 	}
-	t := &topic{name: u.Path[1:], parts: make(map[int32][]*flight)}
-	opts := []kgo.Opt{kgo.SeedBrokers(strings.Split(host, ",")...), kgo.ClientID("whylate-fleet"), kgo.DefaultProduceTopic(t.name),
+	newTopic := &topic{name: u.Path[1:], uncommitted: make(map[int32][]*flight)}
+	opts := []kgo.Opt{kgo.SeedBrokers(strings.Split(host, ",")...), kgo.ClientID("whylate-fleet"), kgo.DefaultProduceTopic(newTopic.name),
 		kgo.RecordDeliveryTimeout(20 * time.Second), kgo.ProducerLinger(0), kgo.DisableClientMetrics()}
 	partitions := 12
 	for key, values := range u.Query() {
 		switch key {
 		case "partitions":
 			if partitions, err = strconv.Atoi(values[0]); err != nil || partitions < 1 {
-				return nil, bad("partitions is no number")
+				return nil, addressError("partitions is no number")
 			}
 		case "tls":
 			if values[0] == "true" {
@@ -101,41 +101,43 @@ func openTopic(ctx context.Context, address string, consume bool) (*topic, error
 			case "scram-sha-512":
 				opts = append(opts, kgo.SASL(scram.Auth{User: name, Pass: password}.AsSha512Mechanism()))
 			default:
-				return nil, bad("sasl is none of plain, scram-sha-256, scram-sha-512")
+				return nil, addressError("sasl is none of plain, scram-sha-256, scram-sha-512")
 			}
 		default:
-			return nil, bad(key + " is not known")
+			return nil, addressError(key + " is not known")
 		}
 	}
 	if consume {
-		opts = append(opts, kgo.ConsumerGroup(group), kgo.ConsumeTopics(t.name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(session),
+		opts = append(opts, kgo.ConsumerGroup(consumerGroup), kgo.ConsumeTopics(newTopic.name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(sessionTimeout),
 			kgo.FetchMaxPartitionBytes(64<<10), kgo.AutoCommitMarks(), kgo.AutoCommitInterval(time.Second),
 			kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, p map[string][]int32) {
-				t.lose(p[t.name]) // what an earlier turn left
-				if slices.Contains(p[t.name], 0) {
-					t.first.Store(true)
+				newTopic.losePartitions(p[newTopic.name]) // what an earlier turn left
+				if slices.Contains(p[newTopic.name], 0) {
+					newTopic.hasFirstPartition.Store(true)
 				}
 			}),
-			kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, p map[string][]int32) { t.lose(p[t.name]) }),
+			kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, p map[string][]int32) {
+				newTopic.losePartitions(p[newTopic.name])
+			}),
 			kgo.OnPartitionsRevoked(func(ctx context.Context, c *kgo.Client, p map[string][]int32) {
 				_ = c.CommitMarkedOffsets(ctx) // what is not committed is explained again
-				t.lose(p[t.name])
+				newTopic.losePartitions(p[newTopic.name])
 			}))
 	}
-	if t.client, err = kgo.NewClient(opts...); err != nil {
+	if newTopic.client, err = kgo.NewClient(opts...); err != nil {
 		return nil, err
 	}
-	t.admin = kadm.NewClient(t.client)
-	forever := "-1" // trim removes what is finished
-	if _, err := t.admin.CreateTopic(ctx, int32(partitions), -1, map[string]*string{"retention.ms": &forever, "retention.bytes": &forever}, t.name); err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-		t.client.Close()
-		return nil, fmt.Errorf("making the topic %s: %w", t.name, err)
+	newTopic.admin = kadm.NewClient(newTopic.client)
+	unlimited := "-1" // trim removes what is finished
+	if _, err := newTopic.admin.CreateTopic(ctx, int32(partitions), -1, map[string]*string{"retention.ms": &unlimited, "retention.bytes": &unlimited}, newTopic.name); err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+		newTopic.client.Close()
+		return nil, fmt.Errorf("making the topic %s: %w", newTopic.name, err)
 	}
-	return t, nil
+	return newTopic, nil
 }
 
 // add puts messages into the topic. When it returns without error, they are on the brokers that must have them.
-func (t *topic) add(ctx context.Context, messages ...message) error {
+func (t *topic) add(ctx context.Context, messages ...queueMessage) error {
 	var records []*kgo.Record
 	for _, m := range messages {
 		value, err := json.Marshal(m)
@@ -147,87 +149,87 @@ func (t *topic) add(ctx context.Context, messages ...message) error {
 	return t.client.ProduceSync(ctx, records...).FirstErr()
 }
 
-// take returns up to most messages that wait, or come within a time.
-func (t *topic) take(ctx context.Context, most int, within time.Duration) []*flight {
-	t.polling.Lock()
-	defer t.polling.Unlock()
+// poll returns up to most messages that wait, or come within a time.
+func (t *topic) poll(ctx context.Context, limit int, timeout time.Duration) []*flight {
+	t.pollMutex.Lock()
+	defer t.pollMutex.Unlock()
 	t.mu.Lock()
-	n := len(t.waits)
+	n := len(t.waiting)
 	t.mu.Unlock()
 	if n == 0 {
-		ctx, cancel := context.WithTimeout(ctx, within)
-		fetches := t.client.PollRecords(ctx, 16*most)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		fetches := t.client.PollRecords(ctx, 16*limit)
 		cancel()
 		t.mu.Lock()
 		fetches.EachRecord(func(r *kgo.Record) {
 			f := &flight{record: r}
-			t.parts[r.Partition] = append(t.parts[r.Partition], f)
-			if err := json.Unmarshal(r.Value, &f.message); err != nil || f.ID == "" {
-				f.done = true // somebody else's: it goes with the next one
+			t.uncommitted[r.Partition] = append(t.uncommitted[r.Partition], f)
+			if err := json.Unmarshal(r.Value, &f.queueMessage); err != nil || f.ID == "" {
+				f.finished = true // somebody else's: it goes with the next one
 				return
 			}
-			t.waits = append(t.waits, f)
+			t.waiting = append(t.waiting, f)
 		})
 		t.mu.Unlock()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := t.waits[:min(most, len(t.waits))]
-	t.waits = t.waits[len(out):]
+	out := t.waiting[:min(limit, len(t.waiting))]
+	t.waiting = t.waiting[len(out):]
 	return out
 }
 
-// back makes messages wait again, as the next ones.
-func (t *topic) back(flights ...*flight) {
+// putBack makes messages wait again, as the next ones.
+func (t *topic) putBack(flights ...*flight) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var waits []*flight
-	for _, f := range append(flights[:len(flights):len(flights)], t.waits...) {
+	var waiting []*flight
+	for _, f := range append(flights[:len(flights):len(flights)], t.waiting...) {
 		if !f.lost {
-			waits = append(waits, f)
+			waiting = append(waiting, f)
 		}
 	}
-	t.waits = waits
+	t.waiting = waiting
 }
 
-// finish says that a message needs nothing more. What is finished from the start of its partition on is committed soon.
-func (t *topic) finish(f *flight) {
+// markFinished says that a message needs nothing more. What is finished from the start of its partition on is committed soon.
+func (t *topic) markFinished(f *flight) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if f.done = true; f.lost {
+	if f.finished = true; f.lost {
 		return
 	}
-	list := t.parts[f.record.Partition]
+	list := t.uncommitted[f.record.Partition]
 	n := 0
-	for n < len(list) && list[n].done {
+	for n < len(list) && list[n].finished {
 		n++
 	}
 	if n > 0 {
-		t.parts[f.record.Partition] = list[n:]
+		t.uncommitted[f.record.Partition] = list[n:]
 		t.client.MarkCommitRecords(list[n-1].record)
 	}
 }
 
-// lose forgets partitions. Another member gets what is not committed of them.
-func (t *topic) lose(partitions []int32) {
+// losePartitions forgets partitions. Another member gets what is not committed of them.
+func (t *topic) losePartitions(partitions []int32) {
 	if slices.Contains(partitions, 0) {
-		t.first.Store(false)
+		t.hasFirstPartition.Store(false)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range partitions {
-		for _, f := range t.parts[p] {
+		for _, f := range t.uncommitted[p] {
 			f.lost = true
 		}
-		delete(t.parts, p)
+		delete(t.uncommitted, p)
 	}
-	var waits []*flight
-	for _, f := range t.waits {
+	var waiting []*flight
+	for _, f := range t.waiting {
 		if !f.lost {
-			waits = append(waits, f)
+			waiting = append(waiting, f)
 		}
 	}
-	t.waits = waits
+	t.waiting = waiting
 }
 
 func (t *topic) isLost(f *flight) bool {
@@ -236,13 +238,13 @@ func (t *topic) isLost(f *flight) bool {
 	return f.lost
 }
 
-// committed returns of each partition up to where it is finished, and how many messages wait beyond.
-func (t *topic) committed(ctx context.Context) (at kadm.Offsets, lag int64, err error) {
+// progress returns of each partition up to where it is finished, and how many messages wait beyond.
+func (t *topic) progress(ctx context.Context) (finished kadm.Offsets, lag int64, err error) {
 	starts, err := t.admin.ListStartOffsets(ctx, t.name)
 	if err != nil {
 		return nil, 0, err
 	}
-	offsets, err := t.admin.FetchOffsets(ctx, group)
+	offsets, err := t.admin.FetchOffsets(ctx, consumerGroup)
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // nobody worked yet
 		return nil, 0, err
 	}
@@ -250,23 +252,23 @@ func (t *topic) committed(ctx context.Context) (at kadm.Offsets, lag int64, err 
 	if err != nil {
 		return nil, 0, err
 	}
-	at = make(kadm.Offsets)
+	finished = make(kadm.Offsets)
 	ends.Each(func(end kadm.ListedOffset) {
 		start, _ := starts.Lookup(end.Topic, end.Partition)
 		if done, ok := offsets.Lookup(end.Topic, end.Partition); ok && done.At > start.Offset {
 			start.Offset = done.At
 		}
-		at.AddOffset(end.Topic, end.Partition, start.Offset, -1)
+		finished.AddOffset(end.Topic, end.Partition, start.Offset, -1)
 		lag += max(0, end.Offset-start.Offset)
 	})
-	return at, lag, ends.Error()
+	return finished, lag, ends.Error()
 }
 
-// trim removes what is finished from the brokers' disks.
-func (t *topic) trim(ctx context.Context) error {
-	at, _, err := t.committed(ctx)
+// deleteFinished removes what is finished from the brokers' disks.
+func (t *topic) deleteFinished(ctx context.Context) error {
+	finished, _, err := t.progress(ctx)
 	if err == nil {
-		_, err = t.admin.DeleteRecords(ctx, at)
+		_, err = t.admin.DeleteRecords(ctx, finished)
 	}
 	return err
 }

@@ -44,69 +44,69 @@ func TestTenMillion(t *testing.T) {
 		`INSERT INTO problems SELECT DISTINCT problem, service, environment, 'GET /group/1', 'WL2001', 'lock', 'main.x (x.go:1)', 'high', 'requests queue for a Mutex', 'release it', 1 FROM seen WHERE problem<>''`,
 		`INSERT INTO slow SELECT printf('%032d', x.i), 'r'||y.i, 'service'||(x.i%40), 'v1', 'prod', 'pod', 'node', 'GET /group/1', (` + itoa(begin.Unix()) + `+120*x.i)*1000000000, 1000000*(x.i%100), 'lock', 'main.x (x.go:1)', '' FROM x, x y WHERE y.i<20`,
 	} {
-		if _, err := s.w.ExecContext(t.Context(), q); err != nil {
+		if _, err := s.writer.ExecContext(t.Context(), q); err != nil {
 			t.Fatal(q, err)
 		}
 	}
-	var points, dayPoints, seen int
-	if err := s.r.QueryRow(`SELECT (SELECT count(*) FROM points), (SELECT count(*) FROM daypoints), (SELECT count(*) FROM seen_pods)`).Scan(&points, &dayPoints, &seen); err != nil {
+	var points, dayPoints, podProblems int
+	if err := s.reader.QueryRow(`SELECT (SELECT count(*) FROM points), (SELECT count(*) FROM daypoints), (SELECT count(*) FROM seen_pods)`).Scan(&points, &dayPoints, &podProblems); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d sums, %d by day, %d findings; %.1f bytes a sum", points, dayPoints, seen, float64(info.Size())/float64(points))
-	ask(t, s, now)
+	t.Logf("%d sums, %d by day, %d findings; %.1f bytes a sum", points, dayPoints, podProblems, float64(info.Size())/float64(points))
+	measureQueries(t, s, now)
 }
 
-// ask asks what pages ask, and says how long the store takes for it.
-func ask(t *testing.T, s *Store, now time.Time) {
-	all := Range{From: now.Add(-7 * day), To: now}
-	start := func(in Range) error { // all that the page asks
+// measureQueries asks what pages ask, and says how long the store takes for it.
+func measureQueries(t *testing.T, s *Store, now time.Time) {
+	all := Selection{From: now.Add(-7 * day), To: now}
+	start := func(in Selection) error { // all that the page asks
 		_, _, err := s.Overview(t.Context(), in)
 		if err == nil {
-			_, err = s.States(t.Context())
+			_, err = s.CountByState(t.Context())
 		}
 		if err == nil {
-			_, err = s.Poisoned(t.Context(), 10)
+			_, err = s.PoisonRecordings(t.Context(), 10)
 		}
 		return err
 	}
-	one := all
-	one.Service = "service7"
-	for _, q := range []struct {
-		what string
-		ask  func() error
+	oneService := all
+	oneService.Service = "service7"
+	for _, measured := range []struct {
+		page  string
+		query func() error
 	}{
 		{"start page", func() error { return start(all) }},
 		{"start page of 30 days", func() error {
-			return start(Range{From: now.Add(-30 * day), To: now})
+			return start(Selection{From: now.Add(-30 * day), To: now})
 		}},
-		{"a service's findings", func() error { _, _, err := s.Overview(t.Context(), one); return err }},
-		{"a service over time", func() error { _, err := s.Series(t.Context(), one, 6*time.Hour); return err }},
-		{"pods of a service", func() error { _, err := s.Pods(t.Context(), one); return err }},
-		{"slow moments", func() error { _, err := s.Moments(t.Context(), one, "", 20); return err }},
+		{"a service's findings", func() error { _, _, err := s.Overview(t.Context(), oneService); return err }},
+		{"a service over time", func() error { _, err := s.Series(t.Context(), oneService, 6*time.Hour); return err }},
+		{"pods of a service", func() error { _, err := s.Pods(t.Context(), oneService); return err }},
+		{"slow moments", func() error { _, err := s.Moments(t.Context(), oneService, "", 20); return err }},
 	} {
 		var took []time.Duration
 		for range 7 {
 			begin := time.Now()
-			if err := q.ask(); err != nil {
-				t.Fatal(q.what, err)
+			if err := measured.query(); err != nil {
+				t.Fatal(measured.page, err)
 			}
 			took = append(took, time.Since(begin))
 		}
 		slices.Sort(took)
-		t.Logf("%s: %v", q.what, took[3].Round(time.Millisecond))
+		t.Logf("%s: %v", measured.page, took[3].Round(time.Millisecond))
 		if took[0] > 300*time.Millisecond {
-			t.Errorf("%s took %v at least", q.what, took[0])
+			t.Errorf("%s took %v at least", measured.page, took[0])
 		}
 	}
 }
 
 // TestHundredMillion: the same of a hundred million sums in ClickHouse, those of 667,000 recordings with 150 sums and two findings each.
 func TestHundredMillion(t *testing.T) {
-	address := clickHouse(t)
+	address := startClickHouse(t)
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "fleet.db"), address)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestHundredMillion(t *testing.T) {
 	defer s.Close()
 	now := time.Now()
 	begin := itoa(now.Add(-14 * day).Truncate(time.Hour).Unix())
-	at := time.Now()
+	started := time.Now()
 	for _, q := range []string{
 		// A recording an hour of each of 2,000 pods; 3 groups, 5 causes, 10 buckets, 2 findings.
 		`INSERT INTO explained_rows (recording, service, version, environment, pod, node, received, minute, stamp, written, costs.cause, costs.n, costs.ns, sums.grp, sums.cause, sums.bucket, sums.n, sums.ns, found.problem, found.requests, found.ns)
@@ -126,17 +126,17 @@ func TestHundredMillion(t *testing.T) {
 		`INSERT INTO problems_rows (problem, service, environment, grp, code, cause, site, severity, title, fix, updated) SELECT concat('service', toString(intDiv(number, 5)), '-', toString(number%5)) AS problem,
 			concat('service', toString(intDiv(number, 5))), 'prod', 'GET /group/1', 'WL2001', 'lock', 'main.x (x.go:1)', 'high', 'requests queue for a Mutex', 'release it', 1 FROM system.numbers LIMIT 200`,
 	} {
-		if _, err := s.click.ExecContext(t.Context(), q); err != nil {
+		if _, err := s.clickhouse.ExecContext(t.Context(), q); err != nil {
 			t.Fatal(q, err)
 		}
 	}
-	t.Logf("written in %v", time.Since(at).Round(time.Second))
-	at = time.Now()
-	if err := s.Roll(t.Context(), now); err != nil {
+	t.Logf("written in %v", time.Since(started).Round(time.Second))
+	started = time.Now()
+	if err := s.RollUp(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("all added up in %v", time.Since(at).Round(time.Second))
-	problems, versions, err := s.Overview(t.Context(), Range{From: now.Add(-30 * day), To: now.Add(day)})
+	t.Logf("all added up in %v", time.Since(started).Round(time.Second))
+	problems, versions, err := s.Overview(t.Context(), Selection{From: now.Add(-30 * day), To: now.Add(day)})
 	var requests, recordings int64
 	for _, v := range versions {
 		requests += v.Requests
@@ -145,9 +145,9 @@ func TestHundredMillion(t *testing.T) {
 	if err != nil || len(problems) != 200 || len(versions) != 80 || requests < 59e6 || requests > 61e6 || recordings != 666667 {
 		t.Errorf("%d problems, %d versions, %d requests, %d recordings, %v", len(problems), len(versions), requests, recordings, err)
 	}
-	ask(t, s, now)
+	measureQueries(t, s, now)
 	var rowsOf, bytes uint64
-	if err := s.click.QueryRow(`SELECT sum(rows), sum(bytes_on_disk) FROM system.parts WHERE active AND table='explained_rows'`).Scan(&rowsOf, &bytes); err != nil {
+	if err := s.clickhouse.QueryRow(`SELECT sum(rows), sum(bytes_on_disk) FROM system.parts WHERE active AND table='explained_rows'`).Scan(&rowsOf, &bytes); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%d recordings, %.1f bytes a sum", rowsOf, float64(bytes)/float64(rowsOf)/150)

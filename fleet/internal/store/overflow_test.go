@@ -10,9 +10,9 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 )
 
-// endless is a recording whose numbers are as large as they can be.
-func endless(at time.Time) *rows.Rows {
-	r := &rows.Rows{Start: at, DurationNS: math.MaxInt64, Requests: math.MaxInt64, Cause: "cpu",
+// endlessRows is a recording whose numbers are as large as they can be.
+func endlessRows(start time.Time) *rows.Rows {
+	r := &rows.Rows{Start: start, DurationNS: math.MaxInt64, Requests: math.MaxInt64, Cause: "cpu",
 		Findings: []rows.Finding{{Problem: "endless", Group: "GET /", Code: "WL2001", Requests: math.MaxInt64, WinNS: math.MaxInt64}}}
 	for _, cause := range []string{"", "cpu", "lock"} {
 		r.Sums = append(r.Sums, rows.Sum{Group: "GET /", Cause: cause, Bucket: 1000, N: math.MaxInt64, NS: math.MaxInt64}, rows.Sum{Group: "POST /", Cause: cause, Bucket: 9000, N: math.MaxInt64, NS: math.MaxInt64})
@@ -20,8 +20,8 @@ func endless(at time.Time) *rows.Rows {
 	return r
 }
 
-// asked asks all that pages and metrics ask. It returns the sums that they show.
-func asked(t *testing.T, s *Store, in Range) (sums []int64) {
+// queriedSums asks all that pages and metrics ask. It returns the sums that they show.
+func queriedSums(t *testing.T, s *Store, sel Selection) (sums []int64) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -29,11 +29,11 @@ func asked(t *testing.T, s *Store, in Range) (sums []int64) {
 			t.Fatal(err)
 		}
 	}
-	problems, versions, err := s.Overview(t.Context(), in)
+	problems, versions, err := s.Overview(t.Context(), sel)
 	must(err)
 	for _, p := range problems {
 		sums = append(sums, p.GainNS, p.Recordings, p.Pods)
-		_, sightings, err := s.Finding(t.Context(), in, p.Problem)
+		_, sightings, err := s.Finding(t.Context(), sel, p.Problem)
 		must(err)
 		for _, v := range sightings {
 			sums = append(sums, v.GainNS, v.Requests, v.Recordings)
@@ -43,13 +43,13 @@ func asked(t *testing.T, s *Store, in Range) (sums []int64) {
 		sums = append(sums, v.RecordedNS, v.Requests, v.Recordings, v.P50NS, v.P99NS)
 	}
 	for _, step := range []time.Duration{time.Minute, time.Hour, day} {
-		points, err := s.Series(t.Context(), in, step)
+		points, err := s.Series(t.Context(), sel, step)
 		must(err)
 		for _, p := range points {
 			sums = append(sums, p.NS, p.Requests)
 		}
 	}
-	pods, err := s.Pods(t.Context(), in)
+	pods, err := s.Pods(t.Context(), sel)
 	must(err)
 	for _, p := range pods {
 		sums = append(sums, p.Requests)
@@ -57,17 +57,17 @@ func asked(t *testing.T, s *Store, in Range) (sums []int64) {
 			sums = append(sums, ns)
 		}
 	}
-	must(s.EachSum(t.Context(), func(_, _ string, _, n, ns int64) { sums = append(sums, n, ns) }))
+	must(s.VisitSums(t.Context(), func(_, _ string, _, n, ns int64) { sums = append(sums, n, ns) }))
 	return sums
 }
 
-// notInteger counts the sums of SQLite's tables that are no integer, or beyond their bounds.
-func notInteger(t *testing.T, s *Store) (n int) {
+// countNonIntegers counts the sums of SQLite's tables that are no integer, or beyond their bounds.
+func countNonIntegers(t *testing.T, s *Store) (n int) {
 	t.Helper()
 	for table, columns := range map[string][]string{"points": {"n", "ns"}, "daypoints": {"n", "ns"}, "seen": {"n", "requests", "ns"}} {
 		for _, c := range columns {
 			var bad int
-			if err := s.r.QueryRow(fmt.Sprintf(`SELECT count(*) FROM %[1]s WHERE typeof(%[2]s)<>'integer' OR %[2]s<0 OR %[2]s>%[3]d`, table, c, int64(rows.MaxSum))).Scan(&bad); err != nil {
+			if err := s.reader.QueryRow(fmt.Sprintf(`SELECT count(*) FROM %[1]s WHERE typeof(%[2]s)<>'integer' OR %[2]s<0 OR %[2]s>%[3]d`, table, c, int64(rows.MaxSum))).Scan(&bad); err != nil {
 				t.Fatal(err)
 			}
 			n += bad
@@ -79,32 +79,32 @@ func notInteger(t *testing.T, s *Store) (n int) {
 // TestSumsStayIntegers: sums beyond 64 bits stay at their bound, also when a recording is explained again, and the answers about this
 // service and others remain.
 func TestSumsStayIntegers(t *testing.T) {
-	s := open(t)
-	at := time.Now().Add(-time.Hour).Truncate(time.Hour)
-	honest := &rows.Rows{Start: at, DurationNS: 1e9, Requests: 10, Sums: []rows.Sum{{Group: "GET /", Bucket: 1000, N: 10}},
+	s := openTestStore(t)
+	begin := time.Now().Add(-time.Hour).Truncate(time.Hour)
+	honestRows := &rows.Rows{Start: begin, DurationNS: 1e9, Requests: 10, Sums: []rows.Sum{{Group: "GET /", Bucket: 1000, N: 10}},
 		Findings: []rows.Finding{{Problem: "honest", Group: "GET /", Code: "WL2001", Requests: 10, WinNS: 1e6}}}
-	finish(t, s, "honest", rows.Labels{Service: "b", Version: "v1", Pod: "p"}, honest)
-	all := Range{From: at.Add(-day), To: at.Add(day)}
+	addExplained(t, s, "honest", rows.Labels{Service: "b", Version: "v1", Pod: "p"}, honestRows)
+	all := Selection{From: begin.Add(-day), To: begin.Add(day)}
 	for i := range 6 { // on two days, of three versions and two pods
-		finish(t, s, fmt.Sprint(i), rows.Labels{Service: "a", Version: fmt.Sprint("v", i%3), Pod: fmt.Sprint("p", i%2)}, endless(at.Add(-time.Duration(i/3)*day)))
-		sums := asked(t, s, all)
+		addExplained(t, s, fmt.Sprint(i), rows.Labels{Service: "a", Version: fmt.Sprint("v", i%3), Pod: fmt.Sprint("p", i%2)}, endlessRows(begin.Add(-time.Duration(i/3)*day)))
+		sums := queriedSums(t, s, all)
 		for _, sum := range sums {
 			if sum < 0 || sum > rows.MaxSum {
 				t.Fatalf("a sum is %d", sum)
 			}
 		}
-		if n := notInteger(t, s); n > 0 {
+		if n := countNonIntegers(t, s); n > 0 {
 			t.Fatalf("after %d recordings, %d sums are no integers", i+1, n)
 		}
 	}
-	problems, versions, err := s.Overview(t.Context(), Range{From: all.From, To: all.To, Service: "b"})
+	problems, versions, err := s.Overview(t.Context(), Selection{From: all.From, To: all.To, Service: "b"})
 	if err != nil || len(problems) != 1 || problems[0].GainNS != 1e5 || versions[0].RecordedNS != 1e9 || versions[0].P99NS != 1000 {
 		t.Errorf("the other service: %+v %+v %v", problems, versions, err)
 	}
-	if _, versions, err := s.Overview(t.Context(), Range{From: all.From, To: all.To, Service: "a"}); err != nil || versions[0].RecordedNS != rows.MaxSum || versions[0].Requests != rows.MaxSum {
+	if _, versions, err := s.Overview(t.Context(), Selection{From: all.From, To: all.To, Service: "a"}); err != nil || versions[0].RecordedNS != rows.MaxSum || versions[0].Requests != rows.MaxSum {
 		t.Errorf("the hostile service: %+v %v", versions, err)
 	}
-	if _, err := s.Again(t.Context(), "a", time.Time{}.Add(time.Hour)); err != nil {
+	if _, err := s.Requeue(t.Context(), "a", time.Time{}.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	for range 6 {
@@ -112,34 +112,34 @@ func TestSumsStayIntegers(t *testing.T) {
 		if err != nil || r == nil {
 			t.Fatal(r, err)
 		}
-		again := *honest
-		again.Start = at
-		if _, err := s.Finish(t.Context(), r, &again); err != nil {
+		secondRows := *honestRows
+		secondRows.Start = begin
+		if _, err := s.Finish(t.Context(), r, &secondRows); err != nil {
 			t.Fatal(err)
 		}
-		if n := notInteger(t, s); n > 0 {
+		if n := countNonIntegers(t, s); n > 0 {
 			t.Fatalf("explained again, %d sums are no integers", n)
 		}
-		asked(t, s, all)
+		queriedSums(t, s, all)
 	}
 }
 
-// TestRealSumsAreHealed: a store of an earlier program, in which sums are floating-point numbers, answers when it is opened.
-func TestRealSumsAreHealed(t *testing.T) {
+// TestRealSumsBecomeIntegers: a store of an earlier program, in which sums are floating-point numbers, answers when it is opened.
+func TestRealSumsBecomeIntegers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "fleet.db")
 	s, err := Open(t.Context(), file, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := time.Now().Add(-time.Hour).Truncate(time.Second)
-	finish(t, s, "1", rows.Labels{Service: "a", Version: "v1", Pod: "p"}, endless(at))
+	begin := time.Now().Add(-time.Hour).Truncate(time.Second)
+	addExplained(t, s, "1", rows.Labels{Service: "a", Version: "v1", Pod: "p"}, endlessRows(begin))
 	for _, q := range []string{`UPDATE seen SET ns=1.001378264481911e+19, requests=9.3e18`, `UPDATE points SET ns=2e19, n=9.3e18`, `UPDATE daypoints SET ns=9223372036854775807, n=1e30`,
 		`DROP INDEX problems_service`, `DELETE FROM goose_db_version WHERE version_id>=5`} {
-		if _, err := s.w.Exec(q); err != nil {
+		if _, err := s.writer.Exec(q); err != nil {
 			t.Fatal(q, err)
 		}
 	}
-	if n := notInteger(t, s); n == 0 {
+	if n := countNonIntegers(t, s); n == 0 {
 		t.Fatal("the store has no sums to heal")
 	}
 	if err := s.Close(); err != nil {
@@ -149,10 +149,10 @@ func TestRealSumsAreHealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if n := notInteger(t, s); n > 0 {
+	if n := countNonIntegers(t, s); n > 0 {
 		t.Errorf("%d sums are no integers", n)
 	}
-	if sums := asked(t, s, Range{From: at.Add(-day), To: at.Add(day)}); len(sums) == 0 {
+	if sums := queriedSums(t, s, Selection{From: begin.Add(-day), To: begin.Add(day)}); len(sums) == 0 {
 		t.Error("nothing is answered")
 	}
 }

@@ -14,32 +14,32 @@ import (
 )
 
 // A Range is what a question is about. Empty texts mean all.
-type Range struct {
+type Selection struct {
 	From, To             time.Time
 	Service, Environment string
 }
 
-// where returns the condition of a range over the rows of a table, in whole units of time.
-func (s *databases) where(table string, in Range, unit time.Duration) (string, []any) {
-	column, from := map[string]string{"seen": "day"}[table], in.From.Truncate(unit).Unix()
+// selectionCondition returns the condition of a range over the rows of a table, in whole units of time.
+func (s *databases) selectionCondition(table string, sel Selection, unit time.Duration) (string, []any) {
+	column, from := map[string]string{"seen": "day"}[table], sel.From.Truncate(unit).Unix()
 	if column == "" {
 		column = "minute"
 	}
-	q, args := column+">=? AND "+column+"<?", []any{from, in.To.Unix()}
-	if s.click != nil && (table == "sums" || table == "costs") { // by its key: a recording is received after it begins
-		q, args = q+" AND received>=?", append(args, from*int64(time.Second))
+	condition, args := column+">=? AND "+column+"<?", []any{from, sel.To.Unix()}
+	if s.clickhouse != nil && (table == "sums" || table == "costs") { // by its key: a recording is received after it begins
+		condition, args = condition+" AND received>=?", append(args, from*int64(time.Second))
 	}
-	if in.Service != "" {
-		q, args = q+" AND service=?", append(args, in.Service)
+	if sel.Service != "" {
+		condition, args = condition+" AND service=?", append(args, sel.Service)
 	}
-	if in.Environment != "" {
-		q, args = q+" AND environment=?", append(args, in.Environment)
+	if sel.Environment != "" {
+		condition, args = condition+" AND environment=?", append(args, sel.Environment)
 	}
-	return q, args
+	return condition, args
 }
 
-// quiet is for how long the older version of two has sent nothing, while the newer one has, to be out of service.
-const quiet = 5 * time.Minute
+// replacedAfter is for how long the older version of two has sent nothing, while the newer one has, to be out of service.
+const replacedAfter = 5 * time.Minute
 
 // A Version is a version of a service in an environment: its recordings, and the quantiles of the requests in them as upper bounds of
 // latency buckets.
@@ -74,91 +74,93 @@ type Problem struct {
 	First       time.Time `json:"first"`
 	Last        time.Time `json:"last"`
 	Versions    []string  `json:"versions" doc:"the oldest first"`
-	Gone        bool      `json:"gone" doc:"all of these versions are replaced"`
+	Replaced    bool      `json:"gone" doc:"all of these versions are replaced"`
 	Pods        int64     `json:"pods" doc:"that have it, on the day when most did"`
 	Recordings  int64     `json:"recordings"`
 	// WinPerSecond is the time that a fix would win a second: requests a second times predicted gain.
-	WinPerSecond  float64 `json:"win_per_second" doc:"seconds that requests would wait less, in each second, by all pods together"`
-	GainNS        int64   `json:"gain_ns" doc:"a request of the group, on average"`
-	RequestsEvery float64 `json:"requests_per_second" doc:"of the group, by all pods together, while recorded"`
-	Recording     string  `json:"recording" doc:"the newest"`
+	WinPerSecond      float64 `json:"win_per_second" doc:"seconds that requests would wait less, in each second, by all pods together"`
+	GainNS            int64   `json:"gain_ns" doc:"a request of the group, on average"`
+	RequestsPerSecond float64 `json:"requests_per_second" doc:"of the group, by all pods together, while recorded"`
+	Recording         string  `json:"recording" doc:"the newest"`
 }
 
-// stampOf is a time and an id, in the order of time.
-func stampOf(at time.Time, id string) string { return fmt.Sprintf("%019d", at.UnixNano()) + id }
+// newStamp is a time and an id, in the order of time.
+func newStamp(start time.Time, id string) string { return fmt.Sprintf("%019d", start.UnixNano()) + id }
 
-// stamp takes them apart.
-func stamp(s string) (time.Time, string) {
-	if len(s) < 19 {
+// parseStamp takes them apart.
+func parseStamp(stamp string) (time.Time, string) {
+	if len(stamp) < 19 {
 		return time.Time{}, ""
 	}
-	ns, _ := strconv.ParseInt(s[:19], 10, 64)
-	return time.Unix(0, ns), s[19:]
+	ns, _ := strconv.ParseInt(stamp[:19], 10, 64)
+	return time.Unix(0, ns), stamp[19:]
 }
 
-type seenRow struct {
+type problemSum struct {
 	service, environment, version, problem, oldest, newest string
-	n, requests, ns, pods                                  int64
+	recordings, requests, ns, pods                         int64
 }
 
 // Overview returns what was found and the versions in a range. The problems come first whose fix would win most; those of replaced
 // versions are last.
-func (s *Store) Overview(ctx context.Context, in Range) (problems []Problem, versions []Version, err error) {
-	recordings, err := s.seen(ctx, in, "problem=''")
+func (s *Store) Overview(ctx context.Context, sel Selection) (problems []Problem, versions []Version, err error) {
+	recordings, err := s.problemSums(ctx, sel, "problem=''")
 	if err != nil {
 		return nil, nil, err
 	}
 	type key struct{ service, environment, version string }
-	of := make(map[key]*Version)
+	versionByKey := make(map[key]*Version)
 	for _, r := range recordings {
-		v := Version{Service: r.service, Environment: r.environment, Version: r.version, Pods: r.pods, Recordings: r.n, RecordedNS: r.ns}
-		v.First, _ = stamp(r.oldest)
-		v.Last, v.Recording = stamp(r.newest)
+		v := Version{Service: r.service, Environment: r.environment, Version: r.version, Pods: r.pods, Recordings: r.recordings, RecordedNS: r.ns}
+		v.First, _ = parseStamp(r.oldest)
+		v.Last, v.Recording = parseStamp(r.newest)
 		versions = append(versions, v)
 	}
 	slices.SortFunc(versions, func(a, b Version) int {
 		return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Environment, b.Environment), b.First.Compare(a.First))
 	})
-	var newer *Version
+	var newest *Version
 	for i := range versions {
 		v := &versions[i]
-		of[key{v.Service, v.Environment, v.Version}] = v
-		if newer != nil && newer.Service == v.Service && newer.Environment == v.Environment {
-			v.Replaced = v.Last.Add(quiet).Before(newer.Last)
+		versionByKey[key{v.Service, v.Environment, v.Version}] = v
+		if newest != nil && newest.Service == v.Service && newest.Environment == v.Environment {
+			v.Replaced = v.Last.Add(replacedAfter).Before(newest.Last)
 		}
-		if newer == nil || newer.Service != v.Service || newer.Environment != v.Environment || v.Last.After(newer.Last) {
-			newer = v
+		if newest == nil || newest.Service != v.Service || newest.Environment != v.Environment || v.Last.After(newest.Last) {
+			newest = v
 		}
 	}
-	if err := s.quantiles(ctx, in, func(service, environment, version string) *Version { return of[key{service, environment, version}] }); err != nil {
+	if err := s.addQuantiles(ctx, sel, func(service, environment, version string) *Version {
+		return versionByKey[key{service, environment, version}]
+	}); err != nil {
 		return nil, nil, err
 	}
-	found, err := s.candidates(ctx, in, versions)
+	candidates, err := s.candidates(ctx, sel, versions)
 	if err != nil {
 		return nil, nil, err
 	}
-	if problems, err = s.rank(ctx, found, func(r *seenRow) *Version { return of[key{r.service, r.environment, r.version}] }); err != nil {
+	if problems, err = s.rankProblems(ctx, candidates, func(r *problemSum) *Version { return versionByKey[key{r.service, r.environment, r.version}] }); err != nil {
 		return nil, nil, err
 	}
 	return problems, versions, nil
 }
 
-// seen returns what was found in a range, as far as a condition holds, by version.
-func (s *Store) seen(ctx context.Context, in Range, condition string, more ...any) ([]seenRow, error) {
-	where, args := s.where("seen", in, day)
+// problemSums returns what was found in a range, as far as a condition holds, by version.
+func (s *Store) problemSums(ctx context.Context, sel Selection, condition string, extraArgs ...any) ([]problemSum, error) {
+	inSelection, args := s.selectionCondition("seen", sel, day)
 	// Pods that replace each other do not run at the same time: those of the day with most are the factor, not all of a week.
-	return collect(ctx, s.q, func(scan func(...any) error) (r seenRow, err error) {
-		err = scan(&r.service, &r.environment, &r.version, &r.problem, &r.n, &r.requests, &r.ns, &r.oldest, &r.newest, &r.pods)
+	return queryAll(ctx, s.rowReader, func(scan func(...any) error) (r problemSum, err error) {
+		err = scan(&r.service, &r.environment, &r.version, &r.problem, &r.recordings, &r.requests, &r.ns, &r.oldest, &r.newest, &r.pods)
 		return r, err
-	}, `SELECT service, environment, version, problem, `+s.sum("n")+`, `+s.sum("requests")+`, `+s.sum("ns")+`, min(oldest), max(newest), max(pods) FROM `+s.from("seen")+`
-		WHERE `+where+` AND `+condition+` GROUP BY service, environment, version, problem`, append(args, more...)...)
+	}, `SELECT service, environment, version, problem, `+s.sumExpr("n")+`, `+s.sumExpr("requests")+`, `+s.sumExpr("ns")+`, min(oldest), max(newest), max(pods) FROM `+s.tableExpr("seen")+`
+		WHERE `+inSelection+` AND `+condition+` GROUP BY service, environment, version, problem`, append(args, extraArgs...)...)
 }
 
 // candidates returns the findings among which are all that rank puts first. There may be hundreds of thousands: SQLite orders them
 // itself, as rank does, and only the first ones are read. ClickHouse keeps MaxProblems of a service, and all are read.
-func (s *Store) candidates(ctx context.Context, in Range, versions []Version) ([]seenRow, error) {
-	if s.click != nil {
-		return s.seen(ctx, in, "problem<>''")
+func (s *Store) candidates(ctx context.Context, sel Selection, versions []Version) ([]problemSum, error) {
+	if s.clickhouse != nil {
+		return s.problemSums(ctx, sel, "problem<>''")
 	}
 	factors := make([][]any, len(versions))
 	for i, v := range versions {
@@ -166,28 +168,28 @@ func (s *Store) candidates(ctx context.Context, in Range, versions []Version) ([
 		if v.RecordedNS > 0 {
 			factor = float64(v.Pods) / float64(v.RecordedNS)
 		}
-		factors[i] = []any{v.Service, v.Environment, v.Version, factor, number(v.Replaced)}
+		factors[i] = []any{v.Service, v.Environment, v.Version, factor, boolToInt(v.Replaced)}
 	}
 	list, err := json.Marshal(factors)
 	if err != nil {
 		return nil, err
 	}
-	where, args := s.where("seen", in, day)
-	ids, err := collect(ctx, s.q, func(scan func(...any) error) (id string, err error) {
-		var gone int
+	inSelection, args := s.selectionCondition("seen", sel, day)
+	ids, err := queryAll(ctx, s.rowReader, func(scan func(...any) error) (id string, err error) {
+		var replaced int
 		var win float64
 		var newest string
-		err = scan(&id, &gone, &win, &newest)
+		err = scan(&id, &replaced, &win, &newest)
 		return id, err
 	}, `WITH factors AS MATERIALIZED (SELECT value->>0 AS of_service, value->>1 AS of_environment, value->>2 AS of_version, value->>3 AS factor, value->>4 AS replaced FROM json_each(?))
 		SELECT problem, min(replaced) AS gone, iif(min(replaced), total(ns*factor), total(iif(replaced, 0.0, ns*factor))) AS win, max(newest) AS newest
 		FROM seen JOIN factors ON of_service=service AND of_environment=environment AND of_version=version
-		WHERE problem<>'' AND `+where+` GROUP BY problem ORDER BY 2, 3 DESC, 4 DESC, 1 LIMIT ?`, append(append([]any{string(list)}, args...), maxProblems)...)
+		WHERE problem<>'' AND `+inSelection+` GROUP BY problem ORDER BY 2, 3 DESC, 4 DESC, 1 LIMIT ?`, append(append([]any{string(list)}, args...), maxListedProblems)...)
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
-	which, these := among("problem", ids)
-	return s.seen(ctx, in, which, these...)
+	condition, conditionArgs := inCondition("problem", ids)
+	return s.problemSums(ctx, sel, condition, conditionArgs...)
 }
 
 // A Sighting is what is known of a finding in one version.
@@ -200,145 +202,145 @@ type Sighting struct {
 }
 
 // Finding returns a problem of a range, nil if it has not been seen, and where it was, the newest version first.
-func (s *Store) Finding(ctx context.Context, in Range, problem string) (*Problem, []Sighting, error) {
-	one := []Problem{{Problem: problem}}
-	if err := s.describe(ctx, one); err != nil || one[0].Code == "" {
+func (s *Store) Finding(ctx context.Context, sel Selection, problem string) (*Problem, []Sighting, error) {
+	found := []Problem{{Problem: problem}}
+	if err := s.addDescriptions(ctx, found); err != nil || found[0].Code == "" {
 		return nil, nil, err
 	}
-	where, args := s.where("seen", in, day)
-	list, err := collect(ctx, s.q, func(scan func(...any) error) (v Sighting, err error) {
+	inSelection, args := s.selectionCondition("seen", sel, day)
+	sightings, err := queryAll(ctx, s.rowReader, func(scan func(...any) error) (v Sighting, err error) {
 		var oldest, newest string
 		var ns int64
-		err = scan(&one[0].Service, &one[0].Environment, &v.Version, &v.Recordings, &v.Requests, &ns, &oldest, &newest, &v.Pods)
-		v.First, v.Oldest = stamp(oldest)
-		v.Last, v.Newest = stamp(newest)
+		err = scan(&found[0].Service, &found[0].Environment, &v.Version, &v.Recordings, &v.Requests, &ns, &oldest, &newest, &v.Pods)
+		v.First, v.Oldest = parseStamp(oldest)
+		v.Last, v.Newest = parseStamp(newest)
 		v.GainNS = ns / max(1, v.Requests)
-		if one[0].Code == rows.OtherLabel { // of all environments
-			one[0].Environment = ""
+		if found[0].Code == rows.OtherLabel { // of all environments
+			found[0].Environment = ""
 		}
 		return v, err
-	}, `SELECT service, environment, version, `+s.sum("n")+`, `+s.sum("requests")+`, `+s.sum("ns")+`, min(oldest), max(newest), max(pods) FROM `+s.from("seen")+`
-		WHERE problem=? AND `+where+` GROUP BY service, environment, version ORDER BY min(oldest) DESC`, append([]any{problem}, args...)...)
-	if err != nil || len(list) == 0 {
+	}, `SELECT service, environment, version, `+s.sumExpr("n")+`, `+s.sumExpr("requests")+`, `+s.sumExpr("ns")+`, min(oldest), max(newest), max(pods) FROM `+s.tableExpr("seen")+`
+		WHERE problem=? AND `+inSelection+` GROUP BY service, environment, version ORDER BY min(oldest) DESC`, append([]any{problem}, args...)...)
+	if err != nil || len(sightings) == 0 {
 		return nil, nil, err
 	}
-	in.Service, in.Environment = one[0].Service, one[0].Environment
-	all, _, err := s.Overview(ctx, in)
+	sel.Service, sel.Environment = found[0].Service, found[0].Environment
+	all, _, err := s.Overview(ctx, sel)
 	for i := range all {
 		if all[i].Problem == problem {
-			one[0] = all[i]
+			found[0] = all[i]
 		}
 	}
-	return &one[0], list, err
+	return &found[0], sightings, err
 }
 
-// maxProblems bounds a list of them.
-const maxProblems = 200
+// maxListedProblems bounds a list of them.
+const maxListedProblems = 200
 
-func (s *Store) rank(ctx context.Context, found []seenRow, version func(*seenRow) *Version) ([]Problem, error) {
-	by := make(map[string]*Problem)
-	var list []*seenRow
-	for i := range found {
-		if found[i].problem != "" && version(&found[i]) != nil {
-			list = append(list, &found[i])
+func (s *Store) rankProblems(ctx context.Context, sums []problemSum, version func(*problemSum) *Version) ([]Problem, error) {
+	problems := make(map[string]*Problem)
+	var oldestFirst []*problemSum
+	for i := range sums {
+		if sums[i].problem != "" && version(&sums[i]) != nil {
+			oldestFirst = append(oldestFirst, &sums[i])
 		}
 	}
-	slices.SortFunc(list, func(a, b *seenRow) int { return strings.Compare(a.oldest, b.oldest) })
-	type sum struct {
+	slices.SortFunc(oldestFirst, func(a, b *problemSum) int { return strings.Compare(a.oldest, b.oldest) })
+	type problemTotal struct {
 		win, requests int64
 		newest        string
 	}
-	sums := make(map[string]*sum)
-	for _, r := range list {
+	totals := make(map[string]*problemTotal)
+	for _, r := range oldestFirst {
 		v := version(r)
-		p, all := by[r.problem], sums[r.problem]
+		p, total := problems[r.problem], totals[r.problem]
 		if p == nil {
-			p, all = &Problem{Problem: r.problem, Service: r.service, Environment: r.environment, Gone: true}, new(sum)
-			p.First, _ = stamp(r.oldest)
-			by[r.problem], sums[r.problem] = p, all
+			p, total = &Problem{Problem: r.problem, Service: r.service, Environment: r.environment, Replaced: true}, new(problemTotal)
+			p.First, _ = parseStamp(r.oldest)
+			problems[r.problem], totals[r.problem] = p, total
 		}
 		p.Versions = append(p.Versions, r.version)
-		p.Recordings = rows.AddClamped(p.Recordings, r.n)
-		if p.Gone && !v.Replaced { // of here on only what is still served counts
-			p.Gone, p.Pods, p.WinPerSecond, p.RequestsEvery, *all = false, 0, 0, 0, sum{newest: all.newest}
+		p.Recordings = rows.AddClamped(p.Recordings, r.recordings)
+		if p.Replaced && !v.Replaced { // of here on only what is still served counts
+			p.Replaced, p.Pods, p.WinPerSecond, p.RequestsPerSecond, *total = false, 0, 0, 0, problemTotal{newest: total.newest}
 		}
-		all.newest = max(all.newest, r.newest)
-		if !p.Gone && v.Replaced {
+		total.newest = max(total.newest, r.newest)
+		if !p.Replaced && v.Replaced {
 			continue
 		}
 		p.Pods = rows.AddClamped(p.Pods, r.pods)
-		all.win = rows.AddClamped(all.win, r.ns)
-		all.requests = rows.AddClamped(all.requests, r.requests)
+		total.win = rows.AddClamped(total.win, r.ns)
+		total.requests = rows.AddClamped(total.requests, r.requests)
 		if v.RecordedNS > 0 {
 			p.WinPerSecond += float64(r.ns) / float64(v.RecordedNS) * float64(v.Pods)
-			p.RequestsEvery += 1e9 * float64(r.requests) / float64(v.RecordedNS) * float64(v.Pods)
+			p.RequestsPerSecond += 1e9 * float64(r.requests) / float64(v.RecordedNS) * float64(v.Pods)
 		}
 	}
-	out := make([]Problem, 0, len(by))
-	for id, p := range by {
-		p.Last, p.Recording = stamp(sums[id].newest)
-		p.GainNS = sums[id].win / max(1, sums[id].requests)
+	out := make([]Problem, 0, len(problems))
+	for id, p := range problems {
+		p.Last, p.Recording = parseStamp(totals[id].newest)
+		p.GainNS = totals[id].win / max(1, totals[id].requests)
 		out = append(out, *p)
 	}
 	slices.SortFunc(out, func(a, b Problem) int {
-		if a.Gone != b.Gone {
-			return map[bool]int{true: 1, false: -1}[a.Gone]
+		if a.Replaced != b.Replaced {
+			return map[bool]int{true: 1, false: -1}[a.Replaced]
 		}
 		return cmp.Or(cmp.Compare(b.WinPerSecond, a.WinPerSecond), b.Last.Compare(a.Last), strings.Compare(a.Problem, b.Problem))
 	})
-	out = out[:min(len(out), maxProblems)]
-	return out, s.describe(ctx, out)
+	out = out[:min(len(out), maxListedProblems)]
+	return out, s.addDescriptions(ctx, out)
 }
 
-// describe adds to problems what they are.
-func (s *Store) describe(ctx context.Context, list []Problem) error {
+// addDescriptions adds to problems what they are.
+func (s *Store) addDescriptions(ctx context.Context, list []Problem) error {
 	if len(list) == 0 {
 		return nil
 	}
-	at, ids := make(map[string]int), make([]string, len(list))
+	index, ids := make(map[string]int), make([]string, len(list))
 	for i, p := range list {
-		at[p.Problem], ids[i] = i, p.Problem
+		index[p.Problem], ids[i] = i, p.Problem
 	}
-	which, args := among("problem", ids)
-	return eachRow(ctx, s.q, func(scan func(...any) error) error {
+	condition, args := inCondition("problem", ids)
+	return eachRow(ctx, s.rowReader, func(scan func(...any) error) error {
 		var p Problem
 		if err := scan(&p.Problem, &p.Group, &p.Code, &p.Cause, &p.Site, &p.Severity, &p.Title, &p.Fix); err != nil {
 			return err
 		}
-		to := &list[at[p.Problem]]
+		described := &list[index[p.Problem]]
 		if p.Code == rows.OtherLabel { // of all environments
-			to.Environment = ""
+			described.Environment = ""
 		}
-		to.Group, to.Code, to.Cause, to.Site, to.Severity, to.Title, to.Fix = p.Group, p.Code, p.Cause, p.Site, p.Severity, p.Title, p.Fix
+		described.Group, described.Code, described.Cause, described.Site, described.Severity, described.Title, described.Fix = p.Group, p.Code, p.Cause, p.Site, p.Severity, p.Title, p.Fix
 		return nil
-	}, `SELECT problem, grp, code, cause, site, severity, title, fix FROM `+s.from("problems")+` WHERE `+which, args...)
+	}, `SELECT problem, grp, code, cause, site, severity, title, fix FROM `+s.tableExpr("problems")+` WHERE `+condition, args...)
 }
 
-// quantiles adds to versions how long requests took.
-func (s *Store) quantiles(ctx context.Context, in Range, version func(service, environment, version string) *Version) error {
-	where, args := s.where("days", in, day)
+// addQuantiles adds to versions how long requests took.
+func (s *Store) addQuantiles(ctx context.Context, sel Selection, version func(service, environment, version string) *Version) error {
+	inSelection, args := s.selectionCondition("days", sel, day)
 	type bucket struct{ upper, n int64 }
-	of := make(map[*Version][]bucket)
-	err := eachRow(ctx, s.q, func(scan func(...any) error) error {
+	bucketsOf := make(map[*Version][]bucket)
+	err := eachRow(ctx, s.rowReader, func(scan func(...any) error) error {
 		var service, environment, name string
 		var b bucket
 		if err := scan(&service, &environment, &name, &b.upper, &b.n); err != nil {
 			return err
 		}
 		if v := version(service, environment, name); v != nil {
-			of[v] = append(of[v], b)
+			bucketsOf[v] = append(bucketsOf[v], b)
 			v.Requests = rows.AddClamped(v.Requests, b.n)
 		}
 		return nil
-	}, `SELECT service, environment, version, bucket, `+s.sum("n")+` FROM `+s.from("days")+` WHERE cause='' AND `+where+` GROUP BY service, environment, version, bucket ORDER BY bucket`, args...)
-	for v, buckets := range of {
-		upto := int64(0)
+	}, `SELECT service, environment, version, bucket, `+s.sumExpr("n")+` FROM `+s.tableExpr("days")+` WHERE cause='' AND `+inSelection+` GROUP BY service, environment, version, bucket ORDER BY bucket`, args...)
+	for v, buckets := range bucketsOf {
+		cumulative := int64(0)
 		for _, b := range buckets {
-			upto = rows.AddClamped(upto, b.n)
-			if v.P50NS == 0 && upto >= v.Requests-upto {
+			cumulative = rows.AddClamped(cumulative, b.n)
+			if v.P50NS == 0 && cumulative >= v.Requests-cumulative {
 				v.P50NS = b.upper
 			}
-			if v.P99NS == 0 && float64(upto)*100 >= float64(v.Requests)*99 {
+			if v.P99NS == 0 && float64(cumulative)*100 >= float64(v.Requests)*99 {
 				v.P99NS = b.upper
 			}
 		}
@@ -356,25 +358,25 @@ type Point struct {
 }
 
 // Series returns what requests of a service spent their time on, over time, by version.
-func (s *Store) Series(ctx context.Context, in Range, step time.Duration) ([]Point, error) {
-	from := "costs"
+func (s *Store) Series(ctx context.Context, sel Selection, step time.Duration) ([]Point, error) {
+	table := "costs"
 	if step >= day {
-		from = "days"
+		table = "days"
 	}
-	where, args := s.where(from, in, step)
-	return collect(ctx, s.q, func(scan func(...any) error) (p Point, err error) {
-		var at int64
-		err = scan(&at, &p.Version, &p.Cause, &p.Requests, &p.NS)
-		p.Start = time.Unix(at*int64(step/time.Second), 0)
+	inSelection, args := s.selectionCondition(table, sel, step)
+	return queryAll(ctx, s.rowReader, func(scan func(...any) error) (p Point, err error) {
+		var interval int64
+		err = scan(&interval, &p.Version, &p.Cause, &p.Requests, &p.NS)
+		p.Start = time.Unix(interval*int64(step/time.Second), 0)
 		return p, err
-	}, `SELECT `+s.div("minute")+` AS at, version, cause, `+s.sum("n")+`, `+s.sum("ns")+` FROM `+s.from(from)+` WHERE `+where+` GROUP BY at, version, cause ORDER BY at, version, cause`,
+	}, `SELECT `+s.divExpr("minute")+` AS at, version, cause, `+s.sumExpr("n")+`, `+s.sumExpr("ns")+` FROM `+s.tableExpr(table)+` WHERE `+inSelection+` GROUP BY at, version, cause ORDER BY at, version, cause`,
 		append([]any{int64(step / time.Second)}, args...)...)
 }
 
-// from names the rows that count: costs are sums of all groups and buckets. ClickHouse leaves out with FINAL what newer rows replaced; in a view, 18.16 would read all rows
+// tableExpr names the rows that count: costs are sums of all groups and buckets. ClickHouse leaves out with FINAL what newer rows replaced; in a view, 18.16 would read all rows
 // whatever the question is about.
-func (s *databases) from(table string) string {
-	if s.click == nil {
+func (s *databases) tableExpr(table string) string {
+	if s.clickhouse == nil {
 		return strings.Replace(table, "costs", "sums", 1)
 	}
 	const sums = `sums.version AS version, sums.environment AS environment, sums.cause AS cause, sums.bucket AS bucket, sums.n AS n, sums.ns AS ns`
@@ -392,17 +394,17 @@ func (s *databases) from(table string) string {
 	}[table]
 }
 
-// sum is the sum of a column, at most rows.MaxSum. SQLite's own fails beyond 64 bits, and ClickHouse's begins again below 0.
-func (s *databases) sum(column string) string {
-	if s.click != nil {
+// sumExpr is the sum of a column, at most rows.MaxSum. SQLite's own fails beyond 64 bits, and ClickHouse's begins again below 0.
+func (s *databases) sumExpr(column string) string {
+	if s.clickhouse != nil {
 		return fmt.Sprintf("greatest(toInt64(0), if(sum(toFloat64(%[1]s))>=%[2]d, toInt64(%[2]d), sum(%[1]s)))", column, int64(rows.MaxSum))
 	}
 	return fmt.Sprintf("CAST(max(0, min(total(%s), %d)) AS INTEGER)", column, int64(rows.MaxSum))
 }
 
-// div is a division of whole numbers, which both engines write differently.
-func (s *databases) div(column string) string {
-	if s.click != nil {
+// divExpr is a division of whole numbers, which both engines write differently.
+func (s *databases) divExpr(column string) string {
+	if s.clickhouse != nil {
 		return "intDiv(" + column + ", ?)"
 	}
 	return column + " / ?"
@@ -418,22 +420,22 @@ type Pod struct {
 }
 
 // Pods returns the pods of a service.
-func (s *Store) Pods(ctx context.Context, in Range) ([]Pod, error) {
-	where, args := s.where("costs", in, time.Minute)
+func (s *Store) Pods(ctx context.Context, sel Selection) ([]Pod, error) {
+	inSelection, args := s.selectionCondition("costs", sel, time.Minute)
 	type key struct{ pod, node, version string }
-	at := make(map[key]int)
+	index := make(map[key]int)
 	var out []Pod
-	err := eachRow(ctx, s.q, func(scan func(...any) error) error {
+	err := eachRow(ctx, s.rowReader, func(scan func(...any) error) error {
 		var k key
 		var cause string
 		var n, ns int64
 		if err := scan(&k.pod, &k.node, &k.version, &cause, &n, &ns); err != nil {
 			return err
 		}
-		i, ok := at[k]
+		i, ok := index[k]
 		if !ok {
 			i = len(out)
-			at[k] = i
+			index[k] = i
 			out = append(out, Pod{Pod: k.pod, Node: k.node, Version: k.version, NS: make(map[string]int64)})
 		}
 		out[i].Requests = rows.AddClamped(out[i].Requests, n)
@@ -441,7 +443,7 @@ func (s *Store) Pods(ctx context.Context, in Range) ([]Pod, error) {
 			out[i].NS[cause] = rows.AddClamped(out[i].NS[cause], ns)
 		}
 		return nil
-	}, `SELECT pod, node, version, cause, `+s.sum("n")+`, `+s.sum("ns")+` FROM `+s.from("costs")+` WHERE `+where+` GROUP BY pod, node, version, cause ORDER BY pod, node, version, cause`, args...)
+	}, `SELECT pod, node, version, cause, `+s.sumExpr("n")+`, `+s.sumExpr("ns")+` FROM `+s.tableExpr("costs")+` WHERE `+inSelection+` GROUP BY pod, node, version, cause ORDER BY pod, node, version, cause`, args...)
 	return out, err
 }
 
@@ -455,7 +457,7 @@ type Moment struct {
 	Pod         string    `json:"pod"`
 	Node        string    `json:"node"`
 	Group       string    `json:"group"`
-	At          time.Time `json:"at"`
+	Start       time.Time `json:"at"`
 	NS          int64     `json:"ns"`
 	Cause       string    `json:"cause" doc:"of its longest segment"`
 	Site        string    `json:"site"`
@@ -463,33 +465,33 @@ type Moment struct {
 }
 
 // Moments returns the slowest requests of a range, or those of a trace.
-func (s *Store) Moments(ctx context.Context, in Range, trace string, most int) ([]Moment, error) {
-	q, args := "moment>=? AND moment<?", []any{in.From.UnixNano(), in.To.UnixNano()}
-	if s.click != nil { // by its key: no recording is as long as that
-		q, args = q+" AND received>=?", append(args, in.From.Add(-time.Hour).UnixNano())
+func (s *Store) Moments(ctx context.Context, sel Selection, trace string, limit int) ([]Moment, error) {
+	condition, args := "moment>=? AND moment<?", []any{sel.From.UnixNano(), sel.To.UnixNano()}
+	if s.clickhouse != nil { // by its key: no recording is as long as that
+		condition, args = condition+" AND received>=?", append(args, sel.From.Add(-time.Hour).UnixNano())
 	}
-	for _, c := range []struct{ column, value string }{{"service", in.Service}, {"environment", in.Environment}, {"trace", trace}} {
+	for _, c := range []struct{ column, value string }{{"service", sel.Service}, {"environment", sel.Environment}, {"trace", trace}} {
 		if c.value != "" {
-			q, args = q+" AND "+c.column+"=?", append(args, c.value)
+			condition, args = condition+" AND "+c.column+"=?", append(args, c.value)
 		}
 	}
-	return collect(ctx, s.q, func(scan func(...any) error) (m Moment, err error) {
-		var at int64
-		err = scan(&m.Recording, &m.Request, &m.Service, &m.Environment, &m.Version, &m.Pod, &m.Node, &m.Group, &at, &m.NS, &m.Cause, &m.Site, &m.Trace)
-		m.At = time.Unix(0, at)
+	return queryAll(ctx, s.rowReader, func(scan func(...any) error) (m Moment, err error) {
+		var start int64
+		err = scan(&m.Recording, &m.Request, &m.Service, &m.Environment, &m.Version, &m.Pod, &m.Node, &m.Group, &start, &m.NS, &m.Cause, &m.Site, &m.Trace)
+		m.Start = time.Unix(0, start)
 		return m, err
-	}, `SELECT recording, request, service, environment, version, pod, node, grp, moment, ns, cause, site, trace FROM `+s.from("slow")+` WHERE `+q+` ORDER BY ns DESC LIMIT `+strconv.Itoa(most), args...)
+	}, `SELECT recording, request, service, environment, version, pod, node, grp, moment, ns, cause, site, trace FROM `+s.tableExpr("slow")+` WHERE `+condition+` ORDER BY ns DESC LIMIT `+strconv.Itoa(limit), args...)
 }
 
-// EachSum calls a function with what all recordings together sum up to.
-func (s *Store) EachSum(ctx context.Context, each func(group, cause string, bucket, n, ns int64)) error {
-	return eachRow(ctx, s.q, func(scan func(...any) error) error {
+// VisitSums calls a function with what all recordings together sum up to.
+func (s *Store) VisitSums(ctx context.Context, visit func(group, cause string, bucket, n, ns int64)) error {
+	return eachRow(ctx, s.rowReader, func(scan func(...any) error) error {
 		var group, cause string
 		var bucket, n, ns int64
 		if err := scan(&group, &cause, &bucket, &n, &ns); err != nil {
 			return err
 		}
-		each(group, cause, bucket, n, ns)
+		visit(group, cause, bucket, n, ns)
 		return nil
-	}, `SELECT grp, cause, bucket, `+s.sum("n")+`, `+s.sum("ns")+` FROM `+s.from("sums")+` GROUP BY grp, cause, bucket`)
+	}, `SELECT grp, cause, bucket, `+s.sumExpr("n")+`, `+s.sumExpr("ns")+` FROM `+s.tableExpr("sums")+` GROUP BY grp, cause, bucket`)
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // A Dropped is a recording whose file may go, and why.
-type Dropped struct{ ID, Why string }
+type DroppedFile struct{ ID, Reason string }
 
-func (s lite) Drop(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) (out []Dropped, err error) {
-	return out, within(ctx, s.w, func(tx *sql.Tx) error {
+func (s sqliteLedger) DropFiles(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) (out []DroppedFile, err error) {
+	return out, inTransaction(ctx, s.writer, func(tx *sql.Tx) error {
 		var total int64
 		if err := tx.QueryRowContext(ctx, `SELECT coalesce(sum(bytes), 0) FROM recordings WHERE raw=1`).Scan(&total); err != nil {
 			return err
@@ -24,14 +24,14 @@ func (s lite) Drop(ctx context.Context, now time.Time, maxAge time.Duration, max
 		}
 		defer rows.Close()
 		for rows.Next() {
-			var d Dropped
+			var d DroppedFile
 			var bytes, received int64
 			if err := rows.Scan(&d.ID, &bytes, &received); err != nil {
 				return err
 			}
-			d.Why = "age"
+			d.Reason = "age"
 			if received >= now.Add(-maxAge).UnixNano() {
-				if d.Why = "bytes"; total <= maxBytes {
+				if d.Reason = "bytes"; total <= maxBytes {
 					break
 				}
 			}
@@ -50,15 +50,15 @@ func (s lite) Drop(ctx context.Context, now time.Time, maxAge time.Duration, max
 	})
 }
 
-// Forget removes rows from before a time, what is known of recordings without a file, and tokens that expired. It writes a little at a
+// DeleteOldRows removes rows from before a time, what is known of recordings without a file, and tokens that expired. It writes a little at a
 // time, because recordings that come meanwhile wait for it.
-func (s lite) Forget(ctx context.Context, now, before time.Time) error {
-	ids, err := collect(ctx, s.r, func(scan func(...any) error) (id int64, err error) { return id, scan(&id) }, `SELECT id FROM series`)
+func (s sqliteLedger) DeleteOldRows(ctx context.Context, now, before time.Time) error {
+	ids, err := queryAll(ctx, s.reader, func(scan func(...any) error) (id int64, err error) { return id, scan(&id) }, `SELECT id FROM series`)
 	if err != nil {
 		return err
 	}
 	exec := func(queries map[string][]any) error {
-		return within(ctx, s.w, func(tx *sql.Tx) error {
+		return inTransaction(ctx, s.writer, func(tx *sql.Tx) error {
 			for q, args := range queries {
 				if _, err := tx.ExecContext(ctx, q, args...); err != nil {
 					return err
@@ -68,10 +68,10 @@ func (s lite) Forget(ctx context.Context, now, before time.Time) error {
 		})
 	}
 	for _, id := range ids {
-		var old bool
-		err := s.r.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM points WHERE series=? AND minute<?) OR EXISTS (SELECT 1 FROM daypoints WHERE series=? AND minute<?)`,
-			id, before.Unix(), id, before.Truncate(day).Unix()).Scan(&old)
-		if err == nil && old {
+		var hasOldRows bool
+		err := s.reader.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM points WHERE series=? AND minute<?) OR EXISTS (SELECT 1 FROM daypoints WHERE series=? AND minute<?)`,
+			id, before.Unix(), id, before.Truncate(day).Unix()).Scan(&hasOldRows)
+		if err == nil && hasOldRows {
 			err = exec(map[string][]any{`DELETE FROM points WHERE series=? AND minute<?`: {id, before.Unix()}, `DELETE FROM daypoints WHERE series=? AND minute<?`: {id, before.Truncate(day).Unix()}})
 		}
 		if err != nil {
@@ -94,24 +94,24 @@ func (s lite) Forget(ctx context.Context, now, before time.Time) error {
 			return err
 		}
 	}
-	if s.click == nil {
+	if s.clickhouse == nil {
 		return nil
 	}
-	return forgetClickHouse(ctx, s.click, before)
+	return deleteOldClickHouse(ctx, s.clickhouse, before)
 }
 
-func (s lite) Has(ctx context.Context, id string, _, _ time.Duration) (has bool, err error) {
-	err = s.r.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM recordings WHERE id=? AND raw=1)`, id).Scan(&has)
-	return has, err
+func (s sqliteLedger) IsFileKept(ctx context.Context, id string, _, _ time.Duration) (isKept bool, err error) {
+	err = s.reader.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM recordings WHERE id=? AND raw=1)`, id).Scan(&isKept)
+	return isKept, err
 }
 
-func (s lite) Backup(ctx context.Context, file string) error {
+func (s sqliteLedger) Backup(ctx context.Context, file string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // SQLite would give it the mode of others
 	if err != nil {
 		return err
 	}
 	if err = f.Close(); err == nil {
-		_, err = s.r.ExecContext(ctx, `VACUUM INTO ?`, file)
+		_, err = s.reader.ExecContext(ctx, `VACUUM INTO ?`, file)
 	}
 	if err != nil {
 		err = errors.Join(err, os.Remove(file))

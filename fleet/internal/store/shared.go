@@ -12,37 +12,37 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 )
 
-// shared is the ledger of a fleet of several machines: what waits is in a topic of Kafka, tokens are names of empty files beside the
+// sharedLedger is the ledger of a fleet of several machines: what waits is in a topic of Kafka, tokens are names of empty files beside the
 // recordings, and what became of recordings is in ClickHouse. What takes recordings in needs no ClickHouse.
-type shared struct {
-	lite   // answers what it asks of tables that ClickHouse has, too
-	topic  *topic
-	facts  facts
-	tokens *tokens
+type sharedLedger struct {
+	sqliteLedger // answers what it asks of tables that ClickHouse has, too
+	topic        *topic
+	facts        factStore
+	tokenFiles   *tokenFiles
 
-	claiming sync.Mutex
-	ready    []*flight // claimed and not handed out
-	mu       sync.Mutex
-	flights  map[string]*flight // claimed, by id
-	batch    []*outcome
-	kick     chan struct{}
-	linger   time.Duration // how long rows wait for others, to be written with them
-	stop     context.CancelFunc
-	flushing sync.WaitGroup
+	claimMutex   sync.Mutex
+	readyClaims  []*flight // claimed and not handed out
+	mu           sync.Mutex
+	flights      map[string]*flight // claimed, by id
+	batch        []*outcome
+	flushRequest chan struct{}
+	linger       time.Duration // how long rows wait for others, to be written with them
+	stopFlushing context.CancelFunc
+	flushing     sync.WaitGroup
 }
 
-// facts are what became of recordings: ClickHouse, or a test's map.
-type facts interface {
-	// known returns what there is of recordings.
-	known(ctx context.Context, ids []string) (map[string]known, error)
-	// rows writes what recordings count, in place of what they counted before. Half of it may be written when it fails; then it is
+// factStore are what became of recordings: ClickHouse, or a test's map.
+type factStore interface {
+	// recordingStates returns what there is of recordings.
+	recordingStates(ctx context.Context, ids []string) (map[string]recordingState, error)
+	// writeRows writes what recordings count, in place of what they counted before. Half of it may be written when it fails; then it is
 	// called again, also by another worker, at the same time as well.
-	rows(ctx context.Context, outcomes []*outcome) error
-	// states writes what becomes of recordings.
-	states(ctx context.Context, flights []*flight) error
+	writeRows(ctx context.Context, outcomes []*outcome) error
+	// writeStates writes what becomes of recordings.
+	writeStates(ctx context.Context, flights []*flight) error
 }
 
-type known struct {
+type recordingState struct {
 	state   string
 	tries   int
 	written int64
@@ -51,135 +51,135 @@ type known struct {
 // An outcome is what a flight came to.
 type outcome struct {
 	*flight
-	now    *counted // nil if it is poison
-	folded bool
-	end    chan error
+	contribution *contribution // nil if it is poison
+	folded       bool
+	result       chan error
 }
 
 const (
-	chunk = 16              // recordings claimed at once
-	grace = 5 * time.Second // for rows to be written, when a worker stops
-	wary  = 3               // times that a recording's worker died, after which it is explained alone
+	claimBatch = 16              // recordings claimed at once
+	stopGrace  = 5 * time.Second // for rows to be written, when a worker stops
+	riskyTries = 3               // times that a recording's worker died, after which it is explained alone
 )
 
 // OpenShared opens the ledger of a fleet of several machines. What only takes recordings in gives no address of ClickHouse; what works
 // consumes the topic.
 func OpenShared(ctx context.Context, kafka, clickhouse string, files *raw.S3, work bool) (_ *Store, err error) {
-	s := &shared{lite: lite{new(databases)}, tokens: &tokens{files: files.WithPrefix("tokens")}, linger: 200 * time.Millisecond}
+	s := &sharedLedger{sqliteLedger: sqliteLedger{new(databases)}, tokenFiles: &tokenFiles{files: files.WithPrefix("tokens")}, linger: 200 * time.Millisecond}
 	if clickhouse != "" {
-		if s.click, err = openClickHouse(ctx, clickhouse); err != nil {
+		if s.clickhouse, err = openClickHouse(ctx, clickhouse); err != nil {
 			return nil, err
 		}
-		s.q, s.r = s.click, s.click
-		s.facts = &clickFacts{db: s.click}
+		s.rowReader, s.reader = s.clickhouse, s.clickhouse
+		s.facts = &clickhouseFacts{db: s.clickhouse}
 	}
 	if s.topic, err = openTopic(ctx, kafka, work); err != nil {
-		return nil, errors.Join(err, (&Store{s.databases, lite{}}).Close())
+		return nil, errors.Join(err, (&Store{s.databases, sqliteLedger{}}).Close())
 	}
-	s.begin()
+	s.startFlushing()
 	return &Store{s.databases, s}, nil
 }
 
-func (s *shared) begin() {
+func (s *sharedLedger) startFlushing() {
 	ctx, stop := context.WithCancel(context.Background())
-	s.flights, s.kick, s.stop = make(map[string]*flight), make(chan struct{}, 1), stop
-	s.flushing.Go(func() { s.flush(ctx) })
+	s.flights, s.flushRequest, s.stopFlushing = make(map[string]*flight), make(chan struct{}, 1), stop
+	s.flushing.Go(func() { s.runFlushing(ctx) })
 }
 
-func (s *shared) close() error {
-	s.stop()
+func (s *sharedLedger) close() error {
+	s.stopFlushing()
 	s.flushing.Wait()
 	s.topic.client.Close() // which commits, and leaves the group
 	return nil
 }
 
-func (s *shared) ping(ctx context.Context) error {
+func (s *sharedLedger) ping(ctx context.Context) error {
 	err := s.topic.client.Ping(ctx)
 	if err != nil {
 		err = fmt.Errorf("asking Kafka: %w", err)
 	}
-	return errors.Join(err, s.tokens.files.Ping(ctx))
+	return errors.Join(err, s.tokenFiles.files.Ping(ctx))
 }
 
-func (s *shared) Add(ctx context.Context, r Recording) error {
+func (s *sharedLedger) AddRecording(ctx context.Context, r Recording) error {
 	r.Raw = true
-	return s.topic.add(ctx, message{Recording: r})
+	return s.topic.add(ctx, queueMessage{Recording: r})
 }
 
-// Known is no question for those who take recordings in: whoever works finds out.
-func (s *shared) Known(context.Context, string) (bool, error) { return false, nil }
+// IsKnown is no question for those who take recordings in: whoever works finds out.
+func (s *sharedLedger) IsKnown(context.Context, string) (bool, error) { return false, nil }
 
-func (s *shared) Recording(ctx context.Context, id string) (*Recording, error) {
-	return one(scanRecording(s.r.QueryRowContext(ctx, `SELECT `+recordingColumns+` FROM recordings_rows FINAL WHERE id=?`, id).Scan)) // the view would read all
+func (s *sharedLedger) Recording(ctx context.Context, id string) (*Recording, error) {
+	return optionalRecording(scanRecording(s.reader.QueryRowContext(ctx, `SELECT `+recordingColumns+` FROM recordings_rows FINAL WHERE id=?`, id).Scan)) // the view would read all
 }
 
-// Queued counts the recordings of all services: the topic is not counted by service.
-func (s *shared) Queued(ctx context.Context, _ string) (int, error) {
-	_, lag, err := s.topic.committed(ctx)
+// CountQueued counts the recordings of all services: the topic is not counted by service.
+func (s *sharedLedger) CountQueued(ctx context.Context, _ string) (int, error) {
+	_, lag, err := s.topic.progress(ctx)
 	return int(lag), err
 }
 
-func (s *shared) Claim(ctx context.Context, _ time.Time, _ time.Duration) (*Recording, error) {
-	s.claiming.Lock()
-	defer s.claiming.Unlock()
-	for len(s.ready) > 0 {
-		f := s.ready[0]
-		s.ready = s.ready[1:]
+func (s *sharedLedger) Claim(ctx context.Context, _ time.Time, _ time.Duration) (*Recording, error) {
+	s.claimMutex.Lock()
+	defer s.claimMutex.Unlock()
+	for len(s.readyClaims) > 0 {
+		f := s.readyClaims[0]
+		s.readyClaims = s.readyClaims[1:]
 		if !s.topic.isLost(f) {
 			r := f.Recording
 			return &r, nil
 		}
-		s.drop(f)
+		s.endFlight(f)
 	}
 	s.mu.Lock()
-	busy := len(s.flights)
+	runningClaims := len(s.flights)
 	for _, f := range s.flights {
-		if f.Tries > wary {
+		if f.Tries > riskyTries {
 			s.mu.Unlock()
 			return nil, nil
 		}
 	}
 	s.mu.Unlock()
-	list := s.topic.take(ctx, chunk, s.linger/2)
-	ids := make([]string, len(list))
-	for i, f := range list {
+	polled := s.topic.poll(ctx, claimBatch, s.linger/2)
+	ids := make([]string, len(polled))
+	for i, f := range polled {
 		ids[i] = f.ID
 	}
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	asked := time.Now().UnixNano()
-	all, err := s.facts.known(ctx, ids)
+	readAt := time.Now().UnixNano()
+	states, err := s.facts.recordingStates(ctx, ids)
 	if err != nil {
-		s.topic.back(list...)
+		s.topic.putBack(polled...)
 		return nil, err
 	}
 	var claims []*flight
 	s.mu.Lock()
-	for i, f := range list {
-		k, ok := all[f.ID]
-		if ok && !f.Again && (k.state == Done || k.state == Poison) {
-			s.topic.finish(f)
+	for i, f := range polled {
+		state, hasState := states[f.ID]
+		if hasState && !f.Repeat && (state.state == Done || state.state == Poison) {
+			s.topic.markFinished(f)
 			continue
 		}
-		if twin := s.flights[f.ID]; twin != nil && !s.topic.isLost(twin) {
-			twin.twins = append(twin.twins, f)
+		if claimed := s.flights[f.ID]; claimed != nil && !s.topic.isLost(claimed) {
+			claimed.duplicates = append(claimed.duplicates, f)
 			continue
 		}
-		if k.state == Working && !f.mine { // of workers that are gone
-			f.Tries = k.tries
+		if state.state == Working && !f.countsTries { // of workers that are gone
+			f.Tries = state.tries
 		}
-		if f.Tries >= wary && len(claims)+busy > 0 { // others must not die with it
-			s.topic.back(list[i:]...)
+		if f.Tries >= riskyTries && len(claims)+runningClaims > 0 { // others must not die with it
+			s.topic.putBack(polled[i:]...)
 			break
 		}
 		// A claim that comes late must not replace what another worker writes after this one has asked.
-		f.written, f.State, f.mine = max(asked, k.written+1), Working, true
+		f.written, f.State, f.countsTries = max(readAt, state.written+1), Working, true
 		f.Tries++
 		s.flights[f.ID] = f
 		claims = append(claims, f)
-		if f.Tries > wary {
-			s.topic.back(list[i+1:]...)
+		if f.Tries > riskyTries {
+			s.topic.putBack(polled[i+1:]...)
 			break
 		}
 	}
@@ -187,120 +187,120 @@ func (s *shared) Claim(ctx context.Context, _ time.Time, _ time.Duration) (*Reco
 	if len(claims) == 0 {
 		return nil, nil
 	}
-	if err := s.facts.states(ctx, claims); err != nil {
+	if err := s.facts.writeStates(ctx, claims); err != nil {
 		for _, f := range claims {
-			s.release(f)
+			s.releaseFlight(f)
 		}
 		return nil, err
 	}
-	s.ready = claims[1:]
+	s.readyClaims = claims[1:]
 	r := claims[0].Recording
 	return &r, nil
 }
 
-// release makes a claim wait again.
-func (s *shared) release(f *flight) {
+// releaseFlight makes a claim wait again.
+func (s *sharedLedger) releaseFlight(f *flight) {
 	s.mu.Lock()
 	f.Tries--
 	s.mu.Unlock()
-	s.drop(f)
-	s.topic.back(f)
+	s.endFlight(f)
+	s.topic.putBack(f)
 }
 
-// drop ends a claim. What is the same recording waits again.
-func (s *shared) drop(f *flight) {
+// endFlight ends a claim. What is the same recording waits again.
+func (s *sharedLedger) endFlight(f *flight) {
 	s.mu.Lock()
 	if s.flights[f.ID] == f {
 		delete(s.flights, f.ID)
 	}
-	twins := f.twins
-	f.twins = nil
+	duplicates := f.duplicates
+	f.duplicates = nil
 	s.mu.Unlock()
-	s.topic.back(twins...)
+	s.topic.putBack(duplicates...)
 }
 
-// held returns the claim of a recording, nil if another worker has it.
-func (s *shared) held(r *Recording) *flight {
+// heldFlight returns the claim of a recording, nil if another worker has it.
+func (s *sharedLedger) heldFlight(r *Recording) *flight {
 	s.mu.Lock()
 	f := s.flights[r.ID]
-	is := f != nil && f.Tries == r.Tries
+	isHeld := f != nil && f.Tries == r.Tries
 	s.mu.Unlock()
-	if is && s.topic.isLost(f) {
-		s.drop(f)
-		is = false
+	if isHeld && s.topic.isLost(f) {
+		s.endFlight(f)
+		isHeld = false
 	}
-	if !is {
+	if !isHeld {
 		return nil
 	}
 	return f
 }
 
-func (s *shared) Depth() int { return chunk }
+func (s *sharedLedger) ClaimsPerChild() int { return claimBatch }
 
-func (s *shared) Renew(_ context.Context, r *Recording, _ time.Time) (bool, error) {
-	return s.held(r) != nil, nil // Kafka's own heartbeats hold the partition
+func (s *sharedLedger) Renew(_ context.Context, r *Recording, _ time.Time) (bool, error) {
+	return s.heldFlight(r) != nil, nil // Kafka's own heartbeats hold the partition
 }
 
-func (s *shared) Release(_ context.Context, r *Recording) error {
-	if f := s.held(r); f != nil {
-		s.release(f)
+func (s *sharedLedger) Release(_ context.Context, r *Recording) error {
+	if f := s.heldFlight(r); f != nil {
+		s.releaseFlight(f)
 	}
 	return nil
 }
 
-func (s *shared) Fail(ctx context.Context, r *Recording, poison bool, why string) error {
-	f := s.held(r)
+func (s *sharedLedger) Fail(ctx context.Context, r *Recording, poison bool, reason string) error {
+	f := s.heldFlight(r)
 	if f == nil {
 		return nil
 	}
 	if !poison {
-		s.drop(f)
-		s.topic.back(f)
+		s.endFlight(f)
+		s.topic.putBack(f)
 		return nil
 	}
-	f.State, f.Error = Poison, why[:min(len(why), 1000)]
-	return s.write(ctx, &outcome{flight: f})
+	f.State, f.Error = Poison, reason[:min(len(reason), 1000)]
+	return s.writeOutcome(ctx, &outcome{flight: f})
 }
 
-func (s *shared) Finish(ctx context.Context, r *Recording, add *rows.Rows) (folded bool, err error) {
-	f := s.held(r)
+func (s *sharedLedger) Finish(ctx context.Context, r *Recording, newRows *rows.Rows) (folded bool, err error) {
+	f := s.heldFlight(r)
 	if f == nil {
 		return false, nil
 	}
 	f.State, f.Error = Done, ""
-	e := &outcome{flight: f, now: &counted{r.Labels, *add}}
-	err = s.write(ctx, e)
-	return e.folded, err
+	outcome := &outcome{flight: f, contribution: &contribution{r.Labels, *newRows}}
+	err = s.writeOutcome(ctx, outcome)
+	return outcome.folded, err
 }
 
-// write waits until an outcome is written with others.
-func (s *shared) write(ctx context.Context, e *outcome) error {
-	e.end = make(chan error, 1)
+// writeOutcome waits until an outcome is written with others.
+func (s *sharedLedger) writeOutcome(ctx context.Context, o *outcome) error {
+	o.result = make(chan error, 1)
 	s.mu.Lock()
-	s.batch = append(s.batch, e)
+	s.batch = append(s.batch, o)
 	s.mu.Unlock()
 	select {
-	case s.kick <- struct{}{}:
+	case s.flushRequest <- struct{}{}:
 	default:
 	}
 	select {
-	case err := <-e.end:
+	case err := <-o.result:
 		return err
 	case <-ctx.Done():
 	}
 	select {
-	case err := <-e.end:
+	case err := <-o.result:
 		return err
-	case <-time.After(grace):
+	case <-time.After(stopGrace):
 		return ctx.Err()
 	}
 }
 
-// flush writes what has gathered, until it is written: while ClickHouse does not answer, workers wait for it.
-func (s *shared) flush(ctx context.Context) {
+// runFlushing writes what has gathered, until it is written: while ClickHouse does not answer, workers wait for it.
+func (s *sharedLedger) runFlushing(ctx context.Context) {
 	for {
 		select {
-		case <-s.kick:
+		case <-s.flushRequest:
 		case <-ctx.Done():
 			return
 		}
@@ -310,23 +310,23 @@ func (s *shared) flush(ctx context.Context) {
 		s.batch = nil
 		s.mu.Unlock()
 		for {
-			batch = slices.DeleteFunc(batch, func(e *outcome) bool { // another member explains it, and would write it at the same time
-				lost := s.topic.isLost(e.flight)
+			batch = slices.DeleteFunc(batch, func(o *outcome) bool { // another member explains it, and would write it at the same time
+				lost := s.topic.isLost(o.flight)
 				if lost {
-					s.drop(e.flight)
-					e.end <- nil
+					s.endFlight(o.flight)
+					o.result <- nil
 				}
 				return lost
 			})
 			if len(batch) == 0 {
 				break
 			}
-			for _, e := range batch {
-				e.written = max(time.Now().UnixNano(), e.written+1) // also where another machine's clock was ahead
+			for _, o := range batch {
+				o.written = max(time.Now().UnixNano(), o.written+1) // also where another machine's clock was ahead
 			}
-			err := s.facts.rows(ctx, batch)
+			err := s.facts.writeRows(ctx, batch)
 			if err == nil {
-				err = s.facts.states(ctx, column(batch, func(e **outcome) *flight { return (*e).flight }))
+				err = s.facts.writeStates(ctx, mapSlice(batch, func(o **outcome) *flight { return (*o).flight }))
 			}
 			if err == nil {
 				break
@@ -336,21 +336,21 @@ func (s *shared) flush(ctx context.Context) {
 			}
 			sleep(ctx, 5*s.linger)
 		}
-		for _, e := range batch {
-			s.topic.finish(e.flight)
+		for _, o := range batch {
+			s.topic.markFinished(o.flight)
 			s.mu.Lock()
-			twins := e.twins
-			e.twins = nil
-			delete(s.flights, e.ID)
+			duplicates := o.duplicates
+			o.duplicates = nil
+			delete(s.flights, o.ID)
 			s.mu.Unlock()
-			for _, f := range twins {
-				if f.Again != e.Again { // asked for after it was explained
-					s.topic.back(f)
+			for _, f := range duplicates {
+				if f.Repeat != o.Repeat { // asked for after it was explained
+					s.topic.putBack(f)
 				} else {
-					s.topic.finish(f)
+					s.topic.markFinished(f)
 				}
 			}
-			e.end <- nil
+			o.result <- nil
 		}
 	}
 }
@@ -362,84 +362,84 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (s *shared) Again(ctx context.Context, service string, from time.Time) (int64, error) {
-	list, err := collect(ctx, s.r, scanRecording, `SELECT `+recordingColumns+` FROM recordings WHERE raw=1 AND state IN ('done','poison') AND (?='' OR service=?) AND received>=?`,
+func (s *sharedLedger) Requeue(ctx context.Context, service string, from time.Time) (int64, error) {
+	list, err := queryAll(ctx, s.reader, scanRecording, `SELECT `+recordingColumns+` FROM recordings WHERE raw=1 AND state IN ('done','poison') AND (?='' OR service=?) AND received>=?`,
 		service, service, from.UnixNano())
-	for part := range slices.Chunk(list, 1000) {
+	for chunk := range slices.Chunk(list, 1000) {
 		if err != nil {
 			break
 		}
-		var messages []message
-		for _, r := range part {
+		var messages []queueMessage
+		for _, r := range chunk {
 			r.State, r.Tries, r.Error = "", 0, ""
-			messages = append(messages, message{r, true})
+			messages = append(messages, queueMessage{r, true})
 		}
 		err = s.topic.add(ctx, messages...)
 	}
 	return int64(len(list)), err
 }
 
-// States counts what waits by the topic, as far as Kafka answers.
-func (s *shared) States(ctx context.Context) (map[string]int64, error) {
-	out, err := s.count(ctx, `SELECT state, toInt64(count()) FROM recordings_rows FINAL GROUP BY state`)
+// CountByState counts what waits by the topic, as far as Kafka answers.
+func (s *sharedLedger) CountByState(ctx context.Context) (map[string]int64, error) {
+	out, err := s.queryStateCounts(ctx, `SELECT state, toInt64(count()) FROM recordings_rows FINAL GROUP BY state`)
 	if err != nil {
 		return nil, err
 	}
-	short, cancel := context.WithTimeout(ctx, 5*time.Second)
+	shortCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if _, lag, err := s.topic.committed(short); err == nil {
+	if _, lag, err := s.topic.progress(shortCtx); err == nil {
 		out[Waiting] = max(0, lag-out[Working])
 	}
 	return out, nil
 }
 
-// Has keeps a file that nothing is known of as long as others: what waits is not known here.
-func (s *shared) Has(ctx context.Context, id string, age, keep time.Duration) (bool, error) {
-	var n, gone int
-	err := s.r.QueryRowContext(ctx, `SELECT count(*), countIf(raw=0) FROM recordings_rows FINAL WHERE id=?`, id).Scan(&n, &gone)
-	return n > gone || n == 0 && age < keep+day, err
+// IsFileKept keeps a file that nothing is known of as long as others: what waits is not known here.
+func (s *sharedLedger) IsFileKept(ctx context.Context, id string, age, maxAge time.Duration) (bool, error) {
+	var known, withoutFile int
+	err := s.reader.QueryRowContext(ctx, `SELECT count(*), countIf(raw=0) FROM recordings_rows FINAL WHERE id=?`, id).Scan(&known, &withoutFile)
+	return known > withoutFile || known == 0 && age < maxAge+day, err
 }
 
-func (s *shared) Drop(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) (out []Dropped, err error) {
+func (s *sharedLedger) DropFiles(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) (out []DroppedFile, err error) {
 	oldest := now.Add(-maxAge).UnixNano()
 	var total int64
-	if err := s.r.QueryRowContext(ctx, `SELECT sum(bytes) FROM recordings WHERE raw=1`).Scan(&total); err != nil {
+	if err := s.reader.QueryRowContext(ctx, `SELECT sum(bytes) FROM recordings WHERE raw=1`).Scan(&total); err != nil {
 		return nil, err
 	}
-	list, err := collect(ctx, s.r, scanRecording, `SELECT `+recordingColumns+` FROM recordings WHERE raw=1 AND state IN ('done','poison') AND (received<? OR ?)
-		ORDER BY received>=?, id IN (SELECT argMin(id, received) FROM recordings WHERE raw=1 AND class<>'' GROUP BY class), received LIMIT 1000`, oldest, number(total > maxBytes), oldest)
+	list, err := queryAll(ctx, s.reader, scanRecording, `SELECT `+recordingColumns+` FROM recordings WHERE raw=1 AND state IN ('done','poison') AND (received<? OR ?)
+		ORDER BY received>=?, id IN (SELECT argMin(id, received) FROM recordings WHERE raw=1 AND class<>'' GROUP BY class), received LIMIT 1000`, oldest, boolToInt(total > maxBytes), oldest)
 	if err != nil {
 		return nil, err
 	}
-	var gone []*flight
+	var flights []*flight
 	for _, r := range list {
-		d := Dropped{r.ID, "age"}
+		d := DroppedFile{r.ID, "age"}
 		if r.Received.UnixNano() >= oldest {
-			if d.Why = "bytes"; total <= maxBytes {
+			if d.Reason = "bytes"; total <= maxBytes {
 				break
 			}
 		}
 		total -= r.Bytes
 		r.Raw = false
-		out, gone = append(out, d), append(gone, &flight{message: message{Recording: r}, written: time.Now().UnixNano()})
+		out, flights = append(out, d), append(flights, &flight{queueMessage: queueMessage{Recording: r}, written: time.Now().UnixNano()})
 	}
-	if len(gone) == 0 {
-		return nil, s.topic.trim(ctx)
+	if len(flights) == 0 {
+		return nil, s.topic.deleteFinished(ctx)
 	}
-	return out, s.facts.states(ctx, gone)
+	return out, s.facts.writeStates(ctx, flights)
 }
 
-func number(is bool) int {
-	if is {
+func boolToInt(value bool) int {
+	if value {
 		return 1
 	}
 	return 0
 }
 
-func (s *shared) Forget(ctx context.Context, now, before time.Time) error {
-	return errors.Join(s.tokens.expire(ctx, now), forgetClickHouse(ctx, s.click, before))
+func (s *sharedLedger) DeleteOldRows(ctx context.Context, now, before time.Time) error {
+	return errors.Join(s.tokenFiles.expire(ctx, now), deleteOldClickHouse(ctx, s.clickhouse, before))
 }
 
-func (s *shared) Backup(context.Context, string) error {
+func (s *sharedLedger) Backup(context.Context, string) error {
 	return errors.New("with -kafka, there is no file to copy: Kafka, ClickHouse and S3 keep everything, and have their own means")
 }

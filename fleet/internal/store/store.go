@@ -32,84 +32,84 @@ type Store struct {
 }
 
 type databases struct {
-	w     *sql.DB // one connection: SQLite has one writer
-	r     *sql.DB
-	q     *sql.DB // answers questions about rows: r, or click
-	click *sql.DB // nil if SQLite keeps the rows
+	writer     *sql.DB // one connection: SQLite has one writer
+	reader     *sql.DB
+	rowReader  *sql.DB // answers questions about rows: r, or click
+	clickhouse *sql.DB // nil if SQLite keeps the rows
 }
 
 // A Ledger keeps what must not be lost: tokens, the queue of recordings that wait to be explained, and what became of each.
 type Ledger interface {
 	// AddToken makes a token valid for a time. Only its hash is kept. The name of one for sending is the service.
 	AddToken(ctx context.Context, token, scope, name string, expires time.Time) error
-	// Revoke ends all tokens of a scope and name, and says how many there were.
-	Revoke(ctx context.Context, scope, name string) (int64, error)
+	// RevokeTokens ends all tokens of a scope and name, and says how many there were.
+	RevokeTokens(ctx context.Context, scope, name string) (int64, error)
 	// TokenName returns the name of a token for a scope, "" if it is none or has expired.
 	TokenName(ctx context.Context, token, scope string, now time.Time) (name string, err error)
 	Tokens(ctx context.Context) ([]Token, error)
 
-	// Add puts a recording into the queue. When it returns without error, that is durable. One that is known already stays as it is.
-	Add(ctx context.Context, r Recording) error
-	// Known reports whether a recording need not be added again.
-	Known(ctx context.Context, id string) (bool, error)
-	// Queued is how many recordings of a service still are to be explained.
-	Queued(ctx context.Context, service string) (int, error)
+	// AddRecording puts a recording into the queue. When it returns without error, that is durable. One that is known already stays as it is.
+	AddRecording(ctx context.Context, r Recording) error
+	// IsKnown reports whether a recording need not be added again.
+	IsKnown(ctx context.Context, id string) (bool, error)
+	// CountQueued is how many recordings of a service still are to be explained.
+	CountQueued(ctx context.Context, service string) (int, error)
 	// Claim takes the next recording that waits, also one whose worker's lease has ended; nil if there is none.
 	Claim(ctx context.Context, now time.Time, lease time.Duration) (*Recording, error)
-	// Depth is how many recordings a worker has to hold for each that it explains, because rows are written for many at once.
-	Depth() int
+	// ClaimsPerChild is how many recordings a worker has to hold for each that it explains, because rows are written for many at once.
+	ClaimsPerChild() int
 	// Renew lengthens the lease of a claim. It reports whether the claim still holds: another worker has it if not.
-	Renew(ctx context.Context, r *Recording, until time.Time) (bool, error)
+	Renew(ctx context.Context, r *Recording, leaseEnd time.Time) (bool, error)
 	// Finish writes the rows of a recording in place of those it had, and takes it off the queue. Folded says that the service has too
 	// many series.
-	Finish(ctx context.Context, r *Recording, add *rows.Rows) (folded bool, err error)
+	Finish(ctx context.Context, r *Recording, newRows *rows.Rows) (folded bool, err error)
 	// Fail says that explaining came to nothing: the recording is tried again, or, as poison, not.
-	Fail(ctx context.Context, r *Recording, poison bool, why string) error
+	Fail(ctx context.Context, r *Recording, poison bool, reason string) error
 	// Release ends a claim whose worker stops, as if it had not been made.
 	Release(ctx context.Context, r *Recording) error
-	// Again puts explained recordings and poison back into the queue, where their files are kept, and says how many.
-	Again(ctx context.Context, service string, from time.Time) (int64, error)
+	// Requeue puts explained recordings and poison back into the queue, where their files are kept, and says how many.
+	Requeue(ctx context.Context, service string, from time.Time) (int64, error)
 
 	// Recording returns what is known of one, nil if there is none.
 	Recording(ctx context.Context, id string) (*Recording, error)
-	// Newest returns the newest explained recordings of a service and version.
-	Newest(ctx context.Context, service, version, environment string, most int) ([]Recording, error)
-	// Poisoned returns the newest recordings that could not be explained.
-	Poisoned(ctx context.Context, most int) ([]Recording, error)
-	// States counts recordings by what became of them.
-	States(ctx context.Context) (map[string]int64, error)
+	// NewestRecordings returns the newest explained recordings of a service and version.
+	NewestRecordings(ctx context.Context, service, version, environment string, limit int) ([]Recording, error)
+	// PoisonRecordings returns the newest recordings that could not be explained.
+	PoisonRecordings(ctx context.Context, limit int) ([]Recording, error)
+	// CountByState counts recordings by what became of them.
+	CountByState(ctx context.Context) (map[string]int64, error)
 
-	// Notifies reports whether this process is the one that sends webhooks.
-	Notifies() bool
-	// Tell marks what is said, and puts messages into the outbox, where each id is once. Where it fails, it may be called again.
-	Tell(ctx context.Context, marks map[string]Mark, messages []Message) error
-	// Due takes the message that is to be delivered next, and hides it until a time; nil if there is none.
-	Due(ctx context.Context, now, until time.Time) (*Message, error)
-	// Redeliver delivers a message again at a time.
-	Redeliver(ctx context.Context, m *Message, at time.Time) error
-	// Sent takes a message out.
-	Sent(ctx context.Context, m *Message) error
+	// IsNotifier reports whether this process is the one that sends webhooks.
+	IsNotifier() bool
+	// SaveMarks marks what is said, and puts messages into the outbox, where each id is once. Where it fails, it may be called again.
+	SaveMarks(ctx context.Context, marks map[string]Mark, messages []Message) error
+	// ClaimMessage takes the message that is to be delivered next, and hides it until a time; nil if there is none.
+	ClaimMessage(ctx context.Context, now, hiddenUntil time.Time) (*Message, error)
+	// RetryMessage delivers a message again at a time.
+	RetryMessage(ctx context.Context, m *Message, due time.Time) error
+	// RemoveMessage takes a message out.
+	RemoveMessage(ctx context.Context, m *Message) error
 
-	// Drop takes recordings out whose files are no longer kept: those older than maxAge, then, until all have at most maxBytes, the
+	// DropFiles takes recordings out whose files are no longer kept: those older than maxAge, then, until all have at most maxBytes, the
 	// oldest; but those that are the only one of their service, cause and hour last. What waits stays. The files are the caller's.
-	Drop(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) ([]Dropped, error)
-	// Has reports whether a file of a recording, of an age, is to be kept.
-	Has(ctx context.Context, id string, age, keep time.Duration) (bool, error)
-	// Forget removes rows from before a time, what is known of recordings without a file, and tokens that expired.
-	Forget(ctx context.Context, now, before time.Time) error
+	DropFiles(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) ([]DroppedFile, error)
+	// IsFileKept reports whether a file of a recording, of an age, is to be kept.
+	IsFileKept(ctx context.Context, id string, age, maxAge time.Duration) (bool, error)
+	// DeleteOldRows removes rows from before a time, what is known of recordings without a file, and tokens that expired.
+	DeleteOldRows(ctx context.Context, now, before time.Time) error
 	// Backup copies the store to a file that is not there yet, while it is in use.
 	Backup(ctx context.Context, file string) error
 }
 
-// lite is the ledger of one machine, in SQLite.
-type lite struct{ *databases }
+// sqliteLedger is the ledger of one machine, in SQLite.
+type sqliteLedger struct{ *databases }
 
 // Open opens the store of a directory, and brings its tables up to date. clickhouse, if not empty, is the address of the server that
 // keeps rows, as in clickhouse://user:password@host:9000/database.
 func Open(ctx context.Context, file, clickhouse string) (s *Store, err error) {
 	const pragmas = "&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(10000)&_pragma=cache_size(-65536)"
 	d := new(databases)
-	s = &Store{d, lite{d}}
+	s = &Store{d, sqliteLedger{d}}
 	defer func() {
 		if err != nil {
 			_ = s.Close()
@@ -130,23 +130,23 @@ func Open(ctx context.Context, file, clickhouse string) (s *Store, err error) {
 	if err := makePrivate(file); err != nil {
 		return s, err
 	}
-	if s.w, err = sql.Open("sqlite", "file:"+file+"?_txlock=immediate"+pragmas); err != nil {
+	if s.writer, err = sql.Open("sqlite", "file:"+file+"?_txlock=immediate"+pragmas); err != nil {
 		return s, err
 	}
-	s.w.SetMaxOpenConns(1)
-	if err := migrate(ctx, s.w); err != nil {
+	s.writer.SetMaxOpenConns(1)
+	if err := migrate(ctx, s.writer); err != nil {
 		return s, err
 	}
-	if s.r, err = sql.Open("sqlite", "file:"+file+"?mode=ro"+pragmas); err != nil {
+	if s.reader, err = sql.Open("sqlite", "file:"+file+"?mode=ro"+pragmas); err != nil {
 		return s, err
 	}
-	s.r.SetMaxOpenConns(2 + runtime.NumCPU())
-	s.q = s.r
+	s.reader.SetMaxOpenConns(2 + runtime.NumCPU())
+	s.rowReader = s.reader
 	if clickhouse != "" {
-		if s.click, err = openClickHouse(ctx, clickhouse); err != nil {
+		if s.clickhouse, err = openClickHouse(ctx, clickhouse); err != nil {
 			return s, err
 		}
-		s.q = s.click
+		s.rowReader = s.clickhouse
 	}
 	return s, nil
 }
@@ -217,10 +217,10 @@ func checkSchema(ctx context.Context, file string) (err error) {
 // Close closes the database.
 func (s *Store) Close() error {
 	var all []error
-	if shared, ok := s.Ledger.(*shared); ok {
+	if shared, ok := s.Ledger.(*sharedLedger); ok {
 		all = append(all, shared.close())
 	}
-	for _, db := range []*sql.DB{s.w, s.r, s.click} {
+	for _, db := range []*sql.DB{s.writer, s.reader, s.clickhouse} {
 		if db != nil {
 			all = append(all, db.Close())
 		}
@@ -231,10 +231,10 @@ func (s *Store) Close() error {
 // Ping asks whether the databases answer.
 func (s *Store) Ping(ctx context.Context) error {
 	var all []error
-	if shared, ok := s.Ledger.(*shared); ok {
+	if shared, ok := s.Ledger.(*sharedLedger); ok {
 		all = append(all, shared.ping(ctx))
 	}
-	for _, db := range []*sql.DB{s.r, s.q} {
+	for _, db := range []*sql.DB{s.reader, s.rowReader} {
 		if db != nil {
 			all = append(all, db.PingContext(ctx))
 		}
@@ -244,25 +244,25 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // What a token is for.
 const (
-	Send = "send" // recordings of one service
-	Read = "read" // what the fleet knows
+	SendScope = "send" // recordings of one service
+	ReadScope = "read" // what the fleet knows
 )
 
-func (s lite) AddToken(ctx context.Context, token, scope, name string, expires time.Time) error {
-	_, err := s.w.ExecContext(ctx, `INSERT INTO tokens VALUES (?,?,?,?,?)`, hash(token), scope, name, time.Now().UnixNano(), expires.UnixNano())
+func (s sqliteLedger) AddToken(ctx context.Context, token, scope, name string, expires time.Time) error {
+	_, err := s.writer.ExecContext(ctx, `INSERT INTO tokens VALUES (?,?,?,?,?)`, hashToken(token), scope, name, time.Now().UnixNano(), expires.UnixNano())
 	return err
 }
 
-func (s lite) Revoke(ctx context.Context, scope, name string) (int64, error) {
-	res, err := s.w.ExecContext(ctx, `DELETE FROM tokens WHERE scope=? AND name=?`, scope, name)
+func (s sqliteLedger) RevokeTokens(ctx context.Context, scope, name string) (int64, error) {
+	res, err := s.writer.ExecContext(ctx, `DELETE FROM tokens WHERE scope=? AND name=?`, scope, name)
 	if err != nil {
 		return 0, err
 	}
 	return res.RowsAffected()
 }
 
-func (s lite) TokenName(ctx context.Context, token, scope string, now time.Time) (name string, err error) {
-	err = s.r.QueryRowContext(ctx, `SELECT name FROM tokens WHERE hash=? AND scope=? AND expires>?`, hash(token), scope, now.UnixNano()).Scan(&name)
+func (s sqliteLedger) TokenName(ctx context.Context, token, scope string, now time.Time) (name string, err error) {
+	err = s.reader.QueryRowContext(ctx, `SELECT name FROM tokens WHERE hash=? AND scope=? AND expires>?`, hashToken(token), scope, now.UnixNano()).Scan(&name)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
@@ -271,52 +271,52 @@ func (s lite) TokenName(ctx context.Context, token, scope string, now time.Time)
 
 // A Token is what is known of one.
 type Token struct {
-	Scope, Name   string
-	Made, Expires time.Time
+	Scope, Name      string
+	Created, Expires time.Time
 }
 
-func (s lite) Tokens(ctx context.Context) (out []Token, err error) {
-	return collect(ctx, s.r, func(scan func(...any) error) (t Token, err error) {
+func (s sqliteLedger) Tokens(ctx context.Context) (out []Token, err error) {
+	return queryAll(ctx, s.reader, func(scan func(...any) error) (t Token, err error) {
 		var made, expires int64
 		err = scan(&t.Scope, &t.Name, &made, &expires)
-		t.Made, t.Expires = time.Unix(0, made), time.Unix(0, expires)
+		t.Created, t.Expires = time.Unix(0, made), time.Unix(0, expires)
 		return t, err
 	}, `SELECT scope, name, made, expires FROM tokens ORDER BY scope, name, made`)
 }
 
-func hash(token string) string {
+func hashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
 }
 
 // eachRow calls a function for each row that a query has.
-func eachRow(ctx context.Context, db *sql.DB, row func(scan func(...any) error) error, query string, args ...any) error {
+func eachRow(ctx context.Context, db *sql.DB, visit func(scan func(...any) error) error, query string, args ...any) error {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := row(rows.Scan); err != nil {
+		if err := visit(rows.Scan); err != nil {
 			return err
 		}
 	}
 	return rows.Err()
 }
 
-// collect returns what a query has, a value a row.
-func collect[T any](ctx context.Context, db *sql.DB, row func(scan func(...any) error) (T, error), query string, args ...any) (out []T, err error) {
+// queryAll returns what a query has, a value a row.
+func queryAll[T any](ctx context.Context, db *sql.DB, scanValue func(scan func(...any) error) (T, error), query string, args ...any) (out []T, err error) {
 	out = []T{} // null is no list
 	err = eachRow(ctx, db, func(scan func(...any) error) error {
-		t, err := row(scan)
+		t, err := scanValue(scan)
 		out = append(out, t)
 		return err
 	}, query, args...)
 	return out, err
 }
 
-// among is the condition that a column has one of some values, and its arguments.
-func among(column string, values []string) (string, []any) {
+// inCondition is the condition that a column has one of some values, and its arguments.
+func inCondition(column string, values []string) (string, []any) {
 	args := make([]any, len(values))
 	for i, v := range values {
 		args[i] = v
@@ -324,8 +324,8 @@ func among(column string, values []string) (string, []any) {
 	return column + ` IN (?` + strings.Repeat(",?", len(values)-1) + `)`, args
 }
 
-// within runs a function in a transaction.
-func within(ctx context.Context, db *sql.DB, f func(*sql.Tx) error) error {
+// inTransaction runs a function in a transaction.
+func inTransaction(ctx context.Context, db *sql.DB, f func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err

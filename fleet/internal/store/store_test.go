@@ -19,7 +19,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 )
 
-func open(t testing.TB) *Store {
+func openTestStore(t testing.TB) *Store {
 	t.Helper()
 	s, err := Open(context.Background(), filepath.Join(t.TempDir(), "fleet.db"), "")
 	if err != nil {
@@ -29,8 +29,8 @@ func open(t testing.TB) *Store {
 	return s
 }
 
-// entry is what the model knows of a recording.
-type entry struct {
+// modelEntry is what the model knows of a recording.
+type modelEntry struct {
 	id       string
 	received time.Time
 	state    string
@@ -51,7 +51,7 @@ func TestQueue(t *testing.T) {
 		defer s.Close()
 		now := time.Unix(1_700_000_000, 0)
 		received := now // each recording at another time, also where the clock is set back
-		model := make(map[string]*entry)
+		model := make(map[string]*modelEntry)
 		var claims []*Recording // of all workers, also of those that are gone
 		must := func(err error) {
 			if err != nil {
@@ -59,7 +59,7 @@ func TestQueue(t *testing.T) {
 			}
 		}
 		claim := func() *Recording { return claims[rapid.IntRange(0, len(claims)-1).Draw(rt, "claim")] }
-		holds := func(r *Recording) *entry {
+		heldEntry := func(r *Recording) *modelEntry {
 			if e := model[r.ID]; e.state == Working && e.tries == r.Tries {
 				return e
 			}
@@ -69,15 +69,15 @@ func TestQueue(t *testing.T) {
 			"add": func(rt *rapid.T) {
 				id := fmt.Sprintf("%032x", rapid.IntRange(0, 9).Draw(rt, "id"))
 				received = received.Add(time.Second)
-				must(s.Add(ctx, Recording{ID: id, Labels: rows.Labels{Service: "shop", Version: fmt.Sprint("v", id[31]%2), Pod: fmt.Sprint("p", id[31]%3)}, Received: received}))
+				must(s.AddRecording(ctx, Recording{ID: id, Labels: rows.Labels{Service: "shop", Version: fmt.Sprint("v", id[31]%2), Pod: fmt.Sprint("p", id[31]%3)}, Received: received}))
 				if model[id] == nil {
-					model[id] = &entry{id: id, received: received, state: Waiting}
+					model[id] = &modelEntry{id: id, received: received, state: Waiting}
 				}
 			},
 			"claim": func(rt *rapid.T) {
 				got, err := s.Claim(ctx, now, time.Minute)
 				must(err)
-				var want *entry
+				var want *modelEntry
 				for _, e := range model {
 					if (e.state == Waiting || e.state == Working && (e.lease.Before(now) || e.lease.After(now.Add(2*time.Minute)))) && (want == nil || e.received.Before(want.received)) {
 						want = e
@@ -106,7 +106,7 @@ func TestQueue(t *testing.T) {
 				r := claim()
 				held, err := s.Renew(ctx, r, now.Add(time.Minute))
 				must(err)
-				e := holds(r)
+				e := heldEntry(r)
 				if held != (e != nil) {
 					rt.Fatalf("renewed %v: %v", r, held)
 				}
@@ -120,7 +120,7 @@ func TestQueue(t *testing.T) {
 				}
 				r := claim()
 				must(s.Release(ctx, r))
-				if e := holds(r); e != nil {
+				if e := heldEntry(r); e != nil {
 					e.state = Waiting
 					e.tries--
 				}
@@ -131,7 +131,7 @@ func TestQueue(t *testing.T) {
 				}
 				r, poison := claim(), rapid.Bool().Draw(rt, "poison")
 				must(s.Fail(ctx, r, poison, "why"))
-				if e := holds(r); e != nil {
+				if e := heldEntry(r); e != nil {
 					e.state = map[bool]string{true: Poison, false: Waiting}[poison]
 				}
 			},
@@ -144,12 +144,12 @@ func TestQueue(t *testing.T) {
 				_, err := s.Finish(ctx, r, &rows.Rows{Start: now, Requests: n, Cause: "cpu", Sums: []rows.Sum{{Group: "GET /", Bucket: bucket, N: n}},
 					Findings: []rows.Finding{{Problem: fmt.Sprint(bucket), Requests: n, WinNS: n}}, SlowRequests: []rows.SlowRequest{{Request: "r1", Group: "GET /", Start: now, NS: n}}})
 				must(err)
-				if e := holds(r); e != nil {
+				if e := heldEntry(r); e != nil {
 					e.state, e.counts = Done, n
 				}
 			},
 			"again": func(rt *rapid.T) {
-				_, err := s.Again(ctx, "", time.Unix(0, 0))
+				_, err := s.Requeue(ctx, "", time.Unix(0, 0))
 				must(err)
 				for _, e := range model {
 					if e.state == Done || e.state == Poison {
@@ -159,7 +159,7 @@ func TestQueue(t *testing.T) {
 				claims = nil // numbers of tries begin again
 			},
 			"": func(rt *rapid.T) {
-				states, err := s.States(ctx)
+				states, err := s.CountByState(ctx)
 				must(err)
 				want, total := make(map[string]int64), int64(0)
 				for _, e := range model {
@@ -172,12 +172,12 @@ func TestQueue(t *testing.T) {
 				for _, q := range []string{"SELECT coalesce(sum(n),0) FROM sums", "SELECT coalesce(sum(n),0) FROM days", "SELECT coalesce(sum(requests),0) FROM seen WHERE problem=''",
 					"SELECT coalesce(sum(ns),0) FROM seen WHERE problem<>''", "SELECT coalesce(sum(ns),0) FROM slow"} {
 					var got int64
-					must(s.r.QueryRowContext(ctx, q).Scan(&got))
+					must(s.reader.QueryRowContext(ctx, q).Scan(&got))
 					if got != total {
 						rt.Fatalf("%s: %d, want %d", q, got, total)
 					}
 				}
-				if got, want := byDay(rt, s), recount(rt, s); !reflect.DeepEqual(got, want) {
+				if got, want := storedByDay(rt, s), recountByDay(rt, s); !reflect.DeepEqual(got, want) {
 					rt.Fatalf("by day %v, want %v", got, want)
 				}
 			},
@@ -188,10 +188,10 @@ func TestQueue(t *testing.T) {
 // TestClockSetBack: a recording whose worker died while the clock was two hours ahead is claimed when the clock is right, and not from a
 // worker that has renewed its claim since.
 func TestClockSetBack(t *testing.T) {
-	s := open(t)
+	s := openTestStore(t)
 	ctx, now, lease := t.Context(), time.Now(), 30*time.Second
 	for _, id := range []string{"dead", "live"} {
-		if err := s.Add(ctx, Recording{ID: id, Labels: rows.Labels{Service: "a"}, Received: now}); err != nil {
+		if err := s.AddRecording(ctx, Recording{ID: id, Labels: rows.Labels{Service: "a"}, Received: now}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -210,36 +210,36 @@ func TestClockSetBack(t *testing.T) {
 	if err != nil || r == nil || r.ID != "dead" {
 		t.Fatalf("claimed %+v %v", r, err)
 	}
-	for _, at := range []time.Time{now, now.Add(-lease / 2), now.Add(-lease)} { // workers read their clocks before they write
-		if r, err := s.Claim(ctx, at, lease); r != nil || err != nil {
+	for _, clock := range []time.Time{now, now.Add(-lease / 2), now.Add(-lease)} { // workers read their clocks before they write
+		if r, err := s.Claim(ctx, clock, lease); r != nil || err != nil {
 			t.Errorf("claimed %+v of a worker that lives, %v", r, err)
 		}
 	}
 }
 
-// byDay is what the store has of each day, version and problem: recordings, requests, ns and pods.
-func byDay(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
+// storedByDay is what the store has of each day, version and problem: recordings, requests, ns and pods.
+func storedByDay(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
 	out := make(map[string][4]int64)
-	_, err := collect(context.Background(), s.q, func(scan func(...any) error) (_ struct{}, err error) {
+	_, err := queryAll(context.Background(), s.rowReader, func(scan func(...any) error) (_ struct{}, err error) {
 		var day int64
 		var service, version, environment, problem string
 		var v [4]int64
 		err = scan(&day, &service, &version, &environment, &problem, &v[0], &v[1], &v[2], &v[3])
 		out[fmt.Sprint(day, service, version, environment, problem)] = v
 		return struct{}{}, err
-	}, `SELECT day, service, version, environment, problem, n, requests, ns, pods FROM `+s.from("seen"))
+	}, `SELECT day, service, version, environment, problem, n, requests, ns, pods FROM `+s.tableExpr("seen"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
 }
 
-// recount is the same, of each recording alone, counted one by one.
-func recount(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
+// recountByDay is the same, of each recording alone, counted one by one.
+func recountByDay(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
 	out, pods := make(map[string][4]int64), make(map[string]bool)
-	blobs, err := collect(context.Background(), s.r, func(scan func(...any) error) (b []byte, err error) { return b, scan(&b) }, `SELECT counted FROM recordings`)
+	blobs, err := queryAll(context.Background(), s.reader, func(scan func(...any) error) (b []byte, err error) { return b, scan(&b) }, `SELECT counted FROM recordings`)
 	for _, b := range blobs {
-		c, e := unpack(b)
+		c, e := decodeContribution(b)
 		if e != nil {
 			t.Fatal(e)
 		}
@@ -262,11 +262,11 @@ func recount(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
 	return out
 }
 
-// finish explains a recording of its own.
-func finish(t testing.TB, s *Store, id string, l rows.Labels, r *rows.Rows) {
+// addExplained explains a recording of its own.
+func addExplained(t testing.TB, s *Store, id string, l rows.Labels, r *rows.Rows) {
 	t.Helper()
 	ctx := context.Background()
-	if err := s.Add(ctx, Recording{ID: fmt.Sprintf("%032s", id), Labels: l, Received: r.Start, Bytes: 100}); err != nil {
+	if err := s.AddRecording(ctx, Recording{ID: fmt.Sprintf("%032s", id), Labels: l, Received: r.Start, Bytes: 100}); err != nil {
 		t.Fatal(err)
 	}
 	rec, err := s.Claim(ctx, time.Now(), time.Minute)
@@ -280,7 +280,7 @@ func finish(t testing.TB, s *Store, id string, l rows.Labels, r *rows.Rows) {
 
 // TestForeignStore: the database of another program, and a store of a newer one, are refused and stay as they are.
 func TestForeignStore(t *testing.T) {
-	for what, c := range map[string]struct {
+	for situation, c := range map[string]struct {
 		queries []string
 		says    string
 	}{
@@ -306,16 +306,16 @@ func TestForeignStore(t *testing.T) {
 				_, err = db.Exec(q)
 			}
 			if err != nil {
-				t.Fatal(what, err)
+				t.Fatal(situation, err)
 			}
 		}
 		if err := db.Close(); err != nil {
-			t.Fatal(what, err)
+			t.Fatal(situation, err)
 		}
 		content := func() []byte {
 			b, err := os.ReadFile(file)
 			if err != nil {
-				t.Fatal(what, err)
+				t.Fatal(situation, err)
 			}
 			return b
 		}
@@ -325,10 +325,10 @@ func TestForeignStore(t *testing.T) {
 			_ = s.Close()
 		}
 		if (err == nil) != (c.says == "") || err != nil && (!strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), file)) {
-			t.Errorf("%s: %v, want %q", what, err, c.says)
+			t.Errorf("%s: %v, want %q", situation, err, c.says)
 		}
 		if err != nil && !bytes.Equal(content(), before) {
-			t.Errorf("%s: the file has changed", what)
+			t.Errorf("%s: the file has changed", situation)
 		}
 	}
 }
@@ -336,9 +336,9 @@ func TestForeignStore(t *testing.T) {
 // TestPrivate: only this user reads the files of a store, also of one that an earlier program has made, and a copy of it.
 func TestPrivate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "fleet.db")
-	for _, was := range []os.FileMode{0, 0o644, 0o666} {
-		if was > 0 {
-			if err := os.Chmod(file, was); err != nil {
+	for _, mode := range []os.FileMode{0, 0o644, 0o666} {
+		if mode > 0 {
+			if err := os.Chmod(file, mode); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -346,11 +346,11 @@ func TestPrivate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Add(t.Context(), Recording{ID: fmt.Sprint(was), Received: time.Now()}); err != nil {
+		if err := s.AddRecording(t.Context(), Recording{ID: fmt.Sprint(mode), Received: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		list := []string{file, file + "-wal", file + "-shm"}
-		if was == 0 {
+		if mode == 0 {
 			list = append(list, file+".copy")
 			if err := s.Backup(t.Context(), file+".copy"); err != nil {
 				t.Fatal(err)
@@ -361,7 +361,7 @@ func TestPrivate(t *testing.T) {
 		}
 		for _, name := range list {
 			if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
-				t.Errorf("%s was %v: %v %v", name, was, info.Mode(), err)
+				t.Errorf("%s was %v: %v %v", name, mode, info.Mode(), err)
 			}
 		}
 		if err := s.Close(); err != nil {
@@ -372,33 +372,33 @@ func TestPrivate(t *testing.T) {
 
 // TestRank: findings are ordered by what a fix wins a second, of all pods, by what is served now.
 func TestRank(t *testing.T) {
-	s := open(t)
-	at := time.Now().Add(-time.Hour).Truncate(time.Second)
+	s := openTestStore(t)
+	begin := time.Now().Add(-time.Hour).Truncate(time.Second)
 	recording := func(id, service, version, pod string, after time.Duration, win map[string]int64) {
-		r := &rows.Rows{Start: at.Add(after), DurationNS: 1e9, Requests: 10, Sums: []rows.Sum{{Group: "GET /", Bucket: 1000, N: 9}, {Group: "GET /", Bucket: 9000, N: 1}}}
+		r := &rows.Rows{Start: begin.Add(after), DurationNS: 1e9, Requests: 10, Sums: []rows.Sum{{Group: "GET /", Bucket: 1000, N: 9}, {Group: "GET /", Bucket: 9000, N: 1}}}
 		for p, ns := range win {
 			r.Findings = append(r.Findings, rows.Finding{Problem: p, Group: "GET /", Code: "WL2001", Severity: "high", Title: "title " + id, Requests: 10, WinNS: ns})
 		}
-		finish(t, s, id, rows.Labels{Service: service, Version: version, Pod: pod}, r)
+		addExplained(t, s, id, rows.Labels{Service: service, Version: version, Pod: pod}, r)
 	}
 	recording("a1", "a", "v1", "p1", 0, map[string]int64{"old": 9e8, "both": 1e8})
 	recording("a2", "a", "v2", "p1", 20*time.Minute, map[string]int64{"both": 2e8})
 	recording("a3", "a", "v2", "p2", 21*time.Minute, map[string]int64{"both": 2e8})
 	recording("b1", "b", "v1", "p1", 0, map[string]int64{"once": 5e8})
 	recording("b2", "b", "v1", "p1", time.Minute, nil)
-	problems, versions, err := s.Overview(t.Context(), Range{From: at.Add(-time.Hour), To: time.Now()})
+	problems, versions, err := s.Overview(t.Context(), Selection{From: begin.Add(-time.Hour), To: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := make([]string, 0, len(problems))
 	for _, p := range problems {
-		got = append(got, fmt.Sprintf("%s %.2f %v gone=%v %d %s", p.Problem, p.WinPerSecond, p.Versions, p.Gone, p.Recordings, p.Title))
+		got = append(got, fmt.Sprintf("%s %.2f %v gone=%v %d %s", p.Problem, p.WinPerSecond, p.Versions, p.Replaced, p.Recordings, p.Title))
 	}
 	want := []string{"both 0.40 [v1 v2] gone=false 3 title a3", "once 0.25 [v1] gone=false 1 title b1", "old 0.90 [v1] gone=true 1 title a1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
-	if p := problems[0]; p.GainNS != 2e7 || p.RequestsEvery != 20 || p.Pods != 2 || strings.TrimLeft(p.Recording, "0") != "a3" || !p.First.Equal(at) {
+	if p := problems[0]; p.GainNS != 2e7 || p.RequestsPerSecond != 20 || p.Pods != 2 || strings.TrimLeft(p.Recording, "0") != "a3" || !p.First.Equal(begin) {
 		t.Errorf("%+v", p)
 	}
 	if v := versions[0]; v.Version != "v2" || v.Replaced || !versions[1].Replaced || v.P50NS != 1000 || v.P99NS != 9000 || v.Requests != 20 {
@@ -408,57 +408,57 @@ func TestRank(t *testing.T) {
 
 // TestGain: the gain of a request is that of all versions which are served, and a finding that is not known is none.
 func TestGain(t *testing.T) {
-	s := open(t)
-	at := time.Now().Add(-time.Hour).Truncate(time.Second)
+	s := openTestStore(t)
+	begin := time.Now().Add(-time.Hour).Truncate(time.Second)
 	for i, c := range []struct {
 		version       string
 		requests, win int64
 	}{{"v1", 10, 1e6}, {"v2", 30, 7e6}} {
-		finish(t, s, fmt.Sprint(i), rows.Labels{Service: "a", Version: c.version, Pod: "p"}, &rows.Rows{Start: at.Add(time.Duration(i) * time.Minute), DurationNS: 1e9, Requests: c.requests,
+		addExplained(t, s, fmt.Sprint(i), rows.Labels{Service: "a", Version: c.version, Pod: "p"}, &rows.Rows{Start: begin.Add(time.Duration(i) * time.Minute), DurationNS: 1e9, Requests: c.requests,
 			Findings: []rows.Finding{{Problem: "x", Group: "GET /", Code: "WL2001", Requests: c.requests, WinNS: c.win}}})
 	}
-	in := Range{From: at.Add(-time.Hour), To: time.Now()}
-	problems, _, err := s.Overview(t.Context(), in)
-	if err != nil || len(problems) != 1 || problems[0].GainNS != 8e6/40 || problems[0].Recordings != 2 || problems[0].Gone {
+	sel := Selection{From: begin.Add(-time.Hour), To: time.Now()}
+	problems, _, err := s.Overview(t.Context(), sel)
+	if err != nil || len(problems) != 1 || problems[0].GainNS != 8e6/40 || problems[0].Recordings != 2 || problems[0].Replaced {
 		t.Errorf("%+v %v", problems, err)
 	}
-	p, sightings, err := s.Finding(t.Context(), in, "x")
+	p, sightings, err := s.Finding(t.Context(), sel, "x")
 	if err != nil || p == nil || p.GainNS != 8e6/40 || len(sightings) != 2 || sightings[0].GainNS != 233_333 || sightings[1].GainNS != 1e5 {
 		t.Errorf("%+v %+v %v", p, sightings, err)
 	}
-	for _, none := range []string{"", "y"} { // the recordings themselves are rows of the problem ""
-		if p, sightings, err := s.Finding(t.Context(), in, none); p != nil || sightings != nil || err != nil {
-			t.Errorf("%q: %+v %+v %v", none, p, sightings, err)
+	for _, unknown := range []string{"", "y"} { // the recordings themselves are rows of the problem ""
+		if p, sightings, err := s.Finding(t.Context(), sel, unknown); p != nil || sightings != nil || err != nil {
+			t.Errorf("%q: %+v %+v %v", unknown, p, sightings, err)
 		}
 	}
 }
 
 // TestBytesThenAge: what is kept longest is one recording of each service, cause and hour, as long as there is room.
 func TestRetention(t *testing.T) {
-	s := open(t)
+	s := openTestStore(t)
 	now := time.Now()
 	hour := now.Truncate(time.Hour)
-	for i, at := range []time.Time{now.Add(-48 * time.Hour), hour.Add(-3 * time.Hour), hour.Add(-3*time.Hour + time.Minute), hour.Add(-2 * time.Hour)} {
-		finish(t, s, fmt.Sprint(i), rows.Labels{Service: "a"}, &rows.Rows{Start: at, Cause: "cpu", Sums: []rows.Sum{{Group: fmt.Sprint("g", i), Bucket: 10, N: 1}}})
+	for i, received := range []time.Time{now.Add(-48 * time.Hour), hour.Add(-3 * time.Hour), hour.Add(-3*time.Hour + time.Minute), hour.Add(-2 * time.Hour)} {
+		addExplained(t, s, fmt.Sprint(i), rows.Labels{Service: "a"}, &rows.Rows{Start: received, Cause: "cpu", Sums: []rows.Sum{{Group: fmt.Sprint("g", i), Bucket: 10, N: 1}}})
 	}
-	if err := s.Add(t.Context(), Recording{ID: "waits", Labels: rows.Labels{Service: "a"}, Received: now.Add(-72 * time.Hour), Bytes: 100}); err != nil {
+	if err := s.AddRecording(t.Context(), Recording{ID: "waits", Labels: rows.Labels{Service: "a"}, Received: now.Add(-72 * time.Hour), Bytes: 100}); err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.Drop(t.Context(), now, 24*time.Hour, 250)
+	list, err := s.DropFiles(t.Context(), now, 24*time.Hour, 250)
 	var got []string
 	for _, d := range list {
-		got = append(got, cmp.Or(strings.TrimLeft(d.ID, "0"), "0")+" "+d.Why)
+		got = append(got, cmp.Or(strings.TrimLeft(d.ID, "0"), "0")+" "+d.Reason)
 	}
 	if want := []string{"0 age", "2 bytes", "1 bytes"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q %v, want %q", got, err, want)
 	}
-	if list, err := s.Drop(t.Context(), now, 24*time.Hour, 250); len(list) != 0 || err != nil {
+	if list, err := s.DropFiles(t.Context(), now, 24*time.Hour, 250); len(list) != 0 || err != nil {
 		t.Errorf("again: %v %v", list, err)
 	}
-	if has, err := s.Has(t.Context(), "waits", 0, 0); !has || err != nil {
+	if isKept, err := s.IsFileKept(t.Context(), "waits", 0, 0); !isKept || err != nil {
 		t.Error("what waits is gone", err)
 	}
-	if err := s.Forget(t.Context(), now, now.Add(-24*time.Hour)); err != nil {
+	if err := s.DeleteOldRows(t.Context(), now, now.Add(-24*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := s.Recording(t.Context(), fmt.Sprintf("%032d", 0)); r != nil || err != nil {
@@ -466,16 +466,16 @@ func TestRetention(t *testing.T) {
 	}
 	for query, want := range map[string]int{`SELECT count(*) FROM points`: 3, `SELECT count(*) FROM seen`: 1, `SELECT count(*) FROM series`: 4} {
 		var n int
-		if err := s.r.QueryRow(query).Scan(&n); err != nil || n < want || n > want+1 { // a day is kept while a part of it is
+		if err := s.reader.QueryRow(query).Scan(&n); err != nil || n < want || n > want+1 { // a day is kept while a part of it is
 			t.Errorf("%s: %d, want %d, %v", query, n, want, err)
 		}
 	}
-	if err := s.Forget(t.Context(), now, now.Add(48*time.Hour)); err != nil {
+	if err := s.DeleteOldRows(t.Context(), now, now.Add(48*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	for _, table := range []string{"points", "daypoints", "seen", "slow", "series", "problems"} {
 		var n int
-		if err := s.r.QueryRow(`SELECT count(*) FROM ` + table).Scan(&n); err != nil || n != 0 {
+		if err := s.reader.QueryRow(`SELECT count(*) FROM ` + table).Scan(&n); err != nil || n != 0 {
 			t.Errorf("%s: %d rows are left, %v", table, n, err)
 		}
 	}
@@ -495,27 +495,27 @@ func TestRetention(t *testing.T) {
 
 // TestManyLabels: of a service with too many pods and groups, new ones count together, and nothing is lost.
 func TestManyLabels(t *testing.T) {
-	s := open(t)
-	if _, err := s.w.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
+	s := openTestStore(t)
+	if _, err := s.writer.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
 		INSERT INTO series (service, version, environment, pod, node, grp) SELECT 'a', '', '', 'p'||i, '', '' FROM x`, MaxSeries-1); err != nil {
 		t.Fatal(err)
 	}
-	r := func(groups ...string) *rows.Rows {
+	newRows := func(groups ...string) *rows.Rows {
 		out := &rows.Rows{Start: time.Now()}
 		for _, g := range groups {
 			out.Sums = append(out.Sums, rows.Sum{Group: g, Bucket: 10, N: 1})
 		}
 		return out
 	}
-	finish(t, s, "1", rows.Labels{Service: "a", Pod: "p1"}, r("g1", "g2"))
-	finish(t, s, "2", rows.Labels{Service: "a", Pod: "new"}, r("g1", "g2"))
-	finish(t, s, "3", rows.Labels{Service: "b", Pod: "new"}, r("g1", "g2"))
-	pods, err := s.Pods(t.Context(), Range{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), Service: "a"})
+	addExplained(t, s, "1", rows.Labels{Service: "a", Pod: "p1"}, newRows("g1", "g2"))
+	addExplained(t, s, "2", rows.Labels{Service: "a", Pod: "new"}, newRows("g1", "g2"))
+	addExplained(t, s, "3", rows.Labels{Service: "b", Pod: "new"}, newRows("g1", "g2"))
+	pods, err := s.Pods(t.Context(), Selection{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), Service: "a"})
 	if err != nil || len(pods) != 2 || pods[0].Pod != rows.OtherLabel || pods[0].Requests != 2 || pods[1].Pod != "p1" || pods[1].Requests != 2 {
 		t.Errorf("%+v %v", pods, err)
 	}
 	var n int
-	if err := s.r.QueryRow(`SELECT count(*) FROM series WHERE service='a'`).Scan(&n); err != nil || n > MaxSeries+5 {
+	if err := s.reader.QueryRow(`SELECT count(*) FROM series WHERE service='a'`).Scan(&n); err != nil || n > MaxSeries+5 {
 		t.Errorf("%d series, %v", n, err)
 	}
 }

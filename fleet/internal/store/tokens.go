@@ -15,31 +15,31 @@ import (
 	"github.com/whylate/whylate/fleet/internal/raw"
 )
 
-func (s *shared) AddToken(ctx context.Context, token, scope, name string, expires time.Time) error {
-	return s.tokens.add(ctx, hash(token), Token{scope, name, time.Now(), expires})
+func (s *sharedLedger) AddToken(ctx context.Context, token, scope, name string, expires time.Time) error {
+	return s.tokenFiles.add(ctx, hashToken(token), Token{scope, name, time.Now(), expires})
 }
 
-func (s *shared) Revoke(ctx context.Context, scope, name string) (n int64, err error) {
-	all, err := s.tokens.list(ctx, 0)
+func (s *sharedLedger) RevokeTokens(ctx context.Context, scope, name string) (n int64, err error) {
+	all, err := s.tokenFiles.list(ctx, 0)
 	for _, t := range all {
 		if t.Scope == scope && t.Name == name && err == nil {
-			err = s.tokens.files.Remove(ctx, t.file)
+			err = s.tokenFiles.files.Remove(ctx, t.file)
 			n++
 		}
 	}
 	return n, err
 }
 
-func (s *shared) TokenName(ctx context.Context, token, scope string, now time.Time) (string, error) {
-	all, err := s.tokens.list(ctx, fresh)
-	if t, ok := all[hash(token)]; ok && t.Scope == scope && t.Expires.After(now) {
+func (s *sharedLedger) TokenName(ctx context.Context, token, scope string, now time.Time) (string, error) {
+	all, err := s.tokenFiles.list(ctx, maxListAge)
+	if t, ok := all[hashToken(token)]; ok && t.Scope == scope && t.Expires.After(now) {
 		return t.Name, err
 	}
 	return "", err
 }
 
-func (s *shared) Tokens(ctx context.Context) (out []Token, err error) {
-	all, err := s.tokens.list(ctx, 0)
+func (s *sharedLedger) Tokens(ctx context.Context) (out []Token, err error) {
+	all, err := s.tokenFiles.list(ctx, 0)
 	for _, t := range all {
 		out = append(out, t.Token)
 	}
@@ -47,12 +47,12 @@ func (s *shared) Tokens(ctx context.Context) (out []Token, err error) {
 	return out, err
 }
 
-// tokens are in the names of empty files, so that one listing has them all: hash.scope.made.expires.name.
-type tokens struct {
-	files *raw.S3
-	mu    sync.Mutex
-	read  time.Time
-	all   map[string]fileToken
+// tokenFiles are in the names of empty files, so that one listing has them all: hash.scope.made.expires.name.
+type tokenFiles struct {
+	files    *raw.S3
+	mu       sync.Mutex
+	listedAt time.Time
+	listed   map[string]fileToken
 }
 
 type fileToken struct {
@@ -60,46 +60,46 @@ type fileToken struct {
 	file string
 }
 
-// fresh is for how long a listing counts: a token that is revoked ends so much later.
-const fresh = 5 * time.Second
+// maxListAge is for how long a listing counts: a token that is revoked ends so much later.
+const maxListAge = 5 * time.Second
 
-func (t *tokens) add(ctx context.Context, hash string, token Token) error {
+func (t *tokenFiles) add(ctx context.Context, hash string, token Token) error {
 	f, err := t.files.CreateTemp()
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	return t.files.Save(ctx, f, fmt.Sprintf("%s.%s.%d.%d.%s", hash, token.Scope, token.Made.Unix(), token.Expires.Unix(), base64.RawURLEncoding.EncodeToString([]byte(token.Name))))
+	return t.files.Save(ctx, f, fmt.Sprintf("%s.%s.%d.%d.%s", hash, token.Scope, token.Created.Unix(), token.Expires.Unix(), base64.RawURLEncoding.EncodeToString([]byte(token.Name))))
 }
 
-func (t *tokens) list(ctx context.Context, age time.Duration) (map[string]fileToken, error) {
+func (t *tokenFiles) list(ctx context.Context, maxAge time.Duration) (map[string]fileToken, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if time.Since(t.read) < age {
-		return t.all, nil
+	if time.Since(t.listedAt) < maxAge {
+		return t.listed, nil
 	}
-	all, now := make(map[string]fileToken), time.Now()
+	all, listedAt := make(map[string]fileToken), time.Now()
 	err := t.files.List(ctx, func(file string, _ time.Time) error {
-		p := strings.Split(file, ".")
-		if len(p) != 5 {
+		parts := strings.Split(file, ".")
+		if len(parts) != 5 {
 			return nil
 		}
-		made, err := strconv.ParseInt(p[2], 10, 64)
-		expires, err2 := strconv.ParseInt(p[3], 10, 64)
-		name, err3 := base64.RawURLEncoding.DecodeString(p[4])
+		made, err := strconv.ParseInt(parts[2], 10, 64)
+		expires, err2 := strconv.ParseInt(parts[3], 10, 64)
+		name, err3 := base64.RawURLEncoding.DecodeString(parts[4])
 		if errors.Join(err, err2, err3) == nil {
-			all[p[0]] = fileToken{Token{p[1], string(name), time.Unix(made, 0), time.Unix(expires, 0)}, file}
+			all[parts[0]] = fileToken{Token{parts[1], string(name), time.Unix(made, 0), time.Unix(expires, 0)}, file}
 		}
 		return nil
 	})
 	if err == nil {
-		t.all, t.read = all, now
+		t.listed, t.listedAt = all, listedAt
 	}
 	return all, err
 }
 
-func (t *tokens) expire(ctx context.Context, now time.Time) error {
+func (t *tokenFiles) expire(ctx context.Context, now time.Time) error {
 	all, err := t.list(ctx, 0)
 	for _, token := range all {
 		if token.Expires.Before(now) && err == nil {

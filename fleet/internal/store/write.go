@@ -25,96 +25,96 @@ const spareSeries = 1000
 
 const day = 24 * time.Hour
 
-// counted is what a recording added to the sums.
-type counted struct {
+// contribution is what a recording added to the sums.
+type contribution struct {
 	rows.Labels
 	Rows rows.Rows
 }
 
-// class is what of one recording is kept longest.
-func (c *counted) class() string {
+// retentionClass is what of one recording is kept longest.
+func (c *contribution) retentionClass() string {
 	return c.Service + " " + c.Rows.Cause + " " + c.Rows.Start.UTC().Format("2006010215")
 }
 
 // Finish writes the rows of a recording in place of those it had, and takes it off the queue. In SQLite that is one transaction: a
 // worker that is killed before leaves nothing. In ClickHouse the rows come first, and those of the next try replace them. A
 // worker whose claim is another's by now writes nothing. Folded says that the service has too many series.
-func (s lite) Finish(ctx context.Context, r *Recording, add *rows.Rows) (folded bool, err error) {
-	now := counted{r.Labels, *add}
-	err = within(ctx, s.w, func(tx *sql.Tx) error {
-		var held bool
+func (s sqliteLedger) Finish(ctx context.Context, r *Recording, newRows *rows.Rows) (folded bool, err error) {
+	contribution := contribution{r.Labels, *newRows}
+	err = inTransaction(ctx, s.writer, func(tx *sql.Tx) error {
+		var isHeld bool
 		var blob []byte
-		err := tx.QueryRowContext(ctx, `SELECT state='working' AND tries=?, counted FROM recordings WHERE id=?`, r.Tries, r.ID).Scan(&held, &blob)
-		if errors.Is(err, sql.ErrNoRows) || err == nil && !held {
-			return errLost
+		err := tx.QueryRowContext(ctx, `SELECT state='working' AND tries=?, counted FROM recordings WHERE id=?`, r.Tries, r.ID).Scan(&isHeld, &blob)
+		if errors.Is(err, sql.ErrNoRows) || err == nil && !isHeld {
+			return errClaimLost
 		}
 		if err != nil {
 			return err
 		}
-		before, err := unpack(blob)
+		previous, err := decodeContribution(blob)
 		if err != nil {
 			return err
 		}
-		ids, fold, err := foldSQLite(ctx, tx, &now)
-		if folded = fold; err != nil {
+		seriesIDs, partFolded, err := foldSeriesSQLite(ctx, tx, &contribution)
+		if folded = partFolded; err != nil {
 			return err
 		}
-		fold, err = foldFindings(&now, func(problem string) (known bool, err error) {
+		partFolded, err = foldFindings(&contribution, func(problem string) (known bool, err error) {
 			err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM problems WHERE problem=?)`, problem).Scan(&known)
 			return known, err
 		}, func() (n int, err error) {
-			err = tx.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT 1 FROM problems WHERE service=? LIMIT ?)`, now.Service, MaxProblems).Scan(&n)
+			err = tx.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT 1 FROM problems WHERE service=? LIMIT ?)`, contribution.Service, MaxProblems).Scan(&n)
 			return n, err
 		})
-		folded = folded || fold
-		if err == nil && s.click != nil { // only for the next recording's findings to be counted
-			err = describeSQLite(ctx, tx, &now)
+		folded = folded || partFolded
+		if err == nil && s.clickhouse != nil { // only for the next recording's findings to be counted
+			err = writeProblemsSQLite(ctx, tx, &contribution)
 		}
-		if err != nil || s.click != nil {
+		if err != nil || s.clickhouse != nil {
 			return err
 		}
-		if before != nil {
-			old, _, err := foldSQLite(ctx, tx, before)
+		if previous != nil {
+			previousIDs, _, err := foldSeriesSQLite(ctx, tx, previous)
 			if err == nil {
-				err = addSQLite(ctx, tx, r.ID, old, before, -1)
+				err = addRowsSQLite(ctx, tx, r.ID, previousIDs, previous, -1)
 			}
 			if err != nil {
 				return err
 			}
 		}
-		if err := addSQLite(ctx, tx, r.ID, ids, &now, 1); err != nil {
+		if err := addRowsSQLite(ctx, tx, r.ID, seriesIDs, &contribution, 1); err != nil {
 			return err
 		}
-		return s.done(ctx, tx, r, &now)
+		return s.markDone(ctx, tx, r, &contribution)
 	})
-	if errors.Is(err, errLost) {
+	if errors.Is(err, errClaimLost) {
 		return false, nil
 	}
-	if err != nil || s.click == nil {
+	if err != nil || s.clickhouse == nil {
 		return folded, err
 	}
 	var b block
-	b.add(r, &now, time.Now().UnixNano())
-	if err := b.insert(ctx, s.click); err != nil {
+	b.addRecording(r, &contribution, time.Now().UnixNano())
+	if err := b.insert(ctx, s.clickhouse); err != nil {
 		return folded, err
 	}
-	return folded, within(ctx, s.w, func(tx *sql.Tx) error { return s.done(ctx, tx, r, &now) })
+	return folded, inTransaction(ctx, s.writer, func(tx *sql.Tx) error { return s.markDone(ctx, tx, r, &contribution) })
 }
 
-var errLost = errors.New("the claim is another worker's")
+var errClaimLost = errors.New("the claim is another worker's")
 
-func (s lite) done(ctx context.Context, tx *sql.Tx, r *Recording, c *counted) error {
-	blob, err := pack(c)
+func (s sqliteLedger) markDone(ctx context.Context, tx *sql.Tx, r *Recording, c *contribution) error {
+	blob, err := encodeContribution(c)
 	if err != nil {
 		return err
 	}
-	class := c.class()
+	class := c.retentionClass()
 	_, err = tx.ExecContext(ctx, `UPDATE recordings SET state='done', error='', counted=?,
 		class=iif(EXISTS (SELECT 1 FROM recordings o WHERE o.class=? AND o.id<>?), '', ?) WHERE id=? AND tries=? AND state='working'`, blob, class, r.ID, class, r.ID, r.Tries)
 	return err
 }
 
-func pack(c *counted) ([]byte, error) {
+func encodeContribution(c *contribution) ([]byte, error) {
 	var out bytes.Buffer
 	z, err := flate.NewWriter(&out, flate.BestCompression)
 	if err != nil {
@@ -127,19 +127,19 @@ func pack(c *counted) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-func unpack(blob []byte) (*counted, error) {
+func decodeContribution(blob []byte) (*contribution, error) {
 	if len(blob) == 0 {
 		return nil, nil
 	}
-	c := new(counted)
+	c := new(contribution)
 	if err := json.NewDecoder(flate.NewReader(bytes.NewReader(blob))).Decode(c); err != nil {
 		return nil, fmt.Errorf("reading what a recording was counted as: %w", err)
 	}
 	return c, nil
 }
 
-// foldSQLite folds into the table of series.
-func foldSQLite(ctx context.Context, tx *sql.Tx, c *counted) (ids map[string]int64, folded bool, err error) {
+// foldSeriesSQLite folds into the table of series.
+func foldSeriesSQLite(ctx context.Context, tx *sql.Tx, c *contribution) (ids map[string]int64, folded bool, err error) {
 	find := func(l *rows.Labels, group string) (id int64, err error) {
 		err = tx.QueryRowContext(ctx, `SELECT id FROM series WHERE service=? AND version=? AND environment=? AND pod=? AND node=? AND grp=?`,
 			l.Service, l.Version, l.Environment, l.Pod, l.Node, group).Scan(&id)
@@ -160,14 +160,14 @@ func foldSQLite(ctx context.Context, tx *sql.Tx, c *counted) (ids map[string]int
 	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM series WHERE service=?`, c.Service).Scan(&n); err != nil {
 		return nil, false, err
 	}
-	return fold(c, n, find, insert, func(environment string) (has bool, err error) {
-		err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM series WHERE service=? AND environment=?)`, c.Service, environment).Scan(&has)
-		return has, err
+	return foldSeries(c, n, find, insert, func(environment string) (hasEnvironment bool, err error) {
+		err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM series WHERE service=? AND environment=?)`, c.Service, environment).Scan(&hasEnvironment)
+		return hasEnvironment, err
 	})
 }
 
 // foldFindings folds findings that are new to a service which has too many.
-func foldFindings(c *counted, known func(problem string) (bool, error), count func() (int, error)) (folded bool, err error) {
+func foldFindings(c *contribution, isKnown func(problem string) (bool, error), count func() (int, error)) (folded bool, err error) {
 	if len(c.Rows.Findings) == 0 {
 		return false, nil
 	}
@@ -176,71 +176,71 @@ func foldFindings(c *counted, known func(problem string) (bool, error), count fu
 		if err != nil {
 			return true
 		}
-		var has bool
-		if has, err = known(f.Problem); !has && n < MaxProblems {
-			n, has = n+1, true
+		var isKept bool
+		if isKept, err = isKnown(f.Problem); !isKept && n < MaxProblems {
+			n, isKept = n+1, true
 		}
-		return has || err != nil
+		return isKept || err != nil
 	})
 	return folded, err
 }
 
-// fold finds the series of all groups, and of the service's days under the name "" without pod and node. Where the service has too
+// foldSeries finds the series of all groups, and of the service's days under the name "" without pod and node. Where the service has too
 // many, n, it changes labels and groups that are new to (other), but for the environment if the service has it.
-func fold(c *counted, n int, find, insert func(l *rows.Labels, group string) (id int64, err error), hasEnvironment func(string) (bool, error)) (ids map[string]int64, folded bool, err error) {
-	l := &c.Labels
+func foldSeries(c *contribution, seriesCount int, find, insert func(labels *rows.Labels, group string) (id int64, err error), hasEnvironment func(string) (bool, error)) (ids map[string]int64, folded bool, err error) {
+	labels := &c.Labels
 	// The series of a recording's own pod are found by the group "", which has no points.
-	if own, err := find(l, ""); err != nil {
+	if podSeries, err := find(labels, ""); err != nil {
 		return nil, false, err
-	} else if own == 0 {
-		if n >= MaxSeries {
-			l.Version, l.Pod, l.Node, folded = rows.OtherLabel, rows.OtherLabel, rows.OtherLabel, true
-			has, err := hasEnvironment(l.Environment)
+	} else if podSeries == 0 {
+		if seriesCount >= MaxSeries {
+			labels.Version, labels.Pod, labels.Node, folded = rows.OtherLabel, rows.OtherLabel, rows.OtherLabel, true
+			has, err := hasEnvironment(labels.Environment)
 			if err != nil {
 				return nil, false, err
 			}
-			if !has || n >= MaxSeries+spareSeries {
-				l.Environment = rows.OtherLabel
-				c.Rows.SetProblemIDs(*l)
+			if !has || seriesCount >= MaxSeries+spareSeries {
+				labels.Environment = rows.OtherLabel
+				c.Rows.SetProblemIDs(*labels)
 			}
 		}
-		if _, err := insert(l, ""); err != nil {
+		if _, err := insert(labels, ""); err != nil {
 			return nil, false, err
 		}
 	}
 	ids = make(map[string]int64)
-	groups := make(map[string]string)
+	foldedNames := make(map[string]string)
 	for i := range c.Rows.Sums {
-		g := &c.Rows.Sums[i].Group
-		to, ok := groups[*g]
+		group := &c.Rows.Sums[i].Group
+		foldedName, ok := foldedNames[*group]
 		if !ok {
-			to = *g
-			id, err := find(l, to)
+			foldedName = *group
+			id, err := find(labels, foldedName)
 			if id == 0 && err == nil {
-				if n+len(ids) >= MaxSeries {
-					to, folded = rows.OtherLabel, true
+				if seriesCount+len(ids) >= MaxSeries {
+					foldedName, folded = rows.OtherLabel, true
 				}
-				id, err = insert(l, to)
+				id, err = insert(labels, foldedName)
 			}
 			if err != nil {
 				return nil, false, err
 			}
-			groups[*g], ids[to] = to, id
+			foldedNames[*group], ids[foldedName] = foldedName, id
 		}
-		*g = to
+		*group = foldedName
 	}
-	ids[""], err = insert(&rows.Labels{Service: l.Service, Version: l.Version, Environment: l.Environment}, "")
+	ids[""], err = insert(&rows.Labels{Service: labels.Service, Version: labels.Version, Environment: labels.Environment}, "")
 	return ids, folded, err
 }
 
-// plus is an assignment of SQLite that adds to a sum, or takes away. Beyond 64 bits SQLite would turn the column's integer into a
+// addAssignment is an assignment of SQLite that adds to a sum, or takes away. Beyond 64 bits SQLite would turn the column's integer into a
 // floating-point number, which no query of integers reads.
-func plus(column string) string {
+func addAssignment(column string) string {
 	return fmt.Sprintf("%[1]s=max(0, min(%[1]s+excluded.%[1]s, %[2]d))", column, int64(rows.MaxSum))
 }
 
-// addSQLite adds rows to the sums; with times=-1 it takes them away.
-func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64, c *counted, times int64) error {
+// addRowsSQLite adds rows to the sums; with times=-1 it takes them away.
+func addRowsSQLite(ctx context.Context, tx *sql.Tx, id string, seriesIDs map[string]int64, c *contribution, sign int64) error {
 	var stmts []*sql.Stmt
 	defer func() {
 		for _, s := range stmts {
@@ -248,9 +248,9 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 		}
 	}()
 	for _, q := range []string{
-		`INSERT INTO points VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET ` + plus("n") + `, ` + plus("ns"),
-		`INSERT INTO daypoints VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET ` + plus("n") + `, ` + plus("ns"),
-		`INSERT INTO seen VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n, ` + plus("requests") + `, ` + plus("ns") + `,
+		`INSERT INTO points VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET ` + addAssignment("n") + `, ` + addAssignment("ns"),
+		`INSERT INTO daypoints VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET ` + addAssignment("n") + `, ` + addAssignment("ns"),
+		`INSERT INTO seen VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n, ` + addAssignment("requests") + `, ` + addAssignment("ns") + `,
 			oldest=min(oldest, excluded.oldest), newest=max(newest, excluded.newest), pods=pods+excluded.pods`,
 		`INSERT INTO slow VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
 		`INSERT INTO seen_pods VALUES (?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n RETURNING n`,
@@ -265,58 +265,58 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 		_, err := stmts[i].ExecContext(ctx, args...)
 		return err
 	}
-	r, l := &c.Rows, &c.Labels
+	recordingRows, labels := &c.Rows, &c.Labels
 	// What an older program counted may be more than a recording adds today.
-	change := func(sum int64) int64 { return times * rows.Clamp(sum, rows.MaxSum) }
+	signed := func(sum int64) int64 { return sign * rows.Clamp(sum, rows.MaxSum) }
 	var err error
-	r.VisitSums(func(s *rows.Sum) {
+	recordingRows.VisitSums(func(s *rows.Sum) {
 		if err == nil {
-			err = exec(0, ids[s.Group], r.Start.Truncate(time.Minute).Unix(), s.Cause, s.Bucket, change(s.N), change(s.NS))
+			err = exec(0, seriesIDs[s.Group], recordingRows.Start.Truncate(time.Minute).Unix(), s.Cause, s.Bucket, signed(s.N), signed(s.NS))
 		}
 		if err == nil {
-			err = exec(1, ids[""], r.Start.Truncate(day).Unix(), s.Cause, s.Bucket, change(s.N), change(s.NS))
+			err = exec(1, seriesIDs[""], recordingRows.Start.Truncate(day).Unix(), s.Cause, s.Bucket, signed(s.N), signed(s.NS))
 		}
 	}, func(problem string, n, requests, ns int64) {
-		var has, pods int64 // recordings of the pod with the problem, on this day
-		today := r.Start.Truncate(day).Unix()
+		var podRecordings, podChange int64 // recordings of the pod with the problem, on this day
+		today := recordingRows.Start.Truncate(day).Unix()
 		if err == nil {
-			err = stmts[4].QueryRowContext(ctx, today, l.Service, l.Version, l.Environment, problem, l.Pod, times*n).Scan(&has)
+			err = stmts[4].QueryRowContext(ctx, today, labels.Service, labels.Version, labels.Environment, problem, labels.Pod, sign*n).Scan(&podRecordings)
 		}
-		if has-times*n == 0 || has == 0 { // the pod's first, or its last is taken away
-			pods = times
+		if podRecordings-sign*n == 0 || podRecordings == 0 { // the pod's first, or its last is taken away
+			podChange = sign
 		}
 		if err == nil {
-			at := stampOf(r.Start, id)
-			err = exec(2, today, l.Service, l.Version, l.Environment, problem, times*n, change(requests), change(ns), at, at, pods)
+			stamp := newStamp(recordingRows.Start, id)
+			err = exec(2, today, labels.Service, labels.Version, labels.Environment, problem, sign*n, signed(requests), signed(ns), stamp, stamp, podChange)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	if times < 0 {
+	if sign < 0 {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM slow WHERE recording=?`, id); err != nil {
 			return err
 		}
 		for _, table := range []string{"seen", "seen_pods"} {
-			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE n=0 AND day=? AND service=?`, r.Start.Truncate(day).Unix(), l.Service); err != nil {
+			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE n=0 AND day=? AND service=?`, recordingRows.Start.Truncate(day).Unix(), labels.Service); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if err := describeSQLite(ctx, tx, c); err != nil {
+	if err := writeProblemsSQLite(ctx, tx, c); err != nil {
 		return err
 	}
-	for _, q := range r.SlowRequests {
-		if err := exec(3, id, q.Request, l.Service, l.Version, l.Environment, l.Pod, l.Node, q.Group, q.Start.UnixNano(), q.NS, q.Cause, q.Site, q.Trace); err != nil {
+	for _, q := range recordingRows.SlowRequests {
+		if err := exec(3, id, q.Request, labels.Service, labels.Version, labels.Environment, labels.Pod, labels.Node, q.Group, q.Start.UnixNano(), q.NS, q.Cause, q.Site, q.Trace); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// describeSQLite keeps what the findings of a recording are.
-func describeSQLite(ctx context.Context, tx *sql.Tx, c *counted) error {
+// writeProblemsSQLite keeps what the findings of a recording are.
+func writeProblemsSQLite(ctx context.Context, tx *sql.Tx, c *contribution) error {
 	r, l := &c.Rows, &c.Labels
 	for _, f := range r.Findings {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO problems VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET severity=excluded.severity, title=excluded.title, fix=excluded.fix,

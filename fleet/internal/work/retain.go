@@ -59,9 +59,9 @@ func (w *Worker) Retain(ctx context.Context, retention Retention) {
 // RetainOnce removes what is no longer kept now. What takes long, rows and orphans, is left out unless all is asked for.
 func (w *Worker) RetainOnce(ctx context.Context, retention Retention, now time.Time, withRowsAndOrphans bool) error {
 	for {
-		dropped, err := w.Store.Drop(ctx, now, retention.FileAge, retention.FileBytes)
+		dropped, err := w.Store.DropFiles(ctx, now, retention.FileAge, retention.FileBytes)
 		for _, d := range dropped {
-			w.Metrics.DroppedFiles.WithLabelValues(d.Why).Inc()
+			w.Metrics.DroppedFiles.WithLabelValues(d.Reason).Inc()
 			// A file that is left by an error here is an orphan.
 			err = errors.Join(err, w.Files.Remove(ctx, d.ID), w.Files.Remove(ctx, raw.ReportName(d.ID)))
 		}
@@ -81,11 +81,11 @@ func (w *Worker) RetainOnce(ctx context.Context, retention Retention, now time.T
 		if now.Sub(changed) < orphanAge || !raw.IsRecordingFile(name) && !raw.IsUnfinished(name) { // the operator's own
 			return nil
 		}
-		if isKept, err := w.Store.Has(ctx, raw.RecordingID(name), now.Sub(changed), retention.FileAge); isKept || err != nil {
+		if isKept, err := w.Store.IsFileKept(ctx, raw.RecordingID(name), now.Sub(changed), retention.FileAge); isKept || err != nil {
 			return err
 		}
 		w.Metrics.DroppedFiles.WithLabelValues("orphan").Inc()
 		return w.Files.Remove(ctx, name)
 	})
-	return errors.Join(err, w.Store.Forget(ctx, now, now.Add(-retention.RowAge)))
+	return errors.Join(err, w.Store.DeleteOldRows(ctx, now, now.Add(-retention.RowAge)))
 }

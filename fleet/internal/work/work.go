@@ -52,7 +52,7 @@ type Worker struct {
 func (w *Worker) Run(ctx context.Context) {
 	var loops sync.WaitGroup
 	w.childSlots = make(chan struct{}, w.MaxChildren)
-	for range w.MaxChildren * w.Store.Depth() {
+	for range w.MaxChildren * w.Store.ClaimsPerChild() {
 		loops.Go(func() {
 			for ctx.Err() == nil {
 				found, err := w.explainNext(ctx)
@@ -67,7 +67,7 @@ func (w *Worker) Run(ctx context.Context) {
 	}
 	loops.Go(func() {
 		for ctx.Err() == nil {
-			if err := w.Store.Roll(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			if err := w.Store.RollUp(ctx, time.Now()); err != nil && ctx.Err() == nil {
 				w.Log.Error("adding up", "error", err)
 			}
 			pause(ctx, 5*time.Second)

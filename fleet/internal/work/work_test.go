@@ -58,7 +58,7 @@ func addRecording(t *testing.T, w *Worker, id string, body []byte) string {
 	if err := os.WriteFile(filepath.Join(string(w.Files.(raw.Dir)), id), body, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Store.Add(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop"}, Received: time.Now(), Bytes: int64(len(body))}); err != nil {
+	if err := w.Store.AddRecording(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop"}, Received: time.Now(), Bytes: int64(len(body))}); err != nil {
 		t.Fatal(err)
 	}
 	return id
@@ -148,11 +148,11 @@ func TestExport(t *testing.T) {
 		if r, err := w.Store.Recording(t.Context(), id); err != nil || r.State != store.Done || exported != 1 {
 			t.Errorf("%+v %v, exported %d times", r, err, exported)
 		}
-		if n, err := w.Store.Again(t.Context(), "", time.Now().Add(-time.Hour)); n != 1 || err != nil {
+		if n, err := w.Store.Requeue(t.Context(), "", time.Now().Add(-time.Hour)); n != 1 || err != nil {
 			t.Error(n, err)
 		}
 	}
-	if err := w.Store.EachSum(t.Context(), func(string, string, int64, int64, int64) { t.Error("a sum is kept here, too") }); err != nil {
+	if err := w.Store.VisitSums(t.Context(), func(string, string, int64, int64, int64) { t.Error("a sum is kept here, too") }); err != nil {
 		t.Error(err)
 	}
 }
@@ -232,7 +232,7 @@ func TestFolded(t *testing.T) {
 	const groupsPerRecording, totalGroups = 10_000, 2_000_000
 	for n := 0; n < totalGroups; n += groupsPerRecording {
 		id := fmt.Sprintf("%032x", n+1)
-		if err := w.Store.Add(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Pod: fmt.Sprint(n)}, Received: time.Now()}); err != nil {
+		if err := w.Store.AddRecording(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Pod: fmt.Sprint(n)}, Received: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		r, err := w.Store.Claim(t.Context(), time.Now(), time.Minute)
@@ -248,7 +248,7 @@ func TestFolded(t *testing.T) {
 		}
 	}
 	groups, requests := make(map[string]bool), int64(0)
-	if err := w.Store.EachSum(t.Context(), func(group, cause string, _, n, _ int64) {
+	if err := w.Store.VisitSums(t.Context(), func(group, cause string, _, n, _ int64) {
 		groups[group] = true
 		requests += n
 	}); err != nil || len(groups) > store.MaxSeries || requests != totalGroups {
@@ -263,7 +263,7 @@ func TestFolded(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(string(w.Files.(raw.Dir)), id), body.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Store.Add(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Pod: "new"}, Received: time.Now()}); err != nil {
+	if err := w.Store.AddRecording(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Pod: "new"}, Received: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.explainNext(t.Context()); err != nil || testutil.ToFloat64(w.Metrics.FoldedRecordings) != 1 {

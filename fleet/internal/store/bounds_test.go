@@ -11,13 +11,13 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 )
 
-// manyFindings is a store with so many findings of each of some services, as programs before had no bound for them.
-func manyFindings(t testing.TB, services, each int, now time.Time) *Store {
-	s := open(t)
+// storeWithFindings is a store with so many findings of each of some services, as programs before had no bound for them.
+func storeWithFindings(t testing.TB, services, findingsPerService int, now time.Time) *Store {
+	s := openTestStore(t)
 	today := itoa(now.Truncate(day).Unix())
 	for _, q := range []string{
 		`CREATE TEMP TABLE x (i INTEGER PRIMARY KEY)`,
-		`INSERT INTO x WITH RECURSIVE x(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM x WHERE i<` + itoa(int64(each)) + `) SELECT i FROM x`,
+		`INSERT INTO x WITH RECURSIVE x(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM x WHERE i<` + itoa(int64(findingsPerService)) + `) SELECT i FROM x`,
 		`CREATE TEMP TABLE y (i INTEGER PRIMARY KEY)`,
 		`INSERT INTO y SELECT i FROM x WHERE i<` + itoa(int64(services)),
 		// Three versions, of which the first is replaced.
@@ -25,7 +25,7 @@ func manyFindings(t testing.TB, services, each int, now time.Time) *Store {
 			printf('%019d', (` + today + `+100)*1000000000)||printf('%032d', 1), printf('%019d', (` + today + `+100+1000*(x.i%3))*1000000000)||printf('%032d', 1), 3 FROM y, x`,
 		`INSERT INTO problems SELECT problem, service, environment, 'GET /group/1', 'WL2001', 'lock', 'main.x (x.go:1)', 'high', 'requests queue for a Mutex', 'release it', 1 FROM seen WHERE problem<>''`,
 	} {
-		if _, err := s.w.ExecContext(t.Context(), q); err != nil {
+		if _, err := s.writer.ExecContext(t.Context(), q); err != nil {
 			t.Fatal(q, err)
 		}
 	}
@@ -35,32 +35,32 @@ func manyFindings(t testing.TB, services, each int, now time.Time) *Store {
 // TestOverviewOfMany: the findings that SQLite puts first are those that rank puts first of all, and of 200,000 the others are not read.
 func TestOverviewOfMany(t *testing.T) {
 	now := time.Now()
-	in := Range{From: now.Add(-7 * day), To: now.Add(day)}
+	sel := Selection{From: now.Add(-7 * day), To: now.Add(day)}
 	for _, c := range []struct {
-		services, each int
-		in             Range
-	}{{1, 100, in}, {3, 700, in}, {3, 700, Range{From: in.From, To: in.To, Service: "service1", Environment: "prod"}}, {2, 700, Range{From: in.From, To: in.To, Service: "none"}}} {
-		s := manyFindings(t, c.services, c.each, now)
-		got, versions, err := s.Overview(t.Context(), c.in)
+		services, findings int
+		sel                Selection
+	}{{1, 100, sel}, {3, 700, sel}, {3, 700, Selection{From: sel.From, To: sel.To, Service: "service1", Environment: "prod"}}, {2, 700, Selection{From: sel.From, To: sel.To, Service: "none"}}} {
+		s := storeWithFindings(t, c.services, c.findings, now)
+		got, versions, err := s.Overview(t.Context(), c.sel)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := s.seen(t.Context(), c.in, "problem<>''")
+		all, err := s.problemSums(t.Context(), c.sel, "problem<>''")
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := s.rank(t.Context(), all, func(r *seenRow) *Version {
+		want, err := s.rankProblems(t.Context(), all, func(r *problemSum) *Version {
 			i := slices.IndexFunc(versions, func(v Version) bool { return v.Service == r.service && v.Version == r.version })
 			return &versions[i]
 		})
-		if err != nil || !reflect.DeepEqual(got, want) || len(got) != min(len(all), maxProblems) {
+		if err != nil || !reflect.DeepEqual(got, want) || len(got) != min(len(all), maxListedProblems) {
 			t.Errorf("%+v: %d problems\n%+v\nwant %d\n%+v\n%v", c, len(got), got, len(want), want, err)
 		}
 	}
-	s := manyFindings(t, 1, 200_000, now)
+	s := storeWithFindings(t, 1, 200_000, now)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, _, err := s.Overview(t.Context(), in)
+	_, _, err := s.Overview(t.Context(), sel)
 	runtime.ReadMemStats(&after)
 	if used := after.TotalAlloc - before.TotalAlloc; err != nil || used > 16<<20 {
 		t.Errorf("the start page of 200,000 findings takes %d MiB, %v", used>>20, err)
@@ -70,10 +70,10 @@ func TestOverviewOfMany(t *testing.T) {
 // TestManyFindings: of a service with too many findings, new ones count as one, which says so, in all environments together. Known ones,
 // and those of other services, count as before.
 func TestManyFindings(t *testing.T) {
-	s := open(t)
-	at := time.Now().Add(-time.Hour)
-	of := func(from, n int) *rows.Rows {
-		r := &rows.Rows{Start: at, DurationNS: 1e9, Requests: 10, Cause: "cpu"}
+	s := openTestStore(t)
+	begin := time.Now().Add(-time.Hour)
+	newRows := func(from, n int) *rows.Rows {
+		r := &rows.Rows{Start: begin, DurationNS: 1e9, Requests: 10, Cause: "cpu"}
 		for i := range n {
 			r.Findings = append(r.Findings, rows.Finding{Problem: fmt.Sprint("p", from+i), Group: "GET /", Code: "WL2001", Title: "t", Requests: 10, WinNS: int64(from + i)})
 		}
@@ -81,7 +81,7 @@ func TestManyFindings(t *testing.T) {
 	}
 	send := func(id, service, environment string, r *rows.Rows) bool {
 		t.Helper()
-		if err := s.Add(t.Context(), Recording{ID: id, Labels: rows.Labels{Service: service, Version: "v1", Environment: environment, Pod: "p"}, Received: at}); err != nil {
+		if err := s.AddRecording(t.Context(), Recording{ID: id, Labels: rows.Labels{Service: service, Version: "v1", Environment: environment, Pod: "p"}, Received: begin}); err != nil {
 			t.Fatal(err)
 		}
 		rec, err := s.Claim(t.Context(), time.Now(), time.Minute)
@@ -96,36 +96,36 @@ func TestManyFindings(t *testing.T) {
 	}
 	count := func(service string) (n int) {
 		t.Helper()
-		if err := s.r.QueryRow(`SELECT count(DISTINCT problem) FROM seen WHERE problem<>'' AND service=?`, service).Scan(&n); err != nil {
+		if err := s.reader.QueryRow(`SELECT count(DISTINCT problem) FROM seen WHERE problem<>'' AND service=?`, service).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
-	if send("1", "a", "live", of(0, MaxProblems-1)) {
+	if send("1", "a", "live", newRows(0, MaxProblems-1)) {
 		t.Error("findings are folded before there are too many")
 	}
 	for i := range 5 {
-		if !send(fmt.Sprint("2", i), "a", []string{"live", "test"}[i%2], of(MaxProblems-1+3*i, 3)) {
+		if !send(fmt.Sprint("2", i), "a", []string{"live", "test"}[i%2], newRows(MaxProblems-1+3*i, 3)) {
 			t.Error("nothing is folded")
 		}
 	}
 	if n := count("a"); n != MaxProblems+1 {
 		t.Errorf("%d findings, want %d", n, MaxProblems+1)
 	}
-	if send("3", "a", "live", of(5, 3)) || send("4", "b", "live", of(5000, 3)) || count("b") != 3 {
+	if send("3", "a", "live", newRows(5, 3)) || send("4", "b", "live", newRows(5000, 3)) || count("b") != 3 {
 		t.Error("known findings, or those of another service, are folded")
 	}
-	in := Range{From: at.Add(-day), To: at.Add(day), Service: "a"}
-	problems, _, err := s.Overview(t.Context(), in)
+	sel := Selection{From: begin.Add(-day), To: begin.Add(day), Service: "a"}
+	problems, _, err := s.Overview(t.Context(), sel)
 	i := slices.IndexFunc(problems, func(p Problem) bool { return p.Code == rows.OtherLabel })
 	if err != nil || i < 0 || problems[i].Recordings != 5 || problems[i].Environment != "" || problems[i].Group != rows.OtherLabel || problems[i].Title == "" {
 		t.Fatalf("%+v %v", problems, err)
 	}
-	p, sightings, err := s.Finding(t.Context(), in, problems[i].Problem)
+	p, sightings, err := s.Finding(t.Context(), sel, problems[i].Problem)
 	if err != nil || p == nil || p.Recordings != 5 || len(sightings) != 2 || sightings[0].Requests+sightings[1].Requests != 50 {
 		t.Errorf("%+v %+v %v", p, sightings, err)
 	}
-	if _, err := s.Again(t.Context(), "a", time.Unix(0, 0)); err != nil {
+	if _, err := s.Requeue(t.Context(), "a", time.Unix(0, 0)); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -136,7 +136,7 @@ func TestManyFindings(t *testing.T) {
 		if rec == nil {
 			break
 		}
-		if _, err := s.Finish(t.Context(), rec, of(9000, 1)); err != nil {
+		if _, err := s.Finish(t.Context(), rec, newRows(9000, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -148,17 +148,17 @@ func TestManyFindings(t *testing.T) {
 // TestManyEnvironments: of a service with too many series, new environments are one, with their findings; an environment that it has
 // keeps what is new in it.
 func TestManyEnvironments(t *testing.T) {
-	s := open(t)
-	at := time.Now().Add(-time.Hour)
-	if _, err := s.w.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
+	s := openTestStore(t)
+	begin := time.Now().Add(-time.Hour)
+	if _, err := s.writer.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
 		INSERT INTO series (service, version, environment, pod, node, grp) SELECT 'a', '', 'live', 'p'||i, '', '' FROM x`, MaxSeries); err != nil {
 		t.Fatal(err)
 	}
 	send := func(i int, environment string) {
 		l := rows.Labels{Service: "a", Version: "v1", Environment: environment, Pod: fmt.Sprint("new", i)}
-		r := &rows.Rows{Start: at, DurationNS: 1e9, Requests: 1, Sums: []rows.Sum{{Group: "GET /", Bucket: 10, N: 1}}, Findings: []rows.Finding{{Group: "GET /", Code: "WL2001", Title: "t", Requests: 1, WinNS: 1}}}
+		r := &rows.Rows{Start: begin, DurationNS: 1e9, Requests: 1, Sums: []rows.Sum{{Group: "GET /", Bucket: 10, N: 1}}, Findings: []rows.Finding{{Group: "GET /", Code: "WL2001", Title: "t", Requests: 1, WinNS: 1}}}
 		r.SetProblemIDs(l)
-		finish(t, s, fmt.Sprint(i), l, r)
+		addExplained(t, s, fmt.Sprint(i), l, r)
 	}
 	const n = 300
 	for i := range n {
@@ -175,43 +175,43 @@ func TestManyEnvironments(t *testing.T) {
 		`SELECT sum(n) FROM seen WHERE problem<>'' AND environment='` + rows.OtherLabel + `'`: n,
 	} {
 		var got int
-		if err := s.r.QueryRow(query).Scan(&got); err != nil || got != want {
+		if err := s.reader.QueryRow(query).Scan(&got); err != nil || got != want {
 			t.Errorf("%s: %d, want %d, %v", query, got, want, err)
 		}
 	}
 	// A service that has many environments stays near its bound.
-	if _, err := s.w.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
+	if _, err := s.writer.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
 		INSERT INTO series (service, version, environment, pod, node, grp) SELECT 'b', '', 'e'||i, '', '', '' FROM x`, MaxSeries); err != nil {
 		t.Fatal(err)
 	}
 	for i := range spareSeries / 2 {
-		finish(t, s, fmt.Sprint("b", i), rows.Labels{Service: "b", Environment: fmt.Sprint("e", i+1), Pod: "new"}, &rows.Rows{Start: at, Sums: []rows.Sum{{Group: "GET /", Bucket: 10, N: 1}}})
+		addExplained(t, s, fmt.Sprint("b", i), rows.Labels{Service: "b", Environment: fmt.Sprint("e", i+1), Pod: "new"}, &rows.Rows{Start: begin, Sums: []rows.Sum{{Group: "GET /", Bucket: 10, N: 1}}})
 	}
 	var series int
-	if err := s.r.QueryRow(`SELECT count(*) FROM series WHERE service='b'`).Scan(&series); err != nil || series > MaxSeries+spareSeries+6 {
+	if err := s.reader.QueryRow(`SELECT count(*) FROM series WHERE service='b'`).Scan(&series); err != nil || series > MaxSeries+spareSeries+6 {
 		t.Errorf("%d series, %v", series, err)
 	}
 }
 
 // TestClickHouseFolds: ClickHouse's findings and environments are bounded, too.
 func TestClickHouseFolds(t *testing.T) {
-	db, err := openClickHouse(t.Context(), clickHouse(t))
+	db, err := openClickHouse(t.Context(), startClickHouse(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	at := time.Now().Add(-time.Hour)
+	received := time.Now().Add(-time.Hour)
 	for worker := range 2 {
-		c := &clickFacts{db: db}
+		c := &clickhouseFacts{db: db}
 		for i := range 2 {
 			l := rows.Labels{Service: "a", Environment: "live"}
-			now := &counted{l, rows.Rows{Start: at}}
+			contribution := &contribution{l, rows.Rows{Start: received}}
 			for j := range MaxProblems - 100 {
-				now.Rows.Findings = append(now.Rows.Findings, rows.Finding{Group: "g", Code: "WL2001", Site: fmt.Sprint(worker, i, j)})
+				contribution.Rows.Findings = append(contribution.Rows.Findings, rows.Finding{Group: "g", Code: "WL2001", Site: fmt.Sprint(worker, i, j)})
 			}
-			now.Rows.SetProblemIDs(l)
-			o := &outcome{flight: &flight{message: message{Recording: Recording{ID: fmt.Sprint(worker, i), Labels: l, Received: at}}, written: 1}, now: now}
-			if err := c.rows(t.Context(), []*outcome{o}); err != nil {
+			contribution.Rows.SetProblemIDs(l)
+			o := &outcome{flight: &flight{queueMessage: queueMessage{Recording: Recording{ID: fmt.Sprint(worker, i), Labels: l, Received: received}}, written: 1}, contribution: contribution}
+			if err := c.writeRows(t.Context(), []*outcome{o}); err != nil {
 				t.Fatal(err)
 			}
 			if first := worker == 0 && i == 0; o.folded == first {
@@ -227,10 +227,10 @@ func TestClickHouseFolds(t *testing.T) {
 
 func BenchmarkOverview(b *testing.B) {
 	now := time.Now()
-	s := manyFindings(b, 1, 200_000, now)
+	s := storeWithFindings(b, 1, 200_000, now)
 	b.ReportAllocs()
 	for b.Loop() {
-		problems, versions, err := s.Overview(b.Context(), Range{From: now.Add(-7 * day), To: now.Add(day)})
+		problems, versions, err := s.Overview(b.Context(), Selection{From: now.Add(-7 * day), To: now.Add(day)})
 		if err != nil || len(problems) != 200 || len(versions) != 3 {
 			b.Fatal(len(problems), len(versions), err)
 		}
