@@ -183,10 +183,10 @@ type Runs struct {
 // Add calls f for each run that ended in g, and for each run of earlier generations that does not continue in g,
 // thread by thread. The runs of one thread come in order, including runs of length 0.
 func (r *Runs) Add(g *Gen, f func(Run)) {
-	r.add(g, g.Base, math.MaxInt64, f)
+	r.addBetween(g, g.Base, math.MaxInt64, f)
 }
 
-func (r *Runs) add(g *Gen, from, to int64, f func(Run)) {
+func (r *Runs) addBetween(g *Gen, from, to int64, f func(Run)) {
 	if r.open == nil {
 		r.open = make(map[uint64]Run)
 	}
@@ -252,7 +252,7 @@ func (w *Window) EachRun(from, to int64, f func(Run)) {
 		// The last generation before from and the first one after to are needed too: a run that is open at
 		// the end of a generation continues until the thread's first event in the next one.
 		if i+1 == len(w.Gens) || w.Gens[i+1].End >= from {
-			join.add(g, from, to, keep)
+			join.addBetween(g, from, to, keep)
 		}
 		if g.Base >= to {
 			break

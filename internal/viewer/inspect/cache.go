@@ -34,48 +34,48 @@ func unitSize[V any](V) int64 { return 1 }
 
 // getOrMake returns the cached value of a key; if there is none, it calls make and caches the result. Only one
 // make runs at a time.
-func (r *cache[K, V]) getOrMake(ctx context.Context, key K, make func() (V, error)) (V, error) {
-	if v, ok := r.get(key); ok {
+func (c *cache[K, V]) getOrMake(ctx context.Context, key K, make func() (V, error)) (V, error) {
+	if v, ok := c.get(key); ok {
 		return v, nil
 	}
 	select {
-	case r.makeSlot <- struct{}{}:
-		defer func() { <-r.makeSlot }()
+	case c.makeSlot <- struct{}{}:
+		defer func() { <-c.makeSlot }()
 	case <-ctx.Done():
 		return *new(V), ctx.Err()
 	}
-	if v, ok := r.get(key); ok {
+	if v, ok := c.get(key); ok {
 		return v, nil
 	}
 	v, err := make()
 	if err == nil {
-		r.put(key, v)
+		c.put(key, v)
 	}
 	return v, err
 }
 
-func (r *cache[K, V]) get(key K) (v V, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.elements[key]
+func (c *cache[K, V]) get(key K) (v V, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.elements[key]
 	if e == nil {
 		return v, false
 	}
-	r.order.MoveToFront(e)
+	c.order.MoveToFront(e)
 	return e.Value.(*cacheEntry[K, V]).value, true
 }
 
-func (r *cache[K, V]) put(key K, v V) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.elements[key] != nil {
+func (c *cache[K, V]) put(key K, v V) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.elements[key] != nil {
 		return
 	}
-	n := r.size(v)
-	r.elements[key] = r.order.PushFront(&cacheEntry[K, V]{key, v, n})
-	for r.held += n; r.held > r.capacity && r.order.Len() > 1; {
-		old := r.order.Remove(r.order.Back()).(*cacheEntry[K, V])
-		delete(r.elements, old.key)
-		r.held -= old.size
+	n := c.size(v)
+	c.elements[key] = c.order.PushFront(&cacheEntry[K, V]{key, v, n})
+	for c.held += n; c.held > c.capacity && c.order.Len() > 1; {
+		old := c.order.Remove(c.order.Back()).(*cacheEntry[K, V])
+		delete(c.elements, old.key)
+		c.held -= old.size
 	}
 }
