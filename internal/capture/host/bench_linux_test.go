@@ -11,27 +11,27 @@ import (
 
 // BenchmarkSample is what is read every 20 ms of this process.
 func BenchmarkSample(b *testing.B) {
-	s := stopped(b)
+	s := stoppedSampler(b)
 	for b.Loop() {
-		mono, wall := clocks()
-		s.sample(mono, wall)
-		s.log = log{}
+		mono, wall := readClocks()
+		s.takeSample(mono, wall)
+		s.lines = sampleLog{}
 	}
 }
 
 // BenchmarkSecond is what is read once a second besides.
 func BenchmarkSecond(b *testing.B) {
-	s := stopped(b)
+	s := stoppedSampler(b)
 	for b.Loop() {
-		mono, wall := clocks()
-		s.everySecond(mono, wall)
-		s.log = log{}
+		mono, wall := readClocks()
+		s.takeSecond(mono, wall)
+		s.lines = sampleLog{}
 	}
 }
 
 // BenchmarkParts tells what the parts of a sample cost.
 func BenchmarkParts(b *testing.B) {
-	s := stopped(b)
+	s := stoppedSampler(b)
 	b.Run("stat", func(b *testing.B) {
 		for b.Loop() {
 			s.readStat()
@@ -51,25 +51,25 @@ func BenchmarkParts(b *testing.B) {
 	})
 	b.Run("snmp", func(b *testing.B) {
 		for b.Loop() {
-			parseRetransmitted(s.read(s.snmp))
+			parseRetransmitted(s.readFile(s.snmpFD))
 		}
 	})
 	b.Run("sockets", func(b *testing.B) {
 		for b.Loop() {
-			s.socks.sample(0, true)
+			s.socketPoller.poll(0, true)
 		}
 	})
 }
 
-// stopped is a sampler of this process that takes no samples by itself.
-func stopped(b *testing.B) *Sampler {
+// stoppedSampler is a sampler of this process that takes no samples by itself.
+func stoppedSampler(b *testing.B) *Sampler {
 	s, err := Start(Options{PID: os.Getpid()})
 	if err != nil {
 		b.Skip(err)
 	}
-	unix.Close(s.wake[1])
+	unix.Close(s.stopPipe[1])
 	<-s.stopped
-	s.wake[1] = -1
+	s.stopPipe[1] = -1
 	b.Cleanup(func() { s.Stop() })
 	return s
 }

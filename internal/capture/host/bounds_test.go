@@ -12,29 +12,29 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestSane: each number of a line may be as large as any kernel's, and no number that is less than none, or larger, is taken.
-func TestSane(t *testing.T) {
-	one := func(change func(l *Line)) bool {
+// TestIsPlausible: each number of a line may be as large as any kernel's, and no number that is less than none, or larger, is taken.
+func TestIsPlausible(t *testing.T) {
+	isTaken := func(change func(l *Line)) bool {
 		l := Line{Kind: KindSample, Sample: Sample{MonoNS: 1}}
 		change(&l)
-		return sane(&l)
+		return isPlausible(&l)
 	}
-	limits := func(name string, most int64, set func(l *Line, v int64)) {
+	checkLimits := func(name string, limit int64, set func(l *Line, v int64)) {
 		t.Helper()
-		for v, want := range map[int64]bool{0: true, 1: true, most: true, -1: false, most + 1: false} {
-			if got := one(func(l *Line) { set(l, v) }); got != want {
+		for v, want := range map[int64]bool{0: true, 1: true, limit: true, -1: false, limit + 1: false} {
+			if got := isTaken(func(l *Line) { set(l, v) }); got != want {
 				t.Errorf("%s of %d is taken: %v", name, v, got)
 			}
 		}
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Line]()) {
 		if f.Type == reflect.TypeFor[*int64]() {
-			limits(f.Name, maxCounter, func(l *Line, v int64) { reflect.ValueOf(l).Elem().FieldByIndex(f.Index).Set(reflect.ValueOf(&v)) })
+			checkLimits(f.Name, maxCounter, func(l *Line, v int64) { reflect.ValueOf(l).Elem().FieldByIndex(f.Index).Set(reflect.ValueOf(&v)) })
 		}
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Level]()) {
 		if f.Type.Kind() == reflect.Int64 {
-			limits("a level's "+f.Name, maxCounter, func(l *Line, v int64) {
+			checkLimits("a level's "+f.Name, maxCounter, func(l *Line, v int64) {
 				l.Levels = make([]Level, 2)
 				reflect.ValueOf(&l.Levels[1]).Elem().FieldByIndex(f.Index).SetInt(v)
 			})
@@ -42,26 +42,26 @@ func TestSane(t *testing.T) {
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Socket]()) {
 		if f.Type.Kind() == reflect.Int64 && f.Name != "UnackedSegs" { // which nothing adds up
-			limits("a socket's "+f.Name, maxCounter, func(l *Line, v int64) {
+			checkLimits("a socket's "+f.Name, maxCounter, func(l *Line, v int64) {
 				l.Sockets = make([]Socket, 2)
 				reflect.ValueOf(&l.Sockets[1]).Elem().FieldByIndex(f.Index).SetInt(v)
 			})
 		}
 	}
 	for i := 1; i < 3; i++ { // a thread's number is in no sum
-		limits(fmt.Sprint("waited ", i), maxCounter, func(l *Line, v int64) { l.Waited = make([]Waited, 2); l.Waited[1][i] = v })
+		checkLimits(fmt.Sprint("waited ", i), maxCounter, func(l *Line, v int64) { l.ThreadWaits = make([]ThreadWait, 2); l.ThreadWaits[1][i] = v })
 	}
 	for name, set := range map[string]func(l *Line, v int64){
 		"mono": func(l *Line, v int64) { l.MonoNS, l.WallNS = v, 1 }, "wall": func(l *Line, v int64) { l.WallNS = v }, "since": func(l *Line, v int64) { l.SinceNS = v },
-		"cost": func(l *Line, v int64) { l.CostNS = v }, "interval": func(l *Line, v int64) { l.IntervalNS = v }, "unseen": func(l *Line, v int64) { l.Unseen = v }, "unsure": func(l *Line, v int64) { l.Unsure = int(v) },
+		"cost": func(l *Line, v int64) { l.CostNS = v }, "interval": func(l *Line, v int64) { l.IntervalNS = v }, "unseen": func(l *Line, v int64) { l.UnattributedRetransmits = v }, "unsure": func(l *Line, v int64) { l.UnsureConnections = int(v) },
 	} {
-		limits(name, 1<<62, set)
+		checkLimits(name, 1<<62, set)
 	}
-	if one(func(l *Line) { l.Waited = []Waited{{-1, 0, 0}} }) || one(func(l *Line) { l.MonoNS = 0 }) || one(func(l *Line) { l.Held = "asleep" }) {
+	if isTaken(func(l *Line) { l.ThreadWaits = []ThreadWait{{-1, 0, 0}} }) || isTaken(func(l *Line) { l.MonoNS = 0 }) || isTaken(func(l *Line) { l.HaltReason = "asleep" }) {
 		t.Error("a thread below 0, no time, or an unknown state is taken")
 	}
-	for _, h := range []Held{"", HeldStopped, HeldTraced, HeldFrozen} {
-		if !one(func(l *Line) { l.Held = h }) {
+	for _, h := range []HaltReason{"", HaltedBySignal, HaltedByDebugger, HaltedByFreezer} {
+		if !isTaken(func(l *Line) { l.HaltReason = h }) {
 			t.Errorf("%q is not taken", h)
 		}
 	}
@@ -82,7 +82,7 @@ func read(t *testing.T, lines ...Line) *Samples {
 
 // TestSampleRoundTrip: each counter of a sample is written and read under a name of its own, and what was not read stays absent.
 func TestSampleRoundTrip(t *testing.T) {
-	all := Sample{MonoNS: 5, WallNS: 6, Group: 7, AncestorsComplete: true, Threads: 8, Unseen: 9, Held: HeldTraced, Waited: []Waited{{1, 2, 3}}, Levels: []Level{{1, "g", 2, 3, 4}}}
+	all := Sample{MonoNS: 5, WallNS: 6, GroupIndex: 7, AncestorsComplete: true, Threads: 8, UnattributedRetransmits: 9, HaltReason: HaltedByDebugger, ThreadWaits: []ThreadWait{{1, 2, 3}}, Levels: []Level{{1, "g", 2, 3, 4}}}
 	v := reflect.ValueOf(&all).Elem()
 	for i := range v.NumField() {
 		if v.Field(i).Type() == reflect.TypeFor[*int64]() {
@@ -92,16 +92,16 @@ func TestSampleRoundTrip(t *testing.T) {
 			t.Errorf("%s is not tried", v.Type().Field(i).Name)
 		}
 	}
-	none := Sample{MonoNS: 4}
-	s := read(t, Line{Kind: KindSample, Sample: none}, Line{Kind: KindSample, Sample: all})
-	if len(s.Points) != 3 || !reflect.DeepEqual(s.Points[:2], []Sample{none, all}) {
-		t.Errorf("%+v\nand %+v\nwere written as %+v", none, all, s.Points)
+	empty := Sample{MonoNS: 4}
+	s := read(t, Line{Kind: KindSample, Sample: empty}, Line{Kind: KindSample, Sample: all})
+	if len(s.Points) != 3 || !reflect.DeepEqual(s.Points[:2], []Sample{empty, all}) {
+		t.Errorf("%+v\nand %+v\nwere written as %+v", empty, all, s.Points)
 	}
 }
 
 // TestSeconds: a second's figures are those of the line; how many levels are kept is bounded, and their names' length.
 func TestSeconds(t *testing.T) {
-	l := Line{Kind: KindSecond, Sample: Sample{MonoNS: 7, Group: 2, MemoryBytes: p(1), StealNS: p(2), MachineNS: p(3), PressureNS: p(4)}}
+	l := Line{Kind: KindSecond, Sample: Sample{MonoNS: 7, GroupIndex: 2, MemoryBytes: p(1), StealNS: p(2), MachineCPUNS: p(3), PressureNS: p(4)}}
 	for i := range 40 {
 		l.Levels = append(l.Levels, Level{i, strings.Repeat("g", maxText+i), 5, 6, 7})
 	}
@@ -110,10 +110,10 @@ func TestSeconds(t *testing.T) {
 		t.Fatalf("%+v", s.Seconds)
 	}
 	got := s.Seconds[0]
-	if len(got.Levels) != 32 || got.Levels[0].Group != strings.Repeat("g", maxText) || got.Levels[1].Group != strings.Repeat("g", maxText)+"..." || got.Levels[31].Depth != 31 {
+	if len(got.Levels) != 32 || got.Levels[0].GroupPath != strings.Repeat("g", maxText) || got.Levels[1].GroupPath != strings.Repeat("g", maxText)+"..." || got.Levels[31].Depth != 31 {
 		t.Errorf("%d levels, %v", len(got.Levels), got.Levels[1])
 	}
-	if got.Levels = nil; !reflect.DeepEqual(got, Sample{MonoNS: 7, Group: 2, MemoryBytes: p(1), StealNS: p(2), MachineNS: p(3), PressureNS: p(4)}) {
+	if got.Levels = nil; !reflect.DeepEqual(got, Sample{MonoNS: 7, GroupIndex: 2, MemoryBytes: p(1), StealNS: p(2), MachineCPUNS: p(3), PressureNS: p(4)}) {
 		t.Errorf("%+v", got)
 	}
 	if got := s.Seconds[1]; !reflect.DeepEqual(got, Sample{MonoNS: 8}) {
@@ -124,30 +124,30 @@ func TestSeconds(t *testing.T) {
 // TestConnections: what a connection had before the first look is not of the recording, what a later one brings is, and a new one of
 // the same ends begins at 0. What was needless is taken from the last segments that were sent again.
 func TestConnections(t *testing.T) {
-	look := func(mono int64, sockets ...Socket) Line {
+	pollLine := func(mono int64, sockets ...Socket) Line {
 		for i := range sockets {
 			sockets[i].Local, sockets[i].Remote, sockets[i].State = "10.0.0.1:80", "10.0.0.2:9", "ESTABLISHED"
 			if sockets[i].UnackedSegs > 0 {
 				sockets[i].Local = "10.0.0.1:81"
 			}
 		}
-		return Line{Kind: KindSockets, Sample: Sample{MonoNS: mono}, SinceNS: mono - 1, Count: len(sockets), Sockets: sockets}
+		return Line{Kind: KindSockets, Sample: Sample{MonoNS: mono}, SinceNS: mono - 1, SocketCount: len(sockets), Sockets: sockets}
 	}
 	s := read(t,
-		look(10, Socket{Retransmitted: 5, OutOfOrder: 3, Needless: 2}),
-		look(20, Socket{Retransmitted: 7, OutOfOrder: 3, Needless: 2, RTTNS: 9, MinRTTNS: 8}, Socket{Retransmitted: 1, UnackedSegs: 1, Peer: true}),
-		look(30, Socket{Retransmitted: 7, OutOfOrder: 4, Needless: 3}),
-		look(40, Socket{Retransmitted: 1, OutOfOrder: 0, Needless: 0}),
-		look(50, Socket{Retransmitted: 1, OutOfOrder: 0, Needless: 9}),
+		pollLine(10, Socket{Retransmitted: 5, OutOfOrder: 3, Spurious: 2}),
+		pollLine(20, Socket{Retransmitted: 7, OutOfOrder: 3, Spurious: 2, RTTNS: 9, MinRTTNS: 8}, Socket{Retransmitted: 1, UnackedSegs: 1, Peer: true}),
+		pollLine(30, Socket{Retransmitted: 7, OutOfOrder: 4, Spurious: 3}),
+		pollLine(40, Socket{Retransmitted: 1, OutOfOrder: 0, Spurious: 0}),
+		pollLine(50, Socket{Retransmitted: 1, OutOfOrder: 0, Spurious: 9}),
 		Line{Kind: KindSockets, Sample: Sample{MonoNS: 60}, Sockets: []Socket{{Local: "nowhere", Remote: "10.0.0.2:9"}}})
-	if len(s.Connections) != 2 || s.Most != 2 || s.Looks != 6 || len(s.Warnings) != 1 || !strings.HasPrefix(s.Warnings[0].Text, "1 damaged") {
-		t.Fatalf("%d connections, %d at most, %d looks, %v", len(s.Connections), s.Most, s.Looks, s.Warnings)
+	if len(s.Connections) != 2 || s.MaxConnections != 2 || s.SocketPolls != 6 || len(s.Warnings) != 1 || !strings.HasPrefix(s.Warnings[0].Text, "1 damaged") {
+		t.Fatalf("%d connections, %d at most, %d looks, %v", len(s.Connections), s.MaxConnections, s.SocketPolls, s.Warnings)
 	}
 	for ends, c := range s.Connections {
-		last := Socket{Local: ends.Local.String(), Remote: ends.Remote.String(), State: "ESTABLISHED", Retransmitted: 1, Needless: 9}
-		want := Connection{Last: last, Retransmitted: 3, OutOfOrder: 1, Needless: 3}
+		last := Socket{Local: ends.Local.String(), Remote: ends.Remote.String(), State: "ESTABLISHED", Retransmitted: 1, Spurious: 9}
+		want := Connection{Last: last, Retransmitted: 3, OutOfOrder: 1, Spurious: 3}
 		if ends.Local.Port() == 81 {
-			last.Needless, last.UnackedSegs, last.Peer = 0, 1, true
+			last.Spurious, last.UnackedSegs, last.Peer = 0, 1, true
 			want = Connection{Last: last, Peer: true, Retransmitted: 1}
 		}
 		if *c != want {
@@ -156,34 +156,34 @@ func TestConnections(t *testing.T) {
 	}
 	var events []string
 	for _, e := range s.Events {
-		events = append(events, fmt.Sprint(e.Since, e.Mono, e.Conn.Local.Port(), e.Peer, e.Retransmitted, e.OutOfOrder, e.Needless))
+		events = append(events, fmt.Sprint(e.PreviousPoll, e.Poll, e.Ends.Local.Port(), e.Peer, e.Retransmitted, e.OutOfOrder, e.Spurious))
 	}
 	if got, want := strings.Join(events, "; "), "19 20 80 false 0 0 2; 19 20 81 true 1 0 0; 29 30 80 false 0 1 0; 39 40 80 false 0 0 1"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }
 
-// TestItself: a process that talks to itself is known by both ends, by the count of the recording or by the lists of an older one.
-func TestItself(t *testing.T) {
+// TestSelfConnections: a process that talks to itself is known by both ends, by the count of the recording or by the lists of an older one.
+func TestSelfConnections(t *testing.T) {
 	ends := func(local, remote string, peer bool) Socket { return Socket{Local: local, Remote: remote, Peer: peer} }
 	a, b := "127.0.0.1:1", "127.0.0.1:2"
 	for name, c := range map[string]struct {
 		lines []Line
-		want  Itself
+		want  SelfConnections
 	}{
-		"counted":       {[]Line{{Sample: Sample{MonoNS: 5}, Own: new(2), Unsure: 1}, {Sample: Sample{MonoNS: 6}, Own: new(1), Unsure: 2}, {Sample: Sample{MonoNS: 7}}}, Itself{First: 5, Last: 6, Own: 2, Unsure: 3}},
-		"not counted":   {[]Line{{Sample: Sample{MonoNS: 5}}}, Itself{}},
-		"listed":        {[]Line{{Sample: Sample{MonoNS: 5}, All: true, Sockets: []Socket{ends(a, b, false), ends(b, a, false)}}}, Itself{First: 5, Last: 5, Own: 2}},
-		"others' end":   {[]Line{{Sample: Sample{MonoNS: 5}, All: true, Sockets: []Socket{ends(a, b, false), ends(b, a, true)}}}, Itself{First: 5, Last: 5}},
-		"new meanwhile": {[]Line{{Sample: Sample{MonoNS: 5}, All: true, Sockets: []Socket{ends(a, b, false)}}, {Sample: Sample{MonoNS: 9}, All: true, Sockets: []Socket{ends(a, b, false), ends(b, a, false)}}}, Itself{First: 5, Last: 9, Own: 2, Unsure: 1}},
-		"no address":    {[]Line{{Sample: Sample{MonoNS: 5}, All: true, Sockets: []Socket{ends("x", b, false)}}}, Itself{First: 5, Last: 5, Unsure: 1}},
-		"bounded":       {[]Line{{Sample: Sample{MonoNS: 5}, Own: new(0), Unsure: maxConnections}, {Sample: Sample{MonoNS: 6}, Own: new(0), Unsure: 9}}, Itself{First: 5, Last: 6, Unsure: maxConnections}},
+		"counted":       {[]Line{{Sample: Sample{MonoNS: 5}, SelfSockets: new(2), UnsureConnections: 1}, {Sample: Sample{MonoNS: 6}, SelfSockets: new(1), UnsureConnections: 2}, {Sample: Sample{MonoNS: 7}}}, SelfConnections{FirstPoll: 5, LastPoll: 6, MaxSockets: 2, UnsureConnections: 3}},
+		"not counted":   {[]Line{{Sample: Sample{MonoNS: 5}}}, SelfConnections{}},
+		"listed":        {[]Line{{Sample: Sample{MonoNS: 5}, ListsAll: true, Sockets: []Socket{ends(a, b, false), ends(b, a, false)}}}, SelfConnections{FirstPoll: 5, LastPoll: 5, MaxSockets: 2}},
+		"others' end":   {[]Line{{Sample: Sample{MonoNS: 5}, ListsAll: true, Sockets: []Socket{ends(a, b, false), ends(b, a, true)}}}, SelfConnections{FirstPoll: 5, LastPoll: 5}},
+		"new meanwhile": {[]Line{{Sample: Sample{MonoNS: 5}, ListsAll: true, Sockets: []Socket{ends(a, b, false)}}, {Sample: Sample{MonoNS: 9}, ListsAll: true, Sockets: []Socket{ends(a, b, false), ends(b, a, false)}}}, SelfConnections{FirstPoll: 5, LastPoll: 9, MaxSockets: 2, UnsureConnections: 1}},
+		"no address":    {[]Line{{Sample: Sample{MonoNS: 5}, ListsAll: true, Sockets: []Socket{ends("x", b, false)}}}, SelfConnections{FirstPoll: 5, LastPoll: 5, UnsureConnections: 1}},
+		"bounded":       {[]Line{{Sample: Sample{MonoNS: 5}, SelfSockets: new(0), UnsureConnections: maxConnections}, {Sample: Sample{MonoNS: 6}, SelfSockets: new(0), UnsureConnections: 9}}, SelfConnections{FirstPoll: 5, LastPoll: 6, UnsureConnections: maxConnections}},
 	} {
 		for i := range c.lines {
 			c.lines[i].Kind = KindSockets
 		}
-		got := read(t, c.lines...).Itself
-		if got.listed = nil; !reflect.DeepEqual(got, c.want) {
+		got := read(t, c.lines...).SelfConnections
+		if got.firstEnds = nil; !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
@@ -196,60 +196,60 @@ func TestReaderKeeps(t *testing.T) {
 	for range 60 {
 		warnings = append(warnings, bundle.Warning{Code: long, Text: "x"})
 	}
-	waited := make([]Waited, maxWaited+5)
+	waited := make([]ThreadWait, maxWaited+5)
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	for _, l := range []Line{
-		{Kind: KindStart, Schema: Schema, Sample: Sample{MonoNS: 1}, PID: 7, IntervalNS: 8, States: true, Facts: &bundle.Host{Kernel: long, Go: "go1.26"}},
-		{Kind: KindSample, Sample: Sample{MonoNS: 2, Waited: waited}}, {Kind: KindSample, Sample: Sample{MonoNS: 2, Threads: 3}},
+		{Kind: KindStart, Schema: Schema, Sample: Sample{MonoNS: 1}, PID: 7, IntervalNS: 8, HasStates: true, Facts: &bundle.Host{Kernel: long, Go: "go1.26"}},
+		{Kind: KindSample, Sample: Sample{MonoNS: 2, ThreadWaits: waited}}, {Kind: KindSample, Sample: Sample{MonoNS: 2, Threads: 3}},
 		{Kind: KindTrace, Sample: Sample{MonoNS: 3, WallNS: 4}}, {Kind: KindEnd, Sample: Sample{MonoNS: 5}, CostNS: 6, Warnings: warnings},
 	} {
 		must.Do(t, enc.Encode(l))
 	}
 	s := must.Have(Read(&b))(t)
-	if s.PID != 7 || s.IntervalNS != 8 || !s.States || s.CostNS != 6 || s.Facts.Go != "go1.26" || len(s.Facts.Kernel) > maxText+3 || !strings.HasSuffix(s.Facts.Kernel, "é...") {
+	if s.PID != 7 || s.IntervalNS != 8 || !s.HasStates || s.CostNS != 6 || s.Facts.Go != "go1.26" || len(s.Facts.Kernel) > maxText+3 || !strings.HasSuffix(s.Facts.Kernel, "é...") {
 		t.Errorf("%+v", s)
 	}
-	if len(s.Warnings) != 50 || len(s.Warnings[0].Code) > maxText+3 || len(s.Points) != 1 || len(s.Points[0].Waited) != maxWaited {
+	if len(s.Warnings) != 50 || len(s.Warnings[0].Code) > maxText+3 || len(s.Points) != 1 || len(s.Points[0].ThreadWaits) != maxWaited {
 		t.Errorf("%d warnings, %d samples", len(s.Warnings), len(s.Points))
 	}
-	if s.Traced == nil || s.Traced.MonoNS != 3 || s.Traced.WallNS != 4 {
-		t.Errorf("%+v", s.Traced)
+	if s.TraceRequest == nil || s.TraceRequest.MonoNS != 3 || s.TraceRequest.WallNS != 4 {
+		t.Errorf("%+v", s.TraceRequest)
 	}
 }
 
 // TestLineBounds: a line of just the longest is read, a longer one left out; blank lines are no damage.
 func TestLineBounds(t *testing.T) {
 	start, sample := fmt.Sprintf(`{"kind":"start","schema":%q,"mono_ns":1}`+"\n", Schema), `{"kind":"sample","mono_ns":2}`
-	for more, damaged := range map[int]int{-1: 0, 0: 0, 1: 1} {
-		pad := strings.Repeat(" ", maxLine-len(sample)-1+more)
+	for extra, damaged := range map[int]int{-1: 0, 0: 0, 1: 1} {
+		pad := strings.Repeat(" ", maxLine-len(sample)-1+extra)
 		s := must.Have(Read(strings.NewReader(start + "\r\n\n" + sample + pad + "\n" + `{"kind":"sample","mono_ns":3}` + "\r\n")))(t)
 		if len(s.Points) != 2-damaged || len(s.Warnings) != damaged {
-			t.Errorf("%d more than the longest: %d samples, %v", more, len(s.Points), s.Warnings)
+			t.Errorf("%d more than the longest: %d samples, %v", extra, len(s.Points), s.Warnings)
 		}
 	}
 }
 
 // TestLogSeconds: of a long recording's seconds neighbours are left out, evenly, but never the newest, and no other line.
 func TestLogSeconds(t *testing.T) {
-	l := log{others: []Line{{Kind: KindMark, Sample: Sample{MonoNS: 1}}}}
+	l := sampleLog{otherLines: []Line{{Kind: KindMark, Sample: Sample{MonoNS: 1}}}}
 	const n = 3*maxSeconds + 1
 	for i := range n {
 		l.seconds.add(Sample{MonoNS: int64(i)}, maxSeconds)
-		if kept := l.seconds.kept; kept[len(kept)-1].MonoNS != int64(i) {
-			t.Fatalf("the newest of %d is %d", i+1, kept[len(kept)-1].MonoNS)
+		if samples := l.seconds.samples; samples[len(samples)-1].MonoNS != int64(i) {
+			t.Fatalf("the newest of %d is %d", i+1, samples[len(samples)-1].MonoNS)
 		}
 	}
-	kept, every := l.seconds.kept, int64(l.seconds.every)
-	for i := 1; i < len(kept)-1; i++ {
-		if gap := kept[i].MonoNS - kept[i-1].MonoNS; gap < every/2 || gap > every {
-			t.Fatalf("from %d to %d, one of %d is kept", kept[i-1].MonoNS, kept[i].MonoNS, every)
+	samples, stride := l.seconds.samples, int64(l.seconds.stride)
+	for i := 1; i < len(samples)-1; i++ {
+		if gap := samples[i].MonoNS - samples[i-1].MonoNS; gap < stride/2 || gap > stride {
+			t.Fatalf("from %d to %d, one of %d is kept", samples[i-1].MonoNS, samples[i].MonoNS, stride)
 		}
 	}
-	if len(kept) < maxSeconds/2 || len(kept) >= maxSeconds || every != 4 {
-		t.Errorf("%d seconds are kept, one of %d", len(kept), every)
+	if len(samples) < maxSeconds/2 || len(samples) >= maxSeconds || stride != 4 {
+		t.Errorf("%d seconds are kept, one of %d", len(samples), stride)
 	}
-	if got := bytes.Count(l.encode(Line{}, Line{}), []byte("\n")); got != len(kept)+3 {
+	if got := bytes.Count(l.encode(Line{}, Line{}), []byte("\n")); got != len(samples)+3 {
 		t.Errorf("%d lines", got)
 	}
 }

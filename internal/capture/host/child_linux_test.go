@@ -90,16 +90,16 @@ func child(kind, arg string) error {
 
 // start runs a child, in a group if that is not nil, and returns it with its
 // first line.
-func start(t testing.TB, g *cpugroup.Group, what string) (cmd *exec.Cmd, line string) {
+func start(t testing.TB, g *cpugroup.Group, kind string) (cmd *exec.Cmd, line string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts a process")
 	}
-	cmd = testchild.Command(what)
+	cmd = testchild.Command(kind)
 	if g != nil {
 		g.Take(cmd)
 	}
-	if what == "pair" {
+	if kind == "pair" {
 		if os.Getuid() != 0 {
 			t.Skip("making a network namespace needs root")
 		}
@@ -107,26 +107,26 @@ func start(t testing.TB, g *cpugroup.Group, what string) (cmd *exec.Cmd, line st
 	}
 	line, stop, err := testchild.Start(cmd)
 	if err != nil {
-		t.Fatalf("%q: %v", what, err)
+		t.Fatalf("%q: %v", kind, err)
 	}
 	t.Cleanup(stop)
 	return cmd, line
 }
 
-// halt stops the only process of a group and waits until its counters stand
+// haltAndCount stops the only process of a group and waits until its counters stand
 // still.
-func halt(t testing.TB, g *cpugroup.Group, cmd *exec.Cmd) (periods, lost int64) {
+func haltAndCount(t testing.TB, g *cpugroup.Group, cmd *exec.Cmd) (periods, lost int64) {
 	t.Helper()
 	must.Do(t, cmd.Process.Signal(syscall.SIGSTOP))
-	same := 0
+	unchanged := 0
 	for range 400 {
 		p, l := testchild.Throttled(t, g)
 		if p == periods && l == lost {
-			if same++; same == 30 { // 300 ms, three periods
+			if unchanged++; unchanged == 30 { // 300 ms, three periods
 				return p, l
 			}
 		} else {
-			same, periods, lost = 0, p, l
+			unchanged, periods, lost = 0, p, l
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -1,4 +1,4 @@
 package host
 
 // What the tests in package host_test need: those that say what samples tell import hostjoin, which imports this package.
-var StartChild, HaltChild, Taken, ReadBack = start, halt, taken, readBack
+var StartChild, HaltAndCountChild, SampleFor, ReadBack = start, haltAndCount, sampleFor, readBack

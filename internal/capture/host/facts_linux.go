@@ -20,9 +20,9 @@ func facts(pid int, warn func(code, text string)) *bundle.Host {
 		h.Kernel = unix.ByteSliceToString(u.Release[:])
 	}
 	proc := "/proc/" + strconv.Itoa(pid)
-	ns, err1 := os.Readlink(proc + "/ns/net")
-	own, err2 := os.Readlink("/proc/self/ns/net")
-	h.OtherNetwork = err1 == nil && err2 == nil && ns != own
+	namespace, err1 := os.Readlink(proc + "/ns/net")
+	ownNamespace, err2 := os.Readlink("/proc/self/ns/net")
+	h.OtherNetwork = err1 == nil && err2 == nil && namespace != ownNamespace
 	f, err := limits.Gather(pid)
 	if err != nil {
 		warn(WarnHost, "the process's limits were not read: "+err.Error())
@@ -33,23 +33,23 @@ func facts(pid int, warn func(code, text string)) *bundle.Host {
 		h.Go, h.Build = f.Program.Go, f.Program.Build
 	}
 	if f.Limits != nil {
-		bound(h, f.Limits)
+		addLimits(h, f.Limits)
 	}
 	return h
 }
 
-// bound takes in what bounds the process.
-func bound(h *bundle.Host, l *cgroup.Limits) {
-	c, m := &l.CPU, &l.Memory
-	h.CPUs, h.Parallelism, h.QuotaHidden = c.Online, c.Parallelism, c.Hidden
-	h.CgroupVersion, h.Group = c.Version.String(), c.Group
-	if c.QuotaLevel >= 0 {
-		lv := &c.Levels[c.QuotaLevel]
-		h.QuotaCPUs, h.PeriodNS, h.QuotaFrom, h.QuotaDepth = c.Quota, int64(lv.Period), lv.File, lv.Depth
+// addLimits takes in what bounds the process.
+func addLimits(h *bundle.Host, l *cgroup.Limits) {
+	cpu, memory := &l.CPU, &l.Memory
+	h.CPUs, h.Parallelism, h.QuotaHidden = cpu.Online, cpu.Parallelism, cpu.Hidden
+	h.CgroupVersion, h.Group = cpu.Version.String(), cpu.Group
+	if cpu.QuotaLevel >= 0 {
+		lv := &cpu.Levels[cpu.QuotaLevel]
+		h.QuotaCPUs, h.PeriodNS, h.QuotaFrom, h.QuotaDepth = cpu.Quota, int64(lv.Period), lv.File, lv.Depth
 	}
-	if m.Max > 0 {
-		h.MemoryBytes = m.Max
-		for _, b := range m.Bounds {
+	if memory.Max > 0 {
+		h.MemoryBytes = memory.Max
+		for _, b := range memory.Bounds {
 			if b.Won {
 				h.MemoryFrom = b.File
 			}

@@ -12,23 +12,23 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// TestBound: what bounds a process is the tightest quota, of the level that has it, and the memory limit that won; without one there is none.
-func TestBound(t *testing.T) {
-	full := &cgroup.Limits{
+// TestAddLimits: what bounds a process is the tightest quota, of the level that has it, and the memory limit that won; without one there is none.
+func TestAddLimits(t *testing.T) {
+	limited := &cgroup.Limits{
 		CPU:    cgroup.CPU{QuotaLevel: 1, Quota: 1.5, Online: 8, Parallelism: 4, Levels: []cgroup.CPULevel{{File: "/a/cpu.max", Period: 1}, {Level: cgroup.Level{Depth: 2}, File: "/cpu.max", Period: 100 * time.Millisecond}}},
 		Memory: cgroup.Memory{Max: 1 << 30, Bounds: []cgroup.MemoryBound{{File: "/a/memory.max"}, {File: "/memory.max", Won: true}, {File: "/x"}}},
 	}
-	full.CPU.Hidden, full.CPU.Version, full.CPU.Group = true, cgroup.V2, "/a"
-	none := &cgroup.Limits{CPU: cgroup.CPU{QuotaLevel: -1, Levels: full.CPU.Levels}, Memory: cgroup.Memory{Bounds: full.Memory.Bounds}}
+	limited.CPU.Hidden, limited.CPU.Version, limited.CPU.Group = true, cgroup.V2, "/a"
+	unlimited := &cgroup.Limits{CPU: cgroup.CPU{QuotaLevel: -1, Levels: limited.CPU.Levels}, Memory: cgroup.Memory{Bounds: limited.Memory.Bounds}}
 	for _, c := range []struct {
 		l    *cgroup.Limits
 		want bundle.Host
 	}{
-		{full, bundle.Host{CPUs: 8, Parallelism: 4, QuotaHidden: true, CgroupVersion: "v2", Group: "/a", QuotaCPUs: 1.5, PeriodNS: 100e6, QuotaFrom: "/cpu.max", QuotaDepth: 2, MemoryBytes: 1 << 30, MemoryFrom: "/memory.max"}},
-		{none, bundle.Host{CgroupVersion: "none"}},
+		{limited, bundle.Host{CPUs: 8, Parallelism: 4, QuotaHidden: true, CgroupVersion: "v2", Group: "/a", QuotaCPUs: 1.5, PeriodNS: 100e6, QuotaFrom: "/cpu.max", QuotaDepth: 2, MemoryBytes: 1 << 30, MemoryFrom: "/memory.max"}},
+		{unlimited, bundle.Host{CgroupVersion: "none"}},
 	} {
 		var got bundle.Host
-		if bound(&got, c.l); !reflect.DeepEqual(got, c.want) {
+		if addLimits(&got, c.l); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%+v, want %+v", got, c.want)
 		}
 	}

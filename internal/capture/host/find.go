@@ -80,11 +80,11 @@ func readTCP(fsys fs.FS, dir string) ([]tcpEntry, error) {
 	return list, nil
 }
 
-// listening picks the inodes of the sockets that accept connections to one of
+// listeningInodes picks the inodes of the sockets that accept connections to one of
 // the addresses and the port. Those bound to just that address go before
 // wildcards, as in the kernel.
-func listening(list []tcpEntry, addrs []netip.Addr, port uint16) []uint64 {
-	var exact, wild []uint64
+func listeningInodes(list []tcpEntry, addrs []netip.Addr, port uint16) []uint64 {
+	var exact, wildcard []uint64
 	for _, e := range list {
 		if e.state != tcpListen || e.local.Port() != port {
 			continue
@@ -93,18 +93,18 @@ func listening(list []tcpEntry, addrs []netip.Addr, port uint16) []uint64 {
 		case slices.Contains(addrs, e.local.Addr()):
 			exact = append(exact, e.inode)
 		case e.local.Addr().IsUnspecified():
-			wild = append(wild, e.inode)
+			wildcard = append(wildcard, e.inode)
 		}
 	}
 	if len(exact) > 0 {
 		return exact
 	}
-	return wild
+	return wildcard
 }
 
-// accepted picks the inode of the established socket at the server's side of a
+// acceptedInode picks the inode of the established socket at the server's side of a
 // connection; 0 if it is not there, or nobody has accepted it yet.
-func accepted(list []tcpEntry, client, server netip.AddrPort) uint64 {
+func acceptedInode(list []tcpEntry, client, server netip.AddrPort) uint64 {
 	client = netip.AddrPortFrom(client.Addr().Unmap().WithZone(""), client.Port())
 	server = netip.AddrPortFrom(server.Addr().Unmap().WithZone(""), server.Port())
 	for _, e := range list {
@@ -122,8 +122,8 @@ type Owners struct {
 	Unreadable int
 }
 
-// owners looks through the open files of all processes for sockets.
-func owners(procfs fs.FS, inodes []uint64) Owners {
+// findOwners looks through the open files of all processes for sockets.
+func findOwners(procfs fs.FS, inodes []uint64) Owners {
 	var o Owners
 	if len(inodes) == 0 {
 		return o
@@ -137,7 +137,7 @@ func owners(procfs fs.FS, inodes []uint64) Owners {
 		if err != nil || pid <= 0 {
 			continue
 		}
-		switch held, err := socketsOf(procfs, e.Name()); {
+		switch held, err := socketInodes(procfs, e.Name()); {
 		case err != nil:
 			o.Unreadable++
 		case slices.ContainsFunc(inodes, func(n uint64) bool { return held[n] }):
@@ -148,8 +148,8 @@ func owners(procfs fs.FS, inodes []uint64) Owners {
 	return o
 }
 
-// socketsOf returns the inodes of the sockets among the open files of a process, by its directory's name.
-func socketsOf(procfs fs.FS, process string) (map[uint64]bool, error) {
+// socketInodes returns the inodes of the sockets among the open files of a process, by its directory's name.
+func socketInodes(procfs fs.FS, process string) (map[uint64]bool, error) {
 	dir := path.Join(process, "fd")
 	fds, err := fs.ReadDir(procfs, dir)
 	if err != nil {
@@ -157,11 +157,11 @@ func socketsOf(procfs fs.FS, process string) (map[uint64]bool, error) {
 	}
 	held := map[uint64]bool{}
 	for _, fd := range fds {
-		to, err := fs.ReadLink(procfs, path.Join(dir, fd.Name()))
+		target, err := fs.ReadLink(procfs, path.Join(dir, fd.Name()))
 		if err != nil {
 			continue // closed since
 		}
-		if n, ok := strings.CutPrefix(to, "socket:["); ok {
+		if n, ok := strings.CutPrefix(target, "socket:["); ok {
 			if inode, err := strconv.ParseUint(strings.TrimSuffix(n, "]"), 10, 64); err == nil {
 				held[inode] = true
 			}

@@ -15,9 +15,9 @@ import (
 // procFS is what the kernel says of processes.
 func procFS() fs.FS { return os.DirFS("/proc") }
 
-// Local resolves the host of a URL and returns its addresses if it is this
+// LocalAddrs resolves the host of a URL and returns its addresses if it is this
 // machine: loopback, or an address of one of its interfaces; else none.
-func Local(ctx context.Context, name string) []netip.Addr {
+func LocalAddrs(ctx context.Context, name string) []netip.Addr {
 	addrs := []netip.Addr{}
 	if a, err := netip.ParseAddr(name); err == nil {
 		addrs = append(addrs, a)
@@ -28,18 +28,18 @@ func Local(ctx context.Context, name string) []netip.Addr {
 			return nil
 		}
 	}
-	own := map[netip.Addr]bool{}
+	interfaceAddrs := map[netip.Addr]bool{}
 	if list, err := net.InterfaceAddrs(); err == nil {
 		for _, a := range list {
 			if p, err := netip.ParsePrefix(a.String()); err == nil {
-				own[p.Addr().WithZone("").Unmap()] = true
+				interfaceAddrs[p.Addr().WithZone("").Unmap()] = true
 			}
 		}
 	}
 	var local []netip.Addr
 	for _, a := range addrs {
 		a = a.WithZone("").Unmap()
-		if a.IsLoopback() || a.IsUnspecified() || own[a] {
+		if a.IsLoopback() || a.IsUnspecified() || interfaceAddrs[a] {
 			local = append(local, a)
 		}
 	}
@@ -60,7 +60,7 @@ func Listeners(addrs []netip.Addr, port uint16) (Owners, error) {
 			break
 		}
 	}
-	return owners(procFS(), listening(list, addrs, port)), nil
+	return findOwners(procFS(), listeningInodes(list, addrs, port)), nil
 }
 
 // Acceptor returns the process that has accepted a connection of this one, by
@@ -70,8 +70,8 @@ func Acceptor(client, server netip.AddrPort) (Owners, error) {
 	if err != nil {
 		return Owners{}, err
 	}
-	if inode := accepted(list, client, server); inode != 0 {
-		return owners(procFS(), []uint64{inode}), nil
+	if inode := acceptedInode(list, client, server); inode != 0 {
+		return findOwners(procFS(), []uint64{inode}), nil
 	}
 	return Owners{}, nil
 }
@@ -86,8 +86,8 @@ func CommandLine(pid int) (string, bool) {
 	return string(bytes.TrimSuffix(b, []byte{0})), true
 }
 
-// Name returns the short name of a process's program, "" if it is not known.
-func Name(pid int) string {
+// ProgramName returns the short name of a process's program, "" if it is not known.
+func ProgramName(pid int) string {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
 	if err != nil {
 		return ""

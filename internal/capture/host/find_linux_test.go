@@ -31,12 +31,12 @@ func TestListenersByPort(t *testing.T) {
 				l.Close()
 			}
 			cmd, line := start(t, nil, "listen "+c.listen)
-			at := netip.MustParseAddrPort(line)
-			addrs := Local(t.Context(), c.ask)
+			address := netip.MustParseAddrPort(line)
+			addrs := LocalAddrs(t.Context(), c.ask)
 			if len(addrs) != 1 {
 				t.Fatalf("%q is %v, want an address of this host", c.ask, addrs)
 			}
-			found, err := Listeners(addrs, at.Port())
+			found, err := Listeners(addrs, address.Port())
 			if err != nil || !slices.Equal(found.PIDs, []int{cmd.Process.Pid}) {
 				t.Errorf("processes %v, %v; want %d", found, err, cmd.Process.Pid)
 			}
@@ -49,26 +49,26 @@ func TestListenersByPort(t *testing.T) {
 func TestAcceptorOfASharedPort(t *testing.T) {
 	first, line := start(t, nil, "listen 127.0.0.1:0")
 	second, _ := start(t, nil, "listen "+line)
-	at := netip.MustParseAddrPort(line)
-	found, err := Listeners([]netip.Addr{at.Addr()}, at.Port())
+	address := netip.MustParseAddrPort(line)
+	found, err := Listeners([]netip.Addr{address.Addr()}, address.Port())
 	want := []int{first.Process.Pid, second.Process.Pid}
 	slices.Sort(want)
 	if err != nil || !slices.Equal(found.PIDs, want) {
 		t.Fatalf("processes %v, %v; want %v", found, err, want)
 	}
-	seen := map[int]bool{}
+	acceptors := map[int]bool{}
 	for range 40 {
 		c := must.Have(net.Dial("tcp", line))(t)
-		var says int
-		must.Have(fmt.Fscanln(c, &says))(t)
+		var acceptorPID int
+		must.Have(fmt.Fscanln(c, &acceptorPID))(t)
 		local, remote := c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()
 		got, err := Acceptor(local, remote)
-		if err != nil || !slices.Equal(got.PIDs, []int{says}) {
-			t.Fatalf("connection of %v, %v; it says %d", got, err, says)
+		if err != nil || !slices.Equal(got.PIDs, []int{acceptorPID}) {
+			t.Fatalf("connection of %v, %v; it says %d", got, err, acceptorPID)
 		}
 		c.Close()
-		seen[says] = true
-		if len(seen) == 2 {
+		acceptors[acceptorPID] = true
+		if len(acceptors) == 2 {
 			return
 		}
 	}
@@ -77,7 +77,7 @@ func TestAcceptorOfASharedPort(t *testing.T) {
 
 func TestForeignAddresses(t *testing.T) {
 	for _, a := range []string{"192.0.2.1", "2001:db8::1"} {
-		if got := Local(t.Context(), a); len(got) != 0 {
+		if got := LocalAddrs(t.Context(), a); len(got) != 0 {
 			t.Errorf("%s is %v of this host", a, got)
 		}
 	}
@@ -123,14 +123,14 @@ func TestSocketTables(t *testing.T) {
 		port uint16
 		want []uint64
 	}{{8080, []uint64{4242}}, {8081, []uint64{4244}}, {8082, []uint64{4250}}, {8083, nil}} {
-		if got := listening(list, []netip.Addr{loop}, c.port); !slices.Equal(got, c.want) {
+		if got := listeningInodes(list, []netip.Addr{loop}, c.port); !slices.Equal(got, c.want) {
 			t.Errorf("port %d: inodes %v, want %v", c.port, got, c.want)
 		}
 	}
-	if got := accepted(list, netip.MustParseAddrPort("127.0.0.1:50001"), netip.MustParseAddrPort("127.0.0.1:8082")); got != 4251 {
+	if got := acceptedInode(list, netip.MustParseAddrPort("127.0.0.1:50001"), netip.MustParseAddrPort("127.0.0.1:8082")); got != 4251 {
 		t.Errorf("a connection of IPv4 on a socket of both: inode %d", got)
 	}
-	o := owners(fsys, []uint64{4242, 4251})
+	o := findOwners(fsys, []uint64{4242, 4251})
 	if !slices.Equal(o.PIDs, []int{17, 19}) || o.Unreadable != 1 {
 		t.Errorf("owners %+v", o)
 	}
@@ -145,7 +145,7 @@ func TestStatTexts(t *testing.T) {
 	const tail = ` S 1 2 2 0 -1 4194304 1117 0 5 0 12 34 0 0 20 0 10 0 93274 3133440 409 18446744073709551615 1 2 3`
 	for _, name := range []string{"svc", "a b", "x) S 1 2", "(((", "\n"} {
 		st, ok := parseStat([]byte("2448 (" + name + ")" + tail))
-		if !ok || st != (procStat{state: 'S', minor: 1117, major: 5, user: 12, system: 34, threads: 10, rss: 409}) {
+		if !ok || st != (procStat{state: 'S', minorFaults: 1117, majorFaults: 5, userTicks: 12, systemTicks: 34, threads: 10, rssPages: 409}) {
 			t.Errorf("%q: %+v, %v", name, st, ok)
 		}
 	}

@@ -26,28 +26,28 @@ type Line struct {
 	PID        int          `json:"pid,omitempty"`
 	IntervalNS int64        `json:"interval_ns,omitempty"`
 	Facts      *bundle.Host `json:"facts,omitempty"`
-	// States says that samples have the process's state where that is none in which it may run.
-	States bool `json:"states,omitempty"`
+	// HasStates says that samples have the process's state where that is none in which it may run.
+	HasStates bool `json:"states,omitempty"`
 
 	// Sockets. Count is how many the process has, of which Sockets lists those
 	// that have sent again or got out of order since SinceNS, when they were
 	// looked at before; All says that it lists the others, too.
-	Count   int      `json:"count,omitempty"`
-	SinceNS int64    `json:"since_ns,omitempty"`
-	All     bool     `json:"all,omitempty"`
-	Sockets []Socket `json:"sockets,omitempty"`
-	// Own counts those of Count whose other end is the process's as well, Unsure connections of which that may have been so:
+	SocketCount int      `json:"count,omitempty"`
+	SinceNS     int64    `json:"since_ns,omitempty"`
+	ListsAll    bool     `json:"all,omitempty"`
+	Sockets     []Socket `json:"sockets,omitempty"`
+	// SelfSockets counts those of Count whose other end is the process's as well, Unsure connections of which that may have been so:
 	// they were opened and closed between two looks, and had one end at an address that the process listens on, which
 	// Listens gives.
-	Own     *int     `json:"own,omitempty"`
-	Unsure  int      `json:"unsure,omitempty"`
-	Listens []string `json:"listens,omitempty"`
+	SelfSockets       *int     `json:"own,omitempty"`
+	UnsureConnections int      `json:"unsure,omitempty"`
+	ListenAddrs       []string `json:"listens,omitempty"`
 
 	// Mark and end.
-	Text     string           `json:"text,omitempty"`
-	CostNS   int64            `json:"cost_ns,omitempty"` // CPU time of sampling
-	Late     int              `json:"late,omitempty"`    // samples that came more than an interval late
-	Warnings []bundle.Warning `json:"warnings,omitempty"`
+	Text        string           `json:"text,omitempty"`
+	CostNS      int64            `json:"cost_ns,omitempty"` // CPU time of sampling
+	LateSamples int              `json:"late,omitempty"`    // samples that came more than an interval late
+	Warnings    []bundle.Warning `json:"warnings,omitempty"`
 }
 
 // A Sample is what was read at one time. A counter that could not be read is nil, which is not the same as 0.
@@ -57,31 +57,31 @@ type Sample struct {
 	MonoNS int64 `json:"mono_ns"`
 	WallNS int64 `json:"wall_ns"`
 
-	// Group counts the groups the process was in: counters of two groups must not be compared.
-	Group             int    `json:"group,omitempty"`
-	Periods           *int64 `json:"periods,omitempty"`
-	ThrottledPeriods  *int64 `json:"throttled_periods,omitempty"`
-	ThrottledNS       *int64 `json:"throttled_ns,omitempty"`
-	LocalNS           *int64 `json:"local_ns,omitempty"`
-	AncestorPeriods   *int64 `json:"ancestor_throttled_periods,omitempty"`
-	AncestorNS        *int64 `json:"ancestor_throttled_ns,omitempty"`
-	AncestorsComplete bool   `json:"ancestors_complete,omitempty"`
-	UsageNS           *int64 `json:"usage_ns,omitempty"`
-	UserNS            *int64 `json:"user_ns,omitempty"`
-	SystemNS          *int64 `json:"system_ns,omitempty"`
-	RunNS             *int64 `json:"run_ns,omitempty"`
-	RunDelayNS        *int64 `json:"run_delay_ns,omitempty"`
-	Threads           int    `json:"threads,omitempty"`
-	RSSBytes          *int64 `json:"rss_bytes,omitempty"`
-	Retransmitted     *int64 `json:"retransmitted,omitempty"`
-	// Unseen counts those of Retransmitted after which the process's sockets could not be looked at at once.
-	Unseen      int64  `json:"retransmitted_unseen,omitempty"`
-	MinorFaults *int64 `json:"minor_faults,omitempty"`
-	MajorFaults *int64 `json:"major_faults,omitempty"`
-	// Held says why no thread of the process may run: a State, or "".
-	Held Held `json:"held,omitempty"`
-	// Waited are the threads that waited for a CPU for a millisecond and more since the sample before.
-	Waited []Waited `json:"waited,omitempty"`
+	// GroupIndex counts the groups the process was in: counters of two groups must not be compared.
+	GroupIndex               int    `json:"group,omitempty"`
+	Periods                  *int64 `json:"periods,omitempty"`
+	ThrottledPeriods         *int64 `json:"throttled_periods,omitempty"`
+	ThrottledNS              *int64 `json:"throttled_ns,omitempty"`
+	LocalThrottledNS         *int64 `json:"local_ns,omitempty"`
+	AncestorThrottledPeriods *int64 `json:"ancestor_throttled_periods,omitempty"`
+	AncestorThrottledNS      *int64 `json:"ancestor_throttled_ns,omitempty"`
+	AncestorsComplete        bool   `json:"ancestors_complete,omitempty"`
+	UsageNS                  *int64 `json:"usage_ns,omitempty"`
+	UserNS                   *int64 `json:"user_ns,omitempty"`
+	SystemNS                 *int64 `json:"system_ns,omitempty"`
+	RunNS                    *int64 `json:"run_ns,omitempty"`
+	RunDelayNS               *int64 `json:"run_delay_ns,omitempty"`
+	Threads                  int    `json:"threads,omitempty"`
+	RSSBytes                 *int64 `json:"rss_bytes,omitempty"`
+	Retransmitted            *int64 `json:"retransmitted,omitempty"`
+	// UnattributedRetransmits counts those of Retransmitted after which the process's sockets could not be looked at at once.
+	UnattributedRetransmits int64  `json:"retransmitted_unseen,omitempty"`
+	MinorFaults             *int64 `json:"minor_faults,omitempty"`
+	MajorFaults             *int64 `json:"major_faults,omitempty"`
+	// HaltReason says why no thread of the process may run: a State, or "".
+	HaltReason HaltReason `json:"held,omitempty"`
+	// ThreadWaits are the threads that waited for a CPU for a millisecond and more since the sample before.
+	ThreadWaits []ThreadWait `json:"waited,omitempty"`
 
 	// Lines of KindSecond alone have the rest.
 	Levels            []Level `json:"levels,omitempty"`
@@ -89,27 +89,27 @@ type Sample struct {
 	InactiveFileBytes *int64  `json:"inactive_file_bytes,omitempty"`
 	OOMKills          *int64  `json:"oom_kills,omitempty"`
 	StealNS           *int64  `json:"steal_ns,omitempty"`
-	MachineNS         *int64  `json:"machine_ns,omitempty"`  // CPU time that all processes of the machine had
+	MachineCPUNS      *int64  `json:"machine_ns,omitempty"`  // CPU time that all processes of the machine had
 	PressureNS        *int64  `json:"pressure_ns,omitempty"` // time in which any of them waited for a CPU (PSI)
 }
 
-// Waited is a thread's number, how long it was runnable without running, and how long it ran.
-type Waited [3]int64
+// ThreadWait is a thread's number, how long it was runnable without running, and how long it ran.
+type ThreadWait [3]int64
 
-// Held is why no thread of a process may run.
-type Held string
+// HaltReason is why no thread of a process may run.
+type HaltReason string
 
 // Reasons for that.
 const (
-	HeldStopped Held = "stopped" // by a signal: SIGSTOP, or job control
-	HeldTraced  Held = "traced"  // by a debugger
-	HeldFrozen  Held = "frozen"  // by the freezer of its cgroup, as containers are paused
+	HaltedBySignal   HaltReason = "stopped" // by a signal: SIGSTOP, or job control
+	HaltedByDebugger HaltReason = "traced"  // by a debugger
+	HaltedByFreezer  HaltReason = "frozen"  // by the freezer of its cgroup, as containers are paused
 )
 
 // A Level is the quota's account of one group, the process's own at depth 0.
 type Level struct {
 	Depth            int    `json:"depth"`
-	Group            string `json:"group"`
+	GroupPath        string `json:"group"`
 	Periods          int64  `json:"periods"`
 	ThrottledPeriods int64  `json:"throttled_periods"`
 	ThrottledNS      int64  `json:"throttled_ns"`
@@ -128,9 +128,9 @@ type Socket struct {
 	// (tcpi_rcv_ooopack), which is what loss of the other side's segments
 	// mostly looks like from here.
 	Retransmitted int64 `json:"retransmitted"`
-	// Needless counts those that had arrived already, by the other end's word (tcpi_dsack_dups): its acknowledgement was
+	// Spurious counts those that had arrived already, by the other end's word (tcpi_dsack_dups): its acknowledgement was
 	// late, or a tail loss probe was sent to be safe. Nothing was lost.
-	Needless    int64 `json:"needless,omitempty"`
+	Spurious    int64 `json:"needless,omitempty"`
 	OutOfOrder  int64 `json:"out_of_order,omitempty"`
 	RTTNS       int64 `json:"rtt_ns,omitempty"`
 	MinRTTNS    int64 `json:"min_rtt_ns,omitempty"`

@@ -35,16 +35,16 @@ func TestOwnProcess(t *testing.T) {
 		for name, c := range map[string]struct {
 			got       *int64
 			low, high int64
-			has       cgroup.Fields
+			fields    cgroup.Fields
 		}{
 			"usage":             {p.UsageNS, int64(before.Usage), int64(after.Usage), cgroup.HasUsage},
 			"periods":           {p.Periods, before.Periods, after.Periods, cgroup.HasBandwidth},
 			"throttled periods": {p.ThrottledPeriods, before.ThrottledPeriods, after.ThrottledPeriods, cgroup.HasBandwidth},
 			"throttled":         {p.ThrottledNS, int64(before.Throttled), int64(after.Throttled), cgroup.HasBandwidth},
-			"local":             {p.LocalNS, int64(before.Local), int64(after.Local), cgroup.HasLocal},
-			"ancestors'":        {p.AncestorNS, int64(before.AncestorThrottled), int64(after.AncestorThrottled), 0},
+			"local":             {p.LocalThrottledNS, int64(before.Local), int64(after.Local), cgroup.HasLocal},
+			"ancestors'":        {p.AncestorThrottledNS, int64(before.AncestorThrottled), int64(after.AncestorThrottled), 0},
 		} {
-			if c.has != 0 && before.Has&c.has == 0 {
+			if c.fields != 0 && before.Has&c.fields == 0 {
 				if c.got != nil {
 					t.Errorf("%s: %d, the kernel does not count them", name, *c.got)
 				}
@@ -60,8 +60,8 @@ func TestOwnProcess(t *testing.T) {
 	}
 }
 
-// TestFollow: that the process is in another group is noticed when it is, each time, and said once.
-func TestFollow(t *testing.T) {
+// TestReopenMovedGroup: that the process is in another group is noticed when it is, each time, and said once.
+func TestReopenMovedGroup(t *testing.T) {
 	s := &Sampler{pid: os.Getpid()}
 	move := func() {
 		const dir = "sys/fs/cgroup/a/"
@@ -73,21 +73,21 @@ func TestFollow(t *testing.T) {
 			fsys[name] = &fstest.MapFile{Data: []byte(text)}
 		}
 		s.group = must.Have(cgroup.NewSampler(cgroup.Options{FS: fsys}))(t)
-		if s.follow(); s.groups > 0 && len(s.warnings) != 1 {
+		if s.reopenMovedGroup(); s.groupIndex > 0 && len(s.warnings) != 1 {
 			t.Errorf("in the same group: %v", s.warnings)
 		}
 		fsys["proc/self/cgroup"] = &fstest.MapFile{Data: []byte("0::/b\n")}
-		s.follow()
+		s.reopenMovedGroup()
 	}
-	if move(); s.groups == 0 {
+	if move(); s.groupIndex == 0 {
 		t.Skip("this process has no group that can be sampled")
 	}
 	move()
 	defer s.group.Close()
-	if s.groups != 2 || len(s.warnings) != 1 || !strings.Contains(s.warnings[0].Text, "moved to another cgroup") {
-		t.Errorf("%d moves: %v", s.groups, s.warnings)
+	if s.groupIndex != 2 || len(s.warnings) != 1 || !strings.Contains(s.warnings[0].Text, "moved to another cgroup") {
+		t.Errorf("%d moves: %v", s.groupIndex, s.warnings)
 	}
-	if s.follow(); s.groups != 2 {
+	if s.reopenMovedGroup(); s.groupIndex != 2 {
 		t.Error("a move where there was none")
 	}
 }

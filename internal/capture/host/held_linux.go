@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// heldBy is what a process's state (proc_pid_stat(5)) says of why none of its threads may run.
-func heldBy(state byte) Held {
+// haltReasonOf is what a process's state (proc_pid_stat(5)) says of why none of its threads may run.
+func haltReasonOf(state byte) HaltReason {
 	switch state {
 	case 'T':
-		return HeldStopped
+		return HaltedBySignal
 	case 't':
-		return HeldTraced
+		return HaltedByDebugger
 	}
 	return ""
 }

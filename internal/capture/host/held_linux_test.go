@@ -17,40 +17,40 @@ func TestIsFrozen(t *testing.T) {
 	}
 }
 
-// TestHeld stops a process with a signal for the second half of its samples. It would catch a state that is not kept, and one that is
+// TestHaltReason stops a process with a signal for the second half of its samples. It would catch a state that is not kept, and one that is
 // kept of a process that sleeps.
-func TestHeld(t *testing.T) {
+func TestHaltReason(t *testing.T) {
 	cmd, _ := start(t, nil, "pair")
 	s := must.Have(Start(Options{PID: cmd.Process.Pid, Interval: time.Millisecond}))(t)
 	time.Sleep(50 * time.Millisecond) // samples of a process that sleeps
-	from, _ := clocks()
+	signalTime, _ := readClocks()
 	stopAll(t, cmd)
-	at, _ := clocks()
+	stopTime, _ := readClocks()
 	time.Sleep(50 * time.Millisecond) // samples of one that is stopped
 	rec := s.Stop()
 	cmd.Process.Signal(syscall.SIGCONT)
 	samples, _ := readBack(t, rec)
-	if !samples.States {
+	if !samples.HasStates {
 		t.Error("that states were sampled is not kept")
 	}
-	held, free := 0, 0
+	stoppedSamples, sleepingSamples := 0, 0
 	for _, p := range samples.Points {
 		switch {
-		case p.MonoNS < from:
-			if free++; p.Held != "" {
-				t.Errorf("held by %q while it slept", p.Held)
+		case p.MonoNS < signalTime:
+			if sleepingSamples++; p.HaltReason != "" {
+				t.Errorf("held by %q while it slept", p.HaltReason)
 			}
-		case p.MonoNS > at:
-			if held++; p.Held != HeldStopped {
-				t.Errorf("held by %q while it was stopped", p.Held)
+		case p.MonoNS > stopTime:
+			if stoppedSamples++; p.HaltReason != HaltedBySignal {
+				t.Errorf("held by %q while it was stopped", p.HaltReason)
 			}
 		}
 	}
-	if held == 0 || free == 0 {
-		t.Skipf("%d samples before and %d while it was stopped: the machine is too busy", free, held)
+	if stoppedSamples == 0 || sleepingSamples == 0 {
+		t.Skipf("%d samples before and %d while it was stopped: the machine is too busy", sleepingSamples, stoppedSamples)
 	}
 	// Both ends of its connection are its own.
-	if it := samples.Itself; it.Own != 2 || it.First == 0 || it.Last < it.First {
-		t.Errorf("of its sockets, %+v", it)
+	if selfConnections := samples.SelfConnections; selfConnections.MaxSockets != 2 || selfConnections.FirstPoll == 0 || selfConnections.LastPoll < selfConnections.FirstPoll {
+		t.Errorf("of its sockets, %+v", selfConnections)
 	}
 }

@@ -29,37 +29,37 @@ func summarize(t *testing.T, s *host.Samples) *report.Host {
 // The process stands still while the kernel's counters are read and sampling
 // begins and ends, so the two must agree to the nanosecond.
 func TestThrottledTimeIsTheKernels(t *testing.T) {
-	for _, where := range []string{"own", "ancestor"} {
-		t.Run(where, func(t *testing.T) {
+	for _, throttledGroup := range []string{"own", "ancestor"} {
+		t.Run(throttledGroup, func(t *testing.T) {
 			limited := testchild.NewGroup(t, nil, 0.5)
-			in := limited
-			if where == "ancestor" {
-				in = testchild.NewGroup(t, limited, 0)
+			processGroup := limited
+			if throttledGroup == "ancestor" {
+				processGroup = testchild.NewGroup(t, limited, 0)
 			}
-			cmd, _ := host.StartChild(t, in, "busy 4")
-			fromPeriods, from := host.HaltChild(t, limited, cmd)
+			cmd, _ := host.StartChild(t, processGroup, "busy 4")
+			fromPeriods, from := host.HaltAndCountChild(t, limited, cmd)
 			s := must.Have(host.Start(host.Options{PID: cmd.Process.Pid}))(t)
 			cmd.Process.Signal(syscall.SIGCONT)
 			time.Sleep(1500 * time.Millisecond) // the length of the measurement
-			toPeriods, to := host.HaltChild(t, limited, cmd)
+			toPeriods, to := host.HaltAndCountChild(t, limited, cmd)
 			samples, rec := host.ReadBack(t, s.Stop())
 			h := summarize(t, samples)
 			got, periods := h.Quota.OwnNS, h.Quota.ThrottledPeriods
-			if where == "ancestor" {
-				got = *samples.Points[len(samples.Points)-1].AncestorNS - *samples.Points[0].AncestorNS
-				periods = *samples.Points[len(samples.Points)-1].AncestorPeriods - *samples.Points[0].AncestorPeriods
+			if throttledGroup == "ancestor" {
+				got = *samples.Points[len(samples.Points)-1].AncestorThrottledNS - *samples.Points[0].AncestorThrottledNS
+				periods = *samples.Points[len(samples.Points)-1].AncestorThrottledPeriods - *samples.Points[0].AncestorThrottledPeriods
 			}
 			if got != to-from || periods != toPeriods-fromPeriods || to == from {
 				t.Errorf("throttled %d ns in %d periods by the samples, %d ns in %d by the kernel", got, periods, to-from, toPeriods-fromPeriods)
 			}
-			if string(h.Quota.Verdict) != where || !strings.Contains(limited.Dir, h.Quota.Group) || h.Quota.Group == "" {
-				t.Errorf("verdict %q (%s), group %q, want %q and the end of %s", h.Quota.Verdict, h.Quota.Text, h.Quota.Group, where, limited.Dir)
+			if string(h.Quota.Verdict) != throttledGroup || !strings.Contains(limited.Dir, h.Quota.Group) || h.Quota.Group == "" {
+				t.Errorf("verdict %q (%s), group %q, want %q and the end of %s", h.Quota.Verdict, h.Quota.Text, h.Quota.Group, throttledGroup, limited.Dir)
 			}
-			if h.Facts.QuotaCPUs != 0.5 || h.Facts.QuotaFrom == "" || (h.Facts.QuotaDepth == 0) != (where == "own") {
+			if h.Facts.QuotaCPUs != 0.5 || h.Facts.QuotaFrom == "" || (h.Facts.QuotaDepth == 0) != (throttledGroup == "own") {
 				t.Errorf("facts %+v", h.Facts)
 			}
 			// Of the ancestor's throttled time this group's part is what cpu.stat.local says.
-			if where == "own" && *h.Lost.QuotaNS < got*9/10 {
+			if throttledGroup == "own" && *h.Lost.QuotaNS < got*9/10 {
 				t.Errorf("lost %d ns to the quota, throttled %d", *h.Lost.QuotaNS, got)
 			}
 			// How much of the rest is the run queue's depends on the machine's neighbours; but nothing is left out.
@@ -79,7 +79,7 @@ func TestRunQueueUnderNeighbours(t *testing.T) {
 	testfull.Need(t, "neighbours that use up the machine")
 	cmd, _ := host.StartChild(t, nil, "busy 2")
 	host.StartChild(t, nil, fmt.Sprintf("busy %d", 2*runtime.NumCPU()))
-	samples, _ := host.Taken(t, cmd.Process.Pid, 1500*time.Millisecond)
+	samples, _ := host.SampleFor(t, cmd.Process.Pid, 1500*time.Millisecond)
 	h := summarize(t, samples)
 	if h.Lost.RunDelayNS == nil {
 		t.Skip("this kernel has no schedstat of threads")

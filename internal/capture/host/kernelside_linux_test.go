@@ -76,20 +76,20 @@ func TestTCPInfo(t *testing.T) {
 		binary.NativeEndian.PutUint32(raw[4*i:], uint32(i))
 	}
 	whole := parseTCPInfo(raw)
-	if whole.Retransmitted == 0 || whole.Needless == 0 || whole.OutOfOrder == 0 || whole.UnackedSegs == 0 || whole.RTTNS < 1000 || whole.MinRTTNS < 1000 || whole.RTTNS%1000 != 0 {
+	if whole.Retransmitted == 0 || whole.Spurious == 0 || whole.OutOfOrder == 0 || whole.UnackedSegs == 0 || whole.RTTNS < 1000 || whole.MinRTTNS < 1000 || whole.RTTNS%1000 != 0 {
 		t.Errorf("%+v", whole)
 	}
 	for n := range raw {
 		for i, v := range []struct{ got, want int64 }{
-			{parseTCPInfo(raw[:n]).Retransmitted, whole.Retransmitted}, {parseTCPInfo(raw[:n]).OutOfOrder, whole.OutOfOrder}, {parseTCPInfo(raw[:n]).Needless, whole.Needless}, {parseTCPInfo(raw[:n]).UnackedSegs, whole.UnackedSegs},
+			{parseTCPInfo(raw[:n]).Retransmitted, whole.Retransmitted}, {parseTCPInfo(raw[:n]).OutOfOrder, whole.OutOfOrder}, {parseTCPInfo(raw[:n]).Spurious, whole.Spurious}, {parseTCPInfo(raw[:n]).UnackedSegs, whole.UnackedSegs},
 		} {
 			if want := v.want; n < int(want)*4+4 && v.got != 0 || n >= int(want)*4+4 && v.got != want {
 				t.Fatalf("%d bytes: number %d is %d", n, i, v.got)
 			}
 		}
 	}
-	at := int(whole.MinRTTNS/1000) * 4
-	binary.NativeEndian.PutUint32(raw[at:], 1<<32-1)
+	offset := int(whole.MinRTTNS/1000) * 4
+	binary.NativeEndian.PutUint32(raw[offset:], 1<<32-1)
 	if got := parseTCPInfo(raw); got.MinRTTNS != 0 || got.RTTNS != whole.RTTNS {
 		t.Errorf("none measured: %+v", got)
 	}
@@ -106,8 +106,8 @@ func TestTCPInfo(t *testing.T) {
 		"alone": {attr(diagInfo, raw...), whole.Retransmitted}, "behind another": {append(attr(7, 1), attr(diagInfo, raw...)...), whole.Retransmitted},
 		"cut": {attr(diagInfo, raw...)[:100], 0}, "of no length": {append(make([]byte, 4), attr(diagInfo, raw...)...), 0},
 	} {
-		if s, ok := parseDiagSocket(append(slices.Clone(head), c.attrs...)); !ok || s.info.Retransmitted != c.want {
-			t.Errorf("%s: %+v", name, s.info)
+		if s, ok := parseDiagSocket(append(slices.Clone(head), c.attrs...)); !ok || s.counters.Retransmitted != c.want {
+			t.Errorf("%s: %+v", name, s.counters)
 		}
 	}
 }
@@ -115,11 +115,11 @@ func TestTCPInfo(t *testing.T) {
 // TestSocketLines: which connections are counted, listed and told as both ends of one process, look by look.
 func TestSocketLines(t *testing.T) {
 	a := netip.MustParseAddrPort
-	conn := func(inode uint64, local, remote string, again int64) diagSocket {
-		return diagSocket{Ends: Ends{a(local), a(remote)}, state: 1, inode: inode, info: Socket{Retransmitted: again, Needless: 1, OutOfOrder: 2, UnackedSegs: 3, RTTNS: 4, MinRTTNS: 5}}
+	conn := func(inode uint64, local, remote string, retransmitted int64) diagSocket {
+		return diagSocket{Ends: Ends{a(local), a(remote)}, state: 1, inode: inode, counters: Socket{Retransmitted: retransmitted, Spurious: 1, OutOfOrder: 2, UnackedSegs: 3, RTTNS: 4, MinRTTNS: 5}}
 	}
-	s := &sockets{before: map[uint64]Socket{}, known: map[Ends]bool{}, own: -1, listens: []netip.AddrPort{a("0.0.0.0:80"), a("10.0.0.1:81")},
-		mine: map[uint64]bool{1: true, 2: true, 3: true, 4: true}, ours: map[uint64]bool{9: true}, others: map[uint64]bool{5: true, 6: true}}
+	s := &socketPoller{lastCounters: map[uint64]Socket{}, knownEnds: map[Ends]bool{}, lastSelfSockets: -1, listenAddrs: []netip.AddrPort{a("0.0.0.0:80"), a("10.0.0.1:81")},
+		processInodes: map[uint64]bool{1: true, 2: true, 3: true, 4: true}, samplerInodes: map[uint64]bool{9: true}, foreignInodes: map[uint64]bool{5: true, 6: true}}
 	list := []diagSocket{
 		conn(1, "10.0.0.1:80", "10.0.0.9:1000", 0),                                             // of another host
 		conn(2, "10.0.0.1:80", "10.0.0.1:2000", 0), conn(5, "10.0.0.1:2000", "10.0.0.1:80", 0), // of another process
@@ -127,15 +127,15 @@ func TestSocketLines(t *testing.T) {
 		conn(6, "10.0.0.1:99", "10.0.0.7:5", 0),                                                     // not its own
 		conn(10, "127.0.0.1:80", "127.0.0.1:4000", 0), conn(9, "127.0.0.1:4000", "127.0.0.1:80", 0), // the recording's
 	}
-	s.mine[10] = true
-	told := func(l *Line) string {
+	s.processInodes[10] = true
+	lineText := func(l *Line) string {
 		if l == nil {
 			return "nothing"
 		}
 		var b strings.Builder
-		fmt.Fprintf(&b, "%d all=%v unsure=%d", l.Count, l.All, l.Unsure)
-		if l.Own != nil {
-			fmt.Fprintf(&b, " own=%d", *l.Own)
+		fmt.Fprintf(&b, "%d all=%v unsure=%d", l.SocketCount, l.ListsAll, l.UnsureConnections)
+		if l.SelfSockets != nil {
+			fmt.Fprintf(&b, " own=%d", *l.SelfSockets)
 		}
 		for _, v := range l.Sockets {
 			fmt.Fprintf(&b, " %s-%s", v.Local, v.Remote)
@@ -143,57 +143,57 @@ func TestSocketLines(t *testing.T) {
 				b.WriteString("(peer)")
 			}
 		}
-		return b.String() + " " + strings.Join(l.Listens, ",")
+		return b.String() + " " + strings.Join(l.ListenAddrs, ",")
 	}
-	check := func(what string, final bool, want string) {
+	check := func(description string, final bool, want string) {
 		t.Helper()
-		if got := strings.TrimSpace(told(s.line(final))); got != want {
-			t.Errorf("%s:\n%s\nwant\n%s", what, got, want)
+		if got := strings.TrimSpace(lineText(s.nextLine(final))); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", description, got, want)
 		}
 	}
 	const all = "10.0.0.1:80-10.0.0.9:1000 10.0.0.1:80-10.0.0.1:2000 10.0.0.1:2000-10.0.0.1:80(peer) 127.0.0.1:80-127.0.0.1:3000 127.0.0.1:3000-127.0.0.1:80"
-	s.list = list
+	s.ownedSockets = list
 	check("first", false, "4 all=true unsure=0 own=2 "+all+" 0.0.0.0:80,10.0.0.1:81")
 	check("the same", false, "nothing")
 	for name, change := range map[string]func(i *Socket){
-		"sent again": func(i *Socket) { i.Retransmitted++ }, "needless": func(i *Socket) { i.Needless++ }, "out of order": func(i *Socket) { i.OutOfOrder++ },
+		"sent again": func(i *Socket) { i.Retransmitted++ }, "needless": func(i *Socket) { i.Spurious++ }, "out of order": func(i *Socket) { i.OutOfOrder++ },
 	} {
-		change(&s.list[0].info)
+		change(&s.ownedSockets[0].counters)
 		check(name, false, "4 all=false unsure=0 10.0.0.1:80-10.0.0.9:1000")
 	}
-	s.list[0].info.RTTNS++
+	s.ownedSockets[0].counters.RTTNS++
 	check("a round trip is no change", false, "nothing")
-	gone := func(local, remote string) { s.gone = []Ends{{a(local), a(remote)}} }
-	gone("10.0.0.1:80", "10.0.0.1:2000")
+	setOwnerless := func(local, remote string) { s.ownerlessEnds = []Ends{{a(local), a(remote)}} }
+	setOwnerless("10.0.0.1:80", "10.0.0.1:2000")
 	check("one that is known has ended", false, "nothing")
-	gone("10.0.0.1:2000", "10.0.0.1:80")
+	setOwnerless("10.0.0.1:2000", "10.0.0.1:80")
 	check("its other end", false, "nothing")
-	gone("10.0.0.1:80", "10.0.0.1:2001")
+	setOwnerless("10.0.0.1:80", "10.0.0.1:2001")
 	check("one that was never seen, at an address it listens on", false, "4 all=false unsure=1 own=2")
 	check("known since", false, "nothing")
-	gone("10.0.0.1:2002", "10.0.0.1:81")
+	setOwnerless("10.0.0.1:2002", "10.0.0.1:81")
 	check("its other end there", false, "4 all=false unsure=1 own=2")
-	gone("10.0.0.2:2002", "10.0.0.3:81")
+	setOwnerless("10.0.0.2:2002", "10.0.0.3:81")
 	check("at another address with that port", false, "nothing")
-	gone("10.0.0.2:2002", "10.0.0.3:82")
+	setOwnerless("10.0.0.2:2002", "10.0.0.3:82")
 	check("elsewhere", false, "nothing")
-	s.gone, s.list = nil, list[:3]
+	s.ownerlessEnds, s.ownedSockets = nil, list[:3]
 	check("its connection with itself has ended", false, "2 all=false unsure=0 own=0")
 	check("last", true, "2 all=true unsure=0 own=0 10.0.0.1:80-10.0.0.9:1000 10.0.0.1:80-10.0.0.1:2000 10.0.0.1:2000-10.0.0.1:80(peer) 0.0.0.0:80,10.0.0.1:81")
 
-	many := &sockets{before: map[uint64]Socket{}, known: map[Ends]bool{}, own: -1, mine: map[uint64]bool{}}
+	crowded := &socketPoller{lastCounters: map[uint64]Socket{}, knownEnds: map[Ends]bool{}, lastSelfSockets: -1, processInodes: map[uint64]bool{}}
 	for i := range maxListed + 2 {
-		many.mine[uint64(i)] = true
+		crowded.processInodes[uint64(i)] = true
 		c := conn(uint64(i), "10.0.0.1:80", fmt.Sprintf("10.0.%d.%d:7", i/256, i%256), int64(i%2))
-		c.info.OutOfOrder = int64(i)
-		many.list = append(many.list, c)
+		c.counters.OutOfOrder = int64(i)
+		crowded.ownedSockets = append(crowded.ownedSockets, c)
 	}
-	l := many.line(false)
+	l := crowded.nextLine(false)
 	odd := int64(maxListed+1) - int64(maxListed%2)
-	if len(l.Sockets) != maxListed || l.All || l.Count != maxListed+2 || l.Sockets[0].Retransmitted != 1 || l.Sockets[0].OutOfOrder != odd || l.Sockets[maxListed-1].Retransmitted != 0 {
-		t.Errorf("%d of %d, all %v, the first %+v", len(l.Sockets), l.Count, l.All, l.Sockets[0])
+	if len(l.Sockets) != maxListed || l.ListsAll || l.SocketCount != maxListed+2 || l.Sockets[0].Retransmitted != 1 || l.Sockets[0].OutOfOrder != odd || l.Sockets[maxListed-1].Retransmitted != 0 {
+		t.Errorf("%d of %d, all %v, the first %+v", len(l.Sockets), l.SocketCount, l.ListsAll, l.Sockets[0])
 	}
-	if v := l.Sockets[0]; v.RTTNS != 4 || v.MinRTTNS != 5 || v.UnackedSegs != 3 || v.Needless != 1 || v.State != "ESTABLISHED" {
+	if v := l.Sockets[0]; v.RTTNS != 4 || v.MinRTTNS != 5 || v.UnackedSegs != 3 || v.Spurious != 1 || v.State != "ESTABLISHED" {
 		t.Errorf("%+v", v)
 	}
 }
@@ -234,12 +234,12 @@ func TestThreads(t *testing.T) {
 	if tid == os.Getpid() { // the first thread stays when its goroutine ends
 		tid = compute()
 	}
-	if _, _, err = th.read(-1); err != nil || th.tids[tid] == nil {
+	if _, _, err = th.read(-1); err != nil || th.byTID[tid] == nil {
 		t.Fatalf("%v; the new thread is not read", err)
 	}
-	own := th.tids[tid].last
-	if own[0] < 2e6 {
-		t.Errorf("a thread that ran 3 ms has %d ns", own[0])
+	threadTimes := th.byTID[tid].lastTimes
+	if threadTimes[0] < 2e6 {
+		t.Errorf("a thread that ran 3 ms has %d ns", threadTimes[0])
 	}
 	run1, delay1, err := th.read(-1)
 	if err != nil || run1 < run+2e6 || delay1 < delay {
@@ -255,8 +255,8 @@ func TestThreads(t *testing.T) {
 		}
 	}
 	run2, delay2, err := th.read(-1)
-	if err != nil || run2 < run1 || delay2 < delay1 || th.tids[tid] != nil || th.gone[0] < own[0] {
-		t.Errorf("after it ended: %d after %d ns run, %d after %d, %v; the sum of those that ended is %v", run2, run1, delay2, delay1, err, th.gone)
+	if err != nil || run2 < run1 || delay2 < delay1 || th.byTID[tid] != nil || th.endedTimes[0] < threadTimes[0] {
+		t.Errorf("after it ended: %d after %d ns run, %d after %d, %v; the sum of those that ended is %v", run2, run1, delay2, delay1, err, th.endedTimes)
 	}
 	th.close()
 	if after := openFiles(t); after > before {
@@ -284,12 +284,12 @@ func openFiles(t *testing.T) (n int) {
 // TestSamplerOfItself: each kind of line is there, with CPU time that the threads had, and all files are closed at the end.
 func TestSamplerOfItself(t *testing.T) {
 	before := openFiles(t)
-	asked := time.Now()
+	requestTime := time.Now()
 	s := must.Have(Start(Options{PID: os.Getpid(), Interval: time.Millisecond}))(t)
 	if s.PID() != os.Getpid() {
 		t.Errorf("process %d", s.PID())
 	}
-	s.TraceAsked(asked)
+	s.SetTraceRequest(requestTime)
 	rec := s.Stop()
 	if s.Stop() != rec {
 		t.Error("a second Stop returns another recording")
@@ -302,21 +302,21 @@ func TestSamplerOfItself(t *testing.T) {
 	if *first.UserNS+*first.SystemNS < 0 || *last.UserNS+*last.SystemNS > last.MonoNS || first.Threads < 2 || *first.RSSBytes < 1<<20 || *first.MinorFaults < 1 || *first.MajorFaults < 0 || first.Retransmitted == nil {
 		t.Errorf("%+v", first)
 	}
-	if schedstat(t) && (*first.RunNS <= 0 || *last.RunNS < *first.RunNS || *last.RunDelayNS < *first.RunDelayNS || *last.RunNS > int64(runtime.NumCPU()+1)*last.MonoNS) {
+	if hasSchedstat(t) && (*first.RunNS <= 0 || *last.RunNS < *first.RunNS || *last.RunDelayNS < *first.RunDelayNS || *last.RunNS > int64(runtime.NumCPU()+1)*last.MonoNS) {
 		t.Errorf("%+v to %+v", first, last)
 	}
-	if got.Traced == nil || got.Traced.WallNS < asked.UnixNano()-int64(time.Second) || got.Traced.WallNS > asked.UnixNano()+int64(time.Second) || got.Traced.MonoNS > first.MonoNS {
-		t.Errorf("asked at %d, it says %+v", asked.UnixNano(), got.Traced)
+	if got.TraceRequest == nil || got.TraceRequest.WallNS < requestTime.UnixNano()-int64(time.Second) || got.TraceRequest.WallNS > requestTime.UnixNano()+int64(time.Second) || got.TraceRequest.MonoNS > first.MonoNS {
+		t.Errorf("asked at %d, it says %+v", requestTime.UnixNano(), got.TraceRequest)
 	}
-	if len(got.Seconds) < 2 || got.Seconds[0].MachineNS == nil || *got.Seconds[0].MachineNS <= 0 || got.CostNS <= 0 || time.Duration(got.CostNS) != rec.Cost || got.PID != os.Getpid() || got.IntervalNS != int64(time.Millisecond) || !got.States {
+	if len(got.Seconds) < 2 || got.Seconds[0].MachineCPUNS == nil || *got.Seconds[0].MachineCPUNS <= 0 || got.CostNS <= 0 || time.Duration(got.CostNS) != rec.Cost || got.PID != os.Getpid() || got.IntervalNS != int64(time.Millisecond) || !got.HasStates {
 		t.Errorf("%d seconds, %+v", len(got.Seconds), got)
 	}
-	if got.Looks < 2 || got.Itself.First == 0 || got.Itself.Last <= got.Itself.First {
-		t.Errorf("%d looks at sockets, %+v; %v", got.Looks, got.Itself, got.Warnings)
+	if got.SocketPolls < 2 || got.SelfConnections.FirstPoll == 0 || got.SelfConnections.LastPoll <= got.SelfConnections.FirstPoll {
+		t.Errorf("%d looks at sockets, %+v; %v", got.SocketPolls, got.SelfConnections, got.Warnings)
 	}
 }
 
-func schedstat(t *testing.T) bool {
+func hasSchedstat(t *testing.T) bool {
 	b, err := os.ReadFile("/proc/self/schedstat")
 	return err == nil && !strings.HasPrefix(string(b), "0 ")
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestNeedless: segments that had arrived are sent again where their acknowledgements get lost; the other end's kernel
+// TestSpurious: segments that had arrived are sent again where their acknowledgements get lost; the other end's kernel
 // says so, and the counter that is read has them. A filter on the sender's socket discards the acknowledgements for a
 // while. Reading another counter, or none, fails.
-func TestNeedless(t *testing.T) {
+func TestSpurious(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for the kernel to send again")
 	}
@@ -27,33 +27,33 @@ func TestNeedless(t *testing.T) {
 	// No data comes to the sender: all that the filter sees are acknowledgements.
 	filter(t, c, &unix.SockFprog{Len: 1, Filter: &unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0}})
 	must.Have(io.WriteString(c, "arrives at once"))(t)
-	d, err := openDiag("")
+	d, err := openSockDiag("")
 	if err != nil {
 		t.Skip(err)
 	}
 	defer d.close()
-	look := func() (again, needless int64) {
-		if err := d.each(func(x *diagSocket) {
+	readCounters := func() (retransmitted, spurious int64) {
+		if err := d.forEachSocket(func(x *diagSocket) {
 			if x.Local.String() == c.LocalAddr().String() {
-				again, needless = x.info.Retransmitted, x.info.Needless
+				retransmitted, spurious = x.counters.Retransmitted, x.counters.Spurious
 			}
 		}); err != nil {
 			t.Fatal(err)
 		}
-		return again, needless
+		return retransmitted, spurious
 	}
-	until := time.Now().Add(20 * time.Second)
-	wait := func(what string, done func(again, needless int64) bool) {
-		for again, needless := look(); !done(again, needless); again, needless = look() {
-			if time.Now().After(until) {
-				t.Fatalf("%s: sent again %d, needlessly %d", what, again, needless)
+	deadline := time.Now().Add(20 * time.Second)
+	wait := func(description string, done func(retransmitted, spurious int64) bool) {
+		for retransmitted, spurious := readCounters(); !done(retransmitted, spurious); retransmitted, spurious = readCounters() {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: sent again %d, needlessly %d", description, retransmitted, spurious)
 			}
 			time.Sleep(time.Millisecond)
 		}
 	}
-	wait("no acknowledgement came", func(again, _ int64) bool { return again > 0 })
+	wait("no acknowledgement came", func(retransmitted, _ int64) bool { return retransmitted > 0 })
 	filter(t, c, nil)
-	wait("acknowledgements come again", func(again, needless int64) bool { return needless > 0 && needless <= again })
+	wait("acknowledgements come again", func(retransmitted, spurious int64) bool { return spurious > 0 && spurious <= retransmitted })
 }
 
 func filter(t *testing.T, c net.Conn, prog *unix.SockFprog) {

@@ -9,7 +9,7 @@ import (
 func parseSchedstat(b []byte) (v [2]int64, ok bool) {
 	i := 0
 	for f := range bytes.FieldsSeq(b) {
-		if v[i], ok = number(f); !ok {
+		if v[i], ok = parseNumber(f); !ok {
 			return v, false
 		}
 		if i++; i == len(v) {
@@ -19,19 +19,19 @@ func parseSchedstat(b []byte) (v [2]int64, ok bool) {
 	return v, false
 }
 
-// number reads a decimal number. The text is short, so that it needs no memory of its own.
-func number(b []byte) (int64, bool) {
+// parseNumber reads a decimal number. The text is short, so that it needs no memory of its own.
+func parseNumber(b []byte) (int64, bool) {
 	n, err := strconv.ParseUint(string(b), 10, 63)
 	return int64(n), err == nil
 }
 
 // A procStat is what is used of /proc/PID/stat (proc_pid_stat(5)).
 type procStat struct {
-	state        byte
-	minor, major int64
-	user, system int64 // ticks of 10 ms: USER_HZ is 100 on every architecture that Go runs on
-	threads      int64
-	rss          int64 // pages
+	state                    byte
+	minorFaults, majorFaults int64
+	userTicks, systemTicks   int64 // ticks of 10 ms: USER_HZ is 100 on every architecture that Go runs on
+	threads                  int64
+	rssPages                 int64 // pages
 }
 
 // parseStat reads /proc/PID/stat. The command's name, in parentheses, may hold
@@ -44,18 +44,18 @@ func parseStat(b []byte) (s procStat, ok bool) {
 	field := 2 // as numbered in the manual: the state is the third
 	for f := range bytes.FieldsSeq(b[i+1:]) {
 		field++
-		to := s.field(field)
+		target := s.target(field)
 		if field == 3 && len(f) == 1 {
 			s.state = f[0]
 		}
-		if to == nil {
+		if target == nil {
 			continue
 		}
-		n, ok := number(f)
+		n, ok := parseNumber(f)
 		if !ok || n > 1<<50 {
 			return s, false
 		}
-		*to = n
+		*target = n
 		if field == 24 {
 			return s, s.state != 0
 		}
@@ -63,21 +63,21 @@ func parseStat(b []byte) (s procStat, ok bool) {
 	return s, false
 }
 
-// field is where a field of the file goes, nil if it is not used.
-func (s *procStat) field(n int) *int64 {
+// target is where a field of the file goes, nil if it is not used.
+func (s *procStat) target(n int) *int64 {
 	switch n {
 	case 10:
-		return &s.minor
+		return &s.minorFaults
 	case 12:
-		return &s.major
+		return &s.majorFaults
 	case 14:
-		return &s.user
+		return &s.userTicks
 	case 15:
-		return &s.system
+		return &s.systemTicks
 	case 20:
 		return &s.threads
 	case 24:
-		return &s.rss
+		return &s.rssPages
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ const tickNS = 10_000_000
 // parseRetransmitted reads the segments that a network namespace has sent again
 // from its net/snmp: two lines with the same heading, names and values.
 func parseRetransmitted(b []byte) (int64, bool) {
-	at := -1
+	column := -1
 	for line := range bytes.Lines(b) {
 		if !bytes.HasPrefix(line, []byte("Tcp: ")) {
 			continue
@@ -96,10 +96,10 @@ func parseRetransmitted(b []byte) (int64, bool) {
 		i := 0
 		for f := range bytes.FieldsSeq(line) {
 			switch {
-			case at < 0 && string(f) == "RetransSegs":
-				at = i
-			case at == i:
-				return number(f)
+			case column < 0 && string(f) == "RetransSegs":
+				column = i
+			case column == i:
+				return parseNumber(f)
 			}
 			i++
 		}
@@ -117,7 +117,7 @@ func parseMachine(b []byte) (machine, steal int64, ok bool) {
 		return 0, 0, false
 	}
 	for i, text := range f[1:9] {
-		n, ok := number(text)
+		n, ok := parseNumber(text)
 		if !ok || n > 1<<40 {
 			return 0, 0, false
 		}
@@ -140,7 +140,7 @@ func parsePressure(b []byte) (int64, bool) {
 	if !ok || !bytes.HasPrefix(line, []byte("some ")) {
 		return 0, false
 	}
-	us, ok := number(bytes.TrimSpace(text))
+	us, ok := parseNumber(bytes.TrimSpace(text))
 	if !ok || us > 1<<50 {
 		return 0, false
 	}

@@ -39,25 +39,25 @@ type Samples struct {
 	Warnings   []bundle.Warning
 	CostNS     int64
 
-	Points      []Sample // of KindSample
-	Seconds     []Sample // of KindSecond
-	Connections map[Ends]*Connection
-	Events      []Event
-	Most        int     // most connections at a time
-	Looks       int     // lists of sockets
-	Traced      *Sample // when the trace was asked for
-	States      bool    // samples tell when no thread might run
-	Itself      Itself
+	Points          []Sample // of KindSample
+	Seconds         []Sample // of KindSecond
+	Connections     map[Ends]*Connection
+	Events          []Event
+	MaxConnections  int     // most connections at a time
+	SocketPolls     int     // lists of sockets
+	TraceRequest    *Sample // when the trace was asked for
+	HasStates       bool    // samples tell when no thread might run
+	SelfConnections SelfConnections
 }
 
-// Itself is what looks at the sockets said of whether the process is connected to itself.
-type Itself struct {
-	// First and Last are when all sockets were looked at first and last, on the samples' monotonic clock; 0: never.
-	First, Last int64
-	// Own is how many sockets of the process led to itself, at most at a time. Unsure connections may have, between looks.
-	Own, Unsure int
+// SelfConnections is what looks at the sockets said of whether the process is connected to itself.
+type SelfConnections struct {
+	// FirstPoll and Last are when all sockets were looked at first and last, on the samples' monotonic clock; 0: never.
+	FirstPoll, LastPoll int64
+	// MaxSockets is how many sockets of the process led to itself, at most at a time. Unsure connections may have, between looks.
+	MaxSockets, UnsureConnections int
 
-	listed map[Ends]bool // by the first look
+	firstEnds map[Ends]bool // by the first look
 }
 
 // A connection is what became of one socket over all lists.
@@ -65,77 +65,77 @@ type Connection struct {
 	Peer                      bool
 	Last                      Socket // as it was seen last
 	Retransmitted, OutOfOrder int64  // since the first look, or since it was made
-	Needless                  int64  // of retransmitted, what had arrived already
+	Spurious                  int64  // of retransmitted, what had arrived already
 }
 
 // An event is that a connection sent segments again, or got some out of order,
 // between two looks.
 type Event struct {
-	Since, Mono               int64
-	Conn                      Ends
+	PreviousPoll, Poll        int64
+	Ends                      Ends
 	Peer                      bool
 	Retransmitted, OutOfOrder int64
-	Needless                  int64 // sent again although nothing was lost: not among Retransmitted
+	Spurious                  int64 // sent again although nothing was lost: not among Retransmitted
 }
 
 // Ends are the two ends of a connection.
 type Ends struct{ Local, Remote netip.AddrPort }
 
-// turned are the ends as the other side names them.
-func (e Ends) turned() Ends { return Ends{e.Remote, e.Local} }
+// reversed are the ends as the other side names them.
+func (e Ends) reversed() Ends { return Ends{e.Remote, e.Local} }
 
 // Read reads host.jsonl. Damaged lines are left out and counted in a warning;
 // the error wraps ErrFormat if nothing can be used. Memory is bounded whatever
 // the input holds: of very long recordings neighbouring samples are left out.
 func Read(r io.Reader) (*Samples, error) {
 	s := &Samples{Connections: map[Ends]*Connection{}}
-	in := bufio.NewReaderSize(r, 64<<10)
-	bad, first := 0, true
-	var cut error
-	for lines, read := 0, 0; ; lines++ {
-		if lines == maxLines || read >= maxBytes {
-			cut = fmt.Errorf("what follows %d lines, or %d MB, is not read", maxLines, maxBytes>>20)
+	input := bufio.NewReaderSize(r, 64<<10)
+	damaged, first := 0, true
+	var stopErr error
+	for lines, bytesRead := 0, 0; ; lines++ {
+		if lines == maxLines || bytesRead >= maxBytes {
+			stopErr = fmt.Errorf("what follows %d lines, or %d MB, is not read", maxLines, maxBytes>>20)
 			break
 		}
-		b, n, long, err := readLine(in, maxBytes-read)
-		read += n
-		if len(b) > 0 || long {
+		b, n, tooLong, err := readLine(input, maxBytes-bytesRead)
+		bytesRead += n
+		if len(b) > 0 || tooLong {
 			var l Line
 			switch {
-			case long || json.Unmarshal(b, &l) != nil || !sane(&l):
+			case tooLong || json.Unmarshal(b, &l) != nil || !isPlausible(&l):
 				if first {
 					return nil, fmt.Errorf("%w: the first line is not the start of a recording", ErrFormat)
 				}
-				bad++
+				damaged++
 			case first:
-				if err := s.begin(&l); err != nil {
+				if err := s.readStart(&l); err != nil {
 					return nil, err
 				}
 			default:
 				if !s.add(&l) {
-					bad++
+					damaged++
 				}
 			}
 			first = false
 		}
 		if err != nil {
 			if err != io.EOF {
-				cut = err
+				stopErr = err
 			}
 			break
 		}
 	}
 	if len(s.Points) == 0 {
-		if cut != nil {
-			return nil, fmt.Errorf("%w: reading them: %w", ErrFormat, cut)
+		if stopErr != nil {
+			return nil, fmt.Errorf("%w: reading them: %w", ErrFormat, stopErr)
 		}
 		return nil, fmt.Errorf("%w: no sample is complete", ErrFormat)
 	}
-	if bad > 0 {
-		s.warn(fmt.Sprintf("%d damaged lines of the host samples were left out", bad))
+	if damaged > 0 {
+		s.warn(fmt.Sprintf("%d damaged lines of the host samples were left out", damaged))
 	}
-	if cut != nil {
-		s.warn("the host samples end early: " + clip(cut.Error()))
+	if stopErr != nil {
+		s.warn("the host samples end early: " + clip(stopErr.Error()))
 	}
 	return s, nil
 }
@@ -146,33 +146,33 @@ func (s *Samples) warn(text string) {
 
 // readLine returns a line without its end, and how many bytes were read for it; long says that it was longer than
 // any that is written, and left out. It reads no more than most bytes, and a buffer.
-func readLine(in *bufio.Reader, most int) (b []byte, n int, long bool, err error) {
+func readLine(in *bufio.Reader, limit int) (b []byte, n int, tooLong bool, err error) {
 	for {
-		part, err := in.ReadSlice('\n')
-		n += len(part)
-		if len(b)+len(part) > maxLine {
-			b, long = nil, true
-		} else if !long {
-			b = append(b, part...)
+		chunk, err := in.ReadSlice('\n')
+		n += len(chunk)
+		if len(b)+len(chunk) > maxLine {
+			b, tooLong = nil, true
+		} else if !tooLong {
+			b = append(b, chunk...)
 		}
-		if err == bufio.ErrBufferFull && n >= most {
+		if err == bufio.ErrBufferFull && n >= limit {
 			return nil, n, true, nil
 		}
 		if err != bufio.ErrBufferFull {
-			return bytes.TrimRight(b, "\r\n"), n, long, err
+			return bytes.TrimRight(b, "\r\n"), n, tooLong, err
 		}
 	}
 }
 
-// sane refuses numbers that no kernel gives, which sums could overflow with.
-func sane(l *Line) bool {
-	for _, v := range []int64{l.MonoNS, l.WallNS, l.SinceNS, l.CostNS, l.IntervalNS, l.Unseen, int64(l.Unsure)} {
+// isPlausible refuses numbers that no kernel gives, which sums could overflow with.
+func isPlausible(l *Line) bool {
+	for _, v := range []int64{l.MonoNS, l.WallNS, l.SinceNS, l.CostNS, l.IntervalNS, l.UnattributedRetransmits, int64(l.UnsureConnections)} {
 		if v < 0 || v > 1<<62 {
 			return false
 		}
 	}
-	for _, v := range []*int64{l.Periods, l.ThrottledPeriods, l.ThrottledNS, l.LocalNS, l.AncestorPeriods, l.AncestorNS, l.UsageNS, l.UserNS, l.SystemNS,
-		l.RunNS, l.RunDelayNS, l.RSSBytes, l.MinorFaults, l.MajorFaults, l.Retransmitted, l.MemoryBytes, l.InactiveFileBytes, l.OOMKills, l.StealNS, l.MachineNS, l.PressureNS} {
+	for _, v := range []*int64{l.Periods, l.ThrottledPeriods, l.ThrottledNS, l.LocalThrottledNS, l.AncestorThrottledPeriods, l.AncestorThrottledNS, l.UsageNS, l.UserNS, l.SystemNS,
+		l.RunNS, l.RunDelayNS, l.RSSBytes, l.MinorFaults, l.MajorFaults, l.Retransmitted, l.MemoryBytes, l.InactiveFileBytes, l.OOMKills, l.StealNS, l.MachineCPUNS, l.PressureNS} {
 		if v != nil && (*v < 0 || *v > maxCounter) {
 			return false
 		}
@@ -185,16 +185,16 @@ func sane(l *Line) bool {
 	}
 	for i := range l.Sockets {
 		v := &l.Sockets[i]
-		if min(v.Retransmitted, v.Needless, v.OutOfOrder, v.RTTNS, v.MinRTTNS) < 0 || max(v.Retransmitted, v.Needless, v.OutOfOrder, v.RTTNS, v.MinRTTNS) > maxCounter {
+		if min(v.Retransmitted, v.Spurious, v.OutOfOrder, v.RTTNS, v.MinRTTNS) < 0 || max(v.Retransmitted, v.Spurious, v.OutOfOrder, v.RTTNS, v.MinRTTNS) > maxCounter {
 			return false
 		}
 	}
-	switch l.Held {
-	case "", HeldStopped, HeldTraced, HeldFrozen:
+	switch l.HaltReason {
+	case "", HaltedBySignal, HaltedByDebugger, HaltedByFreezer:
 	default:
 		return false
 	}
-	for _, v := range l.Waited {
+	for _, v := range l.ThreadWaits {
 		if min(v[0], v[1], v[2]) < 0 || max(v[1], v[2]) > maxCounter {
 			return false
 		}
@@ -202,7 +202,7 @@ func sane(l *Line) bool {
 	return l.MonoNS > 0 || l.WallNS > 0
 }
 
-func (s *Samples) begin(l *Line) error {
+func (s *Samples) readStart(l *Line) error {
 	switch {
 	case l.Kind != KindStart:
 		return fmt.Errorf("%w: the first line is of kind %q, not %q", ErrFormat, clip(l.Kind), KindStart)
@@ -212,7 +212,7 @@ func (s *Samples) begin(l *Line) error {
 	default:
 		return fmt.Errorf("%w: their schema is %q, want %q", ErrFormat, clip(l.Schema), Schema)
 	}
-	s.PID, s.IntervalNS, s.Facts, s.States = l.PID, l.IntervalNS, l.Facts, l.States
+	s.PID, s.IntervalNS, s.Facts, s.HasStates = l.PID, l.IntervalNS, l.Facts, l.HasStates
 	if f := s.Facts; f != nil {
 		for _, t := range []*string{&f.OS, &f.Arch, &f.Kernel, &f.QuotaFrom, &f.MemoryFrom, &f.CgroupVersion, &f.Group, &f.GOMAXPROCS, &f.GOGC, &f.GOMEMLIMIT, &f.Go} {
 			*t = clip(*t)
@@ -230,10 +230,10 @@ func clip(s string) string {
 
 // add takes a line; it reports false for one that makes no sense.
 func (s *Samples) add(l *Line) bool {
-	l.Waited = l.Waited[:min(len(l.Waited), maxWaited)]
+	l.ThreadWaits = l.ThreadWaits[:min(len(l.ThreadWaits), maxWaited)]
 	l.Levels = l.Levels[:min(len(l.Levels), maxLevels)]
 	for i := range l.Levels {
-		l.Levels[i].Group = clip(l.Levels[i].Group)
+		l.Levels[i].GroupPath = clip(l.Levels[i].GroupPath)
 	}
 	switch l.Kind {
 	case KindSample:
@@ -242,17 +242,17 @@ func (s *Samples) add(l *Line) bool {
 		}
 		s.Points = append(s.Points, l.Sample)
 		if len(s.Points) == maxPoints {
-			s.Points = thin(s.Points)
+			s.Points = dropEverySecond(s.Points)
 		}
 	case KindSecond:
 		s.Seconds = append(s.Seconds, l.Sample)
 		if len(s.Seconds) == maxSeconds*2 {
-			s.Seconds = thin(s.Seconds)
+			s.Seconds = dropEverySecond(s.Seconds)
 		}
 	case KindSockets:
 		return s.addSockets(l)
 	case KindTrace:
-		s.Traced = &l.Sample
+		s.TraceRequest = &l.Sample
 	case KindEnd:
 		s.CostNS = l.CostNS
 		for _, w := range l.Warnings[:min(len(l.Warnings), 50)] {
@@ -262,97 +262,97 @@ func (s *Samples) add(l *Line) bool {
 	return true
 }
 
-// ends reads a socket's addresses.
-func (v *Socket) ends() (Ends, bool) {
+// parseEnds reads a socket's addresses.
+func (v *Socket) parseEnds() (Ends, bool) {
 	local, err1 := netip.ParseAddrPort(v.Local)
 	remote, err2 := netip.ParseAddrPort(v.Remote)
 	return Ends{local, remote}, err1 == nil && err2 == nil
 }
 
 func (s *Samples) addSockets(l *Line) bool {
-	first := s.Looks == 0
-	s.Looks++
-	s.addItself(l)
-	s.Most = max(s.Most, min(l.Count, 1<<30))
+	first := s.SocketPolls == 0
+	s.SocketPolls++
+	s.addSelfConnections(l)
+	s.MaxConnections = max(s.MaxConnections, min(l.SocketCount, 1<<30))
 	ok := true
 	for i := range l.Sockets {
-		v := &l.Sockets[i]
-		key, valid := v.ends()
+		socket := &l.Sockets[i]
+		ends, valid := socket.parseEnds()
 		if !valid {
 			ok = false
 			continue
 		}
-		c := s.Connections[key]
+		c := s.Connections[ends]
 		if c == nil {
 			if len(s.Connections) >= maxConnections {
 				continue
 			}
-			c = &Connection{Peer: v.Peer}
+			c = &Connection{Peer: socket.Peer}
 			if first { // what it had before is not of this recording
-				c.Last = *v
+				c.Last = *socket
 			}
-			s.Connections[key] = c
+			s.Connections[ends] = c
 		}
-		if v.Retransmitted < c.Last.Retransmitted || v.OutOfOrder < c.Last.OutOfOrder || v.Needless < c.Last.Needless {
+		if socket.Retransmitted < c.Last.Retransmitted || socket.OutOfOrder < c.Last.OutOfOrder || socket.Spurious < c.Last.Spurious {
 			c.Last = Socket{} // another connection of the same ends
 		}
-		again, order, needless := v.Retransmitted-c.Last.Retransmitted, v.OutOfOrder-c.Last.OutOfOrder, v.Needless-c.Last.Needless
-		v.State = clip(v.State)
-		c.Last = *v
-		c.Retransmitted += again
-		c.OutOfOrder += order
-		if (again > 0 || order > 0) && len(s.Events) < maxEvents {
-			s.Events = append(s.Events, Event{l.SinceNS, l.MonoNS, key, v.Peer, again, order, 0})
+		retransmitted, outOfOrder, spurious := socket.Retransmitted-c.Last.Retransmitted, socket.OutOfOrder-c.Last.OutOfOrder, socket.Spurious-c.Last.Spurious
+		socket.State = clip(socket.State)
+		c.Last = *socket
+		c.Retransmitted += retransmitted
+		c.OutOfOrder += outOfOrder
+		if (retransmitted > 0 || outOfOrder > 0) && len(s.Events) < maxEvents {
+			s.Events = append(s.Events, Event{l.SinceNS, l.MonoNS, ends, socket.Peer, retransmitted, outOfOrder, 0})
 		}
-		c.Needless += s.clear(key, needless)
+		c.Spurious += s.markSpurious(ends, spurious)
 	}
 	return ok
 }
 
-// addItself takes note of sockets that lead to the process itself. Recordings that do not count them list all sockets twice: those
+// addSelfConnections takes note of sockets that lead to the process itself. Recordings that do not count them list all sockets twice: those
 // that are not in both lists were opened meanwhile, as others may have been.
-func (s *Samples) addItself(l *Line) {
-	it := &s.Itself
-	if l.Own != nil {
-		it.Own, it.Unsure = max(it.Own, *l.Own), min(it.Unsure+l.Unsure, maxConnections)
-	} else if l.All {
-		listed := make(map[Ends]bool)
+func (s *Samples) addSelfConnections(l *Line) {
+	summary := &s.SelfConnections
+	if l.SelfSockets != nil {
+		summary.MaxSockets, summary.UnsureConnections = max(summary.MaxSockets, *l.SelfSockets), min(summary.UnsureConnections+l.UnsureConnections, maxConnections)
+	} else if l.ListsAll {
+		lineEnds := make(map[Ends]bool)
 		for i := range l.Sockets {
-			if ends, valid := l.Sockets[i].ends(); !valid {
-				it.Unsure++
+			if ends, valid := l.Sockets[i].parseEnds(); !valid {
+				summary.UnsureConnections++
 			} else if !l.Sockets[i].Peer {
-				listed[ends] = true
+				lineEnds[ends] = true
 			}
 		}
-		own := 0
-		for ends := range listed {
-			if listed[ends.turned()] {
-				own++
+		selfSockets := 0
+		for ends := range lineEnds {
+			if lineEnds[ends.reversed()] {
+				selfSockets++
 			}
-			if it.listed != nil && !it.listed[ends] {
-				it.Unsure++
+			if summary.firstEnds != nil && !summary.firstEnds[ends] {
+				summary.UnsureConnections++
 			}
 		}
-		it.Own = max(it.Own, own)
-		if it.listed == nil {
-			it.listed = listed
+		summary.MaxSockets = max(summary.MaxSockets, selfSockets)
+		if summary.firstEnds == nil {
+			summary.firstEnds = lineEnds
 		}
 	}
-	if l.All || l.Own != nil {
-		it.First = cmp.Or(it.First, l.MonoNS)
-		it.Last = l.MonoNS
+	if l.ListsAll || l.SelfSockets != nil {
+		summary.FirstPoll = cmp.Or(summary.FirstPoll, l.MonoNS)
+		summary.LastPoll = l.MonoNS
 	}
 }
 
-// clear takes what had been sent again needlessly out of the connection's last
+// markSpurious takes what had been sent again needlessly out of the connection's last
 // events: the other end says so a round trip later. It returns how many there were.
-func (s *Samples) clear(conn Ends, needless int64) (cleared int64) {
-	for i := len(s.Events) - 1; i >= 0 && needless > 0; i-- {
-		if e := &s.Events[i]; e.Conn == conn {
-			n := min(needless, e.Retransmitted)
-			e.Retransmitted, e.Needless = e.Retransmitted-n, e.Needless+n
-			needless, cleared = needless-n, cleared+n
+func (s *Samples) markSpurious(conn Ends, spurious int64) (marked int64) {
+	for i := len(s.Events) - 1; i >= 0 && spurious > 0; i-- {
+		if e := &s.Events[i]; e.Ends == conn {
+			n := min(spurious, e.Retransmitted)
+			e.Retransmitted, e.Spurious = e.Retransmitted-n, e.Spurious+n
+			spurious, marked = spurious-n, marked+n
 		}
 	}
-	return cleared
+	return marked
 }

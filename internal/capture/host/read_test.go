@@ -10,17 +10,17 @@ import (
 
 const ms = int64(1e6)
 
-func at(i int64) (mono, wall int64) { return 1e9 + i*20*ms, 1000e9 + i*20*ms }
+func sampleTime(i int64) (mono, wall int64) { return 1e9 + i*20*ms, 1000e9 + i*20*ms }
 
 func p(v int64) *int64 { return &v }
 
 func TestDamagedRecordings(t *testing.T) {
-	var l log
+	var l sampleLog
 	for i := range int64(10) {
-		mono, wall := at(i)
+		mono, wall := sampleTime(i)
 		l.samples.add(Sample{MonoNS: mono, WallNS: wall, RunNS: p(i * ms)}, maxSamples)
 	}
-	mono, wall := at(10)
+	mono, wall := sampleTime(10)
 	good := string(l.encode(Line{Kind: KindStart, Schema: Schema, PID: 7, Sample: Sample{MonoNS: 1e9, WallNS: 1000e9}}, Line{Kind: KindEnd, Sample: Sample{MonoNS: mono, WallNS: wall}}))
 	lines := strings.SplitAfter(good, "\n")
 	for _, c := range []struct {
@@ -56,41 +56,41 @@ func TestDamagedRecordings(t *testing.T) {
 	}
 }
 
-// counted counts the bytes that are read of it.
-type counted struct {
+// countingReader counts the bytes that are read of it.
+type countingReader struct {
 	io.Reader
 	n int
 }
 
-func (c *counted) Read(p []byte) (int, error) {
+func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.n += n
 	return n, err
 }
 
-// endlessly gives a text repeatedly.
-type endlessly struct {
-	text string
-	at   int
+// endlessText gives a text repeatedly.
+type endlessText struct {
+	text   string
+	offset int
 }
 
-func (e *endlessly) Read(p []byte) (int, error) {
-	n := copy(p, e.text[e.at:])
-	e.at = (e.at + n) % len(e.text)
+func (e *endlessText) Read(p []byte) (int, error) {
+	n := copy(p, e.text[e.offset:])
+	e.offset = (e.offset + n) % len(e.text)
 	return n, nil
 }
 
 // TestEndlessLines reads recordings without end: lines, blank ones, and one that does not end. Reading ends, and says so.
 func TestEndlessLines(t *testing.T) {
-	var l log
+	var l sampleLog
 	for i := range int64(2) {
-		mono, wall := at(i)
+		mono, wall := sampleTime(i)
 		l.samples.add(Sample{MonoNS: mono, WallNS: wall}, maxSamples)
 	}
-	mono, wall := at(2)
+	mono, wall := sampleTime(2)
 	good := string(l.encode(Line{Kind: KindStart, Schema: Schema, PID: 7, Sample: Sample{MonoNS: 1e9, WallNS: 1000e9}}, Line{Kind: KindEnd, Sample: Sample{MonoNS: mono, WallNS: wall}}))
 	for name, text := range map[string]string{"blank lines": strings.Repeat("\n", 1000), "lines": "{}\n", "one line": strings.Repeat("x", 1000)} {
-		in := &counted{Reader: io.MultiReader(strings.NewReader(good), &endlessly{text: text})}
+		in := &countingReader{Reader: io.MultiReader(strings.NewReader(good), &endlessText{text: text})}
 		s, err := Read(in)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -109,7 +109,7 @@ func TestLongRecording(t *testing.T) {
 	s := &Samples{Connections: map[Ends]*Connection{}}
 	last := int64(0)
 	for i := range int64(3 * maxPoints) {
-		mono, wall := at(i)
+		mono, wall := sampleTime(i)
 		last = mono
 		s.add(&Line{Kind: KindSample, Sample: Sample{MonoNS: mono, WallNS: wall, ThrottledNS: p(i), Periods: p(i)}})
 		if i%100 == 0 {
@@ -132,12 +132,12 @@ func TestLogKeepsSums(t *testing.T) {
 	for i := range n {
 		l.add(Sample{MonoNS: int64(i + 1), ThrottledNS: p(int64(i))}, maxSamples)
 	}
-	first, last := *l.kept[0].ThrottledNS, *l.kept[len(l.kept)-1].ThrottledNS
-	if len(l.kept) > maxSamples || first != 0 || last != int64(n-1) {
-		t.Errorf("%d samples from %d to %d, want 0 to %d", len(l.kept), first, last, n-1)
+	first, last := *l.samples[0].ThrottledNS, *l.samples[len(l.samples)-1].ThrottledNS
+	if len(l.samples) > maxSamples || first != 0 || last != int64(n-1) {
+		t.Errorf("%d samples from %d to %d, want 0 to %d", len(l.samples), first, last, n-1)
 	}
-	for i := 1; i < len(l.kept); i++ {
-		if l.kept[i].MonoNS <= l.kept[i-1].MonoNS {
+	for i := 1; i < len(l.samples); i++ {
+		if l.samples[i].MonoNS <= l.samples[i-1].MonoNS {
 			t.Fatalf("sample %d is not after the one before", i)
 		}
 	}

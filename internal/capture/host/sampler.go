@@ -50,35 +50,35 @@ const (
 )
 
 // A log keeps what was sampled, in bounded memory.
-type log struct {
+type sampleLog struct {
 	samples, seconds series
-	others           []Line // in no order
-	sockets          int    // listed in others
+	otherLines       []Line // in no order
+	listedSockets    int    // listed in others
 }
 
 // A series keeps one of so many samples. The newest one always stays until the next comes.
 type series struct {
-	kept  []Sample
-	every int
-	skip  int
+	samples  []Sample
+	stride   int
+	position int
 }
 
-func (s *series) add(x Sample, most int) {
-	s.every = max(s.every, 1)
-	if s.skip > 0 {
-		s.kept[len(s.kept)-1] = x
+func (s *series) add(sample Sample, limit int) {
+	s.stride = max(s.stride, 1)
+	if s.position > 0 {
+		s.samples[len(s.samples)-1] = sample
 	} else {
-		s.kept = append(s.kept, x)
+		s.samples = append(s.samples, sample)
 	}
-	s.skip = (s.skip + 1) % s.every
-	if len(s.kept) == most && s.skip == 0 {
-		s.kept = thin(s.kept)
-		s.every *= 2
+	s.position = (s.position + 1) % s.stride
+	if len(s.samples) == limit && s.position == 0 {
+		s.samples = dropEverySecond(s.samples)
+		s.stride *= 2
 	}
 }
 
-// thin keeps the first and then every second element.
-func thin[T any](s []T) []T {
+// dropEverySecond keeps the first and then every second element.
+func dropEverySecond[T any](s []T) []T {
 	n := 0
 	for i := 0; i < len(s); i += 2 {
 		s[n] = s[i]
@@ -92,15 +92,15 @@ func thin[T any](s []T) []T {
 }
 
 // encode writes the recording in order of time.
-func (l *log) encode(start, end Line) []byte {
+func (l *sampleLog) encode(start, end Line) []byte {
 	var lines []*Line
-	for _, x := range l.seconds.kept {
+	for _, x := range l.seconds.samples {
 		lines = append(lines, &Line{Kind: KindSecond, Sample: x})
 	}
-	for i := range l.others {
-		lines = append(lines, &l.others[i])
+	for i := range l.otherLines {
+		lines = append(lines, &l.otherLines[i])
 	}
-	for _, x := range l.samples.kept {
+	for _, x := range l.samples.samples {
 		lines = append(lines, &Line{Kind: KindSample, Sample: x})
 	}
 	slices.SortStableFunc(lines, func(a, b *Line) int { return cmp.Compare(a.MonoNS, b.MonoNS) })

@@ -15,8 +15,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// taken samples a process for a while and reads the samples back.
-func taken(t *testing.T, pid int, d time.Duration) (*Samples, *Recording) {
+// sampleFor samples a process for a while and reads the samples back.
+func sampleFor(t *testing.T, pid int, d time.Duration) (*Samples, *Recording) {
 	t.Helper()
 	s := must.Have(Start(Options{PID: pid}))(t)
 	time.Sleep(d) // the length of the measurement
@@ -100,7 +100,7 @@ func TestOtherUser(t *testing.T) {
 		if f.Kernel == "" || f.CPUs == 0 {
 			t.Errorf("facts %+v, warnings %v", f, warnings)
 		}
-		if _, err := openSockets(cmd.Process.Pid, ""); err == nil || !strings.Contains(why(err), "run as the service's user, or as root") {
+		if _, err := openSockets(cmd.Process.Pid, ""); err == nil || !strings.Contains(errorWithHint(err), "run as the service's user, or as root") {
 			t.Errorf("sockets of another user's process: %v", err)
 		}
 		th, err := openThreads(cmd.Process.Pid)
@@ -126,7 +126,7 @@ func TestNamespaceOutOfReach(t *testing.T) {
 // Sockets of a process in another network namespace are asked for there.
 func TestOtherNetworkNamespace(t *testing.T) {
 	cmd, addr := start(t, nil, "pair")
-	samples, rec := taken(t, cmd.Process.Pid, 50*time.Millisecond)
+	samples, rec := sampleFor(t, cmd.Process.Pid, 50*time.Millisecond)
 	if rec.Facts == nil || !rec.Facts.OtherNetwork || len(rec.Warnings) != 0 {
 		t.Errorf("facts %+v, warnings %v", rec.Facts, rec.Warnings)
 	}
@@ -134,7 +134,7 @@ func TestOtherNetworkNamespace(t *testing.T) {
 	for k, c := range samples.Connections {
 		found = found || k.Local.String() == addr && c.Last.State == "ESTABLISHED" && !c.Peer
 	}
-	if !found || samples.Most != 2 {
-		t.Errorf("%d connections %v, want two, one from %s", samples.Most, samples.Connections, addr)
+	if !found || samples.MaxConnections != 2 {
+		t.Errorf("%d connections %v, want two, one from %s", samples.MaxConnections, samples.Connections, addr)
 	}
 }

@@ -16,19 +16,19 @@ import (
 // A diag asks the kernel for the TCP sockets of one network namespace
 // (sock_diag(7)): all it knows of them in one answer, without the text of
 // /proc/net/tcp and with tcp_info.
-type diag struct {
+type sockDiag struct {
 	fd  int
 	seq uint32
 	buf []byte
 }
 
-// openDiag opens a netlink socket in the namespace of this process, or of
+// openSockDiag opens a netlink socket in the namespace of this process, or of
 // another one, given by its /proc/PID/ns/net.
-func openDiag(other string) (*diag, error) {
-	if other == "" {
-		return newDiag()
+func openSockDiag(namespace string) (*sockDiag, error) {
+	if namespace == "" {
+		return newSockDiag()
 	}
-	var d *diag
+	var d *sockDiag
 	var err error
 	done := make(chan struct{})
 	go func() {
@@ -36,16 +36,16 @@ func openDiag(other string) (*diag, error) {
 		// A thread that has entered another namespace must not run other
 		// goroutines: it is not unlocked, so it ends with this one.
 		runtime.LockOSThread()
-		if err = enter(other); err == nil {
-			d, err = newDiag()
+		if err = enterNamespace(namespace); err == nil {
+			d, err = newSockDiag()
 		}
 	}()
 	<-done
 	return d, err
 }
 
-// enter moves this thread into a network namespace.
-func enter(name string) error {
+// enterNamespace moves this thread into a network namespace.
+func enterNamespace(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func enter(name string) error {
 	return nil
 }
 
-func newDiag() (*diag, error) {
+func newSockDiag() (*sockDiag, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return nil, fmt.Errorf("opening a sock_diag socket: %w", err)
@@ -68,17 +68,17 @@ func newDiag() (*diag, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("opening a sock_diag socket: %w", err)
 	}
-	return &diag{fd: fd, buf: make([]byte, 64<<10)}, nil
+	return &sockDiag{fd: fd, buf: make([]byte, 64<<10)}, nil
 }
 
-func (d *diag) close() { unix.Close(d.fd) }
+func (d *sockDiag) close() { unix.Close(d.fd) }
 
 // A diagSocket is one socket of an answer.
 type diagSocket struct {
 	Ends
-	state uint8
-	inode uint64
-	info  Socket // its counters, by tcp_info
+	state    uint8
+	inode    uint64
+	counters Socket // its counters, by tcp_info
 }
 
 // Layout of struct inet_diag_req_v2 and inet_diag_msg (include/uapi/linux/inet_diag.h).
@@ -90,10 +90,10 @@ const (
 	diagStates = 0xFFF // all of them
 )
 
-// each calls f for every TCP socket of the namespace.
-func (d *diag) each(f func(*diagSocket)) error {
+// forEachSocket calls f for every TCP socket of the namespace.
+func (d *sockDiag) forEachSocket(f func(*diagSocket)) error {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		err := d.dump(family, f)
+		err := d.dumpFamily(family, f)
 		if family == unix.AF_INET6 && errors.Is(err, unix.ENOENT) {
 			err = nil // a kernel without IPv6
 		}
@@ -104,18 +104,18 @@ func (d *diag) each(f func(*diagSocket)) error {
 	return nil
 }
 
-func (d *diag) dump(family uint8, f func(*diagSocket)) error {
+func (d *sockDiag) dumpFamily(family uint8, f func(*diagSocket)) error {
 	d.seq++
 	var req [unix.SizeofNlMsghdr + diagReqLen]byte
-	ne := binary.NativeEndian
-	ne.PutUint32(req[0:], uint32(len(req)))
-	ne.PutUint16(req[4:], unix.SOCK_DIAG_BY_FAMILY)
-	ne.PutUint16(req[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	ne.PutUint32(req[8:], d.seq)
+	native := binary.NativeEndian
+	native.PutUint32(req[0:], uint32(len(req)))
+	native.PutUint16(req[4:], unix.SOCK_DIAG_BY_FAMILY)
+	native.PutUint16(req[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	native.PutUint32(req[8:], d.seq)
 	body := req[unix.SizeofNlMsghdr:]
 	body[0], body[1] = family, unix.IPPROTO_TCP
 	body[2] = 1 << (diagInfo - 1)
-	ne.PutUint32(body[4:], diagStates)
+	native.PutUint32(body[4:], diagStates)
 	if err := unix.Sendto(d.fd, req[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return os.NewSyscallError("sendto", err)
 	}
@@ -137,20 +137,20 @@ func (d *diag) dump(family uint8, f func(*diagSocket)) error {
 // parseDiag reads one datagram of an answer. It is over at NLMSG_DONE or an
 // error.
 func parseDiag(b []byte, seq uint32, f func(*diagSocket)) (done bool, err error) {
-	ne := binary.NativeEndian
+	native := binary.NativeEndian
 	for len(b) >= unix.SizeofNlMsghdr {
-		length, kind := int(ne.Uint32(b)), ne.Uint16(b[4:])
+		length, kind := int(native.Uint32(b)), native.Uint16(b[4:])
 		if length < unix.SizeofNlMsghdr || length > len(b) {
 			return true, errors.New("the answer is cut")
 		}
 		body := b[unix.SizeofNlMsghdr:length]
-		if ne.Uint32(b[8:]) == seq { // not the rest of an answer that was given up
+		if native.Uint32(b[8:]) == seq { // not the rest of an answer that was given up
 			switch kind {
 			case unix.NLMSG_DONE:
 				return true, nil
 			case unix.NLMSG_ERROR:
 				if len(body) >= 4 {
-					if e := int32(ne.Uint32(body)); e != 0 {
+					if e := int32(native.Uint32(body)); e != 0 {
 						return true, unix.Errno(-e)
 					}
 				}
@@ -172,25 +172,25 @@ func parseDiagSocket(b []byte) (s diagSocket, ok bool) {
 	if len(b) < diagMsgLen {
 		return s, false
 	}
-	ne, be := binary.NativeEndian, binary.BigEndian
+	native, bigEndian := binary.NativeEndian, binary.BigEndian
 	family := b[0]
 	s.state = b[1]
-	addr := func(at int) netip.Addr {
+	addr := func(offset int) netip.Addr {
 		if family == unix.AF_INET {
-			return netip.AddrFrom4([4]byte(b[at : at+4]))
+			return netip.AddrFrom4([4]byte(b[offset : offset+4]))
 		}
-		return netip.AddrFrom16([16]byte(b[at : at+16])).Unmap()
+		return netip.AddrFrom16([16]byte(b[offset : offset+16])).Unmap()
 	}
-	s.Local = netip.AddrPortFrom(addr(8), be.Uint16(b[4:]))
-	s.Remote = netip.AddrPortFrom(addr(24), be.Uint16(b[6:]))
-	s.inode = uint64(ne.Uint32(b[68:]))
+	s.Local = netip.AddrPortFrom(addr(8), bigEndian.Uint16(b[4:]))
+	s.Remote = netip.AddrPortFrom(addr(24), bigEndian.Uint16(b[6:]))
+	s.inode = uint64(native.Uint32(b[68:]))
 	for attrs := b[diagMsgLen:]; len(attrs) >= unix.SizeofRtAttr; {
-		length, kind := int(ne.Uint16(attrs)), ne.Uint16(attrs[2:])
+		length, kind := int(native.Uint16(attrs)), native.Uint16(attrs[2:])
 		if length < unix.SizeofRtAttr || length > len(attrs) {
 			break
 		}
 		if kind == diagInfo {
-			s.info = parseTCPInfo(attrs[unix.SizeofRtAttr:length])
+			s.counters = parseTCPInfo(attrs[unix.SizeofRtAttr:length])
 		}
 		attrs = attrs[min(align4(length), len(attrs)):]
 	}
@@ -200,8 +200,8 @@ func parseDiagSocket(b []byte) (s diagSocket, ok bool) {
 // parseTCPInfo reads what is used of struct tcp_info (include/uapi/linux/tcp.h). An
 // older kernel's is shorter: what it lacks stays 0.
 func parseTCPInfo(b []byte) Socket {
-	var t unix.TCPInfo
-	at := func(offset uintptr) int64 {
+	var layout unix.TCPInfo
+	counter := func(offset uintptr) int64 {
 		if int(offset)+4 > len(b) {
 			return 0
 		}
@@ -209,10 +209,10 @@ func parseTCPInfo(b []byte) Socket {
 	}
 	us := time.Microsecond.Nanoseconds()
 	s := Socket{
-		Retransmitted: at(unsafe.Offsetof(t.Total_retrans)), Needless: at(unsafe.Offsetof(t.Dsack_dups)), OutOfOrder: at(unsafe.Offsetof(t.Rcv_ooopack)),
-		UnackedSegs: at(unsafe.Offsetof(t.Unacked)), RTTNS: us * at(unsafe.Offsetof(t.Rtt)),
+		Retransmitted: counter(unsafe.Offsetof(layout.Total_retrans)), Spurious: counter(unsafe.Offsetof(layout.Dsack_dups)), OutOfOrder: counter(unsafe.Offsetof(layout.Rcv_ooopack)),
+		UnackedSegs: counter(unsafe.Offsetof(layout.Unacked)), RTTNS: us * counter(unsafe.Offsetof(layout.Rtt)),
 	}
-	if minRTT := at(unsafe.Offsetof(t.Min_rtt)); minRTT != 1<<32-1 { // one was measured
+	if minRTT := counter(unsafe.Offsetof(layout.Min_rtt)); minRTT != 1<<32-1 { // one was measured
 		s.MinRTTNS = us * minRTT
 	}
 	return s

@@ -17,52 +17,52 @@ const maxThreads = 512
 // The process's own file counts its first thread only. What ended threads
 // had, as last seen, stays in the sums: they only grow.
 type threads struct {
-	dir  int
-	tids map[int]*thread
-	gone [2]int64
-	// waited are the threads that had to wait for a CPU for leastWaited and more since the sums were read last.
-	waited []Waited
-	list   []byte
-	text   [128]byte
+	dirFD      int
+	byTID      map[int]*thread
+	endedTimes [2]int64
+	// waits are the threads that had to wait for a CPU for minThreadWait and more since the sums were read last.
+	waits     []ThreadWait
+	direntBuf []byte
+	readBuf   [128]byte
 }
 
 type thread struct {
-	fd   int
-	last [2]int64
-	seen bool
-	read bool // once at least
+	fd        int
+	lastTimes [2]int64
+	isListed  bool
+	hasTimes  bool // once at least
 }
 
-const leastWaited = 1e6
+const minThreadWait = 1e6
 
 func openThreads(pid int) (*threads, error) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/task", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("open", err)
 	}
-	return &threads{dir: fd, tids: map[int]*thread{}, list: make([]byte, 16<<10)}, nil
+	return &threads{dirFD: fd, byTID: map[int]*thread{}, direntBuf: make([]byte, 16<<10)}, nil
 }
 
 func (t *threads) close() {
-	for _, th := range t.tids {
+	for _, th := range t.byTID {
 		if th.fd >= 0 {
 			unix.Close(th.fd)
 		}
 	}
-	unix.Close(t.dir)
+	unix.Close(t.dirFD)
 }
 
 // relist finds new threads, and drops those that have ended.
 func (t *threads) relist() error {
-	if _, err := unix.Seek(t.dir, 0, 0); err != nil {
+	if _, err := unix.Seek(t.dirFD, 0, 0); err != nil {
 		return err
 	}
-	for _, th := range t.tids {
-		th.seen = false
+	for _, th := range t.byTID {
+		th.isListed = false
 	}
 	names := make([]string, 0, 64)
 	for {
-		n, err := unix.ReadDirent(t.dir, t.list)
+		n, err := unix.ReadDirent(t.dirFD, t.direntBuf)
 		if err == unix.EINTR {
 			continue
 		}
@@ -72,25 +72,25 @@ func (t *threads) relist() error {
 		if n <= 0 {
 			break
 		}
-		_, _, names = unix.ParseDirent(t.list[:n], -1, names)
+		_, _, names = unix.ParseDirent(t.direntBuf[:n], -1, names)
 	}
 	for _, name := range names {
 		tid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		th := t.tids[tid]
+		th := t.byTID[tid]
 		if th == nil {
 			th = &thread{fd: -1}
-			if len(t.tids) < maxThreads {
+			if len(t.byTID) < maxThreads {
 				th.fd = t.open(tid)
 			}
-			t.tids[tid] = th
+			t.byTID[tid] = th
 		}
-		th.seen = true
+		th.isListed = true
 	}
-	for tid, th := range t.tids {
-		if !th.seen {
+	for tid, th := range t.byTID {
+		if !th.isListed {
 			t.drop(tid, th)
 		}
 	}
@@ -98,7 +98,7 @@ func (t *threads) relist() error {
 }
 
 func (t *threads) open(tid int) int {
-	fd, err := unix.Openat(t.dir, strconv.Itoa(tid)+"/schedstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(t.dirFD, strconv.Itoa(tid)+"/schedstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1
 	}
@@ -109,9 +109,9 @@ func (t *threads) drop(tid int, th *thread) {
 	if th.fd >= 0 {
 		unix.Close(th.fd)
 	}
-	t.gone[0] += th.last[0]
-	t.gone[1] += th.last[1]
-	delete(t.tids, tid)
+	t.endedTimes[0] += th.lastTimes[0]
+	t.endedTimes[1] += th.lastTimes[1]
+	delete(t.byTID, tid)
 }
 
 var errNoSchedstat = errors.New("the kernel has no schedstat of threads")
@@ -120,24 +120,24 @@ var errNoSchedstat = errors.New("the kernel has no schedstat of threads")
 // by its own file: when it differs from those known, or one of those has
 // ended, they are listed again.
 func (t *threads) read(count int) (run, delay int64, err error) {
-	if count != len(t.tids) {
+	if count != len(t.byTID) {
 		if err := t.relist(); err != nil {
 			return 0, 0, err
 		}
 	}
 	ended, readable := false, 0
-	t.waited = nil
-	for tid, th := range t.tids {
-		v, ok := t.one(tid, th)
+	t.waits = nil
+	for tid, th := range t.byTID {
+		v, ok := t.readThread(tid, th)
 		if !ok {
 			ended = true
 			continue
 		}
 		readable++
-		if d := v[1] - th.last[1]; th.read && d >= leastWaited {
-			t.waited = append(t.waited, Waited{int64(tid), d, v[0] - th.last[0]})
+		if d := v[1] - th.lastTimes[1]; th.hasTimes && d >= minThreadWait {
+			t.waits = append(t.waits, ThreadWait{int64(tid), d, v[0] - th.lastTimes[0]})
 		}
-		th.last, th.read = v, true
+		th.lastTimes, th.hasTimes = v, true
 	}
 	if readable == 0 {
 		return 0, 0, errNoSchedstat
@@ -147,15 +147,15 @@ func (t *threads) read(count int) (run, delay int64, err error) {
 			return 0, 0, err
 		}
 	}
-	run, delay = t.gone[0], t.gone[1]
-	for _, th := range t.tids {
-		run += th.last[0]
-		delay += th.last[1]
+	run, delay = t.endedTimes[0], t.endedTimes[1]
+	for _, th := range t.byTID {
+		run += th.lastTimes[0]
+		delay += th.lastTimes[1]
 	}
 	return run, delay, nil
 }
 
-func (t *threads) one(tid int, th *thread) ([2]int64, bool) {
+func (t *threads) readThread(tid int, th *thread) ([2]int64, bool) {
 	fd := th.fd
 	if fd < 0 {
 		if fd = t.open(tid); fd < 0 {
@@ -163,9 +163,9 @@ func (t *threads) one(tid int, th *thread) ([2]int64, bool) {
 		}
 		defer unix.Close(fd)
 	}
-	n, err := unix.Pread(fd, t.text[:], 0)
+	n, err := unix.Pread(fd, t.readBuf[:], 0)
 	if err != nil || n <= 0 {
 		return [2]int64{}, false
 	}
-	return parseSchedstat(t.text[:n])
+	return parseSchedstat(t.readBuf[:n])
 }

@@ -51,7 +51,7 @@ func WatchHost(ctx context.Context, target string, opt Options) *Watch {
 	if err != nil {
 		return nil
 	}
-	addrs := hostsamples.Local(ctx, name)
+	addrs := hostsamples.LocalAddrs(ctx, name)
 	if len(addrs) == 0 {
 		return nil // another machine
 	}
@@ -103,7 +103,7 @@ func (w *Watch) Opened(s *Stream) {
 	if w.sampler == nil {
 		return
 	}
-	w.sampler.TraceAsked(s.Result().Start)
+	w.sampler.SetTraceRequest(s.Result().Start)
 	if w.several != nil {
 		w.late = func() string { return s.c.check(s.ctx, w.sampler.PID()) }
 	}
@@ -206,7 +206,7 @@ func (c *client) check(ctx context.Context, pid int) string {
 	if !ok || withoutVerb(string(b), own) {
 		return ""
 	}
-	return fmt.Sprintf("the process that listens on this port (%d, %s) is not the one that answers: a proxy, or a port that is forwarded; name the service's process with --pid", pid, clean(hostsamples.Name(pid), 40))
+	return fmt.Sprintf("the process that listens on this port (%d, %s) is not the one that answers: a proxy, or a port that is forwarded; name the service's process with --pid", pid, clean(hostsamples.ProgramName(pid), 40))
 }
 
 // withoutVerb reports whether a command line is another one, or that without one argument that is no flag. NUL stands between arguments.

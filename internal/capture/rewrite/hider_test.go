@@ -31,9 +31,9 @@ func TestHidden(t *testing.T) {
 	if h.meta(&bare); len(bare.Flight.Service) != 0 || bare.Host != nil {
 		t.Errorf("%+v", bare)
 	}
-	l := host.Line{PID: 7, Text: "secret", Sample: host.Sample{MonoNS: 5, Levels: []host.Level{{Depth: 2, Group: "secret", Periods: 3}}}, Facts: &bundle.Host{Group: "secret"}, Warnings: []bundle.Warning{{Code: "c", Text: "secret"}}, Sockets: []host.Socket{{Local: "10.0.0.1:80", Remote: "10.0.0.2:81", Retransmitted: 4}, {Local: "secret"}}, Listens: []string{"10.0.0.1:80", "secret"}}
+	l := host.Line{PID: 7, Text: "secret", Sample: host.Sample{MonoNS: 5, Levels: []host.Level{{Depth: 2, GroupPath: "secret", Periods: 3}}}, Facts: &bundle.Host{Group: "secret"}, Warnings: []bundle.Warning{{Code: "c", Text: "secret"}}, Sockets: []host.Socket{{Local: "10.0.0.1:80", Remote: "10.0.0.2:81", Retransmitted: 4}, {Local: "secret"}}, ListenAddrs: []string{"10.0.0.1:80", "secret"}}
 	h.line(&l)
-	if l.PID != 0 || l.Text != "" || l.MonoNS != 5 || l.Facts.Group != "" || l.Warnings[0].Text != "(left out: c)" || l.Levels[0] != (host.Level{Depth: 2, Group: "level 2", Periods: 3}) || l.Sockets[0].Retransmitted != 4 || strings.Contains(l.Sockets[0].Local+l.Sockets[0].Remote, "10.0") || l.Sockets[1].Local != "" || l.Listens[0] != l.Sockets[0].Local || l.Listens[1] != "" {
+	if l.PID != 0 || l.Text != "" || l.MonoNS != 5 || l.Facts.Group != "" || l.Warnings[0].Text != "(left out: c)" || l.Levels[0] != (host.Level{Depth: 2, GroupPath: "level 2", Periods: 3}) || l.Sockets[0].Retransmitted != 4 || strings.Contains(l.Sockets[0].Local+l.Sockets[0].Remote, "10.0") || l.Sockets[1].Local != "" || l.ListenAddrs[0] != l.Sockets[0].Local || l.ListenAddrs[1] != "" {
 		t.Errorf("%+v", l)
 	}
 	for in, stays := range map[string]bool{"127.0.0.1:80": true, "[::1]:80": true, "0.0.0.0:80": true, "[::]:80": true, "10.0.0.1:80": false, "[2001:db8::1]:80": false} {

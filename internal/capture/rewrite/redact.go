@@ -150,14 +150,14 @@ func (h *hider) line(l *host.Line) {
 	h.facts(l.Facts)
 	h.warnings(l.Warnings)
 	for i := range l.Levels {
-		l.Levels[i].Group = fmt.Sprint("level ", l.Levels[i].Depth)
+		l.Levels[i].GroupPath = fmt.Sprint("level ", l.Levels[i].Depth)
 	}
 	for i := range l.Sockets {
 		s := &l.Sockets[i]
 		s.Local, s.Remote = h.address(s.Local), h.address(s.Remote)
 	}
-	for i := range l.Listens {
-		l.Listens[i] = h.address(l.Listens[i])
+	for i := range l.ListenAddrs {
+		l.ListenAddrs[i] = h.address(l.ListenAddrs[i])
 	}
 }
 

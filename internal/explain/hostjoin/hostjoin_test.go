@@ -80,8 +80,8 @@ func TestOffCPU(t *testing.T) {
 			delay, run = delay+20*ms, run+10*ms
 		}
 		x.sample(i, func(l *host.Line) {
-			l.Periods, l.ThrottledPeriods, l.ThrottledNS, l.LocalNS = pointer(i/5), &periods, &throttled, pointer(throttled)
-			l.AncestorNS, l.AncestorPeriods, l.AncestorsComplete = pointer(0), pointer(0), true
+			l.Periods, l.ThrottledPeriods, l.ThrottledNS, l.LocalThrottledNS = pointer(i/5), &periods, &throttled, pointer(throttled)
+			l.AncestorThrottledNS, l.AncestorThrottledPeriods, l.AncestorsComplete = pointer(0), pointer(0), true
 			l.RunNS, l.RunDelayNS, l.RSSBytes = &run, &delay, pointer(i)
 		})
 	}
@@ -116,8 +116,8 @@ func TestLostTimeParts(t *testing.T) {
 			run += 10 * ms
 		}
 		x.sample(i, func(lost *host.Line) {
-			lost.Periods, lost.ThrottledPeriods, lost.ThrottledNS, lost.LocalNS = pointer(i/5), &periods, &throttled, pointer(throttled)
-			lost.AncestorNS, lost.AncestorPeriods, lost.AncestorsComplete = pointer(0), pointer(0), true
+			lost.Periods, lost.ThrottledPeriods, lost.ThrottledNS, lost.LocalThrottledNS = pointer(i/5), &periods, &throttled, pointer(throttled)
+			lost.AncestorThrottledNS, lost.AncestorThrottledPeriods, lost.AncestorsComplete = pointer(0), pointer(0), true
 			lost.RunNS, lost.RunDelayNS, lost.RSSBytes = &run, &delay, pointer(i)
 		})
 	}
@@ -173,18 +173,22 @@ func TestQuotaVerdicts(t *testing.T) {
 		want     report.ThrottleVerdict
 		measured bool
 	}{
-		{"nothing throttled", func(_ int64, l *host.Line) { l.ThrottledNS, l.Periods, l.LocalNS = pointer(5), pointer(9), pointer(5) }, "none", true},
+		{"nothing throttled", func(_ int64, l *host.Line) {
+			l.ThrottledNS, l.Periods, l.LocalThrottledNS = pointer(5), pointer(9), pointer(5)
+		}, "none", true},
 		{"own", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods = pointer(i*ms), pointer(i) }, "own", true},
 		{"ancestor, by cpu.stat.local", func(i int64, l *host.Line) {
-			l.ThrottledNS, l.Periods, l.LocalNS = pointer(0), pointer(0), pointer(i*ms)
+			l.ThrottledNS, l.Periods, l.LocalThrottledNS = pointer(0), pointer(0), pointer(i*ms)
 		}, "ancestor", true},
 		{"ancestor, seen", func(i int64, l *host.Line) {
-			l.ThrottledNS, l.Periods, l.AncestorNS = pointer(0), pointer(0), pointer(i*ms)
+			l.ThrottledNS, l.Periods, l.AncestorThrottledNS = pointer(0), pointer(0), pointer(i*ms)
 		}, "ancestor", true},
 		{"ancestor groups are not visible", func(_ int64, l *host.Line) { l.ThrottledNS, l.Periods = pointer(0), pointer(0) }, "unknown", false},
 		{"no counters", func(int64, *host.Line) {}, "unknown", false},
 		{"the group was replaced", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods = pointer((20-i)*ms), pointer(20-i) }, "unknown", false},
-		{"another group", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods, l.Group = pointer(i*ms), pointer(i), int(i/10) }, "unknown", true},
+		{"another group", func(i int64, l *host.Line) {
+			l.ThrottledNS, l.Periods, l.GroupIndex = pointer(i*ms), pointer(i), int(i/10)
+		}, "unknown", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var x recording
@@ -241,12 +245,12 @@ func FuzzRead(f *testing.F) {
 	x.begin()
 	for i := range int64(6) {
 		x.sample(i, func(l *host.Line) {
-			l.ThrottledNS, l.Periods, l.ThrottledPeriods, l.LocalNS, l.RunNS, l.RunDelayNS, l.RSSBytes, l.Retransmitted = pointer(i*ms), pointer(i), pointer(i), pointer(i*ms), pointer(i*ms), pointer(2*i*ms), pointer(i), pointer(i)
+			l.ThrottledNS, l.Periods, l.ThrottledPeriods, l.LocalThrottledNS, l.RunNS, l.RunDelayNS, l.RSSBytes, l.Retransmitted = pointer(i*ms), pointer(i), pointer(i), pointer(i*ms), pointer(i*ms), pointer(2*i*ms), pointer(i), pointer(i)
 		})
 	}
 	mono, wall := sampleTime(5)
-	x.line(host.Line{Kind: host.KindSecond, Sample: host.Sample{MonoNS: mono, WallNS: wall, StealNS: pointer(1), MemoryBytes: pointer(2), Levels: []host.Level{{Depth: 0, Group: "/a", Periods: 1, ThrottledPeriods: 1, ThrottledNS: 1}}}})
-	x.line(host.Line{Kind: host.KindSockets, Sample: host.Sample{MonoNS: mono, WallNS: wall}, All: true, Count: 1, Sockets: []host.Socket{{Local: "127.0.0.1:1", Remote: "[::1]:2", Retransmitted: 3, OutOfOrder: 1, RTTNS: 5}}})
+	x.line(host.Line{Kind: host.KindSecond, Sample: host.Sample{MonoNS: mono, WallNS: wall, StealNS: pointer(1), MemoryBytes: pointer(2), Levels: []host.Level{{Depth: 0, GroupPath: "/a", Periods: 1, ThrottledPeriods: 1, ThrottledNS: 1}}}})
+	x.line(host.Line{Kind: host.KindSockets, Sample: host.Sample{MonoNS: mono, WallNS: wall}, ListsAll: true, SocketCount: 1, Sockets: []host.Socket{{Local: "127.0.0.1:1", Remote: "[::1]:2", Retransmitted: 3, OutOfOrder: 1, RTTNS: 5}}})
 	x.line(host.Line{Kind: host.KindTrace, Sample: host.Sample{MonoNS: mono, WallNS: wall}})
 	x.line(host.Line{Kind: host.KindEnd, Sample: host.Sample{MonoNS: mono, WallNS: wall}, Warnings: []bundle.Warning{{Code: "a", Text: "b"}}})
 	f.Add(x.b.Bytes())
@@ -299,21 +303,21 @@ func TestNeedlessIsNoLoss(t *testing.T) {
 		direction      string
 	}{
 		{"lost", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2}}}, 2, 0, "lost", ours + " -> " + peer},
-		{"all had arrived", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2, Needless: 2}}}, 0, 2, "cleared", ""},
-		{"reported later", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2}}, {{Local: ours, Remote: peer, Retransmitted: 2, Needless: 2}}}, 0, 2, "cleared", ""},
-		{"one of two", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2}}, {{Local: ours, Remote: peer, Retransmitted: 2, Needless: 1}}}, 1, 1, "lost", ours + " -> " + peer},
-		{"another connection's", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 1}}, {{Local: "10.0.0.1:40001", Remote: peer, Needless: 3}}}, 1, 0, "lost", ours + " -> " + peer},
+		{"all had arrived", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2, Spurious: 2}}}, 0, 2, "cleared", ""},
+		{"reported later", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2}}, {{Local: ours, Remote: peer, Retransmitted: 2, Spurious: 2}}}, 0, 2, "cleared", ""},
+		{"one of two", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2}}, {{Local: ours, Remote: peer, Retransmitted: 2, Spurious: 1}}}, 1, 1, "lost", ours + " -> " + peer},
+		{"another connection's", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 1}}, {{Local: "10.0.0.1:40001", Remote: peer, Spurious: 3}}}, 1, 0, "lost", ours + " -> " + peer},
 		{"the other end's", [][]host.Socket{{{Local: peer, Remote: ours, Peer: true, Retransmitted: 1}}}, 1, 0, "lost", ours + " <- " + peer},
 		{"a client's", [][]host.Socket{{{Local: listener, Remote: client, Retransmitted: 1}, {Local: listener, Remote: "10.0.0.9:33001"}}}, 1, 0, "unknown", ""},
 	} {
 		var x recording
 		x.begin()
-		x.line(host.Line{Kind: host.KindSockets, Sample: host.Sample{MonoNS: 1e9, WallNS: 1000e9}, All: true})
+		x.line(host.Line{Kind: host.KindSockets, Sample: host.Sample{MonoNS: 1e9, WallNS: 1000e9}, ListsAll: true})
 		for i := range int64(10) {
 			x.sample(i, func(l *host.Line) { l.RunNS, l.Retransmitted = pointer(i*ms), pointer(0) })
 			if int(i) >= 2 && int(i)-2 < len(c.polls) {
 				mono, wall := sampleTime(i)
-				x.line(host.Line{Kind: host.KindSockets, Sample: host.Sample{MonoNS: mono, WallNS: wall}, SinceNS: mono - 20*ms, Count: 1, Sockets: c.polls[i-2]})
+				x.line(host.Line{Kind: host.KindSockets, Sample: host.Sample{MonoNS: mono, WallNS: wall}, SinceNS: mono - 20*ms, SocketCount: 1, Sockets: c.polls[i-2]})
 			}
 		}
 		n := summarize(t, &x, window(0, 9), network("outbound")).Network
@@ -341,7 +345,7 @@ func TestLateSample(t *testing.T) {
 		{910, 950, 950}, // the connections were sampled later
 	} {
 		s := &host.Samples{IntervalNS: 20 * ms, Points: []host.Sample{{MonoNS: c.previousSample * ms}, {MonoNS: 1000 * ms}, {MonoNS: 1020 * ms}}}
-		if got := earliestTime(s, &host.Event{Since: c.lastPoll * ms, Mono: 1000 * ms}); got != c.want*ms {
+		if got := earliestTime(s, &host.Event{PreviousPoll: c.lastPoll * ms, Poll: 1000 * ms}); got != c.want*ms {
 			t.Errorf("%+v: from %d ms", c, got/ms)
 		}
 	}

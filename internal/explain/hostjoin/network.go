@@ -30,15 +30,15 @@ func (v *view) addNetwork(h *report.Host, rep *report.Report) {
 	n := &h.Network
 	n.Sockets, n.Requests, n.Evidence = []report.HostSocket{}, []report.HostWait{}, []report.Evidence{}
 	n.AllRetransmitted = v.sum(v.stepsOf(v.s.Points, false, func(x *host.Sample) *int64 { return x.Retransmitted }))
-	n.Connections = v.s.Most
+	n.Connections = v.s.MaxConnections
 	var events []host.Event
 	for _, e := range v.s.Events {
-		if e.Mono+v.offset < v.from || e.Since+v.offset > v.to {
+		if e.Poll+v.offset < v.from || e.PreviousPoll+v.offset > v.to {
 			continue
 		}
 		events = append(events, e)
 		n.OutOfOrder += e.OutOfOrder
-		n.Needless += e.Needless
+		n.Needless += e.Spurious
 		if e.Peer {
 			n.PeerRetransmitted += e.Retransmitted
 			continue
@@ -57,7 +57,7 @@ func (v *view) addNetwork(h *report.Host, rep *report.Report) {
 	if n.Needless > 0 {
 		add("retransmitted segments that had arrived", float64(n.Needless), "segments")
 	}
-	if v.s.Looks > 0 {
+	if v.s.SocketPolls > 0 {
 		add("segments retransmitted on the process's connections", float64(n.Retransmitted), "segments")
 		add("segments that arrived out of order", float64(n.OutOfOrder), "segments")
 	}
@@ -97,7 +97,7 @@ func networkShares(rep *report.Report) (network, gaps float64) {
 func (v *view) networkVerdict(n *report.HostNetwork, network, gaps float64) (verdict report.NetworkVerdict, text string) {
 	retransmitted := n.Retransmitted + n.PeerRetransmitted
 	switch {
-	case v.s.Looks == 0:
+	case v.s.SocketPolls == 0:
 		return report.NetworkUnknown, "the process's connections were not read"
 	case retransmitted > 0 && len(n.Requests) > 0:
 		w := &n.Requests[0]
@@ -125,7 +125,7 @@ func (v *view) networkVerdict(n *report.HostNetwork, network, gaps float64) (ver
 // process's connections could not be sampled immediately: the connection may have closed before the next sample.
 func (v *view) unseenRetransmissions() int64 {
 	from, to := v.enclosingSamples()
-	return to.Unseen - from.Unseen
+	return to.UnattributedRetransmits - from.UnattributedRetransmits
 }
 
 func segmentsWereText(n int64) string {
@@ -150,11 +150,11 @@ func (v *view) addSockets(n *report.HostNetwork, events []host.Event) {
 	}
 	sumsByConn := map[host.Ends]*connSums{}
 	for _, e := range events {
-		x := entry.GetOrAdd(sumsByConn, e.Conn)
+		x := entry.GetOrAdd(sumsByConn, e.Ends)
 		x.retransmitted += e.Retransmitted
 		x.outOfOrder += e.OutOfOrder
 		if e.Retransmitted > 0 && len(x.times) < maxRetransmissionTimes {
-			x.times = append(x.times, max(0, v.traceTime(e.Mono)))
+			x.times = append(x.times, max(0, v.traceTime(e.Poll)))
 		}
 	}
 	for _, key := range sortedEnds(v.s) {
@@ -193,7 +193,7 @@ func (v *view) addDelayedRequests(n *report.HostNetwork, events []host.Event, re
 				}
 				w := report.HostWait{Group: g.ID, Request: r.ID, StartNS: seg.StartNS, DurationNS: seg.DurationNS, Site: seg.Site, Sockets: []string{}}
 				for _, e := range events {
-					from, to := v.traceTime(earliestTime(v.s, &e)), v.traceTime(e.Mono)
+					from, to := v.traceTime(earliestTime(v.s, &e)), v.traceTime(e.Poll)
 					if e.Retransmitted == 0 || seg.Kind == "outbound" && clientCount[ownEnd(&e)] > 1 || to < seg.StartNS || from > seg.StartNS+seg.DurationNS {
 						continue
 					}
@@ -218,11 +218,11 @@ func (v *view) addDelayedRequests(n *report.HostNetwork, events []host.Event, re
 // maxLateIntervals.
 func earliestTime(s *host.Samples, e *host.Event) int64 {
 	interval := max(s.IntervalNS, 1)
-	from := e.Mono - 2*interval
-	if i, _ := slices.BinarySearchFunc(s.Points, e.Mono, func(x host.Sample, t int64) int { return cmp.Compare(x.MonoNS, t) }); i > 0 {
-		from = min(from, max(s.Points[i-1].MonoNS, e.Mono-maxLateIntervals*interval))
+	from := e.Poll - 2*interval
+	if i, _ := slices.BinarySearchFunc(s.Points, e.Poll, func(x host.Sample, t int64) int { return cmp.Compare(x.MonoNS, t) }); i > 0 {
+		from = min(from, max(s.Points[i-1].MonoNS, e.Poll-maxLateIntervals*interval))
 	}
-	return max(e.Since, from)
+	return max(e.PreviousPoll, from)
 }
 
 // maxLateIntervals is the largest delay of a sample, in intervals. A longer gap means that samples are missing.
@@ -231,18 +231,18 @@ const maxLateIntervals = 10
 // ownEnd returns the process's own end of an event's connection.
 func ownEnd(e *host.Event) netip.AddrPort {
 	if e.Peer {
-		return e.Conn.Remote
+		return e.Ends.Remote
 	}
-	return e.Conn.Local
+	return e.Ends.Local
 }
 
 // lossDirection returns the two ends of an event's connection, the process's own first, with an arrow in the direction
 // of the lost segments.
 func lossDirection(e *host.Event) string {
 	if e.Peer { // the socket is the peer's, which sent the segments
-		return e.Conn.Remote.String() + " <- " + e.Conn.Local.String()
+		return e.Ends.Remote.String() + " <- " + e.Ends.Local.String()
 	}
-	return e.Conn.Local.String() + " -> " + e.Conn.Remote.String()
+	return e.Ends.Local.String() + " -> " + e.Ends.Remote.String()
 }
 
 // minWait is the shortest wait that a lost segment can cause: Linux retransmits after 200 ms, or, for the last segment

@@ -14,7 +14,7 @@ import (
 // state show that it was held; the silence of the trace around them gives the exact interval. Without such samples,
 // the arrivals of requests suggest intervals.
 func AddStops(samples *host.Samples, w Window, rep *report.Report, silences []stops.Silence, requests int) {
-	if samples == nil || !samples.States {
+	if samples == nil || !samples.HasStates {
 		if !rep.Runtime.Throttle.Verdict.HeldBack() { // throttling by a quota looks the same
 			setStops(rep, w, stops.Suspects(silences, requests, w.End-w.Start), requests, "")
 		}
@@ -32,9 +32,9 @@ func AddStops(samples *host.Samples, w Window, rep *report.Report, silences []st
 			overlaps = append(overlaps, q)
 		}
 	}
-	reason := host.Held("")
+	reason := host.HaltReason("")
 	for i := range samples.Points {
-		reason = cmp.Or(reason, samples.Points[i].Held)
+		reason = cmp.Or(reason, samples.Points[i].HaltReason)
 	}
 	setStops(rep, w, overlaps, requests, reason)
 }
@@ -50,11 +50,11 @@ func HeldIntervals(samples *host.Samples, w Window) (out []freeze.Interval) {
 		return nil
 	}
 	for i := 0; i < len(samples.Points); i++ {
-		if samples.Points[i].Held == "" {
+		if samples.Points[i].HaltReason == "" {
 			continue
 		}
 		from := samples.Points[max(i-1, 0)].MonoNS
-		for i+1 < len(samples.Points) && samples.Points[i].Held != "" {
+		for i+1 < len(samples.Points) && samples.Points[i].HaltReason != "" {
 			i++
 		}
 		out = append(out, freeze.Interval{Start: from + offset, End: samples.Points[i].MonoNS + offset})
@@ -63,7 +63,7 @@ func HeldIntervals(samples *host.Samples, w Window) (out []freeze.Interval) {
 }
 
 // setStops sets the report's stops; an empty reason means that they are only suspected.
-func setStops(rep *report.Report, w Window, silences []stops.Silence, requests int, reason host.Held) {
+func setStops(rep *report.Report, w Window, silences []stops.Silence, requests int, reason host.HaltReason) {
 	if len(silences) == 0 {
 		return
 	}

@@ -24,7 +24,7 @@ func TestStops(t *testing.T) {
 	}
 	samples := func(states bool) *host.Samples {
 		x := &recording{}
-		l := host.Line{Kind: host.KindStart, Schema: host.Schema, States: states}
+		l := host.Line{Kind: host.KindStart, Schema: host.Schema, HasStates: states}
 		l.MonoNS, l.WallNS = sampleTime(0)
 		x.line(l)
 		for i := range int64(51) {
@@ -32,9 +32,9 @@ func TestStops(t *testing.T) {
 				switch {
 				case !states:
 				case i >= 20 && i < 25:
-					l.Held = host.HeldStopped
+					l.HaltReason = host.HaltedBySignal
 				case i == 41 || i == 42:
-					l.Held = host.HeldFrozen
+					l.HaltReason = host.HaltedByFreezer
 				}
 			})
 		}

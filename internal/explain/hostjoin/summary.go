@@ -36,10 +36,10 @@ const maxClockStep = time.Second
 // from.
 func clockOffset(s *host.Samples, w Window) (offset int64, clock string, ok bool) {
 	if w.Snapshot == nil {
-		if s.Traced == nil {
+		if s.TraceRequest == nil {
 			return 0, "", false
 		}
-		return w.Start - s.Traced.MonoNS, clockRequested, true
+		return w.Start - s.TraceRequest.MonoNS, clockRequested, true
 	}
 	mono := int64(min(w.Snapshot.Mono, 1<<62))
 	wall := time.Unix(int64(min(w.Snapshot.UnixSec, 1<<33)), int64(min(w.Snapshot.UnixNsec, 1e9))).UnixNano()
@@ -64,7 +64,7 @@ func Summarize(samples *host.Samples, w Window, rep *report.Report) (*report.Hos
 	}
 	host := &report.Host{
 		PID: samples.PID, FromNS: v.from - w.Start, ToNS: v.to - w.Start, Coverage: v.coverage(w),
-		Samples: len(samples.Points), IntervalNS: samples.IntervalNS, Clock: clock, CostNS: samples.CostNS, States: samples.States, Warnings: []report.Warning{},
+		Samples: len(samples.Points), IntervalNS: samples.IntervalNS, Clock: clock, CostNS: samples.CostNS, States: samples.HasStates, Warnings: []report.Warning{},
 	}
 	copyFacts(samples, &host.Facts)
 	for _, x := range samples.Warnings {
@@ -143,7 +143,7 @@ func (v *view) stepsOf(samples []host.Sample, isGroupCounter bool, counter func(
 			if counter(x) == nil {
 				continue
 			}
-			if last != nil && (!isGroupCounter || x.Group == last.Group) {
+			if last != nil && (!isGroupCounter || x.GroupIndex == last.GroupIndex) {
 				d := step{last.MonoNS + v.offset, x.MonoNS + v.offset, *counter(x) - *counter(last)}
 				if d.growth >= 0 && d.to > v.from && d.from < v.to && !yield(d) {
 					return
@@ -178,10 +178,10 @@ func (v *view) cpuSteps() iter.Seq[step] {
 func (v *view) throttledSteps() iter.Seq[step] {
 	return v.stepsOf(v.s.Points, true, func(x *host.Sample) *int64 {
 		switch {
-		case x.LocalNS != nil:
-			return x.LocalNS
+		case x.LocalThrottledNS != nil:
+			return x.LocalThrottledNS
 		case x.ThrottledNS != nil:
-			return new(*x.ThrottledNS + orZero(x.AncestorNS))
+			return new(*x.ThrottledNS + orZero(x.AncestorThrottledNS))
 		}
 		return nil
 	})
@@ -205,12 +205,12 @@ func (v *view) longDelayNS() *int64 {
 	total := int64(0)
 	for i := range v.s.Points {
 		if p := &v.s.Points[i]; p.MonoNS+v.offset > v.from && p.MonoNS+v.offset <= v.to {
-			for _, x := range p.Waited {
+			for _, x := range p.ThreadWaits {
 				total += x[1]
 			}
 		}
 	}
-	if total == 0 && !v.s.States {
+	if total == 0 && !v.s.HasStates {
 		return nil
 	}
 	return &total
@@ -231,14 +231,14 @@ func cgroupStat(sample *host.Sample) *cgroup.Stat {
 		stat.Has |= cgroup.HasBandwidth
 		stat.Periods, stat.ThrottledPeriods, stat.Throttled = *sample.Periods, orZero(sample.ThrottledPeriods), time.Duration(*sample.ThrottledNS)
 	}
-	if sample.LocalNS != nil {
+	if sample.LocalThrottledNS != nil {
 		stat.Has |= cgroup.HasLocal
-		stat.Local = time.Duration(*sample.LocalNS)
+		stat.Local = time.Duration(*sample.LocalThrottledNS)
 	}
 	if sample.AncestorsComplete {
 		stat.Has |= cgroup.HasAncestors
 	}
-	stat.AncestorThrottled, stat.AncestorThrottledPeriods = time.Duration(orZero(sample.AncestorNS)), orZero(sample.AncestorPeriods)
+	stat.AncestorThrottled, stat.AncestorThrottledPeriods = time.Duration(orZero(sample.AncestorThrottledNS)), orZero(sample.AncestorThrottledPeriods)
 	return stat
 }
 
@@ -253,7 +253,7 @@ func orZero(counter *int64) int64 {
 // addQuota compares the control group's counters at both ends of the view.
 func (v *view) addQuota(h *report.Host) {
 	from, to := v.enclosingSamples()
-	if from.Group != to.Group {
+	if from.GroupIndex != to.GroupIndex {
 		h.Quota = report.HostQuota{Verdict: report.ThrottleUnknown, Text: "the process was moved to another group during the recording"}
 		return
 	}
@@ -271,7 +271,7 @@ func (v *view) throttledGroup(verdict cgroup.Verdict) string {
 		return ""
 	}
 	from, to := &v.s.Seconds[0], &v.s.Seconds[len(v.s.Seconds)-1]
-	if from.Group != to.Group {
+	if from.GroupIndex != to.GroupIndex {
 		return ""
 	}
 	name, maxNS := "", int64(0)
@@ -280,8 +280,8 @@ func (v *view) throttledGroup(verdict cgroup.Verdict) string {
 			continue
 		}
 		for _, a := range from.Levels {
-			if a.Depth == b.Depth && a.Group == b.Group && b.ThrottledNS-a.ThrottledNS > maxNS {
-				name, maxNS = b.Group, b.ThrottledNS-a.ThrottledNS
+			if a.Depth == b.Depth && a.GroupPath == b.GroupPath && b.ThrottledNS-a.ThrottledNS > maxNS {
+				name, maxNS = b.GroupPath, b.ThrottledNS-a.ThrottledNS
 			}
 		}
 	}
@@ -298,7 +298,7 @@ func (v *view) addLostTime(h *report.Host, rep *report.Report) {
 		lost.QuotaNS = nil // the own quota did not throttle, and ancestors' counters are not visible
 	}
 	lost.StealNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.StealNS }))
-	lost.MachineNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.MachineNS }))
+	lost.MachineNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.MachineCPUNS }))
 	lost.PressureNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.PressureNS }))
 	if busyTime, ok := busyNS(rep, v.from-v.start, v.to-v.start); ok {
 		lost.BusyNS = &busyTime
@@ -433,13 +433,13 @@ func (v *view) addSeries(out *report.HostSeries) {
 	out.ThrottledNS, out.RunDelayNS, out.CPUNS, out.RSSBytes = v.growthSeries(v.throttledSteps()), v.growthSeries(v.delaySteps()), v.growthSeries(v.cpuSteps()), v.rssSeries()
 	out.Retransmitted = [][2]int64{}
 	for _, e := range v.s.Events {
-		if e.Retransmitted == 0 || e.Peer || !v.contains(e.Mono) {
+		if e.Retransmitted == 0 || e.Peer || !v.contains(e.Poll) {
 			continue
 		}
 		if len(out.Retransmitted) == maxSeries {
 			break
 		}
-		out.Retransmitted = append(out.Retransmitted, [2]int64{v.traceTime(e.Mono), e.Retransmitted})
+		out.Retransmitted = append(out.Retransmitted, [2]int64{v.traceTime(e.Poll), e.Retransmitted})
 	}
 }
 

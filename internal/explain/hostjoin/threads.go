@@ -39,7 +39,7 @@ func NewThreads(s *host.Samples, w Window) (t Threads) {
 		if p.RunNS == nil {
 			continue
 		}
-		for _, x := range p.Waited {
+		for _, x := range p.ThreadWaits {
 			if last != nil {
 				t.waitsByThread[uint64(x[0])] = append(t.waitsByThread[uint64(x[0])], threadWait{from: last.MonoNS + offset, to: p.MonoNS + offset, delayNS: x[1], ranNS: x[2]})
 			}

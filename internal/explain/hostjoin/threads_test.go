@@ -19,7 +19,7 @@ func TestThreads(t *testing.T) {
 		x.sample(i, func(l *host.Line) {
 			l.RunNS, l.RunDelayNS = pointer(i*10*ms), pointer(i*10*ms)
 			if i == 5 {
-				l.Waited = []host.Waited{{7, 12 * ms, 5 * ms}, {8, 6 * ms, 9 * ms}, {9, 20 * ms, 0}}
+				l.ThreadWaits = []host.ThreadWait{{7, 12 * ms, 5 * ms}, {8, 6 * ms, 9 * ms}, {9, 20 * ms, 0}}
 			}
 		})
 	}
