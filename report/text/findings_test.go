@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func TestAssumed(t *testing.T) {
+func TestDescribeChange(t *testing.T) {
 	for change, want := range map[string]string{
 		"network@x.F:1 from main.a:2=60%":                                  "if its part were halved",
 		"network@x.F:1 from main.a:2=60%, network@x.G:9 from main.a:2=90%": "if its part were halved",
@@ -26,9 +26,9 @@ func TestAssumed(t *testing.T) {
 	}
 }
 
-// TestInShort: a long title keeps the line that its reader can change whole, and two that differ in it alone stay two. It would
-// catch a place that is cut in its middle.
-func TestInShort(t *testing.T) {
+// TestShortenTitle: a long title keeps the complete line that its reader can change, so that titles that differ only in this line
+// stay different. It detects a position that is cut in its middle.
+func TestShortenTitle(t *testing.T) {
 	const short = "requests wait while their own goroutine sleeps at main.load (main.go:5), called from main.get (main.go:9)"
 	for title, want := range map[string]string{
 		short: short,
@@ -41,8 +41,8 @@ func TestInShort(t *testing.T) {
 	}
 }
 
-// TestMoved: what a change does not touch stays, and no digit is feigned for it.
-func TestMoved(t *testing.T) {
+// TestLatencyChange: a latency that a change does not affect stays as measured, with all its digits.
+func TestLatencyChange(t *testing.T) {
 	before := int64(8_900_000)
 	for _, c := range []struct {
 		before *int64

@@ -8,9 +8,8 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// next proposes what would help most: the group of the first thing to change, or the one that lost the most time to its
-// slowest requests, and never one in which next to nothing was lost; else what the first change would win at most. It
-// would catch a group proposed because it stands second.
+// next proposes the group of the first finding, or the one that lost the most time to its slowest requests, and never one that lost
+// almost none; else the largest gain that the first change can have. It detects a group that is proposed only because it is second.
 func TestNextProposesWhatHelps(t *testing.T) {
 	p := func(ns int64) *int64 { return &ns }
 	group := func(id string, count int, p99 int64) report.Group {
@@ -30,8 +29,8 @@ func TestNextProposesWhatHelps(t *testing.T) {
 		{"the worst of the others", nil, groups, "--group 'slow$'"},
 		{"the group of the first finding", []report.Finding{finding("quick", report.SeverityHigh, "x")}, groups, "--group 'quick$'"},
 		{"little is lost in the other", []report.Finding{finding("most", report.SeverityHigh, "sleep@main.wait:7=50%")}, groups[:2], "--what-if 'sleep@main.wait:7=gone'"},
-		{"the finding's group is told in full", []report.Finding{finding("most", report.SeverityMedium, "sleep@main.wait:7=50%")}, groups, "--what-if 'sleep@main.wait:7=gone'"},
-		{"a finding of no weight proposes nothing", []report.Finding{finding("most", report.SeverityLow, "sleep@main.wait:7=50%")}, groups[:2], "--band"},
+		{"the finding's group is shown in full", []report.Finding{finding("most", report.SeverityMedium, "sleep@main.wait:7=50%")}, groups, "--what-if 'sleep@main.wait:7=gone'"},
+		{"a lesser finding proposes nothing", []report.Finding{finding("most", report.SeverityLow, "sleep@main.wait:7=50%")}, groups[:2], "--band"},
 		{"what is gone already", []report.Finding{finding("most", report.SeverityHigh, "sleep@main.wait:7=gone")}, groups[:2], "--band"},
 	} {
 		out := render(t, &report.Report{Groups: c.groups, Findings: c.findings}, text.Options{Width: 100, Full: true, Command: "whylate explain x.trace"})
@@ -42,7 +41,7 @@ func TestNextProposesWhatHelps(t *testing.T) {
 	}
 }
 
-// The group that next proposes is the only one that its pattern finds: functions of a closure's number have namesakes.
+// The pattern that next proposes matches only one group, although several closures are called func1.
 func TestNextNamesOneGroup(t *testing.T) {
 	p := func(ns int64) *int64 { return &ns }
 	group := func(name string, ns int64) report.Group {
@@ -56,8 +55,9 @@ func TestNextNamesOneGroup(t *testing.T) {
 	}
 }
 
-// Where many requests show no handler, a prediction says of how many of all it speaks: percentiles of the others are not in it.
-func TestGainSaysOfHowMany(t *testing.T) {
+// If many requests have no known handler, a prediction says for how many of all requests it is: its percentiles do not include the
+// others.
+func TestGainNamesRequestCount(t *testing.T) {
 	p := func(ns int64) *int64 { return &ns }
 	group := func(name string, named bool, count int) report.Group {
 		return report.Group{ID: name, Name: name, Named: named, Kind: report.KindHTTP1, Count: count, TotalNS: 1e9, LatencyNS: report.Latency{P50: p(3e7), P99: p(5e7)}, Bands: []report.Band{{Band: report.BandAll, Count: count}}}
@@ -77,7 +77,7 @@ func TestGainSaysOfHowMany(t *testing.T) {
 	}
 }
 
-// A trace's header is the same in Go 1.23 and 1.24; what the recording says of the program counts more.
+// A trace's header is the same in Go 1.23 and 1.24, so the program's version in the recording takes precedence.
 func TestGoVersion(t *testing.T) {
 	for _, c := range []struct{ header, built, want string }{
 		{"1.23", "", "Go 1.23 or 1.24"},
