@@ -14,15 +14,16 @@ import (
 	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
-// A recording is a zip of the trace and its metadata (docs/bundle.md). The tool has its
-// own writer, internal/capture/bundle: a service may import the standard library only.
+// A recording is a zip file of the trace and its metadata (docs/bundle.md). The tool has
+// another writer, internal/capture/bundle, because this module imports the standard
+// library only.
 const (
 	bundleSchema = "whylate.bundle/v1"
 	bundleTrace  = "trace"
 	bundleMeta   = "meta.json"
 )
 
-// recordingMeta is meta.json. Only recordings of this package have Flight.
+// recordingMeta is the content of meta.json. Only recordings of this package have Flight.
 type recordingMeta struct {
 	Schema       string     `json:"schema"`
 	URL          string     `json:"url"`
@@ -39,19 +40,20 @@ type recordingMeta struct {
 
 type flightMeta struct {
 	Reason Trigger `json:"reason"`
-	// OtherTriggers names at most seven other triggers that the recording holds: the longest of
-	// each kind and route. Held counts all triggers by kind.
+	// OtherTriggers has at most seven other triggers within the recording: the longest of each
+	// kind and route. HeldCounts counts all triggers within it by kind.
 	OtherTriggers []Trigger       `json:"also,omitempty"`
 	HeldCounts    map[Kind]uint64 `json:"held,omitempty"`
-	// MissedCounts counts the triggers since the recording before that no recording holds.
+	// MissedCounts counts the triggers since the previous recording that no recording holds.
 	MissedCounts map[Kind]uint64 `json:"missed,omitempty"`
-	// Service identifies the process, see describe.
+	// Service identifies the process; see describeService.
 	Service map[string]string `json:"service"`
 	// SnapshotNS is how long the runtime took to write the trace.
 	SnapshotNS int64 `json:"snapshot_ns"`
 }
 
-// writeBundle writes a recording. trace writes its trace; m is completed from that.
+// writeBundle writes a recording whose trace the function trace writes. It sets m's schema,
+// trace version and snapshot time.
 func writeBundle(w io.Writer, m *recordingMeta, trace func(io.Writer) error) error {
 	z := zip.NewWriter(w)
 	e, err := z.CreateHeader(&zip.FileHeader{Name: bundleTrace, Method: zip.Store, Modified: m.Start})
@@ -79,7 +81,7 @@ func writeBundle(w io.Writer, m *recordingMeta, trace func(io.Writer) error) err
 	return z.Close()
 }
 
-// headerWriter keeps a trace's first bytes: "go 1.26 trace".
+// A headerWriter passes a trace on and keeps its first bytes: "go 1.26 trace".
 type headerWriter struct {
 	w      io.Writer
 	header []byte
@@ -92,6 +94,7 @@ func (h *headerWriter) Write(p []byte) (int, error) {
 	return h.w.Write(p)
 }
 
+// version returns the trace's version, "go 1.26", or "" if there is no header.
 func (h *headerWriter) version() string {
 	if len(h.header) < tracebatch.HeaderLen {
 		return ""
@@ -104,9 +107,9 @@ func (h *headerWriter) version() string {
 	return ""
 }
 
-// describeService returns what identifies this process: its build information,
+// describeService returns keys that identify this process: its build information,
 // OpenTelemetry's resource variables, and Kubernetes' downward API under its usual
-// names.
+// variable names.
 func describeService(env func(string) string) map[string]string {
 	identity := map[string]string{"go": runtime.Version(), "gomaxprocs": strconv.Itoa(runtime.GOMAXPROCS(0)), "pid": strconv.Itoa(os.Getpid())}
 	put := func(key, value string) {
@@ -148,7 +151,7 @@ func describeService(env func(string) string) map[string]string {
 	return identity
 }
 
-// clip bounds texts that the program does not choose itself.
+// clip bounds the length of a text that comes from outside the program.
 func clip(s string) string {
 	if len(s) > 300 {
 		s = s[:300]

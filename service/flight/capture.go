@@ -16,24 +16,25 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// captureRequest is a recording to be made. If to is set, it is written there and not kept.
+// A captureRequest asks the recorder's goroutine for a recording. With dst the recording is
+// written there and not kept.
 type captureRequest struct {
 	trigger       Trigger
 	otherTriggers []Trigger
-	heldCounts    map[Kind]uint64 // all its triggers; nil for KindAsked
+	heldCounts    map[Kind]uint64 // its triggers by kind; nil for KindAsked
 	dst           io.Writer
 	name          string
 	err           error
-	done          chan struct{} // closed when name and err are set
+	done          chan struct{} // closed after name and err were set
 }
 
-// Capture keeps a recording at once, whatever PerHour and PerDay say. It returns the
-// recording's name after it was written and Sink has returned.
+// Capture keeps a recording at once; PerHour and PerDay do not apply. It returns the
+// recording's name after the recording was written and Sink has returned.
 func (r *Recorder) Capture(ctx context.Context, reason string) (name string, err error) {
 	return r.requestCapture(ctx, &captureRequest{trigger: Trigger{Kind: KindAsked, Text: reason, At: time.Now()}, done: make(chan struct{})})
 }
 
-// requestCapture lets the recorder's goroutine make a recording, and waits for it.
+// requestCapture passes req to the recorder's goroutine and waits for the recording.
 func (r *Recorder) requestCapture(ctx context.Context, req *captureRequest) (name string, err error) {
 	if r == nil || !supported {
 		return "", errors.New("flight: " + r.State().Why)
@@ -59,9 +60,10 @@ func (r *Recorder) requestCapture(ctx context.Context, req *captureRequest) (nam
 	}
 }
 
-// capture makes a recording. It reports whether the sink is running for it now.
+// capture writes a recording. If sinking is true, Sink is still running, and req is
+// completed when it returns.
 func (r *Recorder) capture(req *captureRequest) (sinking bool) {
-	req.err = errors.New("flight: the recorder ended by a panic") // if nothing below sets it
+	req.err = errors.New("flight: the recorder ended by a panic") // replaced below unless a panic prevents it
 	defer func() {
 		if !sinking {
 			close(req.done)
@@ -74,7 +76,7 @@ func (r *Recorder) capture(req *captureRequest) (sinking bool) {
 		r.mu.Unlock()
 		return false
 	}
-	// In UTC, because JSON has no form for some of the zones that time.Local may have.
+	// JSON cannot represent some zones that time.Local may have.
 	req.trigger.At = req.trigger.At.UTC()
 	for i := range req.otherTriggers {
 		req.otherTriggers[i].At = req.otherTriggers[i].At.UTC()
@@ -82,7 +84,7 @@ func (r *Recorder) capture(req *captureRequest) (sinking bool) {
 	r.recordings++
 	req.name = fileName(req.trigger.At, req.trigger.Kind, os.Getpid(), r.recordings)
 	r.mu.Lock()
-	missed := maps.Clone(r.missedSinceLast) // fire changes it while this one is written
+	missed := maps.Clone(r.missedSinceLast) // fire changes it while this recording is written
 	if req.dst == nil {
 		r.missedSinceLast = make(map[Kind]uint64)
 	}
@@ -109,7 +111,7 @@ func (r *Recorder) capture(req *captureRequest) (sinking bool) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if err != nil {
-			for k, n := range missed { // for the next recording
+			for k, n := range missed { // the next recording reports them
 				r.missedSinceLast[k] += n
 			}
 			r.noteFailure(err, req.heldCounts)
@@ -130,7 +132,7 @@ func (r *Recorder) capture(req *captureRequest) (sinking bool) {
 				err = fmt.Errorf("flight: the sink panicked: %s", clip(fmt.Sprint(p)))
 			}
 			if c, ok := recording.(io.Closer); ok {
-				_ = c.Close() // it was only read
+				_ = c.Close() // the file was only read
 			}
 			finish(err)
 			close(req.done)
@@ -142,7 +144,7 @@ func (r *Recorder) capture(req *captureRequest) (sinking bool) {
 	return true
 }
 
-// writeTrace writes the runtime's trace, without what Options.Redact hides.
+// writeTrace writes the runtime's trace, redacted as Options.Redact says.
 func (r *Recorder) writeTrace(w io.Writer) error {
 	if !r.opts.Redact.Hides() {
 		_, err := r.ring.writeTo(w)
@@ -155,7 +157,7 @@ func (r *Recorder) writeTrace(w io.Writer) error {
 	return hide.Close()
 }
 
-// A guardedWriter keeps a panic of redact.Options.Allow from the runtime's recorder, which could not be used after it.
+// A guardedWriter turns a panic of redact.Options.Allow into an error. The panic would leave the runtime's recorder unusable.
 type guardedWriter struct {
 	io.Writer
 	guard *guard.Guard
@@ -168,8 +170,8 @@ func (g *guardedWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// storeRecording writes a recording into Dir, or into memory without one, and opens it for the
-// sink.
+// storeRecording writes a recording into Dir, or into memory if there is no Dir, and opens
+// it for Sink.
 func (r *Recorder) storeRecording(name string, write func(io.Writer) error) (size int64, recording io.Reader, err error) {
 	if r.opts.Dir == "" {
 		var b bytes.Buffer
@@ -197,7 +199,7 @@ func (r *Recorder) storeRecording(name string, write func(io.Writer) error) (siz
 	diskBytes, err := enforceBudget(r.opts.Dir, r.opts.MaxDisk, name)
 	r.mu.Lock()
 	if r.state.DiskBytes = diskBytes; err != nil {
-		r.state.LastError = err.Error() // the recording is kept all the same
+		r.state.LastError = err.Error() // the recording was kept nevertheless
 	}
 	r.mu.Unlock()
 	if r.opts.Sink == nil {

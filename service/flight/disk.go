@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Names of recordings: flight-TIME-KIND-PID-N.whylate. One that is being
-// written has another name until it is whole.
+// Names of recordings are flight-TIME-KIND-PID-N.whylate. While a recording is written,
+// its name ends with .part-PID (a part file).
 const (
 	namePrefix = "flight-"
 	nameSuffix = ".whylate"
@@ -25,7 +25,7 @@ func fileName(end time.Time, kind Kind, pid, n int) string {
 	return fmt.Sprintf("%s%s-%s-%d-%d%s", namePrefix, end.UTC().Format("20060102T150405.000"), kind, pid, n, nameSuffix)
 }
 
-// kindOf returns the kind of trigger in a recording's name; "" if it is none.
+// kindOf returns the kind of trigger in a recording's name, or "" for any other name.
 func kindOf(name string) Kind {
 	rest, ok := strings.CutPrefix(name, namePrefix)
 	if !ok || !strings.HasSuffix(name, nameSuffix) {
@@ -38,16 +38,16 @@ func kindOf(name string) Kind {
 	return Kind(words[1])
 }
 
-// A file is a recording in the directory.
+// A recordingFile is a recording in the directory.
 type recordingFile struct {
 	name    string
 	size    int64
 	modTime time.Time
 }
 
-// selectSurplus returns the files to delete so that the rest take no more than budget bytes: the
-// oldest first, but the newest of each kind stays. latest is the newest even if other files
-// have later times: those were written before the clock was set back.
+// selectSurplus returns the files to delete so that the rest take at most budget bytes: the
+// oldest first, but the newest of each kind stays. latest is the file written last. Files
+// with a later time were written before the clock was set back, and are deleted first.
 func selectSurplus(files []recordingFile, budget int64, latest string) []recordingFile {
 	files = slices.Clone(files)
 	latestTime := time.Time{}
@@ -101,8 +101,9 @@ func listRecordings(dir string) ([]recordingFile, error) {
 	return recordings, nil
 }
 
-// enforceBudget keeps the directory within its budget and returns the size of its files. latest is
-// the file written last, if any. Another process may tidy the directory at the same time.
+// enforceBudget deletes recordings until the directory is within its budget, and returns the
+// size of the remaining ones. latest is the file written last, if any. Another process may
+// delete files at the same time.
 func enforceBudget(dir string, budget int64, latest string) (remaining int64, err error) {
 	files, err := listRecordings(dir)
 	if err != nil {
@@ -120,12 +121,12 @@ func enforceBudget(dir string, budget int64, latest string) (remaining int64, er
 	return remaining, nil
 }
 
-// processStart is about when this process started. Where files cannot be locked, it separates a
-// part file of an earlier process with the same pid, which is 1 in every container.
+// processStart is about when this process started. Where files cannot be locked, an older
+// part file belongs to an earlier process with the same pid, which is 1 in every container.
 var processStart = time.Now()
 
-// makeRoom deletes half of the directory's recordings by size, as tidy does, and reports
-// whether it deleted any.
+// makeRoom deletes half of the directory's recordings by size, in the order of
+// enforceBudget, and reports whether it deleted any.
 func makeRoom(dir string) bool {
 	before, err := enforceBudget(dir, math.MaxInt64, "")
 	if err != nil {
@@ -135,9 +136,9 @@ func makeRoom(dir string) bool {
 	return remaining < before
 }
 
-// removeParts deletes part files that a killed process left. A writer holds the lock of its
-// file. Where files cannot be locked, a part of this process or of one that is alive stays
-// until it is old.
+// removeParts deletes part files of killed processes. A writer holds the lock of its part
+// file. Where files cannot be locked, a part file of this process or of another running one
+// stays until it is older than maxPartAge.
 func removeParts(dir string, pid int, processExists func(pid int) bool, now time.Time) {
 	const maxPartAge = 10 * time.Minute
 	entries, err := os.ReadDir(dir)
@@ -166,25 +167,27 @@ func removeParts(dir string, pid int, processExists func(pid int) bool, now time
 			_ = os.Remove(partPath) // the next start tries again
 		}
 		if f != nil {
-			_ = f.Close() // last: who makes a file of this name meanwhile sees that it is another
+			_ = f.Close() // after the removal, so that a process in createLocked notices it
 		}
 	}
 }
 
-// tryLockFile takes the lock of a file that another process may be writing.
+// tryLockFile opens a file that another process may be writing and tries to lock it. f is
+// nil if the file cannot be opened or locked at all.
 func tryLockFile(name string) (f *os.File, locked, lockable bool) {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
 		return nil, false, false
 	}
 	if locked, lockable = tryLock(f); !lockable {
-		_ = f.Close() // what is open cannot be removed on every system
+		_ = f.Close() // some systems cannot remove an open file
 		return nil, false, false
 	}
 	return f, locked, lockable
 }
 
-// processExists reports whether a process exists. Without /proc it returns true.
+// processExists reports whether a process exists. Without /proc it returns true, because
+// it cannot know.
 func processExists(pid int) bool {
 	if _, err := os.Stat("/proc/self"); err != nil {
 		return true
@@ -193,8 +196,8 @@ func processExists(pid int) bool {
 	return !os.IsNotExist(err)
 }
 
-// writeAtomically writes a file under another name and renames it when it is whole.
-// Nothing of it is left if that fails.
+// writeAtomically writes a part file, syncs it, and renames it to name. On an error it
+// removes the part file.
 func writeAtomically(dir, name string, pid int, write func(*os.File) error) error {
 	partPath := filepath.Join(dir, name+partInfix+strconv.Itoa(pid))
 	f, err := createLocked(partPath)
@@ -217,8 +220,8 @@ func writeAtomically(dir, name string, pid int, write func(*os.File) error) erro
 	return err
 }
 
-// createLocked makes a file and holds its lock. A process that starts may take a file
-// between the two for one that was left, and remove it.
+// createLocked creates a file and locks it. Between the two, another process's removeParts
+// may remove the file as abandoned; then createLocked tries again.
 func createLocked(name string) (*os.File, error) {
 	for tries := 0; ; tries++ {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, fs.FileMode(0o600))

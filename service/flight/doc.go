@@ -1,5 +1,5 @@
-// Package flight keeps the runtime's flight recorder running and keeps, as a
-// file, what happened around a slow moment:
+// Package flight runs the runtime's flight recorder and writes a recording of
+// the last seconds when a request was slow:
 //
 //	rec, err := flight.Start(flight.Options{Dir: "/var/lib/shop/flight"})
 //	if err != nil {
@@ -8,22 +8,26 @@
 //	defer rec.Stop()
 //	http.ListenAndServe(":8080", mark.Handler(mux))
 //
-// Requests that service/mark marks and that take much longer than their route
-// usually does, or than Options.Slow, are kept with the seconds before them in
-// a recording that `whylate explain` reads. The snapshot is taken after the end
-// of what was slow, by a goroutine of its own: no request waits for it. There is
-// one at a time, a few an hour (Options.PerHour), and a bound on the disk
-// (Options.MaxDisk); what comes meanwhile is counted, and named in the next.
+// Package service/mark reports when requests end. A request is a trigger if it
+// takes longer than Options.Slow, or much longer than its route usually takes.
+// A trigger leads to a recording: a file with the trace of the seconds before,
+// which `whylate explain` reads. The recorder's goroutine takes the snapshot
+// after the slow request has ended, so that no request waits for it. It writes
+// one recording at a time, a few an hour (Options.PerHour), and bounds their
+// size on disk (Options.MaxDisk). Triggers that get no recording are counted,
+// and the next recording has their number.
 //
-// While it records, the kernel's counters of the container and its threads are
-// written into the trace each 50 ms, so that a recording from any host tells
-// whether a quota or neighbours held the process back.
+// The recorder also writes the kernel's counters of the container and of the
+// process's threads into the trace every 50 ms. They show whether a CPU quota or
+// other processes delayed this process.
 //
-// It needs Go 1.25 or later. Built with an older one it does nothing else than
-// say so in its State. There is one flight recorder in a process: where another
-// one runs already, State says that, and Start's goroutine tries again.
+// The package needs Go 1.25. With an older Go, Start succeeds, nothing is
+// recorded, and State has the reason. The runtime allows one flight recorder in
+// a process. If another one runs, State reports it and the recorder tries again
+// every second.
 //
-// What a recording holds: stacks with the names of functions and files, the
-// names of user tasks, regions and logs and what these say, marks' routes and
-// traceparent headers. docs/flight.md of github.com/whylate/whylate says more.
+// A recording holds stacks with the names of functions and files; names and
+// messages of user tasks, regions and logs; routes and traceparent headers of
+// marked requests. Options.Redact hides them (docs/flight.md in
+// github.com/whylate/whylate).
 package flight

@@ -12,66 +12,67 @@ import (
 	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
-// The recorder's cost is estimated in three ways, each better than the one before: from
-// how often goroutines start to run, which the runtime counts anyway; from the bytes that
-// a start was measured to write; and, once the recorder runs part-time, from the CPU time
-// that the service takes with and without it.
+// The governor estimates the recorder's cost in three ways, each better than the one
+// before: from the number of goroutine starts, which the runtime counts anyway; from the
+// measured bytes of a start; and, once the recorder runs part-time, from the service's CPU
+// time with and without the recorder.
 const (
-	// byteCost is the CPU time of a byte of events, with the stacks that most events carry
-	// (docs/internals/flight.md).
+	// byteCost is the CPU time of writing one byte of events, including the stacks that most
+	// events have (docs/internals/flight.md).
 	byteCost = 15e-9 // seconds
-	// startBytes is what a goroutine's start, stop and wake write, until it was measured.
+	// startBytes is the size of a goroutine's start, stop and wake events, assumed until it
+	// is measured.
 	startBytes = 17
-	// maxCPUFactor bounds how far measured CPU time may correct the estimate.
+	// maxCPUFactor bounds the factor by which measured CPU time corrects the estimate.
 	maxCPUFactor = 4
 )
 
-// How a cost is known.
+// Values of State.CostFrom.
 const (
 	costByStarts = "goroutine starts"
 	costByBytes  = "bytes written"
 	costByCPU    = "CPU time with and without"
 )
 
-// A governor decides whether the recorder may run: all the time if that is within the
-// budget, else the part of the time that costs as much as the budget, and not at all if
-// that part is too short to record a slow moment.
+// A governor decides whether the recorder may run. If its cost is within the budget, it
+// runs all the time. Otherwise it runs for the share of the time (duty) that costs the
+// budget, in phases of at least minRun, and not at all if that share is below minDuty.
 type governor struct {
-	budget float64       // share of the CPUs; none if not positive
-	minRun time.Duration // the shortest time that it runs, if it runs part-time
+	budget float64       // share of the CPUs; no limit if not positive
+	minRun time.Duration // duration of a phase in which a part-time recorder runs
 
-	cost          float64 // share of the CPUs if it runs all the time
-	bytesPerStart float64 // bytes
-	cpuFactor     float64 // CPU time measured, divided by estimated
-	costSource    string
+	cost          float64 // share of the CPUs while it runs
+	bytesPerStart float64
+	cpuFactor     float64 // measured CPU time divided by the estimate
+	costSource    string  // costByStarts, costByBytes or costByCPU
 
-	duty       float64 // of the time that it runs
-	overBudget time.Duration
+	duty       float64       // share of the time that the recorder runs
+	overBudget time.Duration // how long cost has exceeded budget
 	running    bool
-	phaseTime  time.Duration // how long runs has been what it is
+	phaseTime  time.Duration // time since running changed
 
-	phaseUsage    [2]usage  // this one and the one before, without their first seconds
-	measuredCosts []float64 // CPU seconds per start, in the last cycles
+	phaseUsage    [2]usage  // of the current phase and the one before, without their first settlingTime
+	measuredCosts []float64 // CPU seconds per start, of the last medianCycles cycles
 }
 
-// usage is what the process used in an interval.
+// usage is the process's CPU time, in seconds, and its goroutine starts in an interval.
 type usage struct{ cpu, starts float64 }
 
 const (
-	overBudgetPatience = 10 * time.Second // over the budget before the recorder stops
-	resumeShare        = 0.8              // of the budget: below it, it runs all the time
-	settlingTime       = 2 * time.Second  // of a phase, before it is measured
-	minDuty            = 0.05             // of the time, or not at all
-	medianCycles       = 7                // whose median counts
+	overBudgetPatience = 10 * time.Second // how long cost may exceed the budget before the recorder stops
+	resumeShare        = 0.8              // of the budget; at a cost below it, the recorder runs all the time again
+	settlingTime       = 2 * time.Second  // at the start of a phase, not measured
+	minDuty            = 0.05             // a recorder that may run less is off
+	medianCycles       = 7                // cycles whose median cost is used
 
-	minStarts = 1000 // fewer say nothing
+	minStarts = 1000 // fewer starts are not measured
 )
 
 func newGovernor(budget float64, minAge time.Duration) governor {
 	return governor{budget: budget, minRun: minAge + 5*time.Second, bytesPerStart: startBytes, cpuFactor: 1, costSource: costByStarts, duty: 1, running: true}
 }
 
-// noteBytes notes that this many bytes were written while goroutines started this often.
+// noteBytes updates bytesPerStart with the bytes written and the goroutine starts of an interval.
 func (g *governor) noteBytes(bytes, starts float64) {
 	if starts < minStarts {
 		return
@@ -85,12 +86,12 @@ func (g *governor) noteBytes(bytes, starts float64) {
 	g.bytesPerStart = bytesPerStart
 }
 
-// startCost is the CPU time of one start, in seconds.
+// startCost returns the recorder's CPU time for one goroutine start, in seconds.
 func (g *governor) startCost() float64 { return g.bytesPerStart * byteCost * g.cpuFactor }
 
-// decide notes the time since the last call with its starts, Ps and CPU time, and
-// reports whether the recorder may run. Starts are known while it is off, too. cpu is
-// negative if unknown.
+// decide adds an interval with its goroutine starts, Ps and the process's CPU time, and
+// reports whether the recorder may run. The runtime counts starts also while the recorder
+// is off. cpu is negative if unknown.
 func (g *governor) decide(elapsed time.Duration, starts float64, procs int, cpu time.Duration) bool {
 	if elapsed <= 0 {
 		return g.running
@@ -109,7 +110,7 @@ func (g *governor) decide(elapsed time.Duration, starts float64, procs int, cpu 
 	switch {
 	case g.budget <= 0:
 		g.running = true
-	case g.duty == 1: // all the time
+	case g.duty == 1:
 		if g.overBudget >= overBudgetPatience {
 			g.setDuty()
 		}
@@ -129,10 +130,11 @@ func (g *governor) decide(elapsed time.Duration, starts float64, procs int, cpu 
 	return g.running
 }
 
-// setDuty sets the part of the time that it runs.
+// setDuty sets duty to the share of the time that costs the budget, and stops the recorder
+// if that is below minDuty.
 func (g *governor) setDuty() {
 	if g.duty = g.budget / g.cost; g.duty >= 1 {
-		g.duty = resumeShare // the next phase decides
+		g.duty = resumeShare // the cost fell; the next phase decides
 	}
 	if g.duty < minDuty {
 		g.duty = 0
@@ -142,8 +144,8 @@ func (g *governor) setDuty() {
 	}
 }
 
-// beginPhase begins a phase. With the end of one in which the recorder ran, what it costs
-// is seen: against the phase before, in which it did not.
+// beginPhase starts a phase. At the end of a phase in which the recorder ran, its CPU time is
+// compared with the phase before, in which the recorder was off.
 func (g *governor) beginPhase(running bool) {
 	if !running {
 		g.compareCPU()
@@ -152,6 +154,8 @@ func (g *governor) beginPhase(running bool) {
 	g.running, g.phaseTime = running, 0
 }
 
+// compareCPU derives the recorder's CPU time per goroutine start from the current phase, in
+// which it ran, and the one before, and sets cpuFactor to the median of the last cycles.
 func (g *governor) compareCPU() {
 	on, off := g.phaseUsage[0], g.phaseUsage[1]
 	if on.starts < minStarts || off.starts < minStarts {
@@ -198,22 +202,22 @@ func (r *Recorder) govern(seconds int, metrics metricsReading) {
 	}
 }
 
-// The recorder's bytes are counted for countSeconds seconds of each countPeriod; the first
-// time comes sooner. To read them costs as much as the end of a generation, of which
-// there is one a second anyway.
+// The ring's bytes are counted over countSeconds in each countPeriod, and earlier for the
+// first time. Reading the ring costs as much as the end of a generation, which occurs
+// once a second anyway.
 const (
 	countSeconds = 3
 	countPeriod  = 60
 )
 
-// byteCounting is a count of the recorder's bytes that has begun.
+// byteCounting is a started count of the ring's bytes.
 type byteCounting struct {
-	afterGeneration uint64 // generation
+	afterGeneration uint64 // the trace's last generation at the start
 	started         time.Time
-	starts          float64 // of goroutines since then
+	starts          float64 // goroutine starts since then
 }
 
-// countBytes measures what a goroutine's start writes, for the governor.
+// countBytes measures the bytes that a goroutine start writes, for the governor.
 func (r *Recorder) countBytes(seconds int, metrics metricsReading) {
 	if !r.ring.enabled() {
 		return
@@ -245,18 +249,18 @@ func (r *Recorder) countRingBytes(c byteCounter) (byteCounter, bool) {
 	return c, err == nil
 }
 
-// A counter counts the bytes of the generations after the one given.
+// A byteCounter is a writer that counts the bytes of the generations after afterGeneration.
 type byteCounter struct {
-	afterGeneration, lastGeneration uint64 // generations
+	afterGeneration, lastGeneration uint64
 	generations                     uint64
 	bytes                           float64
-	headerLeft                      int // of the header that are still to come
+	headerLeft                      int // bytes of the trace's header that were not written yet
 }
 
-// errNoBatch: the runtime's recorder writes whole batches.
+// errNoBatch reports that a write was not one whole batch, as the runtime's recorder writes them.
 var errNoBatch = errors.New("flight: the runtime's recorder does not write batches")
 
-// Write takes one batch, or the header.
+// Write counts one batch, or skips a part of the header.
 func (c *byteCounter) Write(p []byte) (int, error) {
 	if c.headerLeft > 0 {
 		c.headerLeft -= min(c.headerLeft, len(p))
@@ -282,8 +286,8 @@ func (c *byteCounter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// estimateBytes returns the bytes written since generation after. Generations that the ring has
-// dropped meanwhile count as the mean of the others.
+// estimateBytes returns the bytes written since afterGeneration. Generations that the ring
+// dropped before it was read count as the mean of the others.
 func (c *byteCounter) estimateBytes() float64 {
 	if c.generations == 0 || c.lastGeneration <= c.afterGeneration {
 		return 0

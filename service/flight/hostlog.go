@@ -17,34 +17,35 @@ import (
 )
 
 // The kernel's counters are written into the trace as user logs. The message is a line of
-// host.jsonl (docs/bundle.md) without clocks: the event has a time. internal/explain reads it.
+// host.jsonl (docs/bundle.md) without a time, because the event has one. internal/explain
+// reads it.
 const (
 	hostStart  = "whylate.host/1 start"
 	hostSample = "whylate.host/1 sample"
 
 	sampleInterval  = 50 * time.Millisecond
-	samplesPerStart = 20 // samples: the trace forgets what is old
+	samplesPerStart = 20 // repeated, because the ring drops old events
 
-	// samplingBudget is the share of the CPUs that samples may take by their thread's clock. It
-	// is half of what they may cost, since waking up costs about as much again. A process
-	// with many threads is sampled less often. guessedSample is a sample's CPU time if the
-	// thread's clock cannot be read.
+	// samplingBudget is the share of the CPUs that samples may take by their thread's clock.
+	// The total cost is about twice that, because waking up costs about as much as a sample.
+	// A process with many threads is sampled less often. guessedSample is a sample's CPU time
+	// if the thread's clock cannot be read.
 	samplingBudget    = 0.0015
 	maxSampleInterval = 2 * time.Second
 	guessedSample     = 100 * time.Microsecond
 
-	// A process that used, or waited for, less than idleShare of a CPU since the last sample
-	// is sampled every idleSampleInterval: waking up costs more than all its own work.
+	// A process that used or waited for less than idleShare of a CPU since the last sample is
+	// sampled every idleSampleInterval, because waking up would cost more than its work.
 	idleShare          = 0.01
 	idleSampleInterval = 200 * time.Millisecond
 
-	openThreads = 64 // files of threads that stay open
+	openThreads = 64 // number of threads whose files stay open
 )
 
-// A pace decides when the next sample is taken.
+// A samplingPace decides when the next sample is taken.
 type samplingPace struct{ meanCost time.Duration }
 
-// nextInterval returns the time to the next sample, given what the last one cost.
+// nextInterval returns the time to the next sample, given the CPU time of the last one.
 func (p *samplingPace) nextInterval(cost time.Duration, procs int, idle bool) time.Duration {
 	p.meanCost = cmp.Or(p.meanCost, cost)
 	p.meanCost += (cost - p.meanCost) / 8
@@ -55,12 +56,13 @@ func (p *samplingPace) nextInterval(cost time.Duration, procs int, idle bool) ti
 	return min(max(interval, time.Duration(float64(p.meanCost)/(samplingBudget*float64(max(procs, 1))))), maxSampleInterval)
 }
 
-// cpuShare is the share of the CPUs that samples take at an interval.
+// cpuShare returns the share of the CPUs that samples take at this interval.
 func (p *samplingPace) cpuShare(interval time.Duration, procs int) float64 {
 	return p.meanCost.Seconds() / interval.Seconds() / float64(max(procs, 1))
 }
 
-// hostFacts are what bounds the process, with the names of docs/bundle.md.
+// hostFacts are the machine, the limits of the process and its runtime settings, with the
+// names of docs/bundle.md.
 type hostFacts struct {
 	PID         int     `json:"pid"`
 	OS          string  `json:"os"`
@@ -81,7 +83,7 @@ type hostFacts struct {
 	Go          string  `json:"go,omitempty"`
 }
 
-// hideIdentity removes what package redact removes from the same facts in a trace: process ids and names of control groups.
+// hideIdentity removes process ids and names of control groups, as package redact does for the same facts in a trace.
 func (f *hostFacts) hideIdentity() { f.PID, f.QuotaFrom, f.MemoryFrom, f.Group = 0, "", "", "" }
 
 func readHostFacts() *hostFacts {
@@ -110,7 +112,7 @@ func readHostFacts() *hostFacts {
 	return f
 }
 
-// hostLine is a line of host.jsonl.
+// hostLine is a "start" line of host.jsonl.
 type hostLine struct {
 	Kind       string     `json:"kind"`
 	Schema     string     `json:"schema,omitempty"`
@@ -119,12 +121,13 @@ type hostLine struct {
 	Facts      *hostFacts `json:"facts,omitempty"`
 }
 
-// runHostLog writes the kernel's counters into the trace.
+// runHostLog runs logCounters. A panic ends the logging only.
 func (r *Recorder) runHostLog() {
 	defer r.goroutines.Done()
 	r.noteError(r.guard.Do("flight: logging the kernel's counters", r.logCounters))
 }
 
+// logCounters writes the kernel's counters into the trace until Stop.
 func (r *Recorder) logCounters() {
 	logger := newHostLogger(r.hostFacts)
 	if logger == nil {
@@ -133,7 +136,7 @@ func (r *Recorder) logCounters() {
 	defer logger.close()
 	var pace samplingPace
 	for wait := sampleInterval; sleep(r.ctx, wait); {
-		// cputime.Thread reads the clock of the thread that calls it.
+		// cputime.Thread reads the clock of the calling thread.
 		runtime.LockOSThread()
 		before, clockRead := cputime.Thread()
 		logger.logSample()
@@ -148,24 +151,25 @@ func (r *Recorder) logCounters() {
 	}
 }
 
-// A hostLogger writes samples while a trace is recorded. It reuses its buffers.
+// A hostLogger writes samples of the kernel's counters into the trace. It reuses its buffer.
 type hostLogger struct {
 	cpu          *cgroup.Sampler
 	threads      *schedstat.Reader
 	startLine    string
 	buffer       []byte
 	samples      int
-	lastSample   time.Time     // of the last sample
-	runnableTime time.Duration // that threads ran, or wanted to, until then
+	lastSample   time.Time     // time of the last sample
+	runnableTime time.Duration // for which threads had run or waited to run by then
 	idle         bool
 }
 
 func newHostLogger(f *hostFacts) *hostLogger {
-	cpu, _ := cgroup.NewSampler(cgroup.Options{}) // nil where there is no cgroup to read
+	cpu, _ := cgroup.NewSampler(cgroup.Options{}) // nil if no cgroup can be read
 	return newHostLoggerFrom(f, cpu, schedstat.New(openThreads))
 }
 
-// newHostLoggerFrom logs what there is of the two, nil if there is none.
+// newHostLoggerFrom returns a logger of cpu and threads, either of which may be nil. If both
+// are nil, it returns nil.
 func newHostLoggerFrom(f *hostFacts, cpu *cgroup.Sampler, threads *schedstat.Reader) *hostLogger {
 	h := &hostLogger{cpu: cpu, threads: threads}
 	if h.cpu == nil && h.threads == nil {
@@ -173,7 +177,7 @@ func newHostLoggerFrom(f *hostFacts, cpu *cgroup.Sampler, threads *schedstat.Rea
 	}
 	line := hostLine{Kind: "start", Schema: "whylate.host/v1", PID: f.PID, IntervalNS: int64(sampleInterval), Facts: f}
 	text, err := json.Marshal(line)
-	if len(text) > 1000 { // a message of the trace is cut at 1024
+	if len(text) > 1000 { // the runtime cuts a log message at 1024 bytes
 		line.Facts = &hostFacts{PID: f.PID, OS: f.OS, Arch: f.Arch, CPUs: f.CPUs, Parallelism: f.Parallelism, QuotaCPUs: f.QuotaCPUs, PeriodNS: f.PeriodNS}
 		text, err = json.Marshal(line)
 	}
@@ -194,7 +198,7 @@ func (h *hostLogger) close() {
 	h.threads.Close()
 }
 
-// logSample writes one sample.
+// logSample writes one sample if a trace is recorded.
 func (h *hostLogger) logSample() {
 	if !trace.IsEnabled() {
 		return

@@ -15,7 +15,7 @@ import (
 
 const (
 	postsPerMinute = 10
-	// A client that reads slowly keeps its whole recording in memory.
+	// maxFetches bounds memory: a client that reads slowly keeps its whole recording in memory.
 	maxFetches = 4
 )
 
@@ -82,7 +82,7 @@ func (r *Recorder) servePost(w http.ResponseWriter, q *http.Request) {
 	fmt.Fprintln(w, name)
 }
 
-// takePostToken takes one of postsPerMinute, or returns how long to wait for it.
+// takePostToken takes one of postsPerMinute tokens, or returns how long to wait for one.
 func (r *Recorder) takePostToken(now time.Time) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

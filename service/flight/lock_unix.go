@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// tryLock takes the lock of an open file, without waiting. It is given back when the
-// file is closed, also by a kill. It belongs to this one opening of the file, so
-// that it holds within a process and between containers, whose processes may all have
-// the number 1. known is false where the file system has no locks.
+// tryLock tries to lock an open file, without waiting. The kernel releases the lock when
+// the file is closed or the process is killed. The lock belongs to this open file
+// description, so it also works within a process and between containers, whose processes
+// may all have pid 1. lockable is false if the file system has no locks.
 func tryLock(f *os.File) (locked, lockable bool) {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -25,7 +25,7 @@ func tryLock(f *os.File) (locked, lockable bool) {
 	return err == nil, err == nil || errors.Is(err, syscall.EWOULDBLOCK)
 }
 
-// isFull reports whether there is no room where something was written.
+// isFull reports whether err means a full disk or an exhausted quota.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

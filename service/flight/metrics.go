@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The runtime's metrics that are read once a second.
+// Names of the runtime's metrics that are read once a second.
 const (
 	metricLatency    = "/sched/latencies:seconds"
 	metricGoroutines = "/sched/goroutines:goroutines"
@@ -14,18 +14,18 @@ const (
 	metricIdle       = "/cpu/classes/idle:cpu-seconds"
 )
 
-// A reading is what the metrics show about the time since the reading before.
+// A metricsReading summarises the interval since the previous reading.
 type metricsReading struct {
 	goroutines   uint64
 	schedLatency time.Duration // p99 of goroutines' waits for a P
 	gcShare      float64       // garbage collection's share of the CPU time used
-	starts       float64       // about how often a goroutine began to run
-	elapsed      time.Duration // the time since the reading before
+	starts       float64       // about the number of times that a goroutine started to run
+	elapsed      time.Duration // since the previous reading
 }
 
 type metricsReader struct {
 	samples                []metrics.Sample
-	latencyCounts          []uint64 // of latencies, at the reading before
+	latencyCounts          []uint64 // at the previous reading
 	gcSeconds, busySeconds float64
 	last                   time.Time
 }
@@ -38,7 +38,7 @@ func newMetricsReader() *metricsReader {
 	return r
 }
 
-// The runtime measures the wait of one goroutine in tracked (runtime.gTrackingPeriod).
+// The runtime measures the wait of one goroutine in trackedOneIn (runtime.gTrackingPeriod).
 const trackedOneIn = 8
 
 func (r *metricsReader) read(now time.Time) (s metricsReading) {
@@ -73,8 +73,8 @@ func (r *metricsReader) read(now time.Time) (s metricsReading) {
 	return s
 }
 
-// quantile returns the lower bound of the quantile's bucket; 0 for fewer than a hundred
-// values.
+// quantile returns the lower bound of the bucket with the quantile q, or 0 for fewer than a
+// hundred values.
 func quantile(bounds []float64, counts []uint64, total uint64, q float64) time.Duration {
 	if total < 100 {
 		return 0

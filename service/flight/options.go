@@ -24,13 +24,13 @@ type Options struct {
 	// Sink, if set, receives every recording that is kept: its name and the .whylate
 	// file. It runs on its own goroutine, and the next recording is kept after it
 	// returns. Stop cancels ctx and waits five seconds for Sink. State reports its
-	// errors and panics; the recorder goes on.
+	// errors and panics, and the recorder continues.
 	Sink func(ctx context.Context, name string, recording io.Reader) error
 
 	// A marked request that takes longer than Slow is slow; 0 turns this off.
 	Slow time.Duration
 	// A marked request is unusual if it takes longer than Factor times its route's p99
-	// of the last minutes, and longer than Least. Routes with fewer than a hundred
+	// of the last minutes, and longer than MinUnusual. Routes with fewer than a hundred
 	// requests are not judged. The defaults are 4 and 10 ms; a negative Factor turns
 	// this off.
 	Factor     float64
@@ -49,9 +49,9 @@ type Options struct {
 	Freeze time.Duration
 
 	// Tail is how long the recorder waits after a trigger before it takes the snapshot:
-	// 200 ms. Each further trigger starts it again, up to five times Tail in all. Then
-	// the snapshot waits for marked requests that are still running, but at most half of
-	// MinAge, and never until the trigger's beginning is overwritten.
+	// 200 ms. Each further trigger restarts the wait, up to five times Tail in all. Then
+	// the snapshot waits for marked requests that are still running: at most half of
+	// MinAge, and never so long that the first trigger's beginning is overwritten.
 	Tail time.Duration
 	// Gap is the shortest time between two recordings of the same class: 1 minute. The
 	// classes are requests, freezes, latency, goroutines and GC.

@@ -10,16 +10,16 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// A moment is a trigger before its text is made, which only those have that a recording
-// names.
+// A moment is a trigger before its text is formatted. Only the triggers that a recording
+// names get a text.
 type moment struct {
 	kind   Kind
-	end    time.Time // its end
+	end    time.Time // when the request, freeze or second ended
 	took   time.Duration
-	name   string // name, status and limit belong to a request
+	name   string // name, status and limit are set for requests
 	status string
 	limit  time.Duration
-	text   string // for all other kinds
+	text   string // set for all other kinds
 }
 
 func (m *moment) trigger(hide *redact.Options) Trigger {
@@ -27,7 +27,7 @@ func (m *moment) trigger(hide *redact.Options) Trigger {
 	if !isRequestKind(m.kind) {
 		return t
 	}
-	t.Route, t.Status = hide.Route(markname.Clean(m.name)), m.status // as the trace calls it
+	t.Route, t.Status = hide.Route(markname.Clean(m.name)), m.status // the same name as in the trace
 	bound := ", longer than %v"
 	if m.kind == KindUnusual {
 		bound = "; in its last minutes %v was long"
@@ -38,7 +38,7 @@ func (m *moment) trigger(hide *redact.Options) Trigger {
 
 func isRequestKind(k Kind) bool { return k == KindSlow || k == KindUnusual }
 
-// A class is the kinds that share Options.Gap, because one fault causes all of them.
+// A class is a set of kinds that share Options.Gap, because one fault causes all of them.
 type class int
 
 const (
@@ -50,46 +50,46 @@ const (
 	classCount
 )
 
-// classOf has the kinds whose class is not classRequests.
+// classOf maps a kind to its class. Kinds that it does not have belong to classRequests.
 var classOf = map[Kind]class{KindFreeze: classFreeze, KindLatency: classLatency, KindGoroutines: classGoroutines, KindGC: classGC}
 
-// maxNamed is how many triggers a recording names. The others are only counted.
+// maxNamed is the number of triggers that a recording lists. The others are only counted.
 const maxNamed = 8
 
 // A plan decides when to take the next snapshot, and for which triggers. It reads no
 // clock.
 //
-// One fault makes many requests slow: those that wait for a lock, for example. So a
-// snapshot waits for the tail after the last trigger, and then for the requests that have
-// begun, as long as the ring holds the first trigger's beginning. One snapshot serves all
-// triggers. A trigger within the gap after a recording of its class gets a recording when
-// the gap ends, if the ring still holds it then.
+// One fault makes many requests slow, for example all that wait for one lock. So the plan
+// collects triggers: after the last one it waits for Options.Tail, and then for marked
+// requests that are still running, as long as the ring holds the first trigger's
+// beginning. One snapshot serves all collected triggers. A trigger within the gap after a
+// recording of its class waits for the end of the gap if the ring will still hold it.
 type plan struct {
 	tail, gap, minAge time.Duration
-	reach             time.Duration // how far back the ring reaches
+	reach             time.Duration // how far back the ring's contents reach
 
-	lastRecorded    [classCount]time.Time     // when the last recording of a class was taken
-	longestRecorded [classCount]time.Duration // the longest moment in it
-	lastTriggered   [classCount]time.Time     // when a class was last triggered
-	waiting         []moment                  // the longest of each kind and route, at most maxNamed
-	waitingCounts   map[Kind]uint64           // of all triggers that wait
-	earliestBegin   time.Time                 // when the earliest of them began
-	tailStart       time.Time                 // when the first tail begins
-	lastTrigger     time.Time                 // when the last trigger came
-	tailEnd         time.Time                 // when the last tail ended
+	lastRecorded    [classCount]time.Time     // time of each class's last snapshot
+	longestRecorded [classCount]time.Duration // the longest moment in that snapshot
+	lastTriggered   [classCount]time.Time     // time of each class's last trigger
+	waiting         []moment                  // the longest moment of each kind and route, at most maxNamed
+	waitingCounts   map[Kind]uint64           // number of waiting triggers by kind
+	earliestBegin   time.Time                 // begin of the earliest waiting moment
+	tailStart       time.Time                 // when the first tail starts
+	lastTrigger     time.Time                 // time of the last waiting trigger
+	tailEnd         time.Time                 // when the last tail ended; zero before that
 }
 
 const (
-	snapshotMargin   = 500 * time.Millisecond // by how much a snapshot may start late
-	maxTails         = 5                      // how often further triggers start the tail again
-	openPollInterval = 25 * time.Millisecond  // how often open requests are counted
+	snapshotMargin   = 500 * time.Millisecond // a snapshot may start this late
+	maxTails         = 5                      // further triggers extend the tail up to maxTails tails
+	openPollInterval = 25 * time.Millisecond  // how often running requests are counted
 
-	// A moment that lasts farWorseFactor times as long as all in the last recording of its class
-	// needs no gap.
+	// A moment that lasts farWorseFactor times as long as the longest in the last recording of
+	// its class gets a recording within the gap.
 	farWorseFactor = 4
 )
 
-// add takes a trigger, and reports whether a recording will hold it.
+// add adds a trigger and reports whether a recording will hold it.
 func (p *plan) add(m moment, now time.Time) bool {
 	tailStart, class := now, classOf[m.kind]
 	previousTrigger := p.lastTriggered[class]
@@ -98,7 +98,7 @@ func (p *plan) add(m moment, now time.Time) bool {
 		switch {
 		case p.longestRecorded[class] > 0 && m.took >= farWorseFactor*p.longestRecorded[class]:
 		case len(p.waiting) == 0 && now.Sub(previousTrigger) < maxTails*p.tail:
-			return false // the last recording holds this fault's beginning
+			return false // the same fault continues, and the last recording holds its beginning
 		default:
 			tailStart = lastRecorded.Add(p.gap)
 		}
@@ -108,7 +108,7 @@ func (p *plan) add(m moment, now time.Time) bool {
 		tailStart = earlierOf(tailStart, p.tailStart)
 	}
 	if tailStart.After(now) && tailStart.Add(p.tail+snapshotMargin).Sub(begin) > p.reach {
-		return false // the ring will not hold it by then
+		return false // the ring will have dropped its beginning by then
 	}
 	if len(p.waiting) == 0 {
 		p.earliestBegin, p.waitingCounts = begin, make(map[Kind]uint64)
@@ -124,7 +124,7 @@ func (p *plan) add(m moment, now time.Time) bool {
 	case len(p.waiting) < maxNamed:
 		p.waiting = append(p.waiting, m)
 	default:
-		// It replaces the shortest, but one of each kind stays.
+		// m replaces the shortest moment, but one moment of each kind stays.
 		countByKind := make(map[Kind]int)
 		for _, w := range p.waiting {
 			countByKind[w.kind]++
@@ -149,8 +149,8 @@ func earlierOf(a, b time.Time) time.Time {
 	return a
 }
 
-// advance returns when to call it again, 0 if the snapshot is due now, and a negative value if
-// no trigger waits. open counts the running requests that began between two times.
+// advance returns the time to its next call: 0 if the snapshot is due now, negative if no
+// trigger waits. countOpen counts the running requests that began between two times.
 func (p *plan) advance(now time.Time, countOpen func(from, to time.Time) int) time.Duration {
 	if len(p.waiting) == 0 {
 		return -1
@@ -158,7 +158,7 @@ func (p *plan) advance(now time.Time, countOpen func(from, to time.Time) int) ti
 	if wait := p.tailStart.Sub(now); wait > 0 {
 		return wait
 	}
-	// The ring must not lose the beginning, but a short tail is always recorded.
+	// The ring must not drop the first trigger's beginning, but a short tail is always recorded.
 	tail := min(p.tail, p.reach/4)
 	tailStart := p.tailStart
 	deadline := earlierOf(tailStart.Add(max(p.minAge/2, tail)), p.earliestBegin.Add(p.reach-snapshotMargin))
@@ -178,8 +178,9 @@ func (p *plan) advance(now time.Time, countOpen func(from, to time.Time) int) ti
 	return 0
 }
 
-// takeWaiting returns and forgets the triggers for a snapshot that is taken now: the reason, the
-// others that are named, and the number of each kind. Requests come first.
+// takeWaiting removes and returns the triggers for a snapshot that is taken now: the reason,
+// the other moments to list, and the number of triggers by kind. Requests come first, and
+// longer moments before shorter ones.
 func (p *plan) takeWaiting(now time.Time) (reason moment, others []moment, counts map[Kind]uint64) {
 	slices.SortStableFunc(p.waiting, func(a, b moment) int {
 		return cmp.Or(btoi(isRequestKind(b.kind))-btoi(isRequestKind(a.kind)), cmp.Compare(b.took, a.took))
@@ -196,7 +197,7 @@ func (p *plan) takeWaiting(now time.Time) (reason moment, others []moment, count
 	return reason, others, counts
 }
 
-// dropWaiting forgets the waiting triggers, and returns the number of each kind.
+// dropWaiting removes the waiting triggers and returns their number by kind.
 func (p *plan) dropWaiting() map[Kind]uint64 {
 	counts := p.waitingCounts
 	p.waiting, p.waitingCounts, p.tailEnd = nil, nil, time.Time{}

@@ -16,52 +16,53 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// A Recorder keeps recordings of slow moments. Its methods may be called
-// concurrently. A nil Recorder, which Start returns with an error, records nothing.
+// A Recorder runs the flight recorder and writes recordings when triggers fire. Its
+// methods may be called concurrently. A nil Recorder, which Start returns with an
+// error, records nothing.
 type Recorder struct {
 	opts      Options
 	routes    routes
 	hostFacts *hostFacts
 	service   map[string]string
 
-	ctx           context.Context // ends with Stop
+	ctx           context.Context // canceled by Stop
 	stop          context.CancelFunc
 	stopOnce      sync.Once
 	goroutines    sync.WaitGroup
-	planChanged   chan struct{}        // the plan has changed
-	captures      chan *captureRequest // recordings to keep
-	fetchRequests chan *captureRequest // recordings to write to a client
-	sinkDone      chan struct{}        // the sink has returned
-	sinkCalls     sync.WaitGroup       // the sink
-	sinkAbandoned chan struct{}        // closed if Stop did not wait for the sink
+	planChanged   chan struct{}        // signals that advance must be called earlier
+	captures      chan *captureRequest // of recordings for Dir and Sink
+	fetchRequests chan *captureRequest // of recordings for HTTP clients
+	sinkDone      chan struct{}        // signals that Sink has returned
+	sinkCalls     sync.WaitGroup       // running calls of Sink
+	sinkAbandoned chan struct{}        // closed if Stop gave up waiting for Sink
 	stopWatching  func()               // ends mark.Watch
 	uploader      *uploader
 	ownCost       atomic.Uint64 // bits of a float64
-	activeFetches atomic.Int32  // GET requests that hold a recording
+	activeFetches atomic.Int32  // GET requests with a recording in memory
 	guard         guard.Guard
 
 	mu              sync.Mutex
 	state           State
 	plan            plan
-	missedSinceLast map[Kind]uint64 // since the last recording
+	missedSinceLast map[Kind]uint64 // triggers since the last recording
 	hourBucket      *tokenBucket    // of PerHour
 	dayBucket       *tokenBucket    // of PerDay
 	postBucket      *tokenBucket
-	markedRequests  uint64 // marked requests in this second
-	slowRequests    uint64 // and how many of them were slow or unusual
+	markedRequests  uint64 // in this second
+	slowRequests    uint64 // slow or unusual ones of markedRequests
 
 	// Only the recorder's goroutine uses the rest.
 	ring        ring
 	governor    governor
-	byteRate    float64       // bytes a second, a moving average
-	recordings  int           // recordings
-	ringStarted time.Time     // when rt was started
-	processCPU  time.Duration // the process's CPU time when govern last read it
+	byteRate    float64       // of the trace, in bytes a second, as a moving average
+	recordings  int           // number of recordings so far, for file names
+	ringStarted time.Time     // when ring was last started
+	processCPU  time.Duration // when govern last read it
 	byteCount   *byteCounting
 }
 
-// A ring keeps the last seconds of the trace: the runtime's flight recorder, or a
-// test's.
+// A ring keeps the last seconds of the trace: the runtime's flight recorder, or a fake
+// of a test.
 type ring interface {
 	start(minAge time.Duration, maxBytes uint64) error
 	stop()
@@ -143,10 +144,10 @@ func startWith(opts Options, traceRing ring) (*Recorder, error) {
 	return r, nil
 }
 
-// countEarlierRecordings counts what earlier processes kept, so that a service that crashes repeatedly does
-// not begin with full buckets.
+// countEarlierRecordings takes a token for each recording that an earlier process left in
+// Dir, so that a service that crashes repeatedly does not start with full buckets.
 func (r *Recorder) countEarlierRecordings(now time.Time) {
-	files, _ := listRecordings(r.opts.Dir) // tidy has reported the error
+	files, _ := listRecordings(r.opts.Dir) // enforceBudget has reported the error
 	var takenAt []time.Time
 	for _, f := range files {
 		if kindOf(f.name) != KindAsked {
@@ -188,7 +189,7 @@ func (r *Recorder) Stop() {
 	}
 }
 
-// startRing starts the runtime's flight recorder, unless it runs.
+// startRing starts the ring unless it runs. State reports an error.
 func (r *Recorder) startRing() {
 	if r.ring.enabled() {
 		return
@@ -203,7 +204,7 @@ func (r *Recorder) startRing() {
 	}
 }
 
-// stopRing stops it. Its contents are lost, and with them what the plan waits to keep.
+// stopRing stops the ring. Its contents are lost, so waiting triggers count as missed.
 func (r *Recorder) stopRing(reason string) {
 	r.ring.stop()
 	r.mu.Lock()
@@ -224,7 +225,7 @@ func (r *Recorder) run() {
 	}
 }
 
-// noteError makes an error that is not nil the state's last.
+// noteError sets State.LastError unless err is nil.
 func (r *Recorder) noteError(err error) {
 	if err == nil {
 		return
@@ -234,7 +235,7 @@ func (r *Recorder) noteError(err error) {
 	r.state.LastError = err.Error()
 }
 
-// loop waits for what is due until the recorder is stopped.
+// loop handles requests for recordings, due snapshots and seconds until Stop.
 func (r *Recorder) loop() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -247,7 +248,7 @@ func (r *Recorder) loop() {
 	for seconds := 0; ; {
 		captures := r.captures
 		if sinking {
-			captures = nil // the sink is given one recording at a time
+			captures = nil // Sink handles one recording at a time
 		}
 		select {
 		case <-r.ctx.Done():
@@ -273,8 +274,8 @@ func (r *Recorder) loop() {
 	}
 }
 
-// captureIfDue takes a snapshot if the plan is due, and otherwise sets the timer for when to
-// look again. It reports whether the sink is running.
+// captureIfDue takes a snapshot if the plan says so, and otherwise sets the timer for the
+// next call. It reports whether Sink is running.
 func (r *Recorder) captureIfDue(next *time.Timer) (sinking bool) {
 	reason, others, heldCounts, wait := r.takeDueTriggers(time.Now())
 	if wait > 0 {
@@ -299,7 +300,8 @@ func (r *Recorder) captureIfDue(next *time.Timer) (sinking bool) {
 	return r.capture(req)
 }
 
-// takeDueTriggers takes the triggers of the snapshot that is due now. Otherwise it returns when to look again, see plan.step.
+// takeDueTriggers removes the waiting triggers from the plan if a snapshot is due now (wait is 0). Otherwise it returns
+// plan.advance's time to the next call.
 func (r *Recorder) takeDueTriggers(now time.Time) (reason moment, others []moment, heldCounts map[Kind]uint64, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -312,14 +314,14 @@ func (r *Recorder) takeDueTriggers(now time.Time) (reason moment, others []momen
 	return reason, others, heldCounts, 0
 }
 
-// noteFailure notes that triggers got no recording, with r.mu held.
+// noteFailure counts a failed recording and its triggers as missed, with r.mu held.
 func (r *Recorder) noteFailure(err error, heldCounts map[Kind]uint64) {
 	r.state.Failed++
 	r.state.LastError = err.Error()
 	r.countMissed(heldCounts)
 }
 
-// sleep waits, and reports whether ctx is not done.
+// sleep waits for d or for the end of ctx, and reports whether ctx is still active.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -330,7 +332,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// handleSecond does what is due once a second, the n-th time.
+// handleSecond does the work that is due once a second. seconds counts its calls.
 func (r *Recorder) handleSecond(seconds int, metrics metricsReading) {
 	r.govern(seconds, metrics)
 	if seconds%60 == 0 {
@@ -350,7 +352,8 @@ func (r *Recorder) handleSecond(seconds int, metrics metricsReading) {
 	r.judgeSecond(metrics)
 }
 
-// onSignals keeps a recording for each signal. Signals that arrive meanwhile are one.
+// onSignals keeps a recording for each signal. Signals that arrive while one is written
+// lead to one recording.
 func (r *Recorder) onSignals(c chan os.Signal) {
 	defer r.goroutines.Done()
 	defer signal.Stop(c)

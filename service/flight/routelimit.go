@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// What a route usually takes is a quantile of its last minutes, from
-// histograms of a minute each. So no one has to guess a number, and a service
-// that is slow all day does not record all day.
+// A route's limit is a multiple of a quantile of its latencies in the last minutes. So
+// the user does not have to guess a limit, and a service that is slow all day does not
+// record all day. Each minute has a log-linear histogram.
 const (
-	windowCount = 6 // minutes, the one under way among them
-	subBits     = 3 // 8 buckets to an octave: 12 %
+	windowCount = 6 // minutes, including the current one
+	subBits     = 3 // 2^3 buckets for each power of two: 12 % wide
 	bucketCount = 40 << subBits
 	maxRoutes   = 512
 )
 
-// minRequests is how many requests must be known before a route has a usual time.
+// minRequests is the number of requests in the last minutes below which a route has no limit.
 const minRequests = 100
 
 func bucketOf(d time.Duration) int {
@@ -31,7 +31,7 @@ func bucketOf(d time.Duration) int {
 	return min(e<<subBits+int(v>>e), bucketCount-1)
 }
 
-// upperBound is the time below which all of a bucket lie.
+// upperBound returns the upper bound of bucket b, which is exclusive.
 func upperBound(b int) time.Duration {
 	b++
 	if b < 2<<subBits {
@@ -41,12 +41,12 @@ func upperBound(b int) time.Duration {
 	return time.Duration(b&(1<<subBits-1)|1<<subBits) << e
 }
 
-// A route counts how long its requests took. Add may be called concurrently
-// with the others.
+// A route has the histograms of its requests' latencies, and the limit that follows. add
+// may be called concurrently with the other methods.
 type route struct {
 	counts        [windowCount][bucketCount]atomic.Uint32
-	currentWindow atomic.Int32 // the window under way
-	limit         atomic.Int64 // ns; a request that takes longer is slow
+	currentWindow atomic.Int32 // index of the current minute
+	limit         atomic.Int64 // ns; a request that takes longer is unusual
 }
 
 func newRoute() *route {
@@ -55,13 +55,13 @@ func newRoute() *route {
 	return r
 }
 
-// add counts a request and reports whether it was slow.
+// add counts a request and reports whether it took longer than the limit.
 func (r *route) add(took time.Duration) bool {
 	r.counts[r.currentWindow.Load()][bucketOf(took)].Add(1)
 	return int64(took) > r.limit.Load()
 }
 
-// rotate begins a new minute.
+// rotate starts a new minute and clears the oldest.
 func (r *route) rotate() {
 	next := (r.currentWindow.Load() + 1) % windowCount
 	for i := range r.counts[next] {
@@ -70,8 +70,8 @@ func (r *route) rotate() {
 	r.currentWindow.Store(next)
 }
 
-// updateLimit recomputes the limit: factor times the quantile q, at least least;
-// none while too few requests are known.
+// updateLimit sets the limit to factor times the quantile q, but at least minLimit. A
+// route with fewer than minRequests requests has no limit.
 func (r *route) updateLimit(q, factor float64, minLimit time.Duration) {
 	var sum [bucketCount]uint64
 	total := uint64(0)
@@ -95,13 +95,13 @@ func (r *route) updateLimit(q, factor float64, minLimit time.Duration) {
 	r.limit.Store(limit)
 }
 
-// routes are read without a lock and copied to be added to.
+// routes maps names to routes. Readers take no lock; a writer replaces the map by a copy.
 type routes struct {
 	byName atomic.Pointer[map[string]*route]
 	mu     sync.Mutex
 }
 
-// snapshot returns what is known, to be read only.
+// snapshot returns the current map, which must not be changed.
 func (rs *routes) snapshot() map[string]*route {
 	if m := rs.byName.Load(); m != nil {
 		return *m
@@ -109,7 +109,7 @@ func (rs *routes) snapshot() map[string]*route {
 	return nil
 }
 
-// getOrCreate returns a route; nil past maxRoutes.
+// getOrCreate returns the route of a name, nil if it is new and there are maxRoutes already.
 func (rs *routes) getOrCreate(name string) *route {
 	m := rs.snapshot()
 	if r := m[name]; r != nil || len(m) >= maxRoutes {
@@ -117,7 +117,7 @@ func (rs *routes) getOrCreate(name string) *route {
 	}
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	m = rs.snapshot() // others may have been added since
+	m = rs.snapshot() // another goroutine may have added routes
 	if r := m[name]; r != nil || len(m) >= maxRoutes {
 		return r
 	}

@@ -2,7 +2,7 @@
 
 package flight
 
-// supported: runtime/trace.FlightRecorder came with Go 1.25.
+// supported is false before Go 1.25, which introduced runtime/trace.FlightRecorder.
 const supported = false
 
 func newRing() ring { return nil }

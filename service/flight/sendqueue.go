@@ -2,41 +2,39 @@ package flight
 
 import "time"
 
-// Which recording is sent next, and when. uploadanswer.go says what an answer means. Nothing in both reads a clock, a file or the
-// network. docs/flight.md has it as a table.
-
-// Turns decide which of the recordings that wait is sent next.
+// A sendQueue decides which waiting recording is sent next, and when. It reads no
+// clock, file or network. docs/flight.md has its rules as a table.
 //
-// Each recording that failed has a back-off of its own, so that one that the
-// receiver cannot take delays the others by a second at most. The receiver has
-// one as well, by how many different recordings have failed since it took one:
-// if it is down, requests become rare however many recordings wait.
+// Each recording that failed has a separate back-off, so that a recording that the
+// receiver cannot store delays the others by at most a second. The receiver has a
+// back-off too, which grows with the number of different recordings that have
+// failed since the receiver accepted one: if it is down, requests become rare
+// however many recordings wait.
 //
-// A recording that was barred is not sent again until the credentials change or
-// the receiver has taken another one; if it is barred again with the same
-// credentials after that, the receiver does not want this recording, and it is
-// refused.
+// A barred recording is not sent again until the token changes or the receiver has
+// accepted another recording. If it is then barred again with the same token, the
+// receiver does not want this recording, and it counts as refused.
 type sendQueue struct {
 	byName            map[string]*sendState
-	failingRecordings int       // different recordings that failed since one was taken
-	acceptedCount     int       // recordings
-	nextAllowed       time.Time // when the receiver may be asked again
+	failingRecordings int // different recordings that failed since one was accepted
+	acceptedCount     int
+	nextAllowed       time.Time // when the next request may be sent
 }
 
-// A turn is of a recording that was tried.
+// A sendState is the state of a recording that was sent at least once.
 type sendState struct {
 	failures           int
 	retryAt            time.Time
-	countedAsFailing   bool // in failing
+	countedAsFailing   bool // in failingRecordings
 	barred             bool
-	barredToken        string  // the credentials with which it was barred
-	acceptedWhenBarred int     // how many the receiver had taken then
-	result             outcome // taken or refused: it is not sent any more
+	barredToken        string  // the token with which it was barred
+	acceptedWhenBarred int     // acceptedCount at that time
+	result             outcome // accepted or refused if it is not sent any more
 }
 
-// nextRecording returns the recording to send now, "" if there is none: the one with
-// the fewest failures, the first of these. waiting has all without a result, the
-// oldest first.
+// nextRecording returns the recording to send now, or "" if there is none: the first
+// of those with the fewest failures. waiting has the recordings without a result,
+// the oldest first.
 func (q *sendQueue) nextRecording(waiting []string, token string, now time.Time) string {
 	if now.Before(q.nextAllowed) {
 		return ""
@@ -57,7 +55,7 @@ func (q *sendQueue) nextRecording(waiting []string, token string, now time.Time)
 	return best
 }
 
-// result returns what was decided of a recording: taken, refused, or later.
+// result returns accepted or refused if the recording is not sent any more, else retryLater.
 func (q *sendQueue) result(name string) outcome {
 	if state := q.byName[name]; state != nil {
 		return state.result
@@ -65,12 +63,12 @@ func (q *sendQueue) result(name string) outcome {
 	return retryLater
 }
 
-// isHeld reports whether a recording that was barred stays so.
+// isHeld reports whether a barred recording must still wait.
 func (q *sendQueue) isHeld(state *sendState, token string) bool {
 	return state.barred && state.barredToken == token && state.acceptedWhenBarred == q.acceptedCount
 }
 
-// countHeld returns how many of those that wait are barred.
+// countHeld returns the number of waiting recordings that are held.
 func (q *sendQueue) countHeld(waiting []string, token string) (n int) {
 	for _, name := range waiting {
 		if state := q.byName[name]; state != nil && q.isHeld(state, token) {
@@ -80,8 +78,9 @@ func (q *sendQueue) countHeld(waiting []string, token string) (n int) {
 	return n
 }
 
-// handleAnswer takes in an answer and returns what it means. asked is its Retry-After,
-// at a number in [0, 1).
+// handleAnswer updates the queue by an answer and returns the outcome, which is refused
+// for a recording that was barred twice. retryAfter is the answer's Retry-After, and
+// jitter is in [0, 1).
 func (q *sendQueue) handleAnswer(name, token string, o outcome, retryAfter time.Duration, now time.Time, jitter float64) outcome {
 	if q.byName == nil {
 		q.byName = make(map[string]*sendState)
@@ -93,7 +92,7 @@ func (q *sendQueue) handleAnswer(name, token string, o outcome, retryAfter time.
 	}
 	if o == barred {
 		if state.barred && state.barredToken == token {
-			o = refused // it was barred, and the receiver takes others
+			o = refused // it was barred before, and the receiver has accepted another one since
 		} else {
 			state.barred, state.barredToken, state.acceptedWhenBarred = true, token, q.acceptedCount
 		}
@@ -121,7 +120,7 @@ func (q *sendQueue) handleAnswer(name, token string, o outcome, retryAfter time.
 	return o
 }
 
-// retain drops what is known of recordings that are no more.
+// retain drops the state of recordings that are not waiting any more.
 func (q *sendQueue) retain(waiting []string) {
 	if len(q.byName) <= len(waiting) {
 		return

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// A bucket is a token bucket: it allows size recordings in each interval, all at once if it
-// is full. A nil bucket allows all.
+// A tokenBucket allows size recordings in each interval, all at once if it is full. A nil
+// tokenBucket allows all.
 type tokenBucket struct {
 	size     float64
-	interval time.Duration // in which an empty one fills
+	interval time.Duration // in which an empty bucket fills
 	tokens   float64
 	last     time.Time
 }
@@ -22,11 +22,12 @@ func newTokenBucket(size int, interval time.Duration, now time.Time) *tokenBucke
 	return &tokenBucket{size: float64(size), interval: interval, tokens: float64(size), last: now}
 }
 
-// Requests that end at the same time on several Ps may arrive out of order by jitter.
+// clockJitter bounds by how much requests that end on several Ps may arrive out of order. A
+// clock that goes back further was set back.
 const clockJitter = time.Minute
 
-// checkToken reports whether a token is available: of all tokens, or of those above the reserved
-// half. A clock that is set back adds none.
+// checkToken refills the bucket and reports whether a token is available, among all tokens
+// (useReserve) or above the reserved half. A clock that is set back adds no tokens.
 func (b *tokenBucket) checkToken(now time.Time, useReserve bool) bool {
 	if b == nil {
 		return true
@@ -49,7 +50,7 @@ func (b *tokenBucket) refill(now time.Time) {
 	}
 }
 
-// timeToToken returns the time from the last fill to the next token.
+// timeToToken returns the time from the last refill to the next token.
 func (b *tokenBucket) timeToToken() time.Duration {
 	return time.Duration(max(0, 1-b.tokens) * float64(b.interval) / b.size)
 }
@@ -60,8 +61,8 @@ func (b *tokenBucket) takeToken() {
 	}
 }
 
-// replay takes the tokens that an earlier process took. A time in the future, from before
-// the clock was set back, counts as now.
+// replay takes the tokens that earlier processes took at the given times. A time in the
+// future, from before the clock was set back, counts as now.
 func (b *tokenBucket) replay(takenAt []time.Time, now time.Time) {
 	if b == nil || len(takenAt) == 0 {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/service/probe"
 )
 
-// A Kind says what made a recording worth keeping.
+// A Kind is the kind of trigger that led to a recording.
 type Kind string
 
 // The kinds of trigger.
@@ -21,7 +21,7 @@ const (
 	KindLatency    Kind = "latency"    // goroutines waited long for a P
 	KindGoroutines Kind = "goroutines" // the process has too many goroutines
 	KindGC         Kind = "gc"         // garbage collection took a large share of the CPU time
-	KindAsked      Kind = "asked"      // Capture, a POST or a signal asked for it
+	KindAsked      Kind = "asked"      // Capture, a POST or a signal requested it
 )
 
 // Kinds returns all kinds of trigger.
@@ -29,10 +29,10 @@ func Kinds() []Kind {
 	return []Kind{KindSlow, KindUnusual, KindMany, KindFreeze, KindLatency, KindGoroutines, KindGC, KindAsked}
 }
 
-// A Trigger is why a recording was kept.
+// A Trigger is the reason for a recording.
 type Trigger struct {
 	Kind Kind   `json:"kind"`
-	Text string `json:"text"` // for people
+	Text string `json:"text"` // for the reader of a report
 	// Route, Status and TookNS, its duration, are set if the trigger was a request.
 	Route  string    `json:"route,omitempty"`
 	Status string    `json:"status,omitempty"`
@@ -40,7 +40,7 @@ type Trigger struct {
 	At     time.Time `json:"at"` // when it ended
 }
 
-// requestEnded judges a marked request. It runs on the request's goroutine.
+// requestEnded compares a marked request with the limits. It runs on the request's goroutine.
 func (r *Recorder) requestEnded(e mark.Ended) {
 	r.noteError(r.guard.Do("flight: judging a request", func() { r.judgeRequest(e) }))
 }
@@ -89,9 +89,10 @@ func (r *Recorder) OnFreeze(f probe.Freeze) {
 	r.fire(moment{kind: KindFreeze, end: time.Now(), took: f.Likely, text: text})
 }
 
-// judgeSecond compares one second's requests and metrics with the options, with r.mu held.
+// judgeSecond compares one second's requests and metrics with the bounds in Options, with
+// r.mu held.
 func (r *Recorder) judgeSecond(metrics metricsReading) {
-	const minSlow = 10 // slow requests, before their share means anything
+	const minSlow = 10 // fewer slow requests do not trigger, whatever their share
 	now, o := time.Now(), &r.opts
 	if o.Share > 0 && r.slowRequests >= minSlow && float64(r.slowRequests) >= o.Share*float64(r.markedRequests) {
 		r.fire(moment{kind: KindMany, end: now, text: fmt.Sprintf("%d of %d requests in one second were slow", r.slowRequests, r.markedRequests)})
@@ -124,9 +125,9 @@ func (r *Recorder) fire(m moment) {
 	}
 }
 
-// checkLimits reports whether PerHour and PerDay allow another recording, with r.mu held.
-// Half of both is reserved for requests: a machine whose other processes freeze this
-// one all day must not use up the recordings of slow requests.
+// checkLimits refills the hour's and the day's bucket and reports whether both allow another
+// recording, with r.mu held. Half of both is reserved for requests: if other processes on
+// the machine freeze this one all day, slow requests must still get recordings.
 func (r *Recorder) checkLimits(k Kind, now time.Time) bool {
 	useReserve := classOf[k] == classRequests
 	hour, day := r.hourBucket.checkToken(now, useReserve), r.dayBucket.checkToken(now, useReserve)

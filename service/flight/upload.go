@@ -26,26 +26,26 @@ import (
 	"github.com/whylate/whylate/service/internal/guard"
 )
 
-// UploadPath is where a collector takes recordings.
+// UploadPath is the path at which a collector receives recordings.
 const UploadPath = "/v1/recordings"
 
 // UploadOptions say where recordings are sent.
 type UploadOptions struct {
-	// URL is the collector's, "https://collector:4319"; without a path
-	// UploadPath is meant.
+	// URL is the collector's, "https://collector:4319". UploadPath is added to a
+	// URL without a path.
 	URL string
-	// TokenFile holds a bearer token; it is read again for every request, so it
-	// may change. CAFile holds certificates in PEM that are trusted besides the
-	// system's; it is read at the start.
+	// TokenFile holds a bearer token. It is read for every request, so it may
+	// change. CAFile holds certificates in PEM that are trusted in addition to the
+	// system's. It is read at the start.
 	TokenFile, CAFile string
 	// Timeout bounds one request: 30 s.
 	Timeout time.Duration
 }
 
 // An uploader sends the recordings of a directory to a collector. The directory
-// is the spool: what could not be sent stays there, also over a restart, until
-// it is sent or Options.MaxDisk lets it go. Each is sent at least once; the id
-// that goes with it lets the collector know it again. Nothing waits for it.
+// is the spool: a recording that could not be sent stays there, also over a
+// restart, until it is sent or deleted because of Options.MaxDisk. Each is sent at
+// least once, with an id by which the collector recognises repetitions.
 // docs/flight.md describes the protocol.
 type uploader struct {
 	dir    string
@@ -55,36 +55,36 @@ type uploader struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
-	queue  sendQueue // of the goroutine
+	queue  sendQueue // used by the uploader's goroutine only
 	guard  guard.Guard
 
 	mu    sync.Mutex
 	state UploadState
 }
 
-// UploadState says what an uploader has done.
+// UploadState counts the results of uploads.
 type UploadState struct {
 	Sent uint64 `json:"sent"`
-	// Refused counts recordings that the collector does not want; they are not
-	// sent again. Failed counts the attempts that failed otherwise.
+	// Refused counts recordings that the collector refused; they are not sent
+	// again. Failed counts the attempts that failed otherwise.
 	Refused uint64 `json:"refused"`
 	Failed  uint64 `json:"failed"`
-	// Waiting is how many recordings are still to be sent, and Held how many of
-	// these wait for another token, or for the collector to take anything at all:
-	// it answered 401, 403, 404 or 405 to them.
+	// Waiting is the number of recordings that are still to be sent. Held is the
+	// number of these that the collector answered with 401, 403, 404 or 405: they
+	// wait for another token, or until the collector accepts another recording.
 	Waiting   int    `json:"waiting,omitempty"`
 	Held      int    `json:"held,omitempty"`
 	LastError string `json:"last_error,omitempty"`
 }
 
-// Words before the suffix of recordings that were dealt with.
+// Infixes before the suffix in the names of recordings that are not sent any more.
 const (
 	sentMark    = ".sent"
 	refusedMark = ".refused"
 )
 
-// startUploader starts an uploader for the recordings of a directory. The error
-// says which option makes no sense, or which file cannot be read.
+// startUploader starts an uploader for the recordings of a directory. It returns
+// an error if an option is invalid or a file cannot be read.
 func startUploader(dir string, opts UploadOptions) (*uploader, error) {
 	up, err := newUploader(dir, opts)
 	if err == nil {
@@ -119,39 +119,39 @@ func newUploader(dir string, opts UploadOptions) (*uploader, error) {
 	opts.Timeout = cmp.Or(opts.Timeout, 30*time.Second)
 	up := &uploader{dir: dir, opts: opts, url: u.String(), done: make(chan struct{}), client: &http.Client{
 		Transport: transport, Timeout: opts.Timeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this host
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this host only
 	}}
 	up.ctx, up.cancel = context.WithCancel(context.Background())
 	return up, nil
 }
 
-// newTransport returns a transport with the standard library's settings. It does not copy http.DefaultTransport: services
-// replace that, by one that traces requests, for example.
+// newTransport returns a transport with the standard library's settings. It does not copy http.DefaultTransport, because
+// services may have replaced it, for example by one that traces requests.
 func newTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
 		MaxIdleConns: 2, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Second,
-		MaxResponseHeaderBytes: 64 << 10, // of an answer, whose body is not kept either
+		MaxResponseHeaderBytes: 64 << 10, // a collector must not fill the service's memory
 	}
 }
 
-// stop ends the uploader; a request that is under way is cut, and made again by
-// the next uploader of the directory.
+// stop ends the uploader. It cancels a running request; the next uploader of the
+// directory sends that recording again.
 func (u *uploader) stop() {
 	u.cancel()
 	<-u.done
 	u.client.CloseIdleConnections()
 }
 
-// currentState returns what the uploader has done.
+// currentState returns a copy of the state.
 func (u *uploader) currentState() UploadState {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.state
 }
 
-// pollInterval is how often the directory is looked at.
+// pollInterval is the interval at which the directory is listed.
 const pollInterval = time.Second
 
 func (u *uploader) run() {
@@ -163,7 +163,7 @@ func (u *uploader) run() {
 	}
 }
 
-// sendAll sends what may be sent now, in the order of turns.
+// sendAll sends the recordings that may be sent now, in the order of the queue.
 func (u *uploader) sendAll() {
 	for u.ctx.Err() == nil && !time.Now().Before(u.queue.nextAllowed) {
 		waiting, err := u.listWaiting()
@@ -186,7 +186,8 @@ func (u *uploader) sendAll() {
 	}
 }
 
-// listWaiting returns the recordings that are still to be sent, the oldest first.
+// listWaiting returns the recordings that are still to be sent, the oldest first. It
+// also renames those that could not be renamed after they were sent.
 func (u *uploader) listWaiting() (names []string, err error) {
 	files, err := listRecordings(u.dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -207,14 +208,14 @@ func (u *uploader) listWaiting() (names []string, err error) {
 	return slices.DeleteFunc(names, func(name string) bool {
 		o := u.queue.result(name)
 		if o != retryLater {
-			u.markDone(name, o) // the last attempt failed
+			u.markDone(name, o) // the last attempt to rename it failed
 		}
 		return o != retryLater
 	}), nil
 }
 
-// markDone marks a recording that was dealt with. Where that fails, this process
-// knows it and the next one sends the recording again.
+// markDone renames a recording that was accepted or refused. If that fails, this
+// process remembers the outcome, but the next process sends the recording again.
 func (u *uploader) markDone(name string, o outcome) {
 	mark := sentMark
 	if o == refused {
@@ -240,11 +241,11 @@ func (u *uploader) updateState(f func(*UploadState)) {
 	f(&u.state)
 }
 
-// sendOne sends one recording and takes in the answer.
+// sendOne sends one recording and updates the queue and the state by the answer.
 func (u *uploader) sendOne(name, token string) {
 	data, err := os.ReadFile(filepath.Join(u.dir, name))
 	if errors.Is(err, os.ErrNotExist) {
-		return // it had to go
+		return // it was deleted to stay within MaxDisk
 	}
 	var status int
 	var header http.Header
@@ -273,8 +274,8 @@ func (u *uploader) sendOne(name, token string) {
 	}
 }
 
-// send makes one request and returns the answer's status, 0 where there is none.
-// The error says why the recording was not taken.
+// send sends one request and returns the answer's status, 0 if there is no answer.
+// err is nil only if the collector accepted the recording.
 func (u *uploader) send(name, token string, data []byte) (status int, header http.Header, err error) {
 	var body bytes.Buffer
 	z := gzip.NewWriter(&body)
@@ -301,7 +302,7 @@ func (u *uploader) send(name, token string, data []byte) (status int, header htt
 		return 0, nil, err
 	}
 	defer res.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) // so that the connection can be reused
 	if outcomeOf(res.StatusCode) != accepted {
 		err = fmt.Errorf("flight: the collector answered %s to %s", res.Status, name)
 	}

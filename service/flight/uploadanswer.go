@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// An outcome is what an answer means for the recording that was sent.
+// An outcome is the consequence of an answer for the recording that was sent.
 type outcome int
 
 const (
-	retryLater outcome = iota // it is sent again
-	accepted                  // the receiver has it
-	refused                   // the receiver will never take it
-	barred                    // the receiver takes nothing from this sender as things are
+	retryLater outcome = iota // send it again
+	accepted                  // the receiver has stored it
+	refused                   // the receiver will never store it
+	barred                    // the receiver accepts nothing from this sender at present
 )
 
-// outcomeOf returns what a status means. A status that says nothing final is
-// tried again: a proxy's 502, a redirect (which is never followed, because the
+// outcomeOf returns the outcome of an HTTP status. A recording is sent again after a
+// status that is not final: a proxy's 502, a redirect (never followed, because the
 // token is for one host), no answer (0).
 func outcomeOf(status int) outcome {
 	switch status {
-	case http.StatusConflict: // it has it already
+	case http.StatusConflict: // the receiver has this recording already
 		return accepted
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
 		return refused
@@ -38,14 +38,14 @@ func outcomeOf(status int) outcome {
 const (
 	firstBackoff = time.Second
 	maxBackoff   = 5 * time.Minute
-	// maxRetryAfter bounds what Retry-After may ask for: a receiver's mistake must
-	// not end sending for a day.
+	// maxRetryAfter bounds Retry-After: a receiver's mistake must not stop uploads
+	// for a day.
 	maxRetryAfter = time.Hour
 )
 
-// backoff returns how long to wait after so many failures: twice as long each
-// time, and between half and all of that, so that the processes of one service
-// do not come back together. at is in [0, 1).
+// backoff returns how long to wait after so many failures. The longest wait doubles
+// with each failure; jitter in [0, 1) chooses between half of it and all of it, so
+// that the processes of one service do not return at the same time.
 func backoff(failures int, jitter float64) time.Duration {
 	if failures < 1 {
 		return 0
@@ -57,14 +57,14 @@ func backoff(failures int, jitter float64) time.Duration {
 	return longest/2 + time.Duration(jitter*float64(longest/2))
 }
 
-// retryAfter returns for how long a receiver asks not to be asked, at most
-// maxRetryAfter: seconds, or a date, which is compared with the receiver's own Date
-// because clocks differ. now stands in for a missing Date.
+// retryAfter returns the wait that a Retry-After header demands, at most
+// maxRetryAfter. A date is compared with the header Date, because clocks differ, or
+// with now if there is no Date.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := strings.TrimSpace(h.Get("Retry-After"))
 	if strings.Trim(text, "0123456789") == "" {
 		s, err := strconv.ParseInt(text, 10, 64)
-		if text != "" && (err != nil || s > int64(maxRetryAfter/time.Second)) { // more digits than a number has
+		if text != "" && (err != nil || s > int64(maxRetryAfter/time.Second)) { // also if the number overflows
 			return maxRetryAfter
 		}
 		return time.Duration(s) * time.Second
