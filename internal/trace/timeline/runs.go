@@ -186,6 +186,7 @@ func (r *Runs) Add(g *Gen, f func(Run)) {
 	r.addBetween(g, g.Base, math.MaxInt64, f)
 }
 
+// addBetween is Add for runs that overlap [from, to).
 func (r *Runs) addBetween(g *Gen, from, to int64, f func(Run)) {
 	if r.open == nil {
 		r.open = make(map[uint64]Run)

@@ -113,6 +113,7 @@ func (t *Tables) Read(g *Generation, syms *Symbols) error {
 
 var errCutTable = errors.New("a table's batch ends in the middle of an entry")
 
+// readString reads an entry of a string table.
 func (t *Tables) readString(c *cursor, syms *Symbols) error {
 	id, size := c.nextUint(), c.nextUint()
 	switch {
@@ -126,6 +127,7 @@ func (t *Tables) readString(c *cursor, syms *Symbols) error {
 	return nil
 }
 
+// readStack reads an entry of a stack table.
 func (t *Tables) readStack(c *cursor, syms *Symbols) error {
 	id, count := c.nextUint(), c.nextUint()
 	if count > maxFramesPerStack {
@@ -145,6 +147,7 @@ func (t *Tables) readStack(c *cursor, syms *Symbols) error {
 	return nil
 }
 
+// readSample reads a CPU sample.
 func (t *Tables) readSample(c *cursor, _ *Symbols) error {
 	s := Sample{Time: c.nextUint(), M: c.nextUint(), P: c.nextUint(), G: c.nextUint(), Stack: StackID(t.Stacks.Get(c.nextUint()))}
 	if c.failed {

@@ -135,6 +135,7 @@ func (t *Trace) sortGoroutines(l *goroutineSelection, order string, runTime func
 	}
 }
 
+// goroutine returns the summary of a row.
 func (t *Trace) goroutine(row int32, runTime int64) Goroutine {
 	g := &t.index.goroutines
 	out := Goroutine{ID: g.id(row), Name: t.index.syms.String(g.name(row, &t.index.syms)), BornNS: -1, LastNS: g.lastSeen(row) - t.start, Pieces: int(*g.pieces.cell(row)), RunNS: runTime}

@@ -137,6 +137,7 @@ type siteCache struct {
 	sites *cause.Sites
 }
 
+// newSiteCache returns a cache that an earlier query released, or a new one.
 func newSiteCache(t *Trace) *siteCache {
 	select {
 	case c := <-t.spareSites:

@@ -138,6 +138,7 @@ func stackMeaning(s *timeline.Span) string {
 	return "where it is"
 }
 
+// frames returns up to maxFrames sites of a stack, innermost first.
 func (t *Trace) frames(id tracefmt.StackID) []report.Site {
 	out := []report.Site{}
 	for _, f := range t.index.syms.Stack(id) {

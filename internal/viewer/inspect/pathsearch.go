@@ -21,6 +21,7 @@ type pathSearcher struct {
 	ownStackFound bool   // the last walk visited a wanted stack of the request's goroutine
 }
 
+// newPathSearcher returns a pathSearcher for wanted stacks in a window. options are those of explain's walks.
 func newPathSearcher(win *timeline.Window, syms *tracefmt.Symbols, wanted []bool, options *path.Options) *pathSearcher {
 	t := &pathSearcher{win: win, walker: critpath.New(win, syms), class: cause.New(win, syms), wanted: wanted}
 	options.ConfigureWalker(t.walker)

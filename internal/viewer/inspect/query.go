@@ -199,6 +199,7 @@ func pagePositions(n, offset, limit int, descending bool) iter.Seq[int] {
 // Row returns the summary of request n; n must be the N of a page's row.
 func (t *Trace) Row(n int) Row { return t.row(int32(n)) }
 
+// row returns the summary of a row.
 func (t *Trace) row(row int32) Row {
 	c := &t.index.requests
 	r := Row{

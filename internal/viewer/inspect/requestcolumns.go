@@ -106,6 +106,7 @@ func (c *requestColumns) gen(row int32) int32 {
 	return c.gens[sort.Search(len(c.gens), func(i int) bool { return c.gens[i].first > row })-1].gen
 }
 
+// add adds a request, unless it is shorter than minLatency.
 func (c *requestColumns) add(v *addedRequest, gen int) {
 	c.total++
 	if v.end-v.start < c.minLatency {
@@ -114,6 +115,7 @@ func (c *requestColumns) add(v *addedRequest, gen int) {
 	c.append(int32(gen), v.start, v.end-v.start, int64(v.g), uint32(v.group), v.detail, v.pieceEnds)
 }
 
+// append adds a row.
 func (c *requestColumns) append(gen int32, start, latency, g int64, group uint32, detail []byte, parts []int64) {
 	if !c.details.add(detail) {
 		return

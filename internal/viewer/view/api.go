@@ -14,8 +14,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// facts answers /api/facts.
 func (s *Server) facts(*http.Request) (any, error) { return s.trace.Facts(), nil }
 
+// query returns the query for requests in the parameters.
 func query(p *parameters) inspect.Query {
 	return inspect.Query{
 		Group: p.text("group"), Cause: p.text("cause"), MinShare: p.share("share"),
@@ -25,6 +27,7 @@ func query(p *parameters) inspect.Query {
 	}
 }
 
+// requests answers /api/requests with a page of requests.
 func (s *Server) requests(r *http.Request) (any, error) {
 	p := newParameters(r)
 	q := query(p)
@@ -45,6 +48,7 @@ type openedRequest struct {
 	After    int             `json:"after"`
 }
 
+// request answers /api/request with one request in full, by number or id.
 func (s *Server) request(r *http.Request) (any, error) {
 	p := newParameters(r)
 	q := query(p)
@@ -72,6 +76,7 @@ func (s *Server) request(r *http.Request) (any, error) {
 	return out, parameterErrorOf(r, err)
 }
 
+// goroutines answers /api/goroutines with a page of goroutines, or with those whose ids are given.
 func (s *Server) goroutines(r *http.Request) (any, error) {
 	p := newParameters(r)
 	ids := p.ids("ids", inspect.MaxLanes)
@@ -90,6 +95,7 @@ func (s *Server) goroutines(r *http.Request) (any, error) {
 	return map[string]any{"total": total, "offset": q.Offset, "rows": list}, err
 }
 
+// functions answers /api/functions with the functions whose names contain a text.
 func (s *Server) functions(r *http.Request) (any, error) {
 	p := newParameters(r)
 	text, limit := p.text("q"), p.upTo("limit", 20, 200)
@@ -110,6 +116,7 @@ var functionOrders = map[string]func(a, b *inspect.FunctionSum) int{
 	"syscall":    func(a, b *inspect.FunctionSum) int { return cmp.Compare(a.SyscallNS, b.SyscallNS) },
 }
 
+// byFunction answers /api/byfunction with a page of sums by start function.
 func (s *Server) byFunction(r *http.Request) (any, error) {
 	p := newParameters(r)
 	from, to := p.number("from", 0), p.number("to", 0)
@@ -137,6 +144,7 @@ func (s *Server) byFunction(r *http.Request) (any, error) {
 	return map[string]any{"total": len(sums), "offset": offset, "rows": sums[offset:min(offset+limit, len(sums))]}, nil
 }
 
+// area answers /api/area with the sums of an area by state, reason and site.
 func (s *Server) area(r *http.Request) (any, error) {
 	p := newParameters(r)
 	from, to, ids := p.number("from", 0), p.number("to", 0), p.ids("g", inspect.MaxLanes)
@@ -153,6 +161,7 @@ func (s *Server) area(r *http.Request) (any, error) {
 // patience bounds the time in which one answer decodes generations; the page requests missing intervals again.
 const patience = 150 * time.Millisecond
 
+// strips answers /api/strips with a tile.
 func (s *Server) strips(r *http.Request) (any, error) {
 	p := newParameters(r)
 	t := inspect.Tile{From: p.number("from", 0), To: p.number("to", 0), Buckets: int(p.upTo("buckets", 512, inspect.MaxBuckets)), Patience: patience}
@@ -207,12 +216,14 @@ type numbering[K comparable, V any] struct {
 	list    []V
 }
 
+// newNumbering returns a numbering that lists the values which valueOf returns for keys.
 func newNumbering[K comparable, V any](valueOf func(K) V) *numbering[K, V] {
 	n := &numbering[K, V]{valueOf: valueOf, numbers: map[K]int{}}
 	n.numberOf(*new(K))
 	return n
 }
 
+// numberOf returns the number of a key, a new one if the key has none.
 func (n *numbering[K, V]) numberOf(key K) int64 {
 	k, ok := n.numbers[key]
 	if !ok {
@@ -223,6 +234,7 @@ func (n *numbering[K, V]) numberOf(key K) int64 {
 	return int64(k)
 }
 
+// tileAnswer converts strips to the compact answer.
 func (s *Server) tileAnswer(in *inspect.Strips, buckets int) *tileJSON {
 	texts, sites := newNumbering(s.trace.String), newNumbering(s.trace.Site)
 	out := &tileJSON{From: in.From, To: in.To, BucketNS: in.BucketNS, Strips: make([]stripJSON, len(in.Strips)), Missing: in.Missing}
@@ -267,6 +279,7 @@ func quantized(in *inspect.Strips, sums *inspect.Sums, buckets int) []byte {
 	return out
 }
 
+// moment answers /api/moment with the state of a lane at one instant.
 func (s *Server) moment(r *http.Request) (any, error) {
 	p := newParameters(r)
 	instant := p.number("t", -1)

@@ -36,6 +36,7 @@ type parameters struct {
 // maxText bounds texts in bytes.
 const maxText = 500
 
+// newParameters parses the query of a request.
 func newParameters(r *http.Request) *parameters {
 	v, err := url.ParseQuery(r.URL.RawQuery)
 	p := &parameters{values: v}
@@ -45,12 +46,14 @@ func newParameters(r *http.Request) *parameters {
 	return p
 }
 
+// fail stores an error, unless there is one already.
 func (p *parameters) fail(name, format string, args ...any) {
 	if p.err == nil {
 		p.err = newParameterError(name, fmt.Sprintf(format, args...))
 	}
 }
 
+// text returns a text; "" without the parameter.
 func (p *parameters) text(name string) string {
 	v := p.values.Get(name)
 	if len(v) > maxText || !utf8.ValidString(v) {
@@ -63,6 +66,7 @@ func (p *parameters) text(name string) string {
 // maxNumber bounds times and counts, so that sums of a few cannot overflow.
 const maxNumber = 1 << 60
 
+// number returns a number from 0 to maxNumber; usual without the parameter.
 func (p *parameters) number(name string, usual int64) int64 {
 	v := p.values.Get(name)
 	if v == "" {
@@ -89,8 +93,10 @@ func (p *parameters) upTo(name string, usual, limit int64) int64 {
 // offset returns the index of the first row of a page.
 func (p *parameters) offset() int { return int(p.upTo("offset", 0, 1<<31-1)) }
 
+// limit returns the number of rows of a page.
 func (p *parameters) limit() int { return int(p.upTo("limit", 100, inspect.MaxRows)) }
 
+// id returns an id; 0 without the parameter.
 func (p *parameters) id(name string) uint64 {
 	v := p.values.Get(name)
 	if v == "" {
@@ -103,6 +109,7 @@ func (p *parameters) id(name string) uint64 {
 	return n
 }
 
+// share returns a number from 0 to 1; 0 without the parameter.
 func (p *parameters) share(name string) float64 {
 	v := p.values.Get(name)
 	if v == "" {
@@ -115,6 +122,7 @@ func (p *parameters) share(name string) float64 {
 	return f
 }
 
+// flag returns whether the parameter is 1.
 func (p *parameters) flag(name string) bool {
 	switch p.values.Get(name) {
 	case "", "0":

@@ -34,6 +34,7 @@ func (r *readingState) isBusy() bool {
 	return r.state.Reading || r.state.Error != "" && !r.state.Before
 }
 
+// set stores the progress of the current reading.
 func (r *readingState) set(label, text string, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,6 +51,7 @@ func (r *readingState) begin() {
 	r.state = Progress{Reading: true, Text: "recording", Share: -1, Before: r.state.Before}
 }
 
+// done ends the current reading, with an error if it failed.
 func (r *readingState) done(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
