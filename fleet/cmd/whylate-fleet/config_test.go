@@ -58,7 +58,7 @@ func TestConfig(t *testing.T) {
 	}
 	t.Setenv("WHYLATE_FLEET_MAX_QUEUED", "7")
 	c, rest, err := parse([]string{"-config", file("keep-raw 48h\nkeep-raw-bytes 1GiB\nmax-queued 3\nworkers 9\n"), "-workers", "2", "serve"})
-	if err != nil || c.keep.FileAge.Hours() != 48 || c.keep.FileBytes != 1<<30 || c.bounds.Queued != 7 || c.workers != 2 || len(rest) != 1 {
+	if err != nil || c.keep.FileAge.Hours() != 48 || c.keep.FileBytes != 1<<30 || c.bounds.MaxQueued != 7 || c.workers != 2 || len(rest) != 1 {
 		t.Errorf("%+v %q %v", c, rest, err)
 	}
 	for args, says := range map[string]string{

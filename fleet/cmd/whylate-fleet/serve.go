@@ -68,7 +68,7 @@ func serve(ctx context.Context, c *config, ready func(address string, st *store.
 		known = nil // it has no ClickHouse to ask
 	}
 	m := metrics.New(known)
-	s := &server.Server{Store: st, Raw: files, Log: log, Metrics: m, Bounds: c.bounds, Loopback: loopback,
+	s := &server.Server{Store: st, Files: files, Log: log, Metrics: m, Bounds: c.bounds, Loopback: loopback,
 		Ingest: c.target == "all" || c.target == "ingest", Query: c.target == "all" || c.target == "query"}
 	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}

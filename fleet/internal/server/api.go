@@ -16,40 +16,40 @@ import (
 )
 
 // A question is about a range of time, and of services.
-type question struct {
+type selectionQuery struct {
 	Service     string `query:"service" doc:"all services if empty"`
 	Environment string `query:"environment" doc:"all environments if empty"`
 	From        string `query:"from" doc:"RFC 3339, or a duration before to such as 24h; 168h if empty"`
 	To          string `query:"to" doc:"RFC 3339; now if empty"`
 }
 
-// rangeOf returns the range that a question is about.
-func (q *question) rangeOf(now time.Time) (in store.Selection, err error) {
-	in = store.Selection{Service: q.Service, Environment: q.Environment, To: now}
+// selection returns the range that a question is about.
+func (q *selectionQuery) selection(now time.Time) (sel store.Selection, err error) {
+	sel = store.Selection{Service: q.Service, Environment: q.Environment, To: now}
 	if q.To != "" {
-		if in.To, err = time.Parse(time.RFC3339, q.To); err != nil {
-			return in, fmt.Errorf("to=%q is no time such as 2026-01-02T15:04:05Z", q.To)
+		if sel.To, err = time.Parse(time.RFC3339, q.To); err != nil {
+			return sel, fmt.Errorf("to=%q is no time such as 2026-01-02T15:04:05Z", q.To)
 		}
 	}
 	from := cmp.Or(q.From, "168h")
 	if d, err := time.ParseDuration(from); err == nil && d > 0 {
-		in.From = in.To.Add(-d)
-	} else if in.From, err = time.Parse(time.RFC3339, from); err != nil {
-		return in, fmt.Errorf("from=%q is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 24h", q.From)
+		sel.From = sel.To.Add(-d)
+	} else if sel.From, err = time.Parse(time.RFC3339, from); err != nil {
+		return sel, fmt.Errorf("from=%q is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 24h", q.From)
 	}
-	if !in.From.Before(in.To) {
-		return in, errors.New("from must be before to")
+	if !sel.From.Before(sel.To) {
+		return sel, errors.New("from must be before to")
 	}
-	return in, nil
+	return sel, nil
 }
 
-type answer[T any] struct{ Body T }
+type response[T any] struct{ Body T }
 
-// get adds an operation that answers a question.
-func get[I, T any](s *Server, api huma.API, path, summary string, f func(context.Context, *I) (T, error)) {
-	huma.Register(api, huma.Operation{OperationID: huma.GenerateOperationID(http.MethodGet, path, new(answer[T])), Method: http.MethodGet, Path: path, Summary: summary,
-		Errors: []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusInternalServerError}}, func(ctx context.Context, in *I) (*answer[T], error) {
-		out, err := f(ctx, in)
+// addOperation adds an operation that answers a question.
+func addOperation[I, T any](s *Server, api huma.API, path, summary string, answer func(context.Context, *I) (T, error)) {
+	huma.Register(api, huma.Operation{OperationID: huma.GenerateOperationID(http.MethodGet, path, new(response[T])), Method: http.MethodGet, Path: path, Summary: summary,
+		Errors: []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusInternalServerError}}, func(ctx context.Context, input *I) (*response[T], error) {
+		out, err := answer(ctx, input)
 		switch {
 		case errors.As(err, new(huma.StatusError)):
 			return nil, err
@@ -57,75 +57,75 @@ func get[I, T any](s *Server, api huma.API, path, summary string, f func(context
 			s.Log.Error("query", "path", path, "error", err)
 			return nil, huma.Error500InternalServerError("the store does not answer")
 		}
-		return &answer[T]{out}, nil
+		return &response[T]{out}, nil
 	})
 }
 
-// ranged adds an operation that answers a question about a range.
-func ranged[T any](s *Server, api huma.API, path, summary string, needs bool, f func(context.Context, store.Selection) (T, error)) {
-	get(s, api, path, summary, func(ctx context.Context, q *question) (none T, err error) {
-		in, err := q.rangeOf(time.Now())
+// addSelectionOperation adds an operation that answers a question about a range.
+func addSelectionOperation[T any](s *Server, api huma.API, path, summary string, needsService bool, answer func(context.Context, store.Selection) (T, error)) {
+	addOperation(s, api, path, summary, func(ctx context.Context, q *selectionQuery) (empty T, err error) {
+		sel, err := q.selection(time.Now())
 		if err != nil {
-			return none, huma.Error422UnprocessableEntity(err.Error())
+			return empty, huma.Error422UnprocessableEntity(err.Error())
 		}
-		if needs && in.Service == "" {
-			return none, huma.Error422UnprocessableEntity("name a service: ?service=NAME")
+		if needsService && sel.Service == "" {
+			return empty, huma.Error422UnprocessableEntity("name a service: ?service=NAME")
 		}
-		return f(ctx, in)
+		return answer(ctx, sel)
 	})
 }
 
-// api adds the operations for programs, and their description at /openapi.json and /openapi.yaml.
-func (s *Server) api(m *http.ServeMux) {
-	c := huma.DefaultConfig("whylate fleet", "1")
-	c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", nil // the page for people would load scripts from elsewhere
-	api := humago.New(m, c)
+// addAPI adds the operations for programs, and their description at /openapi.json and /openapi.yaml.
+func (s *Server) addAPI(mux *http.ServeMux) {
+	apiConfig := huma.DefaultConfig("whylate fleet", "1")
+	apiConfig.DocsPath, apiConfig.SchemasPath, apiConfig.CreateHooks = "", "", nil // the page for people would load scripts from elsewhere
+	api := humago.New(mux, apiConfig)
 	s.describeUpload(api.OpenAPI())
-	ranged(s, api, "/v1/findings", "Findings, those first whose fix would win most", false, func(ctx context.Context, in store.Selection) ([]store.Problem, error) {
-		problems, _, err := s.Store.Overview(ctx, in)
+	addSelectionOperation(s, api, "/v1/findings", "Findings, those first whose fix would win most", false, func(ctx context.Context, sel store.Selection) ([]store.Problem, error) {
+		problems, _, err := s.Store.Overview(ctx, sel)
 		return problems, err
 	})
-	ranged(s, api, "/v1/versions", "Versions of services, the newest of each first", false, func(ctx context.Context, in store.Selection) ([]store.Version, error) {
-		_, versions, err := s.Store.Overview(ctx, in)
+	addSelectionOperation(s, api, "/v1/versions", "Versions of services, the newest of each first", false, func(ctx context.Context, sel store.Selection) ([]store.Version, error) {
+		_, versions, err := s.Store.Overview(ctx, sel)
 		return versions, err
 	})
-	ranged(s, api, "/v1/series", "What requests of a service spent their time on, over time", true, func(ctx context.Context, in store.Selection) ([]store.Point, error) {
-		return s.Store.Series(ctx, in, stepOf(in))
+	addSelectionOperation(s, api, "/v1/series", "What requests of a service spent their time on, over time", true, func(ctx context.Context, sel store.Selection) ([]store.Point, error) {
+		return s.Store.Series(ctx, sel, stepOf(sel))
 	})
-	ranged(s, api, "/v1/pods", "Pods of a service, and which differ from the others", true, s.pods)
-	get(s, api, "/v1/moments", "The slowest requests of a range, or all known of a trace", func(ctx context.Context, q *struct {
-		question
+	addSelectionOperation(s, api, "/v1/pods", "Pods of a service, and which differ from the others", true, s.judgedPods)
+	addOperation(s, api, "/v1/moments", "The slowest requests of a range, or all known of a trace", func(ctx context.Context, query *struct {
+		selectionQuery
 		Trace string `query:"trace" doc:"a trace id in hexadecimal digits"`
 	}) ([]store.Moment, error) {
-		in, err := q.rangeOf(time.Now())
+		sel, err := query.selection(time.Now())
 		if err != nil {
 			return nil, huma.Error422UnprocessableEntity(err.Error())
 		}
-		return s.Store.Moments(ctx, in, q.Trace, 100)
+		return s.Store.Moments(ctx, sel, query.Trace, 100)
 	})
-	get(s, api, "/v1/recordings/{id}", "What is known of a recording", func(ctx context.Context, q *struct {
+	addOperation(s, api, "/v1/recordings/{id}", "What is known of a recording", func(ctx context.Context, query *struct {
 		ID string `path:"id" pattern:"^[0-9a-f]{32}$"`
 	}) (*store.Recording, error) {
-		r, err := s.Store.Recording(ctx, q.ID)
+		r, err := s.Store.Recording(ctx, query.ID)
 		if r == nil && err == nil {
 			err = huma.Error404NotFound("there is no such recording")
 		}
 		return r, err
 	})
-	get(s, api, "/v1/report", "The newest reports of a service's version as one (whylate.report/v1), for whylate diff and check --baseline", func(ctx context.Context, q *versionQuestion) (any, error) {
-		return s.version(ctx, q.Service, q.Version, q.Environment)
+	addOperation(s, api, "/v1/report", "The newest reports of a service's version as one (whylate.report/v1), for whylate diff and check --baseline", func(ctx context.Context, query *versionQuery) (any, error) {
+		return s.mergeVersion(ctx, query.Service, query.Version, query.Environment)
 	})
-	get(s, api, "/v1/compare", "Two versions of a service side by side (whylate.diff/v1)", func(ctx context.Context, q *struct {
+	addOperation(s, api, "/v1/compare", "Two versions of a service side by side (whylate.diff/v1)", func(ctx context.Context, query *struct {
 		Service     string `query:"service" required:"true"`
 		Environment string `query:"environment"`
 		Old         string `query:"old" required:"true" doc:"version"`
 		New         string `query:"new" required:"true" doc:"version"`
 	}) (any, error) {
-		return s.Compare(ctx, q.Service, q.Environment, q.Old, q.New)
+		return s.Compare(ctx, query.Service, query.Environment, query.Old, query.New)
 	})
 }
 
-type versionQuestion struct {
+type versionQuery struct {
 	Service     string `query:"service" required:"true"`
 	Version     string `query:"version"`
 	Environment string `query:"environment"`
@@ -133,7 +133,7 @@ type versionQuestion struct {
 
 // describeUpload documents what is served elsewhere: a body of any length that is never in memory.
 func (s *Server) describeUpload(doc *huma.OpenAPI) {
-	text := func(t string) *huma.Response { return &huma.Response{Description: t} }
+	response := func(t string) *huma.Response { return &huma.Response{Description: t} }
 	header := func(name, t string) *huma.Param {
 		return &huma.Param{Name: name, In: "header", Description: t, Schema: &huma.Schema{Type: "string"}}
 	}
@@ -144,9 +144,9 @@ func (s *Server) describeUpload(doc *huma.OpenAPI) {
 			header("Whylate-Version", "of a bare trace"), header("Whylate-Environment", "of a bare trace"), header("Whylate-Pod", "of a bare trace"), header("Whylate-Node", "of a bare trace")},
 		RequestBody: &huma.RequestBody{Required: true, Content: binary},
 		Responses: map[string]*huma.Response{
-			"202": text("it is durable; the answer has its id"), "400": text("it is damaged"), "401": text("no valid token"), "403": text("another service's token"),
-			"413": text("it is too large"), "415": text("it is no recording"), "429": text("the service sends too much; see Retry-After"),
-			"503": text("it could not be kept; see Retry-After"), "507": text("the disk is full; see Retry-After"),
+			"202": response("it is durable; the answer has its id"), "400": response("it is damaged"), "401": response("no valid token"), "403": response("another service's token"),
+			"413": response("it is too large"), "415": response("it is no recording"), "429": response("the service sends too much; see Retry-After"),
+			"503": response("it could not be kept; see Retry-After"), "507": response("the disk is full; see Retry-After"),
 		},
 	})
 }

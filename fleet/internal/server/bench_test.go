@@ -13,11 +13,11 @@ import (
 
 // BenchmarkIngest is recordings of 100 kB from eight pods at once, each durable before it is answered.
 func BenchmarkIngest(b *testing.B) {
-	s, _ := fleet(b)
-	s.Bounds.Recordings, s.Bounds.Queued = 1<<30, 1<<30
+	s, _ := newTestServer(b)
+	s.Bounds.RecordingsPerMinute, s.Bounds.MaxQueued = 1<<30, 1<<30
 	web := httptest.NewServer(s.Handler())
 	defer web.Close()
-	body := append([]byte(bare), bytes.Repeat([]byte("0123456789"), 10_000)...)
+	body := append([]byte(bareTrace), bytes.Repeat([]byte("0123456789"), 10_000)...)
 	b.SetBytes(int64(len(body)))
 	var mu sync.Mutex
 	var took []time.Duration

@@ -14,23 +14,23 @@ import (
 type chart struct {
 	Width, Height int
 	Bars          []bar
-	Marks         []mark
-	Legend        []legend
-	Most          int64 // ns, at the top
+	VersionMarks  []versionMark
+	Legend        []legendEntry
+	MaxNS         int64 // ns, at the top
 	Step          time.Duration
 }
 
 type bar struct {
 	X, Width, Y, Height float64
-	Color, Says         string
+	Color, Tooltip      string
 }
 
-type mark struct {
+type versionMark struct {
 	X     float64
 	Label string
 }
 
-type legend struct {
+type legendEntry struct {
 	Cause, Color string
 	NS           int64 // a request, over the whole range
 }
@@ -45,70 +45,70 @@ func colorOf(cause string) string {
 
 const chartWidth, chartHeight = 1100, 220
 
-// draw lays out a chart; nil if there is nothing to show.
-func draw(points []store.Point, versions []store.Version, in store.Selection, step time.Duration) *chart {
+// newChart lays out a chart; nil if there is nothing to show.
+func newChart(points []store.Point, versions []store.Version, sel store.Selection, step time.Duration) *chart {
 	type interval struct {
 		requests, ns int64
-		by           map[string]int64
+		nsByCause    map[string]int64
 	}
-	at := make(map[time.Time]*interval)
-	total := make(map[string]int64)
+	intervals := make(map[time.Time]*interval)
+	totals := make(map[string]int64)
 	var requests int64
 	for _, p := range points {
-		x := at[p.Start]
-		if x == nil {
-			x = &interval{by: make(map[string]int64)}
-			at[p.Start] = x
+		bucket := intervals[p.Start]
+		if bucket == nil {
+			bucket = &interval{nsByCause: make(map[string]int64)}
+			intervals[p.Start] = bucket
 		}
 		if p.Cause == "" {
-			x.requests = rows.AddClamped(x.requests, p.Requests)
+			bucket.requests = rows.AddClamped(bucket.requests, p.Requests)
 			requests = rows.AddClamped(requests, p.Requests)
 			continue
 		}
-		x.ns = rows.AddClamped(x.ns, p.NS)
-		x.by[p.Cause] = rows.AddClamped(x.by[p.Cause], p.NS)
-		total[p.Cause] = rows.AddClamped(total[p.Cause], p.NS)
+		bucket.ns = rows.AddClamped(bucket.ns, p.NS)
+		bucket.nsByCause[p.Cause] = rows.AddClamped(bucket.nsByCause[p.Cause], p.NS)
+		totals[p.Cause] = rows.AddClamped(totals[p.Cause], p.NS)
 	}
-	c := &chart{Width: chartWidth, Height: chartHeight, Step: step}
-	for _, x := range at {
-		if x.requests > 0 {
-			c.Most = max(c.Most, x.ns/x.requests)
+	drawn := &chart{Width: chartWidth, Height: chartHeight, Step: step}
+	for _, bucket := range intervals {
+		if bucket.requests > 0 {
+			drawn.MaxNS = max(drawn.MaxNS, bucket.ns/bucket.requests)
 		}
 	}
-	if c.Most == 0 {
+	if drawn.MaxNS == 0 {
 		return nil
 	}
-	for cause, ns := range total {
-		c.Legend = append(c.Legend, legend{cause, colorOf(cause), ns / max(1, requests)})
+	for cause, ns := range totals {
+		drawn.Legend = append(drawn.Legend, legendEntry{cause, colorOf(cause), ns / max(1, requests)})
 	}
-	slices.SortFunc(c.Legend, func(a, b legend) int { return cmp.Compare(b.NS, a.NS) })
-	begin := in.From.Truncate(step)
+	slices.SortFunc(drawn.Legend, func(a, b legendEntry) int { return cmp.Compare(b.NS, a.NS) })
+	begin := sel.From.Truncate(step)
 	if len(points) > 0 { // in order of time: nothing is known of before
 		begin = points[0].Start
 	}
-	all := max(in.To.Sub(begin), 10*step)
-	x := func(t time.Time) float64 { return chartWidth * float64(t.Sub(begin)) / float64(all) }
-	for start, v := range at {
-		if v.requests == 0 {
+	span := max(sel.To.Sub(begin), 10*step)
+	xOf := func(t time.Time) float64 { return chartWidth * float64(t.Sub(begin)) / float64(span) }
+	for start, bucket := range intervals {
+		if bucket.requests == 0 {
 			continue
 		}
-		upto := float64(chartHeight)
-		for _, l := range c.Legend {
-			each := v.by[l.Cause] / v.requests
-			h := chartHeight * float64(each) / float64(c.Most)
-			if h < 0.2 {
+		top := float64(chartHeight)
+		for _, l := range drawn.Legend {
+			meanNS := bucket.nsByCause[l.Cause] / bucket.requests
+			height := chartHeight * float64(meanNS) / float64(drawn.MaxNS)
+			if height < 0.2 {
 				continue
 			}
-			upto -= h
-			c.Bars = append(c.Bars, bar{x(start), max(1.5, chartWidth*float64(step)/float64(all)-0.5), upto, h, l.Color,
-				start.UTC().Format("2006-01-02 15:04") + ": " + took(each) + " a request, " + l.Cause})
+			top -= height
+			drawn.Bars = append(drawn.Bars, bar{xOf(start), max(1.5, chartWidth*float64(step)/float64(span)-0.5), top, height, l.Color,
+				start.UTC().Format("2006-01-02 15:04") + ": " + formatDuration(meanNS) + " a request, " + l.Cause})
 		}
 	}
-	slices.SortFunc(c.Bars, func(a, b bar) int { return int(1000 * (a.X - b.X)) })
+	slices.SortFunc(drawn.Bars, func(a, b bar) int { return int(1000 * (a.X - b.X)) })
 	for _, v := range versions {
 		if !v.First.Before(begin) {
-			c.Marks = append(c.Marks, mark{x(v.First), v.Version})
+			drawn.VersionMarks = append(drawn.VersionMarks, versionMark{xOf(v.First), v.Version})
 		}
 	}
-	return c
+	return drawn
 }

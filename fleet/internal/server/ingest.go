@@ -29,68 +29,68 @@ import (
 )
 
 const (
-	maxBody  = 64 << 20  // as sent
-	maxFile  = 256 << 20 // unpacked
-	maxLabel = 128       // bytes
-	maxMeta  = 1 << 20
-	atOnce   = 64 // recordings being received
-	ofOne    = 16 // of a service: slow senders must not hold up others
+	maxBodyBytes           = 64 << 20  // as sent
+	maxFileBytes           = 256 << 20 // unpacked
+	maxLabelBytes          = 128       // bytes
+	maxMetaBytes           = 1 << 20
+	maxReceiving           = 64 // recordings being received
+	maxReceivingPerService = 16 // of a service: slow senders must not hold up others
 )
 
 // Bounds are of each service.
 type Bounds struct {
-	Recordings int   // a minute
-	Bytes      int64 // a minute, unpacked
-	Queued     int   // that wait to be explained
-	Room       int64 // bytes that are left free on the disk
+	RecordingsPerMinute int   // a minute
+	BytesPerMinute      int64 // a minute, unpacked
+	MaxQueued           int   // that wait to be explained
+	MinFreeBytes        int64 // bytes that are left free on the disk
 }
 
 // A limiter holds what one service may still send.
 type limiter struct {
 	recordings, bytes *rate.Limiter
-	receiving         chan struct{}
+	receiveSlots      chan struct{}
 }
 
 type limiters struct {
-	mu sync.Mutex
-	of map[string]*limiter // of services with a token, so bounded by these
+	mu        sync.Mutex
+	byService map[string]*limiter // of services with a token, so bounded by these
 }
 
-func (l *limiters) get(service string, b Bounds) *limiter {
+func (l *limiters) limiterOf(service string, b Bounds) *limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	one := l.of[service]
-	if one == nil {
-		if l.of == nil {
-			l.of = make(map[string]*limiter)
+	limit := l.byService[service]
+	if limit == nil {
+		if l.byService == nil {
+			l.byService = make(map[string]*limiter)
 		}
-		one = &limiter{rate.NewLimiter(rate.Limit(b.Recordings)/60, b.Recordings), rate.NewLimiter(rate.Limit(b.Bytes)/60, int(max(b.Bytes, maxFile))), make(chan struct{}, ofOne)}
-		l.of[service] = one
+		limit = &limiter{rate.NewLimiter(rate.Limit(b.RecordingsPerMinute)/60, b.RecordingsPerMinute), rate.NewLimiter(rate.Limit(b.BytesPerMinute)/60, int(max(b.BytesPerMinute, maxFileBytes))), make(chan struct{}, maxReceivingPerService)}
+		l.byService[service] = limit
 	}
-	return one
+	return limit
 }
 
 // A refusal is an error with its status, the metric's word for it, and when to try again.
 type refusal struct {
-	status int
-	answer string
-	text   string
-	after  time.Duration
+	status      int
+	metricLabel string
+	text        string
+	retryAfter  time.Duration
 }
 
 func (r *refusal) Error() string { return r.text }
 
-func refuse(status int, answer, format string, args ...any) error {
-	return &refusal{status: status, answer: answer, text: fmt.Sprintf(format, args...)}
+func refuse(status int, metricLabel, format string, args ...any) error {
+	return &refusal{status: status, metricLabel: metricLabel, text: fmt.Sprintf(format, args...)}
 }
 
-func later(status int, answer string, after time.Duration, format string, args ...any) error {
-	return &refusal{status, answer, fmt.Sprintf(format, args...), after}
+func refuseWithRetry(status int, metricLabel string, retryAfter time.Duration, format string, args ...any) error {
+	return &refusal{status, metricLabel, fmt.Sprintf(format, args...), retryAfter}
 }
 
-func (s *Server) ingest(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveUpload(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
-	id, err := s.take(w, r)
+	id, err := s.acceptUpload(w, r)
 	s.Metrics.IngestSeconds.Observe(time.Since(begin).Seconds())
 	if err == nil {
 		s.Metrics.ReceivedRecordings.WithLabelValues("accepted").Inc()
@@ -99,26 +99,26 @@ func (s *Server) ingest(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]string{"id": id})
 		return
 	}
-	var no *refusal
-	var large *http.MaxBytesError
+	var refused *refusal
+	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.As(err, &no):
-	case errors.As(err, &large):
-		no = &refusal{http.StatusRequestEntityTooLarge, "large", fmt.Sprintf("a recording has at most %d bytes as it is sent", maxBody), 0}
+	case errors.As(err, &refused):
+	case errors.As(err, &tooLarge):
+		refused = &refusal{http.StatusRequestEntityTooLarge, "large", fmt.Sprintf("a recording has at most %d bytes as it is sent", maxBodyBytes), 0}
 	case isFull(err):
-		no = &refusal{http.StatusInsufficientStorage, "disk", "the fleet's disk is full; send it again later", time.Minute}
+		refused = &refusal{http.StatusInsufficientStorage, "disk", "the fleet's disk is full; send it again later", time.Minute}
 		s.Log.Error("the disk is full", "error", err)
 	case r.Context().Err() != nil:
-		no = &refusal{http.StatusServiceUnavailable, "error", "the request was given up", 0}
+		refused = &refusal{http.StatusServiceUnavailable, "error", "the request was given up", 0}
 	default:
-		no = &refusal{http.StatusServiceUnavailable, "error", "the recording could not be kept; send it again later", 30 * time.Second}
+		refused = &refusal{http.StatusServiceUnavailable, "error", "the recording could not be kept; send it again later", 30 * time.Second}
 		s.Log.Error("ingest", "error", err)
 	}
-	s.Metrics.ReceivedRecordings.WithLabelValues(no.answer).Inc()
-	if no.after > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(no.after.Seconds()))))
+	s.Metrics.ReceivedRecordings.WithLabelValues(refused.metricLabel).Inc()
+	if refused.retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(refused.retryAfter.Seconds()))))
 	}
-	http.Error(w, no.text, no.status)
+	http.Error(w, refused.text, refused.status)
 }
 
 // isFull reports whether a disk or quota is full.
@@ -128,45 +128,45 @@ func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.As(err, &se) && se.Code()&0xff == sqliteFull
 }
 
-// take keeps a recording. When it returns without error, the file and its place in the queue are durable.
-func (s *Server) take(w http.ResponseWriter, r *http.Request) (id string, err error) {
-	service, err := s.sender(r, time.Now())
+// acceptUpload keeps a recording. When it returns without error, the file and its place in the queue are durable.
+func (s *Server) acceptUpload(w http.ResponseWriter, r *http.Request) (id string, err error) {
+	service, err := s.serviceOf(r, time.Now())
 	if err != nil {
 		return "", err
 	}
-	return s.accept(r.Context(), service, http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength, r.Header)
+	return s.acceptBody(r.Context(), service, http.MaxBytesReader(w, r.Body, maxBodyBytes), r.ContentLength, r.Header)
 }
 
 // Accept takes a recording in that the fleet has made itself, within the bounds of its service.
 func (s *Server) Accept(ctx context.Context, service string, body io.Reader) (id string, err error) {
-	return s.accept(ctx, service, body, -1, nil)
+	return s.acceptBody(ctx, service, body, -1, nil)
 }
 
-// accept takes a body in, of a length that is known or below 0.
-func (s *Server) accept(ctx context.Context, service string, body io.Reader, length int64, h http.Header) (id string, err error) {
+// acceptBody takes a body in, of a length that is known or below 0.
+func (s *Server) acceptBody(ctx context.Context, service string, body io.Reader, length int64, header http.Header) (id string, err error) {
 	now := time.Now()
-	limit := s.limits.get(service, s.Bounds)
+	limit := s.limiters.limiterOf(service, s.Bounds)
 	if debt := -limit.bytes.TokensAt(now); debt > 0 {
-		return "", later(http.StatusTooManyRequests, "rate", time.Duration(debt/float64(limit.bytes.Limit())*1e9), "the service sends more than %d bytes a minute", s.Bounds.Bytes)
+		return "", refuseWithRetry(http.StatusTooManyRequests, "rate", time.Duration(debt/float64(limit.bytes.Limit())*1e9), "the service sends more than %d bytes a minute", s.Bounds.BytesPerMinute)
 	}
-	if turn := limit.recordings.ReserveN(now, 1); turn.DelayFrom(now) > 0 {
-		after := turn.DelayFrom(now)
-		turn.CancelAt(now)
-		return "", later(http.StatusTooManyRequests, "rate", after, "the service sends more than %d recordings a minute", s.Bounds.Recordings)
+	if permit := limit.recordings.ReserveN(now, 1); permit.DelayFrom(now) > 0 {
+		delay := permit.DelayFrom(now)
+		permit.CancelAt(now)
+		return "", refuseWithRetry(http.StatusTooManyRequests, "rate", delay, "the service sends more than %d recordings a minute", s.Bounds.RecordingsPerMinute)
 	}
 	queued, err := s.Store.CountQueued(ctx, service)
 	if err != nil {
 		return "", err
 	}
-	if queued >= s.Bounds.Queued {
-		return "", later(http.StatusTooManyRequests, "queue", 30*time.Second, "%d recordings of the service wait to be explained", queued)
+	if queued >= s.Bounds.MaxQueued {
+		return "", refuseWithRetry(http.StatusTooManyRequests, "queue", 30*time.Second, "%d recordings of the service wait to be explained", queued)
 	}
-	for _, slots := range []chan struct{}{limit.receiving, s.receiving} {
+	for _, slots := range []chan struct{}{limit.receiveSlots, s.receiveSlots} {
 		select {
 		case slots <- struct{}{}:
 			defer func() { <-slots }()
-		case <-time.After(s.patience):
-			return "", later(http.StatusServiceUnavailable, "busy", 5*time.Second, "too many recordings are being received; send it again later")
+		case <-time.After(s.slotTimeout):
+			return "", refuseWithRetry(http.StatusServiceUnavailable, "busy", 5*time.Second, "too many recordings are being received; send it again later")
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}
@@ -176,34 +176,34 @@ func (s *Server) accept(ctx context.Context, service string, body io.Reader, len
 		return "", err
 	}
 	defer reserved.release()
-	f, err := s.Raw.CreateTemp()
+	file, err := s.Files.CreateTemp()
 	if err != nil {
 		return "", err
 	}
-	defer os.Remove(f.Name())
-	defer f.Close()
+	defer os.Remove(file.Name())
+	defer file.Close()
 	rec := store.Recording{Labels: rows.Labels{Service: service}, Received: now}
-	if rec.ID, rec.Bytes, err = receive(body, h.Get("Content-Encoding"), reserved.writer(f)); err != nil {
+	if rec.ID, rec.Bytes, err = unpackBody(body, header.Get("Content-Encoding"), reserved.writer(file)); err != nil {
 		return "", err
 	}
 	limit.bytes.ReserveN(now, int(rec.Bytes))
-	if err := describe(&rec, f, h); err != nil {
+	if err := readLabels(&rec, file, header); err != nil {
 		return "", err
 	}
-	if known, err := s.Store.IsKnown(ctx, rec.ID); known || err != nil {
+	if isKnown, err := s.Store.IsKnown(ctx, rec.ID); isKnown || err != nil {
 		return rec.ID, err // its file was durable before it was known
 	}
 	// From here on, who sends may go: what is half done would be sent again.
 	ctx = context.WithoutCancel(ctx)
-	if err := s.Raw.Save(ctx, f, rec.ID); err != nil {
+	if err := s.Files.Save(ctx, file, rec.ID); err != nil {
 		return "", err
 	}
 	s.Metrics.ReceivedBytes.Add(float64(rec.Bytes))
 	return rec.ID, s.Store.AddRecording(ctx, rec)
 }
 
-// sender returns the service whose token a request has.
-func (s *Server) sender(r *http.Request, now time.Time) (service string, err error) {
+// serviceOf returns the service whose token a request has.
+func (s *Server) serviceOf(r *http.Request, now time.Time) (service string, err error) {
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		if service, err = s.Store.TokenName(r.Context(), token, store.SendScope, now); err != nil {
 			return "", err
@@ -215,8 +215,8 @@ func (s *Server) sender(r *http.Request, now time.Time) (service string, err err
 	return service, nil
 }
 
-// receive writes a body, unpacked, and returns its id and size.
-func receive(body io.Reader, encoding string, f io.Writer) (id string, n int64, err error) {
+// unpackBody writes a body, unpacked, and returns its id and size.
+func unpackBody(body io.Reader, encoding string, out io.Writer) (id string, n int64, err error) {
 	switch encoding {
 	case "gzip":
 		if body, err = gzip.NewReader(body); err != nil {
@@ -227,26 +227,26 @@ func receive(body io.Reader, encoding string, f io.Writer) (id string, n int64, 
 		return "", 0, refuse(http.StatusUnsupportedMediaType, "damaged", "the body's encoding is not known: send gzip or none")
 	}
 	sum := sha256.New()
-	n, err = io.Copy(io.MultiWriter(f, sum), io.LimitReader(body, maxFile+1))
-	var large *http.MaxBytesError
-	var path *os.PathError
-	var full *refusal
+	n, err = io.Copy(io.MultiWriter(out, sum), io.LimitReader(body, maxFileBytes+1))
+	var tooLarge *http.MaxBytesError
+	var pathErr *os.PathError
+	var refused *refusal
 	switch {
-	case errors.As(err, &large) || errors.As(err, &path) || errors.As(err, &full):
+	case errors.As(err, &tooLarge) || errors.As(err, &pathErr) || errors.As(err, &refused):
 		return "", 0, err
 	case err != nil:
 		return "", 0, refuse(http.StatusBadRequest, "damaged", "the body ends early or is damaged")
-	case n > maxFile:
-		return "", 0, refuse(http.StatusRequestEntityTooLarge, "large", "a recording has at most %d bytes unpacked", maxFile)
+	case n > maxFileBytes:
+		return "", 0, refuse(http.StatusRequestEntityTooLarge, "large", "a recording has at most %d bytes unpacked", maxFileBytes)
 	}
-	return idOf(sum), n, nil
+	return recordingID(sum), n, nil
 }
 
-// idOf is the id of what was hashed, as flight's Whylate-Recording-Id.
-func idOf(sum hash.Hash) string { return hex.EncodeToString(sum.Sum(nil)[:16]) }
+// recordingID is the id of what was hashed, as flight's Whylate-Recording-Id.
+func recordingID(sum hash.Hash) string { return hex.EncodeToString(sum.Sum(nil)[:16]) }
 
-// describe reads who sent a recording: what it says itself, and headers where it is a bare trace.
-func describe(rec *store.Recording, f *os.File, h http.Header) error {
+// readLabels reads who sent a recording: what it says itself, and headers where it is a bare trace.
+func readLabels(rec *store.Recording, file *os.File, header http.Header) error {
 	var meta struct {
 		Service map[string]string `json:"service"` // of a recording made from outside, such as by kubectl whylate
 		Flight  struct {
@@ -254,13 +254,13 @@ func describe(rec *store.Recording, f *os.File, h http.Header) error {
 		} `json:"flight"`
 	}
 	head := make([]byte, 4)
-	if _, err := f.ReadAt(head, 0); err != nil {
+	if _, err := file.ReadAt(head, 0); err != nil {
 		return refuse(http.StatusBadRequest, "damaged", "the body is no recording: it is empty")
 	}
 	switch string(head) {
 	case "go 1":
 	case "PK\x03\x04":
-		z, err := bundle.Directory(f, rec.Bytes)
+		z, err := bundle.Directory(file, rec.Bytes)
 		if errors.Is(err, bundle.ErrDirectory) {
 			return refuse(http.StatusRequestEntityTooLarge, "large", "the body is %v", err)
 		}
@@ -272,34 +272,34 @@ func describe(rec *store.Recording, f *os.File, h http.Header) error {
 			return refuse(http.StatusBadRequest, "damaged", "the body is no recording: it has no meta.json")
 		}
 		defer m.Close()
-		if err := json.NewDecoder(io.LimitReader(m, maxMeta)).Decode(&meta); err != nil {
+		if err := json.NewDecoder(io.LimitReader(m, maxMetaBytes)).Decode(&meta); err != nil {
 			return refuse(http.StatusBadRequest, "damaged", "the recording's meta.json is damaged")
 		}
 		// What a child would unpack: a bomb is refused before.
 		var unpacked uint64
 		for _, e := range z.File {
-			if unpacked += e.UncompressedSize64; e.UncompressedSize64 > maxFile || unpacked > maxFile {
-				return refuse(http.StatusRequestEntityTooLarge, "large", "a recording has at most %d bytes unpacked", maxFile)
+			if unpacked += e.UncompressedSize64; e.UncompressedSize64 > maxFileBytes || unpacked > maxFileBytes {
+				return refuse(http.StatusRequestEntityTooLarge, "large", "a recording has at most %d bytes unpacked", maxFileBytes)
 			}
 		}
 	default:
 		return refuse(http.StatusUnsupportedMediaType, "damaged", "the body is neither a .whylate file nor a Go execution trace")
 	}
-	get := func(key, header string) string {
-		return rows.CleanText(cmp.Or(meta.Service[key], meta.Flight.Service[key], h.Get(header)), maxLabel)
+	label := func(key, headerName string) string {
+		return rows.CleanText(cmp.Or(meta.Service[key], meta.Flight.Service[key], header.Get(headerName)), maxLabelBytes)
 	}
 	if meta.Service["service.name"] == "" && meta.Flight.Service["service.name"] == "" {
 		// Other services may send the same bytes, and each is to count them.
 		sum := sha256.New()
 		_, _ = io.WriteString(sum, rec.ID+"\x00"+rec.Service)
-		rec.ID = idOf(sum)
+		rec.ID = recordingID(sum)
 	}
-	if name := get("service.name", "Whylate-Service"); name != "" && name != rec.Service {
+	if name := label("service.name", "Whylate-Service"); name != "" && name != rec.Service {
 		return refuse(http.StatusForbidden, "service", "the token is another service's")
 	}
-	rec.Version = get("service.version", "Whylate-Version")
-	rec.Environment = get("deployment.environment.name", "Whylate-Environment")
-	rec.Pod = get("k8s.pod.name", "Whylate-Pod")
-	rec.Node = get("k8s.node.name", "Whylate-Node")
+	rec.Version = label("service.version", "Whylate-Version")
+	rec.Environment = label("deployment.environment.name", "Whylate-Environment")
+	rec.Pod = label("k8s.pod.name", "Whylate-Pod")
+	rec.Node = label("k8s.node.name", "Whylate-Node")
 	return nil
 }

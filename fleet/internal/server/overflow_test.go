@@ -16,7 +16,7 @@ import (
 
 // TestEndlessSums: a service whose sums are as large as they can be has pages, and so have all others.
 func TestEndlessSums(t *testing.T) {
-	s, h := fleet(t)
+	s, h := newTestServer(t)
 	for i := range 8 {
 		l := rows.Labels{Service: "shop", Version: "v1", Pod: fmt.Sprint("p", i)}
 		if err := s.Store.AddRecording(t.Context(), store.Recording{ID: fmt.Sprintf("%032x", i), Labels: l, Received: time.Now()}); err != nil {
@@ -35,7 +35,7 @@ func TestEndlessSums(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/", "/service/shop", "/service/shop?from=1h", "/service/OTHER", "/finding/p", "/v1/findings", "/v1/versions", "/v1/pods?service=shop", "/v1/series?service=shop", "/metrics"} {
-		w := ask(h, "GET", path, "")
+		w := request(h, "GET", path, "")
 		if w.Code != http.StatusOK {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
@@ -47,13 +47,13 @@ func TestEndlessSums(t *testing.T) {
 
 // TestEndlessReports: reports with endless numbers are merged to one without a negative number.
 func TestEndlessReports(t *testing.T) {
-	m := merger{of: make(map[groupKey]*report.Group)}
+	m := merger{groups: make(map[groupKey]*report.Group)}
 	for range 3 {
 		g := report.Group{Name: "g", Count: math.MaxInt, TotalNS: math.MaxInt64, Histogram: [][2]int64{{1000, math.MaxInt64}, {2000, math.MaxInt64}},
 			Bands: []report.Band{{Band: report.BandAll, Count: math.MaxInt, Causes: []report.Cause{{Cause: report.CauseSleep, TotalNS: math.MaxInt64}}}}}
 		m.add(&report.Report{Input: report.Input{DurationNS: math.MaxInt64}, Groups: []report.Group{g}})
 	}
-	r := m.report("x")
+	r := m.mergedReport("x")
 	g := r.Groups[0]
 	if r.Input.DurationNS < 0 || g.Count < 0 || g.TotalNS < 0 || g.Histogram[0][1] < 0 || g.Bands[0].Count < 0 || g.Bands[0].Causes[0].TotalNS < 0 || *g.LatencyNS.P50 != 1000 {
 		t.Errorf("%+v", r)

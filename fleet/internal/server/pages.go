@@ -30,19 +30,19 @@ import (
 var files embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"took":   took,
-	"clock":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
-	"won":    func(perSecond float64) string { return took(int64(perSecond * 60e9)) },
-	"rate":   func(perSecond float64) string { return fmt.Sprintf("%.3g", perSecond) },
-	"short":  func(s string) string { return s[:min(len(s), 8)] },
-	"minute": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
-	"both": func(v *view, list any) any {
+	"duration":     formatDuration,
+	"clock":        func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+	"winPerMinute": func(perSecond float64) string { return formatDuration(int64(perSecond * 60e9)) },
+	"rate":         func(perSecond float64) string { return fmt.Sprintf("%.3g", perSecond) },
+	"short":        func(s string) string { return s[:min(len(s), 8)] },
+	"minute":       func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
+	"withView": func(v *view, list any) any {
 		return struct {
 			V    *view
 			List any
 		}{v, list}
 	},
-	"before": func(list []store.Version, i int) *store.Version { // lists have the newest of an environment first
+	"previousVersion": func(list []store.Version, i int) *store.Version { // lists have the newest of an environment first
 		if i+1 < len(list) && list[i+1].Environment == list[i].Environment {
 			return &list[i+1]
 		}
@@ -51,8 +51,8 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"or": cmp.Or[string],
 }).ParseFS(files, "pages/*.html"))
 
-// took writes a duration with three digits.
-func took(ns int64) string {
+// formatDuration writes a duration with three digits.
+func formatDuration(ns int64) string {
 	d := time.Duration(ns)
 	switch {
 	case d >= 10*time.Second:
@@ -67,38 +67,38 @@ func took(ns int64) string {
 
 // A view is what all pages know.
 type view struct {
-	question
-	Range  store.Selection
-	Path   string
-	asked  url.Values
-	Host   string
-	Title  string
-	States map[string]int64
-	Data   any
+	selectionQuery
+	Selection store.Selection
+	Path      string
+	query     url.Values
+	Host      string
+	Title     string
+	States    map[string]int64
+	Data      any
 }
 
-// Spans are the ranges that a page offers.
-func (v *view) Spans() []string { return []string{"1h", "24h", "168h", "720h"} }
+// TimeSpans are the ranges that a page offers.
+func (v *view) TimeSpans() []string { return []string{"1h", "24h", "168h", "720h"} }
 
-// Since is the address of this page from another time on.
-func (v *view) Since(from string) string {
-	var more []string
-	for name := range v.asked {
-		more = append(more, name, v.asked.Get(name))
+// LinkSince is the address of this page from another time on.
+func (v *view) LinkSince(from string) string {
+	var params []string
+	for name := range v.query {
+		params = append(params, name, v.query.Get(name))
 	}
-	return v.Link(v.Path, append(more, "from", from)...)
+	return v.Link(v.Path, append(params, "from", from)...)
 }
 
 // Link is the address of a path with this page's environment and time, and more values.
-func (v *view) Link(path string, more ...string) string {
+func (v *view) Link(path string, params ...string) string {
 	q := make(url.Values)
 	for _, p := range [][2]string{{"environment", v.Environment}, {"from", v.From}, {"to", v.To}} {
 		if p[1] != "" {
 			q.Set(p[0], p[1])
 		}
 	}
-	for i := 0; i+1 < len(more); i += 2 {
-		q.Set(more[i], more[i+1])
+	for i := 0; i+1 < len(params); i += 2 {
+		q.Set(params[i], params[i+1])
 	}
 	if len(q) == 0 {
 		return path
@@ -111,45 +111,45 @@ func (v *view) ServiceLink(service string) string {
 	return v.Link("/service/" + url.PathEscape(service))
 }
 
-func (s *Server) pages(m *http.ServeMux) {
-	m.HandleFunc("GET /{$}", s.page("start.html", s.start))
-	m.HandleFunc("GET /service/{service}", s.page("service.html", s.service))
-	m.HandleFunc("GET /moments", s.page("moments.html", func(ctx context.Context, v *view, r *http.Request) (err error) {
+func (s *Server) addPages(mux *http.ServeMux) {
+	mux.HandleFunc("GET /{$}", s.pageHandler("start.html", s.fillStart))
+	mux.HandleFunc("GET /service/{service}", s.pageHandler("service.html", s.fillService))
+	mux.HandleFunc("GET /moments", s.pageHandler("moments.html", func(ctx context.Context, v *view, r *http.Request) (err error) {
 		v.Title = "Slow moments"
-		v.Data, err = s.Store.Moments(ctx, v.Range, r.FormValue("trace"), 100)
+		v.Data, err = s.Store.Moments(ctx, v.Selection, r.FormValue("trace"), 100)
 		return err
 	}))
-	m.HandleFunc("GET /finding/{problem}", s.page("finding.html", s.finding))
-	m.HandleFunc("GET /compare", s.page("compare.html", s.comparison))
-	m.HandleFunc("GET /compare/report", s.comparisonPage)
-	m.HandleFunc("GET /recordings/{id}", s.page("recording.html", s.recording))
-	m.HandleFunc("GET /recordings/{id}/report", s.reportPage)
-	m.HandleFunc("GET /recordings/{id}/raw", s.file)
+	mux.HandleFunc("GET /finding/{problem}", s.pageHandler("finding.html", s.fillFinding))
+	mux.HandleFunc("GET /compare", s.pageHandler("compare.html", s.fillComparison))
+	mux.HandleFunc("GET /compare/report", s.serveComparisonReport)
+	mux.HandleFunc("GET /recordings/{id}", s.pageHandler("recording.html", s.fillRecording))
+	mux.HandleFunc("GET /recordings/{id}/report", s.serveReport)
+	mux.HandleFunc("GET /recordings/{id}/raw", s.serveFile)
 }
 
-var errNone = huma.Error404NotFound("there is no such recording, or no such finding in this time")
+var errNotFound = huma.Error404NotFound("there is no such recording, or no such finding in this time")
 
-// page answers with a template, filled by a function.
-func (s *Server) page(name string, fill func(context.Context, *view, *http.Request) error) http.HandlerFunc {
+// pageHandler answers with a template, filled by a function.
+func (s *Server) pageHandler(name string, fillData func(context.Context, *view, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		v := &view{question: question{r.FormValue("service"), r.FormValue("environment"), r.FormValue("from"), r.FormValue("to")}, Path: r.URL.Path, asked: r.URL.Query(), Host: r.Host}
+		v := &view{selectionQuery: selectionQuery{r.FormValue("service"), r.FormValue("environment"), r.FormValue("from"), r.FormValue("to")}, Path: r.URL.Path, query: r.URL.Query(), Host: r.Host}
 		if p := r.PathValue("service"); p != "" {
 			v.Service = p
 		}
 		var err error
-		if v.Range, err = v.rangeOf(time.Now()); err != nil {
+		if v.Selection, err = v.selection(time.Now()); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 		if v.States, err = s.Store.CountByState(r.Context()); err == nil {
-			err = fill(r.Context(), v, r)
+			err = fillData(r.Context(), v, r)
 		}
 		var out bytes.Buffer
 		if err == nil {
 			err = templates.ExecuteTemplate(&out, name, v)
 		}
 		if err != nil {
-			s.fail(w, err)
+			s.writeError(w, err)
 			return
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -157,23 +157,23 @@ func (s *Server) page(name string, fill func(context.Context, *view, *http.Reque
 	}
 }
 
-func (s *Server) start(ctx context.Context, v *view, _ *http.Request) error {
-	problems, versions, err := s.Store.Overview(ctx, v.Range)
+func (s *Server) fillStart(ctx context.Context, v *view, _ *http.Request) error {
+	problems, versions, err := s.Store.Overview(ctx, v.Selection)
 	if err != nil {
 		return err
 	}
 	poison, err := s.Store.PoisonRecordings(ctx, 10)
-	open, gone := split(problems)
+	current, replaced := splitReplaced(problems)
 	v.Data = struct {
-		Open, Gone []store.Problem
-		Versions   []store.Version
-		Poison     []store.Recording
-	}{open, gone, versions, poison}
+		Current, Replaced []store.Problem
+		Versions          []store.Version
+		Poison            []store.Recording
+	}{current, replaced, versions, poison}
 	return err
 }
 
-// split separates findings of versions that were replaced, which are last.
-func split(problems []store.Problem) (open, gone []store.Problem) {
+// splitReplaced separates findings of versions that were replaced, which are last.
+func splitReplaced(problems []store.Problem) (current, replaced []store.Problem) {
 	n := slices.IndexFunc(problems, func(p store.Problem) bool { return p.Replaced })
 	if n < 0 {
 		n = len(problems)
@@ -181,23 +181,23 @@ func split(problems []store.Problem) (open, gone []store.Problem) {
 	return problems[:n], problems[n:]
 }
 
-func (s *Server) service(ctx context.Context, v *view, _ *http.Request) error {
+func (s *Server) fillService(ctx context.Context, v *view, _ *http.Request) error {
 	v.Title = v.Service
 	data := struct {
-		Open, Gone []store.Problem
-		Versions   []store.Version
-		Chart      *chart
-		Pods       []PodAnswer
-		AllPods    int
-		Moments    []store.Moment
+		Current, Replaced []store.Problem
+		Versions          []store.Version
+		Chart             *chart
+		Pods              []PodAnswer
+		AllPods           int
+		Moments           []store.Moment
 	}{}
-	problems, versions, err := s.Store.Overview(ctx, v.Range)
+	problems, versions, err := s.Store.Overview(ctx, v.Selection)
 	if err != nil {
 		return err
 	}
-	data.Open, data.Gone = split(problems)
+	data.Current, data.Replaced = splitReplaced(problems)
 	data.Versions = versions
-	shown := v.Range
+	shown := v.Selection
 	if len(versions) > 0 { // of what is known only, in finer steps
 		first := slices.MinFunc(versions, func(a, b store.Version) int { return a.First.Compare(b.First) }).First
 		if first.After(shown.From) {
@@ -209,29 +209,29 @@ func (s *Server) service(ctx context.Context, v *view, _ *http.Request) error {
 	if err != nil {
 		return err
 	}
-	data.Chart = draw(points, versions, shown, step)
-	pods, err := s.pods(ctx, v.Range)
+	data.Chart = newChart(points, versions, shown, step)
+	pods, err := s.judgedPods(ctx, v.Selection)
 	if err != nil {
 		return err
 	}
 	data.AllPods = len(pods)
 	data.Pods = pods[:min(len(pods), 20)]
-	data.Moments, err = s.Store.Moments(ctx, v.Range, "", 20)
+	data.Moments, err = s.Store.Moments(ctx, v.Selection, "", 20)
 	v.Data = &data
 	return err
 }
 
-func (s *Server) finding(ctx context.Context, v *view, r *http.Request) error {
-	p, sightings, err := s.Store.Finding(ctx, v.Range, r.PathValue("problem"))
+func (s *Server) fillFinding(ctx context.Context, v *view, r *http.Request) error {
+	p, sightings, err := s.Store.Finding(ctx, v.Selection, r.PathValue("problem"))
 	if p == nil && err == nil {
-		err = errNone
+		err = errNotFound
 	}
 	if err != nil {
 		return err
 	}
-	in := v.Range
-	in.Service, in.Environment = p.Service, p.Environment
-	moments, err := s.Store.Moments(ctx, in, "", 1000)
+	sel := v.Selection
+	sel.Service, sel.Environment = p.Service, p.Environment
+	moments, err := s.Store.Moments(ctx, sel, "", 1000)
 	moments = slices.DeleteFunc(moments, func(m store.Moment) bool { return m.Group != p.Group || !slices.Contains(p.Versions, m.Version) })
 	v.Title = p.Title
 	v.Data = struct {
@@ -242,7 +242,7 @@ func (s *Server) finding(ctx context.Context, v *view, r *http.Request) error {
 	return err
 }
 
-func (s *Server) comparison(ctx context.Context, v *view, r *http.Request) error {
+func (s *Server) fillComparison(ctx context.Context, v *view, r *http.Request) error {
 	old, new := r.FormValue("old"), r.FormValue("new")
 	v.Title = fmt.Sprintf("%s: %s and %s", v.Service, old, new)
 	d, err := s.Compare(ctx, v.Service, v.Environment, old, new)
@@ -257,8 +257,8 @@ func (s *Server) comparison(ctx context.Context, v *view, r *http.Request) error
 	return nil
 }
 
-// id returns the id that a path names, "" if it is none.
-func id(r *http.Request) string {
+// requestedID returns the id that a path names, "" if it is none.
+func requestedID(r *http.Request) string {
 	id := r.PathValue("id")
 	if b, err := hex.DecodeString(id); err != nil || len(b) != 16 || id != strings.ToLower(id) {
 		return ""
@@ -266,75 +266,75 @@ func id(r *http.Request) string {
 	return id
 }
 
-func (s *Server) recording(ctx context.Context, v *view, r *http.Request) error {
-	rec, err := s.Store.Recording(ctx, id(r))
+func (s *Server) fillRecording(ctx context.Context, v *view, r *http.Request) error {
+	rec, err := s.Store.Recording(ctx, requestedID(r))
 	if rec == nil && err == nil {
-		err = errNone
+		err = errNotFound
 	}
 	v.Title, v.Data = "A recording", rec
 	return err
 }
 
-// open opens a file of the recording that a request names.
-func (s *Server) open(w http.ResponseWriter, r *http.Request, name func(id string) string) (io.ReadCloser, bool) {
-	id := id(r)
-	f, err := s.Raw.Open(r.Context(), name(id))
+// openFile opens a file of the recording that a request names.
+func (s *Server) openFile(w http.ResponseWriter, r *http.Request, name func(id string) string) (io.ReadCloser, bool) {
+	id := requestedID(r)
+	f, err := s.Files.Open(r.Context(), name(id))
 	switch {
 	case id == "" || errors.Is(err, fs.ErrNotExist):
 		http.Error(w, "this file is not kept: there is no such recording, it is not explained yet, or it is too old", http.StatusNotFound)
 		return nil, false
 	case err != nil:
-		s.fail(w, err)
+		s.writeError(w, err)
 		return nil, false
 	}
 	return f, true
 }
 
-func (s *Server) file(w http.ResponseWriter, r *http.Request) {
-	f, ok := s.open(w, r, func(id string) string { return id })
+func (s *Server) serveFile(w http.ResponseWriter, r *http.Request) {
+	f, ok := s.openFile(w, r, func(id string) string { return id })
 	if !ok {
 		return
 	}
 	defer f.Close()
 	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("Content-Disposition", `attachment; filename="`+id(r)[:12]+`.whylate"`)
+	w.Header().Set("Content-Disposition", `attachment; filename="`+requestedID(r)[:12]+`.whylate"`)
 	_, _ = io.Copy(w, f)
 }
 
-// reportPage answers with the page that whylate explain --html writes. It has a policy of its own, which names its script.
-func (s *Server) reportPage(w http.ResponseWriter, r *http.Request) {
-	free, err := s.slot(r.Context())
+// serveReport answers with the page that whylate explain --html writes. It has a policy of its own, which names its script.
+func (s *Server) serveReport(w http.ResponseWriter, r *http.Request) {
+	release, err := s.acquireReportSlot(r.Context())
 	if err != nil {
 		return
 	}
-	defer free()
-	f, ok := s.open(w, r, raw.ReportName)
+	defer release()
+	f, ok := s.openFile(w, r, raw.ReportName)
 	if !ok {
 		return
 	}
 	_ = f.Close()
-	rep, err := s.report(r.Context(), id(r))
-	page, err := render(rep, err, html.Options{Command: "whylate explain " + id(r)[:12] + ".whylate"})
-	free() // before it is written: the client reads as slowly as it wants
-	s.writeReport(w, page, err)
+	rep, err := s.readReport(r.Context(), requestedID(r))
+	page, err := renderReport(rep, err, html.Options{Command: "whylate explain " + requestedID(r)[:12] + ".whylate"})
+	release() // before it is written: the client reads as slowly as it wants
+	s.writePage(w, page, err)
 }
 
-// comparisonPage answers with the page that whylate diff --html writes.
-func (s *Server) comparisonPage(w http.ResponseWriter, r *http.Request) {
-	of := func(version string) (*report.Report, error) {
-		return s.version(r.Context(), r.FormValue("service"), r.FormValue(version), r.FormValue("environment"))
+// serveComparisonReport answers with the page that whylate diff --html writes.
+func (s *Server) serveComparisonReport(w http.ResponseWriter, r *http.Request) {
+	readVersion := func(version string) (*report.Report, error) {
+		return s.mergeVersion(r.Context(), r.FormValue("service"), r.FormValue(version), r.FormValue("environment"))
 	}
-	before, err := of("old")
-	var now *report.Report
+	oldReport, err := readVersion("old")
+	var newReport *report.Report
 	if err == nil {
-		now, err = of("new")
+		newReport, err = readVersion("new")
 	}
-	page, err := render(now, err, html.Options{Before: before, Judged: true})
-	s.writeReport(w, page, err)
+	page, err := renderReport(newReport, err, html.Options{Before: oldReport, Judged: true})
+	s.writePage(w, page, err)
 }
 
-// render returns the page of a report, or the error that there was before.
-func render(rep *report.Report, err error, opts html.Options) ([]byte, error) {
+// renderReport returns the page of a report, or the error that there was before.
+func renderReport(rep *report.Report, err error, opts html.Options) ([]byte, error) {
 	var out bytes.Buffer
 	if err == nil {
 		err = html.Write(&out, rep, opts)
@@ -342,9 +342,9 @@ func render(rep *report.Report, err error, opts html.Options) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-func (s *Server) writeReport(w http.ResponseWriter, page []byte, err error) {
+func (s *Server) writePage(w http.ResponseWriter, page []byte, err error) {
 	if err != nil {
-		s.fail(w, err)
+		s.writeError(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

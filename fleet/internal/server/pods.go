@@ -22,25 +22,25 @@ type PodAnswer struct {
 // Pods differ by a cause where a request of theirs spends more on it than the middle pod's by five times what lies between the
 // middle pods (the median of the distances), by half as much again, and by a millisecond. With fewer than four pods nothing is usual.
 const (
-	leastPods  = 4
-	farFactor  = 5
-	leastRatio = 1.5
-	leastNS    = int64(time.Millisecond)
-	leastCount = 20
+	minPods         = 4
+	distanceFactor  = 5
+	minRatio        = 1.5
+	minDifferenceNS = int64(time.Millisecond)
+	minRequests     = 20
 )
 
-func (s *Server) pods(ctx context.Context, in store.Selection) ([]PodAnswer, error) {
-	pods, err := s.Store.Pods(ctx, in)
+func (s *Server) judgedPods(ctx context.Context, sel store.Selection) ([]PodAnswer, error) {
+	pods, err := s.Store.Pods(ctx, sel)
 	if err != nil {
 		return nil, err
 	}
 	// A version is judged by itself: a deploy makes its pods differ from those before.
-	of := make(map[string][]store.Pod)
+	podsByVersion := make(map[string][]store.Pod)
 	for _, p := range pods {
-		of[p.Version] = append(of[p.Version], p)
+		podsByVersion[p.Version] = append(podsByVersion[p.Version], p)
 	}
 	out := []PodAnswer{}
-	for _, list := range of {
+	for _, list := range podsByVersion {
 		out = append(out, judgePods(list)...)
 	}
 	slices.SortFunc(out, func(a, b PodAnswer) int {
@@ -51,49 +51,49 @@ func (s *Server) pods(ctx context.Context, in store.Selection) ([]PodAnswer, err
 
 func judgePods(pods []store.Pod) []PodAnswer {
 	out := make([]PodAnswer, len(pods))
-	each := make(map[string][]int64) // by cause, of pods with enough requests
-	enough := 0
+	causeMeans := make(map[string][]int64) // by cause, of pods with enough requests
+	judgedCount := 0
 	for i, p := range pods {
 		out[i] = PodAnswer{Pod: p, Differs: []string{}}
 		for _, ns := range p.NS {
 			out[i].MeanNS = rows.AddClamped(out[i].MeanNS, ns/max(1, p.Requests))
 		}
-		if p.Requests >= leastCount {
-			enough++
+		if p.Requests >= minRequests {
+			judgedCount++
 			for cause, ns := range p.NS {
-				each[cause] = append(each[cause], ns/p.Requests)
+				causeMeans[cause] = append(causeMeans[cause], ns/p.Requests)
 			}
 		}
 	}
-	if enough < leastPods {
+	if judgedCount < minPods {
 		return out
 	}
-	for cause, list := range each {
-		for len(list) < enough {
+	for cause, list := range causeMeans {
+		for len(list) < judgedCount {
 			list = append(list, 0)
 		}
-		each[cause] = list
-		mid := median(list)
-		var away []int64
+		causeMeans[cause] = list
+		middle := median(list)
+		var distances []int64
 		for _, v := range list {
-			away = append(away, max(v-mid, mid-v))
+			distances = append(distances, max(v-middle, middle-v))
 		}
-		far := rows.Clamp(median(away), rows.MaxSum/farFactor) * farFactor
-		least := max(rows.AddClamped(mid, far), int64(leastRatio*float64(mid)), mid+leastNS)
+		maxDistance := rows.Clamp(median(distances), rows.MaxSum/distanceFactor) * distanceFactor
+		threshold := max(rows.AddClamped(middle, maxDistance), int64(minRatio*float64(middle)), middle+minDifferenceNS)
 		for i := range out {
 			p := &out[i]
-			if own := p.NS[cause] / max(1, p.Requests); p.Requests >= leastCount && own > least {
+			if mean := p.NS[cause] / max(1, p.Requests); p.Requests >= minRequests && mean > threshold {
 				p.Differs = append(p.Differs, cause)
 			}
 		}
 	}
 	for i := range out {
 		p := &out[i]
-		by := func(cause string) int64 { return p.NS[cause]/max(1, p.Requests) - median(each[cause]) }
-		slices.SortFunc(p.Differs, func(a, b string) int { return cmp.Or(cmp.Compare(by(b), by(a)), cmp.Compare(a, b)) })
+		excess := func(cause string) int64 { return p.NS[cause]/max(1, p.Requests) - median(causeMeans[cause]) }
+		slices.SortFunc(p.Differs, func(a, b string) int { return cmp.Or(cmp.Compare(excess(b), excess(a)), cmp.Compare(a, b)) })
 		if len(p.Differs) > 0 {
 			c := p.Differs[0]
-			p.Words = fmt.Sprintf("a request spends %s on %s; in the middle pod %s", took(p.NS[c]/max(1, p.Requests)), c, took(median(each[c])))
+			p.Words = fmt.Sprintf("a request spends %s on %s; in the middle pod %s", formatDuration(p.NS[c]/max(1, p.Requests)), c, formatDuration(median(causeMeans[c])))
 		}
 	}
 	return out

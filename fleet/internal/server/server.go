@@ -23,7 +23,7 @@ import (
 // A Server has one store and one place for files.
 type Server struct {
 	Store   *store.Store
-	Raw     raw.Store
+	Files   raw.Store
 	Log     *slog.Logger
 	Metrics *metrics.Metrics
 	Bounds  Bounds
@@ -32,13 +32,13 @@ type Server struct {
 	// Loopback says that only this machine can connect: whoever has an account on it may read. Others need a token.
 	Loopback bool
 
-	limits    limiters
-	space     space
-	receiving chan struct{}
-	reading   chan struct{}
-	draining  atomic.Bool
-	patience  time.Duration // of who waits to be received
-	stall     time.Duration // within which a client must have read the next part of an answer
+	limiters     limiters
+	diskSpace    diskSpace
+	receiveSlots chan struct{}
+	reportSlots  chan struct{}
+	draining     atomic.Bool
+	slotTimeout  time.Duration // of who waits to be received
+	readTimeout  time.Duration // within which a client must have read the next part of an answer
 }
 
 // Drain makes the server not ready, for those who balance load.
@@ -46,22 +46,22 @@ func (s *Server) Drain() { s.draining.Store(true) }
 
 // Handler answers all paths.
 func (s *Server) Handler() http.Handler {
-	s.receiving, s.reading = make(chan struct{}, atOnce), make(chan struct{}, 2)
-	s.patience, s.stall = cmp.Or(s.patience, 5*time.Second), cmp.Or(s.stall, 30*time.Second)
-	m := http.NewServeMux()
-	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
-	m.HandleFunc("GET /readyz", s.ready)
+	s.receiveSlots, s.reportSlots = make(chan struct{}, maxReceiving), make(chan struct{}, 2)
+	s.slotTimeout, s.readTimeout = cmp.Or(s.slotTimeout, 5*time.Second), cmp.Or(s.readTimeout, 30*time.Second)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", s.serveReadiness)
 	if s.Ingest {
-		m.HandleFunc("POST "+flight.UploadPath, s.ingest)
+		mux.HandleFunc("POST "+flight.UploadPath, s.serveUpload)
 	}
-	read := http.NewServeMux()
-	read.Handle("GET /metrics", buffer(s.Metrics.Handler()))
+	readerMux := http.NewServeMux()
+	readerMux.Handle("GET /metrics", bufferAnswer(s.Metrics.Handler()))
 	if s.Query {
-		s.pages(read)
-		s.api(read)
+		s.addPages(readerMux)
+		s.addAPI(readerMux)
 	}
-	m.Handle("/", s.readers(read))
-	return s.pace(s.guard(m))
+	mux.Handle("/", s.requireReader(readerMux))
+	return s.endStalled(s.guard(mux))
 }
 
 // guard sets what every answer says, and refuses other names for this machine: a page elsewhere whose name leads here must not
@@ -90,8 +90,8 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// readers asks who reads, where others than this machine can connect. A browser sends the token as the password.
-func (s *Server) readers(next http.Handler) http.Handler {
+// requireReader asks who reads, where others than this machine can connect. A browser sends the token as the password.
+func (s *Server) requireReader(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.Loopback {
 			token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -103,7 +103,7 @@ func (s *Server) readers(next http.Handler) http.Handler {
 				name, err = s.Store.TokenName(r.Context(), token, store.ReadScope, time.Now())
 			}
 			if err != nil {
-				s.fail(w, err)
+				s.writeError(w, err)
 				return
 			}
 			if name == "" {
@@ -117,7 +117,7 @@ func (s *Server) readers(next http.Handler) http.Handler {
 	})
 }
 
-func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveReadiness(w http.ResponseWriter, r *http.Request) {
 	if s.draining.Load() {
 		http.Error(w, "draining", http.StatusServiceUnavailable)
 		return
@@ -130,8 +130,8 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ready\n")
 }
 
-// fail answers with the status that an error has, or that the store does not answer.
-func (s *Server) fail(w http.ResponseWriter, err error) {
+// writeError answers with the status that an error has, or that the store does not answer.
+func (s *Server) writeError(w http.ResponseWriter, err error) {
 	if status, ok := errors.AsType[huma.StatusError](err); ok {
 		http.Error(w, status.Error(), status.GetStatus())
 		return

@@ -31,9 +31,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-const bare = "go 1.26 trace\x00\x00\x00"
+const bareTrace = "go 1.26 trace\x00\x00\x00"
 
-func fleet(t testing.TB) (*Server, http.Handler) {
+func newTestServer(t testing.TB) (*Server, http.Handler) {
 	t.Helper()
 	dir := t.TempDir()
 	st, err := store.Open(t.Context(), filepath.Join(dir, "fleet.db"), "")
@@ -49,12 +49,12 @@ func fleet(t testing.TB) (*Server, http.Handler) {
 			t.Fatal(err)
 		}
 	}
-	s := &Server{Store: st, Raw: raw.Dir(dir), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), Ingest: true, Query: true, Loopback: true,
-		Bounds: Bounds{Recordings: 1000, Bytes: 1 << 40, Queued: 100}}
+	s := &Server{Store: st, Files: raw.Dir(dir), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), Ingest: true, Query: true, Loopback: true,
+		Bounds: Bounds{RecordingsPerMinute: 1000, BytesPerMinute: 1 << 40, MaxQueued: 100}}
 	return s, s.Handler()
 }
 
-func ask(h http.Handler, method, path, body string, header ...string) *httptest.ResponseRecorder {
+func request(h http.Handler, method, path, body string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "http://127.0.0.1"+path, strings.NewReader(body))
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
@@ -65,16 +65,16 @@ func ask(h http.Handler, method, path, body string, header ...string) *httptest.
 }
 
 func send(h http.Handler, body string, header ...string) *httptest.ResponseRecorder {
-	return ask(h, "POST", "/v1/recordings", body, append([]string{"Authorization", "Bearer right"}, header...)...)
+	return request(h, "POST", "/v1/recordings", body, append([]string{"Authorization", "Bearer right"}, header...)...)
 }
 
-// bomb is a text that gzip makes small.
-func bomb(t *testing.T) string {
+// gzipBomb is a text that gzip makes small.
+func gzipBomb(t *testing.T) string {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
 	zeros := make([]byte, 1<<20)
-	copy(zeros, bare)
-	for range maxFile>>20 + 1 {
+	copy(zeros, bareTrace)
+	for range maxFileBytes>>20 + 1 {
 		if _, err := z.Write(zeros); err != nil {
 			t.Fatal(err)
 		}
@@ -85,8 +85,8 @@ func bomb(t *testing.T) string {
 	return out.String()
 }
 
-// whylate is a recording with a meta.json, and a trace that says it is so long.
-func whylate(t *testing.T, meta string, size uint64) string {
+// bundleWith is a recording with a meta.json, and a trace that says it is so long.
+func bundleWith(t *testing.T, meta string, size uint64) string {
 	var out bytes.Buffer
 	z := zip.NewWriter(&out)
 	m, err := z.Create("meta.json")
@@ -107,7 +107,7 @@ func whylate(t *testing.T, meta string, size uint64) string {
 
 // TestDescribe: where a recording was made is what the one who made it from outside says, else what the service says, else headers.
 func TestDescribe(t *testing.T) {
-	body := whylate(t, `{"service":{"k8s.pod.name":"shop-1","service.version":"v2"},"flight":{"service":{"k8s.pod.name":"x","k8s.node.name":"node-3"}}}`, 1)
+	body := bundleWith(t, `{"service":{"k8s.pod.name":"shop-1","service.version":"v2"},"flight":{"service":{"k8s.pod.name":"x","k8s.node.name":"node-3"}}}`, 1)
 	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestDescribe(t *testing.T) {
 	}
 	rec := &store.Recording{Bytes: int64(len(body))}
 	rec.Service = "shop"
-	if err := describe(rec, f, http.Header{"Whylate-Environment": {"live"}}); err != nil {
+	if err := readLabels(rec, f, http.Header{"Whylate-Environment": {"live"}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(rec.Pod, rec.Version, rec.Node, rec.Environment); got != "shop-1v2node-3live" {
@@ -126,45 +126,45 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestNobodyComesIn: who has no right, or sends no recording, is refused with a clear answer and a metric, and leaves nothing.
-func TestNobodyComesIn(t *testing.T) {
-	s, h := fleet(t)
+// TestRefusals: who has no right, or sends no recording, is refused with a clear answer and a metric, and leaves nothing.
+func TestRefusals(t *testing.T) {
+	s, h := newTestServer(t)
 	for _, c := range []struct {
-		what, body string
-		header     []string
-		status     int
-		says       string
-		metric     string
+		situation, body string
+		header          []string
+		status          int
+		says            string
+		metric          string
 	}{
-		{"no token", bare, []string{"Authorization", ""}, 401, "no valid token", "token"},
-		{"a wrong token", bare, []string{"Authorization", "Bearer wrong"}, 401, "no valid token", "token"},
-		{"an expired token", bare, []string{"Authorization", "Bearer old"}, 401, "no valid token", "token"},
-		{"a reader's token", bare, []string{"Authorization", "Bearer reader"}, 401, "no valid token", "token"},
-		{"another service in a header", bare, []string{"Whylate-Service", "bank"}, 403, "another service's", "service"},
-		{"another service in the file", whylate(t, `{"flight":{"service":{"service.name":"bank"}}}`, 1), nil, 403, "another service's", "service"},
+		{"no token", bareTrace, []string{"Authorization", ""}, 401, "no valid token", "token"},
+		{"a wrong token", bareTrace, []string{"Authorization", "Bearer wrong"}, 401, "no valid token", "token"},
+		{"an expired token", bareTrace, []string{"Authorization", "Bearer old"}, 401, "no valid token", "token"},
+		{"a reader's token", bareTrace, []string{"Authorization", "Bearer reader"}, 401, "no valid token", "token"},
+		{"another service in a header", bareTrace, []string{"Whylate-Service", "bank"}, 403, "another service's", "service"},
+		{"another service in the file", bundleWith(t, `{"flight":{"service":{"service.name":"bank"}}}`, 1), nil, 403, "another service's", "service"},
 		{"no recording", "hello there", nil, 415, "neither", "damaged"},
 		{"nothing", "", nil, 400, "empty", "damaged"},
 		{"a damaged zip", "PK\x03\x04....", nil, 400, "zip is damaged", "damaged"},
-		{"no gzip", bare, []string{"Content-Encoding", "gzip"}, 400, "not gzip", "damaged"},
-		{"another encoding", bare, []string{"Content-Encoding", "br"}, 415, "encoding", "damaged"},
-		{"damaged metadata", whylate(t, `{"flight":`, 1), nil, 400, "meta.json is damaged", "damaged"},
-		{"a bomb", bomb(t), []string{"Content-Encoding", "gzip"}, 413, "at most", "large"},
-		{"a bomb in the file", whylate(t, `{}`, 1<<40), nil, 413, "at most", "large"},
-		{"too much", bare + strings.Repeat("x", maxBody), nil, 413, "at most", "large"},
+		{"no gzip", bareTrace, []string{"Content-Encoding", "gzip"}, 400, "not gzip", "damaged"},
+		{"another encoding", bareTrace, []string{"Content-Encoding", "br"}, 415, "encoding", "damaged"},
+		{"damaged metadata", bundleWith(t, `{"flight":`, 1), nil, 400, "meta.json is damaged", "damaged"},
+		{"a bomb", gzipBomb(t), []string{"Content-Encoding", "gzip"}, 413, "at most", "large"},
+		{"a bomb in the file", bundleWith(t, `{}`, 1<<40), nil, 413, "at most", "large"},
+		{"too much", bareTrace + strings.Repeat("x", maxBodyBytes), nil, 413, "at most", "large"},
 	} {
 		before := testutil.ToFloat64(s.Metrics.ReceivedRecordings.WithLabelValues(c.metric))
 		w := send(h, c.body, c.header...)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
-			t.Errorf("%s: %d %s, want %d %q", c.what, w.Code, w.Body, c.status, c.says)
+			t.Errorf("%s: %d %s, want %d %q", c.situation, w.Code, w.Body, c.status, c.says)
 		}
 		if after := testutil.ToFloat64(s.Metrics.ReceivedRecordings.WithLabelValues(c.metric)); after != before+1 {
-			t.Errorf("%s: the metric %q went from %v to %v", c.what, c.metric, before, after)
+			t.Errorf("%s: the metric %q went from %v to %v", c.situation, c.metric, before, after)
 		}
 	}
 	if n, err := s.Store.CountQueued(t.Context(), "shop"); n != 0 || err != nil {
 		t.Errorf("%d recordings wait, %v", n, err)
 	}
-	err := s.Raw.List(t.Context(), func(name string, _ time.Time) error {
+	err := s.Files.List(t.Context(), func(name string, _ time.Time) error {
 		if !strings.HasPrefix(name, "fleet.db") {
 			t.Errorf("%s is left", name)
 		}
@@ -174,7 +174,7 @@ func TestNobodyComesIn(t *testing.T) {
 		t.Error(err)
 	}
 	for _, path := range []string{"/recordings/..%2Ffleet.db/raw", "/recordings/" + strings.Repeat("F", 32) + "/raw", "/recordings/fleet.db/report", "/recordings/" + strings.Repeat("a", 32)} {
-		if w := ask(h, "GET", path, ""); w.Code != http.StatusNotFound {
+		if w := request(h, "GET", path, ""); w.Code != http.StatusNotFound {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 	}
@@ -195,7 +195,7 @@ func TestNobodyComesIn(t *testing.T) {
 
 // TestDirectoryBomb: a zip file with very many entries is refused before the server lists them.
 func TestDirectoryBomb(t *testing.T) {
-	_, h := fleet(t)
+	_, h := newTestServer(t)
 	const entries = 1 << 18
 	entry := make([]byte, 46)
 	copy(entry, "PK\x01\x02")
@@ -230,10 +230,10 @@ func TestDirectoryBomb(t *testing.T) {
 
 // TestSameBytes: bytes that name no service count for each service that sends them, once. Those that name one are its own.
 func TestSameBytes(t *testing.T) {
-	s, h := fleet(t)
-	named := whylate(t, `{"service":{"service.name":"shop"}}`, 1)
+	s, h := newTestServer(t)
+	named := bundleWith(t, `{"service":{"service.name":"shop"}}`, 1)
 	ids := make(map[string]bool)
-	for _, c := range []struct{ token, body string }{{"right", bare}, {"bank", bare}, {"right", bare}, {"bank", bare}, {"right", named}, {"right", named}, {"right", whylate(t, "{}", 1)}, {"bank", whylate(t, "{}", 1)}} {
+	for _, c := range []struct{ token, body string }{{"right", bareTrace}, {"bank", bareTrace}, {"right", bareTrace}, {"bank", bareTrace}, {"right", named}, {"right", named}, {"right", bundleWith(t, "{}", 1)}, {"bank", bundleWith(t, "{}", 1)}} {
 		w := send(h, c.body, "Authorization", "Bearer "+c.token)
 		var got struct{ ID string }
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusAccepted || !raw.IsRecordingFile(got.ID) {
@@ -260,39 +260,39 @@ func TestSameBytes(t *testing.T) {
 
 // TestReaders: where others than this machine connect, reading needs a token for it.
 func TestReaders(t *testing.T) {
-	s, _ := fleet(t)
+	s, _ := newTestServer(t)
 	s.Loopback = false
 	h := s.Handler()
 	for _, path := range []string{"/", "/metrics", "/v1/findings", "/openapi.json", "/recordings/" + strings.Repeat("a", 32) + "/raw"} {
 		for _, token := range []string{"", "Bearer wrong", "Bearer right", "Basic eDp3cm9uZw=="} {
-			if w := ask(h, "GET", path, "", "Authorization", token); w.Code != http.StatusUnauthorized {
+			if w := request(h, "GET", path, "", "Authorization", token); w.Code != http.StatusUnauthorized {
 				t.Errorf("%s with %q: %d", path, token, w.Code)
 			}
 		}
 		for _, token := range []string{"Bearer reader", "Basic eDpyZWFkZXI="} {
-			if w := ask(h, "GET", path, "", "Authorization", token); w.Code == http.StatusUnauthorized {
+			if w := request(h, "GET", path, "", "Authorization", token); w.Code == http.StatusUnauthorized {
 				t.Errorf("%s with %q: %d", path, token, w.Code)
 			}
 		}
 	}
-	if w := ask(h, "GET", "/healthz", ""); w.Code != http.StatusOK {
+	if w := request(h, "GET", "/healthz", ""); w.Code != http.StatusOK {
 		t.Errorf("health: %d", w.Code)
 	}
 	if n, err := s.Store.RevokeTokens(t.Context(), store.ReadScope, "ann"); n != 1 || err != nil {
 		t.Error(n, err)
 	}
-	if w := ask(h, "GET", "/", "", "Authorization", "Bearer reader"); w.Code != http.StatusUnauthorized {
+	if w := request(h, "GET", "/", "", "Authorization", "Bearer reader"); w.Code != http.StatusUnauthorized {
 		t.Errorf("a revoked token: %d", w.Code)
 	}
 }
 
 // TestBounds: a service that sends too much waits as long as it is told to, and others do not wait for it.
 func TestBounds(t *testing.T) {
-	s, _ := fleet(t)
-	s.Bounds = Bounds{Recordings: 2, Bytes: 60, Queued: 2}
+	s, _ := newTestServer(t)
+	s.Bounds = Bounds{RecordingsPerMinute: 2, BytesPerMinute: 60, MaxQueued: 2}
 	h := s.Handler()
 	n := 0
-	next := func(size int) string { n++; return bare + fmt.Sprintf("%0*d", size, n) }
+	next := func(size int) string { n++; return bareTrace + fmt.Sprintf("%0*d", size, n) }
 	for range 2 {
 		if w := send(h, next(1)); w.Code != 202 {
 			t.Fatalf("%d %s", w.Code, w.Body)
@@ -304,25 +304,25 @@ func TestBounds(t *testing.T) {
 	if w := send(h, next(1), "Authorization", "Bearer bank"); w.Code != 202 {
 		t.Errorf("another service: %d %s", w.Code, w.Body)
 	}
-	s.Bounds, s.limits.of = Bounds{Recordings: 100, Bytes: 60, Queued: 2}, nil
+	s.Bounds, s.limiters.byService = Bounds{RecordingsPerMinute: 100, BytesPerMinute: 60, MaxQueued: 2}, nil
 	if w := send(h, next(1)); w.Code != 429 || !strings.Contains(w.Body.String(), "wait to be explained") {
 		t.Errorf("a full queue: %d: %s", w.Code, w.Body)
 	}
-	s.Bounds.Queued = 100
-	s.limits.of = map[string]*limiter{"shop": s.limits.get("shop", s.Bounds)}
-	s.limits.of["shop"].bytes.ReserveN(time.Now(), maxFile)
+	s.Bounds.MaxQueued = 100
+	s.limiters.byService = map[string]*limiter{"shop": s.limiters.limiterOf("shop", s.Bounds)}
+	s.limiters.byService["shop"].bytes.ReserveN(time.Now(), maxFileBytes)
 	if w := send(h, next(100)); w.Code != 202 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	if w := send(h, next(1)); w.Code != 429 || !strings.Contains(w.Body.String(), "bytes a minute") || w.Header().Get("Retry-After") == "" {
 		t.Errorf("too many bytes: %d: %s", w.Code, w.Body)
 	}
-	s.Bounds.Room, s.limits.of = 1<<62, nil
+	s.Bounds.MinFreeBytes, s.limiters.byService = 1<<62, nil
 	if w := send(h, next(1)); w.Code != 507 || w.Header().Get("Retry-After") != "60" {
 		t.Errorf("a full disk: %d: %s", w.Code, w.Body)
 	}
 	s.Drain()
-	if w := ask(h, "GET", "/readyz", ""); w.Code != 503 {
+	if w := request(h, "GET", "/readyz", ""); w.Code != 503 {
 		t.Errorf("ready while it ends: %d", w.Code)
 	}
 }
@@ -334,22 +334,22 @@ type disk struct {
 }
 
 func (d *disk) FreeBytes() (int64, error) {
-	left := d.size
+	free := d.size
 	err := d.List(context.Background(), func(name string, _ time.Time) error {
 		if info, err := os.Stat(filepath.Join(string(d.Dir), name)); err == nil && !strings.HasPrefix(name, "fleet.db") {
-			left -= info.Size()
+			free -= info.Size()
 		}
 		return nil
 	})
-	return left, err
+	return free, err
 }
 
 // TestReservations: bodies that are being received share what is free of the disk, by what they say of their length, and by what they
 // unpack to. What a body has not used is free again.
 func TestReservations(t *testing.T) {
-	s, _ := fleet(t)
-	d := &disk{s.Raw.(raw.Dir), 20 << 20}
-	s.Raw, s.Bounds.Room = d, 4<<20
+	s, _ := newTestServer(t)
+	d := &disk{s.Files.(raw.Dir), 20 << 20}
+	s.Files, s.Bounds.MinFreeBytes = d, 4<<20
 	h := s.Handler()
 	free := func() int64 {
 		t.Helper()
@@ -360,29 +360,29 @@ func TestReservations(t *testing.T) {
 		return room
 	}
 	var slow sync.WaitGroup
-	body := &stuck{begun: make(chan struct{}), end: make(chan struct{})}
+	body := &stuckBody{started: make(chan struct{}), end: make(chan struct{})}
 	slow.Go(func() {
 		r := httptest.NewRequest("POST", "http://127.0.0.1/v1/recordings", body)
 		r.ContentLength = 14 << 20
 		r.Header.Set("Authorization", "Bearer right")
 		h.ServeHTTP(httptest.NewRecorder(), r)
 	})
-	<-body.begun
-	if w := send(h, bare+strings.Repeat("x", 3<<20), "Authorization", "Bearer bank"); w.Code != http.StatusInsufficientStorage || w.Header().Get("Retry-After") != "60" {
+	<-body.started
+	if w := send(h, bareTrace+strings.Repeat("x", 3<<20), "Authorization", "Bearer bank"); w.Code != http.StatusInsufficientStorage || w.Header().Get("Retry-After") != "60" {
 		t.Errorf("beyond what another body has reserved: %d %s", w.Code, w.Body)
 	}
-	if w := send(h, bare); w.Code != http.StatusAccepted {
+	if w := send(h, bareTrace); w.Code != http.StatusAccepted {
 		t.Errorf("a small one, next to it: %d %s", w.Code, w.Body)
 	}
 	close(body.end)
 	slow.Wait()
-	if w := send(h, bare+strings.Repeat("x", 10<<20), "Authorization", "Bearer bank"); w.Code != http.StatusAccepted {
+	if w := send(h, bareTrace+strings.Repeat("x", 10<<20), "Authorization", "Bearer bank"); w.Code != http.StatusAccepted {
 		t.Errorf("after it has ended: %d %s", w.Code, w.Body)
 	}
 	before := free()
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	if _, err := io.WriteString(z, bare+strings.Repeat("y", 30<<20)); err != nil {
+	if _, err := io.WriteString(z, bareTrace+strings.Repeat("y", 30<<20)); err != nil {
 		t.Fatal(err)
 	}
 	if err := z.Close(); err != nil {
@@ -391,13 +391,13 @@ func TestReservations(t *testing.T) {
 	if w := send(h, packed.String(), "Content-Encoding", "gzip"); w.Code != http.StatusInsufficientStorage {
 		t.Errorf("a body that unpacks to more than is free: %d %s", w.Code, w.Body)
 	}
-	if s.space.reserved != 0 || free() != before {
-		t.Errorf("%d bytes are reserved, %d are free, %d were", s.space.reserved, free(), before)
+	if s.diskSpace.reserved != 0 || free() != before {
+		t.Errorf("%d bytes are reserved, %d are free, %d were", s.diskSpace.reserved, free(), before)
 	}
 }
 
-// explained sends a recording and finishes it with a report.
-func explained(t *testing.T, s *Server, h http.Handler, body, version string, rep *report.Report) string {
+// addExplained sends a recording and finishes it with a report.
+func addExplained(t *testing.T, s *Server, h http.Handler, body, version string, rep *report.Report) string {
 	t.Helper()
 	w := send(h, body, "Whylate-Version", version, "Whylate-Pod", version+"-pod")
 	var got struct{ ID string }
@@ -408,7 +408,7 @@ func explained(t *testing.T, s *Server, h http.Handler, body, version string, re
 	if err != nil || r == nil || r.ID != got.ID {
 		t.Fatal(r, err)
 	}
-	f, err := os.CreateTemp(string(s.Raw.(raw.Dir)), "new-*")
+	f, err := os.CreateTemp(string(s.Files.(raw.Dir)), "new-*")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -420,7 +420,7 @@ func explained(t *testing.T, s *Server, h http.Handler, body, version string, re
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Raw.Save(t.Context(), f, raw.ReportName(r.ID)); err != nil {
+	if err := s.Files.Save(t.Context(), f, raw.ReportName(r.ID)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Store.Finish(t.Context(), r, rows.FromReport(r.Labels, r.Received, rep)); err != nil {
@@ -429,25 +429,25 @@ func explained(t *testing.T, s *Server, h http.Handler, body, version string, re
 	return r.ID
 }
 
-const hostile = "<script>alert(1)</script>"
+const hostileText = "<script>alert(1)</script>"
 
-func hostileReport(slower int64) *report.Report {
-	was := slower
-	g := report.Group{ID: "g1", Name: hostile, Kind: report.KindMark, Named: true, Count: 100, TotalNS: 100 * slower, Histogram: [][2]int64{{slower, 60}, {10 * slower, 40}},
-		HistogramCauses: map[report.CauseName][]int64{report.CauseSleep: {60 * slower, 40 * slower}}, Blocks: []report.Block{}, Bands: []report.Band{},
-		Slowest: []report.Request{{ID: "r1", LatencyNS: 10 * slower, TraceID: strings.Repeat("a", 32), Segments: []report.Segment{{DurationNS: 10 * slower, Cause: report.CauseSleep, Site: &report.Site{Func: hostile}}}}}}
+func hostileReport(latencyNS int64) *report.Report {
+	medianNS := latencyNS
+	g := report.Group{ID: "g1", Name: hostileText, Kind: report.KindMark, Named: true, Count: 100, TotalNS: 100 * latencyNS, Histogram: [][2]int64{{latencyNS, 60}, {10 * latencyNS, 40}},
+		HistogramCauses: map[report.CauseName][]int64{report.CauseSleep: {60 * latencyNS, 40 * latencyNS}}, Blocks: []report.Block{}, Bands: []report.Band{},
+		Slowest: []report.Request{{ID: "r1", LatencyNS: 10 * latencyNS, TraceID: strings.Repeat("a", 32), Segments: []report.Segment{{DurationNS: 10 * latencyNS, Cause: report.CauseSleep, Site: &report.Site{Func: hostileText}}}}}}
 	return &report.Report{Schema: report.Schema, Input: report.Input{DurationNS: 1e9}, Groups: []report.Group{g}, Findings: []report.Finding{{Group: "g1", Code: "WL2001",
-		Severity: report.SeverityHigh, Share: 0.5, Title: hostile, Fix: hostile, Cause: report.CauseSleep, Site: &report.Site{Func: hostile},
-		Predicted: &report.Predicted{Change: "x", WasP50NS: &was, P50NS: report.Estimate{Est: slower / 2, High: slower}}}}}
+		Severity: report.SeverityHigh, Share: 0.5, Title: hostileText, Fix: hostileText, Cause: report.CauseSleep, Site: &report.Site{Func: hostileText},
+		Predicted: &report.Predicted{Change: "x", WasP50NS: &medianNS, P50NS: report.Estimate{Est: latencyNS / 2, High: latencyNS}}}}}
 }
 
 // TestAnswers: what recordings say is on pages and in the API, as text, whatever it is.
 func TestAnswers(t *testing.T) {
-	s, h := fleet(t)
-	explained(t, s, h, bare+"1", "v1", hostileReport(1e6))
-	id := explained(t, s, h, bare+"2", "v2"+hostile, hostileReport(2e6))
+	s, h := newTestServer(t)
+	addExplained(t, s, h, bareTrace+"1", "v1", hostileReport(1e6))
+	id := addExplained(t, s, h, bareTrace+"2", "v2"+hostileText, hostileReport(2e6))
 	var doc struct{ Paths map[string]any }
-	w := ask(h, "GET", "/openapi.json", "")
+	w := request(h, "GET", "/openapi.json", "")
 	if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil || len(doc.Paths) == 0 {
 		t.Fatalf("%v %s", err, w.Body)
 	}
@@ -456,7 +456,7 @@ func TestAnswers(t *testing.T) {
 			continue
 		}
 		path = strings.Replace(path, "{id}", id, 1) + "?service=shop&version=v1&old=v1&new=v1"
-		if w := ask(h, "GET", path, ""); w.Code != http.StatusOK || !json.Valid(w.Body.Bytes()) {
+		if w := request(h, "GET", path, ""); w.Code != http.StatusOK || !json.Valid(w.Body.Bytes()) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
@@ -467,25 +467,25 @@ func TestAnswers(t *testing.T) {
 	for _, path := range []string{"/", "/service/shop", "/service/shop?from=24h", "/moments?service=shop", "/recordings/" + id, "/recordings/" + id + "/report",
 		"/finding/" + problems[0].Problem, "/compare/report?service=shop&old=v1&new=v2%3Cscript%3Ealert(1)%3C/script%3E",
 		"/compare?service=shop&old=v1&new=v2%3Cscript%3Ealert(1)%3C/script%3E"} {
-		w := ask(h, "GET", path, "")
+		w := request(h, "GET", path, "")
 		if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "<script>alert") || w.Header().Get("Content-Security-Policy") == "" || w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	if rep, err := report.ReadJSON(ask(h, "GET", "/v1/report?service=shop&version=v1", "").Body); err != nil || rep.Groups[0].Count != 100 {
+	if rep, err := report.ReadJSON(request(h, "GET", "/v1/report?service=shop&version=v1", "").Body); err != nil || rep.Groups[0].Count != 100 {
 		t.Errorf("the report of a version: %v %+v", err, rep)
 	}
-	if w := ask(h, "GET", "/recordings/"+id+"/raw", ""); w.Body.String() != bare+"2" || w.Header().Get("Content-Type") != "application/octet-stream" {
+	if w := request(h, "GET", "/recordings/"+id+"/raw", ""); w.Body.String() != bareTrace+"2" || w.Header().Get("Content-Type") != "application/octet-stream" {
 		t.Errorf("the file: %d %q", w.Code, w.Body)
 	}
 	for path, status := range map[string]int{"/?from=x": 400, "/?to=x": 400, "/?from=-1h": 400, "/v1/findings?from=x": 422, "/v1/pods": 422, "/v1/recordings/" + strings.Repeat("a", 32): 404,
 		"/v1/report?service=shop&version=v9": 404, "/compare?service=shop&old=v8&new=v9": 404, "/compare/report?service=shop&old=v1&new=v9": 404,
 		"/finding/x": 404, "/finding/" + problems[0].Problem + "?to=2020-01-01T00:00:00Z": 404, "/v1/recordings/x": 422} {
-		if w := ask(h, "GET", path, ""); w.Code != status {
+		if w := request(h, "GET", path, ""); w.Code != status {
 			t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, status)
 		}
 	}
-	if w := ask(h, "GET", "/metrics", ""); !strings.Contains(w.Body.String(), "whylate_fleet_finding_win_seconds{") {
+	if w := request(h, "GET", "/metrics", ""); !strings.Contains(w.Body.String(), "whylate_fleet_finding_win_seconds{") {
 		t.Errorf("metrics: %s", w.Body)
 	}
 }
@@ -512,44 +512,44 @@ func TestPodsDiffer(t *testing.T) {
 
 // TestSlowSenders: those of one service do not hold up another's.
 func TestSlowSenders(t *testing.T) {
-	s, _ := fleet(t)
-	s.patience = 20 * time.Millisecond
+	s, _ := newTestServer(t)
+	s.slotTimeout = 20 * time.Millisecond
 	h := s.Handler()
-	if w := send(h, bare+"1"); w.Code != http.StatusAccepted {
+	if w := send(h, bareTrace+"1"); w.Code != http.StatusAccepted {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	var slow sync.WaitGroup
 	end := make(chan struct{})
-	for range ofOne {
-		begun := make(chan struct{})
+	for range maxReceivingPerService {
+		started := make(chan struct{})
 		slow.Go(func() {
-			r := httptest.NewRequest("POST", "http://127.0.0.1/v1/recordings", &stuck{begun: begun, end: end})
+			r := httptest.NewRequest("POST", "http://127.0.0.1/v1/recordings", &stuckBody{started: started, end: end})
 			r.Header.Set("Authorization", "Bearer right")
 			h.ServeHTTP(httptest.NewRecorder(), r)
 		})
-		<-begun
+		<-started
 	}
-	if w := send(h, bare+"2"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "5" {
+	if w := send(h, bareTrace+"2"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "5" {
 		t.Errorf("of the same service: %d %s", w.Code, w.Body)
 	}
-	if w := send(h, bare+"3", "Authorization", "Bearer bank"); w.Code != http.StatusAccepted {
+	if w := send(h, bareTrace+"3", "Authorization", "Bearer bank"); w.Code != http.StatusAccepted {
 		t.Errorf("of another service: %d %s", w.Code, w.Body)
 	}
 	close(end)
 	slow.Wait()
-	if w := send(h, bare+"4"); w.Code != http.StatusAccepted {
+	if w := send(h, bareTrace+"4"); w.Code != http.StatusAccepted {
 		t.Errorf("afterwards: %d %s", w.Code, w.Body)
 	}
 }
 
-// stuck is a body that does not come until the end.
-type stuck struct {
-	begun, end chan struct{}
-	once       sync.Once
+// stuckBody is a body that does not come until the end.
+type stuckBody struct {
+	started, end chan struct{}
+	startOnce    sync.Once
 }
 
-func (s *stuck) Read([]byte) (int, error) {
-	s.once.Do(func() { close(s.begun) })
+func (s *stuckBody) Read([]byte) (int, error) {
+	s.startOnce.Do(func() { close(s.started) })
 	<-s.end
 	return 0, io.EOF
 }

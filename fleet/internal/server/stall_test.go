@@ -18,39 +18,39 @@ import (
 // stuckWriter is the answer to a client that does not read until the end.
 type stuckWriter struct {
 	*httptest.ResponseRecorder
-	begun, end chan struct{}
-	once       sync.Once
+	started, end chan struct{}
+	startOnce    sync.Once
 }
 
 func (s *stuckWriter) Write(b []byte) (int, error) {
-	s.once.Do(func() { close(s.begun) })
+	s.startOnce.Do(func() { close(s.started) })
 	<-s.end
 	return len(b), nil
 }
 
 // TestSlowReaders: clients that ask for an answer and do not read it do not hold up others.
 func TestSlowReaders(t *testing.T) {
-	s, h := fleet(t)
-	id := explained(t, s, h, bare+"1", "v1", hostileReport(1e6))
-	explained(t, s, h, bare+"2", "v2", hostileReport(2e6))
+	s, h := newTestServer(t)
+	id := addExplained(t, s, h, bareTrace+"1", "v1", hostileReport(1e6))
+	addExplained(t, s, h, bareTrace+"2", "v2", hostileReport(2e6))
 	var slow sync.WaitGroup
 	end := make(chan struct{})
 	defer slow.Wait()
 	defer close(end)
 	paths := []string{"/recordings/" + id + "/report", "/compare/report?service=shop&old=v1&new=v2", "/compare?service=shop&old=v1&new=v2", "/v1/report?service=shop&version=v1", "/metrics", "/", "/recordings/" + id + "/raw"}
 	for _, path := range paths {
-		for range 2 * cap(s.reading) {
-			w := &stuckWriter{ResponseRecorder: httptest.NewRecorder(), begun: make(chan struct{}), end: end}
+		for range 2 * cap(s.reportSlots) {
+			w := &stuckWriter{ResponseRecorder: httptest.NewRecorder(), started: make(chan struct{}), end: end}
 			slow.Go(func() { h.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1"+path, nil)) })
 			select {
-			case <-w.begun:
+			case <-w.started:
 			case <-time.After(time.Minute):
 				t.Fatalf("%s is not answered while others do not read it", path)
 			}
 		}
 	}
 	for _, path := range paths {
-		if w := ask(h, "GET", path, ""); w.Code != http.StatusOK {
+		if w := request(h, "GET", path, ""); w.Code != http.StatusOK {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
@@ -63,8 +63,8 @@ type deadlineWriter struct {
 	written   []int
 }
 
-func (d *deadlineWriter) SetWriteDeadline(at time.Time) error {
-	d.deadlines, d.written = append(d.deadlines, at), append(d.written, 0)
+func (d *deadlineWriter) SetWriteDeadline(deadline time.Time) error {
+	d.deadlines, d.written = append(d.deadlines, deadline), append(d.written, 0)
 	return nil
 }
 
@@ -77,31 +77,31 @@ func (d *deadlineWriter) Write(b []byte) (int, error) {
 
 // TestDeadlines: each part of an answer has its deadline, and so has an answer without a body.
 func TestDeadlines(t *testing.T) {
-	s, h := fleet(t)
-	large := explained(t, s, h, bare+strings.Repeat("x", 10*part), "v1", hostileReport(1e6))
-	for path, least := range map[string]int{"/": 3, "/healthz": 3, "/recordings/" + large + "/raw": 12, "/nothing": 3} {
+	s, h := newTestServer(t)
+	large := addExplained(t, s, h, bareTrace+strings.Repeat("x", 10*maxWriteBytes), "v1", hostileReport(1e6))
+	for path, minDeadlines := range map[string]int{"/": 3, "/healthz": 3, "/recordings/" + large + "/raw": 12, "/nothing": 3} {
 		w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
 		begin := time.Now()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1"+path, nil))
-		if len(w.deadlines) < least {
-			t.Errorf("%s has %d deadlines, want %d", path, len(w.deadlines), least)
+		if len(w.deadlines) < minDeadlines {
+			t.Errorf("%s has %d deadlines, want %d", path, len(w.deadlines), minDeadlines)
 		}
-		for i, at := range w.deadlines {
-			if at.Before(begin.Add(s.stall)) || w.written[i] > part {
-				t.Errorf("%s: %d bytes within %v", path, w.written[i], at.Sub(begin))
+		for i, deadline := range w.deadlines {
+			if deadline.Before(begin.Add(s.readTimeout)) || w.written[i] > maxWriteBytes {
+				t.Errorf("%s: %d bytes within %v", path, w.written[i], deadline.Sub(begin))
 			}
 		}
 	}
 }
 
-// TestNobodyReads: the answer to a client that does not read it ends, and the connection with it.
-func TestNobodyReads(t *testing.T) {
-	s, h := fleet(t)
-	id := explained(t, s, h, bare+"1", "v1", hostileReport(1e6))
-	if err := os.Truncate(filepath.Join(string(s.Raw.(raw.Dir)), id), 64<<20); err != nil { // more than a connection holds
+// TestUnreadAnswer: the answer to a client that does not read it ends, and the connection with it.
+func TestUnreadAnswer(t *testing.T) {
+	s, h := newTestServer(t)
+	id := addExplained(t, s, h, bareTrace+"1", "v1", hostileReport(1e6))
+	if err := os.Truncate(filepath.Join(string(s.Files.(raw.Dir)), id), 64<<20); err != nil { // more than a connection holds
 		t.Fatal(err)
 	}
-	s.stall = 50 * time.Millisecond
+	s.readTimeout = 50 * time.Millisecond
 	h = s.Handler()
 	ended := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -126,8 +126,8 @@ func TestNobodyReads(t *testing.T) {
 
 // TestDeadlineOfEarlierAnswer: an answer on a connection that was idle for longer than the deadline of the one before it arrives whole.
 func TestDeadlineOfEarlierAnswer(t *testing.T) {
-	s, _ := fleet(t)
-	s.stall = time.Second
+	s, _ := newTestServer(t)
+	s.readTimeout = time.Second
 	h := s.Handler()
 	var passed bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,212 @@
+package server
+
+import (
+	"cmp"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/whylate/whylate/fleet/internal/raw"
+	"github.com/whylate/whylate/fleet/internal/rows"
+	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/report"
+)
+
+// maxMergedReports is how many reports of a version are compared.
+const maxMergedReports = 20
+
+// readReport reads the report of a recording.
+func (s *Server) readReport(ctx context.Context, id string) (*report.Report, error) {
+	f, err := s.Files.Open(ctx, raw.ReportName(id))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	return report.ReadJSON(z) // which bounds what it unpacks to
+}
+
+// acquireReportSlot waits for one of the few that read reports, which are large. free gives it back, and may be called again.
+func (s *Server) acquireReportSlot(ctx context.Context) (release func(), err error) {
+	select {
+	case s.reportSlots <- struct{}{}:
+		return sync.OnceFunc(func() { <-s.reportSlots }), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// mergeVersion returns the newest reports of a version as one.
+func (s *Server) mergeVersion(ctx context.Context, service, version, environment string) (*report.Report, error) {
+	release, err := s.acquireReportSlot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	list, err := s.Store.NewestRecordings(ctx, service, version, environment, maxMergedReports)
+	if err != nil {
+		return nil, err
+	}
+	merged := merger{groups: make(map[groupKey]*report.Group)}
+	for _, r := range slices.Backward(list) {
+		rep, err := s.readReport(ctx, r.ID)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // no longer kept
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the report of %s: %w", r.ID, err)
+		}
+		merged.add(rep)
+	}
+	if merged.count == 0 {
+		return nil, huma.Error404NotFound(fmt.Sprintf("no report of %s %s is kept", service, cmp.Or(version, "without a version")))
+	}
+	return merged.mergedReport(fmt.Sprintf("%s %s, %d recordings", service, version, merged.count)), nil
+}
+
+// Compare compares two versions of a service.
+func (s *Server) Compare(ctx context.Context, service, environment, old, new string) (*compare.Diff, error) {
+	a, err := s.mergeVersion(ctx, service, old, environment)
+	if err != nil {
+		return nil, err
+	}
+	b, err := s.mergeVersion(ctx, service, new, environment)
+	if err != nil {
+		return nil, err
+	}
+	return compare.Reports(a, b), nil
+}
+
+type groupKey struct {
+	kind report.Kind
+	name string
+}
+
+// A merger makes one report of several: sums of what adds, one after the other in time.
+type merger struct {
+	merged report.Report
+	groups map[groupKey]*report.Group
+	order  []groupKey
+	count  int
+}
+
+func (m *merger) add(newer *report.Report) {
+	if m.count++; m.count == 1 {
+		m.merged.Schema, m.merged.Input.Go, m.merged.Input.GOMAXPROCS, m.merged.Input.Start = newer.Schema, newer.Input.Go, newer.Input.GOMAXPROCS, newer.Input.Start
+		m.merged.Runtime = newer.Runtime
+	}
+	begin := m.merged.Input.DurationNS
+	m.merged.Input.DurationNS = rows.AddClamped(m.merged.Input.DurationNS, newer.Input.DurationNS)
+	m.merged.Input.Bytes += newer.Input.Bytes
+	m.merged.Input.Events += newer.Input.Events
+	m.merged.Findings = newer.Findings // of the newest, whose groups are all here: an id is of kind and name
+	for i := range newer.Groups {
+		added := &newer.Groups[i]
+		key := groupKey{added.Kind, added.Name}
+		group := m.groups[key]
+		if group == nil {
+			group = &report.Group{ID: added.ID, Name: added.Name, Named: added.Named, Kind: added.Kind, Role: added.Role, Entry: added.Entry,
+				Bands: []report.Band{{Band: report.BandAll, ToNS: math.MaxInt64}, {Band: report.Band99, ToNS: math.MaxInt64}}}
+			m.groups[key] = group
+			m.order = append(m.order, key)
+		}
+		group.Count = int(rows.AddClamped(int64(group.Count), int64(added.Count)))
+		group.TotalNS = rows.AddClamped(group.TotalNS, added.TotalNS)
+		group.Open.Count += added.Open.Count
+		group.Streaming = group.Streaming || added.Streaming
+		group.Histogram = addBuckets(group.Histogram, added.Histogram)
+		for _, b := range added.Blocks {
+			b.StartNS += begin
+			group.Blocks = append(group.Blocks, b)
+		}
+		addCauses(&group.Bands[0], added.All())
+		if b := added.Band(report.Band99); b != nil {
+			addCauses(&group.Bands[1], b)
+		}
+	}
+}
+
+func addBuckets(a, b [][2]int64) [][2]int64 {
+	sums := make(map[int64]int64)
+	for _, list := range [][][2]int64{a, b} {
+		for _, x := range list {
+			sums[x[0]] = rows.AddClamped(sums[x[0]], x[1])
+		}
+	}
+	out := make([][2]int64, 0, len(sums))
+	for upper, n := range sums {
+		out = append(out, [2]int64{upper, n})
+	}
+	slices.SortFunc(out, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
+	return out
+}
+
+func addCauses(to, from *report.Band) {
+	to.Count = int(rows.AddClamped(int64(to.Count), int64(from.Count)))
+	for _, c := range from.Causes {
+		i := slices.IndexFunc(to.Causes, func(o report.Cause) bool {
+			return o.Cause == c.Cause && o.Kind == c.Kind && o.Site.Key() == c.Site.Key()
+		})
+		if i < 0 {
+			to.Causes = append(to.Causes, c)
+			continue
+		}
+		to.Causes[i].TotalNS = rows.AddClamped(to.Causes[i].TotalNS, c.TotalNS)
+	}
+}
+
+// mergedReport finishes: percentiles are upper bounds of buckets, 3 % wide.
+func (m *merger) mergedReport(name string) *report.Report {
+	m.merged.Input.Name = name
+	for _, key := range m.order {
+		g := m.groups[key]
+		percentile := func(share float64, minCount int) *int64 {
+			cumulative := int64(0)
+			for _, b := range g.Histogram {
+				if cumulative = rows.AddClamped(cumulative, b[1]); g.Count >= minCount && float64(cumulative) >= share*float64(g.Count) {
+					return &b[0]
+				}
+			}
+			return nil
+		}
+		if g.Count > 0 {
+			mean := g.TotalNS / int64(g.Count)
+			g.LatencyNS = report.Latency{Mean: &mean, P50: percentile(0.5, 1), P90: percentile(0.9, 10), P99: percentile(0.99, 100), P999: percentile(0.999, 1000), Max: percentile(1, 1)}
+		}
+		g.Bands = slices.DeleteFunc(g.Bands, func(b report.Band) bool { return b.Count == 0 })
+		for i := range g.Bands {
+			b := &g.Bands[i]
+			total := b.TotalNS()
+			for j := range b.Causes {
+				if total > 0 {
+					b.Causes[j].Share = float64(b.Causes[j].TotalNS) / float64(total)
+				}
+			}
+			slices.SortFunc(b.Causes, func(x, y report.Cause) int { return cmp.Compare(y.TotalNS, x.TotalNS) })
+		}
+		m.merged.Groups = append(m.merged.Groups, *g)
+	}
+	return &m.merged
+}
+
+// stepOf divides a range into at most 150 intervals.
+func stepOf(sel store.Selection) time.Duration {
+	for _, step := range []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour} {
+		if sel.To.Sub(sel.From) <= 150*step {
+			return step
+		}
+	}
+	return 24 * time.Hour
+}
