@@ -56,13 +56,14 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 		sequential = nil // other advice is better
 	}
 	var peer knownPeer
+	isUnknownPeer := isAnswer && !maybeClient
 	if attr.group.Peer != nil && isAnswer {
 		peer = describeKnownPeer(attr.in.Report, attr.group.Peer, fix)
-		awaited, fix, isAnswer = peer.awaited, peer.fix, peer.isUncertain
+		awaited, fix, isUnknownPeer = peer.awaited, peer.fix, isUnknownPeer && peer.isUncertain
 	}
 	confidence := 0.9
 	if maybeClient {
-		awaited, fix, confidence, isAnswer = textOf("phrase maybe-client"), textOf("fix maybe-client"), 0.4, false
+		awaited, fix, confidence = textOf("phrase maybe-client"), textOf("fix maybe-client"), 0.4
 	}
 	gain := attr.peerGain(cand)
 	if delay := cand.readDelay(attr.group.Tail()); delay.NS*10 > cand.gain.Slow.NS {
@@ -90,12 +91,12 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	v.addEvidence(peer.evidence...)
 	v.addEvidence(callEvidence(cand, top)...)
 	switch {
-	case !isAnswer:
+	case !isUnknownPeer:
 	case attr.group.Peer == nil && calls != nil && 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= threshold.SmallSample:
 		describeUnanswered(&v, calls)
 		v.Gain = cand.gain // no part of it is the time of an answer
 		return v, true
-	case attr.group.Peer == nil && !maybeClient && calls != nil && calls.ConnOpenNS > 0 && float64(calls.ConnOpenNS) >= threshold.MajorShare*float64(calls.TotalNS):
+	case attr.group.Peer == nil && calls != nil && calls.ConnOpenNS > 0 && float64(calls.ConnOpenNS) >= threshold.MajorShare*float64(calls.TotalNS):
 		if isParallel {
 			awaited = describeParallelCalls(&v, calls)
 		}
