@@ -25,7 +25,7 @@ func TestReference(t *testing.T) {
 	}
 	var list strings.Builder
 	fmt.Fprint(&list, "| flag | what | default |\n|---|---|---|\n")
-	flagsOf(new(config)).VisitAll(func(f *flag.Flag) {
+	newFlagSet(new(config)).VisitAll(func(f *flag.Flag) {
 		kind, text := flag.UnquoteUsage(f)
 		value := f.DefValue
 		if t, d, ok := strings.Cut(text, " (default "); ok {
@@ -57,8 +57,8 @@ func TestConfig(t *testing.T) {
 		return name
 	}
 	t.Setenv("WHYLATE_FLEET_MAX_QUEUED", "7")
-	c, rest, err := parse([]string{"-config", file("keep-raw 48h\nkeep-raw-bytes 1GiB\nmax-queued 3\nworkers 9\n"), "-workers", "2", "serve"})
-	if err != nil || c.keep.FileAge.Hours() != 48 || c.keep.FileBytes != 1<<30 || c.bounds.MaxQueued != 7 || c.workers != 2 || len(rest) != 1 {
+	c, rest, err := parseConfig([]string{"-config", file("keep-raw 48h\nkeep-raw-bytes 1GiB\nmax-queued 3\nworkers 9\n"), "-workers", "2", "serve"})
+	if err != nil || c.retention.FileAge.Hours() != 48 || c.retention.FileBytes != 1<<30 || c.bounds.MaxQueued != 7 || c.workers != 2 || len(rest) != 1 {
 		t.Errorf("%+v %q %v", c, rest, err)
 	}
 	for args, says := range map[string]string{
@@ -69,7 +69,7 @@ func TestConfig(t *testing.T) {
 		"-webhook=ftp://x":   "-webhook", "-webhook=https://x": "-webhook-secrets", "-public=x": "-public", "-allow-private=10.0.0.1": "range",
 		"-store=x": "-store", "-store=otlp": "-otlp", "-otlp=collector": "-otlp", "-scrape=/none": "-scrape", "-target=scrape": "-scrape", "-scrape-budget=1s": "-scrape-budget", "-scrape-share=2": "-scrape-share",
 	} {
-		if _, _, err := parse([]string{args}); err == nil || !strings.Contains(err.Error(), says) {
+		if _, _, err := parseConfig([]string{args}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}

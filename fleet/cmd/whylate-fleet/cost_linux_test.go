@@ -26,7 +26,7 @@ import (
 // days and rows for 90. Prices are those of AWS in us-east-1: of an m7g.large (0.0816 USD an hour for two CPUs) as lists quoted it
 // on 2026-06-17, of gp3, S3 Standard and its PUTs as they have been for years.
 const (
-	aDay, rawDays, rowDays                     = 48, 14, 90
+	recordingsPerDay, rawDays, rowDays         = 48, 14, 90
 	cpuMonth, diskGB, objectGB, perPut         = 0.0816 / 2 * 730, 0.08, 0.023, 0.005 / 1000
 	clickHouseRow                              = 20.0 // bytes of a sum, assumed: the regular ones of TestHundredMillion take 1.2
 	senders, copies                            = 8, 3
@@ -45,7 +45,7 @@ func TestCost(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	var bodies [][]byte
-	var bytesOf float64
+	var bytesPerRecording float64
 	for _, f := range files {
 		out, err := exec.Command("xz", "-dc", f).Output()
 		if err != nil {
@@ -55,10 +55,10 @@ func TestCost(t *testing.T) {
 			// What follows a zip is no part of it, and makes other bytes of the same recording.
 			bodies = append(bodies, binary.BigEndian.AppendUint32(slices.Clone(out), i))
 		}
-		bytesOf += float64(len(out)) / float64(len(files))
+		bytesPerRecording += float64(len(out)) / float64(len(files))
 	}
 	dir := t.TempDir()
-	st, err := (&config{dir: dir}).open(t.Context(), false)
+	st, err := (&config{dir: dir}).openStore(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestCost(t *testing.T) {
 	if err := st.AddToken(t.Context(), "token", store.SendScope, "shop", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	run := func(target string, workers int) (string, *os.Process) {
+	startRole := func(target string, workers int) (string, *os.Process) {
 		port, err := freeport.Find(1)
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func TestCost(t *testing.T) {
 		}
 	}
 
-	url, ingest := run("ingest", 1)
+	url, ingest := startRole("ingest", 1)
 	var took []time.Duration
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -119,7 +119,7 @@ func TestCost(t *testing.T) {
 	n := float64(len(bodies))
 	perSecond := n / time.Since(begin).Seconds()
 	slices.Sort(took)
-	ingestCPU := cpuOf(t, ingest.Pid) / n
+	ingestCPU := cpuSeconds(t, ingest.Pid) / n
 
 	// The same recordings are explained by one, two and four workers.
 	var explainCPU, explainMemory float64
@@ -133,7 +133,7 @@ func TestCost(t *testing.T) {
 		begin := time.Now()
 		var processes []*os.Process
 		for range workers {
-			_, p := run("work", 1)
+			_, p := startRole("work", 1)
 			processes = append(processes, p)
 		}
 		for {
@@ -151,13 +151,13 @@ func TestCost(t *testing.T) {
 		}
 		growth = append(growth, fmt.Sprintf("%d: %.1f/s", workers, n/time.Since(begin).Seconds()))
 		if workers == 1 {
-			explainCPU, explainMemory = cpuOf(t, processes[0].Pid)/n, memoryOf(t, processes[0].Pid)
+			explainCPU, explainMemory = cpuSeconds(t, processes[0].Pid)/n, peakMemoryMB(t, processes[0].Pid)
 		}
 		for _, p := range processes {
 			_ = p.Kill()
 		}
 	}
-	url, query := run("query", 1)
+	url, query := startRole("query", 1)
 	for range 20 {
 		for _, path := range []string{"/", "/service/shop"} {
 			res, err := http.Get(url + path)
@@ -171,11 +171,11 @@ func TestCost(t *testing.T) {
 	if err := st.VisitSums(t.Context(), func(string, string, int64, int64, int64) { sums++ }); err != nil {
 		t.Fatal(err)
 	}
-	copyOf := filepath.Join(t.TempDir(), "copy.db")
-	if err := st.Backup(t.Context(), copyOf); err != nil {
+	copyFile := filepath.Join(t.TempDir(), "copy.db")
+	if err := st.Backup(t.Context(), copyFile); err != nil {
 		t.Fatal(err)
 	}
-	info, err := os.Stat(copyOf)
+	info, err := os.Stat(copyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,42 +191,46 @@ func TestCost(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	sumsOf := sums / float64(len(files)) // copies add to the same
-	storeOf := float64(info.Size()) / n
+	sumsPerRecording := sums / float64(len(files)) // copies add to the same
+	storeBytesPerRecording := float64(info.Size()) / n
 
 	var out bytes.Buffer
-	row := func(what, format string, v ...any) {
-		fmt.Fprintf(&out, "| %s | "+format+" |\n", append([]any{what}, v...)...)
+	row := func(label, format string, v ...any) {
+		fmt.Fprintf(&out, "| %s | "+format+" |\n", append([]any{label}, v...)...)
 	}
-	fmt.Fprintf(&out, "\n| measured, %d recordings of real servers, %.0f kB each | |\n|---|---|\n", len(bodies), bytesOf/kB)
+	fmt.Fprintf(&out, "\n| measured, %d recordings of real servers, %.0f kB each | |\n|---|---|\n", len(bodies), bytesPerRecording/kB)
 	row("ingest", "%.0f recordings/s; an answer takes %v in the middle, %v at the 99th percentile", perSecond, took[len(took)/2].Round(time.Millisecond), took[len(took)*99/100].Round(time.Millisecond))
 	row("CPU of ingest, and of explaining", "%.1f ms and %.0f ms a recording: %.0f explained a second and core", ingestCPU*1e3, explainCPU*1e3, 1/explainCPU)
 	row("workers, each a process with one child", "%s", strings.Join(growth, "; "))
-	row("a recording in files", "%.0f kB, its report %.0f kB", bytesOf/kB, reports/kB)
-	row("a recording in SQLite", "%.1f kB: %.0f sums, and what it was counted as", storeOf/kB, sumsOf)
-	row("memory at most", "ingest %.0f MB, work %.0f MB and its children, query %.0f MB", memoryOf(t, ingest.Pid), explainMemory, memoryOf(t, query.Pid))
-	fmt.Fprintf(&out, "\n| multiplied, %d recordings a pod and day | 100 pods | 1,000 | 10,000 |\n|---|---|---|---|\n", aDay)
-	each := func(what, format string, f func(pods float64) float64) {
-		row(what, format+" | "+format+" | "+format, f(100), f(1000), f(10000))
+	row("a recording in files", "%.0f kB, its report %.0f kB", bytesPerRecording/kB, reports/kB)
+	row("a recording in SQLite", "%.1f kB: %.0f sums, and what it was counted as", storeBytesPerRecording/kB, sumsPerRecording)
+	row("memory at most", "ingest %.0f MB, work %.0f MB and its children, query %.0f MB", peakMemoryMB(t, ingest.Pid), explainMemory, peakMemoryMB(t, query.Pid))
+	fmt.Fprintf(&out, "\n| multiplied, %d recordings a pod and day | 100 pods | 1,000 | 10,000 |\n|---|---|---|---|\n", recordingsPerDay)
+	rowPerPods := func(label, format string, f func(pods float64) float64) {
+		row(label, format+" | "+format+" | "+format, f(100), f(1000), f(10000))
 	}
-	cpus := func(pods float64) float64 { return pods * aDay / 86400 * (ingestCPU + explainCPU) }
-	objects := func(pods float64) float64 { return pods * aDay * rawDays * (bytesOf + reports) / 1e9 }
-	lite := func(pods float64) float64 { return pods * aDay * rowDays * storeOf / 1e9 }
-	click := func(pods float64) float64 { return pods * aDay * rowDays * sumsOf * clickHouseRow / 1e9 }
-	each("recordings a second", "%.2f", func(pods float64) float64 { return pods * aDay / 86400 })
-	each("network, MB/s", "%.2f", func(pods float64) float64 { return pods * aDay / 86400 * bytesOf / 1e6 })
-	each("CPUs, busy", "%.2f", cpus)
-	each(fmt.Sprintf("recordings and reports of %d days, GB", rawDays), "%.0f", objects)
-	each(fmt.Sprintf("rows of %d days in SQLite, GB", rowDays), "%.1f", lite)
-	each(fmt.Sprintf("rows of %d days in ClickHouse, of 20 bytes, GB", rowDays), "%.1f", click)
-	each("USD a month: CPUs twice those busy, two at least", "%.0f", func(pods float64) float64 { return max(2, 2*cpus(pods)) * cpuMonth })
-	each("USD a month: files in S3", "%.0f", func(pods float64) float64 { return objects(pods)*objectGB + 2*pods*aDay*30.4*perPut })
-	each("USD a month: rows on disk, of ClickHouse", "%.0f", func(pods float64) float64 { return click(pods) * diskGB })
+	cpus := func(pods float64) float64 { return pods * recordingsPerDay / 86400 * (ingestCPU + explainCPU) }
+	filesGB := func(pods float64) float64 {
+		return pods * recordingsPerDay * rawDays * (bytesPerRecording + reports) / 1e9
+	}
+	sqliteGB := func(pods float64) float64 { return pods * recordingsPerDay * rowDays * storeBytesPerRecording / 1e9 }
+	clickhouseGB := func(pods float64) float64 {
+		return pods * recordingsPerDay * rowDays * sumsPerRecording * clickHouseRow / 1e9
+	}
+	rowPerPods("recordings a second", "%.2f", func(pods float64) float64 { return pods * recordingsPerDay / 86400 })
+	rowPerPods("network, MB/s", "%.2f", func(pods float64) float64 { return pods * recordingsPerDay / 86400 * bytesPerRecording / 1e6 })
+	rowPerPods("CPUs, busy", "%.2f", cpus)
+	rowPerPods(fmt.Sprintf("recordings and reports of %d days, GB", rawDays), "%.0f", filesGB)
+	rowPerPods(fmt.Sprintf("rows of %d days in SQLite, GB", rowDays), "%.1f", sqliteGB)
+	rowPerPods(fmt.Sprintf("rows of %d days in ClickHouse, of 20 bytes, GB", rowDays), "%.1f", clickhouseGB)
+	rowPerPods("USD a month: CPUs twice those busy, two at least", "%.0f", func(pods float64) float64 { return max(2, 2*cpus(pods)) * cpuMonth })
+	rowPerPods("USD a month: files in S3", "%.0f", func(pods float64) float64 { return filesGB(pods)*objectGB + 2*pods*recordingsPerDay*30.4*perPut })
+	rowPerPods("USD a month: rows on disk, of ClickHouse", "%.0f", func(pods float64) float64 { return clickhouseGB(pods) * diskGB })
 	t.Log(out.String())
 }
 
-// cpuOf is the seconds that a process and those of its children that ended have computed.
-func cpuOf(t *testing.T, pid int) (seconds float64) {
+// cpuSeconds is the seconds that a process and those of its children that ended have computed.
+func cpuSeconds(t *testing.T, pid int) (seconds float64) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -245,8 +249,8 @@ func cpuOf(t *testing.T, pid int) (seconds float64) {
 
 var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
-// memoryOf is the MB that a process had resident at most.
-func memoryOf(t *testing.T, pid int) float64 {
+// peakMemoryMB is the MB that a process had resident at most.
+func peakMemoryMB(t *testing.T, pid int) float64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	m := highWater.FindSubmatch(text)

@@ -24,14 +24,14 @@ import (
 // demoService is the argument that makes the program one of the demo's services.
 const demoService = "demo-service"
 
-// demo serves a fleet out of a directory for temporary files, with three services; after 20 s checkout is deployed again, with a lock.
-func demo(ctx context.Context, c *config) error {
+// serveDemo serves a fleet out of a directory for temporary files, with three services; after 20 s checkout is deployed again, with a lock.
+func serveDemo(ctx context.Context, c *config) error {
 	dir, err := os.MkdirTemp("", "whylate-fleet-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	self, err := os.Executable()
+	executable, err := os.Executable()
 	if err != nil {
 		return err
 	}
@@ -42,8 +42,8 @@ func demo(ctx context.Context, c *config) error {
 	c.dir = dir
 	return serve(ctx, c, func(address string, st *store.Store) error {
 		fmt.Printf("The fleet is at %s. Checkout v2, a bad deploy, comes in 20 s. Ctrl-C ends it.\n", address)
-		start := func(ctx context.Context, name, version string) {
-			c := exec.CommandContext(ctx, self, demoService, name, address, filepath.Join(dir, name))
+		runVersion := func(ctx context.Context, name, version string) {
+			c := exec.CommandContext(ctx, executable, demoService, name, address, filepath.Join(dir, name))
 			c.Env = append(os.Environ(), "OTEL_SERVICE_NAME="+name, "OTEL_RESOURCE_ATTRIBUTES=service.version="+version, "POD_NAME="+name+"-"+version, "DEMO_VERSION="+version)
 			c.Stderr = os.Stderr
 			out, err := c.StdoutPipe()
@@ -51,8 +51,8 @@ func demo(ctx context.Context, c *config) error {
 				err = c.Start()
 			}
 			if err == nil {
-				if in := bufio.NewScanner(out); in.Scan() {
-					visit(ctx, in.Text())
+				if lines := bufio.NewScanner(out); lines.Scan() {
+					generateLoad(ctx, lines.Text())
 				}
 				err = c.Wait()
 			}
@@ -73,15 +73,15 @@ func demo(ctx context.Context, c *config) error {
 			}
 			services.Go(func() {
 				if name != "checkout" {
-					start(ctx, name, "v1")
+					runVersion(ctx, name, "v1")
 					return
 				}
-				before, end := context.WithTimeout(ctx, 20*time.Second)
-				defer end()
-				start(before, name, "v1")
+				firstCtx, stopFirst := context.WithTimeout(ctx, 20*time.Second)
+				defer stopFirst()
+				runVersion(firstCtx, name, "v1")
 				if ctx.Err() == nil {
 					fmt.Println("Checkout v2 is deployed.")
-					start(ctx, name, "v2")
+					runVersion(ctx, name, "v2")
 				}
 			})
 		}
@@ -89,8 +89,8 @@ func demo(ctx context.Context, c *config) error {
 	})
 }
 
-// visit asks a service as six clients do, until ctx ends.
-func visit(ctx context.Context, url string) {
+// generateLoad asks a service as six clients do, until ctx ends.
+func generateLoad(ctx context.Context, url string) {
 	var clients sync.WaitGroup
 	client := wire.Client(wire.Usual())
 	for range 6 {
@@ -107,8 +107,8 @@ func visit(ctx context.Context, url string) {
 	clients.Wait()
 }
 
-// runService serves requests at an address that it prints, and sends what its flight recorder keeps to the fleet.
-func runService(ctx context.Context, name, fleet, dir string) error {
+// runDemoService serves requests at an address that it prints, and sends what its flight recorder keeps to the fleet.
+func runDemoService(ctx context.Context, name, fleet, dir string) error {
 	rec, err := flight.Start(flight.Options{
 		Dir: filepath.Join(dir, "spool-"+os.Getenv("DEMO_VERSION")), Slow: 50 * time.Microsecond, MinAge: 2 * time.Second, Gap: 10 * time.Second, PerHour: -1, PerDay: -1, Budget: -1,
 		Upload: &flight.UploadOptions{URL: fleet, TokenFile: filepath.Join(dir, "token")},

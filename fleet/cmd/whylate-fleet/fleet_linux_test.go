@@ -28,36 +28,36 @@ import (
 )
 
 var (
-	recordings = flag.Int("recordings", 2000, "TestFleet: recordings that pods send")
-	pods       = flag.Int("pods", 1000, "TestFleet: pods")
-	outage     = flag.Duration("outage", 10*time.Second, "TestFleet: how long Kafka and ClickHouse are stopped")
-	life       = flag.Duration("life", 5*time.Second, "TestFleet: how long it is until the next process is killed")
-	growth     = flag.Int("growth", 600, "TestGrowth: recordings that are explained three times")
-	calm       = flag.Bool("calm", false, "TestFleet: kill nothing, to measure")
+	recordings       = flag.Int("recordings", 2000, "TestFleet: recordings that pods send")
+	pods             = flag.Int("pods", 1000, "TestFleet: pods")
+	outage           = flag.Duration("outage", 10*time.Second, "TestFleet: how long Kafka and ClickHouse are stopped")
+	timeBetweenKills = flag.Duration("life", 5*time.Second, "TestFleet: how long it is until the next process is killed")
+	growth           = flag.Int("growth", 600, "TestGrowth: recordings that are explained three times")
+	noKills          = flag.Bool("calm", false, "TestFleet: kill nothing, to measure")
 )
 
 // A fleet is the engines of a test, and roles over them, each a process of its own.
 type fleet struct {
-	t                   *testing.T
-	kafka, click, minio *enginetest.Engine
-	dir                 string
-	st                  *store.Store
-	files               raw.Store
-	port                map[string]string // by name of a role, which it keeps when it is started again
-	running             map[string]*exec.Cmd
+	t                        *testing.T
+	kafka, clickhouse, minio *enginetest.Engine
+	dir                      string
+	st                       *store.Store
+	files                    raw.Store
+	ports                    map[string]string // by name of a role, which it keeps when it is started again
+	processes                map[string]*exec.Cmd
 }
 
 func newFleet(t *testing.T, services ...string) *fleet {
 	t.Helper()
 	testfull.Need(t, "Kafka, ClickHouse and MinIO, and minutes")
-	f := &fleet{t: t, kafka: enginetest.Kafka(t), click: enginetest.ClickHouse(t), minio: enginetest.MinIO(t), dir: t.TempDir(), port: make(map[string]string), running: make(map[string]*exec.Cmd)}
-	c, _, err := parse(f.args("admin"))
+	f := &fleet{t: t, kafka: enginetest.Kafka(t), clickhouse: enginetest.ClickHouse(t), minio: enginetest.MinIO(t), dir: t.TempDir(), ports: make(map[string]string), processes: make(map[string]*exec.Cmd)}
+	c, _, err := parseConfig(f.args("admin"))
 	if err == nil {
-		f.st, err = c.open(t.Context(), false)
+		f.st, err = c.openStore(t.Context(), false)
 	}
 	if err == nil {
 		t.Cleanup(func() { _ = f.st.Close() })
-		f.files, err = c.files(t.Context())
+		f.files, err = c.openFiles(t.Context())
 	}
 	for _, s := range services {
 		if err == nil {
@@ -68,10 +68,10 @@ func newFleet(t *testing.T, services ...string) *fleet {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for name := range f.running {
+		for name := range f.processes {
 			f.kill(name)
-			if said, err := os.ReadFile(f.log(name)); t.Failed() && err == nil {
-				t.Logf("%s:\n%s", name, said[max(0, len(said)-3000):])
+			if logText, err := os.ReadFile(f.logFile(name)); t.Failed() && err == nil {
+				t.Logf("%s:\n%s", name, logText[max(0, len(logText)-3000):])
 			}
 		}
 	})
@@ -79,47 +79,47 @@ func newFleet(t *testing.T, services ...string) *fleet {
 }
 
 func (f *fleet) args(name string) []string {
-	return []string{"-dir", filepath.Join(f.dir, name), "-kafka", f.kafka.Address, "-clickhouse", f.click.Address, "-s3", f.minio.Address}
+	return []string{"-dir", filepath.Join(f.dir, name), "-kafka", f.kafka.Address, "-clickhouse", f.clickhouse.Address, "-s3", f.minio.Address}
 }
 
-func (f *fleet) log(name string) string { return filepath.Join(f.dir, name+".log") }
+func (f *fleet) logFile(name string) string { return filepath.Join(f.dir, name+".log") }
 
-func (f *fleet) url(name string) string { return "http://127.0.0.1:" + f.port[name] }
+func (f *fleet) url(name string) string { return "http://127.0.0.1:" + f.ports[name] }
 
-// run starts a role; its name is the role's, and may have a digit.
-func (f *fleet) run(name string, more ...string) {
+// startRole starts a role; its name is the role's, and may have a digit.
+func (f *fleet) startRole(name string, extraArgs ...string) {
 	f.t.Helper()
-	if f.port[name] == "" {
-		f.port[name] = enginetest.FreePort(f.t)
+	if f.ports[name] == "" {
+		f.ports[name] = enginetest.FreePort(f.t)
 	}
-	log, err := os.OpenFile(f.log(name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(f.logFile(name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	defer log.Close()
-	p := exec.Command(os.Args[0], slices.Concat(f.args(name), []string{"-target", strings.TrimRight(name, "0123456789"), "-listen", "127.0.0.1:" + f.port[name],
-		"-max-recordings", "1000000", "-max-bytes", "1TiB", "-max-queued", "1000000000"}, more, []string{"serve"})...)
+	p := exec.Command(os.Args[0], slices.Concat(f.args(name), []string{"-target", strings.TrimRight(name, "0123456789"), "-listen", "127.0.0.1:" + f.ports[name],
+		"-max-recordings", "1000000", "-max-bytes", "1TiB", "-max-queued", "1000000000"}, extraArgs, []string{"serve"})...)
 	p.Stderr = log
 	if err := p.Start(); err != nil {
 		f.t.Fatal(err)
 	}
-	f.running[name] = p
+	f.processes[name] = p
 }
 
 func (f *fleet) kill(name string) {
-	_ = f.running[name].Process.Kill()
-	_ = f.running[name].Wait()
+	_ = f.processes[name].Process.Kill()
+	_ = f.processes[name].Wait()
 }
 
-// wait waits until at most so many recordings are to be explained, as long as it takes: the test has a limit.
-func (f *fleet) wait(most int64) (states map[string]int64) {
+// waitForQueue waits until at most so many recordings are to be explained, as long as it takes: the test has a limit.
+func (f *fleet) waitForQueue(maxQueued int64) (states map[string]int64) {
 	f.t.Helper()
 	for last := time.Now(); ; time.Sleep(200 * time.Millisecond) {
 		states, err := f.st.CountByState(f.t.Context())
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		if states[store.Waiting]+states[store.Working] <= most {
+		if states[store.Waiting]+states[store.Working] <= maxQueued {
 			return states
 		}
 		if time.Since(last) > 30*time.Second {
@@ -129,8 +129,8 @@ func (f *fleet) wait(most int64) (states map[string]int64) {
 	}
 }
 
-// small returns traces of a few kB of services of lab/truth.
-func small(t *testing.T) (traces [][]byte) {
+// smallTraces returns traces of a few kB of services of lab/truth.
+func smallTraces(t *testing.T) (traces [][]byte) {
 	for _, name := range []string{"pubsub", "cpu-hogs", "slow-reader", "queue-worker", "jobs", "open-queue"} {
 		traces = append(traces, testprog.Service(t, name).Trace)
 	}
@@ -143,21 +143,21 @@ func small(t *testing.T) (traces [][]byte) {
 func TestFleet(t *testing.T) {
 	services := []string{"cart", "catalog", "checkout", "shop"}
 	f := newFleet(t, services...)
-	traces := small(t)
+	traces := smallTraces(t)
 	kinds := make([]*rows.Rows, len(traces))
 	for i, trace := range traces {
-		kinds[i] = alone(t, trace)
+		kinds[i] = explainAlone(t, trace)
 	}
-	parts := []string{"ingest", "work", "query", "work2"}
-	run := func(name string) { f.run(name, "-workers", "2") }
-	for _, name := range parts {
-		run(name)
+	roles := []string{"ingest", "work", "query", "work2"}
+	startRole := func(name string) { f.startRole(name, "-workers", "2") }
+	for _, name := range roles {
+		startRole(name)
 	}
 
 	var mu sync.Mutex
 	sent := make(map[string]int) // id to kind
 	var took []time.Duration
-	var again, failed atomic.Int64
+	var resent, failed atomic.Int64
 	var senders sync.WaitGroup
 	url, slots := f.url("ingest"), make(chan struct{}, 16)
 	begin := time.Now()
@@ -165,7 +165,7 @@ func TestFleet(t *testing.T) {
 		senders.Go(func() {
 			for n := pod; n < *recordings; n += *pods {
 				kind, service := n%len(kinds), services[pod%len(services)]
-				body := recordingOf(t, traces[kind], service, fmt.Sprint("pod-", pod), n)
+				body := newRecording(t, traces[kind], service, fmt.Sprint("pod-", pod), n)
 				for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) { // as long as it takes: the test has a limit
 					slots <- struct{}{}
 					from := time.Now()
@@ -183,7 +183,7 @@ func TestFleet(t *testing.T) {
 				}
 				if n%20 == 0 {
 					if _, status := postAs(url, "token-"+service, body); status == http.StatusAccepted {
-						again.Add(1)
+						resent.Add(1)
 					}
 				}
 			}
@@ -200,38 +200,38 @@ func TestFleet(t *testing.T) {
 		}
 	}
 	kills := 0
-	for round := 0; !*calm && (round < 8 || !ended()); round++ {
-		time.Sleep(*life)
-		i := round % (len(parts) + 1)
-		if i < len(parts) {
-			f.kill(parts[i])
-			run(parts[i])
+	for round := 0; !*noKills && (round < 8 || !ended()); round++ {
+		time.Sleep(*timeBetweenKills)
+		i := round % (len(roles) + 1)
+		if i < len(roles) {
+			f.kill(roles[i])
+			startRole(roles[i])
 			kills++
 			continue
 		}
-		engine := []*enginetest.Engine{f.kafka, f.click, f.minio}[round/(len(parts)+1)%3]
+		engine := []*enginetest.Engine{f.kafka, f.clickhouse, f.minio}[round/(len(roles)+1)%3]
 		engine.Kill()
 		time.Sleep(*outage)
 		engine.Start()
 	}
 	<-done
 	accepted := time.Since(begin)
-	states := f.wait(0)
+	states := f.waitForQueue(0)
 	slices.Sort(took)
 	t.Logf("%d recordings of %d pods accepted in %v, explained after %v; %d kills; %d answers were no 202, %d were sent twice; an answer took %v in the median, %v at the 99th percentile",
-		len(sent), *pods, accepted.Round(time.Second), time.Since(begin).Round(time.Second), kills, failed.Load(), again.Load(), took[len(took)/2].Round(time.Millisecond), took[len(took)*99/100].Round(time.Millisecond))
-	for _, name := range parts {
-		t.Logf("%s: %.0f MB of memory at most, since it was started last", name, memoryOf(t, f.running[name].Process.Pid))
+		len(sent), *pods, accepted.Round(time.Second), time.Since(begin).Round(time.Second), kills, failed.Load(), resent.Load(), took[len(took)/2].Round(time.Millisecond), took[len(took)*99/100].Round(time.Millisecond))
+	for _, name := range roles {
+		t.Logf("%s: %.0f MB of memory at most, since it was started last", name, peakMemoryMB(t, f.processes[name].Process.Pid))
 		f.kill(name)
 	}
 
 	if len(sent) != *recordings || states[store.Done] != int64(len(sent)) || states[store.Poison] != 0 {
 		t.Errorf("%d of %d were accepted; states %v", len(sent), *recordings, states)
 	}
-	nothingLost(t, f.st, sent, kinds)
-	kept := 0
-	if err := f.files.List(t.Context(), func(string, time.Time) error { kept++; return nil }); err != nil || kept != 2*len(sent) {
-		t.Errorf("%d files of %d recordings, %v", kept, len(sent), err)
+	checkSums(t, f.st, sent, kinds)
+	fileCount := 0
+	if err := f.files.List(t.Context(), func(string, time.Time) error { fileCount++; return nil }); err != nil || fileCount != 2*len(sent) {
+		t.Errorf("%d files of %d recordings, %v", fileCount, len(sent), err)
 	}
 }
 
@@ -239,11 +239,11 @@ func TestFleet(t *testing.T) {
 // for how much CPU; on a machine that others use it shows no growth.
 func TestGrowth(t *testing.T) {
 	f := newFleet(t, "shop")
-	f.run("ingest")
-	traces := small(t)
+	f.startRole("ingest")
+	traces := smallTraces(t)
 	n := *growth
 	for i := range n {
-		body := recordingOf(t, traces[i%len(traces)], "shop", fmt.Sprint("pod-", i%50), i)
+		body := newRecording(t, traces[i%len(traces)], "shop", fmt.Sprint("pod-", i%50), i)
 		for status := 0; status != http.StatusAccepted; {
 			_, status = postAs(f.url("ingest"), "token-shop", body)
 		}
@@ -251,29 +251,29 @@ func TestGrowth(t *testing.T) {
 	f.kill("ingest")
 	for _, workers := range []int{1, 2, 4} {
 		if workers > 1 {
-			if again, err := f.st.Requeue(t.Context(), "", time.Unix(0, 0)); again != int64(n) || err != nil {
-				t.Fatal(again, err)
+			if requeued, err := f.st.Requeue(t.Context(), "", time.Unix(0, 0)); requeued != int64(n) || err != nil {
+				t.Fatal(requeued, err)
 			}
 		}
 		for i := range workers {
-			f.run(fmt.Sprint("work", i), "-workers", "1")
+			f.startRole(fmt.Sprint("work", i), "-workers", "1")
 		}
-		f.wait(int64(n * 9 / 10)) // all have joined, and have their partitions
+		f.waitForQueue(int64(n * 9 / 10)) // all have joined, and have their partitions
 		begin := time.Now()
 		cpu := func() (sum float64) {
 			for i := range workers {
-				sum += cpuOf(t, f.running[fmt.Sprint("work", i)].Process.Pid)
+				sum += cpuSeconds(t, f.processes[fmt.Sprint("work", i)].Process.Pid)
 			}
 			return sum
 		}
 		from := cpu()
-		f.wait(int64(n / 10))
+		f.waitForQueue(int64(n / 10))
 		took := time.Since(begin)
 		t.Logf("%d workers: %.1f explained a second, %.0f ms of CPU each", workers, float64(n)*0.8/took.Seconds(), (cpu()-from)/float64(n)/0.8*1e3)
-		states := f.wait(0)
+		states := f.waitForQueue(0)
 		for i := range workers {
 			name := fmt.Sprint("work", i)
-			t.Logf("%s: %.0f MB of memory at most", name, memoryOf(t, f.running[name].Process.Pid))
+			t.Logf("%s: %.0f MB of memory at most", name, peakMemoryMB(t, f.processes[name].Process.Pid))
 			f.kill(name)
 		}
 		if states[store.Done] != int64(n) {
@@ -287,8 +287,8 @@ func TestGrowth(t *testing.T) {
 func TestScrapedAndNotified(t *testing.T) {
 	f := newFleet(t)
 	var mu sync.Mutex
-	of := make(map[string]map[string]int) // problem, id, how often
-	asked := make(chan struct{})
+	deliveries := make(map[string]map[string]int) // problem, id, how often
+	firstDelivery := make(chan struct{})
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var e struct {
 			Type string
@@ -298,14 +298,14 @@ func TestScrapedAndNotified(t *testing.T) {
 			t.Errorf("%+v %v", e, err)
 		}
 		mu.Lock()
-		if of[e.Data.Problem] == nil {
-			of[e.Data.Problem] = make(map[string]int)
+		if deliveries[e.Data.Problem] == nil {
+			deliveries[e.Data.Problem] = make(map[string]int)
 		}
-		of[e.Data.Problem][r.Header.Get("webhook-id")]++
-		first := len(of) == 1 && of[e.Data.Problem][r.Header.Get("webhook-id")] == 1
+		deliveries[e.Data.Problem][r.Header.Get("webhook-id")]++
+		first := len(deliveries) == 1 && deliveries[e.Data.Problem][r.Header.Get("webhook-id")] == 1
 		mu.Unlock()
 		if first {
-			close(asked)
+			close(firstDelivery)
 			<-r.Context().Done() // of the killed worker
 		}
 	}))
@@ -318,7 +318,7 @@ func TestScrapedAndNotified(t *testing.T) {
 	defer service.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	var visiting sync.WaitGroup
-	visiting.Go(func() { visit(ctx, service.URL+"/checkout") })
+	visiting.Go(func() { generateLoad(ctx, service.URL+"/checkout") })
 	defer visiting.Wait()
 	defer cancel()
 
@@ -330,49 +330,49 @@ func TestScrapedAndNotified(t *testing.T) {
 		}
 	}
 	workers := []string{"work1", "work2"}
-	work := func() {
+	startWorkers := func() {
 		for _, name := range workers {
-			f.run(name, "-webhook", receiver.URL, "-webhook-secrets", secrets, "-allow-private", "127.0.0.0/8", "-public", "https://fleet.example.com")
+			f.startRole(name, "-webhook", receiver.URL, "-webhook-secrets", secrets, "-allow-private", "127.0.0.0/8", "-public", "https://fleet.example.com")
 		}
 	}
-	work()
-	for told := map[string]store.Mark(nil); len(told) == 0; time.Sleep(200 * time.Millisecond) { // what is there at first is not new
+	startWorkers()
+	for marks := map[string]store.Mark(nil); len(marks) == 0; time.Sleep(200 * time.Millisecond) { // what is there at first is not new
 		var err error
-		if told, err = f.st.Marks(t.Context(), []string{""}); err != nil {
+		if marks, err = f.st.Marks(t.Context(), []string{""}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f.run("scrape", "-scrape", config, "-scrape-length", "1s", "-scrape-budget", "10m", "-allow-private", "127.0.0.0/8")
-	<-asked
+	f.startRole("scrape", "-scrape", config, "-scrape-length", "1s", "-scrape-budget", "10m", "-allow-private", "127.0.0.0/8")
+	<-firstDelivery
 	for _, name := range workers {
 		f.kill(name)
 	}
 	f.kill("scrape")
-	work()
-	f.wait(0)
-	for left := 1; left > 0; time.Sleep(200 * time.Millisecond) {
+	startWorkers()
+	f.waitForQueue(0)
+	for unsent := 1; unsent > 0; time.Sleep(200 * time.Millisecond) {
 		var err error
-		if left, err = f.st.CountUnsent(t.Context()); err != nil {
+		if unsent, err = f.st.CountUnsent(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	problems, _, err := f.st.Overview(t.Context(), store.Selection{From: time.Now().Add(-time.Hour), To: time.Now()})
 	mu.Lock()
 	defer mu.Unlock()
-	if err != nil || len(problems) == 0 || len(of) == 0 || len(of) > len(problems) {
-		t.Errorf("%d findings, %d of them were said, %v", len(problems), len(of), err)
+	if err != nil || len(problems) == 0 || len(deliveries) == 0 || len(deliveries) > len(problems) {
+		t.Errorf("%d findings, %d of them were said, %v", len(problems), len(deliveries), err)
 	}
-	again := 0
-	for problem, ids := range of {
+	redelivered := 0
+	for problem, ids := range deliveries {
 		if len(ids) != 1 {
 			t.Errorf("%s was said as %v", problem, ids)
 		}
 		for _, n := range ids {
-			again += n - 1
+			redelivered += n - 1
 		}
 	}
-	if again == 0 {
+	if redelivered == 0 {
 		t.Error("what the killed worker was delivering was not delivered again")
 	}
-	t.Log(len(problems), "findings:", of)
+	t.Log(len(problems), "findings:", deliveries)
 }

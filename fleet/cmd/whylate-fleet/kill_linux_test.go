@@ -27,13 +27,13 @@ import (
 // one recording that is explained, its rows count once, and all sums are those of explaining each recording alone.
 func TestNothingLost(t *testing.T) {
 	testfull.Need(t, "minutes, and a disk that is full")
-	const pods, each, kinds = 100, 20, 8
+	const pods, recordingsPerPod, kinds = 100, 20, 8
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=400m"); err != nil {
 		t.Skip("no tmpfs can be mounted:", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	st, err := (&config{dir: dir}).open(t.Context(), false)
+	st, err := (&config{dir: dir}).openStore(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,15 +44,15 @@ func TestNothingLost(t *testing.T) {
 	var traces [kinds][]byte
 	var explained [kinds]*rows.Rows
 	for i := range traces {
-		traces[i] = record(t, 20+i)
-		explained[i] = alone(t, traces[i])
+		traces[i] = recordTrace(t, 20+i)
+		explained[i] = explainAlone(t, traces[i])
 	}
 	port, err := freeport.Find(3)
 	if err != nil {
 		t.Fatal(err)
 	}
 	url := "http://127.0.0.1:" + port[0]
-	run := func(target, port string) *exec.Cmd {
+	startRole := func(target, port string) *exec.Cmd {
 		c := exec.Command(os.Args[0], "-dir", dir, "-listen", "127.0.0.1:"+port, "-target", target, "-min-free", "1MB", "-max-recordings", "1000000", "serve")
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
@@ -65,10 +65,10 @@ func TestNothingLost(t *testing.T) {
 	var refused atomic.Int64
 	for pod := range pods {
 		senders.Go(func() {
-			for i := range each {
+			for i := range recordingsPerPod {
 				kind := (pod + i) % kinds
 				time.Sleep(time.Duration(pod*37%100) * 5 * time.Millisecond) // pods send at different times
-				body := recording(t, traces[kind], fmt.Sprintf("pod-%d", pod), i)
+				body := shopRecording(t, traces[kind], fmt.Sprintf("pod-%d", pod), i)
 				for {
 					id, status := post(url, body)
 					if status == http.StatusAccepted {
@@ -87,7 +87,7 @@ func TestNothingLost(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { senders.Wait(); close(done) }()
-	parts := map[string]*exec.Cmd{"ingest": run("ingest", port[0]), "work": run("work", port[1])}
+	roles := map[string]*exec.Cmd{"ingest": startRole("ingest", port[0]), "work": startRole("work", port[1])}
 	kills, fills := 0, 0
 	fill := filepath.Join(dir, "fill")
 	for round, ended := 0, false; !ended || round < 6; round++ {
@@ -97,16 +97,16 @@ func TestNothingLost(t *testing.T) {
 		}
 		switch round % 3 {
 		case 0:
-			full(fill)
+			fillDisk(fill)
 			fills++
 		case 1:
 			_ = os.Remove(fill)
 		}
 		time.Sleep(1500 * time.Millisecond) // how long a part lives
-		_ = parts[name].Process.Kill()
-		_ = parts[name].Wait()
+		_ = roles[name].Process.Kill()
+		_ = roles[name].Wait()
 		kills++
-		parts[name] = run(name, p)
+		roles[name] = startRole(name, p)
 		select {
 		case <-done:
 			ended = true
@@ -124,7 +124,7 @@ func TestNothingLost(t *testing.T) {
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
-	for _, c := range parts {
+	for _, c := range roles {
 		_ = c.Process.Kill()
 		_ = c.Wait()
 	}
@@ -134,7 +134,7 @@ func TestNothingLost(t *testing.T) {
 	if refused.Load() == 0 {
 		t.Error("the disk was never full")
 	}
-	if err != nil || states[store.Done] != int64(len(sent)) || len(states) != 1 || len(sent) != pods*each {
+	if err != nil || states[store.Done] != int64(len(sent)) || len(states) != 1 || len(sent) != pods*recordingsPerPod {
 		t.Errorf("states %v, %v; %d were accepted", states, err, len(sent))
 	}
 	for id := range sent {
@@ -142,7 +142,7 @@ func TestNothingLost(t *testing.T) {
 			t.Errorf("%s: %+v %v", id, r, err)
 		}
 	}
-	nothingLost(t, st, sent, explained[:])
+	checkSums(t, st, sent, explained[:])
 	// Files are those of the recordings, and their reports.
 	w := &work.Worker{Store: st, Files: raw.Dir(filepath.Join(dir, "raw")), Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(st)}
 	if err := w.RetainOnce(t.Context(), work.Retention{FileAge: 100 * time.Hour, FileBytes: 1 << 60, RowAge: 100 * time.Hour}, time.Now().Add(2*time.Hour), true); err != nil {
@@ -155,8 +155,8 @@ func TestNothingLost(t *testing.T) {
 	}
 }
 
-// full writes a file until the disk is.
-func full(name string) {
+// fillDisk writes a file until the disk is.
+func fillDisk(name string) {
 	f, err := os.Create(name)
 	if err != nil {
 		return // it is full already

@@ -53,30 +53,30 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 4 && args[0] == demoService {
-		return runService(ctx, args[1], args[2], args[3])
+		return runDemoService(ctx, args[1], args[2], args[3])
 	}
-	c, rest, err := parse(args)
+	c, arguments, err := parseConfig(args)
 	if err != nil {
 		return err
 	}
 	verb, name := "", ""
-	if len(rest) > 0 {
-		verb = rest[0]
+	if len(arguments) > 0 {
+		verb = arguments[0]
 	}
-	if len(rest) > 1 {
-		name = rest[1]
+	if len(arguments) > 1 {
+		name = arguments[1]
 	}
 	switch {
-	case verb == "serve" && len(rest) == 1:
+	case verb == "serve" && len(arguments) == 1:
 		return serve(ctx, c, nil)
-	case verb == "check" && len(rest) == 1:
+	case verb == "check" && len(arguments) == 1:
 		fmt.Println("the configuration is right")
 		return nil
-	case verb == "demo" && len(rest) == 1:
-		return demo(ctx, c)
-	case (verb == "token" || verb == "reader" || verb == "revoke" || verb == "backup") && len(rest) == 2 && name != "",
-		(verb == "tokens" || verb == "backfill") && len(rest) == 1:
-		st, err := c.open(ctx, false)
+	case verb == "demo" && len(arguments) == 1:
+		return serveDemo(ctx, c)
+	case (verb == "token" || verb == "reader" || verb == "revoke" || verb == "backup") && len(arguments) == 2 && name != "",
+		(verb == "tokens" || verb == "backfill") && len(arguments) == 1:
+		st, err := c.openStore(ctx, false)
 		if err != nil {
 			return err
 		}
@@ -94,13 +94,13 @@ func administer(ctx context.Context, st *store.Store, c *config, verb, name stri
 		if verb == "reader" {
 			scope = store.ReadScope
 		}
-		if err := st.AddToken(ctx, token, scope, name, time.Now().Add(c.expires)); err != nil {
+		if err := st.AddToken(ctx, token, scope, name, time.Now().Add(c.tokenLifetime)); err != nil {
 			return err
 		}
 		fmt.Println(token)
 	case "revoke":
 		scope := store.SendScope
-		if reader, ok := cutReader(name); ok {
+		if reader, ok := readerName(name); ok {
 			scope, name = store.ReadScope, reader
 		}
 		n, err := st.RevokeTokens(ctx, scope, name)
@@ -117,7 +117,7 @@ func administer(ctx context.Context, st *store.Store, c *config, verb, name stri
 			fmt.Printf("%s %s made %s expires %s\n", t.Scope, t.Name, t.Created.UTC().Format(time.RFC3339), t.Expires.UTC().Format(time.RFC3339))
 		}
 	case "backfill":
-		n, err := st.Requeue(ctx, c.service, time.Now().Add(-c.since))
+		n, err := st.Requeue(ctx, c.backfillService, time.Now().Add(-c.backfillAge))
 		if err != nil {
 			return err
 		}

@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// start serves the fleet in a process of its own, and returns where.
-func start(t *testing.T, dir string) (url string, c *exec.Cmd) {
+// startFleet serves the fleet in a process of its own, and returns where.
+func startFleet(t *testing.T, dir string) (url string, c *exec.Cmd) {
 	t.Helper()
 	c = exec.Command(os.Args[0], "-dir", dir, "-listen", "127.0.0.1:0", "serve")
 	out, err := c.StderrPipe()
@@ -54,8 +54,8 @@ func start(t *testing.T, dir string) (url string, c *exec.Cmd) {
 	return "", nil
 }
 
-// record returns a trace of marked requests.
-func record(t *testing.T, requests int) []byte {
+// recordTrace returns a trace of marked requests.
+func recordTrace(t *testing.T, requests int) []byte {
 	t.Helper()
 	m := http.NewServeMux()
 	m.HandleFunc("GET /x", func(http.ResponseWriter, *http.Request) {})
@@ -76,7 +76,7 @@ func record(t *testing.T, requests int) []byte {
 func TestKilled(t *testing.T) {
 	const files, requests = 4, 30
 	dir := t.TempDir()
-	st, err := (&config{dir: dir}).open(t.Context(), false)
+	st, err := (&config{dir: dir}).openStore(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestKilled(t *testing.T) {
 	}
 	recordings := make([][]byte, files)
 	for i := range recordings {
-		recordings[i] = record(t, requests)
+		recordings[i] = recordTrace(t, requests)
 	}
 	send := func(url string) {
 		for _, r := range recordings {
@@ -107,7 +107,7 @@ func TestKilled(t *testing.T) {
 			}
 		}
 	}
-	url, c := start(t, dir)
+	url, c := startFleet(t, dir)
 	send(url)
 	if err := c.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestKilled(t *testing.T) {
 	if _, err := st.Claim(t.Context(), time.Now().Add(time.Hour), -time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	url, c = start(t, dir)
+	url, c = startFleet(t, dir)
 	send(url)
 	for done := int64(0); done < files; {
 		states, err := st.CountByState(t.Context())
@@ -139,12 +139,12 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// recording is a .whylate file with a trace.
-func recording(t *testing.T, trace []byte, pod string, n int) []byte {
-	return recordingOf(t, trace, "shop", pod, n)
+// shopRecording is a .whylate file with a trace.
+func shopRecording(t *testing.T, trace []byte, pod string, n int) []byte {
+	return newRecording(t, trace, "shop", pod, n)
 }
 
-func recordingOf(t *testing.T, trace []byte, service, pod string, n int) []byte {
+func newRecording(t *testing.T, trace []byte, service, pod string, n int) []byte {
 	var out bytes.Buffer
 	z := zip.NewWriter(&out)
 	meta, err := json.Marshal(map[string]any{"schema": "whylate.recording/v1", "url": fmt.Sprint("test ", n),

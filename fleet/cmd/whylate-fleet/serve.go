@@ -27,122 +27,122 @@ import (
 )
 
 // serve runs the parts of the target in this process until ctx ends. ready, if not nil, is told the address.
-func serve(ctx context.Context, c *config, ready func(address string, st *store.Store) error) error {
-	st, err := c.open(ctx, true)
+func serve(ctx context.Context, cfg *config, ready func(address string, st *store.Store) error) error {
+	st, err := cfg.openStore(ctx, true)
 	if err != nil {
 		return err
 	}
 	defer st.Close()
-	files, err := c.files(ctx)
+	files, err := cfg.openFiles(ctx)
 	if err != nil {
 		return err
 	}
-	if c.kafka == "" {
+	if cfg.kafkaAddress == "" {
 		if err := work.CheckFiles(ctx, st, files); err != nil {
-			return fmt.Errorf("%s and %s: %w", filepath.Join(c.dir, "fleet.db"), cmp.Or(strings.SplitN(c.s3, "?", 2)[0], filepath.Join(c.dir, "raw")), err)
+			return fmt.Errorf("%s and %s: %w", filepath.Join(cfg.dir, "fleet.db"), cmp.Or(strings.SplitN(cfg.s3Address, "?", 2)[0], filepath.Join(cfg.dir, "raw")), err)
 		}
 	}
-	l, err := net.Listen("tcp", c.listen)
+	listener, err := net.Listen("tcp", cfg.listenAddress)
 	if err != nil {
 		return err
 	}
-	defer l.Close()
-	a, ok := l.Addr().(*net.TCPAddr)
-	loopback, scheme := ok && a.IP.IsLoopback(), "http"
-	if c.cert != "" {
+	defer listener.Close()
+	tcpAddress, ok := listener.Addr().(*net.TCPAddr)
+	loopback, scheme := ok && tcpAddress.IP.IsLoopback(), "http"
+	if cfg.certFile != "" {
 		scheme = "https"
-		conf, err := tlsConfig(c.cert, c.key)
+		tlsConf, err := newTLSConfig(cfg.certFile, cfg.keyFile)
 		if err != nil {
 			return err
 		}
-		l = tls.NewListener(l, conf)
-	} else if !loopback && !c.plain {
-		return fmt.Errorf("%s is not a loopback address: give -tls-cert and -tls-key, or -plain behind a proxy that has TLS", c.listen)
+		listener = tls.NewListener(listener, tlsConf)
+	} else if !loopback && !cfg.allowPlain {
+		return fmt.Errorf("%s is not a loopback address: give -tls-cert and -tls-key, or -plain behind a proxy that has TLS", cfg.listenAddress)
 	}
 	var handler slog.Handler = slog.NewTextHandler(os.Stderr, nil)
-	if c.logs == "json" {
+	if cfg.logFormat == "json" {
 		handler = slog.NewJSONHandler(os.Stderr, nil)
 	}
-	log, known := slog.New(handler), st
-	if c.kafka != "" && c.takes() {
-		known = nil // it has no ClickHouse to ask
+	log, metricsStore := slog.New(handler), st
+	if cfg.kafkaAddress != "" && cfg.isReceiver() {
+		metricsStore = nil // it has no ClickHouse to ask
 	}
-	m := metrics.New(known)
-	s := &server.Server{Store: st, Files: files, Log: log, Metrics: m, Bounds: c.bounds, Loopback: loopback,
-		Ingest: c.target == "all" || c.target == "ingest", Query: c.target == "all" || c.target == "query"}
-	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	fleetMetrics := metrics.New(metricsStore)
+	fleetServer := &server.Server{Store: st, Files: files, Log: log, Metrics: fleetMetrics, Bounds: cfg.bounds, Loopback: loopback,
+		Ingest: cfg.target == "all" || cfg.target == "ingest", Query: cfg.target == "all" || cfg.target == "query"}
+	httpServer := &http.Server{Handler: fleetServer.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	defer cancel()
-	if c.target == "all" || c.target == "work" {
-		w := &work.Worker{Store: st, Files: files, Log: log, Metrics: m, MaxChildren: c.workers}
-		count := func(outcome string) { m.ExportedMessages.WithLabelValues(outcome).Inc() }
-		if c.otlp != "" {
-			e, err := otlp.New(c.otlp, os.Getenv("OTEL_EXPORTER_OTLP_HEADERS"), log, count)
+	if cfg.target == "all" || cfg.target == "work" {
+		worker := &work.Worker{Store: st, Files: files, Log: log, Metrics: fleetMetrics, MaxChildren: cfg.workers}
+		count := func(outcome string) { fleetMetrics.ExportedMessages.WithLabelValues(outcome).Inc() }
+		if cfg.otlpURL != "" {
+			exporter, err := otlp.New(cfg.otlpURL, os.Getenv("OTEL_EXPORTER_OTLP_HEADERS"), log, count)
 			if err != nil {
 				return err
 			}
-			w.Exports, w.ExportOnly = append(w.Exports, e.Send), c.store == "otlp"
+			worker.Exports, worker.ExportOnly = append(worker.Exports, exporter.Send), cfg.storeKind == "otlp"
 		}
-		if c.pyroscope != "" {
-			e, err := otlp.New(c.pyroscope, os.Getenv("PYROSCOPE_HEADERS"), log, count)
+		if cfg.pyroscopeURL != "" {
+			exporter, err := otlp.New(cfg.pyroscopeURL, os.Getenv("PYROSCOPE_HEADERS"), log, count)
 			if err != nil {
 				return err
 			}
-			w.Exports = append(w.Exports, e.SendProfile)
+			worker.Exports = append(worker.Exports, exporter.SendProfile)
 		}
-		parts.Go(func() { w.Run(ctx) })
-		parts.Go(func() { w.Retain(ctx, c.keep) })
-		if c.webhook != "" {
-			secrets, err := notify.ReadSecrets(c.secrets)
+		parts.Go(func() { worker.Run(ctx) })
+		parts.Go(func() { worker.Retain(ctx, cfg.retention) })
+		if cfg.webhookURL != "" {
+			secrets, err := notify.ReadSecrets(cfg.secretsFile)
 			if err != nil {
 				return err
 			}
-			n := &notify.Notifier{Store: st, Log: log, Metrics: m, ReceiverURL: c.webhook, Secrets: secrets, PublicURL: cmp.Or(c.public, scheme+"://"+l.Addr().String()), AllowedRanges: c.allowed, Compare: s.Compare}
-			parts.Go(func() { n.Run(ctx) })
+			notifier := &notify.Notifier{Store: st, Log: log, Metrics: fleetMetrics, ReceiverURL: cfg.webhookURL, Secrets: secrets, PublicURL: cmp.Or(cfg.publicURL, scheme+"://"+listener.Addr().String()), AllowedRanges: cfg.allowedRanges, Compare: fleetServer.Compare}
+			parts.Go(func() { notifier.Run(ctx) })
 		}
 	}
-	if c.scrape != "" && (c.target == "all" || c.target == "scrape") {
-		jobs, err := scrape.ReadConfig(c.scrape)
+	if cfg.scrapeFile != "" && (cfg.target == "all" || cfg.target == "scrape") {
+		scrapeConfig, err := scrape.ReadConfig(cfg.scrapeFile)
 		if err != nil {
 			return err
 		}
-		sc := &scrape.Scraper{Config: jobs, Log: log, Metrics: m, AllowedRanges: c.allowed, TraceLength: c.length, HourlyBudget: c.budget, PodShare: c.share, Accept: s.Accept}
+		scraper := &scrape.Scraper{Config: scrapeConfig, Log: log, Metrics: fleetMetrics, AllowedRanges: cfg.allowedRanges, TraceLength: cfg.scrapeLength, HourlyBudget: cfg.scrapeBudget, PodShare: cfg.scrapeShare, Accept: fleetServer.Accept}
 		parts.Go(func() {
-			if err := sc.Run(ctx); err != nil {
+			if err := scraper.Run(ctx); err != nil {
 				log.Error("scraping ended", "error", err)
 			}
 		})
 	}
 	parts.Go(func() {
 		<-ctx.Done()
-		s.Drain()
-		time.Sleep(c.drain)
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		fleetServer.Drain()
+		time.Sleep(cfg.drainTime)
+		endCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
-		_ = h.Shutdown(end)
+		_ = httpServer.Shutdown(endCtx)
 	})
-	address := scheme + "://" + l.Addr().String()
+	address := scheme + "://" + listener.Addr().String()
 	if ready != nil {
 		if err := ready(address, st); err != nil {
 			return err
 		}
 	} else {
-		log.Info("serving", "target", c.target, "address", address)
+		log.Info("serving", "target", cfg.target, "address", address)
 	}
-	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := httpServer.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	log.Info("drained")
 	return nil
 }
 
-// tlsConfig reads the certificate again for each connection, so that a new one counts at once; one that is damaged just then does
+// newTLSConfig reads the certificate again for each connection, so that a new one counts at once; one that is damaged just then does
 // not.
-func tlsConfig(cert, key string) (*tls.Config, error) {
-	last, err := tls.LoadX509KeyPair(cert, key)
+func newTLSConfig(certFile, keyFile string) (*tls.Config, error) {
+	last, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
 		return nil, err
 	}
@@ -150,8 +150,8 @@ func tlsConfig(cert, key string) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if now, err := tls.LoadX509KeyPair(cert, key); err == nil {
-			last = now
+		if reloaded, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil {
+			last = reloaded
 		}
 		c := last
 		return &c, nil

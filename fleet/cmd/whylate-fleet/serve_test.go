@@ -19,8 +19,8 @@ import (
 	"github.com/whylate/whylate/fleet/internal/store"
 )
 
-// certificate writes a certificate with a number, and its key.
-func certificate(t *testing.T, cert, key string, number int64) {
+// writeCertificate writes a certificate with a number, and its key.
+func writeCertificate(t *testing.T, cert, key string, number int64) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -46,11 +46,11 @@ func certificate(t *testing.T, cert, key string, number int64) {
 func TestCertificate(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
-	if _, err := tlsConfig(cert, key); err == nil {
+	if _, err := newTLSConfig(cert, key); err == nil {
 		t.Error("no certificate is no error")
 	}
-	certificate(t, cert, key, 1)
-	conf, err := tlsConfig(cert, key)
+	writeCertificate(t, cert, key, 1)
+	conf, err := newTLSConfig(cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestCertificate(t *testing.T) {
 	if n := number(); n != 1 {
 		t.Errorf("certificate %d", n)
 	}
-	certificate(t, cert, key, 2)
+	writeCertificate(t, cert, key, 2)
 	if n := number(); n != 2 {
 		t.Errorf("certificate %d after a new one", n)
 	}
@@ -91,8 +91,8 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// TestStoreOfOthers: a fleet does not start with an empty store next to recordings, says what to do, and leaves them as they are.
-func TestStoreOfOthers(t *testing.T) {
+// TestEmptyStore: a fleet does not start with an empty store next to recordings, says what to do, and leaves them as they are.
+func TestEmptyStore(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "raw", strings.Repeat("a", 32))
 	if err := os.Mkdir(filepath.Dir(name), 0o700); err != nil {
@@ -107,7 +107,7 @@ func TestStoreOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, target := range []string{"all", "ingest", "work", "query"} {
-		c, _, err := parse([]string{"-dir", dir, "-listen", "127.0.0.1:0", "-target", target})
+		c, _, err := parseConfig([]string{"-dir", dir, "-listen", "127.0.0.1:0", "-target", target})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestStoreOfOthers(t *testing.T) {
 
 // TestListen: addresses that others can reach need TLS, or the word that a proxy has it.
 func TestListen(t *testing.T) {
-	c, _, err := parse([]string{"-dir", t.TempDir(), "-listen", "0.0.0.0:0"})
+	c, _, err := parseConfig([]string{"-dir", t.TempDir(), "-listen", "0.0.0.0:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// alone explains one trace by itself and returns its rows: what a fleet must count for each recording of it.
-func alone(t *testing.T, trace []byte) *rows.Rows {
+// explainAlone explains one trace by itself and returns its rows: what a fleet must count for each recording of it.
+func explainAlone(t *testing.T, trace []byte) *rows.Rows {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "trace")
 	if err := os.WriteFile(file, trace, 0o600); err != nil {
@@ -35,8 +35,8 @@ func alone(t *testing.T, trace []byte) *rows.Rows {
 	return r
 }
 
-// nothingLost holds the store's sums to those of each recording that was sent, by id, explained alone: nothing is missing, nothing counts twice.
-func nothingLost(t *testing.T, st *store.Store, sent map[string]int, kinds []*rows.Rows) {
+// checkSums holds the store's sums to those of each recording that was sent, by id, explained alone: nothing is missing, nothing counts twice.
+func checkSums(t *testing.T, st *store.Store, sent map[string]int, kinds []*rows.Rows) {
 	t.Helper()
 	type key struct {
 		group, cause string

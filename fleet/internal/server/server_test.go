@@ -286,8 +286,8 @@ func TestReaders(t *testing.T) {
 	}
 }
 
-// TestBounds: a service that sends too much waits as long as it is told to, and others do not wait for it.
-func TestBounds(t *testing.T) {
+// TestRateLimits: a service that sends too much waits as long as it is told to, and others do not wait for it.
+func TestRateLimits(t *testing.T) {
 	s, _ := newTestServer(t)
 	s.Bounds = Bounds{RecordingsPerMinute: 2, BytesPerMinute: 60, MaxQueued: 2}
 	h := s.Handler()
