@@ -172,8 +172,8 @@ func (s *Scraper) updateServices(groups map[string][]*targetgroup.Group, now tim
 			s.services[name] = svc
 		}
 		for address, t := range targets {
-			if known := svc.targets[address]; known != nil {
-				t.lastTraced = known.lastTraced
+			if previousTarget := svc.targets[address]; previousTarget != nil {
+				t.lastTraced = previousTarget.lastTraced
 			}
 		}
 		svc.targets = targets

@@ -182,8 +182,8 @@ func (m *merger) mergedReport(name string) *report.Report {
 			return nil
 		}
 		if g.Count > 0 {
-			mean := g.TotalNS / int64(g.Count)
-			g.LatencyNS = report.Latency{Mean: &mean, P50: percentile(0.5, 1), P90: percentile(0.9, 10), P99: percentile(0.99, 100), P999: percentile(0.999, 1000), Max: percentile(1, 1)}
+			meanNS := g.TotalNS / int64(g.Count)
+			g.LatencyNS = report.Latency{Mean: &meanNS, P50: percentile(0.5, 1), P90: percentile(0.9, 10), P99: percentile(0.99, 100), P999: percentile(0.999, 1000), Max: percentile(1, 1)}
 		}
 		g.Bands = slices.DeleteFunc(g.Bands, func(b report.Band) bool { return b.Count == 0 })
 		for i := range g.Bands {

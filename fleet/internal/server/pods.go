@@ -82,7 +82,7 @@ func judgePods(pods []store.Pod) []PodAnswer {
 		threshold := max(rows.AddClamped(middle, maxDistance), int64(minRatio*float64(middle)), middle+minDifferenceNS)
 		for i := range out {
 			p := &out[i]
-			if mean := p.NS[cause] / max(1, p.Requests); p.Requests >= minRequests && mean > threshold {
+			if podMean := p.NS[cause] / max(1, p.Requests); p.Requests >= minRequests && podMean > threshold {
 				p.Differs = append(p.Differs, cause)
 			}
 		}

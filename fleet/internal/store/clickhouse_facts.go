@@ -52,7 +52,7 @@ func (c *clickhouseFacts) writeRows(ctx context.Context, outcomes []*outcome) (e
 			return err
 		}
 		outcome.folded = outcome.folded || folded
-		outcome.class = outcome.contribution.retentionClass()
+		outcome.retentionClass = outcome.contribution.retentionClass()
 		b.addRecording(&outcome.Recording, outcome.contribution, outcome.written)
 	}
 	return b.insert(ctx, c.db)
@@ -62,7 +62,7 @@ func (c *clickhouseFacts) writeStates(ctx context.Context, flights []*flight) er
 	var list [][]any
 	for _, f := range flights {
 		r := &f.Recording
-		list = append(list, []any{r.ID, r.Service, r.Version, r.Environment, r.Pod, r.Node, r.Received.UnixNano(), r.Bytes, r.State, int32(r.Tries), r.Error, int8(boolToInt(r.Raw)), f.class, f.written})
+		list = append(list, []any{r.ID, r.Service, r.Version, r.Environment, r.Pod, r.Node, r.Received.UnixNano(), r.Bytes, r.State, int32(r.Tries), r.Error, int8(boolToInt(r.Raw)), f.retentionClass, f.written})
 	}
 	return insertRows(ctx, c.db, "recordings_rows (id, service, version, environment, pod, node, received, bytes, state, tries, error, raw, class, written)", list)
 }

@@ -48,7 +48,7 @@ type flight struct {
 	finished, lost bool  // lost: the partition is another member's
 	countsTries    bool  // its tries are counted here, not in what is known of it
 	written        int64 // what is written of it later than that replaces what was written before
-	class          string
+	retentionClass string
 	duplicates     []*flight // the same recording, sent at the same time
 }
 

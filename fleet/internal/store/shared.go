@@ -395,9 +395,9 @@ func (s *sharedLedger) CountByState(ctx context.Context) (map[string]int64, erro
 
 // IsFileKept keeps a file that nothing is known of as long as others: what waits is not known here.
 func (s *sharedLedger) IsFileKept(ctx context.Context, id string, age, maxAge time.Duration) (bool, error) {
-	var known, withoutFile int
-	err := s.reader.QueryRowContext(ctx, `SELECT count(*), countIf(raw=0) FROM recordings_rows FINAL WHERE id=?`, id).Scan(&known, &withoutFile)
-	return known > withoutFile || known == 0 && age < maxAge+day, err
+	var rowCount, withoutFile int
+	err := s.reader.QueryRowContext(ctx, `SELECT count(*), countIf(raw=0) FROM recordings_rows FINAL WHERE id=?`, id).Scan(&rowCount, &withoutFile)
+	return rowCount > withoutFile || rowCount == 0 && age < maxAge+day, err
 }
 
 func (s *sharedLedger) DropFiles(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) (out []DroppedFile, err error) {

@@ -59,9 +59,9 @@ func (s sqliteLedger) Finish(ctx context.Context, r *Recording, newRows *rows.Ro
 		if folded = partFolded; err != nil {
 			return err
 		}
-		partFolded, err = foldFindings(&contribution, func(problem string) (known bool, err error) {
-			err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM problems WHERE problem=?)`, problem).Scan(&known)
-			return known, err
+		partFolded, err = foldFindings(&contribution, func(problem string) (isKnown bool, err error) {
+			err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM problems WHERE problem=?)`, problem).Scan(&isKnown)
+			return isKnown, err
 		}, func() (n int, err error) {
 			err = tx.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT 1 FROM problems WHERE service=? LIMIT ?)`, contribution.Service, MaxProblems).Scan(&n)
 			return n, err
@@ -167,11 +167,11 @@ func foldSeriesSQLite(ctx context.Context, tx *sql.Tx, c *contribution) (ids map
 }
 
 // foldFindings folds findings that are new to a service which has too many.
-func foldFindings(c *contribution, isKnown func(problem string) (bool, error), count func() (int, error)) (folded bool, err error) {
+func foldFindings(c *contribution, isKnown func(problem string) (bool, error), countProblems func() (int, error)) (folded bool, err error) {
 	if len(c.Rows.Findings) == 0 {
 		return false, nil
 	}
-	n, err := count()
+	n, err := countProblems()
 	folded = c.Rows.FoldFindings(c.Service, func(f *rows.Finding) bool {
 		if err != nil {
 			return true
@@ -195,11 +195,11 @@ func foldSeries(c *contribution, seriesCount int, find, insert func(labels *rows
 	} else if podSeries == 0 {
 		if seriesCount >= MaxSeries {
 			labels.Version, labels.Pod, labels.Node, folded = rows.OtherLabel, rows.OtherLabel, rows.OtherLabel, true
-			has, err := hasEnvironment(labels.Environment)
+			environmentExists, err := hasEnvironment(labels.Environment)
 			if err != nil {
 				return nil, false, err
 			}
-			if !has || seriesCount >= MaxSeries+spareSeries {
+			if !environmentExists || seriesCount >= MaxSeries+spareSeries {
 				labels.Environment = rows.OtherLabel
 				c.Rows.SetProblemIDs(*labels)
 			}
