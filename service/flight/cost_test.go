@@ -23,10 +23,9 @@ import (
 	"github.com/whylate/whylate/service/mark"
 )
 
-// TestCostFigures prints the table of docs/flight.md: what a service costs that is idle,
-// answers a thousand requests a second, as many as it can, and 40,000 that come
-// over no network, with nothing, with the runtime's recorder, and with ours. It judges
-// nothing.
+// TestCostFigures prints the table of docs/flight.md: the CPU time of a service that is idle,
+// serves a thousand requests a second, as many as it can, and 40,000 without a network;
+// each without a recorder, with the runtime's, and with ours. It checks nothing.
 func TestCostFigures(t *testing.T) {
 	if os.Getenv("WHYLATE_COST") == "" {
 		t.Skip("takes a quiet machine for a minute: WHYLATE_COST=1")
@@ -38,7 +37,7 @@ func TestCostFigures(t *testing.T) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })
-	// What is asked for without a network waits for another goroutine, as most do.
+	// A request without a network waits for another goroutine, as most requests do.
 	inside := httptest.NewRequest("GET", "/inside", nil)
 	work := make(chan chan bool)
 	defer close(work)
@@ -97,7 +96,7 @@ func TestCostFigures(t *testing.T) {
 							time.Sleep(long)
 						case -1:
 							get()
-						case 40000: // each millisecond some at once
+						case 40000: // 40 at once in each millisecond
 							time.Sleep(time.Until(began.Add(time.Duration(n) * time.Millisecond)))
 							sent.Add(40)
 							for range 40 {
@@ -145,10 +144,10 @@ func TestCostFigures(t *testing.T) {
 	}
 }
 
-// TestCostByTurns prints the CPU time of a request: with nothing, with the runtime's
-// recorder, with ours, and with ours while every request is a trigger. They take turns, many
-// times, and each is compared with another one of the same round, so that other work on
-// the machine matters little. It judges nothing.
+// TestCostByTurns prints the CPU time of a request: without a recorder, with the runtime's
+// recorder, with ours, and with ours while every request is a trigger. The modes alternate
+// many times, and each result is compared with another one of the same round, so that
+// other work on the machine matters little. It checks nothing.
 func TestCostByTurns(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("WHYLATE_COST_ROUNDS"))
 	if err != nil {
@@ -171,7 +170,7 @@ func TestCostByTurns(t *testing.T) {
 		<-done
 	})
 	inside := httptest.NewRequest("GET", "/inside", nil)
-	// 40,000 a second over no network: each millisecond some at once, whoever else has the CPUs.
+	// 40,000 a second without a network: 40 at once in each millisecond.
 	paced := func(h http.Handler) (n int) {
 		const ticks = 2000
 		var wg sync.WaitGroup
@@ -235,7 +234,7 @@ func TestCostByTurns(t *testing.T) {
 						opts.Slow = 1
 					}
 					r := must.Have(Start(opts))(t)
-					// Its one recording is in neither.
+					// Its only recording is taken before the measurement.
 					r.requestEnded(mark.Ended{Name: "first", Took: 2 * time.Hour})
 					waitUntil(t, "the storm's recording", func() bool { return r.State().Kept == 1 })
 					stop = func() {
@@ -280,14 +279,14 @@ func TestCostByTurns(t *testing.T) {
 	}
 }
 
-// discardWriter is a client that reads nothing.
+// A discardWriter discards a response.
 type discardWriter struct{}
 
 func (discardWriter) Header() http.Header         { return http.Header{} }
 func (discardWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (discardWriter) WriteHeader(int)             {}
 
-// BenchmarkTrigger is a slow request in a storm: one that triggers nothing more.
+// BenchmarkTrigger measures slow requests that get no recording any more.
 func BenchmarkTrigger(b *testing.B) {
 	r := must.Have(Start(Options{Dir: b.TempDir(), Budget: -1, Slow: time.Millisecond, Tail: time.Hour}))(b)
 	defer r.Stop()
@@ -300,8 +299,8 @@ func BenchmarkTrigger(b *testing.B) {
 }
 
 // BenchmarkCost serves requests over the loopback network to clients in the
-// same process, as fast as they go: with nothing, with the runtime's recorder
-// alone, and with a Recorder and marks. docs/flight.md has the figures.
+// same process, as fast as possible: without a recorder, with the runtime's
+// recorder alone, and with a Recorder and marks. docs/flight.md has the figures.
 func BenchmarkCost(b *testing.B) {
 	serve := func(b *testing.B, wrap func(http.Handler) http.Handler) {
 		mux := http.NewServeMux()

@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestDecisions takes what decides without a clock through situations on the borders of its clauses, one next to them on both sides, and
-// holds what it decided.
+// TestDecisions leads the governor, the plan and the route limit through random situations at and next to their
+// thresholds, and compares their decisions with golden files.
 func TestDecisions(t *testing.T) {
 	t.Run("governor", func(t *testing.T) { must.Golden(t, *update, "testdata/governor.txt", governorDecisions()) })
 	t.Run("plan", func(t *testing.T) { must.Golden(t, *update, "testdata/plan.txt", planDecisions()) })
@@ -36,7 +36,7 @@ func governorDecisions() []byte {
 		for step := range 400 {
 			if step%80 == 0 {
 				procs = int(pick(0, 1, 4))
-				// Of the budget, where the CPU time tells nothing else.
+				// As a share of the budget, as long as measured CPU time does not correct it.
 				load = budget * pick(0.1, resumeShare, 0.99, 1, 1.01, 2, 19, 20, 21, 100) * float64(max(procs, 1)) / (startBytes * byteCost)
 				dear = pick(0, 1, 3, 10)
 			}
@@ -136,7 +136,7 @@ func routeLimitDecisions() []byte {
 	return b.Bytes()
 }
 
-// TestList: recordings are files with a recording's name; a folder, a link, and what others left there are none.
+// TestList tests that only regular files with a recording's name are recordings, not directories, links or other files.
 func TestList(t *testing.T) {
 	dir := t.TempDir()
 	name := func(n int) string { return fileName(time.Unix(int64(n), 0), KindSlow, 1, n) }
@@ -159,18 +159,18 @@ func TestList(t *testing.T) {
 	if kept, err := enforceBudget(dir, 1<<20, ""); kept != 10 || err != nil {
 		t.Errorf("%d bytes are kept, %v", kept, err)
 	}
-	if kept, err := enforceBudget(dir, 9, ""); kept != 7 || err != nil { // the oldest goes, then it fits
+	if kept, err := enforceBudget(dir, 9, ""); kept != 7 || err != nil { // the oldest is deleted, then the rest fits
 		t.Errorf("%d bytes are kept, %v", kept, err)
 	}
 	if _, err := enforceBudget(filepath.Join(dir, "none"), 1, ""); err == nil {
-		t.Error("a folder that is none is tidied")
+		t.Error("enforceBudget accepts a directory that does not exist")
 	}
 	if makeRoom(filepath.Join(dir, "none")) {
-		t.Error("there is room made in a folder that is none")
+		t.Error("makeRoom deleted files in a directory that does not exist")
 	}
 }
 
-// TestWriteAtomically: a file has its name when it is whole, and nothing is left of one that fails.
+// TestWriteAtomically tests that a file gets its name when it is complete, and that nothing is left if writing fails.
 func TestWriteAtomically(t *testing.T) {
 	dir := t.TempDir()
 	const name = "flight-1-slow-1-1.whylate"
@@ -191,12 +191,12 @@ func TestWriteAtomically(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if err := writeAtomically(dir, name, 7, func(f *os.File) error { return f.Close() }); err == nil {
-		t.Error("a file that cannot be closed is whole")
+		t.Error("an error of Close was ignored")
 	}
 	must.Do(t, os.Mkdir(filepath.Join(dir, "taken"), 0o700))
 	must.Do(t, os.WriteFile(filepath.Join(dir, "taken", "x"), nil, 0o600))
 	if err := writeAtomically(dir, "taken", 7, func(*os.File) error { return nil }); err == nil {
-		t.Error("a folder was replaced")
+		t.Error("a directory was replaced")
 	}
 	if entries := must.Have(os.ReadDir(dir))(t); len(entries) != 2 {
 		t.Errorf("there are %v", entries)
@@ -207,23 +207,23 @@ func TestWriteAtomically(t *testing.T) {
 	part := filepath.Join(dir, name+partInfix+"7")
 	must.Do(t, os.WriteFile(part, nil, 0o600))
 	if f, err := createLocked(part); err == nil || f != nil {
-		t.Error("a file that is there was made")
+		t.Error("an existing file was created")
 	}
 	if f := must.Have(createLocked(part + "0"))(t); true {
 		if _, locked, lockable := tryLockFile(part + "0"); lockable && locked {
-			t.Error("a file that is being written was claimed")
+			t.Error("the lock of a file that is being written was taken")
 		}
 		f.Close()
 		g, locked, lockable := tryLockFile(part + "0")
 		if lockable && !locked {
-			t.Error("a file that nobody writes was not claimed")
+			t.Error("a file without a writer was not locked")
 		}
 		if g != nil {
 			g.Close()
 		}
 	}
 	if _, _, lockable := tryLockFile(filepath.Join(dir, "none")); lockable {
-		t.Error("a file that is none was claimed")
+		t.Error("a missing file was locked")
 	}
 	if !processExists(os.Getpid()) || strings.Contains(name, " ") {
 		t.Error("this process is not alive")

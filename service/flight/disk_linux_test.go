@@ -22,15 +22,15 @@ import (
 
 const mountedDir = "WHYLATE_TEST_FLIGHT_MOUNT"
 
-// withOwnMounts runs a test in a child process that has mounts of its own, and is their
-// root, with a folder to mount on.
+// withOwnMounts runs a test in a child process that is root in a separate mount namespace,
+// with a directory to mount on.
 func withOwnMounts(t *testing.T, f func(t *testing.T, dir string)) {
 	if dir := os.Getenv(mountedDir); dir != "" {
 		f(t, dir)
 		return
 	}
 	self := must.Have(os.Executable())(t)
-	// Its own time limit: a test that is ended does not end its children.
+	// The child has a time limit, because a test that is killed does not kill its children.
 	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), mountedDir+"="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -50,7 +50,8 @@ func withOwnMounts(t *testing.T, f func(t *testing.T, dir string)) {
 	}
 }
 
-// mountTmpfs mounts a file system in memory, and returns what remounts it read-only or back.
+// mountTmpfs mounts a file system in memory, and returns a function that remounts it
+// read-only or writable.
 func mountTmpfs(t *testing.T, dir, options string) (readOnly func(readOnly bool)) {
 	t.Helper()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
@@ -67,16 +68,16 @@ func mountTmpfs(t *testing.T, dir, options string) (readOnly func(readOnly bool)
 	}
 }
 
-// TestFullDisk runs a recorder in a folder of four megabytes, which only this test's own
-// child process sees: its oldest recordings give way when the disk is full, a disk that
-// somebody else fills, or that can be read only, is told, and nothing half written stays.
+// TestFullDisk runs a recorder in a directory of four megabytes. If the disk is full, the
+// oldest recordings are deleted. If other files fill it, or it is read-only, State reports
+// it. No part file remains.
 func TestFullDisk(t *testing.T) { withOwnMounts(t, testSmallDisk) }
 
-// TestNoMoreFiles is a disk that has room but holds no more files: neither the recording's own
-// nor the folder can be made.
+// TestNoMoreFiles runs a recorder on a disk that has free space but no free inodes, so that
+// neither a recording nor the directory can be created.
 func TestNoMoreFiles(t *testing.T) {
 	withOwnMounts(t, func(t *testing.T, disc string) {
-		mountTmpfs(t, disc, "size=64m,nr_inodes=8") // two are the disk's and the folder's
+		mountTmpfs(t, disc, "size=64m,nr_inodes=8") // two of them for the root and the directory
 		dir := filepath.Join(disc, "flight")
 		r := start(t, Options{Dir: dir, NoHost: true, MinAge: time.Second})
 		capture := func() error { _, err := r.Capture(context.Background(), "x"); return err }
@@ -96,7 +97,7 @@ func TestNoMoreFiles(t *testing.T) {
 				}
 			}
 		}
-		for range 5 { // the oldest give way, down to two
+		for range 5 { // the oldest are deleted until two remain
 			fill()
 			must.Do(t, capture())
 		}
@@ -122,7 +123,7 @@ func TestNoMoreFiles(t *testing.T) {
 		must.Do(t, os.RemoveAll(dir))
 		fill()
 		if capture() == nil {
-			t.Error("it was kept where no folder can be made")
+			t.Error("it was kept although no directory can be created")
 		}
 		for i := range 8 {
 			_ = os.Remove(filepath.Join(disc, "other"+strconv.Itoa(i)))
@@ -131,14 +132,14 @@ func TestNoMoreFiles(t *testing.T) {
 			t.Errorf("when there is room again: %v", err)
 		}
 		if partFiles, _ := filepath.Glob(filepath.Join(dir, "*"+partInfix+"*")); len(partFiles) > 0 {
-			t.Errorf("half written is %v", partFiles)
+			t.Errorf("part files remain: %v", partFiles)
 		}
 	})
 }
 
-// TestReadOnlyDisk starts a recorder where nothing can be written, with more in the folder than may
-// be and something half written: it records, says what is wrong, and keeps the folder in
-// order when it can.
+// TestReadOnlyDisk starts a recorder on a read-only disk whose directory is over its budget and
+// has a part file. The recorder runs, State reports the error, and the directory is cleaned
+// up when the disk is writable again.
 func TestReadOnlyDisk(t *testing.T) {
 	withOwnMounts(t, func(t *testing.T, dir string) {
 		readOnly := mountTmpfs(t, dir, "size=64m")
@@ -150,7 +151,7 @@ func TestReadOnlyDisk(t *testing.T) {
 		readOnly(true)
 		r := start(t, Options{Dir: dir, NoHost: true, MinAge: time.Second, MaxDisk: 2000})
 		if _, err := r.Capture(context.Background(), "x"); err == nil {
-			t.Error("it was kept where nothing can be written")
+			t.Error("it was kept on a read-only disk")
 		}
 		if s := r.State(); s.Failed != 1 || !strings.Contains(s.LastError, "read-only") || !s.Recording || len(recordingNames(t, dir)) != 4 {
 			t.Errorf("the state is %+v", s)
@@ -167,13 +168,13 @@ func TestReadOnlyDisk(t *testing.T) {
 		r.Stop()
 		start(t, Options{Dir: dir, NoHost: true})
 		if _, err := os.Stat(half); err == nil {
-			t.Error("what was half written is left")
+			t.Error("a part file remains")
 		}
 	})
 }
 
-// TestReadOnlySpool is a disk that can be read only when a recording has arrived: it is sent once,
-// and marked when that is possible.
+// TestReadOnlySpool makes the disk read-only after a recording was sent: the recording is sent
+// once, and renamed when the disk is writable again.
 func TestReadOnlySpool(t *testing.T) {
 	withOwnMounts(t, func(t *testing.T, dir string) {
 		readOnly := mountTmpfs(t, dir, "size=1m")
@@ -209,10 +210,10 @@ func testSmallDisk(t *testing.T, dir string) {
 	parts := func() {
 		t.Helper()
 		if partFiles, _ := filepath.Glob(filepath.Join(dir, "*"+partInfix+"*")); len(partFiles) > 0 {
-			t.Errorf("half written is %v", partFiles)
+			t.Errorf("part files remain: %v", partFiles)
 		}
 	}
-	// Long enough for several times of that.
+	// Write three times the size of the disk.
 	last := ""
 	all := int64(0)
 	for n := 0; all < 12<<20; all += r.State().LastBytes {
@@ -232,7 +233,7 @@ func testSmallDisk(t *testing.T, dir string) {
 	if data, err := os.ReadFile(filepath.Join(dir, last)); err != nil || len(zipEntries(t, data)) != 2 {
 		t.Errorf("the last one: %v", err)
 	}
-	// Somebody else fills it.
+	// Another file fills the disk.
 	f, err := os.Create(filepath.Join(dir, "other"))
 	if err != nil {
 		t.Fatal(err)
@@ -268,9 +269,9 @@ func testSmallDisk(t *testing.T, dir string) {
 	readOnly(true)
 	before := r.State()
 	if _, err := r.Capture(context.Background(), "x"); err == nil {
-		t.Error("it was kept where nothing can be written")
+		t.Error("it was kept on a read-only disk")
 	}
 	if s := r.State(); s.Failed != before.Failed+1 || !strings.Contains(s.LastError, "read-only") || !s.Recording {
-		t.Errorf("where nothing can be written the state is %+v", s)
+		t.Errorf("on a read-only disk the state is %+v", s)
 	}
 }

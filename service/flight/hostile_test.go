@@ -27,14 +27,13 @@ import (
 	"github.com/whylate/whylate/service/mark"
 )
 
-// TestSinkNeverAnswers tests that a sink that hangs holds up nothing but the next
-// recording: requests are seen, seconds are looked at, the recording is in the folder,
-// snapshots are fetched, and Stop ends. All of that stood still when the recorder's own
-// goroutine called it.
+// TestSinkNeverAnswers tests that a hanging sink delays only the next recording: requests
+// and seconds are judged, the recording is in the directory, GET returns snapshots, and
+// Stop returns. None of that worked when the recorder's goroutine called the sink.
 func TestSinkNeverAnswers(t *testing.T) {
 	var sinkMayReturn chan struct{}
 	opts := Options{Tail: 200 * ms, Share: 0.5, Sink: func(context.Context, string, io.Reader) error {
-		<-sinkMayReturn // not even for its context
+		<-sinkMayReturn // ignores its context
 		return nil
 	}}
 	runScenario(t, opts, func(s *scenario) {
@@ -46,7 +45,7 @@ func TestSinkNeverAnswers(t *testing.T) {
 		if state := s.recorder.State(); state.Kept != 0 || len(names) != 1 {
 			t.Errorf("while the sink has it there are %d files, and the state is %+v", len(names), state)
 		}
-		// What a second shows is a trigger of the recorder's own goroutine.
+		// KindMany is triggered by the recorder's goroutine.
 		for range 20 {
 			s.request("GET /", 3*time.Second, 3*time.Second+50*ms)
 		}
@@ -59,7 +58,7 @@ func TestSinkNeverAnswers(t *testing.T) {
 		}
 		captured := make(chan error)
 		go func() {
-			_, err := s.recorder.Capture(context.Background(), "in vain")
+			_, err := s.recorder.Capture(context.Background(), "too late")
 			captured <- err
 		}()
 		began := time.Now()
@@ -74,8 +73,8 @@ func TestSinkNeverAnswers(t *testing.T) {
 	})
 }
 
-// TestSinkPanics tests that a sink that panics, or ends its goroutine, is an error of the recorder
-// and no more: the next recording is handed on.
+// TestSinkPanics tests that a sink that panics or ends its goroutine causes an error in State, and
+// that the next recording is passed to the sink.
 func TestSinkPanics(t *testing.T) {
 	behaviour := ""
 	r := start(t, Options{Dir: t.TempDir(), Sink: func(context.Context, string, io.Reader) error {
@@ -129,7 +128,7 @@ func (b *brokenRing) writeTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// TestBrokenRing tests that a panic of the runtime's recorder costs a recording, or ends the recorder, and never the service.
+// TestBrokenRing tests that a panic of the runtime's recorder loses a recording or ends the recorder, but never the service.
 func TestBrokenRing(t *testing.T) {
 	ring := new(brokenRing)
 	r := must.Have(startWith(Options{Dir: t.TempDir(), NoHost: true, Budget: -1}, ring))(t)
@@ -146,7 +145,7 @@ func TestBrokenRing(t *testing.T) {
 	}
 	ring.panicInStop.Store(true)
 	ring.panicInEnabled.Store(true)
-	// It ends in this call or in its next second, and then has no goroutine that could take a request.
+	// The recorder ends in this call or in its next second, and then handles no request.
 	for range 2 {
 		if _, err := r.Capture(t.Context(), "x"); err == nil {
 			t.Error("an ended recorder keeps a recording")
@@ -160,8 +159,8 @@ func TestBrokenRing(t *testing.T) {
 	}
 }
 
-// TestPosts tests that recordings that are asked for over HTTP are bounded in time, and say when
-// they will be made again; the service's own calls and snapshots are not bounded.
+// TestPosts tests that POSTs are limited per minute and that the answer has a Retry-After. Calls of
+// Capture and GETs are not limited.
 func TestPosts(t *testing.T) {
 	runScenario(t, Options{}, func(s *scenario) {
 		send := func(method string) *httptest.ResponseRecorder {
@@ -204,8 +203,8 @@ func TestPosts(t *testing.T) {
 	})
 }
 
-// TestDirectoryRemoved tests that a folder that is removed while the recorder runs is made
-// again, with the recording in it.
+// TestDirectoryRemoved tests that the next recording creates a directory that was removed while
+// the recorder runs.
 func TestDirectoryRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "flight")
 	r := start(t, Options{Dir: dir})
@@ -219,12 +218,12 @@ func TestDirectoryRemoved(t *testing.T) {
 	}
 }
 
-// TestHostileNames tests a service that names ten thousand routes, by what clients
-// send: what is kept is bounded, the file says of them what the trace says, and neither
-// holds a character that a terminal obeys.
+// TestHostileNames tests a service whose clients choose ten thousand route names: the number
+// of routes in memory is bounded, meta.json has the same names as the trace, and neither
+// has control characters.
 func TestHostileNames(t *testing.T) {
 	const childVariable = "WHYLATE_TEST_FLIGHT_NAMES"
-	if os.Getenv(childVariable) == "" { // names are a process's, once and for all
+	if os.Getenv(childVariable) == "" { // the names last as long as the process, so a child process uses them
 		self := must.Have(os.Executable())(t)
 		cmd := exec.Command(self, "-test.run=^TestHostileNames$")
 		cmd.Env = append(os.Environ(), childVariable+"=1")
@@ -279,9 +278,9 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// TestRestart starts a recorder in the folder of one that was killed: what was half
-// written goes, what is whole stays, and what was kept in the last hour counts, or a
-// service that ends repeatedly would keep six each time.
+// TestRestart starts a recorder in the directory of a killed one: part files are removed,
+// complete recordings stay, and those of the last hour count against PerHour; otherwise a
+// service that restarts repeatedly would keep six each time.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
@@ -302,26 +301,26 @@ func TestRestart(t *testing.T) {
 		opts := Options{Dir: dir, Slow: time.Millisecond, Tail: time.Millisecond, Gap: time.Millisecond, PerHour: 2}
 		r := start(t, opts)
 		if _, err := os.Stat(filepath.Join(dir, partFile)); err == nil {
-			t.Error("what was half written is left")
+			t.Error("a part file remains")
 		}
 		for _, name := range []string{old, onlyFreeze} {
 			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 				t.Error(err)
 			}
 		}
-		// Of two in an hour one was kept ten minutes ago: there is one, and then none.
+		// PerHour is two, and one recording is ten minutes old: the first process may keep one, the next ones none.
 		r.requestEnded(mark.Ended{Name: "GET /", Took: time.Second})
 		wantKept, wantMissed := uint64(1), uint64(0)
 		if i > 0 {
 			wantKept, wantMissed = 0, 1
 		}
-		waitUntil(t, "what becomes of it", func() bool { s := r.State(); return s.Kept == wantKept && s.Missed[KindSlow] == wantMissed })
+		waitUntil(t, "a recording or a missed trigger", func() bool { s := r.State(); return s.Kept == wantKept && s.Missed[KindSlow] == wantMissed })
 		r.Stop()
 	}
 }
 
-// TestChildInheritsNothing tests that a process that the service starts has none of the
-// recorder's files, while a recording is handed on.
+// TestChildInheritsNothing tests that a child process of the service inherits none of the
+// recorder's files, even while the sink reads a recording.
 func TestChildInheritsNothing(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("asks /proc")
@@ -349,30 +348,30 @@ func TestChildInheritsNothing(t *testing.T) {
 		}
 		for line := range strings.Lines(string(text)) {
 			_, file, ok := strings.Cut(strings.TrimSpace(line), " -> ")
-			if ok && !strings.HasSuffix(file, "/fd") && !strings.HasPrefix(file, "pipe:") { // ls's own
+			if ok && !strings.HasSuffix(file, "/fd") && !strings.HasPrefix(file, "pipe:") { // files of ls
 				files = append(files, file)
 			}
 		}
 		return files
 	}
-	before, during := child(), []string(nil) // whoever started this process may have left it some
+	before, during := child(), []string(nil) // this process may have inherited some
 	r := start(t, Options{Dir: t.TempDir(), Sink: func(context.Context, string, io.Reader) error {
 		during = child()
 		return nil
 	}})
 	must.Have(r.Capture(context.Background(), "x"))(t)
 	if !slices.Equal(before, during) {
-		t.Errorf("beside a recorder a child has %q, else %q", during, before)
+		t.Errorf("with a recorder a child has %q, else %q", during, before)
 	}
 }
 
-// TestWithTraceEndpoint takes a trace by what net/http/pprof serves while the recorder
-// runs, and recordings meanwhile: both hold the same marks.
+// TestWithTraceEndpoint takes a trace as net/http/pprof does, and recordings at the same time:
+// both have the same marks.
 func TestWithTraceEndpoint(t *testing.T) {
 	dir := t.TempDir()
 	r := start(t, Options{Dir: dir})
 	var b bytes.Buffer
-	must.Do(t, trace.Start(&b)) // what pprof.Trace does
+	must.Do(t, trace.Start(&b)) // as pprof.Trace does
 	runJob("in both", time.Millisecond)
 	first, err := r.Capture(context.Background(), "during a trace")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/whylate/whylate/service/internal/schedstat"
 )
 
-// TestHostLogger tests that the counters of threads are written where no cgroup can be read, those of the
-// cgroup where there is no /proc, and none where there is neither.
+// TestHostLogger tests that the threads' counters are written without a readable cgroup, the cgroup's
+// counters without /proc, and that no logger exists without both.
 func TestHostLogger(t *testing.T) {
 	if trace.IsEnabled() {
 		t.Skip("a trace is being recorded already")

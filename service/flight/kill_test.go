@@ -19,8 +19,8 @@ import (
 
 const killedDir = "WHYLATE_TEST_FLIGHT_DIR"
 
-// TestMain is also the process that TestKilled kills: it keeps one recording
-// after the other.
+// TestMain is also the process that TestKilled kills: it writes one recording
+// after another.
 func TestMain(m *testing.M) {
 	dir := os.Getenv(killedDir)
 	if dir == "" {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	files, _ := filepath.Glob(filepath.Join(dir, "*"+partInfix+"*"))
-	fmt.Println(len(files)) // what the start has left
+	fmt.Println(len(files)) // part files that Start did not remove
 	for {
 		if _, err := r.Capture(context.Background(), "again"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestKilled kills a recorder at many instants: what has a recording's name is
-// whole, there is at most one half written, and the next start removes that.
+// TestKilled kills a recorder at random times: each file with a recording's name
+// is complete, there is at most one part file, and the next start removes it.
 func TestKilled(t *testing.T) {
 	kills := 3
 	if os.Getenv("WHYLATE_FULL") == "1" {
@@ -59,14 +59,14 @@ func TestKilled(t *testing.T) {
 		cmd.Env = append(os.Environ(), killedDir+"="+dir)
 		cmd.Stdout, cmd.Stderr = &out, &complaints
 		must.Do(t, cmd.Start())
-		time.Sleep(30*time.Millisecond + rand.N(60*time.Millisecond)) // the instant of the kill, no wait for something
+		time.Sleep(30*time.Millisecond + rand.N(60*time.Millisecond)) // the random time of the kill
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if complaints.Len() > 0 {
 			t.Fatalf("it says %s", &complaints)
 		}
 		if partFiles := strings.TrimSpace(out.String()); partFiles != "" && partFiles != "0" {
-			t.Errorf("a start has left %s half written files", partFiles)
+			t.Errorf("Start left %s part files", partFiles)
 		}
 		files := must.Have(os.ReadDir(dir))(t)
 		halves := 0
@@ -86,9 +86,9 @@ func TestKilled(t *testing.T) {
 			z.Close()
 		}
 		if halves > 1 {
-			t.Errorf("%d half written files", halves)
+			t.Errorf("%d part files", halves)
 		}
 		parts += halves
 	}
-	t.Logf("%d of %d kills left a half written file", parts, kills)
+	t.Logf("%d of %d kills left a part file", parts, kills)
 }

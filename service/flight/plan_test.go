@@ -22,7 +22,7 @@ import (
 	"github.com/whylate/whylate/service/probe"
 )
 
-// A fakeRing is a ring that tells when it was asked.
+// A fakeRing records when snapshots were written.
 type fakeRing struct {
 	mu        sync.Mutex
 	running   bool
@@ -52,7 +52,7 @@ func (f *fakeRing) enabled() bool {
 	return f.running
 }
 
-// setBusy lets somebody else have the ring, or give it back.
+// setBusy simulates that another flight recorder runs in the process.
 func (f *fakeRing) setBusy(busy bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,7 +62,7 @@ func (f *fakeRing) setBusy(busy bool) {
 
 func (f *fakeRing) writeTo(w io.Writer) (int64, error) {
 	if _, ok := w.(*byteCounter); ok {
-		return 0, nil // only a count of its bytes, since this process does much in a second that is made
+		return 0, nil // countBytes, which a simulated second with much work causes
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,7 +71,8 @@ func (f *fakeRing) writeTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// A scene is a recorder whose clock is made, with requests that are slow at 20 ms.
+// A scenario is a recorder in a synctest bubble. Requests are slow from 20 ms on. Times are
+// relative to origin.
 type scenario struct {
 	t          *testing.T
 	recorder   *Recorder
@@ -98,7 +99,7 @@ func runScenario(t *testing.T, opts Options, f func(s *scenario)) {
 	})
 }
 
-// request is one that is marked: from and to are since the begin.
+// request runs a marked request between two times.
 func (s *scenario) request(name string, from, to time.Duration) {
 	s.goroutines.Go(func() {
 		time.Sleep(time.Until(s.origin.Add(from)))
@@ -115,12 +116,14 @@ func (s *scenario) freeze(start, duration time.Duration) {
 	})
 }
 
-// A told is what a recording says of itself, and when since the begin it was taken.
+// A keptRecording is a recording's metadata and the time of its snapshot.
 type keptRecording struct {
 	takenAt time.Duration
 	flightMeta
 }
 
+// recordingsAfter waits until the time d and returns the recordings so far.
+// recordingsAfter waits until the time d and returns the recordings so far.
 func (s *scenario) recordingsAfter(d time.Duration) (kept []keptRecording) {
 	s.t.Helper()
 	time.Sleep(time.Until(s.origin.Add(d)))
@@ -135,7 +138,7 @@ func (s *scenario) recordingsAfter(d time.Duration) (kept []keptRecording) {
 		must.Do(s.t, json.Unmarshal(zipEntries(s.t, data)["meta.json"], &m))
 		kept = append(kept, keptRecording{flightMeta: m.Flight})
 	}
-	// Names begin with when it was.
+	// The names are in the order of time.
 	for i := range kept {
 		kept[i].takenAt = s.ring.writtenAt[i].Sub(s.origin)
 	}
@@ -144,9 +147,9 @@ func (s *scenario) recordingsAfter(d time.Duration) (kept []keptRecording) {
 
 const ms = time.Millisecond
 
-// TestFreezeBeforeRequest is a neighbour's freeze at the begin of a lock that is held for
-// long: one recording, of the request, which holds both. It was taken 200 ms after the
-// freeze and held neither request, whose triggers came in its gap.
+// TestFreezeBeforeRequest has a freeze shortly before slow requests: one recording holds both
+// and names a request as its reason. Earlier, the snapshot was taken 200 ms after the
+// freeze, without the requests, and their triggers fell into its gap.
 func TestFreezeBeforeRequest(t *testing.T) {
 	runScenario(t, Options{}, func(s *scenario) {
 		s.freeze(0, 92*ms)
@@ -166,8 +169,8 @@ func TestFreezeBeforeRequest(t *testing.T) {
 	})
 }
 
-// TestSnapshotWaitsForOpenRequests is a request that is slow and quickly over, while others of the same
-// fault go on for longer than the tail: they are in the recording to their end.
+// TestSnapshotWaitsForOpenRequests has a short slow request, while others of the same fault
+// continue for longer than the tail: the recording holds them to their end.
 func TestSnapshotWaitsForOpenRequests(t *testing.T) {
 	runScenario(t, Options{}, func(s *scenario) {
 		s.request("GET /list", 0, 30*ms)
@@ -180,8 +183,8 @@ func TestSnapshotWaitsForOpenRequests(t *testing.T) {
 	})
 }
 
-// TestStreams are requests that do not end: those that began before what the ring holds
-// are not waited for, others for half of what it holds.
+// TestStreams has requests that do not end: the snapshot does not wait for a request that began
+// before the ring's contents, and for other requests it waits at most MinAge/2.
 func TestStreams(t *testing.T) {
 	runScenario(t, Options{}, func(s *scenario) {
 		s.request("stream", -19*time.Second, 50*time.Second)
@@ -199,9 +202,9 @@ func TestStreams(t *testing.T) {
 	})
 }
 
-// TestWithinGap are slow requests after a recording: at the end of its gap there is
-// one of that which is still held then, and what is not is named in it; a freeze has its
-// own at once.
+// TestWithinGap has slow requests within the gap after a recording. A request that the ring
+// still holds at the end of the gap gets a recording; an earlier one counts as missed. A
+// freeze gets a recording at once, because its class differs.
 func TestWithinGap(t *testing.T) {
 	runScenario(t, Options{}, func(s *scenario) {
 		s.request("first", 0, 500*ms)
@@ -224,8 +227,8 @@ func TestWithinGap(t *testing.T) {
 	})
 }
 
-// TestFarWorse is a trifle just before the fault: its recording and gap do not take that of the request
-// that follows, which is far slower; a third one that is no slower is counted.
+// TestFarWorse has a slightly slow request just before a far slower one, which gets a recording within
+// the gap; a third one that is no slower counts as missed.
 func TestFarWorse(t *testing.T) {
 	runScenario(t, Options{}, func(s *scenario) {
 		s.request("GET /list", 0, 37*ms)
@@ -236,7 +239,7 @@ func TestFarWorse(t *testing.T) {
 			s.t.Fatalf("recordings %+v, the state %+v", got, s.recorder.State())
 		}
 	})
-	// What doubles repeatedly from 25 ms to 25 s costs few.
+	// Latencies that double from 25 ms to 25 s lead to few recordings.
 	runScenario(t, Options{}, func(s *scenario) {
 		start := time.Duration(0)
 		for took := 25 * ms; took < 30*time.Second; took *= 2 {
@@ -249,8 +252,8 @@ func TestFarWorse(t *testing.T) {
 	})
 }
 
-// TestFreezesLeaveRoomForRequests are a machine whose neighbours freeze the process all day: what is left is for
-// requests.
+// TestFreezesLeaveRoomForRequests freezes the process every two minutes: a slow request still
+// gets a recording.
 func TestFreezesLeaveRoomForRequests(t *testing.T) {
 	runScenario(t, Options{}, func(s *scenario) {
 		for i := range 20 {
@@ -268,8 +271,8 @@ func TestFreezesLeaveRoomForRequests(t *testing.T) {
 	})
 }
 
-// TestStormIsOneRecording is a storm of half a minute, every request slow: one recording that is taken
-// within it, and what came later is counted.
+// TestStormIsOneRecording has half a minute of slow requests: one recording is taken during it,
+// and later triggers count as missed.
 func TestStormIsOneRecording(t *testing.T) {
 	runScenario(t, Options{}, func(s *scenario) {
 		const n = 1000
@@ -283,20 +286,20 @@ func TestStormIsOneRecording(t *testing.T) {
 			s.t.Fatalf("recordings %+v, the state %+v", got, st)
 		}
 	})
-	// Also where the ring still holds its end when the gap is over.
+	// The same if the ring still holds the storm's end when the gap is over.
 	runScenario(t, Options{Gap: 4 * time.Second}, func(s *scenario) {
 		for i := range 30 {
 			s.request("GET /order", time.Duration(100*i)*ms, time.Duration(100*i+90)*ms)
 		}
-		s.request("GET /order", 4500*ms, 4600*ms) // another one
+		s.request("GET /order", 4500*ms, 4600*ms) // another fault
 		if got := s.recordingsAfter(59 * time.Second); len(got) != 2 || got[0].HeldCounts[KindSlow] < 10 || got[1].HeldCounts[KindSlow] != 1 {
 			s.t.Fatalf("recordings %+v", got)
 		}
 	})
 }
 
-// TestCaptureWhileWaiting asks for recordings, and looks at the state, while a slow request is
-// waited for: both have their answer at once.
+// TestCaptureWhileWaiting captures while the plan waits for an open request: Capture returns
+// at once.
 func TestCaptureWhileWaiting(t *testing.T) {
 	runScenario(t, Options{}, func(s *scenario) {
 		s.request("poll", 0, 30*time.Second)
@@ -312,8 +315,8 @@ func TestCaptureWhileWaiting(t *testing.T) {
 	})
 }
 
-// TestBusyRing is a ring that somebody else has: what is slow meanwhile is counted, and named
-// in the first recording after.
+// TestBusyRing has another flight recorder in the process: triggers in that time count as missed,
+// and the next recording reports them.
 func TestBusyRing(t *testing.T) {
 	runScenario(t, Options{}, func(s *scenario) {
 		s.ring.setBusy(true)
@@ -329,9 +332,9 @@ func TestBusyRing(t *testing.T) {
 	})
 }
 
-// TestPlan holds every plan to what it is for, whatever comes: each trigger that is taken is in a snapshot
-// that comes after the trigger and while the ring still holds the beginning, if it can at all; there is
-// none without a trigger, and not two of one class within the gap.
+// TestPlan checks random plans: each accepted trigger is in a snapshot that is taken after the trigger and
+// while the ring still holds its beginning, if that is possible at all; there is no snapshot without a
+// trigger, and no second one of a class within the gap.
 func TestPlan(t *testing.T) {
 	for seed := range uint64(2000) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -345,7 +348,7 @@ func TestPlan(t *testing.T) {
 		var longest [classCount]time.Duration
 		kinds := []Kind{KindSlow, KindSlow, KindUnusual, KindMany, KindFreeze, KindLatency}
 		for range 60 {
-			// Some time passes; the recorder comes when it is told to.
+			// Time passes; advance is called when it says so.
 			for until := now.Add(time.Duration(rnd.ExpFloat64() * float64(3*time.Second))); ; {
 				wait := p.advance(now, open)
 				if wait < 0 || now.Add(wait).After(until) {
@@ -396,8 +399,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestNamedTriggers holds what a recording names to the longest of each kind and route: a kind that
-// comes first, or last, is named however short, and takes no longer request's place.
+// TestNamedTriggers tests that a recording lists the longest of each kind and route. A kind that is
+// triggered first or last is listed however short, but does not replace a longer request.
 func TestNamedTriggers(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		now := time.Unix(1000, 0)
@@ -437,8 +440,8 @@ func TestNamedTriggers(t *testing.T) {
 	}
 }
 
-// TestFarWorseNeedsNoGap tests that what is far longer than all that the last recording of its class
-// holds has its own at once, also where an earlier recording held something longer.
+// TestFarWorseNeedsNoGap tests that a moment far longer than the longest in the last recording of its
+// class gets a recording at once, even if an earlier recording held a longer one.
 func TestFarWorseNeedsNoGap(t *testing.T) {
 	now := time.Unix(1000, 0)
 	p := plan{tail: 200 * ms, gap: time.Minute, minAge: 10 * time.Second, reach: 10 * time.Second}
@@ -459,7 +462,7 @@ func TestFarWorseNeedsNoGap(t *testing.T) {
 	}
 }
 
-// TestSecondBounds tests each bound on what a second shows: at it there is no trigger, above it there is one.
+// TestSecondBounds tests each bound on a second's metrics: a value at it does not trigger, a value above it does.
 func TestSecondBounds(t *testing.T) {
 	opts := Options{Latency: 10 * ms, Goroutines: 1000, GC: 0.2, Share: 0.5}
 	atBounds := metricsReading{schedLatency: 10 * ms, goroutines: 1000, gcShare: 0.2, elapsed: time.Second}
@@ -481,7 +484,7 @@ func TestSecondBounds(t *testing.T) {
 				s.recorder.handleSecond(1, metrics)
 				return s.recorder.State().Triggers
 			}
-			s.recorder.Stop() // the goroutine is the test's
+			s.recorder.Stop() // the test does its goroutine's work
 			if got := second(atBounds, 21, 10); len(got) > 0 {
 				t.Errorf("at the bounds: %v", got)
 			}
@@ -499,8 +502,8 @@ func TestSecondBounds(t *testing.T) {
 	}
 }
 
-// TestMissedAfterAFailure tests that triggers which no recording holds are named in the next one
-// that is written, also if one that was to name them could not be, with what that was to hold.
+// TestMissedAfterAFailure tests that the next complete recording reports missed triggers, also those
+// that a failed recording would have reported and held.
 func TestMissedAfterAFailure(t *testing.T) {
 	runScenario(t, Options{}, func(s *scenario) {
 		s.ring.setBusy(true)
@@ -509,7 +512,7 @@ func TestMissedAfterAFailure(t *testing.T) {
 		s.ring.setBusy(false)
 		time.Sleep(5 * time.Second)
 		must.Do(s.t, os.Remove(s.dir))
-		must.Do(s.t, os.WriteFile(s.dir, nil, 0o600)) // in the folder's place
+		must.Do(s.t, os.WriteFile(s.dir, nil, 0o600)) // in place of the directory
 		s.request("not written", 20*time.Second, 21*time.Second)
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
@@ -525,11 +528,10 @@ func TestMissedAfterAFailure(t *testing.T) {
 	})
 }
 
-// TestDay is a day of a service that answers a thousand requests a second, with a fault each twenty minutes
-// and a minute in which all is slow, by a made clock and with a made ring: what the recorder
-// itself counts and keeps. Every fault is in a recording, the bounds on their number and on
-// the disk hold, and memory is after a day what it was after an hour. In the ordinary tests the day has
-// three hours.
+// TestDay simulates a day of a service with a thousand requests a second, a fault every twenty minutes and
+// one minute in which all requests are slow, with a fake clock and ring. Every fault is in a recording,
+// the limits on recordings and on the disk hold, and the heap is as large after a day as after an hour. In
+// ordinary tests the day has three hours.
 func TestDay(t *testing.T) {
 	hours := 3
 	if os.Getenv("WHYLATE_FULL") == "1" {
@@ -606,8 +608,8 @@ func TestDay(t *testing.T) {
 	})
 }
 
-// TestShortestFreeze: a freeze of just the length that was asked for is recorded, a shorter one is not; and Stop, with nothing to wait
-// for, waits for nothing.
+// TestShortestFreeze tests that a freeze of exactly Options.Freeze is recorded and a shorter one is not, and that Stop
+// returns at once without a sink.
 func TestShortestFreeze(t *testing.T) {
 	for took, want := range map[time.Duration]int{300*time.Millisecond - 1: 0, 300 * time.Millisecond: 1} {
 		runScenario(t, Options{Freeze: 300 * time.Millisecond}, func(s *scenario) {

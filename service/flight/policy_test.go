@@ -19,7 +19,7 @@ func TestTokenBucket(t *testing.T) {
 	now := time.Unix(1000, 0)
 	b := newTokenBucket(3, time.Hour, now)
 	passed := 0
-	for range 5 * 60 { // five hours, a wish a minute
+	for range 5 * 60 { // five hours, one attempt a minute
 		now = now.Add(time.Minute)
 		if b.checkToken(now, true) {
 			b.takeToken()
@@ -44,7 +44,7 @@ func TestTokenBucket(t *testing.T) {
 	}
 }
 
-// TestRouteLimit holds the limit of a route to the quantile of what it was given.
+// TestRouteLimit compares a route's limit with the quantile of its latencies.
 func TestRouteLimit(t *testing.T) {
 	for b := 1; b < bucketCount-1; b++ {
 		if d := upperBound(b); bucketOf(d-1) != b || bucketOf(d) != b+1 {
@@ -76,7 +76,7 @@ func TestRouteLimit(t *testing.T) {
 	if r.updateLimit(0.99, 3, time.Second); time.Duration(r.limit.Load()) != time.Second {
 		t.Errorf("the limit is %v, want the least", time.Duration(r.limit.Load()))
 	}
-	// What is long ago does not count.
+	// Old latencies do not count.
 	for range windowCount {
 		r.rotate()
 		for range minRequests {
@@ -117,8 +117,8 @@ func TestSelectSurplus(t *testing.T) {
 	}
 }
 
-// TestClockBack tests that a file that was just written is not the oldest because a
-// clock went back.
+// TestClockBack tests that the file written last is not deleted as the oldest after the
+// clock was set back.
 func TestClockBack(t *testing.T) {
 	recordingOf := func(minute int) recordingFile {
 		when := time.Unix(int64(60*minute), 0)
@@ -129,8 +129,8 @@ func TestClockBack(t *testing.T) {
 	if len(got) != 2 || got[0].name != recordingOf(50).name || got[1].name != recordingOf(51).name {
 		t.Errorf("%v go", got)
 	}
-	// A clock that was a day ahead for a while: those of that day do not take the place of
-	// those that were written since it was put right.
+	// The clock was a day ahead for a while: files of that time are deleted before those
+	// written after the clock was corrected.
 	day := 24 * 60
 	files = []recordingFile{recordingOf(50), recordingOf(day + 51), recordingOf(day + 52), recordingOf(53), recordingOf(54)}
 	got = selectSurplus(files, 20, recordingOf(54).name)
@@ -139,9 +139,9 @@ func TestClockBack(t *testing.T) {
 	}
 }
 
-// TestRemoveParts tests that what a killed process left is removed, and nothing else: neither
-// what another process is writing, whose number nobody here knows, nor what lies about
-// besides. The clock may have gone back since.
+// TestRemoveParts tests that part files of killed processes are removed, but neither the part
+// file of a running process in another container nor other files. The clock may have been
+// set back.
 func TestRemoveParts(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
@@ -161,7 +161,7 @@ func TestRemoveParts(t *testing.T) {
 		}
 		return out
 	}
-	// One that is being written: of a container in which the writer is number 1, as here.
+	// A part file that is being written in another container, whose writer has pid 1 as well.
 	writing := must.Have(createLocked(filepath.Join(dir, recording+".part-1")))(t)
 	must.Do(t, os.Chtimes(writing.Name(), now, now.Add(-time.Hour)))
 	_, locks := tryLock(writing)
@@ -178,7 +178,7 @@ func TestRemoveParts(t *testing.T) {
 	}
 }
 
-// TestConcurrentEnforceBudget tests that two services may tidy one folder.
+// TestConcurrentEnforceBudget tests that several services may clean up one directory.
 func TestConcurrentEnforceBudget(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 300 {
@@ -200,8 +200,8 @@ func TestConcurrentEnforceBudget(t *testing.T) {
 	}
 }
 
-// A service of two Ps that uses CPU time for each start, and more while it is
-// recorded.
+// A simulatedService has two Ps and uses CPU time for each goroutine start, and more while
+// it is recorded.
 type simulatedService struct {
 	governor
 	startCPU, recordedCPU float64 // CPU seconds a start
@@ -218,8 +218,8 @@ func (g *simulatedService) second(starts float64) bool {
 	return g.decide(time.Second, starts, 2, time.Duration(starts*per*1e9))
 }
 
-// TestGovernor holds what the recorder costs to its budget: always on below it, for a
-// part of the time above, off far above, and on again.
+// TestGovernor tests that the recorder stays within its budget: always on below it, part of
+// the time above it, off far above it, and on again later.
 func TestGovernor(t *testing.T) {
 	const budget = 0.02
 	start := startBytes * byteCost
@@ -269,7 +269,7 @@ func TestGovernor(t *testing.T) {
 			t.Fatal("never on again")
 		}
 	}
-	// Off where it would run for less than a twentieth.
+	// The recorder is off if it could run for less than a twentieth of the time.
 	for range 60 {
 		service.second(costs(1))
 	}
@@ -281,7 +281,7 @@ func TestGovernor(t *testing.T) {
 			t.Fatal("never on again")
 		}
 	}
-	// Bytes that were counted correct what starts let expect, and CPU time both.
+	// Counted bytes correct the estimate by starts, and measured CPU time corrects both.
 	service = fresh()
 	service.noteBytes(100*5*startBytes, 100) // too few
 	if service.costSource != costByStarts {
@@ -304,9 +304,9 @@ func TestGovernor(t *testing.T) {
 	if service.costSource != costByCPU || math.Abs(service.cpuFactor-3) > 0.1 || math.Abs(service.cost-0.15) > 0.01 {
 		t.Errorf("by %s it costs %v, factor %v; want 0.15 and 3", service.costSource, service.cost, service.cpuFactor)
 	}
-	// What the service does is not the recorder's cost, however it varies.
+	// Varying work of the service is not the recorder's cost.
 	service = fresh()
-	service.recordedCPU = -start // as if
+	service.recordedCPU = -start // the service used less CPU time while recorded
 	for range 2000 {
 		service.second(costs(0.05))
 	}
@@ -321,7 +321,7 @@ func TestGovernor(t *testing.T) {
 		}
 	}
 	service = fresh()
-	for range 100 { // a system that does not tell CPU time
+	for range 100 { // a system without CPU clocks
 		service.decide(time.Second, costs(0.05), 2, -1)
 	}
 	if service.costSource != costByStarts || service.duty > 0.5 {
@@ -329,8 +329,8 @@ func TestGovernor(t *testing.T) {
 	}
 }
 
-// TestGovernorMedian tests that what the recorder costs is the median of the last cycles:
-// one in which something else used CPU time, or none, is not believed.
+// TestGovernorMedian tests that the recorder's cost is the median of the last cycles: a cycle in which
+// other work used CPU time, or less than usual, has no effect.
 func TestGovernorMedian(t *testing.T) {
 	const start = startBytes * byteCost
 	g := newGovernor(0.02, 10*time.Second)
@@ -341,9 +341,9 @@ func TestGovernorMedian(t *testing.T) {
 		g.compareCPU()
 	}
 	for i, c := range []struct{ cost, want float64 }{
-		{2, 1}, {0.1, 1}, {2.2, 1}, {2.4, 2.2}, // four are needed
+		{2, 1}, {0.1, 1}, {2.2, 1}, {2.4, 2.2}, // four cycles are needed
 		{90, 2.2}, {90, 2.4}, {2.1, 2.2}, // 0.1 2 2.1 2.2 2.4 90 90
-		{2.3, 2.3}, {2.3, 2.3}, // the oldest go: 2.1 2.2 2.3 2.3 2.4 90 90
+		{2.3, 2.3}, {2.3, 2.3}, // the oldest are dropped: 2.1 2.2 2.3 2.3 2.4 90 90
 	} {
 		if cycle(c.cost); math.Abs(g.cpuFactor-c.want) > 1e-9 {
 			t.Errorf("after %d cycles the factor is %v, want %v", i+1, g.cpuFactor, c.want)
@@ -356,7 +356,7 @@ func TestGovernorMedian(t *testing.T) {
 	}
 }
 
-// TestCounter counts a recorder's bytes, also of generations that are gone.
+// TestCounter tests the estimate of the ring's bytes, also for generations that it has dropped.
 func TestCounter(t *testing.T) {
 	batch := func(gen byte, size int) []byte {
 		return append([]byte{1, gen, 0, 0}, make([]byte, size-4)...)
@@ -375,7 +375,7 @@ func TestCounter(t *testing.T) {
 	}
 }
 
-// TestSamplingPace bounds what samples of the kernel's counters cost.
+// TestSamplingPace tests that samples of the kernel's counters stay within their budget.
 func TestSamplingPace(t *testing.T) {
 	var p samplingPace
 	if d := p.nextInterval(100*time.Microsecond, 2, false); d != sampleInterval || p.cpuShare(d, 2) > samplingBudget {
@@ -421,8 +421,8 @@ func TestDescribeService(t *testing.T) {
 	}
 }
 
-// TestTokenBucketJitter tests that requests that end out of order fill no bucket: each of
-// them is a tenth of a second before or after the one before.
+// TestTokenBucketJitter tests that requests that end out of order, each a tenth of a second
+// before or after the previous one, add no tokens.
 func TestTokenBucketJitter(t *testing.T) {
 	now := time.Unix(1000, 0)
 	b := newTokenBucket(6, time.Hour, now)
@@ -434,7 +434,7 @@ func TestTokenBucketJitter(t *testing.T) {
 			t.Fatalf("one passes after %d looks within a tenth of a second", i)
 		}
 	}
-	// A clock that was put back by a day goes on from there.
+	// After the clock was set back by a day, tokens are added from there.
 	now = now.Add(-24 * time.Hour)
 	if b.checkToken(now, true) {
 		t.Error("a clock that goes back lets one pass")
@@ -444,8 +444,8 @@ func TestTokenBucketJitter(t *testing.T) {
 	}
 }
 
-// TestReplay tests that a process that is started repeatedly has the bucket
-// that one process would have, also where the clock was put back meanwhile.
+// TestReplay tests that a process that is restarted repeatedly has the tokens that one
+// process would have, also if the clock was set back.
 func TestReplay(t *testing.T) {
 	now := time.Unix(100_000, 0)
 	tokensLeft := func(ago ...time.Duration) (n int) {
@@ -470,7 +470,7 @@ func TestReplay(t *testing.T) {
 		{[]time.Duration{m, 11 * m, m, m, m, m}, 1},
 		{[]time.Duration{2 * 60 * m, 2 * 60 * m, 2 * 60 * m}, 6},
 		{[]time.Duration{m, m}, 4},
-		{[]time.Duration{m, m, m, m, m, m, m, m, m, m, m, m}, 0}, // those of others in the folder
+		{[]time.Duration{m, m, m, m, m, m, m, m, m, m, m, m}, 0}, // of several processes in the directory
 		{[]time.Duration{-24 * 60 * m, -24 * 60 * m, m}, 3},
 	} {
 		if n := tokensLeft(c.ago...); n != c.want {

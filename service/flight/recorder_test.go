@@ -28,12 +28,12 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// waitUntil waits for something that the recorder's goroutine does.
+// waitUntil waits for a condition that other goroutines bring about.
 func waitUntil(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("in vain: %s", what)
+			t.Fatalf("timeout waiting for: %s", what)
 		}
 	}
 }
@@ -43,7 +43,7 @@ func start(t *testing.T, opts Options) *Recorder {
 	if trace.IsEnabled() {
 		t.Skip("a trace is being recorded already")
 	}
-	opts.Budget = -1 // the tests of others may keep the machine busy
+	opts.Budget = -1 // other tests may keep the machine busy
 	r := must.Have(Start(opts))(t)
 	t.Cleanup(r.Stop)
 	if s := r.State(); !s.Recording || s.Unwatched {
@@ -75,8 +75,8 @@ func runJob(name string, d time.Duration) {
 	})
 }
 
-// TestSlowRequest keeps the recording of one slow request, whole, and says why;
-// a storm after it is counted.
+// TestSlowRequest tests that a slow request leads to a recording that names it, and
+// that further slow requests count as missed.
 func TestSlowRequest(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made")
 	r := start(t, Options{Dir: dir, Slow: 50 * time.Millisecond, Tail: 20 * time.Millisecond})
@@ -102,7 +102,7 @@ func TestSlowRequest(t *testing.T) {
 	}
 	var m recordingMeta
 	must.Do(t, json.Unmarshal(parts["meta.json"], &m))
-	// On a busy machine one of the storm may take longer.
+	// On a busy machine another request may take longer.
 	named := append([]Trigger{m.Flight.Reason}, m.Flight.OtherTriggers...)
 	i := slices.IndexFunc(named, func(t Trigger) bool { return t.Route == "slow one" })
 	if m.Schema != bundleSchema || i < 0 {
@@ -114,7 +114,7 @@ func TestSlowRequest(t *testing.T) {
 	if !strings.HasPrefix(m.TraceVersion, "go 1.") || m.Go != runtime.Version() || m.Flight.Service["pid"] == "" || m.Host.PID != os.Getpid() {
 		t.Errorf("the metadata is %+v", m)
 	}
-	// The next one names what was missed.
+	// The next recording reports the missed triggers.
 	name, err := r.Capture(context.Background(), "to see")
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestSlowRequest(t *testing.T) {
 	}
 }
 
-// TestUnusualRequest needs no number from anybody.
+// TestUnusualRequest triggers by the route's latencies, without Options.Slow.
 func TestUnusualRequest(t *testing.T) {
 	kept := make(chan string, 1)
 	r := start(t, Options{Tail: time.Millisecond, Sink: func(_ context.Context, name string, rec io.Reader) error {
@@ -166,7 +166,7 @@ func TestUnusualRequest(t *testing.T) {
 	}
 }
 
-// TestHTTP takes recordings by hand.
+// TestHTTP takes recordings over HTTP.
 func TestHTTP(t *testing.T) {
 	dir := t.TempDir()
 	r := start(t, Options{Dir: dir})
@@ -199,7 +199,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestOtherSite tests that no page of a browser makes a service keep recordings.
+// TestOtherSite tests that pages of other sites cannot make a service keep recordings.
 func TestOtherSite(t *testing.T) {
 	dir := t.TempDir()
 	r := start(t, Options{Dir: dir})
@@ -216,7 +216,7 @@ func TestOtherSite(t *testing.T) {
 	}
 }
 
-// slowReader is a client that takes nothing until it is let.
+// A slowReader is a client that reads nothing until proceed is closed.
 type slowReader struct {
 	*httptest.ResponseRecorder
 	writing chan<- bool
@@ -229,8 +229,7 @@ func (s slowReader) Write(p []byte) (int, error) {
 	return s.ResponseRecorder.Write(p)
 }
 
-// TestSlowReaders tests that clients that read slowly do not hold one recording each
-// without a bound.
+// TestSlowReaders tests that the number of recordings in memory for slow clients is bounded.
 func TestSlowReaders(t *testing.T) {
 	r := start(t, Options{Dir: t.TempDir()})
 	writing, proceed := make(chan bool), make(chan bool)
@@ -260,8 +259,8 @@ func TestSlowReaders(t *testing.T) {
 	}
 }
 
-// TestRedacted tests that nothing of a hidden text is in a recording, its metadata
-// among it, nor is written to the disk on the way.
+// TestRedacted tests that hidden texts are neither in a recording's trace nor in its
+// metadata.
 func TestRedacted(t *testing.T) {
 	dir := t.TempDir()
 	r := start(t, Options{Dir: dir, Slow: 10 * time.Millisecond, Tail: time.Millisecond, Redact: redact.Options{
@@ -296,7 +295,7 @@ func TestRedacted(t *testing.T) {
 	if h := m.Host; h.PID != 0 || h.CPUs == 0 || h.QuotaFrom+h.MemoryFrom+h.Group != "" || !bytes.Contains(parts["trace"], []byte(`"cpus":77`)) {
 		t.Errorf("the host is %+v", h)
 	}
-	// The file says of the request what the trace calls it.
+	// The metadata has the same route as the trace.
 	if name := m.Flight.Reason.Route; !strings.HasPrefix(name, "#") || !strings.Contains(m.Flight.Reason.Text, name) || !bytes.Contains(parts["trace"], []byte("whylate.mark/1 end message ok "+name)) {
 		t.Errorf("it was kept because of %+v", m.Flight.Reason)
 	}
@@ -305,8 +304,8 @@ func TestRedacted(t *testing.T) {
 	}
 }
 
-// TestSecondRecorder tests that a recorder stands beside others: a second one says so
-// and goes on when the first has stopped.
+// TestSecondRecorder tests that a second recorder reports the first and starts to record
+// when the first has stopped.
 func TestSecondRecorder(t *testing.T) {
 	first := start(t, Options{Dir: t.TempDir()})
 	second := must.Have(Start(Options{Dir: t.TempDir(), Budget: -1}))(t)
@@ -321,7 +320,7 @@ func TestSecondRecorder(t *testing.T) {
 	waitUntil(t, "the second one records", func() bool { return second.State().Recording })
 	var b bytes.Buffer
 	if err := trace.Start(&b); err != nil {
-		t.Errorf("a trace beside it: %v", err)
+		t.Errorf("a trace at the same time: %v", err)
 	} else {
 		trace.Stop()
 	}
@@ -330,14 +329,14 @@ func TestSecondRecorder(t *testing.T) {
 	}
 }
 
-// TestUnwritableDirectory tests that a folder that cannot be written, and a sink that fails,
-// are told and do no harm.
+// TestUnwritableDirectory tests that State reports a directory that cannot be written and a
+// sink that fails.
 func TestUnwritableDirectory(t *testing.T) {
 	blocked := filepath.Join(t.TempDir(), "file")
 	must.Do(t, os.WriteFile(blocked, nil, 0o600))
 	r := start(t, Options{Dir: blocked})
 	if _, err := r.Capture(context.Background(), "x"); err == nil {
-		t.Error("kept in a folder that is none")
+		t.Error("kept although the directory is a file")
 	}
 	if s := r.State(); s.Failed != 1 || s.LastError == "" || s.Kept != 0 {
 		t.Errorf("the state is %+v", s)
@@ -359,8 +358,8 @@ func TestUnwritableDirectory(t *testing.T) {
 	}
 }
 
-// TestStorm is a storm of slow requests of many goroutines: one recording, the others
-// counted and named in the next, at no allocation each.
+// TestStorm has slow requests on many goroutines: one recording is kept, the other triggers
+// count as missed, and a missed trigger does not allocate.
 func TestStorm(t *testing.T) {
 	r := start(t, Options{Dir: t.TempDir(), Slow: time.Millisecond, Tail: 10 * time.Millisecond})
 	slow := mark.Ended{Name: "GET /", Status: "2xx", Took: time.Second}
@@ -375,7 +374,7 @@ func TestStorm(t *testing.T) {
 			}
 		}()
 	}
-	// Somebody fetches what is recorded meanwhile: it names what was missed.
+	// A GET at the same time reads the counts of missed triggers.
 	for range 3 {
 		w := httptest.NewRecorder()
 		if r.ServeHTTP(w, httptest.NewRequest("GET", "/", nil)); w.Code != 200 {
@@ -397,14 +396,14 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// TestStopReleasesAll tests that goroutines end with Stop, and that no file stays open
-// or half written.
+// TestStopReleasesAll tests that Stop ends all goroutines, and that no file stays open and no
+// part file remains.
 func TestStopReleasesAll(t *testing.T) {
 	openFiles := func() int {
-		files, _ := os.ReadDir("/proc/self/fd") // none where there is no such thing
+		files, _ := os.ReadDir("/proc/self/fd") // none on systems without /proc
 		return len(files)
 	}
-	// What the first one opens for good, the poller and the like.
+	// The first recorder opens files that stay open, such as the network poller's.
 	start(t, Options{Dir: t.TempDir(), Signals: []os.Signal{os.Interrupt}}).Stop()
 	before, files := runtime.NumGoroutine(), openFiles()
 	for range 5 {
@@ -415,15 +414,15 @@ func TestStopReleasesAll(t *testing.T) {
 		r.Stop()
 		r.Stop()
 		if parts, _ := filepath.Glob(filepath.Join(dir, "*"+partInfix+"*")); len(parts) > 0 {
-			t.Errorf("half written is %v", parts)
+			t.Errorf("part files remain: %v", parts)
 		}
 	}
 	waitUntil(t, "goroutines end", func() bool { return runtime.NumGoroutine() <= before })
 	waitUntil(t, "files are closed", func() bool { return openFiles() <= files })
 }
 
-// TestWithOtherProfilers tests that it stands beside a flight recorder of somebody else's, a
-// CPU profile, and processes that it starts.
+// TestWithOtherProfilers tests a recorder together with another flight recorder, a CPU
+// profile, and a child process.
 func TestWithOtherProfilers(t *testing.T) {
 	if trace.IsEnabled() {
 		t.Skip("a trace is being recorded already")
@@ -437,10 +436,10 @@ func TestWithOtherProfilers(t *testing.T) {
 	}
 	defer r.Stop()
 	s := r.State()
-	r.requestEnded(mark.Ended{Name: "GET /", Took: time.Hour}) // while there is nothing to keep
+	r.requestEnded(mark.Ended{Name: "GET /", Took: time.Hour}) // while nothing is recorded
 	other.Stop()
 	if s.Recording || !strings.Contains(s.Why, "already") {
-		t.Errorf("beside another one the state is %+v", s)
+		t.Errorf("with another flight recorder the state is %+v", s)
 	}
 	waitUntil(t, "it records", func() bool { return r.State().Recording })
 	must.Do(t, pprof.StartCPUProfile(io.Discard))
@@ -450,7 +449,7 @@ func TestWithOtherProfilers(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := r.Capture(context.Background(), "beside them"); err != nil {
+	if _, err := r.Capture(context.Background(), "with profilers"); err != nil {
 		t.Error(err)
 	}
 }

@@ -16,7 +16,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestRetryAfter reads what a collector asks for.
+// TestRetryAfter reads the Retry-After headers of a collector.
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	date := func(d time.Duration) string { return now.Add(d).Format(http.TimeFormat) }
@@ -28,7 +28,7 @@ func TestRetryAfter(t *testing.T) {
 		{"3601", "", time.Hour}, {"99999999999999999999999", "", time.Hour}, // bounded
 		{"-5", "", 0}, {"1.5", "", 0}, {"soon", "", 0},
 		{date(time.Minute), "", time.Minute}, {date(-time.Minute), "", 0}, {date(100 * time.Hour), "", time.Hour},
-		{date(25 * time.Hour), date(24 * time.Hour), time.Hour}, // their clock is a day ahead, or we are behind
+		{date(25 * time.Hour), date(24 * time.Hour), time.Hour}, // the collector's clock is a day ahead of ours
 		{date(24*time.Hour + 30*time.Second), date(24 * time.Hour), 30 * time.Second},
 		{date(30*time.Second - time.Hour), date(-time.Hour), 30 * time.Second},
 		{date(time.Minute), "nonsense", time.Minute},
@@ -45,7 +45,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A spool is recordings that a made receiver is asked to take.
+// A simulatedSpool sends recordings to a simulated receiver.
 type simulatedSpool struct {
 	sendQueue
 	now      time.Time
@@ -53,8 +53,8 @@ type simulatedSpool struct {
 	requests []time.Time
 }
 
-// run lets time pass, a second at a time, as the uploader does. answer says what the
-// receiver does with a recording.
+// run lets time d pass, in the uploader's steps of a second. answer returns the receiver's
+// outcome for a recording.
 func (s *simulatedSpool) run(d time.Duration, answer func(name string) outcome) {
 	for end := s.now.Add(d); s.now.Before(end); s.now = s.now.Add(pollInterval) {
 		for name := s.nextRecording(s.waiting, "", s.now); name != ""; name = s.nextRecording(s.waiting, "", s.now) {
@@ -68,9 +68,9 @@ func (s *simulatedSpool) run(d time.Duration, answer func(name string) outcome) 
 	}
 }
 
-// TestSendQueueOverADay tests for a day each that a receiver that is down is left in peace however many
-// recordings wait, that all of them arrive soon after it is up, and that recordings which it
-// cannot take delay new ones little.
+// TestSendQueueOverADay simulates a day: a receiver that is down gets few requests however many
+// recordings wait, all of them arrive soon after it is up, and recordings that it cannot
+// store delay new ones little.
 func TestSendQueueOverADay(t *testing.T) {
 	for _, n := range []int{1, 2, 5, 30, 300} {
 		s := &simulatedSpool{now: time.Unix(1000, 0)}
@@ -78,7 +78,7 @@ func TestSendQueueOverADay(t *testing.T) {
 			s.waiting = append(s.waiting, fmt.Sprintf("%03d", i))
 		}
 		s.run(24*time.Hour, func(string) outcome { return retryLater })
-		// Two a minute at the very most; of one recording one in five minutes.
+		// At most two a minute; for a single recording one in five minutes.
 		if got := len(s.requests); got > 24*60*2 || n == 1 && got > 24*20 || got < 24*12 {
 			t.Errorf("%d recordings: a receiver that is down is asked %d times in a day", n, got)
 		}
@@ -103,7 +103,7 @@ func TestSendQueueOverADay(t *testing.T) {
 			s.waiting = append(s.waiting, fmt.Sprintf("good %d", i))
 			for d := 0; len(s.waiting) > bad; d++ {
 				if s.run(time.Second, answer); d > 5 {
-					t.Fatalf("beside %d that it cannot take one waits for more than 5 s", bad)
+					t.Fatalf("with %d recordings that the receiver cannot store another one waits for more than 5 s", bad)
 				}
 			}
 			s.run(7*time.Minute, answer)
@@ -111,7 +111,7 @@ func TestSendQueueOverADay(t *testing.T) {
 	}
 }
 
-// TestSendQueueRotates tests that recordings which fail have their turns alike.
+// TestSendQueueRotates tests that failing recordings are sent equally often.
 func TestSendQueueRotates(t *testing.T) {
 	s := &simulatedSpool{now: time.Unix(1000, 0), waiting: []string{"a", "b", "c"}}
 	sent := map[string]int{}

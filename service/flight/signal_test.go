@@ -11,7 +11,7 @@ import (
 	"github.com/whylate/whylate/service/internal/must"
 )
 
-// TestSignal keeps a recording for a signal, and leaves signals alone after Stop.
+// TestSignal tests that a signal leads to a recording that names it.
 func TestSignal(t *testing.T) {
 	dir := t.TempDir()
 	r := start(t, Options{Dir: dir, Signals: []os.Signal{syscall.SIGUSR1}})

@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// emptyRing runs and holds nothing.
+// An emptyRing can be started and holds nothing.
 type emptyRing struct {
 	running bool
 	fail    error
@@ -32,7 +32,7 @@ func (s *emptyRing) stop()                            { s.running = false }
 func (s *emptyRing) enabled() bool                    { return s.running }
 func (s *emptyRing) writeTo(io.Writer) (int64, error) { return 0, errors.New("it holds nothing") }
 
-// newIdleRecorder is a recorder without its goroutine.
+// newIdleRecorder returns a recorder without its goroutines.
 func newIdleRecorder(o Options) *Recorder {
 	now := time.Now()
 	return &Recorder{opts: o, ring: &emptyRing{running: true}, planChanged: make(chan struct{}, 1), missedSinceLast: map[Kind]uint64{}, governor: newGovernor(-1, o.MinAge),
@@ -40,7 +40,7 @@ func newIdleRecorder(o Options) *Recorder {
 		state: State{Recording: true, Triggers: map[Kind]uint64{}, Missed: map[Kind]uint64{}}}
 }
 
-// TestHandleSecond: what a second shows is a trigger when it is beyond its bound, not at it, and none where there is no bound.
+// TestHandleSecond tests that a second's metrics trigger above their bound, not at it, and not without a bound.
 func TestHandleSecond(t *testing.T) {
 	base := Options{MinAge: 10 * time.Second, MaxBytes: 1 << 20, Share: 0.5, Latency: time.Millisecond, Goroutines: 100, GC: 0.25}
 	for name, c := range map[string]struct {
@@ -80,10 +80,10 @@ func TestHandleSecond(t *testing.T) {
 	}
 }
 
-// TestReach: the ring holds as long as was asked for, or as much as it may at the rate that is written.
+// TestReach tests that the reach is MinAge, or less if MaxBytes are written in less time.
 func TestReach(t *testing.T) {
 	r := newIdleRecorder(Options{MinAge: 10 * time.Second, MaxBytes: 1 << 20})
-	r.handleSecond(1, metricsReading{starts: (1 << 20) / startBytes, elapsed: time.Second}) // the mean takes a fifth of it
+	r.handleSecond(1, metricsReading{starts: (1 << 20) / startBytes, elapsed: time.Second}) // the moving average adds a fifth of it
 	if d := r.plan.reach - 5*time.Second; d < -10*time.Millisecond || d > 10*time.Millisecond || r.state.Reach != r.plan.reach {
 		t.Errorf("it reaches %v back", r.plan.reach)
 	}
@@ -95,7 +95,7 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestRequestEnded: which requests are slow by the bound, which by their route, and when they ended.
+// TestRequestEnded tests which requests are slow by Options.Slow and which are unusual for their route.
 func TestRequestEnded(t *testing.T) {
 	began := time.Now().Add(-time.Minute)
 	r := newIdleRecorder(Options{MinAge: 10 * time.Second, Slow: time.Second, Factor: 2, Share: 1})
@@ -125,7 +125,8 @@ func TestRequestEnded(t *testing.T) {
 	}
 }
 
-// TestFire: what no recording can hold is missed, the first one wakes, and a recorder that is off keeps nothing.
+// TestFire tests that the first trigger wakes the recorder's goroutine, and that a trigger counts as missed if no recording
+// can hold it or the recorder is off.
 func TestFire(t *testing.T) {
 	r := newIdleRecorder(Options{MinAge: 10 * time.Second})
 	now := time.Now()
@@ -135,7 +136,7 @@ func TestFire(t *testing.T) {
 	}
 	<-r.planChanged
 	if r.fire(moment{kind: KindSlow, end: now, took: time.Second}); len(r.planChanged) != 0 || r.state.Triggers[KindSlow] != 2 {
-		t.Errorf("what comes beside it wakes %d, %v", len(r.planChanged), r.state.Triggers)
+		t.Errorf("a further trigger wakes %d, %v", len(r.planChanged), r.state.Triggers)
 	}
 	r.stopRing("why")
 	if r.state.Recording || r.state.Why != "why" || r.state.Missed[KindSlow] != 2 || r.ring.enabled() {
@@ -169,7 +170,7 @@ func TestFire(t *testing.T) {
 	}
 }
 
-// TestSetDefaults: the ends of options, and what is taken where nothing is said.
+// TestSetDefaults tests the defaults of options and the ends of their ranges.
 func TestSetDefaults(t *testing.T) {
 	var o Options
 	must.Do(t, o.setDefaults())
@@ -195,13 +196,13 @@ func TestSetDefaults(t *testing.T) {
 	}
 	sink := Options{Sink: func(_ context.Context, _ string, _ io.Reader) error { return nil }}
 	if sink.setDefaults() != nil || sink.Dir != "" {
-		t.Errorf("beside a sink there is a folder %s", sink.Dir)
+		t.Errorf("with a sink there is a directory %s", sink.Dir)
 	}
 	if sink.Upload = new(UploadOptions); sink.setDefaults() == nil {
-		t.Error("an upload without a folder")
+		t.Error("an upload without a directory")
 	}
 	if (&Options{Redact: redact.Options{Logs: redact.Trim}}).setDefaults() == nil {
-		t.Error("a mode that makes no sense")
+		t.Error("an invalid mode")
 	}
 	for n, want := range map[int]int{300: 300, 301: 300} {
 		if got := clip(strings.Repeat("x", n)); len(got) != want {

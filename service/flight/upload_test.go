@@ -57,14 +57,14 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	} else if r.got[id] != nil {
 		status = http.StatusConflict
 	}
-	if status == http.StatusCreated || status == http.StatusGatewayTimeout { // what it has, although it cannot say so
+	if status == http.StatusCreated || status == http.StatusGatewayTimeout { // stored, although the proxy's answer says otherwise
 		r.got[id] = data
 		r.names = append(r.names, q.Header.Get("Whylate-Recording-Name"))
 	}
 	w.WriteHeader(status)
 }
 
-// putRecording makes a recording in a directory.
+// putRecording writes a recording into a directory.
 func putRecording(t *testing.T, dir string, n int, text string) string {
 	t.Helper()
 	at := time.Unix(int64(1000+n), 0)
@@ -84,8 +84,8 @@ func recordingNames(t *testing.T, dir string) []string {
 	return out
 }
 
-// TestUpload sends recordings over TLS with an authority of its own and a token
-// that changes, and goes on after a restart.
+// TestUpload sends recordings over TLS with a private certificate authority and a
+// token that changes, and continues after a restart.
 func TestUpload(t *testing.T) {
 	r := &receiver{token: "new", got: make(map[string][]byte)}
 	srv := httptest.NewTLSServer(r)
@@ -107,7 +107,7 @@ func TestUpload(t *testing.T) {
 	must.Do(t, os.WriteFile(token, []byte("new\n"), 0o600))
 	waitFor(t, func() bool { return up.currentState().Sent == 2 })
 	up.stop()
-	if !slices.Equal(slices.Sorted(slices.Values(r.names)), []string{first, second}) { // the one without a failure comes first
+	if !slices.Equal(slices.Sorted(slices.Values(r.names)), []string{first, second}) { // in either order, since one of them failed before
 		t.Errorf("sent were %q", r.names)
 	}
 	found := false
@@ -117,7 +117,7 @@ func TestUpload(t *testing.T) {
 	if !found || len(r.got) != 2 {
 		t.Errorf("%d recordings arrived", len(r.got))
 	}
-	// What was sent is not sent again by the next process; what was not, is.
+	// The next process sends only the recordings that were not sent yet.
 	putRecording(t, dir, 3, "third")
 	attempts := r.attempts
 	up = must.Have(startUploader(dir, opts))(t)
@@ -133,7 +133,7 @@ func TestUpload(t *testing.T) {
 	}
 }
 
-// newSender is an uploader without its goroutine, with one recording for each text.
+// newSender returns an uploader without its goroutine, with one recording for each text.
 func newSender(t *testing.T, url string, texts ...string) (up *uploader, names []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -147,7 +147,7 @@ func newSender(t *testing.T, url string, texts ...string) (up *uploader, names [
 	return up, names
 }
 
-// sendAllNow lets an uploader send, as if all that it waits for were over.
+// sendAllNow calls sendAll as if all back-offs were over.
 func sendAllNow(up *uploader) {
 	up.queue.nextAllowed = time.Time{}
 	for _, x := range up.queue.byName {
@@ -156,8 +156,8 @@ func sendAllNow(up *uploader) {
 	up.sendAll()
 }
 
-// TestUploadAnswers goes through what a collector may answer, with the client that
-// startUploader makes: what is final, what is sent again, and what waits for another token.
+// TestUploadAnswers tests a collector's answers with the client of startUploader: which are
+// final, after which a recording is sent again, and after which it waits for another token.
 func TestUploadAnswers(t *testing.T) {
 	for _, c := range []struct {
 		answers                []int
@@ -165,7 +165,7 @@ func TestUploadAnswers(t *testing.T) {
 		held                   int
 	}{
 		{nil, 1, 0, 0, 0},
-		{[]int{504}, 1, 0, 1, 0}, // it had it: known again by its id
+		{[]int{504}, 1, 0, 1, 0}, // it was stored, and recognised by its id
 		{[]int{503, 429}, 1, 0, 2, 0},
 		{[]int{500, 502, 408, 501}, 1, 0, 4, 0},
 		{[]int{301, 302, 307, 308}, 1, 0, 4, 0},
@@ -199,8 +199,8 @@ func TestUploadAnswers(t *testing.T) {
 	}
 }
 
-// TestUploadSkipsFailing is a collector that cannot take one of the recordings: the others arrive at
-// once, it is sent again now and then, and arrives when the collector can take it.
+// TestUploadSkipsFailing has a collector that cannot store one of the recordings: the others
+// arrive at once, and that one is retried until the collector can store it.
 func TestUploadSkipsFailing(t *testing.T) {
 	r := &receiver{got: make(map[string][]byte), token: "t"}
 	var mu sync.Mutex
@@ -236,9 +236,9 @@ func TestUploadSkipsFailing(t *testing.T) {
 	}
 }
 
-// TestUploadHeld is a collector that takes nothing from this sender: each recording is sent once,
-// and again when the token has changed or the collector has taken another; what it does
-// not take even then is refused.
+// TestUploadHeld has a collector that accepts nothing from this sender: each recording is sent
+// once, and again when the token has changed or the collector has accepted another one. If
+// it is not accepted then, it counts as refused.
 func TestUploadHeld(t *testing.T) {
 	forbidden := map[string]bool{"-1-0.": true, "-1-1.": true}
 	requests := 0
@@ -290,8 +290,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// TestRetryAfterIsHonoured tests that a collector that asks for peace has it: from all
-// recordings, as long as it wants.
+// TestRetryAfterIsHonoured tests that no recording is sent before a collector's Retry-After
+// has passed.
 func TestRetryAfterIsHonoured(t *testing.T) {
 	requests := 0
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -308,7 +308,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	}
 }
 
-// TestHugeAnswer tests that a collector cannot fill the service's memory by what it answers.
+// TestHugeAnswer tests that a collector's answer cannot fill the service's memory.
 func TestHugeAnswer(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X", strings.Repeat("x", 100<<10))
@@ -328,12 +328,12 @@ func TestUploadOptions(t *testing.T) {
 	}
 }
 
-// waitFor waits for the uploader's goroutine.
+// waitFor waits for a condition that the uploader's goroutine brings about.
 func waitFor(t *testing.T, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("in vain")
+			t.Fatal("timeout")
 		}
 	}
 }
