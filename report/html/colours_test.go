@@ -10,8 +10,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// sights are what eyes without one kind of cone make of linear RGB (Machado, Oliveira and Fernandes 2009, severity 1).
-var sights = map[string][3][3]float64{
+// conesMatrices are what eyes without one kind of cone make of linear RGB (Machado, Oliveira and Fernandes 2009, severity 1).
+var conesMatrices = map[string][3][3]float64{
 	"all cones":    {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}},
 	"deuteranopia": {{0.367322, 0.860646, -0.227968}, {0.280085, 0.672501, 0.047413}, {-0.011820, 0.042940, 0.968881}},
 	"protanopia":   {{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216}, {-0.003882, -0.048116, 1.051998}},
@@ -57,9 +57,9 @@ func lab(c [3]float64, sight [3][3]float64) (out [3]float64) {
 // Two causes of one pattern differ by at least so much: in lightness (grey print, no colours at all), and in colour (CIE 1976) for
 // every kind of eyes. Below 10 two colours beside each other are confused.
 const (
-	leastGrey   = 10
-	leastColour = 24
-	leastText   = 4.5 // contrast of what is written on a cause's colour (WCAG 2.2, AA)
+	minGreyDifference   = 10
+	minColourDifference = 24
+	minTextContrast     = 4.5 // contrast of what is written on a cause's colour (WCAG 2.2, AA)
 )
 
 // TestColours holds causes apart for everybody's eyes: by pattern, else by lightness and colour.
@@ -87,24 +87,24 @@ func TestColours(t *testing.T) {
 			t.Errorf("%s has another pattern in pictures than in bars", a)
 		}
 		for theme := range 2 {
-			on, under := luminance(linear(t, ca[2+theme])), luminance(linear(t, ca[theme]))
-			if c := (max(on, under) + 0.05) / (min(on, under) + 0.05); c < leastText {
+			textLuminance, groundLuminance := luminance(linear(t, ca[2+theme])), luminance(linear(t, ca[theme]))
+			if c := (max(textLuminance, groundLuminance) + 0.05) / (min(textLuminance, groundLuminance) + 0.05); c < minTextContrast {
 				t.Errorf("text on %s has a contrast of %.1f", a, c)
 			}
 			for _, b := range causes[:i] {
 				if pattern[string(a)] != pattern[string(b)] {
 					continue
 				}
-				one, other := linear(t, ca[theme]), linear(t, colour[string(b)][theme])
-				for who, sight := range sights {
-					p, q := lab(one, sight), lab(other, sight)
+				firstRGB, secondRGB := linear(t, ca[theme]), linear(t, colour[string(b)][theme])
+				for sightName, sight := range conesMatrices {
+					p, q := lab(firstRGB, sight), lab(secondRGB, sight)
 					d := math.Sqrt((p[0]-q[0])*(p[0]-q[0]) + (p[1]-q[1])*(p[1]-q[1]) + (p[2]-q[2])*(p[2]-q[2]))
-					if plain = min(plain, d); d < leastColour {
-						t.Errorf("%s and %s differ by %.1f for %s, theme %d", a, b, d, who, theme)
+					if plain = min(plain, d); d < minColourDifference {
+						t.Errorf("%s and %s differ by %.1f for %s, theme %d", a, b, d, sightName, theme)
 					}
 				}
-				d := math.Abs(lab(one, sights["all cones"])[0] - lab(other, sights["all cones"])[0])
-				if grey = min(grey, d); d < leastGrey {
+				d := math.Abs(lab(firstRGB, conesMatrices["all cones"])[0] - lab(secondRGB, conesMatrices["all cones"])[0])
+				if grey = min(grey, d); d < minGreyDifference {
 					t.Errorf("%s and %s differ by %.1f in grey, theme %d", a, b, d, theme)
 				}
 			}

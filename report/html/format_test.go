@@ -13,8 +13,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// formats are the functions of page/format.js that write what words writes, each with the same cases.
-func formats() map[string][][2]any {
+// formatCases are the functions of page/format.js that write what words writes, each with the same cases.
+func formatCases() map[string][][2]any {
 	cases := map[string][][2]any{}
 	add := func(name string, in any, want string) { cases[name] = append(cases[name], [2]any{in, want}) }
 	var numbers []int64
@@ -56,20 +56,20 @@ process.stdout.write(JSON.stringify(said));`),
 	} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
 	}
-	cases := formats()
+	cases := formatCases()
 	in := must.Have(json.Marshal(cases))(t)
 	cmd := exec.CommandContext(t.Context(), node, filepath.Join(dir, "main.js"))
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
 	out := must.Have(cmd.Output())(t)
-	var said map[string][]string
-	must.Do(t, json.Unmarshal(out, &said))
+	var formatted map[string][]string
+	must.Do(t, json.Unmarshal(out, &formatted))
 	for name, list := range cases {
 		for i, c := range list {
 			if n, ok := c[0].(int64); ok && n > 1<<53 && math.MaxInt64 > n {
 				continue // JavaScript's numbers end there
 			}
-			if said[name][i] != c[1] {
-				t.Errorf("%s of %v is %q on the page, %q in the text", name, c[0], said[name][i], c[1])
+			if formatted[name][i] != c[1] {
+				t.Errorf("%s of %v is %q on the page, %q in the text", name, c[0], formatted[name][i], c[1])
 			}
 		}
 	}

@@ -61,8 +61,8 @@ type rule struct {
 	finding.Doc
 }
 
-// about is what the page says of itself.
-func (o *Options) about(r *report.Report) ([]byte, error) {
+// pageData is what the page says of itself.
+func (o *Options) pageData(r *report.Report) ([]byte, error) {
 	rules := []rule{}
 	for _, k := range finding.All() {
 		if slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == k.Code }) {
@@ -70,7 +70,7 @@ func (o *Options) about(r *report.Report) ([]byte, error) {
 		}
 	}
 	valid := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
-	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": o.beforeOf(r), "recording": o.Recording, "editor": valid(o.Editor), "words": glossary()})
+	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": o.comparison(r), "recording": o.Recording, "editor": valid(o.Editor), "words": glossary()})
 }
 
 // glossary is words.Glossary for the page.
@@ -93,54 +93,54 @@ type beforeGroup struct {
 	Bands     []report.Band  `json:"bands"`
 }
 
-// wentFinding is a finding that only the earlier report has.
-type wentFinding struct {
+// removedFinding is a finding that only the earlier report has.
+type removedFinding struct {
 	Code     report.RuleCode `json:"code"`
 	Severity report.Severity `json:"severity"`
 	Title    string          `json:"title"`
 	Group    string          `json:"group"`
 }
 
-// beforeOf is what the page needs of an earlier report: groups and findings
+// comparison is what the page needs of an earlier report: groups and findings
 // belong together by their ids.
-func (o *Options) beforeOf(r *report.Report) any {
-	old := o.Before
-	if old == nil {
+func (o *Options) comparison(r *report.Report) any {
+	before := o.Before
+	if before == nil {
 		return nil
 	}
 	groups, vanished := []beforeGroup{}, []beforeGroup{}
-	for i := range old.Groups {
-		g := &old.Groups[i]
+	for i := range before.Groups {
+		g := &before.Groups[i]
 		if slices.ContainsFunc(r.Groups, func(n report.Group) bool { return n.ID == g.ID }) {
 			groups = append(groups, beforeGroup{g.ID, g.Name, g.Count, g.LatencyNS, g.Histogram, g.Bands})
 		} else {
 			vanished = append(vanished, beforeGroup{ID: g.ID, Name: g.Name, Count: g.Count})
 		}
 	}
-	came, stayed, went := []string{}, []string{}, []wentFinding{}
+	added, common, removed := []string{}, []string{}, []removedFinding{}
 	for i := range r.Findings {
-		if slices.ContainsFunc(old.Findings, func(f report.Finding) bool { return f.ID == r.Findings[i].ID }) {
-			stayed = append(stayed, r.Findings[i].ID)
+		if slices.ContainsFunc(before.Findings, func(f report.Finding) bool { return f.ID == r.Findings[i].ID }) {
+			common = append(common, r.Findings[i].ID)
 		} else {
-			came = append(came, r.Findings[i].ID)
+			added = append(added, r.Findings[i].ID)
 		}
 	}
-	for i := range old.Findings {
-		f := &old.Findings[i]
+	for i := range before.Findings {
+		f := &before.Findings[i]
 		if slices.ContainsFunc(r.Findings, func(n report.Finding) bool { return n.ID == f.ID }) {
 			continue
 		}
 		name := f.Group
-		for k := range old.Groups {
-			if old.Groups[k].ID == f.Group {
-				name = old.Groups[k].Name
+		for k := range before.Groups {
+			if before.Groups[k].ID == f.Group {
+				name = before.Groups[k].Name
 			}
 		}
-		went = append(went, wentFinding{f.Code, f.Severity, f.Title, name})
+		removed = append(removed, removedFinding{f.Code, f.Severity, f.Title, name})
 	}
 	return map[string]any{
-		"name": strings.ToValidUTF8(old.Input.Name, "\ufffd"), "groups": groups, "vanished": vanished,
-		"came": came, "stayed": stayed, "went": went, "judged": o.Judged, "changed": append([]string{}, o.Changed...),
+		"name": strings.ToValidUTF8(before.Input.Name, "\ufffd"), "groups": groups, "vanished": vanished,
+		"came": added, "stayed": common, "went": removed, "judged": o.Judged, "changed": append([]string{}, o.Changed...),
 	}
 }
 
@@ -165,9 +165,9 @@ var modules = [...]string{
 	"host", "method", "main",
 }
 
-// live are the modules that are only on the page of a server, in order. They
+// liveModules are the modules that are only on the page of a server, in order. They
 // run when the page is there.
-var live = [...]string{"ask", "picked", "allrequests", "tiles", "paint", "area", "timelines", "functions", "live"}
+var liveModules = [...]string{"ask", "picked", "allrequests", "tiles", "paint", "area", "timelines", "functions", "live"}
 
 // Write writes r as a page to w. Names in r stay text, whatever characters
 // they hold. It fails if a number of r is not finite or if writing fails.
@@ -180,9 +180,9 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 
 func write(w io.Writer, r *report.Report, opts Options) error {
 	if r.Verdict == nil && len(r.Groups) > 0 { // of an earlier version
-		with := *r
-		with.Verdict = verdict.Verdicts(r)
-		r = &with
+		completed := *r
+		completed.Verdict = verdict.Verdicts(r)
+		r = &completed
 	}
 	compact, err := report.CompactJSON(r)
 	if err != nil {
@@ -194,52 +194,52 @@ func write(w io.Writer, r *report.Report, opts Options) error {
 	json.HTMLEscape(&data, compact)
 	dataType := "application/json"
 	if data.Len() > plainSize {
-		packed, err := pack(compact)
+		packed, err := compress(compact)
 		if err != nil {
 			return err
 		}
 		data, dataType = *bytes.NewBuffer(packed), packedType
 	}
-	about, err := opts.about(r)
+	pageData, err := opts.pageData(r)
 	if err != nil {
 		return err
 	}
-	script, style, connect := joined("page", modules[:]...), embedded("page/style.css"), ""
+	script, style, connectPolicy := joinModules("page", modules[:]...), embedded("page/style.css"), ""
 	if opts.Live {
-		connect = "; connect-src 'self'"
+		connectPolicy = "; connect-src 'self'"
 		style = slices.Concat(style, embedded("live/live.css"))
 		// A block of its own: its names are not the page's.
-		script = slices.Concat(script, []byte("{\n"), joined("live", live[:]...), []byte("}\n"))
+		script = slices.Concat(script, []byte("{\n"), joinModules("live", liveModules[:]...), []byte("}\n"))
 	}
-	parts := map[string][]byte{"style": style, "script": script, "report": data.Bytes(), "about": about, "type": []byte(dataType)}
-	return fill(w, "page/page.html", connect, parts)
+	parts := map[string][]byte{"style": style, "script": script, "report": data.Bytes(), "about": pageData, "type": []byte(dataType)}
+	return fillFrame(w, "page/page.html", connectPolicy, parts)
 }
 
 // Waiting writes the page that a server shows while it reads a trace: it asks
 // api/reading, and loads itself again when that is done.
 func Waiting(w io.Writer) error {
-	parts := map[string][]byte{"style": embedded("page/style.css"), "script": joined("waiting", "waiting")}
-	return fill(w, "waiting/waiting.html", "; connect-src 'self'", parts)
+	parts := map[string][]byte{"style": embedded("page/style.css"), "script": joinModules("waiting", "waiting")}
+	return fillFrame(w, "waiting/waiting.html", "; connect-src 'self'", parts)
 }
 
-// fill writes a page: its parts where the frame has their names, and a policy
+// fillFrame writes a page: its parts where the frame has their names, and a policy
 // that allows this script and style only, and what more says.
-func fill(w io.Writer, frameFile, more string, parts map[string][]byte) error {
+func fillFrame(w io.Writer, frameFile, extraPolicy string, parts map[string][]byte) error {
 	frame := embedded(frameFile)
-	parts["policy"] = []byte("default-src 'none'; script-src " + source(parts["script"]) + "; style-src " + source(parts["style"]) + "; base-uri 'none'; form-action 'none'" + more)
+	parts["policy"] = []byte("default-src 'none'; script-src " + policyHash(parts["script"]) + "; style-src " + policyHash(parts["style"]) + "; base-uri 'none'; form-action 'none'" + extraPolicy)
 	for {
-		at := placeholder.FindSubmatchIndex(frame)
-		if at == nil {
+		match := placeholder.FindSubmatchIndex(frame)
+		if match == nil {
 			_, err := w.Write(frame)
 			return err
 		}
-		if _, err := w.Write(frame[:at[0]]); err != nil {
+		if _, err := w.Write(frame[:match[0]]); err != nil {
 			return err
 		}
-		if _, err := w.Write(parts[string(frame[at[2]:at[3]])]); err != nil {
+		if _, err := w.Write(parts[string(frame[match[2]:match[3]])]); err != nil {
 			return err
 		}
-		frame = frame[at[1]:]
+		frame = frame[match[1]:]
 	}
 }
 
@@ -251,7 +251,7 @@ const (
 	packedType = "application/gzip;base64"
 )
 
-func pack(data []byte) ([]byte, error) {
+func compress(data []byte) ([]byte, error) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	if _, err := z.Write(data); err != nil {
@@ -266,20 +266,20 @@ func pack(data []byte) ([]byte, error) {
 // placeholder stands in page.html where a part goes.
 var placeholder = regexp.MustCompile(`\{\{(policy|style|script|report|about|type)\}\}`)
 
-// source is what a content security policy calls an inline element's text.
-func source(text []byte) string {
+// policyHash is what a content security policy calls an inline element's text.
+func policyHash(text []byte) string {
 	sum := sha256.Sum256(text)
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// joined makes one module of all: an element's module cannot import from
+// joinModules makes one module of all: an element's module cannot import from
 // another element's, and one from disk may not import from files either.
-func joined(dir string, names ...string) []byte {
+func joinModules(dir string, names ...string) []byte {
 	var out bytes.Buffer
 	for _, m := range names {
 		fmt.Fprintf(&out, "\n// %s.js\n", m)
 		for line := range bytes.Lines(embedded(dir + "/" + m + ".js")) {
-			if !imports.Match(line) {
+			if !importLine.Match(line) {
 				out.Write(bytes.TrimPrefix(line, []byte("export ")))
 			}
 		}
@@ -287,5 +287,5 @@ func joined(dir string, names ...string) []byte {
 	return out.Bytes()
 }
 
-// imports is a line of a module that names what it takes from another.
-var imports = regexp.MustCompile(`^import \{.*\} from '\.\.?/(?:page/)?[a-z]+\.js';`)
+// importLine is a line of a module that names what it takes from another.
+var importLine = regexp.MustCompile(`^import \{.*\} from '\.\.?/(?:page/)?[a-z]+\.js';`)

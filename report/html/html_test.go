@@ -75,8 +75,8 @@ func TestHostileNamesStayText(t *testing.T) {
 func TestPageIsSelfContained(t *testing.T) {
 	page := write(t, &report.Report{Schema: report.Schema})
 	for _, pattern := range []string{`(?i)\b(src|href)\s*=\s*["']?https?:`, `@import`, `url\((?:["'])?(?:https?:|//)`, `\bfetch\(`, `XMLHttpRequest`, `WebSocket`, `EventSource`, `sendBeacon`, `\bimport\s*[({"']`, `innerHTML`, `outerHTML`, `insertAdjacentHTML`, `document\.write`, `\beval\(`} {
-		if at := regexp.MustCompile(pattern).FindStringIndex(page); at != nil {
-			t.Errorf("the page holds %q: ...%s", pattern, page[max(0, at[0]-60):at[1]])
+		if match := regexp.MustCompile(pattern).FindStringIndex(page); match != nil {
+			t.Errorf("the page holds %q: ...%s", pattern, page[max(0, match[0]-60):match[1]])
 		}
 	}
 	if !strings.Contains(page, `http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'sha256-`) {
@@ -92,8 +92,8 @@ func TestPageIsSelfContained(t *testing.T) {
 func TestModulesJoin(t *testing.T) {
 	page := write(t, &report.Report{Schema: report.Schema})
 	script := page[strings.Index(page, `<script type="module">`):]
-	if at := regexp.MustCompile(`(?m)^(import|export)\b.*`).FindString(script); at != "" {
-		t.Errorf("left over: %s", at)
+	if leftover := regexp.MustCompile(`(?m)^(import|export)\b.*`).FindString(script); leftover != "" {
+		t.Errorf("left over: %s", leftover)
 	}
 	declared := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^(?:async )?(?:function\*?|const|let|class) (\w+)`).FindAllStringSubmatch(script, -1) {
@@ -114,8 +114,8 @@ func TestModulesJoin(t *testing.T) {
 		text := must.Have(os.ReadFile(f))(t)
 		name := strings.TrimSuffix(filepath.Base(f), ".js")
 		for _, m := range regexp.MustCompile(`(?m)^import \{(.*)\} from '\./(\w+)\.js';`).FindAllStringSubmatch(string(text), -1) {
-			at, ok := order[m[2]]
-			if !ok || at >= order[name] {
+			position, ok := order[m[2]]
+			if !ok || position >= order[name] {
 				t.Errorf("%s imports from %s, which does not stand before it", name, m[2])
 			}
 			for _, id := range strings.Split(m[1], ",") {
@@ -141,9 +141,9 @@ func TestLargeReports(t *testing.T) {
 		g := report.Group{ID: fmt.Sprint(i), Name: "main.f", Kind: report.KindHTTP1}
 		q := report.Request{ID: fmt.Sprint("r", i), LatencyNS: 2000}
 		for k := range 2000 {
-			at := *site
-			at.Line = k
-			q.Segments = append(q.Segments, report.Segment{StartNS: int64(k), DurationNS: 1, Goroutine: uint64(k % 40), Cause: "cpu", Site: &at})
+			line := *site
+			line.Line = k
+			q.Segments = append(q.Segments, report.Segment{StartNS: int64(k), DurationNS: 1, Goroutine: uint64(k % 40), Cause: "cpu", Site: &line})
 		}
 		g.Slowest = []report.Request{q, q, q}
 		r.Groups = append(r.Groups, g)

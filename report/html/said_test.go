@@ -16,8 +16,8 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// said is what page/said.js makes of a verdict.
-type said struct {
+// pageVerdict is what page/said.js makes of a verdict.
+type pageVerdict struct {
 	Lead, Range string
 	Causes      []struct{ Share, Each, Words, Rest string }
 	Open        string
@@ -51,7 +51,7 @@ process.stdout.write(JSON.stringify(JSON.parse(readFileSync(0, 'utf8')).map(said
 			cmd := exec.CommandContext(t.Context(), node, filepath.Join(dir, "main.js"))
 			cmd.Stdin = bytes.NewReader(verdicts)
 			out := must.Have(cmd.Output())(t)
-			var page []said
+			var page []pageVerdict
 			must.Do(t, json.Unmarshal(out, &page))
 			var shown bytes.Buffer
 			must.Do(t, text.Write(&shown, r, text.Options{Width: 200, Full: true}))

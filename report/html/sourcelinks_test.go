@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestPlaces holds the addresses that lead from a place of the code to its public source and to an editor.
-func TestPlaces(t *testing.T) {
+// TestSourceLinks holds the addresses that lead from a place of the code to its public source and to an editor.
+func TestSourceLinks(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skip("the page's module is run by node, which is not installed")
@@ -24,31 +24,31 @@ func TestPlaces(t *testing.T) {
 		Editor   string      `json:"editor"`
 		src, led string
 	}
-	std := func(file string) report.Site {
+	standardSite := func(file string) report.Site {
 		return report.Site{Func: "net/http.(*conn).serve", File: file, Line: 2103}
 	}
-	dep := func(module, version, file string) report.Site {
+	moduleSite := func(module, version, file string) report.Site {
 		return report.Site{Func: module + ".F", File: file, Line: 7, Module: module, Version: version}
 	}
 	cases := []place{
-		{std("/usr/local/go/src/net/http/server.go"), "1.26.8", "", "https://github.com/golang/go/blob/go1.26.8/src/net/http/server.go#L2103", ""},
-		{std("net/http/server.go"), "1.26", "vscode", "https://github.com/golang/go/blob/release-branch.go1.26/src/net/http/server.go#L2103", ""},
-		{std("/root/go/pkg/mod/golang.org/toolchain@v0.0.1-go1.26.1.linux-amd64/src/net/http/server.go"), "1.26.1", "", "https://github.com/golang/go/blob/go1.26.1/src/net/http/server.go#L2103", ""},
-		{std("/usr/local/go/src/net/http/server.go"), "1.23 or 1.24", "", "", ""},
-		{std("/home/a/shop/net/http/server.go"), "1.26.8", "", "", ""}, // the service's own, of the same name
+		{standardSite("/usr/local/go/src/net/http/server.go"), "1.26.8", "", "https://github.com/golang/go/blob/go1.26.8/src/net/http/server.go#L2103", ""},
+		{standardSite("net/http/server.go"), "1.26", "vscode", "https://github.com/golang/go/blob/release-branch.go1.26/src/net/http/server.go#L2103", ""},
+		{standardSite("/root/go/pkg/mod/golang.org/toolchain@v0.0.1-go1.26.1.linux-amd64/src/net/http/server.go"), "1.26.1", "", "https://github.com/golang/go/blob/go1.26.1/src/net/http/server.go#L2103", ""},
+		{standardSite("/usr/local/go/src/net/http/server.go"), "1.23 or 1.24", "", "", ""},
+		{standardSite("/home/a/shop/net/http/server.go"), "1.26.8", "", "", ""}, // the service's own, of the same name
 		{report.Site{Func: "main.f", File: "/home/a/main/main.go", Line: 3}, "1.26.8", "vscode", "", "vscode://file/home/a/main/main.go:3"},
 		{report.Site{Func: "main.f", File: "/home/a b/x#y?.go", Line: 3}, "", "idea", "", "idea://open?file=/home/a%20b/x%23y%3F.go&line=3"},
 		{report.Site{Func: "main.f", File: `C:\src\main.go`, Line: 3}, "", "vscode", "", "vscode://file/C:/src/main.go:3"},
 		{report.Site{Func: "main.f", File: "/src/main.go", Line: 3}, "", "zed://file{file}:{line}", "", "zed://file/src/main.go:3"},
-		{dep("github.com/lib/pq", "v1.10.9", "/root/go/pkg/mod/github.com/lib/pq@v1.10.9/conn.go"), "", "", "https://github.com/lib/pq/blob/v1.10.9/conn.go#L7", ""},
-		{dep("github.com/BurntSushi/toml", "v1.3.2", "/m/github.com/!burnt!sushi/toml@v1.3.2/lex.go"), "", "", "https://github.com/BurntSushi/toml/blob/v1.3.2/lex.go#L7", ""},
-		{dep("github.com/redis/go-redis/v9", "v9.5.1", "github.com/redis/go-redis/v9@v9.5.1/internal/pool/pool.go"), "", "", "https://github.com/redis/go-redis/blob/v9.5.1/internal/pool/pool.go#L7", ""},
-		{dep("go.etcd.io/etcd/server/v3", "v3.5.9", "go.etcd.io/etcd/server/v3@v3.5.9/x.go"), "", "", "https://pkg.go.dev/go.etcd.io/etcd/server/v3@v3.5.9", ""},
-		{dep("github.com/a/b/sub", "v0.2.0", "github.com/a/b/sub@v0.2.0/x.go"), "", "", "https://github.com/a/b/blob/sub/v0.2.0/sub/x.go#L7", ""},
-		{dep("golang.org/x/net", "v0.0.0-20240101120000-0123456789ab", "golang.org/x/net@v0.0.0-20240101120000-0123456789ab/http2/server.go"), "", "", "https://github.com/golang/net/blob/0123456789ab/http2/server.go#L7", ""},
-		{dep("github.com/a/b", "v2.0.0+incompatible", "github.com/a/b@v2.0.0+incompatible/x.go"), "", "", "https://github.com/a/b/blob/v2.0.0/x.go#L7", ""},
-		{dep("github.com/a/b", "(devel)", "/src/b/x.go"), "", "", "", ""},
-		{dep("github.com/a/b\"><script>", "v1.0.0", "x.go"), "", "", "", ""},
+		{moduleSite("github.com/lib/pq", "v1.10.9", "/root/go/pkg/mod/github.com/lib/pq@v1.10.9/conn.go"), "", "", "https://github.com/lib/pq/blob/v1.10.9/conn.go#L7", ""},
+		{moduleSite("github.com/BurntSushi/toml", "v1.3.2", "/m/github.com/!burnt!sushi/toml@v1.3.2/lex.go"), "", "", "https://github.com/BurntSushi/toml/blob/v1.3.2/lex.go#L7", ""},
+		{moduleSite("github.com/redis/go-redis/v9", "v9.5.1", "github.com/redis/go-redis/v9@v9.5.1/internal/pool/pool.go"), "", "", "https://github.com/redis/go-redis/blob/v9.5.1/internal/pool/pool.go#L7", ""},
+		{moduleSite("go.etcd.io/etcd/server/v3", "v3.5.9", "go.etcd.io/etcd/server/v3@v3.5.9/x.go"), "", "", "https://pkg.go.dev/go.etcd.io/etcd/server/v3@v3.5.9", ""},
+		{moduleSite("github.com/a/b/sub", "v0.2.0", "github.com/a/b/sub@v0.2.0/x.go"), "", "", "https://github.com/a/b/blob/sub/v0.2.0/sub/x.go#L7", ""},
+		{moduleSite("golang.org/x/net", "v0.0.0-20240101120000-0123456789ab", "golang.org/x/net@v0.0.0-20240101120000-0123456789ab/http2/server.go"), "", "", "https://github.com/golang/net/blob/0123456789ab/http2/server.go#L7", ""},
+		{moduleSite("github.com/a/b", "v2.0.0+incompatible", "github.com/a/b@v2.0.0+incompatible/x.go"), "", "", "https://github.com/a/b/blob/v2.0.0/x.go#L7", ""},
+		{moduleSite("github.com/a/b", "(devel)", "/src/b/x.go"), "", "", "", ""},
+		{moduleSite("github.com/a/b\"><script>", "v1.0.0", "x.go"), "", "", "", ""},
 	}
 	dir := t.TempDir()
 	for name, data := range map[string][]byte{
