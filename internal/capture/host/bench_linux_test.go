@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// BenchmarkSample is what is read every 20 ms of this process.
+// BenchmarkSample measures the sample that is taken every 20 ms.
 func BenchmarkSample(b *testing.B) {
 	s := stoppedSampler(b)
 	for b.Loop() {
@@ -19,7 +19,7 @@ func BenchmarkSample(b *testing.B) {
 	}
 }
 
-// BenchmarkSecond is what is read once a second besides.
+// BenchmarkSecond measures the additional reads of each second.
 func BenchmarkSecond(b *testing.B) {
 	s := stoppedSampler(b)
 	for b.Loop() {
@@ -29,7 +29,7 @@ func BenchmarkSecond(b *testing.B) {
 	}
 }
 
-// BenchmarkParts tells what the parts of a sample cost.
+// BenchmarkParts measures each source of a sample.
 func BenchmarkParts(b *testing.B) {
 	s := stoppedSampler(b)
 	b.Run("stat", func(b *testing.B) {
@@ -61,7 +61,7 @@ func BenchmarkParts(b *testing.B) {
 	})
 }
 
-// stoppedSampler is a sampler of this process that takes no samples by itself.
+// stoppedSampler returns a sampler of this process whose goroutine has ended.
 func stoppedSampler(b *testing.B) *Sampler {
 	s, err := Start(Options{PID: os.Getpid()})
 	if err != nil {

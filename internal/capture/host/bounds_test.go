@@ -12,7 +12,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestIsPlausible: each number of a line may be as large as any kernel's, and no number that is less than none, or larger, is taken.
+// TestIsPlausible: each number of a line may be as large as on any kernel; negative and larger numbers
+// are refused.
 func TestIsPlausible(t *testing.T) {
 	isTaken := func(change func(l *Line)) bool {
 		l := Line{Kind: KindSample, Sample: Sample{MonoNS: 1}}
@@ -80,7 +81,8 @@ func read(t *testing.T, lines ...Line) *Samples {
 	return must.Have(Read(&b))(t)
 }
 
-// TestSampleRoundTrip: each counter of a sample is written and read under a name of its own, and what was not read stays absent.
+// TestSampleRoundTrip: each counter of a sample has its own JSON name, and a counter that was not read
+// stays absent.
 func TestSampleRoundTrip(t *testing.T) {
 	all := Sample{MonoNS: 5, WallNS: 6, GroupIndex: 7, AncestorsComplete: true, Threads: 8, UnattributedRetransmits: 9, HaltReason: HaltedByDebugger, ThreadWaits: []ThreadWait{{1, 2, 3}}, Levels: []Level{{1, "g", 2, 3, 4}}}
 	v := reflect.ValueOf(&all).Elem()
@@ -99,7 +101,8 @@ func TestSampleRoundTrip(t *testing.T) {
 	}
 }
 
-// TestSeconds: a second's figures are those of the line; how many levels are kept is bounded, and their names' length.
+// TestSeconds: the counters of a second are those of the line; the number of levels and the length of
+// their names are bounded.
 func TestSeconds(t *testing.T) {
 	l := Line{Kind: KindSecond, Sample: Sample{MonoNS: 7, GroupIndex: 2, MemoryBytes: p(1), StealNS: p(2), MachineCPUNS: p(3), PressureNS: p(4)}}
 	for i := range 40 {
@@ -121,8 +124,9 @@ func TestSeconds(t *testing.T) {
 	}
 }
 
-// TestConnections: what a connection had before the first look is not of the recording, what a later one brings is, and a new one of
-// the same ends begins at 0. What was needless is taken from the last segments that were sent again.
+// TestConnections: segments before the first poll do not count, segments of later polls do, and a new
+// connection between the same ends starts at 0. Spurious retransmissions are subtracted from the
+// latest retransmissions.
 func TestConnections(t *testing.T) {
 	pollLine := func(mono int64, sockets ...Socket) Line {
 		for i := range sockets {
@@ -163,7 +167,8 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestSelfConnections: a process that talks to itself is known by both ends, by the count of the recording or by the lists of an older one.
+// TestSelfConnections: a process that is connected to itself is found by the recorded count, or, in
+// older recordings, by the lists of sockets.
 func TestSelfConnections(t *testing.T) {
 	ends := func(local, remote string, peer bool) Socket { return Socket{Local: local, Remote: remote, Peer: peer} }
 	a, b := "127.0.0.1:1", "127.0.0.1:2"
@@ -171,13 +176,13 @@ func TestSelfConnections(t *testing.T) {
 		lines []Line
 		want  SelfConnections
 	}{
-		"counted":       {[]Line{{Sample: Sample{MonoNS: 5}, SelfSockets: new(2), UnsureConnections: 1}, {Sample: Sample{MonoNS: 6}, SelfSockets: new(1), UnsureConnections: 2}, {Sample: Sample{MonoNS: 7}}}, SelfConnections{FirstPoll: 5, LastPoll: 6, MaxSockets: 2, UnsureConnections: 3}},
-		"not counted":   {[]Line{{Sample: Sample{MonoNS: 5}}}, SelfConnections{}},
-		"listed":        {[]Line{{Sample: Sample{MonoNS: 5}, ListsAll: true, Sockets: []Socket{ends(a, b, false), ends(b, a, false)}}}, SelfConnections{FirstPoll: 5, LastPoll: 5, MaxSockets: 2}},
-		"others' end":   {[]Line{{Sample: Sample{MonoNS: 5}, ListsAll: true, Sockets: []Socket{ends(a, b, false), ends(b, a, true)}}}, SelfConnections{FirstPoll: 5, LastPoll: 5}},
-		"new meanwhile": {[]Line{{Sample: Sample{MonoNS: 5}, ListsAll: true, Sockets: []Socket{ends(a, b, false)}}, {Sample: Sample{MonoNS: 9}, ListsAll: true, Sockets: []Socket{ends(a, b, false), ends(b, a, false)}}}, SelfConnections{FirstPoll: 5, LastPoll: 9, MaxSockets: 2, UnsureConnections: 1}},
-		"no address":    {[]Line{{Sample: Sample{MonoNS: 5}, ListsAll: true, Sockets: []Socket{ends("x", b, false)}}}, SelfConnections{FirstPoll: 5, LastPoll: 5, UnsureConnections: 1}},
-		"bounded":       {[]Line{{Sample: Sample{MonoNS: 5}, SelfSockets: new(0), UnsureConnections: maxConnections}, {Sample: Sample{MonoNS: 6}, SelfSockets: new(0), UnsureConnections: 9}}, SelfConnections{FirstPoll: 5, LastPoll: 6, UnsureConnections: maxConnections}},
+		"counted":              {[]Line{{Sample: Sample{MonoNS: 5}, SelfSockets: new(2), UnsureConnections: 1}, {Sample: Sample{MonoNS: 6}, SelfSockets: new(1), UnsureConnections: 2}, {Sample: Sample{MonoNS: 7}}}, SelfConnections{FirstPoll: 5, LastPoll: 6, MaxSockets: 2, UnsureConnections: 3}},
+		"not counted":          {[]Line{{Sample: Sample{MonoNS: 5}}}, SelfConnections{}},
+		"listed":               {[]Line{{Sample: Sample{MonoNS: 5}, ListsAll: true, Sockets: []Socket{ends(a, b, false), ends(b, a, false)}}}, SelfConnections{FirstPoll: 5, LastPoll: 5, MaxSockets: 2}},
+		"others' end":          {[]Line{{Sample: Sample{MonoNS: 5}, ListsAll: true, Sockets: []Socket{ends(a, b, false), ends(b, a, true)}}}, SelfConnections{FirstPoll: 5, LastPoll: 5}},
+		"opened between lists": {[]Line{{Sample: Sample{MonoNS: 5}, ListsAll: true, Sockets: []Socket{ends(a, b, false)}}, {Sample: Sample{MonoNS: 9}, ListsAll: true, Sockets: []Socket{ends(a, b, false), ends(b, a, false)}}}, SelfConnections{FirstPoll: 5, LastPoll: 9, MaxSockets: 2, UnsureConnections: 1}},
+		"no address":           {[]Line{{Sample: Sample{MonoNS: 5}, ListsAll: true, Sockets: []Socket{ends("x", b, false)}}}, SelfConnections{FirstPoll: 5, LastPoll: 5, UnsureConnections: 1}},
+		"bounded":              {[]Line{{Sample: Sample{MonoNS: 5}, SelfSockets: new(0), UnsureConnections: maxConnections}, {Sample: Sample{MonoNS: 6}, SelfSockets: new(0), UnsureConnections: 9}}, SelfConnections{FirstPoll: 5, LastPoll: 6, UnsureConnections: maxConnections}},
 	} {
 		for i := range c.lines {
 			c.lines[i].Kind = KindSockets
@@ -189,7 +194,8 @@ func TestSelfConnections(t *testing.T) {
 	}
 }
 
-// TestReaderKeeps: the start's facts, the end's cost and warnings, and when the trace was asked for; texts and lists have a bound.
+// TestReaderKeeps: Read returns the facts of the start, the cost and warnings of the end, and the time
+// of the request for the trace, with bounded texts and lists.
 func TestReaderKeeps(t *testing.T) {
 	long := strings.Repeat("é", maxText)
 	var warnings []bundle.Warning
@@ -218,7 +224,8 @@ func TestReaderKeeps(t *testing.T) {
 	}
 }
 
-// TestLineBounds: a line of just the longest is read, a longer one left out; blank lines are no damage.
+// TestLineBounds: Read accepts a line of the maximum length and skips a longer one. Blank lines are
+// not damage.
 func TestLineBounds(t *testing.T) {
 	start, sample := fmt.Sprintf(`{"kind":"start","schema":%q,"mono_ns":1}`+"\n", Schema), `{"kind":"sample","mono_ns":2}`
 	for extra, damaged := range map[int]int{-1: 0, 0: 0, 1: 1} {
@@ -230,7 +237,8 @@ func TestLineBounds(t *testing.T) {
 	}
 }
 
-// TestLogSeconds: of a long recording's seconds neighbours are left out, evenly, but never the newest, and no other line.
+// TestLogSeconds: a long recording drops seconds evenly, but never the newest one, and keeps all other
+// lines.
 func TestLogSeconds(t *testing.T) {
 	l := sampleLog{otherLines: []Line{{Kind: KindMark, Sample: Sample{MonoNS: 1}}}}
 	const n = 3*maxSeconds + 1
@@ -243,11 +251,11 @@ func TestLogSeconds(t *testing.T) {
 	samples, stride := l.seconds.samples, int64(l.seconds.stride)
 	for i := 1; i < len(samples)-1; i++ {
 		if gap := samples[i].MonoNS - samples[i-1].MonoNS; gap < stride/2 || gap > stride {
-			t.Fatalf("from %d to %d, one of %d is kept", samples[i-1].MonoNS, samples[i].MonoNS, stride)
+			t.Fatalf("from %d to %d with stride %d", samples[i-1].MonoNS, samples[i].MonoNS, stride)
 		}
 	}
 	if len(samples) < maxSeconds/2 || len(samples) >= maxSeconds || stride != 4 {
-		t.Errorf("%d seconds are kept, one of %d", len(samples), stride)
+		t.Errorf("%d seconds retained, stride %d", len(samples), stride)
 	}
 	if got := bytes.Count(l.encode(Line{}, Line{}), []byte("\n")); got != len(samples)+3 {
 		t.Errorf("%d lines", got)

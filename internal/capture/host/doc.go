@@ -1,5 +1,5 @@
-// Package host samples the kernel's counters of a process while a trace of it is
-// recorded, and reads those samples again.
+// Package host samples the Linux kernel's counters of one process while a trace of it is recorded, and
+// reads the samples back.
 //
 //	s, err := host.Start(host.Options{PID: pid})
 //	...                                   // record
@@ -8,20 +8,14 @@
 //
 //	samples, err := host.Read(r)
 //
-// A trace shows what the Go runtime thought it was doing. Whether the kernel
-// let its threads run, and whether the network lost what was sent, only the
-// kernel can tell: the cgroup's cpu.stat and cpu.stat.local, the threads'
-// schedstat, and the sockets' tcp_info. docs/host.md says what is measured,
-// how lost time is split, what it costs, and where it ends. What samples mean
-// for the time of a trace is package explain/hostjoin.
+// A trace shows what the Go runtime did. It does not show whether the kernel ran the threads of the
+// process or whether the network lost segments. A Sampler reads that from the kernel: cpu.stat and
+// cpu.stat.local of the cgroup, schedstat of the threads, and tcp_info of the sockets. docs/host.md
+// lists the counters, explains how lost time is split, and gives the cost and the limits. Package
+// explain/hostjoin relates samples to the time of a trace.
 //
-// # The samples
-//
-// A recording of samples is a text of JSON objects, one a line (docs/bundle.md
-// lists the fields). All counters are as the kernel gives them: they grow, and
-// mean something only as differences. Units are those of the names: _ns and
-// _bytes, whatever cgroup version they came from.
-//
-// Every sample has the monotonic clock and the wall clock of the recording
-// side.
+// The recording, host.jsonl, has one JSON object a line; docs/bundle.md lists the fields. Counters
+// have the kernel's values: they only grow, and only differences have a meaning. The suffix of a name
+// gives its unit, _ns or _bytes, for both versions of cgroups. Every sample has the time of the
+// recorder's monotonic clock and wall clock.
 package host

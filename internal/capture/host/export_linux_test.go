@@ -1,4 +1,4 @@
 package host
 
-// What the tests in package host_test need: those that say what samples tell import hostjoin, which imports this package.
+// Helpers for package host_test, whose tests import hostjoin, which imports this package.
 var StartChild, HaltAndCountChild, SampleFor, ReadBack = start, haltAndCount, sampleFor, readBack

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// facts finds out on what the process runs. What it cannot read is left out.
+// facts describes the machine and the limits of the process. Facts that cannot be read are absent.
 func facts(pid int, warn func(code, text string)) *bundle.Host {
 	h := &bundle.Host{PID: pid, OS: runtime.GOOS, Arch: runtime.GOARCH}
 	var u unix.Utsname
@@ -38,7 +38,7 @@ func facts(pid int, warn func(code, text string)) *bundle.Host {
 	return h
 }
 
-// addLimits takes in what bounds the process.
+// addLimits adds the CPU quota and the memory limit that apply to the process.
 func addLimits(h *bundle.Host, l *cgroup.Limits) {
 	cpu, memory := &l.CPU, &l.Memory
 	h.CPUs, h.Parallelism, h.QuotaHidden = cpu.Online, cpu.Parallelism, cpu.Hidden

@@ -12,7 +12,8 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// TestAddLimits: what bounds a process is the tightest quota, of the level that has it, and the memory limit that won; without one there is none.
+// TestAddLimits: the facts name the tightest quota with the level that has it, and the memory limit
+// that applies; without limits they have none.
 func TestAddLimits(t *testing.T) {
 	limited := &cgroup.Limits{
 		CPU:    cgroup.CPU{QuotaLevel: 1, Quota: 1.5, Online: 8, Parallelism: 4, Levels: []cgroup.CPULevel{{File: "/a/cpu.max", Period: 1}, {Level: cgroup.Level{Depth: 2}, File: "/cpu.max", Period: 100 * time.Millisecond}}},
@@ -34,7 +35,7 @@ func TestAddLimits(t *testing.T) {
 	}
 }
 
-// TestOwnFacts: this process's own facts are those that it knows of itself.
+// TestOwnFacts: the facts of this process agree with the runtime's.
 func TestOwnFacts(t *testing.T) {
 	h := facts(os.Getpid(), func(code, text string) { t.Logf("%s: %s", code, text) })
 	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")

@@ -17,7 +17,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// summarize says what all of a recording tells, on the samples' own clock.
+// summarize returns the summary of a whole recording, on the samples' clock.
 func summarize(t *testing.T, s *host.Samples) *report.Host {
 	t.Helper()
 	first, last := &s.Points[0], &s.Points[len(s.Points)-1]
@@ -26,8 +26,8 @@ func summarize(t *testing.T, s *host.Samples) *report.Host {
 	return h
 }
 
-// The process stands still while the kernel's counters are read and sampling
-// begins and ends, so the two must agree to the nanosecond.
+// The process is stopped while the test reads the kernel's counters and while sampling begins and
+// ends, so both must agree to the nanosecond.
 func TestThrottledTimeIsTheKernels(t *testing.T) {
 	for _, throttledGroup := range []string{"own", "ancestor"} {
 		t.Run(throttledGroup, func(t *testing.T) {
@@ -58,11 +58,11 @@ func TestThrottledTimeIsTheKernels(t *testing.T) {
 			if h.Facts.QuotaCPUs != 0.5 || h.Facts.QuotaFrom == "" || (h.Facts.QuotaDepth == 0) != (throttledGroup == "own") {
 				t.Errorf("facts %+v", h.Facts)
 			}
-			// Of the ancestor's throttled time this group's part is what cpu.stat.local says.
+			// cpu.stat.local has this cgroup's share of the ancestor's throttled time.
 			if throttledGroup == "own" && *h.Lost.QuotaNS < got*9/10 {
 				t.Errorf("lost %d ns to the quota, throttled %d", *h.Lost.QuotaNS, got)
 			}
-			// How much of the rest is the run queue's depends on the machine's neighbours; but nothing is left out.
+			// The share of the run queue depends on other processes of the machine, but the parts must cover the whole delay.
 			if *h.Lost.QuotaNS == 0 || *h.Lost.QuotaNS+*h.Lost.RunQueueNS+*h.Lost.UnsplitNS < *h.Lost.RunDelayNS {
 				t.Errorf("lost time: quota %d, run queue %d, unsplit %d of delay %d", *h.Lost.QuotaNS, *h.Lost.RunQueueNS, *h.Lost.UnsplitNS, *h.Lost.RunDelayNS)
 			}
@@ -74,7 +74,8 @@ func TestThrottledTimeIsTheKernels(t *testing.T) {
 
 func sec(ns int64) float64 { return float64(ns) / 1e9 }
 
-// Neighbours without any quota: all the lost time is the run queue's.
+// If other processes use up the machine and there is no quota, all the lost time is time in the run
+// queue.
 func TestRunQueueUnderNeighbours(t *testing.T) {
 	testfull.Need(t, "neighbours that use up the machine")
 	cmd, _ := host.StartChild(t, nil, "busy 2")
@@ -90,7 +91,7 @@ func TestRunQueueUnderNeighbours(t *testing.T) {
 	if h.Quota.Verdict == "ancestor" || h.Lost.RunQueueNS == nil {
 		t.Skipf("this test runs below a quota, or where that cannot be known: %s", h.Quota.Text)
 	}
-	// Twice as many neighbours as CPUs take at least a third of what two threads want. A wait is counted when it ends,
+	// Twice as many busy threads as CPUs use at least a third of the time that two threads want. A wait is counted when it ends,
 	// which on a machine that is busier still may be after the last sample: a tenth is enough.
 	if want := int64(2*1500*time.Millisecond) / 10; *h.Lost.RunQueueNS < want {
 		t.Errorf("waited %.3f s in the run queue, want at least %.3f", sec(*h.Lost.RunQueueNS), sec(want))

@@ -5,7 +5,8 @@ import (
 	"strconv"
 )
 
-// parseSchedstat reads the first two of schedstat's three numbers.
+// parseSchedstat reads the first two of schedstat's three numbers: time run and time runnable without
+// running.
 func parseSchedstat(b []byte) (v [2]int64, ok bool) {
 	i := 0
 	for f := range bytes.FieldsSeq(b) {
@@ -19,29 +20,30 @@ func parseSchedstat(b []byte) (v [2]int64, ok bool) {
 	return v, false
 }
 
-// parseNumber reads a decimal number. The text is short, so that it needs no memory of its own.
+// parseNumber reads a decimal number. The text is short, so the conversion to a string does not
+// allocate.
 func parseNumber(b []byte) (int64, bool) {
 	n, err := strconv.ParseUint(string(b), 10, 63)
 	return int64(n), err == nil
 }
 
-// A procStat is what is used of /proc/PID/stat (proc_pid_stat(5)).
+// A procStat has the fields of /proc/PID/stat that a sample needs (proc_pid_stat(5)).
 type procStat struct {
 	state                    byte
 	minorFaults, majorFaults int64
-	userTicks, systemTicks   int64 // ticks of 10 ms: USER_HZ is 100 on every architecture that Go runs on
+	userTicks, systemTicks   int64 // of 10 ms: USER_HZ is 100 on every architecture that Go supports
 	threads                  int64
-	rssPages                 int64 // pages
+	rssPages                 int64 //
 }
 
-// parseStat reads /proc/PID/stat. The command's name, in parentheses, may hold
-// anything, parentheses and line ends too.
+// parseStat reads /proc/PID/stat. The command's name, in parentheses, may contain any character,
+// including parentheses and line ends.
 func parseStat(b []byte) (s procStat, ok bool) {
 	i := bytes.LastIndexByte(b, ')')
 	if i < 0 {
 		return s, false
 	}
-	field := 2 // as numbered in the manual: the state is the third
+	field := 2 // numbered as in the manual, where the state is field 3
 	for f := range bytes.FieldsSeq(b[i+1:]) {
 		field++
 		target := s.target(field)
@@ -63,7 +65,7 @@ func parseStat(b []byte) (s procStat, ok bool) {
 	return s, false
 }
 
-// target is where a field of the file goes, nil if it is not used.
+// target returns the variable for a field of the file; nil if a sample does not need the field.
 func (s *procStat) target(n int) *int64 {
 	switch n {
 	case 10:
@@ -82,11 +84,10 @@ func (s *procStat) target(n int) *int64 {
 	return nil
 }
 
-// tickNS is a tick of /proc/PID/stat in nanoseconds.
 const tickNS = 10_000_000
 
-// parseRetransmitted reads the segments that a network namespace has sent again
-// from its net/snmp: two lines with the same heading, names and values.
+// parseRetransmitted reads, from net/snmp, the number of segments that a network namespace has
+// retransmitted. The file has two lines that begin with "Tcp:", one with names and one with values.
 func parseRetransmitted(b []byte) (int64, bool) {
 	column := -1
 	for line := range bytes.Lines(b) {
@@ -107,9 +108,9 @@ func parseRetransmitted(b []byte) (int64, bool) {
 	return 0, false
 }
 
-// parseMachine reads, from /proc/stat, how much CPU time all processes and interrupts
-// of the machine had, and for how long the hypervisor ran something else while its
-// CPUs wanted to run, in ns.
+// parseMachine reads two sums from /proc/stat, in ns: the CPU time of all processes and interrupts of
+// the machine, and the time during which the hypervisor ran something else although the machine's CPUs
+// had work.
 func parseMachine(b []byte) (machine, steal int64, ok bool) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	f := bytes.Fields(line)
@@ -122,7 +123,7 @@ func parseMachine(b []byte) (machine, steal int64, ok bool) {
 			return 0, 0, false
 		}
 		switch i {
-		case 3, 4: // idle, or nothing to do but wait for a disk
+		case 3, 4: // idle, iowait
 		case 7:
 			steal = n * tickNS
 		default:
@@ -132,8 +133,7 @@ func parseMachine(b []byte) (machine, steal int64, ok bool) {
 	return machine, steal, true
 }
 
-// parsePressure reads, from /proc/pressure/cpu, for how long anybody waited for a
-// CPU that another had, in ns.
+// parsePressure reads, from /proc/pressure/cpu, how long at least one process waited for a CPU, in ns.
 func parsePressure(b []byte) (int64, bool) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	_, text, ok := bytes.Cut(line, []byte("total="))

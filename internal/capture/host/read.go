@@ -14,24 +14,24 @@ import (
 	"github.com/whylate/whylate/internal/capture/bundle"
 )
 
-// Bounds on what a reader keeps, whatever the input holds.
+// Bounds on the memory of a reader, for any input.
 const (
 	maxLine        = 1 << 20
-	maxLines       = 1 << 18 // more than an hour of samples; blank ones count
+	maxLines       = 1 << 18 // more than an hour of samples; blank lines count
 	maxBytes       = 64 << 20
 	maxPoints      = 1 << 17
 	maxConnections = 1 << 14
 	maxEvents      = 1 << 14
 	maxText        = 300
-	maxWaited      = 256     // threads of a sample
-	maxLevels      = 32      // groups of a second
+	maxWaited      = 256     // threads in a sample
+	maxLevels      = 32      // cgroups in a line of KindSecond
 	maxCounter     = 1 << 60 // 36 years in ns
 )
 
-// ErrFormat is wrapped by errors about input that holds no host samples.
+// ErrFormat is wrapped by errors about input without host samples.
 var ErrFormat = errors.New("no host samples")
 
-// Samples is a recording of samples that was read again.
+// Samples is the content of a host.jsonl.
 type Samples struct {
 	PID        int
 	IntervalNS int64
@@ -39,54 +39,56 @@ type Samples struct {
 	Warnings   []bundle.Warning
 	CostNS     int64
 
-	Points          []Sample // of KindSample
-	Seconds         []Sample // of KindSecond
+	Points          []Sample // lines of KindSample
+	Seconds         []Sample // lines of KindSecond
 	Connections     map[Ends]*Connection
 	Events          []Event
-	MaxConnections  int     // most connections at a time
-	SocketPolls     int     // lists of sockets
-	TraceRequest    *Sample // when the trace was asked for
-	HasStates       bool    // samples tell when no thread might run
+	MaxConnections  int     // the largest number of sockets in one poll
+	SocketPolls     int     // lines of KindSockets
+	TraceRequest    *Sample // the time of the request for the trace; nil if unknown
+	HasStates       bool    // the samples have HaltReason
 	SelfConnections SelfConnections
 }
 
-// SelfConnections is what looks at the sockets said of whether the process is connected to itself.
+// SelfConnections is the evidence that the process is connected to itself.
 type SelfConnections struct {
-	// FirstPoll and Last are when all sockets were looked at first and last, on the samples' monotonic clock; 0: never.
+	// FirstPoll and LastPoll are the times of the first and last poll of all sockets, on the samples'
+	// monotonic clock; 0 without one.
 	FirstPoll, LastPoll int64
-	// MaxSockets is how many sockets of the process led to itself, at most at a time. Unsure connections may have, between looks.
+	// MaxSockets is the largest number of sockets in one poll that led to the process itself.
+	// UnsureConnections counts short connections between polls that may have.
 	MaxSockets, UnsureConnections int
 
-	firstEnds map[Ends]bool // by the first look
+	firstEnds map[Ends]bool // ends in the first line that lists all sockets
 }
 
-// A connection is what became of one socket over all lists.
+// A Connection sums up the reports about one socket.
 type Connection struct {
 	Peer                      bool
-	Last                      Socket // as it was seen last
-	Retransmitted, OutOfOrder int64  // since the first look, or since it was made
-	Spurious                  int64  // of retransmitted, what had arrived already
+	Last                      Socket // the last report
+	Retransmitted, OutOfOrder int64  // since the first poll, or since the connection was opened
+	Spurious                  int64  // those of Retransmitted that the other end had already received
 }
 
-// An event is that a connection sent segments again, or got some out of order,
-// between two looks.
+// An Event reports segments that a connection retransmitted, or received out of order, between two
+// polls.
 type Event struct {
 	PreviousPoll, Poll        int64
 	Ends                      Ends
 	Peer                      bool
 	Retransmitted, OutOfOrder int64
-	Spurious                  int64 // sent again although nothing was lost: not among Retransmitted
+	Spurious                  int64 // retransmitted although the other end had them; not counted in Retransmitted
 }
 
 // Ends are the two ends of a connection.
 type Ends struct{ Local, Remote netip.AddrPort }
 
-// reversed are the ends as the other side names them.
+// reversed returns the ends in the order of the other side.
 func (e Ends) reversed() Ends { return Ends{e.Remote, e.Local} }
 
-// Read reads host.jsonl. Damaged lines are left out and counted in a warning;
-// the error wraps ErrFormat if nothing can be used. Memory is bounded whatever
-// the input holds: of very long recordings neighbouring samples are left out.
+// Read reads host.jsonl. It skips damaged lines and counts them in a warning. The error wraps
+// ErrFormat if the input has no usable sample. Memory is bounded for any input: of a very long
+// recording, Read drops every second sample.
 func Read(r io.Reader) (*Samples, error) {
 	s := &Samples{Connections: map[Ends]*Connection{}}
 	input := bufio.NewReaderSize(r, 64<<10)
@@ -144,8 +146,8 @@ func (s *Samples) warn(text string) {
 	s.Warnings = append(s.Warnings, bundle.Warning{Code: WarnHost, Text: text})
 }
 
-// readLine returns a line without its end, and how many bytes were read for it; long says that it was longer than
-// any that is written, and left out. It reads no more than most bytes, and a buffer.
+// readLine returns a line without its line end, and the number of bytes read. A line longer than
+// maxLine is skipped, with tooLong set. readLine reads at most limit bytes and one buffer.
 func readLine(in *bufio.Reader, limit int) (b []byte, n int, tooLong bool, err error) {
 	for {
 		chunk, err := in.ReadSlice('\n')
@@ -164,7 +166,8 @@ func readLine(in *bufio.Reader, limit int) (b []byte, n int, tooLong bool, err e
 	}
 }
 
-// isPlausible refuses numbers that no kernel gives, which sums could overflow with.
+// isPlausible reports whether the line's numbers are in the range that a kernel produces, so that sums
+// cannot overflow.
 func isPlausible(l *Line) bool {
 	for _, v := range []int64{l.MonoNS, l.WallNS, l.SinceNS, l.CostNS, l.IntervalNS, l.UnattributedRetransmits, int64(l.UnsureConnections)} {
 		if v < 0 || v > 1<<62 {
@@ -202,6 +205,7 @@ func isPlausible(l *Line) bool {
 	return l.MonoNS > 0 || l.WallNS > 0
 }
 
+// readStart reads the first line. It fails if the line has another kind or schema.
 func (s *Samples) readStart(l *Line) error {
 	switch {
 	case l.Kind != KindStart:
@@ -228,7 +232,8 @@ func clip(s string) string {
 	return s
 }
 
-// add takes a line; it reports false for one that makes no sense.
+// add adds a line. It reports false for a line that contradicts earlier ones or has an invalid
+// address.
 func (s *Samples) add(l *Line) bool {
 	l.ThreadWaits = l.ThreadWaits[:min(len(l.ThreadWaits), maxWaited)]
 	l.Levels = l.Levels[:min(len(l.Levels), maxLevels)]
@@ -238,7 +243,7 @@ func (s *Samples) add(l *Line) bool {
 	switch l.Kind {
 	case KindSample:
 		if n := len(s.Points); n > 0 && l.MonoNS <= s.Points[n-1].MonoNS {
-			return l.MonoNS == s.Points[n-1].MonoNS // time does not go back
+			return l.MonoNS == s.Points[n-1].MonoNS // time never decreases
 		}
 		s.Points = append(s.Points, l.Sample)
 		if len(s.Points) == maxPoints {
@@ -262,13 +267,14 @@ func (s *Samples) add(l *Line) bool {
 	return true
 }
 
-// parseEnds reads a socket's addresses.
 func (v *Socket) parseEnds() (Ends, bool) {
 	local, err1 := netip.ParseAddrPort(v.Local)
 	remote, err2 := netip.ParseAddrPort(v.Remote)
 	return Ends{local, remote}, err1 == nil && err2 == nil
 }
 
+// addSockets updates the connections and appends an event for each connection that changed. It reports
+// false if an address is invalid.
 func (s *Samples) addSockets(l *Line) bool {
 	first := s.SocketPolls == 0
 	s.SocketPolls++
@@ -288,13 +294,13 @@ func (s *Samples) addSockets(l *Line) bool {
 				continue
 			}
 			c = &Connection{Peer: socket.Peer}
-			if first { // what it had before is not of this recording
+			if first { // segments from before the recording do not count
 				c.Last = *socket
 			}
 			s.Connections[ends] = c
 		}
 		if socket.Retransmitted < c.Last.Retransmitted || socket.OutOfOrder < c.Last.OutOfOrder || socket.Spurious < c.Last.Spurious {
-			c.Last = Socket{} // another connection of the same ends
+			c.Last = Socket{} // a new connection between the same ends
 		}
 		retransmitted, outOfOrder, spurious := socket.Retransmitted-c.Last.Retransmitted, socket.OutOfOrder-c.Last.OutOfOrder, socket.Spurious-c.Last.Spurious
 		socket.State = clip(socket.State)
@@ -309,8 +315,9 @@ func (s *Samples) addSockets(l *Line) bool {
 	return ok
 }
 
-// addSelfConnections takes note of sockets that lead to the process itself. Recordings that do not count them list all sockets twice: those
-// that are not in both lists were opened meanwhile, as others may have been.
+// addSelfConnections counts the sockets that lead to the process itself. Older recordings do not count
+// them, but list all sockets in the first line and in the last: a socket that only one of the two
+// lines lists was opened during the recording, and so may others have been.
 func (s *Samples) addSelfConnections(l *Line) {
 	summary := &s.SelfConnections
 	if l.SelfSockets != nil {
@@ -344,8 +351,8 @@ func (s *Samples) addSelfConnections(l *Line) {
 	}
 }
 
-// markSpurious takes what had been sent again needlessly out of the connection's last
-// events: the other end says so a round trip later. It returns how many there were.
+// markSpurious moves spurious retransmissions of a connection from Retransmitted to Spurious in its
+// last events, because the other end reports them a round trip later. It returns how many it moved.
 func (s *Samples) markSpurious(conn Ends, spurious int64) (marked int64) {
 	for i := len(s.Events) - 1; i >= 0 && spurious > 0; i-- {
 		if e := &s.Events[i]; e.Ends == conn {

@@ -56,7 +56,7 @@ func TestDamagedRecordings(t *testing.T) {
 	}
 }
 
-// countingReader counts the bytes that are read of it.
+// countingReader counts the bytes that are read from it.
 type countingReader struct {
 	io.Reader
 	n int
@@ -68,7 +68,7 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// endlessText gives a text repeatedly.
+// endlessText repeats a text without end.
 type endlessText struct {
 	text   string
 	offset int
@@ -80,7 +80,8 @@ func (e *endlessText) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestEndlessLines reads recordings without end: lines, blank ones, and one that does not end. Reading ends, and says so.
+// TestEndlessLines reads recordings without end: lines, blank lines, and one line. Reading must end,
+// with a warning.
 func TestEndlessLines(t *testing.T) {
 	var l sampleLog
 	for i := range int64(2) {
@@ -104,7 +105,7 @@ func TestEndlessLines(t *testing.T) {
 	}
 }
 
-// What is kept of an endless recording does not grow with it.
+// The memory for an endless recording is bounded.
 func TestLongRecording(t *testing.T) {
 	s := &Samples{Connections: map[Ends]*Connection{}}
 	last := int64(0)
@@ -125,7 +126,7 @@ func TestLongRecording(t *testing.T) {
 	}
 }
 
-// The writer thins long recordings in the same way: sums stay.
+// The writer drops samples of long recordings, too, and keeps the sums.
 func TestLogKeepsSums(t *testing.T) {
 	var l series
 	n := 3*maxSamples + 17

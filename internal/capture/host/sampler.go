@@ -12,51 +12,52 @@ import (
 
 // Codes of warnings about host samples.
 const (
-	WarnHost    = "host-samples" // none, or not all, could be taken
-	WarnSockets = "host-sockets" // the sockets' retransmissions could not be read
-	WarnEnded   = "host-ended"   // the process ended while it was sampled
+	WarnHost    = "host-samples" // some or all samples are missing
+	WarnSockets = "host-sockets" // retransmissions of the sockets are missing
+	WarnEnded   = "host-ended"   // the process ended during sampling
 )
 
 // DefaultInterval is the time between two samples.
 const DefaultInterval = 20 * time.Millisecond
 
-// Options says what to sample.
+// Options configures Start.
 type Options struct {
-	// PID is the process.
+	// PID is the process to sample.
 	PID int
 	// Interval is the time between two samples; 0 means DefaultInterval.
 	Interval time.Duration
 }
 
-// A Recording is what sampling gave.
+// A Recording is the result of sampling.
 type Recording struct {
-	// Data is host.jsonl; empty if not one sample could be taken.
+	// Data is the content of host.jsonl; empty without any sample.
 	Data []byte
 	// Facts is nil if nothing is known about the process.
 	Facts    *bundle.Host
 	Warnings []bundle.Warning
 	Samples  int
-	// Cost is the CPU time that sampling took.
+	// Cost is the CPU time that sampling used.
 	Cost time.Duration
 }
 
-// Bounds on what is kept of a long recording. Counters only grow, so leaving
-// out every second sample loses no sum.
+// Bounds on the memory of a long recording. Counters only grow, so dropping every
+// second sample keeps all sums.
 const (
 	maxSamples = 1 << 16 // 22 minutes at 20 ms
 	maxSeconds = 1 << 13
-	maxSockets = 1 << 17 // over all lines
+	maxSockets = 1 << 17 // in all lines
 	maxListed  = 1000    // in one line
 )
 
-// A log keeps what was sampled, in bounded memory.
+// A sampleLog collects the lines of a recording in bounded memory.
 type sampleLog struct {
 	samples, seconds series
-	otherLines       []Line // in no order
-	listedSockets    int    // listed in others
+	otherLines       []Line // unordered
+	listedSockets    int    // number of sockets in otherLines
 }
 
-// A series keeps one of so many samples. The newest one always stays until the next comes.
+// A series retains one of every stride samples, and always the newest one. When it is full it doubles
+// the stride.
 type series struct {
 	samples  []Sample
 	stride   int
@@ -77,7 +78,7 @@ func (s *series) add(sample Sample, limit int) {
 	}
 }
 
-// dropEverySecond keeps the first and then every second element.
+// dropEverySecond keeps the elements at even indices, and the last one.
 func dropEverySecond[T any](s []T) []T {
 	n := 0
 	for i := 0; i < len(s); i += 2 {
@@ -91,7 +92,7 @@ func dropEverySecond[T any](s []T) []T {
 	return s[:n]
 }
 
-// encode writes the recording in order of time.
+// encode returns host.jsonl, with the lines in the order of time.
 func (l *sampleLog) encode(start, end Line) []byte {
 	var lines []*Line
 	for _, x := range l.seconds.samples {
@@ -108,7 +109,7 @@ func (l *sampleLog) encode(start, end Line) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	for _, line := range slices.Concat([]*Line{&start}, lines, []*Line{&end}) {
-		_ = enc.Encode(line) // plain data into memory: it cannot fail
+		_ = enc.Encode(line) // plain data into memory cannot fail
 	}
 	return b.Bytes()
 }

@@ -17,20 +17,19 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// A Sampler takes samples of one process until it is stopped, from a goroutine
-// of its own.
+// A Sampler takes samples of one process in a dedicated goroutine until Stop.
 type Sampler struct {
 	pid      int
 	interval time.Duration
 	facts    *bundle.Host
 
 	statFD, snmpFD, machineFD, pressureFD int // open files, -1 if not readable
-	freezerFD                             int // the same, of the process's cgroup
+	freezerFD                             int // cgroup.events or freezer.state, -1 if not readable
 	group                                 *cgroup.Sampler
 	groupIndex                            int
 	levels                                []cgroup.LevelStat
 	threads                               *threads
-	nextThreadRead                        int64 // not before this time, where reading them costs much
+	nextThreadRead                        int64 // earliest time of the next read of threads, which may be expensive
 	socketPoller                          *socketPoller
 	pageSize                              int64
 	buf                                   []byte
@@ -43,7 +42,7 @@ type Sampler struct {
 	warnings         []bundle.Warning
 	startLine        Line
 
-	stopPipe    [2]int // a pipe: closed at its far end to stop
+	stopPipe    [2]int // Stop closes the writing end
 	stopped     chan struct{}
 	stopOnce    sync.Once
 	cost        time.Duration
@@ -51,9 +50,8 @@ type Sampler struct {
 	recording   *Recording
 }
 
-// Start begins to sample a process. It fails only if there is nothing to
-// sample: no such process, or no /proc. What else cannot be read is a warning
-// of the recording. Stop must be called.
+// Start begins to sample a process. It returns an error only if the process or /proc does not exist.
+// Any other counter that cannot be read is a warning of the recording. The caller must call Stop.
 func Start(opts Options) (*Sampler, error) {
 	if opts.Interval <= 0 {
 		opts.Interval = DefaultInterval
@@ -101,12 +99,12 @@ func Start(opts Options) (*Sampler, error) {
 	return s, nil
 }
 
-// openRead opens a file to be read repeatedly; the descriptor is -1 with an error.
+// openRead opens a file for repeated reading. With an error the descriptor is -1.
 func openRead(name string) (fd int, err error) {
 	return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 }
 
-// errorWithHint names the permission that is missing where that is the reason.
+// errorWithHint returns the error's text, with the missing permission if that is the cause.
 func errorWithHint(err error) string {
 	if errors.Is(err, fs.ErrPermission) {
 		return err.Error() + " (run as the service's user, or as root)"
@@ -118,13 +116,14 @@ func (s *Sampler) warn(code, text string) {
 	s.warnings = append(s.warnings, bundle.Warning{Code: code, Text: text})
 }
 
-// SetTraceRequest says when the trace was asked for, by the clock of this process. It
-// must not be called concurrently with Stop.
+// SetTraceRequest sets the time of the request for the trace, by the clock of this process. It must
+// not be called concurrently with Stop.
 func (s *Sampler) SetTraceRequest(t time.Time) { s.traceRequestTime = t }
 
-// PID is the process that is sampled.
+// PID returns the number of the sampled process.
 func (s *Sampler) PID() int { return s.pid }
 
+// readClocks returns CLOCK_MONOTONIC and the time since 1970, in ns.
 func readClocks() (mono, wall int64) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err == nil {
@@ -133,12 +132,12 @@ func readClocks() (mono, wall int64) {
 	return mono, time.Now().UnixNano()
 }
 
-// run samples until stop. The thread is its own, so that its CPU time is the
-// cost of sampling.
+// run takes samples until Stop. It closes first after the first sample. The thread runs nothing else,
+// so its CPU time is the cost of sampling.
 func (s *Sampler) run(first chan struct{}) {
 	defer close(s.stopped)
 	runtime.LockOSThread()
-	var lastSecond int64 // when what is read once a second was read last
+	var lastSecond int64 // time of the last line of KindSecond
 	nextSample, _ := readClocks()
 	for n := 0; ; n++ {
 		mono, wall := readClocks()
@@ -170,7 +169,7 @@ func (s *Sampler) run(first chan struct{}) {
 	}
 	mono, wall := readClocks()
 	if !s.processEnded {
-		s.nextThreadRead = 0 // again, whatever the last time cost: what there is lasts until the end
+		s.nextThreadRead = 0 // read once more, at any cost: the last sample must be complete
 		s.takeSample(mono, wall)
 		s.takeSecond(mono, wall)
 		s.pollSockets(mono, wall, true)
@@ -179,12 +178,12 @@ func (s *Sampler) run(first chan struct{}) {
 	if unix.Getrusage(unix.RUSAGE_THREAD, &u) == nil {
 		s.cost = time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
-	// The thread ends with the goroutine: what it used is not counted twice.
+	// The thread ends with the goroutine, so no later goroutine adds to its CPU time.
 }
 
-// sleepUntil waits until a time of the monotonic clock; it reports false if sampling
-// is to end. It waits in the kernel: through the runtime's timers, a goroutine
-// with a thread of its own would need two threads to be woken each time.
+// sleepUntil waits until a time of the monotonic clock. It reports false when Stop was called. It
+// waits in the kernel: with a timer of the runtime, a goroutine that is locked to a thread needs two
+// threads to wake each time.
 func (s *Sampler) sleepUntil(deadline int64) bool {
 	for {
 		mono, _ := readClocks()
@@ -196,7 +195,8 @@ func (s *Sampler) sleepUntil(deadline int64) bool {
 	}
 }
 
-// readFile returns what an open file has now; nil if it is not readable.
+// readFile returns the present content of an open file of /proc; nil if the file cannot be read. The
+// content is valid until the next call.
 func (s *Sampler) readFile(fd int) []byte {
 	for {
 		n, err := unix.Pread(fd, s.buf, 0)
@@ -210,13 +210,14 @@ func (s *Sampler) readFile(fd int) []byte {
 	}
 }
 
-// readStat reads the process's stat. The open file stays with the process: once
-// that has ended, nothing more is read, whoever gets its number.
+// readStat reads the process's stat. The open file belongs to this process alone: once the process has
+// ended, reads fail, even if another process gets its number.
 func (s *Sampler) readStat() (procStat, bool) {
 	st, ok := parseStat(s.readFile(s.statFD))
 	return st, ok && st.state != 'Z' && st.state != 'X'
 }
 
+// takeSample appends a line of KindSample, or records the end of the process.
 func (s *Sampler) takeSample(mono, wall int64) {
 	stat, ok := s.readStat()
 	if !ok {
@@ -243,6 +244,7 @@ func (s *Sampler) takeSample(mono, wall int64) {
 	s.lines.samples.add(sample, maxSamples)
 }
 
+// sampleGroup adds the counters of the process's cgroup.
 func (s *Sampler) sampleGroup(sample *Sample) {
 	var stat cgroup.Stat
 	if s.group == nil || s.group.Sample(&stat) != nil {
@@ -261,9 +263,11 @@ func (s *Sampler) sampleGroup(sample *Sample) {
 	sample.AncestorsComplete = stat.Has&cgroup.HasAncestors != 0
 }
 
-// threadCostFactor is the share of a CPU that reading the threads may take.
+// threadCostFactor is the least ratio of the time between two reads of the threads to the duration of
+// a read: reading them uses at most 1 % of a CPU.
 const threadCostFactor = 100
 
+// sampleThreads adds the sums over all threads, unless the last read was too expensive.
 func (s *Sampler) sampleThreads(sample *Sample) {
 	if s.threads == nil || sample.MonoNS < s.nextThreadRead {
 		return
@@ -282,7 +286,7 @@ func (s *Sampler) sampleThreads(sample *Sample) {
 	s.nextThreadRead = sample.MonoNS + threadCostFactor*(end-sample.MonoNS) - int64(s.interval)/2
 }
 
-// reopenMovedGroup notices that the process was moved to another group.
+// reopenMovedGroup checks whether the process is in another cgroup now, and then samples that one.
 func (s *Sampler) reopenMovedGroup() {
 	if s.group == nil || !s.group.Moved() {
 		return
@@ -294,11 +298,12 @@ func (s *Sampler) reopenMovedGroup() {
 	s.group.Close()
 	s.group = g
 	if s.groupIndex++; s.groupIndex > 1 {
-		return // has been said
+		return // one warning is enough
 	}
 	s.warn(WarnHost, "the process was moved to another cgroup while it was sampled: throttling at that moment is unknown")
 }
 
+// takeSecond appends a line of KindSecond and polls the sockets.
 func (s *Sampler) takeSecond(mono, wall int64) {
 	if s.processEnded {
 		return
@@ -324,7 +329,8 @@ func (s *Sampler) takeSecond(mono, wall int64) {
 	s.pollSockets(mono, wall, false)
 }
 
-// pollSockets looks at the process's sockets, unless that costs too much now.
+// pollSockets polls the process's sockets and appends a line if they changed. It reports false if it
+// did not poll, because it is too early, the log is full, or polling failed.
 func (s *Sampler) pollSockets(mono, wall int64, final bool) (polled bool) {
 	if s.socketPoller == nil || s.lines.listedSockets >= maxSockets && !final {
 		return false
@@ -344,6 +350,7 @@ func (s *Sampler) pollSockets(mono, wall int64, final bool) (polled bool) {
 	return polled
 }
 
+// recordProcessEnd appends a mark and a warning: the process has ended.
 func (s *Sampler) recordProcessEnd(mono, wall int64) {
 	s.processEnded = true
 	text := fmt.Sprintf("process %d ended after %v of sampling", s.pid, time.Duration(mono-s.startLine.MonoNS).Round(time.Millisecond))
@@ -351,8 +358,7 @@ func (s *Sampler) recordProcessEnd(mono, wall int64) {
 	s.lines.otherLines = append(s.lines.otherLines, Line{Kind: KindMark, Sample: Sample{MonoNS: mono, WallNS: wall}, Text: text})
 }
 
-// Stop takes a last sample and returns the recording. It may be called again,
-// for the same.
+// Stop takes a last sample and returns the recording. Further calls return the same recording.
 func (s *Sampler) Stop() *Recording {
 	s.stopOnce.Do(func() {
 		unix.Close(s.stopPipe[1])

@@ -15,7 +15,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// sampleFor samples a process for a while and reads the samples back.
+// sampleFor samples a process for a duration and reads the samples back.
 func sampleFor(t *testing.T, pid int, d time.Duration) (*Samples, *Recording) {
 	t.Helper()
 	s := must.Have(Start(Options{PID: pid}))(t)
@@ -32,19 +32,19 @@ func readBack(t *testing.T, rec *Recording) (*Samples, *Recording) {
 	return samples, rec
 }
 
-// CPU time by the threads' schedstat is the process's, as the kernel gives it
-// when it has ended.
+// The CPU time of the threads, by schedstat, agrees with the CPU time that the kernel reports when the
+// process ends.
 func TestCPUTimeIsTheProcesss(t *testing.T) {
 	cmd, _ := start(t, nil, "busy 1")
 	s := must.Have(Start(Options{PID: cmd.Process.Pid}))(t)
 	time.Sleep(700 * time.Millisecond) // the length of the measurement
 	stopAll(t, cmd)
-	samples, _ := readBack(t, s.Stop()) // the last sample is taken now
+	samples, _ := readBack(t, s.Stop()) // takes the last sample
 	cmd.Process.Kill()
 	cmd.Wait()
 	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	last := samples.Points[len(samples.Points)-1]
-	// Starting and ending the process is the kernel's part alone.
+	// Only the kernel's time includes the start and the end of the process.
 	if last.RunNS == nil {
 		t.Fatal("no CPU time by the threads")
 	}
@@ -56,7 +56,7 @@ func TestCPUTimeIsTheProcesss(t *testing.T) {
 	}
 }
 
-// A process that ends meanwhile is told as such, with what there was until then.
+// A recording of a process that ends during sampling has a warning and the samples until then.
 func TestEndedMeanwhile(t *testing.T) {
 	cmd, _ := start(t, nil, "busy 1")
 	s := must.Have(Start(Options{PID: cmd.Process.Pid}))(t)
@@ -81,7 +81,7 @@ func TestNoSuchProcess(t *testing.T) {
 	}
 }
 
-// Another user may read CPU time and limits, but not whose the sockets are.
+// Another user may read CPU time and limits of a process, but not which sockets it has.
 func TestOtherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("becoming another user needs root")
@@ -90,7 +90,7 @@ func TestOtherUser(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // the thread's identity is spoilt: it ends with this goroutine
+		runtime.LockOSThread() // the thread has another user now, so it must end with this goroutine
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
 			t.Errorf("becoming nobody: %v", errno)
 			return
@@ -116,14 +116,15 @@ func TestOtherUser(t *testing.T) {
 	<-done
 }
 
-// Where a process's network namespace cannot be entered, nothing is left that could be asked.
+// If the process's network namespace cannot be entered, openSockets returns an error and no
+// socketPoller.
 func TestNamespaceOutOfReach(t *testing.T) {
 	if s, err := openSockets(os.Getpid(), "/proc/self/ns/none"); s != nil || err == nil {
 		t.Errorf("%v, %v", s, err)
 	}
 }
 
-// Sockets of a process in another network namespace are asked for there.
+// The sockets of a process in another network namespace are read in that namespace.
 func TestOtherNetworkNamespace(t *testing.T) {
 	cmd, addr := start(t, nil, "pair")
 	samples, rec := sampleFor(t, cmd.Process.Pid, 50*time.Millisecond)

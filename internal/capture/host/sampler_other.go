@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// A Sampler takes samples of one process: on Linux only.
+// A Sampler takes samples of one process on Linux. On this system Start returns none.
 type Sampler struct{}
 
-// Start fails: there is nothing here to read.
+// Start fails: only Linux has the files that a Sampler reads.
 func Start(Options) (*Sampler, error) {
 	return nil, fmt.Errorf("host samples are taken on Linux only, not on %s", runtime.GOOS)
 }
 
-// TraceAsked does nothing.
-func (s *Sampler) TraceAsked(time.Time) {}
+// SetTraceRequest does nothing.
+func (s *Sampler) SetTraceRequest(time.Time) {}
 
-// PID is 0.
+// PID returns 0.
 func (s *Sampler) PID() int { return 0 }
 
 // Stop returns an empty recording.

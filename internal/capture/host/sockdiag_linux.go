@@ -13,17 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A diag asks the kernel for the TCP sockets of one network namespace
-// (sock_diag(7)): all it knows of them in one answer, without the text of
-// /proc/net/tcp and with tcp_info.
+// A sockDiag lists the TCP sockets of one network namespace, with tcp_info, through sock_diag(7). One
+// answer has all sockets; /proc/net/tcp would have to be parsed as text and lacks tcp_info.
 type sockDiag struct {
 	fd  int
 	seq uint32
 	buf []byte
 }
 
-// openSockDiag opens a netlink socket in the namespace of this process, or of
-// another one, given by its /proc/PID/ns/net.
+// openSockDiag opens a netlink socket in the network namespace that the file /proc/PID/ns/net names;
+// "" means the namespace of this process.
 func openSockDiag(namespace string) (*sockDiag, error) {
 	if namespace == "" {
 		return newSockDiag()
@@ -33,8 +32,8 @@ func openSockDiag(namespace string) (*sockDiag, error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// A thread that has entered another namespace must not run other
-		// goroutines: it is not unlocked, so it ends with this one.
+		// A thread in another namespace must not run other goroutines. It stays
+		// locked, so it ends with this goroutine.
 		runtime.LockOSThread()
 		if err = enterNamespace(namespace); err == nil {
 			d, err = newSockDiag()
@@ -44,7 +43,7 @@ func openSockDiag(namespace string) (*sockDiag, error) {
 	return d, err
 }
 
-// enterNamespace moves this thread into a network namespace.
+// enterNamespace moves the calling thread into a network namespace.
 func enterNamespace(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
@@ -62,7 +61,7 @@ func newSockDiag() (*sockDiag, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening a sock_diag socket: %w", err)
 	}
-	// Sampling must never hang: the kernel answers at once or not at all.
+	// Sampling must never block: the kernel answers at once or not at all.
 	tv := unix.NsecToTimeval(int64(time.Second))
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
 		unix.Close(fd)
@@ -78,7 +77,7 @@ type diagSocket struct {
 	Ends
 	state    uint8
 	inode    uint64
-	counters Socket // its counters, by tcp_info
+	counters Socket // from tcp_info; its ends and state are empty
 }
 
 // Layout of struct inet_diag_req_v2 and inet_diag_msg (include/uapi/linux/inet_diag.h).
@@ -87,7 +86,7 @@ const (
 	diagReqLen = 56
 	diagMsgLen = 72
 	diagInfo   = 2     // INET_DIAG_INFO
-	diagStates = 0xFFF // all of them
+	diagStates = 0xFFF // all states
 )
 
 // forEachSocket calls f for every TCP socket of the namespace.
@@ -104,6 +103,7 @@ func (d *sockDiag) forEachSocket(f func(*diagSocket)) error {
 	return nil
 }
 
+// dumpFamily calls f for every TCP socket of an address family.
 func (d *sockDiag) dumpFamily(family uint8, f func(*diagSocket)) error {
 	d.seq++
 	var req [unix.SizeofNlMsghdr + diagReqLen]byte
@@ -134,8 +134,8 @@ func (d *sockDiag) dumpFamily(family uint8, f func(*diagSocket)) error {
 	}
 }
 
-// parseDiag reads one datagram of an answer. It is over at NLMSG_DONE or an
-// error.
+// parseDiag reads one datagram of an answer and calls f for each socket. Done reports that the answer
+// is complete: at NLMSG_DONE or an error.
 func parseDiag(b []byte, seq uint32, f func(*diagSocket)) (done bool, err error) {
 	native := binary.NativeEndian
 	for len(b) >= unix.SizeofNlMsghdr {
@@ -144,7 +144,7 @@ func parseDiag(b []byte, seq uint32, f func(*diagSocket)) (done bool, err error)
 			return true, errors.New("the answer is cut")
 		}
 		body := b[unix.SizeofNlMsghdr:length]
-		if native.Uint32(b[8:]) == seq { // not the rest of an answer that was given up
+		if native.Uint32(b[8:]) == seq { // skips the rest of an answer that an error has interrupted
 			switch kind {
 			case unix.NLMSG_DONE:
 				return true, nil
@@ -166,8 +166,10 @@ func parseDiag(b []byte, seq uint32, f func(*diagSocket)) (done bool, err error)
 	return false, nil
 }
 
+// align4 rounds up to a multiple of 4.
 func align4(n int) int { return (n + 3) &^ 3 }
 
+// parseDiagSocket reads an inet_diag_msg and its attributes.
 func parseDiagSocket(b []byte) (s diagSocket, ok bool) {
 	if len(b) < diagMsgLen {
 		return s, false
@@ -197,8 +199,8 @@ func parseDiagSocket(b []byte) (s diagSocket, ok bool) {
 	return s, true
 }
 
-// parseTCPInfo reads what is used of struct tcp_info (include/uapi/linux/tcp.h). An
-// older kernel's is shorter: what it lacks stays 0.
+// parseTCPInfo reads the counters of a Socket from struct tcp_info (include/uapi/linux/tcp.h). The
+// struct of an older kernel is shorter: counters that it lacks are 0.
 func parseTCPInfo(b []byte) Socket {
 	var layout unix.TCPInfo
 	counter := func(offset uintptr) int64 {
@@ -212,7 +214,7 @@ func parseTCPInfo(b []byte) Socket {
 		Retransmitted: counter(unsafe.Offsetof(layout.Total_retrans)), Spurious: counter(unsafe.Offsetof(layout.Dsack_dups)), OutOfOrder: counter(unsafe.Offsetof(layout.Rcv_ooopack)),
 		UnackedSegs: counter(unsafe.Offsetof(layout.Unacked)), RTTNS: us * counter(unsafe.Offsetof(layout.Rtt)),
 	}
-	if minRTT := counter(unsafe.Offsetof(layout.Min_rtt)); minRTT != 1<<32-1 { // one was measured
+	if minRTT := counter(unsafe.Offsetof(layout.Min_rtt)); minRTT != 1<<32-1 { // the kernel has measured one
 		s.MinRTTNS = us * minRTT
 	}
 	return s

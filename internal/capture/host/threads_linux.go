@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxThreads bounds how many threads' files stay open. Go programs have some
-// tens; those with more are read once a second, file by file.
+// maxThreads bounds the number of open schedstat files. Go programs have some tens of
+// threads; the files of further threads are opened for each read.
 const maxThreads = 512
 
-// threads adds up the schedstat of all threads of a process: time run and time
-// runnable without running, in ns (Documentation/scheduler/sched-stats.rst).
-// The process's own file counts its first thread only. What ended threads
-// had, as last seen, stays in the sums: they only grow.
+// threads sums up the schedstat of all threads of a process: time run and time runnable without
+// running, in ns (Documentation/scheduler/sched-stats.rst). The file of the process itself counts its
+// first thread only. The last values of ended threads remain in the sums, so the sums only grow.
 type threads struct {
 	dirFD      int
 	byTID      map[int]*thread
 	endedTimes [2]int64
-	// waits are the threads that had to wait for a CPU for minThreadWait and more since the sums were read last.
+	// waits lists the threads that waited for a CPU for minThreadWait or longer between the last two
+	// reads.
 	waits     []ThreadWait
 	direntBuf []byte
 	readBuf   [128]byte
@@ -30,7 +30,7 @@ type thread struct {
 	fd        int
 	lastTimes [2]int64
 	isListed  bool
-	hasTimes  bool // once at least
+	hasTimes  bool // lastTimes is set
 }
 
 const minThreadWait = 1e6
@@ -52,7 +52,7 @@ func (t *threads) close() {
 	unix.Close(t.dirFD)
 }
 
-// relist finds new threads, and drops those that have ended.
+// relist adds new threads and drops ended ones.
 func (t *threads) relist() error {
 	if _, err := unix.Seek(t.dirFD, 0, 0); err != nil {
 		return err
@@ -105,6 +105,7 @@ func (t *threads) open(tid int) int {
 	return fd
 }
 
+// drop moves the times of an ended thread into the sum of ended threads.
 func (t *threads) drop(tid int, th *thread) {
 	if th.fd >= 0 {
 		unix.Close(th.fd)
@@ -116,9 +117,8 @@ func (t *threads) drop(tid int, th *thread) {
 
 var errNoSchedstat = errors.New("the kernel has no schedstat of threads")
 
-// read returns the sums. Count is the number of threads that the process has
-// by its own file: when it differs from those known, or one of those has
-// ended, they are listed again.
+// read returns the sums. Count is the number of threads in the process's stat file: if it differs from
+// the number of known threads, or a known thread has ended, read lists the threads again.
 func (t *threads) read(count int) (run, delay int64, err error) {
 	if count != len(t.byTID) {
 		if err := t.relist(); err != nil {
@@ -155,6 +155,7 @@ func (t *threads) read(count int) (run, delay int64, err error) {
 	return run, delay, nil
 }
 
+// readThread reads the times of one thread; false if the thread has ended.
 func (t *threads) readThread(tid int, th *thread) ([2]int64, bool) {
 	fd := th.fd
 	if fd < 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// message is one of netlink's.
+// message returns a netlink message.
 func message(kind uint16, seq uint32, body ...byte) []byte {
 	b := make([]byte, unix.SizeofNlMsghdr, unix.SizeofNlMsghdr+len(body)+3)
 	binary.NativeEndian.PutUint32(b, uint32(len(b)+len(body)))
@@ -28,7 +28,8 @@ func message(kind uint16, seq uint32, body ...byte) []byte {
 	return append(b, make([]byte, align4(len(b))-len(b))...)
 }
 
-// TestParseDiag: an answer's sockets are read up to its end; the rest of an earlier answer is passed over; what is cut is an error.
+// TestParseDiag: the sockets of an answer are read up to its end, the rest of an earlier answer is
+// skipped, and a truncated message is an error.
 func TestParseDiag(t *testing.T) {
 	socket := func(inode uint32, attrs ...byte) []byte {
 		b := make([]byte, diagMsgLen)
@@ -69,7 +70,8 @@ func TestParseDiag(t *testing.T) {
 	}
 }
 
-// TestTCPInfo: what an older kernel's struct lacks is 0, and attributes that are cut end it.
+// TestTCPInfo: fields that the struct of an older kernel lacks are 0, and a truncated attribute ends
+// the list.
 func TestTCPInfo(t *testing.T) {
 	raw := make([]byte, unix.SizeofTCPInfo)
 	for i := range len(raw) / 4 {
@@ -112,7 +114,8 @@ func TestTCPInfo(t *testing.T) {
 	}
 }
 
-// TestSocketLines: which connections are counted, listed and told as both ends of one process, look by look.
+// TestSocketLines: which connections a line counts, lists and reports as connections of the process to
+// itself, poll by poll.
 func TestSocketLines(t *testing.T) {
 	a := netip.MustParseAddrPort
 	conn := func(inode uint64, local, remote string, retransmitted int64) diagSocket {
@@ -121,11 +124,11 @@ func TestSocketLines(t *testing.T) {
 	s := &socketPoller{lastCounters: map[uint64]Socket{}, knownEnds: map[Ends]bool{}, lastSelfSockets: -1, listenAddrs: []netip.AddrPort{a("0.0.0.0:80"), a("10.0.0.1:81")},
 		processInodes: map[uint64]bool{1: true, 2: true, 3: true, 4: true}, samplerInodes: map[uint64]bool{9: true}, foreignInodes: map[uint64]bool{5: true, 6: true}}
 	list := []diagSocket{
-		conn(1, "10.0.0.1:80", "10.0.0.9:1000", 0),                                             // of another host
-		conn(2, "10.0.0.1:80", "10.0.0.1:2000", 0), conn(5, "10.0.0.1:2000", "10.0.0.1:80", 0), // of another process
-		conn(3, "127.0.0.1:80", "127.0.0.1:3000", 0), conn(4, "127.0.0.1:3000", "127.0.0.1:80", 0), // of itself
-		conn(6, "10.0.0.1:99", "10.0.0.7:5", 0),                                                     // not its own
-		conn(10, "127.0.0.1:80", "127.0.0.1:4000", 0), conn(9, "127.0.0.1:4000", "127.0.0.1:80", 0), // the recording's
+		conn(1, "10.0.0.1:80", "10.0.0.9:1000", 0),                                             // with another host
+		conn(2, "10.0.0.1:80", "10.0.0.1:2000", 0), conn(5, "10.0.0.1:2000", "10.0.0.1:80", 0), // with another process
+		conn(3, "127.0.0.1:80", "127.0.0.1:3000", 0), conn(4, "127.0.0.1:3000", "127.0.0.1:80", 0), // with itself
+		conn(6, "10.0.0.1:99", "10.0.0.7:5", 0),                                                     // of another process
+		conn(10, "127.0.0.1:80", "127.0.0.1:4000", 0), conn(9, "127.0.0.1:4000", "127.0.0.1:80", 0), // with the recorder
 	}
 	s.processInodes[10] = true
 	lineText := func(l *Line) string {
@@ -198,7 +201,6 @@ func TestSocketLines(t *testing.T) {
 	}
 }
 
-// TestStateNames: as ss(8) writes them.
 func TestStateNames(t *testing.T) {
 	for state, want := range map[uint8]string{0: "", 1: "ESTABLISHED", tcpListen: "LISTEN", 6: "TIME_WAIT", 12: "NEW_SYN_RECV", 13: "", 255: ""} {
 		if got := stateName(state); got != want {
@@ -207,7 +209,7 @@ func TestStateNames(t *testing.T) {
 	}
 }
 
-// TestThreads: the sums are of all threads, also of those that have ended, and only grow; files are closed again.
+// TestThreads: the sums include all threads, also ended ones, and only grow; close closes all files.
 func TestThreads(t *testing.T) {
 	before := openFiles(t)
 	th := must.Have(openThreads(os.Getpid()))(t)
@@ -217,7 +219,7 @@ func TestThreads(t *testing.T) {
 		t.Skip(err)
 	}
 	must.Do(t, err)
-	// A thread of its own that computes and ends.
+	// A dedicated thread that computes and ends.
 	began, end := make(chan int), make(chan bool)
 	var ended sync.WaitGroup
 	compute := func() int {
@@ -270,7 +272,7 @@ func threadCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// openFiles counts the open files of this process that are not the runtime's poller's.
+// openFiles counts the open files of this process, except those of the runtime's poller.
 func openFiles(t *testing.T) (n int) {
 	t.Helper()
 	for _, f := range must.Have(os.ReadDir("/proc/self/fd"))(t) {
@@ -281,7 +283,8 @@ func openFiles(t *testing.T) (n int) {
 	return n
 }
 
-// TestSamplerOfItself: each kind of line is there, with CPU time that the threads had, and all files are closed at the end.
+// TestSamplerOfItself: a recording has each kind of line and plausible CPU times, and Stop closes all
+// files.
 func TestSamplerOfItself(t *testing.T) {
 	before := openFiles(t)
 	requestTime := time.Now()

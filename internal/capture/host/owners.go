@@ -26,10 +26,10 @@ type tcpEntry struct {
 	inode         uint64
 }
 
-// parseTCP reads /proc/net/tcp or tcp6 (Documentation/networking/proc_net_tcp.rst):
-// addresses are hexadecimal, in 32-bit words of the machine's own byte order.
-// Lines in another form are skipped. Sandboxes such as gVisor have these files
-// but no sock_diag, which knows more (sockdiag_linux.go).
+// parseTCP reads /proc/net/tcp or tcp6 (Documentation/networking/proc_net_tcp.rst). Addresses are
+// hexadecimal, in 32-bit words of the machine's byte order. Lines of another form are skipped.
+// Sandboxes such as gVisor have these files, but not sock_diag, which has more data
+// (sockdiag_linux.go).
 func parseTCP(text []byte) []tcpEntry {
 	var list []tcpEntry
 	for line := range bytes.Lines(text) {
@@ -66,8 +66,8 @@ func parseAddrPort(b []byte) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(a.Unmap(), uint16(p)), true
 }
 
-// readTCP reads the TCP sockets of the network namespace of the process dir
-// stands for.
+// readTCP reads the TCP sockets in the network namespace of a process. Dir is the directory of the
+// process in /proc.
 func readTCP(fsys fs.FS, dir string) ([]tcpEntry, error) {
 	v4, err := fs.ReadFile(fsys, path.Join(dir, "net/tcp"))
 	if err != nil {
@@ -80,9 +80,9 @@ func readTCP(fsys fs.FS, dir string) ([]tcpEntry, error) {
 	return list, nil
 }
 
-// listeningInodes picks the inodes of the sockets that accept connections to one of
-// the addresses and the port. Those bound to just that address go before
-// wildcards, as in the kernel.
+// listeningInodes returns the inodes of the sockets that accept connections to the port at one of the
+// addresses. As in the kernel, sockets bound to one of the addresses win over sockets bound to a
+// wildcard.
 func listeningInodes(list []tcpEntry, addrs []netip.Addr, port uint16) []uint64 {
 	var exact, wildcard []uint64
 	for _, e := range list {
@@ -102,8 +102,8 @@ func listeningInodes(list []tcpEntry, addrs []netip.Addr, port uint16) []uint64 
 	return wildcard
 }
 
-// acceptedInode picks the inode of the established socket at the server's side of a
-// connection; 0 if it is not there, or nobody has accepted it yet.
+// acceptedInode returns the inode of the server's socket of an established connection; 0 if the list
+// lacks it or no process has accepted it yet.
 func acceptedInode(list []tcpEntry, client, server netip.AddrPort) uint64 {
 	client = netip.AddrPortFrom(client.Addr().Unmap().WithZone(""), client.Port())
 	server = netip.AddrPortFrom(server.Addr().Unmap().WithZone(""), server.Port())
@@ -115,14 +115,14 @@ func acceptedInode(list []tcpEntry, client, server netip.AddrPort) uint64 {
 	return 0
 }
 
-// Owners are the processes that hold some sockets.
+// Owners are the processes that have certain sockets open.
 type Owners struct {
 	PIDs []int
 	// Unreadable counts processes whose files could not be looked at.
 	Unreadable int
 }
 
-// findOwners looks through the open files of all processes for sockets.
+// findOwners searches the open files of all processes for the sockets with the given inodes.
 func findOwners(procfs fs.FS, inodes []uint64) Owners {
 	var o Owners
 	if len(inodes) == 0 {
@@ -148,7 +148,8 @@ func findOwners(procfs fs.FS, inodes []uint64) Owners {
 	return o
 }
 
-// socketInodes returns the inodes of the sockets among the open files of a process, by its directory's name.
+// socketInodes returns the inodes of the sockets that a process has open. Process is the name of its
+// directory in /proc.
 func socketInodes(procfs fs.FS, process string) (map[uint64]bool, error) {
 	dir := path.Join(process, "fd")
 	fds, err := fs.ReadDir(procfs, dir)

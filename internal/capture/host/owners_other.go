@@ -7,17 +7,17 @@ import (
 	"net/netip"
 )
 
-// Local returns none: processes are looked for on Linux only.
-func Local(context.Context, string) []netip.Addr { return nil }
+// LocalAddrs returns none: host samples exist on Linux only.
+func LocalAddrs(context.Context, string) []netip.Addr { return nil }
 
-// Listeners returns none.
+// Listeners finds no process.
 func Listeners([]netip.Addr, uint16) (Owners, error) { return Owners{}, nil }
 
-// Acceptor returns none.
+// Acceptor finds no process.
 func Acceptor(netip.AddrPort, netip.AddrPort) (Owners, error) { return Owners{}, nil }
 
-// CommandLine is not known.
+// CommandLine reports false.
 func CommandLine(int) (string, bool) { return "", false }
 
-// Name is not known.
-func Name(int) string { return "" }
+// ProgramName returns "".
+func ProgramName(int) string { return "" }

@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestIsFrozen reads what the kernel writes of a cgroup's freezer, of both versions.
+// TestIsFrozen reads the freezer files of both cgroup versions.
 func TestIsFrozen(t *testing.T) {
 	for text, want := range map[string]bool{"FROZEN\n": true, "FREEZING\n": true, "THAWED\n": false, "populated 1\nfrozen 1\n": true, "populated 1\nfrozen 0\n": false, "": false} {
 		if got := isFrozen([]byte(text)); got != want {
@@ -17,21 +17,21 @@ func TestIsFrozen(t *testing.T) {
 	}
 }
 
-// TestHaltReason stops a process with a signal for the second half of its samples. It would catch a state that is not kept, and one that is
-// kept of a process that sleeps.
+// TestHaltReason stops a process with a signal for the second half of its samples. It fails if samples
+// lack the state, or if a sleeping process has a halt reason.
 func TestHaltReason(t *testing.T) {
 	cmd, _ := start(t, nil, "pair")
 	s := must.Have(Start(Options{PID: cmd.Process.Pid, Interval: time.Millisecond}))(t)
-	time.Sleep(50 * time.Millisecond) // samples of a process that sleeps
+	time.Sleep(50 * time.Millisecond) // samples of a sleeping process
 	signalTime, _ := readClocks()
 	stopAll(t, cmd)
 	stopTime, _ := readClocks()
-	time.Sleep(50 * time.Millisecond) // samples of one that is stopped
+	time.Sleep(50 * time.Millisecond) // samples of a stopped process
 	rec := s.Stop()
 	cmd.Process.Signal(syscall.SIGCONT)
 	samples, _ := readBack(t, rec)
 	if !samples.HasStates {
-		t.Error("that states were sampled is not kept")
+		t.Error("the recording does not say that it has states")
 	}
 	stoppedSamples, sleepingSamples := 0, 0
 	for _, p := range samples.Points {
@@ -49,7 +49,7 @@ func TestHaltReason(t *testing.T) {
 	if stoppedSamples == 0 || sleepingSamples == 0 {
 		t.Skipf("%d samples before and %d while it was stopped: the machine is too busy", sleepingSamples, stoppedSamples)
 	}
-	// Both ends of its connection are its own.
+	// Both ends of its connection belong to the process.
 	if selfConnections := samples.SelfConnections; selfConnections.MaxSockets != 2 || selfConnections.FirstPoll == 0 || selfConnections.LastPoll < selfConnections.FirstPoll {
 		t.Errorf("of its sockets, %+v", selfConnections)
 	}

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// haltReasonOf is what a process's state (proc_pid_stat(5)) says of why none of its threads may run.
+// haltReasonOf returns why the kernel runs no thread of a process, given the process's state
+// (proc_pid_stat(5)); "" if the kernel may run them.
 func haltReasonOf(state byte) HaltReason {
 	switch state {
 	case 'T':
@@ -19,8 +20,8 @@ func haltReasonOf(state byte) HaltReason {
 	return ""
 }
 
-// openFreezer opens what says whether a process's cgroup is frozen, by itself or with one above it: cgroup.events of version 2,
-// else freezer.state of version 1; -1 if there is neither.
+// openFreezer opens the file that shows whether the process's cgroup, or one above it, is frozen:
+// cgroup.events in version 2, freezer.state in version 1. It returns -1 if neither exists.
 func openFreezer(pid int) int {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {
@@ -40,7 +41,7 @@ func openFreezer(pid int) int {
 	return -1
 }
 
-// isFrozen reads either file.
+// isFrozen reports whether the content of a freezer file, of either version, means a frozen cgroup.
 func isFrozen(b []byte) bool {
 	return bytes.HasPrefix(b, []byte("FROZEN")) || bytes.HasPrefix(b, []byte("FREEZING")) || bytes.Contains(b, []byte("frozen 1"))
 }

@@ -12,11 +12,10 @@ import (
 	"time"
 )
 
-// procFS is what the kernel says of processes.
 func procFS() fs.FS { return os.DirFS("/proc") }
 
-// LocalAddrs resolves the host of a URL and returns its addresses if it is this
-// machine: loopback, or an address of one of its interfaces; else none.
+// LocalAddrs resolves a host name and returns those of its addresses that belong to this machine:
+// loopback addresses and addresses of the machine's interfaces.
 func LocalAddrs(ctx context.Context, name string) []netip.Addr {
 	addrs := []netip.Addr{}
 	if a, err := netip.ParseAddr(name); err == nil {
@@ -46,9 +45,8 @@ func LocalAddrs(ctx context.Context, name string) []netip.Addr {
 	return local
 }
 
-// Listeners returns the processes of this host that accept connections to one
-// of its addresses and a port. An unspecified address (0.0.0.0) stands for
-// loopback, as in connect(2).
+// Listeners returns the processes of this host that accept connections to the port at one of the
+// addresses. An unspecified address (0.0.0.0) means loopback, as in connect(2).
 func Listeners(addrs []netip.Addr, port uint16) (Owners, error) {
 	list, err := readTCP(procFS(), "self")
 	if err != nil {
@@ -63,8 +61,8 @@ func Listeners(addrs []netip.Addr, port uint16) (Owners, error) {
 	return findOwners(procFS(), listeningInodes(list, addrs, port)), nil
 }
 
-// Acceptor returns the process that has accepted a connection of this one, by
-// the connection's two ends; none if nobody has yet.
+// Acceptor returns the process that has accepted a connection of the calling process, given by its two
+// ends. The result has no process as long as none has accepted the connection.
 func Acceptor(client, server netip.AddrPort) (Owners, error) {
 	list, err := readTCP(procFS(), "self")
 	if err != nil {
@@ -76,8 +74,7 @@ func Acceptor(client, server netip.AddrPort) (Owners, error) {
 	return Owners{}, nil
 }
 
-// CommandLine returns a process's arguments, as /debug/pprof/cmdline gives
-// them: with a zero byte between two.
+// CommandLine returns the arguments of a process, separated by zero bytes as in /debug/pprof/cmdline.
 func CommandLine(pid int) (string, bool) {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	if err != nil || len(b) == 0 {
@@ -86,7 +83,7 @@ func CommandLine(pid int) (string, bool) {
 	return string(bytes.TrimSuffix(b, []byte{0})), true
 }
 
-// ProgramName returns the short name of a process's program, "" if it is not known.
+// ProgramName returns the short name of a process's program, "" if it cannot be read.
 func ProgramName(pid int) string {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
 	if err != nil {

@@ -8,27 +8,29 @@ import (
 	"strconv"
 )
 
-// socketPoller follows the TCP connections of a process.
+// A socketPoller reports the TCP connections of a process and how they change between polls.
 type socketPoller struct {
 	pid           string
 	diag          *sockDiag
-	processInodes map[uint64]bool // inodes of the process
-	samplerInodes map[uint64]bool // of this process, the observer
+	processInodes map[uint64]bool // of sockets of the sampled process
+	samplerInodes map[uint64]bool // of sockets of this process, which takes the samples
 	foreignInodes map[uint64]bool
 	lastCounters  map[uint64]Socket
 	hasListed     bool
 	lastPoll      int64
 	nextPoll      int64
 	ownedSockets  []diagSocket
-	// Of who talks to itself: what the process listens on, connections that nobody has any more, those that were somebody's or
-	// were gone when they were first seen, and what was said of it last.
+	// The last fields find connections of the process to itself: its listening addresses, the ends of
+	// connections without an owner in this poll, the ends of all connections seen so far, and the last
+	// reported number of sockets.
 	listenAddrs     []netip.AddrPort
 	ownerlessEnds   []Ends
 	knownEnds       map[Ends]bool
 	lastSelfSockets int
 }
 
-// openSockets begins to follow a process's connections. Namespace is the file of its network namespace, "" for that of this process.
+// openSockets prepares to poll a process's sockets. Namespace is the file of its network namespace, ""
+// for the namespace of this process.
 func openSockets(pid int, namespace string) (*socketPoller, error) {
 	name := strconv.Itoa(pid)
 	if _, err := socketInodes(procFS(), name); err != nil {
@@ -43,13 +45,13 @@ func openSockets(pid int, namespace string) (*socketPoller, error) {
 
 func (s *socketPoller) close() { s.diag.close() }
 
-// socketCostFactor: sockets are looked at no more often than that it takes a
-// fiftieth of a CPU.
+// socketCostFactor is the least ratio of the time between two polls to the duration of a poll: polling
+// uses at most 2 % of a CPU.
 const socketCostFactor = 50
 
-// poll asks for the sockets and returns those that are new to the reader or
-// have changed, nil without any. It does not look if that is too early. The last line, and the
-// first, list all.
+// poll reads the sockets and returns a line with those that are new or have changed since the previous
+// poll; the first line and the final one list all. It returns nil if nothing changed, and polled is
+// false if it is too early for a poll.
 func (s *socketPoller) poll(mono int64, final bool) (l *Line, polled bool, err error) {
 	if mono < s.nextPoll && !final {
 		return nil, false, nil
@@ -67,6 +69,7 @@ func (s *socketPoller) poll(mono int64, final bool) (l *Line, polled bool, err e
 	return l, true, nil
 }
 
+// collect reads the sockets of the namespace and sorts them by state and owner.
 func (s *socketPoller) collect() error {
 	var listeners []diagSocket
 	unknown := s.processInodes == nil
@@ -75,7 +78,7 @@ func (s *socketPoller) collect() error {
 		switch {
 		case d.state == tcpListen:
 			listeners = append(listeners, *d)
-		case d.inode == 0: // no process has it any more, or none has accepted it yet
+		case d.inode == 0: // its process has closed it, or none has accepted it yet
 			s.ownerlessEnds = append(s.ownerlessEnds, d.Ends)
 		default:
 			s.ownedSockets = append(s.ownedSockets, *d)
@@ -94,10 +97,11 @@ func (s *socketPoller) collect() error {
 	return err
 }
 
-// classifyInodes finds out whose the sockets of the list are.
+// classifyInodes finds out which sockets belong to the sampled process, to this process, and to
+// others.
 func (s *socketPoller) classifyInodes() (err error) {
 	if s.processInodes, err = socketInodes(procFS(), s.pid); err != nil {
-		return nil // the process has ended: the next sample says so
+		return nil // the process has ended, which the next sample reports
 	}
 	if s.samplerInodes, err = socketInodes(procFS(), "self"); err != nil {
 		return err
@@ -111,7 +115,7 @@ func (s *socketPoller) classifyInodes() (err error) {
 	return nil
 }
 
-// nextLine says what is new since the line before, nil if nothing is.
+// nextLine returns the changes since the previous line; nil without any.
 func (s *socketPoller) nextLine(final bool) *Line {
 	first := !s.hasListed
 	s.hasListed = true
@@ -123,7 +127,7 @@ func (s *socketPoller) nextLine(final bool) *Line {
 	isChanged := l.ListsAll || selfSockets != s.lastSelfSockets || l.UnsureConnections > 0
 	if len(s.knownEnds) > maxConnections {
 		clear(s.knownEnds)
-		l.UnsureConnections++ // it is not known which were known
+		l.UnsureConnections++ // knownEnds is empty now: a short-lived connection may be counted twice
 	}
 	if isChanged {
 		s.lastSelfSockets, l.SelfSockets = selfSockets, &selfSockets
@@ -145,7 +149,8 @@ func (s *socketPoller) nextLine(final bool) *Line {
 	return l
 }
 
-// listConnections counts the process's connections and lists those that have changed, or all. It returns how many lead to the process itself.
+// listConnections counts the process's connections and lists the changed ones, or all, in the line. It
+// returns how many of the sockets lead to the process itself.
 func (s *socketPoller) listConnections(l *Line) (selfSockets int) {
 	socketByEnds := make(map[Ends]*diagSocket, len(s.ownedSockets))
 	for i := range s.ownedSockets {
@@ -165,7 +170,7 @@ func (s *socketPoller) listConnections(l *Line) (selfSockets int) {
 		s.knownEnds[d.Ends] = true
 		otherEnd := socketByEnds[d.reversed()]
 		if !s.processInodes[d.inode] || otherEnd != nil && s.samplerInodes[otherEnd.inode] {
-			continue // the recording's own connections are not the service's work
+			continue // a connection of the recorder is not work of the service
 		}
 		l.SocketCount++
 		addSocket(d, false)
@@ -181,7 +186,8 @@ func (s *socketPoller) listConnections(l *Line) (selfSockets int) {
 	return selfSockets
 }
 
-// countShortLived counts connections that were opened and closed since the look before, and may have led to the process itself.
+// countShortLived counts connections that were opened and closed since the previous poll and may have
+// led to the process itself.
 func (s *socketPoller) countShortLived() (shortLived int) {
 	for _, ends := range s.ownerlessEnds {
 		if !s.knownEnds[ends] && !s.knownEnds[ends.reversed()] && (s.listensOn(ends.Local) || s.listensOn(ends.Remote)) {
@@ -199,7 +205,7 @@ func (s *socketPoller) listensOn(a netip.AddrPort) bool {
 	})
 }
 
-// stateName is a TCP state as ss(8) and netstat(8) call it.
+// stateName returns the name of a TCP state, as ss(8) and netstat(8) write it.
 func stateName(state uint8) string {
 	names := [...]string{1: "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE", "CLOSE_WAIT", "LAST_ACK", "LISTEN", "CLOSING", "NEW_SYN_RECV"}
 	if int(state) < len(names) {

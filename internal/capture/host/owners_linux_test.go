@@ -44,8 +44,8 @@ func TestListenersByPort(t *testing.T) {
 	}
 }
 
-// Of several processes that share a port, the one that accepts a connection is
-// found by the connection. It says itself who it is.
+// If several processes share a port, Acceptor finds the one that has accepted the connection. The
+// child sends its process number.
 func TestAcceptorOfASharedPort(t *testing.T) {
 	first, line := start(t, nil, "listen 127.0.0.1:0")
 	second, _ := start(t, nil, "listen "+line)
@@ -83,7 +83,7 @@ func TestForeignAddresses(t *testing.T) {
 	}
 }
 
-// link is a symbolic link.
+// link returns a symbolic link.
 func link(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink} }
 
 const tcpText = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode

@@ -15,8 +15,9 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// TestOwnProcess: a recording tells how many samples it holds, and each holds the counters of the process's group that the kernel
-// gives, as they were then; those that it does not give are absent.
+// TestOwnProcess: a recording has the number of samples that it reports, and each sample has the
+// counters of the process's cgroup within the kernel's values before and after; counters that the
+// kernel lacks are absent.
 func TestOwnProcess(t *testing.T) {
 	g, err := cgroup.NewSampler(cgroup.Options{})
 	if err != nil {
@@ -60,7 +61,8 @@ func TestOwnProcess(t *testing.T) {
 	}
 }
 
-// TestReopenMovedGroup: that the process is in another group is noticed when it is, each time, and said once.
+// TestReopenMovedGroup: each move to another cgroup is noticed, and only the first one gives a
+// warning.
 func TestReopenMovedGroup(t *testing.T) {
 	s := &Sampler{pid: os.Getpid()}
 	move := func() {
@@ -92,7 +94,8 @@ func TestReopenMovedGroup(t *testing.T) {
 	}
 }
 
-// TestParsedSocket: a socket's addresses are read by its family, those of IPv4 within IPv6 are told as IPv4; what is short is none.
+// TestParsedSocket: addresses are read by family, IPv4 within IPv6 becomes IPv4, and a short message
+// gives no socket.
 func TestParsedSocket(t *testing.T) {
 	b := make([]byte, diagMsgLen)
 	b[1] = 1

@@ -11,9 +11,9 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestSpurious: segments that had arrived are sent again where their acknowledgements get lost; the other end's kernel
-// says so, and the counter that is read has them. A filter on the sender's socket discards the acknowledgements for a
-// while. Reading another counter, or none, fails.
+// TestSpurious: if acknowledgements are lost, the sender retransmits segments that have arrived. The
+// receiver's kernel reports them, and parseTCPInfo must read that counter. A filter on the sender's
+// socket discards the acknowledgements for some time.
 func TestSpurious(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for the kernel to send again")
@@ -24,7 +24,7 @@ func TestSpurious(t *testing.T) {
 	defer c.Close()
 	s := must.Have(l.Accept())(t)
 	defer s.Close()
-	// No data comes to the sender: all that the filter sees are acknowledgements.
+	// The receiver sends no data, so the filter discards acknowledgements only.
 	filter(t, c, &unix.SockFprog{Len: 1, Filter: &unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0}})
 	must.Have(io.WriteString(c, "arrives at once"))(t)
 	d, err := openSockDiag("")

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { testchild.Main(m, child) }
 // child prints a line when it is ready.
 func child(kind, arg string) error {
 	switch kind {
-	case "busy": // goroutines that compute without any rest
+	case "busy": // goroutines that never block
 		n, err := strconv.Atoi(arg)
 		if err != nil {
 			return err
@@ -41,7 +41,7 @@ func child(kind, arg string) error {
 			}()
 		}
 		fmt.Println("ready")
-	case "listen": // on an address, with SO_REUSEPORT; it says who it is to everybody that connects
+	case "listen": // on an address, with SO_REUSEPORT; each client gets the child's process number
 		conf := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 			var err error
 			if cerr := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }); cerr != nil {
@@ -63,7 +63,7 @@ func child(kind, arg string) error {
 			}
 		}()
 		fmt.Println(l.Addr())
-	case "pair": // a TCP connection with itself, in a network namespace of its own
+	case "pair": // a TCP connection with itself, in a separate network namespace
 		if err := testchild.LoopbackUp(); err != nil {
 			return err
 		}
@@ -88,8 +88,8 @@ func child(kind, arg string) error {
 	return testchild.Wait()
 }
 
-// start runs a child, in a group if that is not nil, and returns it with its
-// first line.
+// start runs a child, in a group if that is not nil, and returns the command and the child's first
+// line.
 func start(t testing.TB, g *cpugroup.Group, kind string) (cmd *exec.Cmd, line string) {
 	t.Helper()
 	if testing.Short() {
@@ -113,8 +113,8 @@ func start(t testing.TB, g *cpugroup.Group, kind string) (cmd *exec.Cmd, line st
 	return cmd, line
 }
 
-// haltAndCount stops the only process of a group and waits until its counters stand
-// still.
+// haltAndCount stops the only process of a group, waits until the group's counters no longer change,
+// and returns them.
 func haltAndCount(t testing.TB, g *cpugroup.Group, cmd *exec.Cmd) (periods, lost int64) {
 	t.Helper()
 	must.Do(t, cmd.Process.Signal(syscall.SIGSTOP))
@@ -134,7 +134,7 @@ func haltAndCount(t testing.TB, g *cpugroup.Group, cmd *exec.Cmd) (periods, lost
 	return 0, 0
 }
 
-// stopAll stops a process and returns when none of its threads runs any more.
+// stopAll stops a process and returns when none of its threads runs any longer.
 func stopAll(t testing.TB, cmd *exec.Cmd) {
 	t.Helper()
 	must.Do(t, cmd.Process.Signal(syscall.SIGSTOP))
