@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -376,7 +377,7 @@ func (b *graphBuilder) listCreation(part *graphPart, frame *walkFrame, cursor *i
 	if first.Peer == 0 {
 		// No goroutine created it: it runs a timer's function.
 		step := Step{G: part.g, Kind: Sleep, Beginning: timeline.OriginCreated, Stack: b.walker.window.StartOf(part.g, first.Start), FollowedWait: -1}
-		if part.waitStack != 0 && b.walker.traitsOf(step.Stack)&notStdlib == 0 {
+		if part.waitStack != 0 && !b.walker.rolesOf(step.Stack).Has(knowledge.NonStdlib) {
 			step.Stack = part.waitStack
 		}
 		b.addLeaf(part, cursor, part.start, step, 0)
@@ -493,7 +494,7 @@ func (b *graphBuilder) requestSentAt(g uint64, part *graphPart, from, to int64) 
 	b.spanBuffer = window.Spans(g, runStart, runStart+1, b.spanBuffer[:0])
 	for i := range b.spanBuffer {
 		if span := &b.spanBuffer[i]; span.State == timeline.Waiting && span.Start < runStart && span.End > runStart {
-			return runStart, b.walker.waitReason(span.Reason) == reasonNetwork && b.walker.traitsOf(span.Stack)&waitsForClient == 0
+			return runStart, b.walker.waitReason(span.Reason) == reasonNetwork && !b.walker.rolesOf(span.Stack).Has(knowledge.ClientWait)
 		}
 	}
 	return 0, false

@@ -20,6 +20,7 @@ package critpath
 import (
 	"slices"
 
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -128,14 +129,14 @@ type Walker struct {
 	// IsClientWait, if not nil, identifies further network waits that a client of the process ends, by their stack.
 	IsClientWait func(wait tracefmt.StackID) bool
 
-	window         *timeline.Window
-	symbols        *tracefmt.Symbols
-	stackTraits    []stackTraits // by stack
-	functionTraits []stackTraits // by function
-	spans          []timeline.Span
-	frames         []walkFrame
-	steps          []Step
-	reasonClasses  []waitReason // by string
+	window        *timeline.Window
+	symbols       *tracefmt.Symbols
+	functions     knowledge.Index[tracefmt.StringID]
+	stackRoles    []knowledge.Roles // by stack
+	spans         []timeline.Span
+	frames        []walkFrame
+	steps         []Step
+	reasonClasses []waitReason // by string
 }
 
 // A walkFrame is one goroutine in the stack of goroutines that the walk is in. The innermost frame is the last one.
@@ -156,7 +157,7 @@ type walkFrame struct {
 
 // New returns a Walker over a window.
 func New(window *timeline.Window, symbols *tracefmt.Symbols) *Walker {
-	return &Walker{window: window, symbols: symbols}
+	return &Walker{window: window, symbols: symbols, functions: knowledge.NewIndex(symbols.String)}
 }
 
 // waitReason classifies the reason that the runtime records for a wait.
@@ -278,7 +279,7 @@ func (w *Walker) followCreator(frame walkFrame, first timeline.Span, cursor *int
 	if first.Peer == 0 {
 		// A timer created it: the time before its creation was the timer's.
 		step := Step{G: frame.g, Kind: Sleep, Beginning: timeline.OriginCreated, Stack: w.window.StartOf(frame.g, first.Start), FollowedWait: frame.followedWait}
-		if n := len(w.frames); n > 0 && frame.followedWait >= 0 && w.traitsOf(step.Stack)&notStdlib == 0 {
+		if n := len(w.frames); n > 0 && frame.followedWait >= 0 && !w.rolesOf(step.Stack).Has(knowledge.NonStdlib) {
 			followed := w.FollowedWaits[frame.followedWait]
 			step.TimerStart = step.Stack
 			step.G, step.Stack, step.FollowedWait = w.frames[n-1].g, followed.Stack, followed.Parent
@@ -407,7 +408,7 @@ func (w *Walker) enterGoroutine(g uint64, start, end int64, followedWait int32) 
 // both waits are for a slot of a pool that serves its waiters in any order. Before that wait another goroutine had
 // the slot, so what the waiter did then delayed no request.
 func (w *Walker) mayHaveOvertaken(followedStack, stack tracefmt.StackID) bool {
-	return w.traitsOf(followedStack)&w.traitsOf(stack)&unorderedSlot != 0
+	return w.rolesOf(followedStack).Has(knowledge.UnorderedPool) && w.rolesOf(stack).Has(knowledge.UnorderedPool)
 }
 
 // A waitVerdict is what judgeWait found out about a wait.
@@ -426,7 +427,7 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 	v := waitVerdict{step: Step{G: frame.g, Beginning: span.Origin, Stack: span.Stack, Reason: span.Reason, FollowedWait: frame.followedWait}}
 	step := &v.step
 	hasEnded := span.Woken && span.End <= end
-	traits := w.traitsOf(span.Stack)
+	roles := w.rolesOf(span.Stack)
 	reason := w.waitReason(span.Reason)
 	if span.Origin == timeline.OriginStatus && span.Reason == 0 {
 		reason = w.waitReasonByStack(span.Stack) // a status event has no reason
@@ -441,8 +442,8 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 	case reasonForever:
 		step.Kind = Chan
 	case reasonNetwork:
-		step.Kind, step.Inbound = Network, traits&waitsForClient != 0 || w.IsClientWait != nil && w.IsClientWait(span.Stack)
-		if hasEnded && span.Waker != 0 && w.traitsOf(span.WakerStack)&(inPoll|restartsWorld) == inPoll {
+		step.Kind, step.Inbound = Network, roles.Has(knowledge.ClientWait) || w.IsClientWait != nil && w.IsClientWait(span.Stack)
+		if waker := w.rolesOf(span.WakerStack); hasEnded && span.Waker != 0 && waker.Has(knowledge.Poller) && !waker.Has(knowledge.WorldStart) {
 			v.kind = WaitPoll
 		} else if hasEnded && span.Waker == 0 {
 			if gap := w.unreadTime(span.End, span.WakeNoP); gap > 0 && span.End-gap < end {
@@ -465,13 +466,13 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 	case reasonSync:
 		step.Kind, v.kind = Lock, WaitLock
 		switch {
-		case traits&stopWorldSemaphore != 0:
+		case roles.Has(knowledge.WorldStop):
 			step.Kind, v.kind = StopWorld, WaitOther
-		case traits&gcSemaphore != 0:
+		case roles.Has(knowledge.GCSemaphore):
 			step.Kind, v.kind = GCWait, WaitOther
-		case traits&inWaitGroup != 0:
+		case roles.Has(knowledge.WaitGroup):
 			v.kind = WaitGroup
-		case traits&inOnce != 0:
+		case roles.Has(knowledge.Once):
 			v.kind = WaitOnce
 		}
 	case reasonCoroutineSwitch:
@@ -484,12 +485,12 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 		case hasEnded && span.Origin == timeline.OriginStatus:
 			// The wait began before the trace, so its reason and place are unknown. A goroutine that first reads from
 			// the poller afterwards waited for it.
-			if next := w.stackAfterWait(frame); w.traitsOf(next)&inPoll != 0 {
-				step.Kind, step.Stack, step.Inbound = Network, next, w.traitsOf(next)&waitsForClient != 0
+			if next := w.stackAfterWait(frame); w.rolesOf(next).Has(knowledge.Poller) {
+				step.Kind, step.Stack, step.Inbound = Network, next, w.rolesOf(next).Has(knowledge.ClientWait)
 			}
 		}
 	}
-	if span.Assist || traits&inMarkAssist != 0 {
+	if span.Assist || roles.Has(knowledge.MarkAssist) {
 		step.Kind, v.kind = Assist, WaitOther
 	}
 	v.followWaker = v.kind != WaitOther && hasEnded && span.Waker != 0 && span.Waker != frame.g
@@ -529,7 +530,7 @@ func (w *Walker) mergeVainWaits(frame *walkFrame, span *timeline.Span, start int
 		case previous.State == timeline.Runnable && previous.Origin != timeline.OriginCreated:
 			nextWaitStart = previous.Start
 			continue
-		case previous.State == timeline.Waiting && w.traitsOf(previous.Stack)&(inCond|inMutex) == inCond|inMutex:
+		case previous.State == timeline.Waiting && w.rolesOf(previous.Stack).Has(knowledge.CondWait) && w.rolesOf(previous.Stack).Has(knowledge.Mutex):
 			nextWaitStart = previous.Start // takes the lock again
 			continue
 		}
@@ -540,7 +541,7 @@ func (w *Walker) mergeVainWaits(frame *walkFrame, span *timeline.Span, start int
 
 // endedByBroadcast reports whether a Broadcast ended a wait: the waiter may find its condition still false.
 func (w *Walker) endedByBroadcast(span *timeline.Span) bool {
-	return span.Waker != 0 && w.traitsOf(span.WakerStack)&inBroadcast != 0
+	return span.Waker != 0 && w.rolesOf(span.WakerStack).Has(knowledge.Broadcast)
 }
 
 // endedByGoroutine reports whether a goroutine ended a wait that a timer could have ended as well: it handed over
@@ -551,23 +552,22 @@ func endedByGoroutine(span *timeline.Span) bool { return span.Woken && span.Wake
 // began.
 func (w *Walker) waitReasonByStack(id tracefmt.StackID) waitReason {
 	for _, f := range w.symbols.Stack(id) {
-		switch w.symbols.String(w.symbols.Frame(f).Func) {
-		case "internal/poll.runtime_pollWait":
+		switch roles := w.functions.Of(w.symbols.Frame(f).Func); {
+		case roles.Has(knowledge.NetworkWait):
 			return reasonNetwork
-		case "time.Sleep":
+		case roles.Has(knowledge.SleepWait):
 			return reasonSleep
-		case "runtime.selectgo":
+		case roles.Has(knowledge.SelectWait):
 			return reasonSelect
-		case "runtime.block":
+		case roles.Has(knowledge.ForeverWait):
 			return reasonForever
-		case "runtime.chanrecv", "runtime.chanrecv1", "runtime.chanrecv2":
+		case roles.Has(knowledge.ReceiveWait):
 			return reasonReceive
-		case "runtime.chansend", "runtime.chansend1":
+		case roles.Has(knowledge.SendWait):
 			return reasonSend
-		case "sync.runtime_notifyListWait":
+		case roles.Has(knowledge.CondWait):
 			return reasonCond
-		case "sync.runtime_Semacquire", "sync.runtime_SemacquireMutex", "sync.runtime_SemacquireRWMutex",
-			"sync.runtime_SemacquireRWMutexR", "sync.runtime_SemacquireWaitGroup", "internal/sync.runtime_SemacquireMutex":
+		case roles.Has(knowledge.SemaphoreWait):
 			return reasonSync
 		}
 	}

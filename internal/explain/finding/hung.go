@@ -4,8 +4,8 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
-	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
 
@@ -146,7 +146,7 @@ func isReadingStream(wait *report.OpenWait) bool {
 		return true
 	}
 	s := wait.Site
-	return s != nil && (s.Module != "" && request.IsFetchCall(s.Func) || s.CalledFrom != nil && request.IsFetchCall(s.CalledFrom.Calls))
+	return s != nil && (s.Module != "" && knowledge.Has(s.Func, knowledge.Fetch) || s.CalledFrom != nil && knowledge.Has(s.CalledFrom.Calls, knowledge.Fetch))
 }
 
 // holdingGoroutine returns a goroutine that perhaps holds the lock that requests wait for: it has been in another wait for

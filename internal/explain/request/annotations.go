@@ -1,6 +1,7 @@
 package request
 
 import (
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -176,7 +177,7 @@ func (f *Finder) isCommonCallerOwned(begin, end tracefmt.StackID) bool {
 	innermost := tracefmt.FrameID(0)
 	for _, fr := range f.syms.Stack(end) {
 		frame := f.syms.Frame(fr)
-		if f.namer.frameFunction(fr).hasAny(standardLibrary) {
+		if f.namer.frameFunction(fr).Has(knowledge.Stdlib) {
 			continue
 		}
 		if innermost == 0 {

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -20,7 +21,7 @@ func (j *jobFinder) addCarrier(f *Finder, start tracefmt.StackID) bool {
 	fn := f.syms.Frame(frames[0]).Func
 	found, ok := j.carriers[fn]
 	if !ok {
-		if f.namer.function(fn).hasAny(standardLibrary) { // other sources find gRPC's requests
+		if f.namer.function(fn).Has(knowledge.Stdlib) { // other sources find gRPC's requests
 			found = &carrier{starters: make(map[uint64]bool)}
 		}
 		j.carriers[fn] = found

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -360,8 +361,8 @@ func (f *Finder) handlerKind(id tracefmt.StackID) Kind {
 		return 0
 	}
 	outer := f.namer.frameFunction(frames[len(frames)-1])
-	isRoot := func(fr tracefmt.FrameID) bool { return f.namer.frameFunction(fr).hasAny(handlerRoot) }
-	if outer.hasAny(http1Connection|grpcWorkerFunc) && !slices.ContainsFunc(frames, isRoot) {
+	isRoot := func(fr tracefmt.FrameID) bool { return f.namer.frameFunction(fr).Has(knowledge.HandlerRoot) }
+	if (outer.Has(knowledge.HTTP1Connection) || outer.Has(knowledge.GRPCWorker)) && !slices.ContainsFunc(frames, isRoot) {
 		return 0
 	}
 	return outer.servedKind()

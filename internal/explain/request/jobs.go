@@ -7,6 +7,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -357,7 +358,7 @@ func (j *jobFinder) kindFor(f *Finder, job *job) (*startFuncStats, *jobKind) {
 		if key.starterFrame != 0 {
 			kind.originStats = f.originFor(Goroutine, f.syms.Frame(key.starterFrame).Func, fn)
 		}
-		kind.areTests = f.namer.function(fn).hasAny(testFunc)
+		kind.areTests = f.namer.function(fn).Has(knowledge.Test)
 		kind.originStats.isOwned = true // even if only library code runs in it
 		j.kinds[key] = kind
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -53,11 +54,11 @@ func newLoopFinder(workers int) loopFinder {
 // may be a request of a client; otherwise it is an answer to the process's own request.
 func (l *loopFinder) scanForServer(f *Finder) {
 	for ; l.scannedStacks < f.syms.Stacks() && !l.isUnknownServer; l.scannedStacks++ {
-		traits := trait(0)
+		var roles knowledge.Roles
 		for _, fr := range f.syms.Stack(tracefmt.StackID(l.scannedStacks)) {
-			traits |= f.namer.frameFunction(fr).traits
+			roles = roles.Union(f.namer.frameFunction(fr).Roles)
 		}
-		l.isUnknownServer = traits&(acceptCall|foundServer) == acceptCall
+		l.isUnknownServer = roles.Has(knowledge.Accept) && !roles.Has(knowledge.KnownServer)
 	}
 }
 
@@ -596,12 +597,12 @@ func (c *loopGoroutine) resetCache() { c.cachedStack, c.cachedFunc, c.cachedFram
 func (l *loopFinder) loopFuncOf(f *Finder, fn tracefmt.StringID, frames []tracefmt.FrameID) *loopFunc {
 	loop, ok := l.loopFuncs[fn]
 	if !ok {
-		if !f.namer.function(fn).hasAny(standardLibrary) {
+		if !f.namer.function(fn).Has(knowledge.Stdlib) {
 			loop = &loopFunc{
 				waits: make(map[tracefmt.StackID]*waitStats), wakers: make(map[tracefmt.StringID]wakeStats),
 				cycles: cycleStats{single: make(map[string]int), repeated: make(map[string]int)},
 			}
-			loop.isBenchmark = f.namer.frameFunction(frames[len(frames)-1]).hasAny(benchmarkFunc)
+			loop.isBenchmark = f.namer.frameFunction(frames[len(frames)-1]).Has(knowledge.Benchmark)
 		}
 		l.loopFuncs[fn] = loop
 	}
@@ -632,7 +633,7 @@ func (l *loopFinder) narrowPath(f *Finder, goroutine *loopGoroutine) {
 	}
 	for k := 0; k+1 < len(goroutine.commonPath); k++ {
 		fn, next := f.syms.Frame(goroutine.commonPath[k]).Func, f.syms.Frame(goroutine.commonPath[k+1]).Func
-		if f.namer.function(next).hasAny(standardLibrary) {
+		if f.namer.function(next).Has(knowledge.Stdlib) {
 			break
 		}
 		if l.followers[fn] == nil {

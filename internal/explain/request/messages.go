@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -195,7 +196,7 @@ func (f *Finder) QueuedMessageShare(name tracefmt.StringID) float64 {
 // another library, else the library's own.
 func (ms *messageFinder) libraryCaller(f *Finder, stack tracefmt.StackID) tracefmt.FrameID {
 	frames := f.syms.Stack(stack)
-	index := slices.IndexFunc(frames, func(fr tracefmt.FrameID) bool { return f.namer.frameFunction(fr).hasAny(messageBegin) })
+	index := slices.IndexFunc(frames, func(fr tracefmt.FrameID) bool { return f.namer.frameFunction(fr).Has(knowledge.MessageBegin) })
 	callers := frames[index+1:]
 	if i := slices.IndexFunc(callers, func(fr tracefmt.FrameID) bool { return f.namer.isOwned(f.syms.Frame(fr)) }); i >= 0 {
 		return callers[i]
@@ -203,7 +204,7 @@ func (ms *messageFinder) libraryCaller(f *Finder, stack tracefmt.StackID) tracef
 	library := libraryOf(f.namer.frameFunction(frames[index]).name)
 	if i := slices.IndexFunc(callers, func(fr tracefmt.FrameID) bool {
 		fn := f.namer.frameFunction(fr)
-		return !fn.hasAny(standardLibrary) && libraryOf(fn.name) != library
+		return !fn.Has(knowledge.Stdlib) && libraryOf(fn.name) != library
 	}); i >= 0 {
 		return callers[i]
 	}

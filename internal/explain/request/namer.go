@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -100,7 +101,7 @@ func (n *Namer) HandlerOf(id tracefmt.StackID) *Handler {
 // files of dependencies have a version or a vendor directory in their path. If the service was built as a versioned
 // module, the code in the main module's directory is service code.
 func (n *Namer) isOwned(f tracefmt.Frame) bool {
-	if n.function(f.Func).hasAny(standardLibrary) {
+	if n.function(f.Func).Has(knowledge.Stdlib) {
 		return false
 	}
 	file := n.syms.String(f.File)
@@ -149,10 +150,10 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 	for i := len(frames) - 1; i >= 0; i-- { // from the outermost frame inwards
 		f := n.syms.Frame(frames[i])
 		fn := n.function(f.Func)
-		if fn.hasAny(observerFunc) {
+		if fn.Has(knowledge.Observer) {
 			named.IsObserver = true
 		}
-		if fn.hasAny(grpcMethod) {
+		if fn.Has(knowledge.GRPCMethod) {
 			key := f.Func
 			base, _, closure := strings.Cut(fn.name, "_Handler.")
 			if closure {
@@ -163,7 +164,7 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 			// The method has the name that the description gives it. Interceptors are frames in between.
 			method := base[strings.LastIndexByte(base, '_')+1:]
 			for j := i - 1; j >= 0; j-- {
-				if inner := n.frameFunction(frames[j]); !inner.hasAny(standardLibrary|grpcMethod) &&
+				if inner := n.frameFunction(frames[j]); !inner.Has(knowledge.Stdlib) && !inner.Has(knowledge.GRPCMethod) &&
 					strings.HasSuffix(inner.name, "."+method) {
 					named.Frame, named.Rank = frames[j], 1<<21
 					break
@@ -171,9 +172,9 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 			}
 			return named
 		}
-		if fn.hasAny(handlerRoot) {
+		if fn.Has(knowledge.HandlerRoot) {
 			isInHandler = true
-			isTimeoutGoroutine = isTimeoutGoroutine || fn.hasAny(timeoutHandler)
+			isTimeoutGoroutine = isTimeoutGoroutine || fn.Has(knowledge.TimeoutGoroutine)
 			continue
 		}
 		if !isInHandler || i+1 >= len(frames) {
@@ -182,22 +183,22 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 		rank++
 		caller := n.syms.Frame(frames[i+1])
 		callerFunc := n.function(caller.Func)
-		if callerFunc.hasAny(grpcPackage) && n.isOwned(f) && !n.hasGRPCMethod(frames[:i]) {
+		if callerFunc.Has(knowledge.GRPCPackage) && n.isOwned(f) && !n.hasGRPCMethod(frames[:i]) {
 			return n.adaptedMethod(frames, i)
 		}
 		candidate := Handler{Frame: frames[i], Key: f.Func, Rank: rank + 1<<10}
 		switch {
-		case fn.hasAny(standardLibrary) && fn.hasAny(handlerCaller):
+		case fn.Has(knowledge.Stdlib) && fn.Has(knowledge.HandlerCaller):
 			// A handler of the standard library, such as httputil.ReverseProxy.
-			if plain.Frame == 0 && !fn.hasAny(requestForwarder) {
+			if plain.Frame == 0 && !fn.Has(knowledge.PassThroughHandler) {
 				candidate.Rank = rank
 				plain = candidate
 			}
-		case fn.hasAny(standardLibrary):
-			if plain.Frame == 0 && callerFunc.hasAny(standardLibrary) && callerFunc.hasAny(handlerCaller) &&
-				!callerFunc.hasAny(handlerLookup) {
+		case fn.Has(knowledge.Stdlib):
+			if plain.Frame == 0 && callerFunc.Has(knowledge.Stdlib) && callerFunc.Has(knowledge.HandlerCaller) &&
+				!callerFunc.Has(knowledge.HandlerLookup) {
 				candidate.Rank = rank
-				if fn.hasAny(runtimeFunc) { // a function of the runtime in which the handler waits
+				if fn.Has(knowledge.Runtime) { // a function of the runtime in which the handler waits
 					candidate.Frame, candidate.Key = frames[i+1], caller.Func
 				}
 				plain = candidate
@@ -205,15 +206,15 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 		case n.isOwned(f):
 			// A dispatcher or a library's router called it. A closure that service code passes to a library is no
 			// handler.
-			isCalledByRouter := !n.isOwned(caller) && (callerFunc.hasAny(handlerCaller) ||
-				!callerFunc.hasAny(standardLibrary) && n.isRouterCall(frames[i+1:]))
-			if (fn.hasAny(handlerCaller) || isCalledByRouter) && !n.isClosureOf(frames[i+1:], fn.name) {
+			isCalledByRouter := !n.isOwned(caller) && (callerFunc.Has(knowledge.HandlerCaller) ||
+				!callerFunc.Has(knowledge.Stdlib) && n.isRouterCall(frames[i+1:]))
+			if (fn.Has(knowledge.HandlerCaller) || isCalledByRouter) && !n.isClosureOf(frames[i+1:], fn.name) {
 				named = Handler{
 					Frame: candidate.Frame, Key: candidate.Key, Rank: candidate.Rank, IsObserver: named.IsObserver, Path: n.callPath(frames, i),
 				}
 			}
 		default:
-			if callerFunc.hasAny(standardLibrary) && callerFunc.hasAny(handlerCaller) {
+			if callerFunc.Has(knowledge.Stdlib) && callerFunc.Has(knowledge.HandlerCaller) {
 				foreign = candidate
 				foreign.Rank = rank + 1<<5
 			}
@@ -238,7 +239,7 @@ func (n *Namer) isRouterCall(outer []tracefmt.FrameID) bool {
 	for _, id := range outer {
 		f := n.syms.Frame(id)
 		switch fn := n.function(f.Func); {
-		case fn.hasAny(handlerRoot):
+		case fn.Has(knowledge.HandlerRoot):
 			return !hasOwned
 		case n.isOwned(f):
 			hasOwned = true
@@ -256,7 +257,7 @@ func libraryOf(fn string) string {
 }
 
 func (n *Namer) hasGRPCMethod(frames []tracefmt.FrameID) bool {
-	return slices.ContainsFunc(frames, func(f tracefmt.FrameID) bool { return n.frameFunction(f).hasAny(grpcMethod) })
+	return slices.ContainsFunc(frames, func(f tracefmt.FrameID) bool { return n.frameFunction(f).Has(knowledge.GRPCMethod) })
 }
 
 // adaptedMethod names a gRPC method whose service description was written by hand: frames[i] is the description's

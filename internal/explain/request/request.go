@@ -17,7 +17,7 @@
 // If the user names functions (Options.MatchFunc), their calls are the only requests. If nothing is found, the main
 // goroutine's life and the goroutines' start functions (Finder.Starts) remain to be reported.
 //
-// Frames and function names decide most questions: traits.go lists the functions that are known, namer.go finds the
+// Frames and function names decide most questions: package knowledge has the roles of functions, namer.go finds the
 // handler that names a request.
 package request
 

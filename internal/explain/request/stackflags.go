@@ -1,6 +1,7 @@
 package request
 
 import (
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -27,44 +28,44 @@ func NewClassifier(syms *tracefmt.Symbols) *Classifier { return &Classifier{func
 func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 	var flags uint8
 	var callee function // of the frame in the loop
-	traits, runtimeOnly := trait(0), true
+	roles, runtimeOnly := knowledge.Roles{}, true
 	for _, frame := range c.syms.Stack(id) {
 		fn := *c.frameFunction(frame)
-		if fn.hasAny(handlerRoot | grpcMethod | observerFunc) {
+		if fn.Has(knowledge.HandlerRoot) || fn.Has(knowledge.GRPCMethod) || fn.Has(knowledge.Observer) {
 			flags |= timeline.FlagTracked
 		}
 		switch {
-		case fn.hasAny(http1Connection):
-			if callee.hasAny(requestPeek) {
+		case fn.Has(knowledge.HTTP1Connection):
+			if callee.Has(knowledge.RequestPeek) {
 				flags |= flagPeek
 			}
-		case fn.hasAny(headerRead):
+		case fn.Has(knowledge.HeaderRead):
 			flags |= flagHeader
-		case fn.hasAny(handlerEntry):
+		case fn.Has(knowledge.HandlerEntry):
 			flags |= flagBody
-		case fn.hasAny(responseFinish):
+		case fn.Has(knowledge.ResponseFinish):
 			flags |= flagFinish
-			if callee.hasAny(bufferFlush) && traits&chunkWrite == 0 {
+			if callee.Has(knowledge.BufferFlush) && !roles.Has(knowledge.ChunkWrite) {
 				flags |= flagFlush
 			}
-		case fn.hasAny(grpcWorkerFunc):
+		case fn.Has(knowledge.GRPCWorker):
 			if runtimeOnly {
 				flags |= flagWorker
 			}
 		}
-		runtimeOnly = runtimeOnly && fn.hasAny(runtimeFunc)
-		callee, traits = fn, traits|fn.traits
+		runtimeOnly = runtimeOnly && fn.Has(knowledge.Runtime)
+		callee, roles = fn, roles.Union(fn.Roles)
 	}
 	if flags&flagPeek != 0 {
 		flags &^= flagHeader
 	}
-	if awaitsMessage(traits) {
+	if awaitsMessage(roles) {
 		flags |= flagMessage
 	}
 	return flags
 }
 
-// awaitsMessage reports whether a stack with these traits waits for the beginning of a WebSocket message.
-func awaitsMessage(traits trait) bool {
-	return traits&(connectionRead|messageBegin|messageRest) == connectionRead|messageBegin
+// awaitsMessage reports whether a stack with functions of these roles waits for the beginning of a WebSocket message.
+func awaitsMessage(roles knowledge.Roles) bool {
+	return roles.Has(knowledge.ConnectionRead) && roles.Has(knowledge.MessageBegin) && !roles.Has(knowledge.MessageRest)
 }

@@ -1,6 +1,9 @@
 package request
 
-import "github.com/whylate/whylate/internal/trace/tracefmt"
+import (
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
 
 // A startRole classifies a goroutine by its start function.
 type startRole uint8
@@ -66,14 +69,14 @@ func (f *Finder) readStack(frames []tracefmt.FrameID) stackInfo {
 	if len(frames) == 0 {
 		return info
 	}
-	callee, traits := new(function), trait(0) // the function that service code called
-	for i, fr := range frames {               // from the innermost frame outwards
+	callee, roles := new(function), knowledge.Roles{} // the function that service code called
+	for i, fr := range frames {                       // from the innermost frame outwards
 		fn, owned := f.namer.frameFunction(fr), f.namer.isOwned(f.syms.Frame(fr))
-		traits |= fn.traits
-		if !fn.hasAny(runtimeFunc) {
+		roles = roles.Union(fn.Roles)
+		if !fn.Has(knowledge.Runtime) {
 			info.depth++
 		}
-		if info.innermostIndex < 0 && !fn.hasAny(standardLibrary) {
+		if info.innermostIndex < 0 && !fn.Has(knowledge.Stdlib) {
 			info.innermostIndex, info.isInnermostOwned, info.innermost = i, owned, f.syms.Frame(fr).Func
 		}
 		if owned {
@@ -85,9 +88,9 @@ func (f *Finder) readStack(frames []tracefmt.FrameID) stackInfo {
 		}
 		if info.outerOwned == 0 {
 			callee = fn
-			info.isClientCall = info.isClientCall || fn.hasAny(clientCall)
-			info.isWrite = info.isWrite || fn.hasAny(connectionWrite)
-			info.isInLibrary = info.isInLibrary || !fn.hasAny(standardLibrary)
+			info.isClientCall = info.isClientCall || fn.Has(knowledge.ClientCall)
+			info.isWrite = info.isWrite || fn.Has(knowledge.ConnectionWrite)
+			info.isInLibrary = info.isInLibrary || !fn.Has(knowledge.Stdlib)
 		}
 	}
 	outer := f.syms.Frame(frames[len(frames)-1])
@@ -96,22 +99,22 @@ func (f *Finder) readStack(frames []tracefmt.FrameID) stackInfo {
 	switch info.role = roleUnclaimed; {
 	case start.servedKind() != 0:
 		info.role = roleServer
-	case start.hasAny(genericStarter):
-	case start.hasAny(standardLibrary | protocolLibrary):
+	case start.Has(knowledge.GenericStarter):
+	case start.Has(knowledge.Stdlib) || start.Has(knowledge.ProtocolLibrary):
 		info.role = roleMachinery
 	}
-	if start.hasAny(http2Stream | grpcStream) {
+	if start.Has(knowledge.HTTP2Stream) || start.Has(knowledge.GRPCStream) {
 		info.streamKind = start.servedKind()
 	}
-	info.isMessageWait = awaitsMessage(traits)
-	info.isMutexWait = f.namer.frameFunction(frames[0]).hasAny(mutexMethod)
+	info.isMessageWait = awaitsMessage(roles)
+	info.isMutexWait = f.namer.frameFunction(frames[0]).Has(knowledge.Mutex)
 	if info.outerOwned != 0 {
-		next := IsFetchCall(callee.name)
-		info.isFetch = next && !callee.hasAny(standardLibrary)
+		next := callee.Has(knowledge.Fetch)
+		info.isFetch = next && !callee.Has(knowledge.Stdlib)
 		info.isLibraryDelay = info.isInLibrary && !next
 		info.isLoopPause = info.ownedDepth == 1 && !info.isInLibrary
 		// The service code that a library's loop calls is work.
-		info.isLibraryLoop = !start.hasAny(standardLibrary) && !f.namer.isOwned(outer)
+		info.isLibraryLoop = !start.Has(knowledge.Stdlib) && !f.namer.isOwned(outer)
 	}
 	info.isWorkSleep = info.isLibraryLoop || info.ownedDepth >= workSleepDepth
 	return info
@@ -125,7 +128,7 @@ func (f *Finder) canonicalStack(id tracefmt.StackID) tracefmt.StackID {
 		return info.canonical
 	}
 	frames := f.syms.Stack(id)
-	for len(frames) > 1 && f.namer.frameFunction(frames[0]).hasAny(runtimeFunc) {
+	for len(frames) > 1 && f.namer.frameFunction(frames[0]).Has(knowledge.Runtime) {
 		frames = frames[1:]
 	}
 	key := make([]byte, 0, 8*len(frames))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -64,7 +65,7 @@ func (s *startCounter) statsFor(f *Finder) *startStats {
 			continue
 		}
 		info := f.stackInfo(span.Stack)
-		if info.role == roleServer || f.namer.function(info.startFunc).hasAny(traceRecorder) {
+		if info.role == roleServer || f.namer.function(info.startFunc).Has(knowledge.TraceRecorder) {
 			return nil
 		}
 		if info.outerOwned != 0 {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -377,7 +378,7 @@ func (f *Finder) workRoles(requestsThrough func(root tracefmt.StringID) int64) m
 				serving, all = cycle.startedOutside(isServing)
 			}
 			switch {
-			case origin.kind == Loop && f.namer.function(origin.startFunc).hasAny(benchmarkFunc) && origin.isOwned:
+			case origin.kind == Loop && f.namer.function(origin.startFunc).Has(knowledge.Benchmark) && origin.isOwned:
 				// The benchmark measures its iterations, and any goroutine may do the work.
 				roles[k] = Independent
 			case origin.kind == Loop && 2*startedJobs[origin.startFunc] >= origin.total && jobNS[origin.startFunc] >= 3*origin.emittedNS:

@@ -1,0 +1,30 @@
+package critpath
+
+import (
+	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// rolesOf returns the roles of the functions on a stack. It has the role ClientWait also if only several of them together
+// show that the stack waits for a client: in a handshake, a header or a response.
+func (w *Walker) rolesOf(id tracefmt.StackID) knowledge.Roles {
+	cached := entry.GetOrGrow(&w.stackRoles, id)
+	if *cached != (knowledge.Roles{}) {
+		return *cached
+	}
+	var roles knowledge.Roles
+	for _, f := range w.symbols.Stack(id) {
+		function := w.functions.Of(w.symbols.Frame(f).Func)
+		if function.Has(knowledge.Once) && roles.Has(knowledge.NonStdlib) {
+			break // the function passed to Once.Do has its own wait
+		}
+		roles = roles.Union(function)
+	}
+	isHandler := roles.Has(knowledge.ServerHandler)
+	if roles.Has(knowledge.HTTP1Connection) && !isHandler || isHandler && roles.Has(knowledge.WebSocketConnection) || roles.Has(knowledge.ResponseCopy) && roles.Has(knowledge.FileSend) {
+		roles = roles.Union(knowledge.SetOf(knowledge.ClientWait))
+	}
+	*cached = roles
+	return roles
+}

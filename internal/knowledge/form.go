@@ -1,0 +1,63 @@
+package knowledge
+
+import (
+	"strings"
+
+	"github.com/whylate/whylate/internal/trace/stdlib"
+)
+
+// formRoles returns the roles that follow from the package of a function and the form of its name.
+func formRoles(fn string) Roles {
+	found := SetOf(resolved, NonStdlib)
+	if stdlib.Contains(fn) {
+		found = SetOf(resolved, Stdlib)
+	}
+	if isGRPCMethod(fn) {
+		found = found.Union(SetOf(GRPCMethod))
+	}
+	if isFetch(fn) {
+		found = found.Union(SetOf(Fetch))
+	}
+	if isConnecting(fn) {
+		found = found.Union(SetOf(Connecting))
+	}
+	return found
+}
+
+// isGRPCMethod reports whether protoc-gen-go-grpc generates such a function for a method: pkg._Service_Method_Handler,
+// or its closure for interceptors.
+func isGRPCMethod(name string) bool {
+	name = name[strings.LastIndexByte(name, '/')+1:]
+	_, name, _ = strings.Cut(name, ".")
+	name, _, _ = strings.Cut(name, ".")
+	return strings.HasPrefix(name, "_") && strings.HasSuffix(name, "_Handler") && strings.Count(name, "_") >= 3
+}
+
+// isFetch reports whether a function's name, without package and type, begins with a verb that libraries use for
+// functions that return the next item of work.
+func isFetch(fn string) bool {
+	fn = fn[strings.LastIndexByte(fn, '.')+1:]
+	for _, verb := range []string{"Poll", "Fetch", "Receive", "Recv", "Next", "Consume", "Accept", "Read", "Get", "Pop",
+		"Dequeue", "Take"} {
+		if strings.HasPrefix(fn, verb) {
+			return true
+		}
+	}
+	return false
+}
+
+// isConnecting reports whether a function's name, without package and type, begins with the word dial, connect or
+// handshake. Libraries use these words for functions that open a connection (net.(*Dialer).DialContext,
+// pgconn.ConnectConfig, tls.(*Conn).HandshakeContext).
+func isConnecting(fn string) bool {
+	if i := strings.IndexByte(fn, '['); i >= 0 {
+		fn = fn[:i]
+	}
+	fn = fn[strings.LastIndexByte(fn, '.')+1:]
+	for _, word := range []string{"dial", "connect", "handshake"} {
+		if n := len(word); len(fn) >= n && strings.EqualFold(fn[:n], word) && (len(fn) == n || fn[n] < 'a' || fn[n] > 'z') {
+			return true
+		}
+	}
+	return false
+}

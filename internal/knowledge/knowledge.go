@@ -1,0 +1,204 @@
+// Package knowledge is what the engine knows about functions of the runtime, the standard library and other libraries.
+// The knowledge is data: functions.tsv gives functions their roles, and the engine decides by roles, never by names.
+//
+// # How to add a library
+//
+// Add lines to functions.tsv, with tabs between four columns:
+//
+//		pattern                              roles         source   note
+//		github.com/juju/ratelimit.…          rate-limiter  v1.0.2
+//		github.com/jackc/puddle/v2.(*Pool[…  -fetch        v2.2.1   a connection, not an item of work
+//
+//	  - pattern: the name of functions as the runtime writes it in stacks; "…" stands for any text, also for none.
+//	  - roles: names of roles, separated by spaces. The table roles in roles.go has the meaning of each. A function has the
+//	    roles of all lines that match it, in any order, except for those that a line takes away ("-fetch").
+//	  - source: the versions of the library whose source was read.
+//	  - note: why, where the source does not show it.
+//
+// A test reads the table and names the line of an unknown role. Then record a program that uses the library (lab/field),
+// or write a test in which the answer changes. What is advised about a library's pool, peer or pauses is in
+// internal/explain/finding.
+//
+// A few roles also follow from the form of a name: see form.go.
+package knowledge
+
+import (
+	"cmp"
+	_ "embed"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+)
+
+//go:embed functions.tsv
+var functionsText string
+
+// functions returns the table. A line that cannot be read is a fault of the program, which its tests find.
+var functions = sync.OnceValue(func() *table {
+	t, err := parseTable(functionsText)
+	if err != nil {
+		panic(err)
+	}
+	return t
+})
+
+// Of returns the roles of a function, by its name as in stacks. It takes about a microsecond; an Index caches the result.
+func Of(fn string) Roles {
+	return functions().change(fn, formRoles(fn))
+}
+
+// Has reports whether a function has a role.
+func Has(fn string, role Role) bool { return Of(fn).Has(role) }
+
+// An Index caches the roles of functions by the id of their name. Only one goroutine may use it at a time.
+type Index[ID ~int32 | ~uint32] struct {
+	name  func(ID) string
+	roles []Roles
+}
+
+// NewIndex returns an Index of the functions that name returns.
+func NewIndex[ID ~int32 | ~uint32](name func(ID) string) Index[ID] { return Index[ID]{name: name} }
+
+// Of returns the roles of a function by the id of its name.
+func (x *Index[ID]) Of(id ID) Roles {
+	if int(id) < len(x.roles) {
+		if found := x.roles[id]; found.Has(resolved) {
+			return found
+		}
+	}
+	return x.find(id)
+}
+
+func (x *Index[ID]) find(id ID) Roles {
+	if n := int(id) + 1 - len(x.roles); n > 0 {
+		x.roles = append(x.roles, make([]Roles, n)...)
+	}
+	x.roles[id] = Of(x.name(id))
+	return x.roles[id]
+}
+
+// A table finds the lines that match a name. Patterns with "…" are grouped by the text before the first of them.
+type table struct {
+	exact  map[string]line
+	groups []group // ordered by prefix
+}
+
+// A line is what one line of the table says of a function.
+type line struct {
+	parts       []string // the pattern after the prefix, without "…"
+	add, remove Roles
+}
+
+// A group has the lines with one prefix.
+type group struct {
+	prefix  string
+	shorter int // index of the group with the longest prefix that is a prefix of this one; -1: none
+	lines   []line
+}
+
+// change returns found as all lines that match a name change it.
+func (t *table) change(fn string, found Roles) Roles {
+	exact := t.exact[fn]
+	found, removed := found.Union(exact.add), exact.remove
+	// All prefixes of the name precede it in the order, and are prefixes of each other, and of the last one that
+	// precedes the name.
+	i, _ := slices.BinarySearchFunc(t.groups, fn, func(g group, fn string) int {
+		if g.prefix <= fn {
+			return -1
+		}
+		return 1
+	})
+	for i--; i >= 0; i = t.groups[i].shorter {
+		rest, ok := strings.CutPrefix(fn, t.groups[i].prefix)
+		if !ok {
+			continue
+		}
+		for k := range t.groups[i].lines {
+			if l := &t.groups[i].lines[k]; l.matches(rest) {
+				found, removed = found.Union(l.add), removed.Union(l.remove)
+			}
+		}
+	}
+	return found.Minus(removed)
+}
+
+// matches reports whether the text after the prefix fits the pattern's parts.
+func (l *line) matches(rest string) bool {
+	last, ok := len(l.parts)-1, true
+	for i := 0; i < last && ok; i++ {
+		_, rest, ok = strings.Cut(rest, l.parts[i])
+	}
+	return ok && strings.HasSuffix(rest, l.parts[last])
+}
+
+// parseTable reads a table in the form of functions.tsv.
+func parseTable(text string) (*table, error) {
+	t := &table{exact: make(map[string]line)}
+	lines, seen := make(map[string][]line), make(map[string]bool)
+	var errs []error
+	for number, columns := range rows(text) {
+		pattern := columns[0]
+		l, err := parseLine(columns)
+		if seen[pattern] {
+			err = errors.Join(err, errors.New("the pattern has two lines"))
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("line %d: %s: %w", number, pattern, err))
+		}
+		seen[pattern] = true
+		if prefix, _, isPattern := strings.Cut(pattern, "…"); isPattern {
+			lines[prefix] = append(lines[prefix], l)
+		} else {
+			t.exact[pattern] = l
+		}
+	}
+	for prefix, list := range lines {
+		t.groups = append(t.groups, group{prefix: prefix, lines: list})
+	}
+	slices.SortFunc(t.groups, func(a, b group) int { return cmp.Compare(a.prefix, b.prefix) })
+	for i := range t.groups {
+		shorter := i - 1
+		for shorter >= 0 && !strings.HasPrefix(t.groups[i].prefix, t.groups[shorter].prefix) {
+			shorter = t.groups[shorter].shorter
+		}
+		t.groups[i].shorter = shorter
+	}
+	return t, errors.Join(errs...)
+}
+
+// parseLine reads the columns of a line: pattern, roles, source and, perhaps, a note.
+func parseLine(columns []string) (line, error) {
+	l := line{parts: strings.Split(columns[0], "…")[1:]}
+	if len(columns) < 3 || len(columns) > 4 || slices.Contains(columns, "") {
+		return l, errors.New("want pattern, roles, source and, perhaps, a note, with tabs between them")
+	}
+	for word := range strings.FieldsSeq(columns[1]) {
+		name, isRemoved := strings.CutPrefix(word, "-")
+		role, ok := roleOf(name)
+		switch {
+		case !ok:
+			return l, fmt.Errorf("unknown role %q", name)
+		case isRemoved:
+			l.remove = l.remove.Union(SetOf(role))
+		default:
+			l.add = l.add.Union(SetOf(role))
+		}
+	}
+	return l, nil
+}
+
+// rows yields the numbers and the columns of a table's lines, without empty lines and those that begin with #.
+func rows(text string) iter.Seq2[int, []string] {
+	return func(yield func(int, []string) bool) {
+		number := 0
+		for row := range strings.Lines(text) {
+			number++
+			if row = strings.TrimSuffix(row, "\n"); row != "" && row[0] != '#' && !yield(number, strings.Split(row, "\t")) {
+				return
+			}
+		}
+	}
+}

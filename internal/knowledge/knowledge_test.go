@@ -1,0 +1,147 @@
+package knowledge
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
+)
+
+// TestTable: every line of functions.tsv has its columns and known roles, and no pattern has two lines.
+func TestTable(t *testing.T) {
+	if _, err := parseTable(functionsText); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRoles: roles.tsv has a name and a meaning for each constant of roles.go, in the same order, and a line of
+// functions.tsv uses each role that does not follow from the form of a name.
+func TestRoles(t *testing.T) {
+	file := must.Have(parser.ParseFile(token.NewFileSet(), "roles.go", nil, 0))(t)
+	var constants []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if decl, ok := n.(*ast.GenDecl); ok && decl.Tok == token.CONST {
+			for _, spec := range decl.Specs {
+				constants = append(constants, strings.ToLower(spec.(*ast.ValueSpec).Names[0].Name))
+			}
+		}
+		return true
+	})
+	constants = constants[1 : len(constants)-1] // without resolved and roleCount
+	var used Roles
+	for _, l := range functions().exact {
+		used = used.Union(l.add)
+	}
+	for _, g := range functions().groups {
+		for _, l := range g.lines {
+			used = used.Union(l.add)
+		}
+	}
+	used = used.Union(SetOf(Stdlib, NonStdlib, GRPCMethod, Fetch, Connecting))
+	n := 0
+	for number, columns := range rows(rolesText) {
+		if len(columns) != 2 || columns[1] == "" {
+			t.Errorf("roles.tsv:%d: want a name and a meaning", number)
+		}
+		if n >= len(constants) || strings.ReplaceAll(columns[0], "-", "") != constants[n] {
+			t.Fatalf("roles.tsv:%d: %s is not the next constant of roles.go", number, columns[0])
+		}
+		if n++; !used.Has(Role(n)) {
+			t.Errorf("no function has the role %s", columns[0])
+		}
+	}
+	if n != len(constants) {
+		t.Errorf("roles.tsv has %d roles, roles.go %d", n, len(constants))
+	}
+}
+
+// TestParseTableErrors: a fault in a line is reported with its number.
+func TestParseTableErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"a.B\tmutexes\tv1\n":                  `line 1: a.B: unknown role "mutexes"`,
+		"# x\n\na.B\tmutex\n":                 "line 3: a.B: want pattern, roles, source",
+		"a.B\tmutex\tv1\nc.D\tmutex\t\tx\n":   "line 2: c.D: want pattern, roles, source",
+		"a.B\tmutex\tv1\na.B\t-mutex\tv1\n":   "line 2: a.B: the pattern has two lines",
+		"a.B\tmutex -resolved\tv1\tsee a.C\n": `unknown role "resolved"`,
+	} {
+		if _, err := parseTable(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestMatch: which lines of a table change a name, and that no line is missed where prefixes begin with each other.
+func TestMatch(t *testing.T) {
+	table := must.Have(parseTable(strings.Join([]string{
+		"a/b.F\tmutex\tv1",
+		"a…\tonce\tv1",
+		"a/b.…\tlogger\tv1",
+		"a/b.G…\t-once dns\tv1",
+		"a/c.…\ttls\tv1",
+		"….Serve\thandler-caller\tv1",
+		"…x…y).Run\taccept\tv1",
+		"z…mid…\tpoller\tv1",
+	}, "\n")))(t)
+	for name, want := range map[string][]Role{
+		"a/b.F":        {Mutex, Once, Logger},
+		"a/b.G":        {Logger, DNS},
+		"a/b.GG":       {Logger, DNS},
+		"a/b.H.Serve":  {Once, Logger, HandlerCaller},
+		"a/ba.F":       {Once},
+		"a/d.F":        {Once},
+		"b.Serve":      {HandlerCaller},
+		"b.Server":     {},
+		"a/x2(*y).Run": {Once, Accept},
+		"y).x.Run":     {},
+		"z.mid.end":    {Poller},
+		"z.end":        {},
+		"":             {},
+	} {
+		if got := table.change(name, Roles{}); got != SetOf(want...) {
+			t.Errorf("%q has the roles %v, want %v", name, names(got), names(SetOf(want...)))
+		}
+	}
+}
+
+// names returns the names of the roles of a set.
+func names(s Roles) (list []string) {
+	for r := Role(1); r < roleCount; r++ {
+		if s.Has(r) {
+			list = append(list, roleNames()[r])
+		}
+	}
+	return list
+}
+
+// TestOf: the roles of functions that several lines and forms of names describe.
+func TestOf(t *testing.T) {
+	for fn, want := range map[string]string{
+		"net/http.(*conn).serve":                          "stdlib http1-connection client-call deadline http-timeout",
+		"net/http.(*Server).Serve":                        "stdlib known-server deadline http-timeout",
+		"internal/poll.(*FD).Accept":                      "stdlib client-wait fetch",
+		"golang.org/x/net/http2.(*serverConn).runHandler": "non-stdlib http2-stream handler-root protocol-library",
+		"example.com/pb._Orders_Place_Handler.func1":      "non-stdlib grpc-method",
+		"example.com/q.(*Queue).NextItem":                 "non-stdlib fetch",
+		"example.com/db.connectTo":                        "non-stdlib connecting",
+		"main.main":                                       "non-stdlib",
+	} {
+		expected := strings.Fields(want)
+		got := names(Of(fn))
+		slices.Sort(got)
+		slices.Sort(expected)
+		if !slices.Equal(got, expected) {
+			t.Errorf("%s has the roles %v, want %v", fn, got, expected)
+		}
+	}
+}
+
+// BenchmarkOf measures a name that no line has.
+func BenchmarkOf(b *testing.B) {
+	for b.Loop() {
+		Of("github.com/example/service/internal/store.(*Store).Get")
+	}
+}

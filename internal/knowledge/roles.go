@@ -1,0 +1,181 @@
+package knowledge
+
+import (
+	_ "embed"
+	"slices"
+	"sync"
+)
+
+// A Role is what a function does, as far as it matters to the engine. roles.tsv has the name of each role and its
+// meaning, in this order.
+type Role uint8
+
+const (
+	resolved Role = iota // the name was looked up; not in roles.tsv
+	Stdlib
+	NonStdlib
+	Runtime
+	StackBase
+	PassThroughHandler
+
+	// Servers and their handlers.
+	KnownServer
+	Accept
+	HTTP1Connection
+	RequestPeek
+	HeaderRead
+	HandlerEntry
+	ResponseFinish
+	BufferFlush
+	ChunkWrite
+	ServerHandler
+	HTTP2Stream
+	HTTP2Reader
+	GRPCPackage
+	GRPCStream
+	GRPCWorker
+	GRPCMethod
+	HandlerRoot
+	HandlerLookup
+	HandlerCaller
+	TimeoutHandler
+	TimeoutGoroutine
+	Observer
+	Monitoring
+	RequestUpkeep
+	AnswerWrite
+	ClientWait
+	ResponseCopy
+	FileSend
+
+	// WebSockets.
+	WebSocketConnection
+	MessageBegin
+	MessageRest
+
+	// Functions that start goroutines or run in loops.
+	ProtocolLibrary
+	GenericStarter
+	Benchmark
+	Test
+	TraceRecorder
+	Fetch
+
+	// Calls of other services and of the system.
+	ClientCall
+	PeerCall
+	HTTP1RoundTrip
+	ResponseBody
+	Connecting
+	Dial
+	DNS
+	TLS
+	TLSHandshake
+	ConnectionRead
+	ConnectionWrite
+	Socket
+	SocketRead
+	SocketWrite
+	ChildProcess
+	CCall
+	CCallback
+	File
+	FileWrite
+	FileSync
+	FileLock
+	Logger
+	Operation
+
+	// Waits.
+	NetworkWait
+	SleepWait
+	SelectWait
+	ForeverWait
+	ReceiveWait
+	SendWait
+	CondWait
+	SemaphoreWait
+	CommonWait
+	Poller
+	Mutex
+	RWMutex
+	ReadLock
+	WriteLock
+	Once
+	WaitGroup
+	Broadcast
+	Handover
+	PoolWait
+	UnorderedPool
+	Semaphore
+	SemaphoreAcquire
+	FanOutLimiter
+	Errgroup
+	RateLimiter
+	Deadline
+	ContextDeadline
+	HTTPTimeout
+
+	// The runtime's own work.
+	WorldStart
+	WorldStop
+	GCSemaphore
+	GCWork
+	MarkAssist
+	MarkWorker
+	ForcedGC
+	Scheduler
+	Tracing
+
+	roleCount
+)
+
+//go:embed roles.tsv
+var rolesText string
+
+// roleNames returns the names of the roles, by role.
+var roleNames = sync.OnceValue(func() []string {
+	names := []string{""}
+	for _, columns := range rows(rolesText) {
+		names = append(names, columns[0])
+	}
+	return names
+})
+
+// roleOf returns the role with a name.
+func roleOf(name string) (Role, bool) {
+	i := slices.Index(roleNames(), name)
+	return Role(i), i > 0
+}
+
+// Roles is a set of roles.
+type Roles struct{ low, high uint64 }
+
+// SetOf returns a set of roles.
+func SetOf(list ...Role) (s Roles) {
+	for _, r := range list {
+		if r < 64 {
+			s.low |= 1 << r
+		} else {
+			s.high |= 1 << (r - 64)
+		}
+	}
+	return s
+}
+
+// Has reports whether the set has a role.
+func (s Roles) Has(r Role) bool {
+	if r < 64 {
+		return s.low>>r&1 != 0
+	}
+	return s.high>>(r-64)&1 != 0
+}
+
+// HasAny reports whether two sets have a role in common.
+func (s Roles) HasAny(o Roles) bool { return s.low&o.low|s.high&o.high != 0 }
+
+// Union returns the roles of both sets.
+func (s Roles) Union(o Roles) Roles { return Roles{s.low | o.low, s.high | o.high} }
+
+// Minus returns the roles of s that o does not have.
+func (s Roles) Minus(o Roles) Roles { return Roles{s.low &^ o.low, s.high &^ o.high} }
