@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// TailRequests is how many requests a band must hold to represent the slow ones: fewer may be an accident.
+// TailRequests is the smallest number of requests with which a band represents the slow ones: fewer may be an accident.
 const TailRequests = 10
 
 // Group returns the group with this id, or nil.
@@ -61,7 +61,7 @@ func (b *Band) TotalNS() (ns int64) {
 	return ns
 }
 
-// Find returns the row of a cause at a site, or nil. A nil site is found where the row has none.
+// Find returns the row of a cause at a site, or nil. A nil site finds the row without a site.
 func (b *Band) Find(cause CauseName, kind string, site *Site) *Cause {
 	for i := range b.Causes {
 		if c := &b.Causes[i]; c.Cause == cause && c.Kind == kind && c.Site.Equal(site) {
@@ -82,7 +82,8 @@ func (c *Cause) In(family CauseName) bool {
 // GroupNames returns the names of the groups that answer.
 func (p *Peer) GroupNames() []string { return append([]string{p.Name}, p.MoreNames...) }
 
-// Followed reports whether the paths of requests that wait for a peer go on in it: it is this process, and that is sure.
+// Followed reports whether the paths of requests that wait for the peer continue in it: the peer is this process, and the evidence is
+// certain.
 func (p *Peer) Followed() bool { return p != nil && p.Recording == "" && p.Joined }
 
 // AllRoutes returns the chains of waits that led to a cause: Routes, or Via alone where there is one.
@@ -93,14 +94,14 @@ func (c *Cause) AllRoutes() []Route {
 	return c.Routes
 }
 
-// A SiteKey is a Site to compare with others. That of nil is the zero value.
+// A SiteKey identifies a Site, as a comparable value. The key of a nil site is the zero value.
 type SiteKey struct {
 	Func, File string
 	Line       int
 	From       Caller // zero: none
 }
 
-// LineKey returns the key of the line alone, wherever it was called from.
+// LineKey returns the key of the line alone, without its caller.
 func (s *Site) LineKey() SiteKey {
 	if s == nil {
 		return SiteKey{}
@@ -108,7 +109,7 @@ func (s *Site) LineKey() SiteKey {
 	return SiteKey{Func: s.Func, File: s.File, Line: s.Line}
 }
 
-// Key returns what identifies the place: the line, and the one that it was called from.
+// Key returns the key of the line and its caller.
 func (s *Site) Key() SiteKey {
 	k := s.LineKey()
 	if s != nil && s.CalledFrom != nil {
@@ -117,7 +118,7 @@ func (s *Site) Key() SiteKey {
 	return k
 }
 
-// Site returns a site with this key, nil for that of none. It has no module.
+// Site returns a site with this key, nil for the zero key. The site has no module.
 func (k SiteKey) Site() *Site {
 	if k == (SiteKey{}) {
 		return nil
@@ -129,7 +130,7 @@ func (k SiteKey) Site() *Site {
 	return s
 }
 
-// Compare orders keys by file, line and function, then by what they were called from.
+// Compare orders keys by file, line and function, then by their callers.
 func (k SiteKey) Compare(o SiteKey) int {
 	return cmp.Or(strings.Compare(k.File, o.File), cmp.Compare(k.Line, o.Line), strings.Compare(k.Func, o.Func),
 		strings.Compare(k.From.File, o.From.File), cmp.Compare(k.From.Line, o.From.Line), strings.Compare(k.From.Func, o.From.Func))
@@ -143,7 +144,7 @@ func (c *Caller) Site() *Site {
 	return &Site{Func: c.Func, File: c.File, Line: c.Line}
 }
 
-// OwnLine returns the line that the service's authors can change: the one that led to the site, else the site itself.
+// OwnLine returns the line that the service's authors can change: the caller of the site, else the site itself.
 func (s *Site) OwnLine() *Site {
 	if s != nil && s.CalledFrom != nil {
 		return s.CalledFrom.Site()
@@ -151,12 +152,12 @@ func (s *Site) OwnLine() *Site {
 	return s
 }
 
-// WaitedAt reports whether the line that led to the site is the one of a wait: it was not called from there, but waited for.
+// WaitedAt reports whether the caller of the site is the line of the wait v: this line waits for the site's code, it does not call it.
 func (s *Site) WaitedAt(v *Via) bool {
 	return s != nil && s.CalledFrom != nil && v.Site != nil && s.CalledFrom.Site().LineKey() == v.Site.LineKey()
 }
 
-// Equal reports whether both are the same place, called from the same one, or both nil.
+// Equal reports whether both sites have the same line and the same caller, or are both nil.
 func (s *Site) Equal(o *Site) bool {
 	if s == nil || o == nil {
 		return s == o
@@ -164,8 +165,8 @@ func (s *Site) Equal(o *Site) bool {
 	return s.Key() == o.Key()
 }
 
-// Matches reports whether both are the same line, and were called from the same one where both say so: a place that is seen
-// on its own, and not on a request's way, does not say who waited for it.
+// Matches reports whether both sites have the same line and, if both have a caller, the same caller. A site that was not seen on a
+// request's path has no caller.
 func (s *Site) Matches(o *Site) bool {
 	if s == nil || o == nil || s.CalledFrom == nil || o.CalledFrom == nil {
 		return s.LineKey() == o.LineKey()
@@ -173,7 +174,7 @@ func (s *Site) Matches(o *Site) bool {
 	return s.Key() == o.Key()
 }
 
-// Compare orders places by file, line and function, then by what they were called from; nil comes first.
+// Compare orders sites by file, line and function, then by their callers; nil comes first.
 func (s *Site) Compare(o *Site) int {
 	switch {
 	case s == nil && o == nil:
@@ -186,7 +187,7 @@ func (s *Site) Compare(o *Site) int {
 	return s.Key().Compare(o.Key())
 }
 
-// Equal reports whether both are the same wait at the same place, in whichever call of the standard library.
+// Equal reports whether both are the same kind of wait at the same site. It does not compare Call.
 func (v *Via) Equal(o *Via) bool { return v.Wait == o.Wait && v.Site.Equal(o.Site) }
 
 // ShareError is the largest error of a share of all groups and bands: see Cause.ShareError.
@@ -202,8 +203,8 @@ func (r *Report) ShareError() float64 {
 	return largest
 }
 
-// CountWithoutHandler returns how many requests of servers show no handler, of how many. It is 0 where they are too few for
-// the groups of those that show one to look slower than they are.
+// CountWithoutHandler returns how many requests of servers have no known handler, and how many requests there are. It returns 0 for
+// withoutHandler if these are at most 5 % of all: then the groups of the others do not appear slower than they are.
 func (r *Report) CountWithoutHandler() (withoutHandler, all int) {
 	for i := range r.Groups {
 		if g := &r.Groups[i]; g.Kind.IsCall() {

@@ -61,8 +61,8 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestTailOutliers: a few requests far slower than the others speak for a group where they have much of its time, and no
-// percentile holds them.
+// TestTailOutliers: a few requests that are far slower than the others represent a group's slow requests if they have much of its
+// time and no band by percentiles holds them.
 func TestTailOutliers(t *testing.T) {
 	band := func(name report.BandName, from, to int64, count int, ns int64) report.Band {
 		return report.Band{Band: name, FromNS: from, ToNS: to, Count: count, Causes: []report.Cause{{Cause: report.CauseSleep, TotalNS: ns}}}
@@ -84,7 +84,7 @@ func TestTailOutliers(t *testing.T) {
 	}
 }
 
-// TestForemost: a fact, an ignored finding and the busy machine stand back behind what else is found; the busy machine alone is an answer.
+// TestForemost: facts and ignored findings are never foremost, and the busy machine is only if there is no other finding.
 func TestForemost(t *testing.T) {
 	fact, low, ignored := report.Finding{Code: report.RuleFewRequests, Severity: report.SeverityInfo}, report.Finding{Code: report.RuleSleep, Severity: report.SeverityLow}, report.Finding{Code: report.RuleLockConvoy, Severity: report.SeverityHigh, Ignored: "known"}
 	busy := report.Finding{Code: report.RuleBusyMachine, Severity: report.SeverityHigh}

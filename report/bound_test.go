@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestBound: no more than the bound is read, and what is as long as that is read whole.
+// TestBound: input up to the bound is read completely, and no more than the bound is read of longer input.
 func TestBound(t *testing.T) {
 	var b bytes.Buffer
 	must.Do(t, WriteJSON(&b, &Report{Schema: Schema}))
@@ -20,7 +20,7 @@ func TestBound(t *testing.T) {
 	}
 	endless := &byteCounter{}
 	if _, err := readJSON(endless, 1<<20); err == nil || endless.n > 2<<20 {
-		t.Errorf("%d bytes of what has no end, %v", endless.n, err)
+		t.Errorf("%d bytes of endless input were read, %v", endless.n, err)
 	}
 }
 

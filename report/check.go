@@ -9,10 +9,9 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// CheckValid reports the first promise of the contract that r breaks, naming the field, or nil: parts add up to what
-// they are parts of, bands contain each other, shares are in 0..1, nothing is counted negatively, percentiles are in
-// order, names are those of the vocabulary. ReadJSON calls it; Explain's reports keep it. It takes time in proportion to
-// the report.
+// CheckValid returns an error that names the first field of r that breaks the contract, or nil. The contract: parts add up to their
+// whole, bands are in order, shares are in 0..1, no count is negative, percentiles are in order, names are in the vocabulary. ReadJSON
+// calls CheckValid; reports from Explain are valid. It takes time in proportion to the report.
 func (r *Report) CheckValid() error {
 	var err error
 	c := checker{first: &err, sampled: r.Input.Sampled != nil}
@@ -39,28 +38,28 @@ func (r *Report) CheckValid() error {
 	return err
 }
 
-// shareSlack is what rounding may add to a sum of shares.
+// shareSlack is the largest rounding error of a sum of shares.
 const shareSlack = 1e-6
 
-// routeSlack is what rounding may add to the sum of a row's routes, in ns: time that is moved from one row to another is
-// split over their routes.
+// routeSlack is the largest rounding error of the sum of a row's routes, in ns. If time is moved from one row to another, it is
+// divided over their routes.
 const routeSlack = 64
 
-// A checker looks at the field at a path: names, and the indices of lists behind their names. It keeps the first error. Paths are
-// spelled only for it.
+// A checker checks the field at a path. The path consists of names, each followed by an index if it is a list. The checker keeps the
+// first error, and formats the path only for that error.
 type checker struct {
 	first   *error
 	sampled bool // not all requests were followed
 	path    []any
 }
 
-// field returns a checker for what lies below a field.
+// field returns a checker for a field below this one.
 func (c checker) field(path ...any) checker {
 	c.path = append(slices.Clip(c.path), path...)
 	return c
 }
 
-// failIf keeps an error about the field if it is bad.
+// failIf keeps an error about the field if bad is true.
 func (c checker) failIf(bad bool, format string, args ...any) {
 	if !bad || *c.first != nil {
 		return
@@ -77,7 +76,7 @@ func (c checker) failIf(bad bool, format string, args ...any) {
 	*c.first = fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...))
 }
 
-// checkNotNegative checks fields, given as names and numbers. A nil number is not known.
+// checkNotNegative checks fields, given as pairs of name and number. A nil number is valid: it is unknown.
 func (c checker) checkNotNegative(fields ...any) {
 	for i := 0; i < len(fields); i += 2 {
 		n := int64(0)
@@ -103,14 +102,14 @@ func (c checker) checkShare(v float64, path ...any) {
 	}
 }
 
-// checkName holds a name to its vocabulary.
+// checkName checks that a name is in its vocabulary.
 func checkName[S ~string](c checker, name S, all []S, path ...any) {
 	if !slices.Contains(all, name) {
 		c.field(path...).failIf(true, "%.40q is none of %s", name, words.List(all))
 	}
 }
 
-// checkSum holds a sum to the whole.
+// checkSum checks that the parts add up to the whole.
 func (c checker) checkSum(parts, whole int64, path ...any) {
 	if parts != whole {
 		c.field(path...).failIf(true, "its parts add up to %d of %d", parts, whole)
@@ -176,7 +175,7 @@ func (c checker) checkGroup(g *Group) {
 	}
 }
 
-// checkOpen holds the places of open requests to their number.
+// checkOpen checks that no more requests are at places than are open.
 func (c checker) checkOpen(o *Open) {
 	c.checkNotNegative("count", o.Count, "oldest_ns", o.OldestNS)
 	n := 0
@@ -192,7 +191,7 @@ func (c checker) checkOpen(o *Open) {
 	c.field("waits").failIf(n > o.Count, "%d requests stand at places, of %d", n, o.Count)
 }
 
-// checkOrder holds points of a distribution, each of which may be unknown, to their order.
+// checkOrder checks that the known points of a distribution do not decrease.
 func (c checker) checkOrder(points []*int64, path ...any) {
 	last := int64(0)
 	for _, p := range points {
@@ -206,7 +205,7 @@ func (c checker) checkOrder(points []*int64, path ...any) {
 	}
 }
 
-// checkHistogram returns the sum of the counts.
+// checkHistogram checks the order of the buckets, and returns the sum of their counts.
 func (c checker) checkHistogram(pairs [][2]int64) (sum int64) {
 	last := int64(-1)
 	for _, p := range pairs {
@@ -249,7 +248,7 @@ func (c checker) checkBands(g *Group) {
 	}
 }
 
-// checkSite checks a place: a caller has a name, and a version belongs to a module.
+// checkSite checks that a caller has a name, and that a site with a version has a module.
 func (c checker) checkSite(s *Site) {
 	switch {
 	case s == nil:
@@ -299,7 +298,7 @@ func (c checker) checkRows(b *Band) {
 	c.field("causes").failIf(len(b.Causes) > 0 && total > 0 && math.Abs(sum-1) > shareSlack, "shares add up to %g", sum)
 }
 
-// checkRequest holds a request's segments to it: they follow each other and make up its latency.
+// checkRequest checks that a request's segments follow each other without gaps and add up to its latency.
 func (c checker) checkRequest(q *Request) {
 	c.checkNotNegative("latency_ns", q.LatencyNS)
 	c.checkHexID(q.TraceID, 32, "trace_id")
@@ -329,7 +328,7 @@ func (c checker) checkRequest(q *Request) {
 	}
 }
 
-// checkHexID holds an id of a tracing system to its form, so that it can be pasted there; empty is none.
+// checkHexID checks the form of an id of a tracing system, which users paste there. An empty id is valid: there is none.
 func (c checker) checkHexID(id string, digits int, path ...any) {
 	if id != "" && (len(id) != digits || strings.Trim(id, "0123456789abcdef") != "") {
 		c.field(path...).failIf(true, "%.40q is not an id of %d hexadecimal digits", id, digits)
@@ -360,7 +359,7 @@ func (c checker) checkFinding(f *Finding, groups map[string]bool) {
 	}
 }
 
-// checkJudged holds the account of rules to its promise: each of them is in one place.
+// checkJudged checks that each rule is in exactly one list.
 func (c checker) checkJudged(j *Judged) {
 	if j == nil {
 		return

@@ -21,7 +21,7 @@ func TestCheckValid(t *testing.T) {
 	}{
 		{"no change", func(*report.Report) {}, ""},
 		{"a negative count", func(r *report.Report) { r.Groups[0].Count = -1 }, "groups[0].count"},
-		{"a kind that nobody knows", func(r *report.Report) { r.Groups[0].Kind = "soap" }, "groups[0].kind"},
+		{"an unknown kind", func(r *report.Report) { r.Groups[0].Kind = "soap" }, "groups[0].kind"},
 		{"percentiles out of order", func(r *report.Report) { r.Groups[0].LatencyNS.P50 = p(1 << 60) }, "groups[0].latency_ns"},
 		{"a bucket that lost a request", func(r *report.Report) { r.Groups[0].Histogram[0][1]++ }, "groups[0].histogram"},
 		{"buckets out of order", func(r *report.Report) { r.Groups[0].Histogram[0][0] = 1 << 60 }, "groups[0].histogram"},
@@ -30,7 +30,7 @@ func TestCheckValid(t *testing.T) {
 		{"a band beyond all", func(r *report.Report) { r.Groups[0].Bands[1].ToNS = 1 << 60 }, "groups[0].bands[1]"},
 		{"bands out of order", func(r *report.Report) { r.Groups[0].Bands[2].Band = report.Band5090 }, "groups[0].bands[2]"},
 		{"a band that ends before it begins", func(r *report.Report) { r.Groups[0].Bands[0].FromNS = 1 << 60 }, "groups[0].bands[0]"},
-		{"a cause that nobody knows", func(r *report.Report) { r.Groups[0].Bands[0].Causes[0].Cause = "luck" }, "groups[0].bands[0].causes[0].cause"},
+		{"an unknown cause", func(r *report.Report) { r.Groups[0].Bands[0].Causes[0].Cause = "luck" }, "groups[0].bands[0].causes[0].cause"},
 		{"a share above 1", func(r *report.Report) { r.Groups[0].Bands[0].Causes[0].Share = 1.5 }, "groups[0].bands[0].causes[0].share"},
 		{"a share that is no number", func(r *report.Report) { r.Groups[0].Bands[0].Causes[0].Share = math.NaN() }, "groups[0].bands[0].causes[0].share"},
 		{"an error of a share where all requests were followed", func(r *report.Report) { r.Groups[0].Bands[0].Causes[0].ShareError = 0.1 }, "groups[0].bands[0].causes[0].share_error"},
@@ -40,13 +40,13 @@ func TestCheckValid(t *testing.T) {
 			row := &r.Groups[0].Bands[0].Causes[0]
 			row.Routes = []report.Route{{TotalNS: row.TotalNS}, {TotalNS: 1000}}
 		}, "groups[0].bands[0].causes[0]"},
-		{"more than all ran meanwhile", func(r *report.Report) {
+		{"shares of running goroutines above 1", func(r *report.Report) {
 			r.Groups[0].Bands[0].Causes[0].RanMeanwhile = []report.Share{{Share: 0.7}, {Share: 0.7}}
 		}, "groups[0].bands[0].causes[0]"},
 		{"a gap between segments", func(r *report.Report) { r.Groups[0].Slowest[0].Segments[1].StartNS++ }, "groups[0].slowest[0].segments[1]"},
 		{"segments that do not make up the latency", func(r *report.Report) { r.Groups[0].Slowest[0].LatencyNS++ }, "groups[0].slowest[0].segments"},
 		{"a block with less than nothing", func(r *report.Report) { r.Groups[0].Blocks[0].TotalNS = -1 }, "groups[0].blocks[0].total_ns"},
-		{"a severity that nobody knows", func(r *report.Report) { r.Findings = []report.Finding{{Code: "WL1001", Severity: "grave"}} }, "findings[0].severity"},
+		{"an unknown severity", func(r *report.Report) { r.Findings = []report.Finding{{Code: "WL1001", Severity: "grave"}} }, "findings[0].severity"},
 		{"a finding about no group", func(r *report.Report) {
 			r.Findings = []report.Finding{{Code: "WL1001", Severity: report.SeverityLow, Group: "nobody"}}
 		}, "findings[0].group"},
@@ -60,7 +60,7 @@ func TestCheckValid(t *testing.T) {
 			r.WhatIf = []report.WhatIf{{Predicted: report.Predicted{P50NS: report.Estimate{Est: 5, Low: 6, High: 7}}}}
 		}, "what_if[0]"},
 		{"Ps idle for twice the time", func(r *report.Report) { r.Runtime.Sched.PsIdle = 2 }, "runtime.sched.ps_idle"},
-		{"a verdict that nobody knows", func(r *report.Report) { r.Runtime.Throttle.Verdict = "maybe" }, "runtime.throttle"},
+		{"an unknown verdict", func(r *report.Report) { r.Runtime.Throttle.Verdict = "maybe" }, "runtime.throttle"},
 		{"less than no time lost", func(r *report.Report) { r.Runtime.Throttle.LostCPUNS = -1 }, "runtime.throttle"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

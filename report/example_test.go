@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A program of its own reads what "whylate explain --json" wrote, and says what to change.
+// A program reads a report written by "whylate explain --json", and prints its findings.
 func ExampleReadJSON() {
 	f, err := os.Open("testdata/tso.json")
 	if err != nil {

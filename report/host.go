@@ -1,7 +1,7 @@
 package report
 
-// Host is what the kernel knew about the process meanwhile: there if the recording holds host samples. Times are of the
-// trace, counters are differences over [FromNS, ToNS).
+// Host is what the kernel's counters show about the process during the recording, if it has host samples. Times are of the trace,
+// counters are differences over [FromNS, ToNS).
 type Host struct {
 	PID int `json:"pid"`
 	// FromNS and ToNS are the part of the trace that samples cover, Coverage its share of the trace.
@@ -10,14 +10,14 @@ type Host struct {
 	Coverage   float64 `json:"coverage"`
 	Samples    int     `json:"samples"`
 	IntervalNS int64   `json:"interval_ns"`
-	// Clock says how samples were brought onto the trace's clock: monotonic, wall, or asked (only about right: counted
-	// from when the trace was asked for).
+	// Clock says how samples' times were converted to the trace's clock: monotonic, wall, or asked (approximate: counted from the
+	// request for the trace).
 	Clock  string     `json:"clock"`
 	Facts  HostFacts  `json:"facts"`
 	Lost   Lost       `json:"lost"`
 	Quota  HostQuota  `json:"quota"`
 	Memory HostMemory `json:"memory"`
-	// Network says whether the network lost what was sent.
+	// Network says whether the network lost segments.
 	Network  HostNetwork `json:"network"`
 	Series   HostSeries  `json:"series"`
 	Freezes  *Throttle   `json:"freezes,omitempty"` // what the trace alone said of throttling, where samples have replaced it
@@ -42,8 +42,8 @@ type HostFacts struct {
 	Go          string  `json:"go,omitempty"`         // the version its program was built with
 }
 
-// Lost is the time for which threads wanted to run and did not, in thread time: two threads that stand still for 50 ms
-// are 100 ms. What could not be measured is null.
+// Lost is the time for which threads wanted to run and did not, in thread time: two threads that do not run for 50 ms count as
+// 100 ms. A value that could not be measured is null.
 type Lost struct {
 	// BusyNS is how long goroutines ran by the trace, CPUNS how long the process's threads really ran.
 	BusyNS *int64 `json:"busy_ns"`
@@ -115,7 +115,7 @@ type HostMemory struct {
 	GroupMaxBytes int64 `json:"group_max_bytes,omitempty"` // charged to the process's group, page cache included
 }
 
-// HostNetwork says whether the network lost what was sent.
+// HostNetwork says whether the network lost segments, and which connections lost them.
 type HostNetwork struct {
 	Verdict NetworkVerdict `json:"verdict"`
 	Text    string         `json:"text"`

@@ -21,9 +21,9 @@ var jsonSchema string
 // JSONSchema returns the JSON Schema (draft 2020-12) of a report.
 func JSONSchema() []byte { return []byte(jsonSchema) }
 
-// WriteJSON writes r as JSON, laid out for reading, with a line feed at its end. Equal reports give equal bytes; lists
-// that hold nothing are [], never null; names are valid UTF-8, and characters that could disturb a terminal stand as
-// \u escapes. It fails if a number is not finite or if writing fails.
+// WriteJSON writes r as JSON, laid out for reading, with a line feed at its end. Equal reports give equal bytes; empty lists are [],
+// never null; names are valid UTF-8, and characters that could disturb a terminal are \u escapes. It fails if a number is not finite
+// or if writing fails.
 func WriteJSON(w io.Writer, r *Report) error {
 	compact, err := CompactJSON(r)
 	if err != nil {
@@ -49,12 +49,12 @@ func CompactJSON(r *Report) ([]byte, error) {
 	return jsontext.Escape(bytes.TrimSuffix(compact.Bytes(), []byte("\n"))), nil
 }
 
-// maxJSON bounds a report that is read: those of the longest traces have some MB.
+// maxJSON is the largest report that is read, in bytes. Reports of the longest traces have a few MB.
 const maxJSON = 256 << 20
 
-// ReadJSON reads one report, of 256 MiB at most. Fields that it does not know are ignored, so that reports of later versions with the same
-// schema can be read. Errors say whether the input is no JSON, cut off, no report, a report of
-// another schema, or one that breaks a promise of the contract (see CheckValid).
+// ReadJSON reads one report, of 256 MiB at most. It ignores unknown fields, so that it can read reports of later versions with the same
+// schema. Errors say whether the input is not JSON, cut off, not a report, a report of another schema, or one that breaks the
+// contract (see CheckValid).
 func ReadJSON(r io.Reader) (*Report, error) { return readJSON(r, maxJSON) }
 
 func readJSON(r io.Reader, maxBytes int64) (*Report, error) {
@@ -77,7 +77,7 @@ func readJSON(r io.Reader, maxBytes int64) (*Report, error) {
 		}
 		return rep, nil
 	}
-	// The schema before the fields: what is wrong with those of another schema says nothing.
+	// An error about the schema comes before one about a field: fields of another schema may have other types.
 	firstError := err
 	var head struct {
 		Schema *string `json:"schema"`
@@ -108,8 +108,7 @@ func readJSON(r io.Reader, maxBytes int64) (*Report, error) {
 
 const schemaFamily = "whylate.report/"
 
-// withoutNil returns a copy of v in which slices and maps that would be written are never nil. What it does not change
-// it shares with v.
+// withoutNil returns a copy of v in which slices and maps that are written are never nil. Values without any are shared with v.
 func withoutNil(v reflect.Value) reflect.Value {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -239,7 +238,7 @@ func layOut(out *bufio.Writer, data []byte) {
 	out.Write(data[done:])
 }
 
-// scanJSON calls f for every structural character of compact, valid JSON.
+// scanJSON calls f for every structural character of compact, valid JSON, with its offset.
 func scanJSON(data []byte, f func(offset int, c byte)) {
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; c {

@@ -19,7 +19,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// schemaDef is what the tests look at of a schema's object.
+// schemaDef is the part of a schema's object that the tests check.
 type schemaDef struct {
 	Properties map[string]json.RawMessage `json:"properties"`
 	Required   []string                   `json:"required"`
@@ -55,7 +55,7 @@ func TestSchemaHasTheTypesFields(t *testing.T) {
 		visited[typ] = true
 		def, ok := defs[typ.Name()]
 		if !ok {
-			// Latency and Quantiles and so on are named alike on both sides.
+			// Types have the same names in Go and in the schema.
 			t.Errorf("the schema has no $defs/%s", typ.Name())
 			return
 		}
@@ -105,7 +105,7 @@ func compare(t *testing.T, subject string, inGo, inSchema []string) {
 	}
 }
 
-// TestSchemaKnowsTheVocabulary holds the schema's lists to those in Go.
+// TestSchemaKnowsTheVocabulary compares the schema's lists of names with those in Go.
 func TestSchemaKnowsTheVocabulary(t *testing.T) {
 	var s struct {
 		Defs map[string]struct {
@@ -169,7 +169,7 @@ func TestSamplesAreValidAndSurviveARoundTrip(t *testing.T) {
 		if err := report.WriteJSON(&out2, reread); err != nil || !bytes.Equal(out.Bytes(), out2.Bytes()) {
 			t.Errorf("%s: written twice, different bytes (error %v)", name, err)
 		}
-		// Nothing that the sample says is lost: every field of it is known to the types.
+		// No value of the sample is lost: the types have every field of it.
 		var want, got any
 		must.Do(t, json.Unmarshal(data, &want))
 		must.Do(t, json.Unmarshal(out.Bytes(), &got))
@@ -237,7 +237,7 @@ func TestWriteJSONOfHostileNames(t *testing.T) {
 	must.Do(t, report.WriteJSON(&out, r))
 	for _, c := range out.String() {
 		if !unicode.IsPrint(c) && c != '\n' {
-			t.Errorf("%U stands in the output", c)
+			t.Errorf("the output contains %U", c)
 		}
 	}
 	back := must.Have(report.ReadJSON(&out))(t)

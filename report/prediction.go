@@ -50,19 +50,19 @@ type Check struct {
 	Sampled   int    `json:"sampled"`  // of them in the sample
 	AtLeastNS int64  `json:"at_least_ns"`
 	AtMostNS  int64  `json:"at_most_ns"`
-	MetNS     int64  `json:"met_ns"`           // the median of what they met
+	MetNS     int64  `json:"met_ns"`           // the median of their time in the cause
 	P50NS     int64  `json:"p50_ns"`           // their latency
 	P99NS     *int64 `json:"p99_ns,omitempty"` // nil with fewer than a hundred
-	// Affected counts the group's requests that the change makes faster by more than 10 %. LeftNS is the median of what it
-	// leaves of the cause, over the whole group, and PredictedNS the group's predicted median.
+	// Affected counts the group's requests that the change makes faster by more than 10 %. LeftNS is the median of the time in the
+	// cause that the change leaves, over the whole group, and PredictedNS the group's predicted median.
 	Affected    int      `json:"affected"`
 	LeftNS      int64    `json:"left_ns"`
 	PredictedNS Estimate `json:"predicted_ns"`
 	// CauseRemoved reports that too few requests met as much as the change leaves, so that those that met almost nothing are compared:
 	// Affected, LeftNS and PredictedNS are then for a change that removes the cause.
 	CauseRemoved bool `json:"gone,omitempty"`
-	// Agrees reports whether P50NS is within PredictedNS, or off by no more than 10 % of it or 2 % of what is won. It is false
-	// only if chance does not explain the difference.
+	// Agrees reports whether P50NS is within PredictedNS, or differs from it by no more than 10 % of it or 2 % of the predicted gain.
+	// It is false only if chance does not explain the difference.
 	Agrees bool `json:"agrees"`
 }
 

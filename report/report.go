@@ -1,6 +1,6 @@
 // Package report is whylate's answer as data: the JSON contract
 // "whylate.report/v1". Fields may be added, never renamed; report.schema.json
-// beside this file describes the same shape for other languages.
+// next to this file describes the same structure for other languages.
 //
 // All *_ns fields are whole nanoseconds. Times are relative to the start of the
 // trace. Shares and confidences are 0..1. What could not be computed is null or
@@ -41,7 +41,7 @@ type Judged struct {
 	Rules int        `json:"rules"`
 	Found []RuleCode `json:"found"` // have findings, some of them perhaps ignored
 	Clear []RuleCode `json:"clear"` // had the data they need, and found nothing
-	// Blind are the rules that could not judge, by what they lacked.
+	// Blind are the rules that could not judge, by the data that they lacked.
 	Blind []Blind `json:"blind"`
 	// Record is the command whose recording lets Blind judge, as far as a recording can; empty if none does.
 	Record string `json:"record,omitempty"`
@@ -133,6 +133,6 @@ type Caller struct {
 	Line int    `json:"line"`
 	// Calls is the function that the line calls on the way to the site; empty if the line waits for it instead.
 	Calls string `json:"calls,omitempty"`
-	// OtherGoroutine says that the line calls nothing of that code: it waits for what another goroutine does there, or has started that.
+	// OtherGoroutine says that another goroutine runs the site's code: the line waits for this goroutine, or has started it.
 	OtherGoroutine bool `json:"apart,omitempty"`
 }

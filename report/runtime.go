@@ -18,8 +18,8 @@ type Stops struct {
 	State   string `json:"by,omitempty"`
 	Text    string `json:"how"`
 	TotalNS int64  `json:"total_ns"`
-	// Of Requests, During were running, and After arrived meanwhile: in the trace these begin after the stop, so their latency
-	// does not show it.
+	// Of Requests, During were running at a stop, and After arrived during one: in the trace these begin after the stop, so their
+	// latency does not show it.
 	During     int     `json:"during"`
 	After      int     `json:"after"`
 	Requests   int     `json:"requests"`

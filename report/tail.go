@@ -1,7 +1,7 @@
 package report
 
-// Tail returns the band that represents a group's slow requests: the outliers where those have at least half of the
-// time of all, or a tenth of it and no part in TailByPercentile, else that. It is never nil.
+// Tail returns the band that represents a group's slow requests. That is the band of outliers if they have at least half of the
+// group's time, or at least a tenth of it and are all slower than the band of TailByPercentile; else the latter. It is never nil.
 func (g *Group) Tail() *Band {
 	tail := g.TailByPercentile()
 	if outliers := g.Band(BandOutliers); outliers != nil {
@@ -13,8 +13,8 @@ func (g *Group) Tail() *Band {
 	return tail
 }
 
-// TailByPercentile returns Band99 where it holds at least TailRequests, else Band9099 where that does, else all. It is
-// never nil.
+// TailByPercentile returns Band99 if it holds at least TailRequests, else Band9099 if that does, else the band of all requests. It
+// is never nil.
 func (g *Group) TailByPercentile() *Band {
 	for _, name := range []BandName{Band99, Band9099} {
 		if b := g.Band(name); b != nil && b.Count >= TailRequests {

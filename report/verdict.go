@@ -25,8 +25,8 @@ type VerdictCause struct {
 	// Kind is as in Cause, or pipe, or no-cpu (goroutines show as running, but their threads have no CPU), or one kind of sleep:
 	// deadline (a context's, or net/http's), timer (or ticker) or limiter.
 	Kind string `json:"kind,omitempty"`
-	// Queue is set if requests were queued meanwhile, and requests ahead of them spent the time on the cause. A finding names the
-	// same queue. It is nil if the time is the requests' own.
+	// Queue is set if requests were queued and requests ahead of them spent the time on the cause. A finding names the same queue. It
+	// is nil if the requests spent the time themselves.
 	Queue   *Queue  `json:"queue,omitempty"`
 	Share   float64 `json:"share"`
 	TotalNS int64   `json:"total_ns"`
@@ -34,7 +34,7 @@ type VerdictCause struct {
 	// Sites are its largest places.
 	Sites        []VerdictSite `json:"sites"`
 	RanMeanwhile []Share       `json:"ran_meanwhile,omitempty"`
-	// InSentence reports whether the sentence has it. Words is what the time was spent on, Text the same with places.
+	// InSentence reports whether the sentence contains this cause. Words says what the time was spent on, Text the same with places.
 	InSentence bool   `json:"said"`
 	Words      string `json:"words"`
 	Text       string `json:"text"`

@@ -37,8 +37,7 @@ func Causes() []CauseName {
 	}
 }
 
-// Family returns the causes that a name stands for: those of a family, or the cause itself. It is nil for a name that is
-// neither.
+// Family returns the causes of a family, or the cause itself for the name of a cause. It is nil for any other name.
 func Family(name CauseName) []CauseName {
 	switch name {
 	case FamilyGC:
@@ -101,8 +100,8 @@ type kindFacts struct {
 	isCall   bool
 }
 
-// kinds says what each kind of request is: what one of them is called, by which protocol others ask for it, and whether each is asked
-// for by itself.
+// kinds is the table of kinds: the noun for one request, the protocol of the client, and whether the protocol has one message and one
+// answer for each request.
 var kinds = [...]kindFacts{
 	{KindMark, "request", "", false},
 	{KindTask, "request", "", false},
@@ -135,13 +134,13 @@ func (k Kind) facts() kindFacts {
 	return kindFacts{kind: k, noun: "request"}
 }
 
-// RequestNoun is what one of a group of this kind is called: a request, a message, a job, a turn or a call.
+// RequestNoun is the noun for one request of this kind: request, message, job, turn or call.
 func (k Kind) RequestNoun() string { return k.facts().noun }
 
 // Protocol names the protocol by which others ask for requests of this kind. It is empty where the kind names none.
 func (k Kind) Protocol() string { return k.facts().protocol }
 
-// IsCall reports whether a protocol asks for each request of this kind by itself, and has one answer to it.
+// IsCall reports whether a protocol has one message that asks for each request of this kind, and one answer to it.
 func (k Kind) IsCall() bool { return k.facts().isCall }
 
 // A Role is what a group is to the process.
@@ -178,8 +177,8 @@ const (
 	Band5090 BandName = "p50-90"
 	Band9099 BandName = "p90-99"
 	Band99   BandName = "p99-max"
-	// BandOutliers is there only where some requests, often only a few, were far slower than what is usual: its
-	// requests are among those of the bands before, too.
+	// BandOutliers exists only if some requests, often only a few, were far slower than usual. Its requests are also in one of the
+	// other bands.
 	BandOutliers BandName = "outliers"
 )
 
@@ -218,7 +217,7 @@ func Severities() []Severity {
 	return []Severity{SeverityHigh, SeverityMedium, SeverityLow, SeverityInfo}
 }
 
-// IsMajor reports whether a finding of that severity is an answer: fixing it wins much, or something.
+// IsMajor reports whether the severity is high or medium. A finding of it answers why requests are slow.
 func (s Severity) IsMajor() bool { return s == SeverityHigh || s == SeverityMedium }
 
 // A ThrottleVerdict says whose CPU quota held the process back.
@@ -269,7 +268,7 @@ func BlindReasons() []BlindReason {
 	return []BlindReason{BlindRequests, BlindTime, BlindCPUSamples, BlindHostSamples}
 }
 
-// A NetworkVerdict says whether the network lost what was sent.
+// A NetworkVerdict says whether the network lost segments.
 type NetworkVerdict string
 
 // Verdicts about the network.
@@ -329,8 +328,8 @@ const (
 	RuleThreadsOffCPU      RuleCode = "WL5011"
 )
 
-// OfMachine reports whether a finding of the rule is no fault of the service but of the machine that it shares. Beside another
-// finding it has no advice, takes no room, and is not the foremost.
+// OfMachine reports whether a finding of the rule is a fault of the shared machine, not of the service. If there are other findings,
+// it is shown without advice, and Foremost returns another one.
 func (c RuleCode) OfMachine() bool { return c == RuleBusyMachine }
 
 // RuleCodes returns the codes of all rules.

@@ -10,14 +10,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// conesMatrices are what eyes without one kind of cone make of linear RGB (Machado, Oliveira and Fernandes 2009, severity 1).
+// conesMatrices convert linear RGB to the colours that eyes without one kind of cone see (Machado, Oliveira and Fernandes 2009,
+// severity 1).
 var conesMatrices = map[string][3][3]float64{
 	"all cones":    {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}},
 	"deuteranopia": {{0.367322, 0.860646, -0.227968}, {0.280085, 0.672501, 0.047413}, {-0.011820, 0.042940, 0.968881}},
 	"protanopia":   {{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216}, {-0.003882, -0.048116, 1.051998}},
 }
 
-// linear is a colour of the style sheet as linear RGB.
+// linear converts a colour of the style sheet to linear RGB.
 func linear(t *testing.T, hex string) (rgb [3]float64) {
 	t.Helper()
 	var v [3]uint8
@@ -36,7 +37,7 @@ func linear(t *testing.T, hex string) (rgb [3]float64) {
 
 func luminance(c [3]float64) float64 { return 0.2126729*c[0] + 0.7151522*c[1] + 0.0721750*c[2] }
 
-// lab is linear RGB, seen by some eyes, as CIE L*a*b* (D65).
+// lab converts linear RGB, as seen by the given eyes, to CIE L*a*b* (D65).
 func lab(c [3]float64, sight [3][3]float64) (out [3]float64) {
 	var l [3]float64
 	for i, row := range sight {
@@ -54,15 +55,15 @@ func lab(c [3]float64, sight [3][3]float64) (out [3]float64) {
 	return [3]float64{116*y - 16, 500 * (x - y), 200 * (y - z)}
 }
 
-// Two causes of one pattern differ by at least so much: in lightness (grey print, no colours at all), and in colour (CIE 1976) for
-// every kind of eyes. Below 10 two colours beside each other are confused.
+// Two causes with the same pattern differ by at least these distances: in lightness (grey print, no colour vision), and in colour (CIE
+// 1976) for every kind of eyes. Readers confuse adjacent colours that differ by less than 10.
 const (
 	minGreyDifference   = 10
 	minColourDifference = 24
-	minTextContrast     = 4.5 // contrast of what is written on a cause's colour (WCAG 2.2, AA)
+	minTextContrast     = 4.5 // contrast of text on a cause's colour (WCAG 2.2, AA)
 )
 
-// TestColours holds causes apart for everybody's eyes: by pattern, else by lightness and colour.
+// TestColours: all readers can distinguish causes, by pattern, else by lightness and colour.
 func TestColours(t *testing.T) {
 	style := string(mustRead(t, "page/style.css"))
 	pattern, colour := map[string]string{}, map[string][4]string{}

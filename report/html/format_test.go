@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// formatCases are the functions of page/format.js that write what words writes, each with the same cases.
+// formatCases returns cases for the functions of page/format.js, with the results of the corresponding functions of package words.
 func formatCases() map[string][][2]any {
 	cases := map[string][][2]any{}
 	add := func(name string, in any, want string) { cases[name] = append(cases[name], [2]any{in, want}) }
@@ -37,8 +37,8 @@ func formatCases() map[string][][2]any {
 	return cases
 }
 
-// TestPageFormats holds the page's numbers and names to those of package words, case by case: text and page of one report
-// must not differ in a digit or a unit.
+// TestPageFormats compares the page's numbers and names with those of package words: text and page of one report must not differ in a
+// digit or a unit.
 func TestPageFormats(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {
@@ -66,7 +66,7 @@ process.stdout.write(JSON.stringify(said));`),
 	for name, list := range cases {
 		for i, c := range list {
 			if n, ok := c[0].(int64); ok && n > 1<<53 && math.MaxInt64 > n {
-				continue // JavaScript's numbers end there
+				continue // JavaScript's integers are exact only up to 2^53
 			}
 			if formatted[name][i] != c[1] {
 				t.Errorf("%s of %v is %q on the page, %q in the text", name, c[0], formatted[name][i], c[1])

@@ -1,12 +1,11 @@
-// Package html writes a report as one HTML file that needs nothing else: no
-// network, no server, no other file. It opens from disk, holds the report's
-// JSON so that it can be copied out again, and forbids itself, by its content
-// security policy, to load or send anything.
+// Package html writes a report as one HTML file that needs no network, no server
+// and no other file. The file contains the report's JSON, which can be copied
+// from it, and its content security policy forbids it to load or send anything.
 //
-// It is a view: every number on the page stands in the report or is a sum of
-// such numbers, and the page says of each how it was computed. The page's
-// sources are the plain files under page/: style sheet and ECMAScript modules,
-// joined here into one script, so that building needs no JavaScript tools.
+// Every number on the page is in the report or is a sum of such numbers, and the
+// page explains how each was computed. The page's sources are the style sheet and
+// the ECMAScript modules under page/. This package joins the modules into one
+// script, so that building needs no JavaScript tools.
 package html
 
 import (
@@ -30,30 +29,30 @@ import (
 
 // Options say how a page is written. The zero value is ready for use.
 type Options struct {
-	// Command is how the report can be had again, such as "whylate explain
-	// x.trace"; the page shows it. It must hold no credentials.
+	// Command is the command that gives this report, such as "whylate explain
+	// x.trace"; the page shows it. It must contain no credentials.
 	Command string
 	// Version is the version of whylate that writes the page.
 	Version string
-	// Before, if not nil, is what the page compares the flame graphs and
-	// percentiles of r's groups with: a report of the same service, earlier.
+	// Before, if not nil, is an earlier report of the same service. The page compares
+	// the flame graphs and percentiles of its groups with those of r.
 	Before *report.Report
 	// Judged says that Changed lists the groups of r, by their ids, that changed
 	// by the evidence of both recordings.
 	Judged  bool
 	Changed []string
-	// Live adds what only a server can answer, for the page that "whylate view"
-	// serves: it asks its own origin, and nobody else.
+	// Live adds the parts for which the page asks a server: the page of "whylate
+	// view". It sends requests to its own origin only.
 	Live bool
-	// Editor opens places of the code: vscode, idea, or an address with {file}
-	// and {line} in it. Empty is none.
+	// Editor is the editor in which sites open: vscode, idea, or a URL that contains
+	// {file} and {line}. Empty is none.
 	Editor string
 	// Recording, on a live page that may ask for a new recording, is the number
 	// of this one.
 	Recording int
 }
 
-// A rule is what the page says of the code of a finding.
+// A rule is the documentation of a finding's code on the page.
 type rule struct {
 	Code    report.RuleCode `json:"code"`
 	Name    string          `json:"name"`
@@ -61,7 +60,7 @@ type rule struct {
 	finding.Doc
 }
 
-// pageData is what the page says of itself.
+// pageData returns the JSON of the page's data other than the report.
 func (o *Options) pageData(r *report.Report) ([]byte, error) {
 	rules := []rule{}
 	for _, k := range finding.All() {
@@ -73,7 +72,7 @@ func (o *Options) pageData(r *report.Report) ([]byte, error) {
 	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": o.comparison(r), "recording": o.Recording, "editor": valid(o.Editor), "words": glossary()})
 }
 
-// glossary is words.Glossary for the page.
+// glossary returns words.Glossary as pairs of word and meaning.
 func glossary() [][2]string {
 	var out [][2]string
 	for _, t := range words.Glossary() {
@@ -82,8 +81,8 @@ func glossary() [][2]string {
 	return out
 }
 
-// beforeGroup is what the page needs of a group of an earlier report. ID is
-// that of the same group now.
+// beforeGroup is the data of a group of an earlier report. ID is also the id of
+// the same group in the current report.
 type beforeGroup struct {
 	ID        string         `json:"id"`
 	Name      string         `json:"name"`
@@ -93,7 +92,8 @@ type beforeGroup struct {
 	Bands     []report.Band  `json:"bands"`
 }
 
-// removedFinding is a finding that only the earlier report has.
+// removedFinding is a finding of the earlier report that the current one does not
+// have.
 type removedFinding struct {
 	Code     report.RuleCode `json:"code"`
 	Severity report.Severity `json:"severity"`
@@ -101,8 +101,8 @@ type removedFinding struct {
 	Group    string          `json:"group"`
 }
 
-// comparison is what the page needs of an earlier report: groups and findings
-// belong together by their ids.
+// comparison returns the data of the earlier report, nil if there is none. Groups
+// and findings of the two reports with equal ids correspond.
 func (o *Options) comparison(r *report.Report) any {
 	before := o.Before
 	if before == nil {
@@ -147,7 +147,7 @@ func (o *Options) comparison(r *report.Report) any {
 //go:embed page live waiting
 var sources embed.FS
 
-// embedded returns a file of the sources.
+// embedded returns a file of the sources. The name is always valid.
 func embedded(name string) []byte {
 	b, err := sources.ReadFile(name)
 	if err != nil {
@@ -156,21 +156,21 @@ func embedded(name string) []byte {
 	return b
 }
 
-// Style returns the style sheet, for other pages that are to look the same.
+// Style returns the style sheet, for other pages with the same appearance.
 func Style() string { return string(embedded("page/style.css")) }
 
-// modules are the page's scripts, each after those that it imports from.
+// modules are the page's scripts, each after those from which it imports.
 var modules = [...]string{
 	"format", "causes", "dom", "how", "model", "state", "listing", "said", "sourcelinks", "site", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "moments", "compared", "overtime",
 	"host", "method", "main",
 }
 
-// liveModules are the modules that are only on the page of a server, in order. They
-// run when the page is there.
+// liveModules are the modules that only the page of a server has, in order. They
+// run after the others.
 var liveModules = [...]string{"ask", "picked", "allrequests", "tiles", "paint", "area", "timelines", "functions", "live"}
 
-// Write writes r as a page to w. Names in r stay text, whatever characters
-// they hold. It fails if a number of r is not finite or if writing fails.
+// Write writes r as a page to w. Names in r never become markup, whatever their
+// characters. It fails if a number of r is not finite or if writing fails.
 func Write(w io.Writer, r *report.Report, opts Options) error {
 	if err := write(w, r, opts); err != nil {
 		return fmt.Errorf("writing a report as HTML: %w", err)
@@ -208,22 +208,22 @@ func write(w io.Writer, r *report.Report, opts Options) error {
 	if opts.Live {
 		connectPolicy = "; connect-src 'self'"
 		style = slices.Concat(style, embedded("live/live.css"))
-		// A block of its own: its names are not the page's.
+		// A block keeps the names of these modules separate from the page's.
 		script = slices.Concat(script, []byte("{\n"), joinModules("live", liveModules[:]...), []byte("}\n"))
 	}
 	parts := map[string][]byte{"style": style, "script": script, "report": data.Bytes(), "about": pageData, "type": []byte(dataType)}
 	return fillFrame(w, "page/page.html", connectPolicy, parts)
 }
 
-// Waiting writes the page that a server shows while it reads a trace: it asks
-// api/reading, and loads itself again when that is done.
+// Waiting writes the page that a server shows while it reads a trace. The page
+// polls api/reading, and reloads when the trace has been read.
 func Waiting(w io.Writer) error {
 	parts := map[string][]byte{"style": embedded("page/style.css"), "script": joinModules("waiting", "waiting")}
 	return fillFrame(w, "waiting/waiting.html", "; connect-src 'self'", parts)
 }
 
-// fillFrame writes a page: its parts where the frame has their names, and a policy
-// that allows this script and style only, and what more says.
+// fillFrame writes a page: the frame with its placeholders replaced by the parts,
+// and a policy that allows only this script and style, plus extraPolicy.
 func fillFrame(w io.Writer, frameFile, extraPolicy string, parts map[string][]byte) error {
 	frame := embedded(frameFile)
 	parts["policy"] = []byte("default-src 'none'; script-src " + policyHash(parts["script"]) + "; style-src " + policyHash(parts["style"]) + "; base-uri 'none'; form-action 'none'" + extraPolicy)
@@ -243,9 +243,9 @@ func fillFrame(w io.Writer, frameFile, extraPolicy string, parts map[string][]by
 	}
 }
 
-// A report of up to plainSize bytes stands in the page as it is, so that other
-// programs find it there; a larger one would make the page slow to send, and
-// is compressed: gzip, then base64, in an element of type packedType.
+// The page contains a report of up to plainSize bytes as plain JSON, so that other
+// programs can read it. A larger report is compressed, because it would make the
+// page slow to send: gzip, then base64, in an element of type packedType.
 const (
 	plainSize  = 1 << 20
 	packedType = "application/gzip;base64"
@@ -263,17 +263,18 @@ func compress(data []byte) ([]byte, error) {
 	return base64.StdEncoding.AppendEncode(nil, packed.Bytes()), nil
 }
 
-// placeholder stands in page.html where a part goes.
+// placeholder matches the positions of parts in page.html.
 var placeholder = regexp.MustCompile(`\{\{(policy|style|script|report|about|type)\}\}`)
 
-// policyHash is what a content security policy calls an inline element's text.
+// policyHash returns the hash of an inline element's text for a content security
+// policy.
 func policyHash(text []byte) string {
 	sum := sha256.Sum256(text)
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// joinModules makes one module of all: an element's module cannot import from
-// another element's, and one from disk may not import from files either.
+// joinModules joins modules into one. An inline module cannot be imported, and a
+// page opened from disk may not import files.
 func joinModules(dir string, names ...string) []byte {
 	var out bytes.Buffer
 	for _, m := range names {
@@ -287,5 +288,5 @@ func joinModules(dir string, names ...string) []byte {
 	return out.Bytes()
 }
 
-// importLine is a line of a module that names what it takes from another.
+// importLine matches an import of a module from another one.
 var importLine = regexp.MustCompile(`^import \{.*\} from '\.\.?/(?:page/)?[a-z]+\.js';`)

@@ -27,7 +27,7 @@ func write(t *testing.T, r *report.Report) string {
 
 var data = regexp.MustCompile(`(?s)<script type="application/json" id="report">(.*?)</script>`)
 
-// TestPageHoldsTheReport takes the JSON out of the page again: it is the report, whatever its names hold.
+// TestPageHoldsTheReport: the JSON in the page is the complete report, whatever characters its names have.
 func TestPageHoldsTheReport(t *testing.T) {
 	names, err := filepath.Glob("../testdata/*.json")
 	if err != nil || len(names) == 0 {
@@ -47,7 +47,7 @@ func TestPageHoldsTheReport(t *testing.T) {
 		}
 		var want, got bytes.Buffer
 		if report.WriteJSON(&want, r) != nil || report.WriteJSON(&got, back) != nil || want.String() != got.String() {
-			t.Errorf("%s: what the page holds is another report", name)
+			t.Errorf("%s: the page contains another report", name)
 		}
 	}
 }
@@ -62,16 +62,15 @@ func TestHostileNamesStayText(t *testing.T) {
 	plain := write(t, &report.Report{Schema: report.Schema})
 	for _, tag := range []string{"<script", "</script", "<!--", "<img", "<style"} {
 		if got, want := strings.Count(page, tag), strings.Count(plain, tag); got != want {
-			t.Errorf("%q stands %d times in the page, %d times without the names", tag, got, want)
+			t.Errorf("%q occurs %d times in the page, %d times without the names", tag, got, want)
 		}
 	}
 	if strings.Contains(page, "\u2028") || strings.Contains(page, "\u2029") {
-		t.Error("a line separator stands in the page")
+		t.Error("the page contains a line separator")
 	}
 }
 
-// TestPageIsSelfContained looks for anything that a browser would fetch. What a browser really does is tested with one
-// (lab/browser).
+// TestPageIsSelfContained searches the page for anything that a browser would fetch. lab/browser tests the page in a browser.
 func TestPageIsSelfContained(t *testing.T) {
 	page := write(t, &report.Report{Schema: report.Schema})
 	for _, pattern := range []string{`(?i)\b(src|href)\s*=\s*["']?https?:`, `@import`, `url\((?:["'])?(?:https?:|//)`, `\bfetch\(`, `XMLHttpRequest`, `WebSocket`, `EventSource`, `sendBeacon`, `\bimport\s*[({"']`, `innerHTML`, `outerHTML`, `insertAdjacentHTML`, `document\.write`, `\beval\(`} {
@@ -87,13 +86,13 @@ func TestPageIsSelfContained(t *testing.T) {
 	}
 }
 
-// TestModulesJoin holds the modules to what joining them needs: every import names a module that stands before, no
-// import or export is left over, and no two modules declare the same name.
+// TestModulesJoin checks the conditions for joining the modules: every import names an earlier module, no import or export remains,
+// and no two modules declare the same name.
 func TestModulesJoin(t *testing.T) {
 	page := write(t, &report.Report{Schema: report.Schema})
 	script := page[strings.Index(page, `<script type="module">`):]
 	if leftover := regexp.MustCompile(`(?m)^(import|export)\b.*`).FindString(script); leftover != "" {
-		t.Errorf("left over: %s", leftover)
+		t.Errorf("not removed: %s", leftover)
 	}
 	declared := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^(?:async )?(?:function\*?|const|let|class) (\w+)`).FindAllStringSubmatch(script, -1) {
@@ -116,7 +115,7 @@ func TestModulesJoin(t *testing.T) {
 		for _, m := range regexp.MustCompile(`(?m)^import \{(.*)\} from '\./(\w+)\.js';`).FindAllStringSubmatch(string(text), -1) {
 			position, ok := order[m[2]]
 			if !ok || position >= order[name] {
-				t.Errorf("%s imports from %s, which does not stand before it", name, m[2])
+				t.Errorf("%s imports from %s, which is not before it", name, m[2])
 			}
 			for _, id := range strings.Split(m[1], ",") {
 				if !regexp.MustCompile(`(?m)^export (?:const|let|class|function\*?) ` + strings.TrimSpace(id) + `\b`).Match(mustRead(t, "page/"+m[2]+".js")) {
@@ -133,7 +132,7 @@ func mustRead(t *testing.T, name string) []byte {
 	return text
 }
 
-// TestLargeReports holds the page of a report with many long requests to 3 MB, and takes the report out again.
+// TestLargeReports: the page of a report with many long requests has at most 3 MB, and contains the complete report.
 func TestLargeReports(t *testing.T) {
 	r := &report.Report{Schema: report.Schema}
 	site := &report.Site{Func: "github.com/example/service/internal/deep/down.(*Handler).ServeHTTP", File: "/go/src/github.com/example/service/internal/deep/down/handler.go"}
@@ -163,6 +162,6 @@ func TestLargeReports(t *testing.T) {
 	back := must.Have(report.ReadJSON(z))(t)
 	want, got := must.Have(report.CompactJSON(r))(t), must.Have(report.CompactJSON(back))(t)
 	if !bytes.Equal(want, got) {
-		t.Error("what the page holds is another report")
+		t.Error("the page contains another report")
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// pageVerdict is what page/said.js makes of a verdict.
+// pageVerdict is the result of page/said.js for a verdict.
 type pageVerdict struct {
 	Lead, Range string
 	Causes      []struct{ Share, Each, Words, Rest string }
@@ -24,8 +24,8 @@ type pageVerdict struct {
 	Late        bool
 }
 
-// TestPageSaysWhatTheTextSays runs the page's module on the verdicts of reports, and looks for all that it says in the
-// text view, and for nothing more there.
+// TestPageSaysWhatTheTextSays runs the page's module on the verdicts of reports, and compares its sentences with those of the text
+// view.
 func TestPageSaysWhatTheTextSays(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestSourceLinks holds the addresses that lead from a place of the code to its public source and to an editor.
+// TestSourceLinks checks the URLs of a site's public source and of an editor.
 func TestSourceLinks(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A stretch is one or several segments in a row, shown as one line.
+// A segmentRun is one or several consecutive segments, shown as one line.
 type segmentRun struct {
 	start, duration int64
 	segments        int
@@ -20,11 +20,11 @@ type segmentRun struct {
 	causes          []report.CauseName
 }
 
-// minRunFraction is the part of a request below which a segment is not worth a line of its own.
+// A segment shorter than 1/minRunFraction of its request gets no separate line.
 const minRunFraction = 500
 
-// joinSegments joins segments in a row that have the same cause and site. If more than most remain, it keeps about half as
-// many of the longest, none of them shorter than least, and joins what lies between them.
+// joinSegments joins consecutive segments that have the same cause and site. If more than maxRuns remain, it keeps the longest, about
+// half of maxRuns and none shorter than minDuration, and joins the segments between them.
 func joinSegments(segs []report.Segment, maxRuns int, minDuration int64) []segmentRun {
 	var out []segmentRun
 	for i := range segs {
@@ -67,7 +67,7 @@ func joinSegments(segs []report.Segment, maxRuns int, minDuration int64) []segme
 	return runs
 }
 
-// chain shows a request as its segments on one scale.
+// chain writes a request's segments, each with a bar on the request's time scale.
 func (p *page) chain(g *report.Group, r *report.Request) {
 	if len(r.Segments) == 0 {
 		return
@@ -112,7 +112,7 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 	}
 }
 
-// ids says by which names a tracing system knows a request.
+// ids writes the request's ids in tracing systems.
 func (p *page) ids(r *report.Request) {
 	var ids []string
 	for _, id := range []struct{ name, value string }{{"trace", r.TraceID}, {"span", r.SpanID}, {"parent span", r.ParentSpanID}, {"Datadog span", r.DatadogSpanID}} {
@@ -128,7 +128,7 @@ func (p *page) ids(r *report.Request) {
 	}
 }
 
-// bar draws where in a request a stretch lies.
+// bar draws the position of a run in its request.
 func bar(run *segmentRun, r *report.Request, width int) string {
 	if r.LatencyNS <= 0 {
 		return strings.Repeat(" ", width)

@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestEstimate: a prediction is written in no more digits than it can have. It would catch "801µs (800µs to 802µs)".
+// TestEstimate: a prediction has at most two significant digits. It detects "801µs (800µs to 802µs)".
 func TestEstimate(t *testing.T) {
 	for _, c := range []struct {
 		e    report.Estimate

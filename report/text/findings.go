@@ -11,7 +11,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Limits on what is said of findings.
+// Limits on the text about findings.
 const (
 	maxEvidence = 3
 	maxListed   = 4
@@ -19,7 +19,7 @@ const (
 	maxTitle    = 400 // columns
 )
 
-// findings says what to change: findings of weight in full, the others in a line.
+// findings writes the major findings in full, and the lesser ones in one paragraph.
 func (p *page) findings() {
 	weighty, lesser := p.splitFindings()
 	head := span{bold, "change"}
@@ -34,7 +34,7 @@ func (p *page) findings() {
 	}
 }
 
-// lesserHeading is the heading of findings of less weight: with none of weight, there is nothing that must change.
+// lesserHeading is the heading of the lesser findings. It is "found" if there are no major ones: then there is nothing to change.
 func lesserHeading(weighty []*report.Finding) span {
 	if len(weighty) > 0 {
 		return span{dim, "also"}
@@ -42,12 +42,12 @@ func lesserHeading(weighty []*report.Finding) span {
 	return span{bold, "found"}
 }
 
-// splitFindings returns the findings of weight, as many as are said in full, and the others.
+// splitFindings returns the major findings that are written in full, and the others. It leaves out ignored ones and duplicates.
 func (p *page) splitFindings() (weighty, lesser []*report.Finding) {
 	all := p.report.Findings[:min(len(p.report.Findings), maxExamined)]
 	for i := range all {
 		switch f := &all[i]; {
-		case f.Ignored != "" || p.earlierDuplicate(i) >= 0: // said with the first one
+		case f.Ignored != "" || p.earlierDuplicate(i) >= 0: // the first one names the groups of its duplicates
 		case f.Severity.IsMajor() && len(weighty) < maxFindings:
 			weighty = append(weighty, f)
 		default:
@@ -63,14 +63,14 @@ func (p *page) splitFindings() (weighty, lesser []*report.Finding) {
 	return weighty, lesser
 }
 
-// matchesVerdict reports whether a low finding is about the cause in the first sentence: other processes are no fault of the service, but this is
-// something that its authors can change.
+// matchesVerdict reports whether a low finding is about the first cause of the first verdict. It precedes a finding about other
+// processes: the service's authors can change this cause.
 func (p *page) matchesVerdict(f *report.Finding) bool {
 	v := p.verdicts()
 	return f.Severity == report.SeverityLow && len(v) > 0 && v[0].Group == f.Group && len(v[0].Causes) > 0 && v[0].Causes[0].Cause == f.Cause
 }
 
-// finding says in a few lines what is wrong, the evidence, what to do, and what that would win.
+// finding writes a finding's fault, evidence, fix and predicted gain, in a few lines.
 func (p *page) finding(head span, f *report.Finding) {
 	st := names.SeverityStyle(f.Severity)
 	title := []span{{st, "[" + termtext.Head(f.Severity, 10) + "]"}, {plain, " "}, {bold, p.sentence(f.Title)}}
@@ -100,24 +100,24 @@ func (p *page) finding(head span, f *report.Finding) {
 	}
 }
 
-// sentence makes a rule's text fit for a paragraph.
+// sentence shortens a rule's text and its long words, so that a paragraph can break it.
 func (p *page) sentence(s string) string { return breakable(termtext.Head(s, maxTitle), p.width/2) }
 
-// earlierDuplicate returns the first finding that says the same as the i-th, of another group, or -1.
+// earlierDuplicate returns the first finding before the i-th that is the same fault in another group, or -1.
 func (p *page) earlierDuplicate(i int) int {
 	f := &p.report.Findings[i]
 	return slices.IndexFunc(p.report.Findings[:i], func(o report.Finding) bool { return o.Ignored == "" && isSameFault(f, &o) })
 }
 
-// isSameFault reports whether two findings are one fault, seen in two groups.
+// isSameFault reports whether two findings are one fault, found in two groups.
 func isSameFault(a, b *report.Finding) bool {
 	return a.Code == b.Code && a.Title == b.Title && a.Site.Equal(b.Site)
 }
 
-// maxGroups is how many groups are named that one fault was found in.
+// maxGroups is how many groups of one fault are named.
 const maxGroups = 2
 
-// groupsOf names the groups that a fault was found in.
+// groupsOf names the groups in which a fault was found.
 func (p *page) groupsOf(f *report.Finding) []span {
 	var spans []span
 	n := 0
@@ -157,7 +157,7 @@ func (p *page) evidence(list []report.Evidence) []span {
 	return spans
 }
 
-// gain says what a change would win, how sure that is, and where to read more.
+// gain describes the gain that a fix would have, its confidence, the numbers that decided the severity, and the rule.
 func (p *page) gain(f *report.Finding) []span {
 	spans := p.predictedGain(f, false)
 	if d := f.Decided; d != nil {
@@ -166,7 +166,7 @@ func (p *page) gain(f *report.Finding) []span {
 	return append(spans, span{dim, "whylate rules " + termtext.Head(f.Code, 12)})
 }
 
-// predictedGain says what a change is predicted to win, and how sure that is; short, without the ranges of estimates.
+// predictedGain describes the predicted gain of a fix, and its confidence. If short is set, it omits the ranges of estimates.
 func (p *page) predictedGain(f *report.Finding, short bool) []span {
 	var spans []span
 	formatEstimate := estimate
@@ -211,7 +211,8 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 	return append(spans, span{plain, "confidence " + words.PercentOr0(f.Confidence) + "; "})
 }
 
-// askedBy says what those lose to a fault who ask for its group over the network, and would win.
+// askedBy describes the time that requests of another group lose to a fault, because they wait for its group over the network, and the
+// gain that a fix would have for them.
 func (p *page) askedBy(a *report.AskedBy) []span {
 	name := a.Name
 	var p50, p99 *int64
@@ -225,7 +226,7 @@ func (p *page) askedBy(a *report.AskedBy) []span {
 	return spans
 }
 
-// decidedBy says of which requests a severity's numbers are.
+// decidedBy names the requests from which a severity's numbers are.
 func decidedBy(d *report.Decided) string {
 	switch d.Requests {
 	case report.DecidedByAll:
@@ -236,13 +237,13 @@ func decidedBy(d *report.Decided) string {
 	return " of each request of the other slow band"
 }
 
-// onlyMax reports whether a change is for a few requests, with which no percentile moves.
+// onlyMax reports whether a change affects so few requests that it moves only the maximum.
 func onlyMax(p *report.Predicted) bool {
 	return p.MaxNS != nil && p.WasMaxNS != nil && p.WasP99NS != nil && p.MaxNS.Est < *p.WasMaxNS && float64(p.P99NS.Est) > 0.99*float64(*p.WasP99NS)
 }
 
-// describeChange says in words what change a prediction is for. Those written as for --what-if are about what the finding describes
-// already: its own site, or all the places where requests wait.
+// describeChange describes the change of a prediction in words. It omits the site of a change written as for --what-if: the finding
+// already has it.
 func describeChange(change string) string {
 	description := ""
 	for part := range strings.SplitSeq(change, ", ") {
@@ -270,7 +271,7 @@ func describeAssumption(target, to string) string {
 	case to == "0%" || to == "0s" || to == "0" || to == "gone":
 		return "without it"
 	case strings.HasSuffix(to, "%") && strings.Contains(target, " from "):
-		return "if its part were halved" // of a line that others wait for as well: see finding.halfOf
+		return "if its part were halved" // other callers wait for this line, too: see finding.halfOf
 	case strings.HasSuffix(to, "%"):
 		return "if it fell to " + to
 	default:
@@ -278,7 +279,7 @@ func describeAssumption(target, to string) string {
 	}
 }
 
-// latencyChange says what a change makes of a latency: a percentile that is as it was stays.
+// latencyChange writes a latency before and after a change, or "stays" if it changes by less than 1 %.
 func latencyChange(before *int64, e report.Estimate, formatEstimate func(report.Estimate) string) span {
 	if before != nil && e.Low == e.High && float64(e.Est) > 0.99*float64(*before) && float64(e.Est) < 1.01*float64(*before) {
 		return span{plain, "stays " + words.Duration(*before)}
@@ -286,7 +287,7 @@ func latencyChange(before *int64, e report.Estimate, formatEstimate func(report.
 	return span{green, beforeArrow(before) + formatEstimate(e)}
 }
 
-// beforeArrow writes what a latency was before a change.
+// beforeArrow writes the latency before a change, followed by an arrow; it is empty if the latency is unknown.
 func beforeArrow(ns *int64) string {
 	if ns == nil {
 		return ""
@@ -302,8 +303,8 @@ const (
 
 var calleePosition = regexp.MustCompile(` \([^ ()]+:[0-9]+\), (called|reached) from `)
 
-// shortenTitle leaves the line of a dependency out of a long title that names its caller, rather than cut the title somewhere: the
-// service's own line is what its reader can change.
+// shortenTitle removes the position of a dependency from a long title that names its caller. It keeps the service's own line, which
+// the reader can change.
 func shortenTitle(title string) string {
 	if termtext.Width(title) <= shortTitle || len(title) > 10*longTitle {
 		return title
@@ -311,7 +312,7 @@ func shortenTitle(title string) string {
 	return calleePosition.ReplaceAllString(title, ", $1 from ")
 }
 
-// listFindings lists findings of less weight by their titles.
+// listFindings lists findings by their titles.
 func (p *page) listFindings(head span, list []*report.Finding) {
 	var spans []span
 	severity := report.Severity("")

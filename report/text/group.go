@@ -13,22 +13,22 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A row is a cause at a site, over all ways that lead to it.
+// A row is a cause at a site, over all wait chains that lead to it.
 type row struct {
 	cause             report.CauseName
 	kind              string
 	site              *report.Site
-	isPipe            bool           // it is a pipe, terminal or device that the poller watches, no peer
-	inferred          bool           // the site is only inferred from the events around
-	routes            []report.Route // ways that lead to it, in the band that rows are sorted by, else in the first one that has it
-	hasSortBandRoutes bool           // the routes are those of the band that rows are sorted by
+	isPipe            bool           // the poller watches a pipe, terminal or device, not a peer
+	inferred          bool           // the site is only inferred from the events before and after
+	routes            []report.Route // wait chains that lead to it, in the band by which rows are sorted, else in the first band with it
+	hasSortBandRoutes bool           // the routes are those of the band by which rows are sorted
 	running           []report.Share
-	share             float64 // in the band that rows are sorted by
-	totalNS           int64   // in the same
+	share             float64 // in the band by which rows are sorted
+	totalNS           int64   // in the same band
 	bands             []float64
 }
 
-// addRoutes adds the ways of a cause to the row's.
+// addRoutes adds the wait chains of a cause to the row's.
 func (r *row) addRoutes(c *report.Cause) {
 	for _, added := range c.AllRoutes() {
 		index := slices.IndexFunc(r.routes, func(route report.Route) bool { return slices.EqualFunc(route.Via, added.Via, sameVia) })
@@ -45,7 +45,8 @@ func (r *row) addRoutes(c *report.Cause) {
 
 func sameVia(a, b report.Via) bool { return a.Equal(&b) }
 
-// largestChain returns the way over other waits that the most time came by, its part of all, and how many such ways there are.
+// largestChain returns the wait chain with the most time, its fraction of the row's time, and the number of chains. It ignores routes
+// without waits.
 func (r *row) largestChain() (via []report.Via, fraction float64, chains int) {
 	var all, largest int64
 	for i := range r.routes {
@@ -71,8 +72,8 @@ type rowKey struct {
 	site  report.SiteKey
 }
 
-// rowsOf returns the causes of a group's bands as rows, largest share in the band by first. Shares of all bands stand in
-// the row's bands, in the group's order.
+// rowsOf returns the causes of a group's bands as rows, sorted by their share in sortBand, the largest first. A row has its shares in
+// all bands, in the group's order.
 func rowsOf(g *report.Group, sortBand *report.Band) []row {
 	index := map[rowKey]int{}
 	var rows []row
@@ -96,7 +97,7 @@ func rowsOf(g *report.Group, sortBand *report.Band) []row {
 			}
 			switch {
 			case sorting && !r.hasSortBandRoutes:
-				// Ways of other bands stand in only where the sorting band has words.None.
+				// The routes of other bands are used only if sortBand has none.
 				r.routes, r.running, r.hasSortBandRoutes = nil, nil, true
 				r.addRoutes(c)
 			case sorting || !r.hasSortBandRoutes && len(r.routes) == 0:
@@ -105,7 +106,7 @@ func rowsOf(g *report.Group, sortBand *report.Band) []row {
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b row) int {
-		// What closes the sum comes last, whatever its share.
+		// The row that completes the sum comes last, whatever its share.
 		if ao, bo := a.cause == report.CauseOther, b.cause == report.CauseOther; ao != bo {
 			if ao {
 				return 1
@@ -117,7 +118,7 @@ func rowsOf(g *report.Group, sortBand *report.Band) []row {
 	return rows
 }
 
-// groups shows the groups: the first in full, some in short, the rest in a line each.
+// groups writes the groups: the first in full, some in short, the rest in a line each.
 func (p *page) groups() {
 	var rest []*report.Group
 	shown := 0
@@ -138,10 +139,10 @@ func (p *page) groups() {
 	p.leftOut()
 }
 
-// maxNamed is how many kinds of work that were left out are named.
+// maxNamed is how many kinds of left-out work are named.
 const maxNamed = 3
 
-// leftOut says which work that was found is no group.
+// leftOut names the work that was found but is no group.
 func (p *page) leftOut() {
 	for _, reason := range report.LeftOutReasons() {
 		var list []report.LeftOut
@@ -173,7 +174,7 @@ func (p *page) leftOut() {
 	}
 }
 
-// group shows one group.
+// group writes one group.
 func (p *page) group(g *report.Group, full bool) {
 	p.line()
 	p.title(g)
@@ -224,7 +225,7 @@ func kindWords(kind report.Kind) string {
 	return termtext.Head(kind, 12)
 }
 
-// latency shows a group's percentiles, and how late its requests began to be worked on.
+// latency writes the percentiles of a group's latency and of the delay before its requests ran, and its peer.
 func (p *page) latency(g *report.Group) {
 	l := &g.LatencyNS
 	p.quantiles("latency", []quantile{{"p50", l.P50}, {"p90", l.P90}, {"p99", l.P99}, {"p99.9", l.P999}, {"max", l.Max}, {"mean", l.Mean}})
@@ -250,7 +251,7 @@ type quantile struct {
 	value *int64
 }
 
-// quantiles shows as many points of a distribution as fit into a line.
+// quantiles writes as many points of a distribution as fit into a line.
 func (p *page) quantiles(label string, list []quantile) {
 	spans := []span{padRight(dim, "  "+label, 16)}
 	for _, q := range list {
@@ -278,7 +279,7 @@ type column struct {
 	width int
 }
 
-// columns are the bands that hold requests, as many as fit.
+// columns returns the bands with requests, as many as fit.
 func (p *page) columns(g *report.Group) []column {
 	var cols []column
 	for i := range g.Bands {
@@ -292,7 +293,7 @@ func (p *page) columns(g *report.Group) []column {
 		}
 		cols = append(cols, column{b, i, head, termtext.Width(head) + 2})
 	}
-	// The middle says least.
+	// The middle bands have the least information.
 	for len(cols) > 3 && p.width < 90 {
 		cols = slices.Delete(cols, len(cols)-2, len(cols)-1)
 	}
@@ -301,7 +302,7 @@ func (p *page) columns(g *report.Group) []column {
 
 const causeColumn = 12
 
-// causes shows a group's causes by band.
+// causes writes the table of a group's causes by band.
 func (p *page) causes(g *report.Group, full bool) {
 	tail := g.Tail()
 	cols := p.columns(g)
@@ -353,7 +354,7 @@ func (p *page) causes(g *report.Group, full bool) {
 	}
 }
 
-// sharesText names the largest causes among those that are left out of a table, with their shares of a band's time.
+// sharesText names the largest of the causes that a table leaves out, with their shares of a band's time.
 func sharesText(shares map[report.CauseName]float64) string {
 	largest := slices.SortedFunc(maps.Keys(shares), func(a, b report.CauseName) int {
 		return cmp.Or(cmp.Compare(shares[b], shares[a]), cmp.Compare(a, b))
@@ -367,8 +368,8 @@ func sharesText(shares map[report.CauseName]float64) string {
 	return strings.Join(parts, ", ")
 }
 
-// chooseRows picks the rows worth a line: no more than limit, those with the largest share in the slow band or in all, and
-// none below a hundredth in both, but at least one.
+// chooseRows selects the rows that are shown: at most limit, those with the largest share in the slow band or in all requests, at
+// least one, and no other below 1 % in both.
 func chooseRows(rows []row, limit int) []bool {
 	weight := func(r *row) float64 {
 		if r.cause == report.CauseOther {
@@ -405,7 +406,7 @@ func (p *page) row(r *row, cols []column, room int) {
 	p.rowDetails(r)
 }
 
-// rowPlace is the site of a row.
+// rowPlace returns the kind and the site of a row.
 func (p *page) rowPlace(r *row, room int) []span {
 	var spans []span
 	if r.inferred && r.site != nil {
@@ -420,10 +421,10 @@ func (p *page) rowPlace(r *row, room int) []span {
 	return append(spans, siteSpans(r.site, room-widthOf(spans)-1)...)
 }
 
-// minChainFraction is the part of a cause below which the ways to it are not worth a line.
+// A wait chain with less than minChainFraction of its cause's time is not shown.
 const minChainFraction = 0.03
 
-// rowDetails shows the waits that lead to a cause, and what ran meanwhile.
+// rowDetails writes the waits that lead to a cause, and the code that ran during the wait.
 func (p *page) rowDetails(r *row) {
 	via, fraction, chains := r.largestChain()
 	running := r.running
@@ -471,11 +472,11 @@ func (p *page) rowDetails(r *row) {
 	}
 }
 
-// maxHops is how many waits of a chain are shown: the first ones lead from the request, the last one ends at the cause.
+// maxHops is how many waits of a chain are shown: the first ones from the request, and the last one before the cause.
 const maxHops = 3
 
-// chainOfWaits writes waits, outermost first, in at most max columns: with names as long as fit, and where even the
-// shortest do not fit, with fewer waits.
+// chainOfWaits writes waits, outermost first, in at most max columns. It shortens the names as far as necessary; if even the shortest
+// do not fit, it omits waits.
 func (p *page) chainOfWaits(via []report.Via, max int) []span {
 	for hops := min(len(via), maxHops); ; hops-- {
 		for room := max; room >= 24 || hops == 1; room -= 3 {
@@ -516,7 +517,7 @@ func waits(via []report.Via, hops, room int) []span {
 	return out
 }
 
-// band shows the causes of one band, every way by itself, with what each costs a request.
+// band writes the causes of one band, each wait chain separately, with their mean time per request.
 func (p *page) band(g *report.Group) {
 	b := g.Band(p.opts.Band)
 	if b == nil || b.Count == 0 {
@@ -548,7 +549,7 @@ func (p *page) band(g *report.Group) {
 	}
 }
 
-// groupTable shows groups in a line each.
+// groupTable writes a line for each group.
 func (p *page) groupTable(groups []*report.Group) {
 	if len(groups) == 0 {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// host says what the kernel knew: limits, time lost, and whether the network lost anything.
+// host writes what the kernel's counters show: limits, lost time, and whether the network lost segments.
 func (p *page) host() {
 	h := p.report.Host
 	if h == nil {
@@ -24,7 +24,7 @@ func (p *page) host() {
 	p.network(&h.Network)
 }
 
-// limitsAndUse says what there was, and what of it was in use.
+// limitsAndUse describes the process's limits of CPU and memory, and how much of them it used.
 func (p *page) limitsAndUse(h *report.Host) []span {
 	var parts []string
 	f := &h.Facts
@@ -69,7 +69,7 @@ func (p *page) limitsAndUse(h *report.Host) []span {
 
 func cpus(n float64) string { return strconv.FormatFloat(n, 'f', 2, 64) }
 
-// lostTime splits the time in which threads wanted to run and did not.
+// lostTime describes the time in which threads wanted to run and did not, by reason.
 func lostTime(h *report.Host) []span {
 	l := &h.Lost
 	var parts []span
@@ -102,7 +102,7 @@ func lostTime(h *report.Host) []span {
 	return append([]span{{plain, "threads lost "}}, parts...)
 }
 
-// network answers "network or us".
+// network writes whether the network is at fault, and the connections that lost the most.
 func (p *page) network(n *report.HostNetwork) {
 	word := map[report.NetworkVerdict]span{
 		report.NetworkLost:    {boldRed, "network lost segments"},

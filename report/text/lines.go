@@ -36,7 +36,7 @@ func padTo(spans []span, columns int) []span {
 	return spans
 }
 
-// padRight returns a span padded on its right, right one padded on its left.
+// padRight returns a span padded with spaces on its right, padLeft on its left.
 func padRight(s style, text string, columns int) span { return span{s, termtext.Pad(text, columns)} }
 func padLeft(s style, text string, columns int) span  { return span{s, termtext.PadLeft(text, columns)} }
 
@@ -47,7 +47,7 @@ type printer struct {
 	width int
 }
 
-// line writes one line without blanks at its end. What does not fit is cut: layouts try not to let it come to that.
+// line writes one line without spaces at its end, and cuts it at the page's width.
 func (p *printer) line(spans ...span) {
 	spans = cut(spans, p.width)
 	for len(spans) > 0 {
@@ -82,13 +82,13 @@ func cut(spans []span, max int) []span {
 	return spans
 }
 
-// paragraph writes spans as running text, broken at spaces, every line indented; head stands before the first line and
-// is no wider than the indentation.
+// paragraph writes spans as running text, broken at spaces, every line indented. head is in the indentation of the first line, and is
+// no wider.
 func (p *printer) paragraph(head span, indent int, spans ...span) {
 	p.runningText([]span{padRight(head.style, head.text, indent)}, indent, spans)
 }
 
-// runningText is a paragraph whose first line begins with spans that are indent wide.
+// runningText writes a paragraph whose first line begins with the spans of first, which are indent columns wide.
 func (p *printer) runningText(first []span, indent int, spans []span) {
 	line, used := first, indent
 	for _, word := range splitWords(spans) {
@@ -100,7 +100,7 @@ func (p *printer) runningText(first []span, indent int, spans []span) {
 		}
 		if used > indent {
 			used++
-			// Words of one style stay together: fewer escape sequences, and text that can be searched for.
+			// Words of one style become one span: this needs fewer escape sequences, and users can search for the text.
 			if last := &line[len(line)-1]; last.style == word[0].style {
 				last.text += " " + word[0].text
 				word = word[1:]
@@ -113,8 +113,7 @@ func (p *printer) runningText(first []span, indent int, spans []span) {
 	p.line(line...)
 }
 
-// splitWords cuts spans at their spaces. A word may consist of parts of several spans, such as a name in bold and the
-// comma after it.
+// splitWords splits spans at their spaces. A word may consist of several spans, such as a name in bold and the comma after it.
 func splitWords(spans []span) [][]span {
 	var words [][]span
 	open := false // whether the last word can still grow

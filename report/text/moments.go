@@ -11,7 +11,7 @@ import (
 // maxMoments bounds the moments that are shown.
 const maxMoments = 10
 
-// moments says of the groups whose slowest requests begin together when that was, and what happened then.
+// moments writes the moments at which several of a group's slowest requests began, and the events at them.
 func (p *page) moments() {
 	head, group := span{bold, "moments"}, ""
 	for i := range p.report.Moments[:min(len(p.report.Moments), maxMoments)] {
@@ -31,7 +31,7 @@ func (p *page) moments() {
 	}
 }
 
-// momentsOf says how many of a group's slowest requests its moments hold.
+// momentsOf writes how many of a group's slowest requests its moments contain.
 func (p *page) momentsOf(head span, first *report.Moment) {
 	n, ns := 0, int64(0)
 	for i := range p.report.Moments {

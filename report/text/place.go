@@ -5,7 +5,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// siteSpans is a site in at most max columns.
+// siteSpans returns a site in at most max columns.
 func siteSpans(s *report.Site, max int) []span {
 	switch fn, pos := names.Parts(s, max); {
 	case fn == "" && pos == "":
@@ -19,8 +19,7 @@ func siteSpans(s *report.Site, max int) []span {
 	}
 }
 
-// callerSpans says from which line of the service's own code a dependency was called, in at most max columns; nil where
-// that is not known.
+// callerSpans returns the line of the service's own code that called a dependency, in at most max columns; nil if it is unknown.
 func callerSpans(s *report.Site, max int) []span {
 	lead, fn, pos := names.CalledFrom(s, max)
 	switch {
@@ -32,7 +31,7 @@ func callerSpans(s *report.Site, max int) []span {
 	return []span{{dim, lead}, {plain, fn}, {cyan, pos}}
 }
 
-// prefixSpans puts a text before spans, if there are any.
+// prefixSpans puts a text before spans. It returns nil if there are no spans.
 func prefixSpans(before string, spans []span) []span {
 	if len(spans) == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Limits on the short form: a terminal of 24 lines shows all of it, and how many findings are left out.
+// Limits on the short form: a terminal of 24 lines shows all of it, including the number of findings that are left out.
 const (
 	screenLines  = 23
 	causeLines   = 3
@@ -20,7 +20,7 @@ const (
 	maxRank      = 6
 )
 
-// A block is a part of the short form, rendered. Those of a high rank are left out first.
+// A block is a rendered part of the short form. Blocks of a high rank are left out first.
 type block struct {
 	text    []byte
 	rank    int
@@ -29,8 +29,8 @@ type block struct {
 
 func (b *block) lines() int { return bytes.Count(b.text, []byte{'\n'}) }
 
-// shortForm writes the short form: why, change, next. What does not fit on one screen is left out by rank; the findings among that are
-// counted. The first of each part is always there.
+// shortForm writes the short form: why, change, next. It leaves out blocks that do not fit on one screen, by rank, and counts the
+// findings among these. The first block of each part is always shown.
 func (p *page) shortForm() {
 	var blocks []block
 	add := func(rank int, finding bool, write func(*page)) {
@@ -129,7 +129,7 @@ func (p *page) shortForm() {
 	p.out.Write(last)
 }
 
-// render returns what a part of the page would write.
+// render returns the text that write writes to a page.
 func (p *page) render(write func(*page)) []byte {
 	var b bytes.Buffer
 	copied := *p
@@ -139,7 +139,7 @@ func (p *page) render(write func(*page)) []byte {
 	return b.Bytes()
 }
 
-// shortFinding says in at most four lines what is wrong, where, and, if asked to advise, what to do and what that would win.
+// shortFinding writes a finding in at most four lines: the fault, its place and, if advise is set, the fix and its gain.
 func (p *page) shortFinding(head span, f *report.Finding, advise bool) {
 	st := names.SeverityStyle(f.Severity)
 	hangingIndent := indent + 9
@@ -165,13 +165,13 @@ func (p *page) shortFinding(head span, f *report.Finding, advise bool) {
 	}
 	label := "gain"
 	if f.Predicted == nil {
-		label = "cost" // what is lost there is known, not what of it a fix would win
+		label = "cost" // the lost time is known, the gain of a fix is not
 	}
 	gain := append(p.predictedGain(f, true), span{dim, termtext.Head(f.Code, 12)})
 	p.paragraph(span{dim, strings.Repeat(" ", indent) + label}, hangingIndent, fitLines(gain, room, 1)...)
 }
 
-// lesserFindings says the first of the findings of less weight by its title, the others by their codes.
+// lesserFindings writes the title of the first finding, and the codes of the others.
 func (p *page) lesserFindings(head span, list []*report.Finding) {
 	f := list[0]
 	room := p.width - indent
@@ -189,15 +189,15 @@ func (p *page) lesserFindings(head span, list []*report.Finding) {
 	p.paragraph(head, indent, spans...)
 }
 
-// fitLines returns as many of the spans as so many lines of so many columns hold: whole ones, since a name that is cut is no name; of
-// the first one whole parts of the sentence. An ellipsis stands for the rest.
+// fitLines returns as many of the spans as fit into lines of room columns. It does not cut a span, which may be a name, except the
+// first: that is cut at the end of a clause or a word. An ellipsis replaces the rest.
 func fitLines(spans []span, room, lines int) []span {
 	if linesOf(spans, room) <= lines {
 		return spans
 	}
 	ellipsis := span{dim, " " + termtext.Ellipsis}
 	for i := len(spans) - 1; i > 0; i-- {
-		// The words that lead to a name go with it.
+		// Words before a name stay with it.
 		if last := spans[i-1].style; i > 1 && (last == plain || last == dim) {
 			continue
 		}
@@ -213,7 +213,7 @@ func fitLines(spans []span, room, lines int) []span {
 	return []span{{spans[0].style, termtext.Head(spans[0].text, room)}}
 }
 
-// linesOf is how many lines of so many columns a paragraph takes.
+// linesOf returns how many lines of room columns a paragraph takes.
 func linesOf(spans []span, room int) int {
 	lines, used := 1, 0
 	for _, word := range splitWords(spans) {
@@ -229,7 +229,7 @@ func linesOf(spans []span, room int) int {
 	return lines
 }
 
-// clause returns as much of a sentence as fits: up to the end of a part of it that is not in parentheses, else of a word.
+// clause returns the beginning of a sentence that fits: up to the end of a clause that is not in parentheses, else of a word.
 func clause(s span, columns int) span {
 	head := strings.TrimSuffix(termtext.Head(s.text, columns), termtext.Ellipsis)
 	if head == s.text {
@@ -245,7 +245,7 @@ func clause(s span, columns int) span {
 	return span{s.style, head[:max(end, 0)]}
 }
 
-// Line is a report in one line, for a chat: of the first group why, and what to change first.
+// Line returns a report in one line, for a chat: the first cause of the first group, and the first finding.
 func Line(r *report.Report) string {
 	var b strings.Builder
 	b.WriteString(termtext.Middle(r.Input.Name, 40))

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// NamedReport is a report with a short name for what it is about, such as the replica that was recorded.
+// NamedReport is a report with a short name of its subject, such as the recorded replica.
 type NamedReport struct {
 	Name   string
 	Report *report.Report
@@ -21,9 +21,8 @@ type NamedReport struct {
 // maxSummary is how many groups a summary compares.
 const maxSummary = 3
 
-// WriteSummary compares the reports of several replicas of a service: for each of the groups with the most latency in
-// all of them, a line for every replica, in the order given. It keeps the same rules as Write; of the options only
-// Width and Color matter.
+// WriteSummary compares the reports of several replicas of a service. It writes a line for every replica, in the order given, for each
+// of the groups with the most latency over all replicas. The guarantees of Write hold. It uses only Width and Color of the options.
 func WriteSummary(w io.Writer, list []NamedReport, opts Options) error {
 	p := newPage(w, opts)
 	type shared struct {
@@ -83,7 +82,7 @@ func WriteSummary(w io.Writer, list []NamedReport, opts Options) error {
 	return nil
 }
 
-// groupCells is what a line of a table says about a group, behind its name.
+// groupCells returns the cells of a group's line in a table, after its name.
 func (p *page) groupCells(g *report.Group, nameWidth int) []span {
 	spans := []span{padLeft(plain, words.ShortNumber(g.Count), 10), padLeft(plain, words.Maybe(g.LatencyNS.P50), 8),
 		padLeft(plain, words.Maybe(g.LatencyNS.P99), 8), padLeft(plain, words.Maybe(g.LatencyNS.Max), 8), {plain, "  "}}

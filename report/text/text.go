@@ -1,8 +1,8 @@
 // Package text writes a report for people at a terminal: first what the slow requests spent their time on, then the
 // groups, their causes by latency band, and the slowest request as a chain of segments.
 //
-// It is a view: everything it says stands in the report. Names are shortened here (functions without their package's
-// directories, files without theirs); the JSON has them in full.
+// The text contains only facts of the report. Names of functions and files are shortened, to those without directories; the JSON
+// has them in full.
 package text
 
 import (
@@ -28,21 +28,21 @@ type Options struct {
 	Width int
 	// Color marks text with the terminal's colours.
 	Color bool
-	// Full adds what one screen has no room for: evidence, causes by latency band, the slowest request, the runtime. Without it a
-	// report takes 24 lines or little more. A Band implies it.
+	// Full adds evidence, causes by latency band, the slowest request and the runtime. Without it, a report takes 24 lines or a few
+	// more. A Band implies it.
 	Full bool
-	// AllGroups shows every group in full, instead of the one with the most latency in full and the others in short. It implies Full.
+	// AllGroups shows every group in full, not only the one with the most latency. It implies Full.
 	AllGroups bool
 	// Band, if not empty, shows the causes of this band only, in more detail.
 	Band report.BandName
 	// Slowest is how many of a group's slowest requests are shown: 0 means 1, negative none.
 	Slowest int
-	// Command is how the report can be had again, such as "whylate explain x.trace", for the hints on how to go on;
-	// without it there are none.
+	// Command is the command that gives this report, such as "whylate explain x.trace". Hints about further commands contain it; without
+	// it there are no hints.
 	Command string
 }
 
-// Limits on what fits on one screen.
+// Limits on the number of rows, and on the length of texts.
 const (
 	maxFindings    = 3
 	maxShort       = 2 // groups after the first that are shown in short
@@ -54,8 +54,7 @@ const (
 	maxWarning     = 600 // columns
 )
 
-// Write writes r to w. It returns w's error, if any; there is no other. No text in r can disturb the terminal or make a
-// line longer than the width.
+// Write writes r to w. It returns only errors of w. No text in r can disturb the terminal or make a line longer than the width.
 func Write(w io.Writer, r *report.Report, opts Options) error {
 	p := newPage(w, opts)
 	p.report = r
@@ -105,7 +104,7 @@ func newPage(w io.Writer, opts Options) *page {
 	return &page{printer: printer{out: bufio.NewWriter(w), color: opts.Color, width: opts.Width}, opts: opts}
 }
 
-// header says in one line what was read.
+// header describes the recording in one line.
 func (p *page) header() {
 	in := &p.report.Input
 	requests := 0
@@ -150,7 +149,7 @@ func (p *page) header() {
 	}
 }
 
-// marks are the numbers of the footnotes, raised.
+// marks returns the numbers of the footnotes in superscript digits.
 func (p *page) marks() string {
 	var marks []string
 	for i := range p.report.Input.Warnings {
@@ -175,10 +174,10 @@ func (p *page) noRequests() {
 	p.line()
 	for _, w := range p.report.Input.Warnings {
 		switch w.Code {
-		case "no-group": // requests there are, of other names: the footnote has them
+		case "no-group": // there are requests, of groups with other names: the footnote lists them
 			p.paragraph(span{}, 0, span{bold, "No group's name matches."}, span{plain, " The footnote lists the groups."})
 			return
-		case "no-match": // what was asked for is not there, which says nothing of the rest
+		case "no-match": // no request matches the user's options; there may be others
 			p.paragraph(span{}, 0, span{bold, "Nothing matches what was asked for."}, span{plain, " The footnote says why."})
 			return
 		}
@@ -188,10 +187,10 @@ func (p *page) noRequests() {
 	p.starts()
 }
 
-// maxStarts is how many functions are offered where no requests were found.
+// maxStarts is how many functions are proposed if no requests were found.
 const maxStarts = 6
 
-// starts says what goroutines did, as commands that ask for it.
+// starts writes the busiest functions, each with the command that explains its calls.
 func (p *page) starts() {
 	list := p.report.Starts
 	if p.opts.Command == "" {
@@ -222,7 +221,7 @@ func (p *page) starts() {
 	}
 }
 
-// judged says which rules could judge: without it, a rule that found nothing looks like one that could not look.
+// judged writes which rules could judge. It distinguishes a rule that found nothing from one that lacked data.
 func (p *page) judged() {
 	if p.report.Judged == nil || p.report.Judged.Text == "" {
 		return
@@ -231,7 +230,7 @@ func (p *page) judged() {
 	p.paragraph(span{bold, "judged"}, indent, span{plain, breakable(termtext.Head(p.report.Judged.Text, maxTitle), p.width/2)})
 }
 
-// runtime says in one or two lines how the runtime and the kernel behaved.
+// runtime describes the runtime's and the kernel's behaviour in one or two lines.
 func (p *page) runtime() {
 	rt := &p.report.Runtime
 	var parts []string
@@ -262,7 +261,7 @@ func (p *page) runtime() {
 	case report.ThrottleOwn, report.ThrottleAncestor:
 		owner := "its own"
 		if p.report.Host == nil && t.R > 0 {
-			owner = "a" // a trace alone cannot tell whose
+			owner = "a" // a trace alone does not show which group has the quota
 		}
 		if t.Verdict == report.ThrottleAncestor {
 			owner = "an ancestor's"
@@ -286,7 +285,7 @@ func (p *page) runtime() {
 	p.paragraph(span{bold, "runtime"}, indent, spans...)
 }
 
-// warnings are the footnotes.
+// warnings writes the footnotes.
 func (p *page) warnings() {
 	if len(p.report.Input.Warnings) == 0 {
 		return
@@ -297,7 +296,7 @@ func (p *page) warnings() {
 	}
 }
 
-// breakable shortens words that are longer than max in their middle, so that a paragraph can break a text between words.
+// breakable shortens words longer than max, in their middle, so that a paragraph can break the text between words.
 func breakable(s string, max int) string {
 	words := strings.Split(s, " ")
 	for i, w := range words {
@@ -308,7 +307,7 @@ func breakable(s string, max int) string {
 	return strings.Join(words, " ")
 }
 
-// next says how to go on.
+// next proposes the next command.
 func (p *page) next() {
 	if p.opts.Command == "" || len(p.report.Groups) == 0 {
 		return
@@ -327,7 +326,7 @@ func (p *page) next() {
 	default:
 		hint = " --json"
 	}
-	// A command is pasted: it is continued on a second line, as a shell does, or left out, but never cut.
+	// Users paste the command, so it is never cut: it continues on a second line, as in a shell, or is left out.
 	const continuation, extraIndent = " \\", 4
 	room := p.width - indent
 	switch {
@@ -341,9 +340,9 @@ func (p *page) next() {
 	}
 }
 
-// nextGroup returns the group to look at next: of those that are shown in short, the one that the first finding of weight is
-// about, else the one whose slowest requests took the most time; nil if that is little beside the group shown in full, or
-// if the group has no name or only a few requests.
+// nextGroup returns the group to propose next, of those that are shown in short: the group of the first major finding, else the one
+// whose slowest requests took the most time. It returns nil if the finding's group is shown in full, or if no other group has a
+// name, enough requests, and at least a tenth of the time of the group shown in full.
 func (p *page) nextGroup() *report.Group {
 	const minRequests, minLossRatio = 10, 0.1
 	lost := func(g *report.Group) float64 {
@@ -373,7 +372,7 @@ func (p *page) nextGroup() *report.Group {
 	return worst
 }
 
-// firstMajorFinding returns the first finding that is shown in full, nil if there is none.
+// firstMajorFinding returns the first major finding, nil if there is none.
 func (p *page) firstMajorFinding() *report.Finding {
 	for i := range p.report.Findings {
 		if f := &p.report.Findings[i]; f.Ignored == "" && f.Severity.IsMajor() {
@@ -383,8 +382,8 @@ func (p *page) firstMajorFinding() *report.Finding {
 	return nil
 }
 
-// whatIfChange is the --what-if that asks what the first thing to change would win at most: its site without that time. It is empty if
-// changes were asked about already, or if the prediction is not about one site.
+// whatIfChange returns the --what-if for the largest gain that the first finding's fix can have: its site without that time. It is
+// empty if the report has a --what-if already, or if the prediction is not about one site.
 func (p *page) whatIfChange() string {
 	f := p.firstMajorFinding()
 	if f == nil || f.Predicted == nil || len(p.report.WhatIf) > 0 {
@@ -398,7 +397,7 @@ func (p *page) whatIfChange() string {
 	return change[:separator] + "=gone"
 }
 
-// namePattern is a regular expression that finds a group by the end of its name.
+// namePattern returns a regular expression that finds a group by the end of its name.
 func namePattern(name string) string {
 	if i := strings.LastIndexAny(name, "./ "); i >= 0 && i+1 < len(name) {
 		name = name[i+1:]
@@ -406,7 +405,7 @@ func namePattern(name string) string {
 	return suffixPattern(name)
 }
 
-// uniqueNamePattern is namePattern, or as much more of the name as no other group's ends with.
+// uniqueNamePattern returns a regular expression with the shortest end of the group's name that no other group's name has.
 func (p *page) uniqueNamePattern(g *report.Group) string {
 	for i := len(g.Name) - 1; i > 0; i-- {
 		if !strings.ContainsRune("./ ", rune(g.Name[i])) || i+1 == len(g.Name) {
@@ -420,7 +419,7 @@ func (p *page) uniqueNamePattern(g *report.Group) string {
 	return namePattern(g.Name)
 }
 
-// suffixPattern matches names that end like this.
+// suffixPattern returns a regular expression for names that end with this one.
 func suffixPattern(name string) string {
 	if len(name) > 60 {
 		name = name[len(name)-60:]

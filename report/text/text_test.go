@@ -60,8 +60,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestLinesFit holds for every sample at every width: no line is wider than asked, and no character could move the
-// cursor or change the direction of writing.
+// TestLinesFit: for every sample and width, no line is wider than the width, and no character moves the cursor or changes the direction
+// of writing.
 func TestLinesFit(t *testing.T) {
 	for _, sample := range []string{"pubsub", "tso", "hostile", "none"} {
 		r := read(t, sample)
@@ -95,7 +95,7 @@ func TestColorsChangeNothingElse(t *testing.T) {
 	r := read(t, "pubsub")
 	colored := render(t, r, text.Options{Width: 100, Color: true})
 	if !strings.Contains(colored, "\x1b[1m") {
-		t.Error("no colours though asked for")
+		t.Error("no colours with Color")
 	}
 	var b strings.Builder
 	for rest := colored; ; {
@@ -114,8 +114,7 @@ func TestColorsChangeNothingElse(t *testing.T) {
 	}
 }
 
-// TestMegabyteNames checks that time and output do not grow with names: the test binary's own time limit is the judge of
-// the former.
+// TestMegabyteNames checks that output does not grow with names. The test binary's time limit detects time that does.
 func TestMegabyteNames(t *testing.T) {
 	r := read(t, "hostile")
 	long := strings.Repeat("main.\x1b[2J处", 1<<18)
@@ -136,10 +135,10 @@ func TestMegabyteNames(t *testing.T) {
 	}
 }
 
-// TestOneScreen: an answer is read at once, not scrolled.
+// TestOneScreen: an answer fits on one screen without scrolling.
 func TestOneScreen(t *testing.T) {
 	for _, sample := range []string{"pubsub", "tso"} {
-		for _, w := range []int{40, 60, 100} { // the narrower, the less there is room for
+		for _, w := range []int{40, 60, 100} { // less fits on a narrower screen
 			r := read(t, sample)
 			r.Input.Warnings = []report.Warning{{Text: "something is missing"}}
 			for range 3 { // more than a screen has room for
@@ -157,7 +156,7 @@ func TestOneScreen(t *testing.T) {
 	}
 }
 
-// TestNothingWon: where nothing is predicted, the share of a finding is what it costs, and no gain.
+// TestNothingWon: without a prediction, the share of a finding is shown as its cost, not as a gain.
 func TestNothingWon(t *testing.T) {
 	for _, won := range []bool{true, false} {
 		r := read(t, "tso")
@@ -172,7 +171,8 @@ func TestNothingWon(t *testing.T) {
 	}
 }
 
-// TestFaultsAndABusyMachine: that the machine is busy takes no room from a fault's advice, however many verdicts there are, and has its own alone.
+// TestFaultsAndABusyMachine: the finding about a busy machine does not displace a fault's advice, however many verdicts there are. It has
+// advice only if it is the only finding.
 func TestFaultsAndABusyMachine(t *testing.T) {
 	r := read(t, "tso")
 	r.Input.Warnings = []report.Warning{{Text: "something is missing"}}
@@ -185,7 +185,7 @@ func TestFaultsAndABusyMachine(t *testing.T) {
 			t.Errorf("%d faults:\n%s", n, screen)
 		}
 	}
-	// Also before a quiet one, if it is what the first sentence speaks of.
+	// A low finding also precedes the machine's, if it is about the cause in the first sentence.
 	r.Verdict = verdict.Verdicts(r)
 	cause := r.Verdict[0].Causes[0].Cause
 	for _, c := range []struct {
@@ -206,7 +206,7 @@ func TestFaultsAndABusyMachine(t *testing.T) {
 	}
 }
 
-// TestVerdictFirst: the first cause of slowest requests, with its line, stands in the first lines.
+// TestVerdictFirst: the first lines contain the first cause of the slowest requests, with its line of code.
 func TestVerdictFirst(t *testing.T) {
 	for sample, want := range map[string][]string{
 		"pubsub": {"(*Consumer).fetchOffsets consumer.go:678", "64%", "asleep", "(*Consumer).release consumer.go:427", "32%"},
@@ -222,7 +222,7 @@ func TestVerdictFirst(t *testing.T) {
 	}
 }
 
-// TestDurationsParse: whatever reads like a duration is one in Go's syntax.
+// TestDurationsParse: every duration has Go's syntax.
 func TestDurationsParse(t *testing.T) {
 	for _, sample := range []string{"pubsub", "tso"} {
 		out := render(t, read(t, sample), text.Options{AllGroups: true, Band: report.Band99})
@@ -244,12 +244,12 @@ func TestDurationsParse(t *testing.T) {
 			}
 		}
 		if n < 20 {
-			t.Errorf("%s: only %d durations looked at", sample, n)
+			t.Errorf("%s: only %d durations", sample, n)
 		}
 	}
 }
 
-// TestCheck: how a prediction compares with natural variation stands below it, and says what a difference may mean.
+// TestCheck: the comparison with natural variation is below a prediction, and explains a difference.
 func TestCheck(t *testing.T) {
 	r := read(t, "pubsub")
 	g := &r.Groups[0]
@@ -284,7 +284,7 @@ func TestCheck(t *testing.T) {
 					}
 				}
 				if c.want == nil && (strings.Contains(out, "cross-check:") || strings.Contains(out, "caution:")) {
-					t.Errorf("%s: it speaks of a check:\n%s", name, out)
+					t.Errorf("%s: it mentions a check:\n%s", name, out)
 				}
 			}
 		}
@@ -324,7 +324,7 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// TestPipesAreNoPeers: the poller waits for pipes too.
+// TestPipesAreNoPeers: the poller also waits for pipes, whose other end is not called a peer.
 func TestPipesAreNoPeers(t *testing.T) {
 	r := read(t, "pubsub")
 	for i := range r.Groups {
@@ -337,12 +337,12 @@ func TestPipesAreNoPeers(t *testing.T) {
 	}
 	page := strings.Join(strings.Fields(render(t, r, text.Options{Width: 100, Full: true})), " ")
 	if !strings.Contains(page, "waiting for the other end of a pipe") || strings.Contains(page, "waiting for a peer") {
-		t.Errorf("a pipe is not told from a peer:\n%s", page)
+		t.Errorf("a pipe is called a peer:\n%s", page)
 	}
 }
 
-// TestSampled: where only some requests were followed, the header says how many, and how far shares may be off, at least the
-// tenth of a point that the tables' percents hide anyway.
+// TestSampled: if only some requests were followed, the header says how many, and the largest error of shares. It rounds that error up
+// to a tenth of a point, which the tables do not show.
 func TestSampled(t *testing.T) {
 	r := read(t, "pubsub")
 	for _, c := range []struct {

@@ -10,10 +10,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// indent is where text begins beside a heading.
+// indent is the column in which text begins after a heading.
 const indent = 9
 
-// verdict prints what slow requests spent their time on: a sentence's beginning, and a line for each cause that matters.
+// verdict writes what slow requests spent their time on: the beginning of a sentence, and a line for each cause in it.
 func (p *page) verdict() {
 	list := p.verdicts()
 	head := span{bold, "why"}
@@ -28,7 +28,8 @@ func (p *page) verdict() {
 	}
 }
 
-// verdicts are the report's, or those of the band that is asked for; reports of older versions have none.
+// verdicts returns the report's verdicts, or those of the selected band. It computes them for reports of older versions, which have
+// none.
 func (p *page) verdicts() []report.Verdict {
 	if p.report.Verdict == nil || p.opts.Band != "" {
 		return verdict.BandVerdicts(p.report, p.opts.Band)
@@ -36,7 +37,7 @@ func (p *page) verdicts() []report.Verdict {
 	return p.report.Verdict
 }
 
-// groupVerdict says it of one group; a cause takes at most so many lines, any number with 0.
+// groupVerdict writes the verdict of one group. A cause takes at most the given number of lines, any number with 0.
 func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span, lines int) {
 	var list []*report.VerdictCause
 	eachWidth := 0
@@ -61,8 +62,8 @@ func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span, lines
 	p.open(v.Open)
 }
 
-// open says which requests had not ended, if one of them is late: a hung request is the latest of all, while one that is
-// no older than others were at their end says nothing.
+// open writes the requests that had not ended, if one of them is late: it may hang. A request that is no older than others were at
+// their end is not remarkable.
 func (p *page) open(o *report.VerdictOpen) {
 	if o == nil || !o.Late {
 		return
@@ -74,7 +75,7 @@ func (p *page) open(o *report.VerdictOpen) {
 	p.paragraph(span{}, indent, spans...)
 }
 
-// verdictCause prints a cause's share of a band's time, how much that is for each request, and what it was spent on.
+// verdictCause writes a cause's share of a band's time, the mean time per request, and what the time was spent on.
 func (p *page) verdictCause(c *report.VerdictCause, eachWidth, lines int) {
 	numbers := termtext.PadLeft(words.Percent(c.Share), 4) + "  " + termtext.PadLeft(words.Duration(c.EachNS), eachWidth)
 	hangingIndent := indent + termtext.Width(numbers) + 2
@@ -89,7 +90,7 @@ func (p *page) verdictCause(c *report.VerdictCause, eachWidth, lines int) {
 	p.paragraph(span{shareStyle(c.Share, true), strings.Repeat(" ", indent) + numbers}, hangingIndent, spans...)
 }
 
-// shareStyle is the style of a share: the larger, the more it stands out.
+// shareStyle returns the style of a share: larger shares are more conspicuous.
 func shareStyle(share float64, always bool) style {
 	switch {
 	case share >= 0.3:
@@ -102,8 +103,8 @@ func shareStyle(share float64, always bool) style {
 	return plain
 }
 
-// estimate writes a prediction and its range. A model knows no more than two digits, however narrow its range; where the
-// range is narrower than these, it is left out. What a change does not touch stays as it was measured.
+// estimate writes a prediction and its range. A model has at most two significant digits, however narrow its range; a range narrower
+// than these is left out. A latency that the change does not affect is written as measured.
 func estimate(e report.Estimate) string {
 	if e.Low == e.High {
 		return words.Duration(e.Est)
@@ -115,8 +116,8 @@ func estimate(e report.Estimate) string {
 	return est + " (" + low + " to " + high + ")"
 }
 
-// crossCheck holds a prediction against requests that met only as much of the cause as the change leaves. Where they differ, it
-// says what that may mean.
+// crossCheck compares a prediction with requests that spent only as much time in the cause as the change leaves. If they differ, it
+// says what the reason may be.
 func crossCheck(c *report.Check) []span {
 	spentText := "at most " + words.Rough(c.AtMostNS)
 	if c.AtLeastNS > 0 {
@@ -140,7 +141,7 @@ func crossCheck(c *report.Check) []span {
 	return []span{{yellow, "caution: "}, {plain, comparison + "where " + estimate(c.PredictedNS) + " is" + predicted + "; " + explanation}}
 }
 
-// goals says whether latencies keep what was asked of them, and what would.
+// goals writes whether latencies meet their goals, and which changes would make them.
 func (p *page) goals() {
 	for i := range p.report.Goals {
 		g := &p.report.Goals[i]
@@ -170,7 +171,7 @@ func (p *page) goals() {
 	}
 }
 
-// whatIf says what the changes asked for would win.
+// whatIf writes the predicted gain of the changes of --what-if.
 func (p *page) whatIf() {
 	head := span{bold, "what if"}
 	for i := range p.report.WhatIf {

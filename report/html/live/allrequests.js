@@ -1,5 +1,4 @@
-// The table of all requests. Only the rows in sight exist; they come from the server page by page, sorted and filtered
-// there.
+// The table of all requests. Only the visible rows exist. The server sorts and filters the rows, and sends them page by page.
 
 import { h, replace, add } from './dom.js';
 import { duration, number, percent, count, clean, groupName, brief } from './format.js';
@@ -10,14 +9,14 @@ import { asked } from './how.js';
 import { ask, parseTime, latest, soon } from './ask.js';
 
 const rowHeight = 30, pageRows = 100;
-// tallest bounds the height of the scrolled area: browsers give up on taller ones. Beyond it, scrolling skips rows.
+// tallest bounds the height of the scrolled area in pixels, because browsers limit it. Beyond it, scrolling skips rows.
 const tallest = 6e6;
 
 const tableColumns = [
   { key: 'time', text: 'Start' }, { key: 'latency', text: 'Latency' }, { key: 'group', text: 'Group' }, { key: '', text: 'Spent on' }, { key: 'goroutine', text: 'Goroutine' },
 ];
 
-// allRequests makes the part. Options: open(n, query) opens a request.
+// allRequests creates the part. Options: open(n, query) opens a request.
 export function allRequests(options) {
   const state = { sort: 'latency', desc: true, filter: {} };
   let total = 0, pages = new Map(), chosen = -1, opened = -1, wanted = new Set(), generation = 0;
@@ -40,7 +39,7 @@ export function allRequests(options) {
         h('select', { 'aria-label': 'Sort by the time of a cause', onchange: ev => sortBy(ev.target.value || 'latency', true) }, h('option', { value: '' }, 'sort by cause …'),
           present.map(k => h('option', { value: k, selected: k === state.sort }, about(k).short)))])));
   }
-  // present are the causes that there are at all.
+  // present are the causes that the requests have.
   let present = [];
 
   function sortBy(key, down) {
@@ -94,7 +93,7 @@ export function allRequests(options) {
       const p = await ask('requests', { ...query(), offset: k * pageRows, limit: pageRows });
       if (mine !== generation) return;
       pages.set(k, p.rows);
-      // What is far from here can be asked for again.
+      // Pages far from the view are dropped: the server can send them again.
       if (pages.size > 40) for (const old of [...pages.keys()].filter(o => Math.abs(o - k) > 12)) { pages.delete(old); wanted.delete(old); }
       draw();
     } catch (err) {
@@ -135,7 +134,7 @@ export function allRequests(options) {
       h('span', { role: 'gridcell', class: 'vcell num c-goroutine' }, `G${r.goroutine}`));
   }
 
-  // mini is a bar of a row's causes.
+  // mini returns a bar of a row's causes.
   function mini(r) {
     return h('span', { class: 'mini', 'aria-hidden': 'true' }, [...r.causes].sort((a, b) => order.indexOf(a.cause) - order.indexOf(b.cause)).map(c => h('i', { class: causeClass(c.cause), style: { flexGrow: String(c.ns / Math.max(1, r.latency_ns)) } })));
   }
@@ -186,7 +185,7 @@ export function allRequests(options) {
   return {
     el, query, load,
     mark(n) { opened = n; draw(); },
-    // shown is what the address says of the table; show takes it from there.
+    // shown returns the table's parameters of the address; show sets them.
     shown: () => ({ ...Object.fromEntries(filters.map(k => [k, state.filter[k] || ''])), sort: state.sort === 'latency' && state.desc ? '' : (state.desc ? '-' : '') + state.sort }),
     show(get, alone) {
       if (alone) form.reset();
@@ -196,7 +195,7 @@ export function allRequests(options) {
         state.filter[k] = number ? Number(v) || 0 : k === 'open' ? true : v;
         const field = form.querySelector(`[data-filter=${k}]`);
         if (k === 'open') field.checked = true;
-        // The causes that there are come with the first answer.
+        // The first answer of the server contains the present causes.
         else if (k === 'cause' && ![...field.options].some(o => o.value === v)) field.append(h('option', { value: v, selected: true }, about(v).short));
         else field.value = ['min', 'max', 'from', 'to'].includes(k) ? duration(state.filter[k]) : v;
       }
@@ -214,7 +213,7 @@ export function allRequests(options) {
   };
 }
 
-// functionInput is a field for a part of a function's name, with those that there are as suggestions.
+// functionInput returns a field for a part of a function's name, which suggests the existing names.
 export function functionInput(label, mark, use) {
   const id = 'fns' + functionInput.next++, list = h('datalist', { id });
   const suggest = latest(async (signal, text) => {

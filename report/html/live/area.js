@@ -1,4 +1,4 @@
-// What was selected on the timelines, in words that can be copied: one interval, or an area added up by state and cause.
+// The selection on the timelines, in words for copying: one interval, or the sums of an area by state and cause.
 
 import { h, copyText } from './dom.js';
 import { duration, percent, count, number, clean, shortFunc, place, siteText } from './format.js';
@@ -8,16 +8,16 @@ const words = { running: 'running', runnable: 'ready to run', waiting: 'waiting'
 
 export function stateWords(state, reason) { return (words[state] || clean(state)) + (reason ? ` (${clean(reason)})` : ''); }
 
-// kindOf is the cause whose colour a state has.
+// kindOf returns the cause whose colour a state has.
 export function kindOf(state, reason) { return { running: 'cpu', runnable: 'sched', syscall: 'syscall' }[state] || waitKind(reason); }
 
-// copies are the buttons that hand a selection on.
+// copies returns the buttons that copy a selection.
 export function copies(text, json) {
   return h('p', { class: 'tabs' }, h('button', { type: 'button', 'data-copy': 'text', onclick: ev => copyText(ev.currentTarget, text, 'The selection as text') }, 'Copy as text'),
     h('button', { type: 'button', 'data-copy': 'json', onclick: ev => copyText(ev.currentTarget, JSON.stringify(json, null, 2), 'The selection as JSON') }, 'Copy as JSON'));
 }
 
-// momentText is an interval with its stacks.
+// momentText describes an interval with its stacks.
 export function momentText(m) {
   const stack = (title, list) => list && list.length ? [title, ...list.map(f => `    ${f.func}\n        ${f.file}:${f.line}`)] : [];
   return [`G${m.goroutine} ${m.name}: ${stateWords(m.state, m.reason)} for ${m.start_ns < 0 ? 'longer than the trace' : duration(m.end_ns - m.start_ns)}, from ${m.start_ns < 0 ? 'before the trace' : m.start_ns + ' ns'} to ${m.end_ns} ns`,
@@ -42,7 +42,7 @@ export function areaNode(a, buttons) {
     buttons, copies(areaText(a), a));
 }
 
-// procNode shows what ran on the Ps.
+// procNode shows the functions that ran on the Ps.
 export function procNode(a, open) {
   return h('div', { class: 'detail', role: 'region', 'aria-label': 'The selected area' }, h('h3', null, `What goroutines did in ${duration(a.to_ns - a.from_ns)}, by function`),
     h('table', { class: 'sums' }, h('thead', null, h('tr', null, ['Started with', 'Goroutines', 'Running', 'Ready to run'].map((t, i) => h('th', { scope: 'col', class: i ? 'num' : null }, t)))),

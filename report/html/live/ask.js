@@ -1,8 +1,8 @@
-// Questions to the server that this page came from. It answers with plain data; nothing it says is ever markup.
+// Requests to the server of this page. It answers with plain data, which never becomes markup.
 
 import { about_ } from './model.js';
 
-// ask gets one answer. Parameters that are empty are left out; an error's text is the server's own.
+// ask returns one answer. It omits empty parameters; an error has the server's text.
 export async function ask(what, parameters, signal) {
   const p = new URLSearchParams(about_.recording ? { recording: about_.recording } : {});
   for (const [k, v] of Object.entries(parameters || {})) if (v !== '' && v !== null && v !== undefined && v !== false) p.set(k, v === true ? '1' : v);
@@ -18,14 +18,14 @@ export async function ask(what, parameters, signal) {
   return body;
 }
 
-// recordAgain asks the server for a new recording, and shows how far it is.
+// recordAgain asks the server for a new recording, and shows its progress.
 export async function recordAgain() {
   const answer = await fetch('api/again', { method: 'POST' });
   if (!answer.ok) throw new Error((await answer.json()).error);
   location.reload();
 }
 
-// parseTime reads a duration as Go writes it (1.5s, 20ms, 1m3s, 7us) or a bare number of ms; null if it is none.
+// parseTime parses a duration in Go's syntax (1.5s, 20ms, 1m3s, 7us) or a plain number of ms; null if it is neither.
 export function parseTime(text) {
   const t = text.trim();
   if (t === '') return 0;
@@ -41,7 +41,7 @@ export function parseTime(text) {
   return Math.round(ns);
 }
 
-// latest makes a function of which only the last call counts: those before are broken off.
+// latest returns a function of which only the last call counts: a call aborts the one before.
 export function latest(f) {
   let running = null;
   return async (...args) => {
@@ -58,7 +58,7 @@ export function latest(f) {
   };
 }
 
-// soon calls f once, a little after the last of many calls.
+// soon returns a function that calls f once, ms after the last of many calls.
 export function soon(f, ms) {
   let timer = 0;
   return () => {

@@ -1,4 +1,4 @@
-// Goroutines by the function that they started with: how many there are, and what they did, added up by the server.
+// Goroutines by their start function: their number, and the time in each state, as summed by the server.
 
 import { h, replace } from './dom.js';
 import { duration, number, count, clean, shortFunc } from './format.js';
@@ -8,7 +8,7 @@ import { ask, latest } from './ask.js';
 const functionColumns = [['name', 'Started with'], ['goroutines', 'Goroutines'], ['running', 'Running'], ['runnable', 'Ready to run'], ['syscall', 'In system calls'], ['waiting', 'Waiting']];
 const mostFunctions = 40, mostGoroutines = 50;
 
-// functionsTable makes the part. Options: changed(), view() is the time in view of the timelines, lane(g) shows a goroutine's
+// functionsTable creates the part. Options: changed(); view() returns the visible time of the timelines; lane(g) shows a goroutine's
 // lane, lanes(name) those of a function.
 export function functionsTable(options) {
   const state = { sort: 'running', desc: true, time: '', open: '', limit: mostFunctions };
@@ -76,7 +76,7 @@ export function functionsTable(options) {
   const el = h('section', { id: 'functions' }, h('h2', null, 'Goroutines by function'), h('div', { class: 'filters' }, h('label', { class: 'field' }, 'In', when)), problem,
     h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Goroutines by function' }, h('table', { class: 'functions' }, h('caption', { class: 'sr' }, 'Goroutines by the function that they started with'), h('thead', null, head), body)), note, more);
   header();
-  // Adding up reads all of the trace: it waits until somebody looks.
+  // The sums need the whole trace, so they are computed only when the part becomes visible.
   let seen = false;
   const watch = new IntersectionObserver(list => {
     if (seen || !list.some(x => x.isIntersecting)) return;

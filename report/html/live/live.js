@@ -1,4 +1,4 @@
-// Puts the parts that only a server can answer onto the page.
+// Adds the parts for which the page asks a server.
 
 import { h, add, typing } from './dom.js';
 import { number, bytes, clean } from './format.js';
@@ -29,8 +29,8 @@ function begin() {
       if (!signal.aborted) note(err.message);
     }
   });
-  // Everything that is looked at is in the address: all.* is of the table, lanes.* of the lanes, open the opened request.
-  // Until the first address is read none is written.
+  // The address contains the whole view: all.* the table, lanes.* the lanes, open the opened request. It is not written before it has
+  // been read once.
   let reading = true;
   const write = soon(() => {
     for (const [part, of] of [['all', list], ['fn', table], ['lanes', lanes]]) for (const [k, v] of Object.entries(of.shown())) beside.set(`${part}.${k}`, v === true ? '1' : String(v));
@@ -38,7 +38,7 @@ function begin() {
     const a = withBeside(location.hash);
     if (a !== (location.hash || '#')) history.replaceState(null, '', a);
   }, 150);
-  let left = false; // the opened request was left for one of the report
+  let left = false; // a request of the report replaced the opened one
   const changed = () => { if (!reading) write(); };
   onChange(c => { left = left || c.has('request'); changed(); });
   const lanes = new Timelines({
@@ -72,7 +72,7 @@ function begin() {
     ev.stopImmediatePropagation();
   }, true);
   add(document.querySelector('#help dl'), [['a', 'table of all requests'], ['l', 'timelines'], ['u', 'goroutines by function'], ['/', 'search by function, in the table or the timelines'], ['↑ ↓', 'row before, after; lane above, below'], ['W A S D', 'in the timelines: zoom in, left, zoom out, right'], ['m', 'in the timelines: add up what is in sight']].map(([k, text]) => [h('dt', null, k.split(' ').map(x => [h('kbd', null, x), ' '])), h('dd', null, text)]));
-  // Links: #open=ID opens a request, whichever it is.
+  // Links: #open=ID opens any request.
   const follow = async () => {
     const p = new URLSearchParams(location.hash.slice(1)), id = p.get('open');
     if (!id || one.request && one.request.id === id) return;

@@ -1,10 +1,10 @@
-// How lanes look on the canvas. States differ by height and place as well as by colour: running is a full bar, a system
-// call a lower one, ready to run an outlined one, waiting a thin line in the colour of what is waited for.
+// The drawing of lanes on the canvas. States differ by height and position as well as by colour: running is a full bar, a system
+// call a lower one, ready to run an outlined one, waiting a thin line in the colour of the wait's cause.
 
 const variables = ['bg', 'card', 'ink', 'dim', 'line', 'grid', 'stripe', 'run', 'hatch', 'accent', 'link', 'cpu', 'syscall', 'network', 'sleep', 'lock', 'chan', 'gc-assist', 'gc-wait', 'stw', 'sched', 'sched-wake', 'sched-poll', 'throttle', 'unknown', 'other'];
 const causesDrawn = variables.slice(variables.indexOf('cpu'));
 
-// colors are the style sheet's, as the theme has them now: a canvas does not know variables.
+// colors returns the style sheet's colours in the current theme, because a canvas cannot use its variables.
 export function colors() {
   const probe = document.createElement('span'), out = {};
   document.body.append(probe);
@@ -17,7 +17,7 @@ export function colors() {
   return out;
 }
 
-// waitKind is the cause whose colour a wait has.
+// waitKind returns the cause whose colour a wait has.
 export function waitKind(reason) {
   if (!reason) return 'hatch';
   if (reason === 'network') return 'network';
@@ -30,7 +30,7 @@ export function waitKind(reason) {
 
 const hues = new Map();
 
-// hue gives a function's runs on a P a colour of their own, the same everywhere.
+// hue returns the colour of a function's runs on a P. A function has the same colour everywhere.
 export function hue(name, dark) {
   const key = (dark ? 'd' : 'l') + name;
   let c = hues.get(key);
@@ -47,8 +47,8 @@ export function hue(name, dark) {
 // The bars of a lane of height h, by state: [top, height], as shares of it.
 const bars = [[0.14, 0.72], [0.26, 0.48], [0.44, 0.12], [0.26, 0.48]];
 
-// piecesOn draws spans that are known one by one. What is narrower than a pixel is drawn as part of the pixel that it
-// lies in, so that nothing is drawn more than once a pixel.
+// piecesOn draws single spans. Spans narrower than a pixel are drawn as one part of their pixel, so that each pixel is drawn only
+// once.
 export function piecesOn(c, tile, from, to, x, y, h, col, isProc, focus, label) {
   const p = tile.pieces;
   let lo = 0, hi = p.length;
@@ -100,23 +100,23 @@ export function piecesOn(c, tile, from, to, x, y, h, col, isProc, focus, label) 
   }
 }
 
-// keepPictures bounds how many are kept, of 45 kB each at one device pixel a pixel; mostPictures how many are made in one
-// frame.
+// keepPictures bounds the pictures in the cache, of 45 kB each at one device pixel a pixel; mostPictures bounds those that are drawn in
+// one frame.
 const keepPictures = 700, mostPictures = 32;
 
-// Pictures are the sums of tiles as pixels, a column a bucket. Thousands of small rectangles cost more than a frame has
-// time for, each frame; a picture is made once, and then only copied.
+// Pictures are the sums of tiles as pixels, a column a bucket. Drawing thousands of small rectangles takes longer than a frame, so a
+// picture is drawn once, and then only copied.
 export class Pictures {
   constructor() {
-    this.made = new Map(); // by tile, the last used at the end
+    this.made = new Map(); // by tile, the most recently used at the end
     this.canvas = new OffscreenCanvas(1, 1);
     this.context = this.canvas.getContext('2d', { willReadFrequently: true });
   }
 
-  // begin begins a frame with the colours of the theme, on lanes whose pixels are ratio device pixels.
+  // begin begins a frame with the theme's colours and ratio device pixels a pixel.
   begin(col, ratio) {
     this.left = mostPictures;
-    this.short = false; // a picture was not made, and another frame is needed
+    this.short = false; // a picture was not drawn, so another frame is needed
     if (this.col === col && this.ratio === ratio) return;
     for (const p of this.made.values()) p.close();
     this.made.clear();
@@ -125,7 +125,7 @@ export class Pictures {
     for (const v of ['cpu', 'syscall', 'sched', 'hatch', 'grid']) this.inks[v] = this.ink(col[v], v === 'sched' ? 0.8 : 1);
   }
 
-  // ink is a colour as a pixel of four bytes.
+  // ink returns a colour as a pixel of four bytes.
   ink(color, alpha) {
     const c = this.context, one = new Uint8ClampedArray(4);
     c.clearRect(0, 0, 1, 1);
@@ -136,7 +136,7 @@ export class Pictures {
     return new Uint32Array(one.buffer)[0];
   }
 
-  // of returns the picture of a tile on a lane of height h, null if no more can be made in this frame.
+  // of returns the picture of a tile on a lane of height h, null if this frame's limit is reached.
   of(tile, h, isProc) {
     const height = Math.max(1, Math.round(h * this.ratio));
     let p = this.made.get(tile);
@@ -170,13 +170,13 @@ export class Pictures {
       let base = 0, y = bottom;
       for (const [st, color] of stack) {
         if (!sums[st][k] || base >= 1) continue;
-        // Time that is there at all is seen.
+        // Even the shortest time is visible.
         base = Math.min(1, base + Math.max(sums[st][k] / 255, 0.07));
         const next = Math.min(y - 1, Math.round(top + full * (1 - base)));
         bar(k, next, y, color);
         y = next;
       }
-      // Waiting is only a thin line, for it is what most do most of the time.
+      // Waiting is only a thin line, because most goroutines wait most of the time.
       if (base === 0 && !isProc && sums[2][k]) bar(k, line, line + thick, ink.hatch);
     }
     this.canvas.width = n;
@@ -186,8 +186,8 @@ export class Pictures {
   }
 }
 
-// sumsOf makes sums of pieces, as the server does where they are too many: 255 is all of a bucket, what is more than
-// nothing is at least 1.
+// sumsOf returns the sums of pieces, as the server does if there are too many: 255 is a whole bucket, and any time more than 0 is at
+// least 1.
 export function sumsOf(tile) {
   const n = Math.max(1, Math.round(tile.span / tile.bucket)), ns = [0, 1, 2, 3].map(() => new Float64Array(n));
   for (const q of tile.pieces) {
@@ -200,15 +200,15 @@ export function sumsOf(tile) {
   return ns.map(list => Uint8Array.from(list, v => v > 0 ? Math.min(255, Math.max(1, Math.floor(v * 255 / tile.bucket))) : 0));
 }
 
-// sumsOn draws what a tile shows in [from, to) as sums, and reports whether it could.
+// sumsOn draws the part of a tile in [from, to) as sums, and reports whether it could.
 export function sumsOn(c, pictures, tile, from, to, x, y, h, isProc) {
   const p = pictures.of(tile, h, isProc), whole = v => Math.round(v * pictures.ratio) / pictures.ratio;
   to = Math.min(to, tile.to);
-  // On whole device pixels, so that neighbours show no seam.
+  // Borders are at whole device pixels, so that there is no gap between adjacent tiles.
   const a = whole(x(from)), b = whole(x(to));
   if (!p || b <= a) return !!p;
   const left = (from - tile.from) / tile.bucket, wide = (to - from) / tile.bucket;
-  // A bucket that is wider than a pixel has sharp edges.
+  // A bucket wider than a pixel has sharp edges.
   c.imageSmoothingEnabled = wide > (b - a) * pictures.ratio;
   c.drawImage(p, left, 0, wide, p.height, a, whole(y), b - a, p.height / pictures.ratio);
   return true;

@@ -1,4 +1,4 @@
-// The request that was opened from the table of all: its waterfall, drawn by the page's own code.
+// The request that the user opened from the table of all requests: its waterfall, drawn by the page's code.
 
 import { h, replace, later, table } from './dom.js';
 import { duration, exact, count, clean, groupName } from './format.js';
@@ -9,7 +9,7 @@ import { bar } from './verdict.js';
 import { legend } from './distribution.js';
 import { asked } from './how.js';
 
-// picked makes the part. Options: move(n) opens another request, timeline(request) shows the time around it.
+// picked creates the part. Options: move(n) opens another request, timeline(request) shows the time around it.
 export function picked(options) {
   const title = h('h3'), facts = h('p'), tools = h('div', { class: 'tabs' }), side = h('div', { class: 'side' }), chain = h('div'), key = h('div'), behind = h('div');
   let shown = null;

@@ -1,23 +1,22 @@
-// What lanes show, from the server, in tiles: a tile of level k is 512 buckets of 2^k ns, as spans where they are few,
-// else as the share of each state in each bucket. Tiles are kept; while one is on its way, others of the same time
-// stand in for it.
+// The contents of lanes, from the server, in tiles: a tile of level k is 512 buckets of 2^k ns, as spans if there are few, else as the
+// share of each state in each bucket. Tiles are cached; while one is loading, others of the same time replace it.
 
 import { ask } from './ask.js';
 
 export const tileBuckets = 512;
 // levels of tiles: from buckets of 64 ns to more than a day in one.
 const lowest = 6, highest = 36;
-// keepWeight bounds what is kept: a weight of 1 is about 2.5 kB.
+// keepWeight bounds the cache: a weight of 1 is about 2.5 kB.
 const keepWeight = 20000, atOnce = 2;
-// An answer about few lanes comes soon, and is read between two frames.
+// An answer about few lanes arrives soon, and can be decoded between two frames.
 const lanesAtOnce = 16;
 
-// levelFor is the level whose buckets are about a pixel wide.
+// levelFor returns the level whose buckets are about a pixel wide.
 export function levelFor(nsPerPixel) { return Math.max(lowest, Math.min(highest, Math.floor(Math.log2(Math.max(1, nsPerPixel))))); }
 
 export function tileSpan(level) { return tileBuckets * 2 ** level; }
 
-// decode makes a tile of the server's answer about one lane.
+// decode returns the tile in the server's answer about one lane.
 function decode(answer, strip) {
   const from = answer.from, tile = { from, to: answer.to, bucket: answer.bucket_ns, span: tileBuckets * answer.bucket_ns };
   if (strip.sums !== undefined) {
@@ -34,17 +33,17 @@ function decode(answer, strip) {
 }
 
 export class Tiles {
-  // arrived is called when something came that was asked for; failed with an error's text.
+  // arrived is called when a requested tile arrived; failed with an error's text.
   constructor(arrived, failed) {
     this.arrived = arrived;
     this.failed = failed;
     this.known = new Map(); // "level index lane": a tile
-    this.asked = new Map(); // the same: its request
+    this.asked = new Map(); // by the same key: its request
     this.running = new Set();
     this.queue = [];
     this.weight = 0;
-    this.frame = 0; // the drawing's frame: what the last one used is kept
-    this.spent = []; // how long answers took, for who measures
+    this.frame = 0; // the drawing's frame: trim keeps the tiles that the last one used
+    this.spent = []; // the durations of answers, for measurements
   }
 
   get(level, index, lane) {
@@ -61,8 +60,7 @@ export class Tiles {
     this.known.set(key, tile);
   }
 
-  // covering calls f(tile, from, to) with known tiles that cover a missing one as well as can be: one further up, else
-  // parts further down.
+  // covering calls f(tile, from, to) with loaded tiles that cover a missing one: one of a higher level, else parts of lower levels.
   covering(level, index, lane, f) {
     const span = tileSpan(level), from = index * span, to = from + span;
     for (let k = level + 1, i = index; k <= Math.min(highest, level + 12); k++) {
@@ -83,9 +81,8 @@ export class Tiles {
     }
   }
 
-  // want asks for what is not known of the tiles [from, to] of a level on some lanes; after that, if up is true, for
-  // the lanes' tiles one level up, and for the same tiles of lanes that will come into view next. What was asked for and is not
-  // wanted any more is broken off.
+  // want requests the missing ones of the tiles [from, to] of a level on some lanes; after that, if up is true, the lanes' tiles one
+  // level up, and the same tiles of the lanes that become visible next. It aborts requests for tiles that are no longer wanted.
   want(level, from, to, lanes, next, up) {
     const wanted = new Set([...lanes, ...next]), above = [Math.floor(from / 2), Math.floor(to / 2)];
     for (const r of this.running) {
@@ -99,7 +96,7 @@ export class Tiles {
     this.pump();
   }
 
-  // enqueue lines up what is not known, the middle first.
+  // enqueue queues the missing tiles, the middle first.
   enqueue(level, from, to, lanes) {
     const middle = (from + to) / 2, order = [];
     for (let i = from; i <= to; i++) order.push(i);
@@ -144,7 +141,7 @@ export class Tiles {
     this.pump();
   }
 
-  // trim forgets tiles, those first that were not used for longest.
+  // trim removes the least recently used tiles.
   trim() {
     if (this.weight <= keepWeight) return;
     const old = [...this.known].filter(([, t]) => t.used < this.frame - 1).sort((a, b) => a[1].used - b[1].used);

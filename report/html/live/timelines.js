@@ -1,5 +1,5 @@
-// Full timelines: lanes of Ps and goroutines on a canvas. Only what is in sight is drawn, from tiles that the server
-// makes for the current zoom.
+// Full timelines: lanes of Ps and goroutines on a canvas. Only the visible part is drawn, from tiles that the server computes for the
+// current zoom.
 
 import { h, replace, add, tip, untip, ticks, cut } from './dom.js';
 import { duration, count, clean, shortFunc, place, brief, number, siteText, exact } from './format.js';
@@ -16,7 +16,7 @@ import { colors, piecesOn, sumsOn, Pictures, hue } from './paint.js';
 const axisHeight = 26, overviewHeight = 44, laneHeight = 22, procHeight = 20, gutter = 210, narrowGutter = 110;
 const stateNames = ['running', 'ready to run', 'waiting', 'in a system call'];
 const closest = 640; // ns: the least time across the view
-const lanesAhead = 32; // asked for beyond the edge that the list is scrolled towards
+const lanesAhead = 32; // requested beyond the edge in the direction of scrolling
 
 export class Timelines {
   // options: open(n) opens a request.
@@ -27,7 +27,7 @@ export class Timelines {
     this.to = this.end;
     this.scroll = 0;
     this.procs = Math.max(report.input.gomaxprocs || 0, 0);
-    this.first = []; // goroutines that stand first: those of a request
+    this.first = []; // goroutines at the top: those of a request
     this.order = { sort: 'run', desc: true, function: '', stack: false, from: 0, to: 0 };
     this.total = 0;
     this.pages = new Map();
@@ -115,7 +115,7 @@ export class Timelines {
 
   laneCount() { return this.first.length + this.total; }
 
-  // laneAt is the goroutine of a row, undefined while it is not known.
+  // laneAt returns the goroutine of a row, undefined until it is loaded.
   laneAt(i) {
     if (i < this.first.length) return this.first[i];
     const k = i - this.first.length, p = this.pages.get(Math.floor(k / 100));
@@ -132,7 +132,7 @@ export class Timelines {
     this.box.dataset.lanes = this.total;
   }
 
-  // needPage asks for the page of a row that is not known, once there is a list.
+  // needPage requests the page of a row that is not loaded, if there is a list.
   needPage(i) {
     if (this.pages.has(0) && i >= this.first.length) this.loadPage(Math.floor((i - this.first.length) / 100));
   }
@@ -220,7 +220,7 @@ export class Timelines {
 
   wheel(ev) {
     const px = ev.clientX - this.left();
-    if (ev.ctrlKey || ev.metaKey) { // also what a pinch on a touch pad sends
+    if (ev.ctrlKey || ev.metaKey) { // a pinch on a touch pad sends this as well
       ev.preventDefault();
       this.zoom(Math.exp(Math.max(-60, Math.min(60, ev.deltaY)) * 0.006), this.at(Math.max(px, this.gut)));
     } else if (ev.shiftKey || Math.abs(ev.deltaX) > Math.abs(ev.deltaY)) {
@@ -229,7 +229,7 @@ export class Timelines {
     } else {
       const before = this.scroll;
       this.scrollBy(ev.deltaY);
-      // At its end the wheel moves the page.
+      // At the end of the list the wheel scrolls the page.
       if (this.scroll !== before) ev.preventDefault();
     }
     untip();
@@ -273,7 +273,7 @@ export class Timelines {
     addEventListener('pointercancel', up);
   }
 
-  // jump moves the view to where the overview was touched.
+  // jump moves the view to the time at which the overview was clicked.
   jump(ev) {
     const t = (ev.clientX - this.left() - this.gut) / (this.width - this.gut) * this.end, span = this.to - this.from;
     this.look(t - span / 2, t + span / 2);
@@ -298,7 +298,7 @@ export class Timelines {
     act();
   }
 
-  // release forgets what is chosen and shown.
+  // release clears the selection and its text.
   release() {
     this.chosen = this.focus = this.mark = this.told = this.area = null;
     replace(this.details);
@@ -307,7 +307,7 @@ export class Timelines {
     this.soon();
   }
 
-  // shown is what the address says of the lanes; show takes it from there.
+  // shown returns the lanes' parameters of the address; show sets them.
   shown() {
     const o = this.order;
     return {
@@ -341,7 +341,7 @@ export class Timelines {
     this.soon();
   }
 
-  // lanesBetween are the keys of the lanes in sight between two heights.
+  // lanesBetween returns the keys of the visible lanes between two heights.
   lanesBetween(top, bottom) {
     const keys = [];
     let y = overviewHeight + axisHeight - this.scroll;
@@ -351,7 +351,7 @@ export class Timelines {
     return keys.slice(0, 128);
   }
 
-  // select adds up what lanes do in a time: goroutines by state and cause; Ps alone by function.
+  // select sums the lanes' time in an interval: goroutines by state and cause; Ps alone by function.
   select(from, to, lanes) {
     [from, to] = [Math.max(0, Math.floor(from)), Math.ceil(to)];
     const ids = [...new Set(lanes.filter(k => k[0] === 'g').map(k => k.slice(1)))];
@@ -372,7 +372,7 @@ export class Timelines {
     this.soon();
   }
 
-  // only shows the goroutines of a function.
+  // only shows only the goroutines of a function.
   only(name) {
     this.order.function = this.el.querySelector('[data-lanes=function]').value = name;
     this.order.stack = this.onStack.checked = false;
@@ -384,7 +384,7 @@ export class Timelines {
 
   closeButton() { return h('button', { type: 'button', class: 'plain close', 'aria-label': 'Close (Esc)', onclick: () => this.release() }, '✕'); }
 
-  // selectable rows, with the place of each in the content.
+  // placed yields the selectable rows, with the position of each in the content.
   *placed() {
     let y = 0;
     for (const r of this.rows()) {
@@ -412,7 +412,7 @@ export class Timelines {
     this.soon();
   }
 
-  // under tells what lies at a point: {row, key, t}.
+  // under returns the lane and the time at a point: {row, key, t}.
   under(px, py) {
     if (py < overviewHeight + axisHeight) return null;
     let y = overviewHeight + axisHeight - this.scroll;
@@ -424,7 +424,7 @@ export class Timelines {
     return g ? { kind: 'goroutine', key: 'g' + g.id, index: i, g, t: this.at(px) } : null;
   }
 
-  // pieceAt is the stretch of a lane at a time, as far as the loaded tiles show it.
+  // pieceAt returns the interval of a lane at a time, as far as the loaded tiles show it.
   pieceAt(key, t) {
     const level = levelFor((this.to - this.from) / (this.width - this.gut));
     const tile = this.tiles.get(level, Math.floor(t / tileSpan(level)), key);
@@ -460,7 +460,7 @@ export class Timelines {
     if (px >= this.gut) this.tell(u.key, u.t);
   }
 
-  // tell shows all about what a lane does at an instant.
+  // tell shows the details of a lane at an instant.
   tell(key, t) {
     this.telling ||= latest(async (signal, k, at) => {
       try {
@@ -493,7 +493,7 @@ export class Timelines {
       stack(m.stack, `Stack: ${m.stack_of || 'none'}`), stack(m.waker_stack, `The waker’s stack`), copies(momentText(m), m));
   }
 
-  // goTo puts a goroutine's lane first and into sight.
+  // goTo moves a goroutine's lane to the top and scrolls to it.
   async goTo(g) {
     if (!this.first.some(l => l.id === g)) {
       const answer = await ask('goroutines', { ids: g });
@@ -577,14 +577,14 @@ export class Timelines {
     this.drawBar();
     this.tellWhere();
     this.lastWanted = wanted;
-    // Lanes that come into view next are asked for before they do.
+    // Lanes that become visible next are requested in advance.
     const next = [], by = this.down ? 1 : -1;
     for (let k = 0, i = this.down ? after : before - 1; k < lanesAhead && i >= 0 && i < n; k++, i += by) {
       const g = this.laneAt(i);
       if (g) next.push('g' + g.id); else this.needPage(i);
     }
     if (this.pictures.short) this.soon();
-    // While the view moves, what is missing is asked for now and then.
+    // While the view moves, missing tiles are requested at intervals.
     this.lastView = [level, i0, i1, wanted, next, this.out];
     this.asking ||= setTimeout(() => {
       this.asking = 0;
@@ -595,7 +595,7 @@ export class Timelines {
     if (this.frames.drawn.length > 2000) this.frames.drawn.splice(0, 1000);
   }
 
-  // tellWhere says what time is in view, a few times a second: a change outside of the canvas costs more than drawing.
+  // tellWhere shows the visible time, at most a few times a second: a change outside of the canvas costs more than drawing.
   tellWhere() {
     this.whereLater ||= setTimeout(() => {
       this.whereLater = 0;
@@ -609,7 +609,7 @@ export class Timelines {
       c.fillRect(0, y, this.width, height);
     }
     const span = tileSpan(level), x = t => this.x(t), focus = isProc ? this.focus : null;
-    // A stretch that goes on in the next tile has one name.
+    // An interval that continues in the next tile has one name.
     const names = [];
     const label = (q, a, w) => {
       const before = names[names.length - 1];
@@ -630,7 +630,7 @@ export class Timelines {
         c.fillStyle = focus && !focus.has(q.g) ? col.ink : '#fff';
         c.fillText(fit, from + 4, mid);
       } else {
-        // On the thin line of a wait, on a ground of its own.
+        // On the thin line of a wait the name has a background.
         const wide = fit.length * 6.7 + 6;
         c.fillStyle = striped ? col.stripe : col.card;
         c.fillRect(from + 5, y + 3, wide, height - 6);
@@ -648,12 +648,12 @@ export class Timelines {
         a = Math.max(a, from);
         b = Math.min(b, to);
         if (a >= b) return true;
-        // Stretches of a closer look are drawn as sums too, if that can be: there are many a pixel.
+        // Pieces of a lower level are drawn as sums, too, if possible: there are many in a pixel.
         if ((!t.pieces || t.span < span && !focus) && sumsOn(c, this.pictures, t, a, b, x, y, height, isProc)) return true;
         if (t.pieces) piecesOn(c, t, a, b, x, y, height, col, isProc, focus, label);
         return !!t.pieces;
       };
-      // What cannot be drawn yet is stood in for as what has not come.
+      // A tile that cannot be drawn yet is replaced in the same way as a missing one.
       if (!tile || !one(tile, from, to)) this.tiles.covering(level, i, key, one);
       if (tile) for (const [a, b] of tile.missing) this.hatch(c, col, x(a), x(b), y, height);
     }
@@ -691,7 +691,7 @@ export class Timelines {
     }
   }
 
-  // fit cuts a name's middle out where it is too long; letters are all as wide as each other.
+  // fit shortens a name in its middle if it is too long; all letters have the same width.
   fit(c, text, px, size) {
     const most = Math.floor(px / (size * 0.605));
     if (text.length <= most) return text;
@@ -742,7 +742,7 @@ export class Timelines {
     c.fillText('critical path', 8, y + height / 2);
   }
 
-  // drawWakes draws the hand-overs of the path between lanes in sight.
+  // drawWakes draws the changes of the path between visible lanes.
   drawWakes(c, col, top) {
     if (!this.path) return;
     const row = new Map();
@@ -789,13 +789,13 @@ export class Timelines {
     c.fillRect(0, y + axisHeight - 1, this.width, 1);
   }
 
-  // drawOverview shows the whole trace: how busy the Ps were, and where the view is.
+  // drawOverview draws the whole trace: how busy the Ps were, and the position of the view.
   drawOverview(c, col) {
     c.fillStyle = col.stripe;
     c.fillRect(0, 0, this.width, overviewHeight);
     const w = this.width - this.gut, level = levelFor(this.end / w), span = tileSpan(level), last = Math.floor(this.end / span), keys = [];
     for (let p = 0; p < Math.min(this.procs, 64); p++) keys.push('p' + p);
-    // It is added up again only when something came, and something was missing.
+    // It is summed again only if tiles were missing and some have arrived.
     const o = this.overview, came = this.tiles.spent.length;
     const kept = o && o.w === w && o.col === col && o.ratio === this.ratio && (!o.missing || o.came === came);
     if (!kept) this.overview = { w, col, ratio: this.ratio, came, ...this.sumOverview(w, level, last, keys), picture: o && o.picture || document.createElement('canvas') };
@@ -827,7 +827,7 @@ export class Timelines {
     c.strokeStyle = col.ink;
     c.lineWidth = 1.5;
     c.strokeRect(Math.min(a, this.width - 4), 1, Math.max(3, b - a - 1), overviewHeight - 2);
-    // The overview's own tiles come when nothing else is wanted.
+    // The overview's tiles are requested only when no others are.
     if (missing && !this.tiles.busy && !this.overviewAsked) {
       this.overviewAsked = setTimeout(() => {
         this.overviewAsked = 0;
@@ -840,7 +840,7 @@ export class Timelines {
     }
   }
 
-  // sumOverview adds up what Ps ran, by pixels of the overview.
+  // sumOverview sums the Ps' running time, by pixels of the overview.
   sumOverview(w, level, last, keys) {
     const busy = new Float32Array(Math.ceil(w));
     let missing = false;

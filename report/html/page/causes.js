@@ -1,5 +1,5 @@
-// What the causes are called, and how they look. Beside its colour every cause has its name or a pattern wherever it
-// is drawn, so that colours are never the only way to tell.
+// The names, colours and patterns of the causes. Wherever a cause is drawn, it has its name or a pattern in addition to its colour,
+// so that readers can distinguish causes without colours.
 
 import { brief } from './format.js';
 
@@ -27,15 +27,15 @@ export const order = Object.keys(causes);
 
 
 
-// about never fails: reports of later versions may have causes that this page does not know.
+// about never fails: reports of later versions may have unknown causes.
 export function about(cause) {
   return causes[cause] || { at: ', at ', words: 'on ' + brief(cause, 32), short: brief(cause, 32) };
 }
 
-// className is fit for a class of the style sheet, whatever the cause's name.
+// causeClass returns the class of the style sheet for a cause.
 export function causeClass(cause) { return 'c-' + (causes[cause] ? cause : 'unknown'); }
 
-// inFamily tells whether a cause is what a finding calls by its own name or by its family's.
+// inFamily reports whether a cause is the named one or one of the named family.
 export function inFamily(cause, family) {
   if (cause === family) return true;
   if (family === 'gc') return ['gc-assist', 'gc-wait', 'stw'].includes(cause);
@@ -47,13 +47,13 @@ export function byOrder(a, b) {
   return (i < 0 ? 99 : i) - (j < 0 ? 99 : j) || (a < b ? -1 : a > b ? 1 : 0);
 }
 
-// partsOf are the causes of one segment, [[cause, ns]...] in stacking order: several where short neighbours were joined.
+// partsOf returns the causes of one segment, [[cause, ns]...] in stacking order: several if short segments were joined.
 export function partsOf(x) {
   if (!x.joined) return [[x.cause, x.duration_ns]];
   return Object.entries(x.joined.causes).sort((a, b) => byOrder(a[0], b[0]));
 }
 
-// waits are the words for the edges of via.
+// waitWords returns the words for a wait of a chain.
 export function waitWords(wait) {
   return { lock: 'lock', chan: 'channel', select: 'select', cond: 'condition variable', waitgroup: 'WaitGroup', create: 'started by' }[wait] || wait;
 }

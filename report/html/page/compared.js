@@ -1,4 +1,4 @@
-// Two recordings side by side: percentiles, distributions on one axis, findings that came and went.
+// The comparison of two recordings: percentiles, distributions on one axis, findings that only one of them has.
 
 import { h, s, replace, picture, later, table, ticks, logTicks } from './dom.js';
 import { duration, number, percent, count, clean, groupName, brief } from './format.js';
@@ -7,7 +7,7 @@ import { buckets, joined } from './distribution.js';
 import { groupLink } from './verdict.js';
 import { view, onChange, current } from './state.js';
 
-// shares are the shares of requests by bucket, of buckets that begin at the same borders for both sides.
+// shares returns the shares of requests by bucket. Buckets have the same borders in both recordings.
 function shares(g, per) {
   const list = joined(buckets(g), per), all = list.reduce((n, b) => n + b.n, 0) || 1;
   return list.map(b => ({ from: b.from, to: b.to, share: b.n / all }));

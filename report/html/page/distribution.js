@@ -9,7 +9,7 @@ import { asked } from './how.js';
 import { view, onChange } from './state.js';
 import { requestTable } from './listing.js';
 
-// buckets are those of the report, with their causes if the report has them: {from, to, n, causes: [[cause, ns]...]}.
+// buckets returns the report's buckets, with their causes if the report has them: {from, to, n, causes: [[cause, ns]...]}.
 export function buckets(g) {
   const causes = g.histogram_causes || {}, names = Object.keys(causes).sort(byOrder);
   let last = 0;
@@ -20,7 +20,7 @@ export function buckets(g) {
   });
 }
 
-// joined brings buckets together that are less than least pixels wide, at fixed borders.
+// joined joins buckets at fixed borders, perOctave to each doubling.
 export function joined(list, perOctave) {
   const out = new Map();
   for (const b of list) {
@@ -45,7 +45,7 @@ function drawDistribution(box, g, width) {
   }
   const left = 48, right = 44, inner = width - left - right;
   let lo = Math.max(1, list[0].from), hi = list[list.length - 1].to;
-  // An axis shorter than one doubling would make one bucket look like a wall.
+  // The axis spans at least one doubling, so that a single bucket does not fill it.
   const mid = Math.sqrt(lo * hi), least = Math.SQRT2;
   [lo, hi] = [Math.min(lo / 1.04, mid / least), Math.max(hi * 1.04, mid * least)];
   const octaves = Math.log2(hi / lo), x = v => left + Math.log2(Math.max(v, lo) / lo) / octaves * inner;
@@ -78,7 +78,7 @@ function drawDistribution(box, g, width) {
       at -= part;
       bar.append(s('rect', { class: causeClass(c), x: x1, width: w, y: at, height: part, 'data-ns': ns }));
     }
-    // One request among a hundred thousand must be seen as well.
+    // One request of a hundred thousand must be visible as well.
     if (y(0) - y(b.n) < 2.5) bar.append(s('path', { class: 'few', d: `M${x1 + w / 2 - 3},${y(0) - 7}h6l-3,5z` }));
     if (hasMix) {
       let m = mixY + mixH;
@@ -116,7 +116,7 @@ function drawDistribution(box, g, width) {
   replace(box, svg);
 }
 
-// legend names the causes that a group has.
+// legend returns the names and colours of a group's causes.
 export function legend(names) {
   return h('ul', { class: 'legend', 'aria-label': 'Colours of causes' }, names.map(c => h('li', null, h('i', { class: 'chip ' + causeClass(c) }), about(c).short)));
 }

@@ -1,4 +1,4 @@
-// Elements from plain values. All text goes in as text nodes, never as markup.
+// Functions that create elements from plain values. All text becomes text nodes, never markup.
 
 import { middle } from './format.js';
 
@@ -27,7 +27,7 @@ export function h(tag, props, ...children) { return build(document.createElement
 
 export function s(tag, props, ...children) { return build(document.createElementNS(svgNS, tag), props, children); }
 
-// typing tells whether a key belongs to a field, a dialog or the browser, and so to none of the page's own keys.
+// typing reports whether a key event is for a field, a dialog or the browser, not for the page's keys.
 export function typing(ev) {
   return ev.ctrlKey || ev.metaKey || ev.altKey || !!document.querySelector('dialog[open], :popover-open') || /^(INPUT|SELECT|TEXTAREA)$/.test(ev.target.tagName);
 }
@@ -37,7 +37,7 @@ export function replace(el, ...children) {
   return add(el, children);
 }
 
-// table makes a table. Columns are {text, num}; rows are lists of cells, each text, a node, or a list of those.
+// table creates a table. Columns are {text, num}; rows are lists of cells, each text, a node, or a list of those.
 export function table(caption, columns, rows, props) {
   return h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption },
     h('table', props,
@@ -47,7 +47,7 @@ export function table(caption, columns, rows, props) {
         : h('td', { class: columns[i].num ? 'num' : null }, cell)))))));
 }
 
-// later is a folded part that is built when it is first opened: tables behind pictures can be long.
+// later returns a folded part that is built when it is first opened, because tables of pictures can be long.
 export function later(title, make, props) {
   const body = h('div');
   const el = h('details', { class: 'behind', ...props }, h('summary', null, title), body);
@@ -57,7 +57,7 @@ export function later(title, make, props) {
   return el;
 }
 
-// copyText puts a text where it can be pasted; where the browser does not let it, the text is shown to be copied.
+// copyText copies a text to the clipboard; if the browser refuses, it shows the text for copying.
 export function copyText(button, text, label) {
   const done = ok => {
     const before = button.textContent;
@@ -75,8 +75,8 @@ export function copyText(button, text, label) {
   else shown();
 }
 
-// Pictures that wait for their first drawing. They are drawn one a task behind the page's first frame, so that the page
-// can be read and answers keys meanwhile; the root element's data-drawn says when all are.
+// Pictures that wait for their first drawing. They are drawn after the page's first frame, one in each task, so that the page is
+// readable and responds to keys in between. The root element's data-drawn says when all are drawn.
 const waiting = [];
 let busy = false;
 
@@ -96,7 +96,7 @@ function pump() {
   requestAnimationFrame(() => setTimeout(one));
 }
 
-// drawNow draws what waits: what comes next needs the heights of all.
+// drawNow draws all waiting pictures, for callers that need their heights.
 export function drawNow() { while (waiting.length) waiting.shift()(); }
 
 // picture calls draw(width) soon, and whenever the width changes.
@@ -118,7 +118,7 @@ export function picture(el, draw) {
   return { again() { last = 0; if (begun) run(); } };
 }
 
-// tip is the one box that follows the pointer.
+// tipBox is the box that follows the pointer. There is only one.
 const tipBox = h('div', { id: 'tip', role: 'status' });
 
 export function tip(event, ...content) {
@@ -137,7 +137,7 @@ export function untip() { tipBox.style.display = 'none'; }
 const ruler = document.createElement('canvas').getContext('2d');
 let family = '';
 
-// cut shortens text in its middle until it is at most px pixels wide in the page's font of a size; '' if nothing fits.
+// cut shortens text in its middle until it is at most px pixels wide in the page's font of the given size; '' if nothing fits.
 export function cut(text, px, size) {
   family ||= getComputedStyle(document.body).fontFamily;
   ruler.font = `${size}px ${family}`;
@@ -150,7 +150,7 @@ export function cut(text, px, size) {
   return out;
 }
 
-// ticks are at most n round numbers in [from, to].
+// ticks returns at most n round numbers in [from, to].
 export function ticks(from, to, n) {
   const span = to - from;
   if (!(span > 0)) return [from];
@@ -161,7 +161,7 @@ export function ticks(from, to, n) {
   return out;
 }
 
-// logTicks are 1, 2 and 5 of each power of ten, or powers of ten alone where those are many.
+// logTicks returns 1, 2 and 5 times each power of ten, or only the powers of ten if there are many.
 export function logTicks(from, to, n) {
   const out = [];
   for (const marks of [[1, 2, 5], [1, 3], [1]]) {

@@ -1,4 +1,4 @@
-// Ranked findings: what to change, what that would win, and how sure it is.
+// Ranked findings: the fix, its predicted gain, and the confidence.
 
 import { h, s, later, table } from './dom.js';
 import { duration, percent, quantity, clean, number, count, brief, changeText, estimate, rough, none } from './format.js';
@@ -9,12 +9,12 @@ import { address } from './state.js';
 import { groupLink } from './verdict.js';
 import { siteNode } from './site.js';
 
-// atOnce findings are shown; those behind them would win less.
+// atOnce is how many findings are shown first; the others have smaller gains.
 const atOnce = 6;
 
 const marks = { high: '▲', medium: '◆', low: '●', info: '○' };
 
-// gain draws where a percentile is now, and where the prediction says it would be.
+// gain draws a percentile and its predicted value.
 function gain(name, now, e) {
   if (!e) return null;
   if (!(now > 0)) return h('p', { class: 'gaintext' }, `${name}: ${estimate(e)}`);
@@ -29,23 +29,24 @@ function gain(name, now, e) {
       s('circle', { class: 'est', cx: x(e.est), cy: 10, r: 4 })));
 }
 
-// onlyMax tells whether a change is for a few requests, with which no percentile moves.
+// onlyMax reports whether a change affects so few requests that it moves only the maximum.
 function onlyMax(p) { return p.max_ns && p.was_max_ns != null && p.was_p99_ns != null && p.max_ns.est < p.was_max_ns && p.p99_ns.est > 0.99 * p.was_p99_ns; }
 
-// prediction is what a change would win for a group: in words and as a picture.
+// prediction shows the predicted gain of a change for a group, in words and as a picture.
 export function prediction(g, p) {
   return h('div', { class: 'predicted' }, h('p', null, h('strong', null, 'Predicted'), p.says ? [' ', brief(p.says, 80), ' '] : p.change ? [' if ', h('span', { title: brief(p.change, 600) }, changeText(p.change)), ' '] : ' ', asked('predicted')),
     gain('p50', p.was_p50_ns ?? (g && g.latency_ns.p50), p.p50_ns), gain('p99', p.was_p99_ns ?? (g && (g.latency_ns.p99 ?? g.latency_ns.max)), p.p99_ns), onlyMax(p) ? gain('max', p.was_max_ns, p.max_ns) : null, checked(p.check));
 }
 
-// askedBy is what those lose to a fault who ask for its group over the network, and would win.
+// askedBy shows the time that requests of another group lose to a fault, because they wait for its group over the network, and their
+// gain of a fix.
 function askedBy(a) {
   const g = groupByID(a.group);
   return h('div', { 'data-asked-by': a.group }, h('p', null, 'Requests of ', g ? groupLink(g) : brief(a.name, 160), ` wait for this over the network: ${percent(a.share)} of their time, ${duration(a.each_ns)} of each.`), a.predicted ? prediction(g, a.predicted) : null);
 }
 
-// checked is how a prediction compares with requests that met as much of a cause as the change leaves, or none, and, where it is something else, what that may
-// mean.
+// checked compares a prediction with requests that spent as much time in a cause as the change leaves, or none. If they differ, it
+// says what the reason may be.
 function checked(c) {
   if (!c) return null;
   const met = c.at_least_ns > 0 ? `${duration(c.at_least_ns)} to ${duration(c.at_most_ns)}` : `at most ${duration(c.at_most_ns)}`;
@@ -57,12 +58,12 @@ function checked(c) {
 
 function paragraphs(text) { return clean_(text).split('\n\n').filter(Boolean).map(t => h('p', null, t)); }
 
-// clean_ keeps line ends, which documentation has.
+// clean_ is clean for each line of a text.
 function clean_(text) { return String(text || '').split('\n').map(clean).join('\n'); }
 
 function example(title, text) { return text ? [h('h4', null, title), h('pre', { tabindex: 0 }, clean_(text.trim()))] : null; }
 
-// documentation is what a rule says of itself.
+// documentation shows the documentation of a rule.
 function documentation(code) {
   const r = about_.rules.find(x => x.code === code);
   if (!r) return null;
@@ -98,12 +99,12 @@ function card(f, i) {
     documentation(f.code));
 }
 
-// tally says how many findings there are of each severity.
+// tally returns the number of findings of each severity, in words.
 function tally(list) {
   return h('p', { class: 'tally' }, Object.keys(marks).map(sev => [sev, list.filter(f => f.severity === sev).length]).filter(x => x[1]).map(([sev, n]) => h('span', { class: 'severity ' + sev }, `${marks[sev]} ${number(n)} ${sev}`)));
 }
 
-// whatIf are the predictions that were asked for.
+// whatIf shows the predictions that the user requested.
 export function whatIf() {
   const list = report.what_if || [];
   if (!list.length) return null;

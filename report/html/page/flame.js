@@ -1,4 +1,4 @@
-// Flame graph of time on critical paths: waits from the top, then the causes, and below them the code.
+// Flame graph of time on critical paths: waits at the top, then the causes, and below them the code.
 
 import { h, s, replace, picture, later, table, tip, untip, cut } from './dom.js';
 import { duration, percent, clean, place, siteText, count, brief, shortFunc } from './format.js';
@@ -11,11 +11,11 @@ import { view, onChange, beside, withBeside } from './state.js';
 
 const rowH = 24;
 
-// tree hangs every row of a band under the waits that lead to it. Values are ns per request.
+// tree returns the tree of a band: each row is below the waits that lead to it. Values are ns per request.
 export function tree(b) {
   const root = { name: 'request', full: '', cls: 'root', ns: 0, kids: new Map(), depth: 0 };
   for (const r of b.causes) {
-    // Where several chains of waits led to a cause, each has its part of the time.
+    // If several wait chains led to a cause, each has its part of the time.
     const routes = r.routes && r.routes.length ? r.routes : [{ via: r.via, total_ns: r.total_ns }];
     const left = r.total_ns - routes.reduce((n, x) => n + x.total_ns, 0);
     for (const x of routes) hang(root, r, x.via || [], x.total_ns / b.count);
@@ -30,11 +30,11 @@ function hang(root, r, via, ns) {
   for (const v of via) at = kid(at, waitWords(clean(v.wait)) + (v.site ? ' · ' + place(v.site) : ''), `${clean(v.wait)} ${siteText(v.site)}`, 'wait', ns, v.site);
   at = kid(at, `${about(r.cause).short}${r.kind ? ` (${brief(r.kind, 40)})` : ''}`, clean(r.cause) + (r.kind ? ` (${brief(r.kind, 200)})` : ''), causeClass(r.cause), ns);
   at.cause = r.cause;
-  // The line of the service's own, and what it called.
+  // The line of the service's own code, and below it the site that it called.
   for (const site of r.site ? [r.site.called_from, r.site] : []) if (site) Object.assign(at = kid(at, place(site), siteText({ ...site, called_from: null }), causeClass(r.cause), ns, site), { cause: r.cause });
 }
 
-// sandwich is two trees about the boxes whose place is a function: who leads there, turned round, and what lies below.
+// sandwich returns two trees of the boxes of a function: its callers, inverted, and its callees.
 export function sandwich(root, func) {
   const top = () => ({ name: shortFunc(func), full: clean(func), cls: 'root', ns: 0, kids: new Map(), depth: 0 }), callers = top(), callees = top();
   const merge = (at, from) => { for (const k of from.kids.values()) merge(kid(at, k.name, k.full, k.cls, k.ns, k.site), k); };
@@ -53,7 +53,7 @@ export function sandwich(root, func) {
   return { callers, callees };
 }
 
-// matching is the time of the outermost boxes whose names hold a text.
+// matching returns the time of the outermost boxes whose names contain a text.
 export function matching(n, text) {
   if (n.up && `${n.name}\n${n.full}`.toLowerCase().includes(text)) return n.ns;
   return [...n.kids.values()].reduce((ns, k) => ns + matching(k, text), 0);
@@ -75,7 +75,7 @@ function find(root, node) {
   return at || null;
 }
 
-// named is a box's text: its time stays whole as long as there is room for anything.
+// named returns a box's text. It shortens the name before it omits the time.
 function named(name, sign, time, px) {
   const tail = time ? ' · ' + time : '', all = cut(sign + name + tail, px, 12);
   if (all === sign + name + tail || !time) return all;
@@ -89,7 +89,7 @@ export function flame() {
   const box = h('div', { class: 'chart flame', tabindex: 0, role: 'group', 'aria-label': 'Flame graph. Arrow keys choose a box, Enter makes it fill the width, s shows its function with all that leads to it, Escape goes back.' });
   const controls = h('div', { class: 'tabs' }, ), tab = h('div'), chosenLine = h('p', { class: 'tabs chosenbox', 'aria-live': 'polite' });
   const found = h('span', { class: 'dim', role: 'status' }), search = h('input', { type: 'search', size: 18, placeholder: 'function, wait or cause', 'aria-label': 'Search the flame graph', id: 'flamesearch', oninput: () => { note(); draw(); }, onkeydown: ev => { if (ev.key === 'Escape' && search.value) { search.value = ''; note(); draw(); ev.stopPropagation(); } } });
-  let whole = null, versus = null, func = ''; // of a sandwich: the tree that it is made of, what that is compared with, and its function
+  let whole = null, versus = null, func = ''; // of a sandwich: its source tree, the tree compared with that, and its function
   let bandName = '', other = '', before = about_.before && { ...about_.before, fileName: about_.before.name || 'before' }, root = null, against = null, top = null, chosen = null, width = 0, drawn = [];
 
   const choose = node => { chosen = node; draw(); };
@@ -102,7 +102,7 @@ export function flame() {
 
   const hit = node => !!search.value.trim() && !!node.up && `${node.name}\n${node.full}`.toLowerCase().includes(search.value.trim().toLowerCase());
 
-  // tell says what is chosen, and offers what can be done with it.
+  // tell shows the selected box and its actions.
   function tell() {
     const text = search.value.trim().toLowerCase();
     found.textContent = text ? `${percent(matching(root, text) / (root.ns || 1))} of the time matches` : '';
@@ -115,7 +115,7 @@ export function flame() {
 
   function band() { return view.group && (bandByName(view.group, bandName) || bandByName(view.group, view.band) || tail(view.group)); }
 
-  // slice shows all about one function, or everything again.
+  // slice shows the sandwich of one function, or the whole tree again.
   function slice(name) {
     whole ||= root;
     func = name;
@@ -126,7 +126,7 @@ export function flame() {
     draw();
   }
 
-  // note keeps the search and the sandwich in the address.
+  // note writes the search and the sandwich's function to the address.
   function note() {
     beside.set('flame.search', search.value.trim());
     beside.set('flame.of', func);
@@ -164,7 +164,7 @@ export function flame() {
         at += kw;
       }
     };
-    // What leads to the box that fills the width stays above it.
+    // The ancestors of the box that fills the width are shown above it.
     const above = [];
     for (let n = top.up; n; n = n.up) above.unshift(n);
     for (const n of above) {
@@ -172,7 +172,7 @@ export function flame() {
       el.addEventListener('click', () => focus(n));
       svg.append(el);
     }
-    // Above a sandwich's function those that lead to it, turned round: its callers stand nearest to it.
+    // The callers of a sandwich's function are shown above it, inverted: its direct callers are nearest.
     const over = func && top === root ? sandwich(whole, func).callers : null, height0 = over ? deepest(over) * rowH : 0;
     if (over) {
       svg.setAttribute('height', height + height0);
@@ -226,7 +226,7 @@ export function flame() {
       return;
     }
     const b = bandByName(g, bandName) || bandByName(g, view.band) || tail(g);
-    // What is compared with: the same band of another report, or another band of this one.
+    // The other side of the comparison: the same band of another report, or another band of this report.
     const old = before && before.groups.find(x => x.id === g.id), o = before ? old && bandByName(old, b.band) : bandByName(g, other);
     root = tree(b);
     whole = root;

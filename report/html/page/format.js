@@ -1,8 +1,9 @@
-// Numbers and names as people read them, by the rules of internal/output/words: format_test.go holds the two to the same cases.
+// Numbers and names for readers, by the rules of internal/output/words: format_test.go compares the two.
 
 export const none = '–';
 
-// fixed is toFixed for v >= 0 that rounds halves to even, as Go does. In binary a half of the last decimal is an odd multiple of a power of two.
+// fixed is toFixed for v >= 0, but rounds halves to even, as Go does. In binary a half of the last decimal is an odd multiple of a power
+// of two.
 function fixed(v, places) {
   if (v * 2 ** (places + 1) % 2 !== 1) return v.toFixed(places);
   const low = Math.floor(v * 10 ** places);
@@ -70,13 +71,13 @@ export function quantity(value, unit) {
   return unit && unit !== 'count' ? `${v} ${clean(unit)}` : v;
 }
 
-// clean shows characters that would not be seen, or that would turn the direction of writing, as escapes.
+// clean replaces characters that are invisible or change the direction of writing by escapes.
 export function clean(s) {
   return String(s).replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu,
     c => '\\u{' + c.codePointAt(0).toString(16) + '}');
 }
 
-// middle cuts out of s's middle what is more than n characters.
+// middle shortens s to n characters, in its middle.
 export function middle(s, n) {
   const c = [...s];
   if (c.length <= n) return s;
@@ -85,7 +86,7 @@ export function middle(s, n) {
   return c.slice(0, head).join('') + '…' + c.slice(c.length - (n - 1 - head)).join('');
 }
 
-// shortFunc drops the directories of a function's package; the last one stays if the package is named for a version.
+// shortFunc removes the directories of a function's package, except the last one if the package is named for a version.
 export function shortFunc(f) {
   const cut = f.search(/[[(]/), head = cut < 0 ? f : f.slice(0, cut);
   if (head.includes(' ')) return clean(f); // a route, not a function
@@ -100,38 +101,38 @@ export function position(site) {
   return site && site.file ? baseName(site.file) + (site.line > 0 ? ':' + site.line : '') : '';
 }
 
-// brief is a name from a trace in at most n characters: names made by machines, or by mischief, can be of any length.
+// brief returns a name from a trace in at most n characters: generated or malicious names can have any length.
 export function brief(text, n = 60) { return middle(clean(text), n); }
 
-// place is a site in short: function, file and line.
+// place returns a site in short: function, file and line.
 export function place(site) {
   if (!site) return '';
   return [site.does ? clean(`${site.func.replace(/^((?:[^/]*\/)*[^./]*)\..*$/, '$1')}, ${site.does}`) : site.func ? middle(shortFunc(site.func), 120) : '', middle(position(site), 60)].filter(Boolean).join(' ');
 }
 
-// lead is what comes before the line of the service's own that led to a dependency's: package names has the same.
+// lead returns the words before the caller of a dependency's site. Package names has the same words.
 export function lead(caller) { return caller.apart ? 'reached from ' : 'called from '; }
 
-// siteText is a site in full.
+// siteText returns a site in full.
 export function siteText(site) {
   if (!site) return '';
   return brief(site.func, 600) + (site.file ? ` ${brief(site.file, 400)}:${site.line}` : '') + (site.module ? ` (${brief(site.module, 200)}${site.version ? ' ' + brief(site.version, 80) : ''})` : '') + (site.called_from ? `, ${lead(site.called_from)}${siteText(site.called_from)}` : '') + (site.does ? `: ${brief(site.does, 80)}` : '');
 }
 
-// rough is a duration in two digits: a prediction knows no more.
+// rough returns a duration with two digits: predictions have no more.
 export function rough(ns) {
   const step = ns > 0 ? Math.pow(10, Math.max(0, Math.floor(Math.log10(ns)) - 1)) : 1;
   return duration(Math.round(ns / step) * step).replace(/(\.\d*?)0+(?=[^\d]|$)/, '$1').replace(/\.(?=[^\d]|$)/, '');
 }
 
-// estimate is a prediction with its range, as far as two digits show one.
+// estimate returns a prediction with its range, if two digits show one.
 export function estimate(e) {
   if (e.low === e.high) return duration(e.est);
   const est = rough(e.est), low = rough(e.low), high = rough(e.high);
   return low === est && high === est ? `about ${est}` : `${est} (${low} to ${high})`;
 }
 
-// changeText is a change that a prediction is about, CAUSE@SITE=VALUE, in words; what is of another form stays as it is.
+// changeText describes a predicted change of the form CAUSE@SITE=VALUE in words; it returns other forms unchanged.
 export function changeText(change) {
   return change.split(', ').map(one => {
     const m = /^(?:([a-z-]+)@)?([^@=]*)=(gone|[\d.]+%|[\d.]+[a-zµ]+)$/.exec(one);
@@ -143,7 +144,7 @@ export function changeText(change) {
   }).join(', ');
 }
 
-// groupName is a group's name in short: tasks, regions and RPC methods have names in which a slash is no directory.
+// groupName returns a group's name in short. In names of tasks, regions and RPC methods, a slash does not separate directories.
 export function groupName(g) {
   if (['task', 'region', 'grpc'].includes(g.kind) || g.name.includes(' ')) return brief(g.name, 160);
   const closure = g.entry && g.entry.func === g.name && /\.(func)?\d+$/.test(g.name);

@@ -1,4 +1,4 @@
-// All groups in one table, and the causes of the chosen one by latency band.
+// All groups in one table, and the causes of the selected one by latency band.
 
 import { listing } from './listing.js';
 import { h, replace, table } from './dom.js';
@@ -47,7 +47,7 @@ function ranNode(ran) {
   return h('div', { class: 'ran' }, 'ran meanwhile: ', ran.map((r, i) => [i ? ', ' : '', siteNode(r.site) || 'unknown', ' ', percent(r.share)]));
 }
 
-// causesOfBand is a chosen band's rows, as the report has them.
+// bandCauses shows the rows of the selected band, as in the report.
 export function bandCauses() {
   const out = h('div', { id: 'bandcauses' });
   let all = false;
@@ -61,7 +61,7 @@ export function bandCauses() {
       return;
     }
     const each = total(b.causes) / b.count, of = { group: g.id, min: b.from_ns, max: b.to_ns };
-    // Small rows are folded: what is under half a percent seldom says anything.
+    // Rows below half a percent are folded, because they are rarely useful.
     const rows = all ? b.causes : b.causes.filter((r, i) => i < 4 || i < 12 && r.share >= 0.005);
     replace(out,
       h('div', { class: 'tabs', role: 'group', 'aria-label': 'Latency band' }, names.map(x => h('button', { type: 'button', 'aria-pressed': String(x === b), 'data-band': x.band, onclick: () => go({ band: x.band }) },
@@ -81,13 +81,13 @@ export function bandCauses() {
   return out;
 }
 
-// siteFrom says how the line of running time is known: without CPU samples, that of a short run is only inferred.
+// siteFrom says from which data the line of running time is known: without CPU samples, the line of a short run is only inferred.
 function siteFrom(r) {
   const words = { sample: r.samples ? 'by ' + count(r.samples, 'CPU sample') : 'by CPU samples', preempt: 'where it was preempted', bracket: 'inferred from the events around it' };
   return words[r.site_from] ? h('span', { class: 'kind' }, words[r.site_from]) : null;
 }
 
-// groupHead names the chosen group.
+// groupHead shows the name of the selected group.
 export function groupHead() {
   const out = h('div');
   const draw = () => {
@@ -111,7 +111,7 @@ export function groupHead() {
   return out;
 }
 
-// beforeLine says what the percentiles were in the report that the page is compared with.
+// beforeLine shows the percentiles of the earlier report.
 function beforeLine(g) {
   const b = about_.before;
   if (!b) return null;

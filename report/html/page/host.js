@@ -1,4 +1,4 @@
-// What the kernel knew about the process meanwhile: time that threads lost, limits, and whether the network lost anything.
+// The kernel's counters of the process: time that threads lost, limits, and whether the network lost segments.
 
 import { h, later, table } from './dom.js';
 import { duration, number, count, bytes, percent, clean, brief, none } from './format.js';
@@ -11,7 +11,7 @@ import { siteNode } from './site.js';
 const quotaWords = { own: 'its own CPU quota', ancestor: 'an ancestor’s CPU quota', none: 'none', unknown: 'not known' };
 const networkWords = { lost: 'segments were retransmitted', cleared: 'nothing was lost', unknown: 'not known' };
 
-// lostParts are the parts of lost time: [name, what it is, colour of, ns or null].
+// lostParts returns the parts of lost time: [name, description, cause of the colour, ns or null].
 export function lostParts(lost) {
   return [
     ['CPU quota', 'throttled by a quota, its own or an ancestor’s', 'throttle', lost.quota_ns],

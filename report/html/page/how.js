@@ -1,4 +1,4 @@
-// How every number on the page was computed.
+// Explanations of how every number on the page was computed.
 
 import { h } from './dom.js';
 
@@ -34,7 +34,7 @@ export const how = {
   open: ['Open requests', 'Requests still running at the end of the trace: their latency is at least the one shown.'],
 };
 
-// asked is the sign beside a number that opens its explanation.
+// asked returns the button next to a number that opens its explanation.
 export function asked(key) {
   const [title] = how[key];
   return h('button', { class: 'how', type: 'button', 'aria-label': `How was this computed: ${title}`, 'data-how': key, onclick: ev => show(ev.currentTarget, key) }, '?');

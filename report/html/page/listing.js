@@ -1,8 +1,8 @@
-// A picture leads to its requests in the table of all, where a server answers about them; in a file nothing of this is in sight.
+// Links from a picture to its requests in the table of all requests. They exist only on the page of a server, not in a file.
 
 import { h } from './dom.js';
 
-// requestTable.list shows the requests that a filter lets through: group, cause, function, min and max latency, from and to in the trace.
+// requestTable.list shows the requests that match a filter: group, cause, function, min and max latency, from and to in the trace.
 export const requestTable = { list: null };
 
 export function listing(text, filter, hint) {

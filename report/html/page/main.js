@@ -68,14 +68,14 @@ function header() {
     h('nav', { 'aria-label': 'Parts of the page' }, links.map(([id, text]) => h('button', { type: 'button', class: 'plain', onclick: () => goTo(id), 'data-goto': id }, text))));
 }
 
-// patterns tell states apart without colours. They lie in a picture of no size that all others refer to.
+// patterns distinguish states without colours. They are in a picture of size 0, to which all others refer.
 function patterns() {
   const tile = (id, size, d) => s('pattern', { id, width: size, height: size, patternUnits: 'userSpaceOnUse' }, s('path', { class: 'tile', d }));
   return s('svg', { class: 'sr', 'aria-hidden': 'true', width: 1, height: 1 }, s('defs', null,
     tile('hatch', 6, 'M-1,1l2,-2M0,6l6,-6M5,7l2,-2'), tile('dots', 4, 'M1,2h1.2'), tile('cross', 4, 'M1,0v4'), causePatterns()));
 }
 
-// patternMarks are the patterns that causes have besides their colours, as in the style sheet.
+// patternMarks are the patterns that causes have in addition to their colours, as in the style sheet.
 const patternMarks = { up: [5, 'M-1,1l2,-2M0,5l5,-5M4,6l2,-2'], down: [5, 'M-1,4l2,2M0,0l5,5M4,-1l2,2'], lines: [4, 'M0,1h4'], dots: [5, 'M1.5,2h1.4'] };
 const patterned = { syscall: 'up', network: 'up', 'gc-wait': 'up', lock: 'dots', unknown: 'dots', chan: 'dots', sleep: 'lines', 'gc-assist': 'lines', other: 'lines', throttle: 'down', 'sched-wake': 'down', stw: 'down' };
 
@@ -88,14 +88,14 @@ function mark() {
   for (const el of document.querySelectorAll('[data-finding]')) el.classList.toggle('chosen', !!view.finding && el.dataset.finding === view.finding.id);
 }
 
-// sayUnknown tells what the address names and the report does not have.
+// sayUnknown shows the names in the address that the report does not have.
 function sayUnknown() {
   const el = document.getElementById('unknown'), names = unknown();
   el.hidden = !names.length;
   el.textContent = names.length ? `The address asks for what this report does not have: ${names.map(x => brief(x, 80)).join(', ')}.` : '';
 }
 
-// land goes to what the address asks for.
+// land scrolls to the part that the address names.
 function land() {
   const id = linked(), card = id === 'findings' && [...document.querySelectorAll('[data-finding]')].find(el => view.finding && el.dataset.finding === view.finding.id);
   for (let fold = card && card.closest('details'); fold; fold = fold.parentElement.closest('details')) fold.open = true;
@@ -134,7 +134,7 @@ function start() {
   addEventListener('keydown', onKey);
   addEventListener('scroll', untip, { passive: true });
   addEventListener('beforeprint', drawNow);
-  // A link to a request or a finding lands on it once the pictures above have their heights.
+  // A link to a request or a finding can scroll to it only when the pictures above it have their heights.
   if (linked()) drawNow();
   if (linked()) requestAnimationFrame(() => requestAnimationFrame(land));
   document.documentElement.dataset.ready = 'true';

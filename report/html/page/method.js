@@ -1,4 +1,4 @@
-// What was read, how it was judged, and what that cannot tell.
+// The recording, the method of the analysis, and its limits.
 
 import { h, copyText } from './dom.js';
 import { duration, number, bytes, clean, count, brief } from './format.js';
@@ -15,13 +15,13 @@ export function jsonButtons() {
   return h('span', { class: 'json' }, h('button', { type: 'button', id: 'copyjson', onclick: ev => copyText(ev.currentTarget, source, 'The report as JSON') }, 'Copy JSON'), h('button', { type: 'button', onclick: save }, 'Save JSON'));
 }
 
-// leftOut names work that is no group, for one reason.
+// workLeftOut names the work that is no group, for one reason.
 function workLeftOut(input, why) {
   const list = (input.left_out || []).filter(l => l.why === why);
   return list.length ? h('span', null, list.map((l, i) => [i ? ', ' : null, brief(l.name, 200), ` (${number(l.count)})`])) : null;
 }
 
-// shareError says how far shares may be off because of the sample.
+// shareError describes the error of shares that comes from sampling.
 function shareError() {
   const most = Math.max(0, ...report.groups.flatMap(g => g.bands.flatMap(b => b.causes.map(c => c.share_error || 0))));
   return most > 0 ? `; shares below p90 may be off by ${(100 * Math.max(most, 0.001)).toFixed(1)} percentage points at most, 95 times of a hundred` : '';

@@ -1,4 +1,4 @@
-// The report, and sums of it that several parts of the page need.
+// The report, and sums of its values that several parts of the page need.
 
 import { byOrder, inFamily, partsOf } from './causes.js';
 
@@ -14,7 +14,7 @@ export const source = await load();
 export const report = JSON.parse(source);
 export const about_ = JSON.parse(document.getElementById('about').textContent);
 
-// The version of the service's program, else that of the trace's header, which Go 1.23 and 1.24 write alike.
+// The version of the service's program, else that of the trace's header, which is the same for Go 1.23 and 1.24.
 export function goVersion() {
   const built = report.host && report.host.facts && report.host.facts.go;
   return built ? built.replace(/^go/, '') : report.input.go === '1.23' ? '1.23 or 1.24' : report.input.go;
@@ -22,7 +22,7 @@ export function goVersion() {
 
 export function groupByID(id) { return report.groups.find(g => g.id === id); }
 
-// requestByID finds a request that is held in full: {group, request, index, typical}.
+// requestByID finds a request that the report contains in full: {group, request, index, typical}.
 export function requestByID(id) {
   for (const group of report.groups) {
     const index = group.slowest.findIndex(r => r.id === id);
@@ -32,10 +32,10 @@ export function requestByID(id) {
   return null;
 }
 
-// verdictOf is what the report says of a group in words, null for groups with little of the latency.
+// verdictOf returns the verdict about a group, null for groups with little of the latency.
 export function verdictOf(g) { return (report.verdict || []).find(v => v.group === g.id) || null; }
 
-// tail is the band that speaks for a group's slow requests, by its verdict; all of them for a group without one.
+// tail returns the band that represents a group's slow requests, by its verdict; the band of all requests without a verdict.
 export function tail(g) {
   const v = verdictOf(g);
   return v && bandByName(g, v.band) || g.bands[0];
@@ -43,7 +43,7 @@ export function tail(g) {
 
 export function bandByName(g, name) { return g.bands.find(b => b.band === name && b.count > 0) || null; }
 
-// byCause adds a band's rows up by cause: [[cause, ns]...] in stacking order.
+// byCause sums a band's rows by cause: [[cause, ns]...] in stacking order.
 export function byCause(rows) {
   const sums = new Map();
   for (const r of rows) sums.set(r.cause, (sums.get(r.cause) || 0) + r.total_ns);
@@ -52,7 +52,7 @@ export function byCause(rows) {
 
 export function total(rows) { return rows.reduce((n, r) => n + r.total_ns, 0); }
 
-// totalCauses are the causes of the segments of one request.
+// segmentCauses returns the sums of the segments of one request by cause.
 export function segmentCauses(r) { return byCause(r.segments.flatMap(x => partsOf(x).map(([cause, ns]) => ({ cause, total_ns: ns })))); }
 
 export function groupOfFinding(f) { return groupByID(f.group) || report.groups.find(g => g.name === f.group) || null; }
@@ -61,7 +61,7 @@ function sameSite(a, b) { return !!a && !!b && a.func === b.func && a.file === b
 
 function atSite(f, seg) { return sameSite(f.site, seg.site) || (seg.via || []).some(v => sameSite(f.site, v.site)); }
 
-// ofCause is asked of every segment for every finding: it makes nothing.
+// ofCause is called for every segment and every finding, so it allocates nothing.
 function ofCause(f, seg) {
   if (!f.cause) return true;
   if (!seg.joined) return inFamily(seg.cause, f.cause);
@@ -69,13 +69,13 @@ function ofCause(f, seg) {
   return false;
 }
 
-// Findings whose place is on no path: that of what ran while requests waited, for example.
+// Findings whose site is on no path, for example the site of code that ran while requests waited.
 const elsewhere = new Set(report.findings.filter(f => f.site && !report.groups.some(g => g.slowest.some(r => r.segments.some(x => ofCause(f, x) && atSite(f, x))))));
 
-// concerns tells whether a segment is what a finding is about: its cause, and its place if that is on any path.
+// concerns reports whether a segment has the cause of a finding and its site, if that site is on any path.
 export function concerns(f, seg) { return ofCause(f, seg) && (!f.site || elsewhere.has(f) || atSite(f, seg)); }
 
-// exampleOf is the request held in full that shows a finding best: with the most time (ns) that it is about.
+// exampleOf returns the request with the most time (ns) in a finding's segments, of those that the report contains in full.
 export function exampleOf(f) {
   const own = groupOfFinding(f);
   let best = null, most = -1;
@@ -88,13 +88,13 @@ export function exampleOf(f) {
   return best;
 }
 
-// lowerBound is where the bucket begins that ends at upper: 32 buckets to each doubling.
+// lowerBound returns the beginning of the bucket that ends at upper: there are 32 buckets to each doubling.
 export function lowerBound(upper) {
   if (upper <= 33) return Math.max(0, upper - 1);
   return upper - 2 ** (Math.floor(Math.log2(upper - 1)) - 5);
 }
 
-// quantileOf is the q-quantile of a histogram [[upper, count]...], as the middle of its bucket; null without requests.
+// quantileOf returns the q-quantile of a histogram [[upper, count]...], as the middle of its bucket; null without requests.
 export function quantileOf(hist, q) {
   const n = hist.reduce((sum, b) => sum + b[1], 0);
   if (!n) return null;

@@ -1,4 +1,4 @@
-// Moments: short stretches in which many of the slowest requests begin, and what happened in them.
+// Moments: short intervals in which many of the slowest requests begin, and the events in them.
 
 import { h } from './dom.js';
 import { clean, count, duration, groupName, percent } from './format.js';

@@ -11,7 +11,7 @@ function rowsOf(g) {
   return g.blocks.map(b => ({ ...b, p50: quantileOf(b.histogram, 0.5), p99: b.count >= 100 ? quantileOf(b.histogram, 0.99) : null, max: b.histogram.length ? b.histogram[b.histogram.length - 1][0] : null }));
 }
 
-// A TimeChart draws rows above each other over one axis of time, that of the trace.
+// A TimeChart draws rows on one time axis, that of the trace.
 class TimeChart {
   constructor(width, end, label) {
     Object.assign(this, { width, end: Math.max(1, end), left: 58, right: 10, y: 4, rows: 0 });
@@ -23,7 +23,7 @@ class TimeChart {
 
   x(t) { return this.left + Math.max(0, Math.min(t, this.end)) / this.end * this.inner; }
 
-  // row makes room under a title and its key ([class, text]...), and calls draw(top, height).
+  // row adds a row with a title and a key ([class, text]...), and calls draw(top, height).
   row(title, keys, height, draw) {
     const text = s('text', { class: 'axis strong', x: this.left, y: this.y + 12 }, title);
     this.svg.append(text);
@@ -60,7 +60,7 @@ class TimeChart {
     if (d) this.svg.append(s('path', { class: cls, d: d + `H${this.x(end).toFixed(1)}` }));
   }
 
-  // areas stacks lists of [time, value] that have the same times; the first lies at the bottom.
+  // areas stacks lists of [time, value] that have the same times; the first is at the bottom.
   areas(lists, top, height, max) {
     const y = v => (top + height - Math.min(v, max) / (max || 1) * height).toFixed(1);
     let floor = lists[0].list.map(() => 0);
@@ -82,7 +82,7 @@ class TimeChart {
     for (const [t, d] of list) into.append(s('rect', { class: cls, x: this.x(t), width: Math.max(least, this.x(t + d) - this.x(t)), y: top, height }));
   }
 
-  // over shows text(time) for the place under the pointer, and a line there.
+  // over shows text(time) for the time under the pointer, and a line there.
   over(top, height, text) {
     const line = s('line', { class: 'cursor', y1: top, y2: top + height, visibility: 'hidden' }), c = s('rect', { class: 'catch', x: this.left, width: Math.max(0, this.inner), y: top, height });
     c.addEventListener('pointermove', ev => {
@@ -94,7 +94,7 @@ class TimeChart {
     this.svg.append(line, c);
   }
 
-  // finish draws the axis of time, and into says what lies behind all rows.
+  // finish draws the time axis and the background of all rows.
   finish() {
     const bottom = this.y - 4;
     for (const t of ticks(0, this.end, Math.max(2, this.inner / 90))) {
@@ -108,7 +108,7 @@ class TimeChart {
   }
 }
 
-// at is the value that a list of [time, value] has at t; null before its first.
+// at returns the value of a list of [time, value] at t; null before its first.
 function at(list, t) {
   let lo = 0, hi = list.length;
   while (lo < hi) {
@@ -121,7 +121,7 @@ function at(list, t) {
 
 function within(list, t) { return list.find(([from, d]) => t >= from && t <= from + d) || null; }
 
-// thousandths of goroutines, as people read them.
+// mean formats thousandths of goroutines.
 function mean(v) { return v === null ? none : Number((v / 1e3).toPrecision(3)).toString(); }
 
 function latencyRows(chart, { group: g, open }) {
@@ -205,7 +205,7 @@ function runtimeCharts(chart, r) {
       chart.intervals(r.gc, top, height, 'gcband', 0.8);
       chart.scale(top, height, max, bytes);
       chart.steps(r.heap_bytes, top, height, max, 'line heap');
-      chart.steps(r.goal_bytes.filter(p => p[1] > 0), top, height, max, 'line goal'); // 0: not known yet
+      chart.steps(r.goal_bytes.filter(p => p[1] > 0), top, height, max, 'line goal'); // 0: still unknown
     });
   }
   if (r.stw.length) chart.row('Stops of the world', [], 14, (top, height) => chart.intervals(r.stw, top, height, 'c-stw'));
@@ -218,7 +218,7 @@ function runtimeCharts(chart, r) {
   });
 }
 
-// rates turns amounts since the point before into amounts per ns that hold until the point.
+// rates converts amounts since the previous point to amounts per ns until the point.
 function rates(list) {
   return list.map(([t, v], i) => i ? [list[i - 1][0], v / Math.max(1, t - list[i - 1][0])] : null).filter(Boolean);
 }
@@ -239,8 +239,8 @@ function hostCharts(chart, k) {
   if (again.length) chart.row('Segments sent again', [], 14, (top, height) => chart.intervals(again.map(p => [p[0], 0]), top, height, 'c-network', 2));
 }
 
-// drawOverTime draws a group and the runtime over the time of a trace. what holds group (or null), request (or null),
-// series (or null), host (its series, or null), end (ns) and open(request). It returns what marks another request.
+// drawOverTime draws a group and the runtime over the time of a trace. what contains group (or null), request (or null),
+// series (or null), host (its series, or null), end (ns) and open(request). It returns a function that marks another request.
 export function drawOverTime(box, what, width) {
   const chart = new TimeChart(width, what.end, `${what.group ? clean(what.group.name) + ' and the runtime' : 'The runtime'} over the time of the trace`);
   if (what.group) latencyRows(chart, what);
@@ -264,7 +264,7 @@ export function drawOverTime(box, what, width) {
   return choose;
 }
 
-// runtimeRows are the points and stretches of the runtime's series.
+// runtimeRows returns the points and intervals of the runtime's series.
 function runtimeRows() {
   const r = report.runtime.series, rows = [];
   for (const [t, v] of r.heap_bytes) rows.push([t, 'heap in use', bytes(v)]);

@@ -1,4 +1,4 @@
-// Slow requests one by one, each with its waterfall, its causes, and a typical request of its group beside it.
+// Slow requests one by one, each with its waterfall, its causes, and a typical request of its group for comparison.
 
 import { h, replace, later, table, add } from './dom.js';
 import { duration, percent, exact, count, clean, siteText, place, brief } from './format.js';
@@ -26,7 +26,7 @@ export function when(r) {
   return `${duration(r.start_ns)} into the trace (${wall.toISOString().replace('T', ' ').replace('Z', ' UTC')})`;
 }
 
-// ids are what a tracing system calls a request, and how it came out.
+// ids returns a request's ids in tracing systems, and its status.
 export function ids(r) {
   const list = [['came out as', r.status], ['trace', r.trace_id], ['span', r.span_id], ['asked by span', r.parent_span_id], ['Datadog span', r.datadog_span_id]];
   return list.filter(([, id]) => id).flatMap(([name, id]) => [`${name} `, h('code', { class: 'wrap' }, clean(id)), ', ']);
@@ -45,7 +45,7 @@ export function detail(r, i, longest) {
       x.via && x.via.length ? row('via', h('ol', { class: 'via' }, x.via.map(v => h('li', null, clean(waitWords(v.wait)), ' at ', v.site ? siteButton(v.site, siteText(v.site)) : 'no place known')))) : null));
 }
 
-// longest are the segments that matter, in order of time.
+// longest returns the longest segments, in order of time.
 export function longest(r, wf) {
   const some = r.segments.map((x, i) => [x, i]).sort((p, q) => q[0].duration_ns - p[0].duration_ns).slice(0, 8).filter(([x]) => x.duration_ns >= r.latency_ns * 0.01).sort((p, q) => p[1] - q[1]);
   const rest = r.segments.length - some.length, restNS = r.latency_ns - some.reduce((n, [x]) => n + x.duration_ns, 0);
@@ -63,13 +63,13 @@ export function requests() {
   const wf = new Waterfall('Waterfall of the chosen request. Arrow keys choose a segment, plus and minus zoom, 0 shows all.', {
     marked, select: i => {
       const r = view.request, hint = h('p', { class: 'dim hint' }, h('kbd', null, '←'), ' ', h('kbd', null, '→'), ' walk along the path, ', h('kbd', null, '+'), ' ', h('kbd', null, '−'), ' ', h('kbd', null, '0'), ' zoom (or Ctrl and wheel), drag to move.');
-      // Until somebody chooses one, the details are those of the longest segment.
+      // Until the user selects a segment, the details are those of the longest one.
       const at = i >= 0 ? i : r.segments.reduce((most, x, k) => x.duration_ns > r.segments[most].duration_ns ? k : most, 0);
       replace(side, r.segments.length ? detail(r, at, i < 0) : null, hint);
     },
   });
   let beside = null;
-  let sameScale = null; // until somebody says so, where something would be seen
+  let sameScale = null; // null until the user sets it: then it depends on whether the shorter request would be visible
   const drawCompare = () => {
     const g = view.group, t = g && g.typical;
     if (!t || t === view.request) {

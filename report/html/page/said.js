@@ -1,5 +1,5 @@
-// What the report's verdict says of a group, as lines of text: what is said is decided where the report is made, and
-// stands in the JSON. Nothing here needs a document, so that a test can hold it to the other views.
+// The verdict about a group as lines of text. The report's JSON contains the sentences. This module needs no document, so that a test
+// can compare it with the other views.
 
 import { duration, percent } from './format.js';
 

@@ -1,4 +1,4 @@
-// A place of the code as a button, and what can be done with it.
+// A site as a button, and the actions on it.
 
 import { h, replace, copyText } from './dom.js';
 import { place, siteText, clean, lead } from './format.js';
@@ -20,7 +20,7 @@ function openMenu(button, site) {
   menu.style.top = (b.bottom + menu.offsetHeight + 8 > innerHeight ? Math.max(8, b.top - menu.offsetHeight - 6) : b.bottom + 6) + 'px';
 }
 
-// siteButton is a place that acts; text says what it shows instead of function, file and line.
+// siteButton returns a button for a site; text, if given, replaces function, file and line.
 export function siteButton(site, text) {
   return h('button', { type: 'button', class: 'plain site', 'aria-haspopup': 'dialog', title: siteText(site), onclick: ev => { ev.stopPropagation(); openMenu(ev.currentTarget, site); } }, text || place(site));
 }

@@ -1,11 +1,11 @@
-// What the page shows is in its address: #group=..&req=..&finding=..&band=... A link to any of them is a link to a view.
+// The page's address contains its view: #group=..&req=..&finding=..&band=... A link with any of them opens this view.
 
 import { report, groupByID, requestByID, exampleOf } from './model.js';
 
 const listeners = [];
 export const view = { group: null, request: null, finding: null, band: '' };
 
-// onChange calls f after every change, with the names of what changed.
+// onChange calls f after every change, with the names of the changed parts.
 export function onChange(f) { listeners.push(f); }
 
 export function address(parts) {
@@ -14,13 +14,13 @@ export function address(parts) {
   return '#' + p;
 }
 
-// current is the address of what is shown, with some of it replaced.
+// current returns the address of the current view, with some of its parts replaced.
 export function current(parts) {
   return address({ finding: view.finding && view.finding.id, group: view.group && view.group.id, req: view.request && view.request.id, band: view.band, ...parts });
 }
 
-// beside is what other parts of the page, which a server answers, have in the address. A link within the page does not
-// name it: it changes with every movement.
+// beside contains the address's parameters of the live parts of the page. A link within the page omits them, because they change with
+// every movement.
 export const beside = new Map();
 
 export function withBeside(hash) {
@@ -29,7 +29,7 @@ export function withBeside(hash) {
   return '#' + p;
 }
 
-// unknown lists what the address asks for and the report does not have.
+// unknown lists the names in the address that the report does not have.
 export function unknown() {
   const p = new URLSearchParams(location.hash.slice(1)), has = {
     group: groupByID, finding: id => report.findings.some(f => f.id === id), req: requestByID, band: b => report.groups.some(g => g.bands.some(x => x.band === b)),
@@ -37,7 +37,7 @@ export function unknown() {
   return Object.entries(has).filter(([k, known]) => p.get(k) && !known(p.get(k))).map(([k]) => `${k}=${p.get(k)}`);
 }
 
-// go shows something else; the address follows without a new entry in the history unless push is set.
+// go changes the view and the address. It adds an entry to the history only if push is set.
 export function go(parts, push) {
   const a = withBeside(current(parts));
   if (a === location.hash) return;
@@ -45,8 +45,8 @@ export function go(parts, push) {
   read();
 }
 
-// read takes the view from the address. What the address does not say is the first of its kind; what it says wrongly,
-// unknown tells.
+// read sets the view from the address. A part that the address omits is the first of its kind. The function unknown lists parts that do
+// not exist.
 export function read() {
   const p = new URLSearchParams(location.hash.slice(1));
   const before = { ...view };
@@ -54,7 +54,7 @@ export function read() {
   const example = view.finding && !p.get('req') ? exampleOf(view.finding) : null;
   const found = requestByID(p.get('req') || '');
   const named = groupByID(p.get('group') || '');
-  // A request says its group; a group without that request shows its own slowest.
+  // A request determines its group. If the group does not have the request, its slowest one is shown.
   view.group = (found && found.group) || named || (example && example.group) || report.groups.find(g => g.slowest.length) || report.groups[0] || null;
   view.request = (found && found.request) || (example && example.request) || (view.group && view.group.slowest[0]) || null;
   if (view.request && view.group && !view.group.slowest.includes(view.request) && view.group.typical !== view.request) view.request = view.group.slowest[0] || null;
@@ -64,7 +64,7 @@ export function read() {
   return changed;
 }
 
-// linked tells what the address asks for by name, so that the page can scroll to it.
+// linked returns the part that the address names, so that the page can scroll to it.
 export function linked() {
   const p = new URLSearchParams(location.hash.slice(1));
   return p.get('req') ? 'requests' : p.get('finding') ? 'findings' : p.get('group') ? 'group' : '';

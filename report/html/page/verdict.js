@@ -10,7 +10,7 @@ import { current } from './state.js';
 
 export function groupLink(g, text) { return h('a', { href: current({ group: g.id, req: '', finding: '', band: '' }), title: brief(g.name, 1000) }, text || groupName(g)); }
 
-// openLine says which requests had not ended: an alarm only where the verdict finds them late.
+// openLine shows the requests that had not ended. It is an alarm only if the verdict finds them late.
 export function openLine(g) {
   const v = verdictOf(g);
   if (!g.open.count) return null;
@@ -18,7 +18,7 @@ export function openLine(g) {
   return h('p', { class: v.open.late ? 'warn' : 'dim' }, v.open.late ? '▲ ' : null, clean(v.open.text), ' ', asked('open'));
 }
 
-// bar is a line of 100 %, divided by cause.
+// bar returns a line of 100 %, divided by cause.
 export function bar(pairs, label) {
   const all = pairs.reduce((n, p) => n + p[1], 0) || 1;
   return h('div', { class: 'bar', role: 'img', 'aria-label': label + ': ' + pairs.map(([c, ns]) => `${about(c).short} ${percent(ns / all)}`).join(', ') },
@@ -42,7 +42,7 @@ function groupVerdict(v) {
     openLine(g));
 }
 
-// startTable says what goroutines did where no requests were found, by the functions that could be asked for.
+// startTable shows what goroutines did if no requests were found, by functions that the user can select as requests.
 function startTable() {
   const list = (report.starts || []).slice(0, 50);
   if (!list.length) return null;

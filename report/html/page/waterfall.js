@@ -1,6 +1,5 @@
-// The waterfall: one request's critical path over the goroutines that take part. Drawn as SVG, so that it prints
-// sharply and every segment can be reached by keyboard and by tests; what lies outside the view is not drawn, and what
-// is thinner than a pixel is drawn as one.
+// The waterfall: one request's critical path over its goroutines. It is SVG, so that it prints sharply, and that the keyboard and tests
+// reach every segment. Segments outside the view are not drawn, and segments thinner than a pixel are drawn as one pixel.
 
 import { h, s, replace, picture, tip, untip, ticks, cut } from './dom.js';
 import { duration, percent, exact, clean, middle, place, shortFunc, siteText, number, count, brief } from './format.js';
@@ -8,8 +7,8 @@ import { about, causeClass, waitWords, partsOf } from './causes.js';
 
 const head = 26, pathH = 34, gap = 10, laneH = 30, narrowLaneH = 44, most = 14;
 
-// lanesOf are the goroutines of a request: its own first, then in the order in which the path visits them, then the
-// rest. A report may hold segments without lanes.
+// lanesOf returns the goroutines of a request: its own first, then the others in the order in which the path visits them, then the
+// rest. A report may contain segments without lanes.
 export function lanesOf(r) {
   const known = new Map((r.lanes || []).map(l => [l.goroutine, l])), out = [];
   const take = g => {
@@ -23,7 +22,7 @@ export function lanesOf(r) {
   return { lanes: out, onPath };
 }
 
-// onPath tells which wakes hand the critical path from one goroutine to the next.
+// strongWakes returns the wakes at which the critical path changes to another goroutine.
 function strongWakes(r) {
   const hand = new Set();
   for (let i = 1; i < r.segments.length; i++) {
@@ -35,8 +34,8 @@ function strongWakes(r) {
 
 // A Waterfall shows one request at a time.
 export class Waterfall {
-  // options: select(segment or -1), marked(segment) tells which segments a finding is about, extent: ns that the whole
-  // width stands for at least.
+  // options: select(segment or -1); marked(segment) reports whether a finding is about the segment; extent is the least time in ns that
+  // the whole width represents.
   constructor(label, options) {
     this.options = options || {};
     this.svg = null;
@@ -67,7 +66,7 @@ export class Waterfall {
 
   gutter() { return this.width < 640 ? 0 : 196; }
 
-  // scale is the rule that places an instant: tests hold the picture to it.
+  // x returns the position of an instant. Tests compare the picture with it.
   x(t) {
     const left = this.gutter();
     return left + (t - this.from) / (this.to - this.from) * (this.width - left - 2);
@@ -151,7 +150,7 @@ export class Waterfall {
   wheel(ev) {
     if (!this.request) return;
     const px = ev.clientX - this.box.getBoundingClientRect().left;
-    if (ev.ctrlKey || ev.metaKey) { // also what a pinch on a touch pad sends
+    if (ev.ctrlKey || ev.metaKey) { // a pinch on a touch pad sends this as well
       ev.preventDefault();
       this.zoom(Math.exp(ev.deltaY * 0.004), this.at(px));
     } else if (Math.abs(ev.deltaX) > Math.abs(ev.deltaY) || ev.shiftKey) {
@@ -209,7 +208,7 @@ export class Waterfall {
     }
     if (!narrow) svg.append(s('text', { class: 'lane strong', x: 0, y: head + pathH / 2 + 4 }, 'critical path'));
 
-    // A name on a stretch that the path covers would not be seen.
+    // A name on an interval that the path covers would be invisible.
     const covered = (g, from, to) => r.segments.some(x => x.goroutine === g && x.start_ns < to && x.start_ns + x.duration_ns > from);
 
     // The lanes: what the goroutines did.
@@ -239,7 +238,7 @@ export class Waterfall {
       const w = Math.max(0.4, x2 - x1), cls = causeClass(x.cause) + (w > 3 ? ' edged' : ''), hit = marked(x);
       const el = s('g', { class: 'seg' + (i === this.selected ? ' selected' : '') + (hit ? ' marked' : ''), 'data-seg': i, role: w > 1 ? 'img' : null, 'aria-label': w > 1 ? `${duration(x.duration_ns)} ${about(x.cause).words}${x.site ? about(x.cause).at + place(x.site) : ''}` : null });
       const lane = row.get(x.goroutine);
-      // Joined segments are divided by cause from top to bottom: they say how much of each, not when.
+      // Joined segments are divided by cause from top to bottom: they show how long each cause is, not when.
       const parts = partsOf(x), boxes = (cls2, y, height) => {
         el.append(s('rect', { class: cls2 + cls, x: x1, width: w, y, height }));
         let at = y;
@@ -259,7 +258,7 @@ export class Waterfall {
         el.append(s('text', { class: 'segname on-' + causeClass(x.cause), x: a + 5, y: head + 28 }, timed(time, x.site && vis > 120 ? place(x.site) : '', vis - 8)));
       }
       plot.append(el);
-      // Where the path goes over to another goroutine, it is one line.
+      // At a change to another goroutine the path is one line.
       const next = r.segments[i + 1];
       if (next && next.goroutine !== x.goroutine && row.has(next.goroutine) && lane !== undefined) {
         plot.append(s('line', { class: 'hand', x1: x2, x2, y1: mid(lane), y2: mid(row.get(next.goroutine)) }));
@@ -303,18 +302,18 @@ export class Waterfall {
 }
 Waterfall.next = 0;
 
-// timed is a time and a place in px pixels; half a time would be none.
+// timed returns a time and a site in px pixels. It never shortens the time.
 function timed(time, where, px) {
   const all = where ? cut(`${time} · ${where}`, px, 11.5) : time;
   return all.startsWith(time) && cut(all, px, 11.5) === all ? all : cut(time, px, 11.5) === time ? time : '';
 }
 
-// leftOut tells whether a segment stands for those beyond the most that a report holds.
+// leftOut reports whether a segment replaces those beyond the limit of a report.
 function leftOut(x) { return x.cause === 'unknown' && x.kind === 'left out'; }
 
 function short(x) { return leftOut(x) ? 'the rest, left out' : x.joined && x.cause === 'other' ? 'short ones' : about(x.cause).short; }
 
-// spentOn says what a segment is in words.
+// spentOn describes a segment in words.
 export function spentOn(x) {
   if (leftOut(x)) return 'in further segments, left out of the report';
   return x.joined && x.cause === 'other' ? 'in short segments, joined' : clean(about(x.cause).words);
@@ -322,7 +321,7 @@ export function spentOn(x) {
 
 const states = new Set(['running', 'runnable', 'waiting', 'syscall']);
 
-// tickText writes times on the axis with as many digits as the distance of the ticks needs.
+// tickText formats times on the axis with as many digits as the distance of the ticks needs.
 export function tickText(t, span) {
   if (t === 0) return '0';
   const [unit, ns] = span >= 2e9 ? ['s', 1e9] : span >= 2e6 ? ['ms', 1e6] : span >= 2e3 ? ['µs', 1e3] : ['ns', 1];
@@ -330,7 +329,7 @@ export function tickText(t, span) {
   return (t / ns).toFixed(digits).replace(/(\.\d*?)0+$/, '$1').replace(/\.$/, '') + unit;
 }
 
-// segmentRows are the rows of the table behind a waterfall.
+// segmentRows returns the rows of the table that belongs to a waterfall.
 export function segmentRows(r) {
   return r.segments.map(x => [exact(x.start_ns - r.start_ns), exact(x.duration_ns), percent(x.duration_ns / r.latency_ns), clean(x.cause) + (x.kind ? ` (${clean(x.kind)})` : '') + (x.joined ? ` (${x.joined.count} joined: ${partsOf(x).map(([c, ns]) => `${clean(c)} ${exact(ns)}`).join(', ')})` : ''), 'G' + x.goroutine, siteText(x.site),
     (x.via || []).map(v => `${clean(v.wait)} ${siteText(v.site)}`).join(' → ')]);

@@ -1,4 +1,4 @@
-// Follows how far the server has read a trace. The address stays as it is: what it asks for is shown once the trace is read.
+// Shows the progress of the server in reading a trace. The address stays unchanged, so that its view is shown once the trace is read.
 
 const at = id => document.getElementById(id), every = 150;
 
