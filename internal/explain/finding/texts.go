@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A textKey identifies a text: its kind and its name, such as "title sleep-polling". The kinds are title, fix, evidence, and
-// phrase for a part of these.
+// A textKey identifies a text of any file: its kind and its name, such as "title sleep-polling". The kinds are title, fix,
+// evidence, and phrase for a part of these.
 type textKey string
 
 // ruleTexts has a file for each rule: its documentation, and the texts of its findings. shared.txt has the texts of several
