@@ -4,8 +4,8 @@
 //
 // One reading of a trace is a pass (package pass). It decodes generations into timelines, finds requests, walks their
 // critical paths, and adds the results to sums: groups, slowest requests, queues, peers, moments, stops and samples for
-// predictions. engine.report then merges the sums and fills the report in a fixed order: groups, process, host,
-// findings, verdicts. Each later part reads the earlier ones.
+// predictions. The steps of reading.report then build the report from the sums: groups, process, host, findings,
+// verdicts. A step takes the results of earlier steps as arguments.
 //
 // A trace is read twice in two cases. If requests wait over the network for other requests of the same process, the
 // first reading finds the groups that do, and the second one follows the paths through them. If the options select a
@@ -18,12 +18,9 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/host"
-	"github.com/whylate/whylate/internal/explain/allocs"
-	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/detailed"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/freeze"
@@ -36,11 +33,9 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/queues"
-	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/stops"
 	"github.com/whylate/whylate/internal/explain/validate"
-	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -152,7 +147,7 @@ func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report
 	selectsPart := canReopen && opts.selectsPart()
 	if selectsPart {
 		// Which groups wait for which is a property of the whole trace.
-		whole, _, err := readTrace(ctx, trace, opts.wholeTrace(), nil, rereadAlways)
+		whole, err := readTrace(ctx, trace, opts.wholeTrace(), nil, rereadAlways)
 		if err != nil {
 			return nil, err
 		}
@@ -177,27 +172,27 @@ func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report
 			}
 		}
 	}
-	engine, damage, err := readTrace(ctx, trace, opts, selfWaits, reread)
+	last, err := readTrace(ctx, trace, opts, selfWaits, reread)
 	if err != nil {
 		return nil, err
 	}
-	selfWaits = engine.findSelfWaits()
-	if (selfWaits != nil || engine.pass.HasDroppedOptionalSums()) && !selectsPart && ctx.Err() == nil {
+	selfWaits = last.findSelfWaits()
+	if (selfWaits != nil || last.pass.HasDroppedOptionalSums()) && !selectsPart && ctx.Err() == nil {
 		// The first reading has found that requests wait for others of this process, or that the guess was wrong.
-		if reopened, err := reopen(); err != nil && engine.pass.HasDroppedOptionalSums() {
+		if reopened, err := reopen(); err != nil && last.pass.HasDroppedOptionalSums() {
 			return nil, fmt.Errorf("%s: reading it again: %w", opts.name(), err)
 		} else if err != nil {
-			engine.rereadErr = err
+			last.rereadErr = err
 		} else {
 			opts.resetOutputs()
-			engine, damage, err = readTrace(ctx, reopened, opts, selfWaits, rereadNever)
+			last, err = readTrace(ctx, reopened, opts, selfWaits, rereadNever)
 			reopened.Close()
 			if err != nil {
 				return nil, err
 			}
 		}
 	}
-	rep, err := engine.finish(ctx, damage)
+	rep, err := last.finish(ctx)
 	if rep != nil {
 		for i := range rep.Groups {
 			g := &rep.Groups[i]
@@ -214,21 +209,18 @@ func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report
 const minSlowest = 3
 
 // readTrace reads a trace to its end. selfWaits lets paths continue in other requests of the process; it is nil in the
-// first reading. reread says whether the trace will be read again, so that this reading can leave sums out. damage is
-// why the reading ended before the end of the trace, if it did.
-func readTrace(
-	ctx context.Context, trace io.Reader, opts Options, selfWaits *selfWaits, reread rereading,
-) (newEngine *engine, damage, err error) {
-	newEngine = &engine{
-		opts: opts, freezes: new(freeze.Detector), groups: groups.New(), slowest: detailed.New(opts.Slowest),
-		samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), moments: moments.New(), process: process.NewCollector(), selfWaits: selfWaits,
-	}
-	newEngine.stops = stops.New(newEngine.freezes)
+// first reading. reread says whether the trace will be read again, so that this reading can leave sums out.
+func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *selfWaits, reread rereading) (*reading, error) {
 	reader, err := newReader(trace, opts)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	passOptions := opts.passOptions(path.Options{Freezes: newEngine.freezes})
+	freezes := new(freeze.Detector)
+	r := &reading{
+		opts: opts, selfWaits: selfWaits, freezes: freezes, groups: groups.New(), peers: peers.New(), stops: stops.New(freezes), process: process.NewCollector(),
+		unmerged: detailSums{slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), moments: moments.New()},
+	}
+	passOptions := opts.passOptions(path.Options{Freezes: freezes})
 	if selfWaits != nil {
 		passOptions.Plan, passOptions.KeepAnswers = &selfWaits.plan, opts.Index != nil
 	}
@@ -236,36 +228,33 @@ func readTrace(
 		passOptions.ExactFirst = exactRequests
 	}
 	if reread == rereadMaybe {
-		passOptions.OnRequestsAdded = newEngine.guessReread
+		passOptions.OnRequestsAdded = r.guessReread
 	}
-	tracePass := pass.New(passOptions)
-	newEngine.process.SetWindow(&tracePass.Window)
-	tracePass.Sums = []pass.Sum{newEngine.groups, newEngine.slowest, newEngine.peers, newEngine.stops}
-	tracePass.OptionalSums = []pass.Sum{newEngine.samples, newEngine.queues, newEngine.moments}
+	r.pass = pass.New(passOptions)
+	r.process.SetWindow(&r.pass.Window)
+	r.pass.Sums = []pass.Sum{r.groups, r.unmerged.slowest, r.peers, r.stops}
+	r.pass.OptionalSums = []pass.Sum{r.unmerged.samples, r.unmerged.queues, r.unmerged.moments}
 	if reread == rereadAlways {
-		tracePass.DropOptionalSums()
+		r.pass.DropOptionalSums()
 	}
-	tracePass.Listeners = []pass.Listener{
-		freezeListener{newEngine.freezes, &newEngine.threads, opts.hostSamples.samples}, &newEngine.hostLog, newEngine.process,
-	}
+	r.pass.Listeners = []pass.Listener{freezeListener{freezes, &r.threads, opts.hostSamples.samples}, &r.hostLog, r.process}
 	if opts.Index != nil {
-		tracePass.Sums = append(tracePass.Sums, opts.Index)
-		tracePass.Listeners = append(tracePass.Listeners, opts.Index)
+		r.pass.Sums = append(r.pass.Sums, opts.Index)
+		r.pass.Listeners = append(r.pass.Listeners, opts.Index)
 	}
 	if opts.Validate != nil {
-		opts.Validate.Attach(tracePass)
+		opts.Validate.Attach(r.pass)
 	}
-	newEngine.pass = tracePass
-	damage = tracePass.Run(ctx, reader)
-	if tracePass.Generations > 0 {
-		newEngine.translations = path.MergeIDs(tracePass.Stages)
-		newEngine.mergedGroups = newEngine.groups.Merge(newEngine.translations)
-		newEngine.peers.Merge(newEngine.translations)
-		if unsure, ok := hostjoin.PossibleSelfConnections(opts.hostSamples.samples, newEngine.hostWindow()); ok {
-			newEngine.peers.RefuteBySockets(unsure)
+	r.damage = r.pass.Run(ctx, reader)
+	if r.pass.Generations > 0 {
+		r.translations = path.MergeIDs(r.pass.Stages)
+		r.mergedGroups = r.groups.Merge(r.translations)
+		r.peers.Merge(r.translations)
+		if unsure, ok := hostjoin.PossibleSelfConnections(opts.hostSamples.samples, r.hostWindow()); ok {
+			r.peers.RefuteBySockets(unsure)
 		}
 	}
-	return newEngine, damage, nil
+	return r, nil
 }
 
 // newReader returns a reader that skips generations above the memory bound.
@@ -296,35 +285,35 @@ func (o *Options) name() string {
 	return o.Name
 }
 
-// An engine builds one report.
-type engine struct {
-	selfPacedGroups map[string]bool    // groups of iterations that their loops begin after a pause, by id
-	queuedShares    map[string]float64 // share of a group's iterations whose work was available at once, by id
-	opts            Options
-	pass            *pass.Pass
-	groups          *groups.Sum
-	slowest         *detailed.Sum
-	samples         *predict.Samples
-	queues          *queues.Sum
-	peers           *peers.Sum
-	moments         *moments.Sum
-	process         *process.Collector
-	stops           *stops.Sum
-	threads         hostjoin.Threads
-	freezes         *freeze.Detector // not embedded: the index refers to it and must not refer to the engine
-	hostLog         hostLog
-	model           *predict.Model
-	selection       *workSelection
-	rowGroups       []path.GroupID // groups of the report, in its order
-	translations    []path.Translation
-	mergedGroups    []path.GroupID // see groups.Sum.Merge
-	selfWaits       *selfWaits     // nil in the first reading
-	// walkCount is how many generations were walked while guessReread was active.
-	walkCount int
+// A reading is one pass over a trace, with all that the pass filled.
+type reading struct {
+	opts      Options
+	selfWaits *selfWaits // what the first reading found; nil in the first reading
+	pass      *pass.Pass
+	damage    error // why the reading ended before the end of the trace, if it did
 	// rereadErr is why the trace could not be read again although paths continue in this process.
 	rereadErr error
-	// shownGroups selects the groups that are reported.
-	shownGroups groups.Selection
+	// walkCount is how many generations were walked while guessReread was active.
+	walkCount int
+
+	groups       *groups.Sum
+	peers        *peers.Sum
+	stops        *stops.Sum
+	unmerged     detailSums
+	process      *process.Collector
+	freezes      *freeze.Detector // not embedded: the index refers to it and must not refer to the reading
+	threads      hostjoin.Threads
+	hostLog      hostLog
+	translations []path.Translation
+	mergedGroups []path.GroupID // see groups.Sum.Merge
+}
+
+// detailSums are the sums that are merged only for a report: see reading.mergeSums.
+type detailSums struct {
+	slowest *detailed.Sum
+	samples *predict.Samples
+	queues  *queues.Sum
+	moments *moments.Sum
 }
 
 // A freezeListener passes generations to a detector of freezes.
@@ -346,205 +335,4 @@ func (f freezeListener) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap 
 	}
 	f.threads.Add(g)
 	f.Add(g)
-}
-
-// finish builds the report after the reading; damage is why the trace was not read to its end.
-func (e *engine) finish(ctx context.Context, damage error) (*report.Report, error) {
-	name := e.opts.name()
-	if e.pass.Generations == 0 {
-		if damage == nil {
-			damage = &tracefmt.Error{Kind: tracefmt.Truncated, Text: "the trace holds no events"}
-		}
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%s: %w", name, context.Cause(ctx))
-		}
-		return nil, fmt.Errorf("%s: %w: %w", name, ErrNothing, damage)
-	}
-	rep := e.report(damage)
-	e.addGoals(rep)
-	if err := e.addWhatIf(rep); err != nil {
-		return rep, fmt.Errorf("%s: %w", name, err)
-	}
-	if ctx.Err() != nil {
-		return rep, fmt.Errorf("%s: %w", name, context.Cause(ctx))
-	}
-	return rep, nil
-}
-
-// sampling returns how many requests were walked, nil if all were.
-func (e *engine) sampling() *report.Sampled {
-	p := e.pass
-	if p.NotWalked == 0 {
-		return nil
-	}
-	return &report.Sampled{Walked: int(p.Requests - p.NotWalked), Requests: int(p.Requests)}
-}
-
-// report merges the sums and fills the report. The order matters: findings need groups, process and host, the model for
-// predictions needs the facts about the process, and verdicts need the findings.
-func (e *engine) report(damage error) *report.Report {
-	tracePass := e.pass
-	samples, sampleErr := e.loadHost()
-	froze := e.freezes.Verdict()
-	sp := &spell.Speller{
-		Syms: &tracePass.Symbols, Sites: tracePass.Stages[0].Sites, Start: tracePass.Start, End: tracePass.End,
-		Paths: e.opts.PathMap, Modules: e.opts.Modules,
-		Settlement: cause.Settle(froze.IsFreeze),
-	}
-	e.slowest.Merge(e.translations)
-	e.samples.Merge(e.translations)
-	e.moments.Merge(e.translations)
-	e.queues.Merge(e.translations)
-	e.model = predict.NewModel(sp.Syms, sp.Settlement, tracePass.End-tracePass.Start, e.groups.SitesBelow)
-
-	rep := &report.Report{
-		Schema: report.Schema,
-		Input: report.Input{
-			Name: e.opts.Name, Bytes: tracePass.Reader.Unpacked(), Events: tracePass.Events, DurationNS: tracePass.End - tracePass.Start,
-			Go: fmt.Sprintf("1.%d", tracePass.Reader.Minor()), GOMAXPROCS: e.process.Procs(), Truncated: damage != nil,
-			Observer: e.groups.ObserverRequests(), Sampled: e.sampling(), Warnings: []report.Warning{},
-		},
-		Findings: []report.Finding{},
-	}
-	if s, snapshotTime := e.process.Clock(); s != nil {
-		wall := time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-time.Duration(snapshotTime - tracePass.Start)).UTC()
-		rep.Input.Start = &wall
-	}
-	e.selection = e.selectWork()
-	e.shownGroups = groups.Selection{Name: e.opts.Group, Wanted: e.selection.isShown}
-	rep.Input.LeftOut = e.selection.leftOut(sp)
-	rep.Groups = e.reportGroups(sp)
-	if e.selection.maxRole == request.MainLife && e.opts.Request == nil && e.opts.Group == nil {
-		rep.Starts = e.startFunctions(sp)
-	}
-	stats := e.process.Stats(sp)
-	rep.Runtime = e.process.Runtime(sp, &froze)
-	for i, row := range e.rowGroups {
-		rep.Moments = append(rep.Moments, e.moments.Find(row, &rep.Groups[i], tracePass.Stages[0].IDs, sp)...)
-	}
-	moments.AddEvents(rep.Moments, rep.Runtime.Series, stats.HerdWakeups, rep.Input.DurationNS)
-	e.addWarnings(rep, sp, damage)
-	e.addHost(rep, samples, sampleErr)
-	silences, requests := e.stops.Silences()
-	e.threads.SetOffCPU(rep, e.hostWindow())
-	hostjoin.AddStops(samples, e.hostWindow(), rep, silences, requests)
-	if rep.Host == nil && !rep.Runtime.Throttle.Verdict.HeldBack() {
-		rep.Runtime.Sched.WithoutCPU = stats.WithoutCPU()
-	}
-	e.setFacts(rep, stats)
-	e.warnPeer(rep)
-	queueSum := e.queues
-	in := &finding.Input{
-		Report: e.selection.judgedReport(rep), Process: stats, Thresholds: e.opts.Thresholds, Allocs: e.readAllocs(rep, sp),
-		// Queues and their servers.
-		Services: queueSum.Services(sp, e.selection.isJudged), SlotWaits: queueSum.SlotWaits(sp), LongWaits: queueSum.LongWaits(sp),
-		Streams: queueSum.Streams(sp), SiblingShares: queueSum.SiblingShares(sp),
-		HolderLines: queueSum.HolderLines(sp), Hubs: queueSum.Hubs(sp), PeerCalls: e.peerCalls(rep, sp), FindHolder: e.lockHolder(sp),
-		NoSelfConnections: e.peers.IsRefuted(),
-		// Groups and start functions.
-		OutlierMoments: e.outlierIntervals(rep), HerdOverlap: e.herdShares(rep, stats), BacklogShares: e.queuedShares,
-		UnawaitedGroups: e.selfPacedGroups,
-		WorksForServer:  e.selection.servesRequests(sp), AcceptsConnections: e.pass.Finder.IsUnknownServer(),
-		Predict: e.model.WhatIf, Polls: e.model.PollOf,
-	}
-	rules := finding.All()
-	rep.Findings = finding.Find(in, rules)
-	rep.Judged = finding.Judge(in, rules, rep.Findings)
-	if e.opts.Replayer != nil {
-		e.opts.Replayer.fill(e, rep, sp)
-	}
-	if e.opts.Index != nil {
-		e.opts.Index.Finish(tracePass, e.translations, e.groups.GroupIDs(sp, e.shownGroups), e.freezes, sp)
-	}
-	rep.Verdict = verdict.Verdicts(rep)
-	e.addServedVerdicts(rep)
-	if e.opts.Validate != nil {
-		e.opts.Validate.Report(rep, e.opts.Group == nil)
-	}
-	return rep
-}
-
-// peerCalls returns, by group id, how often requests of the group called a peer from one line.
-func (e *engine) peerCalls(rep *report.Report, sp *spell.Speller) map[string][]queues.PeerCalls {
-	out := map[string][]queues.PeerCalls{}
-	for i, row := range e.rowGroups {
-		out[rep.Groups[i].ID] = e.queues.PeerCalls(sp, row)
-	}
-	return out
-}
-
-// outlierIntervals returns, by group id, in how many separate intervals the group's outliers were open.
-func (e *engine) outlierIntervals(rep *report.Report) map[string]int {
-	out := map[string]int{}
-	for i, row := range e.rowGroups {
-		if b := rep.Groups[i].Band(report.BandOutliers); b != nil {
-			out[rep.Groups[i].ID] = e.moments.CountOpenIntervals(row, b.FromNS)
-		}
-	}
-	return out
-}
-
-// herdShares returns a function that reports, for the herds of a start function: the share of a group's waits for a P
-// that fall within them, and their share of the trace.
-func (e *engine) herdShares(rep *report.Report, stats *process.Stats) func(group, start string) (waited, time float64) {
-	return func(group, start string) (waited, time float64) {
-		i := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.ID == group })
-		if i < 0 || i >= len(e.rowGroups) {
-			return 0, 0
-		}
-		var ranges [][2]int64
-		for _, f := range stats.HerdWakeups {
-			if f.Start == start {
-				ranges = append(ranges, [2]int64{e.pass.Start + f.FromNS, e.pass.Start + f.ToNS})
-			}
-		}
-		return e.moments.WaitShare(e.rowGroups[i], ranges, rep.Input.DurationNS)
-	}
-}
-
-// reportGroups returns the groups of the report and adds them to the model for predictions.
-func (e *engine) reportGroups(sp *spell.Speller) []report.Group {
-	out := []report.Group{}
-	rows := e.groups.Rows(sp, e.shownGroups)
-	isSelfStarted := func(r *groups.Row) bool { return e.selection.isSelfStarted(e.groups.GroupKey(r.PathGroup)) }
-	groups.SortByRole(rows, time.Duration(e.pass.End-e.pass.Start), isSelfStarted)
-	e.selfPacedGroups, e.queuedShares = map[string]bool{}, map[string]float64{}
-	for i := range rows {
-		key := e.groups.GroupKey(rows[i].PathGroup)
-		if e.queuedShares[rows[i].ID] = e.selection.queuedShare(key); key.Kind == request.WebSocket {
-			e.queuedShares[rows[i].ID] = e.pass.Finder.QueuedMessageShare(key.Name)
-		}
-		e.selfPacedGroups[rows[i].ID] = rows[i].Kind == report.KindLoop && e.selection.isTimerStarted(key)
-	}
-	e.fillServed(rows)
-	for _, row := range rows {
-		g := row.Group
-		e.findPeer(&g, row.PathGroup, sp)
-		e.slowest.FillGroup(&g, row.PathGroup, row.MedianNS, sp)
-		if g.Count > 0 {
-			e.model.AddGroup(g.ID, e.samples.SampleOf(row.PathGroup), g.LatencyNS)
-		}
-		out = append(out, g)
-		e.rowGroups = append(e.rowGroups, row.PathGroup)
-	}
-	return out
-}
-
-// readAllocs reads the allocation profile. An error becomes a warning.
-func (e *engine) readAllocs(rep *report.Report, sp *spell.Speller) *allocs.Profile {
-	if e.opts.Allocs == nil {
-		return nil
-	}
-	profile, err := allocs.Read(e.opts.Allocs, func(s report.Site) report.Site {
-		s.File = sp.File(s.File)
-		return s
-	})
-	if errors.Is(err, allocs.ErrEmpty) || errors.Is(err, allocs.ErrFewSamples) {
-		return nil
-	}
-	if err != nil {
-		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "allocs-profile", Text: err.Error()})
-		return nil
-	}
-	return profile
 }

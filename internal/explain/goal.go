@@ -22,14 +22,15 @@ const (
 	maxGoalChanges = 3
 )
 
-// addGoals reports for each group whether it meets the goals, and if not, the fewest changes predicted to meet them.
-func (e *engine) addGoals(rep *report.Report) {
-	for _, goal := range e.opts.Goals {
-		if rep.Goals == nil {
-			rep.Goals = []report.Goal{}
-		}
-		for i := range rep.Groups {
-			g := &rep.Groups[i]
+// searchGoals returns for each group whether it meets the goals, and if not, the fewest changes predicted to meet them.
+func searchGoals(goals []Goal, groups []report.Group, model *predict.Model) []report.Goal {
+	if len(goals) == 0 {
+		return nil
+	}
+	all := []report.Goal{}
+	for _, goal := range goals {
+		for i := range groups {
+			g := &groups[i]
 			out := report.Goal{Group: g.ID, Name: g.Name, Percentile: goal.Percentile, MostNS: int64(goal.Limit), IsNS: g.LatencyNS.P99}
 			if goal.Percentile == "p50" {
 				out.IsNS = g.LatencyNS.P50
@@ -39,18 +40,19 @@ func (e *engine) addGoals(rep *report.Report) {
 			case *out.IsNS <= out.MostNS:
 				out.Kept = true
 			default:
-				out.Predicted, out.Changes, out.Reached = e.findChanges(g, goal)
+				out.Predicted, out.Changes, out.Reached = findChanges(g, goal, model)
 			}
-			rep.Goals = append(rep.Goals, out)
+			all = append(all, out)
 		}
 	}
+	return all
 }
 
 // findChanges returns the prediction for the fewest changes that meet a goal in a group, and their number. Of sets of
 // equal size it chooses the one that gains most. A change removes a cause at a site; if removing half of each is
 // enough, the prediction is for that. reached is false if no set meets the goal; then the result is the one nearest to
 // it.
-func (e *engine) findChanges(g *report.Group, goal Goal) (best *report.Predicted, n int, reached bool) {
+func findChanges(g *report.Group, goal Goal, model *predict.Model) (best *report.Predicted, n int, reached bool) {
 	candidates := goalCandidates(g)
 	predictedNS := func(p *report.Predicted) int64 {
 		if goal.Percentile == "p50" {
@@ -65,7 +67,7 @@ func (e *engine) findChanges(g *report.Group, goal Goal) (best *report.Predicted
 			for i, k := range set {
 				changes[i] = candidates[k]
 			}
-			p := e.model.WhatIf(g.ID, changes)
+			p := model.WhatIf(g.ID, changes)
 			if p != nil && (best == nil || predictedNS(p) < predictedNS(best)) {
 				best, chosen = p, changes
 			}
@@ -77,7 +79,7 @@ func (e *engine) findChanges(g *report.Group, goal Goal) (best *report.Predicted
 		for i := range half {
 			half[i].Scale = 0.5
 		}
-		if p := e.model.WhatIf(g.ID, half); p != nil && predictedNS(p) <= int64(goal.Limit) {
+		if p := model.WhatIf(g.ID, half); p != nil && predictedNS(p) <= int64(goal.Limit) {
 			best = p
 		}
 	}

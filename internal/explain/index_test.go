@@ -15,41 +15,41 @@ import (
 	"github.com/whylate/whylate/internal/viewer/inspect"
 )
 
-// TestIndexHoldsNoEngine: the index that answers a page's questions must not keep the engine in memory: its decoder,
-// buffers, sums and workers, 120 MB for a long trace. One pointer to a field of the engine would.
-func TestIndexHoldsNoEngine(t *testing.T) {
+// TestIndexHoldsNoReading: the index that answers a page's questions must not keep the reading in memory: its decoder,
+// buffers, sums and workers, 120 MB for a long trace. One pointer to a field of the reading would.
+func TestIndexHoldsNoReading(t *testing.T) {
 	data := testprog.Service(t, "load-inside").Trace // read twice, because it waits for its own server
 	index := inspect.NewIndex(inspect.Limits{})
 	opts := Options{Slowest: 3, Modules: modules.New(modules.Options{}), Index: index}
-	var engines []weak.Pointer[engine]
+	var readings []weak.Pointer[reading]
 	var passes []weak.Pointer[pass.Pass]
 	var decoders []weak.Pointer[timeline.Decoder]
-	reading := func(previous *selfWaits) *selfWaits {
-		eng, cut, err := readTrace(context.Background(), bytes.NewReader(data), opts, previous, rereadNever)
+	read := func(previous *selfWaits) *selfWaits {
+		r, err := readTrace(context.Background(), bytes.NewReader(data), opts, previous, rereadNever)
 		if err != nil {
 			t.Fatal(err)
 		}
-		engines, passes, decoders = append(engines, weak.Make(eng)), append(passes, weak.Make(eng.pass)), append(decoders, weak.Make(eng.pass.Decoder))
-		selfWaits := eng.findSelfWaits()
+		readings, passes, decoders = append(readings, weak.Make(r)), append(passes, weak.Make(r.pass)), append(decoders, weak.Make(r.pass.Decoder))
+		selfWaits := r.findSelfWaits()
 		if previous == nil && selfWaits != nil {
 			return selfWaits
 		}
-		must.Have(eng.finish(context.Background(), cut))(t)
+		must.Have(r.finish(context.Background()))(t)
 		return nil
 	}
-	selfWaits := reading(nil)
+	selfWaits := read(nil)
 	if selfWaits == nil {
 		t.Fatal("it waits for nobody of its own: this tests no answers")
 	}
 	opts.resetOutputs()
-	reading(selfWaits)
+	read(selfWaits)
 	tr := must.Have(inspect.Open(index, bytes.NewReader(data), int64(len(data))))(t)
 	for range 3 {
 		runtime.GC()
 	}
-	for i := range engines {
-		if engines[i].Value() != nil || passes[i].Value() != nil || decoders[i].Value() != nil {
-			t.Errorf("reading %d: the engine is still held: %v, its pass: %v, its decoder: %v", i+1, engines[i].Value() != nil, passes[i].Value() != nil, decoders[i].Value() != nil)
+	for i := range readings {
+		if readings[i].Value() != nil || passes[i].Value() != nil || decoders[i].Value() != nil {
+			t.Errorf("reading %d: the reading is still held: %v, its pass: %v, its decoder: %v", i+1, readings[i].Value() != nil, passes[i].Value() != nil, decoders[i].Value() != nil)
 		}
 	}
 	runtime.KeepAlive(tr)

@@ -13,9 +13,8 @@ import (
 // waits for the lock, and minNS the least duration. The candidate waits for something else at the end of the trace, for
 // at least minNS, in a method of the same type or in the same function. Of several, the one with the shortest wait is
 // returned: its site, the reason and duration of its wait.
-func (e *engine) lockHolder(sp *spell.Speller) func(lockFunc string, minNS int64) (*report.Site, string, int64) {
+func lockHolder(window *timeline.Window, sp *spell.Speller) func(lockFunc string, minNS int64) (*report.Site, string, int64) {
 	return func(lockFunc string, minNS int64) (site *report.Site, reason string, waitNS int64) {
-		window := &e.pass.Window
 		if len(window.Gens) == 0 {
 			return nil, "", 0
 		}
@@ -43,7 +42,7 @@ func (e *engine) lockHolder(sp *spell.Speller) func(lockFunc string, minNS int64
 				isInside = isInside || isOfLock(fn)
 			}
 			if isInside {
-				site, reason, waitNS = sp.Site(e.pass.Stages[0].Sites.SiteOf(span.Stack)), sp.Syms.String(span.Reason), span.End-span.Start
+				site, reason, waitNS = sp.Site(sp.Sites.SiteOf(span.Stack)), sp.Syms.String(span.Reason), span.End-span.Start
 			}
 		})
 		return site, reason, waitNS

@@ -7,65 +7,68 @@ import (
 	"github.com/whylate/whylate/internal/explain/groups"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/peers"
+	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
-// findPeer sets the group that serves a group's network waits. It is in the recording of another process, if one was
-// given, or in this process.
-func (e *engine) findPeer(g *report.Group, id path.GroupID, sp *spell.Speller) {
-	if e.selfWaits != nil {
-		if p, ok := e.selfWaits.peersByText[e.groupText(id)]; ok {
+// findPeer returns the group that serves a group's network waits, nil if none is known. It is in the recording of another
+// process, if one was given, or in this process.
+func (r *reading) findPeer(id path.GroupID, shown groups.Selection, sp *spell.Speller) *report.Peer {
+	if r.selfWaits != nil {
+		if p, ok := r.selfWaits.peersByText[r.groupText(id)]; ok {
 			byText := make(map[string]path.GroupID)
-			for peerGroup := range e.pass.Stages[0].IDs.GroupCount() {
-				byText[e.groupText(path.GroupID(peerGroup))] = path.GroupID(peerGroup)
+			for peerGroup := range r.pass.Stages[0].IDs.GroupCount() {
+				byText[r.groupText(path.GroupID(peerGroup))] = path.GroupID(peerGroup)
 			}
 			ownPeer := p.Peer
 			ownPeer.Group, ownPeer.FurtherGroups = byText[p.serverTexts[0]], nil
 			for _, text := range p.serverTexts[1:] {
 				ownPeer.FurtherGroups = append(ownPeer.FurtherGroups, byText[text])
 			}
-			if e.setOwnPeer(g, &ownPeer, sp); g.Peer != nil {
-				g.Peer.Joined = p.Proven
+			out := r.ownPeer(&ownPeer, shown, sp)
+			if out != nil {
+				out.Joined = p.Proven
 			}
-			return
+			return out
 		}
 	}
-	if r := e.opts.PeerRecording; r != nil && r.Clock.IsKnown {
-		if p, peerGroup, exact := e.peers.PeerIn(id, e.clockOffset(), e.pass.Start, e.pass.End, r); peerGroup != nil {
-			g.Peer = newReportPeer(&p, peerGroup.ID, peerGroup.Name)
-			g.Peer.Spent = peerGroup.LargestCause
-			if g.Peer.Recording = r.Name; !exact { // the clocks of two machines are too inexact to divide the round trip
-				g.Peer.ThereNS, g.Peer.BackNS, g.Peer.UnseenNS = nil, nil, nil
-				g.Peer.Confidence *= 0.8
+	if other := r.opts.PeerRecording; other != nil && other.Clock.IsKnown {
+		if p, peerGroup, exact := r.peers.PeerIn(id, clockOffset(r.process), r.pass.Start, r.pass.End, other); peerGroup != nil {
+			out := newReportPeer(&p, peerGroup.ID, peerGroup.Name)
+			out.Spent = peerGroup.LargestCause
+			if out.Recording = other.Name; !exact { // the clocks of two machines are too inexact to divide the round trip
+				out.ThereNS, out.BackNS, out.UnseenNS = nil, nil, nil
+				out.Confidence *= 0.8
 			}
-			return
+			return out
 		}
 	}
-	if e.selfWaits != nil {
-		return // the first reading had more waits: those left here are between requests that it joined
+	if r.selfWaits != nil {
+		return nil // the first reading had more waits: those left here are between requests that it joined
 	}
-	if p, ok := e.peers.PeerOf(id); ok {
-		e.setOwnPeer(g, &p, sp)
+	if p, ok := r.peers.PeerOf(id); ok {
+		return r.ownPeer(&p, shown, sp)
 	}
+	return nil
 }
 
-// setOwnPeer sets the groups of this process that serve a group's waits.
-func (e *engine) setOwnPeer(g *report.Group, peer *peers.Peer, sp *spell.Speller) {
-	allGroups := e.shownGroups
-	allGroups.Name = nil // the serving group has another name than the selected ones
-	groupID, name, ok := e.groups.GroupTitle(peer.Group, sp, allGroups)
+// ownPeer returns the groups of this process that serve a group's waits, nil if they are not reported.
+func (r *reading) ownPeer(peer *peers.Peer, shown groups.Selection, sp *spell.Speller) *report.Peer {
+	shown.Name = nil // the serving group has another name than the selected ones
+	groupID, name, ok := r.groups.GroupTitle(peer.Group, sp, shown)
 	if !ok {
-		return
+		return nil
 	}
-	g.Peer = newReportPeer(peer, groupID, name)
+	out := newReportPeer(peer, groupID, name)
 	for _, id := range peer.FurtherGroups {
-		if _, name, ok := e.groups.GroupTitle(id, sp, allGroups); ok {
-			g.Peer.MoreNames = append(g.Peer.MoreNames, name)
+		if _, name, ok := r.groups.GroupTitle(id, sp, shown); ok {
+			out.MoreNames = append(out.MoreNames, name)
 		}
 	}
+	return out
 }
 
 func newReportPeer(peer *peers.Peer, id, name string) *report.Peer {
@@ -82,8 +85,8 @@ func newReportPeer(peer *peers.Peer, id, name string) *report.Peer {
 }
 
 // clockOffset returns the readings of the other clocks at time 0 of the trace's clock.
-func (e *engine) clockOffset() peers.Clock {
-	s, snapshotTime := e.process.Clock()
+func clockOffset(process *process.Collector) peers.Clock {
+	s, snapshotTime := process.Clock()
 	if s == nil {
 		return peers.Clock{}
 	}
@@ -92,12 +95,12 @@ func (e *engine) clockOffset() peers.Clock {
 }
 
 // warnPeer warns if the recording of a peer explains no wait, or if paths in this process could not be followed.
-func (e *engine) warnPeer(rep *report.Report) {
-	if e.rereadErr != nil {
-		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "peer", Text: "requests wait over the network for others of this process, but their paths end there, because following them needs a second reading of the trace: " + e.rereadErr.Error()})
+func (r *reading) warnPeer(rep *report.Report) {
+	if r.rereadErr != nil {
+		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "peer", Text: "requests wait over the network for others of this process, but their paths end there, because following them needs a second reading of the trace: " + r.rereadErr.Error()})
 	}
-	r := e.opts.PeerRecording
-	if r == nil {
+	other := r.opts.PeerRecording
+	if other == nil {
 		return
 	}
 	for i := range rep.Groups {
@@ -105,38 +108,27 @@ func (e *engine) warnPeer(rep *report.Report) {
 			return
 		}
 	}
-	text := fmt.Sprintf("no group of %s serves what requests here wait for: nearly each of those waits would contain one of its requests", r.Name)
-	if ownClock := e.clockOffset(); !ownClock.IsKnown || !r.Clock.IsKnown {
-		text = fmt.Sprintf("%s cannot be compared with this recording: traces have the time of day from Go 1.25 on", r.Name)
-	} else if overlapNS := peers.Overlap(ownClock, e.pass.Start, e.pass.End, r); overlapNS < 100e6 {
-		text = fmt.Sprintf("%s was recorded at another time: both run for %v; start both recordings at once", r.Name, time.Duration(overlapNS).Round(time.Millisecond))
+	text := fmt.Sprintf("no group of %s serves what requests here wait for: nearly each of those waits would contain one of its requests", other.Name)
+	if ownClock := clockOffset(r.process); !ownClock.IsKnown || !other.Clock.IsKnown {
+		text = fmt.Sprintf("%s cannot be compared with this recording: traces have the time of day from Go 1.25 on", other.Name)
+	} else if overlapNS := peers.Overlap(ownClock, r.pass.Start, r.pass.End, other); overlapNS < 100e6 {
+		text = fmt.Sprintf("%s was recorded at another time: both run for %v; start both recordings at once", other.Name, time.Duration(overlapNS).Round(time.Millisecond))
 	}
 	rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "peer", Text: text})
 }
 
-// addServedVerdicts adds the main cause of each group's time to ServedRecording. It covers all requests, because the
-// other process waits for all of them.
-func (e *engine) addServedVerdicts(rep *report.Report) {
-	if e.opts.ServedRecording == nil {
-		return
+// fillServed fills a recording of the served requests. The main cause of each group's time covers all requests, because
+// the other process waits for all of them.
+func (r *reading) fillServed(out *peers.Recording, rep *report.Report, table *groupTable) {
+	*out = peers.Recording{Name: r.opts.Name, Clock: clockOffset(r.process), From: r.pass.Start, To: r.peers.KeptUntil(r.pass.End)}
+	for i := range table.groups {
+		out.Groups = append(out.Groups, r.peers.GroupRequests(table.pathIDs[i], table.groups[i].ID, table.groups[i].Name))
 	}
 	for _, v := range verdict.BandVerdicts(rep, report.BandAll) {
-		for i := range e.opts.ServedRecording.Groups {
-			if g := &e.opts.ServedRecording.Groups[i]; g.ID == v.Group && len(v.Causes) > 0 && v.Causes[0].InSentence {
+		for i := range out.Groups {
+			if g := &out.Groups[i]; g.ID == v.Group && len(v.Causes) > 0 && v.Causes[0].InSentence {
 				g.LargestCause = words.PercentOr0(v.Causes[0].Share) + " " + v.Causes[0].Text
 			}
 		}
-	}
-}
-
-// fillServed fills ServedRecording.
-func (e *engine) fillServed(rows []groups.Row) {
-	out := e.opts.ServedRecording
-	if out == nil {
-		return
-	}
-	*out = peers.Recording{Name: e.opts.Name, Clock: e.clockOffset(), From: e.pass.Start, To: e.peers.KeptUntil(e.pass.End)}
-	for _, row := range rows {
-		out.Groups = append(out.Groups, e.peers.GroupRequests(row.PathGroup, row.Group.ID, row.Group.Name))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/detailed"
+	"github.com/whylate/whylate/internal/explain/groups"
 	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
@@ -30,10 +31,10 @@ type Replayer struct {
 	requestCount int                      // in the groups
 }
 
-func (k *Replayer) fill(engine *engine, rep *report.Report, sp *spell.Speller) {
-	k.opts, k.walkOptions = engine.opts, path.Options{Freezes: engine.freezes, Settlement: sp.Settlement}
-	if engine.selfWaits != nil {
-		k.plan = &engine.selfWaits.plan
+func (k *Replayer) fill(r *reading, rep *report.Report, shown groups.Selection, sp *spell.Speller) {
+	k.opts, k.walkOptions = r.opts, path.Options{Freezes: r.freezes, Settlement: sp.Settlement}
+	if r.selfWaits != nil {
+		k.plan = &r.selfWaits.plan
 	}
 	byID := make(map[string]*report.Group)
 	k.requestCount = 0
@@ -42,8 +43,8 @@ func (k *Replayer) fill(engine *engine, rep *report.Report, sp *spell.Speller) {
 		k.requestCount += rep.Groups[i].Count
 	}
 	k.groups = make(map[string]*report.Group)
-	ids, groupIDs := engine.groups.GroupIDs(sp, engine.shownGroups), engine.pass.Stages[0].IDs
-	for from, to := range engine.mergedGroups {
+	ids, groupIDs := r.groups.GroupIDs(sp, shown), r.pass.Stages[0].IDs
+	for from, to := range r.mergedGroups {
 		if g := byID[ids[to]]; g != nil {
 			k.groups[groupIDs.Group(path.GroupID(from)).Text(sp.Syms)] = g
 		}

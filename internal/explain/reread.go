@@ -27,36 +27,36 @@ type selfPeer struct {
 
 // findSelfWaits returns the result of the first reading of a trace, nil if nothing waits for this process or this is
 // not the first reading.
-func (e *engine) findSelfWaits() *selfWaits {
-	if e.selfWaits != nil || e.pass.Generations == 0 {
+func (r *reading) findSelfWaits() *selfWaits {
+	if r.selfWaits != nil || r.pass.Generations == 0 {
 		return nil
 	}
 	out := &selfWaits{
 		plan:        answers.Plan{Groups: make(map[string]int32), Answerers: make(map[int32][]int32)},
 		peersByText: make(map[string]selfPeer),
 	}
-	for _, id := range e.peers.WaitingGroups() {
-		if r := e.opts.PeerRecording; r != nil && r.Clock.IsKnown {
-			if _, selfPeer, _ := e.peers.PeerIn(id, e.clockOffset(), e.pass.Start, e.pass.End, r); selfPeer != nil {
+	for _, id := range r.peers.WaitingGroups() {
+		if other := r.opts.PeerRecording; other != nil && other.Clock.IsKnown {
+			if _, selfPeer, _ := r.peers.PeerIn(id, clockOffset(r.process), r.pass.Start, r.pass.End, other); selfPeer != nil {
 				continue
 			}
 		}
-		if p, ok := e.peers.PeerOf(id); ok {
+		if p, ok := r.peers.PeerOf(id); ok {
 			selfPeer := selfPeer{Peer: p}
 			for _, g := range append([]path.GroupID{p.Group}, p.FurtherGroups...) {
 				if p.Proven {
 					out.plan.Answerers[int32(id)] = append(out.plan.Answerers[int32(id)], int32(g))
 				}
-				selfPeer.serverTexts = append(selfPeer.serverTexts, e.groupText(g))
+				selfPeer.serverTexts = append(selfPeer.serverTexts, r.groupText(g))
 			}
-			out.peersByText[e.groupText(id)] = selfPeer
+			out.peersByText[r.groupText(id)] = selfPeer
 		}
 	}
 	if len(out.plan.Answerers) == 0 {
 		return nil
 	}
-	for from, to := range e.mergedGroups {
-		out.plan.Groups[e.groupText(path.GroupID(from))] = int32(to)
+	for from, to := range r.mergedGroups {
+		out.plan.Groups[r.groupText(path.GroupID(from))] = int32(to)
 	}
 	return out
 }
@@ -73,16 +73,16 @@ const (
 
 // guessReread is called after each walk. After the 1st, 2nd, 4th, ... generation it guesses whether the trace will be
 // read again, and if so drops the optional sums. If the guess is wrong, the trace is read again to fill them.
-func (e *engine) guessReread() {
-	e.walkCount++
-	if !e.pass.HasDroppedOptionalSums() && e.walkCount&(e.walkCount-1) == 0 && (e.opts.isRereadForced || e.peers.HasProvenPeer()) {
-		e.pass.DropOptionalSums()
+func (r *reading) guessReread() {
+	r.walkCount++
+	if !r.pass.HasDroppedOptionalSums() && r.walkCount&(r.walkCount-1) == 0 && (r.opts.isRereadForced || r.peers.HasProvenPeer()) {
+		r.pass.DropOptionalSums()
 	}
 }
 
 // groupText identifies a group in every reading of the trace.
-func (e *engine) groupText(id path.GroupID) string {
-	return e.pass.Stages[0].IDs.Group(id).Text(&e.pass.Symbols)
+func (r *reading) groupText(id path.GroupID) string {
+	return r.pass.Stages[0].IDs.Group(id).Text(&r.pass.Symbols)
 }
 
 // resetOutputs clears the values that a reading fills.

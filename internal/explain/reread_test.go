@@ -46,12 +46,12 @@ func TestReadFromPipe(t *testing.T) {
 // guessed.
 func TestWrongRereadGuess(t *testing.T) {
 	data := testprog.Service(t, "load-inside").Trace
-	e, _, err := readTrace(context.Background(), bytes.NewReader(data), Options{Slowest: 3, Modules: modules.New(modules.Options{})}, nil, rereadMaybe)
+	r, err := readTrace(context.Background(), bytes.NewReader(data), Options{Slowest: 3, Modules: modules.New(modules.Options{})}, nil, rereadMaybe)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !e.pass.HasDroppedOptionalSums() || e.findSelfWaits() == nil {
-		t.Errorf("guess that requests wait for this process: %v; they do: %v", e.pass.HasDroppedOptionalSums(), e.findSelfWaits() != nil)
+	if !r.pass.HasDroppedOptionalSums() || r.findSelfWaits() == nil {
+		t.Errorf("guess that requests wait for this process: %v; they do: %v", r.pass.HasDroppedOptionalSums(), r.findSelfWaits() != nil)
 	}
 	text := func(isForced bool) string {
 		rep := must.Have(Explain(context.Background(), bytes.NewReader(data), Options{isRereadForced: isForced}))(t)

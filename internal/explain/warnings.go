@@ -18,16 +18,16 @@ const (
 )
 
 // addWarnings adds the warnings that a reader of the report needs to judge it.
-func (e *engine) addWarnings(rep *report.Report, sp *spell.Speller, damage error) {
-	decoder := e.pass.Decoder
+func (r *reading) addWarnings(rep *report.Report, shown groups.Selection, sp *spell.Speller) {
+	decoder := r.pass.Decoder
 	warn := func(code, text string) {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: code, Text: text})
 	}
-	for _, w := range e.pass.Reader.Warnings() {
+	for _, w := range r.pass.Reader.Warnings() {
 		warn(w.Code, w.Text)
 	}
-	if damage != nil {
-		warn("truncated", fmt.Sprintf("%v; %s before it are reported", damage, plural(e.pass.Generations, "whole generation")))
+	if r.damage != nil {
+		warn("truncated", fmt.Sprintf("%v; %s before it are reported", r.damage, plural(r.pass.Generations, "whole generation")))
 	}
 	if typ, ok := decoder.UnknownType(); ok {
 		warn("unknown-event", fmt.Sprintf("this build does not know events of type %d; the rest of %s was left out", typ, plural(int(decoder.Unknown), "batch")))
@@ -47,28 +47,28 @@ func (e *engine) addWarnings(rep *report.Report, sp *spell.Speller, damage error
 	if unnamed, all := rep.CountWithoutHandler(); unnamed > 0 {
 		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked, so they show no handler; the percentiles of the named groups are biased upward", unnamed, all))
 	}
-	if from := int64(e.opts.From); from >= rep.Input.DurationNS && from > 0 && len(rep.Groups) == 0 {
-		warn(NoMatch, fmt.Sprintf("the part that was asked for begins at %v, and the trace ends after %v", e.opts.From, time.Duration(rep.Input.DurationNS).Round(time.Millisecond)))
+	if from := int64(r.opts.From); from >= rep.Input.DurationNS && from > 0 && len(rep.Groups) == 0 {
+		warn(NoMatch, fmt.Sprintf("the part that was asked for begins at %v, and the trace ends after %v", r.opts.From, time.Duration(rep.Input.DurationNS).Round(time.Millisecond)))
 		return
 	}
-	if ids := e.opts.idTexts(); ids != "" && len(rep.Groups) == 0 {
+	if ids := r.opts.idTexts(); ids != "" && len(rep.Groups) == 0 {
 		warn(NoMatch, fmt.Sprintf("no request of %s ended in this recording, or none names it: marks of service/mark do, and tracers that write ids as user logs", ids))
 		return
 	}
-	if all := e.groups.GroupNames(sp, e.shownGroups); len(rep.Groups) == 0 && e.opts.Group != nil && len(all) > 0 {
-		warn(NoGroup, noGroupText(e.opts.Group.String(), all))
+	if all := r.groups.GroupNames(sp, shown); len(rep.Groups) == 0 && r.opts.Group != nil && len(all) > 0 {
+		warn(NoGroup, noGroupText(r.opts.Group.String(), all))
 		return
 	}
-	if e.opts.Request != nil && len(rep.Groups) > 0 {
+	if r.opts.Request != nil && len(rep.Groups) > 0 {
 		text := "calls are seen by the events in them: calls that never waited, made no system call and were not interrupted are not counted"
-		if n := e.pass.Finder.RepeatedCalls(); n > 0 {
+		if n := r.pass.Finder.RepeatedCalls(); n > 0 {
 			text += fmt.Sprintf("; %s reached the same line again: in a loop, or as several calls with no event between them, which count as one", plural(n, "call"))
 		}
 		warn("calls-unseen", text)
 	}
-	if len(rep.Groups) == 0 || len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindFunc && e.opts.Request == nil {
-		if e.opts.Request != nil {
-			warn(NoMatch, fmt.Sprintf("no call of a function that matches %q was seen: none waited, made a system call or was interrupted in it, or there was none", e.opts.Request))
+	if len(rep.Groups) == 0 || len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindFunc && r.opts.Request == nil {
+		if r.opts.Request != nil {
+			warn(NoMatch, fmt.Sprintf("no call of a function that matches %q was seen: none waited, made a system call or was interrupted in it, or there was none", r.opts.Request))
 		} else {
 			warn("no-requests", "no requests were found in this trace: no server handled any, no goroutine did the same work repeatedly; name a function with --request, or record while the service is busy")
 		}

@@ -29,35 +29,35 @@ func ParseChange(text string) (predict.Change, error) {
 	return c, nil
 }
 
-// addWhatIf predicts the gain of all requested changes together.
-func (e *engine) addWhatIf(rep *report.Report) error {
-	if len(e.opts.WhatIf) == 0 {
-		return nil
+// predictChanges predicts the gain of all changes together.
+func predictChanges(changes []predict.Change, groups []report.Group, model *predict.Model) ([]report.WhatIf, error) {
+	if len(changes) == 0 {
+		return nil, nil
 	}
-	changes := slices.Clone(e.opts.WhatIf)
+	changes = slices.Clone(changes)
 	var notes []string
 	for i := range changes {
-		note, err := e.model.Validate(&changes[i])
+		note, err := model.Validate(&changes[i])
 		if refusal := (*predict.Refusal)(nil); errors.As(err, &refusal) {
-			return &refusalError{refusal}
+			return nil, &refusalError{refusal}
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrWhatIf, err)
+			return nil, fmt.Errorf("%w: %w", ErrWhatIf, err)
 		}
 		if note != "" {
 			notes = append(notes, note)
 		}
 	}
-	rep.WhatIf = []report.WhatIf{}
-	for i := range rep.Groups {
-		g := &rep.Groups[i]
-		if p := e.model.WhatIf(g.ID, changes); p != nil {
-			rep.WhatIf = append(rep.WhatIf, report.WhatIf{
+	out := []report.WhatIf{}
+	for i := range groups {
+		g := &groups[i]
+		if p := model.WhatIf(g.ID, changes); p != nil {
+			out = append(out, report.WhatIf{
 				Group: g.ID, Name: g.Name, Requests: g.Count, Predicted: *p, Note: strings.Join(notes, "; "),
 			})
 		}
 	}
-	return nil
+	return out, nil
 }
 
 // refusalError is a predict.Refusal as an error of this package.
@@ -66,8 +66,8 @@ type refusalError struct{ *predict.Refusal }
 // Is implements the interface of errors.Is.
 func (*refusalError) Is(target error) bool { return target == ErrWhatIf || target == ErrRefused }
 
-// setFacts passes the facts about the process to the model. rep must have its runtime and host.
-func (e *engine) setFacts(rep *report.Report, stats *process.Stats) {
+// processFacts returns the facts about the process for the model. start is that of the trace.
+func processFacts(rep *report.Report, stats *process.Stats, start int64) *predict.Facts {
 	gc, rt := &stats.GC, &rep.Runtime
 	f := &predict.Facts{
 		SpanNS: stats.SpanNS, Procs: stats.Procs, BusyNS: stats.BusyNS,
@@ -115,7 +115,7 @@ func (e *engine) setFacts(rep *report.Report, stats *process.Stats) {
 	}
 	if s := rt.Series; s != nil {
 		for _, m := range s.GC {
-			f.MarkPhases = append(f.MarkPhases, [2]int64{m[0] + e.pass.Start, m[1]})
+			f.MarkPhases = append(f.MarkPhases, [2]int64{m[0] + start, m[1]})
 		}
 		f.MarksComplete = len(s.GC) >= gc.Cycles
 		f.BusyPs, f.StepNS = s.Running, s.StepNS
@@ -129,5 +129,5 @@ func (e *engine) setFacts(rep *report.Report, stats *process.Stats) {
 		}
 		f.QuotaCPUs = h.Facts.QuotaCPUs
 	}
-	e.model.SetFacts(f)
+	return f
 }

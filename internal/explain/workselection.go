@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/groups"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
@@ -23,6 +24,8 @@ type workSelection struct {
 	isMainIdle bool
 	// hasServer says that a server handled requests.
 	hasServer bool
+	// shown selects the groups that are reported.
+	shown groups.Selection
 }
 
 type workKey struct {
@@ -30,22 +33,23 @@ type workKey struct {
 	name tracefmt.StringID
 }
 
-func (e *engine) selectWork() *workSelection {
-	f := &workSelection{isUserDefined: e.opts.Request != nil, byKey: make(map[workKey]*request.Work)}
+func selectWork(opts *Options, finder *request.Finder, sum *groups.Sum) *workSelection {
+	f := &workSelection{isUserDefined: opts.Request != nil, byKey: make(map[workKey]*request.Work)}
+	f.shown = groups.Selection{Name: opts.Group, Wanted: f.isShown}
 	if f.isUserDefined {
 		return f
 	}
-	f.list = e.pass.Finder.Works(e.groups.RequestsThrough)
+	f.list = finder.Works(sum.RequestsThrough)
 	for i := range f.list {
 		w := &f.list[i]
 		f.byKey[workKey{w.Kind, w.Name}] = w
 	}
 	hasMaxRole := func(k request.Kind, name tracefmt.StringID) bool { return f.role(k, name) == f.maxRole }
-	for f.maxRole < request.MainLife && !e.groups.HasRequests(hasMaxRole) {
+	for f.maxRole < request.MainLife && !sum.HasRequests(hasMaxRole) {
 		f.maxRole++
 	}
-	f.isMainIdle = f.maxRole == request.MainLife && e.pass.Finder.IsMainIdle()
-	f.hasServer = e.groups.HasRequests(func(k request.Kind, _ tracefmt.StringID) bool { return k.IsServed() })
+	f.isMainIdle = f.maxRole == request.MainLife && finder.IsMainIdle()
+	f.hasServer = sum.HasRequests(func(k request.Kind, _ tracefmt.StringID) bool { return k.IsServed() })
 	return f
 }
 
@@ -96,8 +100,8 @@ func (f *workSelection) queuedShare(k path.GroupKey) float64 {
 const maxStarts = 50
 
 // startFunctions lists the functions that the user could select if no requests were found.
-func (e *engine) startFunctions(sp *spell.Speller) []report.Start {
-	list := e.pass.Finder.Starts()
+func startFunctions(finder *request.Finder, sp *spell.Speller) []report.Start {
+	list := finder.Starts()
 	var out []report.Start
 	for _, s := range list[:min(len(list), maxStarts)] {
 		out = append(out, report.Start{

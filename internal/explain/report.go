@@ -1,0 +1,248 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/detailed"
+	"github.com/whylate/whylate/internal/explain/finding"
+	"github.com/whylate/whylate/internal/explain/freeze"
+	"github.com/whylate/whylate/internal/explain/groups"
+	"github.com/whylate/whylate/internal/explain/hostjoin"
+	"github.com/whylate/whylate/internal/explain/moments"
+	"github.com/whylate/whylate/internal/explain/pass"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// finish builds the report after the reading.
+func (r *reading) finish(ctx context.Context) (*report.Report, error) {
+	name := r.opts.name()
+	if r.pass.Generations == 0 {
+		damage := r.damage
+		if damage == nil {
+			damage = &tracefmt.Error{Kind: tracefmt.Truncated, Text: "the trace holds no events"}
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%s: %w", name, context.Cause(ctx))
+		}
+		return nil, fmt.Errorf("%s: %w: %w", name, ErrNothing, damage)
+	}
+	rep, model := r.report()
+	rep.Goals = searchGoals(r.opts.Goals, rep.Groups, model)
+	var err error
+	if rep.WhatIf, err = predictChanges(r.opts.WhatIf, rep.Groups, model); err != nil {
+		return rep, fmt.Errorf("%s: %w", name, err)
+	}
+	if ctx.Err() != nil {
+		return rep, fmt.Errorf("%s: %w", name, context.Cause(ctx))
+	}
+	return rep, nil
+}
+
+// report builds the report, and the model for predictions, from what the reading filled. Each step takes the results of
+// the steps that must precede it, so that they cannot run in another order.
+func (r *reading) report() (*report.Report, *predict.Model) {
+	samples, sampleErr := r.loadHost()
+	froze := r.judgeFreezes(samples)
+	sp := r.newSpeller(&froze)
+	sums := r.mergeSums()
+	work := selectWork(&r.opts, r.pass.Finder, r.groups)
+	table := r.reportGroups(sums.slowest, work, sp)
+	stats := r.process.Stats(sp)
+	measured := r.measure(table, sums.moments, work, stats, &froze, sp)
+	joined := r.joinHost(measured, samples, sampleErr, stats)
+	model := r.newModel(joined, table, sums.samples, stats, sp)
+	judged := r.judge(joined, table, sums, work, stats, model, sp)
+	r.fillOutputs(judged, table, work, sp)
+	return judged, model
+}
+
+// loadHost returns the host samples that accompany the trace or are in it.
+func (r *reading) loadHost() (*host.Samples, error) {
+	loaded := r.opts.hostSamples
+	if loaded.samples == nil && loaded.err == nil {
+		if logged := r.hostLog.reader(r.process.Clock()); logged != nil {
+			loaded.load(logged)
+		}
+	}
+	if loaded.err != nil {
+		return nil, loaded.err
+	}
+	return loaded.samples, nil
+}
+
+// judgeFreezes decides which stops of the process were freezes. The host samples have the facts about CPUs.
+func (r *reading) judgeFreezes(samples *host.Samples) freeze.Verdict {
+	if samples != nil {
+		if l, ok := hostjoin.LimitsOf(samples, r.hostWindow()); ok {
+			r.freezes.Kernel = freeze.KernelLimits{
+				CPUs: cmp.Or(l.Facts.Parallelism, l.Facts.CPUs), PeriodNS: l.Facts.PeriodNS, Verdict: report.ThrottleVerdict(l.Verdict),
+			}
+		}
+	}
+	return r.freezes.Verdict()
+}
+
+func (r *reading) newSpeller(froze *freeze.Verdict) *spell.Speller {
+	return &spell.Speller{
+		Syms: &r.pass.Symbols, Sites: r.pass.Stages[0].Sites, Start: r.pass.Start, End: r.pass.End,
+		Paths: r.opts.PathMap, Modules: r.opts.Modules,
+		Settlement: cause.Settle(froze.IsFreeze),
+	}
+}
+
+func (r *reading) mergeSums() detailSums {
+	s := r.unmerged
+	s.slowest.Merge(r.translations)
+	s.samples.Merge(r.translations)
+	s.moments.Merge(r.translations)
+	s.queues.Merge(r.translations)
+	return s
+}
+
+// A groupTable holds the groups of a report, with facts about them that the report does not have.
+type groupTable struct {
+	groups       []report.Group
+	pathIDs      []path.GroupID     // of groups
+	selfPaced    map[string]bool    // by id, of groups of iterations: their loops begin them after a pause
+	queuedShares map[string]float64 // by id: share of a group's iterations whose work was available at once
+}
+
+// reportGroups returns the groups of the report.
+func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *spell.Speller) *groupTable {
+	rows := r.groups.Rows(sp, work.shown)
+	isSelfStarted := func(row *groups.Row) bool { return work.isSelfStarted(r.groups.GroupKey(row.PathGroup)) }
+	groups.SortByRole(rows, time.Duration(r.pass.End-r.pass.Start), isSelfStarted)
+	out := &groupTable{groups: []report.Group{}, selfPaced: map[string]bool{}, queuedShares: map[string]float64{}}
+	for _, row := range rows {
+		key := r.groups.GroupKey(row.PathGroup)
+		if out.queuedShares[row.ID] = work.queuedShare(key); key.Kind == request.WebSocket {
+			out.queuedShares[row.ID] = r.pass.Finder.QueuedMessageShare(key.Name)
+		}
+		out.selfPaced[row.ID] = row.Kind == report.KindLoop && work.isTimerStarted(key)
+		g := row.Group
+		g.Peer = r.findPeer(row.PathGroup, work.shown, sp)
+		slowest.FillGroup(&g, row.PathGroup, row.MedianNS, sp)
+		out.groups, out.pathIDs = append(out.groups, g), append(out.pathIDs, row.PathGroup)
+	}
+	return out
+}
+
+// measure returns the report without host, findings and verdicts.
+func (r *reading) measure(table *groupTable, found *moments.Sum, work *workSelection, stats *process.Stats, froze *freeze.Verdict, sp *spell.Speller) *report.Report {
+	p := r.pass
+	rep := &report.Report{
+		Schema: report.Schema,
+		Input: report.Input{
+			Name: r.opts.Name, Bytes: p.Reader.Unpacked(), Events: p.Events, DurationNS: p.End - p.Start,
+			Go: fmt.Sprintf("1.%d", p.Reader.Minor()), GOMAXPROCS: r.process.Procs(), Truncated: r.damage != nil,
+			Observer: r.groups.ObserverRequests(), Sampled: sampling(p), LeftOut: work.leftOut(sp), Warnings: []report.Warning{},
+		},
+		Groups: table.groups, Runtime: r.process.Runtime(sp, froze), Findings: []report.Finding{},
+	}
+	if s, snapshotTime := r.process.Clock(); s != nil {
+		wall := time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-time.Duration(snapshotTime - p.Start)).UTC()
+		rep.Input.Start = &wall
+	}
+	if work.maxRole == request.MainLife && r.opts.Request == nil && r.opts.Group == nil {
+		rep.Starts = startFunctions(p.Finder, sp)
+	}
+	for i, id := range table.pathIDs {
+		rep.Moments = append(rep.Moments, found.Find(id, &rep.Groups[i], p.Stages[0].IDs, sp)...)
+	}
+	moments.AddEvents(rep.Moments, rep.Runtime.Series, stats.HerdWakeups, rep.Input.DurationNS)
+	r.addWarnings(rep, work.shown, sp)
+	return rep
+}
+
+// sampling returns how many requests were walked, nil if all were.
+func sampling(p *pass.Pass) *report.Sampled {
+	if p.NotWalked == 0 {
+		return nil
+	}
+	return &report.Sampled{Walked: int(p.Requests - p.NotWalked), Requests: int(p.Requests)}
+}
+
+// joinHost adds what the host samples within the trace's time show. An error becomes a warning.
+func (r *reading) joinHost(rep *report.Report, samples *host.Samples, err error, stats *process.Stats) *report.Report {
+	window := r.hostWindow()
+	if samples != nil {
+		rep.Host, err = hostjoin.Summarize(samples, window, rep)
+	}
+	if err != nil {
+		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: host.WarnHost, Text: err.Error()})
+	} else {
+		hostjoin.ReplaceThrottle(rep)
+	}
+	silences, requests := r.stops.Silences()
+	r.threads.SetOffCPU(rep, window)
+	hostjoin.AddStops(samples, window, rep, silences, requests)
+	if rep.Host == nil && !rep.Runtime.Throttle.Verdict.HeldBack() {
+		rep.Runtime.Sched.WithoutCPU = stats.WithoutCPU()
+	}
+	r.warnPeer(rep)
+	return rep
+}
+
+// newModel returns the model for predictions.
+func (r *reading) newModel(joined *report.Report, table *groupTable, samples *predict.Samples, stats *process.Stats, sp *spell.Speller) *predict.Model {
+	model := predict.NewModel(sp.Syms, sp.Settlement, joined.Input.DurationNS, r.groups.SitesBelow)
+	for i := range table.groups {
+		if g := &table.groups[i]; g.Count > 0 {
+			model.AddGroup(g.ID, samples.SampleOf(table.pathIDs[i]), g.LatencyNS)
+		}
+	}
+	model.SetFacts(processFacts(joined, stats, r.pass.Start))
+	return model
+}
+
+// judge adds findings and verdicts.
+func (r *reading) judge(joined *report.Report, table *groupTable, sums detailSums, work *workSelection, stats *process.Stats, model *predict.Model, sp *spell.Speller) *report.Report {
+	profile, warnings := readAllocs(r.opts.Allocs, sp)
+	joined.Input.Warnings = append(joined.Input.Warnings, warnings...)
+	in := &finding.Input{
+		Report: work.judgedReport(joined), Process: stats, Thresholds: r.opts.Thresholds, Allocs: profile,
+		// Queues and their servers.
+		Services: sums.queues.Services(sp, work.isJudged), SlotWaits: sums.queues.SlotWaits(sp), LongWaits: sums.queues.LongWaits(sp),
+		Streams: sums.queues.Streams(sp), SiblingShares: sums.queues.SiblingShares(sp),
+		HolderLines: sums.queues.HolderLines(sp), Hubs: sums.queues.Hubs(sp), PeerCalls: peerCalls(table, sums.queues, sp), FindHolder: lockHolder(&r.pass.Window, sp),
+		NoSelfConnections: r.peers.IsRefuted(),
+		// Groups and start functions.
+		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdShares(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares,
+		UnawaitedGroups: table.selfPaced,
+		WorksForServer:  work.servesRequests(sp), AcceptsConnections: r.pass.Finder.IsUnknownServer(),
+		Predict: model.WhatIf, Polls: model.PollOf,
+	}
+	rules := finding.All()
+	joined.Findings = finding.Find(in, rules)
+	joined.Judged = finding.Judge(in, rules, joined.Findings)
+	joined.Verdict = verdict.Verdicts(joined)
+	return joined
+}
+
+// fillOutputs fills what the options want in addition to the report.
+func (r *reading) fillOutputs(rep *report.Report, table *groupTable, work *workSelection, sp *spell.Speller) {
+	if r.opts.Replayer != nil {
+		r.opts.Replayer.fill(r, rep, work.shown, sp)
+	}
+	if r.opts.Index != nil {
+		r.opts.Index.Finish(r.pass, r.translations, r.groups.GroupIDs(sp, work.shown), r.freezes, sp)
+	}
+	if r.opts.ServedRecording != nil {
+		r.fillServed(r.opts.ServedRecording, rep, table)
+	}
+	if r.opts.Validate != nil {
+		r.opts.Validate.Report(rep, r.opts.Group == nil)
+	}
+}

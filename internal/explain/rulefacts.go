@@ -1,0 +1,71 @@
+package explain
+
+import (
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/allocs"
+	"github.com/whylate/whylate/internal/explain/moments"
+	"github.com/whylate/whylate/internal/explain/pass"
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/report"
+)
+
+// peerCalls returns, by group id, how often requests of the group called a peer from one line.
+func peerCalls(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string][]queues.PeerCalls {
+	out := map[string][]queues.PeerCalls{}
+	for i, id := range table.pathIDs {
+		out[table.groups[i].ID] = sum.PeerCalls(sp, id)
+	}
+	return out
+}
+
+// outlierIntervals returns, by group id, in how many separate intervals the group's outliers were open.
+func outlierIntervals(table *groupTable, sum *moments.Sum) map[string]int {
+	out := map[string]int{}
+	for i, id := range table.pathIDs {
+		if b := table.groups[i].Band(report.BandOutliers); b != nil {
+			out[table.groups[i].ID] = sum.CountOpenIntervals(id, b.FromNS)
+		}
+	}
+	return out
+}
+
+// herdShares returns a function that reports, for the herds of a start function: the share of a group's waits for a P
+// that fall within them, and their share of the trace.
+func herdShares(table *groupTable, sum *moments.Sum, stats *process.Stats, p *pass.Pass) func(group, start string) (waited, time float64) {
+	return func(group, start string) (waited, time float64) {
+		i := slices.IndexFunc(table.groups, func(g report.Group) bool { return g.ID == group })
+		if i < 0 {
+			return 0, 0
+		}
+		var ranges [][2]int64
+		for _, f := range stats.HerdWakeups {
+			if f.Start == start {
+				ranges = append(ranges, [2]int64{p.Start + f.FromNS, p.Start + f.ToNS})
+			}
+		}
+		return sum.WaitShare(table.pathIDs[i], ranges, p.End-p.Start)
+	}
+}
+
+// readAllocs reads the allocation profile. An error becomes a warning.
+func readAllocs(source io.Reader, sp *spell.Speller) (*allocs.Profile, []report.Warning) {
+	if source == nil {
+		return nil, nil
+	}
+	profile, err := allocs.Read(source, func(s report.Site) report.Site {
+		s.File = sp.File(s.File)
+		return s
+	})
+	if errors.Is(err, allocs.ErrEmpty) || errors.Is(err, allocs.ErrFewSamples) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, []report.Warning{{Code: "allocs-profile", Text: err.Error()}}
+	}
+	return profile, nil
+}
