@@ -5,118 +5,118 @@ import (
 	"time"
 )
 
-// lookAfterCollection decides about memory and the collector only: from one
+// pollAfterCollection decides about memory and the collector only: from one
 // collection to the next the live heap may grow so much that a look each second
 // comes too late.
-func (t *Tuner) lookAfterCollection() {
+func (t *Tuner) pollAfterCollection() {
 	t.mu.Lock()
-	defer t.unlockAndTell()
+	defer t.unlockAndDeliver()
 	_ = t.guard.Do("tune: reading the memory", func() {
-		t.read.readAfterCollection(&t.now)
-		t.now.rt = t.runtime.observe(t.now.rt)
+		t.reader.readAfterCollection(&t.current)
+		t.current.goStats = t.runtime.observe(t.current.goStats)
 		t.measureGC()
-		t.lookAtMemoryAndGC(false)
+		t.applyMemoryAndGC(false)
 	})
 }
 
-// lookAtMemoryAndGC decides about GOGC and GOMEMLIMIT, in the order in which
+// applyMemoryAndGC decides about GOGC and GOMEMLIMIT, in the order in which
 // the heap is never without a bound: a limit comes before GOGC rises, and goes
 // after it fell. second says that this is a look of the interval's.
-func (t *Tuner) lookAtMemoryAndGC(second bool) {
+func (t *Tuner) applyMemoryAndGC(atInterval bool) {
 	if t.opts.Memory == ModeOff && t.opts.GC == ModeOff {
 		return
 	}
-	t.noteForeign()
+	t.detectForeignMemory()
 	d := t.gc.step(t.gcWindow())
-	t.raised = t.opts.GC == ModeApply && t.gogc.env == "" && !t.gogc.foreign && d.gogc > t.gc.base && t.gc.base > 0
-	t.tellGuard(d)
-	if int64(d.gogc) >= int64(t.now.rt.gogc) {
-		t.lookAtMemory(second)
+	t.gogcRaised = t.opts.GC == ModeApply && t.gogc.env == "" && !t.gogc.foreign && d.gogc > t.gc.baseGOGC && t.gc.baseGOGC > 0
+	t.recordAlarm(d)
+	if int64(d.gogc) >= int64(t.current.goStats.gogc) {
+		t.applyMemory(atInterval)
 		t.applyGOGC(d)
 		return
 	}
 	t.applyGOGC(d)
-	t.lookAtMemory(second)
+	t.applyMemory(atInterval)
 }
 
-// noteForeign notes that other code set a limit or GOGC.
-func (t *Tuner) noteForeign() {
-	t.memory.foreign = t.memory.foreign || t.memory.moved() || t.memory.initial != noMemoryLimit
-	t.gogc.foreign = t.gogc.foreign || t.gogc.moved()
+// detectForeignMemory notes that other code set a limit or GOGC.
+func (t *Tuner) detectForeignMemory() {
+	t.memory.foreign = t.memory.foreign || t.memory.hasForeignValue() || t.memory.initial != noMemoryLimit
+	t.gogc.foreign = t.gogc.foreign || t.gogc.hasForeignValue()
 }
 
 // memoryInput is what memoryFor needs now.
 func (t *Tuner) memoryInput() memoryInput {
 	in := memoryInput{
-		limit: t.now.memoryLimit(), absent: t.now.limits.Memory.Seen, high: t.now.bounds.High, ratio: t.opts.MemoryRatio,
-		other: t.now.otherMemory(), reserve: t.opts.MemoryReserve, needs: t.now.rt.needs(),
-		relaxed: t.gc.relaxed, usual: t.usualRatio,
+		limit: t.current.memoryLimit(), noLimitReason: t.current.limits.Memory.Seen, high: t.current.bounds.High, ratio: t.opts.MemoryRatio,
+		otherMemory: t.current.otherMemory(), reserve: t.opts.MemoryReserve, needed: t.current.goStats.neededMemory(),
+		relaxed: t.gc.relaxed, defaultRatio: t.defaultRatio,
 	}
-	if t.raised {
+	if t.gogcRaised {
 		in.target = memoryTarget
 	}
 	if m := &t.memory; m.changed {
-		in.current = m.set
-	} else if m.spoke {
-		in.current = m.told.To
+		in.current = m.lastSet
+	} else if m.hasEvent {
+		in.current = m.lastEvent.To
 	}
 	return in
 }
 
-// settledAfter is for how many looks of the interval's other memory must be
+// pollsToSettle is for how many looks of the interval's other memory must be
 // less before the limit rises.
-const settledAfter = 10
+const pollsToSettle = 10
 
-func (t *Tuner) lookAtMemory(second bool) {
-	m := &t.memory
+func (t *Tuner) applyMemory(atInterval bool) {
+	memory := &t.memory
 	// A raised GOGC has a limit in any mode.
-	apply := t.opts.Memory == ModeApply || t.raised
-	if t.opts.Memory == ModeOff && !t.raised && !m.changed {
+	apply := t.opts.Memory == ModeApply || t.gogcRaised
+	if t.opts.Memory == ModeOff && !t.gogcRaised && !memory.changed {
 		return
 	}
-	e := m.event(t.now.memorySource())
-	if t.yield(m, e, "") {
+	event := memory.event(t.current.memorySource())
+	if t.keepForeign(memory, event, "") {
 		return
 	}
 	in := t.memoryInput()
-	if !apply && m.changed && t.outgrown(in) {
+	if !apply && memory.changed && t.outgrown(in) {
 		// The heap would do without a limit what it was to be kept from.
 		apply = true
 	}
-	if !apply && m.changed {
-		m.giveBack()
-		e.Action, e.To, e.Reason = ActionRestore, m.initial, "GOGC is no longer raised, and GOMEMLIMIT is only observed"
-		t.tell(m, e)
+	if !apply && memory.changed {
+		memory.restoreInitial()
+		event.Action, event.To, event.Reason = ActionRestore, memory.initial, "GOGC is no longer raised, and GOMEMLIMIT is only observed"
+		t.record(memory, event)
 		return
 	}
 	ceiling := in.ceiling()
 	// A limit that was changed is followed at once, other memory that shrank
 	// after a while, and GOGC's share at once.
-	in.settled = t.settled >= settledAfter || ceiling != t.ceiling || t.raised != t.wasRaised || in.relaxed
-	t.ceiling, t.wasRaised = ceiling, t.raised
+	in.settled = t.settledPolls >= pollsToSettle || ceiling != t.lastCeiling || t.gogcRaised != t.gogcWasRaised || in.relaxed
+	t.lastCeiling, t.gogcWasRaised = ceiling, t.gogcRaised
 	want, reason := memoryFor(in)
-	if free := in; second {
-		free.settled = true
-		if w, _ := memoryFor(free); w > in.current {
-			t.settled++
+	if settledInput := in; atInterval {
+		settledInput.settled = true
+		if w, _ := memoryFor(settledInput); w > in.current {
+			t.settledPolls++
 		} else {
-			t.settled = 0
+			t.settledPolls = 0
 		}
 	}
-	e.To, e.Reason = want, reason
-	if apply && want != e.From {
-		t.settled = 0
+	event.To, event.Reason = want, reason
+	if apply && want != event.From {
+		t.settledPolls = 0
 		if t.opts.Memory != ModeApply {
-			e.Reason += ", for as long as GOGC is raised or the heap is too large without it"
+			event.Reason += ", for as long as GOGC is raised or the heap is too large without it"
 		}
 	}
-	t.act(m, e, apply)
+	t.applyEvent(memory, event, apply)
 }
 
 // outgrown reports whether the heap would go beyond the limit if GOGC alone
 // paced it.
 func (t *Tuner) outgrown(in memoryInput) bool {
-	s := &t.now.rt
+	s := &t.current.goStats
 	limit, _ := memoryFor(in)
 	gogc := int64(max(0, s.gogc))
 	return s.overhead+s.live+(s.live+s.stacks+s.globals)*gogc/100 > limit
@@ -125,74 +125,74 @@ func (t *Tuner) outgrown(in memoryInput) bool {
 // measureGC brings the collector's share up to date. The runtime refreshes its
 // CPU classes at the end of a collection, so windows end there.
 func (t *Tuner) measureGC() {
-	s := &t.now.rt
-	to := gcTimes{gc: s.gcSeconds, busy: s.totalSeconds - s.idleSeconds, real: t.now.cpu.Seconds()}
-	if t.gcFromAt.IsZero() || !t.now.cpuOK {
-		t.gcFrom, t.gcFromAt = to, t.now.at
+	s := &t.current.goStats
+	end := gcTimes{gcSeconds: s.gcSeconds, busySeconds: s.totalSeconds - s.idleSeconds, realSeconds: t.current.cpu.Seconds()}
+	if t.gcTimesStartAt.IsZero() || !t.current.cpuOK {
+		t.gcTimesStart, t.gcTimesStartAt = end, t.current.readAt
 		return
 	}
-	wall := t.now.at.Sub(t.gcFromAt)
-	if to.busy == t.gcFrom.busy || wall < shareWindow {
+	wall := t.current.readAt.Sub(t.gcTimesStartAt)
+	if end.busySeconds == t.gcTimesStart.busySeconds || wall < minShareWindow {
 		return // no collection since, or too short a time to measure
 	}
-	t.gcShare = gcShare(t.gcFrom, to)
+	t.gcShare = gcShare(t.gcTimesStart, end)
 	t.quotaShare = -1
-	if q := t.now.bounds.Quota; q > 0 && t.gcShare >= 0 {
-		t.quotaShare = t.gcShare * (to.real - t.gcFrom.real) / (q * wall.Seconds())
+	if q := t.current.bounds.Quota; q > 0 && t.gcShare >= 0 {
+		t.quotaShare = t.gcShare * (end.realSeconds - t.gcTimesStart.realSeconds) / (q * wall.Seconds())
 	}
-	t.gcFrom, t.gcFromAt = to, t.now.at
+	t.gcTimesStart, t.gcTimesStartAt = end, t.current.readAt
 }
 
 func (t *Tuner) gcWindow() gcWindow {
-	s := &t.now.rt
+	s := &t.current.goStats
 	w := gcWindow{
 		live: s.live, stacks: s.stacks, globals: s.globals, goal: s.goal, gogc: s.gogc, overhead: s.overhead,
-		memory: t.now.memoryLimit(), other: max(t.now.otherMemory(), t.opts.MemoryReserve),
-		limit: s.memoryLimit, share: t.gcShare,
+		memoryBound: t.current.memoryLimit(), otherMemory: max(t.current.otherMemory(), t.opts.MemoryReserve),
+		gomemlimit: s.memoryLimit, gcShare: t.gcShare,
 	}
-	if h := t.now.bounds.High; h > 0 && (w.memory == 0 || h < w.memory) {
-		w.memory = h
+	if h := t.current.bounds.High; h > 0 && (w.memoryBound == 0 || h < w.memoryBound) {
+		w.memoryBound = h
 	}
-	if t.looks > 1 {
-		w.cycles = s.cycles - t.gcCycles
+	if t.polls > 1 {
+		w.cycles = s.cycles - t.policyCycles
 	}
-	if w.cycles > 0 || t.looks <= 1 {
-		w.elapsed = t.now.at.Sub(t.gcAt)
-		t.gcCycles, t.gcAt = s.cycles, t.now.at
+	if w.cycles > 0 || t.polls <= 1 {
+		w.elapsed = t.current.readAt.Sub(t.policyCyclesAt)
+		t.policyCycles, t.policyCyclesAt = s.cycles, t.current.readAt
 	}
 	if !t.memory.foreign && t.memory.env == "" {
 		in := t.memoryInput()
 		in.target = 0
-		w.safe = in.ceiling() != noMemoryLimit
-		w.ours = t.memory.changed && t.opts.Memory == ModeApply
+		w.bounded = in.ceiling() != noMemoryLimit
+		w.limitOurs = t.memory.changed && t.opts.Memory == ModeApply
 		in.relaxed, in.current = false, 0
-		w.calm, _ = memoryFor(in)
-		in.usual = false
-		w.slack = w.ours && s.memoryLimit < in.ceiling()
+		w.unrelaxedLimit, _ = memoryFor(in)
+		in.defaultRatio = false
+		w.slack = w.limitOurs && s.memoryLimit < in.ceiling()
 		return w
 	}
 	// A limit by hand bounds the heap if it leaves the rest some room.
-	w.safe = s.memoryLimit != noMemoryLimit && (w.memory == 0 || float64(s.memoryLimit) <= largestSafe*float64(w.memory))
-	if w.safe {
-		w.memory, w.other = s.memoryLimit, 0
+	w.bounded = s.memoryLimit != noMemoryLimit && (w.memoryBound == 0 || float64(s.memoryLimit) <= maxSafeShare*float64(w.memoryBound))
+	if w.bounded {
+		w.memoryBound, w.otherMemory = s.memoryLimit, 0
 	}
 	return w
 }
 
 const (
-	// shareWindow is the least time over which the collector's share is taken.
-	shareWindow = 200 * time.Millisecond
+	// minShareWindow is the least time over which the collector's share is taken.
+	minShareWindow = 200 * time.Millisecond
 	// A GOMEMLIMIT by hand of more than this share of the memory does not keep
 	// a process from being killed.
-	largestSafe = 0.97
+	maxSafeShare = 0.97
 )
 
-// tellGuard reports what the guard decided; lookAtMemory does it.
-func (t *Tuner) tellGuard(d gcDecision) {
-	if !d.alarm || !d.relax && !t.alarmed.IsZero() && t.now.at.Sub(t.alarmed) < time.Minute {
+// recordAlarm reports what the guard decided; applyMemory does it.
+func (t *Tuner) recordAlarm(d gcDecision) {
+	if !d.alarm || !d.relax && !t.lastAlarm.IsZero() && t.current.readAt.Sub(t.lastAlarm) < time.Minute {
 		return
 	}
-	t.alarmed = t.now.at
+	t.lastAlarm = t.current.readAt
 	e := t.gogc.event("runtime/metrics and the memory limit")
 	e.Action = ActionAlarm
 	e.Reason = d.reason
@@ -200,7 +200,7 @@ func (t *Tuner) tellGuard(d gcDecision) {
 		e.Reason += "; GOMEMLIMIT no longer accounts for memory outside of Go"
 	}
 	e.Undo = "a larger memory limit, or a smaller live heap"
-	t.tell(&knob{}, e)
+	t.record(&knob{}, e)
 }
 
 func (t *Tuner) applyGOGC(d gcDecision) {
@@ -210,12 +210,12 @@ func (t *Tuner) applyGOGC(d gcDecision) {
 	g := &t.gogc
 	e := g.event("runtime/metrics and the memory limit")
 	e.To, e.Reason = int64(d.gogc), d.reason
-	if t.yield(g, e, "") || e.To == e.From {
+	if t.keepForeign(g, e, "") || e.To == e.From {
 		return
 	}
 	// In observe mode nothing changes, so the wish moves all the time: it is reported again when it moved by 20 %.
-	if t.opts.GC == ModeObserve && g.spoke && g.told.Action == ActionWouldSet && math.Abs(float64(e.To-g.told.To)) < 0.2*float64(g.told.To) {
+	if t.opts.GC == ModeObserve && g.hasEvent && g.lastEvent.Action == ActionWouldSet && math.Abs(float64(e.To-g.lastEvent.To)) < 0.2*float64(g.lastEvent.To) {
 		return
 	}
-	t.act(g, e, t.opts.GC == ModeApply)
+	t.applyEvent(g, e, t.opts.GC == ModeApply)
 }

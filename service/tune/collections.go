@@ -11,7 +11,7 @@ import (
 // finalizer a collection, and nothing between two.
 type collectionHook struct {
 	stopped atomic.Bool
-	after   chan struct{} // of capacity 1; one token stands for all that were not taken
+	tokens  chan struct{} // of capacity 1; one token stands for all that were not taken
 }
 
 // A sentinel holds a pointer, so that the runtime does not put it into a block
@@ -19,21 +19,21 @@ type collectionHook struct {
 type sentinel struct{ hook *collectionHook }
 
 func newCollectionHook() *collectionHook {
-	h := &collectionHook{after: make(chan struct{}, 1)}
+	h := &collectionHook{tokens: make(chan struct{}, 1)}
 	h.arm()
 	return h
 }
 
-func (h *collectionHook) arm() { runtime.SetFinalizer(&sentinel{h}, (*sentinel).found) }
+func (h *collectionHook) arm() { runtime.SetFinalizer(&sentinel{h}, (*sentinel).finalize) }
 
-func (s *sentinel) found() {
+func (s *sentinel) finalize() {
 	h := s.hook
 	if h.stopped.Load() {
 		return
 	}
 	h.arm() // first: who hears of this collection may ask for the next at once
 	select {
-	case h.after <- struct{}{}:
+	case h.tokens <- struct{}{}:
 	default:
 	}
 }

@@ -22,23 +22,23 @@ type gcWindow struct {
 	overhead int64
 	// gogc is GOGC now, below 0 for off.
 	gogc int
-	// memory is what the whole process may use: the group's limit, or
+	// memoryBound is what the whole process may use: the group's limit, or
 	// GOMEMLIMIT where that is set by hand; 0 is unknown.
-	memory int64
-	// other is memory in it that the runtime does not know of.
-	other int64
-	// limit is GOMEMLIMIT in force; ours says that this tuner set it, and slack
+	memoryBound int64
+	// otherMemory is memory in it that the runtime does not know of.
+	otherMemory int64
+	// gomemlimit is GOMEMLIMIT in force; ours says that this tuner set it, and slack
 	// that it is less than the ceiling because of other memory or of GOGC.
-	limit       int64
-	ours, slack bool
-	// calm is the limit that there would be without the guard's doing.
-	calm int64
-	// safe says that a limit is in force that keeps the heap inside of memory,
+	gomemlimit       int64
+	limitOurs, slack bool
+	// unrelaxedLimit is the limit that there would be without the guard's doing.
+	unrelaxedLimit int64
+	// bounded says that a limit is in force that keeps the heap inside of memory,
 	// or that one can be set.
-	safe bool
-	// share of the process's real CPU time that went into collecting, 0 to 1;
+	bounded bool
+	// gcShare of the process's real CPU time that went into collecting, 0 to 1;
 	// below 0 if unknown.
-	share float64
+	gcShare float64
 }
 
 // effectiveGOGC is the GOGC that the pacer really works with: a memory limit
@@ -57,28 +57,28 @@ func effectiveGOGC(w gcWindow) float64 {
 const (
 	// Only a service that spends so much of its CPU on collecting has
 	// something to win.
-	gcHurts = 0.05
+	minGCShare = 0.05
 	// All of the process may grow to this share of the memory: a target, so
 	// that most of the headroom is used, and not all of it. A GOMEMLIMIT keeps
 	// it.
 	memoryTarget = 0.70
 	// Beyond it GOGC has next to nothing to give: 400 already leaves a fifth
 	// of the collections.
-	highestGOGC = 400
+	maxGOGC = 400
 	// So many collections between two steps up.
 	cyclesToRaise = 5
 	// A step up is at most by half.
-	largestStep = 1.5
+	maxStep = 1.5
 	// GOGC goes up if so much more fits, and down if so much less does: in
 	// between it stays.
-	raiseIf, lowerIf = 1.15, 0.8
+	raiseRatio, lowerRatio = 1.15, 0.8
 	// It goes up only to what fitted during the last one to two times so many
 	// collections: a live heap that swings would take it down again.
 	cyclesToRemember = 32
 	// After a step down so many collections pass before the next one up, twice
 	// as many after each further one, up to so many times.
-	cyclesToRest = 40
-	mostRest     = 16
+	cyclesToRest  = 40
+	maxRestFactor = 16
 
 	// More than this share of real CPU in the collector is a service that no
 	// longer serves ...
@@ -100,21 +100,21 @@ const (
 
 // gcState is the GOGC policy's memory between windows.
 type gcState struct {
-	// base is GOGC as it was found: the policy never goes below it.
-	base                int
-	raise, thrash, calm uint64
-	thrashed            time.Duration
-	rest, lowered       uint64
-	// tightest is the lowest GOGC that would have fitted, in the remembered
+	// baseGOGC is GOGC as it was found: the policy never goes below it.
+	baseGOGC                              int
+	raiseCycles, thrashCycles, calmCycles uint64
+	thrashTime                            time.Duration
+	restCycles, restFactor                uint64
+	// tightestFit is the lowest GOGC that would have fitted, in the remembered
 	// collections before and in those of now.
-	tightest       [2]int
+	tightestFit    [2]int
 	tightestCycles uint64
 	// relaxed says that the guard gave way.
 	relaxed bool
-	// announced says that there was an alarm, and well counts the collections
+	// alarmed says that there was an alarm, and well counts the collections
 	// since that were none.
-	announced bool
-	well      uint64
+	alarmed       bool
+	healthyCycles uint64
 }
 
 // gcDecision is what to do now.
@@ -141,122 +141,122 @@ func (s *gcState) step(w gcWindow) gcDecision {
 	if w.cycles == 0 {
 		return d
 	}
-	usual := 100 // with GOGC=off the limit alone paces
+	baseline := 100 // with GOGC=off the limit alone paces
 	if w.gogc >= 0 {
-		if s.base == 0 {
-			s.base = max(1, w.gogc)
+		if s.baseGOGC == 0 {
+			s.baseGOGC = max(1, w.gogc)
 		}
-		usual = min(w.gogc, s.base)
+		baseline = min(w.gogc, s.baseGOGC)
 	}
 	effective := effectiveGOGC(w)
-	limited := w.limit != noMemoryLimit && effective < float64(usual)/2
-	if limited && (effective < thrashGOGC || w.share > thrashShare) {
-		s.thrash, s.thrashed, s.well = s.thrash+w.cycles, s.thrashed+w.elapsed, 0
+	limited := w.gomemlimit != noMemoryLimit && effective < float64(baseline)/2
+	if limited && (effective < thrashGOGC || w.gcShare > thrashShare) {
+		s.thrashCycles, s.thrashTime, s.healthyCycles = s.thrashCycles+w.cycles, s.thrashTime+w.elapsed, 0
 	} else {
-		if s.thrash, s.thrashed = 0, 0; s.announced {
-			if s.well += w.cycles; s.well >= cyclesToCalm {
-				s.announced = false
+		if s.thrashCycles, s.thrashTime = 0, 0; s.alarmed {
+			if s.healthyCycles += w.cycles; s.healthyCycles >= cyclesToCalm {
+				s.alarmed = false
 			}
 		}
 	}
-	if s.thrash >= cyclesToThrash && s.thrashed >= timeToAlarm {
-		d.alarm = !s.announced
-		s.announced = true
-		d.gogc = min(w.gogc, s.base)
+	if s.thrashCycles >= cyclesToThrash && s.thrashTime >= timeToAlarm {
+		d.alarm = !s.alarmed
+		s.alarmed = true
+		d.gogc = min(w.gogc, s.baseGOGC)
 		d.reason = fmt.Sprintf("the memory limit leaves room to allocate %.0f%% of the heap between collections, and the collector takes %s of the CPU time used, for %d collections in %s",
-			max(0, effective), shareText(w.share), s.thrash, s.thrashed.Round(100*time.Millisecond))
-		if w.ours && w.slack && !s.relaxed && s.thrashed >= timeToRelax {
-			s.relaxed, s.calm, s.thrash, s.thrashed, s.announced = true, 0, 0, 0, false
+			max(0, effective), shareText(w.gcShare), s.thrashCycles, s.thrashTime.Round(100*time.Millisecond))
+		if w.limitOurs && w.slack && !s.relaxed && s.thrashTime >= timeToRelax {
+			s.relaxed, s.calmCycles, s.thrashCycles, s.thrashTime, s.alarmed = true, 0, 0, 0, false
 			d.alarm, d.relax = true, true
 		}
 		return d
 	}
 	if s.relaxed {
-		return s.whileRelaxed(w, d)
+		return s.waitForCalm(w, d)
 	}
 	if w.gogc < 0 {
 		return d
 	}
-	return s.towardsTarget(w, d)
+	return s.approachTarget(w, d)
 }
 
-// fits is the GOGC with which all of the process would just reach the target.
-func (s *gcState) fits(w gcWindow) int {
+// fittingGOGC is the GOGC with which all of the process would just reach the target.
+func (s *gcState) fittingGOGC(w gcWindow) int {
 	base := float64(w.live + w.stacks + w.globals)
 	if base <= 0 {
-		return highestGOGC
+		return maxGOGC
 	}
-	room := memoryTarget*float64(w.memory) - float64(w.other) - float64(w.overhead) - float64(w.live)
-	return max(s.base, int(max(0, min(highestGOGC, 100*room/base))))
+	room := memoryTarget*float64(w.memoryBound) - float64(w.otherMemory) - float64(w.overhead) - float64(w.live)
+	return max(s.baseGOGC, int(max(0, min(maxGOGC, 100*room/base))))
 }
 
-// remember notes what fits now and returns what fitted all the time lately.
-func (s *gcState) remember(fits int, cycles uint64) int {
-	if s.tightest == [2]int{} {
-		s.tightest = [2]int{fits, fits}
+// recordFit notes what fits now and returns what fitted all the time lately.
+func (s *gcState) recordFit(fits int, cycles uint64) int {
+	if s.tightestFit == [2]int{} {
+		s.tightestFit = [2]int{fits, fits}
 	}
-	s.tightest[1] = min(s.tightest[1], fits)
-	always := min(s.tightest[0], s.tightest[1])
+	s.tightestFit[1] = min(s.tightestFit[1], fits)
+	alwaysFit := min(s.tightestFit[0], s.tightestFit[1])
 	if s.tightestCycles += cycles; s.tightestCycles >= cyclesToRemember {
-		s.tightest, s.tightestCycles = [2]int{s.tightest[1], fits}, 0
+		s.tightestFit, s.tightestCycles = [2]int{s.tightestFit[1], fits}, 0
 	}
-	return always
+	return alwaysFit
 }
 
-// towardsTarget goes to the GOGC that fits: down at once, up in steps, and not
+// approachTarget goes to the GOGC that fits: down at once, up in steps, and not
 // at all in between.
-func (s *gcState) towardsTarget(w gcWindow, d gcDecision) gcDecision {
-	s.rest -= min(s.rest, w.cycles)
-	if w.memory <= 0 || !w.safe {
-		if w.gogc > s.base {
-			d.gogc, d.reason = s.base, "there is no memory limit in force"
+func (s *gcState) approachTarget(w gcWindow, d gcDecision) gcDecision {
+	s.restCycles -= min(s.restCycles, w.cycles)
+	if w.memoryBound <= 0 || !w.bounded {
+		if w.gogc > s.baseGOGC {
+			d.gogc, d.reason = s.baseGOGC, "there is no memory limit in force"
 		}
-		s.raise = 0
+		s.raiseCycles = 0
 		return d
 	}
-	fits := s.fits(w)
-	always := s.remember(fits, w.cycles)
-	if w.gogc > s.base && float64(fits) < lowerIf*float64(w.gogc) {
-		s.raise = 0
-		s.lowered = min(max(1, 2*s.lowered), mostRest)
-		s.rest = s.lowered * cyclesToRest
-		if d.gogc = fits; float64(fits) < raiseIf*float64(s.base) {
-			d.gogc = s.base
+	fits := s.fittingGOGC(w)
+	alwaysFit := s.recordFit(fits, w.cycles)
+	if w.gogc > s.baseGOGC && float64(fits) < lowerRatio*float64(w.gogc) {
+		s.raiseCycles = 0
+		s.restFactor = min(max(1, 2*s.restFactor), maxRestFactor)
+		s.restCycles = s.restFactor * cyclesToRest
+		if d.gogc = fits; float64(fits) < raiseRatio*float64(s.baseGOGC) {
+			d.gogc = s.baseGOGC
 		}
-		d.reason = fmt.Sprintf("the live heap of %s leaves less room below %s of %s", bytesText(w.live), quantity.Percent(memoryTarget), bytesText(w.memory))
+		d.reason = fmt.Sprintf("the live heap of %s leaves less room below %s of %s", bytesText(w.live), quantity.Percent(memoryTarget), bytesText(w.memoryBound))
 		return d
 	}
-	if w.share < gcHurts || float64(always) < raiseIf*float64(w.gogc) || s.rest > 0 {
-		s.raise = 0
+	if w.gcShare < minGCShare || float64(alwaysFit) < raiseRatio*float64(w.gogc) || s.restCycles > 0 {
+		s.raiseCycles = 0
 		return d
 	}
-	if s.raise += w.cycles; s.raise < cyclesToRaise {
+	if s.raiseCycles += w.cycles; s.raiseCycles < cyclesToRaise {
 		return d
 	}
-	s.raise = 0
-	d.gogc = min(always, int(math.Ceil(largestStep*float64(w.gogc))))
-	d.reason = fmt.Sprintf("collecting takes %s of the CPU time used, and the process may grow to %s of %s", shareText(w.share), quantity.Percent(memoryTarget), bytesText(w.memory))
+	s.raiseCycles = 0
+	d.gogc = min(alwaysFit, int(math.Ceil(maxStep*float64(w.gogc))))
+	d.reason = fmt.Sprintf("collecting takes %s of the CPU time used, and the process may grow to %s of %s", shareText(w.gcShare), quantity.Percent(memoryTarget), bytesText(w.memoryBound))
 	return d
 }
 
-// whileRelaxed waits until the limit would leave room again.
-func (s *gcState) whileRelaxed(w gcWindow, d gcDecision) gcDecision {
-	d.gogc = min(w.gogc, s.base)
+// waitForCalm waits until the limit would leave room again.
+func (s *gcState) waitForCalm(w gcWindow, d gcDecision) gcDecision {
+	d.gogc = min(w.gogc, s.baseGOGC)
 	base := float64(w.live + w.stacks + w.globals)
-	under := math.Inf(1)
+	effective := math.Inf(1)
 	if base > 0 {
-		under = 100 * float64(w.calm-w.overhead-w.live) / base
+		effective = 100 * float64(w.unrelaxedLimit-w.overhead-w.live) / base
 	}
-	if under < calmGOGC {
-		s.calm = 0
+	if effective < calmGOGC {
+		s.calmCycles = 0
 		return d
 	}
-	if s.calm += w.cycles; s.calm < cyclesToCalm {
+	if s.calmCycles += w.cycles; s.calmCycles < cyclesToCalm {
 		return d
 	}
-	s.relaxed, s.calm = false, 0
+	s.relaxed, s.calmCycles = false, 0
 	d.restore = true
-	d.reason = fmt.Sprintf("for %d collections the live heap of %s would again have fitted below a limit of %s", cyclesToCalm, bytesText(w.live), bytesText(w.calm))
+	d.reason = fmt.Sprintf("for %d collections the live heap of %s would again have fitted below a limit of %s", cyclesToCalm, bytesText(w.live), bytesText(w.unrelaxedLimit))
 	return d
 }
 
@@ -269,11 +269,11 @@ func shareText(share float64) string {
 
 // gcTimes are cumulative readings for the collector's share.
 type gcTimes struct {
-	// gc and busy are /cpu/classes in seconds: time of Ps, estimated by the
+	// gcSeconds and busy are /cpu/classes in seconds: time of Ps, estimated by the
 	// runtime and brought up to date at each collection.
-	gc, busy float64
-	// real is the CPU time the kernel accounted to the process, in seconds.
-	real float64
+	gcSeconds, busySeconds float64
+	// realSeconds is the CPU time the kernel accounted to the process, in seconds.
+	realSeconds float64
 }
 
 // gcShare is the collector's share of the process's real CPU time. The runtime
@@ -281,9 +281,9 @@ type gcTimes struct {
 // run its thread. So under a quota its seconds exceed the real ones, but they show
 // how the busy time divides. C code and system calls, which hold no P, make the
 // real time the larger of the two.
-func gcShare(from, to gcTimes) float64 {
-	gc := to.gc - from.gc
-	all := max(to.busy-from.busy, to.real-from.real)
+func gcShare(start, end gcTimes) float64 {
+	gc := end.gcSeconds - start.gcSeconds
+	all := max(end.busySeconds-start.busySeconds, end.realSeconds-start.realSeconds)
 	if all <= 0 || gc < 0 {
 		return -1
 	}

@@ -18,27 +18,27 @@ func TestMemoryFor(t *testing.T) {
 	}{
 		{"no limit", memoryInput{ratio: 0.9}, noMemoryLimit},
 		{"the ratio", memoryInput{limit: 1000 * mib, ratio: 0.9, current: noMemoryLimit}, 900 * mib},
-		{"less other memory", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 200 * mib, current: noMemoryLimit}, 700 * mib},
-		{"less what is reserved", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 100 * mib, reserve: 200 * mib, current: noMemoryLimit}, 700 * mib},
+		{"less other memory", memoryInput{limit: 1000 * mib, ratio: 0.9, otherMemory: 200 * mib, current: noMemoryLimit}, 700 * mib},
+		{"less what is reserved", memoryInput{limit: 1000 * mib, ratio: 0.9, otherMemory: 100 * mib, reserve: 200 * mib, current: noMemoryLimit}, 700 * mib},
 		{"whole MiB", memoryInput{limit: 1000*mib + 12345, ratio: 0.9, current: noMemoryLimit}, 900 * mib},
 		{"a small container", memoryInput{limit: 64 * mib, ratio: 0.9, current: noMemoryLimit}, 57 * mib},
-		{"a tiny one", memoryInput{limit: 12 * mib, ratio: 0.9, other: 11 * mib, current: noMemoryLimit}, 1 * mib},
-		{"the live heap comes first", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 600 * mib, needs: 500 * mib, current: noMemoryLimit}, 500 * mib},
-		{"but the ceiling before it", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 600 * mib, needs: 990 * mib, current: noMemoryLimit}, 900 * mib},
-		{"the guard gave way: nine tenths, never none", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 600 * mib, relaxed: true, current: 300 * mib}, 900 * mib},
-		{"the guard gave way under a low ratio", memoryInput{limit: 1000 * mib, ratio: 0.5, other: 100 * mib, relaxed: true, current: 400 * mib}, 900 * mib},
+		{"a tiny one", memoryInput{limit: 12 * mib, ratio: 0.9, otherMemory: 11 * mib, current: noMemoryLimit}, 1 * mib},
+		{"the live heap comes first", memoryInput{limit: 1000 * mib, ratio: 0.9, otherMemory: 600 * mib, needed: 500 * mib, current: noMemoryLimit}, 500 * mib},
+		{"but the ceiling before it", memoryInput{limit: 1000 * mib, ratio: 0.9, otherMemory: 600 * mib, needed: 990 * mib, current: noMemoryLimit}, 900 * mib},
+		{"the guard gave way: nine tenths, never none", memoryInput{limit: 1000 * mib, ratio: 0.9, otherMemory: 600 * mib, relaxed: true, current: 300 * mib}, 900 * mib},
+		{"the guard gave way under a low ratio", memoryInput{limit: 1000 * mib, ratio: 0.5, otherMemory: 100 * mib, relaxed: true, current: 400 * mib}, 900 * mib},
 		{"memory.high alone", memoryInput{high: 800 * mib, ratio: 0.9, current: noMemoryLimit}, 760 * mib},
 		{"memory.high below the limit", memoryInput{limit: 1000 * mib, high: 800 * mib, ratio: 0.9, current: noMemoryLimit}, 760 * mib},
 		{"memory.high that does not matter", memoryInput{limit: 1000 * mib, high: 990 * mib, ratio: 0.9, current: noMemoryLimit}, 900 * mib},
-		{"GOGC's share", memoryInput{limit: 1000 * mib, ratio: 0.9, target: 0.7, other: 100 * mib, current: noMemoryLimit}, 600 * mib},
+		{"GOGC's share", memoryInput{limit: 1000 * mib, ratio: 0.9, target: 0.7, otherMemory: 100 * mib, current: noMemoryLimit}, 600 * mib},
 		{"GOGC's share above the ratio", memoryInput{limit: 1000 * mib, ratio: 0.5, target: 0.7, current: noMemoryLimit}, 500 * mib},
-		{"other memory moved a little", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 205 * mib, current: 700 * mib}, 700 * mib},
-		{"it grew", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 220 * mib, current: 700 * mib}, 680 * mib},
-		{"it shrank a little", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 180 * mib, current: 700 * mib, settled: true}, 700 * mib},
-		{"it shrank just now", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 100 * mib, current: 700 * mib}, 700 * mib},
-		{"it shrank a while ago", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 100 * mib, current: 700 * mib, settled: true}, 800 * mib},
-		{"the live heap grew: at once", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 600 * mib, needs: 500 * mib, current: 300 * mib}, 500 * mib},
-		{"more Go than charged", memoryInput{limit: 1000 * mib, ratio: 0.9, other: -5 * mib, current: noMemoryLimit}, 900 * mib},
+		{"other memory moved a little", memoryInput{limit: 1000 * mib, ratio: 0.9, otherMemory: 205 * mib, current: 700 * mib}, 700 * mib},
+		{"it grew", memoryInput{limit: 1000 * mib, ratio: 0.9, otherMemory: 220 * mib, current: 700 * mib}, 680 * mib},
+		{"it shrank a little", memoryInput{limit: 1000 * mib, ratio: 0.9, otherMemory: 180 * mib, current: 700 * mib, settled: true}, 700 * mib},
+		{"it shrank just now", memoryInput{limit: 1000 * mib, ratio: 0.9, otherMemory: 100 * mib, current: 700 * mib}, 700 * mib},
+		{"it shrank a while ago", memoryInput{limit: 1000 * mib, ratio: 0.9, otherMemory: 100 * mib, current: 700 * mib, settled: true}, 800 * mib},
+		{"the live heap grew: at once", memoryInput{limit: 1000 * mib, ratio: 0.9, otherMemory: 600 * mib, needed: 500 * mib, current: 300 * mib}, 500 * mib},
+		{"more Go than charged", memoryInput{limit: 1000 * mib, ratio: 0.9, otherMemory: -5 * mib, current: noMemoryLimit}, 900 * mib},
 	} {
 		got, reason := memoryFor(c.in)
 		if got != c.want || reason == "" {
@@ -53,7 +53,7 @@ func TestMemoryForIsNeverOutOfBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(12, 1))
 	some := func() int64 { return r.Int64N(2000 * mib) }
 	for range 20000 {
-		in := memoryInput{limit: 2*mib + some(), ratio: 0.1 + 0.9*r.Float64(), other: some(), needs: some(), relaxed: r.IntN(3) == 0, settled: true}
+		in := memoryInput{limit: 2*mib + some(), ratio: 0.1 + 0.9*r.Float64(), otherMemory: some(), needed: some(), relaxed: r.IntN(3) == 0, settled: true}
 		if r.IntN(2) == 0 {
 			in.high = 2*mib + some()
 		}
@@ -62,7 +62,7 @@ func TestMemoryForIsNeverOutOfBounds(t *testing.T) {
 		}
 		got, _ := memoryFor(in)
 		ceiling := max(in.ceiling(), mib)
-		if got > ceiling || got < min(ceiling, in.needs) || got < mib {
+		if got > ceiling || got < min(ceiling, in.needed) || got < mib {
 			t.Fatalf("%+v: %s, ceiling %s", in, bytesText(got), bytesText(ceiling))
 		}
 	}
@@ -96,7 +96,7 @@ func TestGCShare(t *testing.T) {
 		{"the counters went backwards", -1, 5, 5, -1},
 		{"all of it", 9, 8, 8, 1},
 	} {
-		if got := gcShare(gcTimes{}, gcTimes{gc: c.gc, busy: c.busy, real: c.real}); got != c.want {
+		if got := gcShare(gcTimes{}, gcTimes{gcSeconds: c.gc, busySeconds: c.busy, realSeconds: c.real}); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -116,8 +116,8 @@ type heap struct {
 }
 
 func (h *heap) input(s *gcState) memoryInput {
-	in := memoryInput{limit: h.memory, ratio: 0.9, other: h.other, needs: h.live + h.live/10, relaxed: s.relaxed, settled: true}
-	if s.base > 0 && h.gogc > s.base {
+	in := memoryInput{limit: h.memory, ratio: 0.9, otherMemory: h.other, needed: h.live + h.live/10, relaxed: s.relaxed, settled: true}
+	if s.baseGOGC > 0 && h.gogc > s.baseGOGC {
 		in.target = memoryTarget
 	}
 	return in
@@ -132,19 +132,19 @@ func (h *heap) window(s *gcState) gcWindow {
 	case h.apply || in.target > 0:
 		h.limit, _ = memoryFor(in)
 	}
-	w := gcWindow{cycles: 1, elapsed: time.Second, live: h.live, gogc: h.gogc, memory: h.memory, other: h.other, limit: h.limit, ours: h.apply && h.foreign == 0}
+	w := gcWindow{cycles: 1, elapsed: time.Second, live: h.live, gogc: h.gogc, memoryBound: h.memory, otherMemory: h.other, gomemlimit: h.limit, limitOurs: h.apply && h.foreign == 0}
 	w.goal = h.live + h.live*int64(h.gogc)/100
 	if h.limit != noMemoryLimit {
 		w.goal = max(h.live, min(w.goal, h.limit))
 	}
-	w.slack = w.ours && h.limit < in.ceiling()
+	w.slack = w.limitOurs && h.limit < in.ceiling()
 	in.relaxed, in.target = false, 0
-	w.calm, _ = memoryFor(in)
-	w.safe = h.memory > 0
+	w.unrelaxedLimit, _ = memoryFor(in)
+	w.bounded = h.memory > 0
 	if h.foreign != 0 {
-		w.memory, w.other = h.foreign, 0
+		w.memoryBound, w.otherMemory = h.foreign, 0
 	}
-	w.share = min(0.9, h.cost*100/max(1, effectiveGOGC(w)))
+	w.gcShare = min(0.9, h.cost*100/max(1, effectiveGOGC(w)))
 	return w
 }
 
@@ -242,7 +242,7 @@ func TestGOGCNeverStaysUpUnsafely(t *testing.T) {
 	var s gcState
 	h.run(&s, 100)
 	w := h.window(&s)
-	w.safe = false
+	w.bounded = false
 	if d := s.step(w); h.gogc <= 100 || d.gogc != 100 {
 		t.Errorf("GOGC %d, then %d", h.gogc, d.gogc)
 	}
@@ -297,7 +297,7 @@ func TestTheGuardOnlyAlarmsAboutAForeignLimit(t *testing.T) {
 // With GOGC=off the limit alone paces: the guard watches all the same.
 func TestTheGuardWatchesWithoutGOGC(t *testing.T) {
 	var s gcState
-	w := gcWindow{cycles: 1, elapsed: time.Second, live: 880 * mib, goal: 890 * mib, gogc: -1, memory: 1000 * mib, limit: 900 * mib, ours: true, share: 0.4}
+	w := gcWindow{cycles: 1, elapsed: time.Second, live: 880 * mib, goal: 890 * mib, gogc: -1, memoryBound: 1000 * mib, gomemlimit: 900 * mib, limitOurs: true, gcShare: 0.4}
 	for range cyclesToThrash - 1 {
 		if d := s.step(w); d.alarm {
 			t.Fatal("too early")

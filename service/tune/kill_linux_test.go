@@ -57,7 +57,7 @@ func endure(l load) lived {
 	var r lived
 	var mu sync.Mutex
 	r.Limit = noMemoryLimit
-	k := theRuntime()
+	k := realRuntime()
 	if l.NoLimit {
 		set := int64(noMemoryLimit)
 		k.setMemory = func(n int64) { set = n }
@@ -84,7 +84,7 @@ func endure(l load) lived {
 		},
 	}, k, environment{})
 	if l.NoLimit {
-		t.look()
+		t.poll()
 		go t.run() // without a look after each collection
 	} else {
 		t.start()
@@ -141,7 +141,7 @@ func endure(l load) lived {
 		close(t.stop) // too late a look is none
 		<-t.done
 		if l.GC == ModeApply {
-			debug.SetGCPercent(highestGOGC)
+			debug.SetGCPercent(maxGOGC)
 		}
 	}
 	r.Footprint = 0

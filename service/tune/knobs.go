@@ -26,7 +26,7 @@ type goRuntime struct {
 	aware bool
 }
 
-func theRuntime() goRuntime {
+func realRuntime() goRuntime {
 	return goRuntime{
 		setProcs:    func(n int) { runtime.GOMAXPROCS(n) },
 		procs:       func() int { return runtime.GOMAXPROCS(0) },
@@ -60,42 +60,42 @@ type knob struct {
 	env string
 	get func() int64
 	put func(int64)
-	// called says what other code did to set a value, and remove what undoes that.
-	called, remove string
+	// foreignReason says what other code did to set a value, and remove what undoes that.
+	foreignReason, foreignUndo string
 
 	// initial is the value found at the start.
 	initial int64
-	// set is the value this tuner set last; valid if changed.
-	set     int64
+	// lastSet is the value this tuner set last; valid if changed.
+	lastSet int64
 	changed bool
 	// foreign says that other code set a value after the start: it wins.
 	foreign bool
-	// differs counts the looks in a row at which another value was wanted.
-	differs int
-	// told is the last event.
-	told  Event
-	spoke bool
+	// differingPolls counts the looks in a row at which another value was wanted.
+	differingPolls int
+	// lastEvent is the last event.
+	lastEvent Event
+	hasEvent  bool
 }
 
-// makeKnobs connects the three knobs with the runtime. What was read at the last look is kept up to date.
-func (t *Tuner) makeKnobs(env environment) {
+// initKnobs connects the three knobs with the runtime. What was read at the last look is kept up to date.
+func (t *Tuner) initKnobs(env environment) {
 	t.procs = knob{
 		name: KnobGOMAXPROCS, env: env.procs,
-		get:    func() int64 { return int64(t.runtime.procs()) },
-		put:    func(n int64) { t.runtime.setProcs(int(n)) },
-		called: "other code called runtime.GOMAXPROCS(%s)", remove: "remove that call, or the import that makes it (go.uber.org/automaxprocs, say)",
+		get:           func() int64 { return int64(t.runtime.procs()) },
+		put:           func(n int64) { t.runtime.setProcs(int(n)) },
+		foreignReason: "other code called runtime.GOMAXPROCS(%s)", foreignUndo: "remove that call, or the import that makes it (go.uber.org/automaxprocs, say)",
 	}
 	t.memory = knob{
 		name: KnobGOMEMLIMIT, env: env.memory,
-		get:    func() int64 { return t.now.rt.memoryLimit },
-		put:    func(n int64) { t.runtime.setMemory(n); t.now.rt.memoryLimit = n },
-		called: "other code set the limit to %s", remove: "remove the call of debug.SetMemoryLimit, or the import that makes it",
+		get:           func() int64 { return t.current.goStats.memoryLimit },
+		put:           func(n int64) { t.runtime.setMemory(n); t.current.goStats.memoryLimit = n },
+		foreignReason: "other code set the limit to %s", foreignUndo: "remove the call of debug.SetMemoryLimit, or the import that makes it",
 	}
 	t.gogc = knob{
 		name: KnobGOGC, env: env.gogc,
-		get:    func() int64 { return int64(t.now.rt.gogc) },
-		put:    func(n int64) { t.runtime.setGOGC(int(n)); t.now.rt.gogc = int(n) },
-		called: "other code set GOGC to %s", remove: "remove the call of debug.SetGCPercent",
+		get:           func() int64 { return int64(t.current.goStats.gogc) },
+		put:           func(n int64) { t.runtime.setGOGC(int(n)); t.current.goStats.gogc = int(n) },
+		foreignReason: "other code set GOGC to %s", foreignUndo: "remove the call of debug.SetGCPercent",
 	}
 }
 
@@ -105,22 +105,22 @@ func (k *knob) event(source string) Event {
 	return Event{Knob: k.name, From: v, To: v, Source: source, Undo: string(k.name) + " in the environment sets another value"}
 }
 
-// moved reports whether a value is in force that this tuner has neither found nor set.
-func (k *knob) moved() bool {
+// hasForeignValue reports whether a value is in force that this tuner has neither found nor set.
+func (k *knob) hasForeignValue() bool {
 	if k.changed {
-		return k.get() != k.set
+		return k.get() != k.lastSet
 	}
 	return k.get() != k.initial
 }
 
-// giveBack sets the value found at the start.
-func (k *knob) giveBack() {
+// restoreInitial sets the value found at the start.
+func (k *knob) restoreInitial() {
 	k.put(k.initial)
 	k.changed = false
 }
 
-// by says who set the knob; unusual is that its value is not the runtime's.
-func (k *knob) by(unusual bool) string {
+// setBy says who set the knob; unusual is that its value is not the runtime's.
+func (k *knob) setBy(unusual bool) string {
 	switch {
 	case k.env != "":
 		return "environment"
@@ -134,25 +134,25 @@ func (k *knob) by(unusual bool) string {
 	return "runtime"
 }
 
-// yield leaves a knob as it is if the environment or other code has set it, and reports whether that is so. wish says what
+// keepForeign leaves a knob as it is if the environment or other code has set it, and reports whether that is so. wish says what
 // would be set otherwise.
-func (t *Tuner) yield(k *knob, e Event, wish string) bool {
+func (t *Tuner) keepForeign(k *knob, e Event, alternative string) bool {
 	switch {
 	case k.env != "":
 		e.Source, e.Reason, e.Undo = "environment variable "+string(k.name), "set by hand to "+k.env, "remove "+string(k.name)+" from the environment"
 	case k.foreign:
-		e.Source, e.Reason, e.Undo = "the program", fmt.Sprintf(k.called, valueText(k.name, e.From)), k.remove
+		e.Source, e.Reason, e.Undo = "the program", fmt.Sprintf(k.foreignReason, valueText(k.name, e.From)), k.foreignUndo
 	default:
 		return false
 	}
 	e.To, e.Action = e.From, ActionKeep
-	e.Reason += wish
-	t.tell(k, e)
+	e.Reason += alternative
+	t.record(k, e)
 	return true
 }
 
-// act sets a knob to what the event decided on. If apply is false, it only says so.
-func (t *Tuner) act(k *knob, e Event, apply bool) {
+// applyEvent sets a knob to what the event decided on. If apply is false, it only says so.
+func (t *Tuner) applyEvent(k *knob, e Event, apply bool) {
 	switch {
 	case e.To == e.From:
 		e.Action = ActionKeep
@@ -161,7 +161,7 @@ func (t *Tuner) act(k *knob, e Event, apply bool) {
 	default:
 		e.Action = ActionSet
 		k.put(e.To)
-		k.set, k.changed = e.To, true
+		k.lastSet, k.changed = e.To, true
 	}
-	t.tell(k, e)
+	t.record(k, e)
 }

@@ -13,7 +13,7 @@ import (
 
 // inputs is everything that decisions are made from, read at one moment.
 type inputs struct {
-	at time.Time
+	readAt time.Time
 	// bounds are the limits; bounded is false where none can be read.
 	bounds  cgroup.Tightest
 	bounded bool
@@ -29,11 +29,11 @@ type inputs struct {
 	memory, binding     cgroup.MemoryStat
 	memoryOK, bindingOK bool
 	memoryAt            time.Time
-	// beside is what the runtime had mapped when binding was read.
-	beside int64
-	// provided is a limit given by the program, from providedBy.
-	provided   int64
-	providedBy string
+	// mappedAtBinding is what the runtime had mapped when binding was read.
+	mappedAtBinding int64
+	// providedLimit is a limit given by the program, from providedSource.
+	providedLimit  int64
+	providedSource string
 
 	pressure   cgroup.Pressure
 	pressureOK bool
@@ -41,7 +41,7 @@ type inputs struct {
 	cpu   time.Duration
 	cpuOK bool
 
-	rt goStats
+	goStats goStats
 }
 
 // goStats holds the runtime's own metrics that can be read without stopping the world.
@@ -54,14 +54,14 @@ type goStats struct {
 	mapped                               int64 // by the runtime, less what it gave back
 	// overhead is the part of mapped that is neither objects nor free heap:
 	// stacks, the runtime's own structures.
-	overhead int64
-	waited   float64 // seconds that goroutines waited for a P, all together
+	overhead  int64
+	schedWait float64 // seconds that goroutines waited for a P, all together
 }
 
-// needs is the GOMEMLIMIT below which the collector would run nearly all the
+// neededMemory is the GOMEMLIMIT below which the collector would run nearly all the
 // time: a tenth more than what lives, of which some is garbage that the last
 // collection came too early for.
-func (s *goStats) needs() int64 { return s.overhead + s.live + s.live/10 }
+func (s *goStats) neededMemory() int64 { return s.overhead + s.live + s.live/10 }
 
 // The metrics that goStats needs; all exist since Go 1.21.
 const (
@@ -133,7 +133,7 @@ func readGo(samples []metrics.Sample) goStats {
 		s.gogc = int(n)
 	}
 	if len(samples) > mLatencies && samples[mLatencies].Value.Kind() == metrics.KindFloat64Histogram {
-		s.waited = trackedOneOf * sumOf(samples[mLatencies].Value.Float64Histogram())
+		s.schedWait = trackedOneIn * sumOf(samples[mLatencies].Value.Float64Histogram())
 	}
 	return s
 }
@@ -146,10 +146,10 @@ func numberOf(s *metrics.Sample) int64 {
 	return int64(min(s.Value.Uint64(), math.MaxInt64))
 }
 
-// trackedOneOf is how many waits there are for each that the runtime tracks and
+// trackedOneIn is how many waits there are for each that the runtime tracks and
 // puts into /sched/latencies (gTrackingPeriod of runtime/runtime2.go, which says
 // so of its sum of waits for locks as well).
-const trackedOneOf = 8
+const trackedOneIn = 8
 
 // readMapped returns a function that reads what the runtime mapped less what it
 // gave back.
@@ -188,23 +188,23 @@ type reader struct {
 	sampler *cgroup.Sampler
 	samples []metrics.Sample
 	// mapped is what the runtime has mapped now.
-	mapped func() int64
-	last   cgroup.Tightest
-	// good are the last limits of which no file was missing, if known.
-	good   cgroup.Tightest
-	known  bool
-	limits *cgroup.Limits
-	// charged are the last counters of the group that binds, and beside what the
-	// runtime had mapped then; everCharged says that there are any.
-	charged     cgroup.MemoryStat
-	beside      int64
-	everCharged bool
-	nextAll     time.Time
+	mapped     func() int64
+	lastBounds cgroup.Tightest
+	// lastGood are the last limits of which no file was missing, if known.
+	lastGood    cgroup.Tightest
+	hasLastGood bool
+	limits      *cgroup.Limits
+	// lastBinding are the last counters of the group that binds, and beside what the
+	// runtime had mapped then; hasLastBinding says that there are any.
+	lastBinding       cgroup.MemoryStat
+	lastBindingMapped int64
+	hasLastBinding    bool
+	nextFullRead      time.Time
 }
 
-// readAllEvery is the pace of the explained reading when nothing changes: it
+// fullReadInterval is the pace of the explained reading when nothing changes: it
 // also sees a changed affinity mask, and a move to another cgroup.
-const readAllEvery = 30 * time.Second
+const fullReadInterval = 30 * time.Second
 
 func newReader(o cgroup.Options, mapped func() int64) *reader {
 	r := &reader{options: o, samples: newSamples(), mapped: mapped}
@@ -226,26 +226,26 @@ func (r *reader) close() {
 }
 
 func (r *reader) read(in *inputs, numCPU int) {
-	*in = inputs{at: time.Now()}
-	all := r.limits == nil || !in.at.Before(r.nextAll)
-	if all && (r.sampler == nil || r.sampler.Moved()) {
+	*in = inputs{readAt: time.Now()}
+	full := r.limits == nil || !in.readAt.Before(r.nextFullRead)
+	if full && (r.sampler == nil || r.sampler.Moved()) {
 		r.close()
 		r.open()
 	}
-	kept := r.readBounds(in)
+	stale := r.readBounds(in)
 	if r.sampler != nil {
 		in.statOK = r.sampler.Sample(&in.stat) == nil
 		in.pressureOK = r.sampler.SamplePressure(&in.pressure) == nil
 	}
 	r.readMemory(in)
-	if all || in.bounds != r.last {
-		r.last = in.bounds
-		r.nextAll = in.at.Add(readAllEvery)
-		if l, err := cgroup.Read(r.options); kept && r.limits != nil {
+	if full || in.bounds != r.lastBounds {
+		r.lastBounds = in.bounds
+		r.nextFullRead = in.readAt.Add(fullReadInterval)
+		if l, err := cgroup.Read(r.options); stale && r.limits != nil {
 			if err == nil && l.CPU.Parallelism > 0 {
-				as := *r.limits
-				as.CPU.Parallelism = l.CPU.Parallelism
-				r.limits = &as
+				updated := *r.limits
+				updated.CPU.Parallelism = l.CPU.Parallelism
+				r.limits = &updated
 			}
 		} else if err == nil {
 			r.limits = l
@@ -257,32 +257,32 @@ func (r *reader) read(in *inputs, numCPU int) {
 	in.cpus = r.limits.CPU.Parallelism
 	in.cpus = cmp.Or(in.cpus, numCPU)
 	in.cpu, in.cpuOK = cputime.Process()
-	in.rt = readGo(r.samples)
+	in.goStats = readGo(r.samples)
 }
 
 // noLimits returns limits of which nothing can be seen, and why.
-func noLimits(why string) *cgroup.Limits {
+func noLimits(reason string) *cgroup.Limits {
 	return &cgroup.Limits{
-		CPU:    cgroup.CPU{QuotaLevel: -1, Sight: cgroup.SightAbsent, Seen: "no CPU quota is visible: " + why},
-		Memory: cgroup.Memory{MaxLevel: -1, Sight: cgroup.SightAbsent, Seen: "no memory limit is visible: " + why},
+		CPU:    cgroup.CPU{QuotaLevel: -1, Sight: cgroup.SightAbsent, Seen: "no CPU quota is visible: " + reason},
+		Memory: cgroup.Memory{MaxLevel: -1, Sight: cgroup.SightAbsent, Seen: "no memory limit is visible: " + reason},
 	}
 }
 
 // readBounds reads the limits. If files that had limits cannot be read any more, the
 // last known limits stay, and it reports true: a group that is out of sight, or a
 // file that fails for a moment, is no reason to let a heap grow.
-func (r *reader) readBounds(in *inputs) (kept bool) {
+func (r *reader) readBounds(in *inputs) (stale bool) {
 	if r.sampler != nil {
 		in.bounded = r.sampler.SampleLimits(&in.bounds) == nil
 	}
 	if in.bounded && in.bounds.Unread == 0 {
-		r.good, r.known = in.bounds, true
+		r.lastGood, r.hasLastGood = in.bounds, true
 		return false
 	}
-	if r.known {
-		in.bounds, in.bounded = r.good, true
+	if r.hasLastGood {
+		in.bounds, in.bounded = r.lastGood, true
 	}
-	return r.known
+	return r.hasLastGood
 }
 
 // readMemory reads what the groups are charged for. The kernel adds its counters
@@ -292,13 +292,13 @@ func (r *reader) readBounds(in *inputs) (kept bool) {
 // under a limit gives tens of MiB back at once, and what it gave back between two
 // readings would be taken for memory that is not Go's.
 func (r *reader) readMemory(in *inputs) {
-	in.memoryAt = in.at
+	in.memoryAt = in.readAt
 	defer func() {
 		if in.bindingOK {
-			r.charged, r.beside, r.everCharged = in.binding, in.beside, true
-		} else if r.everCharged {
+			r.lastBinding, r.lastBindingMapped, r.hasLastBinding = in.binding, in.mappedAtBinding, true
+		} else if r.hasLastBinding {
 			// As with limits: that other memory cannot be seen does not make it less.
-			in.binding, in.beside, in.bindingOK = r.charged, r.beside, true
+			in.binding, in.mappedAtBinding, in.bindingOK = r.lastBinding, r.lastBindingMapped, true
 		}
 	}()
 	in.memoryOK, in.bindingOK = false, false
@@ -311,20 +311,20 @@ func (r *reader) readMemory(in *inputs) {
 	if d := in.bounds.MemoryDepth; d > 0 {
 		in.bindingOK = r.sampler.SampleMemoryAt(d, &in.binding) == nil
 	}
-	in.beside = max(before, r.mapped())
+	in.mappedAtBinding = max(before, r.mapped())
 }
 
-// memoryEvery is the pace of reading memory counters after collections.
-const memoryEvery = 100 * time.Millisecond
+// memoryReadInterval is the pace of reading memory counters after collections.
+const memoryReadInterval = 100 * time.Millisecond
 
 // readAfterCollection brings what the memory policies need up to date.
 func (r *reader) readAfterCollection(in *inputs) {
-	in.at = time.Now()
-	waited := in.rt.waited
-	in.rt = readGo(r.samples[:mLatencies])
-	in.rt.waited = waited
+	in.readAt = time.Now()
+	schedWait := in.goStats.schedWait
+	in.goStats = readGo(r.samples[:mLatencies])
+	in.goStats.schedWait = schedWait
 	in.cpu, in.cpuOK = cputime.Process()
-	if in.at.Sub(in.memoryAt) >= memoryEvery {
+	if in.readAt.Sub(in.memoryAt) >= memoryReadInterval {
 		r.readMemory(in)
 	}
 }
@@ -336,21 +336,21 @@ func (in *inputs) otherMemory() int64 {
 	if !in.bindingOK {
 		return 0
 	}
-	return max(0, in.binding.Unreclaimable()+in.binding.Swap-in.beside)
+	return max(0, in.binding.Unreclaimable()+in.binding.Swap-in.mappedAtBinding)
 }
 
 // memoryLimit is the limit beyond which the kernel kills, or what the program
 // gave instead; 0 is none.
 func (in *inputs) memoryLimit() int64 {
-	if in.providedBy != "" {
-		return in.provided
+	if in.providedSource != "" {
+		return in.providedLimit
 	}
 	return in.bounds.Memory
 }
 
-// runtimeSees reports whether the runtime can follow a quota that comes later:
+// canRuntimeSeeQuota reports whether the runtime can follow a quota that comes later:
 // where nothing can be read it reads nothing either.
-func (in *inputs) runtimeSees() bool {
+func (in *inputs) canRuntimeSeeQuota() bool {
 	switch in.limits.CPU.Sight {
 	case cgroup.SightFound, cgroup.SightNone, cgroup.SightHidden:
 		return true
@@ -369,8 +369,8 @@ func (in *inputs) cpuSource() string {
 }
 
 func (in *inputs) memorySource() string {
-	if in.providedBy != "" {
-		return in.providedBy
+	if in.providedSource != "" {
+		return in.providedSource
 	}
 	for _, b := range in.limits.Memory.Bounds {
 		if b.Won && b.Kind != cgroup.BoundTotal {

@@ -66,12 +66,12 @@ type procsInput struct {
 	policy Policy
 	// quota is the tightest visible CPU quota; 0 is none, or none that can be
 	// seen: absent says which.
-	quota  float64
-	absent string
+	quota         float64
+	noQuotaReason string
 	// cpus is how many CPUs the affinity mask allows; at least 1.
 	cpus int
-	// least and most are the user's bounds; 0 is none.
-	least, most int
+	// minProcs and most are the user's bounds; 0 is none.
+	minProcs, maxProcs int
 	// rounding is the user's, in place of the policy's; nil is none.
 	rounding func(float64) int
 }
@@ -82,42 +82,42 @@ type procsInput struct {
 // A quota is what the whole group may use; more CPUs than the affinity mask
 // has cannot run anything, so that is the upper bound of every policy.
 func procsFor(in procsInput) (n int, reason string) {
-	n, reason = unbounded(in)
-	if in.most > 0 && n > in.most {
-		n, reason = in.most, fmt.Sprintf("%s; at most %d as the program says", reason, in.most)
+	n, reason = procsWithoutBounds(in)
+	if in.maxProcs > 0 && n > in.maxProcs {
+		n, reason = in.maxProcs, fmt.Sprintf("%s; at most %d as the program says", reason, in.maxProcs)
 	}
-	if least := min(in.least, max(1, in.cpus)); n < least {
-		n, reason = least, fmt.Sprintf("%s; at least %d as the program says", reason, in.least)
+	if minProcs := min(in.minProcs, max(1, in.cpus)); n < minProcs {
+		n, reason = minProcs, fmt.Sprintf("%s; at least %d as the program says", reason, in.minProcs)
 	}
 	return n, reason
 }
 
-func unbounded(in procsInput) (n int, reason string) {
+func procsWithoutBounds(in procsInput) (n int, reason string) {
 	cpus := max(1, in.cpus)
 	if !(in.quota > 0) {
-		absent := cmp.Or(in.absent, "no CPU quota is visible")
-		return cpus, fmt.Sprintf("%s; %s in the affinity mask", absent, countText(cpus, "CPU"))
+		noQuotaReason := cmp.Or(in.noQuotaReason, "no CPU quota is visible")
+		return cpus, fmt.Sprintf("%s; %s in the affinity mask", noQuotaReason, countText(cpus, "CPU"))
 	}
 	// A quota is written in microseconds: 3 CPUs may come as 2.9999 or
 	// 3.00001 of an odd period. A hundredth of a CPU is no reason for a P.
 	const grain = 0.01
 	var want float64
-	var how string
+	var method string
 	switch {
 	case in.rounding != nil:
-		want, how = float64(in.rounding(in.quota)), "rounded by the program's own function"
+		want, method = float64(in.rounding(in.quota)), "rounded by the program's own function"
 	case in.policy == PolicyFloor:
-		want, how = math.Floor(in.quota+grain), "rounded down, at least 1"
+		want, method = math.Floor(in.quota+grain), "rounded down, at least 1"
 	case in.policy == PolicyRound:
-		want, how = math.Floor(in.quota+0.5+grain), "rounded to the nearest, at least 1"
+		want, method = math.Floor(in.quota+0.5+grain), "rounded to the nearest, at least 1"
 	default:
-		want, how = math.Ceil(in.quota-grain), "rounded up"
+		want, method = math.Ceil(in.quota-grain), "rounded up"
 	}
 	want = max(1, want)
 	if want > float64(cpus) {
 		return cpus, fmt.Sprintf("a CPU quota of %s is more than the %s in the affinity mask", quantity.CPUs(in.quota), countText(cpus, "CPU"))
 	}
-	return int(want), fmt.Sprintf("a CPU quota of %s, %s", quantity.CPUs(in.quota), how)
+	return int(want), fmt.Sprintf("a CPU quota of %s, %s", quantity.CPUs(in.quota), method)
 }
 
 // runtimeDefault is what the runtime of Go 1.25 and later picks, by the own group's quota.
@@ -126,11 +126,11 @@ func runtimeDefault(ownQuota float64, cpus int) int {
 	return c.RuntimeDefault()
 }
 
-func countText(n int, what string) string {
+func countText(n int, noun string) string {
 	if n != 1 {
-		what += "s"
+		noun += "s"
 	}
-	return strconv.Itoa(n) + " " + what
+	return strconv.Itoa(n) + " " + noun
 }
 
 // latencyWindow is what was measured in one look, for the Latency policy.
@@ -145,10 +145,10 @@ type latencyWindow struct {
 	// runnable is the number of goroutines that waited for a P, on average
 	// over the window.
 	runnable float64
-	// used is the CPU time of the process over the window's length, in CPUs.
-	used float64
-	// least and most are the user's bounds of GOMAXPROCS; 0 is none.
-	least, most int
+	// usedCPUs is the CPU time of the process over the window's length, in CPUs.
+	usedCPUs float64
+	// minProcs and most are the user's bounds of GOMAXPROCS; 0 is none.
+	minProcs, maxProcs int
 	// measured is false if one of these is not known.
 	measured bool
 }
@@ -162,7 +162,7 @@ const (
 	// through: worth a P if there is quota left.
 	backlogPerP = 1.0
 	// Above this share of the quota another P would only bring throttling.
-	quotaLeft = 0.85
+	maxQuotaUse = 0.85
 	// So many windows in a row must agree before a step.
 	windowsToAct = 5
 	// So many windows after a step nothing is changed: each change stops the
@@ -170,43 +170,43 @@ const (
 	windowsToRest = 20
 	// A step that had to be taken back is tried again after twice as long, up
 	// to so many times the usual.
-	mostPatience = 16
+	maxPatienceFactor = 16
 )
 
 // latencyState is the Latency policy's memory between windows.
 type latencyState struct {
-	down, up int
-	rest     int
-	// patience multiplies the windows before a step up.
-	patience int
-	// raised says that the last step was up.
-	raised bool
+	downWindows, upWindows int
+	restWindows            int
+	// patienceFactor multiplies the windows before a step up.
+	patienceFactor int
+	// lastStepUp says that the last step was up.
+	lastStepUp bool
 }
 
 // step takes one window and returns the GOMAXPROCS wanted from now on, and
 // why if it is another one.
 func (s *latencyState) step(w latencyWindow) (n int, reason string) {
-	low, _ := procsFor(procsInput{policy: PolicyFloor, quota: w.quota, cpus: w.cpus, least: w.least, most: w.most})
+	low, _ := procsFor(procsInput{policy: PolicyFloor, quota: w.quota, cpus: w.cpus, minProcs: w.minProcs, maxProcs: w.maxProcs})
 	high, _ := procsFor(procsInput{policy: PolicyCeil, quota: w.quota, cpus: w.cpus})
 	high = max(1, min(2*high, w.cpus))
-	if w.most > 0 {
-		high = min(high, w.most)
+	if w.maxProcs > 0 {
+		high = min(high, w.maxProcs)
 	}
 	high = max(low, high)
 	if w.quota <= 0 {
 		low = high
 	}
-	s.patience = max(1, s.patience)
+	s.patienceFactor = max(1, s.patienceFactor)
 	switch {
 	case w.current > high:
-		s.down, s.up = 0, 0
+		s.downWindows, s.upWindows = 0, 0
 		return high, fmt.Sprintf("GOMAXPROCS %d is above the bound of %d for %s", w.current, high, limitText(w))
 	case w.current < low:
-		s.down, s.up = 0, 0
+		s.downWindows, s.upWindows = 0, 0
 		return low, fmt.Sprintf("GOMAXPROCS %d is below the bound of %d for %s", w.current, low, limitText(w))
 	}
-	if s.rest > 0 {
-		s.rest--
+	if s.restWindows > 0 {
+		s.restWindows--
 		return w.current, ""
 	}
 	if !w.measured || w.quota <= 0 {
@@ -217,25 +217,25 @@ func (s *latencyState) step(w latencyWindow) (n int, reason string) {
 		share = float64(w.throttled) / float64(w.periods)
 	}
 	throttled := share >= throttledShare
-	backlog := w.runnable >= backlogPerP*float64(w.current) && w.used < quotaLeft*w.quota
+	backlog := w.runnable >= backlogPerP*float64(w.current) && w.usedCPUs < maxQuotaUse*w.quota
 	switch {
 	case throttled:
-		s.down, s.up = s.down+1, 0
+		s.downWindows, s.upWindows = s.downWindows+1, 0
 	case backlog:
-		s.down, s.up = 0, s.up+1
+		s.downWindows, s.upWindows = 0, s.upWindows+1
 	default:
-		s.down, s.up = max(0, s.down-1), max(0, s.up-1)
+		s.downWindows, s.upWindows = max(0, s.downWindows-1), max(0, s.upWindows-1)
 	}
 	switch {
-	case s.down >= windowsToAct && w.current > low:
-		if s.raised {
-			s.patience = min(2*s.patience, mostPatience)
+	case s.downWindows >= windowsToAct && w.current > low:
+		if s.lastStepUp {
+			s.patienceFactor = min(2*s.patienceFactor, maxPatienceFactor)
 		}
-		s.down, s.up, s.rest, s.raised = 0, 0, windowsToRest, false
+		s.downWindows, s.upWindows, s.restWindows, s.lastStepUp = 0, 0, windowsToRest, false
 		return w.current - 1, fmt.Sprintf("throttled in %s of the periods for %d samples in a row; fewer Ps use up the quota more slowly", quantity.Percent(share), windowsToAct)
-	case s.up >= windowsToAct*s.patience && w.current < high:
-		s.down, s.up, s.rest, s.raised = 0, 0, windowsToRest, true
-		return w.current + 1, fmt.Sprintf("%.1f goroutines waited for a P on average while %s of %s were used, without throttling", w.runnable, quantity.CPUs(w.used), quantity.CPUs(w.quota))
+	case s.upWindows >= windowsToAct*s.patienceFactor && w.current < high:
+		s.downWindows, s.upWindows, s.restWindows, s.lastStepUp = 0, 0, windowsToRest, true
+		return w.current + 1, fmt.Sprintf("%.1f goroutines waited for a P on average while %s of %s were used, without throttling", w.runnable, quantity.CPUs(w.usedCPUs), quantity.CPUs(w.quota))
 	}
 	return w.current, ""
 }
@@ -254,9 +254,9 @@ const (
 	windowsToCrowd = 3
 	// For so many windows the process keeps the Ps that it took, at first and at
 	// most: twice as long each time that going back was wrong.
-	leastCrowded, mostCrowded = 20, 320
+	minHold, maxHold = 20, 320
 	// Going back was right if nothing spoke against it for so many windows.
-	windowsToLeave = 10
+	windowsToConfirm = 10
 )
 
 // crowdedState says when a process with fewer Ps than the runtime would take
@@ -271,54 +271,54 @@ const (
 // the neighbours have gone. They are tried when the larger number is throttled, or
 // no goroutine waits any more.
 type crowdedState struct {
-	up, down int
-	// rest is how many windows are left before going back is tried, and stay how
+	backlogWindows, idleWindows int
+	// holdWindows is how many windows are left before going back is tried, and stay how
 	// many there were.
-	rest, stay int
-	// left counts the windows since going back was tried; 0 when that is settled.
-	left   int
-	raised bool
+	holdWindows, holdLength int
+	// windowsSinceReturn counts the windows since going back was tried; 0 when that is settled.
+	windowsSinceReturn int
+	raised             bool
 }
 
 // step takes one window and returns the GOMAXPROCS wanted, between low, the
 // policy's, and high; why is empty if it is as before.
-func (s *crowdedState) step(w latencyWindow, low, high int) (n int, why string) {
+func (s *crowdedState) step(w latencyWindow, low, high int) (n int, reason string) {
 	if high <= low || w.quota <= 0 {
 		*s = crowdedState{}
 		return low, ""
 	}
 	throttled := w.periods > 0 && float64(w.throttled) >= throttledShare*float64(w.periods)
-	backlog := w.runnable >= backlogPerP*float64(min(w.current, low)) && w.used < quotaLeft*w.quota
+	backlog := w.runnable >= backlogPerP*float64(min(w.current, low)) && w.usedCPUs < maxQuotaUse*w.quota
 	if !s.raised {
-		if s.left > 0 {
-			if s.left++; s.left > windowsToLeave {
-				s.left = 0
+		if s.windowsSinceReturn > 0 {
+			if s.windowsSinceReturn++; s.windowsSinceReturn > windowsToConfirm {
+				s.windowsSinceReturn = 0
 			}
 		}
-		if s.up++; !w.measured || throttled || !backlog {
-			s.up = 0
+		if s.backlogWindows++; !w.measured || throttled || !backlog {
+			s.backlogWindows = 0
 		}
-		if s.up < windowsToCrowd {
+		if s.backlogWindows < windowsToCrowd {
 			return low, ""
 		}
-		if s.left > 0 {
-			s.stay = min(2*s.stay, mostCrowded)
+		if s.windowsSinceReturn > 0 {
+			s.holdLength = min(2*s.holdLength, maxHold)
 		} else {
-			s.stay = leastCrowded
+			s.holdLength = minHold
 		}
-		s.raised, s.up, s.down, s.left, s.rest = true, 0, 0, 0, s.stay
-		return high, fmt.Sprintf("%.1f goroutines waited for a P on average while %s of %s were used, without throttling: other processes keep %s from the rest", w.runnable, quantity.CPUs(w.used), quantity.CPUs(w.quota), countText(low, "P"))
+		s.raised, s.backlogWindows, s.idleWindows, s.windowsSinceReturn, s.holdWindows = true, 0, 0, 0, s.holdLength
+		return high, fmt.Sprintf("%.1f goroutines waited for a P on average while %s of %s were used, without throttling: other processes keep %s from the rest", w.runnable, quantity.CPUs(w.usedCPUs), quantity.CPUs(w.quota), countText(low, "P"))
 	}
-	if s.rest > 0 {
-		s.rest--
+	if s.holdWindows > 0 {
+		s.holdWindows--
 		return high, ""
 	}
-	if s.down++; !throttled && w.runnable >= backlogPerP*float64(low) {
-		s.down = 0
+	if s.idleWindows++; !throttled && w.runnable >= backlogPerP*float64(low) {
+		s.idleWindows = 0
 	}
-	if s.down < windowsToAct {
+	if s.idleWindows < windowsToAct {
 		return high, ""
 	}
-	s.raised, s.left, s.up = false, 1, 0
-	return low, fmt.Sprintf("after %d samples with more: do other processes still keep %s from the quota?", s.stay+windowsToAct, countText(low, "P"))
+	s.raised, s.windowsSinceReturn, s.backlogWindows = false, 1, 0
+	return low, fmt.Sprintf("after %d samples with more: do other processes still keep %s from the quota?", s.holdLength+windowsToAct, countText(low, "P"))
 }

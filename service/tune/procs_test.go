@@ -103,9 +103,9 @@ func windows(s *latencyState, w latencyWindow, n int) (values, at []int) {
 }
 
 func TestLatencyPolicy(t *testing.T) {
-	throttled := latencyWindow{quota: 2.5, cpus: 16, current: 4, periods: 10, throttled: 5, used: 2.4, measured: true}
-	backlog := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, runnable: 12, used: 1.2, measured: true}
-	calm := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, runnable: 0.5, used: 0.5, measured: true}
+	throttled := latencyWindow{quota: 2.5, cpus: 16, current: 4, periods: 10, throttled: 5, usedCPUs: 2.4, measured: true}
+	backlog := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, runnable: 12, usedCPUs: 1.2, measured: true}
+	calm := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, runnable: 0.5, usedCPUs: 0.5, measured: true}
 	for _, c := range []struct {
 		name   string
 		w      latencyWindow
@@ -117,7 +117,7 @@ func TestLatencyPolicy(t *testing.T) {
 		{"backlog: up to twice its ceiling", backlog, []int{4, 5, 6}, []int{5, 30, 55}},
 		{"calm: nothing", calm, nil, nil},
 		{"throttled and backlog: throttling counts", with(backlog, func(w *latencyWindow) { w.throttled = 9 }), []int{2}, []int{5}},
-		{"backlog but the quota is used", with(backlog, func(w *latencyWindow) { w.used = 2.4 }), nil, nil},
+		{"backlog but the quota is used", with(backlog, func(w *latencyWindow) { w.usedCPUs = 2.4 }), nil, nil},
 		{"rare throttling", with(throttled, func(w *latencyWindow) { w.throttled, w.periods = 9, 100 }), nil, nil},
 		{"not measurable: nothing", with(throttled, func(w *latencyWindow) { w.measured = false }), nil, nil},
 		{"no quota: nothing", with(backlog, func(w *latencyWindow) { w.quota, w.current = 0, 16 }), nil, nil},
@@ -159,9 +159,9 @@ func TestLatencyPolicyDoesNotFlap(t *testing.T) {
 	for i := range 2 * hour {
 		w := latencyWindow{quota: 2.5, cpus: 16, current: current, periods: 10, measured: true}
 		if current >= 4 {
-			w.throttled, w.used = 6, 2.5
+			w.throttled, w.usedCPUs = 6, 2.5
 		} else {
-			w.runnable, w.used = 9, 1.5
+			w.runnable, w.usedCPUs = 9, 1.5
 		}
 		if got, _ := s.step(w); got != current {
 			if d := got - current; d != 1 && d != -1 {
@@ -185,7 +185,7 @@ func TestLatencyPolicyDoesNotFlap(t *testing.T) {
 	// Windows that contradict each other move nothing.
 	s = latencyState{}
 	for i := range 1000 {
-		w := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, used: 1, measured: true}
+		w := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, usedCPUs: 1, measured: true}
 		if i%2 == 0 {
 			w.throttled = 10
 		} else {
@@ -200,9 +200,9 @@ func TestLatencyPolicyDoesNotFlap(t *testing.T) {
 // crowd is a service under a quota of 1 CPU that has more to do than it gets. One
 // P has alone CPUs; two have the quota and are throttled.
 func crowd(current int, alone float64) latencyWindow {
-	w := latencyWindow{quota: 1, cpus: 4, current: current, periods: 10, runnable: 3, used: alone, measured: true}
+	w := latencyWindow{quota: 1, cpus: 4, current: current, periods: 10, runnable: 3, usedCPUs: alone, measured: true}
 	if current > 1 {
-		w.throttled, w.used = 9, 1
+		w.throttled, w.usedCPUs = 9, 1
 	}
 	return w
 }
@@ -285,14 +285,14 @@ func TestLatencyPolicyIsPatient(t *testing.T) {
 	for range 7 {
 		windows := 0
 		for current := 3; current == 3; windows++ {
-			w := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, runnable: 9, used: 1.5, measured: true}
+			w := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, runnable: 9, usedCPUs: 1.5, measured: true}
 			if current, _ = s.step(w); windows > 1000 {
 				t.Fatalf("no step after %v", waited)
 			}
 		}
 		waited = append(waited, windows)
 		for current := 4; current == 4; windows++ {
-			w := latencyWindow{quota: 2.5, cpus: 16, current: 4, periods: 10, throttled: 6, used: 2.5, measured: true}
+			w := latencyWindow{quota: 2.5, cpus: 16, current: 4, periods: 10, throttled: 6, usedCPUs: 2.5, measured: true}
 			if current, _ = s.step(w); windows > 1000 {
 				t.Fatalf("no step back after %v", waited)
 			}

@@ -62,8 +62,8 @@ func TestReadGo(t *testing.T) {
 			t.Errorf("%s: %v, the runtime says %v", name, c[0], c[1])
 		}
 	}
-	if s.waited < 0 || len(samples) > mLatencies && samples[mLatencies].Value.Kind() != metrics.KindFloat64Histogram {
-		t.Errorf("waits of %v s", s.waited)
+	if s.schedWait < 0 || len(samples) > mLatencies && samples[mLatencies].Value.Kind() != metrics.KindFloat64Histogram {
+		t.Errorf("waits of %v s", s.schedWait)
 	}
 	if got := readMapped()(); got <= 0 || math.Abs(float64(got)-mapped) > 64*mib {
 		t.Errorf("%d bytes are mapped, before it were %v", got, mapped)
@@ -98,12 +98,12 @@ func TestDecisions(t *testing.T) {
 		for step := range 240 {
 			if step%30 == 0 {
 				live := int64(100 * mib)
-				shape = gcWindow{live: live, stacks: int64(pick(0, 5)) * mib, globals: int64(pick(0, 3)) * mib, overhead: int64(pick(0, 10)) * mib, other: int64(pick(0, 50)) * mib}
-				shape.memory = int64(pick(0, 1000, 1000, around(400), around(286), around(340))) * mib
-				shape.limit = int64(pick(noMemoryLimit, 900*mib, 115*mib))
-				shape.share = pick(-1, around(gcHurts), around(thrashShare), 0.1, 0.5)
-				shape.safe, shape.ours, shape.slack = r.IntN(4) > 0, r.IntN(2) > 0, r.IntN(3) > 0
-				shape.calm = int64(pick(90, around(160), around(170), 400)) * mib
+				shape = gcWindow{live: live, stacks: int64(pick(0, 5)) * mib, globals: int64(pick(0, 3)) * mib, overhead: int64(pick(0, 10)) * mib, otherMemory: int64(pick(0, 50)) * mib}
+				shape.memoryBound = int64(pick(0, 1000, 1000, around(400), around(286), around(340))) * mib
+				shape.gomemlimit = int64(pick(noMemoryLimit, 900*mib, 115*mib))
+				shape.gcShare = pick(-1, around(minGCShare), around(thrashShare), 0.1, 0.5)
+				shape.bounded, shape.limitOurs, shape.slack = r.IntN(4) > 0, r.IntN(2) > 0, r.IntN(3) > 0
+				shape.unrelaxedLimit = int64(pick(90, around(160), around(170), 400)) * mib
 				shape.goal = live + int64(pick(around(thrashGOGC), around(50), around(100), 200)*float64(live+shape.stacks+shape.globals)/100)
 			}
 			w := shape
@@ -138,13 +138,13 @@ func TestMemoryLimits(t *testing.T) {
 	pick := func(of ...float64) float64 { return of[r.IntN(len(of))] }
 	around := func(v float64) int64 { return int64(v + pick(-1, 0, 1)*v*0.01) }
 	for range 90 {
-		in := memoryInput{ratio: pick(0.9, 0.5, 1), usual: r.IntN(2) > 0, relaxed: r.IntN(4) == 0, settled: r.IntN(2) > 0, absent: "none is seen"}
+		in := memoryInput{ratio: pick(0.9, 0.5, 1), defaultRatio: r.IntN(2) > 0, relaxed: r.IntN(4) == 0, settled: r.IntN(2) > 0, noLimitReason: "none is seen"}
 		in.limit = int64(pick(0, 16, 95, 96, 97, 128, 1000, 1000)) * mib
 		in.high = int64(pick(0, 0, 0, 64, 900)) * mib
 		in.target = pick(0, 0, memoryTarget)
-		in.other = int64(pick(-5, 0, 20, 100, 600)) * mib
+		in.otherMemory = int64(pick(-5, 0, 20, 100, 600)) * mib
 		in.reserve = int64(pick(0, 0, 24, 200)) * mib
-		in.needs = int64(pick(0, 10, 300, 2000)) * mib
+		in.needed = int64(pick(0, 10, 300, 2000)) * mib
 		in.current = int64(pick(noMemoryLimit, 1*mib))
 		want, _ := memoryFor(in)
 		if in.current != noMemoryLimit && want != noMemoryLimit {
@@ -152,7 +152,7 @@ func TestMemoryLimits(t *testing.T) {
 		}
 		got, why := memoryFor(in)
 		fmt.Fprintf(&b, "%d/%d, %g %v %g, %d %d %d, %v %v, %d: %d of %d, %s\n",
-			in.limit/mib, in.high/mib, in.ratio, in.usual, in.target, in.other/mib, in.reserve/mib, in.needs/mib, in.relaxed, in.settled, in.current, got, in.ceiling(), why)
+			in.limit/mib, in.high/mib, in.ratio, in.defaultRatio, in.target, in.otherMemory/mib, in.reserve/mib, in.needed/mib, in.relaxed, in.settled, in.current, got, in.ceiling(), why)
 	}
 	must.Golden(t, *update, "testdata/memory.txt", b.Bytes())
 }
@@ -165,7 +165,7 @@ func TestCrowdedWindow(t *testing.T) {
 		cpu, measured bool
 	}{{0, cgroup.HasBandwidth, cgroup.HasBandwidth, true, true}, {0, cgroup.HasBandwidth, cgroup.HasBandwidth, false, false}, {1, cgroup.HasBandwidth, cgroup.HasBandwidth, true, false}, {0, cgroup.HasBandwidth, 0, true, false}, {0, 0, cgroup.HasBandwidth, true, false}} {
 		tuner := &Tuner{}
-		tuner.now.bounds.QuotaDepth, tuner.now.stat.Has, tuner.prev.stat.Has, tuner.now.cpuOK = c.depth, c.now, c.prev, c.cpu
+		tuner.current.bounds.QuotaDepth, tuner.current.stat.Has, tuner.previous.stat.Has, tuner.current.cpuOK = c.depth, c.now, c.prev, c.cpu
 		if got := tuner.crowdedWindow(3).measured; got != c.measured {
 			t.Errorf("%+v: measured %v", c, got)
 		}

@@ -151,9 +151,9 @@ func TestMain(m *testing.M) {
 		busy(4)
 		time.Sleep(100 * time.Millisecond)
 		samples := newSamples()
-		begun, from := time.Now(), readGo(samples).waited
+		begun, from := time.Now(), readGo(samples).schedWait
 		time.Sleep(2 * time.Second)
-		fmt.Println((readGo(samples).waited - from) / time.Since(begun).Seconds())
+		fmt.Println((readGo(samples).schedWait - from) / time.Since(begun).Seconds())
 	case "crowded":
 		busy(4)
 		reports(Options{Interval: 200 * time.Millisecond})

@@ -15,18 +15,18 @@ func TestLatencyWindow(t *testing.T) {
 		i.stat = cgroup.Stat{Has: cgroup.HasBandwidth | cgroup.HasLocal | cgroup.HasAncestors, Periods: periods, ThrottledPeriods: throttled, Throttled: own, Local: own + ancestor, AncestorThrottled: ancestor}
 		i.statOK, i.cpuOK, i.cpu, i.cpus = true, true, cpu, 8
 		i.bounds = cgroup.Tightest{Quota: 2, Period: 100 * time.Millisecond, QuotaDepth: 1}
-		i.rt.waited = waited
+		i.goStats.schedWait = waited
 		return i
 	}
 	window := func(change func(from, to *inputs)) latencyWindow {
-		tuner := &Tuner{opts: Options{MinProcs: 1, MaxProcs: 5}, prev: at(10, 1, time.Second, time.Second, time.Second, 3), now: at(30, 6, 2*time.Second, time.Second, 5*time.Second, 7)}
-		tuner.prev.at, tuner.now.at = begin, begin.Add(2*time.Second)
-		change(&tuner.prev, &tuner.now)
+		tuner := &Tuner{opts: Options{MinProcs: 1, MaxProcs: 5}, previous: at(10, 1, time.Second, time.Second, time.Second, 3), current: at(30, 6, 2*time.Second, time.Second, 5*time.Second, 7)}
+		tuner.previous.readAt, tuner.current.readAt = begin, begin.Add(2*time.Second)
+		change(&tuner.previous, &tuner.current)
 		return tuner.latencyWindow(4)
 	}
-	bare := latencyWindow{quota: 2, cpus: 8, current: 4, least: 1, most: 5}
+	bare := latencyWindow{quota: 2, cpus: 8, current: 4, minProcs: 1, maxProcs: 5}
 	own := bare
-	own.measured, own.periods, own.throttled, own.runnable, own.used = true, 20, 5, 2, 2
+	own.measured, own.periods, own.throttled, own.runnable, own.usedCPUs = true, 20, 5, 2, 2
 	ancestor := own
 	ancestor.throttled = 5 // half of the 8 s that four Ps had in it
 	ancestor.periods = 20
@@ -39,18 +39,18 @@ func TestLatencyWindow(t *testing.T) {
 		want   latencyWindow
 	}{
 		"own quota":           {func(*inputs, *inputs) {}, own},
-		"no time passed":      {func(from, to *inputs) { to.at = from.at }, bare},
+		"no time passed":      {func(from, to *inputs) { to.readAt = from.readAt }, bare},
 		"nothing read before": {func(from, _ *inputs) { from.statOK = false }, bare},
 		"nothing read now":    {func(_, to *inputs) { to.statOK = false }, bare},
 		"no CPU time":         {func(_, to *inputs) { to.cpuOK = false }, bare},
-		"waits that fall":     {func(_, to *inputs) { to.rt.waited = 1 }, fewer},
+		"waits that fall":     {func(_, to *inputs) { to.goStats.schedWait = 1 }, fewer},
 		"an ancestor's": {func(from, to *inputs) {
 			*to = at(10, 1, time.Second, 3*time.Second, 5*time.Second, 7)
-			to.at = begin.Add(2 * time.Second)
+			to.readAt = begin.Add(2 * time.Second)
 		}, ancestor},
 		"an ancestor's, all the time": {func(from, to *inputs) {
 			*to = at(10, 1, time.Second, 30*time.Second, 5*time.Second, 7)
-			to.at = begin.Add(2 * time.Second)
+			to.readAt = begin.Add(2 * time.Second)
 		}, whole},
 	} {
 		if got := window(c.change); got != c.want {
@@ -64,9 +64,9 @@ func TestMeasureGC(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	tuner := &Tuner{gcShare: -1, quotaShare: -1}
 	look := func(after time.Duration, gc, total, idle float64, cpu time.Duration, quota float64) {
-		tuner.now.at, tuner.now.cpuOK, tuner.now.cpu = begin.Add(after), true, cpu
-		tuner.now.rt.gcSeconds, tuner.now.rt.totalSeconds, tuner.now.rt.idleSeconds = gc, total, idle
-		tuner.now.bounds.Quota = quota
+		tuner.current.readAt, tuner.current.cpuOK, tuner.current.cpu = begin.Add(after), true, cpu
+		tuner.current.goStats.gcSeconds, tuner.current.goStats.totalSeconds, tuner.current.goStats.idleSeconds = gc, total, idle
+		tuner.current.bounds.Quota = quota
 		tuner.measureGC()
 	}
 	check := func(what string, share, ofQuota float64) {
@@ -80,21 +80,21 @@ func TestMeasureGC(t *testing.T) {
 	}
 	look(0, 1, 10, 5, time.Second, 2)
 	check("first", -1, -1)
-	look(shareWindow-1, 2, 20, 7, 2*time.Second, 2)
+	look(minShareWindow-1, 2, 20, 7, 2*time.Second, 2)
 	check("too short", -1, -1)
-	look(shareWindow, 1, 10, 5, 9*time.Second, 2)
+	look(minShareWindow, 1, 10, 5, 9*time.Second, 2)
 	check("no collection since", -1, -1)
-	look(2*shareWindow, 2, 20, 5, 3*time.Second, 0.5)
-	check("ten seconds busy", 0.1, 0.1*2/(0.5*2*shareWindow.Seconds()))
-	from := 2 * shareWindow
-	look(from+shareWindow, 3, 25, 5, 5*time.Second, 0)
+	look(2*minShareWindow, 2, 20, 5, 3*time.Second, 0.5)
+	check("ten seconds busy", 0.1, 0.1*2/(0.5*2*minShareWindow.Seconds()))
+	from := 2 * minShareWindow
+	look(from+minShareWindow, 3, 25, 5, 5*time.Second, 0)
 	check("no quota", 0.2, -1)
-	look(from+2*shareWindow, 2, 30, 5, 6*time.Second, 2)
+	look(from+2*minShareWindow, 2, 30, 5, 6*time.Second, 2)
 	check("a counter that falls", -1, -1)
-	tuner.now.cpuOK = false
+	tuner.current.cpuOK = false
 	tuner.gcShare = 7
-	tuner.now.at = begin.Add(time.Hour)
-	if tuner.measureGC(); tuner.gcShare != 7 || !tuner.gcFromAt.Equal(tuner.now.at) {
-		t.Errorf("without CPU time: %v from %v", tuner.gcShare, tuner.gcFromAt)
+	tuner.current.readAt = begin.Add(time.Hour)
+	if tuner.measureGC(); tuner.gcShare != 7 || !tuner.gcTimesStartAt.Equal(tuner.current.readAt) {
+		t.Errorf("without CPU time: %v from %v", tuner.gcShare, tuner.gcTimesStartAt)
 	}
 }

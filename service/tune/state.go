@@ -80,12 +80,12 @@ type State struct {
 func (t *Tuner) State() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	in := &t.now
+	in := &t.current
 	if in.limits == nil { // the first reading panicked
 		in.limits = noLimits("nothing was read")
 	}
 	s := State{
-		Time:       in.at.UTC(), // JSON has no form for some of the zones that time.Local may have
+		Time:       in.readAt.UTC(), // JSON has no form for some of the zones that time.Local may have
 		Quota:      in.bounds.Quota,
 		Affinity:   in.cpus,
 		HostCPUs:   in.limits.CPU.Online,
@@ -100,10 +100,10 @@ func (t *Tuner) State() State {
 		HostMemory:   in.limits.Memory.Total,
 		MemoryUsed:   -1,
 		Headroom:     -1,
-		GOMEMLIMIT:   in.rt.memoryLimit,
+		GOMEMLIMIT:   in.goStats.memoryLimit,
 		MemoryMode:   t.opts.Memory,
 
-		GOGC:          in.rt.gogc,
+		GOGC:          in.goStats.gogc,
 		GOGCMode:      t.opts.GC,
 		EffectiveGOGC: -1,
 		GCShare:       t.gcShare,
@@ -113,8 +113,8 @@ func (t *Tuner) State() State {
 		Limits:    in.limits,
 		Events:    slices.Clone(t.events),
 	}
-	if t.firstOK && in.statOK {
-		s.Throttled = cgroup.Compare(&t.first, &in.stat)
+	if t.firstStatOK && in.statOK {
+		s.Throttled = cgroup.Compare(&t.firstStat, &in.stat)
 	}
 	if in.memoryOK {
 		s.MemoryUsed = in.memory.Unreclaimable()
@@ -127,14 +127,14 @@ func (t *Tuner) State() State {
 		p := in.pressure
 		s.Pressure = &p
 	}
-	if in.rt.live > 0 && in.rt.gogc >= 0 {
-		w := gcWindow{live: in.rt.live, stacks: in.rt.stacks, globals: in.rt.globals, goal: in.rt.goal}
+	if in.goStats.live > 0 && in.goStats.gogc >= 0 {
+		w := gcWindow{live: in.goStats.live, stacks: in.goStats.stacks, globals: in.goStats.globals, goal: in.goStats.goal}
 		if e := effectiveGOGC(w); !math.IsInf(e, 0) {
 			s.EffectiveGOGC = max(0, e)
 		}
 	}
-	s.ProcsBy = t.procs.by(s.GOMAXPROCS != t.runtimeChoice() && s.GOMAXPROCS != runtime.NumCPU())
-	s.MemoryBy = t.memory.by(s.GOMEMLIMIT != noMemoryLimit)
-	s.GOGCBy = t.gogc.by(s.GOGC != 100)
+	s.ProcsBy = t.procs.setBy(s.GOMAXPROCS != t.runtimeChoice() && s.GOMAXPROCS != runtime.NumCPU())
+	s.MemoryBy = t.memory.setBy(s.GOMEMLIMIT != noMemoryLimit)
+	s.GOGCBy = t.gogc.setBy(s.GOGC != 100)
 	return s
 }

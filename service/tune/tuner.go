@@ -98,49 +98,49 @@ type Options struct {
 // called concurrently.
 type Tuner struct {
 	opts Options
-	// usualRatio says that MemoryRatio was not given.
-	usualRatio bool
+	// defaultRatio says that MemoryRatio was not given.
+	defaultRatio bool
 
-	runtime goRuntime
-	stop    chan struct{}
-	done    chan struct{}
-	once    sync.Once
-	guard   guard.Guard
+	runtime  goRuntime
+	stop     chan struct{}
+	done     chan struct{}
+	stopOnce sync.Once
+	guard    guard.Guard
 
-	mu        sync.Mutex
-	read      *reader
-	now, prev inputs // of this look and of the one before
-	looks     int
-	first     cgroup.Stat // valid if firstOK
-	firstOK   bool
-	events    []Event
-	pending   []Event // to be handed out when mu is free
+	mu                sync.Mutex
+	reader            *reader
+	current, previous inputs // of this look and of the one before
+	polls             int
+	firstStat         cgroup.Stat // valid if firstStatOK
+	firstStatOK       bool
+	events            []Event
+	undelivered       []Event // to be handed out when mu is free
 
 	procs, memory, gogc knob
 
-	// overruled is what would be set, had other code not set GOMAXPROCS; 0 if it
+	// overruledProcs is what would be set, had other code not set GOMAXPROCS; 0 if it
 	// was not reported yet.
-	overruled int64
-	// runtimes says that GOMAXPROCS was the runtime's own choice at the start.
-	runtimes bool
-	latency  latencyState
-	crowded  crowdedState
+	overruledProcs int64
+	// runtimeChosen says that GOMAXPROCS was the runtime's own choice at the start.
+	runtimeChosen bool
+	latency       latencyState
+	crowded       crowdedState
 
 	hook *collectionHook
-	// settled counts the looks in a row at which GOMEMLIMIT could rise, and
+	// settledPolls counts the looks in a row at which GOMEMLIMIT could rise, and
 	// ceiling is its bound at the last.
-	settled int
-	ceiling int64
-	// raised says that GOGC is, or is about to be, above its initial value.
-	raised, wasRaised bool
-	alarmed           time.Time
-	gc                gcState
-	gcFrom            gcTimes
-	gcFromAt          time.Time
-	gcCycles          uint64 // seen by the policy, at gcAt
-	gcAt              time.Time
-	gcShare           float64 // of real CPU; below 0 unknown
-	quotaShare        float64
+	settledPolls int
+	lastCeiling  int64
+	// gogcRaised says that GOGC is, or is about to be, above its initial value.
+	gogcRaised, gogcWasRaised bool
+	lastAlarm                 time.Time
+	gc                        gcState
+	gcTimesStart              gcTimes
+	gcTimesStartAt            time.Time
+	policyCycles              uint64 // seen by the policy, at policyCyclesAt
+	policyCyclesAt            time.Time
+	gcShare                   float64 // of real CPU; below 0 unknown
+	quotaShare                float64
 }
 
 // Start reads the limits, acts, and starts a goroutine that does so again until
@@ -150,56 +150,56 @@ type Tuner struct {
 // Only one Tuner at a time should apply a knob. Of two, each would take the other
 // for code that sets its own value.
 func Start(opts Options) *Tuner {
-	t := newTuner(opts, theRuntime(), readEnvironment())
+	t := newTuner(opts, realRuntime(), readEnvironment())
 	t.start()
 	return t
 }
 
 func (t *Tuner) start() {
-	t.look()
-	if t.watchesMemory() {
+	t.poll()
+	if t.canChangeMemory() {
 		t.hook = newCollectionHook()
 	}
 	go t.run()
 }
 
-// watchesMemory reports whether the memory policies may change anything, so
+// canChangeMemory reports whether the memory policies may change anything, so
 // that they look after each collection.
-func (t *Tuner) watchesMemory() bool { return t.opts.Memory == ModeApply || t.opts.GC == ModeApply }
+func (t *Tuner) canChangeMemory() bool { return t.opts.Memory == ModeApply || t.opts.GC == ModeApply }
 
-// betweenCollections is the least time between two looks after collections.
-const betweenCollections = 10 * time.Millisecond
+// minPollGap is the least time between two looks after collections.
+const minPollGap = 10 * time.Millisecond
 
 func newTuner(opts Options, r goRuntime, env environment) *Tuner {
-	usual := !(opts.MemoryRatio > 0 && opts.MemoryRatio <= 1)
-	if usual {
-		opts.MemoryRatio = usualRatio
+	defaultRatio := !(opts.MemoryRatio > 0 && opts.MemoryRatio <= 1)
+	if defaultRatio {
+		opts.MemoryRatio = defaultMemoryRatio
 	}
 	opts.Interval = max(cmp.Or(opts.Interval, time.Second), 10*time.Millisecond)
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
 	t := &Tuner{
-		opts: opts, usualRatio: usual, runtime: r, gcShare: -1, quotaShare: -1,
-		read: newReader(opts.Cgroup, r.mapped), stop: make(chan struct{}), done: make(chan struct{}),
+		opts: opts, defaultRatio: defaultRatio, runtime: r, gcShare: -1, quotaShare: -1,
+		reader: newReader(opts.Cgroup, r.mapped), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	t.makeKnobs(env)
+	t.initKnobs(env)
 	return t
 }
 
 func (t *Tuner) run() {
 	defer close(t.done)
-	_ = t.guard.Do("tune: the tuner", t.follow)
+	_ = t.guard.Do("tune: the tuner", t.pollUntilStop)
 }
 
-// follow looks at the limits until Stop.
-func (t *Tuner) follow() {
+// pollUntilStop looks at the limits until Stop.
+func (t *Tuner) pollUntilStop() {
 	tick := time.NewTicker(t.opts.Interval)
 	defer tick.Stop()
 	var collected <-chan struct{}
 	if t.hook != nil {
 		defer t.hook.stop()
-		collected = t.hook.after
+		collected = t.hook.tokens
 	}
 	var last time.Time
 	for {
@@ -207,11 +207,11 @@ func (t *Tuner) follow() {
 		case <-t.stop:
 			return
 		case <-tick.C:
-			t.look()
+			t.poll()
 		case <-collected:
-			if now := time.Now(); now.Sub(last) >= betweenCollections {
+			if now := time.Now(); now.Sub(last) >= minPollGap {
 				last = now
-				t.lookAfterCollection()
+				t.pollAfterCollection()
 			}
 		}
 	}
@@ -222,24 +222,24 @@ func (t *Tuner) follow() {
 // else the value found at the start. What other code has set since stays. Stop may
 // be called more than once.
 func (t *Tuner) Stop() {
-	t.once.Do(func() { close(t.stop) })
+	t.stopOnce.Do(func() { close(t.stop) })
 	<-t.done
 	t.mu.Lock()
-	defer t.unlockAndTell()
-	if t.read != nil {
+	defer t.unlockAndDeliver()
+	if t.reader != nil {
 		_ = t.guard.Do("tune: giving back", t.restore)
-		t.read.close()
-		t.read = nil
+		t.reader.close()
+		t.reader = nil
 	}
 }
 
-// unlockAndTell reports what was decided, without the lock: a logger or a callback
+// unlockAndDeliver reports what was decided, without the lock: a logger or a callback
 // may be slow, and may ask for State.
-func (t *Tuner) unlockAndTell() {
-	pending := t.pending
-	t.pending = nil
+func (t *Tuner) unlockAndDeliver() {
+	events := t.undelivered
+	t.undelivered = nil
 	t.mu.Unlock()
-	for _, e := range pending {
+	for _, e := range events {
 		_ = t.guard.Do("tune.Options.Logger", func() { e.Log(t.opts.Logger) })
 		if t.opts.OnEvent != nil {
 			_ = t.guard.Do("tune.Options.OnEvent", func() { t.opts.OnEvent(e) })
@@ -248,64 +248,64 @@ func (t *Tuner) unlockAndTell() {
 }
 
 func (t *Tuner) restore() {
-	t.now.rt = t.runtime.observe(readGo(t.read.samples))
+	t.current.goStats = t.runtime.observe(readGo(t.reader.samples))
 	for _, k := range []*knob{&t.procs, &t.gogc, &t.memory} {
-		if !k.changed || k.get() != k.set {
+		if !k.changed || k.get() != k.lastSet {
 			continue
 		}
-		how := "the value found at the start"
-		if k == &t.procs && t.runtimes && t.runtime.defaultProc() {
-			how, k.changed = "the runtime's own control", false
+		restored := "the value found at the start"
+		if k == &t.procs && t.runtimeChosen && t.runtime.defaultProc() {
+			restored, k.changed = "the runtime's own control", false
 		} else {
-			k.giveBack()
+			k.restoreInitial()
 		}
-		t.tell(k, Event{Knob: k.name, Action: ActionRestore, From: k.set, To: k.get(), Reason: "stopped: " + how})
+		t.record(k, Event{Knob: k.name, Action: ActionRestore, From: k.lastSet, To: k.get(), Reason: "stopped: " + restored})
 	}
 }
 
-// look reads everything, decides, and acts.
-func (t *Tuner) look() {
+// poll reads everything, decides, and acts.
+func (t *Tuner) poll() {
 	t.mu.Lock()
-	defer t.unlockAndTell()
+	defer t.unlockAndDeliver()
 	_ = t.guard.Do("tune: reading the limits", t.decide)
 }
 
 func (t *Tuner) decide() {
-	t.prev = t.now
-	t.read.read(&t.now, runtime.NumCPU())
-	t.now.rt = t.runtime.observe(t.now.rt)
-	if t.looks == 0 {
+	t.previous = t.current
+	t.reader.read(&t.current, runtime.NumCPU())
+	t.current.goStats = t.runtime.observe(t.current.goStats)
+	if t.polls == 0 {
 		for _, k := range []*knob{&t.procs, &t.memory, &t.gogc} {
 			k.initial = k.get()
 		}
-		t.runtimes = t.procs.initial == int64(t.runtimeChoice())
-		t.first, t.firstOK = t.now.stat, t.now.statOK
+		t.runtimeChosen = t.procs.initial == int64(t.runtimeChoice())
+		t.firstStat, t.firstStatOK = t.current.stat, t.current.statOK
 	}
-	t.looks++
+	t.polls++
 	if t.opts.MemoryLimit != nil {
-		t.now.provided, t.now.providedBy = t.opts.MemoryLimit()
+		t.current.providedLimit, t.current.providedSource = t.opts.MemoryLimit()
 	}
 	t.measureGC()
 	if t.opts.Procs != ModeOff {
-		t.lookAtProcs()
+		t.applyProcs()
 	}
-	t.lookAtMemoryAndGC(true)
+	t.applyMemoryAndGC(true)
 }
 
-// keptEvents is how many events State returns.
-const keptEvents = 32
+// maxEvents is how many events State returns.
+const maxEvents = 32
 
-// tell reports an event unless it says the same as the knob's last.
-func (t *Tuner) tell(k *knob, e Event) {
-	if k.spoke && k.told.To == e.To && k.told.Source == e.Source {
-		did := k.told.Action == ActionSet || k.told.Action == ActionRestore
-		if k.told.Action == e.Action || e.Action == ActionKeep && did {
+// record reports an event unless it says the same as the knob's last.
+func (t *Tuner) record(k *knob, e Event) {
+	if k.hasEvent && k.lastEvent.To == e.To && k.lastEvent.Source == e.Source {
+		changed := k.lastEvent.Action == ActionSet || k.lastEvent.Action == ActionRestore
+		if k.lastEvent.Action == e.Action || e.Action == ActionKeep && changed {
 			return
 		}
 	}
 	e.Time = time.Now().UTC()
-	k.told, k.spoke = e, true
+	k.lastEvent, k.hasEvent = e, true
 	t.events = append(t.events, e)
-	t.events = t.events[max(0, len(t.events)-keptEvents):]
-	t.pending = append(t.pending, e)
+	t.events = t.events[max(0, len(t.events)-maxEvents):]
+	t.undelivered = append(t.undelivered, e)
 }

@@ -91,7 +91,7 @@ func start(f *fake, fsys fstest.MapFS, env environment, o Options) (*Tuner, *rec
 	r := &recorder{}
 	o.OnEvent = r.add
 	t := still(f, fsys, env, o)
-	t.look()
+	t.poll()
 	return t, r
 }
 
@@ -133,7 +133,7 @@ func TestFirstLook(t *testing.T) {
 		}
 		n := len(r.events)
 		for range 10 {
-			tuner.look()
+			tuner.poll()
 		}
 		if len(r.events) != n {
 			t.Errorf("%s: a steady process told %+v", c.name, r.events[n:])
@@ -169,13 +169,13 @@ func TestFollowsAChange(t *testing.T) {
 	}
 	setQuota(fsys, "350000 100000")
 	f.def = 4
-	for range patience - 1 {
-		tuner.look()
+	for range pollsToChange - 1 {
+		tuner.poll()
 		if f.procs != 1 {
 			t.Fatal("followed before the runtime could")
 		}
 	}
-	tuner.look()
+	tuner.poll()
 	// The runtime picks 4 as well now: it gets its control back.
 	if f.procs != 4 || f.defSets != 1 || len(f.procSets) != 1 {
 		t.Errorf("quota 3.5: GOMAXPROCS %d, calls %v, handed back %d times", f.procs, f.procSets, f.defSets)
@@ -186,8 +186,8 @@ func TestFollowsAChange(t *testing.T) {
 	// From here on the runtime follows by itself and the tuner only watches.
 	setQuota(fsys, "250000 100000")
 	f.def, f.procs = 3, 3
-	for range 2 * patience {
-		tuner.look()
+	for range 2 * pollsToChange {
+		tuner.poll()
 	}
 	tuner.Stop()
 	if len(f.procSets) != 1 || f.defSets != 1 || f.procs != 3 {
@@ -214,7 +214,7 @@ func TestStopRestores(t *testing.T) {
 		}
 		if c.foreign != 0 {
 			f.procs = c.foreign
-			tuner.look()
+			tuner.poll()
 			if e := r.last(KnobGOMAXPROCS); e.Action != ActionKeep || !strings.Contains(e.Reason, "other code") {
 				t.Errorf("%s: %+v", c.name, e)
 			}
@@ -231,7 +231,7 @@ func TestNothingToRead(t *testing.T) {
 	f := &fake{procs: 8}
 	tuner, r := start(f, fstest.MapFS{}, environment{}, Options{Procs: ModeApply, Memory: ModeApply, GC: ModeApply})
 	for range 5 {
-		tuner.look()
+		tuner.poll()
 	}
 	s := tuner.State()
 	tuner.Stop()
@@ -289,7 +289,7 @@ func TestLogsEveryEvent(t *testing.T) {
 	var buf bytes.Buffer
 	f := &fake{procs: 8}
 	tuner := still(f, machine("max 100000", "150000 100000"), environment{}, Options{Procs: ModeApply, Logger: slog.New(slog.NewTextHandler(&buf, nil)), Memory: ModeOff, GC: ModeOff})
-	tuner.look()
+	tuner.poll()
 	tuner.Stop()
 	lines := strings.Split(strings.TrimSpace(buf.String()), "\n")
 	if len(lines) != 2 || !strings.Contains(lines[0], "value=2") || !strings.Contains(lines[0], "cpu.max") || !strings.Contains(lines[1], "restore") {
@@ -312,19 +312,19 @@ func TestLookingStopsNothing(t *testing.T) {
 		return n
 	}
 	o := Options{Logger: slog.New(slog.DiscardHandler)}
-	tuner := newTuner(o, theRuntime(), environment{})
+	tuner := newTuner(o, realRuntime(), environment{})
 	close(tuner.done)
-	tuner.look()
+	tuner.poll()
 	before := pauses()
 	for range 100 {
-		tuner.look()
+		tuner.poll()
 		tuner.State()
 	}
 	if n := pauses() - before; n != 0 {
 		t.Errorf("100 looks stopped the world %d times", n)
 	}
 	// The counter must be able to say otherwise.
-	k := theRuntime()
+	k := realRuntime()
 	n := k.procs()
 	k.setProcs(n + 1)
 	k.setProcs(n)
@@ -357,7 +357,7 @@ func TestStateInACallback(t *testing.T) {
 	tuner = still(f, machine("max 100000", "150000 100000"), environment{}, Options{
 		Procs: ModeApply, Memory: ModeOff, GC: ModeOff, OnEvent: func(Event) { got = append(got, tuner.State().GOMAXPROCS) },
 	})
-	tuner.look()
+	tuner.poll()
 	tuner.Stop()
 	if !equal(got, []int{2, 8}) {
 		t.Errorf("GOMAXPROCS in the callbacks: %v, want 2 and then 8", got)
@@ -436,7 +436,7 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 		for range 30 {
 			// The share is measured over time on the clock, which this test has not.
 			tuner.gcShare = 0.3
-			tuner.look()
+			tuner.poll()
 			if s.percent > 100 && s.limit != 358*mib {
 				t.Fatalf("%v: GOGC %d with a limit of %s: %q", mode, s.percent, bytesText(s.limit), s.log)
 			}
@@ -447,13 +447,13 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 		// The live heap outgrows the share: GOGC comes down first, and the limit
 		// stays for as long as the heap would go beyond it.
 		s.live = 300 * mib
-		tuner.look()
-		tuner.look()
+		tuner.poll()
+		tuner.poll()
 		if s.percent != 100 || s.limit < 450*mib || s.limit == noMemoryLimit {
 			t.Errorf("%v: GOGC %d, limit %s: %q", mode, s.percent, bytesText(s.limit), s.log)
 		}
 		s.live = 100 * mib
-		tuner.look()
+		tuner.poll()
 		if want := mode == ModeApply; (s.limit != noMemoryLimit) != want {
 			t.Errorf("%v: limit %s when GOGC is no longer raised: %q", mode, bytesText(s.limit), s.log)
 		}
@@ -472,7 +472,7 @@ func TestGOGCFallsBeforeTheLimitGoes(t *testing.T) {
 	defer tuner.Stop()
 	for range 30 {
 		tuner.gcShare = 0.3
-		tuner.look()
+		tuner.poll()
 	}
 	if s.percent < 300 || s.limit == noMemoryLimit {
 		t.Fatalf("GOGC %d, limit %s", s.percent, bytesText(s.limit))
@@ -481,7 +481,7 @@ func TestGOGCFallsBeforeTheLimitGoes(t *testing.T) {
 	// The container's limit goes away.
 	put(fsys, "app/memory.max", "max\n")
 	for range 3 {
-		tuner.look()
+		tuner.poll()
 	}
 	if len(s.log) != 2 || s.log[0] != "GOGC 100" || s.log[1] != "limit none" {
 		t.Errorf("it did %q", s.log)
@@ -499,31 +499,31 @@ func TestALimitRisesWhenSettled(t *testing.T) {
 	other(500)
 	tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
 	defer tuner.Stop()
-	tuner.look()
+	tuner.poll()
 	low := s.limit
 	if low > 430*mib {
 		t.Fatalf("GOMEMLIMIT is %s beside 500 MiB of others", bytesText(low))
 	}
 	for round := range 3 {
 		other(100)
-		for range settledAfter - 1 {
-			if tuner.look(); s.limit != low {
+		for range pollsToSettle - 1 {
+			if tuner.poll(); s.limit != low {
 				t.Fatalf("round %d: GOMEMLIMIT rises to %s although other memory comes and goes", round, bytesText(s.limit))
 			}
 		}
 		other(500)
-		tuner.look()
+		tuner.poll()
 	}
 	other(100)
 	looks := 0
 	for ; s.limit == low && looks < 100; looks++ {
-		tuner.look()
+		tuner.poll()
 	}
-	if looks != settledAfter+1 || s.limit < 800*mib {
+	if looks != pollsToSettle+1 || s.limit < 800*mib {
 		t.Errorf("after %d looks GOMEMLIMIT is %s", looks, bytesText(s.limit))
 	}
 	other(500)
-	if tuner.look(); s.limit != low {
+	if tuner.poll(); s.limit != low {
 		t.Errorf("GOMEMLIMIT is %s when others need memory again", bytesText(s.limit))
 	}
 }
@@ -536,11 +536,11 @@ func TestAlarmsAreFew(t *testing.T) {
 	begun := time.Now()
 	tell := func(after time.Duration, d gcDecision) (told bool) {
 		tuner.mu.Lock()
-		tuner.now.at = begun.Add(after)
+		tuner.current.readAt = begun.Add(after)
 		n := len(tuner.events)
-		tuner.tellGuard(d)
+		tuner.recordAlarm(d)
 		told = len(tuner.events) > n
-		tuner.unlockAndTell()
+		tuner.unlockAndDeliver()
 		return told
 	}
 	alarm := gcDecision{alarm: true, reason: "it crawls"}
@@ -566,7 +566,7 @@ func TestGOGCStaysDownWithoutABound(t *testing.T) {
 		tuner := still(s, fsys, environment{memory: "by hand"}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeApply})
 		for range 30 {
 			tuner.gcShare = 0.3
-			tuner.look()
+			tuner.poll()
 		}
 		if (s.percent > 100) != raised {
 			t.Errorf("GOMEMLIMIT=%s: GOGC %d", bytesText(limit), s.percent)
@@ -581,7 +581,7 @@ func TestCollectionHook(t *testing.T) {
 	for range 3 {
 		runtime.GC()
 		select {
-		case <-h.after:
+		case <-h.tokens:
 		case <-time.After(10 * time.Second):
 			t.Fatal("no token after a collection")
 		}
@@ -591,12 +591,12 @@ func TestCollectionHook(t *testing.T) {
 		runtime.GC()
 	}
 	select {
-	case <-h.after: // the one that was on its way
+	case <-h.tokens: // the one that was on its way
 	default:
 	}
 	runtime.GC()
 	select {
-	case <-h.after:
+	case <-h.tokens:
 		t.Error("a token after stop")
 	default:
 	}
@@ -612,7 +612,7 @@ func TestPageCacheIsNotOtherMemory(t *testing.T) {
 		fsys := withMemory(machine("max 100000", "max 100000"), "1073741824\n", "550502400\n") // 525 MiB, of which Go has 24
 		put(fsys, "app/memory.stat", stat)
 		tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
-		tuner.look()
+		tuner.poll()
 		if got := s.limit / mib; got < want-1 || got > want+1 {
 			t.Errorf("%q: GOMEMLIMIT %d MiB, want %d", stat, got, want)
 		}
@@ -635,10 +635,10 @@ func TestHeapGivenBackIsNotOtherMemory(t *testing.T) {
 	fsys := withMemory(machine("max 100000", "max 100000"), "1073741824\n", "524288000\n") // 500 MiB
 	put(fsys, "app/memory.stat", "inactive_file 0\n")
 	tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
-	tuner.look()
+	tuner.poll()
 	readings = []int64{500 * mib, 100 * mib} // before the counters, and ever after
-	tuner.look()
-	tuner.lookAfterCollection() // with the counters of the last look
+	tuner.poll()
+	tuner.pollAfterCollection() // with the counters of the last look
 	if got := s.limit / mib; got != 921 {
 		t.Errorf("GOMEMLIMIT %d MiB, want 921: what the heap gave back was taken for memory of others", got)
 	}
@@ -653,7 +653,7 @@ func TestSiblingsUnderTheParentsLimit(t *testing.T) {
 	put(fsys, "memory.current", "445644800\n") // 425 MiB
 	put(fsys, "memory.stat", "active_file 0\n")
 	tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
-	tuner.look()
+	tuner.poll()
 	if got := s.limit / mib; got < 519 || got > 521 {
 		t.Errorf("GOMEMLIMIT %d MiB, want 921 less the 401 of siblings", got)
 	}
@@ -670,7 +670,7 @@ func TestTheProgramsOwnMemoryLimit(t *testing.T) {
 	tuner := still(s, fstest.MapFS{}, environment{}, Options{
 		Procs: ModeOff, Memory: ModeApply, GC: ModeOff, MemoryReserve: 50 * mib, MemoryLimit: func() (int64, string) { return limit, source },
 	})
-	tuner.look()
+	tuner.poll()
 	if st := tuner.State(); s.limit != 310*mib || st.MemoryLimit != limit || st.MemorySource != source {
 		t.Errorf("GOMEMLIMIT %s, state %+v", bytesText(s.limit), st)
 	}
@@ -683,24 +683,24 @@ func TestBoundsOfProcs(t *testing.T) {
 		in   procsInput
 		want int
 	}{
-		{procsInput{quota: 0.5, cpus: 8, least: 2}, 2},
-		{procsInput{quota: 6, cpus: 8, most: 4}, 4},
-		{procsInput{quota: 0, cpus: 64, most: 16}, 16},
-		{procsInput{quota: 0.5, cpus: 1, least: 2}, 1},
+		{procsInput{quota: 0.5, cpus: 8, minProcs: 2}, 2},
+		{procsInput{quota: 6, cpus: 8, maxProcs: 4}, 4},
+		{procsInput{quota: 0, cpus: 64, maxProcs: 16}, 16},
+		{procsInput{quota: 0.5, cpus: 1, minProcs: 2}, 1},
 		{procsInput{quota: 2.5, cpus: 8, rounding: double}, 5},
 		{procsInput{quota: 0.2, cpus: 8, rounding: double}, 1},
 		{procsInput{quota: 2.5, cpus: 4, rounding: double}, 4},
-		{procsInput{policy: PolicyFloor, quota: 2.5, cpus: 8, least: 1, most: 8}, 2},
+		{procsInput{policy: PolicyFloor, quota: 2.5, cpus: 8, minProcs: 1, maxProcs: 8}, 2},
 	} {
 		if got, reason := procsFor(c.in); got != c.want || reason == "" {
 			t.Errorf("%+v: %d (%s), want %d", c.in, got, reason, c.want)
 		}
 	}
 	s := latencyState{}
-	if n, _ := s.step(latencyWindow{quota: 4, cpus: 16, current: 16, most: 5}); n != 5 {
+	if n, _ := s.step(latencyWindow{quota: 4, cpus: 16, current: 16, maxProcs: 5}); n != 5 {
 		t.Errorf("latency with at most 5: %d", n)
 	}
-	if n, _ := s.step(latencyWindow{quota: 0.5, cpus: 16, current: 1, least: 3}); n != 3 {
+	if n, _ := s.step(latencyWindow{quota: 0.5, cpus: 16, current: 1, minProcs: 3}); n != 3 {
 		t.Errorf("latency with at least 3: %d", n)
 	}
 }
@@ -711,14 +711,14 @@ func TestOverruledIsToldAgain(t *testing.T) {
 	f := &fake{procs: 5}
 	tuner, r := start(f, fsys, environment{}, Options{Procs: ModeApply, Memory: ModeOff, GC: ModeOff})
 	for range 10 {
-		tuner.look()
+		tuner.poll()
 	}
 	if n := len(r.events); n != 1 || !strings.Contains(r.events[0].Reason, "other code") || !strings.Contains(r.events[0].Reason, "would be 2") {
 		t.Fatalf("%+v", r.events)
 	}
 	setQuota(fsys, "max 100000")
 	for range 10 {
-		tuner.look()
+		tuner.poll()
 	}
 	if n := len(r.events); n != 2 || !strings.Contains(r.events[1].Reason, "would be 8") {
 		t.Errorf("after the quota was lifted: %+v", r.events)
@@ -735,15 +735,15 @@ func TestSmallContainersKeepMoreFree(t *testing.T) {
 		want  int64
 		says  string
 	}{
-		{32, memoryInput{ratio: usualRatio, usual: true}, 24, "75%"},
-		{64, memoryInput{ratio: usualRatio, usual: true}, 48, "75%"},
-		{128, memoryInput{ratio: usualRatio, usual: true}, 104, "81%"},
-		{256, memoryInput{ratio: usualRatio, usual: true}, 230, "90%"},
+		{32, memoryInput{ratio: defaultMemoryRatio, defaultRatio: true}, 24, "75%"},
+		{64, memoryInput{ratio: defaultMemoryRatio, defaultRatio: true}, 48, "75%"},
+		{128, memoryInput{ratio: defaultMemoryRatio, defaultRatio: true}, 104, "81%"},
+		{256, memoryInput{ratio: defaultMemoryRatio, defaultRatio: true}, 230, "90%"},
 		{64, memoryInput{ratio: 0.9}, 57, "89%"},
-		{64, memoryInput{ratio: usualRatio, usual: true, relaxed: true}, 57, "89%"},
-		{64, memoryInput{ratio: usualRatio, usual: true, needs: 54 * mib}, 54, "live heap"},
-		{64, memoryInput{ratio: usualRatio, usual: true, high: 40 * mib}, 38, "memory.high"},
-		{64, memoryInput{ratio: usualRatio, usual: true, needs: 80 * mib}, 57, "live heap"},
+		{64, memoryInput{ratio: defaultMemoryRatio, defaultRatio: true, relaxed: true}, 57, "89%"},
+		{64, memoryInput{ratio: defaultMemoryRatio, defaultRatio: true, needed: 54 * mib}, 54, "live heap"},
+		{64, memoryInput{ratio: defaultMemoryRatio, defaultRatio: true, high: 40 * mib}, 38, "memory.high"},
+		{64, memoryInput{ratio: defaultMemoryRatio, defaultRatio: true, needed: 80 * mib}, 57, "live heap"},
 	} {
 		c.in.limit = c.limit * mib
 		if got, says := memoryFor(c.in); got != c.want*mib || !strings.Contains(says, c.says) {
@@ -789,7 +789,7 @@ func TestLimitsThatVanish(t *testing.T) {
 		}
 		fsys := whole()
 		tuner := still(s, fsys, environment{}, Options{Procs: ModeApply, Memory: ModeApply, GC: ModeOff})
-		tuner.look()
+		tuner.poll()
 		limit := s.limit
 		if s.procs != 2 || limit > 430*mib {
 			t.Fatalf("%s: %d Ps and a limit of %s at first", name, s.procs, bytesText(limit))
@@ -797,11 +797,11 @@ func TestLimitsThatVanish(t *testing.T) {
 		spoil(fsys)
 		for i := range 40 {
 			if i == 20 {
-				tuner.read.nextAll = time.Time{} // half a minute later
+				tuner.reader.nextFullRead = time.Time{} // half a minute later
 			}
-			tuner.look()
-			tuner.now.memoryAt = time.Time{}
-			tuner.lookAfterCollection()
+			tuner.poll()
+			tuner.current.memoryAt = time.Time{}
+			tuner.pollAfterCollection()
 			if s.procs != 2 || s.limit != limit {
 				t.Fatalf("%s: after %d looks %d Ps and a limit of %s, want 2 and %s", name, i+1, s.procs, bytesText(s.limit), bytesText(limit))
 			}
@@ -812,7 +812,7 @@ func TestLimitsThatVanish(t *testing.T) {
 		}
 		fsys[pod+"cpu.max"] = &fstest.MapFile{Data: []byte("300000 100000")}
 		for range 5 {
-			tuner.look()
+			tuner.poll()
 		}
 		if s.procs != 3 {
 			t.Errorf("%s: %d Ps when the files came back with a quota of 3", name, s.procs)
@@ -843,11 +843,11 @@ func TestToldOnce(t *testing.T) {
 	} {
 		var k knob
 		tuner.mu.Lock()
-		tuner.tell(&k, Event{Action: c.first, To: 2, Source: "a"})
-		n := len(tuner.pending)
-		tuner.tell(&k, Event{Action: c.then, To: c.to, Source: c.source})
-		told := len(tuner.pending) > n
-		tuner.unlockAndTell()
+		tuner.record(&k, Event{Action: c.first, To: 2, Source: "a"})
+		n := len(tuner.undelivered)
+		tuner.record(&k, Event{Action: c.then, To: c.to, Source: c.source})
+		told := len(tuner.undelivered) > n
+		tuner.unlockAndDeliver()
 		if told != c.want {
 			t.Errorf("%s, then %s of %d by %s: told is %v", c.first, c.then, c.to, c.source, told)
 		}

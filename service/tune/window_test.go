@@ -28,19 +28,19 @@ func TestWindowOfMemory(t *testing.T) {
 		{"by hand without", 1000, 0, 0, 971, 1000, false},
 		{"by hand beside the bound", 1000, 800, 0, 777, 800, false},
 	} {
-		tuner := &Tuner{gcAt: time.Unix(100, 0), gcCycles: 7}
-		in := &tuner.now
-		in.at, in.rt.cycles, in.rt.memoryLimit = time.Unix(103, 0), 9, noMemoryLimit
+		tuner := &Tuner{policyCyclesAt: time.Unix(100, 0), policyCycles: 7}
+		in := &tuner.current
+		in.readAt, in.goStats.cycles, in.goStats.memoryLimit = time.Unix(103, 0), 9, noMemoryLimit
 		in.bounds = cgroup.Tightest{Memory: c.kernel, High: c.high}
 		if c.provided > 0 {
-			in.provided, in.providedBy = c.provided, "the program"
+			in.providedLimit, in.providedSource = c.provided, "the program"
 		}
 		tuner.memory.env = "set"
 		if c.byHand > 0 {
-			in.rt.memoryLimit = c.byHand
+			in.goStats.memoryLimit = c.byHand
 		}
-		if w := tuner.gcWindow(); w.memory != c.memory || w.safe != c.safe || w.ours {
-			t.Errorf("%s: memory %d, safe %v, ours %v", c.name, w.memory, w.safe, w.ours)
+		if w := tuner.gcWindow(); w.memoryBound != c.memory || w.bounded != c.safe || w.limitOurs {
+			t.Errorf("%s: memory %d, safe %v, ours %v", c.name, w.memoryBound, w.bounded, w.limitOurs)
 		}
 	}
 }
@@ -56,11 +56,11 @@ func TestWindowOfCycles(t *testing.T) {
 		elapsed     time.Duration
 		sinceCycles uint64
 	}{{10, 40, 0, time.Duration(0), 40}, {11, 40, 0, 0, 40}, {12, 43, 3, 2 * time.Second, 43}, {13, 43, 0, 0, 43}, {15, 44, 1, 3 * time.Second, 44}} {
-		tuner.looks++
-		tuner.now.at, tuner.now.rt.cycles = time.Unix(int64(c.at), 0), c.cycles
+		tuner.polls++
+		tuner.current.readAt, tuner.current.goStats.cycles = time.Unix(int64(c.at), 0), c.cycles
 		w := tuner.gcWindow()
-		if i > 0 && (w.cycles != c.want || w.elapsed != c.elapsed) || i == 0 && w.cycles != 0 || tuner.gcCycles != c.sinceCycles {
-			t.Errorf("look %d: %d collections in %v, %d seen", i+1, w.cycles, w.elapsed, tuner.gcCycles)
+		if i > 0 && (w.cycles != c.want || w.elapsed != c.elapsed) || i == 0 && w.cycles != 0 || tuner.policyCycles != c.sinceCycles {
+			t.Errorf("look %d: %d collections in %v, %d seen", i+1, w.cycles, w.elapsed, tuner.policyCycles)
 		}
 	}
 }
