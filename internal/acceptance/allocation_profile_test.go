@@ -25,7 +25,7 @@ func TestAllocationProfile(t *testing.T) {
 	}
 	var packed bytes.Buffer
 	must.Do(t, p.Write(&packed))
-	of := func(rep *report.Report) *report.Finding {
+	collectorFinding := func(rep *report.Report) *report.Finding {
 		for i := range rep.Findings {
 			if f := &rep.Findings[i]; f.Code == "WL3004" || f.Code == "WL3001" {
 				return f
@@ -34,26 +34,26 @@ func TestAllocationProfile(t *testing.T) {
 		t.Fatalf("no finding about the collector among %d", len(rep.Findings))
 		return nil
 	}
-	without := of(explainBytes(t, trace, whylate.Options{}))
-	if without.Site == nil || !strings.HasSuffix(without.Site.Func, "catalog.list") {
-		t.Errorf("without a profile the site is %+v", without.Site)
+	noProfile := collectorFinding(explainBytes(t, trace, whylate.Options{}))
+	if noProfile.Site == nil || !strings.HasSuffix(noProfile.Site.Func, "catalog.list") {
+		t.Errorf("without a profile the site is %+v", noProfile.Site)
 	}
-	with := of(explainBytes(t, trace, whylate.Options{Allocs: &packed, PathMap: []whylate.PathRewrite{{Old: "/build", New: "/src"}}}))
-	if want := (report.Site{Func: "example.org/x.(*L).Debug", File: "/src/log.go", Line: 7}); with.Site == nil || *with.Site != want {
-		t.Errorf("with a profile the site is %+v, want %+v", with.Site, want)
+	withProfile := collectorFinding(explainBytes(t, trace, whylate.Options{Allocs: &packed, PathMap: []whylate.PathRewrite{{Old: "/build", New: "/src"}}}))
+	if want := (report.Site{Func: "example.org/x.(*L).Debug", File: "/src/log.go", Line: 7}); withProfile.Site == nil || *withProfile.Site != want {
+		t.Errorf("with a profile the site is %+v, want %+v", withProfile.Site, want)
 	}
-	if with.Confidence <= without.Confidence {
-		t.Errorf("a profile makes it no surer: %g, without %g", with.Confidence, without.Confidence)
+	if withProfile.Confidence <= noProfile.Confidence {
+		t.Errorf("a profile makes it no surer: %g, without %g", withProfile.Confidence, noProfile.Confidence)
 	}
-	bad := explainBytes(t, trace, whylate.Options{Allocs: strings.NewReader("no profile")})
-	if of(bad).Site == nil || *of(bad).Site != *without.Site {
-		t.Errorf("with a broken profile the site is %+v", of(bad).Site)
+	brokenProfile := explainBytes(t, trace, whylate.Options{Allocs: strings.NewReader("no profile")})
+	if collectorFinding(brokenProfile).Site == nil || *collectorFinding(brokenProfile).Site != *noProfile.Site {
+		t.Errorf("with a broken profile the site is %+v", collectorFinding(brokenProfile).Site)
 	}
 	warned := false
-	for _, w := range bad.Input.Warnings {
+	for _, w := range brokenProfile.Input.Warnings {
 		warned = warned || w.Code == "allocs-profile"
 	}
 	if !warned {
-		t.Errorf("a broken profile is no warning: %+v", bad.Input.Warnings)
+		t.Errorf("a broken profile is no warning: %+v", brokenProfile.Input.Warnings)
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestNeighbours: neighbours.whylate is a healthy server (a handler that computes for 0.6 ms, 120 requests a second) on two
+// TestBusyMachine: neighbours.whylate is a healthy server (a handler that computes for 0.6 ms, 120 requests a second) on two
 // CPUs beside three shell loops that compute, recorded with --pid. The machine is the first answer, what its threads waited
 // for is not called computing, and nothing is blamed on the service louder than that. Without the host's samples nothing is
 // known of it, and where threads found their CPUs nothing is said.
-func TestNeighbours(t *testing.T) {
+func TestBusyMachine(t *testing.T) {
 	f := must.Have(bundle.Open(testprog.Recording(t, "neighbours.whylate")))(t)
 	defer f.Close()
 	r, n, err := f.Trace()
@@ -31,24 +31,24 @@ func TestNeighbours(t *testing.T) {
 	if len(rep.Findings) == 0 || rep.Findings[0].Code != report.RuleBusyMachine || rep.Findings[0].Severity == report.SeverityInfo {
 		t.Errorf("the first finding is not the busy machine: %+v", rep.Findings)
 	}
-	queued := 0.0
+	runQueueShare := 0.0
 	for _, c := range rep.Verdict[0].Causes {
 		if c.Cause == report.CauseCPU && c.Words == "computing" {
 			t.Error("threads waited for CPUs, and yet all of what showed as running is called computing")
 		}
 		if c.Cause == report.CauseSched && c.Kind == verdict.NoCPU {
-			queued += c.Share
+			runQueueShare += c.Share
 		}
 	}
-	if queued < 0.1 {
-		t.Errorf("of the time %.2f is told as waiting for a CPU while goroutines showed as running", queued)
+	if runQueueShare < 0.1 {
+		t.Errorf("of the time %.2f is told as waiting for a CPU while goroutines showed as running", runQueueShare)
 	}
-	machine := func(f report.Finding) bool { return f.Code == report.RuleBusyMachine }
-	if slices.ContainsFunc(explainBytes(t, buf.Bytes(), whylate.Options{}).Findings, machine) {
+	isBusyMachine := func(f report.Finding) bool { return f.Code == report.RuleBusyMachine }
+	if slices.ContainsFunc(explainBytes(t, buf.Bytes(), whylate.Options{}).Findings, isBusyMachine) {
 		t.Error("the trace alone does not show other processes")
 	}
-	calm := testprog.Service(t, "few-ps")
-	if slices.ContainsFunc(explain(t, bytes.NewReader(calm.Trace), whylate.Options{Host: bytes.NewReader(calm.Host)}).Findings, machine) {
+	quietRecording := testprog.Service(t, "few-ps")
+	if slices.ContainsFunc(explain(t, bytes.NewReader(quietRecording.Trace), whylate.Options{Host: bytes.NewReader(quietRecording.Host)}).Findings, isBusyMachine) {
 		t.Error("few-ps: threads found CPUs; yet WL1009")
 	}
 }

@@ -24,15 +24,15 @@ func TestCalledFrom(t *testing.T) {
 	rec := testprog.Service(t, "grpc-client")
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(rec.Trace), whylate.Options{}))(t)
 	const fn, line = "github.com/whylate/whylate/lab/truth/catalog.(*grpcCaller).ask", 363
-	check := func(what string, s *report.Site) {
+	check := func(place string, s *report.Site) {
 		t.Helper()
 		switch {
 		case s == nil || s.CalledFrom == nil:
-			t.Errorf("%s: nothing of the service's own led to %+v", what, s)
+			t.Errorf("%s: nothing of the service's own led to %+v", place, s)
 		case s.CalledFrom.Func != fn || s.CalledFrom.Line != line:
-			t.Errorf("%s: called from %+v, want %s, line %d", what, *s.CalledFrom, fn, line)
-		case s.Module != "google.golang.org/grpc" || !strings.Contains(asked(t), s.Module+" "+s.Version):
-			t.Errorf("%s: of %s %s, which lab/go.mod does not ask for", what, s.Module, s.Version)
+			t.Errorf("%s: called from %+v, want %s, line %d", place, *s.CalledFrom, fn, line)
+		case s.Module != "google.golang.org/grpc" || !strings.Contains(labModFile(t), s.Module+" "+s.Version):
+			t.Errorf("%s: of %s %s, which lab/go.mod does not ask for", place, s.Module, s.Version)
 		}
 	}
 	check("the verdict", rep.Verdict[0].Causes[0].Sites[0].Site)
@@ -47,13 +47,13 @@ func TestCalledFrom(t *testing.T) {
 	}
 	check("the longest wait of slowest request", longest.Site)
 
-	const told = "called from catalog.(*grpcCaller).ask"
-	if s := rep.Verdict[0].Text; !strings.Contains(s, told+" network.go:363") {
+	const callerText = "called from catalog.(*grpcCaller).ask"
+	if s := rep.Verdict[0].Text; !strings.Contains(s, callerText+" network.go:363") {
 		t.Errorf("the verdict does not name the own line: %s", s)
 	}
 	var out bytes.Buffer
 	must.Do(t, text.Write(&out, rep, text.Options{Width: 120, Full: true}))
-	if n := strings.Count(strings.Join(strings.Fields(out.String()), " "), told); n < 3 { // why, change, and the table
+	if n := strings.Count(strings.Join(strings.Fields(out.String()), " "), callerText); n < 3 { // why, change, and the table
 		t.Errorf("the text names the own line %d times:\n%s", n, out.String())
 	}
 	out.Reset()
@@ -72,16 +72,16 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// asked returns the lab's go.mod.
-func asked(t *testing.T) string {
+// labModFile returns the lab's go.mod.
+func labModFile(t *testing.T) string {
 	t.Helper()
 	b := must.Have(os.ReadFile("lab/go.mod"))(t)
 	return string(b)
 }
 
-// TestJudgedBy: of two recordings, the one with CPU samples has judged what the other has not. It would catch a rule that
+// TestJudgedRules: of two recordings, the one with CPU samples has judged what the other has not. It would catch a rule that
 // is called clear of what nobody recorded.
-func TestJudgedBy(t *testing.T) {
+func TestJudgedRules(t *testing.T) {
 	for name, want := range map[string]bool{"cpusamples": true, "http1": false} {
 		rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(testprog.Trace(t, name)), whylate.Options{}))(t)
 		judged := true
@@ -104,7 +104,7 @@ func TestJudgedBy(t *testing.T) {
 // alone. It would catch "http.(*conn).serve server.go:2103", which tells nobody who has not read its source.
 func TestWellKnownLines(t *testing.T) {
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(testprog.Trace(t, "http1")), whylate.Options{}))(t)
-	does := map[string]bool{}
+	descriptions := map[string]bool{}
 	for i := range rep.Groups {
 		for _, c := range rep.Groups[i].All().Causes {
 			if c.Site == nil || c.Site.Func != "net/http.(*conn).serve" {
@@ -113,12 +113,12 @@ func TestWellKnownLines(t *testing.T) {
 			if c.Site.Does == "" {
 				t.Errorf("%s %s:%d has no words", c.Site.Func, path.Base(c.Site.File), c.Site.Line)
 			}
-			does[c.Site.Does] = true
+			descriptions[c.Site.Does] = true
 		}
 	}
 	for _, want := range []string{"reading the request", "beginning the next request", "finishing the answer"} {
-		if !does[want] {
-			t.Errorf("nothing is told as %q: %v", want, does)
+		if !descriptions[want] {
+			t.Errorf("nothing is told as %q: %v", want, descriptions)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // A witness is the load generator: another process, which timed each request
 // by its own clock.
-type witness struct {
+type clientRecord struct {
 	Start    time.Time
 	Requests []struct {
 		Name  string
@@ -27,27 +27,27 @@ type witness struct {
 	}
 }
 
-// observe explains the trace of a run of lab/truth. Of the trace, and of the witness, only the requests count that end in
+// judgedRequests explains the trace of a run of lab/truth. Of the trace, and of the witness, only the requests count that end in
 // its middle: both know all of those.
-func observe(t *testing.T, rec *testprog.Recorded) (rep *report.Report, o *outcome, all, slow []int64) {
+func judgedRequests(t *testing.T, rec *testprog.Recorded) (rep *report.Report, o *outcome, all, slow []int64) {
 	t.Helper()
 	o = outcomeOf(t, rec)
-	var w witness
-	if err := json.Unmarshal(rec.Client, &w); err != nil {
+	var client clientRecord
+	if err := json.Unmarshal(rec.Client, &client); err != nil {
 		t.Fatalf("reading what the client saw: %v", err)
 	}
-	whole := explainBytes(t, rec.Trace, whylate.Options{Slowest: -1})
-	if whole.Input.Start == nil {
+	wholeReport := explainBytes(t, rec.Trace, whylate.Options{Slowest: -1})
+	if wholeReport.Input.Start == nil {
 		t.Fatal("the trace does not say when it began")
 	}
 	const margin = 300e6
-	from, to := int64(margin), whole.Input.DurationNS-margin
+	from, to := int64(margin), wholeReport.Input.DurationNS-margin
 	rep = explainBytes(t, rec.Trace, whylate.Options{Slowest: -1, From: time.Duration(from), To: time.Duration(to)})
-	for _, r := range w.Requests {
+	for _, r := range client.Requests {
 		if r.Err != "" {
 			t.Fatalf("the client: %s", r.Err)
 		}
-		if end := int64(w.Start.Add(time.Duration(r.End)).Sub(*whole.Input.Start)); end < from || end >= to {
+		if end := int64(client.Start.Add(time.Duration(r.End)).Sub(*wholeReport.Input.Start)); end < from || end >= to {
 			continue
 		}
 		all = append(all, r.End-r.Start)
@@ -69,38 +69,38 @@ func quantile(sorted []int64, q float64) float64 {
 func TestWitness(t *testing.T) {
 	for _, name := range []string{"waitgroup", "h2-sleep", "grpc-unary"} {
 		t.Run(name, func(t *testing.T) {
-			if err := judgeWitness(t, testprog.Service(t, name+"-long")); err != nil {
+			if err := judgeClientClock(t, testprog.Service(t, name+"-long")); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-func judgeWitness(t *testing.T, recs ...*testprog.Recorded) error {
+func judgeClientClock(t *testing.T, recs ...*testprog.Recorded) error {
 	t.Helper()
-	rep, o, all, slow := observe(t, recs[0])
+	rep, o, all, slow := judgedRequests(t, recs[0])
 	var errs []error
-	found := 0
+	requestCount := 0
 	for _, g := range rep.Groups {
 		if string(g.Kind) == o.Service.Truth.Kind {
-			found += g.Count
+			requestCount += g.Count
 		}
 	}
 	// The response travels between our end and the client's: at either
 	// edge one connection's request may lie on the other side.
-	if math.Abs(float64(found-len(all))) > 0.01*float64(len(all))+2 {
-		errs = append(errs, fmt.Errorf("%d requests found, the client has %d", found, len(all)))
+	if math.Abs(float64(requestCount-len(all))) > 0.01*float64(len(all))+2 {
+		errs = append(errs, fmt.Errorf("%d requests found, the client has %d", requestCount, len(all)))
 	}
 	g := slowGroup(rep, o)
 	if g == nil || g.LatencyNS.P50 == nil {
 		return errors.Join(append(errs, errors.New("the slow group is missing"))...)
 	}
-	for q, ours := range map[float64]*int64{0.5: g.LatencyNS.P50, 0.99: g.LatencyNS.P99} {
-		if ours == nil {
+	for q, reported := range map[float64]*int64{0.5: g.LatencyNS.P50, 0.99: g.LatencyNS.P99} {
+		if reported == nil {
 			continue // too few requests for a 99th percentile
 		}
-		if theirs := quantile(slow, q); math.Abs(float64(*ours)-theirs) > 0.1*theirs {
-			errs = append(errs, fmt.Errorf("p%g is %v, the client's %v", 100*q, time.Duration(*ours), time.Duration(theirs)))
+		if clientLatency := quantile(slow, q); math.Abs(float64(*reported)-clientLatency) > 0.1*clientLatency {
+			errs = append(errs, fmt.Errorf("p%g is %v, the client's %v", 100*q, time.Duration(*reported), time.Duration(clientLatency)))
 		}
 	}
 	if g.LatencyNS.P99 == nil && len(slow) >= 200 {
@@ -124,19 +124,19 @@ func TestWitnessOfSaturation(t *testing.T) {
 
 func judgeSaturated(t *testing.T, recs ...*testprog.Recorded) error {
 	t.Helper()
-	rep, o, _, slow := observe(t, recs[0])
+	rep, o, _, slow := judgedRequests(t, recs[0])
 	g := slowGroup(rep, o)
 	if g == nil || g.LatencyNS.P50 == nil || g.PollGapNS.Max == nil || len(slow) < 10 {
 		return fmt.Errorf("too few requests: the client has %d", len(slow))
 	}
-	theirs, ours, gap := quantile(slow, 0.5), float64(*g.LatencyNS.P50), float64(*g.PollGapNS.Max)
-	if gap == 0 {
+	clientP50, reportedP50, maxPollGap := quantile(slow, 0.5), float64(*g.LatencyNS.P50), float64(*g.PollGapNS.Max)
+	if maxPollGap == 0 {
 		return errors.New("no poll gap was found")
 	}
-	t.Logf("ours %v, gap up to %v, the client's %v", time.Duration(ours), time.Duration(gap), time.Duration(theirs))
-	const grain = 0.05 // the buckets of our histogram, and the way to the client
-	if theirs < (1-grain)*ours || theirs > (1+grain)*(ours+gap) {
-		return fmt.Errorf("the client's p50 is %v, ours %v with a gap of at most %v", time.Duration(theirs), time.Duration(ours), time.Duration(gap))
+	t.Logf("ours %v, gap up to %v, the client's %v", time.Duration(reportedP50), time.Duration(maxPollGap), time.Duration(clientP50))
+	const tolerance = 0.05 // the buckets of our histogram, and the way to the client
+	if clientP50 < (1-tolerance)*reportedP50 || clientP50 > (1+tolerance)*(reportedP50+maxPollGap) {
+		return fmt.Errorf("the client's p50 is %v, ours %v with a gap of at most %v", time.Duration(clientP50), time.Duration(reportedP50), time.Duration(maxPollGap))
 	}
 	return nil
 }

@@ -22,13 +22,13 @@ const confusionPage = "internal/acceptance/testdata/confusion.md"
 
 // truthFindings is what rules must say about a service; lab/truth/catalog documents it.
 type truthFindings struct {
-	First    []string
-	Crowded  []string
-	Info     bool
-	Beside   []string
-	Facts    []string
-	Sites    []truthSite
-	AnyShare bool `json:"any_share"`
+	First       []string    `json:"first"`
+	Crowded     []string    `json:"crowded"`
+	Info        bool        `json:"info"`
+	AlsoAllowed []string    `json:"beside"`
+	Facts       []string    `json:"facts"`
+	Sites       []truthSite `json:"sites"`
+	AnyShare    bool        `json:"any_share"`
 }
 
 // judgeFindings holds a report's findings against what the service is known to have. Findings of the scheduler depend on
@@ -41,7 +41,7 @@ func judgeFindings(rep *report.Report, o *outcome) judgement {
 	var wrong, spoiled []error
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
-		if f.Severity == report.SeverityInfo || !want.Info && want.mayBeFirst(string(f.Code), rep) || slices.Contains(want.Beside, string(f.Code)) {
+		if f.Severity == report.SeverityInfo || !want.Info && want.allowsFirst(string(f.Code), rep) || slices.Contains(want.AlsoAllowed, string(f.Code)) {
 			continue
 		}
 		err := fmt.Errorf("finding %s, which is not there", describeFinding(f))
@@ -52,7 +52,7 @@ func judgeFindings(rep *report.Report, o *outcome) judgement {
 		}
 	}
 	for i := range rep.Findings {
-		if f := &rep.Findings[i]; slices.Contains(sureFacts, string(f.Code)) && !slices.Contains(want.Facts, string(f.Code)) {
+		if f := &rep.Findings[i]; slices.Contains(certainFacts, string(f.Code)) && !slices.Contains(want.Facts, string(f.Code)) {
 			wrong = append(wrong, fmt.Errorf("finding %s, which is not so", describeFinding(f)))
 		}
 	}
@@ -66,18 +66,18 @@ func judgeFindings(rep *report.Report, o *outcome) judgement {
 		switch {
 		case first == nil:
 			wrong = append(wrong, fmt.Errorf("no finding; want %v", want.First))
-		case !want.mayBeFirst(string(first.Code), rep):
+		case !want.allowsFirst(string(first.Code), rep):
 			wrong = append(wrong, fmt.Errorf("the first finding is %s; want %v", describeFinding(first), want.First))
 		default:
-			w, s := judgeFirst(rep, first, o)
+			w, s := judgeFirstFinding(rep, first, o)
 			wrong, spoiled = append(wrong, w), append(spoiled, s)
 		}
 	}
 	return judgement{errors.Join(wrong...), errors.Join(spoiled...)}
 }
 
-// mayBeFirst reports whether a code is right for the first finding.
-func (f *truthFindings) mayBeFirst(code string, rep *report.Report) bool {
+// allowsFirst reports whether a code is right for the first finding.
+func (f *truthFindings) allowsFirst(code string, rep *report.Report) bool {
 	if !slices.Contains(f.Crowded, code) {
 		return slices.Contains(f.First, code)
 	}
@@ -87,8 +87,8 @@ func (f *truthFindings) mayBeFirst(code string, rep *report.Report) bool {
 	return float64(*rep.Host.Lost.RunDelayNS) >= 0.1*float64(*rep.Host.Lost.BusyNS)
 }
 
-// sureFacts are codes of info that do not depend on how the run went.
-var sureFacts = []string{"WL5002", "WL5005", "WL5007", "WL5008"}
+// certainFacts are codes of info that do not depend on how the run went.
+var certainFacts = []string{"WL5002", "WL5005", "WL5007", "WL5008"}
 
 // firstFinding returns the first finding above info, or one of the codes wanted where that is a fact.
 func firstFinding(rep *report.Report, want *truthFindings) *report.Finding {
@@ -101,7 +101,7 @@ func firstFinding(rep *report.Report, want *truthFindings) *report.Finding {
 	return nil
 }
 
-func judgeFirst(rep *report.Report, f *report.Finding, o *outcome) (wrong, spoiled error) {
+func judgeFirstFinding(rep *report.Report, f *report.Finding, o *outcome) (wrong, spoiled error) {
 	want, tr := o.Service.Findings, &o.Service.Truth
 	sites := want.Sites
 	if len(sites) == 0 {
@@ -118,9 +118,9 @@ func judgeFirst(rep *report.Report, f *report.Finding, o *outcome) (wrong, spoil
 	if o.Share != nil && !want.AnyShare && g != nil && g.Count > 0 && o.Traced.MeanNS > 0 {
 		// Requests that met nothing to wait for may show no handler and stand in another group; of the time of all
 		// requests that the client saw the fault has its share all the same.
-		of := f.Share * float64(g.TotalNS) / (float64(o.Traced.MeanNS) * float64(o.Traced.Count))
-		if math.Abs(f.Share-*o.Share) > 0.10 && math.Abs(of-*o.Share) > 0.10 {
-			spoiled = fmt.Errorf("%s says it has %.3f of the time (%.3f of what the client saw), by the service's own clock it is %.3f", f.Code, f.Share, of, *o.Share)
+		shareOfClientTime := f.Share * float64(g.TotalNS) / (float64(o.Traced.MeanNS) * float64(o.Traced.Count))
+		if math.Abs(f.Share-*o.Share) > 0.10 && math.Abs(shareOfClientTime-*o.Share) > 0.10 {
+			spoiled = fmt.Errorf("%s says it has %.3f of the time (%.3f of what the client saw), by the service's own clock it is %.3f", f.Code, f.Share, shareOfClientTime, *o.Share)
 		}
 	}
 	return wrong, spoiled
@@ -135,7 +135,7 @@ func describeFinding(f *report.Finding) string {
 }
 
 // A confusion is a table of services by rules, filled by TestTruth.
-type confusion struct {
+type confusionTable struct {
 	rows map[string]confusionRow
 }
 
@@ -145,7 +145,7 @@ type confusionRow struct {
 	first report.RuleCode                     // code of the first finding above info
 }
 
-func (c *confusion) add(o *outcome, rep *report.Report) {
+func (c *confusionTable) add(o *outcome, rep *report.Report) {
 	row := confusionRow{want: o.Service.Findings, found: map[report.RuleCode]report.Severity{}}
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
@@ -177,7 +177,7 @@ right is in [rates.md](rates.md).
 `
 
 // page writes the table down.
-func (c *confusion) page() string {
+func (c *confusionTable) page() string {
 	rules := finding.All()
 	var used []report.RuleCode
 	for i := range rules {
@@ -234,7 +234,7 @@ func (r *confusionRow) cell(code report.RuleCode) string {
 		return " "
 	case severity == report.SeverityInfo:
 		return "i"
-	case !slices.Contains(r.want.Beside, string(code)) && (r.want.Info || !slices.Contains(r.want.First, string(code))):
+	case !slices.Contains(r.want.AlsoAllowed, string(code)) && (r.want.Info || !slices.Contains(r.want.First, string(code))):
 		return "?"
 	case code == r.first:
 		return "**!**"
@@ -243,10 +243,10 @@ func (r *confusionRow) cell(code report.RuleCode) string {
 }
 
 // check holds the published table against the one found, or with -update writes it.
-func (c *confusion) check(t *testing.T, wanted map[string]*truthFindings) {
+func (c *confusionTable) check(t *testing.T, wanted map[string]*truthFindings) {
 	t.Helper()
 	for name, want := range wanted {
-		if _, ran := c.rows[name]; want != nil && !ran {
+		if _, judged := c.rows[name]; want != nil && !judged {
 			return // a part of the tests was chosen
 		}
 	}
@@ -257,16 +257,16 @@ func (c *confusion) check(t *testing.T, wanted map[string]*truthFindings) {
 		return
 	}
 	page := must.Have(os.ReadFile(confusionPage))(t)
-	was, is := strings.Split(string(page), "\n"), strings.Split(c.page(), "\n")
-	for i := range max(len(was), len(is)) {
-		if i >= len(was) || i >= len(is) || was[i] != is[i] {
-			t.Errorf("%s is not what the recordings show: go test ./internal/acceptance -run TestTruth -update\nwas %.200s\nis  %.200s", confusionPage, at(was, i), at(is, i))
+	oldLines, newLines := strings.Split(string(page), "\n"), strings.Split(c.page(), "\n")
+	for i := range max(len(oldLines), len(newLines)) {
+		if i >= len(oldLines) || i >= len(newLines) || oldLines[i] != newLines[i] {
+			t.Errorf("%s is not what the recordings show: go test ./internal/acceptance -run TestTruth -update\nwas %.200s\nis  %.200s", confusionPage, lineAt(oldLines, i), lineAt(newLines, i))
 			return
 		}
 	}
 }
 
-func at(lines []string, i int) string {
+func lineAt(lines []string, i int) string {
 	if i < len(lines) {
 		return lines[i]
 	}

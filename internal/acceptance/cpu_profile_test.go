@@ -33,7 +33,7 @@ func TestSharesAgreeWithTheProfile(t *testing.T) {
 			continue
 		}
 		data := testprog.Trace(t, p.Name)
-		if agreesWithProfile(t, p.Name, data, "net/http.(*conn).serve") {
+		if comparesWithProfile(t, p.Name, data, "net/http.(*conn).serve") {
 			judged++
 		}
 	}
@@ -42,76 +42,76 @@ func TestSharesAgreeWithTheProfile(t *testing.T) {
 	}
 }
 
-// leastSamples is how many samples a profile needs for its shares to be known to ten points.
-const leastSamples = 100
+// minSamples is how many samples a profile needs for its shares to be known to ten points.
+const minSamples = 100
 
-// agreesWithProfile returns false if there are too few samples to judge.
-func agreesWithProfile(t *testing.T, name string, data []byte, root string) bool {
+// comparesWithProfile returns false if there are too few samples to judge.
+func comparesWithProfile(t *testing.T, name string, data []byte, root string) bool {
 	t.Helper()
-	profile := profileOf(t, data, root)
-	if total(profile) < leastSamples {
+	profile := profileSamples(t, data, root)
+	if sumOf(profile) < minSamples {
 		return false
 	}
 	got := map[string]float64{}
 	for _, g := range explainBytes(t, data, whylate.Options{}).Groups {
 		if g.Kind == report.KindHTTP1 {
-			addComputing(got, &g)
+			addRunningTime(got, &g)
 		}
 	}
 	compareShares(t, name, got, profile)
 	return true
 }
 
-// addComputing adds a group's running time by function.
-func addComputing(to map[string]float64, g *report.Group) {
+// addRunningTime adds a group's running time by function.
+func addRunningTime(sums map[string]float64, g *report.Group) {
 	for _, c := range g.All().Causes {
 		if c.Cause == report.CauseCPU && c.Site != nil {
-			to[c.Site.Func] += float64(c.TotalNS)
+			sums[c.Site.Func] += float64(c.TotalNS)
 		}
 	}
 }
 
 func compareShares(t *testing.T, name string, got, profile map[string]float64) {
 	t.Helper()
-	of := func(m map[string]float64, fn string) float64 { return m[fn] / total(m) }
-	rank := func(m map[string]float64) (out []string) {
+	shareOf := func(m map[string]float64, fn string) float64 { return m[fn] / sumOf(m) }
+	largeFunctions := func(m map[string]float64) (out []string) {
 		for _, fn := range slices.SortedFunc(maps.Keys(m), func(a, b string) int { return int(math.Copysign(1, m[b]-m[a])) }) {
-			if of(m, fn) >= 0.1 {
+			if shareOf(m, fn) >= 0.1 {
 				out = append(out, fn)
 			}
 		}
 		return out
 	}
-	if a, b := rank(got), rank(profile); !slices.Equal(a, b) {
+	if a, b := largeFunctions(got), largeFunctions(profile); !slices.Equal(a, b) {
 		t.Errorf("%s: by time, requests compute in %v; by their profile in %v", name, a, b)
 	}
 	for _, m := range []map[string]float64{got, profile} {
 		for fn := range m {
-			if is, want := of(got, fn), of(profile, fn); math.Abs(is-want) > 0.1 {
-				t.Errorf("%s: %s has %.0f %% of the requests' computing, and %.0f %% of their profile", name, fn, 100*is, 100*want)
+			if gotShare, profileShare := shareOf(got, fn), shareOf(profile, fn); math.Abs(gotShare-profileShare) > 0.1 {
+				t.Errorf("%s: %s has %.0f %% of the requests' computing, and %.0f %% of their profile", name, fn, 100*gotShare, 100*profileShare)
 			}
 		}
 	}
 }
 
-func total(m map[string]float64) (sum float64) {
+func sumOf(m map[string]float64) (sum float64) {
 	for _, v := range m {
 		sum += v
 	}
 	return sum
 }
 
-// profileOf returns how many CPU samples each function has below root, while their goroutines ran: the innermost
+// profileSamples returns how many CPU samples each function has below root, while their goroutines ran: the innermost
 // frame of the program's own, else root.
-func profileOf(t *testing.T, data []byte, root string) map[string]float64 {
+func profileSamples(t *testing.T, data []byte, root string) map[string]float64 {
 	t.Helper()
 	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
 	states := map[trace.GoID]trace.GoState{}
-	out := map[string]float64{}
+	samples := map[string]float64{}
 	for {
 		ev, err := r.ReadEvent()
 		if errors.Is(err, io.EOF) {
-			return out
+			return samples
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -122,16 +122,16 @@ func profileOf(t *testing.T, data []byte, root string) map[string]float64 {
 				_, states[st.Resource.Goroutine()] = st.Goroutine()
 			}
 		case trace.EventStackSample:
-			own, under := "", false
+			ownFunc, belowRoot := "", false
 			for f := range ev.Stack().Frames() {
-				if own == "" && strings.HasPrefix(f.Func, "main.") {
-					own = f.Func
+				if ownFunc == "" && strings.HasPrefix(f.Func, "main.") {
+					ownFunc = f.Func
 				}
-				under = under || f.Func == root
+				belowRoot = belowRoot || f.Func == root
 			}
-			if under && states[ev.Goroutine()] == trace.GoRunning {
-				own = cmp.Or(own, root)
-				out[own]++
+			if belowRoot && states[ev.Goroutine()] == trace.GoRunning {
+				ownFunc = cmp.Or(ownFunc, root)
+				samples[ownFunc]++
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func TestComputingAgreesWithTheProgram(t *testing.T) {
 		want["main.(*search)."+fn] = float64(facts.Facts["ns "+fn])
 	}
 	for _, g := range explainBytes(t, data, whylate.Options{}).Groups {
-		addComputing(got, &g)
+		addRunningTime(got, &g)
 	}
 	compareShares(t, "http1-profile", got, want)
 }

@@ -20,11 +20,11 @@ import (
 type class int
 
 const (
-	classRight     class = iota // every judged part of the first answer is right, and nothing false is said with confidence
-	classHalf                   // nothing false is said with confidence, and either the first sentence or the first finding is right
-	classWrong                  // neither is, but nothing false is said with confidence
-	classConfident              // a finding of severity high or medium is false, or the first sentence is and has no hedge
-	classes
+	classRight            class = iota // every judged part of the first answer is right, and nothing false is said with confidence
+	classHalf                          // nothing false is said with confidence, and either the first sentence or the first finding is right
+	classWrong                         // neither is, but nothing false is said with confidence
+	classConfidentlyWrong              // a finding of severity high or medium is false, or the first sentence is and has no hedge
+	classCount
 )
 
 func (c class) String() string {
@@ -34,26 +34,26 @@ func (c class) String() string {
 // classOf classifies an answer: whether its first sentence and its first finding are right, where the truth speaks of them, whether
 // all parts are, and what is false and said with confidence.
 func classOf(sentence, first *bool, all bool, untrue []string) class {
-	is := func(b *bool) bool { return b != nil && *b }
+	isTrue := func(b *bool) bool { return b != nil && *b }
 	switch {
 	case len(untrue) > 0:
-		return classConfident
+		return classConfidentlyWrong
 	case all:
 		return classRight
-	case is(sentence) || is(first):
+	case isTrue(sentence) || isTrue(first):
 		return classHalf
 	}
 	return classWrong
 }
 
-// hedge is how a sentence says that it is not sure.
-var hedge = regexp.MustCompile(`\b(perhaps|maybe|at most|seems?|probably|likely|may|might)\b`)
+// hedgeWord is how a sentence says that it is not sure.
+var hedgeWord = regexp.MustCompile(`\b(perhaps|maybe|at most|seems?|probably|likely|may|might)\b`)
 
-// hedged is a part of a sentence that is not said as sure.
-var hedged = regexp.MustCompile(`\b(perhaps|maybe|probably|likely)\b[^,;:(]*`)
+// hedgedPart is a part of a sentence that is not said as sure.
+var hedgedPart = regexp.MustCompile(`\b(perhaps|maybe|probably|likely)\b[^,;:(]*`)
 
-// sure returns what a text says without a hedge.
-func sure(text string) string { return hedged.ReplaceAllString(text, "") }
+// unhedgedText returns what a text says without a hedge.
+func unhedgedText(text string) string { return hedgedPart.ReplaceAllString(text, "") }
 
 // A claim is something that a report says with confidence.
 type claim struct {
@@ -71,15 +71,15 @@ func (c *claim) key() string {
 	}
 	if c.site != nil {
 		key += " " + shortSite(siteText(c.site))
-		if own := ownText(c.site); own != siteText(c.site) {
-			key += " < " + shortSite(own)
+		if ownLine := ownText(c.site); ownLine != siteText(c.site) {
+			key += " < " + shortSite(ownLine)
 		}
 	}
 	return key
 }
 
-// sentenceOf returns the first cause that the verdict names for a group, nil if it names none or hedges.
-func sentenceOf(rep *report.Report, g *report.Group) *claim {
+// firstSentence returns the first cause that the verdict names for a group, nil if it names none or hedges.
+func firstSentence(rep *report.Report, g *report.Group) *claim {
 	if g == nil {
 		return nil
 	}
@@ -89,7 +89,7 @@ func sentenceOf(rep *report.Report, g *report.Group) *claim {
 			continue
 		}
 		c := &v.Causes[0]
-		if !c.InSentence || hedge.MatchString(c.Text) {
+		if !c.InSentence || hedgeWord.MatchString(c.Text) {
 			return nil
 		}
 		out := claim{cause: c.Cause, text: v.Text}
@@ -101,12 +101,12 @@ func sentenceOf(rep *report.Report, g *report.Group) *claim {
 	return nil
 }
 
-// loudClaims returns what findings of severity high and medium say. That the machine is busy is no claim about the service where it
+// majorClaims returns what findings of severity high and medium say. That the machine is busy is no claim about the service where it
 // was made busy.
-func loudClaims(rep *report.Report, busy bool) (out []claim) {
+func majorClaims(rep *report.Report, busyMachine bool) (out []claim) {
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
-		if f.Ignored != "" || !f.Severity.IsMajor() || busy && f.Code == report.RuleBusyMachine {
+		if f.Ignored != "" || !f.Severity.IsMajor() || busyMachine && f.Code == report.RuleBusyMachine {
 			continue
 		}
 		text := f.Title + "; " + f.Fix
@@ -118,64 +118,64 @@ func loudClaims(rep *report.Report, busy bool) (out []claim) {
 	return out
 }
 
-// falseOfField returns what a report says with confidence of a field recording and its truth contradicts.
-func falseOfField(rep *report.Report, f *testprog.Field) (out []string) {
+// falseFieldClaims returns what a report says with confidence of a field recording and its truth contradicts.
+func falseFieldClaims(rep *report.Report, f *testprog.Field) (out []string) {
 	tr := &f.Truth
-	match := func(re, text string) bool { return re == "" || regexp.MustCompile(re).MatchString(text) }
-	may := func(c *claim) bool {
+	matches := func(re, text string) bool { return re == "" || regexp.MustCompile(re).MatchString(text) }
+	isAllowed := func(c *claim) bool {
 		return slices.ContainsFunc(tr.MaySay, func(re string) bool { return regexp.MustCompile("^(?:" + re + ")").MatchString(c.key()) })
 	}
-	place := func(c *claim) bool {
+	isAtTruth := func(c *claim) bool {
 		if c.site == nil || tr.Site+tr.Own+tr.Finding == "" {
 			return true
 		}
 		for _, re := range []string{tr.Site, tr.Own, tr.Finding} {
-			if re != "" && (match(re, siteText(c.site)) || match(re, ownText(c.site))) {
+			if re != "" && (matches(re, siteText(c.site)) || matches(re, ownText(c.site))) {
 				return true
 			}
 		}
 		return false
 	}
-	for _, c := range loudClaims(rep, f.Beside != "") {
-		code := tr.Code != "" && match("^("+tr.Code+")$", string(c.code))
+	for _, c := range majorClaims(rep, f.Beside != "") {
+		isRightCode := tr.Code != "" && matches("^("+tr.Code+")$", string(c.code))
 		if !f.Healthy && tr.Code == "" && tr.Cause != "" { // the truth names no rule: then the cause decides
-			code = match("^("+tr.Cause+")$", string(c.cause))
+			isRightCode = matches("^("+tr.Cause+")$", string(c.cause))
 		}
-		if !(code && place(&c)) && !may(&c) {
+		if !(isRightCode && isAtTruth(&c)) && !isAllowed(&c) {
 			out = append(out, c.key())
 		}
 	}
-	if c := sentenceOf(rep, fieldGroup(rep, tr.Group)); c != nil && tr.Cause != "" && !may(c) {
-		if !match("^("+tr.Cause+")$", string(c.cause)) || !place(c) {
+	if c := firstSentence(rep, fieldGroup(rep, tr.Group)); c != nil && tr.Cause != "" && !isAllowed(c) {
+		if !matches("^("+tr.Cause+")$", string(c.cause)) || !isAtTruth(c) {
 			out = append(out, c.key())
 		}
 	}
-	out = append(out, promises(rep, tr)...)
+	out = append(out, impossiblePredictions(rep, tr)...)
 	for _, v := range rep.Verdict {
 		if v.Open != nil && v.Open.Late && f.Healthy {
 			out = append(out, "late "+v.Open.Text)
 		}
-		if g := rep.Group(v.Group); tr.MustNot != "" && g != nil && match(tr.Group, g.Name) && match(tr.MustNot, sure(v.Text)) {
-			out = append(out, "sentence: "+short(v.Text))
+		if g := rep.Group(v.Group); tr.MustNot != "" && g != nil && matches(tr.Group, g.Name) && matches(tr.MustNot, unhedgedText(v.Text)) {
+			out = append(out, "sentence: "+shortened(v.Text))
 		}
 	}
 	if tr.MustNot != "" {
-		for _, c := range loudClaims(rep, false) {
-			if match(tr.MustNot, sure(c.text)) {
-				out = append(out, fmt.Sprintf("%s: %s", c.code, short(c.text)))
+		for _, c := range majorClaims(rep, false) {
+			if matches(tr.MustNot, unhedgedText(c.text)) {
+				out = append(out, fmt.Sprintf("%s: %s", c.code, shortened(c.text)))
 			}
 		}
 	}
 	return out
 }
 
-// promises returns what loud findings promise of the group that the truth speaks of and no change can reach.
-func promises(rep *report.Report, tr *testprog.FieldTruth) (out []string) {
+// impossiblePredictions returns what loud findings promise of the group that the truth speaks of and no change can reach.
+func impossiblePredictions(rep *report.Report, tr *testprog.FieldTruth) (out []string) {
 	g := fieldGroup(rep, tr.Group)
 	if g == nil {
 		return nil
 	}
-	promise := func(f *report.Finding, group string, p *report.Predicted) {
+	check := func(f *report.Finding, group string, p *report.Predicted) {
 		if group == g.ID && p != nil && p.P50NS.Est < int64(tr.LeastP50) {
 			out = append(out, fmt.Sprintf("%s promises a p50 of %v, and nothing below %v can be", f.Code, time.Duration(p.P50NS.Est), tr.LeastP50))
 		}
@@ -185,16 +185,16 @@ func promises(rep *report.Report, tr *testprog.FieldTruth) (out []string) {
 		if f.Ignored != "" || !f.Severity.IsMajor() {
 			continue
 		}
-		promise(f, f.Group, f.Predicted)
+		check(f, f.Group, f.Predicted)
 		for k := range f.AskedBy {
-			promise(f, f.AskedBy[k].Group, f.AskedBy[k].Predicted)
+			check(f, f.AskedBy[k].Group, f.AskedBy[k].Predicted)
 		}
 	}
 	return out
 }
 
-// allSaid is what the verdict and the findings say, with evidence and advice.
-func allSaid(rep *report.Report) string {
+// reportWords is what the verdict and the findings say, with evidence and advice.
+func reportWords(rep *report.Report) string {
 	var b strings.Builder
 	for i := range rep.Verdict {
 		b.WriteString(rep.Verdict[i].Text + "\n")
@@ -212,38 +212,38 @@ func allSaid(rep *report.Report) string {
 
 // classOfField classifies an answer by what judgeField found of it.
 func classOfField(wrong map[string]string, untrue []string) class {
-	part := func(keys ...string) *bool {
+	allRight := func(keys ...string) *bool {
 		judged, right := false, true
 		for _, k := range keys {
-			is, ok := wrong[k]
-			judged, right = judged || ok, right && is == ""
+			problem, ok := wrong[k]
+			judged, right = judged || ok, right && problem == ""
 		}
 		if !judged {
 			return nil
 		}
 		return &right
 	}
-	all := part(fieldFirst...)
-	return classOf(part("cause", "site", "own"), part("code", "finding", "only", "says", "loud"), all == nil || *all, untrue)
+	everyPart := allRight(fieldAnswerKeys...)
+	return classOf(allRight("cause", "site", "own"), allRight("code", "finding", "only", "says", "loud"), everyPart == nil || *everyPart, untrue)
 }
 
-// falseOfService returns what a report says with confidence of a service of lab/truth and the catalog contradicts.
-func falseOfService(rep *report.Report, o *outcome) (out []string) {
+// falseServiceClaims returns what a report says with confidence of a service of lab/truth and the catalog contradicts.
+func falseServiceClaims(rep *report.Report, o *outcome) (out []string) {
 	tr, want := &o.Service.Truth, o.Service.Findings
 	if want != nil {
-		for _, c := range loudClaims(rep, false) {
-			first := want.mayBeFirst(string(c.code), rep)
+		for _, c := range majorClaims(rep, false) {
+			first := want.allowsFirst(string(c.code), rep)
 			switch {
-			case slices.Contains(want.Beside, string(c.code)):
+			case slices.Contains(want.AlsoAllowed, string(c.code)):
 			case !first:
 				out = append(out, c.key())
-			case !slices.ContainsFunc(placesOf(o), func(s truthSite) bool { return s.is(c.site) }):
+			case !slices.ContainsFunc(allowedSites(o), func(s truthSite) bool { return s.is(c.site) }):
 				out = append(out, c.key())
 			}
 		}
 	}
 	g := slowGroup(rep, o)
-	c := sentenceOf(rep, g)
+	c := firstSentence(rep, g)
 	if c == nil || tr.Cause == "" {
 		return out
 	}
@@ -258,8 +258,8 @@ func falseOfService(rep *report.Report, o *outcome) (out []string) {
 	return out
 }
 
-// placesOf are the places that are right for a finding about a service.
-func placesOf(o *outcome) []truthSite {
+// allowedSites are the places that are right for a finding about a service.
+func allowedSites(o *outcome) []truthSite {
 	sites, tr := o.Service.Findings.Sites, &o.Service.Truth
 	if len(sites) == 0 {
 		sites = append([]truthSite{tr.Site}, tr.OrSites...)
@@ -272,7 +272,7 @@ func placesOf(o *outcome) []truthSite {
 
 // classOfService classifies an answer by what judge and judgeFindings found of it.
 func classOfService(rep *report.Report, o *outcome) (class, []string) {
-	j, f, untrue := judge(rep, o), judgeFindings(rep, o), falseOfService(rep, o)
+	j, f, untrue := judge(rep, o), judgeFindings(rep, o), falseServiceClaims(rep, o)
 	sentence, first := j.wrong == nil && j.spoiled == nil, f.wrong == nil && f.spoiled == nil
 	if o.Service.Findings == nil {
 		first = sentence
@@ -281,7 +281,7 @@ func classOfService(rep *report.Report, o *outcome) (class, []string) {
 }
 
 // A tally counts answers by class: a row of the first table of docs/internals/accuracy.md.
-type tally [classes]int
+type tally [classCount]int
 
 // row writes the counts of a set of recordings.
 func (t *tally) row(set string) string {
@@ -289,7 +289,7 @@ func (t *tally) row(set string) string {
 	for _, n := range t {
 		all += n
 	}
-	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d |", set, all, t[classRight], t[classHalf], t[classWrong], t[classConfident])
+	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d |", set, all, t[classRight], t[classHalf], t[classWrong], t[classConfidentlyWrong])
 }
 
 // The rows of the first table of docs/internals/accuracy.md.
@@ -308,66 +308,66 @@ func (t *tally) checkRow(tb testing.TB, set string) {
 		tb.Fatal(err)
 	}
 	lines := strings.Split(string(old), "\n")
-	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "| "+set+" | ") })
+	index := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "| "+set+" | ") })
 	row := t.row(set)
 	switch {
-	case at < 0:
+	case index < 0:
 		tb.Errorf("%s has no row of %q", accuracyPage, set)
-	case lines[at] == row:
+	case lines[index] == row:
 	case *update:
-		lines[at] = row
+		lines[index] = row
 		if err := os.WriteFile(accuracyPage, []byte(strings.Join(lines, "\n")), 0o666); err != nil {
 			tb.Error(err)
 		}
 	case testfull.On() && !tb.Failed():
-		tb.Errorf("%s says %s; counted: %s; run the test again with -update", accuracyPage, lines[at], row)
+		tb.Errorf("%s says %s; counted: %s; run the test again with -update", accuracyPage, lines[index], row)
 	}
 }
 
-// TestFalse: what is said with confidence and contradicts a truth is counted, and nothing else.
-func TestFalse(t *testing.T) {
+// TestFalseClaims: what is said with confidence and contradicts a truth is counted, and nothing else.
+func TestFalseClaims(t *testing.T) {
 	site := func(fn string) *report.Site { return &report.Site{Func: fn, File: "/src/main.go", Line: 7} }
 	fault := testprog.Field{Truth: testprog.FieldTruth{Group: "order", LeastP50: 5e6, Cause: "sleep", Site: `main\.save`, Code: "WL2002", MaySay: []string{`WL2003 main\.pool`}, MustNot: `own main\.other`}}
 	healthy := testprog.Field{Healthy: true, Truth: testprog.FieldTruth{Group: "order"}}
-	say := func(cause report.CauseName, fn, text string, findings ...report.Finding) *report.Report {
+	reportOf := func(cause report.CauseName, fn, text string, findings ...report.Finding) *report.Report {
 		return &report.Report{
 			Groups:   []report.Group{{ID: "g", Name: "main.order"}},
 			Verdict:  []report.Verdict{{Group: "g", Text: text, Causes: []report.VerdictCause{{Cause: cause, InSentence: true, Text: text, Sites: []report.VerdictSite{{Site: site(fn)}}}}}},
 			Findings: findings,
 		}
 	}
-	found := func(code report.RuleCode, s report.Severity, fn string) report.Finding {
+	findingAt := func(code report.RuleCode, s report.Severity, fn string) report.Finding {
 		return report.Finding{Code: code, Severity: s, Site: site(fn), Title: "requests wait"}
 	}
-	promised := func(ns int64) report.Finding {
-		f := found("WL2002", "high", "main.save")
+	predicting := func(ns int64) report.Finding {
+		f := findingAt("WL2002", "high", "main.save")
 		f.Group, f.Predicted = "g", &report.Predicted{P50NS: report.Estimate{Est: ns}}
 		return f
 	}
 	for _, c := range []struct {
-		what   string
+		name   string
 		rep    *report.Report
 		f      *testprog.Field
 		untrue int
 	}{
-		{"all is right", say("sleep", "main.save", "asleep", found("WL2002", "high", "main.save")), &fault, 0},
-		{"a false finding beside", say("sleep", "main.save", "asleep", found("WL2002", "high", "main.save"), found("WL2005", "medium", "main.ask")), &fault, 1},
-		{"the same in a low voice", say("sleep", "main.save", "asleep", found("WL2002", "high", "main.save"), found("WL2005", "low", "main.ask")), &fault, 0},
-		{"the right rule at a wrong place", say("sleep", "main.save", "asleep", found("WL2002", "high", "main.load")), &fault, 1},
-		{"what may be said", say("sleep", "main.save", "asleep", found("WL2003", "high", "main.pool")), &fault, 0},
-		{"what may be said, elsewhere", say("sleep", "main.save", "asleep", found("WL2003", "high", "main.queue")), &fault, 1},
-		{"another first cause", say("network", "main.save", "waiting for a peer"), &fault, 1},
-		{"another first cause, with a hedge", say("network", "main.save", "waiting for a peer, perhaps this process"), &fault, 0},
-		{"another place", say("sleep", "main.load", "asleep"), &fault, 1},
-		{"what must not be said", say("sleep", "main.save", "asleep in its own main.other"), &fault, 1},
-		{"the same with a hedge", say("sleep", "main.save", "asleep, perhaps in its own main.other"), &fault, 0},
-		{"what a change can win", say("sleep", "main.save", "asleep", promised(5e6)), &fault, 0},
-		{"more than a change can win", say("sleep", "main.save", "asleep", promised(4e6)), &fault, 1},
-		{"healthy and silent", say("network", "main.read", "waiting for the client"), &healthy, 0},
-		{"healthy and loud", say("network", "main.read", "waiting for the client", found("WL2005", "medium", "main.read")), &healthy, 1},
+		{"all is right", reportOf("sleep", "main.save", "asleep", findingAt("WL2002", "high", "main.save")), &fault, 0},
+		{"a false finding beside", reportOf("sleep", "main.save", "asleep", findingAt("WL2002", "high", "main.save"), findingAt("WL2005", "medium", "main.ask")), &fault, 1},
+		{"the same in a low voice", reportOf("sleep", "main.save", "asleep", findingAt("WL2002", "high", "main.save"), findingAt("WL2005", "low", "main.ask")), &fault, 0},
+		{"the right rule at a wrong place", reportOf("sleep", "main.save", "asleep", findingAt("WL2002", "high", "main.load")), &fault, 1},
+		{"what may be said", reportOf("sleep", "main.save", "asleep", findingAt("WL2003", "high", "main.pool")), &fault, 0},
+		{"what may be said, elsewhere", reportOf("sleep", "main.save", "asleep", findingAt("WL2003", "high", "main.queue")), &fault, 1},
+		{"another first cause", reportOf("network", "main.save", "waiting for a peer"), &fault, 1},
+		{"another first cause, with a hedge", reportOf("network", "main.save", "waiting for a peer, perhaps this process"), &fault, 0},
+		{"another place", reportOf("sleep", "main.load", "asleep"), &fault, 1},
+		{"what must not be said", reportOf("sleep", "main.save", "asleep in its own main.other"), &fault, 1},
+		{"the same with a hedge", reportOf("sleep", "main.save", "asleep, perhaps in its own main.other"), &fault, 0},
+		{"what a change can win", reportOf("sleep", "main.save", "asleep", predicting(5e6)), &fault, 0},
+		{"more than a change can win", reportOf("sleep", "main.save", "asleep", predicting(4e6)), &fault, 1},
+		{"healthy and silent", reportOf("network", "main.read", "waiting for the client"), &healthy, 0},
+		{"healthy and loud", reportOf("network", "main.read", "waiting for the client", findingAt("WL2005", "medium", "main.read")), &healthy, 1},
 	} {
-		if got := falseOfField(c.rep, c.f); len(got) != c.untrue {
-			t.Errorf("%s: %d are false, want %d: %q", c.what, len(got), c.untrue, got)
+		if got := falseFieldClaims(c.rep, c.f); len(got) != c.untrue {
+			t.Errorf("%s: %d are false, want %d: %q", c.name, len(got), c.untrue, got)
 		}
 	}
 	yes, no := true, false
@@ -381,7 +381,7 @@ func TestFalse(t *testing.T) {
 		{&yes, &no, false, nil, classHalf},
 		{&no, &no, false, nil, classWrong},
 		{nil, &no, false, nil, classWrong},
-		{&yes, &yes, true, []string{"x"}, classConfident},
+		{&yes, &yes, true, []string{"x"}, classConfidentlyWrong},
 	} {
 		if got := classOf(c.sentence, c.first, c.all, c.untrue); got != c.want {
 			t.Errorf("%v is %s", c, got)

@@ -28,45 +28,45 @@ import (
 // were under way when the trace began or ended.
 const fieldEdge = 5
 
-// fieldWhy begins the part of Field.KnownWrong that is written by hand; what stands before it is what whylate says.
-const fieldWhy = ". Why: "
+// reasonMark begins the part of Field.KnownWrong that is written by hand; what stands before it is what whylate says.
+const reasonMark = ". Why: "
 
 // A fieldAnswer is what whylate says of a recording of a real program, as far as its truth speaks of it.
 type fieldAnswer struct {
-	group, cause, site, own, code string
-	finding, only                 string
-	count, p50, p99               string
-	loud                          string
-	untrue                        []string // what is said with confidence and is not so
+	group, cause, site, ownLine, code string
+	finding, unexpectedAlarms         string
+	count, p50, p99                   string
+	alarms                            string
+	falseClaims                       []string // what is said with confidence and is not so
 }
 
 // fieldKeys are what is judged: the first answer, then numbers.
 var (
-	fieldFirst   = []string{"group", "cause", "site", "own", "code", "finding", "only", "says", "loud"}
-	fieldNumbers = []string{"count", "p50", "p99"}
-	fieldKeys    = slices.Concat(fieldFirst, []string{"false"}, fieldNumbers)
+	fieldAnswerKeys = []string{"group", "cause", "site", "own", "code", "finding", "only", "says", "loud"}
+	fieldNumberKeys = []string{"count", "p50", "p99"}
+	fieldKeys       = slices.Concat(fieldAnswerKeys, []string{"false"}, fieldNumberKeys)
 )
 
 // judgeField holds a report against the program's recorded truth: what was judged, with what is wrong about it, "" if it is
 // right. Healthy programs must have no loud finding, and nothing that alarms.
-func judgeField(rep *report.Report, f *testprog.Field) (wrong map[string]string, said fieldAnswer) {
-	wrong = map[string]string{}
+func judgeField(rep *report.Report, f *testprog.Field) (problems map[string]string, answer fieldAnswer) {
+	problems = map[string]string{}
 	tr := &f.Truth
 	judge := func(key, want, got string) {
 		if want == "" {
 			return
 		}
-		wrong[key] = ""
+		problems[key] = ""
 		if ok, err := regexp.MatchString(want, got); err != nil {
-			wrong[key] = err.Error()
+			problems[key] = err.Error()
 		} else if !ok {
-			wrong[key] = fmt.Sprintf("says %s", orNothing(got))
+			problems[key] = fmt.Sprintf("says %s", orNothing(got))
 		}
 	}
-	said.untrue = falseOfField(rep, f)
-	wrong["false"] = ""
-	if len(said.untrue) > 0 {
-		wrong["false"] = "says " + strings.Join(said.untrue, "; ")
+	answer.falseClaims = falseFieldClaims(rep, f)
+	problems["false"] = ""
+	if len(answer.falseClaims) > 0 {
+		problems["false"] = "says " + strings.Join(answer.falseClaims, "; ")
 	}
 	g := fieldGroup(rep, tr.Group)
 	if g == nil {
@@ -74,73 +74,73 @@ func judgeField(rep *report.Report, f *testprog.Field) (wrong map[string]string,
 		for _, g := range rep.Groups {
 			names = append(names, fmt.Sprintf("%s %s (%d)", g.Kind, g.Name, g.Count))
 		}
-		said.group = strings.Join(names[:min(len(names), 4)], ", ")
+		answer.group = strings.Join(names[:min(len(names), 4)], ", ")
 		g = &report.Group{}
 	} else {
-		said.group = g.Name
+		answer.group = g.Name
 	}
-	judge("group", tr.Group, said.group)
-	said.cause, said.site, said.own = firstCause(rep, g)
+	judge("group", tr.Group, answer.group)
+	answer.cause, answer.site, answer.ownLine = firstCause(rep, g)
 	if tr.Cause != "" {
-		judge("cause", "^("+tr.Cause+")$", said.cause)
+		judge("cause", "^("+tr.Cause+")$", answer.cause)
 	}
-	judge("site", tr.Site, said.site)
-	judge("own", tr.Own, said.own)
-	if first := firstJudged(rep, f.Story != ""); first != nil {
-		said.code, said.finding = string(first.Code), siteText(first.Site)
+	judge("site", tr.Site, answer.site)
+	judge("own", tr.Own, answer.ownLine)
+	if first := firstFieldFinding(rep, f.Story != ""); first != nil {
+		answer.code, answer.finding = string(first.Code), siteText(first.Site)
 	}
 	if tr.Code != "" {
-		judge("code", "^("+tr.Code+")$", said.code)
+		judge("code", "^("+tr.Code+")$", answer.code)
 	}
-	judge("finding", tr.Finding, said.finding)
+	judge("finding", tr.Finding, answer.finding)
 	if tr.Only {
-		said.only = alarms(rep, f.Beside != "", strings.Split(tr.Code, "|")...)
-		judge("only", "^$", said.only)
+		answer.unexpectedAlarms = alarmsOf(rep, f.Beside != "", strings.Split(tr.Code, "|")...)
+		judge("only", "^$", answer.unexpectedAlarms)
 	}
 	if tr.MustSay != "" {
-		wrong["says"] = ""
-		if ok, err := regexp.MatchString(tr.MustSay, allSaid(rep)); err != nil || !ok {
-			wrong["says"] = fmt.Sprintf("does not say %s", tr.MustSay)
+		problems["says"] = ""
+		if ok, err := regexp.MatchString(tr.MustSay, reportWords(rep)); err != nil || !ok {
+			problems["says"] = fmt.Sprintf("does not say %s", tr.MustSay)
 		}
 	}
-	said.loud = alarms(rep, f.Beside != "")
-	if first := firstJudged(rep, f.Story != ""); tr.Loud {
-		wrong["loud"] = ""
+	answer.alarms = alarmsOf(rep, f.Beside != "")
+	if first := firstFieldFinding(rep, f.Story != ""); tr.Loud {
+		problems["loud"] = ""
 		if first == nil || !first.Severity.IsMajor() {
-			wrong["loud"] = "says it quietly"
+			problems["loud"] = "says it quietly"
 		}
 	}
 	if f.Healthy {
-		wrong["loud"] = ""
-		if said.loud != "" {
-			wrong["loud"] = "says " + short(said.loud)
+		problems["loud"] = ""
+		if answer.alarms != "" {
+			problems["loud"] = "says " + shortened(answer.alarms)
 		}
 	}
-	near := func(key string, got, want int64, within float64, edge int64, show func(int64) string) string {
-		if within > 0 {
-			wrong[key] = ""
-			if off := math.Abs(float64(got - want)); off > within*float64(want)+float64(edge) {
-				wrong[key] = fmt.Sprintf("says %s, by the clients' clock it is %s", show(got), show(want))
+	compareNumber := func(key string, got, want int64, tolerance float64, slack int64, format func(int64) string) string {
+		if tolerance > 0 {
+			problems[key] = ""
+			if off := math.Abs(float64(got - want)); off > tolerance*float64(want)+float64(slack) {
+				problems[key] = fmt.Sprintf("says %s, by the clients' clock it is %s", format(got), format(want))
 			}
 		}
-		return show(got) + " of " + show(want)
+		return format(got) + " of " + format(want)
 	}
 	number := func(n int64) string { return fmt.Sprint(n) }
-	took := func(n int64) string { return time.Duration(n).Round(10 * time.Microsecond).String() }
+	duration := func(n int64) string { return time.Duration(n).Round(10 * time.Microsecond).String() }
 	value := func(n *int64) int64 {
 		if n == nil {
 			return 0
 		}
 		return *n
 	}
-	said.count = near("count", int64(g.Count), int64(f.Client.Requests), tr.CountWithin, fieldEdge, number)
-	said.p50 = near("p50", value(g.LatencyNS.P50), int64(f.Client.P50), tr.P50Within, 0, took)
-	said.p99 = near("p99", value(g.LatencyNS.P99), int64(f.Client.P99), tr.P99Within, 0, took)
-	return wrong, said
+	answer.count = compareNumber("count", int64(g.Count), int64(f.Client.Requests), tr.CountWithin, fieldEdge, number)
+	answer.p50 = compareNumber("p50", value(g.LatencyNS.P50), int64(f.Client.P50), tr.P50Within, 0, duration)
+	answer.p99 = compareNumber("p99", value(g.LatencyNS.P99), int64(f.Client.P99), tr.P99Within, 0, duration)
+	return problems, answer
 }
 
-// short cuts a text that is only shown.
-func short(s string) string {
+// shortened cuts a text that is only shown.
+func shortened(s string) string {
 	if r := []rune(s); len(r) > 200 {
 		return string(r[:200]) + "..."
 	}
@@ -171,14 +171,14 @@ func fieldGroup(rep *report.Report, name string) *report.Group {
 
 // firstCause returns the first cause of a group's slow requests and its first place, as the verdict has it: causes are
 // summed up before they are divided by place.
-func firstCause(rep *report.Report, g *report.Group) (cause, site, own string) {
+func firstCause(rep *report.Report, g *report.Group) (cause, site, ownLine string) {
 	for _, v := range rep.Verdict {
 		if v.Group == g.ID && g.ID != "" && len(v.Causes) > 0 {
 			c := &v.Causes[0]
 			if len(c.Sites) > 0 {
-				site, own = siteText(c.Sites[0].Site), ownText(c.Sites[0].Site)
+				site, ownLine = siteText(c.Sites[0].Site), ownText(c.Sites[0].Site)
 			}
-			return string(c.Cause), site, own
+			return string(c.Cause), site, ownLine
 		}
 	}
 	sums := map[report.CauseName]int64{}
@@ -215,8 +215,8 @@ func siteText(s *report.Site) string {
 	return fmt.Sprintf("%s %s:%d", s.Func, s.File, s.Line)
 }
 
-// firstJudged returns the first finding of all; in a story, whose servers and clients are on the same machine, the foremost.
-func firstJudged(rep *report.Report, story bool) *report.Finding {
+// firstFieldFinding returns the first finding of all; in a story, whose servers and clients are on the same machine, the foremost.
+func firstFieldFinding(rep *report.Report, story bool) *report.Finding {
 	switch {
 	case story:
 		return rep.Foremost()
@@ -226,12 +226,12 @@ func firstJudged(rep *report.Report, story bool) *report.Finding {
 	return nil
 }
 
-// alarms returns what in a report would make somebody leave his bed: loud findings but for those of the codes that are expected,
+// alarmsOf returns what in a report would make somebody leave his bed: loud findings but for those of the codes that are expected,
 // and requests told to be late. That the machine is busy is no alarm where it was.
-func alarms(rep *report.Report, busy bool, expected ...string) string {
+func alarmsOf(rep *report.Report, busyMachine bool, expected ...string) string {
 	var all []string
 	for _, f := range rep.Findings {
-		if busy && f.Code == report.RuleBusyMachine || slices.Contains(expected, string(f.Code)) {
+		if busyMachine && f.Code == report.RuleBusyMachine || slices.Contains(expected, string(f.Code)) {
 			continue
 		}
 		if f.Ignored == "" && f.Severity.IsMajor() {
@@ -257,38 +257,38 @@ func TestField(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := must.Have(testprog.ReadField(dir, name))(t)
 			rep := explainFile(t, testprog.FieldRecording(t, dir, name))
-			wrong, said := judgeField(rep, f)
+			problems, answer := judgeField(rep, f)
 			if *update {
-				known := map[string]string{}
-				for key, is := range wrong {
-					if is == "" {
+				knownProblems := map[string]string{}
+				for key, problem := range problems {
+					if problem == "" {
 						continue
 					}
-					_, reason, _ := strings.Cut(f.KnownWrong[key], fieldWhy)
-					if known[key] = is; reason != "" {
-						known[key] += fieldWhy + reason
+					_, reason, _ := strings.Cut(f.KnownWrong[key], reasonMark)
+					if knownProblems[key] = problem; reason != "" {
+						knownProblems[key] += reasonMark + reason
 					}
 				}
-				f.KnownWrong = known
+				f.KnownWrong = knownProblems
 				must.Do(t, f.Write(dir))
 			}
-			for key, is := range wrong {
-				switch known := f.KnownWrong[key]; {
-				case is != "" && known == "":
-					t.Errorf("%s: %s", key, is)
-				case is == "" && known != "":
-					t.Errorf("%s is right now: run `go test ./internal/acceptance -run TestField -update` (it was known to be wrong: %s)", key, known)
+			for key, problem := range problems {
+				switch knownProblems := f.KnownWrong[key]; {
+				case problem != "" && knownProblems == "":
+					t.Errorf("%s: %s", key, problem)
+				case problem == "" && knownProblems != "":
+					t.Errorf("%s is right now: run `go test ./internal/acceptance -run TestField -update` (it was known to be wrong: %s)", key, knownProblems)
 				}
 			}
 			for key := range f.KnownWrong {
-				if _, judged := wrong[key]; !judged {
+				if _, judged := problems[key]; !judged {
 					t.Errorf("known_wrong speaks of %q, which is not judged", key)
 				}
 			}
-			page.add(f, wrong, &said)
-			var shown strings.Builder
-			must.Do(t, text.Write(&shown, rep, text.Options{Command: "whylate explain x.trace"}))
-			lines = append(lines, strings.Count(shown.String(), "\n"))
+			page.add(f, problems, &answer)
+			var output strings.Builder
+			must.Do(t, text.Write(&output, rep, text.Options{Command: "whylate explain x.trace"}))
+			lines = append(lines, strings.Count(output.String(), "\n"))
 		})
 	}
 	if len(page.rows) == len(names) {
@@ -301,10 +301,10 @@ func TestField(t *testing.T) {
 	}
 }
 
-// TestFieldAnew judges recordings that were made a moment ago, in the directory that WHYLATE_FIELD names, against those that
+// TestFreshFieldRecordings judges recordings that were made a moment ago, in the directory that WHYLATE_FIELD names, against those that
 // are kept: of what is right of these, most must be right of the new ones. Each is a run of its own on a machine that others may
 // use, so that none is judged alone.
-func TestFieldAnew(t *testing.T) {
+func TestFreshFieldRecordings(t *testing.T) {
 	dir := os.Getenv("WHYLATE_FIELD")
 	if dir == "" {
 		t.Skip("needs fresh recordings: only with WHYLATE_FIELD=DIR (.ci/full field)")
@@ -314,17 +314,17 @@ func TestFieldAnew(t *testing.T) {
 	right, all := 0, 0
 	for _, name := range names {
 		f := must.Have(testprog.ReadField(dir, name))(t)
-		kept := must.Have(testprog.ReadField(corpus, name))(t)
-		wrong, _ := judgeField(explainFile(t, testprog.FieldRecording(t, dir, name)), f)
-		for _, key := range slices.Sorted(maps.Keys(wrong)) {
-			if kept.KnownWrong[key] != "" {
+		stored := must.Have(testprog.ReadField(corpus, name))(t)
+		problems, _ := judgeField(explainFile(t, testprog.FieldRecording(t, dir, name)), f)
+		for _, key := range slices.Sorted(maps.Keys(problems)) {
+			if stored.KnownWrong[key] != "" {
 				continue
 			}
 			all++
-			if wrong[key] == "" {
+			if problems[key] == "" {
 				right++
 			} else {
-				t.Logf("%s: %s %s", name, key, wrong[key])
+				t.Logf("%s: %s %s", name, key, problems[key])
 			}
 		}
 	}
@@ -334,29 +334,29 @@ func TestFieldAnew(t *testing.T) {
 	}
 }
 
-var fieldHeld = flag.String("field", "", "directory of recordings that TestFieldHeld judges and prints (field -corpus -held)")
+var heldOutDir = flag.String("field", "", "directory of recordings that TestFieldHeld judges and prints (field -corpus -held)")
 
-var fieldSet = flag.String("set", "held out, around libraries", "row of docs/internals/accuracy.md that TestFieldHeld counts, and writes with -update")
+var heldOutRow = flag.String("set", "held out, around libraries", "row of docs/internals/accuracy.md that TestFieldHeld counts, and writes with -update")
 
-// TestFieldHeld judges recordings that are not kept, in the directory that -field names, and prints a row of docs/internals/accuracy.md for
+// TestHeldOutRecordings judges recordings that are not kept, in the directory that -field names, and prints a row of docs/internals/accuracy.md for
 // each. Right or wrong, it does not fail: what is held out is looked at, not worked towards.
-func TestFieldHeld(t *testing.T) {
-	if *fieldHeld == "" {
+func TestHeldOutRecordings(t *testing.T) {
+	if *heldOutDir == "" {
 		t.Skip("needs recordings that are held out: -field DIR")
 	}
-	names := must.Have(testprog.Fields(*fieldHeld))(t)
+	names := must.Have(testprog.Fields(*heldOutDir))(t)
 	if len(names) == 0 {
-		t.Fatalf("there are no recordings in %s", *fieldHeld)
+		t.Fatalf("there are no recordings in %s", *heldOutDir)
 	}
 	page := fieldPage{}
 	for _, name := range names {
-		f := must.Have(testprog.ReadField(*fieldHeld, name))(t)
-		wrong, said := judgeField(explainFile(t, testprog.FieldRecording(t, *fieldHeld, name)), f)
-		page.add(f, wrong, &said)
+		f := must.Have(testprog.ReadField(*heldOutDir, name))(t)
+		problems, answer := judgeField(explainFile(t, testprog.FieldRecording(t, *heldOutDir, name)), f)
+		page.add(f, problems, &answer)
 	}
-	fmt.Print(page.held(), "\n", page.tally().row(*fieldSet), "\n")
+	fmt.Print(page.heldOutTable(), "\n", page.tally().row(*heldOutRow), "\n")
 	if *update {
-		page.tally().checkRow(t, *fieldSet)
+		page.tally().checkRow(t, *heldOutRow)
 	}
 }
 
@@ -370,9 +370,9 @@ func explainFile(t testing.TB, file string, flags ...string) *report.Report {
 	if testing.Short() {
 		args = append(args, "--slowest", "0") // half of the JSON, and no part of what is judged
 	}
-	var out, says bytes.Buffer
-	if status := cli.Run(t.Context(), append(args, flags...), strings.NewReader(""), &out, &says); status != 0 {
-		t.Fatalf("explaining %s: status %d: %s", file, status, says.Bytes())
+	var out, stderr bytes.Buffer
+	if status := cli.Run(t.Context(), append(args, flags...), strings.NewReader(""), &out, &stderr); status != 0 {
+		t.Fatalf("explaining %s: status %d: %s", file, status, stderr.Bytes())
 	}
 	rep := must.Have(report.ReadJSON(&out))(t) // which checks that it is valid
 	if len(flags) == 0 {
@@ -402,9 +402,9 @@ func TestSlowestIsOnlyShown(t *testing.T) {
 type fieldPage struct{ rows []fieldRow }
 
 type fieldRow struct {
-	f     *testprog.Field
-	wrong map[string]string
-	said  fieldAnswer
+	f        *testprog.Field
+	problems map[string]string
+	answer   fieldAnswer
 }
 
 const (
@@ -413,18 +413,18 @@ const (
 	accuracyBegin = "<!-- written by go test ./internal/acceptance -run TestField -update -->"
 )
 
-func (p *fieldPage) add(f *testprog.Field, wrong map[string]string, said *fieldAnswer) {
-	p.rows = append(p.rows, fieldRow{f, wrong, *said})
+func (p *fieldPage) add(f *testprog.Field, problems map[string]string, answer *fieldAnswer) {
+	p.rows = append(p.rows, fieldRow{f, problems, *answer})
 }
 
-// judged counts rows of which any of the keys is judged, and those of them of which none is wrong.
-func (p *fieldPage) judged(healthy bool, keys ...string) (right, all int) {
+// countRight counts rows of which any of the keys is judged, and those of them of which none is wrong.
+func (p *fieldPage) countRight(healthy bool, keys ...string) (right, all int) {
 	for _, r := range p.rows {
 		judged, bad := false, false
 		for _, k := range keys {
-			is, ok := r.wrong[k]
+			problem, ok := r.problems[k]
 			judged = judged || ok
-			bad = bad || is != ""
+			bad = bad || problem != ""
 		}
 		if judged && r.f.Healthy == healthy {
 			all++
@@ -440,41 +440,41 @@ func (p *fieldPage) judged(healthy bool, keys ...string) (right, all int) {
 func (p *fieldPage) totals() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n## Totals\n\n", accuracyBegin)
-	total := func(what string, right, all int) {
+	writeRow := func(label string, right, all int) {
 		if all > 0 {
-			fmt.Fprintf(&b, "| %s | %d | %d | %.0f %% |\n", what, right, all, 100*float64(right)/float64(all))
+			fmt.Fprintf(&b, "| %s | %d | %d | %.0f %% |\n", label, right, all, 100*float64(right)/float64(all))
 		}
 	}
 	b.WriteString("| | right | of | |\n|---|---|---|---|\n")
-	ill, illAll := p.judged(false, fieldFirst...)
-	well, wellAll := p.judged(true, fieldFirst...)
-	total("first answers", ill+well, illAll+wellAll)
-	total("of programs with a fault", ill, illAll)
-	total("of healthy programs", well, wellAll)
-	quiet, quietAll := p.judged(true, "loud")
-	total("healthy programs without a loud finding", quiet, quietAll)
-	for _, k := range []struct{ key, what string }{
+	faultRight, faultAll := p.countRight(false, fieldAnswerKeys...)
+	healthyRight, healthyAll := p.countRight(true, fieldAnswerKeys...)
+	writeRow("first answers", faultRight+healthyRight, faultAll+healthyAll)
+	writeRow("of programs with a fault", faultRight, faultAll)
+	writeRow("of healthy programs", healthyRight, healthyAll)
+	quiet, quietAll := p.countRight(true, "loud")
+	writeRow("healthy programs without a loud finding", quiet, quietAll)
+	for _, k := range []struct{ key, label string }{
 		{"group", "the group is found"}, {"cause", "first cause"}, {"site", "place"}, {"own", "the program's own line"}, {"code", "first finding"},
 		{"count", "count of requests"}, {"p50", "p50"}, {"p99", "p99"},
 	} {
-		r1, a1 := p.judged(false, k.key)
-		r2, a2 := p.judged(true, k.key)
-		total(k.what, r1+r2, a1+a2)
+		r1, a1 := p.countRight(false, k.key)
+		r2, a2 := p.countRight(true, k.key)
+		writeRow(k.label, r1+r2, a1+a2)
 	}
 	return b.String()
 }
 
-// answers returns the table of all recordings, and the reasons of known wrong answers.
-func (p *fieldPage) answers() string {
+// answerTable returns the table of all recordings, and the reasons of known wrong answers.
+func (p *fieldPage) answerTable() string {
 	var b strings.Builder
 	b.WriteString("# What is said of each recording of the corpus\n\nWritten by `go test ./internal/acceptance -run TestField -update`; " +
 		"docs/internals/accuracy.md explains the classes and has the totals.\n\n| recording | program | what is wrong with it | must be said | is said | first answer | count | p50 | p99 |\n|---|---|---|---|---|---|---|---|---|\n")
 	mark := func(r *fieldRow, key, text string) string {
-		is, judged := r.wrong[key]
+		problem, judged := r.problems[key]
 		switch {
 		case !judged:
 			return "" // numbers that are not judged would only invite comparison
-		case is == "":
+		case problem == "":
 			return text
 		default:
 			return "**" + text + "**"
@@ -484,12 +484,12 @@ func (p *fieldPage) answers() string {
 	for i := range p.rows {
 		r := &p.rows[i]
 		f := r.f
-		about, must, is, answer := r.cells()
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", f.Name, f.Module, about, must, is, answer,
-			mark(r, "count", r.said.count), mark(r, "p50", r.said.p50), mark(r, "p99", r.said.p99))
+		fault, must, is, answer := r.cells()
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", f.Name, f.Module, fault, must, is, answer,
+			mark(r, "count", r.answer.count), mark(r, "p50", r.answer.p50), mark(r, "p99", r.answer.p99))
 		for _, k := range fieldKeys {
-			if r.wrong[k] != "" {
-				fmt.Fprintf(&reasons, "- `%s` %s: %s\n", f.Name, k, fieldCell.Replace(f.KnownWrong[k]))
+			if r.problems[k] != "" {
+				fmt.Fprintf(&reasons, "- `%s` %s: %s\n", f.Name, k, cellEscaper.Replace(f.KnownWrong[k]))
 			}
 		}
 	}
@@ -499,56 +499,56 @@ func (p *fieldPage) answers() string {
 	return b.String()
 }
 
-// held is the table of recordings that are not kept, and under it what is wrong about each.
-func (p *fieldPage) held() string {
+// heldOutTable is the table of recordings that are not kept, and under it what is wrong about each.
+func (p *fieldPage) heldOutTable() string {
 	var b, reasons strings.Builder
 	b.WriteString("| recording | program | what is wrong with it | must be said | is said | first answer | date |\n|---|---|---|---|---|---|---|\n")
 	for i := range p.rows {
 		r := &p.rows[i]
-		about, must, is, answer := r.cells()
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.f.Name, r.f.Module, about, must, is, answer, r.f.Date)
+		fault, must, answer, class := r.cells()
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.f.Name, r.f.Module, fault, must, answer, class, r.f.Date)
 		for _, k := range fieldKeys {
-			if r.wrong[k] != "" {
-				fmt.Fprintf(&reasons, "- `%s` %s: %s\n", r.f.Name, k, fieldCell.Replace(r.wrong[k]))
+			if r.problems[k] != "" {
+				fmt.Fprintf(&reasons, "- `%s` %s: %s\n", r.f.Name, k, cellEscaper.Replace(r.problems[k]))
 			}
 		}
 	}
-	ill, illAll := p.judged(false, fieldFirst...)
-	well, wellAll := p.judged(true, fieldFirst...)
-	fmt.Fprintf(&b, "\nFirst answers right: %d of %d with a fault, %d of %d healthy.\n\n%s", ill, illAll, well, wellAll, reasons.String())
+	faultRight, faultAll := p.countRight(false, fieldAnswerKeys...)
+	healthyRight, healthyAll := p.countRight(true, fieldAnswerKeys...)
+	fmt.Fprintf(&b, "\nFirst answers right: %d of %d with a fault, %d of %d healthy.\n\n%s", faultRight, faultAll, healthyRight, healthyAll, reasons.String())
 	return b.String()
 }
 
-var fieldCell = strings.NewReplacer("|", "\\|", "\n", " ", "*", "\\*", "_", "\\_", "<", "&lt;")
+var cellEscaper = strings.NewReplacer("|", "\\|", "\n", " ", "*", "\\*", "_", "\\_", "<", "&lt;")
 
 // cells returns a recording's columns in the table, apart from numbers.
-func (r *fieldRow) cells() (about, must, is, answer string) {
+func (r *fieldRow) cells() (fault, expected, given, className string) {
 	f := r.f
-	about = f.About
+	fault = f.About
 	if f.Healthy {
-		about = "nothing: " + about
+		fault = "nothing: " + fault
 	}
 	if f.Beside != "" && f.Story == "" {
-		about += " (beside " + f.Beside + ")"
+		fault += " (beside " + f.Beside + ")"
 	}
-	must, is = "nothing loud", "nothing loud"
+	expected, given = "nothing loud", "nothing loud"
 	switch {
 	case f.Story != "" && !f.Healthy:
-		must = strings.Join(slices.DeleteFunc([]string{f.Truth.Code, f.Truth.Finding}, empty), " at ")
-		is = orNothing(strings.Join(slices.DeleteFunc([]string{r.said.code, shortSite(r.said.finding)}, empty), " at "))
+		expected = strings.Join(slices.DeleteFunc([]string{f.Truth.Code, f.Truth.Finding}, isEmpty), " at ")
+		given = orNothing(strings.Join(slices.DeleteFunc([]string{r.answer.code, shortSite(r.answer.finding)}, isEmpty), " at "))
 		if f.Truth.Only {
-			must += ", nothing else"
+			expected += ", nothing else"
 		}
-		if r.said.only != "" {
-			is += ", " + short(r.said.only)
+		if r.answer.unexpectedAlarms != "" {
+			given += ", " + shortened(r.answer.unexpectedAlarms)
 		}
 	case !f.Healthy:
-		must = strings.Join(slices.DeleteFunc([]string{f.Truth.Cause, f.Truth.Site, f.Truth.Own, f.Truth.Code}, empty), ", ")
-		is = strings.Join(slices.DeleteFunc([]string{r.said.cause, shortSite(r.said.site), shortSite(r.said.own), r.said.code}, empty), ", ")
-	case r.said.loud != "":
-		is = short(r.said.loud)
+		expected = strings.Join(slices.DeleteFunc([]string{f.Truth.Cause, f.Truth.Site, f.Truth.Own, f.Truth.Code}, isEmpty), ", ")
+		given = strings.Join(slices.DeleteFunc([]string{r.answer.cause, shortSite(r.answer.site), shortSite(r.answer.ownLine), r.answer.code}, isEmpty), ", ")
+	case r.answer.alarms != "":
+		given = shortened(r.answer.alarms)
 	}
-	return fieldCell.Replace(about), fieldCell.Replace(must), fieldCell.Replace(is), r.class().String()
+	return cellEscaper.Replace(fault), cellEscaper.Replace(expected), cellEscaper.Replace(given), r.class().String()
 }
 
 func (p *fieldPage) tally() *tally {
@@ -559,9 +559,9 @@ func (p *fieldPage) tally() *tally {
 	return &t
 }
 
-func (r *fieldRow) class() class { return classOfField(r.wrong, r.said.untrue) }
+func (r *fieldRow) class() class { return classOfField(r.problems, r.answer.falseClaims) }
 
-func empty(s string) bool { return s == "" }
+func isEmpty(s string) bool { return s == "" }
 
 // shortSite drops the directories of a file.
 func shortSite(s string) string {
@@ -579,7 +579,7 @@ func (p *fieldPage) check(t *testing.T) {
 		t.Fatal(err)
 	}
 	head, _, _ := strings.Cut(string(old), accuracyBegin)
-	for page, text := range map[string]string{accuracyPage: head + p.totals(), answersPage: p.answers()} {
+	for page, text := range map[string]string{accuracyPage: head + p.totals(), answersPage: p.answerTable()} {
 		if *update {
 			must.Do(t, os.WriteFile(page, []byte(text), 0o666))
 			continue

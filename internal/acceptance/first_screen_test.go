@@ -15,14 +15,14 @@ import (
 )
 
 // A glance is what a reader of a terminal of 100 columns has of each answer in ten seconds.
-type glance struct {
-	lines []int
-	named int
-	rows  []string
+type firstScreens struct {
+	lines      []int
+	namedCount int
+	rows       []string
 }
 
 // add renders an answer, and looks whether the lead of its first sentence and the cause below it name the truth.
-func (g *glance) add(t *testing.T, name string, rep *report.Report, o *outcome) {
+func (g *firstScreens) add(t *testing.T, name string, rep *report.Report, o *outcome) {
 	t.Helper()
 	truth := &o.Service.Truth
 	var out bytes.Buffer
@@ -31,23 +31,23 @@ func (g *glance) add(t *testing.T, name string, rep *report.Report, o *outcome) 
 	if truth.Cause == "" {
 		return // healthy, or of several causes
 	}
-	_, why, _ := strings.Cut(out.String(), "\nwhy ")
-	why, _, _ = strings.Cut(why, "\n\n")
+	_, verdictText, _ := strings.Cut(out.String(), "\nwhy ")
+	verdictText, _, _ = strings.Cut(verdictText, "\n\n")
 	v := &report.Verdict{}
 	if len(rep.Verdict) > 0 {
 		v = &rep.Verdict[0]
 	}
-	said, first := "", "nothing"
+	causeText, firstCause := "", "nothing"
 	if len(v.Causes) > 0 {
 		c := &v.Causes[0]
-		said, first = c.Text, string(c.Cause)
+		causeText, firstCause = c.Text, string(c.Cause)
 		if len(c.Sites) > 0 && c.Sites[0].Site != nil {
-			first += " in " + words.FuncName(c.Sites[0].Site.Func)
+			firstCause += " in " + words.FuncName(c.Sites[0].Site.Func)
 		}
 	}
-	top := strings.Join(strings.Fields(why), " ")
-	if i := strings.Index(top, said); i >= 0 {
-		top = top[:i+len(said)]
+	top := strings.Join(strings.Fields(verdictText), " ")
+	if i := strings.Index(top, causeText); i >= 0 {
+		top = top[:i+len(causeText)]
 	}
 	sites := append([]truthSite{truth.Site}, truth.OrSites...)
 	last := func(fn string) string { return fn[strings.LastIndexByte(fn, '.')+1:] }
@@ -55,25 +55,25 @@ func (g *glance) add(t *testing.T, name string, rep *report.Report, o *outcome) 
 		slices.ContainsFunc(sites, func(s truthSite) bool { return strings.Contains(top, last(s.Func)) })
 	mark := "no"
 	if ok {
-		g.named++
+		g.namedCount++
 		mark = "yes"
 	}
-	g.rows = append(g.rows, fmt.Sprintf("| %s | %s in %s | %s | %s |", name, truth.Cause, words.FuncName(truth.Site.Func), first, mark))
+	g.rows = append(g.rows, fmt.Sprintf("| %s | %s in %s | %s | %s |", name, truth.Cause, words.FuncName(truth.Site.Func), firstCause, mark))
 }
 
 // check holds the answers against what was promised: 24 lines, and the true cause named, for nine of ten.
-func (g *glance) check(t *testing.T) {
+func (g *firstScreens) check(t *testing.T) {
 	t.Helper()
 	slices.Sort(g.lines)
-	at := func(share float64) int { return g.lines[int(share*float64(len(g.lines)-1))] }
-	if at(0.9) > 24 {
-		t.Errorf("the answer takes %d lines for nine of ten recordings, want at most 24", at(0.9))
+	quantileLines := func(share float64) int { return g.lines[int(share*float64(len(g.lines)-1))] }
+	if quantileLines(0.9) > 24 {
+		t.Errorf("the answer takes %d lines for nine of ten recordings, want at most 24", quantileLines(0.9))
 	}
-	if 10*g.named < 9*len(g.rows) {
-		t.Errorf("the first cause is the true one for %d of %d recordings, want nine of ten", g.named, len(g.rows))
+	if 10*g.namedCount < 9*len(g.rows) {
+		t.Errorf("the first cause is the true one for %d of %d recordings, want nine of ten", g.namedCount, len(g.rows))
 	}
 	page := fmt.Sprintf("# What the first lines name\n\nFor those who change the verdict: the first cause of the default answer against the truth that each recording was made with. "+
 		"Written by `go test ./internal/acceptance -run TestTruth -update`.\n\nLines of the answer at 100 columns, over %d recordings: median %d, 90th percentile %d, at most %d. The first cause is the true one for %d of %d recordings that have one.\n\n"+
-		"| recording | truth | first cause | named |\n|---|---|---|---|\n%s\n", len(g.lines), at(0.5), at(0.9), at(1), g.named, len(g.rows), strings.Join(g.rows, "\n"))
+		"| recording | truth | first cause | named |\n|---|---|---|---|\n%s\n", len(g.lines), quantileLines(0.5), quantileLines(0.9), quantileLines(1), g.namedCount, len(g.rows), strings.Join(g.rows, "\n"))
 	must.Golden(t, *update, filepath.Join("internal", "acceptance", "testdata", "first_screen.md"), []byte(page))
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestSentenceAndFinding: where the first finding says that requests queue, the first sentence says so, for the same place. It would
+// TestFirstSentenceNamesTheQueue: where the first finding says that requests queue, the first sentence says so, for the same place. It would
 // catch a service that is told to wait for a peer, while most of that is standing in line for a connection.
-func TestSentenceAndFinding(t *testing.T) {
-	n := 0
+func TestFirstSentenceNamesTheQueue(t *testing.T) {
+	queuedServices := 0
 	for _, name := range testprog.Services(t) {
 		rep := explainService(t, name)
 		if len(rep.Findings) == 0 || rep.Findings[0].Queue == nil || !rep.Findings[0].Severity.IsMajor() {
@@ -25,20 +25,20 @@ func TestSentenceAndFinding(t *testing.T) {
 		if i < 0 {
 			continue
 		}
-		n++
+		queuedServices++
 		c := &rep.Verdict[i].Causes[0]
 		if c.Queue == nil || c.Queue.For != f.Queue.For || !strings.Contains(f.Title, " queue for ") && !strings.Contains(f.Title, "too few places") || !strings.HasPrefix(c.Text, "queueing for "+f.Queue.For) {
 			t.Errorf("%s: the sentence begins with %q, the finding is %q", name, c.Text, f.Title)
 		}
 	}
-	if n < 15 {
-		t.Errorf("only %d services queue", n)
+	if queuedServices < 15 {
+		t.Errorf("only %d services queue", queuedServices)
 	}
 }
 
-// TestInARow: ten questions from one line are told, with what one would win; one that takes as long, or two from two lines, are a slow
+// TestRepeatedPeerCalls: ten questions from one line are told, with what one would win; one that takes as long, or two from two lines, are a slow
 // peer's.
-func TestInARow(t *testing.T) {
+func TestRepeatedPeerCalls(t *testing.T) {
 	for name, want := range map[string]string{"n-plus-one": "requests ask a peer 10 times one after the other, at ", "fan-out": "requests wait for the last of 4 answers that they ask for in parallel, at ", "two-queries": "requests wait for a peer's answer at ", "slow-database": "requests wait for a peer's answer at "} {
 		rep := explainService(t, name)
 		f := &rep.Findings[0]
@@ -59,9 +59,9 @@ func TestInARow(t *testing.T) {
 	}
 }
 
-// TestPolled: pauses between which a request only looks whether something has come are a poll, with the last pause as all that can be
+// TestPollingLoops: pauses between which a request only looks whether something has come are a poll, with the last pause as all that can be
 // won. It would catch a promise that a shorter pause brings the news earlier.
-func TestPolled(t *testing.T) {
+func TestPollingLoops(t *testing.T) {
 	for name, want := range map[string]bool{"poll-loop": true, "polled-flag": true, "retry": false} {
 		f := &explainService(t, name).Findings[0]
 		if polls := strings.Contains(f.Fix, "instead of polling every "); f.Code != report.RuleSleep || polls != want || strings.Contains(f.Title, " polls at ") != want {
@@ -72,14 +72,14 @@ func TestPolled(t *testing.T) {
 			continue
 		}
 		// Half of the pauses is half of the time, half of the last one of five or more a tenth at most.
-		if left := float64(f.Predicted.P50NS.Est) / float64(*f.Predicted.WasP50NS); want != (left > 0.9) || want && f.Severity == report.SeverityHigh {
-			t.Errorf("%s: %s, half of it leaves %.2f", name, f.Severity, left)
+		if remaining := float64(f.Predicted.P50NS.Est) / float64(*f.Predicted.WasP50NS); want != (remaining > 0.9) || want && f.Severity == report.SeverityHigh {
+			t.Errorf("%s: %s, half of it leaves %.2f", name, f.Severity, remaining)
 		}
 	}
 }
 
-// TestInC: time in C code is told as that, with the line that called it.
-func TestInC(t *testing.T) {
+// TestTimeInCCode: time in C code is told as that, with the line that called it.
+func TestTimeInCCode(t *testing.T) {
 	data := testprog.Trace(t, "cgo-block")
 	rep := explainBytes(t, data, whylate.Options{Request: regexp.MustCompile(`WaitGroup\).Go`)})
 	i := slices.IndexFunc(rep.Verdict[0].Causes, func(c report.VerdictCause) bool { return c.Kind == report.InC })

@@ -14,8 +14,8 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// saysMax finds what is predicted of slowest request: "max 118ms ->".
-var saysMax = regexp.MustCompile(`max \d+ms →`)
+// maxPrediction finds what is predicted of slowest request: "max 118ms ->".
+var maxPrediction = regexp.MustCompile(`max \d+ms →`)
 
 // TestSnapshot explains what a flight recorder held when one of three requests took over 100 ms, of hundreds that took
 // microseconds: a report slept with a lock that they take. No percentile with enough requests knows of them. The truth is
@@ -24,7 +24,7 @@ var saysMax = regexp.MustCompile(`max \d+ms →`)
 func TestSnapshot(t *testing.T) {
 	data, recorded := testprog.Record(t, "snapshot")
 	facts := recorded.Facts
-	const late = "main.(*accountBook).report"
+	const slowFunc = "main.(*accountBook).report"
 	for _, c := range []struct {
 		name string
 		opts whylate.Options
@@ -33,22 +33,22 @@ func TestSnapshot(t *testing.T) {
 			rep := explainBytes(t, data, c.opts)
 			v := rep.Verdict[0]
 			g := rep.Group(v.Group)
-			if int64(v.Requests) != facts["slow"] || len(v.Causes) == 0 || v.Causes[0].Cause != report.CauseSleep || v.Causes[0].Share < 0.95 || v.Causes[0].Sites[0].Site.Func != late {
+			if int64(v.Requests) != facts["slow"] || len(v.Causes) == 0 || v.Causes[0].Cause != report.CauseSleep || v.Causes[0].Share < 0.95 || v.Causes[0].Sites[0].Site.Func != slowFunc {
 				t.Errorf("of %d slow requests it says %s", facts["slow"], v.Text)
 			}
 			if len(rep.Findings) == 0 {
 				t.Fatal("there is no finding")
 			}
 			f := &rep.Findings[0]
-			if f.Code != report.RuleLockConvoy || f.Severity != report.SeverityHigh || f.Site == nil || f.Site.Func != late || f.Group != g.ID {
+			if f.Code != report.RuleLockConvoy || f.Severity != report.SeverityHigh || f.Site == nil || f.Site.Func != slowFunc || f.Group != g.ID {
 				t.Errorf("the first finding is %+v at %+v", f, f.Site)
 			}
 			p := f.Predicted
 			if p == nil || p.MaxNS == nil || p.WasMaxNS == nil {
 				t.Fatalf("of slowest request it predicts nothing: %+v", p)
 			}
-			near := func(got, want int64) bool { return got > want*95/100 && got < want*105/100+int64(2*time.Millisecond) }
-			if !near(*p.WasMaxNS, facts["slowest"]) || !near(p.MaxNS.Est, facts["slowest"]-facts["slept"]/2) {
+			isNear := func(got, want int64) bool { return got > want*95/100 && got < want*105/100+int64(2*time.Millisecond) }
+			if !isNear(*p.WasMaxNS, facts["slowest"]) || !isNear(p.MaxNS.Est, facts["slowest"]-facts["slept"]/2) {
 				t.Errorf("the slowest took %d ns, of which the report slept %d; predicted is %+v instead of %d", facts["slowest"], facts["slept"], p.MaxNS, *p.WasMaxNS)
 			}
 			for i, o := range rep.Findings[1:] {
@@ -58,8 +58,8 @@ func TestSnapshot(t *testing.T) {
 			}
 			var out bytes.Buffer
 			must.Do(t, text.Write(&out, rep, text.Options{Width: 100, Full: true}))
-			if said := strings.Join(strings.Fields(out.String()), " "); !saysMax.MatchString(said) {
-				t.Errorf("the text does not speak of the slowest: %s", said)
+			if output := strings.Join(strings.Fields(out.String()), " "); !maxPrediction.MatchString(output) {
+				t.Errorf("the text does not speak of the slowest: %s", output)
 			}
 		})
 	}

@@ -28,7 +28,7 @@ func FuzzExplain(f *testing.F) {
 		f.Add(data, false)
 		f.Add(data, true)
 	}
-	data, err := twoConnections().Bytes()
+	data, err := twoConnectionTrace().Bytes()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -43,9 +43,9 @@ func FuzzExplain(f *testing.F) {
 			opts.Request = regexp.MustCompile(`.`)
 		}
 		checkConsistent(t, data, opts.Request, true)
-		one, many := explainFuzzed(t, data, opts, 1), explainFuzzed(t, data, opts, 3)
-		if !bytes.Equal(one, many) {
-			t.Errorf("with 3 workers the report is another one: %s", firstDifference(one, many))
+		serialReport, parallelReport := explainFuzzed(t, data, opts, 1), explainFuzzed(t, data, opts, 3)
+		if !bytes.Equal(serialReport, parallelReport) {
+			t.Errorf("with 3 workers the report is another one: %s", firstDifference(serialReport, parallelReport))
 		}
 	})
 }
@@ -73,63 +73,63 @@ func explainFuzzed(t *testing.T, data []byte, opts whylate.Options, workers int)
 	return text
 }
 
-// twoConnections is a small trace of a server with two keep-alive connections
+// twoConnectionTrace is a small trace of a server with two keep-alive connections
 // whose requests wait for a lock, a timer, a goroutine that they start and a
 // collection, over three generations: what the reference reader's traces lack.
-func twoConnections() *tracetext.Builder {
+func twoConnectionTrace() *tracetext.Builder {
 	const us = 1000
 	serve := []string{"net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074"}
-	in := func(frames ...string) []string { return append(frames, serve...) }
+	inHandler := func(frames ...string) []string { return append(frames, serve...) }
 	idle := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve[2]}
 	answer := []string{"syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", serve[2]}
 	b := tracetext.New(26)
-	m, o, poller := b.Thread(), b.Thread(), b.ThreadWithoutP()
+	first, second, poller := b.Thread(), b.Thread(), b.ThreadWithoutP()
 	b.Waiting(7)
 	b.Waiting(8)
-	at := int64(1 * us)
-	then := func(us100 int64) int64 { at += us100 * 100 * us; return at }
+	now := int64(1 * us)
+	after := func(us100 int64) int64 { now += us100 * 100 * us; return now }
 	child := uint64(20)
-	m.ProcsChange(then(1), 2, "runtime.GOMAXPROCS", "main.main")
+	first.ProcsChange(after(1), 2, "runtime.GOMAXPROCS", "main.main")
 	for round := range 6 {
-		poller.Unblock(then(1), 7)
-		m.Start(then(1), 7)
-		poller.Unblock(then(1), 8)
-		o.Start(then(1), 8)
-		o.Block(then(2), "sync", in("sync.(*Mutex).Lock", "main.(*shop).order")...)
+		poller.Unblock(after(1), 7)
+		first.Start(after(1), 7)
+		poller.Unblock(after(1), 8)
+		second.Start(after(1), 8)
+		second.Block(after(2), "sync", inHandler("sync.(*Mutex).Lock", "main.(*shop).order")...)
 		child++
-		m.Create(then(1), child, "main.(*shop).price.func1", in("main.(*shop).price", "main.(*shop).order")...)
-		m.Block(then(1), "chan receive", in("runtime.chanrecv1", "main.(*shop).price", "main.(*shop).order")...)
-		o.Start(then(3), child)
-		b.Sample(then(2), o, child, "main.compute", "main.(*shop).price.func1")
+		first.Create(after(1), child, "main.(*shop).price.func1", inHandler("main.(*shop).price", "main.(*shop).order")...)
+		first.Block(after(1), "chan receive", inHandler("runtime.chanrecv1", "main.(*shop).price", "main.(*shop).order")...)
+		second.Start(after(3), child)
+		b.Sample(after(2), second, child, "main.compute", "main.(*shop).price.func1")
 		if round == 2 {
-			m.StopWorld(then(1), "GC sweep termination", "runtime.gcStart")
-			m.GCBegin(then(1), "runtime.gcStart")
-			m.StartWorld(then(1))
-			o.AssistBegin(then(1), "runtime.gcAssistAlloc", "main.compute")
-			o.AssistEnd(then(2))
+			first.StopWorld(after(1), "GC sweep termination", "runtime.gcStart")
+			first.GCBegin(after(1), "runtime.gcStart")
+			first.StartWorld(after(1))
+			second.AssistBegin(after(1), "runtime.gcAssistAlloc", "main.compute")
+			second.AssistEnd(after(2))
 		}
-		o.Unblock(then(4), 7, "runtime.chansend1", "main.(*shop).price.func1")
-		o.Destroy(then(1))
-		m.Start(then(1), 7)
-		m.HeapAlloc(then(1), uint64(1000*round))
-		m.Unblock(then(2), 8, in("sync.(*Mutex).Unlock", "main.(*shop).order")...)
-		m.Syscall(then(1), answer...)
-		m.SyscallEnd(then(1))
-		m.Block(then(1), "network", idle...)
-		o.Start(then(1), 8)
-		o.Block(then(1), "sleep", in("time.Sleep", "main.(*shop).order")...)
-		poller.Unblock(then(10), 8)
-		m.Start(then(1), 8)
-		m.Stop(then(5), "preempted", in("main.compute", "main.(*shop).order")...)
-		m.Start(then(1), 8)
+		second.Unblock(after(4), 7, "runtime.chansend1", "main.(*shop).price.func1")
+		second.Destroy(after(1))
+		first.Start(after(1), 7)
+		first.HeapAlloc(after(1), uint64(1000*round))
+		first.Unblock(after(2), 8, inHandler("sync.(*Mutex).Unlock", "main.(*shop).order")...)
+		first.Syscall(after(1), answer...)
+		first.SyscallEnd(after(1))
+		first.Block(after(1), "network", idle...)
+		second.Start(after(1), 8)
+		second.Block(after(1), "sleep", inHandler("time.Sleep", "main.(*shop).order")...)
+		poller.Unblock(after(10), 8)
+		first.Start(after(1), 8)
+		first.Stop(after(5), "preempted", inHandler("main.compute", "main.(*shop).order")...)
+		first.Start(after(1), 8)
 		if round == 3 {
-			m.GCEnd(then(1))
+			first.GCEnd(after(1))
 		}
-		m.Syscall(then(1), answer...)
-		m.SyscallEnd(then(1))
-		m.Block(then(1), "network", idle...)
+		first.Syscall(after(1), answer...)
+		first.SyscallEnd(after(1))
+		first.Block(after(1), "network", idle...)
 		if round%2 == 1 {
-			b.NextGeneration(then(1))
+			b.NextGeneration(after(1))
 		}
 	}
 	return b

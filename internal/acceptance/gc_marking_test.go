@@ -7,9 +7,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestMarkingTakesPs: goroutines that help to mark take Ps for the collector. Who waits for a P behind them waits for the collector: that comes first,
+// TestGCMarkingTakesPs: goroutines that help to mark take Ps for the collector. Who waits for a P behind them waits for the collector: that comes first,
 // and no loud finding says that the service's own computing takes the Ps.
-func TestMarkingTakesPs(t *testing.T) {
+func TestGCMarkingTakesPs(t *testing.T) {
 	for name, rep := range map[string]*report.Report{
 		"gcstress-long": explainFile(t, testprog.Recording(t, "programs/gcstress-long.trace")),
 		"gc-assist":     explainService(t, "gc-assist"),

@@ -13,11 +13,11 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// TestHung: five requests of a route wait for a lock that is not given back, three of them since before the trace; two of many
+// TestHungRequests: five requests of a route wait for a lock that is not given back, three of them since before the trace; two of many
 // of another wait on a channel; and two clients watch a stream in which nothing happens, which is as it should be. Each is
 // told as what it is, the largest harm first, and only those that hang are late. It would catch requests without a latency
 // that nothing reports, and a quiet stream that alarms.
-func TestHung(t *testing.T) {
+func TestHungRequests(t *testing.T) {
 	data, _ := testprog.Record(t, "hung")
 	rep := explainBytes(t, data, whylate.Options{})
 	type hang struct {
@@ -54,23 +54,23 @@ func TestHung(t *testing.T) {
 	}
 	var out bytes.Buffer
 	must.Do(t, text.Write(&out, rep, text.Options{Width: 100, Full: true}))
-	if said := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(said, "5 requests hang, waiting for a lock at main.(*depot).transfer (hung.go:31)") {
+	if output := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(output, "5 requests hang, waiting for a lock at main.(*depot).transfer (hung.go:31)") {
 		t.Errorf("the text does not say who hangs:\n%s", out.String())
 	}
 }
 
-// TestHeldByAGoroutine: requests wait for a lock that a goroutine of no request's holds, which has stood in a method of the same type since
+// TestLockHolderOutsideRequests: requests wait for a lock that a goroutine of no request's holds, which has stood in a method of the same type since
 // before the first of them came. It is named, with "perhaps"; one of another type, which came to its place later, and one of the same type
 // that came after the first request are not.
-func TestHeldByAGoroutine(t *testing.T) {
+func TestLockHolderOutsideRequests(t *testing.T) {
 	const ms, us = 1_000_000, 1_000
 	const serve = "net/http.(*conn).serve:2074"
 	b := tracetext.New(26)
 	th, poller := b.Thread(), b.ThreadWithoutP()
-	stand := func(at int64, g uint64, frames ...string) {
-		poller.Unblock(at, g)
-		th.Start(at+us, g)
-		th.Block(at+2*us, "chan send", frames...)
+	blockOnSend := func(now int64, g uint64, frames ...string) {
+		poller.Unblock(now, g)
+		th.Start(now+us, g)
+		th.Block(now+2*us, "chan send", frames...)
 	}
 	for g := uint64(7); g <= 15; g++ {
 		b.Waiting(g)
@@ -81,8 +81,8 @@ func TestHeldByAGoroutine(t *testing.T) {
 		th.Start(at+us, g)
 		th.Block(at+2*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
 	}
-	stand(1*ms, 7, "runtime.chansend1", "main.(*vault).audit")
-	stand(2*ms, 8, "runtime.chansend1", "main.(*clock).tick")
+	blockOnSend(1*ms, 7, "runtime.chansend1", "main.(*vault).audit")
+	blockOnSend(2*ms, 8, "runtime.chansend1", "main.(*clock).tick")
 	for g := uint64(10); g <= 15; g++ {
 		at := 10*ms + int64(g)*ms
 		poller.Unblock(at, g)
@@ -90,19 +90,19 @@ func TestHeldByAGoroutine(t *testing.T) {
 		th.Create(at+2*us, 100+g, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
 		th.Block(at+5*us, "sync", "sync.runtime_SemacquireRWMutexR", "sync.(*RWMutex).RLock", "main.(*vault).open", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
 	}
-	stand(30*ms, 9, "runtime.chansend1", "main.(*vault).close")
+	blockOnSend(30*ms, 9, "runtime.chansend1", "main.(*vault).close")
 	th.ProcStop(40 * ms)
 	th.ProcStart(2000*ms, 0)
 	data, err := b.Bytes()
 	must.Do(t, err)
 	rep := explainBytes(t, data, whylate.Options{})
-	said := ""
+	holderText := ""
 	for i := range rep.Findings {
 		if f := &rep.Findings[i]; f.Code == report.RuleHung && f.Severity == report.SeverityHigh && len(f.Evidence) > 0 {
-			said = f.Evidence[0].Text
+			holderText = f.Evidence[0].Text
 		}
 	}
-	if !strings.HasPrefix(said, "perhaps held by the goroutine at main.(*vault).audit (") {
-		t.Errorf("of who holds the lock is said %q, in %d findings", said, len(rep.Findings))
+	if !strings.HasPrefix(holderText, "perhaps held by the goroutine at main.(*vault).audit (") {
+		t.Errorf("of who holds the lock is said %q, in %d findings", holderText, len(rep.Findings))
 	}
 }

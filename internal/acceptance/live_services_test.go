@@ -66,9 +66,9 @@ func TestLive(t *testing.T) {
 	}{
 		{"TestWhatIfPubSub", judgePubSub, []string{"pubsub-long", "pubsub-fixed"}},
 		{"TestWhatIfCheck", judgeActor, []string{"actor-select-long"}},
-		{"TestWitness", judgeWitness, []string{"waitgroup-long"}},
-		{"TestWitness", judgeWitness, []string{"h2-sleep-long"}},
-		{"TestWitness", judgeWitness, []string{"grpc-unary-long"}},
+		{"TestWitness", judgeClientClock, []string{"waitgroup-long"}},
+		{"TestWitness", judgeClientClock, []string{"h2-sleep-long"}},
+		{"TestWitness", judgeClientClock, []string{"grpc-unary-long"}},
 		{"TestWitnessOfSaturation", judgeSaturated, []string{"cpu-hogs-saturated"}},
 		{"TestWitnessOfSaturation", judgeSaturated, []string{"waitgroup-saturated"}},
 		{"TestWitnessOfSaturation", judgeSaturated, []string{"h2-sleep-saturated"}},

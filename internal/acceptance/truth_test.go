@@ -27,7 +27,7 @@ type outcome struct {
 	Traced   clientSummary
 	Share    *float64
 	Client   clientSummary // of the whole run
-	Met      clientSummary // of Traced, those that the fault took time of
+	Met      clientSummary `json:"met"` // of Traced, those that the fault took time of
 	Fixed    bool
 	Lateness struct {
 		P99NS int64 `json:"p99_ns"`
@@ -227,9 +227,9 @@ func isSubsequence(want []string, via []report.Via) bool {
 // holds the answer against that reason. The reason, and the share of the time that it took, come from the service's and
 // the client's own clocks when it was recorded, so the answer does not depend on this machine. TestLive runs them again.
 func TestTruth(t *testing.T) {
-	var table confusion
+	var table confusionTable
 	var count tally
-	var seen glance
+	var seen firstScreens
 	wanted := map[string]*truthFindings{}
 	for _, name := range testprog.Services(t) {
 		rec := testprog.Service(t, name)
