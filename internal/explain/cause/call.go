@@ -4,19 +4,20 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// CallOf returns the function of the standard library that shows what a wait or system call is for: the innermost
-// operation function on the stack, otherwise the function that the site called. It is 0 if the stack shows none.
+// CallOf returns the function that shows what a wait or system call is for: the innermost operation on the stack (see
+// knowledge.Operation), otherwise the function of the standard library that the site called. It is 0 if the stack shows
+// none.
 func (s *Sites) CallOf(id tracefmt.StackID) tracefmt.StringID { return s.calls.get(id, s.findCall) }
 
 func (s *Sites) findCall(id tracefmt.StackID) tracefmt.StringID {
 	frames := s.syms.Stack(id)
 	for _, f := range frames {
-		if fn := s.syms.Frame(f).Func; namesOperation(s.syms.String(fn)) {
-			return fn
+		if s.RolesOf(f).Has(knowledge.Operation) {
+			return s.syms.Frame(f).Func
 		}
 	}
 	site := s.syms.Frame(s.SiteOf(id))
@@ -26,7 +27,7 @@ func (s *Sites) findCall(id tracefmt.StackID) tracefmt.StringID {
 		return 0
 	}
 	fn := s.syms.Frame(frames[siteIndex-1]).Func
-	if !stdlib.Contains(s.syms.String(fn)) {
+	if !s.IsStdlib(fn) {
 		return 0
 	}
 	return fn
@@ -35,7 +36,7 @@ func (s *Sites) findCall(id tracefmt.StackID) tracefmt.StringID {
 // isPoolWait reports whether a call waits for a free connection of a pool. That is more informative than the timer
 // that ends the wait.
 func (s *Sites) isPoolWait(call tracefmt.StringID) bool {
-	return s.syms.String(call) == "database/sql.(*DB).conn"
+	return s.functions.Of(call).Has(knowledge.PoolWait)
 }
 
 // SocketCall returns the function in which a stack reads or writes a socket, 0 if it does not. Such a system call
@@ -46,17 +47,11 @@ func (s *Sites) SocketCall(id tracefmt.StackID) tracefmt.StringID {
 
 func (s *Sites) findSocket(id tracefmt.StackID) tracefmt.StringID {
 	for _, f := range s.syms.Stack(id) {
-		fn := s.syms.Frame(f).Func
-		if IsSocket(s.syms.String(fn)) {
-			return fn
+		if s.RolesOf(f).Has(knowledge.Socket) {
+			return s.syms.Frame(f).Func
 		}
 	}
 	return 0
-}
-
-// IsSocket reports whether a function of the standard library reads or writes a socket.
-func IsSocket(fn string) bool {
-	return strings.HasPrefix(fn, "net.(*netFD).") || strings.HasPrefix(fn, "net.(*rawConn).")
 }
 
 // CCall returns the function through which a stack is in C code, 0 if it is not. Traces show calls of C as system
@@ -65,12 +60,11 @@ func (s *Sites) CCall(id tracefmt.StackID) tracefmt.StringID { return s.cCalls.g
 
 func (s *Sites) findCCall(id tracefmt.StackID) tracefmt.StringID {
 	for _, f := range s.syms.Stack(id) {
-		f := s.syms.Frame(f)
-		name, file := s.syms.String(f.Func), s.syms.String(f.File)
-		switch {
-		case name == "runtime.cgocall", isCgoGlue(file):
-			return f.Func
-		case !strings.HasPrefix(name, "runtime."), name == "runtime.cgocallbackg":
+		frame := s.syms.Frame(f)
+		switch roles := s.RolesOf(f); {
+		case roles.Has(knowledge.CCall), isCgoGlue(s.syms.String(frame.File)):
+			return frame.Func
+		case !roles.Has(knowledge.Runtime), roles.Has(knowledge.CCallback):
 			return 0 // Go code, perhaps called from C
 		}
 	}
@@ -87,33 +81,4 @@ func (s *Sites) startFunction(id tracefmt.StackID) tracefmt.StringID {
 		return s.syms.Frame(frames[len(frames)-1]).Func
 	}
 	return 0
-}
-
-// namesOperation reports whether a function shows the purpose of a wait, whatever function called it. The names are
-// those of the standard library of Go 1.22 to 1.26.
-func namesOperation(fn string) bool {
-	if operationFunctions[fn] {
-		return true
-	}
-	return strings.HasPrefix(fn, "net.cgoLookup") || strings.HasPrefix(fn, "net.(*Resolver).")
-}
-
-var operationFunctions = map[string]bool{
-	"time.Sleep":                          true,
-	"os.(*File).Sync":                     true,
-	"syscall.Fsync":                       true,
-	"syscall.Fdatasync":                   true,
-	"os.(*File).Write":                    true,
-	"os.(*File).WriteString":              true,
-	"os.(*File).Read":                     true,
-	"os.(*Process).Wait":                  true,
-	"os/exec.(*Cmd).Wait":                 true,
-	"os/exec.(*Cmd).Start":                true,
-	"database/sql.(*DB).conn":             true, // waits for a connection of the pool
-	"net/http.(*Transport).getConn":       true, // a new or an idle connection
-	"net/http.(*persistConn).roundTrip":   true,
-	handshake:                             true,
-	"net.(*Dialer).DialContext":           true,
-	"net/http.(*body).Read":               true,
-	"net/http.checkConnErrorWriter.Write": true,
 }

@@ -2,8 +2,8 @@ package cause
 
 import (
 	"slices"
-	"strings"
 
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -13,14 +13,13 @@ import (
 // dependency: that line can be changed. The site then includes the caller, so the same line of a dependency is a
 // different site for each caller.
 type Placer struct {
-	syms                *tracefmt.Symbols
-	sites               *Sites
-	modules             *modules.Set
-	nextFrame           tracefmt.FrameID // the first frame and stack that Place has not processed
-	nextStack           tracefmt.StackID
-	ownFrames           memo[tracefmt.FrameID, memoBool]
-	connectingFunctions memo[tracefmt.StringID, memoBool] // functions that open a connection, by their name
-	hasBegun            bool
+	syms      *tracefmt.Symbols
+	sites     *Sites
+	modules   *modules.Set
+	nextFrame tracefmt.FrameID // the first frame and stack that Place has not processed
+	nextStack tracefmt.StackID
+	ownFrames memo[tracefmt.FrameID, memoBool]
+	hasBegun  bool
 }
 
 // NewPlacer returns a Placer for symbols that grow.
@@ -119,32 +118,12 @@ func (p *Placer) ownCaller(id tracefmt.StackID) (caller tracefmt.FrameID, callee
 	return 0, 0
 }
 
-// connects reports whether a library, within the innermost own frame of a stack, opens a connection: whether the name
-// of one of its functions says so. This includes the handshake of its protocol.
+// connects reports whether a library, within the innermost own frame of a stack, opens a connection. This includes the
+// handshake of its protocol.
 func (p *Placer) connects(id tracefmt.StackID) bool {
 	for _, f := range p.syms.Stack(id) {
-		if p.connectingFunctions.get(p.syms.Frame(f).Func, p.findConnecting) == 1 || p.isOwn(f) {
+		if p.sites.RolesOf(f).Has(knowledge.Connecting) || p.isOwn(f) {
 			return !p.isOwn(f)
-		}
-	}
-	return false
-}
-
-func (p *Placer) findConnecting(fn tracefmt.StringID) memoBool {
-	return memoBoolOf(isConnecting(p.syms.String(fn)))
-}
-
-// isConnecting reports whether a function's name, without package and type, begins with the word dial, connect or
-// handshake. Libraries use these words for functions that open a connection (net.(*Dialer).DialContext,
-// pgconn.ConnectConfig, tls.(*Conn).HandshakeContext).
-func isConnecting(fn string) bool {
-	if i := strings.IndexByte(fn, '['); i >= 0 {
-		fn = fn[:i]
-	}
-	fn = fn[strings.LastIndexByte(fn, '.')+1:]
-	for _, word := range []string{"dial", "connect", "handshake"} {
-		if n := len(word); len(fn) >= n && strings.EqualFold(fn[:n], word) && (len(fn) == n || fn[n] < 'a' || fn[n] > 'z') {
-			return true
 		}
 	}
 	return false

@@ -1,26 +1,38 @@
 package cause
 
 import (
-	"strings"
+	"slices"
 
-	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // Sites finds the site of a stack, the frame that a reader of the report needs. It caches results; only one goroutine
 // may use it at a time.
 type Sites struct {
-	syms            *tracefmt.Symbols
-	sites           memo[tracefmt.StackID, tracefmt.FrameID]
-	calls           memo[tracefmt.StackID, tracefmt.StringID]
-	socketCalls     memo[tracefmt.StackID, tracefmt.StringID]
-	cCalls          memo[tracefmt.StackID, tracefmt.StringID]
-	stdlibStacks    memo[tracefmt.StackID, memoBool] // only functions of the standard library
-	stdlibFunctions memo[tracefmt.StringID, memoBool]
+	syms         *tracefmt.Symbols
+	functions    knowledge.Index[tracefmt.StringID]
+	sites        memo[tracefmt.StackID, tracefmt.FrameID]
+	calls        memo[tracefmt.StackID, tracefmt.StringID]
+	socketCalls  memo[tracefmt.StackID, tracefmt.StringID]
+	cCalls       memo[tracefmt.StackID, tracefmt.StringID]
+	stdlibStacks memo[tracefmt.StackID, memoBool] // only functions of the standard library
 }
 
 // NewSites returns a Sites for the stacks of syms.
-func NewSites(syms *tracefmt.Symbols) *Sites { return &Sites{syms: syms} }
+func NewSites(syms *tracefmt.Symbols) *Sites {
+	return &Sites{syms: syms, functions: knowledge.NewIndex(syms.String)}
+}
+
+// RolesOf returns the roles of a frame's function.
+func (s *Sites) RolesOf(f tracefmt.FrameID) knowledge.Roles {
+	return s.functions.Of(s.syms.Frame(f).Func)
+}
+
+// HasRole reports whether a function on a stack has a role.
+func (s *Sites) HasRole(id tracefmt.StackID, role knowledge.Role) bool {
+	return slices.ContainsFunc(s.syms.Stack(id), func(f tracefmt.FrameID) bool { return s.RolesOf(f).Has(role) })
+}
 
 // SiteOf returns the innermost frame of a stack outside the standard library. If there is none, it returns the
 // outermost frame that is informative.
@@ -32,30 +44,29 @@ func (s *Sites) findSite(id tracefmt.StackID) tracefmt.FrameID {
 	}
 	frames := s.syms.Stack(id)
 	for _, f := range frames {
-		if !s.IsStdlib(s.syms.Frame(f).Func) {
+		if s.RolesOf(f).Has(knowledge.NonStdlib) {
 			return f
 		}
 	}
 	// The goroutine of a server's connection: the handshake is the informative part.
 	for i := len(frames) - 1; i >= 0; i-- {
-		if s.syms.String(s.syms.Frame(frames[i]).Func) == handshake {
+		if s.RolesOf(frames[i]).Has(knowledge.TLSHandshake) {
 			return frames[i]
 		}
 	}
 	handlerIndex := len(frames) // the frame where the server's code ends and a handler begins
 	for i := len(frames) - 1; i >= 0; i-- {
-		switch fn := s.syms.String(s.syms.Frame(frames[i]).Func); {
-		case stdlib.IsPassThroughHandler(fn):
+		switch roles := s.RolesOf(frames[i]); {
+		case roles.Has(knowledge.PassThroughHandler):
 			handlerIndex = i
-		case handlerIndex < len(frames) && strings.HasPrefix(fn, "runtime."):
+		case handlerIndex < len(frames) && roles.Has(knowledge.Runtime):
 			return frames[handlerIndex] // the handler itself waits
 		case handlerIndex < len(frames):
 			return frames[i]
 		}
 	}
 	for i := len(frames) - 1; i >= 0; i-- {
-		fn := s.syms.String(s.syms.Frame(frames[i]).Func)
-		if fn != "runtime.goexit" && fn != "runtime.main" && fn != "runtime.mcall" && fn != "runtime.systemstack" {
+		if !s.RolesOf(frames[i]).Has(knowledge.StackBase) {
 			return frames[i]
 		}
 	}
@@ -64,8 +75,6 @@ func (s *Sites) findSite(id tracefmt.StackID) tracefmt.FrameID {
 	}
 	return 0
 }
-
-const handshake = "crypto/tls.(*Conn).HandshakeContext"
 
 // isAllStdlib reports whether a stack has only functions of the standard library, or no frames.
 func (s *Sites) isAllStdlib(id tracefmt.StackID) bool {
@@ -78,11 +87,4 @@ func (s *Sites) findAllStdlib(id tracefmt.StackID) memoBool {
 }
 
 // IsStdlib reports whether a function belongs to the standard library or the runtime.
-func (s *Sites) IsStdlib(fn tracefmt.StringID) bool {
-	return s.stdlibFunctions.get(fn, s.findStdlib) == 1
-}
-
-func (s *Sites) findStdlib(fn tracefmt.StringID) memoBool {
-	name := s.syms.String(fn)
-	return memoBoolOf(stdlib.Contains(name) && !strings.HasPrefix(name, "main."))
-}
+func (s *Sites) IsStdlib(fn tracefmt.StringID) bool { return s.functions.Of(fn).Has(knowledge.Stdlib) }

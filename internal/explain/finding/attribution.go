@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
@@ -287,7 +287,7 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 		}
 		return candidateKey{code: code, causeSite: site}
 	case report.CauseSyscall:
-		if cause.IsSocket(c.Call) {
+		if knowledge.Has(c.Call, knowledge.Socket) {
 			return candidateKey{} // calls on sockets do not block: the thread had no CPU
 		}
 		return candidateKey{code: report.RuleBlockingSyscall, causeSite: site}
