@@ -133,12 +133,12 @@ func (c *connection) optionsFor(cmd *cobra.Command, target string) (opt record.O
 
 // secret reads a file of credentials, and ends with cmd's context.
 func secret(cmd *cobra.Command, name string) (string, error) {
-	return command.WaitFor(cmd.Context(), name, func() (string, error) { return record.SecretFile(name, cmd.InOrStdin()) })
+	return command.WaitFor(cmd.Context(), name, func() (string, error) { return record.ReadSecretFile(name, cmd.InOrStdin()) })
 }
 
 func (c *connection) readHeaders(cmd *cobra.Command, h http.Header) error {
 	env := http.Header{}
-	if err := record.AddHeaders(env, "from "+envHeaders, record.HeaderLines(os.Getenv(envHeaders))); err != nil {
+	if err := record.AddHeaders(env, "from "+envHeaders, record.SplitHeaderLines(os.Getenv(envHeaders))); err != nil {
 		return err
 	}
 	if c.headerFile != "" {
@@ -146,7 +146,7 @@ func (c *connection) readHeaders(cmd *cobra.Command, h http.Header) error {
 		if err != nil {
 			return err
 		}
-		if err := record.AddHeaders(h, "from "+c.headerFile, record.HeaderLines(text)); err != nil {
+		if err := record.AddHeaders(h, "from "+c.headerFile, record.SplitHeaderLines(text)); err != nil {
 			return err
 		}
 	}

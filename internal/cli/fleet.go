@@ -34,7 +34,7 @@ func openFleet(ctx context.Context, name string) (io.ReadCloser, error) {
 	if _, err := url.Parse(address); err != nil {
 		return nil, fmt.Errorf("%s: %w", envFleet, err)
 	}
-	body, err := wire.AskFleet(ctx, address, os.Getenv(envFleetToken), 2*time.Minute)
+	body, err := wire.QueryFleet(ctx, address, os.Getenv(envFleetToken), 2*time.Minute)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -30,7 +30,7 @@ func wantsTrace(cmd *cobra.Command) string {
 
 // openFlight takes what the flight recorder at a URL holds and says so. It returns nil where a trace is to be recorded instead.
 func (s *streams) openFlight(cmd *cobra.Command, target string, opt record.Options) (*input, error) {
-	named, may := record.Flight(target)
+	named, may := record.MayServeFlight(target)
 	if flag := wantsTrace(cmd); flag != "" {
 		if named {
 			return nil, command.Usage(cmd, "--%s is for a trace that is recorded now, but %s names a flight recorder: leave the path out", flag, record.FlightPath)
@@ -49,13 +49,13 @@ func (s *streams) openFlight(cmd *cobra.Command, target string, opt record.Optio
 		return nil, command.RecordError(err)
 	default:
 		if e, ok := errors.AsType[*record.Error](err); ok && e.Kind == record.Empty {
-			fmt.Fprintf(s.Err, "whylate: %s (%s): recording %v instead\n", e.Text, command.OneLine(e.Do), opt.Duration)
+			fmt.Fprintf(s.Err, "whylate: %s (%s): recording %v instead\n", e.Text, command.OneLine(e.Remedy), opt.Duration)
 		}
 		return nil, nil
 	}
 	held := "what its flight recorder holds"
-	if m := in.meta; m != nil && m.GotNS > 0 {
-		held = "the last " + words.Rough(m.GotNS) + " that its flight recorder holds"
+	if m := in.meta; m != nil && m.ReceivedNS > 0 {
+		held = "the last " + words.Rough(m.ReceivedNS) + " that its flight recorder holds"
 	}
 	fmt.Fprintf(s.Err, "whylate: %s: %s, without waiting (-d %v records the next seconds instead)\n", in.name, held, opt.Duration)
 	return in, nil

@@ -48,7 +48,7 @@ func flightFile(t *testing.T, trace []byte) []byte {
 	var b bytes.Buffer
 	w := must.Have(bundle.NewWriter(&b, time.Now()))(t)
 	w.Write(trace)
-	m := bundle.Meta{GotNS: 9.7e9, Flight: new(bundle.Flight)}
+	m := bundle.Meta{ReceivedNS: 9.7e9, Flight: new(bundle.Flight)}
 	m.Flight.Reason.Text = "asked over HTTP"
 	must.Do(t, w.Close(m))
 	return b.Bytes()

@@ -71,9 +71,9 @@ func (in *input) addWarnings(rep *report.Report) {
 	if in.meta == nil || rep == nil {
 		return
 	}
-	rep.Input.Service = in.meta.About()
+	rep.Input.Service = in.meta.ServiceAttributes()
 	if f := in.meta.Flight; f != nil {
-		rep.Input.Reason = f.Why()
+		rep.Input.Reason = f.Description()
 	}
 	warn(rep, in.meta.Warnings)
 }
@@ -194,10 +194,10 @@ func (in *input) unpack(file *os.File) error {
 		file = tmp
 	}
 	b, err := bundle.New(file, in.size)
-	if trace, ok := bundle.Unfinished(file, in.size); err != nil && !errors.Is(err, bundle.ErrDirectory) && ok {
+	if trace, ok := bundle.UnfinishedTrace(file, in.size); err != nil && !errors.Is(err, bundle.ErrDirectory) && ok {
 		in.Reader, in.size = trace, trace.Size()
 		in.again = func() (io.ReadCloser, error) {
-			trace, _ := bundle.Unfinished(file, trace.Size())
+			trace, _ := bundle.UnfinishedTrace(file, trace.Size())
 			return io.NopCloser(trace), nil
 		}
 		in.meta = &bundle.Meta{Warnings: []bundle.Warning{{Code: record.WarnCut, Text: "this recording is incomplete: its end is missing, so only its trace is read"}}}
@@ -276,7 +276,7 @@ func openURL(ctx context.Context, target string, opt record.Options) (*input, er
 		watch.Finish()
 		return nil, err
 	}
-	watch.Opened(s)
+	watch.AttachStream(s)
 	in := &input{Reader: s, name: s.Result().URL}
 	if !opt.NoAllocs {
 		in.allocs = &later{get: s.Allocs}

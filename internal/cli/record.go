@@ -102,7 +102,7 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 		return err
 	}
 	stderr, _ := r.s.Err.(*os.File)
-	bar := newRecordBar(progress.On(stderr, os.Getenv), targets)
+	bar := newRecordBar(progress.NewBar(stderr, os.Getenv), targets)
 	jobs := make([]record.Job, len(targets))
 	err = eachService(cmd, targets, r.options, func(i int, opt record.Options, _ record.Endpoint) {
 		opt.Progress = bar.of(i)
@@ -120,7 +120,7 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 		defer restore()
 		for i := range jobs {
 			samples := new(bytes.Buffer) // complete before the trace ends, read after that
-			jobs[i].Options.HostTo = samples
+			jobs[i].Options.HostWriter = samples
 			jobs[i].Tee, answers[i] = explainWhile(cmd.Context(), whylate.Options{Name: names[i], Host: samples, Progress: func(int64) { adjust() }})
 		}
 	}
@@ -240,7 +240,7 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 				e.Kind = re.Kind
 			}
 			list[i].Error = e
-			if o.Result == nil || !o.Usable || e.Kind == record.Interrupted {
+			if o.Result == nil || !o.HasGeneration || e.Kind == record.Interrupted {
 				raise(command.RecordStatus(o.Err))
 			}
 		}
@@ -250,18 +250,18 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 		}
 		res := o.Result
 		start := res.Start.Round(0).UTC()
-		list[i] = recording{URL: res.URL, File: jobs[i].Name, Start: &start, AskedNS: int64(res.Asked), WindowNS: int64(res.Window),
-			GotNS: int64(res.Got), Bytes: res.Bytes, TraceVersion: res.TraceVersion, Truncated: res.Partial, CPUProfile: res.CPUProfile,
+		list[i] = recording{URL: res.URL, File: jobs[i].Name, Start: &start, AskedNS: int64(res.Requested), WindowNS: int64(res.Window),
+			GotNS: int64(res.Received), Bytes: res.Bytes, TraceVersion: res.TraceVersion, Truncated: res.Partial, CPUProfile: res.CPUProfile,
 			AllocsProfile: res.AllocsProfile, Warnings: append([]bundle.Warning{}, res.Warnings...), Error: list[i].Error}
 		for _, w := range res.Warnings {
 			fmt.Fprintf(r.s.Err, "whylate: warning: %s\n", command.OneLine(res.Host+": "+w.Text))
 		}
-		if !res.Usable {
+		if !res.HasGeneration {
 			fmt.Fprintf(r.s.Err, "whylate: %s\n", command.OneLine(res.Host+": what arrived cannot be analysed: it has no complete second of the trace"))
 		}
 		if a := &answers[i]; a.Report != nil {
 			warn(a.Report, res.Warnings)
-		} else if a.err != nil && res.Usable {
+		} else if a.err != nil && res.HasGeneration {
 			raise(ExitFailed)
 			fmt.Fprintf(r.s.Err, "whylate: %s\n", command.OneLine(a.err.Error()))
 		}
@@ -319,7 +319,7 @@ func (r *recorder) answer(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 // summary says in a line what was recorded.
 func summary(r *record.Result, name string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s of trace in %.1fs", r.Host, words.Bytes(r.Bytes), r.Got.Seconds())
+	fmt.Fprintf(&b, "%s: %s of trace in %.1fs", r.Host, words.Bytes(r.Bytes), r.Received.Seconds())
 	var with []string
 	if r.CPUProfile {
 		with = append(with, "CPU profile")

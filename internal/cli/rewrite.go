@@ -33,7 +33,7 @@ func newCut(s *streams) *cobra.Command {
 			case from == 0 && to == 0:
 				return command.Usage(cmd, "name the part with --from and --to")
 			}
-			var p rewrite.Part
+			var p rewrite.Excerpt
 			err := s.rewrite(cmd, args[0], args[1], func(w io.Writer, src *rewrite.Source) (err error) {
 				p, err = rewrite.Cut(w, src, from, to)
 				return err
@@ -41,7 +41,7 @@ func newCut(s *streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(s.Err, "whylate: kept %v to %v of %s, in whole generations\n", p.From.Round(time.Millisecond), p.To.Round(time.Millisecond), args[0])
+			fmt.Fprintf(s.Err, "whylate: kept %v to %v of %s, in whole generations\n", p.Start.Round(time.Millisecond), p.End.Round(time.Millisecond), args[0])
 			s.warnOfLoss(args[0], p.Loss)
 			return nil
 		}),

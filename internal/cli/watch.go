@@ -141,7 +141,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 	list := make([]*watched, len(targets))
 	err = eachService(cmd, targets, options, func(i int, opt record.Options, end record.Endpoint) {
 		opt.Duration, opt.NoCPU, opt.NoAllocs, opt.MaxBytes = v.window, true, true, maxLook
-		_, may := record.Flight(targets[i])
+		_, may := record.MayServeFlight(targets[i])
 		list[i] = &watched{target: targets[i], host: end.Host(), opt: opt, trace: v.trace || !may, svc: watch.New(end.Host(), watch.Budget{Share: float64(v.budget), Least: v.every})}
 	})
 	if err != nil {
@@ -296,8 +296,8 @@ func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file
 		if re, ok := errors.AsType[*record.Error](err); ok {
 			l.Busy = re.Kind == record.Busy
 			l.Trouble = command.OneLine(re.Text)
-			if re.Do != "" {
-				l.Trouble += ": " + command.OneLine(re.Do)
+			if re.Remedy != "" {
+				l.Trouble += ": " + command.OneLine(re.Remedy)
 			}
 		}
 		return l
@@ -306,7 +306,7 @@ func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file
 	size, err := int64(0), error(nil)
 	if !w.trace {
 		send(ctx, events, event{i: i, doing: "taking a snapshot"})
-		named, _ := record.Flight(w.target)
+		named, _ := record.MayServeFlight(w.target)
 		size, err = saveFlight(ctx, w.target, w.opt, file, named || w.flight)
 		switch {
 		case err == nil:
@@ -325,20 +325,20 @@ func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file
 		res, err := record.Save(tracing, w.target, w.opt, file, readBuild().Version, nil)
 		late := tracing.Err() != nil && ctx.Err() == nil
 		cancel()
-		if late && (res == nil || !res.Usable) {
+		if late && (res == nil || !res.HasGeneration) {
 			return failed(fmt.Errorf("no trace arrived within %v: the service is stuck or very slow (--timeout allows more time)", v.window+w.opt.Grace+slack))
 		}
 		if res == nil {
 			return failed(err)
 		}
-		out.Bytes, out.Window = res.Bytes, res.Got
+		out.Bytes, out.Window = res.Bytes, res.Received
 		if err != nil {
 			var re *record.Error
 			if out.Note = command.OneLine(err.Error()); errors.As(err, &re) {
 				out.Note = command.OneLine(re.Text)
 			}
 		}
-		if !res.Usable {
+		if !res.HasGeneration {
 			return failed(errors.New(out.Note + "; it cannot be analysed"))
 		}
 	}

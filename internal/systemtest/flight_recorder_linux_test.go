@@ -200,8 +200,8 @@ func judgeMoment(name, fault string, slowest time.Duration) (told string, err er
 	}
 	v := rep.Verdict[0]
 	told += "; " + v.Text
-	if longest < reason.TookNS*98/100 {
-		err = fmt.Errorf("the longest request in it took %v, but that which triggered it %v", time.Duration(longest), time.Duration(reason.TookNS))
+	if longest < reason.DurationNS*98/100 {
+		err = fmt.Errorf("the longest request in it took %v, but that which triggered it %v", time.Duration(longest), time.Duration(reason.DurationNS))
 	}
 	says := ""
 	for _, c := range v.Causes {

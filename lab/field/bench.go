@@ -25,7 +25,7 @@ func (e *entry) recordTest(ctx context.Context, p program, binary, dir, data str
 	}
 	took := time.Since(began)
 	raw := filepath.Join(data, e.name+".whylate")
-	if err := join(raw, trace, cpu, bundle.Meta{URL: "go test -bench " + e.test, Start: began, AskedNS: int64(took), WindowNS: int64(took), GotNS: int64(took)}); err != nil {
+	if err := join(raw, trace, cpu, bundle.Meta{URL: "go test -bench " + e.test, Start: began, RequestedNS: int64(took), WindowNS: int64(took), ReceivedNS: int64(took)}); err != nil {
 		return nil, err
 	}
 	f := e.field(p, 1, "")

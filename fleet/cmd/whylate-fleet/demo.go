@@ -21,10 +21,11 @@ import (
 	"github.com/whylate/whylate/service/mark"
 )
 
-// demoService is the argument that makes the program one of the demo's services.
+// demoService is the first argument of the processes that are services of the demo.
 const demoService = "demo-service"
 
-// serveDemo serves a fleet out of a directory for temporary files, with three services; after 20 s checkout is deployed again, with a lock.
+// serveDemo serves a fleet from a temporary directory and starts three services that send to it. After 20 s it replaces version
+// v1 of checkout by v2, which holds a lock.
 func serveDemo(ctx context.Context, c *config) error {
 	dir, err := os.MkdirTemp("", "whylate-fleet-")
 	if err != nil {
@@ -89,10 +90,10 @@ func serveDemo(ctx context.Context, c *config) error {
 	})
 }
 
-// generateLoad asks a service as six clients do, until ctx ends.
+// generateLoad sends requests from six concurrent clients until ctx ends.
 func generateLoad(ctx context.Context, url string) {
 	var clients sync.WaitGroup
-	client := wire.Client(wire.Usual())
+	client := wire.Client(wire.DefaultTransport())
 	for range 6 {
 		clients.Go(func() {
 			for ctx.Err() == nil {
@@ -107,7 +108,7 @@ func generateLoad(ctx context.Context, url string) {
 	clients.Wait()
 }
 
-// runDemoService serves requests at an address that it prints, and sends what its flight recorder keeps to the fleet.
+// runDemoService serves requests at an address that it prints, and uploads the recordings of its flight recorder to the fleet.
 func runDemoService(ctx context.Context, name, fleet, dir string) error {
 	rec, err := flight.Start(flight.Options{
 		Dir: filepath.Join(dir, "spool-"+os.Getenv("DEMO_VERSION")), Slow: 50 * time.Microsecond, MinAge: 2 * time.Second, Gap: 10 * time.Second, PerHour: -1, PerDay: -1, Budget: -1,
@@ -137,7 +138,7 @@ func runDemoService(ctx context.Context, name, fleet, dir string) error {
 	return nil
 }
 
-// A stock is what the services ask. They know it; the bad deploy asks another service for it, with the lock held.
+// A stock answers requests from memory. If locked is set, each request holds the lock during a call to another service.
 type stock struct {
 	mu     sync.Mutex
 	locked bool
@@ -148,7 +149,7 @@ func (s *stock) reserve() {
 	if s.locked {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		time.Sleep(4 * time.Millisecond) // as long as another service takes
+		time.Sleep(4 * time.Millisecond) // the call to the other service
 	}
 	sha256.Sum256(s.page[:])
 }

@@ -18,12 +18,13 @@ import (
 	"github.com/whylate/whylate/internal/capture/record"
 )
 
-// A Secret is a key of a receiver.
+// A Secret is a key that the receiver shares with the fleet.
 type Secret []byte
 
-// ReadSecrets reads a file with a key a line, as receivers give them out: whsec_ and base64, of 24 to 64 bytes.
+// ReadSecrets reads a file with one key in each line: 24 to 64 bytes in base64, with the prefix whsec_ under which receivers
+// issue them.
 func ReadSecrets(file string) (out []Secret, err error) {
-	text, err := record.SecretFile(file, nil)
+	text, err := record.ReadSecretFile(file, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,8 @@ func ReadSecrets(file string) (out []Secret, err error) {
 	return out, nil
 }
 
-// sign signs as https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md says.
+// sign returns the signature of a message. Source:
+// https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md.
 func (s Secret) sign(id, timestamp string, body []byte) string {
 	h := hmac.New(sha256.New, s)
 	fmt.Fprintf(h, "%s.%s.%s", id, timestamp, body)
@@ -48,13 +50,13 @@ func (s Secret) sign(id, timestamp string, body []byte) string {
 }
 
 const (
-	responseTimeout = 15 * time.Second // for an answer
-	retryHold       = time.Minute      // another process does not deliver the same message meanwhile
-	maxTries        = 14               // three days
+	responseTimeout = 15 * time.Second // for the whole answer of the receiver
+	retryHold       = time.Minute      // for which a claimed message is hidden from other processes
+	maxTries        = 14               // over three days
 	maxWait         = 8 * time.Hour
 )
 
-// A sender delivers what is in the outbox.
+// A sender delivers the messages of the outbox.
 type sender struct {
 	*Notifier
 	client *http.Client
@@ -62,7 +64,8 @@ type sender struct {
 
 func (n *Notifier) newSender() *sender { return &sender{n, n.AllowedRanges.Client(responseTimeout)} }
 
-// deliverNext delivers a message, if one is due. It is in the outbox until the receiver has said that it has it.
+// deliverNext delivers one message that is due. It reports whether there was one. The message stays in the outbox until the
+// receiver confirms it or all tries have failed.
 func (s *sender) deliverNext(ctx context.Context, now time.Time) (found bool, err error) {
 	message, err := s.Store.ClaimMessage(ctx, now, now.Add(retryHold))
 	if message == nil || err != nil {
@@ -70,7 +73,7 @@ func (s *sender) deliverNext(ctx context.Context, now time.Time) (found bool, er
 	}
 	err = s.post(ctx, message.ID, message.Body, now)
 	if ctx.Err() != nil {
-		return true, nil // it is due again in a minute
+		return true, nil // the message is due again after retryHold
 	}
 	outcome := "delivered"
 	switch {
@@ -92,7 +95,7 @@ func (s *sender) deliverNext(ctx context.Context, now time.Time) (found bool, er
 	if wait <= 0 {
 		wait = maxWait
 	}
-	wait += rand.N(wait / 4) // receivers that come back are not asked by all at once
+	wait += rand.N(wait / 4) // spread the retries after an outage of the receiver
 	s.Log.Warn("a webhook was not delivered", "id", message.ID, "try", message.Tries, "again", wait.Round(time.Second), "error", err)
 	return true, s.Store.RetryMessage(ctx, message, now.Add(wait))
 }
@@ -114,7 +117,7 @@ func (s *sender) post(ctx context.Context, id string, body []byte, now time.Time
 	if err != nil {
 		return err
 	}
-	_ = res.Body.Close() // what it says besides is nothing to us
+	_ = res.Body.Close() // only the status counts
 	if res.StatusCode/100 != 2 {
 		return fmt.Errorf("the receiver answered %s", res.Status)
 	}

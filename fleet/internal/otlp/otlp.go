@@ -1,5 +1,6 @@
-// Package otlp sends what a recording adds up to as OTLP metrics, and its findings as OTLP logs, to an OpenTelemetry Collector
-// (https://opentelemetry.io/docs/specs/otlp), for those who want no further database, and profiles of it to Pyroscope.
+// Package otlp exports the rows of a recording as OTLP metrics and its findings as OTLP logs to an OpenTelemetry Collector
+// (https://opentelemetry.io/docs/specs/otlp), so that a fleet needs no database for them. It also exports a profile of the
+// critical paths to Pyroscope.
 package otlp
 
 import (
@@ -28,18 +29,18 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// An Exporter sends to one collector, or one Pyroscope.
+// An Exporter sends to one collector or to one Pyroscope.
 type Exporter struct {
-	URL          string // of an OTLP receiver for HTTP, as in http://collector:4318, or of Pyroscope
+	URL          string // of an OTLP receiver for HTTP, such as http://collector:4318, or of Pyroscope
 	Log          *slog.Logger
 	CountOutcome func(outcome string) // sent, failed, refused, partial
 	Headers      http.Header
 	Client       *http.Client
-	// RetryDelay is how long after a failure it tries again, at first.
+	// RetryDelay is the time until the first retry. It doubles at each further one.
 	RetryDelay time.Duration
 }
 
-// New returns an Exporter. Headers are written as the specification has them: name=value, with commas between.
+// New returns an Exporter. headers has the form of OTEL_EXPORTER_OTLP_HEADERS: name=value, separated by commas.
 func New(url, headers string, log *slog.Logger, count func(string)) (*Exporter, error) {
 	h, lines := make(http.Header), []string{}
 	for pair := range strings.SplitSeq(headers, ",") {
@@ -50,12 +51,13 @@ func New(url, headers string, log *slog.Logger, count func(string)) (*Exporter, 
 	if err := record.AddHeaders(h, "OTEL_EXPORTER_OTLP_HEADERS", lines); err != nil {
 		return nil, err
 	}
-	c := wire.Client(wire.Usual())
+	c := wire.Client(wire.DefaultTransport())
 	c.Timeout = 5 * time.Second
 	return &Exporter{URL: strings.TrimSuffix(url, "/"), Log: log, CountOutcome: count, Headers: h, Client: c, RetryDelay: time.Second}, nil
 }
 
-// Send sends a recording. It returns an error if the collector has not taken it and may later; what it refuses for good is logged.
+// Send sends the sums and findings of a recording. It returns an error if the collector may accept them later. If the collector
+// refuses them permanently, Send logs that and returns nil.
 func (e *Exporter) Send(ctx context.Context, id string, labels rows.Labels, r *rows.Rows, _ *report.Report) error {
 	source := resourceOf(labels)
 	scope := &common.InstrumentationScope{Name: "github.com/whylate/whylate/fleet"}
@@ -68,13 +70,13 @@ func (e *Exporter) Send(ctx context.Context, id string, labels rows.Labels, r *r
 		ScopeLogs: []*logs.ScopeLogs{{Scope: scope, LogRecords: logRecordsOf(id, r)}}}}})
 }
 
-// resourceOf says where a recording is from, with the names of OpenTelemetry's conventions.
+// resourceOf returns the labels under the names of OpenTelemetry's semantic conventions.
 func resourceOf(l rows.Labels) *resource.Resource {
 	return &resource.Resource{Attributes: attributes("service.name", l.Service, "service.version", l.Version, "deployment.environment.name", l.Environment,
 		"k8s.pod.name", l.Pod, "k8s.node.name", l.Node)}
 }
 
-// attributes are of names and values; what is empty is left out.
+// attributes builds attributes from alternating names and values. It omits empty values.
 func attributes(list ...string) (out []*common.KeyValue) {
 	for i := 0; i+1 < len(list); i += 2 {
 		if list[i+1] != "" {
@@ -84,10 +86,10 @@ func attributes(list ...string) (out []*common.KeyValue) {
 	return out
 }
 
-// histogramScale of the histogram: 8 buckets to a power of two, as many as the rows have.
+// histogramScale gives 8 buckets for each power of two, as many as the rows have.
 const histogramScale = 3
 
-// metricsOf are the rows of a recording. The time of causes has no latency bucket: that would be a series each.
+// metricsOf returns the rows as metrics. The time of a cause has no latency bucket, since each bucket would be a series.
 func metricsOf(r *rows.Rows) []*metrics.Metric {
 	start, end := uint64(r.Start.UnixNano()), uint64(r.Start.UnixNano()+r.DurationNS)
 	type key struct{ group, cause string }
@@ -139,13 +141,13 @@ func metricsOf(r *rows.Rows) []*metrics.Metric {
 	}
 }
 
-// bucketIndex is the bucket of the histogram for a bucket of the rows with an upper bound in ns. The middle of the rows' bucket counts, so a
-// quantile is right to two buckets.
+// bucketIndex returns the index of the exponential histogram's bucket that contains the middle of the rows' bucket with the
+// given upper bound in ns. A quantile is therefore exact to two buckets.
 func bucketIndex(upper int64) int32 {
 	return int32(math.Ceil(math.Log2(float64(rows.LowerBound(upper)+upper)/2e9)*(1<<histogramScale))) - 1
 }
 
-// severities are OTLP's numbers for those of findings.
+// severities maps the severities of findings to those of OTLP.
 var severities = map[string]logs.SeverityNumber{"high": logs.SeverityNumber_SEVERITY_NUMBER_ERROR, "medium": logs.SeverityNumber_SEVERITY_NUMBER_WARN, "low": logs.SeverityNumber_SEVERITY_NUMBER_INFO}
 
 func logRecordsOf(id string, r *rows.Rows) (out []*logs.LogRecord) {
@@ -159,7 +161,7 @@ func logRecordsOf(id string, r *rows.Rows) (out []*logs.LogRecord) {
 	return out
 }
 
-// errRefused says that sending the same again is of no use.
+// errRefused is the error of a request that the receiver would refuse again.
 var errRefused = errors.New("the receiver refuses it")
 
 func (e *Exporter) postMessage(ctx context.Context, id, path string, m proto.Message) error {
@@ -170,7 +172,7 @@ func (e *Exporter) postMessage(ctx context.Context, id, path string, m proto.Mes
 	return e.post(ctx, id, path, "application/x-protobuf", body)
 }
 
-// post sends a body, and for some seconds tries again.
+// post sends a body, with two retries, and counts the outcome.
 func (e *Exporter) post(ctx context.Context, id, path, contentType string, body []byte) (err error) {
 	delay := e.RetryDelay
 	for range 3 {
@@ -211,7 +213,7 @@ func (e *Exporter) postOnce(ctx context.Context, id, path, contentType string, b
 		return err
 	}
 	defer res.Body.Close()
-	answer, err := wire.First(res.Body, 64<<10)
+	answer, err := wire.ReadFirst(res.Body, 64<<10)
 	switch {
 	case res.StatusCode == http.StatusBadRequest || res.StatusCode == http.StatusRequestEntityTooLarge:
 		return fmt.Errorf("%w: %s", errRefused, res.Status)
@@ -227,8 +229,8 @@ func (e *Exporter) postOnce(ctx context.Context, id, path, contentType string, b
 	return nil
 }
 
-// parseRejection reads an answer: a message whose field 1 is a message with how many points or records were rejected (1), and why (2). The
-// generated code for it would bring gRPC.
+// parseRejection parses the answer of a collector: field 1 is a message with the number of rejected points or records (field 1)
+// and the reason (field 2). The generated code for it would import gRPC.
 func parseRejection(b []byte) (n uint64, reason string) {
 	rejection := fieldContent(b, 1)
 	if countField := fieldContent(rejection, 1); countField != nil {
@@ -237,7 +239,7 @@ func parseRejection(b []byte) (n uint64, reason string) {
 	return n, string(fieldContent(rejection, 2))
 }
 
-// fieldContent is the content of a field of a message, nil if it is not there.
+// fieldContent returns the content of a field of a protobuf message, nil if the field is absent.
 func fieldContent(b []byte, want protowire.Number) []byte {
 	for len(b) > 0 {
 		num, kind, n := protowire.ConsumeTag(b)

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/discovery"
-	_ "github.com/prometheus/prometheus/discovery/dns" // the kinds of discovery that a file may name; the command adds Kubernetes', which is large
+	_ "github.com/prometheus/prometheus/discovery/dns" // the kinds of discovery that a file may name; the command adds Kubernetes, which is large
 	_ "github.com/prometheus/prometheus/discovery/file"
 	_ "github.com/prometheus/prometheus/discovery/http"
 	"github.com/prometheus/prometheus/model/relabel"
@@ -19,16 +19,16 @@ import (
 	"github.com/whylate/whylate/internal/capture/record"
 )
 
-// A Config is a file in the form of Prometheus' own, with what is of use here.
+// A Config is a configuration file with a subset of the fields of a Prometheus configuration.
 type Config struct {
 	Jobs []*Job `yaml:"scrape_configs"`
 }
 
-// A Job is how some targets are found, and how they are asked.
+// A Job says how to find targets and how to connect to them.
 type Job struct {
 	Name          string                `yaml:"job_name"`
 	Scheme        string                `yaml:"scheme,omitempty"`
-	Path          string                `yaml:"trace_path,omitempty"` // of net/http/pprof
+	Path          string                `yaml:"trace_path,omitempty"` // the path of net/http/pprof
 	Authorization *config.Authorization `yaml:"authorization,omitempty"`
 	BasicAuth     *config.BasicAuth     `yaml:"basic_auth,omitempty"`
 	TLS           config.TLSConfig      `yaml:"tls_config,omitempty"`
@@ -36,12 +36,12 @@ type Job struct {
 	Discovery     discovery.Configs     `yaml:"-"`
 }
 
-// UnmarshalYAML reads the kinds of discovery beside the other fields.
+// UnmarshalYAML also reads the fields of service discovery, which Job does not declare.
 func (j *Job) UnmarshalYAML(unmarshal func(any) error) error {
 	return discovery.UnmarshalYAMLWithInlineConfigs(j, unmarshal)
 }
 
-// ReadConfig reads a file and checks it. Files that it names are relative to it.
+// ReadConfig reads and checks a file. Paths in it are relative to its directory.
 func ReadConfig(file string) (*Config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -81,13 +81,14 @@ func ReadConfig(file string) (*Config, error) {
 	return c, nil
 }
 
-// recordOptions are how a target of the job is asked. Files with credentials are read each time: they change.
+// recordOptions returns the credentials and TLS files for targets of the job. It reads files with credentials at each call,
+// because they change.
 func (j *Job) recordOptions(scheme string) (opt record.Options, err error) {
 	secret := func(text config.Secret, file string) (string, error) {
 		if file == "" {
 			return string(text), nil
 		}
-		return record.SecretFile(file, nil)
+		return record.ReadSecretFile(file, nil)
 	}
 	if a := j.Authorization; a != nil {
 		if opt.Token, err = secret(a.Credentials, a.CredentialsFile); err != nil {

@@ -1,5 +1,5 @@
-// Package scrape records services that have no library in them: it finds them by Prometheus' own discovery, and takes a trace of a few
-// of their pods at a time, for so many seconds an hour.
+// Package scrape records services that do not import the library. It finds their pods by the service discovery of Prometheus,
+// and takes execution traces of a few pods of each service at a time, within a budget of traced time in each hour.
 package scrape
 
 import (
@@ -37,37 +37,37 @@ import (
 const (
 	maxServices   = 10_000
 	maxTargets    = 100_000 // of all services
-	maxLabelBytes = 128     // bytes
+	maxLabelBytes = 128
 	maxTraceBytes = 64 << 20
-	maxTraces     = 8 // targets being traced, of all services
+	maxTraces     = 8 // concurrent traces of all services
 )
 
-// A Scraper records targets.
+// A Scraper finds targets and records them.
 type Scraper struct {
 	Config        *Config
 	Log           *slog.Logger
 	Metrics       *metrics.Metrics
 	AllowedRanges outgoing.AllowedRanges
-	// TraceLength is that of a recording. Budget is for how long pods of a service are traced in an hour, all together. Share is how many
-	// of them at a time: a part of all, but at least one.
+	// TraceLength is the length of a recording. HourlyBudget bounds the time in an hour for which pods of one service are
+	// traced, summed over the pods. PodShare is the share of the pods that are traced at a time; at least one is.
 	TraceLength, HourlyBudget time.Duration
 	PodShare                  float64
-	// Accept takes a recording in, as if the service had sent it.
+	// Accept receives a recording as if the service had uploaded it.
 	Accept func(ctx context.Context, service string, body io.Reader) (id string, err error)
 
-	silenceTimeout time.Duration // how long a target may be silent, or connecting may take; record's own if 0
+	silenceTimeout time.Duration // bounds connecting, and the time without data; the default of record if 0
 	services       map[string]*service
 	traceSlots     chan struct{}
 }
 
-// A service is where it runs, and when it is traced next.
+// A service has targets, and the time of its next round. A round traces some targets concurrently.
 type service struct {
 	targets   map[string]*target // by address
 	nextRound time.Time
 	inRound   bool
 }
 
-// A target is a pod.
+// A target is a pod of a service.
 type target struct {
 	job        *Job
 	url        *url.URL
@@ -75,9 +75,9 @@ type target struct {
 	lastTraced time.Time
 }
 
-// Run records targets until ctx ends.
+// Run finds and records targets until ctx ends.
 func (s *Scraper) Run(ctx context.Context) error {
-	registry := prometheus.NewRegistry() // discovery's own metrics are not ours to show
+	registry := prometheus.NewRegistry() // keeps the metrics of discovery out of those of the fleet
 	discoveryMetrics, err := discovery.CreateAndRegisterSDMetrics(registry)
 	if err != nil {
 		return err
@@ -128,7 +128,8 @@ func (s *Scraper) Run(ctx context.Context) error {
 	}
 }
 
-// updateServices takes over what discovery has found. What is known of a service and of a target stays while they are found.
+// updateServices replaces the targets by those that discovery has found. Services and targets that are still found keep the
+// times of their rounds and traces.
 func (s *Scraper) updateServices(groups map[string][]*targetgroup.Group, now time.Time) {
 	services, targetCount := make(map[string]map[string]*target), 0
 	for _, j := range s.Config.Jobs {
@@ -167,7 +168,7 @@ func (s *Scraper) updateServices(groups map[string][]*targetgroup.Group, now tim
 	for name, targets := range services {
 		svc := s.services[name]
 		if svc == nil {
-			// Not at once: a fleet that is started repeatedly would trace more than its budget.
+			// The first round is at a random time: a fleet that is restarted repeatedly would exceed the budget.
 			svc = &service{nextRound: now.Add(rand.N(s.roundInterval(1)))}
 			s.services[name] = svc
 		}
@@ -180,7 +181,7 @@ func (s *Scraper) updateServices(groups map[string][]*targetgroup.Group, now tim
 	}
 }
 
-// newTarget is what the labels of a target come to; nil if they say that it is none.
+// newTarget returns the target with the given labels, nil if relabeling drops it or its address is invalid.
 func (j *Job) newTarget(group *targetgroup.Group, ownLabels model.LabelSet) *target {
 	builder := labels.NewBuilder(labels.EmptyLabels())
 	for name, value := range map[string]string{"job": j.Name, "__scheme__": cmp.Or(j.Scheme, "http"), "__trace_path__": cmp.Or(j.Path, "/debug/pprof")} {
@@ -213,12 +214,13 @@ func (j *Job) newTarget(group *targetgroup.Group, ownLabels model.LabelSet) *tar
 	}}
 }
 
-// roundInterval is how far rounds of so many pods lie apart at least, for the budget to hold.
+// roundInterval returns the minimum time between rounds of so many pods, so that they stay within the budget.
 func (s *Scraper) roundInterval(pods int) time.Duration {
 	return time.Duration(float64(time.Hour) * float64(pods) * float64(s.TraceLength) / float64(s.HourlyBudget))
 }
 
-// startRound returns the pods of a service that are to be traced now: those that were not for longest.
+// startRound returns the pods to trace now, which are those whose last trace is the oldest, and marks the service as in a round.
+// It returns nil if no round is due.
 func (s *Scraper) startRound(svc *service, now time.Time) []*target {
 	if svc.inRound || now.Before(svc.nextRound) || len(svc.targets) == 0 {
 		return nil
@@ -231,11 +233,11 @@ func (s *Scraper) startRound(svc *service, now time.Time) []*target {
 		t.lastTraced = now
 	}
 	minWait := s.roundInterval(len(pods))
-	svc.inRound, svc.nextRound = true, now.Add(minWait+rand.N(minWait/2)) // services, and fleets, must not fall into step
+	svc.inRound, svc.nextRound = true, now.Add(minWait+rand.N(minWait/2)) // a random part keeps services and fleets from tracing at the same times
 	return pods
 }
 
-// recordTarget takes a trace of a target.
+// recordTarget waits for a slot, records a target, and counts the outcome.
 func (s *Scraper) recordTarget(ctx context.Context, t *target) {
 	select {
 	case s.traceSlots <- struct{}{}:
@@ -253,6 +255,7 @@ func (s *Scraper) recordTarget(ctx context.Context, t *target) {
 	}
 }
 
+// traceAndAccept records a target and passes the recording to Accept. The outcome is a label of the metric.
 func (s *Scraper) traceAndAccept(ctx context.Context, t *target) (outcome string, err error) {
 	opt, err := t.job.recordOptions(t.url.Scheme)
 	if err != nil {
@@ -266,7 +269,7 @@ func (s *Scraper) traceAndAccept(ctx context.Context, t *target) (outcome string
 	targetAddress := net.JoinHostPort(t.url.Hostname(), cmp.Or(t.url.Port(), map[string]string{"http": "80", "https": "443"}[t.url.Scheme]))
 	var refused atomic.Bool
 	opt.Dial = func(ctx context.Context, network, address string) (c net.Conn, err error) {
-		if !strings.EqualFold(address, targetAddress) { // it redirects: what this machine reaches is not the target's to choose
+		if !strings.EqualFold(address, targetAddress) { // a redirect, by which the target would choose where this machine connects
 			err = fmt.Errorf("redirect to %s: %w", address, errRedirected)
 		} else {
 			c, err = s.AllowedRanges.Dialer().DialContext(ctx, network, address)
@@ -284,7 +287,7 @@ func (s *Scraper) traceAndAccept(ctx context.Context, t *target) (outcome string
 	name := filepath.Join(dir, "x"+record.BundleExt)
 	result, err := record.Save(ctx, t.url.String(), opt, name, "whylate-fleet", nil)
 	if result != nil {
-		s.Metrics.TracedSeconds.Add(result.Got.Seconds())
+		s.Metrics.TracedSeconds.Add(result.Received.Seconds())
 	}
 	var recordErr *record.Error
 	switch {
@@ -292,7 +295,7 @@ func (s *Scraper) traceAndAccept(ctx context.Context, t *target) (outcome string
 		return "refused", err
 	case errors.As(err, &recordErr) && recordErr.Kind == record.Busy:
 		return "busy", err
-	case result == nil || !result.Usable:
+	case result == nil || !result.HasGeneration:
 		return "failed", err
 	}
 	f, err := os.Open(name)
@@ -308,4 +311,5 @@ func (s *Scraper) traceAndAccept(ctx context.Context, t *target) (outcome string
 	return "taken", nil
 }
 
+// errRedirected is the error of a target that redirects to another host or port.
 var errRedirected = errors.New("targets may not lead elsewhere")

@@ -29,23 +29,23 @@ import (
 )
 
 const (
-	maxBodyBytes           = 64 << 20  // as sent
-	maxFileBytes           = 256 << 20 // unpacked
-	maxLabelBytes          = 128       // bytes
+	maxBodyBytes           = 64 << 20  // of a body as sent
+	maxFileBytes           = 256 << 20 // of a recording, unpacked
+	maxLabelBytes          = 128
 	maxMetaBytes           = 1 << 20
-	maxReceiving           = 64 // recordings being received
-	maxReceivingPerService = 16 // of a service: slow senders must not hold up others
+	maxReceiving           = 64 // concurrent uploads
+	maxReceivingPerService = 16 // so that slow senders of one service do not block others
 )
 
-// Bounds are of each service.
+// Bounds limit what each service may send.
 type Bounds struct {
-	RecordingsPerMinute int   // a minute
-	BytesPerMinute      int64 // a minute, unpacked
-	MaxQueued           int   // that wait to be explained
-	MinFreeBytes        int64 // bytes that are left free on the disk
+	RecordingsPerMinute int
+	BytesPerMinute      int64 // unpacked
+	MaxQueued           int   // recordings that wait to be explained
+	MinFreeBytes        int64 // of the disk, after the upload
 }
 
-// A limiter holds what one service may still send.
+// A limiter limits the rate and the concurrent uploads of one service.
 type limiter struct {
 	recordings, bytes *rate.Limiter
 	receiveSlots      chan struct{}
@@ -53,7 +53,7 @@ type limiter struct {
 
 type limiters struct {
 	mu        sync.Mutex
-	byService map[string]*limiter // of services with a token, so bounded by these
+	byService map[string]*limiter // bounded by the number of services with a token
 }
 
 func (l *limiters) limiterOf(service string, b Bounds) *limiter {
@@ -70,7 +70,8 @@ func (l *limiters) limiterOf(service string, b Bounds) *limiter {
 	return limit
 }
 
-// A refusal is an error with its status, the metric's word for it, and when to try again.
+// A refusal is an error with the status of the answer, the label of the metric, and the time after which the client may try
+// again.
 type refusal struct {
 	status      int
 	metricLabel string
@@ -121,14 +122,15 @@ func (s *Server) serveUpload(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, refused.text, refused.status)
 }
 
-// isFull reports whether a disk or quota is full.
+// isFull reports whether the error is that a disk or quota is full.
 func isFull(err error) bool {
 	const sqliteFull = 13
 	var se *sqlite.Error
 	return errors.Is(err, syscall.ENOSPC) || errors.As(err, &se) && se.Code()&0xff == sqliteFull
 }
 
-// acceptUpload keeps a recording. When it returns without error, the file and its place in the queue are durable.
+// acceptUpload accepts the recording of a request. When it returns without error, the file and its entry in the queue are
+// durable.
 func (s *Server) acceptUpload(w http.ResponseWriter, r *http.Request) (id string, err error) {
 	service, err := s.serviceOf(r, time.Now())
 	if err != nil {
@@ -137,12 +139,12 @@ func (s *Server) acceptUpload(w http.ResponseWriter, r *http.Request) (id string
 	return s.acceptBody(r.Context(), service, http.MaxBytesReader(w, r.Body, maxBodyBytes), r.ContentLength, r.Header)
 }
 
-// Accept takes a recording in that the fleet has made itself, within the bounds of its service.
+// Accept accepts a recording that the fleet itself has taken, within the bounds of its service.
 func (s *Server) Accept(ctx context.Context, service string, body io.Reader) (id string, err error) {
 	return s.acceptBody(ctx, service, body, -1, nil)
 }
 
-// acceptBody takes a body in, of a length that is known or below 0.
+// acceptBody receives a recording, stores the file and adds it to the queue. length is below 0 if unknown.
 func (s *Server) acceptBody(ctx context.Context, service string, body io.Reader, length int64, header http.Header) (id string, err error) {
 	now := time.Now()
 	limit := s.limiters.limiterOf(service, s.Bounds)
@@ -191,9 +193,9 @@ func (s *Server) acceptBody(ctx context.Context, service string, body io.Reader,
 		return "", err
 	}
 	if isKnown, err := s.Store.IsKnown(ctx, rec.ID); isKnown || err != nil {
-		return rec.ID, err // its file was durable before it was known
+		return rec.ID, err // the file is durable: Save precedes AddRecording
 	}
-	// From here on, who sends may go: what is half done would be sent again.
+	// The rest does not stop if the client disconnects: a partial result would only make the client send again.
 	ctx = context.WithoutCancel(ctx)
 	if err := s.Files.Save(ctx, file, rec.ID); err != nil {
 		return "", err
@@ -202,7 +204,7 @@ func (s *Server) acceptBody(ctx context.Context, service string, body io.Reader,
 	return rec.ID, s.Store.AddRecording(ctx, rec)
 }
 
-// serviceOf returns the service whose token a request has.
+// serviceOf returns the service that the token of a request belongs to.
 func (s *Server) serviceOf(r *http.Request, now time.Time) (service string, err error) {
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		if service, err = s.Store.TokenName(r.Context(), token, store.SendScope, now); err != nil {
@@ -215,7 +217,7 @@ func (s *Server) serviceOf(r *http.Request, now time.Time) (service string, err 
 	return service, nil
 }
 
-// unpackBody writes a body, unpacked, and returns its id and size.
+// unpackBody unpacks a body into out, and returns the id of the recording and its unpacked size.
 func unpackBody(body io.Reader, encoding string, out io.Writer) (id string, n int64, err error) {
 	switch encoding {
 	case "gzip":
@@ -242,13 +244,14 @@ func unpackBody(body io.Reader, encoding string, out io.Writer) (id string, n in
 	return recordingID(sum), n, nil
 }
 
-// recordingID is the id of what was hashed, as flight's Whylate-Recording-Id.
+// recordingID returns the first half of a SHA-256 sum in hexadecimal digits, as in the header Whylate-Recording-Id of flight.
 func recordingID(sum hash.Hash) string { return hex.EncodeToString(sum.Sum(nil)[:16]) }
 
-// readLabels reads who sent a recording: what it says itself, and headers where it is a bare trace.
+// readLabels checks the format of a recording and sets its labels: from the recording's metadata if they are there, otherwise
+// from headers, which serve bare traces.
 func readLabels(rec *store.Recording, file *os.File, header http.Header) error {
 	var meta struct {
-		Service map[string]string `json:"service"` // of a recording made from outside, such as by kubectl whylate
+		Service map[string]string `json:"service"` // of a recording that another program has taken, such as kubectl whylate
 		Flight  struct {
 			Service map[string]string `json:"service"`
 		} `json:"flight"`
@@ -260,7 +263,7 @@ func readLabels(rec *store.Recording, file *os.File, header http.Header) error {
 	switch string(head) {
 	case "go 1":
 	case "PK\x03\x04":
-		z, err := bundle.Directory(file, rec.Bytes)
+		z, err := bundle.ReadDirectory(file, rec.Bytes)
 		if errors.Is(err, bundle.ErrDirectory) {
 			return refuse(http.StatusRequestEntityTooLarge, "large", "the body is %v", err)
 		}
@@ -275,7 +278,7 @@ func readLabels(rec *store.Recording, file *os.File, header http.Header) error {
 		if err := json.NewDecoder(io.LimitReader(m, maxMetaBytes)).Decode(&meta); err != nil {
 			return refuse(http.StatusBadRequest, "damaged", "the recording's meta.json is damaged")
 		}
-		// What a child would unpack: a bomb is refused before.
+		// Check what a child would unpack, so that a zip bomb is refused here.
 		var unpacked uint64
 		for _, e := range z.File {
 			if unpacked += e.UncompressedSize64; e.UncompressedSize64 > maxFileBytes || unpacked > maxFileBytes {
@@ -289,7 +292,7 @@ func readLabels(rec *store.Recording, file *os.File, header http.Header) error {
 		return rows.CleanText(cmp.Or(meta.Service[key], meta.Flight.Service[key], header.Get(headerName)), maxLabelBytes)
 	}
 	if meta.Service["service.name"] == "" && meta.Flight.Service["service.name"] == "" {
-		// Other services may send the same bytes, and each is to count them.
+		// Several services may send the same bytes. An id for each service makes all of them count.
 		sum := sha256.New()
 		_, _ = io.WriteString(sum, rec.ID+"\x00"+rec.Service)
 		rec.ID = recordingID(sum)

@@ -33,11 +33,11 @@ func RemoveUnfinished() {
 
 // File is an output file under construction. It is not safe for concurrent use.
 type File struct {
-	f       *os.File
-	target  string // what Commit renames to; empty when the bytes go to the target directly
-	name    string // as the caller named it
-	tmp     string
-	settled bool
+	file     *os.File
+	target   string // what Commit renames to; empty when the bytes go to the target directly
+	name     string // as the caller named it
+	tempName string
+	isClosed bool
 }
 
 // Create begins a file that will be called name. A regular file of that name, or the file that a symbolic link of that
@@ -53,7 +53,7 @@ func Create(name string) (*File, error) {
 	if resolved, err := filepath.EvalSymlinks(name); err == nil {
 		target = resolved
 	}
-	var keep bool
+	var keepMode bool
 	switch info, err := os.Stat(target); {
 	case err == nil && info.IsDir():
 		return nil, fmt.Errorf("creating %s: it is a directory: name a file in it", name)
@@ -62,9 +62,9 @@ func Create(name string) (*File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("creating an output file: %w", err)
 		}
-		return &File{f: f, name: name}, nil
+		return &File{file: f, name: name}, nil
 	case err == nil:
-		mode, keep = info.Mode().Perm(), true
+		mode, keepMode = info.Mode().Perm(), true
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("creating an output file: %w", err)
 	}
@@ -76,14 +76,14 @@ func Create(name string) (*File, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("creating %s: %w", name, pathless(err))
+			return nil, fmt.Errorf("creating %s: %w", name, withoutPath(err))
 		}
-		if keep {
+		if keepMode {
 			// Best effort: a file system without permissions is no reason to fail.
 			_ = f.Chmod(mode)
 		}
 		unfinished.Store(tmp, true)
-		return &File{f: f, target: target, name: name, tmp: tmp}, nil
+		return &File{file: f, target: target, name: name, tempName: tmp}, nil
 	}
 }
 
@@ -102,61 +102,61 @@ func WriteTo(name string, write func(io.Writer) error) error {
 
 // Write implements io.Writer.
 func (f *File) Write(p []byte) (int, error) {
-	n, err := f.f.Write(p)
+	n, err := f.file.Write(p)
 	if err != nil {
-		return n, fmt.Errorf("writing %s: %w", f.name, pathless(err))
+		return n, fmt.Errorf("writing %s: %w", f.name, withoutPath(err))
 	}
 	return n, nil
 }
 
-// toDisk waits until a file's content is on the disk.
-var toDisk = (*os.File).Sync
+// syncToDisk waits until a file's content is on the disk.
+var syncToDisk = (*os.File).Sync
 
 // Commit closes the file and gives it its name. After an error the temporary file is gone and the target is what it
 // was. Commit after Commit or Discard does nothing.
 func (f *File) Commit() error {
-	if f.settled {
+	if f.isClosed {
 		return nil
 	}
-	f.settled = true
-	defer unfinished.Delete(f.tmp)
+	f.isClosed = true
+	defer unfinished.Delete(f.tempName)
 	var err error
-	if f.tmp != "" {
-		if err = toDisk(f.f); errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) {
+	if f.tempName != "" {
+		if err = syncToDisk(f.file); errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) {
 			err = nil // a file system that cannot tell
 		}
 	}
-	if err := cmp.Or(err, f.f.Close()); err != nil {
-		if f.tmp != "" {
-			_ = os.Remove(f.tmp)
+	if err := cmp.Or(err, f.file.Close()); err != nil {
+		if f.tempName != "" {
+			_ = os.Remove(f.tempName)
 		}
-		return fmt.Errorf("writing %s: %w", f.name, pathless(err))
+		return fmt.Errorf("writing %s: %w", f.name, withoutPath(err))
 	}
-	if f.tmp == "" {
+	if f.tempName == "" {
 		return nil
 	}
-	if err := os.Rename(f.tmp, f.target); err != nil {
-		_ = os.Remove(f.tmp)
-		return fmt.Errorf("giving %s its name: %w", f.name, pathless(err))
+	if err := os.Rename(f.tempName, f.target); err != nil {
+		_ = os.Remove(f.tempName)
+		return fmt.Errorf("giving %s its name: %w", f.name, withoutPath(err))
 	}
 	return nil
 }
 
 // Discard closes and removes the file unless it has been committed, so that it can be deferred.
 func (f *File) Discard() {
-	if f.settled {
+	if f.isClosed {
 		return
 	}
-	f.settled = true
-	defer unfinished.Delete(f.tmp)
-	_ = f.f.Close()
-	if f.tmp != "" {
-		_ = os.Remove(f.tmp)
+	f.isClosed = true
+	defer unfinished.Delete(f.tempName)
+	_ = f.file.Close()
+	if f.tempName != "" {
+		_ = os.Remove(f.tempName)
 	}
 }
 
-// pathless drops the temporary name, which says nothing to the user, from an error.
-func pathless(err error) error {
+// withoutPath drops the temporary name, which says nothing to the user, from an error.
+func withoutPath(err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err
 	}

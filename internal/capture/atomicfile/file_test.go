@@ -18,8 +18,8 @@ func write(t *testing.T, f *File, s string) {
 	must.Have(f.Write([]byte(s)))(t)
 }
 
-// only fails unless dir holds exactly the named files.
-func only(t *testing.T, dir string, want ...string) {
+// wantFiles fails unless dir holds exactly the named files.
+func wantFiles(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries := must.Have(os.ReadDir(dir))(t)
 	var got []string
@@ -48,13 +48,13 @@ func TestCommitReplacesAtOnce(t *testing.T) {
 	if info, _ := os.Stat(name); runtime.GOOS != "windows" && info.Mode().Perm() != 0o640 {
 		t.Errorf("permissions became %v, want the old file's 0640", info.Mode().Perm())
 	}
-	only(t, dir, "x.trace")
+	wantFiles(t, dir, "x.trace")
 }
 
 // TestOnDiskFirst: the content is on the disk before it takes the place of an older file, which stays if that fails; a file system
 // that cannot tell is no failure, and a device is not asked.
 func TestOnDiskFirst(t *testing.T) {
-	defer func(was func(*os.File) error) { toDisk = was }(toDisk)
+	defer func(original func(*os.File) error) { syncToDisk = original }(syncToDisk)
 	for _, c := range []struct {
 		fails error
 		want  string
@@ -62,9 +62,9 @@ func TestOnDiskFirst(t *testing.T) {
 		dir := t.TempDir()
 		name := filepath.Join(dir, "x.trace")
 		must.Do(t, os.WriteFile(name, []byte("old"), 0o600))
-		asked := 0
-		toDisk = func(f *os.File) error {
-			asked++
+		syncs := 0
+		syncToDisk = func(f *os.File) error {
+			syncs++
 			if tmp, _ := os.ReadFile(f.Name()); string(tmp) != "new" {
 				t.Errorf("%q is to be on the disk", tmp)
 			}
@@ -76,14 +76,14 @@ func TestOnDiskFirst(t *testing.T) {
 		f := must.Have(Create(name))(t)
 		write(t, f, "new")
 		err := f.Commit()
-		if b, _ := os.ReadFile(name); string(b) != c.want || asked != 1 || (err != nil) != (c.want == "old") || err != nil && !strings.Contains(err.Error(), "writing "+name) {
-			t.Errorf("%v: the file reads %q, error %v, asked %d times", c.fails, b, err, asked)
+		if b, _ := os.ReadFile(name); string(b) != c.want || syncs != 1 || (err != nil) != (c.want == "old") || err != nil && !strings.Contains(err.Error(), "writing "+name) {
+			t.Errorf("%v: the file reads %q, error %v, asked %d times", c.fails, b, err, syncs)
 		}
-		only(t, dir, "x.trace")
+		wantFiles(t, dir, "x.trace")
 		if runtime.GOOS != "windows" {
 			must.Do(t, must.Have(Create(os.DevNull))(t).Commit())
 		}
-		if asked != 1 {
+		if syncs != 1 {
 			t.Error("a device was asked")
 		}
 	}
@@ -102,7 +102,7 @@ func TestDiscardLeavesTheOldFile(t *testing.T) {
 	if b, _ := os.ReadFile(name); string(b) != "old" {
 		t.Errorf("after Discard the file reads %q, want the old content", b)
 	}
-	only(t, dir, "x.trace")
+	wantFiles(t, dir, "x.trace")
 }
 
 func TestSymbolicLinkIsFollowed(t *testing.T) {
@@ -147,5 +147,5 @@ func TestCreateErrors(t *testing.T) {
 	if _, err := Create(""); err == nil {
 		t.Error("an empty name was accepted")
 	}
-	only(t, dir)
+	wantFiles(t, dir)
 }

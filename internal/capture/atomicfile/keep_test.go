@@ -37,8 +37,8 @@ func TestWriteTo(t *testing.T) {
 	if err := WriteTo(name, func(w io.Writer) error { io.WriteString(w, "half"); return full }); !errors.Is(err, full) {
 		t.Errorf("%v", err)
 	}
-	if left, _ := os.ReadDir(dir); len(left) != 0 {
-		t.Errorf("there are %v", left)
+	if files, _ := os.ReadDir(dir); len(files) != 0 {
+		t.Errorf("there are %v", files)
 	}
 }
 
@@ -52,9 +52,9 @@ func TestAllUnfinished(t *testing.T) {
 	}
 	must.Do(t, open[3].Commit())
 	RemoveUnfinished()
-	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != 1 || left[0].Name() != "kept" {
-		t.Errorf("there are %v, %v", left, err)
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 1 || files[0].Name() != "kept" {
+		t.Errorf("there are %v, %v", files, err)
 	}
 	for _, f := range open {
 		f.Discard()

@@ -17,8 +17,8 @@ func TestRemoveUnfinished(t *testing.T) {
 	done := must.Have(atomicfile.Create(filepath.Join(dir, "done")))(t)
 	must.Do(t, done.Commit())
 	atomicfile.RemoveUnfinished()
-	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != 1 || left[0].Name() != "done" {
-		t.Errorf("%v, %v are left", left, err)
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 1 || files[0].Name() != "done" {
+		t.Errorf("%v, %v are left", files, err)
 	}
 }

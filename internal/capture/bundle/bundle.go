@@ -51,11 +51,11 @@ type Meta struct {
 	URL string `json:"url"`
 	// Start is when the trace was asked for, by the recorder's clock.
 	Start time.Time `json:"start"`
-	// AskedNS is the duration the user asked for, WindowNS what the endpoint was asked for (whole seconds, rounded
-	// up), GotNS how long the trace was being received.
-	AskedNS  int64 `json:"asked_ns"`
-	WindowNS int64 `json:"window_ns"`
-	GotNS    int64 `json:"got_ns"`
+	// RequestedNS is the duration the user asked for, WindowNS what the endpoint was asked for (whole seconds, rounded
+	// up), ReceivedNS how long the trace was being received.
+	RequestedNS int64 `json:"asked_ns"`
+	WindowNS    int64 `json:"window_ns"`
+	ReceivedNS  int64 `json:"got_ns"`
 	// Truncated is set when the trace ended before its time: interrupted, or cut by the server or the network.
 	Truncated bool `json:"truncated"`
 	// TraceVersion is the version in the trace's header, such as "go 1.26"; Go the service's exact version, if known.
@@ -70,8 +70,8 @@ type Meta struct {
 	Flight *Flight `json:"flight,omitempty"`
 }
 
-// About says what was recorded and where it ran: what the recording side knew, and else what the service said.
-func (m *Meta) About() map[string]string {
+// ServiceAttributes says what was recorded and where it ran: what the recording side knew, and else what the service said.
+func (m *Meta) ServiceAttributes() map[string]string {
 	if m.Service == nil && m.Flight != nil {
 		return m.Flight.Service
 	}
@@ -81,33 +81,33 @@ func (m *Meta) About() map[string]string {
 // Flight says why a service kept a recording of itself.
 type Flight struct {
 	Reason Trigger `json:"reason"`
-	// Also names others that it holds, Held counts all by kind; Missed counts those since the recording before that none holds.
-	Also       []Trigger         `json:"also,omitempty"`
-	Held       map[string]uint64 `json:"held,omitempty"`
-	Missed     map[string]uint64 `json:"missed,omitempty"`
-	Service    map[string]string `json:"service,omitempty"`
-	SnapshotNS int64             `json:"snapshot_ns,omitempty"`
+	// OtherTriggers names others that it holds, Held counts all by kind; Missed counts those since the recording before that none holds.
+	OtherTriggers []Trigger         `json:"also,omitempty"`
+	TriggerCounts map[string]uint64 `json:"held,omitempty"`
+	MissedCounts  map[string]uint64 `json:"missed,omitempty"`
+	Service       map[string]string `json:"service,omitempty"`
+	SnapshotNS    int64             `json:"snapshot_ns,omitempty"`
 }
 
 // A Trigger is what was worth a recording.
 type Trigger struct {
-	Kind   string    `json:"kind"`
-	Text   string    `json:"text"`
-	Route  string    `json:"route,omitempty"`
-	Status string    `json:"status,omitempty"`
-	TookNS int64     `json:"took_ns,omitempty"`
-	At     time.Time `json:"at"`
+	Kind       string    `json:"kind"`
+	Text       string    `json:"text"`
+	Route      string    `json:"route,omitempty"`
+	Status     string    `json:"status,omitempty"`
+	DurationNS int64     `json:"took_ns,omitempty"`
+	Time       time.Time `json:"at"`
 }
 
-// Why says in a line why the recording was kept, and what else it holds.
-func (f *Flight) Why() string {
+// Description says in a line why the recording was kept, and what else it holds.
+func (f *Flight) Description() string {
 	out := cmp.Or(f.Reason.Text, f.Reason.Kind)
-	if n := f.Held[f.Reason.Kind]; n > 1 {
+	if n := f.TriggerCounts[f.Reason.Kind]; n > 1 {
 		out += fmt.Sprintf(" (and %d more)", n-1)
 	}
-	for i, t := range f.Also {
-		other := func(u Trigger) bool { return u.Kind == t.Kind }
-		if t.Kind != f.Reason.Kind && t.Text != "" && !slices.ContainsFunc(f.Also[:i], other) {
+	for i, t := range f.OtherTriggers {
+		hasKind := func(u Trigger) bool { return u.Kind == t.Kind }
+		if t.Kind != f.Reason.Kind && t.Text != "" && !slices.ContainsFunc(f.OtherTriggers[:i], hasKind) {
 			out += "; " + t.Text
 		}
 	}
@@ -125,17 +125,17 @@ type Host struct {
 	// CPUs counts those that are online on the machine, Parallelism those that the process may run on.
 	CPUs        int `json:"cpus,omitempty"`
 	Parallelism int `json:"parallelism,omitempty"`
-	// QuotaCPUs is the tightest CPU quota of the process's groups, PeriodNS its period, QuotaFrom the file that says
-	// so, QuotaDepth its level, 0 being the process's own group. QuotaHidden says that there are groups above those
+	// QuotaCPUs is the tightest CPU quota of the process's groups, QuotaPeriodNS its period, QuotaFile the file that says
+	// so, QuotaDepth its level, 0 being the process's own group. HasHiddenGroups says that there are groups above those
 	// that could be seen.
-	QuotaCPUs   float64 `json:"quota_cpus,omitempty"`
-	PeriodNS    int64   `json:"period_ns,omitempty"`
-	QuotaFrom   string  `json:"quota_from,omitempty"`
-	QuotaDepth  int     `json:"quota_depth,omitempty"`
-	QuotaHidden bool    `json:"quota_hidden,omitempty"`
-	// MemoryBytes is the tightest memory limit, MemoryFrom the file that says so.
+	QuotaCPUs       float64 `json:"quota_cpus,omitempty"`
+	QuotaPeriodNS   int64   `json:"period_ns,omitempty"`
+	QuotaFile       string  `json:"quota_from,omitempty"`
+	QuotaDepth      int     `json:"quota_depth,omitempty"`
+	HasHiddenGroups bool    `json:"quota_hidden,omitempty"`
+	// MemoryBytes is the tightest memory limit, MemoryFile the file that says so.
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
-	MemoryFrom  string `json:"memory_from,omitempty"`
+	MemoryFile  string `json:"memory_from,omitempty"`
 	// CgroupVersion is "v1" or "v2", of the hierarchy with the cpu controller; Group the process's group in it.
 	CgroupVersion string `json:"cgroup_version,omitempty"`
 	Group         string `json:"group,omitempty"`
@@ -176,9 +176,9 @@ var ErrDirectory = errors.New("its directory is larger than that of any recordin
 // MagicLen is how many bytes of a file tell what it is.
 const MagicLen = 35
 
-// Magic tells from the first bytes of a file, MagicLen are enough, whether it is a recording: a zip whose first entry is the
+// HasMagic tells from the first bytes of a file, MagicLen are enough, whether it is a recording: a zip whose first entry is the
 // trace. Zip files that were packed again, with the entries in another order, are recognized by [IsZip] only.
-func Magic(prefix []byte) bool {
+func HasMagic(prefix []byte) bool {
 	// A zip's local file header: signature, 22 bytes of fields, length of the name (2), length of the extra field (2),
 	// name. Source: PKWARE APPNOTE.TXT 6.3.10, section 4.3.7.
 	const header = 30

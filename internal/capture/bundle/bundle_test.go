@@ -22,8 +22,8 @@ import (
 
 var sampleMeta = Meta{
 	Tool: "v1.2.3", URL: "http://svc:6060/debug/pprof/trace",
-	Start:   time.Date(2026, 11, 21, 4, 5, 6, 7000, time.UTC),
-	AskedNS: 1_500_000_000, WindowNS: 2_000_000_000, GotNS: 2_013_000_000,
+	Start:       time.Date(2026, 11, 21, 4, 5, 6, 7000, time.UTC),
+	RequestedNS: 1_500_000_000, WindowNS: 2_000_000_000, ReceivedNS: 2_013_000_000,
 	TraceVersion: "go 1.26",
 	Warnings:     []Warning{{Code: "rounded", Text: "recording 2 s instead of 1.5s"}},
 }
@@ -48,7 +48,7 @@ func sample(t testing.TB, trace []byte) []byte {
 func TestRoundTrip(t *testing.T) {
 	trace := bytes.Repeat([]byte("go 1.26 trace\x00\x00\x00"), 1000)
 	data := sample(t, trace)
-	if !Magic(data[:35]) || !IsZip(data) {
+	if !HasMagic(data[:35]) || !IsZip(data) {
 		t.Error("the first 35 bytes are not recognized")
 	}
 	if !bytes.Contains(data, trace) {
@@ -189,7 +189,7 @@ func unknownMethod(t testing.TB) []byte {
 // Packed again by another tool, compressed and in another order, a recording still reads.
 func TestRepackedReads(t *testing.T) {
 	data := zipOf(t, entry{"meta.json", goodMeta, zip.Deflate}, entry{"extra", "?", zip.Deflate}, entry{"trace", "the trace", zip.Deflate})
-	if Magic(data) {
+	if HasMagic(data) {
 		t.Error("recognized as a recording by its first bytes, although the trace is not first")
 	}
 	b := must.Have(New(bytes.NewReader(data), int64(len(data))))(t)
@@ -249,7 +249,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(zipOf(f, entry{"meta.json", goodMeta, zip.Deflate}, entry{"trace", strings.Repeat("x", 5000), zip.Deflate}))
 	f.Add(unknownMethod(f))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		Magic(data)
+		HasMagic(data)
 		b, err := New(bytes.NewReader(data), int64(len(data)))
 		if err != nil {
 			return
@@ -283,15 +283,15 @@ func FuzzRead(f *testing.F) {
 // kept itself, its module.
 func TestProgram(t *testing.T) {
 	build := &modules.Build{Main: modules.Module{Path: "shop.org/s"}, Deps: []modules.Module{{Path: "dep.org/x", Version: "v1.0.0"}}}
-	kept := &Flight{Service: map[string]string{"module": "shop.org/s"}}
+	flight := &Flight{Service: map[string]string{"module": "shop.org/s"}}
 	for _, c := range []struct {
 		name string
 		meta Meta
 		deps int
 		main string
 	}{
-		{"of a process on this host", Meta{Host: &Host{Build: build}, Flight: kept}, 1, "shop.org/s"},
-		{"kept by the service", Meta{Flight: kept}, 0, "shop.org/s"},
+		{"of a process on this host", Meta{Host: &Host{Build: build}, Flight: flight}, 1, "shop.org/s"},
+		{"kept by the service", Meta{Flight: flight}, 0, "shop.org/s"},
 		{"of a service elsewhere", Meta{Host: &Host{}}, 0, ""},
 	} {
 		b := c.meta.Program()

@@ -9,26 +9,26 @@ import (
 	"testing"
 )
 
-// crowd is a zip file with so many entries of 46 bytes in its directory, and what its last records claim of them. Only what is read
+// hugeZip is a zip file with so many entries of 46 bytes in its directory, and what its last records claim of them. Only what is read
 // is generated.
-type crowd struct {
+type hugeZip struct {
 	head, entry, tail []byte
 	entries           int
 }
 
-func (c *crowd) size() int64 { return int64(len(c.head) + c.entries*len(c.entry) + len(c.tail)) }
+func (c *hugeZip) size() int64 { return int64(len(c.head) + c.entries*len(c.entry) + len(c.tail)) }
 
-func (c *crowd) ReadAt(p []byte, off int64) (n int, err error) {
+func (c *hugeZip) ReadAt(p []byte, off int64) (n int, err error) {
 	for n < len(p) {
-		at, begin := off+int64(n), int64(len(c.head))
+		position, begin := off+int64(n), int64(len(c.head))
 		end := begin + int64(c.entries*len(c.entry))
 		switch {
-		case at < begin:
-			n += copy(p[n:], c.head[at:])
-		case at < end:
-			n += copy(p[n:], c.entry[(at-begin)%int64(len(c.entry)):])
-		case at < c.size():
-			n += copy(p[n:], c.tail[at-end:])
+		case position < begin:
+			n += copy(p[n:], c.head[position:])
+		case position < end:
+			n += copy(p[n:], c.entry[(position-begin)%int64(len(c.entry)):])
+		case position < c.size():
+			n += copy(p[n:], c.tail[position-end:])
 		default:
 			return n, io.EOF
 		}
@@ -36,9 +36,9 @@ func (c *crowd) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// newCrowd makes one behind so many bytes of a trace, whose last record claims a number of entries; with zip64, the 64-bit record before it claims more.
-func newCrowd(trace, entries int, claim uint16, zip64 uint64) *crowd {
-	c := &crowd{head: make([]byte, MagicLen+trace), entry: make([]byte, 46), entries: entries}
+// newHugeZip makes one behind so many bytes of a trace, whose last record claims a number of entries; with zip64, the 64-bit record before it claims more.
+func newHugeZip(trace, entries int, claim uint16, zip64 uint64) *hugeZip {
+	c := &hugeZip{head: make([]byte, MagicLen+trace), entry: make([]byte, 46), entries: entries}
 	copy(c.head, "PK\x03\x04")
 	c.head[26] = byte(len(NameTrace))
 	copy(c.head[30:], NameTrace)
@@ -68,27 +68,27 @@ func newCrowd(trace, entries int, claim uint16, zip64 uint64) *crowd {
 // of millions of entries allocates nothing.
 func TestDirectoryIsBounded(t *testing.T) {
 	const million = 1 << 20
-	for what, c := range map[string]*crowd{
-		"the number, as far as 16 bits hold it": newCrowd(0, million+5, 5, 0),
-		"two entries":                           newCrowd(0, million, 2, 0),
-		"no entry":                              newCrowd(0, million, 0, 0),
-		"as many as a recording has":            newCrowd(0, million, 1024, 0),
-		"the number, in 64 bits":                newCrowd(0, million, 0, million),
-		"a lie in 64 bits":                      newCrowd(0, million, 0, 5),
-		"millions of two entries":               newCrowd(64<<20, 2, 0, 2<<20),
+	for claim, c := range map[string]*hugeZip{
+		"the number, as far as 16 bits hold it": newHugeZip(0, million+5, 5, 0),
+		"two entries":                           newHugeZip(0, million, 2, 0),
+		"no entry":                              newHugeZip(0, million, 0, 0),
+		"as many as a recording has":            newHugeZip(0, million, 1024, 0),
+		"the number, in 64 bits":                newHugeZip(0, million, 0, million),
+		"a lie in 64 bits":                      newHugeZip(0, million, 0, 5),
+		"millions of two entries":               newHugeZip(64<<20, 2, 0, 2<<20),
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, err := New(c, c.size())
 		runtime.ReadMemStats(&after)
 		if !errors.Is(err, ErrNotBundle) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", claim, err)
 		}
 		if used := after.TotalAlloc - before.TotalAlloc; used > 8<<20 {
-			t.Errorf("%s: reading it allocates %d MiB", what, used>>20)
+			t.Errorf("%s: reading it allocates %d MiB", claim, used>>20)
 		}
 		if !errors.Is(err, ErrDirectory) || !strings.Contains(err.Error(), "more than 1024 entries") {
-			t.Errorf("%s: %v, want that it has too many entries", what, err)
+			t.Errorf("%s: %v, want that it has too many entries", claim, err)
 		}
 	}
 }

@@ -19,7 +19,7 @@ type Bundle struct {
 // New reads the directory and the metadata of a recording of the given size. Errors wrap [ErrNotBundle] if the input is
 // at fault. Memory is bounded by the size of the file, whatever the file claims.
 func New(r io.ReaderAt, size int64) (*Bundle, error) {
-	z, err := Directory(r, size)
+	z, err := ReadDirectory(r, size)
 	if err != nil {
 		return nil, err
 	}
@@ -45,10 +45,10 @@ func New(r io.ReaderAt, size int64) (*Bundle, error) {
 	return b, nil
 }
 
-// Directory reads the directory of a zip file with as many entries as a recording may have. Errors wrap [ErrNotBundle], and
+// ReadDirectory reads the directory of a zip file with as many entries as a recording may have. Errors wrap [ErrNotBundle], and
 // [ErrDirectory] if there are more. Memory is bounded, whatever the file holds and claims.
-func Directory(r io.ReaderAt, size int64) (*zip.Reader, error) {
-	d := &directoryReader{ReaderAt: r, left: maxDirectory}
+func ReadDirectory(r io.ReaderAt, size int64) (*zip.Reader, error) {
+	d := &directoryReader{ReaderAt: r, remaining: maxDirectory}
 	z, err := zip.NewReader(d, size)
 	if errors.Is(err, ErrDirectory) {
 		return nil, fmt.Errorf("%w: it has more than %d entries: %w", ErrNotBundle, maxEntries, err)
@@ -59,7 +59,7 @@ func Directory(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	if len(z.File) > maxEntries {
 		return nil, fmt.Errorf("%w: it has %d entries, more than %d: %w", ErrNotBundle, len(z.File), maxEntries, ErrDirectory)
 	}
-	d.complete = true
+	d.isComplete = true
 	return z, nil
 }
 
@@ -67,15 +67,15 @@ func Directory(r io.ReaderAt, size int64) (*zip.Reader, error) {
 // entries, whatever their number in the file's last record says.
 type directoryReader struct {
 	io.ReaderAt
-	left     int
-	complete bool // the entries are known: what is read now is theirs
+	remaining  int
+	isComplete bool // the entries are known: what is read now is theirs
 }
 
 func (d *directoryReader) ReadAt(p []byte, off int64) (int, error) {
-	if d.complete {
+	if d.isComplete {
 		return d.ReaderAt.ReadAt(p, off)
 	}
-	if d.left -= len(p); d.left < 0 {
+	if d.remaining -= len(p); d.remaining < 0 {
 		return 0, ErrDirectory
 	}
 	n, err := d.ReaderAt.ReadAt(p, off)
@@ -88,12 +88,12 @@ func (d *directoryReader) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Unfinished returns the trace of a recording whose writer was killed: the directory at the end is missing, but the trace stands
+// UnfinishedTrace returns the trace of a recording whose writer was killed: the directory at the end is missing, but the trace stands
 // first and as it is. It is told to the end of the input; entries that follow it look like damage. ok is false if the input does
 // not begin so.
-func Unfinished(r io.ReaderAt, size int64) (trace *io.SectionReader, ok bool) {
+func UnfinishedTrace(r io.ReaderAt, size int64) (trace *io.SectionReader, ok bool) {
 	var head [MagicLen]byte
-	if _, err := r.ReadAt(head[:], 0); err != nil || !Magic(head[:]) || binary.LittleEndian.Uint16(head[8:]) != zip.Store {
+	if _, err := r.ReadAt(head[:], 0); err != nil || !HasMagic(head[:]) || binary.LittleEndian.Uint16(head[8:]) != zip.Store {
 		return nil, false
 	}
 	start := MagicLen + int64(binary.LittleEndian.Uint16(head[28:])) // behind the extra field
@@ -196,19 +196,19 @@ func (b *Bundle) stream(name string, limit int64) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: opening its %s: %w", ErrNotBundle, name, err)
 	}
-	return &limited{r, name, limit, limit}, nil
+	return &limitedEntry{r, name, limit, limit}, nil
 }
 
-// limited stops an entry that unpacks to more than a limit, whatever the zip's directory claims.
-type limited struct {
+// limitedEntry stops an entry that unpacks to more than a limit, whatever the zip's directory claims.
+type limitedEntry struct {
 	io.ReadCloser
-	name        string
-	left, limit int64
+	name             string
+	remaining, limit int64
 }
 
-func (l *limited) Read(p []byte) (int, error) {
+func (l *limitedEntry) Read(p []byte) (int, error) {
 	n, err := l.ReadCloser.Read(p)
-	if l.left -= int64(n); l.left < 0 {
+	if l.remaining -= int64(n); l.remaining < 0 {
 		return 0, fmt.Errorf("%w: its %s is larger than %d MiB", ErrNotBundle, l.name, l.limit>>20)
 	}
 	return n, err

@@ -20,7 +20,7 @@ func TestUnfinished(t *testing.T) {
 	whole := out.Bytes()
 	start := bytes.Index(whole, []byte(trace))
 	for n := range len(whole) {
-		r, ok := bundle.Unfinished(bytes.NewReader(whole[:n]), int64(n))
+		r, ok := bundle.UnfinishedTrace(bytes.NewReader(whole[:n]), int64(n))
 		if ok != (n >= start) {
 			t.Fatalf("%d bytes: %v", n, ok)
 		}
@@ -33,7 +33,7 @@ func TestUnfinished(t *testing.T) {
 			t.Fatalf("%d bytes: %q, %v, want %q", n, got, err, want)
 		}
 	}
-	if _, ok := bundle.Unfinished(bytes.NewReader([]byte("PK\x03\x04 something else that is long enough")), 40); ok {
+	if _, ok := bundle.UnfinishedTrace(bytes.NewReader([]byte("PK\x03\x04 something else that is long enough")), 40); ok {
 		t.Error("any zip file is taken for a recording")
 	}
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestWhy: a line says why, of how many, and once of each other kind.
-func TestWhy(t *testing.T) {
+// TestDescription: a line says why, of how many, and once of each other kind.
+func TestDescription(t *testing.T) {
 	for want, f := range map[string]Flight{
 		"slow":                       {Reason: Trigger{Kind: "slow"}},
-		"GET /a took 1s":             {Reason: Trigger{Kind: "slow", Text: "GET /a took 1s"}, Held: map[string]uint64{"slow": 1, "gc": 7}},
-		"a (and 1 more)":             {Reason: Trigger{Kind: "slow", Text: "a"}, Held: map[string]uint64{"slow": 2}},
-		"a (and 2 more); b; d":       {Reason: Trigger{Kind: "slow", Text: "a"}, Held: map[string]uint64{"slow": 3}, Also: []Trigger{{Kind: "gc", Text: "b"}, {Kind: "slow", Text: "x"}, {Kind: "gc", Text: "c"}, {Kind: "freeze"}, {Kind: "freeze", Text: "y"}, {Kind: "asked", Text: "d"}}},
-		"freeze (and 9223 more); gc": {Reason: Trigger{Kind: "freeze"}, Held: map[string]uint64{"freeze": 9224}, Also: []Trigger{{Kind: "gc", Text: "gc"}}},
+		"GET /a took 1s":             {Reason: Trigger{Kind: "slow", Text: "GET /a took 1s"}, TriggerCounts: map[string]uint64{"slow": 1, "gc": 7}},
+		"a (and 1 more)":             {Reason: Trigger{Kind: "slow", Text: "a"}, TriggerCounts: map[string]uint64{"slow": 2}},
+		"a (and 2 more); b; d":       {Reason: Trigger{Kind: "slow", Text: "a"}, TriggerCounts: map[string]uint64{"slow": 3}, OtherTriggers: []Trigger{{Kind: "gc", Text: "b"}, {Kind: "slow", Text: "x"}, {Kind: "gc", Text: "c"}, {Kind: "freeze"}, {Kind: "freeze", Text: "y"}, {Kind: "asked", Text: "d"}}},
+		"freeze (and 9223 more); gc": {Reason: Trigger{Kind: "freeze"}, TriggerCounts: map[string]uint64{"freeze": 9224}, OtherTriggers: []Trigger{{Kind: "gc", Text: "gc"}}},
 	} {
-		if got := f.Why(); got != want {
+		if got := f.Description(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -41,14 +41,14 @@ func TestMagic(t *testing.T) {
 		t.Errorf("%d bytes tell", len(whole))
 	}
 	for n := range len(whole) + 1 {
-		if Magic(whole[:n]) != (n == MagicLen) || IsZip(whole[:n]) != (n >= 4) {
-			t.Errorf("the first %d bytes: %v, a zip: %v", n, Magic(whole[:n]), IsZip(whole[:n]))
+		if HasMagic(whole[:n]) != (n == MagicLen) || IsZip(whole[:n]) != (n >= 4) {
+			t.Errorf("the first %d bytes: %v, a zip: %v", n, HasMagic(whole[:n]), IsZip(whole[:n]))
 		}
 	}
 	long := head(NameTrace + strings.Repeat("x", 256))
-	for what, b := range map[string][]byte{"another name": head("other"), "a longer name": head("trace2"), "a very long one": long, "no zip": append([]byte("QK"), whole[2:]...)} {
-		if Magic(b) {
-			t.Errorf("%s is a recording", what)
+	for description, b := range map[string][]byte{"another name": head("other"), "a longer name": head("trace2"), "a very long one": long, "no zip": append([]byte("QK"), whole[2:]...)} {
+		if HasMagic(b) {
+			t.Errorf("%s is a recording", description)
 		}
 	}
 	for n, want := range map[int]int{60: 60, 61: 63} {
@@ -61,21 +61,21 @@ func TestMagic(t *testing.T) {
 // TestEntries: as many entries as a reader takes, and one more; two of one name; none of one.
 func TestEntries(t *testing.T) {
 	meta := fmt.Sprintf(`{"schema":%q}`, Schema)
-	of := func(more int) []byte {
+	bundleWith := func(extra int) []byte {
 		list := []entry{{name: NameTrace, data: "t"}, {name: NameMeta, data: meta}}
-		for i := range more {
+		for i := range extra {
 			list = append(list, entry{name: fmt.Sprint(i)})
 		}
 		return zipOf(t, list...)
 	}
-	for more, ok := range map[int]bool{0: true, maxEntries - 2: true, maxEntries - 1: false} {
-		b := of(more)
+	for extra, ok := range map[int]bool{0: true, maxEntries - 2: true, maxEntries - 1: false} {
+		b := bundleWith(extra)
 		if _, err := New(strings.NewReader(string(b)), int64(len(b))); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("it has %d entries", maxEntries+1)) {
-			t.Errorf("%d more entries: %v", more, err)
+			t.Errorf("%d more entries: %v", extra, err)
 		}
 	}
 	name := filepath.Join(t.TempDir(), "x.whylate")
-	must.Do(t, os.WriteFile(name, of(0), 0o600))
+	must.Do(t, os.WriteFile(name, bundleWith(0), 0o600))
 	f := must.Have(Open(name))(t)
 	must.Do(t, f.Close())
 	if f.Close() == nil {
@@ -88,14 +88,14 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// TestAbout: what the recording side knew of a program goes before what the service said of itself.
-func TestAbout(t *testing.T) {
-	recorder, own := map[string]string{"a": "recorder"}, map[string]string{"a": "service"}
+// TestServiceAttributes: what the recording side knew of a program goes before what the service said of itself.
+func TestServiceAttributes(t *testing.T) {
+	recorder, service := map[string]string{"a": "recorder"}, map[string]string{"a": "service"}
 	for _, c := range []struct {
 		m    Meta
 		want string
-	}{{Meta{}, ""}, {Meta{Service: recorder}, "recorder"}, {Meta{Flight: &Flight{Service: own}}, "service"}, {Meta{Service: recorder, Flight: &Flight{Service: own}}, "recorder"}, {Meta{Flight: &Flight{}}, ""}} {
-		if got := c.m.About()["a"]; got != c.want {
+	}{{Meta{}, ""}, {Meta{Service: recorder}, "recorder"}, {Meta{Flight: &Flight{Service: service}}, "service"}, {Meta{Service: recorder, Flight: &Flight{Service: service}}, "recorder"}, {Meta{Flight: &Flight{}}, ""}} {
+		if got := c.m.ServiceAttributes()["a"]; got != c.want {
 			t.Errorf("%+v: %q, want %q", c.m, got, c.want)
 		}
 	}
@@ -120,7 +120,7 @@ func TestStreams(t *testing.T) {
 		t.Errorf("without samples: %v", err)
 	}
 	for n, ok := range map[int]bool{5: true, 6: false} {
-		l := &limited{io.NopCloser(strings.NewReader(strings.Repeat("x", n))), "x", 5, 5}
+		l := &limitedEntry{io.NopCloser(strings.NewReader(strings.Repeat("x", n))), "x", 5, 5}
 		if got, err := io.ReadAll(l); (err == nil) != ok || ok && len(got) != n {
 			t.Errorf("%d bytes of at most 5: %d, %v", n, len(got), err)
 		}

@@ -13,16 +13,16 @@ import (
 //
 // service/flight has a small copy of it, because it may depend on the standard library alone.
 type Writer struct {
-	zip   *zip.Writer
-	trace io.Writer
-	names map[string]bool
-	now   time.Time
+	zip      *zip.Writer
+	trace    io.Writer
+	names    map[string]bool
+	modified time.Time
 }
 
 // NewWriter begins a recording on w with the trace's entry. The start time is given to every entry as its time of
 // modification.
 func NewWriter(w io.Writer, start time.Time) (*Writer, error) {
-	b := &Writer{zip: zip.NewWriter(w), names: map[string]bool{}, now: start}
+	b := &Writer{zip: zip.NewWriter(w), names: map[string]bool{}, modified: start}
 	var err error
 	b.trace, err = b.create(NameTrace, zip.Store)
 	return b, err
@@ -35,7 +35,7 @@ func (b *Writer) create(name string, method uint16) (io.Writer, error) {
 		return nil, fmt.Errorf("writing a recording: entry %s was written already", name)
 	}
 	b.names[name] = true
-	w, err := b.zip.CreateHeader(&zip.FileHeader{Name: name, Method: method, Modified: b.now})
+	w, err := b.zip.CreateHeader(&zip.FileHeader{Name: name, Method: method, Modified: b.modified})
 	if err != nil {
 		return nil, fmt.Errorf("writing a recording: %w", err)
 	}

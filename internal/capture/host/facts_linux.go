@@ -41,17 +41,17 @@ func facts(pid int, warn func(code, text string)) *bundle.Host {
 // addLimits adds the CPU quota and the memory limit that apply to the process.
 func addLimits(h *bundle.Host, l *cgroup.Limits) {
 	cpu, memory := &l.CPU, &l.Memory
-	h.CPUs, h.Parallelism, h.QuotaHidden = cpu.Online, cpu.Parallelism, cpu.Hidden
+	h.CPUs, h.Parallelism, h.HasHiddenGroups = cpu.Online, cpu.Parallelism, cpu.Hidden
 	h.CgroupVersion, h.Group = cpu.Version.String(), cpu.Group
 	if cpu.QuotaLevel >= 0 {
 		lv := &cpu.Levels[cpu.QuotaLevel]
-		h.QuotaCPUs, h.PeriodNS, h.QuotaFrom, h.QuotaDepth = cpu.Quota, int64(lv.Period), lv.File, lv.Depth
+		h.QuotaCPUs, h.QuotaPeriodNS, h.QuotaFile, h.QuotaDepth = cpu.Quota, int64(lv.Period), lv.File, lv.Depth
 	}
 	if memory.Max > 0 {
 		h.MemoryBytes = memory.Max
 		for _, b := range memory.Bounds {
 			if b.Won {
-				h.MemoryFrom = b.File
+				h.MemoryFile = b.File
 			}
 		}
 	}

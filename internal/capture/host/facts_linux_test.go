@@ -25,7 +25,7 @@ func TestAddLimits(t *testing.T) {
 		l    *cgroup.Limits
 		want bundle.Host
 	}{
-		{limited, bundle.Host{CPUs: 8, Parallelism: 4, QuotaHidden: true, CgroupVersion: "v2", Group: "/a", QuotaCPUs: 1.5, PeriodNS: 100e6, QuotaFrom: "/cpu.max", QuotaDepth: 2, MemoryBytes: 1 << 30, MemoryFrom: "/memory.max"}},
+		{limited, bundle.Host{CPUs: 8, Parallelism: 4, HasHiddenGroups: true, CgroupVersion: "v2", Group: "/a", QuotaCPUs: 1.5, QuotaPeriodNS: 100e6, QuotaFile: "/cpu.max", QuotaDepth: 2, MemoryBytes: 1 << 30, MemoryFile: "/memory.max"}},
 		{unlimited, bundle.Host{CgroupVersion: "none"}},
 	} {
 		var got bundle.Host

@@ -218,7 +218,7 @@ func (s *Samples) readStart(l *Line) error {
 	}
 	s.PID, s.IntervalNS, s.Facts, s.HasStates = l.PID, l.IntervalNS, l.Facts, l.HasStates
 	if f := s.Facts; f != nil {
-		for _, t := range []*string{&f.OS, &f.Arch, &f.Kernel, &f.QuotaFrom, &f.MemoryFrom, &f.CgroupVersion, &f.Group, &f.GOMAXPROCS, &f.GOGC, &f.GOMEMLIMIT, &f.Go} {
+		for _, t := range []*string{&f.OS, &f.Arch, &f.Kernel, &f.QuotaFile, &f.MemoryFile, &f.CgroupVersion, &f.Group, &f.GOMAXPROCS, &f.GOGC, &f.GOMEMLIMIT, &f.Go} {
 			*t = clip(*t)
 		}
 	}

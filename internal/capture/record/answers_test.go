@@ -54,7 +54,7 @@ func TestAnswersThatAreNoTrace(t *testing.T) {
 		{"login page", answer(200, "text/html", "<!doctype html><title>Sign in</title>"), NotATrace, []string{`web page with the title "Sign in"`, "is it a login?"}},
 		{"text", answer(200, "text/plain", "hello, world, this is not a trace"), NotATrace, []string{`begins with "hello, world`, "pprof.Trace"}},
 		{"short text", answer(200, "text/plain", "OK"), NotATrace, []string{`begins with "OK"`}},
-		{"a profile", answer(200, "application/octet-stream", gz("profile bytes, long enough for a header")), NotATrace, []string{"not an execution trace"}},
+		{"a profile", answer(200, "application/octet-stream", gzipped("profile bytes, long enough for a header")), NotATrace, []string{"not an execution trace"}},
 		{"damaged gzip", answer(200, "application/octet-stream", "\x1f\x8b\xff nonsense that is long enough"), NotATrace, []string{"gzip header is damaged"}},
 		{"old trace", answer(200, "application/octet-stream", "go 1.21 trace\x00\x00\x00rest"), OldTrace, []string{"Go 1.21", "Go 1.22 or later"}},
 		{"empty", answer(200, "application/octet-stream", ""), Cut, []string{"without a trace"}},
@@ -72,7 +72,7 @@ func TestAnswersThatAreNoTrace(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := serveHandler(t, c.h)
-			opt := quick()
+			opt := quickOptions()
 			opt.NoCPU, opt.NoAllocs = false, false // they fail too, which must neither matter nor hide the answer
 			_, _, err := record(t, s.URL, opt)
 			wantKind(t, err, c.kind, c.want...)
@@ -83,7 +83,7 @@ func TestAnswersThatAreNoTrace(t *testing.T) {
 	}
 }
 
-func gz(s string) string {
+func gzipped(s string) string {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	io.WriteString(z, s)
@@ -93,7 +93,7 @@ func gz(s string) string {
 
 func TestCompressedAnswers(t *testing.T) {
 	t.Parallel()
-	trace := canned()
+	trace := cannedTrace()
 	for name, h := range map[string]http.HandlerFunc{
 		"content encoding": func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
@@ -107,7 +107,7 @@ func TestCompressedAnswers(t *testing.T) {
 		},
 		"compressed file": func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(time.Second)
-			io.WriteString(w, gz(string(trace)))
+			io.WriteString(w, gzipped(string(trace)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestCompressedAnswers(t *testing.T) {
 				accepts = r.Header.Get("Accept-Encoding")
 				h(w, r)
 			}))
-			data, r, err := record(t, s.URL, quick())
+			data, r, err := record(t, s.URL, quickOptions())
 			if err != nil || !bytes.Equal(data, trace) || r.Partial {
 				t.Errorf("%d of %d bytes, %v, %+v", len(data), len(trace), err, r)
 			}
@@ -134,7 +134,7 @@ func TestCompressedAnswers(t *testing.T) {
 			z.Write(trace)
 			z.Flush() // and no end
 		}))
-		data, r, err := record(t, s.URL, quick())
+		data, r, err := record(t, s.URL, quickOptions())
 		wantKind(t, err, Cut)
 		if !bytes.Equal(data, trace) || !r.Partial {
 			t.Errorf("%d of %d bytes, %+v", len(data), len(trace), r)
@@ -145,11 +145,11 @@ func TestCompressedAnswers(t *testing.T) {
 // A server that ends the trace early but in order limits the duration: all is well but shorter.
 func TestShortTrace(t *testing.T) {
 	t.Parallel()
-	s := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(canned()) }))
-	opt := quick()
+	s := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(cannedTrace()) }))
+	opt := quickOptions()
 	opt.Duration = 20 * time.Second
 	data, r, err := record(t, s.URL, opt)
-	if err != nil || r.Partial || !bytes.Equal(data, canned()) || len(r.Warnings) != 1 || r.Warnings[0].Code != WarnShort {
+	if err != nil || r.Partial || !bytes.Equal(data, cannedTrace()) || len(r.Warnings) != 1 || r.Warnings[0].Code != WarnShort {
 		t.Errorf("%d bytes, %v, %+v", len(data), err, r)
 	}
 }
@@ -167,15 +167,15 @@ func TestOldProtocolCut(t *testing.T) {
 			}
 			c.Read(make([]byte, 4096))
 			io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\n")
-			c.Write(canned())
+			c.Write(cannedTrace())
 			c.Close()
 		}
 	}()
-	opt := quick()
+	opt := quickOptions()
 	opt.Duration = 20 * time.Second
 	data, r, err := record(t, l.Addr().String(), opt)
 	wantKind(t, err, Cut)
-	if !r.Partial || !bytes.Equal(data, canned()) {
+	if !r.Partial || !bytes.Equal(data, cannedTrace()) {
 		t.Errorf("%d bytes, %+v", len(data), r)
 	}
 }
@@ -188,12 +188,12 @@ func TestWriteTimeoutOfOlderGo(t *testing.T) {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			t.Parallel()
 			inner := imitation()
-			var asked atomic.Int32
+			var requests atomic.Int32
 			inBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				var seconds int
 				fmt.Sscan(r.FormValue("seconds"), &seconds)
 				if strings.HasSuffix(r.URL.Path, "/allocs") {
-					asked.Add(1)
+					requests.Add(1)
 				}
 				if seconds >= limit {
 					w.Header().Set("X-Go-Pprof", "1")
@@ -211,8 +211,8 @@ func TestWriteTimeoutOfOlderGo(t *testing.T) {
 					want = "try a shorter -d"
 				}
 				wantKind(t, err, TooLong, "does not allow 10 s", want)
-				if took := time.Since(begin); asked.Load() > 4 || took > 4*600*time.Millisecond {
-					t.Errorf("%d questions in %v", asked.Load(), took)
+				if took := time.Since(begin); requests.Load() > 4 || took > 4*600*time.Millisecond {
+					t.Errorf("%d questions in %v", requests.Load(), took)
 				}
 			})
 		})
@@ -222,14 +222,14 @@ func TestWriteTimeoutOfOlderGo(t *testing.T) {
 	t.Run("profile", func(t *testing.T) {
 		t.Parallel()
 		inner := imitation()
-		var begun chan struct{} // of the bubble
+		var traceStarted chan struct{} // of the bubble
 		inBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.URL.Path, "/trace") {
-				close(begun)
+				close(traceStarted)
 			}
 			if r.FormValue("seconds") == "2" {
 				select {
-				case <-begun:
+				case <-traceStarted:
 				case <-r.Context().Done():
 				}
 				w.WriteHeader(http.StatusBadRequest)
@@ -238,7 +238,7 @@ func TestWriteTimeoutOfOlderGo(t *testing.T) {
 			}
 			inner.ServeHTTP(w, r)
 		}), func(t *testing.T, target string, opt Options) {
-			begun = make(chan struct{})
+			traceStarted = make(chan struct{})
 			opt.NoCPU = false
 			str := must.Have(Open(context.Background(), target, opt))(t)
 			defer str.Close()
@@ -250,31 +250,31 @@ func TestWriteTimeoutOfOlderGo(t *testing.T) {
 	})
 }
 
-func TestWhyCutNamesADurationThatFits(t *testing.T) {
+func TestExplainCutNamesAPossibleDuration(t *testing.T) {
 	t.Parallel()
 	s := serveHandler(t, imitation())
 	end, _, err := ParseEndpoint(s.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := must.Have(newClient(t.Context(), end, nil, quick()))(t)
-	str := &Stream{c: c, ctx: context.Background(), seconds: 10}
+	c := must.Have(newClient(t.Context(), end, nil, quickOptions()))(t)
+	str := &Stream{client: c, ctx: context.Background(), seconds: 10}
 	for last, want := range map[time.Duration]string{
 		5900 * time.Millisecond:  "-d 5s would fit",
 		900 * time.Millisecond:   "raise it",
 		10100 * time.Millisecond: "raise it", // cut after its time: shortening would not help
 	} {
-		if got := str.whyCut(last); !strings.Contains(got, want) || !strings.Contains(got, "still answers") {
+		if got := str.explainCut(last); !strings.Contains(got, want) || !strings.Contains(got, "still answers") {
 			t.Errorf("last bytes after %v: %q, want %q", last, got, want)
 		}
 	}
 	s.Close()
-	if got := str.whyCut(0); !strings.Contains(got, "no longer answers") {
+	if got := str.explainCut(0); !strings.Contains(got, "no longer answers") {
 		t.Errorf("closed server: %q", got)
 	}
-	gone := serveHandler(t, answer(502, "text/plain", ""))
-	str.c.end, _, _ = ParseEndpoint(gone.URL)
-	if got := str.whyCut(0); !strings.Contains(got, "stopped or was killed") {
+	stoppedService := serveHandler(t, answer(502, "text/plain", ""))
+	str.client.endpoint, _, _ = ParseEndpoint(stoppedService.URL)
+	if got := str.explainCut(0); !strings.Contains(got, "stopped or was killed") {
 		t.Errorf("proxy without service: %q", got)
 	}
 }
@@ -292,7 +292,7 @@ func TestSilentServers(t *testing.T) {
 			t.Parallel()
 			inBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if c.sent > 0 {
-					w.Write(canned()[:c.sent])
+					w.Write(cannedTrace()[:c.sent])
 					w.(http.Flusher).Flush()
 				}
 				<-r.Context().Done()
@@ -316,7 +316,7 @@ func TestSilentServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer mute.Close()
-		opt := quick()
+		opt := quickOptions()
 		opt.ConnectTimeout = 200 * time.Millisecond
 		_, _, err = record(t, "https://"+mute.Addr().String(), opt)
 		wantKind(t, err, Timeout)
@@ -326,7 +326,7 @@ func TestSilentServers(t *testing.T) {
 // Over a slow line the trace arrives long after its time: as long as something arrives, nobody gives up.
 func TestSlowLine(t *testing.T) {
 	t.Parallel()
-	trace := canned()
+	trace := cannedTrace()
 	inBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		const pieces = 35
 		for i := range pieces {
@@ -352,19 +352,19 @@ func TestUnreachable(t *testing.T) {
 	closed := l.Addr().String()
 	l.Close()
 	for _, noCPU := range []bool{false, true} {
-		opt := quick()
+		opt := quickOptions()
 		opt.NoCPU = noCPU
 		_, _, err = record(t, closed, opt)
 		wantKind(t, err, Refused, "recording a trace from http://"+closed+"/debug/pprof/trace?seconds=1", "refused: no process listens there")
 	}
-	opt := quick()
+	opt := quickOptions()
 	opt.ConnectTimeout = time.Second
 	_, _, err = record(t, "no-such-host.invalid:6060", opt)
 	if e, ok := err.(*Error); !ok || e.Kind != DNS && e.Kind != Timeout {
 		t.Errorf("a name that does not exist: %v", err)
 	}
 	// Name servers differ; the message does not.
-	c := &client{opt: opt}
+	c := &client{options: opt}
 	wantKind(t, c.describe(context.Background(), "x", "y", &url.Error{Op: "Get", URL: "http://u:secret@h/?k=secret", Err: &net.DNSError{Name: "h", Err: "no such host", IsNotFound: true}}),
 		DNS, `the name "h" could not be resolved`, "--proxy")
 	wantKind(t, c.describe(context.Background(), "x", "y", &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}), Timeout, "no connection within 1s", "firewall")
@@ -384,11 +384,11 @@ func TestCancelledBeforeItBegins(t *testing.T) {
 }
 
 // A profile that is refused is a warning; each side stands for itself.
-func TestSidesFailAlone(t *testing.T) {
+func TestFailedProfileIsAWarning(t *testing.T) {
 	t.Parallel()
 	inner := imitation()
 	for _, broken := range []string{"profile", "allocs"} {
-		for how, h := range map[string]http.Handler{
+		for failure, h := range map[string]http.Handler{
 			"forbidden": answer(403, "text/plain", "no"),
 			"a page":    answer(200, "text/html", "<html>login</html>"),
 			"cut": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -397,7 +397,7 @@ func TestSidesFailAlone(t *testing.T) {
 				panic(http.ErrAbortHandler)
 			}),
 		} {
-			t.Run(broken+" "+how, func(t *testing.T) {
+			t.Run(broken+" "+failure, func(t *testing.T) {
 				t.Parallel()
 				s := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if strings.HasSuffix(r.URL.Path, "/"+broken) {
@@ -426,7 +426,7 @@ func TestSidesFailAlone(t *testing.T) {
 	}
 }
 
-func TestPathsThatMayBeEither(t *testing.T) {
+func TestAmbiguousPaths(t *testing.T) {
 	t.Parallel()
 	inner := imitation()
 	custom := http.NewServeMux()
@@ -442,13 +442,13 @@ func TestPathsThatMayBeEither(t *testing.T) {
 	for _, path := range []string{"/internal/prof", "/internal/prof/", "/internal/prof/trace", "/internal/prof/trace?seconds=99"} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			data, r, err := record(t, s.URL+path, quick())
-			if err != nil || !bytes.Equal(data, canned()) || r.URL != s.URL+"/internal/prof/trace" {
+			data, r, err := record(t, s.URL+path, quickOptions())
+			if err != nil || !bytes.Equal(data, cannedTrace()) || r.URL != s.URL+"/internal/prof/trace" {
 				t.Errorf("%d bytes, %v, %+v", len(data), err, r)
 			}
 		})
 	}
-	_, _, err := record(t, s.URL+"/elsewhere", quick())
+	_, _, err := record(t, s.URL+"/elsewhere", quickOptions())
 	wantKind(t, err, NotFound, "/elsewhere/debug/pprof/trace")
 }
 
@@ -480,26 +480,26 @@ func TestProgressIsMonotonicAndEnds(t *testing.T) {
 
 func TestSaveCannotWrite(t *testing.T) {
 	t.Parallel()
-	asked := false
-	s := serveHandler(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
-	_, err := Save(context.Background(), s.URL, quick(), t.TempDir()+"/none/x.trace", "", nil)
+	isRequested := false
+	s := serveHandler(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { isRequested = true }))
+	_, err := Save(context.Background(), s.URL, quickOptions(), t.TempDir()+"/none/x.trace", "", nil)
 	wantKind(t, err, Write, "none/x.trace")
-	if asked {
+	if isRequested {
 		t.Error("the service was asked, although the file cannot be written")
 	}
 	var out bytes.Buffer
 	s2 := serveHandler(t, imitation())
-	if r, err := Save(context.Background(), s2.URL, quick(), "", "", &out); err != nil || !bytes.Equal(out.Bytes(), canned()) || !r.Usable {
+	if r, err := Save(context.Background(), s2.URL, quickOptions(), "", "", &out); err != nil || !bytes.Equal(out.Bytes(), cannedTrace()) || !r.HasGeneration {
 		t.Errorf("without a file: %d bytes, %v, %+v", out.Len(), err, r)
 	}
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("no /dev/full")
 	}
-	_, err = Save(context.Background(), s2.URL, quick(), "/dev/full", "", nil)
+	_, err = Save(context.Background(), s2.URL, quickOptions(), "/dev/full", "", nil)
 	wantKind(t, err, Write, "/dev/full", "no space")
 }
 
-func TestOptionsThatMakeNoSense(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		target string
@@ -528,7 +528,7 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 // than such files are.
 func TestFilesOfTLS(t *testing.T) {
 	t.Parallel()
-	for what, files := range map[string]func(name string) TLSFiles{
+	for option, files := range map[string]func(name string) TLSFiles{
 		"--cacert": func(name string) TLSFiles { return TLSFiles{CACert: name} },
 		"--cert":   func(name string) TLSFiles { return TLSFiles{Cert: name, Key: name} },
 	} {
@@ -547,10 +547,10 @@ func TestFilesOfTLS(t *testing.T) {
 		_, err = Open(ctx, "https://h:1", Options{TLS: files(pipe)})
 		wantKind(t, err, Interrupted, "interrupted")
 		if _, err := files(pipe).Config(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", option, err)
 		}
-		if _, err := files("/dev/zero").Config(context.Background()); err == nil || !strings.Contains(err.Error(), "reading "+what) || !strings.Contains(err.Error(), "/dev/zero: ") {
-			t.Errorf("%s without an end: %v", what, err)
+		if _, err := files("/dev/zero").Config(context.Background()); err == nil || !strings.Contains(err.Error(), "reading "+option) || !strings.Contains(err.Error(), "/dev/zero: ") {
+			t.Errorf("%s without an end: %v", option, err)
 		}
 	}
 }

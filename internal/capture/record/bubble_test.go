@@ -14,30 +14,30 @@ import (
 // reached by opt, at an address that is on no network.
 func inBubble(t *testing.T, h http.Handler, f func(t *testing.T, target string, opt Options)) {
 	t.Helper()
-	canned() // outside: a trace takes real time
+	cannedTrace() // outside: a trace takes real time
 	synctest.Test(t, func(t *testing.T) {
-		l := &pipes{accept: make(chan net.Conn), closed: make(chan struct{})}
+		l := &pipeListener{accept: make(chan net.Conn), closed: make(chan struct{})}
 		srv := &http.Server{Handler: h}
 		go srv.Serve(l)
 		defer srv.Close()
-		opt := quick()
+		opt := quickOptions()
 		opt.Dial = l.dial
 		f(t, "http://service:6060", opt)
 	})
 }
 
-// pipes is a listener whose connections are pipes of this process.
-type pipes struct {
+// pipeListener is a listener whose connections are pipes of this process.
+type pipeListener struct {
 	accept chan net.Conn
 	closed chan struct{}
 }
 
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (p *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	time.Sleep(time.Millisecond) // the way there
-	ours, theirs := net.Pipe()
+	clientEnd, serverEnd := net.Pipe()
 	select {
-	case p.accept <- theirs:
-		return ours, nil
+	case p.accept <- serverEnd:
+		return clientEnd, nil
 	case <-p.closed:
 		return nil, io.ErrClosedPipe
 	case <-ctx.Done():
@@ -45,7 +45,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-func (p *pipes) Accept() (net.Conn, error) {
+func (p *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.accept:
 		return c, nil
@@ -54,9 +54,9 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func (p *pipes) Close() error {
+func (p *pipeListener) Close() error {
 	close(p.closed)
 	return nil
 }
 
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+func (p *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }

@@ -19,104 +19,104 @@ import (
 
 // client talks to one endpoint. It sends credentials to that endpoint's own origin and nowhere else.
 type client struct {
-	opt            Options
-	end            Endpoint
+	options        Options
+	endpoint       Endpoint
 	http           *http.Client
 	transport      *http.Transport
 	header         http.Header // with Authorization; sent to trusted origins only
 	hasCredentials bool
 	secrets        secrets
 	proxy          *url.URL
-	certAsked      atomic.Bool // a server asked for a client certificate
+	certRequested  atomic.Bool // a server asked for a client certificate
 }
 
 // newClient checks the options and reads the files that they name. It makes no connection.
-func newClient(ctx context.Context, end Endpoint, inURL *Login, opt Options) (*client, error) {
-	if err := opt.setDefaults(); err != nil {
+func newClient(ctx context.Context, endpoint Endpoint, urlLogin *Login, options Options) (*client, error) {
+	if err := options.setDefaults(); err != nil {
 		return nil, err
 	}
-	bad := func(what string, err error) (*client, error) {
-		return nil, &Error{Kind: Usage, Op: "recording", URL: end.String(), Text: what, Err: err}
+	usageError := func(text string, err error) (*client, error) {
+		return nil, &Error{Kind: Usage, Op: "recording", URL: endpoint.String(), Text: text, Err: err}
 	}
-	c := &client{opt: opt, end: end, header: http.Header{}}
-	for k, v := range opt.Header {
+	c := &client{options: options, endpoint: endpoint, header: http.Header{}}
+	for k, v := range options.Header {
 		c.header[http.CanonicalHeaderKey(k)] = v
 	}
-	login := cmp.Or(opt.Login, inURL)
-	var ways []string
+	login := cmp.Or(options.Login, urlLogin)
+	var credentialKinds []string
 	if c.header.Get("Authorization") != "" {
-		ways = append(ways, "an Authorization header")
+		credentialKinds = append(credentialKinds, "an Authorization header")
 	}
 	if login != nil {
-		ways = append(ways, "a user and password")
+		credentialKinds = append(credentialKinds, "a user and password")
 		(&http.Request{Header: c.header}).SetBasicAuth(login.User, login.Password)
 	}
-	if opt.Token != "" {
-		ways = append(ways, "a token")
-		if strings.ContainsFunc(opt.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-			return bad("the token has a space, a line end or another invalid character: is it the right file or variable?", nil)
+	if options.Token != "" {
+		credentialKinds = append(credentialKinds, "a token")
+		if strings.ContainsFunc(options.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+			return usageError("the token has a space, a line end or another invalid character: is it the right file or variable?", nil)
 		}
-		c.header.Set("Authorization", "Bearer "+opt.Token)
+		c.header.Set("Authorization", "Bearer "+options.Token)
 	}
-	if len(ways) > 1 {
-		return bad("you gave "+strings.Join(ways, " and ")+": only one can be sent", nil)
+	if len(credentialKinds) > 1 {
+		return usageError("you gave "+strings.Join(credentialKinds, " and ")+": only one can be sent", nil)
 	}
-	private := c.header.Clone()
-	private.Del("Host") // a name, and one that messages need
-	c.hasCredentials = len(private) > 0 || len(end.query) > 0
+	secretHeader := c.header.Clone()
+	secretHeader.Del("Host") // a name, and one that messages need
+	c.hasCredentials = len(secretHeader) > 0 || len(endpoint.query) > 0
 
-	tlsConfig, err := opt.TLS.Config(ctx)
+	tlsConfig, err := options.TLS.Config(ctx)
 	if err != nil && ctx.Err() != nil {
-		return nil, c.describe(ctx, "recording", end.String(), err)
+		return nil, c.describe(ctx, "recording", endpoint.String(), err)
 	}
 	if err != nil {
-		return bad(err.Error(), err)
+		return usageError(err.Error(), err)
 	}
-	present := tlsConfig.GetClientCertificate
+	presentCert := tlsConfig.GetClientCertificate
 	tlsConfig.GetClientCertificate = func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		c.certAsked.Store(true)
-		if present == nil {
+		c.certRequested.Store(true)
+		if presentCert == nil {
 			return new(tls.Certificate), nil // none
 		}
-		return present(info)
+		return presentCert(info)
 	}
-	if opt.TLS != (TLSFiles{}) && end.base.Scheme != "https" {
-		return bad("TLS options are given, but the URL is http://: write https://", nil)
+	if options.TLS != (TLSFiles{}) && endpoint.base.Scheme != "https" {
+		return usageError("TLS options are given, but the URL is http://: write https://", nil)
 	}
 	proxy := http.ProxyFromEnvironment
-	switch opt.Proxy {
+	switch options.Proxy {
 	case "":
 	case "none":
 		proxy = nil
 	default:
-		c.proxy, err = parseProxy(opt.Proxy)
+		c.proxy, err = parseProxy(options.Proxy)
 		if err != nil {
-			return bad(err.Error(), nil)
+			return usageError(err.Error(), nil)
 		}
 		proxy = http.ProxyURL(c.proxy)
 	}
 	if proxy != nil {
 		// Asked once here, so that its password is known as a secret. (It fails in a CGI program; a variable that is no
 		// URL counts as not set.)
-		u, err := proxy(&http.Request{URL: &url.URL{Scheme: end.base.Scheme, Host: end.base.Host}})
+		u, err := proxy(&http.Request{URL: &url.URL{Scheme: endpoint.base.Scheme, Host: endpoint.base.Host}})
 		if err != nil {
-			return bad("the environment's proxy cannot be used: check HTTP_PROXY and HTTPS_PROXY, or name one with --proxy", nil)
+			return usageError("the environment's proxy cannot be used: check HTTP_PROXY and HTTPS_PROXY, or name one with --proxy", nil)
 		}
 		c.proxy = u
 	}
-	c.secrets = newSecrets(private, login, end.query, c.proxy)
-	dial := opt.Dial
+	c.secrets = newSecrets(secretHeader, login, endpoint.query, c.proxy)
+	dial := options.Dial
 	if dial == nil {
-		dial = (&net.Dialer{Timeout: opt.ConnectTimeout}).DialContext
+		dial = (&net.Dialer{Timeout: options.ConnectTimeout}).DialContext
 	}
 	c.transport = wire.Transport(&http.Transport{
 		Proxy:                  proxy,
 		DialContext:            dial,
-		TLSHandshakeTimeout:    opt.ConnectTimeout,
+		TLSHandshakeTimeout:    options.ConnectTimeout,
 		TLSClientConfig:        tlsConfig,
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true, // decoded does it; and the observed service should not compress for us
-		OnProxyConnectResponse: c.proxyAnswer,
+		OnProxyConnectResponse: c.checkProxyAnswer,
 	})
 	c.http = wire.Client(c.transport)
 	c.http.Transport, c.http.CheckRedirect = (*roundTripper)(c), c.checkRedirect
@@ -135,7 +135,7 @@ func parseProxy(s string) (*url.URL, error) {
 	case "http", "https", "socks5", "socks5h":
 		return u, nil
 	}
-	return nil, fmt.Errorf("the proxy's scheme %q is not supported: use http, https, socks5 or socks5h", clean(u.Scheme, 20))
+	return nil, fmt.Errorf("the proxy's scheme %q is not supported: use http, https, socks5 or socks5h", cleanLine(u.Scheme, 20))
 }
 
 // Config reads the files, which may be pipes, until ctx ends. Errors say which file and what is wrong with it.
@@ -145,7 +145,7 @@ func (t TLSFiles) Config(ctx context.Context) (*tls.Config, error) {
 	var err error
 	go func() {
 		defer close(done)
-		conf, err = t.read()
+		conf, err = t.load()
 	}()
 	select {
 	case <-done:
@@ -164,14 +164,14 @@ func readPEM(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := wire.All(f, maxPEM)
+	b, err := wire.ReadAll(f, maxPEM)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return b, nil
 }
 
-func (t TLSFiles) read() (*tls.Config, error) {
+func (t TLSFiles) load() (*tls.Config, error) {
 	conf := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.Insecure}
 	if t.CACert != "" {
 		pem, err := readPEM(t.CACert)
@@ -206,10 +206,10 @@ func origin(u *url.URL) (scheme, host, port string) {
 	return u.Scheme, strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), wire.Port(u)
 }
 
-// trusted tells whether credentials may be sent to u: to the endpoint's own origin, and from http on the default port to
+// isTrusted tells whether credentials may be sent to u: to the endpoint's own origin, and from http on the default port to
 // https on the default port of the same host, which is the usual upgrade.
-func (c *client) trusted(u *url.URL) bool {
-	s1, h1, p1 := origin(&c.end.base)
+func (c *client) isTrusted(u *url.URL) bool {
+	s1, h1, p1 := origin(&c.endpoint.base)
 	s2, h2, p2 := origin(u)
 	return h1 == h2 && (s1 == s2 && p1 == p2 || s1 == "http" && p1 == "80" && s2 == "https" && p2 == "443")
 }
@@ -223,9 +223,9 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	// The referring address may hold a token in its query.
 	req.Header.Del("Referer")
-	req.Header.Set("User-Agent", c.opt.UserAgent)
+	req.Header.Set("User-Agent", c.options.UserAgent)
 	req.Header.Set("Accept-Encoding", "identity")
-	if c.trusted(req.URL) {
+	if c.isTrusted(req.URL) {
 		for k, v := range c.header {
 			if k == "Host" {
 				req.Host = v[0]
@@ -240,30 +240,30 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 const maxRedirects = 5
 
 func (c *client) checkRedirect(req *http.Request, via []*http.Request) error {
-	if c.opt.NoRedirects {
+	if c.options.NoRedirects {
 		return http.ErrUseLastResponse
 	}
 	if len(via) > maxRedirects {
-		return &Error{Kind: Redirect, Text: fmt.Sprintf("it redirects more than %d times, the last time to %s", maxRedirects, c.address(req.URL)),
-			Do: "often that is a login: give credentials, or the address that it ends at"}
+		return &Error{Kind: Redirect, Text: fmt.Sprintf("it redirects more than %d times, the last time to %s", maxRedirects, c.foreignAddress(req.URL)),
+			Remedy: "often that is a login: give credentials, or the address that it ends at"}
 	}
 	// Credentials in a redirect's target are the server's own business, but not ours to pass on or show.
 	req.URL.User = nil
 	return nil
 }
 
-// address is Redact for a URL that a server made up, which may repeat our secrets in its path.
-func (c *client) address(u *url.URL) string { return c.secrets.foreign(Redact(u), 300) }
+// foreignAddress is Redact for a URL that a server made up, which may repeat our secrets in its path.
+func (c *client) foreignAddress(u *url.URL) string { return c.secrets.quotable(Redact(u), 300) }
 
-// proxyAnswer reports a proxy that refuses to connect; net/http would keep its reason only.
-func (c *client) proxyAnswer(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
+// checkProxyAnswer reports a proxy that refuses to connect; net/http would keep its reason only.
+func (c *client) checkProxyAnswer(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK {
 		return nil
 	}
-	e := &Error{Kind: Proxy, Text: fmt.Sprintf("the proxy %s answered %s", Redact(proxy), c.status(resp)),
-		Do: "check that it may reach that host, or go without it with --proxy none"}
+	e := &Error{Kind: Proxy, Text: fmt.Sprintf("the proxy %s answered %s", Redact(proxy), c.quotableStatus(resp)),
+		Remedy: "check that it may reach that host, or go without it with --proxy none"}
 	if resp.StatusCode == http.StatusProxyAuthRequired {
-		e.Kind, e.Do = Unauthorized, "put user and password into the proxy's URL"
+		e.Kind, e.Remedy = Unauthorized, "put user and password into the proxy's URL"
 	}
 	return e
 }
@@ -272,7 +272,7 @@ func (c *client) proxyAnswer(_ context.Context, proxy *url.URL, _ *http.Request,
 func (c *client) get(ctx context.Context, u *url.URL) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return nil, plain(err)
+		return nil, withoutURLs(err)
 	}
 	return c.http.Do(req)
 }

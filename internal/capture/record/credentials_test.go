@@ -21,8 +21,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// guarded lets requests through that ok accepts.
-func guarded(ok func(*http.Request) bool) http.Handler {
+// requireAuth lets requests through that ok accepts.
+func requireAuth(ok func(*http.Request) bool) http.Handler {
 	inner := imitation()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !ok(r) {
@@ -52,16 +52,16 @@ func TestCredentialsAreSent(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := serveHandler(t, guarded(c.ok))
-			opt := quick()
+			s := serveHandler(t, requireAuth(c.ok))
+			opt := quickOptions()
 			opt.NoCPU, opt.NoAllocs = false, false
 			opt.Header, opt.Login, opt.Token = c.opt.Header, c.opt.Login, c.opt.Token
-			str, err := Open(context.Background(), "http://"+c.user+host(s), opt)
+			str, err := Open(context.Background(), "http://"+c.user+serverAddr(s), opt)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer str.Close()
-			if data, err := io.ReadAll(str); err != nil || !bytes.Equal(data, canned()) {
+			if data, err := io.ReadAll(str); err != nil || !bytes.Equal(data, cannedTrace()) {
 				t.Errorf("%d bytes, %v", len(data), err)
 			}
 			if cpu, allocs := str.Profiles(); cpu == nil || allocs == nil {
@@ -76,7 +76,7 @@ func TestCredentialsAreSent(t *testing.T) {
 
 func TestHeaderParsing(t *testing.T) {
 	h := http.Header{}
-	lines := HeaderLines("# comment\n\n  X-A:  one two \r\nX-A:two\nEmpty:\n")
+	lines := SplitHeaderLines("# comment\n\n  X-A:  one two \r\nX-A:two\nEmpty:\n")
 	must.Do(t, AddHeaders(h, "headers.txt", lines))
 	if fmt.Sprint(h) != "map[Empty:[] X-A:[one two two]]" && fmt.Sprint(h["X-A"]) != "[one two two]" {
 		t.Errorf("%v", h)
@@ -93,56 +93,56 @@ func TestHeaderParsing(t *testing.T) {
 func TestSecretFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "token")
 	must.Do(t, os.WriteFile(name, []byte("t0ken\r\n"), 0o600))
-	if s, err := SecretFile(name, nil); err != nil || s != "t0ken" {
+	if s, err := ReadSecretFile(name, nil); err != nil || s != "t0ken" {
 		t.Errorf("%q, %v", s, err)
 	}
-	if s, err := SecretFile("-", strings.NewReader("from stdin\n")); err != nil || s != "from stdin" {
+	if s, err := ReadSecretFile("-", strings.NewReader("from stdin\n")); err != nil || s != "from stdin" {
 		t.Errorf("%q, %v", s, err)
 	}
-	if _, err := SecretFile(name+"x", nil); !errors.Is(err, os.ErrNotExist) {
+	if _, err := ReadSecretFile(name+"x", nil); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	if _, err := SecretFile("-", strings.NewReader(strings.Repeat("x", 70<<10))); err == nil {
+	if _, err := ReadSecretFile("-", strings.NewReader(strings.Repeat("x", 70<<10))); err == nil {
 		t.Error("a huge file was accepted")
 	}
 }
 
-// watcher is a server on another origin that notes every request's headers.
-type watcher struct {
+// headerRecorder is a server on another origin that notes every request's headers.
+type headerRecorder struct {
 	*httptest.Server
-	mu   sync.Mutex
-	seen []string
+	mu       sync.Mutex
+	requests []string
 }
 
-func startWatcher(t testing.TB, h http.Handler) *watcher {
-	w := &watcher{}
+func startHeaderRecorder(t testing.TB, h http.Handler) *headerRecorder {
+	w := &headerRecorder{}
 	w.Server = serveHandler(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		var b bytes.Buffer
 		fmt.Fprintf(&b, "%s %s host=%s\n", r.Method, r.URL, r.Host)
 		r.Header.Write(&b)
 		w.mu.Lock()
-		w.seen = append(w.seen, b.String())
+		w.requests = append(w.requests, b.String())
 		w.mu.Unlock()
 		h.ServeHTTP(rw, r)
 	}))
 	return w
 }
 
-func (w *watcher) all() string {
+func (w *headerRecorder) all() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return strings.Join(w.seen, "\n")
+	return strings.Join(w.requests, "\n")
 }
 
-func TestRedirectsTakeNoCredentialsAlong(t *testing.T) {
+func TestRedirectsGetNoCredentials(t *testing.T) {
 	t.Parallel()
 	const secret = "r3direct-secret"
-	other := startWatcher(t, imitation())
-	var here *httptest.Server
-	here = serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		to := "http://" + host(other.Server)
+	otherHost := startHeaderRecorder(t, imitation())
+	var server *httptest.Server
+	server = serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to := "http://" + serverAddr(otherHost.Server)
 		if strings.HasPrefix(r.URL.Path, "/same") {
-			to = here.URL // the login must survive this one
+			to = server.URL // the login must survive this one
 		}
 		if r.Header.Get("X-Secret") != secret {
 			http.Error(w, "no", http.StatusUnauthorized)
@@ -152,32 +152,32 @@ func TestRedirectsTakeNoCredentialsAlong(t *testing.T) {
 		http.Redirect(w, r, to+path+"?seconds="+r.FormValue("seconds"), http.StatusTemporaryRedirect)
 	}))
 	for _, prefix := range []string{"", "/same"} {
-		opt := quick()
+		opt := quickOptions()
 		opt.NoCPU, opt.NoAllocs = false, false
 		opt.Login = &Login{"jo", secret}
 		opt.Header = http.Header{"X-Secret": {secret}, "Cookie": {"session=" + secret}, "X-Api-Key": {secret}, "Host": {"named.example"}}
-		data, r, err := record(t, here.URL+prefix+"/debug/pprof?key="+secret, opt)
-		if err != nil || !bytes.Equal(data, canned()) || r.Partial {
+		data, r, err := record(t, server.URL+prefix+"/debug/pprof?key="+secret, opt)
+		if err != nil || !bytes.Equal(data, cannedTrace()) || r.Partial {
 			t.Errorf("%d bytes, %v", len(data), err)
 		}
 	}
-	seen := other.all()
-	if strings.Count(seen, "GET /debug/pprof/trace") != 2 {
-		t.Fatalf("the other host saw\n%s", seen)
+	requests := otherHost.all()
+	if strings.Count(requests, "GET /debug/pprof/trace") != 2 {
+		t.Fatalf("the other host saw\n%s", requests)
 	}
 	basicSecret := base64.StdEncoding.EncodeToString([]byte("jo:" + secret))
 	for _, s := range []string{secret, basicSecret, "Authorization", "Cookie", "X-Secret", "X-Api-Key", "Referer", "named.example"} {
-		if strings.Contains(seen, s) {
-			t.Errorf("the other host saw %q:\n%s", s, seen)
+		if strings.Contains(requests, s) {
+			t.Errorf("the other host saw %q:\n%s", s, requests)
 		}
 	}
 	// The other host wants a login: say why it got none.
-	locked := startWatcher(t, answer(401, "text/plain", "login"))
-	toLocked := serveHandler(t, http.RedirectHandler("http://"+host(locked.Server)+"/debug/pprof/trace", http.StatusFound))
-	opt := quick()
+	locked := startHeaderRecorder(t, answer(401, "text/plain", "login"))
+	toLocked := serveHandler(t, http.RedirectHandler("http://"+serverAddr(locked.Server)+"/debug/pprof/trace", http.StatusFound))
+	opt := quickOptions()
 	opt.Token = secret
 	_, _, err := record(t, toLocked.URL, opt)
-	wantKind(t, err, Unauthorized, host(locked.Server), "a redirect led to another host")
+	wantKind(t, err, Unauthorized, serverAddr(locked.Server), "a redirect led to another host")
 }
 
 func TestTrusted(t *testing.T) {
@@ -201,14 +201,14 @@ func TestTrusted(t *testing.T) {
 			t.Fatal(err)
 		}
 		to := must.Have(url.Parse(c.to))(t)
-		if got := (&client{end: end}).trusted(to); got != c.want {
+		if got := (&client{endpoint: end}).isTrusted(to); got != c.want {
 			t.Errorf("from %s to %s: %v", c.from, c.to, got)
 		}
 	}
 }
 
-// leaks are all the ways in which the secrets of the next test could be written.
-func leaks(secrets ...string) []string {
+// secretForms are all the ways in which the secrets of the next test could be written.
+func secretForms(secrets ...string) []string {
 	var all []string
 	for _, s := range secrets {
 		all = append(all, s, url.QueryEscape(s), url.PathEscape(s), base64.StdEncoding.EncodeToString([]byte(s)),
@@ -229,7 +229,7 @@ func TestNothingLeaks(t *testing.T) {
 		proxyPW  = "pr0xy leak"
 	)
 	// What is used, and so must not be seen, in each of the three ways below.
-	secrets := [][]string{leaks(token, header, query), append(leaks(password, header, query), "jo-user"), append(leaks(password, header, query, proxyPW), "jo-user")}
+	secrets := [][]string{secretForms(token, header, query), append(secretForms(password, header, query), "jo-user"), append(secretForms(password, header, query, proxyPW), "jo-user")}
 	echo := func(r *http.Request) string {
 		var b bytes.Buffer
 		q, _ := url.QueryUnescape(r.URL.RawQuery)
@@ -240,7 +240,7 @@ func TestNothingLeaks(t *testing.T) {
 		}
 		return b.String()
 	}
-	trace := canned()
+	trace := cannedTrace()
 	servers := map[string]http.HandlerFunc{
 		"404": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(404); io.WriteString(w, echo(r)) },
 		"401": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401); io.WriteString(w, echo(r)) },
@@ -310,57 +310,57 @@ func TestNothingLeaks(t *testing.T) {
 			io.WriteString(w, echo(r))
 		},
 	}
-	check := func(t *testing.T, way int, where, text string) {
+	check := func(t *testing.T, credential int, output, text string) {
 		t.Helper()
-		for _, s := range secrets[way] {
+		for _, s := range secrets[credential] {
 			if strings.Contains(text, s) {
-				t.Errorf("%q is in the %s:\n%s", s, where, text)
+				t.Errorf("%q is in the %s:\n%s", s, output, text)
 			}
 		}
 	}
-	run := func(t *testing.T, way int, target string, opt Options) {
+	run := func(t *testing.T, credential int, target string, opt Options) {
 		t.Helper()
 		name := filepath.Join(t.TempDir(), "x.whylate")
 		r, err := Save(context.Background(), target, opt, name, "", nil)
 		for e := err; e != nil; e = errors.Unwrap(e) {
-			check(t, way, "error", fmt.Sprintf("%v\n%+v\n%#v\n%q", e, e, e, e))
+			check(t, credential, "error", fmt.Sprintf("%v\n%+v\n%#v\n%q", e, e, e, e))
 		}
 		if r != nil {
 			j, _ := json.Marshal(r)
-			check(t, way, "result", fmt.Sprintf("%+v\n%s", *r, j))
+			check(t, credential, "result", fmt.Sprintf("%+v\n%s", *r, j))
 		}
 		if data, err := os.ReadFile(name); err == nil {
-			check(t, way, "file", string(data))
+			check(t, credential, "file", string(data))
 		}
 	}
 	for name, h := range servers {
-		for way := range 3 {
-			t.Run(fmt.Sprint(name, way), func(t *testing.T) {
+		for credential := range 3 {
+			t.Run(fmt.Sprint(name, credential), func(t *testing.T) {
 				t.Parallel()
 				s := serveHandler(t, h)
-				target := "http://" + host(s) + "/debug/pprof/trace?key=" + url.QueryEscape(query)
-				opt := quick()
+				target := "http://" + serverAddr(s) + "/debug/pprof/trace?key=" + url.QueryEscape(query)
+				opt := quickOptions()
 				opt.NoCPU, opt.NoAllocs = false, false
 				opt.Header = http.Header{"X-Key": {header}}
 				// The kernel's samples know nothing of what is sent: those of the trace that is kept are enough.
 				opt.NoHost = name != "good"
-				switch way {
+				switch credential {
 				case 0:
 					opt.Token = token
 				case 1:
 					opt.Login = &Login{"jo-user", password}
 				case 2:
 					target = strings.Replace(target, "://", "://jo-user:"+url.QueryEscape(password)+"@", 1)
-					p := startProxy(t, host(s), "")
-					opt.Proxy = "http://jo-user:" + url.PathEscape(proxyPW) + "@" + host(p.Server)
+					p := startProxy(t, serverAddr(s), "")
+					opt.Proxy = "http://jo-user:" + url.PathEscape(proxyPW) + "@" + serverAddr(p.Server)
 				}
-				run(t, way, target, opt)
+				run(t, credential, target, opt)
 			})
 		}
 	}
 	t.Run("unreachable", func(t *testing.T) {
 		t.Parallel()
-		opt := quick()
+		opt := quickOptions()
 		opt.Header = http.Header{"X-Key": {header}}
 		for _, hostPort := range []string{"127.0.0.1:1", "no-such-host.invalid:1", "[::1]:1", "127.0.0.1:99999", "%zz"} {
 			for _, proxy := range []string{"none", "http://jo-user:" + url.PathEscape(proxyPW) + "@127.0.0.1:1", "http://jo-user:" + proxyPW + "@%zz", "x://jo-user:" + url.PathEscape(proxyPW) + "@h"} {

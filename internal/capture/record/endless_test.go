@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// TestTooMuch checks the bounds of what is taken from a server, which count from what was asked for.
-func TestTooMuch(t *testing.T) {
+// TestCheckBounds checks the bounds of what is taken from a server, which count from what was asked for.
+func TestCheckBounds(t *testing.T) {
 	for _, c := range []struct {
-		last  time.Duration
-		bytes int64
-		given bool
+		last      time.Duration
+		bytes     int64
+		isRefused bool
 	}{
 		{3 * time.Second, 1 << 20, false}, {33 * time.Second, 1 << 20, false}, {36*time.Second + 1, 1 << 20, true},
 		{time.Second, 256<<20 + 3*512<<20, false}, {time.Second, 256<<20 + 3*512<<20 + 1, true},
 	} {
-		s := &Stream{c: &client{opt: Options{Grace: 15 * time.Second}}, seconds: 3, res: Result{Window: 3 * time.Second}, last: c.last}
-		s.bytes.Store(c.bytes)
-		if err := s.tooMuch(); (err != nil) != c.given {
+		s := &Stream{client: &client{options: Options{Grace: 15 * time.Second}}, seconds: 3, result: Result{Window: 3 * time.Second}, lastByteTime: c.last}
+		s.receivedBytes.Store(c.bytes)
+		if err := s.checkBounds(); (err != nil) != c.isRefused {
 			t.Errorf("%d bytes after %v: %v", c.bytes, c.last, err)
 		}
 	}

@@ -11,11 +11,11 @@ import (
 type Endpoint struct {
 	base  url.URL // no user, no fragment; the path ends before "/trace"
 	query url.Values
-	// other is a second place to look, used when the user gave a path that may be either a prefix of the service or the
+	// alternativePath is a second place to look, used when the user gave a path that may be either a prefix of the service or the
 	// directory of the handlers; empty if there is no doubt.
-	other string
-	// given is the path as the user wrote it, "" for none.
-	given string
+	alternativePath string
+	// userPath is the path as the user wrote it, "" for none.
+	userPath string
 }
 
 // Login is a user name and password, as they come in a URL.
@@ -26,7 +26,7 @@ type Login struct {
 const pprofPath = "/debug/pprof"
 
 // profiles of net/http/pprof: a URL that names one of them names its neighbour, the trace.
-var handlers = map[string]bool{
+var pprofHandlers = map[string]bool{
 	"trace": true, "profile": true, "cmdline": true, "symbol": true, "allocs": true, "block": true, "goroutine": true,
 	"goroutineleak": true, "heap": true, "mutex": true, "threadcreate": true,
 }
@@ -37,12 +37,12 @@ var handlers = map[string]bool{
 //
 // Errors are of kind [Usage] and do not repeat credentials.
 func ParseEndpoint(s string) (Endpoint, *Login, error) {
-	bad := func(what string) (Endpoint, *Login, error) {
-		return Endpoint{}, nil, &Error{Kind: Usage, Op: "reading the address", URL: RedactString(s), Text: what}
+	usageError := func(text string) (Endpoint, *Login, error) {
+		return Endpoint{}, nil, &Error{Kind: Usage, Op: "reading the address", URL: RedactString(s), Text: text}
 	}
 	raw := strings.TrimSpace(s)
 	if raw == "" {
-		return bad("it is empty: give a URL such as http://localhost:6060")
+		return usageError("it is empty: give a URL such as http://localhost:6060")
 	}
 	scheme, rest, found := strings.Cut(raw, "://")
 	if !found {
@@ -50,35 +50,35 @@ func ParseEndpoint(s string) (Endpoint, *Login, error) {
 	}
 	scheme = strings.ToLower(scheme)
 	if scheme != "http" && scheme != "https" {
-		return bad("only the schemes http:// and https:// are supported")
+		return usageError("only the schemes http:// and https:// are supported")
 	}
 	// An @ after the authority is nearly always a password with a /, ? or # in it, of which url.Parse would make a host
 	// called like the user, and part of the password would appear in messages about that host.
-	end := strings.IndexAny(rest, "/?#")
-	if end >= 0 && strings.Contains(rest[end:], "@") {
-		return bad("there is an @ after the host: in a user name or password, write / ? # @ : as %2F %3F %23 %40 %3A; in a path or query, write @ as %40")
+	authorityEnd := strings.IndexAny(rest, "/?#")
+	if authorityEnd >= 0 && strings.Contains(rest[authorityEnd:], "@") {
+		return usageError("there is an @ after the host: in a user name or password, write / ? # @ : as %2F %3F %23 %40 %3A; in a path or query, write @ as %40")
 	}
 	u, err := url.Parse(scheme + "://" + rest)
 	if err != nil {
 		// The parser's error quotes its input.
-		return bad("it is not a valid URL (check the port, brackets around an IPv6 address, and %-escapes)")
+		return usageError("it is not a valid URL (check the port, brackets around an IPv6 address, and %-escapes)")
 	}
 	if u.Fragment != "" {
-		return bad("it has a part after #, which never reaches a server: leave it out, or write # as %23")
+		return usageError("it has a part after #, which never reaches a server: leave it out, or write # as %23")
 	}
 	host, port := u.Hostname(), u.Port()
 	if host == "" {
 		if port == "" {
-			return bad("it has no host: give a URL such as http://localhost:6060")
+			return usageError("it has no host: give a URL such as http://localhost:6060")
 		}
 		host = "localhost" // ":6060", as net/http listens
 	}
 	if strings.Contains(host, ":") && !strings.Contains(u.Host, "[") {
-		return bad("write an IPv6 address in brackets, as in http://[::1]:6060")
+		return usageError("write an IPv6 address in brackets, as in http://[::1]:6060")
 	}
 	if port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return bad("its port is not a number from 1 to 65535")
+			return usageError("its port is not a number from 1 to 65535")
 		}
 		u.Host = net.JoinHostPort(host, port)
 	} else if strings.HasSuffix(u.Host, ":") {
@@ -92,15 +92,15 @@ func ParseEndpoint(s string) (Endpoint, *Login, error) {
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return bad("its query is not valid (check the %-escapes)")
+		return usageError("its query is not valid (check the %-escapes)")
 	}
-	for _, ours := range []string{"seconds", "debug", "gc"} {
-		query.Del(ours)
+	for _, parameter := range []string{"seconds", "debug", "gc"} {
+		query.Del(parameter)
 	}
 	u.RawQuery, u.ForceQuery = "", false
-	e := Endpoint{base: *u, query: query}
-	e.setPath()
-	return e, login, nil
+	endpoint := Endpoint{base: *u, query: query}
+	endpoint.setPath()
+	return endpoint, login, nil
 }
 
 // setPath finds the handlers' directory from the path that the user gave.
@@ -111,25 +111,25 @@ func (e *Endpoint) setPath() {
 		dir, last = path[:i], path[i+1:]
 	}
 	if path != "" {
-		e.given = e.base.Path
+		e.userPath = e.base.Path
 	}
 	var base string
 	switch {
 	case strings.HasSuffix(path, pprofPath):
 		base = path
-	case strings.HasSuffix(dir, pprofPath) && handlers[last], last == "trace" || last == "profile":
+	case strings.HasSuffix(dir, pprofPath) && pprofHandlers[last], last == "trace" || last == "profile":
 		base = dir
 	case path == "":
 		base = pprofPath
 	default:
 		// http://host/service: the handlers are most likely below, as with a route prefix; or right there.
-		base, e.other = path+pprofPath, path
+		base, e.alternativePath = path+pprofPath, path
 	}
 	e.base.Path, e.base.RawPath = base, ""
 }
 
-// address returns the URL of one handler.
-func (e Endpoint) address(handler string, seconds int) *url.URL {
+// handlerURL returns the URL of one handler.
+func (e Endpoint) handlerURL(handler string, seconds int) *url.URL {
 	u := e.base
 	u.Path += "/" + handler
 	q := url.Values{}
@@ -143,11 +143,11 @@ func (e Endpoint) address(handler string, seconds int) *url.URL {
 	return &u
 }
 
-// Trace returns the URL from which a trace of so many seconds comes. It may hold secrets in its query: see [Redact].
-func (e Endpoint) Trace(seconds int) *url.URL { return e.address("trace", seconds) }
+// TraceURL returns the URL from which a trace of so many seconds comes. It may hold secrets in its query: see [Redact].
+func (e Endpoint) TraceURL(seconds int) *url.URL { return e.handlerURL("trace", seconds) }
 
 // String returns the trace's URL without secrets, for people and files.
-func (e Endpoint) String() string { return Redact(e.address("trace", 0)) }
+func (e Endpoint) String() string { return Redact(e.handlerURL("trace", 0)) }
 
 // Host returns the host and, if given, the port.
 func (e Endpoint) Host() string { return e.base.Host }

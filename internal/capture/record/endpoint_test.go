@@ -9,7 +9,7 @@ import (
 )
 
 func TestParseEndpoint(t *testing.T) {
-	for _, c := range []struct{ in, trace, other string }{
+	for _, c := range []struct{ in, trace, alternativePath string }{
 		{"svc:6060", "http://svc:6060/debug/pprof/trace?seconds=3", ""},
 		{" svc ", "http://svc/debug/pprof/trace?seconds=3", ""},
 		{":6060", "http://localhost:6060/debug/pprof/trace?seconds=3", ""},
@@ -35,13 +35,13 @@ func TestParseEndpoint(t *testing.T) {
 			t.Errorf("%q: %v", c.in, err)
 			continue
 		}
-		if got := e.Trace(3).String(); got != c.trace || e.other != c.other || login != nil {
-			t.Errorf("%q: %s, other %q, login %v; want %s, other %q", c.in, got, e.other, login, c.trace, c.other)
+		if got := e.TraceURL(3).String(); got != c.trace || e.alternativePath != c.alternativePath || login != nil {
+			t.Errorf("%q: %s, other %q, login %v; want %s, other %q", c.in, got, e.alternativePath, login, c.trace, c.alternativePath)
 		}
 	}
 }
 
-func TestParseEndpointTakesTheLoginApart(t *testing.T) {
+func TestParseEndpointReturnsTheLogin(t *testing.T) {
 	e, login, err := ParseEndpoint("https://jo%40x:p%2Fw%3F%23@svc:1/debug/pprof?token=t0ken")
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestParseEndpointTakesTheLoginApart(t *testing.T) {
 	if got := e.String(); got != "https://svc:1/debug/pprof/trace?token=xxxxx" {
 		t.Errorf("written as %s", got)
 	}
-	if got := e.Trace(1).String(); got != "https://svc:1/debug/pprof/trace?seconds=1&token=t0ken" {
+	if got := e.TraceURL(1).String(); got != "https://svc:1/debug/pprof/trace?seconds=1&token=t0ken" {
 		t.Errorf("asked as %s", got)
 	}
 }
@@ -110,7 +110,7 @@ func TestForeignText(t *testing.T) {
 		"hello jo":              "", // too short to mask without saying where it was
 		"a\r\n\tb \x1b[1m \u202e \xff c " + strings.Repeat("x", 100): "a b \\x1b[1m \\u202e …",
 	} {
-		if got := s.foreign(in, 20); got != want {
+		if got := s.quotable(in, 20); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
@@ -145,11 +145,11 @@ func FuzzEndpoint(f *testing.F) {
 				text += err.Error()
 			} else {
 				text += e.String() + e.Host()
-				if e.Trace(2).Query().Get("seconds") != "2" {
-					t.Fatalf("%q: asked as %s", in, e.Trace(2))
+				if e.TraceURL(2).Query().Get("seconds") != "2" {
+					t.Fatalf("%q: asked as %s", in, e.TraceURL(2))
 				}
-				if again, _, err := ParseEndpoint(e.Trace(2).String()); err != nil || again.Trace(1).String() != e.Trace(1).String() {
-					t.Fatalf("%q: %s is read back as %s, %v", in, e.Trace(1), again.Trace(1), err)
+				if reparsed, _, err := ParseEndpoint(e.TraceURL(2).String()); err != nil || reparsed.TraceURL(1).String() != e.TraceURL(1).String() {
+					t.Fatalf("%q: %s is read back as %s, %v", in, e.TraceURL(1), reparsed.TraceURL(1), err)
 				}
 			}
 			if strings.Contains(text, secret) {

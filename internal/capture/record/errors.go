@@ -48,14 +48,14 @@ const (
 // Error is what every function of this package returns when it fails. No part of it holds credentials, and it unwraps
 // to no error that does.
 type Error struct {
-	Kind Kind
-	Op   string // what was being done
-	URL  string // on what; redacted
-	Text string // what happened
-	Do   string // what to do about it; may be empty
-	Err  error  // cause, may be nil
+	Kind   Kind
+	Op     string // what was being done
+	URL    string // on what; redacted
+	Text   string // what happened
+	Remedy string // what to do about it; may be empty
+	Err    error  // cause, may be nil
 
-	busyProfile bool // another CPU profile is being taken
+	isProfilerBusy bool // another CPU profile is being taken
 }
 
 // Error gives one line: what was being done, on what, what happened, and what to do.
@@ -66,8 +66,8 @@ func (e *Error) Error() string {
 		b.WriteString(" " + e.URL)
 	}
 	b.WriteString(": " + e.Text)
-	if e.Do != "" {
-		b.WriteString(": " + e.Do)
+	if e.Remedy != "" {
+		b.WriteString(": " + e.Remedy)
 	}
 	return b.String()
 }
@@ -83,15 +83,15 @@ var (
 
 // describe turns a failed request, or a failed read of its body, into an Error.
 func (c *client) describe(ctx context.Context, op, url string, err error) *Error {
-	var ours *Error
-	if errors.As(err, &ours) {
+	var ownErr *Error
+	if errors.As(err, &ownErr) {
 		// From the redirect policy or the proxy's answer, by way of net/http.
-		e := *ours
+		e := *ownErr
 		e.Op, e.URL = op, url
 		return &e
 	}
-	err = plain(err)
-	e := &Error{Kind: Unreachable, Op: op, URL: url, Text: clean(c.secrets.scrub(err.Error()), 300), Err: err}
+	err = withoutURLs(err)
+	e := &Error{Kind: Unreachable, Op: op, URL: url, Text: cleanLine(c.secrets.scrub(err.Error()), 300), Err: err}
 	if c.secrets.scrub(err.Error()) != err.Error() {
 		e.Err = nil // the cause quotes a secret
 	}
@@ -102,8 +102,8 @@ func (c *client) describe(ctx context.Context, op, url string, err error) *Error
 		switch {
 		case errors.Is(cause, errNoProgress):
 			e.Kind, e.Err = Timeout, os.ErrDeadlineExceeded
-			e.Text = "no answer within " + c.opt.Grace.String() + " after the time that the recording takes"
-			e.Do = "the service may be stuck or very busy: try a shorter duration, or a longer --timeout"
+			e.Text = "no answer within " + c.options.Grace.String() + " after the time that the recording takes"
+			e.Remedy = "the service may be stuck or very busy: try a shorter duration, or a longer --timeout"
 			return e
 		case errors.Is(cause, context.DeadlineExceeded):
 			e.Kind, e.Text, e.Err = Timeout, "the allowed time is over", cause
@@ -126,53 +126,53 @@ func (c *client) describe(ctx context.Context, op, url string, err error) *Error
 	text := err.Error()
 	switch {
 	case errors.As(err, &dns):
-		e.Kind, e.Text = DNS, fmt.Sprintf("the name %q could not be resolved", clean(dns.Name, 80))
-		e.Do = "check its spelling; a name of a cluster is known only inside it: use a port-forward or --proxy"
+		e.Kind, e.Text = DNS, fmt.Sprintf("the name %q could not be resolved", cleanLine(dns.Name, 80))
+		e.Remedy = "check its spelling; a name of a cluster is known only inside it: use a port-forward or --proxy"
 		if dns.IsTimeout {
 			e.Text += " (the name server did not answer)"
 		}
 	case errors.As(err, &unknown):
 		e.Kind, e.Text = TLS, "its certificate is signed by an authority that is not trusted here"
-		e.Do = "give the authority's certificate with --cacert, or skip the check with --insecure"
+		e.Remedy = "give the authority's certificate with --cacert, or skip the check with --insecure"
 	case errors.As(err, &hostname):
-		e.Kind, e.Text = TLS, "its certificate is for another name ("+clean(err.Error(), 200)+")"
-		e.Do = "use that name in the URL, or say which name to expect with --server-name"
+		e.Kind, e.Text = TLS, "its certificate is for another name ("+cleanLine(err.Error(), 200)+")"
+		e.Remedy = "use that name in the URL, or say which name to expect with --server-name"
 	case errors.As(err, &invalid):
-		e.Kind, e.Text = TLS, "its certificate is not valid: "+clean(invalid.Error(), 200)
-		e.Do = "renew it, check this machine's clock, or skip the check with --insecure"
+		e.Kind, e.Text = TLS, "its certificate is not valid: "+cleanLine(invalid.Error(), 200)
+		e.Remedy = "renew it, check this machine's clock, or skip the check with --insecure"
 	case errors.As(err, &verify):
-		e.Kind, e.Do = TLS, "give the right authority with --cacert, or skip the check with --insecure"
+		e.Kind, e.Remedy = TLS, "give the right authority with --cacert, or skip the check with --insecure"
 	case errors.As(err, &record), strings.Contains(text, "server gave HTTP response to HTTPS client"):
-		e.Kind, e.Text, e.Do = TLS, "the server there does not speak TLS", "use http:// instead of https://"
+		e.Kind, e.Text, e.Remedy = TLS, "the server there does not speak TLS", "use http:// instead of https://"
 	case strings.Contains(text, "remote error: tls:"):
 		e.Kind = TLS
-		e.Text = "the server refused the TLS connection: " + clean(text, 200)
+		e.Text = "the server refused the TLS connection: " + cleanLine(text, 200)
 		if strings.Contains(text, "certificate") {
-			e.Do = c.clientCertificate()
+			e.Remedy = c.certificateRemedy()
 		}
 	case errors.Is(err, syscall.ECONNREFUSED), strings.Contains(text, "refused"):
 		e.Kind, e.Text = Refused, "connection refused: no process listens there"
 		if errors.As(err, &opErr) && opErr.Addr != nil {
 			e.Text = "connection to " + opErr.Addr.String() + " refused: no process listens there"
 		}
-		e.Do = "check the host and the port, and that the service is running and lets you reach its profiling port"
+		e.Remedy = "check the host and the port, and that the service is running and lets you reach its profiling port"
 		if errors.As(err, &opErr) && opErr.Op == "proxyconnect" {
-			e.Text, e.Do = "connection to the proxy refused", "check --proxy, or HTTP_PROXY and HTTPS_PROXY in the environment"
+			e.Text, e.Remedy = "connection to the proxy refused", "check --proxy, or HTTP_PROXY and HTTPS_PROXY in the environment"
 			e.Kind = Proxy
 		}
 	case errors.As(err, &netErr) && netErr.Timeout():
-		e.Kind, e.Text = Timeout, "no connection within "+c.opt.ConnectTimeout.String()
-		e.Do = "check host, port and firewall, or allow more with --timeout"
+		e.Kind, e.Text = Timeout, "no connection within "+c.options.ConnectTimeout.String()
+		e.Remedy = "check host, port and firewall, or allow more with --timeout"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		e.Text = "the server closed the connection without an answer"
-		e.Do = "is it an HTTP port (or https://)? A WriteTimeout shorter than the recording ends it that way too: try -d 1s"
+		e.Remedy = "is it an HTTP port (or https://)? A WriteTimeout shorter than the recording ends it that way too: try -d 1s"
 	}
 	return e
 }
 
-// clientCertificate says what to do when a server does not like whom it sees.
-func (c *client) clientCertificate() string {
-	if c.opt.TLS.Cert == "" {
+// certificateRemedy says what to do when a server does not like whom it sees.
+func (c *client) certificateRemedy() string {
+	if c.options.TLS.Cert == "" {
 		return "it requires a client certificate: give one with --cert and --key"
 	}
 	return "check the client certificate given with --cert and --key, and that it is signed by an authority that the server trusts"
@@ -182,8 +182,8 @@ func (c *client) clientCertificate() string {
 // after the client has begun to write; its verdict is lost if the connection breaks first.
 func (c *client) describeRequest(ctx context.Context, op, url string, err error) *Error {
 	e := c.describe(ctx, op, url, err)
-	if e.Kind == Unreachable && c.certAsked.Load() {
-		e.Kind, e.Do = TLS, c.clientCertificate()
+	if e.Kind == Unreachable && c.certRequested.Load() {
+		e.Kind, e.Remedy = TLS, c.certificateRemedy()
 		e.Text = "the server asked for a client certificate and then closed the connection"
 	}
 	return e
@@ -192,82 +192,82 @@ func (c *client) describeRequest(ctx context.Context, op, url string, err error)
 // statusError turns an answer that is not 200 into an Error. It reads some of the body.
 func (c *client) statusError(op string, resp *http.Response, seconds int) *Error {
 	u := resp.Request.URL
-	body := c.body(resp)
+	body := c.readErrorBody(resp)
 	e := &Error{Kind: Status, Op: op, URL: Redact(u)}
-	e.Text = "the server answered " + c.status(resp)
-	quote := c.secrets.foreign(body, 200)
-	html := strings.Contains(strings.ToLower(body), "<html")
-	if html {
-		quote = c.secrets.foreign(title(body), 100)
+	e.Text = "the server answered " + c.quotableStatus(resp)
+	quotedBody := c.secrets.quotable(body, 200)
+	isHTML := strings.Contains(strings.ToLower(body), "<html")
+	if isHTML {
+		quotedBody = c.secrets.quotable(title(body), 100)
 	}
-	if quote != "" {
-		e.Text += " (" + quote + ")"
+	if quotedBody != "" {
+		e.Text += " (" + quotedBody + ")"
 	}
-	elsewhere := ""
-	if !c.trusted(u) {
-		elsewhere = "; credentials were not sent, because a redirect led to another host: give that address directly if you trust it"
+	redirectNote := ""
+	if !c.isTrusted(u) {
+		redirectNote = "; credentials were not sent, because a redirect led to another host: give that address directly if you trust it"
 	}
-	lower := strings.ToLower(body)
+	lowerBody := strings.ToLower(body)
 	switch {
 	case strings.Contains(body, "Client sent an HTTP request to an HTTPS server"):
-		e.Kind, e.Do = TLS, "use https:// instead of http://"
-	case strings.Contains(lower, "could not enable tracing"):
+		e.Kind, e.Remedy = TLS, "use https:// instead of http://"
+	case strings.Contains(lowerBody, "could not enable tracing"):
 		e.Kind = Busy
-		e.Text = "another program is tracing this process (" + quote + ")"
-		e.Do = "only one can run at a time: wait and try again, or stop the other recorder (a continuous profiler, go tool trace, another whylate)"
-	case strings.Contains(lower, "could not enable cpu profiling"):
-		e.busyProfile = strings.Contains(lower, "already in use")
-	case strings.Contains(lower, "exceeds server's writetimeout"):
+		e.Text = "another program is tracing this process (" + quotedBody + ")"
+		e.Remedy = "only one can run at a time: wait and try again, or stop the other recorder (a continuous profiler, go tool trace, another whylate)"
+	case strings.Contains(lowerBody, "could not enable cpu profiling"):
+		e.isProfilerBusy = strings.Contains(lowerBody, "already in use")
+	case strings.Contains(lowerBody, "exceeds server's writetimeout"):
 		e.Kind = TooLong
 		e.Text = fmt.Sprintf("the service's http.Server has a WriteTimeout that does not allow %d s", seconds)
-		e.Do = "try a shorter -d, raise WriteTimeout, or serve net/http/pprof from a separate http.Server (Go 1.23 and later extend it themselves)"
+		e.Remedy = "try a shorter -d, raise WriteTimeout, or serve net/http/pprof from a separate http.Server (Go 1.23 and later extend it themselves)"
 	case resp.StatusCode == http.StatusUnauthorized:
-		e.Kind, e.Do = Unauthorized, "give --user, --token-file or --header (see whylate record --help)"
+		e.Kind, e.Remedy = Unauthorized, "give --user, --token-file or --header (see whylate record --help)"
 		if c.hasCredentials {
-			e.Do = "the credentials given were not accepted"
+			e.Remedy = "the credentials given were not accepted"
 		}
-		e.Do += elsewhere
+		e.Remedy += redirectNote
 	case resp.StatusCode == http.StatusProxyAuthRequired:
-		e.Kind, e.Do = Unauthorized, "the proxy requires a user and password: put them in --proxy or the environment's proxy URL"
+		e.Kind, e.Remedy = Unauthorized, "the proxy requires a user and password: put them in --proxy or the environment's proxy URL"
 	case resp.StatusCode == http.StatusForbidden:
-		e.Kind, e.Do = Forbidden, "these credentials, or this client's address, may not use it"
+		e.Kind, e.Remedy = Forbidden, "these credentials, or this client's address, may not use it"
 		if !c.hasCredentials {
-			e.Do = "credentials may be missing (--user, --token-file, --header), or this client's address may not use it"
+			e.Remedy = "credentials may be missing (--user, --token-file, --header), or this client's address may not use it"
 		}
-		e.Do += elsewhere
+		e.Remedy += redirectNote
 	case resp.StatusCode == http.StatusNotFound && resp.Header.Get("X-Go-Pprof") != "":
 		e.Kind = NotFound
-		e.Do = `the service registers pprof.Index but not the trace handler: add mux.HandleFunc("` + u.EscapedPath() + `", pprof.Trace)`
+		e.Remedy = `the service registers pprof.Index but not the trace handler: add mux.HandleFunc("` + u.EscapedPath() + `", pprof.Trace)`
 	case resp.StatusCode == http.StatusNotFound:
 		e.Kind = NotFound
-		e.Do = `no profiling there: in the service, import _ "net/http/pprof" and serve http.DefaultServeMux, or give the full path if it is served elsewhere`
+		e.Remedy = `no profiling there: in the service, import _ "net/http/pprof" and serve http.DefaultServeMux, or give the full path if it is served elsewhere`
 	case resp.StatusCode == http.StatusMethodNotAllowed:
-		e.Do = "this is not net/http/pprof's trace handler: check the path"
+		e.Remedy = "this is not net/http/pprof's trace handler: check the path"
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		e.Kind, e.Do = Redirect, "give the address that it leads to"
+		e.Kind, e.Remedy = Redirect, "give the address that it leads to"
 	case resp.StatusCode == http.StatusBadGateway, resp.StatusCode == http.StatusServiceUnavailable, resp.StatusCode == http.StatusGatewayTimeout:
-		e.Do = "a proxy or load balancer in between has no working connection to the service, or cuts long answers: use the service's own address, or try a shorter -d"
+		e.Remedy = "a proxy or load balancer in between has no working connection to the service, or cuts long answers: use the service's own address, or try a shorter -d"
 	}
 	return e
 }
 
-// status is the status line's code and, if it may be quoted, its text.
-func (c *client) status(resp *http.Response) string {
-	if s := c.secrets.foreign(resp.Status, 80); s != "" {
+// quotableStatus is the status line's code and, if it may be quoted, its text.
+func (c *client) quotableStatus(resp *http.Response) string {
+	if s := c.secrets.quotable(resp.Status, 80); s != "" {
 		return s
 	}
 	return strconv.Itoa(resp.StatusCode)
 }
 
-// body reads the beginning of an answer that is only there to be quoted.
-func (c *client) body(resp *http.Response) string {
+// readErrorBody reads the beginning of an answer that is only there to be quoted.
+func (c *client) readErrorBody(resp *http.Response) string {
 	// A server that never ends its error page must not hang us.
 	stop := time.AfterFunc(2*time.Second, func() { resp.Body.Close() })
 	defer stop.Stop()
-	r, err := decoded(resp)
+	r, err := decodedBody(resp)
 	if err != nil {
 		return ""
 	}
-	b, _ := wire.First(r, 4096)
+	b, _ := wire.ReadFirst(r, 4096)
 	return string(b)
 }

@@ -19,53 +19,53 @@ const FlightPath = "/debug/flight"
 
 const opFlight = "fetching a recording from"
 
-// maxFlight bounds what is taken of a service: some times what it keeps unless
+// maxFlightBytes bounds what is taken of a service: some times what it keeps unless
 // it was told otherwise.
-const maxFlight = 1 << 30
+const maxFlightBytes = 1 << 30
 
 // SaveFlight asks a running flight recorder for what it has recorded until now
 // and writes the recording to a file, or to w if the name is empty. It returns
 // the bytes that it wrote. The options are those of a connection; the others do
 // not count.
 func SaveFlight(ctx context.Context, target string, opt Options, name string, w io.Writer) (int64, error) {
-	end, login, err := ParseEndpoint(target)
+	endpoint, login, err := ParseEndpoint(target)
 	if err != nil {
 		return 0, err
 	}
-	c, err := newClient(ctx, end, login, opt)
+	c, err := newClient(ctx, endpoint, login, opt)
 	if err != nil {
 		return 0, err
 	}
 	defer c.transport.CloseIdleConnections()
-	u := end.flight()
-	failed := func(kind Kind, text, do string) (int64, error) {
-		return 0, &Error{Kind: kind, Op: opFlight, URL: c.address(u), Text: text, Do: do}
+	u := endpoint.flightURL()
+	newError := func(kind Kind, text, do string) (int64, error) {
+		return 0, &Error{Kind: kind, Op: opFlight, URL: c.foreignAddress(u), Text: text, Remedy: do}
 	}
 	resp, err := c.get(ctx, u)
 	if err != nil {
-		return 0, c.describeRequest(ctx, opFlight, c.address(u), err)
+		return 0, c.describeRequest(ctx, opFlight, c.foreignAddress(u), err)
 	}
 	defer resp.Body.Close()
 	const serve = "serve a *flight.Recorder of service/flight there, or name its path in the URL"
 	switch {
 	case resp.StatusCode == http.StatusOK:
 	case resp.StatusCode == http.StatusNotFound:
-		return failed(NotFound, "there is no flight recorder", serve)
+		return newError(NotFound, "there is no flight recorder", serve)
 	case resp.StatusCode == http.StatusServiceUnavailable && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain"):
-		return failed(Empty, "its flight recorder is empty", c.secrets.foreign(c.body(resp), 200))
+		return newError(Empty, "its flight recorder is empty", c.secrets.quotable(c.readErrorBody(resp), 200))
 	default:
 		return 0, c.statusError(opFlight, resp, 0)
 	}
 	head := make([]byte, bundle.MagicLen)
 	n, err := io.ReadFull(resp.Body, head)
-	if err != nil || !bundle.Magic(head[:n]) {
-		return failed(NotATrace, "the answer is not a recording", serve)
+	if err != nil || !bundle.HasMagic(head[:n]) {
+		return newError(NotATrace, "the answer is not a recording", serve)
 	}
-	most := int64(maxFlight)
+	limit := int64(maxFlightBytes)
 	if opt.MaxBytes > 0 {
-		most = min(most, opt.MaxBytes)
+		limit = min(limit, opt.MaxBytes)
 	}
-	body := io.MultiReader(bytes.NewReader(head), io.LimitReader(resp.Body, most))
+	body := io.MultiReader(bytes.NewReader(head), io.LimitReader(resp.Body, limit))
 	var f *atomicfile.File
 	if name != "" {
 		if f, err = atomicfile.Create(name); err != nil {
@@ -79,7 +79,7 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return failed(Cut, "it was cut", plain(err).Error())
+		return newError(Cut, "it was cut", withoutURLs(err).Error())
 	}
 	if f != nil {
 		if err := f.Commit(); err != nil {
@@ -89,29 +89,29 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 	return size, nil
 }
 
-// Flight says of a target whether a flight recorder may be served there: the path is its own, or there is none and the
+// MayServeFlight says of a target whether a flight recorder may be served there: the path is its own, or there is none and the
 // usual one is to be tried. Any other path leads to net/http/pprof's handlers.
-func Flight(target string) (named, may bool) {
-	end, _, err := ParseEndpoint(target)
+func MayServeFlight(target string) (named, mayServe bool) {
+	endpoint, _, err := ParseEndpoint(target)
 	if err != nil {
 		return false, false
 	}
-	named = end.given == "/flight" || strings.HasSuffix(end.given, FlightPath)
-	return named, named || end.given == ""
+	named = endpoint.userPath == "/flight" || strings.HasSuffix(endpoint.userPath, FlightPath)
+	return named, named || endpoint.userPath == ""
 }
 
 // FlightURL returns the address at which a target's flight recorder is asked, without secrets, for people.
 func FlightURL(target string) string {
-	end, _, err := ParseEndpoint(target)
+	endpoint, _, err := ParseEndpoint(target)
 	if err != nil {
 		return RedactString(target)
 	}
-	return Redact(end.flight())
+	return Redact(endpoint.flightURL())
 }
 
-// flight is the address of the flight recorder: the path that the user gave, else the usual one.
-func (e Endpoint) flight() *url.URL {
+// flightURL is the address of the flight recorder: the path that the user gave, else the usual one.
+func (e Endpoint) flightURL() *url.URL {
 	u := e.base
-	u.Path = cmp.Or(e.given, FlightPath)
+	u.Path = cmp.Or(e.userPath, FlightPath)
 	return &u
 }

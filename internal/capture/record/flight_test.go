@@ -76,7 +76,7 @@ func TestFlightAddress(t *testing.T) {
 		"h:1/debug/pprof": {false, false, "http://h:1/debug/pprof"}, "h:1/a%20b/debug/flight?k=v": {true, true, "http://h:1/a%20b/debug/flight"},
 		"ftp://u:p@h/flight": {false, false, "ftp://xxxxx@h/flight"},
 	} {
-		named, may := record.Flight(target)
+		named, may := record.MayServeFlight(target)
 		if got := record.FlightURL(target); named != c.named || may != c.may || got != c.url {
 			t.Errorf("%s: named %v, may %v, %s", target, named, may, got)
 		}

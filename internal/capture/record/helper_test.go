@@ -109,7 +109,7 @@ func serve(conf string) error {
 	srv := &http.Server{Handler: h, WriteTimeout: s.WriteTimeout}
 	go srv.Serve(l)
 	if s.Burn {
-		go burn()
+		go useCPU()
 	}
 	fmt.Println(l.Addr())
 	io.Copy(io.Discard, os.Stdin) // until the test closes it or dies
@@ -144,9 +144,9 @@ func (l *eventLog) wrap(name string, h http.HandlerFunc) http.HandlerFunc {
 
 var sink atomic.Pointer[[]byte]
 
-// burn keeps a CPU busy. What it allocates makes garbage collections, without which the allocation profile, which is as
+// useCPU keeps a CPU busy. What it allocates makes garbage collections, without which the allocation profile, which is as
 // of the last but one, would not know of it.
-func burn() {
+func useCPU() {
 	sum := sha256.Sum256(nil)
 	for i := 0; ; i++ {
 		sum = sha256.Sum256(sum[:])
@@ -190,15 +190,15 @@ func start(t testing.TB, s service) *process {
 	return p
 }
 
-// contents is what the reference reader finds in a trace.
-type contents struct {
+// traceSummary is what the reference reader finds in a trace.
+type traceSummary struct {
 	events, samples int
 	first, last     xtrace.Time
 	err             error // nil: read to its end
 }
 
-func readTrace(data []byte) contents {
-	var c contents
+func readTrace(data []byte) traceSummary {
+	var c traceSummary
 	r, err := xtrace.NewReader(bytes.NewReader(data))
 	if err != nil {
 		c.err = err
@@ -224,10 +224,10 @@ func readTrace(data []byte) contents {
 	}
 }
 
-func (c contents) duration() time.Duration { return c.last.Sub(c.first) }
+func (c traceSummary) duration() time.Duration { return c.last.Sub(c.first) }
 
-// canned is a real trace of this process, for servers that only imitate pprof.
-var canned = sync.OnceValue(func() []byte {
+// cannedTrace is a real trace of this process, for servers that only imitate pprof.
+var cannedTrace = sync.OnceValue(func() []byte {
 	var buf bytes.Buffer
 	if err := rtrace.Start(&buf); err != nil {
 		panic(err)
@@ -250,7 +250,7 @@ func imitation() http.Handler {
 		}
 	}
 	mux.HandleFunc("/debug/pprof/trace", func(w http.ResponseWriter, r *http.Request) {
-		trace := canned()
+		trace := cannedTrace()
 		w.Write(trace[:len(trace)/2])
 		w.(http.Flusher).Flush()
 		wait(r)
@@ -266,8 +266,8 @@ func imitation() http.Handler {
 	return mux
 }
 
-// quick are options for one second and short patience.
-func quick() Options {
+// quickOptions are options for one second and short patience.
+func quickOptions() Options {
 	return Options{Duration: time.Second, NoCPU: true, NoAllocs: true, Proxy: "none"}
 }
 

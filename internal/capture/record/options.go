@@ -24,10 +24,10 @@ type Options struct {
 	NoCPU, NoAllocs bool
 
 	// NoHost leaves out samples of the host; PID is the process to sample, 0 the one that listens where the URL leads,
-	// if that is this host. HostTo, if not nil, gets host.jsonl when the recording has ended.
-	NoHost bool
-	PID    int
-	HostTo io.Writer
+	// if that is this host. HostWriter, if not nil, gets host.jsonl when the recording has ended.
+	NoHost     bool
+	PID        int
+	HostWriter io.Writer
 
 	// Header is sent with every request to the endpoint's own host; Host in it replaces the request's host name.
 	Header http.Header
@@ -58,8 +58,8 @@ type Options struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Service says what is recorded and where it runs, for a recording's metadata, with OpenTelemetry's names.
 	Service map[string]string
-	// Gone, if set, is asked when a trace is cut: it returns what became of the service, "" if nothing is known.
-	Gone func(ctx context.Context) string
+	// ExplainCut, if set, is asked when a trace is cut: it returns what became of the service, "" if nothing is known.
+	ExplainCut func(ctx context.Context) string
 }
 
 // TLSFiles names files in PEM format.
@@ -87,7 +87,7 @@ const maxDuration = 24 * time.Hour
 func (o *Options) setDefaults() error {
 	o.Duration, o.UserAgent = cmp.Or(o.Duration, DefaultDuration), cmp.Or(o.UserAgent, "whylate")
 	if o.Duration < 0 || o.Duration > maxDuration {
-		return &Error{Kind: Usage, Op: "recording", Text: fmt.Sprintf("a duration of %v is not possible", o.Duration), Do: "give one from 1s to 24h with -d"}
+		return &Error{Kind: Usage, Op: "recording", Text: fmt.Sprintf("a duration of %v is not possible", o.Duration), Remedy: "give one from 1s to 24h with -d"}
 	}
 	if o.ConnectTimeout <= 0 {
 		o.ConnectTimeout = 10 * time.Second
@@ -103,15 +103,15 @@ func (o *Options) seconds() int { return int(math.Ceil(o.Duration.Seconds())) }
 
 // AddHeaders adds headers written as "Name: value", one a string. Errors name the header's number in the list, never its
 // content. From says where the list comes from, for errors.
-func AddHeaders(h http.Header, from string, lines []string) error {
+func AddHeaders(h http.Header, source string, lines []string) error {
 	for i, line := range lines {
 		name, value, found := strings.Cut(line, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if !found || !isToken(name) {
-			return &Error{Kind: Usage, Op: "reading headers", URL: from, Text: fmt.Sprintf("number %d is not of the form 'Name: value'", i+1)}
+			return &Error{Kind: Usage, Op: "reading headers", URL: source, Text: fmt.Sprintf("number %d is not of the form 'Name: value'", i+1)}
 		}
 		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-			return &Error{Kind: Usage, Op: "reading headers", URL: from, Text: fmt.Sprintf("number %d has a control character in its value", i+1)}
+			return &Error{Kind: Usage, Op: "reading headers", URL: source, Text: fmt.Sprintf("number %d has a control character in its value", i+1)}
 		}
 		h.Add(name, value)
 	}
@@ -129,9 +129,9 @@ func isToken(s string) bool {
 	})
 }
 
-// HeaderLines splits the content of a file or variable of headers: one a line, blank lines and lines that begin with #
+// SplitHeaderLines splits the content of a file or variable of headers: one a line, blank lines and lines that begin with #
 // left out.
-func HeaderLines(text string) []string {
+func SplitHeaderLines(text string) []string {
 	var lines []string
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -142,9 +142,9 @@ func HeaderLines(text string) []string {
 	return lines
 }
 
-// SecretFile reads a password, a token, or headers from a file, "-" being standard input: at most 64 KiB, without the
+// ReadSecretFile reads a password, a token, or headers from a file, "-" being standard input: at most 64 KiB, without the
 // line end.
-func SecretFile(name string, stdin io.Reader) (string, error) {
+func ReadSecretFile(name string, stdin io.Reader) (string, error) {
 	const limit = 64 << 10
 	var r = stdin
 	if name != "-" {
@@ -155,7 +155,7 @@ func SecretFile(name string, stdin io.Reader) (string, error) {
 		defer f.Close()
 		r = f
 	}
-	b, err := wire.All(r, limit)
+	b, err := wire.ReadAll(r, limit)
 	if errors.Is(err, wire.ErrLarge) {
 		return "", &Error{Kind: Usage, Op: "reading credentials from", URL: name, Text: "the file is larger than 64 KiB: is it the right one?"}
 	}

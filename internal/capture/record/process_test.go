@@ -64,13 +64,13 @@ func TestBundleOfARealService(t *testing.T) {
 	}
 	m := f.Meta()
 	if m.URL != "http://"+p.addr+"/debug/pprof/trace" || m.Tool != "v9" || m.Truncated || m.TraceVersion != "go 1.26" ||
-		m.AskedNS != 1.5e9 || m.WindowNS != 2e9 || m.GotNS < 2e9 || time.Since(m.Start) > time.Hour {
+		m.RequestedNS != 1.5e9 || m.WindowNS != 2e9 || m.ReceivedNS < 2e9 || time.Since(m.Start) > time.Hour {
 		t.Errorf("metadata %+v", m)
 	}
 	if len(m.Warnings) != 1 || m.Warnings[0].Code != WarnRounded {
 		t.Errorf("warnings %v, want that the duration was rounded", m.Warnings)
 	}
-	if r.Bytes != int64(len(data)) || !r.Usable || !r.CPUProfile || !r.AllocsProfile {
+	if r.Bytes != int64(len(data)) || !r.HasGeneration || !r.CPUProfile || !r.AllocsProfile {
 		t.Errorf("result says %d bytes, the trace has %d", r.Bytes, len(data))
 	}
 	// Order as the service saw it: the profile covers the trace.
@@ -79,20 +79,20 @@ func TestBundleOfARealService(t *testing.T) {
 	logged, _ := io.ReadAll(resp.Body)
 	log := string(logged)
 	order := []string{"begin profile 3", "begin trace 2", "end trace", "end profile"}
-	at := -1
-	for _, what := range order {
-		i := strings.Index(log, what)
-		if i <= at {
+	position := -1
+	for _, event := range order {
+		i := strings.Index(log, event)
+		if i <= position {
 			t.Fatalf("the service saw\n%swant in this order %q", log, order)
 		}
-		at = i
+		position = i
 	}
 }
 
 func TestNoCPUMeansNoSamples(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{Burn: true})
-	opt := quick()
+	opt := quickOptions()
 	data, r, err := record(t, p.addr, opt)
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestTracingAlreadyEnabled(t *testing.T) {
 func TestCPUProfileAlreadyInUse(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{Profiling: true, Burn: true})
-	opt := quick()
+	opt := quickOptions()
 	opt.NoCPU = false
 	data, r, err := record(t, p.addr, opt)
 	if err != nil {
@@ -158,7 +158,7 @@ func TestCPUProfileAlreadyInUse(t *testing.T) {
 func TestWriteTimeoutOfCurrentGo(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{WriteTimeout: time.Second})
-	opt := quick()
+	opt := quickOptions()
 	opt.Duration = 2 * time.Second
 	data, r, err := record(t, p.addr, opt)
 	if err != nil || r.Partial {
@@ -199,7 +199,7 @@ func TestWriteTimeoutCutsTheBody(t *testing.T) {
 func TestServiceKilled(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{Burn: true})
-	opt := quick()
+	opt := quickOptions()
 	opt.Duration = 30 * time.Second
 	s, err := Open(context.Background(), p.addr, opt)
 	if err != nil {
@@ -215,7 +215,7 @@ func TestServiceKilled(t *testing.T) {
 	}
 }
 
-func TestInterruptedKeepsWhatCame(t *testing.T) {
+func TestInterruptedKeepsReceivedTrace(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{Burn: true})
 	name := filepath.Join(t.TempDir(), "x.whylate")
@@ -240,7 +240,7 @@ func TestInterruptedKeepsWhatCame(t *testing.T) {
 	if r == nil || !r.Partial || r.Bytes <= headerLen {
 		t.Fatalf("result %+v", r)
 	}
-	if !r.Usable {
+	if !r.HasGeneration {
 		t.Error("more than two seconds of trace, and no whole generation in it")
 	}
 	if len(r.Warnings) != 1 || r.Warnings[0].Code != WarnStopped {
@@ -265,11 +265,11 @@ func TestInterruptedKeepsWhatCame(t *testing.T) {
 func TestIndexWithoutTheTraceHandler(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{IndexOnly: true})
-	_, _, err := record(t, p.addr, quick())
+	_, _, err := record(t, p.addr, quickOptions())
 	wantKind(t, err, NotFound, "404", `mux.HandleFunc("/debug/pprof/trace", pprof.Trace)`)
 }
 
-func TestSeveralAtOnce(t *testing.T) {
+func TestSaveAll(t *testing.T) {
 	t.Parallel()
 	a, b := start(t, service{}), start(t, service{})
 	dir := t.TempDir()
@@ -277,7 +277,7 @@ func TestSeveralAtOnce(t *testing.T) {
 	names := must.Have(FileNames(filepath.Join(dir, "x.trace"), targets))(t)
 	jobs := make([]Job, len(targets))
 	for i := range targets {
-		jobs[i] = Job{Target: targets[i], Name: names[i], Options: quick()}
+		jobs[i] = Job{Target: targets[i], Name: names[i], Options: quickOptions()}
 	}
 	out := SaveAll(context.Background(), jobs, "")
 	for i := range 2 {

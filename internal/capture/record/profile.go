@@ -19,7 +19,7 @@ const maxProfile = 64 << 20
 
 // A profile is fetched beside the trace, in one piece.
 type profile struct {
-	c       *client
+	client  *client
 	handler string
 	seconds int
 	ctx     context.Context
@@ -28,24 +28,24 @@ type profile struct {
 	data []byte
 	err  *Error
 
-	wrote     chan struct{} // closed when the request is on its way
-	wroteOnce sync.Once
+	requestSent     chan struct{} // closed when the request is on its way
+	requestSentOnce sync.Once
 
 	mu        sync.Mutex
-	dialed    time.Time
+	dialStart time.Time
 	roundTrip time.Duration
 }
 
 // startProfile fetches a profile of so many seconds; if the service's WriteTimeout does not allow that, one of shorter, unless
 // that is 0.
-func startProfile(ctx context.Context, c *client, handler string, seconds, shorter int) *profile {
-	p := &profile{c: c, handler: handler, seconds: seconds, ctx: ctx, done: make(chan struct{}), wrote: make(chan struct{})}
+func startProfile(ctx context.Context, c *client, handler string, seconds, fallbackSeconds int) *profile {
+	p := &profile{client: c, handler: handler, seconds: seconds, ctx: ctx, done: make(chan struct{}), requestSent: make(chan struct{})}
 	go func() {
 		defer close(p.done)
 		p.data, p.err = p.fetch()
 		// A refusal comes at once, but on a busy machine not before the trace begins: nobody waits for it.
-		if p.err != nil && p.err.Kind == TooLong && shorter > 0 {
-			p.seconds = shorter
+		if p.err != nil && p.err.Kind == TooLong && fallbackSeconds > 0 {
+			p.seconds = fallbackSeconds
 			p.data, p.err = p.fetch()
 		}
 	}()
@@ -57,46 +57,46 @@ func (p *profile) fetch() ([]byte, *Error) {
 		ConnectStart: func(string, string) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.dialed = time.Now()
+			p.dialStart = time.Now()
 		},
 		ConnectDone: func(_, _ string, err error) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if err == nil {
-				p.roundTrip = time.Since(p.dialed)
+				p.roundTrip = time.Since(p.dialStart)
 			}
 		},
-		WroteRequest: func(httptrace.WroteRequestInfo) { p.wroteOnce.Do(func() { close(p.wrote) }) },
+		WroteRequest: func(httptrace.WroteRequestInfo) { p.requestSentOnce.Do(func() { close(p.requestSent) }) },
 	})
 	op := "recording the profile at"
-	u := p.c.end.address(p.handler, p.seconds)
-	where := Redact(u)
-	resp, err := p.c.get(ctx, u)
+	u := p.client.endpoint.handlerURL(p.handler, p.seconds)
+	redactedURL := Redact(u)
+	resp, err := p.client.get(ctx, u)
 	if err != nil {
-		return nil, p.c.describeRequest(p.ctx, op, where, err)
+		return nil, p.client.describeRequest(p.ctx, op, redactedURL, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, p.c.statusError(op, resp, p.seconds)
+		return nil, p.client.statusError(op, resp, p.seconds)
 	}
-	r, err := decoded(resp)
+	r, err := decodedBody(resp)
 	if err != nil {
-		return nil, &Error{Kind: NotATrace, Op: op, URL: where, Text: p.c.secrets.foreign(err.Error(), 200)}
+		return nil, &Error{Kind: NotATrace, Op: op, URL: redactedURL, Text: p.client.secrets.quotable(err.Error(), 200)}
 	}
-	data, err := wire.All(r, maxProfile)
+	data, err := wire.ReadAll(r, maxProfile)
 	if errors.Is(err, wire.ErrLarge) {
-		return nil, &Error{Kind: NotATrace, Op: op, URL: where, Text: fmt.Sprintf("it is larger than %d MiB", maxProfile>>20)}
+		return nil, &Error{Kind: NotATrace, Op: op, URL: redactedURL, Text: fmt.Sprintf("it is larger than %d MiB", maxProfile>>20)}
 	}
 	if err != nil {
-		e := p.c.describe(p.ctx, op, where, err)
+		e := p.client.describe(p.ctx, op, redactedURL, err)
 		if e.Kind == Unreachable {
-			e.Kind, e.Text, e.Do = Cut, "it was cut", ""
+			e.Kind, e.Text, e.Remedy = Cut, "it was cut", ""
 		}
 		return nil, e
 	}
 	// Profiles are gzipped since Go 1.9; an encoding of the connection has been undone above.
 	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
-		return nil, &Error{Kind: NotATrace, Op: op, URL: where, Text: "the answer is not a profile"}
+		return nil, &Error{Kind: NotATrace, Op: op, URL: redactedURL, Text: "the answer is not a profile"}
 	}
 	return data, nil
 }
@@ -109,10 +109,10 @@ const (
 	maxLead = 700 * time.Millisecond
 )
 
-// settle waits until the profile can be assumed to run, or has failed.
-func (p *profile) settle() {
+// waitUntilRunning waits until the profile can be assumed to run, or has failed.
+func (p *profile) waitUntilRunning() {
 	select {
-	case <-p.wrote:
+	case <-p.requestSent:
 	case <-p.done:
 		return
 	}
@@ -136,8 +136,8 @@ func (p *profile) wait() []byte {
 	return p.data
 }
 
-// failed returns the profile's error if it has failed by now.
-func (p *profile) failed() *Error {
+// failure returns the profile's error if it has failed by now.
+func (p *profile) failure() *Error {
 	if p == nil {
 		return nil
 	}
@@ -149,10 +149,10 @@ func (p *profile) failed() *Error {
 	}
 }
 
-// connected tells whether a request was ever sent: if not, the trace need not try.
-func (p *profile) connected() bool {
+// isRequestSent tells whether a request was ever sent: if not, the trace need not try.
+func (p *profile) isRequestSent() bool {
 	select {
-	case <-p.wrote:
+	case <-p.requestSent:
 		return true
 	default:
 		return false
@@ -164,7 +164,7 @@ func (p *profile) warning() bundle.Warning {
 	if p.handler == "allocs" {
 		return bundle.Warning{Code: WarnAllocs, Text: "no allocation profile: " + p.err.Error()}
 	}
-	if p.err.Kind == Status && p.err.busyProfile {
+	if p.err.Kind == Status && p.err.isProfilerBusy {
 		return bundle.Warning{Code: WarnCPU, Text: "no CPU profile: another program is taking one of this process; the trace has its samples as long as it runs"}
 	}
 	return bundle.Warning{Code: WarnCPU, Text: "no CPU profile, so the trace may lack CPU samples: " + p.err.Error()}

@@ -25,7 +25,7 @@ import (
 const clientEnv = "WHYLATE_TEST_CLIENT"
 
 func runClient(target string) {
-	opt := quick()
+	opt := quickOptions()
 	opt.Proxy = ""
 	s, err := Open(context.Background(), target, opt)
 	out := map[string]any{}
@@ -45,8 +45,8 @@ type proxyServer struct {
 	backend string
 	user    string // required as user:password; empty: none
 
-	mu   sync.Mutex
-	seen []string // method and target
+	mu      sync.Mutex
+	targets []string // method and target
 }
 
 func startProxy(t testing.TB, backend, user string) *proxyServer {
@@ -54,7 +54,7 @@ func startProxy(t testing.TB, backend, user string) *proxyServer {
 	forward := &httputil.ReverseProxy{FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Host = backend }}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
-		p.seen = append(p.seen, r.Method+" "+r.Host)
+		p.targets = append(p.targets, r.Method+" "+r.Host)
 		p.mu.Unlock()
 		if p.user != "" {
 			probe := http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}}
@@ -97,10 +97,10 @@ func startProxy(t testing.TB, backend, user string) *proxyServer {
 func (p *proxyServer) requests() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return strings.Join(p.seen, "; ")
+	return strings.Join(p.targets, "; ")
 }
 
-func host(s *httptest.Server) string { return s.Listener.Addr().String() }
+func serverAddr(s *httptest.Server) string { return s.Listener.Addr().String() }
 
 func TestProxies(t *testing.T) {
 	t.Parallel()
@@ -110,31 +110,31 @@ func TestProxies(t *testing.T) {
 
 	t.Run("http", func(t *testing.T) {
 		t.Parallel()
-		p := startProxy(t, host(plain), "")
-		opt := quick()
+		p := startProxy(t, serverAddr(plain), "")
+		opt := quickOptions()
 		opt.Proxy = p.URL
 		data, _, err := record(t, "http://svc.example:6060", opt)
-		if err != nil || !bytes.Equal(data, canned()) || p.requests() != "GET svc.example:6060" {
+		if err != nil || !bytes.Equal(data, cannedTrace()) || p.requests() != "GET svc.example:6060" {
 			t.Errorf("%d bytes, %v; the proxy saw %s", len(data), err, p.requests())
 		}
 	})
 	t.Run("https with proxy password", func(t *testing.T) {
 		t.Parallel()
-		p := startProxy(t, host(secure), "jo:pr0xy pass")
-		opt := quick()
-		opt.Proxy = "http://jo:pr0xy%20pass@" + host(p.Server)
+		p := startProxy(t, serverAddr(secure), "jo:pr0xy pass")
+		opt := quickOptions()
+		opt.Proxy = "http://jo:pr0xy%20pass@" + serverAddr(p.Server)
 		opt.TLS.CACert, opt.TLS.ServerName = pki.caFile, "127.0.0.1"
 		data, _, err := record(t, "https://svc.example", opt)
-		if err != nil || !bytes.Equal(data, canned()) || p.requests() != "CONNECT svc.example:443" {
+		if err != nil || !bytes.Equal(data, cannedTrace()) || p.requests() != "CONNECT svc.example:443" {
 			t.Errorf("%d bytes, %v; the proxy saw %s", len(data), err, p.requests())
 		}
 	})
 	t.Run("wrong password", func(t *testing.T) {
 		t.Parallel()
 		for _, target := range []string{"https://svc.example", "http://svc.example"} {
-			p := startProxy(t, host(secure), "jo:right")
-			opt := quick()
-			opt.Proxy = "http://jo:wr0ng-word@" + host(p.Server)
+			p := startProxy(t, serverAddr(secure), "jo:right")
+			opt := quickOptions()
+			opt.Proxy = "http://jo:wr0ng-word@" + serverAddr(p.Server)
 			_, _, err := record(t, target, opt)
 			wantKind(t, err, Unauthorized, "407", "proxy")
 			if strings.Contains(err.Error(), "wr0ng-word") || strings.Contains(err.Error(), base64.StdEncoding.EncodeToString([]byte("jo:wr0ng-word"))) {
@@ -144,22 +144,22 @@ func TestProxies(t *testing.T) {
 	})
 	t.Run("refuses", func(t *testing.T) {
 		t.Parallel()
-		p := startProxy(t, host(secure), "")
-		opt := quick()
-		opt.Proxy = host(p.Server) // without scheme
+		p := startProxy(t, serverAddr(secure), "")
+		opt := quickOptions()
+		opt.Proxy = serverAddr(p.Server) // without scheme
 		_, _, err := record(t, "https://forbidden.example", opt)
 		wantKind(t, err, Proxy, "403", "--proxy none")
 	})
 	t.Run("not there", func(t *testing.T) {
 		t.Parallel()
-		opt := quick()
+		opt := quickOptions()
 		opt.Proxy = "http://127.0.0.1:1"
 		_, _, err := record(t, "https://svc.example", opt)
 		wantKind(t, err, Proxy, "connection to the proxy refused", "--proxy")
 	})
 	t.Run("environment", func(t *testing.T) {
 		t.Parallel()
-		p := startProxy(t, host(plain), "jo:env-secret")
+		p := startProxy(t, serverAddr(plain), "jo:env-secret")
 		run := func(target, proxy string) map[string]any {
 			t.Helper()
 			exe := must.Have(os.Executable())(t)
@@ -173,7 +173,7 @@ func TestProxies(t *testing.T) {
 			must.Do(t, json.Unmarshal(out, &m))
 			return m
 		}
-		if out := run("http://svc.example", "http://jo:env-secret@"+host(p.Server)); out["bytes"] != float64(len(canned())) {
+		if out := run("http://svc.example", "http://jo:env-secret@"+serverAddr(p.Server)); out["bytes"] != float64(len(cannedTrace())) {
 			t.Errorf("through the environment's proxy: %v", out)
 		}
 		if p.requests() != "GET svc.example" {
@@ -182,7 +182,7 @@ func TestProxies(t *testing.T) {
 	})
 	t.Run("none", func(t *testing.T) {
 		t.Parallel()
-		if data, _, err := record(t, plain.URL, quick()); err != nil || !bytes.Equal(data, canned()) {
+		if data, _, err := record(t, plain.URL, quickOptions()); err != nil || !bytes.Equal(data, cannedTrace()) {
 			t.Errorf("%d bytes, %v", len(data), err)
 		}
 	})

@@ -40,25 +40,25 @@ func Redact(u *url.URL) string {
 
 // redactQuery keeps the names of parameters, and the values of pprof's own.
 func redactQuery(query string) string {
-	parts := strings.Split(query, "&")
-	for i, part := range parts {
-		name, value, found := strings.Cut(part, "=")
+	parameters := strings.Split(query, "&")
+	for i, parameter := range parameters {
+		name, value, found := strings.Cut(parameter, "=")
 		switch {
 		case !found:
 			// A bare word may be a token: ?s3cret.
 			if name != "" {
-				parts[i] = mask
+				parameters[i] = mask
 			}
-		case (name == "seconds" || name == "debug" || name == "gc") && harmless(value):
+		case (name == "seconds" || name == "debug" || name == "gc") && isNumber(value):
 		default:
-			parts[i] = name + "=" + mask
+			parameters[i] = name + "=" + mask
 		}
 	}
-	return strings.Join(parts, "&")
+	return strings.Join(parameters, "&")
 }
 
-// harmless tells that a value is a number, as pprof's own parameters are.
-func harmless(value string) bool {
+// isNumber tells that a value is a number, as pprof's own parameters are.
+func isNumber(value string) bool {
 	return len(value) < 12 && strings.Trim(value, "0123456789.") == ""
 }
 
@@ -80,11 +80,11 @@ func RedactString(s string) string {
 	if i := strings.IndexAny(rest, "?#"); i >= 0 {
 		rest = rest[:i] + rest[i:i+1] + mask
 	}
-	return clean(scheme+rest, 200)
+	return cleanLine(scheme+rest, 200)
 }
 
-// clean makes text from outside fit for a line of a terminal: at most limit columns, spaces folded, nothing invisible.
-func clean(s string, limit int) string {
+// cleanLine makes text from outside fit for a line of a terminal: at most limit columns, spaces folded, nothing invisible.
+func cleanLine(s string, limit int) string {
 	return termtext.Head(strings.Join(strings.Fields(s), " "), limit)
 }
 
@@ -94,62 +94,62 @@ type secrets []string
 
 // newSecrets collects every form in which the credentials may be echoed.
 func newSecrets(header http.Header, login *Login, query url.Values, proxy *url.URL) secrets {
-	seen := map[string]bool{}
-	add := func(s string) {
+	forms := map[string]bool{}
+	addForms := func(s string) {
 		if s == "" {
 			return
 		}
 		quoted := strconv.Quote(s)
 		for _, form := range []string{s, url.QueryEscape(s), url.PathEscape(s), base64.StdEncoding.EncodeToString([]byte(s)),
 			(&url.URL{Path: s}).EscapedPath(), quoted[1 : len(quoted)-1]} {
-			seen[form] = true
+			forms[form] = true
 		}
 	}
 	for _, values := range header {
 		for _, v := range values {
-			add(v)
+			addForms(v)
 			// "Bearer abc", "session=abc; theme=x": the parts may be quoted without the rest.
 			for _, part := range strings.FieldsFunc(v, func(r rune) bool { return strings.ContainsRune(" ;,=", r) }) {
 				if len(part) >= shortSecret && !strings.EqualFold(part, "bearer") && !strings.EqualFold(part, "basic") {
-					add(part)
+					addForms(part)
 				}
 			}
 		}
 	}
 	for _, values := range query {
 		for _, v := range values {
-			add(v)
+			addForms(v)
 		}
 	}
-	pair := func(user, password string) {
-		add(user)
-		add(password)
+	addLogin := func(user, password string) {
+		addForms(user)
+		addForms(password)
 		if user != "" || password != "" {
-			add(user + ":" + password)
+			addForms(user + ":" + password)
 		}
 	}
 	if login != nil {
-		pair(login.User, login.Password)
+		addLogin(login.User, login.Password)
 	}
 	if proxy != nil && proxy.User != nil {
 		password, _ := proxy.User.Password()
-		pair(proxy.User.Username(), password)
+		addLogin(proxy.User.Username(), password)
 	}
 	// Longest first, so that a part does not spoil the whole.
-	return slices.SortedFunc(maps.Keys(seen), func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	return slices.SortedFunc(maps.Keys(forms), func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 }
 
 // shortSecret is the length below which replacing a secret in a text would tell where in it the secret was.
 const shortSecret = 4
 
-// foreign prepares text that came from a server for a message: secrets masked, fit for one line. If a secret too short
+// quotable prepares text that came from a server for a message: secrets masked, fit for one line. If a secret too short
 // to be masked occurs in it, nothing is quoted at all.
-func (s secrets) foreign(text string, limit int) string {
+func (s secrets) quotable(text string, limit int) string {
 	text = s.scrub(text)
 	if slices.ContainsFunc(s, func(secret string) bool { return len(secret) < shortSecret && strings.Contains(text, secret) }) {
 		return ""
 	}
-	return clean(text, limit)
+	return cleanLine(text, limit)
 }
 
 // scrub masks secrets in a message of a library.
@@ -162,8 +162,8 @@ func (s secrets) scrub(text string) string {
 	return text
 }
 
-// plain takes the URLs out of an error: *url.Error quotes user names and queries in full.
-func plain(err error) error {
+// withoutURLs takes the URLs out of an error: *url.Error quotes user names and queries in full.
+func withoutURLs(err error) error {
 	for {
 		var ue *url.Error
 		if !errors.As(err, &ue) {

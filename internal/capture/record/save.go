@@ -38,12 +38,12 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 		}
 		defer f.Discard()
 	}
-	full := strings.EqualFold(filepath.Ext(name), BundleExt)
-	if !full {
+	isBundle := strings.EqualFold(filepath.Ext(name), BundleExt)
+	if !isBundle {
 		opt.NoAllocs = true // there is no place for it
 	}
-	var watch *Watch
-	if full || opt.HostTo != nil {
+	var watch *HostWatch
+	if isBundle || opt.HostWriter != nil {
 		watch = WatchHost(ctx, target, opt)
 		defer watch.Finish()
 	}
@@ -52,10 +52,10 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 		return nil, err
 	}
 	defer s.Close()
-	watch.Opened(s)
+	watch.AttachStream(s)
 	var b *bundle.Writer
 	switch {
-	case full:
+	case isBundle:
 		if b, err = bundle.NewWriter(f, s.Result().Start); err != nil {
 			return nil, writeError(name, err)
 		}
@@ -66,34 +66,34 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 	if tee != nil {
 		outs = append(outs, tee)
 	}
-	end, err := copyTrace(io.MultiWriter(outs...), s)
+	traceErr, err := copyTrace(io.MultiWriter(outs...), s)
 	if err != nil {
 		return nil, writeError(name, err)
 	}
-	rec, warnings := watch.Finish()
+	hostRecording, warnings := watch.Finish()
 	for _, w := range warnings {
 		s.warn(w.Code, w.Text)
 	}
-	if rec != nil && opt.HostTo != nil {
-		if _, err := opt.HostTo.Write(rec.Data); err != nil {
+	if hostRecording != nil && opt.HostWriter != nil {
+		if _, err := opt.HostWriter.Write(hostRecording.Data); err != nil {
 			return nil, writeError("host samples", err)
 		}
 	}
 	var cpu, allocs []byte
-	if full {
+	if isBundle {
 		cpu, allocs = s.Profiles()
 	}
 	s.Close()
 	r := s.Result()
 	r.CPUProfile, r.AllocsProfile = cpu != nil, allocs != nil
 	var samples []byte
-	if rec != nil && full {
-		samples, r.HostFacts, r.HostSamples = rec.Data, rec.Facts, rec.Samples
+	if hostRecording != nil && isBundle {
+		samples, r.HostFacts, r.HostSamples = hostRecording.Data, hostRecording.Facts, hostRecording.Samples
 	}
 	if r.Bytes < headerLen {
-		return nil, end
+		return nil, traceErr
 	}
-	if full {
+	if isBundle {
 		if err := errors.Join(b.Add(bundle.NameCPU, cpu), b.Add(bundle.NameAllocs, allocs), b.Add(bundle.NameHost, samples), b.Close(r.meta(tool, opt.Service))); err != nil {
 			return nil, writeError(name, err)
 		}
@@ -103,12 +103,12 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 			return nil, writeError(name, err)
 		}
 	}
-	r.Usable = !r.Partial || usable(name)
-	return &r, end
+	r.HasGeneration = !r.Partial || hasGeneration(name)
+	return &r, traceErr
 }
 
-// usable tells whether the file of a recording that ended early holds at least one whole generation.
-func usable(name string) bool {
+// hasGeneration tells whether the file of a recording that ended early holds at least one whole generation.
+func hasGeneration(name string) bool {
 	var src io.ReadCloser
 	var err error
 	if strings.EqualFold(filepath.Ext(name), BundleExt) {
@@ -134,11 +134,11 @@ func usable(name string) bool {
 }
 
 func writeError(name string, err error) *Error {
-	return &Error{Kind: Write, Op: "saving the recording as", URL: clean(name, 200), Text: clean(err.Error(), 300), Err: err}
+	return &Error{Kind: Write, Op: "saving the recording as", URL: cleanLine(name, 200), Text: cleanLine(err.Error(), 300), Err: err}
 }
 
 // copyTrace copies until the trace ends; end is how, nil for well. Err is a failure to write.
-func copyTrace(w io.Writer, s *Stream) (end, err error) {
+func copyTrace(w io.Writer, s *Stream) (traceErr, err error) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, rerr := s.Read(buf)
@@ -159,7 +159,7 @@ func copyTrace(w io.Writer, s *Stream) (end, err error) {
 // meta is the result as it stands in a bundle.
 func (r Result) meta(tool string, service map[string]string) bundle.Meta {
 	m := bundle.Meta{
-		Tool: tool, URL: r.URL, Service: service, Start: r.Start, AskedNS: int64(r.Asked), WindowNS: int64(r.Window), GotNS: int64(r.Got),
+		Tool: tool, URL: r.URL, Service: service, Start: r.Start, RequestedNS: int64(r.Requested), WindowNS: int64(r.Window), ReceivedNS: int64(r.Received),
 		Truncated: r.Partial, TraceVersion: r.TraceVersion, Warnings: r.Warnings, Host: r.HostFacts,
 	}
 	if r.HostFacts != nil {
@@ -207,7 +207,7 @@ func FileNames(name string, targets []string) ([]string, error) {
 	ext := filepath.Ext(name)
 	stem := strings.TrimSuffix(name, ext)
 	names := make([]string, len(targets))
-	seen := map[string]bool{}
+	usedNames := map[string]bool{}
 	for i, t := range targets {
 		e, _, err := ParseEndpoint(t)
 		if err != nil {
@@ -221,10 +221,10 @@ func FileNames(name string, targets []string) ([]string, error) {
 			return '_' // colons and brackets, which Windows does not allow in names
 		}, e.Host())
 		n := stem + "-" + host + ext
-		for k := 2; seen[strings.ToLower(n)]; k++ {
+		for k := 2; usedNames[strings.ToLower(n)]; k++ {
 			n = fmt.Sprint(stem, "-", host, "-", strconv.Itoa(k), ext)
 		}
-		seen[strings.ToLower(n)] = true
+		usedNames[strings.ToLower(n)] = true
 		names[i] = n
 	}
 	return names, nil

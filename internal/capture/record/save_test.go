@@ -36,28 +36,28 @@ func TestSave(t *testing.T) {
 			}
 			r, err := Save(context.Background(), target, opt, name, "v1", w)
 			full := filepath.Ext(c.name) != ".trace" && c.name != ""
-			if err != nil || !r.Usable || r.Partial || r.Bytes != int64(len(canned())) || r.CPUProfile != (full && c.cpu) || r.AllocsProfile != (full && c.allocs) || r.HostSamples != 0 {
+			if err != nil || !r.HasGeneration || r.Partial || r.Bytes != int64(len(cannedTrace())) || r.CPUProfile != (full && c.cpu) || r.AllocsProfile != (full && c.allocs) || r.HostSamples != 0 {
 				t.Errorf("%+v: %v, %+v", c, err, r)
 			}
 		})
-		if c.tee && !bytes.Equal(tee.Bytes(), canned()) {
-			t.Errorf("%+v: %d bytes of %d besides", c, tee.Len(), len(canned()))
+		if c.tee && !bytes.Equal(tee.Bytes(), cannedTrace()) {
+			t.Errorf("%+v: %d bytes of %d besides", c, tee.Len(), len(cannedTrace()))
 		}
 		if c.name == "" {
 			continue
 		}
 		b, err := bundle.Open(name)
 		if filepath.Ext(c.name) == ".trace" {
-			if got := must.Have(os.ReadFile(name))(t); !bytes.Equal(got, canned()) {
-				t.Errorf("%+v: %d bytes of %d", c, len(got), len(canned()))
+			if got := must.Have(os.ReadFile(name))(t); !bytes.Equal(got, cannedTrace()) {
+				t.Errorf("%+v: %d bytes of %d", c, len(got), len(cannedTrace()))
 			}
 			continue
 		}
 		must.Do(t, err)
 		trace, _, err := b.Trace()
 		must.Do(t, err)
-		if got := must.Have(io.ReadAll(trace))(t); !bytes.Equal(got, canned()) || b.Meta().Tool != "v1" {
-			t.Errorf("%+v: %d bytes of %d, %+v", c, len(got), len(canned()), b.Meta())
+		if got := must.Have(io.ReadAll(trace))(t); !bytes.Equal(got, cannedTrace()) || b.Meta().Tool != "v1" {
+			t.Errorf("%+v: %d bytes of %d, %+v", c, len(got), len(cannedTrace()), b.Meta())
 		}
 		for name, want := range map[string]bool{"cpu": c.cpu, "allocs": c.allocs} {
 			read := b.CPUProfile

@@ -57,17 +57,17 @@ const (
 
 // Result says what a recording gave.
 type Result struct {
-	URL          string    // of the trace, redacted
-	Host         string    // host and port
-	Start        time.Time // when the trace was asked for
-	Asked        time.Duration
-	Window       time.Duration // what the endpoint was asked for: Asked in whole seconds
-	Got          time.Duration // from the request to the last byte of the trace
-	Bytes        int64         // of the trace
-	TraceVersion string        // from its header: "go 1.26"
-	Partial      bool          // the trace ended before its time
-	Usable       bool          // set by Save: the trace is whole, or holds at least one whole generation
-	Warnings     []bundle.Warning
+	URL           string    // of the trace, redacted
+	Host          string    // host and port
+	Start         time.Time // when the trace was asked for
+	Requested     time.Duration
+	Window        time.Duration // what the endpoint was asked for: Asked in whole seconds
+	Received      time.Duration // from the request to the last byte of the trace
+	Bytes         int64         // of the trace
+	TraceVersion  string        // from its header: "go 1.26"
+	Partial       bool          // the trace ended before its time
+	HasGeneration bool          // set by Save: the trace is whole, or holds at least one whole generation
+	Warnings      []bundle.Warning
 
 	CPUProfile, AllocsProfile bool // set by Save: they are in the file
 	// HostFacts is set by Save: what the service ran on, if host samples are in the file; HostSamples is how many.
@@ -78,28 +78,28 @@ type Result struct {
 // Stream is a trace that is being recorded. Read it to its end, from one goroutine; a slow reader slows the sending
 // service down, so do not wait for anything between two reads.
 type Stream struct {
-	c       *client
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	seconds int
-	trace   string // redacted URL
+	client   *client
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	seconds  int
+	traceURL string // redacted URL
 
 	body     io.Reader
 	resp     *http.Response
 	watchdog *time.Timer
-	ended    error // what Read returned last; written by Read under mu
+	endErr   error // what Read returned last; written by Read under mu
 
-	cpu, allocs *profile
-	endProfiles context.CancelFunc
+	cpu, allocs    *profile
+	cancelProfiles context.CancelFunc
 
-	bytes atomic.Int64
-	start atomic.Int64 // ns since begin; 0 until the request is on its way
-	begin time.Time    // a moment before start, with the monotonic clock
-	last  time.Duration
+	receivedBytes atomic.Int64
+	requestOffset atomic.Int64 // ns since begin; 0 until the request is on its way
+	openTime      time.Time    // a moment before start, with the monotonic clock
+	lastByteTime  time.Duration
 
-	mu   sync.Mutex
-	res  Result
-	conn net.Conn // of the trace
+	mu     sync.Mutex
+	result Result
+	conn   net.Conn // of the trace
 
 	stopProgress func()
 	closeOnce    sync.Once
@@ -109,42 +109,42 @@ type Stream struct {
 // service of Go 1.22 or later sends once a second). Errors are of type *[Error].
 //
 // Cancelling the context ends the recording; Read then returns an error that wraps context.Canceled.
-func Open(ctx context.Context, target string, opt Options) (*Stream, error) {
-	end, inURL, err := ParseEndpoint(target)
+func Open(ctx context.Context, target string, options Options) (*Stream, error) {
+	endpoint, urlLogin, err := ParseEndpoint(target)
 	if err != nil {
 		return nil, err
 	}
-	c, err := newClient(ctx, end, inURL, opt)
+	c, err := newClient(ctx, endpoint, urlLogin, options)
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{c: c, seconds: c.opt.seconds(), begin: time.Now()}
+	s := &Stream{client: c, seconds: c.options.seconds(), openTime: time.Now()}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	s.c.findHandlers(s.ctx)
-	s.trace = Redact(c.end.Trace(s.seconds))
-	s.res = Result{URL: c.end.String(), Host: c.end.Host(), Asked: c.opt.Duration, Window: time.Duration(s.seconds) * time.Second}
-	s.warnFirst()
+	s.client.findHandlers(s.ctx)
+	s.traceURL = Redact(c.endpoint.TraceURL(s.seconds))
+	s.result = Result{URL: c.endpoint.String(), Host: c.endpoint.Host(), Requested: c.options.Duration, Window: time.Duration(s.seconds) * time.Second}
+	s.warnAboutOptions()
 	s.startProgress()
-	if e := s.open(); e != nil {
+	if e := s.request(); e != nil {
 		s.Close()
 		return nil, e
 	}
 	return s, nil
 }
 
-func (s *Stream) warnFirst() {
-	if s.res.Window != s.res.Asked {
-		s.warn(WarnRounded, fmt.Sprintf("recording %v instead of %v: the endpoint takes whole seconds", s.res.Window, s.res.Asked))
+func (s *Stream) warnAboutOptions() {
+	if s.result.Window != s.result.Requested {
+		s.warn(WarnRounded, fmt.Sprintf("recording %v instead of %v: the endpoint takes whole seconds", s.result.Window, s.result.Requested))
 	}
-	if s.c.opt.TLS.Insecure {
+	if s.client.options.TLS.Insecure {
 		s.warn(WarnInsecure, "the server's certificate is not verified (--insecure): anyone on the network path can read and change the data")
 	}
-	if s.c.hasCredentials && s.c.end.base.Scheme == "http" && !loopback(s.c.end.base.Hostname()) {
+	if s.client.hasCredentials && s.client.endpoint.base.Scheme == "http" && !isLoopback(s.client.endpoint.base.Hostname()) {
 		s.warn(WarnCleartext, "credentials are sent over plain http: use https if the network is not yours")
 	}
 }
 
-func loopback(host string) bool {
+func isLoopback(host string) bool {
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		return true
 	}
@@ -155,54 +155,54 @@ func loopback(host string) bool {
 func (s *Stream) warn(code, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.res.Warnings = append(s.res.Warnings, bundle.Warning{Code: code, Text: text})
+	s.result.Warnings = append(s.result.Warnings, bundle.Warning{Code: code, Text: text})
 }
 
 const opTrace = "recording a trace from"
 
-func (s *Stream) open() *Error {
+func (s *Stream) request() *Error {
 	profilesCtx, cancel := context.WithTimeoutCause(s.ctx,
-		time.Duration(s.seconds+1)*time.Second+2*s.c.opt.ConnectTimeout+s.c.opt.Grace, errNoProgress)
-	s.endProfiles = cancel
-	if !s.c.opt.NoCPU {
+		time.Duration(s.seconds+1)*time.Second+2*s.client.options.ConnectTimeout+s.client.options.Grace, errNoProgress)
+	s.cancelProfiles = cancel
+	if !s.client.options.NoCPU {
 		// It is a second longer than the trace, to cover its end, if the service allows that.
-		s.cpu = startProfile(profilesCtx, s.c, "profile", s.seconds+1, s.seconds)
-		s.cpu.settle()
-		if e := s.cpu.failed(); e != nil && !s.cpu.connected() {
+		s.cpu = startProfile(profilesCtx, s.client, "profile", s.seconds+1, s.seconds)
+		s.cpu.waitUntilRunning()
+		if e := s.cpu.failure(); e != nil && !s.cpu.isRequestSent() {
 			// The trace would find the same closed door, perhaps after the same long wait.
 			s.cpu = nil
-			e.Op, e.URL = opTrace, s.trace
+			e.Op, e.URL = opTrace, s.traceURL
 			return e
 		}
 	}
-	if !s.c.opt.NoAllocs {
-		s.allocs = startProfile(profilesCtx, s.c, "allocs", s.seconds, 0)
+	if !s.client.options.NoAllocs {
+		s.allocs = startProfile(profilesCtx, s.client, "allocs", s.seconds, 0)
 	}
 
-	s.watchdog = time.AfterFunc(2*s.c.opt.ConnectTimeout+s.res.Window+s.c.opt.Grace, func() { s.cancel(errNoProgress) })
+	s.watchdog = time.AfterFunc(2*s.client.options.ConnectTimeout+s.result.Window+s.client.options.Grace, func() { s.cancel(errNoProgress) })
 	ctx := httptrace.WithClientTrace(s.ctx, &httptrace.ClientTrace{
 		GotConn: func(c httptrace.GotConnInfo) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.conn = c.Conn
 		},
-		WroteRequest: func(httptrace.WroteRequestInfo) { s.start.Store(int64(time.Since(s.begin))) },
+		WroteRequest: func(httptrace.WroteRequestInfo) { s.requestOffset.Store(int64(time.Since(s.openTime))) },
 	})
-	asked := time.Now()
-	resp, err := s.c.get(ctx, s.c.end.Trace(s.seconds))
+	requestTime := time.Now()
+	resp, err := s.client.get(ctx, s.client.endpoint.TraceURL(s.seconds))
 	if err != nil {
-		return s.c.describeRequest(s.ctx, opTrace, s.trace, err)
+		return s.client.describeRequest(s.ctx, opTrace, s.traceURL, err)
 	}
-	s.start.CompareAndSwap(0, int64(asked.Sub(s.begin)))
+	s.requestOffset.CompareAndSwap(0, int64(requestTime.Sub(s.openTime)))
 	s.resp = resp
 	s.mu.Lock()
-	s.res.Start = s.begin.Add(time.Duration(s.start.Load()))
+	s.result.Start = s.openTime.Add(time.Duration(s.requestOffset.Load()))
 	s.mu.Unlock()
 	if resp.StatusCode != http.StatusOK {
-		e := s.c.statusError(opTrace, resp, s.seconds)
+		e := s.client.statusError(opTrace, resp, s.seconds)
 		if e.Kind == TooLong {
-			if fits := s.c.longest(s.ctx, s.seconds); fits > 0 {
-				e.Do = fmt.Sprintf("-d %ds would fit; or raise WriteTimeout, or serve net/http/pprof from a separate http.Server", fits)
+			if longest := s.client.longestDuration(s.ctx, s.seconds); longest > 0 {
+				e.Remedy = fmt.Sprintf("-d %ds would fit; or raise WriteTimeout, or serve net/http/pprof from a separate http.Server", longest)
 			}
 		}
 		return e
@@ -213,24 +213,24 @@ func (s *Stream) open() *Error {
 // Read reads the trace. At its regular end it returns io.EOF; when the trace ended before its time, an *[Error] of kind
 // Cut, Interrupted or Timeout. What was read until then is usable: a trace loses its last second at most.
 func (s *Stream) Read(p []byte) (int, error) {
-	if s.ended != nil {
-		return 0, s.ended
+	if s.endErr != nil {
+		return 0, s.endErr
 	}
 	// Silence is allowed until some time after the window; later, for that time between any two reads.
-	s.watchdog.Reset(max(s.res.Window-s.elapsed(), 0) + s.c.opt.Grace)
+	s.watchdog.Reset(max(s.result.Window-s.elapsed(), 0) + s.client.options.Grace)
 	n, err := s.body.Read(p)
 	s.watchdog.Stop()
 	if n > 0 {
-		s.bytes.Add(int64(n))
-		s.last = s.elapsed()
+		s.receivedBytes.Add(int64(n))
+		s.lastByteTime = s.elapsed()
 	}
 	if err == nil {
-		err = s.tooMuch()
+		err = s.checkBounds()
 	}
 	if err != nil {
-		err = s.end(err)
+		err = s.finish(err)
 		s.mu.Lock()
-		s.ended = err
+		s.endErr = err
 		s.mu.Unlock()
 		return n, err
 	}
@@ -241,75 +241,77 @@ func (s *Stream) Read(p []byte) (int, error) {
 // on twice as long, or sends more than a machine of 64 cores writes (8 MB/s a core, measured on a busy HTTP server), is broken or
 // means harm.
 const (
-	bytesAtOnce = 256 << 20
-	bytesASec   = 512 << 20
+	baseBytes      = 256 << 20
+	bytesPerSecond = 512 << 20
 )
 
 // An endless says why no more is read from a server that does not end.
-type endless struct{ text string }
+type endlessError struct{ text string }
 
-func (e *endless) Error() string { return e.text }
+func (e *endlessError) Error() string { return e.text }
 
-// tooMuch returns an error once the server has sent for too long or too much.
-func (s *Stream) tooMuch() error {
-	if most := 2 * (s.res.Window + s.c.opt.Grace); s.last > most {
-		return &endless{fmt.Sprintf("the server still sends after %v", s.last.Round(time.Second))}
+// checkBounds returns an error once the server has sent for too long or too much.
+func (s *Stream) checkBounds() error {
+	if limit := 2 * (s.result.Window + s.client.options.Grace); s.lastByteTime > limit {
+		return &endlessError{fmt.Sprintf("the server still sends after %v", s.lastByteTime.Round(time.Second))}
 	}
-	if most := s.c.opt.MaxBytes; most > 0 && s.bytes.Load() > most {
-		return &endless{fmt.Sprintf("it is larger than %s, after %v", words.Bytes(most), s.last.Round(10*time.Millisecond))}
+	if limit := s.client.options.MaxBytes; limit > 0 && s.receivedBytes.Load() > limit {
+		return &endlessError{fmt.Sprintf("it is larger than %s, after %v", words.Bytes(limit), s.lastByteTime.Round(10*time.Millisecond))}
 	}
-	if most := bytesAtOnce + bytesASec*int64(s.seconds); s.bytes.Load() > most {
-		return &endless{fmt.Sprintf("the server has sent an implausible amount, %s in %v", words.Bytes(s.bytes.Load()), s.last.Round(10*time.Millisecond))}
+	if limit := baseBytes + bytesPerSecond*int64(s.seconds); s.receivedBytes.Load() > limit {
+		return &endlessError{fmt.Sprintf("the server has sent an implausible amount, %s in %v", words.Bytes(s.receivedBytes.Load()), s.lastByteTime.Round(10*time.Millisecond))}
 	}
 	return nil
 }
 
 // elapsed is the time since the trace was asked for.
-func (s *Stream) elapsed() time.Duration { return time.Since(s.begin) - time.Duration(s.start.Load()) }
+func (s *Stream) elapsed() time.Duration {
+	return time.Since(s.openTime) - time.Duration(s.requestOffset.Load())
+}
 
-// end decides what the end of the body means.
-func (s *Stream) end(err error) error {
+// finish decides what the end of the body means.
+func (s *Stream) finish(err error) error {
 	s.resp.Body.Close()
-	got := s.elapsed()
+	received := s.elapsed()
 	s.mu.Lock()
-	s.res.Got, s.res.Bytes = got, s.bytes.Load()
+	s.result.Received, s.result.Bytes = received, s.receivedBytes.Load()
 	s.mu.Unlock()
-	early := got < s.res.Window-s.res.Window/100
+	isEarly := received < s.result.Window-s.result.Window/100
 	// Without chunks and length, HTTP/1 ends a body by closing the connection: an end and a cut look alike.
-	ambiguous := s.resp.ProtoMajor == 1 && s.resp.ContentLength < 0 && len(s.resp.TransferEncoding) == 0
-	if errors.Is(err, io.EOF) && !(early && ambiguous) {
-		if early {
+	isAmbiguous := s.resp.ProtoMajor == 1 && s.resp.ContentLength < 0 && len(s.resp.TransferEncoding) == 0
+	if errors.Is(err, io.EOF) && !(isEarly && isAmbiguous) {
+		if isEarly {
 			s.warn(WarnShort, fmt.Sprintf("the service ended the trace after %v of %v: it limits the duration, or was shutting down",
-				got.Round(10*time.Millisecond), s.res.Window))
+				received.Round(10*time.Millisecond), s.result.Window))
 		}
 		return io.EOF
 	}
-	e := s.c.describe(s.ctx, opTrace, s.trace, err)
-	var without *endless
-	if errors.As(err, &without) {
+	e := s.client.describe(s.ctx, opTrace, s.traceURL, err)
+	var endlessErr *endlessError
+	if errors.As(err, &endlessErr) {
 		s.cancel(errFinished) // its connection
 		e.Kind, e.Err = Cut, io.ErrUnexpectedEOF
 	}
 	s.mu.Lock()
-	s.res.Partial = true
+	s.result.Partial = true
 	s.mu.Unlock()
-	after := fmt.Sprintf("after %v of %v (%s)", got.Round(10*time.Millisecond), s.res.Window, words.Bytes(s.bytes.Load()))
+	progress := fmt.Sprintf("after %v of %v (%s)", received.Round(10*time.Millisecond), s.result.Window, words.Bytes(s.receivedBytes.Load()))
 	switch {
-	case without != nil:
-		e.Text = fmt.Sprintf("the trace of %v was abandoned: %s", s.res.Window, without.text)
-		e.Do = "what arrived before that is kept; check what serves this address"
+	case endlessErr != nil:
+		e.Text = fmt.Sprintf("the trace of %v was abandoned: %s", s.result.Window, endlessErr.text)
+		e.Remedy = "what arrived before that is kept; check what serves this address"
 	case e.Kind == Interrupted:
-		e.Text = "interrupted " + after
+		e.Text = "interrupted " + progress
 		s.warn(WarnStopped, "the trace was "+e.Text)
 		return e
 	case e.Kind == Timeout:
-		e.Text = fmt.Sprintf("no data for %v %s", s.c.opt.Grace, after)
+		e.Text = fmt.Sprintf("no data for %v %s", s.client.options.Grace, progress)
 	default:
-		e.Kind, e.Text = Cut, "the trace was cut "+after
+		e.Kind, e.Text = Cut, "the trace was cut "+progress
 		e.Err = io.ErrUnexpectedEOF
-		e.Do = s.whyCut(s.last)
+		e.Remedy = s.explainCut(s.lastByteTime)
 	}
-	s.warn(WarnCut, e.Text+": "+e.Do)
+	s.warn(WarnCut, e.Text+": "+e.Remedy)
 	return e
 }
 
@@ -325,15 +327,15 @@ func (s *Stream) Allocs() []byte { return s.allocs.wait() }
 func (s *Stream) Result() Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.res
+	r := s.result
 	r.Warnings = slices.Clone(r.Warnings)
 	for _, p := range []*profile{s.cpu, s.allocs} {
-		if e := p.failed(); e != nil && e.Kind != Interrupted {
+		if e := p.failure(); e != nil && e.Kind != Interrupted {
 			r.Warnings = append(r.Warnings, p.warning())
 		}
 	}
-	if s.ended == nil {
-		r.Bytes, r.Partial = s.bytes.Load(), true
+	if s.endErr == nil {
+		r.Bytes, r.Partial = s.receivedBytes.Load(), true
 	}
 	return r
 }
@@ -349,35 +351,35 @@ func (s *Stream) Close() error {
 			s.resp.Body.Close()
 		}
 		s.Profiles()
-		if s.endProfiles != nil {
-			s.endProfiles()
+		if s.cancelProfiles != nil {
+			s.cancelProfiles()
 		}
 		s.stopProgress()
-		s.c.transport.CloseIdleConnections()
+		s.client.transport.CloseIdleConnections()
 	})
 	return nil
 }
 
-const progressEvery = 100 * time.Millisecond
+const progressInterval = 100 * time.Millisecond
 
 // startProgress begins the calls of Options.Progress, all from one goroutine.
 func (s *Stream) startProgress() {
 	s.stopProgress = func() {}
-	call := s.c.opt.Progress
+	call := s.client.options.Progress
 	if call == nil {
 		return
 	}
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	report := func(done bool) {
-		p := Progress{Bytes: s.bytes.Load(), Total: s.res.Window, Done: done}
-		if s.start.Load() != 0 {
+		p := Progress{Bytes: s.receivedBytes.Load(), Total: s.result.Window, Done: done}
+		if s.requestOffset.Load() != 0 {
 			p.Elapsed = s.elapsed()
 		}
 		call(p)
 	}
 	go func() {
 		defer close(stopped)
-		tick := time.NewTicker(progressEvery)
+		tick := time.NewTicker(progressInterval)
 		defer tick.Stop()
 		for {
 			report(false)

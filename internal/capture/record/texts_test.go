@@ -35,14 +35,14 @@ func clientOf(t *testing.T, target string, opt Options) *client {
 // TestMessages holds what is said of answers and of failed requests, and what is to be done about them.
 func TestMessages(t *testing.T) {
 	var b bytes.Buffer
-	say := func(what string, e *Error) {
-		fmt.Fprintf(&b, "%s\n  %s: %s\n", what, e.Kind, e)
-		if e.busyProfile {
+	write := func(situation string, e *Error) {
+		fmt.Fprintf(&b, "%s\n  %s: %s\n", situation, e.Kind, e)
+		if e.isProfilerBusy {
 			b.WriteString("  another CPU profile\n")
 		}
 	}
 	const target = "http://service:6060"
-	without, with := clientOf(t, target, quick()), clientOf(t, "http://ann:secret@service:6060", quick())
+	anonymous, authenticated := clientOf(t, target, quickOptions()), clientOf(t, "http://ann:secret@service:6060", quickOptions())
 	answer := func(c *client, status int, header, body, from string) *Error {
 		u := must.Have(url.Parse(from + "/debug/pprof/trace?seconds=5"))(t)
 		resp := &http.Response{StatusCode: status, Status: fmt.Sprint(status, " ", http.StatusText(status)), Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: &http.Request{URL: u}}
@@ -52,16 +52,16 @@ func TestMessages(t *testing.T) {
 		return c.statusError("recording", resp, 5)
 	}
 	for _, status := range []int{299, 300, 301, 399, 400, 401, 403, 404, 405, 407, 500, 501, 502, 503, 504} {
-		say(fmt.Sprint(status), answer(without, status, "", "why", target))
+		write(fmt.Sprint(status), answer(anonymous, status, "", "why", target))
 	}
 	for _, status := range []int{401, 403, 404} {
-		say(fmt.Sprint(status, " with credentials"), answer(with, status, "", "", target))
-		say(fmt.Sprint(status, " of another host"), answer(with, status, "", "ann:secret", "http://elsewhere"))
+		write(fmt.Sprint(status, " with credentials"), answer(authenticated, status, "", "", target))
+		write(fmt.Sprint(status, " of another host"), answer(authenticated, status, "", "ann:secret", "http://elsewhere"))
 	}
-	say("404 of pprof", answer(without, 404, "X-Go-Pprof: 1", "Unknown profile", target))
+	write("404 of pprof", answer(anonymous, 404, "X-Go-Pprof: 1", "Unknown profile", target))
 	for _, body := range []string{"Could not enable tracing: tracing is already enabled", "Could not enable CPU profiling: cpu profiling already in use", "could not enable cpu profiling: no", "profile duration exceeds server's WriteTimeout",
 		"Client sent an HTTP request to an HTTPS server.", "<html><TITLE lang=x>a login</title>", "<html><title", "<html><title>", "<html>no title", "\x1b[2J", strings.Repeat("x", 5000)} {
-		say(fmt.Sprintf("400 with %.60q", body), answer(without, 400, "", body, target))
+		write(fmt.Sprintf("400 with %.60q", body), answer(anonymous, 400, "", body, target))
 	}
 	op := func(op string, err error) error {
 		return &url.Error{Op: "Get", URL: target, Err: &net.OpError{Op: op, Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 6060}, Err: err}}
@@ -73,43 +73,43 @@ func TestMessages(t *testing.T) {
 		x509.CertificateInvalidError{Reason: x509.Expired, Detail: "long ago"}, x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{"other"}}, Host: "service"},
 		&Error{Kind: Redirect, Op: "x", URL: "y", Text: "ten redirects"},
 	} {
-		say(fmt.Sprintf("%.80v", err), without.describe(t.Context(), "recording", target, err))
+		write(fmt.Sprintf("%.80v", err), anonymous.describe(t.Context(), "recording", target, err))
 	}
-	secret := with.describe(t.Context(), "recording", target, errors.New("the password secret was wrong"))
-	if say("a secret", secret); secret.Err != nil || strings.Contains(b.String(), "secret was") {
+	secret := authenticated.describe(t.Context(), "recording", target, errors.New("the password secret was wrong"))
+	if write("a secret", secret); secret.Err != nil || strings.Contains(b.String(), "secret was") {
 		t.Errorf("%v, because of %v", secret, secret.Err)
 	}
 	for _, cause := range []error{errNoProgress, context.DeadlineExceeded, errFinished} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cause)
-		say(fmt.Sprint("ended by ", cause), without.describe(ctx, "recording", target, io.EOF))
+		write(fmt.Sprint("ended by ", cause), anonymous.describe(ctx, "recording", target, io.EOF))
 	}
-	asked := clientOf(t, "https://service:6060", quick())
-	asked.certAsked.Store(true)
-	say("after a certificate was asked for", asked.describeRequest(t.Context(), "recording", target, io.EOF))
-	say("refused all the same", asked.describeRequest(t.Context(), "recording", target, syscall.ECONNREFUSED))
-	say("without such a wish", without.describeRequest(t.Context(), "recording", target, io.EOF))
-	asked.opt.TLS.Cert = "x.pem"
-	say("with a certificate", asked.describe(t.Context(), "recording", target, errors.New("remote error: tls: unknown certificate authority")))
+	certClient := clientOf(t, "https://service:6060", quickOptions())
+	certClient.certRequested.Store(true)
+	write("after a certificate was asked for", certClient.describeRequest(t.Context(), "recording", target, io.EOF))
+	write("refused all the same", certClient.describeRequest(t.Context(), "recording", target, syscall.ECONNREFUSED))
+	write("without such a wish", anonymous.describeRequest(t.Context(), "recording", target, io.EOF))
+	certClient.options.TLS.Cert = "x.pem"
+	write("with a certificate", certClient.describe(t.Context(), "recording", target, errors.New("remote error: tls: unknown certificate authority")))
 	must.Golden(t, *update, "testdata/messages.txt", b.Bytes())
 }
 
-// TestTooMuchBorders: a server that sends longer, or more, than its bounds is given up, and just that much is taken.
-func TestTooMuchBorders(t *testing.T) {
-	c := clientOf(t, "http://service:6060", quick())
+// TestCheckBoundsLimits: a server that sends longer, or more, than its bounds is given up, and just that much is taken.
+func TestCheckBoundsLimits(t *testing.T) {
+	c := clientOf(t, "http://service:6060", quickOptions())
 	for _, k := range []struct {
-		last  time.Duration
-		bytes int64
-		most  int64
-		want  string
+		last     time.Duration
+		bytes    int64
+		maxBytes int64
+		want     string
 	}{
-		{0, 0, 0, ""}, {2*time.Second + 2*c.opt.Grace, 0, 0, ""}, {2*time.Second + 2*c.opt.Grace + 1, 0, 0, "still sends after"},
-		{0, bytesAtOnce + bytesASec, 0, ""}, {0, bytesAtOnce + bytesASec + 1, 0, "an implausible amount"}, {0, 100, 100, ""}, {0, 101, 100, "it is larger than"},
+		{0, 0, 0, ""}, {2*time.Second + 2*c.options.Grace, 0, 0, ""}, {2*time.Second + 2*c.options.Grace + 1, 0, 0, "still sends after"},
+		{0, baseBytes + bytesPerSecond, 0, ""}, {0, baseBytes + bytesPerSecond + 1, 0, "an implausible amount"}, {0, 100, 100, ""}, {0, 101, 100, "it is larger than"},
 	} {
-		c.opt.MaxBytes = k.most
-		s := &Stream{c: c, seconds: 1, last: k.last, res: Result{Window: time.Second}}
-		s.bytes.Store(k.bytes)
-		if err := s.tooMuch(); (err != nil) != (k.want != "") || err != nil && !strings.Contains(err.Error(), k.want) {
+		c.options.MaxBytes = k.maxBytes
+		s := &Stream{client: c, seconds: 1, lastByteTime: k.last, result: Result{Window: time.Second}}
+		s.receivedBytes.Store(k.bytes)
+		if err := s.checkBounds(); (err != nil) != (k.want != "") || err != nil && !strings.Contains(err.Error(), k.want) {
 			t.Errorf("%+v: %v", k, err)
 		}
 	}
@@ -121,7 +121,7 @@ func TestFlightAddress(t *testing.T) {
 		"h:1": "http://h:1" + FlightPath + " false true", "http://h:1/": "http://h:1" + FlightPath + " false true", "h:1//": "http://h:1" + FlightPath + " false true", "h:1/flight": "http://h:1/flight true true", "http://h:1" + FlightPath + "?x=1": "http://h:1" + FlightPath + " true true",
 		"h:1/x" + FlightPath: "http://h:1/x" + FlightPath + " true true", "h:1/debug/pprof/": "http://h:1/debug/pprof/ false false", "http://u:secret@h:1": "http://h:1" + FlightPath + " false true",
 	} {
-		named, may := Flight(target)
+		named, may := MayServeFlight(target)
 		got := fmt.Sprint(FlightURL(target), " ", named, " ", may)
 		if strings.ReplaceAll(got, "u:xxxxx@", "") != want || strings.Contains(got, "secret") {
 			t.Errorf("%s: %s, want %s", target, got, want)
@@ -129,10 +129,10 @@ func TestFlightAddress(t *testing.T) {
 	}
 }
 
-// TestUsable: a file that ended early is of use if a whole generation is in it, be it a trace or a recording.
-func TestUsable(t *testing.T) {
+// TestHasGeneration: a file that ended early is of use if a whole generation is in it, be it a trace or a recording.
+func TestHasGeneration(t *testing.T) {
 	dir := t.TempDir()
-	trace := canned()
+	trace := cannedTrace()
 	packed := func(trace []byte) []byte {
 		var b bytes.Buffer
 		w := must.Have(bundle.NewWriter(&b, time.Now()))(t)
@@ -150,11 +150,11 @@ func TestUsable(t *testing.T) {
 	} {
 		name = filepath.Join(dir, name)
 		must.Do(t, os.WriteFile(name, c.data, 0o600))
-		if got := usable(name); got != c.want {
+		if got := hasGeneration(name); got != c.want {
 			t.Errorf("%s is of use: %v", filepath.Base(name), got)
 		}
 	}
-	if usable(filepath.Join(dir, "missing")) || usable(dir) {
+	if hasGeneration(filepath.Join(dir, "missing")) || hasGeneration(dir) {
 		t.Error("what is no file is of use")
 	}
 }
@@ -164,10 +164,10 @@ func TestRequestHeaders(t *testing.T) {
 	got := make(chan http.Header, 1)
 	s := serveHandler(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }))
 	for agent, want := range map[string]string{"": "whylate", "mine/1": "mine/1"} {
-		opt := quick()
+		opt := quickOptions()
 		opt.UserAgent, opt.Header = agent, http.Header{"X-Mine": {"1"}}
 		c := clientOf(t, s.URL, opt)
-		resp := must.Have(c.get(t.Context(), c.end.address("cmdline", 0)))(t)
+		resp := must.Have(c.get(t.Context(), c.endpoint.handlerURL("cmdline", 0)))(t)
 		resp.Body.Close()
 		h := <-got
 		if h.Get("User-Agent") != want || h.Get("Accept-Encoding") != "identity" || h.Get("Referer") != "" || h.Get("X-Mine") != "1" {
@@ -176,12 +176,12 @@ func TestRequestHeaders(t *testing.T) {
 	}
 }
 
-// TestWithoutVerb: a program may have taken its verb out of os.Args; another program has others, or more.
-func TestWithoutVerb(t *testing.T) {
-	const all = "/app\x00serve\x00-v\x00x"
-	for said, want := range map[string]bool{all: true, "/app\x00-v\x00x": true, "serve\x00-v\x00x": true, "/app\x00serve\x00x": false, "/app\x00x": false, "/app": false, "/app\x00-v\x00y": false, "/app\x00x\x00-v": false, all + "\x00y": false} {
-		if got := withoutVerb(said, all); got != want {
-			t.Errorf("%q: %v", said, got)
+// TestIsSameCommand: a program may have taken its verb out of os.Args; another program has others, or more.
+func TestIsSameCommand(t *testing.T) {
+	const actual = "/app\x00serve\x00-v\x00x"
+	for reported, want := range map[string]bool{actual: true, "/app\x00-v\x00x": true, "serve\x00-v\x00x": true, "/app\x00serve\x00x": false, "/app\x00x": false, "/app": false, "/app\x00-v\x00y": false, "/app\x00x\x00-v": false, actual + "\x00y": false} {
+		if got := isSameCommand(reported, actual); got != want {
+			t.Errorf("%q: %v", reported, got)
 		}
 	}
 }

@@ -52,9 +52,9 @@ func newPKI(t testing.TB) *pki {
 	}, p.ca, p.caKey)
 	p.wrong, _, _ = p.issue(t, "wrong", func(c *x509.Certificate) { c.DNSNames = []string{"other.example"} }, p.ca, p.caKey)
 	_, p.cert, p.key = p.issue(t, "client", nil, p.ca, p.caKey)
-	other, otherKey := authority(t, "stranger")
-	p.strangerCA = p.write(t, "stranger.pem", "CERTIFICATE", other.Raw)
-	_, p.foreignC, p.foreK = p.issue(t, "foreign", nil, other, otherKey)
+	stranger, otherKey := authority(t, "stranger")
+	p.strangerCA = p.write(t, "stranger.pem", "CERTIFICATE", stranger.Raw)
+	_, p.foreignC, p.foreK = p.issue(t, "foreign", nil, stranger, otherKey)
 	return p
 }
 
@@ -135,12 +135,12 @@ func TestTLS(t *testing.T) {
 		{"expired", expired.URL, TLSFiles{CACert: p.caFile}, TLS, "expired"},
 		{"wrong name", wrong.URL, TLSFiles{CACert: p.caFile}, TLS, "--server-name"},
 		{"server name", wrong.URL, TLSFiles{CACert: p.caFile, ServerName: "other.example"}, "", ""},
-		{"http to a TLS port", "http://" + host(plain), TLSFiles{}, TLS, "use https://"},
-		{"https to a plain port", "https://" + host(clear), TLSFiles{}, TLS, "use http://"},
+		{"http to a TLS port", "http://" + serverAddr(plain), TLSFiles{}, TLS, "use https://"},
+		{"https to a plain port", "https://" + serverAddr(clear), TLSFiles{}, TLS, "use http://"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			opt := quick()
+			opt := quickOptions()
 			opt.TLS = c.files
 			opt.NoCPU = false
 			data, r, err := record(t, c.target, opt)
@@ -148,7 +148,7 @@ func TestTLS(t *testing.T) {
 				wantKind(t, err, c.kind, c.want)
 				return
 			}
-			if err != nil || !bytes.Equal(data, canned()) {
+			if err != nil || !bytes.Equal(data, cannedTrace()) {
 				t.Errorf("%d bytes, %v", len(data), err)
 			}
 			if hasWarning(r, WarnInsecure) != c.files.Insecure {
@@ -170,11 +170,11 @@ func TestHTTP2Cut(t *testing.T) {
 			inner.ServeHTTP(w, r)
 			return
 		}
-		w.Write(canned()[:200])
+		w.Write(cannedTrace()[:200])
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
 	}), false)
-	opt := quick()
+	opt := quickOptions()
 	opt.TLS.CACert = p.caFile
 	data, r, err := record(t, s.URL, opt)
 	wantKind(t, err, Cut, "the service still answers")

@@ -23,8 +23,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// savedTo records target into a bundle and opens it.
-func savedTo(t *testing.T, target string, opt Options) *bundle.File {
+// recordBundle records target into a bundle and opens it.
+func recordBundle(t *testing.T, target string, opt Options) *bundle.File {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "x"+BundleExt)
 	must.Have(Save(context.Background(), target, opt, name, "test", nil))(t)
@@ -33,7 +33,7 @@ func savedTo(t *testing.T, target string, opt Options) *bundle.File {
 	return b
 }
 
-func quickest() Options {
+func shortOptions() Options {
 	return Options{Duration: time.Second, Proxy: "none", NoCPU: true, NoAllocs: true}
 }
 
@@ -42,7 +42,7 @@ func quickest() Options {
 func TestSamplesOfTheServiceByPort(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{})
-	b := savedTo(t, p.addr, quickest())
+	b := recordBundle(t, p.addr, shortOptions())
 	data, err := b.HostSamples()
 	if err != nil {
 		t.Fatalf("%v; warnings %v", err, b.Meta().Warnings)
@@ -59,9 +59,9 @@ func TestSamplesOfTheServiceByPort(t *testing.T) {
 func TestNoSamplesWhereNotWanted(t *testing.T) {
 	t.Parallel()
 	s := serveHandler(t, imitation())
-	opt := quickest()
+	opt := shortOptions()
 	opt.NoHost = true
-	b := savedTo(t, s.URL, opt)
+	b := recordBundle(t, s.URL, opt)
 	if _, err := b.HostSamples(); err == nil || b.Meta().Host != nil || len(b.Meta().Warnings) != 0 {
 		t.Errorf("samples %v, metadata %+v", err, b.Meta())
 	}
@@ -72,10 +72,10 @@ func TestNoSamplesWhereNotWanted(t *testing.T) {
 func TestNoSamplesOfAProxy(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{})
-	behind := must.Have(url.Parse("http://" + p.addr))(t)
-	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(behind) }, FlushInterval: -1})
+	backend := must.Have(url.Parse("http://" + p.addr))(t)
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(backend) }, FlushInterval: -1})
 	defer proxy.Close()
-	b := savedTo(t, proxy.URL, quickest())
+	b := recordBundle(t, proxy.URL, shortOptions())
 	if _, err := b.HostSamples(); err == nil {
 		t.Error("there are samples, of the proxy")
 	}
@@ -83,9 +83,9 @@ func TestNoSamplesOfAProxy(t *testing.T) {
 		t.Errorf("warnings %v", w)
 	}
 	// Named, it is believed.
-	opt := quickest()
+	opt := shortOptions()
 	opt.PID = p.cmd.Process.Pid
-	if b := savedTo(t, proxy.URL, opt); b.Meta().Host == nil || b.Meta().Host.PID != p.cmd.Process.Pid {
+	if b := recordBundle(t, proxy.URL, opt); b.Meta().Host == nil || b.Meta().Host.PID != p.cmd.Process.Pid {
 		t.Errorf("metadata %+v", b.Meta())
 	}
 }
@@ -93,15 +93,15 @@ func TestNoSamplesOfAProxy(t *testing.T) {
 // No process by that number: the recording is made all the same.
 func TestRecordingSurvivesMissingSamples(t *testing.T) {
 	t.Parallel()
-	gone := exec.Command("/bin/true")
-	if err := gone.Run(); err != nil {
+	ended := exec.Command("/bin/true")
+	if err := ended.Run(); err != nil {
 		t.Skip(err)
 	}
 	s := serveHandler(t, imitation())
-	opt := quickest()
-	opt.PID = gone.Process.Pid
-	b := savedTo(t, s.URL, opt)
-	if w := b.Meta().Warnings; len(w) != 1 || w[0].Code != hostsamples.WarnHost || !strings.Contains(w[0].Text, fmt.Sprint("no process ", gone.Process.Pid)) {
+	opt := shortOptions()
+	opt.PID = ended.Process.Pid
+	b := recordBundle(t, s.URL, opt)
+	if w := b.Meta().Warnings; len(w) != 1 || w[0].Code != hostsamples.WarnHost || !strings.Contains(w[0].Text, fmt.Sprint("no process ", ended.Process.Pid)) {
 		t.Errorf("warnings %v", w)
 	}
 }
@@ -111,7 +111,7 @@ func TestServiceEndsWhileSampled(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{Burn: true})
 	name := filepath.Join(t.TempDir(), "x"+BundleExt)
-	opt := quickest()
+	opt := shortOptions()
 	opt.Duration = 20 * time.Second
 	// On a busy machine the first bytes may take seconds; without any there is no file.
 	var kill sync.Once
@@ -129,11 +129,11 @@ func TestServiceEndsWhileSampled(t *testing.T) {
 	if _, err := hostsamples.Read(strings.NewReader(string(data))); err != nil {
 		t.Error(err)
 	}
-	said := false
+	isWarned := false
 	for _, w := range b.Meta().Warnings {
-		said = said || w.Code == hostsamples.WarnEnded
+		isWarned = isWarned || w.Code == hostsamples.WarnEnded
 	}
-	if !said {
+	if !isWarned {
 		t.Errorf("warnings %v", b.Meta().Warnings)
 	}
 }
@@ -155,20 +155,20 @@ func TestSamplesOfTheAcceptor(t *testing.T) {
 	// Not by the listener's File, which would make it block.
 	f := os.NewFile(uintptr(fd), "listener")
 	defer f.Close()
-	other := exec.Command("/bin/cat") // holds the listener, and waits for its input
-	other.ExtraFiles = []*os.File{f}
-	in, err := other.StdinPipe()
+	idleListener := exec.Command("/bin/cat") // holds the listener, and waits for its input
+	idleListener.ExtraFiles = []*os.File{f}
+	in, err := idleListener.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := other.Start(); err != nil {
+	if err := idleListener.Start(); err != nil {
 		t.Skip(err)
 	}
 	defer func() {
 		in.Close()
-		other.Wait()
+		idleListener.Wait()
 	}()
-	b := savedTo(t, s.URL, quickest())
+	b := recordBundle(t, s.URL, shortOptions())
 	if h := b.Meta().Host; h == nil || h.PID != os.Getpid() {
 		t.Errorf("samples of %+v, want process %d; warnings %v", h, os.Getpid(), b.Meta().Warnings)
 	}
@@ -185,9 +185,9 @@ func TestWatchData(t *testing.T) {
 	if WatchHost(t.Context(), "http://192.0.2.1:6060", Options{}) != nil {
 		t.Error("a watch of another machine")
 	}
-	var none *Watch
-	none.Opened(nil)
-	if rec, warnings := none.Finish(); rec != nil || warnings != nil {
+	var noWatch *HostWatch
+	noWatch.AttachStream(nil)
+	if rec, warnings := noWatch.Finish(); rec != nil || warnings != nil {
 		t.Error("nothing gave something")
 	}
 }

@@ -34,7 +34,7 @@ func damagedSource(data []byte) *rewrite.Source {
 	}
 	b, err := bundle.New(r, r.Size())
 	if err != nil {
-		trace, ok := bundle.Unfinished(r, r.Size())
+		trace, ok := bundle.UnfinishedTrace(r, r.Size())
 		if !ok {
 			return nil
 		}
@@ -47,8 +47,8 @@ func damagedSource(data []byte) *rewrite.Source {
 	return &rewrite.Source{Name: "x", Trace: trace, Bundle: b}
 }
 
-// explained is the report on a recording, nil if explain refuses it.
-func explained(data []byte) *report.Report {
+// explainReport is the report on a recording, nil if explain refuses it.
+func explainReport(data []byte) *report.Report {
 	s := damagedSource(data)
 	if s == nil {
 		return nil
@@ -93,8 +93,8 @@ func TestDamaged(t *testing.T) {
 					data[random.IntN(len(data))] ^= 1 << random.IntN(8)
 				}
 			}
-			was := explained(data)
-			if was == nil || len(was.Groups) == 0 {
+			original := explainReport(data)
+			if original == nil || len(original.Groups) == 0 {
 				continue
 			}
 			read++
@@ -105,11 +105,11 @@ func TestDamaged(t *testing.T) {
 					t.Errorf("%s of %s, damage %d: %v", verb, name, i, err)
 					continue
 				}
-				is := explained(out.Bytes())
-				if is == nil || is.Input.Events != was.Input.Events || is.Input.DurationNS != was.Input.DurationNS || len(is.Groups) != len(was.Groups) {
+				written := explainReport(out.Bytes())
+				if written == nil || written.Input.Events != original.Input.Events || written.Input.DurationNS != original.Input.DurationNS || len(written.Groups) != len(original.Groups) {
 					t.Errorf("%s of %s, damage %d: the report on what was written is another", verb, name, i)
 				}
-				if was.Input.Truncated && !loss.Truncated && !is.Input.Truncated {
+				if original.Input.Truncated && !loss.Truncated && !written.Input.Truncated {
 					t.Errorf("%s of %s, damage %d: it is not said to be truncated", verb, name, i)
 				}
 				if b := damagedSource(out.Bytes()).Bundle; (b != nil) != bundle.IsZip(data) || b != nil && b.Meta().Truncated != loss.Truncated {
@@ -156,8 +156,8 @@ func longTrace(t *testing.T) (data []byte, generations int) {
 	return data, generations
 }
 
-// TestTruncatedIsSaid tests that a part, or a redacted recording, of a trace that was cut is not called whole.
-func TestTruncatedIsSaid(t *testing.T) {
+// TestTruncatedIsReported tests that a part, or a redacted recording, of a trace that was cut is not called whole.
+func TestTruncatedIsReported(t *testing.T) {
 	trace, generations := longTrace(t)
 	cutTrace := trace[:len(trace)-len(trace)/generations/3]
 	for verb, write := range map[string]func(io.Writer, *rewrite.Source) (rewrite.Loss, error){
@@ -169,15 +169,15 @@ func TestTruncatedIsSaid(t *testing.T) {
 			return rewrite.Redact(w, s, redact.Options{Logs: redact.Drop})
 		},
 	} {
-		for what, data := range map[string][]byte{"whole": bundleOf(t, trace, nil), "cut": bundleOf(t, cutTrace, nil)} {
+		for kind, data := range map[string][]byte{"whole": bundleOf(t, trace, nil), "cut": bundleOf(t, cutTrace, nil)} {
 			var out bytes.Buffer
 			loss := must.Have(write(&out, source(t, data)))(t)
-			m, want := source(t, out.Bytes()).Bundle.Meta(), what == "cut"
-			said := slices.ContainsFunc(m.Warnings, func(w bundle.Warning) bool { return w.Code == "damaged" })
-			if loss.Truncated != want || m.Truncated != want || said != want {
-				t.Errorf("%s of a %s trace: %+v, metadata %+v", verb, what, loss, m)
+			m, want := source(t, out.Bytes()).Bundle.Meta(), kind == "cut"
+			isWarned := slices.ContainsFunc(m.Warnings, func(w bundle.Warning) bool { return w.Code == "damaged" })
+			if loss.Truncated != want || m.Truncated != want || isWarned != want {
+				t.Errorf("%s of a %s trace: %+v, metadata %+v", verb, kind, loss, m)
 			}
-			accepted(t, verb, traceOf(t, out.Bytes()))
+			referenceEvents(t, verb, traceOf(t, out.Bytes()))
 		}
 	}
 	// A part before the damage is whole.
@@ -199,7 +199,7 @@ func TestUnfinished(t *testing.T) {
 			return err
 		},
 	} {
-		trace, _ := bundle.Unfinished(r, r.Size())
+		trace, _ := bundle.UnfinishedTrace(r, r.Size())
 		var out bytes.Buffer
 		must.Do(t, write(&out, &rewrite.Source{Name: "x", Trace: trace, Meta: new(bundle.Meta)}))
 		if m := source(t, out.Bytes()).Bundle.Meta(); !m.Truncated || m.Start.Year() < 2024 {
@@ -232,8 +232,8 @@ func TestLostEntries(t *testing.T) {
 		b := source(t, out.Bytes()).Bundle
 		lines, err := b.HostSamples()
 		m := b.Meta()
-		said := slices.ContainsFunc(m.Warnings, func(w bundle.Warning) bool { return w.Code == "unreadable" && strings.Contains(w.Text, ".pb.gz") })
-		if len(loss.Entries) != c.lost || loss.Truncated || m.Truncated || !said || err != nil || bytes.Count(lines, []byte("\n")) == 0 {
+		isWarned := slices.ContainsFunc(m.Warnings, func(w bundle.Warning) bool { return w.Code == "unreadable" && strings.Contains(w.Text, ".pb.gz") })
+		if len(loss.Entries) != c.lost || loss.Truncated || m.Truncated || !isWarned || err != nil || bytes.Count(lines, []byte("\n")) == 0 {
 			t.Errorf("%s: %+v, metadata %+v, host samples %q, %v", verb, loss, m, lines, err)
 		}
 	}
@@ -250,34 +250,34 @@ func TestCutHostLines(t *testing.T) {
 	scale := tracefmt.NewScale(g.Freq)
 	begin := int64(g.Snapshot.Mono) - (scale.NS(g.Snapshot.Time) - scale.NS(g.MinTime))
 	p := must.Have(rewrite.Cut(io.Discard, source(t, bundleOf(t, trace, nil)), 0, time.Hour))(t)
-	end := begin + int64(p.To)
-	const ms, beside = 1_000_000, 1100 * 1_000_000
+	end := begin + int64(p.End)
+	const ms, margin = 1_000_000, 1100 * 1_000_000
 	var lines bytes.Buffer
 	want := map[int64]bool{}
 	for _, l := range []struct {
-		mono int64
-		kind string
-		kept bool
+		mono   int64
+		kind   string
+		isKept bool
 	}{
-		{begin - 99*beside, "start", true},
-		{begin - beside - ms, "sample", false}, {begin - beside - 2*ms, "second", false}, {begin - beside, "sample", true}, {begin, "trace", false}, {begin + ms, "second", true},
-		{end + beside, "sample", true}, {end + beside + ms, "sample", false}, {end + 10*beside, "second", false}, {end + 99*beside, "end", true},
+		{begin - 99*margin, "start", true},
+		{begin - margin - ms, "sample", false}, {begin - margin - 2*ms, "second", false}, {begin - margin, "sample", true}, {begin, "trace", false}, {begin + ms, "second", true},
+		{end + margin, "sample", true}, {end + margin + ms, "sample", false}, {end + 10*margin, "second", false}, {end + 99*margin, "end", true},
 	} {
 		fmt.Fprintf(&lines, `{"kind":%q,"mono_ns":%d,"wall_ns":1}`+"\n", l.kind, l.mono)
-		if l.kept {
+		if l.isKept {
 			want[l.mono] = true
 		}
 	}
 	var out bytes.Buffer
 	must.Have(rewrite.Cut(&out, source(t, bundleOf(t, trace, map[string][]byte{bundle.NameHost: lines.Bytes()})), 0, time.Hour))(t)
-	kept := must.Have(source(t, out.Bytes()).Bundle.HostSamples())(t)
+	samples := must.Have(source(t, out.Bytes()).Bundle.HostSamples())(t)
 	for mono := range want {
-		if !bytes.Contains(kept, fmt.Appendf(nil, `"mono_ns":%d,`, mono)) {
+		if !bytes.Contains(samples, fmt.Appendf(nil, `"mono_ns":%d,`, mono)) {
 			t.Errorf("the line at %d is gone", mono)
 		}
 	}
-	if n := bytes.Count(kept, []byte("\n")); n != len(want) {
-		t.Errorf("%d lines are kept, want %d:\n%s", n, len(want), kept)
+	if n := bytes.Count(samples, []byte("\n")); n != len(want) {
+		t.Errorf("%d lines are kept, want %d:\n%s", n, len(want), samples)
 	}
 }
 
@@ -308,7 +308,7 @@ func TestGzip(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	data, _ := longTrace(t)
 	interrupted := func() *rewrite.Source {
-		return &rewrite.Source{Name: "x", Trace: io.MultiReader(bytes.NewReader(data[:len(data)-9]), failing{})}
+		return &rewrite.Source{Name: "x", Trace: io.MultiReader(bytes.NewReader(data[:len(data)-9]), canceledReader{})}
 	}
 	if _, err := rewrite.Cut(io.Discard, interrupted(), 0, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("cut: %v", err)
@@ -318,9 +318,9 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-type failing struct{}
+type canceledReader struct{}
 
-func (failing) Read([]byte) (int, error) { return 0, context.Canceled }
+func (canceledReader) Read([]byte) (int, error) { return 0, context.Canceled }
 
 // TestNothingWhole: without a complete generation there is nothing to write.
 func TestNothingWhole(t *testing.T) {
@@ -343,13 +343,13 @@ func TestVersions(t *testing.T) {
 		}
 		rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
 		versions[rd.Minor()] = true
-		want := accepted(t, x.Name, data)
+		want := referenceEvents(t, x.Name, data)
 		var part, hidden bytes.Buffer
-		if p, err := rewrite.Cut(&part, source(t, data), 0, 0); err != nil || p.Truncated || accepted(t, x.Name, part.Bytes()) != want {
+		if p, err := rewrite.Cut(&part, source(t, data), 0, 0); err != nil || p.Truncated || referenceEvents(t, x.Name, part.Bytes()) != want {
 			t.Errorf("cut of %s: %+v, %v", x.Name, p, err)
 		}
 		loss, err := rewrite.Redact(&hidden, source(t, data), redact.Options{Logs: redact.Drop, Tasks: redact.Drop, Files: redact.Drop})
-		if err != nil || loss.Truncated || accepted(t, x.Name, hidden.Bytes()) != want {
+		if err != nil || loss.Truncated || referenceEvents(t, x.Name, hidden.Bytes()) != want {
 			t.Errorf("redact of %s: %+v, %v", x.Name, loss, err)
 		}
 	}

@@ -19,11 +19,11 @@ import (
 // TestHidden: of what stands beside a trace names and addresses go, numbers stay.
 func TestHidden(t *testing.T) {
 	h := &hider{redact.Options{Routes: redact.Drop, Files: redact.Drop, Key: []byte("k")}}
-	m := bundle.Meta{URL: "http://secret/", Host: &bundle.Host{PID: 7, CPUs: 8, QuotaFrom: "/secret", MemoryFrom: "/secret", Group: "/secret", Kernel: "6"}, Warnings: []bundle.Warning{{Code: "short", Text: "secret"}},
-		Flight: &bundle.Flight{Reason: bundle.Trigger{Kind: "slow", Text: "secret", Route: "secret", TookNS: 5}, Also: []bundle.Trigger{{Kind: "gc", Text: "secret", Route: "secret"}}, Service: map[string]string{"module": "m", "pid": "secret"}}}
+	m := bundle.Meta{URL: "http://secret/", Host: &bundle.Host{PID: 7, CPUs: 8, QuotaFile: "/secret", MemoryFile: "/secret", Group: "/secret", Kernel: "6"}, Warnings: []bundle.Warning{{Code: "short", Text: "secret"}},
+		Flight: &bundle.Flight{Reason: bundle.Trigger{Kind: "slow", Text: "secret", Route: "secret", DurationNS: 5}, OtherTriggers: []bundle.Trigger{{Kind: "gc", Text: "secret", Route: "secret"}}, Service: map[string]string{"module": "m", "pid": "secret"}}}
 	h.meta(&m)
 	want := bundle.Meta{Host: &bundle.Host{CPUs: 8, Kernel: "6"}, Warnings: []bundle.Warning{{Code: "short", Text: "(left out: short)"}},
-		Flight: &bundle.Flight{Reason: bundle.Trigger{Kind: "slow", TookNS: 5}, Also: []bundle.Trigger{{Kind: "gc"}}, Service: map[string]string{"module": "m"}}}
+		Flight: &bundle.Flight{Reason: bundle.Trigger{Kind: "slow", DurationNS: 5}, OtherTriggers: []bundle.Trigger{{Kind: "gc"}}, Service: map[string]string{"module": "m"}}}
 	if !reflect.DeepEqual(m, want) {
 		t.Errorf("%+v, %+v", m, m.Flight)
 	}
@@ -32,7 +32,7 @@ func TestHidden(t *testing.T) {
 		t.Errorf("%+v", bare)
 	}
 	l := host.Line{PID: 7, Text: "secret", Sample: host.Sample{MonoNS: 5, Levels: []host.Level{{Depth: 2, GroupPath: "secret", Periods: 3}}}, Facts: &bundle.Host{Group: "secret"}, Warnings: []bundle.Warning{{Code: "c", Text: "secret"}}, Sockets: []host.Socket{{Local: "10.0.0.1:80", Remote: "10.0.0.2:81", Retransmitted: 4}, {Local: "secret"}}, ListenAddrs: []string{"10.0.0.1:80", "secret"}}
-	h.line(&l)
+	h.hostLine(&l)
 	if l.PID != 0 || l.Text != "" || l.MonoNS != 5 || l.Facts.Group != "" || l.Warnings[0].Text != "(left out: c)" || l.Levels[0] != (host.Level{Depth: 2, GroupPath: "level 2", Periods: 3}) || l.Sockets[0].Retransmitted != 4 || strings.Contains(l.Sockets[0].Local+l.Sockets[0].Remote, "10.0") || l.Sockets[1].Local != "" || l.ListenAddrs[0] != l.Sockets[0].Local || l.ListenAddrs[1] != "" {
 		t.Errorf("%+v", l)
 	}
@@ -71,15 +71,15 @@ func TestHiddenProfile(t *testing.T) {
 
 // TestHostLines: a line that cannot be read is left out, as are those that are not wanted.
 func TestHostLines(t *testing.T) {
-	out := must.Have(hostLines([]byte(`{"kind":"a"}`+"\n"+`broken`+"\n\n"+`{"kind":"b"}`+"\n"+`{"kind":"c"}`), func(l *host.Line) bool { l.MonoNS = 5; return l.Kind != "b" }))(t)
+	out := must.Have(filterHostLines([]byte(`{"kind":"a"}`+"\n"+`broken`+"\n\n"+`{"kind":"b"}`+"\n"+`{"kind":"c"}`), func(l *host.Line) bool { l.MonoNS = 5; return l.Kind != "b" }))(t)
 	if got := string(out); strings.Count(got, "\n") != 2 || !strings.Contains(got, `{"kind":"a","mono_ns":5`) || !strings.Contains(got, `"c"`) {
 		t.Errorf("%s", got)
 	}
 }
 
-type fails struct{ after int }
+type failingWriter struct{ after int }
 
-func (f *fails) Write(p []byte) (int, error) {
+func (f *failingWriter) Write(p []byte) (int, error) {
 	if f.after -= len(p); f.after < 0 {
 		return 0, errors.New("full")
 	}
@@ -88,20 +88,20 @@ func (f *fails) Write(p []byte) (int, error) {
 
 // TestWriteFails: wherever a disk is full, it is an error, of a bundle and of a trace.
 func TestWriteFails(t *testing.T) {
-	e := &entries{host: []byte("host"), cpu: []byte("cpu"), allocs: []byte("allocs")}
+	e := &bundleEntries{host: []byte("host"), cpu: []byte("cpu"), allocs: []byte("allocs")}
 	var b bytes.Buffer
-	write := func(w *fails) error {
+	write := func(w *failingWriter) error {
 		b.Reset()
-		return e.write(w, func(w2 io.Writer) error { _, err := w2.Write([]byte("trace")); return err }, func() error { return nil })
+		return e.writeBundle(w, func(w2 io.Writer) error { _, err := w2.Write([]byte("trace")); return err }, func() error { return nil })
 	}
-	must.Do(t, write(&fails{1 << 20}))
+	must.Do(t, write(&failingWriter{1 << 20}))
 	for after := 0; after < 300; after += 7 {
-		if write(&fails{after}) == nil {
+		if write(&failingWriter{after}) == nil {
 			t.Fatalf("a disk that is full after %d bytes holds a recording", after)
 		}
 	}
 	no := errors.New("no")
-	for i, err := range []error{e.write(&b, func(io.Writer) error { return no }, func() error { return nil }), e.write(&b, func(io.Writer) error { return nil }, func() error { return no })} {
+	for i, err := range []error{e.writeBundle(&b, func(io.Writer) error { return no }, func() error { return nil }), e.writeBundle(&b, func(io.Writer) error { return nil }, func() error { return no })} {
 		if !errors.Is(err, no) {
 			t.Errorf("step %d: %v", i, err)
 		}

@@ -31,48 +31,48 @@ func Redact(w io.Writer, s *Source, o redact.Options) (Loss, error) {
 		truncated, _, err := redactTrace(w, s, o)
 		return Loss{Truncated: truncated}, err
 	}
-	e := s.entries()
+	entries := s.readEntries()
 	h := &hider{o}
-	err := e.write(w, func(w io.Writer) error {
+	err := entries.writeBundle(w, func(w io.Writer) error {
 		truncated, first, err := redactTrace(w, s, o)
-		e.loss.Truncated = e.loss.Truncated || truncated
-		if _, wall, ok := beginOf(first); ok && s.Bundle == nil {
-			e.meta.Start = wall
+		entries.loss.Truncated = entries.loss.Truncated || truncated
+		if _, wall, ok := startOf(first); ok && s.Bundle == nil {
+			entries.meta.Start = wall
 		}
 		return err
 	}, func() (err error) {
-		h.meta(&e.meta)
+		h.meta(&entries.meta)
 		for _, p := range []struct {
 			data *[]byte
 			name string
-		}{{&e.allocs, bundle.NameAllocs}, {&e.cpu, bundle.NameCPU}} {
+		}{{&entries.allocs, bundle.NameAllocs}, {&entries.cpu, bundle.NameCPU}} {
 			if *p.data, err = h.profile(*p.data); err != nil {
-				e.loss.Entries = append(e.loss.Entries, p.name)
+				entries.loss.Entries = append(entries.loss.Entries, p.name)
 			}
 		}
-		e.host, err = hostLines(e.host, func(l *host.Line) bool { h.line(l); return true })
+		entries.host, err = filterHostLines(entries.host, func(l *host.Line) bool { h.hostLine(l); return true })
 		return err
 	})
-	return e.loss, err
+	return entries.loss, err
 }
 
 // redactTrace writes the generations that can be read, each with its texts hidden. A generation whose texts cannot be read ends
 // the trace. It returns the first one without its batches.
 func redactTrace(w io.Writer, s *Source, o redact.Options) (truncated bool, first *tracefmt.Generation, err error) {
 	first = new(tracefmt.Generation)
-	rd, err := s.generations()
+	reader, err := s.newReader()
 	if err != nil {
 		return false, first, err
 	}
-	head := header(rd.Minor())
+	head := traceHeader(reader.Minor())
 	if _, err := w.Write(head); err != nil {
 		return false, first, err
 	}
 	var hidden bytes.Buffer
 	for n := 0; ; n++ {
-		g, err := rd.Next()
+		g, err := reader.Next()
 		if err != nil {
-			if truncated, err = s.endOf(err); err != nil {
+			if truncated, err = s.classifyError(err); err != nil {
 				return false, first, err
 			}
 		} else {
@@ -96,13 +96,13 @@ func redactTrace(w io.Writer, s *Source, o redact.Options) (truncated bool, firs
 
 // hideGeneration writes a trace of one generation.
 func hideGeneration(w io.Writer, header, data []byte, o redact.Options) error {
-	hide := redact.NewWriter(w, o)
+	writer := redact.NewWriter(w, o)
 	for _, part := range [][]byte{header, data} {
-		if _, err := hide.Write(part); err != nil {
+		if _, err := writer.Write(part); err != nil {
 			return err
 		}
 	}
-	return hide.Close()
+	return writer.Close()
 }
 
 type hider struct{ redact.Options }
@@ -112,14 +112,14 @@ func (h *hider) meta(m *bundle.Meta) {
 	h.facts(m.Host)
 	h.warnings(m.Warnings)
 	if f := m.Flight; f != nil {
-		for _, t := range append([]*bundle.Trigger{&f.Reason}, pointers(f.Also)...) {
+		for _, t := range append([]*bundle.Trigger{&f.Reason}, pointers(f.OtherTriggers)...) {
 			t.Text, t.Route = "", h.Route(t.Route)
 		}
-		kept := map[string]string{}
+		service := map[string]string{}
 		if module := f.Service["module"]; module != "" {
-			kept["module"] = module // says whose code a function is; functions' names hold it anyway
+			service["module"] = module // says whose code a function is; functions' names hold it anyway
 		}
-		f.Service = kept
+		f.Service = service
 	}
 }
 
@@ -134,7 +134,7 @@ func pointers[T any](list []T) []*T {
 // facts hides names; what the limits are stays.
 func (h *hider) facts(f *bundle.Host) {
 	if f != nil {
-		f.PID, f.QuotaFrom, f.MemoryFrom, f.Group = 0, "", "", ""
+		f.PID, f.QuotaFile, f.MemoryFile, f.Group = 0, "", "", ""
 	}
 }
 
@@ -145,7 +145,7 @@ func (h *hider) warnings(list []bundle.Warning) {
 	}
 }
 
-func (h *hider) line(l *host.Line) {
+func (h *hider) hostLine(l *host.Line) {
 	l.PID, l.Text = 0, ""
 	h.facts(l.Facts)
 	h.warnings(l.Warnings)

@@ -39,15 +39,15 @@ type Loss struct {
 	Entries []string
 }
 
-// header returns the header of a trace with a minor version of Go.
-func header(minor int) []byte {
+// traceHeader returns the header of a trace with a minor version of Go.
+func traceHeader(minor int) []byte {
 	h := make([]byte, 16)
 	copy(h, fmt.Sprintf("go 1.%d trace", minor))
 	return h
 }
 
-// generations returns a reader of the source's generations, however large they are.
-func (s *Source) generations() (*tracefmt.Reader, error) {
+// newReader returns a reader of the source's generations, however large they are.
+func (s *Source) newReader() (*tracefmt.Reader, error) {
 	rd, err := tracefmt.NewReader(s.Trace, tracefmt.Options{MaxGeneration: math.MaxInt})
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", s.Name, err)
@@ -55,8 +55,8 @@ func (s *Source) generations() (*tracefmt.Reader, error) {
 	return rd, nil
 }
 
-// endOf says what an error of tracefmt.Reader.Next means: the trace's end, the end of what can be read of it, or a failure.
-func (s *Source) endOf(err error) (truncated bool, failure error) {
+// classifyError says what an error of tracefmt.Reader.Next means: the trace's end, the end of what can be read of it, or a failure.
+func (s *Source) classifyError(err error) (truncated bool, failure error) {
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return false, fmt.Errorf("reading %s: %w", s.Name, err)
@@ -68,8 +68,8 @@ func (s *Source) endOf(err error) (truncated bool, failure error) {
 	return false, fmt.Errorf("reading %s: %w", s.Name, err)
 }
 
-// entries are what a bundle holds beside its trace.
-type entries struct {
+// bundleEntries are what a bundle holds beside its trace.
+type bundleEntries struct {
 	meta              bundle.Meta
 	host, allocs, cpu []byte
 	loss              Loss
@@ -77,46 +77,46 @@ type entries struct {
 
 func (s *Source) isBundle() bool { return s.Bundle != nil || s.Meta != nil }
 
-func (s *Source) entries() *entries {
+func (s *Source) readEntries() *bundleEntries {
 	if s.Bundle == nil {
-		return &entries{meta: *s.Meta, loss: Loss{Truncated: true}}
+		return &bundleEntries{meta: *s.Meta, loss: Loss{Truncated: true}}
 	}
-	e := &entries{meta: s.Bundle.Meta()}
-	for _, part := range []struct {
-		to      *[]byte
+	e := &bundleEntries{meta: s.Bundle.Meta()}
+	for _, entry := range []struct {
+		target  *[]byte
 		name    string
 		read    func() ([]byte, error)
 		isLines bool // of which those before the damage are of use
 	}{{&e.host, bundle.NameHost, s.Bundle.HostSamples, true}, {&e.allocs, bundle.NameAllocs, s.Bundle.AllocsProfile, false}, {&e.cpu, bundle.NameCPU, s.Bundle.CPUProfile, false}} {
-		data, err := part.read()
+		data, err := entry.read()
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			e.loss.Entries = append(e.loss.Entries, part.name)
+			e.loss.Entries = append(e.loss.Entries, entry.name)
 		}
-		if err == nil || part.isLines {
-			*part.to = data
+		if err == nil || entry.isLines {
+			*entry.target = data
 		}
 	}
 	return e
 }
 
-// write writes a bundle: the trace by trace, then the entries as change leaves them, which may depend on what the trace held.
-func (e *entries) write(w io.Writer, trace func(io.Writer) error, change func() error) error {
+// writeBundle writes a bundle: the trace by trace, then the entries as change leaves them, which may depend on what the trace held.
+func (e *bundleEntries) writeBundle(w io.Writer, writeTrace func(io.Writer) error, change func() error) error {
 	b, err := bundle.NewWriter(w, e.meta.Start)
 	if err != nil {
 		return err
 	}
-	if err := trace(b); err != nil {
+	if err := writeTrace(b); err != nil {
 		return err
 	}
 	if err := change(); err != nil {
 		return err
 	}
 	e.addLoss()
-	for _, part := range []struct {
+	for _, entry := range []struct {
 		name string
 		data []byte
 	}{{bundle.NameCPU, e.cpu}, {bundle.NameAllocs, e.allocs}, {bundle.NameHost, e.host}} {
-		if err := b.Add(part.name, part.data); err != nil {
+		if err := b.Add(entry.name, entry.data); err != nil {
 			return err
 		}
 	}
@@ -124,10 +124,10 @@ func (e *entries) write(w io.Writer, trace func(io.Writer) error, change func() 
 }
 
 // addLoss adds to the metadata what could not be read, before other warnings: a report may show the first alone.
-func (e *entries) addLoss() {
-	m, before := &e.meta, e.meta.Warnings
+func (e *bundleEntries) addLoss() {
+	m, warnings := &e.meta, e.meta.Warnings
 	m.Warnings = nil
-	defer func() { m.Warnings = append(m.Warnings, before...) }()
+	defer func() { m.Warnings = append(m.Warnings, warnings...) }()
 	if e.loss.Truncated {
 		m.Truncated = true
 		m.Warnings = append(m.Warnings, bundle.Warning{Code: "damaged", Text: "the recording that this was written from is cut or damaged: the trace ends where it could no longer be read"})
@@ -137,19 +137,19 @@ func (e *entries) addLoss() {
 	}
 }
 
-// beginOf returns when a generation began by the monotonic clock, in ns, and by the wall clock; ok is false where the trace does
+// startOf returns when a generation began by the monotonic clock, in ns, and by the wall clock; ok is false where the trace does
 // not say so.
-func beginOf(g *tracefmt.Generation) (mono int64, wall time.Time, ok bool) {
+func startOf(g *tracefmt.Generation) (mono int64, wall time.Time, ok bool) {
 	if !g.HasSnapshot {
 		return 0, time.Time{}, false
 	}
-	s, before := &g.Snapshot, at(g, g.Snapshot.Time)-at(g, g.MinTime)
-	return int64(s.Mono) - int64(before), time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-before).UTC(), true
+	s, sinceStart := &g.Snapshot, clockTime(g, g.Snapshot.Time)-clockTime(g, g.MinTime)
+	return int64(s.Mono) - int64(sinceStart), time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-sinceStart).UTC(), true
 }
 
-// hostLines calls change with each line of host samples, in place, and keeps those for which it returns true. A line that
+// filterHostLines calls change with each line of host samples, in place, and keeps those for which it returns true. A line that
 // cannot be read is left out: nothing is known of what it holds.
-func hostLines(lines []byte, change func(*host.Line) bool) ([]byte, error) {
+func filterHostLines(lines []byte, change func(*host.Line) bool) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	for line := range bytes.Lines(lines) {

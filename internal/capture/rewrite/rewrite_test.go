@@ -27,8 +27,8 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// long are recordings of more than one generation; a dozen and a half of services and of real programs.
-func long(t *testing.T) map[string][]byte {
+// longRecordings are recordings of more than one generation; a dozen and a half of services and of real programs.
+func longRecordings(t *testing.T) map[string][]byte {
 	out := map[string][]byte{}
 	read := func(name, path string) {
 		data := must.Have(os.ReadFile(path))(t)
@@ -47,9 +47,9 @@ func long(t *testing.T) map[string][]byte {
 		}
 	}
 	if testing.Short() { // always the same: what is said of all is not true of any three
-		most := max(1, len(out)/3)
+		stride := max(1, len(out)/3)
 		for i, name := range slices.Sorted(maps.Keys(out)) {
-			if i%most != 0 {
+			if i%stride != 0 {
 				delete(out, name)
 			}
 		}
@@ -78,8 +78,8 @@ func traceOf(t *testing.T, data []byte) []byte {
 	return all
 }
 
-// accepted reads a trace with the reference reader and returns how many events it has.
-func accepted(t *testing.T, name string, data []byte) (events int) {
+// referenceEvents reads a trace with the reference reader and returns how many events it has.
+func referenceEvents(t *testing.T, name string, data []byte) (events int) {
 	t.Helper()
 	r, err := trace.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -102,16 +102,16 @@ func explain(t *testing.T, data []byte) *report.Report {
 }
 
 // A told request is what a report says of it: its times and causes, and with all places.
-type told struct {
+type requestReport struct {
 	causes, path string
 	segments     []report.Segment
 }
 
-// without says the request without the places that another report does not know of it.
-func (r told) without(other told) []report.Segment {
+// comparableSegments says the request without the places that another report does not know of it.
+func (r requestReport) comparableSegments(reference requestReport) []report.Segment {
 	out := slices.Clone(r.segments)
-	for i := range min(len(out), len(other.segments)) {
-		if other.segments[i].Site == nil {
+	for i := range min(len(out), len(reference.segments)) {
+		if reference.segments[i].Site == nil {
 			out[i].Site = nil
 		}
 	}
@@ -119,8 +119,8 @@ func (r told) without(other told) []report.Segment {
 }
 
 // requests are all requests that a report holds in full, by start and goroutine.
-func requests(t *testing.T, rep *report.Report, shift int64) map[[2]int64]told {
-	out := map[[2]int64]told{}
+func requests(t *testing.T, rep *report.Report, shift int64) map[[2]int64]requestReport {
+	out := map[[2]int64]requestReport{}
 	for i := range rep.Groups {
 		for _, q := range rep.Groups[i].Slowest {
 			segments := slices.Clone(q.Segments)
@@ -130,7 +130,7 @@ func requests(t *testing.T, rep *report.Report, shift int64) map[[2]int64]told {
 				fmt.Fprintln(&causes, segments[k].StartNS, segments[k].DurationNS, segments[k].Goroutine, segments[k].Cause)
 			}
 			text := must.Have(json.Marshal([]any{rep.Groups[i].Name, q.LatencyNS, segments}))(t)
-			out[[2]int64{q.StartNS + shift, int64(q.Goroutine)}] = told{causes.String(), string(text), segments}
+			out[[2]int64{q.StartNS + shift, int64(q.Goroutine)}] = requestReport{causes.String(), string(text), segments}
 		}
 	}
 	return out
@@ -139,8 +139,8 @@ func requests(t *testing.T, rep *report.Report, shift int64) map[[2]int64]told {
 // TestCut takes the last generation of recordings away, and the first. The reference reader must accept what remains, and
 // what is said of the requests that lie in it must not change, but for places that only an earlier generation holds.
 func TestCut(t *testing.T) {
-	cutAny, same, whence, all := 0, 0, 0, 0
-	for name, data := range long(t) {
+	cutAny, equal, whence, all := 0, 0, 0, 0
+	for name, data := range longRecordings(t) {
 		whole := explain(t, data)
 		before := requests(t, whole, 0)
 		middle := time.Duration(whole.Input.DurationNS / 2)
@@ -150,33 +150,33 @@ func TestCut(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s %v: %v", name, part, err)
 			}
-			if p.Generations == 0 || p.From > part[0] || part[1] > 0 && p.To < part[1] {
+			if p.Generations == 0 || p.Start > part[0] || part[1] > 0 && p.End < part[1] {
 				t.Errorf("%s: asked for %v, got %+v", name, part, p)
 			}
 			short := traceOf(t, out.Bytes())
-			accepted(t, name, short)
+			referenceEvents(t, name, short)
 			if len(short) == len(traceOf(t, data)) {
 				continue // one generation
 			}
 			cutAny++
 			rep := explain(t, out.Bytes())
-			after := requests(t, rep, int64(p.From))
+			after := requests(t, rep, int64(p.Start))
 			first := map[int64]int64{} // of each goroutine, the first request's start
 			for key := range after {
-				if at, ok := first[key[1]]; !ok || key[0] < at {
+				if start, ok := first[key[1]]; !ok || key[0] < start {
 					first[key[1]] = key[0]
 				}
 			}
 			for key, want := range after {
 				// A request at an end of the part may have had more before or behind it.
-				if key[0] < int64(p.From)+50e6 || key[0] > int64(p.From)+rep.Input.DurationNS-100e6 {
+				if key[0] < int64(p.Start)+50e6 || key[0] > int64(p.Start)+rep.Input.DurationNS-100e6 {
 					continue
 				}
 				if all++; before[key].causes == want.causes {
-					same++
+					equal++
 				}
 				// A goroutine's first request may end a wait that began before the part, where its place is.
-				if before[key].path == want.path || first[key[1]] == key[0] && reflect.DeepEqual(before[key].without(want), want.segments) {
+				if before[key].path == want.path || first[key[1]] == key[0] && reflect.DeepEqual(before[key].comparableSegments(want), want.segments) {
 					whence++
 				}
 			}
@@ -185,9 +185,9 @@ func TestCut(t *testing.T) {
 	if cutAny == 0 || all == 0 {
 		t.Skip("no recording of this run has several generations")
 	}
-	t.Logf("%d parts, of %d requests %d have the causes and %d the places as before", cutAny, all, same, whence)
-	if same < all*99/100 || whence < all*99/100 {
-		t.Errorf("of %d requests %d have the causes and %d the places as before", all, same, whence)
+	t.Logf("%d parts, of %d requests %d have the causes and %d the places as before", cutAny, all, equal, whence)
+	if equal < all*99/100 || whence < all*99/100 {
+		t.Errorf("of %d requests %d have the causes and %d the places as before", all, equal, whence)
 	}
 }
 
@@ -197,16 +197,16 @@ func TestCutBundle(t *testing.T) {
 	data := must.Have(os.ReadFile(testprog.FieldRecording(t, dir, "sql-pool")))(t)
 	var out bytes.Buffer
 	must.Have(rewrite.Cut(&out, source(t, data), 0, time.Hour))(t)
-	was, is := source(t, data).Bundle, source(t, out.Bytes()).Bundle
-	if _, err := is.CPUProfile(); err == nil {
+	original, excerpt := source(t, data).Bundle, source(t, out.Bytes()).Bundle
+	if _, err := excerpt.CPUProfile(); err == nil {
 		t.Error("the CPU profile of the whole time is left")
 	}
-	old := must.Have(was.HostSamples())(t)
-	kept, err := is.HostSamples()
-	if err != nil || bytes.Count(kept, []byte("\n")) < bytes.Count(old, []byte("\n"))/2 {
-		t.Errorf("%d of %d lines of host samples: %v", bytes.Count(kept, []byte("\n")), bytes.Count(old, []byte("\n")), err)
+	old := must.Have(original.HostSamples())(t)
+	samples, err := excerpt.HostSamples()
+	if err != nil || bytes.Count(samples, []byte("\n")) < bytes.Count(old, []byte("\n"))/2 {
+		t.Errorf("%d of %d lines of host samples: %v", bytes.Count(samples, []byte("\n")), bytes.Count(old, []byte("\n")), err)
 	}
-	if w := is.Meta().Warnings; len(w) == 0 || w[len(w)-1].Code != "cut" {
+	if w := excerpt.Meta().Warnings; len(w) == 0 || w[len(w)-1].Code != "cut" {
 		t.Errorf("warnings %v", w)
 	}
 }
@@ -214,7 +214,7 @@ func TestCutBundle(t *testing.T) {
 func TestCutOutside(t *testing.T) {
 	data := testprog.Trace(t, "http1")
 	_, err := rewrite.Cut(io.Discard, &rewrite.Source{Name: "x", Trace: bytes.NewReader(data)}, time.Hour, 0)
-	if !errors.Is(err, rewrite.ErrOutside) || !strings.Contains(err.Error(), "it lasts about") {
+	if !errors.Is(err, rewrite.ErrEmptyRange) || !strings.Contains(err.Error(), "it lasts about") {
 		t.Errorf("a part after the end: %v", err)
 	}
 	var out bytes.Buffer
@@ -256,7 +256,7 @@ func texts(t *testing.T, data []byte) map[string]bool {
 		m := b.Meta()
 		out[m.URL] = true
 		if h := m.Host; h != nil {
-			out[h.Group], out[h.QuotaFrom], out[h.MemoryFrom] = true, true, true
+			out[h.Group], out[h.QuotaFile], out[h.MemoryFile] = true, true, true
 		}
 		lines, _ := b.HostSamples()
 		for line := range bytes.Lines(lines) {
@@ -277,14 +277,14 @@ func texts(t *testing.T, data []byte) map[string]bool {
 	return out
 }
 
-// otherGroups are recordings whose groups are found differently without directories, which say whose code a function is: known
+// regrouped are recordings whose groups are found differently without directories, which say whose code a function is: known
 // to be wrong, and said in docs/share.md.
-var otherGroups = map[string]bool{"controller-slow-check": true, "caddy-quota": true, "etcd-watch": true}
+var regrouped = map[string]bool{"controller-slow-check": true, "caddy-quota": true, "etcd-watch": true}
 
 // TestRedact hides recordings: the reference reader accepts them, the report is the same but for names, and none of the
 // original's texts is left anywhere in the file, packed entries included.
 func TestRedact(t *testing.T) {
-	all := long(t)
+	all := longRecordings(t)
 	for _, name := range []string{"tasks", "marked", "snapshot"} {
 		all[name] = testprog.Trace(t, name)
 	}
@@ -295,10 +295,10 @@ func TestRedact(t *testing.T) {
 		if loss, err := rewrite.Redact(&out, source(t, data), o); err != nil || loss.Truncated || len(loss.Entries) > 0 {
 			t.Fatalf("%s: %+v, %v", name, loss, err)
 		}
-		if a, b := accepted(t, name, traceOf(t, data)), accepted(t, name, traceOf(t, out.Bytes())); a != b {
+		if a, b := referenceEvents(t, name, traceOf(t, data)), referenceEvents(t, name, traceOf(t, out.Bytes())); a != b {
 			t.Errorf("%s: %d events, %d after", name, a, b)
 		}
-		plain := everything(t, out.Bytes())
+		plain := unpackedBytes(t, out.Bytes())
 		for text := range texts(t, data) {
 			if bytes.Contains(plain, []byte(text)) {
 				t.Errorf("%s: %q is left", name, text)
@@ -307,7 +307,7 @@ func TestRedact(t *testing.T) {
 		}
 		a, b := explain(t, data), explain(t, out.Bytes())
 		if len(a.Groups) != len(b.Groups) || len(a.Findings) != len(b.Findings) {
-			if otherGroups[name] {
+			if regrouped[name] {
 				continue
 			}
 			t.Errorf("%s: %d groups and %d findings, %d and %d after", name, len(a.Groups), len(a.Findings), len(b.Groups), len(b.Findings))
@@ -324,8 +324,8 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// everything is the bytes of a recording with its packed entries unpacked.
-func everything(t *testing.T, data []byte) []byte {
+// unpackedBytes is the bytes of a recording with its packed entries unpacked.
+func unpackedBytes(t *testing.T, data []byte) []byte {
 	if !bundle.IsZip(data) {
 		return data
 	}
@@ -344,12 +344,12 @@ func TestRedactKeeps(t *testing.T) {
 		must.Have(rewrite.Redact(&out, &rewrite.Source{Name: "x", Trace: bytes.NewReader(data)}, o))(t)
 		return slices.Sorted(maps.Keys(texts(t, out.Bytes())))
 	}
-	one, same, other := names(nil, "0123456789abcdef"), names(nil, "0123456789abcdef"), names(nil, "fedcba9876543210")
-	if !slices.Equal(one, same) || slices.Equal(one, other) {
-		t.Errorf("hashes by key: %v, %v, %v", one, same, other)
+	one, sameKey, otherKey := names(nil, "0123456789abcdef"), names(nil, "0123456789abcdef"), names(nil, "fedcba9876543210")
+	if !slices.Equal(one, sameKey) || slices.Equal(one, otherKey) {
+		t.Errorf("hashes by key: %v, %v, %v", one, sameKey, otherKey)
 	}
-	if kept := names(func(string) bool { return true }, "0123456789abcdef"); slices.ContainsFunc(kept, func(s string) bool { return strings.HasPrefix(s, "#") }) {
-		t.Errorf("all are allowed: %v", kept)
+	if allowed := names(func(string) bool { return true }, "0123456789abcdef"); slices.ContainsFunc(allowed, func(s string) bool { return strings.HasPrefix(s, "#") }) {
+		t.Errorf("all are allowed: %v", allowed)
 	}
 }
 
@@ -384,17 +384,17 @@ func TestRedactHostLogs(t *testing.T) {
 	}
 	runtimetrace.Stop()
 	must.Have(rewrite.Redact(&out, source(t, made.Bytes()), redact.Options{Logs: redact.Drop, Tasks: redact.Drop, Routes: redact.Drop, Parents: redact.Drop, Files: redact.Drop}))(t)
-	for _, gone := range []string{"4242", "secret", "/sys/fs/cgroup"} {
-		if !bytes.Contains(made.Bytes(), []byte(gone)) || bytes.Contains(out.Bytes(), []byte(gone)) {
-			t.Errorf("%q is left, or was not there", gone)
+	for _, secret := range []string{"4242", "secret", "/sys/fs/cgroup"} {
+		if !bytes.Contains(made.Bytes(), []byte(secret)) || bytes.Contains(out.Bytes(), []byte(secret)) {
+			t.Errorf("%q is left, or was not there", secret)
 		}
 	}
-	was, is := explain(t, made.Bytes()).Host, explain(t, out.Bytes()).Host
-	if was == nil || is == nil || was.Samples < 10 {
-		t.Fatalf("the reports on the host are %+v and %+v", was, is)
+	original, redacted := explain(t, made.Bytes()).Host, explain(t, out.Bytes()).Host
+	if original == nil || redacted == nil || original.Samples < 10 {
+		t.Fatalf("the reports on the host are %+v and %+v", original, redacted)
 	}
-	was.PID, was.Facts.QuotaFrom, was.Facts.MemoryFrom = 0, "", ""
-	if !reflect.DeepEqual(was, is) {
-		t.Errorf("the report on the host is\n%+v, was\n%+v", is, was)
+	original.PID, original.Facts.QuotaFrom, original.Facts.MemoryFrom = 0, "", ""
+	if !reflect.DeepEqual(original, redacted) {
+		t.Errorf("the report on the host is\n%+v, was\n%+v", redacted, original)
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/whylate/whylate/internal/output/termtext"
 )
 
-// AskFleet sends a question to a fleet, with a reader's token if there is one. Closing the answer ends the request. Errors say what the
+// QueryFleet sends a question to a fleet, with a reader's token if there is one. Closing the answer ends the request. Errors say what the
 // fleet answered, never the token.
-func AskFleet(ctx context.Context, address, token string, patience time.Duration) (io.ReadCloser, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func QueryFleet(ctx context.Context, address, token string, timeout time.Duration) (io.ReadCloser, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		cancel()
@@ -23,7 +23,7 @@ func AskFleet(ctx context.Context, address, token string, patience time.Duration
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	res, err := Client(Usual()).Do(r)
+	res, err := Client(DefaultTransport()).Do(r)
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("asking the fleet: %w", err)
@@ -31,8 +31,8 @@ func AskFleet(ctx context.Context, address, token string, patience time.Duration
 	body := &fleetBody{res.Body, cancel}
 	if res.StatusCode != http.StatusOK {
 		defer body.Close()
-		said, _ := First(res.Body, 300)
-		return nil, &FleetError{res.StatusCode, fmt.Sprintf("the fleet answered %s: %s", res.Status, termtext.Head(strings.TrimSpace(string(said)), 700))}
+		answer, _ := ReadFirst(res.Body, 300)
+		return nil, &FleetError{res.StatusCode, fmt.Sprintf("the fleet answered %s: %s", res.Status, termtext.Head(strings.TrimSpace(string(answer)), 700))}
 	}
 	return body, nil
 }

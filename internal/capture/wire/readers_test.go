@@ -16,8 +16,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-// readers are the places of the tool that could read more than they should: file, what is used there, and what bounds it.
-var readers = map[string]string{
+// knownReaders are the places of the tool that could read more than they should: file, what is used there, and what bounds it.
+var knownReaders = map[string]string{
 	"internal/experiment/load/http1.go net.Dialer":               "answers are read by wire.Reader, bodies thrown away",
 	"internal/experiment/load/http1.go tls.Client":               "the same connection; crypto/tls bounds handshakes",
 	"internal/experiment/load/http.go net.Dialer":                "for a transport of wire.Client",
@@ -30,14 +30,14 @@ var readers = map[string]string{
 	"internal/capture/bundle/reader.go io.ReadAll":               "the stream of an entry ends at its bound",
 }
 
-// inWire may be used in package wire only, except as an argument of its functions.
-var inWire = []string{
+// wireOnly may be used in package wire only, except as an argument of its functions.
+var wireOnly = []string{
 	"http.Client", "http.Transport", "http.ReadResponse", "http.DefaultClient", "http.DefaultTransport", "http.Get", "http.Head", "http.Post", "http.PostForm",
 	"textproto.NewReader", "textproto.NewConn", "httputil.NewClientConn",
 }
 
-// listed may be used by those who stand in readers.
-var listed = []string{"net.Dial", "net.DialTimeout", "net.DialTCP", "net.DialUnix", "net.DialUDP", "net.DialIP", "net.Dialer", "tls.Dial", "tls.DialWithDialer", "tls.Dialer", "tls.Client", "io.ReadAll"}
+// readerFunctions may be used by those who stand in readers.
+var readerFunctions = []string{"net.Dial", "net.DialTimeout", "net.DialTCP", "net.DialUnix", "net.DialUDP", "net.DialIP", "net.Dialer", "tls.Dial", "tls.DialWithDialer", "tls.Dialer", "tls.Client", "io.ReadAll"}
 
 // TestReaders reads the tool's source: who speaks to a peer does so by this package, or stands in the list above.
 func TestReaders(t *testing.T) {
@@ -63,7 +63,7 @@ func TestReaders(t *testing.T) {
 			return nil
 		}
 		files++
-		uses, wrong, err := usesOf(name)
+		uses, wrong, err := readerUses(name)
 		if err != nil {
 			return err
 		}
@@ -79,12 +79,12 @@ func TestReaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, use := range slices.Sorted(maps.Keys(found)) {
-		if readers[use] == "" {
+		if knownReaders[use] == "" {
 			t.Errorf("%s: what bounds it? Read by package wire (or io.LimitReader), and list it", use)
 		}
 	}
 	absent := must.Have(testprog.AbsentModules(root))(t)
-	for use := range readers {
+	for use := range knownReaders {
 		if !found[use] && !testprog.IsBelow(use, absent) {
 			t.Errorf("%s is listed, but there is no such reader", use)
 		}
@@ -94,16 +94,16 @@ func TestReaders(t *testing.T) {
 	}
 }
 
-// usesOf returns what a file uses of listed, and where it does by itself what wire is for.
-func usesOf(name string) (uses, wrong []string, err error) {
+// readerUses returns what a file uses of listed, and where it does by itself what wire is for.
+func readerUses(name string) (uses, wrong []string, err error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, nil, err
 	}
-	fine := map[ast.Node]bool{}
+	allowed := map[ast.Node]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
-		if fine[n] {
+		if allowed[n] {
 			return false
 		}
 		switch n := n.(type) {
@@ -117,20 +117,20 @@ func usesOf(name string) (uses, wrong []string, err error) {
 				// &http.Transport{...}: what stands in it is looked at all the same.
 				if u, ok := n.Args[0].(*ast.UnaryExpr); ok && u.Op == token.AND {
 					if lit, ok := u.X.(*ast.CompositeLit); ok {
-						fine[lit.Type] = true
+						allowed[lit.Type] = true
 					}
 				}
 			case "io.ReadAll":
 				if c, ok := n.Args[0].(*ast.CallExpr); ok && selector(c.Fun) == "io.LimitReader" {
-					fine[n.Fun] = true
+					allowed[n.Fun] = true
 				}
 			}
 		case *ast.SelectorExpr:
 			s := selector(n)
-			if slices.Contains(inWire, s) {
+			if slices.Contains(wireOnly, s) {
 				wrong = append(wrong, fmt.Sprintf("line %d uses %s: let package wire make clients and read answers", set.Position(n.Pos()).Line, s))
 			}
-			if slices.Contains(listed, s) {
+			if slices.Contains(readerFunctions, s) {
 				uses = append(uses, s)
 			}
 		}

@@ -40,9 +40,9 @@ func Transport(t *http.Transport) *http.Transport {
 	return t
 }
 
-// Usual returns a transport with the standard library's settings, and the environment's proxies. It does not copy
+// DefaultTransport returns a transport with the standard library's settings, and the environment's proxies. It does not copy
 // http.DefaultTransport, which a program may have replaced.
-func Usual() *http.Transport {
+func DefaultTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	return Transport(&http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
@@ -55,13 +55,13 @@ func Port(u *url.URL) string {
 	return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 }
 
-// First reads the beginning of what r gives, at most that many bytes.
-func First(r io.Reader, most int64) ([]byte, error) { return io.ReadAll(io.LimitReader(r, most)) }
+// ReadFirst reads the beginning of what r gives, at most that many bytes.
+func ReadFirst(r io.Reader, limit int64) ([]byte, error) { return io.ReadAll(io.LimitReader(r, limit)) }
 
-// All reads what r gives. The error is ErrLarge if that is more than so many bytes.
-func All(r io.Reader, most int64) ([]byte, error) {
-	b, err := First(r, most+1)
-	if err == nil && int64(len(b)) > most {
+// ReadAll reads what r gives. The error is ErrLarge if that is more than so many bytes.
+func ReadAll(r io.Reader, limit int64) ([]byte, error) {
+	b, err := ReadFirst(r, limit+1)
+	if err == nil && int64(len(b)) > limit {
 		return nil, ErrLarge
 	}
 	return b, err
@@ -70,23 +70,23 @@ func All(r io.Reader, most int64) ([]byte, error) {
 // A Reader reads the answers of HTTP/1 that come over one connection.
 type Reader struct {
 	*bufio.Reader
-	src head
+	source headReader
 }
 
 // NewReader returns a Reader of a connection.
 func NewReader(r io.Reader) *Reader {
-	a := &Reader{src: head{r: r}}
-	a.Reader = bufio.NewReaderSize(&a.src, 8<<10)
+	a := &Reader{source: headReader{r: r}}
+	a.Reader = bufio.NewReaderSize(&a.source, 8<<10)
 	return a
 }
 
 // Response reads the final answer to a request, past interim ones. The caller reads its body from the connection, in pieces.
 func (r *Reader) Response(req *http.Request) (*http.Response, error) {
-	r.src = head{r: r.src.r, bounded: true}
-	defer func() { r.src.bounded = false }()
+	r.source = headReader{r: r.source.r, isBounded: true}
+	defer func() { r.source.isBounded = false }()
 	for {
 		resp, err := http.ReadResponse(r.Reader, req)
-		if err != nil && r.src.refused { // which may have been taken as the end of a line
+		if err != nil && r.source.isExceeded { // which may have been taken as the end of a line
 			return nil, ErrHead
 		}
 		if err != nil || resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
@@ -95,20 +95,20 @@ func (r *Reader) Response(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// head reads a connection, within the bounds while heads are read.
-type head struct {
-	r                io.Reader
-	bounded, refused bool
-	bytes, lines     int
+// headReader reads a connection, within the bounds while heads are read.
+type headReader struct {
+	r                     io.Reader
+	isBounded, isExceeded bool
+	bytes, lines          int
 }
 
-func (h *head) Read(p []byte) (int, error) {
-	if !h.bounded {
+func (h *headReader) Read(p []byte) (int, error) {
+	if !h.isBounded {
 		return h.r.Read(p)
 	}
 	// What came with the head's last bytes may be of the body, so that only asking for more goes beyond.
 	if h.bytes >= HeadBytes || h.lines >= HeadLines {
-		h.refused = true
+		h.isExceeded = true
 		return 0, ErrHead
 	}
 	n, err := h.r.Read(p[:min(len(p), HeadBytes-h.bytes)])

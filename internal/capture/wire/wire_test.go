@@ -16,8 +16,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// enough is what a client may allocate, live and garbage, for one answer: a head takes some times its bytes while it grows.
-const enough = 8 << 20
+// maxAllocated is what a client may allocate, live and garbage, for one answer: a head takes some times its bytes while it grows.
+const maxAllocated = 8 << 20
 
 // TestEndlessHeads asks servers whose head never ends. Without the bounds each answer takes from 150 MB to a gigabyte.
 func TestEndlessHeads(t *testing.T) {
@@ -31,7 +31,7 @@ func TestEndlessHeads(t *testing.T) {
 					resp.Body.Close()
 					t.Errorf("the client takes it as %s", resp.Status)
 				}
-			}); n > enough {
+			}); n > maxAllocated {
 				t.Errorf("the client allocates %d bytes", n)
 			}
 			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
@@ -42,7 +42,7 @@ func TestEndlessHeads(t *testing.T) {
 			io.WriteString(conn, "GET / HTTP/1.1\r\n\r\n")
 			if n := endless.Allocated(func() {
 				_, err = wire.NewReader(conn).Response(&http.Request{Method: "GET"})
-			}); n > enough {
+			}); n > maxAllocated {
 				t.Errorf("the reader allocates %d bytes", n)
 			}
 			if !errors.Is(err, wire.ErrHead) {
@@ -77,16 +77,16 @@ func TestReader(t *testing.T) {
 	}
 }
 
-func TestAll(t *testing.T) {
+func TestReadAll(t *testing.T) {
 	for _, c := range []struct {
-		most int64
-		want error
+		limit int64
+		want  error
 	}{{5, nil}, {4, wire.ErrLarge}, {0, wire.ErrLarge}} {
-		if b, err := wire.All(strings.NewReader("hello"), c.most); !errors.Is(err, c.want) || err == nil && string(b) != "hello" {
-			t.Errorf("at most %d: %q, %v", c.most, b, err)
+		if b, err := wire.ReadAll(strings.NewReader("hello"), c.limit); !errors.Is(err, c.want) || err == nil && string(b) != "hello" {
+			t.Errorf("at most %d: %q, %v", c.limit, b, err)
 		}
 	}
-	if b, err := wire.First(strings.NewReader("hello"), 2); err != nil || string(b) != "he" {
+	if b, err := wire.ReadFirst(strings.NewReader("hello"), 2); err != nil || string(b) != "he" {
 		t.Errorf("the first two: %q, %v", b, err)
 	}
 }
@@ -102,7 +102,7 @@ func TestNoRedirects(t *testing.T) {
 	})}
 	go srv.Serve(l)
 	defer srv.Close()
-	resp, err := wire.Client(wire.Usual()).Get("http://" + l.Addr().String() + "/")
+	resp, err := wire.Client(wire.DefaultTransport()).Get("http://" + l.Addr().String() + "/")
 	if err != nil || resp.StatusCode != http.StatusTemporaryRedirect {
 		t.Fatalf("%v, %v", resp, err)
 	}
@@ -118,14 +118,14 @@ func TestPort(t *testing.T) {
 	}
 }
 
-type replaced struct{ http.RoundTripper }
+type replacedTransport struct{ http.RoundTripper }
 
-// TestUsual tests a program that replaced http.DefaultTransport.
-func TestUsual(t *testing.T) {
-	was := http.DefaultTransport
-	defer func() { http.DefaultTransport = was }()
-	http.DefaultTransport = replaced{was}
-	if u, like := wire.Usual(), was.(*http.Transport); u.Proxy == nil || u.MaxIdleConns != like.MaxIdleConns || u.TLSHandshakeTimeout != like.TLSHandshakeTimeout || u.IdleConnTimeout != like.IdleConnTimeout {
+// TestDefaultTransport tests a program that replaced http.DefaultTransport.
+func TestDefaultTransport(t *testing.T) {
+	original := http.DefaultTransport
+	defer func() { http.DefaultTransport = original }()
+	http.DefaultTransport = replacedTransport{original}
+	if u, standard := wire.DefaultTransport(), original.(*http.Transport); u.Proxy == nil || u.MaxIdleConns != standard.MaxIdleConns || u.TLSHandshakeTimeout != standard.TLSHandshakeTimeout || u.IdleConnTimeout != standard.IdleConnTimeout {
 		t.Errorf("the transport is %+v", u)
 	}
 }

@@ -161,7 +161,7 @@ func ReadBody(name string) ([]byte, error) {
 		return nil, fmt.Errorf("reading a body: %w", err)
 	}
 	defer f.Close()
-	b, err := wire.All(f, maxBody)
+	b, err := wire.ReadAll(f, maxBody)
 	if errors.Is(err, wire.ErrLarge) {
 		return nil, fmt.Errorf("the body %s is larger than %d MiB", name, maxBody>>20)
 	}

@@ -232,7 +232,7 @@ const maxFile = 256 << 20
 
 // Read reads a result that was written as JSON, to go on with it.
 func Read(r io.Reader) (*Result, error) {
-	b, err := wire.All(r, maxFile)
+	b, err := wire.ReadAll(r, maxFile)
 	if errors.Is(err, wire.ErrLarge) {
 		return nil, fmt.Errorf("it is larger than %d MiB", maxFile>>20)
 	}

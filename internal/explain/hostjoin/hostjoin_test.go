@@ -34,7 +34,7 @@ func (x *recording) line(l host.Line) {
 func sampleTime(i int64) (mono, wall int64) { return 1e9 + i*20*ms, 1000e9 + i*20*ms }
 
 func (x *recording) begin() {
-	l := host.Line{Kind: host.KindStart, Schema: host.Schema, PID: 7, IntervalNS: 20 * ms, Facts: &bundle.Host{PID: 7, Kernel: "6.1", QuotaCPUs: 0.5, PeriodNS: 100 * ms}}
+	l := host.Line{Kind: host.KindStart, Schema: host.Schema, PID: 7, IntervalNS: 20 * ms, Facts: &bundle.Host{PID: 7, Kernel: "6.1", QuotaCPUs: 0.5, QuotaPeriodNS: 100 * ms}}
 	l.MonoNS, l.WallNS = sampleTime(0)
 	x.line(l)
 }

@@ -84,9 +84,9 @@ func copyFacts(s *host.Samples, f *report.HostFacts) {
 	}
 	x := s.Facts
 	*f = report.HostFacts{
-		Kernel: x.Kernel, CPUs: max(0, x.CPUs), Parallelism: max(0, x.Parallelism), QuotaCPUs: max(0, x.QuotaCPUs), PeriodNS: max(0, x.PeriodNS),
-		QuotaFrom: x.QuotaFrom, QuotaDepth: max(0, x.QuotaDepth), QuotaHidden: x.QuotaHidden,
-		MemoryBytes: max(0, x.MemoryBytes), MemoryFrom: x.MemoryFrom, GOMAXPROCS: x.GOMAXPROCS, Go: x.Go,
+		Kernel: x.Kernel, CPUs: max(0, x.CPUs), Parallelism: max(0, x.Parallelism), QuotaCPUs: max(0, x.QuotaCPUs), PeriodNS: max(0, x.QuotaPeriodNS),
+		QuotaFrom: x.QuotaFile, QuotaDepth: max(0, x.QuotaDepth), QuotaHidden: x.HasHiddenGroups,
+		MemoryBytes: max(0, x.MemoryBytes), MemoryFrom: x.MemoryFile, GOMAXPROCS: x.GOMAXPROCS, Go: x.Go,
 	}
 }
 

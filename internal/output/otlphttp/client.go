@@ -23,10 +23,10 @@ import (
 
 // Bounds of sending one message.
 const (
-	sendTimeout  = time.Minute     // an endpoint's answer
-	sendAttempts = 6               // of which all but the first are retries
-	longestWait  = 5 * time.Minute // before a retry: who asks for more is not asked again
-	firstWait    = time.Second     // doubled with each, where it says nothing
+	sendTimeout    = time.Minute     // an endpoint's answer
+	sendAttempts   = 6               // of which all but the first are retries
+	maxRetryWait   = 5 * time.Minute // before a retry: who asks for more is not asked again
+	firstRetryWait = time.Second     // doubled with each, where it says nothing
 )
 
 // A Client sends spans to an OTLP/HTTP endpoint. Redirects are not followed:
@@ -44,9 +44,9 @@ type Client struct {
 	Refused int
 	Refusal error
 
-	endpoint, shown string
-	header          http.Header
-	client          *http.Client
+	endpoint, shownURL string
+	header             http.Header
+	client             *http.Client
 }
 
 // NewClient returns a client for an endpoint, which sends these headers. TLS
@@ -63,9 +63,9 @@ func NewClient(endpoint, encoding string, header http.Header, conf *tls.Config) 
 	if encoding == export.EncodingProtobuf {
 		content = "application/x-protobuf"
 	}
-	c := &Client{endpoint: endpoint, shown: u.Scheme + "://" + u.Host + u.Path, header: http.Header{"Content-Type": {content}}}
+	c := &Client{endpoint: endpoint, shownURL: u.Scheme + "://" + u.Host + u.Path, header: http.Header{"Content-Type": {content}}}
 	maps.Copy(c.header, header)
-	transport := wire.Usual()
+	transport := wire.DefaultTransport()
 	if conf != nil {
 		transport.TLSClientConfig = conf
 	}
@@ -97,25 +97,25 @@ func (c *Client) Send(ctx context.Context, body []byte, spans int) error {
 				c.Refusal = err
 			}
 			return nil
-		case wait > longestWait:
-			return fmt.Errorf("sending spans to %s: %w: it asks to wait for %v", c.shown, err, wait.Round(time.Second))
+		case wait > maxRetryWait:
+			return fmt.Errorf("sending spans to %s: %w: it asks to wait for %v", c.shownURL, err, wait.Round(time.Second))
 		case wait < 0 || try == sendAttempts:
-			return fmt.Errorf("sending spans to %s: %w", c.shown, err)
+			return fmt.Errorf("sending spans to %s: %w", c.shownURL, err)
 		case wait == 0:
-			wait = firstWait << (try - 1)
+			wait = firstRetryWait << (try - 1)
 		}
 		c.Retries++
 		sleep := c.Wait
 		if sleep == nil {
-			sleep = pause
+			sleep = waitOrCancel
 		}
 		if err := sleep(ctx, wait); err != nil {
-			return fmt.Errorf("sending spans to %s: %w", c.shown, err)
+			return fmt.Errorf("sending spans to %s: %w", c.shownURL, err)
 		}
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+func waitOrCancel(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -147,15 +147,15 @@ func (c *Client) post(ctx context.Context, body []byte) (time.Duration, error) {
 		return -1, err
 	}
 	defer resp.Body.Close()
-	answer, err := wire.First(resp.Body, 64<<10)
+	answer, err := wire.ReadFirst(resp.Body, 64<<10)
 	switch {
 	case resp.StatusCode/100 == 2 && err != nil:
 		return -1, fmt.Errorf("reading the answer: %w", err)
 	case resp.StatusCode/100 == 2:
-		c.partial(resp.Header.Get("Content-Type"), answer)
+		c.recordPartialSuccess(resp.Header.Get("Content-Type"), answer)
 		return 0, nil
 	}
-	err = fmt.Errorf("the endpoint answers %s: %s", resp.Status, c.reason(resp.Header.Get("Content-Type"), answer))
+	err = fmt.Errorf("the endpoint answers %s: %s", resp.Status, c.errorText(resp.Header.Get("Content-Type"), answer))
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return retryAfter(resp.Header.Get("Retry-After"), time.Now()), err
@@ -177,15 +177,15 @@ func retryAfter(value string, now time.Time) time.Duration {
 	if n, err := strconv.ParseUint(value, 10, 31); err == nil {
 		return max(time.Duration(n)*time.Second, time.Nanosecond)
 	}
-	if at, err := http.ParseTime(value); err == nil {
-		return max(at.Sub(now), time.Nanosecond)
+	if date, err := http.ParseTime(value); err == nil {
+		return max(date.Sub(now), time.Nanosecond)
 	}
 	return 0
 }
 
-// partial takes note of a success that is partial, as its body says
+// recordPartialSuccess takes note of a success that is partial, as its body says
 // (ExportTraceServiceResponse).
-func (c *Client) partial(contentType string, answer []byte) {
+func (c *Client) recordPartialSuccess(contentType string, answer []byte) {
 	if strings.HasPrefix(contentType, "application/x-protobuf") {
 		if m, ok := lengthField(answer, 1); ok { // partial_success
 			if n, ok := varintField(m, 1); ok { // rejected_spans
@@ -215,8 +215,8 @@ func (c *Client) partial(contentType string, answer []byte) {
 	}
 }
 
-// reason is what an answer that is no success says: a google.rpc.Status.
-func (c *Client) reason(contentType string, answer []byte) string {
+// errorText is what an answer that is no success says: a google.rpc.Status.
+func (c *Client) errorText(contentType string, answer []byte) string {
 	if strings.HasPrefix(contentType, "application/x-protobuf") {
 		text, _ := lengthField(answer, 2) // message
 		answer = text

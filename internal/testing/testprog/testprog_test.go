@@ -50,7 +50,7 @@ func TestRecordings(t *testing.T) {
 	dir, names := Corpus(t)
 	for _, name := range names {
 		f := must.Have(ReadField(dir, name))(t)
-		if b, err := os.ReadFile(FieldRecording(t, dir, name)); err != nil || !bundle.Magic(b) {
+		if b, err := os.ReadFile(FieldRecording(t, dir, name)); err != nil || !bundle.HasMagic(b) {
 			t.Errorf("%s is no recording: %v", name, err)
 		}
 		if known[name] = true; f.Program == "" || !strings.Contains(f.Module, "@") || f.About == "" || f.Healthy != (f.Fault == "") || f.Go == "" || f.Date == "" || f.Machine == "" || f.Client.Kind == "" || f.Client.Requests == 0 {

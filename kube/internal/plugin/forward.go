@@ -71,7 +71,7 @@ func (f *forwarder) dial(ctx context.Context, namespace, pod, port string) (net.
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return nil, &record.Error{Kind: record.Timeout, Op: "reaching it", Text: fmt.Sprintf("no connection to port %s of pod %s within %v", port, pod, dialWithin),
-				Do: "can the API server reach the pod's node? kubectl port-forward goes the same way"}
+				Remedy: "can the API server reach the pod's node? kubectl port-forward goes the same way"}
 		}
 		return nil, ctx.Err()
 	}
@@ -88,7 +88,7 @@ func (f *forwarder) open(namespace, pod, port string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := wire.Client(wire.Usual())
+	client := wire.Client(wire.DefaultTransport())
 	client.Transport = transport
 	old := spdy.NewDialerForStreaming(upgrader, client, http.MethodPost, u)
 	over, version, err := portforward.NewFallbackDialerForStreaming(socket, old, func(err error) bool {
@@ -116,7 +116,7 @@ func (f *forwarder) open(namespace, pod, port string) (*conn, error) {
 	c := &conn{over: over, said: make(chan struct{})}
 	go func() {
 		defer close(c.said)
-		if text, _ := wire.First(words, maxWords); len(text) > 0 {
+		if text, _ := wire.ReadFirst(words, maxWords); len(text) > 0 {
 			c.err = refusal(pod, port, string(text))
 		}
 	}()
@@ -176,16 +176,16 @@ func refusal(pod, port, text string) *record.Error {
 	switch lower := strings.ToLower(text); {
 	case strings.Contains(lower, "forbidden"):
 		e.Kind = record.Forbidden
-		e.Do = "ask for the verbs get and create on pods/portforward in the namespace (docs/kubernetes.md has the Role)"
+		e.Remedy = "ask for the verbs get and create on pods/portforward in the namespace (docs/kubernetes.md has the Role)"
 	case strings.Contains(lower, "connection refused"), strings.Contains(lower, "socat") && strings.Contains(lower, "refused"):
 		e.Kind, e.Text = record.Refused, fmt.Sprintf("nothing listens on port %s of pod %s", port, pod)
-		e.Do = "name the port at which the service serves net/http/pprof with --port"
+		e.Remedy = "name the port at which the service serves net/http/pprof with --port"
 	case strings.Contains(lower, "not found"):
-		e.Do = "the pod may have been replaced: look at kubectl get pods"
+		e.Remedy = "the pod may have been replaced: look at kubectl get pods"
 	case strings.Contains(lower, "unauthorized"), strings.Contains(lower, "logged in"):
-		e.Kind, e.Do = record.Unauthorized, "the cluster did not accept your credentials: log in again"
+		e.Kind, e.Remedy = record.Unauthorized, "the cluster did not accept your credentials: log in again"
 	default:
-		e.Do = "does kubectl port-forward work?"
+		e.Remedy = "does kubectl port-forward work?"
 	}
 	return e
 }

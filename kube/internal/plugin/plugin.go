@@ -303,7 +303,7 @@ func (r *run) record(ctx context.Context, t *target) *answer {
 	opt := record.Options{
 		Duration: time.Duration(r.seconds) * time.Second, NoCPU: r.cpu, NoHost: true, Proxy: "none", MaxBytes: maxRecording,
 		Header: http.Header{"Host": {host}}, // services may refuse names that they do not know
-		Dial:   t.dial, Service: a.Service, Gone: t.gone, UserAgent: "kubectl-whylate/" + cli.Version(),
+		Dial:   t.dial, Service: a.Service, ExplainCut: t.gone, UserAgent: "kubectl-whylate/" + cli.Version(),
 	}
 	if t.flight {
 		size, err := record.SaveFlight(ctx, t.url(t.port)+t.path, opt, name, nil)
@@ -322,11 +322,11 @@ func (r *run) record(ctx context.Context, t *target) *answer {
 	a.Bytes, a.Truncated = res.Bytes, res.Partial
 	if err != nil {
 		failed(err)
-		if res.Usable && ctx.Err() == nil {
+		if res.HasGeneration && ctx.Err() == nil {
 			a.status = cli.ExitOK
 		}
 	}
-	if res.Usable {
+	if res.HasGeneration {
 		a.file = name
 	} else {
 		_ = os.Remove(name) // it holds no whole second

@@ -102,7 +102,7 @@ func (t *target) probe(ctx context.Context, port int) (o offer, err error) {
 			return 0, "", err
 		}
 		defer resp.Body.Close()
-		_, _ = wire.First(resp.Body, 64<<10) // so that the connection serves the next question
+		_, _ = wire.ReadFirst(resp.Body, 64<<10) // so that the connection serves the next question
 		return resp.StatusCode, resp.Header.Get("Content-Type"), nil
 	}
 	status, kind, err := ask(record.FlightPath + "?state")

@@ -75,7 +75,7 @@ func (s *Server) fleetTool(ctx context.Context, in fleetIn) (*Ranking, error) {
 		return nil, err
 	}
 	defer body.Close()
-	data, err := wire.All(body, maxOutput)
+	data, err := wire.ReadAll(body, maxOutput)
 	if err != nil {
 		return nil, fmt.Errorf("reading the fleet's answer: %w", err)
 	}
@@ -165,7 +165,7 @@ func (s *Server) fetch(ctx context.Context, id, file string) error {
 
 // askFleet sends a question. Its error does not quote the answer, which a proxy or another server may have written.
 func (s *Server) askFleet(ctx context.Context, path string) (io.ReadCloser, error) {
-	body, err := wire.AskFleet(ctx, strings.TrimSuffix(s.config.Fleet, "/")+path, s.config.FleetToken, s.config.Timeout)
+	body, err := wire.QueryFleet(ctx, strings.TrimSuffix(s.config.Fleet, "/")+path, s.config.FleetToken, s.config.Timeout)
 	if e, ok := errors.AsType[*wire.FleetError](err); ok {
 		help := map[int]string{
 			http.StatusBadRequest:   `: "from" is a duration such as 24h, or a time such as 2026-01-31T12:00:00Z`,
