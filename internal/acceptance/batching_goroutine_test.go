@@ -142,7 +142,7 @@ func workerTrace(t *testing.T, kind workerKind) []byte {
 			askPeer(t + 2*us)
 		})
 	}
-	play(th, &events)
+	emitInOrder(th, &events)
 	return must.Have(b.Bytes())(t)
 }
 

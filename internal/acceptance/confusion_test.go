@@ -107,7 +107,7 @@ func judgeFirstFinding(rep *report.Report, f *report.Finding, o *outcome) (wrong
 	if len(sites) == 0 {
 		sites = append([]truthSite{tr.Site}, tr.OrSites...)
 	}
-	if !slices.ContainsFunc(sites, func(s truthSite) bool { return s.is(f.Site) }) {
+	if !slices.ContainsFunc(sites, func(s truthSite) bool { return s.matches(f.Site) }) {
 		wrong = fmt.Errorf("the first finding is %s, not at %v", describeFinding(f), sites)
 	}
 	g := slowGroup(rep, o)

@@ -237,7 +237,7 @@ func falseServiceClaims(rep *report.Report, o *outcome) (out []string) {
 			case slices.Contains(want.AlsoAllowed, string(c.code)):
 			case !first:
 				out = append(out, c.key())
-			case !slices.ContainsFunc(allowedSites(o), func(s truthSite) bool { return s.is(c.site) }):
+			case !slices.ContainsFunc(allowedSites(o), func(s truthSite) bool { return s.matches(c.site) }):
 				out = append(out, c.key())
 			}
 		}
@@ -249,7 +249,7 @@ func falseServiceClaims(rep *report.Report, o *outcome) (out []string) {
 	}
 	right := func(cause report.CauseName, site *report.Site) bool {
 		return slices.Contains(append([]string{tr.Cause}, tr.OrCauses...), string(cause)) &&
-			slices.ContainsFunc(append([]truthSite{tr.Site}, tr.OrSites...), func(s truthSite) bool { return s.is(site) })
+			slices.ContainsFunc(append([]truthSite{tr.Site}, tr.OrSites...), func(s truthSite) bool { return s.matches(site) })
 	}
 	rows := g.Tail().Causes
 	if !right(c.cause, c.site) && !(tr.Unmeasured && slices.ContainsFunc(rows[:min(3, len(rows))], func(r report.Cause) bool { return right(r.Cause, r.Site) })) {
@@ -272,7 +272,7 @@ func allowedSites(o *outcome) []truthSite {
 
 // classOfService classifies an answer by what judge and judgeFindings found of it.
 func classOfService(rep *report.Report, o *outcome) (class, []string) {
-	j, f, untrue := judge(rep, o), judgeFindings(rep, o), falseServiceClaims(rep, o)
+	j, f, untrue := judgeCauses(rep, o), judgeFindings(rep, o), falseServiceClaims(rep, o)
 	sentence, first := j.wrong == nil && j.spoiled == nil, f.wrong == nil && f.spoiled == nil
 	if o.Service.Findings == nil {
 		first = sentence

@@ -363,7 +363,7 @@ func TestHeldOutRecordings(t *testing.T) {
 // explainFile explains a file as a user does, without flags once in a process. The report is shared: read it only.
 func explainFile(t testing.TB, file string, flags ...string) *report.Report {
 	t.Helper()
-	if rep, ok := answers.Load(file); ok && len(flags) == 0 {
+	if rep, ok := cachedReports.Load(file); ok && len(flags) == 0 {
 		return rep.(*report.Report)
 	}
 	args := []string{"explain", "--json", file}
@@ -376,7 +376,7 @@ func explainFile(t testing.TB, file string, flags ...string) *report.Report {
 	}
 	rep := must.Have(report.ReadJSON(&out))(t) // which checks that it is valid
 	if len(flags) == 0 {
-		answers.Store(file, rep)
+		cachedReports.Store(file, rep)
 	}
 	return rep
 }

@@ -37,10 +37,10 @@ func TestLive(t *testing.T) {
 	t.Run("services", func(t *testing.T) {
 		for _, name := range names {
 			t.Run(name, func(t *testing.T) {
-				if !greedy[name] {
+				if !runsAlone[name] {
 					t.Parallel()
 				}
-				table.run(t, name, func() (judgement, time.Duration) {
+				table.judgeRow(t, name, func() (judgement, time.Duration) {
 					rec, err := testprog.RunService(t, testprog.RunOf(name).Args...)
 					if err != nil && strings.Contains(err.Error(), "this machine cannot give the service its place") {
 						t.Skip(err)
@@ -50,7 +50,7 @@ func TestLive(t *testing.T) {
 					}
 					o := outcomeOf(t, rec)
 					rep := explainBytes(t, rec.Trace, optionsOf(name, rec))
-					return judge(rep, o).and(judgeFindings(rep, o)), time.Duration(o.Lateness.P99NS)
+					return judgeCauses(rep, o).plus(judgeFindings(rep, o)), time.Duration(o.Lateness.P99NS)
 				})
 			})
 		}
@@ -64,8 +64,8 @@ func TestLive(t *testing.T) {
 		judge func(*testing.T, ...*testprog.Recorded) error
 		runs  []string // of testprog.Runs
 	}{
-		{"TestWhatIfPubSub", judgePubSub, []string{"pubsub-long", "pubsub-fixed"}},
-		{"TestWhatIfCheck", judgeActor, []string{"actor-select-long"}},
+		{"TestWhatIfPubSub", judgePubSubPrediction, []string{"pubsub-long", "pubsub-fixed"}},
+		{"TestWhatIfCheck", judgeActorPrediction, []string{"actor-select-long"}},
 		{"TestWitness", judgeClientClock, []string{"waitgroup-long"}},
 		{"TestWitness", judgeClientClock, []string{"h2-sleep-long"}},
 		{"TestWitness", judgeClientClock, []string{"grpc-unary-long"}},
@@ -79,7 +79,7 @@ func TestLive(t *testing.T) {
 	} {
 		row := long.test + " " + long.runs[0]
 		t.Run(row, func(t *testing.T) {
-			table.run(t, row, func() (j judgement, late time.Duration) {
+			table.judgeRow(t, row, func() (j judgement, late time.Duration) {
 				var recs []*testprog.Recorded
 				for _, name := range long.runs {
 					rec := must.Have(testprog.RunService(t, runs[name]...))(t)
@@ -90,11 +90,11 @@ func TestLive(t *testing.T) {
 			})
 		})
 	}
-	table.end(t)
+	table.judgeAll(t)
 }
 
-// greedy services take all processors: they run alone.
-var greedy = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stacks": true, "stw-memstats": true, "gc-assist": true, "gc-churn": true, "gc-workers": true, "gc-forced-beside": true, "debug-logs": true, "ticker-herd": true,
+// runsAlone services take all processors: they run alone.
+var runsAlone = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stacks": true, "stw-memstats": true, "gc-assist": true, "gc-churn": true, "gc-workers": true, "gc-forced-beside": true, "debug-logs": true, "ticker-herd": true,
 	"cpu-std": true, "mutex-cpu": true, "single-worker": true, "rwmutex-reader": true, "rwmutex-writer": true, "once": true, "hub-late": true, "long-runs": true,
 	"few-ps": true, "many-ps": true, "throttled": true}
 
@@ -123,14 +123,14 @@ type rate struct {
 
 // rates are the rows of the page, and those of this run.
 type rates struct {
-	page map[string]rate
+	published map[string]rate
 
-	mu  sync.Mutex
-	now map[string]rate
+	mu      sync.Mutex
+	current map[string]rate
 }
 
 func readRates() (*rates, error) {
-	r := &rates{page: map[string]rate{}, now: map[string]rate{}}
+	r := &rates{published: map[string]rate{}, current: map[string]rate{}}
 	text, err := os.ReadFile(ratesPage)
 	if err != nil {
 		return nil, err
@@ -143,22 +143,22 @@ func readRates() (*rates, error) {
 		var c rate
 		if n, err := fmt.Sscan(cells[2]+" "+cells[3]+" "+cells[4], &c.right, &c.runs, &c.void); n == 3 && err == nil {
 			c.measured = strings.TrimSpace(cells[5])
-			r.page[strings.TrimSpace(cells[1])] = c
+			r.published[strings.TrimSpace(cells[1])] = c
 		}
 	}
 	return r, nil
 }
 
-// run judges a row, try by try.
-func (r *rates) run(t *testing.T, row string, try func() (judgement, time.Duration)) {
+// judgeRow judges a row, try by try.
+func (r *rates) judgeRow(t *testing.T, row string, runOnce func() (judgement, time.Duration)) {
 	t.Helper()
 	now := rate{measured: fmt.Sprintf("%s, %d CPUs, %s", time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), runtime.Version())}
 	for range *liveRuns {
-		switch j, late := try(); {
+		switch j, late := runOnce(); {
 		case j.wrong == nil && j.spoiled == nil:
 			now.right++
 			now.runs++
-		case j.wrong == nil && late > quiet:
+		case j.wrong == nil && late > maxTimerDelay:
 			now.void++
 			t.Logf("void, timers %v late: %v", late, j.spoiled)
 		default:
@@ -167,21 +167,21 @@ func (r *rates) run(t *testing.T, row string, try func() (judgement, time.Durati
 		}
 	}
 	r.mu.Lock()
-	r.now[row] = now
+	r.current[row] = now
 	r.mu.Unlock()
-	was, known := r.page[row]
+	was, known := r.published[row]
 	switch {
 	case *update:
 	case !known:
 		t.Errorf("%s has no row %q", ratesPage, row)
-	case fallen(now, was):
+	case hasFallen(now, was):
 		t.Errorf("right in %d of %d runs; by %s it was %d of %d", now.right, now.runs, ratesPage, was.right, was.runs)
 	}
 }
 
-// fallen reports whether a rate is lower than before by more than chance: whether so few right runs, or fewer, have a
+// hasFallen reports whether a rate is lower than before by more than chance: whether so few right runs, or fewer, have a
 // probability below 0.01. Of a rate known from n runs, one more right and one more wrong is taken for what it may be.
-func fallen(now, was rate) bool {
+func hasFallen(now, was rate) bool {
 	p := float64(was.right+1) / float64(was.runs+2)
 	sum, term := 0.0, math.Pow(1-p, float64(now.runs)) // of the binomial distribution
 	for k := 0; k <= now.right; k++ {
@@ -191,26 +191,26 @@ func fallen(now, was rate) bool {
 	return sum < 0.01
 }
 
-// end judges all rows together, or writes them.
-func (r *rates) end(t *testing.T) {
+// judgeAll judges all rows together, or writes them.
+func (r *rates) judgeAll(t *testing.T) {
 	t.Helper()
 	var now, was rate
-	for row, c := range r.now {
+	for row, c := range r.current {
 		now.right, now.runs, now.void = now.right+c.right, now.runs+c.runs, now.void+c.void
-		was.right, was.runs = was.right+r.page[row].right, was.runs+r.page[row].runs
+		was.right, was.runs = was.right+r.published[row].right, was.runs+r.published[row].runs
 	}
 	t.Logf("right in %d of %d runs, %d void; by %s %d of %d", now.right, now.runs, now.void, ratesPage, was.right, was.runs)
 	if !*update {
-		if fallen(now, was) {
+		if hasFallen(now, was) {
 			t.Errorf("together, right in %d of %d runs; by %s it was %d of %d", now.right, now.runs, ratesPage, was.right, was.runs)
 		}
 		return
 	}
-	maps.Copy(r.page, r.now)
+	maps.Copy(r.published, r.current)
 	var b strings.Builder
 	b.WriteString(ratesHead)
-	for _, row := range slices.Sorted(maps.Keys(r.page)) {
-		c := r.page[row]
+	for _, row := range slices.Sorted(maps.Keys(r.published)) {
+		c := r.published[row]
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %s |\n", row, c.right, c.runs, c.void, c.measured)
 	}
 	if err := os.WriteFile(ratesPage, []byte(b.String()), 0o644); err != nil {
@@ -218,7 +218,7 @@ func (r *rates) end(t *testing.T) {
 	}
 }
 
-func TestFallen(t *testing.T) {
+func TestHasFallen(t *testing.T) {
 	for _, c := range []struct {
 		now, was rate
 		want     bool
@@ -231,7 +231,7 @@ func TestFallen(t *testing.T) {
 		{rate{}, rate{right: 10, runs: 10}, false},
 		{rate{right: 400, runs: 450}, rate{right: 440, runs: 450}, true},
 	} {
-		if got := fallen(c.now, c.was); got != c.want {
+		if got := hasFallen(c.now, c.was); got != c.want {
 			t.Errorf("%+v after %+v: fallen is %v", c.now, c.was, got)
 		}
 	}

@@ -14,30 +14,30 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestNoPeers: one service of lab/truth asks itself, its clients are in its own process. Many of the others wait for peers of
+// TestNoPeersByChance: one service of lab/truth asks itself, its clients are in its own process. Many of the others wait for peers of
 // which requests of their own could lie in the waits by chance. It would catch a peer that is named because two groups have work at the
 // same time.
-func TestNoPeers(t *testing.T) {
+func TestNoPeersByChance(t *testing.T) {
 	for _, name := range testprog.Services(t) {
 		rep := explainService(t, name)
 		for i := range rep.Groups {
 			g := &rep.Groups[i]
-			switch itself := name == "load-inside" && strings.HasSuffix(g.Name, ".visit"); {
-			case itself && (!g.Peer.Followed() || !strings.HasSuffix(g.Peer.Name, ".ask")):
+			switch callsItself := name == "load-inside" && strings.HasSuffix(g.Name, ".visit"); {
+			case callsItself && (!g.Peer.Followed() || !strings.HasSuffix(g.Peer.Name, ".ask")):
 				t.Errorf("%s: %s waits for %+v", name, g.Name, g.Peer)
-			case !itself && g.Peer != nil:
+			case !callsItself && g.Peer != nil:
 				t.Errorf("%s: %s waits for its own %s: %+v", name, g.Name, g.Peer.Name, g.Peer)
 			}
 		}
 	}
 }
 
-// TestPeers: etcd's gateway asks its own gRPC server over loopback, which its source says. It would catch an answer that ends at
+// TestEtcdCallsItself: etcd's gateway asks its own gRPC server over loopback, which its source says. It would catch an answer that ends at
 // the network, as if somebody else had it.
-func TestPeers(t *testing.T) {
+func TestEtcdCallsItself(t *testing.T) {
 	for name, serves := range map[string]string{"etcd-puts": "(*quotaKVServer).Put", "etcd-reads": "(*kvServer).Range", "etcd-reads-neighbours": "(*kvServer).Range"} {
 		rep := explainFile(t, testprog.Recording(t, "field/"+name+".whylate"))
-		judgePeer(t, rep, "(*accessController).ServeHTTP", serves)
+		checkPeer(t, rep, "(*accessController).ServeHTTP", serves)
 		for _, f := range rep.Findings {
 			if f.Code == report.RuleSlowPeer && f.Severity.IsMajor() {
 				t.Errorf("%s: a peer is blamed that is this process: %s", name, f.Title)
@@ -46,10 +46,10 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestPeerJoined: the gateway's own service sleeps for 12 ms of each call in main.refresh, which its source says. The answer is
+// TestPeerInSameProcess: the gateway's own service sleeps for 12 ms of each call in main.refresh, which its source says. The answer is
 // told where the fault is, of both halves and once. It would catch a path that ends at the socket, a slow peer that is blamed
 // beside its cause, a prediction that does not reach those who ask, and an answer that depends on how the trace is read.
-func TestPeerJoined(t *testing.T) {
+func TestPeerInSameProcess(t *testing.T) {
 	file := testprog.Recording(t, "field/grpc-same-process.whylate")
 	rep := explainFile(t, file)
 	g := &rep.Groups[slices.IndexFunc(rep.Groups, func(g report.Group) bool { return strings.HasSuffix(g.Name, "(*gateway).ServeHTTP") })]
@@ -66,8 +66,8 @@ func TestPeerJoined(t *testing.T) {
 		return ns
 	}
 	// All that the service slept, it slept for the gateway.
-	if here, there := slept(g), slept(price); here < there*99/100 || here > there {
-		t.Errorf("the gateway's requests have %d ns of the %d that the service slept", here, there)
+	if gatewaySleep, serviceSleep := slept(g), slept(price); gatewaySleep < serviceSleep*99/100 || gatewaySleep > serviceSleep {
+		t.Errorf("the gateway's requests have %d ns of the %d that the service slept", gatewaySleep, serviceSleep)
 	}
 	v := rep.Verdict[0]
 	if v.Group != g.ID || v.Causes[0].Cause != report.CauseSleep || !strings.Contains(v.Text, "asleep in main.refresh main.go:45, in this process's own main.(*prices).Price, asked over the network") {
@@ -78,12 +78,12 @@ func TestPeerJoined(t *testing.T) {
 		t.Fatalf("the first finding is %+v", f)
 	}
 	// Half of 12 ms of each: what the two win is the same.
-	by := f.AskedBy[0]
-	if by.Share < 0.9 || by.Predicted == nil {
-		t.Fatalf("those who ask: %+v", by)
+	caller := f.AskedBy[0]
+	if caller.Share < 0.9 || caller.Predicted == nil {
+		t.Fatalf("those who ask: %+v", caller)
 	}
-	if won, theirs := *g.LatencyNS.P50-by.Predicted.P50NS.Est, *price.LatencyNS.P50-f.Predicted.P50NS.Est; won < theirs*95/100 || won > theirs*105/100 {
-		t.Errorf("half of the sleep would win %d ns there, and %d of those who ask", theirs, won)
+	if callerGain, serviceGain := *g.LatencyNS.P50-caller.Predicted.P50NS.Est, *price.LatencyNS.P50-f.Predicted.P50NS.Est; callerGain < serviceGain*95/100 || callerGain > serviceGain*105/100 {
+		t.Errorf("half of the sleep would win %d ns there, and %d of those who ask", serviceGain, callerGain)
 	}
 	for _, o := range rep.Findings {
 		if o.Code == report.RuleSlowPeer || o.Code == report.RulePoolTooSmall || o.Group == g.ID && o.Code == report.RuleSleep {
@@ -91,15 +91,15 @@ func TestPeerJoined(t *testing.T) {
 		}
 	}
 	// One that asks about the gateway alone is told there.
-	if alone := explainFile(t, file, "--group", "gateway"); alone.Findings[0].Code != report.RuleSleep || alone.Findings[0].Group != g.ID {
-		t.Errorf("of the gateway alone, the first finding is %s %s", alone.Findings[0].Code, alone.Findings[0].Title)
+	if gatewayOnly := explainFile(t, file, "--group", "gateway"); gatewayOnly.Findings[0].Code != report.RuleSleep || gatewayOnly.Findings[0].Group != g.ID {
+		t.Errorf("of the gateway alone, the first finding is %s %s", gatewayOnly.Findings[0].Code, gatewayOnly.Findings[0].Title)
 	}
 }
 
-// TestPageBesideSelf: a page asks for four things at once that take as long as each other: two ask a backend in another process, one
+// TestParallelCallsAreNotPeers: a page asks for four things at once that take as long as each other: two ask a backend in another process, one
 // asks this one, one sleeps (lab/peers/page.go). It would catch requests that are said to wait for each other because they are
 // open at the same time, and the exchange that is none the less.
-func TestPageBesideSelf(t *testing.T) {
+func TestParallelCallsAreNotPeers(t *testing.T) {
 	rep := explainFile(t, testprog.Recording(t, "peers/page.trace"))
 	group := func(name string) *report.Group {
 		return &rep.Groups[slices.IndexFunc(rep.Groups, func(g report.Group) bool { return strings.HasPrefix(name, g.Name) })]
@@ -130,11 +130,11 @@ func TestPageBesideSelf(t *testing.T) {
 // time of the way told as the server's. A recording that is its own peer tells the same as a process that asks itself.
 func TestPeerRecording(t *testing.T) {
 	dir := t.TempDir()
-	explained := func(args ...string) *report.Report {
+	explainArgs := func(args ...string) *report.Report {
 		t.Helper()
-		var out, says bytes.Buffer
-		if status := cli.Run(t.Context(), append([]string{"explain", "--json"}, args...), strings.NewReader(""), &out, &says); status != 0 {
-			t.Fatalf("%v: status %d: %s", args, status, &says)
+		var out, stderr bytes.Buffer
+		if status := cli.Run(t.Context(), append([]string{"explain", "--json"}, args...), strings.NewReader(""), &out, &stderr); status != 0 {
+			t.Fatalf("%v: status %d: %s", args, status, &stderr)
 		}
 		rep := must.Have(report.ReadJSON(&out))(t)
 		return rep
@@ -143,29 +143,29 @@ func TestPeerRecording(t *testing.T) {
 	for name, s := range map[string]testprog.Side{"server": server, "gateway": gateway} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, name+".trace"), s.Trace, 0o600))
 	}
-	ours, theirs := filepath.Join(dir, "gateway.trace"), filepath.Join(dir, "server.trace")
-	p := explained("--peer", theirs, ours).Groups[0].Peer
-	if p == nil || p.Recording != theirs || p.ThereNS == nil || p.BackNS == nil {
+	gatewayFile, serverFile := filepath.Join(dir, "gateway.trace"), filepath.Join(dir, "server.trace")
+	p := explainArgs("--peer", serverFile, gatewayFile).Groups[0].Peer
+	if p == nil || p.Recording != serverFile || p.ThereNS == nil || p.BackNS == nil {
 		t.Fatalf("the gateway's peer is %+v", p)
 	}
 	// The server's handler sleeps, which its source says.
 	if !strings.Contains(p.Spent, "asleep in main.answer") {
 		t.Errorf("of what the server did with its time is said: %q", p.Spent)
 	}
-	served, call := float64(server.NS)/float64(server.Count), float64(gateway.NS)/float64(gateway.Count)
-	t.Logf("%+v; the server's handler took %.0f ns, the gateway's call %.0f ns", p, served, call)
-	if got := float64(p.ServedNS); got < 0.95*served || got > 1.1*served {
-		t.Errorf("the server had %.0f ns of a wait, by its own clock its handler took %.0f", got, served)
+	handlerNS, callNS := float64(server.NS)/float64(server.Count), float64(gateway.NS)/float64(gateway.Count)
+	t.Logf("%+v; the server's handler took %.0f ns, the gateway's call %.0f ns", p, handlerNS, callNS)
+	if got := float64(p.ServedNS); got < 0.95*handlerNS || got > 1.1*handlerNS {
+		t.Errorf("the server had %.0f ns of a wait, by its own clock its handler took %.0f", got, handlerNS)
 	}
-	if got := float64(p.WaitNS); got < 0.9*call || got > 1.05*call {
-		t.Errorf("a wait takes %.0f ns, by the gateway's clock a call takes %.0f", got, call)
+	if got := float64(p.WaitNS); got < 0.9*callNS || got > 1.05*callNS {
+		t.Errorf("a wait takes %.0f ns, by the gateway's clock a call takes %.0f", got, callNS)
 	}
 	if sum := p.ServedNS + *p.ThereNS + *p.BackNS; sum < p.WaitNS*9/10 || sum > p.WaitNS*11/10 {
 		t.Errorf("%d ns of a wait of %d are told", sum, p.WaitNS)
 	}
 	// The server asks nobody, and what was recorded at another time tells nothing.
-	for _, args := range [][]string{{"--peer", ours, theirs}, {"--peer", testprog.Recording(t, "field/etcd-reads.whylate"), ours}} {
-		rep := explained(args...)
+	for _, args := range [][]string{{"--peer", gatewayFile, serverFile}, {"--peer", testprog.Recording(t, "field/etcd-reads.whylate"), gatewayFile}} {
+		rep := explainArgs(args...)
 		for i := range rep.Groups {
 			if rep.Groups[i].Peer != nil {
 				t.Errorf("%v: %+v", args, rep.Groups[i].Peer)
@@ -176,39 +176,39 @@ func TestPeerRecording(t *testing.T) {
 		}
 	}
 	etcd := testprog.Recording(t, "field/etcd-puts.whylate")
-	own := func(args ...string) report.Peer {
-		rep := explained(args...)
+	firstPeer := func(args ...string) report.Peer {
+		rep := explainArgs(args...)
 		i := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.Peer != nil })
 		if i < 0 {
 			t.Fatalf("%v: no peer", args)
 		}
 		return *rep.Groups[i].Peer
 	}
-	if p := own("--group", "ServeHTTP", etcd); !strings.HasSuffix(p.Name, "Put") {
+	if p := firstPeer("--group", "ServeHTTP", etcd); !strings.HasSuffix(p.Name, "Put") {
 		t.Errorf("asked about the gateway alone, its peer is %+v", p)
 	}
-	a, b := own(etcd), own("--peer", etcd, etcd)
+	a, b := firstPeer(etcd), firstPeer("--peer", etcd, etcd)
 	if b.Recording = ""; a.Group != b.Group || a.Held != b.Held || a.ServedNS != b.ServedNS || *a.BackNS != *b.BackNS {
 		t.Errorf("as its own peer %+v, by itself %+v", b, a)
 	}
 }
 
-// judgePeer holds a report against which group serves what the requests of another one wait for.
-func judgePeer(t *testing.T, rep *report.Report, asks, serves string) {
+// checkPeer holds a report against which group serves what the requests of another one wait for.
+func checkPeer(t *testing.T, rep *report.Report, caller, server string) {
 	t.Helper()
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
-		if !strings.HasSuffix(g.Name, asks) {
+		if !strings.HasSuffix(g.Name, caller) {
 			continue
 		}
 		p := g.Peer
-		if p == nil || !strings.HasSuffix(p.Name, serves) || p.Confidence < 0.8 || p.ServedNS > p.WaitNS || p.ByChance > 0.3 {
-			t.Errorf("%s waits for %+v, want %s", g.Name, p, serves)
+		if p == nil || !strings.HasSuffix(p.Name, server) || p.Confidence < 0.8 || p.ServedNS > p.WaitNS || p.ByChance > 0.3 {
+			t.Errorf("%s waits for %+v, want %s", g.Name, p, server)
 		}
 		if v := rep.Verdict[0].Text; !strings.Contains(v, "this process's own") {
 			t.Errorf("the verdict does not say whose answer is waited for: %s", v)
 		}
 		return
 	}
-	t.Errorf("no group is %s", asks)
+	t.Errorf("no group is %s", caller)
 }

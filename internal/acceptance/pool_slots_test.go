@@ -10,17 +10,17 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestPools: requests queue for places of three pools made of channels, each held and given back in another way: by the request
+// TestChannelPools: requests queue for places of three pools made of channels, each held and given back in another way: by the request
 // while goroutines of its own work, by a goroutine that it started, by one that it started after it had taken the place. Each is
 // a pool of so many places, whose holder sleeps for so long, and its line is where they wait. It would catch a pool that is told
 // as a sleep of others, goroutines of requests taken for workers, more of which would help, and requests that hand their work
 // to idle workers taken for a queue.
-func TestPools(t *testing.T) {
+func TestChannelPools(t *testing.T) {
 	data, _ := testprog.Record(t, "pools")
 	rep := explainBytes(t, data, whylate.Options{})
 	for _, want := range []struct {
-		group, at    string
-		places       float64
+		group, site  string
+		slots        float64
 		title, sleep string
 		heldNS       float64
 	}{
@@ -39,17 +39,17 @@ func TestPools(t *testing.T) {
 			t.Errorf("%s: the first finding is %s", want.group, describeFinding(first))
 			continue
 		}
-		if !strings.Contains(first.Title, want.title) || !strings.Contains(first.Title, want.at) || first.Site.Func != want.sleep {
+		if !strings.Contains(first.Title, want.title) || !strings.Contains(first.Title, want.site) || first.Site.Func != want.sleep {
 			t.Errorf("%s: %s", want.group, describeFinding(first))
 		}
-		if n := evidenceOf(first, "pool size seen in use"); n != want.places && !(want.title == "" && math.IsNaN(n)) {
-			t.Errorf("%s: %v places, there are %v", want.group, n, want.places)
+		if n := evidenceOf(first, "pool size seen in use"); n != want.slots && !(want.title == "" && math.IsNaN(n)) {
+			t.Errorf("%s: %v places, there are %v", want.group, n, want.slots)
 		}
-		const late = 4e6 // by which a sleep may end
-		if ns := evidenceOf(first, "mean time for which it is held"); ns < want.heldNS || ns > want.heldNS+late {
+		const maxDelay = 4e6 // by which a sleep may end
+		if ns := evidenceOf(first, "mean time for which it is held"); ns < want.heldNS || ns > want.heldNS+maxDelay {
 			t.Errorf("%s: a place is held for %.0f ns, by the program for %.0f", want.group, ns, want.heldNS)
 		}
-		if p := first.Predicted; p == nil || p.P50NS.Est < int64(want.heldNS) || float64(p.P50NS.Est) > want.heldNS+late {
+		if p := first.Predicted; p == nil || p.P50NS.Est < int64(want.heldNS) || float64(p.P50NS.Est) > want.heldNS+maxDelay {
 			t.Errorf("%s: with places enough %+v, nobody would wait", want.group, p)
 		}
 	}
@@ -60,28 +60,28 @@ func TestPools(t *testing.T) {
 	}
 }
 
-// TestPlacesThereAre: how many places pools of real programs and of services have is known from those who held one while
+// TestPoolSizes: how many places pools of real programs and of services have is known from those who held one while
 // others waited throughout. It would catch a number that counts those who were given a place one after the other, past those
 // who waited, or before the first of them came.
-func TestPlacesThereAre(t *testing.T) {
+func TestPoolSizes(t *testing.T) {
 	field := func(name string) *report.Report {
 		return explainFile(t, testprog.Recording(t, "field/"+name+".whylate"))
 	}
 	for name, c := range map[string]struct {
-		rep    *report.Report
-		places float64
+		rep   *report.Report
+		slots float64
 	}{
 		"pgxpool-held": {field("pgxpool-held"), 4}, "redis-pool": {field("redis-pool"), 1}, "vm-one-at-a-time": {field("vm-one-at-a-time"), 1},
 		"semaphore": {explainService(t, "semaphore"), 1}, "weighted": {explainService(t, "weighted"), 2},
 	} {
-		said := math.NaN()
+		reported := math.NaN()
 		for i := range c.rep.Findings {
-			if f := &c.rep.Findings[i]; f.Code == report.RulePoolTooSmall && math.IsNaN(said) {
-				said = evidenceOf(f, "pool size seen in use")
+			if f := &c.rep.Findings[i]; f.Code == report.RulePoolTooSmall && math.IsNaN(reported) {
+				reported = evidenceOf(f, "pool size seen in use")
 			}
 		}
-		if said != c.places {
-			t.Errorf("%s: %v places are said, there are %v", name, said, c.places)
+		if reported != c.slots {
+			t.Errorf("%s: %v places are said, there are %v", name, reported, c.slots)
 		}
 	}
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestSlowWaitsAreLookedAt: whatever makes slow requests wait for a P is told for these requests. A lookup of a random
+// TestSlowWaitsNameWhatRan: whatever makes slow requests wait for a P is told for these requests. A lookup of a random
 // hundred of all requests misses what only slow ones meet, and fails.
-func TestSlowWaitsAreLookedAt(t *testing.T) {
+func TestSlowWaitsNameWhatRan(t *testing.T) {
 	judged := 0
 	for _, name := range testprog.Services(t) {
 		rep := explainService(t, name)
 		for k := range rep.Groups {
 			g := &rep.Groups[k]
 			for _, c := range g.Tail().Causes {
-				if each := c.TotalNS / int64(max(c.Requests, 1)); c.Cause == report.CauseSched && c.Share >= 0.02 && each >= 500e3 {
+				if meanWait := c.TotalNS / int64(max(c.Requests, 1)); c.Cause == report.CauseSched && c.Share >= 0.02 && meanWait >= 500e3 {
 					judged++
 					if len(c.RanMeanwhile) == 0 {
-						t.Errorf("%s: slow requests of %s wait for a P at %v, %d ns each, and nothing ran meanwhile", name, g.Name, c.Site, each)
+						t.Errorf("%s: slow requests of %s wait for a P at %v, %d ns each, and nothing ran meanwhile", name, g.Name, c.Site, meanWait)
 					}
 				}
 			}
@@ -33,9 +33,9 @@ func TestSlowWaitsAreLookedAt(t *testing.T) {
 	}
 }
 
-// TestWhatRanHasAName: in http1-profile nothing computes but two functions, and no event stands in either of them. A name
+// TestWhatRanIsNamedBySamples: in http1-profile nothing computes but two functions, and no event stands in either of them. A name
 // from the event that ended a run, or the goroutine's first frame, fails.
-func TestWhatRanHasAName(t *testing.T) {
+func TestWhatRanIsNamedBySamples(t *testing.T) {
 	rep := explainBytes(t, testprog.Trace(t, "http1-profile"), whylate.Options{})
 	named, all := 0.0, 0.0
 	for i := range rep.Groups {
@@ -53,25 +53,25 @@ func TestWhatRanHasAName(t *testing.T) {
 	}
 }
 
-// TestMeanwhileFromBothSides: what ran while a handler's requests waited for a P is the same whether they are found by
+// TestWhatRanIsEqualForCalls: what ran while a handler's requests waited for a P is the same whether they are found by
 // their server or asked for by name. A random choice of requests, or of parts of their waits, fails where it is small.
-func TestMeanwhileFromBothSides(t *testing.T) {
+func TestWhatRanIsEqualForCalls(t *testing.T) {
 	judged := 0
 	for _, name := range []string{"cpu-hogs", "cpu-hogs-saturated", "long-runs", "gc-workers", "gosched-loops", "ticker-herd", "waitgroup-saturated"} {
 		data := testprog.Service(t, name).Trace
 		for _, g := range explainBytes(t, data, whylate.Options{}).Groups {
-			want, total := ranIn(&g)
+			want, total := ranDuringWaits(&g)
 			if !g.Named || total < 0.2*float64(g.TotalNS) {
 				continue
 			}
 			fn := g.Name[strings.LastIndexByte(g.Name, '/')+1:]
-			for _, same := range explainBytes(t, data, whylate.Options{Request: regexp.MustCompile(regexp.QuoteMeta(fn) + "$")}).Groups {
-				got, waited := ranIn(&same)
-				if same.Name != g.Name || same.Count == 0 || waited < 0.2*float64(same.TotalNS) {
+			for _, called := range explainBytes(t, data, whylate.Options{Request: regexp.MustCompile(regexp.QuoteMeta(fn) + "$")}).Groups {
+				got, waited := ranDuringWaits(&called)
+				if called.Name != g.Name || called.Count == 0 || waited < 0.2*float64(called.TotalNS) {
 					continue
 				}
 				judged++
-				if a, b := largest(want), largest(got); a != b {
+				if a, b := largestKey(want), largestKey(got); a != b {
 					t.Errorf("%s: while %s waited, most of what ran was %s; of its calls, %s", name, g.Name, a, b)
 				}
 			}
@@ -82,9 +82,9 @@ func TestMeanwhileFromBothSides(t *testing.T) {
 	}
 }
 
-// ranIn adds up what ran while a group's requests waited for a P, and how long they did.
-func ranIn(g *report.Group) (by map[string]float64, waited float64) {
-	by = map[string]float64{}
+// ranDuringWaits adds up what ran while a group's requests waited for a P, and how long they did.
+func ranDuringWaits(g *report.Group) (byFunc map[string]float64, waited float64) {
+	byFunc = map[string]float64{}
 	for _, c := range g.All().Causes {
 		if c.Cause != report.CauseSched {
 			continue
@@ -92,20 +92,20 @@ func ranIn(g *report.Group) (by map[string]float64, waited float64) {
 		waited += float64(c.TotalNS)
 		for _, s := range c.RanMeanwhile {
 			if s.Site != nil {
-				by[s.Site.Func] += s.Share * float64(c.TotalNS)
+				byFunc[s.Site.Func] += s.Share * float64(c.TotalNS)
 			}
 		}
 	}
-	return by, waited
+	return byFunc, waited
 }
 
-func largest(m map[string]float64) (most string) {
+func largestKey(m map[string]float64) (best string) {
 	for k, v := range m {
-		if v > m[most] || v == m[most] && k < most {
-			most = k
+		if v > m[best] || v == m[best] && k < best {
+			best = k
 		}
 	}
-	return most
+	return best
 }
 
 // TestWhatRanIsNotAWrapper: a goroutine of sync.WaitGroup.Go that never waits shows no line of its own; it is told by the line

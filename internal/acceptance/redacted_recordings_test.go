@@ -23,11 +23,11 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// TestRedacted hides the texts of recordings (service/redact). The reference reader must find the same events with other
+// TestRedactedRecordings hides the texts of recordings (service/redact). The reference reader must find the same events with other
 // texts, each always the same one, and none of the hidden ones anywhere; and explain must say the same, but for the names.
 // It would catch a text that is missed, a table that is damaged, a reason or a function that is hidden with the rest, and an
 // engine that depends on what a user's text says.
-func TestRedacted(t *testing.T) {
+func TestRedactedRecordings(t *testing.T) {
 	explained := []string{"marked", "tasks", "snapshot", "grpc", "stw", "cgo-calls"}
 	names := explained[:3]
 	if !testing.Short() {
@@ -43,27 +43,27 @@ func TestRedacted(t *testing.T) {
 				if m == redact.Hash && !slices.Contains(explained, name) || m == redact.Drop && testing.Short() && name != "tasks" {
 					continue
 				}
-				files := redact.Trim
+				fileMode := redact.Trim
 				if m == redact.Drop {
-					files = m
+					fileMode = m
 				}
-				out := hide(t, data, redact.Options{Logs: m, Tasks: m, Routes: m, Parents: m, Files: files, Main: "main", Key: []byte("key")})
-				hidden := sameEvents(t, data, out)
+				redacted := redactTrace(t, data, redact.Options{Logs: m, Tasks: m, Routes: m, Parents: m, Files: fileMode, Main: "main", Key: []byte("key")})
+				hidden := compareEvents(t, data, redacted)
 				written := strings.Join(slices.Collect(maps.Values(hidden)), "\n")
 				for old := range hidden {
-					if len(old) > 3 && !strings.HasPrefix(old, "whylate.") && !strings.Contains(written, old) && bytes.Contains(out, []byte(old)) && !elsewhere(t, out, old) {
+					if len(old) > 3 && !strings.HasPrefix(old, "whylate.") && !strings.Contains(written, old) && bytes.Contains(redacted, []byte(old)) && !isInFunctionName(t, redacted, old) {
 						t.Errorf("%q is left", old)
 					}
 				}
 				if m == redact.Hash {
-					sameReport(t, data, out, hidden)
+					compareReports(t, data, redacted, hidden)
 				}
 			}
 		})
 	}
 }
 
-func hide(t *testing.T, data []byte, o redact.Options) []byte {
+func redactTrace(t *testing.T, data []byte, o redact.Options) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := redact.NewWriter(&b, o)
@@ -74,8 +74,8 @@ func hide(t *testing.T, data []byte, o redact.Options) []byte {
 	return b.Bytes()
 }
 
-// sameEvents reads both traces with the reference reader and returns which text became which.
-func sameEvents(t *testing.T, before, after []byte) map[string]string {
+// compareEvents reads both traces with the reference reader and returns which text became which.
+func compareEvents(t *testing.T, before, after []byte) map[string]string {
 	t.Helper()
 	hidden := make(map[string]string)
 	stacks := make(stackTexts)
@@ -93,19 +93,19 @@ func sameEvents(t *testing.T, before, after []byte) map[string]string {
 			}
 			return hidden
 		}
-		was, is := kept(&x, stacks), kept(&y, stacks)
-		if was != is {
-			t.Fatalf("event %d was %s and is %s", n, was, is)
+		oldEvent, newEvent := unredactedText(&x, stacks), unredactedText(&y, stacks)
+		if oldEvent != newEvent {
+			t.Fatalf("event %d was %s and is %s", n, oldEvent, newEvent)
 		}
-		old, now := texts(&x), texts(&y)
-		for i := range old {
-			if old[i] == now[i] {
+		oldTexts, newTexts := redactableTexts(&x), redactableTexts(&y)
+		for i := range oldTexts {
+			if oldTexts[i] == newTexts[i] {
 				continue
 			}
-			if h, ok := hidden[old[i]]; ok && h != now[i] {
-				t.Fatalf("event %d: %q is once %q, once %q", n, old[i], h, now[i])
+			if h, ok := hidden[oldTexts[i]]; ok && h != newTexts[i] {
+				t.Fatalf("event %d: %q is once %q, once %q", n, oldTexts[i], h, newTexts[i])
 			}
-			hidden[old[i]] = now[i]
+			hidden[oldTexts[i]] = newTexts[i]
 		}
 	}
 }
@@ -113,7 +113,7 @@ func sameEvents(t *testing.T, before, after []byte) map[string]string {
 // stackTexts has functions and lines of stacks, which many events share.
 type stackTexts map[trace.Stack]string
 
-func (m stackTexts) of(s trace.Stack) string {
+func (m stackTexts) textOf(s trace.Stack) string {
 	text, ok := m[s]
 	if !ok {
 		for f := range s.Frames() {
@@ -124,14 +124,14 @@ func (m stackTexts) of(s trace.Stack) string {
 	return text
 }
 
-// kept is what must not change of an event.
-func kept(e *trace.Event, stacks stackTexts) string {
+// unredactedText is what must not change of an event.
+func unredactedText(e *trace.Event, stacks stackTexts) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v %v g%v p%v m%v%s", e.Time(), e.Kind(), e.Goroutine(), e.Proc(), e.Thread(), stacks.of(e.Stack()))
+	fmt.Fprintf(&b, "%v %v g%v p%v m%v%s", e.Time(), e.Kind(), e.Goroutine(), e.Proc(), e.Thread(), stacks.textOf(e.Stack()))
 	switch e.Kind() {
 	case trace.EventStateTransition:
 		s := e.StateTransition()
-		fmt.Fprintf(&b, " %v %s%s", s.Resource, s.Reason, stacks.of(s.Stack))
+		fmt.Fprintf(&b, " %v %s%s", s.Resource, s.Reason, stacks.textOf(s.Stack))
 	case trace.EventRangeBegin, trace.EventRangeEnd, trace.EventRangeActive:
 		fmt.Fprintf(&b, " %s", e.Range().Name)
 	case trace.EventLabel:
@@ -146,8 +146,8 @@ func kept(e *trace.Event, stacks stackTexts) string {
 	return b.String()
 }
 
-// texts are those of an event that may change.
-func texts(e *trace.Event) []string {
+// redactableTexts are those of an event that may change.
+func redactableTexts(e *trace.Event) []string {
 	var out []string
 	stack := func(s trace.Stack) {
 		for f := range s.Frames() {
@@ -168,8 +168,8 @@ func texts(e *trace.Event) []string {
 	return out
 }
 
-// elsewhere reports whether a text stands in a redacted trace as a part of a function's name, or of a word of the runtime's.
-func elsewhere(t *testing.T, data []byte, text string) bool {
+// isInFunctionName reports whether a text stands in a redacted trace as a part of a function's name, or of a word of the runtime's.
+func isInFunctionName(t *testing.T, data []byte, text string) bool {
 	t.Helper()
 	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
 	stacks := make(stackTexts)
@@ -178,59 +178,59 @@ func elsewhere(t *testing.T, data []byte, text string) bool {
 		if err != nil {
 			return false
 		}
-		if strings.Contains(kept(&e, stacks), text) {
+		if strings.Contains(unredactedText(&e, stacks), text) {
 			return true
 		}
 	}
 }
 
-// sameReport holds explain's reports of both to each other.
-func sameReport(t *testing.T, before, after []byte, hidden map[string]string) {
+// compareReports holds explain's reports of both to each other.
+func compareReports(t *testing.T, before, after []byte, hidden map[string]string) {
 	t.Helper()
 	a, b := explainBytes(t, before, whylate.Options{}), explainBytes(t, after, whylate.Options{})
 	// The names that a report has are those of requests: of a mark the last words of its key.
-	for old, now := range maps.Clone(hidden) {
+	for old, replacement := range maps.Clone(hidden) {
 		for words := range 3 {
-			o, n := strings.SplitN(old, " ", words+3), strings.SplitN(now, " ", words+3)
+			o, n := strings.SplitN(old, " ", words+3), strings.SplitN(replacement, " ", words+3)
 			if strings.HasPrefix(old, "whylate.mark/") && len(o) == words+3 && len(n) == words+3 {
 				hidden[o[words+2]] = n[words+2]
 				hidden[path.Base(o[words+2])] = n[words+2] // as titles shorten it
 			}
 		}
 	}
-	for old, now := range maps.Clone(hidden) {
-		if len(old) == 55 && len(now) == 55 { // a traceparent
-			hidden[old[3:35]], hidden[old[36:52]] = now[3:35], now[36:52]
+	for old, replacement := range maps.Clone(hidden) {
+		if len(old) == 55 && len(replacement) == 55 { // a traceparent
+			hidden[old[3:35]], hidden[old[36:52]] = replacement[3:35], replacement[36:52]
 		}
 	}
-	x, y := spelled(t, a, hidden), spelled(t, b, nil)
-	for i := range min(len(x), len(y)) {
-		if x[i] != y[i] {
-			t.Fatalf("the reports differ: %s instead of %s", y[i], x[i])
+	oldLines, newLines := reportLines(t, a, hidden), reportLines(t, b, nil)
+	for i := range min(len(oldLines), len(newLines)) {
+		if oldLines[i] != newLines[i] {
+			t.Fatalf("the reports differ: %s instead of %s", newLines[i], oldLines[i])
 		}
 	}
-	if len(x) != len(y) {
-		t.Fatalf("the reports have %d and %d lines", len(x), len(y))
+	if len(oldLines) != len(newLines) {
+		t.Fatalf("the reports have %d and %d lines", len(oldLines), len(newLines))
 	}
 }
 
-// spelled is a report in lines, with names replaced and paths without their folders. The order of what is equal but for its
+// reportLines is a report in lines, with names replaced and paths without their folders. The order of what is equal but for its
 // name does not count.
-func spelled(t *testing.T, r *report.Report, names map[string]string) []string {
+func reportLines(t *testing.T, r *report.Report, names map[string]string) []string {
 	t.Helper()
 	r.Input = report.Input{}
 	data := must.Have(json.MarshalIndent(r, "", " "))(t)
-	long := slices.SortedFunc(maps.Keys(names), func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
-	var any []string
-	for _, old := range long {
+	longestFirst := slices.SortedFunc(maps.Keys(names), func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	var alternatives []string
+	for _, old := range longestFirst {
 		if len(old) > 3 {
-			any = append(any, regexp.QuoteMeta(old))
+			alternatives = append(alternatives, regexp.QuoteMeta(old))
 		}
 	}
 	// A function may bear a task's name.
-	name := regexp.MustCompile(`(^|[\s"'(/])(` + strings.Join(any, "|") + `)($|[\s"'),:=;])`)
+	name := regexp.MustCompile(`(^|[\s"'(/])(` + strings.Join(alternatives, "|") + `)($|[\s"'),:=;])`)
 	replace := func(line string) string {
-		if len(any) == 0 {
+		if len(alternatives) == 0 {
 			return line
 		}
 		return name.ReplaceAllStringFunc(line, func(s string) string {

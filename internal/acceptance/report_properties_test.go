@@ -52,8 +52,8 @@ func TestPropertiesOfReferenceTraces(t *testing.T) {
 	}
 }
 
-// everything asks for every request in full, with Exact, which follows them all.
-const everything = math.MaxInt32
+// allRequests asks for every request in full, with Exact, which follows them all.
+const allRequests = math.MaxInt32
 
 func checkProperties(t *testing.T, data []byte) {
 	t.Helper()
@@ -61,10 +61,10 @@ func checkProperties(t *testing.T, data []byte) {
 	if rep == nil {
 		return
 	}
-	_, one := explainJSON(t, data, whylate.Options{Slowest: 5, Workers: 1})
-	schematest.Validate(t, t.Name(), one)
-	if _, many := explainJSON(t, data, whylate.Options{Slowest: 5, Workers: 3}); !bytes.Equal(one, many) {
-		t.Errorf("with 3 workers the report is another one: %s", firstDifference(one, many))
+	_, serial := explainJSON(t, data, whylate.Options{Slowest: 5, Workers: 1})
+	schematest.Validate(t, t.Name(), serial)
+	if _, parallel := explainJSON(t, data, whylate.Options{Slowest: 5, Workers: 3}); !bytes.Equal(serial, parallel) {
+		t.Errorf("with 3 workers the report is another one: %s", firstDifference(serial, parallel))
 	}
 	const pattern = `^main\.`
 	checkConsistent(t, data, nil, false)
@@ -95,7 +95,7 @@ func checkConsistent(t *testing.T, data []byte, request *regexp.Regexp, damaged 
 // returns nil where there is nothing to explain.
 func explainAll(t *testing.T, data []byte, pattern string) *report.Report {
 	t.Helper()
-	opts := whylate.Options{Slowest: everything, Exact: true}
+	opts := whylate.Options{Slowest: allRequests, Exact: true}
 	if pattern != "" {
 		opts.Request = regexp.MustCompile(pattern)
 	}
@@ -195,19 +195,19 @@ func checkGroup(t *testing.T, rep *report.Report, g *report.Group) {
 
 func checkRequest(t *testing.T, rep *report.Report, g *report.Group, r *report.Request) {
 	t.Helper()
-	at := r.StartNS
+	end := r.StartNS
 	for _, s := range r.Segments {
-		if s.StartNS != at || s.DurationNS <= 0 {
-			t.Errorf("%s %s: a segment of the request at %d begins at %d and lasts %d; the one before ended at %d", g.Kind, g.Name, r.StartNS, s.StartNS, s.DurationNS, at)
+		if s.StartNS != end || s.DurationNS <= 0 {
+			t.Errorf("%s %s: a segment of the request at %d begins at %d and lasts %d; the one before ended at %d", g.Kind, g.Name, r.StartNS, s.StartNS, s.DurationNS, end)
 			return
 		}
-		at += s.DurationNS
+		end += s.DurationNS
 	}
-	if at != r.StartNS+r.LatencyNS {
-		t.Errorf("%s %s: the segments of the request at %d cover %d of %d ns", g.Kind, g.Name, r.StartNS, at-r.StartNS, r.LatencyNS)
+	if end != r.StartNS+r.LatencyNS {
+		t.Errorf("%s %s: the segments of the request at %d cover %d of %d ns", g.Kind, g.Name, r.StartNS, end-r.StartNS, r.LatencyNS)
 	}
-	if r.StartNS < 0 || at > rep.Input.DurationNS {
-		t.Errorf("%s %s: the request from %d to %d is not within the trace of %d ns", g.Kind, g.Name, r.StartNS, at, rep.Input.DurationNS)
+	if r.StartNS < 0 || end > rep.Input.DurationNS {
+		t.Errorf("%s %s: the request from %d to %d is not within the trace of %d ns", g.Kind, g.Name, r.StartNS, end, rep.Input.DurationNS)
 	}
 }
 
@@ -228,13 +228,13 @@ func cutsOf(data []byte) []int {
 
 func checkCut(t *testing.T, data []byte) {
 	t.Helper()
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Slowest: everything, Exact: true})
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Slowest: allRequests, Exact: true})
 	switch {
 	case err != nil && rep != nil:
 		t.Errorf("cut after %d bytes: both a report and an error: %v", len(data), err)
 	case err != nil:
 		return
-	case !rep.Input.Truncated && !wholeUpTo(data):
+	case !rep.Input.Truncated && !isWholeTrace(data):
 		t.Errorf("cut after %d bytes: not marked as truncated", len(data))
 	}
 	schematest.Report(t, rep)
@@ -243,9 +243,9 @@ func checkCut(t *testing.T, data []byte) {
 	}
 }
 
-// wholeUpTo reports whether a cut leaves a trace that nothing tells from one
+// isWholeTrace reports whether a cut leaves a trace that nothing tells from one
 // that ended there.
-func wholeUpTo(data []byte) bool {
+func isWholeTrace(data []byte) bool {
 	chunks, err := tracetext.Split(data)
 	return err == nil && len(chunks) > 0
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestCounts holds the number of requests found against the program's own
+// TestRequestCounts holds the number of requests found against the program's own
 // count. The programs finish what they have begun before the trace ends, so
 // every request that they count lies whole in it.
-func TestCounts(t *testing.T) {
+func TestRequestCounts(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		kind  report.Kind
-		facts []string // whose sum is the number of requests
-		slack int      // requests that may be missing or too many, with the reason
-		again string   // a fact: so many requests may have been sent twice
+		name      string
+		kind      report.Kind
+		facts     []string // whose sum is the number of requests
+		tolerance int      // requests that may be missing or too many, with the reason
+		resent    string   // a fact: so many requests may have been sent twice
 	}{
 		{name: "http1", kind: report.KindHTTP1, facts: []string{"requests"}},
 		{name: "http1-close", kind: report.KindHTTP1, facts: []string{"requests"}},
@@ -28,10 +28,10 @@ func TestCounts(t *testing.T) {
 		{name: "http1-middleware", kind: report.KindHTTP1, facts: []string{"requests"}},
 		// Pipelined requests that follow each other without a wait are distinguished
 		// by their writes; the last answers of a connection may be one request.
-		{name: "http1-pipelined", kind: report.KindHTTP1, facts: []string{"requests"}, slack: 3},
+		{name: "http1-pipelined", kind: report.KindHTTP1, facts: []string{"requests"}, tolerance: 3},
 		// A handler that panics ends the connection without an answer; on one that
 		// was in use before, net/http's client then sends the request again.
-		{name: "http1-hijack", kind: report.KindHTTP1, facts: []string{"upgrades", "streams", "panics"}, again: "panics"},
+		{name: "http1-hijack", kind: report.KindHTTP1, facts: []string{"upgrades", "streams", "panics"}, resent: "panics"},
 		{name: "http2", kind: report.KindHTTP2, facts: []string{"requests"}},
 		{name: "http2-h2c", kind: report.KindHTTP2, facts: []string{"requests"}},
 		{name: "http2-xnet", kind: report.KindHTTP2, facts: []string{"requests"}},
@@ -60,7 +60,7 @@ func TestCounts(t *testing.T) {
 			}
 			// A request that was cut at the start may be one that the program had
 			// its answer of already when the trace began.
-			if got := found + open; want == 0 || got+cut < int(want)-c.slack || got > int(want+facts.Facts[c.again])+c.slack {
+			if got := found + open; want == 0 || got+cut < int(want)-c.tolerance || got > int(want+facts.Facts[c.resent])+c.tolerance {
 				t.Errorf("%d found + %d open + %d cut at the start; the program counts %d:\n%s", found, open, cut, want, strings.Join(lines, "\n"))
 			}
 			if open+cut > 8 {

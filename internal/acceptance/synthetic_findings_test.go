@@ -13,63 +13,63 @@ import (
 
 const ms = int64(1_000_000)
 
-// lateHub is a trace of rounds of 40 ms. In each, three tasks hand something to one goroutine that waits for the network; its
+// lateHubTrace is a trace of rounds of 40 ms. In each, three tasks hand something to one goroutine that waits for the network; its
 // message is seen 5 ms later, by a thread without a P, and it runs after 10 ms more, because loops have both Ps.
-func lateHub(t *testing.T, rounds int64) []byte {
+func lateHubTrace(t *testing.T, rounds int64) []byte {
 	t.Helper()
 	b := tracetext.New(26)
-	one, two, monitor := b.Thread(), b.Thread(), b.ThreadWithoutP()
+	firstThread, secondThread, monitor := b.Thread(), b.Thread(), b.ThreadWithoutP()
 	const hub, loops = 50, 60
 	for _, g := range []uint64{1, 2, 3, hub, loops, loops + 1} {
 		b.Waiting(g)
 	}
-	wait := func(th *tracetext.Thread, at int64) {
-		th.Block(at, "network", "internal/poll.runtime_pollWait:1", "main.(*hub).read:20", "main.(*hub).run:15")
+	waitForNetwork := func(th *tracetext.Thread, start int64) {
+		th.Block(start, "network", "internal/poll.runtime_pollWait:1", "main.(*hub).read:20", "main.(*hub).run:15")
 	}
 	monitor.Unblock(0, hub)
-	one.Start(1000, hub)
-	wait(one, 2000)
+	firstThread.Start(1000, hub)
+	waitForNetwork(firstThread, 2000)
 	for r := range rounds {
-		at := r*40*ms + r*r*7%13*ms + ms // not at a fixed rate
+		start := r*40*ms + r*r*7%13*ms + ms // not at a fixed rate
 		for g := range uint64(3) {
 			task := uint64(r)*3 + g + 1
-			monitor.Unblock(at, g+1)
-			one.Start(at+1000, g+1)
-			one.TaskBegin(at+2000, task, 0, "ask", "main.ask:8", "main.client:5")
-			one.Block(at+3000, "chan receive", "runtime.chanrecv1:1", "main.ask:10", "main.client:5")
-			at += 10_000
+			monitor.Unblock(start, g+1)
+			firstThread.Start(start+1000, g+1)
+			firstThread.TaskBegin(start+2000, task, 0, "ask", "main.ask:8", "main.client:5")
+			firstThread.Block(start+3000, "chan receive", "runtime.chanrecv1:1", "main.ask:10", "main.client:5")
+			start += 10_000
 		}
-		for i, th := range []*tracetext.Thread{one, two} {
-			monitor.Unblock(at, loops+uint64(i))
-			th.Start(at+1000, loops+uint64(i))
+		for i, th := range []*tracetext.Thread{firstThread, secondThread} {
+			monitor.Unblock(start, loops+uint64(i))
+			th.Start(start+1000, loops+uint64(i))
 		}
 		for i := range int64(38) { // the other loop yields, so that the process is never silent
-			two.Stop(at+(i+1)*ms/2, "runtime.Gosched", "runtime.Gosched:1", "main.loop:31")
-			two.Start(at+(i+1)*ms/2+100, loops+1)
+			secondThread.Stop(start+(i+1)*ms/2, "runtime.Gosched", "runtime.Gosched:1", "main.loop:31")
+			secondThread.Start(start+(i+1)*ms/2+100, loops+1)
 		}
-		monitor.Unblock(at+5*ms, hub)
-		one.Stop(at+15*ms-1000, "preempted", "main.crunch:33", "main.loop:30")
-		one.Start(at+15*ms, hub)
+		monitor.Unblock(start+5*ms, hub)
+		firstThread.Stop(start+15*ms-1000, "preempted", "main.crunch:33", "main.loop:30")
+		firstThread.Start(start+15*ms, hub)
 		for g := range uint64(3) {
-			one.Unblock(at+15*ms+1000*int64(g+1), g+1, "runtime.send:1", "main.(*hub).answer:25", "main.(*hub).run:16")
+			firstThread.Unblock(start+15*ms+1000*int64(g+1), g+1, "runtime.send:1", "main.(*hub).answer:25", "main.(*hub).run:16")
 		}
-		wait(one, at+15*ms+5000)
+		waitForNetwork(firstThread, start+15*ms+5000)
 		for g := range uint64(3) {
-			from := at + 15*ms + 10_000*int64(g+1)
-			one.Start(from, g+1)
-			one.TaskEnd(from+1000, uint64(r)*3+g+1, "main.ask:12", "main.client:5")
-			one.Block(from+2000, "sleep", "time.Sleep:1", "main.client:6")
+			from := start + 15*ms + 10_000*int64(g+1)
+			firstThread.Start(from, g+1)
+			firstThread.TaskEnd(from+1000, uint64(r)*3+g+1, "main.ask:12", "main.client:5")
+			firstThread.Block(from+2000, "sleep", "time.Sleep:1", "main.client:6")
 		}
-		one.Start(at+16*ms, loops)
-		one.Block(at+20*ms, "sleep", "time.Sleep:1", "main.loop:31")
-		two.Block(at+20*ms, "sleep", "time.Sleep:1", "main.loop:31")
+		firstThread.Start(start+16*ms, loops)
+		firstThread.Block(start+20*ms, "sleep", "time.Sleep:1", "main.loop:31")
+		secondThread.Block(start+20*ms, "sleep", "time.Sleep:1", "main.loop:31")
 	}
 	data := must.Have(b.Bytes())(t)
 	return data
 }
 
 func TestLateHub(t *testing.T) {
-	rep := explainBytes(t, lateHub(t, 20), whylate.Options{})
+	rep := explainBytes(t, lateHubTrace(t, 20), whylate.Options{})
 	f := findingOf(rep, "WL1001")
 	if f == nil || rep.Findings[0].Code != "WL1001" {
 		t.Fatalf("the first finding is not the hub: %+v", rep.Findings)
@@ -98,17 +98,17 @@ func TestLateHub(t *testing.T) {
 	}
 }
 
-// TestWhatTookThePs: a task yields once, and waits until what runs beside it on both Ps lets it on.
-func TestWhatTookThePs(t *testing.T) {
+// TestPsTaken: a task yields once, and waits until what runs beside it on both Ps lets it on.
+func TestPsTaken(t *testing.T) {
 	const rounds = 30
 	slice := int64(0)
-	loop := func(th *tracetext.Thread, g uint64, from, to int64) {
+	runLoop := func(th *tracetext.Thread, g uint64, from, to int64) {
 		for at := from; at < to; at += slice {
 			th.Start(at+100, g)
 			th.Stop(min(at+slice, to)-100, "preempted", "main.crunch:33", "main.loop:30")
 		}
 	}
-	herd := func(th *tracetext.Thread, first uint64, from, to int64) {
+	runTimerHerd := func(th *tracetext.Thread, first uint64, from, to int64) {
 		for at := from; at+100_000 < to; at += 100_000 {
 			th.Start(at+100, first)
 			th.Block(at+99_000, "sleep", "time.Sleep:1", "main.tick:41", "main.ticker:40")
@@ -126,7 +126,7 @@ func TestWhatTookThePs(t *testing.T) {
 	} {
 		slice = c.slice
 		b := tracetext.New(26)
-		one, two, monitor := b.Thread(), b.Thread(), b.ThreadWithoutP()
+		firstThread, secondThread, monitor := b.Thread(), b.Thread(), b.ThreadWithoutP()
 		const task, loops, tickers = 1, 10, 1000
 		b.Waiting(task)
 		b.Runnable(loops)
@@ -135,40 +135,40 @@ func TestWhatTookThePs(t *testing.T) {
 			b.Waiting(tickers + i)
 		}
 		for r := range int64(rounds) {
-			at := r * c.period
+			start := r * c.period
 			if c.period > 24*ms {
-				at += r * r * 7 % 13 * ms // not at a fixed rate
+				start += r * r * 7 % 13 * ms // not at a fixed rate
 			}
 			if c.period > 24*ms && r > 0 {
-				one.ProcStart(at, 0)
-				two.ProcStart(at, 1)
+				firstThread.ProcStart(start, 0)
+				secondThread.ProcStart(start, 1)
 			}
-			monitor.Unblock(at, task)
-			one.Start(at+1000, task)
-			one.TaskBegin(at+2000, uint64(r)+1, 0, "compute", "main.compute:8", "main.client:5")
-			one.Stop(at+3000, "runtime.Gosched", "runtime.Gosched:1", "main.compute:9", "main.client:5")
+			monitor.Unblock(start, task)
+			firstThread.Start(start+1000, task)
+			firstThread.TaskBegin(start+2000, uint64(r)+1, 0, "compute", "main.compute:8", "main.client:5")
+			firstThread.Stop(start+3000, "runtime.Gosched", "runtime.Gosched:1", "main.compute:9", "main.client:5")
 			if slice == 0 {
 				for i := range uint64(238) { // as many as will run
-					monitor.Unblock(at+3100+2*int64(i), tickers+i)
-					monitor.Unblock(at+3101+2*int64(i), tickers+240+i)
+					monitor.Unblock(start+3100+2*int64(i), tickers+i)
+					monitor.Unblock(start+3101+2*int64(i), tickers+240+i)
 				}
-				herd(one, tickers, at+5000, at+12*ms)
-				herd(two, tickers+240, at+5000, at+5000+238*100_000+50_000)
+				runTimerHerd(firstThread, tickers, start+5000, start+12*ms)
+				runTimerHerd(secondThread, tickers+240, start+5000, start+5000+238*100_000+50_000)
 			} else {
-				loop(one, loops, at+5000, at+12*ms)
-				loop(two, loops+1, at+5000, at+24*ms)
+				runLoop(firstThread, loops, start+5000, start+12*ms)
+				runLoop(secondThread, loops+1, start+5000, start+24*ms)
 			}
-			one.Start(at+12*ms, task)
-			one.TaskEnd(at+12*ms+1000, uint64(r)+1, "main.compute:10", "main.client:5")
-			one.Block(at+12*ms+2000, "sleep", "time.Sleep:1", "main.client:6")
+			firstThread.Start(start+12*ms, task)
+			firstThread.TaskEnd(start+12*ms+1000, uint64(r)+1, "main.compute:10", "main.client:5")
+			firstThread.Block(start+12*ms+2000, "sleep", "time.Sleep:1", "main.client:6")
 			if slice == 0 {
-				herd(one, tickers+119, at+12*ms+3000, at+24*ms)
+				runTimerHerd(firstThread, tickers+119, start+12*ms+3000, start+24*ms)
 			} else {
-				loop(one, loops, at+12*ms+3000, at+24*ms)
+				runLoop(firstThread, loops, start+12*ms+3000, start+24*ms)
 			}
 			if c.period > 24*ms {
-				one.ProcStop(at + 24*ms + 1000)
-				two.ProcStop(at + 24*ms + 1000)
+				firstThread.ProcStop(start + 24*ms + 1000)
+				secondThread.ProcStop(start + 24*ms + 1000)
 			}
 		}
 		data, err := b.Bytes()
@@ -208,10 +208,10 @@ func evidenceOf(f *report.Finding, text string) float64 {
 	return math.NaN()
 }
 
-// TestPlaceOfAPool: requests that wait for a connection of a pool of two, which is handed to any of those who wait, wait for
+// TestPoolWaitIsTheDatabase: requests that wait for a connection of a pool of two, which is handed to any of those who wait, wait for
 // the database of those who had it. Nothing of that is some client's rest: by the service's own clock the database has all
 // but a few percent.
-func TestPlaceOfAPool(t *testing.T) {
+func TestPoolWaitIsTheDatabase(t *testing.T) {
 	rep := explainService(t, "connection-pool")
 	for _, b := range rep.Groups[0].Bands {
 		for _, c := range b.Causes {

@@ -13,25 +13,25 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// heldService makes a trace of four threads that compute tasks of 20 to 60 ms
+// frozenServiceTrace makes a trace of four threads that compute tasks of 20 to 60 ms
 // of CPU time, and of one on which tasks sleep. In the stretches held nobody
 // runs. It returns what held tasks back, by kind: computing tasks for all of
 // the overlap, sleeping ones if they woke right after it.
-func heldService(t *testing.T, length int64, held [][2]int64) (data []byte, want map[string]int64) {
+func frozenServiceTrace(t *testing.T, length int64, freezes [][2]int64) (data []byte, want map[string]int64) {
 	t.Helper()
 	const workers, ms = 4, int64(1e6)
 	rnd := rand.New(rand.NewPCG(9, 9))
 	b := tracetext.New(26)
 	want = map[string]int64{}
 	overlap := func(from, to int64) (ns int64) {
-		for _, h := range held {
+		for _, h := range freezes {
 			ns += max(0, min(to, h[1])-max(from, h[0]))
 		}
 		return ns
 	}
 	// after returns when somebody who wants to run at t does.
-	after := func(t int64) int64 {
-		for _, h := range held {
+	afterFreeze := func(t int64) int64 {
+		for _, h := range freezes {
 			if t > h[0] && t < h[1] {
 				return h[1] + 10_000 + rnd.Int64N(400_000)
 			}
@@ -39,77 +39,77 @@ func heldService(t *testing.T, length int64, held [][2]int64) (data []byte, want
 		return t
 	}
 	type worker struct {
-		th         *tracetext.Thread
-		next, left int64
-		task       uint64
-		began      int64
-		asleep     bool
+		thread              *tracetext.Thread
+		nextNS, remainingNS int64
+		task                uint64
+		startNS             int64
+		asleep              bool
 	}
 	var all []*worker
 	for i := range workers + 1 {
 		th := b.Thread()
 		th.ProcsChange(0, workers+1)
 		th.HasRun(uint64(i + 1))
-		all = append(all, &worker{th: th, next: 1000 + rnd.Int64N(ms)})
+		all = append(all, &worker{thread: th, nextNS: 1000 + rnd.Int64N(ms)})
 	}
 	task := uint64(0)
 	for {
-		w := all[0]
+		worker := all[0]
 		for _, o := range all {
-			if o.next < w.next {
-				w = o
+			if o.nextNS < worker.nextNS {
+				worker = o
 			}
 		}
-		at := w.next
-		if at > length {
+		now := worker.nextNS
+		if now > length {
 			break
 		}
 		g := uint64(0)
 		for i := range all {
-			if all[i] == w {
+			if all[i] == worker {
 				g = uint64(i + 1)
 			}
 		}
 		sleeps := g == workers+1
 		switch {
-		case w.task == 0:
+		case worker.task == 0:
 			task++
-			w.task, w.began, w.left = task, at, 20*ms+rnd.Int64N(40*ms)
+			worker.task, worker.startNS, worker.remainingNS = task, now, 20*ms+rnd.Int64N(40*ms)
 			name := "compute"
 			if sleeps {
 				name = "sleep"
 			}
-			w.th.TaskBegin(at, task, 0, name, "main."+name)
+			worker.thread.TaskBegin(now, task, 0, name, "main."+name)
 			if sleeps {
-				w.th.Block(at+500, "sleep", "time.Sleep", "main.sleep")
-				w.asleep = true
-				w.next = after(at + 15*ms + rnd.Int64N(40*ms))
+				worker.thread.Block(now+500, "sleep", "time.Sleep", "main.sleep")
+				worker.asleep = true
+				worker.nextNS = afterFreeze(now + 15*ms + rnd.Int64N(40*ms))
 				break
 			}
-			w.next = at + 300
-		case w.asleep:
-			w.th.Unblock(at, g)
-			w.th.Start(at+200, g)
-			w.th.TaskEnd(at+400, w.task, "main.sleep")
-			for _, h := range held {
-				if at >= h[1] && at <= h[1]+500_000 {
-					want["sleep"] += max(0, min(at, h[1])-max(w.began+500, h[0]))
+			worker.nextNS = now + 300
+		case worker.asleep:
+			worker.thread.Unblock(now, g)
+			worker.thread.Start(now+200, g)
+			worker.thread.TaskEnd(now+400, worker.task, "main.sleep")
+			for _, h := range freezes {
+				if now >= h[1] && now <= h[1]+500_000 {
+					want["sleep"] += max(0, min(now, h[1])-max(worker.startNS+500, h[0]))
 				}
 			}
-			w.asleep, w.task = false, 0
-			w.next = after(at + 2000 + rnd.Int64N(2*ms))
-		case w.left > 0:
-			w.th.Stop(at, "runtime.Gosched", "runtime.Gosched", "main.compute")
-			w.th.Start(at+200, g)
+			worker.asleep, worker.task = false, 0
+			worker.nextNS = afterFreeze(now + 2000 + rnd.Int64N(2*ms))
+		case worker.remainingNS > 0:
+			worker.thread.Stop(now, "runtime.Gosched", "runtime.Gosched", "main.compute")
+			worker.thread.Start(now+200, g)
 			step := 100_000 + rnd.Int64N(300_000)
-			w.left -= step
+			worker.remainingNS -= step
 			// What a freeze interrupts goes on behind it.
-			w.next = after(at + 200 + step)
+			worker.nextNS = afterFreeze(now + 200 + step)
 		default:
-			w.th.TaskEnd(at, w.task, "main.compute")
-			want["compute"] += overlap(w.began, at)
-			w.task = 0
-			w.next = after(at + 1000)
+			worker.thread.TaskEnd(now, worker.task, "main.compute")
+			want["compute"] += overlap(worker.startNS, now)
+			worker.task = 0
+			worker.nextNS = afterFreeze(now + 1000)
 		}
 	}
 	data, err := b.Bytes()
@@ -119,7 +119,7 @@ func heldService(t *testing.T, length int64, held [][2]int64) (data []byte, want
 	return data, want
 }
 
-func throttleOf(rep *report.Report) map[string]int64 {
+func throttleByGroup(rep *report.Report) map[string]int64 {
 	got := map[string]int64{}
 	for _, g := range rep.Groups {
 		for _, ns := range g.HistogramCauses["throttle"] {
@@ -134,24 +134,24 @@ func throttleOf(rep *report.Report) map[string]int64 {
 func TestFreezesInRequests(t *testing.T) {
 	const length, ms = int64(4000e6), int64(1e6)
 	rnd := rand.New(rand.NewPCG(4, 4))
-	var locked, free [][2]int64
-	for at := int64(33 * ms); at+100*ms < length; at += 100 * ms {
-		used := 45*ms + rnd.Int64N(20*ms)
-		locked = append(locked, [2]int64{at + used, at + 100*ms})
+	var periodic, random [][2]int64
+	for start := int64(33 * ms); start+100*ms < length; start += 100 * ms {
+		runNS := 45*ms + rnd.Int64N(20*ms)
+		periodic = append(periodic, [2]int64{start + runNS, start + 100*ms})
 		shift := rnd.Int64N(30 * ms)
-		free = append(free, [2]int64{at + shift, at + shift + 20*ms + rnd.Int64N(40*ms)})
+		random = append(random, [2]int64{start + shift, start + shift + 20*ms + rnd.Int64N(40*ms)})
 	}
-	explain := func(held [][2]int64) (*report.Report, map[string]int64) {
-		data, want := heldService(t, length, held)
+	explainFrozen := func(held [][2]int64) (*report.Report, map[string]int64) {
+		data, want := frozenServiceTrace(t, length, held)
 		rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Name: "x", Slowest: 20}))(t)
 		checkThrottle(t, rep)
 		return rep, want
 	}
-	rep, want := explain(locked)
+	rep, want := explainFrozen(periodic)
 	if th := &rep.Runtime.Throttle; th.Verdict != "own" || th.PeriodNS != 100e6 {
 		t.Fatalf("%s: %s", th.Verdict, th.Text)
 	}
-	got := throttleOf(rep)
+	got := throttleByGroup(rep)
 	for _, kind := range []string{"compute", "sleep"} {
 		if want[kind] == 0 || math.Abs(float64(got[kind]-want[kind])) > 0.05*float64(want[kind]) {
 			t.Errorf("%s: %d ms of throttle, was held back for %d ms", kind, got[kind]/1e6, want[kind]/1e6)
@@ -160,27 +160,27 @@ func TestFreezesInRequests(t *testing.T) {
 	// The segments of single requests say the same as the sums.
 	for _, g := range rep.Groups {
 		for _, r := range g.Slowest {
-			held := int64(0)
-			for _, h := range locked {
-				held += max(0, min(r.StartNS+r.LatencyNS, h[1])-max(r.StartNS, h[0]))
+			frozen := int64(0)
+			for _, h := range periodic {
+				frozen += max(0, min(r.StartNS+r.LatencyNS, h[1])-max(r.StartNS, h[0]))
 			}
-			seen := int64(0)
+			reported := int64(0)
 			for _, s := range r.Segments {
 				if s.Cause == "throttle" {
-					seen += s.DurationNS
+					reported += s.DurationNS
 				}
 			}
-			if g.Name == "compute" && max(held-seen, seen-held) > 2*ms {
-				t.Errorf("request at %d ms: %d us of throttle, was held back for %d us", r.StartNS/ms, seen/1000, held/1000)
+			if g.Name == "compute" && max(frozen-reported, reported-frozen) > 2*ms {
+				t.Errorf("request at %d ms: %d us of throttle, was held back for %d us", r.StartNS/ms, reported/1000, frozen/1000)
 			}
 		}
 	}
 	// Held back at any time: the same stretches are what they would be without.
-	rep, _ = explain(free)
+	rep, _ = explainFrozen(random)
 	if th := &rep.Runtime.Throttle; th.Verdict != "unknown" {
 		t.Errorf("held back at any time: %s: %s", th.Verdict, th.Text)
 	}
-	if got := throttleOf(rep); got["compute"]+got["sleep"] != 0 {
+	if got := throttleByGroup(rep); got["compute"]+got["sleep"] != 0 {
 		t.Errorf("held back at any time: throttle %v", got)
 	}
 }

@@ -29,8 +29,8 @@ type kernelCount struct {
 	ThrottledNS int64 `json:"throttled_ns"`
 	WallNS      int64 `json:"wall_ns"`
 	CPUNS       int64 `json:"cpu_ns"`
-	// Others is the share of the machine that others used meanwhile.
-	Others float64 `json:"others"`
+	// OthersShare is the share of the machine that others used meanwhile.
+	OthersShare float64 `json:"others"`
 	// StolenNS is the CPU time that the hypervisor kept from the machine.
 	StolenNS int64 `json:"stolen_ns"`
 }
@@ -70,8 +70,8 @@ func recordThrottle(t *testing.T, args ...string) (*report.Report, kernelCount) 
 // against each other.
 func checkThrottle(t *testing.T, rep *report.Report) {
 	t.Helper()
-	own := rep.Runtime.Throttle.Verdict == "own"
-	if n := len(rep.Runtime.Series.Freezes); own != (n > 0) {
+	ownQuota := rep.Runtime.Throttle.Verdict == "own"
+	if n := len(rep.Runtime.Series.Freezes); ownQuota != (n > 0) {
 		t.Errorf("%s, but %d freezes in the series", rep.Runtime.Throttle.Verdict, n)
 	}
 	for _, g := range rep.Groups {
@@ -87,7 +87,7 @@ func checkThrottle(t *testing.T, rep *report.Report) {
 		for _, ns := range g.HistogramCauses["throttle"] {
 			hist += ns
 		}
-		if bands > blocks || blocks != hist || !own && hist > 0 {
+		if bands > blocks || blocks != hist || !ownQuota && hist > 0 {
 			t.Errorf("%s: throttle of %s: %d ns in the bands, %d in blocks, %d in the histogram", rep.Runtime.Throttle.Verdict, g.Name, bands, blocks, hist)
 		}
 		for _, r := range g.Slowest {
@@ -102,10 +102,10 @@ func checkThrottle(t *testing.T, rep *report.Report) {
 	}
 }
 
-// crowded is the share of the machine that others, the load among them, may use
+// maxOthersShare is the share of the machine that others, the load among them, may use
 // for a run to have to be right. On a quiet machine they use less than a tenth;
 // with half of it gone, freezes end late and lost time is a fifth off.
-const crowded = 0.3
+const maxOthersShare = 0.3
 
 // TestThrottled runs services under real quotas and compares what the trace
 // alone tells with what the kernel counted. Busy neighbours blur both, so one
@@ -123,27 +123,27 @@ func TestThrottled(t *testing.T) {
 		{"a server, a period of 50 ms", 50 * time.Millisecond, "WL4001", []string{"-kind", "http", "-quota", "0.5", "-procs", "4", "-period", "50ms", "-conns", "32"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var quiet error
+			var quietErr error
 			for range 3 {
 				rep, k := recordThrottle(t, c.args...)
-				err := agrees(rep, &k, c.period, c.first)
+				err := throttleError(rep, &k, c.period, c.first)
 				if err == nil {
 					return
 				}
-				t.Logf("others used %.0f %% of the machine: %v", 100*k.Others, err)
-				if k.Others < crowded {
-					quiet = err
+				t.Logf("others used %.0f %% of the machine: %v", 100*k.OthersShare, err)
+				if k.OthersShare < maxOthersShare {
+					quietErr = err
 				}
 			}
-			if quiet == nil {
+			if quietErr == nil {
 				t.Skip("others used too much of the machine")
 			}
-			t.Error(quiet)
+			t.Error(quietErr)
 		})
 	}
 }
 
-func agrees(rep *report.Report, k *kernelCount, period time.Duration, first string) error {
+func throttleError(rep *report.Report, k *kernelCount, period time.Duration, first string) error {
 	th := &rep.Runtime.Throttle
 	if th.Verdict != "own" || th.PeriodNS != period.Nanoseconds() {
 		return fmt.Errorf("%s, period %v: %s", th.Verdict, time.Duration(th.PeriodNS), th.Text)
@@ -180,7 +180,7 @@ func TestNotThrottled(t *testing.T) {
 		{"a quota and neighbours", true, []string{"-kind", "http", "-quota", "0.5", "-procs", "4", "-neighbours", "4"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			void := ""
+			skipReason := ""
 			for range 3 {
 				rep, k := recordThrottle(t, c.args...)
 				th := &rep.Runtime.Throttle
@@ -200,10 +200,10 @@ func TestNotThrottled(t *testing.T) {
 					t.Fatal(strings.Join(wrong, "\n"))
 				}
 				// A virtual machine with a quota on its host: what the trace shows is so.
-				void = fmt.Sprintf("the machine itself was held back for %v, by its own account: %s", time.Duration(k.StolenNS), strings.Join(wrong, "; "))
-				t.Log(void)
+				skipReason = fmt.Sprintf("the machine itself was held back for %v, by its own account: %s", time.Duration(k.StolenNS), strings.Join(wrong, "; "))
+				t.Log(skipReason)
 			}
-			t.Skip(void)
+			t.Skip(skipReason)
 		})
 	}
 }

@@ -27,7 +27,7 @@ type outcome struct {
 	Traced   clientSummary
 	Share    *float64
 	Client   clientSummary // of the whole run
-	Met      clientSummary `json:"met"` // of Traced, those that the fault took time of
+	Affected clientSummary `json:"met"` // of Traced, those that the fault took time of
 	Fixed    bool
 	Lateness struct {
 		P99NS int64 `json:"p99_ns"`
@@ -68,7 +68,7 @@ type truthSite struct {
 	Line       int
 }
 
-func (s truthSite) is(r *report.Site) bool {
+func (s truthSite) matches(r *report.Site) bool {
 	if s.Func == "" {
 		return r == nil
 	}
@@ -79,12 +79,12 @@ func (s truthSite) is(r *report.Site) bool {
 // machine; shares and counts may be spoiled by whatever else runs on it.
 type judgement struct{ wrong, spoiled error }
 
-func (j judgement) and(o judgement) judgement {
+func (j judgement) plus(o judgement) judgement {
 	return judgement{errors.Join(j.wrong, o.wrong), errors.Join(j.spoiled, o.spoiled)}
 }
 
-// judge holds a report against the truth.
-func judge(rep *report.Report, o *outcome) judgement {
+// judgeCauses holds a report against the truth.
+func judgeCauses(rep *report.Report, o *outcome) judgement {
 	var wrong, spoiled []error
 	tr := &o.Service.Truth
 	if o.Traced.Count == 0 {
@@ -106,16 +106,16 @@ func judge(rep *report.Report, o *outcome) judgement {
 	}
 	causes := append([]string{tr.Cause}, tr.OrCauses...)
 	sites := append([]truthSite{tr.Site}, tr.OrSites...)
-	right := func(c *report.Cause) bool {
-		return slices.Contains(causes, string(c.Cause)) && slices.ContainsFunc(sites, func(s truthSite) bool { return s.is(c.Site) })
+	isRight := func(c *report.Cause) bool {
+		return slices.Contains(causes, string(c.Cause)) && slices.ContainsFunc(sites, func(s truthSite) bool { return s.matches(c.Site) })
 	}
 	first := &g.Bands[0].Causes[0]
-	if i := slices.IndexFunc(g.Bands[0].Causes, func(c report.Cause) bool { return right(&c) }); tr.Unmeasured && i >= 0 && i < 3 {
+	if i := slices.IndexFunc(g.Bands[0].Causes, func(c report.Cause) bool { return isRight(&c) }); tr.Unmeasured && i >= 0 && i < 3 {
 		// The service does not know all that it suffers, so it may compute, or
 		// queue for a P, for longer than what is injected takes.
 		first = &g.Bands[0].Causes[i]
 	}
-	if !right(first) {
+	if !isRight(first) {
 		wrong = append(wrong, fmt.Errorf("the first cause of %s is %s, not %s at %s:%d", g.Name, describe(first), tr.Cause, tr.Site.Func, tr.Site.Line))
 	} else if !isSubsequence(tr.Via, first.Via) {
 		wrong = append(wrong, fmt.Errorf("the way to the cause of %s is %s, not by %v", g.Name, describe(first), tr.Via))
@@ -125,28 +125,28 @@ func judge(rep *report.Report, o *outcome) judgement {
 		// The service's clock cannot tell computing from helping the collector
 		// and waiting for a P on the way.
 		c := &g.Bands[0].Causes[i]
-		beside := *c
-		if beside.Cause = report.CauseName(tr.Cause); right(c) || tr.Cause == "cpu" && slices.Contains(overheads, c.Cause) && right(&beside) {
+		asCause := *c
+		if asCause.Cause = report.CauseName(tr.Cause); isRight(c) || tr.Cause == "cpu" && slices.Contains(overheads, c.Cause) && isRight(&asCause) {
 			share += c.Share
 			ns += c.TotalNS
 		}
 	}
 	// Requests under way when the trace begins or ends are only ours or only
 	// the client's: as many as there are connections, at either end.
-	edge := 2*o.Service.Load.Conns + o.Traced.Count/10
-	unnamed := 0
+	slack := 2*o.Service.Load.Conns + o.Traced.Count/10
+	unnamedCount := 0
 	for _, u := range rep.Groups {
 		if u.Kind == g.Kind && !u.Named {
-			unnamed += u.Count
+			unnamedCount += u.Count
 		}
 	}
 	client := float64(o.Traced.MeanNS) * float64(o.Traced.Count)
 	switch {
-	case o.Share != nil && unnamed > 0 && tr.Cause != "cpu" && g.Count < o.Traced.Count-edge:
+	case o.Share != nil && unnamedCount > 0 && tr.Cause != "cpu" && g.Count < o.Traced.Count-slack:
 		// Requests that met nothing to wait for show no handler; the client
 		// cannot tell which they were, but they have no part in the cause.
-		if of := float64(ns) / client; math.Abs(of-*o.Share) > 0.05 {
-			spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of all requests' time, by the service's own clock %.3f", of, *o.Share))
+		if shareOfClientTime := float64(ns) / client; math.Abs(shareOfClientTime-*o.Share) > 0.05 {
+			spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of all requests' time, by the service's own clock %.3f", shareOfClientTime, *o.Share))
 		}
 	case o.Share != nil:
 		if math.Abs(share-*o.Share) > 0.05 {
@@ -158,12 +158,12 @@ func judge(rep *report.Report, o *outcome) judgement {
 		spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of the time of %s, by its making at least %.3f", share, g.Name, tr.ShareMin))
 	}
 	if tr.Second != nil {
-		if i := slices.IndexFunc(g.Bands[0].Causes, func(c report.Cause) bool { return tr.Second.is(c.Site) }); i < 0 || i > 2 {
+		if i := slices.IndexFunc(g.Bands[0].Causes, func(c report.Cause) bool { return tr.Second.matches(c.Site) }); i < 0 || i > 2 {
 			wrong = append(wrong, fmt.Errorf("the second fault, at %s:%d, is not among the first causes of %s", tr.Second.Func, tr.Second.Line, g.Name))
 		}
 	}
-	if n := o.Traced.Count; g.Count > n+edge || g.Count+unnamed < n-edge {
-		spoiled = append(spoiled, fmt.Errorf("%s has %d requests and %d more show no handler; the client knows of %d", g.Name, g.Count, unnamed, n))
+	if n := o.Traced.Count; g.Count > n+slack || g.Count+unnamedCount < n-slack {
+		spoiled = append(spoiled, fmt.Errorf("%s has %d requests and %d more show no handler; the client knows of %d", g.Name, g.Count, unnamedCount, n))
 	}
 	return judgement{errors.Join(wrong...), errors.Join(spoiled...)}
 }
@@ -228,8 +228,8 @@ func isSubsequence(want []string, via []report.Via) bool {
 // the client's own clocks when it was recorded, so the answer does not depend on this machine. TestLive runs them again.
 func TestTruth(t *testing.T) {
 	var table confusionTable
-	var count tally
-	var seen firstScreens
+	var classes tally
+	var screens firstScreens
 	wanted := map[string]*truthFindings{}
 	for _, name := range testprog.Services(t) {
 		rec := testprog.Service(t, name)
@@ -240,27 +240,27 @@ func TestTruth(t *testing.T) {
 		wanted[name] = o.Service.Findings
 		t.Run(name, func(t *testing.T) {
 			rep := explainService(t, name)
-			j := judge(rep, o).and(judgeFindings(rep, o))
+			j := judgeCauses(rep, o).plus(judgeFindings(rep, o))
 			table.add(o, rep)
-			seen.add(t, name, rep, o)
+			screens.add(t, name, rep, o)
 			c, untrue := classOfService(rep, o)
-			count[c]++
+			classes[c]++
 			if (len(untrue) > 0) != (knownFalse[name] != "") {
 				t.Errorf("said with confidence and not so: %q; known to be so: %q", untrue, knownFalse[name])
 			}
-			err, why := errors.Join(j.wrong, j.spoiled), knownWrong[name]
+			err, knownReason := errors.Join(j.wrong, j.spoiled), knownWrong[name]
 			switch {
-			case err != nil && why == "":
+			case err != nil && knownReason == "":
 				t.Error(err)
-			case err == nil && why != "":
-				t.Errorf("this is right now: it need not be in knownWrong (%s)", why)
+			case err == nil && knownReason != "":
+				t.Errorf("this is right now: it need not be in knownWrong (%s)", knownReason)
 			}
 		})
 	}
 	table.check(t, wanted)
 	if len(wanted) == len(table.rows) {
-		count.checkRow(t, setServices)
-		seen.check(t)
+		classes.checkRow(t, setServices)
+		screens.check(t)
 	}
 }
 
@@ -272,9 +272,9 @@ var knownWrong = map[string]string{
 // knownFalse are services of which something false is said with confidence (falseOfService), and what.
 var knownFalse = map[string]string{}
 
-// quiet is how late timers may be, at the 99th percentile, on a machine of
+// maxTimerDelay is how late timers may be, at the 99th percentile, on a machine of
 // which a test may expect right shares and latencies.
-const quiet = 3 * time.Millisecond
+const maxTimerDelay = 3 * time.Millisecond
 
 func outcomeOf(t testing.TB, rec *testprog.Recorded) *outcome {
 	t.Helper()
@@ -293,18 +293,18 @@ func optionsOf(name string, rec *testprog.Recorded) whylate.Options {
 	return opts
 }
 
-// answers has the reports of explainService and explainFile: several tests read the same ones.
-var answers sync.Map // name or path -> *report.Report
+// cachedReports has the reports of explainService and explainFile: several tests read the same ones.
+var cachedReports sync.Map // name or path -> *report.Report
 
 // explainService explains a recording of lab/truth, once in a process. The report is shared: read it only.
 func explainService(t testing.TB, name string) *report.Report {
 	t.Helper()
-	if rep, ok := answers.Load(name); ok {
+	if rep, ok := cachedReports.Load(name); ok {
 		return rep.(*report.Report)
 	}
 	rec := testprog.Service(t, name)
 	rep := explainBytes(t, rec.Trace, optionsOf(name, rec))
-	answers.Store(name, rep)
+	cachedReports.Store(name, rep)
 	return rep
 }
 

@@ -45,12 +45,12 @@ func tasksTrace(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-// TestWhatViewsNeed holds the parts of a report that only views use to those
+// TestViewDataAgrees holds the parts of a report that only views use to those
 // that they repeat in another form.
-func TestWhatViewsNeed(t *testing.T) {
+func TestViewDataAgrees(t *testing.T) {
 	data := tasksTrace(t)
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Workers: 1}))(t)
-	again := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Workers: 3}))(t)
+	parallel := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Workers: 3}))(t)
 	if len(rep.Groups) == 0 || rep.Groups[0].Count < 290 {
 		t.Fatalf("want one group of 300 tasks, got %d groups", len(rep.Groups))
 	}
@@ -95,7 +95,7 @@ func TestWhatViewsNeed(t *testing.T) {
 				t.Error("the typical request is one of the slowest")
 			}
 		}
-		if o := again.Groups[i].Typical; !reflect.DeepEqual(g.Typical, o) {
+		if o := parallel.Groups[i].Typical; !reflect.DeepEqual(g.Typical, o) {
 			t.Errorf("%s: another typical request with other workers", g.Name)
 		}
 	}
@@ -103,7 +103,7 @@ func TestWhatViewsNeed(t *testing.T) {
 	if s == nil || len(s.HeapBytes) == 0 || len(s.GC) < 6 || len(s.STW) < 6 || len(s.PsIdle) == 0 {
 		t.Fatalf("series are missing: %+v", s)
 	}
-	if !reflect.DeepEqual(s, again.Runtime.Series) {
+	if !reflect.DeepEqual(s, parallel.Runtime.Series) {
 		t.Error("other series with other workers")
 	}
 	for name, list := range map[string][][2]int64{"heap": s.HeapBytes, "goal": s.GoalBytes, "procs": s.GOMAXPROCS, "gc": s.GC, "stw": s.STW, "idle": s.PsIdle, "running": s.Running, "runnable": s.Runnable, "syscall": s.Syscall} {
@@ -126,14 +126,14 @@ func TestWhatViewsNeed(t *testing.T) {
 	if len(s.Running) != len(s.PsIdle) || len(s.Runnable) != len(s.Running) || len(s.Syscall) != len(s.Running) {
 		t.Errorf("%d steps of goroutines running, %d ready to run, %d in system calls, %d of idle Ps", len(s.Running), len(s.Runnable), len(s.Syscall), len(s.PsIdle))
 	}
-	ran := false
+	anyRan := false
 	for _, p := range s.Running {
-		ran = ran || p[1] > 0
-		if most := int64(1000 * rep.Input.GOMAXPROCS); p[1] > most+most/20 {
+		anyRan = anyRan || p[1] > 0
+		if maxRunning := int64(1000 * rep.Input.GOMAXPROCS); p[1] > maxRunning+maxRunning/20 {
 			t.Errorf("at %d ns %.3f goroutines ran at a time on %d Ps", p[0], float64(p[1])/1e3, rep.Input.GOMAXPROCS)
 		}
 	}
-	if !ran {
+	if !anyRan {
 		t.Error("nothing ran")
 	}
 	var idle float64

@@ -18,13 +18,13 @@ import (
 // shorter and not rarer, and a second P that takes half of a wait where two thirds go.
 func TestWhatIfSettings(t *testing.T) {
 	for name, s := range testprog.Settings(t) {
-		for _, then := range s.Then {
-			rep := explainBytes(t, s.Trace, whylate.Options{Name: name, WhatIf: changes(t, then.Asked)})
+		for _, setting := range s.Then {
+			rep := explainBytes(t, s.Trace, whylate.Options{Name: name, WhatIf: parseChanges(t, setting.Asked)})
 			var p *report.Predicted
 			for i := range rep.WhatIf {
 				w := &rep.WhatIf[i]
 				if w.Note == "" {
-					t.Errorf("%s %s: no word on what it rests", name, then.Asked)
+					t.Errorf("%s %s: no word on what it rests", name, setting.Asked)
 				}
 				for k := range rep.Groups {
 					if g := &rep.Groups[k]; g.ID == w.Group && g.Entry != nil && g.Entry.Func == s.Group {
@@ -33,33 +33,33 @@ func TestWhatIfSettings(t *testing.T) {
 				}
 			}
 			if p == nil {
-				t.Errorf("%s %s: nothing is predicted of %s", name, then.Asked, s.Group)
+				t.Errorf("%s %s: nothing is predicted of %s", name, setting.Asked, s.Group)
 				continue
 			}
 			for _, q := range []struct {
-				name      string
-				e         report.Estimate
-				was       *int64
-				from, to  int64
-				estimated float64 // how far off the estimate may be, by its factor
+				name                      string
+				predicted                 report.Estimate
+				traced                    *int64
+				clientBefore, clientAfter int64
+				maxFactor                 float64 // how far off the estimate may be, by its factor
 			}{
-				{"p50", p.P50NS, p.WasP50NS, s.Client.P50NS, then.Client.P50NS, 1.4},
-				{"p99", p.P99NS, p.WasP99NS, s.Client.P99NS, then.Client.P99NS, 1.75},
+				{"p50", p.P50NS, p.WasP50NS, s.Client.P50NS, setting.Client.P50NS, 1.4},
+				{"p99", p.P99NS, p.WasP99NS, s.Client.P99NS, setting.Client.P99NS, 1.75},
 			} {
-				if q.was == nil || *q.was == 0 || s.Tail && q.name == "p50" {
+				if q.traced == nil || *q.traced == 0 || s.Tail && q.name == "p50" {
 					continue
 				}
-				was := float64(*q.was)
-				measured := float64(q.to) / float64(q.from)
-				low, est, high := float64(q.e.Low)/was, float64(q.e.Est)/was, float64(q.e.High)/was
-				t.Logf("%s %s: %s predicted %v -> %v, x %.2f (%.2f to %.2f), measured %v -> %v, x %.2f", name, then.Asked, q.name,
-					time.Duration(*q.was), time.Duration(q.e.Est), est, low, high, time.Duration(q.from), time.Duration(q.to), measured)
+				tracedNS := float64(*q.traced)
+				measured := float64(q.clientAfter) / float64(q.clientBefore)
+				low, est, high := float64(q.predicted.Low)/tracedNS, float64(q.predicted.Est)/tracedNS, float64(q.predicted.High)/tracedNS
+				t.Logf("%s %s: %s predicted %v -> %v, x %.2f (%.2f to %.2f), measured %v -> %v, x %.2f", name, setting.Asked, q.name,
+					time.Duration(*q.traced), time.Duration(q.predicted.Est), est, low, high, time.Duration(q.clientBefore), time.Duration(q.clientAfter), measured)
 				const slack = 0.05 // no two runs are alike
 				if measured < low-slack || measured > high+slack {
-					t.Errorf("%s %s: %s became %.2f of what it was, predicted were %.2f to %.2f", name, then.Asked, q.name, measured, low, high)
+					t.Errorf("%s %s: %s became %.2f of what it was, predicted were %.2f to %.2f", name, setting.Asked, q.name, measured, low, high)
 				}
-				if name != "procs-one" && (measured < est/q.estimated || measured > est*q.estimated) {
-					t.Errorf("%s %s: %s became %.2f of what it was, the estimate was %.2f", name, then.Asked, q.name, measured, est)
+				if name != "procs-one" && (measured < est/q.maxFactor || measured > est*q.maxFactor) {
+					t.Errorf("%s %s: %s became %.2f of what it was, the estimate was %.2f", name, setting.Asked, q.name, measured, est)
 				}
 			}
 		}
@@ -69,7 +69,7 @@ func TestWhatIfSettings(t *testing.T) {
 // TestWhatIfRefused: a trace in which no garbage was collected tells nothing of GOGC, and the report stands all the same.
 func TestWhatIfRefused(t *testing.T) {
 	rec := testprog.Service(t, "routes")
-	rep, err := whylate.Explain(t.Context(), bytes.NewReader(rec.Trace), whylate.Options{WhatIf: changes(t, "GOGC=400")})
+	rep, err := whylate.Explain(t.Context(), bytes.NewReader(rec.Trace), whylate.Options{WhatIf: parseChanges(t, "GOGC=400")})
 	if !errors.Is(err, whylate.ErrRefused) || !errors.Is(err, whylate.ErrWhatIf) || rep == nil || len(rep.Groups) == 0 {
 		t.Fatalf("%v, %v", err, rep)
 	}

@@ -23,14 +23,14 @@ import (
 // would take with both at 5 ms, and holds that against what the client measured
 // after that change was made.
 func TestWhatIfPubSub(t *testing.T) {
-	if err := judgePubSub(t, testprog.Service(t, "pubsub-long"), testprog.Service(t, "pubsub-fixed")); err != nil {
+	if err := judgePubSubPrediction(t, testprog.Service(t, "pubsub-long"), testprog.Service(t, "pubsub-fixed")); err != nil {
 		t.Error(err)
 	}
 }
 
-func judgePubSub(t *testing.T, recs ...*testprog.Recorded) error {
+func judgePubSubPrediction(t *testing.T, recs ...*testprog.Recorded) error {
 	t.Helper()
-	rep := explainBytes(t, recs[0].Trace, whylate.Options{Name: "pubsub", WhatIf: changes(t, "consumer.(*Consumer).fetchOffsets=5ms", "consumer.(*Consumer).release=5ms")})
+	rep := explainBytes(t, recs[0].Trace, whylate.Options{Name: "pubsub", WhatIf: parseChanges(t, "consumer.(*Consumer).fetchOffsets=5ms", "consumer.(*Consumer).release=5ms")})
 	fixed := outcomeOf(t, recs[1])
 	if len(rep.WhatIf) != 1 {
 		t.Fatalf("%d groups meet the change, not one", len(rep.WhatIf))
@@ -50,16 +50,16 @@ func judgePubSub(t *testing.T, recs ...*testprog.Recorded) error {
 // TestWhatIfCheck: of the reads of a service that some meet a slow write in, those that meet none show what the others
 // would take without.
 func TestWhatIfCheck(t *testing.T) {
-	if err := judgeActor(t, testprog.Service(t, "actor-select-long")); err != nil {
+	if err := judgeActorPrediction(t, testprog.Service(t, "actor-select-long")); err != nil {
 		t.Error(err)
 	}
 }
 
-func judgeActor(t *testing.T, recs ...*testprog.Recorded) (wrong error) {
+func judgeActorPrediction(t *testing.T, recs ...*testprog.Recorded) (wrong error) {
 	t.Helper()
 	var first []byte
 	for _, workers := range []int{1, 3} {
-		rep := explainBytes(t, recs[0].Trace, whylate.Options{Name: "actor-select", Workers: workers, WhatIf: changes(t, "(*actor).store=gone")})
+		rep := explainBytes(t, recs[0].Trace, whylate.Options{Name: "actor-select", Workers: workers, WhatIf: parseChanges(t, "(*actor).store=gone")})
 		out := must.Have(report.CompactJSON(rep))(t)
 		schematest.Validate(t, "actor-select", out)
 		if first == nil {
@@ -84,13 +84,13 @@ func checkReads(rep *report.Report, run *outcome) error {
 	}
 	c := *p.Check
 	// Requests at the ends of the trace count on one side only.
-	alike := func(n, want int) bool { return math.Abs(float64(n-want)) <= 5+0.15*float64(want) }
-	switch free := run.Traced.Count - run.Met.Count; {
-	case !alike(c.Requests, free) || !alike(c.Affected, run.Met.Count):
-		return fmt.Errorf("the check %+v is of other numbers than the service's: %d met a write, %d met none", c, run.Met.Count, free)
+	isNear := func(n, want int) bool { return math.Abs(float64(n-want)) <= 5+0.15*float64(want) }
+	switch unaffected := run.Traced.Count - run.Affected.Count; {
+	case !isNear(c.Requests, unaffected) || !isNear(c.Affected, run.Affected.Count):
+		return fmt.Errorf("the check %+v is of other numbers than the service's: %d met a write, %d met none", c, run.Affected.Count, unaffected)
 	case !c.Agrees || c.CauseRemoved || c.LeftNS != 0 || c.AtLeastNS != 0 || c.MetNS > c.AtMostNS:
 		return fmt.Errorf("the check says %+v", c)
-	case p.WasP50NS == nil || c.P50NS > *p.WasP50NS/5 || c.P50NS > run.Met.P50NS/5:
+	case p.WasP50NS == nil || c.P50NS > *p.WasP50NS/5 || c.P50NS > run.Affected.P50NS/5:
 		return fmt.Errorf("those that met none are slow: %+v", c)
 	}
 	return nil
@@ -107,11 +107,11 @@ func TestWhatIfUnchanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			data := testprog.Trace(t, name)
-			all := []string{"cpu", "sched", "gc", "sleep", "network", "syscall", "lock", "chan", "unknown"}
+			causes := []string{"cpu", "sched", "gc", "sleep", "network", "syscall", "lock", "chan", "unknown"}
 			for _, to := range []string{"@=100%", "@=50%", "@=gone"} {
-				var met []string
-				for _, c := range all {
-					rep, err := whylate.Explain(t.Context(), bytes.NewReader(data), whylate.Options{WhatIf: changes(t, c+to)})
+				var effective []string
+				for _, c := range causes {
+					rep, err := whylate.Explain(t.Context(), bytes.NewReader(data), whylate.Options{WhatIf: parseChanges(t, c+to)})
 					if errors.Is(err, whylate.ErrWhatIf) {
 						continue // nobody spent time on that
 					}
@@ -119,10 +119,10 @@ func TestWhatIfUnchanged(t *testing.T) {
 						t.Fatal(err)
 					}
 					checkWhatIf(t, rep, c+to)
-					met = append(met, c+to)
+					effective = append(effective, c+to)
 				}
-				rep := explain(t, bytes.NewReader(data), whylate.Options{WhatIf: changes(t, met...)})
-				checkWhatIf(t, rep, strings.Join(met, " "))
+				rep := explain(t, bytes.NewReader(data), whylate.Options{WhatIf: parseChanges(t, effective...)})
+				checkWhatIf(t, rep, strings.Join(effective, " "))
 			}
 		})
 	}
@@ -133,18 +133,18 @@ func checkWhatIf(t *testing.T, rep *report.Report, changes string) {
 	for _, w := range rep.WhatIf {
 		p := &w.Predicted
 		for _, x := range []struct {
-			name string
-			e    report.Estimate
-			was  *int64
+			name      string
+			predicted report.Estimate
+			before    *int64
 		}{{"p50", p.P50NS, p.WasP50NS}, {"p99", p.P99NS, p.WasP99NS}} {
 			switch {
-			case x.e.Low > x.e.Est || x.e.Est > x.e.High || x.e.Low < 0:
-				t.Errorf("%s: %s of %s is %+v", changes, x.name, w.Name, x.e)
-			case x.was == nil:
-			case strings.Contains(changes, "100%") && (x.e.Low != *x.was || x.e.High != *x.was):
-				t.Errorf("%s: %s of %s would be %+v, not %d", changes, x.name, w.Name, x.e, *x.was)
-			case x.e.High > *x.was+*x.was/500: // three digits
-				t.Errorf("%s: %s of %s would grow from %d to %+v", changes, x.name, w.Name, *x.was, x.e)
+			case x.predicted.Low > x.predicted.Est || x.predicted.Est > x.predicted.High || x.predicted.Low < 0:
+				t.Errorf("%s: %s of %s is %+v", changes, x.name, w.Name, x.predicted)
+			case x.before == nil:
+			case strings.Contains(changes, "100%") && (x.predicted.Low != *x.before || x.predicted.High != *x.before):
+				t.Errorf("%s: %s of %s would be %+v, not %d", changes, x.name, w.Name, x.predicted, *x.before)
+			case x.predicted.High > *x.before+*x.before/500: // three digits
+				t.Errorf("%s: %s of %s would grow from %d to %+v", changes, x.name, w.Name, *x.before, x.predicted)
 			}
 		}
 	}
@@ -157,7 +157,7 @@ func TestWhatIfWorkers(t *testing.T) {
 		data := testprog.Trace(t, name)
 		var want []byte
 		for _, workers := range []int{1, 3} {
-			rep := explain(t, bytes.NewReader(data), whylate.Options{Workers: workers, WhatIf: changes(t, "cpu@=50%")})
+			rep := explain(t, bytes.NewReader(data), whylate.Options{Workers: workers, WhatIf: parseChanges(t, "cpu@=50%")})
 			got := must.Have(json.Marshal(rep))(t)
 			if want == nil {
 				want = got
@@ -170,7 +170,7 @@ func TestWhatIfWorkers(t *testing.T) {
 
 func TestWhatIfErrors(t *testing.T) {
 	data := testprog.Trace(t, "locks")
-	rep, err := whylate.Explain(t.Context(), bytes.NewReader(data), whylate.Options{WhatIf: changes(t, "nowhere=5ms")})
+	rep, err := whylate.Explain(t.Context(), bytes.NewReader(data), whylate.Options{WhatIf: parseChanges(t, "nowhere=5ms")})
 	if !errors.Is(err, whylate.ErrWhatIf) || !strings.Contains(err.Error(), "nowhere=5ms") {
 		t.Errorf("the error is %v", err)
 	}
@@ -184,8 +184,8 @@ func TestWhatIfErrors(t *testing.T) {
 	}
 }
 
-// TestChangesAreWrittenAsTheyAreRead holds ParseChange and String to each other.
-func TestChangesAreWrittenAsTheyAreRead(t *testing.T) {
+// TestChangesRoundTrip holds ParseChange and String to each other.
+func TestChangesRoundTrip(t *testing.T) {
 	for text, want := range map[string]whylate.Change{
 		"sleep@main.f:12=5ms": {Cause: "sleep", Site: "main.f:12", To: 5 * time.Millisecond},
 		"main.f=50%":          {Site: "main.f", Relative: true, Scale: 0.5},
@@ -198,8 +198,8 @@ func TestChangesAreWrittenAsTheyAreRead(t *testing.T) {
 	}
 }
 
-// changes reads changes.
-func changes(t *testing.T, texts ...string) (out []whylate.Change) {
+// parseChanges reads changes.
+func parseChanges(t *testing.T, texts ...string) (out []whylate.Change) {
 	t.Helper()
 	for _, text := range texts {
 		c := must.Have(whylate.ParseChange(text))(t)
