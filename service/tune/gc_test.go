@@ -51,11 +51,11 @@ func TestMemoryFor(t *testing.T) {
 // the live heap needs below it, and never none where there is a limit.
 func TestMemoryForIsNeverOutOfBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(12, 1))
-	some := func() int64 { return r.Int64N(2000 * mib) }
+	randomBytes := func() int64 { return r.Int64N(2000 * mib) }
 	for range 20000 {
-		in := memoryInput{limit: 2*mib + some(), ratio: 0.1 + 0.9*r.Float64(), otherMemory: some(), needed: some(), relaxed: r.IntN(3) == 0, settled: true}
+		in := memoryInput{limit: 2*mib + randomBytes(), ratio: 0.1 + 0.9*r.Float64(), otherMemory: randomBytes(), needed: randomBytes(), relaxed: r.IntN(3) == 0, settled: true}
 		if r.IntN(2) == 0 {
-			in.high = 2*mib + some()
+			in.high = 2*mib + randomBytes()
 		}
 		if r.IntN(2) == 0 {
 			in.target = memoryTarget
@@ -102,37 +102,37 @@ func TestGCShare(t *testing.T) {
 	}
 }
 
-// heap is a service under the tuner's two memory policies: the pacer's rules
+// simulatedHeap is a service under the tuner's two memory policies: the pacer's rules
 // give the goal, and the collector's share falls as the goal grows.
-type heap struct {
-	live, memory, other int64
-	// foreign is a GOMEMLIMIT that somebody else set; 0 is none.
-	foreign int64
-	apply   bool // GOMEMLIMIT is applied, not only observed
-	gogc    int
+type simulatedHeap struct {
+	live, memory, otherMemory int64
+	// foreignLimit is a GOMEMLIMIT that somebody else set; 0 is none.
+	foreignLimit int64
+	applied      bool // GOMEMLIMIT is applied, not only observed
+	gogc         int
 	// cost is the collector's share at GOGC 100.
 	cost  float64
 	limit int64
 }
 
-func (h *heap) input(s *gcState) memoryInput {
-	in := memoryInput{limit: h.memory, ratio: 0.9, otherMemory: h.other, needed: h.live + h.live/10, relaxed: s.relaxed, settled: true}
+func (h *simulatedHeap) input(s *gcState) memoryInput {
+	in := memoryInput{limit: h.memory, ratio: 0.9, otherMemory: h.otherMemory, needed: h.live + h.live/10, relaxed: s.relaxed, settled: true}
 	if s.baseGOGC > 0 && h.gogc > s.baseGOGC {
 		in.target = memoryTarget
 	}
 	return in
 }
 
-func (h *heap) window(s *gcState) gcWindow {
+func (h *simulatedHeap) window(s *gcState) gcWindow {
 	h.limit = noMemoryLimit
 	in := h.input(s)
 	switch {
-	case h.foreign != 0:
-		h.limit = h.foreign
-	case h.apply || in.target > 0:
+	case h.foreignLimit != 0:
+		h.limit = h.foreignLimit
+	case h.applied || in.target > 0:
 		h.limit, _ = memoryFor(in)
 	}
-	w := gcWindow{cycles: 1, elapsed: time.Second, live: h.live, gogc: h.gogc, memoryBound: h.memory, otherMemory: h.other, gomemlimit: h.limit, limitOurs: h.apply && h.foreign == 0}
+	w := gcWindow{cycles: 1, elapsed: time.Second, live: h.live, gogc: h.gogc, memoryBound: h.memory, otherMemory: h.otherMemory, gomemlimit: h.limit, limitOurs: h.applied && h.foreignLimit == 0}
 	w.goal = h.live + h.live*int64(h.gogc)/100
 	if h.limit != noMemoryLimit {
 		w.goal = max(h.live, min(w.goal, h.limit))
@@ -141,15 +141,15 @@ func (h *heap) window(s *gcState) gcWindow {
 	in.relaxed, in.target = false, 0
 	w.unrelaxedLimit, _ = memoryFor(in)
 	w.bounded = h.memory > 0
-	if h.foreign != 0 {
-		w.memoryBound, w.otherMemory = h.foreign, 0
+	if h.foreignLimit != 0 {
+		w.memoryBound, w.otherMemory = h.foreignLimit, 0
 	}
 	w.gcShare = min(0.9, h.cost*100/max(1, effectiveGOGC(w)))
 	return w
 }
 
 // run feeds n collections, following the decisions.
-func (h *heap) run(s *gcState, n int) (decisions []gcDecision) {
+func (h *simulatedHeap) run(s *gcState, n int) (decisions []gcDecision) {
 	for range n {
 		d := s.step(h.window(s))
 		if d.gogc != h.gogc || d.relax || d.restore || d.alarm {
@@ -161,7 +161,7 @@ func (h *heap) run(s *gcState, n int) (decisions []gcDecision) {
 }
 
 func TestGOGCIsRaisedTowardsTheTarget(t *testing.T) {
-	h := heap{live: 100 * mib, memory: 1000 * mib, gogc: 100, cost: 0.3}
+	h := simulatedHeap{live: 100 * mib, memory: 1000 * mib, gogc: 100, cost: 0.3}
 	var s gcState
 	before := h.gogc
 	for range 100 {
@@ -194,7 +194,7 @@ func TestGOGCIsRaisedTowardsTheTarget(t *testing.T) {
 
 // A live heap that swings by a fifth moves GOGC a few times, not each time.
 func TestGOGCDoesNotFlap(t *testing.T) {
-	h := heap{memory: 1000 * mib, gogc: 100, cost: 0.3}
+	h := simulatedHeap{memory: 1000 * mib, gogc: 100, cost: 0.3}
 	var s gcState
 	changes := 0
 	for i := range 2000 {
@@ -222,11 +222,11 @@ func TestGOGCDoesNotFlap(t *testing.T) {
 }
 
 func TestGOGCIsLeftAlone(t *testing.T) {
-	for name, h := range map[string]heap{
+	for name, h := range map[string]simulatedHeap{
 		"collecting is cheap": {live: 100 * mib, memory: 1000 * mib, gogc: 100, cost: 0.03},
 		"no memory limit":     {live: 100 * mib, gogc: 100, cost: 0.3},
 		"no room":             {live: 400 * mib, memory: 1000 * mib, gogc: 100, cost: 0.3},
-		"other memory":        {live: 100 * mib, memory: 1000 * mib, other: 550 * mib, gogc: 100, cost: 0.15},
+		"other memory":        {live: 100 * mib, memory: 1000 * mib, otherMemory: 550 * mib, gogc: 100, cost: 0.15},
 		"off":                 {live: 100 * mib, memory: 1000 * mib, gogc: -1, cost: 0.3},
 	} {
 		var s gcState
@@ -238,7 +238,7 @@ func TestGOGCIsLeftAlone(t *testing.T) {
 
 // Without a limit that keeps the heap inside of the memory GOGC comes back down.
 func TestGOGCNeverStaysUpUnsafely(t *testing.T) {
-	h := heap{live: 100 * mib, memory: 1000 * mib, gogc: 100, cost: 0.3}
+	h := simulatedHeap{live: 100 * mib, memory: 1000 * mib, gogc: 100, cost: 0.3}
 	var s gcState
 	h.run(&s, 100)
 	w := h.window(&s)
@@ -249,7 +249,7 @@ func TestGOGCNeverStaysUpUnsafely(t *testing.T) {
 }
 
 func TestTheGuardGivesOtherMemoryUp(t *testing.T) {
-	h := heap{live: 500 * mib, memory: 1000 * mib, other: 450 * mib, gogc: 100, apply: true, cost: 0.1}
+	h := simulatedHeap{live: 500 * mib, memory: 1000 * mib, otherMemory: 450 * mib, gogc: 100, applied: true, cost: 0.1}
 	var s gcState
 	if got := h.run(&s, 9); len(got) != 0 || h.limit != 550*mib {
 		t.Fatalf("before ten collections: %+v, limit %s", got, bytesText(h.limit))
@@ -279,7 +279,7 @@ func TestTheGuardGivesOtherMemoryUp(t *testing.T) {
 }
 
 func TestTheGuardOnlyAlarmsAboutAForeignLimit(t *testing.T) {
-	h := heap{live: 880 * mib, memory: 1000 * mib, foreign: 900 * mib, gogc: 100, cost: 0.1}
+	h := simulatedHeap{live: 880 * mib, memory: 1000 * mib, foreignLimit: 900 * mib, gogc: 100, cost: 0.1}
 	var s gcState
 	got := h.run(&s, 200)
 	if len(got) != 1 || !got[0].alarm || got[0].relax {
@@ -309,7 +309,7 @@ func TestTheGuardWatchesWithoutGOGC(t *testing.T) {
 }
 
 func TestAHeavyCollectorWithoutALimitIsNoThrashing(t *testing.T) {
-	h := heap{live: 400 * mib, memory: 1000 * mib, gogc: 100, cost: 0.5}
+	h := simulatedHeap{live: 400 * mib, memory: 1000 * mib, gogc: 100, cost: 0.5}
 	var s gcState
 	if got := h.run(&s, 100); len(got) != 0 {
 		t.Errorf("%+v", got)

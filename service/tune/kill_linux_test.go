@@ -24,11 +24,11 @@ type load struct {
 	// NoLimit decides about GOMEMLIMIT and does not set it, and after Warm
 	// looks no more, with GOGC as high as it may be.
 	NoLimit bool
-	// File is the size of a file that is read repeatedly, by read(2), so
+	// FileMiB is the size of a file that is read repeatedly, by read(2), so
 	// that the page cache counts it as active.
-	File int
-	// C is memory that the runtime does not know of.
-	C int
+	FileMiB int
+	// Unmanaged is memory that the runtime does not know of.
+	Unmanaged int
 	// From and To are MiB that live: From for Warm, To for Run.
 	From, To int
 	// Ramp is how long the way from From to To takes.
@@ -37,8 +37,8 @@ type load struct {
 	Rate int
 }
 
-// lived is what a child says of itself before it ends.
-type lived struct {
+// loadResult is what a child says of itself before it ends.
+type loadResult struct {
 	GOGC        int     // the highest
 	Limit       int64   // the lowest
 	Footprint   int64   // the highest that the group was charged for without cache that can be dropped, after Warm
@@ -52,11 +52,11 @@ type node struct {
 	_    [1000]byte
 }
 
-// endure runs a load in this process.
-func endure(l load) lived {
-	var r lived
+// runLoad runs a load in this process.
+func runLoad(l load) loadResult {
+	var result loadResult
 	var mu sync.Mutex
-	r.Limit = noMemoryLimit
+	result.Limit = noMemoryLimit
 	k := realRuntime()
 	if l.NoLimit {
 		set := int64(noMemoryLimit)
@@ -76,10 +76,10 @@ func endure(l load) lived {
 			}
 			switch e.Knob {
 			case KnobGOGC:
-				r.GOGC = max(r.GOGC, int(e.To))
-				r.Changes++
+				result.GOGC = max(result.GOGC, int(e.To))
+				result.Changes++
 			case KnobGOMEMLIMIT:
-				r.Limit = min(r.Limit, e.To)
+				result.Limit = min(result.Limit, e.To)
 			}
 		},
 	}, k, environment{})
@@ -91,8 +91,8 @@ func endure(l load) lived {
 	}
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
-	if l.File > 0 {
-		name := filled(l.File)
+	if l.FileMiB > 0 {
+		name := createFile(l.FileMiB)
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
@@ -100,8 +100,8 @@ func endure(l load) lived {
 			os.Remove(name)
 		}()
 	}
-	if l.C > 0 {
-		defer runtime.KeepAlive(mapped(l.C))
+	if l.Unmanaged > 0 {
+		defer runtime.KeepAlive(mapMemory(l.Unmanaged))
 	}
 	var heads [64]*node
 	held, total := 0, 0
@@ -112,9 +112,9 @@ func endure(l load) lived {
 		}
 	}
 	churn := func(d time.Duration, to int) {
-		start, from, begun := total, held>>10, time.Now()
+		start, from, churnStart := total, held>>10, time.Now()
 		for {
-			passed := time.Since(begun)
+			passed := time.Since(churnStart)
 			if passed >= d {
 				return
 			}
@@ -132,7 +132,7 @@ func endure(l load) lived {
 				total += 16 << 10
 			}
 			if s := t.State(); passed > d/2 && s.MemoryUsed > 0 {
-				r.Footprint = max(r.Footprint, s.MemoryUsed)
+				result.Footprint = max(result.Footprint, s.MemoryUsed)
 			}
 		}
 	}
@@ -144,24 +144,24 @@ func endure(l load) lived {
 			debug.SetGCPercent(maxGOGC)
 		}
 	}
-	r.Footprint = 0
+	result.Footprint = 0
 	var gc debug.GCStats
 	debug.ReadGCStats(&gc)
 	before, n := total, gc.NumGC
 	churn(l.Run, l.To)
 	debug.ReadGCStats(&gc)
-	r.Collections = float64(gc.NumGC-n) / (float64(total-before) / (1 << 30))
+	result.Collections = float64(gc.NumGC-n) / (float64(total-before) / (1 << 30))
 	close(stop)
 	wg.Wait()
 	if !l.NoLimit {
 		t.Stop()
 	}
 	runtime.KeepAlive(heads)
-	return r
+	return result
 }
 
-// try runs a load in a group of so many MiB.
-func try(t *testing.T, limit int64, l load) (r lived, killed bool) {
+// runLoadInGroup runs a load in a group of so many MiB.
+func runLoadInGroup(t *testing.T, limit int64, l load) (r loadResult, killed bool) {
 	t.Helper()
 	g := quotatest.NewMemory(t, limit*mib)
 	if l.Rate == 0 {
@@ -193,10 +193,10 @@ func try(t *testing.T, limit int64, l load) (r lived, killed bool) {
 	return r, false
 }
 
-// TestNoServiceDiesOfUs runs services in real groups: each survives with the
+// TestServicesSurvive runs services in real groups: each survives with the
 // policy in force and is killed by the kernel with the same policy but for the
 // limit, which is decided and not set, and for the look after each collection.
-func TestNoServiceDiesOfUs(t *testing.T) {
+func TestServicesSurvive(t *testing.T) {
 	if os.Getenv("WHYLATE_FULL") == "" {
 		t.Skip("takes a minute and kills processes: WHYLATE_FULL=1 runs it")
 	}
@@ -206,26 +206,26 @@ func TestNoServiceDiesOfUs(t *testing.T) {
 		limit int64
 		load
 		// check holds the survivor to more than its life.
-		check func(lived) string
+		check func(loadResult) string
 	}{{
 		"page cache in use is not other memory", 256,
-		load{Memory: ModeApply, GC: ModeOff, File: 157, From: 30, To: 146, Warm: 2 * s, Run: 4 * s, Ramp: 3 * s},
-		func(r lived) string { return atLeast("the lowest limit in MiB", float64(r.Limit/mib), 200) },
+		load{Memory: ModeApply, GC: ModeOff, FileMiB: 157, From: 30, To: 146, Warm: 2 * s, Run: 4 * s, Ramp: 3 * s},
+		func(r loadResult) string { return atLeast("the lowest limit in MiB", float64(r.Limit/mib), 200) },
 	}, {
 		"a small container has a limit", 64,
 		load{Memory: ModeApply, GC: ModeOff, From: 30, To: 30, Warm: s, Run: 2 * s},
-		func(r lived) string { return atLeast("the lowest limit in MiB", float64(r.Limit/mib), 40) },
+		func(r loadResult) string { return atLeast("the lowest limit in MiB", float64(r.Limit/mib), 40) },
 	}, {
 		"a live heap that grows by a step while GOGC is raised", 512,
 		load{Memory: ModeObserve, GC: ModeApply, From: 60, To: 190, Warm: 6500 * time.Millisecond, Run: 6 * s, Rate: 400},
-		func(r lived) string { return atLeast("the highest GOGC", float64(r.GOGC), 200) },
+		func(r loadResult) string { return atLeast("the highest GOGC", float64(r.GOGC), 200) },
 	}, {
 		"C memory is left room for", 256,
-		load{Memory: ModeApply, GC: ModeOff, C: 96, From: 30, To: 90, Warm: s, Run: 4 * s, Ramp: 2 * s},
-		func(r lived) string { return atMost("the footprint in MiB", float64(r.Footprint/mib), 245) },
+		load{Memory: ModeApply, GC: ModeOff, Unmanaged: 96, From: 30, To: 90, Warm: s, Run: 4 * s, Ramp: 2 * s},
+		func(r loadResult) string { return atMost("the footprint in MiB", float64(r.Footprint/mib), 245) },
 	}} {
 		t.Run(c.name, func(t *testing.T) {
-			r, killed := try(t, c.limit, c.load)
+			r, killed := runLoadInGroup(t, c.limit, c.load)
 			if killed {
 				t.Fatal("killed")
 			}
@@ -237,7 +237,7 @@ func TestNoServiceDiesOfUs(t *testing.T) {
 			// Whether it dies depends on where in a collection's cycle the heap
 			// grows: one death of three shows the danger.
 			for range 3 {
-				if _, killed := try(t, c.limit, c.load); killed {
+				if _, killed := runLoadInGroup(t, c.limit, c.load); killed {
 					return
 				}
 			}
@@ -252,29 +252,29 @@ func TestTheShareOfMemoryIsKept(t *testing.T) {
 	if os.Getenv("WHYLATE_FULL") == "" {
 		t.Skip("takes some seconds in a real group: WHYLATE_FULL=1 runs it")
 	}
-	r, killed := try(t, 512, load{Memory: ModeApply, GC: ModeApply, From: 60, To: 60, Warm: 4 * time.Second, Run: 4 * time.Second})
+	r, killed := runLoadInGroup(t, 512, load{Memory: ModeApply, GC: ModeApply, From: 60, To: 60, Warm: 4 * time.Second, Run: 4 * time.Second})
 	t.Logf("highest GOGC %d, footprint %s of 512 MiB", r.GOGC, bytesText(r.Footprint))
 	if killed || r.GOGC < 300 || r.Footprint > 370*mib || r.Footprint < 250*mib {
 		t.Errorf("killed %v, highest GOGC %d, footprint %s; want 300 or more, and about 358 MiB, 70 %%", killed, r.GOGC, bytesText(r.Footprint))
 	}
 }
 
-func atLeast(what string, got, want float64) string {
+func atLeast(name string, got, want float64) string {
 	if got >= want {
 		return ""
 	}
-	return fmt.Sprintf("%s is %.0f, want at least %.0f", what, got, want)
+	return fmt.Sprintf("%s is %.0f, want at least %.0f", name, got, want)
 }
 
-func atMost(what string, got, want float64) string {
+func atMost(name string, got, want float64) string {
 	if got <= want {
 		return ""
 	}
-	return fmt.Sprintf("%s is %.0f, want at most %.0f", what, got, want)
+	return fmt.Sprintf("%s is %.0f, want at most %.0f", name, got, want)
 }
 
-// filled makes a file of so many MiB.
-func filled(mib int) string {
+// createFile makes a file of so many MiB.
+func createFile(mib int) string {
 	f, err := os.CreateTemp("", "whylate-tune-")
 	if err != nil {
 		panic(err)
@@ -315,9 +315,9 @@ func reread(name string, stop <-chan struct{}) {
 	}
 }
 
-// mapped maps so many MiB that the runtime does not know of, as C code does,
+// mapMemory maps so many MiB that the runtime does not know of, as C code does,
 // and touches them.
-func mapped(mib int) []byte {
+func mapMemory(mib int) []byte {
 	b, err := syscall.Mmap(-1, 0, mib<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		panic(err)

@@ -90,16 +90,16 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// windows feeds the same window n times, following its decisions, and returns
+// feedWindow feeds the same window n times, following its decisions, and returns
 // the values GOMAXPROCS took and after how many windows each.
-func windows(s *latencyState, w latencyWindow, n int) (values, at []int) {
+func feedWindow(s *latencyState, w latencyWindow, n int) (values, steppedAt []int) {
 	for i := range n {
 		if got, _ := s.step(w); got != w.current {
 			w.current = got
-			values, at = append(values, got), append(at, i+1)
+			values, steppedAt = append(values, got), append(steppedAt, i+1)
 		}
 	}
-	return values, at
+	return values, steppedAt
 }
 
 func TestLatencyPolicy(t *testing.T) {
@@ -107,10 +107,10 @@ func TestLatencyPolicy(t *testing.T) {
 	backlog := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, runnable: 12, usedCPUs: 1.2, measured: true}
 	calm := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, runnable: 0.5, usedCPUs: 0.5, measured: true}
 	for _, c := range []struct {
-		name   string
-		w      latencyWindow
-		values []int
-		at     []int
+		name      string
+		w         latencyWindow
+		values    []int
+		steppedAt []int
 	}{
 		// Steps of one, after 5 windows, with 20 of rest between.
 		{"throttled: down to the floor of the quota", throttled, []int{3, 2}, []int{5, 30}},
@@ -126,9 +126,9 @@ func TestLatencyPolicy(t *testing.T) {
 		{"the machine is the bound", with(backlog, func(w *latencyWindow) { w.cpus = 4 }), []int{4}, []int{5}},
 	} {
 		var s latencyState
-		values, at := windows(&s, c.w, 100)
-		if !equal(values, c.values) || !equal(at, c.at) {
-			t.Errorf("%s: %v after %v windows, want %v after %v", c.name, values, at, c.values, c.at)
+		values, steppedAt := feedWindow(&s, c.w, 100)
+		if !equalInts(values, c.values) || !equalInts(steppedAt, c.steppedAt) {
+			t.Errorf("%s: %v after %v windows, want %v after %v", c.name, values, steppedAt, c.values, c.steppedAt)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func with(w latencyWindow, f func(*latencyWindow)) latencyWindow {
 	return w
 }
 
-func equal(a, b []int) bool {
+func equalInts(a, b []int) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -191,89 +191,89 @@ func TestLatencyPolicyDoesNotFlap(t *testing.T) {
 		} else {
 			w.runnable = 9
 		}
-		if got, why := s.step(w); got != 3 {
-			t.Fatalf("window %d of contradicting ones: %d (%s)", i, got, why)
+		if got, reason := s.step(w); got != 3 {
+			t.Fatalf("window %d of contradicting ones: %d (%s)", i, got, reason)
 		}
 	}
 }
 
-// crowd is a service under a quota of 1 CPU that has more to do than it gets. One
+// crowdedService is a service under a quota of 1 CPU that has more to do than it gets. One
 // P has alone CPUs; two have the quota and are throttled.
-func crowd(current int, alone float64) latencyWindow {
-	w := latencyWindow{quota: 1, cpus: 4, current: current, periods: 10, runnable: 3, usedCPUs: alone, measured: true}
+func crowdedService(current int, cpusWithOneP float64) latencyWindow {
+	w := latencyWindow{quota: 1, cpus: 4, current: current, periods: 10, runnable: 3, usedCPUs: cpusWithOneP, measured: true}
 	if current > 1 {
 		w.throttled, w.usedCPUs = 9, 1
 	}
 	return w
 }
 
-func TestBesideNeighbours(t *testing.T) {
+func TestCrowdedState(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		window func(current, i int) latencyWindow
-		high   int
-		values []int
-		at     []int
+		name      string
+		window    func(current, i int) latencyWindow
+		high      int
+		values    []int
+		steppedAt []int
 	}{
-		{"they stay: more Ps, and longer each time that fewer are tried", func(n, _ int) latencyWindow { return crowd(n, 0.6) }, 2,
+		{"they stay: more Ps, and longer each time that fewer are tried", func(n, _ int) latencyWindow { return crowdedService(n, 0.6) }, 2,
 			[]int{2, 1, 2, 1, 2}, []int{3, 28, 31, 76, 79}},
 		{"they leave: back for good", func(n, i int) latencyWindow {
 			if i > 10 {
-				return crowd(n, 1)
+				return crowdedService(n, 1)
 			}
-			return crowd(n, 0.6)
+			return crowdedService(n, 0.6)
 		}, 2, []int{2, 1}, []int{3, 28}},
-		{"the quota is used", func(n, _ int) latencyWindow { return crowd(n, 0.95) }, 2, nil, nil},
+		{"the quota is used", func(n, _ int) latencyWindow { return crowdedService(n, 0.95) }, 2, nil, nil},
 		{"nobody waits", func(n, _ int) latencyWindow {
-			return with(crowd(n, 0.3), func(w *latencyWindow) { w.runnable = 0.4 })
+			return with(crowdedService(n, 0.3), func(w *latencyWindow) { w.runnable = 0.4 })
 		}, 2, nil, nil},
 		{"a quota holds it back", func(n, _ int) latencyWindow {
-			return with(crowd(n, 0.6), func(w *latencyWindow) { w.throttled = 5 })
+			return with(crowdedService(n, 0.6), func(w *latencyWindow) { w.throttled = 5 })
 		}, 2, nil, nil},
 		{"not measurable", func(n, _ int) latencyWindow {
-			return with(crowd(n, 0.6), func(w *latencyWindow) { w.measured = false })
+			return with(crowdedService(n, 0.6), func(w *latencyWindow) { w.measured = false })
 		}, 2, nil, nil},
-		{"the runtime would take no more", func(n, _ int) latencyWindow { return crowd(n, 0.6) }, 1, nil, nil},
+		{"the runtime would take no more", func(n, _ int) latencyWindow { return crowdedService(n, 0.6) }, 1, nil, nil},
 		{"now and then", func(n, i int) latencyWindow {
 			if i%3 == 0 {
-				return crowd(n, 1)
+				return crowdedService(n, 1)
 			}
-			return crowd(n, 0.6)
+			return crowdedService(n, 0.6)
 		}, 2, nil, nil},
 	} {
 		var s crowdedState
-		var values, at []int
+		var values, steppedAt []int
 		current := 1
 		for i := range 100 {
-			n, why := s.step(c.window(current, i), 1, c.high)
-			if (why != "") != (n != current) {
-				t.Errorf("%s: from %d to %d because %q", c.name, current, n, why)
+			n, reason := s.step(c.window(current, i), 1, c.high)
+			if (reason != "") != (n != current) {
+				t.Errorf("%s: from %d to %d because %q", c.name, current, n, reason)
 			}
 			if n != current {
 				current = n
-				values, at = append(values, n), append(at, i+1)
+				values, steppedAt = append(values, n), append(steppedAt, i+1)
 			}
 		}
-		if !equal(values, c.values) || !equal(at, c.at) {
-			t.Errorf("%s: %v after %v windows, want %v after %v", c.name, values, at, c.values, c.at)
+		if !equalInts(values, c.values) || !equalInts(steppedAt, c.steppedAt) {
+			t.Errorf("%s: %v after %v windows, want %v after %v", c.name, values, steppedAt, c.values, c.steppedAt)
 		}
 	}
 	// In an hour of neighbours nearly all of the time is spent with two Ps, in few
 	// changes.
 	var s crowdedState
-	current, changes, more := 1, 0, 0
+	current, changes, withTwoPs := 1, 0, 0
 	for range 3600 {
-		n, _ := s.step(crowd(current, 0.6), 1, 2)
+		n, _ := s.step(crowdedService(current, 0.6), 1, 2)
 		if n != current {
 			current = n
 			changes++
 		}
 		if n == 2 {
-			more++
+			withTwoPs++
 		}
 	}
-	if changes > 40 || more < 3400 {
-		t.Errorf("%d changes, %d of 3600 windows with two Ps", changes, more)
+	if changes > 40 || withTwoPs < 3400 {
+		t.Errorf("%d changes, %d of 3600 windows with two Ps", changes, withTwoPs)
 	}
 }
 
@@ -299,7 +299,7 @@ func TestLatencyPolicyIsPatient(t *testing.T) {
 		}
 	}
 	rest := func(n int) int { return windowsToRest + n*windowsToAct }
-	if want := []int{windowsToAct, rest(2), rest(4), rest(8), rest(16), rest(16), rest(16)}; !equal(waited, want) {
+	if want := []int{windowsToAct, rest(2), rest(4), rest(8), rest(16), rest(16), rest(16)}; !equalInts(waited, want) {
 		t.Errorf("it waits for %v windows, want %v", waited, want)
 	}
 }

@@ -20,7 +20,7 @@ func TestFollowsARealQuota(t *testing.T) {
 	}
 	parent := quotatest.New(t, 0.7)
 	leaf := parent.Child(t, 0)
-	next, _, end := children(t, leaf, "follow")
+	next, _, end := startChild(t, leaf, "follow")
 	if r := next(); r.Procs != 1 || r.Event.Action != ActionSet || r.Event.To != 1 {
 		t.Errorf("parent quota of 0.7 CPUs: %+v", r)
 	}
@@ -52,7 +52,7 @@ func TestLatencyUnderARealQuota(t *testing.T) {
 		t.Skip("one CPU: GOMAXPROCS cannot be 2")
 	}
 	g := quotatest.New(t, 1.2)
-	next, reports, end := children(t, g, "latency")
+	next, reports, end := startChild(t, g, "latency")
 	if r := next(); r.Procs != 2 {
 		t.Fatalf("at the start: %+v", r)
 	}
@@ -80,31 +80,31 @@ func TestLatencyUnderARealQuota(t *testing.T) {
 
 // A busy service under a quota of one CPU beside two busy threads of a group of
 // the same weight: one P gets some two thirds of a CPU, so it must have two.
-func TestBesideRealNeighbours(t *testing.T) {
+func TestCrowdedByRealProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for some seconds")
 	}
 	if runtime.NumCPU() < 2 {
 		t.Skip("one CPU: GOMAXPROCS cannot be 2")
 	}
-	other, g := quotatest.New(t, 0), quotatest.New(t, 1)
-	for _, g := range []*quotatest.Group{other, g} {
+	neighbours, g := quotatest.New(t, 0), quotatest.New(t, 1)
+	for _, g := range []*quotatest.Group{neighbours, g} {
 		g.Weight(t, 1)
 	}
-	_, _, endOther := children(t, other, "neighbour")
+	_, _, endOther := startChild(t, neighbours, "neighbour")
 	defer func() { endOther()() }()
-	next, reports, end := children(t, g, "crowded")
+	next, reports, end := startChild(t, g, "crowded")
 	if r := next(); r.Procs != 1 {
 		t.Fatalf("at the start: %+v", r)
 	}
-	begun, before := time.Now(), g.Used(t)
+	start, before := time.Now(), g.Used(t)
 	select {
 	case r := <-reports:
 		if r.Procs != 2 {
 			t.Errorf("%+v", r)
 		}
 	case <-time.After(20 * time.Second):
-		if used := (g.Used(t) - before).Seconds() / time.Since(begun).Seconds(); used > 0.8 {
+		if used := (g.Used(t) - before).Seconds() / time.Since(start).Seconds(); used > 0.8 {
 			t.Skipf("one P got %.2f CPUs: the neighbours did not take their part", used)
 		}
 		t.Error("kept from its quota for 20 s, and still one P")
@@ -118,9 +118,9 @@ func TestBesideRealNeighbours(t *testing.T) {
 	wait()
 }
 
-// children starts a child in a group and returns its reports, one at a time or
+// startChild starts a child in a group and returns its reports, one at a time or
 // as a channel, and a function that ends it.
-func children(t *testing.T, g *quotatest.Group, mode string) (next func() report, reports <-chan report, end func() (wait func())) {
+func startChild(t *testing.T, g *quotatest.Group, mode string) (next func() report, reports <-chan report, end func() (wait func())) {
 	t.Helper()
 	exe := must.Have(os.Executable())(t)
 	cmd := g.Command(exe)
@@ -137,18 +137,18 @@ func children(t *testing.T, g *quotatest.Group, mode string) (next func() report
 		}
 	})
 	// Room for more than a child says, so that the reader always ends.
-	said := make(chan report, 1000)
+	received := make(chan report, 1000)
 	go func() {
-		defer close(said)
+		defer close(received)
 		for lines := bufio.NewScanner(stdout); lines.Scan(); {
 			var r report
 			if json.Unmarshal(lines.Bytes(), &r) == nil {
-				said <- r
+				received <- r
 			}
 		}
 	}()
 	next = func() report {
-		r, ok := <-said
+		r, ok := <-received
 		if !ok {
 			t.Error("the child ended early")
 			return report{Done: true}
@@ -167,5 +167,5 @@ func children(t *testing.T, g *quotatest.Group, mode string) (next func() report
 			}
 		}
 	}
-	return next, said, end
+	return next, received, end
 }

@@ -88,8 +88,8 @@ func TestReadGo(t *testing.T) {
 func TestDecisions(t *testing.T) {
 	var b bytes.Buffer
 	r := rand.New(rand.NewPCG(3, 1))
-	pick := func(of ...float64) float64 { return of[r.IntN(len(of))] }
-	around := func(v float64) float64 { return v + pick(-1, 0, 1)*v*0.01 }
+	pick := func(choices ...float64) float64 { return choices[r.IntN(len(choices))] }
+	nearby := func(v float64) float64 { return v + pick(-1, 0, 1)*v*0.01 }
 	for walk := range 24 {
 		var s gcState
 		// A walk keeps its shape for a while, so that what needs many windows in a row comes about.
@@ -99,12 +99,12 @@ func TestDecisions(t *testing.T) {
 			if step%30 == 0 {
 				live := int64(100 * mib)
 				shape = gcWindow{live: live, stacks: int64(pick(0, 5)) * mib, globals: int64(pick(0, 3)) * mib, overhead: int64(pick(0, 10)) * mib, otherMemory: int64(pick(0, 50)) * mib}
-				shape.memoryBound = int64(pick(0, 1000, 1000, around(400), around(286), around(340))) * mib
+				shape.memoryBound = int64(pick(0, 1000, 1000, nearby(400), nearby(286), nearby(340))) * mib
 				shape.gomemlimit = int64(pick(noMemoryLimit, 900*mib, 115*mib))
-				shape.gcShare = pick(-1, around(minGCShare), around(thrashShare), 0.1, 0.5)
+				shape.gcShare = pick(-1, nearby(minGCShare), nearby(thrashShare), 0.1, 0.5)
 				shape.bounded, shape.limitOurs, shape.slack = r.IntN(4) > 0, r.IntN(2) > 0, r.IntN(3) > 0
-				shape.unrelaxedLimit = int64(pick(90, around(160), around(170), 400)) * mib
-				shape.goal = live + int64(pick(around(thrashGOGC), around(50), around(100), 200)*float64(live+shape.stacks+shape.globals)/100)
+				shape.unrelaxedLimit = int64(pick(90, nearby(160), nearby(170), 400)) * mib
+				shape.goal = live + int64(pick(nearby(thrashGOGC), nearby(50), nearby(100), 200)*float64(live+shape.stacks+shape.globals)/100)
 			}
 			w := shape
 			w.gogc = gogc
@@ -114,10 +114,10 @@ func TestDecisions(t *testing.T) {
 			if d.gogc != gogc || d.alarm || d.relax || d.restore {
 				fmt.Fprintf(&b, "%d.%d: %d to %d", walk, step, gogc, d.gogc)
 				for _, f := range []struct {
-					is   bool
+					set  bool
 					name string
 				}{{d.alarm, " alarm"}, {d.relax, " relax"}, {d.restore, " restore"}} {
-					if f.is {
+					if f.set {
 						b.WriteString(f.name)
 					}
 				}
@@ -135,8 +135,8 @@ func TestDecisions(t *testing.T) {
 func TestMemoryLimits(t *testing.T) {
 	var b bytes.Buffer
 	r := rand.New(rand.NewPCG(4, 1))
-	pick := func(of ...float64) float64 { return of[r.IntN(len(of))] }
-	around := func(v float64) int64 { return int64(v + pick(-1, 0, 1)*v*0.01) }
+	pick := func(choices ...float64) float64 { return choices[r.IntN(len(choices))] }
+	nearby := func(v float64) int64 { return int64(v + pick(-1, 0, 1)*v*0.01) }
 	for range 90 {
 		in := memoryInput{ratio: pick(0.9, 0.5, 1), defaultRatio: r.IntN(2) > 0, relaxed: r.IntN(4) == 0, settled: r.IntN(2) > 0, noLimitReason: "none is seen"}
 		in.limit = int64(pick(0, 16, 95, 96, 97, 128, 1000, 1000)) * mib
@@ -148,11 +148,11 @@ func TestMemoryLimits(t *testing.T) {
 		in.current = int64(pick(noMemoryLimit, 1*mib))
 		want, _ := memoryFor(in)
 		if in.current != noMemoryLimit && want != noMemoryLimit {
-			in.current = around(float64(want) * pick(0.9, 0.95, 0.97, 1, 1.03, 1.05, 1.1))
+			in.current = nearby(float64(want) * pick(0.9, 0.95, 0.97, 1, 1.03, 1.05, 1.1))
 		}
-		got, why := memoryFor(in)
+		got, reason := memoryFor(in)
 		fmt.Fprintf(&b, "%d/%d, %g %v %g, %d %d %d, %v %v, %d: %d of %d, %s\n",
-			in.limit/mib, in.high/mib, in.ratio, in.defaultRatio, in.target, in.otherMemory/mib, in.reserve/mib, in.needed/mib, in.relaxed, in.settled, in.current, got, in.ceiling(), why)
+			in.limit/mib, in.high/mib, in.ratio, in.defaultRatio, in.target, in.otherMemory/mib, in.reserve/mib, in.needed/mib, in.relaxed, in.settled, in.current, got, in.ceiling(), reason)
 	}
 	must.Golden(t, *update, "testdata/memory.txt", b.Bytes())
 }
@@ -160,12 +160,12 @@ func TestMemoryLimits(t *testing.T) {
 // TestCrowdedWindow: the own group's counters suffice where the tightest quota is its own.
 func TestCrowdedWindow(t *testing.T) {
 	for _, c := range []struct {
-		depth         int
-		now, prev     cgroup.Fields
-		cpu, measured bool
+		depth             int
+		current, previous cgroup.Fields
+		cpu, measured     bool
 	}{{0, cgroup.HasBandwidth, cgroup.HasBandwidth, true, true}, {0, cgroup.HasBandwidth, cgroup.HasBandwidth, false, false}, {1, cgroup.HasBandwidth, cgroup.HasBandwidth, true, false}, {0, cgroup.HasBandwidth, 0, true, false}, {0, 0, cgroup.HasBandwidth, true, false}} {
 		tuner := &Tuner{}
-		tuner.current.bounds.QuotaDepth, tuner.current.stat.Has, tuner.previous.stat.Has, tuner.current.cpuOK = c.depth, c.now, c.prev, c.cpu
+		tuner.current.bounds.QuotaDepth, tuner.current.stat.Has, tuner.previous.stat.Has, tuner.current.cpuOK = c.depth, c.current, c.previous, c.cpu
 		if got := tuner.crowdedWindow(3).measured; got != c.measured {
 			t.Errorf("%+v: measured %v", c, got)
 		}

@@ -35,7 +35,7 @@ func TestTheGuardOnTheRealRuntime(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("child: %v\n%s", err, errs.Bytes())
 	}
-	var r thrashed
+	var r thrashResult
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatalf("%q: %v", out.Bytes(), err)
 	}
@@ -51,7 +51,7 @@ func TestTheGuardOnTheRealRuntime(t *testing.T) {
 	}
 }
 
-type thrashed struct {
+type thrashResult struct {
 	Limit, After, Restored int64
 	RestoredGOGC           int
 	Alarm                  string
@@ -60,7 +60,7 @@ type thrashed struct {
 
 // thrash holds 96 MiB under a limit of 108 MiB, nine tenths of 120, and
 // allocates until the guard has spoken, at most a minute.
-func thrash() thrashed {
+func thrash() thrashResult {
 	fsys := fstest.MapFS{
 		"proc/self/cgroup":             {Data: []byte("0::/a\n")},
 		"proc/self/mountinfo":          {Data: []byte("30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n")},
@@ -86,9 +86,9 @@ func thrash() thrashed {
 			}
 		},
 	})
-	r := thrashed{Limit: debug.SetMemoryLimit(-1)}
-	begun := time.Now()
-	for r.Alarm == "" && time.Since(begun) < time.Minute {
+	r := thrashResult{Limit: debug.SetMemoryLimit(-1)}
+	start := time.Now()
+	for r.Alarm == "" && time.Since(start) < time.Minute {
 		garbage = make([]byte, 64<<10)
 		select {
 		case e := <-alarms:
@@ -97,7 +97,7 @@ func thrash() thrashed {
 		}
 	}
 	// What was decided is done before it is told.
-	r.Took, r.After = time.Since(begun), debug.SetMemoryLimit(-1)
+	r.Took, r.After = time.Since(start), debug.SetMemoryLimit(-1)
 	t.Stop()
 	r.Restored, r.RestoredGOGC = debug.SetMemoryLimit(-1), debug.SetGCPercent(100)
 	runtime.KeepAlive(live)
@@ -138,27 +138,27 @@ func TestMain(m *testing.M) {
 		if err := json.Unmarshal([]byte(os.Getenv("WHYLATE_TUNE_TEST_LOAD")), &l); err != nil {
 			panic(err)
 		}
-		if err := json.NewEncoder(os.Stdout).Encode(endure(l)); err != nil {
+		if err := json.NewEncoder(os.Stdout).Encode(runLoad(l)); err != nil {
 			panic(err)
 		}
 	case "follow":
 		follow()
 	case "latency":
-		busy(2)
-		reports(Options{Interval: 200 * time.Millisecond, Policy: PolicyLatency})
+		startBusyGoroutines(2)
+		reportEvents(Options{Interval: 200 * time.Millisecond, Policy: PolicyLatency})
 	case "waits":
 		runtime.GOMAXPROCS(1)
-		busy(4)
+		startBusyGoroutines(4)
 		time.Sleep(100 * time.Millisecond)
 		samples := newSamples()
-		begun, from := time.Now(), readGo(samples).schedWait
+		start, from := time.Now(), readGo(samples).schedWait
 		time.Sleep(2 * time.Second)
-		fmt.Println((readGo(samples).schedWait - from) / time.Since(begun).Seconds())
+		fmt.Println((readGo(samples).schedWait - from) / time.Since(start).Seconds())
 	case "crowded":
-		busy(4)
-		reports(Options{Interval: 200 * time.Millisecond})
+		startBusyGoroutines(4)
+		reportEvents(Options{Interval: 200 * time.Millisecond})
 	case "neighbour":
-		busy(2)
+		startBusyGoroutines(2)
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}
 }
@@ -172,10 +172,10 @@ type report struct {
 
 // follow prints each event until its standard input ends; then it stops the
 // tuner, prints what that did, and ends.
-func follow() { reports(Options{Interval: 20 * time.Millisecond}) }
+func follow() { reportEvents(Options{Interval: 20 * time.Millisecond}) }
 
-// busy starts n goroutines that never rest.
-func busy(n int) {
+// startBusyGoroutines starts n goroutines that never rest.
+func startBusyGoroutines(n int) {
 	for range n {
 		go func() {
 			for n := 0; ; n++ {
@@ -185,7 +185,7 @@ func busy(n int) {
 	}
 }
 
-func reports(o Options) {
+func reportEvents(o Options) {
 	out := json.NewEncoder(os.Stdout)
 	o.Procs, o.Memory, o.GC = ModeApply, ModeOff, ModeOff
 	o.Logger = slog.New(slog.DiscardHandler)

@@ -10,46 +10,46 @@ import (
 // TestLatencyWindow: what a window between two looks tells, and that one that was not measured says so.
 func TestLatencyWindow(t *testing.T) {
 	begin := time.Unix(1000, 0)
-	at := func(periods, throttled int64, own, ancestor, cpu time.Duration, waited float64) inputs {
+	inputsAt := func(periods, throttled int64, ownThrottling, ancestorThrottling, cpu time.Duration, waited float64) inputs {
 		var i inputs
-		i.stat = cgroup.Stat{Has: cgroup.HasBandwidth | cgroup.HasLocal | cgroup.HasAncestors, Periods: periods, ThrottledPeriods: throttled, Throttled: own, Local: own + ancestor, AncestorThrottled: ancestor}
+		i.stat = cgroup.Stat{Has: cgroup.HasBandwidth | cgroup.HasLocal | cgroup.HasAncestors, Periods: periods, ThrottledPeriods: throttled, Throttled: ownThrottling, Local: ownThrottling + ancestorThrottling, AncestorThrottled: ancestorThrottling}
 		i.statOK, i.cpuOK, i.cpu, i.cpus = true, true, cpu, 8
 		i.bounds = cgroup.Tightest{Quota: 2, Period: 100 * time.Millisecond, QuotaDepth: 1}
 		i.goStats.schedWait = waited
 		return i
 	}
 	window := func(change func(from, to *inputs)) latencyWindow {
-		tuner := &Tuner{opts: Options{MinProcs: 1, MaxProcs: 5}, previous: at(10, 1, time.Second, time.Second, time.Second, 3), current: at(30, 6, 2*time.Second, time.Second, 5*time.Second, 7)}
+		tuner := &Tuner{opts: Options{MinProcs: 1, MaxProcs: 5}, previous: inputsAt(10, 1, time.Second, time.Second, time.Second, 3), current: inputsAt(30, 6, 2*time.Second, time.Second, 5*time.Second, 7)}
 		tuner.previous.readAt, tuner.current.readAt = begin, begin.Add(2*time.Second)
 		change(&tuner.previous, &tuner.current)
 		return tuner.latencyWindow(4)
 	}
 	bare := latencyWindow{quota: 2, cpus: 8, current: 4, minProcs: 1, maxProcs: 5}
-	own := bare
-	own.measured, own.periods, own.throttled, own.runnable, own.usedCPUs = true, 20, 5, 2, 2
-	ancestor := own
-	ancestor.throttled = 5 // half of the 8 s that four Ps had in it
-	ancestor.periods = 20
-	fewer := own
-	fewer.runnable = 0
-	whole := ancestor
+	ownThrottling := bare
+	ownThrottling.measured, ownThrottling.periods, ownThrottling.throttled, ownThrottling.runnable, ownThrottling.usedCPUs = true, 20, 5, 2, 2
+	ancestorThrottling := ownThrottling
+	ancestorThrottling.throttled = 5 // half of the 8 s that four Ps had in it
+	ancestorThrottling.periods = 20
+	noWaits := ownThrottling
+	noWaits.runnable = 0
+	whole := ancestorThrottling
 	whole.throttled = 20
 	for name, c := range map[string]struct {
 		change func(from, to *inputs)
 		want   latencyWindow
 	}{
-		"own quota":           {func(*inputs, *inputs) {}, own},
+		"own quota":           {func(*inputs, *inputs) {}, ownThrottling},
 		"no time passed":      {func(from, to *inputs) { to.readAt = from.readAt }, bare},
 		"nothing read before": {func(from, _ *inputs) { from.statOK = false }, bare},
 		"nothing read now":    {func(_, to *inputs) { to.statOK = false }, bare},
 		"no CPU time":         {func(_, to *inputs) { to.cpuOK = false }, bare},
-		"waits that fall":     {func(_, to *inputs) { to.goStats.schedWait = 1 }, fewer},
+		"waits that fall":     {func(_, to *inputs) { to.goStats.schedWait = 1 }, noWaits},
 		"an ancestor's": {func(from, to *inputs) {
-			*to = at(10, 1, time.Second, 3*time.Second, 5*time.Second, 7)
+			*to = inputsAt(10, 1, time.Second, 3*time.Second, 5*time.Second, 7)
 			to.readAt = begin.Add(2 * time.Second)
-		}, ancestor},
+		}, ancestorThrottling},
 		"an ancestor's, all the time": {func(from, to *inputs) {
-			*to = at(10, 1, time.Second, 30*time.Second, 5*time.Second, 7)
+			*to = inputsAt(10, 1, time.Second, 30*time.Second, 5*time.Second, 7)
 			to.readAt = begin.Add(2 * time.Second)
 		}, whole},
 	} {
@@ -69,13 +69,13 @@ func TestMeasureGC(t *testing.T) {
 		tuner.current.bounds.Quota = quota
 		tuner.measureGC()
 	}
-	check := func(what string, share, ofQuota float64) {
+	check := func(name string, share, ofQuota float64) {
 		t.Helper()
 		if d := tuner.gcShare - share; d > 1e-9 || d < -1e-9 {
-			t.Errorf("%s: a share of %v, want %v", what, tuner.gcShare, share)
+			t.Errorf("%s: a share of %v, want %v", name, tuner.gcShare, share)
 		}
 		if d := tuner.quotaShare - ofQuota; d > 1e-9 || d < -1e-9 {
-			t.Errorf("%s: of the quota %v, want %v", what, tuner.quotaShare, ofQuota)
+			t.Errorf("%s: of the quota %v, want %v", name, tuner.quotaShare, ofQuota)
 		}
 	}
 	look(0, 1, 10, 5, time.Second, 2)

@@ -28,28 +28,28 @@ func machine(pod, app string) fstest.MapFS {
 	}
 }
 
-// fake is a runtime that only remembers.
-type fake struct {
-	procs    int
-	def      int // what the runtime picks by itself
-	aware    bool
-	hasDef   bool
-	procSets []int
-	defSets  int
-	memory   []int64
-	gogc     []int
+// fakeRuntime is a runtime that only remembers.
+type fakeRuntime struct {
+	procs        int
+	defaultProcs int // what the runtime picks by itself
+	aware        bool
+	hasDefault   bool
+	procsCalls   []int
+	defaultCalls int
+	memory       []int64
+	gogc         []int
 }
 
-func (f *fake) runtime() goRuntime {
+func (f *fakeRuntime) runtime() goRuntime {
 	return goRuntime{
-		setProcs: func(n int) { f.procs = n; f.procSets = append(f.procSets, n) },
+		setProcs: func(n int) { f.procs = n; f.procsCalls = append(f.procsCalls, n) },
 		procs:    func() int { return f.procs },
 		defaultProc: func() bool {
-			if f.hasDef {
-				f.procs = f.def
-				f.defSets++
+			if f.hasDefault {
+				f.procs = f.defaultProcs
+				f.defaultCalls++
 			}
-			return f.hasDef
+			return f.hasDefault
 		},
 		observe:   func(s goStats) goStats { return s },
 		mapped:    readMapped(),
@@ -59,11 +59,11 @@ func (f *fake) runtime() goRuntime {
 	}
 }
 
-type recorder struct{ events []Event }
+type eventRecorder struct{ events []Event }
 
-func (r *recorder) add(e Event) { r.events = append(r.events, e) }
+func (r *eventRecorder) add(e Event) { r.events = append(r.events, e) }
 
-func (r *recorder) last(k Knob) Event {
+func (r *eventRecorder) last(k Knob) Event {
 	for i := len(r.events) - 1; i >= 0; i-- {
 		if r.events[i].Knob == k {
 			return r.events[i]
@@ -72,11 +72,11 @@ func (r *recorder) last(k Knob) Event {
 	return Event{}
 }
 
-// aRuntime is a fake or a simulated one.
-type aRuntime interface{ runtime() goRuntime }
+// runtimeProvider is a fake or a simulated one.
+type runtimeProvider interface{ runtime() goRuntime }
 
-// still makes a tuner without a goroutine: the test looks.
-func still(r aRuntime, fsys fstest.MapFS, env environment, o Options) *Tuner {
+// newPassiveTuner makes a tuner without a goroutine: the test looks.
+func newPassiveTuner(r runtimeProvider, fsys fstest.MapFS, env environment, o Options) *Tuner {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -86,16 +86,16 @@ func still(r aRuntime, fsys fstest.MapFS, env environment, o Options) *Tuner {
 	return t
 }
 
-// start makes one that has looked once, and what it said.
-func start(f *fake, fsys fstest.MapFS, env environment, o Options) (*Tuner, *recorder) {
-	r := &recorder{}
+// startTuner makes one that has looked once, and what it said.
+func startTuner(f *fakeRuntime, fsys fstest.MapFS, env environment, o Options) (*Tuner, *eventRecorder) {
+	r := &eventRecorder{}
 	o.OnEvent = r.add
-	t := still(f, fsys, env, o)
+	t := newPassiveTuner(f, fsys, env, o)
 	t.poll()
 	return t, r
 }
 
-func TestFirstLook(t *testing.T) {
+func TestFirstPoll(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		pod, app string
@@ -119,14 +119,14 @@ func TestFirstLook(t *testing.T) {
 		{"automaxprocs was there", "max 100000", "390000 100000", 3, true, environment{}, ModeApply, PolicyCeil, 3, ActionKeep, "other code"},
 		{"off", "max 100000", "150000 100000", 8, false, environment{}, ModeOff, PolicyCeil, 8, "", ""},
 	} {
-		f := &fake{procs: c.procs, aware: c.aware, hasDef: c.aware}
-		tuner, r := start(f, machine(c.pod, c.app), c.env, Options{Procs: c.mode, Policy: c.policy, Memory: ModeOff, GC: ModeOff})
+		f := &fakeRuntime{procs: c.procs, aware: c.aware, hasDefault: c.aware}
+		tuner, r := startTuner(f, machine(c.pod, c.app), c.env, Options{Procs: c.mode, Policy: c.policy, Memory: ModeOff, GC: ModeOff})
 		e := r.last(KnobGOMAXPROCS)
 		if f.procs != c.want || e.Action != c.action || !strings.Contains(e.Reason, c.says) {
 			t.Errorf("%s: GOMAXPROCS %d, want %d; event %+v, want %q with %q", c.name, f.procs, c.want, e, c.action, c.says)
 		}
-		if c.action == ActionKeep && len(f.procSets) > 0 {
-			t.Errorf("%s: runtime.GOMAXPROCS was called with %v: that turns the runtime's updates off", c.name, f.procSets)
+		if c.action == ActionKeep && len(f.procsCalls) > 0 {
+			t.Errorf("%s: runtime.GOMAXPROCS was called with %v: that turns the runtime's updates off", c.name, f.procsCalls)
 		}
 		if c.action != "" && (e.Source == "" || e.Undo == "") {
 			t.Errorf("%s: event without source or undo: %+v", c.name, e)
@@ -143,32 +143,32 @@ func TestFirstLook(t *testing.T) {
 }
 
 func TestSourceNamesTheAncestor(t *testing.T) {
-	f := &fake{procs: 8}
-	tuner, r := start(f, machine("200000 100000", "max 100000"), environment{}, Options{Procs: ModeApply})
+	f := &fakeRuntime{procs: 8}
+	tuner, r := startTuner(f, machine("200000 100000", "max 100000"), environment{}, Options{Procs: ModeApply})
 	defer tuner.Stop()
 	if e := r.last(KnobGOMAXPROCS); !strings.Contains(e.Source, "/sys/fs/cgroup/pod/cpu.max") || !strings.Contains(e.Source, "parent") {
 		t.Errorf("source %q", e.Source)
 	}
 }
 
-// put writes a file of the group /pod or of one below it.
-func put(fsys fstest.MapFS, name, text string) {
+// writeGroupFile writes a file of the group /pod or of one below it.
+func writeGroupFile(fsys fstest.MapFS, name, text string) {
 	fsys["sys/fs/cgroup/pod/"+name] = &fstest.MapFile{Data: []byte(text)}
 }
 
 func setQuota(fsys fstest.MapFS, app string) {
-	put(fsys, "app/cpu.max", app)
+	writeGroupFile(fsys, "app/cpu.max", app)
 }
 
 func TestFollowsAChange(t *testing.T) {
 	fsys := machine("max 100000", "50000 100000")
-	f := &fake{procs: 2, def: 2, aware: true, hasDef: true}
-	tuner, r := start(f, fsys, environment{}, Options{Procs: ModeApply, Memory: ModeOff, GC: ModeOff})
+	f := &fakeRuntime{procs: 2, defaultProcs: 2, aware: true, hasDefault: true}
+	tuner, r := startTuner(f, fsys, environment{}, Options{Procs: ModeApply, Memory: ModeOff, GC: ModeOff})
 	if f.procs != 1 {
 		t.Fatalf("quota 0.5: GOMAXPROCS %d", f.procs)
 	}
 	setQuota(fsys, "350000 100000")
-	f.def = 4
+	f.defaultProcs = 4
 	for range pollsToChange - 1 {
 		tuner.poll()
 		if f.procs != 1 {
@@ -177,38 +177,38 @@ func TestFollowsAChange(t *testing.T) {
 	}
 	tuner.poll()
 	// The runtime picks 4 as well now: it gets its control back.
-	if f.procs != 4 || f.defSets != 1 || len(f.procSets) != 1 {
-		t.Errorf("quota 3.5: GOMAXPROCS %d, calls %v, handed back %d times", f.procs, f.procSets, f.defSets)
+	if f.procs != 4 || f.defaultCalls != 1 || len(f.procsCalls) != 1 {
+		t.Errorf("quota 3.5: GOMAXPROCS %d, calls %v, handed back %d times", f.procs, f.procsCalls, f.defaultCalls)
 	}
 	if e := r.last(KnobGOMAXPROCS); e.Action != ActionRestore || e.To != 4 {
 		t.Errorf("event %+v", e)
 	}
 	// From here on the runtime follows by itself and the tuner only watches.
 	setQuota(fsys, "250000 100000")
-	f.def, f.procs = 3, 3
+	f.defaultProcs, f.procs = 3, 3
 	for range 2 * pollsToChange {
 		tuner.poll()
 	}
 	tuner.Stop()
-	if len(f.procSets) != 1 || f.defSets != 1 || f.procs != 3 {
-		t.Errorf("after the runtime's own update: calls %v, handed back %d times, GOMAXPROCS %d", f.procSets, f.defSets, f.procs)
+	if len(f.procsCalls) != 1 || f.defaultCalls != 1 || f.procs != 3 {
+		t.Errorf("after the runtime's own update: calls %v, handed back %d times, GOMAXPROCS %d", f.procsCalls, f.defaultCalls, f.procs)
 	}
 }
 
 func TestStopRestores(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		f       fake
-		foreign int // set by other code before Stop; 0 is none
-		want    int
-		defSets int
+		name         string
+		f            fakeRuntime
+		foreign      int // set by other code before Stop; 0 is none
+		want         int
+		defaultCalls int
 	}{
-		{"go 1.25: the runtime's control", fake{procs: 8, def: 8, aware: true, hasDef: true}, 0, 8, 1},
-		{"go 1.24: the old value", fake{procs: 8}, 0, 8, 0},
-		{"other code was there since: its value", fake{procs: 8, def: 8, aware: true, hasDef: true}, 5, 5, 0},
+		{"go 1.25: the runtime's control", fakeRuntime{procs: 8, defaultProcs: 8, aware: true, hasDefault: true}, 0, 8, 1},
+		{"go 1.24: the old value", fakeRuntime{procs: 8}, 0, 8, 0},
+		{"other code was there since: its value", fakeRuntime{procs: 8, defaultProcs: 8, aware: true, hasDefault: true}, 5, 5, 0},
 	} {
 		f := c.f
-		tuner, r := start(&f, machine("200000 100000", "max 100000"), environment{}, Options{Procs: ModeApply, Memory: ModeOff, GC: ModeOff})
+		tuner, r := startTuner(&f, machine("200000 100000", "max 100000"), environment{}, Options{Procs: ModeApply, Memory: ModeOff, GC: ModeOff})
 		if f.procs != 2 {
 			t.Fatalf("%s: GOMAXPROCS %d", c.name, f.procs)
 		}
@@ -221,15 +221,15 @@ func TestStopRestores(t *testing.T) {
 		}
 		tuner.Stop()
 		tuner.Stop()
-		if f.procs != c.want || f.defSets != c.defSets {
-			t.Errorf("%s: GOMAXPROCS %d, want %d; handed back %d times, want %d", c.name, f.procs, c.want, f.defSets, c.defSets)
+		if f.procs != c.want || f.defaultCalls != c.defaultCalls {
+			t.Errorf("%s: GOMAXPROCS %d, want %d; handed back %d times, want %d", c.name, f.procs, c.want, f.defaultCalls, c.defaultCalls)
 		}
 	}
 }
 
 func TestNothingToRead(t *testing.T) {
-	f := &fake{procs: 8}
-	tuner, r := start(f, fstest.MapFS{}, environment{}, Options{Procs: ModeApply, Memory: ModeApply, GC: ModeApply})
+	f := &fakeRuntime{procs: 8}
+	tuner, r := startTuner(f, fstest.MapFS{}, environment{}, Options{Procs: ModeApply, Memory: ModeApply, GC: ModeApply})
 	for range 5 {
 		tuner.poll()
 	}
@@ -253,9 +253,9 @@ func TestNothingToRead(t *testing.T) {
 
 // withMemory adds a memory limit to the group.
 func withMemory(fsys fstest.MapFS, limit, current string) fstest.MapFS {
-	put(fsys, "app/memory.max", limit)
-	put(fsys, "app/memory.current", current)
-	put(fsys, "app/memory.stat", "inactive_file 0\n")
+	writeGroupFile(fsys, "app/memory.max", limit)
+	writeGroupFile(fsys, "app/memory.current", current)
+	writeGroupFile(fsys, "app/memory.stat", "inactive_file 0\n")
 	return fsys
 }
 
@@ -272,8 +272,8 @@ func TestMemoryLimit(t *testing.T) {
 		{"apply", ModeApply, environment{}, ActionSet, true},
 		{"environment", ModeApply, environment{memory: "700MiB"}, ActionKeep, false},
 	} {
-		f := &fake{procs: 8}
-		tuner, r := start(f, withMemory(machine("max 100000", "max 100000"), gib, "1000\n"), c.env, Options{Procs: ModeOff, Memory: c.mode, GC: ModeOff})
+		f := &fakeRuntime{procs: 8}
+		tuner, r := startTuner(f, withMemory(machine("max 100000", "max 100000"), gib, "1000\n"), c.env, Options{Procs: ModeOff, Memory: c.mode, GC: ModeOff})
 		e := r.last(KnobGOMEMLIMIT)
 		if e.Action != c.action || (len(f.memory) > 0) != c.set {
 			t.Errorf("%s: %+v, set %v", c.name, e, f.memory)
@@ -287,8 +287,8 @@ func TestMemoryLimit(t *testing.T) {
 
 func TestLogsEveryEvent(t *testing.T) {
 	var buf bytes.Buffer
-	f := &fake{procs: 8}
-	tuner := still(f, machine("max 100000", "150000 100000"), environment{}, Options{Procs: ModeApply, Logger: slog.New(slog.NewTextHandler(&buf, nil)), Memory: ModeOff, GC: ModeOff})
+	f := &fakeRuntime{procs: 8}
+	tuner := newPassiveTuner(f, machine("max 100000", "150000 100000"), environment{}, Options{Procs: ModeApply, Logger: slog.New(slog.NewTextHandler(&buf, nil)), Memory: ModeOff, GC: ModeOff})
 	tuner.poll()
 	tuner.Stop()
 	lines := strings.Split(strings.TrimSpace(buf.String()), "\n")
@@ -297,9 +297,9 @@ func TestLogsEveryEvent(t *testing.T) {
 	}
 }
 
-// TestLookingStopsNothing counts stop-the-world pauses that are not for
+// TestPollStopsNothing counts stop-the-world pauses that are not for
 // garbage collection while a tuner looks fast.
-func TestLookingStopsNothing(t *testing.T) {
+func TestPollStopsNothing(t *testing.T) {
 	pauses := func() (n uint64) {
 		s := []metrics.Sample{{Name: "/sched/pauses/total/other:seconds"}}
 		metrics.Read(s)
@@ -336,8 +336,8 @@ func TestLookingStopsNothing(t *testing.T) {
 }
 
 func TestStartAndStop(t *testing.T) {
-	seen := make(chan Event, 100)
-	tuner := Start(Options{Interval: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler), OnEvent: func(e Event) { seen <- e }})
+	events := make(chan Event, 100)
+	tuner := Start(Options{Interval: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler), OnEvent: func(e Event) { events <- e }})
 	s := tuner.State()
 	if s.GOMAXPROCS < 1 || s.Affinity < 1 || s.Limits == nil || len(s.Events) == 0 {
 		t.Errorf("%+v", s)
@@ -351,15 +351,15 @@ func TestStartAndStop(t *testing.T) {
 
 // A callback may ask for the state that its event led to.
 func TestStateInACallback(t *testing.T) {
-	f := &fake{procs: 8}
+	f := &fakeRuntime{procs: 8}
 	var tuner *Tuner
 	var got []int
-	tuner = still(f, machine("max 100000", "150000 100000"), environment{}, Options{
+	tuner = newPassiveTuner(f, machine("max 100000", "150000 100000"), environment{}, Options{
 		Procs: ModeApply, Memory: ModeOff, GC: ModeOff, OnEvent: func(Event) { got = append(got, tuner.State().GOMAXPROCS) },
 	})
 	tuner.poll()
 	tuner.Stop()
-	if !equal(got, []int{2, 8}) {
+	if !equalInts(got, []int{2, 8}) {
 		t.Errorf("GOMAXPROCS in the callbacks: %v, want 2 and then 8", got)
 	}
 }
@@ -371,23 +371,23 @@ func TestEventText(t *testing.T) {
 	}
 }
 
-// simulated is a runtime whose heap follows the pacer's rules and the limit and
+// simulatedRuntime is a runtime whose heap follows the pacer's rules and the limit and
 // GOGC that were set.
-type simulated struct {
-	fake
-	live, limit int64
-	percent     int
-	cycles      uint64
-	log         []string // what was set, in order
-	giving      func() int64
+type simulatedRuntime struct {
+	fakeRuntime
+	live, limit    int64
+	percent        int
+	cycles         uint64
+	log            []string // what was set, in order
+	mappedReadings func() int64
 }
 
 // simulate returns one without a limit.
-func simulate(live int64) *simulated {
-	return &simulated{fake: fake{procs: 8}, live: live, limit: noMemoryLimit, percent: 100}
+func simulate(live int64) *simulatedRuntime {
+	return &simulatedRuntime{fakeRuntime: fakeRuntime{procs: 8}, live: live, limit: noMemoryLimit, percent: 100}
 }
 
-func (s *simulated) goal() int64 {
+func (s *simulatedRuntime) goal() int64 {
 	goal := s.live + s.live*int64(s.percent)/100
 	if s.limit != noMemoryLimit {
 		goal = max(s.live, min(goal, s.limit-4*mib))
@@ -395,8 +395,8 @@ func (s *simulated) goal() int64 {
 	return goal
 }
 
-func (s *simulated) runtime() goRuntime {
-	k := s.fake.runtime()
+func (s *simulatedRuntime) runtime() goRuntime {
+	k := s.fakeRuntime.runtime()
 	k.setMemory = func(n int64) { s.limit = n; s.log = append(s.log, "limit "+bytesText(n)) }
 	k.setGOGC = func(n int) { s.percent = n; s.log = append(s.log, fmt.Sprint("GOGC ", n)) }
 	k.observe = func(g goStats) goStats {
@@ -409,8 +409,8 @@ func (s *simulated) runtime() goRuntime {
 		return g
 	}
 	k.mapped = func() int64 {
-		if s.giving != nil {
-			return s.giving()
+		if s.mappedReadings != nil {
+			return s.mappedReadings()
 		}
 		return s.goal() + 4*mib
 	}
@@ -423,7 +423,7 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 	for _, mode := range []Mode{ModeObserve, ModeOff, ModeApply} {
 		s := simulate(60 * mib)
 		fsys := withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")
-		tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: mode, GC: ModeApply})
+		tuner := newPassiveTuner(s, fsys, environment{}, Options{Procs: ModeOff, Memory: mode, GC: ModeApply})
 		// Not even between the two steps of one look.
 		setGOGC, setMemory := tuner.runtime.setGOGC, tuner.runtime.setMemory
 		bounded := func() {
@@ -468,7 +468,7 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 func TestGOGCFallsBeforeTheLimitGoes(t *testing.T) {
 	s := simulate(60 * mib)
 	fsys := withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")
-	tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeOff, GC: ModeApply})
+	tuner := newPassiveTuner(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeOff, GC: ModeApply})
 	defer tuner.Stop()
 	for range 30 {
 		tuner.gcShare = 0.3
@@ -479,7 +479,7 @@ func TestGOGCFallsBeforeTheLimitGoes(t *testing.T) {
 	}
 	s.log = nil
 	// The container's limit goes away.
-	put(fsys, "app/memory.max", "max\n")
+	writeGroupFile(fsys, "app/memory.max", "max\n")
 	for range 3 {
 		tuner.poll()
 	}
@@ -493,11 +493,11 @@ func TestGOGCFallsBeforeTheLimitGoes(t *testing.T) {
 func TestALimitRisesWhenSettled(t *testing.T) {
 	s := simulate(10 * mib)
 	fsys := withMemory(machine("max 100000", "max 100000"), "1073741824\n", "")
-	other := func(n int64) {
-		put(fsys, "app/memory.current", fmt.Sprint(n*mib+s.goal()+4*mib))
+	setOtherMemory := func(n int64) {
+		writeGroupFile(fsys, "app/memory.current", fmt.Sprint(n*mib+s.goal()+4*mib))
 	}
-	other(500)
-	tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
+	setOtherMemory(500)
+	tuner := newPassiveTuner(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
 	defer tuner.Stop()
 	tuner.poll()
 	low := s.limit
@@ -505,16 +505,16 @@ func TestALimitRisesWhenSettled(t *testing.T) {
 		t.Fatalf("GOMEMLIMIT is %s beside 500 MiB of others", bytesText(low))
 	}
 	for round := range 3 {
-		other(100)
+		setOtherMemory(100)
 		for range pollsToSettle - 1 {
 			if tuner.poll(); s.limit != low {
 				t.Fatalf("round %d: GOMEMLIMIT rises to %s although other memory comes and goes", round, bytesText(s.limit))
 			}
 		}
-		other(500)
+		setOtherMemory(500)
 		tuner.poll()
 	}
-	other(100)
+	setOtherMemory(100)
 	looks := 0
 	for ; s.limit == low && looks < 100; looks++ {
 		tuner.poll()
@@ -522,7 +522,7 @@ func TestALimitRisesWhenSettled(t *testing.T) {
 	if looks != pollsToSettle+1 || s.limit < 800*mib {
 		t.Errorf("after %d looks GOMEMLIMIT is %s", looks, bytesText(s.limit))
 	}
-	other(500)
+	setOtherMemory(500)
 	if tuner.poll(); s.limit != low {
 		t.Errorf("GOMEMLIMIT is %s when others need memory again", bytesText(s.limit))
 	}
@@ -530,18 +530,18 @@ func TestALimitRisesWhenSettled(t *testing.T) {
 
 // The guard's alarm is told once a minute at most, but what it does always.
 func TestAlarmsAreFew(t *testing.T) {
-	f := &fake{procs: 8}
-	tuner, r := start(f, machine("max 100000", "max 100000"), environment{}, Options{Procs: ModeOff})
+	f := &fakeRuntime{procs: 8}
+	tuner, r := startTuner(f, machine("max 100000", "max 100000"), environment{}, Options{Procs: ModeOff})
 	defer tuner.Stop()
-	begun := time.Now()
-	tell := func(after time.Duration, d gcDecision) (told bool) {
+	start := time.Now()
+	recordAlarm := func(after time.Duration, d gcDecision) (recorded bool) {
 		tuner.mu.Lock()
-		tuner.current.readAt = begun.Add(after)
+		tuner.current.readAt = start.Add(after)
 		n := len(tuner.events)
 		tuner.recordAlarm(d)
-		told = len(tuner.events) > n
+		recorded = len(tuner.events) > n
 		tuner.unlockAndDeliver()
-		return told
+		return recorded
 	}
 	alarm := gcDecision{alarm: true, reason: "it crawls"}
 	for _, c := range []struct {
@@ -552,7 +552,7 @@ func TestAlarmsAreFew(t *testing.T) {
 		{0, gcDecision{}, false}, {time.Second, alarm, true}, {2 * time.Second, alarm, false}, {60 * time.Second, alarm, false}, {61 * time.Second, alarm, true},
 		{62 * time.Second, gcDecision{alarm: true, relax: true, reason: "it crawls"}, true}, {63 * time.Second, alarm, false},
 	} {
-		if tell(c.after, c.d) != c.want {
+		if recordAlarm(c.after, c.d) != c.want {
 			t.Errorf("after %v: %+v is told, or is not; told were %+v", c.after, c.d, r.events)
 		}
 	}
@@ -561,9 +561,9 @@ func TestAlarmsAreFew(t *testing.T) {
 // A GOMEMLIMIT by hand that is no bound, or none at all by hand, keeps GOGC down.
 func TestGOGCStaysDownWithoutABound(t *testing.T) {
 	for limit, raised := range map[int64]bool{noMemoryLimit: false, 600 * mib: false, 512 * mib: false, 400 * mib: true} {
-		s := &simulated{fake: fake{procs: 8}, live: 60 * mib, limit: limit, percent: 100}
+		s := &simulatedRuntime{fakeRuntime: fakeRuntime{procs: 8}, live: 60 * mib, limit: limit, percent: 100}
 		fsys := withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")
-		tuner := still(s, fsys, environment{memory: "by hand"}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeApply})
+		tuner := newPassiveTuner(s, fsys, environment{memory: "by hand"}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeApply})
 		for range 30 {
 			tuner.gcShare = 0.3
 			tuner.poll()
@@ -610,8 +610,8 @@ func TestPageCacheIsNotOtherMemory(t *testing.T) {
 	} {
 		s := simulate(10 * mib)
 		fsys := withMemory(machine("max 100000", "max 100000"), "1073741824\n", "550502400\n") // 525 MiB, of which Go has 24
-		put(fsys, "app/memory.stat", stat)
-		tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
+		writeGroupFile(fsys, "app/memory.stat", stat)
+		tuner := newPassiveTuner(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
 		tuner.poll()
 		if got := s.limit / mib; got < want-1 || got > want+1 {
 			t.Errorf("%q: GOMEMLIMIT %d MiB, want %d", stat, got, want)
@@ -625,7 +625,7 @@ func TestPageCacheIsNotOtherMemory(t *testing.T) {
 func TestHeapGivenBackIsNotOtherMemory(t *testing.T) {
 	s := simulate(10 * mib)
 	readings := []int64{500 * mib}
-	s.giving = func() int64 {
+	s.mappedReadings = func() int64 {
 		n := readings[0]
 		if len(readings) > 1 {
 			readings = readings[1:]
@@ -633,8 +633,8 @@ func TestHeapGivenBackIsNotOtherMemory(t *testing.T) {
 		return n
 	}
 	fsys := withMemory(machine("max 100000", "max 100000"), "1073741824\n", "524288000\n") // 500 MiB
-	put(fsys, "app/memory.stat", "inactive_file 0\n")
-	tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
+	writeGroupFile(fsys, "app/memory.stat", "inactive_file 0\n")
+	tuner := newPassiveTuner(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
 	tuner.poll()
 	readings = []int64{500 * mib, 100 * mib} // before the counters, and ever after
 	tuner.poll()
@@ -649,10 +649,10 @@ func TestHeapGivenBackIsNotOtherMemory(t *testing.T) {
 func TestSiblingsUnderTheParentsLimit(t *testing.T) {
 	s := simulate(10 * mib)
 	fsys := withMemory(machine("max 100000", "max 100000"), "max\n", "25165824\n")
-	put(fsys, "memory.max", "1073741824\n")
-	put(fsys, "memory.current", "445644800\n") // 425 MiB
-	put(fsys, "memory.stat", "active_file 0\n")
-	tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
+	writeGroupFile(fsys, "memory.max", "1073741824\n")
+	writeGroupFile(fsys, "memory.current", "445644800\n") // 425 MiB
+	writeGroupFile(fsys, "memory.stat", "active_file 0\n")
+	tuner := newPassiveTuner(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
 	tuner.poll()
 	if got := s.limit / mib; got < 519 || got > 521 {
 		t.Errorf("GOMEMLIMIT %d MiB, want 921 less the 401 of siblings", got)
@@ -667,7 +667,7 @@ func TestSiblingsUnderTheParentsLimit(t *testing.T) {
 func TestTheProgramsOwnMemoryLimit(t *testing.T) {
 	s := simulate(10 * mib)
 	limit, source := int64(400*mib), "the machine"
-	tuner := still(s, fstest.MapFS{}, environment{}, Options{
+	tuner := newPassiveTuner(s, fstest.MapFS{}, environment{}, Options{
 		Procs: ModeOff, Memory: ModeApply, GC: ModeOff, MemoryReserve: 50 * mib, MemoryLimit: func() (int64, string) { return limit, source },
 	})
 	tuner.poll()
@@ -706,10 +706,10 @@ func TestBoundsOfProcs(t *testing.T) {
 }
 
 // Other code's GOMAXPROCS is told once, and again when it costs something else.
-func TestOverruledIsToldAgain(t *testing.T) {
+func TestOverruledIsReportedAgain(t *testing.T) {
 	fsys := machine("max 100000", "150000 100000")
-	f := &fake{procs: 5}
-	tuner, r := start(f, fsys, environment{}, Options{Procs: ModeApply, Memory: ModeOff, GC: ModeOff})
+	f := &fakeRuntime{procs: 5}
+	tuner, r := startTuner(f, fsys, environment{}, Options{Procs: ModeApply, Memory: ModeOff, GC: ModeOff})
 	for range 10 {
 		tuner.poll()
 	}
@@ -788,7 +788,7 @@ func TestLimitsThatVanish(t *testing.T) {
 			return f
 		}
 		fsys := whole()
-		tuner := still(s, fsys, environment{}, Options{Procs: ModeApply, Memory: ModeApply, GC: ModeOff})
+		tuner := newPassiveTuner(s, fsys, environment{}, Options{Procs: ModeApply, Memory: ModeApply, GC: ModeOff})
 		tuner.poll()
 		limit := s.limit
 		if s.procs != 2 || limit > 430*mib {
@@ -821,16 +821,16 @@ func TestLimitsThatVanish(t *testing.T) {
 	}
 }
 
-// TestToldOnce tests which events say the same as the one before.
-func TestToldOnce(t *testing.T) {
-	f := &fake{procs: 8}
-	tuner, _ := start(f, machine("max 100000", "max 100000"), environment{}, Options{Procs: ModeOff, Memory: ModeOff, GC: ModeOff})
+// TestRepeatedEvents tests which events say the same as the one before.
+func TestRepeatedEvents(t *testing.T) {
+	f := &fakeRuntime{procs: 8}
+	tuner, _ := startTuner(f, machine("max 100000", "max 100000"), environment{}, Options{Procs: ModeOff, Memory: ModeOff, GC: ModeOff})
 	defer tuner.Stop()
 	for _, c := range []struct {
-		first, then Action
-		to          int64
-		source      string
-		want        bool
+		first, second Action
+		to            int64
+		source        string
+		want          bool
 	}{
 		{ActionKeep, ActionKeep, 2, "a", false},
 		{ActionKeep, ActionKeep, 3, "a", true},
@@ -845,11 +845,11 @@ func TestToldOnce(t *testing.T) {
 		tuner.mu.Lock()
 		tuner.record(&k, Event{Action: c.first, To: 2, Source: "a"})
 		n := len(tuner.undelivered)
-		tuner.record(&k, Event{Action: c.then, To: c.to, Source: c.source})
-		told := len(tuner.undelivered) > n
+		tuner.record(&k, Event{Action: c.second, To: c.to, Source: c.source})
+		recorded := len(tuner.undelivered) > n
 		tuner.unlockAndDeliver()
-		if told != c.want {
-			t.Errorf("%s, then %s of %d by %s: told is %v", c.first, c.then, c.to, c.source, told)
+		if recorded != c.want {
+			t.Errorf("%s, then %s of %d by %s: told is %v", c.first, c.second, c.to, c.source, recorded)
 		}
 	}
 }

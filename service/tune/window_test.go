@@ -51,13 +51,13 @@ func TestWindowOfCycles(t *testing.T) {
 	tuner := &Tuner{}
 	tuner.memory.env = "set"
 	for i, c := range []struct {
-		at, cycles  uint64
-		want        uint64
-		elapsed     time.Duration
-		sinceCycles uint64
+		second, cycles uint64
+		want           uint64
+		elapsed        time.Duration
+		sinceCycles    uint64
 	}{{10, 40, 0, time.Duration(0), 40}, {11, 40, 0, 0, 40}, {12, 43, 3, 2 * time.Second, 43}, {13, 43, 0, 0, 43}, {15, 44, 1, 3 * time.Second, 44}} {
 		tuner.polls++
-		tuner.current.readAt, tuner.current.goStats.cycles = time.Unix(int64(c.at), 0), c.cycles
+		tuner.current.readAt, tuner.current.goStats.cycles = time.Unix(int64(c.second), 0), c.cycles
 		w := tuner.gcWindow()
 		if i > 0 && (w.cycles != c.want || w.elapsed != c.elapsed) || i == 0 && w.cycles != 0 || tuner.policyCycles != c.sinceCycles {
 			t.Errorf("look %d: %d collections in %v, %d seen", i+1, w.cycles, w.elapsed, tuner.policyCycles)
