@@ -229,7 +229,7 @@ func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error
 		}
 		if most != nil && g.Slowest[0].LatencyNS > 0 {
 			fmt.Fprintf(&b, "The slowest %s in it spent %s of its %s %s, at %s.\n", termtext.Head(route, 80), words.Percent(float64(parts[most.Site.Key()])/float64(g.Slowest[0].LatencyNS)),
-				words.Duration(g.Slowest[0].LatencyNS), verdict.Words(&report.VerdictCause{Cause: most.Cause, Kind: most.Kind}), names.Place(most.Site, 80))
+				words.Duration(g.Slowest[0].LatencyNS), verdict.Words(&report.VerdictCause{Cause: most.Cause, Kind: most.Kind}), names.SiteText(most.Site, 80))
 		}
 	}
 	if keep == "" {

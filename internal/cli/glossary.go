@@ -29,7 +29,7 @@ func glossary() string {
 	var b strings.Builder
 	b.WriteString("The words of reports, of the page and of the viewer.\n\n")
 	for _, t := range words.Glossary() {
-		b.WriteString("  " + t.Word + "\n      " + strings.Join(termtext.Wrap(strings.Fields(t.Means), 74), "\n      ") + "\n\n")
+		b.WriteString("  " + t.Word + "\n      " + strings.Join(termtext.Wrap(strings.Fields(t.Meaning), 74), "\n      ") + "\n\n")
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -166,7 +166,7 @@ func (s *served) begin(terminal *progress.Bar) {
 	}
 	var over atomic.Bool
 	s.stop = func() { over.Store(true) }
-	s.bar = terminal.Telling(func(p progress.State) {
+	s.bar = terminal.WithObserver(func(p progress.State) {
 		if !over.Load() {
 			text, share := p.Figures()
 			s.SetProgress(p.Label, text, share)

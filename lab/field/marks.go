@@ -171,7 +171,7 @@ func said(r *report.Report, is func(g *report.Group) bool) (numbers, cause strin
 		if all := g.All(); all != nil && len(all.Causes) > 0 {
 			c := &all.Causes[0]
 			if cause = string(c.Cause); c.Site != nil {
-				cause += " " + naming.Place(c.Site.OwnLine(), 60)
+				cause += " " + naming.SiteText(c.Site.OwnLine(), 60)
 			}
 		}
 		return numbers, strings.ReplaceAll(cause, "|", "\\|")

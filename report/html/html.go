@@ -76,7 +76,7 @@ func (o *Options) pageData(r *report.Report) ([]byte, error) {
 func glossary() [][2]string {
 	var out [][2]string
 	for _, t := range words.Glossary() {
-		out = append(out, [2]string{t.Word, t.Means})
+		out = append(out, [2]string{t.Word, t.Meaning})
 	}
 	return out
 }

@@ -241,7 +241,7 @@ func (p *page) latency(g *report.Group) {
 		p.quantiles("ready to run", list)
 	}
 	if g.Peer != nil {
-		p.paragraph(padRight(dim, "  its peer", 16), 16, span{plain, names.PeerIs(g.Peer)})
+		p.paragraph(padRight(dim, "  its peer", 16), 16, span{plain, names.DescribePeer(g.Peer)})
 	}
 }
 
@@ -571,7 +571,7 @@ func (p *page) groupTable(groups []*report.Group) {
 
 func bandMean(b *report.Band) string {
 	if b.Count <= 0 {
-		return words.None
+		return words.Unknown
 	}
 	return words.Duration(b.TotalNS() / int64(b.Count))
 }

@@ -7,7 +7,7 @@ import (
 
 // siteSpans returns a site in at most max columns.
 func siteSpans(s *report.Site, max int) []span {
-	switch fn, pos := names.Parts(s, max); {
+	switch fn, pos := names.SiteParts(s, max); {
 	case fn == "" && pos == "":
 		return nil
 	case fn == "":
@@ -21,7 +21,7 @@ func siteSpans(s *report.Site, max int) []span {
 
 // callerSpans returns the line of the service's own code that called a dependency, in at most max columns; nil if it is unknown.
 func callerSpans(s *report.Site, max int) []span {
-	lead, fn, pos := names.CalledFrom(s, max)
+	lead, fn, pos := names.CallerParts(s, max)
 	switch {
 	case fn+pos == "":
 		return nil

@@ -67,7 +67,7 @@ func WriteSummary(w io.Writer, list []NamedReport, opts Options) error {
 			name := padRight(plain, termtext.Middle(n.Name, p.width/3), nameWidth)
 			index := slices.IndexFunc(n.Report.Groups, func(g report.Group) bool { return g.ID == s.group.ID })
 			if index < 0 {
-				p.line(name, padLeft(dim, words.None, 10))
+				p.line(name, padLeft(dim, words.Unknown, 10))
 				continue
 			}
 			p.line(append([]span{name}, p.groupCells(&n.Report.Groups[index], nameWidth)...)...)
@@ -84,8 +84,8 @@ func WriteSummary(w io.Writer, list []NamedReport, opts Options) error {
 
 // groupCells returns the cells of a group's line in a table, after its name.
 func (p *page) groupCells(g *report.Group, nameWidth int) []span {
-	spans := []span{padLeft(plain, words.ShortNumber(g.Count), 10), padLeft(plain, words.Maybe(g.LatencyNS.P50), 8),
-		padLeft(plain, words.Maybe(g.LatencyNS.P99), 8), padLeft(plain, words.Maybe(g.LatencyNS.Max), 8), {plain, "  "}}
+	spans := []span{padLeft(plain, words.ShortNumber(g.Count), 10), padLeft(plain, words.DurationOrUnknown(g.LatencyNS.P50), 8),
+		padLeft(plain, words.DurationOrUnknown(g.LatencyNS.P99), 8), padLeft(plain, words.DurationOrUnknown(g.LatencyNS.Max), 8), {plain, "  "}}
 	if rows := rowsOf(g, g.Tail()); len(rows) > 0 && g.Count > 0 {
 		spans = append(spans, span{plain, words.Percent(rows[0].share) + " "}, span{names.CauseStyle(rows[0].cause), causeName(rows[0].cause)}, span{plain, " "})
 		return append(spans, siteSpans(rows[0].site, max(p.width-nameWidth-widthOf(spans), 0))...)

@@ -35,7 +35,7 @@ type Streams struct {
 // Bar returns a progress bar on standard error, nil if it is not a terminal that can show one.
 func (s *Streams) Bar() *progress.Bar {
 	f, _ := s.Err.(*os.File)
-	return progress.On(f, os.Getenv)
+	return progress.NewBar(f, os.Getenv)
 }
 
 // WriteTo calls write for standard output, or for a file that is written completely or not at all.

@@ -370,7 +370,7 @@ func leading(l *line, c *watch.Part, look style) {
 	if termtext.Width(name)+1+termtext.Width(c.Place) > l.room() && c.Place != "" {
 		name = string(c.Cause)
 	}
-	l.add(look, name+" ").add(dim, names.Place(c.Site.OwnLine(), max(l.room(), 8)))
+	l.add(look, name+" ").add(dim, names.SiteText(c.Site.OwnLine(), max(l.room(), 8)))
 }
 
 func perSecond(g *watch.Group) string {

@@ -36,7 +36,7 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 	}
 	funcText, title := shortFunc(site.Func), textKey("title computes")
 	if c := site.CalledFrom; c != nil {
-		funcText, title = funcText+", "+names.Lead(c)+shortFunc(c.Func), "title computes-called"
+		funcText, title = funcText+", "+names.CallerLead(c)+shortFunc(c.Func), "title computes-called"
 	}
 	v := Verdict{Gain: gain, Finding: report.Finding{
 		Title: textOf(title, "function", funcText), Fix: textOf("fix computes"), Cause: report.CauseCPU, Site: site, Group: group.ID, Share: share, Confidence: 0.8,

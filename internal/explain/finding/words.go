@@ -15,7 +15,7 @@ import (
 func siteText(s *report.Site) string {
 	text := lineText(s)
 	if s != nil && s.CalledFrom != nil {
-		text += ", " + names.Lead(s.CalledFrom) + siteText(s.CalledFrom.Site())
+		text += ", " + names.CallerLead(s.CalledFrom) + siteText(s.CalledFrom.Site())
 	}
 	return text
 }

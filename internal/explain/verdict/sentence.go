@@ -162,13 +162,13 @@ func (s *sentence) add(style Style, text string) { s.pieces = append(s.pieces, P
 
 // addSite adds a site, or nothing if the site has no name.
 func (s *sentence) addSite(before string, site *report.Site) {
-	fn, pos := names.Parts(site, s.siteColumns)
+	fn, pos := names.SiteParts(site, s.siteColumns)
 	s.addFunction(before, fn, pos)
 }
 
 // addCaller adds the line of the service that called a dependency.
 func (s *sentence) addCaller(before string, site *report.Site) {
-	lead, fn, pos := names.CalledFrom(site, s.siteColumns)
+	lead, fn, pos := names.CallerParts(site, s.siteColumns)
 	s.addFunction(before+lead, fn, pos)
 }
 
@@ -219,7 +219,7 @@ func namedSites(sites []report.VerdictSite) (out []*report.VerdictSite) {
 func hasOneCaller(sites []*report.VerdictSite) bool {
 	return len(sites) > 1 && !slices.ContainsFunc(sites, func(s *report.VerdictSite) bool {
 		from, first := s.Site.Key().From, sites[0].Site
-		return from.Func == "" || from != first.Key().From || names.Lead(s.Site.CalledFrom) != names.Lead(first.CalledFrom)
+		return from.Func == "" || from != first.Key().From || names.CallerLead(s.Site.CalledFrom) != names.CallerLead(first.CalledFrom)
 	})
 }
 

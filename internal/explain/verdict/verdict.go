@@ -127,9 +127,9 @@ func openRequests(g *report.Group, isHung bool) *report.VerdictOpen {
 	}
 	o := &report.VerdictOpen{Count: g.Open.Count, OldestNS: g.Open.OldestNS, Site: g.Open.Site, Late: isHung}
 	o.Text = words.Count(g.Open.Count, "request", "requests") + " still running at the end of the trace, the oldest for " + words.Duration(g.Open.OldestNS)
-	if place := names.Place(g.Open.Site, siteColumns); place != "" {
+	if place := names.SiteText(g.Open.Site, siteColumns); place != "" {
 		o.Text += " in " + place
-		if lead, fn, pos := names.CalledFrom(g.Open.Site, siteColumns); fn+pos != "" {
+		if lead, fn, pos := names.CallerParts(g.Open.Site, siteColumns); fn+pos != "" {
 			o.Text += ", " + lead + strings.TrimSpace(fn+" "+pos)
 		}
 	}

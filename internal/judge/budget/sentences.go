@@ -88,7 +88,7 @@ func shareText(g *report.Group, l *Limit, share float64, by *report.Cause) strin
 
 func causeText(name report.CauseName, kind string, site *report.Site) string {
 	cause := string(name)
-	switch p := names.Place(site, placeWidth); {
+	switch p := names.SiteText(site, placeWidth); {
 	case p != "":
 		return cause + " at " + p
 	case kind != "":
@@ -103,7 +103,7 @@ func findingText(group string, f *report.Finding) string {
 	if group != "" {
 		s = words.FuncName(group) + ": " + s
 	}
-	if p := names.Place(f.Site, placeWidth); p != "" && !strings.Contains(f.Title, names.Position(f.Site)) {
+	if p := names.SiteText(f.Site, placeWidth); p != "" && !strings.Contains(f.Title, names.Position(f.Site)) {
 		s += " at " + p
 	}
 	if f.Fix != "" {

@@ -182,7 +182,7 @@ func parts(r *report.Report, g *report.Group) []Part {
 		c := &sums[i]
 		p := Part{Cause: c.Cause, Kind: c.Kind, Share: c.Share, Words: c.Words}
 		if len(c.Sites) > 0 {
-			p.Site, p.Place = c.Sites[0].Site, names.Place(c.Sites[0].Site.OwnLine(), wide)
+			p.Site, p.Place = c.Sites[0].Site, names.SiteText(c.Sites[0].Site.OwnLine(), wide)
 		}
 		out = append(out, p)
 	}

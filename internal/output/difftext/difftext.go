@@ -35,90 +35,90 @@ const (
 	screenNames  = 5
 	screenValues = 2 // groups that did not change whose latencies are named
 	defaultWidth = 100
-	leastWidth   = 72
-	// leastPart of a change is what a row must have had to be shown on one screen.
-	leastPart = 0.02
-	largePart = 0.10
+	minWidth     = 72
+	// minRowPart of a change is what a row must have had to be shown on one screen.
+	minRowPart = 0.02
+	largePart  = 0.10
 )
 
 // Write writes a diff for people.
 func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	opts.Width = cmp.Or(opts.Width, defaultWidth)
-	opts.Width = max(opts.Width, leastWidth)
+	opts.Width = max(opts.Width, minWidth)
 	p := &page{out: bufio.NewWriter(w), opts: opts}
-	p.inputs(d)
+	p.writeInputs(d)
 	for _, note := range d.Warnings {
-		p.wrapped("note  ", note.Text)
+		p.wrapText("note  ", note.Text)
 	}
-	var quiet, unknown []string
-	shown, more := 0, 0
+	var unchanged, unknown []string
+	shown, hiddenGroups := 0, 0
 	for i := range d.Groups {
 		g := &d.Groups[i]
 		switch {
 		case !g.Changed && !opts.Full:
-			list := &quiet
+			list := &unchanged
 			if g.Mean.Low == nil {
 				list = &unknown
 			}
-			said := name(g.Kind, g.Name, opts.Width)
+			text := groupName(g.Kind, g.Name, opts.Width)
 			if len(*list) < screenValues {
-				said += values(g)
+				text += latencyValues(g)
 			}
-			*list = append(*list, said)
+			*list = append(*list, text)
 		case shown == screenGroups && !opts.Full:
-			more++
+			hiddenGroups++
 		default:
 			shown++
-			p.group(g, d.Confidence, shown == 1)
+			p.writeGroup(g, d.Confidence, shown == 1)
 		}
 	}
-	if more > 0 {
+	if hiddenGroups > 0 {
 		p.line("")
-		p.wrapped("", fmt.Sprintf("%s changed as well: --full shows all groups.", words.Count(more, "group", "groups")))
+		p.wrapText("", fmt.Sprintf("%s changed as well: --full shows all groups.", words.Count(hiddenGroups, "group", "groups")))
 	}
 	if len(d.Appeared)+len(d.Vanished) > 0 {
 		p.line("")
 	}
-	p.refs("only in the new  ", d.Appeared)
-	p.refs("only in the old  ", d.Vanished)
+	p.writeRefs("only in the new  ", d.Appeared)
+	p.writeRefs("only in the old  ", d.Vanished)
 	if len(d.Groups) == 0 {
 		p.line("")
 		p.line("The two recordings have no group of requests in common.")
 	}
-	if len(quiet) > 0 {
+	if len(unchanged) > 0 {
 		p.line("")
-		p.wrapped("", fmt.Sprintf("No evidence of a change in %s: %s.", words.Count(len(quiet), "group", "groups"), listed(quiet)))
+		p.wrapText("", fmt.Sprintf("No evidence of a change in %s: %s.", words.Count(len(unchanged), "group", "groups"), listNames(unchanged)))
 	}
 	if len(unknown) > 0 {
 		p.line("")
-		p.wrapped("", fmt.Sprintf("Too few requests to judge %s: %s. Record for longer, 10 s or more.", words.Count(len(unknown), "group", "groups"), listed(unknown)))
+		p.wrapText("", fmt.Sprintf("Too few requests to judge %s: %s. Record for longer, 10 s or more.", words.Count(len(unknown), "group", "groups"), listNames(unknown)))
 	}
 	return p.out.Flush()
 }
 
-// name is a group's as in other views: of a function without its directories, of a route as it is.
-func name(kind report.Kind, group string, room int) string {
+// groupName is a group's as in other views: of a function without its directories, of a route as it is.
+func groupName(kind report.Kind, group string, room int) string {
 	return names.GroupName(&report.Group{Kind: kind, Name: group}, room)
 }
 
-// values are a group's latencies before and after, in brackets: what did not change is still worth knowing.
-func values(g *compare.Group) string {
-	var said []string
+// latencyValues are a group's latencies before and after, in brackets: what did not change is still worth knowing.
+func latencyValues(g *compare.Group) string {
+	var texts []string
 	for _, v := range []struct {
 		name string
 		c    *compare.Change
 	}{{"p50", &g.P50}, {"p99", &g.P99}, {"mean", &g.Mean}} {
-		if v.c.Old != nil && v.c.New != nil && len(said) < 2 {
-			said = append(said, v.name+" "+words.Duration(*v.c.Old)+" → "+words.Duration(*v.c.New))
+		if v.c.Old != nil && v.c.New != nil && len(texts) < 2 {
+			texts = append(texts, v.name+" "+words.Duration(*v.c.Old)+" → "+words.Duration(*v.c.New))
 		}
 	}
-	if len(said) == 0 {
+	if len(texts) == 0 {
 		return ""
 	}
-	return " (" + strings.Join(said, ", ") + ")"
+	return " (" + strings.Join(texts, ", ") + ")"
 }
 
-func listed(list []string) string {
+func listNames(list []string) string {
 	if len(list) > screenNames {
 		return strings.Join(list[:screenNames], ", ") + fmt.Sprintf(" and %d more", len(list)-screenNames)
 	}
@@ -136,17 +136,17 @@ func (p *page) line(s string) {
 	p.out.WriteByte('\n')
 }
 
-// wrapped writes text of any origin after a head, broken at spaces under itself.
-func (p *page) wrapped(head, s string) {
+// wrapText writes text of any origin after a head, broken at spaces under itself.
+func (p *page) wrapText(head, s string) {
 	room := p.opts.Width - termtext.Width(head)
-	said := strings.Fields(s)
-	for i := range said {
-		said[i] = termtext.Middle(said[i], room)
+	fields := strings.Fields(s)
+	for i := range fields {
+		fields[i] = termtext.Middle(fields[i], room)
 	}
-	p.line(head + strings.Join(termtext.Wrap(said, room), "\n"+strings.Repeat(" ", termtext.Width(head))))
+	p.line(head + strings.Join(termtext.Wrap(fields, room), "\n"+strings.Repeat(" ", termtext.Width(head))))
 }
 
-func (p *page) inputs(d *compare.Diff) {
+func (p *page) writeInputs(d *compare.Diff) {
 	room := min(p.opts.Width-58, 60)
 	names := [2]string{termtext.Middle(d.Old.Name, room), termtext.Middle(d.New.Name, room)}
 	wide := max(termtext.Width(names[0]), termtext.Width(names[1]))
@@ -160,20 +160,20 @@ func (p *page) inputs(d *compare.Diff) {
 	}
 }
 
-func (p *page) refs(head string, list []compare.GroupRef) {
-	var said []string
+func (p *page) writeRefs(head string, list []compare.GroupRef) {
+	var texts []string
 	for _, r := range list {
-		s := fmt.Sprintf("%s (%d requests", name(r.Kind, r.Name, p.opts.Width), r.Count)
+		s := fmt.Sprintf("%s (%d requests", groupName(r.Kind, r.Name, p.opts.Width), r.Count)
 		if r.LatencyNS.Mean != nil {
 			s += ", mean " + words.Duration(*r.LatencyNS.Mean)
 		}
 		if r.Open > 0 {
 			s += fmt.Sprintf(", %d still running", r.Open)
 		}
-		said = append(said, s+")")
+		texts = append(texts, s+")")
 	}
-	if len(said) > 0 {
-		p.wrapped(head, listed(said))
+	if len(texts) > 0 {
+		p.wrapText(head, listNames(texts))
 	}
 }
 
@@ -182,10 +182,10 @@ const (
 	changeColumn = 10
 )
 
-func (p *page) group(g *compare.Group, confidence float64, first bool) {
+func (p *page) writeGroup(g *compare.Group, confidence float64, first bool) {
 	p.line("")
 	room := p.opts.Width - 40
-	p.line(p.paint(termtext.Bold, termtext.Middle(name(g.Kind, g.Name, room), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
+	p.line(p.paint(termtext.Bold, termtext.Middle(groupName(g.Kind, g.Name, room), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
 	if g.OldOpen != g.NewOpen {
 		p.line(fmt.Sprintf("  still running at the end of the trace: %d → %d", g.OldOpen, g.NewOpen))
 	}
@@ -195,19 +195,19 @@ func (p *page) group(g *compare.Group, confidence float64, first bool) {
 		if l.Old == nil && l.New == nil {
 			continue
 		}
-		s := "  " + termtext.Pad(l.Name, 4) + termtext.PadLeft(words.Maybe(l.Old), valueColumn) + termtext.PadLeft(words.Maybe(l.New), valueColumn)
+		s := "  " + termtext.Pad(l.Name, 4) + termtext.PadLeft(words.DurationOrUnknown(l.Old), valueColumn) + termtext.PadLeft(words.DurationOrUnknown(l.New), valueColumn)
 		change := noEvidence
 		if l.Evidence {
 			change = words.Change(l.Ratio())
 		}
-		s += p.tinted(termtext.PadLeft(change, changeColumn), l.Evidence, l.Delta)
+		s += p.colourChange(termtext.PadLeft(change, changeColumn), l.Evidence, l.Delta)
 		switch {
 		case l.Delta == nil:
 			s += "  too few requests"
 		case l.Low == nil:
 			s += "  too few intervals with requests"
 		default:
-			s += "  " + signed(*l.Low) + " to " + signed(*l.High)
+			s += "  " + signedDuration(*l.Low) + " to " + signedDuration(*l.High)
 		}
 		p.line(s)
 	}
@@ -216,59 +216,59 @@ func (p *page) group(g *compare.Group, confidence float64, first bool) {
 		if first {
 			limit = firstRows
 		}
-		p.rows("the mean", g.Causes, limit, g.Mean.Evidence, func(r *compare.Row) bool { return r.Evidence })
+		p.writeRows("the mean", g.Causes, limit, g.Mean.Evidence, func(r *compare.Row) bool { return r.Evidence })
 	}
 	if g.P99.Evidence && (first || p.opts.Full) {
-		p.rows("the slowest 1%", g.Tail, firstRows, true, func(*compare.Row) bool { return true })
+		p.writeRows("the slowest 1%", g.Tail, firstRows, true, func(*compare.Row) bool { return true })
 	}
 }
 
-// rows writes what a change is made of. If there is evidence of the change itself, its large parts are shown even if there
+// writeRows writes what a change is made of. If there is evidence of the change itself, its large parts are shown even if there
 // is none of them one by one.
-func (p *page) rows(what string, rows []compare.Row, limit int, evidence bool, counts func(*compare.Row) bool) {
-	var whole float64
+func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence bool, isSignificant func(*compare.Row) bool) {
+	var totalDelta float64
 	for i := range rows {
-		whole += float64(rows[i].DeltaNS)
+		totalDelta += float64(rows[i].DeltaNS)
 	}
 	var shown []*compare.Row
 	for i := range rows {
 		r := &rows[i]
-		part := math.Abs(float64(r.DeltaNS)) / math.Abs(whole)
-		if p.opts.Full || len(shown) < limit && (counts(r) && part >= leastPart || evidence && part >= largePart) {
+		part := math.Abs(float64(r.DeltaNS)) / math.Abs(totalDelta)
+		if p.opts.Full || len(shown) < limit && (isSignificant(r) && part >= minRowPart || evidence && part >= largePart) {
 			shown = append(shown, r)
 		}
 	}
 	if len(shown) == 0 {
 		return
 	}
-	p.line("  what " + what + " changed by")
+	p.line("  what " + subject + " changed by")
 	room := p.opts.Width - 4 - changeColumn - 2 - 11 - 2*valueColumn - 4
 	for _, r := range shown {
 		change := noEvidence
-		if counts(r) {
-			change = signed(r.DeltaNS)
+		if isSignificant(r) {
+			change = signedDuration(r.DeltaNS)
 		}
-		where := names.Place(r.Site(), room)
+		place := names.SiteText(r.Site(), room)
 		switch {
-		case where == "" && r.Kind != "":
-			where = termtext.Head(r.Kind, room)
-		case where == "" && r.Cause == report.CauseOther:
-			where = "all other places"
-		case where == "":
-			where = "place unknown"
+		case place == "" && r.Kind != "":
+			place = termtext.Head(r.Kind, room)
+		case place == "" && r.Cause == report.CauseOther:
+			place = "all other places"
+		case place == "":
+			place = "place unknown"
 		}
 		delta := r.DeltaNS
-		p.line("  " + p.tinted(termtext.PadLeft(change, changeColumn), counts(r), &delta) + "  " + termtext.Pad(termtext.Head(r.Cause, 10), 11) +
-			termtext.Pad(where, room) + termtext.PadLeft(words.Duration(r.OldNS), valueColumn) + " →" + termtext.PadLeft(words.Duration(r.NewNS), valueColumn))
-		if n := len(r.Via); n > 0 && counts(r) {
+		p.line("  " + p.colourChange(termtext.PadLeft(change, changeColumn), isSignificant(r), &delta) + "  " + termtext.Pad(termtext.Head(r.Cause, 10), 11) +
+			termtext.Pad(place, room) + termtext.PadLeft(words.Duration(r.OldNS), valueColumn) + " →" + termtext.PadLeft(words.Duration(r.NewNS), valueColumn))
+		if n := len(r.Via); n > 0 && isSignificant(r) {
 			const lead = 4 + changeColumn + 11
-			p.line("  " + termtext.Pad("", lead-2) + termtext.Head("via "+string(r.Via[n-1].Wait)+" "+names.Place(r.Via[n-1].Site, room), p.opts.Width-lead))
+			p.line("  " + termtext.Pad("", lead-2) + termtext.Head("via "+string(r.Via[n-1].Wait)+" "+names.SiteText(r.Via[n-1].Site, room), p.opts.Width-lead))
 		}
 	}
 }
 
-// tinted marks what there is evidence of.
-func (p *page) tinted(s string, evidence bool, delta *int64) string {
+// colourChange marks what there is evidence of.
+func (p *page) colourChange(s string, evidence bool, delta *int64) string {
 	switch {
 	case !evidence || delta == nil:
 		return s
@@ -285,7 +285,7 @@ func (p *page) paint(style termtext.Style, s string) string {
 	return style.Paint(s)
 }
 
-func signed(ns int64) string {
+func signedDuration(ns int64) string {
 	if ns > 0 {
 		return "+" + words.Duration(ns)
 	}

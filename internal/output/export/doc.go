@@ -99,7 +99,7 @@ func siteText(s *report.Site) string {
 		text += " (" + s.Does + ")"
 	}
 	if s.CalledFrom != nil {
-		text += " " + names.Lead(s.CalledFrom) + siteText(s.CalledFrom.Site())
+		text += " " + names.CallerLead(s.CalledFrom) + siteText(s.CalledFrom.Site())
 	}
 	return text
 }

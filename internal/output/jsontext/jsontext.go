@@ -13,14 +13,14 @@ import (
 // means the same. The controls of ASCII are escaped in valid JSON already. data is returned itself if there is nothing to
 // escape.
 func Escape(data []byte) []byte {
-	if !bytes.ContainsFunc(data, invisible) {
+	if !bytes.ContainsFunc(data, isInvisible) {
 		return data
 	}
 	out := make([]byte, 0, len(data)+len(data)/8)
 	for len(data) > 0 {
 		r, n := utf8.DecodeRune(data)
 		switch {
-		case !invisible(r):
+		case !isInvisible(r):
 			out = append(out, data[:n]...)
 		case r <= 0xffff:
 			out = fmt.Appendf(out, `\u%04x`, r)
@@ -33,4 +33,4 @@ func Escape(data []byte) []byte {
 	return out
 }
 
-func invisible(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
+func isInvisible(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }

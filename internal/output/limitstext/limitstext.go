@@ -25,35 +25,35 @@ func Write(w io.Writer, a *limits.Answer) error {
 	case a.PID == 0:
 		p("a Go program started from here\n")
 	case a.Program != nil:
-		p("process %d: %s, %s", a.PID, esc(a.Program.Main), esc(a.Program.Go))
-		for _, k := range sorted(a.Program.Modules) {
-			p(", %s %s", esc(k), esc(a.Program.Modules[k]))
+		p("process %d: %s, %s", a.PID, escape(a.Program.Main), escape(a.Program.Go))
+		for _, k := range sortedKeys(a.Program.Modules) {
+			p(", %s %s", escape(k), escape(a.Program.Modules[k]))
 		}
 		p("\n")
 	default:
 		p("process %d\n", a.PID)
 	}
-	for _, k := range sorted(a.Env) {
-		p("  %s=%s\n", esc(k), esc(a.Env[k]))
+	for _, k := range sortedKeys(a.Env) {
+		p("  %s=%s\n", escape(k), escape(a.Env[k]))
 	}
 	if a.Limits == nil {
 		p("\nlimits: not measurable here\n")
 	} else {
-		cpu(p, a.Limits)
-		memory(p, a.Limits)
-		choices(p, a.Choices)
+		writeCPU(p, a.Limits)
+		writeMemory(p, a.Limits)
+		writeChoices(p, a.Choices)
 	}
 	if len(a.Traps) > 0 {
 		p("\nTraps\n")
 	}
 	for _, t := range a.Traps {
-		p("  %-7s%s: %s\n         fix: %s\n", t.Severity, t.Code, esc(t.Text), esc(t.Fix))
+		p("  %-7s%s: %s\n         fix: %s\n", t.Severity, t.Code, escape(t.Text), escape(t.Fix))
 	}
 	if len(a.Warnings) > 0 {
 		p("\nNot visible\n")
 	}
 	for _, s := range a.Warnings {
-		p("  %s\n", esc(s))
+		p("  %s\n", escape(s))
 	}
 	_, err := io.WriteString(w, b.String())
 	if err != nil {
@@ -62,13 +62,13 @@ func Write(w io.Writer, a *limits.Answer) error {
 	return nil
 }
 
-func esc(s string) string { return termtext.Escape(s) }
+func escape(s string) string { return termtext.Escape(s) }
 
-func sorted(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
 type printf func(format string, args ...any)
 
-func cpu(p printf, l *cgroup.Limits) {
+func writeCPU(p printf, l *cgroup.Limits) {
 	c := &l.CPU
 	p("\nCPU: ")
 	if c.Effective > 0 {
@@ -79,22 +79,22 @@ func cpu(p printf, l *cgroup.Limits) {
 	p("   (cgroup %s)\n", c.Version)
 	var rows [][3]string
 	for _, b := range c.Bounds {
-		what := b.Kind
+		label := b.Kind
 		if b.Kind == cgroup.BoundQuota {
-			what = level(b.Depth)
+			label = groupLevel(b.Depth)
 		}
-		rows = append(rows, row(b.Won, what, b.File, b.Text, b.Why))
+		rows = append(rows, tableRow(b.Won, label, b.File, b.Text, b.Why))
 	}
-	table(p, rows)
+	writeTable(p, rows)
 	for _, lv := range c.Levels {
 		if lv.Burst > 0 {
-			p("    burst at %s: %s more in a period, from unused quota\n", level(lv.Depth), lv.Burst)
+			p("    burst at %s: %s more in a period, from unused quota\n", groupLevel(lv.Depth), lv.Burst)
 		}
 	}
-	unseen(p, c.Sight, c.Seen, c.Hidden)
+	writeUnseen(p, c.Sight, c.Seen, c.Hidden)
 }
 
-func memory(p printf, l *cgroup.Limits) {
+func writeMemory(p printf, l *cgroup.Limits) {
 	m := &l.Memory
 	p("\nMemory: ")
 	if m.Effective > 0 || m.MaxLevel >= 0 {
@@ -105,37 +105,37 @@ func memory(p printf, l *cgroup.Limits) {
 	p("   (cgroup %s)\n", m.Version)
 	var rows [][3]string
 	for _, b := range m.Bounds {
-		what, text := b.Kind, b.Text
+		label, text := b.Kind, b.Text
 		switch b.Kind {
 		case cgroup.BoundMax:
-			what = level(b.Depth)
+			label = groupLevel(b.Depth)
 		case cgroup.BoundTotal:
-			what, text = "machine", words.Binary(b.Bytes)
+			label, text = "machine", words.Binary(b.Bytes)
 		}
-		rows = append(rows, row(b.Won, what, b.File, text, b.Why))
+		rows = append(rows, tableRow(b.Won, label, b.File, text, b.Why))
 	}
-	table(p, rows)
+	writeTable(p, rows)
 	if m.HighLevel >= 0 {
-		p("    memory.high: %s at %s\n", words.Binary(m.High), level(m.Levels[m.HighLevel].Depth))
+		p("    memory.high: %s at %s\n", words.Binary(m.High), groupLevel(m.Levels[m.HighLevel].Depth))
 	}
 	if m.HasSwap {
 		p("    swap: at most %s\n", words.Binary(m.Swap))
 	}
-	unseen(p, m.Sight, m.Seen, m.Hidden)
+	writeUnseen(p, m.Sight, m.Seen, m.Hidden)
 }
 
-// unseen says why no limit was found, where neither the table nor the notes do.
-func unseen(p printf, sight cgroup.Sight, seen string, hidden bool) {
+// writeUnseen says why no limit was found, where neither the table nor the notes do.
+func writeUnseen(p printf, sight cgroup.Sight, finding string, hidden bool) {
 	switch sight {
 	case cgroup.SightUnreadable, cgroup.SightMalformed, cgroup.SightCovered:
-		p("    %s\n", esc(seen))
+		p("    %s\n", escape(finding))
 	}
 	if hidden {
 		p("    groups further up are not visible\n")
 	}
 }
 
-func level(depth int) string {
+func groupLevel(depth int) string {
 	switch depth {
 	case 0:
 		return "own group"
@@ -145,21 +145,21 @@ func level(depth int) string {
 	return fmt.Sprintf("%d levels up", depth)
 }
 
-func row(won bool, what, file, text, why string) [3]string {
+func tableRow(inForce bool, label, file, text, reason string) [3]string {
 	mark := " "
-	if won {
+	if inForce {
 		mark = "*"
 	}
-	said := esc(file)
+	content := escape(file)
 	if text != "" {
-		said += `  "` + esc(text) + `"`
+		content += `  "` + escape(text) + `"`
 	}
-	return [3]string{mark + " " + what, said, esc(why)}
+	return [3]string{mark + " " + label, content, escape(reason)}
 }
 
-// table writes rows whose second column may be long: the reason stands on a
+// writeTable writes rows whose second column may be long: the reason stands on a
 // line of its own then.
-func table(p printf, rows [][3]string) {
+func writeTable(p printf, rows [][3]string) {
 	w := 0
 	for _, r := range rows {
 		w = max(w, utf8.RuneCountInString(r[0]))
@@ -173,11 +173,11 @@ func table(p printf, rows [][3]string) {
 	}
 }
 
-func choices(p printf, cs []limits.Choice) {
+func writeChoices(p printf, cs []limits.Choice) {
 	knob := ""
 	w := 0
 	for _, c := range cs {
-		w = max(w, utf8.RuneCountInString(esc(c.Who)))
+		w = max(w, utf8.RuneCountInString(escape(c.Who)))
 	}
 	for _, c := range cs {
 		if c.Knob != knob {
@@ -194,6 +194,6 @@ func choices(p printf, cs []limits.Choice) {
 				value = words.Binary(*c.Value)
 			}
 		}
-		p("  %s %-*s  %8s  %s\n", mark, w, esc(c.Who), value, esc(c.Why))
+		p("  %s %-*s  %8s  %s\n", mark, w, escape(c.Who), value, escape(c.Why))
 	}
 }

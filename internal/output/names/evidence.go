@@ -14,7 +14,7 @@ import (
 func Value(e report.Evidence) string {
 	v := e.Value
 	if math.IsNaN(v) || math.Abs(v) >= 1e18 {
-		return words.None
+		return words.Unknown
 	}
 	switch e.Unit {
 	case "ns":

@@ -61,9 +61,9 @@ func withoutPackage(f string) string {
 	return f[i+1:]
 }
 
-// Parts returns a site in at most max columns: the function, shortened in its middle as far as need be, and the file's
+// SiteParts returns a site in at most max columns: the function, shortened in its middle as far as need be, and the file's
 // name with the line, which is never cut unless it alone is too long. What is not known is "".
-func Parts(s *report.Site, max int) (fn, pos string) {
+func SiteParts(s *report.Site, max int) (fn, pos string) {
 	pos = Position(s)
 	room := max - termtext.Width(pos) - 1
 	if pos == "" {
@@ -86,31 +86,31 @@ func Parts(s *report.Site, max int) (fn, pos string) {
 	return fn, pos
 }
 
-// Place writes a site in at most max columns, "" if no place is known.
-func Place(s *report.Site, max int) string {
-	fn, pos := Parts(s, max)
+// SiteText writes a site in at most max columns, "" if no place is known.
+func SiteText(s *report.Site, max int) string {
+	fn, pos := SiteParts(s, max)
 	if fn != "" && pos != "" {
 		return fn + " " + pos
 	}
 	return fn + pos
 }
 
-// Lead is what comes before the line of the service's own code that led to a dependency's.
-func Lead(c *report.Caller) string {
+// CallerLead is what comes before the line of the service's own code that led to a dependency's.
+func CallerLead(c *report.Caller) string {
 	if c.OtherGoroutine {
 		return "reached from "
 	}
 	return "called from "
 }
 
-// CalledFrom says in at most max columns which line of the service's own code led to a dependency's: what comes
+// CallerParts says in at most max columns which line of the service's own code led to a dependency's: what comes
 // before, the function, and the file's name with the line, all "" where that is not known.
-func CalledFrom(s *report.Site, max int) (lead, fn, pos string) {
+func CallerParts(s *report.Site, max int) (lead, fn, pos string) {
 	if s == nil || s.CalledFrom == nil {
 		return "", "", ""
 	}
-	lead = Lead(s.CalledFrom)
-	fn, pos = Parts(s.CalledFrom.Site(), max-len(lead))
+	lead = CallerLead(s.CalledFrom)
+	fn, pos = SiteParts(s.CalledFrom.Site(), max-len(lead))
 	return lead, fn, pos
 }
 
@@ -124,10 +124,10 @@ func GroupName(g *report.Group, max int) string {
 	if strings.Contains(g.Name, " ") {
 		return termtext.Middle(g.Name, max)
 	}
-	if at := Position(g.Entry); at != "" && words.IsClosure(g.Name) && g.Entry.Func == g.Name {
+	if position := Position(g.Entry); position != "" && words.IsClosure(g.Name) && g.Entry.Func == g.Name {
 		// A closure's name says where it was made, but its number means nothing to a reader.
-		if room := max - termtext.Width(at) - 1; room >= 12 {
-			return SiteFunc(&report.Site{Func: g.Name}, room) + " " + at
+		if room := max - termtext.Width(position) - 1; room >= 12 {
+			return SiteFunc(&report.Site{Func: g.Name}, room) + " " + position
 		}
 	}
 	return SiteFunc(&report.Site{Func: g.Name}, max)
@@ -147,23 +147,23 @@ func GoVersion(r *report.Report) string {
 
 // Pod says which pod of Kubernetes a report is about, "" if it is about none.
 func Pod(r *report.Report) string {
-	about := r.Input.Service
-	pod := about["k8s.pod.name"]
+	service := r.Input.Service
+	pod := service["k8s.pod.name"]
 	if pod == "" {
 		return ""
 	}
 	out := "pod " + pod
 	for _, part := range [][2]string{{" in namespace ", "k8s.namespace.name"}, {" on node ", "k8s.node.name"}, {" · container ", "k8s.container.name"},
 		{" · image ", "container.image.name"}, {" · CPU limit ", "k8s.container.cpu.limit"}, {" · memory limit ", "k8s.container.memory.limit"}} {
-		if v := about[part[1]]; v != "" {
+		if v := service[part[1]]; v != "" {
 			out += part[0] + v
 		}
 	}
 	return out
 }
 
-// Peer names the process that serves what a group waits for.
-func Peer(p *report.Peer) string {
+// PeerProcess names the process that serves what a group waits for.
+func PeerProcess(p *report.Peer) string {
 	if p.Recording != "" {
 		return "the process of " + p.Recording
 	}
@@ -182,28 +182,28 @@ func PeerNames(p *report.Peer) string {
 	return s
 }
 
-func spent(p *report.Peer) string {
+func spentText(p *report.Peer) string {
 	if p.Spent == "" {
 		return ""
 	}
 	return " (such requests spent " + termtext.Head(p.Spent, 200) + ")"
 }
 
-func asLong(p *report.Peer) string {
+func asLongText(p *report.Peer) string {
 	if p.AsLong {
 		return " that is as long"
 	}
 	return ""
 }
 
-// PeerIs says which group answers what requests wait for over the network, how that is known, and on what the waits went.
-func PeerIs(p *report.Peer) string {
+// DescribePeer says which group answers what requests wait for over the network, how that is known, and on what the waits went.
+func DescribePeer(p *report.Peer) string {
 	sure := "is "
 	if p.Confidence < 0.7 {
 		sure = "may be "
 	}
-	s := sure + Peer(p) + ": " + words.Number(int64(p.Held)) + " of " + words.Count(p.Waits, "wait", "waits") + " for the network contain one request of " + PeerNames(p) + asLong(p) + " (by chance: " +
-		words.PercentOr0(p.ByChance) + "). A wait takes " + words.Duration(p.WaitNS) + "; the request in it takes " + words.Duration(p.ServedNS) + spent(p)
+	s := sure + PeerProcess(p) + ": " + words.Number(int64(p.Held)) + " of " + words.Count(p.Waits, "wait", "waits") + " for the network contain one request of " + PeerNames(p) + asLongText(p) + " (by chance: " +
+		words.PercentOr0(p.ByChance) + "). A wait takes " + words.Duration(p.WaitNS) + "; the request in it takes " + words.Duration(p.ServedNS) + spentText(p)
 	if p.ThereNS != nil && p.BackNS != nil {
 		s += "; it begins " + words.Duration(*p.ThereNS) + " after the wait"
 		if p.UnseenNS != nil && *p.UnseenNS > 0 {

@@ -8,17 +8,17 @@ import (
 
 // TestGroupName: a closure is told with its line, for its number tells nobody which one it is.
 func TestGroupName(t *testing.T) {
-	at := func(fn string) *report.Site { return &report.Site{Func: fn, File: "/src/api.go", Line: 417} }
+	entry := func(fn string) *report.Site { return &report.Site{Func: fn, File: "/src/api.go", Line: 417} }
 	for _, c := range []struct {
 		g    report.Group
 		max  int
 		want string
 	}{
-		{report.Group{Name: "x.org/api.(*API).Register.func2.1", Kind: report.KindHTTP1, Entry: at("x.org/api.(*API).Register.func2.1")}, 60, "api.(*API).Register.func2.1 api.go:417"},
-		{report.Group{Name: "x.org/api.(*API).Register.func12", Kind: report.KindHTTP1, Entry: at("x.org/api.(*API).Register.func12")}, 30, "(*API)…ister.func12 api.go:417"},
-		{report.Group{Name: "x.org/api.(*API).Query", Kind: report.KindHTTP1, Entry: at("x.org/api.(*API).Query")}, 60, "api.(*API).Query"},
+		{report.Group{Name: "x.org/api.(*API).Register.func2.1", Kind: report.KindHTTP1, Entry: entry("x.org/api.(*API).Register.func2.1")}, 60, "api.(*API).Register.func2.1 api.go:417"},
+		{report.Group{Name: "x.org/api.(*API).Register.func12", Kind: report.KindHTTP1, Entry: entry("x.org/api.(*API).Register.func12")}, 30, "(*API)…ister.func12 api.go:417"},
+		{report.Group{Name: "x.org/api.(*API).Query", Kind: report.KindHTTP1, Entry: entry("x.org/api.(*API).Query")}, 60, "api.(*API).Query"},
 		{report.Group{Name: "x.org/api.run.func1", Kind: report.KindHTTP1}, 60, "api.run.func1"},
-		{report.Group{Name: "job.func1", Kind: report.KindTask, Entry: at("job.func1")}, 60, "job.func1"},
+		{report.Group{Name: "job.func1", Kind: report.KindTask, Entry: entry("job.func1")}, 60, "job.func1"},
 	} {
 		if got := GroupName(&c.g, c.max); got != c.want {
 			t.Errorf("%s in %d columns: %q, want %q", c.g.Name, c.max, got, c.want)
@@ -29,18 +29,18 @@ func TestGroupName(t *testing.T) {
 // TestPlace: a well-known line of the library is told by what it is for, and a caller beside a dependency's.
 func TestPlace(t *testing.T) {
 	s := &report.Site{Func: "net/http.(*conn).serve", File: "/go/src/net/http/server.go", Line: 1989, Does: "reading the request"}
-	if got := Place(s, 80); got != "net/http, reading the request server.go:1989" {
+	if got := SiteText(s, 80); got != "net/http, reading the request server.go:1989" {
 		t.Errorf("%q", got)
 	}
-	if got := Place(s, 34); got != "reading the request server.go:1989" {
+	if got := SiteText(s, 34); got != "reading the request server.go:1989" {
 		t.Errorf("in few columns: %q", got)
 	}
 	s = &report.Site{Func: "dep.org/x.Do", CalledFrom: &report.Caller{Func: "x.org/s.load", File: "/s/load.go", Line: 12}}
-	if lead, fn, pos := CalledFrom(s, 80); lead+fn+" "+pos != "called from s.load load.go:12" {
+	if lead, fn, pos := CallerParts(s, 80); lead+fn+" "+pos != "called from s.load load.go:12" {
 		t.Errorf("%q %q %q", lead, fn, pos)
 	}
 	s.CalledFrom.OtherGoroutine = true
-	if lead, fn, pos := CalledFrom(s, 80); lead+fn+" "+pos != "reached from s.load load.go:12" {
+	if lead, fn, pos := CallerParts(s, 80); lead+fn+" "+pos != "reached from s.load load.go:12" {
 		t.Errorf("a line that waits for what another goroutine does there: %q %q %q", lead, fn, pos)
 	}
 }

@@ -27,11 +27,11 @@ import (
 // receiver is an OTLP/HTTP endpoint that answers as it is told.
 type receiver struct {
 	*httptest.Server
-	mu      sync.Mutex // a request that is cut off is sent again while the server still ends it
-	bodies  [][]byte
-	header  http.Header
-	answers []answer // one for each request; the last one for all that follow
-	asked   int
+	mu       sync.Mutex // a request that is cut off is sent again while the server still ends it
+	bodies   [][]byte
+	header   http.Header
+	answers  []answer // one for each request; the last one for all that follow
+	requests int
 }
 
 type answer struct {
@@ -52,8 +52,8 @@ func newReceiver(t *testing.T, start func(*httptest.Server), answers ...answer) 
 			http.Redirect(w, req, "/v1/traces", http.StatusTemporaryRedirect)
 			return
 		}
-		a := r.answers[min(r.asked, len(r.answers)-1)]
-		r.asked++
+		a := r.answers[min(r.requests, len(r.answers)-1)]
+		r.requests++
 		if a.contentType != "" {
 			w.Header().Set("Content-Type", a.contentType)
 		}
@@ -127,7 +127,7 @@ func TestSendOTLP(t *testing.T) {
 		{"a redirect", "/moved", answer{status: 200}, "307"},
 		{"always busy", "/v1/traces", answer{status: 429, body: "wait"}, "429"},
 	} {
-		srv.answers, srv.asked = []answer{c.answer}, 0
+		srv.answers, srv.requests = []answer{c.answer}, 0
 		_, _, err := sendAll(url+c.path, "json", r, nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one that says %q", c.name, err, c.want)
@@ -211,8 +211,8 @@ func TestSendRefused(t *testing.T) {
 			}
 		}
 		c.Close()
-		if srv.asked != 4 || c.Spans != 20 || c.Refused != 2 || c.Refusal == nil || !strings.Contains(c.Refusal.Error(), `bad "x"`) || !strings.Contains(c.Refusal.Error(), strconv.Itoa(refused.status)) {
-			t.Errorf("status %d: asked %d times, %d spans, %d refused: %v", refused.status, srv.asked, c.Spans, c.Refused, c.Refusal)
+		if srv.requests != 4 || c.Spans != 20 || c.Refused != 2 || c.Refusal == nil || !strings.Contains(c.Refusal.Error(), `bad "x"`) || !strings.Contains(c.Refusal.Error(), strconv.Itoa(refused.status)) {
+			t.Errorf("status %d: asked %d times, %d spans, %d refused: %v", refused.status, srv.requests, c.Spans, c.Refused, c.Refusal)
 		}
 	}
 }
@@ -253,14 +253,14 @@ func TestSendTLS(t *testing.T) {
 	}, answer{status: 200, body: "{}"})
 	pool := x509.NewCertPool()
 	pool.AddCert(srv.Certificate())
-	own := srv.TLS.Certificates[0]
+	certificate := srv.TLS.Certificates[0]
 	if _, _, err := sendAll(srv.URL, "json", r, nil); err == nil {
 		t.Error("an unknown authority is trusted")
 	}
 	if _, _, err := sendAll(srv.URL, "json", r, &tls.Config{RootCAs: pool}); err == nil {
 		t.Error("the client's certificate was not asked for")
 	}
-	if _, _, err := sendAll(srv.URL, "json", r, &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{own}}); err != nil {
+	if _, _, err := sendAll(srv.URL, "json", r, &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{certificate}}); err != nil {
 		t.Error(err)
 	}
 	if _, err := otlphttp.NewClient("http://x/", "json", nil, &tls.Config{}); err == nil {

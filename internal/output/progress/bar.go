@@ -26,31 +26,31 @@ type State struct {
 
 // Bar draws states. A nil Bar is valid and draws nothing. Methods may be called concurrently.
 type Bar struct {
-	mu    sync.Mutex
-	w     io.Writer
-	width func() int
-	color bool
-	drawn int // columns of the line now
-	last  time.Time
-	now   func() time.Time
-	told  func(State)
+	mu           sync.Mutex
+	w            io.Writer
+	width        func() int
+	color        bool
+	drawnColumns int // columns of the line now
+	last         time.Time
+	clock        func() time.Time
+	observer     func(State)
 }
 
-// Telling returns a bar that draws what b does, and passes every state to f.
-func (b *Bar) Telling(f func(State)) *Bar {
+// WithObserver returns a bar that draws what b does, and passes every state to f.
+func (b *Bar) WithObserver(f func(State)) *Bar {
 	if b == nil {
-		return &Bar{told: f}
+		return &Bar{observer: f}
 	}
-	return &Bar{w: b.w, width: b.width, color: b.color, now: b.now, told: f}
+	return &Bar{w: b.w, width: b.width, color: b.color, clock: b.clock, observer: f}
 }
 
-// On returns a bar on f if it may be drawn there: f is a terminal that can move its cursor, and the program does not run
+// NewBar returns a bar on f if it may be drawn there: f is a terminal that can move its cursor, and the program does not run
 // in a continuous integration system, whose logs keep every line. Otherwise it returns nil. Getenv is os.Getenv.
-func On(f *os.File, getenv func(string) string) *Bar {
-	if f == nil || !Wanted(term.IsTerminal(int(f.Fd())), getenv) {
+func NewBar(f *os.File, getenv func(string) string) *Bar {
+	if f == nil || !IsWanted(term.IsTerminal(int(f.Fd())), getenv) {
 		return nil
 	}
-	return &Bar{w: f, color: getenv("NO_COLOR") == "", now: time.Now, width: func() int {
+	return &Bar{w: f, color: getenv("NO_COLOR") == "", clock: time.Now, width: func() int {
 		w, _, err := term.GetSize(int(f.Fd()))
 		if err != nil || w <= 0 {
 			return 80
@@ -59,8 +59,8 @@ func On(f *os.File, getenv func(string) string) *Bar {
 	}}
 }
 
-// Wanted decides for a stream that is a terminal or is not.
-func Wanted(terminal bool, getenv func(string) string) bool {
+// IsWanted decides for a stream that is a terminal or is not.
+func IsWanted(terminal bool, getenv func(string) string) bool {
 	ci := getenv("CI")
 	return terminal && getenv("TERM") != "dumb" && (ci == "" || ci == "false" || ci == "0")
 }
@@ -73,29 +73,29 @@ func (b *Bar) Set(s State) {
 	if b == nil {
 		return
 	}
-	if b.told != nil {
-		b.told(s)
+	if b.observer != nil {
+		b.observer(s)
 	}
 	if b.w == nil {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := b.now()
-	if b.drawn > 0 && now.Sub(b.last) < interval {
+	now := b.clock()
+	if b.drawnColumns > 0 && now.Sub(b.last) < interval {
 		return
 	}
 	b.last = now
 	// The last column stays free: some terminals wrap when it is written.
 	line := s.line(max(b.width()-1, 0))
 	n := termtext.Width(line)
-	pad := strings.Repeat(" ", max(b.drawn-n, 0))
+	pad := strings.Repeat(" ", max(b.drawnColumns-n, 0))
 	if b.color {
 		line = strings.Replace(line, "[", "[\x1b[36m", 1)
 		line = strings.Replace(line, "]", "\x1b[0m]", 1)
 	}
 	fmt.Fprint(b.w, "\r", line, pad)
-	b.drawn = n
+	b.drawnColumns = n
 }
 
 // Clear removes the line, so that other output can follow. Set draws it again.
@@ -105,9 +105,9 @@ func (b *Bar) Clear() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.drawn > 0 {
-		fmt.Fprint(b.w, "\r", strings.Repeat(" ", b.drawn), "\r")
-		b.drawn = 0
+	if b.drawnColumns > 0 {
+		fmt.Fprint(b.w, "\r", strings.Repeat(" ", b.drawnColumns), "\r")
+		b.drawnColumns = 0
 	}
 }
 

@@ -25,7 +25,7 @@ func TestWanted(t *testing.T) {
 		{true, map[string]string{"CI": "true"}, false},
 		{true, map[string]string{"CI": "false"}, true},
 	} {
-		if got := Wanted(c.terminal, func(k string) string { return c.env[k] }); got != c.want {
+		if got := IsWanted(c.terminal, func(k string) string { return c.env[k] }); got != c.want {
 			t.Errorf("terminal %v, environment %v: %v, want %v", c.terminal, c.env, got, c.want)
 		}
 	}
@@ -34,7 +34,7 @@ func TestWanted(t *testing.T) {
 func TestNoBarOnAFile(t *testing.T) {
 	f := must.Have(os.Create(t.TempDir() + "/out"))(t)
 	defer f.Close()
-	bar := On(f, func(string) string { return "" })
+	bar := NewBar(f, func(string) string { return "" })
 	bar.Set(State{Label: "x", Bytes: 1}) // nil bars are valid
 	bar.Clear()
 	if info, _ := f.Stat(); bar != nil || info.Size() != 0 {
@@ -83,7 +83,7 @@ func TestAnyWidth(t *testing.T) {
 func TestDrawing(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Unix(0, 0)
-	b := &Bar{w: &out, width: func() int { return 40 }, now: func() time.Time { return now }}
+	b := &Bar{w: &out, width: func() int { return 40 }, clock: func() time.Time { return now }}
 	b.Set(State{Label: "long label", Bytes: 1})
 	b.Set(State{Label: "dropped", Bytes: 2}) // too soon
 	now = now.Add(interval)
@@ -98,12 +98,12 @@ func TestDrawing(t *testing.T) {
 
 func TestReaderCountsAndClears(t *testing.T) {
 	var out bytes.Buffer
-	b := &Bar{w: &out, width: func() int { return 40 }, now: time.Now}
+	b := &Bar{w: &out, width: func() int { return 40 }, clock: time.Now}
 	r := NewReader(strings.NewReader(strings.Repeat("x", 100)), b, "f", 100)
 	if data, err := io.ReadAll(r); err != nil || len(data) != 100 {
 		t.Fatalf("%d bytes, %v", len(data), err)
 	}
-	if s := out.String(); !strings.Contains(s, "100% of 100 B") || !strings.HasSuffix(s, "\r") || b.drawn != 0 {
+	if s := out.String(); !strings.Contains(s, "100% of 100 B") || !strings.HasSuffix(s, "\r") || b.drawnColumns != 0 {
 		t.Errorf("drawn %q", s)
 	}
 }

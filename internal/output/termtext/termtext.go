@@ -22,7 +22,7 @@ const maxMarks = 2
 // control and format characters, line and paragraph separators, spaces other than ' ', private and unassigned code
 // points, bytes that are not UTF-8, and heaps of combining marks. The result holds no line break and is valid UTF-8.
 func Escape(s string) string {
-	if plain(s) {
+	if isVisibleASCII(s) {
 		return s
 	}
 	var b strings.Builder
@@ -68,8 +68,8 @@ func escapeRune(b *strings.Builder, raw string, r rune, marks int) int {
 	return 0
 }
 
-// plain reports whether all of s is visible ASCII.
-func plain(s string) bool {
+// isVisibleASCII reports whether all of s is visible ASCII.
+func isVisibleASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
 			return false
@@ -109,7 +109,7 @@ func Head[S ~string](text S, max int) string {
 	if max <= 0 {
 		return ""
 	}
-	s, cut := clip(string(text), max)
+	s, cut := clipHead(string(text), max)
 	s = Escape(s)
 	if !cut && Width(s) <= max {
 		return s
@@ -123,7 +123,7 @@ func Middle(s string, max int) string {
 	if max <= 0 {
 		return ""
 	}
-	head, headCut := clip(s, max)
+	head, headCut := clipHead(s, max)
 	tail, tailCut := clipTail(s, max)
 	if !headCut && !tailCut {
 		if e := Escape(s); Width(e) <= max {
@@ -137,8 +137,8 @@ func Middle(s string, max int) string {
 // clipBytes is how many bytes of a text can matter for one column: a letter of four bytes with its marks.
 const clipBytes = 4 * (1 + maxMarks)
 
-// clip returns as many leading bytes of s as can matter for max columns, ending at a rune.
-func clip(s string, max int) (string, bool) {
+// clipHead returns as many leading bytes of s as can matter for max columns, ending at a rune.
+func clipHead(s string, max int) (string, bool) {
 	limit := clipBytes * (max + 1)
 	if len(s) <= limit {
 		return s, false
@@ -154,11 +154,11 @@ func clipTail(s string, max int) (string, bool) {
 	if len(s) <= limit {
 		return s, false
 	}
-	at := len(s) - limit
-	for at < len(s)-clipBytes*max && !utf8.RuneStart(s[at]) {
-		at++
+	start := len(s) - limit
+	for start < len(s)-clipBytes*max && !utf8.RuneStart(s[start]) {
+		start++
 	}
-	return s[at:], true
+	return s[start:], true
 }
 
 // firstColumns returns the longest start of s that is at most max columns wide.
@@ -174,7 +174,7 @@ func firstColumns(s string, max int) string {
 
 // lastColumns returns the longest end of s that is at most max columns wide and does not begin with a combining mark.
 func lastColumns(s string, max int) string {
-	w, at := 0, len(s)
+	w, start := 0, len(s)
 	for i := len(s); i > 0; {
 		r, n := utf8.DecodeLastRuneInString(s[:i])
 		rw := runeWidth(r)
@@ -183,10 +183,10 @@ func lastColumns(s string, max int) string {
 		}
 		i -= n
 		if rw > 0 {
-			at = i
+			start = i
 		}
 	}
-	return s[at:]
+	return s[start:]
 }
 
 // Wrap breaks escaped words into lines of at most so many columns. A word that is wider has a line of its own.
@@ -224,7 +224,7 @@ func PadLeft(s string, columns int) string {
 
 // Table returns rows of safe text as lines that begin with indent, in columns of which the first ones are aligned to the left and the
 // others to the right.
-func Table(indent string, rows [][]string, left int) string {
+func Table(indent string, rows [][]string, leftColumns int) string {
 	var widths []int
 	for _, row := range rows {
 		widths = append(widths, make([]int, max(0, len(row)-len(widths)))...)
@@ -235,7 +235,7 @@ func Table(indent string, rows [][]string, left int) string {
 	var b strings.Builder
 	for _, row := range rows {
 		for i, cell := range row {
-			if row[i] = PadLeft(cell, widths[i]); i < left {
+			if row[i] = PadLeft(cell, widths[i]); i < leftColumns {
 				row[i] = Pad(cell, widths[i])
 			}
 		}

@@ -39,11 +39,11 @@ func WriteGitHub(w io.Writer, r *budget.Result, root string) error {
 	for i := range r.Violations {
 		v := &r.Violations[i]
 		props := []string{}
-		if at := v.Site.OwnLine(); at != nil { // a dependency's file is not in the checkout
-			if file, ok := inside(at.File, root); ok {
+		if line := v.Site.OwnLine(); line != nil { // a dependency's file is not in the checkout
+			if file, ok := relativePath(line.File, root); ok {
 				props = append(props, "file="+escapeProperty(file))
-				if at.Line > 0 {
-					props = append(props, fmt.Sprintf("line=%d", at.Line))
+				if line.Line > 0 {
+					props = append(props, fmt.Sprintf("line=%d", line.Line))
 				}
 			}
 		}
@@ -52,7 +52,7 @@ func WriteGitHub(w io.Writer, r *budget.Result, root string) error {
 			title += " " + v.Metric
 		}
 		props = append(props, "title="+escapeProperty(title))
-		fmt.Fprintf(out, "::%s %s::%s\n", level(v.Severity, "error", "warning", "notice"), strings.Join(props, ","), escapeData(v.Text))
+		fmt.Fprintf(out, "::%s %s::%s\n", severityWord(v.Severity, "error", "warning", "notice"), strings.Join(props, ","), escapeData(v.Text))
 	}
 	return out.Flush()
 }
@@ -68,8 +68,8 @@ func escapeProperty(s string) string {
 	return strings.NewReplacer(":", "%3A", ",", "%2C").Replace(escapeData(s))
 }
 
-// level chooses a tool's word for a severity.
-func level(severity report.Severity, high, medium, low string) string {
+// severityWord chooses a tool's word for a severity.
+func severityWord(severity report.Severity, high, medium, low string) string {
 	switch severity {
 	case report.SeverityMedium:
 		return medium
@@ -79,44 +79,44 @@ func level(severity report.Severity, high, medium, low string) string {
 	return high
 }
 
-// inside returns a file's path relative to root, with slashes, if it lies there or is relative already.
-func inside(file, root string) (string, bool) {
-	file, root = slashed(file), strings.TrimSuffix(slashed(root), "/")
+// relativePath returns a file's path relative to root, with slashes, if it lies there or is relative already.
+func relativePath(file, root string) (string, bool) {
+	file, root = withSlashes(file), strings.TrimSuffix(withSlashes(root), "/")
 	if rest, ok := strings.CutPrefix(file, root+"/"); ok && root != "" {
 		file = rest
 	}
-	if file == "" || absolute(file) {
+	if file == "" || isAbsolute(file) {
 		return "", false
 	}
 	file = path.Clean(file)
 	return file, file != ".." && !strings.HasPrefix(file, "../")
 }
 
-// slashed writes a path with slashes if it is one of Windows, whatever system this is: traces travel.
-func slashed(file string) string {
-	if drive(file) || strings.HasPrefix(file, `\\`) {
+// withSlashes writes a path with slashes if it is one of Windows, whatever system this is: traces travel.
+func withSlashes(file string) string {
+	if hasDrive(file) || strings.HasPrefix(file, `\\`) {
 		return strings.ReplaceAll(file, `\`, "/")
 	}
 	return file
 }
 
-func drive(file string) bool {
+func hasDrive(file string) bool {
 	return len(file) > 2 && file[1] == ':' && (file[2] == '\\' || file[2] == '/') && (file[0]|0x20 >= 'a' && file[0]|0x20 <= 'z')
 }
 
-func absolute(file string) bool { return strings.HasPrefix(file, "/") || drive(file) }
+func isAbsolute(file string) bool { return strings.HasPrefix(file, "/") || hasDrive(file) }
 
-// uri writes a file as a URI reference (RFC 3986); relative ones are relative to the checkout.
-func uri(file, root string) sarifArtifact {
-	if rel, ok := inside(file, root); ok {
+// artifactOf writes a file as a URI reference (RFC 3986); relative ones are relative to the checkout.
+func artifactOf(file, root string) sarifArtifact {
+	if rel, ok := relativePath(file, root); ok {
 		u := (&url.URL{Path: rel}).EscapedPath()
 		if head, _, _ := strings.Cut(u, "/"); strings.Contains(head, ":") {
 			u = "./" + u // or it would be a scheme: section 4.2
 		}
 		return sarifArtifact{URI: u, Base: "%SRCROOT%"}
 	}
-	file = slashed(file)
-	if drive(file) {
+	file = withSlashes(file)
+	if hasDrive(file) {
 		file = "/" + file
 	}
 	return sarifArtifact{URI: "file://" + (&url.URL{Path: file}).EscapedPath()}
@@ -206,11 +206,11 @@ const fingerprintKey = "whylate/v1"
 
 // locationOf is a place, or the input where there is none.
 func locationOf(s *report.Site, input, root string) sarifLocation {
-	l := sarifLocation{Physical: sarifPhysical{Artifact: uri(input, root)}}
+	l := sarifLocation{Physical: sarifPhysical{Artifact: artifactOf(input, root)}}
 	if s == nil || s.File == "" {
 		return l
 	}
-	l.Physical.Artifact = uri(s.File, root)
+	l.Physical.Artifact = artifactOf(s.File, root)
 	if s.Line > 0 {
 		l.Physical.Region = &sarifRegion{s.Line}
 	}
@@ -233,13 +233,13 @@ func WriteSARIF(w io.Writer, r *budget.Result, root, version string) error {
 	for i := range r.Violations {
 		v := &r.Violations[i]
 		rules := run.Tool.Driver.Rules
-		at := slices.IndexFunc(rules, func(r sarifRule) bool { return r.ID == v.Code })
-		if at < 0 {
-			at = len(rules)
+		ruleIndex := slices.IndexFunc(rules, func(r sarifRule) bool { return r.ID == v.Code })
+		if ruleIndex < 0 {
+			ruleIndex = len(rules)
 			run.Tool.Driver.Rules = append(rules, describeRule(v))
 		}
 		result := sarifResult{
-			RuleID: v.Code, RuleIndex: at, Level: level(v.Severity, "error", "warning", "note"), Message: sarifMessage{v.Text},
+			RuleID: v.Code, RuleIndex: ruleIndex, Level: severityWord(v.Severity, "error", "warning", "note"), Message: sarifMessage{v.Text},
 			Locations: []sarifLocation{locationOf(v.Site.OwnLine(), r.Input, root)}, Fingerprints: map[string]string{fingerprintKey: v.ID},
 		}
 		if v.Site != nil && v.Site.CalledFrom != nil {

@@ -69,8 +69,8 @@ func TestGitHub(t *testing.T) {
 // TestSARIF checks what SARIF 2.1.0 requires (sections 3.13, 3.14, 3.18, 3.19, 3.27, 3.28, 3.29, 3.30) and what GitHub asks
 // for besides: a location, a rule that exists, a fingerprint.
 func TestSARIF(t *testing.T) {
-	v := func(code string, severity report.Severity, at *report.Site) budget.Violation {
-		return budget.Violation{ID: "id of " + code, Kind: budget.KindFinding, Code: code, Severity: severity, Text: "\x1b\u202e\u009b31m", Site: at}
+	v := func(code string, severity report.Severity, index *report.Site) budget.Violation {
+		return budget.Violation{ID: "id of " + code, Kind: budget.KindFinding, Code: code, Severity: severity, Text: "\x1b\u202e\u009b31m", Site: index}
 	}
 	res := &budget.Result{Input: "x.trace", Violations: []budget.Violation{
 		v(budget.KindBudget, report.SeverityHigh, site("main.backoff", `C:\src\my shop\ü%.go`, 30)), v(budget.KindGroup, report.SeverityHigh, nil),
@@ -79,8 +79,8 @@ func TestSARIF(t *testing.T) {
 	}}
 	var out bytes.Buffer
 	must.Do(t, WriteSARIF(&out, res, "/src/shop", "v1.2.3"))
-	if at := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); at >= 0 {
-		t.Errorf("a terminal would obey %q", out.String()[at:min(at+10, out.Len())])
+	if index := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); index >= 0 {
+		t.Errorf("a terminal would obey %q", out.String()[index:min(index+10, out.Len())])
 	}
 	var log map[string]any
 	must.Do(t, json.Unmarshal(out.Bytes(), &log))
@@ -175,7 +175,7 @@ func TestInside(t *testing.T) {
 		{"/src/b.go", "", ""}, {"a/b.go", "/src", "a/b.go"}, {"../b.go", "/src", ""}, {"/src/../etc/x", "/src", ""}, {"", "/src", ""},
 		{`C:\src\a\b.go`, `C:\src`, "a/b.go"}, {`C:\src\b.go`, "/src", ""}, {`a\b.go`, "/src", `a\b.go`},
 	} {
-		if got, ok := inside(c.file, c.root); ok != (c.want != "") || ok && got != c.want {
+		if got, ok := relativePath(c.file, c.root); ok != (c.want != "") || ok && got != c.want {
 			t.Errorf("inside(%q, %q) = %q, %v", c.file, c.root, got, ok)
 		}
 	}

@@ -16,12 +16,12 @@ func FuncName(f string) string {
 	if strings.Contains(head, " ") {
 		return f
 	}
-	at := strings.LastIndexByte(head, '/') + 1
-	if at > 0 && isVersion(head[at:]) {
-		at = strings.LastIndexByte(head[:at-1], '/') + 1
+	start := strings.LastIndexByte(head, '/') + 1
+	if start > 0 && isVersion(head[start:]) {
+		start = strings.LastIndexByte(head[:start-1], '/') + 1
 	}
 	// The linker writes dots in the last directory's name so: gopkg.in/yaml%2ev3.
-	return strings.ReplaceAll(f[at:], "%2e", ".")
+	return strings.ReplaceAll(f[start:], "%2e", ".")
 }
 
 // isVersion reports whether a package's qualified name begins with a major version, "v2.".

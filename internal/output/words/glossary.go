@@ -1,7 +1,7 @@
 package words
 
 // A Term is a word of reports, in plain English.
-type Term struct{ Word, Means string }
+type Term struct{ Word, Meaning string }
 
 // Glossary has the words that reports use and a reader may not know, in the order of the alphabet.
 func Glossary() []Term {

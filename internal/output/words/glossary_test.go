@@ -22,7 +22,7 @@ func TestGlossary(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Glossary\n\nFor readers of reports, of the page and of the viewer: the words that they use. `whylate help glossary` prints the same.\n\n| word | what it means |\n|---|---|\n")
 	for _, w := range list {
-		b.WriteString("| " + w.Word + " | " + w.Means + " |\n")
+		b.WriteString("| " + w.Word + " | " + w.Meaning + " |\n")
 	}
 	must.Golden(t, *update, filepath.Join("..", "..", "..", "docs", "glossary.md"), []byte(b.String()))
 }

@@ -25,8 +25,8 @@ import (
 
 // What stands where a value is not known, and where there is nothing.
 const (
-	None    = "-"
-	Nothing = "·"
+	Unknown = "-"
+	Zero    = "·"
 )
 
 // Duration writes ns in Go's syntax (time.ParseDuration reads it back) with three significant digits, in the unit that
@@ -71,10 +71,10 @@ func digits(v float64) string {
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
-// Maybe is Duration for a value that may not be known.
-func Maybe(ns *int64) string {
+// DurationOrUnknown is Duration for a value that may not be known.
+func DurationOrUnknown(ns *int64) string {
 	if ns == nil {
-		return None
+		return Unknown
 	}
 	return Duration(*ns)
 }
@@ -122,7 +122,7 @@ func (u Unit) Format(ns int64) string {
 func Percent(share float64) string {
 	switch {
 	case math.IsNaN(share) || share == 0:
-		return Nothing
+		return Zero
 	case share*100 <= 0.5:
 		return "<1%"
 	}
@@ -143,11 +143,11 @@ func Number(n int64) string {
 }
 
 // Count is a number with its noun.
-func Count(n int, one, many string) string {
+func Count(n int, singular, plural string) string {
 	if n == 1 {
-		return "1 " + one
+		return "1 " + singular
 	}
-	return Number(int64(n)) + " " + many
+	return Number(int64(n)) + " " + plural
 }
 
 // Bytes writes bytes with a decimal prefix.
@@ -168,7 +168,7 @@ func Bytes(n int64) string {
 }
 
 // Brief is Duration for sentences, without zeros at the end of a fraction: 10ms, 1.5ms.
-func Brief(ns int64) string { return plain(Duration(ns)) }
+func Brief(ns int64) string { return trimZeros(Duration(ns)) }
 
 // Rough writes two digits of a duration.
 func Rough(ns int64) string {
@@ -176,11 +176,11 @@ func Rough(ns int64) string {
 	for ns/step >= 100 {
 		step *= 10
 	}
-	return plain(Duration((min(ns, math.MaxInt64-step/2) + step/2) / step * step))
+	return trimZeros(Duration((min(ns, math.MaxInt64-step/2) + step/2) / step * step))
 }
 
-// plain drops zeros at the end of a duration's fraction.
-func plain(text string) string {
+// trimZeros drops zeros at the end of a duration's fraction.
+func trimZeros(text string) string {
 	unit := strings.TrimLeft(text, "-0123456789.")
 	if number := strings.TrimSuffix(text, unit); strings.Contains(number, ".") {
 		return strings.TrimRight(strings.TrimRight(number, "0"), ".") + unit
@@ -190,7 +190,7 @@ func plain(text string) string {
 
 // PercentOr0 is Percent for prose, in which nothing is 0%.
 func PercentOr0(share float64) string {
-	if s := Percent(share); s != Nothing {
+	if s := Percent(share); s != Zero {
 		return s
 	}
 	return "0%"

@@ -15,7 +15,7 @@ func TestQuantities(t *testing.T) {
 	for _, c := range [][2]string{
 		{Bytes(0), "0 B"}, {Bytes(999), "999 B"}, {Bytes(9996), "10.0 kB"}, {Bytes(999_499), "999 kB"}, {Bytes(999_600), "1.00 MB"}, {Bytes(12_345_678), "12.3 MB"},
 		{Binary(1023), "1023 B"}, {Binary(1020 << 20), "1020 MiB"}, {Binary(3 << 29), "1.5 GiB"}, {Binary(512 << 20), "512 MiB"},
-		{Percent(0), Nothing}, {PercentOr0(0), "0%"}, {Percent(0.005), "<1%"}, {Percent(0.0051), "1%"}, {Percent(0.994), "99%"},
+		{Percent(0), Zero}, {PercentOr0(0), "0%"}, {Percent(0.005), "<1%"}, {Percent(0.0051), "1%"}, {Percent(0.994), "99%"},
 		{Share(0.2), "20%"}, {Share(0.2004), "20%"}, {Share(0.201), "20.1%"},
 		{Change(0.5), "+50%"}, {Change(-0.012), "-1.2%"}, {Change(0.0994), "+9.9%"}, {Change(9), "x10"}, {Change(8.99), "+899%"},
 		{Figure(0.125), "0.125"}, {Figure(17.34), "17.3"}, {Figure(1234.4), "1,234"}, {Figure(999.4), "999"}, {Figure(999.6), "1,000"},

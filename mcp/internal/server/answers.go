@@ -159,7 +159,7 @@ func explanation(id string, r *report.Report) *Explanation {
 	}
 	for i := range r.Groups[:min(len(r.Groups), maxGroups)] {
 		g := &r.Groups[i]
-		e.Groups = append(e.Groups, Group{g.ID, cut(g.Name, maxName), string(g.Kind), g.Count, g.Open.Count, words.Maybe(g.LatencyNS.P50), words.Maybe(g.LatencyNS.P99), words.Maybe(g.LatencyNS.Max)})
+		e.Groups = append(e.Groups, Group{g.ID, cut(g.Name, maxName), string(g.Kind), g.Count, g.Open.Count, words.DurationOrUnknown(g.LatencyNS.P50), words.DurationOrUnknown(g.LatencyNS.P99), words.DurationOrUnknown(g.LatencyNS.Max)})
 	}
 	e.Warnings = warnings(r.Input.Warnings)
 	for size(e) > maxAnswer {
@@ -214,7 +214,7 @@ func place(s *report.Site) string {
 	}
 	text := fmt.Sprintf("%s (%s:%d)", s.Func, s.File, s.Line)
 	if c := s.CalledFrom; c != nil {
-		text += fmt.Sprintf(", %s%s (%s:%d)", names.Lead(c), c.Func, c.File, c.Line)
+		text += fmt.Sprintf(", %s%s (%s:%d)", names.CallerLead(c), c.Func, c.File, c.Line)
 	}
 	return cut(text, 2*maxName)
 }
@@ -241,7 +241,7 @@ func predicted(p *report.Predicted) string {
 		return ""
 	}
 	one := func(name string, was *int64, e report.Estimate) string {
-		return fmt.Sprintf("%s %s → %s (%s to %s)", name, words.Maybe(was), words.Rough(e.Est), words.Rough(e.Low), words.Rough(e.High))
+		return fmt.Sprintf("%s %s → %s (%s to %s)", name, words.DurationOrUnknown(was), words.Rough(e.Est), words.Rough(e.Low), words.Rough(e.High))
 	}
 	parts := []string{one("p50", p.WasP50NS, p.P50NS), one("p99", p.WasP99NS, p.P99NS)}
 	if p.MaxNS != nil {

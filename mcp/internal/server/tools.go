@@ -226,7 +226,7 @@ func (s *Server) diffTool(ctx context.Context, in pairIn) (*Comparison, error) {
 
 // change writes a latency before and after, and whether there is evidence of a difference.
 func change(c *compare.Change) string {
-	text := words.Maybe(c.Old) + " → " + words.Maybe(c.New)
+	text := words.DurationOrUnknown(c.Old) + " → " + words.DurationOrUnknown(c.New)
 	switch {
 	case c.Low == nil || c.High == nil:
 		return text + " (too few requests to tell)"
@@ -280,7 +280,7 @@ func (s *Server) verifyTool(ctx context.Context, in pairIn) (*Proof, error) {
 		out.Verdicts = append(out.Verdicts, Promise{
 			cut(string(v.Code)+" "+v.Title, maxText), cut(v.Group, maxName), v.Metric, words.Brief(v.WasNS),
 			fmt.Sprintf("%s (%s to %s)", words.Rough(v.WasNS+v.Promised.Est), words.Rough(v.WasNS+v.Promised.Low), words.Rough(v.WasNS+v.Promised.High)),
-			words.Maybe(v.IsNS), string(v.Judgement),
+			words.DurationOrUnknown(v.IsNS), string(v.Judgement),
 		})
 	}
 	return out, nil
