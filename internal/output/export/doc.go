@@ -70,7 +70,7 @@ func jsonlSink(w io.Writer, r *report.Report, o Options) Sink {
 	if !o.All {
 		return nil
 	}
-	return newLines(w, r)
+	return newJSONLines(w, r)
 }
 
 // Find returns the format of that name.
@@ -116,19 +116,19 @@ func viaText(via []report.Via) string {
 	return text
 }
 
-// routes are the chains of waits of a cause with their times, which add up to
+// allRoutes are the chains of waits of a cause with their times, which add up to
 // the cause's: what a report does not list is a route of its own.
-func routes(c *report.Cause) []report.Route {
+func allRoutes(c *report.Cause) []report.Route {
 	if len(c.Routes) == 0 {
 		return []report.Route{{Via: c.Via, TotalNS: c.TotalNS}}
 	}
 	out := slices.Clone(c.Routes)
-	left := c.TotalNS
+	unlisted := c.TotalNS
 	for _, r := range out {
-		left -= r.TotalNS
+		unlisted -= r.TotalNS
 	}
-	if left > 0 {
-		out = append(out, report.Route{Via: []report.Via{{Wait: "other waits"}}, TotalNS: left})
+	if unlisted > 0 {
+		out = append(out, report.Route{Via: []report.Via{{Wait: "other waits"}}, TotalNS: unlisted})
 	}
 	return out
 }

@@ -169,14 +169,14 @@ func TestCSVTotals(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		at := map[string]int{}
+		column := map[string]int{}
 		for i, c := range rows[0] {
-			at[c] = i
+			column[c] = i
 		}
 		got := map[string]int64{}
 		for _, row := range rows[1:] {
-			ns := must.Have(strconv.ParseInt(row[at["total_ns"]], 10, 64))(t)
-			got[row[at["group_id"]]+row[at["band"]]] += ns
+			ns := must.Have(strconv.ParseInt(row[column["total_ns"]], 10, 64))(t)
+			got[row[column["group_id"]]+row[column["band"]]] += ns
 			for _, cell := range row {
 				if cell != "" && strings.ContainsAny(cell[:1], "=+-@") {
 					t.Errorf("%s: a cell may be taken for a formula: %.40q", name, cell)
@@ -313,7 +313,7 @@ func TestPerfetto(t *testing.T) {
 			t.Errorf("%s: %d flows, %d wakes", name, len(s.flows), wakes)
 		}
 		if x := r.Runtime.Series; x != nil && len(x.HeapBytes) > 0 {
-			var heap *shownTrack
+			var heap *writtenTrack
 			for _, tr := range s.tracks {
 				if tr.name == "heap in use" {
 					heap = tr
@@ -387,21 +387,21 @@ func TestOTLP(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		spans := doc.ResourceSpans[0].ScopeSpans[0].Spans
-		seen, sums := map[string]bool{}, map[string]int64{}
+		spanIDs, sums := map[string]bool{}, map[string]int64{}
 		i := 0
 		for _, g := range r.Groups {
 			for _, q := range g.Slowest {
 				for k := -1; k < len(q.Segments); k++ {
 					s := spans[i]
 					i++
-					if len(s.TraceID) != 32 || len(s.SpanID) != 16 || !hexID.MatchString(s.TraceID+s.SpanID) || seen[s.SpanID] {
+					if len(s.TraceID) != 32 || len(s.SpanID) != 16 || !hexID.MatchString(s.TraceID+s.SpanID) || spanIDs[s.SpanID] {
 						t.Fatalf("%s: ids %q %q", name, s.TraceID, s.SpanID)
 					}
-					seen[s.SpanID] = true
+					spanIDs[s.SpanID] = true
 					from, ns := q.StartNS, q.LatencyNS
 					if k >= 0 {
 						from, ns = q.Segments[k].StartNS, q.Segments[k].DurationNS
-						if !seen[s.ParentSpanID] {
+						if !spanIDs[s.ParentSpanID] {
 							t.Errorf("%s: a span before its parent", name)
 						}
 						sums[s.ParentSpanID] += ns

@@ -59,12 +59,12 @@ func TestHostileNames(t *testing.T) {
 	t.Run("pprof", func(t *testing.T) {
 		p := must.Have(profile.ParseData(write(t, export.Pprof, rep)))(t)
 		must.Do(t, p.CheckValid())
-		seen := map[string]bool{}
+		spanCount := map[string]bool{}
 		for _, s := range p.Sample {
-			seen[s.Label["group"][0]] = true
+			spanCount[s.Label["group"][0]] = true
 		}
 		for name := range names {
-			if !seen[name] && !seen[text(name)] {
+			if !spanCount[name] && !spanCount[text(name)] {
 				t.Errorf("%.40q is missing", name)
 			}
 		}
@@ -95,15 +95,15 @@ func TestHostileNames(t *testing.T) {
 			if enc == "protobuf" {
 				read = spansOfProtobuf
 			}
-			seen := map[string]int{}
+			spanCount := map[string]int{}
 			for _, s := range read(t, data) {
 				if s.attributes["whylate.request"] != "" {
-					seen[s.name]++
+					spanCount[s.name]++
 				}
 			}
 			for _, g := range r.Groups {
-				if seen[text(g.Name)] != g.Count {
-					t.Errorf("%s: %d spans of %.40q, want %d", enc, seen[text(g.Name)], g.Name, g.Count)
+				if spanCount[text(g.Name)] != g.Count {
+					t.Errorf("%s: %d spans of %.40q, want %d", enc, spanCount[text(g.Name)], g.Name, g.Count)
 				}
 			}
 		}
@@ -115,7 +115,7 @@ func TestHostileNames(t *testing.T) {
 				data, _ = replayed(t, out.Bytes(), sinkOf(t, "csv", export.Options{Rows: rows}))
 			}
 			table := must.Have(csv.NewReader(bytes.NewReader(data)).ReadAll())(t)
-			seen := map[string]bool{}
+			spanCount := map[string]bool{}
 			for _, row := range table[1:] {
 				for i, cell := range row {
 					if cell != "" && strings.ContainsAny(cell[:1], "=+-@\t\r") {
@@ -124,12 +124,12 @@ func TestHostileNames(t *testing.T) {
 				}
 				for i, c := range table[0] {
 					if c == "group" {
-						seen[strings.TrimPrefix(row[i], "'")] = true
+						spanCount[strings.TrimPrefix(row[i], "'")] = true
 					}
 				}
 			}
 			for name := range names {
-				if !seen[termtext.Escape(name)] {
+				if !spanCount[termtext.Escape(name)] {
 					t.Errorf("%.40q is missing", name)
 				}
 			}
@@ -137,7 +137,7 @@ func TestHostileNames(t *testing.T) {
 	}
 	t.Run("jsonl", func(t *testing.T) {
 		data, _ := replayed(t, data, sinkOf(t, "jsonl", export.Options{All: true}))
-		seen := map[string]bool{}
+		spanCount := map[string]bool{}
 		for i, line := range strings.Split(strings.TrimSuffix(string(data), "\n"), "\n") {
 			var obj struct{ Type, Name string }
 			if err := json.Unmarshal([]byte(line), &obj); err != nil {
@@ -147,11 +147,11 @@ func TestHostileNames(t *testing.T) {
 				t.Errorf("line %d holds what a page or a terminal may take for its own: %.80q", i+1, line)
 			}
 			if obj.Type == "group" { // encoding/json has a replacement for each wrong byte
-				seen[strings.ReplaceAll(obj.Name, "\ufffd\ufffd", "\ufffd")] = true
+				spanCount[strings.ReplaceAll(obj.Name, "\ufffd\ufffd", "\ufffd")] = true
 			}
 		}
 		for name := range names {
-			if !seen[text(name)] {
+			if !spanCount[text(name)] {
 				t.Errorf("%.40q is missing", name)
 			}
 		}

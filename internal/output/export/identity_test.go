@@ -61,8 +61,8 @@ func TestJoinedTraces(t *testing.T) {
 		inner.End()
 		outer.End()
 	}
-	const each = 20
-	for i := range each {
+	const perName = 20
+	for i := range perName {
 		for name, log := range ways {
 			ctx, task := trace.NewTask(context.Background(), name)
 			log(ctx, i)
@@ -89,7 +89,7 @@ func TestJoinedTraces(t *testing.T) {
 			continue
 		}
 		n := -1
-		for i := range each {
+		for i := range perName {
 			switch s.name {
 			case "traceparent", "two logs", "otel", "hook, outer":
 				if s.trace == traceID(i) && s.parent == spanID(i) {
@@ -115,11 +115,11 @@ func TestJoinedTraces(t *testing.T) {
 	}
 	ways["hook, outer"] = nil
 	for name := range ways {
-		if len(seen[name]) != each {
-			t.Errorf("%s: %d requests with ids of their own, want %d", name, len(seen[name]), each)
+		if len(seen[name]) != perName {
+			t.Errorf("%s: %d requests with ids of their own, want %d", name, len(seen[name]), perName)
 		}
 	}
-	if joined != 4*each {
-		t.Errorf("%d requests are joined, want %d", joined, 4*each)
+	if joined != 4*perName {
+		t.Errorf("%d requests are joined, want %d", joined, 4*perName)
 	}
 }

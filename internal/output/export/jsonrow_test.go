@@ -62,18 +62,18 @@ func TestRows(t *testing.T) {
 		s.Joined, q.Segments, q.Lanes, q.Wakes = nil, nil, nil, nil
 
 		var want bytes.Buffer
-		slow := newLines(&want, &report.Report{})
+		slow := newJSONLines(&want, &report.Report{})
 		must.Do(t, slow.buf.Flush())
 		want.Reset()
-		slow.line("request", q, map[string]any{"group_id": g.ID, "group": g.Name})
-		slow.line("segment", s, map[string]any{"request_id": q.ID})
+		slow.writeTyped("request", q, map[string]any{"group_id": g.ID, "group": g.Name})
+		slow.writeTyped("segment", s, map[string]any{"request_id": q.ID})
 		must.Do(t, slow.Close(0))
 		var got bytes.Buffer
-		fast := newLines(&got, &report.Report{})
+		fast := newJSONLines(&got, &report.Report{})
 		must.Do(t, fast.buf.Flush())
 		got.Reset()
-		fast.write(rowOfRequest(&g, &q))
-		fast.write(rowOfSegment(q.ID, &s))
+		fast.writeLine(rowOfRequest(&g, &q))
+		fast.writeLine(rowOfSegment(q.ID, &s))
 		must.Do(t, fast.Close(0))
 		if got.String() != want.String() {
 			t.Fatalf("as rows\n%sfield by field\n%s", got.Bytes(), want.Bytes())

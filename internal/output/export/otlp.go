@@ -40,14 +40,14 @@ const (
 // a message a line, as files of the collector have it; as protocol buffers one
 // after the other, which together are one message.
 type Spans struct {
-	requestsOnly
-	make  *spanMaker
-	emit  func(body []byte, spans int) error
-	all   bool
-	slow  map[string]bool
-	batch []span
-	bytes int
-	enc   string
+	noGenerations
+	maker        *spanMaker
+	emit         func(body []byte, spans int) error
+	allRequests  bool
+	slowRequests map[string]bool
+	batch        []span
+	batchBytes   int
+	encoding     string
 	// Service is the service's name; the input's if empty.
 	Service string
 	// Joined counts the requests that carry the id of a trace that is known
@@ -63,10 +63,10 @@ func NewSpans(r *report.Report, encoding string, all bool, emit func(body []byte
 	if err != nil {
 		return nil, err
 	}
-	s := &Spans{make: m, emit: emit, all: all, slow: make(map[string]bool), enc: encoding}
+	s := &Spans{maker: m, emit: emit, allRequests: all, slowRequests: make(map[string]bool), encoding: encoding}
 	for i := range r.Groups {
 		for k := range r.Groups[i].Slowest {
-			s.slow[r.Groups[i].Slowest[k].ID] = true
+			s.slowRequests[r.Groups[i].Slowest[k].ID] = true
 		}
 	}
 	return s, nil
@@ -77,7 +77,7 @@ func (s *Spans) FromReport(r *report.Report) error {
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		for k := range g.Slowest {
-			if err := s.add(s.make.spans(g, &g.Slowest[k])); err != nil {
+			if err := s.addSpans(s.maker.spans(g, &g.Slowest[k])); err != nil {
 				return err
 			}
 		}
@@ -87,26 +87,26 @@ func (s *Spans) FromReport(r *report.Report) error {
 
 // Request implements Sink.
 func (s *Spans) Request(q *Request) error {
-	if !s.all && !s.slow[q.ID] {
+	if !s.allRequests && !s.slowRequests[q.ID] {
 		return nil
 	}
 	full := q.Full()
 	if full.TraceID != "" {
 		s.Joined++
 	}
-	return s.add(s.make.spans(q.Group, &full))
+	return s.addSpans(s.maker.spans(q.Group, &full))
 }
 
-func (s *Spans) add(spans []span) error {
+func (s *Spans) addSpans(spans []span) error {
 	for i := range spans {
 		size := spans[i].size()
-		if len(s.batch) > 0 && (len(s.batch) == maxBatchSpans || s.bytes+size > maxBatchBytes) {
+		if len(s.batch) > 0 && (len(s.batch) == maxBatchSpans || s.batchBytes+size > maxBatchBytes) {
 			if err := s.flush(); err != nil {
 				return err
 			}
 		}
 		s.batch = append(s.batch, spans[i])
-		s.bytes += size
+		s.batchBytes += size
 	}
 	return nil
 }
@@ -124,12 +124,12 @@ func (s *Spans) flush() error {
 	if len(s.batch) == 0 {
 		return nil
 	}
-	body, err := encode(s.enc, s.make.resource(s.Service), s.batch)
+	body, err := encodeSpans(s.encoding, s.maker.resource(s.Service), s.batch)
 	if err != nil {
 		return err
 	}
 	n := len(s.batch)
-	s.batch, s.bytes = s.batch[:0], 0
+	s.batch, s.batchBytes = s.batch[:0], 0
 	return s.emit(body, n)
 }
 

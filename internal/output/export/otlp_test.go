@@ -77,7 +77,7 @@ func spansOfProtobuf(t *testing.T, data []byte) (out []readSpan) {
 				for a := range s.all("attributes") {
 					v := a.msg("value")
 					x.attributes[a.text("key")] = v.text("string_value")
-					if v.has("int_value") {
+					if v.hasField("int_value") {
 						x.attributes[a.text("key")] = strconv.FormatInt(int64(v.uint("int_value")), 10)
 					}
 				}
@@ -109,8 +109,8 @@ func TestOTLPEncodingsAgree(t *testing.T) {
 // TestOTLPBatches tests that messages are bounded, and nothing is lost between
 // them.
 func TestOTLPBatches(t *testing.T) {
-	now := time.Now()
-	r := &report.Report{Input: report.Input{Name: "x", Start: &now}}
+	batch := time.Now()
+	r := &report.Report{Input: report.Input{Name: "x", Start: &batch}}
 	g := report.Group{ID: "g", Name: "g", Kind: "task"}
 	for i := range 5 {
 		q := report.Request{ID: fmt.Sprint(i), LatencyNS: 3000}

@@ -89,7 +89,7 @@ type packets struct {
 	flow uint64
 
 	categories, names, keys, texts interner
-	news                           message // interned by the current packet
+	interned                       message // interned by the current packet
 	inner, middle, outer, detail   message // reused
 }
 
@@ -110,8 +110,8 @@ type interner struct {
 	ids   map[string]uint64
 }
 
-// of returns the number of a text, 0 if it is to be written out.
-func (i *interner) of(text string, news *message) uint64 {
+// idOf returns the number of a text, 0 if it is to be written out.
+func (i *interner) idOf(text string, interned *message) uint64 {
 	if id, ok := i.ids[text]; ok {
 		return id
 	}
@@ -125,14 +125,14 @@ func (i *interner) of(text string, news *message) uint64 {
 	i.ids[text] = id
 	var entry message
 	entry.uint(entryID, id)
-	entry.string(entryText, valid(text))
-	news.bytes(i.field, entry)
+	entry.string(entryText, validUTF8(text))
+	interned.bytes(i.field, entry)
 	return id
 }
 
-// header begins a trace whose times count from wall clock time start; 0 if
+// writeHeader begins a trace whose times count from wall clock time start; 0 if
 // that is not known.
-func (p *packets) header(start int64) {
+func (p *packets) writeHeader(start int64) {
 	var first message
 	if start > 0 {
 		var snapshot message
@@ -145,11 +145,11 @@ func (p *packets) header(start int64) {
 		first.bytes(packetClockSnapshot, snapshot)
 	}
 	first.uint(packetFlags, stateCleared)
-	p.packet(first)
+	p.writePacket(first)
 }
 
-// packet completes a packet and writes it. A write error stays in the writer.
-func (p *packets) packet(m message) {
+// writePacket completes a packet and writes it. A write error stays in the writer.
+func (p *packets) writePacket(m message) {
 	m.uint(packetSequence, sequence)
 	p.outer = p.outer[:0]
 	p.outer.bytes(tracePacket, m)
@@ -166,10 +166,10 @@ type track struct {
 	order        uint64 // of its children
 }
 
-func (p *packets) track(t track) {
+func (p *packets) writeTrack(t track) {
 	var m message
 	m.uint(trackUUID, t.uuid)
-	m.string(trackName, valid(t.name))
+	m.string(trackName, validUTF8(t.name))
 	if t.parent != 0 {
 		m.uint(trackParent, t.parent)
 		m.uint(trackRank, uint64(t.rank))
@@ -187,7 +187,7 @@ func (p *packets) track(t track) {
 	}
 	var packet message
 	packet.bytes(packetTrack, m)
-	p.packet(packet)
+	p.writePacket(packet)
 }
 
 // A note is one of the details of an event.
@@ -198,99 +198,99 @@ type note struct {
 
 // An event is what a track shows at one time.
 type event struct {
-	at             int64
-	typ, track     uint64
-	category, name string
-	notes          []note
-	flow, ends     uint64 // a flow that leaves here, or arrives
+	time               int64
+	eventType, track   uint64
+	category, name     string
+	notes              []note
+	flowStart, flowEnd uint64 // a flow that leaves here, or arrives
 }
 
-func (p *packets) event(e *event) {
+func (p *packets) writeEvent(e *event) {
 	m := p.inner[:0]
-	m.uint(eventType, e.typ)
+	m.uint(eventType, e.eventType)
 	m.uint(eventTrack, e.track)
-	if e.typ != sliceEnd {
-		p.text(&m, &p.categories, e.category, eventCategoryID, eventCategory)
-		p.text(&m, &p.names, e.name, eventNameID, eventName)
+	if e.eventType != sliceEnd {
+		p.addText(&m, &p.categories, e.category, eventCategoryID, eventCategory)
+		p.addText(&m, &p.names, e.name, eventNameID, eventName)
 	}
 	for i := range e.notes {
-		p.note(&m, &e.notes[i])
+		p.addNote(&m, &e.notes[i])
 	}
-	if e.flow != 0 {
-		m.fixed(eventFlow, e.flow)
+	if e.flowStart != 0 {
+		m.fixed(eventFlow, e.flowStart)
 	}
-	if e.ends != 0 {
-		m.fixed(eventTerminating, e.ends)
+	if e.flowEnd != 0 {
+		m.fixed(eventTerminating, e.flowEnd)
 	}
 	p.inner = m
-	p.trackEvent(e.at)
+	p.writeTrackEvent(e.time)
 }
 
-// trackEvent writes the event in inner.
-func (p *packets) trackEvent(at int64) {
+// writeTrackEvent writes the event in inner.
+func (p *packets) writeTrackEvent(time int64) {
 	packet := p.middle[:0]
-	packet.uint(packetTimestamp, uint64(max(0, at)))
+	packet.uint(packetTimestamp, uint64(max(0, time)))
 	packet.bytes(packetTrackEvent, p.inner)
 	packet.uint(packetFlags, stateNeeded)
-	if len(p.news) > 0 {
-		packet.bytes(packetInterned, p.news)
-		p.news = p.news[:0]
+	if len(p.interned) > 0 {
+		packet.bytes(packetInterned, p.interned)
+		p.interned = p.interned[:0]
 	}
 	p.middle = packet
-	p.packet(packet)
+	p.writePacket(packet)
 }
 
-func (p *packets) text(m *message, in *interner, text string, number, field int) {
-	if id := in.of(text, &p.news); id != 0 {
+func (p *packets) addText(m *message, in *interner, text string, number, field int) {
+	if id := in.idOf(text, &p.interned); id != 0 {
 		m.uint(number, id)
 	} else {
-		m.string(field, valid(text))
+		m.string(field, validUTF8(text))
 	}
 }
 
-func (p *packets) note(m *message, n *note) {
+func (p *packets) addNote(m *message, n *note) {
 	if n.text == "" && n.number == 0 {
 		return
 	}
 	p.detail = p.detail[:0]
-	p.text(&p.detail, &p.keys, n.key, annotationNameID, annotationName)
+	p.addText(&p.detail, &p.keys, n.key, annotationNameID, annotationName)
 	if n.text == "" {
 		p.detail.uint(annotationUint, n.number)
 	} else {
-		p.text(&p.detail, &p.texts, n.text, annotationStringID, annotationString)
+		p.addText(&p.detail, &p.texts, n.text, annotationStringID, annotationString)
 	}
 	m.bytes(eventAnnotation, p.detail)
 }
 
-// slice writes a stretch of time.
-func (p *packets) slice(from, length int64, track uint64, category, name string, notes ...note) {
-	p.event(&event{at: from, typ: sliceBegin, track: track, category: category, name: name, notes: notes})
-	p.end(from+length, track)
+// writeSlice writes a stretch of time.
+func (p *packets) writeSlice(from, length int64, track uint64, category, name string, notes ...note) {
+	p.writeEvent(&event{time: from, eventType: sliceBegin, track: track, category: category, name: name, notes: notes})
+	p.endSlice(from+length, track)
 }
 
-func (p *packets) end(at int64, track uint64) {
-	p.event(&event{at: at, typ: sliceEnd, track: track})
+func (p *packets) endSlice(time int64, track uint64) {
+	p.writeEvent(&event{time: time, eventType: sliceEnd, track: track})
 }
 
 // A value is a counter's at a time.
-type value struct {
-	at     int64
-	number uint64
-	double float64
-	whole  bool // it is number
+type counterValue struct {
+	time      int64
+	integer   uint64
+	double    float64
+	isInteger bool // it is number
 }
 
-// count writes a counter's value.
-func (p *packets) count(track uint64, v value) {
+// writeCounter writes a counter's value.
+func (p *packets) writeCounter(track uint64, v counterValue) {
 	p.inner = p.inner[:0]
 	p.inner.uint(eventType, counter)
 	p.inner.uint(eventTrack, track)
-	if v.whole {
-		p.inner.uint(eventValue, v.number)
+	if v.isInteger {
+		p.inner.uint(eventValue, v.integer)
 	} else {
 		p.inner.fixed(eventDouble, math.Float64bits(v.double))
 	}
-	p.trackEvent(v.at)
+	p.writeTrackEvent(v.time)
 }
 
 // A message is a protocol buffer under construction (wire format: varint 0,
@@ -321,6 +321,6 @@ func (m *message) string(field int, s string) {
 	*m = append(*m, s...)
 }
 
-// valid is a text as protocol buffers want it: what comes from a trace may be
+// validUTF8 is a text as protocol buffers want it: what comes from a trace may be
 // any bytes.
-func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
+func validUTF8(text string) string { return strings.ToValidUTF8(text, "\ufffd") }

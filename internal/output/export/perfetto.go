@@ -40,23 +40,23 @@ const (
 // trace's start; a clock snapshot ties them to wall-clock time if that is known.
 func Perfetto(w io.Writer, r *report.Report) error {
 	p := newPackets(w)
-	p.header(wallStart(r))
+	p.writeHeader(wallStart(r))
 	uuid := uint64(firstRequest)
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		for n := range g.Slowest {
-			p.request(uuid, g, n)
+			p.writeRequest(uuid, g, n)
 			uuid += tracksOfRequest
 		}
 	}
-	p.track(track{uuid: runtimeTrack, name: "runtime"})
+	p.writeTrack(track{uuid: runtimeTrack, name: "runtime"})
 	if s := r.Runtime.Series; s != nil {
-		p.points(heapTrack, "heap in use", unitBytes, s.HeapBytes)
-		p.points(goalTrack, "heap goal", unitBytes, s.GoalBytes)
-		p.points(gomaxprocsTrack, "GOMAXPROCS", unitCount, s.GOMAXPROCS)
-		p.stretches(gcTrack, "GC mark phases", "GC", s.GC)
-		p.stretches(stwTrack, "stops of the world", "world stopped", s.STW)
-		p.stretches(freezeTrack, "freezes", "held back by the kernel", s.Freezes)
+		p.writeCounters(heapTrack, "heap in use", unitBytes, s.HeapBytes)
+		p.writeCounters(goalTrack, "heap goal", unitBytes, s.GoalBytes)
+		p.writeCounters(gomaxprocsTrack, "GOMAXPROCS", unitCount, s.GOMAXPROCS)
+		p.writeIntervals(gcTrack, "GC mark phases", "GC", s.GC)
+		p.writeIntervals(stwTrack, "stops of the world", "world stopped", s.STW)
+		p.writeIntervals(freezeTrack, "freezes", "held back by the kernel", s.Freezes)
 	}
 	if err := p.out.Flush(); err != nil {
 		return fmt.Errorf("writing a Perfetto trace: %w", err)
@@ -73,13 +73,13 @@ func wallStart(r *report.Report) int64 {
 	return max(0, r.Input.Start.UnixNano())
 }
 
-func (p *packets) request(uuid uint64, g *report.Group, n int) {
+func (p *packets) writeRequest(uuid uint64, g *report.Group, n int) {
 	r := &g.Slowest[n]
-	p.track(track{uuid: uuid, name: fmt.Sprintf("%s: slow request %d (%s)", g.Name, n+1, r.ID), order: explicitOrder})
-	p.slice(r.StartNS, r.LatencyNS, uuid, "request", g.Name, note{key: "id", text: r.ID}, note{key: "group", text: g.ID}, note{key: "kind", text: string(g.Kind)})
+	p.writeTrack(track{uuid: uuid, name: fmt.Sprintf("%s: slow request %d (%s)", g.Name, n+1, r.ID), order: explicitOrder})
+	p.writeSlice(r.StartNS, r.LatencyNS, uuid, "request", g.Name, note{key: "id", text: r.ID}, note{key: "group", text: g.ID}, note{key: "kind", text: string(g.Kind)})
 	path := uuid + 1
-	p.track(track{uuid: path, parent: uuid, name: "critical path"})
-	p.segments(r, path)
+	p.writeTrack(track{uuid: path, parent: uuid, name: "critical path"})
+	p.writeSegments(r, path)
 	lanes := map[uint64]uint64{}
 	for i := range r.Lanes {
 		l := &r.Lanes[i]
@@ -88,33 +88,33 @@ func (p *packets) request(uuid uint64, g *report.Group, n int) {
 		}
 		id := uuid + 2 + uint64(i)
 		lanes[l.Goroutine] = id
-		p.track(track{uuid: id, parent: uuid, name: fmt.Sprintf("G%d %s", l.Goroutine, l.Name), rank: i + 1})
+		p.writeTrack(track{uuid: id, parent: uuid, name: fmt.Sprintf("G%d %s", l.Goroutine, l.Name), rank: i + 1})
 		for _, s := range l.Spans {
-			p.slice(s.StartNS, s.DurationNS, id, "state", stateText(s.State, s.Reason), note{key: "site", text: siteText(s.Site)})
+			p.writeSlice(s.StartNS, s.DurationNS, id, "state", stateText(s.State, s.Reason), note{key: "site", text: siteText(s.Site)})
 		}
 	}
 	for _, w := range r.Wakes {
 		from, okFrom := lanes[w.From]
 		to, okTo := lanes[w.To]
 		if okFrom && okTo {
-			p.wake(w.TimeNS, from, to, w.From, w.To)
+			p.writeWake(w.TimeNS, from, to, w.From, w.To)
 		}
 	}
 }
 
-func (p *packets) segments(r *report.Request, track uint64) {
+func (p *packets) writeSegments(r *report.Request, track uint64) {
 	for i := range r.Segments {
 		s := &r.Segments[i]
-		p.slice(s.StartNS, s.DurationNS, track, "segment", string(s.Cause), note{key: "site", text: siteText(s.Site)}, note{key: "via", text: viaText(s.Via)},
+		p.writeSlice(s.StartNS, s.DurationNS, track, "segment", string(s.Cause), note{key: "site", text: siteText(s.Site)}, note{key: "via", text: viaText(s.Via)},
 			note{key: "kind", text: s.Kind}, note{key: "goroutine", number: s.Goroutine})
 	}
 }
 
-// wake writes a wake as a flow between two instants.
-func (p *packets) wake(at int64, from, to, waker, woken uint64) {
+// writeWake writes a wake as a flow between two instants.
+func (p *packets) writeWake(time int64, from, to, waker, woken uint64) {
 	p.flow++
-	p.event(&event{at: at, typ: instant, track: from, category: "wake", name: "wakes", notes: []note{{key: "goroutine", number: woken}}, flow: p.flow})
-	p.event(&event{at: at, typ: instant, track: to, category: "wake", name: "woken", notes: []note{{key: "goroutine", number: waker}}, ends: p.flow})
+	p.writeEvent(&event{time: time, eventType: instant, track: from, category: "wake", name: "wakes", notes: []note{{key: "goroutine", number: woken}}, flowStart: p.flow})
+	p.writeEvent(&event{time: time, eventType: instant, track: to, category: "wake", name: "woken", notes: []note{{key: "goroutine", number: waker}}, flowEnd: p.flow})
 }
 
 func stateText(state, reason string) string {
@@ -124,22 +124,22 @@ func stateText(state, reason string) string {
 	return state + " (" + reason + ")"
 }
 
-func (p *packets) points(uuid uint64, name string, unit uint64, points [][2]int64) {
+func (p *packets) writeCounters(uuid uint64, name string, unit uint64, points [][2]int64) {
 	if len(points) == 0 {
 		return
 	}
-	p.track(track{uuid: uuid, parent: runtimeTrack, name: name, counter: unit})
+	p.writeTrack(track{uuid: uuid, parent: runtimeTrack, name: name, counter: unit})
 	for _, x := range points {
-		p.count(uuid, value{at: x[0], number: uint64(x[1]), whole: true})
+		p.writeCounter(uuid, counterValue{time: x[0], integer: uint64(x[1]), isInteger: true})
 	}
 }
 
-func (p *packets) stretches(uuid uint64, title, name string, list [][2]int64) {
+func (p *packets) writeIntervals(uuid uint64, title, name string, list [][2]int64) {
 	if len(list) == 0 {
 		return
 	}
-	p.track(track{uuid: uuid, parent: runtimeTrack, name: title})
+	p.writeTrack(track{uuid: uuid, parent: runtimeTrack, name: title})
 	for _, x := range list {
-		p.slice(x[0], x[1], uuid, "runtime", name)
+		p.writeSlice(x[0], x[1], uuid, "runtime", name)
 	}
 }

@@ -32,7 +32,7 @@ func readSchema(t *testing.T, name string) *schema {
 	f := must.Have(os.Open(name))(t)
 	defer f.Close()
 	s := &schema{fields: map[string]map[uint64]field{}, enums: map[string]map[uint64]string{}}
-	var of string
+	var typeName string
 	var enum bool
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
@@ -40,12 +40,12 @@ func readSchema(t *testing.T, name string) *schema {
 		switch {
 		case len(words) == 0 || words[0] == "#":
 		case words[0] == "message" || words[0] == "enum":
-			of, enum = words[1], words[0] == "enum"
-			s.fields[of], s.enums[of] = map[uint64]field{}, map[uint64]string{}
+			typeName, enum = words[1], words[0] == "enum"
+			s.fields[typeName], s.enums[typeName] = map[uint64]field{}, map[uint64]string{}
 		default:
 			n := must.Have(strconv.ParseUint(words[0], 10, 64))(t)
 			if enum {
-				s.enums[of][n] = words[1]
+				s.enums[typeName][n] = words[1]
 				continue
 			}
 			x := field{name: words[1], typ: strings.TrimPrefix(strings.Join(words[2:], " "), "enum ")}
@@ -54,7 +54,7 @@ func readSchema(t *testing.T, name string) *schema {
 			} else if x.typ == "repeated" { // of a type that is not listed
 				x.typ, x.repeated = "", true
 			}
-			s.fields[of][n] = x
+			s.fields[typeName][n] = x
 		}
 	}
 	if lines.Err() != nil || len(s.fields) == 0 {
@@ -71,7 +71,7 @@ type decodedField struct {
 	value any
 }
 
-func (d decoded) has(name string) bool { return d.one(name) != nil }
+func (d decoded) hasField(name string) bool { return d.one(name) != nil }
 
 // all yields the messages of a repeated field.
 func (d decoded) all(name string) iter.Seq[decoded] { return all[decoded](d, name) }
@@ -118,8 +118,8 @@ func (d decoded) one(name string) any {
 // enumeration has not, text that is not UTF-8.
 func (s *schema) decode(message string, b []byte) (decoded, error) {
 	out := decoded{}
-	known := s.fields[message]
-	if known == nil {
+	field := s.fields[message]
+	if field == nil {
 		return nil, fmt.Errorf("the schema has no message %s", message)
 	}
 	for len(b) > 0 {
@@ -128,11 +128,11 @@ func (s *schema) decode(message string, b []byte) (decoded, error) {
 			return nil, fmt.Errorf("%s: a key is cut off", message)
 		}
 		b = b[n:]
-		f, ok := known[key>>3]
+		f, ok := field[key>>3]
 		if !ok {
 			return nil, fmt.Errorf("%s has no field %d", message, key>>3)
 		}
-		if !f.repeated && out.has(f.name) {
+		if !f.repeated && out.hasField(f.name) {
 			return nil, fmt.Errorf("%s.%s stands twice", message, f.name)
 		}
 		v, rest, err := s.value(f, key&7, b)
@@ -200,14 +200,14 @@ func (s *schema) value(f field, wire uint64, b []byte) (any, []byte, error) {
 
 // A shown is a Perfetto trace as its processor would show it.
 type shown struct {
-	tracks   map[uint64]*shownTrack
-	flows    map[uint64]*[2]*shownTrack
+	tracks   map[uint64]*writtenTrack
+	flows    map[uint64]*[2]*writtenTrack
 	flowAt   map[uint64]int64
 	realtime uint64
 	bytes    int
 }
 
-type shownTrack struct {
+type writtenTrack struct {
 	uuid     uint64
 	name     string
 	parent   uint64
@@ -220,8 +220,8 @@ type shownTrack struct {
 }
 
 // byName returns the only track of that name below parent.
-func (s *shown) byName(parent uint64, name string) *shownTrack {
-	var found *shownTrack
+func (s *shown) byName(parent uint64, name string) *writtenTrack {
+	var found *writtenTrack
 	for _, t := range s.tracks {
 		if t.name == name && t.parent == parent {
 			if found != nil {
@@ -239,7 +239,7 @@ func showPerfetto(t *testing.T, data []byte) *shown {
 	t.Helper()
 	s := readSchema(t, "testdata/perfetto.schema")
 	trace := must.Have(s.decode("Trace", data))(t)
-	out := &shown{tracks: map[uint64]*shownTrack{}, flows: map[uint64]*[2]*shownTrack{}, flowAt: map[uint64]int64{}, bytes: len(data)}
+	out := &shown{tracks: map[uint64]*writtenTrack{}, flows: map[uint64]*[2]*writtenTrack{}, flowAt: map[uint64]int64{}, bytes: len(data)}
 	texts := map[string]map[uint64]string{}
 	first := true
 	for p := range trace.all("packet") {
@@ -261,7 +261,7 @@ func showPerfetto(t *testing.T, data []byte) *shown {
 			if out.tracks[d.uint("uuid")] != nil {
 				t.Errorf("track %d twice: %s", d.uint("uuid"), d.text("name"))
 			}
-			out.tracks[d.uint("uuid")] = &shownTrack{uuid: d.uint("uuid"), name: d.text("name"), parent: d.uint("parent_uuid")}
+			out.tracks[d.uint("uuid")] = &writtenTrack{uuid: d.uint("uuid"), name: d.text("name"), parent: d.uint("parent_uuid")}
 			if parent := d.uint("parent_uuid"); parent != 0 && out.tracks[parent] == nil {
 				t.Errorf("track %s comes before its parent", d.text("name"))
 			}
@@ -278,7 +278,7 @@ func showPerfetto(t *testing.T, data []byte) *shown {
 			if p.uint("sequence_flags")&2 == 0 {
 				t.Fatal("an event without the flag that it needs interned data")
 			}
-			out.add(t, e, int64(p.uint("timestamp")), texts)
+			out.addEvent(t, e, int64(p.uint("timestamp")), texts)
 		}
 	}
 	for _, tr := range out.tracks {
@@ -289,7 +289,7 @@ func showPerfetto(t *testing.T, data []byte) *shown {
 	return out
 }
 
-func (s *shown) add(t *testing.T, e decoded, at int64, texts map[string]map[uint64]string) {
+func (s *shown) addEvent(t *testing.T, e decoded, time int64, texts map[string]map[uint64]string) {
 	t.Helper()
 	tr := s.tracks[e.uint("track_uuid")]
 	if tr == nil {
@@ -304,14 +304,14 @@ func (s *shown) add(t *testing.T, e decoded, at int64, texts map[string]map[uint
 	}
 	switch e.uint("type") {
 	case 1: // TYPE_SLICE_BEGIN
-		if at < tr.last {
-			t.Errorf("%s: a slice begins at %d, after one at %d", tr.name, at, tr.last)
+		if time < tr.last {
+			t.Errorf("%s: a slice begins at %d, after one at %d", tr.name, time, tr.last)
 		}
-		tr.last = at
-		x := slice{name: interned("event_names", e.uint("name_iid")), from: at, depth: len(tr.open), notes: map[string]string{}}
+		tr.last = time
+		x := slice{name: interned("event_names", e.uint("name_iid")), from: time, depth: len(tr.open), notes: map[string]string{}}
 		for n := range e.all("debug_annotations") {
 			v := fmt.Sprint(n.uint("uint_value"))
-			if n.has("string_value_iid") {
+			if n.hasField("string_value_iid") {
 				v = interned("debug_annotation_string_values", n.uint("string_value_iid"))
 			}
 			x.notes[interned("debug_annotation_names", n.uint("name_iid"))] = v
@@ -323,30 +323,30 @@ func (s *shown) add(t *testing.T, e decoded, at int64, texts map[string]map[uint
 		if n < 0 {
 			t.Fatalf("an end without a begin on %s", tr.name)
 		}
-		if at < tr.last {
-			t.Errorf("%s: a slice ends at %d, after an event at %d", tr.name, at, tr.last)
+		if time < tr.last {
+			t.Errorf("%s: a slice ends at %d, after an event at %d", tr.name, time, tr.last)
 		}
-		tr.last = at
+		tr.last = time
 		x := &tr.slices[tr.open[n]]
-		x.len = at - x.from
+		x.len = time - x.from
 		tr.open = tr.open[:n]
 	case 3: // TYPE_INSTANT
 		for i, key := range []string{"flow_ids", "terminating_flow_ids"} {
 			for id := range all[uint64](e, key) {
 				f := s.flows[id]
 				if f == nil {
-					f = new([2]*shownTrack)
+					f = new([2]*writtenTrack)
 					s.flows[id] = f
 				}
 				f[i] = tr
-				s.flowAt[id] = at
+				s.flowAt[id] = time
 			}
 		}
 	case 4: // TYPE_COUNTER
 		if v, ok := e.one("double_counter_value").(float64); ok {
-			tr.doubles, tr.doubleAt = append(tr.doubles, v), append(tr.doubleAt, at)
+			tr.doubles, tr.doubleAt = append(tr.doubles, v), append(tr.doubleAt, time)
 		} else {
-			tr.counters = append(tr.counters, [2]int64{at, int64(e.uint("counter_value"))})
+			tr.counters = append(tr.counters, [2]int64{time, int64(e.uint("counter_value"))})
 		}
 	default:
 		t.Errorf("an event of type %d", e.uint("type"))

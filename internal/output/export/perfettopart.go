@@ -6,73 +6,73 @@ import (
 	"time"
 )
 
-// SmallTrace is the number of events up to which a Perfetto trace shows all
+// MaxFullEvents is the number of events up to which a Perfetto trace shows all
 // goroutines and all requests' segments without being asked.
-const SmallTrace = 1_000_000
+const MaxFullEvents = 1_000_000
 
-// events is about how many events the written part of the trace has, as if they
+// writtenEvents is about how many events the written part of the trace has, as if they
 // were spread evenly.
-func (t *PerfettoTrace) events() int64 {
-	in := &t.rep.Input
-	if !t.part() || in.DurationNS <= 0 {
+func (t *PerfettoTrace) writtenEvents() int64 {
+	in := &t.report.Input
+	if !t.isPartial() || in.DurationNS <= 0 {
 		return in.Events
 	}
-	length := max(0, min(t.to, in.DurationNS)-t.from)
+	length := max(0, min(t.toNS, in.DurationNS)-t.fromNS)
 	return int64(float64(in.Events) * float64(length) / float64(in.DurationNS))
 }
 
-// part reports whether only a part of the trace's time is written.
-func (t *PerfettoTrace) part() bool { return t.from > 0 || t.to != math.MaxInt64 }
+// isPartial reports whether only a part of the trace's time is written.
+func (t *PerfettoTrace) isPartial() bool { return t.fromNS > 0 || t.toNS != math.MaxInt64 }
 
 // clip cuts an interval to the part that is written. It returns false if nothing is
 // left.
 func (t *PerfettoTrace) clip(from, to int64) (int64, int64, bool) {
-	if from >= t.to || to < t.from || to == t.from && from < to {
+	if from >= t.toNS || to < t.fromNS || to == t.fromNS && from < to {
 		return 0, 0, false
 	}
-	return max(from, t.from), min(to, t.to), true
+	return max(from, t.fromNS), min(to, t.toNS), true
 }
 
-// choose limits what is shown to the slow requests of the report.
-func (t *PerfettoTrace) choose() {
-	t.tracked, t.full = make(map[uint64]bool), make(map[string]bool)
-	for i := range t.rep.Groups {
-		for k := range t.rep.Groups[i].Slowest {
-			q := &t.rep.Groups[i].Slowest[k]
-			t.full[q.ID], t.tracked[q.Goroutine] = true, true
+// selectSlowRequests limits what is shown to the slow requests of the report.
+func (t *PerfettoTrace) selectSlowRequests() {
+	t.trackedGoroutines, t.fullRequests = make(map[uint64]bool), make(map[string]bool)
+	for i := range t.report.Groups {
+		for k := range t.report.Groups[i].Slowest {
+			q := &t.report.Groups[i].Slowest[k]
+			t.fullRequests[q.ID], t.trackedGoroutines[q.Goroutine] = true, true
 			for _, s := range q.Segments {
-				t.tracked[s.Goroutine] = true
+				t.trackedGoroutines[s.Goroutine] = true
 			}
 			for _, l := range q.Lanes {
-				t.tracked[l.Goroutine] = true
+				t.trackedGoroutines[l.Goroutine] = true
 			}
 		}
 	}
 }
 
-// Chosen says in one line what is left out; it is empty if nothing is.
-func (t *PerfettoTrace) Chosen() string {
-	if t.tracked == nil {
+// Omissions says in one line what is left out; it is empty if nothing is.
+func (t *PerfettoTrace) Omissions() string {
+	if t.trackedGoroutines == nil {
 		return ""
 	}
-	what := fmt.Sprintf("the trace has %d events", t.rep.Input.Events)
-	if t.part() {
-		what = fmt.Sprintf("this part of the trace has about %d events", t.events())
+	text := fmt.Sprintf("the trace has %d events", t.report.Input.Events)
+	if t.isPartial() {
+		text = fmt.Sprintf("this part of the trace has about %d events", t.writtenEvents())
 	}
-	return what + fmt.Sprintf(": only the %d goroutines of the %d slow requests of the report have tracks, and only these requests have segments; --all writes everything", len(t.tracked), len(t.full))
+	return text + fmt.Sprintf(": only the %d goroutines of the %d slow requests of the report have tracks, and only these requests have segments; --all writes everything", len(t.trackedGoroutines), len(t.fullRequests))
 }
 
-// about returns a track's description, which says what the file holds.
-func (t *PerfettoTrace) about() string {
-	if !t.part() {
-		return t.Chosen()
+// description returns a track's description, which says what the file holds.
+func (t *PerfettoTrace) description() string {
+	if !t.isPartial() {
+		return t.Omissions()
 	}
-	until := "to its end"
-	if t.to != math.MaxInt64 {
-		until = "to " + time.Duration(t.to).String()
+	end := "to its end"
+	if t.toNS != math.MaxInt64 {
+		end = "to " + time.Duration(t.toNS).String()
 	}
-	text := fmt.Sprintf("of the trace from %v %s: what crosses these limits is cut there; requests are those that end between them, whole", time.Duration(t.from), until)
-	if c := t.Chosen(); c != "" {
+	text := fmt.Sprintf("of the trace from %v %s: what crosses these limits is cut there; requests are those that end between them, whole", time.Duration(t.fromNS), end)
+	if c := t.Omissions(); c != "" {
 		text += "; " + c
 	}
 	return text

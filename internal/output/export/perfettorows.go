@@ -2,23 +2,23 @@ package export
 
 import "container/heap"
 
-// lanes puts overlapping intervals on different rows, as few as possible.
-type lanes struct {
+// laneSet puts overlapping intervals on different rows, as few as possible.
+type laneSet struct {
 	id     uint64
 	tracks []uint64
-	free   laneHeap
+	ends   laneHeap
 }
 
 type laneEnd struct {
-	end int64
-	no  int
+	end  int64
+	lane int
 }
 
 type laneHeap []laneEnd
 
 func (h laneHeap) Len() int { return len(h) }
 func (h laneHeap) Less(i, j int) bool {
-	return h[i].end < h[j].end || h[i].end == h[j].end && h[i].no < h[j].no
+	return h[i].end < h[j].end || h[i].end == h[j].end && h[i].lane < h[j].lane
 }
 func (h laneHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 func (h *laneHeap) Push(x any)   { *h = append(*h, x.(laneEnd)) }
@@ -28,16 +28,16 @@ func (h *laneHeap) Pop() any {
 	return last
 }
 
-// take reserves a row that is free at from, until to. If it adds a row, its number is
+// reserve reserves a row that is free at from, until to. If it adds a row, its number is
 // the number of rows before.
-func (l *lanes) take(from, to int64) int {
-	if len(l.free) > 0 && l.free[0].end <= from {
-		no := l.free[0].no
-		l.free[0].end = max(to, l.free[0].end)
-		heap.Fix(&l.free, 0)
+func (l *laneSet) reserve(from, to int64) int {
+	if len(l.ends) > 0 && l.ends[0].end <= from {
+		no := l.ends[0].lane
+		l.ends[0].end = max(to, l.ends[0].end)
+		heap.Fix(&l.ends, 0)
 		return no
 	}
-	no := len(l.free)
-	heap.Push(&l.free, laneEnd{to, no})
+	no := len(l.ends)
+	heap.Push(&l.ends, laneEnd{to, no})
 	return no
 }

@@ -149,12 +149,12 @@ func checkTimelines(t *testing.T, s *shown, data []byte) {
 	t.Helper()
 	var win timeline.Window
 	var runs timeline.Runs
-	ran := map[string]int64{}
+	running := map[string]int64{}
 	number := map[string]int{}
 	count := func(r timeline.Run) {
 		p := fmt.Sprintf("P%d", r.P)
 		number[p]++
-		ran[p] += r.To - max(r.From, win.Gens[0].Base)
+		running[p] += r.To - max(r.From, win.Gens[0].Base)
 	}
 	timelinetest.ForEachGen(t, data, 2, func(g *timeline.Gen) {
 		win.Gens = append(win.Gens, g)
@@ -172,8 +172,8 @@ func checkTimelines(t *testing.T, s *shown, data []byte) {
 			sum += x.len
 		}
 		// Runs of a P that overlap by the clocks of two threads are cut.
-		if len(tr.slices) != number[tr.name] || sum > ran[tr.name] || sum < ran[tr.name]-ran[tr.name]/50-1e6 {
-			t.Errorf("%s: %d runs of %d ns, want %d of %d", tr.name, len(tr.slices), sum, number[tr.name], ran[tr.name])
+		if len(tr.slices) != number[tr.name] || sum > running[tr.name] || sum < running[tr.name]-running[tr.name]/50-1e6 {
+			t.Errorf("%s: %d runs of %d ns, want %d of %d", tr.name, len(tr.slices), sum, number[tr.name], running[tr.name])
 		}
 		delete(number, tr.name)
 	}
@@ -181,12 +181,12 @@ func checkTimelines(t *testing.T, s *shown, data []byte) {
 	if len(number) > 0 {
 		t.Errorf("runs on Ps without a track: %v", number)
 	}
-	seen := map[string]*shownTrack{}
+	goroutineTracks := map[string]*writtenTrack{}
 	gos := s.byName(0, "goroutines")
 	for _, tr := range s.tracks {
 		if tr.parent == gos.uuid {
 			id, _, _ := strings.Cut(tr.name, " ")
-			seen[id] = tr
+			goroutineTracks[id] = tr
 		}
 	}
 	done := map[uint64]bool{}
@@ -211,7 +211,7 @@ func checkTimelines(t *testing.T, s *shown, data []byte) {
 					want = append(want, slice{name: x.State.String(), from: from - start, len: to - from})
 				}
 			}
-			tr := seen[fmt.Sprintf("G%d", id)]
+			tr := goroutineTracks[fmt.Sprintf("G%d", id)]
 			if tr == nil {
 				if len(want) > 0 {
 					t.Errorf("goroutine %d has no track", id)
@@ -237,9 +237,9 @@ func TestPerfettoOfLargeTraces(t *testing.T) {
 	data := testprog.Trace(t, "http1")
 	chosen := ""
 	out, rep := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink {
-		r.Input.Events = export.SmallTrace + 1
+		r.Input.Events = export.MaxFullEvents + 1
 		sink := export.NewPerfettoTrace(w, r, export.Options{})
-		chosen = sink.Chosen()
+		chosen = sink.Omissions()
 		return sink
 	})
 	s := showPerfetto(t, out)
@@ -272,18 +272,18 @@ func TestPerfettoOfLargeTraces(t *testing.T) {
 			if x.depth != 0 {
 				continue
 			}
-			var below []slice
+			var segments []slice
 			for _, y := range tr.slices[i+1:] {
 				if y.depth == 0 {
 					break
 				}
-				below = append(below, y)
+				segments = append(segments, y)
 			}
 			q, ok := full[x.notes["id"]]
 			if ok {
 				found++
-				checkSegments(t, &q, below)
-			} else if len(below) > 0 {
+				checkSegments(t, &q, segments)
+			} else if len(segments) > 0 {
 				t.Errorf("request %s has segments", x.notes["id"])
 			}
 		}
@@ -303,13 +303,13 @@ func TestPerfettoOfOddTraces(t *testing.T) {
 	for _, tr := range traces {
 		t.Run(tr.Name, func(t *testing.T) {
 			data := must.Have(tracetext.Assemble(tr.Text))(t)
-			var kept explain.Replayer
-			rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Replayer: &kept})
+			var replayer explain.Replayer
+			rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Replayer: &replayer})
 			if err != nil {
 				t.Skip("not one whole generation")
 			}
 			var out bytes.Buffer
-			must.Do(t, kept.Replay(context.Background(), bytes.NewReader(data), export.NewPerfettoTrace(&out, rep, export.Options{All: true})))
+			must.Do(t, replayer.Replay(context.Background(), bytes.NewReader(data), export.NewPerfettoTrace(&out, rep, export.Options{All: true})))
 			full := showPerfetto(t, out.Bytes())
 			checkFlows(t, full)
 			for _, x := range parts(rep.Input.DurationNS) {
@@ -319,7 +319,7 @@ func TestPerfettoOfOddTraces(t *testing.T) {
 				out, rep := part(t, data, x[0], x[1], perfettoOf(x[0], x[1]))
 				s := showPerfetto(t, out)
 				checkFlows(t, s)
-				differ(t, fmt.Sprintf("from %d to %d", x[0], x[1]), contents(full, x[0], x[1], rep), contents(s, math.MinInt64, math.MaxInt64, rep))
+				compareSorted(t, fmt.Sprintf("from %d to %d", x[0], x[1]), contents(full, x[0], x[1], rep), contents(s, math.MinInt64, math.MaxInt64, rep))
 			}
 		})
 	}

@@ -33,13 +33,13 @@ func Pprof(w io.Writer, r *report.Report) error {
 		g := &r.Groups[i]
 		for k := range g.Bands {
 			band := &g.Bands[k]
-			for at, name := range bands {
+			for index, name := range bands {
 				if band.Band != name {
 					continue
 				}
 				for j := range band.Causes {
-					for _, route := range routes(&band.Causes[j]) {
-						b.sample(g, band, at, &band.Causes[j], route)
+					for _, route := range allRoutes(&band.Causes[j]) {
+						b.addSample(g, band, index, &band.Causes[j], route)
 					}
 				}
 			}
@@ -60,17 +60,17 @@ type profileBuilder struct {
 	locs  map[report.SiteKey]*profile.Location
 }
 
-func (b *profileBuilder) sample(g *report.Group, band *report.Band, at int, c *report.Cause, route report.Route) {
+func (b *profileBuilder) addSample(g *report.Group, band *report.Band, sampleType int, c *report.Cause, route report.Route) {
 	s := &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: map[string][]string{
 		"group": {g.Name}, "kind": {string(g.Kind)}, "band": {string(band.Band)}, "cause": {string(c.Cause)},
 	}}
 	if c.Kind != "" {
 		s.Label["cause_kind"] = []string{c.Kind}
 	}
-	s.Value[at] = route.TotalNS
+	s.Value[sampleType] = route.TotalNS
 	// The leaf comes first.
-	add := func(site *report.Site, otherwise string) {
-		s.Location = append(s.Location, b.location(site, otherwise))
+	add := func(site *report.Site, fallback string) {
+		s.Location = append(s.Location, b.location(site, fallback))
 		if site != nil && site.CalledFrom != nil {
 			s.Location = append(s.Location, b.location(site.CalledFrom.Site(), ""))
 		}
@@ -88,24 +88,24 @@ func (b *profileBuilder) sample(g *report.Group, band *report.Band, at int, c *r
 }
 
 // location is a site's; one that is not known goes by another name.
-func (b *profileBuilder) location(site *report.Site, otherwise string) *profile.Location {
-	var at report.SiteKey
+func (b *profileBuilder) location(site *report.Site, fallback string) *profile.Location {
+	var key report.SiteKey
 	if site != nil {
-		at = report.SiteKey{Func: site.Func, File: site.File, Line: site.Line}
+		key = report.SiteKey{Func: site.Func, File: site.File, Line: site.Line}
 	}
-	at.Func = cmp.Or(at.Func, otherwise)
-	if l := b.locs[at]; l != nil {
+	key.Func = cmp.Or(key.Func, fallback)
+	if l := b.locs[key]; l != nil {
 		return l
 	}
-	fn := report.SiteKey{Func: at.Func, File: at.File}
+	fn := report.SiteKey{Func: key.Func, File: key.File}
 	f := b.funcs[fn]
 	if f == nil {
-		f = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: at.Func, SystemName: at.Func, Filename: at.File}
+		f = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: key.Func, SystemName: key.Func, Filename: key.File}
 		b.p.Function = append(b.p.Function, f)
 		b.funcs[fn] = f
 	}
-	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Line: []profile.Line{{Function: f, Line: int64(at.Line)}}}
+	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Line: []profile.Line{{Function: f, Line: int64(key.Line)}}}
 	b.p.Location = append(b.p.Location, l)
-	b.locs[at] = l
+	b.locs[key] = l
 	return l
 }

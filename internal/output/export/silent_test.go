@@ -19,26 +19,26 @@ func TestSilentGoroutine(t *testing.T) {
 	b := tracetext.New(26)
 	m := b.Thread(1)
 	m.Create(100, 77, "main.lost", "main.main")
-	at := int64(1000)
+	time := int64(1000)
 	for range 5 {
 		for range 10 {
-			m.RegionBegin(at, 0, "r", "main.main")
-			m.RegionEnd(at+500, 0, "r", "main.main")
-			at += 1000
+			m.RegionBegin(time, 0, "r", "main.main")
+			m.RegionEnd(time+500, 0, "r", "main.main")
+			time += 1000
 		}
-		b.NextGeneration(at)
+		b.NextGeneration(time)
 	}
 	text := must.Have(b.Text())(t)
-	var kept []string
+	var lines []string
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "GoStatus") || !strings.Contains(line, "g=77 ") {
-			kept = append(kept, line)
+			lines = append(lines, line)
 		}
 	}
-	data := must.Have(tracetext.Assemble([]byte(strings.Join(kept, ""))))(t)
-	var k explain.Replayer
-	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Replayer: &k}))(t)
-	if err := k.Replay(context.Background(), bytes.NewReader(data), export.NewPerfettoTrace(io.Discard, rep, export.Options{All: true})); err != nil {
+	data := must.Have(tracetext.Assemble([]byte(strings.Join(lines, ""))))(t)
+	var replayer explain.Replayer
+	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Replayer: &replayer}))(t)
+	if err := replayer.Replay(context.Background(), bytes.NewReader(data), export.NewPerfettoTrace(io.Discard, rep, export.Options{All: true})); err != nil {
 		t.Error(err)
 	}
 }

@@ -21,10 +21,10 @@ type Sink interface {
 	Close(end int64) error
 }
 
-// requestsOnly is a part of a Sink that has no use for generations.
-type requestsOnly struct{}
+// noGenerations is a part of a Sink that has no use for generations.
+type noGenerations struct{}
 
-func (requestsOnly) Generation(*timeline.Gen, *tracefmt.Symbols, bool) error { return nil }
+func (noGenerations) Generation(*timeline.Gen, *tracefmt.Symbols, bool) error { return nil }
 
 // KeepGenerations is how many generations a Sink may hold on to, the one just
 // given among them.

@@ -43,18 +43,18 @@ type attribute struct {
 	isNumber  bool
 }
 
-func text(key, value string) attribute { return attribute{key: key, text: value} }
+func stringAttribute(key, value string) attribute { return attribute{key: key, text: value} }
 
-func integer(key string, value int64) attribute {
+func integerAttribute(key string, value int64) attribute {
 	return attribute{key: key, number: value, isNumber: true}
 }
 
-// code are the attributes of a place in source code, by the semantic
+// codeAttributes are the attributes of a place in source code, by the semantic
 // conventions.
-func code(s *report.Site) []attribute {
-	out := []attribute{text("code.function.name", s.Func), text("code.file.path", s.File), integer("code.line.number", int64(s.Line))}
+func codeAttributes(s *report.Site) []attribute {
+	out := []attribute{stringAttribute("code.function.name", s.Func), stringAttribute("code.file.path", s.File), integerAttribute("code.line.number", int64(s.Line))}
 	if c := s.CalledFrom; c != nil {
-		out = append(out, text("whylate.called_from.function.name", c.Func), text("whylate.called_from.file.path", c.File), integer("whylate.called_from.line.number", int64(c.Line)))
+		out = append(out, stringAttribute("whylate.called_from.function.name", c.Func), stringAttribute("whylate.called_from.file.path", c.File), integerAttribute("whylate.called_from.line.number", int64(c.Line)))
 	}
 	return out
 }
@@ -78,7 +78,7 @@ func newSpanMaker(r *report.Report) (*spanMaker, error) {
 
 // resource describes where the spans come from.
 func (m *spanMaker) resource(service string) []attribute {
-	return []attribute{text("service.name", cmp.Or(service, m.r.Input.Name)), text("telemetry.sdk.language", "go"), text("process.runtime.version", m.r.Input.Go)}
+	return []attribute{stringAttribute("service.name", cmp.Or(service, m.r.Input.Name)), stringAttribute("telemetry.sdk.language", "go"), stringAttribute("process.runtime.version", m.r.Input.Go)}
 }
 
 // spans returns a request's span and those of its segments, its children. Their
@@ -109,33 +109,33 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
 	}
 	root := span{
 		trace: trace, id: spanID(0), name: g.Name, kind: kind, start: m.start + q.StartNS, end: m.start + q.StartNS + q.LatencyNS,
-		attributes: []attribute{text("whylate.group", g.ID), text("whylate.kind", string(g.Kind)), text("whylate.request", q.ID), integer("whylate.goroutine", int64(q.Goroutine))},
+		attributes: []attribute{stringAttribute("whylate.group", g.ID), stringAttribute("whylate.kind", string(g.Kind)), stringAttribute("whylate.request", q.ID), integerAttribute("whylate.goroutine", int64(q.Goroutine))},
 	}
 	if g.Entry != nil {
-		root.attributes = append(root.attributes, code(g.Entry)...)
+		root.attributes = append(root.attributes, codeAttributes(g.Entry)...)
 	}
-	join(&root, q)
+	joinTrace(&root, q)
 	out := make([]span, 0, 1+len(q.Segments))
 	out = append(out, root)
 	for i := range q.Segments {
 		s := &q.Segments[i]
 		child := span{
 			trace: root.trace, id: spanID(i + 1), parent: root.id, name: string(s.Cause), kind: spanInternal, start: m.start + s.StartNS, end: m.start + s.StartNS + s.DurationNS,
-			attributes: []attribute{text("whylate.cause", string(s.Cause)), integer("whylate.goroutine", int64(s.Goroutine))},
+			attributes: []attribute{stringAttribute("whylate.cause", string(s.Cause)), integerAttribute("whylate.goroutine", int64(s.Goroutine))},
 		}
 		if s.Site != nil {
 			child.name += " " + s.Site.Func
-			child.attributes = append(child.attributes, code(s.Site)...)
+			child.attributes = append(child.attributes, codeAttributes(s.Site)...)
 		}
 		if len(s.Via) > 0 {
-			child.attributes = append(child.attributes, text("whylate.via", viaText(s.Via)))
+			child.attributes = append(child.attributes, stringAttribute("whylate.via", viaText(s.Via)))
 		}
 		if s.Kind != "" {
-			child.attributes = append(child.attributes, text("whylate.cause_kind", s.Kind))
+			child.attributes = append(child.attributes, stringAttribute("whylate.cause_kind", s.Kind))
 		}
 		if s.Joined != nil {
 			for _, c := range sortedKeys(s.Joined.Causes) {
-				child.attributes = append(child.attributes, integer("whylate.joined."+string(c)+"_ns", s.Joined.Causes[c]))
+				child.attributes = append(child.attributes, integerAttribute("whylate.joined."+string(c)+"_ns", s.Joined.Causes[c]))
 			}
 		}
 		out = append(out, child)
@@ -145,8 +145,8 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
 
 const scopeName = "github.com/whylate/whylate"
 
-// encode writes spans as an ExportTraceServiceRequest.
-func encode(encoding string, resource []attribute, spans []span) ([]byte, error) {
+// encodeSpans writes spans as an ExportTraceServiceRequest.
+func encodeSpans(encoding string, resource []attribute, spans []span) ([]byte, error) {
 	if encoding == EncodingProtobuf {
 		return encodeProtobuf(resource, spans), nil
 	}
@@ -166,7 +166,7 @@ func encode(encoding string, resource []attribute, spans []span) ([]byte, error)
 
 func (s *span) json() otlpSpan {
 	o := otlpSpan{
-		TraceID: hex.EncodeToString(s.trace[:]), SpanID: hex.EncodeToString(s.id[:]), Name: valid(s.name), Kind: s.kind,
+		TraceID: hex.EncodeToString(s.trace[:]), SpanID: hex.EncodeToString(s.id[:]), Name: validUTF8(s.name), Kind: s.kind,
 		StartTimeUnixNano: strconv.FormatInt(s.start, 10), EndTimeUnixNano: strconv.FormatInt(s.end, 10), Attributes: jsonAttributes(s.attributes),
 	}
 	if s.parent != [8]byte{} {
@@ -183,7 +183,7 @@ func jsonAttributes(list []attribute) []otlpAttribute {
 			n := strconv.FormatInt(a.number, 10)
 			out[i].Value.Int = &n
 		} else {
-			value := valid(a.text)
+			value := validUTF8(a.text)
 			out[i].Value.String = &value
 		}
 	}
@@ -258,22 +258,22 @@ const (
 )
 
 func encodeProtobuf(resource []attribute, spans []span) []byte {
-	var from, scope, scoped, whole, out message
+	var resourceMessage, scope, scopeSpans, resourceSpans, request message
 	for _, a := range resource {
-		from.attribute(resourceAttributes, a)
+		resourceMessage.attribute(resourceAttributes, a)
 	}
 	scope.string(scopeNameField, scopeName)
-	scoped.bytes(scopeSpansScope, scope)
-	var one message
+	scopeSpans.bytes(scopeSpansScope, scope)
+	var spanMessage message
 	for i := range spans {
-		one = one[:0]
-		one.span(&spans[i])
-		scoped.bytes(scopeSpansSpans, one)
+		spanMessage = spanMessage[:0]
+		spanMessage.span(&spans[i])
+		scopeSpans.bytes(scopeSpansSpans, spanMessage)
 	}
-	whole.bytes(resourceSpansFrom, from)
-	whole.bytes(resourceSpansScopes, scoped)
-	out.bytes(requestResourceSpans, whole)
-	return out
+	resourceSpans.bytes(resourceSpansFrom, resourceMessage)
+	resourceSpans.bytes(resourceSpansScopes, scopeSpans)
+	request.bytes(requestResourceSpans, resourceSpans)
+	return request
 }
 
 func (m *message) span(s *span) {
@@ -282,7 +282,7 @@ func (m *message) span(s *span) {
 	if s.parent != [8]byte{} {
 		m.bytes(spanParent, s.parent[:])
 	}
-	m.string(spanName, valid(s.name))
+	m.string(spanName, validUTF8(s.name))
 	m.uint(spanKind, uint64(s.kind))
 	m.fixed(spanStart, uint64(s.start))
 	m.fixed(spanEnd, uint64(s.end))
@@ -296,17 +296,17 @@ func (m *message) attribute(field int, a attribute) {
 	if a.isNumber {
 		value.uint(valueInt, uint64(a.number))
 	} else {
-		value.string(valueString, valid(a.text))
+		value.string(valueString, validUTF8(a.text))
 	}
-	pair.string(keyValueKey, valid(a.key))
+	pair.string(keyValueKey, validUTF8(a.key))
 	pair.bytes(keyValueValue, value)
 	m.bytes(field, pair)
 }
 
-// join makes a request's span a part of the trace that it is known in. The
+// joinTrace makes a request's span a part of the trace that it is known in. The
 // request's own span is the parent, if that is known, because who wrote it
 // exports it; else the caller's span.
-func join(root *span, q *report.Request) {
+func joinTrace(root *span, q *report.Request) {
 	if trace, err := hex.DecodeString(q.TraceID); err == nil && len(trace) == len(root.trace) {
 		copy(root.trace[:], trace)
 		if parent, err := hex.DecodeString(cmp.Or(q.SpanID, q.ParentSpanID)); err == nil {
@@ -314,9 +314,9 @@ func join(root *span, q *report.Request) {
 		}
 	}
 	if q.DatadogSpanID != "" {
-		root.attributes = append(root.attributes, text("dd.span_id", q.DatadogSpanID))
+		root.attributes = append(root.attributes, stringAttribute("dd.span_id", q.DatadogSpanID))
 	}
 	if q.Status != "" {
-		root.attributes = append(root.attributes, text("whylate.status", q.Status))
+		root.attributes = append(root.attributes, stringAttribute("whylate.status", q.Status))
 	}
 }

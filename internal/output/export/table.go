@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-var columns = []string{
+var csvColumns = []string{
 	"group_id", "group", "kind", "band", "from_ns", "to_ns", "band_requests", "cause", "cause_kind", "func", "file", "line", "site_from", "via", "total_ns", "share",
 	"requests", "module", "version", "called_from_func", "called_from_file", "called_from_line",
 }
@@ -30,27 +30,27 @@ var columns = []string{
 func CSV(w io.Writer, r *report.Report) error {
 	out := csv.NewWriter(w)
 	num := func(n int64) string { return strconv.FormatInt(n, 10) }
-	rows := [][]string{columns}
+	rows := [][]string{csvColumns}
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		for _, b := range g.Bands {
 			for k := range b.Causes {
 				c := &b.Causes[k]
-				var at report.Site
-				var from report.Caller
+				var site report.Site
+				var caller report.Caller
 				line, fromLine := "", ""
 				if c.Site != nil {
-					at = *c.Site
-					line = strconv.Itoa(at.Line)
+					site = *c.Site
+					line = strconv.Itoa(site.Line)
 				}
-				if at.CalledFrom != nil {
-					from = *at.CalledFrom
-					fromLine = strconv.Itoa(from.Line)
+				if site.CalledFrom != nil {
+					caller = *site.CalledFrom
+					fromLine = strconv.Itoa(caller.Line)
 				}
 				rows = append(rows, []string{
-					g.ID, plain(g.Name), string(g.Kind), string(b.Band), num(b.FromNS), num(b.ToNS), strconv.Itoa(b.Count), string(c.Cause), plain(c.Kind), plain(at.Func), plain(at.File), line, c.SiteFrom,
-					plain(viaText(c.Via)), num(c.TotalNS), strconv.FormatFloat(c.Share, 'g', 6, 64), strconv.Itoa(c.Requests),
-					plain(at.Module), plain(at.Version), plain(from.Func), plain(from.File), fromLine,
+					g.ID, spreadsheetText(g.Name), string(g.Kind), string(b.Band), num(b.FromNS), num(b.ToNS), strconv.Itoa(b.Count), string(c.Cause), spreadsheetText(c.Kind), spreadsheetText(site.Func), spreadsheetText(site.File), line, c.SiteFrom,
+					spreadsheetText(viaText(c.Via)), num(c.TotalNS), strconv.FormatFloat(c.Share, 'g', 6, 64), strconv.Itoa(c.Requests),
+					spreadsheetText(site.Module), spreadsheetText(site.Version), spreadsheetText(caller.Func), spreadsheetText(caller.File), fromLine,
 				})
 			}
 		}
@@ -61,7 +61,7 @@ func CSV(w io.Writer, r *report.Report) error {
 	return nil
 }
 
-func plain(s string) string {
+func spreadsheetText(s string) string {
 	s = termtext.Escape(s)
 	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
 		return "'" + s
@@ -71,7 +71,7 @@ func plain(s string) string {
 
 // requestTable writes a row for each request.
 type requestTable struct {
-	requestsOnly
+	noGenerations
 	buf *bufio.Writer
 	out *csv.Writer
 	row []string
@@ -93,7 +93,7 @@ func newRequestTable(w io.Writer) *requestTable {
 
 // Request implements Sink.
 func (t *requestTable) Request(q *Request) error {
-	t.row = append(t.row[:0], q.ID, q.Group.ID, plain(q.Group.Name), string(q.Group.Kind), strconv.FormatUint(q.Goroutine, 10),
+	t.row = append(t.row[:0], q.ID, q.Group.ID, spreadsheetText(q.Group.Name), string(q.Group.Kind), strconv.FormatUint(q.Goroutine, 10),
 		strconv.FormatInt(q.StartNS, 10), strconv.FormatInt(q.LatencyNS, 10))
 	for i := range cause.Count {
 		t.row = append(t.row, strconv.FormatInt(q.CauseNS[i], 10))
@@ -119,52 +119,52 @@ func (t *requestTable) Close(int64) error {
 // names are those of the report. Requests are those that the report holds in
 // full.
 func JSONL(w io.Writer, r *report.Report) error {
-	l := newLines(w, r)
+	l := newJSONLines(w, r)
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		for k := range g.Slowest {
-			l.request(g, &g.Slowest[k])
+			l.writeRequest(g, &g.Slowest[k])
 		}
 	}
 	return l.Close(0)
 }
 
-// lines writes lines of JSON. The first error stays.
-type lines struct {
-	requestsOnly
+// jsonLines writes lines of JSON. The first error stays.
+type jsonLines struct {
+	noGenerations
 	buf *bufio.Writer
 	err error
-	// detail is what the report holds of a request beyond its segments.
-	detail map[string]*report.Request
+	// fullRequests is what the report holds of a request beyond its segments.
+	fullRequests map[string]*report.Request
 }
 
-// newLines returns a Sink that writes what JSONL does, but every request. It
+// newJSONLines returns a Sink that writes what JSONL does, but every request. It
 // writes what is no request at once.
-func newLines(w io.Writer, r *report.Report) *lines {
-	l := &lines{buf: bufio.NewWriterSize(w, 1<<16), detail: make(map[string]*report.Request)}
-	l.line("input", r.Input, nil)
+func newJSONLines(w io.Writer, r *report.Report) *jsonLines {
+	l := &jsonLines{buf: bufio.NewWriterSize(w, 1<<16), fullRequests: make(map[string]*report.Request)}
+	l.writeTyped("input", r.Input, nil)
 	for i := range r.Groups {
 		g := r.Groups[i]
 		for k := range g.Slowest {
-			l.detail[g.Slowest[k].ID] = &g.Slowest[k]
+			l.fullRequests[g.Slowest[k].ID] = &g.Slowest[k]
 		}
 		bands := g.Bands
 		g.Bands, g.Slowest, g.Blocks, g.Typical = nil, nil, nil, nil
-		l.line("group", g, nil)
+		l.writeTyped("group", g, nil)
 		for _, b := range bands {
 			for k := range b.Causes {
-				l.line("cause", b.Causes[k], map[string]any{"group_id": g.ID, "group": g.Name, "band": b.Band})
+				l.writeTyped("cause", b.Causes[k], map[string]any{"group_id": g.ID, "group": g.Name, "band": b.Band})
 			}
 		}
 	}
 	for _, f := range r.Findings {
-		l.line("finding", f, nil)
+		l.writeTyped("finding", f, nil)
 	}
 	return l
 }
 
-// line writes v with its type and further fields.
-func (l *lines) line(typ string, v any, more map[string]any) {
+// writeTyped writes v with its type and further fields.
+func (l *jsonLines) writeTyped(typ string, v any, extraFields map[string]any) {
 	if l.err != nil {
 		return
 	}
@@ -182,51 +182,51 @@ func (l *lines) line(typ string, v any, more map[string]any) {
 		obj[k], l.err = raw, cmp.Or(l.err, err)
 	}
 	put("type", typ)
-	for k, v := range more {
+	for k, v := range extraFields {
 		put(k, v)
 	}
-	l.write(obj)
+	l.writeLine(obj)
 }
 
-// write writes a line.
-func (l *lines) write(v any) {
+// writeLine writes a line.
+func (l *jsonLines) writeLine(v any) {
 	data, err := json.Marshal(v)
 	if l.err = cmp.Or(l.err, err); l.err == nil {
 		_, l.err = l.buf.Write(append(jsontext.Escape(data), '\n'))
 	}
 }
 
-func (l *lines) request(g *report.Group, q *report.Request) {
-	of := map[string]any{"request_id": q.ID}
-	l.write(rowOfRequest(g, q))
+func (l *jsonLines) writeRequest(g *report.Group, q *report.Request) {
+	requestID := map[string]any{"request_id": q.ID}
+	l.writeLine(rowOfRequest(g, q))
 	for k := range q.Segments {
 		if s := &q.Segments[k]; s.Joined != nil {
-			l.line("segment", s, of)
+			l.writeTyped("segment", s, requestID)
 		} else {
-			l.write(rowOfSegment(q.ID, s))
+			l.writeLine(rowOfSegment(q.ID, s))
 		}
 	}
 	for k := range q.Wakes {
-		l.line("wake", q.Wakes[k], of)
+		l.writeTyped("wake", q.Wakes[k], requestID)
 	}
 	for k := range q.Lanes {
 		lane := q.Lanes[k]
 		spans := lane.Spans
 		lane.Spans = nil
-		l.line("lane", lane, of)
+		l.writeTyped("lane", lane, requestID)
 		for i := range spans {
-			l.line("span", spans[i], map[string]any{"request_id": q.ID, "goroutine": lane.Goroutine})
+			l.writeTyped("span", spans[i], map[string]any{"request_id": q.ID, "goroutine": lane.Goroutine})
 		}
 	}
 }
 
 // Request implements Sink.
-func (l *lines) Request(q *Request) error {
+func (l *jsonLines) Request(q *Request) error {
 	full := q.Full()
-	if d := l.detail[q.ID]; d != nil {
+	if d := l.fullRequests[q.ID]; d != nil {
 		full.Lanes, full.Wakes = d.Lanes, d.Wakes
 	}
-	l.request(q.Group, &full)
+	l.writeRequest(q.Group, &full)
 	if l.err != nil {
 		return fmt.Errorf("writing lines of JSON: %w", l.err)
 	}
@@ -234,7 +234,7 @@ func (l *lines) Request(q *Request) error {
 }
 
 // Close implements Sink.
-func (l *lines) Close(int64) error {
+func (l *jsonLines) Close(int64) error {
 	if err := cmp.Or(l.err, l.buf.Flush()); err != nil {
 		return fmt.Errorf("writing lines of JSON: %w", err)
 	}

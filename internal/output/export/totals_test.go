@@ -94,19 +94,19 @@ func TestAllRequestsAddUp(t *testing.T) {
 		data := testprog.Trace(t, program)
 		e := explainPart(t, data, 0, 0)
 		t.Run(program+"/csv", func(t *testing.T) {
-			readTable(t, e.give(t, sinkOf(t, "csv", export.Options{Rows: export.RowRequests}))).check(t, e.rep)
+			readTable(t, e.replay(t, sinkOf(t, "csv", export.Options{Rows: export.RowRequests}))).check(t, e.rep)
 		})
 		t.Run(program+"/otlp", func(t *testing.T) {
 			if e.rep.Input.Start == nil {
 				t.Skip("this Go version's traces do not know the time of day")
 			}
-			out := e.give(t, func(w io.Writer, r *report.Report) export.Sink {
+			out := e.replay(t, func(w io.Writer, r *report.Report) export.Sink {
 				return must.Have(export.NewSpans(r, export.EncodingProtobuf, true, export.ToWriter(w)))(t)
 			})
 			totalsOfSpans(t, spansOfProtobuf(t, out)).check(t, e.rep)
 		})
 		t.Run(program+"/jsonl", func(t *testing.T) {
-			readLines(t, e.give(t, sinkOf(t, "jsonl", export.Options{All: true}))).check(t, e.rep)
+			readLines(t, e.replay(t, sinkOf(t, "jsonl", export.Options{All: true}))).check(t, e.rep)
 		})
 	}
 }
@@ -115,24 +115,24 @@ func readTable(t *testing.T, data []byte) *totals {
 	t.Helper()
 	rows := must.Have(csv.NewReader(bytes.NewReader(data)).ReadAll())(t)
 	x := newTotals()
-	at := map[string]int{}
+	column := map[string]int{}
 	for i, c := range rows[0] {
-		at[c] = i
+		column[c] = i
 	}
 	for _, row := range rows[1:] {
 		num := func(name string) int64 {
-			n := must.Have(strconv.ParseInt(row[at[name]], 10, 64))(t)
+			n := must.Have(strconv.ParseInt(row[column[name]], 10, 64))(t)
 			return n
 		}
-		group, sum := row[at["group_id"]], int64(0)
-		x.request(t, group, row[at["id"]], num("latency_ns"))
+		group, sum := row[column["group_id"]], int64(0)
+		x.request(t, group, row[column["id"]], num("latency_ns"))
 		for i := range cause.Count {
 			c := cause.Cause(i).String()
 			x.cause(group, c, num(c+"_ns"))
 			sum += num(c + "_ns")
 		}
 		if sum != num("latency_ns") {
-			t.Errorf("request %s took %d ns, its causes %d", row[at["id"]], num("latency_ns"), sum)
+			t.Errorf("request %s took %d ns, its causes %d", row[column["id"]], num("latency_ns"), sum)
 		}
 	}
 	return x

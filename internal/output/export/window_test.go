@@ -21,23 +21,23 @@ import (
 
 // explained is a part of a trace's time, explained once and read again for each sink.
 type explained struct {
-	data []byte
-	rep  *report.Report
-	kept explain.Replayer
+	data     []byte
+	rep      *report.Report
+	replayer explain.Replayer
 }
 
 func explainPart(t *testing.T, data []byte, from, to int64) *explained {
 	t.Helper()
 	e := &explained{data: data}
-	e.rep = must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "x.trace", From: time.Duration(from), To: time.Duration(to), Replayer: &e.kept}))(t)
+	e.rep = must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "x.trace", From: time.Duration(from), To: time.Duration(to), Replayer: &e.replayer}))(t)
 	return e
 }
 
-// give gives the part to a sink made from its report.
-func (e *explained) give(t *testing.T, make func(io.Writer, *report.Report) export.Sink) []byte {
+// replay gives the part to a sink made from its report.
+func (e *explained) replay(t *testing.T, make func(io.Writer, *report.Report) export.Sink) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	must.Do(t, e.kept.Replay(context.Background(), bytes.NewReader(e.data), make(&out, e.rep)))
+	must.Do(t, e.replayer.Replay(context.Background(), bytes.NewReader(e.data), make(&out, e.rep)))
 	return out.Bytes()
 }
 
@@ -46,7 +46,7 @@ func (e *explained) give(t *testing.T, make func(io.Writer, *report.Report) expo
 func part(t *testing.T, data []byte, from, to int64, make func(io.Writer, *report.Report) export.Sink) ([]byte, *report.Report) {
 	t.Helper()
 	e := explainPart(t, data, from, to)
-	return e.give(t, make), e.rep
+	return e.replay(t, make), e.rep
 }
 
 // parts are parts of a trace that lasts for that long: inside, at its ends,
@@ -82,7 +82,7 @@ func TestPerfettoOfParts(t *testing.T) {
 				to := x[1]
 				to = cmp.Or(to, math.MaxInt64)
 				want, got := contents(full, x[0], to, rep), contents(s, math.MinInt64, math.MaxInt64, rep)
-				differ(t, fmt.Sprintf("from %d to %d", x[0], x[1]), want, got)
+				compareSorted(t, fmt.Sprintf("from %d to %d", x[0], x[1]), want, got)
 				if x[0] < all.Input.DurationNS && len(got) == 0 {
 					t.Errorf("from %d to %d nothing was written", x[0], x[1])
 				}
@@ -95,13 +95,13 @@ func TestPerfettoOfParts(t *testing.T) {
 // in full without being asked for, and that its requests alone are chosen where
 // it is large, too.
 func TestPartOfLargeTrace(t *testing.T) {
-	r := &report.Report{Input: report.Input{Events: 10 * export.SmallTrace, DurationNS: 10e9}}
+	r := &report.Report{Input: report.Input{Events: 10 * export.MaxFullEvents, DurationNS: 10e9}}
 	for _, x := range []struct {
 		from, to int64
 		all      bool
 	}{{0, 0, false}, {2e9, 29e8, true}, {2e9, 32e8, false}, {0, 9e8, true}, {91e8, 0, true}, {91e8, 20e9, true}, {0, 12e8, false}} {
 		sink := export.NewPerfettoTrace(io.Discard, r, export.Options{FromNS: x.from, ToNS: x.to})
-		if chosen := sink.Chosen(); (chosen == "") != x.all {
+		if chosen := sink.Omissions(); (chosen == "") != x.all {
 			t.Errorf("from %d to %d: what is left out is %q", x.from, x.to, chosen)
 		}
 	}
@@ -115,16 +115,16 @@ func TestPartsAddUp(t *testing.T) {
 	number := len(readTable(t, out).ids)
 	for _, x := range parts(all.Input.DurationNS) {
 		e := explainPart(t, data, x[0], x[1])
-		table := readTable(t, e.give(t, sinkOf(t, "csv", export.Options{Rows: export.RowRequests})))
+		table := readTable(t, e.replay(t, sinkOf(t, "csv", export.Options{Rows: export.RowRequests})))
 		table.check(t, e.rep)
 		if n := len(table.ids); x[1]-x[0] > all.Input.DurationNS/10 && n == 0 && x[0] < all.Input.DurationNS || n >= number {
 			t.Errorf("from %d to %d: %d of %d requests", x[0], x[1], n, number)
 		}
-		readLines(t, e.give(t, sinkOf(t, "jsonl", export.Options{All: true}))).check(t, e.rep)
+		readLines(t, e.replay(t, sinkOf(t, "jsonl", export.Options{All: true}))).check(t, e.rep)
 		if e.rep.Input.Start == nil {
 			continue
 		}
-		out := e.give(t, func(w io.Writer, r *report.Report) export.Sink {
+		out := e.replay(t, func(w io.Writer, r *report.Report) export.Sink {
 			return must.Have(export.NewSpans(r, export.EncodingProtobuf, true, export.ToWriter(w)))(t)
 		})
 		totalsOfSpans(t, spansOfProtobuf(t, out)).check(t, e.rep)
@@ -134,12 +134,12 @@ func TestPartsAddUp(t *testing.T) {
 // contents are the things that a Perfetto trace shows between two times, a
 // line each, sorted.
 func contents(s *shown, from, to int64, rep *report.Report) []string {
-	root := func(tr *shownTrack) (string, *shownTrack) {
-		below := tr
+	root := func(tr *writtenTrack) (string, *writtenTrack) {
+		child := tr
 		for tr.parent != 0 {
-			below, tr = tr, s.tracks[tr.parent]
+			child, tr = tr, s.tracks[tr.parent]
 		}
-		return tr.name, below
+		return tr.name, child
 	}
 	groups := map[string]bool{}
 	for _, g := range rep.Groups {
@@ -176,24 +176,24 @@ func contents(s *shown, from, to int64, rep *report.Report) []string {
 				notes = append(notes, k+"="+v)
 			}
 			slices.Sort(notes)
-			if what := x.name; kind != "Ps" {
-				notes = append(notes, what)
+			if title := x.name; kind != "Ps" {
+				notes = append(notes, title)
 			}
 			out = append(out, fmt.Sprintf("%s/%s %d+%d depth %d %q", kind, name, a, b-a, x.depth, notes))
 		}
 		var points []string
-		steps := func(n int, at func(int) int64, value func(int) any) {
+		steps := func(n int, timeOf func(int) int64, value func(int) any) {
 			last := -1
 			for i := range n {
 				switch {
-				case at(i) <= from:
+				case timeOf(i) <= from:
 					last = i
-				case at(i) < to:
-					points = append(points, fmt.Sprintf("%s/%s at %d: %v", kind, tr.name, at(i), value(i)))
+				case timeOf(i) < to:
+					points = append(points, fmt.Sprintf("%s/%s at %d: %v", kind, tr.name, timeOf(i), value(i)))
 				}
 			}
 			if last >= 0 && from <= rep.Input.DurationNS {
-				points = append(points, fmt.Sprintf("%s/%s at %d: %v", kind, tr.name, max(at(last), from), value(last)))
+				points = append(points, fmt.Sprintf("%s/%s at %d: %v", kind, tr.name, max(timeOf(last), from), value(last)))
 			}
 		}
 		order := make([]int, len(tr.counters)) // in order of time, as a viewer takes them
@@ -216,17 +216,17 @@ func contents(s *shown, from, to int64, rep *report.Report) []string {
 	return out
 }
 
-// differ tells what one sorted list has and the other has not.
-func differ(t *testing.T, what string, want, got []string) {
+// compareSorted tells what one sorted list has and the other has not.
+func compareSorted(t *testing.T, subject string, want, got []string) {
 	t.Helper()
 	n := 0
 	for len(want) > 0 || len(got) > 0 {
 		switch {
 		case len(got) == 0 || len(want) > 0 && want[0] < got[0]:
-			t.Errorf("%s: missing: %s", what, want[0])
+			t.Errorf("%s: missing: %s", subject, want[0])
 			want, n = want[1:], n+1
 		case len(want) == 0 || got[0] < want[0]:
-			t.Errorf("%s: too much: %s", what, got[0])
+			t.Errorf("%s: too much: %s", subject, got[0])
 			got, n = got[1:], n+1
 		default:
 			want, got = want[1:], got[1:]
