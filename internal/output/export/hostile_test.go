@@ -59,12 +59,12 @@ func TestHostileNames(t *testing.T) {
 	t.Run("pprof", func(t *testing.T) {
 		p := must.Have(profile.ParseData(write(t, export.Pprof, rep)))(t)
 		must.Do(t, p.CheckValid())
-		spanCount := map[string]bool{}
+		groupNames := map[string]bool{}
 		for _, s := range p.Sample {
-			spanCount[s.Label["group"][0]] = true
+			groupNames[s.Label["group"][0]] = true
 		}
 		for name := range names {
-			if !spanCount[name] && !spanCount[text(name)] {
+			if !groupNames[name] && !groupNames[text(name)] {
 				t.Errorf("%.40q is missing", name)
 			}
 		}

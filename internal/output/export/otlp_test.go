@@ -109,8 +109,8 @@ func TestOTLPEncodingsAgree(t *testing.T) {
 // TestOTLPBatches tests that messages are bounded, and nothing is lost between
 // them.
 func TestOTLPBatches(t *testing.T) {
-	batch := time.Now()
-	r := &report.Report{Input: report.Input{Name: "x", Start: &batch}}
+	start := time.Now()
+	r := &report.Report{Input: report.Input{Name: "x", Start: &start}}
 	g := report.Group{ID: "g", Name: "g", Kind: "task"}
 	for i := range 5 {
 		q := report.Request{ID: fmt.Sprint(i), LatencyNS: 3000}
