@@ -484,8 +484,8 @@ func (p *fieldPage) answerTable() string {
 	for i := range p.rows {
 		r := &p.rows[i]
 		f := r.f
-		fault, must, is, answer := r.cells()
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", f.Name, f.Module, fault, must, is, answer,
+		fault, expected, given, answer := r.cells()
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", f.Name, f.Module, fault, expected, given, answer,
 			mark(r, "count", r.answer.count), mark(r, "p50", r.answer.p50), mark(r, "p99", r.answer.p99))
 		for _, k := range fieldKeys {
 			if r.problems[k] != "" {
@@ -505,8 +505,8 @@ func (p *fieldPage) heldOutTable() string {
 	b.WriteString("| recording | program | what is wrong with it | must be said | is said | first answer | date |\n|---|---|---|---|---|---|---|\n")
 	for i := range p.rows {
 		r := &p.rows[i]
-		fault, must, answer, class := r.cells()
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.f.Name, r.f.Module, fault, must, answer, class, r.f.Date)
+		fault, expected, reported, class := r.cells()
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.f.Name, r.f.Module, fault, expected, reported, class, r.f.Date)
 		for _, k := range fieldKeys {
 			if r.problems[k] != "" {
 				fmt.Fprintf(&reasons, "- `%s` %s: %s\n", r.f.Name, k, cellEscaper.Replace(r.problems[k]))
@@ -522,7 +522,7 @@ func (p *fieldPage) heldOutTable() string {
 var cellEscaper = strings.NewReplacer("|", "\\|", "\n", " ", "*", "\\*", "_", "\\_", "<", "&lt;")
 
 // cells returns a recording's columns in the table, apart from numbers.
-func (r *fieldRow) cells() (fault, expected, given, className string) {
+func (r *fieldRow) cells() (fault, expected, reported, className string) {
 	f := r.f
 	fault = f.About
 	if f.Healthy {
@@ -531,24 +531,24 @@ func (r *fieldRow) cells() (fault, expected, given, className string) {
 	if f.Beside != "" && f.Story == "" {
 		fault += " (beside " + f.Beside + ")"
 	}
-	expected, given = "nothing loud", "nothing loud"
+	expected, reported = "nothing loud", "nothing loud"
 	switch {
 	case f.Story != "" && !f.Healthy:
 		expected = strings.Join(slices.DeleteFunc([]string{f.Truth.Code, f.Truth.Finding}, isEmpty), " at ")
-		given = orNothing(strings.Join(slices.DeleteFunc([]string{r.answer.code, shortSite(r.answer.finding)}, isEmpty), " at "))
+		reported = orNothing(strings.Join(slices.DeleteFunc([]string{r.answer.code, shortSite(r.answer.finding)}, isEmpty), " at "))
 		if f.Truth.Only {
 			expected += ", nothing else"
 		}
 		if r.answer.unexpectedAlarms != "" {
-			given += ", " + shortened(r.answer.unexpectedAlarms)
+			reported += ", " + shortened(r.answer.unexpectedAlarms)
 		}
 	case !f.Healthy:
 		expected = strings.Join(slices.DeleteFunc([]string{f.Truth.Cause, f.Truth.Site, f.Truth.Own, f.Truth.Code}, isEmpty), ", ")
-		given = strings.Join(slices.DeleteFunc([]string{r.answer.cause, shortSite(r.answer.site), shortSite(r.answer.ownLine), r.answer.code}, isEmpty), ", ")
+		reported = strings.Join(slices.DeleteFunc([]string{r.answer.cause, shortSite(r.answer.site), shortSite(r.answer.ownLine), r.answer.code}, isEmpty), ", ")
 	case r.answer.alarms != "":
-		given = shortened(r.answer.alarms)
+		reported = shortened(r.answer.alarms)
 	}
-	return cellEscaper.Replace(fault), cellEscaper.Replace(expected), cellEscaper.Replace(given), r.class().String()
+	return cellEscaper.Replace(fault), cellEscaper.Replace(expected), cellEscaper.Replace(reported), r.class().String()
 }
 
 func (p *fieldPage) tally() *tally {

@@ -86,8 +86,8 @@ func twoConnectionTrace() *tracetext.Builder {
 	first, second, poller := b.Thread(), b.Thread(), b.ThreadWithoutP()
 	b.Waiting(7)
 	b.Waiting(8)
-	now := int64(1 * us)
-	after := func(us100 int64) int64 { now += us100 * 100 * us; return now }
+	clock := int64(1 * us)
+	after := func(us100 int64) int64 { clock += us100 * 100 * us; return clock }
 	child := uint64(20)
 	first.ProcsChange(after(1), 2, "runtime.GOMAXPROCS", "main.main")
 	for round := range 6 {

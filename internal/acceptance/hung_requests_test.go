@@ -67,28 +67,28 @@ func TestLockHolderOutsideRequests(t *testing.T) {
 	const serve = "net/http.(*conn).serve:2074"
 	b := tracetext.New(26)
 	th, poller := b.Thread(), b.ThreadWithoutP()
-	blockOnSend := func(now int64, g uint64, frames ...string) {
-		poller.Unblock(now, g)
-		th.Start(now+us, g)
-		th.Block(now+2*us, "chan send", frames...)
+	blockOnSend := func(timeNS int64, g uint64, frames ...string) {
+		poller.Unblock(timeNS, g)
+		th.Start(timeNS+us, g)
+		th.Block(timeNS+2*us, "chan send", frames...)
 	}
 	for g := uint64(7); g <= 15; g++ {
 		b.Waiting(g)
 	}
 	for g := uint64(10); g <= 15; g++ {
-		at := int64(g-9) * 50 * us
-		poller.Unblock(at, g)
-		th.Start(at+us, g)
-		th.Block(at+2*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+		arrival := int64(g-9) * 50 * us
+		poller.Unblock(arrival, g)
+		th.Start(arrival+us, g)
+		th.Block(arrival+2*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
 	}
 	blockOnSend(1*ms, 7, "runtime.chansend1", "main.(*vault).audit")
 	blockOnSend(2*ms, 8, "runtime.chansend1", "main.(*clock).tick")
 	for g := uint64(10); g <= 15; g++ {
-		at := 10*ms + int64(g)*ms
-		poller.Unblock(at, g)
-		th.Start(at+us, g)
-		th.Create(at+2*us, 100+g, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
-		th.Block(at+5*us, "sync", "sync.runtime_SemacquireRWMutexR", "sync.(*RWMutex).RLock", "main.(*vault).open", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+		arrival := 10*ms + int64(g)*ms
+		poller.Unblock(arrival, g)
+		th.Start(arrival+us, g)
+		th.Create(arrival+2*us, 100+g, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+		th.Block(arrival+5*us, "sync", "sync.runtime_SemacquireRWMutexR", "sync.(*RWMutex).RLock", "main.(*vault).open", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
 	}
 	blockOnSend(30*ms, 9, "runtime.chansend1", "main.(*vault).close")
 	th.ProcStop(40 * ms)

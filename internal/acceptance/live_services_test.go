@@ -152,41 +152,41 @@ func readRates() (*rates, error) {
 // judgeRow judges a row, try by try.
 func (r *rates) judgeRow(t *testing.T, row string, runOnce func() (judgement, time.Duration)) {
 	t.Helper()
-	now := rate{measured: fmt.Sprintf("%s, %d CPUs, %s", time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), runtime.Version())}
+	current := rate{measured: fmt.Sprintf("%s, %d CPUs, %s", time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), runtime.Version())}
 	for range *liveRuns {
 		switch j, late := runOnce(); {
 		case j.wrong == nil && j.spoiled == nil:
-			now.right++
-			now.runs++
+			current.right++
+			current.runs++
 		case j.wrong == nil && late > maxTimerDelay:
-			now.void++
+			current.void++
 			t.Logf("void, timers %v late: %v", late, j.spoiled)
 		default:
-			now.runs++
+			current.runs++
 			t.Logf("not right: %v", errors.Join(j.wrong, j.spoiled))
 		}
 	}
 	r.mu.Lock()
-	r.current[row] = now
+	r.current[row] = current
 	r.mu.Unlock()
-	was, known := r.published[row]
+	published, isPublished := r.published[row]
 	switch {
 	case *update:
-	case !known:
+	case !isPublished:
 		t.Errorf("%s has no row %q", ratesPage, row)
-	case hasFallen(now, was):
-		t.Errorf("right in %d of %d runs; by %s it was %d of %d", now.right, now.runs, ratesPage, was.right, was.runs)
+	case hasFallen(current, published):
+		t.Errorf("right in %d of %d runs; by %s it was %d of %d", current.right, current.runs, ratesPage, published.right, published.runs)
 	}
 }
 
 // hasFallen reports whether a rate is lower than before by more than chance: whether so few right runs, or fewer, have a
 // probability below 0.01. Of a rate known from n runs, one more right and one more wrong is taken for what it may be.
-func hasFallen(now, was rate) bool {
-	p := float64(was.right+1) / float64(was.runs+2)
-	sum, term := 0.0, math.Pow(1-p, float64(now.runs)) // of the binomial distribution
-	for k := 0; k <= now.right; k++ {
+func hasFallen(current, published rate) bool {
+	p := float64(published.right+1) / float64(published.runs+2)
+	sum, term := 0.0, math.Pow(1-p, float64(current.runs)) // of the binomial distribution
+	for k := 0; k <= current.right; k++ {
 		sum += term
-		term *= float64(now.runs-k) / float64(k+1) * p / (1 - p)
+		term *= float64(current.runs-k) / float64(k+1) * p / (1 - p)
 	}
 	return sum < 0.01
 }
@@ -194,15 +194,15 @@ func hasFallen(now, was rate) bool {
 // judgeAll judges all rows together, or writes them.
 func (r *rates) judgeAll(t *testing.T) {
 	t.Helper()
-	var now, was rate
+	var current, published rate
 	for row, c := range r.current {
-		now.right, now.runs, now.void = now.right+c.right, now.runs+c.runs, now.void+c.void
-		was.right, was.runs = was.right+r.published[row].right, was.runs+r.published[row].runs
+		current.right, current.runs, current.void = current.right+c.right, current.runs+c.runs, current.void+c.void
+		published.right, published.runs = published.right+r.published[row].right, published.runs+r.published[row].runs
 	}
-	t.Logf("right in %d of %d runs, %d void; by %s %d of %d", now.right, now.runs, now.void, ratesPage, was.right, was.runs)
+	t.Logf("right in %d of %d runs, %d void; by %s %d of %d", current.right, current.runs, current.void, ratesPage, published.right, published.runs)
 	if !*update {
-		if hasFallen(now, was) {
-			t.Errorf("together, right in %d of %d runs; by %s it was %d of %d", now.right, now.runs, ratesPage, was.right, was.runs)
+		if hasFallen(current, published) {
+			t.Errorf("together, right in %d of %d runs; by %s it was %d of %d", current.right, current.runs, ratesPage, published.right, published.runs)
 		}
 		return
 	}
@@ -220,8 +220,8 @@ func (r *rates) judgeAll(t *testing.T) {
 
 func TestHasFallen(t *testing.T) {
 	for _, c := range []struct {
-		now, was rate
-		want     bool
+		current, published rate
+		want               bool
 	}{
 		{rate{right: 5, runs: 5}, rate{right: 5, runs: 5}, false},
 		{rate{right: 3, runs: 5}, rate{right: 5, runs: 5}, false}, // with p = 6/7: 0.15
@@ -231,8 +231,8 @@ func TestHasFallen(t *testing.T) {
 		{rate{}, rate{right: 10, runs: 10}, false},
 		{rate{right: 400, runs: 450}, rate{right: 440, runs: 450}, true},
 	} {
-		if got := hasFallen(c.now, c.was); got != c.want {
-			t.Errorf("%+v after %+v: fallen is %v", c.now, c.was, got)
+		if got := hasFallen(c.current, c.published); got != c.want {
+			t.Errorf("%+v after %+v: fallen is %v", c.current, c.published, got)
 		}
 	}
 }

@@ -31,7 +31,7 @@ const (
 // An event is what happens at a time of a trace that is written.
 type event struct {
 	timeNS int64
-	emit   func(at int64)
+	emit   func(timeNS int64)
 }
 
 // emitInOrder writes what happens, one event at a time: each takes less than 30 us. The P rests in between, so that somebody looks at the network. What
@@ -69,8 +69,8 @@ func longPollTrace(t *testing.T, conns int, polls []longPoll, source newsSource)
 	th, poller := b.Thread(), b.ThreadWithoutP()
 	var events []event
 	schedule := func(t int64, f func(schedule int64)) { events = append(events, event{t, f}) }
-	idle := func(at int64) {
-		th.Block(at, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+	idle := func(timeNS int64) {
+		th.Block(timeNS, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
 	}
 	readerID := uint64(10_000)
 	request := func(g uint64) func(int64) {

@@ -103,15 +103,15 @@ func TestPsTaken(t *testing.T) {
 	const rounds = 30
 	slice := int64(0)
 	runLoop := func(th *tracetext.Thread, g uint64, from, to int64) {
-		for at := from; at < to; at += slice {
-			th.Start(at+100, g)
-			th.Stop(min(at+slice, to)-100, "preempted", "main.crunch:33", "main.loop:30")
+		for sliceStart := from; sliceStart < to; sliceStart += slice {
+			th.Start(sliceStart+100, g)
+			th.Stop(min(sliceStart+slice, to)-100, "preempted", "main.crunch:33", "main.loop:30")
 		}
 	}
 	runTimerHerd := func(th *tracetext.Thread, first uint64, from, to int64) {
-		for at := from; at+100_000 < to; at += 100_000 {
-			th.Start(at+100, first)
-			th.Block(at+99_000, "sleep", "time.Sleep:1", "main.tick:41", "main.ticker:40")
+		for sliceStart := from; sliceStart+100_000 < to; sliceStart += 100_000 {
+			th.Start(sliceStart+100, first)
+			th.Block(sliceStart+99_000, "sleep", "time.Sleep:1", "main.tick:41", "main.ticker:40")
 			first++
 		}
 	}

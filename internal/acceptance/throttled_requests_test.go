@@ -60,8 +60,8 @@ func frozenServiceTrace(t *testing.T, length int64, freezes [][2]int64) (data []
 				worker = o
 			}
 		}
-		now := worker.nextNS
-		if now > length {
+		timeNS := worker.nextNS
+		if timeNS > length {
 			break
 		}
 		g := uint64(0)
@@ -74,42 +74,42 @@ func frozenServiceTrace(t *testing.T, length int64, freezes [][2]int64) (data []
 		switch {
 		case worker.task == 0:
 			task++
-			worker.task, worker.startNS, worker.remainingNS = task, now, 20*ms+rnd.Int64N(40*ms)
+			worker.task, worker.startNS, worker.remainingNS = task, timeNS, 20*ms+rnd.Int64N(40*ms)
 			name := "compute"
 			if sleeps {
 				name = "sleep"
 			}
-			worker.thread.TaskBegin(now, task, 0, name, "main."+name)
+			worker.thread.TaskBegin(timeNS, task, 0, name, "main."+name)
 			if sleeps {
-				worker.thread.Block(now+500, "sleep", "time.Sleep", "main.sleep")
+				worker.thread.Block(timeNS+500, "sleep", "time.Sleep", "main.sleep")
 				worker.asleep = true
-				worker.nextNS = afterFreeze(now + 15*ms + rnd.Int64N(40*ms))
+				worker.nextNS = afterFreeze(timeNS + 15*ms + rnd.Int64N(40*ms))
 				break
 			}
-			worker.nextNS = now + 300
+			worker.nextNS = timeNS + 300
 		case worker.asleep:
-			worker.thread.Unblock(now, g)
-			worker.thread.Start(now+200, g)
-			worker.thread.TaskEnd(now+400, worker.task, "main.sleep")
+			worker.thread.Unblock(timeNS, g)
+			worker.thread.Start(timeNS+200, g)
+			worker.thread.TaskEnd(timeNS+400, worker.task, "main.sleep")
 			for _, h := range freezes {
-				if now >= h[1] && now <= h[1]+500_000 {
-					want["sleep"] += max(0, min(now, h[1])-max(worker.startNS+500, h[0]))
+				if timeNS >= h[1] && timeNS <= h[1]+500_000 {
+					want["sleep"] += max(0, min(timeNS, h[1])-max(worker.startNS+500, h[0]))
 				}
 			}
 			worker.asleep, worker.task = false, 0
-			worker.nextNS = afterFreeze(now + 2000 + rnd.Int64N(2*ms))
+			worker.nextNS = afterFreeze(timeNS + 2000 + rnd.Int64N(2*ms))
 		case worker.remainingNS > 0:
-			worker.thread.Stop(now, "runtime.Gosched", "runtime.Gosched", "main.compute")
-			worker.thread.Start(now+200, g)
+			worker.thread.Stop(timeNS, "runtime.Gosched", "runtime.Gosched", "main.compute")
+			worker.thread.Start(timeNS+200, g)
 			step := 100_000 + rnd.Int64N(300_000)
 			worker.remainingNS -= step
 			// What a freeze interrupts goes on behind it.
-			worker.nextNS = afterFreeze(now + 200 + step)
+			worker.nextNS = afterFreeze(timeNS + 200 + step)
 		default:
-			worker.thread.TaskEnd(now, worker.task, "main.compute")
-			want["compute"] += overlap(worker.startNS, now)
+			worker.thread.TaskEnd(timeNS, worker.task, "main.compute")
+			want["compute"] += overlap(worker.startNS, timeNS)
 			worker.task = 0
-			worker.nextNS = afterFreeze(now + 1000)
+			worker.nextNS = afterFreeze(timeNS + 1000)
 		}
 	}
 	data, err := b.Bytes()
