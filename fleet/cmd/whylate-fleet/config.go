@@ -45,7 +45,8 @@ type config struct {
 
 var knownTargets = []string{"all", "ingest", "work", "query", "scrape"}
 
-// newFlagSet returns the flags of a configuration. They are its reference: docs/fleet-flags.md lists them, by a test.
+// newFlagSet returns the flags, which set the fields of c. Their help texts are the reference: a test writes docs/fleet-flags.md
+// from them.
 func newFlagSet(c *config) *flag.FlagSet {
 	flags := flag.NewFlagSet("whylate-fleet", flag.ContinueOnError)
 	flags.String("config", "", "`file` with flags, a line each without its dash")
@@ -92,7 +93,7 @@ func newFlagSet(c *config) *flag.FlagSet {
 	return flags
 }
 
-// addSizeFlag adds a flag for a number of bytes.
+// addSizeFlag adds a flag that takes a number of bytes with a unit, such as 20GiB.
 func addSizeFlag(flags *flag.FlagSet, destination *int64, name string, value int64, description string) {
 	*destination = value
 	flags.Func(name, "`bytes` "+description+" (default "+humanize.IBytes(uint64(value))+")", func(s string) error {
@@ -105,7 +106,7 @@ func addSizeFlag(flags *flag.FlagSet, destination *int64, name string, value int
 	})
 }
 
-// parseConfig reads flags, environment and file, and checks them.
+// parseConfig reads flags, environment and file, checks them, and returns the arguments after the flags.
 func parseConfig(args []string) (*config, []string, error) {
 	c := new(config)
 	flags := newFlagSet(c)
@@ -158,7 +159,8 @@ func (c *config) check() error {
 	return errors.Join(errs...)
 }
 
-// openStore opens the ledger that is configured, for a part: what only takes recordings in goes on without ClickHouse.
+// openStore opens the store. serving is false for verbs that only administer: they do not consume the topic. A receiver opens no
+// ClickHouse, so it continues while ClickHouse is down.
 func (c *config) openStore(ctx context.Context, serving bool) (*store.Store, error) {
 	for _, dir := range []string{filepath.Join(c.dir, "raw"), os.TempDir()} { // an empty volume has neither
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -179,10 +181,10 @@ func (c *config) openStore(ctx context.Context, serving bool) (*store.Store, err
 	return store.OpenShared(ctx, c.kafkaAddress, clickhouse, files, serving && (c.target == "all" || c.target == "work"))
 }
 
-// isReceiver reports whether the part only takes recordings in: it needs no rows.
+// isReceiver reports whether the target only receives recordings and so never reads rows.
 func (c *config) isReceiver() bool { return c.target == "ingest" || c.target == "scrape" }
 
-// openFiles opens the place for recordings and reports.
+// openFiles opens the directory or bucket for recordings and reports.
 func (c *config) openFiles(ctx context.Context) (raw.Store, error) {
 	dir := raw.Dir(filepath.Join(c.dir, "raw"))
 	if c.s3Address == "" {
@@ -195,5 +197,5 @@ func (c *config) openFiles(ctx context.Context) (raw.Store, error) {
 	return s, s.Ping(ctx)
 }
 
-// readerName reports whether a name is a reader's.
+// readerName returns the reader that a name such as reader:ann refers to; false for the name of a service.
 func readerName(name string) (string, bool) { return strings.CutPrefix(name, "reader:") }

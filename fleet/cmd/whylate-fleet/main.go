@@ -1,4 +1,5 @@
-// Whylate-fleet takes recordings from many services and says which of them lose most time to what. See docs/fleet.md.
+// Whylate-fleet receives recordings from many services, explains each, and shows which service loses most time to which cause.
+// Its pages and API answer for all services together. See docs/fleet.md.
 package main
 
 import (
@@ -86,7 +87,7 @@ func run(ctx context.Context, args []string) error {
 	return errors.New("say what to do: serve, check, token, reader, revoke, tokens, backfill, backup or demo; see whylate-fleet -help")
 }
 
-// administer runs the verbs that read or change the store.
+// administer runs the verbs that only read or change the store.
 func administer(ctx context.Context, st *store.Store, c *config, verb, name string) error {
 	switch verb {
 	case "token", "reader":

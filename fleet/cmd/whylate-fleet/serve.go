@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	_ "github.com/prometheus/prometheus/discovery/kubernetes" // here, so that the packages are built and tested without client-go
+	_ "github.com/prometheus/prometheus/discovery/kubernetes" // imported here only, so that the other packages build without client-go
 
 	"github.com/whylate/whylate/fleet/internal/metrics"
 	"github.com/whylate/whylate/fleet/internal/notify"
@@ -26,7 +26,8 @@ import (
 	"github.com/whylate/whylate/fleet/internal/work"
 )
 
-// serve runs the parts of the target in this process until ctx ends. ready, if not nil, is told the address.
+// serve runs the roles of the target in this process until ctx ends. It calls ready, if not nil, with the address when it
+// listens.
 func serve(ctx context.Context, cfg *config, ready func(address string, st *store.Store) error) error {
 	st, err := cfg.openStore(ctx, true)
 	if err != nil {
@@ -65,7 +66,7 @@ func serve(ctx context.Context, cfg *config, ready func(address string, st *stor
 	}
 	log, metricsStore := slog.New(handler), st
 	if cfg.kafkaAddress != "" && cfg.isReceiver() {
-		metricsStore = nil // it has no ClickHouse to ask
+		metricsStore = nil // a receiver has no ClickHouse to query
 	}
 	fleetMetrics := metrics.New(metricsStore)
 	fleetServer := &server.Server{Store: st, Files: files, Log: log, Metrics: fleetMetrics, Bounds: cfg.bounds, Loopback: loopback,
@@ -139,8 +140,8 @@ func serve(ctx context.Context, cfg *config, ready func(address string, st *stor
 	return nil
 }
 
-// newTLSConfig reads the certificate again for each connection, so that a new one counts at once; one that is damaged just then does
-// not.
+// newTLSConfig reads the certificate again for each connection, so a new certificate is used at once. While the files are
+// damaged, the last valid certificate is used.
 func newTLSConfig(certFile, keyFile string) (*tls.Config, error) {
 	last, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {

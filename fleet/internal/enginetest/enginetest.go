@@ -1,4 +1,5 @@
-// Package enginetest runs the engines of a fleet for tests: real ones, each in a process that a test may kill and start again.
+// Package enginetest starts the servers that a fleet uses (ClickHouse, Kafka, MinIO, an OpenTelemetry Collector) for tests. Each
+// runs in a process that a test may kill and start again.
 package enginetest
 
 import (
@@ -19,9 +20,9 @@ import (
 	"github.com/whylate/whylate/internal/experiment/freeport"
 )
 
-// An Engine is a process of a server. It keeps its data while it is killed.
+// An Engine is a server in a process. Its data survives Kill.
 type Engine struct {
-	Address    string // as the flag of whylate-fleet has it
+	Address    string // in the form of the flags of whylate-fleet
 	t          testing.TB
 	logFile    string
 	checkReady func() error
@@ -29,7 +30,7 @@ type Engine struct {
 	process    *exec.Cmd
 }
 
-// Start starts it, and returns when it answers.
+// Start starts the process, and returns when the server accepts connections.
 func (e *Engine) Start() {
 	e.t.Helper()
 	log, err := os.OpenFile(e.logFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -39,7 +40,7 @@ func (e *Engine) Start() {
 	defer log.Close()
 	e.process = e.newCommand()
 	e.process.Stdout, e.process.Stderr = log, log
-	e.process.Dir = filepath.Dir(e.logFile) // the test's own may be gone by the time that it is started again
+	e.process.Dir = filepath.Dir(e.logFile) // the working directory of the test may be gone when the server starts again
 	if err := e.process.Start(); err != nil {
 		e.t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func (e *Engine) Start() {
 	}
 }
 
-// Kill ends it at once.
+// Kill kills the process (SIGKILL) and waits for its end.
 func (e *Engine) Kill() {
 	_ = e.process.Process.Kill()
 	_ = e.process.Wait()
@@ -68,7 +69,7 @@ func (e *Engine) startForTest() *Engine {
 	return e
 }
 
-// FreePort is a port of this machine that is free now.
+// FreePort returns a port of this machine that is free now.
 func FreePort(t testing.TB) string { return freePorts(t, 1)[0] }
 
 func freePorts(t testing.TB, n int) []string {
@@ -98,13 +99,14 @@ func dialCheck(address string) func() error {
 	}
 }
 
-// repositoryRoot is the repository.
+// repositoryRoot returns the directory of the repository.
 func repositoryRoot() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "../../..")
 }
 
-// MinIO builds the server of lab/minio, unless one is installed, and starts it with a bucket. Its keys are in the environment.
+// MinIO starts a MinIO server with a bucket, and sets its keys in the environment. It builds the server of lab/minio unless one
+// is installed.
 func MinIO(t testing.TB) *Engine {
 	t.Helper()
 	dir, ports := t.TempDir(), freePorts(t, 2)
@@ -119,7 +121,7 @@ func MinIO(t testing.TB) *Engine {
 	}
 	const user, password = "whylate", "whylate-test"
 	for key, value := range map[string]string{"AWS_ACCESS_KEY_ID": user, "AWS_SECRET_ACCESS_KEY": password} {
-		if err := os.Setenv(key, value); err != nil { // not t.Setenv: a benchmark or a parallel test may ask
+		if err := os.Setenv(key, value); err != nil { // not t.Setenv, which parallel tests may not call
 			t.Fatal(err)
 		}
 	}
@@ -144,7 +146,7 @@ func MinIO(t testing.TB) *Engine {
 	return e.startForTest()
 }
 
-// Kafka gets Kafka's jars by Maven, and starts a server that is broker and controller.
+// Kafka downloads Kafka with Maven, and starts one server as broker and controller.
 func Kafka(t testing.TB) *Engine {
 	t.Helper()
 	for _, program := range []string{"java", "mvn"} {
@@ -170,7 +172,7 @@ func Kafka(t testing.TB) *Engine {
 	java := func(args ...string) *exec.Cmd {
 		return exec.Command("java", append([]string{"-Xmx512m", "-cp", jars + "/*"}, args...)...)
 	}
-	// Any 16 bytes in base64 are a cluster's id.
+	// The id of a cluster is 16 bytes of any value, in base64.
 	if out, err := java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", config).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -179,7 +181,7 @@ func Kafka(t testing.TB) *Engine {
 	return e.startForTest()
 }
 
-// ClickHouse starts Debian's server.
+// ClickHouse starts the ClickHouse server of Debian's package.
 func ClickHouse(t testing.TB) *Engine {
 	t.Helper()
 	server, err := exec.LookPath("clickhouse-server")
@@ -197,7 +199,7 @@ func ClickHouse(t testing.TB) *Engine {
 	return e.startForTest()
 }
 
-// Collector builds the OpenTelemetry Collector of lab/collector and starts it. It sends on to an address by OTLP over HTTP.
+// Collector builds the OpenTelemetry Collector of lab/collector and starts it. It forwards to destination by OTLP over HTTP.
 func Collector(t testing.TB, destination string) *Engine {
 	t.Helper()
 	dir, ports := t.TempDir(), freePorts(t, 1)

@@ -1,4 +1,4 @@
-// Package metrics holds what the fleet says of itself to Prometheus.
+// Package metrics defines the metrics that a fleet exposes to Prometheus about itself.
 package metrics
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/store"
 )
 
-// Metrics are counted by all parts.
+// Metrics are the metrics of all roles of a process.
 type Metrics struct {
 	ReceivedRecordings *prometheus.CounterVec // by answer
 	ReceivedBytes      prometheus.Counter
@@ -30,7 +30,7 @@ type Metrics struct {
 	registry           *prometheus.Registry
 }
 
-// New registers everything. What is in the store, if there is one to ask, is asked at each scrape.
+// New registers all metrics. If st is not nil, each scrape also queries it for the state of recordings, webhooks and findings.
 func New(st *store.Store) *Metrics {
 	m := &Metrics{
 		ReceivedRecordings: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_received_total",
@@ -80,12 +80,12 @@ func New(st *store.Store) *Metrics {
 	return m
 }
 
-// Handler answers a scrape.
+// Handler serves the metrics in the text format of Prometheus.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2, ErrorHandling: promhttp.ContinueOnError})
 }
 
-// storeCollector tells what is in the store.
+// storeCollector is a collector of metrics that it queries from the store at each scrape.
 type storeCollector struct{ store *store.Store }
 
 var (
@@ -95,7 +95,7 @@ var (
 		[]string{"problem", "service", "environment", "group", "code", "cause", "version"}, nil)
 )
 
-// maxFindings is how many findings are metrics, so that they do not grow with what services send.
+// maxFindings bounds the number of series, which must not grow with what services send.
 const maxFindings = 50
 
 func (k *storeCollector) Describe(d chan<- *prometheus.Desc) {

@@ -1,6 +1,6 @@
-// Package notify says by webhooks what is new: findings, findings that came back, and versions that are slower than the one before. It
-// looks at what the store knows, and remembers there what it has said; so nothing is lost while it does not run, and no part that
-// writes rows has to know of it.
+// Package notify sends webhooks about new findings, findings that came back, and versions that are slower than the previous one.
+// It polls the store and saves there, as marks, the states that it has reported. So no event is lost while no notifier runs, and the
+// packages that write rows need not know about webhooks.
 package notify
 
 import (
@@ -22,30 +22,31 @@ import (
 )
 
 const (
-	checkInterval = 30 * time.Second   // it looks
-	lookback      = 7 * 24 * time.Hour // how far back: as the start page does
-	minAbsence    = 24 * time.Hour     // a finding that was not seen for so long has come back
-	minRecordings = 3                  // recordings of a version, to be compared
-	maxUnsent     = 1000               // messages that may wait: what comes then is said when there is room
-	pollInterval  = time.Second        // it asks for messages that are due
+	checkInterval = 30 * time.Second   // between checks for events
+	lookback      = 7 * 24 * time.Hour // of a check; the start page shows as much
+	minAbsence    = 24 * time.Hour     // after it, a finding that is seen again has come back
+	minRecordings = 3                  // of a version, to compare it
+	maxUnsent     = 1000               // messages in the outbox; while it is full, no check runs
+	pollInterval  = time.Second        // between queries for due messages
 )
 
-// A Notifier says what is new.
+// A Notifier polls the store for events and delivers them to one receiver.
 type Notifier struct {
 	Store   *store.Store
 	Log     *slog.Logger
 	Metrics *metrics.Metrics
-	// ReceiverURL is the address of the receiver, Secrets its keys: a message is signed with each, so one can take the other's place.
+	// ReceiverURL is the address of the receiver. Each message is signed with all Secrets, so that a key can be replaced while
+	// both are valid.
 	ReceiverURL string
 	Secrets     []Secret
-	// PublicURL is the fleet's own address in links.
+	// PublicURL is the address of the fleet in links.
 	PublicURL     string
 	AllowedRanges outgoing.AllowedRanges
 	// Compare compares two versions of a service.
 	Compare func(ctx context.Context, service, environment, old, new string) (*compare.Diff, error)
 }
 
-// An Event is what a message says, in the form of https://www.standardwebhooks.com.
+// An Event is the body of a message, in the form of https://www.standardwebhooks.com.
 type Event struct {
 	Type string    `json:"type"` // finding.new, finding.back or version.slower
 	Time time.Time `json:"timestamp"`
@@ -64,21 +65,22 @@ type Regression struct {
 	Service         string  `json:"service"`
 	Environment     string  `json:"environment"`
 	Version         string  `json:"version"`
-	PreviousVersion string  `json:"before"` // the version that it replaces
+	PreviousVersion string  `json:"before"` // the version that Version replaces
 	Groups          []Group `json:"groups"`
 	URL             string  `json:"url"`
 }
 
-// A Group is a group of requests that is slower: for each percentile what it was, is, and the bounds of the difference.
+// A Group is a group of requests that became slower: each percentile before and after, with a confidence interval of the
+// difference.
 type Group struct {
 	Group string         `json:"group"`
 	P50   compare.Change `json:"p50"`
 	P99   compare.Change `json:"p99"`
-	Cause string         `json:"cause"` // on which requests spend more than before
+	Cause string         `json:"cause"` // the cause with the largest increase
 	Site  string         `json:"site"`
 }
 
-// Run looks and delivers until ctx ends.
+// Run polls and delivers until ctx ends.
 func (n *Notifier) Run(ctx context.Context) {
 	delivery, nextCheck := n.newSender(), time.Time{}
 	for ctx.Err() == nil {
@@ -106,14 +108,15 @@ func (n *Notifier) Run(ctx context.Context) {
 	}
 }
 
-// A finding's state is that it is seen, or gone with its versions; a version's is of how many recordings it was judged.
+// The state of a finding is stateSeen, or stateReplaced if all versions with it are replaced. The state of a version is the
+// number of recordings at its last comparison, or stateSlower.
 const (
 	stateSeen     = "seen"
 	stateReplaced = "gone"
 	stateSlower   = "slower"
 )
 
-// EnqueueEvents puts what is new into the outbox. What is there when it looks for the first time is nothing new.
+// EnqueueEvents puts messages about new events into the outbox. The first check of a store only saves marks: it reports nothing.
 func (n *Notifier) EnqueueEvents(ctx context.Context, now time.Time) error {
 	if waiting, err := n.Store.CountUnsent(ctx); err != nil || waiting >= maxUnsent {
 		return err
@@ -149,7 +152,7 @@ func (n *Notifier) EnqueueEvents(ctx context.Context, now time.Time) error {
 		case !checkedBefore:
 		case !hasMark:
 			eventType, occurrence = "finding.new", p.First
-		// A finding that others than this look have seen meanwhile has not come back.
+		// A pause of the checks must not look like an absence of the finding: it comes back only if the last check is recent.
 		case savedMark.State == stateReplaced, p.Last.Sub(savedMark.LastSeen) > minAbsence && now.Sub(lastCheck.LastSeen) < minAbsence:
 			eventType, occurrence = "finding.back", savedMark.LastSeen
 		}
@@ -170,14 +173,15 @@ func (n *Notifier) EnqueueEvents(ctx context.Context, now time.Time) error {
 	return n.Store.SaveMarks(ctx, newMarks, messages)
 }
 
-// findingKey and version are the names by which it is kept what was said.
+// findingKey and versionKey return the keys of marks.
 func findingKey(p *store.Problem) string { return "finding " + p.Problem }
 
 func versionKey(v, old *store.Version) string {
 	return strings.Join([]string{"version", v.Service, v.Environment, v.Version, old.Version}, "\x00")
 }
 
-// previousVersion is the version before versions[i], if that is the newest of its service and environment.
+// previousVersion returns the version before versions[i] if versions[i] is the newest of its service and environment, nil
+// otherwise.
 func previousVersion(versions []store.Version, i int) *store.Version {
 	isSameService := func(j int) bool {
 		return j >= 0 && j < len(versions) && versions[j].Service == versions[i].Service && versions[j].Environment == versions[i].Environment
@@ -188,8 +192,8 @@ func previousVersion(versions []store.Version, i int) *store.Version {
 	return &versions[i+1]
 }
 
-// compareVersion compares the newest version of a service with the one before: when it has enough recordings, and each time that they have
-// doubled, until it is known to be slower.
+// compareVersion compares the newest version of a service with the previous one: first when both have enough recordings, then
+// each time the number of recordings has doubled, until the version is found slower. It adds to newMarks and messages.
 func (n *Notifier) compareVersion(ctx context.Context, now time.Time, firstCheck bool, version, previous *store.Version, savedMarks, newMarks map[string]store.Mark, messages *[]store.Message) {
 	key := versionKey(version, previous)
 	savedState := savedMarks[key].State
@@ -202,7 +206,7 @@ func (n *Notifier) compareVersion(ctx context.Context, now time.Time, firstCheck
 		return
 	}
 	diff, err := n.Compare(ctx, version.Service, version.Environment, previous.Version, version.Version)
-	if err != nil { // reports that are no longer kept, most likely: it is judged when there are more
+	if err != nil { // most likely the reports were removed; the next comparison has more recordings
 		n.Log.Warn("a version could not be compared", "service", version.Service, "version", version.Version, "before", previous.Version, "error", err)
 		return
 	}
@@ -236,17 +240,18 @@ func (n *Notifier) compareVersion(ctx context.Context, now time.Time, firstCheck
 // isSlower reports whether there is evidence that a latency rose.
 func isSlower(c *compare.Change) bool { return c.Evidence && c.Low != nil && *c.Low > 0 }
 
-// newMessage makes a message of an event, whose id is that of what it says: said twice, it is one.
+// newMessage returns the message of an event. Its id is a hash of type and identity, so the outbox keeps one message of two with
+// the same identity.
 func newMessage(e Event, identity ...string) store.Message {
 	sum := sha256.Sum256([]byte(e.Type + "\x00" + strings.Join(identity, "\x00")))
 	body, err := json.Marshal(e)
 	if err != nil {
-		panic(err) // of texts and numbers
+		panic(err) // cannot happen: an event holds texts and numbers
 	}
 	return store.Message{ID: "msg_" + hex.EncodeToString(sum[:16]), Body: body, Created: e.Time}
 }
 
-// pageURL is the address of a page of the fleet; empty values are left out.
+// pageURL returns the address of a page of the fleet. values alternates names and values; empty values are omitted.
 func (n *Notifier) pageURL(path string, values ...string) string {
 	q := make(url.Values)
 	for i := 0; i+1 < len(values); i += 2 {

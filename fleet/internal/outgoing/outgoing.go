@@ -1,5 +1,6 @@
-// Package outgoing connects to addresses that others name: targets of a scrape, receivers of webhooks. Whoever can name one must not
-// reach what only this machine or its network can.
+// Package outgoing connects to addresses that users of the fleet configure: targets of a scrape and receivers of webhooks. It
+// refuses private addresses that the operator has not allowed: otherwise a user could reach servers that only this machine or
+// its network can reach.
 package outgoing
 
 import (
@@ -16,11 +17,12 @@ import (
 	"github.com/whylate/whylate/internal/capture/wire"
 )
 
-// ErrRefused says that an address is not for everyone, and not listed.
+// ErrRefused is returned for a private address that no allowed range contains.
 var ErrRefused = errors.New("the address is private and in no range of -allow-private")
 
-// specialRanges are ranges that are not for everyone, besides those that net/netip knows: the registries of IANA for special purposes
-// (https://www.iana.org/assignments/iana-ipv4-special-registry, and ipv6), with those that hold other addresses inside.
+// specialRanges are the ranges that are not publicly routable and that net/netip does not know. Source: the registries of IANA
+// for special purposes (https://www.iana.org/assignments/iana-ipv4-special-registry, and ipv6), and the IPv6 ranges that embed
+// IPv4 addresses.
 var specialRanges = func() (out AllowedRanges) {
 	for s := range strings.FieldsSeq(`0.0.0.0/8 100.64.0.0/10 192.0.0.0/24 192.0.2.0/24 192.88.99.0/24 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4
 		::/96 64:ff9b::/96 64:ff9b:1::/48 100::/64 2001::/23 2001:db8::/32 2002::/16 3fff::/20 5f00::/16 fec0::/10`) {
@@ -29,10 +31,10 @@ var specialRanges = func() (out AllowedRanges) {
 	return out
 }()
 
-// AllowedRanges are the private ranges that may be reached.
+// AllowedRanges are private ranges that may be reached.
 type AllowedRanges []netip.Prefix
 
-// ParseRanges reads ranges that commas separate.
+// ParseRanges parses ranges that are separated by commas.
 func ParseRanges(list string) (out AllowedRanges, err error) {
 	for s := range strings.SplitSeq(list, ",") {
 		if s = strings.TrimSpace(s); s == "" {
@@ -51,7 +53,7 @@ func (a AllowedRanges) contains(ip netip.Addr) bool {
 	return slices.ContainsFunc(a, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// Check returns ErrRefused for an address that may not be reached.
+// Check returns ErrRefused for a private address outside of all allowed ranges.
 func (a AllowedRanges) Check(ip netip.Addr) error {
 	ip = ip.Unmap().WithZone("")
 	if ip.IsGlobalUnicast() && !ip.IsPrivate() && !specialRanges.contains(ip) || a.contains(ip) {
@@ -60,8 +62,8 @@ func (a AllowedRanges) Check(ip netip.Addr) error {
 	return fmt.Errorf("%s: %w", ip, ErrRefused)
 }
 
-// Dialer connects to what Check lets through. It judges the address that a name has at that moment, so a name that leads elsewhere later
-// does not help.
+// Dialer returns a dialer that connects only to addresses that Check permits. It checks the address after the name is resolved,
+// so a change of the DNS record cannot bypass the check.
 func (a AllowedRanges) Dialer() *net.Dialer {
 	return &net.Dialer{Timeout: 10 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
@@ -72,8 +74,8 @@ func (a AllowedRanges) Dialer() *net.Dialer {
 	}}
 }
 
-// Client asks what Check lets through, within a time for the whole answer. It follows no redirect and knows no proxy: a proxy would
-// connect to anything.
+// Client returns an HTTP client that connects only to addresses that Check permits. timeout bounds the request with its whole
+// answer. The client follows no redirect and uses no proxy: a proxy would connect to any address.
 func (a AllowedRanges) Client(timeout time.Duration) *http.Client {
 	c := wire.Client(&http.Transport{DialContext: a.Dialer().DialContext, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true, MaxIdleConns: 4, IdleConnTimeout: time.Minute})
 	c.Timeout = timeout

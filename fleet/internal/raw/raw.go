@@ -1,4 +1,4 @@
-// Package raw keeps files: recordings and their reports, in a directory or in S3-compatible storage.
+// Package raw stores files, which are recordings and their reports, in a directory or in S3-compatible storage.
 package raw
 
 import (
@@ -11,44 +11,44 @@ import (
 	"time"
 )
 
-// ReportName is the name of the file with the report of a recording.
+// ReportName returns the name of the file with the report of a recording.
 func ReportName(id string) string { return id + ".report.gz" }
 
-// RecordingID is the recording that a file is of.
+// RecordingID returns the id of the recording that a file belongs to.
 func RecordingID(name string) string { return strings.TrimSuffix(name, ".report.gz") }
 
-// IsRecordingFile reports whether a name is that of a recording or its report.
+// IsRecordingFile reports whether a name is the name of a recording or of a report.
 func IsRecordingFile(name string) bool {
 	id := RecordingID(name)
 	_, err := hex.DecodeString(id)
 	return err == nil && len(id) == 32
 }
 
-// IsUnfinished reports whether a name is that of a file that Create made in a directory and Keep has not renamed.
+// IsUnfinished reports whether a name is the name of a file that CreateTemp created and Save has not renamed.
 func IsUnfinished(name string) bool {
 	number, ok := strings.CutPrefix(name, unfinishedPrefix)
 	return ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// A Store keeps files by name. They are whole or not there.
+// A Store keeps files by name. A file is either complete or absent.
 type Store interface {
-	// CreateTemp makes a temporary file, which the caller closes and removes, or gives to Keep.
+	// CreateTemp creates a temporary file. The caller passes it to Save, and closes and removes it in any case.
 	CreateTemp() (*os.File, error)
-	// Save keeps a temporary file's content under a name. When it returns without error, that is durable.
+	// Save stores the content of a temporary file under a name. When Save returns without error, the content is durable.
 	Save(ctx context.Context, f *os.File, name string) error
-	// Open reads a file. The error is fs.ErrNotExist if there is none.
+	// Open opens a file for reading. The error is fs.ErrNotExist if there is none.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
-	// LocalPath returns a path of a file for another process, and what to call when it is done.
+	// LocalPath returns the path of a copy that another process can open. The caller calls release when that process has ended.
 	LocalPath(ctx context.Context, name string) (path string, release func(), err error)
-	// Remove removes a file, if there is one.
+	// Remove removes a file. It is no error if there is none.
 	Remove(ctx context.Context, name string) error
-	// List calls a function with each file, also temporary ones.
+	// List calls visit for each file, temporary files included.
 	List(ctx context.Context, visit func(name string, changed time.Time) error) error
-	// FreeBytes is how many bytes can still be written, as far as that is known.
+	// FreeBytes returns the free space of the disk, as far as it is known.
 	FreeBytes() (int64, error)
 }
 
-// Dir is a directory.
+// Dir is a Store in a directory.
 type Dir string
 
 const unfinishedPrefix = "new-"
@@ -94,7 +94,7 @@ func (d Dir) List(ctx context.Context, visit func(string, time.Time) error) erro
 	}
 	defer dir.Close()
 	for {
-		list, err := dir.ReadDir(1000) // not all at once: there may be very many
+		list, err := dir.ReadDir(1000) // in parts: the directory may have very many files
 		for _, e := range list {
 			info, err := e.Info()
 			if err != nil || !info.Mode().IsRegular() {

@@ -19,18 +19,19 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// S3 is a part of a bucket. Files are received into a directory of this process, and sent when they are whole.
+// S3 is a Store in a bucket, below a prefix. A file is received into a local directory, the spool, and uploaded when it is
+// complete.
 type S3 struct {
 	client         *minio.Client
 	bucket, prefix string
 	spool          Dir
 }
 
-// uploadTimeout bounds how long a file is being sent to a bucket: who waits for the answer is told to come again.
+// uploadTimeout bounds one upload. The sender of the recording waits for its end and sends again after an error.
 const uploadTimeout = 2 * time.Minute
 
-// OpenS3 opens storage by its address, s3://bucket/prefix?endpoint=https://host:9000&region=name; without an endpoint, it is AWS'. Keys
-// are those of the environment (AWS_ACCESS_KEY_ID), of AWS' file, or of the machine's or pod's role.
+// OpenS3 opens storage by its address, s3://bucket/prefix?endpoint=https://host:9000&region=name. Without an endpoint it is AWS.
+// Keys come from the environment (AWS_ACCESS_KEY_ID), from AWS' credentials file, or from the role of the machine or pod.
 func OpenS3(ctx context.Context, address string, spool Dir) (*S3, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "s3" || u.Host == "" || u.User != nil {
@@ -51,7 +52,7 @@ func OpenS3(ctx context.Context, address string, spool Dir) (*S3, error) {
 	if s.prefix != "" {
 		s.prefix += "/"
 	}
-	// What a process that was killed had begun to receive.
+	// Remove files of a process that was killed while it received them.
 	err = spool.List(ctx, func(name string, changed time.Time) error {
 		if !IsUnfinished(name) || time.Since(changed) < time.Hour {
 			return nil
@@ -61,14 +62,14 @@ func OpenS3(ctx context.Context, address string, spool Dir) (*S3, error) {
 	return s, err
 }
 
-// WithPrefix is a part of the storage for files of another kind.
+// WithPrefix returns the storage below a further prefix, for another kind of files.
 func (s *S3) WithPrefix(prefix string) *S3 {
 	prefixed := *s
 	prefixed.prefix += prefix + "/"
 	return &prefixed
 }
 
-// Ping asks whether the bucket answers.
+// Ping returns an error if the bucket does not answer or does not exist.
 func (s *S3) Ping(ctx context.Context) error {
 	ok, err := s.client.BucketExists(ctx, s.bucket)
 	if err == nil && !ok {
@@ -82,7 +83,8 @@ func (s *S3) Ping(ctx context.Context) error {
 
 func (s *S3) CreateTemp() (*os.File, error) { return s.spool.CreateTemp() }
 
-// Save sends a file with its MD5, which all such storage compares, before it answers.
+// Save uploads a file. It sends an MD5 sum, which the server compares before it answers, and stores a SHA-256 sum, which Open
+// compares.
 func (s *S3) Save(ctx context.Context, f *os.File, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
@@ -102,11 +104,11 @@ func (s *S3) Save(ctx context.Context, f *os.File, name string) error {
 	return err
 }
 
-// contentSumKey is the name of an object's value with the hash of its content.
+// contentSumKey is the key of the object's metadata that holds the SHA-256 sum of its content.
 const contentSumKey = "Whylate-Sha256"
 
-// Open reads a file; its content is compared at the end with the hash that was kept with it, or with a recording's id, which an earlier
-// program made of it.
+// Open opens a file for reading. The last Read fails if the content differs from the stored SHA-256 sum. A recording that an
+// earlier version uploaded has no stored sum; its id is the first half of that sum.
 func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	body, info, _, err := (minio.Core{Client: s.client}).GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
 	if err != nil {
@@ -127,7 +129,7 @@ func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 type checksumReader struct {
 	io.ReadCloser
 	sum           hash.Hash
-	name, wantSum string // the hash or its first half
+	name, wantSum string // wantSum: the sum in hexadecimal digits, or its first half
 }
 
 func (c *checksumReader) Read(p []byte) (int, error) {
@@ -158,11 +160,11 @@ func (s *S3) LocalPath(ctx context.Context, name string) (path string, release f
 }
 
 func (s *S3) Remove(ctx context.Context, name string) error {
-	return s.client.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{}) // of what is not there, too, it is no error
+	return s.client.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{}) // removing an absent object is no error
 }
 
 func (s *S3) List(ctx context.Context, visit func(string, time.Time) error) error {
-	ctx, cancel := context.WithCancel(ctx) // ends the listing, if each fails
+	ctx, cancel := context.WithCancel(ctx) // ends the listing if visit fails
 	defer cancel()
 	for o := range s.client.ListObjects(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix}) {
 		if o.Err != nil {
@@ -177,5 +179,5 @@ func (s *S3) List(ctx context.Context, visit func(string, time.Time) error) erro
 	return ctx.Err()
 }
 
-// FreeBytes is that of the directory for files being received: a bucket has no end.
+// FreeBytes returns the free space of the spool: a bucket has no limit.
 func (s *S3) FreeBytes() (int64, error) { return s.spool.FreeBytes() }

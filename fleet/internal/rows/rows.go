@@ -1,5 +1,5 @@
-// Package rows turns the report of a recording into rows of sums that add: those of many recordings together are those of their
-// services.
+// Package rows converts the report of one recording into rows that can be added. The sums of the rows of many recordings
+// describe the service: requests and time by group, cause and latency bucket, and the predicted win of each finding.
 package rows
 
 import (
@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	bucketBits = 3 // 8 latency buckets to a power of two: a quantile is right to 12.5 %
+	bucketBits = 3 // 8 latency buckets for each power of two: a quantile is exact to 12.5 %
 	maxGroups  = 100
 	maxSlow    = 20 // slowest requests of a recording
-	// OtherLabel is the group of all requests that are of no group of their own, and the label of what has too many values.
+	// OtherLabel replaces the name of a group, and the value of a label, when there are too many different ones.
 	OtherLabel = "(other)"
 )
 
-// Labels say where a recording is from.
+// Labels identify the process that a recording comes from.
 type Labels struct {
 	Service     string `json:"service"`
 	Version     string `json:"version"`
@@ -34,48 +34,50 @@ type Labels struct {
 	Node        string `json:"node"`
 }
 
-// Rows are what a store keeps of one recording.
+// Rows are what a store keeps of one recording. The tags keep the names of fields in stored rows.
 type Rows struct {
-	Start        time.Time `json:"At"` // when it begins
+	Start        time.Time `json:"At"` // of the recording
 	DurationNS   int64
 	Requests     int64
 	Sums         []Sum
 	Findings     []Finding
 	SlowRequests []SlowRequest `json:"Slow"`
-	// Cause is what most of the time was spent on; with service and hour it is the class of which one recording is kept longest.
+	// Cause is the cause with most time. Retention keeps one recording of each service, cause and hour longest.
 	Cause string
 }
 
-// A Sum is requests of a group in a bucket of latency: N of them where Cause is empty, else the time that they spent on it.
+// A Sum belongs to one group and one latency bucket. If Cause is empty, N is the number of requests. Otherwise NS is the time
+// that these requests spent on Cause.
 type Sum struct {
 	Group, Cause string
 	Bucket       int64 // upper bound in ns, exclusive
 	N, NS        int64
 }
 
-// LowerBound is the lowest latency in ns of the bucket that has an upper bound.
+// LowerBound returns the lower bound in ns of the latency bucket with the given upper bound.
 func LowerBound(upper int64) int64 {
 	return loglinear.LowerBound(loglinear.Bucket(upper-1, bucketBits), bucketBits)
 }
 
-// A Finding is one of the recording. Problem is the same in all recordings of a service and environment.
+// A Finding is a finding of the recording. Problem is its id, which is equal in all recordings of a service and environment.
 type Finding struct {
 	Problem                                        string
 	Group, Code, Cause, Severity, Title, Site, Fix string
 	Requests, WinNS                                int64
 }
 
-// A Slow is one of the slowest requests.
+// A SlowRequest is one of the slowest requests of the recording.
 type SlowRequest struct {
 	Request, Group, Cause, Site, Trace string
 	Start                              time.Time `json:"At"`
 	NS                                 int64
 }
 
-// FromReport returns the rows of a report. at is when the recording begins if the report does not say.
+// FromReport returns the rows of a report. They begin at received if the report has no start, or one after received.
 func FromReport(labels Labels, received time.Time, rep *report.Report) *Rows {
 	out := &Rows{Start: received, DurationNS: Clamp(rep.Input.DurationNS, maxNS)}
-	// A clock that is ahead must not hide what comes after. A time before 1970 may have no nanoseconds of 64 bits.
+	// A start after received, by a wrong clock, would hide the recordings that come later. A time before 1970 may not fit in 64
+	// bits of nanoseconds.
 	if rep.Input.Start != nil && !rep.Input.Start.After(received) && rep.Input.Start.Unix() > 0 {
 		out.Start = *rep.Input.Start
 	}
@@ -137,7 +139,8 @@ func FromReport(labels Labels, received time.Time, rep *report.Report) *Rows {
 	return out
 }
 
-// findingsOf returns one finding for each problem of the report: the first, with what a fix of all would win.
+// findingsOf returns the first finding of each problem. If a problem has several, its win is the largest, as one fix removes all
+// of them.
 func findingsOf(labels Labels, rep *report.Report) (out []Finding) {
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
@@ -151,7 +154,7 @@ func findingsOf(labels Labels, rep *report.Report) (out []Finding) {
 		}
 		row.Problem = row.problemID(labels)
 		if j := slices.IndexFunc(out, func(o Finding) bool { return o.Problem == row.Problem }); j >= 0 {
-			out[j].WinNS = max(out[j].WinNS, row.WinNS) // the same line by two paths: fixed once
+			out[j].WinNS = max(out[j].WinNS, row.WinNS) // two paths to the same line: one fix
 			continue
 		}
 		out = append(out, row)
@@ -164,15 +167,15 @@ func (f *Finding) problemID(l Labels) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// SetProblemIDs makes the findings those of another environment.
+// SetProblemIDs computes the ids of problems again, after the environment has changed.
 func (r *Rows) SetProblemIDs(l Labels) {
 	for i := range r.Findings {
 		r.Findings[i].Problem = r.Findings[i].problemID(l)
 	}
 }
 
-// FoldFindings puts one finding, (other), in place of all of which keep is false. It has the largest gain of them, since the gains of
-// findings about the same requests do not add up. It reports whether there were any.
+// FoldFindings replaces all findings for which keep returns false by one, (other). Its win is the largest of theirs: wins of
+// findings about the same requests do not add up. It reports whether it replaced any.
 func (r *Rows) FoldFindings(service string, keep func(*Finding) bool) bool {
 	overflow := Finding{Group: OtherLabel, Code: OtherLabel, Severity: string(report.SeverityLow), Title: "more findings than are kept of a service",
 		Fix: "Fix the other findings of the service: new ones are kept when earlier ones are no longer seen"}
@@ -192,10 +195,13 @@ func (r *Rows) FoldFindings(service string, keep func(*Finding) bool) bool {
 	return true
 }
 
-// PredictedWin is the time that a fix would win for all requests of a group together: requests times predicted gain. There are two
-// bounds for it, and it is the lower one. The prediction knows the gain of three percentiles; a straight line between them is
-// too much where a fault meets a few requests only. The finding knows which share of the group's time the cause has; that is
-// too much where something else takes the time's place. What has no prediction wins nothing.
+// PredictedWin returns the time in ns that a fix would save for all requests of a group together. It is the smaller of two upper
+// bounds:
+//   - The prediction has the gain at the median, the 99th percentile and the maximum. Linear interpolation between them overestimates a
+//     fault that affects few requests.
+//   - The finding has the cause's share of the group's time, which overestimates the gain if another wait takes its place.
+//
+// Without a prediction the win is 0.
 func PredictedWin(f *report.Finding, g *report.Group) int64 {
 	p := f.Predicted
 	if p == nil {
@@ -216,7 +222,7 @@ func PredictedWin(f *report.Finding, g *report.Group) int64 {
 	return clampFloat(min(meanGain*float64(g.Count), f.Share*float64(g.TotalNS)), maxNS)
 }
 
-// siteOf names a line; builds of a service differ in directories.
+// siteOf returns function, file and line. It drops the directory, which differs between builds of a service.
 func siteOf(s *report.Site) string {
 	if s == nil {
 		return ""
@@ -224,7 +230,8 @@ func siteOf(s *report.Site) string {
 	return CleanText(fmt.Sprintf("%s (%s:%d)", s.Func, path.Base(s.File), s.Line), 1024)
 }
 
-// CleanText bounds a text and drops what is no text, also what turns the direction of the texts that follow it on a page.
+// CleanText truncates a text to maxBytes and removes invalid UTF-8, control characters, and characters that change the writing
+// direction of a page.
 func CleanText(s string, maxBytes int) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || unicode.Is(unicode.Bidi_Control, r) {
@@ -234,7 +241,8 @@ func CleanText(s string, maxBytes int) string {
 	}, strings.ToValidUTF8(s[:min(len(s), maxBytes)], ""))
 }
 
-// VisitSums yields the rows that add: sums, and how often problems were seen. The recording itself is the problem "".
+// VisitSums calls visitSum for each sum, and visitProblem for the recording itself, which is the problem "", and for each
+// finding.
 func (r *Rows) VisitSums(visitSum func(*Sum), visitProblem func(problem string, n, requests, ns int64)) {
 	for i := range r.Sums {
 		visitSum(&r.Sums[i])

@@ -13,14 +13,14 @@ import (
 	"github.com/whylate/whylate/fleet/internal/outgoing"
 )
 
-// A httpDiscovery asks an address that the configuration names, wherever that is. A redirect leads only to what allowed lets through:
-// what this machine reaches is not that server's to choose.
+// An httpDiscovery sends requests to any address that the configuration names. It follows a redirect only to an address that
+// allowedRanges permits: otherwise the server could make the fleet connect to private addresses.
 type httpDiscovery struct {
 	*http.SDConfig
 	allowedRanges outgoing.AllowedRanges
 }
 
-// guardRedirects returns the configuration with its kinds of discovery by HTTP guarded.
+// guardRedirects returns list with each configuration of HTTP discovery replaced by an httpDiscovery.
 func guardRedirects(list discovery.Configs, allowedRanges outgoing.AllowedRanges) discovery.Configs {
 	out := make(discovery.Configs, len(list))
 	for i, c := range list {
@@ -36,7 +36,7 @@ func (h *httpDiscovery) NewDiscoverer(opts discovery.DiscovererOptions) (discove
 	conf := *h.SDConfig
 	client := &conf.HTTPClientConfig
 	if client.ProxyURL.URL != nil || client.ProxyFromEnvironment {
-		client.FollowRedirects = false // a proxy would connect to anything
+		client.FollowRedirects = false // a proxy would connect to any address
 		return conf.NewDiscoverer(opts)
 	}
 	configured := make(map[string]bool)
@@ -58,7 +58,7 @@ func (h *httpDiscovery) NewDiscoverer(opts discovery.DiscovererOptions) (discove
 	return conf.NewDiscoverer(opts)
 }
 
-// configuredAddresses are those that the configuration names.
+// configuredAddresses returns the addresses that the configuration names.
 func (h *httpDiscovery) configuredAddresses() []string {
 	out := []string{h.URL}
 	if o := h.HTTPClientConfig.OAuth2; o != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/whylate/whylate/service/flight"
 )
 
-// A question is about a range of time, and of services.
+// A selectionQuery holds the parameters that select a period, a service and an environment.
 type selectionQuery struct {
 	Service     string `query:"service" doc:"all services if empty"`
 	Environment string `query:"environment" doc:"all environments if empty"`
@@ -23,7 +23,7 @@ type selectionQuery struct {
 	To          string `query:"to" doc:"RFC 3339; now if empty"`
 }
 
-// selection returns the range that a question is about.
+// selection returns the selection that the parameters describe.
 func (q *selectionQuery) selection(now time.Time) (sel store.Selection, err error) {
 	sel = store.Selection{Service: q.Service, Environment: q.Environment, To: now}
 	if q.To != "" {
@@ -45,7 +45,7 @@ func (q *selectionQuery) selection(now time.Time) (sel store.Selection, err erro
 
 type response[T any] struct{ Body T }
 
-// addOperation adds an operation that answers a question.
+// addOperation adds an operation of the API. Errors other than those of huma become status 500.
 func addOperation[I, T any](s *Server, api huma.API, path, summary string, answer func(context.Context, *I) (T, error)) {
 	huma.Register(api, huma.Operation{OperationID: huma.GenerateOperationID(http.MethodGet, path, new(response[T])), Method: http.MethodGet, Path: path, Summary: summary,
 		Errors: []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusInternalServerError}}, func(ctx context.Context, input *I) (*response[T], error) {
@@ -61,7 +61,7 @@ func addOperation[I, T any](s *Server, api huma.API, path, summary string, answe
 	})
 }
 
-// addSelectionOperation adds an operation that answers a question about a range.
+// addSelectionOperation adds an operation whose answer depends on a selection. needsService makes the service required.
 func addSelectionOperation[T any](s *Server, api huma.API, path, summary string, needsService bool, answer func(context.Context, store.Selection) (T, error)) {
 	addOperation(s, api, path, summary, func(ctx context.Context, q *selectionQuery) (empty T, err error) {
 		sel, err := q.selection(time.Now())
@@ -75,10 +75,10 @@ func addSelectionOperation[T any](s *Server, api huma.API, path, summary string,
 	})
 }
 
-// addAPI adds the operations for programs, and their description at /openapi.json and /openapi.yaml.
+// addAPI adds the API and its description at /openapi.json and /openapi.yaml.
 func (s *Server) addAPI(mux *http.ServeMux) {
 	apiConfig := huma.DefaultConfig("whylate fleet", "1")
-	apiConfig.DocsPath, apiConfig.SchemasPath, apiConfig.CreateHooks = "", "", nil // the page for people would load scripts from elsewhere
+	apiConfig.DocsPath, apiConfig.SchemasPath, apiConfig.CreateHooks = "", "", nil // the HTML page with the documentation would load scripts from another server
 	api := humago.New(mux, apiConfig)
 	s.describeUpload(api.OpenAPI())
 	addSelectionOperation(s, api, "/v1/findings", "Findings, those first whose fix would win most", false, func(ctx context.Context, sel store.Selection) ([]store.Problem, error) {
@@ -131,7 +131,8 @@ type versionQuery struct {
 	Environment string `query:"environment"`
 }
 
-// describeUpload documents what is served elsewhere: a body of any length that is never in memory.
+// describeUpload documents the upload of recordings. It is not an operation of huma, because huma would read the whole body into
+// memory.
 func (s *Server) describeUpload(doc *huma.OpenAPI) {
 	response := func(t string) *huma.Response { return &huma.Response{Description: t} }
 	header := func(name, t string) *huma.Param {

@@ -10,13 +10,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A chart shows the time of a request by cause, over time: bars, whose parts are causes, and versions where they begin.
+// A chart shows the mean time of a request by cause over time. Each bar is the time of one cause in one interval; bars of an
+// interval are stacked. Marks show where versions begin.
 type chart struct {
 	Width, Height int
 	Bars          []bar
 	VersionMarks  []versionMark
 	Legend        []legendEntry
-	MaxNS         int64 // ns, at the top
+	MaxNS         int64 // the highest mean, at the top of the chart
 	Step          time.Duration
 }
 
@@ -32,10 +33,10 @@ type versionMark struct {
 
 type legendEntry struct {
 	Cause, Color string
-	NS           int64 // a request, over the whole range
+	NS           int64 // mean of a request over the whole period
 }
 
-// colors are those of causes, distinguished also by people who do not see red and green.
+// colors are the colors of causes, distinct also with red-green color blindness.
 var colors = []string{"#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#994455", "#117733", "#ddcc77", "#882255", "#44aa99", "#332288", "#999933", "#661100", "#888888"}
 
 func colorOf(cause string) string {
@@ -45,7 +46,7 @@ func colorOf(cause string) string {
 
 const chartWidth, chartHeight = 1100, 220
 
-// newChart lays out a chart; nil if there is nothing to show.
+// newChart lays out a chart, nil if no request is in the points.
 func newChart(points []store.Point, versions []store.Version, sel store.Selection, step time.Duration) *chart {
 	type interval struct {
 		requests, ns int64
@@ -83,7 +84,7 @@ func newChart(points []store.Point, versions []store.Version, sel store.Selectio
 	}
 	slices.SortFunc(drawn.Legend, func(a, b legendEntry) int { return cmp.Compare(b.NS, a.NS) })
 	begin := sel.From.Truncate(step)
-	if len(points) > 0 { // in order of time: nothing is known of before
+	if len(points) > 0 { // points are in order of time
 		begin = points[0].Start
 	}
 	span := max(sel.To.Sub(begin), 10*step)

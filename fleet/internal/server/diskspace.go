@@ -7,27 +7,29 @@ import (
 	"time"
 )
 
-// reserveStep is how much of the disk a body of unknown length reserves at a time.
+// reserveStep is the number of bytes that a body of unknown length reserves at a time.
 const reserveStep = 1 << 20
 
-// diskSpace is what bodies have reserved of the disk and not written yet.
+// diskSpace counts the bytes of the disk that are reserved and not yet written.
 type diskSpace struct {
 	mu       sync.Mutex
 	reserved int64
 }
 
-// A reservation is a body's part of it.
+// A reservation is one body's share of the reserved bytes.
 type reservation struct {
 	server    *Server
 	unwritten int64
 }
 
-// reserve reserves bytes of the disk for a body, whose length is known or below 0, as far as it is left free with those of all others.
+// reserve reserves disk space for a body. length is below 0 if unknown. It fails if Bounds.MinFreeBytes would not stay free
+// after all reserved bytes are written.
 func (s *Server) reserve(length int64) (*reservation, error) {
 	reserved := &reservation{server: s}
 	return reserved, reserved.extend(min(max(length, reserveStep), maxFileBytes))
 }
 
+// extend reserves n more bytes.
 func (r *reservation) extend(n int64) error {
 	server := r.server
 	server.diskSpace.mu.Lock()
@@ -44,9 +46,10 @@ func (r *reservation) extend(n int64) error {
 	return nil
 }
 
-// release gives back what is not written.
+// release returns the bytes that were not written.
 func (r *reservation) release() { r.consume(r.unwritten) }
 
+// consume subtracts n written bytes from the reserved ones.
 func (r *reservation) consume(n int64) {
 	n = min(n, r.unwritten)
 	r.server.diskSpace.mu.Lock()
@@ -55,7 +58,8 @@ func (r *reservation) consume(n int64) {
 	r.unwritten -= n
 }
 
-// writer writes within the reservation, and lengthens it where a body is longer: what it unpacks to is not known before.
+// writer returns a writer that consumes the reservation. It extends the reservation if the body is longer than announced: the
+// length after unpacking is unknown in advance.
 func (r *reservation) writer(w io.Writer) io.Writer { return &reservedWriter{w, r} }
 
 type reservedWriter struct {

@@ -21,10 +21,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// maxMergedReports is how many reports of a version are compared.
+// maxMergedReports bounds how many reports of a version are merged.
 const maxMergedReports = 20
 
-// readReport reads the report of a recording.
+// readReport reads the stored report of a recording.
 func (s *Server) readReport(ctx context.Context, id string) (*report.Report, error) {
 	f, err := s.Files.Open(ctx, raw.ReportName(id))
 	if err != nil {
@@ -35,10 +35,11 @@ func (s *Server) readReport(ctx context.Context, id string) (*report.Report, err
 	if err != nil {
 		return nil, err
 	}
-	return report.ReadJSON(z) // which bounds what it unpacks to
+	return report.ReadJSON(z) // ReadJSON bounds the unpacked size
 }
 
-// acquireReportSlot waits for one of the few that read reports, which are large. free gives it back, and may be called again.
+// acquireReportSlot waits for one of two slots for handlers that hold reports, which are large, in memory. release may be called
+// more than once.
 func (s *Server) acquireReportSlot(ctx context.Context) (release func(), err error) {
 	select {
 	case s.reportSlots <- struct{}{}:
@@ -48,7 +49,7 @@ func (s *Server) acquireReportSlot(ctx context.Context) (release func(), err err
 	}
 }
 
-// mergeVersion returns the newest reports of a version as one.
+// mergeVersion returns the newest reports of a version, merged into one.
 func (s *Server) mergeVersion(ctx context.Context, service, version, environment string) (*report.Report, error) {
 	release, err := s.acquireReportSlot(ctx)
 	if err != nil {
@@ -63,7 +64,7 @@ func (s *Server) mergeVersion(ctx context.Context, service, version, environment
 	for _, r := range slices.Backward(list) {
 		rep, err := s.readReport(ctx, r.ID)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // no longer kept
+			continue // retention has removed it
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the report of %s: %w", r.ID, err)
@@ -94,7 +95,8 @@ type groupKey struct {
 	name string
 }
 
-// A merger makes one report of several: sums of what adds, one after the other in time.
+// A merger merges several reports into one: it adds up counts and times, and lines the recordings up one after the other on the
+// time axis.
 type merger struct {
 	merged report.Report
 	groups map[groupKey]*report.Group
@@ -111,7 +113,7 @@ func (m *merger) add(newer *report.Report) {
 	m.merged.Input.DurationNS = rows.AddClamped(m.merged.Input.DurationNS, newer.Input.DurationNS)
 	m.merged.Input.Bytes += newer.Input.Bytes
 	m.merged.Input.Events += newer.Input.Events
-	m.merged.Findings = newer.Findings // of the newest, whose groups are all here: an id is of kind and name
+	m.merged.Findings = newer.Findings // of the newest report; all groups that it names are in the merged one
 	for i := range newer.Groups {
 		added := &newer.Groups[i]
 		key := groupKey{added.Kind, added.Name}
@@ -167,7 +169,7 @@ func addCauses(to, from *report.Band) {
 	}
 }
 
-// mergedReport finishes: percentiles are upper bounds of buckets, 3 % wide.
+// mergedReport returns the merged report. A percentile is the upper bound of a histogram bucket, which is 3 % wide.
 func (m *merger) mergedReport(name string) *report.Report {
 	m.merged.Input.Name = name
 	for _, key := range m.order {
@@ -201,7 +203,7 @@ func (m *merger) mergedReport(name string) *report.Report {
 	return &m.merged
 }
 
-// stepOf divides a range into at most 150 intervals.
+// stepOf returns an interval that divides the period of a selection into at most 150.
 func stepOf(sel store.Selection) time.Duration {
 	for _, step := range []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour} {
 		if sel.To.Sub(sel.From) <= 150*step {

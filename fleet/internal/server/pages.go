@@ -42,7 +42,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 			List any
 		}{v, list}
 	},
-	"previousVersion": func(list []store.Version, i int) *store.Version { // lists have the newest of an environment first
+	"previousVersion": func(list []store.Version, i int) *store.Version { // list has the newest version of an environment first
 		if i+1 < len(list) && list[i+1].Environment == list[i].Environment {
 			return &list[i+1]
 		}
@@ -51,7 +51,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"or": cmp.Or[string],
 }).ParseFS(files, "pages/*.html"))
 
-// formatDuration writes a duration with three digits.
+// formatDuration formats a duration in ns, rounded for display.
 func formatDuration(ns int64) string {
 	d := time.Duration(ns)
 	switch {
@@ -65,7 +65,7 @@ func formatDuration(ns int64) string {
 	return d.Round(10 * time.Nanosecond).String()
 }
 
-// A view is what all pages know.
+// A view is the data that all pages have in common.
 type view struct {
 	selectionQuery
 	Selection store.Selection
@@ -77,10 +77,10 @@ type view struct {
 	Data      any
 }
 
-// TimeSpans are the ranges that a page offers.
+// TimeSpans returns the periods that a page links to.
 func (v *view) TimeSpans() []string { return []string{"1h", "24h", "168h", "720h"} }
 
-// LinkSince is the address of this page from another time on.
+// LinkSince returns the address of this page with another begin of the period.
 func (v *view) LinkSince(from string) string {
 	var params []string
 	for name := range v.query {
@@ -89,7 +89,8 @@ func (v *view) LinkSince(from string) string {
 	return v.Link(v.Path, append(params, "from", from)...)
 }
 
-// Link is the address of a path with this page's environment and time, and more values.
+// Link returns the address of a path with the environment and period of this page, and with params, which alternates names and
+// values.
 func (v *view) Link(path string, params ...string) string {
 	q := make(url.Values)
 	for _, p := range [][2]string{{"environment", v.Environment}, {"from", v.From}, {"to", v.To}} {
@@ -106,7 +107,7 @@ func (v *view) Link(path string, params ...string) string {
 	return path + "?" + q.Encode()
 }
 
-// ServiceLink is the address of a service's page.
+// ServiceLink returns the address of the page of a service.
 func (v *view) ServiceLink(service string) string {
 	return v.Link("/service/" + url.PathEscape(service))
 }
@@ -129,7 +130,7 @@ func (s *Server) addPages(mux *http.ServeMux) {
 
 var errNotFound = huma.Error404NotFound("there is no such recording, or no such finding in this time")
 
-// pageHandler answers with a template, filled by a function.
+// pageHandler returns a handler that calls fillData and executes a template with the view.
 func (s *Server) pageHandler(name string, fillData func(context.Context, *view, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := &view{selectionQuery: selectionQuery{r.FormValue("service"), r.FormValue("environment"), r.FormValue("from"), r.FormValue("to")}, Path: r.URL.Path, query: r.URL.Query(), Host: r.Host}
@@ -172,7 +173,7 @@ func (s *Server) fillStart(ctx context.Context, v *view, _ *http.Request) error 
 	return err
 }
 
-// splitReplaced separates findings of versions that were replaced, which are last.
+// splitReplaced separates findings of replaced versions, which Overview lists last, from the current ones.
 func splitReplaced(problems []store.Problem) (current, replaced []store.Problem) {
 	n := slices.IndexFunc(problems, func(p store.Problem) bool { return p.Replaced })
 	if n < 0 {
@@ -198,7 +199,7 @@ func (s *Server) fillService(ctx context.Context, v *view, _ *http.Request) erro
 	data.Current, data.Replaced = splitReplaced(problems)
 	data.Versions = versions
 	shown := v.Selection
-	if len(versions) > 0 { // of what is known only, in finer steps
+	if len(versions) > 0 { // a shorter period has finer intervals
 		first := slices.MinFunc(versions, func(a, b store.Version) int { return a.First.Compare(b.First) }).First
 		if first.After(shown.From) {
 			shown.From = first
@@ -257,7 +258,7 @@ func (s *Server) fillComparison(ctx context.Context, v *view, r *http.Request) e
 	return nil
 }
 
-// requestedID returns the id that a path names, "" if it is none.
+// requestedID returns the recording id in the path, "" if it is invalid.
 func requestedID(r *http.Request) string {
 	id := r.PathValue("id")
 	if b, err := hex.DecodeString(id); err != nil || len(b) != 16 || id != strings.ToLower(id) {
@@ -275,7 +276,7 @@ func (s *Server) fillRecording(ctx context.Context, v *view, r *http.Request) er
 	return err
 }
 
-// openFile opens a file of the recording that a request names.
+// openFile opens a file of the requested recording, or answers with an error and returns false.
 func (s *Server) openFile(w http.ResponseWriter, r *http.Request, name func(id string) string) (io.ReadCloser, bool) {
 	id := requestedID(r)
 	f, err := s.Files.Open(r.Context(), name(id))
@@ -301,7 +302,7 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(w, f)
 }
 
-// serveReport answers with the page that whylate explain --html writes. It has a policy of its own, which names its script.
+// serveReport answers with the page that whylate explain --html writes.
 func (s *Server) serveReport(w http.ResponseWriter, r *http.Request) {
 	release, err := s.acquireReportSlot(r.Context())
 	if err != nil {
@@ -315,7 +316,7 @@ func (s *Server) serveReport(w http.ResponseWriter, r *http.Request) {
 	_ = f.Close()
 	rep, err := s.readReport(r.Context(), requestedID(r))
 	page, err := renderReport(rep, err, html.Options{Command: "whylate explain " + requestedID(r)[:12] + ".whylate"})
-	release() // before it is written: the client reads as slowly as it wants
+	release() // before writing: the client may read slowly
 	s.writePage(w, page, err)
 }
 
@@ -333,7 +334,7 @@ func (s *Server) serveComparisonReport(w http.ResponseWriter, r *http.Request) {
 	s.writePage(w, page, err)
 }
 
-// renderReport returns the page of a report, or the error that there was before.
+// renderReport returns the HTML page of a report. It passes on an error of the caller.
 func renderReport(rep *report.Report, err error, opts html.Options) ([]byte, error) {
 	var out bytes.Buffer
 	if err == nil {
@@ -342,6 +343,7 @@ func renderReport(rep *report.Report, err error, opts html.Options) ([]byte, err
 	return out.Bytes(), err
 }
 
+// writePage writes a page of package html, whose own policy permits its script.
 func (s *Server) writePage(w http.ResponseWriter, page []byte, err error) {
 	if err != nil {
 		s.writeError(w, err)

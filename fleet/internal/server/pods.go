@@ -11,7 +11,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/store"
 )
 
-// A PodAnswer is a pod, and by what it differs from the others.
+// A PodAnswer is a pod with the causes by which it differs from the others.
 type PodAnswer struct {
 	store.Pod
 	MeanNS  int64    `json:"mean_ns"`
@@ -19,8 +19,9 @@ type PodAnswer struct {
 	Words   string   `json:"words" doc:"the largest difference in words"`
 }
 
-// Pods differ by a cause where a request of theirs spends more on it than the middle pod's by five times what lies between the
-// middle pods (the median of the distances), by half as much again, and by a millisecond. With fewer than four pods nothing is usual.
+// A pod differs by a cause if its mean time on that cause exceeds the median of all pods by more than five times the median
+// absolute deviation, by more than half of the median, and by more than a millisecond. With fewer than four pods none differs.
+// Pods with fewer than 20 requests are not judged.
 const (
 	minPods         = 4
 	distanceFactor  = 5
@@ -29,12 +30,13 @@ const (
 	minRequests     = 20
 )
 
+// judgedPods returns the pods of a selection, those with most differences first.
 func (s *Server) judgedPods(ctx context.Context, sel store.Selection) ([]PodAnswer, error) {
 	pods, err := s.Store.Pods(ctx, sel)
 	if err != nil {
 		return nil, err
 	}
-	// A version is judged by itself: a deploy makes its pods differ from those before.
+	// Each version is judged alone: after a deploy, its pods differ from those of the version before.
 	podsByVersion := make(map[string][]store.Pod)
 	for _, p := range pods {
 		podsByVersion[p.Version] = append(podsByVersion[p.Version], p)
@@ -49,9 +51,10 @@ func (s *Server) judgedPods(ctx context.Context, sel store.Selection) ([]PodAnsw
 	return out, nil
 }
 
+// judgePods compares the pods of one version with each other.
 func judgePods(pods []store.Pod) []PodAnswer {
 	out := make([]PodAnswer, len(pods))
-	causeMeans := make(map[string][]int64) // by cause, of pods with enough requests
+	causeMeans := make(map[string][]int64) // by cause, one mean for each judged pod
 	judgedCount := 0
 	for i, p := range pods {
 		out[i] = PodAnswer{Pod: p, Differs: []string{}}

@@ -1,4 +1,5 @@
-// Package server takes recordings in and answers what the fleet knows, over HTTP.
+// Package server receives recordings over HTTP, and serves the pages and the API that show the state of a fleet. Uploads are
+// limited by rate, size, concurrency and free disk space. Readers need a token unless the server listens on loopback only.
 package server
 
 import (
@@ -20,16 +21,16 @@ import (
 	"github.com/whylate/whylate/service/flight"
 )
 
-// A Server has one store and one place for files.
+// A Server serves one store and its files.
 type Server struct {
 	Store   *store.Store
 	Files   raw.Store
 	Log     *slog.Logger
 	Metrics *metrics.Metrics
 	Bounds  Bounds
-	// Ingest and Query say which parts it serves.
+	// Ingest enables uploads. Query enables pages and API.
 	Ingest, Query bool
-	// Loopback says that only this machine can connect: whoever has an account on it may read. Others need a token.
+	// Loopback means that only this machine can connect. Then every user of the machine may read without a token.
 	Loopback bool
 
 	limiters     limiters
@@ -37,14 +38,14 @@ type Server struct {
 	receiveSlots chan struct{}
 	reportSlots  chan struct{}
 	draining     atomic.Bool
-	slotTimeout  time.Duration // of who waits to be received
-	readTimeout  time.Duration // within which a client must have read the next part of an answer
+	slotTimeout  time.Duration // for which an upload waits for a slot
+	readTimeout  time.Duration // for which a client may take to read maxWriteBytes
 }
 
-// Drain makes the server not ready, for those who balance load.
+// Drain makes the server report that it is not ready, so that load balancers stop sending requests.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// Handler answers all paths.
+// Handler returns the handler of all paths. Fields must be set before.
 func (s *Server) Handler() http.Handler {
 	s.receiveSlots, s.reportSlots = make(chan struct{}, maxReceiving), make(chan struct{}, 2)
 	s.slotTimeout, s.readTimeout = cmp.Or(s.slotTimeout, 5*time.Second), cmp.Or(s.readTimeout, 30*time.Second)
@@ -64,8 +65,8 @@ func (s *Server) Handler() http.Handler {
 	return s.endStalled(s.guard(mux))
 }
 
-// guard sets what every answer says, and refuses other names for this machine: a page elsewhere whose name leads here must not
-// read what is here.
+// guard sets the headers of every answer. On loopback it refuses other host names: by DNS rebinding, a web page whose host name
+// resolves to this machine could read the answers.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.Loopback && !isLoopback(r.Host) {
@@ -76,7 +77,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cache-Control", "no-store") // a reader whose token ends must not find pages elsewhere
+		h.Set("Cache-Control", "no-store") // pages must not stay in a cache after the token has expired
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 		next.ServeHTTP(w, r)
 	})
@@ -90,7 +91,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// requireReader asks who reads, where others than this machine can connect. A browser sends the token as the password.
+// requireReader requires a reader's token unless the server is on loopback. A browser sends the token as the password.
 func (s *Server) requireReader(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.Loopback {
@@ -130,7 +131,7 @@ func (s *Server) serveReadiness(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ready\n")
 }
 
-// writeError answers with the status that an error has, or that the store does not answer.
+// writeError answers with the status of err. An error without a status is logged, and the answer is 500.
 func (s *Server) writeError(w http.ResponseWriter, err error) {
 	if status, ok := errors.AsType[huma.StatusError](err); ok {
 		http.Error(w, status.Error(), status.GetStatus())

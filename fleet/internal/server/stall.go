@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// maxWriteBytes is how many bytes a client must read within the server's stall: 2 kB a second are enough.
+// maxWriteBytes is the number of bytes that a client must read within the server's readTimeout: 2 kB in a second.
 const maxWriteBytes = 64 << 10
 
-// endStalled ends the answer to a client that does not read it. A bound of the whole answer would be too short for a slow client and a
-// large file, or too long for a page, so each part has its own.
+// endStalled ends the answer to a client that does not read it. One deadline for the whole answer would be too short for a large
+// file and a slow client, and too long for a page. So each write of maxWriteBytes has its own deadline.
 func (s *Server) endStalled(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := &stallWriter{ResponseWriter: w, control: http.NewResponseController(w), timeout: s.readTimeout}
-		p.extend() // the connection has the deadline of the answer before
+		p.extend() // the connection still has the deadline of its previous answer
 		defer p.extend()
 		next.ServeHTTP(p, r)
 	})
@@ -26,7 +26,7 @@ type stallWriter struct {
 	timeout time.Duration
 }
 
-// extend sets the deadline of what is written next. A writer without deadlines is a test's.
+// extend sets the deadline of the next write. A test may use a writer without deadlines.
 func (p *stallWriter) extend() { _ = p.control.SetWriteDeadline(time.Now().Add(p.timeout)) }
 
 func (p *stallWriter) Write(b []byte) (n int, err error) {
@@ -39,11 +39,11 @@ func (p *stallWriter) Write(b []byte) (n int, err error) {
 	}
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap is called by http.ResponseController.
 func (p *stallWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// bufferAnswer answers when the whole answer is known: a handler that bounds how many it answers at once must not wait for clients that
-// read slowly.
+// bufferAnswer writes an answer after its handler has returned. A handler that limits its concurrency must not wait for a client
+// that reads slowly.
 func bufferAnswer(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b := &bufferedWriter{header: w.Header(), status: http.StatusOK}

@@ -3,7 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
-	_ "embed" // of the tables
+	_ "embed" // for tableStatements
 	"fmt"
 	"maps"
 	"slices"
@@ -19,6 +19,7 @@ import (
 //go:embed migrations/clickhouse.sql
 var tableStatements string
 
+// openClickHouse connects, and creates the tables that do not exist.
 func openClickHouse(ctx context.Context, address string) (*sql.DB, error) {
 	opts, err := clickhouse.ParseDSN(address)
 	if err != nil {
@@ -37,10 +38,10 @@ func openClickHouse(ctx context.Context, address string) (*sql.DB, error) {
 	return db, nil
 }
 
-// A block is recordings that are written together.
+// A block holds the rows of recordings that are written together.
 type block struct{ explained, problems, series [][]any }
 
-// addRecording adds the rows of a recording, whose newest count.
+// addRecording adds the rows of a recording. Of several versions of a row, the one with the largest written counts.
 func (b *block) addRecording(rec *Recording, c *contribution, written int64) {
 	labels, recordingRows := &c.Labels, &c.Rows
 	var problems []string
@@ -69,6 +70,7 @@ func (b *block) addRecording(rec *Recording, c *contribution, written int64) {
 	}
 }
 
+// mapSlice returns value of each element.
 func mapSlice[T, V any](list []T, value func(*T) V) []V {
 	out := make([]V, len(list))
 	for i := range list {
@@ -77,6 +79,7 @@ func mapSlice[T, V any](list []T, value func(*T) V) []V {
 	return out
 }
 
+// insert writes the block. The rows of recordings come last: they refer to the others.
 func (b *block) insert(ctx context.Context, db *sql.DB) error {
 	for _, t := range []struct {
 		into string
@@ -94,7 +97,7 @@ func (b *block) insert(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// insertRows inserts rows as one block: all or none.
+// insertRows inserts rows as one block: either all or none.
 func insertRows(ctx context.Context, db *sql.DB, into string, list [][]any) error {
 	if len(list) == 0 {
 		return nil
@@ -118,7 +121,7 @@ func insertRows(ctx context.Context, db *sql.DB, into string, list [][]any) erro
 	return nil
 }
 
-// deleteOldClickHouse removes rows from before a time.
+// deleteOldClickHouse deletes rows from before a time.
 func deleteOldClickHouse(ctx context.Context, db *sql.DB, before time.Time) error {
 	today := before.Truncate(day).Unix()
 	for _, q := range []struct {
@@ -133,7 +136,7 @@ func deleteOldClickHouse(ctx context.Context, db *sql.DB, before time.Time) erro
 		{`ALTER TABLE series_rows DELETE WHERE day<?`, today},
 		{`ALTER TABLE problems_rows DELETE WHERE updated<?`, before.UnixNano()},
 		{`ALTER TABLE told_rows DELETE WHERE moment<?`, before.UnixNano()},
-		{`ALTER TABLE outbox_rows DELETE WHERE made<?`, before.Add(-7 * day).UnixNano()}, // tried for three days
+		{`ALTER TABLE outbox_rows DELETE WHERE made<?`, before.Add(-7 * day).UnixNano()}, // messages are tried for three days
 	} {
 		if _, err := db.ExecContext(ctx, q.sql, q.arg); err != nil {
 			return err
@@ -144,12 +147,13 @@ func deleteOldClickHouse(ctx context.Context, db *sql.DB, before time.Time) erro
 
 const (
 	rollInterval = 10 * time.Second
-	maxClockSkew = time.Minute // by which clocks of workers may differ
+	maxClockSkew = time.Minute // between the clocks of workers
 )
 
-// RollUp adds up rows of ClickHouse by hour and by day, for pages of all services: those of services and hours of which rows were written
-// since the last time. It sums the rows themselves, each recording's once, and puts the sums in place of those before: to do it
-// twice, or on two machines, changes nothing, and what a killed worker left undone the next does. SQLite's sums are kept as rows are written.
+// RollUp computes the sums by hour and by day in ClickHouse, for pages of all services. It handles the services and hours whose
+// rows were written since the last run. It always sums the rows themselves and replaces earlier sums, so running it twice or on
+// two machines gives the same result, and the next run completes what a killed worker has not written. SQLite needs no RollUp:
+// it updates the sums with each recording.
 func (s *Store) RollUp(ctx context.Context, now time.Time) error {
 	if s.clickhouse == nil {
 		return nil
@@ -198,13 +202,15 @@ func (s *Store) RollUp(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// A part is of an hour or day which services there are, and when the last of their recordings was received: rows are found by that.
+// A period is an hour or a day whose sums must be computed again: its services, and the time at which the last of their
+// recordings was received. Rows are ordered by that time, so a query with it reads fewer.
 type period struct {
 	services     []any
 	lastReceived int64
 }
 
-// changedPeriods returns the parts of which rows were written after a time, by when they begin.
+// changedPeriods returns the periods with rows that were written after a time, by their begin. seconds is the length of a
+// period.
 func (s *Store) changedPeriods(ctx context.Context, after, seconds int64) (map[int64]*period, error) {
 	periods := make(map[int64]*period)
 	err := eachRow(ctx, s.clickhouse, func(scan func(...any) error) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 )
 
-// clickhouseFacts are in ClickHouse.
+// clickhouseFacts is the factStore in ClickHouse. It caches the known series and problems of each service for a day.
 type clickhouseFacts struct {
 	db       *sql.DB
 	day      int64
@@ -31,17 +31,17 @@ func (c *clickhouseFacts) recordingStates(ctx context.Context, ids []string) (ma
 	return out, err
 }
 
-// writeRows of a worker that dies or is late are replaced by the next one's as a whole, or replace them: each recording counts as one explanation
-// says, whatever another program finds in it.
+// writeRows writes all rows of a recording as one row of ClickHouse, which replaces an earlier one as a whole. So if two workers
+// explain a recording, exactly one explanation counts, even if different versions of the program found different things.
 func (c *clickhouseFacts) writeRows(ctx context.Context, outcomes []*outcome) (err error) {
 	defer func() {
 		if err != nil {
-			c.day = 0 // series that are not written are not known
+			c.day = 0 // discard the cache: it has series that were not written
 		}
 	}()
 	var b block
 	for _, outcome := range outcomes {
-		if outcome.contribution == nil { // of poison, what an earlier program has counted stays
+		if outcome.contribution == nil { // poison: rows of an earlier explanation stay
 			continue
 		}
 		if outcome.folded, err = c.foldSeries(ctx, outcome.contribution, &b); err != nil {
@@ -67,7 +67,7 @@ func (c *clickhouseFacts) writeStates(ctx context.Context, flights []*flight) er
 	return insertRows(ctx, c.db, "recordings_rows (id, service, version, environment, pod, node, received, bytes, state, tries, error, raw, class, written)", list)
 }
 
-// foldSeries bounds the series of a service. Several workers may together keep some more.
+// foldSeries bounds the series of a service. Concurrent workers may exceed the bound a little.
 func (c *clickhouseFacts) foldSeries(ctx context.Context, contribution *contribution, b *block) (bool, error) {
 	day := time.Now().Unix() / 86400
 	if c.day != day {
@@ -83,7 +83,7 @@ func (c *clickhouseFacts) foldSeries(ctx context.Context, contribution *contribu
 	}
 	find := func(l *rows.Labels, group string) (id int64, err error) {
 		if k := key(l, group); !knownSeries[k] && !wasRead && len(knownSeries) < MaxSeries {
-			wasRead = true // what other workers have added
+			wasRead = true // other workers may have added some
 			err = eachRow(ctx, c.db, func(scan func(...any) error) error {
 				var k seriesKey
 				err := scan(&k.version, &k.environment, &k.pod, &k.node, &k.group)
@@ -111,7 +111,7 @@ func (c *clickhouseFacts) foldSeries(ctx context.Context, contribution *contribu
 	return folded, err
 }
 
-// foldFindings bounds the findings of a service. Several workers may together keep some more.
+// foldFindings bounds the findings of a service. Concurrent workers may exceed the bound a little.
 func (c *clickhouseFacts) foldFindings(ctx context.Context, contribution *contribution) (bool, error) {
 	knownProblems := c.problems[contribution.Service]
 	if knownProblems == nil {
@@ -121,7 +121,7 @@ func (c *clickhouseFacts) foldFindings(ctx context.Context, contribution *contri
 	wasRead := false
 	return foldFindings(contribution, func(problem string) (bool, error) {
 		if !knownProblems[problem] && !wasRead && len(knownProblems) < MaxProblems {
-			wasRead = true // what other workers have added
+			wasRead = true // other workers may have added some
 			if err := eachRow(ctx, c.db, func(scan func(...any) error) error {
 				var problem string
 				err := scan(&problem)
@@ -135,5 +135,5 @@ func (c *clickhouseFacts) foldFindings(ctx context.Context, contribution *contri
 			knownProblems[problem] = true
 		}
 		return knownProblems[problem], nil
-	}, func() (int, error) { return MaxProblems, nil }) // known counts
+	}, func() (int, error) { return MaxProblems, nil }) // isKnown itself adds problems up to the bound
 }

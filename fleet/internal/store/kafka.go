@@ -21,45 +21,46 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-// A topic is a queue in Kafka, read by one consumer group. Its messages are ids of recordings and what is known of them, never their
-// bytes. An offset is committed when all recordings up to it are finished: what a member that is gone had taken, another gets.
+// A topic is the queue of recordings in Kafka, read by one consumer group. A message has the id and labels of a recording, not
+// its bytes. The offset of a message is committed after all earlier messages of its partition are finished. If a member ends,
+// another member receives its uncommitted messages.
 type topic struct {
 	client *kgo.Client
 	admin  *kadm.Client
 	name   string
 
-	hasFirstPartition atomic.Bool // whether the first partition is this member's
-	pollMutex         sync.Mutex  // one polls at a time
+	hasFirstPartition atomic.Bool // this member has partition 0
+	pollMutex         sync.Mutex  // held during a poll
 	mu                sync.Mutex
-	waiting           []*flight           // read and not taken
-	uncommitted       map[int32][]*flight // of each partition that is this member's: what is not committed, in order
+	waiting           []*flight           // read and not returned by poll
+	uncommitted       map[int32][]*flight // by assigned partition, in order of offsets
 }
 
-// A message is what the topic holds.
+// A queueMessage is the value of a message in the topic.
 type queueMessage struct {
 	Recording
-	Repeat bool `json:"again,omitempty"` // also one that is explained already
+	Repeat bool `json:"again,omitempty"` // explain again even if it is done
 }
 
-// A flight is a message on its way from the topic to a commit.
+// A flight is a message that was read from the topic and is not committed yet.
 type flight struct {
 	queueMessage
 	record         *kgo.Record
-	finished, lost bool  // lost: the partition is another member's
-	countsTries    bool  // its tries are counted here, not in what is known of it
-	written        int64 // what is written of it later than that replaces what was written before
+	finished, lost bool  // lost: another member has the partition
+	countsTries    bool  // Tries is current: this process has counted the last one
+	written        int64 // version of its rows: the largest one counts
 	retentionClass string
-	duplicates     []*flight // the same recording, sent at the same time
+	duplicates     []*flight // messages with the same id that arrived while this one was in progress
 }
 
-// group is the consumer group. A member that says nothing for session is held to be gone.
+// A member that sends no heartbeat for sessionTimeout loses its partitions.
 const (
 	consumerGroup  = "whylate-fleet"
 	sessionTimeout = 10 * time.Second
 )
 
-// openTopic connects to kafka://user:password@host:9092,host:9092/topic?tls=true&sasl=scram-sha-512&partitions=12, and makes the topic, if
-// there is none. Only members of the group consume.
+// openTopic connects to kafka://user:password@host:9092,host:9092/topic?tls=true&sasl=scram-sha-512&partitions=12, and creates
+// the topic if there is none. If consume is set, it joins the consumer group.
 func openTopic(ctx context.Context, address string, consume bool) (*topic, error) {
 	addressError := func(reason string) error {
 		return fmt.Errorf("the address of Kafka is not as kafka://user:password@host:9092/topic?tls=true&sasl=scram-sha-512&partitions=12: %s", reason)
@@ -73,7 +74,7 @@ func openTopic(ctx context.Context, address string, consume bool) (*topic, error
 	if separator := strings.LastIndexByte(host, '@'); separator >= 0 {
 		user, host = host[:separator+1], host[separator+1:]
 	}
-	u, err := url.Parse("kafka://" + user + "host/" + rest) // brokers with commas are no host
+	u, err := url.Parse("kafka://" + user + "host/" + rest) // a list of brokers is no valid host
 	if err != nil || len(u.Path) < 2 || host == "" {
 		return nil, addressError("it has no broker or no topic")
 	}
@@ -111,7 +112,7 @@ func openTopic(ctx context.Context, address string, consume bool) (*topic, error
 		opts = append(opts, kgo.ConsumerGroup(consumerGroup), kgo.ConsumeTopics(newTopic.name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(sessionTimeout),
 			kgo.FetchMaxPartitionBytes(64<<10), kgo.AutoCommitMarks(), kgo.AutoCommitInterval(time.Second),
 			kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, p map[string][]int32) {
-				newTopic.losePartitions(p[newTopic.name]) // what an earlier turn left
+				newTopic.losePartitions(p[newTopic.name]) // messages of an earlier assignment
 				if slices.Contains(p[newTopic.name], 0) {
 					newTopic.hasFirstPartition.Store(true)
 				}
@@ -120,7 +121,7 @@ func openTopic(ctx context.Context, address string, consume bool) (*topic, error
 				newTopic.losePartitions(p[newTopic.name])
 			}),
 			kgo.OnPartitionsRevoked(func(ctx context.Context, c *kgo.Client, p map[string][]int32) {
-				_ = c.CommitMarkedOffsets(ctx) // what is not committed is explained again
+				_ = c.CommitMarkedOffsets(ctx) // recordings whose messages are not committed are explained again
 				newTopic.losePartitions(p[newTopic.name])
 			}))
 	}
@@ -128,7 +129,7 @@ func openTopic(ctx context.Context, address string, consume bool) (*topic, error
 		return nil, err
 	}
 	newTopic.admin = kadm.NewClient(newTopic.client)
-	unlimited := "-1" // trim removes what is finished
+	unlimited := "-1" // deleteFinished removes finished messages
 	if _, err := newTopic.admin.CreateTopic(ctx, int32(partitions), -1, map[string]*string{"retention.ms": &unlimited, "retention.bytes": &unlimited}, newTopic.name); err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
 		newTopic.client.Close()
 		return nil, fmt.Errorf("making the topic %s: %w", newTopic.name, err)
@@ -136,7 +137,7 @@ func openTopic(ctx context.Context, address string, consume bool) (*topic, error
 	return newTopic, nil
 }
 
-// add puts messages into the topic. When it returns without error, they are on the brokers that must have them.
+// add writes messages to the topic. When it returns without error, they are replicated as the topic requires.
 func (t *topic) add(ctx context.Context, messages ...queueMessage) error {
 	var records []*kgo.Record
 	for _, m := range messages {
@@ -149,7 +150,7 @@ func (t *topic) add(ctx context.Context, messages ...queueMessage) error {
 	return t.client.ProduceSync(ctx, records...).FirstErr()
 }
 
-// poll returns up to most messages that wait, or come within a time.
+// poll returns up to limit waiting messages. If none waits, it waits for new ones until the timeout.
 func (t *topic) poll(ctx context.Context, limit int, timeout time.Duration) []*flight {
 	t.pollMutex.Lock()
 	defer t.pollMutex.Unlock()
@@ -165,7 +166,7 @@ func (t *topic) poll(ctx context.Context, limit int, timeout time.Duration) []*f
 			f := &flight{record: r}
 			t.uncommitted[r.Partition] = append(t.uncommitted[r.Partition], f)
 			if err := json.Unmarshal(r.Value, &f.queueMessage); err != nil || f.ID == "" {
-				f.finished = true // somebody else's: it goes with the next one
+				f.finished = true // not written by a fleet: it is committed with the next message
 				return
 			}
 			t.waiting = append(t.waiting, f)
@@ -179,7 +180,7 @@ func (t *topic) poll(ctx context.Context, limit int, timeout time.Duration) []*f
 	return out
 }
 
-// putBack makes messages wait again, as the next ones.
+// putBack returns messages to the front of the waiting ones.
 func (t *topic) putBack(flights ...*flight) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,7 +193,7 @@ func (t *topic) putBack(flights ...*flight) {
 	t.waiting = waiting
 }
 
-// markFinished says that a message needs nothing more. What is finished from the start of its partition on is committed soon.
+// markFinished marks a message as finished, and marks for commit all finished messages at the start of its partition.
 func (t *topic) markFinished(f *flight) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -210,7 +211,7 @@ func (t *topic) markFinished(f *flight) {
 	}
 }
 
-// losePartitions forgets partitions. Another member gets what is not committed of them.
+// losePartitions discards the messages of partitions that another member takes over.
 func (t *topic) losePartitions(partitions []int32) {
 	if slices.Contains(partitions, 0) {
 		t.hasFirstPartition.Store(false)
@@ -238,14 +239,15 @@ func (t *topic) isLost(f *flight) bool {
 	return f.lost
 }
 
-// progress returns of each partition up to where it is finished, and how many messages wait beyond.
+// progress returns the offset of each partition up to which all messages are finished, and the total number of messages after
+// these offsets.
 func (t *topic) progress(ctx context.Context) (finished kadm.Offsets, lag int64, err error) {
 	starts, err := t.admin.ListStartOffsets(ctx, t.name)
 	if err != nil {
 		return nil, 0, err
 	}
 	offsets, err := t.admin.FetchOffsets(ctx, consumerGroup)
-	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // nobody worked yet
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // no member has joined yet
 		return nil, 0, err
 	}
 	ends, err := t.admin.ListEndOffsets(ctx, t.name)
@@ -264,7 +266,7 @@ func (t *topic) progress(ctx context.Context) (finished kadm.Offsets, lag int64,
 	return finished, lag, ends.Error()
 }
 
-// deleteFinished removes what is finished from the brokers' disks.
+// deleteFinished deletes finished messages from the disks of the brokers.
 func (t *topic) deleteFinished(ctx context.Context) error {
 	finished, _, err := t.progress(ctx)
 	if err == nil {

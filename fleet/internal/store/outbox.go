@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Mark is what was said last of something, and when it was seen last.
+// A Mark is the last reported state of a finding or version, and the time at which it was last seen.
 type Mark struct {
 	State    string
 	LastSeen time.Time
@@ -19,10 +19,10 @@ type Message struct {
 	Body    []byte
 	Created time.Time
 	Tries   int
-	written int64 // what is written later replaces it
+	written int64 // version of the row in ClickHouse: the largest one counts
 }
 
-// Marks returns what was said of things, of those of which something was.
+// Marks returns the marks of those keys that have one.
 func (s *Store) Marks(ctx context.Context, keys []string) (map[string]Mark, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -41,7 +41,7 @@ func (s *Store) Marks(ctx context.Context, keys []string) (map[string]Mark, erro
 	return out, err
 }
 
-// CountUnsent is how many messages wait to be delivered.
+// CountUnsent returns the number of messages in the outbox.
 func (s *Store) CountUnsent(ctx context.Context) (n int, err error) {
 	err = s.reader.QueryRowContext(ctx, `SELECT count(*) FROM outbox`).Scan(&n)
 	return n, err
@@ -91,10 +91,11 @@ func (s sqliteLedger) RemoveMessage(ctx context.Context, m *Message) error {
 	return err
 }
 
-// IsNotifier is true for the worker that has the first partition: so one does it, and when it is gone, another.
+// IsNotifier is true for the worker with the first partition. So one worker sends webhooks, and if it ends, another one does.
 func (s *sharedLedger) IsNotifier() bool { return s.topic.hasFirstPartition.Load() }
 
-// SaveMarks writes messages first: a worker that dies in between leaves the next one to say the same, with the same ids.
+// SaveMarks writes messages before marks. If the worker dies in between, the next one writes the same messages with the same
+// ids.
 func (s *sharedLedger) SaveMarks(ctx context.Context, marks map[string]Mark, messages []Message) error {
 	for i := range messages {
 		if err := s.writeMessage(ctx, &messages[i], messages[i].Created.UnixNano()); err != nil {
@@ -133,7 +134,7 @@ func (s *sharedLedger) RemoveMessage(ctx context.Context, m *Message) error {
 	return s.writeMessage(ctx, m, sentDue)
 }
 
-const sentDue = -1 // in place of when a message is due
+const sentDue = -1 // the due time of a delivered message
 
 func (s *sharedLedger) writeMessage(ctx context.Context, m *Message, due int64) error {
 	m.written = max(time.Now().UnixNano(), m.written+1)

@@ -13,20 +13,21 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 )
 
-// A Range is what a question is about. Empty texts mean all.
+// A Selection restricts a query to a period, a service and an environment. An empty service or environment selects all.
 type Selection struct {
 	From, To             time.Time
 	Service, Environment string
 }
 
-// selectionCondition returns the condition of a range over the rows of a table, in whole units of time.
+// selectionCondition returns the SQL condition of a selection for a table, and its arguments. The begin of the period is rounded
+// down to a multiple of unit.
 func (s *databases) selectionCondition(table string, sel Selection, unit time.Duration) (string, []any) {
 	column, from := map[string]string{"seen": "day"}[table], sel.From.Truncate(unit).Unix()
 	if column == "" {
 		column = "minute"
 	}
 	condition, args := column+">=? AND "+column+"<?", []any{from, sel.To.Unix()}
-	if s.clickhouse != nil && (table == "sums" || table == "costs") { // by its key: a recording is received after it begins
+	if s.clickhouse != nil && (table == "sums" || table == "costs") { // uses the key: a recording is received after it begins
 		condition, args = condition+" AND received>=?", append(args, from*int64(time.Second))
 	}
 	if sel.Service != "" {
@@ -38,11 +39,11 @@ func (s *databases) selectionCondition(table string, sel Selection, unit time.Du
 	return condition, args
 }
 
-// replacedAfter is for how long the older version of two has sent nothing, while the newer one has, to be out of service.
+// replacedAfter is the time without recordings after which a version counts as replaced, if a newer version has sent some since.
 const replacedAfter = 5 * time.Minute
 
-// A Version is a version of a service in an environment: its recordings, and the quantiles of the requests in them as upper bounds of
-// latency buckets.
+// A Version is a version of a service in an environment, with sums of its recordings. Quantiles are upper bounds of latency
+// buckets.
 type Version struct {
 	Service     string    `json:"service"`
 	Environment string    `json:"environment"`
@@ -59,7 +60,7 @@ type Version struct {
 	Recording   string    `json:"recording" doc:"the newest"`
 }
 
-// A Problem is a finding over all its recordings.
+// A Problem is a finding with sums over all recordings that have it.
 type Problem struct {
 	Problem     string    `json:"problem"`
 	Service     string    `json:"service"`
@@ -77,17 +78,17 @@ type Problem struct {
 	Replaced    bool      `json:"gone" doc:"all of these versions are replaced"`
 	Pods        int64     `json:"pods" doc:"that have it, on the day when most did"`
 	Recordings  int64     `json:"recordings"`
-	// WinPerSecond is the time that a fix would win a second: requests a second times predicted gain.
+	// WinPerSecond is the time that a fix would save in each second: requests in a second times predicted gain.
 	WinPerSecond      float64 `json:"win_per_second" doc:"seconds that requests would wait less, in each second, by all pods together"`
 	GainNS            int64   `json:"gain_ns" doc:"a request of the group, on average"`
 	RequestsPerSecond float64 `json:"requests_per_second" doc:"of the group, by all pods together, while recorded"`
 	Recording         string  `json:"recording" doc:"the newest"`
 }
 
-// newStamp is a time and an id, in the order of time.
+// newStamp joins a time and a recording id into a text that sorts by time.
 func newStamp(start time.Time, id string) string { return fmt.Sprintf("%019d", start.UnixNano()) + id }
 
-// parseStamp takes them apart.
+// parseStamp splits a stamp into time and recording id.
 func parseStamp(stamp string) (time.Time, string) {
 	if len(stamp) < 19 {
 		return time.Time{}, ""
@@ -101,8 +102,8 @@ type problemSum struct {
 	recordings, requests, ns, pods                         int64
 }
 
-// Overview returns what was found and the versions in a range. The problems come first whose fix would win most; those of replaced
-// versions are last.
+// Overview returns the findings and versions of a selection. Findings are ordered by WinPerSecond; those of replaced versions
+// come last.
 func (s *Store) Overview(ctx context.Context, sel Selection) (problems []Problem, versions []Version, err error) {
 	recordings, err := s.problemSums(ctx, sel, "problem=''")
 	if err != nil {
@@ -145,10 +146,10 @@ func (s *Store) Overview(ctx context.Context, sel Selection) (problems []Problem
 	return problems, versions, nil
 }
 
-// problemSums returns what was found in a range, as far as a condition holds, by version.
+// problemSums returns sums of each problem by version, for the rows of a selection that meet a condition.
 func (s *Store) problemSums(ctx context.Context, sel Selection, condition string, extraArgs ...any) ([]problemSum, error) {
 	inSelection, args := s.selectionCondition("seen", sel, day)
-	// Pods that replace each other do not run at the same time: those of the day with most are the factor, not all of a week.
+	// Over a week, pods replace each other. The factor is the number of pods on the day with most, not all pods of the week.
 	return queryAll(ctx, s.rowReader, func(scan func(...any) error) (r problemSum, err error) {
 		err = scan(&r.service, &r.environment, &r.version, &r.problem, &r.recordings, &r.requests, &r.ns, &r.oldest, &r.newest, &r.pods)
 		return r, err
@@ -156,8 +157,9 @@ func (s *Store) problemSums(ctx context.Context, sel Selection, condition string
 		WHERE `+inSelection+` AND `+condition+` GROUP BY service, environment, version, problem`, append(args, extraArgs...)...)
 }
 
-// candidates returns the findings among which are all that rank puts first. There may be hundreds of thousands: SQLite orders them
-// itself, as rank does, and only the first ones are read. ClickHouse keeps MaxProblems of a service, and all are read.
+// candidates returns problems that include all those which rankProblems puts first. SQLite may have hundreds of thousands, so it
+// orders them as rankProblems does, and only the first ones are read. ClickHouse keeps at most MaxProblems of a service, which
+// are all read.
 func (s *Store) candidates(ctx context.Context, sel Selection, versions []Version) ([]problemSum, error) {
 	if s.clickhouse != nil {
 		return s.problemSums(ctx, sel, "problem<>''")
@@ -192,16 +194,16 @@ func (s *Store) candidates(ctx context.Context, sel Selection, versions []Versio
 	return s.problemSums(ctx, sel, condition, conditionArgs...)
 }
 
-// A Sighting is what is known of a finding in one version.
+// A Sighting has the sums of a finding in one version.
 type Sighting struct {
 	Version                    string
 	First, Last                time.Time
-	Oldest, Newest             string // recordings
+	Oldest, Newest             string // ids of recordings
 	Pods, Recordings, Requests int64
-	GainNS                     int64 // a request
+	GainNS                     int64 // of one request
 }
 
-// Finding returns a problem of a range, nil if it has not been seen, and where it was, the newest version first.
+// Finding returns a problem, nil if the selection does not contain it, and its sums by version, the newest version first.
 func (s *Store) Finding(ctx context.Context, sel Selection, problem string) (*Problem, []Sighting, error) {
 	found := []Problem{{Problem: problem}}
 	if err := s.addDescriptions(ctx, found); err != nil || found[0].Code == "" {
@@ -215,7 +217,7 @@ func (s *Store) Finding(ctx context.Context, sel Selection, problem string) (*Pr
 		v.First, v.Oldest = parseStamp(oldest)
 		v.Last, v.Newest = parseStamp(newest)
 		v.GainNS = ns / max(1, v.Requests)
-		if found[0].Code == rows.OtherLabel { // of all environments
+		if found[0].Code == rows.OtherLabel { // (other) is one problem of all environments
 			found[0].Environment = ""
 		}
 		return v, err
@@ -234,7 +236,7 @@ func (s *Store) Finding(ctx context.Context, sel Selection, problem string) (*Pr
 	return &found[0], sightings, err
 }
 
-// maxListedProblems bounds a list of them.
+// maxListedProblems bounds the findings that Overview returns.
 const maxListedProblems = 200
 
 func (s *Store) rankProblems(ctx context.Context, sums []problemSum, version func(*problemSum) *Version) ([]Problem, error) {
@@ -261,7 +263,7 @@ func (s *Store) rankProblems(ctx context.Context, sums []problemSum, version fun
 		}
 		p.Versions = append(p.Versions, r.version)
 		p.Recordings = rows.AddClamped(p.Recordings, r.recordings)
-		if p.Replaced && !v.Replaced { // of here on only what is still served counts
+		if p.Replaced && !v.Replaced { // from here on only current versions count
 			p.Replaced, p.Pods, p.WinPerSecond, p.RequestsPerSecond, *total = false, 0, 0, 0, problemTotal{newest: total.newest}
 		}
 		total.newest = max(total.newest, r.newest)
@@ -292,7 +294,7 @@ func (s *Store) rankProblems(ctx context.Context, sums []problemSum, version fun
 	return out, s.addDescriptions(ctx, out)
 }
 
-// addDescriptions adds to problems what they are.
+// addDescriptions sets group, code, cause, site, severity and texts of problems.
 func (s *Store) addDescriptions(ctx context.Context, list []Problem) error {
 	if len(list) == 0 {
 		return nil
@@ -308,7 +310,7 @@ func (s *Store) addDescriptions(ctx context.Context, list []Problem) error {
 			return err
 		}
 		described := &list[index[p.Problem]]
-		if p.Code == rows.OtherLabel { // of all environments
+		if p.Code == rows.OtherLabel { // (other) is one problem of all environments
 			described.Environment = ""
 		}
 		described.Group, described.Code, described.Cause, described.Site, described.Severity, described.Title, described.Fix = p.Group, p.Code, p.Cause, p.Site, p.Severity, p.Title, p.Fix
@@ -316,7 +318,7 @@ func (s *Store) addDescriptions(ctx context.Context, list []Problem) error {
 	}, `SELECT problem, grp, code, cause, site, severity, title, fix FROM `+s.tableExpr("problems")+` WHERE `+condition, args...)
 }
 
-// addQuantiles adds to versions how long requests took.
+// addQuantiles sets requests and latency quantiles of versions.
 func (s *Store) addQuantiles(ctx context.Context, sel Selection, version func(service, environment, version string) *Version) error {
 	inSelection, args := s.selectionCondition("days", sel, day)
 	type bucket struct{ upper, n int64 }
@@ -357,7 +359,7 @@ type Point struct {
 	NS       int64     `json:"ns"`
 }
 
-// Series returns what requests of a service spent their time on, over time, by version.
+// Series returns requests and time by interval, version and cause.
 func (s *Store) Series(ctx context.Context, sel Selection, step time.Duration) ([]Point, error) {
 	table := "costs"
 	if step >= day {
@@ -373,8 +375,9 @@ func (s *Store) Series(ctx context.Context, sel Selection, step time.Duration) (
 		append([]any{int64(step / time.Second)}, args...)...)
 }
 
-// tableExpr names the rows that count: costs are sums of all groups and buckets. ClickHouse leaves out with FINAL what newer rows replaced; in a view, 18.16 would read all rows
-// whatever the question is about.
+// tableExpr returns the SQL expression for a table. The table costs has sums over all groups and buckets. In ClickHouse, FINAL
+// omits rows that newer ones replaced. It is not hidden in a view, because ClickHouse 18.16 would then read all rows for every
+// query.
 func (s *databases) tableExpr(table string) string {
 	if s.clickhouse == nil {
 		return strings.Replace(table, "costs", "sums", 1)
@@ -394,7 +397,8 @@ func (s *databases) tableExpr(table string) string {
 	}[table]
 }
 
-// sumExpr is the sum of a column, at most rows.MaxSum. SQLite's own fails beyond 64 bits, and ClickHouse's begins again below 0.
+// sumExpr returns the SQL expression for the sum of a column, bounded to rows.MaxSum. Beyond 64 bits, SQLite's sum fails and
+// ClickHouse's wraps around.
 func (s *databases) sumExpr(column string) string {
 	if s.clickhouse != nil {
 		return fmt.Sprintf("greatest(toInt64(0), if(sum(toFloat64(%[1]s))>=%[2]d, toInt64(%[2]d), sum(%[1]s)))", column, int64(rows.MaxSum))
@@ -402,7 +406,7 @@ func (s *databases) sumExpr(column string) string {
 	return fmt.Sprintf("CAST(max(0, min(total(%s), %d)) AS INTEGER)", column, int64(rows.MaxSum))
 }
 
-// divExpr is a division of whole numbers, which both engines write differently.
+// divExpr returns the SQL expression for an integer division, which the databases write differently.
 func (s *databases) divExpr(column string) string {
 	if s.clickhouse != nil {
 		return "intDiv(" + column + ", ?)"
@@ -410,7 +414,7 @@ func (s *databases) divExpr(column string) string {
 	return column + " / ?"
 }
 
-// A Pod is a pod of a service and what its requests took.
+// A Pod is a pod of a service with the time of its requests by cause.
 type Pod struct {
 	Pod      string           `json:"pod"`
 	Node     string           `json:"node"`
@@ -419,7 +423,7 @@ type Pod struct {
 	NS       map[string]int64 `json:"ns" doc:"by cause"`
 }
 
-// Pods returns the pods of a service.
+// Pods returns the pods of a selection.
 func (s *Store) Pods(ctx context.Context, sel Selection) ([]Pod, error) {
 	inSelection, args := s.selectionCondition("costs", sel, time.Minute)
 	type key struct{ pod, node, version string }
@@ -464,10 +468,10 @@ type Moment struct {
 	Trace       string    `json:"trace"`
 }
 
-// Moments returns the slowest requests of a range, or those of a trace.
+// Moments returns the slowest requests of a selection, or those with a trace id.
 func (s *Store) Moments(ctx context.Context, sel Selection, trace string, limit int) ([]Moment, error) {
 	condition, args := "moment>=? AND moment<?", []any{sel.From.UnixNano(), sel.To.UnixNano()}
-	if s.clickhouse != nil { // by its key: no recording is as long as that
+	if s.clickhouse != nil { // uses the key: no recording is longer than an hour
 		condition, args = condition+" AND received>=?", append(args, sel.From.Add(-time.Hour).UnixNano())
 	}
 	for _, c := range []struct{ column, value string }{{"service", sel.Service}, {"environment", sel.Environment}, {"trace", trace}} {
@@ -483,7 +487,7 @@ func (s *Store) Moments(ctx context.Context, sel Selection, trace string, limit 
 	}, `SELECT recording, request, service, environment, version, pod, node, grp, moment, ns, cause, site, trace FROM `+s.tableExpr("slow")+` WHERE `+condition+` ORDER BY ns DESC LIMIT `+strconv.Itoa(limit), args...)
 }
 
-// VisitSums calls a function with what all recordings together sum up to.
+// VisitSums calls visit with the sums over all recordings, by group, cause and bucket.
 func (s *Store) VisitSums(ctx context.Context, visit func(group, cause string, bucket, n, ns int64)) error {
 	return eachRow(ctx, s.rowReader, func(scan func(...any) error) error {
 		var group, cause string

@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 )
 
-// What becomes of a recording.
+// States of a recording.
 const (
 	Waiting = "waiting"
 	Working = "working"
@@ -17,7 +17,7 @@ const (
 	Poison  = "poison"
 )
 
-// A Recording is what is known of one.
+// A Recording is an entry of the queue, which stays after the recording is explained.
 type Recording struct {
 	ID string `json:"id"`
 	rows.Labels
@@ -54,6 +54,7 @@ func (s sqliteLedger) Recording(ctx context.Context, id string) (*Recording, err
 	return optionalRecording(scanRecording(s.reader.QueryRowContext(ctx, `SELECT `+recordingColumns+` FROM recordings WHERE id=?`, id).Scan))
 }
 
+// optionalRecording returns nil instead of an error if a query had no row.
 func optionalRecording(r Recording, err error) (*Recording, error) {
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
@@ -76,10 +77,11 @@ func (s sqliteLedger) CountQueued(ctx context.Context, service string) (n int, e
 }
 
 func (s sqliteLedger) Claim(ctx context.Context, now time.Time, lease time.Duration) (*Recording, error) {
-	// A lease that ends later than any lease that begins now is of a clock that was ahead: its worker, if there is one, renews it. Twice
-	// the lease, since another worker may have read its clock a little later and written first.
+	// A lease that ends later than any lease that begins now was written by a clock that was ahead, so it counts as ended. If
+	// its worker lives, it renews the lease. The limit is twice the lease, because another worker may have read its clock a
+	// little later and written first.
 	ended, latest := now.UnixNano(), now.Add(2*lease).UnixNano()
-	var isWaiting bool // asked of a reader: workers that have nothing to do must not hold up the writer
+	var isWaiting bool // read first: idle workers must not block the writer
 	err := s.reader.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM recordings WHERE state IN ('waiting','working') AND (state='waiting' OR lease<? OR lease>?))`, ended, latest).Scan(&isWaiting)
 	if !isWaiting || err != nil {
 		return nil, err
@@ -127,7 +129,7 @@ func (s sqliteLedger) CountByState(ctx context.Context) (map[string]int64, error
 	return s.queryStateCounts(ctx, `SELECT state, n FROM states WHERE n>0`)
 }
 
-// queryStateCounts asks for numbers of recordings by state.
+// queryStateCounts returns the number of recordings by state, from a query with both columns.
 func (s sqliteLedger) queryStateCounts(ctx context.Context, query string) (map[string]int64, error) {
 	out := make(map[string]int64)
 	err := eachRow(ctx, s.reader, func(scan func(...any) error) error {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Dropped is a recording whose file may go, and why.
+// A DroppedFile is a recording whose file the caller may remove, and the reason.
 type DroppedFile struct{ ID, Reason string }
 
 func (s sqliteLedger) DropFiles(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) (out []DroppedFile, err error) {
@@ -50,8 +50,7 @@ func (s sqliteLedger) DropFiles(ctx context.Context, now time.Time, maxAge time.
 	})
 }
 
-// DeleteOldRows removes rows from before a time, what is known of recordings without a file, and tokens that expired. It writes a little at a
-// time, because recordings that come meanwhile wait for it.
+// DeleteOldRows runs many short transactions, because new recordings wait for each.
 func (s sqliteLedger) DeleteOldRows(ctx context.Context, now, before time.Time) error {
 	ids, err := queryAll(ctx, s.reader, func(scan func(...any) error) (id int64, err error) { return id, scan(&id) }, `SELECT id FROM series`)
 	if err != nil {
@@ -86,7 +85,7 @@ func (s sqliteLedger) DeleteOldRows(ctx context.Context, now, before time.Time) 
 		{`DELETE FROM told WHERE moment<?`: {before.UnixNano()}},
 		{`DELETE FROM tokens WHERE expires<?`: {now.UnixNano()}},
 		{`DELETE FROM series WHERE grp<>'' AND NOT EXISTS (SELECT 1 FROM points p WHERE p.series=id)`: nil},
-		// The series of a pod itself goes after those of its groups, and that of a version's days after its days.
+		// The series of a pod is deleted after those of its groups, and the series of a version's days after its days.
 		{`DELETE FROM series WHERE grp='' AND NOT EXISTS (SELECT 1 FROM daypoints p WHERE p.series=id) AND NOT EXISTS (SELECT 1 FROM series o WHERE o.service=series.service
 			AND o.version=series.version AND o.environment=series.environment AND o.pod=series.pod AND o.node=series.node AND o.grp<>'')`: nil},
 	} {
@@ -106,7 +105,7 @@ func (s sqliteLedger) IsFileKept(ctx context.Context, id string, _, _ time.Durat
 }
 
 func (s sqliteLedger) Backup(ctx context.Context, file string) error {
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // SQLite would give it the mode of others
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // SQLite would create it readable by other users
 	if err != nil {
 		return err
 	}

@@ -12,33 +12,33 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 )
 
-// sharedLedger is the ledger of a fleet of several machines: what waits is in a topic of Kafka, tokens are names of empty files beside the
-// recordings, and what became of recordings is in ClickHouse. What takes recordings in needs no ClickHouse.
+// sharedLedger is the ledger of a fleet on several machines. The queue is a topic of Kafka, tokens are names of empty files next
+// to the recordings, and states of recordings are in ClickHouse. A receiver needs no ClickHouse.
 type sharedLedger struct {
-	sqliteLedger // answers what it asks of tables that ClickHouse has, too
+	sqliteLedger // for queries that are the same in ClickHouse
 	topic        *topic
 	facts        factStore
 	tokenFiles   *tokenFiles
 
 	claimMutex   sync.Mutex
-	readyClaims  []*flight // claimed and not handed out
+	readyClaims  []*flight // claimed and not returned by Claim yet
 	mu           sync.Mutex
 	flights      map[string]*flight // claimed, by id
 	batch        []*outcome
 	flushRequest chan struct{}
-	linger       time.Duration // how long rows wait for others, to be written with them
+	linger       time.Duration // for which an outcome waits for others of its batch
 	stopFlushing context.CancelFunc
 	flushing     sync.WaitGroup
 }
 
-// factStore are what became of recordings: ClickHouse, or a test's map.
+// factStore holds rows and states of recordings. It is ClickHouse, or a map in tests.
 type factStore interface {
-	// recordingStates returns what there is of recordings.
+	// recordingStates returns the states of recordings, without those that have none.
 	recordingStates(ctx context.Context, ids []string) (map[string]recordingState, error)
-	// writeRows writes what recordings count, in place of what they counted before. Half of it may be written when it fails; then it is
-	// called again, also by another worker, at the same time as well.
+	// writeRows writes the rows of recordings, which replace earlier ones. If it fails, it may have written some of them. It may
+	// be called again with the same outcomes, also concurrently by another worker.
 	writeRows(ctx context.Context, outcomes []*outcome) error
-	// writeStates writes what becomes of recordings.
+	// writeStates writes the states of recordings.
 	writeStates(ctx context.Context, flights []*flight) error
 }
 
@@ -48,21 +48,21 @@ type recordingState struct {
 	written int64
 }
 
-// An outcome is what a flight came to.
+// An outcome is the result of explaining a recording, to be written.
 type outcome struct {
 	*flight
-	contribution *contribution // nil if it is poison
+	contribution *contribution // nil for poison
 	folded       bool
 	result       chan error
 }
 
 const (
-	claimBatch = 16              // recordings claimed at once
-	stopGrace  = 5 * time.Second // for rows to be written, when a worker stops
-	riskyTries = 3               // times that a recording's worker died, after which it is explained alone
+	claimBatch = 16              // recordings that are claimed together
+	stopGrace  = 5 * time.Second // for which a stopping worker waits for its rows
+	riskyTries = 3               // tries after which a recording is explained alone
 )
 
-// OpenShared opens the ledger of a fleet of several machines. What only takes recordings in gives no address of ClickHouse; what works
+// OpenShared opens the ledger of a fleet on several machines. clickhouse is empty for a receiver. If work is set, the process
 // consumes the topic.
 func OpenShared(ctx context.Context, kafka, clickhouse string, files *raw.S3, work bool) (_ *Store, err error) {
 	s := &sharedLedger{sqliteLedger: sqliteLedger{new(databases)}, tokenFiles: &tokenFiles{files: files.WithPrefix("tokens")}, linger: 200 * time.Millisecond}
@@ -89,7 +89,7 @@ func (s *sharedLedger) startFlushing() {
 func (s *sharedLedger) close() error {
 	s.stopFlushing()
 	s.flushing.Wait()
-	s.topic.client.Close() // which commits, and leaves the group
+	s.topic.client.Close() // Close commits and leaves the group
 	return nil
 }
 
@@ -106,14 +106,14 @@ func (s *sharedLedger) AddRecording(ctx context.Context, r Recording) error {
 	return s.topic.add(ctx, queueMessage{Recording: r})
 }
 
-// IsKnown is no question for those who take recordings in: whoever works finds out.
+// IsKnown is always false: a receiver cannot query ClickHouse. The worker detects recordings that are done.
 func (s *sharedLedger) IsKnown(context.Context, string) (bool, error) { return false, nil }
 
 func (s *sharedLedger) Recording(ctx context.Context, id string) (*Recording, error) {
-	return optionalRecording(scanRecording(s.reader.QueryRowContext(ctx, `SELECT `+recordingColumns+` FROM recordings_rows FINAL WHERE id=?`, id).Scan)) // the view would read all
+	return optionalRecording(scanRecording(s.reader.QueryRowContext(ctx, `SELECT `+recordingColumns+` FROM recordings_rows FINAL WHERE id=?`, id).Scan)) // the view recordings would read all rows
 }
 
-// CountQueued counts the recordings of all services: the topic is not counted by service.
+// CountQueued counts the recordings of all services, since Kafka cannot count those of one.
 func (s *sharedLedger) CountQueued(ctx context.Context, _ string) (int, error) {
 	_, lag, err := s.topic.progress(ctx)
 	return int(lag), err
@@ -166,14 +166,14 @@ func (s *sharedLedger) Claim(ctx context.Context, _ time.Time, _ time.Duration) 
 			claimed.duplicates = append(claimed.duplicates, f)
 			continue
 		}
-		if state.state == Working && !f.countsTries { // of workers that are gone
+		if state.state == Working && !f.countsTries { // its worker has ended
 			f.Tries = state.tries
 		}
-		if f.Tries >= riskyTries && len(claims)+runningClaims > 0 { // others must not die with it
+		if f.Tries >= riskyTries && len(claims)+runningClaims > 0 { // its crash must not end other claims
 			s.topic.putBack(polled[i:]...)
 			break
 		}
-		// A claim that comes late must not replace what another worker writes after this one has asked.
+		// A delayed write of this claim must not replace what another worker writes later.
 		f.written, f.State, f.countsTries = max(readAt, state.written+1), Working, true
 		f.Tries++
 		s.flights[f.ID] = f
@@ -198,7 +198,7 @@ func (s *sharedLedger) Claim(ctx context.Context, _ time.Time, _ time.Duration) 
 	return &r, nil
 }
 
-// releaseFlight makes a claim wait again.
+// releaseFlight ends a claim and puts its recording back into the queue.
 func (s *sharedLedger) releaseFlight(f *flight) {
 	s.mu.Lock()
 	f.Tries--
@@ -207,7 +207,7 @@ func (s *sharedLedger) releaseFlight(f *flight) {
 	s.topic.putBack(f)
 }
 
-// endFlight ends a claim. What is the same recording waits again.
+// endFlight ends a claim and puts its duplicates back into the queue.
 func (s *sharedLedger) endFlight(f *flight) {
 	s.mu.Lock()
 	if s.flights[f.ID] == f {
@@ -219,7 +219,7 @@ func (s *sharedLedger) endFlight(f *flight) {
 	s.topic.putBack(duplicates...)
 }
 
-// heldFlight returns the claim of a recording, nil if another worker has it.
+// heldFlight returns the claim of a recording, nil if this process no longer holds it.
 func (s *sharedLedger) heldFlight(r *Recording) *flight {
 	s.mu.Lock()
 	f := s.flights[r.ID]
@@ -238,7 +238,7 @@ func (s *sharedLedger) heldFlight(r *Recording) *flight {
 func (s *sharedLedger) ClaimsPerChild() int { return claimBatch }
 
 func (s *sharedLedger) Renew(_ context.Context, r *Recording, _ time.Time) (bool, error) {
-	return s.heldFlight(r) != nil, nil // Kafka's own heartbeats hold the partition
+	return s.heldFlight(r) != nil, nil // heartbeats of the consumer hold the partition
 }
 
 func (s *sharedLedger) Release(_ context.Context, r *Recording) error {
@@ -273,7 +273,7 @@ func (s *sharedLedger) Finish(ctx context.Context, r *Recording, newRows *rows.R
 	return outcome.folded, err
 }
 
-// writeOutcome waits until an outcome is written with others.
+// writeOutcome adds an outcome to the next batch and waits until the batch is written.
 func (s *sharedLedger) writeOutcome(ctx context.Context, o *outcome) error {
 	o.result = make(chan error, 1)
 	s.mu.Lock()
@@ -296,7 +296,8 @@ func (s *sharedLedger) writeOutcome(ctx context.Context, o *outcome) error {
 	}
 }
 
-// runFlushing writes what has gathered, until it is written: while ClickHouse does not answer, workers wait for it.
+// runFlushing writes batches of outcomes. It repeats a failed write until it succeeds: while ClickHouse does not answer, workers
+// wait.
 func (s *sharedLedger) runFlushing(ctx context.Context) {
 	for {
 		select {
@@ -310,7 +311,7 @@ func (s *sharedLedger) runFlushing(ctx context.Context) {
 		s.batch = nil
 		s.mu.Unlock()
 		for {
-			batch = slices.DeleteFunc(batch, func(o *outcome) bool { // another member explains it, and would write it at the same time
+			batch = slices.DeleteFunc(batch, func(o *outcome) bool { // another member now explains it
 				lost := s.topic.isLost(o.flight)
 				if lost {
 					s.endFlight(o.flight)
@@ -322,7 +323,7 @@ func (s *sharedLedger) runFlushing(ctx context.Context) {
 				break
 			}
 			for _, o := range batch {
-				o.written = max(time.Now().UnixNano(), o.written+1) // also where another machine's clock was ahead
+				o.written = max(time.Now().UnixNano(), o.written+1) // even if another machine's clock was ahead
 			}
 			err := s.facts.writeRows(ctx, batch)
 			if err == nil {
@@ -344,7 +345,7 @@ func (s *sharedLedger) runFlushing(ctx context.Context) {
 			delete(s.flights, o.ID)
 			s.mu.Unlock()
 			for _, f := range duplicates {
-				if f.Repeat != o.Repeat { // asked for after it was explained
+				if f.Repeat != o.Repeat { // it was requeued after this claim
 					s.topic.putBack(f)
 				} else {
 					s.topic.markFinished(f)
@@ -379,7 +380,7 @@ func (s *sharedLedger) Requeue(ctx context.Context, service string, from time.Ti
 	return int64(len(list)), err
 }
 
-// CountByState counts what waits by the topic, as far as Kafka answers.
+// CountByState takes the number of waiting recordings from the topic, if Kafka answers.
 func (s *sharedLedger) CountByState(ctx context.Context) (map[string]int64, error) {
 	out, err := s.queryStateCounts(ctx, `SELECT state, toInt64(count()) FROM recordings_rows FINAL GROUP BY state`)
 	if err != nil {
@@ -393,7 +394,7 @@ func (s *sharedLedger) CountByState(ctx context.Context) (map[string]int64, erro
 	return out, nil
 }
 
-// IsFileKept keeps a file that nothing is known of as long as others: what waits is not known here.
+// IsFileKept also keeps a file without a state for maxAge and a day: a waiting recording has no state in ClickHouse.
 func (s *sharedLedger) IsFileKept(ctx context.Context, id string, age, maxAge time.Duration) (bool, error) {
 	var rowCount, withoutFile int
 	err := s.reader.QueryRowContext(ctx, `SELECT count(*), countIf(raw=0) FROM recordings_rows FINAL WHERE id=?`, id).Scan(&rowCount, &withoutFile)

@@ -1,5 +1,7 @@
-// Package store keeps what a fleet knows: the queue of recordings and tokens in SQLite, and of each explained recording the rows
-// that its report holds, in SQLite or ClickHouse. Questions are the same SQL for both.
+// Package store is the database of a fleet. A Ledger has tokens, the queue of recordings and the outbox of webhooks. It is in
+// SQLite on one machine, or in Kafka, S3 and ClickHouse for several. The rows of explained recordings are in SQLite or
+// ClickHouse, and the queries are almost the same SQL for both. Each recording counts exactly once, also if it is explained
+// several times or its worker is killed.
 package store
 
 import (
@@ -17,7 +19,7 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
-	_ "modernc.org/sqlite" // the engine
+	_ "modernc.org/sqlite" // the driver
 
 	"github.com/whylate/whylate/fleet/internal/rows"
 )
@@ -25,7 +27,7 @@ import (
 //go:embed migrations/sqlite
 var migrations embed.FS
 
-// A Store is a ledger, and answers questions about rows. Its methods may be called at the same time, also by several processes.
+// A Store is a Ledger and answers queries about rows. Its methods may be called concurrently, also by several processes.
 type Store struct {
 	*databases
 	Ledger
@@ -34,78 +36,82 @@ type Store struct {
 type databases struct {
 	writer     *sql.DB // one connection: SQLite has one writer
 	reader     *sql.DB
-	rowReader  *sql.DB // answers questions about rows: r, or click
+	rowReader  *sql.DB // for queries about rows: reader or clickhouse
 	clickhouse *sql.DB // nil if SQLite keeps the rows
 }
 
-// A Ledger keeps what must not be lost: tokens, the queue of recordings that wait to be explained, and what became of each.
+// A Ledger keeps data that must not be lost: tokens, the queue of recordings, and the state of each recording.
 type Ledger interface {
-	// AddToken makes a token valid for a time. Only its hash is kept. The name of one for sending is the service.
+	// AddToken makes a token valid until a time. Only its hash is stored. For SendScope, the name is the service.
 	AddToken(ctx context.Context, token, scope, name string, expires time.Time) error
-	// RevokeTokens ends all tokens of a scope and name, and says how many there were.
+	// RevokeTokens deletes all tokens of a scope and name, and returns their number.
 	RevokeTokens(ctx context.Context, scope, name string) (int64, error)
-	// TokenName returns the name of a token for a scope, "" if it is none or has expired.
+	// TokenName returns the name of a token, "" if no valid token of the scope has this value.
 	TokenName(ctx context.Context, token, scope string, now time.Time) (name string, err error)
 	Tokens(ctx context.Context) ([]Token, error)
 
-	// AddRecording puts a recording into the queue. When it returns without error, that is durable. One that is known already stays as it is.
+	// AddRecording adds a recording to the queue. When it returns without error, the entry is durable. A known recording does
+	// not change.
 	AddRecording(ctx context.Context, r Recording) error
 	// IsKnown reports whether a recording need not be added again.
 	IsKnown(ctx context.Context, id string) (bool, error)
-	// CountQueued is how many recordings of a service still are to be explained.
+	// CountQueued returns the number of recordings of a service that are not explained yet.
 	CountQueued(ctx context.Context, service string) (int, error)
-	// Claim takes the next recording that waits, also one whose worker's lease has ended; nil if there is none.
+	// Claim returns the next waiting recording, or one whose lease has ended, and marks it as in work; nil if there is none.
 	Claim(ctx context.Context, now time.Time, lease time.Duration) (*Recording, error)
-	// ClaimsPerChild is how many recordings a worker has to hold for each that it explains, because rows are written for many at once.
+	// ClaimsPerChild is the number of recordings that a worker should hold for each child process. It exceeds 1 if rows of many
+	// recordings are written together.
 	ClaimsPerChild() int
-	// Renew lengthens the lease of a claim. It reports whether the claim still holds: another worker has it if not.
+	// Renew extends the lease of a claim. It returns false if another worker holds the claim.
 	Renew(ctx context.Context, r *Recording, leaseEnd time.Time) (bool, error)
-	// Finish writes the rows of a recording in place of those it had, and takes it off the queue. Folded says that the service has too
-	// many series.
+	// Finish writes the rows of a recording, which replace its earlier ones, and marks it as done. folded is true if labels,
+	// groups or findings were replaced by (other).
 	Finish(ctx context.Context, r *Recording, newRows *rows.Rows) (folded bool, err error)
-	// Fail says that explaining came to nothing: the recording is tried again, or, as poison, not.
+	// Fail ends a claim without rows. The recording waits again, or becomes poison and is not tried again.
 	Fail(ctx context.Context, r *Recording, poison bool, reason string) error
-	// Release ends a claim whose worker stops, as if it had not been made.
+	// Release ends a claim of a worker that stops. The try does not count.
 	Release(ctx context.Context, r *Recording) error
-	// Requeue puts explained recordings and poison back into the queue, where their files are kept, and says how many.
+	// Requeue puts done and poison recordings back into the queue if their files are kept, and returns their number.
 	Requeue(ctx context.Context, service string, from time.Time) (int64, error)
 
-	// Recording returns what is known of one, nil if there is none.
+	// Recording returns the entry of a recording, nil if there is none.
 	Recording(ctx context.Context, id string) (*Recording, error)
 	// NewestRecordings returns the newest explained recordings of a service and version.
 	NewestRecordings(ctx context.Context, service, version, environment string, limit int) ([]Recording, error)
 	// PoisonRecordings returns the newest recordings that could not be explained.
 	PoisonRecordings(ctx context.Context, limit int) ([]Recording, error)
-	// CountByState counts recordings by what became of them.
+	// CountByState returns the number of recordings by state.
 	CountByState(ctx context.Context) (map[string]int64, error)
 
 	// IsNotifier reports whether this process is the one that sends webhooks.
 	IsNotifier() bool
-	// SaveMarks marks what is said, and puts messages into the outbox, where each id is once. Where it fails, it may be called again.
+	// SaveMarks saves marks and adds messages to the outbox, which ignores an id that it has. After an error it may be called
+	// again.
 	SaveMarks(ctx context.Context, marks map[string]Mark, messages []Message) error
-	// ClaimMessage takes the message that is to be delivered next, and hides it until a time; nil if there is none.
+	// ClaimMessage returns the message that is due first, and hides it until a time; nil if none is due.
 	ClaimMessage(ctx context.Context, now, hiddenUntil time.Time) (*Message, error)
-	// RetryMessage delivers a message again at a time.
+	// RetryMessage sets the time at which a message is due again.
 	RetryMessage(ctx context.Context, m *Message, due time.Time) error
-	// RemoveMessage takes a message out.
+	// RemoveMessage removes a message from the outbox.
 	RemoveMessage(ctx context.Context, m *Message) error
 
-	// DropFiles takes recordings out whose files are no longer kept: those older than maxAge, then, until all have at most maxBytes, the
-	// oldest; but those that are the only one of their service, cause and hour last. What waits stays. The files are the caller's.
+	// DropFiles marks recordings as without a file and returns them; the caller removes the files. First it drops recordings
+	// older than maxAge, then the oldest until the rest has at most maxBytes. The only recording of its service, cause and hour
+	// is dropped after the others. Waiting recordings stay.
 	DropFiles(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) ([]DroppedFile, error)
-	// IsFileKept reports whether a file of a recording, of an age, is to be kept.
+	// IsFileKept reports whether the file of a recording must be kept. age is the age of the file, maxAge the retention.
 	IsFileKept(ctx context.Context, id string, age, maxAge time.Duration) (bool, error)
-	// DeleteOldRows removes rows from before a time, what is known of recordings without a file, and tokens that expired.
+	// DeleteOldRows deletes rows from before a time, entries of recordings without a file, and expired tokens.
 	DeleteOldRows(ctx context.Context, now, before time.Time) error
-	// Backup copies the store to a file that is not there yet, while it is in use.
+	// Backup copies the store to a new file while it is in use.
 	Backup(ctx context.Context, file string) error
 }
 
-// sqliteLedger is the ledger of one machine, in SQLite.
+// sqliteLedger is the ledger of a fleet on one machine.
 type sqliteLedger struct{ *databases }
 
-// Open opens the store of a directory, and brings its tables up to date. clickhouse, if not empty, is the address of the server that
-// keeps rows, as in clickhouse://user:password@host:9000/database.
+// Open opens the store of one machine and migrates its tables. clickhouse, if not empty, is the address of the server with the
+// rows, such as clickhouse://user:password@host:9000/database.
 func Open(ctx context.Context, file, clickhouse string) (s *Store, err error) {
 	const pragmas = "&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(10000)&_pragma=cache_size(-65536)"
 	d := new(databases)
@@ -116,7 +122,7 @@ func Open(ctx context.Context, file, clickhouse string) (s *Store, err error) {
 			s, err = nil, fmt.Errorf("opening the store %s: %w", file, err)
 		}
 	}()
-	// SQLite gives new files the mode of others, and its log and index that of the database.
+	// SQLite creates a database that other users can read, and its log and index with the mode of the database.
 	if f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
 		if err := f.Close(); err != nil {
 			return s, err
@@ -151,7 +157,8 @@ func Open(ctx context.Context, file, clickhouse string) (s *Store, err error) {
 	return s, nil
 }
 
-// makePrivate takes the files of a store from other users: an earlier program let them read it. What this user does not own stays.
+// makePrivate removes the permissions of other users from the files of a store: an earlier version created them readable. Files
+// of other owners do not change.
 func makePrivate(file string) error {
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		info, err := os.Lstat(file + suffix)
@@ -178,8 +185,8 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-// checkSchema returns an error where a file is another program's database, or a store of a newer version than the newest that is
-// known here, and changes nothing in it. An empty file is neither.
+// checkSchema returns an error if a file is the database of another program, or a store with newer tables than this program
+// knows. It changes nothing. An empty file is valid.
 func checkSchema(ctx context.Context, file string) (err error) {
 	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)")
 	if err != nil {
@@ -196,7 +203,7 @@ func checkSchema(ctx context.Context, file string) (err error) {
 	if err != nil || len(tables) == 0 {
 		return err
 	}
-	const versions = "goose_db_version" // all that there is when a first start was killed
+	const versions = "goose_db_version" // the only table if the first start was killed
 	if !tables[versions] || len(tables) > 1 && !(tables["recordings"] && tables["tokens"] && tables["points"]) {
 		return errors.New("it is a database of another program: name the directory of a fleet, or an empty one")
 	}
@@ -214,7 +221,7 @@ func checkSchema(ctx context.Context, file string) (err error) {
 	return nil
 }
 
-// Close closes the database.
+// Close closes the databases, and leaves the consumer group.
 func (s *Store) Close() error {
 	var all []error
 	if shared, ok := s.Ledger.(*sharedLedger); ok {
@@ -228,7 +235,7 @@ func (s *Store) Close() error {
 	return errors.Join(all...)
 }
 
-// Ping asks whether the databases answer.
+// Ping returns an error if a database does not answer.
 func (s *Store) Ping(ctx context.Context) error {
 	var all []error
 	if shared, ok := s.Ledger.(*sharedLedger); ok {
@@ -242,10 +249,10 @@ func (s *Store) Ping(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
-// What a token is for.
+// Scopes of tokens.
 const (
-	SendScope = "send" // recordings of one service
-	ReadScope = "read" // what the fleet knows
+	SendScope = "send" // to upload recordings of one service
+	ReadScope = "read" // to read pages and API
 )
 
 func (s sqliteLedger) AddToken(ctx context.Context, token, scope, name string, expires time.Time) error {
@@ -269,7 +276,7 @@ func (s sqliteLedger) TokenName(ctx context.Context, token, scope string, now ti
 	return name, err
 }
 
-// A Token is what is known of one.
+// A Token is an issued token without its value.
 type Token struct {
 	Scope, Name      string
 	Created, Expires time.Time
@@ -289,7 +296,7 @@ func hashToken(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// eachRow calls a function for each row that a query has.
+// eachRow calls visit for each row of the result.
 func eachRow(ctx context.Context, db *sql.DB, visit func(scan func(...any) error) error, query string, args ...any) error {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -304,9 +311,9 @@ func eachRow(ctx context.Context, db *sql.DB, visit func(scan func(...any) error
 	return rows.Err()
 }
 
-// queryAll returns what a query has, a value a row.
+// queryAll returns one value for each row of the result.
 func queryAll[T any](ctx context.Context, db *sql.DB, scanValue func(scan func(...any) error) (T, error), query string, args ...any) (out []T, err error) {
-	out = []T{} // null is no list
+	out = []T{} // JSON must have [], not null
 	err = eachRow(ctx, db, func(scan func(...any) error) error {
 		t, err := scanValue(scan)
 		out = append(out, t)
@@ -315,7 +322,7 @@ func queryAll[T any](ctx context.Context, db *sql.DB, scanValue func(scan func(.
 	return out, err
 }
 
-// inCondition is the condition that a column has one of some values, and its arguments.
+// inCondition returns the SQL condition that a column has one of some values, and its arguments.
 func inCondition(column string, values []string) (string, []any) {
 	args := make([]any, len(values))
 	for i, v := range values {

@@ -47,7 +47,7 @@ func (s *sharedLedger) Tokens(ctx context.Context) (out []Token, err error) {
 	return out, err
 }
 
-// tokenFiles are in the names of empty files, so that one listing has them all: hash.scope.made.expires.name.
+// tokenFiles stores tokens as names of empty files, hash.scope.created.expires.name, so that one listing returns all.
 type tokenFiles struct {
 	files    *raw.S3
 	mu       sync.Mutex
@@ -60,7 +60,7 @@ type fileToken struct {
 	file string
 }
 
-// maxListAge is for how long a listing counts: a token that is revoked ends so much later.
+// maxListAge is the time for which a listing is used, and so the delay until a revoked token ends.
 const maxListAge = 5 * time.Second
 
 func (t *tokenFiles) add(ctx context.Context, hash string, token Token) error {

@@ -13,32 +13,34 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 )
 
-// MaxSeries bounds how many different versions, pods, nodes and groups together are kept of a service; what comes after is one:
-// (other).
+// MaxSeries bounds the combinations of version, environment, pod, node and group that are kept of a service. Further ones count
+// as (other).
 const MaxSeries = 20_000
 
-// MaxProblems bounds how many findings are kept of a service; what comes after is one: (other).
+// MaxProblems bounds the findings that are kept of a service. Further ones count as (other).
 const MaxProblems = 1000
 
-// spareSeries are what a service may have beyond MaxSeries for the environments that it has: what is new in one of them stays in it.
+// spareSeries is the number of series beyond MaxSeries that a service may use for (other) in the environments that it already
+// has. So new pods and versions still count in their environment.
 const spareSeries = 1000
 
 const day = 24 * time.Hour
 
-// contribution is what a recording added to the sums.
+// contribution is what a recording has added to the sums. It is stored as JSON with the recording, to subtract it when the
+// recording is explained again.
 type contribution struct {
 	rows.Labels
 	Rows rows.Rows
 }
 
-// retentionClass is what of one recording is kept longest.
+// retentionClass returns service, cause and hour. Retention keeps one recording of each class longest.
 func (c *contribution) retentionClass() string {
 	return c.Service + " " + c.Rows.Cause + " " + c.Rows.Start.UTC().Format("2006010215")
 }
 
-// Finish writes the rows of a recording in place of those it had, and takes it off the queue. In SQLite that is one transaction: a
-// worker that is killed before leaves nothing. In ClickHouse the rows come first, and those of the next try replace them. A
-// worker whose claim is another's by now writes nothing. Folded says that the service has too many series.
+// Finish writes rows and state in one transaction if the rows are in SQLite, so a killed worker leaves nothing. With ClickHouse
+// it writes the rows first; if the worker is killed, the rows of the next try replace them. If another worker holds the claim,
+// it writes nothing.
 func (s sqliteLedger) Finish(ctx context.Context, r *Recording, newRows *rows.Rows) (folded bool, err error) {
 	contribution := contribution{r.Labels, *newRows}
 	err = inTransaction(ctx, s.writer, func(tx *sql.Tx) error {
@@ -67,7 +69,7 @@ func (s sqliteLedger) Finish(ctx context.Context, r *Recording, newRows *rows.Ro
 			return n, err
 		})
 		folded = folded || partFolded
-		if err == nil && s.clickhouse != nil { // only for the next recording's findings to be counted
+		if err == nil && s.clickhouse != nil { // only so that foldFindings can count them
 			err = writeProblemsSQLite(ctx, tx, &contribution)
 		}
 		if err != nil || s.clickhouse != nil {
@@ -103,6 +105,7 @@ func (s sqliteLedger) Finish(ctx context.Context, r *Recording, newRows *rows.Ro
 
 var errClaimLost = errors.New("the claim is another worker's")
 
+// markDone stores the contribution and marks the recording as done.
 func (s sqliteLedger) markDone(ctx context.Context, tx *sql.Tx, r *Recording, c *contribution) error {
 	blob, err := encodeContribution(c)
 	if err != nil {
@@ -138,7 +141,7 @@ func decodeContribution(blob []byte) (*contribution, error) {
 	return c, nil
 }
 
-// foldSeriesSQLite folds into the table of series.
+// foldSeriesSQLite calls foldSeries with the series in SQLite.
 func foldSeriesSQLite(ctx context.Context, tx *sql.Tx, c *contribution) (ids map[string]int64, folded bool, err error) {
 	find := func(l *rows.Labels, group string) (id int64, err error) {
 		err = tx.QueryRowContext(ctx, `SELECT id FROM series WHERE service=? AND version=? AND environment=? AND pod=? AND node=? AND grp=?`,
@@ -166,7 +169,7 @@ func foldSeriesSQLite(ctx context.Context, tx *sql.Tx, c *contribution) (ids map
 	})
 }
 
-// foldFindings folds findings that are new to a service which has too many.
+// foldFindings replaces findings that are new to the service by (other) if the service has too many.
 func foldFindings(c *contribution, isKnown func(problem string) (bool, error), countProblems func() (int, error)) (folded bool, err error) {
 	if len(c.Rows.Findings) == 0 {
 		return false, nil
@@ -185,11 +188,12 @@ func foldFindings(c *contribution, isKnown func(problem string) (bool, error), c
 	return folded, err
 }
 
-// foldSeries finds the series of all groups, and of the service's days under the name "" without pod and node. Where the service has too
-// many, n, it changes labels and groups that are new to (other), but for the environment if the service has it.
+// foldSeries returns the ids of the series of all groups, and under the name "" the id of the series of the service's days,
+// which has no pod and node. If the service has too many series, it changes labels and groups that are new to (other). An
+// environment that the service already has stays.
 func foldSeries(c *contribution, seriesCount int, find, insert func(labels *rows.Labels, group string) (id int64, err error), hasEnvironment func(string) (bool, error)) (ids map[string]int64, folded bool, err error) {
 	labels := &c.Labels
-	// The series of a recording's own pod are found by the group "", which has no points.
+	// The group "" marks the series of the recording's pod. It has no points.
 	if podSeries, err := find(labels, ""); err != nil {
 		return nil, false, err
 	} else if podSeries == 0 {
@@ -233,13 +237,13 @@ func foldSeries(c *contribution, seriesCount int, find, insert func(labels *rows
 	return ids, folded, err
 }
 
-// addAssignment is an assignment of SQLite that adds to a sum, or takes away. Beyond 64 bits SQLite would turn the column's integer into a
-// floating-point number, which no query of integers reads.
+// addAssignment returns the SQL assignment that adds to a sum, also a negative number. Beyond 64 bits SQLite would convert the
+// integer to a floating-point number, which queries cannot read as an integer.
 func addAssignment(column string) string {
 	return fmt.Sprintf("%[1]s=max(0, min(%[1]s+excluded.%[1]s, %[2]d))", column, int64(rows.MaxSum))
 }
 
-// addRowsSQLite adds rows to the sums; with times=-1 it takes them away.
+// addRowsSQLite adds rows to the sums if sign is 1, and subtracts them if it is -1.
 func addRowsSQLite(ctx context.Context, tx *sql.Tx, id string, seriesIDs map[string]int64, c *contribution, sign int64) error {
 	var stmts []*sql.Stmt
 	defer func() {
@@ -266,7 +270,7 @@ func addRowsSQLite(ctx context.Context, tx *sql.Tx, id string, seriesIDs map[str
 		return err
 	}
 	recordingRows, labels := &c.Rows, &c.Labels
-	// What an older program counted may be more than a recording adds today.
+	// An older version may have stored numbers beyond the bounds of today.
 	signed := func(sum int64) int64 { return sign * rows.Clamp(sum, rows.MaxSum) }
 	var err error
 	recordingRows.VisitSums(func(s *rows.Sum) {
@@ -277,12 +281,12 @@ func addRowsSQLite(ctx context.Context, tx *sql.Tx, id string, seriesIDs map[str
 			err = exec(1, seriesIDs[""], recordingRows.Start.Truncate(day).Unix(), s.Cause, s.Bucket, signed(s.N), signed(s.NS))
 		}
 	}, func(problem string, n, requests, ns int64) {
-		var podRecordings, podChange int64 // recordings of the pod with the problem, on this day
+		var podRecordings, podChange int64 // the pod's recordings with the problem on this day, and the change of the number of pods
 		today := recordingRows.Start.Truncate(day).Unix()
 		if err == nil {
 			err = stmts[4].QueryRowContext(ctx, today, labels.Service, labels.Version, labels.Environment, problem, labels.Pod, sign*n).Scan(&podRecordings)
 		}
-		if podRecordings-sign*n == 0 || podRecordings == 0 { // the pod's first, or its last is taken away
+		if podRecordings-sign*n == 0 || podRecordings == 0 { // the pod's first recording, or its last one was subtracted
 			podChange = sign
 		}
 		if err == nil {
@@ -315,7 +319,7 @@ func addRowsSQLite(ctx context.Context, tx *sql.Tx, id string, seriesIDs map[str
 	return nil
 }
 
-// writeProblemsSQLite keeps what the findings of a recording are.
+// writeProblemsSQLite stores the descriptions of findings.
 func writeProblemsSQLite(ctx context.Context, tx *sql.Tx, c *contribution) error {
 	r, l := &c.Rows, &c.Labels
 	for _, f := range r.Findings {

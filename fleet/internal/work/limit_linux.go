@@ -2,8 +2,8 @@ package work
 
 import "syscall"
 
-// LimitProcess bounds memory and CPU time of this process, a child. The kernel refuses it more, also when its parent was killed and
-// cannot end it.
+// LimitProcess bounds memory and CPU time of this process, a child. The kernel enforces the bounds even if the parent was killed
+// and can no longer end the child.
 func LimitProcess() error {
 	const maxBytes, seconds = 2 << 30, 240
 	if err := syscall.Setrlimit(syscall.RLIMIT_CPU, &syscall.Rlimit{Cur: seconds, Max: seconds}); err != nil {

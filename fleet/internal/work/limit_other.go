@@ -2,5 +2,5 @@
 
 package work
 
-// LimitProcess leaves memory to the verb's own bound: only Linux counts what RLIMIT_DATA bounds.
+// LimitProcess sets no limit: only Linux counts all memory towards RLIMIT_DATA. The verb still bounds its own memory.
 func LimitProcess() error { return nil }

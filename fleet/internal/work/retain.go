@@ -10,19 +10,19 @@ import (
 	"github.com/whylate/whylate/fleet/internal/store"
 )
 
-// Retention says what is kept for how long.
+// Retention bounds the age and the size of files and rows.
 type Retention struct {
 	FileAge   time.Duration // recordings and reports
 	FileBytes int64         // recordings
 	RowAge    time.Duration
 }
 
-// orphanAge is how old a file is that no recording is known of, when it is removed: its sender has got no answer long before, and
-// sends it again.
+// orphanAge is the age at which a file without a known recording is removed. By then its sender has long seen an error and sends
+// the recording again.
 const orphanAge = time.Hour
 
-// CheckFiles returns an error where there are files of recordings and the store knows none of them: it is empty, or another fleet's.
-// Retention would remove them all.
+// CheckFiles returns an error if there are recordings and the store knows none of them. Then the store is empty or belongs to
+// another fleet, and retention would remove all files.
 func CheckFiles(ctx context.Context, st *store.Store, files raw.Store) error {
 	errKnown, unknown := errors.New("known"), 0
 	err := files.List(ctx, func(name string, _ time.Time) error {
@@ -46,7 +46,7 @@ func CheckFiles(ctx context.Context, st *store.Store, files raw.Store) error {
 	return err
 }
 
-// Retain removes what is no longer kept, every five minutes, until ctx ends.
+// Retain calls RetainOnce every five minutes until ctx ends, and once an hour with rows and orphans.
 func (w *Worker) Retain(ctx context.Context, retention Retention) {
 	for round := 0; ctx.Err() == nil; round++ {
 		if err := w.RetainOnce(ctx, retention, time.Now(), round%12 == 0); err != nil && ctx.Err() == nil {
@@ -56,13 +56,14 @@ func (w *Worker) Retain(ctx context.Context, retention Retention) {
 	}
 }
 
-// RetainOnce removes what is no longer kept now. What takes long, rows and orphans, is left out unless all is asked for.
+// RetainOnce removes files that exceed the retention. If withRowsAndOrphans is set, it also removes old rows, and files without
+// a known recording, which takes longer.
 func (w *Worker) RetainOnce(ctx context.Context, retention Retention, now time.Time, withRowsAndOrphans bool) error {
 	for {
 		dropped, err := w.Store.DropFiles(ctx, now, retention.FileAge, retention.FileBytes)
 		for _, d := range dropped {
 			w.Metrics.DroppedFiles.WithLabelValues(d.Reason).Inc()
-			// A file that is left by an error here is an orphan.
+			// If removing fails here, the file becomes an orphan.
 			err = errors.Join(err, w.Files.Remove(ctx, d.ID), w.Files.Remove(ctx, raw.ReportName(d.ID)))
 		}
 		if err != nil {
@@ -78,7 +79,7 @@ func (w *Worker) RetainOnce(ctx context.Context, retention Retention, now time.T
 		return nil
 	}
 	err := w.Files.List(ctx, func(name string, changed time.Time) error {
-		if now.Sub(changed) < orphanAge || !raw.IsRecordingFile(name) && !raw.IsUnfinished(name) { // the operator's own
+		if now.Sub(changed) < orphanAge || !raw.IsRecordingFile(name) && !raw.IsUnfinished(name) { // another file is the operator's
 			return nil
 		}
 		if isKept, err := w.Store.IsFileKept(ctx, raw.RecordingID(name), now.Sub(changed), retention.FileAge); isKept || err != nil {

@@ -1,5 +1,6 @@
-// Package work explains the recordings of the queue, each in a child process: a hostile one costs itself only. It also removes
-// what is no longer kept.
+// Package work explains the recordings of the queue and writes their rows. Each recording is explained in a child process with
+// bounded memory and CPU time, so a hostile recording harms only itself. The package also applies the retention to files and
+// rows.
 package work
 
 import (
@@ -22,33 +23,34 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// VerbArgument makes the program one of whylate's verbs; the worker starts it so.
+// VerbArgument is the first argument of a child. With it the program runs the verb of whylate that follows.
 const VerbArgument = "whylate-verb"
 
 const (
-	childTimeout   = 2 * time.Minute  // of a child
-	lease          = 30 * time.Second // a recording whose worker is gone is taken again after it
-	maxFailures    = 3                // that a recording makes an explanation fail
-	maxDeaths      = 10               // of its workers, before it is held to be the reason
+	childTimeout   = 2 * time.Minute  // bounds the run of a child
+	lease          = 30 * time.Second // after it, another worker claims the recording of a worker that ended
+	maxFailures    = 3                // failed explanations before a recording is poison
+	maxDeaths      = 10               // ended workers before their recording is poison
 	maxReportBytes = 64 << 20
 	idlePause      = 500 * time.Millisecond
 )
 
-// A Worker explains.
+// A Worker explains recordings in up to MaxChildren children at a time.
 type Worker struct {
 	Store       *store.Store
 	Files       raw.Store
 	Log         *slog.Logger
 	Metrics     *metrics.Metrics
-	MaxChildren int // of children at the same time, each with one CPU
-	// Exports gets the rows and the report of each recording before they are kept; with ExportOnly the rows are not kept.
+	MaxChildren int // each with one CPU
+	// Exports receive rows and report of each recording before they are stored. With ExportOnly, sums and findings are not
+	// stored.
 	Exports    []func(ctx context.Context, id string, l rows.Labels, r *rows.Rows, rep *report.Report) error
 	ExportOnly bool
 
 	childSlots chan struct{}
 }
 
-// Run explains what waits in the queue until ctx ends.
+// Run explains the recordings of the queue until ctx ends.
 func (w *Worker) Run(ctx context.Context) {
 	var loops sync.WaitGroup
 	w.childSlots = make(chan struct{}, w.MaxChildren)
@@ -85,7 +87,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// explainNext explains one recording, if one waits.
+// explainNext explains the next recording of the queue. It reports whether there was one.
 func (w *Worker) explainNext(ctx context.Context) (found bool, err error) {
 	r, err := w.Store.Claim(ctx, time.Now(), lease)
 	if r == nil || err != nil {
@@ -106,7 +108,7 @@ func (w *Worker) explainNext(ctx context.Context) (found bool, err error) {
 		return true, fail(true, errors.New("its workers died"))
 	}
 	path, release, err := w.Files.LocalPath(ctx, r.ID)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrInvalid) { // no fault of the recording's
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrInvalid) { // the storage failed, not the recording
 		return true, errors.Join(fmt.Errorf("its file: %w", err), w.Store.Release(context.WithoutCancel(ctx), r))
 	}
 	var body []byte
@@ -124,7 +126,7 @@ func (w *Worker) explainNext(ctx context.Context) (found bool, err error) {
 	if err != nil {
 		return true, fail(r.Tries >= maxFailures, err)
 	}
-	rep.Input.Name = r.ID[:12] + ".whylate" // not where the file lies here
+	rep.Input.Name = r.ID[:12] + ".whylate" // not the local path
 	var folded bool
 	recordingRows := rows.FromReport(r.Labels, r.Received, rep)
 	if err = w.export(ctx, r, recordingRows, rep); err == nil {
@@ -136,7 +138,7 @@ func (w *Worker) explainNext(ctx context.Context) (found bool, err error) {
 	if err == nil {
 		folded, err = w.Store.Finish(ctx, r, recordingRows)
 	}
-	if err != nil { // a full disk, most likely: no fault of the recording's
+	if err != nil { // most likely a full disk, so the recording is not at fault
 		return true, errors.Join(fmt.Errorf("keeping rows and report: %w", err), w.Store.Release(context.WithoutCancel(ctx), r))
 	}
 	if folded {
@@ -149,7 +151,8 @@ func (w *Worker) explainNext(ctx context.Context) (found bool, err error) {
 	return true, nil
 }
 
-// runExplain runs the verb, and holds the claim meanwhile.
+// runExplain explains a recording in a child and returns the report. During that time it renews the claim, and it stops when
+// another worker holds the claim.
 func (w *Worker) runExplain(ctx context.Context, r *store.Recording, path string) ([]byte, error) {
 	var renewing sync.WaitGroup
 	defer renewing.Wait()
@@ -163,14 +166,15 @@ func (w *Worker) runExplain(ctx context.Context, r *store.Recording, path string
 			}
 		}
 	})
-	w.childSlots <- struct{}{} // others meanwhile get files and write rows
+	w.childSlots <- struct{}{} // other claims read files and write rows during the wait
 	defer func() { <-w.childSlots }()
 	limited, cancel := context.WithTimeout(ctx, childTimeout)
 	defer cancel()
 	return RunVerb(limited, "explain", "--json", "--max-memory=512MB", path)
 }
 
-// export hands rows on, unless the recording has a report already: its rows were, and sums elsewhere cannot be replaced.
+// export passes rows and report to all Exports. It skips a recording that already has a report: its rows were exported before,
+// and the receivers cannot replace them.
 func (w *Worker) export(ctx context.Context, r *store.Recording, recordingRows *rows.Rows, rep *report.Report) error {
 	if len(w.Exports) == 0 {
 		return nil
@@ -190,7 +194,7 @@ func (w *Worker) export(ctx context.Context, r *store.Recording, recordingRows *
 	return nil
 }
 
-// saveReport keeps the report of a recording beside it.
+// saveReport stores the report next to the recording.
 func (w *Worker) saveReport(ctx context.Context, id string, rep *report.Report) error {
 	f, err := w.Files.CreateTemp()
 	if err != nil {
@@ -208,7 +212,7 @@ func (w *Worker) saveReport(ctx context.Context, id string, rep *report.Report) 
 	return w.Files.Save(ctx, f, raw.ReportName(id))
 }
 
-// RunVerb runs one of whylate's verbs in a child with bounds of memory and one CPU, and returns what it printed.
+// RunVerb runs a verb of whylate in a child with one CPU and bounded memory, and returns the child's standard output.
 func RunVerb(ctx context.Context, args ...string) ([]byte, error) {
 	executable, err := os.Executable()
 	if err != nil {
@@ -225,7 +229,7 @@ func RunVerb(ctx context.Context, args ...string) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-// A bounded buffer takes no more than max bytes.
+// A boundedBuffer returns an error instead of growing beyond maxBytes.
 type boundedBuffer struct {
 	bytes.Buffer
 	maxBytes int

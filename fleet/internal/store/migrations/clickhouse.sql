@@ -1,5 +1,5 @@
 -- The tables of SQLite, a row a recording with all that it counts: written again, by another worker or program, it replaces itself as a
--- whole, since its key is known before it is explained. The newest row counts. Sums by hour and day, kept by Store.Roll, are a row
+-- whole, since its key is known before it is explained. The newest row counts. Sums by hour and day, kept by Store.RollUp, are a row
 -- a service for the same reason. Written in the dialect that 18.16 knows, too. All of it is run at each start, so a change is a statement that
 -- may be run again: goose cannot keep its versions in 18.16, whose protocol takes no values inside of a statement.
 CREATE TABLE IF NOT EXISTS explained_rows (
