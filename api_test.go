@@ -40,19 +40,19 @@ func TestPublicAPI(t *testing.T) {
 		must.Do(t, os.WriteFile(file, got, 0o644))
 	}
 	want := must.Have(os.ReadFile(file))(t)
-	gone, added := without(want, got), without(got, want)
-	if len(gone)+len(added) > 0 {
-		t.Errorf("the public API is not that of %s (-update writes it)\ngone:\n%s\nadded:\n%s", file, strings.Join(gone, "\n"), strings.Join(added, "\n"))
+	missing, added := linesNotIn(want, got), linesNotIn(got, want)
+	if len(missing)+len(added) > 0 {
+		t.Errorf("the public API is not that of %s (-update writes it)\ngone:\n%s\nadded:\n%s", file, strings.Join(missing, "\n"), strings.Join(added, "\n"))
 	}
 }
 
-// without returns the lines of a that b does not have.
-func without(a, b []byte) []string {
-	has := map[string]bool{}
+// linesNotIn returns the lines of a that b does not have.
+func linesNotIn(a, b []byte) []string {
+	present := map[string]bool{}
 	for line := range strings.Lines(string(b)) {
-		has[line] = true
+		present[line] = true
 	}
-	return slices.DeleteFunc(strings.SplitAfter(string(a), "\n"), func(line string) bool { return line == "" || has[line] })
+	return slices.DeleteFunc(strings.SplitAfter(string(a), "\n"), func(line string) bool { return line == "" || present[line] })
 }
 
 // publicAPI returns a line for each exported name, field and method of the packages that can be imported from elsewhere.
@@ -99,37 +99,37 @@ func publicAPI(patterns ...string) ([]byte, error) {
 // writeObject writes a line for what a package exports, and one for each field and method of a type.
 func writeObject(b *bytes.Buffer, pkg string, o types.Object) {
 	short := types.Qualifier((*types.Package).Name)
-	line := func(format string, args ...any) {
+	writeLine := func(format string, args ...any) {
 		fmt.Fprintln(b, strings.TrimRight(pkg+": "+fmt.Sprintf(format, args...), " "))
 	}
-	of := func(t types.Type) string { return types.TypeString(t, short) }
+	typeText := func(t types.Type) string { return types.TypeString(t, short) }
 	switch o := o.(type) {
 	case *types.Const:
-		line("const %s %s = %s", o.Name(), of(o.Type()), o.Val().ExactString())
+		writeLine("const %s %s = %s", o.Name(), typeText(o.Type()), o.Val().ExactString())
 		return
 	case *types.TypeName:
-		name, under := o.Name(), o.Type().Underlying()
-		s, isStruct := under.(*types.Struct)
+		name, underlying := o.Name(), o.Type().Underlying()
+		s, isStruct := underlying.(*types.Struct)
 		switch {
 		case o.IsAlias():
-			line("type %s = %s", name, of(types.Unalias(o.Type())))
+			writeLine("type %s = %s", name, typeText(types.Unalias(o.Type())))
 			return
 		case !isStruct:
-			line("type %s %s", name, of(under))
+			writeLine("type %s %s", name, typeText(underlying))
 		default:
-			line("type %s struct", name)
+			writeLine("type %s struct", name)
 			for i := range s.NumFields() {
 				if f := s.Field(i); f.Exported() {
-					line("field %s.%s %s %s", name, f.Name(), of(f.Type()), reflect.StructTag(s.Tag(i)).Get("json"))
+					writeLine("field %s.%s %s %s", name, f.Name(), typeText(f.Type()), reflect.StructTag(s.Tag(i)).Get("json"))
 				}
 			}
 		}
 		for m := range types.NewMethodSet(types.NewPointer(o.Type())).Methods() {
 			if f := m.Obj(); f.Exported() && !types.IsInterface(o.Type()) {
-				line("method %s.%s%s", name, f.Name(), strings.TrimPrefix(of(f.Type()), "func"))
+				writeLine("method %s.%s%s", name, f.Name(), strings.TrimPrefix(typeText(f.Type()), "func"))
 			}
 		}
 		return
 	}
-	line("%s", types.ObjectString(o, short))
+	writeLine("%s", types.ObjectString(o, short))
 }

@@ -19,24 +19,24 @@ import (
 
 const module = "github.com/whylate/whylate"
 
-// TestImportsFollowThePicture holds every import between packages of this module to the picture in ARCHITECTURE.md: it leads to
+// TestImportsFollowLayers holds every import between packages of this module to the picture in ARCHITECTURE.md: it leads to
 // what stands before. All packages stand there, and nothing else.
-func TestImportsFollowThePicture(t *testing.T) {
-	floors := must.Have(picture("ARCHITECTURE.md"))(t)
+func TestImportsFollowLayers(t *testing.T) {
+	positions := must.Have(layerPositions("ARCHITECTURE.md"))(t)
 	imports := must.Have(importsOf("."))(t)
 	for pkg, list := range imports {
-		at, ok := floors[pkg]
+		position, ok := positions[pkg]
 		if !ok {
 			t.Errorf("%s does not stand in the picture", pkg)
 			continue
 		}
 		for _, i := range list {
-			if to, known := floors[i]; known && to >= at {
+			if imported, inDiagram := positions[i]; inDiagram && imported >= position {
 				t.Errorf("%s imports %s, which does not stand before it", pkg, i)
 			}
 		}
 	}
-	for pkg := range floors {
+	for pkg := range positions {
 		if _, ok := imports[pkg]; !ok {
 			t.Errorf("%s stands in the picture, but there is no such package", pkg)
 		}
@@ -47,68 +47,68 @@ func TestImportsFollowThePicture(t *testing.T) {
 // a package of judge or in limits, where no other view could use what was computed for it.
 func TestJudgesDoNotPrint(t *testing.T) {
 	imports := must.Have(importsOf("."))(t)
-	n := 0
+	judgePackages := 0
 	for pkg, list := range imports {
 		rest, _ := strings.CutPrefix(pkg, module+"/internal/")
 		if rest != "limits" && !strings.HasPrefix(rest, "judge/") {
 			continue
 		}
-		n++
+		judgePackages++
 		for _, i := range list {
 			if slices.Contains([]string{"internal/output/termtext", "internal/output/jsontext", "report/text", "report/html"}, strings.TrimPrefix(i, module+"/")) {
 				t.Errorf("%s imports %s", pkg, i)
 			}
 		}
 	}
-	if n < 5 {
-		t.Errorf("only %d packages judge", n)
+	if judgePackages < 5 {
+		t.Errorf("only %d packages judge", judgePackages)
 	}
 }
 
-// TestTheEngineLinksNoHTTP: who imports the public API gets no HTTP client or server with it, nor has a test of one stage to link them.
-func TestTheEngineLinksNoHTTP(t *testing.T) {
+// TestEngineLinksNoHTTP: who imports the public API gets no HTTP client or server with it, nor has a test of one stage to link them.
+func TestEngineLinksNoHTTP(t *testing.T) {
 	imports := must.Have(importsOf("."))(t)
-	seen := map[string]bool{}
-	var look func(pkg string)
-	look = func(pkg string) {
+	visited := map[string]bool{}
+	var visit func(pkg string)
+	visit = func(pkg string) {
 		for _, i := range imports[pkg] {
 			if i == "net/http" {
 				t.Errorf("%s imports net/http", pkg)
 			}
-			if !seen[i] {
-				seen[i] = true
-				look(i)
+			if !visited[i] {
+				visited[i] = true
+				visit(i)
 			}
 		}
 	}
-	if look(module); len(seen) < 40 {
-		t.Errorf("only %d packages are imported", len(seen))
+	if visit(module); len(visited) < 40 {
+		t.Errorf("only %d packages are imported", len(visited))
 	}
 }
 
-// picture returns the place in which each package stands.
-func picture(file string) (map[string]int, error) {
+// layerPositions returns the place in which each package stands.
+func layerPositions(file string) (map[string]int, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
 	_, rest, ok := strings.Cut(string(data), "```picture\n")
-	drawn, _, closed := strings.Cut(rest, "```")
+	diagram, _, closed := strings.Cut(rest, "```")
 	if !ok || !closed {
 		return nil, fmt.Errorf("%s has no picture", file)
 	}
-	floors := make(map[string]int)
-	for line := range strings.Lines(drawn) {
+	positions := make(map[string]int)
+	for line := range strings.Lines(diagram) {
 		words := strings.Fields(line)
 		if !strings.HasPrefix(line, " ") {
 			words = words[1:] // the floor's name
 		}
-		room := ""
+		prefix := ""
 		for _, name := range words {
 			if last, ok := strings.CutPrefix(name, ".../"); ok {
-				name = room + last
+				name = prefix + last
 			}
-			room = name[:strings.LastIndexByte(name, '/')+1]
+			prefix = name[:strings.LastIndexByte(name, '/')+1]
 			full := path.Join(module, "internal", name)
 			switch {
 			case name == "whylate":
@@ -116,13 +116,13 @@ func picture(file string) (map[string]int, error) {
 			case name == "report" || strings.HasPrefix(name, "report/") || strings.HasPrefix(name, "cmd/"):
 				full = path.Join(module, name)
 			}
-			if _, twice := floors[full]; twice {
+			if _, twice := positions[full]; twice {
 				return nil, fmt.Errorf("%s stands in the picture twice", name)
 			}
-			floors[full] = len(floors)
+			positions[full] = len(positions)
 		}
 	}
-	return floors, nil
+	return positions, nil
 }
 
 // importsOf returns what each package of the module in a directory imports in code that is no test, for whichever system.
@@ -133,8 +133,8 @@ func importsOf(root string) (map[string][]string, error) {
 			return err
 		}
 		if d.IsDir() {
-			_, other := os.Stat(filepath.Join(file, "go.mod"))
-			if file != root && (other == nil || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_")) {
+			_, goModErr := os.Stat(filepath.Join(file, "go.mod"))
+			if file != root && (goModErr == nil || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_")) {
 				return filepath.SkipDir
 			}
 			return nil

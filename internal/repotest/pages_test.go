@@ -42,9 +42,9 @@ func TestLinks(t *testing.T) {
 	}))
 }
 
-// TestReaders: each page for users says in its first line who reads it, and those that one reads from top to bottom, all but the
+// TestUserPages: each page for users says in its first line who reads it, and those that one reads from top to bottom, all but the
 // generated ones, the file format's and what is Chinese, are together below 120 kB. Measurements belong into docs/internals.
-func TestReaders(t *testing.T) {
+func TestUserPages(t *testing.T) {
 	size := 0
 	for _, path := range must.Have(filepath.Glob("docs/*.md"))(t) {
 		text := string(must.Have(os.ReadFile(path))(t))
@@ -76,8 +76,8 @@ func TestDeveloperPages(t *testing.T) {
 	}
 }
 
-// TestChinese: the Chinese README has every command of the English one, but for those of what it leaves out.
-func TestChinese(t *testing.T) {
+// TestChineseReadme: the Chinese README has every command of the English one, but for those of what it leaves out.
+func TestChineseReadme(t *testing.T) {
 	english, chinese := string(must.Have(os.ReadFile("README.md"))(t)), string(must.Have(os.ReadFile("README.zh-CN.md"))(t))
 	command := regexp.MustCompile("(?m)^    (?:go|whylate) .*$|`whylate [a-z][^`]*`")
 	for _, c := range command.FindAllString(english, -1) {

@@ -73,15 +73,15 @@ var quoted = regexp.MustCompile("'[^']* [^']*'|`[^`]* [^`]*`")
 // tools/plain measures comments and names.
 func TestStyle(t *testing.T) {
 	matchers := newPhraseMatchers()
-	check := func(where, text string, forUsers bool) {
+	check := func(position, text string, forUsers bool) {
 		lower := strings.ToLower(text)
 		for i := range matchers {
 			m := &matchers[i]
 			if !forUsers && m.usersOnly || !m.coarse.MatchString(lower) {
 				continue
 			}
-			if at := m.exact.FindStringIndex(text); at != nil {
-				t.Errorf("%s: %q: write: %s", where, text[max(0, at[0]-30):min(len(text), at[1]+30)], m.replacement)
+			if match := m.exact.FindStringIndex(text); match != nil {
+				t.Errorf("%s: %q: write: %s", position, text[max(0, match[0]-30):min(len(text), match[1]+30)], m.replacement)
 			}
 		}
 	}
@@ -121,23 +121,23 @@ func TestStyle(t *testing.T) {
 		if filepath.Ext(path) != ".go" {
 			users := !strings.HasPrefix(path, "docs/internals/") && path != "ARCHITECTURE.md" && path != "CONTRIBUTING.md"
 			for n, line := range strings.Split(string(data), "\n") {
-				at := path + ":" + strconv.Itoa(n+1)
+				match := path + ":" + strconv.Itoa(n+1)
 				if filepath.Ext(path) == ".js" {
-					check(at, line, false)
+					check(match, line, false)
 					line = strings.Join(quoted.FindAllString(line, -1), " ")
 				}
-				check(at, line, users)
+				check(match, line, users)
 			}
 			return nil
 		}
-		set := token.NewFileSet()
-		file, err := parser.ParseFile(set, path, data, parser.ParseComments)
+		fileSet := token.NewFileSet()
+		file, err := parser.ParseFile(fileSet, path, data, parser.ParseComments)
 		if err != nil {
 			return err
 		}
-		at := func(p token.Pos) string { return path + ":" + strconv.Itoa(set.Position(p).Line) }
+		match := func(p token.Pos) string { return path + ":" + strconv.Itoa(fileSet.Position(p).Line) }
 		for _, group := range file.Comments {
-			check(at(group.Pos()), strings.ReplaceAll(group.Text(), "\n", " "), false)
+			check(match(group.Pos()), strings.ReplaceAll(group.Text(), "\n", " "), false)
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			if _, ok := n.(*ast.ImportSpec); ok {
@@ -145,7 +145,7 @@ func TestStyle(t *testing.T) {
 			}
 			if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING && strings.Contains(s.Value, " ") {
 				if text, err := strconv.Unquote(s.Value); err == nil {
-					check(at(s.Pos()), text, true)
+					check(match(s.Pos()), text, true)
 					sentences++
 				}
 			}

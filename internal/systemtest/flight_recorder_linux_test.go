@@ -31,8 +31,8 @@ import (
 
 // What the shop is asked for and how it keeps its slow moments.
 const (
-	shopLeast = 20 * time.Millisecond
-	shopGap   = 4 * time.Second
+	minSlowLatency = 20 * time.Millisecond
+	recordingGap   = 4 * time.Second
 )
 
 var shopRoutes = map[string]time.Duration{"order": 10 * time.Millisecond, "list": 17 * time.Millisecond, "export": 50 * time.Millisecond} // between two
@@ -43,9 +43,9 @@ var shopRoutes = map[string]time.Duration{"order": 10 * time.Millisecond, "list"
 // to it, and the clients' clocks. It takes five minutes; with WHYLATE_FLIGHT_ROUNDS=4 an hour, with a fault in five minutes.
 func TestSlowMoments(t *testing.T) {
 	testfull.Need(t, "a CPU cgroup and four minutes")
-	rounds, between, quiet := 6, 8*time.Second, 30*time.Second
+	rounds, faultGap, quietTime := 6, 8*time.Second, 30*time.Second
 	if n, err := strconv.Atoi(os.Getenv("WHYLATE_FLIGHT_ROUNDS")); err == nil {
-		rounds, between, quiet = n, 5*time.Minute-15*time.Second, 5*time.Minute
+		rounds, faultGap, quietTime = n, 5*time.Minute-15*time.Second, 5*time.Minute
 	}
 	dir := t.ArtifactDir() // kept with -artifacts
 	group, err := cpugroup.New(cpugroup.Options{CPUs: 64})
@@ -66,13 +66,13 @@ func TestSlowMoments(t *testing.T) {
 	}
 	c := newShopClients(port)
 	defer c.stop()
-	state := func() (s flight.State) {
+	readState := func() (s flight.State) {
 		res := must.Have(http.Get(fmt.Sprintf("http://127.0.0.1:%d/debug/flight?state", control)))(t)
 		defer res.Body.Close()
 		must.Do(t, json.NewDecoder(res.Body).Decode(&s))
 		return s
 	}
-	fault := func(name string) {
+	injectFault := func(name string) {
 		if name == "freeze" {
 			setQuota(t, group, 0.15)
 			defer setQuota(t, group, 64)
@@ -82,28 +82,28 @@ func TestSlowMoments(t *testing.T) {
 		res.Body.Close()
 	}
 	time.Sleep(12 * time.Second) // until it is known what is usual
-	kept := map[string]bool{}
+	collected := map[string]bool{}
 	// collect returns the recordings that are new.
 	collect := func() (names []string) {
 		all, _ := filepath.Glob(filepath.Join(dir, "*.whylate"))
 		for _, name := range all {
-			if !kept[name] {
-				kept[name] = true
+			if !collected[name] {
+				collected[name] = true
 				names = append(names, name)
 			}
 		}
 		return names
 	}
 	// freezes takes those away that say of no request that it was slow: this machine's neighbours froze the process.
-	freezes := func(names []string) (rest []string) {
+	withoutFreezes := func(names []string) (rest []string) {
 		return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 			return strings.Contains(filepath.Base(name), "-"+string(flight.KindFreeze)+"-")
 		})
 	}
 	// strays are recordings without a fault: there must be a client that was slow, of a machine that is not ours alone.
-	strays := func(names []string, from time.Time) {
-		for _, name := range freezes(names) {
-			if slowest := c.slowest(from, time.Now()); slowest < shopLeast/2 {
+	checkNoFault := func(names []string, from time.Time) {
+		for _, name := range withoutFreezes(names) {
+			if slowest := c.slowest(from, time.Now()); slowest < minSlowLatency/2 {
 				t.Errorf("%s was kept in a quiet time; the clients' slowest was %v", filepath.Base(name), slowest)
 			} else {
 				t.Logf("%s was kept without a fault; the clients' slowest was %v", filepath.Base(name), slowest)
@@ -111,38 +111,38 @@ func TestSlowMoments(t *testing.T) {
 		}
 	}
 	collect()
-	began := time.Now()
-	time.Sleep(quiet)
-	strays(collect(), began)
+	quietStart := time.Now()
+	time.Sleep(quietTime)
+	checkNoFault(collect(), quietStart)
 	right := map[string]int{}
-	drowned := 0
+	overshadowed := 0
 	for range rounds {
 		for _, name := range []string{"lock", "freeze", "gc"} {
-			rest := time.Now()
-			time.Sleep(between + rand.N(4*time.Second))
-			strays(collect(), rest)
-			at := time.Now()
-			fault(name)
+			quietStart := time.Now()
+			time.Sleep(faultGap + rand.N(4*time.Second))
+			checkNoFault(collect(), quietStart)
+			faultTime := time.Now()
+			injectFault(name)
 			var names []string
-			for end := time.Now().Add(15 * time.Second); len(freezes(names)) == 0 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			for end := time.Now().Add(15 * time.Second); len(withoutFreezes(names)) == 0 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 				names = append(names, collect()...)
 			}
 			time.Sleep(3 * time.Second)
 			names = append(names, collect()...)
-			if rest := freezes(names); len(rest) < len(names) {
+			if rest := withoutFreezes(names); len(rest) < len(names) {
 				t.Logf("%d recordings of freezes that no request met", len(names)-len(rest))
 				names = rest
 			}
-			slowest := c.slowest(at, time.Now())
+			slowest := c.slowest(faultTime, time.Now())
 			if len(names) != 1 {
-				t.Errorf("%s gave %d recordings; the clients' slowest took %v; the state is %+v", name, len(names), slowest, state())
+				t.Errorf("%s gave %d recordings; the clients' slowest took %v; the state is %+v", name, len(names), slowest, readState())
 				continue
 			}
-			told, err := judgeMoment(names[0], name, slowest)
-			t.Logf("%s: the clients' slowest %v; %s", name, slowest.Round(time.Millisecond), told)
-			if errors.Is(err, errDrowned) {
+			answer, err := judgeMoment(names[0], name, slowest)
+			t.Logf("%s: the clients' slowest %v; %s", name, slowest.Round(time.Millisecond), answer)
+			if errors.Is(err, errMachineBusy) {
 				t.Logf("%s (%s): %v", name, filepath.Base(names[0]), err)
-				drowned++
+				overshadowed++
 				continue
 			}
 			if err != nil {
@@ -152,11 +152,11 @@ func TestSlowMoments(t *testing.T) {
 			right[name]++
 		}
 	}
-	if drowned > rounds { // of three times as many
-		t.Errorf("%d of %d faults went under in what else the machine did: it needs one that does nothing else", drowned, 3*rounds)
+	if overshadowed > rounds { // of three times as many
+		t.Errorf("%d of %d faults went under in what else the machine did: it needs one that does nothing else", overshadowed, 3*rounds)
 	}
-	t.Logf("of %d each: %v; %d drowned; the state is %+v; %d requests", rounds, right, drowned, state(), c.count())
-	if s := state(); s.Failed != 0 || !s.Recording {
+	t.Logf("of %d each: %v; %d drowned; the state is %+v; %d requests", rounds, right, overshadowed, readState(), c.count())
+	if s := readState(); s.Failed != 0 || !s.Recording {
 		t.Errorf("the state is %+v", s)
 	}
 	if c.failed != nil {
@@ -164,12 +164,12 @@ func TestSlowMoments(t *testing.T) {
 	}
 }
 
-// errDrowned says that other processes, by the kernel's counters in the recording itself, had the CPUs for most of what the service wanted:
+// errMachineBusy says that other processes, by the kernel's counters in the recording itself, had the CPUs for most of what the service wanted:
 // that made its requests slow, and not what was done to it.
-var errDrowned = errors.New("other processes had the CPUs")
+var errMachineBusy = errors.New("other processes had the CPUs")
 
 // judgeMoment explains a recording and returns what it says; the error, what is wrong with that.
-func judgeMoment(name, fault string, slowest time.Duration) (told string, err error) {
+func judgeMoment(name, fault string, slowest time.Duration) (answer string, err error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return "", err
@@ -194,34 +194,34 @@ func judgeMoment(name, fault string, slowest time.Duration) (told string, err er
 			longest = max(longest, *g.LatencyNS.Max)
 		}
 	}
-	told = fmt.Sprintf("%d bytes, kept because %s; longest %v", len(data), reason.Text, time.Duration(longest))
+	answer = fmt.Sprintf("%d bytes, kept because %s; longest %v", len(data), reason.Text, time.Duration(longest))
 	if len(rep.Verdict) == 0 || len(rep.Verdict[0].Causes) == 0 {
-		return told, fmt.Errorf("there is no verdict")
+		return answer, fmt.Errorf("there is no verdict")
 	}
 	v := rep.Verdict[0]
-	told += "; " + v.Text
+	answer += "; " + v.Text
 	if longest < reason.DurationNS*98/100 {
 		err = fmt.Errorf("the longest request in it took %v, but that which triggered it %v", time.Duration(longest), time.Duration(reason.DurationNS))
 	}
-	says := ""
+	verdictWords := ""
 	for _, c := range v.Causes {
 		if c.InSentence {
-			says += " " + string(c.Cause)
+			verdictWords += " " + string(c.Cause)
 			for _, s := range c.Sites {
-				says += " " + s.Site.Func
+				verdictWords += " " + s.Site.Func
 			}
 		}
 	}
-	wants := map[string][]string{"lock": {"sleep", ".audit"}, "freeze": {"throttle"}, "gc": {"gc"}}[fault]
-	for _, want := range wants {
-		if !strings.Contains(says, want) && slices.ContainsFunc(rep.Findings, func(f report.Finding) bool { return f.Code == report.RuleBusyMachine && f.Share >= 0.5 }) {
-			return told, fmt.Errorf("it says %s, want %s: %w", says, want, errDrowned)
+	expected := map[string][]string{"lock": {"sleep", ".audit"}, "freeze": {"throttle"}, "gc": {"gc"}}[fault]
+	for _, want := range expected {
+		if !strings.Contains(verdictWords, want) && slices.ContainsFunc(rep.Findings, func(f report.Finding) bool { return f.Code == report.RuleBusyMachine && f.Share >= 0.5 }) {
+			return answer, fmt.Errorf("it says %s, want %s: %w", verdictWords, want, errMachineBusy)
 		}
-		if !strings.Contains(says, want) {
-			return told, fmt.Errorf("it says %s, want %s", says, want)
+		if !strings.Contains(verdictWords, want) {
+			return answer, fmt.Errorf("it says %s, want %s", verdictWords, want)
 		}
 	}
-	return told, err
+	return answer, err
 }
 
 // setQuota changes a group's quota while its processes run.
@@ -236,13 +236,13 @@ func setQuota(t *testing.T, g *cpugroup.Group, cpus float64) {
 
 // shopClients ask for each route at times laid out before, and keep the slow ones.
 type shopClients struct {
-	start  time.Time
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-	mu     sync.Mutex
-	n      int
-	slow   []slowRequest
-	failed error
+	start    time.Time
+	cancel   context.CancelFunc
+	done     sync.WaitGroup
+	mu       sync.Mutex
+	requests int
+	slow     []slowRequest
+	failed   error
 }
 
 type slowRequest struct {
@@ -254,12 +254,12 @@ func newShopClients(port int) *shopClients {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &shopClients{start: time.Now(), cancel: cancel}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
-	for route, every := range shopRoutes {
+	for route, interval := range shopRoutes {
 		target := fmt.Sprintf("http://127.0.0.1:%d/%s", port, route)
 		c.done.Add(1)
 		go func() {
 			defer c.done.Done()
-			tick := time.NewTicker(every)
+			tick := time.NewTicker(interval)
 			defer tick.Stop()
 			for {
 				select {
@@ -291,8 +291,8 @@ func (c *shopClients) ask(ctx context.Context, client *http.Client, target strin
 	took := time.Since(began)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.n++
-	if took > shopLeast/4 {
+	c.requests++
+	if took > minSlowLatency/4 {
 		c.slow = append(c.slow, slowRequest{time.Now(), took})
 	}
 	if err != nil && ctx.Err() == nil {
@@ -315,7 +315,7 @@ func (c *shopClients) slowest(from, to time.Time) (d time.Duration) {
 func (c *shopClients) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.n
+	return c.requests
 }
 
 func (c *shopClients) stop() {

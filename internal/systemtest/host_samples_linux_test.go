@@ -28,10 +28,10 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-func TestMain(m *testing.M) { testchild.Main(m, child) }
+func TestMain(m *testing.M) { testchild.Main(m, runChild) }
 
-// child is a service, or a whole scenario in a network namespace of its own.
-func child(kind, arg string) error {
+// runChild is a service, or a whole scenario in a network namespace of its own.
+func runChild(kind, arg string) error {
 	switch kind {
 	case "calls":
 		if err := serveCalls(arg); err != nil {
@@ -52,7 +52,7 @@ func child(kind, arg string) error {
 		if _, err := fmt.Sscan(arg, &percent, &delayMS); err != nil {
 			return err
 		}
-		return scenario(percent, time.Duration(delayMS)*time.Millisecond)
+		return runLossScenario(percent, time.Duration(delayMS)*time.Millisecond)
 	case "shop":
 		if err := serveShop(arg); err != nil {
 			return err
@@ -63,8 +63,8 @@ func child(kind, arg string) error {
 	return testchild.Wait()
 }
 
-// recorded saves a recording of a service and explains it.
-func recorded(dir, target string, d time.Duration) (*report.Report, *bundle.File, error) {
+// recordAndExplain saves a recording of a service and explains it.
+func recordAndExplain(dir, target string, d time.Duration) (*report.Report, *bundle.File, error) {
 	name := filepath.Join(dir, "x"+record.BundleExt)
 	if _, err := record.Save(context.Background(), target, record.Options{Duration: d, NoAllocs: true, Proxy: "none"}, name, "test", nil); err != nil {
 		return nil, nil, err
@@ -86,16 +86,16 @@ func recorded(dir, target string, d time.Duration) (*report.Report, *bundle.File
 	return rep, b, err
 }
 
-// told is what a scenario prints.
-type told struct {
-	Report *report.Report
-	Again  int // segments sent again while recording, by the service's own sockets
-	Remote string
+// scenarioResult is what a scenario prints.
+type scenarioResult struct {
+	Report        *report.Report
+	Retransmitted int // segments sent again while recording, by the service's own sockets
+	BackendAddr   string
 }
 
-// scenario records a service that asks a backend which loses some of what is
+// runLossScenario records a service that asks a backend which loses some of what is
 // sent to it.
-func scenario(percent int, delay time.Duration) error {
+func runLossScenario(percent int, delay time.Duration) error {
 	if err := testchild.LoopbackUp(); err != nil {
 		return err
 	}
@@ -114,10 +114,10 @@ func scenario(percent int, delay time.Duration) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		load(ctx, "http://"+addr+"/ask", 4)
+		requestUntilDone(ctx, "http://"+addr+"/ask", 4)
 	}()
 	defer func() { cancel(); <-done }()
-	before, err := numberAt("http://" + addr + "/again")
+	before, err := getNumber("http://" + addr + "/again")
 	if err != nil {
 		return err
 	}
@@ -126,19 +126,19 @@ func scenario(percent int, delay time.Duration) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	rep, b, err := recorded(dir, addr, 3*time.Second)
+	rep, b, err := recordAndExplain(dir, addr, 3*time.Second)
 	if err != nil {
 		return err
 	}
 	b.Close()
-	after, err := numberAt("http://" + addr + "/again")
+	after, err := getNumber("http://" + addr + "/again")
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(os.Stdout).Encode(told{Report: rep, Again: after - before, Remote: remote})
+	return json.NewEncoder(os.Stdout).Encode(scenarioResult{Report: rep, Retransmitted: after - before, BackendAddr: remote})
 }
 
-func runScenario(t *testing.T, percent int, delay time.Duration) told {
+func startScenario(t *testing.T, percent int, delay time.Duration) scenarioResult {
 	t.Helper()
 	testfull.Need(t, "a network that loses packets, for seconds")
 	if os.Getuid() != 0 {
@@ -153,7 +153,7 @@ func runScenario(t *testing.T, percent int, delay time.Duration) told {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got told
+	var got scenarioResult
 	must.Do(t, json.Unmarshal(out, &got))
 	if got.Report.Host == nil {
 		t.Fatalf("no host samples in the report: %v", got.Report.Input.Warnings)
@@ -161,7 +161,7 @@ func runScenario(t *testing.T, percent int, delay time.Duration) told {
 	return got
 }
 
-func printed(t *testing.T, rep *report.Report) string {
+func hostText(t *testing.T, rep *report.Report) string {
 	t.Helper()
 	var b bytes.Buffer
 	must.Do(t, text.Write(&b, rep, text.Options{Width: 100, Full: true}))
@@ -171,15 +171,15 @@ func printed(t *testing.T, rep *report.Report) string {
 
 // A backend's kernel discards a tenth of the segments with questions, so the
 // service's has to send them again: the network is named, by socket and time.
-func TestNetworkThatLoses(t *testing.T) {
+func TestLossyNetworkIsNamed(t *testing.T) {
 	// On a busy machine the kernel may send again what was not lost, and requests
 	// may wait for a P meanwhile: best of three.
 	var err error
 	for range 3 {
-		got := runScenario(t, 10, 2*time.Millisecond)
-		if err = losesRightly(got); err == nil {
+		got := startScenario(t, 10, 2*time.Millisecond)
+		if err = lossError(got); err == nil {
 			n := got.Report.Host.Network
-			t.Logf("%d of %d sent again: %s", n.Retransmitted, got.Again, printed(t, got.Report))
+			t.Logf("%d of %d sent again: %s", n.Retransmitted, got.Retransmitted, hostText(t, got.Report))
 			return
 		}
 		t.Log(err)
@@ -187,52 +187,52 @@ func TestNetworkThatLoses(t *testing.T) {
 	t.Error(err)
 }
 
-func losesRightly(got told) error {
+func lossError(got scenarioResult) error {
 	var wrong []error
-	say := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
+	addError := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
 	n := got.Report.Host.Network
-	if got.Again == 0 {
+	if got.Retransmitted == 0 {
 		return errors.New("nothing was lost")
 	}
 	if n.Verdict != report.NetworkLost {
-		say("verdict %q: %s", n.Verdict, n.Text)
+		addError("verdict %q: %s", n.Verdict, n.Text)
 	}
 	// The service counts a little longer at both ends.
-	if n.Retransmitted == 0 || n.Retransmitted > int64(got.Again) || n.Retransmitted < int64(got.Again)/3 {
-		say("%d segments sent again by the samples, %d by the service's own count", n.Retransmitted, got.Again)
+	if n.Retransmitted == 0 || n.Retransmitted > int64(got.Retransmitted) || n.Retransmitted < int64(got.Retransmitted)/3 {
+		addError("%d segments sent again by the samples, %d by the service's own count", n.Retransmitted, got.Retransmitted)
 	}
 	for _, s := range n.Sockets {
 		// Lost acknowledgements make the backend's side send again, too.
-		if to := map[bool]string{false: s.Remote, true: s.Local}[s.Peer]; s.Retransmitted > 0 && (to != got.Remote || len(s.WhenNS) == 0) {
-			say("socket %+v, want one to %s", s, got.Remote)
+		if to := map[bool]string{false: s.Remote, true: s.Local}[s.Peer]; s.Retransmitted > 0 && (to != got.BackendAddr || len(s.WhenNS) == 0) {
+			addError("socket %+v, want one to %s", s, got.BackendAddr)
 		}
 	}
 	if len(n.Requests) == 0 {
 		return errors.Join(append(wrong, errors.New("no slow request that waited meanwhile"))...)
 	}
 	w := n.Requests[0]
-	if w.DurationNS < 150e6 || len(w.Sockets) == 0 || !strings.HasSuffix(w.Sockets[0], " -> "+got.Remote) || w.Site == nil {
-		say("wait %+v", w)
+	if w.DurationNS < 150e6 || len(w.Sockets) == 0 || !strings.HasSuffix(w.Sockets[0], " -> "+got.BackendAddr) || w.Site == nil {
+		addError("wait %+v", w)
 	}
 	f := findingOf(got.Report, "WL2008")
-	if f == nil || f.Severity != report.SeverityHigh || f.Cause != "network" || f.Site == nil || !strings.Contains(f.Title, got.Remote) {
-		say("finding %+v", f)
+	if f == nil || f.Severity != report.SeverityHigh || f.Cause != "network" || f.Site == nil || !strings.Contains(f.Title, got.BackendAddr) {
+		addError("finding %+v", f)
 	}
 	return errors.Join(wrong...)
 }
 
 // The same without loss, and a backend that takes its time: the network is
 // cleared.
-func TestNetworkThatIsCleared(t *testing.T) {
-	got := runScenario(t, 0, 20*time.Millisecond)
+func TestSoundNetworkIsCleared(t *testing.T) {
+	got := startScenario(t, 0, 20*time.Millisecond)
 	n := got.Report.Host.Network
-	if got.Again > 0 || n.OutOfOrder > 0 {
-		t.Skipf("the machine is so busy that its kernel sent %d segments again without any loss", got.Again)
+	if got.Retransmitted > 0 || n.OutOfOrder > 0 {
+		t.Skipf("the machine is so busy that its kernel sent %d segments again without any loss", got.Retransmitted)
 	}
 	if n.Verdict == report.NetworkUnknown && strings.Contains(n.Text, "poll gaps") {
 		t.Skip("the machine is so busy that nobody looked at the network for long: rightly not judged")
 	}
-	if n.Verdict != report.NetworkCleared || got.Again != 0 || n.Retransmitted != 0 || len(n.Requests) != 0 {
+	if n.Verdict != report.NetworkCleared || got.Retransmitted != 0 || n.Retransmitted != 0 || len(n.Requests) != 0 {
 		t.Errorf("verdict %q: %s; %+v", n.Verdict, n.Text, n)
 	}
 	if !strings.Contains(n.Text, "the other side's answer") {
@@ -245,7 +245,7 @@ func TestNetworkThatIsCleared(t *testing.T) {
 	if peer == nil || !strings.Contains(fmt.Sprint(peer.Evidence), "the network is cleared") {
 		t.Errorf("the finding about the peer does not say that the network is cleared: %+v", peer)
 	}
-	t.Log(printed(t, got.Report))
+	t.Log(hostText(t, got.Report))
 	if n.Connections == 0 || len(n.Sockets) == 0 || n.Sockets[0].RTTNS == 0 {
 		t.Errorf("connections %d, %+v", n.Connections, n.Sockets)
 	}
@@ -273,7 +273,7 @@ func TestRecordingUnderAQuota(t *testing.T) {
 	}
 	_, from := testchild.Throttled(t, group)
 	began := time.Now()
-	rep, b, err := recorded(t.TempDir(), addr, 3*time.Second)
+	rep, b, err := recordAndExplain(t.TempDir(), addr, 3*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +313,7 @@ func TestRecordingUnderAQuota(t *testing.T) {
 	if *l.UnexplainedNS > *l.BusyNS/4 {
 		t.Errorf("%.3f s of %.3f s are not explained", float64(*l.UnexplainedNS)/1e9, float64(*l.BusyNS)/1e9)
 	}
-	t.Log(printed(t, rep))
+	t.Log(hostText(t, rep))
 	t.Logf("busy %.3f s, cpu %.3f s, quota %.3f s (kernel %.3f), run queue %.3f s, unsplit %.3f s, unexplained %.3f s; cost %.1f ms",
 		float64(*l.BusyNS)/1e9, float64(*l.CPUNS)/1e9, float64(*l.QuotaNS)/1e9, want/1e9, float64(*l.RunQueueNS)/1e9, float64(*l.UnsplitNS)/1e9, float64(*l.UnexplainedNS)/1e9, float64(h.CostNS)/1e6)
 }

@@ -32,7 +32,7 @@ func lossyBackend(percent int, delay time.Duration) (addr string, err error) {
 			if err != nil {
 				return
 			}
-			if err := lose(c.(*net.TCPConn), percent); err != nil {
+			if err := dropSegments(c.(*net.TCPConn), percent); err != nil {
 				c.Close()
 				continue
 			}
@@ -49,10 +49,10 @@ func lossyBackend(percent int, delay time.Duration) (addr string, err error) {
 	return l.Addr().String(), nil
 }
 
-// lose puts a classic BPF program on a socket (socket(7), SO_ATTACH_FILTER). For
+// dropSegments puts a classic BPF program on a socket (socket(7), SO_ATTACH_FILTER). For
 // TCP its packet begins with the TCP header, whose length with all options is
 // at most 60 bytes; headers of loopback connections have 32.
-func lose(c *net.TCPConn, percent int) error {
+func dropSegments(c *net.TCPConn, percent int) error {
 	if percent == 0 {
 		return nil
 	}
@@ -81,18 +81,18 @@ func lose(c *net.TCPConn, percent int) error {
 
 // A caller is a service whose handler asks a backend, over connections that
 // stay. It counts, from inside, what its sockets had to send again.
-type caller struct {
-	backend string
-	mu      sync.Mutex
-	idle    []net.Conn
-	all     []net.Conn
+type callingService struct {
+	backend   string
+	mu        sync.Mutex
+	idleConns []net.Conn
+	conns     []net.Conn
 }
 
-func (c *caller) ask() error {
+func (c *callingService) ask() error {
 	c.mu.Lock()
 	var conn net.Conn
-	if n := len(c.idle); n > 0 {
-		conn, c.idle = c.idle[n-1], c.idle[:n-1]
+	if n := len(c.idleConns); n > 0 {
+		conn, c.idleConns = c.idleConns[n-1], c.idleConns[:n-1]
 	}
 	c.mu.Unlock()
 	if conn == nil {
@@ -101,7 +101,7 @@ func (c *caller) ask() error {
 			return err
 		}
 		c.mu.Lock()
-		c.all = append(c.all, conn)
+		c.conns = append(c.conns, conn)
 		c.mu.Unlock()
 	}
 	if _, err := fmt.Fprintln(conn, "a question of more than a few bytes, so that the segment has data"); err != nil {
@@ -112,22 +112,22 @@ func (c *caller) ask() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.idle = append(c.idle, conn)
+	c.idleConns = append(c.idleConns, conn)
 	return nil
 }
 
-func (c *caller) handle(w http.ResponseWriter, _ *http.Request) {
+func (c *callingService) handle(w http.ResponseWriter, _ *http.Request) {
 	if err := c.ask(); err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 	}
 }
 
-// again is what the kernel tells each socket's owner (tcp(7), TCP_INFO).
-func (c *caller) again(w http.ResponseWriter, _ *http.Request) {
+// writeRetransmissions is what the kernel tells each socket's owner (tcp(7), TCP_INFO).
+func (c *callingService) writeRetransmissions(w http.ResponseWriter, _ *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	sum := 0
-	for _, conn := range c.all {
+	for _, conn := range c.conns {
 		raw, err := conn.(syscall.Conn).SyscallConn()
 		if err != nil {
 			continue
@@ -143,9 +143,9 @@ func (c *caller) again(w http.ResponseWriter, _ *http.Request) {
 
 // serveCalls is the child that is recorded.
 func serveCalls(backend string) error {
-	c := &caller{backend: backend}
+	c := &callingService{backend: backend}
 	http.HandleFunc("/ask", c.handle)
-	http.HandleFunc("/again", c.again)
+	http.HandleFunc("/again", c.writeRetransmissions)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -155,8 +155,8 @@ func serveCalls(backend string) error {
 	return nil
 }
 
-// load asks a service until ctx ends.
-func load(ctx context.Context, url string, clients int) {
+// requestUntilDone asks a service until ctx ends.
+func requestUntilDone(ctx context.Context, url string, clients int) {
 	var wg sync.WaitGroup
 	for range clients {
 		wg.Go(func() {
@@ -171,7 +171,7 @@ func load(ctx context.Context, url string, clients int) {
 	wg.Wait()
 }
 
-func numberAt(url string) (int, error) {
+func getNumber(url string) (int, error) {
 	resp, err := http.Get(url)
 	if err != nil {
 		return 0, err

@@ -21,11 +21,11 @@ import (
 
 // shop is a service that keeps its slow moments by itself: a process of its own, with faults that are asked for.
 type shop struct {
-	mu     sync.Mutex
-	orders map[int]int
-	stock  *item // a heap to mark
-	large  atomic.Bool
-	whole  atomic.Bool
+	mu           sync.Mutex
+	orders       map[int]int
+	stock        *item // a heap to mark
+	largeExports atomic.Bool
+	fullCounts   atomic.Bool
 }
 
 type item struct {
@@ -44,7 +44,7 @@ func (s *shop) order(w http.ResponseWriter, _ *http.Request) {
 // list computes a little, or much.
 func (s *shop) list(w http.ResponseWriter, _ *http.Request) {
 	n := 10_000
-	if s.whole.Load() {
+	if s.fullCounts.Load() {
 		n = 1_000_000
 	}
 	fmt.Fprintln(w, s.sum(n))
@@ -60,14 +60,14 @@ func (s *shop) sum(n int) (sum int) {
 // export makes a list of much or little.
 func (s *shop) export(w http.ResponseWriter, _ *http.Request) {
 	n := 64 << 10
-	if s.large.Load() {
+	if s.largeExports.Load() {
 		n = 16 << 20
 	}
-	fmt.Fprintln(w, len(pages(n)))
+	fmt.Fprintln(w, len(allocate(n)))
 }
 
-// pages allocates so many bytes.
-func pages(bytes int) []*item {
+// allocate allocates so many bytes.
+func allocate(bytes int) []*item {
 	list := make([]*item, 0, bytes/64)
 	for range cap(list) {
 		list = append(list, new(item))
@@ -84,18 +84,18 @@ func (s *shop) audit() {
 
 // collect is the second one: the collector, off until then, has a large heap to mark while requests allocate much.
 func (s *shop) collect() {
-	s.large.Store(true)
+	s.largeExports.Store(true)
 	debug.SetGCPercent(20)
 	time.Sleep(500 * time.Millisecond)
-	s.large.Store(false)
+	s.largeExports.Store(false)
 	debug.SetGCPercent(-1)
 }
 
 // count is the third one: lists are counted up to the end, in a group whose quota does not suffice for that.
 func (s *shop) count() {
-	s.whole.Store(true)
+	s.fullCounts.Store(true)
 	time.Sleep(1200 * time.Millisecond)
-	s.whole.Store(false)
+	s.fullCounts.Store(false)
 }
 
 // serveShop serves until its parent ends it. It prints the address of the shop and that of its controls.
@@ -108,7 +108,7 @@ func serveShop(dir string) error {
 	svc := service.Start(service.Options{
 		Logger: slog.New(slog.DiscardHandler),
 		Tune:   &tune.Options{Procs: tune.ModeOff, Memory: tune.ModeOff, GC: tune.ModeOff},
-		Flight: &flight.Options{Dir: dir, MinUnusual: shopLeast, MinAge: 5 * time.Second, Gap: shopGap, PerHour: -1, PerDay: -1},
+		Flight: &flight.Options{Dir: dir, MinUnusual: minSlowLatency, MinAge: 5 * time.Second, Gap: recordingGap, PerHour: -1, PerDay: -1},
 	})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /order", s.order)
