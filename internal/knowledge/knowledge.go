@@ -53,6 +53,17 @@ func Of(fn string) Roles {
 // Has reports whether a function has a role.
 func Has(fn string, role Role) bool { return Of(fn).Has(role) }
 
+// Named returns the functions of a role that the table names in full, sorted.
+func Named(role Role) (list []string) {
+	for fn, l := range functions().exact {
+		if l.add.Has(role) {
+			list = append(list, fn)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
 // An Index caches the roles of functions by the id of their name. Only one goroutine may use it at a time.
 type Index[ID ~int32 | ~uint32] struct {
 	name  func(ID) string

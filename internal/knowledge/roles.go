@@ -171,9 +171,6 @@ func (s Roles) Has(r Role) bool {
 	return s.high>>(r-64)&1 != 0
 }
 
-// HasAny reports whether two sets have a role in common.
-func (s Roles) HasAny(o Roles) bool { return s.low&o.low|s.high&o.high != 0 }
-
 // Union returns the roles of both sets.
 func (s Roles) Union(o Roles) Roles { return Roles{s.low | o.low, s.high | o.high} }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/request"
-	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -59,7 +59,7 @@ func (s *Stage) markAssistFrame(span *timeline.Span) tracefmt.FrameID {
 		return 0
 	}
 	for _, frame := range s.Syms.Stack(span.Stack) {
-		if s.Syms.String(s.Syms.Frame(frame).Func) == stdlib.MarkAssist {
+		if s.Sites.RolesOf(frame).Has(knowledge.MarkAssist) {
 			return frame
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -108,17 +109,15 @@ func (s *Stage) nameByTimeoutHandler(r *request.Request, steps []critpath.Step) 
 	s.nameTimedOutHandler(r)
 }
 
-const timeoutHandler = "net/http.(*timeoutHandler).ServeHTTP"
-
 // nameTimedOutHandler finds the handler of a request that http.TimeoutHandler answered after its timeout. The handler
 // still runs on another goroutine, and is not on the request's path.
 func (s *Stage) nameTimedOutHandler(r *request.Request) {
-	if s.bestHandler.Key == 0 || s.Syms.String(s.bestHandler.Key) != timeoutHandler {
+	if s.bestHandler.Key == 0 || !s.Sites.RolesOf(s.bestHandler.Frame).Has(knowledge.TimeoutHandler) {
 		return
 	}
 	isTimeoutGoroutine := func(start tracefmt.StackID) bool {
 		frames := s.Syms.Stack(start)
-		return len(frames) > 0 && s.Syms.String(s.Syms.Frame(frames[0]).Func) == timeoutHandler+".func1"
+		return len(frames) > 0 && s.Sites.RolesOf(frames[0]).Has(knowledge.TimeoutGoroutine)
 	}
 	for i := s.Win.GenIndex(r.Start); i <= s.Win.GenIndex(r.End); i++ {
 		gen := s.Win.Gens[i]

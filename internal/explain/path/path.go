@@ -9,11 +9,14 @@
 package path
 
 import (
+	"slices"
+
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -197,7 +200,7 @@ func (s *Stage) BeginGeneration(servedCount, otherCount int) {
 	for _, g := range s.Win.Gens {
 		s.hasCPUSamples = s.hasCPUSamples || len(g.Samples) > 0
 	}
-	s.hasTimeoutHandler = s.Syms.Lookup(timeoutHandler) != 0
+	s.hasTimeoutHandler = slices.ContainsFunc(knowledge.Named(knowledge.TimeoutHandler), func(fn string) bool { return s.Syms.Lookup(fn) != 0 })
 	s.namer.FindMainModule()
 	clear(s.timeoutGoroutines)
 }

@@ -3,11 +3,11 @@ package peers
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -214,9 +214,7 @@ func (p *collector) sendTimes(t int64) []int64 {
 func (p *collector) isSend(id tracefmt.StackID) bool {
 	send, isCached := p.isSendStack[id]
 	if !isCached {
-		send = slices.ContainsFunc(p.stage.Syms.Stack(id), func(f tracefmt.FrameID) bool {
-			return strings.HasPrefix(p.stage.Syms.String(p.stage.Syms.Frame(f).Func), "net.(*netFD).Write")
-		})
+		send = p.stage.Sites.HasRole(id, knowledge.SocketWrite)
 		p.isSendStack[id] = send
 	}
 	return send

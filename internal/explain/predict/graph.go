@@ -2,13 +2,12 @@ package predict
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/threshold"
-	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -211,9 +210,7 @@ func (b *Builder) handoverChecker(g uint64) func(from, to int64) bool {
 	return func(from, to int64) bool {
 		found := false
 		complete := b.win.EachWoken(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
-			found = !slices.ContainsFunc(b.syms.Stack(stack), func(f tracefmt.FrameID) bool {
-				return stdlib.IsMutex(b.syms.String(b.syms.Frame(f).Func))
-			})
+			found = !b.stage.Sites.HasRole(stack, knowledge.Mutex)
 			return !found
 		})
 		b.win.Children(g, from, to, func(uint64, int64) bool { found = true; return false })
@@ -222,19 +219,10 @@ func (b *Builder) handoverChecker(g uint64) func(from, to int64) bool {
 }
 
 // isHandover reports whether the event at the end of running time woke a goroutine: what runs afterwards is another
-// computation. The innermost frame of such a call is in the runtime or in package sync.
+// computation.
 func (b *Builder) isHandover(stack tracefmt.StackID) bool {
 	frames := b.syms.Stack(stack)
-	if len(frames) == 0 {
-		return false
-	}
-	fn := b.syms.String(b.syms.Frame(frames[0]).Func)
-	for _, prefix := range []string{"runtime.chan", "runtime.closechan", "runtime.selectgo", "sync.", "internal/sync."} {
-		if strings.HasPrefix(fn, prefix) {
-			return true
-		}
-	}
-	return false
+	return len(frames) > 0 && b.stage.Sites.RolesOf(frames[0]).Has(knowledge.Handover)
 }
 
 // Chain returns the graph of a request of which only the critical path is known: one sum for each cause and site.

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -210,8 +210,8 @@ func (c *Collector) waitedForTimer(t *timeline.TimerWake) bool {
 		return true
 	case "":
 		for _, f := range c.syms.Stack(s.Stack) {
-			switch c.syms.String(c.syms.Frame(f).Func) {
-			case "time.Sleep", "runtime.selectgo", "runtime.chanrecv1", "runtime.chanrecv2":
+			roles := knowledge.Of(c.syms.String(c.syms.Frame(f).Func))
+			if roles.Has(knowledge.SleepWait) || roles.Has(knowledge.SelectWait) || roles.Has(knowledge.ReceiveWait) {
 				return true
 			}
 		}
@@ -271,7 +271,7 @@ func (c *Collector) Stats(sp *spell.Speller) *Stats {
 	out.GC, out.Stops = c.gcRows(sp)
 	for id, n := range c.samplesByStack {
 		if n > 0 {
-			out.Samples.count(sp.Syms, tracefmt.StackID(id), n)
+			out.Samples.count(sp, tracefmt.StackID(id), n)
 		}
 	}
 	return &out
@@ -305,9 +305,7 @@ func (c *Collector) runRows(sp *spell.Speller, out *Stats) []Run {
 func (c *Collector) clientCalls(sp *spell.Speller) []ClientCalls {
 	runs := map[string]int64{}
 	for id := range c.runsByStack {
-		if s := &c.runsByStack[id]; s.Runs > 0 && slices.ContainsFunc(sp.Syms.Stack(tracefmt.StackID(id)), func(f tracefmt.FrameID) bool {
-			return isClientCall(sp.Syms.String(sp.Syms.Frame(f).Func))
-		}) {
+		if s := &c.runsByStack[id]; s.Runs > 0 && sp.Sites.HasRole(tracefmt.StackID(id), knowledge.PeerCall) {
 			runs[sp.StartOf(tracefmt.StackID(id))] += s.Runs
 		}
 	}
@@ -316,12 +314,6 @@ func (c *Collector) clientCalls(sp *spell.Speller) []ClientCalls {
 		out = append(out, ClientCalls{start, runs[start]})
 	}
 	return out
-}
-
-// isClientCall reports whether a function calls another service over HTTP or gRPC.
-func isClientCall(fn string) bool {
-	return fn == "net/http.(*Client).do" || strings.Contains(fn, "Transport).RoundTrip") || strings.HasPrefix(fn, "google.golang.org/grpc.(*ClientConn).Invoke") ||
-		strings.HasPrefix(fn, "google.golang.org/grpc.(*clientStream).")
 }
 
 func (c *Collector) herdRows(sp *spell.Speller) []Herd {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -299,7 +300,7 @@ func (c *Collector) gcRows(sp *spell.Speller) (GC, []Stop) {
 	}
 	forcedSites, begunSites := map[tracefmt.FrameID]int{}, map[tracefmt.FrameID]int{}
 	for id, n := range s.beginsByStack {
-		if isForced(sp.Syms, id) {
+		if sp.Sites.HasRole(id, knowledge.ForcedGC) {
 			out.Forced += n
 			forcedSites[sp.Sites.SiteOf(id)] += n
 		} else if f := sp.Sites.SiteOf(id); f != 0 && !sp.Sites.IsStdlib(sp.Syms.Frame(f).Func) {
@@ -322,17 +323,6 @@ func mostFrequentSite(counts map[tracefmt.FrameID]int, sp *spell.Speller) (site 
 		}
 	}
 	return site, count
-}
-
-// isForced reports whether code requested the cycle that began at a stack.
-func isForced(syms *tracefmt.Symbols, id tracefmt.StackID) bool {
-	for _, f := range syms.Stack(id) {
-		switch syms.String(syms.Frame(f).Func) {
-		case "runtime.GC", "runtime/debug.freeOSMemory", "runtime/debug.FreeOSMemory":
-			return true
-		}
-	}
-	return false
 }
 
 func (c *Collector) stopRows(sp *spell.Speller) []Stop {

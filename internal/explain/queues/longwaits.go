@@ -2,13 +2,12 @@ package queues
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
-	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -156,14 +155,8 @@ func (p *workerSum) handedOver(g uint64, from, to int64) bool {
 // lock, an answer to the client, and what net/http does for each request, such as to read the body and, in HTTP/2, notify the
 // connection's goroutine of that.
 func (p *workerSum) isHandover(stack tracefmt.StackID) bool {
-	syms := p.stage.Syms
-	for _, frame := range syms.Stack(stack) {
-		if fn := syms.String(syms.Frame(frame).Func); stdlib.IsMutex(fn) || strings.HasPrefix(fn, "net/http.(*connReader).") ||
-			strings.Contains(fn, "http2") && strings.HasSuffix(fn, "equestBody).Read") {
-			return false
-		}
-	}
-	return !p.isAnswerWrite(stack)
+	sites := p.stage.Sites
+	return !sites.HasRole(stack, knowledge.Mutex) && !sites.HasRole(stack, knowledge.RequestUpkeep) && !sites.HasRole(stack, knowledge.AnswerWrite)
 }
 
 // LongWaits describes the requests that spent most of their time in one wait of their own goroutine at one line, in the

@@ -3,13 +3,12 @@ package queues
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
-	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -104,7 +103,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		step := &w.Steps[i]
 		switch {
 		case step.Kind == critpath.Syscall && step.FollowedWait < 0:
-			if p.isSocketWrite(step.Stack) && !slices.Contains(p.writers, step.G) {
+			if p.stage.Sites.HasRole(step.Stack, knowledge.SocketWrite) && !slices.Contains(p.writers, step.G) {
 				p.writers = append(p.writers, step.G)
 			}
 		case step.Kind == critpath.Network && !step.Inbound:
@@ -176,9 +175,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 func endsWithoutRead(p *workerSum, steps []critpath.Step) bool {
 	for i := range steps {
 		if st := &steps[i]; i > 0 && st.G == steps[0].G && st.Kind != critpath.CPU && st.Kind != critpath.Runnable {
-			fn := p.stage.Sites.SocketCall(st.Stack)
-			name := strings.ToLower(p.stage.Syms.String(fn))
-			return st.Kind == critpath.Syscall && fn != 0 && !strings.HasPrefix(name, "net.(*netfd).read")
+			return st.Kind == critpath.Syscall && p.stage.Sites.SocketCall(st.Stack) != 0 && !p.stage.Sites.HasRole(st.Stack, knowledge.SocketRead)
 		}
 	}
 	return false
@@ -202,7 +199,7 @@ func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) 
 		if ended = ended && done <= resumed; !ended {
 			done = resumed
 		}
-		if !ok || birth.Start != lastBirth.Start && (!ended || stdlib.Contains(p.startFunc(birth.Start))) {
+		if !ok || birth.Start != lastBirth.Start && (!ended || p.startsInStdlib(birth.Start)) {
 			return true
 		}
 		if born >= firstEnd {
@@ -222,19 +219,10 @@ func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) 
 	return sum
 }
 
-// startFunc returns the name of the function that a goroutine starts with.
-func (p *workerSum) startFunc(start tracefmt.StackID) string {
+// startsInStdlib reports whether a goroutine starts with a function of the standard library.
+func (p *workerSum) startsInStdlib(start tracefmt.StackID) bool {
 	frames := p.stage.Syms.Stack(start)
-	if len(frames) == 0 {
-		return ""
-	}
-	return p.stage.Syms.String(p.stage.Syms.Frame(frames[0]).Func)
-}
-
-// isSocketWrite reports whether a system call's stack writes to a connection, from one buffer or several.
-func (p *workerSum) isSocketWrite(stack tracefmt.StackID) bool {
-	fn := p.stage.Sites.SocketCall(stack)
-	return fn != 0 && strings.HasPrefix(strings.ToLower(p.stage.Syms.String(fn)), "net.(*netfd).write")
+	return len(frames) == 0 || p.stage.Sites.RolesOf(frames[0]).Has(knowledge.Stdlib)
 }
 
 // mergePeerCalls combines the sums of all workers by the groups of the report.

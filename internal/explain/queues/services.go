@@ -13,6 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -115,7 +116,7 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 		}
 		p.services = append(p.services, service{
 			key: keyOf(segment), server: segment.G, start: segment.Start, end: segment.End, weight: w.CountedRequests(),
-			serverWrote:    waits[segment.FollowedWait].Parent >= 0 && p.isHTTP1RoundTrip(waits[segment.FollowedWait].Stack),
+			serverWrote:    waits[segment.FollowedWait].Parent >= 0 && p.stage.Sites.HasRole(waits[segment.FollowedWait].Stack, knowledge.HTTP1RoundTrip),
 			alreadyRunning: alreadyRunning, behindLock: isBehindLock(waits, segment.FollowedWait),
 		})
 	}
@@ -169,19 +170,12 @@ func (p *workerSum) serverWrote(w *path.WalkResult, svc *service) bool {
 		case critpath.Network:
 			return false
 		case critpath.Syscall:
-			if p.isSocketWrite(step.Stack) {
+			if p.stage.Sites.HasRole(step.Stack, knowledge.SocketWrite) {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// isHTTP1RoundTrip reports whether a stack waits for the answer on an HTTP/1 connection.
-func (p *workerSum) isHTTP1RoundTrip(stack tracefmt.StackID) bool {
-	return slices.ContainsFunc(p.stage.Syms.Stack(stack), func(fr tracefmt.FrameID) bool {
-		return p.stage.Syms.String(p.stage.Syms.Frame(fr).Func) == "net/http.(*persistConn).roundTrip"
-	})
 }
 
 // isServiceCause reports whether a server's time with this cause counts as service.

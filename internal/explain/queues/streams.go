@@ -3,12 +3,12 @@ package queues
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -81,35 +81,16 @@ func (p *workerSum) hasWrittenAnswer(g uint64, from, to int64) bool {
 	p.spans = p.stage.Win.SpansCoarse(g, from, to, p.spans[:0])
 	for i := range p.spans {
 		s := &p.spans[i]
-		if s.Start >= from && (s.State == timeline.Syscall || s.State == timeline.Waiting) && p.isAnswerWrite(s.Stack) {
+		if s.Start >= from && (s.State == timeline.Syscall || s.State == timeline.Waiting) && p.stage.Sites.HasRole(s.Stack, knowledge.AnswerWrite) {
 			return true
 		}
 	}
 	wrote := false
 	p.stage.Win.EachWoken(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
-		wrote = p.isAnswerWrite(stack)
+		wrote = p.stage.Sites.HasRole(stack, knowledge.AnswerWrite)
 		return !wrote
 	})
 	return wrote
-}
-
-// isAnswerWrite reports whether a stack writes an answer. It must contain a type of a server: a connection without one may
-// lead to a peer.
-func (p *workerSum) isAnswerWrite(stack tracefmt.StackID) bool {
-	for _, frame := range p.stage.Syms.Stack(stack) {
-		fn := p.stage.Syms.String(p.stage.Syms.Frame(frame).Func)
-		for _, prefix := range []string{
-			"net/http.(*response).", "google.golang.org/grpc.(*serverStream).Send",
-		} {
-			if strings.HasPrefix(fn, prefix) {
-				return true
-			}
-		}
-		if strings.Contains(fn, "websocket.(*Conn).Write") || strings.Contains(fn, "http2") && strings.Contains(fn, "esponseWriter).") {
-			return true
-		}
-	}
-	return false
 }
 
 // A Stream describes the requests that spent most of their time in waits at one line, several times each, in the slices of
