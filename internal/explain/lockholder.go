@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/spell"
-	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/report"
 )
@@ -35,11 +35,10 @@ func lockHolder(window *timeline.Window, sp *spell.Speller) func(lockFunc string
 			}
 			isInside := false
 			for _, fr := range sp.Syms.Stack(span.Stack) {
-				fn := sp.Syms.String(sp.Syms.Frame(fr).Func)
-				if stdlib.IsMutex(fn) {
+				if sp.Sites.RolesOf(fr).Has(knowledge.Mutex) {
 					return // it waits for a lock itself
 				}
-				isInside = isInside || isOfLock(fn)
+				isInside = isInside || isOfLock(sp.Syms.String(sp.Syms.Frame(fr).Func))
 			}
 			if isInside {
 				site, reason, waitNS = sp.Site(sp.Sites.SiteOf(span.Stack)), sp.Syms.String(span.Reason), span.End-span.Start

@@ -8,17 +8,15 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
-	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
 
-// ErrWhatIf is returned, wrapped, if a change of Options.WhatIf cannot be parsed or affects no request. The error names
-// similar changes. In the second case, Explain also returns a report without predictions.
-var ErrWhatIf = errors.New("no such change")
-
-// ErrRefused is returned, wrapped together with ErrWhatIf, if a trace cannot answer a question about a setting. The
-// error says why.
-var ErrRefused = errors.New("not answered")
+// ErrWhatIf and ErrRefused are those of package whylate.
+var (
+	ErrWhatIf  = errors.New("no such change")
+	ErrRefused = errors.New("not answered")
+)
 
 // ParseChange parses a change as predict.Parse does. Its error wraps ErrWhatIf.
 func ParseChange(text string) (predict.Change, error) {
@@ -93,7 +91,7 @@ func processFacts(rep *report.Report, stats *process.Stats, start int64) *predic
 				collectorNS += float64(rowCause.TotalNS)
 			case report.CauseSched: // the collector marked during the wait
 				for _, r := range rowCause.RanMeanwhile {
-					if r.Site != nil && stdlib.IsGCMark(r.Site.Func) {
+					if r.Site != nil && knowledge.Has(r.Site.Func, knowledge.GCMark) {
 						collectorNS += r.Share * float64(rowCause.TotalNS)
 					}
 				}

@@ -123,6 +123,7 @@ const (
 	GCWork
 	MarkAssist
 	MarkWorker
+	GCMark
 	ForcedGC
 	Scheduler
 	Tracing

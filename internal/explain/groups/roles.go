@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
 
@@ -90,17 +91,10 @@ func isOwnWork(k request.Kind) bool { return k == request.Goroutine || k == requ
 
 // isMonitoring reports whether a handler serves the monitoring of the process: its metrics, its health.
 func isMonitoring(handler string) bool {
-	path, name := "", handler
-	if i := strings.LastIndexByte(name, '/'); i >= 0 {
-		path, name = name[:i], name[i+1:]
-	}
-	pkg, _, _ := strings.Cut(name, ".")
-	switch pkg {
-	case "promhttp", "expvar", "pprof", "healthz", "grpc_health_v1":
+	if knowledge.Has(handler, knowledge.Monitoring) {
 		return true
-	case "health":
-		return strings.HasPrefix(path, "google.golang.org/grpc")
 	}
+	name := handler[strings.LastIndexByte(handler, '/')+1:]
 	// The last part of the name that is no closure, without usual parts of handlers' names.
 	parts := strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune(".()*", r) })
 	for len(parts) > 1 && (strings.HasPrefix(parts[len(parts)-1], "func") || parts[len(parts)-1] == "ServeHTTP" ||

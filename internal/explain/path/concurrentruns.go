@@ -85,7 +85,7 @@ func (s *Stage) runSite(gen *timeline.Gen, run *timeline.Run) tracefmt.FrameID {
 	}
 	site := s.Sites.SiteOf(stack)
 	fn := s.Syms.Frame(site).Func
-	if s.isRuntime(fn) {
+	if s.Sites.RolesOf(site).Has(knowledge.Runtime) {
 		return site // mark workers, as the rules of package finding know them
 	}
 	if samples := gen.SamplesOf(run.G); len(samples) > 0 {
@@ -95,7 +95,7 @@ func (s *Stage) runSite(gen *timeline.Gen, run *timeline.Run) tracefmt.FrameID {
 			k--
 		}
 		nearest := &gen.Samples[samples[k]]
-		if sampleSite := s.Sites.SiteOf(nearest.Stack); sampleSite != 0 && max(nearest.Time-run.To, run.From-nearest.Time) <= maxSampleDistanceNS && !s.isRuntime(s.Syms.Frame(sampleSite).Func) {
+		if sampleSite := s.Sites.SiteOf(nearest.Stack); sampleSite != 0 && max(nearest.Time-run.To, run.From-nearest.Time) <= maxSampleDistanceNS && !s.Sites.RolesOf(sampleSite).Has(knowledge.Runtime) {
 			return sampleSite
 		}
 	}
@@ -127,14 +127,10 @@ func (s *Stage) workGiver(birth *timeline.Birth) tracefmt.FrameID {
 	if !s.Sites.IsStdlib(creatorFunc) || !strings.HasPrefix(s.Syms.String(s.Syms.Frame(start[len(start)-1]).Func), s.Syms.String(creatorFunc)+".func") {
 		return 0
 	}
-	if fn := s.Syms.Frame(frames[1]).Func; s.Sites.IsStdlib(fn) || s.isRuntime(fn) {
+	if s.Sites.RolesOf(frames[1]).Has(knowledge.Stdlib) {
 		return 0
 	}
 	return frames[1]
-}
-
-func (s *Stage) isRuntime(fn tracefmt.StringID) bool {
-	return strings.HasPrefix(s.Syms.String(fn), "runtime.")
 }
 
 // handlerFrameIn returns a frame of the handler that the events of a goroutine in [from, to) show, 0 if they show
