@@ -8,52 +8,43 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// ErrWhatIf is returned, wrapped, when a change cannot be read, or meets
-// nothing that a request spent time on; the error names what is near.
+// ErrWhatIf is returned, wrapped, if a change cannot be parsed or affects no request. The error names similar changes.
 var ErrWhatIf = explain.ErrWhatIf
 
-// A Change makes what requests spend time on smaller, wherever it stands in
-// them, also in work for other requests that they wait for.
+// ErrRefused is returned, wrapped together with ErrWhatIf, if a trace cannot answer a question about a setting. The error
+// says why.
+var ErrRefused = explain.ErrRefused
+
+// A Change makes a cause at a site smaller, in requests and in the work for other requests that they wait for.
 type Change struct {
-	// Cause limits the change to one of the report's causes, or to a family of
-	// them: gc (gc-assist, gc-wait, stw) or sched (sched, sched-wake,
-	// sched-poll). "" means any. "queue" means the time in which others were
-	// served at the site while the request waited for its turn; such a change
-	// is relative.
+	// Cause limits the change to one of the report's causes, or to a family of them: gc (gc-assist, gc-wait, stw) or sched
+	// (sched, sched-wake, sched-poll). "" means any. "queue" means the time in which others were served at the site while
+	// the request was in the queue: the gain of more servers, a larger pool or finer locks. Such a change is relative.
 	Cause report.CauseName
-	// Site is where: a function's name or the end of one, file.go:line, or
-	// function:line. "" means anywhere. Running time counts for every function
-	// on its stack. Cause or Site must be set.
+	// Site is a function's name or the end of one, file.go:line, or function:line. "" means anywhere. Running time counts
+	// for every function on its stack. A line or function of the service's own code includes its calls into dependencies. A
+	// line of a dependency may be limited to a caller: "LINE from CALLER". A Change without Setting needs a Cause or a Site.
 	Site string
-	// To is how long each single sleep, timer's period, call or computation
-	// takes then; those that are shorter already stay.
+	// To is the new length of each instance: a sleep, a timer's period, a call, a computation. Shorter ones stay.
 	To time.Duration
-	// Relative makes each Scale times as long instead, from 0, which takes it
-	// away, to 1. To is not used then.
+	// Relative multiplies the length of each instance by Scale, which is between 0, for none left, and 1. To is ignored.
 	Relative bool
 	Scale    float64
-	// Setting, if not "", is what is asked about instead: GOGC (Value is a
-	// percentage; +Inf for off), GOMEMLIMIT (bytes), GOMAXPROCS, or quota (CPUs).
-	// Nothing else of a Change counts then. Where a trace does not tell, the
-	// answer is an error that wraps ErrRefused.
+	// Setting, if not "", replaces all fields above: it is GOGC (Value is a percentage; +Inf for off), GOMEMLIMIT (bytes),
+	// GOMAXPROCS, or quota (CPUs).
 	Setting string
 	Value   float64
 }
 
-// ErrRefused is returned, wrapped together with ErrWhatIf, where a trace does
-// not tell what a setting would do; the error says why.
-var ErrRefused = explain.ErrRefused
-
-// ParseChange reads a change: SITE=VALUE or CAUSE@SITE=VALUE, where VALUE is a
-// duration such as 5ms, a percentage of today's length such as 50%, or gone; or
-// a setting such as GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=2 or quota=1.5.
-// Its error wraps ErrWhatIf.
+// ParseChange parses a change: SITE=VALUE or CAUSE@SITE=VALUE, where VALUE is a duration such as 5ms, a percentage of
+// today's length such as 50%, or gone; or a setting such as GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=2 or quota=1.5. Its
+// error wraps ErrWhatIf.
 func ParseChange(text string) (Change, error) {
 	c, err := explain.ParseChange(text)
 	return Change{Cause: c.Cause, Site: c.Site, To: c.To, Relative: c.Relative, Scale: c.Scale, Setting: c.Setting.Name, Value: c.Setting.Value}, err
 }
 
-// String returns the change as ParseChange reads it.
+// String returns the change in the form that ParseChange accepts.
 func (c Change) String() string { return c.internal().String() }
 
 func (c Change) internal() predict.Change {

@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"time"
 
 	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/explain/detailed"
@@ -42,62 +41,40 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Options configure Explain. The zero value is ready for use.
+// Options configure Explain. The zero value is ready for use. whylate.Options describes the fields without a comment.
 type Options struct {
-	// Name is the report's name of its input: a file name, or a URL without credentials.
-	Name string
-	// Request, if not nil, selects functions by name. Their calls are the requests, and no others are searched for.
-	Request *regexp.Regexp
-	// Group, if not nil, selects the groups that are reported, by name.
-	Group *regexp.Regexp
-	// IgnoreMarks finds requests as if the service had no marks of service/mark.
-	IgnoreMarks bool
-	// TraceID, if not zero, limits the report to requests with this trace id of a tracing system. The trace must hold
-	// the id: in a mark of service/mark or in a tracer's user log. SpanID, if not zero, limits it to requests with this
-	// span id, their own or the caller's.
-	TraceID [16]byte
-	SpanID  [8]byte
-	// Slowest is how many of the slowest requests of a group are reported in full. 0 means 3, negative none.
-	Slowest int
-	// From and To limit the report to requests that end in this part of the trace, as time since its start. A To of 0
-	// means the end.
-	From, To time.Duration
-	// PathMap replaces prefixes of file names. The first that matches applies.
-	PathMap []spell.PathRewrite
-	// Thresholds decide the severity of findings; nil means the defaults.
-	Thresholds []finding.Threshold
+	pass.Selection
+	Name         string
+	Group        *regexp.Regexp
+	Slowest      int
+	MaxMemory    int64
+	Workers      int
+	Host, Allocs io.Reader
+	Progress     func(bytes int64)
+	PathMap      []spell.PathRewrite
+	WhatIf       []predict.Change
+	// Exact walks every request, however many there are. Replayer and Index imply it.
+	Exact bool
 	// Modules decides which code belongs to the service and which to its dependencies; nil means by file names alone.
 	Modules *modules.Set
-	// MaxMemory bounds the memory for the largest generation, in bytes; 0 means 1 GiB. A larger generation is left out,
-	// with a warning.
-	MaxMemory int64
+	// Thresholds decide the severity of findings; nil means the defaults.
+	Thresholds []finding.Threshold
 	// Reopen returns a new reader of the same trace, for the second reading. If it is nil, the trace must be seekable,
 	// or it is buffered in memory up to maxBuffered while it is read.
 	Reopen func() (io.ReadCloser, error)
-	// Workers is the number of goroutines that decode and walk; 0 means GOMAXPROCS. The report does not depend on it.
-	Workers int
-	// Host reads the host samples of a recording ("host.jsonl" of a x.whylate file), Allocs an allocation profile of
-	// the same time (gzipped pprof). nil means none. An error in them becomes a warning.
-	Host, Allocs io.Reader
-	// WhatIf are changes whose combined gain is predicted.
-	WhatIf []predict.Change
 	// Goals are limits of latencies. Changes that reach them are searched for.
 	Goals []Goal
 	// ServedRecording, if not nil, is filled with the requests that the process served. PeerRecording, if not nil, is
 	// such a recording of another process for which requests may wait.
 	ServedRecording, PeerRecording *peers.Recording
-	// Exact walks every request, however many there are. Replayer and Index imply it.
-	Exact bool
 	// Replayer, if not nil, is filled so that the trace can be replayed.
 	Replayer *Replayer
-	// Progress, if not nil, is called repeatedly with the bytes of input consumed, from the calling goroutine.
-	Progress func(bytes int64)
 	// Index, if not nil, is filled for later questions about this trace.
 	Index Index
 	// Validate, if not nil, checks the pass and the report. It must be new.
 	Validate *validate.Checks
 
-	isRereadForced bool        // for tests of wrong guesses: see engine.guessReread
+	isRereadForced bool        // for tests of wrong guesses: see reading.guessReread
 	hostSamples    hostSamples // read from Host
 }
 
@@ -112,7 +89,7 @@ type Index interface {
 	Finish(p *pass.Pass, translations []path.Translation, groups map[path.GroupID]string, freezes *freeze.Detector, sp *spell.Speller)
 }
 
-// ErrNothing is returned, wrapped, if not one whole generation of a trace could be read.
+// ErrNothing is whylate.ErrNothing.
 var ErrNothing = errors.New("nothing in it can be analysed")
 
 // exactRequests is how many requests are all walked. Of those after them that are not slow, only a sample is.
@@ -122,13 +99,7 @@ const exactRequests = 5_000
 // indexes, and the bytes themselves (see lab/bench/README.md).
 const memoryPerTraceByte = 8
 
-// Explain reads a trace to its end and explains the latency of its requests.
-//
-// If the trace is truncated or damaged, its whole generations are reported, with a warning, and marked as truncated.
-// The error wraps ErrNothing if there are none. If ctx ends, the report on what was read until then is returned
-// together with ctx's error.
-//
-// Explain reads ahead in another goroutine. It does not wait for a Read that has not returned.
+// Explain reads a trace to its end and explains the latency of its requests, as whylate.Explain describes.
 func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report, error) {
 	shownSlowest := opts.Slowest
 	if shownSlowest == 0 {
@@ -268,14 +239,7 @@ func newReader(r io.Reader, opts Options) (*tracefmt.Reader, error) {
 
 // passOptions returns the options of a pass.
 func (o *Options) passOptions(p path.Options) pass.Options {
-	out := pass.Options{
-		Workers: o.Workers, IgnoreMarks: o.IgnoreMarks, TraceID: o.TraceID, SpanID: o.SpanID, From: o.From, To: o.To,
-		Progress: o.Progress, Modules: o.Modules, Path: p,
-	}
-	if o.Request != nil {
-		out.MatchFunction = o.Request.MatchString
-	}
-	return out
+	return pass.Options{Selection: o.Selection, Workers: o.Workers, Progress: o.Progress, Modules: o.Modules, Path: p}
 }
 
 func (o *Options) name() string {

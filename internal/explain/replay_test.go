@@ -10,6 +10,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/output/export"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -61,7 +62,7 @@ func TestReplayOfPart(t *testing.T) {
 	data := testprog.Trace(t, "generations")
 	gens := func(from, to time.Duration) (int, int64) {
 		var replayer explain.Replayer
-		rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Replayer: &replayer, From: from, To: to}))(t)
+		rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Replayer: &replayer, Selection: pass.Selection{From: from, To: to}}))(t)
 		a := adder{t: t, count: map[string]int{}, total: map[string]int64{}, causes: map[[2]string]int64{}}
 		must.Do(t, replayer.Replay(context.Background(), bytes.NewReader(data), &a))
 		for _, g := range rep.Groups {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/modules"
@@ -98,7 +99,7 @@ func TestBufferIsBounded(t *testing.T) {
 // ends paths at the socket because the interval has too few requests to find the server.
 func TestPeersOfPart(t *testing.T) {
 	data := testprog.Service(t, "load-inside").Trace
-	rep := must.Have(Explain(context.Background(), bytes.NewReader(data), Options{To: 60 * time.Millisecond}))(t)
+	rep := must.Have(Explain(context.Background(), bytes.NewReader(data), Options{Selection: pass.Selection{To: 60 * time.Millisecond}}))(t)
 	for i := range rep.Groups {
 		if g := &rep.Groups[i]; g.Count >= 20 {
 			t.Fatalf("%s has %d requests: enough to know by themselves", g.Name, g.Count)

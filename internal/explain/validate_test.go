@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/explain/validate"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
@@ -19,7 +20,7 @@ func TestValidate(t *testing.T) {
 	explained := 0
 	for _, tr := range traces {
 		data := must.Have(tracetext.Assemble(tr.Text))(t)
-		for _, opts := range []Options{{}, {Request: regexp.MustCompile(`.`), Workers: 3}} {
+		for _, opts := range []Options{{}, {Selection: pass.Selection{Request: regexp.MustCompile(`.`)}, Workers: 3}} {
 			opts.Validate = new(validate.Checks)
 			switch _, err := Explain(context.Background(), bytes.NewReader(data), opts); {
 			case errors.Is(err, ErrNothing):

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"regexp"
 	"runtime"
 	"slices"
 	"time"
@@ -85,15 +86,10 @@ type Chooser interface {
 	NeedsWalk(r *request.Request) bool
 }
 
-// Options configure a Pass.
-type Options struct {
-	// Workers is the number of goroutines that decode and walk. 0 means GOMAXPROCS.
-	Workers int
-	// InOrder makes one worker add requests one after the other, sorted by request.Compare within each generation.
-	// The other workers only decode.
-	InOrder bool
-	// MatchFunction, if not nil, selects functions whose calls are the requests.
-	MatchFunction func(name string) bool
+// A Selection says what the requests of a trace are, and which of them are added.
+type Selection struct {
+	// Request, if not nil, selects functions by name. Their calls are the requests, and no others are searched for.
+	Request *regexp.Regexp
 	// IgnoreMarks finds requests as if the service did not mark them. TraceID, if not zero, selects the requests of
 	// one trace of a tracing system. SpanID, if not zero, selects those of one span, and those whose caller is that
 	// span.
@@ -103,6 +99,16 @@ type Options struct {
 	// From and To select requests that end in [From, To), relative to the start of the trace. To 0 means the end of
 	// the trace.
 	From, To time.Duration
+}
+
+// Options configure a Pass.
+type Options struct {
+	// Workers is the number of goroutines that decode and walk. 0 means GOMAXPROCS.
+	Workers int
+	// InOrder makes one worker add requests one after the other, sorted by request.Compare within each generation.
+	// The other workers only decode.
+	InOrder bool
+	Selection
 	// ExactFirst, if positive, is about how many requests are all walked. Of later requests only a sample is walked,
 	// with weights: see plan.
 	ExactFirst int
@@ -186,7 +192,11 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (readErr error) {
 	defer decoder.Close()
 	p.Decoder = decoder
 	decoder.Symbols.Lookups = p.Symbols.Lookups
-	p.Finder = request.NewFinder(&p.Symbols, &p.Window, request.Options{Workers: p.options.Workers, MatchFunc: p.options.MatchFunction, IgnoreMarks: p.options.IgnoreMarks})
+	finding := request.Options{Workers: p.options.Workers, IgnoreMarks: p.options.IgnoreMarks}
+	if p.options.Request != nil {
+		finding.MatchFunc = p.options.Request.MatchString
+	}
+	p.Finder = request.NewFinder(&p.Symbols, &p.Window, finding)
 	decoder.Classify = request.NewClassifier(decoder.Symbols).Flags
 	p.createWorkers()
 	placer := cause.NewPlacer(decoder.Symbols, p.options.Modules)

@@ -89,7 +89,7 @@ func run(t *testing.T, data []byte, opts pass.Options, sums []pass.Sum, listener
 func runMatching(t *testing.T, data []byte, match *regexp.Regexp, opts pass.Options, sums []pass.Sum, listeners ...pass.Listener) *pass.Pass {
 	t.Helper()
 	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
-	opts.MatchFunction = match.MatchString
+	opts.Request = match
 	p := pass.New(opts)
 	p.Sums, p.Listeners = sums, listeners
 	must.Do(t, p.Run(t.Context(), rd))
@@ -298,7 +298,7 @@ func TestDropOptionalSums(t *testing.T) {
 		d, spare := &eventRecorder{T: t}, &eventRecorder{T: t}
 		var p *pass.Pass
 		walks := 0
-		p = pass.New(pass.Options{Workers: 1, MatchFunction: matchPut.MatchString, OnRequestsAdded: func() {
+		p = pass.New(pass.Options{Workers: 1, Selection: pass.Selection{Request: matchPut}, OnRequestsAdded: func() {
 			if walks++; walks == 2 {
 				p.DropOptionalSums()
 			}
@@ -343,7 +343,7 @@ func TestSelectedTime(t *testing.T) {
 	data := shopTrace(t, 2)
 	ends := func(from, to time.Duration) (out []int64, start int64) {
 		d := &eventRecorder{T: t, generations: map[*timeline.Gen]int{}}
-		p := run(t, data, pass.Options{InOrder: true, From: from, To: to}, []pass.Sum{d})
+		p := run(t, data, pass.Options{InOrder: true, Selection: pass.Selection{From: from, To: to}}, []pass.Sum{d})
 		return d.requestEnds, p.Start
 	}
 	all, start := ends(0, 0)

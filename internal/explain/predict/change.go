@@ -11,26 +11,16 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Change makes a cause at a site smaller.
+// A Change makes a cause at a site smaller. whylate.Change describes the fields without a comment.
 type Change struct {
-	// Cause limits it to one of the report's causes, or to a family of them: gc (gc-assist, gc-wait, stw) or sched (sched,
-	// sched-wake, sched-poll). "" means any. Queue means the time in which others were served at the site while the request
-	// was in the queue: the gain of more servers, a larger pool or finer locks, in contrast to a shorter service.
-	Cause report.CauseName
-	// Site is a function's name or the end of one, file.go:line, or function:line. "" means anywhere. Running time counts for
-	// every function on its stack. A line or function of the service's own code includes its calls into dependencies. A
-	// line of a dependency may be limited to a caller: LINE from CALLER.
-	Site string
-	// To is the new length of each instance: a sleep, a timer's period, a computation. Shorter ones stay. With Relative the
-	// length is multiplied by Scale; a Scale of 0 removes it.
+	Cause    report.CauseName
+	Site     string
 	To       time.Duration
 	Scale    float64
 	Relative bool
+	Setting  Setting
 	// OwnWork says that all of it is done for the request itself, on whichever goroutine: no queue of others gets shorter.
 	OwnWork bool
-	// Setting, if it has a name, replaces the cause and the site: a value of GOGC, GOMEMLIMIT, GOMAXPROCS or of the CPU
-	// quota.
-	Setting Setting
 }
 
 // SiteText formats a site of a report for Change.Site: the function for running time, else the line.

@@ -9,7 +9,7 @@ import (
 
 // A Setting is a new value of a setting of the runtime or the kernel.
 type Setting struct {
-	Name  string // one of those below; "" for none // one of the constants below; "": none
+	Name  string // one of those below; "" for none
 	Value float64
 }
 

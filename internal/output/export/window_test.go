@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/output/export"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -29,7 +30,7 @@ type explained struct {
 func explainPart(t *testing.T, data []byte, from, to int64) *explained {
 	t.Helper()
 	e := &explained{data: data}
-	e.rep = must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "x.trace", From: time.Duration(from), To: time.Duration(to), Replayer: &e.replayer}))(t)
+	e.rep = must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "x.trace", Selection: pass.Selection{From: time.Duration(from), To: time.Duration(to)}, Replayer: &e.replayer}))(t)
 	return e
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/output/export"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
@@ -79,7 +80,7 @@ func TestCPUIsLinear(t *testing.T) {
 				return err
 			})
 			run("explain --request .", func(data []byte) error {
-				_, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Request: regexp.MustCompile(".")})
+				_, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Selection: pass.Selection{Request: regexp.MustCompile(".")}})
 				return err
 			})
 			for _, f := range export.Formats() {
