@@ -1,6 +1,7 @@
 package whylate
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/whylate/whylate/internal/explain"
@@ -40,7 +41,10 @@ type Change struct {
 // today's length such as 50%, or gone; or a setting such as GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=2 or quota=1.5. Its
 // error wraps ErrWhatIf.
 func ParseChange(text string) (Change, error) {
-	c, err := explain.ParseChange(text)
+	c, err := predict.Parse(text)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrWhatIf, err)
+	}
 	return Change{Cause: c.Cause, Site: c.Site, To: c.To, Relative: c.Relative, Scale: c.Scale, Setting: c.Setting.Name, Value: c.Setting.Value}, err
 }
 

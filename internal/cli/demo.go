@@ -36,10 +36,10 @@ const (
 )
 
 // A demoLoad sends requests to the demo's service until ctx ends, and returns what it saw of each route, by path.
-type demoLoad func(ctx context.Context, url string) map[string]demo.Result
+type demoLoad = func(ctx context.Context, url string) map[string]demo.Result
 
 // DemoVerbs are the demo and its service; load sends the requests.
-func DemoVerbs(load func(ctx context.Context, url string) map[string]demo.Result) []command.Verb {
+func DemoVerbs(load demoLoad) []command.Verb {
 	newVerb := func(s *command.Streams) *cobra.Command { return newDemo(&streams{*s}, load) }
 	return []command.Verb{newVerb, newDemoService}
 }

@@ -3,6 +3,8 @@ package cli
 import (
 	"encoding/hex"
 	"errors"
+	"io"
+	"os"
 	"regexp"
 	"strings"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/peers"
+	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/validate"
 	"github.com/whylate/whylate/internal/output/words"
@@ -191,9 +194,9 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 		}
 	}
 	for _, text := range e.whatIf {
-		c, err := explain.ParseChange(text)
+		c, err := predict.Parse(text)
 		if err != nil {
-			return command.Usage(cmd, "--%s", strings.TrimPrefix(err.Error(), explain.ErrWhatIf.Error()+": "))
+			return command.Usage(cmd, "--%v", err)
 		}
 		e.given.WhatIf = append(e.given.WhatIf, c)
 	}
@@ -239,4 +242,14 @@ func (e *explanation) readIgnores(cmd *cobra.Command) (err error) {
 		e.ignored, err = command.ReadOption(cmd, e.ignore, finding.ReadIgnoreEntries)
 	}
 	return err
+}
+
+// writeTo is writeTo of streams, with what --color says of where that is, and its width.
+func (e *explanation) writeTo(s *streams, write func(w io.Writer, color bool, columns int) error) error {
+	return s.WriteTo(e.output, func(w io.Writer) error {
+		if w == s.Out {
+			return write(w, e.color.on(w, os.Getenv), width(w))
+		}
+		return write(w, e.color == "always", 0)
+	})
 }

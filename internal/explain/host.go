@@ -2,11 +2,16 @@ package explain
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 
 	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/explain/hostjoin"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // hostSamples are the host samples that accompany a trace. All its readings share them.
@@ -29,4 +34,73 @@ func (h *hostSamples) load(source io.Reader) {
 func (r *reading) hostWindow() hostjoin.Window {
 	snapshot, snapshotTime := r.process.Clock()
 	return hostjoin.Window{Start: r.pass.Start, End: r.pass.End, Snapshot: snapshot, SnapshotTime: snapshotTime}
+}
+
+// Keys of the user logs in which service/flight writes the kernel's counters. The messages are lines of host.jsonl
+// without clocks, because the events have the time.
+const (
+	hostStartKey  = "whylate.host/1 start"
+	hostSampleKey = "whylate.host/1 sample"
+)
+
+// maxHostLog bounds the bytes that are stored, enough for half an hour.
+const maxHostLog = 16 << 20
+
+// hostLog collects these logs. It implements pass.Listener.
+type hostLog struct {
+	start string
+	lines []hostLine
+	bytes int
+}
+
+type hostLine struct {
+	time int64 // on the trace's clock
+	text string
+}
+
+// AddGeneration implements pass.Listener.
+func (h *hostLog) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
+	if h.bytes > maxHostLog {
+		return
+	}
+	for i := range g.User {
+		event := &g.User[i]
+		if event.Kind != timeline.LogMessage {
+			continue
+		}
+		key := syms.String(event.Name)
+		if key != hostStartKey && key != hostSampleKey {
+			continue
+		}
+		text := syms.String(event.Value)
+		if !strings.HasPrefix(text, `{"`) || strings.ContainsAny(text, "\r\n") {
+			continue
+		}
+		if key == hostStartKey {
+			if h.start == "" {
+				h.start = text
+			}
+			continue
+		}
+		h.lines = append(h.lines, hostLine{event.Time, text})
+		h.bytes += len(text)
+	}
+}
+
+// reader returns the samples as host.jsonl. It is nil if there are none or the trace has no clock snapshot.
+func (h *hostLog) reader(snapshot *tracefmt.ClockSnapshot, snapshotTime int64) io.Reader {
+	if h.start == "" || len(h.lines) == 0 || snapshot == nil {
+		return nil
+	}
+	var buf bytes.Buffer
+	write := func(t int64, text string) {
+		mono := int64(snapshot.Mono) + t - snapshotTime
+		wall := int64(snapshot.UnixSec)*1e9 + int64(snapshot.UnixNsec) + t - snapshotTime
+		fmt.Fprintf(&buf, `{"mono_ns":%d,"wall_ns":%d,%s`+"\n", mono, wall, text[1:])
+	}
+	write(h.lines[0].time, h.start)
+	for _, l := range h.lines {
+		write(l.time, l.text)
+	}
+	return &buf
 }
