@@ -50,6 +50,7 @@ const (
 
 	// WebSockets.
 	WebSocketConnection
+	WebSocketRead
 	MessageBegin
 	MessageRest
 

@@ -3,9 +3,9 @@ package finding
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/allocs"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
 
@@ -20,7 +20,7 @@ func (in *Input) dominantAllocSiteText() string { return allocSiteText(&in.Alloc
 
 // allocSiteText names a site that allocates, with the function of a library that it calls to do so.
 func allocSiteText(s *allocs.Site) string {
-	if call := libraryCall(s.Call); call != "" && !strings.HasPrefix(call, "runtime.") {
+	if call := libraryCall(s.Call); call != "" && !knowledge.Has(call, knowledge.Runtime) {
 		return textOf("phrase allocates-in-call", "site", &s.Site, "call", call)
 	}
 	return siteText(&s.Site)

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/knowledge"
-	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
 
@@ -280,7 +278,7 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 		if a.in.BacklogShares[a.group.ID] >= threshold.HalfShare && c.Kind != "inbound" {
 			return backlogKey
 		}
-		if isFileCall(c.Call) {
+		if knowledge.Has(c.Call, knowledge.File) {
 			code = report.RuleBlockingSyscall
 		} else if c.Kind == "inbound" {
 			code = report.RuleSlowClient
@@ -297,12 +295,12 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 
 // isIdleClient reports whether a route leads to another connection of the server, on which a client has no request under way.
 func isIdleClient(c *report.Cause, via []report.Via) bool {
-	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && len(via) > 0 && c.Site != nil && c.Site.Func == "net/http.(*conn).serve"
+	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && len(via) > 0 && c.Site != nil && knowledge.Has(c.Site.Func, knowledge.HTTP1Connection)
 }
 
 // isWebSocketIdle reports whether a WebSocket's handler waits for its client's next message: that delays no request.
 func isWebSocketIdle(c *report.Cause) bool {
-	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && c.Site != nil && strings.Contains(c.Site.Func, "websocket.") && strings.Contains(strings.ToLower(c.Site.Func), "read")
+	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && c.Site != nil && knowledge.Has(c.Site.Func, knowledge.WebSocketRead)
 }
 
 // heaviestRoute returns the route with the most time to a cause; if no route leads to that cause, the one with the most time of
@@ -321,10 +319,6 @@ func contentionKey(k waitKey) candidateKey {
 	}
 	return candidateKey{code: report.RulePoolTooSmall, wait: k}
 }
-
-// isFileCall reports whether a call reads or writes an os.File. If the runtime's poller waits for such a file, it is a pipe, a
-// terminal or a device.
-func isFileCall(call string) bool { return strings.HasPrefix(call, "os.(*File).") }
 
 // A candidate is a possible finding of one rule about one group: the routes of one key, and their time.
 type candidate struct {
@@ -412,5 +406,5 @@ func nonStdSite(c *report.Cause, via []report.Via) *report.Site {
 
 // isStdSite reports whether a site is in the standard library.
 func isStdSite(s *report.Site) bool {
-	return !strings.HasPrefix(s.Func, "main.") && stdlib.Contains(s.Func)
+	return knowledge.Has(s.Func, knowledge.Stdlib)
 }

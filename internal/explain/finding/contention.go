@@ -2,11 +2,11 @@ package finding
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
 
@@ -76,7 +76,7 @@ func isSerialAsker(service *queues.ServiceStats, c *report.Cause) bool {
 // isFanOutLimit reports whether a request waits because a limit bounds the goroutines that it may start: they are its own, one
 // for each piece of work, and serve no other requests.
 func isFanOutLimit(wait waitKey, slots *queues.SlotWaits) bool {
-	if wait.kind == report.WaitChanSend && strings.HasPrefix(wait.site.Func, "golang.org/x/sync/errgroup.(*Group).") {
+	if wait.kind == report.WaitChanSend && knowledge.Has(wait.site.Func, knowledge.FanOutLimiter) {
 		return true
 	}
 	return isEndedByChildren(slots) && wait.kind == report.WaitChanSend && slots.Slots > 1 && slots.WaitsPerChild < 2
@@ -108,20 +108,15 @@ func (in *Input) slotWaitsAt(wait waitKey) *queues.SlotWaits {
 	return firstMatch(in.SlotWaits, func(p *queues.SlotWaits) bool { return p.Wait == wait.kind && p.Site.LineKey() == wait.site })
 }
 
-// isSemaphoreWait reports whether a request waits for a slot of a golang.org/x/sync/semaphore. Each holder releases its slot,
+// isSemaphoreWait reports whether a request waits for a slot of a semaphore. Each holder releases its slot,
 // so all waiters queue, whatever the holders do and on whichever goroutine.
 func isSemaphoreWait(wait waitKey) bool {
-	return wait.kind == report.WaitSelect && wait.site.Func == semaphoreAcquire
+	return wait.kind == report.WaitSelect && knowledge.Has(wait.site.Func, knowledge.SemaphoreAcquire)
 }
-
-const (
-	semaphorePackage = "golang.org/x/sync/semaphore."
-	semaphoreAcquire = semaphorePackage + "(*Weighted).Acquire"
-)
 
 // isAcquireTimeout reports whether a request waits for a slot until its own deadline passes: no slot was released in time.
 func isAcquireTimeout(c *report.Cause) bool {
-	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (c.Site.Func == semaphoreAcquire || stdPool(c.Call).slotWait == neverOpens)
+	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (knowledge.Has(c.Site.Func, knowledge.SemaphoreAcquire) || stdPool(c.Call).slotWait == neverOpens)
 }
 
 // serviceAt returns the facts about the goroutines for which requests waited at a cause, nil if there are none.
@@ -150,7 +145,7 @@ func firstMatch[T any](list []T, match func(*T) bool) *T {
 // keep writes in order: the fault is where they write to. A handler of log/slog, or of another library, is the service's
 // choice, and so is its lock. A wait that began before the trace has no known kind or site, and is not a lock.
 func isLockWait(wait waitKey) bool {
-	return wait.site.Func != "" && (wait.kind == report.WaitOnce || wait.kind == report.WaitLock && !isFileCall(wait.call) && !isLoggerCall(wait.call))
+	return wait.site.Func != "" && (wait.kind == report.WaitOnce || wait.kind == report.WaitLock && !knowledge.Has(wait.call, knowledge.File) && !knowledge.Has(wait.call, knowledge.Logger))
 }
 
 // isHeldBySiblings reports whether the holders of a lock work for the same request as its waiters.
@@ -158,9 +153,4 @@ func (in *Input) isHeldBySiblings(wait waitKey) bool {
 	return isLockWait(wait) && slices.ContainsFunc(in.SiblingShares, func(s queues.SiblingShare) bool {
 		return s.Share >= threshold.MostShare && s.Site.LineKey() == wait.site
 	})
-}
-
-// isLoggerCall reports whether a call is one of package log.
-func isLoggerCall(call string) bool {
-	return strings.HasPrefix(call, "log.")
 }

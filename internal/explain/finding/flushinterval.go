@@ -3,6 +3,7 @@ package finding
 import (
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -15,7 +16,7 @@ func (a *attribution) flushInterval(c *report.Cause) *queues.ServiceStats {
 		return nil
 	}
 	underWay := service.BegunEarlyShare >= 0.5
-	if c.Call != sleepCall {
+	if !knowledge.Has(c.Call, knowledge.SleepWait) {
 		underWay = underWay || service.BatchSize >= 1.5 || float64(service.WaitedSleepNS) < 0.95*float64(service.PeriodNS)
 	}
 	if !underWay {

@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/threshold"
-	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
 
@@ -18,8 +18,6 @@ import (
 //   - Where code forces cycles (runtime.GC), it belongs to WL3005.
 //   - Otherwise the stops belong to WL3003, and the rest to WL3001 if requests spend the larger part of it on marking and
 //     waiting for phases, to WL3002 if they spend it on waiting for Ps that workers use.
-
-const forcedGC = "runtime.GC"
 
 // collectorPart returns the part of a cause that the collector took: 0 or 1, or, for a wait for a P, the share of marking in
 // what ran during the wait.
@@ -43,19 +41,19 @@ func isGCStop(kind string) bool { return strings.HasPrefix(kind, "GC ") }
 
 // workersPart and helpersPart return the share of mark workers, and of goroutines that help to mark, in what ran while requests
 // waited for a P.
-func workersPart(c *report.Cause) float64 { return markingPart(c, stdlib.MarkWorker) }
-func helpersPart(c *report.Cause) float64 { return markingPart(c, stdlib.MarkAssist) }
+func workersPart(c *report.Cause) float64 { return markingPart(c, knowledge.MarkWorker) }
+func helpersPart(c *report.Cause) float64 { return markingPart(c, knowledge.MarkAssist) }
 
 // marksPart is the sum of both: the collector's share in what ran while requests waited for a P.
 func marksPart(c *report.Cause) float64 { return workersPart(c) + helpersPart(c) }
 
-// markingPart returns the share of a function in what ran during a wait for a P, 0 for other causes.
-func markingPart(c *report.Cause, fn string) (part float64) {
+// markingPart returns the share of functions with a role in what ran during a wait for a P, 0 for other causes.
+func markingPart(c *report.Cause, role knowledge.Role) (part float64) {
 	if c.Cause != report.CauseSched {
 		return 0
 	}
 	for _, r := range c.RanMeanwhile {
-		if r.Site != nil && r.Site.Func == fn {
+		if r.Site != nil && knowledge.Has(r.Site.Func, role) {
 			part += r.Share
 		}
 	}
@@ -64,7 +62,7 @@ func markingPart(c *report.Cause, fn string) (part float64) {
 
 // isForcedWait reports whether a wait for the collector is one that code forced.
 func isForcedWait(c *report.Cause) bool {
-	return c.Cause == report.CauseGCWait && (c.Call == forcedGC || strings.HasPrefix(c.Call, "runtime/debug."))
+	return c.Cause == report.CauseGCWait && knowledge.Has(c.Call, knowledge.ForcedGC)
 }
 
 // isGCFrequentOrForced reports whether the collector's time belongs to the rules of too frequent (WL3004) or forced collections

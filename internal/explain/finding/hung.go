@@ -1,8 +1,6 @@
 package finding
 
 import (
-	"strings"
-
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -86,7 +84,7 @@ func (in *Input) hungVerdict(group *report.Group, wait *report.OpenWait) (v Verd
 		title, v.Fix = plural(hanging, "title endless-one", "title endless-many"), textOf("fix endless")
 	case v.Fact:
 		title, v.Fix = plural(hanging, "title open-stream-one", "title open-stream-many"), textOf("fix open-stream")
-	case wait.Cause == report.CauseLock && !strings.Contains(wait.Call, "WaitGroup"):
+	case wait.Cause == report.CauseLock && !knowledge.Has(wait.Call, knowledge.WaitGroup):
 		v.Fix = textOf("fix hung-lock")
 		if site, reason, ns := in.holdingGoroutine(wait); site != nil {
 			v.prependEvidence(evidenceOf("evidence hung-holder-goroutine", ns-wait.StuckNS[0], "ns", "site", site, "reason", reason))
@@ -110,7 +108,7 @@ func judgeHang(wait *report.OpenWait, isStuck, hasUsual, isMany bool) (severity 
 	if isMany {
 		severity = report.SeverityHigh
 	}
-	canTimeOut := wait.Call == selectCall || wait.Cause == report.CauseSleep
+	canTimeOut := knowledge.Has(wait.Call, knowledge.SelectWait) || wait.Cause == report.CauseSleep
 	switch {
 	case !isStuck: // the requests proceed, as streams do
 		severity, confidence = report.SeverityLow, 0.6
@@ -142,7 +140,7 @@ func plural(n int, one, many textKey) textKey {
 // isReadingStream reports whether a request reads an answer of which more may come at any time, or asks a library for the next
 // item.
 func isReadingStream(wait *report.OpenWait) bool {
-	if wait.Cause == report.CauseNetwork && wait.Call == "net/http.(*body).Read" {
+	if wait.Cause == report.CauseNetwork && knowledge.Has(wait.Call, knowledge.ResponseBody) {
 		return true
 	}
 	s := wait.Site
@@ -183,14 +181,14 @@ func (in *Input) holdingRequest(wait *report.OpenWait) (holder *report.OpenWait,
 // any time.
 func isResourceWait(wait *report.OpenWait) bool {
 	if wait.Cause == report.CauseLock {
-		return !strings.Contains(wait.Call, "Cond)")
+		return !knowledge.Has(wait.Call, knowledge.CondWait)
 	}
-	return isStdPool(wait.Call) || wait.Site != nil && strings.HasPrefix(wait.Site.Func, semaphorePackage)
+	return isStdPool(wait.Call) || wait.Site != nil && knowledge.Has(wait.Site.Func, knowledge.Semaphore)
 }
 
 // isMutexWait reports whether a wait is for a lock that another goroutine holds.
 func isMutexWait(wait *report.OpenWait) bool {
-	return wait.Cause == report.CauseLock && !strings.Contains(wait.Call, "Cond)") && !strings.Contains(wait.Call, "WaitGroup")
+	return wait.Cause == report.CauseLock && !knowledge.Has(wait.Call, knowledge.CondWait) && !knowledge.Has(wait.Call, knowledge.WaitGroup)
 }
 
 // openWaitSite returns the site that is named for requests in an open wait.
@@ -206,13 +204,13 @@ func openWaitText(wait *report.OpenWait) string {
 		key = "phrase computing"
 	case slot.slotWait == neverOpens:
 		key = "phrase waiting-for-slot"
-	case wait.Cause == report.CauseLock && strings.Contains(wait.Call, "WaitGroup"):
+	case wait.Cause == report.CauseLock && knowledge.Has(wait.Call, knowledge.WaitGroup):
 		key = "phrase waiting-for-waitgroup"
-	case wait.Cause == report.CauseLock && strings.Contains(wait.Call, "Cond)"):
+	case wait.Cause == report.CauseLock && knowledge.Has(wait.Call, knowledge.CondWait):
 		key = "phrase waiting-for-cond"
 	case wait.Cause == report.CauseLock:
 		key = "phrase waiting-for-lock"
-	case wait.Call == selectCall:
+	case knowledge.Has(wait.Call, knowledge.SelectWait):
 		key = "phrase waiting-in-select"
 	case wait.Cause == report.CauseChan:
 		key = "phrase waiting-on-channel"

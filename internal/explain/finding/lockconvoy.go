@@ -7,6 +7,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
 
@@ -155,16 +156,16 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-behind-reader", "site", v.Site)
 	case cand.wait.kind == report.WaitOnce:
 		v.Fix = textOf("fix lock-once")
-	case top.Cause.Cause == report.CauseCPU && strings.Contains(cand.wait.call, writeLock):
+	case top.Cause.Cause == report.CauseCPU && knowledge.Has(cand.wait.call, knowledge.WriteLock):
 		// The wait of a writer does not show whether a reader or another writer holds it up.
 		v.Fix = textOf("fix lock-of-writers", "site", v.Site)
-	case top.Cause.Cause == report.CauseCPU && strings.Contains(cand.wait.call, "RWMutex"):
+	case top.Cause.Cause == report.CauseCPU && knowledge.Has(cand.wait.call, knowledge.RWMutex):
 		v.Fix = textOf("fix lock-of-readers")
 	case top.Cause.Cause == report.CauseCPU:
 		v.Fix = textOf("fix lock-computes")
 	case top.Cause.Cause == report.CauseSyscall && syscallOf(top.Cause) == diskSync:
 		v.Fix = textOf("fix lock-syncs")
-	case top.Cause.Cause == report.CauseNetwork && isFileCall(top.Cause.Call) && strings.Contains(top.Cause.Call, "Write"):
+	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix lock-writes-pipe", "site", v.Site)
 	case isInDependency(v.Site, dependencyLock(cand)):
 		v.Fix = textOf("fix lock-in-dependency", "module", dependencyLock(cand).Module)
@@ -191,7 +192,7 @@ func (a *attribution) movableWork(cand *candidate, top *causeRoute) *report.Site
 // writer waits for a reader: if it waited for another writer, the unlocking of that one would have let the readers go first.
 func isBehindReader(via []report.Via) bool {
 	for i := 1; i < len(via); i++ {
-		if strings.Contains(via[i-1].Call, readLock) && strings.Contains(via[i].Call, writeLock) {
+		if knowledge.Has(via[i-1].Call, knowledge.ReadLock) && knowledge.Has(via[i].Call, knowledge.WriteLock) {
 			return true
 		}
 	}
@@ -251,11 +252,11 @@ func lockText(wait waitKey) string {
 	switch {
 	case wait.kind == report.WaitOnce:
 		return textOf("phrase once")
-	case strings.Contains(wait.call, readLock):
+	case knowledge.Has(wait.call, knowledge.ReadLock):
 		return textOf("phrase rwmutex-read")
-	case strings.Contains(wait.call, "RWMutex"):
+	case knowledge.Has(wait.call, knowledge.RWMutex):
 		return textOf("phrase rwmutex-write")
-	case strings.Contains(wait.call, "Mutex"):
+	case knowledge.Has(wait.call, knowledge.Mutex):
 		return textOf("phrase mutex")
 	}
 	return textOf("phrase lock")

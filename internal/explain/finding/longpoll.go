@@ -1,11 +1,10 @@
 package finding
 
 import (
-	"strings"
-
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -62,7 +61,7 @@ func (a *attribution) findLongPolls() {
 	for cause, r := range a.routes(g.All()) {
 		switch {
 		case cause.Site == nil:
-		case len(r.Via) == 0 && cause.Cause == report.CauseSleep && (cause.Call == selectCall || strings.HasPrefix(cause.Call, "context.")):
+		case len(r.Via) == 0 && cause.Cause == report.CauseSleep && (knowledge.Has(cause.Call, knowledge.SelectWait) || knowledge.Has(cause.Call, knowledge.ContextDeadline)):
 			poll := pollAt(cause.Site)
 			poll.timedOut = cause
 			timeoutNS[poll] += r.TotalNS

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -235,7 +235,7 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	if advice := stdPool(cand.wait.call).unusedAdvice; facts.isSizeKnown() && advice != "" {
 		fix = textOf("fix pool-unused", "fix", fix, "advice", advice)
 	}
-	if r := a.in.longWaitsAt(cand.wait.site.Site()); facts.hasServers && top.Call == sleepCall && cand.wait.kind != report.WaitChanSend && r != nil && r.HandoverShare <= threshold.NoticeableShare {
+	if r := a.in.longWaitsAt(cand.wait.site.Site()); facts.hasServers && knowledge.Has(top.Call, knowledge.SleepWait) && cand.wait.kind != report.WaitChanSend && r != nil && r.HandoverShare <= threshold.NoticeableShare {
 		fix = textOf("fix pool-intended-pause", "fix", fix)
 	}
 	if facts.kind.isSingleSlot {
@@ -343,7 +343,7 @@ func (a *attribution) sameWorkShare(cand *candidate, p *causeRoute) float64 {
 func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWaits *queues.SlotWaits) Verdict {
 	queuedNS, _, requests := attr.queueTimes(cand)
 	limiter, limit := textKey("phrase errgroup"), textKey("phrase errgroup-limit")
-	if !strings.HasPrefix(cand.wait.site.Func, "golang.org/x/sync/errgroup.") {
+	if !knowledge.Has(cand.wait.site.Func, knowledge.Errgroup) {
 		limiter, limit = "phrase own-limiter", "phrase own-limit"
 	}
 	v := attr.newVerdict(cand, top)
@@ -397,7 +397,7 @@ func poolKindAtWait(wait waitKey, service *queues.ServiceStats, slotWaits *queue
 	switch p := stdPool(wait.call); {
 	case p.slotName != "":
 		return served(p.slotName, p.sizeAdvice)
-	case strings.HasPrefix(wait.site.Func, semaphorePackage):
+	case knowledge.Has(wait.site.Func, knowledge.Semaphore):
 		kind := held(textOf("phrase semaphore"), textOf("fix pool-more-weight"))
 		switch {
 		case isSemaphoreWait(wait) && n == 1:
@@ -437,7 +437,7 @@ func served(name, advice string) poolKind {
 // paceNS returns the interval at which a ticker releases requests one after another: an intended limit such as a rate
 // limiter's, not a goroutine that is busy with requests. It is 0 if there is no such ticker.
 func (a *attribution) paceNS(top *causeRoute) int64 {
-	if top.Cause.Cause != report.CauseSleep || top.Call == sleepCall {
+	if top.Cause.Cause != report.CauseSleep || knowledge.Has(top.Call, knowledge.SleepWait) {
 		return 0
 	}
 	if t := a.in.serviceAt(top.Cause, top.via); t != nil && t.OtherRequestShare <= 0.5 {

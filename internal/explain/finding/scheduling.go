@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/threshold"
-	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
 
@@ -118,7 +118,7 @@ func occupantsOf(stats *process.Stats, g *report.Group) []occupant {
 			continue
 		}
 		for _, r := range cause.RanMeanwhile {
-			if r.Site == nil || stdlib.IsGCMark(r.Site.Func) {
+			if r.Site == nil || knowledge.Has(r.Site.Func, knowledge.GCMark) {
 				continue
 			}
 			ns := r.Share * float64(cause.TotalNS)

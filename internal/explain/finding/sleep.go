@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -35,7 +36,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix sleep-until-deadline")
 	case top.Site != nil && top.Site.Module != "":
 		v.Fix = textOf("fix sleep-in-dependency")
-	case top.Call == sleepCall:
+	case knowledge.Has(top.Call, knowledge.SleepWait):
 		v.Fix = textOf("fix sleep-call")
 	default:
 		v.Fix = textOf("fix sleep-of-timer")

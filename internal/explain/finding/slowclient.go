@@ -1,8 +1,7 @@
 package finding
 
 import (
-	"strings"
-
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
 
@@ -13,9 +12,9 @@ func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	v.Cause, v.Confidence, v.MaxSeverity = report.CauseNetwork, 0.95, report.SeverityLow // only the client itself is delayed
 	attr.addSlowMean(&v, "evidence slow-wait-on", cand, top, top.via)
 	switch {
-	case top.Call == "crypto/tls.(*Conn).HandshakeContext":
+	case knowledge.Has(top.Call, knowledge.TLSHandshake):
 		v.Title, v.Fix = textOf("title slow-client-handshake"), textOf("fix slow-client-handshake")
-	case top.Call == "net/http.checkConnErrorWriter.Write" || isFlowControlWait(top):
+	case knowledge.Has(top.Call, knowledge.AnswerWrite) || isFlowControlWait(top):
 		v.Title, v.Fix = textOf("title slow-client-read", "site", v.Site), textOf("fix slow-client-read")
 	default:
 		v.Title, v.Fix = textOf("title slow-client", "site", v.Site), textOf("fix slow-client")
@@ -26,8 +25,6 @@ func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 // isFlowControlWait reports whether a handler's Write waits for the flow-control window of HTTP/2, which the client enlarges as
 // it reads: the route leads from a select in Write to the connection's reader. A wait for a request's body is a Cond's instead.
 func isFlowControlWait(route *causeRoute) bool {
-	if route.Site == nil || !strings.HasSuffix(route.Site.Func, "erverConn).readFrames") || len(route.via) == 0 || route.via[0].Wait != report.WaitSelect {
-		return false
-	}
-	return strings.Contains(route.via[0].Call, "esponseWriter).")
+	return route.Site != nil && knowledge.Has(route.Site.Func, knowledge.HTTP2Reader) &&
+		len(route.via) > 0 && route.via[0].Wait == report.WaitSelect && knowledge.Has(route.via[0].Call, knowledge.AnswerWrite)
 }

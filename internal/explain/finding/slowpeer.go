@@ -3,12 +3,12 @@ package finding
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -36,14 +36,14 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	if l := libraryOfRoute(top); l != nil && l.peerAdvice != "" {
 		fix = textOf("fix in-library", "library", l.name, "advice", l.peerAdvice)
 	}
-	switch call := top.Call; {
-	case isDNS(call) || top.Site != nil && isDNS(top.Site.Func):
+	switch call := knowledge.Of(top.Call); {
+	case call.Has(knowledge.DNS) || top.Site != nil && knowledge.Has(top.Site.Func, knowledge.DNS):
 		awaited, fix = textOf("phrase name-server"), textOf("fix name-server")
-	case isConnWrite(call):
+	case call.Has(knowledge.ConnectionWrite):
 		awaited, fix = textOf("phrase slow-reader"), textOf("fix slow-reader")
-	case strings.HasPrefix(call, "net.(*Dialer)."), strings.Contains(call, "dial"):
+	case call.Has(knowledge.Dial):
 		awaited, fix = textOf("phrase connection-opening"), textOf("fix dial", "advice", stdPool(httpSlotFunc).reuseAdvice)
-	case strings.HasPrefix(call, "crypto/tls."):
+	case call.Has(knowledge.TLS):
 		awaited, fix = textOf("phrase tls-handshake"), textOf("fix tls-handshake")
 	default:
 		isAnswer = true
@@ -82,7 +82,7 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	}
 	v := attr.newVerdict(cand, top)
 	v.Gain, v.Fact, v.Fix, v.Cause = gain, peer.isElsewhere, fix, report.CauseNetwork
-	if attr.group.Kind == report.KindLoop && isConnWrite(top.Call) && len(top.via) == 0 {
+	if attr.group.Kind == report.KindLoop && knowledge.Has(top.Call, knowledge.ConnectionWrite) && len(top.via) == 0 {
 		v.FixedSeverity = report.SeverityLow // requests that wait for a writer have another finding
 	}
 	awaited = textOf("phrase awaited-at", "awaited", awaited, "site", v.Site)
@@ -278,11 +278,6 @@ func (a *attribution) callerShare(s *report.Site) float64 {
 	return line / all
 }
 
-// isConnWrite reports whether a call writes to a connection: it waits if the other end does not read.
-func isConnWrite(call string) bool {
-	return strings.HasPrefix(call, "net.(*") && strings.HasSuffix(call, ").Write") || call == "net.(*Buffers).WriteTo" || call == "crypto/tls.(*Conn).Write"
-}
-
 // largestCause returns the largest cause of a group's slow requests; nil if it is unknown.
 func largestCause(r *report.Report, id string) *report.Cause {
 	g := r.Group(id)
@@ -361,9 +356,4 @@ func callEvidence(cand *candidate, p *causeRoute) []report.Evidence {
 		out = append(out, evidenceOf("evidence in-call", float64(p.TotalNS)/float64(max(p.Requests, 1)), "ns", "call", call))
 	}
 	return out
-}
-
-func isDNS(fn string) bool {
-	return strings.HasPrefix(fn, "net.(*Resolver).") || strings.HasPrefix(fn, "net.cgoLookup") || strings.HasPrefix(fn, "net._C") || strings.HasPrefix(fn, "net.Lookup") ||
-		strings.HasPrefix(fn, "net.doBlockingWithCtx")
 }

@@ -1,8 +1,7 @@
 package finding
 
 import (
-	"strings"
-
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
 
@@ -16,36 +15,27 @@ var (
 )
 
 func syscallOf(cause *report.Cause) syscallKind {
-	call, site := cause.Call, ""
+	call, site := knowledge.Of(cause.Call), knowledge.Roles{}
 	if cause.Site != nil {
-		site = cause.Site.Func
+		site = knowledge.Of(cause.Site.Func)
 	}
-	switch {
-	case call == "os.(*File).Sync", call == "syscall.Fsync", call == "syscall.Fdatasync":
+	switch either := call.Union(site); {
+	case call.Has(knowledge.FileSync):
 		return diskSync
-	case call == "syscall.Flock", call == "syscall.FcntlFlock", isFileLock(site):
+	case either.Has(knowledge.FileLock):
 		return syscallKind{"phrase waits-for-file-lock", "fix file-lock"}
-	case strings.HasPrefix(call, "os/exec."), call == "os.(*Process).Wait":
+	case call.Has(knowledge.ChildProcess):
 		return syscallKind{"phrase waits-for-child", "fix child-process"}
-	case isDNS(call), isDNS(site):
+	case either.Has(knowledge.DNS):
 		return syscallKind{"phrase looks-name-up", "fix c-resolver"}
-	case isFileCall(call) && strings.Contains(call, "Write"), isLoggerCall(call):
+	case call.Has(knowledge.FileWrite), call.Has(knowledge.Logger):
 		return syscallKind{"phrase writes-file", "fix file-write"}
-	case isFileCall(call):
+	case call.Has(knowledge.File):
 		return syscallKind{"phrase reads-file", "fix file-read"}
 	case cause.Kind == report.InC:
 		return syscallKind{"phrase runs-c-code", "fix c-code"}
 	}
 	return otherSystemCall
-}
-
-// isFileLock reports whether a function of golang.org/x/sys locks a file.
-func isFileLock(fn string) bool {
-	switch fn {
-	case "golang.org/x/sys/unix.Flock", "golang.org/x/sys/unix.FcntlFlock", "golang.org/x/sys/windows.LockFileEx":
-		return true
-	}
-	return false
 }
 
 // checkBlockingSyscall is WL2007, blocking-syscall.

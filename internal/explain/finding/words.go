@@ -3,9 +3,9 @@ package finding
 import (
 	"fmt"
 	"path"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -49,18 +49,9 @@ func goroutineText(via []report.Via) string {
 	return textOf("phrase other-goroutine", "waits", waits)
 }
 
-// Calls that rules distinguish.
-const (
-	sleepCall  = "time.Sleep"
-	selectCall = "runtime.selectgo"
-	readLock   = "RWMutex).RLock"
-	writeLock  = "RWMutex).Lock"
-)
-
 // libraryCall returns the library function of a wait, or "" if every wait of its kind is in that function.
 func libraryCall(call string) string {
-	switch call {
-	case "", selectCall, "runtime.chanrecv1", "runtime.chanrecv2", "runtime.chansend1", "sync.(*Cond).Wait":
+	if knowledge.Has(call, knowledge.CommonWait) {
 		return ""
 	}
 	return call
@@ -87,7 +78,7 @@ func activityOf(cause *report.Cause) textKey {
 		return syscallOf(cause).activity
 	case cause.Cause != report.CauseNetwork:
 		return "phrase waits"
-	case isFileCall(cause.Call):
+	case knowledge.Has(cause.Call, knowledge.File):
 		return "phrase waits-for-pipe"
 	case cause.Kind == "inbound":
 		return "phrase waits-for-client"
@@ -102,7 +93,7 @@ func (p *causeRoute) activity() string { return activityAt(p.Cause, p.via) }
 func timerActivity(c *report.Cause) textKey {
 	switch verdict.KindOf(c) {
 	case verdict.Deadline:
-		if strings.HasPrefix(c.Call, "net/http.") {
+		if knowledge.Has(c.Call, knowledge.HTTPTimeout) {
 			return "phrase waits-for-http-timeout"
 		}
 		return "phrase waits-for-deadline"

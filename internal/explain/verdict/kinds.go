@@ -1,8 +1,7 @@
 package verdict
 
 import (
-	"strings"
-
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
 
@@ -18,18 +17,18 @@ const (
 // KindOf returns the kind of a row's time. It is finer than the row's own kind: it separates pipes from connections,
 // and deadlines, timers and rate limiters from time.Sleep. Verdicts and findings use the same kinds.
 func KindOf(cause *report.Cause) string {
-	switch cause.Cause {
+	switch call := knowledge.Of(cause.Call); cause.Cause {
 	case report.CauseNetwork:
-		if strings.HasPrefix(cause.Call, "os.(*File).") {
+		if call.Has(knowledge.File) {
 			return Pipe
 		}
 	case report.CauseSleep:
 		switch {
-		case cause.Site != nil && (strings.HasPrefix(cause.Site.Func, "golang.org/x/time/rate.") || strings.HasPrefix(cause.Site.Func, "go.uber.org/ratelimit.")):
+		case cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.RateLimiter):
 			return Limiter
-		case strings.HasPrefix(cause.Call, "context."), strings.HasPrefix(cause.Call, "net/http."), strings.HasPrefix(cause.Call, "database/sql."):
+		case call.Has(knowledge.Deadline):
 			return Deadline
-		case cause.Call != "" && cause.Call != "time.Sleep":
+		case cause.Call != "" && !call.Has(knowledge.SleepWait):
 			return Timer
 		}
 	}

@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
-	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
 
@@ -235,7 +235,7 @@ func (s *sentence) markInferred(site *report.VerdictSite) {
 func (s *sentence) addConcurrent(c *report.VerdictCause) {
 	markShare := 0.0
 	for _, r := range c.RanMeanwhile {
-		if r.Site != nil && stdlib.IsGCMark(r.Site.Func) {
+		if r.Site != nil && knowledge.Has(r.Site.Func, knowledge.GCMark) {
 			markShare += r.Share
 		}
 	}
