@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// pollAfterCollection decides about memory and the collector only: from one
-// collection to the next the live heap may grow so much that a look each second
-// comes too late.
+// pollAfterCollection polls and decides about GOMEMLIMIT and GOGC only. Between two
+// collections the live heap may grow so much that a poll each second is too late.
 func (t *Tuner) pollAfterCollection() {
 	t.mu.Lock()
 	defer t.unlockAndDeliver()
@@ -19,9 +18,9 @@ func (t *Tuner) pollAfterCollection() {
 	})
 }
 
-// applyMemoryAndGC decides about GOGC and GOMEMLIMIT, in the order in which
-// the heap is never without a bound: a limit comes before GOGC rises, and goes
-// after it fell. second says that this is a look of the interval's.
+// applyMemoryAndGC decides about GOGC and GOMEMLIMIT and sets them, in an order that never
+// leaves the heap without a bound: a limit is set before GOGC rises, and removed after
+// it has fallen. atInterval means that this is not a poll after a collection.
 func (t *Tuner) applyMemoryAndGC(atInterval bool) {
 	if t.opts.Memory == ModeOff && t.opts.GC == ModeOff {
 		return
@@ -39,13 +38,13 @@ func (t *Tuner) applyMemoryAndGC(atInterval bool) {
 	t.applyMemory(atInterval)
 }
 
-// detectForeignMemory notes that other code set a limit or GOGC.
+// detectForeignMemory sets foreign of GOMEMLIMIT and GOGC if other code has set them.
 func (t *Tuner) detectForeignMemory() {
 	t.memory.foreign = t.memory.foreign || t.memory.hasForeignValue() || t.memory.initial != noMemoryLimit
 	t.gogc.foreign = t.gogc.foreign || t.gogc.hasForeignValue()
 }
 
-// memoryInput is what memoryFor needs now.
+// memoryInput returns memoryFor's input at this poll.
 func (t *Tuner) memoryInput() memoryInput {
 	in := memoryInput{
 		limit: t.current.memoryLimit(), noLimitReason: t.current.limits.Memory.Seen, high: t.current.bounds.High, ratio: t.opts.MemoryRatio,
@@ -63,13 +62,14 @@ func (t *Tuner) memoryInput() memoryInput {
 	return in
 }
 
-// pollsToSettle is for how many looks of the interval's other memory must be
-// less before the limit rises.
+// pollsToSettle is the number of polls in a row, not after collections, at which other
+// memory must be less before the limit rises.
 const pollsToSettle = 10
 
+// applyMemory decides about GOMEMLIMIT and sets it.
 func (t *Tuner) applyMemory(atInterval bool) {
 	memory := &t.memory
-	// A raised GOGC has a limit in any mode.
+	// A raised GOGC needs a limit in every mode.
 	apply := t.opts.Memory == ModeApply || t.gogcRaised
 	if t.opts.Memory == ModeOff && !t.gogcRaised && !memory.changed {
 		return
@@ -80,7 +80,7 @@ func (t *Tuner) applyMemory(atInterval bool) {
 	}
 	in := t.memoryInput()
 	if !apply && memory.changed && t.outgrown(in) {
-		// The heap would do without a limit what it was to be kept from.
+		// Without the limit the heap would exceed it.
 		apply = true
 	}
 	if !apply && memory.changed {
@@ -90,8 +90,8 @@ func (t *Tuner) applyMemory(atInterval bool) {
 		return
 	}
 	ceiling := in.ceiling()
-	// A limit that was changed is followed at once, other memory that shrank
-	// after a while, and GOGC's share at once.
+	// A changed container limit and GOGC's share take effect at once, a decrease of other
+	// memory after a while.
 	in.settled = t.settledPolls >= pollsToSettle || ceiling != t.lastCeiling || t.gogcRaised != t.gogcWasRaised || in.relaxed
 	t.lastCeiling, t.gogcWasRaised = ceiling, t.gogcRaised
 	want, reason := memoryFor(in)
@@ -113,8 +113,7 @@ func (t *Tuner) applyMemory(atInterval bool) {
 	t.applyEvent(memory, event, apply)
 }
 
-// outgrown reports whether the heap would go beyond the limit if GOGC alone
-// paced it.
+// outgrown reports whether the heap would exceed the limit if GOGC alone controlled it.
 func (t *Tuner) outgrown(in memoryInput) bool {
 	s := &t.current.goStats
 	limit, _ := memoryFor(in)
@@ -122,8 +121,8 @@ func (t *Tuner) outgrown(in memoryInput) bool {
 	return s.overhead+s.live+(s.live+s.stacks+s.globals)*gogc/100 > limit
 }
 
-// measureGC brings the collector's share up to date. The runtime refreshes its
-// CPU classes at the end of a collection, so windows end there.
+// measureGC updates the collector's share of CPU time. The runtime updates its CPU classes
+// at the end of a collection, so windows end there.
 func (t *Tuner) measureGC() {
 	s := &t.current.goStats
 	end := gcTimes{gcSeconds: s.gcSeconds, busySeconds: s.totalSeconds - s.idleSeconds, realSeconds: t.current.cpu.Seconds()}
@@ -143,6 +142,7 @@ func (t *Tuner) measureGC() {
 	t.gcTimesStart, t.gcTimesStartAt = end, t.current.readAt
 }
 
+// gcWindow returns the GOGC policy's input, and starts a new window if there was a collection.
 func (t *Tuner) gcWindow() gcWindow {
 	s := &t.current.goStats
 	w := gcWindow{
@@ -171,7 +171,7 @@ func (t *Tuner) gcWindow() gcWindow {
 		w.slack = w.limitOurs && s.memoryLimit < in.ceiling()
 		return w
 	}
-	// A limit by hand bounds the heap if it leaves the rest some room.
+	// A limit set by hand bounds the heap if it leaves room for other memory.
 	w.bounded = s.memoryLimit != noMemoryLimit && (w.memoryBound == 0 || float64(s.memoryLimit) <= maxSafeShare*float64(w.memoryBound))
 	if w.bounded {
 		w.memoryBound, w.otherMemory = s.memoryLimit, 0
@@ -180,14 +180,15 @@ func (t *Tuner) gcWindow() gcWindow {
 }
 
 const (
-	// minShareWindow is the least time over which the collector's share is taken.
+	// minShareWindow is the shortest window in which the collector's share is measured.
 	minShareWindow = 200 * time.Millisecond
-	// A GOMEMLIMIT by hand of more than this share of the memory does not keep
-	// a process from being killed.
+	// A GOMEMLIMIT set by hand to more than this share of the memory limit does not
+	// prevent the kernel from killing the process.
 	maxSafeShare = 0.97
 )
 
-// recordAlarm reports what the guard decided; applyMemory does it.
+// recordAlarm records the guard's alarm, at most one a minute unless it relaxes the limit.
+// applyMemory changes the limit.
 func (t *Tuner) recordAlarm(d gcDecision) {
 	if !d.alarm || !d.relax && !t.lastAlarm.IsZero() && t.current.readAt.Sub(t.lastAlarm) < time.Minute {
 		return
@@ -203,6 +204,7 @@ func (t *Tuner) recordAlarm(d gcDecision) {
 	t.record(&knob{}, e)
 }
 
+// applyGOGC sets GOGC, or records the decision in ModeObserve.
 func (t *Tuner) applyGOGC(d gcDecision) {
 	if t.opts.GC == ModeOff {
 		return
@@ -213,7 +215,7 @@ func (t *Tuner) applyGOGC(d gcDecision) {
 	if t.keepForeign(g, e, "") || e.To == e.From {
 		return
 	}
-	// In observe mode nothing changes, so the wish moves all the time: it is reported again when it moved by 20 %.
+	// In ModeObserve GOGC stays, so the policy's value varies all the time. It is reported again if it has changed by 20 %.
 	if t.opts.GC == ModeObserve && g.hasEvent && g.lastEvent.Action == ActionWouldSet && math.Abs(float64(e.To-g.lastEvent.To)) < 0.2*float64(g.lastEvent.To) {
 		return
 	}

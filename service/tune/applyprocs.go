@@ -7,11 +7,12 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// pollsToChange is for how many looks another value must be wanted before it is
-// set. The first look acts at once: the program is only starting. Later the
-// runtime, which follows its own limit once a second, goes first.
+// pollsToChange is the number of polls in a row that must choose another value before
+// it is set. The first poll sets it at once, because the program is only starting. Later
+// the runtime, which follows its limit once a second, has the chance to set it first.
 const pollsToChange = 3
 
+// applyProcs decides about GOMAXPROCS and sets it in ModeApply.
 func (t *Tuner) applyProcs() {
 	procs := &t.procs
 	event := procs.event(t.current.cpuSource())
@@ -25,7 +26,7 @@ func (t *Tuner) applyProcs() {
 		if procs.differingPolls++; want == t.overruledProcs {
 			procs.differingPolls = 0
 		} else if t.overruledProcs == 0 || procs.differingPolls >= pollsToChange {
-			// Told again when it begins to cost something else.
+			// Reported again when the tuner would set another value.
 			t.overruledProcs, procs.differingPolls, procs.hasEvent = want, 0, false
 		}
 	}
@@ -41,7 +42,7 @@ func (t *Tuner) applyProcs() {
 				return
 			}
 			reason = stepReason
-			procs.differingPolls = pollsToChange // the policy has its own
+			procs.differingPolls = pollsToChange // the policy waits before it decides
 		}
 	}
 	if t.opts.Policy == PolicyCeil && t.opts.Rounding == nil && t.opts.Procs == ModeApply && t.polls > 1 {
@@ -74,15 +75,16 @@ func (t *Tuner) applyProcs() {
 	t.applyEvent(procs, event, t.opts.Procs == ModeApply)
 }
 
-// detectForeignProcs reports whether a GOMAXPROCS is neither this tuner's nor one the
-// runtime may have picked.
+// detectForeignProcs reports whether other code set GOMAXPROCS: it is neither this tuner's
+// value nor one that the runtime may have chosen. A value that the runtime may still
+// correct counts only after pollsToChange polls.
 func (t *Tuner) detectForeignProcs(current, runtimeChoice int64) bool {
 	procs := &t.procs
 	if procs.changed {
 		return current != procs.lastSet
 	}
-	// The runtime's choice is the CPUs of the machine, fewer by affinity or
-	// quota; for a moment it may still be that of an earlier limit.
+	// The runtime chooses the machine's CPUs, or fewer by affinity or quota. Shortly
+	// after a change its value may follow from an earlier limit.
 	if current == runtimeChoice || current == int64(t.current.cpus) || current == int64(runtime.NumCPU()) {
 		return false
 	}
@@ -93,8 +95,8 @@ func (t *Tuner) detectForeignProcs(current, runtimeChoice int64) bool {
 	return true
 }
 
-// maxCrowdedProcs is the most Ps that neighbours are a reason for: what the runtime
-// would take, were the tightest quota its own group's.
+// maxCrowdedProcs returns the largest GOMAXPROCS that crowdedState may choose: the runtime's
+// default if its own group had the tightest quota.
 func (t *Tuner) maxCrowdedProcs() int {
 	n := runtimeDefault(t.current.bounds.Quota, t.current.cpus)
 	if t.opts.MaxProcs > 0 {
@@ -103,8 +105,8 @@ func (t *Tuner) maxCrowdedProcs() int {
 	return n
 }
 
-// crowdedWindow is latencyWindow where the own group's counters suffice: a quota
-// out of sight would hold what the runtime takes back as well.
+// crowdedWindow is latencyWindow for crowdedState, for which the counters of the process's
+// own group suffice: a hidden quota would throttle the runtime's default as well.
 func (t *Tuner) crowdedWindow(current int) latencyWindow {
 	w := t.latencyWindow(current)
 	if t.current.bounds.QuotaDepth == 0 && t.current.stat.Has&t.previous.stat.Has&cgroup.HasBandwidth != 0 {
@@ -113,6 +115,7 @@ func (t *Tuner) crowdedWindow(current int) latencyWindow {
 	return w
 }
 
+// latencyWindow returns the measurements between the previous poll and this one.
 func (t *Tuner) latencyWindow(current int) latencyWindow {
 	w := latencyWindow{quota: t.current.bounds.Quota, cpus: t.current.cpus, current: current, minProcs: t.opts.MinProcs, maxProcs: t.opts.MaxProcs}
 	wall := t.current.readAt.Sub(t.previous.readAt)
@@ -123,13 +126,13 @@ func (t *Tuner) latencyWindow(current int) latencyWindow {
 	w.measured = th.Verdict != cgroup.VerdictUnknown
 	w.periods, w.throttled = th.Periods, th.ThrottledPeriods
 	if th.Verdict == cgroup.VerdictAncestor && t.current.bounds.Period > 0 {
-		// Of an ancestor only the lost CPU time is known, not the periods: take it
-		// that all Ps were held for that long.
+		// For an ancestor only the lost CPU time is known, not the periods: assume that
+		// all Ps were throttled for that long.
 		w.periods = int64(wall / t.current.bounds.Period)
 		w.throttled = int64(float64(w.periods) * min(1, th.Ancestor.Seconds()/(wall.Seconds()*float64(max(1, current)))))
 	}
-	// By Little's law the mean number waiting is the time all of them waited
-	// divided by the window.
+	// By Little's law the mean number of waiting goroutines is the sum of their waits
+	// divided by the window's length.
 	w.runnable = max(0, t.current.goStats.schedWait-t.previous.goStats.schedWait) / wall.Seconds()
 	w.usedCPUs = (t.current.cpu - t.previous.cpu).Seconds() / wall.Seconds()
 	return w
@@ -142,7 +145,7 @@ func (t *Tuner) procsInput() procsInput {
 	}
 }
 
-// runtimeChoice is what the runtime would pick now by itself.
+// runtimeChoice returns the runtime's current default for GOMAXPROCS.
 func (t *Tuner) runtimeChoice() int {
 	if !t.runtime.aware {
 		return t.current.cpus

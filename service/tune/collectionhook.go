@@ -5,17 +5,17 @@ import (
 	"sync/atomic"
 )
 
-// A collectionHook sends a token after each garbage collection: the runtime
-// queues the finalizer of an object that nothing points to when a collection
-// found it, and the finalizer makes the next object wait. That costs one
-// finalizer a collection, and nothing between two.
+// A collectionHook sends a token after each garbage collection. It uses the finalizer
+// of an unreachable object, which the runtime calls after a collection has found the
+// object; the finalizer creates the next object. The cost is one finalizer for each
+// collection.
 type collectionHook struct {
 	stopped atomic.Bool
-	tokens  chan struct{} // of capacity 1; one token stands for all that were not taken
+	tokens  chan struct{} // capacity 1: collections before the token is received send no further one
 }
 
-// A sentinel holds a pointer, so that the runtime does not put it into a block
-// with other small objects, whose finalizers could wait for each other.
+// A sentinel contains a pointer. Otherwise the runtime could allocate it in a block with
+// other small objects, which keep each other reachable.
 type sentinel struct{ hook *collectionHook }
 
 func newCollectionHook() *collectionHook {
@@ -31,7 +31,7 @@ func (s *sentinel) finalize() {
 	if h.stopped.Load() {
 		return
 	}
-	h.arm() // first: who hears of this collection may ask for the next at once
+	h.arm() // before the send: the receiver may already wait for the next collection
 	select {
 	case h.tokens <- struct{}{}:
 	default:

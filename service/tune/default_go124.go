@@ -2,6 +2,6 @@
 
 package tune
 
-// setDefaultGOMAXPROCS can do nothing: this runtime never updates GOMAXPROCS,
-// so setting the old value is all there is to restore.
+// setDefaultGOMAXPROCS does nothing: this runtime never updates GOMAXPROCS, so the caller
+// restores the old value.
 func setDefaultGOMAXPROCS() bool { return false }

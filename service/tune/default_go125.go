@@ -4,7 +4,7 @@ package tune
 
 import "runtime"
 
-// setDefaultGOMAXPROCS gives GOMAXPROCS back to the runtime, with its updates.
+// setDefaultGOMAXPROCS returns GOMAXPROCS to the runtime's control, with its updates.
 func setDefaultGOMAXPROCS() bool {
 	runtime.SetDefaultGOMAXPROCS()
 	return true

@@ -16,20 +16,21 @@ const (
 	KnobGOGC       Knob = "GOGC"
 )
 
-// An Action is what was decided about a knob.
+// An Action is the kind of a decision about a knob.
 type Action string
 
 const (
-	// ActionSet: the value was changed.
+	// ActionSet means that the tuner changed the value.
 	ActionSet Action = "set"
-	// ActionWouldSet: it would have been changed, but the knob is only observed.
+	// ActionWouldSet means that the knob is only observed; ModeApply would change it.
 	ActionWouldSet Action = "would set"
-	// ActionKeep: the value is left as it is.
+	// ActionKeep means that the tuner leaves the value unchanged.
 	ActionKeep Action = "keep"
-	// ActionRestore: the value, or the runtime's own control, was given back.
+	// ActionRestore means that the tuner restored the initial value or the runtime's
+	// control.
 	ActionRestore Action = "restore"
-	// ActionAlarm: the memory limit is so small that the collector takes the
-	// service's CPU.
+	// ActionAlarm means that the memory limit is so small that the collector takes
+	// the service's CPU.
 	ActionAlarm Action = "alarm"
 )
 
@@ -38,21 +39,20 @@ type Event struct {
 	Time   time.Time `json:"time"`
 	Knob   Knob      `json:"knob"`
 	Action Action    `json:"action"`
-	// From and To are the value before and the one decided on: a number of Ps,
-	// bytes, or percent. For GOMEMLIMIT math.MaxInt64 is none, for GOGC -1 is
-	// off.
+	// From is the value before the decision and To the value after it: a number of
+	// Ps, bytes, or percent. math.MaxInt64 is no GOMEMLIMIT; -1 is GOGC=off.
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
-	// Source says where the limit came from: a file with its level, an
-	// environment variable.
+	// Source is the origin of the limit: a file with its level, or an environment
+	// variable.
 	Source string `json:"source"`
-	// Reason says why.
+	// Reason explains the decision.
 	Reason string `json:"reason"`
-	// Undo says what would reverse or prevent the decision.
+	// Undo describes how to reverse or prevent the decision.
 	Undo string `json:"undo"`
 }
 
-// Value is To in the knob's own notation.
+// Value returns To in the knob's notation.
 func (e Event) Value() string { return valueText(e.Knob, e.To) }
 
 func valueText(k Knob, v int64) string {
@@ -65,7 +65,7 @@ func valueText(k Knob, v int64) string {
 	return strconv.FormatInt(v, 10)
 }
 
-// String is the event as one line.
+// String returns the event as one line.
 func (e Event) String() string {
 	s := string(e.Action) + " " + string(e.Knob) + "=" + e.Value()
 	if e.From != e.To {
@@ -74,7 +74,7 @@ func (e Event) String() string {
 	return s + ": " + e.Reason
 }
 
-// Log writes the event as one record: a warning for an alarm, else information.
+// Log writes the event as one record, at level Warn for an alarm and Info otherwise.
 func (e Event) Log(l *slog.Logger) {
 	level := slog.LevelInfo
 	if e.Action == ActionAlarm {

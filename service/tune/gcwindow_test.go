@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// TestWindowOfMemory: what bounds the heap is the tightest of the limits, the kernel's, what the program gave in its place, and the
-// bound from which it is slowed down; 0 is none of them. A limit by hand bounds it if it leaves the rest some room.
+// TestWindowOfMemory tests that the memory bound is the tightest of the kernel's limit or Options.MemoryLimit, memory.high, and a
+// GOMEMLIMIT set by hand that leaves room for other memory.
 func TestWindowOfMemory(t *testing.T) {
 	for _, c := range []struct {
 		name             string
@@ -45,8 +45,8 @@ func TestWindowOfMemory(t *testing.T) {
 	}
 }
 
-// TestWindowOfCycles: a window counts collections since the look at which there were some last, and the time since then; the first
-// look begins.
+// TestWindowOfCycles tests that a window has the collections and the time since the last poll with collections. The first poll
+// starts a window.
 func TestWindowOfCycles(t *testing.T) {
 	tuner := &Tuner{}
 	tuner.memory.env = "set"

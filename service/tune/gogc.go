@@ -8,43 +8,44 @@ import (
 	"github.com/whylate/whylate/service/internal/quantity"
 )
 
-// gcWindow is what was measured between two looks.
+// A gcWindow has the measurements between two windows' ends: polls with a collection in
+// between.
 type gcWindow struct {
-	// cycles completed in this window, which took so long.
+	// cycles is the number of collections completed in the window, and elapsed its
+	// length.
 	cycles  uint64
 	elapsed time.Duration
-	// live, stacks, globals and goal are bytes at the last collection: what it
-	// found reachable, what else it scanned, and the heap size at which the
-	// next one is to be done.
+	// Bytes at the last collection: the live heap, the stacks and globals that it
+	// scanned, and the heap size at which the next one is due.
 	live, stacks, globals, goal int64
-	// overhead is what the runtime mapped besides the heap's objects and its
-	// free parts.
+	// overhead is the memory that the runtime mapped outside of heap objects and free
+	// heap.
 	overhead int64
-	// gogc is GOGC now, below 0 for off.
+	// gogc is GOGC now, negative if off.
 	gogc int
-	// memoryBound is what the whole process may use: the group's limit, or
-	// GOMEMLIMIT where that is set by hand; 0 is unknown.
+	// memoryBound is the memory that the whole process may use: the group's limit, or a
+	// GOMEMLIMIT set by hand; 0 if unknown.
 	memoryBound int64
-	// otherMemory is memory in it that the runtime does not know of.
+	// otherMemory is the part of it that is used outside of Go.
 	otherMemory int64
-	// gomemlimit is GOMEMLIMIT in force; ours says that this tuner set it, and slack
-	// that it is less than the ceiling because of other memory or of GOGC.
+	// gomemlimit is GOMEMLIMIT now. limitOurs means that this tuner set it, and slack
+	// that it is below the ceiling because of other memory or of GOGC.
 	gomemlimit       int64
 	limitOurs, slack bool
-	// unrelaxedLimit is the limit that there would be without the guard's doing.
+	// unrelaxedLimit is the GOMEMLIMIT that would apply if the guard had not relaxed it.
 	unrelaxedLimit int64
-	// bounded says that a limit is in force that keeps the heap inside of memory,
-	// or that one can be set.
+	// bounded means that a GOMEMLIMIT keeps the heap within memoryBound, or that one can
+	// be set.
 	bounded bool
-	// gcShare of the process's real CPU time that went into collecting, 0 to 1;
-	// below 0 if unknown.
+	// gcShare is the collector's share of the process's real CPU time, 0 to 1; negative
+	// if unknown.
 	gcShare float64
 }
 
-// effectiveGOGC is the GOGC that the pacer really works with: a memory limit
-// lowers the heap goal. The pacer's formula is goal = live + (live + stacks +
-// globals) * GOGC/100 (runtime/mgcpacer.go), solved for GOGC. It is above the
-// setting for heaps below the pacer's least goal of 4 MiB.
+// effectiveGOGC returns the GOGC that corresponds to the heap goal, which a memory limit
+// may have lowered. The pacer's formula is goal = live + (live + stacks + globals) *
+// GOGC/100 (runtime/mgcpacer.go), solved for GOGC. For heaps below the pacer's minimum
+// goal of 4 MiB the result is above the setting.
 func effectiveGOGC(w gcWindow) float64 {
 	base := float64(w.live + w.stacks + w.globals)
 	if base <= 0 {
@@ -53,95 +54,91 @@ func effectiveGOGC(w gcWindow) float64 {
 	return 100 * float64(w.goal-w.live) / base
 }
 
-// Clauses of the GOGC policy; each answers a reported failure.
+// Thresholds of the GOGC policy. Each prevents a failure that users reported.
 const (
-	// Only a service that spends so much of its CPU on collecting has
-	// something to win.
+	// A service whose collector takes a smaller share of its CPU time gains too little.
 	minGCShare = 0.05
-	// All of the process may grow to this share of the memory: a target, so
-	// that most of the headroom is used, and not all of it. A GOMEMLIMIT keeps
-	// it.
+	// The whole process may grow to this share of its memory, so that most of the
+	// headroom is used. A GOMEMLIMIT enforces it.
 	memoryTarget = 0.70
-	// Beyond it GOGC has next to nothing to give: 400 already leaves a fifth
-	// of the collections.
+	// A larger GOGC gains little: 400 already has only about a quarter of the
+	// collections of 100.
 	maxGOGC = 400
-	// So many collections between two steps up.
+	// Number of collections between two steps up.
 	cyclesToRaise = 5
-	// A step up is at most by half.
+	// Largest factor of a step up.
 	maxStep = 1.5
-	// GOGC goes up if so much more fits, and down if so much less does: in
-	// between it stays.
+	// GOGC rises if the fitting GOGC is larger by raiseRatio, falls if it is smaller by
+	// lowerRatio, and stays otherwise.
 	raiseRatio, lowerRatio = 1.15, 0.8
-	// It goes up only to what fitted during the last one to two times so many
-	// collections: a live heap that swings would take it down again.
+	// GOGC rises only to the smallest fitting GOGC of the last one to two times this
+	// number of collections. Otherwise a varying live heap would lower it again.
 	cyclesToRemember = 32
-	// After a step down so many collections pass before the next one up, twice
-	// as many after each further one, up to so many times.
+	// After a step down the next step up must wait for cyclesToRest collections. Each
+	// further step down doubles that, up to a factor of maxRestFactor.
 	cyclesToRest  = 40
 	maxRestFactor = 16
 
-	// More than this share of real CPU in the collector is a service that no
-	// longer serves ...
+	// The collector thrashes if it takes more than this share of real CPU time ...
 	thrashShare = 0.20
-	// ... and so is a heap limit that leaves so little room between two
-	// collections, whatever GOGC says.
+	// ... or if the memory limit lowers the effective GOGC below this value.
 	thrashGOGC = 15
-	// So many collections in a row, for so long, before the guard speaks, and for
-	// so long before it acts: a heap limit that is tight for some seconds does
-	// less harm than one that lets the kernel kill.
+	// The guard raises an alarm after cyclesToThrash such collections in a row over
+	// timeToAlarm, and relaxes the limit after timeToRelax: a limit that is tight for
+	// some seconds does less harm than a kill by the kernel.
 	cyclesToThrash = 10
 	timeToAlarm    = time.Second
 	timeToRelax    = 10 * time.Second
-	// The limit comes back when it would leave so much room again ...
+	// The unrelaxed limit returns when it would allow this effective GOGC ...
 	calmGOGC = 60
-	// ... for so many collections.
+	// ... for this number of collections.
 	cyclesToCalm = 20
 )
 
-// gcState is the GOGC policy's memory between windows.
+// gcState is the GOGC policy's state between windows.
 type gcState struct {
-	// baseGOGC is GOGC as it was found: the policy never goes below it.
+	// baseGOGC is the initial GOGC; the policy never sets a lower one.
 	baseGOGC                              int
 	raiseCycles, thrashCycles, calmCycles uint64
 	thrashTime                            time.Duration
 	restCycles, restFactor                uint64
-	// tightestFit is the lowest GOGC that would have fitted, in the remembered
-	// collections before and in those of now.
+	// tightestFit has the smallest fitting GOGC of the previous cyclesToRemember
+	// collections and of the current ones.
 	tightestFit    [2]int
 	tightestCycles uint64
-	// relaxed says that the guard gave way.
+	// relaxed means that the guard has relaxed the limit.
 	relaxed bool
-	// alarmed says that there was an alarm, and well counts the collections
-	// since that were none.
+	// alarmed means that an alarm was raised, and healthyCycles counts the collections
+	// without thrashing since.
 	alarmed       bool
 	healthyCycles uint64
 }
 
-// gcDecision is what to do now.
+// gcDecision is the GOGC policy's decision at a window.
 type gcDecision struct {
-	// gogc is the GOGC wanted.
+	// gogc is the GOGC to set.
 	gogc int
-	// relax asks for GOMEMLIMIT to fall back to its ceiling, restore for it to
-	// count other memory again.
+	// relax raises GOMEMLIMIT to its ceiling; restore makes it account for other memory
+	// again.
 	relax, restore bool
-	// alarm says that the collector is crawling, whether or not anything can
-	// be done about it.
+	// alarm means that the collector thrashes, whether or not relaxing the limit can
+	// help.
 	alarm  bool
 	reason string
 }
 
-// step takes one window and decides.
+// step decides at one window.
 //
-// GOGC is only ever raised above its base, under a memory limit, towards a
-// memory target and when collecting costs real CPU time. A memory limit that is
-// too small makes the collector eat the service alive for hours: where it is
-// less than the ceiling because of other memory, the guard gives that up.
+// GOGC rises above its base only if a memory limit bounds the heap, collecting takes a
+// notable share of real CPU time, and the memory target has room. With a memory limit
+// that is too small, the collector can take a service's CPU for hours. If the limit is
+// below its ceiling because of other memory, the guard then raises it to the ceiling.
 func (s *gcState) step(w gcWindow) gcDecision {
 	d := gcDecision{gogc: w.gogc}
 	if w.cycles == 0 {
 		return d
 	}
-	baseline := 100 // with GOGC=off the limit alone paces
+	baseline := 100 // with GOGC=off only the limit starts collections
 	if w.gogc >= 0 {
 		if s.baseGOGC == 0 {
 			s.baseGOGC = max(1, w.gogc)
@@ -180,7 +177,7 @@ func (s *gcState) step(w gcWindow) gcDecision {
 	return s.approachTarget(w, d)
 }
 
-// fittingGOGC is the GOGC with which all of the process would just reach the target.
+// fittingGOGC returns the GOGC with which the process would just reach the memory target.
 func (s *gcState) fittingGOGC(w gcWindow) int {
 	base := float64(w.live + w.stacks + w.globals)
 	if base <= 0 {
@@ -190,7 +187,7 @@ func (s *gcState) fittingGOGC(w gcWindow) int {
 	return max(s.baseGOGC, int(max(0, min(maxGOGC, 100*room/base))))
 }
 
-// recordFit notes what fits now and returns what fitted all the time lately.
+// recordFit adds the current fitting GOGC and returns the smallest one of the recent collections.
 func (s *gcState) recordFit(fits int, cycles uint64) int {
 	if s.tightestFit == [2]int{} {
 		s.tightestFit = [2]int{fits, fits}
@@ -203,8 +200,8 @@ func (s *gcState) recordFit(fits int, cycles uint64) int {
 	return alwaysFit
 }
 
-// approachTarget goes to the GOGC that fits: down at once, up in steps, and not
-// at all in between.
+// approachTarget moves GOGC towards the fitting one: down at once, up in steps, and not at
+// all for small differences.
 func (s *gcState) approachTarget(w gcWindow, d gcDecision) gcDecision {
 	s.restCycles -= min(s.restCycles, w.cycles)
 	if w.memoryBound <= 0 || !w.bounded {
@@ -239,7 +236,8 @@ func (s *gcState) approachTarget(w gcWindow, d gcDecision) gcDecision {
 	return d
 }
 
-// waitForCalm waits until the limit would leave room again.
+// waitForCalm restores the limit after it would have left enough room for cyclesToCalm
+// collections.
 func (s *gcState) waitForCalm(w gcWindow, d gcDecision) gcDecision {
 	d.gogc = min(w.gogc, s.baseGOGC)
 	base := float64(w.live + w.stacks + w.globals)
@@ -267,20 +265,19 @@ func shareText(share float64) string {
 	return quantity.Percent(share)
 }
 
-// gcTimes are cumulative readings for the collector's share.
+// gcTimes are cumulative CPU times, from which gcShare is computed.
 type gcTimes struct {
-	// gcSeconds and busy are /cpu/classes in seconds: time of Ps, estimated by the
-	// runtime and brought up to date at each collection.
+	// gcSeconds and busySeconds are from /cpu/classes: time of Ps, which the runtime
+	// estimates and updates at each collection.
 	gcSeconds, busySeconds float64
-	// realSeconds is the CPU time the kernel accounted to the process, in seconds.
+	// realSeconds is the kernel's CPU time of the process.
 	realSeconds float64
 }
 
-// gcShare is the collector's share of the process's real CPU time. The runtime
-// counts a P as busy for as long as it is held, even while the kernel does not
-// run its thread. So under a quota its seconds exceed the real ones, but they show
-// how the busy time divides. C code and system calls, which hold no P, make the
-// real time the larger of the two.
+// gcShare returns the collector's share of the process's real CPU time, or -1. The runtime
+// counts a P as busy even while the kernel does not run its thread. So under a quota its
+// seconds exceed the real ones, but the collector's share of them is right. C code and
+// system calls hold no P, so the real time may also be the larger one.
 func gcShare(start, end gcTimes) float64 {
 	gc := end.gcSeconds - start.gcSeconds
 	all := max(end.busySeconds-start.busySeconds, end.realSeconds-start.realSeconds)

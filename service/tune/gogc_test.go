@@ -47,8 +47,9 @@ func TestMemoryFor(t *testing.T) {
 	}
 }
 
-// Whatever else there is, GOMEMLIMIT is never above the ceiling, never less than
-// the live heap needs below it, and never none where there is a limit.
+// TestMemoryForIsNeverOutOfBounds tests random inputs: GOMEMLIMIT is never above the
+// ceiling, never below the memory that the live heap needs (up to the ceiling), and is
+// always set if the group has a limit.
 func TestMemoryForIsNeverOutOfBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(12, 1))
 	randomBytes := func() int64 { return r.Int64N(2000 * mib) }
@@ -91,7 +92,7 @@ func TestGCShare(t *testing.T) {
 	}{
 		{"no quota: both clocks agree", 1, 10, 10, 0.1},
 		{"quota 0.5 with 2 Ps: busy runs four times as fast", 4, 40, 10, 0.1},
-		{"C code beside", 1, 5, 10, 0.1},
+		{"with C code", 1, 5, 10, 0.1},
 		{"nothing ran", 0, 0, 0, -1},
 		{"the counters went backwards", -1, 5, 5, -1},
 		{"all of it", 9, 8, 8, 1},
@@ -102,11 +103,11 @@ func TestGCShare(t *testing.T) {
 	}
 }
 
-// simulatedHeap is a service under the tuner's two memory policies: the pacer's rules
-// give the goal, and the collector's share falls as the goal grows.
+// A simulatedHeap is a service under the tuner's two memory policies: the pacer's formula
+// gives the goal, and the collector's share falls as the goal grows.
 type simulatedHeap struct {
 	live, memory, otherMemory int64
-	// foreignLimit is a GOMEMLIMIT that somebody else set; 0 is none.
+	// foreignLimit is a GOMEMLIMIT that other code set; 0 is none.
 	foreignLimit int64
 	applied      bool // GOMEMLIMIT is applied, not only observed
 	gogc         int
@@ -148,7 +149,7 @@ func (h *simulatedHeap) window(s *gcState) gcWindow {
 	return w
 }
 
-// run feeds n collections, following the decisions.
+// run simulates n collections and applies the decisions.
 func (h *simulatedHeap) run(s *gcState, n int) (decisions []gcDecision) {
 	for range n {
 		d := s.step(h.window(s))
@@ -181,7 +182,7 @@ func TestGOGCIsRaisedTowardsTheTarget(t *testing.T) {
 	if h.gogc != 400 {
 		t.Errorf("GOGC %d, want 400", h.gogc)
 	}
-	// The live heap grows: down at the next collection, and never below the base.
+	// The live heap grows: GOGC falls at the next collection, and never below the base.
 	h.live = 250 * mib
 	if d := s.step(h.window(&s)); d.gogc != 180 {
 		t.Errorf("at 250 MiB live: GOGC %d, want 180", d.gogc)
@@ -192,7 +193,7 @@ func TestGOGCIsRaisedTowardsTheTarget(t *testing.T) {
 	}
 }
 
-// A live heap that swings by a fifth moves GOGC a few times, not each time.
+// TestGOGCDoesNotFlap tests that a live heap that varies by a fifth changes GOGC few times.
 func TestGOGCDoesNotFlap(t *testing.T) {
 	h := simulatedHeap{memory: 1000 * mib, gogc: 100, cost: 0.3}
 	var s gcState
@@ -207,7 +208,7 @@ func TestGOGCDoesNotFlap(t *testing.T) {
 	if h.gogc < 200 {
 		t.Errorf("GOGC ended at %d", h.gogc)
 	}
-	// A heap that really needs the room each minute gets ever longer rests.
+	// For a heap that needs the room every minute, the rests grow.
 	changes = 0
 	for i := range 20000 {
 		h.live = 150 * mib
@@ -236,7 +237,7 @@ func TestGOGCIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Without a limit that keeps the heap inside of the memory GOGC comes back down.
+// TestGOGCNeverStaysUpUnsafely tests that GOGC falls when no limit bounds the heap any more.
 func TestGOGCNeverStaysUpUnsafely(t *testing.T) {
 	h := simulatedHeap{live: 100 * mib, memory: 1000 * mib, gogc: 100, cost: 0.3}
 	var s gcState
@@ -261,7 +262,7 @@ func TestTheGuardGivesOtherMemoryUp(t *testing.T) {
 	if got := h.run(&s, 100); len(got) != 0 || h.limit != 900*mib {
 		t.Errorf("while the live heap stays: %+v, limit %s", got, bytesText(h.limit))
 	}
-	// The live heap fills nine tenths as well: an alarm, and never none.
+	// The live heap fills nine tenths as well: an alarm, and the limit stays.
 	h.live = 880 * mib
 	if got := h.run(&s, 100); len(got) != 1 || !got[0].alarm || got[0].relax || h.limit != 900*mib {
 		t.Errorf("a live heap of 880 MiB: %+v, limit %s", got, bytesText(h.limit))
@@ -285,7 +286,7 @@ func TestTheGuardOnlyAlarmsAboutAForeignLimit(t *testing.T) {
 	if len(got) != 1 || !got[0].alarm || got[0].relax {
 		t.Errorf("%+v", got)
 	}
-	// It recovers, and falls ill again: a second alarm.
+	// The service recovers and thrashes again: a second alarm.
 	h.live, h.cost = 100*mib, 0.01
 	h.run(&s, cyclesToCalm)
 	h.live = 880 * mib
@@ -294,7 +295,8 @@ func TestTheGuardOnlyAlarmsAboutAForeignLimit(t *testing.T) {
 	}
 }
 
-// With GOGC=off the limit alone paces: the guard watches all the same.
+// TestTheGuardWatchesWithoutGOGC tests that the guard works with GOGC=off, when only the limit
+// starts collections.
 func TestTheGuardWatchesWithoutGOGC(t *testing.T) {
 	var s gcState
 	w := gcWindow{cycles: 1, elapsed: time.Second, live: 880 * mib, goal: 890 * mib, gogc: -1, memoryBound: 1000 * mib, gomemlimit: 900 * mib, limitOurs: true, gcShare: 0.4}

@@ -11,27 +11,27 @@ import (
 	"github.com/whylate/whylate/service/internal/cputime"
 )
 
-// inputs is everything that decisions are made from, read at one moment.
+// inputs has all values that decisions depend on, read at one poll.
 type inputs struct {
 	readAt time.Time
-	// bounds are the limits; bounded is false where none can be read.
+	// bounds are the limits; bounded is false if none can be read.
 	bounds  cgroup.Tightest
 	bounded bool
-	// limits is the slow, explained reading, made when bounds change.
+	// limits is the slow reading with explanations, repeated when bounds change.
 	limits *cgroup.Limits
 	cpus   int // affinity, at least 1
 
 	stat   cgroup.Stat
 	statOK bool
 
-	// memory is what the process's own group is charged for, binding the same
-	// of the group whose limit is the tightest.
+	// memory is the memory charged to the process's group, and binding that of the group
+	// with the tightest limit.
 	memory, binding     cgroup.MemoryStat
 	memoryOK, bindingOK bool
 	memoryAt            time.Time
-	// mappedAtBinding is what the runtime had mapped when binding was read.
+	// mappedAtBinding is the runtime's mapped memory when binding was read.
 	mappedAtBinding int64
-	// providedLimit is a limit given by the program, from providedSource.
+	// providedLimit is the limit of Options.MemoryLimit, and providedSource its source.
 	providedLimit  int64
 	providedSource string
 
@@ -44,26 +44,26 @@ type inputs struct {
 	goStats goStats
 }
 
-// goStats holds the runtime's own metrics that can be read without stopping the world.
+// goStats has metrics of the runtime that can be read without stopping the world.
 type goStats struct {
 	gcSeconds, idleSeconds, totalSeconds float64
 	cycles                               uint64
 	live, stacks, globals, goal          int64
 	gogc                                 int
 	memoryLimit                          int64
-	mapped                               int64 // by the runtime, less what it gave back
-	// overhead is the part of mapped that is neither objects nor free heap:
-	// stacks, the runtime's own structures.
+	mapped                               int64 // by the runtime and not released
+	// overhead is the part of mapped that is neither objects nor free heap: stacks and
+	// the runtime's data structures.
 	overhead  int64
-	schedWait float64 // seconds that goroutines waited for a P, all together
+	schedWait float64 // seconds that all goroutines have waited for a P
 }
 
-// neededMemory is the GOMEMLIMIT below which the collector would run nearly all the
-// time: a tenth more than what lives, of which some is garbage that the last
-// collection came too early for.
+// neededMemory returns the GOMEMLIMIT below which the collector would run nearly all the
+// time: a tenth more than the live heap. Some of that is garbage that became unreachable
+// after the last collection had marked it.
 func (s *goStats) neededMemory() int64 { return s.overhead + s.live + s.live/10 }
 
-// The metrics that goStats needs; all exist since Go 1.21.
+// Indexes of goStats' metrics. All exist since Go 1.21.
 const (
 	mGC = iota
 	mIdle
@@ -80,7 +80,7 @@ const (
 	mObjects
 	mUnused
 	mFree
-	mLatencies // the one that costs something: last, so that it can be left out
+	mLatencies // expensive; the last one, so that it can be left out
 	mCount
 )
 
@@ -128,7 +128,7 @@ func readGo(samples []metrics.Sample) goStats {
 		gogc:        -1,
 	}
 	s.overhead = max(0, s.mapped-number(mObjects)-number(mUnused)-number(mFree))
-	// GOGC=off is a negative number that the metric shows as a huge one.
+	// The metric shows GOGC=off, a negative number, as a huge one.
 	if n := number(mGOGC); n <= math.MaxInt32 {
 		s.gogc = int(n)
 	}
@@ -146,13 +146,12 @@ func numberOf(s *metrics.Sample) int64 {
 	return int64(min(s.Value.Uint64(), math.MaxInt64))
 }
 
-// trackedOneIn is how many waits there are for each that the runtime tracks and
-// puts into /sched/latencies (gTrackingPeriod of runtime/runtime2.go, which says
-// so of its sum of waits for locks as well).
+// The runtime records one of trackedOneIn waits in /sched/latencies (gTrackingPeriod in
+// runtime/runtime2.go).
 const trackedOneIn = 8
 
-// readMapped returns a function that reads what the runtime mapped less what it
-// gave back.
+// readMapped returns a function that reads the memory that the runtime has mapped and not
+// released.
 func readMapped() func() int64 {
 	all := newSamples()
 	s := []metrics.Sample{all[mMapped], all[mReleased]}
@@ -182,28 +181,28 @@ func sumOf(h *metrics.Float64Histogram) float64 {
 	return sum
 }
 
-// reader reads inputs repeatedly.
+// A reader reads inputs.
 type reader struct {
 	options cgroup.Options
 	sampler *cgroup.Sampler
 	samples []metrics.Sample
-	// mapped is what the runtime has mapped now.
+	// mapped returns the runtime's mapped memory.
 	mapped     func() int64
 	lastBounds cgroup.Tightest
-	// lastGood are the last limits of which no file was missing, if known.
+	// lastGood are the last limits of which no file was missing; valid if hasLastGood.
 	lastGood    cgroup.Tightest
 	hasLastGood bool
 	limits      *cgroup.Limits
-	// lastBinding are the last counters of the group that binds, and beside what the
-	// runtime had mapped then; hasLastBinding says that there are any.
+	// lastBinding are the last counters of the group with the tightest limit, and
+	// lastBindingMapped is the runtime's mapped memory then; valid if hasLastBinding.
 	lastBinding       cgroup.MemoryStat
 	lastBindingMapped int64
 	hasLastBinding    bool
 	nextFullRead      time.Time
 }
 
-// fullReadInterval is the pace of the explained reading when nothing changes: it
-// also sees a changed affinity mask, and a move to another cgroup.
+// fullReadInterval is the interval of the reading with explanations if no limit changes. It
+// also detects a changed affinity mask and a move to another cgroup.
 const fullReadInterval = 30 * time.Second
 
 func newReader(o cgroup.Options, mapped func() int64) *reader {
@@ -260,7 +259,7 @@ func (r *reader) read(in *inputs, numCPU int) {
 	in.goStats = readGo(r.samples)
 }
 
-// noLimits returns limits of which nothing can be seen, and why.
+// noLimits returns limits that report nothing but a reason.
 func noLimits(reason string) *cgroup.Limits {
 	return &cgroup.Limits{
 		CPU:    cgroup.CPU{QuotaLevel: -1, Sight: cgroup.SightAbsent, Seen: "no CPU quota is visible: " + reason},
@@ -268,9 +267,9 @@ func noLimits(reason string) *cgroup.Limits {
 	}
 }
 
-// readBounds reads the limits. If files that had limits cannot be read any more, the
-// last known limits stay, and it reports true: a group that is out of sight, or a
-// file that fails for a moment, is no reason to let a heap grow.
+// readBounds reads the limits. If files that had limits cannot be read any more, it uses the
+// last complete limits and returns true: a hidden group or a temporary read error is no
+// reason to let the heap grow.
 func (r *reader) readBounds(in *inputs) (stale bool) {
 	if r.sampler != nil {
 		in.bounded = r.sampler.SampleLimits(&in.bounds) == nil
@@ -285,19 +284,19 @@ func (r *reader) readBounds(in *inputs) (stale bool) {
 	return r.hasLastGood
 }
 
-// readMemory reads what the groups are charged for. The kernel adds its counters
-// up for that, which is not cheap.
+// readMemory reads the memory charged to the groups. It is not cheap, because the kernel
+// adds up counters for it.
 //
-// What the runtime mapped is read before and after, and the larger counts: a heap
-// under a limit gives tens of MiB back at once, and what it gave back between two
-// readings would be taken for memory that is not Go's.
+// The runtime's mapped memory is read before and after, and the larger value is used: a
+// heap under a limit may release tens of MiB at once, which would otherwise look like
+// memory outside of Go.
 func (r *reader) readMemory(in *inputs) {
 	in.memoryAt = in.readAt
 	defer func() {
 		if in.bindingOK {
 			r.lastBinding, r.lastBindingMapped, r.hasLastBinding = in.binding, in.mappedAtBinding, true
 		} else if r.hasLastBinding {
-			// As with limits: that other memory cannot be seen does not make it less.
+			// Other memory that cannot be read is still there, as with limits.
 			in.binding, in.mappedAtBinding, in.bindingOK = r.lastBinding, r.lastBindingMapped, true
 		}
 	}()
@@ -314,10 +313,11 @@ func (r *reader) readMemory(in *inputs) {
 	in.mappedAtBinding = max(before, r.mapped())
 }
 
-// memoryReadInterval is the pace of reading memory counters after collections.
+// memoryReadInterval is the shortest time between two readings of memory counters after
+// collections.
 const memoryReadInterval = 100 * time.Millisecond
 
-// readAfterCollection brings what the memory policies need up to date.
+// readAfterCollection updates the inputs of the memory policies.
 func (r *reader) readAfterCollection(in *inputs) {
 	in.readAt = time.Now()
 	schedWait := in.goStats.schedWait
@@ -329,9 +329,9 @@ func (r *reader) readAfterCollection(in *inputs) {
 	}
 }
 
-// otherMemory is what the group whose limit binds is charged for beyond what Go
-// mapped and beyond what the kernel can drop. Swapped pages of the heap count as
-// mapped, so swap counts too.
+// otherMemory returns the memory outside of Go in the group with the tightest limit: charged
+// memory that the kernel cannot reclaim, less Go's mapped memory. Swapped heap pages count
+// as mapped, so swap is added.
 func (in *inputs) otherMemory() int64 {
 	if !in.bindingOK {
 		return 0
@@ -339,8 +339,8 @@ func (in *inputs) otherMemory() int64 {
 	return max(0, in.binding.Unreclaimable()+in.binding.Swap-in.mappedAtBinding)
 }
 
-// memoryLimit is the limit beyond which the kernel kills, or what the program
-// gave instead; 0 is none.
+// memoryLimit returns the limit at which the kernel kills, or the one of
+// Options.MemoryLimit; 0 is none.
 func (in *inputs) memoryLimit() int64 {
 	if in.providedSource != "" {
 		return in.providedLimit
@@ -348,8 +348,8 @@ func (in *inputs) memoryLimit() int64 {
 	return in.bounds.Memory
 }
 
-// canRuntimeSeeQuota reports whether the runtime can follow a quota that comes later:
-// where nothing can be read it reads nothing either.
+// canRuntimeSeeQuota reports whether the runtime could follow a quota that is set later: if
+// this package can read no files, the runtime cannot either.
 func (in *inputs) canRuntimeSeeQuota() bool {
 	switch in.limits.CPU.Sight {
 	case cgroup.SightFound, cgroup.SightNone, cgroup.SightHidden:
@@ -358,7 +358,7 @@ func (in *inputs) canRuntimeSeeQuota() bool {
 	return false
 }
 
-// cpuSource names the file that the CPU bound comes from.
+// cpuSource returns the file of the tightest CPU bound.
 func (in *inputs) cpuSource() string {
 	for _, b := range in.limits.CPU.Bounds {
 		if b.Won {
@@ -380,8 +380,8 @@ func (in *inputs) memorySource() string {
 	return ""
 }
 
-// sourceText names a file, what it says and how far above the process's own
-// group it is.
+// sourceText returns a file's name, its content, and the number of levels above the
+// process's group.
 func sourceText(file, text string, depth int) string {
 	s := file
 	if text != "" {

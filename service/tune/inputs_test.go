@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestReadEnvironment: what the runtime takes from the environment was set by hand, and a GOMAXPROCS that it ignores was not.
+// TestReadEnvironment tests that values which the runtime accepts count as set by hand, and a GOMAXPROCS that it ignores does not.
 func TestReadEnvironment(t *testing.T) {
 	for in, want := range map[environment]environment{
 		{}:                            {},
@@ -37,7 +37,7 @@ func TestReadEnvironment(t *testing.T) {
 	}
 }
 
-// TestReadGo: each figure is the runtime's under its own name, and what is mapped divides into its parts.
+// TestReadGo compares each figure with the runtime's metric, and mapped memory with the sum of its parts.
 func TestReadGo(t *testing.T) {
 	samples := newSamples()
 	s := readGo(samples)
@@ -83,8 +83,8 @@ func TestReadGo(t *testing.T) {
 	}
 }
 
-// TestDecisions walks the GOGC policy through windows that lie on the borders of its clauses, one next to them on both sides, and holds
-// what it decided.
+// TestDecisions leads the GOGC policy through random windows at and next to its thresholds, and compares its decisions with a
+// golden file.
 func TestDecisions(t *testing.T) {
 	var b bytes.Buffer
 	r := rand.New(rand.NewPCG(3, 1))
@@ -92,7 +92,7 @@ func TestDecisions(t *testing.T) {
 	nearby := func(v float64) float64 { return v + pick(-1, 0, 1)*v*0.01 }
 	for walk := range 24 {
 		var s gcState
-		// A walk keeps its shape for a while, so that what needs many windows in a row comes about.
+		// The windows stay similar for 30 steps, so that decisions that need many windows in a row occur.
 		shape := gcWindow{}
 		gogc := int(pick(0, 1, 50, 100, 100, 100, 200, -1))
 		for step := range 240 {
@@ -130,8 +130,8 @@ func TestDecisions(t *testing.T) {
 	must.Golden(t, *update, "testdata/decisions.txt", b.Bytes())
 }
 
-// TestMemoryLimits holds which GOMEMLIMIT is wanted, and why, on the borders of the policy's clauses. A line has the fields in the order of the
-// call that writes it.
+// TestMemoryLimits compares GOMEMLIMIT and its reason, for inputs at the policy's thresholds, with a golden file. A line has the
+// fields in the order of the call that writes it.
 func TestMemoryLimits(t *testing.T) {
 	var b bytes.Buffer
 	r := rand.New(rand.NewPCG(4, 1))
@@ -157,7 +157,7 @@ func TestMemoryLimits(t *testing.T) {
 	must.Golden(t, *update, "testdata/memory.txt", b.Bytes())
 }
 
-// TestCrowdedWindow: the own group's counters suffice where the tightest quota is its own.
+// TestCrowdedWindow tests that the counters of the process's group suffice if it has the tightest quota.
 func TestCrowdedWindow(t *testing.T) {
 	for _, c := range []struct {
 		depth             int

@@ -17,27 +17,27 @@ import (
 	"github.com/whylate/whylate/service/internal/quotatest"
 )
 
-// A load is what a child does in a group with a memory limit.
+// A load is the work of a child process in a group with a memory limit.
 type load struct {
-	// Memory and GC are what the tuner does.
+	// Memory and GC are the tuner's modes.
 	Memory, GC Mode
-	// NoLimit decides about GOMEMLIMIT and does not set it, and after Warm
-	// looks no more, with GOGC as high as it may be.
+	// NoLimit decides about GOMEMLIMIT but does not set it. After Warm the tuner stops
+	// polling, with the highest GOGC.
 	NoLimit bool
 	// FileMiB is the size of a file that is read repeatedly, by read(2), so
 	// that the page cache counts it as active.
 	FileMiB int
-	// Unmanaged is memory that the runtime does not know of.
+	// Unmanaged is memory outside of Go, in MiB.
 	Unmanaged int
-	// From and To are MiB that live: From for Warm, To for Run.
+	// From and To are the live heap in MiB: From during Warm, To during Run.
 	From, To int
-	// Ramp is how long the way from From to To takes.
+	// Ramp is the time of the growth from From to To.
 	Ramp, Warm, Run time.Duration
-	// Rate is how much is allocated a second, in MiB.
+	// Rate is the number of MiB allocated a second.
 	Rate int
 }
 
-// loadResult is what a child says of itself before it ends.
+// A loadResult is a child's output.
 type loadResult struct {
 	GOGC        int     // the highest
 	Limit       int64   // the lowest
@@ -46,7 +46,7 @@ type loadResult struct {
 	Changes     int     // of GOGC
 }
 
-// A node holds a pointer, so that marking it costs something.
+// A node contains a pointer, so that the collector has to mark it.
 type node struct {
 	next *node
 	_    [1000]byte
@@ -85,7 +85,7 @@ func runLoad(l load) loadResult {
 	}, k, environment{})
 	if l.NoLimit {
 		t.poll()
-		go t.run() // without a look after each collection
+		go t.run() // without polls after collections
 	} else {
 		t.start()
 	}
@@ -138,7 +138,7 @@ func runLoad(l load) loadResult {
 	}
 	churn(l.Warm, l.From)
 	if l.NoLimit {
-		close(t.stop) // too late a look is none
+		close(t.stop) // a poll that comes too late has no effect
 		<-t.done
 		if l.GC == ModeApply {
 			debug.SetGCPercent(maxGOGC)
@@ -160,7 +160,7 @@ func runLoad(l load) loadResult {
 	return result
 }
 
-// runLoadInGroup runs a load in a group of so many MiB.
+// runLoadInGroup runs a load in a group with a limit in MiB.
 func runLoadInGroup(t *testing.T, limit int64, l load) (r loadResult, killed bool) {
 	t.Helper()
 	g := quotatest.NewMemory(t, limit*mib)
@@ -193,9 +193,9 @@ func runLoadInGroup(t *testing.T, limit int64, l load) (r loadResult, killed boo
 	return r, false
 }
 
-// TestServicesSurvive runs services in real groups: each survives with the
-// policy in force and is killed by the kernel with the same policy but for the
-// limit, which is decided and not set, and for the look after each collection.
+// TestServicesSurvive runs services in real groups: each survives with the policy
+// applied. The kernel kills each if the limit is decided but not set, and there are
+// no polls after collections.
 func TestServicesSurvive(t *testing.T) {
 	if os.Getenv("WHYLATE_FULL") == "" {
 		t.Skip("takes a minute and kills processes: WHYLATE_FULL=1 runs it")
@@ -205,7 +205,7 @@ func TestServicesSurvive(t *testing.T) {
 		name  string
 		limit int64
 		load
-		// check holds the survivor to more than its life.
+		// check checks more than the survival.
 		check func(loadResult) string
 	}{{
 		"page cache in use is not other memory", 256,
@@ -246,8 +246,8 @@ func TestServicesSurvive(t *testing.T) {
 	}
 }
 
-// A service whose GOGC is raised keeps to the share of the memory that was
-// promised.
+// TestTheShareOfMemoryIsKept tests that a service with a raised GOGC stays within its
+// share of the memory.
 func TestTheShareOfMemoryIsKept(t *testing.T) {
 	if os.Getenv("WHYLATE_FULL") == "" {
 		t.Skip("takes some seconds in a real group: WHYLATE_FULL=1 runs it")
@@ -273,7 +273,7 @@ func atMost(name string, got, want float64) string {
 	return fmt.Sprintf("%s is %.0f, want at most %.0f", name, got, want)
 }
 
-// createFile makes a file of so many MiB.
+// createFile creates a file of this size in MiB.
 func createFile(mib int) string {
 	f, err := os.CreateTemp("", "whylate-tune-")
 	if err != nil {
@@ -315,8 +315,8 @@ func reread(name string, stop <-chan struct{}) {
 	}
 }
 
-// mapMemory maps so many MiB that the runtime does not know of, as C code does,
-// and touches them.
+// mapMemory maps and touches memory outside of Go, as C code does. mib is its size
+// in MiB.
 func mapMemory(mib int) []byte {
 	b, err := syscall.Mmap(-1, 0, mib<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {

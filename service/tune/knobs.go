@@ -10,19 +10,19 @@ import (
 	"github.com/whylate/whylate/service/internal/aware"
 )
 
-// goRuntime is the part of the runtime that holds the settings; tests have another one.
+// goRuntime is the part of the runtime that holds the settings. Tests use a fake.
 type goRuntime struct {
 	setProcs    func(int)
 	procs       func() int
 	setMemory   func(int64)
 	setGOGC     func(int)
-	defaultProc func() bool // hand GOMAXPROCS back to the runtime, if it can take it
-	// observe returns what was read of the runtime; tests change it.
+	defaultProc func() bool // returns GOMAXPROCS to the runtime's control if it supports that
+	// observe returns its argument, the runtime's metrics; tests replace them.
 	observe func(goStats) goStats
-	// mapped is what the runtime mapped less what it gave back.
+	// mapped returns the bytes that the runtime has mapped and not released.
 	mapped func() int64
-	// aware says that the runtime picks GOMAXPROCS by the quota itself and
-	// follows its changes.
+	// aware means that the runtime sets GOMAXPROCS by the quota and follows its
+	// changes.
 	aware bool
 }
 
@@ -39,7 +39,7 @@ func realRuntime() goRuntime {
 	}
 }
 
-// environment is what the user set by hand.
+// environment has the knobs' environment variables, "" if not set.
 type environment struct{ procs, memory, gogc string }
 
 func readEnvironment() environment {
@@ -53,31 +53,32 @@ func readEnvironment() environment {
 	return e
 }
 
-// A knob is one of the three settings, and what this tuner and others did about it.
+// A knob is one of the three settings, with its history.
 type knob struct {
 	name Knob
-	// env is its value in the environment, which wins; "" is none.
+	// env is the knob's environment variable, which has precedence; "" if not set.
 	env string
 	get func() int64
 	put func(int64)
-	// foreignReason says what other code did to set a value, and remove what undoes that.
+	// foreignReason is the reason of an event about other code that set the knob, with a
+	// verb for the value; foreignUndo is its Undo.
 	foreignReason, foreignUndo string
 
 	// initial is the value found at the start.
 	initial int64
-	// lastSet is the value this tuner set last; valid if changed.
+	// lastSet is the value that this tuner set last; valid if changed.
 	lastSet int64
 	changed bool
-	// foreign says that other code set a value after the start: it wins.
+	// foreign means that other code set the knob; its value has precedence.
 	foreign bool
-	// differingPolls counts the looks in a row at which another value was wanted.
+	// differingPolls counts the polls in a row at which the policy chose another value.
 	differingPolls int
-	// lastEvent is the last event.
+	// lastEvent is the knob's last event; valid if hasEvent.
 	lastEvent Event
 	hasEvent  bool
 }
 
-// initKnobs connects the three knobs with the runtime. What was read at the last look is kept up to date.
+// initKnobs connects the three knobs with the runtime. Setting a knob also updates the current inputs.
 func (t *Tuner) initKnobs(env environment) {
 	t.procs = knob{
 		name: KnobGOMAXPROCS, env: env.procs,
@@ -99,13 +100,13 @@ func (t *Tuner) initKnobs(env environment) {
 	}
 }
 
-// event begins an event that leaves the knob as it is.
+// event returns an event that leaves the knob as it is.
 func (k *knob) event(source string) Event {
 	v := k.get()
 	return Event{Knob: k.name, From: v, To: v, Source: source, Undo: string(k.name) + " in the environment sets another value"}
 }
 
-// hasForeignValue reports whether a value is in force that this tuner has neither found nor set.
+// hasForeignValue reports whether the value is neither the one found at the start nor the one set by this tuner.
 func (k *knob) hasForeignValue() bool {
 	if k.changed {
 		return k.get() != k.lastSet
@@ -119,7 +120,7 @@ func (k *knob) restoreInitial() {
 	k.changed = false
 }
 
-// setBy says who set the knob; unusual is that its value is not the runtime's.
+// setBy returns the origin of the knob's value for State; unusual means that it differs from the runtime's default.
 func (k *knob) setBy(unusual bool) string {
 	switch {
 	case k.env != "":
@@ -134,8 +135,8 @@ func (k *knob) setBy(unusual bool) string {
 	return "runtime"
 }
 
-// keepForeign leaves a knob as it is if the environment or other code has set it, and reports whether that is so. wish says what
-// would be set otherwise.
+// keepForeign records an event that keeps the knob if the environment or other code has set it, and reports whether that is
+// so. alternative is a text about the value that the tuner would set.
 func (t *Tuner) keepForeign(k *knob, e Event, alternative string) bool {
 	switch {
 	case k.env != "":
@@ -151,7 +152,7 @@ func (t *Tuner) keepForeign(k *knob, e Event, alternative string) bool {
 	return true
 }
 
-// applyEvent sets a knob to what the event decided on. If apply is false, it only says so.
+// applyEvent sets the knob to e.To, or only records the event if apply is false.
 func (t *Tuner) applyEvent(k *knob, e Event, apply bool) {
 	switch {
 	case e.To == e.From:

@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// TestLatencyWindow: what a window between two looks tells, and that one that was not measured says so.
+// TestLatencyWindow tests the measurements between two polls, and that missing ones are reported.
 func TestLatencyWindow(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	inputsAt := func(periods, throttled int64, ownThrottling, ancestorThrottling, cpu time.Duration, waited float64) inputs {
@@ -59,7 +59,7 @@ func TestLatencyWindow(t *testing.T) {
 	}
 }
 
-// TestMeasureGC: the collector's share is of a window that ends at a collection and is long enough, and of the quota where there is one.
+// TestMeasureGC tests that the collector's share is measured in windows that end at a collection and are long enough.
 func TestMeasureGC(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	tuner := &Tuner{gcShare: -1, quotaShare: -1}

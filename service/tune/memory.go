@@ -8,62 +8,57 @@ import (
 	"github.com/whylate/whylate/service/internal/quantity"
 )
 
-// noMemoryLimit is the runtime's "no limit" (runtime/debug.SetMemoryLimit).
+// noMemoryLimit is the runtime's value for no limit (runtime/debug.SetMemoryLimit).
 const noMemoryLimit = math.MaxInt64
 
-// memoryInput is what bounds the heap. All but ratio, target and the flags are
-// in bytes.
+// memoryInput has the values that determine GOMEMLIMIT. All but ratio, target and the flags
+// are in bytes.
 type memoryInput struct {
-	// limit is the tightest memory limit, beyond which the kernel kills; 0 is
-	// none.
+	// limit is the tightest memory limit, at which the kernel kills; 0 is none.
 	limit int64
-	// noLimitReason says what became of the search for a limit where there is none.
+	// noLimitReason is the reason if there is no limit.
 	noLimitReason string
-	// high is v2's memory.high, beyond which the kernel slows allocations down;
-	// 0 is none.
+	// high is memory.high of cgroup v2, above which the kernel slows down allocations; 0 is
+	// none.
 	high int64
-	// ratio of the limit that Go and the rest may use together.
+	// ratio is the share of the limit that Go and other memory may use together.
 	ratio float64
-	// defaultRatio says that the ratio was not chosen: a small container keeps more
-	// free.
+	// defaultRatio means that the user did not choose the ratio: then a small container
+	// keeps more memory free.
 	defaultRatio bool
-	// target is the share of the limit that they may use while GOGC is raised;
-	// 0 is none.
+	// target is the share of the limit that they may use while GOGC is raised; 0 is none.
 	target float64
-	// otherMemory is what the group is charged for that the runtime does not know of
-	// and that the kernel cannot drop: C memory, shared memory, other
-	// processes, kernel memory; 0 if unknown.
+	// otherMemory is the group's memory outside of Go that the kernel cannot reclaim: C
+	// memory, shared memory, other processes, kernel memory; 0 if unknown.
 	otherMemory int64
-	// reserve is what is kept free for such memory at least.
+	// reserve is the least memory that stays free for otherMemory.
 	reserve int64
-	// needed is the least that the runtime can work with: see goStats.needs.
+	// needed is goStats.neededMemory.
 	needed int64
-	// relaxed says that the guard gave way: other memory does not count.
+	// relaxed means that the guard ignores other memory.
 	relaxed bool
-	// current is the limit in force, noMemoryLimit without one.
+	// current is the GOMEMLIMIT now, noMemoryLimit if there is none.
 	current int64
-	// settled says that current may rise: other memory has been less for long
+	// settled means that current may rise, because other memory has been less for long
 	// enough.
 	settled bool
 }
 
 const (
-	// Most that Go may use of a limit beyond which the kernel kills, when
-	// nothing else is known.
+	// Share of a limit at which the kernel kills that Go may use by default.
 	defaultMemoryRatio = 0.9
-	// The runtime goes beyond its limit by what is allocated while a collection is
-	// under way, which does not become less with the container: so much is kept
-	// free, but no more than one part of so many. On a crowded machine a limit of
-	// nine tenths was not enough for 13 of 20 services in 32 to 128 MiB, this one
-	// for 3.
+	// The heap exceeds its limit by the allocations during a collection, which are not
+	// smaller in a small container. So smallLimitReserve stays free, but at most the limit
+	// divided by smallLimitDivisor. On a busy machine a limit of nine tenths was too large
+	// for 13 of 20 services in 32 to 128 MiB, and this limit for 3.
 	smallLimitReserve, smallLimitDivisor = 24 << 20, 4
-	// A limit moves down when it would become less by this share, and up when
-	// more by that one: other memory moves a little all the time.
+	// GOMEMLIMIT falls if it would fall by at least this share, and rises if it would rise by
+	// at least that one, because other memory varies a little all the time.
 	minMoveDown, minMoveUp = 0.02, 0.05
 )
 
-// ceiling is the most that Go and the rest may use. Beyond memory.high nothing
-// is killed, only slowed down, so half of the distance is kept to it.
+// ceiling returns the most that Go and other memory may use. Above memory.high the kernel
+// slows the process down but does not kill it, so the distance to it is half as large.
 func (in *memoryInput) ceiling() int64 {
 	ceiling := int64(noMemoryLimit)
 	ratio := in.ratio
@@ -92,13 +87,13 @@ func wholeMiB(n int64) int64 {
 	return n
 }
 
-// memoryFor returns the GOMEMLIMIT wanted, and why; noMemoryLimit is none.
+// memoryFor returns the GOMEMLIMIT to set, which may be noMemoryLimit, and the reason.
 //
-// GOMEMLIMIT bounds what the runtime maps less what it gave back, so what the
-// group is charged for beyond that must be left room for. But a limit near the
-// live heap makes the collector run all the time: other memory never takes the
-// room that the heap needs, up to the ceiling. The process may not fit then,
-// and the kernel ends it, as it would without a limit.
+// GOMEMLIMIT bounds the memory that the runtime has mapped and not released, so it must
+// leave room for the group's other memory. But a limit near the live heap makes the
+// collector run all the time. So other memory never reduces the limit below the memory
+// that the heap needs, up to the ceiling. If the process does not fit then, the kernel
+// kills it, as it would without a limit.
 func memoryFor(in memoryInput) (limit int64, reason string) {
 	ceiling := in.ceiling()
 	if ceiling == noMemoryLimit {

@@ -11,20 +11,20 @@ import (
 	"github.com/whylate/whylate/service/internal/quantity"
 )
 
-// A Policy says how GOMAXPROCS follows the CPU quota.
+// A Policy derives GOMAXPROCS from the CPU quota.
 type Policy int
 
 const (
-	// PolicyCeil rounds the quota up: a quota of 2.1 CPUs gives 3 Ps. All of the
-	// quota can be used, and there is some throttling at full load.
+	// PolicyCeil rounds the quota up: a quota of 2.1 CPUs gives 3 Ps. The process can use
+	// its whole quota, with some throttling at full load.
 	PolicyCeil Policy = iota
 	// PolicyFloor rounds down, but not below 1: no throttling by Go code at full
 	// load, but up to half of the quota is unused at 1.9 CPUs.
 	PolicyFloor
-	// PolicyRound takes the nearest number; halves go up.
+	// PolicyRound rounds to the nearest number, and halves up.
 	PolicyRound
-	// PolicyLatency begins where PolicyCeil is and moves by single steps, between
-	// PolicyFloor and twice PolicyCeil: down when the group is throttled, up when
+	// PolicyLatency starts with PolicyCeil's value and changes it by single steps, between
+	// PolicyFloor's and twice PolicyCeil's: down when the group is throttled, up when
 	// goroutines wait for a P while quota is left.
 	PolicyLatency
 )
@@ -46,8 +46,8 @@ func (p Policy) MarshalText() ([]byte, error) {
 	return []byte(p.String()), nil
 }
 
-// UnmarshalText reads what MarshalText wrote, and so flags and configuration
-// files.
+// UnmarshalText reads the text of MarshalText, so that flags and configuration files
+// can hold a policy.
 func (p *Policy) UnmarshalText(b []byte) (err error) {
 	*p, err = ParsePolicy(string(b))
 	return err
@@ -61,26 +61,26 @@ func ParsePolicy(s string) (Policy, error) {
 	return 0, fmt.Errorf("GOMAXPROCS policy %q: use ceil, floor, round or latency", s)
 }
 
-// procsInput is what bounds GOMAXPROCS.
+// procsInput has the bounds of GOMAXPROCS.
 type procsInput struct {
 	policy Policy
-	// quota is the tightest visible CPU quota; 0 is none, or none that can be
-	// seen: absent says which.
+	// quota is the tightest visible CPU quota; 0 is none, for which noQuotaReason has the
+	// reason.
 	quota         float64
 	noQuotaReason string
-	// cpus is how many CPUs the affinity mask allows; at least 1.
+	// cpus is the number of CPUs in the affinity mask; at least 1.
 	cpus int
 	// minProcs and most are the user's bounds; 0 is none.
 	minProcs, maxProcs int
-	// rounding is the user's, in place of the policy's; nil is none.
+	// rounding is Options.Rounding, which replaces the policy's; nil is none.
 	rounding func(float64) int
 }
 
-// procsFor returns the GOMAXPROCS of a static policy, for Latency its start,
-// and why.
+// procsFor returns the GOMAXPROCS of a static policy, or PolicyLatency's initial value, and
+// the reason.
 //
-// A quota is what the whole group may use; more CPUs than the affinity mask
-// has cannot run anything, so that is the upper bound of every policy.
+// The affinity mask is the upper bound of every policy, because the process cannot use
+// more CPUs, whatever the group's quota.
 func procsFor(in procsInput) (n int, reason string) {
 	n, reason = procsWithoutBounds(in)
 	if in.maxProcs > 0 && n > in.maxProcs {
@@ -92,14 +92,15 @@ func procsFor(in procsInput) (n int, reason string) {
 	return n, reason
 }
 
+// procsWithoutBounds is procsFor without the user's bounds.
 func procsWithoutBounds(in procsInput) (n int, reason string) {
 	cpus := max(1, in.cpus)
 	if !(in.quota > 0) {
 		noQuotaReason := cmp.Or(in.noQuotaReason, "no CPU quota is visible")
 		return cpus, fmt.Sprintf("%s; %s in the affinity mask", noQuotaReason, countText(cpus, "CPU"))
 	}
-	// A quota is written in microseconds: 3 CPUs may come as 2.9999 or
-	// 3.00001 of an odd period. A hundredth of a CPU is no reason for a P.
+	// Quotas have microseconds: with an odd period 3 CPUs may be 2.9999 or 3.00001. A
+	// hundredth of a CPU is no reason for another P.
 	const grain = 0.01
 	var want float64
 	var method string
@@ -120,7 +121,7 @@ func procsWithoutBounds(in procsInput) (n int, reason string) {
 	return int(want), fmt.Sprintf("a CPU quota of %s, %s", quantity.CPUs(in.quota), method)
 }
 
-// runtimeDefault is what the runtime of Go 1.25 and later picks, by the own group's quota.
+// runtimeDefault returns the default GOMAXPROCS of Go 1.25 and later for the quota of the process's own group.
 func runtimeDefault(ownQuota float64, cpus int) int {
 	c := cgroup.CPU{Parallelism: max(1, cpus), RuntimeQuota: ownQuota}
 	return c.RuntimeDefault()
@@ -133,7 +134,7 @@ func countText(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun
 }
 
-// latencyWindow is what was measured in one look, for the Latency policy.
+// latencyWindow has the measurements between two polls, for PolicyLatency and crowdedState.
 type latencyWindow struct {
 	// quota in CPUs; 0 is none.
 	quota float64
@@ -145,46 +146,45 @@ type latencyWindow struct {
 	// runnable is the number of goroutines that waited for a P, on average
 	// over the window.
 	runnable float64
-	// usedCPUs is the CPU time of the process over the window's length, in CPUs.
+	// usedCPUs is the CPU time of the process divided by the window's length.
 	usedCPUs float64
 	// minProcs and most are the user's bounds of GOMAXPROCS; 0 is none.
 	minProcs, maxProcs int
-	// measured is false if one of these is not known.
+	// measured is false if one of the measurements is unknown.
 	measured bool
 }
 
-// Thresholds of the Latency policy. One window is one look, by default a
+// Thresholds of PolicyLatency. One window is the time between two polls, by default a
 // second.
 const (
-	// A group that is throttled in one of ten periods has its p90 owned by it.
+	// In a group that is throttled in one of ten periods, throttling determines the p90.
 	throttledShare = 0.10
-	// One goroutine waiting for each P at any time doubles the time to get
-	// through: worth a P if there is quota left.
+	// One waiting goroutine for each P, on average, doubles a request's time: worth a P if
+	// quota is left.
 	backlogPerP = 1.0
-	// Above this share of the quota another P would only bring throttling.
+	// Above this share of the quota another P would only cause throttling.
 	maxQuotaUse = 0.85
-	// So many windows in a row must agree before a step.
+	// Number of windows in a row that must agree before a step.
 	windowsToAct = 5
-	// So many windows after a step nothing is changed: each change stops the
-	// world, and its effect must show first.
+	// Number of windows without a change after a step: each change stops the world, and its
+	// effect must be measured first.
 	windowsToRest = 20
-	// A step that had to be taken back is tried again after twice as long, up
-	// to so many times the usual.
+	// Each step up that was reversed doubles the wait before the next one, up to this
+	// factor.
 	maxPatienceFactor = 16
 )
 
-// latencyState is the Latency policy's memory between windows.
+// latencyState is PolicyLatency's state between windows.
 type latencyState struct {
 	downWindows, upWindows int
 	restWindows            int
-	// patienceFactor multiplies the windows before a step up.
+	// patienceFactor multiplies the number of windows before a step up.
 	patienceFactor int
-	// lastStepUp says that the last step was up.
+	// lastStepUp means that the last step was up.
 	lastStepUp bool
 }
 
-// step takes one window and returns the GOMAXPROCS wanted from now on, and
-// why if it is another one.
+// step returns the GOMAXPROCS to set after a window, and the reason if it is another one.
 func (s *latencyState) step(w latencyWindow) (n int, reason string) {
 	low, _ := procsFor(procsInput{policy: PolicyFloor, quota: w.quota, cpus: w.cpus, minProcs: w.minProcs, maxProcs: w.maxProcs})
 	high, _ := procsFor(procsInput{policy: PolicyCeil, quota: w.quota, cpus: w.cpus})
@@ -247,41 +247,41 @@ func limitText(w latencyWindow) string {
 	return countText(w.cpus, "CPU")
 }
 
-// Thresholds of what is done beside neighbours.
+// Thresholds of crowdedState.
 const (
-	// So many windows in a row must say that neighbours keep the process from its
-	// quota.
+	// Number of windows in a row that must show that other processes keep the process from
+	// its quota.
 	windowsToCrowd = 3
-	// For so many windows the process keeps the Ps that it took, at first and at
-	// most: twice as long each time that going back was wrong.
+	// Number of windows for which the process keeps the larger number of Ps, at first and at
+	// most. It doubles each time that a return to fewer Ps was wrong.
 	minHold, maxHold = 20, 320
-	// Going back was right if nothing spoke against it for so many windows.
+	// A return was right if there was no backlog for this number of windows.
 	windowsToConfirm = 10
 )
 
-// crowdedState says when a process with fewer Ps than the runtime would take
-// needs as many.
+// crowdedState decides when a process with fewer Ps than the runtime's default needs the
+// default, because other processes are busy on the same CPUs.
 //
-// The kernel divides a CPU among the groups that want it, and a thread is on one
-// CPU only: beside busy groups of the same weight a process with one P gets half
-// or two thirds of a CPU, and with two Ps twice that, up to its quota. So if
-// goroutines wait for a P although much of the quota is left, and no quota holds
-// the process back, it gets what the runtime alone would take. It never gets more,
-// so that it does no worse than without this package. Only fewer Ps show whether
-// the neighbours have gone. They are tried when the larger number is throttled, or
-// no goroutine waits any more.
+// The kernel divides a CPU among the groups that use it, and a thread runs on one CPU at a
+// time. If other groups of the same weight are busy, a process with one P gets half or two
+// thirds of a CPU, and with two Ps twice that, up to its quota. So if goroutines wait for
+// a P although much of the quota is left and the process is not throttled, it gets the
+// runtime's default number of Ps. It never gets more, so it is no worse off than without
+// this package. Only a trial with fewer Ps shows whether the other processes are still
+// busy. It starts when the larger number of Ps is throttled or no goroutine waits.
 type crowdedState struct {
 	backlogWindows, idleWindows int
-	// holdWindows is how many windows are left before going back is tried, and stay how
-	// many there were.
+	// holdWindows is the number of windows until fewer Ps are tried, and holdLength its
+	// initial value.
 	holdWindows, holdLength int
-	// windowsSinceReturn counts the windows since going back was tried; 0 when that is settled.
+	// windowsSinceReturn counts the windows since fewer Ps were tried; 0 if the trial is
+	// over.
 	windowsSinceReturn int
 	raised             bool
 }
 
-// step takes one window and returns the GOMAXPROCS wanted, between low, the
-// policy's, and high; why is empty if it is as before.
+// step returns the GOMAXPROCS to set after a window, low (the policy's) or high. reason is
+// empty if it is unchanged.
 func (s *crowdedState) step(w latencyWindow, low, high int) (n int, reason string) {
 	if high <= low || w.quota <= 0 {
 		*s = crowdedState{}

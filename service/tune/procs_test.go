@@ -90,8 +90,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// feedWindow feeds the same window n times, following its decisions, and returns
-// the values GOMAXPROCS took and after how many windows each.
+// feedWindow passes the same window n times, with the chosen GOMAXPROCS, and returns
+// the values of GOMAXPROCS and the number of windows before each.
 func feedWindow(s *latencyState, w latencyWindow, n int) (values, steppedAt []int) {
 	for i := range n {
 		if got, _ := s.step(w); got != w.current {
@@ -150,8 +150,8 @@ func equalInts(a, b []int) bool {
 	return true
 }
 
-// A service that has backlog at 3 Ps and is throttled at 4 must not be stopped
-// repeatedly to learn the same.
+// TestLatencyPolicyDoesNotFlap tests that a service with a backlog at 3 Ps and throttling
+// at 4 is changed rarely, because each change stops the world.
 func TestLatencyPolicyDoesNotFlap(t *testing.T) {
 	var s latencyState
 	current, changes, lastHour := 3, 0, 0
@@ -174,15 +174,15 @@ func TestLatencyPolicyDoesNotFlap(t *testing.T) {
 			}
 		}
 	}
-	// Unlearning doubles the patience up to 16 times 5 windows; a cycle is then
-	// 80 + 20 + 5 + 20 windows at least.
+	// Each reversal doubles the patience, up to 16 times 5 windows; a cycle then has
+	// at least 80 + 20 + 5 + 20 windows.
 	if lastHour > 2*hour/100 {
 		t.Errorf("%d changes in the second hour", lastHour)
 	}
 	if changes == 0 {
 		t.Error("the policy did nothing")
 	}
-	// Windows that contradict each other move nothing.
+	// Windows that contradict each other change nothing.
 	s = latencyState{}
 	for i := range 1000 {
 		w := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, usedCPUs: 1, measured: true}
@@ -197,8 +197,8 @@ func TestLatencyPolicyDoesNotFlap(t *testing.T) {
 	}
 }
 
-// crowdedService is a service under a quota of 1 CPU that has more to do than it gets. One
-// P has alone CPUs; two have the quota and are throttled.
+// crowdedService is a window of a service under a quota of 1 CPU with a backlog. With one P
+// it gets cpusWithOneP; with two it uses the quota and is throttled.
 func crowdedService(current int, cpusWithOneP float64) latencyWindow {
 	w := latencyWindow{quota: 1, cpus: 4, current: current, periods: 10, runnable: 3, usedCPUs: cpusWithOneP, measured: true}
 	if current > 1 {
@@ -224,7 +224,7 @@ func TestCrowdedState(t *testing.T) {
 			return crowdedService(n, 0.6)
 		}, 2, []int{2, 1}, []int{3, 28}},
 		{"the quota is used", func(n, _ int) latencyWindow { return crowdedService(n, 0.95) }, 2, nil, nil},
-		{"nobody waits", func(n, _ int) latencyWindow {
+		{"no goroutine waits", func(n, _ int) latencyWindow {
 			return with(crowdedService(n, 0.3), func(w *latencyWindow) { w.runnable = 0.4 })
 		}, 2, nil, nil},
 		{"a quota holds it back", func(n, _ int) latencyWindow {
@@ -258,7 +258,7 @@ func TestCrowdedState(t *testing.T) {
 			t.Errorf("%s: %v after %v windows, want %v after %v", c.name, values, steppedAt, c.values, c.steppedAt)
 		}
 	}
-	// In an hour of neighbours nearly all of the time is spent with two Ps, in few
+	// In an hour with busy neighbours, nearly all windows have two Ps, and there are few
 	// changes.
 	var s crowdedState
 	current, changes, withTwoPs := 1, 0, 0
@@ -277,8 +277,8 @@ func TestCrowdedState(t *testing.T) {
 	}
 }
 
-// TestLatencyPolicyIsPatient counts the windows of backlog before a step up that was taken back: five at first, twice as
-// many after each time, up to sixteen times five.
+// TestLatencyPolicyIsPatient counts the windows before a step up that is then reversed: five at first, twice as many
+// each time, up to sixteen times five.
 func TestLatencyPolicyIsPatient(t *testing.T) {
 	var s latencyState
 	var waited []int

@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/service/internal/quotatest"
 )
 
-// A real process under a real quota of its parent group, which the runtime
-// does not see, and which changes while it runs.
+// TestFollowsARealQuota runs a child process under a quota of its parent group, which
+// the runtime does not read, and changes the quota.
 func TestFollowsARealQuota(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("one CPU: GOMAXPROCS cannot differ")
@@ -42,8 +42,8 @@ func TestFollowsARealQuota(t *testing.T) {
 	wait()
 }
 
-// The Latency policy under a real quota of 1.2 CPUs with two busy goroutines:
-// nearly all periods are throttled, so it must go from 2 Ps to 1.
+// TestLatencyUnderARealQuota tests PolicyLatency under a quota of 1.2 CPUs with two busy
+// goroutines: nearly all periods are throttled, so GOMAXPROCS must fall from 2 to 1.
 func TestLatencyUnderARealQuota(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for some seconds")
@@ -78,8 +78,9 @@ func TestLatencyUnderARealQuota(t *testing.T) {
 	wait()
 }
 
-// A busy service under a quota of one CPU beside two busy threads of a group of
-// the same weight: one P gets some two thirds of a CPU, so it must have two.
+// TestCrowdedByRealProcesses runs a busy service under a quota of one CPU and two busy
+// threads in another group of the same weight: with one P the service gets about two
+// thirds of a CPU, so GOMAXPROCS must rise to 2.
 func TestCrowdedByRealProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for some seconds")
@@ -118,8 +119,8 @@ func TestCrowdedByRealProcesses(t *testing.T) {
 	wait()
 }
 
-// startChild starts a child in a group and returns its reports, one at a time or
-// as a channel, and a function that ends it.
+// startChild starts a child in a group. It returns its reports, one at a time or as a
+// channel, and a function that ends it.
 func startChild(t *testing.T, g *quotatest.Group, mode string) (next func() report, reports <-chan report, end func() (wait func())) {
 	t.Helper()
 	exe := must.Have(os.Executable())(t)
@@ -136,7 +137,7 @@ func startChild(t *testing.T, g *quotatest.Group, mode string) (next func() repo
 			_ = cmd.Wait()
 		}
 	})
-	// Room for more than a child says, so that the reader always ends.
+	// The capacity exceeds a child's reports, so that the reader always ends.
 	received := make(chan report, 1000)
 	go func() {
 		defer close(received)

@@ -20,9 +20,9 @@ import (
 	"github.com/whylate/whylate/service/internal/must"
 )
 
-// A service whose live heap nearly fills its memory limit, on the real
-// runtime: GOMEMLIMIT makes the collector crawl, so the guard must say so, and
-// keep the limit at nine tenths.
+// TestTheGuardOnTheRealRuntime runs a service whose live heap nearly fills its memory
+// limit: the collector thrashes, so the guard must raise an alarm and keep the limit
+// at nine tenths.
 func TestTheGuardOnTheRealRuntime(t *testing.T) {
 	if os.Getenv("WHYLATE_FULL") != "1" {
 		t.Skip("makes the collector crawl for some seconds: only with WHYLATE_FULL=1 (.ci/full)")
@@ -58,8 +58,8 @@ type thrashResult struct {
 	Took                   time.Duration
 }
 
-// thrash holds 96 MiB under a limit of 108 MiB, nine tenths of 120, and
-// allocates until the guard has spoken, at most a minute.
+// thrash holds 96 MiB under a limit of 108 MiB, nine tenths of 120, and allocates
+// until the guard's alarm, at most a minute.
 func thrash() thrashResult {
 	fsys := fstest.MapFS{
 		"proc/self/cgroup":             {Data: []byte("0::/a\n")},
@@ -96,7 +96,7 @@ func thrash() thrashResult {
 		default:
 		}
 	}
-	// What was decided is done before it is told.
+	// A decision takes effect before its event is delivered.
 	r.Took, r.After = time.Since(start), debug.SetMemoryLimit(-1)
 	t.Stop()
 	r.Restored, r.RestoredGOGC = debug.SetMemoryLimit(-1), debug.SetGCPercent(100)
@@ -104,8 +104,8 @@ func thrash() thrashResult {
 	return r
 }
 
-// Of four busy goroutines on one P three wait, and so does this one now and then.
-// The runtime counts one wait of eight: without that in the sum it would be 0.4.
+// TestHowManyWait runs four busy goroutines on one P: three wait, and sometimes this one.
+// The runtime records one wait of eight; without that factor the result would be 0.4.
 func TestHowManyWait(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for two seconds")
@@ -124,7 +124,7 @@ var garbage []byte
 
 const childVariable = "WHYLATE_TUNE_TEST_CHILD"
 
-// TestMain runs this binary as a child where a test asked for one.
+// TestMain also runs this binary as a child process of a test.
 func TestMain(m *testing.M) {
 	switch os.Getenv(childVariable) {
 	case "":
@@ -163,18 +163,18 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// report is what the children that follow a quota print, a line each.
+// A report is one line of output of a child that follows a quota.
 type report struct {
 	Event Event
 	Procs int
 	Done  bool
 }
 
-// follow prints each event until its standard input ends; then it stops the
-// tuner, prints what that did, and ends.
+// follow prints each event until its standard input ends. Then it stops the tuner
+// and prints the result.
 func follow() { reportEvents(Options{Interval: 20 * time.Millisecond}) }
 
-// startBusyGoroutines starts n goroutines that never rest.
+// startBusyGoroutines starts n goroutines that never block.
 func startBusyGoroutines(n int) {
 	for range n {
 		go func() {

@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// A State is what a tuner knew when it last read the limits.
+// A State has the limits and settings at a tuner's last poll.
 type State struct {
 	Time time.Time `json:"time"`
 
@@ -34,19 +34,19 @@ type State struct {
 	HostMemory   int64  `json:"host_memory"`
 	// MemoryHigh is the tightest v2 memory.high in bytes, 0 for none.
 	MemoryHigh int64 `json:"memory_high"`
-	// MemoryUsed is what the process's group is charged for without what the
-	// kernel can drop (page cache, caches of its own), and Headroom the limit
-	// less that of the group that has the limit; -1 where unknown.
+	// MemoryUsed is the memory charged to the process's group that the kernel cannot
+	// reclaim (all but page cache and some kernel caches). Headroom is the limit less
+	// that of the group that has the limit. -1 means unknown.
 	MemoryUsed int64 `json:"memory_used"`
 	Headroom   int64 `json:"memory_headroom"`
-	// Swap is what the group has swapped out. AtHigh and AtMax count how often
-	// it reached memory.high and its limit, OOMKills the processes that were
-	// killed, since the group was made.
+	// Swap is the group's swapped memory. AtHigh and AtMax count how often the group
+	// reached memory.high and its limit, and OOMKills counts killed processes, since
+	// the group was created.
 	Swap     int64 `json:"swap"`
 	AtHigh   int64 `json:"at_memory_high"`
 	AtMax    int64 `json:"at_memory_max"`
 	OOMKills int64 `json:"oom_kills"`
-	// Pressure is pressure stall information, null where there is none.
+	// Pressure is pressure stall information, null if there is none.
 	Pressure *cgroup.Pressure `json:"pressure"`
 	// GOMEMLIMIT is its value now, math.MaxInt64 for none, and MemoryBy who
 	// set it.

@@ -13,11 +13,11 @@ import (
 	"github.com/whylate/whylate/service/internal/guard"
 )
 
-// A Mode says what is done about one knob.
+// A Mode is the tuner's treatment of one knob.
 type Mode int
 
 const (
-	// ModeObserve decides and reports, and changes nothing.
+	// ModeObserve decides and reports, but changes nothing.
 	ModeObserve Mode = iota
 	// ModeApply also sets the value.
 	ModeApply
@@ -42,8 +42,8 @@ func (m Mode) MarshalText() ([]byte, error) {
 	return []byte(m.String()), nil
 }
 
-// UnmarshalText reads what MarshalText wrote, and so flags and configuration
-// files.
+// UnmarshalText reads the text of MarshalText, so that flags and configuration files
+// can hold a mode.
 func (m *Mode) UnmarshalText(b []byte) (err error) {
 	*m, err = ParseMode(string(b))
 	return err
@@ -57,7 +57,7 @@ func ParseMode(s string) (Mode, error) {
 	return 0, fmt.Errorf("mode %q: use observe, apply or off", s)
 }
 
-// Options say what to do. The zero value observes all three knobs.
+// Options configure a Tuner. The zero value observes all three knobs.
 type Options struct {
 	// Procs is the mode of GOMAXPROCS, Memory of GOMEMLIMIT, and GC of GOGC.
 	Procs, Memory, GC Mode
@@ -73,14 +73,14 @@ type Options struct {
 	// use together, above 0 and up to 1. Anything else means 0.9, or less if the
 	// limit is below 240 MiB: then 24 MiB stay free, or a quarter of it.
 	MemoryRatio float64
-	// MemoryReserve is how many bytes stay free for memory that is not Go's, even
-	// while it uses less: for C code that allocates later, for example.
+	// MemoryReserve is the number of bytes that stay free for memory outside of Go,
+	// even while less is used: for example for C code that allocates later.
 	MemoryReserve int64
-	// MemoryLimit, if not nil, returns the memory limit in bytes, to be used in place
-	// of the cgroup's, and where it is from. 0 bytes means no limit; an empty source
-	// means that the cgroup's limit counts.
+	// MemoryLimit, if not nil, returns the memory limit in bytes that replaces the
+	// cgroup's, and its source. 0 bytes means no limit; an empty source means that the
+	// cgroup's limit applies.
 	MemoryLimit func() (limit int64, source string)
-	// Interval is the time between two readings: 1 s if 0, and at least 10 ms.
+	// Interval is the time between two polls: 1 s if 0, and at least 10 ms.
 	Interval time.Duration
 	// Logger gets every event; nil is slog.Default at the time of Start.
 	// slog.DiscardHandler makes it silent.
@@ -88,17 +88,17 @@ type Options struct {
 	// OnEvent, if not nil, gets every event, in order. Start, Stop and the tuner's
 	// goroutine call it. Stop waits for that goroutine, so OnEvent must not call
 	// Stop. A panic in it, in Logger, in Rounding or in MemoryLimit is reported to
-	// slog.Default, and nothing is set by that reading of the limits.
+	// slog.Default, and that poll changes nothing.
 	OnEvent func(Event)
-	// Cgroup says where limits are read; the zero value is this process.
+	// Cgroup selects the process whose limits are read; the zero value is this process.
 	Cgroup cgroup.Options
 }
 
-// A Tuner reads limits and sets the knobs from Start to Stop. Its methods may be
+// A Tuner polls limits and sets the knobs from Start to Stop. Its methods may be
 // called concurrently.
 type Tuner struct {
 	opts Options
-	// defaultRatio says that MemoryRatio was not given.
+	// defaultRatio means that Options.MemoryRatio was not set.
 	defaultRatio bool
 
 	runtime  goRuntime
@@ -109,46 +109,46 @@ type Tuner struct {
 
 	mu                sync.Mutex
 	reader            *reader
-	current, previous inputs // of this look and of the one before
+	current, previous inputs // of this poll and the one before
 	polls             int
 	firstStat         cgroup.Stat // valid if firstStatOK
 	firstStatOK       bool
 	events            []Event
-	undelivered       []Event // to be handed out when mu is free
+	undelivered       []Event // reported after mu is unlocked
 
 	procs, memory, gogc knob
 
-	// overruledProcs is what would be set, had other code not set GOMAXPROCS; 0 if it
-	// was not reported yet.
+	// overruledProcs is the last reported GOMAXPROCS that the tuner would set if other
+	// code had not set it; 0 if none was reported yet.
 	overruledProcs int64
-	// runtimeChosen says that GOMAXPROCS was the runtime's own choice at the start.
+	// runtimeChosen means that GOMAXPROCS was the runtime's choice at the start.
 	runtimeChosen bool
 	latency       latencyState
 	crowded       crowdedState
 
 	hook *collectionHook
-	// settledPolls counts the looks in a row at which GOMEMLIMIT could rise, and
-	// ceiling is its bound at the last.
+	// settledPolls counts the polls in a row at which GOMEMLIMIT could rise, and
+	// lastCeiling is its upper bound at the last one.
 	settledPolls int
 	lastCeiling  int64
-	// gogcRaised says that GOGC is, or is about to be, above its initial value.
+	// gogcRaised means that GOGC is, or is about to be, above its initial value.
 	gogcRaised, gogcWasRaised bool
 	lastAlarm                 time.Time
 	gc                        gcState
 	gcTimesStart              gcTimes
 	gcTimesStartAt            time.Time
-	policyCycles              uint64 // seen by the policy, at policyCyclesAt
+	policyCycles              uint64 // collections at the policy's last window, and its end
 	policyCyclesAt            time.Time
-	gcShare                   float64 // of real CPU; below 0 unknown
+	gcShare                   float64 // of real CPU time; negative if unknown
 	quotaShare                float64
 }
 
-// Start reads the limits, acts, and starts a goroutine that does so again until
-// Stop. It never fails: where nothing can be read it reports that in one event for
-// each knob, and changes nothing.
+// Start polls the limits, sets the knobs, and starts a goroutine that repeats this
+// until Stop. It never fails: if nothing can be read, it reports that in one event for
+// each knob and changes nothing.
 //
-// Only one Tuner at a time should apply a knob. Of two, each would take the other
-// for code that sets its own value.
+// Only one Tuner at a time should apply a knob. Two tuners would each treat the other's
+// value as set by other code.
 func Start(opts Options) *Tuner {
 	t := newTuner(opts, realRuntime(), readEnvironment())
 	t.start()
@@ -163,11 +163,11 @@ func (t *Tuner) start() {
 	go t.run()
 }
 
-// canChangeMemory reports whether the memory policies may change anything, so
-// that they look after each collection.
+// canChangeMemory reports whether the memory policies may change anything. If so, they
+// poll after each collection.
 func (t *Tuner) canChangeMemory() bool { return t.opts.Memory == ModeApply || t.opts.GC == ModeApply }
 
-// minPollGap is the least time between two looks after collections.
+// minPollGap is the shortest time between two polls after collections.
 const minPollGap = 10 * time.Millisecond
 
 func newTuner(opts Options, r goRuntime, env environment) *Tuner {
@@ -192,7 +192,7 @@ func (t *Tuner) run() {
 	_ = t.guard.Do("tune: the tuner", t.pollUntilStop)
 }
 
-// pollUntilStop looks at the limits until Stop.
+// pollUntilStop polls at the interval and after collections until Stop.
 func (t *Tuner) pollUntilStop() {
 	tick := time.NewTicker(t.opts.Interval)
 	defer tick.Stop()
@@ -217,10 +217,10 @@ func (t *Tuner) pollUntilStop() {
 	}
 }
 
-// Stop stops the goroutine and gives back what the tuner set: GOMAXPROCS to the
-// runtime's own control if the runtime has that (Go 1.25) and had it at the start,
-// else the value found at the start. What other code has set since stays. Stop may
-// be called more than once.
+// Stop stops the goroutine and restores the knobs that the tuner set: GOMAXPROCS to the
+// runtime's control if the runtime controls it (Go 1.25) and did so at the start,
+// otherwise the values found at the start. Values that other code has set since remain.
+// Stop may be called more than once.
 func (t *Tuner) Stop() {
 	t.stopOnce.Do(func() { close(t.stop) })
 	<-t.done
@@ -233,8 +233,8 @@ func (t *Tuner) Stop() {
 	}
 }
 
-// unlockAndDeliver reports what was decided, without the lock: a logger or a callback
-// may be slow, and may ask for State.
+// unlockAndDeliver unlocks mu and passes the new events to Logger and OnEvent. These may be
+// slow, and may call State.
 func (t *Tuner) unlockAndDeliver() {
 	events := t.undelivered
 	t.undelivered = nil
@@ -247,6 +247,7 @@ func (t *Tuner) unlockAndDeliver() {
 	}
 }
 
+// restore restores the knobs that the tuner has set and other code has not.
 func (t *Tuner) restore() {
 	t.current.goStats = t.runtime.observe(readGo(t.reader.samples))
 	for _, k := range []*knob{&t.procs, &t.gogc, &t.memory} {
@@ -263,13 +264,14 @@ func (t *Tuner) restore() {
 	}
 }
 
-// poll reads everything, decides, and acts.
+// poll reads all inputs, decides, and sets the knobs.
 func (t *Tuner) poll() {
 	t.mu.Lock()
 	defer t.unlockAndDeliver()
 	_ = t.guard.Do("tune: reading the limits", t.decide)
 }
 
+// decide does the work of poll with mu held.
 func (t *Tuner) decide() {
 	t.previous = t.current
 	t.reader.read(&t.current, runtime.NumCPU())
@@ -292,10 +294,10 @@ func (t *Tuner) decide() {
 	t.applyMemoryAndGC(true)
 }
 
-// maxEvents is how many events State returns.
+// maxEvents is the number of events that State returns.
 const maxEvents = 32
 
-// record reports an event unless it says the same as the knob's last.
+// record adds an event unless it repeats the knob's last one.
 func (t *Tuner) record(k *knob, e Event) {
 	if k.hasEvent && k.lastEvent.To == e.To && k.lastEvent.Source == e.Source {
 		changed := k.lastEvent.Action == ActionSet || k.lastEvent.Action == ActionRestore

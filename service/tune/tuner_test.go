@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// machine is a v2 group /pod/app with quotas at both levels, on 8 CPUs.
+// machine returns the files of a v2 group /pod/app with quotas at both levels, on 8 CPUs.
 func machine(pod, app string) fstest.MapFS {
 	return fstest.MapFS{
 		"proc/self/cgroup":               {Data: []byte("0::/pod/app\n")},
@@ -28,10 +28,10 @@ func machine(pod, app string) fstest.MapFS {
 	}
 }
 
-// fakeRuntime is a runtime that only remembers.
+// A fakeRuntime records calls.
 type fakeRuntime struct {
 	procs        int
-	defaultProcs int // what the runtime picks by itself
+	defaultProcs int // the runtime's default
 	aware        bool
 	hasDefault   bool
 	procsCalls   []int
@@ -72,10 +72,10 @@ func (r *eventRecorder) last(k Knob) Event {
 	return Event{}
 }
 
-// runtimeProvider is a fake or a simulated one.
+// A runtimeProvider is a fakeRuntime or a simulatedRuntime.
 type runtimeProvider interface{ runtime() goRuntime }
 
-// newPassiveTuner makes a tuner without a goroutine: the test looks.
+// newPassiveTuner returns a tuner without a goroutine; the test calls poll.
 func newPassiveTuner(r runtimeProvider, fsys fstest.MapFS, env environment, o Options) *Tuner {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -86,7 +86,7 @@ func newPassiveTuner(r runtimeProvider, fsys fstest.MapFS, env environment, o Op
 	return t
 }
 
-// startTuner makes one that has looked once, and what it said.
+// startTuner returns a passive tuner after its first poll, and its events.
 func startTuner(f *fakeRuntime, fsys fstest.MapFS, env environment, o Options) (*Tuner, *eventRecorder) {
 	r := &eventRecorder{}
 	o.OnEvent = r.add
@@ -99,7 +99,7 @@ func TestFirstPoll(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		pod, app string
-		procs    int // found
+		procs    int // at the start
 		aware    bool
 		env      environment
 		mode     Mode
@@ -136,7 +136,7 @@ func TestFirstPoll(t *testing.T) {
 			tuner.poll()
 		}
 		if len(r.events) != n {
-			t.Errorf("%s: a steady process told %+v", c.name, r.events[n:])
+			t.Errorf("%s: a steady process has further events %+v", c.name, r.events[n:])
 		}
 		tuner.Stop()
 	}
@@ -176,14 +176,14 @@ func TestFollowsAChange(t *testing.T) {
 		}
 	}
 	tuner.poll()
-	// The runtime picks 4 as well now: it gets its control back.
+	// The runtime's default is 4 as well now: it gets control again.
 	if f.procs != 4 || f.defaultCalls != 1 || len(f.procsCalls) != 1 {
 		t.Errorf("quota 3.5: GOMAXPROCS %d, calls %v, handed back %d times", f.procs, f.procsCalls, f.defaultCalls)
 	}
 	if e := r.last(KnobGOMAXPROCS); e.Action != ActionRestore || e.To != 4 {
 		t.Errorf("event %+v", e)
 	}
-	// From here on the runtime follows by itself and the tuner only watches.
+	// From here on the runtime follows the quota, and the tuner sets nothing.
 	setQuota(fsys, "250000 100000")
 	f.defaultProcs, f.procs = 3, 3
 	for range 2 * pollsToChange {
@@ -235,8 +235,8 @@ func TestNothingToRead(t *testing.T) {
 	}
 	s := tuner.State()
 	tuner.Stop()
-	// The number of CPUs is this machine's then, which may not be 8: what
-	// matters is that no limit was made up.
+	// The number of CPUs is this machine's, which may not be 8. The test checks that no
+	// limit is invented.
 	if s.Quota != 0 || s.MemoryLimit != 0 || s.Headroom != -1 || len(f.memory) != 0 || len(f.gogc) != 0 {
 		t.Errorf("%+v, memory %v, GOGC %v", s, f.memory, f.gogc)
 	}
@@ -297,8 +297,8 @@ func TestLogsEveryEvent(t *testing.T) {
 	}
 }
 
-// TestPollStopsNothing counts stop-the-world pauses that are not for
-// garbage collection while a tuner looks fast.
+// TestPollStopsNothing counts stop-the-world pauses that are not for garbage
+// collection during many polls.
 func TestPollStopsNothing(t *testing.T) {
 	pauses := func() (n uint64) {
 		s := []metrics.Sample{{Name: "/sched/pauses/total/other:seconds"}}
@@ -323,7 +323,7 @@ func TestPollStopsNothing(t *testing.T) {
 	if n := pauses() - before; n != 0 {
 		t.Errorf("100 looks stopped the world %d times", n)
 	}
-	// The counter must be able to say otherwise.
+	// The counter must be able to count.
 	k := realRuntime()
 	n := k.procs()
 	k.setProcs(n + 1)
@@ -349,7 +349,7 @@ func TestStartAndStop(t *testing.T) {
 	}
 }
 
-// A callback may ask for the state that its event led to.
+// TestStateInACallback tests that a callback may call State and gets the new values.
 func TestStateInACallback(t *testing.T) {
 	f := &fakeRuntime{procs: 8}
 	var tuner *Tuner
@@ -371,18 +371,17 @@ func TestEventText(t *testing.T) {
 	}
 }
 
-// simulatedRuntime is a runtime whose heap follows the pacer's rules and the limit and
-// GOGC that were set.
+// A simulatedRuntime has a heap that follows the pacer's formula, the limit and GOGC.
 type simulatedRuntime struct {
 	fakeRuntime
 	live, limit    int64
 	percent        int
 	cycles         uint64
-	log            []string // what was set, in order
+	log            []string // settings in their order
 	mappedReadings func() int64
 }
 
-// simulate returns one without a limit.
+// simulate returns a simulatedRuntime without a limit.
 func simulate(live int64) *simulatedRuntime {
 	return &simulatedRuntime{fakeRuntime: fakeRuntime{procs: 8}, live: live, limit: noMemoryLimit, percent: 100}
 }
@@ -417,14 +416,14 @@ func (s *simulatedRuntime) runtime() goRuntime {
 	return k
 }
 
-// GOGC never rises without a limit, whatever is done about GOMEMLIMIT: the
-// limit comes first and goes last.
+// TestALimitComesBeforeGOGC tests, for each mode of GOMEMLIMIT, that GOGC never rises
+// without a limit: the limit is set first and removed last.
 func TestALimitComesBeforeGOGC(t *testing.T) {
 	for _, mode := range []Mode{ModeObserve, ModeOff, ModeApply} {
 		s := simulate(60 * mib)
 		fsys := withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")
 		tuner := newPassiveTuner(s, fsys, environment{}, Options{Procs: ModeOff, Memory: mode, GC: ModeApply})
-		// Not even between the two steps of one look.
+		// Not even between the two settings of one poll.
 		setGOGC, setMemory := tuner.runtime.setGOGC, tuner.runtime.setMemory
 		bounded := func() {
 			if s.percent > 100 && s.limit == noMemoryLimit {
@@ -434,7 +433,7 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 		tuner.runtime.setGOGC = func(n int) { setGOGC(n); bounded() }
 		tuner.runtime.setMemory = func(n int64) { setMemory(n); bounded() }
 		for range 30 {
-			// The share is measured over time on the clock, which this test has not.
+			// The share is measured in wall time, which does not pass in this test.
 			tuner.gcShare = 0.3
 			tuner.poll()
 			if s.percent > 100 && s.limit != 358*mib {
@@ -444,8 +443,8 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 		if s.percent < 300 || !strings.HasPrefix(s.log[len(s.log)-1], "GOGC") {
 			t.Errorf("%v: GOGC %d: %q", mode, s.percent, s.log)
 		}
-		// The live heap outgrows the share: GOGC comes down first, and the limit
-		// stays for as long as the heap would go beyond it.
+		// The live heap exceeds the share: GOGC falls first, and the limit stays as
+		// long as the heap would exceed it.
 		s.live = 300 * mib
 		tuner.poll()
 		tuner.poll()
@@ -464,7 +463,8 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 	}
 }
 
-// Where GOGC falls and the limit goes in one look, GOGC is first.
+// TestGOGCFallsBeforeTheLimitGoes tests that GOGC falls before the limit is removed in
+// one poll.
 func TestGOGCFallsBeforeTheLimitGoes(t *testing.T) {
 	s := simulate(60 * mib)
 	fsys := withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")
@@ -478,7 +478,7 @@ func TestGOGCFallsBeforeTheLimitGoes(t *testing.T) {
 		t.Fatalf("GOGC %d, limit %s", s.percent, bytesText(s.limit))
 	}
 	s.log = nil
-	// The container's limit goes away.
+	// The container's limit is removed.
 	writeGroupFile(fsys, "app/memory.max", "max\n")
 	for range 3 {
 		tuner.poll()
@@ -488,8 +488,9 @@ func TestGOGCFallsBeforeTheLimitGoes(t *testing.T) {
 	}
 }
 
-// A limit rises when other memory was less for ten looks in a row, and falls at once: what
-// comes and goes each few seconds would move it all the time.
+// TestALimitRisesWhenSettled tests that a limit rises after other memory has been less for
+// ten polls in a row, and falls at once. Otherwise memory that varies every few seconds
+// would change it all the time.
 func TestALimitRisesWhenSettled(t *testing.T) {
 	s := simulate(10 * mib)
 	fsys := withMemory(machine("max 100000", "max 100000"), "1073741824\n", "")
@@ -502,7 +503,7 @@ func TestALimitRisesWhenSettled(t *testing.T) {
 	tuner.poll()
 	low := s.limit
 	if low > 430*mib {
-		t.Fatalf("GOMEMLIMIT is %s beside 500 MiB of others", bytesText(low))
+		t.Fatalf("GOMEMLIMIT is %s with 500 MiB of other memory", bytesText(low))
 	}
 	for round := range 3 {
 		setOtherMemory(100)
@@ -528,7 +529,8 @@ func TestALimitRisesWhenSettled(t *testing.T) {
 	}
 }
 
-// The guard's alarm is told once a minute at most, but what it does always.
+// TestAlarmsAreFew tests that an alarm is reported at most once a minute, but always if the
+// guard relaxes the limit.
 func TestAlarmsAreFew(t *testing.T) {
 	f := &fakeRuntime{procs: 8}
 	tuner, r := startTuner(f, machine("max 100000", "max 100000"), environment{}, Options{Procs: ModeOff})
@@ -553,12 +555,13 @@ func TestAlarmsAreFew(t *testing.T) {
 		{62 * time.Second, gcDecision{alarm: true, relax: true, reason: "it crawls"}, true}, {63 * time.Second, alarm, false},
 	} {
 		if recordAlarm(c.after, c.d) != c.want {
-			t.Errorf("after %v: %+v is told, or is not; told were %+v", c.after, c.d, r.events)
+			t.Errorf("after %v: %+v: want the opposite; the events are %+v", c.after, c.d, r.events)
 		}
 	}
 }
 
-// A GOMEMLIMIT by hand that is no bound, or none at all by hand, keeps GOGC down.
+// TestGOGCStaysDownWithoutABound tests that GOGC does not rise if a GOMEMLIMIT set by hand
+// does not bound the heap.
 func TestGOGCStaysDownWithoutABound(t *testing.T) {
 	for limit, raised := range map[int64]bool{noMemoryLimit: false, 600 * mib: false, 512 * mib: false, 400 * mib: true} {
 		s := &simulatedRuntime{fakeRuntime: fakeRuntime{procs: 8}, live: 60 * mib, limit: limit, percent: 100}
@@ -575,7 +578,8 @@ func TestGOGCStaysDownWithoutABound(t *testing.T) {
 	}
 }
 
-// The hook sends a token after a collection, and none after it was stopped.
+// TestCollectionHook tests that the hook sends a token after a collection, and none after
+// stop.
 func TestCollectionHook(t *testing.T) {
 	h := newCollectionHook()
 	for range 3 {
@@ -591,7 +595,7 @@ func TestCollectionHook(t *testing.T) {
 		runtime.GC()
 	}
 	select {
-	case <-h.tokens: // the one that was on its way
+	case <-h.tokens: // sent before stop
 	default:
 	}
 	runtime.GC()
@@ -602,7 +606,8 @@ func TestCollectionHook(t *testing.T) {
 	}
 }
 
-// Page cache is not memory that the heap must leave room for; shared memory is.
+// TestPageCacheIsNotOtherMemory tests that the heap leaves room for shared memory, but not
+// for page cache.
 func TestPageCacheIsNotOtherMemory(t *testing.T) {
 	for stat, want := range map[string]int64{
 		"inactive_file 209715200\nactive_file 209715200\nslab_reclaimable 104857600\n": 921,
@@ -620,8 +625,8 @@ func TestPageCacheIsNotOtherMemory(t *testing.T) {
 	}
 }
 
-// Memory that the heap gives back while the group's counters are read, or between
-// that and the next decision, is not memory of others.
+// TestHeapGivenBackIsNotOtherMemory tests that memory which the heap releases while the
+// group's counters are read, or before the next decision, does not count as other memory.
 func TestHeapGivenBackIsNotOtherMemory(t *testing.T) {
 	s := simulate(10 * mib)
 	readings := []int64{500 * mib}
@@ -636,16 +641,17 @@ func TestHeapGivenBackIsNotOtherMemory(t *testing.T) {
 	writeGroupFile(fsys, "app/memory.stat", "inactive_file 0\n")
 	tuner := newPassiveTuner(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
 	tuner.poll()
-	readings = []int64{500 * mib, 100 * mib} // before the counters, and ever after
+	readings = []int64{500 * mib, 100 * mib} // before the counters are read, and later
 	tuner.poll()
-	tuner.pollAfterCollection() // with the counters of the last look
+	tuner.pollAfterCollection() // with the counters of the last poll
 	if got := s.limit / mib; got != 921 {
 		t.Errorf("GOMEMLIMIT %d MiB, want 921: what the heap gave back was taken for memory of others", got)
 	}
 	tuner.Stop()
 }
 
-// What siblings use of a limit of the parent is not free.
+// TestSiblingsUnderTheParentsLimit tests that memory of sibling groups counts against the
+// parent's limit.
 func TestSiblingsUnderTheParentsLimit(t *testing.T) {
 	s := simulate(10 * mib)
 	fsys := withMemory(machine("max 100000", "max 100000"), "max\n", "25165824\n")
@@ -663,7 +669,7 @@ func TestSiblingsUnderTheParentsLimit(t *testing.T) {
 	tuner.Stop()
 }
 
-// A limit that the program gives goes before the group's.
+// TestTheProgramsOwnMemoryLimit tests that Options.MemoryLimit replaces the group's limit.
 func TestTheProgramsOwnMemoryLimit(t *testing.T) {
 	s := simulate(10 * mib)
 	limit, source := int64(400*mib), "the machine"
@@ -705,7 +711,8 @@ func TestBoundsOfProcs(t *testing.T) {
 	}
 }
 
-// Other code's GOMAXPROCS is told once, and again when it costs something else.
+// TestOverruledIsReportedAgain tests that a GOMAXPROCS of other code is reported once, and
+// again when the tuner would set another value.
 func TestOverruledIsReportedAgain(t *testing.T) {
 	fsys := machine("max 100000", "150000 100000")
 	f := &fakeRuntime{procs: 5}
@@ -726,8 +733,8 @@ func TestOverruledIsReportedAgain(t *testing.T) {
 	tuner.Stop()
 }
 
-// A small container keeps more free than a tenth, unless the program chose a
-// share; the guard that gives way goes to nine tenths.
+// TestSmallContainersKeepMoreFree tests that a small container keeps more than a tenth
+// free unless the program chose a ratio, and that the guard relaxes to nine tenths.
 func TestSmallContainersKeepMoreFree(t *testing.T) {
 	for _, c := range []struct {
 		limit int64
@@ -752,9 +759,9 @@ func TestSmallContainersKeepMoreFree(t *testing.T) {
 	}
 }
 
-// Files that tell the limits vanish, or say nothing, while a service runs: what
-// was known stays, for GOMAXPROCS and for the heap, and what C memory takes of it.
-// A limit that comes back as another is followed.
+// TestLimitsThatVanish removes or empties the limits' files while a service runs: the last
+// limits and the last other memory remain in use. A limit that returns with another value
+// is followed.
 func TestLimitsThatVanish(t *testing.T) {
 	const pod, app = "sys/fs/cgroup/pod/", "sys/fs/cgroup/pod/app/"
 	for name, spoil := range map[string]func(fstest.MapFS){
@@ -797,7 +804,7 @@ func TestLimitsThatVanish(t *testing.T) {
 		spoil(fsys)
 		for i := range 40 {
 			if i == 20 {
-				tuner.reader.nextFullRead = time.Time{} // half a minute later
+				tuner.reader.nextFullRead = time.Time{} // as half a minute later
 			}
 			tuner.poll()
 			tuner.current.memoryAt = time.Time{}
@@ -821,7 +828,7 @@ func TestLimitsThatVanish(t *testing.T) {
 	}
 }
 
-// TestRepeatedEvents tests which events say the same as the one before.
+// TestRepeatedEvents tests which events repeat the previous one.
 func TestRepeatedEvents(t *testing.T) {
 	f := &fakeRuntime{procs: 8}
 	tuner, _ := startTuner(f, machine("max 100000", "max 100000"), environment{}, Options{Procs: ModeOff, Memory: ModeOff, GC: ModeOff})
@@ -835,9 +842,9 @@ func TestRepeatedEvents(t *testing.T) {
 		{ActionKeep, ActionKeep, 2, "a", false},
 		{ActionKeep, ActionKeep, 3, "a", true},
 		{ActionKeep, ActionKeep, 2, "b", true},
-		{ActionSet, ActionKeep, 2, "a", false}, // it is kept because it was set
+		{ActionSet, ActionKeep, 2, "a", false}, // kept because it was set
 		{ActionRestore, ActionKeep, 2, "a", false},
-		{ActionWouldSet, ActionKeep, 2, "a", true}, // somebody else did it
+		{ActionWouldSet, ActionKeep, 2, "a", true}, // other code set it
 		{ActionKeep, ActionSet, 2, "a", true},
 		{ActionSet, ActionRestore, 2, "a", true},
 	} {
@@ -849,7 +856,7 @@ func TestRepeatedEvents(t *testing.T) {
 		recorded := len(tuner.undelivered) > n
 		tuner.unlockAndDeliver()
 		if recorded != c.want {
-			t.Errorf("%s, then %s of %d by %s: told is %v", c.first, c.second, c.to, c.source, recorded)
+			t.Errorf("%s, then %s of %d by %s: recorded is %v", c.first, c.second, c.to, c.source, recorded)
 		}
 	}
 }
