@@ -1,8 +1,8 @@
-// Package atomicfile writes files that are either whole or not there.
+// Package atomicfile writes files that are either complete or absent.
 //
-// What is written goes to a temporary file beside the target and takes the target's name only when [File.Commit] is
-// called, so a reader never sees half a file, and a failed run leaves an older file of that name as it was. The content is on
-// the disk before: a machine that loses power then has the older file or the whole new one.
+// A File writes to a temporary file in the target's directory. [File.Commit] flushes it to the disk
+// and renames it to the target, so a reader never sees a partial file, and an older file of that name
+// survives a failed run. After a power failure the target is the older file or the complete new one.
 package atomicfile
 
 import (
@@ -19,11 +19,11 @@ import (
 	"syscall"
 )
 
-// unfinished holds the names of temporary files, for a process that must end at once.
+// unfinished has the names of all temporary files, for RemoveUnfinished.
 var unfinished sync.Map
 
-// RemoveUnfinished removes the temporary files of all that is neither committed nor discarded. It is for a process that ends
-// without returning from where they are written: they cannot be committed any more.
+// RemoveUnfinished removes all temporary files that are neither committed nor discarded. A process
+// calls it before it exits while other goroutines still write files; later calls of Commit fail.
 func RemoveUnfinished() {
 	unfinished.Range(func(tmp, _ any) bool {
 		_ = os.Remove(tmp.(string))
@@ -31,20 +31,21 @@ func RemoveUnfinished() {
 	})
 }
 
-// File is an output file under construction. It is not safe for concurrent use.
+// A File is an output file under construction. It is not safe for concurrent use.
 type File struct {
 	file     *os.File
-	target   string // what Commit renames to; empty when the bytes go to the target directly
+	target   string // the new name at Commit; empty if the bytes go directly to the target
 	name     string // as the caller named it
 	tempName string
 	isClosed bool
 }
 
-// Create begins a file that will be called name. A regular file of that name, or the file that a symbolic link of that
-// name leads to, is replaced at Commit and keeps its permissions; a new file gets 0666 less the umask.
+// Create begins a file that will get the given name. At Commit it replaces a regular file of that
+// name, or the file that a symbolic link of that name leads to, and keeps its permissions. A new file
+// gets 0666 less the umask.
 //
-// A name that is neither free nor a regular file (a device such as /dev/null, a named pipe) cannot be replaced by
-// renaming: it is opened and written directly, and Discard cannot take back what went there.
+// If the name belongs to another kind of file (a device such as /dev/null, a named pipe), renaming
+// cannot replace that. Then Create opens it, and Discard cannot undo its writes.
 func Create(name string) (*File, error) {
 	if name == "" {
 		return nil, errors.New("creating an output file: its name is empty")
@@ -68,7 +69,7 @@ func Create(name string) (*File, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("creating an output file: %w", err)
 	}
-	// os.CreateTemp would give 0600 and so override the user's umask; its naming scheme is easily had.
+	// os.CreateTemp would create the file with 0600 and so override the user's umask.
 	for try := 0; ; try++ {
 		tmp := target + ".part-" + strconv.FormatUint(rand.Uint64(), 36)
 		f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
@@ -87,7 +88,7 @@ func Create(name string) (*File, error) {
 	}
 }
 
-// WriteTo creates the file called name with what write writes.
+// WriteTo creates a file and calls write with it. If write fails, an older file of that name stays.
 func WriteTo(name string, write func(io.Writer) error) error {
 	f, err := Create(name)
 	if err != nil {
@@ -109,11 +110,11 @@ func (f *File) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// syncToDisk waits until a file's content is on the disk.
+// syncToDisk waits until a file's content is on the disk. Tests replace it.
 var syncToDisk = (*os.File).Sync
 
-// Commit closes the file and gives it its name. After an error the temporary file is gone and the target is what it
-// was. Commit after Commit or Discard does nothing.
+// Commit flushes and closes the file and gives it its name. After an error the temporary file is gone
+// and the target is unchanged. After Commit or Discard it does nothing.
 func (f *File) Commit() error {
 	if f.isClosed {
 		return nil
@@ -123,7 +124,7 @@ func (f *File) Commit() error {
 	var err error
 	if f.tempName != "" {
 		if err = syncToDisk(f.file); errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) {
-			err = nil // a file system that cannot tell
+			err = nil // the file system does not support it
 		}
 	}
 	if err := cmp.Or(err, f.file.Close()); err != nil {
@@ -142,7 +143,7 @@ func (f *File) Commit() error {
 	return nil
 }
 
-// Discard closes and removes the file unless it has been committed, so that it can be deferred.
+// Discard closes and removes the file. After Commit it does nothing, so callers can defer it.
 func (f *File) Discard() {
 	if f.isClosed {
 		return
@@ -155,7 +156,7 @@ func (f *File) Discard() {
 	}
 }
 
-// withoutPath drops the temporary name, which says nothing to the user, from an error.
+// withoutPath removes the temporary name, which means nothing to the user, from an error.
 func withoutPath(err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err

@@ -18,7 +18,7 @@ func write(t *testing.T, f *File, s string) {
 	must.Have(f.Write([]byte(s)))(t)
 }
 
-// wantFiles fails unless dir holds exactly the named files.
+// wantFiles fails unless dir has exactly the named files.
 func wantFiles(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries := must.Have(os.ReadDir(dir))(t)
@@ -51,8 +51,8 @@ func TestCommitReplacesAtOnce(t *testing.T) {
 	wantFiles(t, dir, "x.trace")
 }
 
-// TestOnDiskFirst: the content is on the disk before it takes the place of an older file, which stays if that fails; a file system
-// that cannot tell is no failure, and a device is not asked.
+// TestOnDiskFirst: Commit flushes the content before it replaces an older file, and keeps the older
+// file if flushing fails. A file system without support is no failure, and a device is not flushed.
 func TestOnDiskFirst(t *testing.T) {
 	defer func(original func(*os.File) error) { syncToDisk = original }(syncToDisk)
 	for _, c := range []struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestRemoveUnfinished ends a process's files at once: what was not committed is gone, the rest stays.
+// TestRemoveUnfinished: after RemoveUnfinished only committed files exist.
 func TestRemoveUnfinished(t *testing.T) {
 	dir := t.TempDir()
 	open := must.Have(atomicfile.Create(filepath.Join(dir, "open")))(t)

@@ -12,7 +12,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestModeIsKept: a file that is replaced keeps its permissions, whatever the umask leaves of them for a new one.
+// TestModeIsKept: a replaced file keeps its permissions, whatever the umask leaves of them for a new
+// file.
 func TestModeIsKept(t *testing.T) {
 	for _, mode := range []os.FileMode{0o777, 0o600, 0o666} {
 		name := filepath.Join(t.TempDir(), "x")
@@ -26,7 +27,7 @@ func TestModeIsKept(t *testing.T) {
 	}
 }
 
-// TestWriteTo: what cannot be begun or written is an error, and leaves the older file.
+// TestWriteTo: a file that cannot be created or written is an error, and the older file stays.
 func TestWriteTo(t *testing.T) {
 	dir := t.TempDir()
 	name, full := filepath.Join(dir, "x"), errors.New("full")
@@ -42,7 +43,8 @@ func TestWriteTo(t *testing.T) {
 	}
 }
 
-// TestAllUnfinished: all files that are neither committed nor discarded go, and no others.
+// TestAllUnfinished: RemoveUnfinished removes the files that are neither committed nor discarded, and
+// no others.
 func TestAllUnfinished(t *testing.T) {
 	dir := t.TempDir()
 	var open []*File
