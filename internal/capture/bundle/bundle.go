@@ -1,8 +1,9 @@
-// Package bundle reads and writes recordings: zip files, named x.whylate by custom, that hold an execution trace
-// together with what was recorded beside it and where it came from. docs/bundle.md describes the format.
+// Package bundle reads and writes recordings: zip files, usually named x.whylate, with an execution
+// trace, profiles and host samples of the same time, and metadata about their origin. docs/bundle.md
+// describes the format.
 //
-// The trace is the first entry and is stored without compression, so that writing streams, reading needs no second
-// copy, and `unzip -p x.whylate trace` gives a file for any other tool.
+// The trace is the first entry and is stored without compression. So a writer can stream it, a reader
+// needs no copy of it, and `unzip -p x.whylate trace` gives a file for any other tool.
 package bundle
 
 import (
@@ -23,7 +24,7 @@ const Schema = "whylate.bundle/v1"
 
 const schemaFamily = "whylate.bundle/"
 
-// Names of the entries. Only Trace and Meta must be there. Readers ignore names they do not know.
+// Names of the entries. Only trace and meta.json are mandatory. Readers ignore unknown names.
 const (
 	NameTrace  = "trace"        // the execution trace, as the runtime wrote it
 	NameCPU    = "cpu.pb.gz"    // CPU profile of the same time, gzipped pprof
@@ -32,45 +33,49 @@ const (
 	NameMeta   = "meta.json"    // Meta
 )
 
-// Limits on what a reader accepts. Traces have no limit of their own: they are streamed.
+// Limits of a reader. Traces have no limit, because they are streamed.
 const (
 	maxMeta    = 1 << 20  // a few hundred bytes in practice
 	maxProfile = 64 << 20 // the largest profiles of real services are some MB
 	maxHost    = 256 << 20
-	maxEntries = 1024 // five in practice; leaves room for later versions
-	// maxDirectory bounds the bytes that are read to find the entries: 67 KiB at the end of the file, and 300 bytes an entry.
+	maxEntries = 1024 // five in practice; the rest is for later versions
+	// maxDirectory bounds the bytes that are read to find the entries: 67 KiB at the end of the file,
+	// and 300 bytes an entry.
 	maxDirectory = 384 << 10
 )
 
-// Meta says where a recording came from. Times in nanoseconds are as seen by the recording side.
+// Meta describes a recording and its origin. Durations in nanoseconds are by the recorder's clock.
 type Meta struct {
 	Schema string `json:"schema"`
 	// Tool is the version of whylate that wrote the file.
 	Tool string `json:"tool,omitempty"`
 	// URL is the endpoint without user, password, and query values.
 	URL string `json:"url"`
-	// Start is when the trace was asked for, by the recorder's clock.
+	// Start is the time of the request for the trace, by the recorder's clock.
 	Start time.Time `json:"start"`
-	// RequestedNS is the duration the user asked for, WindowNS what the endpoint was asked for (whole seconds, rounded
-	// up), ReceivedNS how long the trace was being received.
+	// RequestedNS is the duration that the user requested, WindowNS the duration in the request (whole
+	// seconds, rounded up), ReceivedNS how long the trace was received.
 	RequestedNS int64 `json:"asked_ns"`
 	WindowNS    int64 `json:"window_ns"`
 	ReceivedNS  int64 `json:"got_ns"`
-	// Truncated is set when the trace ended before its time: interrupted, or cut by the server or the network.
+	// Truncated means that the trace ended early: it was interrupted, or cut by the server or the
+	// network.
 	Truncated bool `json:"truncated"`
-	// TraceVersion is the version in the trace's header, such as "go 1.26"; Go the service's exact version, if known.
+	// TraceVersion is the version in the trace's header, such as "go 1.26". Go is the exact version of
+	// the service, if known.
 	TraceVersion string    `json:"trace_version,omitempty"`
 	Go           string    `json:"go,omitempty"`
 	Warnings     []Warning `json:"warnings,omitempty"`
-	// Host says on what the service ran, where host samples were taken.
+	// Host describes the service's machine and process if the recorder took host samples.
 	Host *Host `json:"host,omitempty"`
-	// Service says what was recorded and where it ran, as the recording side knew it, with OpenTelemetry's names.
+	// Service describes the service and its environment, as the recorder knew them, with OpenTelemetry's names.
 	Service map[string]string `json:"service,omitempty"`
-	// Flight says why the service itself kept the recording, if it did: service/flight.
+	// Flight has the reason if the service itself kept the recording with service/flight.
 	Flight *Flight `json:"flight,omitempty"`
 }
 
-// ServiceAttributes says what was recorded and where it ran: what the recording side knew, and else what the service said.
+// ServiceAttributes describes the service and its environment with OpenTelemetry's names: as the
+// recorder knew them, else as the service reported them.
 func (m *Meta) ServiceAttributes() map[string]string {
 	if m.Service == nil && m.Flight != nil {
 		return m.Flight.Service
@@ -78,10 +83,11 @@ func (m *Meta) ServiceAttributes() map[string]string {
 	return m.Service
 }
 
-// Flight says why a service kept a recording of itself.
+// A Flight is the reason why a service kept a recording of itself.
 type Flight struct {
 	Reason Trigger `json:"reason"`
-	// OtherTriggers names others that it holds, Held counts all by kind; Missed counts those since the recording before that none holds.
+	// OtherTriggers are further triggers in the recording. TriggerCounts counts all triggers in it by
+	// kind, MissedCounts those since the previous recording that no recording has.
 	OtherTriggers []Trigger         `json:"also,omitempty"`
 	TriggerCounts map[string]uint64 `json:"held,omitempty"`
 	MissedCounts  map[string]uint64 `json:"missed,omitempty"`
@@ -89,7 +95,7 @@ type Flight struct {
 	SnapshotNS    int64             `json:"snapshot_ns,omitempty"`
 }
 
-// A Trigger is what was worth a recording.
+// A Trigger is an event for which a service keeps a recording.
 type Trigger struct {
 	Kind       string    `json:"kind"`
 	Text       string    `json:"text"`
@@ -99,7 +105,7 @@ type Trigger struct {
 	Time       time.Time `json:"at"`
 }
 
-// Description says in a line why the recording was kept, and what else it holds.
+// Description returns one line with the reason for the recording and its other triggers.
 func (f *Flight) Description() string {
 	out := cmp.Or(f.Reason.Text, f.Reason.Kind)
 	if n := f.TriggerCounts[f.Reason.Kind]; n > 1 {
@@ -114,39 +120,41 @@ func (f *Flight) Description() string {
 	return out
 }
 
-// Host is what was found out about the machine and the process when host samples began. What could not be read is
-// absent.
+// A Host describes the machine and the process at the start of host samples. Facts that could not be
+// read are absent.
 type Host struct {
 	PID  int    `json:"pid"`
 	OS   string `json:"os"`
 	Arch string `json:"arch"`
-	// Kernel is its release, such as "6.12.0".
+	// Kernel is the kernel's release, such as "6.12.0".
 	Kernel string `json:"kernel,omitempty"`
-	// CPUs counts those that are online on the machine, Parallelism those that the process may run on.
+	// CPUs counts the online CPUs of the machine, Parallelism those that the process may run on.
 	CPUs        int `json:"cpus,omitempty"`
 	Parallelism int `json:"parallelism,omitempty"`
-	// QuotaCPUs is the tightest CPU quota of the process's groups, QuotaPeriodNS its period, QuotaFile the file that says
-	// so, QuotaDepth its level, 0 being the process's own group. HasHiddenGroups says that there are groups above those
-	// that could be seen.
+	// QuotaCPUs is the tightest CPU quota of the process's cgroups, QuotaPeriodNS its period, QuotaFile
+	// the file that sets it, and QuotaDepth its level, 0 for the process's own cgroup. HasHiddenGroups
+	// means that there are cgroups above the visible ones.
 	QuotaCPUs       float64 `json:"quota_cpus,omitempty"`
 	QuotaPeriodNS   int64   `json:"period_ns,omitempty"`
 	QuotaFile       string  `json:"quota_from,omitempty"`
 	QuotaDepth      int     `json:"quota_depth,omitempty"`
 	HasHiddenGroups bool    `json:"quota_hidden,omitempty"`
-	// MemoryBytes is the tightest memory limit, MemoryFile the file that says so.
+	// MemoryBytes is the tightest memory limit, MemoryFile the file that sets it.
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
 	MemoryFile  string `json:"memory_from,omitempty"`
-	// CgroupVersion is "v1" or "v2", of the hierarchy with the cpu controller; Group the process's group in it.
+	// CgroupVersion is "v1" or "v2", for the hierarchy with the cpu controller. Group is the process's
+	// cgroup in it.
 	CgroupVersion string `json:"cgroup_version,omitempty"`
 	Group         string `json:"group,omitempty"`
-	// GOMAXPROCS, GOGC and GOMEMLIMIT are the process's environment; Go the version that its program was built with.
+	// GOMAXPROCS, GOGC and GOMEMLIMIT are variables of the process's environment. Go is the version
+	// that built its program.
 	GOMAXPROCS string `json:"gomaxprocs,omitempty"`
 	GOGC       string `json:"gogc,omitempty"`
 	GOMEMLIMIT string `json:"gomemlimit,omitempty"`
 	Go         string `json:"go,omitempty"`
-	// Build says what the program was built from.
+	// Build is the program's build information.
 	Build *modules.Build `json:"build,omitempty"`
-	// OtherNetwork says that the process lives in another network namespace than the recorder.
+	// OtherNetwork means that the process has another network namespace than the recorder.
 	OtherNetwork bool `json:"other_network,omitempty"`
 }
 
@@ -161,23 +169,24 @@ func (m *Meta) Program() *modules.Build {
 	return nil
 }
 
-// Warning is something that went wrong or was done differently than asked, without making the recording useless.
+// A Warning reports a failure, or a deviation from the options, that leaves the recording usable.
 type Warning struct {
 	Code string `json:"code"` // stable, for scripts
 	Text string `json:"text"` // for people
 }
 
-// ErrNotBundle is wrapped by errors about input that is no recording, whole and of a version known here.
+// ErrNotBundle is wrapped by errors about input that is not a complete recording of a known version.
 var ErrNotBundle = errors.New("not a whylate recording")
 
 // ErrDirectory is wrapped, with [ErrNotBundle], by errors about a zip file with more entries than any recording has.
 var ErrDirectory = errors.New("its directory is larger than that of any recording")
 
-// MagicLen is how many bytes of a file tell what it is.
+// MagicLen is the number of bytes that HasMagic needs.
 const MagicLen = 35
 
-// HasMagic tells from the first bytes of a file, MagicLen are enough, whether it is a recording: a zip whose first entry is the
-// trace. Zip files that were packed again, with the entries in another order, are recognized by [IsZip] only.
+// HasMagic reports, from the first MagicLen bytes of a file, whether it is a recording: a zip file
+// whose first entry is the trace. For a zip file that was packed again, with the entries in another
+// order, only [IsZip] is true.
 func HasMagic(prefix []byte) bool {
 	// A zip's local file header: signature, 22 bytes of fields, length of the name (2), length of the extra field (2),
 	// name. Source: PKWARE APPNOTE.TXT 6.3.10, section 4.3.7.
@@ -187,7 +196,7 @@ func HasMagic(prefix []byte) bool {
 		string(prefix[header:header+len(NameTrace)]) == NameTrace
 }
 
-// IsZip tells whether the bytes begin like a zip file with at least one entry.
+// IsZip reports whether the bytes begin like a zip file with at least one entry.
 func IsZip(prefix []byte) bool { return bytes.HasPrefix(prefix, []byte("PK\x03\x04")) }
 
 func (m *Meta) check() error {

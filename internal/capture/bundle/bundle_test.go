@@ -93,7 +93,7 @@ func TestWriterOrder(t *testing.T) {
 	}
 }
 
-// The format is a promise to other programs: the field names are spelled out here, apart from the types.
+// Other programs read the format, so the test has its own list of the field names.
 func TestMetaFieldNames(t *testing.T) {
 	data := must.Have(json.Marshal(Meta{Schema: Schema, Tool: "t", TraceVersion: "v", Go: "g", Warnings: []Warning{{"c", "t"}}}))(t)
 	const want = `{"schema":"whylate.bundle/v1","tool":"t","url":"","start":"0001-01-01T00:00:00Z","asked_ns":0,"window_ns":0,` +
@@ -103,7 +103,7 @@ func TestMetaFieldNames(t *testing.T) {
 	}
 }
 
-// An independent reader agrees that the file is a zip, and what is in it.
+// unzip, an independent reader, finds the same entries in the file.
 func TestUnzipReadsIt(t *testing.T) {
 	unzip, err := exec.LookPath("unzip")
 	if err != nil {
@@ -186,7 +186,7 @@ func unknownMethod(t testing.TB) []byte {
 	return buf.Bytes()
 }
 
-// Packed again by another tool, compressed and in another order, a recording still reads.
+// A recording that another tool has packed again, compressed and in another order, is readable.
 func TestRepackedReads(t *testing.T) {
 	data := zipOf(t, entry{"meta.json", goodMeta, zip.Deflate}, entry{"extra", "?", zip.Deflate}, entry{"trace", "the trace", zip.Deflate})
 	if HasMagic(data) {
@@ -202,7 +202,7 @@ func TestRepackedReads(t *testing.T) {
 	}
 }
 
-// A directory that claims fewer bytes than the entry unpacks to: reading stops at the claim.
+// If the directory claims fewer bytes than the entry unpacks to, reading stops there.
 func TestTraceLongerThanClaimed(t *testing.T) {
 	body := bytes.Repeat([]byte{0}, 1<<20)
 	packed := zipOf(t, entry{"trace", string(body), zip.Deflate})
@@ -243,7 +243,7 @@ func TestOpenFile(t *testing.T) {
 	must.Do(t, f.Close())
 }
 
-// FuzzRead: no input panics, takes more memory than its limits allow, or gives more trace bytes than announced.
+// FuzzRead: no input panics, exceeds the limits of memory, or gives more trace bytes than announced.
 func FuzzRead(f *testing.F) {
 	f.Add(sample(f, []byte("go 1.26 trace\x00\x00\x00")))
 	f.Add(zipOf(f, entry{"meta.json", goodMeta, zip.Deflate}, entry{"trace", strings.Repeat("x", 5000), zip.Deflate}))
@@ -279,8 +279,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestProgram: what a recording holds about its program: its binary's build information, or, of one that a service
-// kept itself, its module.
+// TestProgram: a recording has the build information of its program, or, if a service kept it itself,
+// its module.
 func TestProgram(t *testing.T) {
 	build := &modules.Build{Main: modules.Module{Path: "shop.org/s"}, Deps: []modules.Module{{Path: "dep.org/x", Version: "v1.0.0"}}}
 	flight := &Flight{Service: map[string]string{"module": "shop.org/s"}}

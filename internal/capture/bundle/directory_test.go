@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// hugeZip is a zip file with so many entries of 46 bytes in its directory, and what its last records claim of them. Only what is read
-// is generated.
+// A hugeZip is a zip file with many entries of 46 bytes in its directory, and with last records that
+// claim a number of them. It generates its content as it is read.
 type hugeZip struct {
 	head, entry, tail []byte
 	entries           int
@@ -36,7 +36,8 @@ func (c *hugeZip) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// newHugeZip makes one behind so many bytes of a trace, whose last record claims a number of entries; with zip64, the 64-bit record before it claims more.
+// newHugeZip returns a zip file with a trace of some bytes, whose last record claims a number of
+// entries. A zip64 other than 0 adds the 64-bit record, which claims that number.
 func newHugeZip(trace, entries int, claim uint16, zip64 uint64) *hugeZip {
 	c := &hugeZip{head: make([]byte, MagicLen+trace), entry: make([]byte, 46), entries: entries}
 	copy(c.head, "PK\x03\x04")
@@ -64,8 +65,8 @@ func newHugeZip(trace, entries int, claim uint16, zip64 uint64) *hugeZip {
 	return c
 }
 
-// TestDirectoryIsBounded: a directory of a million entries is refused before it is read, whatever its last record claims, and a claim
-// of millions of entries allocates nothing.
+// TestDirectoryIsBounded: a directory of a million entries is refused before it is read, whatever
+// number the last record claims, and a claim of millions of entries allocates nothing.
 func TestDirectoryIsBounded(t *testing.T) {
 	const million = 1 << 20
 	for claim, c := range map[string]*hugeZip{

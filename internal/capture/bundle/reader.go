@@ -10,14 +10,14 @@ import (
 	"os"
 )
 
-// Bundle is a recording that was opened for reading. Its methods may be called concurrently.
+// A Bundle is a recording opened for reading. Its methods may be called concurrently.
 type Bundle struct {
 	meta    Meta
 	entries map[string]*zip.File
 }
 
-// New reads the directory and the metadata of a recording of the given size. Errors wrap [ErrNotBundle] if the input is
-// at fault. Memory is bounded by the size of the file, whatever the file claims.
+// New reads the directory and the metadata of a recording of the given size. Errors wrap
+// [ErrNotBundle] if the input is invalid. Memory is bounded by the size of the file, for any content.
 func New(r io.ReaderAt, size int64) (*Bundle, error) {
 	z, err := ReadDirectory(r, size)
 	if err != nil {
@@ -45,8 +45,9 @@ func New(r io.ReaderAt, size int64) (*Bundle, error) {
 	return b, nil
 }
 
-// ReadDirectory reads the directory of a zip file with as many entries as a recording may have. Errors wrap [ErrNotBundle], and
-// [ErrDirectory] if there are more. Memory is bounded, whatever the file holds and claims.
+// ReadDirectory reads the directory of a zip file with at most as many entries as a recording may
+// have. Errors wrap [ErrNotBundle], and [ErrDirectory] if there are more entries. Memory is bounded
+// for any content.
 func ReadDirectory(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	d := &directoryReader{ReaderAt: r, remaining: maxDirectory}
 	z, err := zip.NewReader(d, size)
@@ -63,12 +64,12 @@ func ReadDirectory(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	return z, nil
 }
 
-// A directoryReader ends a zip reader that looks for entries after a number of bytes: the zip reader reads as long as it finds
-// entries, whatever their number in the file's last record says.
+// A directoryReader stops the zip reader's search for entries after a number of bytes. Without it the
+// zip reader reads as long as it finds entries, whatever number the file's last record claims.
 type directoryReader struct {
 	io.ReaderAt
 	remaining  int
-	isComplete bool // the entries are known: what is read now is theirs
+	isComplete bool // the directory has been read; further reads are unlimited
 }
 
 func (d *directoryReader) ReadAt(p []byte, off int64) (int, error) {
@@ -88,9 +89,10 @@ func (d *directoryReader) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// UnfinishedTrace returns the trace of a recording whose writer was killed: the directory at the end is missing, but the trace stands
-// first and as it is. It is told to the end of the input; entries that follow it look like damage. ok is false if the input does
-// not begin so.
+// UnfinishedTrace returns the trace of a recording whose writer was killed. Such a file lacks the
+// directory at its end, but its first entry is the unpacked trace. The result extends to the end of
+// the input; entries behind the trace look like damage. ok is false if the input does not begin with a
+// trace.
 func UnfinishedTrace(r io.ReaderAt, size int64) (trace *io.SectionReader, ok bool) {
 	var head [MagicLen]byte
 	if _, err := r.ReadAt(head[:], 0); err != nil || !HasMagic(head[:]) || binary.LittleEndian.Uint16(head[8:]) != zip.Store {
@@ -103,7 +105,7 @@ func UnfinishedTrace(r io.ReaderAt, size int64) (trace *io.SectionReader, ok boo
 	return io.NewSectionReader(r, start, size-start), true
 }
 
-// File is a Bundle on an open file.
+// A File is a Bundle of an open file.
 type File struct {
 	*Bundle
 	f *os.File
@@ -132,8 +134,8 @@ func (f *File) Close() error { return f.f.Close() }
 // Meta returns the metadata.
 func (b *Bundle) Meta() Meta { return b.meta }
 
-// Trace returns a stream of the trace and its length. The stream ends with an error if its bytes do not match the
-// checksum or the length in the zip's directory.
+// Trace returns the trace as a stream, and its length. The stream ends with an error if its bytes do
+// not match the checksum or the length in the zip's directory.
 func (b *Bundle) Trace() (io.ReadCloser, int64, error) {
 	f := b.entries[NameTrace]
 	r, err := f.Open()
@@ -148,7 +150,7 @@ func (b *Bundle) Trace() (io.ReadCloser, int64, error) {
 	return traceReader{r}, int64(f.UncompressedSize64), nil
 }
 
-// traceReader says in errors what was read.
+// A traceReader adds context to errors.
 type traceReader struct{ io.ReadCloser }
 
 func (t traceReader) Read(p []byte) (int, error) {
@@ -169,7 +171,7 @@ func (b *Bundle) AllocsProfile() ([]byte, error) { return b.read(NameAllocs, max
 // HostSamples returns the host samples, one JSON object a line; the error wraps [fs.ErrNotExist] if none were recorded.
 func (b *Bundle) HostSamples() ([]byte, error) { return b.read(NameHost, maxHost) }
 
-// HostStream is HostSamples as a stream: it ends with an error where the limit is reached.
+// HostStream returns the host samples as a stream, which ends with an error at the limit.
 func (b *Bundle) HostStream() (io.ReadCloser, error) { return b.stream(NameHost, maxHost) }
 
 // read returns a whole entry of at most limit bytes.
@@ -199,7 +201,8 @@ func (b *Bundle) stream(name string, limit int64) (io.ReadCloser, error) {
 	return &limitedEntry{r, name, limit, limit}, nil
 }
 
-// limitedEntry stops an entry that unpacks to more than a limit, whatever the zip's directory claims.
+// A limitedEntry ends with an error if an entry unpacks to more than its limit, whatever length the
+// zip's directory claims.
 type limitedEntry struct {
 	io.ReadCloser
 	name             string

@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// Writer writes one recording. The trace comes first, then any profiles, then Close. It is not safe for concurrent use.
+// A Writer writes one recording: first the trace, then other entries, then Close. It is not safe for
+// concurrent use.
 //
-// service/flight has a small copy of it, because it may depend on the standard library alone.
+// service/flight has a small copy of it, because that package may depend on the standard library only.
 type Writer struct {
 	zip      *zip.Writer
 	trace    io.Writer
@@ -19,8 +20,8 @@ type Writer struct {
 	modified time.Time
 }
 
-// NewWriter begins a recording on w with the trace's entry. The start time is given to every entry as its time of
-// modification.
+// NewWriter begins a recording on w with the trace's entry. The start time becomes the time of
+// modification of every entry.
 func NewWriter(w io.Writer, start time.Time) (*Writer, error) {
 	b := &Writer{zip: zip.NewWriter(w), names: map[string]bool{}, modified: start}
 	var err error
@@ -28,8 +29,8 @@ func NewWriter(w io.Writer, start time.Time) (*Writer, error) {
 	return b, err
 }
 
-// create begins an entry. Traces are stored so that they can be used in place, profiles because they are compressed
-// already.
+// create begins an entry. Traces are stored so that they can be used in place, profiles because they
+// are already compressed.
 func (b *Writer) create(name string, method uint16) (io.Writer, error) {
 	if b.names[name] {
 		return nil, fmt.Errorf("writing a recording: entry %s was written already", name)
@@ -58,7 +59,7 @@ func (b *Writer) Add(name string, data []byte) error {
 	}
 	method := zip.Store
 	if name == NameHost {
-		method = zip.Deflate // text that says the same repeatedly
+		method = zip.Deflate // repetitive text
 	}
 	w, err := b.create(name, method)
 	if err != nil {
@@ -68,8 +69,8 @@ func (b *Writer) Add(name string, data []byte) error {
 	return err
 }
 
-// Close writes the metadata, with the schema filled in, and the zip's directory. It does not close the underlying
-// writer.
+// Close writes the metadata, with the schema set, and the zip's directory. It does not close the
+// underlying writer.
 func (b *Writer) Close(m Meta) error {
 	m.Schema = Schema
 	data, err := json.MarshalIndent(m, "", "  ")

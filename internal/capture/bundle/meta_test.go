@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestDescription: a line says why, of how many, and once of each other kind.
+// TestDescription: the line has the reason, the count of its kind, and each other kind once.
 func TestDescription(t *testing.T) {
 	for want, f := range map[string]Flight{
 		"slow":                       {Reason: Trigger{Kind: "slow"}},
@@ -28,7 +28,7 @@ func TestDescription(t *testing.T) {
 	}
 }
 
-// TestMagic: a recording is known by its first bytes, no fewer than are needed, and by its first entry's name.
+// TestMagic: a recording is recognised by its first MagicLen bytes, with the name of its first entry.
 func TestMagic(t *testing.T) {
 	head := func(name string) []byte {
 		b := make([]byte, 30)
@@ -58,7 +58,8 @@ func TestMagic(t *testing.T) {
 	}
 }
 
-// TestEntries: as many entries as a reader takes, and one more; two of one name; none of one.
+// TestEntries: the maximum number of entries is accepted and one more is refused, as are two entries
+// with one name, and a missing entry.
 func TestEntries(t *testing.T) {
 	meta := fmt.Sprintf(`{"schema":%q}`, Schema)
 	bundleWith := func(extra int) []byte {
@@ -88,7 +89,7 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// TestServiceAttributes: what the recording side knew of a program goes before what the service said of itself.
+// TestServiceAttributes: the recorder's attributes override those that the service reported.
 func TestServiceAttributes(t *testing.T) {
 	recorder, service := map[string]string{"a": "recorder"}, map[string]string{"a": "service"}
 	for _, c := range []struct {
@@ -101,8 +102,8 @@ func TestServiceAttributes(t *testing.T) {
 	}
 }
 
-// TestStreams: the host's samples as a stream are those that are read at once, a recording without any has no stream, and one that is
-// packed in a way that nobody knows is an error.
+// TestStreams: the stream of host samples has the same bytes as HostSamples; a recording without
+// samples has no stream; an unknown method of compression is an error.
 func TestStreams(t *testing.T) {
 	meta := fmt.Sprintf(`{"schema":%q}`, Schema)
 	open := func(entries ...entry) *Bundle {
