@@ -20,7 +20,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// Tests against servers in this process that imitate what pprof, and what stands before it, may answer.
+// Tests against servers in this process that imitate pprof and proxies.
 
 func serveHandler(t testing.TB, h http.Handler) *httptest.Server {
 	t.Helper()
@@ -142,7 +142,8 @@ func TestCompressedAnswers(t *testing.T) {
 	})
 }
 
-// A server that ends the trace early but in order limits the duration: all is well but shorter.
+// A server that ends the trace early, with a regular end, limits the duration: the recording is
+// complete but shorter.
 func TestShortTrace(t *testing.T) {
 	t.Parallel()
 	s := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(cannedTrace()) }))
@@ -154,7 +155,8 @@ func TestShortTrace(t *testing.T) {
 	}
 }
 
-// HTTP/1.0 cannot tell an end from a cut: before its time it counts as cut.
+// In HTTP/1.0 a regular end and a broken connection look the same: before the end of the window it is
+// a cut.
 func TestOldProtocolCut(t *testing.T) {
 	t.Parallel()
 	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -180,8 +182,9 @@ func TestOldProtocolCut(t *testing.T) {
 	}
 }
 
-// Servers before Go 1.23 refuse what their WriteTimeout does not allow. The condition and the text are theirs; a
-// duration that fits is found by asking, of which only a bubble's clock says how long an answer takes.
+// Servers before Go 1.23 refuse a duration that their WriteTimeout does not allow, with this condition
+// and text. A duration that fits is found by requests; only the clock of a synctest bubble fixes how
+// long an answer takes.
 func TestWriteTimeoutOfOlderGo(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{1, 2, 5, 9, 10} {
@@ -323,7 +326,8 @@ func TestSilentServers(t *testing.T) {
 	})
 }
 
-// Over a slow line the trace arrives long after its time: as long as something arrives, nobody gives up.
+// Over a slow line the trace arrives long after the end of its window. The recording continues as long
+// as data arrives.
 func TestSlowLine(t *testing.T) {
 	t.Parallel()
 	trace := cannedTrace()
@@ -383,7 +387,7 @@ func TestCancelledBeforeItBegins(t *testing.T) {
 	}
 }
 
-// A profile that is refused is a warning; each side stands for itself.
+// A profile that fails is a warning, and the other profile and the trace are unaffected.
 func TestFailedProfileIsAWarning(t *testing.T) {
 	t.Parallel()
 	inner := imitation()
@@ -524,15 +528,15 @@ func TestInvalidOptions(t *testing.T) {
 	}
 }
 
-// TestFilesOfTLS: files of certificates and keys may be pipes, which are waited for no longer than the context says, and are no longer
-// than such files are.
+// TestFilesOfTLS: files of certificates and keys may be pipes. Reading them ends with the context and
+// at the bound of their size.
 func TestFilesOfTLS(t *testing.T) {
 	t.Parallel()
 	for option, files := range map[string]func(name string) TLSFiles{
 		"--cacert": func(name string) TLSFiles { return TLSFiles{CACert: name} },
 		"--cert":   func(name string) TLSFiles { return TLSFiles{Cert: name, Key: name} },
 	} {
-		r, w, err := os.Pipe() // nobody writes
+		r, w, err := os.Pipe() // a pipe without a writer
 		if err != nil {
 			t.Fatal(err)
 		}

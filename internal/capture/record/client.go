@@ -17,20 +17,20 @@ import (
 	"github.com/whylate/whylate/internal/capture/wire"
 )
 
-// client talks to one endpoint. It sends credentials to that endpoint's own origin and nowhere else.
+// A client sends requests to one endpoint. It sends credentials to the endpoint's own origin only.
 type client struct {
 	options        Options
 	endpoint       Endpoint
 	http           *http.Client
 	transport      *http.Transport
-	header         http.Header // with Authorization; sent to trusted origins only
+	header         http.Header // includes Authorization; sent to trusted origins only
 	hasCredentials bool
 	secrets        secrets
 	proxy          *url.URL
-	certRequested  atomic.Bool // a server asked for a client certificate
+	certRequested  atomic.Bool // a server requested a client certificate
 }
 
-// newClient checks the options and reads the files that they name. It makes no connection.
+// newClient checks the options and reads the files that they name. It opens no connection.
 func newClient(ctx context.Context, endpoint Endpoint, urlLogin *Login, options Options) (*client, error) {
 	if err := options.setDefaults(); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func newClient(ctx context.Context, endpoint Endpoint, urlLogin *Login, options 
 		return usageError("you gave "+strings.Join(credentialKinds, " and ")+": only one can be sent", nil)
 	}
 	secretHeader := c.header.Clone()
-	secretHeader.Del("Host") // a name, and one that messages need
+	secretHeader.Del("Host") // the host's name is no secret, and messages need it
 	c.hasCredentials = len(secretHeader) > 0 || len(endpoint.query) > 0
 
 	tlsConfig, err := options.TLS.Config(ctx)
@@ -96,8 +96,8 @@ func newClient(ctx context.Context, endpoint Endpoint, urlLogin *Login, options 
 		proxy = http.ProxyURL(c.proxy)
 	}
 	if proxy != nil {
-		// Asked once here, so that its password is known as a secret. (It fails in a CGI program; a variable that is no
-		// URL counts as not set.)
+		// Look up the proxy now, because its password is a secret to mask. (The lookup fails in a CGI program; a
+		// variable that is no URL counts as not set.)
 		u, err := proxy(&http.Request{URL: &url.URL{Scheme: endpoint.base.Scheme, Host: endpoint.base.Host}})
 		if err != nil {
 			return usageError("the environment's proxy cannot be used: check HTTP_PROXY and HTTPS_PROXY, or name one with --proxy", nil)
@@ -115,7 +115,7 @@ func newClient(ctx context.Context, endpoint Endpoint, urlLogin *Login, options 
 		TLSHandshakeTimeout:    options.ConnectTimeout,
 		TLSClientConfig:        tlsConfig,
 		ForceAttemptHTTP2:      true,
-		DisableCompression:     true, // decoded does it; and the observed service should not compress for us
+		DisableCompression:     true, // decodedBody decompresses; and compression would cost the observed service CPU time
 		OnProxyConnectResponse: c.checkProxyAnswer,
 	})
 	c.http = wire.Client(c.transport)
@@ -138,7 +138,7 @@ func parseProxy(s string) (*url.URL, error) {
 	return nil, fmt.Errorf("the proxy's scheme %q is not supported: use http, https, socks5 or socks5h", cleanLine(u.Scheme, 20))
 }
 
-// Config reads the files, which may be pipes, until ctx ends. Errors say which file and what is wrong with it.
+// Config reads the files, which may be pipes, until ctx ends. Errors name the file and its defect.
 func (t TLSFiles) Config(ctx context.Context) (*tls.Config, error) {
 	done := make(chan struct{})
 	var conf *tls.Config
@@ -155,7 +155,7 @@ func (t TLSFiles) Config(ctx context.Context) (*tls.Config, error) {
 	}
 }
 
-// maxPEM bounds a file: all authorities of a system have some 200 kB.
+// maxPEM bounds a file. The file with all authorities of a system has about 200 kB.
 const maxPEM = 4 << 20
 
 func readPEM(name string) ([]byte, error) {
@@ -194,34 +194,34 @@ func (t TLSFiles) load() (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading --cert and --key: %w", err)
 		}
-		// Always presented, even if its authority is not among those that the server names: the server then says what
-		// is wrong with it, instead of missing it.
+		// Present the certificate even if its authority is not among those that the server names: the server then
+		// reports the wrong authority instead of a missing certificate.
 		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	return conf, nil
 }
 
-// origin is scheme, host name and port in comparable form.
+// origin returns scheme, host name and port in comparable form.
 func origin(u *url.URL) (scheme, host, port string) {
 	return u.Scheme, strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), wire.Port(u)
 }
 
-// isTrusted tells whether credentials may be sent to u: to the endpoint's own origin, and from http on the default port to
-// https on the default port of the same host, which is the usual upgrade.
+// isTrusted reports whether credentials may be sent to u: to the endpoint's own origin, and from http
+// on the default port to https on the default port of the same host, the usual upgrade.
 func (c *client) isTrusted(u *url.URL) bool {
 	s1, h1, p1 := origin(&c.endpoint.base)
 	s2, h2, p2 := origin(u)
 	return h1 == h2 && (s1 == s2 && p1 == p2 || s1 == "http" && p1 == "80" && s2 == "https" && p2 == "443")
 }
 
-// roundTripper adds headers and credentials to each request on its way out. They are not part of the request that
-// http.Client knows, so it has nothing to copy to a redirect's target.
+// A roundTripper adds headers and credentials to each request when it is sent. http.Client does not
+// know them, so it cannot copy them to the target of a redirect.
 type roundTripper client
 
 func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := (*client)(rt)
 	req = req.Clone(req.Context())
-	// The referring address may hold a token in its query.
+	// The referring URL may have a token in its query.
 	req.Header.Del("Referer")
 	req.Header.Set("User-Agent", c.options.UserAgent)
 	req.Header.Set("Accept-Encoding", "identity")
@@ -247,15 +247,17 @@ func (c *client) checkRedirect(req *http.Request, via []*http.Request) error {
 		return &Error{Kind: Redirect, Text: fmt.Sprintf("it redirects more than %d times, the last time to %s", maxRedirects, c.foreignAddress(req.URL)),
 			Remedy: "often that is a login: give credentials, or the address that it ends at"}
 	}
-	// Credentials in a redirect's target are the server's own business, but not ours to pass on or show.
+	// A redirect's target may contain credentials: neither send nor show them.
 	req.URL.User = nil
 	return nil
 }
 
-// foreignAddress is Redact for a URL that a server made up, which may repeat our secrets in its path.
+// foreignAddress returns a redacted URL that a server has made and that may repeat our secrets in its
+// path.
 func (c *client) foreignAddress(u *url.URL) string { return c.secrets.quotable(Redact(u), 300) }
 
-// checkProxyAnswer reports a proxy that refuses to connect; net/http would keep its reason only.
+// checkProxyAnswer returns an error for a proxy that refuses to connect, because the error of net/http
+// has the status text only.
 func (c *client) checkProxyAnswer(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK {
 		return nil
@@ -268,7 +270,7 @@ func (c *client) checkProxyAnswer(_ context.Context, proxy *url.URL, _ *http.Req
 	return e
 }
 
-// get sends a request. The caller closes the body; context cancellation ends it.
+// get sends a request. The caller closes the body. Cancelling the context ends the request.
 func (c *client) get(ctx context.Context, u *url.URL) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {

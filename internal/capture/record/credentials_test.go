@@ -21,7 +21,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// requireAuth lets requests through that ok accepts.
+// requireAuth lets requests pass that ok accepts, and answers 401 to others.
 func requireAuth(ok func(*http.Request) bool) http.Handler {
 	inner := imitation()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -107,7 +107,7 @@ func TestSecretFile(t *testing.T) {
 	}
 }
 
-// headerRecorder is a server on another origin that notes every request's headers.
+// A headerRecorder is a server on another origin that records the headers of every request.
 type headerRecorder struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -207,7 +207,7 @@ func TestTrusted(t *testing.T) {
 	}
 }
 
-// secretForms are all the ways in which the secrets of the next test could be written.
+// secretForms returns all forms in which an output could contain the secrets.
 func secretForms(secrets ...string) []string {
 	var all []string
 	for _, s := range secrets {
@@ -217,8 +217,8 @@ func secretForms(secrets ...string) []string {
 	return all
 }
 
-// Servers that repeat everything they were sent, in every place where an answer is quoted, get no secret into any
-// error, warning, result, or file.
+// Servers that repeat everything they received, in every part of an answer that a message may quote,
+// get no secret into any error, warning, result, or file.
 func TestNothingLeaks(t *testing.T) {
 	t.Parallel()
 	const (
@@ -228,7 +228,7 @@ func TestNothingLeaks(t *testing.T) {
 		query    = "qu3ry leak&value"
 		proxyPW  = "pr0xy leak"
 	)
-	// What is used, and so must not be seen, in each of the three ways below.
+	// The secrets of each of the three kinds of credentials below, which no output may contain.
 	secrets := [][]string{secretForms(token, header, query), append(secretForms(password, header, query), "jo-user"), append(secretForms(password, header, query, proxyPW), "jo-user")}
 	echo := func(r *http.Request) string {
 		var b bytes.Buffer
@@ -342,7 +342,7 @@ func TestNothingLeaks(t *testing.T) {
 				opt := quickOptions()
 				opt.NoCPU, opt.NoAllocs = false, false
 				opt.Header = http.Header{"X-Key": {header}}
-				// The kernel's samples know nothing of what is sent: those of the trace that is kept are enough.
+				// Host samples never contain a request's data, so one recording with samples is enough.
 				opt.NoHost = name != "good"
 				switch credential {
 				case 0:
@@ -372,7 +372,7 @@ func TestNothingLeaks(t *testing.T) {
 	})
 }
 
-// TestNoRedirects asks no other address, also none of the same server.
+// TestNoRedirects: the client requests no other address, not even of the same server.
 func TestNoRedirects(t *testing.T) {
 	s := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/elsewhere") {

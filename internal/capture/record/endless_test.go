@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestCheckBounds checks the bounds of what is taken from a server, which count from what was asked for.
+// TestCheckBounds checks the bounds of duration and size, which depend on the requested duration.
 func TestCheckBounds(t *testing.T) {
 	for _, c := range []struct {
 		last      time.Duration
@@ -28,7 +28,7 @@ func TestCheckBounds(t *testing.T) {
 	}
 }
 
-// TestEndlessServer records from a server that sends a byte now and then and never ends.
+// TestEndlessServer records from a server that sends a byte now and then without end.
 func TestEndlessServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes twice the second of the shortest trace")

@@ -11,7 +11,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/endless"
 )
 
-// TestEndlessHeads records from, and asks for the flight recorder of, servers whose answers never come to their body.
+// TestEndlessHeads records from servers whose headers never end, and fetches their flight recorder.
 func TestEndlessHeads(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends requests over the loopback network")

@@ -7,33 +7,35 @@ import (
 	"strings"
 )
 
-// Endpoint is the place of a service's profiling handlers. It holds no credentials.
+// An Endpoint is the URL of a service's profiling handlers, without credentials.
 type Endpoint struct {
 	base  url.URL // no user, no fragment; the path ends before "/trace"
 	query url.Values
-	// alternativePath is a second place to look, used when the user gave a path that may be either a prefix of the service or the
-	// directory of the handlers; empty if there is no doubt.
+	// alternativePath is a second candidate for the handlers' directory if the user's path may be a
+	// prefix of the service or the directory itself; else empty.
 	alternativePath string
-	// userPath is the path as the user wrote it, "" for none.
+	// userPath is the path as the user wrote it, "" if there was none.
 	userPath string
 }
 
-// Login is a user name and password, as they come in a URL.
+// A Login is a user name and password from a URL.
 type Login struct {
 	User, Password string
 }
 
 const pprofPath = "/debug/pprof"
 
-// profiles of net/http/pprof: a URL that names one of them names its neighbour, the trace.
+// pprofHandlers are the handlers of net/http/pprof. If a URL names one of them, the trace handler is
+// in the same directory.
 var pprofHandlers = map[string]bool{
 	"trace": true, "profile": true, "cmdline": true, "symbol": true, "allocs": true, "block": true, "goroutine": true,
 	"goroutineleak": true, "heap": true, "mutex": true, "threadcreate": true,
 }
 
-// ParseEndpoint understands what people type for a service: host:port, :port, a base URL, .../debug/pprof, or the full
-// address of the trace handler (or of one of its neighbours) under any path. The scheme is http unless given. A user and
-// password in the URL are returned apart (nil: none). Query parameters are kept, except those that this package sets.
+// ParseEndpoint parses the address of a service as users type it: host:port, :port, a base URL,
+// .../debug/pprof, or the full URL of the trace handler or of another handler in its directory, under
+// any path. The default scheme is http. A user and password in the URL are returned separately; nil if
+// there are none. Query parameters are kept, except those that this package sets.
 //
 // Errors are of kind [Usage] and do not repeat credentials.
 func ParseEndpoint(s string) (Endpoint, *Login, error) {
@@ -52,8 +54,8 @@ func ParseEndpoint(s string) (Endpoint, *Login, error) {
 	if scheme != "http" && scheme != "https" {
 		return usageError("only the schemes http:// and https:// are supported")
 	}
-	// An @ after the authority is nearly always a password with a /, ? or # in it, of which url.Parse would make a host
-	// called like the user, and part of the password would appear in messages about that host.
+	// An @ after the authority usually comes from a password with a /, ? or #. url.Parse would take the user for the
+	// host, and messages about that host would show a part of the password.
 	authorityEnd := strings.IndexAny(rest, "/?#")
 	if authorityEnd >= 0 && strings.Contains(rest[authorityEnd:], "@") {
 		return usageError("there is an @ after the host: in a user name or password, write / ? # @ : as %2F %3F %23 %40 %3A; in a path or query, write @ as %40")
@@ -103,7 +105,7 @@ func ParseEndpoint(s string) (Endpoint, *Login, error) {
 	return endpoint, login, nil
 }
 
-// setPath finds the handlers' directory from the path that the user gave.
+// setPath derives the handlers' directory from the user's path.
 func (e *Endpoint) setPath() {
 	path := strings.TrimRight(e.base.Path, "/")
 	dir, last := "", path
@@ -122,13 +124,13 @@ func (e *Endpoint) setPath() {
 	case path == "":
 		base = pprofPath
 	default:
-		// http://host/service: the handlers are most likely below, as with a route prefix; or right there.
+		// http://host/service is most likely a route prefix, but may be the handlers' directory itself.
 		base, e.alternativePath = path+pprofPath, path
 	}
 	e.base.Path, e.base.RawPath = base, ""
 }
 
-// handlerURL returns the URL of one handler.
+// handlerURL returns the URL of one handler, without the parameter seconds if that is 0.
 func (e Endpoint) handlerURL(handler string, seconds int) *url.URL {
 	u := e.base
 	u.Path += "/" + handler
@@ -143,11 +145,11 @@ func (e Endpoint) handlerURL(handler string, seconds int) *url.URL {
 	return &u
 }
 
-// TraceURL returns the URL from which a trace of so many seconds comes. It may hold secrets in its query: see [Redact].
+// TraceURL returns the URL of a trace of the given length. Its query may have secrets: see [Redact].
 func (e Endpoint) TraceURL(seconds int) *url.URL { return e.handlerURL("trace", seconds) }
 
-// String returns the trace's URL without secrets, for people and files.
+// String returns the trace's URL without secrets, for messages and files.
 func (e Endpoint) String() string { return Redact(e.handlerURL("trace", 0)) }
 
-// Host returns the host and, if given, the port.
+// Host returns the host and, if the URL has one, the port.
 func (e Endpoint) Host() string { return e.base.Host }

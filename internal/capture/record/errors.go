@@ -18,47 +18,46 @@ import (
 	"github.com/whylate/whylate/internal/capture/wire"
 )
 
-// Kind says what kept a recording from succeeding, for programs; Error.Error says it for people.
+// A Kind classifies the failure of a recording for programs. Error.Error has the text for users.
 type Kind string
 
-// The kinds.
 const (
-	Usage        Kind = "usage"        // the request itself is wrong: a URL, an option, a file of credentials
+	Usage        Kind = "usage"        // a wrong URL, option or file of credentials
 	NotFound     Kind = "not-found"    // 404: no profiling handlers there
 	Unauthorized Kind = "unauthorized" // 401, 407: credentials missing or wrong
 	Forbidden    Kind = "forbidden"    // 403
-	Busy         Kind = "busy"         // another trace is being taken of the same process
+	Busy         Kind = "busy"         // another program is tracing the same process
 	TooLong      Kind = "too-long"     // the service's WriteTimeout does not allow the duration
 	Status       Kind = "status"       // any other HTTP status
-	NotATrace    Kind = "not-a-trace"  // an answer that is something else: a login page, a profile
+	NotATrace    Kind = "not-a-trace"  // another answer than a trace, such as a login page or a profile
 	OldTrace     Kind = "old-trace"    // a trace of a Go version before 1.22
 	DNS          Kind = "dns"          // the name does not resolve
-	Refused      Kind = "refused"      // nobody listens
+	Refused      Kind = "refused"      // no process listens
 	Unreachable  Kind = "unreachable"  // no route, connection reset, and the like
 	TLS          Kind = "tls"          // certificates or protocol
 	Timeout      Kind = "timeout"      // no connection, answer, or progress within the time allowed
 	Proxy        Kind = "proxy"        // the proxy refused
-	Redirect     Kind = "redirect"     // too many, or to somewhere impossible
-	Cut          Kind = "cut"          // the trace ended before its time
+	Redirect     Kind = "redirect"     // too many redirects, or an invalid target
+	Cut          Kind = "cut"          // the trace ended early
 	Interrupted  Kind = "interrupted"  // the context was cancelled
 	Write        Kind = "write"        // the output could not be written
-	Empty        Kind = "empty"        // a flight recorder that holds nothing: it is off, or has just begun
+	Empty        Kind = "empty"        // the flight recorder has no data: it is off, or has just started
 )
 
-// Error is what every function of this package returns when it fails. No part of it holds credentials, and it unwraps
-// to no error that does.
+// An Error is the error of every function of this package. No part of it contains credentials, and it
+// unwraps to no error that does.
 type Error struct {
 	Kind   Kind
-	Op     string // what was being done
-	URL    string // on what; redacted
-	Text   string // what happened
-	Remedy string // what to do about it; may be empty
+	Op     string // the operation
+	URL    string // the redacted input of the operation
+	Text   string // the failure
+	Remedy string // advice; may be empty
 	Err    error  // cause, may be nil
 
-	isProfilerBusy bool // another CPU profile is being taken
+	isProfilerBusy bool // another CPU profile of the process is running
 }
 
-// Error gives one line: what was being done, on what, what happened, and what to do.
+// Error returns one line: the operation, its input, the failure, and the advice.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Op)
@@ -75,17 +74,17 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Causes with which a request's context is cancelled by this package.
+// Causes for cancelling the context of a request.
 var (
 	errNoProgress = errors.New("no data arrived in time")
 	errFinished   = errors.New("recording finished")
 )
 
-// describe turns a failed request, or a failed read of its body, into an Error.
+// describe converts the error of a request, or of reading its body, to an Error.
 func (c *client) describe(ctx context.Context, op, url string, err error) *Error {
 	var ownErr *Error
 	if errors.As(err, &ownErr) {
-		// From the redirect policy or the proxy's answer, by way of net/http.
+		// Returned by checkRedirect or checkProxyAnswer, and wrapped by net/http.
 		e := *ownErr
 		e.Op, e.URL = op, url
 		return &e
@@ -95,9 +94,9 @@ func (c *client) describe(ctx context.Context, op, url string, err error) *Error
 	if c.secrets.scrub(err.Error()) != err.Error() {
 		e.Err = nil // the cause quotes a secret
 	}
-	// Some texts below are made from parts of the cause.
+	// Some texts below quote the cause.
 	defer func() { e.Text = c.secrets.scrub(e.Text) }()
-	// A cancelled context makes reads and dials fail in many ways: look at it first.
+	// A cancelled context makes reads and dials fail in many ways, so check it first.
 	if cause := context.Cause(ctx); cause != nil {
 		switch {
 		case errors.Is(cause, errNoProgress):
@@ -170,7 +169,8 @@ func (c *client) describe(ctx context.Context, op, url string, err error) *Error
 	return e
 }
 
-// certificateRemedy says what to do when a server does not like whom it sees.
+// certificateRemedy returns the advice for a server that refuses the client's certificate or lack of
+// one.
 func (c *client) certificateRemedy() string {
 	if c.options.TLS.Cert == "" {
 		return "it requires a client certificate: give one with --cert and --key"
@@ -178,8 +178,9 @@ func (c *client) certificateRemedy() string {
 	return "check the client certificate given with --cert and --key, and that it is signed by an authority that the server trusts"
 }
 
-// describeRequest is describe for a request that got no answer. In TLS 1.3 a server judges the client's certificate
-// after the client has begun to write; its verdict is lost if the connection breaks first.
+// describeRequest is describe for a request without an answer. In TLS 1.3 a server checks the client's
+// certificate after the client has begun to write. If the connection breaks first, the server's reason
+// is lost.
 func (c *client) describeRequest(ctx context.Context, op, url string, err error) *Error {
 	e := c.describe(ctx, op, url, err)
 	if e.Kind == Unreachable && c.certRequested.Load() {
@@ -189,7 +190,8 @@ func (c *client) describeRequest(ctx context.Context, op, url string, err error)
 	return e
 }
 
-// statusError turns an answer that is not 200 into an Error. It reads some of the body.
+// statusError converts an answer with another status than 200 to an Error. It reads the start of the
+// body.
 func (c *client) statusError(op string, resp *http.Response, seconds int) *Error {
 	u := resp.Request.URL
 	body := c.readErrorBody(resp)
@@ -251,7 +253,7 @@ func (c *client) statusError(op string, resp *http.Response, seconds int) *Error
 	return e
 }
 
-// quotableStatus is the status line's code and, if it may be quoted, its text.
+// quotableStatus returns the code of the status line, with its text if that contains no secret.
 func (c *client) quotableStatus(resp *http.Response) string {
 	if s := c.secrets.quotable(resp.Status, 80); s != "" {
 		return s
@@ -259,9 +261,9 @@ func (c *client) quotableStatus(resp *http.Response) string {
 	return strconv.Itoa(resp.StatusCode)
 }
 
-// readErrorBody reads the beginning of an answer that is only there to be quoted.
+// readErrorBody returns the start of an answer's body, for a message.
 func (c *client) readErrorBody(resp *http.Response) string {
-	// A server that never ends its error page must not hang us.
+	// A server may never end its error page.
 	stop := time.AfterFunc(2*time.Second, func() { resp.Body.Close() })
 	defer stop.Stop()
 	r, err := decodedBody(resp)

@@ -13,20 +13,16 @@ import (
 	"github.com/whylate/whylate/internal/capture/bundle"
 )
 
-// FlightPath is where a service is expected to serve its flight recorder
-// (service/flight) if the URL has no path.
+// FlightPath is the path of a service's flight recorder (service/flight) if the URL has no path.
 const FlightPath = "/debug/flight"
 
 const opFlight = "fetching a recording from"
 
-// maxFlightBytes bounds what is taken of a service: some times what it keeps unless
-// it was told otherwise.
+// maxFlightBytes bounds a recording: several times the default limit of a flight recorder.
 const maxFlightBytes = 1 << 30
 
-// SaveFlight asks a running flight recorder for what it has recorded until now
-// and writes the recording to a file, or to w if the name is empty. It returns
-// the bytes that it wrote. The options are those of a connection; the others do
-// not count.
+// SaveFlight fetches the present recording of a flight recorder and writes it to a file, or to w if
+// the name is empty. It returns the number of bytes. Only the options of the connection apply.
 func SaveFlight(ctx context.Context, target string, opt Options, name string, w io.Writer) (int64, error) {
 	endpoint, login, err := ParseEndpoint(target)
 	if err != nil {
@@ -89,8 +85,9 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 	return size, nil
 }
 
-// MayServeFlight says of a target whether a flight recorder may be served there: the path is its own, or there is none and the
-// usual one is to be tried. Any other path leads to net/http/pprof's handlers.
+// MayServeFlight reports whether the target may be a flight recorder. With named, the URL has the path
+// of one. If the URL has no path, mayServe is true because the usual path is worth a try. Any other
+// path belongs to the handlers of net/http/pprof.
 func MayServeFlight(target string) (named, mayServe bool) {
 	endpoint, _, err := ParseEndpoint(target)
 	if err != nil {
@@ -100,7 +97,7 @@ func MayServeFlight(target string) (named, mayServe bool) {
 	return named, named || endpoint.userPath == ""
 }
 
-// FlightURL returns the address at which a target's flight recorder is asked, without secrets, for people.
+// FlightURL returns the URL of a target's flight recorder, without secrets, for messages.
 func FlightURL(target string) string {
 	endpoint, _, err := ParseEndpoint(target)
 	if err != nil {
@@ -109,7 +106,7 @@ func FlightURL(target string) string {
 	return Redact(endpoint.flightURL())
 }
 
-// flightURL is the address of the flight recorder: the path that the user gave, else the usual one.
+// flightURL returns the URL of the flight recorder: with the user's path, else with the usual one.
 func (e Endpoint) flightURL() *url.URL {
 	u := e.base
 	u.Path = cmp.Or(e.userPath, FlightPath)

@@ -17,7 +17,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestSaveFlight fetches a recording of a flight recorder, and what is none.
+// TestSaveFlight fetches the recording of a flight recorder, and several answers that are not one.
 func TestSaveFlight(t *testing.T) {
 	var b bytes.Buffer
 	w := must.Have(bundle.NewWriter(&b, time.Now()))(t)
@@ -65,7 +65,8 @@ func TestSaveFlight(t *testing.T) {
 	}
 }
 
-// TestFlightAddress: a path is the recorder's own by its end, no path may be the usual one's, and any other leads to a trace.
+// TestFlightAddress: the end of a path identifies a flight recorder; without a path the usual one is
+// possible; any other path leads to a trace.
 func TestFlightAddress(t *testing.T) {
 	for target, c := range map[string]struct {
 		named, may bool

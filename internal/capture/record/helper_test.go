@@ -27,12 +27,12 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// A process has one execution tracer and one CPU profiler, so each test that records for real does so from a process of
-// its own: this test program, started again as a server.
+// A process has one execution tracer and one CPU profiler, so each test that really records starts a separate process:
+// this test program as a server.
 
 const serviceEnv = "WHYLATE_TEST_SERVICE"
 
-// service configures such a process.
+// A service configures such a process.
 type service struct {
 	Burn         bool          // keep one CPU busy, and allocate
 	WriteTimeout time.Duration // of the http.Server
@@ -116,7 +116,7 @@ func serve(conf string) error {
 	return nil
 }
 
-// eventLog notes when handlers begin and end.
+// An eventLog records when handlers begin and end.
 type eventLog struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -144,8 +144,8 @@ func (l *eventLog) wrap(name string, h http.HandlerFunc) http.HandlerFunc {
 
 var sink atomic.Pointer[[]byte]
 
-// useCPU keeps a CPU busy. What it allocates makes garbage collections, without which the allocation profile, which is as
-// of the last but one, would not know of it.
+// useCPU keeps a CPU busy. Its allocations cause garbage collections: the allocation profile has the
+// state at the last but one collection, so without them it would be empty.
 func useCPU() {
 	sum := sha256.Sum256(nil)
 	for i := 0; ; i++ {
@@ -157,7 +157,7 @@ func useCPU() {
 	}
 }
 
-// process is a running service.
+// A process is a running service.
 type process struct {
 	addr string
 	cmd  *exec.Cmd
@@ -190,7 +190,7 @@ func start(t testing.TB, s service) *process {
 	return p
 }
 
-// traceSummary is what the reference reader finds in a trace.
+// A traceSummary is the content of a trace by the reference reader.
 type traceSummary struct {
 	events, samples int
 	first, last     xtrace.Time
@@ -226,7 +226,7 @@ func readTrace(data []byte) traceSummary {
 
 func (c traceSummary) duration() time.Duration { return c.last.Sub(c.first) }
 
-// cannedTrace is a real trace of this process, for servers that only imitate pprof.
+// cannedTrace returns a real trace of this process, for servers that imitate pprof.
 var cannedTrace = sync.OnceValue(func() []byte {
 	var buf bytes.Buffer
 	if err := rtrace.Start(&buf); err != nil {
@@ -237,8 +237,8 @@ var cannedTrace = sync.OnceValue(func() []byte {
 	return buf.Bytes()
 })
 
-// imitation answers like pprof with the canned trace after the time asked for, scaled down by nothing: durations are
-// real. Profiles are gzip headers.
+// imitation answers like pprof with the canned trace after the requested duration. Profiles are gzip
+// headers.
 func imitation() http.Handler {
 	mux := http.NewServeMux()
 	wait := func(r *http.Request) {
@@ -266,12 +266,12 @@ func imitation() http.Handler {
 	return mux
 }
 
-// quickOptions are options for one second and short patience.
+// quickOptions returns options for one second and short timeouts.
 func quickOptions() Options {
 	return Options{Duration: time.Second, NoCPU: true, NoAllocs: true, Proxy: "none"}
 }
 
-// record reads a whole trace.
+// record records a whole trace and returns it.
 func record(t testing.TB, target string, opt Options) ([]byte, Result, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -285,7 +285,7 @@ func record(t testing.TB, target string, opt Options) ([]byte, Result, error) {
 	return data, s.Result(), err
 }
 
-// wantKind fails unless err is an *Error of that kind whose message holds all the texts.
+// wantKind fails unless err is an *Error of that kind whose message has all the texts.
 func wantKind(t testing.TB, err error, kind Kind, texts ...string) {
 	t.Helper()
 	e, ok := err.(*Error)

@@ -16,49 +16,56 @@ import (
 	"github.com/whylate/whylate/internal/capture/wire"
 )
 
-// Options says how to record. The zero value records for [DefaultDuration] with both profiles and no credentials.
+// Options configure a recording. The zero value records for [DefaultDuration] with both profiles and
+// no credentials.
 type Options struct {
 	// Duration of the trace; 0 means DefaultDuration. The endpoint takes whole seconds, so it is rounded up.
 	Duration time.Duration
 	// NoCPU leaves out the CPU profile, and with it the CPU samples in the trace; NoAllocs the allocation profile.
 	NoCPU, NoAllocs bool
 
-	// NoHost leaves out samples of the host; PID is the process to sample, 0 the one that listens where the URL leads,
-	// if that is this host. HostWriter, if not nil, gets host.jsonl when the recording has ended.
+	// NoHost leaves out host samples. PID is the process to sample, 0 for the process that listens at
+	// the URL, if that is this host. HostWriter, if not nil, gets host.jsonl at the end of the
+	// recording.
 	NoHost     bool
 	PID        int
 	HostWriter io.Writer
 
 	// Header is sent with every request to the endpoint's own host; Host in it replaces the request's host name.
 	Header http.Header
-	// Login is sent as basic authentication, instead of one in the URL. Token is sent as "Authorization: Bearer".
+	// Login is sent as basic authentication and overrides one in the URL. Token is sent as
+	// "Authorization: Bearer".
 	Login *Login
 	Token string
-	// TLS holds what differs from the system's defaults.
+	// TLS overrides the system's defaults.
 	TLS TLSFiles
-	// Proxy is the URL of an HTTP, HTTPS or SOCKS5 proxy; empty: as the environment says (HTTP_PROXY, HTTPS_PROXY,
-	// NO_PROXY); "none": no proxy.
+	// Proxy is the URL of an HTTP, HTTPS or SOCKS5 proxy. "" means the proxy of the environment
+	// (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), "none" means no proxy.
 	Proxy string
-	// NoRedirects makes an answer that redirects an error of kind [Redirect]: no other address is asked.
+	// NoRedirects makes a redirect an error of kind [Redirect].
 	NoRedirects bool
 
-	// ConnectTimeout bounds connecting, and the TLS handshake again; 0 means 10 s. Grace is how long beyond the
-	// recording's end the server may stay silent; 0 means 15 s.
+	// ConnectTimeout bounds connecting, and then the TLS handshake; 0 means 10 s. Grace bounds how long
+	// the server may be silent after the end of the window; 0 means 15 s.
 	ConnectTimeout, Grace time.Duration
 
-	// MaxBytes ends a trace that becomes larger; 0 means only what no service sends.
+	// MaxBytes ends a trace that becomes larger; 0 means a bound above any real trace.
 	MaxBytes int64
 
-	// Progress, if set, is called about ten times a second while recording, and once at the end, never concurrently.
+	// Progress, if not nil, is called about ten times a second during the recording and once at the
+	// end, never concurrently.
 	Progress func(Progress)
 	// UserAgent is sent to the server.
 	UserAgent string
 
-	// Dial, if set, makes the connections. An [*Error] that it or a connection's Read returns keeps its kind and text.
+	// Dial, if not nil, opens the connections. An [*Error] from it or from a connection's Read keeps
+	// its kind and text.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Service says what is recorded and where it runs, for a recording's metadata, with OpenTelemetry's names.
+	// Service describes the service and its environment in the recording's metadata, with
+	// OpenTelemetry's names.
 	Service map[string]string
-	// ExplainCut, if set, is asked when a trace is cut: it returns what became of the service, "" if nothing is known.
+	// ExplainCut, if not nil, is called when a trace was cut. It returns the reason why the service
+	// ended, "" if unknown.
 	ExplainCut func(ctx context.Context) string
 }
 
@@ -70,18 +77,19 @@ type TLSFiles struct {
 	Insecure   bool   // do not verify the server's certificate
 }
 
-// Progress is how far a recording has come.
+// Progress is the state of a running recording.
 type Progress struct {
-	Bytes   int64         // of the trace, as received
-	Elapsed time.Duration // since the trace was asked for; 0 while still connecting
-	Total   time.Duration // what the trace will take
+	Bytes   int64         // received bytes of the trace
+	Elapsed time.Duration // since the request for the trace; 0 while connecting
+	Total   time.Duration // length of the trace
 	Done    bool          // the last call
 }
 
-// DefaultDuration is long enough for some hundred requests of a quiet service and ten generations of the trace.
+// DefaultDuration suffices for some hundred requests of a quiet service and for ten generations of the
+// trace.
 const DefaultDuration = 10 * time.Second
 
-// maxDuration keeps the sum of seconds within what servers parse; a day is far beyond any use.
+// maxDuration keeps the sum of seconds in the range that servers parse. A day is far beyond any use.
 const maxDuration = 24 * time.Hour
 
 func (o *Options) setDefaults() error {
@@ -98,11 +106,11 @@ func (o *Options) setDefaults() error {
 	return nil
 }
 
-// seconds is what the endpoint is asked for.
+// seconds returns the duration to request: Duration rounded up.
 func (o *Options) seconds() int { return int(math.Ceil(o.Duration.Seconds())) }
 
-// AddHeaders adds headers written as "Name: value", one a string. Errors name the header's number in the list, never its
-// content. From says where the list comes from, for errors.
+// AddHeaders adds headers of the form "Name: value". Source names the origin of the list in errors.
+// Errors have the number of a header, never its content.
 func AddHeaders(h http.Header, source string, lines []string) error {
 	for i, line := range lines {
 		name, value, found := strings.Cut(line, ":")
@@ -118,7 +126,7 @@ func AddHeaders(h http.Header, source string, lines []string) error {
 	return nil
 }
 
-// isToken tells whether s may be the name of a header (RFC 9110, section 5.6.2).
+// isToken reports whether s may be the name of a header (RFC 9110, section 5.6.2).
 func isToken(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		switch {
@@ -129,8 +137,8 @@ func isToken(s string) bool {
 	})
 }
 
-// SplitHeaderLines splits the content of a file or variable of headers: one a line, blank lines and lines that begin with #
-// left out.
+// SplitHeaderLines splits the content of a file or variable into headers, one a line. It skips blank
+// lines and lines that begin with #.
 func SplitHeaderLines(text string) []string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -142,8 +150,8 @@ func SplitHeaderLines(text string) []string {
 	return lines
 }
 
-// ReadSecretFile reads a password, a token, or headers from a file, "-" being standard input: at most 64 KiB, without the
-// line end.
+// ReadSecretFile reads a password, a token, or headers from a file, "-" for standard input: at most 64
+// KiB, without the line end.
 func ReadSecretFile(name string, stdin io.Reader) (string, error) {
 	const limit = 64 << 10
 	var r = stdin

@@ -105,8 +105,8 @@ func TestNoCPUMeansNoSamples(t *testing.T) {
 	}
 }
 
-// A bare trace file needs no profile bodies: it is there as soon as the trace has ended, although the CPU profile would
-// last a second longer.
+// A bare trace file needs no profile: it is complete when the trace has ended, although the CPU
+// profile would last a second longer.
 func TestBareTraceFile(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{Burn: true, Prefix: "/prefix"})
@@ -154,7 +154,7 @@ func TestCPUProfileAlreadyInUse(t *testing.T) {
 	}
 }
 
-// Go 1.23 and later extend the server's deadline by the recording's length.
+// Go 1.23 and later extend the server's deadline by the length of the recording.
 func TestWriteTimeoutOfCurrentGo(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{WriteTimeout: time.Second})
@@ -169,7 +169,7 @@ func TestWriteTimeoutOfCurrentGo(t *testing.T) {
 	}
 }
 
-// Middleware that hides the connection keeps pprof from doing so: the answer is cut.
+// Middleware that hides the connection prevents pprof from extending the deadline: the answer is cut.
 func TestWriteTimeoutCutsTheBody(t *testing.T) {
 	testfull.Need(t, "a trace that comes before a deadline")
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 // maxProfile bounds a profile in memory. Profiles of real services have some MB.
 const maxProfile = 64 << 20
 
-// A profile is fetched beside the trace, in one piece.
+// A profile is a CPU or allocation profile that is fetched concurrently with the trace.
 type profile struct {
 	client  *client
 	handler string
@@ -28,7 +28,7 @@ type profile struct {
 	data []byte
 	err  *Error
 
-	requestSent     chan struct{} // closed when the request is on its way
+	requestSent     chan struct{} // closed when the request has been sent
 	requestSentOnce sync.Once
 
 	mu        sync.Mutex
@@ -36,14 +36,14 @@ type profile struct {
 	roundTrip time.Duration
 }
 
-// startProfile fetches a profile of so many seconds; if the service's WriteTimeout does not allow that, one of shorter, unless
-// that is 0.
+// startProfile fetches a profile of the given length in a goroutine. If the service's WriteTimeout
+// does not allow that length, it tries fallbackSeconds, unless that is 0.
 func startProfile(ctx context.Context, c *client, handler string, seconds, fallbackSeconds int) *profile {
 	p := &profile{client: c, handler: handler, seconds: seconds, ctx: ctx, done: make(chan struct{}), requestSent: make(chan struct{})}
 	go func() {
 		defer close(p.done)
 		p.data, p.err = p.fetch()
-		// A refusal comes at once, but on a busy machine not before the trace begins: nobody waits for it.
+		// A refusal comes at once, but on a busy machine after the trace has begun. The trace does not wait for it.
 		if p.err != nil && p.err.Kind == TooLong && fallbackSeconds > 0 {
 			p.seconds = fallbackSeconds
 			p.data, p.err = p.fetch()
@@ -94,22 +94,22 @@ func (p *profile) fetch() ([]byte, *Error) {
 		}
 		return nil, e
 	}
-	// Profiles are gzipped since Go 1.9; an encoding of the connection has been undone above.
+	// Profiles are gzipped since Go 1.9. An encoding of the body has been undone above.
 	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
 		return nil, &Error{Kind: NotATrace, Op: op, URL: redactedURL, Text: "the answer is not a profile"}
 	}
 	return data, nil
 }
 
-// The trace begins this long after the profile's request went out: four round trips, for the request to arrive and its
-// handler to be scheduled, within bounds. The profile lasts a second longer than the trace, so the upper bound leaves
-// it to cover the trace's end.
+// Bounds on the time between the profile's request and the trace's request. That time is four round trips, for the request to
+// arrive and its handler to run. The profile lasts a second longer than the trace, so with the upper bound it still covers
+// the trace's end.
 const (
 	minLead = 50 * time.Millisecond
 	maxLead = 700 * time.Millisecond
 )
 
-// waitUntilRunning waits until the profile can be assumed to run, or has failed.
+// waitUntilRunning waits until the profile probably runs, or has failed.
 func (p *profile) waitUntilRunning() {
 	select {
 	case <-p.requestSent:
@@ -127,7 +127,7 @@ func (p *profile) waitUntilRunning() {
 	}
 }
 
-// wait returns the profile when it is there, nil if there will be none.
+// wait waits for the profile's end and returns the profile; nil if it failed.
 func (p *profile) wait() []byte {
 	if p == nil {
 		return nil
@@ -136,7 +136,7 @@ func (p *profile) wait() []byte {
 	return p.data
 }
 
-// failure returns the profile's error if it has failed by now.
+// failure returns the profile's error if it has failed already.
 func (p *profile) failure() *Error {
 	if p == nil {
 		return nil
@@ -149,7 +149,7 @@ func (p *profile) failure() *Error {
 	}
 }
 
-// isRequestSent tells whether a request was ever sent: if not, the trace need not try.
+// isRequestSent reports whether a request was sent. If not, the request for the trace would fail, too.
 func (p *profile) isRequestSent() bool {
 	select {
 	case <-p.requestSent:
@@ -159,7 +159,7 @@ func (p *profile) isRequestSent() bool {
 	}
 }
 
-// warning says what a missing profile means.
+// warning returns the warning about a failed profile.
 func (p *profile) warning() bundle.Warning {
 	if p.handler == "allocs" {
 		return bundle.Warning{Code: WarnAllocs, Text: "no allocation profile: " + p.err.Error()}

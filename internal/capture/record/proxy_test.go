@@ -21,7 +21,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// clientEnv makes this program a client, for tests of what a process reads from its environment once.
+// clientEnv makes this program a client, for tests of settings that a process reads from its
+// environment only once.
 const clientEnv = "WHYLATE_TEST_CLIENT"
 
 func runClient(target string) {
@@ -39,7 +40,8 @@ func runClient(target string) {
 	json.NewEncoder(os.Stdout).Encode(out)
 }
 
-// proxyServer is an HTTP proxy: CONNECT tunnels, other requests are forwarded. Every host name leads to backend.
+// A proxyServer is an HTTP proxy: it tunnels CONNECT and forwards other requests. Every host name
+// leads to backend.
 type proxyServer struct {
 	*httptest.Server
 	backend string

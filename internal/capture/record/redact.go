@@ -14,11 +14,11 @@ import (
 	"github.com/whylate/whylate/internal/output/termtext"
 )
 
-// mask stands where a secret was. It is not a word that a service is likely to use itself.
+// mask replaces a secret. A service is unlikely to use this word.
 const mask = "xxxxx"
 
-// Redact writes a URL without what may be secret: user and password, the values of its query except pprof's own
-// parameters, and the fragment.
+// Redact returns a URL without its possible secrets: user and password, the values of the query except
+// pprof's own parameters, and the fragment.
 func Redact(u *url.URL) string {
 	if u == nil {
 		return ""
@@ -29,7 +29,7 @@ func Redact(u *url.URL) string {
 		r.User = url.User(mask)
 	}
 	if r.Opaque != "" {
-		// mailto:x and its like: nothing in it is known to be harmless.
+		// mailto:x and similar URLs: any part may be a secret.
 		r.Opaque = mask
 	}
 	if r.RawQuery != "" {
@@ -38,14 +38,14 @@ func Redact(u *url.URL) string {
 	return r.String()
 }
 
-// redactQuery keeps the names of parameters, and the values of pprof's own.
+// redactQuery keeps the names of parameters, and the values of pprof's own parameters.
 func redactQuery(query string) string {
 	parameters := strings.Split(query, "&")
 	for i, parameter := range parameters {
 		name, value, found := strings.Cut(parameter, "=")
 		switch {
 		case !found:
-			// A bare word may be a token: ?s3cret.
+			// A parameter without a value may be a token: ?s3cret.
 			if name != "" {
 				parameters[i] = mask
 			}
@@ -57,13 +57,13 @@ func redactQuery(query string) string {
 	return strings.Join(parameters, "&")
 }
 
-// isNumber tells that a value is a number, as pprof's own parameters are.
+// isNumber reports whether a value is a number, as those of pprof's own parameters are.
 func isNumber(value string) bool {
 	return len(value) < 12 && strings.Trim(value, "0123456789.") == ""
 }
 
-// RedactString does the same as [Redact] for text that was meant as a URL but need not be one. It rather drops too
-// much: everything up to the last @, and all of a query or fragment.
+// RedactString is [Redact] for text that may not be a valid URL. It rather removes too much:
+// everything up to the last @, and the whole query or fragment.
 func RedactString(s string) string {
 	scheme, rest, found := strings.Cut(s, "://")
 	if !found {
@@ -83,16 +83,17 @@ func RedactString(s string) string {
 	return cleanLine(scheme+rest, 200)
 }
 
-// cleanLine makes text from outside fit for a line of a terminal: at most limit columns, spaces folded, nothing invisible.
+// cleanLine prepares text from outside for a line of a terminal: at most limit columns, single spaces,
+// no invisible characters.
 func cleanLine(s string, limit int) string {
 	return termtext.Head(strings.Join(strings.Fields(s), " "), limit)
 }
 
-// secrets are strings that must not come back from outside: a server may well quote a token in its answer, a proxy a
-// password in its error page, a redirect a key in its address.
+// secrets are strings that messages must not quote: a server may repeat a token in its answer, a proxy
+// a password in its error page, a redirect a key in its URL.
 type secrets []string
 
-// newSecrets collects every form in which the credentials may be echoed.
+// newSecrets returns every form in which an answer may repeat the credentials.
 func newSecrets(header http.Header, login *Login, query url.Values, proxy *url.URL) secrets {
 	forms := map[string]bool{}
 	addForms := func(s string) {
@@ -108,7 +109,7 @@ func newSecrets(header http.Header, login *Login, query url.Values, proxy *url.U
 	for _, values := range header {
 		for _, v := range values {
 			addForms(v)
-			// "Bearer abc", "session=abc; theme=x": the parts may be quoted without the rest.
+			// "Bearer abc", "session=abc; theme=x": an answer may repeat one part only.
 			for _, part := range strings.FieldsFunc(v, func(r rune) bool { return strings.ContainsRune(" ;,=", r) }) {
 				if len(part) >= shortSecret && !strings.EqualFold(part, "bearer") && !strings.EqualFold(part, "basic") {
 					addForms(part)
@@ -135,15 +136,16 @@ func newSecrets(header http.Header, login *Login, query url.Values, proxy *url.U
 		password, _ := proxy.User.Password()
 		addLogin(proxy.User.Username(), password)
 	}
-	// Longest first, so that a part does not spoil the whole.
+	// Longest first, because replacing a part would hide the longer secret from the search.
 	return slices.SortedFunc(maps.Keys(forms), func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 }
 
-// shortSecret is the length below which replacing a secret in a text would tell where in it the secret was.
+// shortSecret is the length below which a masked text would show where the secret occurs in ordinary
+// words.
 const shortSecret = 4
 
-// quotable prepares text that came from a server for a message: secrets masked, fit for one line. If a secret too short
-// to be masked occurs in it, nothing is quoted at all.
+// quotable prepares a server's text for a message: secrets masked, one line. It returns "" if the text
+// contains a secret that is too short to be masked.
 func (s secrets) quotable(text string, limit int) string {
 	text = s.scrub(text)
 	if slices.ContainsFunc(s, func(secret string) bool { return len(secret) < shortSecret && strings.Contains(text, secret) }) {
@@ -152,7 +154,7 @@ func (s secrets) quotable(text string, limit int) string {
 	return cleanLine(text, limit)
 }
 
-// scrub masks secrets in a message of a library.
+// scrub masks secrets in a library's message.
 func (s secrets) scrub(text string) string {
 	for _, secret := range s {
 		if len(secret) >= shortSecret {
@@ -162,7 +164,7 @@ func (s secrets) scrub(text string) string {
 	return text
 }
 
-// withoutURLs takes the URLs out of an error: *url.Error quotes user names and queries in full.
+// withoutURLs unwraps every *url.Error, because its text has user names and queries in full.
 func withoutURLs(err error) error {
 	for {
 		var ue *url.Error

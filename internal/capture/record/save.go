@@ -16,22 +16,25 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// BundleExt is the extension of file names that asks for a recording with profiles and metadata instead of a bare trace.
+// BundleExt is the extension of files with a recording: trace, profiles and metadata. Files with other
+// extensions get the bare trace.
 const BundleExt = ".whylate"
 
-// Save records target into the named file: a bundle if the name ends in [BundleExt], else the bare trace. The file takes
-// its name at the end; tool is the version to note in a bundle. An empty name makes no file.
+// Save records target into the named file: a bundle if the name ends in [BundleExt], else the bare
+// trace. The file gets its name when it is complete. Tool is the version in the metadata of a bundle.
+// With an empty name Save writes no file.
 //
-// If the trace ends before its time, what arrived is kept, unless it is nothing: then both the result and the error, an
-// *[Error] of kind Cut, Interrupted or Timeout, are returned. With any other error the result is nil and no file is
-// left, and an older file of that name is as it was.
+// If the trace ends early, Save keeps what has arrived, unless that is nothing, and returns both the
+// result and an *[Error] of kind Cut, Interrupted or Timeout. With any other error the result is nil,
+// there is no new file, and an older file of that name is unchanged.
 //
-// Tee, if not nil, gets the trace too, while it arrives; its errors are of kind Write and end the recording.
+// Tee, if not nil, gets the trace while it arrives. Its errors are of kind Write and end the
+// recording.
 func Save(ctx context.Context, target string, opt Options, name, tool string, tee io.Writer) (*Result, error) {
 	var outs []io.Writer
 	var f *atomicfile.File
 	if name != "" {
-		// Before any recording: a wrong file name should not cost ten seconds and a trace.
+		// Create the file first: a wrong name should fail before ten seconds of recording.
 		var err error
 		if f, err = atomicfile.Create(name); err != nil {
 			return nil, writeError(name, err)
@@ -40,7 +43,7 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 	}
 	isBundle := strings.EqualFold(filepath.Ext(name), BundleExt)
 	if !isBundle {
-		opt.NoAllocs = true // there is no place for it
+		opt.NoAllocs = true // a bare trace has no allocation profile
 	}
 	var watch *HostWatch
 	if isBundle || opt.HostWriter != nil {
@@ -107,7 +110,8 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 	return &r, traceErr
 }
 
-// hasGeneration tells whether the file of a recording that ended early holds at least one whole generation.
+// hasGeneration reports whether the file of a recording that ended early has at least one complete
+// generation.
 func hasGeneration(name string) bool {
 	var src io.ReadCloser
 	var err error
@@ -137,7 +141,8 @@ func writeError(name string, err error) *Error {
 	return &Error{Kind: Write, Op: "saving the recording as", URL: cleanLine(name, 200), Text: cleanLine(err.Error(), 300), Err: err}
 }
 
-// copyTrace copies until the trace ends; end is how, nil for well. Err is a failure to write.
+// copyTrace copies the trace to its end. TraceErr is the trace's error, nil for a regular end; err is
+// an error of writing.
 func copyTrace(w io.Writer, s *Stream) (traceErr, err error) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -156,7 +161,7 @@ func copyTrace(w io.Writer, s *Stream) (traceErr, err error) {
 	}
 }
 
-// meta is the result as it stands in a bundle.
+// meta returns the metadata of a bundle with this result.
 func (r Result) meta(tool string, service map[string]string) bundle.Meta {
 	m := bundle.Meta{
 		Tool: tool, URL: r.URL, Service: service, Start: r.Start, RequestedNS: int64(r.Requested), WindowNS: int64(r.Window), ReceivedNS: int64(r.Received),
@@ -168,22 +173,22 @@ func (r Result) meta(tool string, service map[string]string) bundle.Meta {
 	return m
 }
 
-// Job is one of several recordings.
+// A Job is one of several recordings.
 type Job struct {
 	Target  string
-	Name    string // of the file
+	Name    string // name of the file
 	Options Options
-	// Tee, if not nil, gets the trace too, and is closed when the recording has ended.
+	// Tee, if not nil, gets the trace while it arrives, and is closed at the end of the recording.
 	Tee io.WriteCloser
 }
 
-// Outcome is what Save returned for a Job.
+// An Outcome is the result and the error of a Job.
 type Outcome struct {
 	*Result
 	Err error
 }
 
-// SaveAll runs several recordings at the same time and returns their outcomes in the order of the jobs.
+// SaveAll runs several recordings concurrently and returns their outcomes in the order of the jobs.
 func SaveAll(ctx context.Context, jobs []Job, tool string) []Outcome {
 	out := make([]Outcome, len(jobs))
 	var wg sync.WaitGroup
@@ -201,8 +206,8 @@ func SaveAll(ctx context.Context, jobs []Job, tool string) []Outcome {
 	return out
 }
 
-// FileNames gives each of several targets a file name, made from one name and the target's host and port:
-// x.trace becomes x-svc-1_6060.trace.
+// FileNames returns a file name for each target, from one name and the target's host and port: x.trace
+// becomes x-svc-1_6060.trace.
 func FileNames(name string, targets []string) ([]string, error) {
 	ext := filepath.Ext(name)
 	stem := strings.TrimSuffix(name, ext)

@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestSave: the trace goes to the file, as it is or in a bundle with the profiles that were asked for, and to whom else it is given,
-// or to that one alone.
+// TestSave: the file has the trace, bare or in a bundle with the requested profiles, and tee gets the
+// trace, with or without a file.
 func TestSave(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -1,27 +1,3 @@
-// Package record fetches execution traces from running services: from the trace handler of net/http/pprof, while a CPU
-// profile runs beside it, so that the trace carries CPU samples (golang.org/issue/66679), and with the allocation
-// profile of the same time.
-//
-//	s, err := record.Open(ctx, "http://localhost:6060", record.Options{Duration: 5 * time.Second})
-//	...
-//	defer s.Close()
-//	_, err = io.Copy(dst, s)            // the trace, while it arrives
-//	cpu, allocs := s.Profiles()         // what was recorded beside it
-//	fmt.Println(s.Result().Warnings)
-//
-// [Save] does the same into a file, [SaveAll] for several services at once.
-//
-// # Order
-//
-// The CPU profile is asked for first and one second longer than the trace; the trace follows as soon as the profile can
-// be assumed to run: its handler sends nothing until it ends, so there is only the time of a few round trips to go by.
-// Each profile's failure is a warning.
-//
-// # Credentials
-//
-// User names, passwords, tokens, header values, and values of query parameters go to the endpoint's own origin and
-// nowhere else: not to the target of a redirect on another host, not into errors, results, or files. Text that a server
-// sends back is searched for them before it is quoted.
 package record
 
 import (
@@ -48,35 +24,36 @@ const (
 	WarnRounded   = "rounded"        // the duration was rounded up to whole seconds
 	WarnInsecure  = "insecure"       // the server's certificate was not verified
 	WarnCleartext = "cleartext"      // credentials went over plain HTTP to another machine
-	WarnCPU       = "cpu-profile"    // no CPU profile, or none of the whole time
+	WarnCPU       = "cpu-profile"    // no CPU profile of the whole time
 	WarnAllocs    = "allocs-profile" // no allocation profile
-	WarnShort     = "short"          // the service ended the trace early, in good order
-	WarnCut       = "cut"            // the trace was cut: its last second is lost
-	WarnStopped   = "interrupted"    // the recording was interrupted: its last second is lost
+	WarnShort     = "short"          // the service ended the trace early, without an error
+	WarnCut       = "cut"            // the connection broke: the trace lacks its last second
+	WarnStopped   = "interrupted"    // the recording was interrupted: the trace lacks its last second
 )
 
-// Result says what a recording gave.
+// A Result describes a recording.
 type Result struct {
 	URL           string    // of the trace, redacted
 	Host          string    // host and port
-	Start         time.Time // when the trace was asked for
+	Start         time.Time // time of the request for the trace
 	Requested     time.Duration
-	Window        time.Duration // what the endpoint was asked for: Asked in whole seconds
+	Window        time.Duration // Requested in whole seconds, as the request has it
 	Received      time.Duration // from the request to the last byte of the trace
 	Bytes         int64         // of the trace
 	TraceVersion  string        // from its header: "go 1.26"
 	Partial       bool          // the trace ended before its time
-	HasGeneration bool          // set by Save: the trace is whole, or holds at least one whole generation
+	HasGeneration bool          // set by Save: the trace has at least one complete generation
 	Warnings      []bundle.Warning
 
-	CPUProfile, AllocsProfile bool // set by Save: they are in the file
-	// HostFacts is set by Save: what the service ran on, if host samples are in the file; HostSamples is how many.
+	CPUProfile, AllocsProfile bool // set by Save: the file has them
+	// HostFacts and HostSamples are set by Save if the file has host samples: the facts about the
+	// service's machine and process, and the number of samples.
 	HostFacts   *bundle.Host
 	HostSamples int
 }
 
-// Stream is a trace that is being recorded. Read it to its end, from one goroutine; a slow reader slows the sending
-// service down, so do not wait for anything between two reads.
+// A Stream is a trace that is being recorded. One goroutine reads it to its end without waiting for
+// anything between two reads: a slow reader blocks the service.
 type Stream struct {
 	client   *client
 	ctx      context.Context
@@ -87,14 +64,14 @@ type Stream struct {
 	body     io.Reader
 	resp     *http.Response
 	watchdog *time.Timer
-	endErr   error // what Read returned last; written by Read under mu
+	endErr   error // the error that Read returned; Read writes it under mu
 
 	cpu, allocs    *profile
 	cancelProfiles context.CancelFunc
 
 	receivedBytes atomic.Int64
-	requestOffset atomic.Int64 // ns since begin; 0 until the request is on its way
-	openTime      time.Time    // a moment before start, with the monotonic clock
+	requestOffset atomic.Int64 // ns since openTime; 0 until the request has been sent
+	openTime      time.Time    // before the request, with the monotonic clock
 	lastByteTime  time.Duration
 
 	mu     sync.Mutex
@@ -105,8 +82,8 @@ type Stream struct {
 	closeOnce    sync.Once
 }
 
-// Open asks for a trace and returns when it has begun to arrive and looks like one, which takes up to a second (a quiet
-// service of Go 1.22 or later sends once a second). Errors are of type *[Error].
+// Open requests a trace and returns when its header has arrived, which takes up to a second: a quiet
+// service of Go 1.22 or later sends once a second. Errors are of type *[Error].
 //
 // Cancelling the context ends the recording; Read then returns an error that wraps context.Canceled.
 func Open(ctx context.Context, target string, options Options) (*Stream, error) {
@@ -160,16 +137,17 @@ func (s *Stream) warn(code, text string) {
 
 const opTrace = "recording a trace from"
 
+// request starts the profiles, requests the trace, and checks its header.
 func (s *Stream) request() *Error {
 	profilesCtx, cancel := context.WithTimeoutCause(s.ctx,
 		time.Duration(s.seconds+1)*time.Second+2*s.client.options.ConnectTimeout+s.client.options.Grace, errNoProgress)
 	s.cancelProfiles = cancel
 	if !s.client.options.NoCPU {
-		// It is a second longer than the trace, to cover its end, if the service allows that.
+		// One second longer than the trace, to cover its end, if the service allows that.
 		s.cpu = startProfile(profilesCtx, s.client, "profile", s.seconds+1, s.seconds)
 		s.cpu.waitUntilRunning()
 		if e := s.cpu.failure(); e != nil && !s.cpu.isRequestSent() {
-			// The trace would find the same closed door, perhaps after the same long wait.
+			// The request for the trace would fail in the same way, perhaps after the same timeout.
 			s.cpu = nil
 			e.Op, e.URL = opTrace, s.traceURL
 			return e
@@ -210,13 +188,14 @@ func (s *Stream) request() *Error {
 	return s.checkHeader()
 }
 
-// Read reads the trace. At its regular end it returns io.EOF; when the trace ended before its time, an *[Error] of kind
-// Cut, Interrupted or Timeout. What was read until then is usable: a trace loses its last second at most.
+// Read reads the trace. It returns io.EOF at the regular end, and an *[Error] of kind Cut, Interrupted
+// or Timeout if the trace ends early. The bytes read until then are usable: the trace lacks its last
+// second at most.
 func (s *Stream) Read(p []byte) (int, error) {
 	if s.endErr != nil {
 		return 0, s.endErr
 	}
-	// Silence is allowed until some time after the window; later, for that time between any two reads.
+	// The server may be silent until Grace after the window, and from then on for Grace between two reads.
 	s.watchdog.Reset(max(s.result.Window-s.elapsed(), 0) + s.client.options.Grace)
 	n, err := s.body.Read(p)
 	s.watchdog.Stop()
@@ -237,20 +216,19 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// A trace ends when the window is over, and what was not sent until then follows at the speed of the network. A server that goes
-// on twice as long, or sends more than a machine of 64 cores writes (8 MB/s a core, measured on a busy HTTP server), is broken or
-// means harm.
+// A trace ends with its window; buffered data follows at the speed of the network. A server that sends for twice as long, or
+// more than a machine of 64 cores writes (8 MB/s a core, measured on a busy HTTP server), is broken or malicious.
 const (
 	baseBytes      = 256 << 20
 	bytesPerSecond = 512 << 20
 )
 
-// An endless says why no more is read from a server that does not end.
+// An endlessError is the reason to stop reading from a server that does not end the trace.
 type endlessError struct{ text string }
 
 func (e *endlessError) Error() string { return e.text }
 
-// checkBounds returns an error once the server has sent for too long or too much.
+// checkBounds returns an error if the server has sent for too long or too much.
 func (s *Stream) checkBounds() error {
 	if limit := 2 * (s.result.Window + s.client.options.Grace); s.lastByteTime > limit {
 		return &endlessError{fmt.Sprintf("the server still sends after %v", s.lastByteTime.Round(time.Second))}
@@ -264,12 +242,13 @@ func (s *Stream) checkBounds() error {
 	return nil
 }
 
-// elapsed is the time since the trace was asked for.
+// elapsed returns the time since the request for the trace.
 func (s *Stream) elapsed() time.Duration {
 	return time.Since(s.openTime) - time.Duration(s.requestOffset.Load())
 }
 
-// finish decides what the end of the body means.
+// finish closes the body after a read error and returns the error for the caller of Read: io.EOF for a
+// regular end, else an *Error.
 func (s *Stream) finish(err error) error {
 	s.resp.Body.Close()
 	received := s.elapsed()
@@ -277,7 +256,7 @@ func (s *Stream) finish(err error) error {
 	s.result.Received, s.result.Bytes = received, s.receivedBytes.Load()
 	s.mu.Unlock()
 	isEarly := received < s.result.Window-s.result.Window/100
-	// Without chunks and length, HTTP/1 ends a body by closing the connection: an end and a cut look alike.
+	// Without chunks and length, HTTP/1 ends a body by closing the connection, as does a broken connection.
 	isAmbiguous := s.resp.ProtoMajor == 1 && s.resp.ContentLength < 0 && len(s.resp.TransferEncoding) == 0
 	if errors.Is(err, io.EOF) && !(isEarly && isAmbiguous) {
 		if isEarly {
@@ -289,7 +268,7 @@ func (s *Stream) finish(err error) error {
 	e := s.client.describe(s.ctx, opTrace, s.traceURL, err)
 	var endlessErr *endlessError
 	if errors.As(err, &endlessErr) {
-		s.cancel(errFinished) // its connection
+		s.cancel(errFinished) // closes the connection
 		e.Kind, e.Err = Cut, io.ErrUnexpectedEOF
 	}
 	s.mu.Lock()
@@ -315,15 +294,16 @@ func (s *Stream) finish(err error) error {
 	return e
 }
 
-// Profiles waits for the profiles beside the trace and returns them, gzipped as pprof's tools read them; nil for one
-// that was not wanted or could not be had (see the warnings). The CPU profile ends up to two seconds after the trace.
+// Profiles waits for the profiles and returns them as gzipped pprof. A profile that was not requested
+// or failed is nil; a failure is a warning. The CPU profile ends up to two seconds after the trace.
 func (s *Stream) Profiles() (cpu, allocs []byte) { return s.cpu.wait(), s.allocs.wait() }
 
-// Allocs waits for the allocation profile alone and returns it; nil if it was not wanted or could not be had. It ends
-// when the trace does.
+// Allocs waits for the allocation profile only; nil if it was not requested or failed. It ends
+// together with the trace.
 func (s *Stream) Allocs() []byte { return s.allocs.wait() }
 
-// Result returns what has come so far: everything, once Read has returned an error and Profiles its profiles.
+// Result returns the present state of the recording. It is final once Read has returned an error and
+// Profiles has returned.
 func (s *Stream) Result() Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -340,7 +320,7 @@ func (s *Stream) Result() Result {
 	return r
 }
 
-// Close ends the recording: what has not arrived by now is given up. It is safe to call more than once.
+// Close ends the recording and drops data that has not arrived. Further calls do nothing.
 func (s *Stream) Close() error {
 	s.closeOnce.Do(func() {
 		s.cancel(errFinished)
@@ -362,7 +342,7 @@ func (s *Stream) Close() error {
 
 const progressInterval = 100 * time.Millisecond
 
-// startProgress begins the calls of Options.Progress, all from one goroutine.
+// startProgress starts the goroutine that calls Options.Progress.
 func (s *Stream) startProgress() {
 	s.stopProgress = func() {}
 	call := s.client.options.Progress

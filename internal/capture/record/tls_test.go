@@ -24,7 +24,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// pki is an authority with a server's and a client's certificate.
+// A pki is an authority with certificates of a server and of a client.
 type pki struct {
 	dir             string
 	caFile          string
@@ -95,7 +95,7 @@ func (p *pki) issue(t testing.TB, name string, change func(*x509.Certificate), c
 		p.write(t, name+".pem", "CERTIFICATE", der), p.write(t, name+".key", "EC PRIVATE KEY", keyDER)
 }
 
-// server starts an HTTPS server, over HTTP/2, that may want a client certificate.
+// server starts an HTTPS server, over HTTP/2, that may require a client certificate.
 func (p *pki) server(t testing.TB, h http.Handler, clientCert bool, pair ...tls.Certificate) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)

@@ -17,29 +17,27 @@ import (
 	"github.com/whylate/whylate/internal/capture/wire"
 )
 
-// A Watch takes host samples of the recorded process while its trace is
-// recorded, if that process is on this host. It never fails a recording: what
-// could not be sampled is a warning.
+// A HostWatch takes host samples of the recorded process if that process is on this host. It never
+// makes a recording fail: missing samples are a warning.
 type HostWatch struct {
 	sampler       *hostsamples.Sampler
-	candidatePIDs []int // that listen on the port: the trace's connection will tell which
+	candidatePIDs []int // processes that listen on the port; the trace's connection decides
 	warnings      []bundle.Warning
-	finalCheck    func() string // a check that is left for the trace's end
+	finalCheck    func() string // a check to make at the end of the trace
 
 	finishOnce sync.Once
 	recording  *hostsamples.Recording
 }
 
-// WatchHost begins to sample the process that target leads to, if it is on this
-// host, or Options.PID. Nil, which all methods accept, means that there is
-// nothing to sample.
+// WatchHost starts to sample Options.PID or else the process that the target leads to, if that is on
+// this host. It returns nil, which all methods accept, if there is no process to sample.
 func WatchHost(ctx context.Context, target string, opt Options) *HostWatch {
 	if opt.NoHost {
 		return nil
 	}
 	w := &HostWatch{}
 	if opt.PID > 0 {
-		w.startSampler(opt.PID) // the user's choice is not to be doubted
+		w.startSampler(opt.PID) // the user's choice needs no check
 		return w
 	}
 	endpoint, urlLogin, err := ParseEndpoint(target)
@@ -60,7 +58,7 @@ func WatchHost(ctx context.Context, target string, opt Options) *HostWatch {
 	case err != nil:
 		w.warn(err.Error())
 	case len(listeners.PIDs) == 1:
-		// Before the trace begins: the question would be one of its requests.
+		// Check before the trace begins, or the trace would have the request of the check.
 		if w.startSampler(listeners.PIDs[0]); w.sampler != nil {
 			if mismatch := checkBeforeTrace(ctx, endpoint, urlLogin, opt, listeners.PIDs[0]); mismatch != "" {
 				w.sampler.Stop()
@@ -91,8 +89,8 @@ func (w *HostWatch) startSampler(pid int) {
 	w.sampler = s
 }
 
-// AttachStream tells the watch of the trace's connection: of several processes that
-// listen, who has accepted it is the one to be sampled.
+// AttachStream passes the trace's connection to the watch. If several processes listen, the watch
+// samples the one that has accepted the connection.
 func (w *HostWatch) AttachStream(s *Stream) {
 	if w == nil {
 		return
@@ -109,12 +107,11 @@ func (w *HostWatch) AttachStream(s *Stream) {
 	}
 }
 
-// acceptPatience is how long a service may take to accept a connection that it
-// has answered on already.
+// acceptPatience bounds the wait for a process to accept a connection that the service has already
+// answered on.
 const acceptPatience = 300 * time.Millisecond
 
-// startAcceptor finds, of several processes that share a port, the one that sends the
-// trace.
+// startAcceptor samples, of several processes that share a port, the one that sends the trace.
 func (w *HostWatch) startAcceptor(s *Stream) {
 	local, remote, ok := s.connectionEnds()
 	for deadline := time.Now().Add(acceptPatience); ok && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -134,8 +131,8 @@ func (w *HostWatch) startAcceptor(s *Stream) {
 	w.warn(fmt.Sprintf("%d processes listen on this port (%s): name one with --pid", len(w.candidatePIDs), strings.Join(list, ", ")))
 }
 
-// Finish ends sampling and returns what it gave; nil if there is nothing, then
-// only warnings may be.
+// Finish ends sampling and returns the samples and all warnings. The recording is nil if there are no
+// samples.
 func (w *HostWatch) Finish() (*hostsamples.Recording, []bundle.Warning) {
 	if w == nil {
 		return nil, nil
@@ -164,24 +161,23 @@ func (w *HostWatch) Data() []byte {
 	return nil
 }
 
-// checkPatience bounds how long a recording waits for the answer to check.
+// checkPatience bounds the wait for the answer that checkProcess needs.
 const checkPatience = time.Second
 
-// checkBeforeTrace is check by a client of its own.
+// checkBeforeTrace calls checkProcess with a separate client.
 func checkBeforeTrace(ctx context.Context, endpoint Endpoint, urlLogin *Login, opt Options, pid int) string {
 	c, err := newClient(ctx, endpoint, urlLogin, opt)
 	if err != nil {
-		return "" // the recording itself says what is wrong
+		return "" // the recording reports the error
 	}
 	defer c.transport.CloseIdleConnections()
 	c.findHandlers(ctx)
 	return c.checkProcess(ctx, pid)
 }
 
-// checkProcess compares what the service says its command line is with that of the
-// process that listens: behind a proxy, or a port that is forwarded, they
-// differ. A program may have taken its verb out of os.Args.
-// Services that do not tell are believed.
+// checkProcess returns an error text if the command line that the service reports differs from that of
+// the process that listens: then a proxy or a forwarded port is in between. A service that does not
+// report its command line passes the check.
 func (c *client) checkProcess(ctx context.Context, pid int) string {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
@@ -209,7 +205,9 @@ func (c *client) checkProcess(ctx context.Context, pid int) string {
 	return fmt.Sprintf("the process that listens on this port (%d, %s) is not the one that answers: a proxy, or a port that is forwarded; name the service's process with --pid", pid, cleanLine(hostsamples.ProgramName(pid), 40))
 }
 
-// isSameCommand reports whether a command line is another one, or that without one argument that is no flag. NUL stands between arguments.
+// isSameCommand reports whether two command lines, with NUL between arguments, are equal. A program
+// may have removed its verb from os.Args, so the reported one may lack one argument that is not a
+// flag.
 func isSameCommand(reported, actual string) bool {
 	if reported == actual {
 		return true

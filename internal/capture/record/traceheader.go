@@ -14,12 +14,11 @@ import (
 	"time"
 )
 
-// What an answer is: a trace, packed or not, or something else.
-
 // headerLen is the length of a trace's header: "go 1.26 trace" and zero bytes.
 const headerLen = 16
 
-// checkHeader makes sure that the body is a trace.
+// checkHeader reads the trace's header, unpacks the body if necessary, and returns an error if the
+// answer is not a trace.
 func (s *Stream) checkHeader() *Error {
 	r, err := decodedBody(s.resp)
 	if err != nil {
@@ -45,7 +44,7 @@ func (s *Stream) checkHeader() *Error {
 		return nil
 	}
 	if err != nil && !(errors.Is(err, io.EOF) && len(head) > 0) {
-		// A server that dies before the first bytes, or whose WriteTimeout is shorter than the first second.
+		// The server died before the first bytes, or its WriteTimeout is shorter than the first second.
 		elapsed := time.Since(s.result.Start)
 		e := s.client.describe(s.ctx, opTrace, s.traceURL, err)
 		if e.Kind == Unreachable {
@@ -95,7 +94,7 @@ func traceVersion(head []byte) (int, bool) {
 	return n, err == nil && n > 0
 }
 
-// decodedBody undoes a content encoding that the server applied although it was asked not to.
+// decodedBody undoes a content encoding that the server applied without a request for it.
 func decodedBody(resp *http.Response) (io.Reader, error) {
 	switch encoding := strings.ToLower(resp.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":
@@ -107,7 +106,7 @@ func decodedBody(resp *http.Response) (io.Reader, error) {
 	}
 }
 
-// lazyGzip reads the gzip header at the first Read, not when it is made.
+// lazyGzip reads the gzip header at the first Read, because reading it earlier would block.
 type lazyGzip struct {
 	source io.Reader
 	reader *gzip.Reader
@@ -126,7 +125,7 @@ func (g *lazyGzip) Read(p []byte) (int, error) {
 
 var titlePattern = regexp.MustCompile(`(?is)<title[^>]*>(.*?)</title`)
 
-// title finds a page's title.
+// title returns the title of a web page.
 func title(html string) string {
 	if found := titlePattern.FindStringSubmatch(html); found != nil {
 		return found[1]

@@ -37,8 +37,7 @@ func shortOptions() Options {
 	return Options{Duration: time.Second, Proxy: "none", NoCPU: true, NoAllocs: true}
 }
 
-// A service of its own process is found by the URL's port, and its samples say
-// so.
+// A service in a separate process is found by the URL's port, and the samples have its number.
 func TestSamplesOfTheServiceByPort(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{})
@@ -67,8 +66,7 @@ func TestNoSamplesWhereNotWanted(t *testing.T) {
 	}
 }
 
-// A proxy on this host listens on the port, but the service is behind it: its
-// samples would be the wrong process's.
+// If a proxy on this host listens on the port, the samples would be the proxy's: there must be none.
 func TestNoSamplesOfAProxy(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{})
@@ -90,7 +88,7 @@ func TestNoSamplesOfAProxy(t *testing.T) {
 	}
 }
 
-// No process by that number: the recording is made all the same.
+// Without a process of the given number, the trace is recorded all the same.
 func TestRecordingSurvivesMissingSamples(t *testing.T) {
 	t.Parallel()
 	ended := exec.Command("/bin/true")
@@ -106,7 +104,7 @@ func TestRecordingSurvivesMissingSamples(t *testing.T) {
 	}
 }
 
-// The service dies in the middle: what was sampled until then is in the file.
+// If the service ends during the recording, the file has the samples until then.
 func TestServiceEndsWhileSampled(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{Burn: true})
@@ -138,9 +136,8 @@ func TestServiceEndsWhileSampled(t *testing.T) {
 	}
 }
 
-// Two processes share a port: the one that sends the trace is sampled, by its
-// connection. The inherited listener of a parent that never accepts stands for
-// any such pair.
+// If two processes share a port, the one that has accepted the trace's connection is sampled. Here the
+// other one inherits the listener and never accepts.
 func TestSamplesOfTheAcceptor(t *testing.T) {
 	t.Parallel()
 	s := serveHandler(t, imitation())
@@ -174,7 +171,7 @@ func TestSamplesOfTheAcceptor(t *testing.T) {
 	}
 }
 
-// The samples of a live explanation.
+// Data returns the samples for a live explanation.
 func TestWatchData(t *testing.T) {
 	t.Parallel()
 	s := serveHandler(t, http.NotFoundHandler())

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// inBubble calls f in a bubble whose clock goes on only while everybody waits, so seconds take no time. The server of h is
-// reached by opt, at an address that is on no network.
+// inBubble calls f in a synctest bubble, whose clock advances only while all its goroutines wait, so
+// seconds take no time. The options lead to the server of h, at an address that no network has.
 func inBubble(t *testing.T, h http.Handler, f func(t *testing.T, target string, opt Options)) {
 	t.Helper()
 	cannedTrace() // outside: a trace takes real time
@@ -26,7 +26,7 @@ func inBubble(t *testing.T, h http.Handler, f func(t *testing.T, target string, 
 	})
 }
 
-// pipeListener is a listener whose connections are pipes of this process.
+// A pipeListener is a listener whose connections are pipes in this process.
 type pipeListener struct {
 	accept chan net.Conn
 	closed chan struct{}

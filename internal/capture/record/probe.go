@@ -11,9 +11,8 @@ import (
 	"github.com/whylate/whylate/internal/capture/wire"
 )
 
-// What a service is asked beside a recording: short questions, whose answers say where its handlers are and why something failed.
-
-// findHandlers decides, where the user's path leaves two readings, which of them the service has.
+// findHandlers decides between the two paths of the endpoint by requesting the handler "symbol" of
+// each.
 func (c *client) findHandlers(ctx context.Context) {
 	if c.endpoint.alternativePath == "" {
 		return
@@ -25,7 +24,7 @@ func (c *client) findHandlers(ctx context.Context) {
 		c.endpoint.base.Path = path
 		resp, err := c.get(ctx, c.endpoint.handlerURL("symbol", 0))
 		if err != nil {
-			break // the recording itself will say what is wrong
+			break // the recording reports the error
 		}
 		found := resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Type") == "text/plain; charset=utf-8"
 		b, _ := wire.ReadFirst(resp.Body, 64)
@@ -37,9 +36,10 @@ func (c *client) findHandlers(ctx context.Context) {
 	c.endpoint.base.Path = first
 }
 
-// longestDuration finds the longest duration, in whole seconds below refused, that a service whose pprof checks it against the
-// server's WriteTimeout would accept; 0 if it cannot be told. Go before 1.23 checks so. It asks the allocation profile:
-// a refusal comes at once, anything else is given up after a moment.
+// longestDuration returns the longest duration, in whole seconds below refusedSeconds, that a service
+// accepts whose pprof checks it against the server's WriteTimeout, as Go before 1.23 does; 0 if that
+// is unknown. It searches with requests for the allocation profile: a refusal comes at once, and any
+// other answer is abandoned after half a second.
 func (c *client) longestDuration(ctx context.Context, refusedSeconds int) int {
 	const patience = 500 * time.Millisecond
 	accepted, rejected := 0, refusedSeconds
@@ -67,7 +67,9 @@ func (c *client) longestDuration(ctx context.Context, refusedSeconds int) int {
 	return accepted
 }
 
-// explainCut tells a server that died from one that cuts, by asking it something. Last is when the last bytes came.
+// explainCut returns the probable reason why the trace was cut. It sends a short request to
+// distinguish a dead service from one that limits the duration. LastByteTime is the arrival of the
+// last bytes, from the request on.
 func (s *Stream) explainCut(lastByteTime time.Duration) string {
 	if explain := s.client.options.ExplainCut; explain != nil {
 		if explanation := explain(s.ctx); explanation != "" {

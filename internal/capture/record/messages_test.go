@@ -32,7 +32,8 @@ func clientOf(t *testing.T, target string, opt Options) *client {
 	return must.Have(newClient(t.Context(), end, login, opt))(t)
 }
 
-// TestMessages holds what is said of answers and of failed requests, and what is to be done about them.
+// TestMessages compares the messages about answers and failed requests, with their advice, with a
+// golden file.
 func TestMessages(t *testing.T) {
 	var b bytes.Buffer
 	write := func(situation string, e *Error) {
@@ -94,7 +95,7 @@ func TestMessages(t *testing.T) {
 	must.Golden(t, *update, "testdata/messages.txt", b.Bytes())
 }
 
-// TestCheckBoundsLimits: a server that sends longer, or more, than its bounds is given up, and just that much is taken.
+// TestCheckBoundsLimits: the recording stops just above each bound of duration and size.
 func TestCheckBoundsLimits(t *testing.T) {
 	c := clientOf(t, "http://service:6060", quickOptions())
 	for _, k := range []struct {
@@ -129,7 +130,8 @@ func TestFlightAddress(t *testing.T) {
 	}
 }
 
-// TestHasGeneration: a file that ended early is of use if a whole generation is in it, be it a trace or a recording.
+// TestHasGeneration: the file of a recording that ended early is usable if it has a complete
+// generation; both for a trace and for a bundle.
 func TestHasGeneration(t *testing.T) {
 	dir := t.TempDir()
 	trace := cannedTrace()
@@ -159,7 +161,7 @@ func TestHasGeneration(t *testing.T) {
 	}
 }
 
-// TestRequestHeaders: what every request says of this program, and what it never says.
+// TestRequestHeaders: which headers every request has, and which it never has.
 func TestRequestHeaders(t *testing.T) {
 	got := make(chan http.Header, 1)
 	s := serveHandler(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }))
@@ -176,7 +178,8 @@ func TestRequestHeaders(t *testing.T) {
 	}
 }
 
-// TestIsSameCommand: a program may have taken its verb out of os.Args; another program has others, or more.
+// TestIsSameCommand: a program may have removed its verb from os.Args; another program has other or
+// more arguments.
 func TestIsSameCommand(t *testing.T) {
 	const actual = "/app\x00serve\x00-v\x00x"
 	for reported, want := range map[string]bool{actual: true, "/app\x00-v\x00x": true, "serve\x00-v\x00x": true, "/app\x00serve\x00x": false, "/app\x00x": false, "/app": false, "/app\x00-v\x00y": false, "/app\x00x\x00-v": false, actual + "\x00y": false} {
