@@ -12,28 +12,30 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Part is what Cut kept.
+// An Excerpt describes the part of a trace that Cut has copied.
 type Excerpt struct {
-	// Start and To are since the trace's start; of the last generation, To is the beginning of its last batch.
+	// Start and End count from the trace's start. In the last generation, End is the start of the last
+	// batch.
 	Start, End  time.Duration
 	Generations int
 	Loss
 }
 
-// hostMargin is for how long before and after its part the samples of the host are kept: some are taken once a second, and
-// counters mean something only as differences.
+// hostMargin is how much longer than the excerpt, on each side, its host samples are: some counters
+// are read once a second, and only differences have a meaning.
 const hostMargin = 1100 * time.Millisecond
 
-// ErrEmptyRange is wrapped where nothing of a trace lies in the time that was asked for.
+// ErrEmptyRange is wrapped by errors about a range of time without any part of the trace.
 var ErrEmptyRange = errors.New("the trace has nothing in that time")
 
-// Cut writes the generations of a trace that lie in [from, to), counted from its start, as a trace of its own: each stands
-// for itself, as those of the flight recorder do, so a part is at most about a second longer on each side than asked for.
-// A to of 0 means the end. The CPU profile of a bundle, which is of the whole time, is left out; its samples stand in the
-// trace, too. The profile of allocations stays: only shares are read from it.
+// Cut copies the generations of a trace that overlap [from, to), counted from its start, as a complete
+// trace. Like those of the flight recorder, each generation can be read without the others, so the
+// excerpt is at most about a second longer on each side than the range. A to of 0 means the end. Cut
+// drops the CPU profile of a bundle, which covers the whole time; the trace has its samples, too. It
+// keeps the allocation profile, because reports read only shares from it.
 //
-// An error wraps ErrEmptyRange, or is what reading s or writing w failed with; what was written by then is of no use. Damage is not an
-// error: Part.Loss says what could not be read, as does the metadata of a bundle.
+// An error wraps ErrEmptyRange, or is an error of reading s or of writing w; then the output is
+// unusable. Damage is not an error: Excerpt.Loss and the metadata of a bundle report it.
 func Cut(w io.Writer, s *Source, from, to time.Duration) (Excerpt, error) {
 	if to <= 0 {
 		to = math.MaxInt64
@@ -72,7 +74,7 @@ func Cut(w io.Writer, s *Source, from, to time.Duration) (Excerpt, error) {
 	return excerpt, err
 }
 
-// cutTrace writes a part of a trace. It returns the trace's first generation without its batches.
+// cutTrace writes the excerpt of a trace. First is the trace's first generation without its batches.
 func cutTrace(w io.Writer, s *Source, from, to time.Duration) (excerpt Excerpt, first *tracefmt.Generation, err error) {
 	reader, err := s.newReader()
 	if err != nil {
@@ -81,7 +83,7 @@ func cutTrace(w io.Writer, s *Source, from, to time.Duration) (excerpt Excerpt, 
 	if _, err := w.Write(traceHeader(reader.Minor())); err != nil {
 		return excerpt, nil, err
 	}
-	var previous *tracefmt.Generation // the one before
+	var previous *tracefmt.Generation // the generation before
 	writeIfInside := func(g *tracefmt.Generation, end time.Duration) error {
 		begin := startOffset(g, first)
 		if from > 0 && end <= from || begin >= to {
@@ -123,7 +125,7 @@ func cutTrace(w io.Writer, s *Source, from, to time.Duration) (excerpt Excerpt, 
 	for _, b := range previous.Batches {
 		end = max(end, clockTime(previous, b.Time)-clockTime(first, first.MinTime))
 	}
-	// A batch holds events from its time on; a generation takes about a second.
+	// The events of a batch follow its time; a generation takes about a second.
 	if err := writeIfInside(previous, end+time.Second); err != nil {
 		return excerpt, first, err
 	}
@@ -134,12 +136,12 @@ func cutTrace(w io.Writer, s *Source, from, to time.Duration) (excerpt Excerpt, 
 	return excerpt, first, nil
 }
 
-// startOffset is when a generation begins, counted from the first one.
+// startOffset returns when a generation begins, counted from the first one.
 func startOffset(g, first *tracefmt.Generation) time.Duration {
 	return clockTime(g, g.MinTime) - clockTime(first, first.MinTime)
 }
 
-// clockTime is a time of a generation's clock.
+// clockTime converts a time of a generation's clock.
 func clockTime(g *tracefmt.Generation, units uint64) time.Duration {
 	return time.Duration(tracefmt.NewScale(g.Freq).NS(units))
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// damagedSource opens a recording as the verbs do; nil if they refuse it.
+// damagedSource opens a recording as the commands do; nil if they refuse it.
 func damagedSource(data []byte) *rewrite.Source {
 	r := bytes.NewReader(data)
 	if !bundle.IsZip(data) {
@@ -47,7 +47,7 @@ func damagedSource(data []byte) *rewrite.Source {
 	return &rewrite.Source{Name: "x", Trace: trace, Bundle: b}
 }
 
-// explainReport is the report on a recording, nil if explain refuses it.
+// explainReport returns the report on a recording; nil if explain refuses it.
 func explainReport(data []byte) *report.Report {
 	s := damagedSource(data)
 	if s == nil {
@@ -60,8 +60,9 @@ func explainReport(data []byte) *report.Report {
 	return rep
 }
 
-// TestDamaged truncates and damages recordings: where explain reads one, cut and redact do. What they write is what explain reads of
-// the original, and a bundle's metadata says that it is not all.
+// TestDamaged truncates and damages recordings. If explain reads one, Cut and Redact must read it,
+// too; the report on the copy must equal that on the original, and the copy's metadata must report the
+// loss.
 func TestDamaged(t *testing.T) {
 	dir, _ := testprog.Corpus(t)
 	files := map[string][]byte{
@@ -156,7 +157,8 @@ func longTrace(t *testing.T) (data []byte, generations int) {
 	return data, generations
 }
 
-// TestTruncatedIsReported tests that a part, or a redacted recording, of a trace that was cut is not called whole.
+// TestTruncatedIsReported: the excerpt and the redacted copy of a truncated trace are marked as
+// truncated.
 func TestTruncatedIsReported(t *testing.T) {
 	trace, generations := longTrace(t)
 	cutTrace := trace[:len(trace)-len(trace)/generations/3]
@@ -188,7 +190,8 @@ func TestTruncatedIsReported(t *testing.T) {
 	}
 }
 
-// TestUnfinished: a recording whose writer was killed becomes a bundle again, which says when its trace began.
+// TestUnfinished: the recording of a killed writer becomes a complete bundle, with the start time of
+// its trace.
 func TestUnfinished(t *testing.T) {
 	data := bundleOf(t, testprog.Trace(t, "snapshot"), nil)
 	r := bytes.NewReader(data[:len(data)-100])
@@ -208,7 +211,8 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// TestLostEntries damages a bundle's other entries: the rest is written, of host samples what came before the damage.
+// TestLostEntries damages a bundle's other entries: the rest is copied, and of the host samples the
+// lines before the damage.
 func TestLostEntries(t *testing.T) {
 	const line = `{"kind":"start","schema":"whylate.host/v1","mono_ns":1,"wall_ns":1}` + "\n"
 	// No compression, so that the damage is in the text.
@@ -239,7 +243,7 @@ func TestLostEntries(t *testing.T) {
 	}
 }
 
-// TestCutHostLines: the samples of a second and a tenth before and behind the part stay, and no more.
+// TestCutHostLines: host samples stay from 1.1 s before the excerpt to 1.1 s after it, and no others.
 func TestCutHostLines(t *testing.T) {
 	trace := testprog.Trace(t, "snapshot")
 	rd := must.Have(tracefmt.NewReader(bytes.NewReader(trace), tracefmt.Options{}))(t)
@@ -281,7 +285,7 @@ func TestCutHostLines(t *testing.T) {
 	}
 }
 
-// TestGzip: both verbs read what explain reads, and write a trace.
+// TestGzip: both functions read gzipped traces, as explain does, and write an unpacked one.
 func TestGzip(t *testing.T) {
 	data := testprog.Trace(t, "tasks")
 	var packed bytes.Buffer
@@ -304,7 +308,7 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a recording that the user interrupts is not written as a truncated one.
+// TestInterrupted: a copy that the user interrupts is an error, not a truncated recording.
 func TestInterrupted(t *testing.T) {
 	data, _ := longTrace(t)
 	interrupted := func() *rewrite.Source {
@@ -322,7 +326,7 @@ type canceledReader struct{}
 
 func (canceledReader) Read([]byte) (int, error) { return 0, context.Canceled }
 
-// TestNothingWhole: without a complete generation there is nothing to write.
+// TestNothingWhole: a trace without a complete generation is an error.
 func TestNothingWhole(t *testing.T) {
 	data := testprog.Trace(t, "http1")
 	for _, size := range []int{0, 10, 16, 17, 200} {
@@ -332,7 +336,7 @@ func TestNothingWhole(t *testing.T) {
 	}
 }
 
-// TestVersions writes the reference reader's traces, of all versions of the format.
+// TestVersions copies the reference reader's test traces, of all versions of the format.
 func TestVersions(t *testing.T) {
 	traces := must.Have(refdata.Traces())(t)
 	versions := map[int]bool{}

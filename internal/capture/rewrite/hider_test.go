@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// TestHidden: of what stands beside a trace names and addresses go, numbers stay.
+// TestHidden: in the entries other than the trace, names and addresses are removed and numbers stay.
 func TestHidden(t *testing.T) {
 	h := &hider{redact.Options{Routes: redact.Drop, Files: redact.Drop, Key: []byte("k")}}
 	m := bundle.Meta{URL: "http://secret/", Host: &bundle.Host{PID: 7, CPUs: 8, QuotaFile: "/secret", MemoryFile: "/secret", Group: "/secret", Kernel: "6"}, Warnings: []bundle.Warning{{Code: "short", Text: "secret"}},
@@ -47,7 +47,7 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// TestHiddenProfile: functions and numbers of a profile stay; files, labels and comments go.
+// TestHiddenProfile: functions and numbers of a profile stay; files, labels and comments are removed.
 func TestHiddenProfile(t *testing.T) {
 	fn := &profile.Function{ID: 1, Name: "main.f", Filename: "/secret/x.go"}
 	mapping := &profile.Mapping{ID: 1, File: "/secret", BuildID: "secret", KernelRelocationSymbol: "secret"}
@@ -69,7 +69,7 @@ func TestHiddenProfile(t *testing.T) {
 	}
 }
 
-// TestHostLines: a line that cannot be read is left out, as are those that are not wanted.
+// TestHostLines: unreadable and unwanted lines are dropped.
 func TestHostLines(t *testing.T) {
 	out := must.Have(filterHostLines([]byte(`{"kind":"a"}`+"\n"+`broken`+"\n\n"+`{"kind":"b"}`+"\n"+`{"kind":"c"}`), func(l *host.Line) bool { l.MonoNS = 5; return l.Kind != "b" }))(t)
 	if got := string(out); strings.Count(got, "\n") != 2 || !strings.Contains(got, `{"kind":"a","mono_ns":5`) || !strings.Contains(got, `"c"`) {
@@ -86,7 +86,7 @@ func (f *failingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestWriteFails: wherever a disk is full, it is an error, of a bundle and of a trace.
+// TestWriteFails: a full disk is an error at any byte, for a bundle and for a trace.
 func TestWriteFails(t *testing.T) {
 	e := &bundleEntries{host: []byte("host"), cpu: []byte("cpu"), allocs: []byte("allocs")}
 	var b bytes.Buffer

@@ -16,12 +16,13 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// Redact writes a recording with its texts hidden as o says. Of a bundle also what stands beside the trace: addresses
-// become others (equal ones stay equal, those of loopback stay), directories and labels of profiles go, as do names of
-// control groups, the URL, and what a service said of itself. Times, counters and names of functions stay.
+// Redact copies a recording with the texts of the trace replaced as o demands. In a bundle it also
+// replaces addresses (equal ones stay equal, loopback stays) and removes directories and labels of
+// profiles, names of control groups, the URL, and the service's description of itself. Times, counters
+// and names of functions stay.
 //
-// An error is what reading s or writing w failed with; what was written by then is of no use. Damage is not an error, unless nothing
-// can be read: the Loss says what could not be, as does the metadata of a bundle.
+// An error is an error of reading s or of writing w; then the output is unusable. Damage is not an
+// error unless nothing can be read: the Loss and the metadata of a bundle report it.
 func Redact(w io.Writer, s *Source, o redact.Options) (Loss, error) {
 	o = o.WithKey()
 	if err := o.Check(); err != nil {
@@ -56,8 +57,8 @@ func Redact(w io.Writer, s *Source, o redact.Options) (Loss, error) {
 	return entries.loss, err
 }
 
-// redactTrace writes the generations that can be read, each with its texts hidden. A generation whose texts cannot be read ends
-// the trace. It returns the first one without its batches.
+// redactTrace writes the readable generations with their texts replaced. A generation whose texts are
+// unreadable ends the trace. First is the first generation without its batches.
 func redactTrace(w io.Writer, s *Source, o redact.Options) (truncated bool, first *tracefmt.Generation, err error) {
 	first = new(tracefmt.Generation)
 	reader, err := s.newReader()
@@ -94,7 +95,7 @@ func redactTrace(w io.Writer, s *Source, o redact.Options) (truncated bool, firs
 	}
 }
 
-// hideGeneration writes a trace of one generation.
+// hideGeneration writes a redacted trace of one generation.
 func hideGeneration(w io.Writer, header, data []byte, o redact.Options) error {
 	writer := redact.NewWriter(w, o)
 	for _, part := range [][]byte{header, data} {
@@ -105,6 +106,7 @@ func hideGeneration(w io.Writer, header, data []byte, o redact.Options) error {
 	return writer.Close()
 }
 
+// A hider redacts the entries of a bundle other than the trace.
 type hider struct{ redact.Options }
 
 func (h *hider) meta(m *bundle.Meta) {
@@ -117,7 +119,7 @@ func (h *hider) meta(m *bundle.Meta) {
 		}
 		service := map[string]string{}
 		if module := f.Service["module"]; module != "" {
-			service["module"] = module // says whose code a function is; functions' names hold it anyway
+			service["module"] = module // decides which functions are the service's code; the functions' names contain it anyway
 		}
 		f.Service = service
 	}
@@ -131,14 +133,14 @@ func pointers[T any](list []T) []*T {
 	return out
 }
 
-// facts hides names; what the limits are stays.
+// facts removes names. The limits stay.
 func (h *hider) facts(f *bundle.Host) {
 	if f != nil {
 		f.PID, f.QuotaFile, f.MemoryFile, f.Group = 0, "", "", ""
 	}
 }
 
-// warnings leaves the code, which says what it is about: texts may hold names and addresses.
+// warnings keeps the codes and removes the texts, which may have names and addresses.
 func (h *hider) warnings(list []bundle.Warning) {
 	for i := range list {
 		list[i].Text = "(left out: " + list[i].Code + ")"
@@ -161,7 +163,8 @@ func (h *hider) hostLine(l *host.Line) {
 	}
 }
 
-// address replaces an address by one of 2001:db8::/32, which RFC 3849 keeps for documentation: the same by the same.
+// address replaces an address by one of 2001:db8::/32, which RFC 3849 reserves for documentation.
+// Equal addresses stay equal.
 func (h *hider) address(text string) string {
 	a, err := netip.ParseAddrPort(text)
 	if err != nil {
@@ -178,7 +181,8 @@ func (h *hider) address(text string) string {
 	return netip.AddrPortFrom(netip.AddrFrom16(out), a.Port()).String()
 }
 
-// profile hides files, labels and comments of a gzipped pprof profile, and keeps functions and numbers.
+// profile removes files, labels and comments from a gzipped pprof profile, and keeps functions and
+// numbers.
 func (h *hider) profile(data []byte) ([]byte, error) {
 	if len(data) == 0 {
 		return nil, nil

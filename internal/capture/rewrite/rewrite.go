@@ -1,6 +1,9 @@
-// Package rewrite writes a recording again, to be handed on: a part of its time (Cut), or with its texts hidden (Redact).
-// Both read it once, from front to back, and hold a generation of the trace in memory. Of a recording that is cut or damaged they
-// write what can be read: the generations before the damage, and the other entries of its bundle.
+// Package rewrite copies a recording with changes, so that users can pass it on: Cut keeps a range of
+// its time, and Redact replaces its texts.
+//
+// Both read the recording once, from front to back, and keep one generation of the trace in memory. Of
+// a truncated or damaged recording they copy the readable part: the generations before the damage, and
+// the other entries of the bundle. A Loss reports the rest.
 package rewrite
 
 import (
@@ -20,33 +23,33 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Source is a recording to be written again.
+// A Source is the recording to copy.
 type Source struct {
 	Name string // for messages
-	// Trace may be packed by gzip. It is written unpacked.
+	// Trace may be gzipped. The copy is not.
 	Trace io.Reader
-	// Bundle is the .whylate file that Trace is of; nil for a bare trace, which is written as one.
+	// Bundle is the .whylate file that has Trace; nil for a bare trace, whose copy is a bare trace.
 	Bundle *bundle.Bundle
-	// Meta is set for a .whylate file that was not finished: it has a trace and no other entry.
+	// Meta is set for an unfinished .whylate file, which has only a trace.
 	Meta *bundle.Meta
 }
 
-// A Loss is what could not be read of a source, so that it is not in what was written.
+// A Loss is the part of a source that was unreadable and is missing in the copy.
 type Loss struct {
-	// Truncated says that the trace is cut or damaged behind what was read.
+	// Truncated means that the trace is cut or damaged after the copied part.
 	Truncated bool
-	// Entries are the names of entries of the bundle.
+	// Entries are the names of unreadable entries of the bundle.
 	Entries []string
 }
 
-// traceHeader returns the header of a trace with a minor version of Go.
+// traceHeader returns the header of a trace of Go 1.minor.
 func traceHeader(minor int) []byte {
 	h := make([]byte, 16)
 	copy(h, fmt.Sprintf("go 1.%d trace", minor))
 	return h
 }
 
-// newReader returns a reader of the source's generations, however large they are.
+// newReader returns a reader of the source's generations, of any size.
 func (s *Source) newReader() (*tracefmt.Reader, error) {
 	rd, err := tracefmt.NewReader(s.Trace, tracefmt.Options{MaxGeneration: math.MaxInt})
 	if err != nil {
@@ -55,7 +58,8 @@ func (s *Source) newReader() (*tracefmt.Reader, error) {
 	return rd, nil
 }
 
-// classifyError says what an error of tracefmt.Reader.Next means: the trace's end, the end of what can be read of it, or a failure.
+// classifyError interprets an error of tracefmt.Reader.Next. At the trace's end both results are zero;
+// truncated means that the rest is unreadable; failure is any other error.
 func (s *Source) classifyError(err error) (truncated bool, failure error) {
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
@@ -68,7 +72,7 @@ func (s *Source) classifyError(err error) (truncated bool, failure error) {
 	return false, fmt.Errorf("reading %s: %w", s.Name, err)
 }
 
-// bundleEntries are what a bundle holds beside its trace.
+// bundleEntries are the entries of a bundle except its trace.
 type bundleEntries struct {
 	meta              bundle.Meta
 	host, allocs, cpu []byte
@@ -86,7 +90,7 @@ func (s *Source) readEntries() *bundleEntries {
 		target  *[]byte
 		name    string
 		read    func() ([]byte, error)
-		isLines bool // of which those before the damage are of use
+		isLines bool // the lines before the damage are usable
 	}{{&e.host, bundle.NameHost, s.Bundle.HostSamples, true}, {&e.allocs, bundle.NameAllocs, s.Bundle.AllocsProfile, false}, {&e.cpu, bundle.NameCPU, s.Bundle.CPUProfile, false}} {
 		data, err := entry.read()
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -99,7 +103,8 @@ func (s *Source) readEntries() *bundleEntries {
 	return e
 }
 
-// writeBundle writes a bundle: the trace by trace, then the entries as change leaves them, which may depend on what the trace held.
+// writeBundle writes a bundle: writeTrace writes the trace, then change modifies the other entries,
+// which may depend on the trace's content.
 func (e *bundleEntries) writeBundle(w io.Writer, writeTrace func(io.Writer) error, change func() error) error {
 	b, err := bundle.NewWriter(w, e.meta.Start)
 	if err != nil {
@@ -123,7 +128,8 @@ func (e *bundleEntries) writeBundle(w io.Writer, writeTrace func(io.Writer) erro
 	return b.Close(e.meta)
 }
 
-// addLoss adds to the metadata what could not be read, before other warnings: a report may show the first alone.
+// addLoss adds warnings about the loss to the metadata, before other warnings, because a report may
+// show only the first one.
 func (e *bundleEntries) addLoss() {
 	m, warnings := &e.meta, e.meta.Warnings
 	m.Warnings = nil
@@ -137,8 +143,8 @@ func (e *bundleEntries) addLoss() {
 	}
 }
 
-// startOf returns when a generation began by the monotonic clock, in ns, and by the wall clock; ok is false where the trace does
-// not say so.
+// startOf returns when a generation began, in ns of the monotonic clock and by the wall clock; ok is
+// false if the trace has no clock snapshot.
 func startOf(g *tracefmt.Generation) (mono int64, wall time.Time, ok bool) {
 	if !g.HasSnapshot {
 		return 0, time.Time{}, false
@@ -147,8 +153,9 @@ func startOf(g *tracefmt.Generation) (mono int64, wall time.Time, ok bool) {
 	return int64(s.Mono) - int64(sinceStart), time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-sinceStart).UTC(), true
 }
 
-// filterHostLines calls change with each line of host samples, in place, and keeps those for which it returns true. A line that
-// cannot be read is left out: nothing is known of what it holds.
+// filterHostLines calls change with each line of host samples, which it may modify, and returns the
+// lines for which change returns true. It drops lines that it cannot read, because their content is
+// unknown.
 func filterHostLines(lines []byte, change func(*host.Line) bool) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

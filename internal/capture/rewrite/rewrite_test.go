@@ -27,7 +27,8 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// longRecordings are recordings of more than one generation; a dozen and a half of services and of real programs.
+// longRecordings returns recordings of more than one generation: about eighteen of services and real
+// programs.
 func longRecordings(t *testing.T) map[string][]byte {
 	out := map[string][]byte{}
 	read := func(name, path string) {
@@ -46,7 +47,7 @@ func longRecordings(t *testing.T) map[string][]byte {
 			read(name, testprog.FieldRecording(t, dir, name))
 		}
 	}
-	if testing.Short() { // always the same: what is said of all is not true of any three
+	if testing.Short() { // a fixed choice: the test's minimum counts hold for all recordings, not for any three
 		stride := max(1, len(out)/3)
 		for i, name := range slices.Sorted(maps.Keys(out)) {
 			if i%stride != 0 {
@@ -57,7 +58,7 @@ func longRecordings(t *testing.T) map[string][]byte {
 	return out
 }
 
-// source opens a recording, be it a trace or a bundle.
+// source opens a recording, a trace or a bundle.
 func source(t *testing.T, data []byte) *rewrite.Source {
 	t.Helper()
 	if !bundle.IsZip(data) {
@@ -78,7 +79,7 @@ func traceOf(t *testing.T, data []byte) []byte {
 	return all
 }
 
-// referenceEvents reads a trace with the reference reader and returns how many events it has.
+// referenceEvents reads a trace with the reference reader and returns the number of its events.
 func referenceEvents(t *testing.T, name string, data []byte) (events int) {
 	t.Helper()
 	r, err := trace.NewReader(bytes.NewReader(data))
@@ -101,13 +102,14 @@ func explain(t *testing.T, data []byte) *report.Report {
 	return rep
 }
 
-// A told request is what a report says of it: its times and causes, and with all places.
+// A requestReport is the part of a report about one request: its times and causes, and its segments
+// with all sites.
 type requestReport struct {
 	causes, path string
 	segments     []report.Segment
 }
 
-// comparableSegments says the request without the places that another report does not know of it.
+// comparableSegments returns the segments without the sites that the reference report lacks.
 func (r requestReport) comparableSegments(reference requestReport) []report.Segment {
 	out := slices.Clone(r.segments)
 	for i := range min(len(out), len(reference.segments)) {
@@ -118,7 +120,7 @@ func (r requestReport) comparableSegments(reference requestReport) []report.Segm
 	return out
 }
 
-// requests are all requests that a report holds in full, by start and goroutine.
+// requests returns all requests that a report has in full, by start and goroutine.
 func requests(t *testing.T, rep *report.Report, shift int64) map[[2]int64]requestReport {
 	out := map[[2]int64]requestReport{}
 	for i := range rep.Groups {
@@ -136,8 +138,9 @@ func requests(t *testing.T, rep *report.Report, shift int64) map[[2]int64]reques
 	return out
 }
 
-// TestCut takes the last generation of recordings away, and the first. The reference reader must accept what remains, and
-// what is said of the requests that lie in it must not change, but for places that only an earlier generation holds.
+// TestCut removes the last generation of recordings, and then the first. The reference reader must
+// accept the rest, and the report on the requests in it must be unchanged except for sites that only
+// an earlier generation has.
 func TestCut(t *testing.T) {
 	cutAny, equal, whence, all := 0, 0, 0, 0
 	for name, data := range longRecordings(t) {
@@ -191,7 +194,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestCutBundle keeps what was recorded beside the trace, of the part's time.
+// TestCutBundle: the excerpt of a bundle keeps the other entries, limited to its time.
 func TestCutBundle(t *testing.T) {
 	dir, _ := testprog.Corpus(t)
 	data := must.Have(os.ReadFile(testprog.FieldRecording(t, dir, "sql-pool")))(t)
@@ -227,7 +230,8 @@ func TestCutOutside(t *testing.T) {
 	}
 }
 
-// texts are what a recording's program and machine gave away: all strings of tasks, regions, logs, directories, addresses.
+// texts returns all strings of a recording that reveal its program or machine: of tasks, regions,
+// logs, directories, addresses.
 func texts(t *testing.T, data []byte) map[string]bool {
 	out := map[string]bool{}
 	var stays strings.Builder // functions' names, of which a text may be a part
@@ -277,12 +281,12 @@ func texts(t *testing.T, data []byte) map[string]bool {
 	return out
 }
 
-// regrouped are recordings whose groups are found differently without directories, which say whose code a function is: known
-// to be wrong, and said in docs/share.md.
+// regrouped are recordings whose groups differ without directories, which decide which functions are
+// the service's code. This is a known defect, and docs/share.md mentions it.
 var regrouped = map[string]bool{"controller-slow-check": true, "caddy-quota": true, "etcd-watch": true}
 
-// TestRedact hides recordings: the reference reader accepts them, the report is the same but for names, and none of the
-// original's texts is left anywhere in the file, packed entries included.
+// TestRedact redacts recordings: the reference reader accepts them, the report is equal except for
+// names, and no part of the file has one of the original's texts, packed entries included.
 func TestRedact(t *testing.T) {
 	all := longRecordings(t)
 	for _, name := range []string{"tasks", "marked", "snapshot"} {
@@ -324,7 +328,7 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// unpackedBytes is the bytes of a recording with its packed entries unpacked.
+// unpackedBytes returns the bytes of a recording with its entries unpacked.
 func unpackedBytes(t *testing.T, data []byte) []byte {
 	if !bundle.IsZip(data) {
 		return data
@@ -335,7 +339,7 @@ func unpackedBytes(t *testing.T, data []byte) []byte {
 	return slices.Concat(traceOf(t, data), host, meta)
 }
 
-// TestRedactKeeps leaves what is allowed, and compares under one key.
+// TestRedactKeeps: allowed texts stay, and hashes are equal only under one key.
 func TestRedactKeeps(t *testing.T) {
 	data := testprog.Trace(t, "tasks")
 	names := func(allow func(string) bool, key string) []string {
@@ -353,7 +357,7 @@ func TestRedactKeeps(t *testing.T) {
 	}
 }
 
-// TestRedactService: where a recording's service ran is hidden.
+// TestRedactService: the attributes of the service are removed.
 func TestRedactService(t *testing.T) {
 	var made, out bytes.Buffer
 	w, err := bundle.NewWriter(&made, time.Now())
@@ -367,8 +371,8 @@ func TestRedactService(t *testing.T) {
 	}
 }
 
-// TestRedactHostLogs hides which process and container the logs of service/flight come from. Their numbers stay: the report on
-// the host is the same but for those names.
+// TestRedactHostLogs: the process and the container that service/flight's host samples come from are
+// removed. The numbers stay: the report on the host is equal except for those names.
 func TestRedactHostLogs(t *testing.T) {
 	if runtimetrace.IsEnabled() {
 		t.Skip("a trace is being recorded already")
