@@ -11,8 +11,8 @@ import (
 	"github.com/whylate/whylate/internal/output/termtext"
 )
 
-// QueryFleet sends a question to a fleet, with a reader's token if there is one. Closing the answer ends the request. Errors say what the
-// fleet answered, never the token.
+// QueryFleet sends a GET request to a fleet server, with a reader's token if that is not empty.
+// Closing the answer ends the request. Errors quote the fleet's answer, never the token.
 func QueryFleet(ctx context.Context, address, token string, timeout time.Duration) (io.ReadCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -37,7 +37,8 @@ func QueryFleet(ctx context.Context, address, token string, timeout time.Duratio
 	return body, nil
 }
 
-// A FleetError is the answer of a fleet with another status than 200. Its text quotes the answer.
+// A FleetError is an answer of a fleet server with another status than 200. Its text quotes the
+// answer.
 type FleetError struct {
 	Code int
 	text string

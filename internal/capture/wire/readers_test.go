@@ -16,30 +16,33 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-// knownReaders are the places of the tool that could read more than they should: file, what is used there, and what bounds it.
+// knownReaders lists the code of the tool that could read without a bound: file, function, and what
+// bounds it.
 var knownReaders = map[string]string{
 	"internal/experiment/load/http1.go net.Dialer":               "answers are read by wire.Reader, bodies thrown away",
 	"internal/experiment/load/http1.go tls.Client":               "the same connection; crypto/tls bounds handshakes",
 	"internal/experiment/load/http.go net.Dialer":                "for a transport of wire.Client",
 	"internal/capture/record/client.go net.Dialer":               "for a transport of wire.Transport",
-	"internal/experiment/sweep/service_linux.go net.DialTimeout": "asks whether somebody listens and reads nothing",
-	"fleet/internal/enginetest/enginetest.go net.DialTimeout":    "asks whether an engine of a test listens and reads nothing",
+	"internal/experiment/sweep/service_linux.go net.DialTimeout": "checks whether a process listens and reads nothing",
+	"fleet/internal/enginetest/enginetest.go net.DialTimeout":    "checks whether an engine of a test listens and reads nothing",
 	"fleet/internal/outgoing/outgoing.go net.Dialer":             "for a transport of wire.Client",
-	"kube/internal/kubetest/kubelet.go net.Dial":                 "stands for a kubelet in tests: what comes is passed on",
+	"kube/internal/kubetest/kubelet.go net.Dial":                 "a kubelet for tests that forwards what it reads",
 	"internal/experiment/demo/service.go net.Dial":               "the demo's own service, in its own process",
 	"internal/capture/bundle/reader.go io.ReadAll":               "the stream of an entry ends at its bound",
 }
 
-// wireOnly may be used in package wire only, except as an argument of its functions.
+// wireOnly lists functions and types that only package wire may use, except as arguments of its
+// functions.
 var wireOnly = []string{
 	"http.Client", "http.Transport", "http.ReadResponse", "http.DefaultClient", "http.DefaultTransport", "http.Get", "http.Head", "http.Post", "http.PostForm",
 	"textproto.NewReader", "textproto.NewConn", "httputil.NewClientConn",
 }
 
-// readerFunctions may be used by those who stand in readers.
+// readerFunctions lists functions and types that only the files in knownReaders may use.
 var readerFunctions = []string{"net.Dial", "net.DialTimeout", "net.DialTCP", "net.DialUnix", "net.DialUDP", "net.DialIP", "net.Dialer", "tls.Dial", "tls.DialWithDialer", "tls.Dialer", "tls.Client", "io.ReadAll"}
 
-// TestReaders reads the tool's source: who speaks to a peer does so by this package, or stands in the list above.
+// TestReaders checks the tool's source: code that connects to a peer uses package wire, or is in
+// knownReaders.
 func TestReaders(t *testing.T) {
 	const root = "../../.."
 	found := map[string]bool{}
@@ -54,7 +57,7 @@ func TestReaders(t *testing.T) {
 			switch {
 			case rel == "internal/testing", rel == "internal/capture/wire", d.Name() == "testdata", d.Name() != ".." && rel != "." && strings.HasPrefix(d.Name(), "."):
 				return filepath.SkipDir
-			case rel == "service", rel == "adapters", rel == "lab", rel == "stories", rel == "tools": // no part of the tool
+			case rel == "service", rel == "adapters", rel == "lab", rel == "stories", rel == "tools": // not a part of the tool
 				return filepath.SkipDir
 			}
 			return nil
@@ -94,7 +97,7 @@ func TestReaders(t *testing.T) {
 	}
 }
 
-// readerUses returns what a file uses of listed, and where it does by itself what wire is for.
+// readerUses returns the readerFunctions that a file uses, and as wrong its uses of wireOnly.
 func readerUses(name string) (uses, wrong []string, err error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
@@ -107,14 +110,14 @@ func readerUses(name string) (uses, wrong []string, err error) {
 			return false
 		}
 		switch n := n.(type) {
-		case *ast.StarExpr: // of a client somebody else has made
+		case *ast.StarExpr: // a pointer to a client from elsewhere
 			if s := selector(n.X); s == "http.Client" || s == "http.Transport" {
 				return false
 			}
 		case *ast.CallExpr:
 			switch selector(n.Fun) {
 			case "wire.Client", "wire.Transport":
-				// &http.Transport{...}: what stands in it is looked at all the same.
+				// &http.Transport{...}: the fields of the literal are still checked.
 				if u, ok := n.Args[0].(*ast.UnaryExpr); ok && u.Op == token.AND {
 					if lit, ok := u.X.(*ast.CompositeLit); ok {
 						allowed[lit.Type] = true
@@ -139,7 +142,7 @@ func readerUses(name string) (uses, wrong []string, err error) {
 	return uses, wrong, nil
 }
 
-// selector is a qualified name as it is written, "" for anything else.
+// selector returns a qualified name as it is written, "" for any other expression.
 func selector(e ast.Expr) string {
 	s, ok := e.(*ast.SelectorExpr)
 	if !ok {

@@ -1,5 +1,7 @@
-// Package wire holds the bounds on what a peer on the network may send. Whoever reads an answer does so by this package: a server that is
-// broken, or means harm, then costs no more memory than these bounds. A test reads the tool's source and lists the readers.
+// Package wire bounds what a client reads from a peer on the network, so that a broken or malicious
+// server cannot exhaust its memory. Clients have to come from this package, and bodies have to be read
+// by ReadAll, ReadFirst, or in pieces that are dropped. A test checks the source of the tool for other
+// readers.
 package wire
 
 import (
@@ -15,33 +17,34 @@ import (
 	"time"
 )
 
-// Bounds on what stands before an answer's body: the status line and the headers, with those of interim answers (1xx).
+// Bounds on the head of an answer: the status line and the headers, including those of interim answers (1xx).
 const (
 	HeadBytes = 256 << 10
-	// A short line takes many times its bytes once it is parsed.
+	// HeadLines exists because a parsed short line takes many times its bytes.
 	HeadLines = 2000
 )
 
-// ErrHead says that no answer's body began within the bounds.
+// ErrHead reports an answer whose head exceeds the bounds.
 var ErrHead = fmt.Errorf("the answer's headers go beyond %d KiB or %d lines", HeadBytes>>10, HeadLines)
 
-// ErrLarge says that there is more than was allowed.
+// ErrLarge reports a body that is larger than allowed.
 var ErrLarge = errors.New("it is larger than allowed")
 
-// Client returns a client that follows no redirect: headers may hold credentials, which are for one host only. It bounds the heads of answers.
-// Bodies are to be read by All, First, or in pieces that are not kept.
+// Client returns a client that bounds the heads of answers and follows no redirect, because headers
+// may have credentials, which are for one host only.
 func Client(t *http.Transport) *http.Client {
 	return &http.Client{Transport: Transport(t), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// Transport sets the bounds in a transport and returns it.
+// Transport sets the bounds in t and returns it.
 func Transport(t *http.Transport) *http.Transport {
 	t.MaxResponseHeaderBytes = HeadBytes
 	return t
 }
 
-// DefaultTransport returns a transport with the standard library's settings, and the environment's proxies. It does not copy
-// http.DefaultTransport, which a program may have replaced.
+// DefaultTransport returns a transport with the settings of http.DefaultTransport, including the
+// environment's proxies. It does not copy http.DefaultTransport, because a program may have replaced
+// that.
 func DefaultTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	return Transport(&http.Transport{
@@ -50,15 +53,15 @@ func DefaultTransport() *http.Transport {
 	})
 }
 
-// Port is the port that a URL leads to, its scheme's where it names none.
+// Port returns the port of a URL, or else the default port of its scheme.
 func Port(u *url.URL) string {
 	return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 }
 
-// ReadFirst reads the beginning of what r gives, at most that many bytes.
+// ReadFirst reads at most the first limit bytes of r.
 func ReadFirst(r io.Reader, limit int64) ([]byte, error) { return io.ReadAll(io.LimitReader(r, limit)) }
 
-// ReadAll reads what r gives. The error is ErrLarge if that is more than so many bytes.
+// ReadAll reads r to its end. The error is ErrLarge if r has more than limit bytes.
 func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	b, err := ReadFirst(r, limit+1)
 	if err == nil && int64(len(b)) > limit {
@@ -67,26 +70,27 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// A Reader reads the answers of HTTP/1 that come over one connection.
+// A Reader reads the answers of HTTP/1 on one connection.
 type Reader struct {
 	*bufio.Reader
 	source headReader
 }
 
-// NewReader returns a Reader of a connection.
+// NewReader returns a Reader of the connection.
 func NewReader(r io.Reader) *Reader {
 	a := &Reader{source: headReader{r: r}}
 	a.Reader = bufio.NewReaderSize(&a.source, 8<<10)
 	return a
 }
 
-// Response reads the final answer to a request, past interim ones. The caller reads its body from the connection, in pieces.
+// Response reads the final answer to a request and skips interim ones. The caller reads its body from
+// the connection, in pieces.
 func (r *Reader) Response(req *http.Request) (*http.Response, error) {
 	r.source = headReader{r: r.source.r, isBounded: true}
 	defer func() { r.source.isBounded = false }()
 	for {
 		resp, err := http.ReadResponse(r.Reader, req)
-		if err != nil && r.source.isExceeded { // which may have been taken as the end of a line
+		if err != nil && r.source.isExceeded { // http.ReadResponse may report another error for the missing bytes
 			return nil, ErrHead
 		}
 		if err != nil || resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
@@ -95,7 +99,7 @@ func (r *Reader) Response(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// headReader reads a connection, within the bounds while heads are read.
+// A headReader reads a connection and enforces the bounds while it reads a head.
 type headReader struct {
 	r                     io.Reader
 	isBounded, isExceeded bool
@@ -106,7 +110,7 @@ func (h *headReader) Read(p []byte) (int, error) {
 	if !h.isBounded {
 		return h.r.Read(p)
 	}
-	// What came with the head's last bytes may be of the body, so that only asking for more goes beyond.
+	// The last bytes of a head may come with bytes of the body, so only the next read is an error.
 	if h.bytes >= HeadBytes || h.lines >= HeadLines {
 		h.isExceeded = true
 		return 0, ErrHead

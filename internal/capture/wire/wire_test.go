@@ -16,10 +16,12 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// maxAllocated is what a client may allocate, live and garbage, for one answer: a head takes some times its bytes while it grows.
+// maxAllocated bounds what a client may allocate for one answer, including garbage: a head takes
+// several times its bytes while its buffer grows.
 const maxAllocated = 8 << 20
 
-// TestEndlessHeads asks servers whose head never ends. Without the bounds each answer takes from 150 MB to a gigabyte.
+// TestEndlessHeads sends requests to servers whose head never ends. Without the bounds each answer
+// takes from 150 MB to a gigabyte.
 func TestEndlessHeads(t *testing.T) {
 	for _, kind := range endless.Heads() {
 		t.Run(kind, func(t *testing.T) {
@@ -52,8 +54,8 @@ func TestEndlessHeads(t *testing.T) {
 	}
 }
 
-// TestReader reads what real servers send, over one connection: the bounds are those of each answer's head, not of its body, and not of what the
-// connection brings in all.
+// TestReader reads the answers of real servers on one connection: the bounds apply to each answer's
+// head, not to its body or to the whole connection.
 func TestReader(t *testing.T) {
 	body := strings.Repeat("\n", 2*wire.HeadLines) + strings.Repeat("x", 2*wire.HeadBytes)
 	head := "HTTP/1.1 200 OK\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\nX-Cookie: " + strings.Repeat("c", wire.HeadBytes/2) + "\r\n\r\n"
@@ -91,7 +93,7 @@ func TestReadAll(t *testing.T) {
 	}
 }
 
-// TestNoRedirects: headers may be credentials of one host.
+// TestNoRedirects: Client follows no redirect, because headers may be credentials of one host.
 func TestNoRedirects(t *testing.T) {
 	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -109,7 +111,7 @@ func TestNoRedirects(t *testing.T) {
 	resp.Body.Close()
 }
 
-// TestPort: a scheme's own port stands where a URL names none.
+// TestPort: without a port in the URL, Port returns the default port of the scheme.
 func TestPort(t *testing.T) {
 	for text, want := range map[string]string{"http://h": "80", "https://h/": "443", "http://h:": "80", "https://[::1]:8443": "8443", "ftp://h": ""} {
 		if got := wire.Port(must.Have(url.Parse(text))(t)); got != want {
@@ -120,7 +122,7 @@ func TestPort(t *testing.T) {
 
 type replacedTransport struct{ http.RoundTripper }
 
-// TestDefaultTransport tests a program that replaced http.DefaultTransport.
+// TestDefaultTransport checks a program that has replaced http.DefaultTransport.
 func TestDefaultTransport(t *testing.T) {
 	original := http.DefaultTransport
 	defer func() { http.DefaultTransport = original }()
