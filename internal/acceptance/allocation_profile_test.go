@@ -13,8 +13,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestAllocationProfile: what is said of the collector names who allocates, by the profile beside the trace, not who
-// paid; and a profile that cannot be read is a warning, no more.
+// TestAllocationProfile: with an allocation profile, the finding about the garbage collector names the code that allocates
+// instead of the code that assists. A profile that cannot be read gives a warning and leaves the finding as it is without one.
 func TestAllocationProfile(t *testing.T) {
 	trace := testprog.Service(t, "gc-assist").Trace
 	fn := &profile.Function{ID: 1, Name: "example.org/x.(*L).Debug", Filename: "/build/log.go"}
@@ -43,7 +43,7 @@ func TestAllocationProfile(t *testing.T) {
 		t.Errorf("with a profile the site is %+v, want %+v", withProfile.Site, want)
 	}
 	if withProfile.Confidence <= noProfile.Confidence {
-		t.Errorf("a profile makes it no surer: %g, without %g", withProfile.Confidence, noProfile.Confidence)
+		t.Errorf("the confidence with a profile is %g, without %g", withProfile.Confidence, noProfile.Confidence)
 	}
 	brokenProfile := explainBytes(t, trace, whylate.Options{Allocs: strings.NewReader("no profile")})
 	if collectorFinding(brokenProfile).Site == nil || *collectorFinding(brokenProfile).Site != *noProfile.Site {
@@ -54,6 +54,6 @@ func TestAllocationProfile(t *testing.T) {
 		warned = warned || w.Code == "allocs-profile"
 	}
 	if !warned {
-		t.Errorf("a broken profile is no warning: %+v", brokenProfile.Input.Warnings)
+		t.Errorf("a broken profile gives no warning: %+v", brokenProfile.Input.Warnings)
 	}
 }

@@ -10,18 +10,19 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A keeper is a goroutine that others leave something with and wait for.
+// A workerKind says how the only goroutine that serves requests does its work.
 type workerKind int
 
 const (
-	peerForEveryFourth workerKind = iota // it owns a state, and asks a peer after every fourth command
-	peerForBatch                         // it asks once for all that lies there, and answers all
-	batchAtTicks                         // the same when a ticker fires, who came before that
-	broadcastAtTicks                     // it asks when a ticker fires, and tells all who wait then
+	peerForEveryFourth workerKind = iota // it handles one command at a time and calls a peer after every fourth
+	peerForBatch                         // it calls the peer once for all queued requests, then answers them
+	batchAtTicks                         // on each tick it calls the peer once for the requests queued before
+	broadcastAtTicks                     // on each tick it calls the peer, then answers all requests waiting by then
 )
 
-// workerTrace writes requests that come every 3 ms on connections of their own and wait for a keeper. What they leave with it is not seen
-// unless it waits for that. Its peer answers after 12 ms, or 4; its ticker fires each 50 ms.
+// workerTrace writes requests that arrive every 3 ms, each on its own connection, and wait for one worker goroutine. A request
+// that only leaves its work in a queue causes no event unless the worker waits for it. The peer answers after 12 ms (4 ms with
+// a ticker); the ticker fires every 50 ms.
 func workerTrace(t *testing.T, kind workerKind) []byte {
 	t.Helper()
 	const (
@@ -43,14 +44,14 @@ func workerTrace(t *testing.T, kind workerKind) []byte {
 	waitForWork := func(t int64) {
 		idle = true
 		if kind == batchAtTicks || kind == broadcastAtTicks {
-			th.Block(t, "chan receive", "runtime.chanrecv1", "main.(*keeper).run")
+			th.Block(t, "chan receive", "runtime.chanrecv1", "main.(*worker).run")
 			return
 		}
-		th.Block(t, "chan receive", "runtime.chanrecv2", "main.(*keeper).run")
+		th.Block(t, "chan receive", "runtime.chanrecv2", "main.(*worker).run")
 	}
 	answer := func(t int64) int64 {
 		for _, g := range batch {
-			th.Unblock(t, g, "runtime.chansend1", "main.(*keeper).run")
+			th.Unblock(t, g, "runtime.chansend1", "main.(*worker).run")
 			schedule(t+20*us, func(t int64) {
 				th.Start(t, g)
 				th.Syscall(t+2*us, "syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", serve)
@@ -64,9 +65,9 @@ func workerTrace(t *testing.T, kind workerKind) []byte {
 	}
 	var work func(t int64)
 	askPeer := func(t int64) {
-		th.Syscall(t, "syscall.write", "internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write", "main.(*keeper).save", "main.(*keeper).run")
+		th.Syscall(t, "syscall.write", "internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write", "main.(*worker).save", "main.(*worker).run")
 		th.SyscallEnd(t + 2*us)
-		th.Block(t+3*us, "network", "internal/poll.(*FD).Read", "net.(*netFD).Read", "net.(*conn).Read", "main.(*keeper).save", "main.(*keeper).run")
+		th.Block(t+3*us, "network", "internal/poll.(*FD).Read", "net.(*netFD).Read", "net.(*conn).Read", "main.(*worker).save", "main.(*worker).run")
 		schedule(t+peerLatency, func(t int64) {
 			poller.Unblock(t, owner)
 			th.Start(t+us, owner)
@@ -113,7 +114,7 @@ func workerTrace(t *testing.T, kind workerKind) []byte {
 			th.Create(t+2*us, readerID, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
 			readerID++
 			queued = append(queued, g)
-			reason, stack := "chan receive", []string{"runtime.chanrecv1", "main.(*keeper).hold", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve}
+			reason, stack := "chan receive", []string{"runtime.chanrecv1", "main.(*worker).hold", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve}
 			if kind == batchAtTicks || kind == broadcastAtTicks {
 				reason, stack[0] = "select", "runtime.selectgo"
 			}
@@ -146,9 +147,10 @@ func workerTrace(t *testing.T, kind workerKind) []byte {
 	return must.Have(b.Bytes())(t)
 }
 
-// TestGoroutineThatServesMany: whom requests wait for who leave something with one goroutine. An owner of state that asks a peer for some of its commands has
-// all others wait in a queue meanwhile, however many it answers at once afterwards; who asks once for all that lies there has none. What a ticker
-// has done for those who came before it fired is a batch; what is told to all who wait then may be news.
+// TestGoroutineThatServesMany: requests wait for a goroutine that serves many. If it calls a peer for some commands of its
+// state, all others queue behind the call, however many it answers together afterwards. If it calls once for everything that
+// is queued, there is no queue. If a ticker starts the call for the requests that arrived before the tick, they are a batch.
+// If it answers all goroutines that wait at that time, it may publish news.
 func TestGoroutineThatServesMany(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -157,14 +159,14 @@ func TestGoroutineThatServesMany(t *testing.T) {
 		major bool
 		title string
 	}{
-		{"an owner of state", peerForEveryFourth, report.RulePoolTooSmall, true, "requests queue for the only goroutine that serves"},
-		{"one question for all", peerForBatch, report.RuleSlowPeer, false, "peer's answer"},
-		{"a batch at ticks", batchAtTicks, report.RuleFlushInterval, true, "next tick of a 50ms interval"},
-		{"news at ticks", broadcastAtTicks, report.RuleSleep, false, "a long poll, or a batch"},
+		{"a worker that owns the state", peerForEveryFourth, report.RulePoolTooSmall, true, "requests queue for the only goroutine that serves"},
+		{"one peer call for all queued requests", peerForBatch, report.RuleSlowPeer, false, "peer's answer"},
+		{"a batch per tick", batchAtTicks, report.RuleFlushInterval, true, "next tick of a 50ms interval"},
+		{"news per tick", broadcastAtTicks, report.RuleSleep, false, "a long poll, or a batch"},
 	} {
 		rep := explainBytes(t, workerTrace(t, c.kind), whylate.Options{})
 		if len(rep.Findings) == 0 {
-			t.Errorf("%s: nothing is found", c.name)
+			t.Errorf("%s: there is no finding", c.name)
 			continue
 		}
 		f := &rep.Findings[0]

@@ -14,9 +14,9 @@ import (
 )
 
 // TestBusyMachine: neighbours.whylate is a healthy server (a handler that computes for 0.6 ms, 120 requests a second) on two
-// CPUs beside three shell loops that compute, recorded with --pid. The machine is the first answer, what its threads waited
-// for is not called computing, and nothing is blamed on the service louder than that. Without the host's samples nothing is
-// known of it, and where threads found their CPUs nothing is said.
+// CPUs that it shares with three shell loops, recorded with --pid. The first finding is the busy machine, and no finding about
+// the service is more severe. The time that threads wait for a CPU is not called computing. Without host samples, or where
+// threads got their CPUs at once, there is no such finding.
 func TestBusyMachine(t *testing.T) {
 	f := must.Have(bundle.Open(testprog.Recording(t, "neighbours.whylate")))(t)
 	defer f.Close()
@@ -34,14 +34,14 @@ func TestBusyMachine(t *testing.T) {
 	runQueueShare := 0.0
 	for _, c := range rep.Verdict[0].Causes {
 		if c.Cause == report.CauseCPU && c.Words == "computing" {
-			t.Error("threads waited for CPUs, and yet all of what showed as running is called computing")
+			t.Error("threads waited for CPUs, but the verdict calls all of the running time computing")
 		}
 		if c.Cause == report.CauseSched && c.Kind == verdict.NoCPU {
 			runQueueShare += c.Share
 		}
 	}
 	if runQueueShare < 0.1 {
-		t.Errorf("of the time %.2f is told as waiting for a CPU while goroutines showed as running", runQueueShare)
+		t.Errorf("waiting for a CPU has a share of %.2f of the time, want at least 0.1", runQueueShare)
 	}
 	isBusyMachine := func(f report.Finding) bool { return f.Code == report.RuleBusyMachine }
 	if slices.ContainsFunc(explainBytes(t, buf.Bytes(), whylate.Options{}).Findings, isBusyMachine) {
@@ -49,6 +49,6 @@ func TestBusyMachine(t *testing.T) {
 	}
 	quietRecording := testprog.Service(t, "few-ps")
 	if slices.ContainsFunc(explain(t, bytes.NewReader(quietRecording.Trace), whylate.Options{Host: bytes.NewReader(quietRecording.Host)}).Findings, isBusyMachine) {
-		t.Error("few-ps: threads found CPUs; yet WL1009")
+		t.Error("few-ps: threads got their CPUs at once, but WL1009 is found")
 	}
 }

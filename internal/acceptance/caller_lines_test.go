@@ -17,9 +17,8 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// TestCalledFrom: where requests wait in a dependency, the line of the service that called it is told, as the catalog
-// knows it, with the dependency's module and the version that lab/go.mod asks for: in the report, its text and its page.
-// It would catch an answer whose every line is another's.
+// TestCalledFrom: if requests wait in a dependency, the report, its text and its page also show the service's line that called
+// the dependency, which the catalog knows, and the dependency's module with the version required by lab/go.mod.
 func TestCalledFrom(t *testing.T) {
 	rec := testprog.Service(t, "grpc-client")
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(rec.Trace), whylate.Options{}))(t)
@@ -28,11 +27,11 @@ func TestCalledFrom(t *testing.T) {
 		t.Helper()
 		switch {
 		case s == nil || s.CalledFrom == nil:
-			t.Errorf("%s: nothing of the service's own led to %+v", place, s)
+			t.Errorf("%s: no line of the service called %+v", place, s)
 		case s.CalledFrom.Func != fn || s.CalledFrom.Line != line:
 			t.Errorf("%s: called from %+v, want %s, line %d", place, *s.CalledFrom, fn, line)
 		case s.Module != "google.golang.org/grpc" || !strings.Contains(labModFile(t), s.Module+" "+s.Version):
-			t.Errorf("%s: of %s %s, which lab/go.mod does not ask for", place, s.Module, s.Version)
+			t.Errorf("%s: in %s %s, which lab/go.mod does not require", place, s.Module, s.Version)
 		}
 	}
 	check("the verdict", rep.Verdict[0].Causes[0].Sites[0].Site)
@@ -49,38 +48,38 @@ func TestCalledFrom(t *testing.T) {
 
 	const callerText = "called from catalog.(*grpcCaller).ask"
 	if s := rep.Verdict[0].Text; !strings.Contains(s, callerText+" network.go:363") {
-		t.Errorf("the verdict does not name the own line: %s", s)
+		t.Errorf("the verdict does not name the service's line: %s", s)
 	}
 	var out bytes.Buffer
 	must.Do(t, text.Write(&out, rep, text.Options{Width: 120, Full: true}))
 	if n := strings.Count(strings.Join(strings.Fields(out.String()), " "), callerText); n < 3 { // why, change, and the table
-		t.Errorf("the text names the own line %d times:\n%s", n, out.String())
+		t.Errorf("the text names the service's line %d times:\n%s", n, out.String())
 	}
 	out.Reset()
 	must.Do(t, html.Write(&out, rep, html.Options{}))
 	if !strings.Contains(out.String(), `"called_from":{"func":"`+fn) {
-		t.Error("the page's data does not hold the own line")
+		t.Error("the page's data does not contain the service's line")
 	}
 }
 
-// TestModules: with another module for its own, the service's code is a dependency's.
+// TestModules: if Options.Modules names another module, the service's own code counts as a dependency.
 func TestModules(t *testing.T) {
 	rec := testprog.Service(t, "grpc-client")
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(rec.Trace), whylate.Options{Modules: []string{"google.golang.org/grpc"}}))(t)
 	if s := rep.Groups[0].All().Causes[0].Site; s.CalledFrom != nil || !strings.HasPrefix(s.Func, "google.golang.org/grpc") {
-		t.Errorf("%s (%s) is told to be called from %+v, although it is said to be the service's own", s.Func, path.Base(s.File), s.CalledFrom)
+		t.Errorf("%s (%s) is in the service's module, but is shown as called from %+v", s.Func, path.Base(s.File), s.CalledFrom)
 	}
 }
 
-// labModFile returns the lab's go.mod.
+// labModFile returns the text of lab/go.mod.
 func labModFile(t *testing.T) string {
 	t.Helper()
 	b := must.Have(os.ReadFile("lab/go.mod"))(t)
 	return string(b)
 }
 
-// TestJudgedRules: of two recordings, the one with CPU samples has judged what the other has not. It would catch a rule that
-// is called clear of what nobody recorded.
+// TestJudgedRules: a report lists a rule as judged only if the recording has the data that the rule needs; of two recordings,
+// one has CPU samples.
 func TestJudgedRules(t *testing.T) {
 	for name, want := range map[string]bool{"cpusamples": true, "http1": false} {
 		rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(testprog.Trace(t, name)), whylate.Options{}))(t)
@@ -100,8 +99,8 @@ func TestJudgedRules(t *testing.T) {
 	}
 }
 
-// TestWellKnownLines: lines of net/http that are in nearly every trace are told by what they are for, and never by words
-// alone. It would catch "http.(*conn).serve server.go:2103", which tells nobody who has not read its source.
+// TestWellKnownLines: lines of net/http that are in nearly every trace have a description of their purpose in addition to the
+// function and line, which only a reader of net/http's source understands.
 func TestWellKnownLines(t *testing.T) {
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(testprog.Trace(t, "http1")), whylate.Options{}))(t)
 	descriptions := map[string]bool{}
@@ -111,14 +110,14 @@ func TestWellKnownLines(t *testing.T) {
 				continue
 			}
 			if c.Site.Does == "" {
-				t.Errorf("%s %s:%d has no words", c.Site.Func, path.Base(c.Site.File), c.Site.Line)
+				t.Errorf("%s %s:%d has no description", c.Site.Func, path.Base(c.Site.File), c.Site.Line)
 			}
 			descriptions[c.Site.Does] = true
 		}
 	}
 	for _, want := range []string{"reading the request", "beginning the next request", "finishing the answer"} {
 		if !descriptions[want] {
-			t.Errorf("nothing is told as %q: %v", want, descriptions)
+			t.Errorf("no line is described as %q: %v", want, descriptions)
 		}
 	}
 }

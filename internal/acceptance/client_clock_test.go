@@ -14,8 +14,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A witness is the load generator: another process, which timed each request
-// by its own clock.
+// A clientRecord holds the requests of the load generator, which runs in another process and timed each request by its own
+// clock.
 type clientRecord struct {
 	Start    time.Time
 	Requests []struct {
@@ -27,8 +27,8 @@ type clientRecord struct {
 	}
 }
 
-// judgedRequests explains the trace of a run of lab/truth. Of the trace, and of the witness, only the requests count that end in
-// its middle: both know all of those.
+// judgedRequests explains the trace of a run of lab/truth. It returns the report of the middle of the trace and the latencies,
+// by the client's clock, of the requests that ended there: trace and client both have all of these.
 func judgedRequests(t *testing.T, rec *testprog.Recorded) (rep *report.Report, o *outcome, all, slow []int64) {
 	t.Helper()
 	o = outcomeOf(t, rec)
@@ -38,7 +38,7 @@ func judgedRequests(t *testing.T, rec *testprog.Recorded) (rep *report.Report, o
 	}
 	wholeReport := explainBytes(t, rec.Trace, whylate.Options{Slowest: -1})
 	if wholeReport.Input.Start == nil {
-		t.Fatal("the trace does not say when it began")
+		t.Fatal("the report has no start time")
 	}
 	const margin = 300e6
 	from, to := int64(margin), wholeReport.Input.DurationNS-margin
@@ -64,8 +64,7 @@ func quantile(sorted []int64, q float64) float64 {
 	return float64(sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)])
 }
 
-// TestWitness holds counts and latencies against a client's, for servers whose
-// Ps are not saturated.
+// TestWitness compares request counts and latencies with the client's, for servers whose Ps are not saturated.
 func TestWitness(t *testing.T) {
 	for _, name := range []string{"waitgroup", "h2-sleep", "grpc-unary"} {
 		t.Run(name, func(t *testing.T) {
@@ -86,8 +85,8 @@ func judgeClientClock(t *testing.T, recs ...*testprog.Recorded) error {
 			requestCount += g.Count
 		}
 	}
-	// The response travels between our end and the client's: at either
-	// edge one connection's request may lie on the other side.
+	// The response travels between the end in the trace and the client's. At either edge, one request per connection may be on
+	// the other side.
 	if math.Abs(float64(requestCount-len(all))) > 0.01*float64(len(all))+2 {
 		errs = append(errs, fmt.Errorf("%d requests found, the client has %d", requestCount, len(all)))
 	}
@@ -109,9 +108,8 @@ func judgeClientClock(t *testing.T, recs ...*testprog.Recorded) error {
 	return errors.Join(errs...)
 }
 
-// TestWitnessOfSaturation does so for servers whose one P is never free: data
-// that has come is seen only when somebody polls, so the client's latency lies
-// between ours and ours plus the gap.
+// TestWitnessOfSaturation does the same for servers whose only P is never idle. The runtime notices incoming data only when it
+// polls the network, so the client's latency is between the reported one and the reported one plus the poll gap.
 func TestWitnessOfSaturation(t *testing.T) {
 	for _, name := range []string{"cpu-hogs", "waitgroup", "h2-sleep", "grpc-unary"} {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +132,7 @@ func judgeSaturated(t *testing.T, recs ...*testprog.Recorded) error {
 		return errors.New("no poll gap was found")
 	}
 	t.Logf("ours %v, gap up to %v, the client's %v", time.Duration(reportedP50), time.Duration(maxPollGap), time.Duration(clientP50))
-	const tolerance = 0.05 // the buckets of our histogram, and the way to the client
+	const tolerance = 0.05 // histogram buckets, and the transport to the client
 	if clientP50 < (1-tolerance)*reportedP50 || clientP50 > (1+tolerance)*(reportedP50+maxPollGap) {
 		return fmt.Errorf("the client's p50 is %v, ours %v with a gap of at most %v", time.Duration(clientP50), time.Duration(reportedP50), time.Duration(maxPollGap))
 	}

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "rewrite the tables in testdata and docs
 // confusionPage is the table that TestTruth writes with -update.
 const confusionPage = "internal/acceptance/testdata/confusion.md"
 
-// truthFindings is what rules must say about a service; lab/truth/catalog documents it.
+// truthFindings has the findings expected of a service; lab/truth/catalog documents the fields.
 type truthFindings struct {
 	First       []string    `json:"first"`
 	Crowded     []string    `json:"crowded"`
@@ -31,8 +31,9 @@ type truthFindings struct {
 	AnyShare    bool        `json:"any_share"`
 }
 
-// judgeFindings holds a report's findings against what the service is known to have. Findings of the scheduler depend on
-// what else runs on the machine, as shares do, and a thread that the kernel holds back looks like computing.
+// judgeFindings compares a report's findings with those that the service is known to have. Findings about the scheduler depend
+// on other processes of the machine, like shares, and a thread that the kernel holds back looks like computing: such errors
+// are spoiled, not wrong.
 func judgeFindings(rep *report.Report, o *outcome) judgement {
 	want := o.Service.Findings
 	if want == nil || o.Traced.Count == 0 {
@@ -44,7 +45,7 @@ func judgeFindings(rep *report.Report, o *outcome) judgement {
 		if f.Severity == report.SeverityInfo || !want.Info && want.allowsFirst(string(f.Code), rep) || slices.Contains(want.AlsoAllowed, string(f.Code)) {
 			continue
 		}
-		err := fmt.Errorf("finding %s, which is not there", describeFinding(f))
+		err := fmt.Errorf("finding %s is not expected", describeFinding(f))
 		if strings.HasPrefix(string(f.Code), "WL1") || f.Cause == "cpu" {
 			spoiled = append(spoiled, err)
 		} else {
@@ -53,12 +54,12 @@ func judgeFindings(rep *report.Report, o *outcome) judgement {
 	}
 	for i := range rep.Findings {
 		if f := &rep.Findings[i]; slices.Contains(certainFacts, string(f.Code)) && !slices.Contains(want.Facts, string(f.Code)) {
-			wrong = append(wrong, fmt.Errorf("finding %s, which is not so", describeFinding(f)))
+			wrong = append(wrong, fmt.Errorf("finding %s is not true of the service", describeFinding(f)))
 		}
 	}
 	for _, code := range want.Facts {
 		if !slices.ContainsFunc(rep.Findings, func(f report.Finding) bool { return string(f.Code) == code }) {
-			spoiled = append(spoiled, fmt.Errorf("no finding %s", code))
+			spoiled = append(spoiled, fmt.Errorf("finding %s is missing", code))
 		}
 	}
 	if len(want.First) > 0 {
@@ -76,7 +77,8 @@ func judgeFindings(rep *report.Report, o *outcome) judgement {
 	return judgement{errors.Join(wrong...), errors.Join(spoiled...)}
 }
 
-// allowsFirst reports whether a code is right for the first finding.
+// allowsFirst reports whether a code is allowed for the first finding. Codes in Crowded are allowed only if threads waited for
+// CPUs for a tenth of the busy time.
 func (f *truthFindings) allowsFirst(code string, rep *report.Report) bool {
 	if !slices.Contains(f.Crowded, code) {
 		return slices.Contains(f.First, code)
@@ -87,10 +89,11 @@ func (f *truthFindings) allowsFirst(code string, rep *report.Report) bool {
 	return float64(*rep.Host.Lost.RunDelayNS) >= 0.1*float64(*rep.Host.Lost.BusyNS)
 }
 
-// certainFacts are codes of info that do not depend on how the run went.
+// certainFacts are codes of severity info that do not depend on how the run went.
 var certainFacts = []string{"WL5002", "WL5005", "WL5007", "WL5008"}
 
-// firstFinding returns the first finding above info, or one of the codes wanted where that is a fact.
+// firstFinding returns the first finding above info. If the expected finding has severity info, it returns the first with an
+// expected code.
 func firstFinding(rep *report.Report, want *truthFindings) *report.Finding {
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
@@ -111,16 +114,16 @@ func judgeFirstFinding(rep *report.Report, f *report.Finding, o *outcome) (wrong
 		wrong = fmt.Errorf("the first finding is %s, not at %v", describeFinding(f), sites)
 	}
 	g := slowGroup(rep, o)
-	// With fewer than ten requests, loops and goroutines are listed as well: a finding about one of those says the same.
+	// With fewer than ten requests, the report lists loops and goroutines as well; a finding about one of those is equivalent.
 	if g != nil && f.Group != "" && f.Group != g.ID && g.Count >= 10 {
 		wrong = errors.Join(wrong, fmt.Errorf("the first finding, %s, is not about %s", describeFinding(f), g.Name))
 	}
 	if o.Share != nil && !want.AnyShare && g != nil && g.Count > 0 && o.Traced.MeanNS > 0 {
-		// Requests that met nothing to wait for may show no handler and stand in another group; of the time of all
-		// requests that the client saw the fault has its share all the same.
+		// Requests that did not wait may show no handler and be in another group. So the fault's share of all requests' time,
+		// as the client measured it, is right as well.
 		shareOfClientTime := f.Share * float64(g.TotalNS) / (float64(o.Traced.MeanNS) * float64(o.Traced.Count))
 		if math.Abs(f.Share-*o.Share) > 0.10 && math.Abs(shareOfClientTime-*o.Share) > 0.10 {
-			spoiled = fmt.Errorf("%s says it has %.3f of the time (%.3f of what the client saw), by the service's own clock it is %.3f", f.Code, f.Share, shareOfClientTime, *o.Share)
+			spoiled = fmt.Errorf("%s has a share of %.3f (%.3f of the client's time), by the service's own clock it is %.3f", f.Code, f.Share, shareOfClientTime, *o.Share)
 		}
 	}
 	return wrong, spoiled
@@ -134,7 +137,7 @@ func describeFinding(f *report.Finding) string {
 	return s + fmt.Sprintf(" (%q)", f.Title)
 }
 
-// A confusion is a table of services by rules, filled by TestTruth.
+// A confusionTable has a row for each service and a column for each rule; TestTruth fills it.
 type confusionTable struct {
 	rows map[string]confusionRow
 }
@@ -176,7 +179,7 @@ stated in ` + "`lab/truth/catalog/findings*.go`" + `. ` + "`go test ./internal/a
 right is in [rates.md](rates.md).
 `
 
-// page writes the table down.
+// page returns the table as Markdown.
 func (c *confusionTable) page() string {
 	rules := finding.All()
 	var used []report.RuleCode
@@ -242,12 +245,12 @@ func (r *confusionRow) cell(code report.RuleCode) string {
 	return "+"
 }
 
-// check holds the published table against the one found, or with -update writes it.
+// check compares the published table with the one found, or writes it with -update.
 func (c *confusionTable) check(t *testing.T, wanted map[string]*truthFindings) {
 	t.Helper()
 	for name, want := range wanted {
 		if _, judged := c.rows[name]; want != nil && !judged {
-			return // a part of the tests was chosen
+			return // only some of the tests run
 		}
 	}
 	if *update {

@@ -22,10 +22,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestSharesAgreeWithTheProfile holds what HTTP requests are said to compute against the CPU profile of the same time:
-// the samples on the goroutines of connections while these ran, as the reference reader tells them. Functions with a
-// tenth of the profile and more have the same rank in the report, and their shares are within ten points. A line that
-// gives running time to the function whose event ended the run, though no sample says so, fails.
+// TestSharesAgreeWithTheProfile compares the computing time of HTTP requests with the CPU samples that the reference reader
+// finds on the goroutines of connections while these were running. Functions with at least a tenth of the samples have the
+// same rank in the report, and their shares are within ten points. The test fails if running time is attributed to the
+// function whose event ended the run although no sample shows it.
 func TestSharesAgreeWithTheProfile(t *testing.T) {
 	judged := 0
 	for _, p := range testprog.Programs() {
@@ -38,14 +38,14 @@ func TestSharesAgreeWithTheProfile(t *testing.T) {
 		}
 	}
 	if judged == 0 {
-		t.Error("no recording has a profile that is worth comparing with")
+		t.Error("no recording has enough CPU samples")
 	}
 }
 
-// minSamples is how many samples a profile needs for its shares to be known to ten points.
+// minSamples is the number of samples that a profile needs for its shares to be accurate to ten points.
 const minSamples = 100
 
-// comparesWithProfile returns false if there are too few samples to judge.
+// comparesWithProfile compares a recording's report with its CPU samples. It returns false if there are too few samples.
 func comparesWithProfile(t *testing.T, name string, data []byte, root string) bool {
 	t.Helper()
 	profile := profileSamples(t, data, root)
@@ -62,7 +62,7 @@ func comparesWithProfile(t *testing.T, name string, data []byte, root string) bo
 	return true
 }
 
-// addRunningTime adds a group's running time by function.
+// addRunningTime adds a group's running time to sums, by function.
 func addRunningTime(sums map[string]float64, g *report.Group) {
 	for _, c := range g.All().Causes {
 		if c.Cause == report.CauseCPU && c.Site != nil {
@@ -83,12 +83,12 @@ func compareShares(t *testing.T, name string, got, profile map[string]float64) {
 		return out
 	}
 	if a, b := largeFunctions(got), largeFunctions(profile); !slices.Equal(a, b) {
-		t.Errorf("%s: by time, requests compute in %v; by their profile in %v", name, a, b)
+		t.Errorf("%s: functions by computing time are %v, by CPU samples %v", name, a, b)
 	}
 	for _, m := range []map[string]float64{got, profile} {
 		for fn := range m {
 			if gotShare, profileShare := shareOf(got, fn), shareOf(profile, fn); math.Abs(gotShare-profileShare) > 0.1 {
-				t.Errorf("%s: %s has %.0f %% of the requests' computing, and %.0f %% of their profile", name, fn, 100*gotShare, 100*profileShare)
+				t.Errorf("%s: %s has %.0f %% of the computing time and %.0f %% of the CPU samples", name, fn, 100*gotShare, 100*profileShare)
 			}
 		}
 	}
@@ -101,8 +101,8 @@ func sumOf(m map[string]float64) (sum float64) {
 	return sum
 }
 
-// profileSamples returns how many CPU samples each function has below root, while their goroutines ran: the innermost
-// frame of the program's own, else root.
+// profileSamples returns the number of CPU samples of each function whose stack contains root and whose goroutine was running:
+// the innermost function of package main counts, or root if there is none.
 func profileSamples(t *testing.T, data []byte, root string) map[string]float64 {
 	t.Helper()
 	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
@@ -137,8 +137,8 @@ func profileSamples(t *testing.T, data []byte, root string) map[string]float64 {
 	}
 }
 
-// TestComputingAgreesWithTheProgram holds the same against the program's own clock: http1-profile measures how long it was
-// in each of its functions.
+// TestComputingAgreesWithTheProgram compares the same shares with the program's own clock: http1-profile measures the time
+// that it spends in each of its functions.
 func TestComputingAgreesWithTheProgram(t *testing.T) {
 	data, facts := testprog.Record(t, "http1-profile")
 	want, got := map[string]float64{}, map[string]float64{}
@@ -151,8 +151,8 @@ func TestComputingAgreesWithTheProgram(t *testing.T) {
 	compareShares(t, "http1-profile", got, want)
 }
 
-// TestBandsHaveNoMoreThanAll holds the reports of all recordings of services to the rules of package validate, of which
-// one says that what is true of a part of the requests is true of all.
+// TestBandsHaveNoMoreThanAll checks the reports of all recordings of services with package validate. One of its rules: no band
+// of requests has more of anything than all requests have.
 func TestBandsHaveNoMoreThanAll(t *testing.T) {
 	for i, name := range testprog.Services(t) {
 		if testing.Short() && i%8 != 0 {

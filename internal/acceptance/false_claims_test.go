@@ -16,14 +16,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A class is how good an answer is: each recording has one.
+// A class is the quality of an answer; each recording has one.
 type class int
 
 const (
-	classRight            class = iota // every judged part of the first answer is right, and nothing false is said with confidence
-	classHalf                          // nothing false is said with confidence, and either the first sentence or the first finding is right
-	classWrong                         // neither is, but nothing false is said with confidence
-	classConfidentlyWrong              // a finding of severity high or medium is false, or the first sentence is and has no hedge
+	classRight            class = iota // every judged part of the first answer is right, and there is no confident false claim
+	classHalf                          // no confident false claim; either the first sentence or the first finding is right
+	classWrong                         // neither is right, but there is no confident false claim
+	classConfidentlyWrong              // a finding of severity high or medium is false, or the first sentence is false and has no hedge word
 	classCount
 )
 
@@ -31,8 +31,8 @@ func (c class) String() string {
 	return [...]string{"right", "half right", "**wrong**", "**confidently wrong**"}[c]
 }
 
-// classOf classifies an answer: whether its first sentence and its first finding are right, where the truth speaks of them, whether
-// all parts are, and what is false and said with confidence.
+// classOf classifies an answer by four inputs: whether its first sentence and its first finding are right (nil if the truth
+// has neither), whether all judged parts are right, and the confident false claims.
 func classOf(sentence, first *bool, all bool, untrue []string) class {
 	isTrue := func(b *bool) bool { return b != nil && *b }
 	switch {
@@ -46,24 +46,25 @@ func classOf(sentence, first *bool, all bool, untrue []string) class {
 	return classWrong
 }
 
-// hedgeWord is how a sentence says that it is not sure.
+// hedgeWord matches a word by which a sentence shows that it is uncertain.
 var hedgeWord = regexp.MustCompile(`\b(perhaps|maybe|at most|seems?|probably|likely|may|might)\b`)
 
-// hedgedPart is a part of a sentence that is not said as sure.
+// hedgedPart matches a part of a sentence that begins with a hedge word.
 var hedgedPart = regexp.MustCompile(`\b(perhaps|maybe|probably|likely)\b[^,;:(]*`)
 
-// unhedgedText returns what a text says without a hedge.
+// unhedgedText returns a text without its hedged parts.
 func unhedgedText(text string) string { return hedgedPart.ReplaceAllString(text, "") }
 
-// A claim is something that a report says with confidence.
+// A claim is a statement of a report without a hedge.
 type claim struct {
 	code  report.RuleCode // of a finding; "" for the first sentence
 	cause report.CauseName
 	site  *report.Site
-	text  string // all its words
+	text  string // the whole sentence, or the finding's title, fix and predicted change
 }
 
-// key is what truths match: "CODE place < line of the service's own" or "sentence CAUSE place < line"; files are without directories.
+// key returns the text that truths match: "CODE site < line of the service" or "sentence CAUSE site < line". Files are without
+// directories.
 func (c *claim) key() string {
 	key := string(c.code)
 	if c.code == "" {
@@ -78,7 +79,8 @@ func (c *claim) key() string {
 	return key
 }
 
-// firstSentence returns the first cause that the verdict names for a group, nil if it names none or hedges.
+// firstSentence returns the claim of the first cause in a group's verdict, nil if there is none or the sentence has a hedge
+// word.
 func firstSentence(rep *report.Report, g *report.Group) *claim {
 	if g == nil {
 		return nil
@@ -101,8 +103,8 @@ func firstSentence(rep *report.Report, g *report.Group) *claim {
 	return nil
 }
 
-// majorClaims returns what findings of severity high and medium say. That the machine is busy is no claim about the service where it
-// was made busy.
+// majorClaims returns the claims of findings of severity high and medium. On a machine that was made busy for the recording,
+// WL1009 is no claim about the service.
 func majorClaims(rep *report.Report, busyMachine bool) (out []claim) {
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
@@ -118,7 +120,7 @@ func majorClaims(rep *report.Report, busyMachine bool) (out []claim) {
 	return out
 }
 
-// falseFieldClaims returns what a report says with confidence of a field recording and its truth contradicts.
+// falseFieldClaims returns the confident claims of a report that contradict a field recording's truth.
 func falseFieldClaims(rep *report.Report, f *testprog.Field) (out []string) {
 	tr := &f.Truth
 	matches := func(re, text string) bool { return re == "" || regexp.MustCompile(re).MatchString(text) }
@@ -169,7 +171,8 @@ func falseFieldClaims(rep *report.Report, f *testprog.Field) (out []string) {
 	return out
 }
 
-// impossiblePredictions returns what loud findings promise of the group that the truth speaks of and no change can reach.
+// impossiblePredictions returns the predictions of major findings, for the group that the truth names, of a p50 that no change
+// can reach.
 func impossiblePredictions(rep *report.Report, tr *testprog.FieldTruth) (out []string) {
 	g := fieldGroup(rep, tr.Group)
 	if g == nil {
@@ -193,7 +196,7 @@ func impossiblePredictions(rep *report.Report, tr *testprog.FieldTruth) (out []s
 	return out
 }
 
-// reportWords is what the verdict and the findings say, with evidence and advice.
+// reportWords returns the verdict and the findings with evidence and fix as one text.
 func reportWords(rep *report.Report) string {
 	var b strings.Builder
 	for i := range rep.Verdict {
@@ -210,7 +213,7 @@ func reportWords(rep *report.Report) string {
 	return b.String()
 }
 
-// classOfField classifies an answer by what judgeField found of it.
+// classOfField classifies an answer by the problems that judgeField found.
 func classOfField(wrong map[string]string, untrue []string) class {
 	allRight := func(keys ...string) *bool {
 		judged, right := false, true
@@ -227,7 +230,8 @@ func classOfField(wrong map[string]string, untrue []string) class {
 	return classOf(allRight("cause", "site", "own"), allRight("code", "finding", "only", "says", "loud"), everyPart == nil || *everyPart, untrue)
 }
 
-// falseServiceClaims returns what a report says with confidence of a service of lab/truth and the catalog contradicts.
+// falseServiceClaims returns the confident claims of a report that contradict the catalog's truth about a service of
+// lab/truth.
 func falseServiceClaims(rep *report.Report, o *outcome) (out []string) {
 	tr, want := &o.Service.Truth, o.Service.Findings
 	if want != nil {
@@ -258,7 +262,7 @@ func falseServiceClaims(rep *report.Report, o *outcome) (out []string) {
 	return out
 }
 
-// allowedSites are the places that are right for a finding about a service.
+// allowedSites returns the sites that are right for a finding about a service.
 func allowedSites(o *outcome) []truthSite {
 	sites, tr := o.Service.Findings.Sites, &o.Service.Truth
 	if len(sites) == 0 {
@@ -270,7 +274,7 @@ func allowedSites(o *outcome) []truthSite {
 	return sites
 }
 
-// classOfService classifies an answer by what judge and judgeFindings found of it.
+// classOfService classifies an answer by the results of judgeCauses and judgeFindings, and returns its false claims.
 func classOfService(rep *report.Report, o *outcome) (class, []string) {
 	j, f, untrue := judgeCauses(rep, o), judgeFindings(rep, o), falseServiceClaims(rep, o)
 	sentence, first := j.wrong == nil && j.spoiled == nil, f.wrong == nil && f.spoiled == nil
@@ -283,7 +287,7 @@ func classOfService(rep *report.Report, o *outcome) (class, []string) {
 // A tally counts answers by class: a row of the first table of docs/internals/accuracy.md.
 type tally [classCount]int
 
-// row writes the counts of a set of recordings.
+// row returns the counts of a set of recordings as a row of the table.
 func (t *tally) row(set string) string {
 	all := 0
 	for _, n := range t {
@@ -298,12 +302,12 @@ const (
 	setServices = "services of `lab/truth`"
 )
 
-// checkRow compares the row of a set in docs/internals/accuracy.md with what was counted, or writes it.
+// checkRow compares the row of a set in docs/internals/accuracy.md with the counts, or writes it with -update.
 func (t *tally) checkRow(tb testing.TB, set string) {
 	tb.Helper()
 	old, err := os.ReadFile(accuracyPage)
 	if errors.Is(err, fs.ErrNotExist) {
-		return // the tool's module alone
+		return // the tree has only the tool's module
 	} else if err != nil {
 		tb.Fatal(err)
 	}
@@ -324,7 +328,8 @@ func (t *tally) checkRow(tb testing.TB, set string) {
 	}
 }
 
-// TestFalseClaims: what is said with confidence and contradicts a truth is counted, and nothing else.
+// TestFalseClaims: falseFieldClaims returns the confident claims that contradict the truth and no others; classOf classifies
+// by them.
 func TestFalseClaims(t *testing.T) {
 	site := func(fn string) *report.Site { return &report.Site{Func: fn, File: "/src/main.go", Line: 7} }
 	fault := testprog.Field{Truth: testprog.FieldTruth{Group: "order", LeastP50: 5e6, Cause: "sleep", Site: `main\.save`, Code: "WL2002", MaySay: []string{`WL2003 main\.pool`}, MustNot: `own main\.other`}}
@@ -350,24 +355,24 @@ func TestFalseClaims(t *testing.T) {
 		f      *testprog.Field
 		untrue int
 	}{
-		{"all is right", reportOf("sleep", "main.save", "asleep", findingAt("WL2002", "high", "main.save")), &fault, 0},
-		{"a false finding beside", reportOf("sleep", "main.save", "asleep", findingAt("WL2002", "high", "main.save"), findingAt("WL2005", "medium", "main.ask")), &fault, 1},
-		{"the same in a low voice", reportOf("sleep", "main.save", "asleep", findingAt("WL2002", "high", "main.save"), findingAt("WL2005", "low", "main.ask")), &fault, 0},
-		{"the right rule at a wrong place", reportOf("sleep", "main.save", "asleep", findingAt("WL2002", "high", "main.load")), &fault, 1},
-		{"what may be said", reportOf("sleep", "main.save", "asleep", findingAt("WL2003", "high", "main.pool")), &fault, 0},
-		{"what may be said, elsewhere", reportOf("sleep", "main.save", "asleep", findingAt("WL2003", "high", "main.queue")), &fault, 1},
+		{"a right answer", reportOf("sleep", "main.save", "asleep", findingAt("WL2002", "high", "main.save")), &fault, 0},
+		{"a second finding, false and medium", reportOf("sleep", "main.save", "asleep", findingAt("WL2002", "high", "main.save"), findingAt("WL2005", "medium", "main.ask")), &fault, 1},
+		{"a second finding, false and low", reportOf("sleep", "main.save", "asleep", findingAt("WL2002", "high", "main.save"), findingAt("WL2005", "low", "main.ask")), &fault, 0},
+		{"the right rule at a wrong site", reportOf("sleep", "main.save", "asleep", findingAt("WL2002", "high", "main.load")), &fault, 1},
+		{"a rule and site that the truth allows", reportOf("sleep", "main.save", "asleep", findingAt("WL2003", "high", "main.pool")), &fault, 0},
+		{"an allowed rule at another site", reportOf("sleep", "main.save", "asleep", findingAt("WL2003", "high", "main.queue")), &fault, 1},
 		{"another first cause", reportOf("network", "main.save", "waiting for a peer"), &fault, 1},
-		{"another first cause, with a hedge", reportOf("network", "main.save", "waiting for a peer, perhaps this process"), &fault, 0},
-		{"another place", reportOf("sleep", "main.load", "asleep"), &fault, 1},
-		{"what must not be said", reportOf("sleep", "main.save", "asleep in its own main.other"), &fault, 1},
-		{"the same with a hedge", reportOf("sleep", "main.save", "asleep, perhaps in its own main.other"), &fault, 0},
-		{"what a change can win", reportOf("sleep", "main.save", "asleep", predicting(5e6)), &fault, 0},
-		{"more than a change can win", reportOf("sleep", "main.save", "asleep", predicting(4e6)), &fault, 1},
-		{"healthy and silent", reportOf("network", "main.read", "waiting for the client"), &healthy, 0},
-		{"healthy and loud", reportOf("network", "main.read", "waiting for the client", findingAt("WL2005", "medium", "main.read")), &healthy, 1},
+		{"another first cause with a hedge word", reportOf("network", "main.save", "waiting for a peer, perhaps this process"), &fault, 0},
+		{"the right cause at another site", reportOf("sleep", "main.load", "asleep"), &fault, 1},
+		{"a text that the truth forbids", reportOf("sleep", "main.save", "asleep in its own main.other"), &fault, 1},
+		{"a forbidden text after a hedge word", reportOf("sleep", "main.save", "asleep, perhaps in its own main.other"), &fault, 0},
+		{"a prediction that a change can reach", reportOf("sleep", "main.save", "asleep", predicting(5e6)), &fault, 0},
+		{"a prediction that no change can reach", reportOf("sleep", "main.save", "asleep", predicting(4e6)), &fault, 1},
+		{"a healthy program without a finding", reportOf("network", "main.read", "waiting for the client"), &healthy, 0},
+		{"a healthy program with a major finding", reportOf("network", "main.read", "waiting for the client", findingAt("WL2005", "medium", "main.read")), &healthy, 1},
 	} {
 		if got := falseFieldClaims(c.rep, c.f); len(got) != c.untrue {
-			t.Errorf("%s: %d are false, want %d: %q", c.name, len(got), c.untrue, got)
+			t.Errorf("%s: %d false claims, want %d: %q", c.name, len(got), c.untrue, got)
 		}
 	}
 	yes, no := true, false

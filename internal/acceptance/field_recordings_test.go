@@ -24,31 +24,31 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// fieldEdge is how many requests the clients and a trace may count differently for other reasons than errors of either: some
-// were under way when the trace began or ended.
+// fieldEdge is the allowed difference between the request counts of the clients and of a trace: requests were in progress when
+// the trace began or ended.
 const fieldEdge = 5
 
-// reasonMark begins the part of Field.KnownWrong that is written by hand; what stands before it is what whylate says.
+// reasonMark separates the problem, which -update writes into Field.KnownWrong, from the reason, which is written by hand.
 const reasonMark = ". Why: "
 
-// A fieldAnswer is what whylate says of a recording of a real program, as far as its truth speaks of it.
+// A fieldAnswer has the parts of a report that the truth about a real program's recording judges.
 type fieldAnswer struct {
 	group, cause, site, ownLine, code string
 	finding, unexpectedAlarms         string
 	count, p50, p99                   string
 	alarms                            string
-	falseClaims                       []string // what is said with confidence and is not so
+	falseClaims                       []string // confident claims that contradict the truth
 }
 
-// fieldKeys are what is judged: the first answer, then numbers.
+// fieldAnswerKeys and fieldNumberKeys name the judged parts of an answer.
 var (
 	fieldAnswerKeys = []string{"group", "cause", "site", "own", "code", "finding", "only", "says", "loud"}
 	fieldNumberKeys = []string{"count", "p50", "p99"}
 	fieldKeys       = slices.Concat(fieldAnswerKeys, []string{"false"}, fieldNumberKeys)
 )
 
-// judgeField holds a report against the program's recorded truth: what was judged, with what is wrong about it, "" if it is
-// right. Healthy programs must have no loud finding, and nothing that alarms.
+// judgeField compares a report with the recorded truth about its program. problems has a key for each judged part, with the
+// problem or "" if the part is right. A healthy program must have no major finding and no late requests.
 func judgeField(rep *report.Report, f *testprog.Field) (problems map[string]string, answer fieldAnswer) {
 	problems = map[string]string{}
 	tr := &f.Truth
@@ -139,7 +139,7 @@ func judgeField(rep *report.Report, f *testprog.Field) (problems map[string]stri
 	return problems, answer
 }
 
-// shortened cuts a text that is only shown.
+// shortened cuts a text for display.
 func shortened(s string) string {
 	if r := []rune(s); len(r) > 200 {
 		return string(r[:200]) + "..."
@@ -154,7 +154,7 @@ func orNothing(s string) string {
 	return s
 }
 
-// fieldGroup returns the group that a truth means: of several, that with most time.
+// fieldGroup returns the group whose name matches; of several, the one with the most time.
 func fieldGroup(rep *report.Report, name string) *report.Group {
 	re, err := regexp.Compile(name)
 	if err != nil {
@@ -169,8 +169,8 @@ func fieldGroup(rep *report.Report, name string) *report.Group {
 	return best
 }
 
-// firstCause returns the first cause of a group's slow requests and its first place, as the verdict has it: causes are
-// summed up before they are divided by place.
+// firstCause returns the first cause of a group's slow requests and its first site, as in the verdict. Without a verdict it
+// adds up the time of each cause over its sites first, as the verdict does.
 func firstCause(rep *report.Report, g *report.Group) (cause, site, ownLine string) {
 	for _, v := range rep.Verdict {
 		if v.Group == g.ID && g.ID != "" && len(v.Causes) > 0 {
@@ -200,7 +200,7 @@ func firstCause(rep *report.Report, g *report.Group) (cause, site, ownLine strin
 	return "", "", ""
 }
 
-// ownText returns the line that the service's authors can change: the site itself, if nothing of theirs is told that led there.
+// ownText returns the line that the service's authors can change: the calling line, or the site itself if no caller is known.
 func ownText(s *report.Site) string {
 	if s == nil || s.CalledFrom == nil {
 		return siteText(s)
@@ -215,7 +215,8 @@ func siteText(s *report.Site) string {
 	return fmt.Sprintf("%s %s:%d", s.Func, s.File, s.Line)
 }
 
-// firstFieldFinding returns the first finding of all; in a story, whose servers and clients are on the same machine, the foremost.
+// firstFieldFinding returns the first finding. In a story, whose servers and clients share the machine, it returns the
+// foremost.
 func firstFieldFinding(rep *report.Report, story bool) *report.Finding {
 	switch {
 	case story:
@@ -226,8 +227,8 @@ func firstFieldFinding(rep *report.Report, story bool) *report.Finding {
 	return nil
 }
 
-// alarmsOf returns what in a report would make somebody leave his bed: loud findings but for those of the codes that are expected,
-// and requests told to be late. That the machine is busy is no alarm where it was.
+// alarmsOf returns what a report raises an alarm about: major findings except the expected codes, and late requests. WL1009 is
+// no alarm if the machine was made busy for the recording.
 func alarmsOf(rep *report.Report, busyMachine bool, expected ...string) string {
 	var all []string
 	for _, f := range rep.Findings {
@@ -246,9 +247,9 @@ func alarmsOf(rep *report.Report, busyMachine bool, expected ...string) string {
 	return strings.Join(all, "; ")
 }
 
-// TestField explains the recordings of real programs, which nobody here wrote, with the command itself, and holds the answer
-// against the truth of each: its fault, or that it has none, and its clients' clocks. What a recording's truth lists as
-// known to be wrong must be wrong; all else must be right.
+// TestField explains recordings of real programs, which were not written for this project, with the command, and compares each
+// answer with the truth: the program's fault or that it has none, and its clients' clocks. Parts listed in known_wrong must be
+// wrong; all others must be right.
 func TestField(t *testing.T) {
 	dir, names := testprog.Corpus(t)
 	page := fieldPage{}
@@ -277,12 +278,12 @@ func TestField(t *testing.T) {
 				case problem != "" && knownProblems == "":
 					t.Errorf("%s: %s", key, problem)
 				case problem == "" && knownProblems != "":
-					t.Errorf("%s is right now: run `go test ./internal/acceptance -run TestField -update` (it was known to be wrong: %s)", key, knownProblems)
+					t.Errorf("%s is right: run `go test ./internal/acceptance -run TestField -update` (it was known to be wrong: %s)", key, knownProblems)
 				}
 			}
 			for key := range f.KnownWrong {
 				if _, judged := problems[key]; !judged {
-					t.Errorf("known_wrong speaks of %q, which is not judged", key)
+					t.Errorf("known_wrong has %q, which is not judged", key)
 				}
 			}
 			page.add(f, problems, &answer)
@@ -292,18 +293,18 @@ func TestField(t *testing.T) {
 		})
 	}
 	if len(page.rows) == len(names) {
-		// The answer fits one screen of 24 lines.
+		// The answer fits a screen of 24 lines for nine recordings of ten.
 		if slices.Sort(lines); lines[len(lines)*9/10] > 24 {
-			t.Errorf("one answer of ten takes more than %d lines", lines[len(lines)*9/10])
+			t.Errorf("one answer of ten has more than %d lines", lines[len(lines)*9/10])
 		}
 		page.check(t)
 		page.tally().checkRow(t, setCorpus)
 	}
 }
 
-// TestFreshFieldRecordings judges recordings that were made a moment ago, in the directory that WHYLATE_FIELD names, against those that
-// are kept: of what is right of these, most must be right of the new ones. Each is a run of its own on a machine that others may
-// use, so that none is judged alone.
+// TestFreshFieldRecordings judges new recordings in the directory WHYLATE_FIELD: 80 % of the parts that are right for the
+// stored recordings must be right for the new ones. Each recording is a separate run on a machine that may be shared, so none
+// is judged alone.
 func TestFreshFieldRecordings(t *testing.T) {
 	dir := os.Getenv("WHYLATE_FIELD")
 	if dir == "" {
@@ -328,9 +329,9 @@ func TestFreshFieldRecordings(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d are right as in the recordings that are kept", right, all)
+	t.Logf("%d of %d parts that are right for the stored recordings are right", right, all)
 	if all == 0 || float64(right) < 0.8*float64(all) {
-		t.Error("too few")
+		t.Error("less than 80 % are right")
 	}
 }
 
@@ -338,11 +339,12 @@ var heldOutDir = flag.String("field", "", "directory of recordings that TestFiel
 
 var heldOutRow = flag.String("set", "held out, around libraries", "row of docs/internals/accuracy.md that TestFieldHeld counts, and writes with -update")
 
-// TestHeldOutRecordings judges recordings that are not kept, in the directory that -field names, and prints a row of docs/internals/accuracy.md for
-// each. Right or wrong, it does not fail: what is held out is looked at, not worked towards.
+// TestHeldOutRecordings judges recordings outside the corpus, in the directory -field, and prints a row of
+// docs/internals/accuracy.md for each. It does not fail on a wrong answer: held-out recordings measure accuracy, rules are not
+// changed to suit them.
 func TestHeldOutRecordings(t *testing.T) {
 	if *heldOutDir == "" {
-		t.Skip("needs recordings that are held out: -field DIR")
+		t.Skip("needs held-out recordings: -field DIR")
 	}
 	names := must.Have(testprog.Fields(*heldOutDir))(t)
 	if len(names) == 0 {
@@ -360,7 +362,7 @@ func TestHeldOutRecordings(t *testing.T) {
 	}
 }
 
-// explainFile explains a file as a user does, without flags once in a process. The report is shared: read it only.
+// explainFile explains a file with the command. It caches the report if there are no flags: callers must not change it.
 func explainFile(t testing.TB, file string, flags ...string) *report.Report {
 	t.Helper()
 	if rep, ok := cachedReports.Load(file); ok && len(flags) == 0 {
@@ -368,7 +370,7 @@ func explainFile(t testing.TB, file string, flags ...string) *report.Report {
 	}
 	args := []string{"explain", "--json", file}
 	if testing.Short() {
-		args = append(args, "--slowest", "0") // half of the JSON, and no part of what is judged
+		args = append(args, "--slowest", "0") // the slowest requests are half of the JSON and are not judged
 	}
 	var out, stderr bytes.Buffer
 	if status := cli.Run(t.Context(), append(args, flags...), strings.NewReader(""), &out, &stderr); status != 0 {
@@ -381,18 +383,19 @@ func explainFile(t testing.TB, file string, flags ...string) *report.Report {
 	return rep
 }
 
-// TestSlowestIsOnlyShown: what is found does not depend on how many of the slowest requests are shown, though rules read these.
+// TestSlowestIsOnlyShown: findings do not depend on how many of the slowest requests --slowest shows, although rules read
+// these requests.
 func TestSlowestIsOnlyShown(t *testing.T) {
 	file := testprog.Recording(t, "field/tso-lost.whylate")
 	want := explainFile(t, file, "--slowest", "3").Findings
 	for _, n := range []int{0, 1} {
 		rep := explainFile(t, file, "--slowest", strconv.Itoa(n))
 		if len(want) == 0 || !reflect.DeepEqual(rep.Findings, want) {
-			t.Errorf("--slowest %d: %d findings, usually %d, or not the same", n, len(rep.Findings), len(want))
+			t.Errorf("--slowest %d: %d findings differ from the %d with --slowest 3", n, len(rep.Findings), len(want))
 		}
 		for _, g := range rep.Groups {
 			if len(g.Slowest) > n || n == 0 && g.Typical != nil {
-				t.Errorf("--slowest %d: %s has %d", n, g.Name, len(g.Slowest))
+				t.Errorf("--slowest %d: %s has %d of the slowest requests, or a typical one", n, g.Name, len(g.Slowest))
 			}
 		}
 	}
@@ -417,7 +420,8 @@ func (p *fieldPage) add(f *testprog.Field, problems map[string]string, answer *f
 	p.rows = append(p.rows, fieldRow{f, problems, *answer})
 }
 
-// countRight counts rows of which any of the keys is judged, and those of them of which none is wrong.
+// countRight counts the rows of healthy or faulty programs for which any of the keys is judged, and those of them without a
+// problem.
 func (p *fieldPage) countRight(healthy bool, keys ...string) (right, all int) {
 	for _, r := range p.rows {
 		judged, bad := false, false
@@ -436,7 +440,7 @@ func (p *fieldPage) countRight(healthy bool, keys ...string) (right, all int) {
 	return right, all
 }
 
-// totals returns the end of docs/internals/accuracy.md.
+// totals returns the last section of docs/internals/accuracy.md.
 func (p *fieldPage) totals() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n## Totals\n\n", accuracyBegin)
@@ -464,7 +468,7 @@ func (p *fieldPage) totals() string {
 	return b.String()
 }
 
-// answerTable returns the table of all recordings, and the reasons of known wrong answers.
+// answerTable returns the table of all recordings and the reasons of known wrong answers.
 func (p *fieldPage) answerTable() string {
 	var b strings.Builder
 	b.WriteString("# What is said of each recording of the corpus\n\nWritten by `go test ./internal/acceptance -run TestField -update`; " +
@@ -473,7 +477,7 @@ func (p *fieldPage) answerTable() string {
 		problem, judged := r.problems[key]
 		switch {
 		case !judged:
-			return "" // numbers that are not judged would only invite comparison
+			return "" // a number that is not judged must not be compared
 		case problem == "":
 			return text
 		default:
@@ -499,7 +503,7 @@ func (p *fieldPage) answerTable() string {
 	return b.String()
 }
 
-// heldOutTable is the table of recordings that are not kept, and under it what is wrong about each.
+// heldOutTable returns the table of held-out recordings, followed by the problems of each.
 func (p *fieldPage) heldOutTable() string {
 	var b, reasons strings.Builder
 	b.WriteString("| recording | program | what is wrong with it | must be said | is said | first answer | date |\n|---|---|---|---|---|---|---|\n")
@@ -521,7 +525,7 @@ func (p *fieldPage) heldOutTable() string {
 
 var cellEscaper = strings.NewReplacer("|", "\\|", "\n", " ", "*", "\\*", "_", "\\_", "<", "&lt;")
 
-// cells returns a recording's columns in the table, apart from numbers.
+// cells returns the columns of a recording that are not numbers.
 func (r *fieldRow) cells() (fault, expected, reported, className string) {
 	f := r.f
 	fault = f.About
@@ -572,7 +576,7 @@ func shortSite(s string) string {
 	return name + " " + filepath.Base(file)
 }
 
-// check compares the pages with what was found, or writes them.
+// check compares the pages with those generated from the recordings, or writes them with -update.
 func (p *fieldPage) check(t *testing.T) {
 	old, err := os.ReadFile(accuracyPage)
 	if err != nil {
@@ -584,7 +588,7 @@ func (p *fieldPage) check(t *testing.T) {
 			must.Do(t, os.WriteFile(page, []byte(text), 0o666))
 			continue
 		}
-		// Words and numbers change with nearly every rule; a change of a rule need not write these pages each time.
+		// Words and numbers change with nearly every rule, so only the full test run requires that the pages are current.
 		if testfull.On() && text != string(must.Have(os.ReadFile(page))(t)) && !t.Failed() {
 			t.Errorf("%s is not what the recordings say: run `go test ./internal/acceptance -run TestField -update`", page)
 		}

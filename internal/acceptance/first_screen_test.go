@@ -14,14 +14,14 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// A glance is what a reader of a terminal of 100 columns has of each answer in ten seconds.
+// firstScreens has what the first screen of each answer shows on a terminal of 100 columns.
 type firstScreens struct {
 	lines      []int
 	namedCount int
 	rows       []string
 }
 
-// add renders an answer, and looks whether the lead of its first sentence and the cause below it name the truth.
+// add renders an answer and checks whether the first cause of its verdict and the text up to it name the true cause and site.
 func (g *firstScreens) add(t *testing.T, name string, rep *report.Report, o *outcome) {
 	t.Helper()
 	truth := &o.Service.Truth
@@ -29,7 +29,7 @@ func (g *firstScreens) add(t *testing.T, name string, rep *report.Report, o *out
 	must.Do(t, text.Write(&out, rep, text.Options{Command: "whylate explain " + name + ".trace"}))
 	g.lines = append(g.lines, strings.Count(out.String(), "\n"))
 	if truth.Cause == "" {
-		return // healthy, or of several causes
+		return // healthy, or with several causes
 	}
 	_, verdictText, _ := strings.Cut(out.String(), "\nwhy ")
 	verdictText, _, _ = strings.Cut(verdictText, "\n\n")
@@ -61,13 +61,13 @@ func (g *firstScreens) add(t *testing.T, name string, rep *report.Report, o *out
 	g.rows = append(g.rows, fmt.Sprintf("| %s | %s in %s | %s | %s |", name, truth.Cause, words.FuncName(truth.Site.Func), firstCause, mark))
 }
 
-// check holds the answers against what was promised: 24 lines, and the true cause named, for nine of ten.
+// check requires for nine of ten answers that they have at most 24 lines and that the first cause is the true one.
 func (g *firstScreens) check(t *testing.T) {
 	t.Helper()
 	slices.Sort(g.lines)
 	quantileLines := func(share float64) int { return g.lines[int(share*float64(len(g.lines)-1))] }
 	if quantileLines(0.9) > 24 {
-		t.Errorf("the answer takes %d lines for nine of ten recordings, want at most 24", quantileLines(0.9))
+		t.Errorf("nine of ten answers have up to %d lines, want at most 24", quantileLines(0.9))
 	}
 	if 10*g.namedCount < 9*len(g.rows) {
 		t.Errorf("the first cause is the true one for %d of %d recordings, want nine of ten", g.namedCount, len(g.rows))

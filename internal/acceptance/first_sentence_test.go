@@ -11,8 +11,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestFirstSentenceNamesTheQueue: where the first finding says that requests queue, the first sentence says so, for the same place. It would
-// catch a service that is told to wait for a peer, while most of that is standing in line for a connection.
+// TestFirstSentenceNamesTheQueue: if the first finding says that requests queue, the first sentence names the same queue.
+// Otherwise it may say that a service waits for a peer while most of that time is queueing for a connection.
 func TestFirstSentenceNamesTheQueue(t *testing.T) {
 	queuedServices := 0
 	for _, name := range testprog.Services(t) {
@@ -36,8 +36,8 @@ func TestFirstSentenceNamesTheQueue(t *testing.T) {
 	}
 }
 
-// TestRepeatedPeerCalls: ten questions from one line are told, with what one would win; one that takes as long, or two from two lines, are a slow
-// peer's.
+// TestRepeatedPeerCalls: ten calls to a peer from one line are reported as such, with the predicted gain of a single call. One
+// call that takes as long, or two calls from two lines, are a slow peer.
 func TestRepeatedPeerCalls(t *testing.T) {
 	for name, want := range map[string]string{"n-plus-one": "requests ask a peer 10 times one after the other, at ", "fan-out": "requests wait for the last of 4 answers that they ask for in parallel, at ", "two-queries": "requests wait for a peer's answer at ", "slow-database": "requests wait for a peer's answer at "} {
 		rep := explainService(t, name)
@@ -53,14 +53,14 @@ func TestRepeatedPeerCalls(t *testing.T) {
 			if !slices.ContainsFunc(f.Evidence, func(e report.Evidence) bool {
 				return strings.HasPrefix(e.Text, "p50 if all were asked for in parallel") && e.Value > 0 && 5*e.Value < float64(*f.Predicted.WasP50NS)
 			}) {
-				t.Errorf("nothing is said of asking at once: %+v", f.Evidence)
+				t.Errorf("no evidence about parallel calls: %+v", f.Evidence)
 			}
 		}
 	}
 }
 
-// TestPollingLoops: pauses between which a request only looks whether something has come are a poll, with the last pause as all that can be
-// won. It would catch a promise that a shorter pause brings the news earlier.
+// TestPollingLoops: sleeps between which a request only checks a condition are polling, and a change can gain the last sleep
+// at most. The report must not predict that a shorter interval brings the result earlier by more.
 func TestPollingLoops(t *testing.T) {
 	for name, want := range map[string]bool{"poll-loop": true, "polled-flag": true, "retry": false} {
 		f := &explainService(t, name).Findings[0]
@@ -68,23 +68,23 @@ func TestPollingLoops(t *testing.T) {
 			t.Errorf("%s: %s %q, do: %q", name, f.Code, f.Title, f.Fix)
 		}
 		if f.Predicted == nil || f.Predicted.WasP50NS == nil {
-			t.Errorf("%s: nothing is predicted", name)
+			t.Errorf("%s: there is no prediction", name)
 			continue
 		}
-		// Half of the pauses is half of the time, half of the last one of five or more a tenth at most.
+		// Halving all pauses halves the time; halving the last of five or more gains a tenth at most.
 		if remaining := float64(f.Predicted.P50NS.Est) / float64(*f.Predicted.WasP50NS); want != (remaining > 0.9) || want && f.Severity == report.SeverityHigh {
-			t.Errorf("%s: %s, half of it leaves %.2f", name, f.Severity, remaining)
+			t.Errorf("%s: severity %s, the predicted p50 is %.2f of the old one", name, f.Severity, remaining)
 		}
 	}
 }
 
-// TestTimeInCCode: time in C code is told as that, with the line that called it.
+// TestTimeInCCode: time in C code is reported as such, with the line that called it.
 func TestTimeInCCode(t *testing.T) {
 	data := testprog.Trace(t, "cgo-block")
 	rep := explainBytes(t, data, whylate.Options{Request: regexp.MustCompile(`WaitGroup\).Go`)})
 	i := slices.IndexFunc(rep.Verdict[0].Causes, func(c report.VerdictCause) bool { return c.Kind == report.InC })
 	if i < 0 {
-		t.Fatalf("nothing is in C: %s", rep.Verdict[0].Text)
+		t.Fatalf("no cause is in C code: %s", rep.Verdict[0].Text)
 	}
 	c := &rep.Verdict[0].Causes[i]
 	if c.Cause != report.CauseSyscall || !strings.HasPrefix(c.Text, "in C code") || !strings.Contains(c.Text, "main._Cfunc_") || c.Sites[0].Site.CalledFrom == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestFixes compares services with a known fault and the same with the fault taken out. The comparison must blame the fault
-// for what changed, in the group that had it.
+// TestFixes compares services that have a known fault with the same services without it. The comparison must attribute the
+// change to the fault, in the group that had it.
 func TestFixes(t *testing.T) {
 	for _, name := range []string{"pubsub", "exec-child", "slow-database"} {
 		t.Run(name, func(t *testing.T) {
@@ -24,12 +24,12 @@ func TestFixes(t *testing.T) {
 	}
 }
 
-// judgeFix says what is wrong with the comparison of two runs.
+// judgeFix returns what is wrong with the comparison of two runs, one with the fault and one without.
 func judgeFix(t *testing.T, recs ...*testprog.Recorded) error {
 	t.Helper()
 	out, fixed := outcomeOf(t, recs[0]), outcomeOf(t, recs[1])
 	if !fixed.Fixed || out.Fixed {
-		t.Fatalf("the fault is there: %v and %v", !out.Fixed, !fixed.Fixed)
+		t.Fatalf("the runs have the fault: %v and %v, want only the first", !out.Fixed, !fixed.Fixed)
 	}
 	name := out.Service.Name
 	before, after := explainBytes(t, recs[0].Trace, whylate.Options{Name: name}), explainBytes(t, recs[1].Trace, whylate.Options{Name: name})
@@ -50,7 +50,7 @@ func judgeFix(t *testing.T, recs ...*testprog.Recorded) error {
 		}
 	}
 	if g == nil {
-		return fmt.Errorf("no group of both is %s %s", tr.Kind, tr.Group)
+		return fmt.Errorf("no group of both reports is %s %s", tr.Kind, tr.Group)
 	}
 	if len(g.Causes) == 0 {
 		return errors.New("the change has no causes")
@@ -64,10 +64,10 @@ func judgeFix(t *testing.T, recs ...*testprog.Recorded) error {
 	}
 	var wrong []error
 	if i := slices.IndexFunc(d.Groups, func(c compare.Group) bool { return c.ID == g.ID }); i != 0 {
-		wrong = append(wrong, fmt.Errorf("the group with the fault is number %d of those that changed", i+1))
+		wrong = append(wrong, fmt.Errorf("the group with the fault is number %d of the changed groups", i+1))
 	}
 	if m := &g.Mean; !m.Evidence || *m.Delta >= 0 {
-		wrong = append(wrong, fmt.Errorf("no evidence that the fix made it faster: mean %+v of %d and %d requests", *m, g.OldCount, g.NewCount))
+		wrong = append(wrong, fmt.Errorf("no evidence that the fix reduced the latency: mean %+v of %d and %d requests", *m, g.OldCount, g.NewCount))
 	}
 	if !first.Evidence {
 		wrong = append(wrong, fmt.Errorf("no evidence that %s at %s shrank", first.Cause, first.Site().Func))

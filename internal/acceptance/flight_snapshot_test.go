@@ -14,13 +14,13 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// maxPrediction finds what is predicted of slowest request: "max 118ms ->".
+// maxPrediction matches the prediction for the slowest request: "max 118ms →".
 var maxPrediction = regexp.MustCompile(`max \d+ms →`)
 
-// TestSnapshot explains what a flight recorder held when one of three requests took over 100 ms, of hundreds that took
-// microseconds: a report slept with a lock that they take. No percentile with enough requests knows of them. The truth is
-// the server's own count and clock. It would catch a verdict about the quick ones, a finding that is not there or that
-// promises nothing, and one that is loud of the quiet time before.
+// TestSnapshot explains the buffer of a flight recorder that was saved when a request took over 100 ms: three such requests
+// among hundreds of some microseconds, because a report slept while it held a lock that they need. There are too few for a
+// percentile. The truth is the server's own count and clock. The verdict must be about the slow requests, the finding must
+// predict their maximum, and for the time before them there must be no finding above info.
 func TestSnapshot(t *testing.T) {
 	data, recorded := testprog.Record(t, "snapshot")
 	facts := recorded.Facts
@@ -34,7 +34,7 @@ func TestSnapshot(t *testing.T) {
 			v := rep.Verdict[0]
 			g := rep.Group(v.Group)
 			if int64(v.Requests) != facts["slow"] || len(v.Causes) == 0 || v.Causes[0].Cause != report.CauseSleep || v.Causes[0].Share < 0.95 || v.Causes[0].Sites[0].Site.Func != slowFunc {
-				t.Errorf("of %d slow requests it says %s", facts["slow"], v.Text)
+				t.Errorf("there are %d slow requests; the verdict is %s", facts["slow"], v.Text)
 			}
 			if len(rep.Findings) == 0 {
 				t.Fatal("there is no finding")
@@ -45,21 +45,21 @@ func TestSnapshot(t *testing.T) {
 			}
 			p := f.Predicted
 			if p == nil || p.MaxNS == nil || p.WasMaxNS == nil {
-				t.Fatalf("of slowest request it predicts nothing: %+v", p)
+				t.Fatalf("no prediction for the slowest request: %+v", p)
 			}
 			isNear := func(got, want int64) bool { return got > want*95/100 && got < want*105/100+int64(2*time.Millisecond) }
 			if !isNear(*p.WasMaxNS, facts["slowest"]) || !isNear(p.MaxNS.Est, facts["slowest"]-facts["slept"]/2) {
-				t.Errorf("the slowest took %d ns, of which the report slept %d; predicted is %+v instead of %d", facts["slowest"], facts["slept"], p.MaxNS, *p.WasMaxNS)
+				t.Errorf("the slowest request took %d ns, of which the report slept %d; the prediction is %+v, the old maximum %d", facts["slowest"], facts["slept"], p.MaxNS, *p.WasMaxNS)
 			}
 			for i, o := range rep.Findings[1:] {
 				if o.Severity != report.SeverityInfo {
-					t.Errorf("beside it is found: %+v", rep.Findings[i+1])
+					t.Errorf("there is another finding: %+v", rep.Findings[i+1])
 				}
 			}
 			var out bytes.Buffer
 			must.Do(t, text.Write(&out, rep, text.Options{Width: 100, Full: true}))
 			if output := strings.Join(strings.Fields(out.String()), " "); !maxPrediction.MatchString(output) {
-				t.Errorf("the text does not speak of the slowest: %s", output)
+				t.Errorf("the text has no prediction for the slowest request: %s", output)
 			}
 		})
 	}
@@ -70,7 +70,7 @@ func TestSnapshot(t *testing.T) {
 		}
 		for i := range rep.Findings {
 			if f := &rep.Findings[i]; f.Severity != report.SeverityInfo {
-				t.Errorf("of the time before it is found: %s", describeFinding(f))
+				t.Errorf("a finding about the time before: %s", describeFinding(f))
 			}
 		}
 	})

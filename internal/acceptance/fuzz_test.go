@@ -16,9 +16,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// FuzzExplain checks that no trace, however damaged, makes Explain panic or
-// hang, that the report does not depend on the number of workers, and that the
-// parts of every request in it add up.
+// FuzzExplain checks that Explain neither panics nor hangs on any trace, however damaged, that the report does not depend on
+// the number of workers, and that the parts of every request add up.
 func FuzzExplain(f *testing.F) {
 	inputs, err := refdata.FuzzInputs()
 	if err != nil {
@@ -45,12 +44,12 @@ func FuzzExplain(f *testing.F) {
 		checkConsistent(t, data, opts.Request, true)
 		serialReport, parallelReport := explainFuzzed(t, data, opts, 1), explainFuzzed(t, data, opts, 3)
 		if !bytes.Equal(serialReport, parallelReport) {
-			t.Errorf("with 3 workers the report is another one: %s", firstDifference(serialReport, parallelReport))
+			t.Errorf("the report differs with 3 workers: %s", firstDifference(serialReport, parallelReport))
 		}
 	})
 }
 
-// explainFuzzed returns the report's JSON, or the error's text.
+// explainFuzzed returns the report as JSON, or the error's text.
 func explainFuzzed(t *testing.T, data []byte, opts whylate.Options, workers int) []byte {
 	opts.Workers = workers
 	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), opts)
@@ -73,9 +72,8 @@ func explainFuzzed(t *testing.T, data []byte, opts whylate.Options, workers int)
 	return text
 }
 
-// twoConnectionTrace is a small trace of a server with two keep-alive connections
-// whose requests wait for a lock, a timer, a goroutine that they start and a
-// collection, over three generations: what the reference reader's traces lack.
+// twoConnectionTrace writes a small trace of a server with two keep-alive connections. In three generations, its requests wait
+// for a lock, a timer, a goroutine that they start, and a garbage collection, which the reference reader's traces lack.
 func twoConnectionTrace() *tracetext.Builder {
 	const us = 1000
 	serve := []string{"net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074"}

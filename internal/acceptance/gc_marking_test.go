@@ -7,8 +7,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestGCMarkingTakesPs: goroutines that help to mark take Ps for the collector. Who waits for a P behind them waits for the collector: that comes first,
-// and no loud finding says that the service's own computing takes the Ps.
+// TestGCMarkingTakesPs: goroutines that assist marking take Ps for the garbage collector, so a goroutine that waits for such a
+// P waits for the collector. The first finding is about the collector, and no major finding blames the service's own computing
+// for taking the Ps.
 func TestGCMarkingTakesPs(t *testing.T) {
 	for name, rep := range map[string]*report.Report{
 		"gcstress-long": explainFile(t, testprog.Recording(t, "programs/gcstress-long.trace")),

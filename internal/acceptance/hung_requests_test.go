@@ -13,10 +13,9 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// TestHungRequests: five requests of a route wait for a lock that is not given back, three of them since before the trace; two of many
-// of another wait on a channel; and two clients watch a stream in which nothing happens, which is as it should be. Each is
-// told as what it is, the largest harm first, and only those that hang are late. It would catch requests without a latency
-// that nothing reports, and a quiet stream that alarms.
+// TestHungRequests: five requests of a route wait for a lock that is never released, three of them since before the trace; two
+// of many requests of another route wait on a channel; and two clients watch a stream without events, which is normal. The
+// report has one finding for each, the most harmful first, and only the hung requests are late.
 func TestHungRequests(t *testing.T) {
 	data, _ := testprog.Record(t, "hung")
 	rep := explainBytes(t, data, whylate.Options{})
@@ -32,14 +31,14 @@ func TestHungRequests(t *testing.T) {
 		if f := &rep.Findings[i]; f.Code == report.RuleHung {
 			got = append(got, hang{f.Severity, f.Site.Func, f.Site.Line, evidenceOf(f, "requests there at the end of the trace")})
 			if ns := evidenceOf(f, "longest time in this wait"); ns < 0.9*float64(rep.Input.DurationNS) {
-				t.Errorf("%s: for %.0f ns only", f.Title, ns)
+				t.Errorf("%s: the longest wait is only %.0f ns", f.Title, ns)
 			}
 		}
 	}
 	want := []hang{{report.SeverityHigh, "main.(*depot).transfer", 31, 5}, {report.SeverityMedium, "main.(*depot).item", 39, 2}, {report.SeverityInfo, "main.(*depot).watch", 47, 2}}
 	for i := range want {
 		if i >= len(got) || got[i] != want[i] {
-			t.Errorf("hung are %+v, want %+v", got, want)
+			t.Errorf("findings %+v, want %+v", got, want)
 			break
 		}
 	}
@@ -50,18 +49,18 @@ func TestHungRequests(t *testing.T) {
 		late[rep.Group(v.Group).Name] = v.Open != nil && v.Open.Late
 	}
 	if !late["main.(*depot).transfer"] || !late["main.(*depot).item"] || late["main.(*depot).watch"] {
-		t.Errorf("late are %v", late)
+		t.Errorf("late groups: %v", late)
 	}
 	var out bytes.Buffer
 	must.Do(t, text.Write(&out, rep, text.Options{Width: 100, Full: true}))
 	if output := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(output, "5 requests hang, waiting for a lock at main.(*depot).transfer (hung.go:31)") {
-		t.Errorf("the text does not say who hangs:\n%s", out.String())
+		t.Errorf("the text does not name the hung requests:\n%s", out.String())
 	}
 }
 
-// TestLockHolderOutsideRequests: requests wait for a lock that a goroutine of no request's holds, which has stood in a method of the same type since
-// before the first of them came. It is named, with "perhaps"; one of another type, which came to its place later, and one of the same type
-// that came after the first request are not.
+// TestLockHolderOutsideRequests: requests wait for a lock held by a goroutine of no request, which has been blocked in a
+// method of the same type since before the first of them arrived. The evidence names that goroutine with "perhaps". It must
+// not name a goroutine that blocks in a method of another type, nor one that blocked there after the first request arrived.
 func TestLockHolderOutsideRequests(t *testing.T) {
 	const ms, us = 1_000_000, 1_000
 	const serve = "net/http.(*conn).serve:2074"
@@ -103,6 +102,6 @@ func TestLockHolderOutsideRequests(t *testing.T) {
 		}
 	}
 	if !strings.HasPrefix(holderText, "perhaps held by the goroutine at main.(*vault).audit (") {
-		t.Errorf("of who holds the lock is said %q, in %d findings", holderText, len(rep.Findings))
+		t.Errorf("the evidence about the lock's holder is %q, in %d findings", holderText, len(rep.Findings))
 	}
 }

@@ -21,9 +21,9 @@ import (
 
 var liveRuns = flag.Int("runs", 5, "how often TestLive runs each service")
 
-// TestLive runs every service of lab/truth several times under its load and counts how often the diagnosis is right. Runs
-// differ, with the machine as with the service, so none is judged alone: it fails where a service's share of right answers
-// has fallen against testdata/rates.md, or that of all together has. With -update it writes that page.
+// TestLive runs every service of lab/truth several times under its load and counts the right diagnoses. Runs differ with the
+// machine and the service, so no run is judged alone: the test fails if the share of right answers, of a service or of all
+// together, has fallen below that in testdata/rates.md. With -update it rewrites that page.
 func TestLive(t *testing.T) {
 	testfull.Need(t, "to run services and their clients in real time")
 	table := must.Have(readRates())(t)
@@ -93,12 +93,12 @@ func TestLive(t *testing.T) {
 	table.judgeAll(t)
 }
 
-// runsAlone services take all processors: they run alone.
+// runsAlone has the services that use all processors: nothing runs in parallel with them.
 var runsAlone = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stacks": true, "stw-memstats": true, "gc-assist": true, "gc-churn": true, "gc-workers": true, "gc-forced-beside": true, "debug-logs": true, "ticker-herd": true,
 	"cpu-std": true, "mutex-cpu": true, "single-worker": true, "rwmutex-reader": true, "rwmutex-writer": true, "once": true, "hub-late": true, "long-runs": true,
 	"few-ps": true, "many-ps": true, "throttled": true}
 
-// ratesPage says how often TestLive was right when it was written.
+// ratesPage has the rates of the last run of TestLive with -update.
 const ratesPage = "internal/acceptance/testdata/rates.md"
 
 const ratesHead = `# How often live runs are diagnosed rightly
@@ -115,13 +115,13 @@ than 1 in 100 if nothing has changed. ` + "`WHYLATE_FULL=1 go test ./internal/ac
 |---|---|---|---|---|
 `
 
-// A rate is one row: how often its answer was right.
+// A rate is a row: how often its answer was right.
 type rate struct {
 	right, runs, void int
 	measured          string
 }
 
-// rates are the rows of the page, and those of this run.
+// rates has the rows of the page and those of this run.
 type rates struct {
 	published map[string]rate
 
@@ -149,7 +149,7 @@ func readRates() (*rates, error) {
 	return r, nil
 }
 
-// judgeRow judges a row, try by try.
+// judgeRow runs a row several times and compares the rate of right answers with the published one.
 func (r *rates) judgeRow(t *testing.T, row string, runOnce func() (judgement, time.Duration)) {
 	t.Helper()
 	current := rate{measured: fmt.Sprintf("%s, %d CPUs, %s", time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), runtime.Version())}
@@ -160,7 +160,7 @@ func (r *rates) judgeRow(t *testing.T, row string, runOnce func() (judgement, ti
 			current.runs++
 		case j.wrong == nil && late > maxTimerDelay:
 			current.void++
-			t.Logf("void, timers %v late: %v", late, j.spoiled)
+			t.Logf("void, timers are %v late: %v", late, j.spoiled)
 		default:
 			current.runs++
 			t.Logf("not right: %v", errors.Join(j.wrong, j.spoiled))
@@ -179,8 +179,9 @@ func (r *rates) judgeRow(t *testing.T, row string, runOnce func() (judgement, ti
 	}
 }
 
-// hasFallen reports whether a rate is lower than before by more than chance: whether so few right runs, or fewer, have a
-// probability below 0.01. Of a rate known from n runs, one more right and one more wrong is taken for what it may be.
+// hasFallen reports whether a rate is lower than the published one by more than chance: the probability of so few right runs,
+// or fewer, is below 0.01. The probability of a right run is estimated from the published rate with one more right and one
+// more wrong run.
 func hasFallen(current, published rate) bool {
 	p := float64(published.right+1) / float64(published.runs+2)
 	sum, term := 0.0, math.Pow(1-p, float64(current.runs)) // of the binomial distribution
@@ -191,7 +192,7 @@ func hasFallen(current, published rate) bool {
 	return sum < 0.01
 }
 
-// judgeAll judges all rows together, or writes them.
+// judgeAll compares the sum of all rows with the published sum, or writes the page with -update.
 func (r *rates) judgeAll(t *testing.T) {
 	t.Helper()
 	var current, published rate
@@ -202,7 +203,7 @@ func (r *rates) judgeAll(t *testing.T) {
 	t.Logf("right in %d of %d runs, %d void; by %s %d of %d", current.right, current.runs, current.void, ratesPage, published.right, published.runs)
 	if !*update {
 		if hasFallen(current, published) {
-			t.Errorf("together, right in %d of %d runs; by %s it was %d of %d", current.right, current.runs, ratesPage, published.right, published.runs)
+			t.Errorf("all rows: right in %d of %d runs; by %s it was %d of %d", current.right, current.runs, ratesPage, published.right, published.runs)
 		}
 		return
 	}

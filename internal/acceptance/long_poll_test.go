@@ -10,16 +10,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A poll is a request of longPollTrace: how often its handler waits, for how long, and
-// whether somebody else ends that.
+// A longPoll is a request of longPollTrace.
 type longPoll struct {
-	waits       int
-	waitNS      int64
-	endedByNews bool
-	writer      string // what it calls between two waits, which writes to a connection
+	waits       int    // number of waits of its handler
+	waitNS      int64  // duration of each
+	endedByNews bool   // another goroutine ends each wait, not a timer
+	writer      string // function that writes to a connection between two waits, "" if there is none
 }
 
-// newsSource says who brings the news.
+// A newsSource is the goroutine that ends waits with news.
 type newsSource int
 
 const (
@@ -28,14 +27,14 @@ const (
 	fromWorker
 )
 
-// An event is what happens at a time of a trace that is written.
+// An event is emitted at a time of a synthetic trace.
 type event struct {
 	timeNS int64
 	emit   func(timeNS int64)
 }
 
-// emitInOrder writes what happens, one event at a time: each takes less than 30 us. The P rests in between, so that somebody looks at the network. What
-// happens may add events.
+// emitInOrder emits events in order of time, at least 30 us apart. The P is idle between two, so that the network is polled.
+// An event may add events.
 func emitInOrder(th *tracetext.Thread, events *[]event) {
 	const us = 1_000
 	last, p := int64(0), th.Proc()
@@ -59,8 +58,8 @@ func emitInOrder(th *tracetext.Thread, events *[]event) {
 	}
 }
 
-// longPollTrace writes polls on connections of their own, one after the other in each,
-// beside a handler that takes 200 us of sleep in a hundred requests.
+// longPollTrace writes long polls, one after the other on each of several connections, and another handler that serves 400
+// requests by sleeping for 200 us.
 func longPollTrace(t *testing.T, conns int, polls []longPoll, source newsSource) []byte {
 	t.Helper()
 	const ms, us = 1_000_000, 1_000
@@ -182,11 +181,10 @@ func longPollTrace(t *testing.T, conns int, polls []longPoll, source newsSource)
 	return data
 }
 
-// TestLongPoll: handlers wait in a select until there is news or their time is up. That
-// is no late request, whether a ticker or another request has the news, and nothing loud
-// is said; nor where no news came. Who looks again until it is there, sleeps for less than
-// any long poll, or hands something over that workers have no time for, is loudly late. Who
-// writes to its client between its waits sends a stream; who writes to somebody else does not.
+// TestLongPoll: a handler that waits in a select until there is news or its time is up is a long poll. It is not late, whether
+// a ticker or another request has the news or none comes, and there is no major finding. There is one for a handler that
+// checks repeatedly, that sleeps for less than any long poll, or whose work busy workers do not accept. A handler that writes
+// to its client between its waits sends a stream; one that writes to another connection does not.
 func TestLongPoll(t *testing.T) {
 	const ms = 1_000_000
 	sixTimes := func(p ...longPoll) (out []longPoll) {
@@ -202,13 +200,13 @@ func TestLongPoll(t *testing.T) {
 		major  bool
 		title  string
 	}{
-		{"news of a ticker", fromTicker, sixTimes(longPoll{1, 1200 * ms, false, ""}, longPoll{1, 620 * ms, true, ""}, longPoll{1, 43 * ms, true, ""}), false, "until something arrives or 1.2s have passed"},
-		{"news of another request", fromRequest, sixTimes(longPoll{1, 1200 * ms, false, ""}, longPoll{1, 620 * ms, true, ""}, longPoll{1, 43 * ms, true, ""}), false, "until something arrives or 1.2s have passed"},
+		{"news from a ticker", fromTicker, sixTimes(longPoll{1, 1200 * ms, false, ""}, longPoll{1, 620 * ms, true, ""}, longPoll{1, 43 * ms, true, ""}), false, "until something arrives or 1.2s have passed"},
+		{"news from another request", fromRequest, sixTimes(longPoll{1, 1200 * ms, false, ""}, longPoll{1, 620 * ms, true, ""}, longPoll{1, 43 * ms, true, ""}), false, "until something arrives or 1.2s have passed"},
 		{"no news", fromTicker, sixTimes(longPoll{1, 1200 * ms, false, ""}), false, "until 1.2s have passed"},
-		{"workers", fromWorker, sixTimes(longPoll{1, 1200 * ms, false, ""}, longPoll{1, 620 * ms, true, ""}, longPoll{1, 43 * ms, true, ""}), true, ""},
-		{"looks again", fromTicker, sixTimes(longPoll{3, 1100 * ms, false, ""}, longPoll{1, 1100 * ms, false, ""}, longPoll{2, 1100 * ms, false, ""}), true, ""},
+		{"busy workers", fromWorker, sixTimes(longPoll{1, 1200 * ms, false, ""}, longPoll{1, 620 * ms, true, ""}, longPoll{1, 43 * ms, true, ""}), true, ""},
+		{"a condition checked repeatedly", fromTicker, sixTimes(longPoll{3, 1100 * ms, false, ""}, longPoll{1, 1100 * ms, false, ""}, longPoll{2, 1100 * ms, false, ""}), true, ""},
 		{"parts of a stream", fromTicker, sixTimes(longPoll{12, 60 * ms, false, "net/http.(*response).FlushError"}), false, "they write to their client between the waits"},
-		{"a peer that is asked again", fromTicker, sixTimes(longPoll{12, 60 * ms, false, "main.(*peer).ask"}), true, ""},
+		{"repeated calls to a peer", fromTicker, sixTimes(longPoll{12, 60 * ms, false, "main.(*peer).ask"}), true, ""},
 		{"a pause", fromTicker, sixTimes(longPoll{1, 300 * ms, false, ""}), true, ""},
 	} {
 		rep := explainBytes(t, longPollTrace(t, 8, c.polls, c.source), whylate.Options{})
@@ -227,7 +225,7 @@ func TestLongPoll(t *testing.T) {
 			}
 		}
 		if (majorFindings != "") != c.major || !strings.Contains(minorTitles, c.title) {
-			t.Errorf("%s: loud is %q, besides it says %q", c.name, majorFindings, minorTitles)
+			t.Errorf("%s: major findings %q, others %q", c.name, majorFindings, minorTitles)
 		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestNoPeersByChance: one service of lab/truth asks itself, its clients are in its own process. Many of the others wait for peers of
-// which requests of their own could lie in the waits by chance. It would catch a peer that is named because two groups have work at the
-// same time.
+// TestNoPeersByChance: one service of lab/truth calls itself, because its clients are in its process. Many others wait for
+// peers while requests of their own overlap these waits by chance. The report must not name a peer because two groups work at
+// the same time.
 func TestNoPeersByChance(t *testing.T) {
 	for _, name := range testprog.Services(t) {
 		rep := explainService(t, name)
@@ -26,29 +26,29 @@ func TestNoPeersByChance(t *testing.T) {
 			case callsItself && (!g.Peer.Followed() || !strings.HasSuffix(g.Peer.Name, ".ask")):
 				t.Errorf("%s: %s waits for %+v", name, g.Name, g.Peer)
 			case !callsItself && g.Peer != nil:
-				t.Errorf("%s: %s waits for its own %s: %+v", name, g.Name, g.Peer.Name, g.Peer)
+				t.Errorf("%s: %s is reported as waiting for its own %s: %+v", name, g.Name, g.Peer.Name, g.Peer)
 			}
 		}
 	}
 }
 
-// TestEtcdCallsItself: etcd's gateway asks its own gRPC server over loopback, which its source says. It would catch an answer that ends at
-// the network, as if somebody else had it.
+// TestEtcdCallsItself: etcd's gateway calls its own gRPC server over loopback, as its source shows. The answer must not end at
+// the network as if another process were slow.
 func TestEtcdCallsItself(t *testing.T) {
 	for name, serves := range map[string]string{"etcd-puts": "(*quotaKVServer).Put", "etcd-reads": "(*kvServer).Range", "etcd-reads-neighbours": "(*kvServer).Range"} {
 		rep := explainFile(t, testprog.Recording(t, "field/"+name+".whylate"))
 		checkPeer(t, rep, "(*accessController).ServeHTTP", serves)
 		for _, f := range rep.Findings {
 			if f.Code == report.RuleSlowPeer && f.Severity.IsMajor() {
-				t.Errorf("%s: a peer is blamed that is this process: %s", name, f.Title)
+				t.Errorf("%s: a slow peer is found, but the peer is this process: %s", name, f.Title)
 			}
 		}
 	}
 }
 
-// TestPeerInSameProcess: the gateway's own service sleeps for 12 ms of each call in main.refresh, which its source says. The answer is
-// told where the fault is, of both halves and once. It would catch a path that ends at the socket, a slow peer that is blamed
-// beside its cause, a prediction that does not reach those who ask, and an answer that depends on how the trace is read.
+// TestPeerInSameProcess: the gateway's own service sleeps for 12 ms of each call in main.refresh, as its source shows. The
+// report has the fault once, at that line, for both the gateway and the service. It must not end at the socket, find a slow
+// peer in addition, predict nothing for the callers, or depend on how the trace is read.
 func TestPeerInSameProcess(t *testing.T) {
 	file := testprog.Recording(t, "field/grpc-same-process.whylate")
 	rep := explainFile(t, file)
@@ -65,7 +65,7 @@ func TestPeerInSameProcess(t *testing.T) {
 		}
 		return ns
 	}
-	// All that the service slept, it slept for the gateway.
+	// The service slept only for the gateway.
 	if gatewaySleep, serviceSleep := slept(g), slept(price); gatewaySleep < serviceSleep*99/100 || gatewaySleep > serviceSleep {
 		t.Errorf("the gateway's requests have %d ns of the %d that the service slept", gatewaySleep, serviceSleep)
 	}
@@ -77,28 +77,28 @@ func TestPeerInSameProcess(t *testing.T) {
 	if f.Code != report.RuleSleep || f.Group != price.ID || len(f.AskedBy) != 1 || f.AskedBy[0].Group != g.ID {
 		t.Fatalf("the first finding is %+v", f)
 	}
-	// Half of 12 ms of each: what the two win is the same.
+	// Half of 12 ms per call: the gain is the same for both.
 	caller := f.AskedBy[0]
 	if caller.Share < 0.9 || caller.Predicted == nil {
-		t.Fatalf("those who ask: %+v", caller)
+		t.Fatalf("the calling group: %+v", caller)
 	}
 	if callerGain, serviceGain := *g.LatencyNS.P50-caller.Predicted.P50NS.Est, *price.LatencyNS.P50-f.Predicted.P50NS.Est; callerGain < serviceGain*95/100 || callerGain > serviceGain*105/100 {
-		t.Errorf("half of the sleep would win %d ns there, and %d of those who ask", serviceGain, callerGain)
+		t.Errorf("half of the sleep gains %d ns for the service and %d ns for its callers", serviceGain, callerGain)
 	}
 	for _, o := range rep.Findings {
 		if o.Code == report.RuleSlowPeer || o.Code == report.RulePoolTooSmall || o.Group == g.ID && o.Code == report.RuleSleep {
-			t.Errorf("the same fault again: %s %s", o.Code, o.Title)
+			t.Errorf("the same fault is found again: %s %s", o.Code, o.Title)
 		}
 	}
-	// One that asks about the gateway alone is told there.
+	// With --group gateway, the finding is about the gateway.
 	if gatewayOnly := explainFile(t, file, "--group", "gateway"); gatewayOnly.Findings[0].Code != report.RuleSleep || gatewayOnly.Findings[0].Group != g.ID {
-		t.Errorf("of the gateway alone, the first finding is %s %s", gatewayOnly.Findings[0].Code, gatewayOnly.Findings[0].Title)
+		t.Errorf("with --group gateway, the first finding is %s %s", gatewayOnly.Findings[0].Code, gatewayOnly.Findings[0].Title)
 	}
 }
 
-// TestParallelCallsAreNotPeers: a page asks for four things at once that take as long as each other: two ask a backend in another process, one
-// asks this one, one sleeps (lab/peers/page.go). It would catch requests that are said to wait for each other because they are
-// open at the same time, and the exchange that is none the less.
+// TestParallelCallsAreNotPeers: a page makes four parallel calls that take equally long: two to a backend in another process,
+// one to this process, one sleeps (lab/peers/page.go). The report must not say that requests wait for each other because they
+// overlap, but must find the call to this process.
 func TestParallelCallsAreNotPeers(t *testing.T) {
 	rep := explainFile(t, testprog.Recording(t, "peers/page.trace"))
 	group := func(name string) *report.Group {
@@ -110,24 +110,24 @@ func TestParallelCallsAreNotPeers(t *testing.T) {
 			t.Errorf("%s waits for %+v", name, g.Peer)
 		}
 		if !slices.ContainsFunc(rep.Findings, func(f report.Finding) bool {
-			return f.Group == g.ID && f.Code == report.RuleSlowPeer && f.Severity != report.SeverityInfo // it takes as long for all, so it is not loud
+			return f.Group == g.ID && f.Code == report.RuleSlowPeer && f.Severity != report.SeverityInfo // it takes as long for all requests, so the severity is low
 		}) {
-			t.Errorf("%s: its backend is not found", name)
+			t.Errorf("%s: there is no finding about its backend", name)
 		}
 	}
 	if g := group("main.page.func4 page.go:52"); !g.Peer.Followed() || !strings.HasPrefix(g.Peer.Name, "main.page.func5") {
-		t.Errorf("the front waits for %+v", g.Peer)
+		t.Errorf("the call to this process waits for %+v", g.Peer)
 	}
 	for _, f := range rep.Findings {
 		if len(f.AskedBy) > 0 && slices.ContainsFunc(f.AskedBy, func(a report.AskedBy) bool { return !strings.HasPrefix(a.Name, "main.page.func4") }) {
-			t.Errorf("%s of %s is said to be waited for by %+v", f.Code, f.Group, f.AskedBy)
+			t.Errorf("%s of %s is asked by %+v", f.Code, f.Group, f.AskedBy)
 		}
 	}
 }
 
-// TestPeerRecording lays the recordings of a gateway and of its server beside each other, and holds what a wait took, and what
-// of it the server had, against the clocks of the two programs. It would catch clocks that are brought together wrongly, and
-// time of the way told as the server's. A recording that is its own peer tells the same as a process that asks itself.
+// TestPeerRecording explains the recording of a gateway together with that of its server, and compares the duration of a wait
+// and the server's part of it with the clocks of the two programs. It fails if the clocks are aligned wrongly or transport
+// time counts as the server's. A recording used as its own peer gives the same answer as a process that calls itself.
 func TestPeerRecording(t *testing.T) {
 	dir := t.TempDir()
 	explainArgs := func(args ...string) *report.Report {
@@ -148,22 +148,22 @@ func TestPeerRecording(t *testing.T) {
 	if p == nil || p.Recording != serverFile || p.ThereNS == nil || p.BackNS == nil {
 		t.Fatalf("the gateway's peer is %+v", p)
 	}
-	// The server's handler sleeps, which its source says.
+	// The server's handler sleeps, as its source shows.
 	if !strings.Contains(p.Spent, "asleep in main.answer") {
-		t.Errorf("of what the server did with its time is said: %q", p.Spent)
+		t.Errorf("the server's time is described as %q", p.Spent)
 	}
 	handlerNS, callNS := float64(server.NS)/float64(server.Count), float64(gateway.NS)/float64(gateway.Count)
 	t.Logf("%+v; the server's handler took %.0f ns, the gateway's call %.0f ns", p, handlerNS, callNS)
 	if got := float64(p.ServedNS); got < 0.95*handlerNS || got > 1.1*handlerNS {
-		t.Errorf("the server had %.0f ns of a wait, by its own clock its handler took %.0f", got, handlerNS)
+		t.Errorf("the server's part of a wait is %.0f ns, by its own clock its handler took %.0f", got, handlerNS)
 	}
 	if got := float64(p.WaitNS); got < 0.9*callNS || got > 1.05*callNS {
 		t.Errorf("a wait takes %.0f ns, by the gateway's clock a call takes %.0f", got, callNS)
 	}
 	if sum := p.ServedNS + *p.ThereNS + *p.BackNS; sum < p.WaitNS*9/10 || sum > p.WaitNS*11/10 {
-		t.Errorf("%d ns of a wait of %d are told", sum, p.WaitNS)
+		t.Errorf("the parts of a wait add up to %d ns, the wait is %d ns", sum, p.WaitNS)
 	}
-	// The server asks nobody, and what was recorded at another time tells nothing.
+	// The server calls no peer, and a recording from another time does not overlap.
 	for _, args := range [][]string{{"--peer", gatewayFile, serverFile}, {"--peer", testprog.Recording(t, "field/etcd-reads.whylate"), gatewayFile}} {
 		rep := explainArgs(args...)
 		for i := range rep.Groups {
@@ -172,7 +172,7 @@ func TestPeerRecording(t *testing.T) {
 			}
 		}
 		if !slices.ContainsFunc(rep.Input.Warnings, func(w report.Warning) bool { return w.Code == "peer" }) {
-			t.Errorf("%v: no word on it: %v", args, rep.Input.Warnings)
+			t.Errorf("%v: there is no warning about the peer: %v", args, rep.Input.Warnings)
 		}
 	}
 	etcd := testprog.Recording(t, "field/etcd-puts.whylate")
@@ -185,15 +185,15 @@ func TestPeerRecording(t *testing.T) {
 		return *rep.Groups[i].Peer
 	}
 	if p := firstPeer("--group", "ServeHTTP", etcd); !strings.HasSuffix(p.Name, "Put") {
-		t.Errorf("asked about the gateway alone, its peer is %+v", p)
+		t.Errorf("with --group ServeHTTP, the peer is %+v", p)
 	}
 	a, b := firstPeer(etcd), firstPeer("--peer", etcd, etcd)
 	if b.Recording = ""; a.Group != b.Group || a.Held != b.Held || a.ServedNS != b.ServedNS || *a.BackNS != *b.BackNS {
-		t.Errorf("as its own peer %+v, by itself %+v", b, a)
+		t.Errorf("as its own peer %+v, without a peer %+v", b, a)
 	}
 }
 
-// checkPeer holds a report against which group serves what the requests of another one wait for.
+// checkPeer checks that the group named caller waits for the group named server of the same process.
 func checkPeer(t *testing.T, rep *report.Report, caller, server string) {
 	t.Helper()
 	for i := range rep.Groups {
@@ -206,7 +206,7 @@ func checkPeer(t *testing.T, rep *report.Report, caller, server string) {
 			t.Errorf("%s waits for %+v, want %s", g.Name, p, server)
 		}
 		if v := rep.Verdict[0].Text; !strings.Contains(v, "this process's own") {
-			t.Errorf("the verdict does not say whose answer is waited for: %s", v)
+			t.Errorf("the verdict does not name this process as the peer: %s", v)
 		}
 		return
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestChannelPools: requests queue for places of three pools made of channels, each held and given back in another way: by the request
-// while goroutines of its own work, by a goroutine that it started, by one that it started after it had taken the place. Each is
-// a pool of so many places, whose holder sleeps for so long, and its line is where they wait. It would catch a pool that is told
-// as a sleep of others, goroutines of requests taken for workers, more of which would help, and requests that hand their work
-// to idle workers taken for a queue.
+// TestChannelPools: requests queue for slots of three pools made of channels. A slot is held and released by the request while
+// its goroutines work, by a goroutine that the request started, or by one that it started after it acquired the slot. Each is
+// found as a pool with its size, its holder's sleep and the line of the queue. It must not be reported as a sleep of other
+// goroutines, its goroutines must not count as workers, and requests that hand their work to idle workers must not count as a
+// queue.
 func TestChannelPools(t *testing.T) {
 	data, _ := testprog.Record(t, "pools")
 	rep := explainBytes(t, data, whylate.Options{})
@@ -24,7 +24,7 @@ func TestChannelPools(t *testing.T) {
 		title, sleep string
 		heldNS       float64
 	}{
-		// Where nobody waits for so long that both places are given back twice, how many there are is not said.
+		// If no request waits until both slots are released twice, the size of the pool is unknown.
 		{"parted", "", 2, "", "main.partedWork", 6e6},
 		{"child", "pools.go:42", 2, "one of 2 places", "main.childWork", 7e6},
 		{"give", "pools.go:54", 1, "the only place", "main.givenWork", 5e6},
@@ -43,26 +43,25 @@ func TestChannelPools(t *testing.T) {
 			t.Errorf("%s: %s", want.group, describeFinding(first))
 		}
 		if n := evidenceOf(first, "pool size seen in use"); n != want.slots && !(want.title == "" && math.IsNaN(n)) {
-			t.Errorf("%s: %v places, there are %v", want.group, n, want.slots)
+			t.Errorf("%s: %v slots, want %v", want.group, n, want.slots)
 		}
-		const maxDelay = 4e6 // by which a sleep may end
+		const maxDelay = 4e6 // of the end of a sleep
 		if ns := evidenceOf(first, "mean time for which it is held"); ns < want.heldNS || ns > want.heldNS+maxDelay {
-			t.Errorf("%s: a place is held for %.0f ns, by the program for %.0f", want.group, ns, want.heldNS)
+			t.Errorf("%s: a slot is held for %.0f ns, in the program for %.0f", want.group, ns, want.heldNS)
 		}
 		if p := first.Predicted; p == nil || p.P50NS.Est < int64(want.heldNS) || float64(p.P50NS.Est) > want.heldNS+maxDelay {
-			t.Errorf("%s: with places enough %+v, nobody would wait", want.group, p)
+			t.Errorf("%s: the prediction for enough slots is %+v, want no wait", want.group, p)
 		}
 	}
 	for i := range rep.Findings {
 		if f := &rep.Findings[i]; f.Code == report.RulePoolTooSmall && strings.HasSuffix(groupNameOf(rep, f.Group), ").handed") {
-			t.Errorf("requests that idle workers serve: %s", describeFinding(f))
+			t.Errorf("a pool is found for requests that idle workers serve: %s", describeFinding(f))
 		}
 	}
 }
 
-// TestPoolSizes: how many places pools of real programs and of services have is known from those who held one while
-// others waited throughout. It would catch a number that counts those who were given a place one after the other, past those
-// who waited, or before the first of them came.
+// TestPoolSizes: the size of a pool is the number of goroutines that held a slot while others waited throughout. It must not
+// count goroutines that received a slot one after the other, overtook the waiters, or came before the first waiter.
 func TestPoolSizes(t *testing.T) {
 	field := func(name string) *report.Report {
 		return explainFile(t, testprog.Recording(t, "field/"+name+".whylate"))
@@ -81,7 +80,7 @@ func TestPoolSizes(t *testing.T) {
 			}
 		}
 		if reported != c.slots {
-			t.Errorf("%s: %v places are said, there are %v", name, reported, c.slots)
+			t.Errorf("%s: %v slots are reported, want %v", name, reported, c.slots)
 		}
 	}
 }

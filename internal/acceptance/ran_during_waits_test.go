@@ -10,8 +10,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestSlowWaitsNameWhatRan: whatever makes slow requests wait for a P is told for these requests. A lookup of a random
-// hundred of all requests misses what only slow ones meet, and fails.
+// TestSlowWaitsNameWhatRan: if slow requests wait for a P, the report names what ran during these waits. A random sample of
+// all requests would miss what only delays slow ones.
 func TestSlowWaitsNameWhatRan(t *testing.T) {
 	judged := 0
 	for _, name := range testprog.Services(t) {
@@ -22,7 +22,7 @@ func TestSlowWaitsNameWhatRan(t *testing.T) {
 				if meanWait := c.TotalNS / int64(max(c.Requests, 1)); c.Cause == report.CauseSched && c.Share >= 0.02 && meanWait >= 500e3 {
 					judged++
 					if len(c.RanMeanwhile) == 0 {
-						t.Errorf("%s: slow requests of %s wait for a P at %v, %d ns each, and nothing ran meanwhile", name, g.Name, c.Site, meanWait)
+						t.Errorf("%s: slow requests of %s wait for a P at %v, %d ns each, but the report names nothing that ran", name, g.Name, c.Site, meanWait)
 					}
 				}
 			}
@@ -33,8 +33,8 @@ func TestSlowWaitsNameWhatRan(t *testing.T) {
 	}
 }
 
-// TestWhatRanIsNamedBySamples: in http1-profile nothing computes but two functions, and no event stands in either of them. A name
-// from the event that ended a run, or the goroutine's first frame, fails.
+// TestWhatRanIsNamedBySamples: in http1-profile only two functions compute, and neither causes an event, so their names must
+// come from CPU samples, not from the event that ended a run or the goroutine's first frame.
 func TestWhatRanIsNamedBySamples(t *testing.T) {
 	rep := explainBytes(t, testprog.Trace(t, "http1-profile"), whylate.Options{})
 	named, all := 0.0, 0.0
@@ -49,12 +49,13 @@ func TestWhatRanIsNamedBySamples(t *testing.T) {
 		}
 	}
 	if all == 0 || named/all < 0.9 {
-		t.Errorf("scan and decode are %.0f of %.0f ns of what ran meanwhile", named, all)
+		t.Errorf("scan and decode ran for %.0f of %.0f ns of the waits", named, all)
 	}
 }
 
-// TestWhatRanIsEqualForCalls: what ran while a handler's requests waited for a P is the same whether they are found by
-// their server or asked for by name. A random choice of requests, or of parts of their waits, fails where it is small.
+// TestWhatRanIsEqualForCalls: what ran while a handler's requests waited for a P is the same whether the requests are found by
+// their server or selected with Options.Request. A random sample of requests, or of parts of their waits, fails if it is
+// small.
 func TestWhatRanIsEqualForCalls(t *testing.T) {
 	judged := 0
 	for _, name := range []string{"cpu-hogs", "cpu-hogs-saturated", "long-runs", "gc-workers", "gosched-loops", "ticker-herd", "waitgroup-saturated"} {
@@ -72,7 +73,7 @@ func TestWhatRanIsEqualForCalls(t *testing.T) {
 				}
 				judged++
 				if a, b := largestKey(want), largestKey(got); a != b {
-					t.Errorf("%s: while %s waited, most of what ran was %s; of its calls, %s", name, g.Name, a, b)
+					t.Errorf("%s: while requests of %s waited, %s ran most; while its calls waited, %s", name, g.Name, a, b)
 				}
 			}
 		}
@@ -82,7 +83,7 @@ func TestWhatRanIsEqualForCalls(t *testing.T) {
 	}
 }
 
-// ranDuringWaits adds up what ran while a group's requests waited for a P, and how long they did.
+// ranDuringWaits returns, by function, what ran while a group's requests waited for a P, and how long they waited.
 func ranDuringWaits(g *report.Group) (byFunc map[string]float64, waited float64) {
 	byFunc = map[string]float64{}
 	for _, c := range g.All().Causes {
@@ -108,8 +109,8 @@ func largestKey(m map[string]float64) (best string) {
 	return best
 }
 
-// TestWhatRanIsNotAWrapper: a goroutine of sync.WaitGroup.Go that never waits shows no line of its own; it is told by the line
-// that gave it its work. The name of its first function, which all such goroutines share, fails.
+// TestWhatRanIsNotAWrapper: a goroutine of sync.WaitGroup.Go that never waits has no event with its own line, so the report
+// names the line that started it, not the wrapper function that all such goroutines begin with.
 func TestWhatRanIsNotAWrapper(t *testing.T) {
 	rep := explainService(t, "waitgroup-saturated")
 	named := 0
@@ -119,7 +120,7 @@ func TestWhatRanIsNotAWrapper(t *testing.T) {
 				switch {
 				case s.Site == nil:
 				case strings.HasPrefix(s.Site.Func, "sync.(*WaitGroup).Go"):
-					t.Errorf("%.0f%% of what ran beside %v is told as %v", 100*s.Share, c.Site, s.Site)
+					t.Errorf("%.0f%% of what ran while requests waited at %v is %v", 100*s.Share, c.Site, s.Site)
 				case strings.Contains(s.Site.Func, "catalog.(*waitGroup)."):
 					named++
 				}
@@ -127,6 +128,6 @@ func TestWhatRanIsNotAWrapper(t *testing.T) {
 		}
 	}
 	if named == 0 {
-		t.Error("nothing of the service's own ran meanwhile")
+		t.Error("no function of the service is named")
 	}
 }

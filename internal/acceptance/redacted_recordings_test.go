@@ -23,10 +23,10 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// TestRedactedRecordings hides the texts of recordings (service/redact). The reference reader must find the same events with other
-// texts, each always the same one, and none of the hidden ones anywhere; and explain must say the same, but for the names.
-// It would catch a text that is missed, a table that is damaged, a reason or a function that is hidden with the rest, and an
-// engine that depends on what a user's text says.
+// TestRedactedRecordings redacts the texts of recordings (service/redact). The reference reader must find the same events,
+// with each text replaced consistently and no redacted text left. The report must be the same except for the names. The test
+// fails if a text is missed, a table is damaged, a reason or function is redacted by mistake, or the engine depends on a
+// user's text.
 func TestRedactedRecordings(t *testing.T) {
 	explained := []string{"marked", "tasks", "snapshot", "grpc", "stw", "cgo-calls"}
 	names := explained[:3]
@@ -52,7 +52,7 @@ func TestRedactedRecordings(t *testing.T) {
 				written := strings.Join(slices.Collect(maps.Values(hidden)), "\n")
 				for old := range hidden {
 					if len(old) > 3 && !strings.HasPrefix(old, "whylate.") && !strings.Contains(written, old) && bytes.Contains(redacted, []byte(old)) && !isInFunctionName(t, redacted, old) {
-						t.Errorf("%q is left", old)
+						t.Errorf("%q is not redacted", old)
 					}
 				}
 				if m == redact.Hash {
@@ -74,7 +74,8 @@ func redactTrace(t *testing.T, data []byte, o redact.Options) []byte {
 	return b.Bytes()
 }
 
-// compareEvents reads both traces with the reference reader and returns which text became which.
+// compareEvents reads both traces with the reference reader, requires the same events, and returns the replacement of each
+// text.
 func compareEvents(t *testing.T, before, after []byte) map[string]string {
 	t.Helper()
 	hidden := make(map[string]string)
@@ -103,14 +104,14 @@ func compareEvents(t *testing.T, before, after []byte) map[string]string {
 				continue
 			}
 			if h, ok := hidden[oldTexts[i]]; ok && h != newTexts[i] {
-				t.Fatalf("event %d: %q is once %q, once %q", n, oldTexts[i], h, newTexts[i])
+				t.Fatalf("event %d: %q is replaced by %q and by %q", n, oldTexts[i], h, newTexts[i])
 			}
 			hidden[oldTexts[i]] = newTexts[i]
 		}
 	}
 }
 
-// stackTexts has functions and lines of stacks, which many events share.
+// stackTexts caches the functions and lines of stacks, which many events share.
 type stackTexts map[trace.Stack]string
 
 func (m stackTexts) textOf(s trace.Stack) string {
@@ -124,7 +125,7 @@ func (m stackTexts) textOf(s trace.Stack) string {
 	return text
 }
 
-// unredactedText is what must not change of an event.
+// unredactedText returns the parts of an event that redaction must not change.
 func unredactedText(e *trace.Event, stacks stackTexts) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v %v g%v p%v m%v%s", e.Time(), e.Kind(), e.Goroutine(), e.Proc(), e.Thread(), stacks.textOf(e.Stack()))
@@ -146,7 +147,7 @@ func unredactedText(e *trace.Event, stacks stackTexts) string {
 	return b.String()
 }
 
-// redactableTexts are those of an event that may change.
+// redactableTexts returns the texts of an event that redaction may change.
 func redactableTexts(e *trace.Event) []string {
 	var out []string
 	stack := func(s trace.Stack) {
@@ -168,7 +169,8 @@ func redactableTexts(e *trace.Event) []string {
 	return out
 }
 
-// isInFunctionName reports whether a text stands in a redacted trace as a part of a function's name, or of a word of the runtime's.
+// isInFunctionName reports whether a text occurs in a redacted trace in the name of a function, a region of the runtime or a
+// reason.
 func isInFunctionName(t *testing.T, data []byte, text string) bool {
 	t.Helper()
 	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
@@ -184,11 +186,11 @@ func isInFunctionName(t *testing.T, data []byte, text string) bool {
 	}
 }
 
-// compareReports holds explain's reports of both to each other.
+// compareReports requires that the reports of both traces are equal except for the names.
 func compareReports(t *testing.T, before, after []byte, hidden map[string]string) {
 	t.Helper()
 	a, b := explainBytes(t, before, whylate.Options{}), explainBytes(t, after, whylate.Options{})
-	// The names that a report has are those of requests: of a mark the last words of its key.
+	// The names in a report are those of requests: for a mark, the last words of its key.
 	for old, replacement := range maps.Clone(hidden) {
 		for words := range 3 {
 			o, n := strings.SplitN(old, " ", words+3), strings.SplitN(replacement, " ", words+3)
@@ -214,8 +216,8 @@ func compareReports(t *testing.T, before, after []byte, hidden map[string]string
 	}
 }
 
-// reportLines is a report in lines, with names replaced and paths without their folders. The order of what is equal but for its
-// name does not count.
+// reportLines returns a report as sorted lines, with names replaced and files without directories. They are sorted because
+// elements that are equal except for their names may change places.
 func reportLines(t *testing.T, r *report.Report, names map[string]string) []string {
 	t.Helper()
 	r.Input = report.Input{}
@@ -227,7 +229,7 @@ func reportLines(t *testing.T, r *report.Report, names map[string]string) []stri
 			alternatives = append(alternatives, regexp.QuoteMeta(old))
 		}
 	}
-	// A function may bear a task's name.
+	// A function may have a task's name.
 	name := regexp.MustCompile(`(^|[\s"'(/])(` + strings.Join(alternatives, "|") + `)($|[\s"'),:=;])`)
 	replace := func(line string) string {
 		if len(alternatives) == 0 {

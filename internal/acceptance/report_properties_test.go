@@ -23,7 +23,7 @@ import (
 )
 
 func TestProperties(t *testing.T) {
-	// -short is quick: a server, CPU samples, timers, a short trace of the flight recorder and calls of C, none of them long.
+	// With -short: a server, CPU samples, timers, a short trace of the flight recorder and cgo calls, none of them long.
 	short := []string{"http1-close", "cpusamples", "timers", "flight", "cgo-calls"}
 	for _, p := range testprog.Programs() {
 		if testing.Short() && !slices.Contains(short, p.Name) {
@@ -36,8 +36,8 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// TestPropertiesOfReferenceTraces does the same for the test traces of the
-// reference reader: odd ones, most of them a few events long.
+// TestPropertiesOfReferenceTraces does the same for the test traces of the reference reader, unusual ones and mostly a few
+// events long.
 func TestPropertiesOfReferenceTraces(t *testing.T) {
 	traces := must.Have(refdata.Traces())(t)
 	for i, tr := range traces {
@@ -52,7 +52,7 @@ func TestPropertiesOfReferenceTraces(t *testing.T) {
 	}
 }
 
-// allRequests asks for every request in full, with Exact, which follows them all.
+// allRequests is an Options.Slowest that reports every request in full; Options.Exact follows them all.
 const allRequests = math.MaxInt32
 
 func checkProperties(t *testing.T, data []byte) {
@@ -64,7 +64,7 @@ func checkProperties(t *testing.T, data []byte) {
 	_, serial := explainJSON(t, data, whylate.Options{Slowest: 5, Workers: 1})
 	schematest.Validate(t, t.Name(), serial)
 	if _, parallel := explainJSON(t, data, whylate.Options{Slowest: 5, Workers: 3}); !bytes.Equal(serial, parallel) {
-		t.Errorf("with 3 workers the report is another one: %s", firstDifference(serial, parallel))
+		t.Errorf("the report differs with 3 workers: %s", firstDifference(serial, parallel))
 	}
 	const pattern = `^main\.`
 	checkConsistent(t, data, nil, false)
@@ -78,11 +78,11 @@ func checkProperties(t *testing.T, data []byte) {
 	}
 }
 
-// checkConsistent holds timelines, requests and report to package validate's
-// rules.
+// checkConsistent checks timelines, requests and report with package validate.
 func checkConsistent(t *testing.T, data []byte, request *regexp.Regexp, damaged bool) {
 	t.Helper()
-	opts := engine.Options{Request: request, Validate: &validate.Checks{Damaged: damaged}}
+	opts := engine.Options{Validate: &validate.Checks{Damaged: damaged}}
+	opts.Request = request
 	if _, err := engine.Explain(context.Background(), bytes.NewReader(data), opts); err != nil {
 		return // the callers judge errors
 	}
@@ -91,8 +91,7 @@ func checkConsistent(t *testing.T, data []byte, request *regexp.Regexp, damaged 
 	}
 }
 
-// explainAll explains every request and checks that the parts add up. It
-// returns nil where there is nothing to explain.
+// explainAll explains every request and checks that the parts add up. It returns nil if there is nothing to explain.
 func explainAll(t *testing.T, data []byte, pattern string) *report.Report {
 	t.Helper()
 	opts := whylate.Options{Slowest: allRequests, Exact: true}
@@ -113,7 +112,7 @@ func explainAll(t *testing.T, data []byte, pattern string) *report.Report {
 	return rep
 }
 
-// explainJSON returns nil where there is nothing to explain.
+// explainJSON returns the report and its JSON, nil if there is nothing to explain.
 func explainJSON(t *testing.T, data []byte, opts whylate.Options) (*report.Report, []byte) {
 	t.Helper()
 	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), opts)
@@ -136,8 +135,7 @@ func firstDifference(a, b []byte) string {
 	return fmt.Sprintf("…%s\nand …%s", a[from:min(len(a), i+120)], b[from:min(len(b), i+120)])
 }
 
-// checkGroup checks that the parts add up: of each request, of each band, and
-// of the group.
+// checkGroup checks that the parts of each request, of each band and of the group add up.
 func checkGroup(t *testing.T, rep *report.Report, g *report.Group) {
 	t.Helper()
 	if len(g.Slowest) != g.Count {
@@ -168,7 +166,7 @@ func checkGroup(t *testing.T, rep *report.Report, g *report.Group) {
 	if histogram != int64(g.Count) {
 		t.Errorf("%s %s: the histogram has %d of %d requests", g.Kind, g.Name, histogram, g.Count)
 	}
-	// Of running time, by function and the service's own that called it: rules and views follow a row from band to band.
+	// Rules and views follow a row from band to band: running time with the same function and calling function has one line.
 	line := map[[2]string]report.SiteKey{}
 	for _, b := range g.Bands {
 		var shares float64
@@ -211,8 +209,7 @@ func checkRequest(t *testing.T, rep *report.Report, g *report.Group, r *report.R
 	}
 }
 
-// cutsOf returns offsets at which a trace is cut: some at random places, and
-// some at the borders of batches.
+// cutsOf returns offsets at which to cut a trace, some anywhere and some at the boundaries of batches.
 func cutsOf(data []byte) []int {
 	var cuts []int
 	for i := range 3 {
@@ -243,8 +240,7 @@ func checkCut(t *testing.T, data []byte) {
 	}
 }
 
-// isWholeTrace reports whether a cut leaves a trace that nothing tells from one
-// that ended there.
+// isWholeTrace reports whether a trace that was cut cannot be distinguished from one that ended there.
 func isWholeTrace(data []byte) bool {
 	chunks, err := tracetext.Split(data)
 	return err == nil && len(chunks) > 0

@@ -10,27 +10,26 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestRequestCounts holds the number of requests found against the program's own
-// count. The programs finish what they have begun before the trace ends, so
-// every request that they count lies whole in it.
+// TestRequestCounts compares the number of requests in a report with the program's own count. The programs finish all requests
+// before the trace ends, so each that they count is completely in the trace.
 func TestRequestCounts(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		kind      report.Kind
 		facts     []string // whose sum is the number of requests
 		tolerance int      // requests that may be missing or too many, with the reason
-		resent    string   // a fact: so many requests may have been sent twice
+		resent    string   // a fact that counts requests that may have been sent twice
 	}{
 		{name: "http1", kind: report.KindHTTP1, facts: []string{"requests"}},
 		{name: "http1-close", kind: report.KindHTTP1, facts: []string{"requests"}},
 		{name: "http1-tls", kind: report.KindHTTP1, facts: []string{"requests"}},
 		{name: "http1-body", kind: report.KindHTTP1, facts: []string{"requests"}},
 		{name: "http1-middleware", kind: report.KindHTTP1, facts: []string{"requests"}},
-		// Pipelined requests that follow each other without a wait are distinguished
-		// by their writes; the last answers of a connection may be one request.
+		// Pipelined requests that follow each other without a wait are distinguished by their writes; the last answers of a
+		// connection may look like one request.
 		{name: "http1-pipelined", kind: report.KindHTTP1, facts: []string{"requests"}, tolerance: 3},
-		// A handler that panics ends the connection without an answer; on one that
-		// was in use before, net/http's client then sends the request again.
+		// A handler that panics ends the connection without an answer; on a connection that was in use before, net/http's
+		// client then sends the request again.
 		{name: "http1-hijack", kind: report.KindHTTP1, facts: []string{"upgrades", "streams", "panics"}, resent: "panics"},
 		{name: "http2", kind: report.KindHTTP2, facts: []string{"requests"}},
 		{name: "http2-h2c", kind: report.KindHTTP2, facts: []string{"requests"}},
@@ -58,8 +57,7 @@ func TestRequestCounts(t *testing.T) {
 				open += g.Open.Count
 				cut += g.CutAtStart
 			}
-			// A request that was cut at the start may be one that the program had
-			// its answer of already when the trace began.
+			// The program may have received the answer of a request that was cut at the start before the trace began.
 			if got := found + open; want == 0 || got+cut < int(want)-c.tolerance || got > int(want+facts.Facts[c.resent])+c.tolerance {
 				t.Errorf("%d found + %d open + %d cut at the start; the program counts %d:\n%s", found, open, cut, want, strings.Join(lines, "\n"))
 			}

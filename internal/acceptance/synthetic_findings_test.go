@@ -13,8 +13,8 @@ import (
 
 const ms = int64(1_000_000)
 
-// lateHubTrace is a trace of rounds of 40 ms. In each, three tasks hand something to one goroutine that waits for the network; its
-// message is seen 5 ms later, by a thread without a P, and it runs after 10 ms more, because loops have both Ps.
+// lateHubTrace writes rounds of 40 ms. In each, three tasks send a request to one goroutine that waits for the network. A
+// thread without a P notices its message 5 ms later, and the goroutine runs another 10 ms later, because loops occupy both Ps.
 func lateHubTrace(t *testing.T, rounds int64) []byte {
 	t.Helper()
 	b := tracetext.New(26)
@@ -77,7 +77,7 @@ func TestLateHub(t *testing.T) {
 	if f.Severity != report.SeverityHigh || f.Site == nil || f.Site.Func != "main.(*hub).read" || f.Site.Line != 20 || !strings.Contains(f.Title, "main.(*hub).run") {
 		t.Errorf("%+v at %+v", f, f.Site)
 	}
-	// Of some 15 ms each, 10 ms the hub was ready; what was before that nobody polled for.
+	// Of about 15 ms each, the hub was ready for 10 ms; before that, no P polled the network.
 	if f.Share < 0.95 {
 		t.Errorf("its share is %.3f", f.Share)
 	}
@@ -86,7 +86,7 @@ func TestLateHub(t *testing.T) {
 		"late runs":                         20,
 		"meanwhile ran main.crunch":         0.5,
 		"meanwhile ran main.loop":           0.5,
-		"part of that, at most, in which the message lay unread because no P polled the network": float64(5*ms) * 19 / 20, // nothing is known of a poll before the first
+		"part of that, at most, in which the message lay unread because no P polled the network": float64(5*ms) * 19 / 20, // polls before the first message are unknown
 		"mean delay from when the message was readable until the goroutine ran":                  float64(10*ms) + float64(5*ms)*19/20,
 	} {
 		if got := evidenceOf(f, text); math.Abs(got-want) > 0.01*want {
@@ -94,11 +94,11 @@ func TestLateHub(t *testing.T) {
 		}
 	}
 	if findingOf(rep, "WL1002") != nil {
-		t.Error("what waits behind the hub is told a second time")
+		t.Error("the requests that wait behind the hub have a second finding")
 	}
 }
 
-// TestPsTaken: a task yields once, and waits until what runs beside it on both Ps lets it on.
+// TestPsTaken: a task yields once and waits until the goroutines that occupy both Ps let it run.
 func TestPsTaken(t *testing.T) {
 	const rounds = 30
 	slice := int64(0)
@@ -117,7 +117,7 @@ func TestPsTaken(t *testing.T) {
 	}
 	for _, c := range []struct {
 		code, site string
-		period     int64 // of the rounds; Ps stand idle from 24 ms on
+		period     int64 // of the rounds; after 24 ms the Ps are idle
 		slice      int64 // of the loops; 0 for a herd
 	}{
 		{"WL1002", "main.crunch", 24 * ms, ms / 2},
@@ -148,7 +148,7 @@ func TestPsTaken(t *testing.T) {
 			firstThread.TaskBegin(start+2000, uint64(r)+1, 0, "compute", "main.compute:8", "main.client:5")
 			firstThread.Stop(start+3000, "runtime.Gosched", "runtime.Gosched:1", "main.compute:9", "main.client:5")
 			if slice == 0 {
-				for i := range uint64(238) { // as many as will run
+				for i := range uint64(238) { // the number that will run
 					monitor.Unblock(start+3100+2*int64(i), tickers+i)
 					monitor.Unblock(start+3101+2*int64(i), tickers+240+i)
 				}
@@ -208,9 +208,9 @@ func evidenceOf(f *report.Finding, text string) float64 {
 	return math.NaN()
 }
 
-// TestPoolWaitIsTheDatabase: requests that wait for a connection of a pool of two, which is handed to any of those who wait, wait for
-// the database of those who had it. Nothing of that is some client's rest: by the service's own clock the database has all
-// but a few percent.
+// TestPoolWaitIsTheDatabase: requests wait for a connection of a pool of two, which goes to any waiter. They wait for the
+// database that the holders call, which by the service's own clock has all but a few percent of the time; nothing of it is a
+// wait for a client.
 func TestPoolWaitIsTheDatabase(t *testing.T) {
 	rep := explainService(t, "connection-pool")
 	for _, b := range rep.Groups[0].Bands {

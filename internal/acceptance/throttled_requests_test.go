@@ -13,10 +13,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// frozenServiceTrace makes a trace of four threads that compute tasks of 20 to 60 ms
-// of CPU time, and of one on which tasks sleep. In the stretches held nobody
-// runs. It returns what held tasks back, by kind: computing tasks for all of
-// the overlap, sleeping ones if they woke right after it.
+// frozenServiceTrace writes a trace with four threads that compute tasks of 20 to 60 ms of CPU time and one on which tasks
+// sleep. During the freezes no thread runs. It also returns how long the freezes delayed tasks, by kind: a computing task for
+// the whole overlap, a sleeping one if it woke right after a freeze.
 func frozenServiceTrace(t *testing.T, length int64, freezes [][2]int64) (data []byte, want map[string]int64) {
 	t.Helper()
 	const workers, ms = 4, int64(1e6)
@@ -29,7 +28,7 @@ func frozenServiceTrace(t *testing.T, length int64, freezes [][2]int64) (data []
 		}
 		return ns
 	}
-	// after returns when somebody who wants to run at t does.
+	// afterFreeze returns the time at which a goroutine that is to run at t runs.
 	afterFreeze := func(t int64) int64 {
 		for _, h := range freezes {
 			if t > h[0] && t < h[1] {
@@ -103,7 +102,7 @@ func frozenServiceTrace(t *testing.T, length int64, freezes [][2]int64) (data []
 			worker.thread.Start(timeNS+200, g)
 			step := 100_000 + rnd.Int64N(300_000)
 			worker.remainingNS -= step
-			// What a freeze interrupts goes on behind it.
+			// Work that a freeze interrupts continues after it.
 			worker.nextNS = afterFreeze(timeNS + 200 + step)
 		default:
 			worker.thread.TaskEnd(timeNS, worker.task, "main.compute")
@@ -129,8 +128,7 @@ func throttleByGroup(rep *report.Report) map[string]int64 {
 	return got
 }
 
-// TestFreezesInRequests compares the cause throttle of made-up requests with
-// how long they were held back.
+// TestFreezesInRequests compares the cause throttle of synthetic requests with the time for which freezes delayed them.
 func TestFreezesInRequests(t *testing.T) {
 	const length, ms = int64(4000e6), int64(1e6)
 	rnd := rand.New(rand.NewPCG(4, 4))
@@ -154,10 +152,10 @@ func TestFreezesInRequests(t *testing.T) {
 	got := throttleByGroup(rep)
 	for _, kind := range []string{"compute", "sleep"} {
 		if want[kind] == 0 || math.Abs(float64(got[kind]-want[kind])) > 0.05*float64(want[kind]) {
-			t.Errorf("%s: %d ms of throttle, was held back for %d ms", kind, got[kind]/1e6, want[kind]/1e6)
+			t.Errorf("%s: %d ms of throttle, was frozen for %d ms", kind, got[kind]/1e6, want[kind]/1e6)
 		}
 	}
-	// The segments of single requests say the same as the sums.
+	// The segments of single requests agree with the sums.
 	for _, g := range rep.Groups {
 		for _, r := range g.Slowest {
 			frozen := int64(0)
@@ -171,16 +169,16 @@ func TestFreezesInRequests(t *testing.T) {
 				}
 			}
 			if g.Name == "compute" && max(frozen-reported, reported-frozen) > 2*ms {
-				t.Errorf("request at %d ms: %d us of throttle, was held back for %d us", r.StartNS/ms, reported/1000, frozen/1000)
+				t.Errorf("request at %d ms: %d us of throttle, was frozen for %d us", r.StartNS/ms, reported/1000, frozen/1000)
 			}
 		}
 	}
-	// Held back at any time: the same stretches are what they would be without.
+	// Freezes at random times are not recognised: their time keeps the cause that it has without them.
 	rep, _ = explainFrozen(random)
 	if th := &rep.Runtime.Throttle; th.Verdict != "unknown" {
-		t.Errorf("held back at any time: %s: %s", th.Verdict, th.Text)
+		t.Errorf("freezes at random times: %s: %s", th.Verdict, th.Text)
 	}
 	if got := throttleByGroup(rep); got["compute"]+got["sleep"] != 0 {
-		t.Errorf("held back at any time: throttle %v", got)
+		t.Errorf("freezes at random times: throttle %v", got)
 	}
 }

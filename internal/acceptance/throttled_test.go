@@ -22,21 +22,20 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// kernelCount is what lab/throttle says of a run.
+// kernelCount is the output of lab/throttle about a run.
 type kernelCount struct {
 	Periods     int64 `json:"periods"`
 	Throttled   int64 `json:"throttled"`
 	ThrottledNS int64 `json:"throttled_ns"`
 	WallNS      int64 `json:"wall_ns"`
 	CPUNS       int64 `json:"cpu_ns"`
-	// OthersShare is the share of the machine that others used meanwhile.
+	// OthersShare is the share of the machine that other processes used during the run.
 	OthersShare float64 `json:"others"`
-	// StolenNS is the CPU time that the hypervisor kept from the machine.
+	// StolenNS is the CPU time that the hypervisor did not give to the machine.
 	StolenNS int64 `json:"stolen_ns"`
 }
 
-// recordThrottle runs a service of lab/throttle and explains its trace. It
-// skips the test where no quota can be set.
+// recordThrottle runs a service of lab/throttle and explains its trace. It skips the test if no quota can be set.
 func recordThrottle(t *testing.T, args ...string) (*report.Report, kernelCount) {
 	t.Helper()
 	testfull.Need(t, "a CPU quota, for seconds")
@@ -66,8 +65,7 @@ func recordThrottle(t *testing.T, args ...string) (*report.Report, kernelCount) 
 	return rep, c
 }
 
-// checkThrottle holds what is said of throttling in several places of a report
-// against each other.
+// checkThrottle checks that all parts of a report agree about throttling.
 func checkThrottle(t *testing.T, rep *report.Report) {
 	t.Helper()
 	ownQuota := rep.Runtime.Throttle.Verdict == "own"
@@ -102,14 +100,12 @@ func checkThrottle(t *testing.T, rep *report.Report) {
 	}
 }
 
-// maxOthersShare is the share of the machine that others, the load among them, may use
-// for a run to have to be right. On a quiet machine they use less than a tenth;
-// with half of it gone, freezes end late and lost time is a fifth off.
+// maxOthersShare is the share of the machine up to which other processes, including the load, do not excuse a wrong answer. On
+// a quiet machine they use less than a tenth; with half of the machine, freezes end late and lost time is off by a fifth.
 const maxOthersShare = 0.3
 
-// TestThrottled runs services under real quotas and compares what the trace
-// alone tells with what the kernel counted. Busy neighbours blur both, so one
-// of three runs must be right.
+// TestThrottled runs services under real quotas and compares the answers from the trace alone with the kernel's counters.
+// Other processes disturb both, so one of three runs must be right.
 func TestThrottled(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -164,8 +160,8 @@ func codesOf(rep *report.Report) (codes []string) {
 	return codes
 }
 
-// TestNotThrottled runs services that no quota holds back, and one that has
-// both a quota and neighbours. Each run must be right.
+// TestNotThrottled runs services without a quota, and one with both a quota and other processes on the machine. Each run must
+// be right.
 func TestNotThrottled(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -175,9 +171,9 @@ func TestNotThrottled(t *testing.T) {
 		{"healthy", false, []string{"-kind", "light"}},
 		{"garbage collection", false, []string{"-kind", "gc"}},
 		{"work by a ticker", false, []string{"-kind", "bursts", "-procs", "4"}},
-		{"neighbours", false, []string{"-kind", "http", "-neighbours", "4"}},
-		{"busy loops and neighbours", false, []string{"-kind", "spin", "-neighbours", "4"}},
-		{"a quota and neighbours", true, []string{"-kind", "http", "-quota", "0.5", "-procs", "4", "-neighbours", "4"}},
+		{"other processes", false, []string{"-kind", "http", "-neighbours", "4"}},
+		{"busy loops and other processes", false, []string{"-kind", "spin", "-neighbours", "4"}},
+		{"a quota and other processes", true, []string{"-kind", "http", "-quota", "0.5", "-procs", "4", "-neighbours", "4"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			skipReason := ""
@@ -199,8 +195,8 @@ func TestNotThrottled(t *testing.T) {
 				if c.quota || k.StolenNS <= th.LostCPUNS/4 {
 					t.Fatal(strings.Join(wrong, "\n"))
 				}
-				// A virtual machine with a quota on its host: what the trace shows is so.
-				skipReason = fmt.Sprintf("the machine itself was held back for %v, by its own account: %s", time.Duration(k.StolenNS), strings.Join(wrong, "; "))
+				// A virtual machine with a quota on its host: the trace is right about the freezes.
+				skipReason = fmt.Sprintf("the hypervisor kept %v from the machine, by its own counter: %s", time.Duration(k.StolenNS), strings.Join(wrong, "; "))
 				t.Log(skipReason)
 			}
 			t.Skip(skipReason)

@@ -20,14 +20,13 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// An outcome is the part of lab/truth's truth.json that a diagnosis is judged
-// by; the fields are documented there.
+// An outcome is the part of lab/truth's truth.json by which a diagnosis is judged; the fields are documented there.
 type outcome struct {
 	Service  truthService
 	Traced   clientSummary
 	Share    *float64
 	Client   clientSummary // of the whole run
-	Affected clientSummary `json:"met"` // of Traced, those that the fault took time of
+	Affected clientSummary `json:"met"` // the requests of Traced that the fault delayed
 	Fixed    bool
 	Lateness struct {
 		P99NS int64 `json:"p99_ns"`
@@ -61,8 +60,7 @@ type clientSummary struct {
 	MaxNS  int64 `json:"max_ns"`
 }
 
-// A truthSite is a place; line 0 stands for any of the function, no function for
-// the whole process.
+// A truthSite is a function and line. Line 0 matches any line of the function; no function means the whole process.
 type truthSite struct {
 	Func, File string
 	Line       int
@@ -75,24 +73,24 @@ func (s truthSite) matches(r *report.Site) bool {
 	return r != nil && r.Func == s.Func && (s.Line == 0 || r.Line == s.Line && strings.HasSuffix(r.File, "/"+s.File))
 }
 
-// A judgement is what is wrong with a diagnosis. Wrong names are wrong on any
-// machine; shares and counts may be spoiled by whatever else runs on it.
+// A judgement has the errors of a diagnosis. Wrong names are wrong on any machine; shares and counts may be spoiled by other
+// processes.
 type judgement struct{ wrong, spoiled error }
 
 func (j judgement) plus(o judgement) judgement {
 	return judgement{errors.Join(j.wrong, o.wrong), errors.Join(j.spoiled, o.spoiled)}
 }
 
-// judgeCauses holds a report against the truth.
+// judgeCauses compares a report's causes with the truth.
 func judgeCauses(rep *report.Report, o *outcome) judgement {
 	var wrong, spoiled []error
 	tr := &o.Service.Truth
 	if o.Traced.Count == 0 {
-		return judgement{spoiled: errors.New("no request lies within the trace")}
+		return judgement{spoiled: errors.New("no request is within the trace")}
 	}
 	g := slowGroup(rep, o)
 	if tr.Cause == "" {
-		return judgement{} // nothing is wrong, and the handler need not show
+		return judgement{} // a healthy service; its handler need not be in the trace
 	}
 	if g == nil {
 		var names []string
@@ -111,19 +109,18 @@ func judgeCauses(rep *report.Report, o *outcome) judgement {
 	}
 	first := &g.Bands[0].Causes[0]
 	if i := slices.IndexFunc(g.Bands[0].Causes, func(c report.Cause) bool { return isRight(&c) }); tr.Unmeasured && i >= 0 && i < 3 {
-		// The service does not know all that it suffers, so it may compute, or
-		// queue for a P, for longer than what is injected takes.
+		// The service does not measure all delays, so it may compute, or queue for a P, for longer than the injected delay.
 		first = &g.Bands[0].Causes[i]
 	}
 	if !isRight(first) {
 		wrong = append(wrong, fmt.Errorf("the first cause of %s is %s, not %s at %s:%d", g.Name, describe(first), tr.Cause, tr.Site.Func, tr.Site.Line))
 	} else if !isSubsequence(tr.Via, first.Via) {
-		wrong = append(wrong, fmt.Errorf("the way to the cause of %s is %s, not by %v", g.Name, describe(first), tr.Via))
+		wrong = append(wrong, fmt.Errorf("the wait chain of %s is %s, not by %v", g.Name, describe(first), tr.Via))
 	}
 	share, ns := 0.0, int64(0)
 	for i := range g.Bands[0].Causes {
-		// The service's clock cannot tell computing from helping the collector
-		// and waiting for a P on the way.
+		// The service's clock cannot distinguish computing from assisting the garbage collector and from waiting for a P in
+		// between.
 		c := &g.Bands[0].Causes[i]
 		asCause := *c
 		if asCause.Cause = report.CauseName(tr.Cause); isRight(c) || tr.Cause == "cpu" && slices.Contains(overheads, c.Cause) && isRight(&asCause) {
@@ -131,8 +128,8 @@ func judgeCauses(rep *report.Report, o *outcome) judgement {
 			ns += c.TotalNS
 		}
 	}
-	// Requests under way when the trace begins or ends are only ours or only
-	// the client's: as many as there are connections, at either end.
+	// Requests in progress when the trace begins or ends are known only to the trace or only to the client: at most one per
+	// connection at either end.
 	slack := 2*o.Service.Load.Conns + o.Traced.Count/10
 	unnamedCount := 0
 	for _, u := range rep.Groups {
@@ -143,8 +140,8 @@ func judgeCauses(rep *report.Report, o *outcome) judgement {
 	client := float64(o.Traced.MeanNS) * float64(o.Traced.Count)
 	switch {
 	case o.Share != nil && unnamedCount > 0 && tr.Cause != "cpu" && g.Count < o.Traced.Count-slack:
-		// Requests that met nothing to wait for show no handler; the client
-		// cannot tell which they were, but they have no part in the cause.
+		// Requests that did not wait show no handler. The client cannot tell which these were, but they have no part in the
+		// cause.
 		if shareOfClientTime := float64(ns) / client; math.Abs(shareOfClientTime-*o.Share) > 0.05 {
 			spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of all requests' time, by the service's own clock %.3f", shareOfClientTime, *o.Share))
 		}
@@ -153,9 +150,9 @@ func judgeCauses(rep *report.Report, o *outcome) judgement {
 			spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of the time of %s, by the service's own clock %.3f", share, g.Name, *o.Share))
 		}
 	case tr.Share > 0 && math.Abs(share-tr.Share) > 0.05:
-		spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of the time of %s, by its making %.3f", share, g.Name, tr.Share))
+		spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of the time of %s, by construction %.3f", share, g.Name, tr.Share))
 	case share < tr.ShareMin-0.05:
-		spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of the time of %s, by its making at least %.3f", share, g.Name, tr.ShareMin))
+		spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of the time of %s, by construction at least %.3f", share, g.Name, tr.ShareMin))
 	}
 	if tr.Second != nil {
 		if i := slices.IndexFunc(g.Bands[0].Causes, func(c report.Cause) bool { return tr.Second.matches(c.Site) }); i < 0 || i > 2 {
@@ -163,15 +160,14 @@ func judgeCauses(rep *report.Report, o *outcome) judgement {
 		}
 	}
 	if n := o.Traced.Count; g.Count > n+slack || g.Count+unnamedCount < n-slack {
-		spoiled = append(spoiled, fmt.Errorf("%s has %d requests and %d more show no handler; the client knows of %d", g.Name, g.Count, unnamedCount, n))
+		spoiled = append(spoiled, fmt.Errorf("%s has %d requests and %d more show no handler; the client has %d", g.Name, g.Count, unnamedCount, n))
 	}
 	return judgement{errors.Join(wrong...), errors.Join(spoiled...)}
 }
 
 var overheads = []report.CauseName{report.CauseSched, report.CauseSchedWake, report.CauseGCAssist, report.CauseGCWait, report.CauseSTW}
 
-// slowGroup returns the group that the truth means. The same handler on two
-// listeners makes two groups; then it is the slower one.
+// slowGroup returns the group that the truth names. A handler on two listeners has two groups; then it returns the slower one.
 func slowGroup(rep *report.Report, o *outcome) *report.Group {
 	tr := &o.Service.Truth
 	var best *report.Group
@@ -211,7 +207,7 @@ func describe(c *report.Cause) string {
 
 func isSubsequence(want []string, via []report.Via) bool {
 	for _, v := range via {
-		// The truth has one word for all waits for a channel, and for all locks.
+		// The truth has one word for all waits on a channel and one for all locks.
 		w := strings.TrimSuffix(string(v.Wait), " send")
 		if w == "once" {
 			w = "lock"
@@ -223,9 +219,9 @@ func isSubsequence(want []string, via []report.Via) bool {
 	return len(want) == 0
 }
 
-// TestTruth explains recordings of services that are late for a known reason, each loaded from a process of its own, and
-// holds the answer against that reason. The reason, and the share of the time that it took, come from the service's and
-// the client's own clocks when it was recorded, so the answer does not depend on this machine. TestLive runs them again.
+// TestTruth explains recordings of services that are late for a known reason, each under load from another process, and
+// compares the answers with that reason. The reason and its share of the time come from the clocks of service and client at
+// recording time, so the result does not depend on this machine. TestLive runs the services again.
 func TestTruth(t *testing.T) {
 	var table confusionTable
 	var classes tally
@@ -246,14 +242,14 @@ func TestTruth(t *testing.T) {
 			c, untrue := classOfService(rep, o)
 			classes[c]++
 			if (len(untrue) > 0) != (knownFalse[name] != "") {
-				t.Errorf("said with confidence and not so: %q; known to be so: %q", untrue, knownFalse[name])
+				t.Errorf("confident false claims: %q; knownFalse has %q", untrue, knownFalse[name])
 			}
 			err, knownReason := errors.Join(j.wrong, j.spoiled), knownWrong[name]
 			switch {
 			case err != nil && knownReason == "":
 				t.Error(err)
 			case err == nil && knownReason != "":
-				t.Errorf("this is right now: it need not be in knownWrong (%s)", knownReason)
+				t.Errorf("this is right: remove it from knownWrong (%s)", knownReason)
 			}
 		})
 	}
@@ -264,23 +260,22 @@ func TestTruth(t *testing.T) {
 	}
 }
 
-// knownWrong are services whose recordings are not diagnosed rightly, and what is wrong. Each is a fault to be fixed.
+// knownWrong has the services whose recordings are not diagnosed rightly, with the error. Each is a fault to fix.
 var knownWrong = map[string]string{
-	"single-worker": "WL1007 is found beside the queue, though one goroutine cannot compute on all Ps: so in five recordings of six",
+	"single-worker": "WL1007 is found in addition to the queue, although one goroutine cannot compute on all Ps: in five of six recordings",
 }
 
-// knownFalse are services of which something false is said with confidence (falseOfService), and what.
+// knownFalse has the services whose reports have a confident false claim (falseServiceClaims), with the claim.
 var knownFalse = map[string]string{}
 
-// maxTimerDelay is how late timers may be, at the 99th percentile, on a machine of
-// which a test may expect right shares and latencies.
+// maxTimerDelay is the 99th percentile of timer delays up to which a machine must give right shares and latencies.
 const maxTimerDelay = 3 * time.Millisecond
 
 func outcomeOf(t testing.TB, rec *testprog.Recorded) *outcome {
 	t.Helper()
 	o := new(outcome)
 	if err := json.Unmarshal(rec.Truth, o); err != nil {
-		t.Fatalf("reading what is true of the service: %v", err)
+		t.Fatalf("reading the truth about the service: %v", err)
 	}
 	return o
 }
@@ -293,10 +288,10 @@ func optionsOf(name string, rec *testprog.Recorded) whylate.Options {
 	return opts
 }
 
-// cachedReports has the reports of explainService and explainFile: several tests read the same ones.
+// cachedReports has the reports of explainService and explainFile, which several tests share.
 var cachedReports sync.Map // name or path -> *report.Report
 
-// explainService explains a recording of lab/truth, once in a process. The report is shared: read it only.
+// explainService explains a recording of lab/truth. It caches the report: callers must not change it.
 func explainService(t testing.TB, name string) *report.Report {
 	t.Helper()
 	if rep, ok := cachedReports.Load(name); ok {

@@ -45,8 +45,7 @@ func tasksTrace(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-// TestViewDataAgrees holds the parts of a report that only views use to those
-// that they repeat in another form.
+// TestViewDataAgrees compares the parts of a report that only views use with the parts that they repeat in another form.
 func TestViewDataAgrees(t *testing.T) {
 	data := tasksTrace(t)
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Workers: 1}))(t)
@@ -96,7 +95,7 @@ func TestViewDataAgrees(t *testing.T) {
 			}
 		}
 		if o := parallel.Groups[i].Typical; !reflect.DeepEqual(g.Typical, o) {
-			t.Errorf("%s: another typical request with other workers", g.Name)
+			t.Errorf("%s: the typical request differs with 3 workers", g.Name)
 		}
 	}
 	s := rep.Runtime.Series
@@ -104,7 +103,7 @@ func TestViewDataAgrees(t *testing.T) {
 		t.Fatalf("series are missing: %+v", s)
 	}
 	if !reflect.DeepEqual(s, parallel.Runtime.Series) {
-		t.Error("other series with other workers")
+		t.Error("the series differ with 3 workers")
 	}
 	for name, list := range map[string][][2]int64{"heap": s.HeapBytes, "goal": s.GoalBytes, "procs": s.GOMAXPROCS, "gc": s.GC, "stw": s.STW, "idle": s.PsIdle, "running": s.Running, "runnable": s.Runnable, "syscall": s.Syscall} {
 		if !slices.IsSortedFunc(list, func(a, b [2]int64) int { return int(a[0] - b[0]) }) {
@@ -112,7 +111,7 @@ func TestViewDataAgrees(t *testing.T) {
 		}
 		for _, p := range list {
 			if p[0] < 0 || p[0] > rep.Input.DurationNS || p[1] < 0 {
-				t.Errorf("%s: %v lies outside the trace", name, p)
+				t.Errorf("%s: %v is outside the trace", name, p)
 			}
 		}
 	}

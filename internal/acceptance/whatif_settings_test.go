@@ -11,11 +11,11 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestWhatIfSettings asks, of recordings of services, what a setting would do, and holds that against what a client
-// measured once the setting was made. A client's clock has the way to the service and back in it, and its runs hold all
-// requests, those of a trace only those that show their handler: so what is compared is by how much percentiles move. It
-// would catch collections that are taken away without what requests wait for behind their workers, freezes that only get
-// shorter and not rarer, and a second P that takes half of a wait where two thirds go.
+// TestWhatIfSettings predicts the effect of a setting from recordings of services and compares it with the client's
+// measurements after the setting was changed. The client's latencies include the transport and all requests of its runs; those
+// of a trace only requests that show their handler. So the test compares the ratios of percentiles. It fails if a prediction
+// removes collections but not the waits behind their workers, if freezes become shorter but not rarer, or if a second P
+// removes half of a wait where two thirds go.
 func TestWhatIfSettings(t *testing.T) {
 	for name, s := range testprog.Settings(t) {
 		for _, setting := range s.Then {
@@ -24,7 +24,7 @@ func TestWhatIfSettings(t *testing.T) {
 			for i := range rep.WhatIf {
 				w := &rep.WhatIf[i]
 				if w.Note == "" {
-					t.Errorf("%s %s: no word on what it rests", name, setting.Asked)
+					t.Errorf("%s %s: there is no note about the basis of the prediction", name, setting.Asked)
 				}
 				for k := range rep.Groups {
 					if g := &rep.Groups[k]; g.ID == w.Group && g.Entry != nil && g.Entry.Func == s.Group {
@@ -33,7 +33,7 @@ func TestWhatIfSettings(t *testing.T) {
 				}
 			}
 			if p == nil {
-				t.Errorf("%s %s: nothing is predicted of %s", name, setting.Asked, s.Group)
+				t.Errorf("%s %s: there is no prediction for %s", name, setting.Asked, s.Group)
 				continue
 			}
 			for _, q := range []struct {
@@ -54,19 +54,20 @@ func TestWhatIfSettings(t *testing.T) {
 				low, est, high := float64(q.predicted.Low)/tracedNS, float64(q.predicted.Est)/tracedNS, float64(q.predicted.High)/tracedNS
 				t.Logf("%s %s: %s predicted %v -> %v, x %.2f (%.2f to %.2f), measured %v -> %v, x %.2f", name, setting.Asked, q.name,
 					time.Duration(*q.traced), time.Duration(q.predicted.Est), est, low, high, time.Duration(q.clientBefore), time.Duration(q.clientAfter), measured)
-				const slack = 0.05 // no two runs are alike
+				const slack = 0.05 // runs differ
 				if measured < low-slack || measured > high+slack {
-					t.Errorf("%s %s: %s became %.2f of what it was, predicted were %.2f to %.2f", name, setting.Asked, q.name, measured, low, high)
+					t.Errorf("%s %s: %s became %.2f of the old value, the predicted range was %.2f to %.2f", name, setting.Asked, q.name, measured, low, high)
 				}
 				if name != "procs-one" && (measured < est/q.maxFactor || measured > est*q.maxFactor) {
-					t.Errorf("%s %s: %s became %.2f of what it was, the estimate was %.2f", name, setting.Asked, q.name, measured, est)
+					t.Errorf("%s %s: %s became %.2f of the old value, the estimate was %.2f", name, setting.Asked, q.name, measured, est)
 				}
 			}
 		}
 	}
 }
 
-// TestWhatIfRefused: a trace in which no garbage was collected tells nothing of GOGC, and the report stands all the same.
+// TestWhatIfRefused: a trace without a garbage collection does not allow a prediction about GOGC; the report is complete
+// otherwise.
 func TestWhatIfRefused(t *testing.T) {
 	rec := testprog.Service(t, "routes")
 	rep, err := whylate.Explain(t.Context(), bytes.NewReader(rec.Trace), whylate.Options{WhatIf: parseChanges(t, "GOGC=400")})

@@ -18,10 +18,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestWhatIfPubSub predicts from a trace of the pub/sub service, whose handler
-// waits for two sleeps of 200 and 100 ms on a library's goroutine, what it
-// would take with both at 5 ms, and holds that against what the client measured
-// after that change was made.
+// TestWhatIfPubSub explains a trace of the pub/sub service, whose handler waits for sleeps of 200 and 100 ms on a library's
+// goroutine. It predicts the latency with both at 5 ms and compares that with the client's measurement after the change.
 func TestWhatIfPubSub(t *testing.T) {
 	if err := judgePubSubPrediction(t, testprog.Service(t, "pubsub-long"), testprog.Service(t, "pubsub-fixed")); err != nil {
 		t.Error(err)
@@ -33,11 +31,11 @@ func judgePubSubPrediction(t *testing.T, recs ...*testprog.Recorded) error {
 	rep := explainBytes(t, recs[0].Trace, whylate.Options{Name: "pubsub", WhatIf: parseChanges(t, "consumer.(*Consumer).fetchOffsets=5ms", "consumer.(*Consumer).release=5ms")})
 	fixed := outcomeOf(t, recs[1])
 	if len(rep.WhatIf) != 1 {
-		t.Fatalf("%d groups meet the change, not one", len(rep.WhatIf))
+		t.Fatalf("%d groups are affected by the change, want one", len(rep.WhatIf))
 	}
 	e := rep.WhatIf[0].Predicted.P50NS
 	if e.Low > e.Est || e.Est > e.High {
-		t.Fatalf("the range %+v does not hold the estimate", e)
+		t.Fatalf("the range %+v does not contain the estimate", e)
 	}
 	off := float64(e.Est)/float64(fixed.Client.P50NS) - 1
 	t.Logf("predicted %v (%v to %v), measured %v", time.Duration(e.Est), time.Duration(e.Low), time.Duration(e.High), time.Duration(fixed.Client.P50NS))
@@ -47,8 +45,8 @@ func judgePubSubPrediction(t *testing.T, recs ...*testprog.Recorded) error {
 	return nil
 }
 
-// TestWhatIfCheck: of the reads of a service that some meet a slow write in, those that meet none show what the others
-// would take without.
+// TestWhatIfCheck: some reads of a service wait for a slow write. The reads that do not show how long the others would take
+// without.
 func TestWhatIfCheck(t *testing.T) {
 	if err := judgeActorPrediction(t, testprog.Service(t, "actor-select-long")); err != nil {
 		t.Error(err)
@@ -72,32 +70,32 @@ func judgeActorPrediction(t *testing.T, recs ...*testprog.Recorded) (wrong error
 	return wrong
 }
 
-// checkReads returns what is wrong with the check of what reads would take, by the service's own account.
+// checkReads compares the check of the prediction for reads with the service's own measurements.
 func checkReads(rep *report.Report, run *outcome) error {
 	i := slices.IndexFunc(rep.WhatIf, func(w report.WhatIf) bool { return strings.HasSuffix(w.Name, "(*actor).read") })
 	if i < 0 {
-		return errors.New("nothing is predicted for reads")
+		return errors.New("there is no prediction for reads")
 	}
 	p := &rep.WhatIf[i].Predicted
 	if p.Check == nil {
 		return fmt.Errorf("the prediction %+v is not checked", *p)
 	}
 	c := *p.Check
-	// Requests at the ends of the trace count on one side only.
+	// Requests at the ends of the trace are counted on one side only.
 	isNear := func(n, want int) bool { return math.Abs(float64(n-want)) <= 5+0.15*float64(want) }
 	switch unaffected := run.Traced.Count - run.Affected.Count; {
 	case !isNear(c.Requests, unaffected) || !isNear(c.Affected, run.Affected.Count):
-		return fmt.Errorf("the check %+v is of other numbers than the service's: %d met a write, %d met none", c, run.Affected.Count, unaffected)
+		return fmt.Errorf("the check %+v does not have the service's numbers: %d reads met a write, %d met none", c, run.Affected.Count, unaffected)
 	case !c.Agrees || c.CauseRemoved || c.LeftNS != 0 || c.AtLeastNS != 0 || c.MetNS > c.AtMostNS:
 		return fmt.Errorf("the check says %+v", c)
 	case p.WasP50NS == nil || c.P50NS > *p.WasP50NS/5 || c.P50NS > run.Affected.P50NS/5:
-		return fmt.Errorf("those that met none are slow: %+v", c)
+		return fmt.Errorf("the reads that met no write are slow: %+v", c)
 	}
 	return nil
 }
 
-// TestWhatIfUnchanged: on traces of real programs, no change predicts what was,
-// in every group that it meets, and everything gone no more than that.
+// TestWhatIfUnchanged: on traces of real programs, the prediction for an unchanged cause is the old value in every group that
+// it affects, and removing any cause never makes a group slower.
 func TestWhatIfUnchanged(t *testing.T) {
 	names := []string{"locks", "timers", "http1", "http2", "channels", "grpc"}
 	if testing.Short() {
@@ -113,7 +111,7 @@ func TestWhatIfUnchanged(t *testing.T) {
 				for _, c := range causes {
 					rep, err := whylate.Explain(t.Context(), bytes.NewReader(data), whylate.Options{WhatIf: parseChanges(t, c+to)})
 					if errors.Is(err, whylate.ErrWhatIf) {
-						continue // nobody spent time on that
+						continue // no request has this cause
 					}
 					if err != nil {
 						t.Fatal(err)
@@ -150,8 +148,7 @@ func checkWhatIf(t *testing.T, rep *report.Report, changes string) {
 	}
 }
 
-// TestWhatIfWorkers: a prediction does not depend on how many workers there
-// were.
+// TestWhatIfWorkers: a prediction does not depend on the number of workers.
 func TestWhatIfWorkers(t *testing.T) {
 	for _, name := range []string{"http1", "locks"} {
 		data := testprog.Trace(t, name)
@@ -175,7 +172,7 @@ func TestWhatIfErrors(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	if rep == nil || rep.WhatIf != nil {
-		t.Errorf("no report, or one that predicts")
+		t.Errorf("want a report without predictions")
 	}
 	for _, bad := range []string{"f=soon", "f", "=5ms", "f=120%", "queue@f=5ms"} {
 		if c, err := whylate.ParseChange(bad); !errors.Is(err, whylate.ErrWhatIf) || !strings.Contains(err.Error(), bad) {
@@ -184,7 +181,7 @@ func TestWhatIfErrors(t *testing.T) {
 	}
 }
 
-// TestChangesRoundTrip holds ParseChange and String to each other.
+// TestChangesRoundTrip: Change.String returns the text that ParseChange reads.
 func TestChangesRoundTrip(t *testing.T) {
 	for text, want := range map[string]whylate.Change{
 		"sleep@main.f:12=5ms": {Cause: "sleep", Site: "main.f:12", To: 5 * time.Millisecond},
@@ -198,7 +195,7 @@ func TestChangesRoundTrip(t *testing.T) {
 	}
 }
 
-// parseChanges reads changes.
+// parseChanges parses changes.
 func parseChanges(t *testing.T, texts ...string) (out []whylate.Change) {
 	t.Helper()
 	for _, text := range texts {
