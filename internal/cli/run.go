@@ -17,17 +17,14 @@ import (
 
 // Exit statuses of Run.
 const (
-	ExitOK          = command.ExitOK
-	ExitCheck       = command.ExitCheck
-	ExitUsage       = command.ExitUsage
-	ExitFailed      = command.ExitFailed
-	ExitInterrupted = command.ExitInterrupted
+	ExitOK, ExitCheck, ExitUsage = command.ExitOK, command.ExitCheck, command.ExitUsage
+	ExitFailed, ExitInterrupted  = command.ExitFailed, command.ExitInterrupted
 )
 
-// Main runs the command with the arguments, streams and signals of the process and returns its exit status. It has the
-// given verbs in addition to those of this package, which run no experiments. The first
-// interrupt asks the verb to stop and report what it has, the second ends the process. A verb that reads and computes has
-// a second for its report; those that run something of others (a recording, a load) end that in good order.
+// Main runs the command with the arguments, streams and signals of the process and returns its exit status. more are verbs
+// in addition to those of this package, which run no experiments. The first interrupt asks the verb to stop and to report
+// what it has, the second ends the process. A verb that reads and computes has a second for its report. A verb that runs
+// something else, such as a recording or a load, ends that in good order.
 func Main(more ...command.Verb) int {
 	// net/http's client writes what a server sends unasked to the standard logger, over whatever is on the screen.
 	log.SetOutput(io.Discard)
