@@ -166,7 +166,7 @@ func (p *replayRun) FinishGeneration() {
 	if p.replayer.opts.To <= 0 || p.remaining > 0 || p.err != nil || p.isDone {
 		return
 	}
-	if s, ok := p.sink.(interface{ Enough() bool }); !ok || s.Enough() {
+	if s, ok := p.sink.(export.BoundedSink); !ok || s.IsComplete() {
 		p.isDone = true
 		p.cancel(errEnough)
 	}

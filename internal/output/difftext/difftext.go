@@ -1,4 +1,4 @@
-// Package difftext writes what changed from one report to another for people.
+// Package difftext writes the changes from one report to another as text.
 package difftext
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// noEvidence stands where a difference may as well be chance.
+// noEvidence is shown instead of a change that may be chance.
 const noEvidence = "~"
 
 // Options say how a diff is written.
@@ -27,7 +27,7 @@ type Options struct {
 	Full bool
 }
 
-// What fits one screen: the groups that changed most and what they changed by, the rest is counted.
+// Limits of a diff of one screen. It shows the groups with the largest changes and their causes, and counts the others.
 const (
 	screenGroups = 3
 	firstRows    = 5 // of the group that changed most, and as many of its slowest requests
@@ -36,12 +36,12 @@ const (
 	screenValues = 2 // groups that did not change whose latencies are named
 	defaultWidth = 100
 	minWidth     = 72
-	// minRowPart of a change is what a row must have had to be shown on one screen.
+	// A row with less than minRowPart of a change is not shown on one screen.
 	minRowPart = 0.02
 	largePart  = 0.10
 )
 
-// Write writes a diff for people.
+// Write writes a diff as text.
 func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	opts.Width = cmp.Or(opts.Width, defaultWidth)
 	opts.Width = max(opts.Width, minWidth)
@@ -96,12 +96,12 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	return p.out.Flush()
 }
 
-// groupName is a group's as in other views: of a function without its directories, of a route as it is.
+// groupName returns a group's name as in other views: functions without their directories, routes unchanged.
 func groupName(kind report.Kind, group string, room int) string {
 	return names.GroupName(&report.Group{Kind: kind, Name: group}, room)
 }
 
-// latencyValues are a group's latencies before and after, in brackets: what did not change is still worth knowing.
+// latencyValues returns a group's latencies before and after, in parentheses. They are useful also if they did not change.
 func latencyValues(g *compare.Group) string {
 	var texts []string
 	for _, v := range []struct {
@@ -136,7 +136,7 @@ func (p *page) line(s string) {
 	p.out.WriteByte('\n')
 }
 
-// wrapText writes text of any origin after a head, broken at spaces under itself.
+// wrapText writes a head, and after it text of any origin, which it breaks at spaces and indents to the head's width.
 func (p *page) wrapText(head, s string) {
 	room := p.opts.Width - termtext.Width(head)
 	fields := strings.Fields(s)
@@ -223,8 +223,8 @@ func (p *page) writeGroup(g *compare.Group, confidence float64, first bool) {
 	}
 }
 
-// writeRows writes what a change is made of. If there is evidence of the change itself, its large parts are shown even if there
-// is none of them one by one.
+// writeRows writes the rows of which a change consists. If there is evidence of the change, it shows rows with a large part of
+// it even without evidence for the single row.
 func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence bool, isSignificant func(*compare.Row) bool) {
 	var totalDelta float64
 	for i := range rows {
@@ -267,7 +267,7 @@ func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence
 	}
 }
 
-// colourChange marks what there is evidence of.
+// colourChange colours a change for which there is evidence.
 func (p *page) colourChange(s string, evidence bool, delta *int64) string {
 	switch {
 	case !evidence || delta == nil:

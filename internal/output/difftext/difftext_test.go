@@ -17,7 +17,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// diff makes up what changed in a large service: eight groups did, nine did not. Numbers are given by ns.
+// diff returns a random diff of a large service: eight groups changed, nine did not. ns returns the numbers.
 func diff(name string, ns func() int64) *compare.Diff {
 	change := func(evidence bool) compare.Change {
 		p := func() *int64 { v := ns(); return &v }
@@ -52,7 +52,7 @@ func diff(name string, ns func() int64) *compare.Diff {
 	return d
 }
 
-// TestHostile: a diff may hold any names and numbers; no terminal may obey one, and none may panic.
+// TestHostile: a diff may contain any names and numbers; none causes a panic, and no name reaches the terminal unescaped.
 func TestHostile(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	odd := []int64{0, -1, 1, math.MaxInt64, math.MinInt64, 1 << 40}
@@ -65,7 +65,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestFits: lines are no wider than the terminal, and what there is to say about a large service is about one screen.
+// TestFits: lines are no wider than the terminal, and the diff of a large service has about one screen.
 func TestFits(t *testing.T) {
 	n := int64(0)
 	d := diff("a/very/long/name/of/a/recording/"+strings.Repeat("x", 300)+".trace", func() int64 { n += 12_345_678; return n })
@@ -89,8 +89,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// TestShifts writes what changed over looks: what has evidence with its figure, what has none with a sign for that, and what
-// is too young in a sentence.
+// TestShifts: a shift with evidence is shown as a number, one without as a sign, and a group with too few polls in a sentence.
 func TestShifts(t *testing.T) {
 	low, high, less := 0.8, 1.2, -0.3
 	var b strings.Builder
@@ -115,7 +114,8 @@ those before, with a 99% interval of the change.
 	}
 }
 
-// TestRoutes: a route is called as it is everywhere: "GET /items/{id}" stood as "{id}", what is behind its last slash.
+// TestRoutes: a route has the same name as in other views. It detects "GET /items/{id}" shortened to "{id}", the text after
+// its last slash.
 func TestRoutes(t *testing.T) {
 	d := &compare.Diff{
 		Groups:   []compare.Group{{Name: "GET /items/{id}", Kind: report.KindMark}},
@@ -132,7 +132,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestTooFew: what has no interval is not told as unchanged, however much its median moved.
+// TestTooFew: a group without an interval is not listed as unchanged, however much its median moved.
 func TestTooFew(t *testing.T) {
 	old, now, delta := int64(482e6), int64(92e6), int64(-390e6)
 	moved := compare.Change{Old: &old, New: &now, Delta: &delta}

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// WriteShifts writes how groups changed over the looks at a service.
+// WriteShifts writes how the latencies of groups changed over the polls of a service.
 func WriteShifts(w io.Writer, shifts []watch.Shift, opts Options) error {
 	opts.Width = cmp.Or(opts.Width, defaultWidth)
 	opts.Width = max(opts.Width, minWidth)

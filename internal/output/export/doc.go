@@ -1,6 +1,6 @@
 // Package export writes a report in the formats of other tools: pprof
 // profiles, Perfetto traces, OpenTelemetry spans, tables and lines of JSON.
-// It is a view: what is written adds up to what the report says.
+// The exported times add up to those of the report.
 package export
 
 import (
@@ -17,23 +17,23 @@ import (
 // A Format is a way to write a report.
 type Format struct {
 	Name string
-	// Text says that the format may be shown on a terminal.
+	// Text says that a terminal may show the format.
 	Text  bool
 	Short string
 	Write func(w io.Writer, r *report.Report) error
-	// Sink returns what writes the format from a trace that is read again, or
-	// nil if the report holds all that these options ask for. NewSpans is that
-	// of otlp, which needs to know more.
+	// Sink returns a Sink that writes the format during a second reading of the
+	// trace, or nil if the report suffices for the options. It is nil for otlp,
+	// which needs further arguments: see NewSpans.
 	Sink func(w io.Writer, r *report.Report, o Options) Sink
 }
 
-// Options say how much of a trace is written.
+// Options say which part of a trace is written.
 type Options struct {
 	// All asks for every request, and for Perfetto every goroutine.
 	All bool
-	// Rows is what the rows of a table are: RowCauses or RowRequests.
+	// Rows is the kind of rows of a table: RowCauses or RowRequests.
 	Rows string
-	// FromNS and ToNS are the part of the trace's time that the report is about
+	// FromNS and ToNS are the part of the trace's time that the report covers
 	// (see explain.Options).
 	FromNS, ToNS int64
 }
@@ -44,7 +44,7 @@ const (
 	RowRequests = "requests"
 )
 
-// Formats returns all formats, in the order in which they are to be listed.
+// Formats returns all formats, in the order in which help lists them.
 func Formats() []Format {
 	return []Format{
 		{"pprof", false, "time on critical paths by stack, for go tool pprof", Pprof, nil},
@@ -86,7 +86,7 @@ func Find(name string) (Format, error) {
 	return Format{}, fmt.Errorf("unknown format %.40q: the formats are %s", name, strings.Join(names, ", "))
 }
 
-// siteText is a site in one line.
+// siteText returns a site in one line.
 func siteText(s *report.Site) string {
 	if s == nil {
 		return ""
@@ -104,7 +104,7 @@ func siteText(s *report.Site) string {
 	return text
 }
 
-// viaText is a chain of waits in one line, the request's own first.
+// viaText returns a wait chain in one line, the request's wait first.
 func viaText(via []report.Via) string {
 	text := ""
 	for i := range via {
@@ -116,8 +116,8 @@ func viaText(via []report.Via) string {
 	return text
 }
 
-// allRoutes are the chains of waits of a cause with their times, which add up to
-// the cause's: what a report does not list is a route of its own.
+// allRoutes returns the wait chains of a cause with their times, which add up to the cause's time. The chains that the report
+// does not list are one route of "other waits".
 func allRoutes(c *report.Cause) []report.Route {
 	if len(c.Routes) == 0 {
 		return []report.Route{{Via: c.Via, TotalNS: c.TotalNS}}

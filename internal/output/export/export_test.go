@@ -80,7 +80,7 @@ func write(t *testing.T, f func(io.Writer, *report.Report) error, r *report.Repo
 	return out.Bytes()
 }
 
-// TestPprofTotals reads profiles back: every band's time stands in the sample type of its name, by group and cause.
+// TestPprofTotals parses profiles: the time of every band is in the sample type of its name, by group and cause.
 func TestPprofTotals(t *testing.T) {
 	for name, r := range reports(t) {
 		p, err := profile.ParseData(write(t, export.Pprof, r))
@@ -158,7 +158,7 @@ func TestGoToolPprof(t *testing.T) {
 			t.Errorf("%s: want a total of %d ns:\n%s", band.Band, want, out)
 		}
 		if first := band.Causes[0].Site.Func; !regexp.MustCompile(`(?m)^\s*[1-9]\d*ns .* ` + regexp.QuoteMeta(first) + `$`).Match(out) {
-			t.Errorf("%s: %s does not stand in\n%s", band.Band, first, out)
+			t.Errorf("%s: %s is not in\n%s", band.Band, first, out)
 		}
 	}
 }
@@ -329,7 +329,7 @@ func TestPerfetto(t *testing.T) {
 	}
 }
 
-// checkSegments holds slices to a request's segments.
+// checkSegments compares slices with a request's segments.
 func checkSegments(t *testing.T, q *report.Request, slices []slice) {
 	t.Helper()
 	if len(slices) != len(q.Segments) {
@@ -344,7 +344,7 @@ func checkSegments(t *testing.T, q *report.Request, slices []slice) {
 	}
 }
 
-// checkFlows holds flows to what they are: from one goroutine to another.
+// checkFlows checks that each flow goes from one goroutine to another.
 func checkFlows(t *testing.T, s *shown) {
 	t.Helper()
 	for id, f := range s.flows {

@@ -28,8 +28,8 @@ var hostile = []string{
 	"\tindented", "not \xff\xfe UTF-8", "a,b;c", strings.Repeat("long", 200), "%s%n", "${x} $(x) `x`", "\u202eright to left", "",
 }
 
-// TestHostileNames writes tasks of hostile names in every format and reads them
-// back: they stay text, whole and in their place.
+// TestHostileNames writes tasks with hostile names in every format and parses the output: the names are complete and never
+// markup, commands or formulas.
 func TestHostileNames(t *testing.T) {
 	if trace.IsEnabled() {
 		t.Skip("a trace is being recorded already")
@@ -196,6 +196,6 @@ func TestGoToolPprofDiff(t *testing.T) {
 		t.Fatalf("%v: %s", err, got)
 	}
 	if added == 0 || !strings.Contains(string(got), "123456789ns") || !strings.Contains(string(got), site) {
-		t.Errorf("the difference of %d ns at %s does not stand in\n%s", added, site, got)
+		t.Errorf("the difference of %d ns at %s is not in\n%s", added, site, got)
 	}
 }

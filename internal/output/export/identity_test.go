@@ -17,15 +17,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestJoinedTraces tests that requests become part of the traces whose ids a
-// tracer wrote into the execution trace.
+// TestJoinedTraces: requests become part of the traces whose ids a tracer wrote into the execution trace.
 func TestJoinedTraces(t *testing.T) {
 	if trace.IsEnabled() {
 		t.Skip("a trace is being recorded already")
 	}
 	traceID := func(i int) string { return fmt.Sprintf("%032x", 0xabc000+i) }
 	spanID := func(i int) string { return fmt.Sprintf("%016x", 0xdef000+i) }
-	// Each way to write ids has tasks of its own name.
+	// Each method of writing ids has tasks with a different name.
 	ways := map[string]func(ctx context.Context, i int){
 		"traceparent": func(ctx context.Context, i int) { trace.Log(ctx, "traceparent", "00-"+traceID(i)+"-"+spanID(i)+"-01") },
 		"two logs": func(ctx context.Context, i int) {

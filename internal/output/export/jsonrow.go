@@ -2,9 +2,9 @@ package export
 
 import "github.com/whylate/whylate/report"
 
-// A requestRow is the line of a request, and a segmentRow that of a segment which is not joined of several: there are millions, for
-// which [lines.line] takes several times as long, because what it puts together is a type's fields and some more. Both write the
-// same bytes: fields are in order of their names.
+// A requestRow is the line of a request, and a segmentRow the line of a segment that does not join several. There are millions
+// of them, and [jsonLines.writeTyped], which adds fields to those of any type, takes several times as long. Both ways write
+// the same bytes: fields are in the order of their names.
 type requestRow struct {
 	DatadogSpanID string    `json:"datadog_span_id,omitempty"`
 	Goroutine     uint64    `json:"goroutine"`
@@ -13,7 +13,7 @@ type requestRow struct {
 	ID            string    `json:"id"`
 	LatencyNS     int64     `json:"latency_ns"`
 	ParentSpanID  string    `json:"parent_span_id,omitempty"`
-	Segments      *struct{} `json:"segments"` // lines of their own
+	Segments      *struct{} `json:"segments"` // null: segments have separate lines
 	SpanID        string    `json:"span_id,omitempty"`
 	StartNS       int64     `json:"start_ns"`
 	Status        string    `json:"status,omitempty"`

@@ -13,7 +13,7 @@ import (
 // texts are what names may be.
 var texts = []string{"", "main.handler.func4", "/src/a b.go", `"\`, "<b>&", "\x00\x1f\x7f", "é\u2028\u2029", "\xff\xfe", "=1+1", "a\nb\tc"}
 
-// fill gives every field that v has a value, at random; now and then none.
+// fill sets every field of v to a random value, sometimes to zero.
 func fill(v reflect.Value, rnd *rand.Rand) {
 	switch v.Kind() {
 	case reflect.String:
@@ -46,7 +46,7 @@ func fill(v reflect.Value, rnd *rand.Rand) {
 	}
 }
 
-// TestRows holds the types of rows to every field that requests and segments have.
+// TestRows: the types of rows have every field of requests and segments.
 func TestRows(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	n := 5000

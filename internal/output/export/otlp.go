@@ -9,8 +9,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// OTLP writes the slow requests as OpenTelemetry spans in OTLP/JSON: see
-// NewSpans, but from the report alone.
+// OTLP writes the slow requests as OpenTelemetry spans in OTLP/JSON, from the report alone. See NewSpans.
 func OTLP(w io.Writer, r *report.Report) error {
 	s, err := NewSpans(r, EncodingJSON, false, ToWriter(w))
 	if err != nil {
@@ -26,19 +25,15 @@ const (
 	maxBatchBytes = 1 << 20
 )
 
-// Spans writes requests as OpenTelemetry spans: a trace for each, its root the
-// request, its children the segments of the critical path. Times are
-// wall-clock times.
+// Spans writes requests as OpenTelemetry spans: a trace for each, whose root is the request and whose children are the
+// segments of the critical path. Times are wall-clock times.
 //
-// Where a tracer wrote its ids into the trace (a user log with the key
-// traceparent, or trace_id and span_id, in the request's task or on its
-// goroutine), the request becomes a child of that span in that trace. Other
-// ids depend on the report alone, so that writing it twice gives the same
-// spans.
+// If a tracer wrote its ids into the trace (a user log with the key traceparent, or trace_id and span_id, in the request's
+// task or on its goroutine), the request becomes a child of that span in that trace. Other ids depend on the report alone, so
+// that writing it twice gives the same spans.
 //
-// Spans are written in messages of at most 2000 spans and about 1 MiB: as JSON
-// a message a line, as files of the collector have it; as protocol buffers one
-// after the other, which together are one message.
+// Spans are written in messages of at most 2000 spans and about 1 MiB. As JSON there is one message a line, as in the
+// collector's files; as protocol buffers the messages follow each other, and together they are one message.
 type Spans struct {
 	noGenerations
 	maker        *spanMaker
@@ -55,9 +50,8 @@ type Spans struct {
 	Joined int
 }
 
-// NewSpans returns a Sink whose messages go to emit, all requests' or only
-// those that the report holds in full. It fails if the report does not know
-// the time of day.
+// NewSpans returns a Sink that passes its messages to emit: those of all requests, or only of those that the report contains
+// in full. It fails if the report does not have the time of day.
 func NewSpans(r *report.Report, encoding string, all bool, emit func(body []byte, spans int) error) (*Spans, error) {
 	m, err := newSpanMaker(r)
 	if err != nil {
@@ -72,7 +66,7 @@ func NewSpans(r *report.Report, encoding string, all bool, emit func(body []byte
 	return s, nil
 }
 
-// FromReport writes the requests that the report holds in full.
+// FromReport writes the requests that the report contains in full.
 func (s *Spans) FromReport(r *report.Report) error {
 	for i := range r.Groups {
 		g := &r.Groups[i]
@@ -111,7 +105,7 @@ func (s *Spans) addSpans(spans []span) error {
 	return nil
 }
 
-// size is about how many bytes a span has as JSON, the larger encoding.
+// size returns about how many bytes a span has as JSON, the larger encoding.
 func (s *span) size() int {
 	n := 260 + len(s.name)
 	for _, a := range s.attributes {
@@ -136,7 +130,7 @@ func (s *Spans) flush() error {
 // Close implements Sink.
 func (s *Spans) Close(int64) error { return s.flush() }
 
-// ToWriter is what NewSpans emits to for a file.
+// ToWriter returns an emit function for NewSpans that writes to w.
 func ToWriter(w io.Writer) func([]byte, int) error {
 	return func(body []byte, _ int) error {
 		if _, err := w.Write(body); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// readSpan is a span as JSON and protocol buffers have it.
+// A readSpan is a span decoded from JSON or protocol buffers.
 type readSpan struct {
 	trace, id, parent, name string
 	kind                    int
@@ -106,8 +106,7 @@ func TestOTLPEncodingsAgree(t *testing.T) {
 	}
 }
 
-// TestOTLPBatches tests that messages are bounded, and nothing is lost between
-// them.
+// TestOTLPBatches: messages are bounded, and no span is lost between them.
 func TestOTLPBatches(t *testing.T) {
 	start := time.Now()
 	r := &report.Report{Input: report.Input{Name: "x", Start: &start}}

@@ -12,7 +12,7 @@ import (
 // trace_packet.proto, clock_snapshot.proto, track_event/track_event.proto,
 // track_event/track_descriptor.proto, track_event/counter_descriptor.proto,
 // track_event/debug_annotation.proto, interned_data/interned_data.proto. A test
-// compares them with what the project publishes.
+// compares them with the published schema.
 const (
 	tracePacket = 1
 
@@ -82,15 +82,14 @@ const (
 	sequence      = 1
 )
 
-// packets writes packets of a Perfetto trace, one by one. Texts are written
-// once and called by number from then on.
+// packets writes packets of a Perfetto trace, one by one. It writes each text once, and then refers to it by a number.
 type packets struct {
 	out  *bufio.Writer
 	flow uint64
 
 	categories, names, keys, texts interner
 	interned                       message // interned by the current packet
-	inner, middle, outer, detail   message // reused
+	inner, middle, outer, detail   message // buffers
 }
 
 func newPackets(w io.Writer) *packets {
@@ -101,8 +100,7 @@ func newPackets(w io.Writer) *packets {
 	}
 }
 
-// maxInterned bounds the texts of one kind that are remembered; more are
-// written out each time.
+// maxInterned bounds the texts of one kind that have numbers; further texts are written each time.
 const maxInterned = 1 << 16
 
 type interner struct {
@@ -110,7 +108,7 @@ type interner struct {
 	ids   map[string]uint64
 }
 
-// idOf returns the number of a text, 0 if it is to be written out.
+// idOf returns the number of a text, 0 if the text must be written. It adds a new text to interned.
 func (i *interner) idOf(text string, interned *message) uint64 {
 	if id, ok := i.ids[text]; ok {
 		return id
@@ -130,8 +128,7 @@ func (i *interner) idOf(text string, interned *message) uint64 {
 	return id
 }
 
-// writeHeader begins a trace whose times count from wall clock time start; 0 if
-// that is not known.
+// writeHeader begins a trace whose times count from the wall clock time start; 0 if that is unknown.
 func (p *packets) writeHeader(start int64) {
 	var first message
 	if start > 0 {
@@ -148,7 +145,7 @@ func (p *packets) writeHeader(start int64) {
 	p.writePacket(first)
 }
 
-// writePacket completes a packet and writes it. A write error stays in the writer.
+// writePacket completes a packet and writes it. The writer keeps a write error.
 func (p *packets) writePacket(m message) {
 	m.uint(packetSequence, sequence)
 	p.outer = p.outer[:0]
@@ -156,13 +153,13 @@ func (p *packets) writePacket(m message) {
 	p.out.Write(p.outer)
 }
 
-// A track is where events stand.
+// A track is a row of the viewer, with events or child tracks.
 type track struct {
 	uuid, parent uint64
 	name         string
 	description  string
 	rank         int
-	counter      uint64 // its unit, if it is a counter
+	counter      uint64 // the unit of a counter, else 0
 	order        uint64 // of its children
 }
 
@@ -193,10 +190,10 @@ func (p *packets) writeTrack(t track) {
 // A note is one of the details of an event.
 type note struct {
 	key, text string
-	number    uint64 // where there is no text
+	number    uint64 // if text is empty
 }
 
-// An event is what a track shows at one time.
+// An event is the begin or end of a slice of a track, or an instant.
 type event struct {
 	time               int64
 	eventType, track   uint64
@@ -262,7 +259,7 @@ func (p *packets) addNote(m *message, n *note) {
 	m.bytes(eventAnnotation, p.detail)
 }
 
-// writeSlice writes a stretch of time.
+// writeSlice writes an interval.
 func (p *packets) writeSlice(from, length int64, track uint64, category, name string, notes ...note) {
 	p.writeEvent(&event{time: from, eventType: sliceBegin, track: track, category: category, name: name, notes: notes})
 	p.endSlice(from+length, track)
@@ -272,7 +269,7 @@ func (p *packets) endSlice(time int64, track uint64) {
 	p.writeEvent(&event{time: time, eventType: sliceEnd, track: track})
 }
 
-// A value is a counter's at a time.
+// A counterValue is a counter's value from a time on.
 type counterValue struct {
 	time      int64
 	integer   uint64
@@ -321,6 +318,5 @@ func (m *message) string(field int, s string) {
 	*m = append(*m, s...)
 }
 
-// validUTF8 is a text as protocol buffers want it: what comes from a trace may be
-// any bytes.
+// validUTF8 returns a text as protocol buffers require it: texts of a trace may have any bytes.
 func validUTF8(text string) string { return strings.ToValidUTF8(text, "\ufffd") }

@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Tracks of what belongs to no request or goroutine. The first are parents of
-// the others.
+// Tracks that belong to no request or goroutine. The first are parents of the
+// others.
 const (
 	runtimeTrack = iota + 1
 	procsTrack
@@ -32,12 +32,10 @@ const (
 	firstOther      = 1 << 7 // of a trace; given in order, so that they are short
 )
 
-// Perfetto writes the slow requests of a report as a Perfetto trace: for each
-// a track with its critical path and one for each goroutine, with its states;
-// wakes are flows from the goroutine that woke to the one that was woken; heap,
-// goal and GOMAXPROCS are counters. Packets are written one by one, in memory
-// that does not grow with the report. Timestamps are nanoseconds from the
-// trace's start; a clock snapshot ties them to wall-clock time if that is known.
+// Perfetto writes the slow requests of a report as a Perfetto trace. Each has a track with its critical path, and one track
+// for each goroutine with its states. Wakes are flows from the waking goroutine to the woken one. Heap, goal and GOMAXPROCS
+// are counters. Packets are written one by one, in memory that does not grow with the report. Timestamps are nanoseconds from
+// the trace's start; a clock snapshot relates them to wall-clock time, if that is known.
 func Perfetto(w io.Writer, r *report.Report) error {
 	p := newPackets(w)
 	p.writeHeader(wallStart(r))
@@ -64,8 +62,7 @@ func Perfetto(w io.Writer, r *report.Report) error {
 	return nil
 }
 
-// wallStart is the wall clock time at which the trace began, in Unix ns; 0 if
-// that is not known.
+// wallStart returns the wall clock time at which the trace began, in Unix ns; 0 if it is unknown.
 func wallStart(r *report.Report) int64 {
 	if r.Input.Start == nil {
 		return 0

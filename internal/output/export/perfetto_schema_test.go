@@ -15,8 +15,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// schema is Perfetto's published one: fields by message and number, values by
-// enumeration.
+// schema is Perfetto's published schema: fields by message and number, values by enumeration.
 type schema struct {
 	fields map[string]map[uint64]field
 	enums  map[string]map[uint64]string
@@ -113,9 +112,8 @@ func (d decoded) one(name string) any {
 	return nil
 }
 
-// decode decodes a message and refuses everything that is not as the schema
-// has it: unknown fields, other wire types, repetition, values that an
-// enumeration has not, text that is not UTF-8.
+// decode decodes a message. It returns an error for everything that the schema does not allow: unknown fields, other wire
+// types, repetition, values that an enumeration does not have, text that is not UTF-8.
 func (s *schema) decode(message string, b []byte) (decoded, error) {
 	out := decoded{}
 	field := s.fields[message]
@@ -133,7 +131,7 @@ func (s *schema) decode(message string, b []byte) (decoded, error) {
 			return nil, fmt.Errorf("%s has no field %d", message, key>>3)
 		}
 		if !f.repeated && out.hasField(f.name) {
-			return nil, fmt.Errorf("%s.%s stands twice", message, f.name)
+			return nil, fmt.Errorf("%s.%s occurs twice", message, f.name)
 		}
 		v, rest, err := s.value(f, key&7, b)
 		if err != nil {
@@ -198,7 +196,7 @@ func (s *schema) value(f field, wire uint64, b []byte) (any, []byte, error) {
 	return m, rest, err
 }
 
-// A shown is a Perfetto trace as its processor would show it.
+// A shown is a Perfetto trace as its viewer shows it.
 type shown struct {
 	tracks   map[uint64]*writtenTrack
 	flows    map[uint64]*[2]*writtenTrack
@@ -233,8 +231,8 @@ func (s *shown) byName(parent uint64, name string) *writtenTrack {
 	return found
 }
 
-// showPerfetto decodes a trace and puts its tracks together. On every track,
-// slices must come in order of time and be nested.
+// showPerfetto decodes a trace and collects its tracks. It checks that the slices of every track are in order of time and
+// nested.
 func showPerfetto(t *testing.T, data []byte) *shown {
 	t.Helper()
 	s := readSchema(t, "testdata/perfetto.schema")

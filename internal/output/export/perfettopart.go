@@ -6,12 +6,11 @@ import (
 	"time"
 )
 
-// MaxFullEvents is the number of events up to which a Perfetto trace shows all
-// goroutines and all requests' segments without being asked.
+// MaxFullEvents is the largest number of events with which a Perfetto trace shows all goroutines and all requests' segments
+// without Options.All.
 const MaxFullEvents = 1_000_000
 
-// writtenEvents is about how many events the written part of the trace has, as if they
-// were spread evenly.
+// writtenEvents estimates the number of events in the written part of the trace, as if events were evenly distributed.
 func (t *PerfettoTrace) writtenEvents() int64 {
 	in := &t.report.Input
 	if !t.isPartial() || in.DurationNS <= 0 {
@@ -24,8 +23,7 @@ func (t *PerfettoTrace) writtenEvents() int64 {
 // isPartial reports whether only a part of the trace's time is written.
 func (t *PerfettoTrace) isPartial() bool { return t.fromNS > 0 || t.toNS != math.MaxInt64 }
 
-// clip cuts an interval to the part that is written. It returns false if nothing is
-// left.
+// clip cuts an interval to the written part. It returns false if nothing remains.
 func (t *PerfettoTrace) clip(from, to int64) (int64, int64, bool) {
 	if from >= t.toNS || to < t.fromNS || to == t.fromNS && from < to {
 		return 0, 0, false
@@ -33,7 +31,7 @@ func (t *PerfettoTrace) clip(from, to int64) (int64, int64, bool) {
 	return max(from, t.fromNS), min(to, t.toNS), true
 }
 
-// selectSlowRequests limits what is shown to the slow requests of the report.
+// selectSlowRequests limits goroutines with tracks and requests with segments to those of the report's slow requests.
 func (t *PerfettoTrace) selectSlowRequests() {
 	t.trackedGoroutines, t.fullRequests = make(map[uint64]bool), make(map[string]bool)
 	for i := range t.report.Groups {
@@ -50,7 +48,7 @@ func (t *PerfettoTrace) selectSlowRequests() {
 	}
 }
 
-// Omissions says in one line what is left out; it is empty if nothing is.
+// Omissions describes the omitted goroutines and segments in one line; it is empty if there are none.
 func (t *PerfettoTrace) Omissions() string {
 	if t.trackedGoroutines == nil {
 		return ""
@@ -62,7 +60,7 @@ func (t *PerfettoTrace) Omissions() string {
 	return text + fmt.Sprintf(": only the %d goroutines of the %d slow requests of the report have tracks, and only these requests have segments; --all writes everything", len(t.trackedGoroutines), len(t.fullRequests))
 }
 
-// description returns a track's description, which says what the file holds.
+// description returns the description of a track: the part of the trace in the file, and the omissions.
 func (t *PerfettoTrace) description() string {
 	if !t.isPartial() {
 		return t.Omissions()

@@ -2,7 +2,7 @@ package export
 
 import "container/heap"
 
-// laneSet puts overlapping intervals on different rows, as few as possible.
+// A laneSet assigns overlapping intervals to different lanes, as few as possible.
 type laneSet struct {
 	id     uint64
 	tracks []uint64
@@ -28,8 +28,8 @@ func (h *laneHeap) Pop() any {
 	return last
 }
 
-// reserve reserves a row that is free at from, until to. If it adds a row, its number is
-// the number of rows before.
+// reserve returns a lane that is free at from, and reserves it until to. If it adds a lane, its number is the number of lanes
+// before.
 func (l *laneSet) reserve(from, to int64) int {
 	if len(l.ends) > 0 && l.ends[0].end <= from {
 		no := l.ends[0].lane

@@ -17,19 +17,19 @@ import (
 // PerfettoTrace writes a whole trace for Perfetto, generation by generation,
 // in memory that does not grow with it:
 //
-//   - a track for each P, with what ran on it;
+//   - a track for each P, with the goroutines that ran on it;
 //   - a track for each goroutine, with its states and places, and flows from what
 //     woke it;
 //   - requests by group, their segments below each;
 //   - GC mark phases, stops of the world, freezes, heap, goal, GOMAXPROCS, and
 //     how many goroutines ran, were ready to run and were in system calls.
 //
-// In a large trace only the report's slow requests have segments, and only their
+// In a large trace, only the report's slow requests have segments, and only their
 // goroutines have tracks, unless all are requested.
 //
 // If only a part of the time is written, slices are cut at its borders, because a
-// viewer first shows all of a file: it must not show hours of one wait. Requests
-// are those that end in the part, and they are not cut: their length matters.
+// viewer first shows the whole file, which must not show hours of one wait. Requests
+// that end in the part are written, and are not cut: their length matters.
 type PerfettoTrace struct {
 	p            *packets
 	report       *report.Report
@@ -64,8 +64,7 @@ type PerfettoTrace struct {
 	valueBefore map[uint64]counterValue // of counters, by track: the last one before from
 }
 
-// NewPerfettoTrace returns a Sink that writes to w. The report is that of the
-// part of the time which is asked for.
+// NewPerfettoTrace returns a Sink that writes to w. r is the report of the part of the time in the options.
 func NewPerfettoTrace(w io.Writer, r *report.Report, o Options) *PerfettoTrace {
 	t := &PerfettoTrace{
 		p: newPackets(w), report: r, fromNS: o.FromNS, toNS: math.MaxInt64, texts: make(map[tracefmt.FrameID]string), names: make(map[uint64]string), openSlices: make(map[uint64]bool),
@@ -81,7 +80,7 @@ func NewPerfettoTrace(w io.Writer, r *report.Report, o Options) *PerfettoTrace {
 	return t
 }
 
-// writeSlice writes an interval, cut to the part that is written.
+// writeSlice writes an interval, cut to the written part.
 func (t *PerfettoTrace) writeSlice(from, length int64, track uint64, category, name string, notes ...note) {
 	if from, to, ok := t.clip(from, from+length); ok {
 		t.p.writeSlice(from, to-from, track, category, name, notes...)
@@ -90,7 +89,7 @@ func (t *PerfettoTrace) writeSlice(from, length int64, track uint64, category, n
 
 // A writtenTrack is the track of a P or a goroutine, which is written up to end.
 type writtenTrack struct {
-	id  uint64 // 0: nothing of it is written yet
+	id  uint64 // 0 until the track is written
 	end int64
 }
 
@@ -157,9 +156,8 @@ func (t *PerfettoTrace) Generation(g *timeline.Gen, syms *tracefmt.Symbols, join
 	return t.p.out.Flush()
 }
 
-// dropTracks drops the tracks of goroutines that are in neither of the last two
-// generations: they can no longer wake anything. A track whose state is still
-// open stays, since a damaged trace may lack events of a live goroutine.
+// dropTracks drops the tracks of goroutines that are in neither of the last two generations: they can no longer wake another
+// goroutine. It keeps a track whose state is still open, since a damaged trace may lack events of a live goroutine.
 func (t *PerfettoTrace) dropTracks() {
 	maps.DeleteFunc(t.goroutineTracks, func(id uint64, _ *writtenTrack) bool {
 		_, inLast := t.names[id]
@@ -169,7 +167,7 @@ func (t *PerfettoTrace) dropTracks() {
 	})
 }
 
-// endOpenSlices ends open slices before a part of the trace that is missing.
+// endOpenSlices ends open slices before a missing part of the trace.
 func (t *PerfettoTrace) endOpenSlices() {
 	n := len(t.window.Gens)
 	if n == 0 {
@@ -191,7 +189,7 @@ func (t *PerfettoTrace) endOpenSlices() {
 	t.window = timeline.Window{}
 }
 
-// endTime is the end of the part that is written, on the trace's clock.
+// endTime returns the end of the written part, on the trace's clock.
 func (t *PerfettoTrace) endTime() int64 {
 	if t.toNS == math.MaxInt64 {
 		return t.toNS
@@ -199,10 +197,9 @@ func (t *PerfettoTrace) endTime() int64 {
 	return t.start + t.toNS
 }
 
-// IsComplete reports whether all generations of the requested part have been given.
-// Its requests may be missing.
+// IsComplete implements BoundedSink. Requests of the written part may still be missing.
 func (t *PerfettoTrace) IsComplete() bool {
-	// A goroutine's states are written once the next generation is given, and a run
+	// A goroutine's states are written with the next generation, and a run
 	// lasts until its thread's next event.
 	n := len(t.window.Gens)
 	return n > 0 && t.window.Gens[n-1].Base >= t.endTime() && !t.runs.HasOpenBefore(t.endTime())
@@ -242,7 +239,7 @@ func (t *PerfettoTrace) findNames(g *timeline.Gen) {
 				return
 			}
 		}
-		// It started before the trace: take the outermost function seen.
+		// It started before the trace: use the outermost function seen.
 		win := timeline.Window{Gens: []*timeline.Gen{g}}
 		t.spans = win.Spans(id, g.Base, g.End, t.spans[:0])
 		for i := range t.spans {
@@ -264,8 +261,8 @@ func (t *PerfettoTrace) nameOf(g uint64) string {
 	return "(start not seen)"
 }
 
-// writeRuns writes the runs of batch on the Ps' tracks. A P's runs come from
-// several threads. If their clocks disagree, overlaps are cut.
+// writeRuns writes the pending runs on the Ps' tracks. A P's runs come from several threads. If their clocks disagree,
+// overlaps are cut.
 func (t *PerfettoTrace) writeRuns() {
 	slices.SortFunc(t.pendingRuns, func(a, b timeline.Run) int {
 		return cmp.Or(cmp.Compare(a.P, b.P), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.M, b.M))
@@ -297,8 +294,8 @@ func (t *PerfettoTrace) writeRuns() {
 	}
 }
 
-// writeStates writes the states of the goroutines of g, the generation before the
-// last, from its base to the last one's.
+// writeStates writes the states of the goroutines of g, the generation before the last, from its base to the base of the last
+// one.
 func (t *PerfettoTrace) writeStates(g *timeline.Gen, end int64) {
 	first, last := max(g.Base, t.start+t.fromNS), t.endTime()
 	if first >= last {
@@ -310,7 +307,7 @@ func (t *PerfettoTrace) writeStates(g *timeline.Gen, end int64) {
 		}
 		end := end
 		if _, ok := t.names[id]; !ok {
-			end = max(end, g.End) // it died, but after the next one began
+			end = max(end, g.End) // the goroutine ended after the next generation began
 		}
 		from := first
 		if shown := t.goroutineTracks[id]; shown != nil {
@@ -326,7 +323,7 @@ func (t *PerfettoTrace) writeStates(g *timeline.Gen, end int64) {
 	})
 }
 
-// writeState writes the part of a goroutine's span that lies in [from, until).
+// writeState writes the part of a goroutine's span in [from, limit).
 func (t *PerfettoTrace) writeState(id uint64, from, limit int64, i int) {
 	s := &t.spans[i]
 	if s.State == timeline.NotAlive {
@@ -361,7 +358,7 @@ func (t *PerfettoTrace) writeState(id uint64, from, limit int64, i int) {
 	}
 }
 
-// trackOf returns a goroutine's track.
+// trackOf returns a goroutine's track, which it writes the first time.
 func (t *PerfettoTrace) trackOf(id uint64) *writtenTrack {
 	n := t.goroutineTracks[id]
 	if n == nil {
@@ -372,7 +369,7 @@ func (t *PerfettoTrace) trackOf(id uint64) *writtenTrack {
 	return n
 }
 
-// writeWake writes the flow from what made a goroutine runnable.
+// writeWake writes the flow from the goroutine that made another one runnable.
 func (t *PerfettoTrace) writeWake(id uint64, s *timeline.Span) {
 	waker := s.Waker
 	if s.Origin == timeline.OriginCreated {
@@ -398,7 +395,7 @@ func (t *PerfettoTrace) siteTextOf(id tracefmt.StackID) string {
 	return text
 }
 
-// loadStep is the time over which numbers of goroutines are averaged.
+// loadStep is the interval over which numbers of goroutines are averaged, in ns.
 const loadStep = 1e6
 
 func (t *PerfettoTrace) writeRuntime(g *timeline.Gen) {
@@ -419,8 +416,8 @@ func (t *PerfettoTrace) writeRuntime(g *timeline.Gen) {
 	}
 }
 
-// writeCounter writes a counter's value. If only a part of the time is written, the
-// counter begins with the value from before.
+// writeCounter writes a counter's value. If only a part of the time is written, the counter begins with its last value before
+// the part.
 func (t *PerfettoTrace) writeCounter(track uint64, v counterValue) {
 	switch {
 	case v.time < t.fromNS:
@@ -437,8 +434,7 @@ func (t *PerfettoTrace) writeCounter(track uint64, v counterValue) {
 	t.p.writeCounter(track, v)
 }
 
-// writeInitialValue writes the value that a counter has at the beginning of the part that
-// is written.
+// writeInitialValue writes the value of a counter at the beginning of the written part.
 func (t *PerfettoTrace) writeInitialValue(track uint64) {
 	if v, ok := t.valueBefore[track]; ok {
 		v.time = t.fromNS
@@ -507,7 +503,7 @@ func (t *PerfettoTrace) Request(q *Request) error {
 	return nil
 }
 
-// rowTrack returns the track of a row of lanes that is free in [from, to). A new row is described by its number.
+// rowTrack returns the track of a lane that is free in [from, to). describe returns the track of a new lane from its number.
 func (t *PerfettoTrace) rowTrack(l *laneSet, from, to int64, describe func(k int) track) uint64 {
 	k := l.reserve(from, to)
 	if k == len(l.tracks) {

@@ -134,7 +134,7 @@ func checkRuntime(t *testing.T, s *shown, rep *report.Report) {
 	if gc != rep.Runtime.GC.MarkNS || heap != rep.Runtime.GC.HeapMaxBytes {
 		t.Errorf("%d ns of mark phases, a heap of %d bytes; by the report %d, %d", gc, heap, rep.Runtime.GC.MarkNS, rep.Runtime.GC.HeapMaxBytes)
 	}
-	// One that goes on at the end of the trace is in no sum of the report.
+	// An interval that continues at the end of the trace is in no sum of the report.
 	if stw < want || stops < count || stops > count+1 {
 		t.Errorf("%d stops of the world of %d ns; by the report %d of %d", stops, stw, count, want)
 	}
@@ -232,7 +232,7 @@ func checkTimelines(t *testing.T, s *shown, data []byte) {
 	}
 }
 
-// TestPerfettoOfLargeTraces tests what is left out without --all.
+// TestPerfettoOfLargeTraces checks the omissions without --all.
 func TestPerfettoOfLargeTraces(t *testing.T) {
 	data := testprog.Trace(t, "http1")
 	chosen := ""
@@ -292,12 +292,12 @@ func TestPerfettoOfLargeTraces(t *testing.T) {
 		t.Errorf("%d slow requests, want %d", found, len(full))
 	}
 	if !strings.Contains(chosen, "--all") {
-		t.Errorf("what is left out is not said: %q", chosen)
+		t.Errorf("the omissions are not described: %q", chosen)
 	}
 }
 
-// TestPerfettoOfOddTraces writes the test traces of the reference reader: a few
-// events each, of all that can happen at the border of two generations.
+// TestPerfettoOfOddTraces writes the test traces of the reference reader, of a few events each, which contain everything that
+// can happen at the border of two generations.
 func TestPerfettoOfOddTraces(t *testing.T) {
 	traces := must.Have(refdata.Traces())(t)
 	for _, tr := range traces {

@@ -12,12 +12,10 @@ import (
 
 // Pprof writes the time on critical paths as a gzipped profile.
 //
-// A stack leads from the group over the waits between the request and the
-// goroutine that spent the time to the site of the cause. There is a sample
-// type for each band: "all", which is the default, and "p50-90" and so on
-// (go tool pprof -sample_index=p99-max); bands overlap with all, so they are
-// no samples of one type. Labels are group, kind, band and cause
-// (-tagfocus, -tagleaf=cause). Values are nanoseconds.
+// A stack consists of the group, the waits between the request and the goroutine that spent the time, and the site of the
+// cause. There is a sample type for each band: "all", which is the default, and "p50-90" and so on (go tool pprof
+// -sample_index=p99-max). The bands have separate types because "all" contains the others. Labels are group, kind, band and
+// cause (-tagfocus, -tagleaf=cause). Values are nanoseconds.
 func Pprof(w io.Writer, r *report.Report) error {
 	b := profileBuilder{p: &profile.Profile{DefaultSampleType: string(report.BandAll), DurationNanos: r.Input.DurationNS}, funcs: map[report.SiteKey]*profile.Function{}, locs: map[report.SiteKey]*profile.Location{}}
 	if r.Input.Start != nil {
@@ -87,7 +85,7 @@ func (b *profileBuilder) addSample(g *report.Group, band *report.Band, sampleTyp
 	b.p.Sample = append(b.p.Sample, s)
 }
 
-// location is a site's; one that is not known goes by another name.
+// location returns the location of a site. A site without a function has the name fallback.
 func (b *profileBuilder) location(site *report.Site, fallback string) *profile.Location {
 	var key report.SiteKey
 	if site != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestSilentGoroutine has a goroutine that never ended, of which later generations say nothing, as a damaged trace may: its state
+// TestSilentGoroutine has a goroutine without an end that later generations do not mention, as in a damaged trace: its state
 // stays open until the end.
 func TestSilentGoroutine(t *testing.T) {
 	b := tracetext.New(26)

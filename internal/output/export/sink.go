@@ -6,28 +6,31 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Sink is given a trace for the second time, generation by generation, when
-// its report is known. Its methods are called one after the other. An error
-// ends the reading.
+// A Sink receives a trace during its second reading, generation by generation, when its report is known. Its methods are not
+// called concurrently. An error ends the reading.
 type Sink interface {
-	// Generation is given every generation before the requests that ended in
-	// it. The generation stays valid until keepGenerations more have come;
-	// joined says that the one before it is the one given before.
+	// Generation receives every generation before the requests that ended in it. The generation stays valid until
+	// KeepGenerations more have been passed; joined says that no generation is missing since the last call.
 	Generation(g *timeline.Gen, syms *tracefmt.Symbols, joined bool) error
-	// Request is given every request of the report's groups that is over, in
-	// order of its generation.
+	// Request receives every ended request of the report's groups, in the order of the generations in which they ended.
 	Request(q *Request) error
-	// Close is called when all is given. end is the last instant of the trace.
+	// Close is called after everything else. end is the last instant of the trace.
 	Close(end int64) error
 }
 
-// noGenerations is a part of a Sink that has no use for generations.
+// A BoundedSink uses generations up to a time. A sink of another type uses no generations after the last request.
+type BoundedSink interface {
+	Sink
+	// IsComplete reports whether the sink needs no more generations.
+	IsComplete() bool
+}
+
+// noGenerations is embedded in a Sink that does not use generations.
 type noGenerations struct{}
 
 func (noGenerations) Generation(*timeline.Gen, *tracefmt.Symbols, bool) error { return nil }
 
-// KeepGenerations is how many generations a Sink may hold on to, the one just
-// given among them.
+// KeepGenerations is how many generations a Sink may use, including the last one passed.
 const KeepGenerations = 3
 
 // A Request is one request of a report's group. It is valid during the call.

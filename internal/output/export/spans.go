@@ -49,8 +49,7 @@ func integerAttribute(key string, value int64) attribute {
 	return attribute{key: key, number: value, isNumber: true}
 }
 
-// codeAttributes are the attributes of a place in source code, by the semantic
-// conventions.
+// codeAttributes returns the attributes of a site, by the semantic conventions.
 func codeAttributes(s *report.Site) []attribute {
 	out := []attribute{stringAttribute("code.function.name", s.Func), stringAttribute("code.file.path", s.File), integerAttribute("code.line.number", int64(s.Line))}
 	if c := s.CalledFrom; c != nil {
@@ -59,7 +58,7 @@ func codeAttributes(s *report.Site) []attribute {
 	return out
 }
 
-// spanMaker makes spans of requests.
+// A spanMaker converts requests to spans.
 type spanMaker struct {
 	r     *report.Report
 	start int64 // of the trace, Unix ns
@@ -76,14 +75,13 @@ func newSpanMaker(r *report.Report) (*spanMaker, error) {
 	return &spanMaker{r, r.Input.Start.UnixNano()}, nil
 }
 
-// resource describes where the spans come from.
+// resource returns the attributes of the service.
 func (m *spanMaker) resource(service string) []attribute {
 	return []attribute{stringAttribute("service.name", cmp.Or(service, m.r.Input.Name)), stringAttribute("telemetry.sdk.language", "go"), stringAttribute("process.runtime.version", m.r.Input.Go)}
 }
 
-// spans returns a request's span and those of its segments, its children. Their
-// ids depend on the report alone, so that writing them twice gives the same
-// spans. A request that a tracing system knows becomes a child of its span there.
+// spans returns the span of a request, and its children, the spans of its segments. Their ids depend on the report alone, so
+// that writing them twice gives the same spans. If a tracing system has a span of the request, the request becomes its child.
 func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
 	seed := fmt.Sprintf("%s\x00%s\x00%s", m.r.Input.Name, m.r.Input.Start.Format(time.RFC3339Nano), q.ID)
 	sum := sha256.Sum256([]byte(seed))
@@ -303,9 +301,8 @@ func (m *message) attribute(field int, a attribute) {
 	m.bytes(field, pair)
 }
 
-// joinTrace makes a request's span a part of the trace that it is known in. The
-// request's own span is the parent, if that is known, because who wrote it
-// exports it; else the caller's span.
+// joinTrace adds a request's span to the trace that a tracing system has of it. The parent is the request's span there, if
+// known, because the tracer exports it; else the caller's span.
 func joinTrace(root *span, q *report.Request) {
 	if trace, err := hex.DecodeString(q.TraceID); err == nil && len(trace) == len(root.trace) {
 		copy(root.trace[:], trace)

@@ -21,12 +21,10 @@ var csvColumns = []string{
 	"requests", "module", "version", "called_from_func", "called_from_file", "called_from_line",
 }
 
-// CSV writes a row for each cause of each band of each group. Rows of one
-// band add up to its time.
+// CSV writes a row for each cause of each band of each group. Rows of one band add up to its time.
 //
-// A text that a spreadsheet would take for a formula (it begins with =, +, -,
-// @, a tab or a carriage return) gets an apostrophe before it; characters that
-// a terminal would obey are written as escapes.
+// A text that a spreadsheet would treat as a formula (it begins with =, +, -, @, a tab or a carriage return) gets an
+// apostrophe before it. Characters that a terminal would interpret become escapes.
 func CSV(w io.Writer, r *report.Report) error {
 	out := csv.NewWriter(w)
 	num := func(n int64) string { return strconv.FormatInt(n, 10) }
@@ -77,9 +75,8 @@ type requestTable struct {
 	row []string
 }
 
-// newRequestTable returns a Sink that writes requests as CSV: id, group,
-// goroutine, start and latency, and the time that went to each cause, in ns. A
-// row's causes add up to its latency. Texts are made harmless as in CSV.
+// newRequestTable returns a Sink that writes requests as CSV: id, group, goroutine, start and latency, and the time of each
+// cause, in ns. A row's causes add up to its latency. Texts are escaped as by CSV.
 func newRequestTable(w io.Writer) *requestTable {
 	t := &requestTable{buf: bufio.NewWriterSize(w, 1<<16)}
 	t.out = csv.NewWriter(t.buf)
@@ -87,7 +84,7 @@ func newRequestTable(w io.Writer) *requestTable {
 	for c := range cause.Cause(cause.Count) {
 		head = append(head, c.String()+"_ns")
 	}
-	t.out.Write(head) // an error stays in the writer
+	t.out.Write(head) // the writer keeps an error
 	return t
 }
 
@@ -113,11 +110,9 @@ func (t *requestTable) Close(int64) error {
 	return nil
 }
 
-// JSONL writes objects, one a line, distinguished by "type": input, group (with
-// its latencies), cause (with group and band), finding, request, and segment,
-// wake, lane and span (with the request's id, spans with the goroutine). Field
-// names are those of the report. Requests are those that the report holds in
-// full.
+// JSONL writes objects, one a line, distinguished by "type": input, group (with its latencies), cause (with group and band),
+// finding, request, and segment, wake, lane and span (with the request's id, spans with the goroutine). Field names are those
+// of the report. The requests are those that the report contains in full.
 func JSONL(w io.Writer, r *report.Report) error {
 	l := newJSONLines(w, r)
 	for i := range r.Groups {
@@ -129,7 +124,7 @@ func JSONL(w io.Writer, r *report.Report) error {
 	return l.Close(0)
 }
 
-// jsonLines writes lines of JSON. The first error stays.
+// jsonLines writes lines of JSON. It keeps the first error.
 type jsonLines struct {
 	noGenerations
 	buf *bufio.Writer
@@ -138,8 +133,7 @@ type jsonLines struct {
 	fullRequests map[string]*report.Request
 }
 
-// newJSONLines returns a Sink that writes what JSONL does, but every request. It
-// writes what is no request at once.
+// newJSONLines returns a Sink that writes the same as JSONL, but every request. It writes the lines of the report immediately.
 func newJSONLines(w io.Writer, r *report.Report) *jsonLines {
 	l := &jsonLines{buf: bufio.NewWriterSize(w, 1<<16), fullRequests: make(map[string]*report.Request)}
 	l.writeTyped("input", r.Input, nil)
@@ -188,7 +182,6 @@ func (l *jsonLines) writeTyped(typ string, v any, extraFields map[string]any) {
 	l.writeLine(obj)
 }
 
-// writeLine writes a line.
 func (l *jsonLines) writeLine(v any) {
 	data, err := json.Marshal(v)
 	if l.err = cmp.Or(l.err, err); l.err == nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// explained is a part of a trace's time, explained once and read again for each sink.
+// explained is a part of a trace's time, which is explained once and read again for each sink.
 type explained struct {
 	data     []byte
 	rep      *report.Report
@@ -34,7 +34,7 @@ func explainPart(t *testing.T, data []byte, from, to int64) *explained {
 	return e
 }
 
-// replay gives the part to a sink made from its report.
+// replay passes the part to a sink created from its report.
 func (e *explained) replay(t *testing.T, make func(io.Writer, *report.Report) export.Sink) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -42,16 +42,14 @@ func (e *explained) replay(t *testing.T, make func(io.Writer, *report.Report) ex
 	return out.Bytes()
 }
 
-// part explains a part of a trace's time and gives it to a sink made from its
-// report.
+// part explains a part of a trace's time and passes it to a sink created from its report.
 func part(t *testing.T, data []byte, from, to int64, make func(io.Writer, *report.Report) export.Sink) ([]byte, *report.Report) {
 	t.Helper()
 	e := explainPart(t, data, from, to)
 	return e.replay(t, make), e.rep
 }
 
-// parts are parts of a trace that lasts for that long: inside, at its ends,
-// tiny, and past its end.
+// parts returns parts of a trace of the given length: inside, at its ends, very short, and after its end.
 func parts(length int64) [][2]int64 {
 	return [][2]int64{{length * 3 / 10, length * 7 / 10}, {0, length / 3}, {length * 2 / 3, 2 * length}, {length / 2, length/2 + 1}, {2 * length, 0}}
 }
@@ -62,10 +60,8 @@ func perfettoOf(from, to int64) func(io.Writer, *report.Report) export.Sink {
 	}
 }
 
-// TestPerfettoOfParts holds the Perfetto trace of a part of the time to the one
-// of all of it: what lies in that part, slice by slice, cut at its borders,
-// counters with the values that they have there, and every request that ends
-// in it, whole.
+// TestPerfettoOfParts compares the Perfetto trace of a part of the time with that of the whole trace: it contains the slices
+// of the part, cut at its borders, the counters' values in it, and every request that ends in it, uncut.
 func TestPerfettoOfParts(t *testing.T) {
 	for _, program := range []string{"http1", "http1-long", "grpc", "tasks", "generations", "gcstress", "procschange"} {
 		t.Run(program, func(t *testing.T) {
@@ -92,9 +88,8 @@ func TestPerfettoOfParts(t *testing.T) {
 	}
 }
 
-// TestPartOfLargeTrace tests that a large trace's part which is small is shown
-// in full without being asked for, and that its requests alone are chosen where
-// it is large, too.
+// TestPartOfLargeTrace: a small part of a large trace is shown in full without --all; of a large part only the slow requests
+// in it are.
 func TestPartOfLargeTrace(t *testing.T) {
 	r := &report.Report{Input: report.Input{Events: 10 * export.MaxFullEvents, DurationNS: 10e9}}
 	for _, x := range []struct {
@@ -103,13 +98,12 @@ func TestPartOfLargeTrace(t *testing.T) {
 	}{{0, 0, false}, {2e9, 29e8, true}, {2e9, 32e8, false}, {0, 9e8, true}, {91e8, 0, true}, {91e8, 20e9, true}, {0, 12e8, false}} {
 		sink := export.NewPerfettoTrace(io.Discard, r, export.Options{FromNS: x.from, ToNS: x.to})
 		if chosen := sink.Omissions(); (chosen == "") != x.all {
-			t.Errorf("from %d to %d: what is left out is %q", x.from, x.to, chosen)
+			t.Errorf("from %d to %d: the omissions are %q", x.from, x.to, chosen)
 		}
 	}
 }
 
-// TestPartsAddUp holds the formats that have requests to the report of the same
-// part of the time.
+// TestPartsAddUp compares the formats with requests with the report of the same part of the time.
 func TestPartsAddUp(t *testing.T) {
 	data := testprog.Trace(t, "http1")
 	out, all := replayed(t, data, sinkOf(t, "csv", export.Options{Rows: export.RowRequests}))
@@ -132,8 +126,7 @@ func TestPartsAddUp(t *testing.T) {
 	}
 }
 
-// contents are the things that a Perfetto trace shows between two times, a
-// line each, sorted.
+// contents returns the contents of a Perfetto trace between two times, a line each, sorted.
 func contents(s *shown, from, to int64, rep *report.Report) []string {
 	root := func(tr *writtenTrack) (string, *writtenTrack) {
 		child := tr
@@ -217,7 +210,7 @@ func contents(s *shown, from, to int64, rep *report.Report) []string {
 	return out
 }
 
-// compareSorted tells what one sorted list has and the other has not.
+// compareSorted reports the differences between two sorted lists.
 func compareSorted(t *testing.T, subject string, want, got []string) {
 	t.Helper()
 	n := 0

@@ -1,4 +1,4 @@
-// Package jsontext makes JSON fit for a terminal.
+// Package jsontext escapes JSON for terminals.
 package jsontext
 
 import (
@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Escape returns valid JSON with the characters of its strings that are not plainly visible (DEL, C1 controls such as
-// U+009B, which begins terminal commands as ESC [ does, directions of writing, private code points) written as \u escapes. It
-// means the same. The controls of ASCII are escaped in valid JSON already. data is returned itself if there is nothing to
-// escape.
+// Escape returns valid JSON with the invisible characters of its strings written as \u escapes: DEL, C1 controls such as
+// U+009B, which begins terminal commands as ESC [ does, characters that change the direction of writing, and private code
+// points. The values stay equal. Valid JSON has escapes for the control characters of ASCII already. Escape returns data
+// itself if there is nothing to escape.
 func Escape(data []byte) []byte {
 	if !bytes.ContainsFunc(data, isInvisible) {
 		return data

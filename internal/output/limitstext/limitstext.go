@@ -1,4 +1,4 @@
-// Package limitstext writes what a process may use for people.
+// Package limitstext writes the limits of a process as text.
 package limitstext
 
 import (
@@ -15,8 +15,7 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// Write writes the answer for people. Nothing that came from a file reaches
-// the terminal unescaped.
+// Write writes the answer as text. It escapes all texts that come from files.
 func Write(w io.Writer, a *limits.Answer) error {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
@@ -124,7 +123,7 @@ func writeMemory(p printf, l *cgroup.Limits) {
 	writeUnseen(p, m.Sight, m.Seen, m.Hidden)
 }
 
-// writeUnseen says why no limit was found, where neither the table nor the notes do.
+// writeUnseen writes why no limit was found, if neither the table nor the notes do.
 func writeUnseen(p printf, sight cgroup.Sight, finding string, hidden bool) {
 	switch sight {
 	case cgroup.SightUnreadable, cgroup.SightMalformed, cgroup.SightCovered:
@@ -157,8 +156,7 @@ func tableRow(inForce bool, label, file, text, reason string) [3]string {
 	return [3]string{mark + " " + label, content, escape(reason)}
 }
 
-// writeTable writes rows whose second column may be long: the reason stands on a
-// line of its own then.
+// writeTable writes rows. If the second column is long, the reason is on the next line.
 func writeTable(p printf, rows [][3]string) {
 	w := 0
 	for _, r := range rows {

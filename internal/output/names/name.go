@@ -1,5 +1,5 @@
-// Package names writes what a report names, sites, groups and peers, in as many columns as there are. Package words has
-// what it is made of.
+// Package names writes the sites, groups and peers of a report in a given number of columns. It uses the formats of package
+// words.
 package names
 
 import (
@@ -12,13 +12,13 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// baseName is the file's name without its directories, those of Windows too.
+// baseName returns the file's name without its directories, also for paths of Windows.
 func baseName(file string) string { return file[strings.LastIndexAny(file, `/\`)+1:] }
 
-// maxFile is how many columns a file's name may take: longer ones are made by machines.
+// maxFile is the largest width of a file's name: longer names are generated.
 const maxFile = 28
 
-// Position is "file.go:12", or "" if not known.
+// Position returns "file.go:12", or "" if it is unknown.
 func Position(s *report.Site) string {
 	if s == nil || s.File == "" {
 		return ""
@@ -30,25 +30,25 @@ func Position(s *report.Site) string {
 	return p
 }
 
-// SiteFunc is the function's short name in at most max columns, or "" if not known.
+// SiteFunc returns the function's short name in at most max columns, or "" if it is unknown.
 func SiteFunc(s *report.Site, max int) string {
 	if s == nil {
 		return ""
 	}
-	// Long names are cut before they are looked at: what is cut off here is far beyond any column.
+	// Long names are cut before they are parsed: no column shows the part that is cut off.
 	f := s.Func
 	if len(f) > 1<<12 {
 		f = f[len(f)-1<<12:]
 	}
 	f = words.FuncName(f)
-	// The package goes first: the file's name beside it often says as much.
+	// The package is removed first: the name of the file, which is next to it, often contains it.
 	if termtext.Width(termtext.Middle(f, max+1)) > max {
 		f = withoutPackage(f)
 	}
 	return termtext.Middle(f, max)
 }
 
-// withoutPackage drops the package from a function's short name.
+// withoutPackage removes the package from a function's short name.
 func withoutPackage(f string) string {
 	head := f
 	if i := strings.IndexByte(head, '['); i >= 0 {
@@ -61,19 +61,19 @@ func withoutPackage(f string) string {
 	return f[i+1:]
 }
 
-// SiteParts returns a site in at most max columns: the function, shortened in its middle as far as need be, and the file's
-// name with the line, which is never cut unless it alone is too long. What is not known is "".
+// SiteParts returns a site in at most max columns: the function, shortened in its middle if necessary, and the file's name
+// with the line, which is cut only if it is too long alone. Unknown parts are "".
 func SiteParts(s *report.Site, max int) (fn, pos string) {
 	pos = Position(s)
 	room := max - termtext.Width(pos) - 1
 	if pos == "" {
 		room = max
 	}
-	const shortest = 6 // of a function's name no less than this says anything
+	const shortest = 6 // a function's name in fewer columns has no meaning
 	switch {
 	case room < shortest:
 	case s != nil && s.Does != "":
-		// The function's name says less, and is in the JSON.
+		// The description is more useful than the function's name, which the JSON has.
 		if fn = stdlib.Package(s.Func) + ", " + s.Does; termtext.Width(fn) > room {
 			fn = termtext.Middle(s.Does, room)
 		}
@@ -86,7 +86,7 @@ func SiteParts(s *report.Site, max int) (fn, pos string) {
 	return fn, pos
 }
 
-// SiteText writes a site in at most max columns, "" if no place is known.
+// SiteText returns a site in at most max columns, "" if it is unknown.
 func SiteText(s *report.Site, max int) string {
 	fn, pos := SiteParts(s, max)
 	if fn != "" && pos != "" {
@@ -95,7 +95,7 @@ func SiteText(s *report.Site, max int) string {
 	return fn + pos
 }
 
-// CallerLead is what comes before the line of the service's own code that led to a dependency's.
+// CallerLead returns the words before the caller of a dependency's site.
 func CallerLead(c *report.Caller) string {
 	if c.OtherGoroutine {
 		return "reached from "
@@ -103,8 +103,8 @@ func CallerLead(c *report.Caller) string {
 	return "called from "
 }
 
-// CallerParts says in at most max columns which line of the service's own code led to a dependency's: what comes
-// before, the function, and the file's name with the line, all "" where that is not known.
+// CallerParts returns the caller of a dependency's site in at most max columns: the words before it, the function, and the
+// file's name with the line. All are "" if the caller is unknown.
 func CallerParts(s *report.Site, max int) (lead, fn, pos string) {
 	if s == nil || s.CalledFrom == nil {
 		return "", "", ""
@@ -114,8 +114,8 @@ func CallerParts(s *report.Site, max int) (lead, fn, pos string) {
 	return lead, fn, pos
 }
 
-// GroupName is the group's name in at most max columns, in the short form of functions where it is one. Tasks, regions and
-// RPC methods have names of their own, in which a slash is no directory.
+// GroupName returns the group's name in at most max columns, in the short form if it is a function. In names of tasks, regions
+// and RPC methods, a slash does not separate directories.
 func GroupName(g *report.Group, max int) string {
 	switch g.Kind {
 	case report.KindTask, report.KindRegion, report.KindGRPC:
@@ -125,7 +125,7 @@ func GroupName(g *report.Group, max int) string {
 		return termtext.Middle(g.Name, max)
 	}
 	if position := Position(g.Entry); position != "" && words.IsClosure(g.Name) && g.Entry.Func == g.Name {
-		// A closure's name says where it was made, but its number means nothing to a reader.
+		// A closure's name contains the function that created it, but its number has no meaning for a reader.
 		if room := max - termtext.Width(position) - 1; room >= 12 {
 			return SiteFunc(&report.Site{Func: g.Name}, room) + " " + position
 		}
@@ -133,8 +133,8 @@ func GroupName(g *report.Group, max int) string {
 	return SiteFunc(&report.Site{Func: g.Name}, max)
 }
 
-// GoVersion is the Go version that the service of a report was built with: what the recording says of its program, else
-// the trace's header, which Go 1.23 and 1.24 write alike. It is "" if neither is known.
+// GoVersion returns the Go version with which the service was built: the version of the program in the recording, else the
+// version in the trace's header, which is the same for Go 1.23 and 1.24. It is "" if neither is known.
 func GoVersion(r *report.Report) string {
 	if r.Host != nil && r.Host.Facts.Go != "" {
 		return strings.TrimPrefix(r.Host.Facts.Go, "go")
@@ -145,7 +145,7 @@ func GoVersion(r *report.Report) string {
 	return r.Input.Go
 }
 
-// Pod says which pod of Kubernetes a report is about, "" if it is about none.
+// Pod describes the Kubernetes pod of a report, "" if there is none.
 func Pod(r *report.Report) string {
 	service := r.Input.Service
 	pod := service["k8s.pod.name"]
@@ -162,7 +162,7 @@ func Pod(r *report.Report) string {
 	return out
 }
 
-// PeerProcess names the process that serves what a group waits for.
+// PeerProcess names the process of a peer.
 func PeerProcess(p *report.Peer) string {
 	if p.Recording != "" {
 		return "the process of " + p.Recording
@@ -170,7 +170,7 @@ func PeerProcess(p *report.Peer) string {
 	return "this process"
 }
 
-// PeerNames names the groups that answer.
+// PeerNames names the groups of a peer.
 func PeerNames(p *report.Peer) string {
 	s := ""
 	for i, n := range p.GroupNames() {
@@ -196,7 +196,7 @@ func asLongText(p *report.Peer) string {
 	return ""
 }
 
-// DescribePeer says which group answers what requests wait for over the network, how that is known, and on what the waits went.
+// DescribePeer describes the group that answers requests' waits for the network, the evidence, and the parts of the waits.
 func DescribePeer(p *report.Peer) string {
 	sure := "is "
 	if p.Confidence < 0.7 {

@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestGroupName: a closure is told with its line, for its number tells nobody which one it is.
+// TestGroupName: the name of a closure includes its line, because its number does not identify it for a reader.
 func TestGroupName(t *testing.T) {
 	entry := func(fn string) *report.Site { return &report.Site{Func: fn, File: "/src/api.go", Line: 417} }
 	for _, c := range []struct {
@@ -26,7 +26,7 @@ func TestGroupName(t *testing.T) {
 	}
 }
 
-// TestPlace: a well-known line of the library is told by what it is for, and a caller beside a dependency's.
+// TestPlace: a well-known line of the standard library is described by its purpose, and a dependency's line has its caller.
 func TestPlace(t *testing.T) {
 	s := &report.Site{Func: "net/http.(*conn).serve", File: "/go/src/net/http/server.go", Line: 1989, Does: "reading the request"}
 	if got := SiteText(s, 80); got != "net/http, reading the request server.go:1989" {

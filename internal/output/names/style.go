@@ -5,7 +5,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// CauseStyle is how a terminal shows a cause, in reports and while watching.
+// CauseStyle returns the terminal's style of a cause, in reports and while watching.
 func CauseStyle(c report.CauseName) termtext.Style {
 	switch c {
 	case report.CauseCPU:
@@ -24,7 +24,7 @@ func CauseStyle(c report.CauseName) termtext.Style {
 	return termtext.Dim
 }
 
-// SeverityStyle is how a terminal shows the severity of a finding.
+// SeverityStyle returns the terminal's style of a finding's severity.
 func SeverityStyle(s report.Severity) termtext.Style {
 	switch s {
 	case report.SeverityHigh:

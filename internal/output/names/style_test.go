@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestStyles: on a terminal, time that is lost to others never looks like time that a request computes, and only what is high is red.
+// TestStyles: on a terminal, lost time never has the style of computing time, and only the severity high is red.
 func TestStyles(t *testing.T) {
 	for _, c := range report.Causes() {
 		if got := CauseStyle(c); (got == termtext.Green) != (c == report.CauseCPU) || got == termtext.Plain {

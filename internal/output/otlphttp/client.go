@@ -1,4 +1,4 @@
-// Package otlphttp sends spans to an OTLP/HTTP endpoint. It is apart from package export, so that an engine which replays a
+// Package otlphttp sends spans to an OTLP/HTTP endpoint. It is separate from package export, so that an engine that replays a
 // trace for an export links no HTTP client.
 package otlphttp
 
@@ -25,22 +25,21 @@ import (
 const (
 	sendTimeout    = time.Minute     // an endpoint's answer
 	sendAttempts   = 6               // of which all but the first are retries
-	maxRetryWait   = 5 * time.Minute // before a retry: who asks for more is not asked again
-	firstRetryWait = time.Second     // doubled with each, where it says nothing
+	maxRetryWait   = 5 * time.Minute // before a retry: there is none if the endpoint asks for a longer wait
+	firstRetryWait = time.Second     // doubled with each retry, if the endpoint names no time
 )
 
-// A Client sends spans to an OTLP/HTTP endpoint. Redirects are not followed:
-// headers may hold credentials for this host only. Errors never hold the URL's
-// user, password or query, nor the headers' values.
+// A Client sends spans to an OTLP/HTTP endpoint. It does not follow redirects, because headers may contain credentials for
+// this host only. Errors never contain the URL's user, password or query, nor the headers' values.
 type Client struct {
 	// Wait is used before retries; nil means to wait for that time or until
 	// the context ends.
 	Wait func(context.Context, time.Duration) error
-	// What was sent, and what the endpoint said it did not take.
+	// Spans counts the sent spans, and Rejected those that the endpoint rejected.
 	Spans, Rejected int64
-	Message         string // its reason, the last one
+	Message         string // the endpoint's last reason
 	Retries         int
-	// Refused are the messages that the endpoint refused, for reasons that are about them alone; Refusal is the first one's.
+	// Refused counts the messages that the endpoint refused for a reason that concerns only the message; Refusal is the first reason.
 	Refused int
 	Refusal error
 
@@ -74,16 +73,13 @@ func NewClient(endpoint, encoding string, header http.Header, conf *tls.Config) 
 	return c, nil
 }
 
-// Close lets connections go.
+// Close closes idle connections.
 func (c *Client) Close() { c.client.CloseIdleConnections() }
 
-// Send sends one message. It is sent again, a bounded number of times, when
-// the endpoint says that it is busy (status 429, 502, 503, 504: OTLP
-// specification, "Failures"), never before the time that it asks for, or when
-// the connection fails to an endpoint that has taken some. What the
-// endpoint rejects of it is counted, and no error; so is a message that it
-// refuses, while the next may be taken. An error ends the sending: the
-// endpoint takes none.
+// Send sends one message. It retries, a limited number of times, if the endpoint is busy (status 429, 502, 503, 504: OTLP
+// specification, "Failures"), never before the time that the endpoint names, or if the connection to an endpoint that has
+// accepted spans fails. It counts rejected spans and refused messages, and returns no error for them: the endpoint may accept
+// the next message. An error means that the endpoint accepts no messages.
 func (c *Client) Send(ctx context.Context, body []byte, spans int) error {
 	for try := 1; ; try++ {
 		wait, err := c.post(ctx, body)
@@ -126,9 +122,8 @@ func waitOrCancel(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// post sends once. After an error, a retry makes sense after the time
-// returned; 0 means that the endpoint names none, and a negative one that it
-// makes no sense.
+// post sends a message once. After an error, it returns the time to wait before a retry: 0 if the endpoint names none,
+// negative if a retry is useless.
 func (c *Client) post(ctx context.Context, body []byte) (time.Duration, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint, bytes.NewReader(body))
 	if err != nil {
@@ -160,7 +155,7 @@ func (c *Client) post(ctx context.Context, body []byte) (time.Duration, error) {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return retryAfter(resp.Header.Get("Retry-After"), time.Now()), err
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusProxyAuthRequired, http.StatusGone, http.StatusUnsupportedMediaType:
-		return -1, err // so will be all others
+		return -1, err // all other messages would fail as well
 	}
 	if resp.StatusCode < 400 {
 		return -1, err
@@ -168,11 +163,10 @@ func (c *Client) post(ctx context.Context, body []byte) (time.Duration, error) {
 	return -1, &refusal{err}
 }
 
-// A refusal is of one message: others may be taken.
+// A refusal concerns one message: the endpoint may accept others.
 type refusal struct{ error }
 
-// retryAfter reads the header (RFC 9110, 10.2.3): seconds or a date. It returns
-// 0 where there is nothing to be read.
+// retryAfter parses the header Retry-After (RFC 9110, 10.2.3): seconds or a date. It returns 0 if it is neither.
 func retryAfter(value string, now time.Time) time.Duration {
 	if n, err := strconv.ParseUint(value, 10, 31); err == nil {
 		return max(time.Duration(n)*time.Second, time.Nanosecond)
@@ -183,8 +177,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// recordPartialSuccess takes note of a success that is partial, as its body says
-// (ExportTraceServiceResponse).
+// recordPartialSuccess counts the rejected spans in the body of a success (ExportTraceServiceResponse).
 func (c *Client) recordPartialSuccess(contentType string, answer []byte) {
 	if strings.HasPrefix(contentType, "application/x-protobuf") {
 		if m, ok := lengthField(answer, 1); ok { // partial_success
@@ -215,7 +208,7 @@ func (c *Client) recordPartialSuccess(contentType string, answer []byte) {
 	}
 }
 
-// errorText is what an answer that is no success says: a google.rpc.Status.
+// errorText returns the text of an answer that is no success: a google.rpc.Status.
 func (c *Client) errorText(contentType string, answer []byte) string {
 	if strings.HasPrefix(contentType, "application/x-protobuf") {
 		text, _ := lengthField(answer, 2) // message
@@ -224,7 +217,7 @@ func (c *Client) errorText(contentType string, answer []byte) string {
 	return fmt.Sprintf("%.200s", answer)
 }
 
-// lengthField returns the first length-delimited field of that number.
+// lengthField returns the first length-delimited field with that number.
 func lengthField(b []byte, number uint64) (value []byte, ok bool) {
 	eachField(b, func(n, _ uint64, v []byte) {
 		if n == number && v != nil && !ok {
@@ -243,9 +236,8 @@ func varintField(b []byte, number uint64) (value uint64, ok bool) {
 	return value, ok
 }
 
-// eachField calls f for the fields of a protocol buffer from another
-// program, as far as it can be read: with their value, or with the bytes of those
-// that have a length.
+// eachField calls f for the fields of a protocol buffer from another program, as far as it is valid: with the value of a
+// field, or with the bytes of a length-delimited one.
 func eachField(b []byte, f func(number, value uint64, raw []byte)) {
 	for len(b) > 0 {
 		key, n := binary.Uvarint(b)

@@ -24,13 +24,13 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// receiver is an OTLP/HTTP endpoint that answers as it is told.
+// A receiver is an OTLP/HTTP endpoint that returns the given answers.
 type receiver struct {
 	*httptest.Server
-	mu       sync.Mutex // a request that is cut off is sent again while the server still ends it
+	mu       sync.Mutex // the client retries an aborted request while the server still handles it
 	bodies   [][]byte
 	header   http.Header
-	answers  []answer // one for each request; the last one for all that follow
+	answers  []answer // one for each request; the last one for all further requests
 	requests int
 }
 
@@ -132,12 +132,12 @@ func TestSendOTLP(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one that says %q", c.name, err, c.want)
 		} else if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "hidden") {
-			t.Errorf("%s: a credential stands in the error: %v", c.name, err)
+			t.Errorf("%s: the error contains a credential: %v", c.name, err)
 		}
 	}
 	srv.Close()
 	if _, _, err := sendAll(url+"/v1/traces", "json", r, nil); err == nil || strings.Contains(err.Error(), "secret") {
-		t.Errorf("nobody listens: error %v", err)
+		t.Errorf("no server listens: error %v", err)
 	}
 	for _, bad := range []string{"localhost:4318", "ftp://x/", "http://"} {
 		if _, err := otlphttp.NewClient(bad, "json", nil, nil); err == nil {
@@ -146,7 +146,7 @@ func TestSendOTLP(t *testing.T) {
 	}
 }
 
-// TestSendRetries tests when messages are sent again, and after how long.
+// TestSendRetries checks when messages are sent again, and after which time.
 func TestSendRetries(t *testing.T) {
 	r := sample(t)
 	ok := answer{status: 200, body: "{}"}
@@ -176,7 +176,7 @@ func TestSendRetries(t *testing.T) {
 			t.Errorf("%s: another body was sent again", c.name)
 		}
 	}
-	// An endpoint that took some and closes its connections is asked again.
+	// The client retries with an endpoint that has accepted spans and closes its connections.
 	reset := newReceiver(t, plainHTTP, ok, answer{status: -1}, answer{status: -1}, ok)
 	client := must.Have(otlphttp.NewClient(reset.URL, "json", nil, nil))(t)
 	defer client.Close()
@@ -189,7 +189,7 @@ func TestSendRetries(t *testing.T) {
 	if client.Spans != 2 || client.Retries == 0 {
 		t.Errorf("%d spans are sent with %d retries over connections that are closed", client.Spans, client.Retries)
 	}
-	// Who is interrupted does not wait.
+	// An interrupted client does not wait.
 	srv := newReceiver(t, plainHTTP, answer{status: 429, retryAfter: "30"})
 	ctx, stop := context.WithCancel(context.Background())
 	client = must.Have(otlphttp.NewClient(srv.URL, "json", nil, nil))(t)
@@ -199,7 +199,7 @@ func TestSendRetries(t *testing.T) {
 	}
 }
 
-// TestSendRefused: a message that is refused does not keep the others back, and is reported.
+// TestSendRefused: a refused message does not prevent the others, and is reported.
 func TestSendRefused(t *testing.T) {
 	ok := answer{status: 200, body: "{}"}
 	for _, refused := range []answer{{status: 400, body: "\x08\x03\x12\x07bad \"x\"", contentType: "application/x-protobuf"}, {status: 413, body: `bad "x"`}, {status: 422, body: `bad "x"`}, {status: 500, body: `bad "x"`}} {
@@ -217,7 +217,7 @@ func TestSendRefused(t *testing.T) {
 	}
 }
 
-// TestSendPartialSuccess tests what becomes of spans that an endpoint rejects.
+// TestSendPartialSuccess: spans that an endpoint rejects are counted.
 func TestSendPartialSuccess(t *testing.T) {
 	r := sample(t)
 	for _, c := range []struct {
@@ -243,7 +243,7 @@ func TestSendPartialSuccess(t *testing.T) {
 	}
 }
 
-// TestSendTLS tests an own authority and a client's certificate.
+// TestSendTLS checks a private certificate authority and a client's certificate.
 func TestSendTLS(t *testing.T) {
 	r := sample(t)
 	srv := newReceiver(t, func(s *httptest.Server) {

@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestEndlessHeads sends spans to endpoints whose answers never come to their body.
+// TestEndlessHeads sends spans to endpoints whose answers have endless headers.
 func TestEndlessHeads(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends requests over the loopback network")

@@ -1,5 +1,5 @@
-// Package progress draws one line on a terminal that says how far something has come. On anything that is not a
-// terminal it draws nothing.
+// Package progress draws the progress of a task as one line of a terminal. It draws nothing on anything that is not a
+// terminal.
 package progress
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// State is how far something has come: by time, if Total is set, else by bytes, if Size is.
+// State is the progress of a task: by time if Total is set, else by bytes if Size is.
 type State struct {
 	Label          string
 	Bytes, Size    int64 // Size 0: not known
@@ -36,7 +36,7 @@ type Bar struct {
 	observer     func(State)
 }
 
-// WithObserver returns a bar that draws what b does, and passes every state to f.
+// WithObserver returns a bar that draws the same, and passes every state to f.
 func (b *Bar) WithObserver(f func(State)) *Bar {
 	if b == nil {
 		return &Bar{observer: f}
@@ -44,8 +44,8 @@ func (b *Bar) WithObserver(f func(State)) *Bar {
 	return &Bar{w: b.w, width: b.width, color: b.color, clock: b.clock, observer: f}
 }
 
-// NewBar returns a bar on f if it may be drawn there: f is a terminal that can move its cursor, and the program does not run
-// in a continuous integration system, whose logs keep every line. Otherwise it returns nil. Getenv is os.Getenv.
+// NewBar returns a bar on f if f is a terminal that can move its cursor, and the program does not run in a continuous
+// integration system, whose logs keep every line. Otherwise it returns nil. getenv is os.Getenv.
 func NewBar(f *os.File, getenv func(string) string) *Bar {
 	if f == nil || !IsWanted(term.IsTerminal(int(f.Fd())), getenv) {
 		return nil
@@ -59,16 +59,16 @@ func NewBar(f *os.File, getenv func(string) string) *Bar {
 	}}
 }
 
-// IsWanted decides for a stream that is a terminal or is not.
+// IsWanted reports whether a bar is drawn on a stream; terminal says whether that is a terminal.
 func IsWanted(terminal bool, getenv func(string) string) bool {
 	ci := getenv("CI")
 	return terminal && getenv("TERM") != "dumb" && (ci == "" || ci == "false" || ci == "0")
 }
 
-// interval is how often the line changes at most: more only costs the terminal.
+// interval is the shortest time between two changes of the line.
 const interval = 80 * time.Millisecond
 
-// Set shows a state. Calls that come too soon after the last are dropped.
+// Set shows a state. It ignores calls too soon after the last one.
 func (b *Bar) Set(s State) {
 	if b == nil {
 		return
@@ -111,7 +111,8 @@ func (b *Bar) Clear() {
 	}
 }
 
-// line writes a state in at most width columns: label, bar, figures, of which the bar goes first and then the label.
+// line formats a state in at most width columns: label, bar and figures. If they do not fit, it omits the bar first and then
+// the label.
 func (s State) line(width int) string {
 	figures, share := s.Figures()
 	line := termtext.Head(s.Label, width-termtext.Width(figures)-2)
@@ -126,7 +127,7 @@ func (s State) line(width int) string {
 	return termtext.Head(line, width)
 }
 
-// Figures gives the numbers and the share of the whole, -1 if that is not known.
+// Figures returns the numbers and the share of the whole, -1 if that is unknown.
 func (s State) Figures() (string, float64) {
 	if s.Note != "" {
 		return termtext.Escape(s.Note), -1
@@ -142,14 +143,14 @@ func (s State) Figures() (string, float64) {
 	return words.Bytes(s.Bytes), -1
 }
 
-// Reader counts what is read through it and shows it on a bar: for files, whose size is known.
+// A Reader counts the bytes read through it and shows them on a bar. It is for files, whose size is known.
 type Reader struct {
 	r     io.Reader
 	bar   *Bar
 	state State
 }
 
-// NewReader returns r itself if the bar is nil.
+// NewReader returns a Reader, or r itself if the bar is nil.
 func NewReader(r io.Reader, bar *Bar, label string, size int64) io.Reader {
 	if bar == nil {
 		return r

@@ -1,7 +1,7 @@
 package termtext
 
-// A Style is how a terminal shows text: the parameters of its escape sequence "select graphic rendition" (ECMA-48, 8.3.117). Of
-// colours there are only those that every terminal has, in the shades its user chose.
+// A Style is the appearance of text on a terminal: the parameters of its escape sequence "select graphic rendition" (ECMA-48,
+// 8.3.117). The colours are only those that every terminal has, in the shades that its user configured.
 type Style string
 
 // Styles.
@@ -22,7 +22,7 @@ const (
 // Reset ends a style.
 const Reset = "\x1b[0m"
 
-// Paint returns text in the style, for a terminal that shows it.
+// Paint returns text in the style, for a terminal that supports it.
 func (s Style) Paint(text string) string {
 	if s == Plain {
 		return text

@@ -1,5 +1,5 @@
-// Package termtext makes text from anywhere (function names, file names, error texts, server answers) fit for a
-// terminal: nothing in it moves the cursor, changes colours or the direction of writing, or breaks a table's columns.
+// Package termtext escapes and shortens text of any origin (names of functions and files, errors, server answers) for a
+// terminal: no text can move the cursor, change colours or the direction of writing, or break a table's columns.
 package termtext
 
 import (
@@ -11,16 +11,16 @@ import (
 	"golang.org/x/text/width"
 )
 
-// Ellipsis stands where text was left out. It is one column wide.
+// Ellipsis replaces omitted text. It is one column wide.
 const Ellipsis = "…"
 
-// maxMarks is how many combining marks in a row pass: enough for any script's letters, too few to climb over the lines
-// above.
+// maxMarks is the largest number of consecutive combining marks that is not escaped: enough for the letters of any script, too
+// few to reach the lines above.
 const maxMarks = 2
 
-// Escape returns s with everything that is not plainly visible written as a Go escape sequence (\n, \x1b, \u202e):
-// control and format characters, line and paragraph separators, spaces other than ' ', private and unassigned code
-// points, bytes that are not UTF-8, and heaps of combining marks. The result holds no line break and is valid UTF-8.
+// Escape returns s with everything invisible written as a Go escape sequence (\n, \x1b, \u202e): control and format
+// characters, line and paragraph separators, spaces other than ' ', private and unassigned code points, bytes that are not
+// UTF-8, and more than two consecutive combining marks. The result has no line break and is valid UTF-8.
 func Escape(s string) string {
 	if isVisibleASCII(s) {
 		return s
@@ -35,10 +35,10 @@ func Escape(s string) string {
 	return b.String()
 }
 
-// escapeRune appends one rune, read from raw, and returns the number of marks in a row up to it.
+// escapeRune appends one rune, decoded from raw, and returns the number of consecutive marks up to it.
 func escapeRune(b *strings.Builder, raw string, r rune, marks int) int {
 	switch {
-	case r >= ' ' && r <= '~': // most of them, before unicode's tables are searched
+	case r >= ' ' && r <= '~': // the most frequent case, before the slower search in Unicode's tables
 		b.WriteString(raw)
 	case r == utf8.RuneError && len(raw) == 1:
 		fmt.Fprintf(b, `\x%02x`, raw[0])
@@ -103,8 +103,8 @@ func runeWidth(r rune) int {
 	return 1
 }
 
-// Head returns s, a text of any string type, escaped and, where it is wider than max columns, cut at the end with an ellipsis. The work does not
-// grow with the length of s beyond max.
+// Head returns text escaped and, if it is wider than max columns, cut at its end with an ellipsis. The work does not grow with
+// the length of text beyond max.
 func Head[S ~string](text S, max int) string {
 	if max <= 0 {
 		return ""
@@ -117,8 +117,8 @@ func Head[S ~string](text S, max int) string {
 	return firstColumns(s, max-1) + Ellipsis
 }
 
-// Middle returns s escaped and, where it is wider than max columns, with an ellipsis in its middle. The end, which says
-// more in names of functions and files, gets two thirds of the room.
+// Middle returns s escaped and, if it is wider than max columns, with an ellipsis in its middle. The end, which is more useful
+// in names of functions and files, gets two thirds of the columns.
 func Middle(s string, max int) string {
 	if max <= 0 {
 		return ""
@@ -134,10 +134,10 @@ func Middle(s string, max int) string {
 	return firstColumns(Escape(head), front) + Ellipsis + lastColumns(Escape(tail), max-1-front)
 }
 
-// clipBytes is how many bytes of a text can matter for one column: a letter of four bytes with its marks.
+// clipBytes is the largest number of bytes of one column: a letter of four bytes with its marks.
 const clipBytes = 4 * (1 + maxMarks)
 
-// clipHead returns as many leading bytes of s as can matter for max columns, ending at a rune.
+// clipHead returns the leading bytes of s that max columns can show, up to the end of a rune, and whether it cut s.
 func clipHead(s string, max int) (string, bool) {
 	limit := clipBytes * (max + 1)
 	if len(s) <= limit {
@@ -149,6 +149,7 @@ func clipHead(s string, max int) (string, bool) {
 	return s[:limit], true
 }
 
+// clipTail returns the last bytes of s that max columns can show, from the beginning of a rune, and whether it cut s.
 func clipTail(s string, max int) (string, bool) {
 	limit := clipBytes * (max + 1)
 	if len(s) <= limit {
@@ -189,7 +190,7 @@ func lastColumns(s string, max int) string {
 	return s[start:]
 }
 
-// Wrap breaks escaped words into lines of at most so many columns. A word that is wider has a line of its own.
+// Wrap breaks escaped words into lines of at most the given number of columns. A wider word has a separate line.
 func Wrap(words []string, columns int) []string {
 	var out []string
 	used := columns
@@ -222,8 +223,8 @@ func PadLeft(s string, columns int) string {
 	return s
 }
 
-// Table returns rows of safe text as lines that begin with indent, in columns of which the first ones are aligned to the left and the
-// others to the right.
+// Table returns rows of escaped text as lines that begin with indent. The first leftColumns columns are aligned to the left,
+// the others to the right.
 func Table(indent string, rows [][]string, leftColumns int) string {
 	var widths []int
 	for _, row := range rows {

@@ -74,7 +74,8 @@ func TestMiddle(t *testing.T) {
 	}
 }
 
-// FuzzCut: for any text the result is no wider than asked, nothing invisible, valid UTF-8, unchanged if it fits.
+// FuzzCut: for any text the result is no wider than max, has no invisible character, is valid UTF-8, and is unchanged if it
+// fits.
 func FuzzCut(f *testing.F) {
 	for _, s := range []string{"", "plain", "处理\u0301\u0301\u0301", "\x1b[2J\xff", strings.Repeat("e\u0301", 300), strings.Repeat("\u0301", 400), strings.Repeat("\xf0\x9f\x99", 90), "\u06e1"} {
 		for _, n := range []int{0, 1, 7, 40} {
@@ -95,7 +96,7 @@ func FuzzCut(f *testing.F) {
 					t.Fatalf("%s(%q, %d) has %U", name, s, max, r)
 				}
 			}
-			// In no columns there is nothing, also no mark that would stand on what is before it.
+			// With max 0 the result is empty: it has no combining mark, which would change the character before it.
 			if e := Escape(s); max > 0 && len(s) < 1<<10 && Width(e) <= max && got != e {
 				t.Fatalf("%s(%q, %d) = %q, though all of it fits: %q", name, s, max, got, e)
 			}
@@ -110,7 +111,7 @@ func TestMegabytesAreCutInNoTime(t *testing.T) {
 	}
 }
 
-// TestTable tests that columns stand under each other, the first one to the left and the others to the right.
+// TestTable: columns are aligned, the first one to the left and the others to the right.
 func TestTable(t *testing.T) {
 	got := Table("  ", [][]string{{"route", "p50", "p99"}, {"GET /items/{id}", "1ms", "1.25ms"}, {"/", "900µs", "3ms"}}, 1)
 	want := "" +

@@ -1,4 +1,4 @@
-// Package violations writes what a check found, for people, for GitHub and as SARIF.
+// Package violations writes the results of a check as text, for GitHub and as SARIF.
 package violations
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// maxLine bounds a line of text: names may be of any length.
+// maxLine bounds a line of text: names may have any length.
 const maxLine = 1000
 
-// WriteText writes one line a violation.
+// WriteText writes one line for each violation.
 func WriteText(w io.Writer, r *budget.Result) error {
 	out := bufio.NewWriter(w)
 	for i := range r.Violations {
@@ -32,8 +32,8 @@ func WriteText(w io.Writer, r *budget.Result) error {
 	return out.Flush()
 }
 
-// WriteGitHub writes violations as workflow commands, which GitHub shows beside the lines of a change. root is the checkout's
-// directory; files outside of it are named in the text only.
+// WriteGitHub writes violations as workflow commands, which GitHub shows next to the lines of a change. root is the checkout's
+// directory; only the text names files outside of it.
 func WriteGitHub(w io.Writer, r *budget.Result, root string) error {
 	out := bufio.NewWriter(w)
 	for i := range r.Violations {
@@ -57,9 +57,9 @@ func WriteGitHub(w io.Writer, r *budget.Result, root string) error {
 	return out.Flush()
 }
 
-// escapeData and escapeProperty write what a workflow command can hold (toolkit's command.ts: % first, then line breaks;
-// in properties also what separates them, so that no :: of a name ends them). What else a terminal would obey is written as
-// an escape.
+// escapeData and escapeProperty escape a text for a workflow command (toolkit's command.ts: % first, then line breaks; in
+// properties also the separators, so that no :: of a name ends them). Other characters that a terminal would interpret become
+// escapes.
 func escapeData(s string) string {
 	return termtext.Escape(strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(s))
 }
@@ -68,7 +68,7 @@ func escapeProperty(s string) string {
 	return strings.NewReplacer(":", "%3A", ",", "%2C").Replace(escapeData(s))
 }
 
-// severityWord chooses a tool's word for a severity.
+// severityWord selects a tool's word for a severity.
 func severityWord(severity report.Severity, high, medium, low string) string {
 	switch severity {
 	case report.SeverityMedium:
@@ -79,7 +79,7 @@ func severityWord(severity report.Severity, high, medium, low string) string {
 	return high
 }
 
-// relativePath returns a file's path relative to root, with slashes, if it lies there or is relative already.
+// relativePath returns a file's path relative to root, with slashes, if the file is in root or its path is relative already.
 func relativePath(file, root string) (string, bool) {
 	file, root = withSlashes(file), strings.TrimSuffix(withSlashes(root), "/")
 	if rest, ok := strings.CutPrefix(file, root+"/"); ok && root != "" {
@@ -92,7 +92,7 @@ func relativePath(file, root string) (string, bool) {
 	return file, file != ".." && !strings.HasPrefix(file, "../")
 }
 
-// withSlashes writes a path with slashes if it is one of Windows, whatever system this is: traces travel.
+// withSlashes returns a path of Windows with slashes, on any system: traces are copied between systems.
 func withSlashes(file string) string {
 	if hasDrive(file) || strings.HasPrefix(file, `\\`) {
 		return strings.ReplaceAll(file, `\`, "/")
@@ -106,12 +106,12 @@ func hasDrive(file string) bool {
 
 func isAbsolute(file string) bool { return strings.HasPrefix(file, "/") || hasDrive(file) }
 
-// artifactOf writes a file as a URI reference (RFC 3986); relative ones are relative to the checkout.
+// artifactOf returns a file as a URI reference (RFC 3986); relative ones are relative to the checkout.
 func artifactOf(file, root string) sarifArtifact {
 	if rel, ok := relativePath(file, root); ok {
 		u := (&url.URL{Path: rel}).EscapedPath()
 		if head, _, _ := strings.Cut(u, "/"); strings.Contains(head, ":") {
-			u = "./" + u // or it would be a scheme: section 4.2
+			u = "./" + u // otherwise the text before the colon would be a scheme: section 4.2
 		}
 		return sarifArtifact{URI: u, Base: "%SRCROOT%"}
 	}
@@ -122,7 +122,7 @@ func artifactOf(file, root string) sarifArtifact {
 	return sarifArtifact{URI: "file://" + (&url.URL{Path: file}).EscapedPath()}
 }
 
-// The parts of SARIF 2.1.0 (OASIS standard, 27 March 2020) that are written. Names follow its property names.
+// The written parts of SARIF 2.1.0 (OASIS standard, 27 March 2020), with the names of its properties.
 type (
 	sarifLog struct {
 		Schema  string     `json:"$schema"`
@@ -198,13 +198,13 @@ type (
 	}
 )
 
-// sarifSchema is the address by which the standard names its schema.
+// sarifSchema is the URL by which the standard names its schema.
 const sarifSchema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 
-// fingerprintKey names how fingerprints are made; the number changes if that ever does.
+// fingerprintKey names the method of fingerprints; its number changes if the method changes.
 const fingerprintKey = "whylate/v1"
 
-// locationOf is a place, or the input where there is none.
+// locationOf returns the location of a site, or of the input if there is none.
 func locationOf(s *report.Site, input, root string) sarifLocation {
 	l := sarifLocation{Physical: sarifPhysical{Artifact: artifactOf(input, root)}}
 	if s == nil || s.File == "" {
@@ -220,8 +220,8 @@ func locationOf(s *report.Site, input, root string) sarifLocation {
 	return l
 }
 
-// WriteSARIF writes violations as a SARIF 2.1.0 log. root is the checkout's directory: files in it are named relative to it.
-// A violation without a place is put to the checked input, because viewers drop results without a location.
+// WriteSARIF writes violations as a SARIF 2.1.0 log. root is the checkout's directory: files in it are named relative to it. A
+// violation without a site gets the checked input as its location, because viewers ignore results without a location.
 func WriteSARIF(w io.Writer, r *budget.Result, root, version string) error {
 	run := sarifRun{
 		Tool:        sarifTool{sarifDriver{Name: "whylate", URI: "https://github.com/whylate/whylate", Version: version, Rules: []sarifRule{}}},
@@ -265,7 +265,7 @@ func WriteSARIF(w io.Writer, r *budget.Result, root, version string) error {
 // rulesPage is the documentation of all rules.
 const rulesPage = "https://github.com/whylate/whylate/blob/main/docs/findings.md"
 
-// describeRule describes what a violation breaks: a finding's rule with its documentation, so that viewers show it.
+// describeRule describes the rule of a violation: a finding's rule with its documentation, which viewers show.
 func describeRule(v *budget.Violation) sarifRule {
 	r, ok := finding.RuleByCode(finding.All(), report.RuleCode(v.Code))
 	if !ok {

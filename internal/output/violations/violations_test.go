@@ -19,7 +19,7 @@ func site(fn, file string, line int) *report.Site {
 	return &report.Site{Func: fn, File: file, Line: line}
 }
 
-// unescape reads a workflow command as GitHub's runner does (ActionCommand.TryParseV2).
+// unescape parses a workflow command as GitHub's runner does (ActionCommand.TryParseV2).
 func unescape(t *testing.T, line string) (command string, props map[string]string, data string) {
 	t.Helper()
 	rest, ok := strings.CutPrefix(line, "::")
@@ -146,8 +146,8 @@ func TestSARIF(t *testing.T) {
 	}
 }
 
-// TestDependency: a finding in a dependency is shown at the line of the checkout that called it, and names the other
-// beside it. It would catch an annotation that no change of the checkout can be beside.
+// TestDependency: a finding in a dependency is shown at the line of the checkout that called it, and names the dependency's
+// line as a related location. It detects an annotation outside of the checkout's files.
 func TestDependency(t *testing.T) {
 	r := &budget.Result{Input: "x.trace", Violations: []budget.Violation{{Code: "WL2005", Severity: report.SeverityHigh, Text: "t", Site: &report.Site{
 		Func: "dep.org/x.Do", File: "/m/dep.org/x@v1.0.0/x.go", Line: 7, Module: "dep.org/x", Version: "v1.0.0", CalledFrom: &report.Caller{Func: "main.load", File: "/co/load.go", Line: 12},

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// FuncName drops the directories of a function's package: what is left names the function to a reader who knows the
-// program. The last directory stays if the package's name alone would be a version, as in bar/v2.F. A name with a space, such as
-// the route GET /orders/{id}, is no function's and stays as it is.
+// FuncName removes the directories of a function's package: the rest identifies the function for a reader who knows the
+// program. It keeps the last directory if the package's name alone would be a version, as in bar/v2.F. A name with a space,
+// such as the route GET /orders/{id}, is no function and is returned unchanged.
 func FuncName(f string) string {
 	head := f
 	if i := strings.IndexAny(f, "[("); i >= 0 {
-		head = f[:i] // type arguments and receivers have slashes of their own
+		head = f[:i] // type arguments and receivers may contain slashes
 	}
 	if strings.Contains(head, " ") {
 		return f
@@ -20,7 +20,7 @@ func FuncName(f string) string {
 	if start > 0 && isVersion(head[start:]) {
 		start = strings.LastIndexByte(head[:start-1], '/') + 1
 	}
-	// The linker writes dots in the last directory's name so: gopkg.in/yaml%2ev3.
+	// The linker escapes dots in the last directory's name: gopkg.in/yaml%2ev3.
 	return strings.ReplaceAll(f[start:], "%2e", ".")
 }
 
@@ -34,7 +34,7 @@ func isVersion(s string) bool {
 	return err == nil
 }
 
-// IsClosure reports whether a function has no name of its own: its last one is func1, or a number.
+// IsClosure reports whether a function is a closure: its last name is func1, or a number.
 func IsClosure(fn string) bool {
 	last := strings.TrimPrefix(fn[strings.LastIndexByte(fn, '.')+1:], "func")
 	_, err := strconv.ParseUint(last, 10, 32)

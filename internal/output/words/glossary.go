@@ -1,9 +1,9 @@
 package words
 
-// A Term is a word of reports, in plain English.
+// A Term is a word of reports and its meaning in plain English.
 type Term struct{ Word, Meaning string }
 
-// Glossary has the words that reports use and a reader may not know, in the order of the alphabet.
+// Glossary returns the words of reports that a reader may not know, in alphabetical order.
 func Glossary() []Term {
 	return []Term{
 		{"band", "The requests of a group between two percentiles of latency, such as p90-99: those slower than nine in ten, without the slowest 1%."},

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/glossary.md")
 
-// TestGlossary: docs/glossary.md is the table of terms, which is in order.
+// TestGlossary: docs/glossary.md is the table of terms, which is in alphabetical order.
 func TestGlossary(t *testing.T) {
 	list := words.Glossary()
 	if !slices.IsSortedFunc(list, func(a, b words.Term) int { return strings.Compare(strings.ToLower(a.Word), strings.ToLower(b.Word)) }) {

@@ -2,7 +2,7 @@ package words
 
 import "strings"
 
-// List lists names with commas between them.
+// List joins names with commas.
 func List[S ~string](names []S) string {
 	parts := make([]string, len(names))
 	for i, n := range names {

@@ -1,18 +1,18 @@
-// Package words writes quantities, functions and commands the way the whole tool does: on terminals, on pages, in findings
-// and in the verdict. It follows the field's habits:
+// Package words formats quantities, functions and commands in the same way for the whole tool: on terminals, on pages, in
+// findings and in the verdict. It follows the conventions of the field:
 //
-//   - durations in Go's syntax with three significant digits: 1.50ms, 2m3s; time.ParseDuration reads them back. In
-//     sentences without the zeros that a column needs: 1.5ms
-//   - bytes with decimal prefixes and a blank: 1.50 kB, 20.0 MB, as file sizes and network counters have them. What users
-//     set in GiB and MiB (GOMEMLIMIT, limits of cgroups), and heaps that are compared with that, in those: see Binary
-//   - shares in whole percent, without a blank before the sign: 12%; "<1%" is not nothing
+//   - durations in Go's syntax with three significant digits: 1.50ms, 2m3s; time.ParseDuration parses them. In sentences
+//     without the zeros that a column needs: 1.5ms
+//   - bytes with decimal prefixes and a space: 1.50 kB, 20.0 MB, as sizes of files and network counters. Amounts that users
+//     set in GiB and MiB (GOMEMLIMIT, limits of cgroups), and heaps that are compared with them, have these units: see Binary
+//   - shares in whole percent, without a space before the sign: 12%; "<1%" is more than zero
 //   - changes with their sign, from tenfold on as a factor: +12%, x11
 //   - counts with a comma before every three digits: 1,234
 //   - CPUs with up to four digits and their noun: 0.5 CPUs, 1 CPU
 //   - functions without the directories of their package: store.(*DB).get
 //
-// Package names does the same with sites, groups and peers of a report. The page has these in page/format.js, and
-// service/internal/quantity those that services print; tests hold both to the same cases.
+// Package names formats the sites, groups and peers of a report. page/format.js has the same formats for the page, and
+// service/internal/quantity for texts of services; tests compare them.
 package words
 
 import (
@@ -23,14 +23,14 @@ import (
 	"time"
 )
 
-// What stands where a value is not known, and where there is nothing.
+// Unknown replaces an unknown value, and Zero a zero.
 const (
 	Unknown = "-"
 	Zero    = "·"
 )
 
-// Duration writes ns in Go's syntax (time.ParseDuration reads it back) with three significant digits, in the unit that
-// leaves one to three of them before the point.
+// Duration writes ns in Go's syntax (time.ParseDuration parses it) with three significant digits, in the unit that leaves one
+// to three digits before the point.
 func Duration(ns int64) string {
 	switch {
 	case ns == math.MinInt64:
@@ -42,7 +42,7 @@ func Duration(ns int64) string {
 	case ns < 1000:
 		return strconv.FormatInt(ns, 10) + "ns"
 	}
-	// What rounds up to the next unit is written in the next unit: 999.6µs is 1.00ms.
+	// A value that rounds up to the next unit is written in that unit: 999.6µs is 1.00ms.
 	d := time.Duration(ns)
 	switch {
 	case d.Round(time.Second/10) >= time.Minute:
@@ -71,7 +71,7 @@ func digits(v float64) string {
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
-// DurationOrUnknown is Duration for a value that may not be known.
+// DurationOrUnknown is Duration for a value that may be unknown.
 func DurationOrUnknown(ns *int64) string {
 	if ns == nil {
 		return Unknown
@@ -79,14 +79,14 @@ func DurationOrUnknown(ns *int64) string {
 	return Duration(*ns)
 }
 
-// A Unit is what a column of durations is written in, so that its numbers compare at a glance.
+// A Unit is the unit of a column of durations, which makes its numbers easy to compare.
 type Unit struct {
 	name string
 	ns   float64
 }
 
-// UnitFor returns the unit in which the largest value of a column has one to three digits before its point. Columns
-// never use minutes: 1m12s beside 3.4s compares badly.
+// UnitFor returns the unit in which the largest value of a column has one to three digits before its point. Columns never use
+// minutes: 1m12s next to 3.4s is hard to compare.
 func UnitFor(largest int64) Unit {
 	switch {
 	case largest >= 999_500_000:
@@ -118,7 +118,7 @@ func (u Unit) Format(ns int64) string {
 	return strconv.FormatFloat(v, 'f', places, 64) + u.name
 }
 
-// Percent writes a share of 0..1 in whole percent; what would round to 0% is distinguished from nothing.
+// Percent writes a share of 0..1 in whole percent. It distinguishes a share that rounds to 0 % from 0.
 func Percent(share float64) string {
 	switch {
 	case math.IsNaN(share) || share == 0:
@@ -142,7 +142,7 @@ func Number(n int64) string {
 	return sign + s
 }
 
-// Count is a number with its noun.
+// Count returns a number with its noun.
 func Count(n int, singular, plural string) string {
 	if n == 1 {
 		return "1 " + singular
@@ -179,7 +179,7 @@ func Rough(ns int64) string {
 	return trimZeros(Duration((min(ns, math.MaxInt64-step/2) + step/2) / step * step))
 }
 
-// trimZeros drops zeros at the end of a duration's fraction.
+// trimZeros removes zeros at the end of a duration's fraction.
 func trimZeros(text string) string {
 	unit := strings.TrimLeft(text, "-0123456789.")
 	if number := strings.TrimSuffix(text, unit); strings.Contains(number, ".") {
@@ -188,7 +188,7 @@ func trimZeros(text string) string {
 	return text
 }
 
-// PercentOr0 is Percent for prose, in which nothing is 0%.
+// PercentOr0 is Percent for sentences, in which 0 is 0%.
 func PercentOr0(share float64) string {
 	if s := Percent(share); s != Zero {
 		return s
@@ -209,7 +209,8 @@ func ShortNumber(n int) string {
 	return strconv.FormatFloat(float64(n)/1e9, 'f', 0, 64) + "G"
 }
 
-// Share writes a share with a tenth of a percent, so that what is over a limit does not look equal to it: 12%, 12.3%.
+// Share writes a share with a tenth of a percent, so that a value slightly over a limit does not appear equal to it: 12%,
+// 12.3%.
 func Share(share float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(100*share, 'f', 1, 64), ".0") + "%"
 }
@@ -238,7 +239,7 @@ func Figure(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// Binary writes bytes with binary prefixes and up to four digits: 512 MiB, 1.5 GiB. It is for amounts that are set in such
+// Binary writes bytes with binary prefixes and up to four digits: 512 MiB, 1.5 GiB. It is for amounts that users set in such
 // units.
 func Binary(n int64) string {
 	v, unit := float64(n), "B"
@@ -251,7 +252,7 @@ func Binary(n int64) string {
 	return strconv.FormatFloat(v, 'g', 4, 64) + " " + unit
 }
 
-// CPUs is a number of CPUs with its noun.
+// CPUs returns a number of CPUs with its noun.
 func CPUs(n float64) string {
 	if n == 1 {
 		return "1 CPU"
@@ -259,11 +260,11 @@ func CPUs(n float64) string {
 	return strconv.FormatFloat(n, 'g', 4, 64) + " CPUs"
 }
 
-// units are what ParseBytes knows, without the B.
+// units are the units that ParseBytes accepts, without the B.
 var units = map[string]float64{"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 
-// ParseBytes reads a size in bytes with a decimal (kB, MB, GB, TB) or binary unit (KiB, MiB, ...); a unit without its B
-// is taken as well, and letters may be of either case. Bare K, M, G are decimal as well.
+// ParseBytes parses a size in bytes with a decimal (kB, MB, GB, TB) or binary unit (KiB, MiB, ...). The B may be missing, and
+// letters may be upper or lower case. K, M and G alone are decimal.
 func ParseBytes(s string) (int64, error) {
 	text := strings.TrimSpace(s)
 	end := strings.LastIndexAny(text, "0123456789.") + 1

@@ -9,8 +9,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestQuantities holds each writer to cases in which it was once otherwise somewhere in the tool: exponents of amounts above
-// 1,000, halves, zeros at the end of a fraction. report/html holds the page to the same functions.
+// TestQuantities checks cases in which some part of the tool once wrote a quantity differently: exponents of amounts above
+// 1,000, halves, zeros at the end of a fraction. Tests of report/html compare the page with these functions.
 func TestQuantities(t *testing.T) {
 	for _, c := range [][2]string{
 		{Bytes(0), "0 B"}, {Bytes(999), "999 B"}, {Bytes(9996), "10.0 kB"}, {Bytes(999_499), "999 kB"}, {Bytes(999_600), "1.00 MB"}, {Bytes(12_345_678), "12.3 MB"},
@@ -29,7 +29,7 @@ func TestQuantities(t *testing.T) {
 	}
 }
 
-// TestServicesWriteAlike reads the cases that services' own writers are held to.
+// TestServicesWriteAlike checks the cases that the services' formatting functions are tested with.
 func TestServicesWriteAlike(t *testing.T) {
 	text, err := os.ReadFile("../../../service/internal/quantity/testdata/cases.txt")
 	if err != nil {
