@@ -33,7 +33,7 @@ func judgeFix(t *testing.T, recs ...*testprog.Recorded) error {
 	}
 	name := out.Service.Name
 	before, after := explainBytes(t, recs[0].Trace, whylate.Options{Name: name}), explainBytes(t, recs[1].Trace, whylate.Options{Name: name})
-	if d := compare.Reports(before, before); !d.Empty() {
+	if d := compare.Reports(before, before); !d.IsEmpty() {
 		return errors.New("a report differs from itself")
 	}
 	tr := &out.Service.Truth

@@ -89,7 +89,7 @@ func (c *checking) run(cmd *cobra.Command, s *streams, arg string) error {
 		}
 	}
 	if c.ledger != "" {
-		if rules.Ledger, err = command.WaitFor(cmd.Context(), c.ledger, func() ([]verify.Verdict, error) { return verify.Read(c.ledger) }); err != nil {
+		if rules.Ledger, err = command.WaitFor(cmd.Context(), c.ledger, func() ([]verify.Verdict, error) { return verify.ReadLedger(c.ledger) }); err != nil {
 			return err
 		}
 		if len(rules.Ledger) == 0 {

@@ -147,7 +147,7 @@ func TestLedgerIsNoPipe(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Skip(err)
 	}
-	if _, err := verify.Add(pipe, nil); err == nil || !strings.Contains(err.Error(), "is a pipe") {
+	if _, err := verify.AddToLedger(pipe, nil); err == nil || !strings.Contains(err.Error(), "is a pipe") {
 		t.Errorf("it ended with %v", err)
 	}
 }

@@ -38,11 +38,11 @@ func newVerify(s *streams) *cobra.Command {
 			finding.MarkIgnored(before.Findings, e.ignored)
 			res := verify.Reports(before, after)
 			if !none {
-				all, err := verify.Add(ledger, res.Verdicts)
+				all, err := verify.AddToLedger(ledger, res.Verdicts)
 				if err != nil {
 					return err
 				}
-				res.Ledger = verify.Sum(all)
+				res.Ledger = verify.SumVerdicts(all)
 			}
 			return s.WriteTo(e.output, func(w io.Writer) error {
 				if e.json {

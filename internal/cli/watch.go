@@ -142,7 +142,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 	err = eachService(cmd, targets, options, func(i int, opt record.Options, end record.Endpoint) {
 		opt.Duration, opt.NoCPU, opt.NoAllocs, opt.MaxBytes = v.window, true, true, maxLook
 		_, may := record.MayServeFlight(targets[i])
-		list[i] = &watched{target: targets[i], host: end.Host(), opt: opt, trace: v.trace || !may, svc: watch.New(end.Host(), watch.Budget{Share: float64(v.budget), Least: v.every})}
+		list[i] = &watched{target: targets[i], host: end.Host(), opt: opt, trace: v.trace || !may, svc: watch.New(end.Host(), watch.Budget{Share: float64(v.budget), MinInterval: v.every})}
 	})
 	if err != nil {
 		return err
@@ -207,7 +207,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 		if w.shown.last != nil {
 			return nil
 		}
-		trouble = cmp.Or(trouble, w.shown.state.Trouble)
+		trouble = cmp.Or(trouble, w.shown.state.Problem)
 	}
 	if trouble == "" {
 		return nil // it was ended before anything was known
@@ -290,19 +290,19 @@ func givenUp(s *watch.State, busy bool) bool {
 const slack = 10 * time.Second
 
 // look records and explains once. However slowly a service answers, it ends.
-func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file string, turn chan struct{}, events chan<- event) watch.Look {
-	failed := func(err error) watch.Look {
-		l := watch.Look{At: time.Now(), Trouble: command.OneLine(err.Error())}
+func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file string, turn chan struct{}, events chan<- event) watch.Poll {
+	failed := func(err error) watch.Poll {
+		l := watch.Poll{Time: time.Now(), Problem: command.OneLine(err.Error())}
 		if re, ok := errors.AsType[*record.Error](err); ok {
 			l.Busy = re.Kind == record.Busy
-			l.Trouble = command.OneLine(re.Text)
+			l.Problem = command.OneLine(re.Text)
 			if re.Remedy != "" {
-				l.Trouble += ": " + command.OneLine(re.Remedy)
+				l.Problem += ": " + command.OneLine(re.Remedy)
 			}
 		}
 		return l
 	}
-	out := watch.Look{}
+	out := watch.Poll{}
 	size, err := int64(0), error(nil)
 	if !w.trace {
 		send(ctx, events, event{i: i, doing: "taking a snapshot"})
@@ -350,12 +350,12 @@ func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file
 	}
 	send(ctx, events, event{i: i, doing: "explaining"})
 	if out.Report, err = v.explainFile(ctx, s, file, 0); err == nil && out.Snapshot {
-		out.Report, out.Of, err = v.onlyNew(ctx, s, w, file, out.Report)
+		out.Report, out.ShownPart, err = v.onlyNew(ctx, s, w, file, out.Report)
 	}
 	if err != nil {
 		return failed(err)
 	}
-	out.At = time.Now()
+	out.Time = time.Now()
 	out.Report.Input.Name = w.host
 	return out
 }

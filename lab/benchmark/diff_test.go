@@ -55,7 +55,7 @@ func TestDiff(t *testing.T) {
 		}
 	}
 
-	if d := compare.Reports(reports["old"], reports["again"]); !d.Empty() {
+	if d := compare.Reports(reports["old"], reports["again"]); !d.IsEmpty() {
 		t.Errorf("a benchmark that did not change has changed: %+v", d.Groups)
 	}
 

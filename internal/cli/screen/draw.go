@@ -131,7 +131,7 @@ func (a *App) brief(i, columns int, now time.Time) string {
 	l := newLine(columns, a.color).add(dim, strconv.Itoa(i+1)+" ").left(plain, p.Service, min(max(columns/3, 12), 30)).add(plain, " ")
 	switch {
 	case p.Failures > 0:
-		return l.add(red, p.Trouble).String()
+		return l.add(red, p.Problem).String()
 	case len(p.Groups) == 0:
 		return l.add(dim, doing(p, now)).String()
 	}
@@ -189,7 +189,7 @@ func (a *App) pane(i, columns, lines int, now time.Time) []string {
 	head.add(name, termtext.Middle(p.Service, max(head.room()-termtext.Width(state)-2, 10)))
 	add(head.add(dim, strings.Repeat(" ", max(head.room()-termtext.Width(state), 1))).add(dim, state))
 	if p.Failures > 0 {
-		text := p.Trouble
+		text := p.Problem
 		if p.TriedSince != nil && p.Failures > 1 {
 			text += fmt.Sprintf(" (%d times since %s)", p.Failures, p.TriedSince.Format("15:04:05"))
 		}
@@ -200,7 +200,7 @@ func (a *App) pane(i, columns, lines int, now time.Time) []string {
 			add(line().add(dim, "below: the look of "+seconds(now.Sub(*p.ReportAt))+" ago"))
 		}
 	}
-	if p.Looks == 0 {
+	if p.Polls == 0 {
 		return out[:min(len(out), lines)]
 	}
 	for _, t := range breakText(about(&p.State, columns), columns, 2) {
@@ -258,9 +258,9 @@ func about(s *watch.State, columns int) string {
 		what = "the flight recorder's last " + words.Rough(s.DurationNS)
 	}
 	text := fmt.Sprintf("%s, %s, %s, every %s · estimated cost %s", what, words.Bytes(s.Bytes), words.Count(s.Requests, "request", "requests"),
-		seconds(time.Duration(s.Cost.EveryNS)), cost(s.Cost.Share))
+		seconds(time.Duration(s.Cost.IntervalNS)), cost(s.Cost.Share))
 	switch {
-	case s.Cost.Over:
+	case s.Cost.Exceeded:
 		text += fmt.Sprintf(", above the budget of %s", cost(s.Cost.Budget))
 	case columns >= 60:
 		text += " of its CPUs (budget " + cost(s.Cost.Budget) + ")"
@@ -422,7 +422,7 @@ func (a *App) history(g *watch.Group, columns int, now time.Time) []string {
 	title := "slowest 1% of " + g.Name
 	since := ""
 	if len(points) > 0 {
-		since = " in " + seconds(now.Sub(points[0].At))
+		since = " in " + seconds(now.Sub(points[0].Time))
 	}
 	label := newLine(columns, a.color)
 	text := ""
@@ -482,9 +482,9 @@ func (a *App) findings(list []watch.Finding, columns, lines int, now time.Time) 
 		case watch.StateNew, watch.StateAgain:
 			when, whenLook = string(f.State), bold
 		case watch.StateStill:
-			when = seconds(f.Last.Sub(f.Since))
+			when = seconds(f.LastSeen.Sub(f.FirstSeen))
 		case watch.StateGone:
-			look, text, when = dim, dim, "gone "+seconds(now.Sub(f.Last))
+			look, text, when = dim, dim, "gone "+seconds(now.Sub(f.LastSeen))
 		}
 		l := newLine(columns, a.color).left(look, string(f.Severity), 7)
 		if columns >= 60 {
@@ -493,8 +493,8 @@ func (a *App) findings(list []watch.Finding, columns, lines int, now time.Time) 
 		l.left(whenLook, when, 10)
 		if columns >= 100 {
 			seen := ""
-			if f.Seen < f.Of && !gone {
-				seen = fmt.Sprintf("%d of %d", f.Seen, f.Of)
+			if f.SeenPolls < f.PollsSince && !gone {
+				seen = fmt.Sprintf("%d of %d", f.SeenPolls, f.PollsSince)
 			}
 			l.left(dim, seen, 10)
 		}

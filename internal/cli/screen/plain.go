@@ -35,9 +35,9 @@ const plainGroups = 5
 func (p *Plain) Write(s *watch.State) error {
 	w := bufio.NewWriter(p.out)
 	line := func() *line { return newLine(p.width, p.color) }
-	head := line().add(dim, s.At.Format("15:04:05")+" ").add(bold, termtext.Middle(s.Service, max(p.width/3, 20)))
+	head := line().add(dim, s.Time.Format("15:04:05")+" ").add(bold, termtext.Middle(s.Service, max(p.width/3, 20)))
 	if s.Failures > 0 {
-		fmt.Fprintln(w, head.add(red, "  "+s.Trouble))
+		fmt.Fprintln(w, head.add(red, "  "+s.Problem))
 		return w.Flush()
 	}
 	fmt.Fprintln(w, head.add(dim, "  "+about(s, p.width)))
@@ -67,7 +67,7 @@ func (p *Plain) Write(s *watch.State) error {
 	var shown []watch.Finding
 	for i := range s.Findings {
 		f := &s.Findings[i]
-		before := slices.ContainsFunc(p.named[s.Service], func(o watch.Finding) bool { return o.Same(f) })
+		before := slices.ContainsFunc(p.named[s.Service], func(o watch.Finding) bool { return o.IsSameFault(f) })
 		switch {
 		case f.Severity == report.SeverityInfo:
 		case f.State != watch.StateGone:

@@ -25,8 +25,8 @@ func p(ns int64) *int64 { return &ns }
 func state(service string) watch.State {
 	at, since := noon.Add(-2*time.Second), noon.Add(-50*time.Second)
 	s := watch.State{
-		Schema: watch.Schema, Service: service, At: at, Looks: 9, ReportAt: &at, DurationNS: 1.01e9, Bytes: 341_000, Requests: 1342, Observer: 1,
-		Cost: watch.CostState{CPUNS: 7e6, WhileShare: 0.0035, Share: 0.0007, Budget: 0.02, EveryNS: 5e9},
+		Schema: watch.Schema, Service: service, Time: at, Polls: 9, ReportAt: &at, DurationNS: 1.01e9, Bytes: 341_000, Requests: 1342, Observer: 1,
+		Cost: watch.CostState{CPUNS: 7e6, ShareDuringTrace: 0.0035, Share: 0.0007, Budget: 0.02, IntervalNS: 5e9},
 	}
 	site := func(fn string, line int) *report.Site {
 		return &report.Site{Func: fn, File: "/src/shop/order.go", Line: line}
@@ -36,24 +36,24 @@ func state(service string) watch.State {
 	}
 	var history []watch.Point
 	for i := range 30 {
-		pt := watch.Point{At: noon.Add(time.Duration(i-30) * 5 * time.Second), NS: p(int64(20e6 + i%7*5e6)), Cause: report.CauseLock}
+		pt := watch.Point{Time: noon.Add(time.Duration(i-30) * 5 * time.Second), NS: p(int64(20e6 + i%7*5e6)), Cause: report.CauseLock}
 		if i == 12 {
 			pt.NS = nil
 		}
 		history = append(history, pt)
 	}
 	s.Groups = []watch.Group{
-		{Name: "POST /orders", Kind: report.KindMark, Count: 1200, PerSecond: 1188, P50NS: p(18.2e6), P99NS: p(81.4e6), MaxNS: p(90e6), Of: 1200, Joined: 1, History: history,
+		{Name: "POST /orders", Kind: report.KindMark, Count: 1200, PerSecond: 1188, P50NS: p(18.2e6), P99NS: p(81.4e6), MaxNS: p(90e6), PercentileRequests: 1200, PercentilePolls: 1, History: history,
 			Causes: []watch.Part{part(report.CauseNetwork, 0.72, "waiting for a peer on the network", site("shop.(*orders).commit", 131)), part(report.CauseLock, 0.2, "waiting for a lock", nil), part(report.CauseCPU, 0.05, "computing", nil)}},
-		{Name: "GET /orders/{id}", Kind: report.KindMark, Count: 142, PerSecond: 140.6, P50NS: p(1.1e6), P99NS: p(3.7e6), MaxNS: p(4e6), Of: 142, Joined: 1, History: history[:1],
+		{Name: "GET /orders/{id}", Kind: report.KindMark, Count: 142, PerSecond: 140.6, P50NS: p(1.1e6), P99NS: p(3.7e6), MaxNS: p(4e6), PercentileRequests: 142, PercentilePolls: 1, History: history[:1],
 			Causes: []watch.Part{part(report.CauseCPU, 0.97, "computing", site("shop.render", 17))}},
-		{Name: "GET /metrics", Kind: report.KindMark, Idle: true, MaxNS: p(2e6), Of: 1, Joined: 3, Causes: []watch.Part{}},
+		{Name: "GET /metrics", Kind: report.KindMark, Idle: true, MaxNS: p(2e6), PercentileRequests: 1, PercentilePolls: 3, Causes: []watch.Part{}},
 	}
 	s.Findings = []watch.Finding{
-		{Code: "WL2005", Severity: report.SeverityHigh, Title: "requests wait for a peer's answer at shop.(*orders).commit (order.go:131)", Fix: "call the peer less often, for several things at once, or in parallel; or find out on the peer's side why it is slow", Groups: []string{"POST /orders"}, State: watch.StateStill, Since: since, Last: at, Seen: 7, Of: 9},
-		{Code: "WL3001", Severity: report.SeverityMedium, Title: "requests help the garbage collector", Groups: []string{"POST /orders", "GET /orders/{id}", "GET /metrics"}, State: watch.StateNew, Since: at, Last: at, Seen: 1, Of: 1},
-		{Code: "WL1002", Severity: report.SeverityInfo, Title: "a fact", State: watch.StateNew, Since: at, Last: at, Seen: 1, Of: 1},
-		{Code: "WL2001", Severity: report.SeverityHigh, Title: "requests wait while another goroutine sleeps", Groups: []string{}, State: watch.StateGone, Since: since, Last: noon.Add(-20 * time.Second), Seen: 3, Of: 9},
+		{Code: "WL2005", Severity: report.SeverityHigh, Title: "requests wait for a peer's answer at shop.(*orders).commit (order.go:131)", Fix: "call the peer less often, for several things at once, or in parallel; or find out on the peer's side why it is slow", Groups: []string{"POST /orders"}, State: watch.StateStill, FirstSeen: since, LastSeen: at, SeenPolls: 7, PollsSince: 9},
+		{Code: "WL3001", Severity: report.SeverityMedium, Title: "requests help the garbage collector", Groups: []string{"POST /orders", "GET /orders/{id}", "GET /metrics"}, State: watch.StateNew, FirstSeen: at, LastSeen: at, SeenPolls: 1, PollsSince: 1},
+		{Code: "WL1002", Severity: report.SeverityInfo, Title: "a fact", State: watch.StateNew, FirstSeen: at, LastSeen: at, SeenPolls: 1, PollsSince: 1},
+		{Code: "WL2001", Severity: report.SeverityHigh, Title: "requests wait while another goroutine sleeps", Groups: []string{}, State: watch.StateGone, FirstSeen: since, LastSeen: noon.Add(-20 * time.Second), SeenPolls: 3, PollsSince: 9},
 	}
 	return s
 }
@@ -71,7 +71,7 @@ func TestDraw(t *testing.T) {
 	lost := app(false, "shop-1:6060")
 	*lost.Pane(0) = Pane{State: state("shop-1:6060"), Doing: "trying again", Until: noon.Add(8 * time.Second)}
 	tried := noon.Add(-14 * time.Second)
-	lost.Pane(0).Failures, lost.Pane(0).TriedSince, lost.Pane(0).Trouble = 3, &tried, "connection to 10.0.0.1:6060 refused: no process listens there: check the host and the port, and that the service is running and lets you reach its profiling port"
+	lost.Pane(0).Failures, lost.Pane(0).TriedSince, lost.Pane(0).Problem = 3, &tried, "connection to 10.0.0.1:6060 refused: no process listens there: check the host and the port, and that the service is running and lets you reach its profiling port"
 	starting := NewApp([]string{"shop-1:6060"}, false)
 	text := app(false, "shop-1:6060")
 	text.Show("shop-1:6060, the last look", strings.Repeat("a line of a report that is longer than forty columns are\n", 30))
@@ -109,7 +109,7 @@ func TestDrawFits(t *testing.T) {
 	bad := "\x1b[2J\x07日本語\u202e" + strings.Repeat("x", 300) + "\r\n"
 	one := app(false, bad)
 	pane := one.Pane(0)
-	pane.Trouble, pane.Failures, pane.Note, pane.Doing = bad, 2, bad, "next look"
+	pane.Problem, pane.Failures, pane.Note, pane.Doing = bad, 2, bad, "next look"
 	for i := range pane.Groups {
 		pane.Groups[i].Name = bad
 		for k := range pane.Groups[i].Causes {
@@ -257,7 +257,7 @@ func TestPlain(t *testing.T) {
 	}
 	s.Findings[0].State = watch.StateGone
 	w.Write(&s)
-	s.Failures, s.Trouble = 1, "connection refused"
+	s.Failures, s.Problem = 1, "connection refused"
 	w.Write(&s)
 	file := filepath.Join("testdata", "plain.txt")
 	must.Golden(t, *update, file, []byte(b.String()))

@@ -198,7 +198,7 @@ func (r *Result) sum() {
 				continue
 			}
 			a.values[f.name] = values
-			*f.at(a) = rounded(f.name, compare.Runs(values, f.scale))
+			*f.at(a) = rounded(f.name, compare.RunsInterval(values, f.scale))
 		}
 		if c := meanCauses(runs); len(c) > 0 {
 			a.Causes = c

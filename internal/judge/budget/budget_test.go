@@ -50,9 +50,9 @@ func FuzzParse(f *testing.F) {
 			if l.Stat != "" {
 				value = "=5ms"
 			}
-			again, err := Parse(l.Metric() + value)
-			if err != nil || again[0].Metric() != l.Metric() {
-				t.Errorf("%+v is written as %q, which is %+v, %v", l, l.Metric(), again, err)
+			reparsed, err := Parse(l.Metric() + value)
+			if err != nil || reparsed[0].Metric() != l.Metric() {
+				t.Errorf("%+v is written as %q, which is %+v, %v", l, l.Metric(), reparsed, err)
 			}
 			if !(l.Share >= 0 && l.Share <= 1) || l.Stat != "" && l.NS <= 0 {
 				t.Errorf("%+v", l)
@@ -131,33 +131,33 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", c.budget, r, c.want)
 		}
 	}
-	none := Check(&report.Report{Input: report.Input{Name: "x"}}, Rules{Limits: []Limit{{Stat: "p99", NS: 1}}})
-	if none.OK || len(none.Violations) != 1 || none.Violations[0].Kind != KindGroup {
-		t.Errorf("a report without requests keeps a budget: %+v", none)
+	emptyResult := Check(&report.Report{Input: report.Input{Name: "x"}}, Rules{Limits: []Limit{{Stat: "p99", NS: 1}}})
+	if emptyResult.OK || len(emptyResult.Violations) != 1 || emptyResult.Violations[0].Kind != KindGroup {
+		t.Errorf("a report without requests keeps a budget: %+v", emptyResult)
 	}
 }
 
 // TestFewOfAll: a limit for all groups is held by one with too few requests for a percentile if none of them took so long, noted where
 // it is not known, and broken where nothing that somebody waits for could be judged.
 func TestFewOfAll(t *testing.T) {
-	few := func(role report.Role, most, open int64) report.Group {
-		return report.Group{Name: "main.few", Role: role, Count: 19, LatencyNS: report.Latency{Max: ns(most)}, Open: report.Open{Count: 1, OldestNS: open}}
+	rareGroup := func(role report.Role, longest, open int64) report.Group {
+		return report.Group{Name: "main.few", Role: role, Count: 19, LatencyNS: report.Latency{Max: ns(longest)}, Open: report.Open{Count: 1, OldestNS: open}}
 	}
-	many := report.Group{Name: "main.many", Count: 1000, LatencyNS: report.Latency{P99: ns(5e6), Max: ns(9e6)}}
-	background := many
+	frequentGroup := report.Group{Name: "main.many", Count: 1000, LatencyNS: report.Latency{P99: ns(5e6), Max: ns(9e6)}}
+	background := frequentGroup
 	background.Role = report.RoleBackground
 	for name, c := range map[string]struct {
 		groups     []report.Group
 		violations []string
 		notes      int
 	}{
-		"below":                  {[]report.Group{many, few("", 9e6, 0)}, nil, 0},
-		"below, alone":           {[]report.Group{few("", 9e6, 0)}, nil, 0},
-		"beyond":                 {[]report.Group{many, few("", 20e6, 0)}, nil, 1},
-		"open for longer":        {[]report.Group{many, few("", 9e6, 20e6)}, nil, 1},
-		"beyond, alone":          {[]report.Group{few("", 20e6, 0)}, []string{KindUnknown}, 0},
-		"beyond, and background": {[]report.Group{few("", 20e6, 0), background}, []string{KindUnknown}, 0},
-		"background beyond":      {[]report.Group{many, few(report.RoleBackground, 20e6, 0)}, nil, 1},
+		"below":                  {[]report.Group{frequentGroup, rareGroup("", 9e6, 0)}, nil, 0},
+		"below, alone":           {[]report.Group{rareGroup("", 9e6, 0)}, nil, 0},
+		"beyond":                 {[]report.Group{frequentGroup, rareGroup("", 20e6, 0)}, nil, 1},
+		"open for longer":        {[]report.Group{frequentGroup, rareGroup("", 9e6, 20e6)}, nil, 1},
+		"beyond, alone":          {[]report.Group{rareGroup("", 20e6, 0)}, []string{KindUnknown}, 0},
+		"beyond, and background": {[]report.Group{rareGroup("", 20e6, 0), background}, []string{KindUnknown}, 0},
+		"background beyond":      {[]report.Group{frequentGroup, rareGroup(report.RoleBackground, 20e6, 0)}, nil, 1},
 	} {
 		r := Check(&report.Report{Groups: c.groups}, Rules{Limits: []Limit{{Stat: "p99", NS: 10e6}}})
 		var kinds []string
@@ -217,15 +217,15 @@ func TestIDsAreStable(t *testing.T) {
 		}
 	}
 	moved.Groups = append(moved.Groups[:1:1], moved.Groups[2])
-	if again := ids(Check(moved, rules)); !slices.Equal(first, again) || len(first) != 5 {
-		t.Errorf("ids %q and %q", first, again)
+	if secondIDs := ids(Check(moved, rules)); !slices.Equal(first, secondIDs) || len(first) != 5 {
+		t.Errorf("ids %q and %q", first, secondIDs)
 	}
-	seen := map[string]bool{}
+	isListed := map[string]bool{}
 	for _, id := range first {
-		if seen[id] {
+		if isListed[id] {
 			t.Errorf("%s twice in %q", id, first)
 		}
-		seen[id] = true
+		isListed[id] = true
 	}
 }
 
@@ -234,7 +234,7 @@ func TestGrowth(t *testing.T) {
 		d := new - old
 		return compare.Change{Old: &old, New: &new, Delta: &d, Low: &low, High: &high, Evidence: low > 0 || high < 0}
 	}
-	same := change(10e6, 10e6, -1e6, 1e6)
+	unchanged := change(10e6, 10e6, -1e6, 1e6)
 	rows := []compare.Row{{Cause: "other", DeltaNS: 9e6}, {Cause: "cpu", DeltaNS: -5e6}, {Cause: "sleep", NewSite: site("main.f", "/f.go", 3), DeltaNS: 2e6}}
 	tail := []compare.Row{{Cause: "syscall", NewSite: site("main.flush", "/g.go", 9), DeltaNS: 70e6}}
 	for _, c := range []struct {
@@ -244,17 +244,17 @@ func TestGrowth(t *testing.T) {
 		want      string // beginning of the text
 		at        string
 	}{
-		{"nothing", same, same, 0.05, "", ""},
-		{"the whole interval beyond the tolerance", change(10e6, 12e6, 1.1e6, 3e6), same, 0.1, "s: slower than the baseline: mean 12.0ms, was 10.0ms (+20%); mostly by sleep at main.f f.go:3, +2.00ms a request", "main.f"},
-		{"the interval reaches into the tolerance", change(10e6, 12e6, 0.9e6, 3e6), same, 0.1, "", ""},
-		{"no tolerance", change(10e6, 12e6, 0.9e6, 3e6), same, 0, "s: slower than the baseline: mean", "main.f"},
+		{"nothing", unchanged, unchanged, 0.05, "", ""},
+		{"the whole interval beyond the tolerance", change(10e6, 12e6, 1.1e6, 3e6), unchanged, 0.1, "s: slower than the baseline: mean 12.0ms, was 10.0ms (+20%); mostly by sleep at main.f f.go:3, +2.00ms a request", "main.f"},
+		{"the interval reaches into the tolerance", change(10e6, 12e6, 0.9e6, 3e6), unchanged, 0.1, "", ""},
+		{"no tolerance", change(10e6, 12e6, 0.9e6, 3e6), unchanged, 0, "s: slower than the baseline: mean", "main.f"},
 		{"faster", change(10e6, 5e6, -6e6, -4e6), change(10e6, 5e6, -6e6, -4e6), 0, "", ""},
-		{"only the slowest", same, change(10e6, 80e6, 60e6, 80e6), 0.1, "s: slower than the baseline: p99 80.0ms, was 10.0ms (+700%); mostly by syscall at main.flush g.go:9", "main.flush"},
+		{"only the slowest", unchanged, change(10e6, 80e6, 60e6, 80e6), 0.1, "s: slower than the baseline: p99 80.0ms, was 10.0ms (+700%); mostly by syscall at main.flush g.go:9", "main.flush"},
 		{"twentyfold", change(10e6, 200e6, 180e6, 200e6), change(1e6, 30e6, 20e6, 30e6), 0.1, "s: slower than the baseline: mean 200ms, was 10.0ms (x20), p99 30.0ms, was 1.00ms (x30)", "main.f"},
 	} {
 		r := &Result{}
-		g := &compare.Group{Name: "s", Kind: "task", Mean: c.mean, P50: same, P90: same, P99: c.p99, Causes: rows, Tail: tail}
-		r.growth(g, c.tolerance)
+		g := &compare.Group{Name: "s", Kind: "task", Mean: c.mean, P50: unchanged, P90: unchanged, P99: c.p99, Causes: rows, Tail: tail}
+		r.checkGrowth(g, c.tolerance)
 		switch {
 		case c.want == "" && len(r.Violations) > 0, c.want != "" && len(r.Violations) != 1:
 			t.Errorf("%s: %+v", c.name, r.Violations)
@@ -268,7 +268,7 @@ func TestGrowth(t *testing.T) {
 	// What cannot be compared is said, not passed over.
 	p99 := int64(5e6)
 	r := &Result{}
-	r.growth(&compare.Group{Name: "s", P99: compare.Change{Old: &p99}}, 0)
+	r.checkGrowth(&compare.Group{Name: "s", P99: compare.Change{Old: &p99}}, 0)
 	if len(r.Notes) != 2 || len(r.Violations) > 0 {
 		t.Errorf("too few requests: %+v", r)
 	}

@@ -69,33 +69,33 @@ type Rules struct {
 func Check(rep *report.Report, rules Rules) *Result {
 	r := &Result{Schema: Schema, Input: rep.Input.Name, Violations: []Violation{}, Notes: []report.Warning{}}
 	if rep.Input.Truncated {
-		r.note("truncated", cutText(rep))
+		r.addNote("truncated", truncatedText(rep))
 	}
 	for i := range rules.Limits {
-		r.limit(rep, &rules.Limits[i])
+		r.checkLimit(rep, &rules.Limits[i])
 	}
 	if rules.FailOn != "" {
-		r.findings(rep, rules.FailOn)
+		r.checkFindings(rep, rules.FailOn)
 	}
-	for _, f := range verify.Back(rep, rules.Ledger) {
+	for _, f := range verify.ReturnedFindings(rep, rules.Ledger) {
 		r.Checked++
-		v := r.violation(rep, f, KindBack)
+		v := r.findingViolation(rep, f, KindBack)
 		v.ID = stableID(KindBack, v.ID)
 		v.Text += backText
-		r.add(v)
+		r.addViolation(v)
 	}
 	if rules.Baseline != nil {
-		r.baseline(rules.Baseline, rep, rules.Tolerance)
+		r.checkBaseline(rules.Baseline, rep, rules.Tolerance)
 	}
 	r.OK = len(r.Violations) == 0
 	return r
 }
 
-func (r *Result) note(code, text string) {
+func (r *Result) addNote(code, text string) {
 	r.Notes = append(r.Notes, report.Warning{Code: code, Text: text})
 }
 
-func (r *Result) add(v Violation) {
+func (r *Result) addViolation(v Violation) {
 	v.Code = cmp.Or(v.Code, v.Kind)
 	v.Severity = cmp.Or(v.Severity, report.SeverityHigh)
 	r.Violations = append(r.Violations, v)
@@ -110,9 +110,9 @@ func stableID(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// limit holds one limit over every group it is about. Who names a group promises something of it, so it is a violation if that is not
+// checkLimit holds one limit over every group it is about. Who names a group promises something of it, so it is a violation if that is not
 // known. A limit for all groups is judged by those of which it is known, and asks for at least one that somebody waits for.
-func (r *Result) limit(rep *report.Report, l *Limit) {
+func (r *Result) checkLimit(rep *report.Report, l *Limit) {
 	found, judged := false, false
 	var unknown []Violation
 	for i := range rep.Groups {
@@ -122,14 +122,14 @@ func (r *Result) limit(rep *report.Report, l *Limit) {
 		}
 		if l.Group == "" && g.Count == 0 {
 			// Whoever asks for all groups did not ask for this one: often it is a connection on which nothing came.
-			r.note("no-requests", noRequestsText(g, l))
+			r.addNote("no-requests", noRequestsText(g, l))
 			continue
 		}
 		found = true
 		r.Checked++
-		v := latency(g, l)
+		v := latencyViolation(g, l)
 		if l.Stat == "" {
-			v = share(g, l)
+			v = shareViolation(g, l)
 		}
 		switch {
 		case v == nil:
@@ -137,26 +137,26 @@ func (r *Result) limit(rep *report.Report, l *Limit) {
 		case v.Kind == KindUnknown && l.Group == "":
 			unknown = append(unknown, *v)
 		default:
-			r.add(*v)
+			r.addViolation(*v)
 			judged = true
 		}
 	}
 	for _, v := range unknown {
 		if judged {
-			r.note("not-known", v.Text)
+			r.addNote("not-known", v.Text)
 		} else {
-			r.add(v)
+			r.addViolation(v)
 		}
 	}
 	if found {
 		return
 	}
 	r.Checked++
-	r.add(Violation{ID: stableID(KindGroup, l.Group, l.Metric()), Kind: KindGroup, Group: l.Group, Metric: l.Metric(), Text: noGroupText(rep, l)})
+	r.addViolation(Violation{ID: stableID(KindGroup, l.Group, l.Metric()), Kind: KindGroup, Group: l.Group, Metric: l.Metric(), Text: noGroupText(rep, l)})
 }
 
-// stat returns a group's latency, the band of the requests that make it, and how many requests it needs to be known.
-func stat(g *report.Group, name string) (ns *int64, band report.BandName, need int) {
+// latencyStat returns a group's latency, the band of the requests that make it, and how many requests it needs to be known.
+func latencyStat(g *report.Group, name string) (ns *int64, band report.BandName, need int) {
 	l := &g.LatencyNS
 	switch name {
 	case "p50":
@@ -173,10 +173,10 @@ func stat(g *report.Group, name string) (ns *int64, band report.BandName, need i
 	return l.Mean, report.BandAll, 1
 }
 
-// latency returns how a group breaks a limit of latency; nil if it does not.
-func latency(g *report.Group, l *Limit) *Violation {
-	ns, band, need := stat(g, l.Stat)
-	if most := g.LatencyNS.Max; ns == nil && l.Group == "" && most != nil && *most <= l.NS && g.Open.OldestNS <= l.NS {
+// latencyViolation returns how a group breaks a limit of latency; nil if it does not.
+func latencyViolation(g *report.Group, l *Limit) *Violation {
+	ns, band, need := latencyStat(g, l.Stat)
+	if longest := g.LatencyNS.Max; ns == nil && l.Group == "" && longest != nil && *longest <= l.NS && g.Open.OldestNS <= l.NS {
 		return nil // none took as long as that, however few they are
 	}
 	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: new(float64(l.NS)), Unit: "ns"}
@@ -188,7 +188,7 @@ func latency(g *report.Group, l *Limit) *Violation {
 		return nil
 	default:
 		v.Kind, v.Value = KindBudget, new(float64(*ns))
-		c := largest(g.Band(band), "")
+		c := largestCause(g.Band(band), "")
 		if c != nil {
 			v.Site = c.Site
 		}
@@ -198,8 +198,8 @@ func latency(g *report.Group, l *Limit) *Violation {
 	return &v
 }
 
-// share returns how a group breaks a limit of a cause's share; nil if it does not.
-func share(g *report.Group, l *Limit) *Violation {
+// shareViolation returns how a group breaks a limit of a cause's share; nil if it does not.
+func shareViolation(g *report.Group, l *Limit) *Violation {
 	band := g.Band(l.Band)
 	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: new(l.Share), Unit: "share"}
 	if band == nil && l.Band == report.BandOutliers && g.Count > 0 {
@@ -211,18 +211,18 @@ func share(g *report.Group, l *Limit) *Violation {
 	} else {
 		sum := 0.0
 		for i := range band.Causes {
-			if c := &band.Causes[i]; belongs(c, l.Cause) {
+			if c := &band.Causes[i]; isOfFamily(c, l.Cause) {
 				sum += c.Share
 			}
 		}
 		if math.IsNaN(sum) || math.IsInf(sum, 0) {
 			sum = 1 // no report from JSON has it; it is no proof of anything
 		}
-		if sum <= l.Share+rounding {
+		if sum <= l.Share+shareRounding {
 			return nil
 		}
 		v.Kind, v.Value = KindBudget, &sum
-		c := largest(band, l.Cause)
+		c := largestCause(band, l.Cause)
 		if c != nil {
 			v.Site = c.Site
 		}
@@ -232,25 +232,25 @@ func share(g *report.Group, l *Limit) *Violation {
 	return &v
 }
 
-// rounding is what a sum of shares may be off by: 20% and 10% are 30%.
-const rounding = 1e-9
+// shareRounding is what a sum of shares may be off by: 20% and 10% are 30%.
+const shareRounding = 1e-9
 
-// largest returns the row with most time, of a cause or family, or of all with a name; nil if there is none.
-func largest(b *report.Band, cause report.CauseName) *report.Cause {
+// largestCause returns the row with most time, of a cause or family, or of all with a name; nil if there is none.
+func largestCause(b *report.Band, cause report.CauseName) *report.Cause {
 	if b == nil {
 		return nil
 	}
 	var best *report.Cause
 	for i := range b.Causes {
 		c := &b.Causes[i]
-		if (cause == "" && c.Cause != report.CauseOther || belongs(c, cause)) && (best == nil || c.TotalNS > best.TotalNS) {
+		if (cause == "" && c.Cause != report.CauseOther || isOfFamily(c, cause)) && (best == nil || c.TotalNS > best.TotalNS) {
 			best = c
 		}
 	}
 	return best
 }
 
-func (r *Result) findings(rep *report.Report, failOn report.Severity) {
+func (r *Result) checkFindings(rep *report.Report, failOn report.Severity) {
 	worst := slices.Index(report.Severities(), failOn)
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
@@ -258,12 +258,12 @@ func (r *Result) findings(rep *report.Report, failOn report.Severity) {
 		if f.Ignored != "" || slices.Index(report.Severities(), f.Severity) > worst {
 			continue // a severity that is not known counts as worst: better loud than lost
 		}
-		r.add(r.violation(rep, f, KindFinding))
+		r.addViolation(r.findingViolation(rep, f, KindFinding))
 	}
 }
 
-// violation makes a violation of a finding.
-func (r *Result) violation(rep *report.Report, f *report.Finding, kind string) Violation {
+// findingViolation makes a violation of a finding.
+func (r *Result) findingViolation(rep *report.Report, f *report.Finding, kind string) Violation {
 	v := Violation{ID: f.ID, Kind: kind, Code: string(f.Code), Severity: f.Severity, Site: f.Site}
 	for k := range rep.Groups {
 		if g := &rep.Groups[k]; f.Group != "" && (g.ID == f.Group || g.Name == f.Group) {
@@ -281,30 +281,30 @@ func (r *Result) violation(rep *report.Report, f *report.Finding, kind string) V
 	return v
 }
 
-func (r *Result) baseline(base, rep *report.Report, tolerance float64) {
+func (r *Result) checkBaseline(base, rep *report.Report, tolerance float64) {
 	d := compare.Reports(base, rep)
 	r.Notes = append(r.Notes, d.Warnings...)
 	for i := range d.Groups {
 		g := &d.Groups[i]
 		r.Checked++
-		r.growth(g, tolerance)
+		r.checkGrowth(g, tolerance)
 	}
 	for _, g := range d.Vanished {
-		r.note("vanished", vanishedText(g.Name, rep))
+		r.addNote("vanished", vanishedText(g.Name, rep))
 	}
 	for _, g := range d.Appeared {
-		r.note("appeared", appearedText(g.Name))
+		r.addNote("appeared", appearedText(g.Name))
 	}
 }
 
-// growth reports a group whose latency grew beyond the tolerance: that is one violation, whichever of its numbers show it.
-func (r *Result) growth(g *compare.Group, tolerance float64) {
+// checkGrowth reports a group whose latency grew beyond the tolerance: that is one violation, whichever of its numbers show it.
+func (r *Result) checkGrowth(g *compare.Group, tolerance float64) {
 	var grown []compare.Number
 	v := Violation{ID: stableID(KindBaseline, string(g.Kind), g.Name), Kind: KindBaseline, Group: g.Name, Unit: "ns"}
 	for _, n := range g.Numbers() {
 		switch {
 		case n.Delta == nil && n.Old != nil, n.Name == "mean" && n.Low == nil:
-			r.note("not-compared", notComparedText(g, n.Name))
+			r.addNote("not-compared", notComparedText(g, n.Name))
 		case n.Evidence && float64(*n.Low) > tolerance*float64(*n.Old):
 			grown = append(grown, n)
 		}
@@ -318,11 +318,11 @@ func (r *Result) growth(g *compare.Group, tolerance float64) {
 	if first.Name == "p99" { // only the slowest are slower: so is what they wait for
 		rows = g.Tail
 	}
-	var most *compare.Row
+	var largestRow *compare.Row
 	if i := slices.IndexFunc(rows, func(c compare.Row) bool { return c.DeltaNS > 0 && c.Cause != report.CauseOther }); i >= 0 {
-		most = &rows[i]
-		v.Site = most.Site()
+		largestRow = &rows[i]
+		v.Site = largestRow.Site()
 	}
-	v.Text = growthText(g, grown, most)
-	r.add(v)
+	v.Text = growthText(g, grown, largestRow)
+	r.addViolation(v)
 }

@@ -47,9 +47,9 @@ func Families() []report.CauseName {
 	return []report.CauseName{report.FamilyGC, report.FamilySched}
 }
 
-// belongs reports whether a row counts for a cause or family. Of the stops of the world, the family gc has those of the
+// isOfFamily reports whether a row counts for a cause or family. Of the stops of the world, the family gc has those of the
 // collector only.
-func belongs(c *report.Cause, name report.CauseName) bool {
+func isOfFamily(c *report.Cause, name report.CauseName) bool {
 	if name == report.FamilyGC && c.Cause == report.CauseSTW {
 		return strings.HasPrefix(c.Kind, "GC")
 	}
@@ -62,7 +62,7 @@ func belongs(c *report.Cause, name report.CauseName) bool {
 func Parse(s string) ([]Limit, error) {
 	var limits []Limit
 	group, grouped := "", false
-	for _, item := range split(s) {
+	for _, item := range splitLimits(s) {
 		key, value, ok := strings.Cut(item, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		switch {
@@ -89,8 +89,8 @@ func Parse(s string) ([]Limit, error) {
 	return limits, nil
 }
 
-// split cuts at commas outside of brackets. Brackets that do not match end with the text.
-func split(s string) []string {
+// splitLimits cuts at commas outside of brackets. Brackets that do not match end with the text.
+func splitLimits(s string) []string {
 	var out []string
 	depth, from := 0, 0
 	for i, c := range s {
@@ -126,9 +126,9 @@ func parseLimit(key, value string) (Limit, error) {
 	switch {
 	case !slices.Contains(report.BandNames(), band):
 		return Limit{}, fmt.Errorf("%s: no band is called %q; the bands are %s", key, band, words.List(report.BandNames()))
-	case !slices.Contains(Families(), name) && !slices.Contains(causes(), name):
+	case !slices.Contains(Families(), name) && !slices.Contains(limitableCauses(), name):
 		return Limit{}, fmt.Errorf("%q is neither a latency (%s), nor a family (%s), nor a cause (%s)", name, strings.Join(Stats(), ", "),
-			words.List(Families()), words.List(causes()))
+			words.List(Families()), words.List(limitableCauses()))
 	}
 	share, err := ParsePercent(value)
 	if err != nil {
@@ -140,8 +140,8 @@ func parseLimit(key, value string) (Limit, error) {
 	return Limit{Cause: name, Band: band, Share: share}, nil
 }
 
-// causes are those that can be limited.
-func causes() []report.CauseName {
+// limitableCauses are those that can be limited.
+func limitableCauses() []report.CauseName {
 	return slices.DeleteFunc(report.Causes(), func(c report.CauseName) bool { return c == report.CauseOther })
 }
 

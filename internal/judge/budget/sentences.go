@@ -21,7 +21,7 @@ const (
 	backText = "; whylate verify had called it fixed"
 )
 
-func cutText(rep *report.Report) string {
+func truncatedText(rep *report.Report) string {
 	return fmt.Sprintf("the trace is cut: only its first %s are checked", words.Duration(rep.Input.DurationNS))
 }
 
@@ -61,10 +61,10 @@ func fewText(g *report.Group, l *Limit, need int) string {
 }
 
 // latencyText says that a latency is over its budget, mostly by a cause if that is not nil.
-func latencyText(g *report.Group, l *Limit, ns int64, by *report.Cause) string {
+func latencyText(g *report.Group, l *Limit, ns int64, largestCause *report.Cause) string {
 	s := fmt.Sprintf("%s: %s is %s, over the budget of %s", words.FuncName(g.Name), l.Stat, words.Duration(ns), words.Duration(l.NS))
-	if by != nil {
-		s += fmt.Sprintf("; %s of that time is %s", words.Share(by.Share), causeText(by.Cause, by.Kind, by.Site))
+	if largestCause != nil {
+		s += fmt.Sprintf("; %s of that time is %s", words.Share(largestCause.Share), causeText(largestCause.Cause, largestCause.Kind, largestCause.Site))
 	}
 	return s
 }
@@ -74,14 +74,14 @@ func noBandText(g *report.Group, l *Limit) string {
 }
 
 // shareText says that a cause's share is over its budget, mostly by a row of it if that is not nil.
-func shareText(g *report.Group, l *Limit, share float64, by *report.Cause) string {
+func shareText(g *report.Group, l *Limit, share float64, largestCause *report.Cause) string {
 	band := "band " + string(l.Band)
 	if l.Band == report.BandAll {
 		band = "all requests"
 	}
 	s := fmt.Sprintf("%s: %s takes %s of the time of %s, over the budget of %s", words.FuncName(g.Name), l.Cause, words.Share(share), band, words.Share(l.Share))
-	if by != nil {
-		s += "; most of it is " + causeText(by.Cause, by.Kind, by.Site)
+	if largestCause != nil {
+		s += "; most of it is " + causeText(largestCause.Cause, largestCause.Kind, largestCause.Site)
 	}
 	return s
 }
@@ -125,14 +125,14 @@ func notComparedText(g *compare.Group, number string) string {
 }
 
 // growthText says that a group's latency grew, mostly by a row if that is not nil.
-func growthText(g *compare.Group, grown []compare.Number, most *compare.Row) string {
-	var said []string
+func growthText(g *compare.Group, grown []compare.Number, largestRow *compare.Row) string {
+	var texts []string
 	for _, l := range grown {
-		said = append(said, fmt.Sprintf("%s %s, was %s (%s)", l.Name, words.Duration(*l.New), words.Duration(*l.Old), words.Change(l.Ratio())))
+		texts = append(texts, fmt.Sprintf("%s %s, was %s (%s)", l.Name, words.Duration(*l.New), words.Duration(*l.Old), words.Change(l.Ratio())))
 	}
-	s := fmt.Sprintf("%s: slower than the baseline: %s", words.FuncName(g.Name), strings.Join(said, ", "))
-	if most != nil {
-		s += fmt.Sprintf("; mostly by %s, +%s a request", causeText(most.Cause, most.Kind, most.Site()), words.Duration(most.DeltaNS))
+	s := fmt.Sprintf("%s: slower than the baseline: %s", words.FuncName(g.Name), strings.Join(texts, ", "))
+	if largestRow != nil {
+		s += fmt.Sprintf("; mostly by %s, +%s a request", causeText(largestRow.Cause, largestRow.Kind, largestRow.Site()), words.Duration(largestRow.DeltaNS))
 	}
 	return s
 }

@@ -32,7 +32,7 @@ func TestSentences(t *testing.T) {
 	latency := &Limit{Group: "order", Stat: "p99", NS: 25e6}
 	cause := &Limit{Cause: "lock", Band: report.Band99, Share: 0.25}
 	all := &Limit{Cause: "lock", Band: report.BandAll, Share: 0.25}
-	say(cutText(rep(0)))
+	say(truncatedText(rep(0)))
 	say(noRequestsText(open, latency))
 	for _, n := range []int{0, 1, maxNames, maxNames + 1} {
 		say(noGroupText(rep(n), latency))
@@ -40,10 +40,10 @@ func TestSentences(t *testing.T) {
 	say(noGroupText(rep(1), &Limit{Stat: "max"}))
 	say(fewText(g, latency, 100000))
 	say(fewText(open, latency, 100))
-	for _, by := range []*report.Cause{nil, {Cause: "lock", Share: 0.5, Site: site}, {Cause: "stw", Kind: "mark", Share: 0.25}, {Cause: "cpu"}} {
-		say(latencyText(g, latency, 30e6, by))
-		say(shareText(g, cause, 0.5, by))
-		say(shareText(g, all, 0.5, by))
+	for _, largest := range []*report.Cause{nil, {Cause: "lock", Share: 0.5, Site: site}, {Cause: "stw", Kind: "mark", Share: 0.25}, {Cause: "cpu"}} {
+		say(latencyText(g, latency, 30e6, largest))
+		say(shareText(g, cause, 0.5, largest))
+		say(shareText(g, all, 0.5, largest))
 	}
 	say(noBandText(g, cause))
 	say(noBandText(open, all))

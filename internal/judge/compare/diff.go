@@ -134,18 +134,18 @@ func (r *Row) Site() *report.Site {
 	return r.NewSite
 }
 
-// Empty tells whether there is nothing to report: no group changed, appeared or vanished.
-func (d *Diff) Empty() bool {
+// IsEmpty tells whether there is nothing to report: no group changed, appeared or vanished.
+func (d *Diff) IsEmpty() bool {
 	return len(d.Appeared) == 0 && len(d.Vanished) == 0 && !slices.ContainsFunc(d.Groups, func(g Group) bool { return g.Changed })
 }
 
 // Reports compares two reports. It changes neither.
 func Reports(old, new *report.Report) *Diff {
 	d := &Diff{
-		Schema: Schema, Old: inputOf(old), New: inputOf(new), Confidence: Confidence, Warnings: warnings(old, new),
+		Schema: Schema, Old: inputOf(old), New: inputOf(new), Confidence: Confidence, Warnings: comparabilityWarnings(old, new),
 		Groups: []Group{}, Appeared: []GroupRef{}, Vanished: []GroupRef{},
 	}
-	pairs, vanished, appeared := match(old.Groups, new.Groups)
+	pairs, vanished, appeared := matchGroups(old.Groups, new.Groups)
 	for _, p := range pairs {
 		d.Groups = append(d.Groups, compareGroups(p[0], p[1]))
 	}
@@ -188,17 +188,17 @@ func refOf(g *report.Group) GroupRef {
 	return GroupRef{ID: g.ID, Name: g.Name, Kind: g.Kind, Count: g.Count, Open: g.Open.Count, LatencyNS: g.LatencyNS}
 }
 
-// match pairs groups by id, then by kind and name. What has no partner is returned in the order of its report.
-func match(old, new []report.Group) (pairs [][2]*report.Group, onlyOld, onlyNew []*report.Group) {
+// matchGroups pairs groups by id, then by kind and name. What has no partner is returned in the order of its report.
+func matchGroups(old, new []report.Group) (pairs [][2]*report.Group, onlyOld, onlyNew []*report.Group) {
 	partner := make([]int, len(new)) // index into old, +1
 	used := make([]bool, len(old))
-	for _, same := range []func(a, b *report.Group) bool{
+	for _, isSame := range []func(a, b *report.Group) bool{
 		func(a, b *report.Group) bool { return a.ID != "" && a.ID == b.ID },
 		func(a, b *report.Group) bool { return a.Kind == b.Kind && a.Name == b.Name },
 	} {
 		for j := range new {
 			for i := 0; i < len(old) && partner[j] == 0; i++ {
-				if !used[i] && same(&old[i], &new[j]) {
+				if !used[i] && isSame(&old[i], &new[j]) {
 					partner[j], used[i] = i+1, true
 				}
 			}
@@ -222,8 +222,8 @@ func match(old, new []report.Group) (pairs [][2]*report.Group, onlyOld, onlyNew 
 // Smallest changes that count, whatever the interval says, as parts of the latency: two starts of one service differ by a
 // percent or so in what is perfectly steady within each; percentiles over time come from buckets that are 3 % wide.
 const (
-	leastMean       = 0.02
-	leastPercentile = 0.032
+	minMeanChange       = 0.02
+	minPercentileChange = 0.032
 )
 
 func compareGroups(old, new *report.Group) Group {
@@ -232,47 +232,47 @@ func compareGroups(old, new *report.Group) Group {
 		Causes: []Row{}, Tail: []Row{},
 	}
 	a, b := resample(old), resample(new)
-	known := a != nil && b != nil
+	hasIntervals := a != nil && b != nil
 	df := 0
-	if known {
-		df = min(a.units, b.units) - 1
+	if hasIntervals {
+		df = min(a.draws, b.draws) - 1
 	}
-	was, is := latencies(old), latencies(new)
+	oldLatencies, newLatencies := latencies(old), latencies(new)
 	for i, c := range g.Numbers() {
-		*c.Change = Change{Old: was[i], New: is[i]}
-		if was[i] == nil || is[i] == nil {
+		*c.Change = Change{Old: oldLatencies[i], New: newLatencies[i]}
+		if oldLatencies[i] == nil || newLatencies[i] == nil {
 			continue
 		}
-		delta := *is[i] - *was[i]
+		delta := *newLatencies[i] - *oldLatencies[i]
 		c.Delta = &delta
-		if !known {
+		if !hasIntervals {
 			continue
 		}
-		least := leastPercentile
+		minChange := minPercentileChange
 		if c.Name == "mean" {
-			least = leastMean
+			minChange = minMeanChange
 		}
 		low, high := interval(float64(delta), differences(a.latency[i], b.latency[i]), df, 1-Confidence)
-		c.Low, c.High = whole(low), whole(high)
-		c.Evidence = (low > 0 || high < 0) && math.Abs(float64(delta)) > least*float64(max(*was[i], *is[i]))
+		c.Low, c.High = roundBound(low), roundBound(high)
+		c.Evidence = (low > 0 || high < 0) && math.Abs(float64(delta)) > minChange*float64(max(*oldLatencies[i], *newLatencies[i]))
 		g.Changed = g.Changed || c.Evidence
 	}
 	g.Causes = append(g.Causes, compareRows(old.All(), new.All())...)
 	// What counts for a row is its part of the whole latency.
-	var mean int64
+	var largerMean int64
 	for _, l := range []*int64{old.LatencyNS.Mean, new.LatencyNS.Mean} {
 		if l != nil {
-			mean = max(mean, *l)
+			largerMean = max(largerMean, *l)
 		}
 	}
-	if known {
-		rowEvidence(g.Causes, old.All(), new.All(), a, b, df, leastMean*float64(mean))
+	if hasIntervals {
+		setRowIntervals(g.Causes, old.All(), new.All(), a, b, df, minMeanChange*float64(largerMean))
 	}
 	for i := range g.Causes {
 		g.Changed = g.Changed || g.Causes[i].Evidence
 	}
 	if old.LatencyNS.P99 != nil && new.LatencyNS.P99 != nil {
-		g.Tail = append(g.Tail, compareRows(tail(old), tail(new))...)
+		g.Tail = append(g.Tail, compareRows(slowestBand(old), slowestBand(new))...)
 	}
 	return g
 }
@@ -283,24 +283,24 @@ func latencies(g *report.Group) [4]*int64 {
 	return [4]*int64{l.Mean, l.P50, l.P90, l.P99}
 }
 
-// whole rounds a bound to whole ns, away from claiming more than was found.
-func whole(v float64) *int64 {
+// roundBound rounds a bound to whole ns, away from claiming more than was found.
+func roundBound(v float64) *int64 {
 	return new(int64(math.Round(max(min(v, math.MaxInt64/2), math.MinInt64/2))))
 }
 
-// tail is the band of the slowest hundredth, whose mean Group.Tail splits.
-func tail(g *report.Group) *report.Band {
+// slowestBand is the band of the slowest hundredth, whose mean Group.Tail splits.
+func slowestBand(g *report.Group) *report.Band {
 	if b := g.Band(report.Band99); b != nil {
 		return b
 	}
 	return &report.Band{Band: report.Band99}
 }
 
-// differentLoad is the ratio of request rates from which the load is said to be another one.
-const differentLoad = 1.5
+// minLoadRatio is the ratio of request rates from which the load is said to be another one.
+const minLoadRatio = 1.5
 
-// warnings says why the two reports may not be comparable.
-func warnings(old, new *report.Report) []report.Warning {
+// comparabilityWarnings says why the two reports may not be comparable.
+func comparabilityWarnings(old, new *report.Report) []report.Warning {
 	list := []report.Warning{}
 	warn := func(code, format string, args ...any) {
 		list = append(list, report.Warning{Code: code, Text: fmt.Sprintf(format, args...)})
@@ -322,8 +322,8 @@ func warnings(old, new *report.Report) []report.Warning {
 	if a, b := old.Runtime.Throttle.Verdict, new.Runtime.Throttle.Verdict; a != b && (a.HeldBack() || b.HeldBack()) {
 		warn("different-throttling", "CPU throttling was %q and is %q", orUnknown(a), orUnknown(b))
 	}
-	a, b := rate(old), rate(new)
-	if a > 0 && b > 0 && max(a/b, b/a) > differentLoad {
+	a, b := requestRate(old), requestRate(new)
+	if a > 0 && b > 0 && max(a/b, b/a) > minLoadRatio {
 		warn("different-load", "the rate of requests was %.3g/s and is %.3g/s: latency depends on it", a, b)
 	}
 	if short := min(old.Input.DurationNS, new.Input.DurationNS); short < minBlocks*blockNS {
@@ -334,8 +334,8 @@ func warnings(old, new *report.Report) []report.Warning {
 
 func orUnknown[S ~string](s S) S { return cmp.Or(s, "unknown") }
 
-// rate is the requests a second that ended.
-func rate(r *report.Report) float64 {
+// requestRate is the requests a second that ended.
+func requestRate(r *report.Report) float64 {
 	if r.Input.DurationNS <= 0 {
 		return 0
 	}

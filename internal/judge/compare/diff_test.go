@@ -18,7 +18,7 @@ func TestItselfIsEmpty(t *testing.T) {
 		g := shop(3e6).group(seed)
 		r := reportOf("a", g, load{"main.other", report.KindTask, 10, 7, shop(0).request}.group(seed))
 		d := Reports(r, r)
-		if !d.Empty() || len(d.Warnings) > 0 {
+		if !d.IsEmpty() || len(d.Warnings) > 0 {
 			t.Fatalf("seed %d: a report differs from itself: %+v", seed, d)
 		}
 		for _, g := range d.Groups {
@@ -51,7 +51,7 @@ func TestAntisymmetric(t *testing.T) {
 			}
 		}
 		ab, ba := Reports(a, b), Reports(b, a)
-		turn(ba)
+		exchangeSides(ba)
 		ab.Warnings = nil // they tell the sides apart by name
 		x, _ := json.Marshal(ab)
 		y, _ := json.Marshal(ba)
@@ -61,8 +61,8 @@ func TestAntisymmetric(t *testing.T) {
 	}
 }
 
-// turn exchanges the sides of a diff.
-func turn(d *Diff) {
+// exchangeSides exchanges the sides of a diff.
+func exchangeSides(d *Diff) {
 	d.Old, d.New = d.New, d.Old
 	d.Appeared, d.Vanished = d.Vanished, d.Appeared
 	d.Warnings = nil
@@ -116,13 +116,13 @@ func TestGrowthIsFound(t *testing.T) {
 
 // TestMovedTime: a cause keeps its sum while its sites exchange it.
 func TestMovedTime(t *testing.T) {
-	at := func(fn string) load {
+	site := func(fn string) load {
 		nap := noisy(5e6)
 		return load{"main.h", report.KindHTTP1, 10, 100, func(rng *rand.Rand, _ float64) []spent {
 			return []spent{{"sleep", fn, 30, nap(rng)}, {"cpu", "main.h", 1, 1e6}}
 		}}
 	}
-	d := Reports(reportOf("a", at("main.a").group(1)), reportOf("b", at("main.b").group(2)))
+	d := Reports(reportOf("a", site("main.a").group(1)), reportOf("b", site("main.b").group(2)))
 	found := map[string]bool{}
 	for _, r := range d.Groups[0].Causes {
 		if r.Evidence {
@@ -196,11 +196,11 @@ func TestTooShort(t *testing.T) {
 
 func TestRareWaitIsNoEvidence(t *testing.T) {
 	rare := func(n int) load {
-		left := n
+		remaining := n
 		return load{"main.h", report.KindHTTP1, 10, 100, func(rng *rand.Rand, at float64) []spent {
 			parts := []spent{{"cpu", "main.h", 1, 1e6}}
-			if left > 0 && at > 5 {
-				left--
+			if remaining > 0 && at > 5 {
+				remaining--
 				parts = append(parts, spent{"syscall", "main.flush", 9, 100e6})
 			}
 			return parts
@@ -219,7 +219,7 @@ func TestGroupsAreMatched(t *testing.T) {
 	old := reportOf("a", g("1", "http1", "a"), g("2", "http1", "b"), g("3", "http1", "gone"))
 	new := reportOf("b", g("2", "http1", "b"), g("9", "http1", "a"), g("4", "grpc", "gone"))
 	d := Reports(old, new)
-	if len(d.Groups) != 2 || len(d.Appeared) != 1 || d.Appeared[0].Kind != "grpc" || len(d.Vanished) != 1 || d.Vanished[0].ID != "3" || d.Empty() {
+	if len(d.Groups) != 2 || len(d.Appeared) != 1 || d.Appeared[0].Kind != "grpc" || len(d.Vanished) != 1 || d.Vanished[0].ID != "3" || d.IsEmpty() {
 		t.Errorf("%+v", d)
 	}
 }

@@ -24,12 +24,12 @@ func TestGolden(t *testing.T) {
 		}
 		return fmt.Sprintf("%.0f", float64(*ns)/1e3)
 	}
-	of := func(name string, seconds int, perSecond int, extra float64) load {
+	diffOf := func(name string, seconds int, perSecond int, extra float64) load {
 		return load{name, report.KindHTTP1, seconds, perSecond, shop(extra).request}
 	}
 	pair := func(title string, x, y *report.Report) {
 		d := Reports(x, y)
-		fmt.Fprintf(&b, "-- %s: empty %v\n", title, d.Empty())
+		fmt.Fprintf(&b, "-- %s: empty %v\n", title, d.IsEmpty())
 		for _, w := range d.Warnings {
 			fmt.Fprintf(&b, "warning %s: %s\n", w.Code, w.Text)
 		}
@@ -58,17 +58,17 @@ func TestGolden(t *testing.T) {
 		}
 	}
 	a := func(extra float64, seed uint64) *report.Report {
-		return reportOf("a", of("main.shop", 5, 60, extra).group(seed))
+		return reportOf("a", diffOf("main.shop", 5, 60, extra).group(seed))
 	}
 	pair("grown", a(0, 1), a(3e6, 2))
 	pair("shrunk", a(3e6, 3), a(0, 4))
 	pair("by chance", a(1e5, 5), a(0, 6))
-	pair("short before", reportOf("a", of("main.shop", 1, 60, 0).group(7)), a(3e6, 8))
-	pair("short after", a(0, 9), reportOf("b", of("main.shop", 1, 60, 3e6).group(10)))
-	pair("few", reportOf("a", of("main.shop", 4, 3, 0).group(11)), reportOf("b", of("main.shop", 4, 3, 3e6).group(12)))
+	pair("short before", reportOf("a", diffOf("main.shop", 1, 60, 0).group(7)), a(3e6, 8))
+	pair("short after", a(0, 9), reportOf("b", diffOf("main.shop", 1, 60, 3e6).group(10)))
+	pair("few", reportOf("a", diffOf("main.shop", 4, 3, 0).group(11)), reportOf("b", diffOf("main.shop", 4, 3, 3e6).group(12)))
 	open := a(0, 13)
 	open.Groups[0].Open.Count, open.Groups[0].Open.OldestNS = 4, 5e9
-	pair("running, and other groups", open, reportOf("b", of("main.shop", 5, 60, 0).group(13), of("main.other", 3, 20, 0).group(14)))
+	pair("running, and other groups", open, reportOf("b", diffOf("main.shop", 5, 60, 0).group(13), diffOf("main.other", 3, 20, 0).group(14)))
 	moved := a(0, 13)
 	for k := range moved.Groups[0].Bands {
 		for i := range moved.Groups[0].Bands[k].Causes {
@@ -98,7 +98,7 @@ func TestGolden(t *testing.T) {
 	for _, scale := range []Scale{Ratio, Sum} {
 		for _, c := range [][2][]float64{{nil, nil}, {runs(5), runs(7)}, {runs(5, 5), runs(5, 5)}, {runs(5, 6), runs(9, 10)}, {runs(5, 6, 7), runs(5.5, 6.5, 7.5)}, {runs(100, 101, 102, 99), runs(110, 111, 109, 112)}, {runs(0, 0, 0), runs(1, 2, 3)}, {runs(1, 2, 3), runs(0, 0, 0)}, {runs(-1, 1, 2), runs(3, 4, 5)},
 			{runs(1, 1, 1, 1, 50), runs(1, 1, 1, 1, 1)}, {runs(10, 12), runs(20, 22, 24, 26, 28, 30, 32, 34)}, {runs(math.MaxInt32, 1), runs(1, 1)}} {
-			x, y, d := Runs(c[0], scale), Runs(c[1], scale), CompareRuns(c[0], c[1], scale)
+			x, y, d := RunsInterval(c[0], scale), RunsInterval(c[1], scale), CompareRuns(c[0], c[1], scale)
 			fmt.Fprintf(&b, "%d %v and %v: %s (%s to %s), %s (%s to %s): %s (%s to %s), relative %v, evidence %v\n", scale, c[0], c[1], three(x.Est), bound(x.Low), bound(x.High), three(y.Est), bound(y.Low), bound(y.High), three(d.Est), bound(d.Low), bound(d.High), d.Relative, d.Evidence)
 		}
 	}

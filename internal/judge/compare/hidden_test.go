@@ -20,7 +20,7 @@ func TestHidden(t *testing.T) {
 		"less than the rest": {report.Band{Count: 4, Causes: []report.Cause{row(report.CauseCPU, 400), row(report.CauseSleep, 100), row(report.CauseOther, 1000)}}, 25},
 		"all of the rest":    {report.Band{Count: 4, Causes: []report.Cause{row(report.CauseCPU, 400), row(report.CauseOther, 60), row(report.CauseSleep, 100)}}, 15},
 	} {
-		if got := hidden(&c.band); got != c.want {
+		if got := maxHiddenTime(&c.band); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -28,15 +28,15 @@ func TestHidden(t *testing.T) {
 
 // TestRunsInterval holds the interval of five runs to what Student's t says of them: 14 ± 2.776 · √2.
 func TestRunsInterval(t *testing.T) {
-	i := Runs([]float64{10, 12, 14, 16, 18}, Sum)
+	i := RunsInterval([]float64{10, 12, 14, 16, 18}, Sum)
 	if i.Est != 14 || i.Low == nil || *i.Low < 9.9 || *i.Low > 10.25 || *i.High < 17.75 || *i.High > 18.1 {
 		t.Errorf("%v, %v to %v", i.Est, *i.Low, *i.High)
 	}
 	// A number that is never negative has no interval below nothing.
-	if i := Runs([]float64{0, 0, 10}, Sum); *i.Low != 0 || *i.High < 10 {
+	if i := RunsInterval([]float64{0, 0, 10}, Sum); *i.Low != 0 || *i.High < 10 {
 		t.Errorf("%v to %v", *i.Low, *i.High)
 	}
-	if i := Runs([]float64{-10, 0, 10}, Sum); *i.Low > -10 {
+	if i := RunsInterval([]float64{-10, 0, 10}, Sum); *i.Low > -10 {
 		t.Errorf("%v to %v", *i.Low, *i.High)
 	}
 }

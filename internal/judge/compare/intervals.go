@@ -37,9 +37,9 @@ const (
 	blockNS = 250e6
 )
 
-// samples are the resampled statistics of one side.
-type samples struct {
-	units   int // how many independent draws a resample is made of
+// resampledStats are the resampled statistics of one side.
+type resampledStats struct {
+	draws   int // how many independent draws a resample is made of
 	seed    uint64
 	latency [4][]float64 // mean, p50, p90, p99, each minus its value without resampling
 	// causes holds, by cause, its time a request relative to that without resampling.
@@ -49,7 +49,7 @@ type samples struct {
 var quantiles = [3]float64{0.50, 0.90, 0.99}
 
 // resample returns nil if g has too few blocks.
-func resample(g *report.Group) *samples {
+func resample(g *report.Group) *resampledStats {
 	var blocks []*report.Block
 	for i := range g.Blocks {
 		if b := &g.Blocks[i]; b.Count > 0 {
@@ -60,10 +60,10 @@ func resample(g *report.Group) *samples {
 	if n < minBlocks {
 		return nil
 	}
-	buckets, counts := columns(blocks)
+	buckets, counts := histogramColumns(blocks)
 	causes, sums := causeColumns(blocks)
 	length := int(math.Ceil(math.Cbrt(float64(n))))
-	s := &samples{units: n / length, seed: seedOf(blocks), causes: map[report.CauseName][]float64{}}
+	s := &resampledStats{draws: n / length, seed: seedOf(blocks), causes: map[report.CauseName][]float64{}}
 	rng := rand.New(rand.NewPCG(s.seed, 1))
 	weights := make([]int64, n)
 	for i := range weights {
@@ -108,9 +108,9 @@ func resample(g *report.Group) *samples {
 	for k := range resamples {
 		clear(weights)
 		for drawn := 0; drawn < n; {
-			at := rng.IntN(n)
+			start := rng.IntN(n)
 			for i := 0; i < length && drawn < n; i++ {
-				weights[(at+i)%n]++
+				weights[(start+i)%n]++
 				drawn++
 			}
 		}
@@ -132,8 +132,8 @@ type bucketCount struct {
 	n      int64
 }
 
-// columns returns the upper bounds of all buckets in order, and each block's counts by index into them.
-func columns(blocks []*report.Block) ([]int64, [][]bucketCount) {
+// histogramColumns returns the upper bounds of all buckets in order, and each block's counts by index into them.
+func histogramColumns(blocks []*report.Block) ([]int64, [][]bucketCount) {
 	index := map[int64]int{}
 	var bounds []int64
 	for _, b := range blocks {
@@ -158,12 +158,12 @@ func columns(blocks []*report.Block) ([]int64, [][]bucketCount) {
 }
 
 func causeColumns(blocks []*report.Block) ([]report.CauseName, [][]int64) {
-	seen := map[report.CauseName]bool{}
+	isListed := map[report.CauseName]bool{}
 	var names []report.CauseName
 	for _, b := range blocks {
 		for c := range b.Causes {
-			if !seen[c] {
-				seen[c] = true
+			if !isListed[c] {
+				isListed[c] = true
 				names = append(names, c)
 			}
 		}
@@ -188,7 +188,7 @@ func quantile(bounds, counts []int64, q float64) float64 {
 	if n == 0 {
 		return 0
 	}
-	rank, seen := q*float64(n), 0.0
+	rank, count := q*float64(n), 0.0
 	last := 0.0
 	for i, c := range counts {
 		if c == 0 {
@@ -197,10 +197,10 @@ func quantile(bounds, counts []int64, q float64) float64 {
 		hi := float64(bounds[i])
 		lo := hi - bucketWidth(bounds[i])
 		last = hi
-		if seen+float64(c) >= rank {
-			return lo + (hi-lo)*(rank-seen)/float64(c)
+		if count+float64(c) >= rank {
+			return lo + (hi-lo)*(rank-count)/float64(c)
 		}
-		seen += float64(c)
+		count += float64(c)
 	}
 	return last
 }
@@ -249,10 +249,10 @@ func interval(delta float64, deviations []float64, df int, alpha float64) (low, 
 	// As far in from one end as from the other: exchanging the sides must only turn the signs.
 	k := int((1 - Confidence) / 2 * float64(len(deviations)))
 	z := math.Sqrt2 * math.Erfinv(Confidence)
-	stretch := studentQuantile(1-alpha/2, df) / z * math.Sqrt(float64(df+1)/float64(df))
-	down := max(0, -deviations[k]) * stretch
-	up := max(0, deviations[len(deviations)-1-k]) * stretch
-	return delta - down, delta + up
+	factor := studentQuantile(1-alpha/2, df) / z * math.Sqrt(float64(df+1)/float64(df))
+	below := max(0, -deviations[k]) * factor
+	above := max(0, deviations[len(deviations)-1-k]) * factor
+	return delta - below, delta + above
 }
 
 // studentQuantile returns the p-quantile, p > 0.5, of Student's t with df > 0 degrees of freedom, by bisection of the
@@ -276,61 +276,61 @@ func studentQuantile(p float64, df int) float64 {
 func studentCDF(t float64, df int) float64 {
 	theta := math.Atan(t / math.Sqrt(float64(df)))
 	sin, cos := math.Sincos(theta)
-	var within float64 // probability of [-t, t]
+	var centralProbability float64 // probability of [-t, t]
 	if df%2 == 1 {
 		sum, term := 0.0, cos
 		for i := 1; i <= df-2; i += 2 {
 			sum += term
 			term *= cos * cos * float64(i+1) / float64(i+2)
 		}
-		within = 2 / math.Pi * (theta + sin*sum)
+		centralProbability = 2 / math.Pi * (theta + sin*sum)
 	} else {
 		sum, term := 0.0, 1.0
 		for i := 0; i <= df-2; i += 2 {
 			sum += term
 			term *= cos * cos * float64(i+1) / float64(i+2)
 		}
-		within = sin * sum
+		centralProbability = sin * sum
 	}
-	return (1 + within) / 2
+	return (1 + centralProbability) / 2
 }
 
-// rowEvidence gives rows their intervals.
+// setRowIntervals gives rows their intervals.
 //
 // Stretches tell causes apart but not sites. A site's time is taken to vary as that of its whole cause does, and besides
 // as the number of requests that meet it would by chance (binomial): of a row that hits every request that adds nothing,
 // of one that hit a single request it adds as much as there is, so that one rare wait is never evidence.
 //
 // least is the smallest change, in ns a request, that is looked at. The bounds of those rows hold together (Bonferroni).
-func rowEvidence(rows []Row, oldBand, newBand *report.Band, a, b *samples, df int, least float64) {
-	looked := 0
+func setRowIntervals(rows []Row, oldBand, newBand *report.Band, a, b *resampledStats, df int, minChange float64) {
+	examined := 0
 	for i := range rows {
-		if math.Abs(float64(rows[i].DeltaNS)) > least {
-			looked++
+		if math.Abs(float64(rows[i].DeltaNS)) > minChange {
+			examined++
 		}
 	}
 	for i := range rows {
 		r := &rows[i]
-		if math.Abs(float64(r.DeltaNS)) <= least {
+		if math.Abs(float64(r.DeltaNS)) <= minChange {
 			continue
 		}
-		x := a.row(r, r.OldSite, r.OldNS, oldBand)
-		y := b.row(r, r.NewSite, r.NewNS, newBand)
-		low, high := interval(float64(r.DeltaNS), differences(x, y), df, (1-Confidence)/float64(looked))
+		x := a.rowDeviations(r, r.OldSite, r.OldNS, oldBand)
+		y := b.rowDeviations(r, r.NewSite, r.NewNS, newBand)
+		low, high := interval(float64(r.DeltaNS), differences(x, y), df, (1-Confidence)/float64(examined))
 		// A row that is missing where a list was capped may stand in its row "other".
 		if r.OldNS == 0 {
-			low -= hidden(oldBand)
+			low -= maxHiddenTime(oldBand)
 		}
 		if r.NewNS == 0 {
-			high += hidden(newBand)
+			high += maxHiddenTime(newBand)
 		}
-		r.LowNS, r.HighNS = whole(low), whole(high)
+		r.LowNS, r.HighNS = roundBound(low), roundBound(high)
 		r.Evidence = low > 0 || high < 0
 	}
 }
 
-// row returns the deviations of one row's time a request.
-func (s *samples) row(r *Row, site *report.Site, ns int64, band *report.Band) []float64 {
+// rowDeviations returns the deviations of one row's time a request.
+func (s *resampledStats) rowDeviations(r *Row, site *report.Site, ns int64, band *report.Band) []float64 {
 	out := make([]float64, resamples)
 	if ns == 0 {
 		return out
@@ -359,19 +359,19 @@ func (s *samples) row(r *Row, site *report.Site, ns int64, band *report.Band) []
 	return out
 }
 
-// hidden is the most time a request that a row can have which a capped list leaves out.
-func hidden(b *report.Band) float64 {
+// maxHiddenTime is the most time a request that a row can have which a capped list leaves out.
+func maxHiddenTime(b *report.Band) float64 {
 	capped := slices.ContainsFunc(b.Causes, func(c report.Cause) bool { return c.Cause == report.CauseOther })
 	if !capped || b.Count == 0 {
 		return 0
 	}
-	least, other := int64(math.MaxInt64), int64(0)
+	smallest, otherNS := int64(math.MaxInt64), int64(0)
 	for i := range b.Causes {
 		if b.Causes[i].Cause == report.CauseOther {
-			other = b.Causes[i].TotalNS
+			otherNS = b.Causes[i].TotalNS
 		} else {
-			least = min(least, b.Causes[i].TotalNS)
+			smallest = min(smallest, b.Causes[i].TotalNS)
 		}
 	}
-	return float64(min(least, other)) / float64(b.Count)
+	return float64(min(smallest, otherNS)) / float64(b.Count)
 }

@@ -68,8 +68,8 @@ func (l load) group(seed uint64) report.Group {
 		}
 	}
 	slices.SortFunc(all, func(a, b request) int { return int(a.total - b.total) })
-	at := func(q float64, least int) *int64 {
-		if len(all) < least {
+	at := func(q float64, shortest int) *int64 {
+		if len(all) < shortest {
 			return nil
 		}
 		v := all[int(q*float64(len(all)-1))].total

@@ -8,24 +8,24 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// place is what rows of two builds have in common: lines move with every edit, and a package's files with every checkout.
-type place struct {
-	cause    report.CauseName
-	kind, fn string
-	from     string // the service's own function that called fn
+// rowPlace is what rows of two builds have in common: lines move with every edit, and a package's files with every checkout.
+type rowPlace struct {
+	cause      report.CauseName
+	kind, fn   string
+	callerFunc string // the service's own function that called fn
 }
 
 // placeOf returns the place of a row; callers says whether both reports tell who called a dependency.
-func placeOf(c *report.Cause, callers bool) place {
-	p := place{cause: c.Cause, kind: c.Kind, fn: c.Site.LineKey().Func}
+func placeOf(c *report.Cause, callers bool) rowPlace {
+	p := rowPlace{cause: c.Cause, kind: c.Kind, fn: c.Site.LineKey().Func}
 	if callers {
-		p.from = c.Site.Key().From.Func
+		p.callerFunc = c.Site.Key().From.Func
 	}
 	return p
 }
 
-// tellsCallers reports whether some row says who called a dependency: reports of earlier versions do not.
-func tellsCallers(b *report.Band) bool {
+// hasCallers reports whether some row says who called a dependency: reports of earlier versions do not.
+func hasCallers(b *report.Band) bool {
 	return slices.ContainsFunc(b.Causes, func(c report.Cause) bool { return c.Site != nil && c.Site.CalledFrom != nil })
 }
 
@@ -40,9 +40,9 @@ func lineOf(c *report.Cause) int {
 // cause and function in common. Where a function has several, those on the same line are paired first, then the nearest
 // lines; a tie goes to the smaller ones. None of that depends on which side is which.
 func compareRows(old, new *report.Band) []Row {
-	byPlace := map[place][2][]*report.Cause{}
-	var order []place
-	callers := tellsCallers(old) && tellsCallers(new)
+	byPlace := map[rowPlace][2][]*report.Cause{}
+	var order []rowPlace
+	callers := hasCallers(old) && hasCallers(new)
 	for side, band := range []*report.Band{old, new} {
 		for i := range band.Causes {
 			c := &band.Causes[i]

@@ -41,10 +41,10 @@ func TestResampledCauses(t *testing.T) {
 		g.Blocks = append(g.Blocks, b, report.Block{StartNS: b.StartNS + 1}) // one without a request is none
 	}
 	s := resample(&g)
-	if s == nil || s.units != n/3 || len(s.causes) != 3 {
+	if s == nil || s.draws != n/3 || len(s.causes) != 3 {
 		t.Fatalf("%+v", s)
 	}
-	mean := func(v []float64) (m float64) {
+	average := func(v []float64) (m float64) {
 		for _, x := range v {
 			m += x / float64(len(v))
 		}
@@ -59,7 +59,7 @@ func TestResampledCauses(t *testing.T) {
 		}
 	}
 	for c, off := range map[report.CauseName]float64{report.CauseSleep: 0.15, report.CauseLock: 0.03} {
-		if m := mean(s.causes[c]); math.Abs(m-1) > off {
+		if m := average(s.causes[c]); math.Abs(m-1) > off {
 			t.Errorf("%s is %v of what it is, on average", c, m)
 		}
 	}
@@ -77,30 +77,30 @@ func TestResampledCauses(t *testing.T) {
 // TestRowDeviations: a row that every request meets varies as its cause does, one that a single request meets by as much as there is
 // besides, and one that is not there not at all.
 func TestRowDeviations(t *testing.T) {
-	s := &samples{seed: 1, causes: map[report.CauseName][]float64{report.CauseCPU: make([]float64, resamples), report.CauseSleep: make([]float64, resamples)}}
+	s := &resampledStats{seed: 1, causes: map[report.CauseName][]float64{report.CauseCPU: make([]float64, resamples), report.CauseSleep: make([]float64, resamples)}}
 	for k := range resamples {
 		s.causes[report.CauseCPU][k], s.causes[report.CauseSleep][k] = 1+float64(k%3-1)/10, 1
 	}
 	site := &report.Site{Func: "f", File: "f.go", Line: 1}
 	band := &report.Band{Count: 100, Causes: []report.Cause{{Cause: report.CauseCPU, Site: site, Requests: 100}, {Cause: report.CauseSleep, Site: site, Requests: 1}}}
-	all := s.row(&Row{Cause: report.CauseCPU}, site, 1000, band)
+	all := s.rowDeviations(&Row{Cause: report.CauseCPU}, site, 1000, band)
 	for k, v := range all {
 		if want := float64(k%3-1) * 100; math.Abs(v-want) > 1e-6 {
 			t.Fatalf("resample %d of what all requests meet: %v, want %v", k, v, want)
 		}
 	}
 	var square float64
-	one := s.row(&Row{Cause: report.CauseSleep}, site, 1000, band)
+	one := s.rowDeviations(&Row{Cause: report.CauseSleep}, site, 1000, band)
 	for _, v := range one {
 		square += v * v / resamples
 	}
 	if d := math.Sqrt(square); d < 900 || d > 1100 {
 		t.Errorf("what one request of 100 meets deviates by %v of 1000", d)
 	}
-	if slices.ContainsFunc(s.row(&Row{Cause: report.CauseSleep}, site, 0, band), func(v float64) bool { return v != 0 }) {
+	if slices.ContainsFunc(s.rowDeviations(&Row{Cause: report.CauseSleep}, site, 0, band), func(v float64) bool { return v != 0 }) {
 		t.Error("a row without time deviates")
 	}
-	if other := s.row(&Row{Cause: report.CauseSleep}, &report.Site{Func: "f", File: "f.go", Line: 2}, 1000, band); slices.Equal(one, other) {
+	if missing := s.rowDeviations(&Row{Cause: report.CauseSleep}, &report.Site{Func: "f", File: "f.go", Line: 2}, 1000, band); slices.Equal(one, missing) {
 		t.Error("two lines deviate together")
 	}
 }

@@ -29,19 +29,19 @@ const (
 	Sum
 )
 
-// Runs returns the number that runs were drawn around, with a 95 % interval. Each run started a new process, so runs
+// RunsInterval returns the number that runs were drawn around, with a 95 % interval. Each run started a new process, so runs
 // are independent and the bootstrap draws single ones, not blocks. With few runs the resamples take few different values,
 // so that not their percentiles but their spread is used, times Student's quantile, and times sqrt(n/(n-1)) for what
 // drawing from n makes it too narrow (as interval does).
-func Runs(values []float64, scale Scale) Interval {
-	x, back := scaled(scale, values)
+func RunsInterval(values []float64, scale Scale) Interval {
+	x, back := toScale(scale, values)
 	if len(x[0]) == 0 {
 		return Interval{}
 	}
-	m := mean(x[0])
+	m := meanOf(x[0])
 	out := Interval{Est: back(m)}
 	if n := len(x[0]); n > 1 {
-		half := studentQuantile(1-(1-runsConfidence)/2, n-1) * spread(x[0])
+		half := studentQuantile(1-(1-runsConfidence)/2, n-1) * standardError(x[0])
 		low, high := back(m-half), back(m+half)
 		if scale == Sum && slices.Min(values) >= 0 {
 			low = max(0, low)
@@ -64,8 +64,8 @@ type RunsChange struct {
 // degrees of freedom are Welch's (The generalization of Student's problem when several different population variances are
 // involved, 1947).
 func CompareRuns(a, b []float64, scale Scale) RunsChange {
-	x, _ := scaled(scale, a, b)
-	out := RunsChange{Relative: scale == Ratio && positive(a) && positive(b)}
+	x, _ := toScale(scale, a, b)
+	out := RunsChange{Relative: scale == Ratio && allPositive(a) && allPositive(b)}
 	if len(a) == 0 || len(b) == 0 {
 		return out
 	}
@@ -73,12 +73,12 @@ func CompareRuns(a, b []float64, scale Scale) RunsChange {
 	if out.Relative {
 		back = func(v float64) float64 { return math.Exp(v) - 1 }
 	}
-	delta := mean(x[1]) - mean(x[0])
+	delta := meanOf(x[1]) - meanOf(x[0])
 	out.Est = back(delta)
 	if len(a) < 2 || len(b) < 2 {
 		return out
 	}
-	sa, sb := spread(x[0]), spread(x[1])
+	sa, sb := standardError(x[0]), standardError(x[1])
 	se := math.Hypot(sa, sb)
 	if se == 0 {
 		out.Low, out.High, out.Evidence = &out.Est, &out.Est, delta != 0
@@ -92,10 +92,10 @@ func CompareRuns(a, b []float64, scale Scale) RunsChange {
 	return out
 }
 
-// scaled returns numbers as they are averaged, and the way back. A ratio scale needs all of them positive.
-func scaled(scale Scale, all ...[]float64) ([][]float64, func(float64) float64) {
+// toScale returns numbers as they are averaged, and the way back. A ratio scale needs all of them positive.
+func toScale(scale Scale, all ...[]float64) ([][]float64, func(float64) float64) {
 	for _, v := range all {
-		if !positive(v) {
+		if !allPositive(v) {
 			scale = Sum
 		}
 	}
@@ -111,11 +111,11 @@ func scaled(scale Scale, all ...[]float64) ([][]float64, func(float64) float64) 
 	return out, math.Exp
 }
 
-func positive(v []float64) bool {
+func allPositive(v []float64) bool {
 	return !slices.ContainsFunc(v, func(x float64) bool { return !(x > 0) })
 }
 
-func mean(v []float64) float64 {
+func meanOf(v []float64) float64 {
 	sum := 0.0
 	for _, x := range v {
 		sum += x
@@ -123,8 +123,8 @@ func mean(v []float64) float64 {
 	return sum / float64(len(v))
 }
 
-// spread is the standard error of a mean by the bootstrap.
-func spread(v []float64) float64 {
+// standardError is the standard error of a mean by the bootstrap.
+func standardError(v []float64) float64 {
 	n := len(v)
 	if n < 2 {
 		return 0
@@ -134,7 +134,7 @@ func spread(v []float64) float64 {
 		h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(x)))
 	}
 	random := rand.New(rand.NewPCG(h.Sum64(), 2))
-	m, sum := mean(v), 0.0
+	m, sum := meanOf(v), 0.0
 	for range resamples {
 		s := 0.0
 		for range n {

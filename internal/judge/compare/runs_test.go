@@ -35,7 +35,7 @@ func TestRunsCover(t *testing.T) {
 			covered, different := 0, 0
 			for range experiments {
 				a, b := draw(), draw()
-				if i := Runs(a, c.scale); *i.Low <= c.truth && c.truth <= *i.High {
+				if i := RunsInterval(a, c.scale); *i.Low <= c.truth && c.truth <= *i.High {
 					covered++
 				}
 				if CompareRuns(a, b, c.scale).Evidence {
@@ -73,16 +73,16 @@ func TestCompareRunsFinds(t *testing.T) {
 }
 
 func TestRunsFew(t *testing.T) {
-	if i := Runs(nil, Ratio); i.Est != 0 || i.Low != nil {
+	if i := RunsInterval(nil, Ratio); i.Est != 0 || i.Low != nil {
 		t.Errorf("nothing gives %+v", i)
 	}
-	if i := Runs([]float64{7}, Ratio); math.Abs(i.Est-7) > 1e-9 || i.Low != nil {
+	if i := RunsInterval([]float64{7}, Ratio); math.Abs(i.Est-7) > 1e-9 || i.Low != nil {
 		t.Errorf("one run gives %+v", i)
 	}
-	if i := Runs([]float64{0, 0, 3}, Ratio); i.Est != 1 || *i.Low != 0 && *i.Low > 1 {
+	if i := RunsInterval([]float64{0, 0, 3}, Ratio); i.Est != 1 || *i.Low != 0 && *i.Low > 1 {
 		t.Errorf("zeros give %+v", i)
 	}
-	if i := Runs([]float64{0, 0, 3}, Sum); *i.Low != 0 {
+	if i := RunsInterval([]float64{0, 0, 3}, Sum); *i.Low != 0 {
 		t.Errorf("a time is at least %v", *i.Low)
 	}
 	if c := CompareRuns([]float64{1}, []float64{2}, Ratio); c.Evidence || c.Low != nil || math.Abs(c.Est-1) > 1e-9 {

@@ -24,8 +24,8 @@ import (
 // maxLedger bounds a ledger that is read, in bytes.
 const maxLedger = 64 << 20
 
-// Read reads a ledger. A file that is not there is an empty one.
-func Read(name string) ([]Verdict, error) {
+// ReadLedger reads a ledger. A file that is not there is an empty one.
+func ReadLedger(name string) ([]Verdict, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -35,7 +35,7 @@ func Read(name string) ([]Verdict, error) {
 	}
 	defer f.Close()
 	var out []Verdict
-	seen := map[string]bool{}
+	isListed := map[string]bool{}
 	lines := bufio.NewScanner(io.LimitReader(f, maxLedger))
 	lines.Buffer(nil, 1<<20)
 	for n := 1; lines.Scan(); n++ {
@@ -46,8 +46,8 @@ func Read(name string) ([]Verdict, error) {
 		if err := json.Unmarshal(lines.Bytes(), &v); err != nil || v.ID == "" {
 			return nil, fmt.Errorf("%s, line %d is not a verdict of whylate verify: remove it, or name another ledger", name, n)
 		}
-		if !seen[v.ID] {
-			seen[v.ID] = true
+		if !isListed[v.ID] {
+			isListed[v.ID] = true
 			out = append(out, v)
 		}
 	}
@@ -57,12 +57,12 @@ func Read(name string) ([]Verdict, error) {
 	return out, nil
 }
 
-// Add adds verdicts to a ledger and returns all that it holds then. One that is there already is replaced.
-func Add(name string, verdicts []Verdict) ([]Verdict, error) {
+// AddToLedger adds verdicts to a ledger and returns all that it holds then. One that is there already is replaced.
+func AddToLedger(name string, verdicts []Verdict) ([]Verdict, error) {
 	if info, err := os.Stat(name); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
 		return nil, fmt.Errorf("the ledger %s is a pipe; name a file, which is read and then written", name)
 	}
-	all, err := Read(name)
+	all, err := ReadLedger(name)
 	if err != nil {
 		return nil, err
 	}
@@ -99,22 +99,22 @@ type Accuracy struct {
 	MedianError *float64 `json:"median_error"`
 }
 
-// Sum adds verdicts up.
-func Sum(all []Verdict) *Accuracy {
+// SumVerdicts adds verdicts up.
+func SumVerdicts(all []Verdict) *Accuracy {
 	a := &Accuracy{Verdicts: len(all)}
 	var errs []float64
 	for i := range all {
 		v := &all[i]
-		if !v.Judgement.Judged() {
+		if !v.Judgement.IsConclusive() {
 			continue
 		}
 		a.Judged++
 		switch v.Judgement {
-		case Kept:
+		case PromiseKept:
 			a.Kept++
-		case Better:
+		case AbovePromise:
 			a.Better++
-		case Short:
+		case BelowPromise:
 			a.Short++
 		}
 		if v.Got != nil && v.Promised.Est != 0 {
@@ -132,8 +132,8 @@ func Sum(all []Verdict) *Accuracy {
 	return a
 }
 
-// Back returns the findings of a report that a verdict said were fixed: those whose latest verdict is kept or better.
-func Back(rep *report.Report, ledger []Verdict) []*report.Finding {
+// ReturnedFindings returns the findings of a report that a verdict said were fixed: those whose latest verdict is kept or better.
+func ReturnedFindings(rep *report.Report, ledger []Verdict) []*report.Finding {
 	type key struct {
 		code        report.RuleCode
 		site, group string
@@ -150,7 +150,7 @@ func Back(rep *report.Report, ledger []Verdict) []*report.Finding {
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
 		v := latest[key{f.Code, siteOf(f), groupName(rep, f.Group)}]
-		if f.Ignored == "" && v != nil && (v.Judgement == Kept || v.Judgement == Better) {
+		if f.Ignored == "" && v != nil && (v.Judgement == PromiseKept || v.Judgement == AbovePromise) {
 			out = append(out, f)
 		}
 	}

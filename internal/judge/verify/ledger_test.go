@@ -23,44 +23,44 @@ func TestLedgerFiles(t *testing.T) {
 		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 		return name
 	}
-	if all, err := Read(filepath.Join(dir, "none")); all != nil || err != nil {
+	if all, err := ReadLedger(filepath.Join(dir, "none")); all != nil || err != nil {
 		t.Errorf("a file that is none: %v, %v", all, err)
 	}
 	merged := path("merged", `{"id":"b"}`+"\n\n  \n"+`{"id":"a","code":"WL1"}`+"\n"+`{"id":"b","code":"WL2"}`)
-	all := must.Have(Read(merged))(t)
+	all := must.Have(ReadLedger(merged))(t)
 	if len(all) != 2 || all[0].ID != "b" || all[0].Code != "" || all[1].Code != "WL1" {
 		t.Errorf("%+v", all)
 	}
-	all = must.Have(Add(merged, []Verdict{{ID: "c"}, {ID: "a", Code: "WL3"}}))(t)
-	again := must.Have(Read(merged))(t)
+	all = must.Have(AddToLedger(merged, []Verdict{{ID: "c"}, {ID: "a", Code: "WL3"}}))(t)
+	reread := must.Have(ReadLedger(merged))(t)
 	var ids []string
-	for i := range again {
-		ids = append(ids, again[i].ID+string(again[i].Code))
+	for i := range reread {
+		ids = append(ids, reread[i].ID+string(reread[i].Code))
 	}
 	if got := strings.Join(ids, " "); got != "aWL3 b c" || len(all) != 3 {
 		t.Errorf("the ledger has %s", got)
 	}
 	for name, text := range map[string]string{"not JSON": "{}\nhello\n", "no id": `{"code":"WL1"}`, "a long line": `{"id":"` + strings.Repeat("x", 1<<20) + `"}`} {
 		file := path("bad", text)
-		if _, err := Add(file, []Verdict{{ID: "x"}}); err == nil {
+		if _, err := AddToLedger(file, []Verdict{{ID: "x"}}); err == nil {
 			t.Errorf("%s is a ledger", name)
 		}
 		if b := must.Have(os.ReadFile(file))(t); string(b) != text {
 			t.Errorf("%s was changed", name)
 		}
 	}
-	if _, err := Read(path("bad", `{"id":"a"}`+"\nx\n")); err == nil || !strings.Contains(err.Error(), "line 2 is not a verdict") {
+	if _, err := ReadLedger(path("bad", `{"id":"a"}`+"\nx\n")); err == nil || !strings.Contains(err.Error(), "line 2 is not a verdict") {
 		t.Errorf("%v", err)
 	}
-	if _, err := Read(dir); err == nil {
+	if _, err := ReadLedger(dir); err == nil {
 		t.Error("a folder is a ledger")
 	}
-	if _, err := Add(filepath.Join(dir, "none", "x"), nil); err == nil {
+	if _, err := AddToLedger(filepath.Join(dir, "none", "x"), nil); err == nil {
 		t.Error("a folder that is none was written to")
 	}
 	pipe := filepath.Join(dir, "pipe")
 	must.Do(t, syscall.Mkfifo(pipe, 0o600))
-	if _, err := Add(pipe, nil); err == nil || !strings.Contains(err.Error(), "is a pipe") {
+	if _, err := AddToLedger(pipe, nil); err == nil || !strings.Contains(err.Error(), "is a pipe") {
 		t.Errorf("a pipe: %v", err)
 	}
 }
@@ -72,16 +72,16 @@ func TestSum(t *testing.T) {
 		v.Promised.Est = est
 		return v
 	}
-	none := Verdict{Judgement: Short}
-	none.Promised.Est = 5
+	empty := Verdict{Judgement: BelowPromise}
+	empty.Promised.Est = 5
 	for want, all := range map[string][]Verdict{
 		"{0 0 0 0 0} -":    nil,
-		"{1 1 1 0 0} 0.5":  {promised(-10, -5, Kept)},
-		"{2 2 0 1 1} 0.75": {promised(-10, -20, Better), promised(10, 5, Short)},
-		"{3 3 3 0 0} 0.5":  {promised(10, 10, Kept), promised(10, 5, Kept), promised(10, -90, Kept)},
-		"{3 2 1 0 1} -":    {promised(0, 5, Kept), none, promised(10, 5, "")},
+		"{1 1 1 0 0} 0.5":  {promised(-10, -5, PromiseKept)},
+		"{2 2 0 1 1} 0.75": {promised(-10, -20, AbovePromise), promised(10, 5, BelowPromise)},
+		"{3 3 3 0 0} 0.5":  {promised(10, 10, PromiseKept), promised(10, 5, PromiseKept), promised(10, -90, PromiseKept)},
+		"{3 2 1 0 1} -":    {promised(0, 5, PromiseKept), empty, promised(10, 5, "")},
 	} {
-		a := Sum(all)
+		a := SumVerdicts(all)
 		got := fmt.Sprint("{", a.Verdicts, " ", a.Judged, " ", a.Kept, " ", a.Better, " ", a.Short, "} -")
 		if a.MedianError != nil {
 			got = strings.TrimSuffix(got, "-") + fmt.Sprint(*a.MedianError)
@@ -100,22 +100,22 @@ func TestBackLatest(t *testing.T) {
 	verdict := func(j Judgement, when *time.Time) Verdict {
 		return Verdict{Code: f.Code, Site: siteOf(&f), Group: groupName(rep, f.Group), Judgement: j, When: when}
 	}
-	other := verdict(Kept, at(9))
+	other := verdict(PromiseKept, at(9))
 	other.Site += "x"
 	for i, c := range []struct {
 		ledger []Verdict
 		want   int
 	}{
-		{nil, 0}, {[]Verdict{verdict(Kept, nil)}, 1}, {[]Verdict{verdict(Better, nil)}, 1}, {[]Verdict{verdict(Short, nil)}, 0}, {[]Verdict{other}, 0},
-		{[]Verdict{verdict(Kept, at(1)), verdict(Short, at(2))}, 0}, {[]Verdict{verdict(Short, at(2)), verdict(Kept, at(1))}, 0}, {[]Verdict{verdict(Short, at(1)), verdict(Kept, at(2))}, 1}, {[]Verdict{verdict(Kept, at(1)), verdict(Short, at(1))}, 1},
-		{[]Verdict{verdict(Kept, nil), verdict(Short, at(1))}, 0}, {[]Verdict{verdict(Kept, at(1)), verdict(Short, nil)}, 1}, {[]Verdict{verdict(Short, nil), verdict(Kept, nil)}, 1},
+		{nil, 0}, {[]Verdict{verdict(PromiseKept, nil)}, 1}, {[]Verdict{verdict(AbovePromise, nil)}, 1}, {[]Verdict{verdict(BelowPromise, nil)}, 0}, {[]Verdict{other}, 0},
+		{[]Verdict{verdict(PromiseKept, at(1)), verdict(BelowPromise, at(2))}, 0}, {[]Verdict{verdict(BelowPromise, at(2)), verdict(PromiseKept, at(1))}, 0}, {[]Verdict{verdict(BelowPromise, at(1)), verdict(PromiseKept, at(2))}, 1}, {[]Verdict{verdict(PromiseKept, at(1)), verdict(BelowPromise, at(1))}, 1},
+		{[]Verdict{verdict(PromiseKept, nil), verdict(BelowPromise, at(1))}, 0}, {[]Verdict{verdict(PromiseKept, at(1)), verdict(BelowPromise, nil)}, 1}, {[]Verdict{verdict(BelowPromise, nil), verdict(PromiseKept, nil)}, 1},
 	} {
-		if got := Back(rep, c.ledger); len(got) != c.want {
+		if got := ReturnedFindings(rep, c.ledger); len(got) != c.want {
 			t.Errorf("ledger %d: %d are back", i, len(got))
 		}
 	}
 	rep.Findings[0].Ignored = "known"
-	if got := Back(rep, []Verdict{verdict(Kept, nil)}); len(got) != 0 {
+	if got := ReturnedFindings(rep, []Verdict{verdict(PromiseKept, nil)}); len(got) != 0 {
 		t.Error("an ignored finding is back")
 	}
 }

@@ -17,33 +17,33 @@ func TestSamePlace(t *testing.T) {
 		}
 		return f
 	}
-	none := &report.Finding{}
+	withoutSite := &report.Finding{}
 	for _, c := range []struct {
 		a, b *report.Finding
 		want bool
 	}{
-		{none, none, true}, {none, site("f", ""), false}, {site("f", ""), none, false}, {site("f", ""), site("f", ""), true}, {site("f", ""), site("g", ""), false},
-		{site("f", "a"), site("f", ""), true}, {site("f", ""), site("f", "a"), true}, {site("f", "a"), site("g", ""), false}, {site("f", "a"), site("g", "a"), true}, {site("f", "a"), site("f", "b"), false}, {site("f", "a"), none, false}, {none, site("f", "a"), false},
+		{withoutSite, withoutSite, true}, {withoutSite, site("f", ""), false}, {site("f", ""), withoutSite, false}, {site("f", ""), site("f", ""), true}, {site("f", ""), site("g", ""), false},
+		{site("f", "a"), site("f", ""), true}, {site("f", ""), site("f", "a"), true}, {site("f", "a"), site("g", ""), false}, {site("f", "a"), site("g", "a"), true}, {site("f", "a"), site("f", "b"), false}, {site("f", "a"), withoutSite, false}, {withoutSite, site("f", "a"), false},
 	} {
-		if got := samePlace(c.a, c.b); got != c.want {
+		if got := isSamePlace(c.a, c.b); got != c.want {
 			t.Errorf("%+v and %+v: %v", c.a.Site, c.b.Site, got)
 		}
 	}
-	for want, f := range map[string]*report.Finding{"": none, "f": site("f", ""), "a": site("f", "a")} {
+	for want, f := range map[string]*report.Finding{"": withoutSite, "f": site("f", ""), "a": site("f", "a")} {
 		if got := siteOf(f); got != want {
 			t.Errorf("the site of %+v is %q", f.Site, got)
 		}
 	}
 }
 
-// TestStanding: a finding stands with half of its weight, at its place, in its group by number or by name.
-func TestStanding(t *testing.T) {
-	of := func(change func(*report.Finding)) *report.Finding {
+// TestStillFound: a finding stands with half of its weight, at its place, in its group by number or by name.
+func TestStillFound(t *testing.T) {
+	finding := func(change func(*report.Finding)) *report.Finding {
 		f := &report.Finding{Code: "WL1", Group: "g1", Share: 0.5, Site: &report.Site{Func: "f"}}
 		change(f)
 		return f
 	}
-	asked := of(func(*report.Finding) {})
+	original := finding(func(*report.Finding) {})
 	for name, c := range map[string]struct {
 		change func(*report.Finding)
 		want   bool
@@ -56,12 +56,12 @@ func TestStanding(t *testing.T) {
 		"by the name":      {func(f *report.Finding) { f.Group = "g7" }, true},
 		"of another group": {func(f *report.Finding) { f.Group = "g8" }, false},
 	} {
-		after := &report.Report{Groups: []report.Group{{ID: "g8", Name: "other"}, {ID: "g7", Name: "GET /"}}, Findings: []report.Finding{{Code: "WL9"}, *of(c.change)}}
-		if got := standing(asked, "GET /", after); got != c.want {
+		after := &report.Report{Groups: []report.Group{{ID: "g8", Name: "other"}, {ID: "g7", Name: "GET /"}}, Findings: []report.Finding{{Code: "WL9"}, *finding(c.change)}}
+		if got := isStillFound(original, "GET /", after); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if standing(asked, "GET /", &report.Report{}) {
+	if isStillFound(original, "GET /", &report.Report{}) {
 		t.Error("it stands in a report without findings")
 	}
 }
@@ -76,8 +76,8 @@ func TestVerdictText(t *testing.T) {
 		was  int64
 		want string
 	}{
-		{Kept, &got, 9, "p99: promised 7ns less, measured 5ns less"}, {Better, &got, 9, "p99: promised 7ns less, measured 5ns less; a larger change than promised"}, {Short, &got, 9, "p99: promised 7ns less, measured 5ns less; a smaller change than promised, and not by chance"},
-		{Chance, &slower, 9, "p99: promised 7ns less, measured 3ns more; that may be chance: record for longer"}, {Unmade, &got, 9, "p99: promised 7ns less; the finding is still there, so this recording does not have the change"},
+		{PromiseKept, &got, 9, "p99: promised 7ns less, measured 5ns less"}, {AbovePromise, &got, 9, "p99: promised 7ns less, measured 5ns less; a larger change than promised"}, {BelowPromise, &got, 9, "p99: promised 7ns less, measured 5ns less; a smaller change than promised, and not by chance"},
+		{MaybeChance, &slower, 9, "p99: promised 7ns less, measured 3ns more; that may be chance: record for longer"}, {ChangeMissing, &got, 9, "p99: promised 7ns less; the finding is still there, so this recording does not have the change"},
 		{Unknown, nil, 9, "p99: promised 7ns less; one of the recordings has too few requests to judge it"}, {Unknown, nil, 0, "too few requests to measure what was promised"},
 	} {
 		v := Verdict{Judgement: c.j, Got: c.got, WasNS: c.was, Metric: "p99"}
@@ -101,11 +101,11 @@ func TestMedianInstead(t *testing.T) {
 		g.LatencyNS.P99 = ms(400)
 		return r
 	}
-	both, tail := finding(30), finding(30)
+	reports, tail := finding(30), finding(30)
 	tail.Predicted.WasP50NS = nil
-	for metric, f := range map[string]report.Finding{"p50": both, "p99": tail} {
+	for metric, f := range map[string]report.Finding{"p50": reports, "p99": tail} {
 		v := Reports(tailed("a", 50*time.Millisecond, f), tailed("b", 30*time.Millisecond)).Verdicts[0]
-		if v.Metric != metric || (v.Judgement == Kept) != (metric == "p50") {
+		if v.Metric != metric || (v.Judgement == PromiseKept) != (metric == "p50") {
 			t.Errorf("by %s, want %s: %+v", v.Metric, metric, v)
 		}
 	}

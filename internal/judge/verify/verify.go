@@ -26,16 +26,18 @@ type Judgement string
 
 // Judgements.
 const (
-	Kept    Judgement = "kept"    // the group is faster, and what was promised lies within the interval
-	Better  Judgement = "better"  // faster than promised
-	Short   Judgement = "short"   // less than promised, and chance does not explain it
-	Chance  Judgement = "chance"  // what was promised lies within the interval, but so does no change at all
-	Unmade  Judgement = "unmade"  // the finding still stands and nothing is faster: the change was not made, or not there
-	Unknown Judgement = "unknown" // too few requests to say, or the group is not there any more
+	PromiseKept   Judgement = "kept"    // the group is faster, and what was promised lies within the interval
+	AbovePromise  Judgement = "better"  // faster than promised
+	BelowPromise  Judgement = "short"   // less than promised, and chance does not explain it
+	MaybeChance   Judgement = "chance"  // what was promised lies within the interval, but so does no change at all
+	ChangeMissing Judgement = "unmade"  // the finding still stands and nothing is faster: the change was not made, or not there
+	Unknown       Judgement = "unknown" // too few requests to say, or the group is not there any more
 )
 
-// Judged reports whether a judgement says anything about the prediction.
-func (j Judgement) Judged() bool { return j == Kept || j == Better || j == Short }
+// IsConclusive reports whether a judgement says anything about the prediction.
+func (j Judgement) IsConclusive() bool {
+	return j == PromiseKept || j == AbovePromise || j == BelowPromise
+}
 
 // A Verdict is the judgement of one finding's promise. Differences are after minus before, in ns: negative is faster.
 type Verdict struct {
@@ -76,12 +78,12 @@ func Reports(before, after *report.Report) *Result {
 		if f.Predicted == nil || f.Ignored != "" {
 			continue
 		}
-		r.Verdicts = append(r.Verdicts, judge(f, before, after, diff))
+		r.Verdicts = append(r.Verdicts, judgePromise(f, before, after, diff))
 	}
 	return r
 }
 
-func judge(f *report.Finding, before, after *report.Report, diff *compare.Diff) Verdict {
+func judgePromise(f *report.Finding, before, after *report.Report, diff *compare.Diff) Verdict {
 	v := Verdict{
 		Before: before.Input.Name, After: after.Input.Name, When: after.Input.Start, Code: f.Code, Title: f.Title, Site: siteOf(f), Group: groupName(before, f.Group),
 		Change: f.Predicted.Change, Metric: "p99", Judgement: Unknown,
@@ -92,48 +94,48 @@ func judge(f *report.Finding, before, after *report.Report, diff *compare.Diff) 
 		group = &diff.Groups[i]
 	}
 	// The 99th percentile is what was late; where the recordings cannot tell it apart, the median has to do.
-	promised, was := f.Predicted.P99NS, f.Predicted.WasP99NS
+	promised, baseline := f.Predicted.P99NS, f.Predicted.WasP99NS
 	var got *compare.Change
 	if group != nil {
 		got = &group.P99
 	}
-	if was == nil || got == nil || got.Low == nil || !got.Evidence && group.P50.Evidence && f.Predicted.WasP50NS != nil {
-		v.Metric, promised, was = "p50", f.Predicted.P50NS, f.Predicted.WasP50NS
+	if baseline == nil || got == nil || got.Low == nil || !got.Evidence && group.P50.Evidence && f.Predicted.WasP50NS != nil {
+		v.Metric, promised, baseline = "p50", f.Predicted.P50NS, f.Predicted.WasP50NS
 		if group != nil {
 			got = &group.P50
 		}
 	}
-	if was == nil {
+	if baseline == nil {
 		return v
 	}
-	v.WasNS = *was
-	v.Promised = report.Estimate{Est: promised.Est - *was, Low: promised.Low - *was, High: promised.High - *was}
+	v.WasNS = *baseline
+	v.Promised = report.Estimate{Est: promised.Est - *baseline, Low: promised.Low - *baseline, High: promised.High - *baseline}
 	if got != nil {
 		v.IsNS, v.Got, v.GotLow, v.GotHigh = got.New, got.Delta, got.Low, got.High
 	}
 	// A finding that still stands beside a gain is a change made by half: a shorter sleep is still a sleep.
 	faster := v.GotHigh != nil && *v.GotHigh < 0
 	switch {
-	case !faster && standing(f, v.Group, after):
-		v.Judgement = Unmade
+	case !faster && isStillFound(f, v.Group, after):
+		v.Judgement = ChangeMissing
 	case v.Got == nil || v.GotLow == nil:
 	case *v.GotHigh < v.Promised.Low:
-		v.Judgement = Better
+		v.Judgement = AbovePromise
 	case *v.GotLow > v.Promised.High:
-		v.Judgement = Short
+		v.Judgement = BelowPromise
 	case faster:
-		v.Judgement = Kept
+		v.Judgement = PromiseKept
 	default:
-		v.Judgement = Chance
+		v.Judgement = MaybeChance
 	}
 	return v
 }
 
-// standing reports whether the finding is in the later report, with half of its weight or more.
-func standing(f *report.Finding, group string, after *report.Report) bool {
+// isStillFound reports whether the finding is in the later report, with half of its weight or more.
+func isStillFound(f *report.Finding, group string, after *report.Report) bool {
 	for i := range after.Findings {
 		g := &after.Findings[i]
-		if g.Code == f.Code && samePlace(g, f) && 2*g.Share >= f.Share && (g.Group == f.Group || groupName(after, g.Group) == group) {
+		if g.Code == f.Code && isSamePlace(g, f) && 2*g.Share >= f.Share && (g.Group == f.Group || groupName(after, g.Group) == group) {
 			return true
 		}
 	}
@@ -155,8 +157,8 @@ func siteOf(f *report.Finding) string {
 	return f.Site.OwnLine().Func
 }
 
-// samePlace reports whether two findings are about one function, called from one where both reports say so.
-func samePlace(a, b *report.Finding) bool {
+// isSamePlace reports whether two findings are about one function, called from one where both reports say so.
+func isSamePlace(a, b *report.Finding) bool {
 	if a.Site == nil || b.Site == nil || a.Site.CalledFrom == nil || b.Site.CalledFrom == nil {
 		return a.Site.LineKey().Func == b.Site.LineKey().Func
 	}
@@ -190,15 +192,15 @@ func (v *Verdict) Text(duration func(int64) string) string {
 		got = ", measured " + change(*v.Got)
 	}
 	switch v.Judgement {
-	case Kept:
+	case PromiseKept:
 		return promised + got
-	case Better:
+	case AbovePromise:
 		return promised + got + "; a larger change than promised"
-	case Short:
+	case BelowPromise:
 		return promised + got + "; a smaller change than promised, and not by chance"
-	case Chance:
+	case MaybeChance:
 		return promised + got + "; that may be chance: record for longer"
-	case Unmade:
+	case ChangeMissing:
 		return promised + "; the finding is still there, so this recording does not have the change"
 	}
 	if v.WasNS == 0 {

@@ -60,14 +60,14 @@ func finding(to int64) report.Finding {
 }
 
 func TestReports(t *testing.T) {
-	still := finding(10)
-	still.Site = &report.Site{Func: "main.backoff", Line: 99} // lines moved
-	half, little := still, still
+	stillFound := finding(10)
+	stillFound.Site = &report.Site{Func: "main.backoff", Line: 99} // lines moved
+	half, little := stillFound, stillFound
 	half.Share, little.Share = 0.4, 0.35 // of 0.8
 	ignored := finding(10)
 	ignored.Ignored = "wanted"
-	without := finding(10)
-	without.Predicted = nil
+	removed := finding(10)
+	removed.Predicted = nil
 	for _, c := range []struct {
 		name   string
 		before *report.Report
@@ -75,16 +75,16 @@ func TestReports(t *testing.T) {
 		want   Judgement
 		metric string
 	}{
-		{"kept", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000), Kept, "p99"},
-		{"better", recording("a", 50*time.Millisecond, 2000, finding(30)), recording("b", 10*time.Millisecond, 2000), Better, "p99"},
-		{"short", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 40*time.Millisecond, 2000), Short, "p99"},
-		{"slower", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 80*time.Millisecond, 2000), Short, "p99"},
-		{"nothing promised, nothing got", recording("a", 50*time.Millisecond, 2000, finding(54)), recording("b", 50*time.Millisecond, 2001), Chance, "p99"},
-		{"still there", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 50*time.Millisecond, 2001, still), Unmade, "p99"},
-		{"half of it still there", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 50*time.Millisecond, 2001, half), Unmade, "p99"},
-		{"little of it still there", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 50*time.Millisecond, 2001, little), Short, "p99"},
-		{"made by half", recording("a", 50*time.Millisecond, 2000, finding(28)), recording("b", 25*time.Millisecond, 2000, still), Kept, "p99"},
-		{"too few for a p99", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 80), Kept, "p50"},
+		{"kept", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000), PromiseKept, "p99"},
+		{"better", recording("a", 50*time.Millisecond, 2000, finding(30)), recording("b", 10*time.Millisecond, 2000), AbovePromise, "p99"},
+		{"short", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 40*time.Millisecond, 2000), BelowPromise, "p99"},
+		{"slower", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 80*time.Millisecond, 2000), BelowPromise, "p99"},
+		{"nothing promised, nothing got", recording("a", 50*time.Millisecond, 2000, finding(54)), recording("b", 50*time.Millisecond, 2001), MaybeChance, "p99"},
+		{"still there", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 50*time.Millisecond, 2001, stillFound), ChangeMissing, "p99"},
+		{"half of it still there", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 50*time.Millisecond, 2001, half), ChangeMissing, "p99"},
+		{"little of it still there", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 50*time.Millisecond, 2001, little), BelowPromise, "p99"},
+		{"made by half", recording("a", 50*time.Millisecond, 2000, finding(28)), recording("b", 25*time.Millisecond, 2000, stillFound), PromiseKept, "p99"},
+		{"too few for a p99", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 80), PromiseKept, "p50"},
 		{"no such group", recording("a", 50*time.Millisecond, 2000, finding(11)), &report.Report{}, Unknown, "p50"},
 	} {
 		r := Reports(c.before, c.after)
@@ -99,7 +99,7 @@ func TestReports(t *testing.T) {
 			t.Errorf("%s: %q", c.name, text)
 		}
 	}
-	if r := Reports(recording("a", 50*time.Millisecond, 2000, ignored, without), recording("b", 10*time.Millisecond, 2000)); len(r.Verdicts) != 0 {
+	if r := Reports(recording("a", 50*time.Millisecond, 2000, ignored, removed), recording("b", 10*time.Millisecond, 2000)); len(r.Verdicts) != 0 {
 		t.Errorf("what promised nothing, or is ignored, has verdicts: %+v", r.Verdicts)
 	}
 }
@@ -119,60 +119,60 @@ func TestTooShort(t *testing.T) {
 // TestLedger: verdicts add up, whatever their order and however often they are added, and two ledgers merge by their lines.
 func TestLedger(t *testing.T) {
 	dir := t.TempDir()
-	kept := Reports(recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000)).Verdicts
+	verdicts := Reports(recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000)).Verdicts
 	short := Reports(recording("c", 50*time.Millisecond, 2000, finding(11)), recording("d", 40*time.Millisecond, 2000)).Verdicts
 	unmade := Reports(recording("e", 50*time.Millisecond, 2000, finding(11)), recording("f", 50*time.Millisecond, 2001, finding(11))).Verdicts
 	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
-	for _, v := range [][]Verdict{kept, short, unmade, kept} {
-		must.Have(Add(one, v))(t)
+	for _, v := range [][]Verdict{verdicts, short, unmade, verdicts} {
+		must.Have(AddToLedger(one, v))(t)
 	}
-	for _, v := range [][]Verdict{unmade, kept} {
-		must.Have(Add(two, v))(t)
+	for _, v := range [][]Verdict{unmade, verdicts} {
+		must.Have(AddToLedger(two, v))(t)
 	}
 	a, _ := os.ReadFile(one)
 	b, _ := os.ReadFile(two)
 	if err := os.WriteFile(two, append(b, a...), 0o666); err != nil { // merge=union
 		t.Fatal(err)
 	}
-	all, err := Add(two, nil)
+	all, err := AddToLedger(two, nil)
 	if err != nil || len(all) != 3 {
 		t.Fatal(all, err)
 	}
 	if merged, _ := os.ReadFile(two); string(merged) != string(a) {
 		t.Errorf("merged:\n%s\nwant\n%s", merged, a)
 	}
-	sum := Sum(all)
+	sum := SumVerdicts(all)
 	if sum.Verdicts != 3 || sum.Judged != 2 || sum.Kept != 1 || sum.Short != 1 || sum.MedianError == nil || *sum.MedianError < 0.2 || *sum.MedianError > 0.6 {
 		t.Errorf("%+v", sum)
 	}
 	must.Do(t, os.WriteFile(one, []byte("{}\n"), 0o666))
-	if _, err := Read(one); err == nil || !strings.Contains(err.Error(), "line 1") {
+	if _, err := ReadLedger(one); err == nil || !strings.Contains(err.Error(), "line 1") {
 		t.Errorf("%v", err)
 	}
-	if all, err := Read(filepath.Join(dir, "none")); len(all) != 0 || err != nil {
+	if all, err := ReadLedger(filepath.Join(dir, "none")); len(all) != 0 || err != nil {
 		t.Error(all, err)
 	}
 }
 
 // TestBack: a finding that the latest verdict calls fixed is found when it is back, and only then.
 func TestBack(t *testing.T) {
-	kept := Reports(recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000)).Verdicts
+	verdict := Reports(recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000)).Verdicts
 	back := recording("c", 50*time.Millisecond, 2000, finding(11))
-	if got := Back(back, kept); len(got) != 1 || got[0].ID != "f1" {
+	if got := ReturnedFindings(back, verdict); len(got) != 1 || got[0].ID != "f1" {
 		t.Errorf("%+v", got)
 	}
-	if got := Back(back, nil); len(got) != 0 {
+	if got := ReturnedFindings(back, nil); len(got) != 0 {
 		t.Errorf("without a ledger: %+v", got)
 	}
-	later := kept[0]
-	when := later.When.Add(time.Hour)
-	later.ID, later.When, later.Judgement = "x", &when, Unmade
-	if got := Back(back, []Verdict{later, kept[0]}); len(got) != 0 {
+	laterVerdict := verdict[0]
+	when := laterVerdict.When.Add(time.Hour)
+	laterVerdict.ID, laterVerdict.When, laterVerdict.Judgement = "x", &when, ChangeMissing
+	if got := ReturnedFindings(back, []Verdict{laterVerdict, verdict[0]}); len(got) != 0 {
 		t.Errorf("after a later verdict: %+v", got)
 	}
-	other := finding(11)
-	other.Site = &report.Site{Func: "main.other"}
-	if got := Back(recording("c", 50*time.Millisecond, 2000, other), kept); len(got) != 0 {
+	otherFinding := finding(11)
+	otherFinding.Site = &report.Site{Func: "main.other"}
+	if got := ReturnedFindings(recording("c", 50*time.Millisecond, 2000, otherFinding), verdict); len(got) != 0 {
 		t.Errorf("at another site: %+v", got)
 	}
 }

@@ -5,8 +5,8 @@ import "time"
 // A Budget bounds what looking at a service may cost it: the share of the time in which it is traced, times what tracing takes of
 // the CPUs that its GOMAXPROCS allows.
 type Budget struct {
-	Share float64       // 0.02 for 2 %
-	Least time.Duration // from the start of one look to that of the next, at least
+	Share       float64       // 0.02 for 2 %
+	MinInterval time.Duration // from the start of one look to that of the next, at least
 }
 
 const (
@@ -16,8 +16,8 @@ const (
 	eventNS = 100
 	// byteNS is the same where only the size is known. A flight recorder's snapshot took 14 ns a byte there.
 	byteNS = 20
-	// Longest is how long a look is put off for its cost, at most: who watches wants to see something.
-	Longest = 5 * time.Minute
+	// MaxInterval is how long a look is put off for its cost, at most: who watches wants to see something.
+	MaxInterval = 5 * time.Minute
 )
 
 // A Cost is what one look took of the service, by estimate.
@@ -38,44 +38,44 @@ func costOf(events, bytes int64, window time.Duration, procs int, snapshot bool)
 	return c
 }
 
-// While is the share of the service's CPUs that tracing took while it went on; 0 for a snapshot.
-func (c Cost) While() float64 { return c.share(c.Window) }
+// ShareDuringTrace is the share of the service's CPUs that tracing took while it went on; 0 for a snapshot.
+func (c Cost) ShareDuringTrace() float64 { return c.shareOf(c.Window) }
 
-func (c Cost) share(of time.Duration) float64 {
-	if of <= 0 {
+func (c Cost) shareOf(period time.Duration) float64 {
+	if period <= 0 {
 		return 0
 	}
-	return float64(c.CPU) / float64(of) / float64(max(c.Procs, 1))
+	return float64(c.CPU) / float64(period) / float64(max(c.Procs, 1))
 }
 
-// Every is how long after the start of a look of this cost the next one may begin. Over reports that even the longest wait
+// Interval is how long after the start of a look of this cost the next one may begin. Over reports that even the longest wait
 // costs more than the budget.
-func (b Budget) Every(c Cost) (every time.Duration, over bool) {
-	every = max(b.Least, c.Window)
+func (b Budget) Interval(c Cost) (interval time.Duration, exceeded bool) {
+	interval = max(b.MinInterval, c.Window)
 	if b.Share > 0 {
 		need := float64(c.CPU) / float64(max(c.Procs, 1)) / b.Share
-		if need > float64(Longest) {
-			return max(every, Longest), true
+		if need > float64(MaxInterval) {
+			return max(interval, MaxInterval), true
 		}
-		every = max(every, time.Duration(need))
+		interval = max(interval, time.Duration(need))
 	}
-	return every, false
+	return interval, false
 }
 
 // Times between tries of a service that cannot be had.
 const (
 	firstRetry = time.Second
-	lastRetry  = 30 * time.Second
+	maxRetry   = 30 * time.Second
 	busyRetry  = 2 * time.Second
 )
 
-// retry is the time until the next try after so many failures in a row. Spread, from 0 to 1, keeps several watchers that
+// retryDelay is the time until the next try after so many failures in a row. Spread, from 0 to 1, keeps several watchers that
 // met the same failure from meeting again.
-func retry(failures int, busy bool, spread float64) time.Duration {
+func retryDelay(failures int, busy bool, spread float64) time.Duration {
 	wait := firstRetry << min(max(failures-1, 0), 5)
 	if busy {
 		wait = busyRetry // whoever traces now ends soon
 	}
-	wait = min(wait, lastRetry)
+	wait = min(wait, maxRetry)
 	return wait/2 + time.Duration(spread*float64(wait))/2 + wait/4
 }

@@ -10,16 +10,16 @@ import (
 // before. A look of a second is too short to be distinguished from the next one by what is within it; several on both sides are not.
 type Shift struct {
 	Name               string
-	OldLooks, NewLooks int
+	OldPolls, NewPolls int
 	OldNS, NewNS       int64 // geometric means of the looks' points
 	compare.RunsChange       // as a part of the old
 }
 
 // How many looks stand on either side, at most, and at least.
 const (
-	shiftNew   = 3
-	shiftOld   = 12
-	shiftLeast = 2
+	maxNewPolls = 3
+	maxOldPolls = 12
+	minPolls    = 2
 )
 
 // Shifts returns how groups changed over the looks, of those that had requests in enough of them. The points are what
@@ -34,19 +34,19 @@ func (s *State) Shifts() []Shift {
 				points = append(points, float64(*p.NS))
 			}
 		}
-		if len(points) < 2*shiftLeast {
+		if len(points) < 2*minPolls {
 			continue
 		}
-		cut := len(points) - min(shiftNew, len(points)-shiftLeast)
-		old, now := points[max(0, cut-shiftOld):cut], points[cut:]
+		cut := len(points) - min(maxNewPolls, len(points)-minPolls)
+		old, recent := points[max(0, cut-maxOldPolls):cut], points[cut:]
 		out = append(out, Shift{
-			Name: g.Name, OldLooks: len(old), NewLooks: len(now), OldNS: middle(old), NewNS: middle(now), RunsChange: compare.CompareRuns(old, now, compare.Ratio),
+			Name: g.Name, OldPolls: len(old), NewPolls: len(recent), OldNS: geometricMean(old), NewNS: geometricMean(recent), RunsChange: compare.CompareRuns(old, recent, compare.Ratio),
 		})
 	}
 	return out
 }
 
-func middle(v []float64) int64 {
+func geometricMean(v []float64) int64 {
 	sum := 0.
 	for _, x := range v {
 		sum += math.Log(x)

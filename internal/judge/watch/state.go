@@ -14,12 +14,12 @@ const Schema = "whylate.watch/v1"
 type State struct {
 	Schema  string    `json:"schema"`
 	Service string    `json:"service"`
-	At      time.Time `json:"at"` // of the last try
-	// Looks counts those that gave a report.
-	Looks int `json:"looks"`
-	// Trouble says why the last try gave none, TriedSince since when none did, Failures how often in a row. What else is
+	Time    time.Time `json:"at"` // of the last try
+	// Polls counts those that gave a report.
+	Polls int `json:"looks"`
+	// Problem says why the last try gave none, TriedSince since when none did, Failures how often in a row. What else is
 	// told is then of the last report, from ReportAt.
-	Trouble    string     `json:"trouble,omitempty"`
+	Problem    string     `json:"trouble,omitempty"`
 	Failures   int        `json:"failures,omitempty"`
 	TriedSince *time.Time `json:"tried_since,omitempty"`
 	ReportAt   *time.Time `json:"report_at"`
@@ -39,12 +39,12 @@ type State struct {
 
 // CostState is what watching costs the service, by estimate (docs/watch.md).
 type CostState struct {
-	CPUNS      int64   `json:"cpu_ns"` // of one look, of the service's CPUs
-	WhileShare float64 `json:"while_share"`
-	Share      float64 `json:"share"` // of its CPUs, over all the time
-	Budget     float64 `json:"budget"`
-	EveryNS    int64   `json:"every_ns"` // from look to look
-	Over       bool    `json:"over"`     // the budget cannot be kept
+	CPUNS            int64   `json:"cpu_ns"` // of one look, of the service's CPUs
+	ShareDuringTrace float64 `json:"while_share"`
+	Share            float64 `json:"share"` // of its CPUs, over all the time
+	Budget           float64 `json:"budget"`
+	IntervalNS       int64   `json:"every_ns"` // from look to look
+	Exceeded         bool    `json:"over"`     // the budget cannot be kept
 }
 
 // A Group is requests of one kind.
@@ -57,11 +57,11 @@ type Group struct {
 	Open      int     `json:"open"`
 	// Percentiles are of the last look, or of as many before it as it takes to know them, a minute at most: of Joined
 	// looks with Of requests. What is not known is null.
-	P50NS  *int64 `json:"p50_ns"`
-	P99NS  *int64 `json:"p99_ns"`
-	MaxNS  *int64 `json:"max_ns"`
-	Of     int    `json:"of"`
-	Joined int    `json:"joined"`
+	P50NS              *int64 `json:"p50_ns"`
+	P99NS              *int64 `json:"p99_ns"`
+	MaxNS              *int64 `json:"max_ns"`
+	PercentileRequests int    `json:"of"`
+	PercentilePolls    int    `json:"joined"`
 	// Causes are the largest of the slow requests', of the last look with any; Idle says that this is not the last one.
 	Causes  []Part  `json:"causes"`
 	Idle    bool    `json:"idle,omitempty"`
@@ -80,7 +80,7 @@ type Part struct {
 
 // A Point is a group in one look: its p99, or its slowest request where there were too few; null if there were none.
 type Point struct {
-	At    time.Time        `json:"at"`
+	Time  time.Time        `json:"at"`
 	NS    *int64           `json:"ns"`
 	Cause report.CauseName `json:"cause,omitempty"`
 	Share float64          `json:"share,omitempty"`
@@ -88,22 +88,22 @@ type Point struct {
 
 // A Finding is what a rule says, or said until a while ago.
 type Finding struct {
-	Code     report.RuleCode `json:"code"`
-	Severity report.Severity `json:"severity"`
-	Title    string          `json:"title"`
-	Fix      string          `json:"fix"`
-	Site     *report.Site    `json:"site"`
-	Groups   []string        `json:"groups"` // in which it shows, the weightiest first
-	State    FindingState    `json:"state"`
-	Since    time.Time       `json:"since"`
-	Last     time.Time       `json:"last"`
-	// Seen of the Of looks since then had it.
-	Seen int `json:"seen"`
-	Of   int `json:"of"`
+	Code      report.RuleCode `json:"code"`
+	Severity  report.Severity `json:"severity"`
+	Title     string          `json:"title"`
+	Fix       string          `json:"fix"`
+	Site      *report.Site    `json:"site"`
+	Groups    []string        `json:"groups"` // in which it shows, the weightiest first
+	State     FindingState    `json:"state"`
+	FirstSeen time.Time       `json:"since"`
+	LastSeen  time.Time       `json:"last"`
+	// SeenPolls of the Of looks since then had it.
+	SeenPolls  int `json:"seen"`
+	PollsSince int `json:"of"`
 }
 
-// Same reports whether both are one fault, in whichever groups it shows: from look to look these may be others.
-func (f *Finding) Same(o *Finding) bool {
+// IsSameFault reports whether both are one fault, in whichever groups it shows: from look to look these may be others.
+func (f *Finding) IsSameFault(o *Finding) bool {
 	return f.Code == o.Code && f.Site.LineKey() == o.Site.LineKey()
 }
 
@@ -120,61 +120,61 @@ const (
 
 // State returns what there is to show.
 func (s *Service) State() State {
-	out := State{Schema: Schema, Service: s.name, At: s.tried.At, Looks: s.looks, Failures: s.failures, Trouble: s.tried.Trouble, Groups: []Group{}, Findings: []Finding{}}
+	out := State{Schema: Schema, Service: s.name, Time: s.lastPoll.Time, Polls: s.polls, Failures: s.failures, Problem: s.lastPoll.Problem, Groups: []Group{}, Findings: []Finding{}}
 	if s.failures > 0 {
-		out.TriedSince = new(s.since)
+		out.TriedSince = new(s.failingSince)
 	}
-	out.Cost = CostState{CPUNS: int64(s.cost.CPU), WhileShare: s.cost.While(), Budget: s.budget.Share, Over: s.over}
-	every, _ := s.budget.Every(s.cost)
-	out.Cost.EveryNS = int64(every)
-	if s.last == nil {
+	out.Cost = CostState{CPUNS: int64(s.cost.CPU), ShareDuringTrace: s.cost.ShareDuringTrace(), Budget: s.budget.Share, Exceeded: s.exceeded}
+	interval, _ := s.budget.Interval(s.cost)
+	out.Cost.IntervalNS = int64(interval)
+	if s.lastReport == nil {
 		return out
 	}
-	at := s.good.At
-	out.ReportAt = &at
-	out.Cost.Share = s.cost.share(every)
-	out.Snapshot, out.Bytes, out.Note = s.good.Snapshot, s.good.Bytes, s.good.Note
-	in := &s.last.Input
+	time := s.lastSuccess.Time
+	out.ReportAt = &time
+	out.Cost.Share = s.cost.shareOf(interval)
+	out.Snapshot, out.Bytes, out.Note = s.lastSuccess.Snapshot, s.lastSuccess.Bytes, s.lastSuccess.Note
+	in := &s.lastReport.Input
 	out.DurationNS, out.Observer = in.DurationNS, in.Observer
-	if s.good.Of > 0 {
-		out.DurationNS = min(int64(s.good.Of), in.DurationNS)
+	if s.lastSuccess.ShownPart > 0 {
+		out.DurationNS = min(int64(s.lastSuccess.ShownPart), in.DurationNS)
 	}
-	for _, v := range s.last.Verdict[:min(len(s.last.Verdict), 1)] {
+	for _, v := range s.lastReport.Verdict[:min(len(s.lastReport.Verdict), 1)] {
 		out.Verdict = v.Text
 	}
 	for _, g := range s.groups {
-		out.Groups = append(out.Groups, g.state(at, out.DurationNS))
+		out.Groups = append(out.Groups, g.state(time, out.DurationNS))
 		out.Requests += out.Groups[len(out.Groups)-1].Count
 	}
 	for _, f := range s.findings {
-		out.Findings = append(out.Findings, f.state(s.looks))
+		out.Findings = append(out.Findings, f.state(s.polls))
 	}
 	return out
 }
 
-func (g *group) state(now time.Time, window int64) Group {
+func (g *group) state(time time.Time, window int64) Group {
 	out := Group{Name: g.name, Kind: g.kind, Causes: g.causes, Idle: true, History: append([]Point(nil), g.history...)}
 	if out.Causes == nil {
 		out.Causes = []Part{}
 	}
-	if r := g.now; r != nil {
-		out.Name = names.GroupName(r, wide)
+	if r := g.current; r != nil {
+		out.Name = names.GroupName(r, maxNameWidth)
 		out.Count, out.Open, out.Idle = r.Count, r.Open.Count, r.Count == 0
 		if window > 0 {
 			out.PerSecond = float64(r.Count) / (float64(window) / 1e9)
 		}
 	} else {
-		out.Name = names.GroupName(&report.Group{Name: g.name, Kind: g.kind}, wide)
+		out.Name = names.GroupName(&report.Group{Name: g.name, Kind: g.kind}, maxNameWidth)
 	}
-	sum, looks := g.joined(now, forP99)
-	out.Of, out.Joined = sum.count, looks
+	sum, looks := g.sumPolls(time, minForP99)
+	out.PercentileRequests, out.PercentilePolls = sum.count, looks
 	if sum.count > 0 {
 		out.MaxNS = new(sum.max)
 	}
-	if sum.count >= forP99 {
+	if sum.count >= minForP99 {
 		out.P99NS = sum.quantile(99)
 	}
-	if sum, _ := g.joined(now, forP50); sum.count >= forP50 {
+	if sum, _ := g.sumPolls(time, minForP50); sum.count >= minForP50 {
 		out.P50NS = sum.quantile(50)
 	}
 	return out
@@ -182,13 +182,13 @@ func (g *group) state(now time.Time, window int64) Group {
 
 func (f *finding) state(looks int) Finding {
 	out := f.Finding
-	out.Groups, out.Of, out.State = append([]string{}, f.Groups...), looks-f.begin+1, StateStill
+	out.Groups, out.PollsSince, out.State = append([]string{}, f.Groups...), looks-f.firstPoll+1, StateStill
 	switch {
-	case !f.now:
+	case !f.inLastPoll:
 		out.State = StateGone
-	case f.Seen == 1:
+	case f.SeenPolls == 1:
 		out.State = StateNew
-	case f.back:
+	case f.returned:
 		out.State = StateAgain
 	}
 	return out

@@ -16,33 +16,33 @@ import (
 
 // Limits on what is kept.
 const (
-	maxGroups   = 64  // that are remembered
-	maxFindings = 64  // those that are gone included
-	maxHistory  = 240 // points of a line
-	maxJoined   = 12  // looks that percentiles are made of
-	joinedFor   = time.Minute
-	keepGroup   = 5 * time.Minute // without a request
-	keepGone    = 2 * time.Minute // of a finding
-	maxParts    = 4               // causes of a group
+	maxGroups      = 64  // that are remembered
+	maxFindings    = 64  // those that are gone included
+	maxHistory     = 240 // points of a line
+	maxJoinedPolls = 12  // looks that percentiles are made of
+	maxJoinedAge   = time.Minute
+	groupRetention = 5 * time.Minute // without a request
+	goneRetention  = 2 * time.Minute // of a finding
+	maxParts       = 4               // causes of a group
 )
 
 // How many requests percentiles need.
 const (
-	forP50 = 10
-	forP99 = 100
+	minForP50 = 10
+	minForP99 = 100
 )
 
 // A Look is what came of looking at a service once.
-type Look struct {
-	At       time.Time // when it ended
-	Report   *report.Report
-	Snapshot bool          // of a flight recorder, not a trace
-	Bytes    int64         // of the recording
-	Window   time.Duration // for how long the service was traced for it
-	Of       time.Duration // the part of the recording that is shown, from its end; 0: all
-	Note     string        // what is to be known of it, such as that it was cut
+type Poll struct {
+	Time      time.Time // when it ended
+	Report    *report.Report
+	Snapshot  bool          // of a flight recorder, not a trace
+	Bytes     int64         // of the recording
+	Window    time.Duration // for how long the service was traced for it
+	ShownPart time.Duration // the part of the recording that is shown, from its end; 0: all
+	Note      string        // what is to be known of it, such as that it was cut
 	// Where there is no report: what happened. Busy says that somebody else takes a trace.
-	Trouble string
+	Problem string
 	Busy    bool
 }
 
@@ -51,72 +51,72 @@ type Service struct {
 	name   string
 	budget Budget
 
-	looks, failures int // reports in all; failures in a row
-	last, before    *report.Report
-	good, tried     Look      // the last one that gave a report, and the last one; without their reports
-	since           time.Time // of the failures
-	cost            Cost
-	over            bool
-	groups          []*group
-	findings        []*finding
+	polls, failures            int // reports in all; failures in a row
+	lastReport, previousReport *report.Report
+	lastSuccess, lastPoll      Poll      // the last one that gave a report, and the last one; without their reports
+	failingSince               time.Time // of the failures
+	cost                       Cost
+	exceeded                   bool
+	groups                     []*group
+	findings                   []*finding
 }
 
 // New returns a service that nobody has looked at. The name is for people.
 func New(name string, b Budget) *Service { return &Service{name: name, budget: b} }
 
 // Reports returns the last report and the one before it, nil where there is none.
-func (s *Service) Reports() (last, before *report.Report) { return s.last, s.before }
+func (s *Service) Reports() (last, before *report.Report) { return s.lastReport, s.previousReport }
 
 // Add takes in a look. It returns how long after the look's start the next one may begin, or, where there is no report, how long
 // to wait from now; spread is a random number from 0 to 1.
-func (s *Service) Add(l Look, spread float64) time.Duration {
+func (s *Service) Add(l Poll, spread float64) time.Duration {
 	if l.Report == nil {
 		if s.failures++; s.failures == 1 {
-			s.since = l.At
+			s.failingSince = l.Time
 		}
-		s.tried = l
-		return retry(s.failures, l.Busy, spread)
+		s.lastPoll = l
+		return retryDelay(s.failures, l.Busy, spread)
 	}
-	s.looks++
+	s.polls++
 	s.failures = 0
-	s.before, s.last = s.last, l.Report
-	s.good = l
-	s.good.Report = nil
-	s.tried = s.good
+	s.previousReport, s.lastReport = s.lastReport, l.Report
+	s.lastSuccess = l
+	s.lastSuccess.Report = nil
+	s.lastPoll = s.lastSuccess
 	s.cost = costOf(l.Report.Input.Events, l.Bytes, l.Window, l.Report.Input.GOMAXPROCS, l.Snapshot)
 	s.addGroups(l)
 	s.addFindings(l)
-	every, over := s.budget.Every(s.cost)
-	s.over = over
-	return every
+	interval, exceeded := s.budget.Interval(s.cost)
+	s.exceeded = exceeded
+	return interval
 }
 
 // A group is requests of one kind over several looks.
 type group struct {
-	kind    report.Kind
-	name    string
-	weight  float64 // latency in all, of recent looks more: the order
-	seen    time.Time
-	looks   []part // the last of them
-	history []Point
-	now     *report.Group // in the last look, nil if it has none
-	causes  []Part        // of the last look that had requests
+	kind     report.Kind
+	name     string
+	weight   float64 // latency in all, of recent looks more: the order
+	lastSeen time.Time
+	polls    []pollStats // the last of them
+	history  []Point
+	current  *report.Group // in the last look, nil if it has none
+	causes   []Part        // of the last look that had requests
 }
 
-// part is what one look adds to a group's percentiles.
-type part struct {
-	at        time.Time
+// pollStats is what one look adds to a group's percentiles.
+type pollStats struct {
+	time      time.Time
 	histogram [][2]int64
 	count     int
 	max       int64
 	p50, p99  *int64 // as the report has them, of one look alone
 }
 
-func (s *Service) addGroups(l Look) {
+func (s *Service) addGroups(l Poll) {
 	r := l.Report
 	for _, g := range s.groups {
 		g.weight *= 0.7
-		g.now = nil
+		g.current = nil
 	}
 	for i := range r.Groups {
 		rg := &r.Groups[i]
@@ -124,21 +124,21 @@ func (s *Service) addGroups(l Look) {
 			continue
 		}
 		g := s.group(rg)
-		g.now, g.seen = rg, l.At
+		g.current, g.lastSeen = rg, l.Time
 		g.weight += float64(rg.TotalNS) / float64(max(r.Input.DurationNS, 1))
 		if rg.Count == 0 {
 			continue
 		}
-		g.causes = parts(r, rg)
-		g.looks = append(g.looks, part{l.At, rg.Histogram, rg.Count, value(rg.LatencyNS.Max), rg.LatencyNS.P50, rg.LatencyNS.P99})
-		if extra := len(g.looks) - maxJoined; extra > 0 {
-			g.looks = slices.Delete(g.looks, 0, extra)
+		g.causes = largestCauses(r, rg)
+		g.polls = append(g.polls, pollStats{l.Time, rg.Histogram, rg.Count, valueOr0(rg.LatencyNS.Max), rg.LatencyNS.P50, rg.LatencyNS.P99})
+		if extra := len(g.polls) - maxJoinedPolls; extra > 0 {
+			g.polls = slices.Delete(g.polls, 0, extra)
 		}
 	}
-	s.groups = slices.DeleteFunc(s.groups, func(g *group) bool { return g.now == nil && l.At.Sub(g.seen) > keepGroup })
+	s.groups = slices.DeleteFunc(s.groups, func(g *group) bool { return g.current == nil && l.Time.Sub(g.lastSeen) > groupRetention })
 	// Those of which nothing is known but that some are open come last.
 	slices.SortStableFunc(s.groups, func(a, b *group) int {
-		return cmp.Or(cmp.Compare(b2i(len(b.looks) > 0), b2i(len(a.looks) > 0)), cmp.Compare(b.weight, a.weight))
+		return cmp.Or(cmp.Compare(boolToInt(len(b.polls) > 0), boolToInt(len(a.polls) > 0)), cmp.Compare(b.weight, a.weight))
 	})
 	if len(s.groups) > maxGroups {
 		clear(s.groups[maxGroups:])
@@ -146,11 +146,11 @@ func (s *Service) addGroups(l Look) {
 	}
 	for _, g := range s.groups {
 		// A look without requests is a gap in the line.
-		p := Point{At: l.At}
-		if g.now != nil && g.now.Count > 0 {
+		p := Point{Time: l.Time}
+		if g.current != nil && g.current.Count > 0 {
 			p.NS = new(int64)
-			if *p.NS = value(g.now.LatencyNS.Max); g.now.LatencyNS.P99 != nil {
-				*p.NS = *g.now.LatencyNS.P99
+			if *p.NS = valueOr0(g.current.LatencyNS.Max); g.current.LatencyNS.P99 != nil {
+				*p.NS = *g.current.LatencyNS.P99
 			}
 			if len(g.causes) > 0 {
 				p.Cause, p.Share = g.causes[0].Cause, g.causes[0].Share
@@ -174,29 +174,29 @@ func (s *Service) group(rg *report.Group) *group {
 	return g
 }
 
-// parts are the largest causes of a group's slow requests.
-func parts(r *report.Report, g *report.Group) []Part {
+// largestCauses are the largest causes of a group's slow requests.
+func largestCauses(r *report.Report, g *report.Group) []Part {
 	out := []Part{}
 	sums := verdict.Causes(r, g, g.Tail())
 	for i := range sums[:min(len(sums), maxParts)] {
 		c := &sums[i]
 		p := Part{Cause: c.Cause, Kind: c.Kind, Share: c.Share, Words: c.Words}
 		if len(c.Sites) > 0 {
-			p.Site, p.Place = c.Sites[0].Site, names.SiteText(c.Sites[0].Site.OwnLine(), wide)
+			p.Site, p.Place = c.Sites[0].Site, names.SiteText(c.Sites[0].Site.OwnLine(), maxNameWidth)
 		}
 		out = append(out, p)
 	}
 	return out
 }
 
-// wide is room for a place that nothing bounds.
-const wide = 160
+// maxNameWidth is room for a place that nothing bounds.
+const maxNameWidth = 160
 
-// joined adds up the last looks until there are as many requests as a percentile needs, or they are too old.
-func (g *group) joined(now time.Time, need int) (sum part, looks int) {
+// sumPolls adds up the last looks until there are as many requests as a percentile needs, or they are too old.
+func (g *group) sumPolls(time time.Time, need int) (sum pollStats, looks int) {
 	counts := map[int64]int64{}
-	for i := len(g.looks) - 1; i >= 0 && sum.count < need && now.Sub(g.looks[i].at) <= joinedFor; i-- {
-		p := &g.looks[i]
+	for i := len(g.polls) - 1; i >= 0 && sum.count < need && time.Sub(g.polls[i].time) <= maxJoinedAge; i-- {
+		p := &g.polls[i]
 		for _, b := range p.histogram {
 			counts[b[0]] += b[1]
 		}
@@ -217,7 +217,7 @@ func (g *group) joined(now time.Time, need int) (sum part, looks int) {
 }
 
 // quantile is by nearest rank, as the report's; a bucket stands for its upper bound, but no request took longer than the longest.
-func (p *part) quantile(hundredths int) *int64 {
+func (p *pollStats) quantile(hundredths int) *int64 {
 	switch {
 	case hundredths == 50 && p.p50 != nil:
 		return p.p50
@@ -235,47 +235,47 @@ func (p *part) quantile(hundredths int) *int64 {
 
 // A finding is what a rule says, over several looks.
 type finding struct {
-	Finding     // as it is shown, but for State and Of
-	begin   int // the look in which it was first seen
-	now     bool
-	back    bool // the look before had it not, but an earlier one
-	at      int  // the last look that had it
+	Finding        // as it is shown, but for State and Of
+	firstPoll  int // the look in which it was first seen
+	inLastPoll bool
+	returned   bool // the look before had it not, but an earlier one
+	lastPoll   int  // the last look that had it
 }
 
-func (s *Service) addFindings(l Look) {
+func (s *Service) addFindings(l Poll) {
 	r := l.Report
 	for _, f := range s.findings {
-		f.now = false
+		f.inLastPoll = false
 	}
 	for i := range r.Findings {
 		rf := &r.Findings[i]
 		if rf.Ignored != "" {
 			continue
 		}
-		seen := Finding{Code: rf.Code, Site: rf.Site, Since: l.At}
-		var in []string
+		shown := Finding{Code: rf.Code, Site: rf.Site, FirstSeen: l.Time}
+		var groups []string
 		if g := r.Group(rf.Group); g != nil {
-			in = []string{names.GroupName(g, wide)}
+			groups = []string{names.GroupName(g, maxNameWidth)}
 		}
-		at := slices.IndexFunc(s.findings, func(f *finding) bool { return f.Same(&seen) })
-		if at < 0 {
-			at = len(s.findings)
-			s.findings = append(s.findings, &finding{begin: s.looks, Finding: seen})
+		index := slices.IndexFunc(s.findings, func(f *finding) bool { return f.IsSameFault(&shown) })
+		if index < 0 {
+			index = len(s.findings)
+			s.findings = append(s.findings, &finding{firstPoll: s.polls, Finding: shown})
 		}
-		f := s.findings[at]
-		if f.now { // in another group; the first one is the weightiest
-			if len(in) > 0 && !slices.Contains(f.Groups, in[0]) {
-				f.Groups = append(f.Groups, in[0])
+		f := s.findings[index]
+		if f.inLastPoll { // in another group; the first one is the weightiest
+			if len(groups) > 0 && !slices.Contains(f.Groups, groups[0]) {
+				f.Groups = append(f.Groups, groups[0])
 			}
 			continue
 		}
-		f.back = f.Seen > 0 && f.at < s.looks-1
-		f.now, f.at, f.Last, f.Seen = true, s.looks, l.At, f.Seen+1
-		f.Severity, f.Title, f.Fix, f.Site, f.Groups = rf.Severity, rf.Title, rf.Fix, rf.Site, in
+		f.returned = f.SeenPolls > 0 && f.lastPoll < s.polls-1
+		f.inLastPoll, f.lastPoll, f.LastSeen, f.SeenPolls = true, s.polls, l.Time, f.SeenPolls+1
+		f.Severity, f.Title, f.Fix, f.Site, f.Groups = rf.Severity, rf.Title, rf.Fix, rf.Site, groups
 	}
-	s.findings = slices.DeleteFunc(s.findings, func(f *finding) bool { return !f.now && l.At.Sub(f.Last) > keepGone })
+	s.findings = slices.DeleteFunc(s.findings, func(f *finding) bool { return !f.inLastPoll && l.Time.Sub(f.LastSeen) > goneRetention })
 	slices.SortStableFunc(s.findings, func(a, b *finding) int {
-		return cmp.Or(cmp.Compare(b2i(b.now), b2i(a.now)), cmp.Compare(severity(a), severity(b)), a.Since.Compare(b.Since))
+		return cmp.Or(cmp.Compare(boolToInt(b.inLastPoll), boolToInt(a.inLastPoll)), cmp.Compare(severityRank(a), severityRank(b)), a.FirstSeen.Compare(b.FirstSeen))
 	})
 	if len(s.findings) > maxFindings {
 		clear(s.findings[maxFindings:])
@@ -283,16 +283,16 @@ func (s *Service) addFindings(l Look) {
 	}
 }
 
-func severity(f *finding) int { return slices.Index(report.Severities(), f.Severity) }
+func severityRank(f *finding) int { return slices.Index(report.Severities(), f.Severity) }
 
-func b2i(b bool) int {
+func boolToInt(b bool) int {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-func value(p *int64) int64 {
+func valueOr0(p *int64) int64 {
 	if p == nil {
 		return 0
 	}

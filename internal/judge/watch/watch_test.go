@@ -25,11 +25,11 @@ func explained(t *testing.T, name string) *report.Report {
 
 var begin = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-func budget() watch.Budget { return watch.Budget{Share: 0.02, Least: 5 * time.Second} }
+func budget() watch.Budget { return watch.Budget{Share: 0.02, MinInterval: 5 * time.Second} }
 
 // look is one at a report, so many seconds after the begin.
-func look(rep *report.Report, second int) watch.Look {
-	return watch.Look{At: begin.Add(time.Duration(second) * time.Second), Report: rep, Bytes: rep.Input.Bytes, Window: time.Second}
+func look(rep *report.Report, second int) watch.Poll {
+	return watch.Poll{Time: begin.Add(time.Duration(second) * time.Second), Report: rep, Bytes: rep.Input.Bytes, Window: time.Second}
 }
 
 // TestStateIsTheReports: after one look all figures are the report's: counts, percentiles, the largest cause of the slow requests.
@@ -39,13 +39,13 @@ func TestStateIsTheReports(t *testing.T) {
 		s := watch.New("svc:6060", budget())
 		s.Add(look(rep, 0), 0)
 		state := s.State()
-		if state.Looks != 1 || state.Bytes != rep.Input.Bytes || state.DurationNS != rep.Input.DurationNS || state.Observer != rep.Input.Observer || len(state.Groups) == 0 {
+		if state.Polls != 1 || state.Bytes != rep.Input.Bytes || state.DurationNS != rep.Input.DurationNS || state.Observer != rep.Input.Observer || len(state.Groups) == 0 {
 			t.Errorf("%s: %+v", name, state)
 		}
 		for _, g := range state.Groups {
 			var of *report.Group
 			for i := range rep.Groups {
-				if r := &rep.Groups[i]; r.Kind == g.Kind && r.Role == report.RoleRequests && r.Count == g.Count && (of == nil || near(g.MaxNS, r.LatencyNS.Max)) {
+				if r := &rep.Groups[i]; r.Kind == g.Kind && r.Role == report.RoleRequests && r.Count == g.Count && (of == nil || isNear(g.MaxNS, r.LatencyNS.Max)) {
 					of = r
 				}
 			}
@@ -53,11 +53,11 @@ func TestStateIsTheReports(t *testing.T) {
 				t.Errorf("%s: the report has no group %q of %d", name, g.Name, g.Count)
 				continue
 			}
-			if g.Count >= 100 && !(near(g.P99NS, of.LatencyNS.P99) && near(g.P50NS, of.LatencyNS.P50)) || g.Count > 0 && !near(g.MaxNS, of.LatencyNS.Max) || g.Count < 100 && g.P99NS != nil {
+			if g.Count >= 100 && !(isNear(g.P99NS, of.LatencyNS.P99) && isNear(g.P50NS, of.LatencyNS.P50)) || g.Count > 0 && !isNear(g.MaxNS, of.LatencyNS.Max) || g.Count < 100 && g.P99NS != nil {
 				t.Errorf("%s: %s has %v %v %v, the report %v %v %v", name, g.Name, ns(g.P50NS), ns(g.P99NS), ns(g.MaxNS), ns(of.LatencyNS.P50), ns(of.LatencyNS.P99), ns(of.LatencyNS.Max))
 			}
-			if g.Of != g.Count || len(g.History) != 1 {
-				t.Errorf("%s: %s is of %d requests, %d points", name, g.Name, g.Of, len(g.History))
+			if g.PercentileRequests != g.Count || len(g.History) != 1 {
+				t.Errorf("%s: %s is of %d requests, %d points", name, g.Name, g.PercentileRequests, len(g.History))
 			}
 			for _, v := range rep.Verdict {
 				if v.Group == of.ID && len(v.Causes) > 0 && (len(g.Causes) == 0 || g.Causes[0].Cause != v.Causes[0].Cause || g.Causes[0].Share != v.Causes[0].Share || g.Causes[0].Words == "") {
@@ -66,7 +66,7 @@ func TestStateIsTheReports(t *testing.T) {
 			}
 		}
 		for _, f := range state.Findings {
-			if f.State != watch.StateNew || f.Seen != 1 || f.Of != 1 {
+			if f.State != watch.StateNew || f.SeenPolls != 1 || f.PollsSince != 1 {
 				t.Errorf("%s: %+v", name, f)
 			}
 		}
@@ -83,8 +83,8 @@ func ns(p *int64) string {
 	return time.Duration(*p).String()
 }
 
-// near allows for rounding.
-func near(a, b *int64) bool {
+// isNear allows for rounding.
+func isNear(a, b *int64) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
@@ -106,32 +106,32 @@ func made(groups ...report.Group) *report.Report {
 	return &report.Report{Groups: groups, Input: report.Input{DurationNS: 1e9, Events: 1000, GOMAXPROCS: 2}}
 }
 
-// TestFewRequestsAreJoined: percentiles of a group with few requests are of several looks, of no more than they need and of none
+// TestFewRequestsAreSummed: percentiles of a group with few requests are of several looks, of no more than they need and of none
 // that is too old.
-func TestFewRequestsAreJoined(t *testing.T) {
+func TestFewRequestsAreSummed(t *testing.T) {
 	s := watch.New("svc", budget())
 	at := func(second, count int, latency int64) watch.Group {
 		s.Add(look(made(group("get", count, latency, report.CauseSleep)), second), 0)
 		return s.State().Groups[0]
 	}
-	if g := at(0, 40, 5e6); g.P99NS != nil || g.P50NS == nil || *g.MaxNS != 5e6 || g.Of != 40 {
+	if g := at(0, 40, 5e6); g.P99NS != nil || g.P50NS == nil || *g.MaxNS != 5e6 || g.PercentileRequests != 40 {
 		t.Errorf("40 requests: %+v", g)
 	}
-	if g := at(5, 40, 7e6); g.P99NS != nil || g.Of != 80 || g.Joined != 2 || *g.MaxNS != 7e6 {
+	if g := at(5, 40, 7e6); g.P99NS != nil || g.PercentileRequests != 80 || g.PercentilePolls != 2 || *g.MaxNS != 7e6 {
 		t.Errorf("80 requests: %+v", g)
 	}
-	if g := at(10, 40, 3e6); g.P99NS == nil || *g.P99NS != 7e6 || *g.P50NS != 3e6 || g.Of != 120 || g.Count != 40 {
+	if g := at(10, 40, 3e6); g.P99NS == nil || *g.P99NS != 7e6 || *g.P50NS != 3e6 || g.PercentileRequests != 120 || g.Count != 40 {
 		t.Errorf("120 requests: %+v", g)
 	}
 	// With enough of its own, a look speaks for itself alone.
-	if g := at(15, 1000, 2e6); *g.P99NS != 2e6 || *g.MaxNS != 2e6 || g.Joined != 1 {
+	if g := at(15, 1000, 2e6); *g.P99NS != 2e6 || *g.MaxNS != 2e6 || g.PercentilePolls != 1 {
 		t.Errorf("a thousand requests: %+v", g)
 	}
-	if g := at(300, 40, 9e6); g.P99NS != nil || g.Of != 40 {
+	if g := at(300, 40, 9e6); g.P99NS != nil || g.PercentileRequests != 40 {
 		t.Errorf("five minutes later: %+v", g)
 	}
 	// A look without requests is a gap in the line, and the causes of before stay.
-	if g := at(305, 0, 0); !g.Idle || g.Of != 40 || len(g.Causes) != 1 || g.History[len(g.History)-1].NS != nil || g.History[len(g.History)-2].NS == nil {
+	if g := at(305, 0, 0); !g.Idle || g.PercentileRequests != 40 || len(g.Causes) != 1 || g.History[len(g.History)-1].NS != nil || g.History[len(g.History)-2].NS == nil {
 		t.Errorf("no request: %+v", g)
 	}
 	s.Add(look(made(), 310), 0)
@@ -173,7 +173,7 @@ func TestFindingsComeAndGo(t *testing.T) {
 		if c.want == "" && len(list) == 0 {
 			continue
 		}
-		if len(list) != 1 || list[0].State != c.want || list[0].Seen != c.seen || list[0].Of != c.of {
+		if len(list) != 1 || list[0].State != c.want || list[0].SeenPolls != c.seen || list[0].PollsSince != c.of {
 			t.Errorf("look %d: %+v", i, list)
 		}
 	}
@@ -188,8 +188,8 @@ func TestFindingsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestKeptIsBounded: hours with ever new names do not grow what is kept.
-func TestKeptIsBounded(t *testing.T) {
+// TestMemoryIsBounded: hours with ever new names do not grow what is kept.
+func TestMemoryIsBounded(t *testing.T) {
 	s := watch.New("svc", budget())
 	for i := range 3000 {
 		rep := made(group("stays", 10, 1e6, report.CauseCPU), group(fmt.Sprint("get ", i), 10, 1e6, report.CauseCPU))
@@ -214,19 +214,19 @@ func TestKeptIsBounded(t *testing.T) {
 	}
 }
 
-// TestTrouble: what failed is said, with since when, and what was known stays.
-func TestTrouble(t *testing.T) {
+// TestProblem: what failed is said, with since when, and what was known stays.
+func TestProblem(t *testing.T) {
 	s := watch.New("svc", budget())
 	s.Add(look(made(group("get", 100, 1e6, report.CauseCPU)), 0), 0)
 	var waits []time.Duration
 	for i := range 8 {
-		waits = append(waits, s.Add(watch.Look{At: begin.Add(time.Duration(5+i) * time.Second), Trouble: "refused"}, 1))
+		waits = append(waits, s.Add(watch.Poll{Time: begin.Add(time.Duration(5+i) * time.Second), Problem: "refused"}, 1))
 	}
 	state := s.State()
 	if state.DurationNS != 1e9 || state.Groups[0].PerSecond != 100 {
 		t.Errorf("the state before is %+v", state)
 	}
-	if state.Failures != 8 || state.Trouble != "refused" || !state.TriedSince.Equal(begin.Add(5*time.Second)) || !state.ReportAt.Equal(begin) || len(state.Groups) != 1 {
+	if state.Failures != 8 || state.Problem != "refused" || !state.TriedSince.Equal(begin.Add(5*time.Second)) || !state.ReportAt.Equal(begin) || len(state.Groups) != 1 {
 		t.Errorf("%+v", state)
 	}
 	for i, w := range waits {
@@ -235,11 +235,11 @@ func TestTrouble(t *testing.T) {
 		}
 	}
 	// Somebody else's trace is over soon, however often it was met.
-	if w := s.Add(watch.Look{At: begin.Add(20 * time.Second), Trouble: "another trace", Busy: true}, 0); w > 3*time.Second {
+	if w := s.Add(watch.Poll{Time: begin.Add(20 * time.Second), Problem: "another trace", Busy: true}, 0); w > 3*time.Second {
 		t.Errorf("a busy tracer is asked again after %v", w)
 	}
 	s.Add(look(made(group("get", 100, 1e6, report.CauseCPU)), 60), 0)
-	if state = s.State(); state.Failures != 0 || state.Trouble != "" || state.TriedSince != nil || state.Looks != 2 {
+	if state = s.State(); state.Failures != 0 || state.Problem != "" || state.TriedSince != nil || state.Polls != 2 {
 		t.Errorf("afterwards %+v", state)
 	}
 }
@@ -250,7 +250,7 @@ func TestPartOfASnapshot(t *testing.T) {
 	rep := made(group("get", 100, 1e6, report.CauseCPU))
 	rep.Input.DurationNS = 10e9
 	l := look(rep, 0)
-	l.Snapshot, l.Of = true, 4*time.Second
+	l.Snapshot, l.ShownPart = true, 4*time.Second
 	s.Add(l, 0)
 	if state := s.State(); state.DurationNS != 4e9 || state.Groups[0].PerSecond != 25 || !state.Snapshot {
 		t.Errorf("%+v", state)
@@ -283,15 +283,15 @@ func TestBudget(t *testing.T) {
 		l := look(rep, 0)
 		l.Bytes, l.Snapshot = c.bytes, c.snapshot
 		s := watch.New("svc", budget())
-		every := s.Add(l, 0)
+		got := s.Add(l, 0)
 		cost := s.State().Cost
-		if every != c.every || cost.EveryNS != int64(c.every) || math.Abs(cost.Share-c.share) > 1e-9 || cost.Over != c.over || (cost.Share > 0.02+1e-9) != c.over {
-			t.Errorf("%s: every %v, %+v", c.name, every, cost)
+		if got != c.every || cost.IntervalNS != int64(c.every) || math.Abs(cost.Share-c.share) > 1e-9 || cost.Exceeded != c.over || (cost.Share > 0.02+1e-9) != c.over {
+			t.Errorf("%s: every %v, %+v", c.name, got, cost)
 		}
 	}
 	// A trace never begins before the last one has ended.
-	if every, _ := (watch.Budget{Share: 0.5, Least: time.Second}).Every(watch.Cost{CPU: time.Millisecond, Window: 3 * time.Second, Procs: 1}); every != 3*time.Second {
-		t.Errorf("every %v", every)
+	if got, _ := (watch.Budget{Share: 0.5, MinInterval: time.Second}).Interval(watch.Cost{CPU: time.Millisecond, Window: 3 * time.Second, Procs: 1}); got != 3*time.Second {
+		t.Errorf("every %v", got)
 	}
 }
 
@@ -305,7 +305,7 @@ func TestShifts(t *testing.T) {
 		s.Add(look(made(groups...), second), 0)
 		second += 5
 	}
-	of := func(name string) *watch.Shift {
+	shiftOf := func(name string) *watch.Shift {
 		state := s.State()
 		for _, x := range state.Shifts() {
 			if x.Name == name {
@@ -320,21 +320,21 @@ func TestShifts(t *testing.T) {
 		if i == 3 {
 			see() // nobody asks
 		}
-		if x := of("twice"); (x != nil) != (i >= 3) || x != nil && (x.Evidence || x.OldLooks+x.NewLooks != i+1) {
+		if x := shiftOf("twice"); (x != nil) != (i >= 3) || x != nil && (x.Evidence || x.OldPolls+x.NewPolls != i+1) {
 			t.Errorf("after %d looks: %+v", i+1, x)
 		}
 	}
 	for _, v := range []int64{205, 198, 202} {
 		see(group("twice", 100, v*1e6, report.CauseSleep), group("same", 100, 100e6, report.CauseSleep), group("new", 100, 1e6, report.CauseSleep))
 	}
-	x := of("twice")
-	if x == nil || !x.Evidence || x.OldLooks != 8 || x.NewLooks != 3 || x.Est < 0.9 || x.Est > 1.1 || *x.Low < 0.8 || *x.High > 1.2 {
+	x := shiftOf("twice")
+	if x == nil || !x.Evidence || x.OldPolls != 8 || x.NewPolls != 3 || x.Est < 0.9 || x.Est > 1.1 || *x.Low < 0.8 || *x.High > 1.2 {
 		t.Errorf("twice as slow: %+v", x)
 	}
-	if x := of("same"); x == nil || x.Evidence {
+	if x := shiftOf("same"); x == nil || x.Evidence {
 		t.Errorf("the same: %+v", x)
 	}
-	if x := of("new"); x != nil {
+	if x := shiftOf("new"); x != nil {
 		t.Errorf("three looks tell %+v", x)
 	}
 }

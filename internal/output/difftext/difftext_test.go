@@ -94,8 +94,8 @@ func TestShifts(t *testing.T) {
 	low, high, less := 0.8, 1.2, -0.3
 	var b strings.Builder
 	shifts := []watch.Shift{
-		{Name: "GET /report", OldLooks: 8, NewLooks: 3, OldNS: 100e6, NewNS: 200e6, RunsChange: compare.RunsChange{Interval: compare.Interval{Est: 1, Low: &low, High: &high}, Relative: true, Evidence: true}},
-		{Name: "GET /order", OldLooks: 2, NewLooks: 2, OldNS: 90e6, NewNS: 80e6, RunsChange: compare.RunsChange{Interval: compare.Interval{Est: -0.1, Low: &less, High: &high}, Relative: true}},
+		{Name: "GET /report", OldPolls: 8, NewPolls: 3, OldNS: 100e6, NewNS: 200e6, RunsChange: compare.RunsChange{Interval: compare.Interval{Est: 1, Low: &low, High: &high}, Relative: true, Evidence: true}},
+		{Name: "GET /order", OldPolls: 2, NewPolls: 2, OldNS: 90e6, NewNS: 80e6, RunsChange: compare.RunsChange{Interval: compare.Interval{Est: -0.1, Low: &less, High: &high}, Relative: true}},
 	}
 	must.Do(t, WriteShifts(&b, shifts, Options{Width: 100}))
 	const want = `

@@ -32,7 +32,7 @@ func WriteShifts(w io.Writer, shifts []watch.Shift, opts Options) error {
 		if s.Evidence {
 			change = words.Change(s.Est)
 		}
-		line := "  " + termtext.Pad(termtext.Middle(s.Name, room-1), room) + termtext.PadLeft(fmt.Sprintf("%d → %d", s.OldLooks, s.NewLooks), 10) +
+		line := "  " + termtext.Pad(termtext.Middle(s.Name, room-1), room) + termtext.PadLeft(fmt.Sprintf("%d → %d", s.OldPolls, s.NewPolls), 10) +
 			termtext.PadLeft(words.Duration(s.OldNS), valueColumn) + termtext.PadLeft(words.Duration(s.NewNS), valueColumn) +
 			p.colourChange(termtext.PadLeft(change, changeColumn), s.Evidence, &delta)
 		if s.Relative && s.Low != nil {
