@@ -27,13 +27,14 @@ const module = "github.com/whylate/whylate"
 
 var update = flag.Bool("update", false, "rewrite docs/internals/api.txt")
 
-// TestPublicAPI compares what users' programs can name of the tool's and the service's packages with docs/internals/api.txt, as
-// cmd/api of Go does. -update writes it: an added line is a feature for the next minor version, a line that goes breaks somebody.
+// TestPublicAPI compares the exported names of the tool's and the service's packages with docs/internals/api.txt, as Go's
+// cmd/api does. -update writes the file: an added line is a feature for the next minor version, a removed line breaks users'
+// programs.
 func TestPublicAPI(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("the API is written down as it is on Linux")
+		t.Skip("docs/internals/api.txt has the API for Linux")
 	}
-	// By path, since package service is in a module that need not be in this tree.
+	// By path, because package service is in a module that may be missing in this tree.
 	got := must.Have(publicAPI(module, module+"/report/...", module+"/service/..."))(t)
 	file := filepath.Join("docs", "internals", "api.txt")
 	if *update {
@@ -42,7 +43,7 @@ func TestPublicAPI(t *testing.T) {
 	want := must.Have(os.ReadFile(file))(t)
 	missing, added := linesNotIn(want, got), linesNotIn(got, want)
 	if len(missing)+len(added) > 0 {
-		t.Errorf("the public API is not that of %s (-update writes it)\ngone:\n%s\nadded:\n%s", file, strings.Join(missing, "\n"), strings.Join(added, "\n"))
+		t.Errorf("the public API differs from %s (-update writes it)\nremoved:\n%s\nadded:\n%s", file, strings.Join(missing, "\n"), strings.Join(added, "\n"))
 	}
 }
 
@@ -55,7 +56,7 @@ func linesNotIn(a, b []byte) []string {
 	return slices.DeleteFunc(strings.SplitAfter(string(a), "\n"), func(line string) bool { return line == "" || present[line] })
 }
 
-// publicAPI returns a line for each exported name, field and method of the packages that can be imported from elsewhere.
+// publicAPI returns a line for each exported name, field and method of the packages that other modules can import.
 func publicAPI(patterns ...string) ([]byte, error) {
 	list := exec.Command("go", append([]string{"list", "-deps", "-export", "-json=ImportPath,Export,DepOnly,Name"}, patterns...)...)
 	list.Stderr = os.Stderr
@@ -96,7 +97,7 @@ func publicAPI(patterns ...string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// writeObject writes a line for what a package exports, and one for each field and method of a type.
+// writeObject writes a line for an exported object of a package and, for a type, one for each exported field and method.
 func writeObject(b *bytes.Buffer, pkg string, o types.Object) {
 	short := types.Qualifier((*types.Package).Name)
 	writeLine := func(format string, args ...any) {

@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate"
 )
 
-// A program explains itself: it traces some of its work, marked as a task, and asks why that took so long. Servers need
-// no marks.
+// A program explains itself: it traces some of its work, marked as tasks, and reports why they took so long. Servers need no
+// tasks.
 func ExampleExplain() {
 	var recorded bytes.Buffer
 	if err := trace.Start(&recorded); err != nil {
@@ -49,7 +49,7 @@ func ExampleExplain() {
 
 func askBank() { time.Sleep(10 * time.Millisecond) }
 
-// A change says what is to take less time, and how little.
+// A change names a site and the time that it is to take.
 func ExampleParseChange() {
 	c, err := whylate.ParseChange("sleep@checkout.askBank=5ms")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Whylate says why a Go service is late. See `whylate help`.
+// Command whylate explains why requests of a Go service are late. See `whylate help`.
 package main
 
 import (

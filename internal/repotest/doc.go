@@ -1,2 +1,4 @@
-// Package repotest has the tests of the repository itself: which package may import which, names and comments, pages and their links.
+// Package repotest tests the repository itself: imports follow the layer diagram of ARCHITECTURE.md, the public API needs no
+// internal types, texts avoid the refused phrases, and pages have their links, lengths and translations. Every test reads
+// files only.
 package repotest

@@ -19,32 +19,32 @@ import (
 
 const module = "github.com/whylate/whylate"
 
-// TestImportsFollowLayers holds every import between packages of this module to the picture in ARCHITECTURE.md: it leads to
-// what stands before. All packages stand there, and nothing else.
+// TestImportsFollowLayers requires that every import between packages of this module leads to an earlier package of the layer
+// diagram in ARCHITECTURE.md, and that the diagram has exactly the packages of the module.
 func TestImportsFollowLayers(t *testing.T) {
 	positions := must.Have(layerPositions("ARCHITECTURE.md"))(t)
 	imports := must.Have(importsOf("."))(t)
 	for pkg, list := range imports {
 		position, ok := positions[pkg]
 		if !ok {
-			t.Errorf("%s does not stand in the picture", pkg)
+			t.Errorf("%s is not in the layer diagram", pkg)
 			continue
 		}
 		for _, i := range list {
 			if imported, inDiagram := positions[i]; inDiagram && imported >= position {
-				t.Errorf("%s imports %s, which does not stand before it", pkg, i)
+				t.Errorf("%s imports %s, which is not before it in the layer diagram", pkg, i)
 			}
 		}
 	}
 	for pkg := range positions {
 		if _, ok := imports[pkg]; !ok {
-			t.Errorf("%s stands in the picture, but there is no such package", pkg)
+			t.Errorf("%s is in the layer diagram, but there is no such package", pkg)
 		}
 	}
 }
 
-// TestJudgesDoNotPrint: what judges yields data, which a package of output writes. It would catch a table or a terminal's colour in
-// a package of judge or in limits, where no other view could use what was computed for it.
+// TestJudgesDoNotPrint: packages that compare or judge return data, and a package of output prints it. If limits or a package
+// of judge made a table or used colours, no other view could use its results.
 func TestJudgesDoNotPrint(t *testing.T) {
 	imports := must.Have(importsOf("."))(t)
 	judgePackages := 0
@@ -61,11 +61,12 @@ func TestJudgesDoNotPrint(t *testing.T) {
 		}
 	}
 	if judgePackages < 5 {
-		t.Errorf("only %d packages judge", judgePackages)
+		t.Errorf("found only %d packages that judge", judgePackages)
 	}
 }
 
-// TestEngineLinksNoHTTP: who imports the public API gets no HTTP client or server with it, nor has a test of one stage to link them.
+// TestEngineLinksNoHTTP: a program that imports the public API does not link net/http, and neither does the test of a single
+// stage.
 func TestEngineLinksNoHTTP(t *testing.T) {
 	imports := must.Have(importsOf("."))(t)
 	visited := map[string]bool{}
@@ -86,7 +87,7 @@ func TestEngineLinksNoHTTP(t *testing.T) {
 	}
 }
 
-// layerPositions returns the place in which each package stands.
+// layerPositions returns the position of each package in the layer diagram.
 func layerPositions(file string) (map[string]int, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -95,13 +96,13 @@ func layerPositions(file string) (map[string]int, error) {
 	_, rest, ok := strings.Cut(string(data), "```picture\n")
 	diagram, _, closed := strings.Cut(rest, "```")
 	if !ok || !closed {
-		return nil, fmt.Errorf("%s has no picture", file)
+		return nil, fmt.Errorf("%s has no layer diagram", file)
 	}
 	positions := make(map[string]int)
 	for line := range strings.Lines(diagram) {
 		words := strings.Fields(line)
 		if !strings.HasPrefix(line, " ") {
-			words = words[1:] // the floor's name
+			words = words[1:] // the layer's name
 		}
 		prefix := ""
 		for _, name := range words {
@@ -117,7 +118,7 @@ func layerPositions(file string) (map[string]int, error) {
 				full = path.Join(module, name)
 			}
 			if _, twice := positions[full]; twice {
-				return nil, fmt.Errorf("%s stands in the picture twice", name)
+				return nil, fmt.Errorf("%s is in the layer diagram twice", name)
 			}
 			positions[full] = len(positions)
 		}
@@ -125,7 +126,7 @@ func layerPositions(file string) (map[string]int, error) {
 	return positions, nil
 }
 
-// importsOf returns what each package of the module in a directory imports in code that is no test, for whichever system.
+// importsOf returns the imports of each package of the module in a directory: of all files for any system, without tests.
 func importsOf(root string) (map[string][]string, error) {
 	out := make(map[string][]string)
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
@@ -160,8 +161,8 @@ func importsOf(root string) (map[string][]string, error) {
 	return out, err
 }
 
-// TestPublicAPIHasNoInternalTypes: what package whylate and the packages below report export can be used without types that nobody
-// else can name.
+// TestPublicAPIHasNoInternalTypes: users can name all types in the exported declarations of package whylate and the report
+// packages.
 func TestPublicAPIHasNoInternalTypes(t *testing.T) {
 	for _, dir := range []string{".", "report", "report/text", "report/html"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -187,7 +188,7 @@ func TestPublicAPIHasNoInternalTypes(t *testing.T) {
 	}
 }
 
-// checkDeclared checks the types of an exported declaration, not its values and bodies.
+// checkDeclared checks the types of an exported declaration, but not values and function bodies.
 func checkDeclared(t *testing.T, file string, d ast.Decl, internal map[string]bool) {
 	check := func(n ast.Node) {
 		ast.Inspect(n, func(n ast.Node) bool {

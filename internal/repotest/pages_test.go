@@ -14,7 +14,7 @@ import (
 
 var link = regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)]*)?\)`)
 
-// TestLinks: what a page refers to in the repository is there.
+// TestLinks: every relative link of a page leads to a file of the repository.
 func TestLinks(t *testing.T) {
 	absent := must.Have(testprog.AbsentModules("."))(t)
 	must.Do(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -28,7 +28,7 @@ func TestLinks(t *testing.T) {
 		}
 		for _, m := range link.FindAllStringSubmatch(string(must.Have(os.ReadFile(path))(t)), -1) {
 			if strings.Contains(m[1], ":") {
-				continue // somewhere else
+				continue // a URL
 			}
 			target := filepath.Join(filepath.Dir(path), m[1])
 			if testprog.IsBelow(target, absent) {
@@ -42,14 +42,14 @@ func TestLinks(t *testing.T) {
 	}))
 }
 
-// TestUserPages: each page for users says in its first line who reads it, and those that one reads from top to bottom, all but the
-// generated ones, the file format's and what is Chinese, are together below 120 kB. Measurements belong into docs/internals.
+// TestUserPages: each page for users names its readers in the first line. The pages to read from top to bottom, without
+// generated and Chinese pages and file formats, have at most 120 kB in total. Measurements belong in docs/internals.
 func TestUserPages(t *testing.T) {
 	size := 0
 	for _, path := range must.Have(filepath.Glob("docs/*.md"))(t) {
 		text := string(must.Have(os.ReadFile(path))(t))
 		if lines := strings.SplitN(text, "\n", 4); len(lines) < 4 || !strings.HasPrefix(lines[2], "For ") && filepath.Base(path) != "findings.zh-CN.md" {
-			t.Errorf("%s: the first line under the title does not say whom it is for", path)
+			t.Errorf("%s: the first line below the title does not name the readers", path)
 		}
 		switch strings.TrimSuffix(filepath.Base(path), ".md") {
 		case "findings", "findings.zh-CN", "glossary", "fleet-flags", "bundle", "versions":
@@ -58,11 +58,11 @@ func TestUserPages(t *testing.T) {
 		}
 	}
 	if size > 120<<10 {
-		t.Errorf("pages for users have %d bytes together", size)
+		t.Errorf("pages for users have %d bytes in total, want at most %d", size, 120<<10)
 	}
 }
 
-// TestDeveloperPages: pages for developers are design or current figures, and stay short enough to be read. Golden files do not count.
+// TestDeveloperPages limits the length of pages for developers, so that they remain readable. Golden files do not count.
 func TestDeveloperPages(t *testing.T) {
 	size := 0
 	for _, path := range must.Have(filepath.Glob("docs/internals/*.md"))(t) {
@@ -76,7 +76,7 @@ func TestDeveloperPages(t *testing.T) {
 	}
 }
 
-// TestChineseReadme: the Chinese README has every command of the English one, but for those of what it leaves out.
+// TestChineseReadme: the Chinese README has every command of the English one except those of the sections that it omits.
 func TestChineseReadme(t *testing.T) {
 	english, chinese := string(must.Have(os.ReadFile("README.md"))(t)), string(must.Have(os.ReadFile("README.zh-CN.md"))(t))
 	command := regexp.MustCompile("(?m)^    (?:go|whylate) .*$|`whylate [a-z][^`]*`")
@@ -90,7 +90,8 @@ func TestChineseReadme(t *testing.T) {
 	}
 }
 
-// TestChineseFindings: the Chinese list has each rule beside the sentence that it translates: one that changes is looked at again.
+// TestChineseFindings: the Chinese list has each rule next to its English sentence. If the sentence changes, the test fails
+// until the translation is checked.
 func TestChineseFindings(t *testing.T) {
 	english, chinese := string(must.Have(os.ReadFile("docs/findings.md"))(t)), string(must.Have(os.ReadFile("docs/findings.zh-CN.md"))(t))
 	rules := regexp.MustCompile(`(?m)^- \[(WL\d{4})\]\(#\w+\) [\w-]+: (.*)$`).FindAllStringSubmatch(english, -1)

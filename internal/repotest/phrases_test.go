@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// A refusedPhrase is an expression that readers stumble over, and what to write instead.
+// A refusedPhrase is an expression that is hard to understand, with its replacement.
 type refusedPhrase struct {
 	pattern     string // a regular expression for whole words, in any case
 	replacement string
@@ -66,11 +66,11 @@ func newPhraseMatchers() []phraseMatcher {
 	return matchers
 }
 
-// quoted are texts in a line of JavaScript.
+// quoted matches the string literals with spaces in a line of JavaScript.
 var quoted = regexp.MustCompile("'[^']* [^']*'|`[^`]* [^`]*`")
 
-// TestStyle refuses phrases in what users read (literals, pages, help), and the worst of them in comments and pages for developers.
-// tools/plain measures comments and names.
+// TestStyle refuses phrases in texts for users (literals, pages, help), and the worst of them in comments and pages for
+// developers. tools/plain measures comments and names.
 func TestStyle(t *testing.T) {
 	matchers := newPhraseMatchers()
 	check := func(position, text string, forUsers bool) {

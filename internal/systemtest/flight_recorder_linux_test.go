@@ -29,18 +29,20 @@ import (
 	"github.com/whylate/whylate/service/flight"
 )
 
-// What the shop is asked for and how it keeps its slow moments.
+// Limits of the shop's flight recorder.
 const (
 	minSlowLatency = 20 * time.Millisecond
 	recordingGap   = 4 * time.Second
 )
 
-var shopRoutes = map[string]time.Duration{"order": 10 * time.Millisecond, "list": 17 * time.Millisecond, "export": 50 * time.Millisecond} // between two
+// shopRoutes has the interval between two requests of each route.
+var shopRoutes = map[string]time.Duration{"order": 10 * time.Millisecond, "list": 17 * time.Millisecond, "export": 50 * time.Millisecond}
 
-// TestSlowMoments runs a service under load that has a fault now and then: a lock held for 300 ms, a second of computing that a
-// CPU quota holds back, the garbage collector at a large heap. Each must give one recording that holds slowest request
-// whole, and explain must say which it was; in the quiet time there is none that no client knows of. The truth is what was done
-// to it, and the clients' clocks. It takes five minutes; with WHYLATE_FLIGHT_ROUNDS=4 an hour, with a fault in five minutes.
+// TestSlowMoments runs a service under load and injects three faults: a lock held for 300 ms, a second of computing under a
+// CPU quota, and garbage collections of a large heap. Each fault must give one recording that contains the slowest request
+// completely, and explain must name the fault. A recording without a fault needs a client that was slow. The truth is the
+// injected fault and the clients' clocks. The test takes five minutes; with WHYLATE_FLIGHT_ROUNDS=4 an hour, with a fault
+// every five minutes.
 func TestSlowMoments(t *testing.T) {
 	testfull.Need(t, "a CPU cgroup and four minutes")
 	rounds, faultGap, quietTime := 6, 8*time.Second, 30*time.Second
@@ -81,9 +83,9 @@ func TestSlowMoments(t *testing.T) {
 		res := must.Have(http.PostForm(fmt.Sprintf("http://127.0.0.1:%d/fault", control), url.Values{"name": {name}}))(t)
 		res.Body.Close()
 	}
-	time.Sleep(12 * time.Second) // until it is known what is usual
+	time.Sleep(12 * time.Second) // until the recorder knows the usual latencies
 	collected := map[string]bool{}
-	// collect returns the recordings that are new.
+	// collect returns the new recordings.
 	collect := func() (names []string) {
 		all, _ := filepath.Glob(filepath.Join(dir, "*.whylate"))
 		for _, name := range all {
@@ -94,19 +96,19 @@ func TestSlowMoments(t *testing.T) {
 		}
 		return names
 	}
-	// freezes takes those away that say of no request that it was slow: this machine's neighbours froze the process.
+	// withoutFreezes removes recordings of freezes without a slow request, which other processes of the machine cause.
 	withoutFreezes := func(names []string) (rest []string) {
 		return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 			return strings.Contains(filepath.Base(name), "-"+string(flight.KindFreeze)+"-")
 		})
 	}
-	// strays are recordings without a fault: there must be a client that was slow, of a machine that is not ours alone.
+	// checkNoFault requires a slow client for each recording without an injected fault: the machine has other processes.
 	checkNoFault := func(names []string, from time.Time) {
 		for _, name := range withoutFreezes(names) {
 			if slowest := c.slowest(from, time.Now()); slowest < minSlowLatency/2 {
-				t.Errorf("%s was kept in a quiet time; the clients' slowest was %v", filepath.Base(name), slowest)
+				t.Errorf("%s was saved without a fault; the clients' slowest request took %v", filepath.Base(name), slowest)
 			} else {
-				t.Logf("%s was kept without a fault; the clients' slowest was %v", filepath.Base(name), slowest)
+				t.Logf("%s was saved without a fault; the clients' slowest request took %v", filepath.Base(name), slowest)
 			}
 		}
 	}
@@ -130,7 +132,7 @@ func TestSlowMoments(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			names = append(names, collect()...)
 			if rest := withoutFreezes(names); len(rest) < len(names) {
-				t.Logf("%d recordings of freezes that no request met", len(names)-len(rest))
+				t.Logf("%d recordings of freezes without a slow request", len(names)-len(rest))
 				names = rest
 			}
 			slowest := c.slowest(faultTime, time.Now())
@@ -152,10 +154,10 @@ func TestSlowMoments(t *testing.T) {
 			right[name]++
 		}
 	}
-	if overshadowed > rounds { // of three times as many
-		t.Errorf("%d of %d faults went under in what else the machine did: it needs one that does nothing else", overshadowed, 3*rounds)
+	if overshadowed > rounds { // of 3*rounds
+		t.Errorf("other processes hid %d of %d faults: run the test on an idle machine", overshadowed, 3*rounds)
 	}
-	t.Logf("of %d each: %v; %d drowned; the state is %+v; %d requests", rounds, right, overshadowed, readState(), c.count())
+	t.Logf("of %d each: %v; %d hidden; the state is %+v; %d requests", rounds, right, overshadowed, readState(), c.count())
 	if s := readState(); s.Failed != 0 || !s.Recording {
 		t.Errorf("the state is %+v", s)
 	}
@@ -164,11 +166,11 @@ func TestSlowMoments(t *testing.T) {
 	}
 }
 
-// errMachineBusy says that other processes, by the kernel's counters in the recording itself, had the CPUs for most of what the service wanted:
-// that made its requests slow, and not what was done to it.
+// errMachineBusy reports that, by the kernel's counters in the recording, other processes had the CPUs for most of the time
+// that the service wanted them. They made its requests slow, not the injected fault.
 var errMachineBusy = errors.New("other processes had the CPUs")
 
-// judgeMoment explains a recording and returns what it says; the error, what is wrong with that.
+// judgeMoment explains a recording and returns a summary of the answer, and an error if the answer is wrong.
 func judgeMoment(name, fault string, slowest time.Duration) (answer string, err error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -234,7 +236,7 @@ func setQuota(t *testing.T, g *cpugroup.Group, cpus float64) {
 	must.Do(t, os.WriteFile(filepath.Join(g.Dir, "cpu.max"), fmt.Append(nil, quota, " 100000"), 0))
 }
 
-// shopClients ask for each route at times laid out before, and keep the slow ones.
+// shopClients request each route at fixed intervals and store the slow requests.
 type shopClients struct {
 	start    time.Time
 	cancel   context.CancelFunc
@@ -300,7 +302,7 @@ func (c *shopClients) ask(ctx context.Context, client *http.Client, target strin
 	}
 }
 
-// slowest returns how long slowest request took that ended in a stretch of time.
+// slowest returns the latency of the slowest request that ended between two times.
 func (c *shopClients) slowest(from, to time.Time) (d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

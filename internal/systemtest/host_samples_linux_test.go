@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { testchild.Main(m, runChild) }
 
-// runChild is a service, or a whole scenario in a network namespace of its own.
+// runChild runs a service, or a whole scenario in its own network namespace, in a child process.
 func runChild(kind, arg string) error {
 	switch kind {
 	case "calls":
@@ -86,20 +86,19 @@ func recordAndExplain(dir, target string, d time.Duration) (*report.Report, *bun
 	return rep, b, err
 }
 
-// scenarioResult is what a scenario prints.
+// scenarioResult is the output of a scenario.
 type scenarioResult struct {
 	Report        *report.Report
-	Retransmitted int // segments sent again while recording, by the service's own sockets
+	Retransmitted int // segments that the service's sockets retransmitted during the recording
 	BackendAddr   string
 }
 
-// runLossScenario records a service that asks a backend which loses some of what is
-// sent to it.
+// runLossScenario records a service that calls a backend whose kernel drops a share of the incoming segments.
 func runLossScenario(percent int, delay time.Duration) error {
 	if err := testchild.LoopbackUp(); err != nil {
 		return err
 	}
-	// A process of its own: the connections of the recording process are left out.
+	// The backend needs its own process, because a recording leaves out the connections of the recording process.
 	remote, stopBackend, err := testchild.Start(testchild.Command(fmt.Sprintf("backend %d %d", percent, delay.Milliseconds())))
 	if err != nil {
 		return err
@@ -142,7 +141,7 @@ func startScenario(t *testing.T, percent int, delay time.Duration) scenarioResul
 	t.Helper()
 	testfull.Need(t, "a network that loses packets, for seconds")
 	if os.Getuid() != 0 {
-		t.Skip("a network namespace of its own needs root")
+		t.Skip("a network namespace needs root")
 	}
 	cmd := testchild.Command(fmt.Sprintf("scenario %d %d", percent, delay.Milliseconds()))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
@@ -169,17 +168,17 @@ func hostText(t *testing.T, rep *report.Report) string {
 	return "host " + host
 }
 
-// A backend's kernel discards a tenth of the segments with questions, so the
-// service's has to send them again: the network is named, by socket and time.
+// TestLossyNetworkIsNamed: a backend's kernel drops a tenth of the segments with requests, so the service's kernel retransmits
+// them. The report finds the lossy network, with socket and time.
 func TestLossyNetworkIsNamed(t *testing.T) {
-	// On a busy machine the kernel may send again what was not lost, and requests
-	// may wait for a P meanwhile: best of three.
+	// On a busy machine, the kernel may retransmit segments that were not lost, and requests may also wait for a P: one of
+	// three runs must be right.
 	var err error
 	for range 3 {
 		got := startScenario(t, 10, 2*time.Millisecond)
 		if err = lossError(got); err == nil {
 			n := got.Report.Host.Network
-			t.Logf("%d of %d sent again: %s", n.Retransmitted, got.Retransmitted, hostText(t, got.Report))
+			t.Logf("%d of %d segments retransmitted: %s", n.Retransmitted, got.Retransmitted, hostText(t, got.Report))
 			return
 		}
 		t.Log(err)
@@ -192,23 +191,23 @@ func lossError(got scenarioResult) error {
 	addError := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
 	n := got.Report.Host.Network
 	if got.Retransmitted == 0 {
-		return errors.New("nothing was lost")
+		return errors.New("no segment was lost")
 	}
 	if n.Verdict != report.NetworkLost {
 		addError("verdict %q: %s", n.Verdict, n.Text)
 	}
 	// The service counts a little longer at both ends.
 	if n.Retransmitted == 0 || n.Retransmitted > int64(got.Retransmitted) || n.Retransmitted < int64(got.Retransmitted)/3 {
-		addError("%d segments sent again by the samples, %d by the service's own count", n.Retransmitted, got.Retransmitted)
+		addError("%d segments retransmitted by the samples, %d by the service's own count", n.Retransmitted, got.Retransmitted)
 	}
 	for _, s := range n.Sockets {
-		// Lost acknowledgements make the backend's side send again, too.
+		// Lost acknowledgements make the backend retransmit, too.
 		if to := map[bool]string{false: s.Remote, true: s.Local}[s.Peer]; s.Retransmitted > 0 && (to != got.BackendAddr || len(s.WhenNS) == 0) {
 			addError("socket %+v, want one to %s", s, got.BackendAddr)
 		}
 	}
 	if len(n.Requests) == 0 {
-		return errors.Join(append(wrong, errors.New("no slow request that waited meanwhile"))...)
+		return errors.Join(append(wrong, errors.New("no slow request waited during the loss"))...)
 	}
 	w := n.Requests[0]
 	if w.DurationNS < 150e6 || len(w.Sockets) == 0 || !strings.HasSuffix(w.Sockets[0], " -> "+got.BackendAddr) || w.Site == nil {
@@ -221,22 +220,21 @@ func lossError(got scenarioResult) error {
 	return errors.Join(wrong...)
 }
 
-// The same without loss, and a backend that takes its time: the network is
-// cleared.
+// TestSoundNetworkIsCleared: with a slow backend and no loss, the report says that the network is not the cause.
 func TestSoundNetworkIsCleared(t *testing.T) {
 	got := startScenario(t, 0, 20*time.Millisecond)
 	n := got.Report.Host.Network
 	if got.Retransmitted > 0 || n.OutOfOrder > 0 {
-		t.Skipf("the machine is so busy that its kernel sent %d segments again without any loss", got.Retransmitted)
+		t.Skipf("the machine is so busy that its kernel retransmitted %d segments without any loss", got.Retransmitted)
 	}
 	if n.Verdict == report.NetworkUnknown && strings.Contains(n.Text, "poll gaps") {
-		t.Skip("the machine is so busy that nobody looked at the network for long: rightly not judged")
+		t.Skip("the machine is so busy that no P polled the network for long: the verdict is rightly unknown")
 	}
 	if n.Verdict != report.NetworkCleared || got.Retransmitted != 0 || n.Retransmitted != 0 || len(n.Requests) != 0 {
 		t.Errorf("verdict %q: %s; %+v", n.Verdict, n.Text, n)
 	}
 	if !strings.Contains(n.Text, "the other side's answer") {
-		t.Errorf("text %q does not say who made requests wait", n.Text)
+		t.Errorf("text %q does not name the other side's answer", n.Text)
 	}
 	if f := findingOf(got.Report, "WL2008"); f != nil {
 		t.Errorf("finding %+v", f)
@@ -251,8 +249,8 @@ func TestSoundNetworkIsCleared(t *testing.T) {
 	}
 }
 
-// A service of lab/truth under a real quota: the recording's samples say whose
-// quota it was, and how much the trace's time lost by it.
+// TestRecordingUnderAQuota: for a service of lab/truth under a real quota, the recording's host samples show whose quota it
+// was and how much of the trace's time it took.
 func TestRecordingUnderAQuota(t *testing.T) {
 	group := testchild.NewGroup(t, nil, 0.5)
 	cmd := exec.Command(testprog.Build(t, "lab/truth"), "serve", "-hogs=3", "-procs=4", "cpu-handler")
@@ -290,8 +288,8 @@ func TestRecordingUnderAQuota(t *testing.T) {
 	if th.Verdict != "own" || th.Text != "host samples" || th.PeriodNS != 100e6 {
 		t.Errorf("throttling %+v (%s)", th, h.Quota.Text)
 	}
-	// The kernel's counter was read before and after, so it is an upper bound. The process is held back all the time,
-	// if neighbours do not take the CPU in parts of it, so about the trace's share of that time was lost in the trace.
+	// The kernel's counter was read before and after the recording, so it is an upper bound. The quota holds the process back
+	// all the time, if other processes do not take the CPU instead. So the loss in the trace is about its share of that time.
 	want := float64(to-from) * float64(h.ToNS-h.FromNS) / float64(took)
 	if got := float64(th.LostCPUNS); got < want/2 || got > float64(to-from) {
 		t.Errorf("lost %.3f s of CPU time in the trace's time, the kernel's counter makes %.3f s", got/1e9, want/1e9)
@@ -303,7 +301,7 @@ func TestRecordingUnderAQuota(t *testing.T) {
 	if l.BusyNS == nil || l.CPUNS == nil || l.QuotaNS == nil || l.RunQueueNS == nil || l.UnexplainedNS == nil {
 		t.Fatalf("lost time %+v", l)
 	}
-	// Half a CPU, and goroutines that the runtime thinks are running on four Ps.
+	// Half a CPU, while the runtime has running goroutines on four Ps.
 	if cpus := float64(*l.CPUNS) / float64(h.ToNS-h.FromNS); cpus < 0.02 || cpus > 0.7 {
 		t.Errorf("used %.2f CPUs", cpus)
 	}

@@ -7,7 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	_ "net/http/pprof" // what record asks
+	_ "net/http/pprof" // record requests the trace from it
 	"strconv"
 	"strings"
 	"sync"
@@ -17,10 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lossy backend really loses what is sent to it: a filter on its sockets
-// discards some of the segments that carry data, as if they had never arrived,
-// and the sender's kernel has to send them again. It needs no rights and no
-// tool, and nobody else's connections are touched.
+// lossyBackend starts a backend that loses segments: a filter on its sockets drops some of those that carry data, as if they
+// had never arrived, and the sender's kernel must retransmit them. This needs no privileges and no tool, and affects no other
+// connection.
 func lossyBackend(percent int, delay time.Duration) (addr string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,9 +48,8 @@ func lossyBackend(percent int, delay time.Duration) (addr string, err error) {
 	return l.Addr().String(), nil
 }
 
-// dropSegments puts a classic BPF program on a socket (socket(7), SO_ATTACH_FILTER). For
-// TCP its packet begins with the TCP header, whose length with all options is
-// at most 60 bytes; headers of loopback connections have 32.
+// dropSegments attaches a classic BPF program to a socket (socket(7), SO_ATTACH_FILTER). For TCP the packet begins with the
+// TCP header, whose length with all options is at most 60 bytes; headers of loopback connections have 32.
 func dropSegments(c *net.TCPConn, percent int) error {
 	if percent == 0 {
 		return nil
@@ -79,8 +77,8 @@ func dropSegments(c *net.TCPConn, percent int) error {
 	return serr
 }
 
-// A caller is a service whose handler asks a backend, over connections that
-// stay. It counts, from inside, what its sockets had to send again.
+// A callingService has a handler that calls a backend over persistent connections, and counts the segments that its sockets
+// retransmit.
 type callingService struct {
 	backend   string
 	mu        sync.Mutex
@@ -122,7 +120,7 @@ func (c *callingService) handle(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// writeRetransmissions is what the kernel tells each socket's owner (tcp(7), TCP_INFO).
+// writeRetransmissions writes the sum of all sockets' retransmitted segments (tcp(7), TCP_INFO).
 func (c *callingService) writeRetransmissions(w http.ResponseWriter, _ *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +139,7 @@ func (c *callingService) writeRetransmissions(w http.ResponseWriter, _ *http.Req
 	fmt.Fprintln(w, sum)
 }
 
-// serveCalls is the child that is recorded.
+// serveCalls starts the service that is recorded and prints its address.
 func serveCalls(backend string) error {
 	c := &callingService{backend: backend}
 	http.HandleFunc("/ask", c.handle)
@@ -155,7 +153,7 @@ func serveCalls(backend string) error {
 	return nil
 }
 
-// requestUntilDone asks a service until ctx ends.
+// requestUntilDone sends requests to a service from several clients until ctx ends.
 func requestUntilDone(ctx context.Context, url string, clients int) {
 	var wg sync.WaitGroup
 	for range clients {

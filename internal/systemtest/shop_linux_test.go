@@ -19,11 +19,11 @@ import (
 	"github.com/whylate/whylate/service/tune"
 )
 
-// shop is a service that keeps its slow moments by itself: a process of its own, with faults that are asked for.
+// A shop is a service with a flight recorder, in a child process, with faults that the test injects.
 type shop struct {
 	mu           sync.Mutex
 	orders       map[int]int
-	stock        *item // a heap to mark
+	stock        *item // a large heap for the garbage collector
 	largeExports atomic.Bool
 	fullCounts   atomic.Bool
 }
@@ -41,7 +41,7 @@ func (s *shop) order(w http.ResponseWriter, _ *http.Request) {
 	io.WriteString(w, "ok\n")
 }
 
-// list computes a little, or much.
+// list computes a little, or much during the fault "freeze".
 func (s *shop) list(w http.ResponseWriter, _ *http.Request) {
 	n := 10_000
 	if s.fullCounts.Load() {
@@ -57,7 +57,7 @@ func (s *shop) sum(n int) (sum int) {
 	return sum
 }
 
-// export makes a list of much or little.
+// export allocates 64 KiB, or 16 MiB during the fault "gc".
 func (s *shop) export(w http.ResponseWriter, _ *http.Request) {
 	n := 64 << 10
 	if s.largeExports.Load() {
@@ -66,7 +66,7 @@ func (s *shop) export(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, len(allocate(n)))
 }
 
-// allocate allocates so many bytes.
+// allocate allocates about this many bytes.
 func allocate(bytes int) []*item {
 	list := make([]*item, 0, bytes/64)
 	for range cap(list) {
@@ -75,14 +75,14 @@ func allocate(bytes int) []*item {
 	return list
 }
 
-// audit is the first fault: it holds the lock while it sleeps.
+// audit is the fault "lock": it sleeps with the lock held.
 func (s *shop) audit() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	time.Sleep(300 * time.Millisecond)
 }
 
-// collect is the second one: the collector, off until then, has a large heap to mark while requests allocate much.
+// collect is the fault "gc": it enables the garbage collector, which has a large heap to mark, while requests allocate much.
 func (s *shop) collect() {
 	s.largeExports.Store(true)
 	debug.SetGCPercent(20)
@@ -91,14 +91,14 @@ func (s *shop) collect() {
 	debug.SetGCPercent(-1)
 }
 
-// count is the third one: lists are counted up to the end, in a group whose quota does not suffice for that.
+// count is the fault "freeze": lists count the whole stock, under a quota that does not suffice.
 func (s *shop) count() {
 	s.fullCounts.Store(true)
 	time.Sleep(1200 * time.Millisecond)
 	s.fullCounts.Store(false)
 }
 
-// serveShop serves until its parent ends it. It prints the address of the shop and that of its controls.
+// serveShop starts the shop, with its controls on another port, and prints both ports.
 func serveShop(dir string) error {
 	debug.SetGCPercent(-1)
 	s := &shop{orders: map[int]int{}}
