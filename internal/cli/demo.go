@@ -66,7 +66,7 @@ func newDemo(s *streams, load demoLoad) *cobra.Command {
 			)
 			if fly {
 				rep, route, err = flightDemo(ctx, s, load, keep)
-			} else if rep, seen, err = runDemo(ctx, s, load, keep); err == nil && demo.Missed(demo.Judge(rep)) > 0 {
+			} else if rep, seen, err = runDemo(ctx, s, load, keep); err == nil && demo.CountMissed(demo.Judge(rep)) > 0 {
 				// The faults are about CPUs; on a machine that has none to spare, others' load can hide one for a while.
 				fmt.Fprintln(s.Err, "whylate: not all faults were found, perhaps because this machine is busy: trying again")
 				rep, seen, err = runDemo(ctx, s, load, keep)
@@ -174,7 +174,7 @@ func flightDemo(ctx context.Context, s *streams, load demoLoad, keep string) (re
 	loading, done := context.WithCancel(ctx)
 	defer done()
 	go load(loading, url)
-	fmt.Fprintf(s.Err, "the service records itself, and keeps the seconds around a request that takes longer than %v\n", demo.Slow)
+	fmt.Fprintf(s.Err, "the service records itself, and keeps the seconds around a request that takes longer than %v\n", demo.SlowThreshold)
 	var kept []string
 	for end := time.Now().Add(demoStart); len(kept) == 0; {
 		select {
@@ -266,7 +266,7 @@ func startService(ctx context.Context, recordings string) (url string, stop func
 	}
 	cmd.Args[0] = os.Args[0]
 	// Without garbage collection (there is little garbage) nothing but the faults makes the service late.
-	cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", demo.Procs), "GOGC=off", "GOMEMLIMIT=256MiB")
+	cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", demo.MaxProcs), "GOGC=off", "GOMEMLIMIT=256MiB")
 	cmd.WaitDelay = time.Second
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
@@ -311,7 +311,7 @@ func startService(ctx context.Context, recordings string) (url string, stop func
 func writeVerdicts(w io.Writer, verdicts []demo.Verdict, seen map[string]demo.Result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nWhat is wrong with this service, and what was found:\n")
-	missed := demo.Missed(verdicts)
+	missed := demo.CountMissed(verdicts)
 	found := len(verdicts) - missed
 	for _, v := range verdicts {
 		mark, what := "missed", "the report has no group for it"
@@ -324,7 +324,7 @@ func writeVerdicts(w io.Writer, verdicts []demo.Verdict, seen map[string]demo.Re
 		if v.Found {
 			mark = "found"
 		}
-		fmt.Fprintf(&b, "  %-7s %-42s %s: %s\n", mark, v.Fault.What, v.Fault.Path, what)
+		fmt.Fprintf(&b, "  %-7s %-42s %s: %s\n", mark, v.Fault.Description, v.Fault.Path, what)
 		if r := seen[v.Fault.Path]; r.Count > 0 && v.Group != nil && v.Group.LatencyNS.P50 != nil {
 			fmt.Fprintf(&b, "  %-7s %-42s p50 %v seen by the client, %v by the trace\n", "", "", words.Duration(int64(r.P50)), words.Duration(*v.Group.LatencyNS.P50))
 		}

@@ -56,7 +56,7 @@ func TestSlowMoments(t *testing.T) {
 	}
 	defer group.Remove()
 	cmd := testchild.Command("shop " + dir)
-	group.Take(cmd)
+	group.Attach(cmd)
 	line, stop, err := testchild.Start(cmd)
 	if err != nil {
 		t.Fatal(err)

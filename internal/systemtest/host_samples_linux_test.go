@@ -254,7 +254,7 @@ func TestSoundNetworkIsCleared(t *testing.T) {
 func TestRecordingUnderAQuota(t *testing.T) {
 	group := testchild.NewGroup(t, nil, 0.5)
 	cmd := exec.Command(testprog.Build(t, "lab/truth"), "serve", "-hogs=3", "-procs=4", "cpu-handler")
-	group.Take(cmd)
+	group.Attach(cmd)
 	in := must.Have(cmd.StdinPipe())(t)
 	out := must.Have(cmd.StdoutPipe())(t)
 	must.Do(t, cmd.Start())

@@ -10,11 +10,11 @@ import (
 
 // confine makes a command run in a group with a CPU quota, which needs root.
 func confine(cmd *exec.Cmd, cpus float64) (leave func(), err error) {
-	g, err := cpugroup.New(cpugroup.Options{CPUs: cpus, Heavy: true})
+	g, err := cpugroup.New(cpugroup.Options{CPUs: cpus, HighWeight: true})
 	if err != nil {
 		return nil, err
 	}
-	g.Take(cmd)
+	g.Attach(cmd)
 	return func() { _ = g.Remove() }, nil
 }
 

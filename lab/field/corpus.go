@@ -399,7 +399,7 @@ func (l *stream) run(ctx context.Context, s *server, binary string, t *taken) er
 		<-ctx.Done()
 		return nil
 	}
-	o := load.Options{Phases: []load.Phase{{From: l.rate, To: l.rate, Duration: 40 * time.Second}}, Seed: 1, Pace: load.PaceSleep, Closed: l.closed}
+	o := load.Options{Phases: []load.Phase{{StartRate: l.rate, EndRate: l.rate, Duration: 40 * time.Second}}, Seed: 1, Pace: load.PaceSleep, ClosedClients: l.closed}
 	if l.closed > 0 {
 		o.Phases = []load.Phase{{Duration: 40 * time.Second}}
 	}

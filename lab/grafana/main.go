@@ -135,11 +135,11 @@ func check(docs string, keep time.Duration) error {
 	}
 	address := func(i int) string { return net.JoinHostPort("127.0.0.1", ports[i]) }
 
-	group, err := cpugroup.New(cpugroup.Options{CPUs: 0.2, Memory: 512 << 20, Heavy: true})
+	group, err := cpugroup.New(cpugroup.Options{CPUs: 0.2, Memory: 512 << 20, HighWeight: true})
 	if err != nil {
 		return err
 	}
-	defer group.End()
+	defer group.KillAndRemove()
 	recordings := filepath.Join(dir, "recordings")
 	exe, err := os.Executable()
 	if err != nil {
@@ -148,7 +148,7 @@ func check(docs string, keep time.Duration) error {
 	served := exec.Command(exe, "-serve", address(0), "-dir", recordings)
 	served.Stderr, served.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	served.Env = append(os.Environ(), "GOMEMLIMIT=400MiB")
-	group.Take(served)
+	group.Attach(served)
 	if err := served.Start(); err != nil {
 		return err
 	}

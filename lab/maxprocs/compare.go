@@ -119,7 +119,7 @@ func calibrate(progress io.Writer) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = g.End() }()
+	defer func() { _ = g.KillAndRemove() }()
 	s, err := launch(armGo, g)
 	if err != nil {
 		return 0, err
@@ -146,7 +146,7 @@ func measure(c config, quota float64, arm string, rate float64, seed uint64, r *
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = g.End() }()
+	defer func() { _ = g.KillAndRemove() }()
 	s, err := launch(arm, g)
 	if err != nil {
 		return 0, err

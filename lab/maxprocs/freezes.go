@@ -126,13 +126,13 @@ func (d *demand) run(cost, length time.Duration) (g glimpse, used time.Duration,
 	if err != nil {
 		return g, 0, err
 	}
-	defer func() { _ = holder.End() }()
+	defer func() { _ = holder.KillAndRemove() }()
 	own := holder
 	if d.parent {
-		if own, err = cpugroup.New(cpugroup.Options{Above: holder}); err != nil {
+		if own, err = cpugroup.New(cpugroup.Options{Parent: holder}); err != nil {
 			return g, 0, err
 		}
-		defer func() { _ = own.End() }()
+		defer func() { _ = own.KillAndRemove() }()
 	}
 	s, err := launch(armGo, own, fmt.Sprint("GOMAXPROCS=", d.procs), probeVariable+"=1")
 	if err != nil {
@@ -163,7 +163,7 @@ func (d *demand) run(cost, length time.Duration) (g glimpse, used time.Duration,
 	if err != nil {
 		return g, 0, err
 	}
-	held := counted(holder).Less(before)
+	held := counted(holder).Minus(before)
 	g = glimpse{
 		kernel: time.Duration(held.ThrottledNS), counted: last.Counted - first.Counted, byTimer: last.FreezeCPU - first.FreezeCPU,
 		wall: last.FreezeTime - first.FreezeTime, periods: held.Throttled, freezes: int(last.Freezes - first.Freezes),

@@ -16,7 +16,7 @@ import (
 // newGroup makes a group with a quota, which goes before its neighbours within
 // it; 0 CPUs is no quota.
 func newGroup(cpus float64) (*cpugroup.Group, error) {
-	return cpugroup.New(cpugroup.Options{CPUs: cpus, Heavy: true})
+	return cpugroup.New(cpugroup.Options{CPUs: cpus, HighWeight: true})
 }
 
 // counted is what the kernel counts of a group; nothing, where it cannot be read.

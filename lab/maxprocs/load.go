@@ -52,13 +52,13 @@ func (c *client) page() error {
 // are from the moment a request was due, so that a service that falls behind
 // cannot hide it.
 func (c *client) open(rate float64, d time.Duration, seed uint64) (latencies []time.Duration, failed int) {
-	return c.run(load.Options{Phases: []load.Phase{{From: rate, To: rate, Duration: d}}, Seed: seed}, math.MaxInt64)
+	return c.run(load.Options{Phases: []load.Phase{{StartRate: rate, EndRate: rate, Duration: d}}, Seed: seed}, math.MaxInt64)
 }
 
 // closed keeps n connections busy for d and returns how long the requests took
 // that were answered in that time.
 func (c *client) closed(n int, d time.Duration) (took []time.Duration, failed int) {
-	return c.run(load.Options{Phases: []load.Phase{{Duration: d}}, Closed: n}, int64(d))
+	return c.run(load.Options{Phases: []load.Phase{{Duration: d}}, ClosedClients: n}, int64(d))
 }
 
 // run returns the latencies of requests that were answered until end, in ns from the start.

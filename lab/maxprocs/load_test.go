@@ -38,7 +38,7 @@ func TestCompare(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	g.End()
+	g.KillAndRemove()
 	var out, progress bytes.Buffer
 	c := config{quotas: []float64{0.5}, open: 300 * time.Millisecond, closed: 100 * time.Millisecond, rounds: 1, load: 0.3}
 	if err := compare(c, &out, &progress); err != nil {

@@ -86,7 +86,7 @@ func (x *psCell) measure(quota, load float64, cost time.Duration, procs int, see
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = g.End() }()
+	defer func() { _ = g.KillAndRemove() }()
 	s, err := launch(armGo, g, fmt.Sprint("GOMAXPROCS=", procs))
 	if err != nil {
 		return 0, err

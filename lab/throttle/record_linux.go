@@ -75,7 +75,7 @@ func record(c config) (r result, err error) {
 	args := []string{"serve", "-kind", c.kind, "-d", c.d.String(), "-o", c.out}
 	var group *cpugroup.Group
 	if c.quota > 0 || c.heavy {
-		if group, err = cpugroup.New(cpugroup.Options{CPUs: c.quota, Period: c.period, Heavy: c.neighbours == 0 || c.heavy}); err != nil {
+		if group, err = cpugroup.New(cpugroup.Options{CPUs: c.quota, Period: c.period, HighWeight: c.neighbours == 0 || c.heavy}); err != nil {
 			return r, err
 		}
 		defer func() { err = errors.Join(err, group.Remove()) }()
@@ -90,7 +90,7 @@ func record(c config) (r result, err error) {
 	}
 	cmd := exec.CommandContext(ctx, exe, args...)
 	if group != nil {
-		group.Take(cmd)
+		group.Attach(cmd)
 	}
 	cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", procs))
 	cmd.Stderr = os.Stderr

@@ -207,7 +207,7 @@ func serveVerb(args []string) error {
 	}
 	time.Sleep(*d)
 	after, err := counted()
-	c := count{Stat: after.Less(before), WallNS: time.Since(begun).Nanoseconds(), CPUNS: ownCPU() - cpu, Procs: runtime.GOMAXPROCS(0), CPUs: runtime.NumCPU()}
+	c := count{Stat: after.Minus(before), WallNS: time.Since(begun).Nanoseconds(), CPUNS: ownCPU() - cpu, Procs: runtime.GOMAXPROCS(0), CPUs: runtime.NumCPU()}
 	trace.Stop()
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err

@@ -37,12 +37,12 @@ func startIn(cmd *exec.Cmd, p *catalog.Place) (leave func(), err error) {
 	}
 	leave = func() {}
 	if p.QuotaCPUs > 0 {
-		g, err := cpugroup.New(cpugroup.Options{CPUs: p.QuotaCPUs, Heavy: true})
+		g, err := cpugroup.New(cpugroup.Options{CPUs: p.QuotaCPUs, HighWeight: true})
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errPlace, err)
 		}
 		leave = func() { _ = g.Remove() }
-		g.Take(cmd)
+		g.Attach(cmd)
 	}
 	if err := cmd.Start(); err != nil {
 		leave()

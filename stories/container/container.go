@@ -236,7 +236,7 @@ func one(ctx context.Context, s *stage.Stage, service string, a arm, step, judge
 	const long = 4 * time.Second
 	o := load.Options{
 		Targets: []load.Target{{URL: "http://" + address + "/order", Body: body}},
-		Phases:  []load.Phase{{From: step, To: step, Duration: long + time.Second}},
+		Phases:  []load.Phase{{StartRate: step, EndRate: step, Duration: long + time.Second}},
 		Warmup:  time.Second, Seed: 1, Timeout: 5 * time.Second,
 	}
 	measured, err := stage.While(ctx, o, func() (err error) {
@@ -255,7 +255,7 @@ func one(ctx context.Context, s *stage.Stage, service string, a arm, step, judge
 		if err != nil {
 			return err
 		}
-		d := after.Less(before)
+		d := after.Minus(before)
 		at.periods, at.throttled, at.lost, at.cpu, at.scheduler = d.Periods, d.Throttled, d.ThrottledNS, now-used, profile.Scheduler()
 		at.memory, at.threads = server.Memory(), server.Threads()
 		return nil

@@ -98,7 +98,7 @@ func one(ctx context.Context, s *stage.Stage, service string, quota float64, a a
 	var requests []load.Sample
 	o := load.Options{
 		Targets: []load.Target{{URL: "http://" + address + "/price?id=7"}},
-		Phases:  []load.Phase{{From: perSecond, To: perSecond, Duration: long + time.Second}},
+		Phases:  []load.Phase{{StartRate: perSecond, EndRate: perSecond, Duration: long + time.Second}},
 		Warmup:  2 * time.Second, Seed: 1,
 		Observe: func(t load.Sample) {
 			mu.Lock()
@@ -118,7 +118,7 @@ func one(ctx context.Context, s *stage.Stage, service string, quota float64, a a
 			return err
 		}
 		after, err := cpugroup.ReadStat(server.Group().Dir)
-		counted = after.Less(before)
+		counted = after.Minus(before)
 		return err
 	})
 	if err != nil {

@@ -180,7 +180,7 @@ func arm(ctx context.Context, s *stage.Stage, name, service, broker string, expe
 	// The load goes on a little after the recording's end, so that the last requests in it meet the others.
 	o := load.Options{
 		Targets:  []load.Target{publish: {Name: "pub", Weight: 2}, subscribe: {Name: "sub", Weight: 1}},
-		Phases:   []load.Phase{{From: 3 * perSecond, To: 3 * perSecond, Duration: long + 2*time.Second}},
+		Phases:   []load.Phase{{StartRate: 3 * perSecond, EndRate: 3 * perSecond, Duration: long + 2*time.Second}},
 		Arrivals: load.Constant, Warmup: 6 * time.Second, Seed: 1, // until the broker has compiled itself
 		Send: func(ctx context.Context, target int) load.Answer {
 			url := "http://" + address + "/pub?topic=" + topic

@@ -109,7 +109,7 @@ type Server struct {
 
 // newGroup makes a cgroup with limits for a program.
 func newGroup(name string, quota float64, memory int64) (*cpugroup.Group, error) {
-	g, err := cpugroup.New(cpugroup.Options{CPUs: quota, Memory: memory, Usage: true, Owner: "whylate-story"})
+	g, err := cpugroup.New(cpugroup.Options{CPUs: quota, Memory: memory, CountUsage: true, Owner: "whylate-story"})
 	if err != nil {
 		return nil, &Missing{"cgroup for " + name, "run as root on a machine with cgroups that can be written (" + err.Error() + ")"}
 	}
@@ -132,12 +132,12 @@ func (s *Stage) Start(ctx context.Context, p Program) (_ *Server, err error) {
 	if p.Net != nil {
 		p.Args = p.Net.in(p.Args)
 	}
-	c := guard.Command{Args: p.Args, Env: append(os.Environ(), p.Env...), Dir: p.Dir, CPUs: p.CPUs, Remove: true}
+	c := guard.Command{Args: p.Args, Env: append(os.Environ(), p.Env...), Dir: p.Dir, CPUs: p.CPUs, RemoveGroup: true}
 	if p.Quota > 0 || p.Memory > 0 {
 		if v.group, err = newGroup(p.Name, p.Quota, p.Memory); err != nil {
 			return nil, err
 		}
-		c.Groups = v.group.Dirs()
+		c.GroupDirs = v.group.Dirs()
 	}
 	g, err := self(asGuard + "=1")
 	if err == nil {
@@ -161,7 +161,7 @@ func (s *Stage) Start(ctx context.Context, p Program) (_ *Server, err error) {
 // Wait waits until the program has ended by itself, and returns an error if it failed.
 func (v *Server) Wait(ctx context.Context) error {
 	for {
-		switch how := v.process.Ended(); how {
+		switch how := v.process.ExitText(); how {
 		case "":
 		case "exit status 0":
 			return v.Stop()
@@ -177,7 +177,7 @@ func (v *Server) Wait(ctx context.Context) error {
 }
 
 // Ended reports whether the program has ended by itself.
-func (v *Server) Ended() bool { return v.process.Ended() != "" }
+func (v *Server) Ended() bool { return v.process.ExitText() != "" }
 
 // Stop ends the program and everything that it started.
 func (v *Server) Stop() error {
@@ -187,7 +187,7 @@ func (v *Server) Stop() error {
 	v.stopped = true
 	err := v.process.Stop()
 	if v.group != nil { // the guard has removed it, unless it was killed itself
-		err = v.group.End()
+		err = v.group.KillAndRemove()
 	}
 	return err
 }
@@ -250,7 +250,7 @@ func (v *Server) ready(ctx context.Context, where string) error {
 		if last = answers(ctx, where); last == nil {
 			return nil
 		}
-		if how := v.process.Ended(); how != "" {
+		if how := v.process.ExitText(); how != "" {
 			return fmt.Errorf("%s ended before it was ready (%s); it said:\n%s", v.name, how, v.said())
 		}
 		select {

@@ -221,7 +221,7 @@ func one(ctx context.Context, s *stage.Stage, client string, server *peer, a arm
 	var times []time.Duration
 	o := load.Options{
 		Targets: []load.Target{{URL: "http://" + address + "/txn"}},
-		Phases:  []load.Phase{{From: perSecond, To: perSecond, Duration: long + 2*time.Second}},
+		Phases:  []load.Phase{{StartRate: perSecond, EndRate: perSecond, Duration: long + 2*time.Second}},
 		Warmup:  2 * time.Second, Seed: 1,
 		Observe: func(t load.Sample) {
 			mu.Lock()

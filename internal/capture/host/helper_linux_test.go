@@ -97,7 +97,7 @@ func start(t testing.TB, g *cpugroup.Group, kind string) (cmd *exec.Cmd, line st
 	}
 	cmd = testchild.Command(kind)
 	if g != nil {
-		g.Take(cmd)
+		g.Attach(cmd)
 	}
 	if kind == "pair" {
 		if os.Getuid() != 0 {

@@ -108,7 +108,7 @@ func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, er
 			}
 		}
 	}
-	if !l.remote && !load.Loopback(o.Targets) {
+	if !l.remote && !load.AreLoopback(o.Targets) {
 		return o, command.Usage(cmd, "%s is not this machine: --allow-remote says that you may load it", redactedURL(target))
 	}
 	if l.caCert != "" || l.insecure {
@@ -159,7 +159,7 @@ func newLoad(s *command.Streams) *cobra.Command {
 		Short:   "Send requests at a steady rate and measure latency honestly",
 		Args:    command.Exactly(1, "name one URL, got {n}"),
 		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
-			if rate == "" && l.Closed == 0 {
+			if rate == "" && l.ClosedClients == 0 {
 				return command.Usage(cmd, "set the requests per second with --rate")
 			}
 			if asJSON && bench {
@@ -232,7 +232,7 @@ func newLoad(s *command.Streams) *cobra.Command {
 	f.StringVar(&rate, "rate", "", "`requests` per second: 500, a ramp 100..1000, or steps 100,200,400")
 	f.DurationVarP(&duration, "duration", "d", 10*time.Second, "how long to send requests, up to an hour")
 	f.DurationVar(&l.Warmup, "warmup", 0, "send requests for this long before measuring")
-	f.IntVar(&l.Closed, "closed", 0, "instead of a rate, this many `clients` that each wait for an answer before the next request")
+	f.IntVar(&l.ClosedClients, "closed", 0, "instead of a rate, this many `clients` that each wait for an answer before the next request")
 	l.add(cmd)
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	f.BoolVar(&bench, "bench", false, "print the result as a line of the Go benchmark format, for benchstat")

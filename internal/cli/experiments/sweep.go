@@ -79,15 +79,15 @@ func newSweep(s *command.Streams) *cobra.Command {
 	}
 	f.StringArrayVar(&v.env, "env", nil, "an environment variable's values, `NAME=V1,V2` (may be repeated)")
 	f.StringVar(&v.url, "url", "", "the service's URL")
-	f.StringVar(&v.Ready, "ready", "", "a `URL` that answers once the service is ready (default: that of --url)")
+	f.StringVar(&v.ReadyURL, "ready", "", "a `URL` that answers once the service is ready (default: that of --url)")
 	f.DurationVar(&v.ReadyTimeout, "ready-timeout", 30*time.Second, "longest time for the service to start")
-	f.StringVar(&v.Pprof, "pprof", "", "`URL` of the service's profiling handlers (default: those beside --url)")
+	f.StringVar(&v.PprofURL, "pprof", "", "`URL` of the service's profiling handlers (default: those beside --url)")
 	f.IntVar(&v.Runs, "runs", 10, "runs of each arm")
 	f.DurationVarP(&v.Measure, "duration", "d", 10*time.Second, "how long each run is measured")
 	f.DurationVar(&v.Warmup, "warmup", time.Second, "warm-up before each run, not measured")
 	f.DurationVar(&v.Trace, "trace", time.Second, "record a trace of this length after each run; 0 for none")
 	f.StringVar(&v.slo, "slo", "", "goals, such as p99=20ms: find the cheapest arm that meets them")
-	f.StringVar(&v.Group, "cgroup", "", "make the runs' cgroups in this `directory`, which is delegated to you")
+	f.StringVar(&v.ParentGroup, "cgroup", "", "make the runs' cgroups in this `directory`, which is delegated to you")
 	f.StringVar(&v.cpus, "cpus", "", "pin the service to these CPUs, such as 0-2,5")
 	f.StringVar(&v.loadCPUs, "load-cpus", "", "pin the load generator to these CPUs")
 	f.StringVar(&v.jsonFile, "json", "", "write the result to this `file` as JSON, again after each run")
@@ -159,7 +159,7 @@ func (v *sweeping) run(cmd *cobra.Command, s *command.Streams) error {
 		fmt.Fprintf(s.Err, "whylate: %s\n", command.OneLine(text))
 	}
 	v.Progress = func(p sweep.Progress) {
-		line := fmt.Sprintf("run %d of %d, %v left: %s", p.Done+1, p.Total, p.Left.Round(time.Second), termtext.Escape(p.Arm.String()))
+		line := fmt.Sprintf("run %d of %d, %v left: %s", p.Done+1, p.Total, p.Remaining.Round(time.Second), termtext.Escape(p.Arm.String()))
 		if bar != nil {
 			bar.Set(progress.State{Note: line})
 		} else {

@@ -40,8 +40,8 @@ func PinSelf(cpus []int) error {
 	return nil
 }
 
-// OwnCPUs returns the CPUs that this process may run on.
-func OwnCPUs() []int {
+// AllowedCPUs returns the CPUs that this process may run on.
+func AllowedCPUs() []int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil

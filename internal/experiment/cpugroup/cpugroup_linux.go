@@ -17,87 +17,87 @@ import (
 
 // A Group is a cgroup of the cpu controller, on v1 with those of other controllers beside it.
 type Group struct {
-	Dir    string
-	v2     bool
-	beside []string // on v1: its directories for memory and CPU time
-	file   *os.File // of Dir, once a command was to run there
+	Dir       string
+	v2        bool
+	otherDirs []string // on v1: its directories for memory and CPU time
+	file      *os.File // of Dir, once a command was to run there
 }
 
 // Options say what a group is to be like.
 type Options struct {
-	Above  *Group        // nil: below the root of the hierarchy with the cpu controller
+	Parent *Group        // nil: below the root of the hierarchy with the cpu controller
 	CPUs   float64       // its quota; 0: none
 	Period time.Duration // of the quota; 0: 100 ms
-	// Heavy makes it go before neighbours within its quota, so that a busy machine
+	// HighWeight makes it go before neighbours within its quota, so that a busy machine
 	// disturbs a measurement less.
-	Heavy bool
+	HighWeight bool
 	// Memory limits its memory and swap together, in bytes; 0: no limit.
 	Memory int64
-	// Usage counts its CPU time, which v1 has a controller of its own for.
-	Usage bool
+	// CountUsage counts its CPU time, which v1 has a controller of its own for.
+	CountUsage bool
 	// Owner begins the group's name, so that RemoveLeft finds it; empty: nothing will look for it.
 	Owner string
 }
 
 // New makes a group. Remove it once its processes have ended.
 func New(o Options) (*Group, error) {
-	above := o.Above
-	if above == nil {
+	parent := o.Parent
+	if parent == nil {
 		dir, v2, err := findMount("cpu")
 		if err != nil {
 			return nil, err
 		}
-		above = &Group{Dir: dir, v2: v2}
+		parent = &Group{Dir: dir, v2: v2}
 	}
-	if above.v2 {
+	if parent.v2 {
 		controllers := "+cpu"
 		if o.Memory > 0 {
 			controllers += " +memory"
 		}
-		if err := above.write("cgroup.subtree_control", controllers); err != nil {
-			return nil, fmt.Errorf("enabling the controllers %s in %s, which must not contain a process itself: %w", controllers, above.Dir, err)
+		if err := parent.writeFile("cgroup.subtree_control", controllers); err != nil {
+			return nil, fmt.Errorf("enabling the controllers %s in %s, which must not contain a process itself: %w", controllers, parent.Dir, err)
 		}
 	}
 	name := "whylate-lab-"
 	if o.Owner != "" {
-		name = ownedName(o.Owner)
+		name = namePrefix(o.Owner)
 	}
-	dir, err := os.MkdirTemp(above.Dir, name)
+	dir, err := os.MkdirTemp(parent.Dir, name)
 	if err != nil {
 		return nil, fmt.Errorf("making a cgroup (root is needed, or a cgroup that is delegated to this user): %w", err)
 	}
-	g := &Group{Dir: dir, v2: above.v2}
-	if err := g.set(o); err != nil {
+	g := &Group{Dir: dir, v2: parent.v2}
+	if err := g.applyLimits(o); err != nil {
 		return nil, errors.Join(err, g.Remove())
 	}
 	return g, nil
 }
 
-// set sets a group's limits.
-func (g *Group) set(o Options) error {
+// applyLimits sets a group's limits.
+func (g *Group) applyLimits(o Options) error {
 	if o.CPUs > 0 {
 		o.Period = cmp.Or(o.Period, 100*time.Millisecond)
 		period := o.Period.Microseconds()
 		quota := int(o.CPUs * float64(period))
 		var err error
 		if g.v2 {
-			err = g.write("cpu.max", fmt.Sprintf("%d %d", quota, period))
+			err = g.writeFile("cpu.max", fmt.Sprintf("%d %d", quota, period))
 		} else {
-			err = errors.Join(g.write("cpu.cfs_period_us", strconv.FormatInt(period, 10)), g.write("cpu.cfs_quota_us", strconv.Itoa(quota)))
+			err = errors.Join(g.writeFile("cpu.cfs_period_us", strconv.FormatInt(period, 10)), g.writeFile("cpu.cfs_quota_us", strconv.Itoa(quota)))
 		}
 		if err != nil {
 			return fmt.Errorf("setting a quota of %v CPUs: %w", o.CPUs, err)
 		}
 	}
-	if o.Heavy {
+	if o.HighWeight {
 		file, weight := "cpu.shares", "262144"
 		if g.v2 {
 			file, weight = "cpu.weight", "10000"
 		}
-		_ = g.write(file, weight) // a kernel without weights measures all the same
+		_ = g.writeFile(file, weight) // a kernel without weights measures all the same
 	}
-	if !g.v2 && o.Usage {
-		if _, err := g.makeBeside("cpuacct"); err != nil {
+	if !g.v2 && o.CountUsage {
+		if _, err := g.makeControllerDir("cpuacct"); err != nil {
 			return err
 		}
 	}
@@ -105,14 +105,14 @@ func (g *Group) set(o Options) error {
 		limit := strconv.FormatInt(o.Memory, 10)
 		var err error
 		if g.v2 {
-			if err = g.write("memory.max", limit); err == nil {
-				_ = g.write("memory.swap.max", "0") // a kernel without swap has no such file
+			if err = g.writeFile("memory.max", limit); err == nil {
+				_ = g.writeFile("memory.swap.max", "0") // a kernel without swap has no such file
 			}
 		} else {
 			var dir string
-			if dir, err = g.makeBeside("memory"); err == nil {
-				if err = writeIn(dir, "memory.limit_in_bytes", limit); err == nil {
-					_ = writeIn(dir, "memory.memsw.limit_in_bytes", limit)
+			if dir, err = g.makeControllerDir("memory"); err == nil {
+				if err = writeDirFile(dir, "memory.limit_in_bytes", limit); err == nil {
+					_ = writeDirFile(dir, "memory.memsw.limit_in_bytes", limit)
 				}
 			}
 		}
@@ -123,9 +123,9 @@ func (g *Group) set(o Options) error {
 	return nil
 }
 
-// makeBeside makes the group's directory in the v1 hierarchy of another controller, which may be that of the cpu
+// makeControllerDir makes the group's directory in the v1 hierarchy of another controller, which may be that of the cpu
 // controller itself.
-func (g *Group) makeBeside(controller string) (string, error) {
+func (g *Group) makeControllerDir(controller string) (string, error) {
 	mount, v2, err := findMount(controller)
 	if err != nil || v2 {
 		return "", errors.Join(fmt.Errorf("there is no v1 hierarchy with the %s controller", controller), err)
@@ -137,12 +137,12 @@ func (g *Group) makeBeside(controller string) (string, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", fmt.Errorf("making a cgroup of the %s controller: %w", controller, err)
 	}
-	g.beside = append(g.beside, dir)
+	g.otherDirs = append(g.otherDirs, dir)
 	return dir, nil
 }
 
-// At returns the group in a directory that somebody else made, for New to make groups in it.
-func At(dir string) (*Group, error) {
+// OpenDir returns the group in a directory that somebody else made, for New to make groups in it.
+func OpenDir(dir string) (*Group, error) {
 	if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err != nil {
 		return nil, fmt.Errorf("%s is not a cgroup: %w", dir, err)
 	}
@@ -151,31 +151,31 @@ func At(dir string) (*Group, error) {
 }
 
 // Dirs returns the group's directories, for Open in another process.
-func (g *Group) Dirs() []string { return append([]string{g.Dir}, g.beside...) }
+func (g *Group) Dirs() []string { return append([]string{g.Dir}, g.otherDirs...) }
 
 // Open returns a group that another process made.
 func Open(dirs []string) (*Group, error) {
 	if len(dirs) == 0 {
 		return nil, errors.New("a cgroup needs a directory")
 	}
-	g, err := At(dirs[0])
+	g, err := OpenDir(dirs[0])
 	if err != nil {
 		return nil, err
 	}
-	g.beside = dirs[1:]
+	g.otherDirs = dirs[1:]
 	return g, nil
 }
 
-func (g *Group) write(file, text string) error { return writeIn(g.Dir, file, text) }
+func (g *Group) writeFile(file, text string) error { return writeDirFile(g.Dir, file, text) }
 
-func writeIn(dir, file, text string) error {
+func writeDirFile(dir, file, text string) error {
 	return os.WriteFile(filepath.Join(dir, file), []byte(text), 0)
 }
 
-// Take makes a command, which must be started before the group is removed, run
+// Attach makes a command, which must be started before the group is removed, run
 // in the group from its first instruction. On v2 the kernel puts it there; on v1
 // a shell does, which the command then takes the place of.
-func (g *Group) Take(cmd *exec.Cmd) {
+func (g *Group) Attach(cmd *exec.Cmd) {
 	if g.v2 {
 		if g.file == nil {
 			g.file, _ = os.Open(g.Dir) // if that fails, so does the start
@@ -200,15 +200,15 @@ func (g *Group) Remove() error {
 	return g.remove(func() error { return nil })
 }
 
-// End kills all processes in the group and removes it, also where a process is about to join while it looks empty: on v1
+// KillAndRemove kills all processes in the group and removes it, also where a process is about to join while it looks empty: on v1
 // joining takes the kernel milliseconds, and removing waits for that and fails.
-func (g *Group) End() error { return g.remove(g.Kill) }
+func (g *Group) KillAndRemove() error { return g.remove(g.Kill) }
 
-func (g *Group) remove(before func() error) (err error) {
+func (g *Group) remove(prepare func() error) (err error) {
 	g.file.Close()
 	for i := range 50 {
 		time.Sleep(time.Duration(i) * time.Millisecond)
-		if err = before(); err != nil {
+		if err = prepare(); err != nil {
 			return err
 		}
 		for _, dir := range g.Dirs() {
@@ -223,8 +223,8 @@ func (g *Group) remove(before func() error) (err error) {
 	return err
 }
 
-// Procs returns the processes in the group.
-func (g *Group) Procs() []int {
+// PIDs returns the processes in the group.
+func (g *Group) PIDs() []int {
 	var pids []int
 	for _, dir := range g.Dirs() {
 		b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
@@ -243,9 +243,9 @@ func (g *Group) Procs() []int {
 // Kill kills all processes in the group, also those that they start meanwhile.
 // It gives up after two seconds.
 func (g *Group) Kill() error {
-	_ = g.write("cgroup.kill", "1") // v2, Linux 5.14
+	_ = g.writeFile("cgroup.kill", "1") // v2, Linux 5.14
 	for i := range 100 {
-		pids := g.Procs()
+		pids := g.PIDs()
 		if len(pids) == 0 {
 			return nil
 		}
@@ -254,7 +254,7 @@ func (g *Group) Kill() error {
 		}
 		time.Sleep(time.Duration(min(i, 20)) * time.Millisecond)
 	}
-	return fmt.Errorf("killing the processes %v in %s: they do not end", g.Procs(), g.Dir)
+	return fmt.Errorf("killing the processes %v in %s: they do not end", g.PIDs(), g.Dir)
 }
 
 // findMount prefers v1: where a controller is mounted there, v2 does not have it.

@@ -44,74 +44,74 @@ func group(t *testing.T, o Options) *Group {
 // TestKill: a command and what it started run in the group under its limits, are counted, and are all killed, also one
 // that has left its session.
 func TestKill(t *testing.T) {
-	g := group(t, Options{CPUs: 0.5, Memory: 64 << 20, Usage: true, Owner: "whylate-test"})
+	g := group(t, Options{CPUs: 0.5, Memory: 64 << 20, CountUsage: true, Owner: "whylate-test"})
 	cmd := exec.Command("sh", "-c", "setsid sleep 100 & sleep 100 & while :; do :; done")
-	g.Take(cmd)
+	g.Attach(cmd)
 	must.Do(t, cmd.Start())
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		used := must.Have(g.CPUTime())(t)
-		if len(g.Procs()) >= 3 && used > 20*time.Millisecond {
+		if len(g.PIDs()) >= 3 && used > 20*time.Millisecond {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("processes %v used %v", g.Procs(), used)
+			t.Fatalf("processes %v used %v", g.PIDs(), used)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	again, err := Open(g.Dirs())
-	if err != nil || again.v2 != g.v2 {
-		t.Fatal(again, err)
+	reopened, err := Open(g.Dirs())
+	if err != nil || reopened.v2 != g.v2 {
+		t.Fatal(reopened, err)
 	}
-	if err := again.Kill(); err != nil || len(g.Procs()) != 0 {
-		t.Errorf("%v; left: %v", err, g.Procs())
+	if err := reopened.Kill(); err != nil || len(g.PIDs()) != 0 {
+		t.Errorf("%v; left: %v", err, g.PIDs())
 	}
 	if err := cmd.Wait(); err == nil {
 		t.Error("an endless loop ended by itself")
 	}
 }
 
-// TestRemoveLeft: the groups of a process that is gone are removed, with what runs in them; those of a living one stay.
-func TestRemoveLeft(t *testing.T) {
-	mine := group(t, Options{Owner: "whylate-test", Usage: true})
-	if _, err := RemoveLeft("whylate-test", nil); err != nil { // of tests that were killed
+// TestRemoveOrphaned: the groups of a process that is gone are removed, with what runs in them; those of a living one stay.
+func TestRemoveOrphaned(t *testing.T) {
+	living := group(t, Options{Owner: "whylate-test", CountUsage: true})
+	if _, err := RemoveOrphaned("whylate-test", nil); err != nil { // of tests that were killed
 		t.Fatal(err)
 	}
-	left := group(t, Options{Owner: "whylate-test", Usage: true})
-	gone := exec.Command("true")
-	must.Do(t, gone.Run())
-	for i, dir := range left.Dirs() { // as its owner would have called it
+	orphan := group(t, Options{Owner: "whylate-test", CountUsage: true})
+	deadOwner := exec.Command("true")
+	must.Do(t, deadOwner.Run())
+	for i, dir := range orphan.Dirs() { // as its owner would have called it
 		name := filepath.Join(filepath.Dir(dir), "whylate-test-999999999-1-"+filepath.Base(dir)[len("whylate-test-"):])
-		if left.v2 || i > 0 || os.Rename(dir, name) != nil {
+		if orphan.v2 || i > 0 || os.Rename(dir, name) != nil {
 			_ = os.Remove(dir)
 			must.Do(t, os.Mkdir(name, 0o755))
 		}
 		if i == 0 {
-			left.Dir = name
+			orphan.Dir = name
 		} else {
-			left.beside[i-1] = name
+			orphan.otherDirs[i-1] = name
 		}
 	}
 	cmd := exec.Command("sleep", "100")
-	left.Take(cmd)
+	orphan.Attach(cmd)
 	must.Do(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	if n, err := RemoveLeft("whylate-test", nil); n != 1 || err != nil {
+	if n, err := RemoveOrphaned("whylate-test", nil); n != 1 || err != nil {
 		t.Errorf("%d groups removed, %v", n, err)
 	}
 	<-ended
-	if _, err := os.Stat(left.Dir); err == nil {
-		t.Errorf("%s is still there", left.Dir)
+	if _, err := os.Stat(orphan.Dir); err == nil {
+		t.Errorf("%s is still there", orphan.Dir)
 	}
-	if _, err := os.Stat(mine.Dir); err != nil {
+	if _, err := os.Stat(living.Dir); err != nil {
 		t.Errorf("the group of a living process is gone: %v", err)
 	}
 }
 
 // TestSettings: a group has the quota, the limit and the weight that were asked for, in the kernel's own files.
 func TestSettings(t *testing.T) {
-	g := group(t, Options{CPUs: 1.5, Memory: 64 << 20, Usage: true, Heavy: true, Owner: "whylate-test"})
+	g := group(t, Options{CPUs: 1.5, Memory: 64 << 20, CountUsage: true, HighWeight: true, Owner: "whylate-test"})
 	want := map[string]string{"cpu.cfs_quota_us": "150000", "cpu.cfs_period_us": "100000", "cpu.shares": "262144", "memory.limit_in_bytes": "67108864"}
 	if g.v2 {
 		want = map[string]string{"cpu.max": "150000 100000", "cpu.weight": "10000", "memory.max": "67108864"}
@@ -132,7 +132,7 @@ func TestSettings(t *testing.T) {
 	if st, err := ReadStat(g.Dir); err != nil || st != (Stat{Periods: min(st.Periods, 1)}) {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if pids := g.Procs(); len(pids) != 0 || g.OOMKills() != 0 {
+	if pids := g.PIDs(); len(pids) != 0 || g.OOMKills() != 0 {
 		t.Errorf("processes %v, %d killed", pids, g.OOMKills())
 	}
 }

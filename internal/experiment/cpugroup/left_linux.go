@@ -9,27 +9,27 @@ import (
 	"strings"
 )
 
-// ownedName makes the beginning of a name that says which process it belongs to: pids are used again, but not at the
+// namePrefix makes the beginning of a name that says which process it belongs to: pids are used again, but not at the
 // same time of the machine's life.
-func ownedName(owner string) string {
-	return fmt.Sprintf("%s-%d-%d-", owner, os.Getpid(), startOf(os.Getpid()))
+func namePrefix(owner string) string {
+	return fmt.Sprintf("%s-%d-%d-", owner, os.Getpid(), startTicks(os.Getpid()))
 }
 
-// startOf returns when a process started, in clock ticks since boot, 0 if there is none.
-func startOf(pid int) int64 {
-	p, ok := ProcessOf(pid)
+// startTicks returns when a process started, in clock ticks since boot, 0 if there is none.
+func startTicks(pid int) int64 {
+	p, ok := ReadProcess(pid)
 	if !ok || p.State() == "Z" {
 		return 0
 	}
-	return p.Number(22)
+	return p.Field(22)
 }
 
-// RemoveLeft removes groups of an owner whose process is gone, and kills what still runs in them. It returns how many
+// RemoveOrphaned removes groups of an owner whose process is gone, and kills what still runs in them. It returns how many
 // there were. above is where they are, as in Options.
-func RemoveLeft(owner string, above *Group) (removed int, err error) {
+func RemoveOrphaned(owner string, parent *Group) (removed int, err error) {
 	var mounts []string
-	if above != nil {
-		mounts = append(mounts, above.Dir)
+	if parent != nil {
+		mounts = append(mounts, parent.Dir)
 	} else {
 		for _, c := range []string{"cpu", "cpuacct", "memory"} {
 			if dir, _, err := findMount(c); err == nil && !slices.Contains(mounts, dir) {
@@ -37,19 +37,19 @@ func RemoveLeft(owner string, above *Group) (removed int, err error) {
 			}
 		}
 	}
-	seen := map[string]bool{}
+	names := map[string]bool{}
 	var errs []error
 	for _, mount := range mounts {
 		dirs, _ := filepath.Glob(filepath.Join(mount, owner+"-*"))
 		for _, dir := range dirs {
 			var pid int
 			var start int64
-			if n, _ := fmt.Sscanf(strings.TrimPrefix(filepath.Base(dir), owner+"-"), "%d-%d-", &pid, &start); n < 2 || startOf(pid) == start {
+			if n, _ := fmt.Sscanf(strings.TrimPrefix(filepath.Base(dir), owner+"-"), "%d-%d-", &pid, &start); n < 2 || startTicks(pid) == start {
 				continue
 			}
-			e := (&Group{Dir: dir}).End()
-			if e == nil && !seen[filepath.Base(dir)] {
-				seen[filepath.Base(dir)] = true
+			e := (&Group{Dir: dir}).KillAndRemove()
+			if e == nil && !names[filepath.Base(dir)] {
+				names[filepath.Base(dir)] = true
 				removed++
 			}
 			errs = append(errs, e)

@@ -11,8 +11,8 @@ import (
 // A Process is the fields of /proc/PID/stat from the third one on, the state: the second, in parentheses, may hold anything.
 type Process []string
 
-// ProcessOf reads about a process; ok is false if there is none.
-func ProcessOf(pid int) (p Process, ok bool) {
+// ReadProcess reads about a process; ok is false if there is none.
+func ReadProcess(pid int) (p Process, ok bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return nil, false
@@ -24,8 +24,8 @@ func ProcessOf(pid int) (p Process, ok bool) {
 // State is a letter, such as Z for a process that has ended.
 func (p Process) State() string { return p[0] }
 
-// Number is a field by its number in proc_pid_stat(5), up to 24.
-func (p Process) Number(field int) int64 {
+// Field is a field by its number in proc_pid_stat(5), up to 24.
+func (p Process) Field(field int) int64 {
 	n, _ := strconv.ParseInt(p[field-3], 10, 64)
 	return n
 }

@@ -18,8 +18,8 @@ type Stat struct {
 	ThrottledNS int64 `json:"throttled_ns"`
 }
 
-// Less returns what was counted since b.
-func (a Stat) Less(b Stat) Stat {
+// Minus returns what was counted since b.
+func (a Stat) Minus(b Stat) Stat {
 	return Stat{a.Periods - b.Periods, a.Throttled - b.Throttled, a.ThrottledNS - b.ThrottledNS}
 }
 
@@ -30,7 +30,7 @@ func (a Stat) Plus(b Stat) Stat {
 
 // ReadStat reads the counters of the group in dir.
 func ReadStat(dir string) (Stat, error) {
-	counts, err := countersOf(dir, "cpu.stat")
+	counts, err := readCounters(dir, "cpu.stat")
 	if err != nil {
 		return Stat{}, err
 	}
@@ -45,8 +45,8 @@ func ReadStat(dir string) (Stat, error) {
 	return s, nil
 }
 
-// countersOf reads a file of a group that has a name and a number in each line.
-func countersOf(dir, file string) (map[string]int64, error) {
+// readCounters reads a file of a group that has a name and a number in each line.
+func readCounters(dir, file string) (map[string]int64, error) {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (g *Group) CPUTime() (time.Duration, error) {
 			return time.Duration(n), err
 		}
 	}
-	counts, err := countersOf(g.Dir, "cpu.stat")
+	counts, err := readCounters(g.Dir, "cpu.stat")
 	if err != nil {
 		return 0, err
 	}
@@ -85,7 +85,7 @@ func (g *Group) CPUTime() (time.Duration, error) {
 func (g *Group) OOMKills() int64 {
 	for _, dir := range g.Dirs() {
 		for _, name := range []string{"memory.events", "memory.oom_control"} {
-			counts, _ := countersOf(dir, name)
+			counts, _ := readCounters(dir, name)
 			if n, ok := counts["oom_kill"]; ok {
 				return n
 			}

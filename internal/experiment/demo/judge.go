@@ -9,11 +9,11 @@ import (
 
 // A Fault is a known reason for a slow route.
 type Fault struct {
-	What    string // in words
-	Path    string
-	Handler string             // end of the group's name
-	Causes  []report.CauseName // the first cause of the group's time is one of these,
-	Site    string             // in a function whose name ends so
+	Description string // in words
+	Path        string
+	Handler     string             // end of the group's name
+	Causes      []report.CauseName // the first cause of the group's time is one of these,
+	Site        string             // in a function whose name ends so
 }
 
 // Faults are what the service has.
@@ -47,15 +47,15 @@ func Judge(r *report.Report) []Verdict {
 			}
 		}
 		if v.Group != nil && len(v.Group.Bands) > 0 {
-			v.weigh()
+			v.addUpCauses()
 		}
 		out = append(out, v)
 	}
 	return out
 }
 
-// Missed counts the faults that were not found.
-func Missed(verdicts []Verdict) int {
+// CountMissed counts the faults that were not found.
+func CountMissed(verdicts []Verdict) int {
 	n := 0
 	for _, v := range verdicts {
 		if !v.Found {
@@ -65,8 +65,8 @@ func Missed(verdicts []Verdict) int {
 	return n
 }
 
-// weigh adds up the causes of the band all.
-func (v *Verdict) weigh() {
+// addUpCauses adds up the causes of the band all.
+func (v *Verdict) addUpCauses() {
 	type key struct {
 		cause report.CauseName
 		site  string

@@ -13,12 +13,12 @@ func group(name string, causes ...report.Cause) report.Group {
 	return report.Group{Name: name, Bands: []report.Band{{Band: report.BandAll, Causes: causes}}}
 }
 
-func at(cause report.CauseName, function string, share float64) report.Cause {
+func causeAt(cause report.CauseName, function string, share float64) report.Cause {
 	return report.Cause{Cause: cause, Site: &report.Site{Func: function}, Share: share}
 }
 
-// found runs the judge on one group, for the fault with that handler.
-func found(t *testing.T, g report.Group) Verdict {
+// judgeGroup runs the judge on one group, for the fault with that handler.
+func judgeGroup(t *testing.T, g report.Group) Verdict {
 	t.Helper()
 	var hit *Verdict
 	for _, v := range Judge(&report.Report{Groups: []report.Group{g}}) {
@@ -28,7 +28,7 @@ func found(t *testing.T, g report.Group) Verdict {
 			}
 			hit = &v
 		} else if v.Found {
-			t.Errorf("%s was found without a group", v.Fault.What)
+			t.Errorf("%s was found without a group", v.Fault.Description)
 		}
 	}
 	if hit == nil {
@@ -45,24 +45,24 @@ func TestJudge(t *testing.T) {
 		want  bool
 		share float64
 	}{
-		{"the sleep", group(pkg+"(*service).report", at("sleep", pkg+"(*service).backoff", .9), at("sched", "x", .1)), true, .9},
-		{"the sleep elsewhere", group(pkg+"(*service).report", at("sleep", pkg+"(*service).report", .9)), false, .9},
-		{"something else at the sleep", group(pkg+"(*service).report", at("network", pkg+"(*service).backoff", .9)), false, .9},
-		{"the sleep second", group(pkg+"(*service).report", at("cpu", "x", .6), at("sleep", pkg+"(*service).backoff", .4)), false, .6},
-		{"the write, at two lines", group(pkg+"(*service).order", at("sched", "x", .4), at("network", pkg+"(*journal).append", .3), at("network", pkg+"(*journal).append", .3)), true, .6},
-		{"the hogs, as several causes", group(pkg+"(*service).price", at("network", pkg+"(*service).ask", .4), at("sched", pkg+"(*service).ask", .35),
-			at("sched-poll", pkg+"(*service).ask", .25)), true, .6},
-		{"the hogs, but less than the network", group(pkg+"(*service).price", at("network", pkg+"(*service).ask", .7), at("sched", pkg+"(*service).ask", .3)), false, .7},
-		{"nothing but the rest", group(pkg+"(*service).price", at(report.CauseOther, "", 1)), false, 0},
+		{"the sleep", group(pkg+"(*service).report", causeAt("sleep", pkg+"(*service).backoff", .9), causeAt("sched", "x", .1)), true, .9},
+		{"the sleep elsewhere", group(pkg+"(*service).report", causeAt("sleep", pkg+"(*service).report", .9)), false, .9},
+		{"something else at the sleep", group(pkg+"(*service).report", causeAt("network", pkg+"(*service).backoff", .9)), false, .9},
+		{"the sleep second", group(pkg+"(*service).report", causeAt("cpu", "x", .6), causeAt("sleep", pkg+"(*service).backoff", .4)), false, .6},
+		{"the write, at two lines", group(pkg+"(*service).order", causeAt("sched", "x", .4), causeAt("network", pkg+"(*journal).append", .3), causeAt("network", pkg+"(*journal).append", .3)), true, .6},
+		{"the hogs, as several causes", group(pkg+"(*service).price", causeAt("network", pkg+"(*service).ask", .4), causeAt("sched", pkg+"(*service).ask", .35),
+			causeAt("sched-poll", pkg+"(*service).ask", .25)), true, .6},
+		{"the hogs, but less than the network", group(pkg+"(*service).price", causeAt("network", pkg+"(*service).ask", .7), causeAt("sched", pkg+"(*service).ask", .3)), false, .7},
+		{"nothing but the rest", group(pkg+"(*service).price", causeAt(report.CauseOther, "", 1)), false, 0},
 	} {
-		v := found(t, c.group)
+		v := judgeGroup(t, c.group)
 		if v.Found != c.want || v.Share < c.share-.001 || v.Share > c.share+.001 {
 			t.Errorf("%s: found %v with %.2f, want %v with %.2f", c.name, v.Found, v.Share, c.want, c.share)
 		}
 	}
 	for _, v := range Judge(&report.Report{Groups: []report.Group{{Name: pkg + "(*service).report"}}}) {
 		if v.Found {
-			t.Errorf("%s was found in a group without bands", v.Fault.What)
+			t.Errorf("%s was found in a group without bands", v.Fault.Description)
 		}
 	}
 }

@@ -22,12 +22,12 @@ import (
 const (
 	Backoff   = 80 * time.Millisecond // the sleep
 	SlowWrite = 25 * time.Millisecond // the journal's, in the store
-	hogCPU    = 10 * time.Millisecond // of each hog
-	hogs      = 6                     // for each batch; the service has Procs to run them on
+	hogTime   = 10 * time.Millisecond // of each hog
+	hogCount  = 6                     // for each batch; the service has Procs to run them on
 )
 
-// Procs is the GOMAXPROCS that the service is to be run with, so that the hogs outnumber it on any machine.
-const Procs = 2
+// MaxProcs is the GOMAXPROCS that the service is to be run with, so that the hogs outnumber it on any machine.
+const MaxProcs = 2
 
 // service is the program with the faults.
 type service struct {
@@ -35,8 +35,8 @@ type service struct {
 	prices  chan price
 }
 
-// Slow is how long a request takes, at least, of which the service keeps a recording, if it does.
-const Slow = 60 * time.Millisecond
+// SlowThreshold is how long a request takes, at least, of which the service keeps a recording, if it does.
+const SlowThreshold = 60 * time.Millisecond
 
 // Serve runs the service on a port of its own until ctx ends. It uses the store at the given address and calls ready
 // with its URL once it can be reached. If recordings is not empty, it marks its requests and keeps recordings of slow ones
@@ -70,7 +70,7 @@ func Serve(ctx context.Context, store, recordings string, ready func(url string)
 	if recordings != "" {
 		// Without a bound on the cost: a demo's machine may be busy with anything. All of its reports are slow, so that a
 		// recording follows the first five tails later: 3.5 s hold enough requests to be told from.
-		rec, err := flight.Start(flight.Options{Dir: recordings, Slow: Slow, Budget: -1, Tail: 700 * time.Millisecond})
+		rec, err := flight.Start(flight.Options{Dir: recordings, Slow: SlowThreshold, Budget: -1, Tail: 700 * time.Millisecond})
 		if err != nil {
 			return err
 		}
@@ -150,18 +150,18 @@ func (s *service) batch(conn net.Conn) {
 		for len(s.prices) > 0 {
 			waiting = append(waiting, <-s.prices)
 		}
-		for range hogs {
-			go audit()
+		for range hogCount {
+			go useCPU()
 		}
-		err := s.ask(conn)
+		err := s.queryStore(conn)
 		for _, p := range waiting {
 			p <- err
 		}
 	}
 }
 
-// ask is answered at once; running again after that is what takes long.
-func (s *service) ask(conn net.Conn) error {
+// queryStore is answered at once; running again after that is what takes long.
+func (s *service) queryStore(conn net.Conn) error {
 	if _, err := conn.Write([]byte{'p'}); err != nil {
 		return fmt.Errorf("asking the store: %w", err)
 	}
@@ -171,10 +171,10 @@ func (s *service) ask(conn net.Conn) error {
 	return nil
 }
 
-// audit burns CPU.
-func audit() {
+// useCPU burns CPU.
+func useCPU() {
 	sum := uint64(1)
-	for begin := time.Now(); time.Since(begin) < hogCPU; {
+	for begin := time.Now(); time.Since(begin) < hogTime; {
 		for range 10_000 {
 			sum = sum*6364136223846793005 + 1442695040888963407
 		}

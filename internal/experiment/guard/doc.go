@@ -5,11 +5,11 @@ package guard
 
 // A Command is what a guard is to start, a line of JSON on its standard input.
 type Command struct {
-	Args   []string `json:"args"`
-	Env    []string `json:"env"`
-	Dir    string   `json:"dir,omitempty"`    // "" is the guard's own
-	Groups []string `json:"groups,omitempty"` // the directories of its cgroup
-	// Remove says that the guard also kills what else is in the group, and removes it.
-	Remove bool  `json:"remove"`
-	CPUs   []int `json:"cpus,omitempty"` // those it may run on; all that the guard may if empty
+	Args      []string `json:"args"`
+	Env       []string `json:"env"`
+	Dir       string   `json:"dir,omitempty"`    // "" is the guard's own
+	GroupDirs []string `json:"groups,omitempty"` // the directories of its cgroup
+	// RemoveGroup says that the guard also kills what else is in the group, and removes it.
+	RemoveGroup bool  `json:"remove"`
+	CPUs        []int `json:"cpus,omitempty"` // those it may run on; all that the guard may if empty
 }

@@ -36,8 +36,8 @@ func Run(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("reading what to guard: %w", err)
 	}
-	var c Command
-	if err := json.Unmarshal(line, &c); err != nil || len(c.Args) == 0 {
+	var command Command
+	if err := json.Unmarshal(line, &command); err != nil || len(command.Args) == 0 {
 		return fmt.Errorf("reading what to guard: %q: %w", line, err)
 	}
 	// The kernel sends the parent's death signal when the thread that started the service ends, and a new process has
@@ -48,52 +48,52 @@ func Run(in io.Reader, out io.Writer) error {
 	}
 	// Nobody may be left to read what the guard says, just when its work begins: the write fails then, and the guard goes on. A
 	// signal that were ignored instead would be so in the command too.
-	pipe := make(chan os.Signal, 1)
-	signal.Notify(pipe, syscall.SIGPIPE)
-	defer signal.Stop(pipe)
-	tell := json.NewEncoder(out)
+	brokenPipe := make(chan os.Signal, 1)
+	signal.Notify(brokenPipe, syscall.SIGPIPE)
+	defer signal.Stop(brokenPipe)
+	events := json.NewEncoder(out)
 	var group *cpugroup.Group
-	if len(c.Groups) > 0 {
-		if group, err = cpugroup.Open(c.Groups); err != nil {
+	if len(command.GroupDirs) > 0 {
+		if group, err = cpugroup.Open(command.GroupDirs); err != nil {
 			return err
 		}
 	}
-	cmd := exec.Command(c.Args[0], c.Args[1:]...)
-	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = c.Env, c.Dir, os.Stderr, os.Stderr
+	cmd := exec.Command(command.Args[0], command.Args[1:]...)
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = command.Env, command.Dir, os.Stderr, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if len(c.CPUs) > 0 {
-		if err := cpugroup.Pin(0, c.CPUs); err != nil {
+	if len(command.CPUs) > 0 {
+		if err := cpugroup.Pin(0, command.CPUs); err != nil {
 			return err
 		}
 	}
 	if cmd.Err == nil && group != nil {
-		group.Take(cmd)
+		group.Attach(cmd)
 	}
 	if err := cmd.Start(); err != nil {
-		_ = tell.Encode(event{Error: err.Error()})
+		_ = events.Encode(event{Error: err.Error()})
 		return nil
 	}
 	pid := cmd.Process.Pid
-	_ = tell.Encode(event{PID: pid})
-	ended := make(chan string, 1)
-	gone := make(chan struct{})
-	go reap(pid, ended, gone)
-	parent := make(chan struct{})
+	_ = events.Encode(event{PID: pid})
+	exits := make(chan string, 1)
+	allReaped := make(chan struct{})
+	go reap(pid, exits, allReaped)
+	inputClosed := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, lines)
-		close(parent)
+		close(inputClosed)
 	}()
 	select {
-	case how := <-ended:
-		_ = tell.Encode(event{Exit: how})
-	case <-parent:
+	case exitText := <-exits:
+		_ = events.Encode(event{Exit: exitText})
+	case <-inputClosed:
 	}
-	return bury(group, c.Remove, pid, gone)
+	return killRemaining(group, command.RemoveGroup, pid, allReaped)
 }
 
 // reap waits for all children, also adopted ones, and tells how the service ended, and when none is left.
-func reap(pid int, ended chan<- string, gone chan<- struct{}) {
-	defer close(gone)
+func reap(pid int, exits chan<- string, allReaped chan<- struct{}) {
+	defer close(allReaped)
 	for {
 		var status syscall.WaitStatus
 		got, err := syscall.Wait4(-1, &status, 0, nil)
@@ -104,19 +104,19 @@ func reap(pid int, ended chan<- string, gone chan<- struct{}) {
 		case got == pid:
 			switch {
 			case status.Signaled():
-				ended <- "killed by " + status.Signal().String()
+				exits <- "killed by " + status.Signal().String()
 			default:
-				ended <- fmt.Sprintf("exit status %d", status.ExitStatus())
+				exits <- fmt.Sprintf("exit status %d", status.ExitStatus())
 			}
 		}
 	}
 }
 
-// bury kills everything that the service started, and removes its group.
-func bury(group *cpugroup.Group, remove bool, pid int, gone <-chan struct{}) error {
+// killRemaining kills everything that the service started, and removes its group.
+func killRemaining(group *cpugroup.Group, removeGroup bool, pid int, allReaped <-chan struct{}) error {
 	deadline := time.After(10 * time.Second)
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		if group != nil && remove {
+		if group != nil && removeGroup {
 			_ = group.Kill()
 		}
 		_ = syscall.Kill(-pid, syscall.SIGKILL)
@@ -124,9 +124,9 @@ func bury(group *cpugroup.Group, remove bool, pid int, gone <-chan struct{}) err
 			_ = syscall.Kill(child, syscall.SIGKILL)
 		}
 		select {
-		case <-gone:
-			if group != nil && remove {
-				return group.End()
+		case <-allReaped:
+			if group != nil && removeGroup {
+				return group.KillAndRemove()
 			}
 			return nil
 		case <-deadline:
@@ -142,19 +142,19 @@ func Descendants(pid int) []int {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
 		child, _ := strconv.Atoi(filepath.Base(dir))
-		if p, ok := cpugroup.ProcessOf(child); ok && p.State() != "Z" {
-			parent := int(p.Number(4))
+		if p, ok := cpugroup.ReadProcess(child); ok && p.State() != "Z" {
+			parent := int(p.Field(4))
 			children[parent] = append(children[parent], child)
 		}
 	}
 	var all []int
 	for next := children[pid]; len(next) > 0; {
 		all = append(all, next...)
-		var below []int
+		var grandchildren []int
 		for _, p := range next {
-			below = append(below, children[p]...)
+			grandchildren = append(grandchildren, children[p]...)
 		}
-		next = below
+		next = grandchildren
 	}
 	return all
 }

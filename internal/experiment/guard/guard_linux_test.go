@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	testchild.Main(m, func(string, string) error { return Run(os.Stdin, os.Stdout) })
 }
 
-// TestRefuses: what is no command is an error, not a hang.
-func TestRefuses(t *testing.T) {
+// TestInvalidCommand: what is no command is an error, not a hang.
+func TestInvalidCommand(t *testing.T) {
 	for in, want := range map[string]string{"": "EOF", `{"args":["true"]}`: "EOF", "x\n": `"x\n": invalid`, "{}\n": `"{}\n"`} {
 		if err := Run(strings.NewReader(in), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is refused with %v, want %s", in, err, want)
@@ -36,37 +36,37 @@ func TestRefuses(t *testing.T) {
 // TestLines: a line of any length costs one buffer, and its rest is not a line of its own.
 func TestLines(t *testing.T) {
 	var got []string
-	lines(strings.NewReader("a\n"+strings.Repeat("x", 100<<10)+"\nlast"), func(l string) { got = append(got, l) })
+	readLines(strings.NewReader("a\n"+strings.Repeat("x", 100<<10)+"\nlast"), func(l string) { got = append(got, l) })
 	if want := []string{"a", strings.Repeat("x", 8<<10), "last"}; !slices.Equal(got, want) {
 		t.Errorf("%d lines", len(got))
 	}
 }
 
-// TestEnded: how a command ended stays what its guard said of it, also when the guard has ended; one that ends without a word was killed.
-func TestEnded(t *testing.T) {
+// TestExitText: how a command ended stays what its guard said of it, also when the guard has ended; one that ends without a word was killed.
+func TestExitText(t *testing.T) {
 	for _, c := range []struct {
-		said   []event
+		events []event
 		closed bool
 		want   string
 	}{{nil, false, ""}, {[]event{{Exit: "exit status 3"}}, false, "exit status 3"}, {[]event{{Exit: "exit status 3"}}, true, "exit status 3"}, {nil, true, "its guard was killed"}} {
 		p := &Process{events: make(chan event, 2)}
-		for _, e := range c.said {
+		for _, e := range c.events {
 			p.events <- e
 		}
 		if c.closed {
 			close(p.events)
 		}
 		for look := range 3 {
-			if got := p.Ended(); got != c.want {
+			if got := p.ExitText(); got != c.want {
 				t.Errorf("look %d: %q, want %q", look, got, c.want)
 			}
 		}
 	}
 }
 
-// TestNobodyListens: the command ends by itself when nobody reads what the guard says any more. What it left behind is killed all the
+// TestClosedOutput: the command ends by itself when nobody reads what the guard says any more. What it left behind is killed all the
 // same: a guard that the kernel ends for its broken pipe leaves it.
-func TestNobodyListens(t *testing.T) {
+func TestClosedOutput(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
@@ -118,20 +118,20 @@ func TestPinned(t *testing.T) {
 		c.Stderr = nil
 		return c
 	}
-	cpus := cpugroup.OwnCPUs()
+	cpus := cpugroup.AllowedCPUs()
 	last, dir := cpus[len(cpus)-1], t.TempDir()
-	said := make(chan string, 10)
-	p := must.Have(Start(guard(), Command{Args: []string{"sh", "-c", "grep Cpus_allowed_list /proc/self/status; echo $WORD; pwd"}, Env: append(os.Environ(), "WORD=hello"), Dir: dir, CPUs: []int{last}}, func(l string) { said <- l }))(t)
-	if got, want := <-said, fmt.Sprintf("Cpus_allowed_list:\t%d", last); got != want {
+	lines := make(chan string, 10)
+	p := must.Have(Start(guard(), Command{Args: []string{"sh", "-c", "grep Cpus_allowed_list /proc/self/status; echo $WORD; pwd"}, Env: append(os.Environ(), "WORD=hello"), Dir: dir, CPUs: []int{last}}, func(l string) { lines <- l }))(t)
+	if got, want := <-lines, fmt.Sprintf("Cpus_allowed_list:\t%d", last); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if a, b := <-said, <-said; a != "hello" || b != dir {
+	if a, b := <-lines, <-lines; a != "hello" || b != dir {
 		t.Errorf("%q in %q", a, b)
 	}
-	for deadline := time.Now().Add(20 * time.Second); p.Ended() == "" && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); p.ExitText() == "" && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 	}
-	if p.Ended() != "exit status 0" || p.PID == 0 {
-		t.Errorf("process %d ended: %s", p.PID, p.Ended())
+	if p.ExitText() != "exit status 0" || p.PID == 0 {
+		t.Errorf("process %d ended: %s", p.PID, p.ExitText())
 	}
 	must.Do(t, p.Stop())
 	for want, c := range map[string]Command{"no such file": {Args: []string{filepath.Join(dir, "none")}}, "not found": {Args: []string{"no-such-command-at-all"}}, "the guard ended before": {Args: []string{"true"}, CPUs: []int{1 << 12}}} {

@@ -16,16 +16,16 @@ import (
 type Process struct {
 	PID int
 
-	guard  *exec.Cmd
-	stdin  io.Closer
-	events chan event
-	read   sync.WaitGroup // of the guard's output
-	exit   string         // how it ended, once that is known
+	guard    *exec.Cmd
+	stdin    io.Closer
+	events   chan event
+	readers  sync.WaitGroup // of the guard's output
+	exitText string         // how it ended, once that is known
 }
 
 // Start starts a command under a guard: guard is a command that calls Run with its standard streams. said gets each line
 // that the command prints, without its end and cut at 8 KiB, on a goroutine of its own. The caller must call Stop.
-func Start(guard *exec.Cmd, c Command, said func(line string)) (*Process, error) {
+func Start(guard *exec.Cmd, c Command, onLine func(line string)) (*Process, error) {
 	p := &Process{guard: guard, events: make(chan event, 2)}
 	// A session of its own: an interrupt on the terminal is for the caller, which ends the guard by closing its input.
 	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -45,7 +45,7 @@ func Start(guard *exec.Cmd, c Command, said func(line string)) (*Process, error)
 	if err := guard.Start(); err != nil {
 		return nil, fmt.Errorf("starting a guard: %w", err)
 	}
-	p.read.Go(func() {
+	p.readers.Go(func() {
 		defer close(p.events)
 		dec := json.NewDecoder(stdout)
 		for {
@@ -59,7 +59,7 @@ func Start(guard *exec.Cmd, c Command, said func(line string)) (*Process, error)
 			}
 		}
 	})
-	p.read.Go(func() { lines(stderr, said) })
+	p.readers.Go(func() { readLines(stderr, onLine) })
 	if err := json.NewEncoder(stdin).Encode(c); err != nil {
 		return nil, errors.Join(fmt.Errorf("telling the guard what to start: %w", err), p.Stop())
 	}
@@ -80,8 +80,8 @@ func Start(guard *exec.Cmd, c Command, said func(line string)) (*Process, error)
 	return nil, errors.Join(err, p.Stop())
 }
 
-// lines gives each line to said; what is longer than the buffer loses its rest.
-func lines(r io.Reader, said func(string)) {
+// readLines gives each line to said; what is longer than the buffer loses its rest.
+func readLines(r io.Reader, onLine func(string)) {
 	in := bufio.NewReaderSize(r, 8<<10)
 	for {
 		b, long, err := in.ReadLine()
@@ -92,26 +92,26 @@ func lines(r io.Reader, said func(string)) {
 		for long && err == nil {
 			_, long, err = in.ReadLine()
 		}
-		said(line)
+		onLine(line)
 	}
 }
 
-// Ended tells how the command ended if it did so by itself, "" while it runs.
-func (p *Process) Ended() string {
+// ExitText tells how the command ended if it did so by itself, "" while it runs.
+func (p *Process) ExitText() string {
 	select {
 	case e, ok := <-p.events:
 		if ok {
-			p.exit = e.Exit
-		} else if p.exit == "" {
-			p.exit = "its guard was killed"
+			p.exitText = e.Exit
+		} else if p.exitText == "" {
+			p.exitText = "its guard was killed"
 		}
 	default:
 	}
-	return p.exit
+	return p.exitText
 }
 
-// Procs returns the command's processes, and those that they started.
-func (p *Process) Procs() []int { return Descendants(p.guard.Process.Pid) }
+// PIDs returns the command's processes, and those that they started.
+func (p *Process) PIDs() []int { return Descendants(p.guard.Process.Pid) }
 
 // Stop kills the command and everything that it started, and returns when none of it is left. If it returns an error, the
 // guard had to be killed or could not do its work.
@@ -119,7 +119,7 @@ func (p *Process) Stop() error {
 	p.stdin.Close()
 	kill := time.AfterFunc(20*time.Second, func() { _ = p.guard.Process.Kill() })
 	defer kill.Stop()
-	p.read.Wait() // nobody holds the pipes any more
+	p.readers.Wait() // nobody holds the pipes any more
 	if err := p.guard.Wait(); err != nil {
 		return fmt.Errorf("stopping the command: its guard: %w", err)
 	}

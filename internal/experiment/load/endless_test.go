@@ -29,7 +29,7 @@ func TestEndlessHeads(t *testing.T) {
 		if r.Requests == 0 || r.Errors != r.Requests {
 			t.Errorf("%d of %d requests have errors", r.Errors, r.Requests)
 		}
-		if most := uint64(r.Requests+2) * 8 << 20; n > most {
+		if limit := uint64(r.Requests+2) * 8 << 20; n > limit {
 			t.Errorf("%d bytes were allocated for %d requests", n, r.Requests)
 		}
 		return r

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestGateBorders holds each gate to a run on either side of its border: all else of these runs is well.
-func TestGateBorders(t *testing.T) {
+// TestGateThresholds holds each gate to a run on either side of its border: all else of these runs is well.
+func TestGateThresholds(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*Result)
@@ -56,10 +56,10 @@ func TestGateBorders(t *testing.T) {
 		{"one in a hundred", func(r *Result) { r.Errors = 100 }, "errors", true},
 		{"more than that", func(r *Result) { r.Errors = 101 }, "errors", false},
 	} {
-		r := &Result{Valid: true, Loop: "open", Requests: 10000, answered: 10000, AskedPerS: 1000, AchievedPerS: 1000,
+		r := &Result{Valid: true, Loop: "open", Requests: 10000, answered: 10000, RequestedPerS: 1000, AchievedPerS: 1000,
 			Intended: Percentiles{P50: 1e6, P99: 2e7}, Halves: [2]Percentiles{{P50: 1e6}, {P50: 1e6}}}
 		c.change(r)
-		r.gates(10 * time.Second)
+		r.checkGates(10 * time.Second)
 		codes := []string{}
 		for _, w := range r.Warnings {
 			codes = append(codes, w.Code)
@@ -86,27 +86,27 @@ func TestAchievedRate(t *testing.T) {
 		{"more than a twentieth of the run is not the answer's", 2 * s, 12 * s, 1000 / 11.5},
 		{"the queue grows", s / 10, 20*s + s/10, 50},
 	} {
-		g := &generator{o: &Options{Phases: []Phase{{From: 100, To: 100, Duration: 10 * time.Second}}, CPUs: 1}, schedule: &Schedule{end: 10 * s}, recorders: []*recorder{newRecorder(1, 1)}, flight: context.Background()}
+		g := &generator{options: &Options{Phases: []Phase{{StartRate: 100, EndRate: 100, Duration: 10 * time.Second}}, CPUs: 1}, schedule: &Schedule{duration: 10 * s}, recorders: []*recorder{newRecorder(1, 1)}, requestContext: context.Background()}
 		for range 1000 {
 			g.recorders[0].add(&Sample{Due: c.last - c.took, Start: c.last - c.took, End: c.last, Status: 200}, 0, 0)
 		}
-		if got := g.result().AchievedPerS; got < c.achieved*0.999 || got > c.achieved*1.001 {
+		if got := g.newResult().AchievedPerS; got < c.achieved*0.999 || got > c.achieved*1.001 {
 			t.Errorf("%s: %.4g answers a second, want %.4g", c.name, got, c.achieved)
 		}
 	}
 }
 
-// TestCutOff: requests that a run's end cuts off are counted as such, and as nothing else; those of a warm-up are not counted.
-func TestCutOff(t *testing.T) {
+// TestUnansweredRequests: requests that a run's end cuts off are counted as such, and as nothing else; those of a warm-up are not counted.
+func TestUnansweredRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		o          Options
 		answered   bool
 		unanswered int64
 	}{
 		"open":              {Options{Phases: phases(t, "100", 10*time.Second), Arrivals: Constant}, true, 50},
-		"closed":            {Options{Phases: []Phase{{Duration: 10 * time.Second}}, Closed: 7}, true, 7},
-		"one client":        {Options{Phases: []Phase{{Duration: 10 * time.Second}}, Closed: 1}, true, 1},
-		"closed, at a rate": {Options{Phases: phases(t, "100", 10*time.Second), Arrivals: Constant, Closed: 7}, true, 7},
+		"closed":            {Options{Phases: []Phase{{Duration: 10 * time.Second}}, ClosedClients: 7}, true, 7},
+		"one client":        {Options{Phases: []Phase{{Duration: 10 * time.Second}}, ClosedClients: 1}, true, 1},
+		"closed, at a rate": {Options{Phases: phases(t, "100", 10*time.Second), Arrivals: Constant, ClosedClients: 7}, true, 7},
 		"warm-up":           {Options{Phases: phases(t, "100", 10*time.Second), Arrivals: Constant, Warmup: 2 * time.Second}, false, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestCutOff(t *testing.T) {
 			if d := r.Unanswered - c.unanswered; d < -1 || d > 1 || r.Requests+r.Unanswered != calls.Load() || r.Errors != 0 || r.TimedOut != 0 || r.Requests < 99 {
 				t.Errorf("%s: %d of %d requests unanswered, %d answered, %d failed", name, r.Unanswered, calls.Load(), r.Requests, r.Errors)
 			}
-			if r.Loop != "closed" != (c.o.Closed == 0) {
+			if r.Loop != "closed" != (c.o.ClosedClients == 0) {
 				t.Errorf("%s: the loop is %q", name, r.Loop)
 			}
 			if got := codes(r); !strings.Contains(got, "interrupted") || strings.Contains(got, "rate") || strings.Contains(got, "errors") {
@@ -145,17 +145,17 @@ func TestCutOff(t *testing.T) {
 // TestRanges: the ends of each range that a message names are allowed, what lies beyond is not, and nothing stands for the default.
 func TestRanges(t *testing.T) {
 	for name, c := range map[string]struct {
-		least, most int64
-		set         func(o *Options, v int64)
+		min, max int64
+		set      func(o *Options, v int64)
 	}{
-		"clients":   {0, 100_000, func(o *Options, v int64) { o.Closed = int(v) }},
+		"clients":   {0, 100_000, func(o *Options, v int64) { o.ClosedClients = int(v) }},
 		"in flight": {1, 1_000_000, func(o *Options, v int64) { o.MaxInFlight = int(v) }},
 		"time-out":  {int64(time.Millisecond), int64(10 * time.Minute), func(o *Options, v int64) { o.Timeout = time.Duration(v) }},
 		"warm-up":   {0, int64(MaxDuration), func(o *Options, v int64) { o.Warmup = time.Duration(v) }},
 		"targets":   {1, maxTargets, func(o *Options, v int64) { o.Targets = make([]Target, v) }},
 	} {
-		for v, ok := range map[int64]bool{c.least: true, c.most: true, c.least - 1: name == "in flight", c.most + 1: false} {
-			o := Options{Targets: make([]Target, 1), Phases: []Phase{{From: 1, To: 1, Duration: time.Second}}}
+		for v, ok := range map[int64]bool{c.min: true, c.max: true, c.min - 1: name == "in flight", c.max + 1: false} {
+			o := Options{Targets: make([]Target, 1), Phases: []Phase{{StartRate: 1, EndRate: 1, Duration: time.Second}}}
 			if c.set(&o, v); (o.check() == nil) != ok {
 				t.Errorf("%s of %d is allowed: %v", name, v, !ok)
 			}

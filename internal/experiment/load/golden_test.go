@@ -32,35 +32,35 @@ func TestText(t *testing.T) {
 		must.Do(t, WriteText(&b, r, "http://h/\x1b"))
 		must.Do(t, WriteBench(&b, r, "/a b\tc\x7f"))
 	}
-	full := &Result{Arrivals: Poisson, DurationNS: 10e9, Requests: 100, Errors: 3, Dropped: 2, AskedPerS: 10.25, AchievedPerS: 9.71, Valid: false,
+	full := &Result{Arrivals: Poisson, DurationNS: 10e9, Requests: 100, Errors: 3, Dropped: 2, RequestedPerS: 10.25, AchievedPerS: 9.71, Valid: false,
 		Intended: Percentiles{1e6, 2e6, 3e6, 4e6, 5e6}, Service: Percentiles{6e5, 7e5, 8e5, 9e5, 1e6}, Lateness: Percentiles{1, 2, 3, 4, 5},
 		Phases:   []PhaseResult{{FromPerS: 5, ToPerS: 5, Intended: Percentiles{1, 1, 1, 1, 1}}, {FromPerS: 5, ToPerS: 20.5, Intended: Percentiles{2, 2, 2, 2, 2}}},
 		Targets:  []TargetResult{{Name: "GET /\x1b", Requests: 7, Intended: Percentiles{3, 3, 3, 3, 3}}},
 		Reasons:  []Reason{{"refused \x1b", 2}, {"reset", 1}},
 		Warnings: []Warning{{"few", "text \x1b"}}, intended: newHistogram(), answered: 97}
 	for i := range int64(97) {
-		record(full.intended, (i+1)*1e5)
+		recordValue(full.intended, (i+1)*1e5)
 	}
 	write("all", full)
 	closed := &Result{Loop: "closed", Clients: 4, DurationNS: 5e8, Valid: true, AchievedPerS: 1e5, intended: newHistogram(), answered: 19}
 	write("closed, too few for a spectrum", closed)
 	closed.answered = 20
 	for range 20 {
-		record(closed.intended, 1e6)
+		recordValue(closed.intended, 1e6)
 	}
 	write("just enough", closed)
 	if bytes.ContainsRune(b.Bytes(), '\x1b') {
 		t.Error("a control character came through")
 	}
 	must.Golden(t, *update, "testdata/text.txt", b.Bytes())
-	if WriteText(broken{}, full, "") == nil || WriteBench(broken{}, full, "") == nil || WriteHDR(broken{}, full) == nil {
+	if WriteText(failingWriter{}, full, "") == nil || WriteBench(failingWriter{}, full, "") == nil || WriteHDR(failingWriter{}, full) == nil {
 		t.Error("a failed write is no error")
 	}
 }
 
-type broken struct{}
+type failingWriter struct{}
 
-func (broken) Write([]byte) (int, error) { return 0, errors.New("full") }
+func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("full") }
 
 // TestReasons: errors that are alike have one text.
 func TestReasons(t *testing.T) {
@@ -77,7 +77,7 @@ func TestReasons(t *testing.T) {
 		{op(syscall.EADDRNOTAVAIL), "no free local port: reuse connections"}, {wrapped(&net.DNSError{Name: "nowhere"}), "no such host: nowhere"},
 		{wrapped(errors.New("a\n b")), "a b"}, {errors.New(strings.Repeat("x", 201)), strings.Repeat("x", 200)}, {errors.New("status 500"), "status 500"},
 	} {
-		if got := reason(c.err); got != c.want {
+		if got := errorText(c.err); got != c.want {
 			t.Errorf("%v: %q, want %q", c.err, got, c.want)
 		}
 	}
@@ -152,27 +152,27 @@ func TestRates(t *testing.T) {
 		p        Phase
 		n, after float64
 	}{{Phase{10, 10, 2 * time.Second}, 5, 0.5}, {Phase{10, 10, 2 * time.Second}, 20, 2}, {Phase{10, 10, 2 * time.Second}, 99, 2}, {Phase{10, 30, 2 * time.Second}, 15, 1}, {Phase{30, 10, 2 * time.Second}, 25, 1}, {Phase{10, 30, 2 * time.Second}, 40, 2}, {Phase{}, 0, 0}} {
-		if got := c.p.at(c.n); got < c.after-1e-9 || got > c.after+1e-9 {
+		if got := c.p.timeOf(c.n); got < c.after-1e-9 || got > c.after+1e-9 {
 			t.Errorf("%v: %v requests after %v s, want %v", c.p, c.n, got, c.after)
 		}
 	}
 	var b strings.Builder
 	s := must.Have(NewSchedule([]Phase{{2, 4, 2 * time.Second}, {5, 5, time.Second}}, Constant, 1, []int{1, 2}))(t)
 	for i := range s.Len() {
-		fmt.Fprintf(&b, " %.0f/%d", float64(s.due[i])/1e6, s.target[i])
+		fmt.Fprintf(&b, " %.0f/%d", float64(s.dueTimes[i])/1e6, s.targets[i])
 	}
 	if got := b.String(); got != " 0/1 449/1 828/1 1162/1 1464/0 1742/0 2000/1 2200/1 2400/0 2600/0 2800/1" {
 		t.Errorf("due are%s", got)
 	}
 	for _, w := range [][]int{nil, {5}, {0, 0}} {
-		for _, target := range pick(50, w, newRandom(1)) {
+		for _, target := range drawTargets(50, w, newRandom(1)) {
 			if target != 0 {
 				t.Errorf("of %v target %d is drawn", w, target)
 			}
 		}
 	}
 	counts := map[uint16]int{}
-	for _, target := range pick(7000, []int{1, 2, 4}, newRandom(1)) {
+	for _, target := range drawTargets(7000, []int{1, 2, 4}, newRandom(1)) {
 		counts[target]++
 	}
 	if counts[0] < 900 || counts[0] > 1100 || counts[1] < 1900 || counts[1] > 2100 || counts[0]+counts[1]+counts[2] != 7000 {
@@ -184,16 +184,16 @@ func TestRates(t *testing.T) {
 func TestPacer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPacer(PaceTimer)
-		for _, d := range []time.Duration{-time.Second, 0, 1, time.Millisecond, nap, nap + 1, time.Hour} {
+		for _, d := range []time.Duration{-time.Second, 0, 1, time.Millisecond, maxSleep, maxSleep + 1, time.Hour} {
 			begin := time.Now()
-			if !p.until(t.Context(), begin.Add(d)) || time.Since(begin) != max(0, d) {
+			if !p.waitUntil(t.Context(), begin.Add(d)) || time.Since(begin) != max(0, d) {
 				t.Errorf("%v after %v", time.Since(begin), d)
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin := time.Now()
-		if p.until(ctx, begin.Add(time.Minute)) || time.Since(begin) != time.Second || p.until(ctx, begin) {
+		if p.waitUntil(ctx, begin.Add(time.Minute)) || time.Since(begin) != time.Second || p.waitUntil(ctx, begin) {
 			t.Errorf("after its context ended it waited %v", time.Since(begin))
 		}
 	})
@@ -202,10 +202,10 @@ func TestPacer(t *testing.T) {
 	for _, pace := range []Pace{PaceSleep, PaceSpin} {
 		p := newPacer(pace)
 		begin := time.Now()
-		if !p.until(t.Context(), begin.Add(3*time.Millisecond)) || time.Since(begin) < 3*time.Millisecond || (p.spun > 0) != (pace == PaceSpin) && pace == PaceSleep || p.spun > time.Since(begin) {
-			t.Errorf("%s: %v, spun for %v", pace, time.Since(begin), p.spun)
+		if !p.waitUntil(t.Context(), begin.Add(3*time.Millisecond)) || time.Since(begin) < 3*time.Millisecond || (p.spinTime > 0) != (pace == PaceSpin) && pace == PaceSleep || p.spinTime > time.Since(begin) {
+			t.Errorf("%s: %v, spun for %v", pace, time.Since(begin), p.spinTime)
 		}
-		if p.until(ended, time.Now().Add(time.Hour)) || p.until(ended, time.Now()) || p.until(ended, time.Now().Add(time.Millisecond)) {
+		if p.waitUntil(ended, time.Now().Add(time.Hour)) || p.waitUntil(ended, time.Now()) || p.waitUntil(ended, time.Now().Add(time.Millisecond)) {
 			t.Errorf("%s: it is due although its context has ended", pace)
 		}
 	}
@@ -217,10 +217,10 @@ func TestRecorders(t *testing.T) {
 		s           Sample
 		half, phase int
 	}{
-		{Sample{Target: 0, Due: 10, Start: 12, End: 30, Late: 2, Status: 200}, 0, 0}, {Sample{Target: 1, Due: 20, Start: 20, End: 25, Status: 200}, 1, 1},
+		{Sample{Target: 0, Due: 10, Start: 12, End: 30, Lateness: 2, Status: 200}, 0, 0}, {Sample{Target: 1, Due: 20, Start: 20, End: 25, Status: 200}, 1, 1},
 		{Sample{Target: 1, Due: 30, Start: 31, End: 90, Status: 500, Err: errors.New("status 500")}, 1, 1}, {Sample{Target: 0, Due: 40, Start: 40, End: 1040, Err: context.DeadlineExceeded, TimedOut: true}, 1, 1},
 	}
-	told := func(r *recorder) string {
+	summary := func(r *recorder) string {
 		part := func(h []*hdr.Histogram) (n []int64) {
 			for _, h := range h {
 				if h == nil {
@@ -231,8 +231,8 @@ func TestRecorders(t *testing.T) {
 			}
 			return n
 		}
-		return fmt.Sprintf("sent %d answered %d failed %d timed out %d last %d status %v errs %v targets %v %v; latency %d to %d of %d, service %d, late %d, halves %d %d, phases %v targets %v", r.sent, r.answered, r.failed, r.timedOut, r.last, r.status, r.errs,
-			r.targetCounts, r.targetErrors, r.intended.Min(), r.intended.Max(), r.intended.TotalCount(), r.service.Max(), r.late.Max(), r.halves[0].TotalCount(), r.halves[1].TotalCount(), part(r.phases), part(r.targets))
+		return fmt.Sprintf("sent %d answered %d failed %d timed out %d last %d status %v errs %v targets %v %v; latency %d to %d of %d, service %d, late %d, halves %d %d, phases %v targets %v", r.sent, r.answered, r.failed, r.timedOut, r.lastEnd, r.statusCounts, r.errorCounts,
+			r.targetCounts, r.targetErrors, r.intended.Min(), r.intended.Max(), r.intended.TotalCount(), r.service.Max(), r.lateness.Max(), r.halves[0].TotalCount(), r.halves[1].TotalCount(), part(r.phases), part(r.targets))
 	}
 	whole, a, b := newRecorder(2, 2), newRecorder(2, 2), newRecorder(2, 2)
 	for i, s := range samples {
@@ -240,24 +240,24 @@ func TestRecorders(t *testing.T) {
 		[]*recorder{a, b}[i/2].add(&s.s, s.half, s.phase)
 	}
 	const want = "sent 4 answered 2 failed 2 timed out 1 last 30 status map[200:2 500:1] errs map[no answer within the time-out:1 status 500:1] targets [2 2] [1 1]; latency 5 to 1000 of 3, service 1000, late 2, halves 1 2, phases [1 2] targets [2 1]"
-	if got := told(whole); got != want {
+	if got := summary(whole); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
-	if a.merge(b); told(a) != want {
-		t.Errorf("merged: %s", told(a))
+	if a.merge(b); summary(a) != want {
+		t.Errorf("merged: %s", summary(a))
 	}
-	if b = newRecorder(2, 2); told(b) == "" || b.phases[0] != nil {
-		t.Error(told(b))
+	if b = newRecorder(2, 2); summary(b) == "" || b.phases[0] != nil {
+		t.Error(summary(b))
 	}
-	if b.merge(whole); told(b) != want {
-		t.Errorf("merged into an empty one: %s", told(b))
+	if b.merge(whole); summary(b) != want {
+		t.Errorf("merged into an empty one: %s", summary(b))
 	}
 	one := newRecorder(1, 1)
-	for i := range maxKinds + 3 {
+	for i := range maxErrorKinds + 3 {
 		one.add(&Sample{Err: fmt.Errorf("error %d", i)}, 0, 0)
 	}
 	one.add(&Sample{Err: errors.New("error 0")}, 0, 0)
-	if len(one.errs) != maxKinds+1 || one.errs["other errors"] != 3 || one.errs["error 0"] != 2 || one.phases != nil || one.targets != nil {
-		t.Errorf("%v", one.errs)
+	if len(one.errorCounts) != maxErrorKinds+1 || one.errorCounts["other errors"] != 3 || one.errorCounts["error 0"] != 2 || one.phases != nil || one.targets != nil {
+		t.Errorf("%v", one.errorCounts)
 	}
 }

@@ -46,7 +46,7 @@ func newHTTPSender(o *Options) (sender, error) {
 	}
 	t := wire.Transport(&http.Transport{
 		DialContext:         (&net.Dialer{Timeout: o.Timeout}).DialContext,
-		MaxIdleConnsPerHost: max(o.MaxInFlight, o.Closed),
+		MaxIdleConnsPerHost: max(o.MaxInFlight, o.ClosedClients),
 		DisableCompression:  true, // the answer counts, not what this side makes of it
 		DisableKeepAlives:   o.HTTP.NoReuse,
 		TLSClientConfig:     o.HTTP.TLS,
@@ -96,8 +96,8 @@ func (h *http2Sender) send(ctx context.Context, target int) Answer {
 	return a
 }
 
-// reason words an error so that equal ones are equal: without addresses and ports of this side.
-func reason(err error) string {
+// errorText words an error so that equal ones are equal: without addresses and ports of this side.
+func errorText(err error) string {
 	var dns *net.DNSError
 	var n net.Error
 	switch {
@@ -130,18 +130,18 @@ func reason(err error) string {
 	return text[:min(len(text), 200)]
 }
 
-// Loopback tells whether all targets are addresses of this machine's loopback interface, or localhost.
-func Loopback(targets []Target) bool {
+// AreLoopback tells whether all targets are addresses of this machine's loopback interface, or localhost.
+func AreLoopback(targets []Target) bool {
 	for i := range targets {
 		u, err := targets[i].parse()
-		if err != nil || !loopbackHost(u.Hostname()) {
+		if err != nil || !isLoopbackHost(u.Hostname()) {
 			return false
 		}
 	}
 	return true
 }
 
-func loopbackHost(host string) bool {
+func isLoopbackHost(host string) bool {
 	if host == "localhost" {
 		return true
 	}

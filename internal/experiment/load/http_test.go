@@ -24,11 +24,11 @@ func TestHTTP(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends requests over the loopback network")
 	}
-	var conns, served atomic.Int64
+	var conns, requestCount atomic.Int64
 	var mu sync.Mutex
 	var wrong []string
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		served.Add(1)
+		requestCount.Add(1)
 		body, _ := io.ReadAll(r.Body)
 		if r.URL.Path == "/post" && (r.Method != "POST" || string(body) != "hello" || r.Header.Get("X-Who") != "me" || r.Host != "service.example") {
 			mu.Lock()
@@ -57,19 +57,19 @@ func TestHTTP(t *testing.T) {
 		pace  Pace
 		conns func(n int64, served int64) bool
 	}{
-		{"http1", HTTP{}, PaceSleep, func(n, served int64) bool { return n < served/2 }},
-		{"http1 without reuse", HTTP{NoReuse: true}, PaceTimer, func(n, served int64) bool { return n == served }},
+		{"http1", HTTP{}, PaceSleep, func(n, requestCount int64) bool { return n < requestCount/2 }},
+		{"http1 without reuse", HTTP{NoReuse: true}, PaceTimer, func(n, requestCount int64) bool { return n == requestCount }},
 		{"http2", HTTP{H2: true}, PaceSpin, func(n, _ int64) bool { return n <= 4 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conns.Store(0)
-			served.Store(0)
+			requestCount.Store(0)
 			r := must.Have(Run(context.Background(), Options{Targets: targets, Phases: []Phase{{300, 300, 500 * time.Millisecond}}, Pace: c.pace, HTTP: c.http, Seed: 1}))(t)
-			if r.Requests != served.Load() || r.Requests < 80 || r.Status[200]+r.Status[418] != r.Requests || r.Errors != r.Status[418] || r.Errors == 0 {
-				t.Errorf("%d served: %+v", served.Load(), r)
+			if r.Requests != requestCount.Load() || r.Requests < 80 || r.Status[200]+r.Status[418] != r.Requests || r.Errors != r.Status[418] || r.Errors == 0 {
+				t.Errorf("%d served: %+v", requestCount.Load(), r)
 			}
-			if !c.conns(conns.Load(), served.Load()) {
-				t.Errorf("%d connections for %d requests", conns.Load(), served.Load())
+			if !c.conns(conns.Load(), requestCount.Load()) {
+				t.Errorf("%d connections for %d requests", conns.Load(), requestCount.Load())
 			}
 			if len(wrong) > 0 {
 				t.Errorf("arrived: %q", wrong)
@@ -115,7 +115,7 @@ func TestReadTargets(t *testing.T) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
-	if !Loopback(got) || Loopback([]Target{{URL: "http://10.0.0.1/"}}) || Loopback([]Target{{URL: "http://localhost.example/"}}) || !Loopback([]Target{{URL: "http://[::1]:80/"}, {URL: "http://localhost/"}}) {
+	if !AreLoopback(got) || AreLoopback([]Target{{URL: "http://10.0.0.1/"}}) || AreLoopback([]Target{{URL: "http://localhost.example/"}}) || !AreLoopback([]Target{{URL: "http://[::1]:80/"}, {URL: "http://localhost/"}}) {
 		t.Error("loopback addresses are not told from others")
 	}
 }

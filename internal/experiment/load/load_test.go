@@ -25,14 +25,14 @@ type model struct {
 	mu    sync.Mutex
 	log   []time.Duration // latencies from a request's arrival
 	serve func(since time.Duration) error
-	one   chan struct{} // holds a token while somebody is served alone
+	token chan struct{} // holds a token while somebody is served alone
 }
 
-// alone serves one request at a time. A channel of the bubble tells its clock that nothing can go on; a mutex would not.
-func (m *model) alone(d time.Duration) {
-	m.one <- struct{}{}
+// serveAlone serves one request at a time. A channel of the bubble tells its clock that nothing can go on; a mutex would not.
+func (m *model) serveAlone(d time.Duration) {
+	m.token <- struct{}{}
 	time.Sleep(d)
-	<-m.one
+	<-m.token
 }
 
 func (m *model) send(ctx context.Context, _ int) Answer {
@@ -54,7 +54,7 @@ func (m *model) send(ctx context.Context, _ int) Answer {
 func run(t *testing.T, o Options, serve func(m *model, since time.Duration) error) (r *Result, m *model) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		m = &model{begin: time.Now(), one: make(chan struct{}, 1)}
+		m = &model{begin: time.Now(), token: make(chan struct{}, 1)}
 		m.serve = func(since time.Duration) error { return serve(m, since) }
 		o.Send = m.send
 		if o.Targets == nil {
@@ -88,10 +88,10 @@ func rankOf[T time.Duration | int64](all []T, q float64) T {
 	return s[max(0, int(q*float64(len(s))+0.999999)-1)]
 }
 
-func near(t *testing.T, what string, got, want int64, part float64) {
+func wantNear(t *testing.T, name string, got, want int64, tolerance float64) {
 	t.Helper()
-	if d := float64(got - want); d > part*float64(want) || -d > part*float64(want) {
-		t.Errorf("%s is %v, want %v", what, time.Duration(got), time.Duration(want))
+	if d := float64(got - want); d > tolerance*float64(want) || -d > tolerance*float64(want) {
+		t.Errorf("%s is %v, want %v", name, time.Duration(got), time.Duration(want))
 	}
 }
 
@@ -113,13 +113,13 @@ func TestCoordinatedOmission(t *testing.T) {
 		if truth < int64(900*time.Millisecond) {
 			t.Fatalf("the server's own p99 is %v", time.Duration(truth))
 		}
-		near(t, "p99 from the intended start", r.Intended.P99, truth, 0.05)
+		wantNear(t, "p99 from the intended start", r.Intended.P99, truth, 0.05)
 		if !r.Valid || len(m.log) != int(r.Requests) {
 			t.Errorf("%d requests, the server counts %d; warnings %s", r.Requests, len(m.log), codes(r))
 		}
 	}
-	r, _ := run(t, Options{Phases: phases(t, "500", 5*time.Second), Closed: 10, Seed: 1}, stall)
-	near(t, "p99 of the closed loop", r.Intended.P99, int64(100*time.Microsecond), 0.01)
+	r, _ := run(t, Options{Phases: phases(t, "500", 5*time.Second), ClosedClients: 10, Seed: 1}, stall)
+	wantNear(t, "p99 of the closed loop", r.Intended.P99, int64(100*time.Microsecond), 0.01)
 	if got := codes(r); !strings.Contains(got, "closed-loop") {
 		t.Errorf("a closed loop warns of %q", got)
 	}
@@ -133,7 +133,7 @@ func TestTimes(t *testing.T) {
 	var waited []int64
 	r, m := run(t, Options{Phases: phases(t, "100", 10*time.Second), Seed: 3}, func(m *model, _ time.Duration) error {
 		begin := time.Now()
-		m.alone(5 * time.Millisecond)
+		m.serveAlone(5 * time.Millisecond)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		waited = append(waited, int64(time.Since(begin))-5e6)
@@ -142,17 +142,17 @@ func TestTimes(t *testing.T) {
 	if r.Service != r.Intended || r.Lateness.Max > 1 {
 		t.Errorf("service %+v, intended %+v, lateness %+v", r.Service, r.Intended, r.Lateness)
 	}
-	near(t, "p90", r.Intended.P90, int64(rankOf(m.log, 0.9)), 0.001)
-	near(t, "p90 of waiting and serving", r.Intended.P90, rankOf(waited, 0.9)+5e6, 0.001)
-	if !r.Valid || r.AchievedPerS < 0.99*r.AskedPerS {
-		t.Errorf("achieved %v of %v: %s", r.AchievedPerS, r.AskedPerS, codes(r))
+	wantNear(t, "p90", r.Intended.P90, int64(rankOf(m.log, 0.9)), 0.001)
+	wantNear(t, "p90 of waiting and serving", r.Intended.P90, rankOf(waited, 0.9)+5e6, 0.001)
+	if !r.Valid || r.AchievedPerS < 0.99*r.RequestedPerS {
+		t.Errorf("achieved %v of %v: %s", r.AchievedPerS, r.RequestedPerS, codes(r))
 	}
 }
 
 // TestGates: each gate closes for its own reason, and the ones that make a run useless say so.
 func TestGates(t *testing.T) {
 	quick := func(*model, time.Duration) error { time.Sleep(time.Millisecond); return nil }
-	var every, calls atomic.Int64
+	var requests, calls atomic.Int64
 	for _, c := range []struct {
 		name  string
 		o     Options
@@ -163,7 +163,7 @@ func TestGates(t *testing.T) {
 		{"good", Options{Phases: phases(t, "200", 10*time.Second)}, quick, "", true},
 		{"few", Options{Phases: phases(t, "5", 10*time.Second)}, quick, "few", true},
 		{"overloaded", Options{Phases: phases(t, "200", 10*time.Second)}, func(m *model, _ time.Duration) error {
-			m.alone(6 * time.Millisecond) // 167 requests a second
+			m.serveAlone(6 * time.Millisecond) // 167 requests a second
 			return nil
 		}, "rate halves", false},
 		{"overloaded from the start", Options{Phases: phases(t, "200", 10*time.Second)}, func(_ *model, since time.Duration) error {
@@ -183,7 +183,7 @@ func TestGates(t *testing.T) {
 			return quick(nil, 0)
 		}, "errors", true},
 		{"many errors", Options{Phases: phases(t, "200", 10*time.Second)}, func(*model, time.Duration) error {
-			if every.Add(1)%20 == 7 {
+			if requests.Add(1)%20 == 7 {
 				return errors.New("status 503")
 			}
 			return quick(nil, 0)
@@ -252,11 +252,11 @@ func TestInterrupted(t *testing.T) {
 
 // TestSaturation: a closed loop without a rate finds what a service can do.
 func TestSaturation(t *testing.T) {
-	r, _ := run(t, Options{Phases: []Phase{{Duration: 10 * time.Second}}, Closed: 16}, func(m *model, _ time.Duration) error {
-		m.alone(2 * time.Millisecond)
+	r, _ := run(t, Options{Phases: []Phase{{Duration: 10 * time.Second}}, ClosedClients: 16}, func(m *model, _ time.Duration) error {
+		m.serveAlone(2 * time.Millisecond)
 		return nil
 	})
-	if r.AchievedPerS < 495 || r.AchievedPerS > 505 || r.AskedPerS != 0 {
+	if r.AchievedPerS < 495 || r.AchievedPerS > 505 || r.RequestedPerS != 0 {
 		t.Errorf("achieved %v", r.AchievedPerS)
 	}
 }
@@ -277,11 +277,11 @@ func TestPhasesAndTargets(t *testing.T) {
 		if len(r.Phases) != 2 || len(r.Targets) != 2 {
 			t.Fatalf("%+v", r)
 		}
-		near(t, "the first phase", r.Phases[0].Intended.P50, 10e6, 0.001)
-		near(t, "the second phase", r.Phases[1].Intended.P50, 40e6, 0.001)
-		near(t, "the rare target", r.Targets[1].Intended.Max, 80e6, 0.001)
-		near(t, "requests of the second phase", r.Phases[1].Requests, 1500, 0.1)
-		near(t, "the frequent target", r.Targets[0].Requests, 3*r.Targets[1].Requests, 0.1)
+		wantNear(t, "the first phase", r.Phases[0].Intended.P50, 10e6, 0.001)
+		wantNear(t, "the second phase", r.Phases[1].Intended.P50, 40e6, 0.001)
+		wantNear(t, "the rare target", r.Targets[1].Intended.Max, 80e6, 0.001)
+		wantNear(t, "requests of the second phase", r.Phases[1].Requests, 1500, 0.1)
+		wantNear(t, "the frequent target", r.Targets[0].Requests, 3*r.Targets[1].Requests, 0.1)
 		if r.Targets[0].Name != "GET /a" {
 			t.Errorf("a target is called %q", r.Targets[0].Name)
 		}
@@ -301,24 +301,24 @@ func TestSchedule(t *testing.T) {
 			if s.Len() != 5000 {
 				t.Errorf("%s %s: %v requests", rate, arrivals, s.Len())
 			}
-			if !slices.IsSorted(s.due) || s.due[0] < 0 || s.due[s.Len()-1] >= int64(d) {
+			if !slices.IsSorted(s.dueTimes) || s.dueTimes[0] < 0 || s.dueTimes[s.Len()-1] >= int64(d) {
 				t.Errorf("%s %s: times are not in order, or outside of the run", rate, arrivals)
 			}
 			// The first quarter of the time has its part of the integral.
-			first := float64(slices.IndexFunc(s.due, func(v int64) bool { return v > int64(d)/4 }))
+			first := float64(slices.IndexFunc(s.dueTimes, func(v int64) bool { return v > int64(d)/4 }))
 			want := map[string]float64{"50": 1250, "10..90": 500, "90..10": 2000, "20,80": 500, "50..50,50": 1250}[rate]
 			if first < want-spread-1 || first > want+spread+1 {
 				t.Errorf("%s %s: %v requests in the first quarter, want %v", rate, arrivals, first, want)
 			}
-			again, _ := NewSchedule(p, arrivals, 7, []int{1})
-			other, _ := NewSchedule(p, arrivals, 8, []int{1})
-			if !slices.Equal(again.due, s.due) || arrivals == Poisson && slices.Equal(other.due, s.due) {
+			sameSeed, _ := NewSchedule(p, arrivals, 7, []int{1})
+			otherSeed, _ := NewSchedule(p, arrivals, 8, []int{1})
+			if !slices.Equal(sameSeed.dueTimes, s.dueTimes) || arrivals == Poisson && slices.Equal(otherSeed.dueTimes, s.dueTimes) {
 				t.Errorf("%s %s: the seed does not decide the schedule", rate, arrivals)
 			}
 		}
 	}
-	if s, _ := NewSchedule(phases(t, "10", time.Second), Constant, 1, []int{1}); s.due[3] != 300e6 {
-		t.Errorf("the fourth of ten a second is due at %v", time.Duration(s.due[3]))
+	if s, _ := NewSchedule(phases(t, "10", time.Second), Constant, 1, []int{1}); s.dueTimes[3] != 300e6 {
+		t.Errorf("the fourth of ten a second is due at %v", time.Duration(s.dueTimes[3]))
 	}
 }
 
@@ -362,11 +362,11 @@ func TestPercentiles(t *testing.T) {
 		q   float64
 		got int64
 	}{{0.5, got.P50}, {0.9, got.P90}, {0.99, got.P99}, {0.999, got.P999}, {1, got.Max}} {
-		near(t, fmt.Sprint("quantile ", c.q), c.got, rankOf(all, c.q), 0.001)
+		wantNear(t, fmt.Sprint("quantile ", c.q), c.got, rankOf(all, c.q), 0.001)
 	}
 	h := newHistogram()
-	record(h, 10*longest)
-	record(h, -5)
+	recordValue(h, 10*maxLatency)
+	recordValue(h, -5)
 	if h.TotalCount() != 2 {
 		t.Error("values outside of the range are not counted")
 	}
@@ -389,7 +389,7 @@ func TestViews(t *testing.T) {
 	}
 	b.Reset()
 	must.Do(t, WriteBench(&b, r, "/a b"))
-	if want := fmt.Sprintf("BenchmarkLoad/path=/a_b/rate=%.4g %d %d p50-ns ", r.AskedPerS, r.Requests, r.Intended.P50); !strings.HasPrefix(b.String(), want) || strings.Count(b.String(), "\n") != 1 {
+	if want := fmt.Sprintf("BenchmarkLoad/path=/a_b/rate=%.4g %d %d p50-ns ", r.RequestedPerS, r.Requests, r.Intended.P50); !strings.HasPrefix(b.String(), want) || strings.Count(b.String(), "\n") != 1 {
 		t.Errorf("%q does not begin with %q", b.String(), want)
 	}
 	b.Reset()
@@ -411,13 +411,13 @@ func TestBadOptions(t *testing.T) {
 		"no phase":   func(o *Options) { o.Phases = nil },
 		"arrivals":   func(o *Options) { o.Arrivals = "bursts" },
 		"pace":       func(o *Options) { o.Pace = "fast" },
-		"clients":    func(o *Options) { o.Closed = -1 },
+		"clients":    func(o *Options) { o.ClosedClients = -1 },
 		"cap":        func(o *Options) { o.MaxInFlight = -1 },
 		"time-out":   func(o *Options) { o.Timeout = time.Hour },
 		"warm-up":    func(o *Options) { o.Warmup = -1 },
 		"no scheme":  func(o *Options) { o.Targets = []Target{{URL: "127.0.0.1:1"}} },
 		"no request": func(o *Options) { o.Phases = []Phase{{1e-9, 1e-9, time.Second}} },
-		"too long":   func(o *Options) { o.Phases = []Phase{{Duration: 48 * time.Hour}}; o.Closed = 1 },
+		"too long":   func(o *Options) { o.Phases = []Phase{{Duration: 48 * time.Hour}}; o.ClosedClients = 1 },
 	} {
 		o := ok
 		change(&o)

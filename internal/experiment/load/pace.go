@@ -19,17 +19,17 @@ const (
 	PaceTimer Pace = "timer"
 )
 
-// spinFor is how long before its time PaceSpin stops sleeping: the kernel's sleep is hardly ever later.
-const spinFor = 300 * time.Microsecond
+// spinWindow is how long before its time PaceSpin stops sleeping: the kernel's sleep is hardly ever later.
+const spinWindow = 300 * time.Microsecond
 
-// nap bounds one sleep that a context cannot end.
-const nap = 20 * time.Millisecond
+// maxSleep bounds one sleep that a context cannot end.
+const maxSleep = 20 * time.Millisecond
 
 // A pacer waits. Its fields are for the goroutine that waits, until that has ended.
 type pacer struct {
-	pace  Pace
-	timer *time.Timer
-	spun  time.Duration // time spent spinning
+	pace     Pace
+	timer    *time.Timer
+	spinTime time.Duration // time spent spinning
 }
 
 func newPacer(p Pace) *pacer {
@@ -38,29 +38,29 @@ func newPacer(p Pace) *pacer {
 	return &pacer{pace: p, timer: t}
 }
 
-// until waits for a time. It returns false if ctx ends before.
-func (p *pacer) until(ctx context.Context, due time.Time) bool {
+// waitUntil waits for a time. It returns false if ctx ends before.
+func (p *pacer) waitUntil(ctx context.Context, due time.Time) bool {
 	for {
-		left := time.Until(due)
-		if left <= 0 {
+		remaining := time.Until(due)
+		if remaining <= 0 {
 			return ctx.Err() == nil
 		}
 		switch {
-		case p.pace == PaceSpin && left <= spinFor:
+		case p.pace == PaceSpin && remaining <= spinWindow:
 			begin := time.Now()
 			for time.Until(due) > 0 {
 				runtime.Gosched() // the requests' goroutines go first
 			}
-			p.spun += time.Since(begin)
-		case p.pace == PaceSpin && left <= nap:
-			sleepFor(left - spinFor)
-		case p.pace == PaceSleep && left <= nap:
-			sleepFor(left)
+			p.spinTime += time.Since(begin)
+		case p.pace == PaceSpin && remaining <= maxSleep:
+			sleepFor(remaining - spinWindow)
+		case p.pace == PaceSleep && remaining <= maxSleep:
+			sleepFor(remaining)
 		default:
 			if p.pace != PaceTimer {
-				left -= nap / 2
+				remaining -= maxSleep / 2
 			}
-			p.timer.Reset(left)
+			p.timer.Reset(remaining)
 			select {
 			case <-p.timer.C:
 			case <-ctx.Done():

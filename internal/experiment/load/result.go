@@ -43,13 +43,13 @@ type Result struct {
 	// Dropped were not sent because there were too many in flight, Unanswered were under way when the run was interrupted.
 	Dropped    int64 `json:"dropped"`
 	Unanswered int64 `json:"unanswered"`
-	// AskedPerS is what the schedule holds; 0 in a closed loop without a rate. AchievedPerS counts good answers until the
+	// RequestedPerS is what the schedule holds; 0 in a closed loop without a rate. AchievedPerS counts good answers until the
 	// last of them came, less the time that an answer takes (the first half's p99, but a twentieth of the run at most): a
 	// service that keeps up achieves what is asked, one that falls behind what it can.
-	AskedPerS    float64   `json:"asked_per_s"`
-	AchievedPerS float64   `json:"achieved_per_s"`
-	Valid        bool      `json:"valid"`
-	Warnings     []Warning `json:"warnings"`
+	RequestedPerS float64   `json:"asked_per_s"`
+	AchievedPerS  float64   `json:"achieved_per_s"`
+	Valid         bool      `json:"valid"`
+	Warnings      []Warning `json:"warnings"`
 
 	Loop       string         `json:"loop"` // open or closed
 	Clients    int            `json:"clients,omitempty"`
@@ -120,74 +120,74 @@ func (r *Result) warn(valid bool, code, format string, args ...any) {
 	r.Valid = r.Valid && valid
 }
 
-func (g *generator) result() *Result {
-	sum := g.recorders[0]
+func (g *generator) newResult() *Result {
+	total := g.recorders[0]
 	for _, r := range g.recorders[1:] {
-		sum.merge(r)
+		total.merge(r)
 	}
 	r := &Result{
-		Schema: Schema, Valid: true, Warnings: []Warning{}, Loop: "open", Clients: g.o.Closed, Arrivals: g.o.Arrivals, Seed: g.o.Seed,
-		Intended: percentiles(sum.intended), Service: percentiles(sum.service), Lateness: percentiles(sum.late),
-		Requests: sum.sent, Errors: sum.failed, TimedOut: sum.timedOut, Dropped: g.dropped, Unanswered: g.unanswered.Load(),
-		DurationNS: g.schedule.end, MeanNS: int64(sum.intended.Mean()), Status: sum.status, Start: g.begin,
-		Halves: [2]Percentiles{percentiles(sum.halves[0]), percentiles(sum.halves[1])}, intended: sum.intended, answered: sum.answered,
+		Schema: Schema, Valid: true, Warnings: []Warning{}, Loop: "open", Clients: g.options.ClosedClients, Arrivals: g.options.Arrivals, Seed: g.options.Seed,
+		Intended: percentiles(total.intended), Service: percentiles(total.service), Lateness: percentiles(total.lateness),
+		Requests: total.sent, Errors: total.failed, TimedOut: total.timedOut, Dropped: g.dropped, Unanswered: g.unanswered.Load(),
+		DurationNS: g.schedule.duration, MeanNS: int64(total.intended.Mean()), Status: total.statusCounts, Start: g.start,
+		Halves: [2]Percentiles{percentiles(total.halves[0]), percentiles(total.halves[1])}, intended: total.intended, answered: total.answered,
 	}
-	if g.o.Closed > 0 {
+	if g.options.ClosedClients > 0 {
 		r.Loop = "closed"
 	}
-	if g.o.rated() {
-		r.AskedPerS = float64(g.schedule.Len()) / (float64(g.schedule.end) / 1e9)
+	if g.options.hasRate() {
+		r.RequestedPerS = float64(g.schedule.Len()) / (float64(g.schedule.duration) / 1e9)
 	}
-	took := max(g.schedule.end, sum.last-min(r.Halves[0].P99, g.schedule.end/20))
-	if sum.answered > 0 && g.flight.Err() != nil { // cut short
-		took = max(1, sum.last)
+	achievedTime := max(g.schedule.duration, total.lastEnd-min(r.Halves[0].P99, g.schedule.duration/20))
+	if total.answered > 0 && g.requestContext.Err() != nil { // cut short
+		achievedTime = max(1, total.lastEnd)
 	}
-	r.AchievedPerS = float64(sum.answered) / (float64(took) / 1e9)
-	for i, h := range sum.phases {
-		p := g.o.Phases[i]
-		res := PhaseResult{FromPerS: p.From, ToPerS: p.To, Intended: percentiles(h)}
+	r.AchievedPerS = float64(total.answered) / (float64(achievedTime) / 1e9)
+	for i, h := range total.phases {
+		p := g.options.Phases[i]
+		res := PhaseResult{FromPerS: p.StartRate, ToPerS: p.EndRate, Intended: percentiles(h)}
 		if h != nil {
 			res.Requests = h.TotalCount()
 		}
 		r.Phases = append(r.Phases, res)
 	}
-	for i, h := range sum.targets {
-		r.Targets = append(r.Targets, TargetResult{g.o.Targets[i].name(), sum.targetCounts[i], sum.targetErrors[i], percentiles(h)})
+	for i, h := range total.targets {
+		r.Targets = append(r.Targets, TargetResult{g.options.Targets[i].name(), total.targetCounts[i], total.targetErrors[i], percentiles(h)})
 	}
-	for text, n := range sum.errs {
+	for text, n := range total.errorCounts {
 		r.Reasons = append(r.Reasons, Reason{text, n})
 	}
 	slices.SortFunc(r.Reasons, func(a, b Reason) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Text, b.Text)) })
-	r.Client = Client{CPUs: g.o.CPUs}
-	if wall := g.own.wall.Sub(g.ownBefore.wall); wall > 0 {
-		r.Client.CPUShare = max(0, float64(g.own.cpu-g.spun)/float64(wall)/float64(g.o.CPUs))
+	r.Client = Client{CPUs: g.options.CPUs}
+	if wall := g.ownUsage.wall.Sub(g.usageBefore.wall); wall > 0 {
+		r.Client.CPUShare = max(0, float64(g.ownUsage.cpu-g.spinTime)/float64(wall)/float64(g.options.CPUs))
 	}
-	if g.own.known {
-		r.Client.ThrottledNS = new(int64(g.own.throttled))
+	if g.ownUsage.hasThrottled {
+		r.Client.ThrottledNS = new(int64(g.ownUsage.throttled))
 	}
-	r.gates(g.own.wall.Sub(g.ownBefore.wall))
+	r.checkGates(g.ownUsage.wall.Sub(g.usageBefore.wall))
 	return r
 }
 
 // The gates. A run fails one where its figures are no longer about the service.
 const (
-	leastAchieved  = 0.99  // of the rate asked for
-	mostErrors     = 0.001 // from here on a warning, from
-	tooManyErrors  = 0.01  // here on invalid
-	mostLateness   = 0.1   // of the latency, at p50 and at p99: a warning; beyond
-	tooMuchLate    = 0.5   // invalid
-	mostCPU        = 0.7   // of the generator's CPUs: a warning
-	tooMuchCPU     = 0.9   // invalid
-	mostThrottled  = 0.001 // of the time: a warning
-	tooMuchThrottl = 0.01  // invalid
+	minAchieved   = 0.99  // of the rate asked for
+	warnErrors    = 0.001 // from here on a warning, from
+	maxErrors     = 0.01  // here on invalid
+	warnLateness  = 0.1   // of the latency, at p50 and at p99: a warning; beyond
+	maxLateness   = 0.5   // invalid
+	warnCPU       = 0.7   // of the generator's CPUs: a warning
+	maxCPU        = 0.9   // invalid
+	warnThrottled = 0.001 // of the time: a warning
+	maxThrottled  = 0.01  // invalid
 	// The halves of a run under a constant load differ by chance; so much is no chance with 100 requests in each.
-	mostHalves   = 1.5
-	leastInHalf  = 100
-	fewForP99    = 100
-	fewBeyond999 = 1000
+	warnHalvesRatio = 1.5
+	minPerHalf      = 100
+	minForP99       = 100
+	minForP999      = 1000
 )
 
-func (r *Result) gates(wall time.Duration) {
+func (r *Result) checkGates(wall time.Duration) {
 	answered := r.answered
 	if answered == 0 {
 		r.warn(false, "no-answers", "no request was answered%s: is the service up, and is this its address?", r.firstReason())
@@ -199,38 +199,38 @@ func (r *Result) gates(wall time.Duration) {
 	if r.Dropped > 0 {
 		r.warn(false, "dropped", "%d of %d requests were not sent, because too many were in flight: the service is overloaded; lower the rate, or raise --max-in-flight", r.Dropped, r.Dropped+r.Requests)
 	}
-	if share := float64(r.Errors) / float64(r.Requests); share > mostErrors {
-		r.warn(share <= tooManyErrors, "errors", "%d of %d requests failed%s: failed requests have no latency here, so fix them first", r.Errors, r.Requests, r.firstReason())
+	if share := float64(r.Errors) / float64(r.Requests); share > warnErrors {
+		r.warn(share <= maxErrors, "errors", "%d of %d requests failed%s: failed requests have no latency here, so fix them first", r.Errors, r.Requests, r.firstReason())
 	}
 	good := float64(answered) / float64(max(1, r.Requests)) // errors have a gate of their own
-	if r.AskedPerS > 0 && r.Unanswered == 0 && r.AchievedPerS < leastAchieved*r.AskedPerS*good {
-		r.warn(false, "rate", "only %.4g of %.4g requests a second were answered: the service cannot keep up and its queue grows, so latency depends on how long the run is; lower the rate", r.AchievedPerS, r.AskedPerS)
+	if r.RequestedPerS > 0 && r.Unanswered == 0 && r.AchievedPerS < minAchieved*r.RequestedPerS*good {
+		r.warn(false, "rate", "only %.4g of %.4g requests a second were answered: the service cannot keep up and its queue grows, so latency depends on how long the run is; lower the rate", r.AchievedPerS, r.RequestedPerS)
 	}
 	if r.Loop == "open" {
-		at50, at99 := share(r.Lateness.P50, r.Intended.P50), share(r.Lateness.P99, r.Intended.P99)
-		if at50 > mostLateness || at99 > mostLateness {
-			r.warn(at50 <= tooMuchLate && at99 <= tooMuchLate, "lateness",
+		at50, at99 := ratio(r.Lateness.P50, r.Intended.P50), ratio(r.Lateness.P99, r.Intended.P99)
+		if at50 > warnLateness || at99 > warnLateness {
+			r.warn(at50 <= maxLateness && at99 <= maxLateness, "lateness",
 				"requests started up to %v late at p99 (%v at p50), a large part of their latency: give the generator its own core (--pace spin), or use the service time", words.Duration(r.Lateness.P99), words.Duration(r.Lateness.P50))
 		}
 	}
-	if s := r.Client.CPUShare; s > mostCPU {
-		r.warn(s <= tooMuchCPU, "client-cpu", "the generator used %.0f %% of its %d CPUs, so it may itself be late: give it more CPUs or lower the rate", 100*s, r.Client.CPUs)
+	if s := r.Client.CPUShare; s > warnCPU {
+		r.warn(s <= maxCPU, "client-cpu", "the generator used %.0f %% of its %d CPUs, so it may itself be late: give it more CPUs or lower the rate", 100*s, r.Client.CPUs)
 	}
 	if t := r.Client.ThrottledNS; t != nil && wall > 0 {
-		if s := float64(*t) / float64(wall); s > mostThrottled {
-			r.warn(s <= tooMuchThrottl, "client-throttled", "the generator's own CPU quota throttled it for %v: run it outside of that quota", words.Duration(*t))
+		if s := float64(*t) / float64(wall); s > warnThrottled {
+			r.warn(s <= maxThrottled, "client-throttled", "the generator's own CPU quota throttled it for %v: run it outside of that quota", words.Duration(*t))
 		}
 	}
 	first, second := r.Halves[0], r.Halves[1]
-	if len(r.Phases) == 0 && r.Loop == "open" && answered >= 2*leastInHalf {
-		if ratio := float64(second.P50) / float64(max(1, first.P50)); ratio > mostHalves || ratio < 1/mostHalves {
+	if len(r.Phases) == 0 && r.Loop == "open" && answered >= 2*minPerHalf {
+		if ratio := float64(second.P50) / float64(max(1, first.P50)); ratio > warnHalvesRatio || ratio < 1/warnHalvesRatio {
 			r.warn(true, "halves", "the median was %v in the first half and %v in the second: the service had not settled, or its queue grows; use a longer --warmup, or a lower rate", words.Duration(first.P50), words.Duration(second.P50))
 		}
 	}
 	switch {
-	case answered < fewForP99:
+	case answered < minForP99:
 		r.warn(true, "few", "%d answers are too few for a p99: run longer, or at a higher rate", answered)
-	case answered < fewBeyond999:
+	case answered < minForP999:
 		r.warn(true, "few", "%d answers are too few for a p99.9: run longer, or at a higher rate", answered)
 	}
 }
@@ -242,4 +242,4 @@ func (r *Result) firstReason() string {
 	return " (" + r.Reasons[0].Text + ")"
 }
 
-func share(part, whole int64) float64 { return float64(part) / float64(max(1, whole)) }
+func ratio(part, whole int64) float64 { return float64(part) / float64(max(1, whole)) }

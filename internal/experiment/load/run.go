@@ -21,10 +21,10 @@ type Options struct {
 	Seed     uint64   // of the arrivals and the choice of targets
 	// Warmup is a time of load at the first phase's rate that goes before the run and is not recorded.
 	Warmup time.Duration
-	// Closed makes a closed loop of so many clients, each of which waits for its answer before it goes on. With a rate,
+	// ClosedClients makes a closed loop of so many clients, each of which waits for its answer before it goes on. With a rate,
 	// they share the schedule's requests, and a request starts when it is due and a client is free; its latency then counts
 	// from its actual start. 0 is the open loop.
-	Closed int
+	ClosedClients int
 	// MaxInFlight bounds the requests under way; those beyond it are dropped and counted. 0 means 4096.
 	MaxInFlight int
 	// Timeout of one request; 0 means 30 s.
@@ -34,7 +34,7 @@ type Options struct {
 	CPUs int
 
 	// Send sends one request; nil sends HTTP as HTTP says.
-	Send Send
+	Send SendFunc
 	HTTP HTTP
 	// Observe, if not nil, is called for every recorded request, concurrently.
 	Observe func(Sample)
@@ -43,7 +43,7 @@ type Options struct {
 }
 
 // A Send sends one request to the target of that index and waits for the whole answer. It is called concurrently.
-type Send func(ctx context.Context, target int) Answer
+type SendFunc func(ctx context.Context, target int) Answer
 
 // An Answer is what came of a request. Err is set for whatever makes it no good answer, also a status of 400 and above.
 type Answer struct {
@@ -71,8 +71,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("arrivals %q: use %s or %s", o.Arrivals, Poisson, Constant)
 	case o.Pace != PaceTimer && o.Pace != PaceSleep && o.Pace != PaceSpin:
 		return fmt.Errorf("pace %q: use %s, %s or %s", o.Pace, PaceSleep, PaceSpin, PaceTimer)
-	case o.Closed < 0 || o.Closed > 100_000:
-		return fmt.Errorf("a closed loop of %d clients: give 1 to 100000", o.Closed)
+	case o.ClosedClients < 0 || o.ClosedClients > 100_000:
+		return fmt.Errorf("a closed loop of %d clients: give 1 to 100000", o.ClosedClients)
 	case o.MaxInFlight < 1 || o.MaxInFlight > 1_000_000:
 		return fmt.Errorf("%d requests in flight: give 1 to 1000000", o.MaxInFlight)
 	case o.Timeout < time.Millisecond || o.Timeout > 10*time.Minute:
@@ -91,19 +91,19 @@ func (o *Options) weights() []int {
 	return w
 }
 
-// rated tells whether there is a schedule: always but in a closed loop without a rate.
-func (o *Options) rated() bool { return o.Closed == 0 || o.Phases[0].From > 0 }
+// hasRate tells whether there is a schedule: always but in a closed loop without a rate.
+func (o *Options) hasRate() bool { return o.ClosedClients == 0 || o.Phases[0].StartRate > 0 }
 
 // schedule lays out a run; without a rate it has an end and no requests.
 func (o *Options) schedule(phases []Phase, seed uint64) (*Schedule, error) {
-	if o.rated() {
+	if o.hasRate() {
 		return NewSchedule(phases, o.Arrivals, seed, o.weights())
 	}
 	d := phases[0].Duration
 	if d <= 0 || d > MaxDuration {
 		return nil, fmt.Errorf("a run of %v: give a duration up to %v", d, MaxDuration)
 	}
-	return &Schedule{end: int64(d)}, nil
+	return &Schedule{duration: int64(d)}, nil
 }
 
 // Run sends requests and returns what was seen of them. The result is valid as far as its Valid says. If ctx ends, the
@@ -112,12 +112,12 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	g := &generator{o: &o, send: o.Send}
+	g := &generator{options: &o, send: o.Send}
 	var err error
 	if g.schedule, err = o.schedule(o.Phases, o.Seed); err != nil {
 		return nil, err
 	}
-	if o.rated() && g.schedule.Len() == 0 {
+	if o.hasRate() && g.schedule.Len() == 0 {
 		return nil, errors.New("this rate and duration give no request: raise one of them")
 	}
 	if g.send == nil {
@@ -131,9 +131,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	for range min(4, max(1, o.CPUs)) {
 		g.recorders = append(g.recorders, newRecorder(len(o.Phases), len(o.Targets)))
 	}
-	g.flight, g.cancel = context.WithCancel(ctx)
+	g.requestContext, g.cancel = context.WithCancel(ctx)
 	defer g.cancel()
-	stop := g.watch()
+	stop := g.reportProgress()
 	if o.Warmup > 0 {
 		if err := g.warmUp(ctx); err != nil {
 			g.finish()
@@ -141,11 +141,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
-	g.measure()
-	g.follow(ctx, g.schedule, g.begin, true)
+	g.startMeasuring()
+	g.sendSchedule(ctx, g.schedule, g.start, true)
 	g.finish()
 	stop()
-	res := g.result()
+	res := g.newResult()
 	if ctx.Err() != nil {
 		res.warn(false, "interrupted", "the run was interrupted: its figures cover a part of it")
 		return res, context.Cause(ctx)
@@ -154,36 +154,36 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 }
 
 type generator struct {
-	o         *Options
-	send      Send
-	schedule  *Schedule
-	begin     time.Time // of the recorded part
-	recorders []*recorder
-	flight    context.Context // of the requests; ends with the run's
-	cancel    context.CancelFunc
+	options        *Options
+	send           SendFunc
+	schedule       *Schedule
+	start          time.Time // of the recorded part
+	recorders      []*recorder
+	requestContext context.Context // of the requests; ends with the run's
+	cancel         context.CancelFunc
 
-	mu      sync.Mutex
-	idle    []*worker
-	workers int
-	over    bool // nothing more will be sent
+	mu          sync.Mutex
+	idleWorkers []*worker
+	workerCount int
+	isFinished  bool // nothing more will be sent
 
-	all        sync.WaitGroup
-	next       atomic.Int64 // closed loop: index of the next request
-	dropped    int64        // written by the dispatching goroutine
-	unanswered atomic.Int64
-	sent       atomic.Int64
+	workersDone sync.WaitGroup
+	nextRequest atomic.Int64 // closed loop: index of the next request
+	dropped     int64        // written by the dispatching goroutine
+	unanswered  atomic.Int64
+	sent        atomic.Int64
 
-	spun      time.Duration
-	ownBefore usage
-	own       usage
+	spinTime    time.Duration
+	usageBefore usage
+	ownUsage    usage
 }
 
 // usage is what the generator itself used.
 type usage struct {
-	wall      time.Time
-	cpu       time.Duration
-	throttled time.Duration
-	known     bool // throttled is
+	wall         time.Time
+	cpu          time.Duration
+	throttled    time.Duration
+	hasThrottled bool // throttled is
 }
 
 func readUsage() usage {
@@ -193,98 +193,98 @@ func readUsage() usage {
 		var st cgroup.Stat
 		if s.Sample(&st) == nil {
 			// Held back by the own group's quota: an ancestor's counter is of all its groups.
-			u.throttled, u.known = st.Throttled, true
+			u.throttled, u.hasThrottled = st.Throttled, true
 		}
 	}
 	return u
 }
 
-func (g *generator) measure() {
-	g.ownBefore = readUsage()
-	g.spun = 0
-	if g.begin.IsZero() {
-		g.begin = time.Now()
+func (g *generator) startMeasuring() {
+	g.usageBefore = readUsage()
+	g.spinTime = 0
+	if g.start.IsZero() {
+		g.start = time.Now()
 	}
 }
 
 // warmUp sends unrecorded requests. The recorded part follows at once.
 func (g *generator) warmUp(ctx context.Context) error {
-	begin, rate := time.Now(), g.o.Phases[0].From
-	g.begin = begin.Add(g.o.Warmup)
-	s, err := g.o.schedule([]Phase{{From: rate, To: rate, Duration: g.o.Warmup}}, g.o.Seed+1)
+	begin, rate := time.Now(), g.options.Phases[0].StartRate
+	g.start = begin.Add(g.options.Warmup)
+	s, err := g.options.schedule([]Phase{{StartRate: rate, EndRate: rate, Duration: g.options.Warmup}}, g.options.Seed+1)
 	if err != nil {
 		return fmt.Errorf("the warm-up: %w", err)
 	}
-	g.follow(ctx, s, begin, false)
-	if g.o.Closed == 0 {
-		newPacer(PaceTimer).until(ctx, g.begin)
+	g.sendSchedule(ctx, s, begin, false)
+	if g.options.ClosedClients == 0 {
+		newPacer(PaceTimer).waitUntil(ctx, g.start)
 	}
 	return ctx.Err()
 }
 
-// follow sends a schedule's requests.
-func (g *generator) follow(ctx context.Context, s *Schedule, begin time.Time, recorded bool) {
-	if g.o.Closed > 0 {
-		g.closedLoop(ctx, s, begin, recorded)
+// sendSchedule sends a schedule's requests.
+func (g *generator) sendSchedule(ctx context.Context, s *Schedule, begin time.Time, recorded bool) {
+	if g.options.ClosedClients > 0 {
+		g.runClosedLoop(ctx, s, begin, recorded)
 	} else {
-		g.openLoop(ctx, s, begin, recorded)
+		g.runOpenLoop(ctx, s, begin, recorded)
 	}
 }
 
 type job struct {
-	due      int64 // ns from the begin of its schedule
-	target   int
-	begin    time.Time
-	recorded bool
+	due        int64 // ns from the begin of its schedule
+	target     int
+	start      time.Time
+	isRecorded bool
 }
 
 // A worker sends one request at a time.
 type worker struct {
-	jobs chan job
-	rec  *recorder
+	jobs     chan job
+	recorder *recorder
 }
 
-// openLoop starts every request of a schedule when it is due.
-func (g *generator) openLoop(ctx context.Context, s *Schedule, begin time.Time, recorded bool) {
-	p := newPacer(g.o.Pace)
-	for i := range s.due {
-		if !p.until(ctx, begin.Add(time.Duration(s.due[i]))) {
+// runOpenLoop starts every request of a schedule when it is due.
+func (g *generator) runOpenLoop(ctx context.Context, s *Schedule, begin time.Time, recorded bool) {
+	p := newPacer(g.options.Pace)
+	for i := range s.dueTimes {
+		if !p.waitUntil(ctx, begin.Add(time.Duration(s.dueTimes[i]))) {
 			break
 		}
-		w := g.free()
+		w := g.idleWorker()
 		if w == nil {
 			if recorded {
 				g.dropped++
 			}
 			continue
 		}
-		w.jobs <- job{s.due[i], int(s.target[i]), begin, recorded}
-		if g.o.Pace != PaceTimer {
+		w.jobs <- job{s.dueTimes[i], int(s.targets[i]), begin, recorded}
+		if g.options.Pace != PaceTimer {
 			runtime.Gosched() // to it, before this thread sleeps in the kernel
 		}
 	}
-	g.spun += p.spun
+	g.spinTime += p.spinTime
 }
 
-// free returns a worker that has nothing to do, nil if there are as many requests under way as there may be. It prefers
+// idleWorker returns a worker that has nothing to do, nil if there are as many requests under way as there may be. It prefers
 // the one that was busy last: its stack and connection are warm.
-func (g *generator) free() *worker {
+func (g *generator) idleWorker() *worker {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if n := len(g.idle); n > 0 {
-		w := g.idle[n-1]
-		g.idle = g.idle[:n-1]
+	if n := len(g.idleWorkers); n > 0 {
+		w := g.idleWorkers[n-1]
+		g.idleWorkers = g.idleWorkers[:n-1]
 		return w
 	}
-	if g.workers == g.o.MaxInFlight {
+	if g.workerCount == g.options.MaxInFlight {
 		return nil
 	}
-	w := &worker{make(chan job, 1), g.recorders[g.workers%len(g.recorders)]}
-	g.workers++
-	g.all.Go(func() {
+	w := &worker{make(chan job, 1), g.recorders[g.workerCount%len(g.recorders)]}
+	g.workerCount++
+	g.workersDone.Go(func() {
 		for j := range w.jobs {
-			g.one(w.rec, j.begin, j.due, j.due, j.target, j.recorded)
-			if !g.rest(w) {
+			g.sendRequest(w.recorder, j.start, j.due, j.due, j.target, j.isRecorded)
+			if !g.parkWorker(w) {
 				return
 			}
 		}
@@ -292,73 +292,73 @@ func (g *generator) free() *worker {
 	return w
 }
 
-// rest lets a worker wait for its next request. It returns false if there will be none.
-func (g *generator) rest(w *worker) bool {
+// parkWorker lets a worker wait for its next request. It returns false if there will be none.
+func (g *generator) parkWorker(w *worker) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.over {
-		g.idle = append(g.idle, w)
+	if !g.isFinished {
+		g.idleWorkers = append(g.idleWorkers, w)
 	}
-	return !g.over
+	return !g.isFinished
 }
 
 // finish waits for all answers. A request's time-out bounds that.
 func (g *generator) finish() {
 	g.mu.Lock()
-	g.over = true
-	for _, w := range g.idle {
+	g.isFinished = true
+	for _, w := range g.idleWorkers {
 		close(w.jobs)
 	}
 	g.mu.Unlock()
-	g.all.Wait()
-	now := readUsage()
-	g.own = usage{wall: now.wall, cpu: now.cpu - g.ownBefore.cpu, throttled: now.throttled - g.ownBefore.throttled, known: now.known && g.ownBefore.known}
+	g.workersDone.Wait()
+	current := readUsage()
+	g.ownUsage = usage{wall: current.wall, cpu: current.cpu - g.usageBefore.cpu, throttled: current.throttled - g.usageBefore.throttled, hasThrottled: current.hasThrottled && g.usageBefore.hasThrottled}
 }
 
-// closedLoop runs clients that wait for their answers: until the schedule's requests are sent or, if it has none, until its end.
-func (g *generator) closedLoop(ctx context.Context, s *Schedule, begin time.Time, recorded bool) {
-	end := begin.Add(time.Duration(s.end))
-	g.next.Store(0)
-	targets := pick(1<<12, g.o.weights(), newRandom(g.o.Seed))
-	pace := g.o.Pace
+// runClosedLoop runs clients that wait for their answers: until the schedule's requests are sent or, if it has none, until its end.
+func (g *generator) runClosedLoop(ctx context.Context, s *Schedule, begin time.Time, recorded bool) {
+	end := begin.Add(time.Duration(s.duration))
+	g.nextRequest.Store(0)
+	targets := drawTargets(1<<12, g.options.weights(), newRandom(g.options.Seed))
+	pace := g.options.Pace
 	if pace == PaceSpin {
 		pace = PaceSleep // many clients cannot spin
 	}
 	var clients sync.WaitGroup
-	for i := range g.o.Closed {
-		rec := g.recorders[i%len(g.recorders)]
+	for i := range g.options.ClosedClients {
+		recorder := g.recorders[i%len(g.recorders)]
 		clients.Go(func() {
 			p := newPacer(pace)
 			for ctx.Err() == nil {
-				k := int(g.next.Add(1) - 1)
-				due, target := int64(time.Since(begin)), int(targets[k%len(targets)])
-				if g.o.rated() {
-					if k >= len(s.due) || !p.until(ctx, begin.Add(time.Duration(s.due[k]))) {
+				index := int(g.nextRequest.Add(1) - 1)
+				due, target := int64(time.Since(begin)), int(targets[index%len(targets)])
+				if g.options.hasRate() {
+					if index >= len(s.dueTimes) || !p.waitUntil(ctx, begin.Add(time.Duration(s.dueTimes[index]))) {
 						return
 					}
-					due, target = s.due[k], int(s.target[k])
-				} else if !time.Now().Before(end) || k >= MaxRequests {
+					due, target = s.dueTimes[index], int(s.targets[index])
+				} else if !time.Now().Before(end) || index >= MaxRequests {
 					return
 				}
-				g.one(rec, begin, int64(time.Since(begin)), due, target, recorded)
+				g.sendRequest(recorder, begin, int64(time.Since(begin)), due, target, recorded)
 			}
 		})
 	}
 	clients.Wait()
 }
 
-// one sends a request. Its latency counts from due; planned is what the schedule said.
-func (g *generator) one(rec *recorder, begin time.Time, due, planned int64, target int, recorded bool) {
-	ctx, cancel := context.WithTimeout(g.flight, g.o.Timeout)
+// sendRequest sends a request. Its latency counts from due; planned is what the schedule said.
+func (g *generator) sendRequest(rec *recorder, begin time.Time, due, planned int64, target int, recorded bool) {
+	ctx, cancel := context.WithTimeout(g.requestContext, g.options.Timeout)
 	start := time.Now()
-	a := g.send(ctx, target)
+	answer := g.send(ctx, target)
 	end := time.Now()
-	gaveUp := errors.Is(ctx.Err(), context.DeadlineExceeded)
+	timedOut := errors.Is(ctx.Err(), context.DeadlineExceeded)
 	cancel()
-	if !a.Start.IsZero() {
-		start = a.Start
+	if !answer.Start.IsZero() {
+		start = answer.Start
 	}
-	if a.Err != nil && g.flight.Err() != nil {
+	if answer.Err != nil && g.requestContext.Err() != nil {
 		if recorded {
 			g.unanswered.Add(1)
 		}
@@ -369,36 +369,36 @@ func (g *generator) one(rec *recorder, begin time.Time, due, planned int64, targ
 	}
 	g.sent.Add(1)
 	s := Sample{
-		Target: target, Due: due, Start: int64(start.Sub(begin)), End: int64(end.Sub(begin)), Status: a.Status, Err: a.Err,
-		TimedOut: gaveUp && a.Err != nil,
+		Target: target, Due: due, Start: int64(start.Sub(begin)), End: int64(end.Sub(begin)), Status: answer.Status, Err: answer.Err,
+		TimedOut: timedOut && answer.Err != nil,
 	}
-	s.Late = s.Start - planned
+	s.Lateness = s.Start - planned
 	half := 0
-	if 2*due >= g.schedule.end {
+	if 2*due >= g.schedule.duration {
 		half = 1
 	}
-	rec.add(&s, half, g.phase(due))
-	if g.o.Observe != nil {
-		g.o.Observe(s)
+	rec.add(&s, half, g.phaseOf(due))
+	if g.options.Observe != nil {
+		g.options.Observe(s)
 	}
 }
 
-// phase returns the index of the phase that a time lies in.
-func (g *generator) phase(due int64) int {
-	for i := range g.o.Phases {
-		if due -= int64(g.o.Phases[i].Duration); due < 0 {
+// phaseOf returns the index of the phase that a time lies in.
+func (g *generator) phaseOf(due int64) int {
+	for i := range g.options.Phases {
+		if due -= int64(g.options.Phases[i].Duration); due < 0 {
 			return i
 		}
 	}
-	return len(g.o.Phases) - 1
+	return len(g.options.Phases) - 1
 }
 
-// watch calls Progress until the returned function is called.
-func (g *generator) watch() (stop func()) {
-	if g.o.Progress == nil {
+// reportProgress calls Progress until the returned function is called.
+func (g *generator) reportProgress() (stop func()) {
+	if g.options.Progress == nil {
 		return func() {}
 	}
-	total := g.o.Warmup + time.Duration(g.schedule.end)
+	total := g.options.Warmup + time.Duration(g.schedule.duration)
 	begin := time.Now()
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -410,7 +410,7 @@ func (g *generator) watch() (stop func()) {
 			case <-done:
 				return
 			case <-t.C:
-				g.o.Progress(min(time.Since(begin), total), total, g.sent.Load())
+				g.options.Progress(min(time.Since(begin), total), total, g.sent.Load())
 			}
 		}
 	}()

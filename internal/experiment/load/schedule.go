@@ -19,23 +19,23 @@ const (
 
 // A Phase is a stretch of a run. Its rate, in requests a second, goes evenly from From to To.
 type Phase struct {
-	From, To float64
-	Duration time.Duration
+	StartRate, EndRate float64
+	Duration           time.Duration
 }
 
-// count returns how many requests are due in the phase.
-func (p Phase) count() float64 { return (p.From + p.To) / 2 * p.Duration.Seconds() }
+// requestCount returns how many requests are due in the phase.
+func (p Phase) requestCount() float64 { return (p.StartRate + p.EndRate) / 2 * p.Duration.Seconds() }
 
-// at returns when, in seconds from the phase's start, n requests have been due: the inverse of the integral of the rate.
+// timeOf returns when, in seconds from the phase's start, n requests have been due: the inverse of the integral of the rate.
 // For a ramp that is the solution of from*t + (to-from)/(2*d)*t^2 = n, in the form that loses no digits where the ramp is
 // nearly flat.
-func (p Phase) at(n float64) float64 {
-	slope := (p.To - p.From) / p.Duration.Seconds()
-	root := math.Sqrt(max(0, p.From*p.From+2*slope*n))
-	if p.From+root == 0 {
+func (p Phase) timeOf(count float64) float64 {
+	slope := (p.EndRate - p.StartRate) / p.Duration.Seconds()
+	root := math.Sqrt(max(0, p.StartRate*p.StartRate+2*slope*count))
+	if p.StartRate+root == 0 {
 		return 0
 	}
-	return min(2*n/(p.From+root), p.Duration.Seconds())
+	return min(2*count/(p.StartRate+root), p.Duration.Seconds())
 }
 
 // ParseRate reads "500" (constant), "100..1000" (a ramp), or "100,200,100..400" (steps, each for an equal part of d).
@@ -43,20 +43,20 @@ func ParseRate(s string, d time.Duration) ([]Phase, error) {
 	if d <= 0 || d > MaxDuration {
 		return nil, fmt.Errorf("a duration of %v is too long: the longest is %v", d, MaxDuration)
 	}
-	parts := strings.Split(s, ",")
-	if len(parts) > maxPhases {
-		return nil, fmt.Errorf("%d steps of the rate are more than %d", len(parts), maxPhases)
+	steps := strings.Split(s, ",")
+	if len(steps) > maxPhases {
+		return nil, fmt.Errorf("%d steps of the rate are more than %d", len(steps), maxPhases)
 	}
-	phases := make([]Phase, 0, len(parts))
-	for _, part := range parts {
-		from, to, ramp := strings.Cut(strings.TrimSpace(part), "..")
-		p := Phase{Duration: d / time.Duration(len(parts))}
+	phases := make([]Phase, 0, len(steps))
+	for _, step := range steps {
+		start, end, isRamp := strings.Cut(strings.TrimSpace(step), "..")
+		p := Phase{Duration: d / time.Duration(len(steps))}
 		var err error
-		if p.From, err = parseRate(from); err != nil {
+		if p.StartRate, err = parseRate(start); err != nil {
 			return nil, err
 		}
-		if p.To = p.From; ramp {
-			if p.To, err = parseRate(to); err != nil {
+		if p.EndRate = p.StartRate; isRamp {
+			if p.EndRate, err = parseRate(end); err != nil {
 				return nil, err
 			}
 		}
@@ -86,44 +86,44 @@ const (
 
 // A Schedule says when requests are to start, and which. It does not change during a run.
 type Schedule struct {
-	due    []int64 // ns from the start, ascending
-	target []uint16
-	end    int64
+	dueTimes []int64 // ns from the start, ascending
+	targets  []uint16
+	duration int64
 }
 
 // Len returns the number of requests.
-func (s *Schedule) Len() int { return len(s.due) }
+func (s *Schedule) Len() int { return len(s.dueTimes) }
 
 // NewSchedule lays a run out. Equal arguments give equal schedules. weights are those of the targets, each at least 1.
 func NewSchedule(phases []Phase, arrivals Arrivals, seed uint64, weights []int) (*Schedule, error) {
-	var n float64
+	var expected float64
 	var total time.Duration
 	for _, p := range phases {
-		if p.Duration <= 0 || !(p.From > 0) || !(p.To > 0) {
-			return nil, fmt.Errorf("a phase of %v from %g to %g requests per second is not possible", p.Duration, p.From, p.To)
+		if p.Duration <= 0 || !(p.StartRate > 0) || !(p.EndRate > 0) {
+			return nil, fmt.Errorf("a phase of %v from %g to %g requests per second is not possible", p.Duration, p.StartRate, p.EndRate)
 		}
-		n += p.count()
+		expected += p.requestCount()
 		total += p.Duration
 	}
 	switch {
 	case total <= 0 || total > MaxDuration:
 		return nil, fmt.Errorf("a run of %v: give a duration up to %v", total, MaxDuration)
-	case n > MaxRequests:
-		return nil, fmt.Errorf("the run would send %.0f requests, more than %d: lower the rate or the duration", n, MaxRequests)
+	case expected > MaxRequests:
+		return nil, fmt.Errorf("the run would send %.0f requests, more than %d: lower the rate or the duration", expected, MaxRequests)
 	}
-	count := int(math.Round(n))
-	s := &Schedule{due: make([]int64, 0, count), end: int64(total)}
-	for _, at := range positions(count, arrivals, rand.New(rand.NewPCG(seed, 1))) {
-		at *= n / float64(max(1, count))
+	count := int(math.Round(expected))
+	s := &Schedule{dueTimes: make([]int64, 0, count), duration: int64(total)}
+	for _, position := range positions(count, arrivals, rand.New(rand.NewPCG(seed, 1))) {
+		position *= expected / float64(max(1, count))
 		var base time.Duration
 		i := 0
-		for ; i < len(phases)-1 && at >= phases[i].count(); i++ {
-			at -= phases[i].count()
+		for ; i < len(phases)-1 && position >= phases[i].requestCount(); i++ {
+			position -= phases[i].requestCount()
 			base += phases[i].Duration
 		}
-		s.due = append(s.due, min(int64(base)+int64(phases[i].at(at)*1e9), int64(total)-1))
+		s.dueTimes = append(s.dueTimes, min(int64(base)+int64(phases[i].timeOf(position)*1e9), int64(total)-1))
 	}
-	s.target = pick(len(s.due), weights, rand.New(rand.NewPCG(seed, 2)))
+	s.targets = drawTargets(len(s.dueTimes), weights, rand.New(rand.NewPCG(seed, 2)))
 	return s, nil
 }
 
@@ -151,8 +151,8 @@ func positions(n int, arrivals Arrivals, random *rand.Rand) []float64 {
 	return out
 }
 
-// pick draws n targets by their weights.
-func pick(n int, weights []int, random *rand.Rand) []uint16 {
+// drawTargets draws n targets by their weights.
+func drawTargets(n int, weights []int, random *rand.Rand) []uint16 {
 	out := make([]uint16, n)
 	sum := 0
 	for _, w := range weights {
@@ -162,9 +162,9 @@ func pick(n int, weights []int, random *rand.Rand) []uint16 {
 		return out
 	}
 	for i := range out {
-		at := random.IntN(sum)
+		weight := random.IntN(sum)
 		for t, w := range weights {
-			if at -= w; at < 0 {
+			if weight -= w; weight < 0 {
 				out[i] = uint16(t)
 				break
 			}

@@ -14,17 +14,17 @@ import (
 // WriteText prints a result: percentiles in aligned columns, the spectrum of the latency, and the warnings.
 func WriteText(w io.Writer, r *Result, target string) error {
 	var b strings.Builder
-	how := fmt.Sprintf("open loop, %s arrivals", r.Arrivals)
+	loop := fmt.Sprintf("open loop, %s arrivals", r.Arrivals)
 	if r.Loop == "closed" {
-		how = fmt.Sprintf("closed loop, %d clients", r.Clients)
+		loop = fmt.Sprintf("closed loop, %d clients", r.Clients)
 	}
-	fmt.Fprintf(&b, "%s: %s, %s\n", termtext.Escape(target), how, words.Duration(r.DurationNS))
+	fmt.Fprintf(&b, "%s: %s, %s\n", termtext.Escape(target), loop, words.Duration(r.DurationNS))
 	fmt.Fprintf(&b, "  %d requests, %d errors", r.Requests, r.Errors)
 	if r.Dropped > 0 {
 		fmt.Fprintf(&b, ", %d not sent", r.Dropped)
 	}
-	if r.AskedPerS > 0 {
-		fmt.Fprintf(&b, "; target %.5g/s", r.AskedPerS)
+	if r.RequestedPerS > 0 {
+		fmt.Fprintf(&b, "; target %.5g/s", r.RequestedPerS)
 	}
 	fmt.Fprintf(&b, ", answered %.5g/s\n\n", r.AchievedPerS)
 	rows := [][]string{{"", "p50", "p90", "p99", "p99.9", "max"}}
@@ -45,11 +45,11 @@ func WriteText(w io.Writer, r *Result, target string) error {
 		add(fmt.Sprintf("%s (%d)", t.Name, t.Requests), t.Intended)
 	}
 	b.WriteString(termtext.Table("  ", rows, 1))
-	r.spectrum(&b)
+	r.writeSpectrum(&b)
 	if len(r.Reasons) > 0 {
 		b.WriteString("\nWhy requests failed:\n")
-		for _, why := range r.Reasons {
-			fmt.Fprintf(&b, "  %6d  %s\n", why.Count, termtext.Escape(why.Text))
+		for _, reason := range r.Reasons {
+			fmt.Fprintf(&b, "  %6d  %s\n", reason.Count, termtext.Escape(reason.Text))
 		}
 	}
 	if !r.Valid {
@@ -65,20 +65,20 @@ func WriteText(w io.Writer, r *Result, target string) error {
 	return nil
 }
 
-// spectrum draws the latency at percentiles that halve the rest each, as long as ten requests lie beyond.
-func (r *Result) spectrum(b *strings.Builder) {
+// writeSpectrum draws the latency at percentiles that halve the rest each, as long as ten requests lie beyond.
+func (r *Result) writeSpectrum(b *strings.Builder) {
 	if r.answered < 20 {
 		return
 	}
 	b.WriteString("\n  percentile     latency  requests beyond\n")
 	n := r.intended.TotalCount()
-	for rest := 0.5; ; rest /= 2 {
-		beyond := float64(n) * rest
-		if beyond < 10 {
+	for tailShare := 0.5; ; tailShare /= 2 {
+		requestsBeyond := float64(n) * tailShare
+		if requestsBeyond < 10 {
 			break
 		}
-		q := 100 * (1 - rest)
-		fmt.Fprintf(b, "  %9.5g%%  %10s  %15.0f\n", q, words.Duration(quantile(r.intended, 1-rest)), beyond)
+		q := 100 * (1 - tailShare)
+		fmt.Fprintf(b, "  %9.5g%%  %10s  %15.0f\n", q, words.Duration(quantile(r.intended, 1-tailShare)), requestsBeyond)
 	}
 }
 
@@ -112,8 +112,8 @@ func WriteBench(w io.Writer, r *Result, path string) error {
 		return c
 	}, path)
 	rate := "max"
-	if r.AskedPerS > 0 {
-		rate = fmt.Sprintf("%.4g", r.AskedPerS)
+	if r.RequestedPerS > 0 {
+		rate = fmt.Sprintf("%.4g", r.RequestedPerS)
 	}
 	p := r.Intended
 	_, err := fmt.Fprintf(w, "BenchmarkLoad/path=%s/rate=%s %d %d p50-ns %d p90-ns %d p99-ns %d p999-ns %d max-ns %.6g req/s %d errors\n",

@@ -10,18 +10,18 @@ import (
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var done []time.Duration
-		g := &generator{schedule: &Schedule{end: int64(2 * time.Second)}, o: &Options{Warmup: time.Second, Progress: func(d, total time.Duration, _ int64) {
+		g := &generator{schedule: &Schedule{duration: int64(2 * time.Second)}, options: &Options{Warmup: time.Second, Progress: func(d, total time.Duration, _ int64) {
 			if done = append(done, d); total != 3*time.Second {
 				t.Errorf("the whole is %v", total)
 			}
 		}}}
-		stop := g.watch()
+		stop := g.reportProgress()
 		time.Sleep(4*time.Second + time.Millisecond)
 		stop()
 		time.Sleep(time.Second)
 		if len(done) != 40 || done[0] != 100*time.Millisecond || done[29] != 3*time.Second || done[39] != 3*time.Second {
 			t.Errorf("told were %v", done)
 		}
-		(&generator{o: &Options{}}).watch()()
+		(&generator{options: &Options{}}).reportProgress()()
 	})
 }

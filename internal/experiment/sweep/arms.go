@@ -72,25 +72,25 @@ func (s Settings) String() string {
 }
 
 // load tells whether a setting is of the load, not of the service.
-func isLoad(name string) bool { return name == Rate || name == LoadShare }
+func isLoadSetting(name string) bool { return name == Rate || name == LoadShare }
 
-// service returns the settings without those of the load.
-func (s Settings) service() Settings {
-	return slices.DeleteFunc(slices.Clone(s), func(x Setting) bool { return isLoad(x.Name) })
+// withoutLoad returns the settings without those of the load.
+func (s Settings) withoutLoad() Settings {
+	return slices.DeleteFunc(slices.Clone(s), func(x Setting) bool { return isLoadSetting(x.Name) })
 }
 
 // Arms returns every combination of the axes' values, the last axis's changing fastest.
 func Arms(axes []Axis) ([]Settings, error) {
 	arms := []Settings{nil}
-	seen := map[string]bool{}
-	loads := 0
+	names := map[string]bool{}
+	loadAxes := 0
 	for _, a := range axes {
-		if seen[a.Name] {
+		if names[a.Name] {
 			return nil, fmt.Errorf("%s is given twice: write its values in one list", a.Name)
 		}
-		seen[a.Name] = true
-		if isLoad(a.Name) {
-			loads++
+		names[a.Name] = true
+		if isLoadSetting(a.Name) {
+			loadAxes++
 		}
 		if len(a.Values) == 0 {
 			return nil, fmt.Errorf("%s has no values", a.Name)
@@ -101,7 +101,7 @@ func Arms(axes []Axis) ([]Settings, error) {
 				if slices.Contains(a.Values[:i], v) {
 					return nil, fmt.Errorf("%s has the value %s twice", a.Name, v)
 				}
-				if err := check(a.Name, v); err != nil {
+				if err := checkValue(a.Name, v); err != nil {
 					return nil, err
 				}
 				next = append(next, append(slices.Clone(arm), Setting{a.Name, v}))
@@ -111,35 +111,35 @@ func Arms(axes []Axis) ([]Settings, error) {
 			return nil, fmt.Errorf("there are more than %d arms: give fewer values", maxArms)
 		}
 	}
-	if loads != 1 {
+	if loadAxes != 1 {
 		return nil, errors.New("set the load, either with --rate or with --load-share")
 	}
 	return arms, nil
 }
 
-// check refuses values that the service or the kernel would not take.
-func check(name, v string) error {
-	bad := func(want string) error { return fmt.Errorf("%s %q: write %s", name, v, want) }
+// checkValue refuses values that the service or the kernel would not take.
+func checkValue(name, v string) error {
+	newError := func(want string) error { return fmt.Errorf("%s %q: write %s", name, v, want) }
 	switch name {
 	case GOMAXPROCS:
 		if n, err := strconv.Atoi(v); err != nil || n < 1 || n > 10000 {
-			return bad("a whole number from 1, such as 1,2,4")
+			return newError("a whole number from 1, such as 1,2,4")
 		}
 	case GOGC:
 		if n, err := strconv.Atoi(v); v != "off" && (err != nil || n < 1) {
-			return bad("a percentage such as 100, or off")
+			return newError("a percentage such as 100, or off")
 		}
 	case GOMEMLIMIT, Memory:
 		if _, err := words.ParseBytes(v); err != nil {
-			return bad("a size such as 512MiB")
+			return newError("a size such as 512MiB")
 		}
 	case Quota:
 		if q, err := strconv.ParseFloat(v, 64); err != nil || !(q >= 0.01) || q > 10000 {
-			return bad("CPUs from 0.01, such as 0.5,1,2")
+			return newError("CPUs from 0.01, such as 0.5,1,2")
 		}
 	case Instances:
 		if n, err := strconv.Atoi(v); err != nil || n < 1 || n > 100 {
-			return bad("a number from 1 to 100")
+			return newError("a number from 1 to 100")
 		}
 	case Rate:
 		if _, err := load.ParseRate(v, time.Second); err != nil {
@@ -147,7 +147,7 @@ func check(name, v string) error {
 		}
 	case LoadShare:
 		if _, err := parseShare(v); err != nil {
-			return bad("a percentage of the service's capacity, such as 50%,85%")
+			return newError("a percentage of the service's capacity, such as 50%,85%")
 		}
 	default:
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(v, "\x00") {

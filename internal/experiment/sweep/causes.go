@@ -7,15 +7,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// causesOf adds up what the requests of a report spent their time on, those of the slowest tenth of each group apart.
+// sumCauses adds up what the requests of a report spent their time on, those of the slowest tenth of each group apart.
 // Groups of only a few requests have no slowest tenth; their causes count in the share of all.
-func causesOf(rep *report.Report) []Cause {
+func sumCauses(rep *report.Report) []Cause {
 	sums := map[string]*Cause{}
 	var slow, all int64
 	for i := range rep.Groups {
 		for _, band := range rep.Groups[i].Bands {
-			tail := band.Band == report.Band9099 || band.Band == report.Band99
-			if !tail && band.Band != report.BandAll {
+			isTail := band.Band == report.Band9099 || band.Band == report.Band99
+			if !isTail && band.Band != report.BandAll {
 				continue
 			}
 			for _, c := range band.Causes {
@@ -25,11 +25,11 @@ func causesOf(rep *report.Report) []Cause {
 					x = &Cause{Cause: name}
 					sums[name] = x
 				}
-				if tail {
-					x.ns += c.TotalNS
+				if isTail {
+					x.slowNS += c.TotalNS
 					slow += c.TotalNS
 				} else {
-					x.all += c.TotalNS
+					x.allNS += c.TotalNS
 					all += c.TotalNS
 				}
 			}
@@ -37,7 +37,7 @@ func causesOf(rep *report.Report) []Cause {
 	}
 	out := []Cause{}
 	for _, c := range sums {
-		c.Share, c.ShareAll = float64(c.ns)/float64(max(1, slow)), float64(c.all)/float64(max(1, all))
+		c.Share, c.ShareAll = float64(c.slowNS)/float64(max(1, slow)), float64(c.allNS)/float64(max(1, all))
 		out = append(out, *c)
 	}
 	sortCauses(out)

@@ -14,8 +14,8 @@ import (
 
 // criteria are what arms are chosen by.
 var criteria = []struct {
-	name, title string
-	more        bool // more is better
+	name, title    string
+	higherIsBetter bool // more is better
 }{
 	{"p50_ns", "best p50", false},
 	{"p99_ns", "best p99", false},
@@ -28,7 +28,7 @@ var criteria = []struct {
 // Advice is the arm that is recommended, and what it costs.
 type Advice struct {
 	Arm    int    `json:"arm"`
-	Why    string `json:"why"`
+	Reason string `json:"why"`
 	Better string `json:"better,omitempty"` // than the first arm
 	Price  string `json:"price,omitempty"`  // what is worse than in the first arm, or than in the best
 }
@@ -37,31 +37,31 @@ type Advice struct {
 func (r *Result) choose() {
 	r.Best, r.Ties, r.ByLoad, r.Recommended = map[string]int{}, map[string][]int{}, map[string]map[string]int{}, nil
 	loads := r.loads()
-	highest, most := "", -1.0
+	highestLoad, highestRate := "", -1.0
 	for i := range r.Arms {
-		if p := r.Arms[i].PerS; p != nil && p.Est > most {
-			highest, most = loadOf(r.Arms[i].settings), p.Est
+		if p := r.Arms[i].PerS; p != nil && p.Est > highestRate {
+			highestLoad, highestRate = loadOf(r.Arms[i].settings), p.Est
 		}
 	}
 	// The highest rate asked for, which the service may not have reached.
-	asked := -1.0
+	requestedRate := -1.0
 	for _, l := range loads {
-		if v, err := strconv.ParseFloat(strings.TrimSuffix(l, "%"), 64); err == nil && v > asked {
-			asked, highest = v, l
+		if v, err := strconv.ParseFloat(strings.TrimSuffix(l, "%"), 64); err == nil && v > requestedRate {
+			requestedRate, highestLoad = v, l
 		}
 	}
 	for _, l := range loads {
-		best, ties := r.bestOf(l)
+		best, ties := r.bestArms(l)
 		r.ByLoad[l] = best
-		if l == highest {
+		if l == highestLoad {
 			r.Best, r.Ties = best, ties
 		}
 	}
 	if len(loads) < 2 {
 		r.ByLoad = nil
 	}
-	r.advise()
-	r.Knee = r.knee()
+	r.recommend()
+	r.Knee = r.findKnee()
 }
 
 // loads returns the loads of the arms, in their order.
@@ -74,7 +74,7 @@ func (r *Result) loads() (loads []string) {
 	return loads
 }
 
-func (r *Result) bestOf(load string) (map[string]int, map[string][]int) {
+func (r *Result) bestArms(load string) (map[string]int, map[string][]int) {
 	best, ties := map[string]int{}, map[string][]int{}
 	var usable []int
 	for pass := 0; pass < 2 && len(usable) == 0; pass++ {
@@ -85,43 +85,43 @@ func (r *Result) bestOf(load string) (map[string]int, map[string][]int) {
 		}
 	}
 	for _, c := range criteria {
-		at := -1
+		bestArm := -1
 		for _, i := range usable {
-			v, w := r.est(i, c.name), 0.0
-			if at >= 0 {
-				w = r.est(at, c.name)
+			v, w := r.estimate(i, c.name), 0.0
+			if bestArm >= 0 {
+				w = r.estimate(bestArm, c.name)
 			}
-			if !math.IsNaN(v) && (at < 0 || c.more && v > w || !c.more && v < w) {
-				at = i
+			if !math.IsNaN(v) && (bestArm < 0 || c.higherIsBetter && v > w || !c.higherIsBetter && v < w) {
+				bestArm = i
 			}
 		}
-		if at < 0 {
+		if bestArm < 0 {
 			continue
 		}
-		best[c.name] = at
+		best[c.name] = bestArm
 		ties[c.name] = []int{}
 		for _, i := range usable {
-			if i != at && !r.differ(at, i, c.name).Evidence {
+			if i != bestArm && !r.compareArms(bestArm, i, c.name).Evidence {
 				ties[c.name] = append(ties[c.name], i)
 			}
 		}
 	}
 	if len(r.SLO) > 0 {
-		at := -1
+		bestArm := -1
 		for _, i := range usable {
-			if r.meets(i) && (at < 0 || r.est(i, "cpu_ns_per_request") < r.est(at, "cpu_ns_per_request")) {
-				at = i
+			if r.meetsGoals(i) && (bestArm < 0 || r.estimate(i, "cpu_ns_per_request") < r.estimate(bestArm, "cpu_ns_per_request")) {
+				bestArm = i
 			}
 		}
-		if at >= 0 {
-			best["slo"] = at
+		if bestArm >= 0 {
+			best["slo"] = bestArm
 		}
 	}
 	return best, ties
 }
 
-// meets tells whether an arm reaches all goals, with the upper bounds of its intervals where there are any.
-func (r *Result) meets(arm int) bool {
+// meetsGoals tells whether an arm reaches all goals, with the upper bounds of its intervals where there are any.
+func (r *Result) meetsGoals(arm int) bool {
 	for _, t := range r.SLO {
 		f := r.figure(arm, percentileFigures[t.Percentile])
 		if f == nil {
@@ -131,7 +131,7 @@ func (r *Result) meets(arm int) bool {
 		if f.High != nil {
 			v = *f.High
 		}
-		if v > float64(t.Most) {
+		if v > float64(t.Limit) {
 			return false
 		}
 	}
@@ -142,78 +142,78 @@ func (r *Result) figure(arm int, name string) *Figure {
 	return r.Arms[arm].figure(name)
 }
 
-func (r *Result) est(arm int, name string) float64 {
+func (r *Result) estimate(arm int, name string) float64 {
 	if f := r.figure(arm, name); f != nil {
 		return f.Est
 	}
 	return math.NaN()
 }
 
-// differ compares arm b with arm a.
-func (r *Result) differ(a, b int, name string) compare.RunsChange {
+// compareArms compares arm b with arm a.
+func (r *Result) compareArms(a, b int, name string) compare.RunsChange {
 	return compare.CompareRuns(r.Arms[a].values[name], r.Arms[b].values[name], figureNamed(name).scale)
 }
 
-// advise recommends, of the highest load: the cheapest arm that meets the goals, if there are any; else, of those for which
+// recommend recommends, of the highest load: the cheapest arm that meets the goals, if there are any; else, of those for which
 // nothing says that their p99 is worse than the best, the one with the least CPU a request.
-func (r *Result) advise() {
-	at, why := -1, ""
+func (r *Result) recommend() {
+	arm, reason := -1, ""
 	if i, ok := r.Best["slo"]; ok {
-		at, why = i, "it meets "+sloText(r.SLO)+" with the least CPU per request"
+		arm, reason = i, "it meets "+sloText(r.SLO)+" with the least CPU per request"
 	} else if i, ok := r.Best["p99_ns"]; ok {
-		at, why = r.lowest(i)
+		arm, reason = r.lowestP99(i)
 		if len(r.SLO) > 0 {
-			why = "no arm certainly meets " + sloText(r.SLO) + ", and " + why
+			reason = "no arm certainly meets " + sloText(r.SLO) + ", and " + reason
 		}
 	}
-	if at < 0 {
+	if arm < 0 {
 		return
 	}
-	r.Best["recommended"] = at
-	r.Recommended = &Advice{Arm: at, Why: why}
+	r.Best["recommended"] = arm
+	r.Recommended = &Advice{Arm: arm, Reason: reason}
 	base := -1
 	for i := range r.Arms {
-		if loadOf(r.Arms[i].settings) == loadOf(r.Arms[at].settings) && r.Arms[i].Runs > 0 {
+		if loadOf(r.Arms[i].settings) == loadOf(r.Arms[arm].settings) && r.Arms[i].Runs > 0 {
 			base = i
 			break
 		}
 	}
 	var better, price []string
 	for _, c := range criteria {
-		if base >= 0 && base != at {
-			if d := r.differ(base, at, c.name); d.Evidence && d.Relative {
-				line := title(c.name) + " " + words.Change(d.Est)
-				if d.Est > 0 == c.more {
+		if base >= 0 && base != arm {
+			if d := r.compareArms(base, arm, c.name); d.Evidence && d.Relative {
+				line := figureTitle(c.name) + " " + words.Change(d.Est)
+				if d.Est > 0 == c.higherIsBetter {
 					better = append(better, line)
 				} else {
 					price = append(price, line)
 				}
 			}
 		}
-		if best, ok := r.Best[c.name]; ok && best != at && best != base {
-			if d := r.differ(best, at, c.name); d.Evidence && d.Relative {
-				price = append(price, fmt.Sprintf("%s %s against %s", title(c.name), words.Change(d.Est), r.Arms[best].settings.service()))
+		if best, ok := r.Best[c.name]; ok && best != arm && best != base {
+			if d := r.compareArms(best, arm, c.name); d.Evidence && d.Relative {
+				price = append(price, fmt.Sprintf("%s %s against %s", figureTitle(c.name), words.Change(d.Est), r.Arms[best].settings.withoutLoad()))
 			}
 		}
 	}
 	r.Recommended.Better, r.Recommended.Price = strings.Join(better, ", "), strings.Join(price, ", ")
 }
 
-// lowest returns the arm to take if the best p99 is that of arm best, and why: the first arm, if nothing says that it is
+// lowestP99 returns the arm to take if the best p99 is that of arm best, and why: the first arm, if nothing says that it is
 // worse, or one of those that are as good and need less CPU.
-func (r *Result) lowest(best int) (int, string) {
+func (r *Result) lowestP99(best int) (int, string) {
 	equal := append([]int{best}, r.Ties["p99_ns"]...)
 	slices.Sort(equal)
-	at, why := best, "its p99 is the lowest, and the evidence says that no other arm's is as low"
+	arm, reason := best, "its p99 is the lowest, and the evidence says that no other arm's is as low"
 	if len(equal) > 1 {
-		at, why = equal[0], fmt.Sprintf("there is no evidence that the p99 of %d arms, including this one, differs, or that another of them needs less CPU per request", len(equal))
+		arm, reason = equal[0], fmt.Sprintf("there is no evidence that the p99 of %d arms, including this one, differs, or that another of them needs less CPU per request", len(equal))
 	}
 	for _, i := range equal {
-		if c := r.differ(at, i, "cpu_ns_per_request"); c.Evidence && c.Est < 0 {
-			at, why = i, "no arm has a demonstrably lower p99, and it needs less CPU per request than others that are as good"
+		if c := r.compareArms(arm, i, "cpu_ns_per_request"); c.Evidence && c.Est < 0 {
+			arm, reason = i, "no arm has a demonstrably lower p99, and it needs less CPU per request than others that are as good"
 		}
 	}
-	return at, why
+	return arm, reason
 }
 
 func sloText(slo []Target) string {
@@ -224,12 +224,14 @@ func sloText(slo []Target) string {
 	return strings.Join(parts, ",")
 }
 
-// titles are figures in words, where cutting the unit off their names does not make some.
-var titles = map[string]string{
+// figureTitles are figures in words, where cutting the unit off their names does not make some.
+var figureTitles = map[string]string{
 	"p999_ns": "p99.9", "per_s": "throughput", "cpu_ns_per_request": "CPU per request", "memory_peak_bytes": "memory", "throttled_ns": "throttled", "gc_cpu_ns": "collector",
 }
 
-func title(name string) string { return cmp.Or(titles[name], strings.TrimSuffix(name, "_ns")) }
+func figureTitle(name string) string {
+	return cmp.Or(figureTitles[name], strings.TrimSuffix(name, "_ns"))
+}
 
 // A Knee is the value of GOGC from which on a higher one wins little: of the collector's CPU time that is saved between
 // the smallest and the largest value, it and smaller ones saved the most for the memory that they cost.
@@ -239,13 +241,13 @@ type Knee struct {
 	Text  string `json:"text"`
 }
 
-// leastKnee is how far below the line through the ends of the curve, in parts of its height, a knee lies at least.
-const leastKnee = 0.1
+// minKneeDistance is how far below the line through the ends of the curve, in parts of its height, a knee lies at least.
+const minKneeDistance = 0.1
 
-// knee finds the point of the curve of the collector's CPU time over peak memory that lies farthest from the line through
+// findKnee finds the point of the curve of the collector's CPU time over peak memory that lies farthest from the line through
 // its ends (Satopää et al., Finding a "Kneedle" in a Haystack, 2011), both scaled to their range. It looks only at sweeps
 // in which nothing but GOGC varies, with four values or more.
-func (r *Result) knee() *Knee {
+func (r *Result) findKnee() *Knee {
 	type point struct {
 		gogc     int
 		arm      int
@@ -273,17 +275,17 @@ func (r *Result) knee() *Knee {
 	if last.mem <= first.mem || last.cpu >= first.cpu {
 		return nil
 	}
-	best, at := leastKnee, -1
+	best, kneeIndex := minKneeDistance, -1
 	for i, p := range points {
 		x, y := (p.mem-first.mem)/(last.mem-first.mem), (p.cpu-last.cpu)/(first.cpu-last.cpu)
 		if d := 1 - x - y; d > best {
-			best, at = d, i
+			best, kneeIndex = d, i
 		}
 	}
-	if at < 0 {
+	if kneeIndex < 0 {
 		return nil
 	}
-	p := points[at]
+	p := points[kneeIndex]
 	saved := (first.cpu - p.cpu) / (first.cpu - last.cpu)
 	return &Knee{Value: strconv.Itoa(p.gogc), Arm: p.arm, Text: fmt.Sprintf(
 		"GOGC=%d: up to there the collector's CPU time falls from %s to %s, %.0f%% of what GOGC=%d saves, for %.0f%% of the memory that it adds",

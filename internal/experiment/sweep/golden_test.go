@@ -20,8 +20,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// rich is a result that has all that a text or a page can show.
-func rich(t *testing.T) *Result {
+// richResult is a result that has all that a text or a page can show.
+func richResult(t *testing.T) *Result {
 	t.Helper()
 	o := Options{Runs: 4, Measure: 10 * time.Second, Warmup: 2 * time.Second, Command: []string{"server", "\x1b[2J"}, Load: load.Options{Targets: []load.Target{{URL: "http://127.0.0.1/"}}}, SLO: must.Have(ParseSLO("p99=41ms"))(t)}
 	arms := must.Have(Arms([]Axis{{GOGC, []string{"50", "100", "200", "400"}}, {LoadShare, []string{"50%", "80%"}}}))(t)
@@ -46,13 +46,13 @@ func rich(t *testing.T) *Result {
 	}
 	r.Measurements = append(r.Measurements, Run{Settings: arms[5].Map(), Number: 4, Error: "it \x1b died"}, Run{Settings: arms[5].Map(), Number: 5, Error: "it hung"})
 	r.warn("shared-cpus", "the load generator shares %d CPUs \x1b", 2)
-	r.sum()
+	r.summarize()
 	return r
 }
 
 // TestGoldens holds the text of a result that has everything, and where its page's pictures draw what.
 func TestGoldens(t *testing.T) {
-	r := rich(t)
+	r := richResult(t)
 	var b bytes.Buffer
 	must.Do(t, WriteText(&b, r))
 	must.Golden(t, *update, "testdata/rich.txt", b.Bytes())
@@ -67,8 +67,8 @@ func TestGoldens(t *testing.T) {
 	must.Golden(t, *update, "testdata/plots.json", b.Bytes())
 }
 
-// TestCausesOf: the slowest tenth of each group is added up apart from all; what does not appear in either is no cause.
-func TestCausesOf(t *testing.T) {
+// TestSumCauses: the slowest tenth of each group is added up apart from all; what does not appear in either is no cause.
+func TestSumCauses(t *testing.T) {
 	cause := func(name report.CauseName, ns int64) report.Cause { return report.Cause{Cause: name, TotalNS: ns} }
 	band := func(b report.BandName, causes ...report.Cause) report.Band {
 		return report.Band{Band: b, Causes: causes}
@@ -78,18 +78,18 @@ func TestCausesOf(t *testing.T) {
 		{Bands: []report.Band{band(report.BandAll, cause("cpu", 10), cause("gc", 10)), band(report.Band9099, cause("gc", 1))}},
 	}}
 	var got []string
-	for _, c := range causesOf(rep) {
+	for _, c := range sumCauses(rep) {
 		got = append(got, fmt.Sprintf("%s %.2f %.2f", c.Cause, c.Share, c.ShareAll))
 	}
 	if want := "lock 0.70 0.20; cpu 0.20 0.70; gc 0.10 0.10"; strings.Join(got, "; ") != want {
 		t.Errorf("%s, want %s", strings.Join(got, "; "), want)
 	}
-	if got := causesOf(&report.Report{}); got == nil || len(got) != 0 {
+	if got := sumCauses(&report.Report{}); got == nil || len(got) != 0 {
 		t.Errorf("of nothing: %v", got)
 	}
-	mean := meanCauses([]*Run{{Causes: []Cause{{Cause: "a", Share: 0.6, ShareAll: 0.2}, {Cause: "b", Share: 0.01}, {Cause: "c", Share: 0.009}, {Cause: "d", ShareAll: 0.01}}}, {}, {Causes: []Cause{{Cause: "a", Share: 0.2}}}})
+	means := meanCauses([]*Run{{Causes: []Cause{{Cause: "a", Share: 0.6, ShareAll: 0.2}, {Cause: "b", Share: 0.01}, {Cause: "c", Share: 0.009}, {Cause: "d", ShareAll: 0.01}}}, {}, {Causes: []Cause{{Cause: "a", Share: 0.2}}}})
 	got = nil
-	for _, c := range mean {
+	for _, c := range means {
 		got = append(got, fmt.Sprintf("%s %.3f %.3f", c.Cause, c.Share, c.ShareAll))
 	}
 	if want := "a 0.400 0.100; b 0.005 0.000; d 0.000 0.005"; strings.Join(got, "; ") != want {
@@ -97,14 +97,14 @@ func TestCausesOf(t *testing.T) {
 	}
 }
 
-// TestOrder: each round has all arms once, in an order that the seed decides; what is done is not made again, what failed is.
-func TestOrder(t *testing.T) {
+// TestPendingRuns: each round has all arms once, in an order that the seed decides; what is done is not made again, what failed is.
+func TestPendingRuns(t *testing.T) {
 	arms := must.Have(Arms([]Axis{{GOGC, []string{"1", "2", "3", "4"}}, {Rate, []string{"9"}}}))(t)
-	order := func(seed uint64, done ...Run) ([]next, []Run) {
-		s := &sweeper{o: &Options{Runs: 3, Seed: seed, Done: done}, arms: arms, res: &Result{}}
-		return s.order(), s.res.Measurements
+	order := func(seed uint64, done ...Run) ([]pendingRun, []Run) {
+		s := &sweeper{options: &Options{Runs: 3, Seed: seed, FinishedRuns: done}, arms: arms, result: &Result{}}
+		return s.pendingRuns(), s.result.Measurements
 	}
-	names := func(list []next) (out []string) {
+	names := func(list []pendingRun) (out []string) {
 		for _, n := range list {
 			out = append(out, fmt.Sprint(n.number, n.arm.Get(GOGC)))
 		}
@@ -116,14 +116,14 @@ func TestOrder(t *testing.T) {
 			t.Errorf("round %d is %v", n, round)
 		}
 	}
-	again, _ := order(1)
-	other, _ := order(2)
-	if len(all) != 12 || !slices.Equal(names(all), names(again)) || slices.Equal(names(all), names(other)) {
-		t.Errorf("%v, again %v, with another seed %v", names(all), names(again), names(other))
+	sameSeed, _ := order(1)
+	otherSeed, _ := order(2)
+	if len(all) != 12 || !slices.Equal(names(all), names(sameSeed)) || slices.Equal(names(all), names(otherSeed)) {
+		t.Errorf("%v, again %v, with another seed %v", names(all), names(sameSeed), names(otherSeed))
 	}
-	rest, kept := order(1, Run{Settings: arms[0].Map(), Number: 0}, Run{Settings: arms[1].Map(), Number: 1, Error: "it died"}, Run{Settings: arms[2].Map(), Number: 3}, Run{Settings: map[string]string{"other": "1"}, Number: 0})
-	if want := slices.DeleteFunc(names(all), func(n string) bool { return n == fmt.Sprint(0, "1") }); !slices.Equal(names(rest), want) || len(kept) != 1 || kept[0].Settings[GOGC] != "1" {
-		t.Errorf("%v, want %v; kept are %+v", names(rest), want, kept)
+	rest, finished := order(1, Run{Settings: arms[0].Map(), Number: 0}, Run{Settings: arms[1].Map(), Number: 1, Error: "it died"}, Run{Settings: arms[2].Map(), Number: 3}, Run{Settings: map[string]string{"other": "1"}, Number: 0})
+	if want := slices.DeleteFunc(names(all), func(n string) bool { return n == fmt.Sprint(0, "1") }); !slices.Equal(names(rest), want) || len(finished) != 1 || finished[0].Settings[GOGC] != "1" {
+		t.Errorf("%v, want %v; kept are %+v", names(rest), want, finished)
 	}
 }
 
@@ -131,25 +131,25 @@ func TestOrder(t *testing.T) {
 func TestProgressAndNotes(t *testing.T) {
 	var got []Progress
 	var notes []string
-	s := &sweeper{o: &Options{Warmup: time.Second, Measure: 2 * time.Second, Trace: 3 * time.Second, Progress: func(p Progress) { got = append(got, p) }, Note: func(text string) { notes = append(notes, text) }}, res: &Result{}, noted: map[string]bool{}}
-	s.progress(1, 4, Settings{{GOGC, "1"}})
-	s.took, s.made = 10*time.Second, 2
-	s.progress(2, 4, nil)
+	s := &sweeper{options: &Options{Warmup: time.Second, Measure: 2 * time.Second, Trace: 3 * time.Second, Progress: func(p Progress) { got = append(got, p) }, Note: func(text string) { notes = append(notes, text) }}, result: &Result{}, notedCodes: map[string]bool{}}
+	s.reportProgress(1, 4, Settings{{GOGC, "1"}})
+	s.runTime, s.runCount = 10*time.Second, 2
+	s.reportProgress(2, 4, nil)
 	if fmt.Sprint(got) != fmt.Sprint([]Progress{{1, 4, 24 * time.Second, Settings{{GOGC, "1"}}}, {2, 4, 10 * time.Second, nil}}) {
 		t.Errorf("%v", got)
 	}
 	s.noteOnce("a", "first %d", 1)
 	s.noteOnce("a", "second")
 	s.noteOnce("b", "third")
-	if fmt.Sprint(notes) != "[first 1 third]" || len(s.res.Warnings) != 2 || s.res.Warnings[0].Code != "a" || s.res.Warnings[0].Text != "first 1" {
-		t.Errorf("%v, %+v", notes, s.res.Warnings)
+	if fmt.Sprint(notes) != "[first 1 third]" || len(s.result.Warnings) != 2 || s.result.Warnings[0].Code != "a" || s.result.Warnings[0].Text != "first 1" {
+		t.Errorf("%v, %+v", notes, s.result.Warnings)
 	}
-	quiet := &sweeper{o: &Options{}, res: &Result{}, noted: map[string]bool{}}
-	quiet.progress(1, 2, nil)
+	quiet := &sweeper{options: &Options{}, result: &Result{}, notedCodes: map[string]bool{}}
+	quiet.reportProgress(1, 2, nil)
 	quiet.note("x")
 	quiet.save()
 	full, saves := errors.New("no space"), 0
-	s.o.Save = func(*Result) error { saves++; return full }
+	s.options.Save = func(*Result) error { saves++; return full }
 	notes = nil
 	s.save()
 	s.save()
@@ -164,13 +164,13 @@ func TestProgressAndNotes(t *testing.T) {
 
 // TestLoadOfARun: targets, seeds and pace; a share of the service's capacity; a rate for each part.
 func TestLoadOfARun(t *testing.T) {
-	s := &sweeper{o: &Options{Seed: 7, Pace: load.PaceSpin, PaceShared: load.PaceSleep}, loadCPUs: 3, res: &Result{Saturation: map[string]float64{"gogc=1": 400}}}
+	s := &sweeper{options: &Options{Seed: 7, Pace: load.PaceSpin, PaceShared: load.PaceSleep}, loadCPUs: 3, result: &Result{Saturation: map[string]float64{"gogc=1": 400}}}
 	targets := []load.Target{{URL: "http://a/"}}
-	if o := s.load(targets, 2); o.Pace != load.PaceSleep || o.Seed != 2007 || o.CPUs != 3 || len(o.Targets) != 1 {
+	if o := s.loadOptions(targets, 2); o.Pace != load.PaceSleep || o.Seed != 2007 || o.CPUs != 3 || len(o.Targets) != 1 {
 		t.Errorf("%+v", o)
 	}
-	if s.apart = true; s.load(targets, 0).Pace != load.PaceSpin || s.load(targets, 0).Seed != 7 {
-		t.Errorf("%+v", s.load(targets, 0))
+	if s.hasOwnCPUs = true; s.loadOptions(targets, 0).Pace != load.PaceSpin || s.loadOptions(targets, 0).Seed != 7 {
+		t.Errorf("%+v", s.loadOptions(targets, 0))
 	}
 	for want, arm := range map[string]Settings{
 		"[{200 200 4s}]":             {{GOGC, "1"}, {LoadShare, "50%"}},
@@ -187,10 +187,10 @@ func TestLoadOfARun(t *testing.T) {
 			t.Errorf("%s: %q, want %q", arm, got, want)
 		}
 	}
-	if got := reasons(&load.Result{}); got != "it does not answer" {
+	if got := firstReason(&load.Result{}); got != "it does not answer" {
 		t.Errorf("%q", got)
 	}
-	if got := reasons(&load.Result{Reasons: []load.Reason{{Text: "refused"}, {Text: "x"}}}); got != "refused" {
+	if got := firstReason(&load.Result{Reasons: []load.Reason{{Text: "refused"}, {Text: "x"}}}); got != "refused" {
 		t.Errorf("%q", got)
 	}
 }
@@ -216,7 +216,7 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("%s: %s", address, got)
 		}
 	}
-	if got := redacted("http://u:secret@h/") + redacted("http://u:secret@h%zz/"); strings.Contains(got, "secret") || !strings.Contains(got, "the URL") {
+	if got := redactURL("http://u:secret@h/") + redactURL("http://u:secret@h%zz/"); strings.Contains(got, "secret") || !strings.Contains(got, "the URL") {
 		t.Error(got)
 	}
 }
@@ -224,13 +224,13 @@ func TestEnvironment(t *testing.T) {
 // TestReady: any answer but a server's error says that a service is ready; what ends, or stays silent, is told.
 func TestReady(t *testing.T) {
 	in := &instance{process: new(guard.Process), output: new(output)}
-	in.output.add("no configuration")
+	in.output.addLine("no configuration")
 	status := 200
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	defer srv.Close()
 	for code, ok := range map[int]bool{200: true, 302: true, 404: true, 499: true, 500: false, 503: false} {
 		status = code
-		err := in.ready(t.Context(), srv.URL, 1)
+		err := in.waitUntilReady(t.Context(), srv.URL, 1)
 		if (err == nil) != ok {
 			t.Errorf("%d: %v", code, err)
 		}
@@ -240,18 +240,18 @@ func TestReady(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := in.ready(ended, srv.URL, time.Minute); !errors.Is(err, context.Canceled) {
+	if err := in.waitUntilReady(ended, srv.URL, time.Minute); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
-	if err := in.ready(t.Context(), "http://%zz", time.Minute); err == nil {
+	if err := in.waitUntilReady(t.Context(), "http://%zz", time.Minute); err == nil {
 		t.Error("an address that is none is ready")
 	}
-	if !inUse(srv.URL) || !inUse(srv.URL+"/x") {
+	if !isListening(srv.URL) || !isListening(srv.URL+"/x") {
 		t.Error("nothing listens where a server does")
 	}
 	srv.Close()
 	for _, free := range []string{srv.URL, "%zz", "http://127.0.0.1:1"} {
-		if inUse(free) {
+		if isListening(free) {
 			t.Errorf("something listens at %s", free)
 		}
 	}
@@ -260,19 +260,19 @@ func TestReady(t *testing.T) {
 // TestTail: the last five lines are kept, and cut.
 func TestTail(t *testing.T) {
 	var o output
-	if o.tail() != "" {
-		t.Error(o.tail())
+	if o.lastLines() != "" {
+		t.Error(o.lastLines())
 	}
 	for i := range 7 {
-		o.add(fmt.Sprint("line ", i))
+		o.addLine(fmt.Sprint("line ", i))
 	}
-	o.add("gc 1 @1s 0%: 0+0+0 ms clock, 1+2/3/4+5 ms cpu, 4->5->2 MB")
-	if o.tail() != "; its last output: line 2 / line 3 / line 4 / line 5 / line 6" || o.gcs != 1 || o.gcCPU != 11e6 {
-		t.Errorf("%s, %+v", o.tail(), &o)
+	o.addLine("gc 1 @1s 0%: 0+0+0 ms clock, 1+2/3/4+5 ms cpu, 4->5->2 MB")
+	if o.lastLines() != "; its last output: line 2 / line 3 / line 4 / line 5 / line 6" || o.gcs != 1 || o.gcCPU != 11e6 {
+		t.Errorf("%s, %+v", o.lastLines(), &o)
 	}
 	var blank output
-	if blank.add("  "); blank.tail() != "" {
-		t.Error(blank.tail())
+	if blank.addLine("  "); blank.lastLines() != "" {
+		t.Error(blank.lastLines())
 	}
 }
 
@@ -290,17 +290,17 @@ func TestValues(t *testing.T) {
 		"VARIABLE": {[]string{"", "="}, []string{"\x00"}},
 	} {
 		for _, v := range c.good {
-			if err := check(name, v); err != nil {
+			if err := checkValue(name, v); err != nil {
 				t.Errorf("%s of %q: %v", name, v, err)
 			}
 		}
 		for _, v := range c.bad {
-			if check(name, v) == nil {
+			if checkValue(name, v) == nil {
 				t.Errorf("%s of %q is taken", name, v)
 			}
 		}
 	}
-	if check("", "x") == nil || check("A\x00", "x") == nil {
+	if checkValue("", "x") == nil || checkValue("A\x00", "x") == nil {
 		t.Error("a name that is none is taken")
 	}
 	for text, want := range map[string]int64{"1TiB": 1 << 40, "1GiB": 1 << 30, "1MiB": 1 << 20, "1KiB": 1 << 10, "2GB": 2e9, "2MB": 2e6, "2kB": 2e3, "2B": 2, "2": 2} {
@@ -308,17 +308,17 @@ func TestValues(t *testing.T) {
 			t.Errorf("%s: %d, %v", text, got, err)
 		}
 	}
-	many := func(n int) []Axis {
+	axisOf := func(n int) []Axis {
 		var a []string
 		for i := range n {
 			a = append(a, fmt.Sprint(i))
 		}
 		return []Axis{{"A", a}, {Rate, []string{"1"}}}
 	}
-	if arms, err := Arms(many(maxArms)); len(arms) != maxArms || err != nil {
+	if arms, err := Arms(axisOf(maxArms)); len(arms) != maxArms || err != nil {
 		t.Errorf("%d arms, %v", len(arms), err)
 	}
-	if _, err := Arms(many(maxArms + 1)); err == nil {
+	if _, err := Arms(axisOf(maxArms + 1)); err == nil {
 		t.Error("more than the most arms")
 	}
 	if _, err := Arms([]Axis{{"A", nil}, {Rate, []string{"1"}}}); err == nil {

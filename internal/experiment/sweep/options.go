@@ -25,10 +25,10 @@ type Options struct {
 	Load load.Options
 	// Pace is how the generator waits where it has CPUs of its own, and PaceShared where it has none.
 	Pace, PaceShared load.Pace
-	Ready            string        // URL that answers once the service is ready; empty: the first target's
+	ReadyURL         string        // URL that answers once the service is ready; empty: the first target's
 	ReadyTimeout     time.Duration // 0: 30 s
-	Pprof            string        // URL of the service's profiling handlers; empty: as the first target's
-	Group            string        // a cgroup that is there, to make those of the runs in
+	PprofURL         string        // URL of the service's profiling handlers; empty: as the first target's
+	ParentGroup      string        // a cgroup that is there, to make those of the runs in
 	// CPUs and LoadCPUs pin the service and the generator; empty: apart, if there are enough for both.
 	CPUs, LoadCPUs []int
 	Seed           uint64 // of the order of runs and of the load
@@ -36,10 +36,10 @@ type Options struct {
 	SLO            []Target
 
 	Guard func() *exec.Cmd // a command that calls guard.Run with its standard streams
-	// Done are runs that were made before and are not made again, Save keeps all runs after each new one. An error of it
+	// FinishedRuns are runs that were made before and are not made again, Save keeps all runs after each new one. An error of it
 	// does not end the sweep: the last one is returned when it is over.
-	Done []Run
-	Save func(*Result) error
+	FinishedRuns []Run
+	Save         func(*Result) error
 	// Progress and Note, if not nil, are told how far the sweep is, and what should be read.
 	Progress func(Progress)
 	Note     func(text string)
@@ -48,18 +48,18 @@ type Options struct {
 // Progress is how far a sweep is.
 type Progress struct {
 	Done, Total int
-	Left        time.Duration // 0 if not known
+	Remaining   time.Duration // 0 if not known
 	Arm         Settings
 }
 
 // A Target is a goal for a percentile: p99=20ms.
 type Target struct {
 	Percentile string        `json:"percentile"` // p50, p90, p99, p99.9 or max
-	Most       time.Duration `json:"most_ns"`
+	Limit      time.Duration `json:"most_ns"`
 }
 
 // String writes the goal as it was read.
-func (t Target) String() string { return t.Percentile + "=" + t.Most.String() }
+func (t Target) String() string { return t.Percentile + "=" + t.Limit.String() }
 
 var percentileFigures = map[string]string{"p50": "p50_ns", "p90": "p90_ns", "p99": "p99_ns", "p99.9": "p999_ns", "max": "max_ns"}
 
@@ -69,7 +69,7 @@ func ParseSLO(s string) ([]Target, error) {
 	for _, part := range strings.Split(s, ",") {
 		name, value, ok := strings.Cut(strings.TrimSpace(part), "=")
 		d, err := time.ParseDuration(value)
-		if _, known := percentileFigures[name]; !ok || !known || err != nil || d <= 0 {
+		if _, isKnown := percentileFigures[name]; !ok || !isKnown || err != nil || d <= 0 {
 			return nil, fmt.Errorf("the goal %q: write p50, p90, p99, p99.9 or max and a time, such as p99=20ms", part)
 		}
 		out = append(out, Target{name, d})

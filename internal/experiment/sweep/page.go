@@ -29,8 +29,8 @@ type plot struct {
 }
 
 type tick struct {
-	At    float64
-	Label string
+	Position float64
+	Label    string
 }
 
 type series struct {
@@ -87,7 +87,7 @@ func (r *Result) plots() []plot {
 	byArm := func(heading, note string, format func(float64) string, logarithmic bool, names ...string) {
 		var all []series
 		for k, name := range names {
-			s := series{Name: title(name), Color: colors[k]}
+			s := series{Name: figureTitle(name), Color: colors[k]}
 			for i := range r.Arms {
 				if f := r.figure(i, name); f != nil {
 					s.Points = append(s.Points, newPoint(float64(i+1)+0.12*(float64(k)-float64(len(names)-1)/2), f, r.Arms[i].settings.String()+": "+format(f.Est)))
@@ -126,14 +126,14 @@ func (r *Result) plots() []plot {
 	byArm("CPU time per request by arm", "of the service, all its processes", asTime, false, "cpu_ns_per_request")
 	byArm("Memory by arm", "resident, at its peak", asSize, false, "memory_peak_bytes")
 	byArm("The collector's CPU time by arm", "in the measured part of a run", asTime, false, "gc_cpu_ns")
-	if p, ok := r.byRate(); ok {
+	if p, ok := r.plotByRate(); ok {
 		out = append(out, p)
 	}
 	return out
 }
 
-// byRate draws CPU time a request over the rate, a line for each combination of the service's settings.
-func (r *Result) byRate() (plot, bool) {
+// plotByRate draws CPU time a request over the rate, a line for each combination of the service's settings.
+func (r *Result) plotByRate() (plot, bool) {
 	var all []series
 	var rates []float64
 	for i := range r.Arms {
@@ -141,16 +141,16 @@ func (r *Result) byRate() (plot, bool) {
 		if f == nil || per == nil {
 			continue
 		}
-		name := r.Arms[i].settings.service().String()
-		at := slices.IndexFunc(all, func(s series) bool { return s.Name == name })
-		if at < 0 {
+		name := r.Arms[i].settings.withoutLoad().String()
+		index := slices.IndexFunc(all, func(s series) bool { return s.Name == name })
+		if index < 0 {
 			if len(all) == len(colors) {
 				continue
 			}
-			at = len(all)
-			all = append(all, series{Name: name, Color: colors[at]})
+			index = len(all)
+			all = append(all, series{Name: name, Color: colors[index]})
 		}
-		all[at].Points = append(all[at].Points, newPoint(per.Est, f, fmt.Sprintf("%s at %.4g/s: %s", name, per.Est, asTime(f.Est))))
+		all[index].Points = append(all[index].Points, newPoint(per.Est, f, fmt.Sprintf("%s at %.4g/s: %s", name, per.Est, asTime(f.Est))))
 		rates = append(rates, per.Est)
 	}
 	if len(rates) == 0 || !slices.ContainsFunc(all, func(s series) bool { return len(s.Points) > 1 }) {

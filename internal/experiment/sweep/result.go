@@ -79,8 +79,8 @@ type Arm struct {
 	ThrottledShare  *Figure `json:"throttled_share"` // of the periods
 	GCs             *Figure `json:"gcs"`
 	GCCPU           *Figure `json:"gc_cpu_ns"`
-	// Against compares with the first arm of the same load, by figure.
-	Against map[string]compare.RunsChange `json:"against,omitempty"`
+	// Changes compares with the first arm of the same load, by figure.
+	Changes map[string]compare.RunsChange `json:"against,omitempty"`
 	Causes  []Cause                       `json:"causes"`
 
 	settings Settings
@@ -91,36 +91,36 @@ type Arm struct {
 type figure struct {
 	name  string
 	scale compare.Scale
-	at    func(*Arm) **Figure
-	of    func(*Run) *float64
+	field func(*Arm) **Figure
+	value func(*Run) *float64
 }
 
-func number[N int64 | float64](n N) *float64 { return new(float64(n)) }
+func figureValue[N int64 | float64](n N) *float64 { return new(float64(n)) }
 
-func perRun[N int64 | float64](n *N) *float64 {
+func optionalValue[N int64 | float64](n *N) *float64 {
 	if n == nil {
 		return nil
 	}
-	return number(*n)
+	return figureValue(*n)
 }
 
 var figures = []figure{
-	{"p50_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P50 }, func(r *Run) *float64 { return number(r.Load.Intended.P50) }},
-	{"p90_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P90 }, func(r *Run) *float64 { return number(r.Load.Intended.P90) }},
-	{"p99_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P99 }, func(r *Run) *float64 { return number(r.Load.Intended.P99) }},
-	{"p999_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P999 }, func(r *Run) *float64 { return number(r.Load.Intended.P999) }},
-	{"max_ns", compare.Ratio, func(a *Arm) **Figure { return &a.Max }, func(r *Run) *float64 { return number(r.Load.Intended.Max) }},
-	{"per_s", compare.Ratio, func(a *Arm) **Figure { return &a.PerS }, func(r *Run) *float64 { return number(r.Load.AchievedPerS) }},
-	{"cpu_ns", compare.Ratio, func(a *Arm) **Figure { return &a.CPU }, func(r *Run) *float64 { return number(r.CPUNS) }},
+	{"p50_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P50 }, func(r *Run) *float64 { return figureValue(r.Load.Intended.P50) }},
+	{"p90_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P90 }, func(r *Run) *float64 { return figureValue(r.Load.Intended.P90) }},
+	{"p99_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P99 }, func(r *Run) *float64 { return figureValue(r.Load.Intended.P99) }},
+	{"p999_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P999 }, func(r *Run) *float64 { return figureValue(r.Load.Intended.P999) }},
+	{"max_ns", compare.Ratio, func(a *Arm) **Figure { return &a.Max }, func(r *Run) *float64 { return figureValue(r.Load.Intended.Max) }},
+	{"per_s", compare.Ratio, func(a *Arm) **Figure { return &a.PerS }, func(r *Run) *float64 { return figureValue(r.Load.AchievedPerS) }},
+	{"cpu_ns", compare.Ratio, func(a *Arm) **Figure { return &a.CPU }, func(r *Run) *float64 { return figureValue(r.CPUNS) }},
 	{"cpu_ns_per_request", compare.Ratio, func(a *Arm) **Figure { return &a.CPUPerRequest }, (*Run).cpuPerRequest},
-	{"memory_peak_bytes", compare.Ratio, func(a *Arm) **Figure { return &a.MemoryPeak }, func(r *Run) *float64 { return number(r.MemoryPeak) }},
-	{"memory_mean_bytes", compare.Ratio, func(a *Arm) **Figure { return &a.MemoryMean }, func(r *Run) *float64 { return number(r.MemoryMean) }},
-	{"threads", compare.Sum, func(a *Arm) **Figure { return &a.Threads }, func(r *Run) *float64 { return number(r.Threads) }},
-	{"context_switches", compare.Sum, func(a *Arm) **Figure { return &a.ContextSwitches }, func(r *Run) *float64 { return number(r.ContextSwitches) }},
-	{"throttled_ns", compare.Sum, func(a *Arm) **Figure { return &a.Throttled }, func(r *Run) *float64 { return perRun(r.ThrottledNS) }},
+	{"memory_peak_bytes", compare.Ratio, func(a *Arm) **Figure { return &a.MemoryPeak }, func(r *Run) *float64 { return figureValue(r.MemoryPeak) }},
+	{"memory_mean_bytes", compare.Ratio, func(a *Arm) **Figure { return &a.MemoryMean }, func(r *Run) *float64 { return figureValue(r.MemoryMean) }},
+	{"threads", compare.Sum, func(a *Arm) **Figure { return &a.Threads }, func(r *Run) *float64 { return figureValue(r.Threads) }},
+	{"context_switches", compare.Sum, func(a *Arm) **Figure { return &a.ContextSwitches }, func(r *Run) *float64 { return figureValue(r.ContextSwitches) }},
+	{"throttled_ns", compare.Sum, func(a *Arm) **Figure { return &a.Throttled }, func(r *Run) *float64 { return optionalValue(r.ThrottledNS) }},
 	{"throttled_share", compare.Sum, func(a *Arm) **Figure { return &a.ThrottledShare }, (*Run).throttledShare},
-	{"gcs", compare.Sum, func(a *Arm) **Figure { return &a.GCs }, func(r *Run) *float64 { return perRun(r.GCs) }},
-	{"gc_cpu_ns", compare.Sum, func(a *Arm) **Figure { return &a.GCCPU }, func(r *Run) *float64 { return perRun(r.GCCPUNS) }},
+	{"gcs", compare.Sum, func(a *Arm) **Figure { return &a.GCs }, func(r *Run) *float64 { return optionalValue(r.GCs) }},
+	{"gc_cpu_ns", compare.Sum, func(a *Arm) **Figure { return &a.GCCPU }, func(r *Run) *float64 { return optionalValue(r.GCCPUNS) }},
 }
 
 func figureNamed(name string) *figure {
@@ -130,16 +130,16 @@ func figureNamed(name string) *figure {
 func newResult(o *Options, arms []Settings) *Result {
 	return &Result{
 		Schema: Schema, Command: o.Command, RunsEach: o.Runs, Warmup: int64(o.Warmup), Measure: int64(o.Measure), Seed: o.Seed, SLO: o.SLO,
-		Load: redactedLoad(o), Measurements: []Run{}, Warnings: []Warning{}, arms: arms,
+		Load: describeLoad(o), Measurements: []Run{}, Warnings: []Warning{}, arms: arms,
 	}
 }
 
-func redactedLoad(o *Options) string {
+func describeLoad(o *Options) string {
 	t := o.Load.Targets[0]
 	text := cmp.Or(t.Method, "GET")
 	text += " " + strings.SplitN(t.URL, "?", 2)[0]
-	if at := strings.LastIndex(text, "@"); at >= 0 { // a password never reaches a result
-		text = text[:strings.Index(text, "://")+3] + text[at+1:]
+	if atSign := strings.LastIndex(text, "@"); atSign >= 0 { // a password never reaches a result
+		text = text[:strings.Index(text, "://")+3] + text[atSign+1:]
 	}
 	if n := len(o.Load.Targets); n > 1 {
 		text += fmt.Sprintf(" and %d other targets", n-1)
@@ -151,8 +151,8 @@ func (r *Result) warn(code, format string, args ...any) {
 	r.Warnings = append(r.Warnings, Warning{code, fmt.Sprintf(format, args...)})
 }
 
-// key names a run.
-func key(settings map[string]string, number int) string {
+// runKey names a run.
+func runKey(settings map[string]string, number int) string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(settings)) {
 		fmt.Fprintf(&b, "%s=%q ", k, settings[k])
@@ -160,8 +160,8 @@ func key(settings map[string]string, number int) string {
 	return b.String() + strconv.Itoa(number)
 }
 
-// sum makes the arms from the measurements.
-func (r *Result) sum() {
+// summarize makes the arms from the measurements.
+func (r *Result) summarize() {
 	r.Arms = make([]Arm, len(r.arms))
 	first := map[string]*Arm{}
 	for i, settings := range r.arms {
@@ -171,7 +171,7 @@ func (r *Result) sum() {
 		for j := range r.Measurements {
 			m := &r.Measurements[j]
 			switch {
-			case key(m.Settings, 0) != key(a.Settings, 0):
+			case runKey(m.Settings, 0) != runKey(a.Settings, 0):
 			case m.Error != "" || m.Load == nil:
 				a.Failed++
 				if !slices.Contains(a.Errors, m.Error) {
@@ -190,7 +190,7 @@ func (r *Result) sum() {
 		for _, f := range figures {
 			var values []float64
 			for _, run := range runs {
-				if v := f.of(run); v != nil {
+				if v := f.value(run); v != nil {
 					values = append(values, *v)
 				}
 			}
@@ -198,17 +198,17 @@ func (r *Result) sum() {
 				continue
 			}
 			a.values[f.name] = values
-			*f.at(a) = rounded(f.name, compare.RunsInterval(values, f.scale))
+			*f.field(a) = roundFigure(f.name, compare.RunsInterval(values, f.scale))
 		}
 		if c := meanCauses(runs); len(c) > 0 {
 			a.Causes = c
 		}
 		load := loadOf(settings)
 		if base := first[load]; base != nil {
-			a.Against = map[string]compare.RunsChange{}
+			a.Changes = map[string]compare.RunsChange{}
 			for _, f := range figures {
 				if len(base.values[f.name]) > 0 && len(a.values[f.name]) > 0 {
-					a.Against[f.name] = compare.CompareRuns(base.values[f.name], a.values[f.name], f.scale)
+					a.Changes[f.name] = compare.CompareRuns(base.values[f.name], a.values[f.name], f.scale)
 				}
 			}
 		} else {
@@ -218,8 +218,8 @@ func (r *Result) sum() {
 	r.choose()
 }
 
-// rounded makes times and sizes whole numbers, and the others as long as they are worth. A share is at most 1.
-func rounded(name string, f Figure) *Figure {
+// roundFigure makes times and sizes whole numbers, and the others as long as they are worth. A share is at most 1.
+func roundFigure(name string, f Figure) *Figure {
 	for _, v := range []*float64{&f.Est, f.Low, f.High} {
 		switch {
 		case v == nil:

@@ -39,14 +39,14 @@ type Run struct {
 type Cause struct {
 	Cause string `json:"cause"`
 	// Share of the latency of the slowest tenth of the requests, and of that of all.
-	Share    float64 `json:"share"`
-	ShareAll float64 `json:"share_all"`
-	ns, all  int64
+	Share         float64 `json:"share"`
+	ShareAll      float64 `json:"share_all"`
+	slowNS, allNS int64
 }
 
 func (r *Run) cpuPerRequest() *float64 {
 	if n := r.Load.Requests - r.Load.Errors; n > 0 {
-		return number(float64(r.CPUNS) / float64(n))
+		return figureValue(float64(r.CPUNS) / float64(n))
 	}
 	return nil
 }
@@ -55,5 +55,5 @@ func (r *Run) throttledShare() *float64 {
 	if r.Periods == nil || r.ThrottledPeriods == nil {
 		return nil
 	}
-	return number(float64(*r.ThrottledPeriods) / float64(max(1, *r.Periods)))
+	return figureValue(float64(*r.ThrottledPeriods) / float64(max(1, *r.Periods)))
 }

@@ -58,9 +58,9 @@ func serve(addr string) error {
 			return err
 		}
 	}
-	served := 0
+	requests := 0
 	http.HandleFunc("/work", func(w http.ResponseWriter, _ *http.Request) {
-		if served++; mode == "dies-later" && served > 20 {
+		if requests++; mode == "dies-later" && requests > 20 {
 			os.Exit(7)
 		}
 		for begin := time.Now(); time.Since(begin) < time.Millisecond; {
@@ -70,8 +70,8 @@ func serve(addr string) error {
 	return http.ListenAndServe(addr, nil)
 }
 
-// full skips what starts services and takes seconds.
-func full(t *testing.T) {
+// needFull skips what starts services and takes seconds.
+func needFull(t *testing.T) {
 	t.Helper()
 	if os.Getenv("WHYLATE_FULL") == "" {
 		t.Skip("starts services and loads them for some seconds: WHYLATE_FULL=1 runs it")
@@ -94,13 +94,13 @@ func optionsAt(addr string, axes ...Axis) Options {
 	}
 }
 
-func noneLeft(t *testing.T) {
+func wantNoGroups(t *testing.T) {
 	t.Helper()
-	if left := groupsOf(os.Getpid()); len(left) > 0 {
-		t.Errorf("cgroups were left: %v", left)
+	if groups := groupsOf(os.Getpid()); len(groups) > 0 {
+		t.Errorf("cgroups were left: %v", groups)
 	}
-	if left := guard.Descendants(os.Getpid()); len(left) > 0 {
-		t.Errorf("processes were left: %v", left)
+	if groups := guard.Descendants(os.Getpid()); len(groups) > 0 {
+		t.Errorf("processes were left: %v", groups)
 	}
 }
 
@@ -114,7 +114,7 @@ func groupsOf(pid int) []string {
 // TestDo: a service that dies, hangs, opens its port late or dies under load gives a clear line, and the other arms'
 // runs have figures.
 func TestDo(t *testing.T) {
-	full(t)
+	needFull(t)
 	o := options(t, Axis{"MODE", []string{"ok", "die", "hang", "late", "dies-later"}})
 	o.ReadyTimeout = 1500 * time.Millisecond
 	saved := 0
@@ -133,13 +133,13 @@ func TestDo(t *testing.T) {
 	if saved != 10 {
 		t.Errorf("%d runs were saved", saved)
 	}
-	noneLeft(t)
+	wantNoGroups(t)
 }
 
 // TestResume: runs that are in a result are not made again, and figures are those of all. A file that cannot be written
 // loses none of them.
 func TestResume(t *testing.T) {
-	full(t)
+	needFull(t)
 	o := options(t, Axis{GOMAXPROCS, []string{"1", "2"}})
 	o.Runs = 1
 	first := must.Have(Do(context.Background(), o))(t)
@@ -160,7 +160,7 @@ func TestResume(t *testing.T) {
 
 // TestInterrupt: what is finished stays, and nothing is left.
 func TestInterrupt(t *testing.T) {
-	full(t)
+	needFull(t)
 	o := options(t, Axis{GOMAXPROCS, []string{"1"}})
 	o.Runs = 50
 	ctx, cancel := context.WithCancel(context.Background())
@@ -174,13 +174,13 @@ func TestInterrupt(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || r == nil || len(r.Measurements) < 2 || len(r.Measurements) > 3 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	noneLeft(t)
+	wantNoGroups(t)
 }
 
 // TestLimits: the kernel's own count of what a quota took away is the result's, the memory limit kills, and instances
 // share both.
 func TestLimits(t *testing.T) {
-	full(t)
+	needFull(t)
 	if os.Getuid() != 0 {
 		t.Skip("making a cgroup needs root")
 	}
@@ -199,12 +199,12 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%v: %v ns throttled, in %v of the periods", a.Settings, a.Throttled.Est, a.ThrottledShare.Est)
 		}
 	}
-	noneLeft(t)
+	wantNoGroups(t)
 }
 
 // TestTrace: an arm has its causes.
 func TestTrace(t *testing.T) {
-	full(t)
+	needFull(t)
 	o := options(t, Axis{GOMAXPROCS, []string{"2"}})
 	o.Runs, o.Trace = 1, time.Second
 	r := must.Have(Do(context.Background(), o))(t)
@@ -219,32 +219,32 @@ func TestTrace(t *testing.T) {
 
 // TestLoadShare: what a service can do at most is measured once for each of its settings, and a run asks for its share of that.
 func TestLoadShare(t *testing.T) {
-	full(t)
+	needFull(t)
 	o := options(t, Axis{LoadShare, []string{"20%", "40%"}})
 	o.Axes = o.Axes[:1]
 	o.Runs = 1
-	o.LoadCPUs = cpugroup.OwnCPUs()[:1]
-	before := cpugroup.OwnCPUs()
-	var told []Progress
-	o.Progress = func(p Progress) { told = append(told, p) }
+	o.LoadCPUs = cpugroup.AllowedCPUs()[:1]
+	before := cpugroup.AllowedCPUs()
+	var reports []Progress
+	o.Progress = func(p Progress) { reports = append(reports, p) }
 	r := must.Have(Do(context.Background(), o))(t)
-	if r.LoadCPUs != 1 || len(r.CPUs) != 0 || !slices.Equal(cpugroup.OwnCPUs(), before) || slices.ContainsFunc(r.Warnings, func(w Warning) bool { return w.Code == "shared-cpus" }) {
-		t.Errorf("%d CPUs for the load, %v for the service, %v after it: %+v", r.LoadCPUs, r.CPUs, cpugroup.OwnCPUs(), r.Warnings)
+	if r.LoadCPUs != 1 || len(r.CPUs) != 0 || !slices.Equal(cpugroup.AllowedCPUs(), before) || slices.ContainsFunc(r.Warnings, func(w Warning) bool { return w.Code == "shared-cpus" }) {
+		t.Errorf("%d CPUs for the load, %v for the service, %v after it: %+v", r.LoadCPUs, r.CPUs, cpugroup.AllowedCPUs(), r.Warnings)
 	}
-	if len(told) != 3 || told[0].Done != 0 || told[1].Done != 0 || told[2].Done != 1 || told[0].Total != 2 {
-		t.Errorf("progress %+v", told)
+	if len(reports) != 3 || reports[0].Done != 0 || reports[1].Done != 0 || reports[2].Done != 1 || reports[0].Total != 2 {
+		t.Errorf("progress %+v", reports)
 	}
-	most := r.Saturation[""]
-	if len(r.Saturation) != 1 || most < 20 {
+	capacity := r.Saturation[""]
+	if len(r.Saturation) != 1 || capacity < 20 {
 		t.Fatalf("at most %v", r.Saturation)
 	}
 	for _, m := range r.Measurements {
 		share := must.Have(parseShare(m.Settings[LoadShare]))(t)
-		if got := m.Load.AskedPerS; got < share*most*0.9-5 || got > share*most*1.1+5 {
-			t.Errorf("%s of %v: %v were asked for", m.Settings[LoadShare], most, got)
+		if got := m.Load.RequestedPerS; got < share*capacity*0.9-5 || got > share*capacity*1.1+5 {
+			t.Errorf("%s of %v: %v were asked for", m.Settings[LoadShare], capacity, got)
 		}
 	}
-	noneLeft(t)
+	wantNoGroups(t)
 }
 
 // TestPortInUse: what is there already is not measured.
@@ -267,7 +267,7 @@ func sweepChild(addr string) error {
 // TestKilled: a sweep that is killed outright leaves no process, not even a service's child that left its session, and no
 // cgroup; and if its guard is killed too, the next sweep removes the cgroup.
 func TestKilled(t *testing.T) {
-	full(t)
+	needFull(t)
 	for _, guardToo := range []bool{false, true} {
 		t.Run(fmt.Sprintf("guard killed %v", guardToo), func(t *testing.T) {
 			l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -278,7 +278,7 @@ func TestKilled(t *testing.T) {
 			must.Do(t, cmd.Start())
 			sweepPID := cmd.Process.Pid
 			deadline := time.Now().Add(30 * time.Second)
-			for !inUse("http://"+l.Addr().String()) && time.Now().Before(deadline) {
+			for !isListening("http://"+l.Addr().String()) && time.Now().Before(deadline) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			tree := guard.Descendants(sweepPID)
@@ -292,18 +292,18 @@ func TestKilled(t *testing.T) {
 			}
 			_ = cmd.Wait()
 			if guardToo && grouped {
-				if n, err := cpugroup.RemoveLeft(owner, nil); n < 1 || err != nil {
+				if n, err := cpugroup.RemoveOrphaned(owner, nil); n < 1 || err != nil {
 					t.Errorf("%d cgroups removed, %v", n, err)
 				}
 			}
 			for _, pid := range append(tree, pidsIn(t, file)...) {
-				for gone := false; !gone; {
+				for isGone := false; !isGone; {
 					b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-					gone = err != nil || strings.Contains(string(b), ") Z ")
-					if !gone && time.Now().After(deadline) {
+					isGone = err != nil || strings.Contains(string(b), ") Z ")
+					if !isGone && time.Now().After(deadline) {
 						t.Errorf("process %d is left: %s", pid, b)
 						_ = syscall.Kill(pid, syscall.SIGKILL)
-						gone = true
+						isGone = true
 					}
 					time.Sleep(10 * time.Millisecond)
 				}
@@ -311,8 +311,8 @@ func TestKilled(t *testing.T) {
 			for len(groupsOf(sweepPID)) > 0 && time.Now().Before(deadline) {
 				time.Sleep(10 * time.Millisecond)
 			}
-			if left := groupsOf(sweepPID); len(left) > 0 {
-				t.Errorf("cgroups were left: %v", left)
+			if groups := groupsOf(sweepPID); len(groups) > 0 {
+				t.Errorf("cgroups were left: %v", groups)
 			}
 		})
 	}
@@ -345,9 +345,9 @@ func TestParseGC(t *testing.T) {
 	}
 	var o output
 	for _, line := range []string{"a", strings.Repeat("x", 8<<10), "last \x1b[2J words"} {
-		o.add(line)
+		o.addLine(line)
 	}
-	if tail := o.tail(); !strings.HasPrefix(tail, "; its last output: a / xxx") || strings.Contains(tail, "\x1b") || len(tail) > 400 {
+	if tail := o.lastLines(); !strings.HasPrefix(tail, "; its last output: a / xxx") || strings.Contains(tail, "\x1b") || len(tail) > 400 {
 		t.Errorf("%q", tail)
 	}
 }

@@ -23,16 +23,16 @@ import (
 // owner begins the names of a sweep's cgroups.
 const owner = "whylate-sweep"
 
-// up is a service that is running: one instance or more.
-type up struct {
+// runningService is a service that is running: one instance or more.
+type runningService struct {
 	instances []*instance
 	targets   []load.Target
 	pprof     string
 }
 
-// up starts the service of an arm and waits until it is ready. The result is to be taken down also after an error.
-func (s *sweeper) up(ctx context.Context, arm Settings) (*up, error) {
-	u := &up{}
+// startService starts the service of an arm and waits until it is ready. The result is to be taken down also after an error.
+func (s *sweeper) startService(ctx context.Context, arm Settings) (*runningService, error) {
+	u := &runningService{}
 	n := 1
 	if v := arm.Get(Instances); v != "" {
 		n, _ = strconv.Atoi(v)
@@ -42,12 +42,12 @@ func (s *sweeper) up(ctx context.Context, arm Settings) (*up, error) {
 	if v := arm.Get(Memory); v != "" {
 		memory, _ = words.ParseBytes(v)
 	}
-	if !s.canGroup {
+	if !s.hasGroups {
 		quota, memory = 0, 0
 	}
 	for i := range n {
 		port := ""
-		if slices.ContainsFunc(append(slices.Clone(s.o.Command), s.o.Load.Targets[0].URL), func(a string) bool { return strings.Contains(a, "{port}") }) {
+		if slices.ContainsFunc(append(slices.Clone(s.options.Command), s.options.Load.Targets[0].URL), func(a string) bool { return strings.Contains(a, "{port}") }) {
 			ports, err := freeport.Find(1)
 			if err != nil {
 				return u, err
@@ -56,40 +56,40 @@ func (s *sweeper) up(ctx context.Context, arm Settings) (*up, error) {
 		}
 		fill := strings.NewReplacer("{port}", port, "{instance}", strconv.Itoa(i)).Replace
 		var args []string
-		for _, a := range s.o.Command {
+		for _, a := range s.options.Command {
 			args = append(args, fill(a))
 		}
-		for deadline := time.Now().Add(5 * time.Second); port == "" && inUse(s.o.Load.Targets[0].URL); time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(5 * time.Second); port == "" && isListening(s.options.Load.Targets[0].URL); time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) || ctx.Err() != nil {
-				return u, fmt.Errorf("a process of the previous run still listens at %s", redacted(s.o.Load.Targets[0].URL))
+				return u, fmt.Errorf("a process of the previous run still listens at %s", redactURL(s.options.Load.Targets[0].URL))
 			}
 		}
-		in, err := s.start(args, environment(s.o.Env, arm), quota/float64(n), memory/int64(n))
+		in, err := s.startInstance(args, environment(s.options.Env, arm), quota/float64(n), memory/int64(n))
 		if err != nil {
 			return u, err
 		}
 		u.instances = append(u.instances, in)
-		for _, t := range s.o.Load.Targets {
+		for _, t := range s.options.Load.Targets {
 			t.URL = fill(t.URL)
 			u.targets = append(u.targets, t)
 		}
-		ready := u.targets[len(u.targets)-len(s.o.Load.Targets)].URL
+		ready := u.targets[len(u.targets)-len(s.options.Load.Targets)].URL
 		if i == 0 {
-			if u.pprof = fill(s.o.Pprof); u.pprof == "" {
+			if u.pprof = fill(s.options.PprofURL); u.pprof == "" {
 				u.pprof = origin(ready)
 			}
 		}
-		if s.o.Ready != "" {
-			ready = fill(s.o.Ready)
+		if s.options.ReadyURL != "" {
+			ready = fill(s.options.ReadyURL)
 		}
-		if err := in.ready(ctx, ready, s.o.ReadyTimeout); err != nil {
+		if err := in.waitUntilReady(ctx, ready, s.options.ReadyTimeout); err != nil {
 			return u, err
 		}
 	}
 	return u, nil
 }
 
-func (u *up) down() error {
+func (u *runningService) stop() error {
 	var errs []error
 	for _, in := range u.instances {
 		errs = append(errs, in.stop())
@@ -104,7 +104,7 @@ func origin(address string) string {
 	return address
 }
 
-func redacted(address string) string {
+func redactURL(address string) string {
 	if u, err := url.Parse(address); err == nil {
 		return u.Redacted()
 	}
@@ -135,14 +135,14 @@ func environment(base []string, arm Settings) []string {
 	return append(env, "GODEBUG="+debug)
 }
 
-// alive returns an error if an instance has ended.
-func (u *up) alive() error {
+// checkAlive returns an error if an instance has ended.
+func (u *runningService) checkAlive() error {
 	for _, in := range u.instances {
-		if text := in.process.Ended(); text != "" {
+		if text := in.process.ExitText(); text != "" {
 			if in.group != nil && in.group.OOMKills() > 0 {
 				text += ", out of memory"
 			}
-			return fmt.Errorf("the service ended during the run (%s)%s", text, in.output.tail())
+			return fmt.Errorf("the service ended during the run (%s)%s", text, in.output.lastLines())
 		}
 	}
 	return nil
@@ -155,21 +155,21 @@ type instance struct {
 	group   *cpugroup.Group
 }
 
-// start starts the service. The caller must stop it.
-func (s *sweeper) start(args, env []string, quota float64, memory int64) (_ *instance, err error) {
+// startInstance starts the service. The caller must stop it.
+func (s *sweeper) startInstance(args, env []string, quota float64, memory int64) (_ *instance, err error) {
 	in := &instance{output: new(output)}
-	c := guard.Command{Args: args, Env: env, CPUs: s.cpus, Remove: true}
-	if quota > 0 || memory > 0 || s.canGroup {
-		if in.group, err = cpugroup.New(cpugroup.Options{Above: s.above, CPUs: quota, Memory: memory, Usage: true, Heavy: s.apart, Owner: owner}); err != nil {
+	c := guard.Command{Args: args, Env: env, CPUs: s.cpus, RemoveGroup: true}
+	if quota > 0 || memory > 0 || s.hasGroups {
+		if in.group, err = cpugroup.New(cpugroup.Options{Parent: s.parentGroup, CPUs: quota, Memory: memory, CountUsage: true, HighWeight: s.hasOwnCPUs, Owner: owner}); err != nil {
 			return nil, err
 		}
-		c.Groups = in.group.Dirs()
+		c.GroupDirs = in.group.Dirs()
 	}
-	if in.process, err = guard.Start(s.o.Guard(), c, in.output.add); err != nil {
+	if in.process, err = guard.Start(s.options.Guard(), c, in.output.addLine); err != nil {
 		if in.group != nil {
-			err = errors.Join(err, in.group.End())
+			err = errors.Join(err, in.group.KillAndRemove())
 		}
-		return nil, fmt.Errorf("starting the service: %w%s", err, in.output.tail())
+		return nil, fmt.Errorf("starting the service: %w%s", err, in.output.lastLines())
 	}
 	return in, nil
 }
@@ -178,16 +178,16 @@ func (s *sweeper) start(args, env []string, quota float64, memory int64) (_ *ins
 func (in *instance) stop() error {
 	err := in.process.Stop()
 	if in.group != nil { // the guard has removed it, unless it was killed itself
-		return in.group.End()
+		return in.group.KillAndRemove()
 	}
 	if err != nil {
-		return fmt.Errorf("%w%s", err, in.output.tail())
+		return fmt.Errorf("%w%s", err, in.output.lastLines())
 	}
 	return nil
 }
 
-// ready waits until the service answers at a URL with anything but a server's error.
-func (in *instance) ready(ctx context.Context, address string, timeout time.Duration) error {
+// waitUntilReady waits until the service answers at a URL with anything but a server's error.
+func (in *instance) waitUntilReady(ctx context.Context, address string, timeout time.Duration) error {
 	client := wire.Client(&http.Transport{DisableKeepAlives: true})
 	client.Timeout = 2 * time.Second
 	deadline := time.Now().Add(timeout)
@@ -213,10 +213,10 @@ func (in *instance) ready(ctx context.Context, address string, timeout time.Dura
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case in.process.Ended() != "":
-			return fmt.Errorf("the service ended before it was ready (%s)%s", in.process.Ended(), in.output.tail())
+		case in.process.ExitText() != "":
+			return fmt.Errorf("the service ended before it was ready (%s)%s", in.process.ExitText(), in.output.lastLines())
 		case time.Now().After(deadline):
-			return fmt.Errorf("the service was not ready within %v: %v%s; is --url right, or does it need a longer --ready-timeout?", timeout, last, in.output.tail())
+			return fmt.Errorf("the service was not ready within %v: %v%s; is --url right, or does it need a longer --ready-timeout?", timeout, last, in.output.lastLines())
 		}
 		select {
 		case <-ctx.Done():
@@ -225,8 +225,8 @@ func (in *instance) ready(ctx context.Context, address string, timeout time.Dura
 	}
 }
 
-// inUse tells whether somebody listens where a URL leads.
-func inUse(address string) bool {
+// isListening tells whether somebody listens where a URL leads.
+func isListening(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {
 		return false

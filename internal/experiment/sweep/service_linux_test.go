@@ -20,8 +20,8 @@ func TestCounters(t *testing.T) {
 	write := func(name, text string) { must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
 	write("cgroup.procs", fmt.Sprintf("%d\n999999999\n", os.Getpid()))
 	in := &instance{group: &cpugroup.Group{Dir: dir}, output: &output{gcs: 3, gcCPU: 4}}
-	u := &up{instances: []*instance{in}}
-	own := func() (peak, memory int64) {
+	u := &runningService{instances: []*instance{in}}
+	ownMemory := func() (peak, memory int64) {
 		text := string(must.Have(os.ReadFile("/proc/self/status"))(t))
 		for name, to := range map[string]*int64{"VmHWM:": &peak, "VmRSS:": &memory} {
 			_, value, _ := strings.Cut(text, name)
@@ -29,35 +29,35 @@ func TestCounters(t *testing.T) {
 		}
 		return peak << 10, memory << 10
 	}
-	for end := u.counters(false).cpu + 20e6; u.counters(false).cpu < end; { // CPU time that is ours
+	for end := u.readCounters(false).cpu + 20e6; u.readCounters(false).cpu < end; { // CPU time that is ours
 	}
-	before, memory := own()
-	c := u.counters(false)
-	after, _ := own()
+	before, memory := ownMemory()
+	c := u.readCounters(false)
+	after, _ := ownMemory()
 	if c.peak < before || c.peak > after {
 		t.Errorf("a peak of %d bytes, the kernel had %d before and %d after", c.peak, before, after)
 	}
 	if c.memory < memory/2 || c.memory > 2*memory || c.threads < 2 || c.threads > 1000 || c.switches == 0 {
 		t.Errorf("%+v, of %d bytes", c, memory)
 	}
-	if c.cpu < 20e6 || c.grouped || c.oom != 0 || c.gcs != 3 || c.gcCPU != 4 {
+	if c.cpu < 20e6 || c.hasStat || c.oomKills != 0 || c.gcs != 3 || c.gcCPU != 4 {
 		t.Errorf("%+v", c)
 	}
-	if l := u.counters(true); l.peak != 0 || l.switches != 0 || l.cpu != 0 || l.gcs != 0 || l.memory == 0 || l.threads < 2 {
+	if l := u.readCounters(true); l.peak != 0 || l.switches != 0 || l.cpu != 0 || l.gcs != 0 || l.memory == 0 || l.threads < 2 {
 		t.Errorf("at a light look %+v", l)
 	}
 	// The group's own counters go before those of its processes.
 	write("cpu.stat", "usage_usec 7\nnr_periods 5\nnr_throttled 2\nthrottled_usec 3\n")
 	write("memory.events", "oom 9\noom_kill 1\n")
-	if c := u.counters(false); c.cpu != 7000 || !c.grouped || c.stat != (cpugroup.Stat{Periods: 5, Throttled: 2, ThrottledNS: 3000}) || c.oom != 1 {
+	if c := u.readCounters(false); c.cpu != 7000 || !c.hasStat || c.stat != (cpugroup.Stat{Periods: 5, Throttled: 2, ThrottledNS: 3000}) || c.oomKills != 1 {
 		t.Errorf("%+v", c)
 	}
 	u.instances = append(u.instances, in)
-	if c := u.counters(false); c.cpu != 14000 || !c.grouped || c.stat != (cpugroup.Stat{Periods: 10, Throttled: 4, ThrottledNS: 6000}) || c.oom != 2 || c.gcs != 6 || c.gcCPU != 8 {
+	if c := u.readCounters(false); c.cpu != 14000 || !c.hasStat || c.stat != (cpugroup.Stat{Periods: 10, Throttled: 4, ThrottledNS: 6000}) || c.oomKills != 2 || c.gcs != 6 || c.gcCPU != 8 {
 		t.Errorf("twice the same: %+v", c)
 	}
 	u.instances[0] = &instance{group: &cpugroup.Group{Dir: t.TempDir()}, output: new(output)}
-	if c := u.counters(false); c.grouped || c.cpu != 7000 {
+	if c := u.readCounters(false); c.hasStat || c.cpu != 7000 {
 		t.Errorf("one of two without counters: %+v", c)
 	}
 }
@@ -69,10 +69,10 @@ func TestAlive(t *testing.T) {
 	cmd.Stderr = nil
 	p := must.Have(guard.Start(cmd, guard.Command{Args: []string{"sh", "-c", "exit 3"}, Env: os.Environ()}, func(string) {}))(t)
 	defer p.Stop()
-	for deadline := time.Now().Add(20 * time.Second); p.Ended() == "" && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); p.ExitText() == "" && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 	}
 	ended := &instance{process: p, output: new(output)}
-	ended.output.add("no room left")
+	ended.output.addLine("no room left")
 	for _, c := range []struct {
 		events string
 		group  bool
@@ -86,11 +86,11 @@ func TestAlive(t *testing.T) {
 		if ended.group = nil; c.group {
 			ended.group = &cpugroup.Group{Dir: dir}
 		}
-		if err := (&up{instances: []*instance{{process: new(guard.Process)}, ended}}).alive(); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := (&runningService{instances: []*instance{{process: new(guard.Process)}, ended}}).checkAlive(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %s", c.events, err, c.want)
 		}
 	}
-	if err := (&up{instances: []*instance{{process: new(guard.Process)}}}).alive(); err != nil {
+	if err := (&runningService{instances: []*instance{{process: new(guard.Process)}}}).checkAlive(); err != nil {
 		t.Errorf("a service that runs: %v", err)
 	}
 }

@@ -24,7 +24,7 @@ func TestArms(t *testing.T) {
 	if err != nil || len(arms) != 8 || arms[0].String() != "gomaxprocs=1 POOL=a=b rate=200" || arms[7].String() != "gomaxprocs=2 POOL= rate=1..5" {
 		t.Errorf("%v, %v", arms, err)
 	}
-	if got := arms[7].service().String(); got != "gomaxprocs=2 POOL=" {
+	if got := arms[7].withoutLoad().String(); got != "gomaxprocs=2 POOL=" {
 		t.Errorf("the service's settings are %q", got)
 	}
 	rate := Axis{Rate, []string{"1"}}
@@ -70,7 +70,7 @@ func result(o Options, axis Axis, runs [][]Run) *Result {
 			r.Measurements = append(r.Measurements, run)
 		}
 	}
-	r.sum()
+	r.summarize()
 	return r
 }
 
@@ -100,7 +100,7 @@ func TestChoose(t *testing.T) {
 	if a := r.Recommended; !strings.Contains(a.Better, "p99 -50%") || !strings.Contains(a.Price, "CPU per request +50%") || strings.Contains(a.Price, "memory") {
 		t.Errorf("%+v", a)
 	}
-	if d := r.Arms[2].Against["p99_ns"]; !d.Evidence || d.Est < 0.95 || d.Est > 1.05 {
+	if d := r.Arms[2].Changes["p99_ns"]; !d.Evidence || d.Est < 0.95 || d.Est > 1.05 {
 		t.Errorf("the third arm's p99 against the first: %+v", d)
 	}
 	var b bytes.Buffer
@@ -130,8 +130,8 @@ func TestChoose(t *testing.T) {
 	if r = result(Options{Runs: 5, SLO: slo}, axis, arms); r.Best["slo"] != 1 || r.Best["recommended"] != 1 {
 		t.Errorf("p99.9 of the third is just below, its interval is not: %v", r.Best)
 	}
-	slo[0].Most, slo[1].Most = time.Millisecond, time.Millisecond
-	if r = result(Options{Runs: 5, SLO: slo}, axis, arms); r.Best["recommended"] != 1 || !strings.Contains(r.Recommended.Why, "no arm certainly meets") {
+	slo[0].Limit, slo[1].Limit = time.Millisecond, time.Millisecond
+	if r = result(Options{Runs: 5, SLO: slo}, axis, arms); r.Best["recommended"] != 1 || !strings.Contains(r.Recommended.Reason, "no arm certainly meets") {
 		t.Errorf("goals beyond all arms: %v %+v", r.Best, r.Recommended)
 	}
 	if _, ok := r.Best["slo"]; ok {
@@ -142,13 +142,13 @@ func TestChoose(t *testing.T) {
 	if r = result(Options{Runs: 5}, axis, arms); r.Best["p99_ns"] != 0 || r.Arms[1].Failed != 1 || r.Arms[1].Errors[0] != "it died" || r.Arms[1].Runs != 4 {
 		t.Errorf("%v %+v", r.Best, r.Arms[1])
 	}
-	const left = "excluded, because runs failed or none is valid: "
+	const prefix = "excluded, because runs failed or none is valid: "
 	b.Reset()
-	if must.Do(t, WriteText(&b, r)); !strings.Contains(b.String(), left+r.Arms[1].settings.String()+"\n") {
+	if must.Do(t, WriteText(&b, r)); !strings.Contains(b.String(), prefix+r.Arms[1].settings.String()+"\n") {
 		t.Errorf("the failed arm is not named in\n%s", b.String())
 	}
 	b.Reset()
-	if must.Do(t, WriteText(&b, result(Options{Runs: 5, SLO: slo}, axis, [][]Run{arms[0], arms[2], arms[0]}))); strings.Contains(b.String(), left) {
+	if must.Do(t, WriteText(&b, result(Options{Runs: 5, SLO: slo}, axis, [][]Run{arms[0], arms[2], arms[0]}))); strings.Contains(b.String(), prefix) {
 		t.Errorf("no arm failed:\n%s", b.String())
 	}
 	// None at all.
@@ -178,10 +178,10 @@ func TestKnee(t *testing.T) {
 		t.Errorf("%+v", r.Knee)
 	}
 	// An arm of which something is not known is left out.
-	for what, forget := range map[string]func(*Arm){"memory": func(a *Arm) { a.MemoryPeak = nil }, "CPU": func(a *Arm) { a.GCCPU = nil }} {
+	for missing, forget := range map[string]func(*Arm){"memory": func(a *Arm) { a.MemoryPeak = nil }, "CPU": func(a *Arm) { a.GCCPU = nil }} {
 		r := result(Options{Runs: 3}, Axis{GOGC, values}, runs)
-		if forget(&r.Arms[4]); r.knee() == nil || !strings.Contains(r.knee().Text, "GOGC=400 saves") {
-			t.Errorf("without the %s of the last arm: %+v", what, r.knee())
+		if forget(&r.Arms[4]); r.findKnee() == nil || !strings.Contains(r.findKnee().Text, "GOGC=400 saves") {
+			t.Errorf("without the %s of the last arm: %+v", missing, r.findKnee())
 		}
 	}
 	one := int64(1)
@@ -234,13 +234,13 @@ func TestJSON(t *testing.T) {
 			t.Errorf("a figure is %+v", f)
 		}
 	}
-	again := must.Have(Read(bytes.NewReader(b)))(t)
+	reread := must.Have(Read(bytes.NewReader(b)))(t)
 	o.Command, o.Load.Targets = []string{"server"}, []load.Target{{URL: "http://u:secret@127.0.0.1/x?token=1"}}
-	if err := o.Resume(again); err != nil || len(o.Done) != 6 {
-		t.Errorf("%d runs, %v", len(o.Done), err)
+	if err := o.Resume(reread); err != nil || len(o.FinishedRuns) != 6 {
+		t.Errorf("%d runs, %v", len(o.FinishedRuns), err)
 	}
 	o.Command = []string{"other"}
-	if err := o.Resume(again); err == nil {
+	if err := o.Resume(reread); err == nil {
 		t.Error("another command's runs are taken")
 	}
 	for _, bad := range []string{"", "{}", "[]", `{"schema":"whylate.report/v1"}`} {
@@ -297,8 +297,8 @@ func TestHTML(t *testing.T) {
 	}
 }
 
-// TestFarBounds: an interval that reaches far out presses nothing else together, and one that does not is drawn as it is.
-func TestFarBounds(t *testing.T) {
+// TestWideIntervals: an interval that reaches far out presses nothing else together, and one that does not is drawn as it is.
+func TestWideIntervals(t *testing.T) {
 	bounds := func(low, high float64) []series {
 		s := series{Points: []point{newPoint(1, &Figure{Est: 10}, ""), newPoint(2, &Figure{Est: 20}, ""), newPoint(3, &Figure{Est: 30, Low: &low, High: &high}, "")}}
 		return []series{s}
@@ -323,7 +323,7 @@ func TestFarBounds(t *testing.T) {
 				t.Errorf("%s: points %+v", name, q)
 			}
 			for _, line := range p.Grid {
-				if line.At < p.Top || line.At > p.Bottom {
+				if line.Position < p.Top || line.Position > p.Bottom {
 					t.Errorf("%s: a line at %v", name, line)
 				}
 			}
@@ -357,12 +357,12 @@ func TestTable(t *testing.T) {
 	arms := must.Have(Arms([]Axis{{GOGC, []string{"100", "400"}}, {Rate, []string{"50", "100"}}}))(t)
 	o := Options{Runs: 3, Measure: 10 * time.Second, Warmup: 2 * time.Second, Command: []string{"server"}, Load: load.Options{Targets: []load.Target{{URL: "http://127.0.0.1/"}}}}
 	r := newResult(&o, arms)
-	throttled, periods, none := int64(5e6), int64(10), int64(0)
+	throttled, periods, zero := int64(5e6), int64(10), int64(0)
 	for i, arm := range arms {
 		for n, run := range runsOf(20e6/float64(1+i/2), 1e6, 1e8, 3) {
 			run.Settings, run.Number = arm.Map(), n
 			run.Load.AchievedPerS = []float64{50, 90}[i%2]
-			run.Periods, run.ThrottledPeriods, run.ThrottledNS = &periods, &none, &none
+			run.Periods, run.ThrottledPeriods, run.ThrottledNS = &periods, &zero, &zero
 			if i == 3 {
 				run.ThrottledPeriods, run.ThrottledNS = &periods, &throttled
 				run.Load.Valid = n > 0
@@ -371,7 +371,7 @@ func TestTable(t *testing.T) {
 		}
 	}
 	r.Measurements = append(r.Measurements, Run{Settings: arms[2].Map(), Number: 3, Error: "it died"})
-	r.sum()
+	r.summarize()
 	var b bytes.Buffer
 	must.Do(t, WriteText(&b, r))
 	must.Golden(t, *update, "testdata/table.txt", b.Bytes())
@@ -400,7 +400,7 @@ func TestHighestLoad(t *testing.T) {
 				r.Measurements = append(r.Measurements, run)
 			}
 		}
-		if r.sum(); r.Best["p99_ns"] != c.want || r.Best["recommended"] != c.want || r.Recommended.Arm != c.want || (r.ByLoad != nil) != (len(arms) > 1) || len(r.ByLoad) > 0 && len(r.ByLoad) != len(arms) {
+		if r.summarize(); r.Best["p99_ns"] != c.want || r.Best["recommended"] != c.want || r.Recommended.Arm != c.want || (r.ByLoad != nil) != (len(arms) > 1) || len(r.ByLoad) > 0 && len(r.ByLoad) != len(arms) {
 			t.Errorf("%v, reached %v: %v, by load %v", c.loads, c.reach, r.Best, r.ByLoad)
 		}
 	}
@@ -414,8 +414,8 @@ func TestRanges(t *testing.T) {
 		return o.Check()
 	}
 	for name, c := range map[string]struct {
-		least, most, step int64
-		set               func(o *Options, v int64)
+		min, max, step int64
+		set            func(o *Options, v int64)
 	}{
 		"runs":    {1, maxRuns, 1, func(o *Options, v int64) { o.Runs = int(v) }},
 		"measure": {int64(100 * time.Millisecond), int64(MaxDuration), 1, func(o *Options, v int64) { o.Measure = time.Duration(v) }},
@@ -423,7 +423,7 @@ func TestRanges(t *testing.T) {
 		"trace":   {0, int64(time.Minute), 1, func(o *Options, v int64) { o.Trace = time.Duration(v) }},
 		"ready":   {1, int64(10 * time.Minute), 2, func(o *Options, v int64) { o.ReadyTimeout = time.Duration(v) }}, // 0 is the default
 	} {
-		for v, ok := range map[int64]bool{c.least: true, c.most: true, c.least - c.step: false, c.most + c.step: false} {
+		for v, ok := range map[int64]bool{c.min: true, c.max: true, c.min - c.step: false, c.max + c.step: false} {
 			if err := one(func(o *Options) { c.set(o, v) }); (err == nil) != ok {
 				t.Errorf("%s of %d: %v", name, v, err)
 			}

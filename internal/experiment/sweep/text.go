@@ -17,9 +17,9 @@ import (
 
 // column is a figure in the table. Against says that the difference to the first arm stands beside it.
 type column struct {
-	name, head string
-	format     func(float64) string
-	against    bool
+	name, head  string
+	format      func(float64) string
+	showsChange bool
 }
 
 func asTime(v float64) string  { return words.Duration(int64(v)) }
@@ -46,11 +46,11 @@ func WriteText(w io.Writer, r *Result) error {
 	fmt.Fprintf(&b, "%s\n%s; %s measured a run after %s of warm-up, runs in random order\n", termtext.Escape(strings.Join(r.Command, " ")), termtext.Escape(r.Load), words.Duration(r.Measure), words.Duration(r.Warmup))
 	loads := r.loads()
 	for _, l := range loads {
-		r.table(&b, l, len(loads) > 1)
+		r.writeTable(&b, l, len(loads) > 1)
 	}
 	b.WriteString("\nAfter each number is half the width of its 95% interval; \"vs\" compares with the first line, ~ means no evidence of a\ndifference (99%).\n")
-	r.causes(&b)
-	r.choices(&b)
+	r.writeCauses(&b)
+	r.writeChoices(&b)
 	for _, w := range r.Warnings {
 		fmt.Fprintf(&b, "\n%s: %s\n", w.Code, termtext.Escape(w.Text))
 	}
@@ -60,33 +60,33 @@ func WriteText(w io.Writer, r *Result) error {
 	return nil
 }
 
-func (r *Result) table(b *strings.Builder, load string, several bool) {
+func (r *Result) writeTable(b *strings.Builder, load string, hasSeveralLoads bool) {
 	var arms []*Arm
 	for i := range r.Arms {
 		if loadOf(r.Arms[i].settings) == load {
 			arms = append(arms, &r.Arms[i])
 		}
 	}
-	if several {
+	if hasSeveralLoads {
 		fmt.Fprintf(b, "\nat %s:", rateText(load))
 	}
 	b.WriteByte('\n')
 	head := []string{}
-	settings := arms[0].settings.service()
-	if !several {
+	settings := arms[0].settings.withoutLoad()
+	if !hasSeveralLoads {
 		settings = arms[0].settings
 	}
 	for _, x := range settings {
 		head = append(head, termtext.Escape(x.Name))
 	}
 	head = append(head, "runs")
-	left := len(head)
-	var shown []column
+	leftColumns := len(head)
+	var visible []column
 	for _, c := range columns {
 		if slices.ContainsFunc(arms, func(a *Arm) bool { f := a.figure(c.name); return f != nil && (f.Est != 0 || c.name == "per_s") }) {
-			shown = append(shown, c)
+			visible = append(visible, c)
 			head = append(head, c.head)
-			if c.against && len(arms) > 1 {
+			if c.showsChange && len(arms) > 1 {
 				head = append(head, "vs")
 			}
 		}
@@ -105,11 +105,11 @@ func (r *Result) table(b *strings.Builder, load string, several bool) {
 			runs += fmt.Sprintf(", %d invalid", a.Invalid)
 		}
 		row = append(row, runs)
-		for _, c := range shown {
+		for _, c := range visible {
 			row = append(row, cell(a.figure(c.name), c.format))
-			if c.against && len(arms) > 1 {
+			if c.showsChange && len(arms) > 1 {
 				vs := ""
-				if d, ok := a.Against[c.name]; ok && i > 0 {
+				if d, ok := a.Changes[c.name]; ok && i > 0 {
 					vs = "~"
 					if d.Evidence && d.Relative {
 						vs = words.Change(d.Est)
@@ -122,7 +122,7 @@ func (r *Result) table(b *strings.Builder, load string, several bool) {
 		}
 		rows = append(rows, row)
 	}
-	b.WriteString(termtext.Table("", rows, left))
+	b.WriteString(termtext.Table("", rows, leftColumns))
 	for _, a := range arms {
 		for _, e := range a.Errors {
 			fmt.Fprintf(b, "%s: %s\n", termtext.Escape(a.settings.String()), termtext.Escape(e))
@@ -137,7 +137,7 @@ func rateText(load string) string {
 	return load + " requests a second"
 }
 
-func (a *Arm) figure(name string) *Figure { return *figureNamed(name).at(a) }
+func (a *Arm) figure(name string) *Figure { return *figureNamed(name).field(a) }
 
 // cell writes a figure with half the width of its interval.
 func cell(f *Figure, format func(float64) string) string {
@@ -155,7 +155,7 @@ func cell(f *Figure, format func(float64) string) string {
 	return fmt.Sprintf("%s ±%.0f%%", text, 100*half)
 }
 
-func (r *Result) causes(b *strings.Builder) {
+func (r *Result) writeCauses(b *strings.Builder) {
 	if !slices.ContainsFunc(r.Arms, func(a Arm) bool { return len(a.Causes) > 0 }) {
 		return
 	}
@@ -178,33 +178,33 @@ func (r *Result) causes(b *strings.Builder) {
 	}
 }
 
-func (r *Result) choices(b *strings.Builder) {
+func (r *Result) writeChoices(b *strings.Builder) {
 	if len(r.Best) == 0 {
 		return
 	}
 	b.WriteString("\n")
-	line := func(what string, arm int, rest string) {
-		fmt.Fprintf(b, "%-20s %s%s\n", what+":", termtext.Escape(r.Arms[arm].settings.String()), rest)
+	line := func(label string, arm int, suffix string) {
+		fmt.Fprintf(b, "%-20s %s%s\n", label+":", termtext.Escape(r.Arms[arm].settings.String()), suffix)
 	}
 	for _, c := range criteria {
 		i, ok := r.Best[c.name]
 		if !ok {
 			continue
 		}
-		rest := ""
+		suffix := ""
 		if n := len(r.Ties[c.name]); n > 0 {
-			rest = fmt.Sprintf(" (no evidence that it beats %d other%s)", n, map[bool]string{true: "s"}[n > 1])
+			suffix = fmt.Sprintf(" (no evidence that it beats %d other%s)", n, map[bool]string{true: "s"}[n > 1])
 		}
-		line(c.title, i, rest)
+		line(c.title, i, suffix)
 	}
-	var out []string
+	var excluded []string
 	for i := range r.Arms {
 		if a := &r.Arms[i]; a.Runs > 0 && (a.Failed > 0 || a.Invalid == a.Runs) {
-			out = append(out, a.settings.String())
+			excluded = append(excluded, a.settings.String())
 		}
 	}
-	if len(out) > 0 && len(out) < len(r.Arms) {
-		fmt.Fprintf(b, "excluded, because runs failed or none is valid: %s\n", termtext.Escape(strings.Join(out, ", ")))
+	if len(excluded) > 0 && len(excluded) < len(r.Arms) {
+		fmt.Fprintf(b, "excluded, because runs failed or none is valid: %s\n", termtext.Escape(strings.Join(excluded, ", ")))
 	}
 	if i, ok := r.Best["slo"]; ok {
 		line("cheapest that meets", i, "  "+sloText(r.SLO))
@@ -215,7 +215,7 @@ func (r *Result) choices(b *strings.Builder) {
 		fmt.Fprintf(b, "\nThe knee is at %s.\n", r.Knee.Text)
 	}
 	if a := r.Recommended; a != nil {
-		fmt.Fprintf(b, "\nRecommended: %s, because %s.\n", termtext.Escape(r.Arms[a.Arm].settings.String()), a.Why)
+		fmt.Fprintf(b, "\nRecommended: %s, because %s.\n", termtext.Escape(r.Arms[a.Arm].settings.String()), a.Reason)
 		if a.Better != "" {
 			fmt.Fprintf(b, "  Better than the first: %s.\n", a.Better)
 		}
@@ -254,11 +254,11 @@ func (o *Options) Resume(r *Result) error {
 	switch {
 	case !slices.Equal(r.Command, o.Command):
 		return fmt.Errorf("it is for another command: %s", termtext.Head(strings.Join(r.Command, " "), 200))
-	case r.Load != redactedLoad(o):
+	case r.Load != describeLoad(o):
 		return fmt.Errorf("it is for another load: %s", termtext.Head(r.Load, 200))
 	case r.Measure != int64(o.Measure) || r.Warmup != int64(o.Warmup):
 		return fmt.Errorf("its runs took %v after a warm-up of %v", time.Duration(r.Measure), time.Duration(r.Warmup))
 	}
-	o.Done = r.Measurements
+	o.FinishedRuns = r.Measurements
 	return nil
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/whylate/whylate/internal/output/termtext"
 )
 
-// watch begins to count what the service uses. The returned function puts it into a run.
-func (u *up) watch() func(*Run) {
-	before := u.counters(false)
+// watchUsage begins to count what the service uses. The returned function puts it into a run.
+func (u *runningService) watchUsage() func(*Run) {
+	before := u.readCounters(false)
 	stop, ended := make(chan struct{}), make(chan struct{})
 	var samples, memory, peak, threads int64
 	go func() {
@@ -27,20 +27,20 @@ func (u *up) watch() func(*Run) {
 				return
 			case <-tick.C:
 			}
-			now := u.counters(true)
+			current := u.readCounters(true)
 			samples++
-			memory += now.memory
-			peak, threads = max(peak, now.memory), max(threads, now.threads)
+			memory += current.memory
+			peak, threads = max(peak, current.memory), max(threads, current.threads)
 		}
 	}()
 	return func(r *Run) {
 		close(stop)
 		<-ended
-		after := u.counters(false)
-		r.CPUNS, r.ContextSwitches, r.OOMKills = after.cpu-before.cpu, max(0, after.switches-before.switches), after.oom
+		after := u.readCounters(false)
+		r.CPUNS, r.ContextSwitches, r.OOMKills = after.cpu-before.cpu, max(0, after.switches-before.switches), after.oomKills
 		r.MemoryPeak, r.MemoryMean, r.Threads = max(peak, after.peak), memory/max(1, samples), max(threads, after.threads)
-		if before.grouped && after.grouped {
-			stat := after.stat.Less(before.stat)
+		if before.hasStat && after.hasStat {
+			stat := after.stat.Minus(before.stat)
 			r.Periods, r.ThrottledPeriods, r.ThrottledNS = &stat.Periods, &stat.Throttled, &stat.ThrottledNS
 		}
 		if after.gcs > 0 {
@@ -54,73 +54,73 @@ type counters struct {
 	cpu, switches   int64
 	gcs, gcCPU      int64
 	stat            cpugroup.Stat
-	grouped         bool  // stat is known, of all instances
+	hasStat         bool  // stat is known, of all instances
 	memory, threads int64 // now
 	peak            int64
-	oom             int64
+	oomKills        int64
 }
 
-// counters reads the counters. light leaves out what costs a look at every thread.
-func (u *up) counters(light bool) counters {
-	c := counters{grouped: !light}
+// readCounters reads the counters. light leaves out what costs a look at every thread.
+func (u *runningService) readCounters(skipThreads bool) counters {
+	c := counters{hasStat: !skipThreads}
 	for _, in := range u.instances {
-		in.count(&c, light)
+		in.addCounters(&c, skipThreads)
 	}
 	return c
 }
 
-func (in *instance) count(c *counters, light bool) {
+func (in *instance) addCounters(c *counters, skipThreads bool) {
 	ticks := int64(0)
-	for _, pid := range in.procs() {
-		p, ok := cpugroup.ProcessOf(pid)
+	for _, pid := range in.pids() {
+		p, ok := cpugroup.ReadProcess(pid)
 		if !ok {
 			continue
 		}
-		ticks += p.Number(14) + p.Number(15) // user and system
-		c.threads += p.Number(20)
-		c.memory += p.Number(24) * int64(os.Getpagesize())
-		if light {
+		ticks += p.Field(14) + p.Field(15) // user and system
+		c.threads += p.Field(20)
+		c.memory += p.Field(24) * int64(os.Getpagesize())
+		if skipThreads {
 			continue
 		}
 		dir := "/proc/" + strconv.Itoa(pid)
-		c.peak += statusOf(dir+"/status", "VmHWM") << 10
+		c.peak += sumStatus(dir+"/status", "VmHWM") << 10
 		tasks, _ := filepath.Glob(dir + "/task/*/status")
 		for _, t := range tasks {
-			c.switches += statusOf(t, "_ctxt_switches")
+			c.switches += sumStatus(t, "_ctxt_switches")
 		}
 	}
-	if light {
+	if skipThreads {
 		return
 	}
-	cpu, stat, grouped := ticks*10e6, cpugroup.Stat{}, false // USER_HZ is 100 on all that Go runs on
+	cpu, stat, hasStat := ticks*10e6, cpugroup.Stat{}, false // USER_HZ is 100 on all that Go runs on
 	if in.group != nil {
 		if used, err := in.group.CPUTime(); err == nil {
 			cpu = int64(used)
 		}
 		var err error
 		stat, err = cpugroup.ReadStat(in.group.Dir)
-		grouped = err == nil
-		c.oom += in.group.OOMKills()
+		hasStat = err == nil
+		c.oomKills += in.group.OOMKills()
 	}
 	c.cpu += cpu
 	c.stat = c.stat.Plus(stat)
-	c.grouped = c.grouped && grouped
+	c.hasStat = c.hasStat && hasStat
 	in.output.mu.Lock()
 	defer in.output.mu.Unlock()
 	c.gcs += in.output.gcs
 	c.gcCPU += in.output.gcCPU
 }
 
-// procs returns the service's processes.
-func (in *instance) procs() []int {
+// pids returns the service's processes.
+func (in *instance) pids() []int {
 	if in.group != nil {
-		return in.group.Procs()
+		return in.group.PIDs()
 	}
-	return in.process.Procs()
+	return in.process.PIDs()
 }
 
-// statusOf adds up the numbers of a status file whose names end in so.
-func statusOf(file, suffix string) (sum int64) {
+// sumStatus adds up the numbers of a status file whose names end in so.
+func sumStatus(file, suffix string) (sum int64) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return 0
@@ -143,8 +143,8 @@ type output struct {
 	gcCPU int64 // ns
 }
 
-// add takes a line.
-func (o *output) add(line string) {
+// addLine takes a line.
+func (o *output) addLine(line string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if cpu, ok := parseGC(line); ok {
@@ -155,8 +155,8 @@ func (o *output) add(line string) {
 	}
 }
 
-// tail returns the last lines for an error, "" if there are none.
-func (o *output) tail() string {
+// lastLines returns the last lines for an error, "" if there are none.
+func (o *output) lastLines() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	text := strings.TrimSpace(strings.Join(o.lines, " / "))

@@ -19,7 +19,7 @@ func NewGroup(t testing.TB, above *cpugroup.Group, cpus float64) *cpugroup.Group
 	if os.Getuid() != 0 {
 		t.Skip("making a cgroup needs root")
 	}
-	g, err := cpugroup.New(cpugroup.Options{Above: above, CPUs: cpus, Heavy: true})
+	g, err := cpugroup.New(cpugroup.Options{Parent: above, CPUs: cpus, HighWeight: true})
 	if err != nil {
 		t.Skip(err)
 	}

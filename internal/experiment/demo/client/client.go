@@ -18,7 +18,7 @@ func Load(ctx context.Context, url string) map[string]demo.Result {
 		o.Targets = append(o.Targets, load.Target{URL: url + r.Path, Weight: r.Rate})
 		rate += r.Rate
 	}
-	o.Phases = []load.Phase{{From: float64(rate), To: float64(rate), Duration: load.MaxDuration}}
+	o.Phases = []load.Phase{{StartRate: float64(rate), EndRate: float64(rate), Duration: load.MaxDuration}}
 	out := map[string]demo.Result{}
 	res, err := load.Run(ctx, o)
 	for i, r := range demo.Routes() {
