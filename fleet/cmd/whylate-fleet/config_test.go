@@ -11,7 +11,7 @@ import (
 
 var update = flag.Bool("update", false, "write the reference of docs/fleet-flags.md")
 
-// TestReference: the documentation lists all flags.
+// TestReference: docs/fleet-flags.md lists all flags.
 func TestReference(t *testing.T) {
 	const file, begin, end = "../../../docs/fleet-flags.md", "-update -->\n", "<!-- end -->"
 	data, err := os.ReadFile(file)
@@ -46,7 +46,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestConfig: what is wrong is said at the start, by the name of the flag.
+// TestConfig: parseConfig rejects invalid flags, and the error names the flag.
 func TestConfig(t *testing.T) {
 	dir := t.TempDir()
 	file := func(text string) string {

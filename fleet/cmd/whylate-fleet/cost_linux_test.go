@@ -22,19 +22,19 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// What is multiplied: a flight recorder keeps at most 48 recordings a day unless told otherwise, and the fleet keeps files for 14
-// days and rows for 90. Prices are those of AWS in us-east-1: of an m7g.large (0.0816 USD an hour for two CPUs) as lists quoted it
-// on 2026-06-17, of gp3, S3 Standard and its PUTs as they have been for years.
+// Factors of the estimate. A flight recorder keeps at most 48 recordings a day by default, and the fleet keeps files for 14 days
+// and rows for 90. Prices are those of AWS in us-east-1: m7g.large at 0.0816 USD an hour for two CPUs (price lists of
+// 2026-06-17), gp3, S3 Standard and its PUTs (unchanged for years).
 const (
 	recordingsPerDay, rawDays, rowDays         = 48, 14, 90
 	cpuMonth, diskGB, objectGB, perPut         = 0.0816 / 2 * 730, 0.08, 0.023, 0.005 / 1000
-	clickHouseRow                              = 20.0 // bytes of a sum, assumed: the regular ones of TestHundredMillion take 1.2
+	clickHouseRow                              = 20.0 // bytes of a sum, an assumption: the regular sums of TestHundredMillion take 1.2
 	senders, copies                            = 8, 3
 	kB                                 float64 = 1000
 )
 
-// TestCost measures what recordings of real servers cost in processes of their own, ingest, work and query, and multiplies it:
-// go test -run TestCost -v ./cmd/whylate-fleet writes the tables of docs/internals/measurements.md.
+// TestCost measures CPU, memory and disk space that recordings of real servers take in the roles ingest, work and query, and
+// extrapolates to many pods. go test -run TestCost -v ./cmd/whylate-fleet prints the tables of docs/internals/measurements.md.
 func TestCost(t *testing.T) {
 	testfull.Need(t, "two minutes, and a free machine for its figures")
 	if _, err := exec.LookPath("xz"); err != nil {
@@ -52,7 +52,7 @@ func TestCost(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range uint32(copies) {
-			// What follows a zip is no part of it, and makes other bytes of the same recording.
+			// Bytes after the end of a zip do not change the recording, but give it another id.
 			bodies = append(bodies, binary.BigEndian.AppendUint32(slices.Clone(out), i))
 		}
 		bytesPerRecording += float64(len(out)) / float64(len(files))
@@ -121,7 +121,7 @@ func TestCost(t *testing.T) {
 	slices.Sort(took)
 	ingestCPU := cpuSeconds(t, ingest.Pid) / n
 
-	// The same recordings are explained by one, two and four workers.
+	// One, two and four workers explain the same recordings.
 	var explainCPU, explainMemory float64
 	var growth []string
 	for _, workers := range []int{1, 2, 4} {
@@ -147,7 +147,7 @@ func TestCost(t *testing.T) {
 				}
 				break
 			}
-			time.Sleep(100 * time.Millisecond) // the test's own time limit ends it
+			time.Sleep(100 * time.Millisecond) // the time limit of the test ends the loop
 		}
 		growth = append(growth, fmt.Sprintf("%d: %.1f/s", workers, n/time.Since(begin).Seconds()))
 		if workers == 1 {
@@ -191,7 +191,7 @@ func TestCost(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	sumsPerRecording := sums / float64(len(files)) // copies add to the same
+	sumsPerRecording := sums / float64(len(files)) // copies of a recording add to the same sums
 	storeBytesPerRecording := float64(info.Size()) / n
 
 	var out bytes.Buffer
@@ -229,7 +229,7 @@ func TestCost(t *testing.T) {
 	t.Log(out.String())
 }
 
-// cpuSeconds is the seconds that a process and those of its children that ended have computed.
+// cpuSeconds returns the CPU time of a process and its ended children.
 func cpuSeconds(t *testing.T, pid int) (seconds float64) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -249,7 +249,7 @@ func cpuSeconds(t *testing.T, pid int) (seconds float64) {
 
 var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
-// peakMemoryMB is the MB that a process had resident at most.
+// peakMemoryMB returns the peak of the resident memory of a process in MB.
 func peakMemoryMB(t *testing.T, pid int) float64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

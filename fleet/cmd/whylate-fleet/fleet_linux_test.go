@@ -36,14 +36,14 @@ var (
 	noKills          = flag.Bool("calm", false, "TestFleet: kill nothing, to measure")
 )
 
-// A fleet is the engines of a test, and roles over them, each a process of its own.
+// A fleet has the servers of a test, and the roles that use them. Each is a process.
 type fleet struct {
 	t                        *testing.T
 	kafka, clickhouse, minio *enginetest.Engine
 	dir                      string
 	st                       *store.Store
 	files                    raw.Store
-	ports                    map[string]string // by name of a role, which it keeps when it is started again
+	ports                    map[string]string // by name of a role: a restarted role keeps its port
 	processes                map[string]*exec.Cmd
 }
 
@@ -86,7 +86,7 @@ func (f *fleet) logFile(name string) string { return filepath.Join(f.dir, name+"
 
 func (f *fleet) url(name string) string { return "http://127.0.0.1:" + f.ports[name] }
 
-// startRole starts a role; its name is the role's, and may have a digit.
+// startRole starts a role. name is the role, optionally with a digit.
 func (f *fleet) startRole(name string, extraArgs ...string) {
 	f.t.Helper()
 	if f.ports[name] == "" {
@@ -111,7 +111,8 @@ func (f *fleet) kill(name string) {
 	_ = f.processes[name].Wait()
 }
 
-// waitForQueue waits until at most so many recordings are to be explained, as long as it takes: the test has a limit.
+// waitForQueue waits until at most maxQueued recordings are not explained, and returns the states. The time limit of the test
+// bounds the wait.
 func (f *fleet) waitForQueue(maxQueued int64) (states map[string]int64) {
 	f.t.Helper()
 	for last := time.Now(); ; time.Sleep(200 * time.Millisecond) {
@@ -129,7 +130,7 @@ func (f *fleet) waitForQueue(maxQueued int64) (states map[string]int64) {
 	}
 }
 
-// smallTraces returns traces of a few kB of services of lab/truth.
+// smallTraces returns traces of a few kB from services of lab/truth.
 func smallTraces(t *testing.T) (traces [][]byte) {
 	for _, name := range []string{"pubsub", "cpu-hogs", "slow-reader", "queue-worker", "jobs", "open-queue"} {
 		traces = append(traces, testprog.Service(t, name).Trace)
@@ -137,8 +138,8 @@ func smallTraces(t *testing.T) (traces [][]byte) {
 	return traces
 }
 
-// TestFleet: many pods send recordings to a fleet in roles over Kafka, ClickHouse and S3, while each role is killed (-9) in turn, and
-// each engine as well. Each 202 is one recording that is explained, its rows count once, and all sums are those of explaining each
+// TestFleet: many pods send recordings to roles over Kafka, ClickHouse and S3, while each role and each server is killed (-9) in
+// turn. Each answer 202 yields one explained recording whose rows count once, and the sums equal those of explaining each
 // recording alone.
 func TestFleet(t *testing.T) {
 	services := []string{"cart", "catalog", "checkout", "shop"}
@@ -155,7 +156,7 @@ func TestFleet(t *testing.T) {
 	}
 
 	var mu sync.Mutex
-	sent := make(map[string]int) // id to kind
+	sent := make(map[string]int) // by id: index of the trace
 	var took []time.Duration
 	var resent, failed atomic.Int64
 	var senders sync.WaitGroup
@@ -166,7 +167,7 @@ func TestFleet(t *testing.T) {
 			for n := pod; n < *recordings; n += *pods {
 				kind, service := n%len(kinds), services[pod%len(services)]
 				body := newRecording(t, traces[kind], service, fmt.Sprint("pod-", pod), n)
-				for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) { // as long as it takes: the test has a limit
+				for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) { // the time limit of the test bounds the retries
 					slots <- struct{}{}
 					from := time.Now()
 					id, status := postAs(url, "token-"+service, body)
@@ -235,8 +236,8 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// TestGrowth: one, two and four workers over a topic of four partitions explain the same recordings. It says how many a second, and
-// for how much CPU; on a machine that others use it shows no growth.
+// TestGrowth: one, two and four workers explain the same recordings from a topic of four partitions. It logs throughput and CPU
+// time. Throughput grows only on a machine without other load.
 func TestGrowth(t *testing.T) {
 	f := newFleet(t, "shop")
 	f.startRole("ingest")
@@ -258,7 +259,7 @@ func TestGrowth(t *testing.T) {
 		for i := range workers {
 			f.startRole(fmt.Sprint("work", i), "-workers", "1")
 		}
-		f.waitForQueue(int64(n * 9 / 10)) // all have joined, and have their partitions
+		f.waitForQueue(int64(n * 9 / 10)) // all workers have joined and have partitions
 		begin := time.Now()
 		cpu := func() (sum float64) {
 			for i := range workers {
@@ -282,12 +283,13 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestScrapedAndNotified: over real engines, one role takes traces of a service with a lock, others explain them, and one of those says
-// so by webhook. It is killed while the receiver has its message and has not answered: the next one delivers the same.
+// TestScrapedAndNotified: with real servers, one role traces a service with a lock, and workers explain the recordings and send
+// a webhook. The sending worker is killed while the receiver has the message and has not answered: the next worker delivers a
+// message with the same id.
 func TestScrapedAndNotified(t *testing.T) {
 	f := newFleet(t)
 	var mu sync.Mutex
-	deliveries := make(map[string]map[string]int) // problem, id, how often
+	deliveries := make(map[string]map[string]int) // by problem and id of the message: number of deliveries
 	firstDelivery := make(chan struct{})
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var e struct {
@@ -306,7 +308,7 @@ func TestScrapedAndNotified(t *testing.T) {
 		mu.Unlock()
 		if first {
 			close(firstDelivery)
-			<-r.Context().Done() // of the killed worker
+			<-r.Context().Done() // ends when the worker is killed
 		}
 	}))
 	defer receiver.Close()
@@ -336,7 +338,7 @@ func TestScrapedAndNotified(t *testing.T) {
 		}
 	}
 	startWorkers()
-	for marks := map[string]store.Mark(nil); len(marks) == 0; time.Sleep(200 * time.Millisecond) { // what is there at first is not new
+	for marks := map[string]store.Mark(nil); len(marks) == 0; time.Sleep(200 * time.Millisecond) { // wait for the first check, which reports nothing
 		var err error
 		if marks, err = f.st.Marks(t.Context(), []string{""}); err != nil {
 			t.Fatal(err)

@@ -23,8 +23,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// TestNothingLost: a hundred pods send recordings while ingest and work are killed (-9) in turn, and the disk fills. Each 202 is
-// one recording that is explained, its rows count once, and all sums are those of explaining each recording alone.
+// TestNothingLost: a hundred pods send recordings while ingest and work are killed (-9) in turn and the disk fills up. Each
+// answer 202 yields one explained recording whose rows count once, and the sums equal those of explaining each recording alone.
 func TestNothingLost(t *testing.T) {
 	testfull.Need(t, "minutes, and a disk that is full")
 	const pods, recordingsPerPod, kinds = 100, 20, 8
@@ -59,7 +59,7 @@ func TestNothingLost(t *testing.T) {
 		}
 		return c
 	}
-	sent := make(map[string]int) // id to kind
+	sent := make(map[string]int) // by id: index of the trace
 	var mu sync.Mutex
 	var senders sync.WaitGroup
 	var refused atomic.Int64
@@ -80,7 +80,7 @@ func TestNothingLost(t *testing.T) {
 					if status == http.StatusInsufficientStorage {
 						refused.Add(1)
 					}
-					time.Sleep(200 * time.Millisecond) // as long as it takes: the test has a limit
+					time.Sleep(200 * time.Millisecond) // the time limit of the test bounds the retries
 				}
 			}
 		})
@@ -102,7 +102,7 @@ func TestNothingLost(t *testing.T) {
 		case 1:
 			_ = os.Remove(fill)
 		}
-		time.Sleep(1500 * time.Millisecond) // how long a part lives
+		time.Sleep(1500 * time.Millisecond) // time between kills
 		_ = roles[name].Process.Kill()
 		_ = roles[name].Wait()
 		kills++
@@ -143,7 +143,7 @@ func TestNothingLost(t *testing.T) {
 		}
 	}
 	checkSums(t, st, sent, explained[:])
-	// Files are those of the recordings, and their reports.
+	// Only the recordings and their reports are left.
 	w := &work.Worker{Store: st, Files: raw.Dir(filepath.Join(dir, "raw")), Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(st)}
 	if err := w.RetainOnce(t.Context(), work.Retention{FileAge: 100 * time.Hour, FileBytes: 1 << 60, RowAge: 100 * time.Hour}, time.Now().Add(2*time.Hour), true); err != nil {
 		t.Error(err)
@@ -155,11 +155,11 @@ func TestNothingLost(t *testing.T) {
 	}
 }
 
-// fillDisk writes a file until the disk is.
+// fillDisk writes a file until the disk is full.
 func fillDisk(name string) {
 	f, err := os.Create(name)
 	if err != nil {
-		return // it is full already
+		return // the disk is full already
 	}
 	defer f.Close()
 	for block := make([]byte, 1<<20); err == nil; {

@@ -22,7 +22,7 @@ import (
 	"github.com/whylate/whylate/service/mark"
 )
 
-// TestMain makes the test's program the command, for the processes that the test starts and for their children.
+// TestMain makes the test binary run as the command in processes that a test starts, and in their children.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == work.VerbArgument || os.Args[1] == "-dir") {
 		main()
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startFleet serves the fleet in a process of its own, and returns where.
+// startFleet starts a fleet in a process and returns its address.
 func startFleet(t *testing.T, dir string) (url string, c *exec.Cmd) {
 	t.Helper()
 	c = exec.Command(os.Args[0], "-dir", dir, "-listen", "127.0.0.1:0", "serve")
@@ -50,11 +50,11 @@ func startFleet(t *testing.T, dir string) (url string, c *exec.Cmd) {
 			return url, c
 		}
 	}
-	t.Fatal("it ended without an address", in.Err())
+	t.Fatal("the fleet ended before it printed an address", in.Err())
 	return "", nil
 }
 
-// recordTrace returns a trace of marked requests.
+// recordTrace returns an execution trace of marked requests.
 func recordTrace(t *testing.T, requests int) []byte {
 	t.Helper()
 	m := http.NewServeMux()
@@ -62,7 +62,7 @@ func recordTrace(t *testing.T, requests int) []byte {
 	h := mark.Handler(m)
 	var out bytes.Buffer
 	if err := trace.Start(&out); err != nil {
-		t.Skip("somebody traces the test:", err)
+		t.Skip("another execution trace is running:", err)
 	}
 	for range requests {
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/x", nil))
@@ -71,8 +71,8 @@ func recordTrace(t *testing.T, requests int) []byte {
 	return out.Bytes()
 }
 
-// TestKilled: the fleet is killed (-9) with recordings in its queue, and all senders send again. Each recording is explained, and
-// its requests count once.
+// TestKilled: the fleet is killed (-9) with recordings in its queue, and all senders send again. Each recording is explained,
+// and its requests count once.
 func TestKilled(t *testing.T) {
 	const files, requests = 4, 30
 	dir := t.TempDir()
@@ -117,7 +117,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	// The kill may have come before a claim or after: there is one now, which nobody will finish, and whose lease has ended.
+	// The kill may have come before or after a claim. This adds a claim of a dead worker, whose lease has ended.
 	if _, err := st.Claim(t.Context(), time.Now().Add(time.Hour), -time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestKilled(t *testing.T) {
 			t.Fatal(states, err)
 		}
 		done = states[store.Done]
-		time.Sleep(50 * time.Millisecond) // the test's own time limit ends it
+		time.Sleep(50 * time.Millisecond) // the time limit of the test ends the loop
 	}
 	_ = c.Process.Kill()
 	_ = c.Wait()
@@ -139,7 +139,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// shopRecording is a .whylate file with a trace.
+// shopRecording returns a .whylate file of the service shop with a trace. n makes its bytes unique.
 func shopRecording(t *testing.T, trace []byte, pod string, n int) []byte {
 	return newRecording(t, trace, "shop", pod, n)
 }
@@ -170,7 +170,7 @@ func newRecording(t *testing.T, trace []byte, service, pod string, n int) []byte
 	return out.Bytes()
 }
 
-// post sends a recording; 0 is no answer.
+// post sends a recording. The status is 0 if there is no answer.
 func post(url string, body []byte) (id string, status int) { return postAs(url, "token", body) }
 
 func postAs(url, token string, body []byte) (id string, status int) {

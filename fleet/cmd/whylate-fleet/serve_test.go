@@ -19,7 +19,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/store"
 )
 
-// writeCertificate writes a certificate with a number, and its key.
+// writeCertificate writes a certificate with a serial number, and its key.
 func writeCertificate(t *testing.T, cert, key string, number int64) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -42,7 +42,7 @@ func writeCertificate(t *testing.T, cert, key string, number int64) {
 	}
 }
 
-// TestCertificate: a new certificate counts at the next connection, and one that is damaged does not.
+// TestCertificate: the next connection uses a new certificate, and does not use a damaged one.
 func TestCertificate(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
@@ -69,7 +69,7 @@ func TestCertificate(t *testing.T) {
 		}
 	}()
 	number := func() int64 {
-		c, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true}) // which one it is, is asked here
+		c, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true}) // only the serial number matters here
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// TestEmptyStore: a fleet does not start with an empty store next to recordings, says what to do, and leaves them as they are.
+// TestEmptyStore: a fleet with recordings and an empty store does not start, prints what to do, and keeps the recordings.
 func TestEmptyStore(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "raw", strings.Repeat("a", 32))
@@ -120,7 +120,7 @@ func TestEmptyStore(t *testing.T) {
 	}
 }
 
-// TestListen: addresses that others can reach need TLS, or the word that a proxy has it.
+// TestListen: an address other than loopback needs TLS or -plain.
 func TestListen(t *testing.T) {
 	c, _, err := parseConfig([]string{"-dir", t.TempDir(), "-listen", "0.0.0.0:0"})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// explainAlone explains one trace by itself and returns its rows: what a fleet must count for each recording of it.
+// explainAlone explains one trace without a fleet and returns its rows.
 func explainAlone(t *testing.T, trace []byte) *rows.Rows {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "trace")
@@ -35,7 +35,8 @@ func explainAlone(t *testing.T, trace []byte) *rows.Rows {
 	return r
 }
 
-// checkSums holds the store's sums to those of each recording that was sent, by id, explained alone: nothing is missing, nothing counts twice.
+// checkSums compares the sums of the store with those of explaining each sent recording alone. sent maps ids to indices of
+// kinds.
 func checkSums(t *testing.T, st *store.Store, sent map[string]int, kinds []*rows.Rows) {
 	t.Helper()
 	type key struct {

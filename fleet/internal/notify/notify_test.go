@@ -27,9 +27,9 @@ import (
 	"github.com/whylate/whylate/internal/judge/compare"
 )
 
-const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" // the specification's example
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" // the example of the specification
 
-// A receiver answers with the next of its statuses, and keeps what was delivered.
+// A receiver answers with its statuses in turn, then with 204, and keeps requests and bodies.
 type receiver struct {
 	*httptest.Server
 	statuses []int
@@ -84,7 +84,7 @@ func newNotifier(t *testing.T, receiverURL string) *Notifier {
 
 var recordingNumber int
 
-// addRecording adds an explained recording, with a finding if a title is given.
+// addRecording adds an explained recording, with a finding if title is not empty.
 func (n *Notifier) addRecording(t *testing.T, received time.Time, version, title string) {
 	t.Helper()
 	recordingNumber++
@@ -105,7 +105,7 @@ func (n *Notifier) addRecording(t *testing.T, received time.Time, version, title
 	}
 }
 
-// checkAndDeliver looks, delivers what is due, and returns the events that were delivered.
+// checkAndDeliver runs a check, delivers all due messages, and returns their events.
 func (n *Notifier) checkAndDeliver(t *testing.T, r *receiver, now time.Time) (out []string) {
 	t.Helper()
 	if err := n.EnqueueEvents(t.Context(), now); err != nil {
@@ -134,7 +134,8 @@ func (n *Notifier) checkAndDeliver(t *testing.T, r *receiver, now time.Time) (ou
 	return out
 }
 
-// TestFindingEvents: what was there before is not told; what is new is, once, and again when it comes back.
+// TestFindingEvents: findings before the first check cause no event. A new finding causes one event, and one more when it comes
+// back.
 func TestFindingEvents(t *testing.T) {
 	r := newReceiver(t)
 	n := newNotifier(t, r.URL)
@@ -150,16 +151,16 @@ func TestFindingEvents(t *testing.T) {
 	n.addRecording(t, now, "v1", "new")
 	check("a new one", "finding.new new v1")
 	n.addRecording(t, now.Add(time.Second), "v1", "new")
-	check("the same again")
+	check("the same finding again")
 	now = now.Add(10 * time.Minute)
 	n.addRecording(t, now, "v2", "")
 	check("its version is replaced")
 	n.addRecording(t, now, "v2", "new")
-	check("it is in the next one", "finding.back new v2")
-	check("which was said")
-	for range 4 { // it looks, but there is nothing to see
+	check("the finding is in the next version", "finding.back new v2")
+	check("after that event")
+	for range 4 { // checks without new recordings
 		now = now.Add(8 * time.Hour)
-		check("nothing")
+		check("no recordings")
 	}
 	n.addRecording(t, now, "v2", "new")
 	check("after a day", "finding.back new v2")
@@ -172,10 +173,10 @@ func TestFindingEvents(t *testing.T) {
 	}
 	now = now.Add(30 * time.Hour)
 	n.addRecording(t, now, "v2", "new")
-	check("after a day in which it did not look")
+	check("after a day without checks")
 }
 
-// TestSlowerVersion: a version that is slower than the one before is told once, when it has recordings enough.
+// TestSlowerVersion: a version that is slower than the previous one causes one event, once it has enough recordings.
 func TestSlowerVersion(t *testing.T) {
 	r := newReceiver(t)
 	n := newNotifier(t, r.URL)
@@ -199,7 +200,7 @@ func TestSlowerVersion(t *testing.T) {
 		if got := strings.Join(n.checkAndDeliver(t, r, now), ", "); got != want {
 			t.Errorf("recording %d: %q, want %q", i, got, want)
 		}
-		if i == 5 { // less than before from here on: nothing more is asked
+		if i == 5 { // from here on no comparison is expected
 			slower = change
 		}
 	}
@@ -213,12 +214,13 @@ func TestSlowerVersion(t *testing.T) {
 	}
 }
 
-// TestDelivery: a message is signed as the specification says, is delivered until it is taken, with the same id, and follows nobody.
+// TestDelivery: a message is signed as the specification says. It is sent with the same id until the receiver accepts it, and
+// redirects are not followed.
 func TestDelivery(t *testing.T) {
 	r := newReceiver(t, 500, 302, 410)
 	n := newNotifier(t, r.URL)
 	now := time.Now()
-	n.Secrets = append([]Secret{make([]byte, 32)}, n.Secrets...) // a new key beside the old one
+	n.Secrets = append([]Secret{make([]byte, 32)}, n.Secrets...) // a new key in addition to the old one
 	if err := n.Store.SaveMarks(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{"type":"x"}`), Created: now}}); err != nil {
 		t.Fatal(err)
 	}
@@ -250,12 +252,12 @@ func TestDelivery(t *testing.T) {
 		}
 		verify := library.VerifyIgnoringTimestamp
 		if i == 0 {
-			verify = library.Verify // which knows what time it is
+			verify = library.Verify // which also checks the time
 		}
 		if err := verify(r.bodies[i], q.Header); err != nil {
 			t.Errorf("request %d: %v", i, err)
 		}
-		h := hmac.New(sha256.New, key) // by the text of the specification
+		h := hmac.New(sha256.New, key) // computed as the text of the specification says
 		h.Write([]byte("msg_1." + q.Header.Get("webhook-timestamp") + "." + string(r.bodies[i])))
 		if want := "v1," + base64.StdEncoding.EncodeToString(h.Sum(nil)); !strings.HasSuffix(q.Header.Get("webhook-signature"), " "+want) {
 			t.Errorf("request %d is signed %s, want %s", i, q.Header.Get("webhook-signature"), want)
@@ -269,7 +271,8 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// TestPrivateReceiver: a receiver at a private address that is not listed gets nothing, and what cannot be delivered ends.
+// TestPrivateReceiver: a receiver at a private address that is not listed gets nothing, and the message is given up after all
+// tries.
 func TestPrivateReceiver(t *testing.T) {
 	r := newReceiver(t)
 	n := newNotifier(t, r.URL)
@@ -293,7 +296,7 @@ func TestPrivateReceiver(t *testing.T) {
 	}
 }
 
-// TestFullOutbox: while the outbox is full nothing is marked as said; it is said when there is room.
+// TestFullOutbox: while the outbox is full, no mark is saved, so the event is sent when there is space.
 func TestFullOutbox(t *testing.T) {
 	r := newReceiver(t)
 	n := newNotifier(t, r.URL)

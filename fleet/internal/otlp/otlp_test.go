@@ -23,7 +23,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// A receiver is the end of a collector: it decodes what comes by the published messages.
+// A receiver is a collector that decodes messages with the published definitions.
 type receiver struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -96,7 +96,7 @@ var (
 		Findings: []rows.Finding{{Problem: "p1", Group: "GET /", Code: "WL2002", Cause: "lock", Severity: "high", Title: "a lock", Site: "main.f (f.go:1)", Fix: "free it", Requests: 12, WinNS: 15e6}}}
 )
 
-// checkSample checks that what came is the sample.
+// checkSample checks that the received messages describe the sample.
 func (r *receiver) checkSample(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
@@ -146,7 +146,7 @@ func (r *receiver) checkSample(t *testing.T) {
 	}
 }
 
-// TestSend: sums and findings arrive as they are, with what a collector asks for in headers.
+// TestSend: sums and findings arrive unchanged, with the configured headers.
 func TestSend(t *testing.T) {
 	r := newReceiver(t)
 	e, counts := newExporter(t, r.URL)
@@ -159,7 +159,7 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// TestFailures: what fails is tried again, what is refused is not, and a part that is rejected is said.
+// TestFailures: a failed request is sent again, a refused one is not, and a partial rejection is counted.
 func TestFailures(t *testing.T) {
 	status := func(code int) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) { w.WriteHeader(code) }
@@ -188,11 +188,11 @@ func TestFailures(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := e.Send(ctx, "id", labels, sample, nil); err == nil {
-		t.Error("nobody listens")
+		t.Error("no error without a receiver")
 	}
 }
 
-// TestCollector: a real OpenTelemetry Collector takes it, and what it sends on is the same.
+// TestCollector: an OpenTelemetry Collector accepts the messages and forwards the same values.
 func TestCollector(t *testing.T) {
 	testfull.Need(t, "builds a collector")
 	r := newReceiver(t)

@@ -22,7 +22,7 @@ var (
 		{Band: "p99-max", Causes: []report.Cause{{Cause: "lock", TotalNS: 2e6, Site: &report.Site{Func: "main.x", File: "x.go", Line: 1}, Routes: []report.Route{{TotalNS: 2e6}}}}}}}}}
 )
 
-// TestProfile: the profile of a recording is asked for as Pyroscope's reference has it, and holds the time of all requests once.
+// TestProfile: the request has the form of Pyroscope's reference, and the profile holds the time of all requests once.
 func TestProfile(t *testing.T) {
 	requests := 0
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -46,10 +46,10 @@ func TestProfile(t *testing.T) {
 		t.Error(err, requests, counts)
 	}
 	if err := e.SendProfile(t.Context(), "id", shopLabels, shopRows, new(report.Report)); err != nil || requests != 1 {
-		t.Error("of no requests:", err, requests)
+		t.Error("a report without requests:", err, requests)
 	}
 	s.Close()
 	if err := e.SendProfile(t.Context(), "id", shopLabels, shopRows, shopReport); err != nil || counts["failed"] != 1 {
-		t.Error("nobody there:", err, counts)
+		t.Error("no server:", err, counts)
 	}
 }

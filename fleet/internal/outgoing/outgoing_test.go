@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestCheck: what only this machine or its network reaches is refused in all its spellings, unless it is listed.
+// TestCheck: addresses that are not publicly routable are refused in all their spellings, unless they are listed.
 func TestCheck(t *testing.T) {
 	for _, ip := range []string{"127.0.0.1", "::1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "::", "224.0.0.1", "255.255.255.255",
 		"fe80::1%eth0", "fc00::1", "fd00:ec2::254", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "198.18.0.1", "ff02::1"} {
@@ -36,7 +36,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestClient: a name that leads inward is refused when it is connected, and a redirect is not followed.
+// TestClient: a name that resolves to a private address is refused at the connection, and a redirect is not followed.
 func TestClient(t *testing.T) {
 	requests := 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// fakeBucket is as much of S3 as keeping and reading a file needs.
+// fakeBucket implements the requests of S3 that Save and Open need.
 type fakeBucket struct {
 	mu      sync.Mutex
 	objects map[string][]byte
@@ -47,7 +47,7 @@ func (b *fakeBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// unchunk reads a body in AWS' form of signed chunks, which clients use without TLS.
+// unchunk decodes a body in AWS' signed chunks, which clients send without TLS.
 func unchunk(r *http.Request) ([]byte, error) {
 	if !strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING") {
 		return io.ReadAll(r.Body)
@@ -73,8 +73,8 @@ func unchunk(r *http.Request) ([]byte, error) {
 	}
 }
 
-// TestChecksums: the content of a file in a bucket is compared with what was sent, whatever its name is, and with its name where an earlier
-// program has sent it.
+// TestChecksums: Open compares the content of a file with the stored sum, whatever its name. For an object of an earlier
+// version, which has no sum, it compares with the id in the name.
 func TestChecksums(t *testing.T) {
 	b := &fakeBucket{objects: make(map[string][]byte), sums: make(map[string]string)}
 	server := httptest.NewServer(b)
@@ -104,7 +104,7 @@ func TestChecksums(t *testing.T) {
 			t.Errorf("%s: a changed file is taken: %v", name, err)
 		}
 	}
-	for name, ok := range map[string]bool{contentID(content): true, contentID([]byte("x")): false} { // as an earlier program has sent them
+	for name, ok := range map[string]bool{contentID(content): true, contentID([]byte("x")): false} { // as an earlier version has stored them
 		b.objects["/bucket/x/"+name], b.sums["/bucket/x/"+name] = content, ""
 		if _, err := read(name); (err == nil) != ok {
 			t.Errorf("%s of an earlier program: %v", name, err)

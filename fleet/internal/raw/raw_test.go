@@ -20,7 +20,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// testBothStores runs a test on a directory and on a real MinIO.
+// testBothStores runs a test on a directory and on a MinIO server.
 func testBothStores(t *testing.T, test func(t *testing.T, s Store)) {
 	t.Run("directory", func(t *testing.T) { test(t, Dir(t.TempDir())) })
 	t.Run("S3", func(t *testing.T) {
@@ -72,7 +72,7 @@ func listNames(t *testing.T, s Store) (names []string) {
 	return names
 }
 
-// TestStore: what is kept is read, listed and removed, also when it is larger than one part of an upload, kept twice, or empty.
+// TestStore: files are saved, read, listed and removed, also files larger than one part of an upload, saved twice, or empty.
 func TestStore(t *testing.T) {
 	testBothStores(t, func(t *testing.T, s Store) {
 		small, large := []byte("hello"), bytes.Repeat([]byte("0123456789abcdef"), 2<<20)
@@ -103,7 +103,7 @@ func TestStore(t *testing.T) {
 			}
 			release()
 		}
-		for range 2 { // the second time there is none
+		for range 2 { // the second time the file is absent
 			if err := s.Remove(t.Context(), contentID(large)); err != nil {
 				t.Error(err)
 			}
@@ -124,7 +124,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// TestS3: a part of a bucket does not see the others, a changed file is not taken for what was sent, and an address must be one.
+// TestS3: prefixes separate files, a changed file is detected, and invalid addresses are errors.
 func TestS3(t *testing.T) {
 	for _, address := range []string{"", "http://bucket", "s3://", "s3://key:secret@bucket", "s3://bucket?endpoint=host:9000"} {
 		if _, err := OpenS3(t.Context(), address, Dir(t.TempDir())); err == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestWin: what a fix wins is neither more than the prediction, spread over the requests, nor than the time of the cause.
+// TestWin: the win exceeds neither the interpolated prediction nor the time of the cause.
 func TestWin(t *testing.T) {
 	ns := func(v int64) *int64 { return &v }
 	predicted := func(was50, is50, was99, is99 int64) *report.Predicted {
@@ -19,7 +19,7 @@ func TestWin(t *testing.T) {
 	for _, c := range []struct {
 		situation string
 		p         *report.Predicted
-		// Of 1,000 requests with 10 ms each, the cause has this share.
+		// The cause's share of 1,000 requests with 10 ms each.
 		share float64
 		want  int64
 	}{
@@ -37,7 +37,8 @@ func TestWin(t *testing.T) {
 	}
 }
 
-// TestAdd: sums hold all of a report, in buckets that are 12.5 % wide; what is too many is one group.
+// TestAdd: the sums hold all requests and times of a report, in buckets that are 12.5 % wide. Groups beyond the bound count as
+// one.
 func TestAdd(t *testing.T) {
 	rep := new(report.Report)
 	var count, totalNS int64
@@ -70,7 +71,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestIgnored: what the user ignores, and what is only information, is no finding of the fleet.
+// TestIgnored: ignored findings and those of severity info are no findings of the fleet.
 func TestIgnored(t *testing.T) {
 	r := FromReport(Labels{Service: "a"}, time.Now(), &report.Report{Groups: []report.Group{{ID: "g1", Name: "GET /"}}, Findings: []report.Finding{
 		{Group: "g1", Code: "WL2001", Severity: report.SeverityHigh, Ignored: "known"},
@@ -88,7 +89,7 @@ func TestIgnored(t *testing.T) {
 	}
 }
 
-// TestBounds: whatever a report says, what its recording adds is within bounds.
+// TestBounds: for reports with extreme numbers, all rows are within their bounds.
 func TestBounds(t *testing.T) {
 	ns := func(v int64) *int64 { return &v }
 	for _, extreme := range []int64{math.MaxInt64, math.MinInt64, 1 << 44 * 40_000} {
@@ -127,7 +128,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestText: what is no text of one line and direction is left out.
+// TestText: CleanText removes control characters, invalid UTF-8 and changes of the writing direction.
 func TestText(t *testing.T) {
 	if got := CleanText("a\nb\x00\xff\u202ec\u2066d-und-mehr", 14); got != "abcd-" {
 		t.Errorf("%q", got)

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/prometheus/prometheus/discovery/kubernetes" // as the command has it; with the race detector it takes minutes to build
+	_ "github.com/prometheus/prometheus/discovery/kubernetes" // as in the command; with the race detector it takes minutes to build
 )
 
-// TestDiscovery: a file, an HTTP address and Kubernetes name real services, which are recorded.
+// TestDiscovery: services that a file, an HTTP address and Kubernetes name are recorded.
 func TestDiscovery(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for discovery, and takes traces")
@@ -30,7 +30,7 @@ func TestDiscovery(t *testing.T) {
 	cluster := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		switch {
-		case r.FormValue("sendInitialEvents") != "": // an API server that is older than that
+		case r.FormValue("sendInitialEvents") != "": // answer as an API server without this parameter
 			w.WriteHeader(http.StatusBadRequest)
 			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":400}`)
 		case r.FormValue("watch") != "":
@@ -59,7 +59,7 @@ scrape_configs:
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx) }()
 	for missing := map[string]bool{"by-file": true, "by-http": true, "by-kubernetes": true}; len(missing) > 0; {
-		delete(missing, <-accepted) // busy while another of the three is traced: it is one process
+		delete(missing, <-accepted) // the three are one process: while one is traced, the others are busy
 	}
 	cancel()
 	if err := <-ended; err != nil {

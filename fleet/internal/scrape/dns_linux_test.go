@@ -17,8 +17,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// TestDNS: a resolver names a service by its addresses, and another by hosts and ports, and both are recorded. Discovery asks the
-// resolvers of /etc/resolv.conf at port 53; in a mount namespace of the test's own, that is one in the test.
+// TestDNS: services that DNS names by address records and by SRV records are recorded. Discovery uses the resolvers of
+// /etc/resolv.conf at port 53, so the test runs in a mount namespace where this file names its resolver.
 func TestDNS(t *testing.T) {
 	testfull.Need(t, "root, for another /etc/resolv.conf")
 	const resolver = "127.0.0.77"

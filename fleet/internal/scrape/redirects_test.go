@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/outgoing"
 )
 
-// refreshOnce asks a job's address once, as its discovery does.
+// refreshOnce runs one refresh of the discovery of the first job.
 func refreshOnce(t *testing.T, s *Scraper) ([]*targetgroup.Group, error) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -36,8 +36,8 @@ func refreshOnce(t *testing.T, s *Scraper) ([]*targetgroup.Group, error) {
 	}).Refresh(t.Context())
 }
 
-// TestRedirectedDiscovery: discovery asks the address that the configuration names, also a private one, and follows a redirect to
-// another only where targets may be, and never by a proxy.
+// TestRedirectedDiscovery: discovery connects to the configured address, also a private one. It follows a redirect to another
+// address only if that is allowed, and never through a proxy.
 func TestRedirectedDiscovery(t *testing.T) {
 	var reached atomic.Int64
 	list := func(w http.ResponseWriter, _ *http.Request) {

@@ -38,7 +38,7 @@ func writeFile(t *testing.T, name, text string) string {
 	return file
 }
 
-// newScraper scrapes what a configuration finds on loopback.
+// newScraper returns a scraper for a configuration, which may trace targets on loopback.
 func newScraper(t *testing.T, config string) *Scraper {
 	t.Helper()
 	c, err := ReadConfig(writeFile(t, "scrape.yaml", config))
@@ -63,7 +63,7 @@ func newScraper(t *testing.T, config string) *Scraper {
 
 const staticConfig = "scrape_configs: [{job_name: shop, static_configs: [{targets: ['%s']}]}]"
 
-// TestTargets: labels say where a recording is from, and rules which targets there are.
+// TestTargets: labels of a target become labels of its recordings, and relabeling selects targets.
 func TestTargets(t *testing.T) {
 	s := newScraper(t, `
 scrape_configs:
@@ -97,11 +97,11 @@ scrape_configs:
 	found.lastTraced = now
 	s.updateServices(map[string][]*targetgroup.Group{"pods": {{Targets: []model.LabelSet{pod()}}}}, now.Add(time.Hour))
 	if s.services["cart"] != cart || len(s.services) != 1 || cart.targets[found.url.String()].lastTraced != now {
-		t.Error("what was known is forgotten")
+		t.Error("the time of the last trace is lost")
 	}
 }
 
-// TestTooMany: two million targets of as many services cost no more than those that are kept.
+// TestTooMany: of two million targets in as many services, only the maximum is kept.
 func TestTooMany(t *testing.T) {
 	s := newScraper(t, fmt.Sprintf(staticConfig, "127.0.0.1:1"))
 	list := make([]model.LabelSet, 2_000_000)
@@ -118,7 +118,8 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// TestBudget: in no hour pods are traced for longer than the budget, a round more; each has its turn, and not all at the same times.
+// TestBudget: in each hour, pods are traced for at most the budget and one more round. All pods get equally many traces, and
+// rounds are at irregular times.
 func TestBudget(t *testing.T) {
 	s := newScraper(t, fmt.Sprintf(staticConfig, "127.0.0.1:1"))
 	s.TraceLength, s.HourlyBudget, s.PodShare = 5*time.Second, 2*time.Minute, 0.02
@@ -166,7 +167,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// service serves its profiles, as net/http/pprof does.
+// newProfiledServer starts a server with the handlers of net/http/pprof.
 func newProfiledServer(t *testing.T) *httptest.Server {
 	m := http.NewServeMux()
 	m.HandleFunc("/debug/pprof/", pprof.Index)
@@ -177,7 +178,7 @@ func newProfiledServer(t *testing.T) *httptest.Server {
 	return s
 }
 
-// recordOutcome takes a trace of an address, and returns what came of it.
+// recordOutcome traces an address and returns the outcome that was counted.
 func (s *Scraper) recordOutcome(t *testing.T, address string) string {
 	t.Helper()
 	s.updateServices(map[string][]*targetgroup.Group{"shop": {{Targets: []model.LabelSet{{"__address__": model.LabelValue(strings.TrimPrefix(address, "http://")), "version": "v7"}}}}}, time.Now())
@@ -197,7 +198,7 @@ func (s *Scraper) recordOutcome(t *testing.T, address string) string {
 	return ""
 }
 
-// TestRecord: a service is recorded, and what it becomes is a recording with its labels; never while another trace runs.
+// TestRecord: a trace of a service becomes a recording with its labels. While another trace runs in the service, none is taken.
 func TestRecord(t *testing.T) {
 	target := newProfiledServer(t)
 	s := newScraper(t, fmt.Sprintf(staticConfig, "127.0.0.1:1"))
@@ -240,7 +241,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestHostile: targets that mean harm cost themselves only, and lead nowhere else.
+// TestHostile: a hostile target yields a failed trace and cannot redirect the scraper to another address.
 func TestHostile(t *testing.T) {
 	var secretRequests atomic.Int64
 	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { secretRequests.Add(1) }))
@@ -298,12 +299,12 @@ func TestHostile(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		if n := secretRequests.Load(); n > 0 {
-			t.Errorf("the fleet was led inside %d times", n)
+			t.Errorf("the secret server received %d requests", n)
 		}
 	})
 }
 
-// TestReadConfig: what is wrong is said at the start.
+// TestReadConfig: errors in the configuration are reported when it is read.
 func TestReadConfig(t *testing.T) {
 	job := func(rest string) string {
 		return "scrape_configs: [{job_name: x, static_configs: [{targets: [a]}]" + rest + "}]"
@@ -317,7 +318,7 @@ func TestReadConfig(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, says)
 		}
 	}
-	// Credentials are those of the files at the time.
+	// Credentials are read from their files at each call.
 	file := writeFile(t, "f", job(", scheme: https, authorization: {credentials_file: token}, tls_config: {ca_file: ca}"))
 	c, err := ReadConfig(file)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// BenchmarkIngest is recordings of 100 kB from eight pods at once, each durable before it is answered.
+// BenchmarkIngest uploads recordings of 100 kB from eight concurrent clients. Each is durable before its answer.
 func BenchmarkIngest(b *testing.B) {
 	s, _ := newTestServer(b)
 	s.Bounds.RecordingsPerMinute, s.Bounds.MaxQueued = 1<<30, 1<<30

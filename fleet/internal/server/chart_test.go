@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/store"
 )
 
-// TestChart: bars are the time of a request by cause, and marks are versions that begin within what is shown.
+// TestChart: bars show the mean time of a request by cause, and marks show versions that begin within the period.
 func TestChart(t *testing.T) {
 	begin := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	sel := store.Selection{From: begin.Add(-time.Hour), To: begin.Add(time.Hour)}
@@ -29,6 +29,6 @@ func TestChart(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	if drawn := newChart(nil, versions, sel, time.Minute); drawn != nil {
-		t.Errorf("of nothing, %+v", drawn)
+		t.Errorf("without points: %+v", drawn)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestEndlessSums: a service whose sums are as large as they can be has pages, and so have all others.
+// TestEndlessSums: all pages work if a service has the largest possible sums.
 func TestEndlessSums(t *testing.T) {
 	s, h := newTestServer(t)
 	for i := range 8 {
@@ -45,7 +45,7 @@ func TestEndlessSums(t *testing.T) {
 	}
 }
 
-// TestEndlessReports: reports with endless numbers are merged to one without a negative number.
+// TestEndlessReports: merging reports with the largest possible numbers yields no negative number.
 func TestEndlessReports(t *testing.T) {
 	m := merger{groups: make(map[groupKey]*report.Group)}
 	for range 3 {

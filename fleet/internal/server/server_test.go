@@ -68,7 +68,7 @@ func send(h http.Handler, body string, header ...string) *httptest.ResponseRecor
 	return request(h, "POST", "/v1/recordings", body, append([]string{"Authorization", "Bearer right"}, header...)...)
 }
 
-// gzipBomb is a text that gzip makes small.
+// gzipBomb returns a body that unpacks to more than maxFileBytes.
 func gzipBomb(t *testing.T) string {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
@@ -85,7 +85,7 @@ func gzipBomb(t *testing.T) string {
 	return out.String()
 }
 
-// bundleWith is a recording with a meta.json, and a trace that says it is so long.
+// bundleWith returns a .whylate file with the given meta.json, whose trace claims the given size.
 func bundleWith(t *testing.T, meta string, size uint64) string {
 	var out bytes.Buffer
 	z := zip.NewWriter(&out)
@@ -105,7 +105,7 @@ func bundleWith(t *testing.T, meta string, size uint64) string {
 	return out.String()
 }
 
-// TestDescribe: where a recording was made is what the one who made it from outside says, else what the service says, else headers.
+// TestDescribe: labels come from the program that took the recording, then from the service, then from headers.
 func TestDescribe(t *testing.T) {
 	body := bundleWith(t, `{"service":{"k8s.pod.name":"shop-1","service.version":"v2"},"flight":{"service":{"k8s.pod.name":"x","k8s.node.name":"node-3"}}}`, 1)
 	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
@@ -126,7 +126,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestRefusals: who has no right, or sends no recording, is refused with a clear answer and a metric, and leaves nothing.
+// TestRefusals: a request without a right or without a recording gets a clear answer, is counted, and leaves no file.
 func TestRefusals(t *testing.T) {
 	s, h := newTestServer(t)
 	for _, c := range []struct {
@@ -228,7 +228,8 @@ func TestDirectoryBomb(t *testing.T) {
 	}
 }
 
-// TestSameBytes: bytes that name no service count for each service that sends them, once. Those that name one are its own.
+// TestSameBytes: bytes that name no service count once for each service that sends them. Bytes that name a service count only
+// for it.
 func TestSameBytes(t *testing.T) {
 	s, h := newTestServer(t)
 	named := bundleWith(t, `{"service":{"service.name":"shop"}}`, 1)
@@ -258,7 +259,7 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// TestReaders: where others than this machine connect, reading needs a token for it.
+// TestReaders: if the server is not on loopback, reading needs a token.
 func TestReaders(t *testing.T) {
 	s, _ := newTestServer(t)
 	s.Loopback = false
@@ -286,7 +287,7 @@ func TestReaders(t *testing.T) {
 	}
 }
 
-// TestRateLimits: a service that sends too much waits as long as it is told to, and others do not wait for it.
+// TestRateLimits: a service that sends too much is refused with Retry-After, and other services are not.
 func TestRateLimits(t *testing.T) {
 	s, _ := newTestServer(t)
 	s.Bounds = Bounds{RecordingsPerMinute: 2, BytesPerMinute: 60, MaxQueued: 2}
@@ -327,7 +328,7 @@ func TestRateLimits(t *testing.T) {
 	}
 }
 
-// disk is a directory on a disk of some size.
+// disk is a directory with a simulated disk size.
 type disk struct {
 	raw.Dir
 	size int64
@@ -344,8 +345,8 @@ func (d *disk) FreeBytes() (int64, error) {
 	return free, err
 }
 
-// TestReservations: bodies that are being received share what is free of the disk, by what they say of their length, and by what they
-// unpack to. What a body has not used is free again.
+// TestReservations: concurrent uploads reserve disk space by their announced length and by their unpacked size. Space that an
+// upload has not used becomes free again.
 func TestReservations(t *testing.T) {
 	s, _ := newTestServer(t)
 	d := &disk{s.Files.(raw.Dir), 20 << 20}
@@ -396,7 +397,7 @@ func TestReservations(t *testing.T) {
 	}
 }
 
-// addExplained sends a recording and finishes it with a report.
+// addExplained uploads a recording, finishes it with a report, and returns its id.
 func addExplained(t *testing.T, s *Server, h http.Handler, body, version string, rep *report.Report) string {
 	t.Helper()
 	w := send(h, body, "Whylate-Version", version, "Whylate-Pod", version+"-pod")
@@ -441,7 +442,7 @@ func hostileReport(latencyNS int64) *report.Report {
 		Predicted: &report.Predicted{Change: "x", WasP50NS: &medianNS, P50NS: report.Estimate{Est: latencyNS / 2, High: latencyNS}}}}}
 }
 
-// TestAnswers: what recordings say is on pages and in the API, as text, whatever it is.
+// TestAnswers: pages and API show hostile texts of recordings as text.
 func TestAnswers(t *testing.T) {
 	s, h := newTestServer(t)
 	addExplained(t, s, h, bareTrace+"1", "v1", hostileReport(1e6))
@@ -490,14 +491,14 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestPodsDiffer: a pod whose requests wait far longer than those of the others is found, and no other.
+// TestPodsDiffer: only the pod whose requests wait far longer than those of the others differs.
 func TestPodsDiffer(t *testing.T) {
 	var pods []store.Pod
 	for i := range 8 {
 		pods = append(pods, store.Pod{Pod: fmt.Sprint("p", i), Requests: 1000, NS: map[string]int64{"cpu": int64(5e9 + float64(i)*1e8), "network": 3e9}})
 	}
 	pods[3].NS["throttle"] = 20e9
-	pods[5].Requests, pods[5].NS["throttle"] = 3, 1e9 // too few to say
+	pods[5].Requests, pods[5].NS["throttle"] = 3, 1e9 // too few requests to judge
 	for _, p := range judgePods(pods) {
 		if got, want := strings.Join(p.Differs, " "), map[bool]string{true: "throttle"}[p.Pod.Pod == "p3"]; got != want {
 			t.Errorf("%s differs by %q, want %q", p.Pod.Pod, got, want)
@@ -510,7 +511,7 @@ func TestPodsDiffer(t *testing.T) {
 	}
 }
 
-// TestSlowSenders: those of one service do not hold up another's.
+// TestSlowSenders: slow senders of one service do not block another service.
 func TestSlowSenders(t *testing.T) {
 	s, _ := newTestServer(t)
 	s.slotTimeout = 20 * time.Millisecond
@@ -542,7 +543,7 @@ func TestSlowSenders(t *testing.T) {
 	}
 }
 
-// stuckBody is a body that does not come until the end.
+// stuckBody is a body without data until end is closed.
 type stuckBody struct {
 	started, end chan struct{}
 	startOnce    sync.Once

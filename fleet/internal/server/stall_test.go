@@ -15,7 +15,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/raw"
 )
 
-// stuckWriter is the answer to a client that does not read until the end.
+// stuckWriter is a client that does not read until end is closed.
 type stuckWriter struct {
 	*httptest.ResponseRecorder
 	started, end chan struct{}
@@ -28,7 +28,7 @@ func (s *stuckWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestSlowReaders: clients that ask for an answer and do not read it do not hold up others.
+// TestSlowReaders: clients that do not read their answers do not block others.
 func TestSlowReaders(t *testing.T) {
 	s, h := newTestServer(t)
 	id := addExplained(t, s, h, bareTrace+"1", "v1", hostileReport(1e6))
@@ -56,7 +56,7 @@ func TestSlowReaders(t *testing.T) {
 	}
 }
 
-// deadlineWriter notes the deadlines that are set, and what is written under each.
+// deadlineWriter records deadlines and the bytes written under each.
 type deadlineWriter struct {
 	*httptest.ResponseRecorder
 	deadlines []time.Time
@@ -75,7 +75,7 @@ func (d *deadlineWriter) Write(b []byte) (int, error) {
 	return d.ResponseRecorder.Write(b)
 }
 
-// TestDeadlines: each part of an answer has its deadline, and so has an answer without a body.
+// TestDeadlines: each part of an answer has its own deadline, and so has an answer without a body.
 func TestDeadlines(t *testing.T) {
 	s, h := newTestServer(t)
 	large := addExplained(t, s, h, bareTrace+strings.Repeat("x", 10*maxWriteBytes), "v1", hostileReport(1e6))
@@ -94,11 +94,11 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestUnreadAnswer: the answer to a client that does not read it ends, and the connection with it.
+// TestUnreadAnswer: the server ends an answer that the client does not read.
 func TestUnreadAnswer(t *testing.T) {
 	s, h := newTestServer(t)
 	id := addExplained(t, s, h, bareTrace+"1", "v1", hostileReport(1e6))
-	if err := os.Truncate(filepath.Join(string(s.Files.(raw.Dir)), id), 64<<20); err != nil { // more than a connection holds
+	if err := os.Truncate(filepath.Join(string(s.Files.(raw.Dir)), id), 64<<20); err != nil { // more than the buffers of a connection
 		t.Fatal(err)
 	}
 	s.readTimeout = 50 * time.Millisecond
@@ -124,14 +124,14 @@ func TestUnreadAnswer(t *testing.T) {
 	}
 }
 
-// TestDeadlineOfEarlierAnswer: an answer on a connection that was idle for longer than the deadline of the one before it arrives whole.
+// TestDeadlineOfEarlierAnswer: on a connection whose previous deadline has passed, the next answer is still complete.
 func TestDeadlineOfEarlierAnswer(t *testing.T) {
 	s, _ := newTestServer(t)
 	s.readTimeout = time.Second
 	h := s.Handler()
 	var passed bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if passed { // as if the time of the first answer's deadline had passed
+		if passed { // as after the deadline of the first answer
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
 		}
 		passed = true

@@ -11,7 +11,8 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 )
 
-// storeWithFindings is a store with so many findings of each of some services, as programs before had no bound for them.
+// storeWithFindings returns a store with findingsPerService findings in each service, as an earlier version without a bound
+// could write it.
 func storeWithFindings(t testing.TB, services, findingsPerService int, now time.Time) *Store {
 	s := openTestStore(t)
 	today := itoa(now.Truncate(day).Unix())
@@ -20,7 +21,7 @@ func storeWithFindings(t testing.TB, services, findingsPerService int, now time.
 		`INSERT INTO x WITH RECURSIVE x(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM x WHERE i<` + itoa(int64(findingsPerService)) + `) SELECT i FROM x`,
 		`CREATE TEMP TABLE y (i INTEGER PRIMARY KEY)`,
 		`INSERT INTO y SELECT i FROM x WHERE i<` + itoa(int64(services)),
-		// Three versions, of which the first is replaced.
+		// Three versions; the first is replaced.
 		`INSERT INTO seen SELECT ` + today + `, 'service'||y.i, 'v'||(x.i%3), 'prod', iif(x.i<3, '', printf('%08x%08x', y.i, x.i)), 24, 100, iif(x.i<3, 10000000000000, 1000000*(x.i*7919%100003)),
 			printf('%019d', (` + today + `+100)*1000000000)||printf('%032d', 1), printf('%019d', (` + today + `+100+1000*(x.i%3))*1000000000)||printf('%032d', 1), 3 FROM y, x`,
 		`INSERT INTO problems SELECT problem, service, environment, 'GET /group/1', 'WL2001', 'lock', 'main.x (x.go:1)', 'high', 'requests queue for a Mutex', 'release it', 1 FROM seen WHERE problem<>''`,
@@ -32,7 +33,8 @@ func storeWithFindings(t testing.TB, services, findingsPerService int, now time.
 	return s
 }
 
-// TestOverviewOfMany: the findings that SQLite puts first are those that rank puts first of all, and of 200,000 the others are not read.
+// TestOverviewOfMany: candidates includes all problems that rankProblems puts first of all, and does not read the others of
+// 200,000.
 func TestOverviewOfMany(t *testing.T) {
 	now := time.Now()
 	sel := Selection{From: now.Add(-7 * day), To: now.Add(day)}
@@ -67,8 +69,8 @@ func TestOverviewOfMany(t *testing.T) {
 	}
 }
 
-// TestManyFindings: of a service with too many findings, new ones count as one, which says so, in all environments together. Known ones,
-// and those of other services, count as before.
+// TestManyFindings: in a service with too many findings, new ones count as (other), in all environments together. Known findings
+// and those of other services count as before.
 func TestManyFindings(t *testing.T) {
 	s := openTestStore(t)
 	begin := time.Now().Add(-time.Hour)
@@ -145,8 +147,8 @@ func TestManyFindings(t *testing.T) {
 	}
 }
 
-// TestManyEnvironments: of a service with too many series, new environments are one, with their findings; an environment that it has
-// keeps what is new in it.
+// TestManyEnvironments: in a service with too many series, new environments count as (other), with their findings. New labels in
+// an existing environment stay in that environment.
 func TestManyEnvironments(t *testing.T) {
 	s := openTestStore(t)
 	begin := time.Now().Add(-time.Hour)
@@ -166,7 +168,7 @@ func TestManyEnvironments(t *testing.T) {
 	}
 	send(n, "live")
 	for query, want := range map[string]int{
-		`SELECT count(*)-` + itoa(MaxSeries) + ` FROM series WHERE service='a'`:               6, // of (other) and of live: the pod's own, the group's and the days'
+		`SELECT count(*)-` + itoa(MaxSeries) + ` FROM series WHERE service='a'`:               6, // for (other) and for live: the series of the pod, of the group and of the days
 		`SELECT count(DISTINCT environment) FROM series`:                                      2,
 		`SELECT count(DISTINCT environment) FROM seen`:                                        2,
 		`SELECT count(*) FROM problems`:                                                       2,
@@ -179,7 +181,7 @@ func TestManyEnvironments(t *testing.T) {
 			t.Errorf("%s: %d, want %d, %v", query, got, want, err)
 		}
 	}
-	// A service that has many environments stays near its bound.
+	// A service with many environments stays near the bound.
 	if _, err := s.writer.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
 		INSERT INTO series (service, version, environment, pod, node, grp) SELECT 'b', '', 'e'||i, '', '', '' FROM x`, MaxSeries); err != nil {
 		t.Fatal(err)
@@ -193,7 +195,7 @@ func TestManyEnvironments(t *testing.T) {
 	}
 }
 
-// TestClickHouseFolds: ClickHouse's findings and environments are bounded, too.
+// TestClickHouseFolds: findings in ClickHouse are bounded, too.
 func TestClickHouseFolds(t *testing.T) {
 	db, err := openClickHouse(t.Context(), startClickHouse(t))
 	if err != nil {

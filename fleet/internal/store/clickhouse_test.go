@@ -16,13 +16,14 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// startClickHouse starts Debian's server, and returns its address.
+// startClickHouse starts a ClickHouse server and returns its address.
 func startClickHouse(t *testing.T) string {
 	testfull.Need(t, "a ClickHouse server")
 	return enginetest.ClickHouse(t).Address
 }
 
-// TestClickHouseToday asks the engine of today's ClickHouse, chdb, which knows no clusters, users or replicas, by its HTTP protocol.
+// TestClickHouseToday runs the queries on chdb, the engine of a current ClickHouse without clusters, users and replicas, over
+// HTTP.
 func TestClickHouseToday(t *testing.T) {
 	python := os.Getenv("WHYLATE_CHDB")
 	if python == "" {
@@ -48,8 +49,8 @@ func TestClickHouseToday(t *testing.T) {
 	checkSameAnswers(t, "http://127.0.0.1:"+strings.TrimSpace(port)+"/default")
 }
 
-// TestClickHouse: both engines give the same answers to all questions, after the same recordings, of which some were written
-// twice, and some explained again with another outcome.
+// TestClickHouse: SQLite and ClickHouse give the same answers to all queries, after the same recordings. Some recordings are
+// written twice, and some are explained again with another result.
 func TestClickHouse(t *testing.T) { checkSameAnswers(t, startClickHouse(t)) }
 
 func checkSameAnswers(t *testing.T, address string) {
@@ -76,7 +77,7 @@ func checkSameAnswers(t *testing.T, address string) {
 			if i%3 == 0 {
 				secondRows := newRows(1 + i%5)
 				r := &Recording{ID: fmt.Sprintf("%032d", i), Labels: l, Received: secondRows.Start}
-				if s.clickhouse != nil { // a worker that was killed between both databases
+				if s.clickhouse != nil { // as a worker that was killed between both databases
 					var b block
 					b.addRecording(r, &contribution{l, *newRows(7)}, time.Now().UnixNano())
 					if err := b.insert(t.Context(), s.clickhouse); err != nil {
@@ -92,7 +93,7 @@ func checkSameAnswers(t *testing.T, address string) {
 		for i := range 3 {
 			addExplained(t, s, fmt.Sprint("e", i), rows.Labels{Service: "c", Version: "v1", Environment: "prod", Pod: "p"}, endlessRows(begin.Add(time.Duration(i)*time.Minute)))
 		}
-		for range 2 { // what was added up twice counts once
+		for range 2 { // the second run must not change the sums
 			if err := s.RollUp(t.Context(), time.Now().Add(2*rollInterval)); err != nil {
 				t.Fatal(err)
 			}

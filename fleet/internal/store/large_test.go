@@ -10,8 +10,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// TestTenMillion: with ten million rows of 40 services in 2,000 pods over two weeks, pages of all services and of one are
-// answered within 300 ms.
+// TestTenMillion: with ten million rows of 40 services in 2,000 pods over two weeks, the queries of each page take at most 300
+// ms.
 func TestTenMillion(t *testing.T) {
 	testfull.Need(t, "two minutes and 600 MB of disk")
 	file := filepath.Join(t.TempDir(), "fleet.db")
@@ -26,19 +26,19 @@ func TestTenMillion(t *testing.T) {
 		`CREATE TEMP TABLE x (i INTEGER PRIMARY KEY)`,
 		`INSERT INTO x WITH RECURSIVE x(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM x WHERE i<9999) SELECT i FROM x`,
 		`CREATE TEMP TABLE causes AS SELECT column1 k, column2 cause FROM (VALUES (0,''),(1,'cpu'),(2,'sched'),(3,'network'),(4,'lock'))`,
-		// A service has 50 pods, and 5 groups in each.
+		// A service has 50 pods, with 5 groups in each.
 		`INSERT INTO series (id, service, version, environment, pod, node, grp) SELECT i+1, 'service'||(i/250), 'v'||(i%250/125), 'prod', 'pod-7d9f8b6c5d-'||(i/5), 'node-'||(i%97), 'GET /group/'||(i%5) FROM x`,
 		`INSERT INTO series (id, service, version, environment, pod, node, grp) SELECT 20000+i, 'service'||(i/2), 'v'||(i%2), 'prod', '', '', '' FROM x WHERE i<80`,
-		// 1,000 rows a series: 20 minutes, 5 causes, 10 buckets.
+		// A series has 1,000 rows: 20 minutes, 5 causes, 10 buckets.
 		`INSERT INTO points SELECT s.id, ` + itoa(begin.Unix()) + `+60*(1000*m.i+s.id%1000), c.cause, 1000000*(1+b.i), 3, 1000000*(1+b.i) FROM series s CROSS JOIN x m CROSS JOIN causes c CROSS JOIN x b WHERE s.id<=10000 AND m.i<20 AND b.i<10`,
 		`INSERT INTO daypoints SELECT d.id, p.minute/86400*86400 m, p.cause, p.bucket, sum(p.n), sum(p.ns) FROM series s CROSS JOIN points p ON p.series=s.id
 			JOIN series d ON d.service=s.service AND d.version=s.version AND d.environment='prod' AND d.pod='' AND d.node='' AND d.grp='' GROUP BY 1,2,3,4`,
-		// Each pod sends every day, and has 5 findings; all pods of a version have the same.
+		// Each pod sends every day and has 5 findings. All pods of a version have the same.
 		`INSERT INTO seen_pods SELECT (` + itoa(begin.Unix()) + `/86400+d.i)*86400, s.service, s.version, s.environment, iif(p.i=0, '', substr('0000'||s.service||p.i, -16)), s.pod, 24
 			FROM series s, x d, x p WHERE s.id<=10000 AND s.id%5=0 AND d.i<14 AND p.i<6`,
 		`INSERT INTO seen SELECT day, service, version, environment, problem, sum(n), 100*sum(n), sum(n)*10000000000, printf('%019d', day*1000000000)||printf('%032d', 1),
 			printf('%019d', (day+80000)*1000000000)||printf('%032d', 1), count(*) FROM seen_pods GROUP BY day, service, version, environment, problem`,
-		// A recording an hour of each pod.
+		// Each pod sends a recording an hour.
 		`INSERT INTO recordings (id, service, version, environment, pod, node, received, bytes, state, tries, lease, error, raw, class, counted)
 			SELECT printf('%032x', 10000*x.i+y.i), 'service'||(x.i%40), 'v1', 'prod', 'pod', 'node', (` + itoa(begin.Unix()) + `+120*x.i)*1000000000, 200000, 'done', 1, 0, '', 1, '', zeroblob(200) FROM x, x y WHERE y.i<67`,
 		`INSERT INTO problems SELECT DISTINCT problem, service, environment, 'GET /group/1', 'WL2001', 'lock', 'main.x (x.go:1)', 'high', 'requests queue for a Mutex', 'release it', 1 FROM seen WHERE problem<>''`,
@@ -60,10 +60,10 @@ func TestTenMillion(t *testing.T) {
 	measureQueries(t, s, now)
 }
 
-// measureQueries asks what pages ask, and says how long the store takes for it.
+// measureQueries runs the queries of each page and checks their time.
 func measureQueries(t *testing.T, s *Store, now time.Time) {
 	all := Selection{From: now.Add(-7 * day), To: now}
-	start := func(in Selection) error { // all that the page asks
+	start := func(in Selection) error { // all queries of the start page
 		_, _, err := s.Overview(t.Context(), in)
 		if err == nil {
 			_, err = s.CountByState(t.Context())
@@ -104,7 +104,8 @@ func measureQueries(t *testing.T, s *Store, now time.Time) {
 	}
 }
 
-// TestHundredMillion: the same of a hundred million sums in ClickHouse, those of 667,000 recordings with 150 sums and two findings each.
+// TestHundredMillion: the same with a hundred million sums in ClickHouse, from 667,000 recordings with 150 sums and two findings
+// each.
 func TestHundredMillion(t *testing.T) {
 	address := startClickHouse(t)
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "fleet.db"), address)
@@ -116,7 +117,7 @@ func TestHundredMillion(t *testing.T) {
 	begin := itoa(now.Add(-14 * day).Truncate(time.Hour).Unix())
 	started := time.Now()
 	for _, q := range []string{
-		// A recording an hour of each of 2,000 pods; 3 groups, 5 causes, 10 buckets, 2 findings.
+		// Each of 2,000 pods sends a recording an hour, with 3 groups, 5 causes, 10 buckets and 2 findings.
 		`INSERT INTO explained_rows (recording, service, version, environment, pod, node, received, minute, stamp, written, costs.cause, costs.n, costs.ns, sums.grp, sums.cause, sums.bucket, sums.n, sums.ns, found.problem, found.requests, found.ns)
 			SELECT lower(hex(MD5(toString(number)))) AS recording, concat('service', toString(intDiv(number%2000, 50))) AS service, concat('v', toString(intDiv(number%50, 25))), 'prod',
 			concat('pod-7d9f8b6c5d-', toString(number%2000)), concat('node-', toString(number%97)), minute*1000000000 AS received, ` + begin + ` + 3600*intDiv(number, 2000) + 60*(number%60) AS minute,

@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 )
 
-// endlessRows is a recording whose numbers are as large as they can be.
+// endlessRows returns rows with the largest possible numbers.
 func endlessRows(start time.Time) *rows.Rows {
 	r := &rows.Rows{Start: start, DurationNS: math.MaxInt64, Requests: math.MaxInt64, Cause: "cpu",
 		Findings: []rows.Finding{{Problem: "endless", Group: "GET /", Code: "WL2001", Requests: math.MaxInt64, WinNS: math.MaxInt64}}}
@@ -20,7 +20,7 @@ func endlessRows(start time.Time) *rows.Rows {
 	return r
 }
 
-// queriedSums asks all that pages and metrics ask. It returns the sums that they show.
+// queriedSums runs all queries of pages and metrics, and returns the sums in their results.
 func queriedSums(t *testing.T, s *Store, sel Selection) (sums []int64) {
 	t.Helper()
 	must := func(err error) {
@@ -61,7 +61,7 @@ func queriedSums(t *testing.T, s *Store, sel Selection) (sums []int64) {
 	return sums
 }
 
-// countNonIntegers counts the sums of SQLite's tables that are no integer, or beyond their bounds.
+// countNonIntegers counts the sums in SQLite that are no integers or are beyond their bounds.
 func countNonIntegers(t *testing.T, s *Store) (n int) {
 	t.Helper()
 	for table, columns := range map[string][]string{"points": {"n", "ns"}, "daypoints": {"n", "ns"}, "seen": {"n", "requests", "ns"}} {
@@ -76,8 +76,8 @@ func countNonIntegers(t *testing.T, s *Store) (n int) {
 	return n
 }
 
-// TestSumsStayIntegers: sums beyond 64 bits stay at their bound, also when a recording is explained again, and the answers about this
-// service and others remain.
+// TestSumsStayIntegers: sums beyond 64 bits stay at their bound, also when a recording is explained again. Queries about all
+// services still work.
 func TestSumsStayIntegers(t *testing.T) {
 	s := openTestStore(t)
 	begin := time.Now().Add(-time.Hour).Truncate(time.Hour)
@@ -85,7 +85,7 @@ func TestSumsStayIntegers(t *testing.T) {
 		Findings: []rows.Finding{{Problem: "honest", Group: "GET /", Code: "WL2001", Requests: 10, WinNS: 1e6}}}
 	addExplained(t, s, "honest", rows.Labels{Service: "b", Version: "v1", Pod: "p"}, honestRows)
 	all := Selection{From: begin.Add(-day), To: begin.Add(day)}
-	for i := range 6 { // on two days, of three versions and two pods
+	for i := range 6 { // two days, three versions, two pods
 		addExplained(t, s, fmt.Sprint(i), rows.Labels{Service: "a", Version: fmt.Sprint("v", i%3), Pod: fmt.Sprint("p", i%2)}, endlessRows(begin.Add(-time.Duration(i/3)*day)))
 		sums := queriedSums(t, s, all)
 		for _, sum := range sums {
@@ -124,7 +124,7 @@ func TestSumsStayIntegers(t *testing.T) {
 	}
 }
 
-// TestRealSumsBecomeIntegers: a store of an earlier program, in which sums are floating-point numbers, answers when it is opened.
+// TestRealSumsBecomeIntegers: opening a store in which an earlier version wrote sums as floating-point numbers repairs them.
 func TestRealSumsBecomeIntegers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "fleet.db")
 	s, err := Open(t.Context(), file, "")
@@ -140,7 +140,7 @@ func TestRealSumsBecomeIntegers(t *testing.T) {
 		}
 	}
 	if n := countNonIntegers(t, s); n == 0 {
-		t.Fatal("the store has no sums to heal")
+		t.Fatal("the store has no sums to repair")
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

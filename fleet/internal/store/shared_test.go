@@ -23,12 +23,12 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// memoryFacts are facts in maps, in which what is written last counts.
+// memoryFacts is a factStore in maps. The last written state of a recording counts.
 type memoryFacts struct {
 	mu            sync.Mutex
 	states        map[string]recordingState
-	contributions map[string]*contribution // by recording, as it is the key of what ClickHouse keeps
-	written       map[string]int64         // of said
+	contributions map[string]*contribution // by recording, like the key of the table in ClickHouse
+	written       map[string]int64         // of contributions, by recording
 }
 
 func (m *memoryFacts) recordingStates(_ context.Context, ids []string) (map[string]recordingState, error) {
@@ -74,11 +74,12 @@ func (m *memoryFacts) visitSums(_ context.Context, sum func(group, cause string,
 	return nil
 }
 
-// unreliableFacts are facts that may not answer, may have done what they do not answer to, and may do it late, when other workers have written.
+// unreliableFacts is a factStore whose calls may fail, may succeed with an error, or may take effect later, after other workers
+// have written.
 type unreliableFacts struct {
 	factStore
 	mu           sync.Mutex
-	chance       *rand.Rand // nil: all is well
+	chance       *rand.Rand // nil: no call fails
 	delayedCalls []func() error
 }
 
@@ -106,7 +107,7 @@ func (u *unreliableFacts) recordingStates(ctx context.Context, ids []string) (ou
 }
 
 func (u *unreliableFacts) writeStates(ctx context.Context, flights []*flight) error {
-	sent := mapSlice(flights, func(f **flight) *flight { g := **f; return &g }) // as it is now, whenever it comes
+	sent := mapSlice(flights, func(f **flight) *flight { g := **f; return &g }) // copied now, since a delayed call runs later
 	return u.call(func() error { return u.factStore.writeStates(ctx, sent) })
 }
 
@@ -119,7 +120,7 @@ func (u *unreliableFacts) writeRows(ctx context.Context, outcomes []*outcome) er
 	return u.call(func() error { return u.factStore.writeRows(ctx, sent) })
 }
 
-// runDelayed does what is late.
+// runDelayed runs the delayed calls. If makeReliable is set, later calls do not fail.
 func (u *unreliableFacts) runDelayed(makeReliable bool) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -134,7 +135,7 @@ func (u *unreliableFacts) runDelayed(makeReliable bool) error {
 	return errors.Join(all...)
 }
 
-// newMember is a worker's ledger.
+// newMember returns the ledger of a worker that has joined the consumer group.
 func newMember(t *testing.T, address string, f factStore) *sharedLedger {
 	topic, err := openTopic(t.Context(), address, true)
 	if err != nil {
@@ -145,7 +146,7 @@ func newMember(t *testing.T, address string, f factStore) *sharedLedger {
 	return s
 }
 
-// kill ends a worker as a kill does: what it has taken and not finished is another's.
+// kill ends a worker like SIGKILL: another worker gets its unfinished recordings.
 func (s *sharedLedger) kill() {
 	s.topic.mu.Lock()
 	partitions := slices.Collect(maps.Keys(s.topic.uncommitted))
@@ -154,9 +155,9 @@ func (s *sharedLedger) kill() {
 	_ = s.close()
 }
 
-// testSharedQueue has workers of a consumer group do what chance says: take recordings, finish, fail or release them, die, lose what they
-// have committed, and meet a database that is down or late. In the end, each recording that was added is done or poison and counts as one
-// of its explanations says, whole, and nothing waits.
+// testSharedQueue runs random steps of workers in a consumer group: they claim, finish, fail and release recordings, die, and
+// lose commits, with an unreliable database. At the end, each added recording is done or poison, counts exactly as one of its
+// explanations, and no recording waits.
 func testSharedQueue(t *testing.T, address string, f factStore, visitSums func(context.Context, func(group, cause string, bucket, n, ns int64)) error, seed uint64, steps int) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	unreliable := &unreliableFacts{factStore: f, chance: rand.New(rand.NewPCG(seed, 1))}
@@ -166,7 +167,7 @@ func testSharedQueue(t *testing.T, address string, f factStore, visitSums func(c
 	ctx := t.Context()
 	finish := func(worker *sharedLedger, claim *Recording) {
 		explanation, list := make(map[int64]int64), []rows.Sum(nil)
-		for range 2 { // another program finds something else
+		for range 2 { // each explanation differs, as with another version of the program
 			explanation[int64(1+random.IntN(4))] = int64(1 + random.IntN(100))
 		}
 		for bucket, n := range explanation {
@@ -206,7 +207,7 @@ func testSharedQueue(t *testing.T, address string, f factStore, visitSums func(c
 		case step == 13:
 			worker.kill()
 			workers[i], claims[i] = newMember(t, address, unreliable), nil
-		case step == 14: // commits that a killed member had not made yet
+		case step == 14: // lose the commits: go back to the first offsets
 			for _, worker := range workers {
 				worker.kill()
 			}
@@ -257,7 +258,7 @@ func testSharedQueue(t *testing.T, address string, f factStore, visitSums func(c
 	}
 	worker := newMember(t, address, unreliable)
 	defer worker.close()
-	for lag := int64(1); lag > 0; { // as long as it takes: the test has a limit
+	for lag := int64(1); lag > 0; { // the time limit of the test bounds the loop
 		claim, err := worker.Claim(ctx, time.Now(), time.Minute)
 		if err != nil {
 			t.Fatal(err)
@@ -293,7 +294,7 @@ func testSharedQueue(t *testing.T, address string, f factStore, visitSums func(c
 	}
 }
 
-// TestSharedQueue is the queue of several machines on Kafka's stand-in.
+// TestSharedQueue tests the queue of several machines with a fake Kafka.
 func TestSharedQueue(t *testing.T) {
 	seeds := uint64(3)
 	if testing.Short() {
@@ -310,13 +311,13 @@ func TestSharedQueue(t *testing.T) {
 	}
 }
 
-// addClickHouseFunctions makes SQLite count as ClickHouse does.
+// addClickHouseFunctions adds a function of ClickHouse to SQLite.
 var addClickHouseFunctions = sync.OnceFunc(func() {
 	sqlite.MustRegisterDeterministicScalarFunction("toInt64", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) { return args[0], nil })
 })
 
-// TestSharedRequeue: on Kafka's stand-in, a recording that is explained is explained again on request only, and what waits is what no
-// worker has. SQLite is in the place of ClickHouse.
+// TestSharedRequeue: with a fake Kafka, a done recording is explained again only after Requeue. The number of waiting recordings
+// excludes those that a worker holds. SQLite replaces ClickHouse.
 func TestSharedRequeue(t *testing.T) {
 	addClickHouseFunctions()
 	c, err := kfake.NewCluster(kfake.NumBrokers(1))
@@ -333,7 +334,7 @@ func TestSharedRequeue(t *testing.T) {
 	if _, err := clickhouse.writer.Exec(`CREATE VIEW recordings_rows AS SELECT * FROM recordings`); err != nil {
 		t.Fatal(err)
 	}
-	// is makes SQLite know of a recording.
+	// setState sets the state of a recording in SQLite.
 	setState := func(id, state string) {
 		t.Helper()
 		if _, err := clickhouse.writer.Exec(`INSERT INTO recordings VALUES (?,'shop','','','','',?,100,?,1,0,'',1,'',NULL) ON CONFLICT DO UPDATE SET state=excluded.state`, id, time.Now().UnixNano(), state); err != nil {
@@ -388,9 +389,9 @@ func TestSharedRequeue(t *testing.T) {
 		r = claim()
 	}
 	checkStates(0, 0, 3)
-	send("a") // again by its sender
+	send("a") // sent a second time
 	if r := claim(); r != nil {
-		t.Errorf("%+v is explained, and was", r)
+		t.Errorf("%+v is explained a second time", r)
 	}
 	if n, err := w.Requeue(ctx, "shop", time.Unix(0, 0)); n != 3 || err != nil {
 		t.Error(n, err)
@@ -406,7 +407,7 @@ func TestSharedRequeue(t *testing.T) {
 	checkStates(0, 0, 3)
 }
 
-// TestSharedQueueKafka is the same on a real Kafka, a topic a time, and a real ClickHouse.
+// TestSharedQueueKafka is TestSharedQueue with a real Kafka, one topic for each seed, and a real ClickHouse.
 func TestSharedQueueKafka(t *testing.T) {
 	testfull.Need(t, "Kafka and ClickHouse")
 	e := enginetest.Kafka(t)
@@ -421,7 +422,7 @@ func TestSharedQueueKafka(t *testing.T) {
 	}
 }
 
-// TestKafkaAddress: what is wrong in an address is an error.
+// TestKafkaAddress: an invalid address is an error.
 func TestKafkaAddress(t *testing.T) {
 	c, err := kfake.NewCluster(kfake.NumBrokers(2))
 	if err != nil {
@@ -444,7 +445,7 @@ func TestKafkaAddress(t *testing.T) {
 	}
 }
 
-// TestTokens: tokens in a bucket are found by one listing, expire and are revoked.
+// TestTokens: tokens in a bucket are found by one listing, expire, and can be revoked.
 func TestTokens(t *testing.T) {
 	testfull.Need(t, "MinIO")
 	files, err := raw.OpenS3(t.Context(), enginetest.MinIO(t).Address, raw.Dir(t.TempDir()))

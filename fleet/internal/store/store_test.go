@@ -29,18 +29,18 @@ func openTestStore(t testing.TB) *Store {
 	return s
 }
 
-// modelEntry is what the model knows of a recording.
+// modelEntry is the state of a recording in the model.
 type modelEntry struct {
 	id       string
 	received time.Time
 	state    string
 	tries    int
 	lease    time.Time
-	counts   int64 // requests in the sums
+	counts   int64 // its requests in the sums
 }
 
-// TestQueue compares the queue with a model of it: what is claimed, by whom it may be finished, and that each recording counts as
-// often as its last explanation says, whatever workers die, come late or are asked to do it again.
+// TestQueue compares the queue with a model: which recording is claimed, and which worker may finish it. Each recording counts
+// as its last explanation, also if workers die, come late, or explain it again.
 func TestQueue(t *testing.T) {
 	ctx := t.Context()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -50,9 +50,9 @@ func TestQueue(t *testing.T) {
 		}
 		defer s.Close()
 		now := time.Unix(1_700_000_000, 0)
-		received := now // each recording at another time, also where the clock is set back
+		received := now // unique for each recording, also if the clock is set back
 		model := make(map[string]*modelEntry)
-		var claims []*Recording // of all workers, also of those that are gone
+		var claims []*Recording // of all workers, including ended ones
 		must := func(err error) {
 			if err != nil {
 				rt.Fatal(err)
@@ -96,7 +96,7 @@ func TestQueue(t *testing.T) {
 				}
 				claims = append(claims, got)
 			},
-			"time": func(rt *rapid.T) { // a clock is also set back
+			"time": func(rt *rapid.T) { // the clock may be set back
 				now = now.Add(time.Duration(rapid.IntRange(-300, 300).Draw(rt, "seconds")) * time.Second)
 			},
 			"renew": func(rt *rapid.T) {
@@ -156,7 +156,7 @@ func TestQueue(t *testing.T) {
 						e.state, e.tries = Waiting, 0
 					}
 				}
-				claims = nil // numbers of tries begin again
+				claims = nil // tries restart at 0
 			},
 			"": func(rt *rapid.T) {
 				states, err := s.CountByState(ctx)
@@ -185,8 +185,8 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestClockSetBack: a recording whose worker died while the clock was two hours ahead is claimed when the clock is right, and not from a
-// worker that has renewed its claim since.
+// TestClockSetBack: if a worker died while the clock was two hours ahead, its recording is claimed when the clock is correct. A
+// recording whose claim was renewed since is not.
 func TestClockSetBack(t *testing.T) {
 	s := openTestStore(t)
 	ctx, now, lease := t.Context(), time.Now(), 30*time.Second
@@ -210,14 +210,14 @@ func TestClockSetBack(t *testing.T) {
 	if err != nil || r == nil || r.ID != "dead" {
 		t.Fatalf("claimed %+v %v", r, err)
 	}
-	for _, clock := range []time.Time{now, now.Add(-lease / 2), now.Add(-lease)} { // workers read their clocks before they write
+	for _, clock := range []time.Time{now, now.Add(-lease / 2), now.Add(-lease)} { // a worker may have read its clock earlier
 		if r, err := s.Claim(ctx, clock, lease); r != nil || err != nil {
 			t.Errorf("claimed %+v of a worker that lives, %v", r, err)
 		}
 	}
 }
 
-// storedByDay is what the store has of each day, version and problem: recordings, requests, ns and pods.
+// storedByDay returns recordings, requests, ns and pods of each day, version and problem in the store.
 func storedByDay(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
 	out := make(map[string][4]int64)
 	_, err := queryAll(context.Background(), s.rowReader, func(scan func(...any) error) (_ struct{}, err error) {
@@ -234,7 +234,7 @@ func storedByDay(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
 	return out
 }
 
-// recountByDay is the same, of each recording alone, counted one by one.
+// recountByDay computes the same from the stored contribution of each recording.
 func recountByDay(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
 	out, pods := make(map[string][4]int64), make(map[string]bool)
 	blobs, err := queryAll(context.Background(), s.reader, func(scan func(...any) error) (b []byte, err error) { return b, scan(&b) }, `SELECT counted FROM recordings`)
@@ -262,7 +262,7 @@ func recountByDay(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
 	return out
 }
 
-// addExplained explains a recording of its own.
+// addExplained adds a recording and finishes it with rows.
 func addExplained(t testing.TB, s *Store, id string, l rows.Labels, r *rows.Rows) {
 	t.Helper()
 	ctx := context.Background()
@@ -278,7 +278,7 @@ func addExplained(t testing.TB, s *Store, id string, l rows.Labels, r *rows.Rows
 	}
 }
 
-// TestForeignStore: the database of another program, and a store of a newer one, are refused and stay as they are.
+// TestForeignStore: Open refuses the database of another program and a store of a newer version, and does not change them.
 func TestForeignStore(t *testing.T) {
 	for situation, c := range map[string]struct {
 		queries []string
@@ -333,7 +333,7 @@ func TestForeignStore(t *testing.T) {
 	}
 }
 
-// TestPrivate: only this user reads the files of a store, also of one that an earlier program has made, and a copy of it.
+// TestPrivate: other users cannot read the files of a store or its copy, also if an earlier version created them readable.
 func TestPrivate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "fleet.db")
 	for _, mode := range []os.FileMode{0, 0o644, 0o666} {
@@ -370,7 +370,7 @@ func TestPrivate(t *testing.T) {
 	}
 }
 
-// TestRank: findings are ordered by what a fix wins a second, of all pods, by what is served now.
+// TestRank: findings are ordered by the win in a second over all pods, and those of current versions come first.
 func TestRank(t *testing.T) {
 	s := openTestStore(t)
 	begin := time.Now().Add(-time.Hour).Truncate(time.Second)
@@ -406,7 +406,7 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// TestGain: the gain of a request is that of all versions which are served, and a finding that is not known is none.
+// TestGain: the gain of a request is that of all current versions, and an unknown problem is not found.
 func TestGain(t *testing.T) {
 	s := openTestStore(t)
 	begin := time.Now().Add(-time.Hour).Truncate(time.Second)
@@ -426,14 +426,14 @@ func TestGain(t *testing.T) {
 	if err != nil || p == nil || p.GainNS != 8e6/40 || len(sightings) != 2 || sightings[0].GainNS != 233_333 || sightings[1].GainNS != 1e5 {
 		t.Errorf("%+v %+v %v", p, sightings, err)
 	}
-	for _, unknown := range []string{"", "y"} { // the recordings themselves are rows of the problem ""
+	for _, unknown := range []string{"", "y"} { // "" is the problem of the recordings themselves
 		if p, sightings, err := s.Finding(t.Context(), sel, unknown); p != nil || sightings != nil || err != nil {
 			t.Errorf("%q: %+v %+v %v", unknown, p, sightings, err)
 		}
 	}
 }
 
-// TestBytesThenAge: what is kept longest is one recording of each service, cause and hour, as long as there is room.
+// TestRetention: one recording of each service, cause and hour is kept longest, if there is space.
 func TestRetention(t *testing.T) {
 	s := openTestStore(t)
 	now := time.Now()
@@ -466,7 +466,7 @@ func TestRetention(t *testing.T) {
 	}
 	for query, want := range map[string]int{`SELECT count(*) FROM points`: 3, `SELECT count(*) FROM seen`: 1, `SELECT count(*) FROM series`: 4} {
 		var n int
-		if err := s.reader.QueryRow(query).Scan(&n); err != nil || n < want || n > want+1 { // a day is kept while a part of it is
+		if err := s.reader.QueryRow(query).Scan(&n); err != nil || n < want || n > want+1 { // a day is kept while a part of it is needed
 			t.Errorf("%s: %d, want %d, %v", query, n, want, err)
 		}
 	}
@@ -493,7 +493,7 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// TestManyLabels: of a service with too many pods and groups, new ones count together, and nothing is lost.
+// TestManyLabels: in a service with too many pods and groups, new ones count as (other), and no request is lost.
 func TestManyLabels(t *testing.T) {
 	s := openTestStore(t)
 	if _, err := s.writer.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)

@@ -25,7 +25,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestMain makes the test's program the verb that the worker starts.
+// TestMain makes the test binary run the verb in children of the worker.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == VerbArgument {
 		if err := LimitProcess(); err != nil {
@@ -64,7 +64,7 @@ func addRecording(t *testing.T, w *Worker, id string, body []byte) string {
 	return id
 }
 
-// TestPoison: recordings that cannot be explained cost themselves only, and are kept by name; the one beside them is explained.
+// TestPoison: recordings that cannot be explained become poison, and the next recording is explained.
 func TestPoison(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -72,7 +72,7 @@ func TestPoison(t *testing.T) {
 	w := newWorker(t)
 	var goodTrace bytes.Buffer
 	if err := trace.Start(&goodTrace); err != nil {
-		t.Skip("somebody traces the test:", err)
+		t.Skip("another execution trace is running:", err)
 	}
 	trace.Stop()
 	badIDs := map[string]string{
@@ -113,7 +113,8 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// TestExport: rows are handed on before they are kept, until that works, and once, also when the recording is explained again.
+// TestExport: rows are exported before they are stored. Exporting is retried until it succeeds, and happens once, also if the
+// recording is explained again.
 func TestExport(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -121,7 +122,7 @@ func TestExport(t *testing.T) {
 	w := newWorker(t)
 	var body bytes.Buffer
 	if err := trace.Start(&body); err != nil {
-		t.Skip("somebody traces the test:", err)
+		t.Skip("another execution trace is running:", err)
 	}
 	trace.Stop()
 	id := addRecording(t, w, "a", body.Bytes())
@@ -157,7 +158,7 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// TestRetainOnce: files go with their recordings, and those of no recording go when they are old.
+// TestRetainOnce: files are removed with their recordings, and files without a recording when they are old.
 func TestRetainOnce(t *testing.T) {
 	w := newWorker(t)
 	id := addRecording(t, w, "a", []byte("hello"))
@@ -178,7 +179,7 @@ func TestRetainOnce(t *testing.T) {
 	for _, c := range []struct {
 		after time.Duration
 		want  int
-	}{{time.Minute, 9}, {2 * time.Hour, 6}, {30 * time.Hour, 6}} { // the recording waits: it stays, and so do four files that are no recording's
+	}{{time.Minute, 9}, {2 * time.Hour, 6}, {30 * time.Hour, 6}} { // the waiting recording and four files of others stay
 		if err := w.RetainOnce(t.Context(), retention, time.Now().Add(c.after), true); err != nil || countFiles() != c.want {
 			t.Errorf("after %v: %d files, want %d, %v", c.after, countFiles(), c.want, err)
 		}
@@ -198,7 +199,8 @@ func TestRetainOnce(t *testing.T) {
 	}
 }
 
-// TestCheckFiles: recordings of which the store knows none are an error; what no fleet has made, and an orphan among known ones, are not.
+// TestCheckFiles: it is an error if the store knows none of the recordings. Files of others, and an orphan next to a known
+// recording, are no error.
 func TestCheckFiles(t *testing.T) {
 	w := newWorker(t)
 	createFile := func(name string) {
@@ -223,7 +225,8 @@ func TestCheckFiles(t *testing.T) {
 	}
 }
 
-// TestFolded: a service whose recordings bring two million names of groups has no more series than others, which the metric says.
+// TestFolded: a service whose recordings have two million group names stays within the bound on series, and the metric counts
+// it.
 func TestFolded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes 20,000 series, and starts a process")
@@ -256,7 +259,7 @@ func TestFolded(t *testing.T) {
 	}
 	var body bytes.Buffer
 	if err := trace.Start(&body); err != nil {
-		t.Skip("somebody traces the test:", err)
+		t.Skip("another execution trace is running:", err)
 	}
 	trace.Stop()
 	id := strings.Repeat("f", 32)
