@@ -5,7 +5,6 @@ import (
 
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/modules"
-	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -86,12 +85,12 @@ func (p *Placer) adoptWrappedProgram(main tracefmt.StringID) {
 // noteCallee records which function a line of the standard library calls, if that shows what the line is for.
 func (p *Placer) noteCallee(id tracefmt.StackID, site tracefmt.FrameID) {
 	fn := p.syms.String(p.syms.Frame(site).Func)
-	if p.syms.Callee(site) != 0 || !stdlib.HasActivities(fn) {
+	if p.syms.Callee(site) != 0 || !knowledge.HasActivities(fn) {
 		return
 	}
 	frames := p.syms.Stack(id)
 	if i := slices.Index(frames, site); i > 0 {
-		if callee := p.syms.Frame(frames[i-1]).Func; stdlib.Activity(fn, p.syms.String(callee)) != "" {
+		if callee := p.syms.Frame(frames[i-1]).Func; knowledge.Activity(fn, p.syms.String(callee)) != "" {
 			p.syms.SetCallee(site, callee)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/allocs"
 	"github.com/whylate/whylate/internal/explain/process"
-	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
 
@@ -41,7 +40,7 @@ func TestFullLimit(t *testing.T) {
 
 func TestCollectorRules(t *testing.T) {
 	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(400)}
-	behindWorkers := report.Cause{Cause: "sched", Site: site("f@1"), TotalNS: ms(400), RanMeanwhile: []report.Share{{Site: site(stdlib.MarkWorker + "@1"), Share: 0.75}, {Site: site("other@1"), Share: 0.25}}}
+	behindWorkers := report.Cause{Cause: "sched", Site: site("f@1"), TotalNS: ms(400), RanMeanwhile: []report.Share{{Site: site("runtime.gcBgMarkWorker@1"), Share: 0.75}, {Site: site("other@1"), Share: 0.25}}}
 	forced := report.Cause{Cause: "gc-wait", Call: "runtime.GC", Site: site("free@9"), TotalNS: ms(700)}
 	cpu := report.Cause{Cause: "cpu", Site: site("f@1"), TotalNS: ms(600)}
 	stop := func(kind string) report.Cause {

@@ -17,6 +17,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -63,7 +64,7 @@ func (s *Speller) SiteFor(frame, serviceFrame tracefmt.FrameID, vias []report.Vi
 	case s.Syms.Frame(frame).Caller != 0:
 		out.CalledFrom.Calls = s.Syms.String(callee)
 	default:
-		out.Does = stdlib.Activity(fn, s.Syms.String(callee))
+		out.Does = knowledge.Activity(fn, s.Syms.String(callee))
 	}
 	if s.Modules != nil && !s.Modules.IsOwn(fn, file) {
 		m := s.Modules.ModuleOf(fn, file)

@@ -57,28 +57,3 @@ func Contains(fn string) bool {
 }
 
 const markPackage = "github.com/whylate/whylate/service/mark"
-
-// IsMutex reports whether a function is a method of sync.Mutex or sync.RWMutex.
-func IsMutex(fn string) bool {
-	return strings.HasPrefix(fn, "sync.(*Mutex).") || strings.HasPrefix(fn, "sync.(*RWMutex).") || strings.HasPrefix(fn, "internal/sync.(*Mutex).")
-}
-
-// IsPassThroughHandler reports whether a function is a handler of net/http, or of service/mark, that only passes
-// requests on: the function that it calls is the handler.
-func IsPassThroughHandler(fn string) bool {
-	switch fn {
-	case "net/http.serverHandler.ServeHTTP", "net/http.(*ServeMux).ServeHTTP", "net/http.HandlerFunc.ServeHTTP",
-		"net/http.(*timeoutHandler).ServeHTTP", "net/http.initALPNRequest.ServeHTTP", "net/http.globalOptionsHandler.ServeHTTP":
-		return true
-	}
-	return Package(fn) == markPackage
-}
-
-// The functions of the runtime that mark for the garbage collector: a background worker, and a mark assist.
-const (
-	MarkWorker = "runtime.gcBgMarkWorker"
-	MarkAssist = "runtime.gcAssistAlloc"
-)
-
-// IsGCMark reports whether a function is MarkWorker or MarkAssist.
-func IsGCMark(fn string) bool { return fn == MarkWorker || fn == MarkAssist }

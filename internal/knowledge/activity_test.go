@@ -1,4 +1,4 @@
-package stdlib
+package knowledge
 
 import (
 	"go/ast"
@@ -56,7 +56,7 @@ func TestActivity(t *testing.T) {
 		}
 	}
 	last := func(fn string) string { return fn[strings.LastIndexByte(fn, '.')+1:] }
-	for fn, callees := range activities {
+	for fn, callees := range activities() {
 		for callee := range callees {
 			if !calls[last(fn)][last(callee)] {
 				t.Errorf("%s does not call %s", fn, callee)
