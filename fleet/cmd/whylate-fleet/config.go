@@ -116,6 +116,7 @@ func parseConfig(args []string) (*config, []string, error) {
 	return c, flags.Args(), c.check()
 }
 
+// check returns all errors in the values of flags.
 func (c *config) check() error {
 	var errs []error
 	rejectIf := func(invalid bool, format string, args ...any) {

@@ -52,6 +52,7 @@ func main() {
 	}
 }
 
+// run parses args and runs the verb.
 func run(ctx context.Context, args []string) error {
 	if len(args) == 4 && args[0] == demoService {
 		return runDemoService(ctx, args[1], args[2], args[3])

@@ -62,6 +62,7 @@ func (e *Engine) Kill() {
 	_ = e.process.Wait()
 }
 
+// startForTest starts the engine, and kills it at the end of the test.
 func (e *Engine) startForTest() *Engine {
 	e.t.Helper()
 	e.t.Cleanup(e.Kill)
@@ -89,6 +90,7 @@ func writeFile(t testing.TB, file, text string) string {
 	return file
 }
 
+// dialCheck returns a function that returns an error if address accepts no connection.
 func dialCheck(address string) func() error {
 	return func() error {
 		c, err := net.DialTimeout("tcp", address, time.Second)

@@ -100,6 +100,7 @@ func (s *sender) deliverNext(ctx context.Context, now time.Time) (found bool, er
 	return true, s.Store.RetryMessage(ctx, message, now.Add(wait))
 }
 
+// post sends a signed message to the receiver. Every status other than 2xx is an error.
 func (s *sender) post(ctx context.Context, id string, body []byte, now time.Time) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.ReceiverURL, bytes.NewReader(body))
 	if err != nil {

@@ -199,6 +199,7 @@ func (e *Exporter) post(ctx context.Context, id, path, contentType string, body 
 	return err
 }
 
+// postOnce sends a body once. It logs and counts a partial rejection.
 func (e *Exporter) postOnce(ctx context.Context, id, path, contentType string, body []byte) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL+path, bytes.NewReader(body))
 	if err != nil {

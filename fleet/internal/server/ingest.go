@@ -56,6 +56,7 @@ type limiters struct {
 	byService map[string]*limiter // bounded by the number of services with a token
 }
 
+// limiterOf returns the limiter of a service, and creates it at the first call.
 func (l *limiters) limiterOf(service string, b Bounds) *limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,14 +82,17 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
+// refuse returns a refusal after which a retry is of no use.
 func refuse(status int, metricLabel, format string, args ...any) error {
 	return &refusal{status: status, metricLabel: metricLabel, text: fmt.Sprintf(format, args...)}
 }
 
+// refuseWithRetry returns a refusal with the time after which the client may try again.
 func refuseWithRetry(status int, metricLabel string, retryAfter time.Duration, format string, args ...any) error {
 	return &refusal{status, metricLabel, fmt.Sprintf(format, args...), retryAfter}
 }
 
+// serveUpload accepts a recording and answers with its id, or with the status of the refusal.
 func (s *Server) serveUpload(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	id, err := s.acceptUpload(w, r)

@@ -112,6 +112,7 @@ func (v *view) ServiceLink(service string) string {
 	return v.Link("/service/" + url.PathEscape(service))
 }
 
+// addPages adds the handlers of all pages and files.
 func (s *Server) addPages(mux *http.ServeMux) {
 	mux.HandleFunc("GET /{$}", s.pageHandler("start.html", s.fillStart))
 	mux.HandleFunc("GET /service/{service}", s.pageHandler("service.html", s.fillService))
@@ -158,6 +159,7 @@ func (s *Server) pageHandler(name string, fillData func(context.Context, *view, 
 	}
 }
 
+// fillStart sets the data of the start page, of all services.
 func (s *Server) fillStart(ctx context.Context, v *view, _ *http.Request) error {
 	problems, versions, err := s.Store.Overview(ctx, v.Selection)
 	if err != nil {
@@ -182,6 +184,7 @@ func splitReplaced(problems []store.Problem) (current, replaced []store.Problem)
 	return problems[:n], problems[n:]
 }
 
+// fillService sets the data of the page of a service.
 func (s *Server) fillService(ctx context.Context, v *view, _ *http.Request) error {
 	v.Title = v.Service
 	data := struct {
@@ -222,6 +225,7 @@ func (s *Server) fillService(ctx context.Context, v *view, _ *http.Request) erro
 	return err
 }
 
+// fillFinding sets the data of the page of a finding.
 func (s *Server) fillFinding(ctx context.Context, v *view, r *http.Request) error {
 	p, sightings, err := s.Store.Finding(ctx, v.Selection, r.PathValue("problem"))
 	if p == nil && err == nil {
@@ -243,6 +247,7 @@ func (s *Server) fillFinding(ctx context.Context, v *view, r *http.Request) erro
 	return err
 }
 
+// fillComparison sets the data of the page that compares two versions.
 func (s *Server) fillComparison(ctx context.Context, v *view, r *http.Request) error {
 	old, new := r.FormValue("old"), r.FormValue("new")
 	v.Title = fmt.Sprintf("%s: %s and %s", v.Service, old, new)
@@ -267,6 +272,7 @@ func requestedID(r *http.Request) string {
 	return id
 }
 
+// fillRecording sets the data of the page of a recording.
 func (s *Server) fillRecording(ctx context.Context, v *view, r *http.Request) error {
 	rec, err := s.Store.Recording(ctx, requestedID(r))
 	if rec == nil && err == nil {
@@ -291,6 +297,7 @@ func (s *Server) openFile(w http.ResponseWriter, r *http.Request, name func(id s
 	return f, true
 }
 
+// serveFile answers with the file of a recording.
 func (s *Server) serveFile(w http.ResponseWriter, r *http.Request) {
 	f, ok := s.openFile(w, r, func(id string) string { return id })
 	if !ok {

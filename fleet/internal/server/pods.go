@@ -102,6 +102,7 @@ func judgePods(pods []store.Pod) []PodAnswer {
 	return out
 }
 
+// median returns the lower median, 0 for an empty list.
 func median(list []int64) int64 {
 	if len(list) == 0 {
 		return 0

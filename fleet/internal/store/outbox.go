@@ -136,6 +136,7 @@ func (s *sharedLedger) RemoveMessage(ctx context.Context, m *Message) error {
 
 const sentDue = -1 // the due time of a delivered message
 
+// writeMessage writes a new version of the row of a message.
 func (s *sharedLedger) writeMessage(ctx context.Context, m *Message, due int64) error {
 	m.written = max(time.Now().UnixNano(), m.written+1)
 	return insertRows(ctx, s.clickhouse, "outbox_rows (id, body, made, due, tries, written)", [][]any{{m.ID, string(m.Body), m.Created.UnixNano(), due, int32(m.Tries), m.written}})

@@ -239,6 +239,8 @@ func (s *Store) Finding(ctx context.Context, sel Selection, problem string) (*Pr
 // maxListedProblems bounds the findings that Overview returns.
 const maxListedProblems = 200
 
+// rankProblems adds up the sums of each problem over its versions and orders the problems for Overview. version returns the version of a
+// sum. If a problem has current versions, replaced ones do not add to its win.
 func (s *Store) rankProblems(ctx context.Context, sums []problemSum, version func(*problemSum) *Version) ([]Problem, error) {
 	problems := make(map[string]*Problem)
 	var oldestFirst []*problemSum

@@ -80,6 +80,7 @@ func OpenShared(ctx context.Context, kafka, clickhouse string, files *raw.S3, wo
 	return &Store{s.databases, s}, nil
 }
 
+// startFlushing starts the goroutine that writes outcomes.
 func (s *sharedLedger) startFlushing() {
 	ctx, stop := context.WithCancel(context.Background())
 	s.flights, s.flushRequest, s.stopFlushing = make(map[string]*flight), make(chan struct{}, 1), stop
@@ -119,6 +120,8 @@ func (s *sharedLedger) CountQueued(ctx context.Context, _ string) (int, error) {
 	return int(lag), err
 }
 
+// Claim polls up to claimBatch messages, writes their claims together, and returns them one by one. It finishes messages of recordings
+// that are done, and attaches messages of a recording in work to its claim. A recording with riskyTries tries is claimed alone.
 func (s *sharedLedger) Claim(ctx context.Context, _ time.Time, _ time.Duration) (*Recording, error) {
 	s.claimMutex.Lock()
 	defer s.claimMutex.Unlock()
@@ -430,6 +433,7 @@ func (s *sharedLedger) DropFiles(ctx context.Context, now time.Time, maxAge time
 	return out, s.facts.writeStates(ctx, flights)
 }
 
+// boolToInt returns 1 for true, as the tables store it.
 func boolToInt(value bool) int {
 	if value {
 		return 1

@@ -172,6 +172,7 @@ func makePrivate(file string) error {
 	return nil
 }
 
+// migrate applies the migrations that the database lacks.
 func migrate(ctx context.Context, db *sql.DB) error {
 	files, err := fs.Sub(migrations, "migrations/sqlite")
 	if err != nil {

@@ -73,6 +73,7 @@ func (t *tokenFiles) add(ctx context.Context, hash string, token Token) error {
 	return t.files.Save(ctx, f, fmt.Sprintf("%s.%s.%d.%d.%s", hash, token.Scope, token.Created.Unix(), token.Expires.Unix(), base64.RawURLEncoding.EncodeToString([]byte(token.Name))))
 }
 
+// list returns the tokens by hash. It may use an earlier listing up to maxAge old.
 func (t *tokenFiles) list(ctx context.Context, maxAge time.Duration) (map[string]fileToken, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,6 +100,7 @@ func (t *tokenFiles) list(ctx context.Context, maxAge time.Duration) (map[string
 	return all, err
 }
 
+// expire removes expired tokens.
 func (t *tokenFiles) expire(ctx context.Context, now time.Time) error {
 	all, err := t.list(ctx, 0)
 	for _, token := range all {
