@@ -2,43 +2,41 @@ package probe
 
 import "time"
 
-// A tick is what the probe knows when its timer has gone off. Times are
-// nanoseconds on one monotonic clock.
+// A tick has the measurements of one timer. previous, due and fired are readings of
+// one monotonic clock.
 type tick struct {
 	prev, due, now time.Duration
-	// cpu is the CPU time the process used from prev to now.
+	// cpu is the process's CPU time from previous to fired.
 	cpu time.Duration
-	// procs is the number of CPUs the process's Go code could use at once.
+	// procs is the number of CPUs that Go code could use at the same time.
 	procs float64
-	// rate is how many CPUs it used on average when it last ran undisturbed.
+	// usualCPUs is the number of CPUs that the process uses without freezes.
 	rate float64
-	// fast is the shortest interval between ticks.
+	// fastInterval is the shortest interval between ticks.
 	fast time.Duration
 }
 
-// A stretch is how long the kernel kept the process from running within one
-// tick, as far as timer and CPU clock show.
+// A freezeEstimate is the time within one tick in which the kernel did not run the
+// process, estimated from the timer and the CPU clock.
 type stretch struct {
-	// least is certain: even if all CPU time of the tick was used after the
-	// timer was due, so much of the lateness is not explained by it.
+	// min is the part of the lateness that remains unexplained even if the process used
+	// all CPU time of the tick after the timer was due.
 	least time.Duration
-	// most is what remains of the whole tick after its CPU time.
+	// max is the tick's length less its CPU time.
 	most time.Duration
-	// likely takes the process to have used CPU at its usual rate before and
-	// after the stretch.
+	// likely assumes that the process used usualCPUs before and after the freeze.
 	likely time.Duration
-	// wait is the lateness that CPU time explains: the timer waited for a P.
+	// waitP is the rest of the lateness, in which the probe's goroutine waited for a P.
 	wait time.Duration
 }
 
-// lost separates two reasons why a timer goes off late.
+// estimate separates the two causes of a timer's lateness.
 //
-// If the goroutine waited for a P, then all Ps were running something: the
-// process used procs CPUs for as long as the wait lasted. If the kernel kept
-// its threads from running, it used none. So the lateness less CPU time over
-// procs is what the kernel took. CPU time is known for the whole tick only,
-// not from the moment the timer was due; hence a least and a most, which
-// differ by no more than the tick's interval.
+// If the goroutine waited for a P, all Ps were busy, so the process used procs CPUs
+// during the wait. If the kernel did not run its threads, it used none. So the freeze
+// is the lateness less CPU time divided by procs. The CPU time is known for the whole
+// tick only, not since the timer was due. So the result has a minimum and a maximum,
+// which differ by no more than the tick's interval.
 func (t tick) lost() stretch {
 	late := t.now - t.due
 	if late <= 0 {
@@ -48,8 +46,8 @@ func (t tick) lost() stretch {
 	busy := time.Duration(float64(t.cpu) / procs)
 	s := stretch{
 		least: max(0, late-busy),
-		// A stretch may have begun before the timer was due, but after the
-		// last tick. When ticks are far apart that says little.
+		// The freeze may have begun before the timer was due, but after the last tick.
+		// For long ticks fastInterval is a better bound.
 		most: max(0, min(t.now-t.prev-busy, late+t.fast)),
 	}
 	s.least = min(s.least, s.most)

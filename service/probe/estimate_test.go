@@ -55,10 +55,9 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestLostHoldsTheTruth makes ticks of which everything is known: load before
-// and after a freeze, the freeze, and a wait for a P that all Ps spend
-// computing. The truth must lie between least and most, and on average likely
-// must be near it.
+// TestEstimateBoundsTheTruth simulates ticks with a known load, a freeze, and a wait for
+// a P in which all Ps are busy. The freeze must be between min and max, and likely must
+// be near it on average.
 func TestLostHoldsTheTruth(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 1))
 	var truth, likely time.Duration
@@ -76,7 +75,7 @@ func TestLostHoldsTheTruth(t *testing.T) {
 		cpu := rate*float64(start) + procs*float64(wait)
 		x := tick{due: interval, now: start + frozen + wait, cpu: time.Duration(cpu), procs: procs, rate: rate, fast: interval}
 		if x.now < x.due {
-			continue // the freeze was over before the timer was due: not seen
+			continue // the freeze ended before the timer was due, so it is missed
 		}
 		s := x.lost()
 		const rounding = 2 * time.Nanosecond

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// buckets is the number of buckets of a Histogram.
+// bucketCount is the number of buckets of a Histogram.
 const buckets = 4*octaves + 1
 
-// The first bucket ends at 1 µs, which no timer reaches; then four buckets to
-// each doubling, so that a quantile is off by at most a quarter; the last
-// takes everything from 7/4 of 2^24 µs, about 29 s.
+// The first bucket ends at 1 µs, which no timer reaches. Then there are four buckets for
+// each doubling, so that a quantile is off by at most a quarter. The last bucket starts at
+// 7/4 of 2^24 µs, about 29 s.
 const octaves = 25
 
-// A Histogram counts durations in buckets that widen with the duration. The
+// A Histogram counts durations in buckets whose width grows with the duration. The
 // zero value is empty.
 type Histogram struct {
-	// counts holds, at i, how many durations were below upperBound(i) and not
-	// below upperBound(i-1).
+	// counts[i] is the number of durations below upperBound(i) and not below
+	// upperBound(i-1).
 	counts [buckets]uint64
 	// Count, Sum and Max are exact.
 	Count uint64
@@ -35,7 +35,8 @@ func (h *Histogram) Record(d time.Duration) {
 	h.Max = max(h.Max, d)
 }
 
-// bucket is 0 below 1 µs, then 1 + 4*octave + quarter.
+// bucketOf returns the index of a duration's bucket: 0 below 1 µs, else 1 + 4*octave +
+// quarter.
 func bucket(d time.Duration) int {
 	us := uint64(d / time.Microsecond)
 	if us == 0 {
@@ -51,9 +52,8 @@ func bucket(d time.Duration) int {
 	return 1 + 4*octave + quarter
 }
 
-// Buckets yields each bucket's end, exclusive, and how many durations it holds,
-// from the shortest on. The last bucket has no end and yields the largest
-// duration.
+// Buckets yields each bucket's end, exclusive, and its number of durations, in the order
+// of length. The last bucket has no end and yields the largest duration.
 func (h *Histogram) Buckets() iter.Seq2[time.Duration, uint64] {
 	return func(yield func(time.Duration, uint64) bool) {
 		for i, n := range h.counts {
@@ -64,7 +64,7 @@ func (h *Histogram) Buckets() iter.Seq2[time.Duration, uint64] {
 	}
 }
 
-// upperBound is the end of bucket i, exclusive.
+// upperBound returns the end of bucket i, exclusive.
 func upperBound(i int) time.Duration {
 	switch {
 	case i <= 0:

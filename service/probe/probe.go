@@ -19,51 +19,50 @@ type Options struct {
 	// IdleInterval is the time between ticks otherwise: 250 ms, and at least
 	// Interval.
 	IdleInterval time.Duration
-	// Threshold is the shortest freeze that is reported, by its least length: 5 ms.
-	// Far below that, the ordinary run queue of a busy machine is reported.
+	// Threshold is the shortest freeze that is reported, by its minimum length: 5 ms.
+	// A much lower threshold reports the ordinary run queue of a busy machine.
 	Threshold time.Duration
-	// OnFreeze, if not nil, is called at the end of each freeze, by the goroutine
-	// that measures: while it runs nothing is measured. A panic in it is reported
-	// to slog.Default.
+	// OnFreeze, if not nil, is called at the end of each freeze by the measuring
+	// goroutine, so nothing is measured while it runs. A panic in it is reported to
+	// slog.Default.
 	OnFreeze func(Freeze)
-	// Cgroup says where the counters are read; the zero value is this process.
+	// Cgroup selects the process whose counters are read; the zero value is this process.
 	Cgroup cgroup.Options
 }
 
 // A Freeze is an interval of wall time in which the kernel did not run the
-// process although it had something to run: at least the probe's own timer.
+// process, although at least the probe's goroutine was runnable.
 type Freeze struct {
 	// Start is End less Likely. End is when the probe ran again.
 	Start, End time.Time
 	// Least is how long the freeze was at least, Most at most, and Likely the best
 	// estimate. They differ by no more than an interval.
 	Least, Likely, Most time.Duration
-	// CPU is Likely times the number of CPUs that the process used when it
-	// last ran. The kernel's throttled time is the same where there are as
-	// many CPUs as busy threads, and more where there are more: it counts every
-	// CPU on which any thread waits.
+	// CPU is Likely times the number of CPUs that the process used before. The
+	// kernel's throttled time is equal if each busy thread has a CPU. It is larger on
+	// machines with more CPUs, because it counts every CPU on which a thread waits.
 	CPU time.Duration
-	// Verdict is own or ancestor if a quota of that level held the process
-	// back since the counters were read before; none if they did not grow, so
-	// that the cause was the run queue or the hypervisor; unknown if the counters
-	// do not say.
+	// Verdict is own or ancestor if a quota of that level throttled the process since
+	// the previous reading of the counters. It is none if they did not grow, so that
+	// the run queue or the hypervisor was the cause, and unknown if the counters
+	// cannot be read or do not decide.
 	Verdict cgroup.Verdict
-	// How says what the verdict is based on.
+	// How describes the evidence for the verdict.
 	How string
-	// Throttled is how much the kernel's counters grew since they were read before:
-	// CPU time lost and throttled periods. Several periods may be one freeze, if the
-	// probe waits for a P behind one busy goroutine. Throttled is measured; the
-	// lengths above are estimates.
+	// Throttled is the growth of the kernel's counters since their previous reading:
+	// lost CPU time and throttled periods. One freeze may have several periods if the
+	// probe waits for a P behind one busy goroutine. Throttled is measured; the lengths
+	// above are estimates.
 	Throttled cgroup.Throttling
 }
 
-// Fields says which parts of a Snapshot were measured.
+// Fields is the set of parts of a Snapshot that were measured.
 type Fields uint
 
 const (
-	// HasFreezes: freezes and the waits for a P. Without it only Lateness.
+	// HasFreezes: freezes and waits for a P. Without it only Lateness is measured.
 	HasFreezes Fields = 1 << iota
-	// HasThrottling: Throttled, and what comes with it.
+	// HasThrottling: Throttled.
 	HasThrottling
 	// HasRunQueue: RunQueue and Unsplit.
 	HasRunQueue
@@ -71,42 +70,42 @@ const (
 	HasSteal
 )
 
-// A Snapshot is what a probe measured since it was started. It is a plain
-// value and holds nothing of the probe.
+// A Snapshot has a probe's measurements since its start. It is a plain value without
+// references to the probe.
 type Snapshot struct {
 	Has            Fields
 	Started, Taken time.Time
-	// Interval is the one in force now.
+	// Interval is the current interval between ticks.
 	Interval time.Duration
 	Ticks    uint64
 
-	// Lateness is how late each tick's timer went off, and WaitP the estimated part
-	// of it for which the probe waited for a P.
+	// Lateness is the lateness of each tick's timer, and WaitP the estimated part of it
+	// in which the probe waited for a P.
 	Lateness, WaitP Histogram
-	// Freezes are their likely lengths; FreezeTime is their sum and FreezeCPU
-	// that of Freeze.CPU.
+	// Freezes has the likely lengths of all freezes. FreezeTime is their sum, and
+	// FreezeCPU the sum of Freeze.CPU.
 	Freezes    Histogram
 	FreezeTime time.Duration
 	FreezeCPU  time.Duration
 	by         [verdicts]Histogram // the same by verdict
 
-	// Throttled is what the kernel's counters say of the whole time.
+	// Throttled is the growth of the kernel's counters since the start.
 	Throttled cgroup.Throttling
-	// RunQueue is the time threads were runnable without running in seconds
-	// in which no quota held them back. Unsplit is the same in the other
-	// seconds, less the throttled time: more threads than CPUs can wait behind
-	// one quota, so it may be the quota's, or neighbours'. Both are summed over
-	// threads; what a thread waited between the last reading and its end is in neither.
+	// RunQueue is the time that threads were runnable but not running, in seconds
+	// without throttling. Unsplit is the same in the other seconds, less the throttled
+	// time: since more threads than CPUs can wait because of one quota, its cause may be
+	// the quota or other processes. Both are sums over threads, without the waits of a
+	// thread between the last reading and its end.
 	RunQueue, Unsplit time.Duration
-	// Steal is what the hypervisor took from the whole machine, summed over
-	// CPUs.
+	// Steal is the time that the hypervisor did not run this machine's CPUs, summed over
+	// them.
 	Steal time.Duration
 }
 
-// verdicts is how many there are.
+// verdictCount is the number of verdicts.
 const verdicts = 4
 
-// slot is the index of a verdict in Snapshot.by.
+// verdictIndex returns the index of a verdict in Snapshot.freezesByVerdict.
 func slot(v cgroup.Verdict) int {
 	switch v {
 	case cgroup.VerdictOwn:
@@ -119,13 +118,13 @@ func slot(v cgroup.Verdict) int {
 	return 3
 }
 
-// FreezesBy returns the likely lengths of the freezes with one verdict, as a part
-// of s.
+// FreezesBy returns the likely lengths of the freezes with one verdict. The result points
+// into s.
 func (s *Snapshot) FreezesBy(v cgroup.Verdict) *Histogram { return &s.by[slot(v)] }
 
-// Lost returns the CPU time that quotas took since the start, and whether the
-// kernel's counters measured it. Otherwise it is an estimate by timer, which sees
-// 25 to 90 % of it, depending on the load (docs/internals/measurements.md).
+// Lost returns the CPU time lost to quotas since the start. If measured is false, it is an
+// estimate by timer instead of the kernel's counters, which has 25 to 90 % of that time,
+// depending on the load (docs/internals/measurements.md).
 func (s *Snapshot) Lost() (cpu time.Duration, measured bool) {
 	if s.Has&HasThrottling != 0 && s.Throttled.Verdict != cgroup.VerdictUnknown {
 		return s.Throttled.Own + s.Throttled.Ancestor, true
@@ -147,8 +146,7 @@ type Probe struct {
 	state state
 }
 
-// Start starts a probe. It never fails: Snapshot.Has lacks what cannot be measured
-// here.
+// Start starts a probe. It never fails: Snapshot.Has shows which parts can be measured.
 func Start(opts Options) *Probe {
 	p := newProbe(opts)
 	go p.run()
@@ -168,14 +166,14 @@ func newProbe(opts Options) *Probe {
 	return p
 }
 
-// Stop ends the measurement and waits for the goroutine to end; it must not be
-// called from OnFreeze. The last snapshot can still be read.
+// Stop ends the measurement and waits for the goroutine to end. It must not be
+// called from OnFreeze. Snapshot still works afterwards.
 func (p *Probe) Stop() {
 	p.once.Do(func() { close(p.stop) })
 	<-p.done
 }
 
-// Snapshot copies what was measured so far into s. It does not allocate.
+// Snapshot copies the measurements so far into s. It does not allocate.
 func (p *Probe) Snapshot(s *Snapshot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,6 +194,7 @@ func (p *Probe) run() {
 	_ = p.guard.Do("probe: the measurement", p.measure)
 }
 
+// measure runs ticks until Stop.
 func (p *Probe) measure() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -213,6 +212,7 @@ func (p *Probe) measure() {
 	}
 }
 
+// report calls OnFreeze.
 func (p *Probe) report(f Freeze) {
 	if p.opts.OnFreeze != nil {
 		_ = p.guard.Do("probe.Options.OnFreeze", func() { p.opts.OnFreeze(f) })
@@ -225,7 +225,7 @@ func (p *Probe) close() {
 	p.state.close()
 }
 
-// begin notes where a tick starts and returns how long it is to be.
+// beginTick records the start of a tick and returns its intended length.
 func (p *Probe) begin() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -235,8 +235,8 @@ func (p *Probe) begin() time.Duration {
 	return s.interval(&p.opts)
 }
 
-// tick accounts for one tick that was to take interval. It does not allocate,
-// but for the rare case that the process was moved to another cgroup.
+// endTick evaluates a tick with the intended length interval, and reports whether there was
+// a freeze. It does not allocate, except after a move of the process to another cgroup.
 func (p *Probe) tick(interval time.Duration) (Freeze, bool) {
 	end := time.Now()
 	now := end.Sub(p.begun)
@@ -285,7 +285,7 @@ func (p *Probe) tick(interval time.Duration) (Freeze, bool) {
 	s.snap.FreezeCPU += f.CPU
 	s.snap.by[slot(f.Verdict)].Record(f.Likely)
 	if f.Verdict != cgroup.VerdictNone {
-		// Neighbours on a crowded machine are no reason to use more CPU.
+		// If other processes caused the freeze, faster ticks would only use more CPU.
 		s.fastUntil = now + alert
 	}
 	s.look(&p.opts, now)

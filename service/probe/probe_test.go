@@ -38,7 +38,7 @@ func TestATickAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A machine on which nothing can be read.
+// TestNothingToRead runs a probe on a machine without readable counters.
 func TestNothingToRead(t *testing.T) {
 	p := Start(Options{Cgroup: cgroup.Options{FS: fstest.MapFS{}}, Interval: time.Millisecond, IdleInterval: time.Millisecond})
 	var s Snapshot
@@ -59,7 +59,7 @@ func TestNothingToRead(t *testing.T) {
 	}
 }
 
-// cpuFiles is a v2 group with the given cpu.stat and, if not empty,
+// cpuFiles returns a v2 group with the given cpu.stat and, if not empty,
 // cpu.stat.local.
 func cpuFiles(stat, local string) fstest.MapFS {
 	m := fstest.MapFS{
@@ -129,8 +129,8 @@ func TestVerdictOfAFreeze(t *testing.T) {
 	}
 }
 
-// In a container on a kernel without cpu.stat.local nobody can say whether an
-// ancestor's quota did it: the verdict must not be none.
+// TestHiddenAncestors tests a container on a kernel without cpu.stat.local: a hidden
+// ancestor's quota may have throttled the process, so the verdict must not be none.
 func TestHiddenAncestors(t *testing.T) {
 	p := newProbe(Options{Cgroup: cgroup.Options{FS: fstest.MapFS{
 		"proc/self/cgroup":       {Data: []byte("0::/pod/app\n")},
@@ -152,8 +152,8 @@ func TestHiddenAncestors(t *testing.T) {
 	}
 }
 
-// The counters of a snapshot never fall, whatever the kernel's do: exporters
-// take a fall for a restart.
+// TestCountersNeverFall tests that the counters of a snapshot never fall even if the
+// kernel's do: exporters interpret a fall as a restart.
 func TestCountersNeverFall(t *testing.T) {
 	const stat = "usage_usec 10\nnr_periods 5\nnr_throttled 2\nthrottled_usec %d\n"
 	fsys := cpuFiles(fmt.Sprintf(stat, 0), "throttled_usec 0\n")
@@ -193,8 +193,9 @@ func TestRunDelayIsSplitByQuota(t *testing.T) {
 	}
 }
 
-// A tick's own work must stay below a thousandth of a CPU at the default rate.
-// CPU time, and the best of several rounds, so that neighbours do not count.
+// TestTickBudget tests that ticks at the default interval use less than a thousandth of a
+// CPU. It takes the least CPU time of several rounds, so that other processes do not
+// matter.
 func TestTickBudget(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector makes everything slower")
@@ -235,7 +236,7 @@ func BenchmarkTick(b *testing.B) {
 	b.ReportMetric(100*perSecond*b.Elapsed().Seconds()/float64(b.N), "%cpu")
 }
 
-// BenchmarkLook is what happens once a second, or at each slow tick.
+// BenchmarkLook measures a tick with a poll: once a second, or at each slow tick.
 func BenchmarkLook(b *testing.B) {
 	p := newProbe(Options{})
 	defer p.close()
@@ -247,8 +248,8 @@ func BenchmarkLook(b *testing.B) {
 	b.ReportMetric(100*b.Elapsed().Seconds()/float64(b.N), "%cpu")
 }
 
-// TestThrottlingIsWatchedClosely tests that any sign of throttling, in the group or above it, makes ticks fast for a while, and
-// that none leaves them slow.
+// TestThrottlingIsWatchedClosely tests that signs of throttling, in the group or above it, make ticks fast for a while, and
+// that ticks remain slow without them.
 func TestThrottlingIsWatchedClosely(t *testing.T) {
 	stat := func(periods, throttled, us int) []byte {
 		return fmt.Appendf(nil, "usage_usec 1000000\nnr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", periods, throttled, us)
@@ -261,7 +262,7 @@ func TestThrottlingIsWatchedClosely(t *testing.T) {
 		"time alone":            {stat(20, 0, 5000), stat(20, 0, 0), true},
 		"periods alone":         {stat(20, 2, 0), stat(20, 0, 0), true},
 		"an ancestor's":         {stat(20, 0, 0), stat(20, 2, 5000), true},
-		"an ancestor's periods": {stat(20, 0, 0), stat(20, 2, 0), false}, // of which the process may have lost none
+		"an ancestor's periods": {stat(20, 0, 0), stat(20, 2, 0), false}, // the process may have lost none of these
 	} {
 		fsys := fstest.MapFS{
 			"proc/self/cgroup":               {Data: []byte("0::/pod/app\n")},

@@ -8,34 +8,34 @@ import (
 )
 
 const (
-	// alert is how long ticks stay fast after any sign of throttling: some
-	// scrapes of a minute or a burst every few seconds are then seen whole.
+	// alertDuration is how long ticks remain fast after a sign of throttling, so that bursts
+	// every few seconds are measured completely.
 	alert = 10 * time.Second
-	// beginning is how long ticks are fast at first: most processes are busiest
-	// when they start.
+	// startDuration is how long ticks are fast after the start, when most processes are
+	// busiest.
 	beginning = 2 * time.Second
-	// near is the share of its limit from which on a process is watched
-	// closely. Spread over a period, less than that cannot be throttled;
-	// bursts that are throttled all the same show in the counters.
+	// nearLimitShare is the share of its limit from which on a process has fast ticks. An
+	// evenly spread smaller use is not throttled; bursts that are throttled nevertheless
+	// show in the counters.
 	near = 0.5
-	// lookEvery is the pace of the counters when nothing happens.
+	// pollInterval is the interval at which counters are read without throttling.
 	lookEvery = time.Second
-	// threadsPerSecond bounds the reading of schedstat files: with more
-	// threads it is done less often. One costs some 3 µs.
+	// threadsPerSecond bounds the reading of schedstat files, each of which costs about
+	// 3 µs: with more threads they are read less often.
 	threadsPerSecond = 32
-	// movedEvery is the pace of looking whether the process was moved to
-	// another cgroup.
+	// movedInterval is the interval of checks whether the process was moved to another
+	// cgroup.
 	movedEvery = 10 * time.Second
 )
 
-// state is what the measuring goroutine knows; Probe.mu guards it.
+// state is the measuring goroutine's state, guarded by Probe.mu.
 type state struct {
 	snap Snapshot
 
-	start     time.Duration // of the tick that is under way
+	start     time.Duration // start of the current tick
 	cpuStart  time.Duration
 	cpuOK     bool
-	rate      float64 // CPUs used when last undisturbed; 0 before that is known
+	rate      float64 // CPUs used without freezes, a moving average; 0 if unknown
 	fastUntil time.Duration
 	quota     float64
 
@@ -43,10 +43,10 @@ type state struct {
 	options  cgroup.Options
 	last     cgroup.Stat
 	lastOK   bool
-	sum      cgroup.Throttling // of earlier samplers
+	sum      cgroup.Throttling // throttling measured by earlier samplers
 	first    cgroup.Stat
-	most     cgroup.Throttling // reported so far
-	unsplit  cgroup.Throttling // since run delay was last read
+	most     cgroup.Throttling // largest throttling reported so far
+	unsplit  cgroup.Throttling // throttling since run delays were last read
 	nextLook time.Duration
 	nextMove time.Duration
 
@@ -106,7 +106,7 @@ func (s *state) interval(o *Options) time.Duration {
 	return o.IdleInterval
 }
 
-// settle follows the process's undisturbed use of CPUs over a few ticks.
+// updateUsualCPUs adds the CPU use of a tick without a freeze to usualCPUs.
 func (s *state) settle(used float64) {
 	if s.rate == 0 {
 		s.rate = used
@@ -125,8 +125,8 @@ func (s *state) nearLimit(used, procs float64, now, interval time.Duration) {
 	}
 }
 
-// counters reads the cgroup's counters and says how much they grew since the last
-// time.
+// readCounters reads the cgroup's counters and returns their growth since the previous
+// reading.
 func (s *state) counters() cgroup.Throttling {
 	unknown := cgroup.Throttling{Verdict: cgroup.VerdictUnknown, How: "no throttling counter can be read"}
 	if s.sampler == nil {
@@ -143,7 +143,7 @@ func (s *state) counters() cgroup.Throttling {
 	}
 	t := cgroup.Compare(&s.last, &now)
 	if backwards(&s.last, &now) {
-		// The group was replaced: keep the sums and begin again.
+		// The group was replaced: keep the sums and start a new difference.
 		s.sum, s.first = s.total(), now
 	}
 	s.last = now
@@ -151,16 +151,15 @@ func (s *state) counters() cgroup.Throttling {
 	return t
 }
 
-// total is the throttling since the start. Differences of a sampler's first
-// and last reading are more exact than a sum of verdicts over short windows.
-// Counters never fall: a replaced group begins a new difference.
+// total returns the throttling since the start. The difference of a sampler's first and
+// last reading is more exact than a sum over short windows. The result never falls.
 func (s *state) total() cgroup.Throttling {
 	t := s.sum
 	if s.lastOK {
 		add(&t, cgroup.Compare(&s.first, &s.last))
 	}
-	// What belongs to an ancestor is a difference of two clocks, which may
-	// shrink a little when the own one catches up.
+	// The ancestor's part is a difference of two counters. It may shrink a little when
+	// the own counter is updated later.
 	s.most.Own = max(s.most.Own, t.Own)
 	s.most.Ancestor = max(s.most.Ancestor, t.Ancestor)
 	s.most.Periods = max(s.most.Periods, t.Periods)
@@ -173,8 +172,8 @@ func backwards(from, to *cgroup.Stat) bool {
 	return to.Throttled < from.Throttled || to.Periods < from.Periods || to.Local < from.Local && to.Has&cgroup.HasLocal != 0
 }
 
-// add puts two windows together. The verdict is the later's, unless that
-// measured nothing and the earlier did.
+// addThrottling adds a later window to sum. The verdict is the later window's, unless that
+// is none.
 func add(sum *cgroup.Throttling, t cgroup.Throttling) {
 	sum.Own += t.Own
 	sum.Ancestor += t.Ancestor
@@ -185,14 +184,14 @@ func add(sum *cgroup.Throttling, t cgroup.Throttling) {
 	}
 }
 
-// look reads what changes slowly, when it is time.
+// poll reads the counters, the threads and the limits that are due.
 func (s *state) look(o *Options, now time.Duration) {
 	if now < s.nextLook {
 		return
 	}
 	s.nextLook = now + max(lookEvery, o.Interval)
 	if s.interval(o) != o.Interval {
-		// Far from the limit ticks are rare, so counters are read at each.
+		// Far from the limit ticks are rare, so counters are read at each tick.
 		s.nextLook = now
 	}
 	if now >= s.nextMove {
@@ -244,8 +243,8 @@ func (s *state) lookAtThreads(now time.Duration) {
 	}
 }
 
-// split gives a window's run delay to the run queue if no quota held the
-// process back in it. Neither grows by less than nothing.
+// splitRunDelay adds a window's run delay to RunQueue if no quota throttled the process in
+// it, else to Unsplit. Neither falls.
 func (s *state) split(delay time.Duration) {
 	quota := s.unsplit.Own + s.unsplit.Ancestor
 	if s.unsplit.Verdict == cgroup.VerdictNone && quota == 0 {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// stolen reads how long the hypervisor ran something else while this machine's
-// CPUs wanted to run, summed over all of them.
+// A stealReader reads how long the hypervisor did not run this machine's CPUs although
+// they were busy, summed over all of them.
 type stolen struct {
 	fd  int
 	buf [512]byte

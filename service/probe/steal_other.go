@@ -4,10 +4,9 @@ package probe
 
 import "time"
 
-// No other system counts this.
+// A stealReader reads nothing: other systems do not report stolen time.
+type stealReader struct{}
 
-type stolen struct{}
-
-func newStolen() *stolen                      { return nil }
-func (s *stolen) close()                      {}
-func (s *stolen) read() (time.Duration, bool) { return 0, false }
+func newStealReader() *stealReader                 { return nil }
+func (s *stealReader) close()                      {}
+func (s *stealReader) read() (time.Duration, bool) { return 0, false }

@@ -17,10 +17,10 @@ import (
 	"github.com/whylate/whylate/service/internal/quotatest"
 )
 
-// child is what a child process measured of itself.
+// A childResult has a child process's measurements.
 type child struct {
 	Snapshot Snapshot
-	By       map[cgroup.Verdict]uint64 // of its freezes
+	By       map[cgroup.Verdict]uint64 // number of freezes
 	Freezes  []seen
 	CPU      time.Duration
 	Wall     time.Duration
@@ -29,7 +29,7 @@ type child struct {
 
 type seen struct {
 	Freeze Freeze
-	// Told is how long after the freeze's end the callback came.
+	// CallbackDelay is the time from the freeze's end to the callback.
 	Told time.Duration
 }
 
@@ -50,8 +50,8 @@ func runChild(mode string) {
 		}
 	}
 	var c child
-	// Nothing may be throttled after the probe has stopped: a binary with the
-	// race detector takes a second to end.
+	// The goroutines end with the probe, because a binary with the race detector takes a
+	// second to end and must not be throttled then.
 	var done atomic.Bool
 	freezes := make([]seen, 0, 1000)
 	run := 3 * time.Second
@@ -111,24 +111,24 @@ func spawn(t *testing.T, g *quotatest.Group, mode string) (c child, others float
 	return c, others
 }
 
-// disturbed reports whether neighbours kept the child from running so often
-// that its own lateness cannot be expected to agree with the quota's counters:
-// such freezes have another verdict.
+// disturbed reports whether other processes delayed the child so often that its freezes
+// cannot be expected to agree with the quota's counters. Such freezes have the verdict
+// none.
 func disturbed(c child) bool {
 	return c.By[cgroup.VerdictNone]*10 > c.Snapshot.Freezes.Count
 }
 
-// crowded is the share of the machine that neighbours may use before the
-// child's threads wait for them often enough to blur its own freezes.
+// maxOthersForFreezes is the share of the machine above which other processes delay the
+// child's threads too often for a comparison.
 const crowded = 0.4
 
-// quiet is the share of the machine that neighbours may use before waking the
-// child costs more than it would alone.
+// maxOthersForIdle is the share of the machine above which other processes make wake-ups
+// of the child more expensive.
 const quiet = 0.15
 
-// TestFreezesAgreeWithTheKernel compares freezes seen by timer and CPU clock
-// alone with cpu.stat's throttled time. Kernel time begins for each CPU when
-// its own share of the quota has run out, so the two agree only roughly.
+// TestFreezesAgreeWithTheKernel compares freezes by timer and CPU clock with cpu.stat's
+// throttled time. The kernel counts each CPU from the time when its share of the quota
+// is used up, so the two agree only roughly.
 func TestFreezesAgreeWithTheKernel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for some seconds")
@@ -150,7 +150,7 @@ func TestFreezesAgreeWithTheKernel(t *testing.T) {
 				if math.Abs(off) <= 0.2 && checkFreezes(t, c, throttled) {
 					return
 				}
-				// On a crowded machine only agreement says something.
+				// On a busy machine a disagreement is no evidence.
 				if !disturbed(c) && others < crowded {
 					told = append(told, line)
 				}
@@ -166,8 +166,8 @@ func TestFreezesAgreeWithTheKernel(t *testing.T) {
 	}
 }
 
-// checkFreezes: most throttled periods have a freeze, told within a period of
-// its end, and named the quota's.
+// freezesMatchPeriods reports whether most throttled periods have a freeze with the
+// verdict own, and whether callbacks came within a period of the freeze's end.
 func checkFreezes(t *testing.T, c child, throttled int64) bool {
 	ok := true
 	if n := c.Snapshot.Freezes.Count; n < uint64(throttled)*7/10 || n > uint64(throttled)*13/10 {
@@ -176,7 +176,7 @@ func checkFreezes(t *testing.T, c child, throttled int64) bool {
 	}
 	for _, f := range c.Freezes {
 		if f.Told > 100*time.Millisecond {
-			t.Logf("a freeze was told %v after its end", f.Told)
+			t.Logf("a freeze was reported %v after its end", f.Told)
 			ok = false
 		}
 	}
@@ -188,7 +188,7 @@ func checkFreezes(t *testing.T, c child, throttled int64) bool {
 	return ok
 }
 
-// TestAncestorQuota: the own group has no quota, its parent has.
+// TestAncestorQuota runs a child in a group without a quota, whose parent has one.
 func TestAncestorQuota(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for some seconds")
@@ -206,8 +206,8 @@ func TestAncestorQuota(t *testing.T) {
 	if s.Freezes.Count == 0 {
 		t.Fatal("no freeze was seen")
 	}
-	// All groups up to the root are visible here, so even a kernel without
-	// cpu.stat.local can tell.
+	// All groups up to the root are visible here, so a kernel without cpu.stat.local
+	// suffices.
 	if s.Throttled.Verdict != cgroup.VerdictAncestor {
 		t.Errorf("verdict %q, want ancestor", s.Throttled.Verdict)
 	}
@@ -234,7 +234,7 @@ func TestIdleCost(t *testing.T) {
 			continue
 		}
 		if c.Snapshot.Interval != 250*time.Millisecond {
-			t.Errorf("an idle process is looked at every %v", c.Snapshot.Interval)
+			t.Errorf("an idle process has ticks every %v", c.Snapshot.Interval)
 		}
 		if best = min(best, share); best < 0.001 {
 			return
@@ -243,8 +243,8 @@ func TestIdleCost(t *testing.T) {
 	if math.IsInf(best, 1) {
 		t.Skip("neighbours kept the machine busy in all three tries")
 	}
-	// Waking a CPU from its sleep costs several times more in some virtual
-	// machines than on hardware; beyond this something spins.
+	// Waking an idle CPU costs several times more in some virtual machines than on
+	// hardware. A larger share means that a thread spins.
 	if best > 0.005 {
 		t.Errorf("an idle process used %.2f %% of one CPU", 100*best)
 	}

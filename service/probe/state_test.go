@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// TestEachBucket: the bounds grow, each begins where the one before ends, and a duration at a bound is in the later one.
+// TestEachBucket tests that each bucket starts at the end of the previous one, and that a duration at a bound is in the later one.
 func TestEachBucket(t *testing.T) {
 	var last time.Duration
 	for i := range buckets {
@@ -57,7 +57,7 @@ func TestEachBucket(t *testing.T) {
 	}
 }
 
-// TestStretches: what the kernel took, from ticks whose CPU time explains all, some and none of their lateness.
+// TestEstimates tests ticks whose CPU time explains all, a part or none of their lateness.
 func TestStretches(t *testing.T) {
 	const m = time.Millisecond
 	for _, c := range []struct {
@@ -84,7 +84,7 @@ func TestStretches(t *testing.T) {
 	}
 }
 
-// TestPieces: how windows are put together, and when ticks become fast.
+// TestStateHelpers tests how windows are added, and when ticks become fast.
 func TestPieces(t *testing.T) {
 	var s state
 	for i, want := range []float64{2, 3, 3.5} {
@@ -152,7 +152,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestWhenIsRead: counters are read each second, at each tick where those are rare, and a process that moves is followed.
+// TestPollTimes tests that counters are read each second, or at each tick if ticks are rare, and that the process's move to
+// another group is detected.
 func TestWhenIsRead(t *testing.T) {
 	stat := func(throttled int) string {
 		return fmt.Sprintf("usage_usec 10\nnr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", 5+throttled, throttled, 1000*throttled)
@@ -174,7 +175,7 @@ func TestWhenIsRead(t *testing.T) {
 	if s.look(&o, time.Second); s.last.ThrottledPeriods != 1 || s.fastUntil != time.Second+alert || s.quota != 1 || s.nextLook != 2*time.Second {
 		t.Errorf("after a second %+v", s)
 	}
-	s.start = time.Minute // long after that: ticks are rare
+	s.start = time.Minute // much later, when ticks are rare
 	set(stat(1))
 	if s.look(&o, time.Minute); s.nextLook != time.Minute || s.fastUntil != time.Second+alert {
 		t.Errorf("where ticks are rare %v, %v", s.nextLook, s.fastUntil)
@@ -205,7 +206,7 @@ func TestWhenIsRead(t *testing.T) {
 	}
 }
 
-// TestHostileOnFreeze: a panic in OnFreeze does not end the goroutine that measures.
+// TestHostileOnFreeze tests that a panic in OnFreeze does not end the measuring goroutine.
 func TestHostileOnFreeze(t *testing.T) {
 	called := 0
 	p := newProbe(Options{OnFreeze: func(Freeze) { called++; panic("no") }})
