@@ -56,8 +56,8 @@ func (m *measure) add(files *token.FileSet, file *ast.File) {
 			if n.Tok != token.DEFINE {
 				break
 			}
-			for _, left := range n.Lhs {
-				if name, ok := left.(*ast.Ident); ok {
+			for _, declared := range n.Lhs {
+				if name, ok := declared.(*ast.Ident); ok {
 					m.addName(files, &m.locals, name)
 				}
 			}

@@ -1,8 +1,8 @@
-// Command plain measures how plain the names and comments of this repository are, and holds them to what was reached.
+// Command plain measures how plain the names and comments of this repository are, and fails if they became less plain.
 //
-// It counts names that consist of one function word (of, by, at, kept, told), and phrases in comments that the documentation of the
-// field does not use (somebody, stretch, what it is). Nine model code bases (go-tools, gotraceui, pprof, perf, x/exp, Prometheus'
-// tsdb, opentelemetry-ebpf-profiler, delve, pyroscope) have up to 2 % of such names and 2 to 9 phrases in 10,000 words.
+// It counts names that consist of one function word, such as "of" or "kept", and phrases in comments for which the
+// documentation of the field has a term. Nine model code bases (go-tools, gotraceui, pprof, perf, x/exp, Prometheus' tsdb,
+// opentelemetry-ebpf-profiler, delve, pyroscope) have up to 2 % of such names and 2 to 9 phrases in 10,000 words.
 //
 //	go -C tools run ./plain              print the figures; status 1 if one is above its limit in plain/limits.txt
 //	go -C tools run ./plain -list DIR    also list the names and phrases below DIR
@@ -67,7 +67,7 @@ func main() {
 	}
 }
 
-// measureTree measures the Go files below a directory, tests apart. The skipped directories are relative to it.
+// measureTree measures the Go files below a directory, tests separately. The skipped directories are relative to it.
 func measureTree(dir string, skipped ...string) (program, tests *measure, err error) {
 	program, tests = new(measure), new(measure)
 	files := token.NewFileSet()

@@ -27,7 +27,7 @@ func through(at int) (own error) {
 func main() {}
 `
 
-// TestMeasure would fail if a kind of name were not counted, or a phrase that a line's end divides not found.
+// TestMeasure: every kind of name is counted, and a phrase is found across the end of a line.
 func TestMeasure(t *testing.T) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "sample.go", sample, parser.ParseComments)
@@ -42,7 +42,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestLimitsOnlyFall would fail if an update could raise a limit.
+// TestLimitsOnlyFall: an update lowers limits and never raises one.
 func TestLimitsOnlyFall(t *testing.T) {
 	old := limits{"program.types": 1, "program.fields": 2}
 	got := old.lower([]figure{{name: "program.types", value: 3}, {name: "program.fields", value: 1.5}, {name: "tests.types", value: 4}})

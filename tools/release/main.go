@@ -1,13 +1,13 @@
-// Command release makes a release of every module of the repository: a commit whose go.mod files require that version of
-// each other, its tags, and the files that a module proxy serves.
+// Command release releases every module of the repository. It creates a commit whose go.mod files require the released version
+// of each other, the tags of that commit, and the files that a module proxy serves.
 //
-//	go -C tools run ./release -o DIR v0.1.0            rehearse: only the proxy's files, in DIR
-//	go -C tools run ./release -o DIR -tag v0.1.0       leave the commit and its tags in this repository
+//	go -C tools run ./release -o DIR v0.1.0            rehearse: only write the proxy's files to DIR
+//	go -C tools run ./release -o DIR -tag v0.1.0       also add the commit and its tags to this repository
 //
-// It works in a clone, on what is committed. Modules are packed in the order in which they need each other: one that
-// requires another has that one's checksum in its go.sum. Pushing the tags, as it prints, publishes them; the tool's own comes
-// last and alone, because it starts the workflow that makes the packages (docs/internals/release.md), and GitHub starts
-// none for more than three tags at once.
+// It works in a clone, on the committed files. It packs a module after the modules that it requires, because their checksums
+// go into its go.sum. It prints the commands that push the tags and so publish the modules. The tool's own tag comes last and
+// in a separate push: it starts the workflow that builds the packages (docs/internals/release.md), and GitHub starts no
+// workflow for more than three tags at once.
 package main
 
 import (
@@ -33,29 +33,29 @@ const (
 	service = root + "/service"
 )
 
-// released are the directories of the modules that others may require, those first that the next ones require. The lab
-// is not among them.
-var released = []string{"service", ".", "adapters/grpc", "adapters/otel", "adapters/prometheus", "kube", "mcp", "fleet"}
+// releasedModules are the directories of the modules that other modules may require, each after those that it requires. The
+// lab is not released.
+var releasedModules = []string{"service", ".", "adapters/grpc", "adapters/otel", "adapters/prometheus", "kube", "mcp", "fleet"}
 
 func main() {
 	out := flag.String("o", "", "write what a module proxy serves to `directory`")
 	tag := flag.Bool("tag", false, "leave the commit and its tags in this repository")
 	flag.Parse()
-	if err := run(flag.Arg(0), *out, *tag); err != nil {
+	if err := makeRelease(flag.Arg(0), *out, *tag); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
 }
 
-func run(version, out string, tag bool) error {
+func makeRelease(version, out string, tag bool) error {
 	if !semver.IsValid(version) || semver.Canonical(version) != version || out == "" {
 		return errors.New("usage: release -o DIR [-tag] vMAJOR.MINOR.PATCH")
 	}
-	repo, err := output(".", nil, "git", "rev-parse", "--show-toplevel")
+	repo, err := runCommand(".", nil, "git", "rev-parse", "--show-toplevel")
 	if err != nil {
 		return err
 	}
-	if dirty, err := output(repo, nil, "git", "status", "--porcelain"); err != nil || dirty != "" && tag {
+	if dirty, err := runCommand(repo, nil, "git", "status", "--porcelain"); err != nil || dirty != "" && tag {
 		return errors.Join(err, errors.New("there are changes that are not committed"))
 	}
 	tmp, err := os.MkdirTemp("", "whylate-release-")
@@ -67,28 +67,28 @@ func run(version, out string, tag bool) error {
 		return err
 	}
 	r := &release{version: version, dir: filepath.Join(tmp, "clone"), out: out, time: time.Now().UTC()}
-	if _, err := output(repo, nil, "git", "clone", "-q", "--no-hardlinks", repo, r.dir); err != nil {
+	if _, err := runCommand(repo, nil, "git", "clone", "-q", "--no-hardlinks", repo, r.dir); err != nil {
 		return err
 	}
-	if r.revision, err = output(r.dir, nil, "git", "rev-parse", "HEAD"); err != nil {
+	if r.revision, err = runCommand(r.dir, nil, "git", "rev-parse", "HEAD"); err != nil {
 		return err
 	}
-	if err := r.environment(tmp); err != nil {
+	if err := r.setEnvironment(tmp); err != nil {
 		return err
 	}
-	if err := r.stamp(); err != nil {
+	if err := r.stampVersion(); err != nil {
 		return err
 	}
-	for _, m := range released {
+	for _, m := range releasedModules {
 		if err := r.pack(m); err != nil {
-			return fmt.Errorf("%s: %w", r.path(m), err)
+			return fmt.Errorf("%s: %w", r.modulePath(m), err)
 		}
-		fmt.Println(r.path(m), version)
+		fmt.Println(r.modulePath(m), version)
 	}
 	if !tag {
 		return nil
 	}
-	return r.tag(repo)
+	return r.commitAndTag(repo)
 }
 
 type release struct {
@@ -98,21 +98,21 @@ type release struct {
 	env               []string
 }
 
-func (r *release) path(m string) string {
+func (r *release) modulePath(m string) string {
 	if m == "." {
 		return root
 	}
 	return root + "/" + m
 }
 
-// environment makes go commands find the modules packed so far, keep them out of the user's module cache, and take all
-// others from that cache first.
-func (r *release) environment(tmp string) error {
-	cache, err := output(r.dir, nil, "go", "env", "GOMODCACHE")
+// setEnvironment lets go commands find the modules packed so far, keeps these out of the user's module cache, and takes all
+// other modules from that cache first.
+func (r *release) setEnvironment(tmp string) error {
+	cache, err := runCommand(r.dir, nil, "go", "env", "GOMODCACHE")
 	if err != nil {
 		return err
 	}
-	proxy, err := output(r.dir, nil, "go", "env", "GOPROXY")
+	proxy, err := runCommand(r.dir, nil, "go", "env", "GOPROXY")
 	if err != nil {
 		return err
 	}
@@ -121,9 +121,9 @@ func (r *release) environment(tmp string) error {
 	return nil
 }
 
-// stamp writes what a release says of itself into the source: its revision, since a program that is installed from a proxy
-// knows its version only, and the version that the job template for GitLab installs.
-func (r *release) stamp() error {
+// stampVersion writes the revision into the source, because a program installed from a proxy knows only its version, and the
+// version into the job template for GitLab.
+func (r *release) stampVersion() error {
 	for _, s := range []struct{ file, text, value string }{
 		{"internal/cli/released.go", `const releasedFrom = "`, r.revision},
 		{"action/gitlab.yml", `WHYLATE_VERSION: "`, r.version},
@@ -135,7 +135,7 @@ func (r *release) stamp() error {
 		}
 		empty := []byte(s.text + `"`)
 		if bytes.Count(text, empty) != 1 {
-			return fmt.Errorf("%s does not say %s once", file, empty)
+			return fmt.Errorf("%s does not contain %s exactly once", file, empty)
 		}
 		if err := os.WriteFile(file, bytes.Replace(text, empty, []byte(s.text+s.value+`"`), 1), 0o666); err != nil {
 			return err
@@ -144,7 +144,7 @@ func (r *release) stamp() error {
 	return nil
 }
 
-// pack makes a module require the released versions of others and writes what a proxy serves of it
+// pack lets a module require the released versions of others and writes the files that a proxy serves for it
 // (https://go.dev/ref/mod#goproxy-protocol).
 func (r *release) pack(m string) error {
 	dir := filepath.Join(r.dir, filepath.FromSlash(m))
@@ -153,16 +153,16 @@ func (r *release) pack(m string) error {
 		return err
 	}
 	edit := []string{"go", "mod", "edit"}
-	for _, other := range released {
-		if bytes.Contains(text, []byte(r.path(other)+" v0.0.0")) {
-			edit = append(edit, "-require="+r.path(other)+"@"+r.version)
+	for _, dependency := range releasedModules {
+		if bytes.Contains(text, []byte(r.modulePath(dependency)+" v0.0.0")) {
+			edit = append(edit, "-require="+r.modulePath(dependency)+"@"+r.version)
 		}
 	}
 	if len(edit) > 3 {
-		if _, err := output(dir, r.env, edit...); err != nil {
+		if _, err := runCommand(dir, r.env, edit...); err != nil {
 			return err
 		}
-		if _, err := output(dir, r.env, "go", "mod", "tidy"); err != nil {
+		if _, err := runCommand(dir, r.env, "go", "mod", "tidy"); err != nil {
 			return err
 		}
 		if text, err = os.ReadFile(filepath.Join(dir, "go.mod")); err != nil {
@@ -170,11 +170,11 @@ func (r *release) pack(m string) error {
 		}
 	}
 	if bytes.Contains(text, []byte("replace ")) || bytes.Contains(text, []byte(" v0.0.0\n")) {
-		return errors.New("its go.mod has a replacement, or requires what is not released")
+		return errors.New("its go.mod has a replacement or requires a module that is not released")
 	}
-	v := module.Version{Path: r.path(m), Version: r.version}
-	at := filepath.Join(r.out, filepath.FromSlash(v.Path), "@v")
-	if err := os.MkdirAll(at, 0o777); err != nil {
+	v := module.Version{Path: r.modulePath(m), Version: r.version}
+	versionDir := filepath.Join(r.out, filepath.FromSlash(v.Path), "@v")
+	if err := os.MkdirAll(versionDir, 0o777); err != nil {
 		return err
 	}
 	info, err := json.Marshal(map[string]any{"Version": r.version, "Time": r.time.Truncate(time.Second)})
@@ -186,31 +186,31 @@ func (r *release) pack(m string) error {
 		return err
 	}
 	for name, data := range map[string][]byte{"list": []byte(r.version + "\n"), r.version + ".info": info, r.version + ".mod": text, r.version + ".zip": packed.Bytes()} {
-		if err := os.WriteFile(filepath.Join(at, name), data, 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(versionDir, name), data, 0o666); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tag commits what pack changed and brings the commit, with a tag for each module, into the repository. go.work points at
-// the directories for the released version too; modules that are not released go on requiring v0.0.0.
-func (r *release) tag(repo string) error {
+// commitAndTag commits the changes of pack and brings the commit, with a tag for each module, into the repository. go.work
+// maps the released version to the directories, too; modules that are not released still require v0.0.0.
+func (r *release) commitAndTag(repo string) error {
 	steps := [][]string{
 		{"go", "work", "edit", "-replace=" + service + "@" + r.version + "=./service", "-replace=" + root + "@" + r.version + "=."},
 		{"git", "commit", "-q", "-a", "-m", "release " + r.version},
 	}
 	var tags []string
-	for _, m := range released {
+	for _, m := range releasedModules {
 		name := r.version
 		if m != "." {
 			name = m + "/" + r.version
 		}
 		tags = append(tags, name)
-		steps = append(steps, []string{"git", "tag", "-m", r.path(m) + " " + r.version, name})
+		steps = append(steps, []string{"git", "tag", "-m", r.modulePath(m) + " " + r.version, name})
 	}
 	for _, s := range steps {
-		if _, err := output(r.dir, append(os.Environ(), "GOWORK="), s...); err != nil {
+		if _, err := runCommand(r.dir, append(os.Environ(), "GOWORK="), s...); err != nil {
 			return err
 		}
 	}
@@ -218,7 +218,7 @@ func (r *release) tag(repo string) error {
 	for _, t := range tags {
 		args = append(args, "refs/tags/"+t+":refs/tags/"+t)
 	}
-	if _, err := output(repo, nil, args...); err != nil {
+	if _, err := runCommand(repo, nil, args...); err != nil {
 		return err
 	}
 	fmt.Println("git push origin", strings.Join(slices.DeleteFunc(tags, func(t string) bool { return t == r.version }), " "))
@@ -226,7 +226,7 @@ func (r *release) tag(repo string) error {
 	return nil
 }
 
-func output(dir string, env []string, args ...string) (string, error) {
+func runCommand(dir string, env []string, args ...string) (string, error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir, cmd.Env = dir, env
 	var stderr bytes.Buffer
