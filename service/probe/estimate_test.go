@@ -8,49 +8,49 @@ import (
 
 const ms = time.Millisecond
 
-func TestLost(t *testing.T) {
+func TestEstimate(t *testing.T) {
 	for _, c := range []struct {
-		name                      string
-		t                         tick
-		least, likely, most, wait time.Duration
+		name                   string
+		t                      tick
+		min, likely, max, wait time.Duration
 	}{{
 		name: "on time, idle",
-		t:    tick{due: 10 * ms, now: 10 * ms, procs: 2, fast: 10 * ms},
+		t:    tick{due: 10 * ms, fired: 10 * ms, procs: 2, fastInterval: 10 * ms},
 	}, {
 		name: "frozen before the timer was due, process idle otherwise",
-		t:    tick{due: 10 * ms, now: 40 * ms, procs: 2, fast: 10 * ms},
+		t:    tick{due: 10 * ms, fired: 40 * ms, procs: 2, fastInterval: 10 * ms},
 		// Without CPU time the freeze may be as long as the whole tick.
-		least: 30 * ms, likely: 40 * ms, most: 40 * ms,
+		min: 30 * ms, likely: 40 * ms, max: 40 * ms,
 	}, {
 		name: "two CPUs busy all the time: the lateness is a wait for a P",
-		t:    tick{due: 10 * ms, now: 22 * ms, cpu: 44 * ms, procs: 2, rate: 2, fast: 10 * ms},
+		t:    tick{due: 10 * ms, fired: 22 * ms, cpu: 44 * ms, procs: 2, usualCPUs: 2, fastInterval: 10 * ms},
 		wait: 12 * ms,
 	}, {
 		name: "saturated, frozen from 5 ms on for 75 ms, then 3 ms of waiting for a P",
-		t:    tick{due: 10 * ms, now: 83 * ms, cpu: 16 * ms, procs: 2, rate: 2, fast: 10 * ms},
+		t:    tick{due: 10 * ms, fired: 83 * ms, cpu: 16 * ms, procs: 2, usualCPUs: 2, fastInterval: 10 * ms},
 		// 73 ms late; the 8 ms of CPU per P may all lie after the due time.
-		least: 65 * ms, likely: 75 * ms, most: 75 * ms,
+		min: 65 * ms, likely: 75 * ms, max: 75 * ms,
 	}, {
 		name: "half a CPU in use on average, frozen from 4 ms on",
-		t:    tick{due: 10 * ms, now: 54 * ms, cpu: 2 * ms, procs: 2, rate: 0.5, fast: 10 * ms},
+		t:    tick{due: 10 * ms, fired: 54 * ms, cpu: 2 * ms, procs: 2, usualCPUs: 0.5, fastInterval: 10 * ms},
 		// 4 ms of running at half a CPU explain the 2 ms of CPU time.
-		least: 43 * ms, likely: 50 * ms, most: 53 * ms,
+		min: 43 * ms, likely: 50 * ms, max: 53 * ms,
 	}, {
-		name:  "a long tick says little about when the freeze began",
-		t:     tick{due: 250 * ms, now: 300 * ms, cpu: 0, procs: 2, rate: 1, fast: 10 * ms},
-		least: 50 * ms, likely: 60 * ms, most: 60 * ms,
+		name: "a long tick says little about when the freeze began",
+		t:    tick{due: 250 * ms, fired: 300 * ms, cpu: 0, procs: 2, usualCPUs: 1, fastInterval: 10 * ms},
+		min:  50 * ms, likely: 60 * ms, max: 60 * ms,
 	}, {
 		name: "more CPU time than the Ps could use (C code): nothing is certain",
-		t:    tick{due: 10 * ms, now: 30 * ms, cpu: 90 * ms, procs: 2, rate: 2, fast: 10 * ms},
+		t:    tick{due: 10 * ms, fired: 30 * ms, cpu: 90 * ms, procs: 2, usualCPUs: 2, fastInterval: 10 * ms},
 		wait: 20 * ms,
 	}, {
 		name: "early timer",
-		t:    tick{due: 10 * ms, now: 9 * ms, procs: 1, fast: 10 * ms},
+		t:    tick{due: 10 * ms, fired: 9 * ms, procs: 1, fastInterval: 10 * ms},
 	}} {
-		s := c.t.lost()
-		if s.least != c.least || s.likely != c.likely || s.most != c.most || s.wait != c.wait {
+		s := c.t.estimate()
+		if s.min != c.min || s.likely != c.likely || s.max != c.max || s.waitP != c.wait {
 			t.Errorf("%s:\n got least %v likely %v most %v wait %v\nwant least %v likely %v most %v wait %v",
-				c.name, s.least, s.likely, s.most, s.wait, c.least, c.likely, c.most, c.wait)
+				c.name, s.min, s.likely, s.max, s.waitP, c.min, c.likely, c.max, c.wait)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestLost(t *testing.T) {
 // TestEstimateBoundsTheTruth simulates ticks with a known load, a freeze, and a wait for
 // a P in which all Ps are busy. The freeze must be between min and max, and likely must
 // be near it on average.
-func TestLostHoldsTheTruth(t *testing.T) {
+func TestEstimateBoundsTheTruth(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 1))
 	var truth, likely time.Duration
 	for range 20000 {
@@ -73,19 +73,19 @@ func TestLostHoldsTheTruth(t *testing.T) {
 			wait = time.Duration(r.Int64N(int64(10 * ms)))
 		}
 		cpu := rate*float64(start) + procs*float64(wait)
-		x := tick{due: interval, now: start + frozen + wait, cpu: time.Duration(cpu), procs: procs, rate: rate, fast: interval}
-		if x.now < x.due {
+		x := tick{due: interval, fired: start + frozen + wait, cpu: time.Duration(cpu), procs: procs, usualCPUs: rate, fastInterval: interval}
+		if x.fired < x.due {
 			continue // the freeze ended before the timer was due, so it is missed
 		}
-		s := x.lost()
+		s := x.estimate()
 		const rounding = 2 * time.Nanosecond
-		if frozen < s.least-rounding || frozen > s.most+rounding {
+		if frozen < s.min-rounding || frozen > s.max+rounding {
 			t.Fatalf("%+v: frozen %v outside of %+v", x, frozen, s)
 		}
-		if s.likely < s.least || s.likely > s.most {
+		if s.likely < s.min || s.likely > s.max {
 			t.Fatalf("%+v: %+v", x, s)
 		}
-		if s.most-s.least > interval+rounding {
+		if s.max-s.min > interval+rounding {
 			t.Fatalf("%+v: least and most are further apart than the interval: %+v", x, s)
 		}
 		truth += frozen

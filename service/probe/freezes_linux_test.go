@@ -18,19 +18,19 @@ import (
 )
 
 // A childResult has a child process's measurements.
-type child struct {
-	Snapshot Snapshot
-	By       map[cgroup.Verdict]uint64 // number of freezes
-	Freezes  []seen
-	CPU      time.Duration
-	Wall     time.Duration
-	PerTick  float64
+type childResult struct {
+	Snapshot         Snapshot
+	FreezesByVerdict map[cgroup.Verdict]uint64 // number of freezes
+	Freezes          []timedFreeze
+	CPU              time.Duration
+	Wall             time.Duration
+	PerTick          float64
 }
 
-type seen struct {
+type timedFreeze struct {
 	Freeze Freeze
 	// CallbackDelay is the time from the freeze's end to the callback.
-	Told time.Duration
+	CallbackDelay time.Duration
 }
 
 const childVariable = "WHYLATE_PROBE_TEST_CHILD"
@@ -49,14 +49,14 @@ func runChild(mode string) {
 			panic(err)
 		}
 	}
-	var c child
+	var c childResult
 	// The goroutines end with the probe, because a binary with the race detector takes a
 	// second to end and must not be throttled then.
 	var done atomic.Bool
-	freezes := make([]seen, 0, 1000)
+	freezes := make([]timedFreeze, 0, 1000)
 	run := 3 * time.Second
 	p := Start(Options{OnFreeze: func(f Freeze) {
-		freezes = append(freezes, seen{f, time.Since(f.End)})
+		freezes = append(freezes, timedFreeze{f, time.Since(f.End)})
 	}})
 	if mode == "spin" {
 		for range runtime.GOMAXPROCS(0) {
@@ -66,25 +66,25 @@ func runChild(mode string) {
 			}()
 		}
 	} else {
-		time.Sleep(beginning + 500*time.Millisecond)
+		time.Sleep(startDuration + 500*time.Millisecond)
 		run = 5 * time.Second
 	}
-	begun, cpu := time.Now(), ownCPU()
+	start, cpu := time.Now(), processCPU()
 	time.Sleep(run)
 	p.Stop()
 	done.Store(true)
 	p.Snapshot(&c.Snapshot)
-	c.By = map[cgroup.Verdict]uint64{}
+	c.FreezesByVerdict = map[cgroup.Verdict]uint64{}
 	for _, v := range cgroup.Verdicts() {
-		c.By[v] = c.Snapshot.FreezesBy(v).Count
+		c.FreezesByVerdict[v] = c.Snapshot.FreezesBy(v).Count
 	}
-	c.Freezes, c.Wall, c.CPU = freezes, time.Since(begun), ownCPU()-cpu
+	c.Freezes, c.Wall, c.CPU = freezes, time.Since(start), processCPU()-cpu
 	if err := json.NewEncoder(os.Stdout).Encode(c); err != nil {
 		panic(err)
 	}
 }
 
-func ownCPU() time.Duration {
+func processCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		panic(err)
@@ -92,14 +92,14 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func spawn(t *testing.T, g *quotatest.Group, mode string) (c child, others float64) {
+func runInGroup(t *testing.T, g *quotatest.Group, mode string) (c childResult, othersShare float64) {
 	t.Helper()
 	exe := must.Have(os.Executable())(t)
 	cmd := g.Command(exe)
 	cmd.Env = append(os.Environ(), childVariable+"="+mode, fmt.Sprint("GOMAXPROCS=", min(2, runtime.NumCPU())))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	busy, begun := quotatest.Machine(t), time.Now()
+	busy, start := quotatest.Machine(t), time.Now()
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("child: %v\n%s", err, errs.Bytes())
 	}
@@ -107,24 +107,24 @@ func spawn(t *testing.T, g *quotatest.Group, mode string) (c child, others float
 	if err := json.Unmarshal(out.Bytes(), &c); err != nil {
 		t.Fatalf("child said %q: %v", out.Bytes(), err)
 	}
-	others = float64(busy-c.CPU) / float64(time.Since(begun)) / float64(runtime.NumCPU())
-	return c, others
+	othersShare = float64(busy-c.CPU) / float64(time.Since(start)) / float64(runtime.NumCPU())
+	return c, othersShare
 }
 
 // disturbed reports whether other processes delayed the child so often that its freezes
 // cannot be expected to agree with the quota's counters. Such freezes have the verdict
 // none.
-func disturbed(c child) bool {
-	return c.By[cgroup.VerdictNone]*10 > c.Snapshot.Freezes.Count
+func disturbed(c childResult) bool {
+	return c.FreezesByVerdict[cgroup.VerdictNone]*10 > c.Snapshot.Freezes.Count
 }
 
 // maxOthersForFreezes is the share of the machine above which other processes delay the
 // child's threads too often for a comparison.
-const crowded = 0.4
+const maxOthersForFreezes = 0.4
 
 // maxOthersForIdle is the share of the machine above which other processes make wake-ups
 // of the child more expensive.
-const quiet = 0.15
+const maxOthersForIdle = 0.15
 
 // TestFreezesAgreeWithTheKernel compares freezes by timer and CPU clock with cpu.stat's
 // throttled time. The kernel counts each CPU from the time when its share of the quota
@@ -138,27 +138,27 @@ func TestFreezesAgreeWithTheKernel(t *testing.T) {
 	}
 	for _, quota := range []float64{0.5, 1} {
 		t.Run(fmt.Sprint("quota ", quota), func(t *testing.T) {
-			var told []string
+			var disagreeing []string
 			for try := range 3 {
 				g := quotatest.New(t, quota)
-				c, others := spawn(t, g, "spin")
+				c, othersShare := runInGroup(t, g, "spin")
 				_, throttled, kernel := g.Stat(t)
 				off := float64(c.Snapshot.FreezeCPU-kernel) / float64(kernel)
 				line := fmt.Sprintf("try %d: %d freezes of %v in all, %v as CPU time; kernel %v in %d periods: off by %+.1f %%; others used %.0f %% of the machine; verdicts %v; own counter %v",
-					try, c.Snapshot.Freezes.Count, c.Snapshot.FreezeTime, c.Snapshot.FreezeCPU, kernel, throttled, 100*off, 100*others, c.By, c.Snapshot.Throttled.Own)
+					try, c.Snapshot.Freezes.Count, c.Snapshot.FreezeTime, c.Snapshot.FreezeCPU, kernel, throttled, 100*off, 100*othersShare, c.FreezesByVerdict, c.Snapshot.Throttled.Own)
 				t.Log(line)
-				if math.Abs(off) <= 0.2 && checkFreezes(t, c, throttled) {
+				if math.Abs(off) <= 0.2 && freezesMatchPeriods(t, c, throttled) {
 					return
 				}
 				// On a busy machine a disagreement is no evidence.
-				if !disturbed(c) && others < crowded {
-					told = append(told, line)
+				if !disturbed(c) && othersShare < maxOthersForFreezes {
+					disagreeing = append(disagreeing, line)
 				}
 			}
-			if len(told) == 0 {
+			if len(disagreeing) == 0 {
 				t.Skip("neighbours kept the machine busy in all three tries")
 			}
-			if len(told) < 2 { // two must disagree
+			if len(disagreeing) < 2 { // two must disagree
 				t.Skip("only one try without neighbours, and it did not agree")
 			}
 			t.Error("freezes by timer do not agree with the kernel's counters within 20 %")
@@ -168,21 +168,21 @@ func TestFreezesAgreeWithTheKernel(t *testing.T) {
 
 // freezesMatchPeriods reports whether most throttled periods have a freeze with the
 // verdict own, and whether callbacks came within a period of the freeze's end.
-func checkFreezes(t *testing.T, c child, throttled int64) bool {
+func freezesMatchPeriods(t *testing.T, c childResult, throttled int64) bool {
 	ok := true
 	if n := c.Snapshot.Freezes.Count; n < uint64(throttled)*7/10 || n > uint64(throttled)*13/10 {
 		t.Logf("%d freezes in %d throttled periods", n, throttled)
 		ok = false
 	}
 	for _, f := range c.Freezes {
-		if f.Told > 100*time.Millisecond {
-			t.Logf("a freeze was reported %v after its end", f.Told)
+		if f.CallbackDelay > 100*time.Millisecond {
+			t.Logf("a freeze was reported %v after its end", f.CallbackDelay)
 			ok = false
 		}
 	}
-	own := c.By[cgroup.VerdictOwn]
-	if own*10 < c.Snapshot.Freezes.Count*9 {
-		t.Logf("%d of %d freezes were called the own quota's: %v", own, c.Snapshot.Freezes.Count, c.By)
+	ownFreezes := c.FreezesByVerdict[cgroup.VerdictOwn]
+	if ownFreezes*10 < c.Snapshot.Freezes.Count*9 {
+		t.Logf("%d of %d freezes were called the own quota's: %v", ownFreezes, c.Snapshot.Freezes.Count, c.FreezesByVerdict)
 		ok = false
 	}
 	return ok
@@ -195,14 +195,14 @@ func TestAncestorQuota(t *testing.T) {
 	}
 	parent := quotatest.New(t, 0.5)
 	leaf := parent.Child(t, 0)
-	c, others := spawn(t, leaf, "spin")
+	c, othersShare := runInGroup(t, leaf, "spin")
 	_, throttled, kernel := parent.Stat(t)
 	if throttled < 15 {
 		t.Skipf("neighbours left the parent so little that its quota ran out in %d of 30 periods", throttled)
 	}
 	s := &c.Snapshot
 	t.Logf("%d freezes, verdicts %v; own %v ancestor %v (%s); the parent lost %v in %d periods; others used %.0f %%",
-		s.Freezes.Count, c.By, s.Throttled.Own, s.Throttled.Ancestor, s.Throttled.How, kernel, throttled, 100*others)
+		s.Freezes.Count, c.FreezesByVerdict, s.Throttled.Own, s.Throttled.Ancestor, s.Throttled.How, kernel, throttled, 100*othersShare)
 	if s.Freezes.Count == 0 {
 		t.Fatal("no freeze was seen")
 	}
@@ -211,11 +211,11 @@ func TestAncestorQuota(t *testing.T) {
 	if s.Throttled.Verdict != cgroup.VerdictAncestor {
 		t.Errorf("verdict %q, want ancestor", s.Throttled.Verdict)
 	}
-	if c.By[cgroup.VerdictOwn] != 0 {
-		t.Errorf("%d freezes were blamed on the own group, which has no quota", c.By[cgroup.VerdictOwn])
+	if c.FreezesByVerdict[cgroup.VerdictOwn] != 0 {
+		t.Errorf("%d freezes were blamed on the own group, which has no quota", c.FreezesByVerdict[cgroup.VerdictOwn])
 	}
-	if 2*c.By[cgroup.VerdictAncestor] < uint64(throttled) {
-		t.Errorf("%d freezes were blamed on the ancestor, of %d throttled periods", c.By[cgroup.VerdictAncestor], throttled)
+	if 2*c.FreezesByVerdict[cgroup.VerdictAncestor] < uint64(throttled) {
+		t.Errorf("%d freezes were blamed on the ancestor, of %d throttled periods", c.FreezesByVerdict[cgroup.VerdictAncestor], throttled)
 	}
 }
 
@@ -227,10 +227,10 @@ func TestIdleCost(t *testing.T) {
 	g := quotatest.New(t, 0)
 	best := math.Inf(1)
 	for range 3 {
-		c, others := spawn(t, g, "idle")
+		c, othersShare := runInGroup(t, g, "idle")
 		share := c.CPU.Seconds() / c.Wall.Seconds()
-		t.Logf("%.3f %% of one CPU over %v with %d ticks; others used %.0f %%", 100*share, c.Wall.Round(time.Millisecond), c.Snapshot.Ticks, 100*others)
-		if others > quiet {
+		t.Logf("%.3f %% of one CPU over %v with %d ticks; others used %.0f %%", 100*share, c.Wall.Round(time.Millisecond), c.Snapshot.Ticks, 100*othersShare)
+		if othersShare > maxOthersForIdle {
 			continue
 		}
 		if c.Snapshot.Interval != 250*time.Millisecond {

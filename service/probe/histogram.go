@@ -7,19 +7,19 @@ import (
 )
 
 // bucketCount is the number of buckets of a Histogram.
-const buckets = 4*octaves + 1
+const bucketCount = 4*octaveCount + 1
 
 // The first bucket ends at 1 µs, which no timer reaches. Then there are four buckets for
 // each doubling, so that a quantile is off by at most a quarter. The last bucket starts at
 // 7/4 of 2^24 µs, about 29 s.
-const octaves = 25
+const octaveCount = 25
 
 // A Histogram counts durations in buckets whose width grows with the duration. The
 // zero value is empty.
 type Histogram struct {
 	// counts[i] is the number of durations below upperBound(i) and not below
 	// upperBound(i-1).
-	counts [buckets]uint64
+	counts [bucketCount]uint64
 	// Count, Sum and Max are exact.
 	Count uint64
 	Sum   time.Duration
@@ -29,7 +29,7 @@ type Histogram struct {
 // Record adds one duration; a negative one counts as 0. It does not allocate.
 func (h *Histogram) Record(d time.Duration) {
 	d = max(0, d)
-	h.counts[bucket(d)]++
+	h.counts[bucketOf(d)]++
 	h.Count++
 	h.Sum += d
 	h.Max = max(h.Max, d)
@@ -37,14 +37,14 @@ func (h *Histogram) Record(d time.Duration) {
 
 // bucketOf returns the index of a duration's bucket: 0 below 1 µs, else 1 + 4*octave +
 // quarter.
-func bucket(d time.Duration) int {
+func bucketOf(d time.Duration) int {
 	us := uint64(d / time.Microsecond)
 	if us == 0 {
 		return 0
 	}
 	octave := bits.Len64(us) - 1
-	if octave >= octaves {
-		return buckets - 1
+	if octave >= octaveCount {
+		return bucketCount - 1
 	}
 	// The two bits below the leading one; of the nanoseconds, since the first
 	// octaves have no two such bits in microseconds.
@@ -69,7 +69,7 @@ func upperBound(i int) time.Duration {
 	switch {
 	case i <= 0:
 		return time.Microsecond
-	case i >= buckets-1:
+	case i >= bucketCount-1:
 		return 1<<63 - 1
 	}
 	octave, quarter := (i-1)/4, (i-1)%4

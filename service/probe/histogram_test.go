@@ -9,19 +9,19 @@ import (
 )
 
 func TestBucketsMeet(t *testing.T) {
-	for i := range buckets - 1 {
+	for i := range bucketCount - 1 {
 		end := upperBound(i)
-		if got := bucket(end - 1); got != i {
+		if got := bucketOf(end - 1); got != i {
 			t.Errorf("%v is in bucket %d, want %d", end-1, got, i)
 		}
-		if got := bucket(end); got != i+1 {
+		if got := bucketOf(end); got != i+1 {
 			t.Errorf("%v is in bucket %d, want %d", end, got, i+1)
 		}
 		if i > 0 && float64(end) > 1.26*float64(upperBound(i-1)) {
 			t.Errorf("bucket %d is wider than a quarter: %v to %v", i, upperBound(i-1), end)
 		}
 	}
-	if got := bucket(math.MaxInt64); got != buckets-1 {
+	if got := bucketOf(math.MaxInt64); got != bucketCount-1 {
 		t.Errorf("the largest duration is in bucket %d", got)
 	}
 }

@@ -35,9 +35,9 @@ type Options struct {
 type Freeze struct {
 	// Start is End less Likely. End is when the probe ran again.
 	Start, End time.Time
-	// Least is how long the freeze was at least, Most at most, and Likely the best
+	// Min is how long the freeze was at least, Most at most, and Likely the best
 	// estimate. They differ by no more than an interval.
-	Least, Likely, Most time.Duration
+	Min, Likely, Max time.Duration
 	// CPU is Likely times the number of CPUs that the process used before. The
 	// kernel's throttled time is equal if each busy thread has a CPU. It is larger on
 	// machines with more CPUs, because it counts every CPU on which a thread waits.
@@ -84,10 +84,10 @@ type Snapshot struct {
 	Lateness, WaitP Histogram
 	// Freezes has the likely lengths of all freezes. FreezeTime is their sum, and
 	// FreezeCPU the sum of Freeze.CPU.
-	Freezes    Histogram
-	FreezeTime time.Duration
-	FreezeCPU  time.Duration
-	by         [verdicts]Histogram // the same by verdict
+	Freezes          Histogram
+	FreezeTime       time.Duration
+	FreezeCPU        time.Duration
+	freezesByVerdict [verdictCount]Histogram // the same by verdict
 
 	// Throttled is the growth of the kernel's counters since the start.
 	Throttled cgroup.Throttling
@@ -103,10 +103,10 @@ type Snapshot struct {
 }
 
 // verdictCount is the number of verdicts.
-const verdicts = 4
+const verdictCount = 4
 
 // verdictIndex returns the index of a verdict in Snapshot.freezesByVerdict.
-func slot(v cgroup.Verdict) int {
+func verdictIndex(v cgroup.Verdict) int {
 	switch v {
 	case cgroup.VerdictOwn:
 		return 0
@@ -120,7 +120,9 @@ func slot(v cgroup.Verdict) int {
 
 // FreezesBy returns the likely lengths of the freezes with one verdict. The result points
 // into s.
-func (s *Snapshot) FreezesBy(v cgroup.Verdict) *Histogram { return &s.by[slot(v)] }
+func (s *Snapshot) FreezesBy(v cgroup.Verdict) *Histogram {
+	return &s.freezesByVerdict[verdictIndex(v)]
+}
 
 // Lost returns the CPU time lost to quotas since the start. If measured is false, it is an
 // estimate by timer instead of the kernel's counters, which has 25 to 90 % of that time,
@@ -135,12 +137,12 @@ func (s *Snapshot) Lost() (cpu time.Duration, measured bool) {
 // A Probe measures from Start to Stop. Its methods may be called
 // concurrently.
 type Probe struct {
-	opts  Options
-	begun time.Time
-	stop  chan struct{}
-	once  sync.Once
-	done  chan struct{}
-	guard guard.Guard
+	opts     Options
+	started  time.Time
+	stop     chan struct{}
+	stopOnce sync.Once
+	done     chan struct{}
+	guard    guard.Guard
 
 	mu    sync.Mutex
 	state state
@@ -161,7 +163,7 @@ func newProbe(opts Options) *Probe {
 	if opts.Threshold <= 0 {
 		opts.Threshold = 5 * time.Millisecond
 	}
-	p := &Probe{opts: opts, begun: time.Now(), stop: make(chan struct{}), done: make(chan struct{})}
+	p := &Probe{opts: opts, started: time.Now(), stop: make(chan struct{}), done: make(chan struct{})}
 	_ = p.guard.Do("probe: opening the counters", func() { p.state.open(opts) })
 	return p
 }
@@ -169,7 +171,7 @@ func newProbe(opts Options) *Probe {
 // Stop ends the measurement and waits for the goroutine to end. It must not be
 // called from OnFreeze. Snapshot still works afterwards.
 func (p *Probe) Stop() {
-	p.once.Do(func() { close(p.stop) })
+	p.stopOnce.Do(func() { close(p.stop) })
 	<-p.done
 }
 
@@ -178,7 +180,7 @@ func (p *Probe) Snapshot(s *Snapshot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	*s = p.state.snap
-	s.Started = p.begun
+	s.Started = p.started
 	s.Taken = time.Now()
 	s.Interval = p.state.interval(&p.opts)
 	s.Throttled = cgroup.Throttling{Verdict: cgroup.VerdictUnknown, How: "no throttling counter can be read"}
@@ -199,14 +201,14 @@ func (p *Probe) measure() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		interval := p.begin()
+		interval := p.beginTick()
 		timer.Reset(interval)
 		select {
 		case <-p.stop:
 			return
 		case <-timer.C:
 		}
-		if f, frozen := p.tick(interval); frozen {
+		if f, frozen := p.endTick(interval); frozen {
 			p.report(f)
 		}
 	}
@@ -226,68 +228,68 @@ func (p *Probe) close() {
 }
 
 // beginTick records the start of a tick and returns its intended length.
-func (p *Probe) begin() time.Duration {
+func (p *Probe) beginTick() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := &p.state
 	s.cpuStart, s.cpuOK = cputime.Process()
-	s.start = time.Since(p.begun)
+	s.tickStart = time.Since(p.started)
 	return s.interval(&p.opts)
 }
 
 // endTick evaluates a tick with the intended length interval, and reports whether there was
 // a freeze. It does not allocate, except after a move of the process to another cgroup.
-func (p *Probe) tick(interval time.Duration) (Freeze, bool) {
+func (p *Probe) endTick(interval time.Duration) (Freeze, bool) {
 	end := time.Now()
-	now := end.Sub(p.begun)
+	now := end.Sub(p.started)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := &p.state
 	cpu, ok := cputime.Process()
 	t := tick{
-		prev:  s.start,
-		due:   s.start + interval,
-		now:   now,
-		cpu:   cpu - s.cpuStart,
-		procs: float64(min(runtime.GOMAXPROCS(0), runtime.NumCPU())),
-		rate:  s.rate,
-		fast:  p.opts.Interval,
+		previous:     s.tickStart,
+		due:          s.tickStart + interval,
+		fired:        now,
+		cpu:          cpu - s.cpuStart,
+		procs:        float64(min(runtime.GOMAXPROCS(0), runtime.NumCPU())),
+		usualCPUs:    s.usualCPUs,
+		fastInterval: p.opts.Interval,
 	}
 	s.snap.Ticks++
-	s.snap.Lateness.Record(t.now - t.due)
+	s.snap.Lateness.Record(t.fired - t.due)
 	if !ok || !s.cpuOK {
-		s.look(&p.opts, now)
+		s.poll(&p.opts, now)
 		return Freeze{}, false
 	}
 	s.snap.Has |= HasFreezes
-	lost := t.lost()
-	s.snap.WaitP.Record(lost.wait)
-	used := float64(t.cpu) / float64(max(1, t.now-t.prev))
-	if lost.least < p.opts.Threshold {
+	estimate := t.estimate()
+	s.snap.WaitP.Record(estimate.waitP)
+	usedCPUs := float64(t.cpu) / float64(max(1, t.fired-t.previous))
+	if estimate.min < p.opts.Threshold {
 		if interval == p.opts.Interval {
-			s.settle(used)
+			s.updateUsualCPUs(usedCPUs)
 		}
-		s.nearLimit(used, t.procs, now, interval)
-		s.look(&p.opts, now)
+		s.speedUpNearLimit(usedCPUs, t.procs, now, interval)
+		s.poll(&p.opts, now)
 		return Freeze{}, false
 	}
 
-	cpus := cmp.Or(min(s.rate, t.procs), t.procs)
+	cpus := cmp.Or(min(s.usualCPUs, t.procs), t.procs)
 	f := Freeze{
-		Start: end.Add(-lost.likely), End: end,
-		Least: lost.least, Likely: lost.likely, Most: lost.most,
-		CPU: time.Duration(float64(lost.likely) * cpus),
+		Start: end.Add(-estimate.likely), End: end,
+		Min: estimate.min, Likely: estimate.likely, Max: estimate.max,
+		CPU: time.Duration(float64(estimate.likely) * cpus),
 	}
-	th := s.counters()
-	f.Verdict, f.How, f.Throttled = th.Verdict, th.How, th
+	throttling := s.readCounters()
+	f.Verdict, f.How, f.Throttled = throttling.Verdict, throttling.How, throttling
 	s.snap.Freezes.Record(f.Likely)
 	s.snap.FreezeTime += f.Likely
 	s.snap.FreezeCPU += f.CPU
-	s.snap.by[slot(f.Verdict)].Record(f.Likely)
+	s.snap.freezesByVerdict[verdictIndex(f.Verdict)].Record(f.Likely)
 	if f.Verdict != cgroup.VerdictNone {
 		// If other processes caused the freeze, faster ticks would only use more CPU.
-		s.fastUntil = now + alert
+		s.fastUntil = now + alertDuration
 	}
-	s.look(&p.opts, now)
+	s.poll(&p.opts, now)
 	return f, true
 }

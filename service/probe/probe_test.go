@@ -13,13 +13,13 @@ import (
 func TestATickAllocatesNothing(t *testing.T) {
 	p := newProbe(Options{})
 	defer p.close()
-	turn := func() {
-		interval := p.begin()
+	runTick := func() {
+		interval := p.beginTick()
 		// Every path of a tick: counters, threads and bounds too.
-		p.state.nextLook, p.state.nextDelay = 0, 0
-		p.tick(interval)
+		p.state.nextPoll, p.state.nextThreadRead = 0, 0
+		p.endTick(interval)
 	}
-	if n := testing.AllocsPerRun(200, turn); n != 0 {
+	if n := testing.AllocsPerRun(200, runTick); n != 0 {
 		t.Errorf("%v allocations a tick", n)
 	}
 	var s Snapshot
@@ -28,9 +28,9 @@ func TestATickAllocatesNothing(t *testing.T) {
 	}
 	// A tick that reports a freeze.
 	if n := testing.AllocsPerRun(200, func() {
-		p.begin()
-		p.state.start -= time.Second
-		if _, frozen := p.tick(10 * time.Millisecond); !frozen {
+		p.beginTick()
+		p.state.tickStart -= time.Second
+		if _, frozen := p.endTick(10 * time.Millisecond); !frozen {
 			t.Fatal("a second without CPU time is no freeze")
 		}
 	}); n != 0 {
@@ -78,7 +78,7 @@ func cpuFiles(stat, local string) fstest.MapFS {
 }
 
 func TestVerdictOfAFreeze(t *testing.T) {
-	const still = "usage_usec 10\nnr_periods 5\nnr_throttled 1\nthrottled_usec 1000\n"
+	const unchanged = "usage_usec 10\nnr_periods 5\nnr_throttled 1\nthrottled_usec 1000\n"
 	for _, c := range []struct {
 		name        string
 		stat, local string // after the freeze
@@ -87,26 +87,26 @@ func TestVerdictOfAFreeze(t *testing.T) {
 		interval    time.Duration
 	}{
 		{"own", "usage_usec 20\nnr_periods 6\nnr_throttled 2\nthrottled_usec 76000\n", "throttled_usec 76000\n", "throttled_usec 1000\n", cgroup.VerdictOwn, 10 * ms},
-		{"ancestor", still, "throttled_usec 76000\n", "throttled_usec 1000\n", cgroup.VerdictAncestor, 10 * ms},
-		{"neighbours", still, "throttled_usec 1000\n", "throttled_usec 1000\n", cgroup.VerdictNone, 250 * ms},
+		{"ancestor", unchanged, "throttled_usec 76000\n", "throttled_usec 1000\n", cgroup.VerdictAncestor, 10 * ms},
+		{"neighbours", unchanged, "throttled_usec 1000\n", "throttled_usec 1000\n", cgroup.VerdictNone, 250 * ms},
 	} {
-		fsys := cpuFiles(still, c.before)
+		fsys := cpuFiles(unchanged, c.before)
 		p := newProbe(Options{Cgroup: cgroup.Options{FS: fsys}})
-		p.begin()
+		p.beginTick()
 		for name, data := range cpuFiles(c.stat, c.local) {
 			fsys[name] = data
 		}
-		p.state.start -= 100 * time.Millisecond
-		f, frozen := p.tick(10 * time.Millisecond)
+		p.state.tickStart -= 100 * time.Millisecond
+		f, frozen := p.endTick(10 * time.Millisecond)
 		if !frozen || f.Verdict != c.want {
 			t.Errorf("%s: frozen %v, verdict %q (%s), want %q", c.name, frozen, f.Verdict, f.How, c.want)
 		}
-		if f.Least < 85*time.Millisecond || f.Likely < f.Least || f.Most < f.Likely || !f.End.After(f.Start) {
+		if f.Min < 85*time.Millisecond || f.Likely < f.Min || f.Max < f.Likely || !f.End.After(f.Start) {
 			t.Errorf("%s: %+v", c.name, f)
 		}
 		var s Snapshot
 		p.Snapshot(&s)
-		p.state.start += beginning + time.Second // it has run for a while
+		p.state.tickStart += startDuration + time.Second // it has run for a while
 		p.Snapshot(&s)
 		if want := c.interval; s.Interval != want {
 			t.Errorf("%s: ticks every %v after a freeze, want %v", c.name, s.Interval, want)
@@ -119,7 +119,7 @@ func TestVerdictOfAFreeze(t *testing.T) {
 			t.Errorf("%s: counters %+v", c.name, f.Throttled)
 		}
 		lost, measured := s.Lost()
-		if known := s.Has&HasThrottling != 0 && s.Throttled.Verdict != cgroup.VerdictUnknown; measured != known || known && lost != s.Throttled.Own+s.Throttled.Ancestor || !known && lost != f.CPU {
+		if measurable := s.Has&HasThrottling != 0 && s.Throttled.Verdict != cgroup.VerdictUnknown; measured != measurable || measurable && lost != s.Throttled.Own+s.Throttled.Ancestor || !measurable && lost != f.CPU {
 			t.Errorf("%s: lost %v, measured %v; counters %+v", c.name, lost, measured, s.Throttled)
 		}
 		if n != 1 || s.FreezesBy(f.Verdict).Sum != f.Likely || s.Freezes.Count != 1 || s.FreezeTime != f.Likely || s.FreezeCPU != f.CPU {
@@ -139,9 +139,9 @@ func TestHiddenAncestors(t *testing.T) {
 		"sys/fs/cgroup/cpu.stat": {Data: []byte("usage_usec 10\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n")},
 	}}})
 	defer p.close()
-	p.begin()
-	p.state.start -= 100 * time.Millisecond
-	f, frozen := p.tick(10 * time.Millisecond)
+	p.beginTick()
+	p.state.tickStart -= 100 * time.Millisecond
+	f, frozen := p.endTick(10 * time.Millisecond)
 	if !frozen || f.Verdict != cgroup.VerdictUnknown {
 		t.Errorf("frozen %v, verdict %q (%s), want unknown", frozen, f.Verdict, f.How)
 	}
@@ -160,16 +160,16 @@ func TestCountersNeverFall(t *testing.T) {
 	p := newProbe(Options{Cgroup: cgroup.Options{FS: fsys}})
 	defer p.close()
 	var last cgroup.Throttling
-	for _, at := range []struct{ own, local int }{{0, 100000}, {0, 200000}, {50000, 210000}, {50000, 90000}, {0, 0}, {10, 10}, {70000, 300000}} {
-		fsys["sys/fs/cgroup/a/cpu.stat"] = &fstest.MapFile{Data: fmt.Appendf(nil, stat, at.own)}
-		fsys["sys/fs/cgroup/a/cpu.stat.local"] = &fstest.MapFile{Data: fmt.Appendf(nil, "throttled_usec %d\n", at.local)}
-		p.state.nextLook = 0
-		p.begin()
-		p.tick(10 * time.Millisecond)
+	for _, counters := range []struct{ ownUS, localUS int }{{0, 100000}, {0, 200000}, {50000, 210000}, {50000, 90000}, {0, 0}, {10, 10}, {70000, 300000}} {
+		fsys["sys/fs/cgroup/a/cpu.stat"] = &fstest.MapFile{Data: fmt.Appendf(nil, stat, counters.ownUS)}
+		fsys["sys/fs/cgroup/a/cpu.stat.local"] = &fstest.MapFile{Data: fmt.Appendf(nil, "throttled_usec %d\n", counters.localUS)}
+		p.state.nextPoll = 0
+		p.beginTick()
+		p.endTick(10 * time.Millisecond)
 		var s Snapshot
 		p.Snapshot(&s)
 		if s.Throttled.Own < last.Own || s.Throttled.Ancestor < last.Ancestor || s.Throttled.Periods < last.Periods || s.Throttled.ThrottledPeriods < last.ThrottledPeriods {
-			t.Errorf("at %+v: %+v after %+v", at, s.Throttled, last)
+			t.Errorf("at %+v: %+v after %+v", counters, s.Throttled, last)
 		}
 		last = s.Throttled
 	}
@@ -181,13 +181,13 @@ func TestCountersNeverFall(t *testing.T) {
 func TestRunDelayIsSplitByQuota(t *testing.T) {
 	var s state
 	s.unsplit = cgroup.Throttling{Verdict: cgroup.VerdictNone}
-	s.split(30 * ms)
-	s.split(-5 * ms)
+	s.splitRunDelay(30 * ms)
+	s.splitRunDelay(-5 * ms)
 	s.unsplit = cgroup.Throttling{Verdict: cgroup.VerdictOwn, Own: 20 * ms}
-	s.split(50 * ms)
-	s.split(10 * ms)
+	s.splitRunDelay(50 * ms)
+	s.splitRunDelay(10 * ms)
 	s.unsplit = cgroup.Throttling{Verdict: cgroup.VerdictUnknown}
-	s.split(7 * ms)
+	s.splitRunDelay(7 * ms)
 	if s.snap.RunQueue != 30*ms || s.snap.Unsplit != 37*ms {
 		t.Errorf("run queue %v, unsplit %v", s.snap.RunQueue, s.snap.Unsplit)
 	}
@@ -211,7 +211,7 @@ func TestTickBudget(t *testing.T) {
 			t.Skip("no CPU clock here")
 		}
 		for range ticks {
-			p.tick(p.begin())
+			p.endTick(p.beginTick())
 		}
 		to, _ := cputime.Process()
 		best = min(best, (to-from)/ticks)
@@ -230,7 +230,7 @@ func BenchmarkTick(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
-		p.tick(p.begin())
+		p.endTick(p.beginTick())
 	}
 	perSecond := float64(time.Second / p.opts.Interval)
 	b.ReportMetric(100*perSecond*b.Elapsed().Seconds()/float64(b.N), "%cpu")
@@ -242,8 +242,8 @@ func BenchmarkLook(b *testing.B) {
 	defer p.close()
 	b.ReportAllocs()
 	for range b.N {
-		p.state.nextLook, p.state.nextDelay = 0, 0
-		p.tick(p.begin())
+		p.state.nextPoll, p.state.nextThreadRead = 0, 0
+		p.endTick(p.beginTick())
 	}
 	b.ReportMetric(100*b.Elapsed().Seconds()/float64(b.N), "%cpu")
 }
@@ -255,8 +255,8 @@ func TestThrottlingIsWatchedClosely(t *testing.T) {
 		return fmt.Appendf(nil, "usage_usec 1000000\nnr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", periods, throttled, us)
 	}
 	for name, c := range map[string]struct {
-		own, parent []byte
-		fast        bool
+		ownStat, parentStat []byte
+		fast                bool
 	}{
 		"nothing":               {stat(20, 0, 0), stat(20, 0, 0), false},
 		"time alone":            {stat(20, 0, 5000), stat(20, 0, 0), true},
@@ -275,12 +275,12 @@ func TestThrottlingIsWatchedClosely(t *testing.T) {
 		}
 		p := newProbe(Options{Cgroup: cgroup.Options{FS: fsys}})
 		s := &p.state
-		s.counters()
-		s.fastUntil, s.nextLook, s.nextDelay = 0, 0, 1<<62
-		fsys["sys/fs/cgroup/pod/cpu.stat"] = &fstest.MapFile{Data: c.parent}
-		fsys["sys/fs/cgroup/pod/app/cpu.stat"] = &fstest.MapFile{Data: c.own}
-		s.look(&p.opts, time.Second)
-		if fast := s.fastUntil == time.Second+alert; fast != c.fast || !fast && s.fastUntil != 0 {
+		s.readCounters()
+		s.fastUntil, s.nextPoll, s.nextThreadRead = 0, 0, 1<<62
+		fsys["sys/fs/cgroup/pod/cpu.stat"] = &fstest.MapFile{Data: c.parentStat}
+		fsys["sys/fs/cgroup/pod/app/cpu.stat"] = &fstest.MapFile{Data: c.ownStat}
+		s.poll(&p.opts, time.Second)
+		if fast := s.fastUntil == time.Second+alertDuration; fast != c.fast || !fast && s.fastUntil != 0 {
 			t.Errorf("%s: fast until %v", name, s.fastUntil)
 		}
 		p.close()

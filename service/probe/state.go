@@ -10,80 +10,80 @@ import (
 const (
 	// alertDuration is how long ticks remain fast after a sign of throttling, so that bursts
 	// every few seconds are measured completely.
-	alert = 10 * time.Second
+	alertDuration = 10 * time.Second
 	// startDuration is how long ticks are fast after the start, when most processes are
 	// busiest.
-	beginning = 2 * time.Second
+	startDuration = 2 * time.Second
 	// nearLimitShare is the share of its limit from which on a process has fast ticks. An
 	// evenly spread smaller use is not throttled; bursts that are throttled nevertheless
 	// show in the counters.
-	near = 0.5
+	nearLimitShare = 0.5
 	// pollInterval is the interval at which counters are read without throttling.
-	lookEvery = time.Second
+	pollInterval = time.Second
 	// threadsPerSecond bounds the reading of schedstat files, each of which costs about
 	// 3 µs: with more threads they are read less often.
 	threadsPerSecond = 32
 	// movedInterval is the interval of checks whether the process was moved to another
 	// cgroup.
-	movedEvery = 10 * time.Second
+	movedInterval = 10 * time.Second
 )
 
 // state is the measuring goroutine's state, guarded by Probe.mu.
 type state struct {
 	snap Snapshot
 
-	start     time.Duration // start of the current tick
+	tickStart time.Duration // start of the current tick
 	cpuStart  time.Duration
 	cpuOK     bool
-	rate      float64 // CPUs used without freezes, a moving average; 0 if unknown
+	usualCPUs float64 // CPUs used without freezes, a moving average; 0 if unknown
 	fastUntil time.Duration
 	quota     float64
 
-	sampler  *cgroup.Sampler
-	options  cgroup.Options
-	last     cgroup.Stat
-	lastOK   bool
-	sum      cgroup.Throttling // throttling measured by earlier samplers
-	first    cgroup.Stat
-	most     cgroup.Throttling // largest throttling reported so far
-	unsplit  cgroup.Throttling // throttling since run delays were last read
-	nextLook time.Duration
-	nextMove time.Duration
+	sampler         *cgroup.Sampler
+	options         cgroup.Options
+	lastStat        cgroup.Stat
+	lastStatOK      bool
+	earlierSamplers cgroup.Throttling // throttling measured by earlier samplers
+	firstStat       cgroup.Stat
+	reported        cgroup.Throttling // largest throttling reported so far
+	unsplit         cgroup.Throttling // throttling since run delays were last read
+	nextPoll        time.Duration
+	nextMovedCheck  time.Duration
 
-	threads   *schedstat.Reader
-	delay     time.Duration
-	delayOK   bool
-	nextDelay time.Duration
-	stolen    *stolen
-	steal     time.Duration
-	stealOK   bool
+	threads        *schedstat.Reader
+	runDelay       time.Duration
+	runDelayOK     bool
+	nextThreadRead time.Duration
+	stealReader    *stealReader
+	lastSteal      time.Duration
+	lastStealOK    bool
 }
 
 func (s *state) open(opts Options) {
 	s.options = opts.Cgroup
-	s.fastUntil = beginning
-	s.sum.Verdict = cgroup.VerdictNone
+	s.fastUntil = startDuration
+	s.earlierSamplers.Verdict = cgroup.VerdictNone
 	s.unsplit.Verdict = cgroup.VerdictNone
-	s.nextMove = movedEvery
+	s.nextMovedCheck = movedInterval
 	s.openSampler()
 	if opts.Cgroup.PID == 0 && opts.Cgroup.FS == nil {
 		s.threads = schedstat.New(0)
-		s.stolen = newStolen()
+		s.stealReader = newStealReader()
 	}
-	s.look(&opts, 0)
+	s.poll(&opts, 0)
 }
 
 func (s *state) openSampler() {
-	s.sampler, s.lastOK = nil, false
+	s.sampler, s.lastStatOK = nil, false
 	sampler, err := cgroup.NewSampler(s.options)
 	if err != nil {
 		return
 	}
 	s.sampler = sampler
-	if s.sampler.Sample(&s.last) == nil {
-		s.lastOK = true
-		s.first = s.last
-		if s.last.Has&(cgroup.HasBandwidth|cgroup.HasLocal) != 0 {
+	if s.sampler.Sample(&s.lastStat) == nil {
+		s.lastStatOK = true
+		s.firstStat = s.lastStat
+		if s.lastStat.Has&(cgroup.HasBandwidth|cgroup.HasLocal) != 0 {
 			s.snap.Has |= HasThrottling
 		}
 	}
@@ -91,90 +91,90 @@ func (s *state) openSampler() {
 
 func (s *state) close() {
 	if s.sampler != nil {
-		s.counters() // what happened since the last look
+		s.readCounters() // what happened since the last look
 		s.sampler.Close()
 		s.sampler = nil
 	}
 	s.threads.Close()
-	s.stolen.close()
+	s.stealReader.close()
 }
 
 func (s *state) interval(o *Options) time.Duration {
-	if s.start < s.fastUntil {
+	if s.tickStart < s.fastUntil {
 		return o.Interval
 	}
 	return o.IdleInterval
 }
 
 // updateUsualCPUs adds the CPU use of a tick without a freeze to usualCPUs.
-func (s *state) settle(used float64) {
-	if s.rate == 0 {
-		s.rate = used
+func (s *state) updateUsualCPUs(usedCPUs float64) {
+	if s.usualCPUs == 0 {
+		s.usualCPUs = usedCPUs
 		return
 	}
-	s.rate += (used - s.rate) / 2
+	s.usualCPUs += (usedCPUs - s.usualCPUs) / 2
 }
 
-func (s *state) nearLimit(used, procs float64, now, interval time.Duration) {
+func (s *state) speedUpNearLimit(used, procs float64, now, interval time.Duration) {
 	limit := procs
 	if s.quota > 0 {
 		limit = min(limit, s.quota)
 	}
-	if used >= near*limit {
+	if used >= nearLimitShare*limit {
 		s.fastUntil = max(s.fastUntil, now+2*time.Second)
 	}
 }
 
 // readCounters reads the cgroup's counters and returns their growth since the previous
 // reading.
-func (s *state) counters() cgroup.Throttling {
+func (s *state) readCounters() cgroup.Throttling {
 	unknown := cgroup.Throttling{Verdict: cgroup.VerdictUnknown, How: "no throttling counter can be read"}
 	if s.sampler == nil {
 		return unknown
 	}
 	var now cgroup.Stat
 	if s.sampler.Sample(&now) != nil {
-		s.lastOK = false
+		s.lastStatOK = false
 		return unknown
 	}
-	if !s.lastOK {
-		s.last, s.lastOK = now, true
+	if !s.lastStatOK {
+		s.lastStat, s.lastStatOK = now, true
 		return unknown
 	}
-	t := cgroup.Compare(&s.last, &now)
-	if backwards(&s.last, &now) {
+	t := cgroup.Compare(&s.lastStat, &now)
+	if wentBackwards(&s.lastStat, &now) {
 		// The group was replaced: keep the sums and start a new difference.
-		s.sum, s.first = s.total(), now
+		s.earlierSamplers, s.firstStat = s.total(), now
 	}
-	s.last = now
-	add(&s.unsplit, t)
+	s.lastStat = now
+	addThrottling(&s.unsplit, t)
 	return t
 }
 
 // total returns the throttling since the start. The difference of a sampler's first and
 // last reading is more exact than a sum over short windows. The result never falls.
 func (s *state) total() cgroup.Throttling {
-	t := s.sum
-	if s.lastOK {
-		add(&t, cgroup.Compare(&s.first, &s.last))
+	t := s.earlierSamplers
+	if s.lastStatOK {
+		addThrottling(&t, cgroup.Compare(&s.firstStat, &s.lastStat))
 	}
 	// The ancestor's part is a difference of two counters. It may shrink a little when
 	// the own counter is updated later.
-	s.most.Own = max(s.most.Own, t.Own)
-	s.most.Ancestor = max(s.most.Ancestor, t.Ancestor)
-	s.most.Periods = max(s.most.Periods, t.Periods)
-	s.most.ThrottledPeriods = max(s.most.ThrottledPeriods, t.ThrottledPeriods)
-	s.most.Verdict, s.most.How = t.Verdict, t.How
-	return s.most
+	s.reported.Own = max(s.reported.Own, t.Own)
+	s.reported.Ancestor = max(s.reported.Ancestor, t.Ancestor)
+	s.reported.Periods = max(s.reported.Periods, t.Periods)
+	s.reported.ThrottledPeriods = max(s.reported.ThrottledPeriods, t.ThrottledPeriods)
+	s.reported.Verdict, s.reported.How = t.Verdict, t.How
+	return s.reported
 }
 
-func backwards(from, to *cgroup.Stat) bool {
+func wentBackwards(from, to *cgroup.Stat) bool {
 	return to.Throttled < from.Throttled || to.Periods < from.Periods || to.Local < from.Local && to.Has&cgroup.HasLocal != 0
 }
 
 // addThrottling adds a later window to sum. The verdict is the later window's, unless that
 // is none.
-func add(sum *cgroup.Throttling, t cgroup.Throttling) {
+func addThrottling(sum *cgroup.Throttling, t cgroup.Throttling) {
 	sum.Own += t.Own
 	sum.Ancestor += t.Ancestor
 	sum.Periods += t.Periods
@@ -185,37 +185,37 @@ func add(sum *cgroup.Throttling, t cgroup.Throttling) {
 }
 
 // poll reads the counters, the threads and the limits that are due.
-func (s *state) look(o *Options, now time.Duration) {
-	if now < s.nextLook {
+func (s *state) poll(o *Options, now time.Duration) {
+	if now < s.nextPoll {
 		return
 	}
-	s.nextLook = now + max(lookEvery, o.Interval)
+	s.nextPoll = now + max(pollInterval, o.Interval)
 	if s.interval(o) != o.Interval {
 		// Far from the limit ticks are rare, so counters are read at each tick.
-		s.nextLook = now
+		s.nextPoll = now
 	}
-	if now >= s.nextMove {
-		s.nextMove = now + movedEvery
+	if now >= s.nextMovedCheck {
+		s.nextMovedCheck = now + movedInterval
 		if s.sampler != nil && s.sampler.Moved() {
-			s.counters()
-			s.sum = s.total()
+			s.readCounters()
+			s.earlierSamplers = s.total()
 			s.sampler.Close()
 			s.openSampler()
 		}
 	}
 	if s.sampler != nil {
-		t := s.counters()
+		t := s.readCounters()
 		if t.Own > 0 || t.Ancestor > 0 || t.ThrottledPeriods > 0 {
-			s.fastUntil = max(s.fastUntil, now+alert)
+			s.fastUntil = max(s.fastUntil, now+alertDuration)
 		}
 	}
-	if now >= s.nextDelay {
-		s.lookAtThreads(now)
-		s.lookAtBounds()
+	if now >= s.nextThreadRead {
+		s.readThreads(now)
+		s.readQuota()
 	}
 }
 
-func (s *state) lookAtBounds() {
+func (s *state) readQuota() {
 	var b cgroup.Tightest
 	s.quota = 0
 	if s.sampler != nil && s.sampler.SampleLimits(&b) == nil {
@@ -223,29 +223,29 @@ func (s *state) lookAtBounds() {
 	}
 }
 
-func (s *state) lookAtThreads(now time.Duration) {
-	s.nextDelay = now + lookEvery
+func (s *state) readThreads(now time.Duration) {
+	s.nextThreadRead = now + pollInterval
 	if _, delay, n, ok := s.threads.Read(); ok {
-		s.nextDelay = now + lookEvery*time.Duration(1+n/threadsPerSecond)
+		s.nextThreadRead = now + pollInterval*time.Duration(1+n/threadsPerSecond)
 		s.snap.Has |= HasRunQueue
-		if s.delayOK {
-			s.split(delay - s.delay)
+		if s.runDelayOK {
+			s.splitRunDelay(delay - s.runDelay)
 		}
-		s.delay, s.delayOK = delay, true
+		s.runDelay, s.runDelayOK = delay, true
 	}
 	s.unsplit = cgroup.Throttling{Verdict: cgroup.VerdictNone}
-	if steal, ok := s.stolen.read(); ok {
+	if steal, ok := s.stealReader.read(); ok {
 		s.snap.Has |= HasSteal
-		if s.stealOK {
-			s.snap.Steal += max(0, steal-s.steal)
+		if s.lastStealOK {
+			s.snap.Steal += max(0, steal-s.lastSteal)
 		}
-		s.steal, s.stealOK = steal, true
+		s.lastSteal, s.lastStealOK = steal, true
 	}
 }
 
 // splitRunDelay adds a window's run delay to RunQueue if no quota throttled the process in
 // it, else to Unsplit. Neither falls.
-func (s *state) split(delay time.Duration) {
+func (s *state) splitRunDelay(delay time.Duration) {
 	quota := s.unsplit.Own + s.unsplit.Ancestor
 	if s.unsplit.Verdict == cgroup.VerdictNone && quota == 0 {
 		s.snap.RunQueue += max(0, delay)

@@ -13,13 +13,13 @@ import (
 // TestEachBucket tests that each bucket starts at the end of the previous one, and that a duration at a bound is in the later one.
 func TestEachBucket(t *testing.T) {
 	var last time.Duration
-	for i := range buckets {
+	for i := range bucketCount {
 		end := upperBound(i)
-		if end <= last || i == 0 && end != time.Microsecond || i == buckets-1 && end != math.MaxInt64 {
+		if end <= last || i == 0 && end != time.Microsecond || i == bucketCount-1 && end != math.MaxInt64 {
 			t.Fatalf("bucket %d ends at %v, the one before at %v", i, end, last)
 		}
-		if bucket(end-1) != i || i < buckets-1 && bucket(end) != i+1 || bucket(last) != i {
-			t.Errorf("bucket %d: %v is in %d, %v in %d", i, end-1, bucket(end-1), end, bucket(end))
+		if bucketOf(end-1) != i || i < bucketCount-1 && bucketOf(end) != i+1 || bucketOf(last) != i {
+			t.Errorf("bucket %d: %v is in %d, %v in %d", i, end-1, bucketOf(end-1), end, bucketOf(end))
 		}
 		last = end
 	}
@@ -58,38 +58,38 @@ func TestEachBucket(t *testing.T) {
 }
 
 // TestEstimates tests ticks whose CPU time explains all, a part or none of their lateness.
-func TestStretches(t *testing.T) {
+func TestEstimates(t *testing.T) {
 	const m = time.Millisecond
 	for _, c := range []struct {
 		tick tick
-		want stretch
+		want freezeEstimate
 	}{
-		{tick{0, 10 * m, 10 * m, 5 * m, 1, 0.5, m}, stretch{}},
-		{tick{0, 10 * m, 9 * m, 0, 1, 0, m}, stretch{}},
-		{tick{0, 10 * m, 110 * m, 0, 1, 0, m}, stretch{100 * m, 101 * m, 101 * m, 0}},
-		{tick{0, 10 * m, 110 * m, 0, 1, 0, 20 * m}, stretch{100 * m, 110 * m, 110 * m, 0}},
-		{tick{0, 10 * m, 110 * m, 30 * m, 1, 0, 5 * m}, stretch{70 * m, 80 * m, 80 * m, 20 * m}},
-		{tick{0, 10 * m, 110 * m, 110 * m, 1, 0, 5 * m}, stretch{0, 0, 0, 100 * m}},
-		{tick{0, 10 * m, 110 * m, 200 * m, 1, 0, 5 * m}, stretch{0, 0, 0, 100 * m}},
-		{tick{0, 10 * m, 110 * m, 40 * m, 4, 0, 5 * m}, stretch{90 * m, 100 * m, 100 * m, 0}},
-		{tick{0, 10 * m, 110 * m, 40 * m, 4, 2, 5 * m}, stretch{90 * m, 100 * m, 90 * m, 10 * m}},
-		{tick{0, 10 * m, 110 * m, 40 * m, 4, 3.2, 5 * m}, stretch{90 * m, 100 * m, 97500 * time.Microsecond, 2500 * time.Microsecond}},
-		{tick{0, 10 * m, 110 * m, 40 * m, 4, 9, 5 * m}, stretch{90 * m, 100 * m, 100 * m, 0}},
-		{tick{0, 10 * m, 110 * m, 5 * m, 0, 1, 5 * m}, stretch{95 * m, 105 * m, 105 * m, 0}},
-		{tick{100 * m, 110 * m, 210 * m, 5 * m, 0.5, 1, 5 * m}, stretch{95 * m, 105 * m, 105 * m, 0}},
+		{tick{0, 10 * m, 10 * m, 5 * m, 1, 0.5, m}, freezeEstimate{}},
+		{tick{0, 10 * m, 9 * m, 0, 1, 0, m}, freezeEstimate{}},
+		{tick{0, 10 * m, 110 * m, 0, 1, 0, m}, freezeEstimate{100 * m, 101 * m, 101 * m, 0}},
+		{tick{0, 10 * m, 110 * m, 0, 1, 0, 20 * m}, freezeEstimate{100 * m, 110 * m, 110 * m, 0}},
+		{tick{0, 10 * m, 110 * m, 30 * m, 1, 0, 5 * m}, freezeEstimate{70 * m, 80 * m, 80 * m, 20 * m}},
+		{tick{0, 10 * m, 110 * m, 110 * m, 1, 0, 5 * m}, freezeEstimate{0, 0, 0, 100 * m}},
+		{tick{0, 10 * m, 110 * m, 200 * m, 1, 0, 5 * m}, freezeEstimate{0, 0, 0, 100 * m}},
+		{tick{0, 10 * m, 110 * m, 40 * m, 4, 0, 5 * m}, freezeEstimate{90 * m, 100 * m, 100 * m, 0}},
+		{tick{0, 10 * m, 110 * m, 40 * m, 4, 2, 5 * m}, freezeEstimate{90 * m, 100 * m, 90 * m, 10 * m}},
+		{tick{0, 10 * m, 110 * m, 40 * m, 4, 3.2, 5 * m}, freezeEstimate{90 * m, 100 * m, 97500 * time.Microsecond, 2500 * time.Microsecond}},
+		{tick{0, 10 * m, 110 * m, 40 * m, 4, 9, 5 * m}, freezeEstimate{90 * m, 100 * m, 100 * m, 0}},
+		{tick{0, 10 * m, 110 * m, 5 * m, 0, 1, 5 * m}, freezeEstimate{95 * m, 105 * m, 105 * m, 0}},
+		{tick{100 * m, 110 * m, 210 * m, 5 * m, 0.5, 1, 5 * m}, freezeEstimate{95 * m, 105 * m, 105 * m, 0}},
 	} {
-		if got := c.tick.lost(); got != c.want {
+		if got := c.tick.estimate(); got != c.want {
 			t.Errorf("%+v: %+v, want %+v", c.tick, got, c.want)
 		}
 	}
 }
 
 // TestStateHelpers tests how windows are added, and when ticks become fast.
-func TestPieces(t *testing.T) {
+func TestStateHelpers(t *testing.T) {
 	var s state
 	for i, want := range []float64{2, 3, 3.5} {
-		if s.settle(max(float64(2*i+2)-float64(i/2)*2, 0)); s.rate != want {
-			t.Errorf("after %d ticks the rate is %v, want %v", i+1, s.rate, want)
+		if s.updateUsualCPUs(max(float64(2*i+2)-float64(i/2)*2, 0)); s.usualCPUs != want {
+			t.Errorf("after %d ticks the rate is %v, want %v", i+1, s.usualCPUs, want)
 		}
 	}
 	for _, c := range []struct {
@@ -97,56 +97,56 @@ func TestPieces(t *testing.T) {
 		fast               bool
 	}{{1, 2, 0, true}, {0.99, 2, 0, false}, {0.5, 2, 1, true}, {0.49, 2, 1, false}, {1, 2, 4, true}, {0.9, 2, 4, false}} {
 		s := state{quota: c.quota, fastUntil: time.Second}
-		s.nearLimit(c.used, c.procs, 5*time.Second, 0)
+		s.speedUpNearLimit(c.used, c.procs, 5*time.Second, 0)
 		if want := map[bool]time.Duration{true: 7 * time.Second, false: time.Second}[c.fast]; s.fastUntil != want {
 			t.Errorf("%+v: fast until %v", c, s.fastUntil)
 		}
 	}
-	later := state{fastUntil: time.Minute}
-	if later.nearLimit(9, 1, 0, 0); later.fastUntil != time.Minute {
-		t.Errorf("fast until %v", later.fastUntil)
+	alreadyFast := state{fastUntil: time.Minute}
+	if alreadyFast.speedUpNearLimit(9, 1, 0, 0); alreadyFast.fastUntil != time.Minute {
+		t.Errorf("fast until %v", alreadyFast.fastUntil)
 	}
 	o := &Options{Interval: 1, IdleInterval: 2}
-	if (&state{start: 4, fastUntil: 5}).interval(o) != 1 || (&state{start: 5, fastUntil: 5}).interval(o) != 2 {
+	if (&state{tickStart: 4, fastUntil: 5}).interval(o) != 1 || (&state{tickStart: 5, fastUntil: 5}).interval(o) != 2 {
 		t.Error("ticks are fast at the wrong time")
 	}
-	none, own := cgroup.Throttling{Verdict: cgroup.VerdictNone}, cgroup.Throttling{Verdict: cgroup.VerdictOwn, How: "x", Own: 1, Ancestor: 2, Periods: 3, ThrottledPeriods: 4}
-	sum := none
-	add(&sum, own)
-	add(&sum, own)
+	noThrottling, ownThrottling := cgroup.Throttling{Verdict: cgroup.VerdictNone}, cgroup.Throttling{Verdict: cgroup.VerdictOwn, How: "x", Own: 1, Ancestor: 2, Periods: 3, ThrottledPeriods: 4}
+	sum := noThrottling
+	addThrottling(&sum, ownThrottling)
+	addThrottling(&sum, ownThrottling)
 	if sum != (cgroup.Throttling{Verdict: cgroup.VerdictOwn, How: "x", Own: 2, Ancestor: 4, Periods: 6, ThrottledPeriods: 8}) {
 		t.Errorf("%+v", sum)
 	}
-	if add(&sum, none); sum.Verdict != cgroup.VerdictOwn {
+	if addThrottling(&sum, noThrottling); sum.Verdict != cgroup.VerdictOwn {
 		t.Errorf("a window without throttling makes %+v", sum)
 	}
-	if add(&none, cgroup.Throttling{Verdict: cgroup.VerdictNone, How: "y"}); none.How != "y" {
-		t.Errorf("%+v", none)
+	if addThrottling(&noThrottling, cgroup.Throttling{Verdict: cgroup.VerdictNone, How: "y"}); noThrottling.How != "y" {
+		t.Errorf("%+v", noThrottling)
 	}
-	at := cgroup.Stat{Throttled: 5, Periods: 5, Local: 5, Has: cgroup.HasLocal}
+	before := cgroup.Stat{Throttled: 5, Periods: 5, Local: 5, Has: cgroup.HasLocal}
 	for i, want := range []bool{false, true, true, true, false} {
-		to := at
+		after := before
 		switch i {
 		case 1:
-			to.Throttled--
+			after.Throttled--
 		case 2:
-			to.Periods--
+			after.Periods--
 		case 3:
-			to.Local--
+			after.Local--
 		case 4:
-			to.Local, to.Has = 0, 0
+			after.Local, after.Has = 0, 0
 		}
-		if backwards(&at, &to) != want {
+		if wentBackwards(&before, &after) != want {
 			t.Errorf("change %d goes back: %v", i, !want)
 		}
 	}
 	for _, c := range []struct {
-		unsplit         cgroup.Throttling
-		delay           time.Duration
-		queue, together time.Duration
+		unsplit             cgroup.Throttling
+		delay               time.Duration
+		queue, unsplitDelay time.Duration
 	}{{cgroup.Throttling{Verdict: cgroup.VerdictNone}, 9, 9, 0}, {cgroup.Throttling{Verdict: cgroup.VerdictNone}, -9, 0, 0}, {cgroup.Throttling{Verdict: cgroup.VerdictOwn, Own: 2, Ancestor: 3}, 9, 0, 4}, {cgroup.Throttling{Verdict: cgroup.VerdictOwn, Own: 5, Ancestor: 5}, 9, 0, 0}, {cgroup.Throttling{Verdict: cgroup.VerdictUnknown}, 9, 0, 9}, {cgroup.Throttling{Verdict: cgroup.VerdictNone, Own: 1}, 9, 0, 8}} {
 		s := state{unsplit: c.unsplit}
-		if s.split(c.delay); s.snap.RunQueue != c.queue || s.snap.Unsplit != c.together {
+		if s.splitRunDelay(c.delay); s.snap.RunQueue != c.queue || s.snap.Unsplit != c.unsplitDelay {
 			t.Errorf("%+v: %d in the run queue, %d in either", c, s.snap.RunQueue, s.snap.Unsplit)
 		}
 	}
@@ -154,7 +154,7 @@ func TestPieces(t *testing.T) {
 
 // TestPollTimes tests that counters are read each second, or at each tick if ticks are rare, and that the process's move to
 // another group is detected.
-func TestWhenIsRead(t *testing.T) {
+func TestPollTimes(t *testing.T) {
 	stat := func(throttled int) string {
 		return fmt.Sprintf("usage_usec 10\nnr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", 5+throttled, throttled, 1000*throttled)
 	}
@@ -163,45 +163,45 @@ func TestWhenIsRead(t *testing.T) {
 	s := &state{}
 	s.open(o)
 	defer s.close()
-	if s.snap.Has&HasThrottling == 0 || s.quota != 0.5 || s.nextLook != time.Second || s.fastUntil != beginning || s.nextMove != movedEvery || s.nextDelay != lookEvery {
+	if s.snap.Has&HasThrottling == 0 || s.quota != 0.5 || s.nextPoll != time.Second || s.fastUntil != startDuration || s.nextMovedCheck != movedInterval || s.nextThreadRead != pollInterval {
 		t.Fatalf("at the start %+v", s)
 	}
 	set := func(text string) { fsys["sys/fs/cgroup/a/cpu.stat"].Data = []byte(text) }
 	set(stat(1))
-	if s.look(&o, time.Second-1); s.last.ThrottledPeriods != 0 {
+	if s.poll(&o, time.Second-1); s.lastStat.ThrottledPeriods != 0 {
 		t.Error("the counters were read too early")
 	}
 	fsys["sys/fs/cgroup/a/cpu.max"].Data = []byte("100000 100000\n")
-	if s.look(&o, time.Second); s.last.ThrottledPeriods != 1 || s.fastUntil != time.Second+alert || s.quota != 1 || s.nextLook != 2*time.Second {
+	if s.poll(&o, time.Second); s.lastStat.ThrottledPeriods != 1 || s.fastUntil != time.Second+alertDuration || s.quota != 1 || s.nextPoll != 2*time.Second {
 		t.Errorf("after a second %+v", s)
 	}
-	s.start = time.Minute // much later, when ticks are rare
+	s.tickStart = time.Minute // much later, when ticks are rare
 	set(stat(1))
-	if s.look(&o, time.Minute); s.nextLook != time.Minute || s.fastUntil != time.Second+alert {
-		t.Errorf("where ticks are rare %v, %v", s.nextLook, s.fastUntil)
+	if s.poll(&o, time.Minute); s.nextPoll != time.Minute || s.fastUntil != time.Second+alertDuration {
+		t.Errorf("where ticks are rare %v, %v", s.nextPoll, s.fastUntil)
 	}
 	for name, f := range cpuFiles(stat(7), "") {
 		fsys[strings.Replace(name, "/a/", "/b/", 1)] = f
 	}
 	fsys["proc/self/cgroup"].Data = []byte("0::/b\n")
-	if s.look(&o, time.Minute+movedEvery-1); s.last.ThrottledPeriods != 1 {
+	if s.poll(&o, time.Minute+movedInterval-1); s.lastStat.ThrottledPeriods != 1 {
 		t.Error("it was followed too early")
 	}
-	s.look(&o, time.Minute+movedEvery)
-	if s.last.ThrottledPeriods != 7 || s.total().ThrottledPeriods != 1 {
-		t.Errorf("in its new group %+v, in all %+v", s.last, s.total())
+	s.poll(&o, time.Minute+movedInterval)
+	if s.lastStat.ThrottledPeriods != 7 || s.total().ThrottledPeriods != 1 {
+		t.Errorf("in its new group %+v, in all %+v", s.lastStat, s.total())
 	}
 	set = func(text string) { fsys["sys/fs/cgroup/b/cpu.stat"].Data = []byte(text) }
 	set(stat(9))
-	if s.look(&o, 2*time.Minute); s.total().ThrottledPeriods != 3 || s.total().Own != 3*time.Millisecond {
+	if s.poll(&o, 2*time.Minute); s.total().ThrottledPeriods != 3 || s.total().Own != 3*time.Millisecond {
 		t.Errorf("in all %+v", s.total())
 	}
 	set(stat(2)) // another group of the same name
-	if s.look(&o, 3*time.Minute); s.total().ThrottledPeriods != 3 {
+	if s.poll(&o, 3*time.Minute); s.total().ThrottledPeriods != 3 {
 		t.Errorf("with a group that was replaced %+v", s.total())
 	}
 	delete(fsys, "sys/fs/cgroup/b/cpu.stat")
-	if got := s.counters(); got.Verdict != cgroup.VerdictUnknown || s.lastOK {
+	if got := s.readCounters(); got.Verdict != cgroup.VerdictUnknown || s.lastStatOK {
 		t.Errorf("without a file %+v", got)
 	}
 }

@@ -10,26 +10,26 @@ import (
 
 // A stealReader reads how long the hypervisor did not run this machine's CPUs although
 // they were busy, summed over all of them.
-type stolen struct {
+type stealReader struct {
 	fd  int
 	buf [512]byte
 }
 
-func newStolen() *stolen {
+func newStealReader() *stealReader {
 	fd, err := syscall.Open("/proc/stat", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}
-	return &stolen{fd: fd}
+	return &stealReader{fd: fd}
 }
 
-func (s *stolen) close() {
+func (s *stealReader) close() {
 	if s != nil {
 		syscall.Close(s.fd)
 	}
 }
 
-func (s *stolen) read() (time.Duration, bool) {
+func (s *stealReader) read() (time.Duration, bool) {
 	if s == nil {
 		return 0, false
 	}
