@@ -74,8 +74,10 @@ type Options struct {
 	// Validate, if not nil, checks the pass and the report. It must be new.
 	Validate *validate.Checks
 
-	isRereadForced bool        // for tests of wrong guesses: see reading.guessReread
-	hostSamples    hostSamples // read from Host
+	isRereadForced bool // for tests of wrong guesses: see reading.guessReread
+	// hostSamples and hostErr are read from Host. All readings of the trace share them.
+	hostSamples *host.Samples
+	hostErr     error
 }
 
 // An Index is filled while the trace is explained, in the same pass. Package inspect has one.
@@ -113,7 +115,7 @@ func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report
 	if reopen == nil {
 		trace, reopen, canReopen = reopenable(trace)
 	}
-	opts.hostSamples.load(opts.Host)
+	opts.hostSamples, opts.hostErr = readHost(opts.Host)
 	var selfWaits *selfWaits
 	selectsPart := canReopen && opts.selectsPart()
 	if selectsPart {
@@ -208,7 +210,7 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 	if reread == rereadAlways {
 		r.pass.DropOptionalSums()
 	}
-	r.pass.Listeners = []pass.Listener{freezeListener{freezes, &r.threads, opts.hostSamples.samples}, &r.hostLog, r.process}
+	r.pass.Listeners = []pass.Listener{freezeListener{freezes, &r.threads, opts.hostSamples}, &r.hostLog, r.process}
 	if opts.Index != nil {
 		r.pass.Sums = append(r.pass.Sums, opts.Index)
 		r.pass.Listeners = append(r.pass.Listeners, opts.Index)
@@ -221,7 +223,7 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 		r.translations = path.MergeIDs(r.pass.Stages)
 		r.mergedGroups = r.groups.Merge(r.translations)
 		r.peers.Merge(r.translations)
-		if unsure, ok := hostjoin.PossibleSelfConnections(opts.hostSamples.samples, r.hostWindow()); ok {
+		if unsure, ok := hostjoin.PossibleSelfConnections(opts.hostSamples, r.hostWindow()); ok {
 			r.peers.RefuteBySockets(unsure)
 		}
 	}

@@ -14,21 +14,16 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// hostSamples are the host samples that accompany a trace. All its readings share them.
-type hostSamples struct {
-	samples *host.Samples // nil if there are none
-	err     error
-}
-
-// load reads the samples. An empty input counts as none.
-func (h *hostSamples) load(source io.Reader) {
+// readHost reads host samples. They are nil if there are none: an empty input counts as none.
+func readHost(source io.Reader) (*host.Samples, error) {
 	if source == nil {
-		return
+		return nil, nil
 	}
 	r := bufio.NewReader(source)
-	if _, err := r.Peek(1); !errors.Is(err, io.EOF) {
-		h.samples, h.err = host.Read(r)
+	if _, err := r.Peek(1); errors.Is(err, io.EOF) {
+		return nil, nil
 	}
+	return host.Read(r)
 }
 
 func (r *reading) hostWindow() hostjoin.Window {

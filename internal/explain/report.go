@@ -70,16 +70,10 @@ func (r *reading) report() (*report.Report, *predict.Model) {
 
 // loadHost returns the host samples that accompany the trace or are in it.
 func (r *reading) loadHost() (*host.Samples, error) {
-	loaded := r.opts.hostSamples
-	if loaded.samples == nil && loaded.err == nil {
-		if logged := r.hostLog.reader(r.process.Clock()); logged != nil {
-			loaded.load(logged)
-		}
+	if r.opts.hostSamples != nil || r.opts.hostErr != nil {
+		return r.opts.hostSamples, r.opts.hostErr
 	}
-	if loaded.err != nil {
-		return nil, loaded.err
-	}
-	return loaded.samples, nil
+	return readHost(r.hostLog.reader(r.process.Clock()))
 }
 
 // judgeFreezes decides which stops of the process were freezes. The host samples have the facts about CPUs.
