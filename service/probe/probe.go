@@ -35,8 +35,8 @@ type Options struct {
 type Freeze struct {
 	// Start is End less Likely. End is when the probe ran again.
 	Start, End time.Time
-	// Min is how long the freeze was at least, Most at most, and Likely the best
-	// estimate. They differ by no more than an interval.
+	// Min and Max bound the freeze's length, and Likely is the best estimate. Min and
+	// Max differ by no more than an interval.
 	Min, Likely, Max time.Duration
 	// CPU is Likely times the number of CPUs that the process used before. The
 	// kernel's throttled time is equal if each busy thread has a CPU. It is larger on
@@ -197,6 +197,7 @@ func (p *Probe) run() {
 }
 
 // measure runs ticks until Stop.
+// measure runs ticks until Stop.
 func (p *Probe) measure() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -214,6 +215,7 @@ func (p *Probe) measure() {
 	}
 }
 
+// report calls OnFreeze.
 // report calls OnFreeze.
 func (p *Probe) report(f Freeze) {
 	if p.opts.OnFreeze != nil {

@@ -91,7 +91,7 @@ func (s *state) openSampler() {
 
 func (s *state) close() {
 	if s.sampler != nil {
-		s.readCounters() // what happened since the last look
+		s.readCounters() // throttling since the last poll
 		s.sampler.Close()
 		s.sampler = nil
 	}
@@ -115,6 +115,7 @@ func (s *state) updateUsualCPUs(usedCPUs float64) {
 	s.usualCPUs += (usedCPUs - s.usualCPUs) / 2
 }
 
+// speedUpNearLimit makes ticks fast for two seconds if the process is near its limit.
 func (s *state) speedUpNearLimit(used, procs float64, now, interval time.Duration) {
 	limit := procs
 	if s.quota > 0 {
@@ -223,6 +224,7 @@ func (s *state) readQuota() {
 	}
 }
 
+// readThreads reads the threads' run delays and the stolen time.
 func (s *state) readThreads(now time.Duration) {
 	s.nextThreadRead = now + pollInterval
 	if _, delay, n, ok := s.threads.Read(); ok {
