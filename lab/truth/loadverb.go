@@ -13,13 +13,13 @@ import (
 	"github.com/whylate/whylate/lab/truth/load"
 )
 
-// targets is the flag -path: PATH[:WEIGHT][:slow][:client=KIND], or a whole URL
+// targetFlags is the flag -path: PATH[:WEIGHT][:slow][:client=KIND], or a whole URL
 // in place of the path.
-type targets []load.Target
+type targetFlags []load.Target
 
-func (t *targets) String() string { return "" }
+func (t *targetFlags) String() string { return "" }
 
-func (t *targets) Set(s string) error {
+func (t *targetFlags) Set(s string) error {
 	rest, url := s, ""
 	if strings.HasPrefix(s, "http://") { // its port is no weight
 		i := strings.Index(s[len("http://"):], "/")
@@ -50,23 +50,23 @@ func (t *targets) Set(s string) error {
 
 func loadVerb(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
 	fs := flag.NewFlagSet("truth load", flag.ContinueOnError)
-	var o load.Options
-	var paths targets
+	var options load.Options
+	var paths targetFlags
 	url := fs.String("url", "", "address of the service, http://host:port (gRPC: host:port)")
 	fs.Var(&paths, "path", "a `path[:weight][:slow][:client=kind]` to ask for, or a URL; repeat it. For gRPC the method")
-	fs.Float64Var(&o.Rate, "rate", 0, "open loop: so many requests a second (0: closed loop)")
-	fs.IntVar(&o.Conns, "conns", 4, "connections: all of a closed loop's, or those an open loop begins with")
-	fs.DurationVar(&o.Rest, "rest", 0, "closed loop: mean rest between an answer and the next request")
-	fs.DurationVar(&o.Duration, "d", 3*time.Second, "no request starts after this time")
-	fs.StringVar(&o.Proto, "proto", "http1", "http1, h2 or grpc")
-	fs.Uint64Var(&o.Seed, "seed", 1, "of the order of paths and the open loop's times")
+	fs.Float64Var(&options.Rate, "rate", 0, "open loop: so many requests a second (0: closed loop)")
+	fs.IntVar(&options.Conns, "conns", 4, "connections: all of a closed loop's, or those an open loop begins with")
+	fs.DurationVar(&options.Rest, "rest", 0, "closed loop: mean rest between an answer and the next request")
+	fs.DurationVar(&options.Duration, "d", 3*time.Second, "no request starts after this time")
+	fs.StringVar(&options.Proto, "proto", "http1", "http1, h2 or grpc")
+	fs.Uint64Var(&options.Seed, "seed", 1, "of the order of paths and the open loop's times")
 	asJSON := fs.Bool("json", false, "print the result as JSON")
 	requests := fs.Bool("requests", false, "with -json: every request too")
 	if _, err := parse(fs, args, stderr); err != nil {
 		return err
 	}
 	base := strings.TrimSuffix(*url, "/")
-	if o.Proto == "grpc" {
+	if options.Proto == "grpc" {
 		base = strings.TrimPrefix(base, "http://")
 	} else if base != "" && !strings.Contains(base, "://") {
 		base = "http://" + base
@@ -77,15 +77,15 @@ func loadVerb(ctx context.Context, args []string, _ io.Reader, stdout, stderr io
 		case base == "":
 			fmt.Fprintln(stderr, "truth load: -url says where the service is")
 			return errUsage
-		case o.Proto == "grpc":
+		case options.Proto == "grpc":
 			t.Name = strings.TrimPrefix(t.Name, "/")
 			t.URL = base + "/" + t.Name
 		default:
 			t.URL = base + "/" + strings.TrimPrefix(t.URL, "/")
 		}
-		o.Targets = append(o.Targets, t)
+		options.Targets = append(options.Targets, t)
 	}
-	res, err := load.Run(ctx, o)
+	res, err := load.Run(ctx, options)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return 2
 	}
 	verbs := map[string]func(context.Context, []string, io.Reader, io.Writer, io.Writer) error{
-		"list": list, "serve": serve, "load": loadVerb, "run": runVerb, catalog.PeerVerb: peer,
+		"list": listVerb, "serve": serveVerb, "load": loadVerb, "run": runVerb, catalog.PeerVerb: peerVerb,
 	}
 	verb, ok := verbs[args[0]]
 	if !ok {
@@ -77,7 +77,7 @@ func parse(fs *flag.FlagSet, args []string, stderr io.Writer) (name string, err 
 	return name, nil
 }
 
-func list(_ context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
+func listVerb(_ context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
 	fs := flag.NewFlagSet("truth list", flag.ContinueOnError)
 	asJSON := fs.Bool("json", false, "print all that is known")
 	if _, err := parse(fs, args, stderr); err != nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/whylate/whylate/lab/truth/wire"
 )
 
-// peer is the other end of some services: "peer KIND DURATION", or "peer ask-KIND DURATION ADDRESS" for their clients, which rest
+// peerVerb is the other end of some services: "peer KIND DURATION", or "peer ask-KIND DURATION ADDRESS" for their clients, which rest
 // so long after an answer. It ends when stdin does.
-func peer(_ context.Context, args []string, stdin io.Reader, stdout, _ io.Writer) error {
+func peerVerb(_ context.Context, args []string, stdin io.Reader, stdout, _ io.Writer) error {
 	if len(args) == 3 {
-		return ask(args, stdin)
+		return runClient(args, stdin)
 	}
 	if len(args) != 2 {
 		return fmt.Errorf("peer wants a kind and a duration, got %q", args)
@@ -64,12 +64,12 @@ func peer(_ context.Context, args []string, stdin io.Reader, stdout, _ io.Writer
 			servePeerHTTP(ln, d)
 		case "grpc":
 			g := grpc.NewServer()
-			g.RegisterService(wire.Desc(), slowRPC{d})
+			g.RegisterService(wire.Desc(), delayedRPC{d})
 			g.Serve(ln)
 		case "lines":
-			eachConn(ln, func(c net.Conn) { answerLines(c, d) })
+			serveConns(ln, func(c net.Conn) { answerLines(c, d) })
 		case "greeting":
-			eachConn(ln, func(c net.Conn) {
+			serveConns(ln, func(c net.Conn) {
 				time.Sleep(d)
 				io.WriteString(c, "hello\n")
 				io.Copy(io.Discard, c)
@@ -80,9 +80,9 @@ func peer(_ context.Context, args []string, stdin io.Reader, stdout, _ io.Writer
 	return err
 }
 
-// ask asks over three connections, two questions at a time over each, until stdin ends.
-func ask(args []string, stdin io.Reader) error {
-	rest, err := time.ParseDuration(args[1])
+// runClient asks over three connections, two questions at a time over each, until stdin ends.
+func runClient(args []string, stdin io.Reader) error {
+	pause, err := time.ParseDuration(args[1])
 	if err != nil {
 		return err
 	}
@@ -97,13 +97,13 @@ func ask(args []string, stdin io.Reader) error {
 			for i := range 2 {
 				go func() {
 					for price := 0; client.Call("Pricing.Quote", i, &price) == nil; {
-						time.Sleep(rest)
+						time.Sleep(pause)
 					}
 				}()
 			}
 		case "ask-lines":
 			go func() {
-				for r := bufio.NewReader(c); ; time.Sleep(rest) {
+				for r := bufio.NewReader(c); ; time.Sleep(pause) {
 					io.WriteString(c, "one\ntwo\n")
 					for range 2 {
 						if _, err := r.ReadString('\n'); err != nil {
@@ -130,17 +130,17 @@ func servePeerHTTP(ln net.Listener, d time.Duration) {
 	httpServer(mux).Serve(ln)
 }
 
-// slowRPC answers every call after a while.
-type slowRPC struct{ d time.Duration }
+// delayedRPC answers every call after a while.
+type delayedRPC struct{ d time.Duration }
 
-func (s slowRPC) Slow(_ context.Context, in *wire.Text) (*wire.Text, error) {
+func (s delayedRPC) Slow(_ context.Context, in *wire.Text) (*wire.Text, error) {
 	time.Sleep(s.d)
 	return in, nil
 }
 
-func (s slowRPC) Fast(_ context.Context, in *wire.Text) (*wire.Text, error) { return in, nil }
+func (s delayedRPC) Fast(_ context.Context, in *wire.Text) (*wire.Text, error) { return in, nil }
 
-func (s slowRPC) Stream(in *wire.Text, out grpc.ServerStream) error {
+func (s delayedRPC) Stream(in *wire.Text, out grpc.ServerStream) error {
 	time.Sleep(s.d)
 	return out.SendMsg(in)
 }
@@ -176,7 +176,7 @@ func answerNames(pc net.PacketConn, d time.Duration) {
 	}
 }
 
-func eachConn(ln net.Listener, serve func(net.Conn)) {
+func serveConns(ln net.Listener, serve func(net.Conn)) {
 	for {
 		c, err := ln.Accept()
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/whylate/whylate/lab/truth/catalog"
 )
 
-// startIn starts a service in its place. leave must be called once it has ended.
-func startIn(cmd *exec.Cmd, p *catalog.Place) (leave func(), err error) {
+// startInPlace starts a service in its place. leave must be called once it has ended.
+func startInPlace(cmd *exec.Cmd, p *catalog.Place) (release func(), err error) {
 	// A process inherits the affinity of the thread that starts it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -24,29 +24,29 @@ func startIn(cmd *exec.Cmd, p *catalog.Place) (leave func(), err error) {
 		return nil, fmt.Errorf("%w: it has %d CPUs, %d are needed", errPlace, n, max(p.OfCPUs, p.CPUs))
 	}
 	if p.CPUs > 0 {
-		var some unix.CPUSet
-		for cpu := 0; some.Count() < p.CPUs; cpu++ {
+		var allowed unix.CPUSet
+		for cpu := 0; allowed.Count() < p.CPUs; cpu++ {
 			if all.IsSet(cpu) {
-				some.Set(cpu)
+				allowed.Set(cpu)
 			}
 		}
-		if err := unix.SchedSetaffinity(0, &some); err != nil {
+		if err := unix.SchedSetaffinity(0, &allowed); err != nil {
 			return nil, fmt.Errorf("%w: %w", errPlace, err)
 		}
 		defer func() { _ = unix.SchedSetaffinity(0, &all) }()
 	}
-	leave = func() {}
+	release = func() {}
 	if p.QuotaCPUs > 0 {
 		g, err := cpugroup.New(cpugroup.Options{CPUs: p.QuotaCPUs, HighWeight: true})
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errPlace, err)
 		}
-		leave = func() { _ = g.Remove() }
+		release = func() { _ = g.Remove() }
 		g.Attach(cmd)
 	}
 	if err := cmd.Start(); err != nil {
-		leave()
+		release()
 		return nil, err
 	}
-	return leave, nil
+	return release, nil
 }

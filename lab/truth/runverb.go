@@ -35,10 +35,10 @@ type Outcome struct {
 	// wall clock. For a service without a client both are of its own clock.
 	Client load.Summary `json:"client"`
 	Traced load.Summary `json:"traced"`
-	// Met is Traced without the requests which, by the service's own clock, the
+	// Affected is Traced without the requests which, by the service's own clock, the
 	// fault took less than 100 us of: where only some meet it, the others may
 	// never wait, and then no stack in the trace shows which handler they had.
-	Met load.Summary `json:"met"`
+	Affected load.Summary `json:"met"`
 	// TraceFrom and TraceTo are the wall clock at the trace's first and last
 	// event, by the clock snapshots in the trace.
 	TraceFrom time.Time `json:"trace_from"`
@@ -61,8 +61,8 @@ type Lateness struct {
 	MaxNS int64 `json:"max_ns"`
 }
 
-// watchLateness sleeps until stop is called, and tells how punctual that was.
-func watchLateness() (stop func() Lateness) {
+// startLatenessWatch sleeps until stop is called, and tells how punctual that was.
+func startLatenessWatch() (stop func() Lateness) {
 	end, result := make(chan struct{}), make(chan Lateness)
 	go func() {
 		var late []int64
@@ -106,7 +106,7 @@ func runVerb(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.
 	if err := os.MkdirAll(*dir, 0o777); err != nil {
 		return fmt.Errorf("creating the directory for results: %w", err)
 	}
-	out, res, rec, err := record(ctx, s, setting{*fixed, *procs, *hogs, *gogc, *quota}, *d, *seconds, stderr)
+	out, res, rec, err := recordRun(ctx, s, startOptions{*fixed, *procs, *hogs, *gogc, *quota}, *d, *seconds, stderr)
 	if err != nil {
 		return err
 	}
@@ -134,18 +134,18 @@ func runVerb(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.
 
 // server is a service in a process of its own.
 type server struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
-	addrs map[string]string
-	leave func() // its place, once it has ended
+	cmd          *exec.Cmd
+	stdin        io.Closer
+	addrs        map[string]string
+	releasePlace func() // its place, once it has ended
 }
 
-func startServer(ctx context.Context, s *catalog.Service, set setting, stderr io.Writer) (*server, error) {
+func startServer(ctx context.Context, s *catalog.Service, options startOptions, stderr io.Writer) (*server, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	args := []string{"serve", s.Name, fmt.Sprintf("-fix=%t", set.fixed), fmt.Sprintf("-procs=%d", set.procs), fmt.Sprintf("-hogs=%d", set.hogs), fmt.Sprintf("-gogc=%d", set.gogc)}
+	args := []string{"serve", s.Name, fmt.Sprintf("-fix=%t", options.fixed), fmt.Sprintf("-procs=%d", options.procs), fmt.Sprintf("-hogs=%d", options.hogs), fmt.Sprintf("-gogc=%d", options.gogc)}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stderr = stderr
 	cmd.WaitDelay = 5 * time.Second
@@ -159,19 +159,19 @@ func startServer(ctx context.Context, s *catalog.Service, set setting, stderr io
 	}
 	leave := func() {}
 	place := s.Place
-	if set.fixed {
+	if options.fixed {
 		place = nil
 	}
-	if set.quota > 0 {
+	if options.quota > 0 {
 		in := catalog.Place{}
 		if place != nil {
 			in = *place
 		}
-		in.QuotaCPUs = set.quota
+		in.QuotaCPUs = options.quota
 		place = &in
 	}
 	if place != nil {
-		leave, err = startIn(cmd, place)
+		leave, err = startInPlace(cmd, place)
 	} else {
 		err = cmd.Start()
 	}
@@ -195,15 +195,15 @@ func startServer(ctx context.Context, s *catalog.Service, set setting, stderr io
 
 func (s *server) stop() error {
 	s.stdin.Close()
-	defer s.leave()
+	defer s.releasePlace()
 	if err := s.cmd.Wait(); err != nil {
 		return fmt.Errorf("the service ended badly: %w", err)
 	}
 	return nil
 }
 
-// setting is how a service is started.
-type setting struct {
+// startOptions is how a service is started.
+type startOptions struct {
 	fixed bool
 	procs int // GOMAXPROCS; 0: its own
 	hogs  int // goroutines that compute without any rest
@@ -217,12 +217,12 @@ type recording struct {
 	host  []byte // samples of the host, for a service that has a Place
 }
 
-// record runs the service and its load and fetches a trace of the middle.
-func record(ctx context.Context, s *catalog.Service, set setting, d time.Duration, seconds float64, stderr io.Writer) (out *Outcome, res *load.Result, rec recording, err error) {
-	ctx, cancel := context.WithTimeout(ctx, d+2*time.Minute)
+// recordRun runs the service and its load and fetches a trace of the middle.
+func recordRun(ctx context.Context, s *catalog.Service, options startOptions, loadTime time.Duration, traceSeconds float64, stderr io.Writer) (out *Outcome, res *load.Result, rec recording, err error) {
+	ctx, cancel := context.WithTimeout(ctx, loadTime+2*time.Minute)
 	defer cancel()
 	stderr = &lockedWriter{w: stderr} // the service and the load write at once
-	srv, err := startServer(ctx, s, set, stderr)
+	srv, err := startServer(ctx, s, options, stderr)
 	if err != nil {
 		return nil, nil, rec, err
 	}
@@ -233,29 +233,29 @@ func record(ctx context.Context, s *catalog.Service, set setting, d time.Duratio
 		err error
 	}
 	loads := make(chan loaded, 1)
-	begun := time.Now()
+	loadStart := time.Now()
 	go func() {
-		res, err := runLoad(ctx, s, srv, d, stderr)
+		res, err := runLoad(ctx, s, srv, loadTime, stderr)
 		loads <- loaded{res, err}
 	}()
 
-	out = &Outcome{Service: s, Fixed: set.fixed}
-	watch := sync.OnceValue(watchLateness())
+	out = &Outcome{Service: s, Fixed: options.fixed}
+	watch := sync.OnceValue(startLatenessWatch())
 	defer watch()
-	if seconds == 0 {
-		seconds = max(0.2, (d - time.Second).Seconds())
+	if traceSeconds == 0 {
+		traceSeconds = max(0.2, (loadTime - time.Second).Seconds())
 	}
-	if seconds > 0 {
-		lead := max(100*time.Millisecond, min(500*time.Millisecond, (d-time.Duration(seconds*1e9))/2))
+	if traceSeconds > 0 {
+		lead := max(100*time.Millisecond, min(500*time.Millisecond, (loadTime-time.Duration(traceSeconds*1e9))/2))
 		select {
 		case <-time.After(lead):
 		case l := <-loads:
 			return nil, nil, rec, errors.Join(errors.New("the load ended before the trace began"), l.err)
 		}
-		if rec, err = srv.record(ctx, s.Place != nil, seconds); err != nil {
+		if rec, err = srv.recordTrace(ctx, s.Place != nil, traceSeconds); err != nil {
 			return nil, nil, rec, err
 		}
-		if out.TraceFrom, out.TraceTo, err = bounds(rec.trace); err != nil {
+		if out.TraceFrom, out.TraceTo, err = traceTimes(rec.trace); err != nil {
 			return nil, nil, rec, err
 		}
 	}
@@ -266,7 +266,7 @@ func record(ctx context.Context, s *catalog.Service, set setting, d time.Duratio
 	out.Lateness = watch()
 	res = l.res
 	if s.Proto == "none" {
-		if err := fetchUnits(ctx, srv.addrs["pprof"], begun, res); err != nil {
+		if err := fetchUnits(ctx, srv.addrs["pprof"], loadStart, res); err != nil {
 			return nil, nil, rec, err
 		}
 	}
@@ -275,9 +275,9 @@ func record(ctx context.Context, s *catalog.Service, set setting, d time.Duratio
 		return r.Slow && !res.Start.Add(time.Duration(r.Start)).Before(out.TraceFrom) && !res.Start.Add(time.Duration(r.End)).After(out.TraceTo)
 	}
 	out.Traced = load.Summarize(res.Requests, traced)
-	out.Met = load.Summarize(res.Requests, func(r *load.Request) bool { return traced(r) && r.BlamedNS >= int64(100*time.Microsecond) })
-	if out.Met.Count > 0 && !s.Truth.Unmeasured {
-		out.Share = &out.Met.Share
+	out.Affected = load.Summarize(res.Requests, func(r *load.Request) bool { return traced(r) && r.BlamedNS >= int64(100*time.Microsecond) })
+	if out.Affected.Count > 0 && !s.Truth.Unmeasured {
+		out.Share = &out.Affected.Share
 	}
 	return out, res, rec, nil
 }
@@ -342,9 +342,9 @@ func runLoad(ctx context.Context, s *catalog.Service, srv *server, d time.Durati
 	return res, nil
 }
 
-// record fetches a trace and, if wanted, samples the host meanwhile.
-func (s *server) record(ctx context.Context, hosted bool, seconds float64) (rec recording, err error) {
-	if hosted {
+// recordTrace fetches a trace and, if wanted, samples the host meanwhile.
+func (s *server) recordTrace(ctx context.Context, withHost bool, seconds float64) (rec recording, err error) {
+	if withHost {
 		sampler, err := host.Start(host.Options{PID: s.cmd.Process.Pid})
 		if err != nil {
 			return rec, fmt.Errorf("sampling the host: %w", err)
@@ -356,12 +356,12 @@ func (s *server) record(ctx context.Context, hosted bool, seconds float64) (rec 
 }
 
 func fetchTrace(ctx context.Context, addr string, seconds float64) ([]byte, error) {
-	return get(ctx, fmt.Sprintf("http://%s/debug/pprof/trace?seconds=%g", addr, seconds))
+	return fetchURL(ctx, fmt.Sprintf("http://%s/debug/pprof/trace?seconds=%g", addr, seconds))
 }
 
-// bounds reads a trace to find when it began and ended. It takes the first
+// traceTimes reads a trace to find when it began and ended. It takes the first
 // snapshot of the wall clock for the whole trace: a trace is short.
-func bounds(data []byte) (from, to time.Time, err error) {
+func traceTimes(data []byte) (from, to time.Time, err error) {
 	r, err := trace.NewReader(bytes.NewReader(data))
 	if err != nil {
 		return from, to, fmt.Errorf("opening the trace: %w", err)
@@ -387,11 +387,11 @@ func bounds(data []byte) (from, to time.Time, err error) {
 	if snap == nil {
 		return from, to, errors.New("the trace has no snapshot of the wall clock")
 	}
-	at := func(t trace.Time) time.Time { return snap.Wall.Add(time.Duration(t - snap.Trace)) }
-	return at(first), at(last), nil
+	wallTime := func(t trace.Time) time.Time { return snap.Wall.Add(time.Duration(t - snap.Trace)) }
+	return wallTime(first), wallTime(last), nil
 }
 
-func get(ctx context.Context, url string) ([]byte, error) {
+func fetchURL(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
 	if err != nil {
 		return nil, err
@@ -412,8 +412,8 @@ func get(ctx context.Context, url string) ([]byte, error) {
 }
 
 // fetchUnits makes requests of the units that the service has timed itself.
-func fetchUnits(ctx context.Context, addr string, begun time.Time, res *load.Result) error {
-	b, err := get(ctx, "http://"+addr+"/debug/truth/units")
+func fetchUnits(ctx context.Context, addr string, loadStart time.Time, res *load.Result) error {
+	b, err := fetchURL(ctx, "http://"+addr+"/debug/truth/units")
 	if err != nil {
 		return err
 	}
@@ -421,9 +421,9 @@ func fetchUnits(ctx context.Context, addr string, begun time.Time, res *load.Res
 	if err := json.Unmarshal(b, &units); err != nil {
 		return fmt.Errorf("reading the service's units: %w", err)
 	}
-	res.Start, res.ByName = begun, map[string]*load.Summary{}
+	res.Start, res.ByName = loadStart, map[string]*load.Summary{}
 	for _, u := range units {
-		end := int64(u.End.Sub(begun))
+		end := int64(u.End.Sub(loadStart))
 		start := end - u.LatencyNS
 		if start < 0 { // before the load would have begun
 			continue

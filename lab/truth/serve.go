@@ -20,11 +20,11 @@ import (
 	"github.com/whylate/whylate/lab/truth/wire"
 )
 
-// serve runs one service until stdin ends. It prints, a line each,
+// serveVerb runs one service until stdin ends. It prints, a line each,
 // "listening on ADDR" (the service), "pprof on ADDR" (net/http/pprof and
 // /debug/truth/units; the same address unless the service speaks gRPC), "NAME on
 // ADDR" for every further listener, and "ready".
-func serve(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (err error) {
+func serveVerb(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 	fs := flag.NewFlagSet("truth serve", flag.ContinueOnError)
 	addr := fs.String("addr", "127.0.0.1:0", "listen on `host:port`")
 	fixed := fs.Bool("fix", false, "take the fault out")
@@ -80,10 +80,10 @@ func serve(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 		if err := listen("listening", *addr, g.Serve); err != nil {
 			return err
 		}
-		if err := listen("pprof", "127.0.0.1:0", httpServer(withDebug(http.NotFoundHandler(), env)).Serve); err != nil {
+		if err := listen("pprof", "127.0.0.1:0", httpServer(addDebugRoutes(http.NotFoundHandler(), env)).Serve); err != nil {
 			return err
 		}
-	} else if err := listen("listening", *addr, httpServer(withDebug(parts.HTTP, env)).Serve); err != nil {
+	} else if err := listen("listening", *addr, httpServer(addDebugRoutes(parts.HTTP, env)).Serve); err != nil {
 		return err
 	}
 	for _, label := range slices.Sorted(maps.Keys(parts.Extra)) {
@@ -115,8 +115,8 @@ func httpServer(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, Protocols: p}
 }
 
-// withDebug puts the profiles on the service's own mux, as most services do.
-func withDebug(h http.Handler, units http.Handler) http.Handler {
+// addDebugRoutes puts the profiles on the service's own mux, as most services do.
+func addDebugRoutes(h http.Handler, units http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

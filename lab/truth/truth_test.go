@@ -19,15 +19,15 @@ import (
 	"github.com/whylate/whylate/lab/truth/load"
 )
 
-// asProgram makes the test binary the program it tests: services, load and
+// programEnv makes the test binary the program it tests: services, load and
 // peers are processes of their own here too.
-const asProgram = "TRUTH_TEST_AS_PROGRAM"
+const programEnv = "TRUTH_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	if os.Getenv(programEnv) != "" {
 		main()
 	}
-	os.Setenv(asProgram, "1")
+	os.Setenv(programEnv, "1")
 	os.Exit(m.Run())
 }
 
@@ -40,12 +40,12 @@ func TestCatalog(t *testing.T) {
 	causes := map[string]bool{"cpu": true, "sched": true, "sched-wake": true, "sched-poll": true, "throttle": true, "gc-assist": true, "gc-wait": true,
 		"stw": true, "sleep": true, "network": true, "syscall": true, "lock": true, "chan": true}
 	kinds := map[string]string{"http1": "http1", "h2": "http2", "grpc": "grpc"}
-	seen := map[string]bool{}
+	names := map[string]bool{}
 	for _, s := range all {
-		if seen[s.Name] {
+		if names[s.Name] {
 			t.Errorf("%s is there twice", s.Name)
 		}
-		seen[s.Name] = true
+		names[s.Name] = true
 		tr := s.Truth
 		for _, c := range append(tr.OrCauses, tr.Cause) {
 			if c != "" && !causes[c] {
@@ -76,8 +76,8 @@ func TestCatalog(t *testing.T) {
 	}
 }
 
-// greedy services take all processors; they run alone.
-var greedy = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stacks": true, "stw-memstats": true, "gc-assist": true, "ticker-herd": true,
+// runsAlone services take all processors; they run alone.
+var runsAlone = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stacks": true, "stw-memstats": true, "gc-assist": true, "ticker-herd": true,
 	"cpu-std": true, "mutex-cpu": true, "single-worker": true, "rwmutex-writer": true, "once": true, "hub-late": true, "long-runs": true, "cpu-handler": true, "one-proc": true, "gc-forced": true}
 
 func TestServices(t *testing.T) {
@@ -88,7 +88,7 @@ func TestServices(t *testing.T) {
 	}
 	for _, s := range all {
 		t.Run(s.Name, func(t *testing.T) {
-			if !greedy[s.Name] {
+			if !runsAlone[s.Name] {
 				t.Parallel()
 			}
 			testService(t, s)
@@ -103,20 +103,20 @@ func TestServices(t *testing.T) {
 func testService(t *testing.T, s *catalog.Service) {
 	const tries = 3
 	var doubts error
-	var late time.Duration
+	var maxLateness time.Duration
 	for try := range tries {
 		faulty, res, data := mustRecord(t, s, false, 800*time.Millisecond, 0.5)
 		if try == 0 {
-			checkAlways(t, s, faulty, res, data)
+			checkAnyMachine(t, s, faulty, res, data)
 		}
 		fixed, _, _ := mustRecord(t, s, true, 400*time.Millisecond, -1)
-		late = max(late, time.Duration(faulty.Lateness.P99NS), time.Duration(fixed.Lateness.P99NS))
-		if doubts = checkQuiet(s, faulty, fixed); doubts == nil {
+		maxLateness = max(maxLateness, time.Duration(faulty.Lateness.P99NS), time.Duration(fixed.Lateness.P99NS))
+		if doubts = checkQuietMachine(s, faulty, fixed); doubts == nil {
 			return
 		}
 	}
-	if late > 3*time.Millisecond {
-		t.Skipf("the machine was not quiet (timers up to %v late, 99th percentile), so this proves nothing: %v", late, doubts)
+	if maxLateness > 3*time.Millisecond {
+		t.Skipf("the machine was not quiet (timers up to %v late, 99th percentile), so this proves nothing: %v", maxLateness, doubts)
 	}
 	t.Error(doubts)
 }
@@ -124,7 +124,7 @@ func testService(t *testing.T, s *catalog.Service) {
 func mustRecord(t *testing.T, s *catalog.Service, fixed bool, d time.Duration, seconds float64) (*Outcome, *load.Result, []byte) {
 	t.Helper()
 	var stderr bytes.Buffer
-	out, res, rec, err := record(t.Context(), s, setting{fixed: fixed}, d, seconds, &stderr)
+	out, res, rec, err := recordRun(t.Context(), s, startOptions{fixed: fixed}, d, seconds, &stderr)
 	if errors.Is(err, errPlace) {
 		t.Skip(err)
 	}
@@ -137,8 +137,8 @@ func mustRecord(t *testing.T, s *catalog.Service, fixed bool, d time.Duration, s
 	return out, res, rec.trace
 }
 
-// checkAlways tests what holds however busy the machine is.
-func checkAlways(t *testing.T, s *catalog.Service, out *Outcome, res *load.Result, data []byte) {
+// checkAnyMachine tests what holds however busy the machine is.
+func checkAnyMachine(t *testing.T, s *catalog.Service, out *Outcome, res *load.Result, data []byte) {
 	t.Helper()
 	if out.Client.MinNS < s.Truth.LeastNS {
 		t.Errorf("the client saw a request of %v; the fault alone takes %v", time.Duration(out.Client.MinNS), time.Duration(s.Truth.LeastNS))
@@ -149,7 +149,7 @@ func checkAlways(t *testing.T, s *catalog.Service, out *Outcome, res *load.Resul
 			break
 		}
 	}
-	seen, err := places(data)
+	shown, err := sitesOf(data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,21 +157,21 @@ func checkAlways(t *testing.T, s *catalog.Service, out *Outcome, res *load.Resul
 		return // a request of the slow group may be longer than this short trace
 	}
 	tr := s.Truth
-	if tr.Cause != "" && !seen.any(append(tr.OrSites, tr.Site)) {
+	if tr.Cause != "" && !shown.hasAny(append(tr.OrSites, tr.Site)) {
 		t.Errorf("the trace shows nothing at the stated site %+v", tr.Site)
 	}
-	for _, other := range []*catalog.Site{tr.UserSite, tr.Second} {
-		if other != nil && !seen.any([]catalog.Site{*other}) {
-			t.Errorf("the trace shows nothing at the stated site %+v", *other)
+	for _, expected := range []*catalog.Site{tr.UserSite, tr.Second} {
+		if expected != nil && !shown.hasAny([]catalog.Site{*expected}) {
+			t.Errorf("the trace shows nothing at the stated site %+v", *expected)
 		}
 	}
-	if tr.Cause != "" && tr.Kind != "task" && tr.Group != "" && !seen.any([]catalog.Site{{Func: tr.Group}}) {
+	if tr.Cause != "" && tr.Kind != "task" && tr.Group != "" && !shown.hasAny([]catalog.Site{{Func: tr.Group}}) {
 		t.Errorf("the trace does not show the stated group %s", tr.Group)
 	}
 }
 
-// checkQuiet tests what holds on a quiet machine.
-func checkQuiet(s *catalog.Service, faulty, fixed *Outcome) error {
+// checkQuietMachine tests what holds on a quiet machine.
+func checkQuietMachine(s *catalog.Service, faulty, fixed *Outcome) error {
 	var errs []error
 	if want := s.Truth.Share; want > 0 && faulty.Share != nil && (*faulty.Share < want-0.05 || *faulty.Share > want+0.05) {
 		errs = append(errs, fmt.Errorf("the fault took %.3f of the slow group's time, stated is %.3f", *faulty.Share, want))
@@ -188,13 +188,13 @@ func checkQuiet(s *catalog.Service, faulty, fixed *Outcome) error {
 	return errors.Join(errs...)
 }
 
-// sites is what a trace's stacks show.
-type sites struct {
+// traceSites is what a trace's stacks show.
+type traceSites struct {
 	funcs map[string]bool
 	lines map[string]bool // func, file from its repository's root, line
 }
 
-func (s *sites) any(want []catalog.Site) bool {
+func (s *traceSites) hasAny(want []catalog.Site) bool {
 	for _, w := range want {
 		if w.Line == 0 && s.funcs[w.Func] || w.Line > 0 && s.lines[fmt.Sprintf("%s %s:%d", w.Func, w.File, w.Line)] {
 			return true
@@ -203,12 +203,12 @@ func (s *sites) any(want []catalog.Site) bool {
 	return false
 }
 
-func places(data []byte) (*sites, error) {
+func sitesOf(data []byte) (*traceSites, error) {
 	r, err := trace.NewReader(bytes.NewReader(data))
 	if err != nil {
 		return nil, fmt.Errorf("opening the trace: %w", err)
 	}
-	s := &sites{map[string]bool{}, map[string]bool{}}
+	s := &traceSites{map[string]bool{}, map[string]bool{}}
 	add := func(st trace.Stack) {
 		for f := range st.Frames() {
 			s.funcs[f.Func] = true

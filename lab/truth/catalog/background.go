@@ -30,7 +30,7 @@ type jobs struct {
 }
 
 func startJobs(e *Env) (*Parts, error) {
-	s := &jobs{e, e.pick(12*time.Millisecond, time.Millisecond)}
+	s := &jobs{e, e.pickDuration(12*time.Millisecond, time.Millisecond)}
 	go s.dispatch()
 	return &Parts{HTTP: noHTTP()}, nil
 }
@@ -47,7 +47,7 @@ func (s *jobs) process() {
 	b := time.Now()
 	time.Sleep(s.d) // truth: site jobs
 	blamed := time.Since(b)
-	s.e.unit("job", time.Since(t), blamed)
+	s.e.recordUnit("job", time.Since(t), blamed)
 }
 
 type queue struct {
@@ -57,7 +57,7 @@ type queue struct {
 }
 
 func startQueue(e *Env) (*Parts, error) {
-	s := &queue{e, make(chan int, 128), e.pick(8*time.Millisecond, time.Millisecond)}
+	s := &queue{e, make(chan int, 128), e.pickDuration(8*time.Millisecond, time.Millisecond)}
 	for range 3 {
 		go s.work()
 	}
@@ -80,7 +80,7 @@ func (s *queue) work() {
 		b := time.Now()
 		time.Sleep(s.d) // truth: site queue-worker
 		blamed := time.Since(b)
-		s.e.unit("message", time.Since(t), blamed)
+		s.e.recordUnit("message", time.Since(t), blamed)
 	}
 }
 
@@ -90,7 +90,7 @@ type imports struct {
 }
 
 func startImports(e *Env) (*Parts, error) {
-	s := &imports{e, e.pick(12*time.Millisecond, time.Millisecond)}
+	s := &imports{e, e.pickDuration(12*time.Millisecond, time.Millisecond)}
 	for range 2 {
 		go s.loop()
 	}
@@ -112,7 +112,7 @@ func (s *imports) one() {
 	blamed := <-done
 	trace.WithRegion(ctx, "store", s.store)
 	task.End()
-	s.e.unit("import", time.Since(t), blamed)
+	s.e.recordUnit("import", time.Since(t), blamed)
 }
 
 func (s *imports) fetch(ctx context.Context, done chan<- time.Duration) {

@@ -138,8 +138,8 @@ func (s *Service) Start(e *Env) (*Parts, error) {
 var sources embed.FS
 
 const (
-	here    = "github.com/whylate/whylate/lab/truth/catalog"
-	hereDir = "lab/truth/catalog"
+	packagePath = "github.com/whylate/whylate/lab/truth/catalog"
+	packageDir  = "lab/truth/catalog"
 )
 
 // All returns every service, with its site's line looked up in the source by
@@ -155,7 +155,7 @@ func All() ([]*Service, error) {
 		return nil, err
 	}
 	for _, s := range all {
-		if err := s.complete(marks); err != nil {
+		if err := s.completeTruth(marks); err != nil {
 			return nil, err
 		}
 	}
@@ -180,7 +180,7 @@ func Find(name string) (*Service, error) {
 	return nil, fmt.Errorf("no service %q; list shows them", name)
 }
 
-func (s *Service) complete(marks map[string]Site) error {
+func (s *Service) completeTruth(marks map[string]Site) error {
 	if m, ok := marks["site "+s.Name]; ok {
 		if s.Truth.Site.Func == "" {
 			s.Truth.Site = m
@@ -188,7 +188,7 @@ func (s *Service) complete(marks map[string]Site) error {
 				// A run has brackets and samples, not one line, and they may lie
 				// in the loop that computes.
 				s.Truth.Site.Line = 0
-				s.Truth.OrSites = append(s.Truth.OrSites, Site{Func: here + ".spin"})
+				s.Truth.OrSites = append(s.Truth.OrSites, Site{Func: packagePath + ".spin"})
 			}
 		} else {
 			s.Truth.UserSite = &m
@@ -200,11 +200,11 @@ func (s *Service) complete(marks map[string]Site) error {
 		s.Truth.Second = &m
 	}
 	if g := s.Truth.Group; g != "" && s.Truth.Kind != "task" {
-		s.Truth.Group = here + "." + g
+		s.Truth.Group = packagePath + "." + g
 	}
 	for i, g := range s.Truth.OrGroups {
 		if !strings.Contains(g, "/") {
-			s.Truth.OrGroups[i] = here + "." + g
+			s.Truth.OrGroups[i] = packagePath + "." + g
 		}
 	}
 	return nil
@@ -246,7 +246,7 @@ func markersIn(path, dir string, found map[string]Site) error {
 	if err != nil {
 		return fmt.Errorf("parsing the embedded source: %w", err)
 	}
-	pkg := here
+	pkg := packagePath
 	if dir != "." {
 		pkg += "/" + dir
 	}
@@ -256,7 +256,7 @@ func markersIn(path, dir string, found map[string]Site) error {
 			if !ok {
 				continue
 			}
-			fn, err := enclosing(f, c.Pos())
+			fn, err := enclosingFunc(f, c.Pos())
 			if err != nil {
 				return fmt.Errorf("%s: %w", fset.Position(c.Pos()), err)
 			}
@@ -264,17 +264,17 @@ func markersIn(path, dir string, found map[string]Site) error {
 				if _, twice := found[key]; twice {
 					return fmt.Errorf("%s: %q is marked twice", fset.Position(c.Pos()), key)
 				}
-				found[key] = Site{Func: pkg + "." + fn, File: hereDir + "/" + path, Line: fset.Position(c.Pos()).Line}
+				found[key] = Site{Func: pkg + "." + fn, File: packageDir + "/" + path, Line: fset.Position(c.Pos()).Line}
 			}
 		}
 	}
 	return nil
 }
 
-func enclosing(f *ast.File, at token.Pos) (string, error) {
+func enclosingFunc(f *ast.File, position token.Pos) (string, error) {
 	for _, d := range f.Decls {
 		fd, ok := d.(*ast.FuncDecl)
-		if !ok || at < fd.Pos() || at > fd.End() {
+		if !ok || position < fd.Pos() || position > fd.End() {
 			continue
 		}
 		if fd.Recv == nil {

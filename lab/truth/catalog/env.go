@@ -57,15 +57,15 @@ func (e *Env) Close() error {
 	return errors.Join(append(errs, os.RemoveAll(e.Dir))...)
 }
 
-// pick returns the faulty duration or, with the fix, the other.
-func (e *Env) pick(faulty, fixed time.Duration) time.Duration {
+// pickDuration returns the faulty duration or, with the fix, the other.
+func (e *Env) pickDuration(faulty, fixed time.Duration) time.Duration {
 	if e.Fixed {
 		return fixed
 	}
 	return faulty
 }
 
-func (e *Env) pickN(faulty, fixed int) int {
+func (e *Env) pickNumber(faulty, fixed int) int {
 	if e.Fixed {
 		return fixed
 	}
@@ -77,10 +77,10 @@ func (e *Env) pickN(faulty, fixed int) int {
 // trace.
 const PeerVerb = "peer"
 
-// peer starts this program as another process and returns the address that it
+// startServer starts this program as another process and returns the address that it
 // serves.
-func (e *Env) peer(args ...string) (addr string, err error) {
-	cmd, in, out, err := e.startPeer(args...)
+func (e *Env) startServer(args ...string) (addr string, err error) {
+	cmd, in, out, err := e.startProcess(args...)
 	if err != nil {
 		return "", err
 	}
@@ -98,9 +98,9 @@ func (e *Env) peer(args ...string) (addr string, err error) {
 	return addr, nil
 }
 
-// client starts this program as another process, which asks at an address all the time.
-func (e *Env) client(kind, addr string) error {
-	cmd, in, _, err := e.startPeer("ask-"+kind, "6ms", addr)
+// startClient starts this program as another process, which asks at an address all the time.
+func (e *Env) startClient(kind, addr string) error {
+	cmd, in, _, err := e.startProcess("ask-"+kind, "6ms", addr)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (e *Env) client(kind, addr string) error {
 	return nil
 }
 
-func (e *Env) startPeer(args ...string) (*exec.Cmd, io.WriteCloser, io.Reader, error) {
+func (e *Env) startProcess(args ...string) (*exec.Cmd, io.WriteCloser, io.Reader, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("finding this program: %w", err)
@@ -139,8 +139,8 @@ type Unit struct {
 	BlamedNS  int64     `json:"blamed_ns"`
 }
 
-// unit records a unit of work by the service's own clock.
-func (e *Env) unit(kind string, latency, blamed time.Duration) {
+// recordUnit records a unit of work by the service's own clock.
+func (e *Env) recordUnit(kind string, latency, blamed time.Duration) {
 	u := Unit{Kind: kind, End: time.Now(), LatencyNS: int64(latency), BlamedNS: int64(blamed)}
 	e.mu.Lock()
 	e.units = append(e.units, u)
@@ -179,18 +179,18 @@ func withFast(slow http.HandlerFunc) *http.ServeMux {
 	return mux
 }
 
-// slowAndFast is the usual load: closed loop, a fast request for every slow one.
-func slowAndFast(conns int) Load {
+// mixedLoad is the usual load: closed loop, a fast request for every slow one.
+func mixedLoad(conns int) Load {
 	return Load{Conns: conns, Rest: 2 * time.Millisecond, Paths: []Path{{Path: "/slow", Weight: 1, Slow: true}, {Path: "/fast", Weight: 1}}}
 }
 
-// onlySlow is for shapes in which every connection must be waiting.
-func onlySlow(conns int) Load {
+// slowOnlyLoad is for shapes in which every connection must be waiting.
+func slowOnlyLoad(conns int) Load {
 	return Load{Conns: conns, Rest: time.Millisecond, Paths: []Path{{Path: "/slow", Weight: 1, Slow: true}}}
 }
 
-// open is an open loop, for shapes where a queue would hide the fault.
-func open(rate float64) Load {
+// openLoad is an open loop, for shapes where a queue would hide the fault.
+func openLoad(rate float64) Load {
 	return Load{Conns: 8, Rate: rate, Paths: []Path{{Path: "/slow", Weight: 2, Slow: true}, {Path: "/fast", Weight: 1}}}
 }
 

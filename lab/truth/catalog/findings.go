@@ -10,8 +10,8 @@ type Findings struct {
 	Crowded []string `json:"crowded,omitempty"`
 	// Info says that the first finding is a fact, not a fault: then nothing but Beside may be found above info.
 	Info bool `json:"info,omitempty"`
-	// Beside are codes that may stand above info beside it. All others must not.
-	Beside []string `json:"beside,omitempty"`
+	// AlsoAllowed are codes that may stand above info beside it. All others must not.
+	AlsoAllowed []string `json:"beside,omitempty"`
 	// Facts are codes that must be found as info.
 	Facts []string `json:"facts,omitempty"`
 	// Sites are right for the first finding; none: those of the Truth. An empty one is that of a finding about the whole
@@ -19,8 +19,8 @@ type Findings struct {
 	Sites []Site `json:"sites,omitempty"`
 	// AnyShare says that the first finding's share is not that of the Truth's cause.
 	AnyShare bool `json:"any_share,omitempty"`
-	// Why gives the reason where more than one code is right, or the share is not judged.
-	Why string `json:"why,omitempty"`
+	// Reason gives the reason where more than one code is right, or the share is not judged.
+	Reason string `json:"why,omitempty"`
 }
 
 // findings returns what must be found, by service. A service without an entry is not judged.
@@ -39,16 +39,16 @@ func findings() map[string]*Findings {
 
 // attachFindings gives each service its Findings.
 func attachFindings(all []*Service) error {
-	known := findings()
+	unattached := findings()
 	for _, s := range all {
-		s.Findings = known[s.Name]
+		s.Findings = unattached[s.Name]
 		if f := s.Findings; f != nil && len(f.Sites) == 0 && s.Truth.UserSite != nil {
 			// Where the fault lies in a library, the line that leads there is as right.
 			f.Sites = append([]Site{s.Truth.Site, *s.Truth.UserSite}, s.Truth.OrSites...)
 		}
-		delete(known, s.Name)
+		delete(unattached, s.Name)
 	}
-	for name := range known {
+	for name := range unattached {
 		return fmt.Errorf("findings are stated for %s, which is no service", name)
 	}
 	return nil

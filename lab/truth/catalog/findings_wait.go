@@ -24,7 +24,7 @@ func waitingFindings() map[string]*Findings {
 		}
 	}
 	for _, name := range []string{"debug-logs", "gc-churn", "gc-assist"} {
-		all[name].Sites = []Site{{Func: here + ".debugf"}, {Func: here + ".(*target).String"}, {Func: here + ".churn"}, {Func: here + ".list"}}
+		all[name].Sites = []Site{{Func: packagePath + ".debugf"}, {Func: packagePath + ".(*target).String"}, {Func: packagePath + ".churn"}, {Func: packagePath + ".list"}}
 	}
 	all["healthy-rpc"] = &Findings{}
 	// A client of a stream has each part at once, and does not wait for the whole: its pace is no fault.
@@ -32,14 +32,14 @@ func waitingFindings() map[string]*Findings {
 		all[name] = &Findings{First: []string{"WL2001"}, Info: true}
 	}
 	// Handlers that compute take Ps from each other as well; requests that show no handler only wait behind mark workers.
-	all["debug-logs"].Beside = []string{"WL1002"}
-	all["gc-churn"].Beside = []string{"WL1002", "WL3002"}
-	all["gc-assist"].Beside = []string{"WL1002"}
-	all["gc-workers"].Beside = []string{"WL1002"}
-	all["gc-workers"].Sites = []Site{{Func: here + ".(*bystander).refresh"}} // whose garbage it is
-	all["gc-forced-beside"].Beside = []string{"WL1002"}                      // who forces sweeps as well
-	all["gc-forced-beside"].Sites = []Site{{Func: here + ".(*trimmed).trim"}}
+	all["debug-logs"].AlsoAllowed = []string{"WL1002"}
+	all["gc-churn"].AlsoAllowed = []string{"WL1002", "WL3002"}
+	all["gc-assist"].AlsoAllowed = []string{"WL1002"}
+	all["gc-workers"].AlsoAllowed = []string{"WL1002"}
+	all["gc-workers"].Sites = []Site{{Func: packagePath + ".(*bystander).refresh"}} // whose garbage it is
+	all["gc-forced-beside"].AlsoAllowed = []string{"WL1002"}                        // who forces sweeps as well
+	all["gc-forced-beside"].Sites = []Site{{Func: packagePath + ".(*trimmed).trim"}}
 	all["gc-forced-beside"].AnyShare = true
-	all["gc-forced-beside"].Why = "the truth's cause is the computing, of which the collector takes a part"
+	all["gc-forced-beside"].Reason = "the truth's cause is the computing, of which the collector takes a part"
 	return all
 }

@@ -10,7 +10,7 @@ import (
 // away.
 func gainServices() []*Service {
 	return []*Service{
-		{Name: "near-siblings", Doc: "the handler waits for three goroutines, of which the slowest two are not far apart", Proto: "http1", Load: slowAndFast(3),
+		{Name: "near-siblings", Doc: "the handler waits for three goroutines, of which the slowest two are not far apart", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*gathering).gather", Cause: "sleep", Via: []string{"waitgroup"},
 				Injected: "20 ms sleep on one of three goroutines, 8 ms on the next", LeastNS: 20e6, InjectedNS: 20e6, Share: 0.98},
 			Fix: "sleep 20 ms -> 1 ms: the next takes 8 ms", FixAtMost: 0.6, start: startGathering},
@@ -25,7 +25,7 @@ func gainServices() []*Service {
 type gathering struct{ d time.Duration }
 
 func startGathering(e *Env) (*Parts, error) {
-	s := &gathering{e.pick(20*time.Millisecond, time.Millisecond)}
+	s := &gathering{e.pickDuration(20*time.Millisecond, time.Millisecond)}
 	return &Parts{HTTP: withFast(s.gather)}, nil
 }
 
@@ -51,7 +51,7 @@ type counter struct {
 }
 
 func startCounter(e *Env) (*Parts, error) {
-	s := &counter{d: e.pick(6*time.Millisecond, 3*time.Millisecond)}
+	s := &counter{d: e.pickDuration(6*time.Millisecond, 3*time.Millisecond)}
 	return &Parts{HTTP: withFast(s.count)}, nil
 }
 

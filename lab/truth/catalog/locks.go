@@ -12,28 +12,28 @@ import (
 
 func lockServices() []*Service {
 	return []*Service{
-		{Name: "fsync-lock", Doc: "a mutex is held while a journal is synced to disk", Proto: "http1", Load: slowAndFast(4),
+		{Name: "fsync-lock", Doc: "a mutex is held while a journal is synced to disk", Proto: "http1", Load: mixedLoad(4),
 			Truth: Truth{Kind: "http1", Group: "(*journal).commit", Cause: "syscall", Via: []string{"lock"},
 				Injected: "syncs of a file until 8 ms have passed, under the mutex", LeastNS: 8e6, InjectedNS: 8e6, ShareMin: 0.6,
 				Doubt: "where a sync costs next to nothing (memory file systems) much of the loop is the service's own code, and the machine's own disk decides"},
 			Fix: "one sync a commit", FixAtMost: 0.9, start: startJournal},
-		{Name: "rwmutex-writer", Doc: "readers wait for a writer that computes with the lock held", Proto: "http1", Load: slowAndFast(3),
+		{Name: "rwmutex-writer", Doc: "readers wait for a writer that computes with the lock held", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*index).lookup", Cause: "cpu", Via: []string{"lock"},
 				Injected: "15 ms of computing under the write lock, every 30 ms", InjectedNS: 15e6, Share: 0.94},
 			Fix: "compute outside the lock", FixAtMost: 0.5, FixInTail: true, start: startIndex},
-		{Name: "rwmutex-reader", Doc: "readers wait for a writer that has next to nothing to do, but waits for a reader that computes", Proto: "http1", Load: slowAndFast(3),
+		{Name: "rwmutex-reader", Doc: "readers wait for a writer that has next to nothing to do, but waits for a reader that computes", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*board).show", Cause: "cpu", Via: []string{"lock", "lock"},
 				Injected: "15 ms of computing under the read lock, every 30 ms; a write each 2 ms", InjectedNS: 15e6, Share: 0.94},
 			Fix: "compute outside the lock", FixAtMost: 0.5, FixInTail: true, start: startBoard},
-		{Name: "mutex-cpu", Doc: "each request computes for 4 ms under one mutex", Proto: "http1", Load: onlySlow(4),
+		{Name: "mutex-cpu", Doc: "each request computes for 4 ms under one mutex", Proto: "http1", Load: slowOnlyLoad(4),
 			Truth: Truth{Kind: "http1", Group: "(*ledger).post", Cause: "cpu", Via: []string{"lock"},
 				Injected: "4 ms of computing under the mutex, 4 clients", LeastNS: 4e6, InjectedNS: 4e6, Share: 0.95},
 			Fix: "4 ms -> 1 ms", FixAtMost: 0.6, start: startLedger},
-		{Name: "h2-lock", Doc: "HTTP/2: six streams of one connection queue for a mutex held over a sleep", Proto: "h2", Load: onlySlow(6),
+		{Name: "h2-lock", Doc: "HTTP/2: six streams of one connection queue for a mutex held over a sleep", Proto: "h2", Load: slowOnlyLoad(6),
 			Truth: Truth{Kind: "http2", Group: "(*register).entry", Cause: "sleep", Via: []string{"lock"},
 				Injected: "5 ms sleep under the mutex, 6 streams", LeastNS: 5e6, InjectedNS: 5e6, Share: 0.98},
 			Fix: "5 ms -> 1 ms", FixAtMost: 0.6, start: startRegister},
-		{Name: "lock-chain", Doc: "the handler waits for lock A, whose holder waits for lock B, whose holder sleeps", Proto: "http1", Load: slowAndFast(2),
+		{Name: "lock-chain", Doc: "the handler waits for lock A, whose holder waits for lock B, whose holder sleeps", Proto: "http1", Load: mixedLoad(2),
 			Truth: Truth{Kind: "http1", Group: "(*chain).ask", Cause: "sleep", Via: []string{"lock", "lock"},
 				Injected: "20 ms sleep under lock B", LeastNS: 20e6, InjectedNS: 20e6, Share: 0.98},
 			Fix: "20 ms -> 2 ms", FixAtMost: 0.5, start: startChain},
@@ -57,9 +57,9 @@ func spin(d time.Duration) {
 }
 
 type journal struct {
-	mu    sync.Mutex
-	f     *os.File
-	least time.Duration
+	mu      sync.Mutex
+	f       *os.File
+	minSync time.Duration
 }
 
 func startJournal(e *Env) (*Parts, error) {
@@ -67,7 +67,7 @@ func startJournal(e *Env) (*Parts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating the journal: %w", err)
 	}
-	s := &journal{f: f, least: e.pick(8*time.Millisecond, 0)}
+	s := &journal{f: f, minSync: e.pickDuration(8*time.Millisecond, 0)}
 	return &Parts{HTTP: withFast(s.commit)}, nil
 }
 
@@ -94,7 +94,7 @@ func (s *journal) sync() error {
 		if err := s.f.Sync(); err != nil { // truth: site fsync-lock
 			return err
 		}
-		if time.Since(t) >= s.least {
+		if time.Since(t) >= s.minSync {
 			return nil
 		}
 	}
@@ -200,7 +200,7 @@ type ledger struct {
 }
 
 func startLedger(e *Env) (*Parts, error) {
-	s := &ledger{d: e.pick(4*time.Millisecond, time.Millisecond)}
+	s := &ledger{d: e.pickDuration(4*time.Millisecond, time.Millisecond)}
 	return &Parts{HTTP: withFast(s.post)}, nil
 }
 
@@ -218,7 +218,7 @@ type register struct {
 }
 
 func startRegister(e *Env) (*Parts, error) {
-	s := &register{d: e.pick(5*time.Millisecond, time.Millisecond)}
+	s := &register{d: e.pickDuration(5*time.Millisecond, time.Millisecond)}
 	return &Parts{HTTP: withFast(s.entry)}, nil
 }
 
@@ -233,7 +233,7 @@ func (s *register) entry(w http.ResponseWriter, _ *http.Request) {
 type chain struct{ d time.Duration }
 
 func startChain(e *Env) (*Parts, error) {
-	s := &chain{e.pick(20*time.Millisecond, 2*time.Millisecond)}
+	s := &chain{e.pickDuration(20*time.Millisecond, 2*time.Millisecond)}
 	return &Parts{HTTP: withFast(s.ask)}, nil
 }
 

@@ -15,31 +15,31 @@ import (
 // memoryServices are late through garbage, its collector, or the disk.
 func memoryServices() []*Service {
 	return []*Service{
-		{Name: "debug-logs", Doc: "health checks format debug logs that nobody wants: 20 collections a second of a heap that is small", Proto: "http1", Load: onlySlow(2),
+		{Name: "debug-logs", Doc: "health checks format debug logs that nobody wants: 20 collections a second of a heap that is small", Proto: "http1", Load: slowOnlyLoad(2),
 			Truth: Truth{Kind: "http1", Group: "(*checker).check", Cause: "cpu", OrCauses: []string{"gc-assist", "gc-wait", "sched"},
-				OrSites:  []Site{{Func: here + ".debugf"}, {Func: here + ".(*target).String"}, {Func: here + ".(*checker).check"}},
+				OrSites:  []Site{{Func: packagePath + ".debugf"}, {Func: packagePath + ".(*target).String"}, {Func: packagePath + ".(*checker).check"}},
 				Injected: "formatting for a level that is off, over 10,000 live targets", Unmeasured: true, ShareMin: 0.1,
 				Doubt: "formatting, helping to mark and waiting for a P behind mark workers share the time by the machine's speed"},
 			Fix: "the level is asked first", FixAtMost: 0.5, start: startChecker},
-		{Name: "gc-churn", Doc: "handlers replace parts of a cache of 100 MiB: more garbage than the collector keeps up with, at the usual GOGC", Proto: "http1", Load: onlySlow(2),
+		{Name: "gc-churn", Doc: "handlers replace parts of a cache of 100 MiB: more garbage than the collector keeps up with, at the usual GOGC", Proto: "http1", Load: slowOnlyLoad(2),
 			Truth: Truth{Kind: "http1", Group: "(*churned).fill", Cause: "gc-assist", OrCauses: []string{"gc-wait", "sched", "cpu"},
-				OrSites:  []Site{{Func: here + ".list"}},
+				OrSites:  []Site{{Func: packagePath + ".list"}},
 				Injected: "8 MiB of garbage a request beside 1.6 million live objects", Unmeasured: true, ShareMin: 0.1,
 				Doubt: "as gc-assist"},
 			Fix: "existing buffers are refilled, nothing is allocated", FixAtMost: 0.6, start: startChurned},
-		{Name: "gc-workers", Doc: "handlers only compute, on one P; marking a large cache takes a quarter of it, in turns of its own", Proto: "http1", Load: onlySlow(1), Procs: 1,
+		{Name: "gc-workers", Doc: "handlers only compute, on one P; marking a large cache takes a quarter of it, in turns of its own", Proto: "http1", Load: slowOnlyLoad(1), Procs: 1,
 			Truth: Truth{Kind: "http1", Group: "(*bystander).compute", Cause: "cpu", OrCauses: []string{"sched"},
-				OrSites:  []Site{{Func: here + ".work"}, {Func: here + ".(*bystander).compute"}, connServeSite()},
+				OrSites:  []Site{{Func: packagePath + ".work"}, {Func: packagePath + ".(*bystander).compute"}, connServeSite()},
 				Injected: "a mark worker on the only P, for a part of every 100 ms", Unmeasured: true, ShareMin: 0.1,
 				Doubt: "how long a turn of the worker lasts is the runtime's affair"},
 			Fix: "a cache without pointers", start: startBystander},
-		{Name: "gc-forced-beside", Doc: "as gc-workers, but nothing is allocated: another goroutine forces collections again and again", Proto: "http1", Load: onlySlow(1), Procs: 1,
-			Truth: Truth{Kind: "http1", Group: "(*trimmed).compute", Cause: "cpu", OrCauses: []string{"sched"}, Site: Site{Func: here + ".(*trimmed).compute"},
-				OrSites:  []Site{{Func: here + ".work"}, connServeSite()},
+		{Name: "gc-forced-beside", Doc: "as gc-workers, but nothing is allocated: another goroutine forces collections again and again", Proto: "http1", Load: slowOnlyLoad(1), Procs: 1,
+			Truth: Truth{Kind: "http1", Group: "(*trimmed).compute", Cause: "cpu", OrCauses: []string{"sched"}, Site: Site{Func: packagePath + ".(*trimmed).compute"},
+				OrSites:  []Site{{Func: packagePath + ".work"}, connServeSite()},
 				Injected: "marking a million objects, 20 ms after the last time, by order", Unmeasured: true, ShareMin: 0.1,
 				Doubt: "how long a turn of the worker lasts is the runtime's affair"},
 			Fix: "no forced collections", start: startTrimmed},
-		{Name: "fsync", Doc: "each request syncs a file of its own to disk", Proto: "http1", Load: slowAndFast(2),
+		{Name: "fsync", Doc: "each request syncs a file of its own to disk", Proto: "http1", Load: mixedLoad(2),
 			Truth: Truth{Kind: "http1", Group: "(*files).save", Cause: "syscall", Injected: "syncs until 8 ms have passed", LeastNS: 8e6, InjectedNS: 8e6, Share: 0.97},
 			Fix:   "no sync", FixAtMost: 0.5, start: startFiles},
 	}
@@ -55,7 +55,7 @@ type target struct {
 }
 
 type result struct {
-	at   time.Time
+	time time.Time
 	took time.Duration
 	err  error
 }
@@ -64,27 +64,27 @@ func (t *target) String() string {
 	s := t.name + " " + *t.addr
 	for _, r := range t.results {
 		if r != nil {
-			s += fmt.Sprintf(" %v:%v/%v", r.at.UnixMilli(), r.took, r.err)
+			s += fmt.Sprintf(" %v:%v/%v", r.time.UnixMilli(), r.took, r.err)
 		}
 	}
 	return s
 }
 
 type checker struct {
-	targets []*target
-	next    atomic.Int64
-	debug   bool
-	asked   bool // whether the level is asked before a line is formatted
-	out     io.Writer
+	targets     []*target
+	next        atomic.Int64
+	debug       bool
+	checksLevel bool // whether the level is asked before a line is formatted
+	out         io.Writer
 }
 
 func startChecker(e *Env) (*Parts, error) {
-	s := &checker{asked: e.Fixed, out: io.Discard}
+	s := &checker{checksLevel: e.Fixed, out: io.Discard}
 	for i := range 10_000 {
 		addr := fmt.Sprintf("10.0.%d.%d:80", i/250, i%250)
 		t := &target{name: fmt.Sprintf("backend-%d", i), addr: &addr}
 		for k := range t.results {
-			t.results[k] = &result{at: time.Now(), took: time.Duration(k) * time.Millisecond}
+			t.results[k] = &result{time: time.Now(), took: time.Duration(k) * time.Millisecond}
 		}
 		s.targets = append(s.targets, t)
 	}
@@ -96,7 +96,7 @@ func (s *checker) check(w http.ResponseWriter, _ *http.Request) {
 	from := s.next.Add(100)
 	for i := range int64(100) {
 		t := s.targets[(from+i)%int64(len(s.targets))]
-		if s.asked && !s.debug {
+		if s.checksLevel && !s.debug {
 			continue
 		}
 		debugf(s.out, s.debug, "checked %v in %v", t, t.results[0].took)
@@ -229,14 +229,14 @@ func (s *trimmed) compute(w http.ResponseWriter, _ *http.Request) {
 }
 
 type files struct {
-	dir   string
-	next  atomic.Int64
-	least time.Duration
-	sync  bool
+	dir     string
+	next    atomic.Int64
+	minSync time.Duration
+	sync    bool
 }
 
 func startFiles(e *Env) (*Parts, error) {
-	s := &files{dir: e.Dir, least: e.pick(8*time.Millisecond, 0), sync: !e.Fixed}
+	s := &files{dir: e.Dir, minSync: e.pickDuration(8*time.Millisecond, 0), sync: !e.Fixed}
 	return &Parts{HTTP: withFast(s.save)}, nil
 }
 
@@ -269,7 +269,7 @@ func (s *files) syncs(f *os.File) error {
 		if err := f.Sync(); err != nil { // truth: site fsync
 			return err
 		}
-		if time.Since(t) >= s.least {
+		if time.Since(t) >= s.minSync {
 			return nil
 		}
 	}

@@ -24,10 +24,10 @@ func messageServices() []*Service {
 		{Name: "own-protocol", Doc: "lines over TCP: a goroutine for each, which the connection's reader starts", Proto: "none",
 			Truth: Truth{Kind: "goroutine", Group: "(*session).answer", Cause: "sleep", Injected: "9 ms sleep for each line", LeastNS: 9e6, InjectedNS: 9e6, Share: 0.97},
 			Fix:   "9 ms -> 1 ms", FixAtMost: 0.5, start: startLines},
-		{Name: "n-plus-one", Doc: "ten queries of a database, one after the other, from one line", Proto: "http1", Load: onlySlow(2),
+		{Name: "n-plus-one", Doc: "ten queries of a database, one after the other, from one line", Proto: "http1", Load: slowOnlyLoad(2),
 			Truth: Truth{Kind: "http1", Group: "(*cart).total", Cause: "network", Injected: "1.5 ms in the database, ten times", LeastNS: 15e6, InjectedNS: 15e6, Share: 0.95},
 			Fix:   "one query instead of ten", FixAtMost: 0.4, start: startCart},
-		{Name: "two-queries", Doc: "two different queries of a database, one after the other", Proto: "http1", Load: onlySlow(2),
+		{Name: "two-queries", Doc: "two different queries of a database, one after the other", Proto: "http1", Load: slowOnlyLoad(2),
 			Truth: Truth{Kind: "http1", Group: "(*cart).checkout", Cause: "network", Injected: "9 ms in the database, twice", LeastNS: 18e6, InjectedNS: 18e6, Share: 0.95},
 			Fix:   "9 ms -> 1 ms", FixAtMost: 0.5, start: startCheckout},
 	}
@@ -40,7 +40,7 @@ type Pricing struct {
 }
 
 func startPricing(e *Env) (*Parts, error) {
-	return serveRPC(e, e.pick(9*time.Millisecond, time.Millisecond))
+	return serveRPC(e, e.pickDuration(9*time.Millisecond, time.Millisecond))
 }
 
 func startQuickPricing(e *Env) (*Parts, error) { return serveRPC(e, 0) }
@@ -55,7 +55,7 @@ func serveRPC(e *Env, d time.Duration) (*Parts, error) {
 		return nil, err
 	}
 	go s.Accept(ln)
-	return &Parts{HTTP: noHTTP()}, e.client("call", ln.Addr().String())
+	return &Parts{HTTP: noHTTP()}, e.startClient("call", ln.Addr().String())
 }
 
 // Quote is called over the network.
@@ -67,7 +67,7 @@ func (p *Pricing) Quote(_ int, price *int) error {
 		time.Sleep(p.d) // truth: site rpc-calls
 	}
 	*price = 7
-	p.e.unit("call", time.Since(t), time.Since(t))
+	p.e.recordUnit("call", time.Since(t), time.Since(t))
 	return nil
 }
 
@@ -83,7 +83,7 @@ func startLines(e *Env) (*Parts, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := e.pick(9*time.Millisecond, time.Millisecond)
+	d := e.pickDuration(9*time.Millisecond, time.Millisecond)
 	go func() {
 		for {
 			c, err := ln.Accept()
@@ -93,7 +93,7 @@ func startLines(e *Env) (*Parts, error) {
 			go (&session{e: e, d: d, c: c}).read()
 		}
 	}()
-	return &Parts{HTTP: noHTTP()}, e.client("lines", ln.Addr().String())
+	return &Parts{HTTP: noHTTP()}, e.startClient("lines", ln.Addr().String())
 }
 
 func (s *session) read() {
@@ -109,7 +109,7 @@ func (s *session) answer(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fmt.Fprintln(s.c, strings.ToUpper(line))
-	s.e.unit("line", time.Since(t), blamed)
+	s.e.recordUnit("line", time.Since(t), blamed)
 }
 
 type cart struct {
@@ -122,12 +122,12 @@ func startCart(e *Env) (*Parts, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.items = e.pickN(10, 1)
+	s.items = e.pickNumber(10, 1)
 	return &Parts{HTTP: withFast(s.total)}, nil
 }
 
 func startCheckout(e *Env) (*Parts, error) {
-	s, err := openCart(e, e.pick(9*time.Millisecond, time.Millisecond))
+	s, err := openCart(e, e.pickDuration(9*time.Millisecond, time.Millisecond))
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func startCheckout(e *Env) (*Parts, error) {
 }
 
 func openCart(e *Env, d time.Duration) (*cart, error) {
-	addr, err := e.peer("lines", d.String())
+	addr, err := e.startServer("lines", d.String())
 	if err != nil {
 		return nil, err
 	}

@@ -26,42 +26,42 @@ import (
 func networkServices() []*Service {
 	readLoop := Site{Func: "net/http.(*persistConn).readLoop"}
 	return []*Service{
-		{Name: "connection-pool", Doc: "database/sql with two connections for six clients; the database takes its time", Proto: "http1", Load: onlySlow(6),
+		{Name: "connection-pool", Doc: "database/sql with two connections for six clients; the database takes its time", Proto: "http1", Load: slowOnlyLoad(6),
 			Truth: Truth{Kind: "http1", Group: "(*store).query", Cause: "network", Via: []string{"select"},
 				Injected: "10 ms in the database, 6 clients for 2 connections", LeastNS: 10e6, InjectedNS: 10e6, Share: 0.97},
 			Fix: "2 connections -> 8", FixAtMost: 0.6, start: startStore},
-		{Name: "slow-database", Doc: "database/sql with connections enough; one query is slow", Proto: "http1", Load: slowAndFast(3),
+		{Name: "slow-database", Doc: "database/sql with connections enough; one query is slow", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*store).query", Cause: "network", Injected: "15 ms in the database", LeastNS: 15e6, InjectedNS: 15e6, Share: 0.97},
 			Fix:   "15 ms -> 2 ms", FixAtMost: 0.5, start: startSlowStore},
-		{Name: "fan-out", Doc: "four HTTP calls at once; one of the peers is slow", Proto: "http1", Load: slowAndFast(2),
+		{Name: "fan-out", Doc: "four HTTP calls at once; one of the peers is slow", Proto: "http1", Load: mixedLoad(2),
 			Truth: Truth{Kind: "http1", Group: "(*fanOut).gather", Cause: "network", Site: readLoop, Via: []string{"waitgroup", "select"},
 				Injected: "25 ms until one of four peers answers", LeastNS: 25e6, InjectedNS: 25e6, Share: 0.98},
 			Fix: "25 ms -> 2 ms", FixAtMost: 0.5, start: startFanOut},
-		{Name: "max-conns", Doc: "http.Transport may open one connection to a host that four clients need", Proto: "http1", Load: onlySlow(4),
+		{Name: "max-conns", Doc: "http.Transport may open one connection to a host that four clients need", Proto: "http1", Load: slowOnlyLoad(4),
 			Truth: Truth{Kind: "http1", Group: "(*caller).call", Cause: "network", Site: readLoop, Via: []string{"select"},
 				Injected: "10 ms until the peer answers, 4 clients for one connection", LeastNS: 10e6, InjectedNS: 10e6, Share: 0.98},
 			Fix: "MaxConnsPerHost 1 -> 8", FixAtMost: 0.5, start: startCaller},
-		{Name: "reverse-proxy", Doc: "httputil.ReverseProxy to a slow backend: only the standard library on the request's stacks", Proto: "http1", Load: onlySlow(3),
+		{Name: "reverse-proxy", Doc: "httputil.ReverseProxy to a slow backend: only the standard library on the request's stacks", Proto: "http1", Load: slowOnlyLoad(3),
 			Truth: Truth{Kind: "http1", Cause: "network", Site: readLoop, Via: []string{"select"}, Injected: "20 ms until the backend answers", LeastNS: 20e6, InjectedNS: 20e6, Share: 0.95},
 			Fix:   "20 ms -> 2 ms", FixAtMost: 0.5, start: startProxy},
-		{Name: "lock-network", Doc: "a mutex is held over a call to another process", Proto: "http1", Load: onlySlow(3),
+		{Name: "lock-network", Doc: "a mutex is held over a call to another process", Proto: "http1", Load: slowOnlyLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*account).balance", Cause: "network", Via: []string{"lock"},
 				Injected: "8 ms until the other process answers, under the mutex, 3 clients", LeastNS: 8e6, InjectedNS: 8e6, Share: 0.98},
 			Fix: "8 ms -> 1 ms", FixAtMost: 0.6, start: startAccount},
-		{Name: "grpc-client", Doc: "the handler calls a slow gRPC service", Proto: "http1", Load: slowAndFast(3),
+		{Name: "grpc-client", Doc: "the handler calls a slow gRPC service", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*grpcCaller).ask", Cause: "network", Via: []string{"select"},
 				Site:     Site{Func: "google.golang.org/grpc/internal/transport.(*http2Client).reader"},
 				OrSites:  []Site{{Func: "google.golang.org/grpc/internal/transport/readyreader.(*nonBlockingReader).ReadOnReady"}, {Func: "golang.org/x/net/http2.readFrameHeader"}, {Func: "golang.org/x/net/http2.(*Framer).ReadFrameHeader"}, {Func: "google.golang.org/grpc/internal/transport.(*framer).readFrame"}},
 				Injected: "15 ms in the gRPC service", LeastNS: 15e6, InjectedNS: 15e6, Share: 0.97,
 				Doubt: "which frame of the connection's reader is named is a matter of which dependency counts"},
 			Fix: "15 ms -> 2 ms", FixAtMost: 0.6, start: startGRPCCaller},
-		{Name: "h2-client", Doc: "the handler calls a slow peer over HTTP/2", Proto: "http1", Load: slowAndFast(3),
+		{Name: "h2-client", Doc: "the handler calls a slow peer over HTTP/2", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*h2Caller).ask", Cause: "network", Via: []string{"select"},
 				Site:     Site{Func: "net/http.(*http2clientConnReadLoop).run"},
 				OrSites:  []Site{{Func: "net/http.(*http2ClientConn).readLoop"}},
 				Injected: "15 ms until the peer answers", LeastNS: 15e6, InjectedNS: 15e6, Share: 0.97},
 			Fix: "15 ms -> 2 ms", FixAtMost: 0.6, start: startH2Caller},
-		{Name: "dns", Doc: "the handler looks up a name, and the name server is slow", Proto: "http1", Load: slowAndFast(2),
+		{Name: "dns", Doc: "the handler looks up a name, and the name server is slow", Proto: "http1", Load: mixedLoad(2),
 			Truth: Truth{Kind: "http1", Group: "(*lookup).ask", Cause: "network", Via: []string{"chan"},
 				Site:     Site{Func: "net.(*Resolver).exchange"},
 				OrSites:  []Site{{Func: "net.(*Resolver).goLookupIPCNAMEOrder"}, {Func: "net.(*Resolver).goLookupIPCNAMEOrder.func3.1"}, {Func: "net.(*Resolver).tryOneName"}, {Func: "net.(*Resolver).lookupIPAddr"}},
@@ -77,11 +77,11 @@ func networkServices() []*Service {
 			Load:  Load{Conns: 3, Rest: 2 * time.Millisecond, Paths: []Path{{Path: "/slow", Weight: 1, Slow: true, Client: "slow-send"}, {Path: "/fast", Weight: 1}}},
 			Truth: Truth{Kind: "http1", Group: "upload.receive", Cause: "network", Injected: "the client rests 5 ms before each of four pieces", LeastNS: 20e6, InjectedNS: 20e6, Share: 0.97},
 			Fix:   "nothing: it is the client's", start: startUpload},
-		{Name: "slow-pipe", Doc: "a logger writes to a pipe whose reader is slow, under the logger's mutex", Proto: "http1", Load: onlySlow(3),
+		{Name: "slow-pipe", Doc: "a logger writes to a pipe whose reader is slow, under the logger's mutex", Proto: "http1", Load: slowOnlyLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*logged).ask", Cause: "network", Via: []string{"lock"},
 				Injected: "the reader takes 4 KiB each 4 ms, a request logs 8 KiB", InjectedNS: 8e6, Share: 0.98},
 			Fix: "the reader does not rest", FixAtMost: 0.5, start: startLogged},
-		{Name: "dial", Doc: "each call to the peer opens a connection, whose greeting is slow", Proto: "http1", Load: slowAndFast(3),
+		{Name: "dial", Doc: "each call to the peer opens a connection, whose greeting is slow", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*dialer).ask", Cause: "network", Injected: "15 ms until the greeting", LeastNS: 15e6, InjectedNS: 15e6, Share: 0.98},
 			Fix:   "15 ms -> 2 ms", FixAtMost: 0.6, start: startDialer},
 	}
@@ -152,14 +152,14 @@ func (r *oneRow) Next(dest []driver.Value) error {
 
 type store struct{ db *sql.DB }
 
-func startStore(e *Env) (*Parts, error) { return openStore(e, e.pickN(2, 8), 10*time.Millisecond) }
+func startStore(e *Env) (*Parts, error) { return openStore(e, e.pickNumber(2, 8), 10*time.Millisecond) }
 
 func startSlowStore(e *Env) (*Parts, error) {
-	return openStore(e, 8, e.pick(15*time.Millisecond, 2*time.Millisecond))
+	return openStore(e, 8, e.pickDuration(15*time.Millisecond, 2*time.Millisecond))
 }
 
 func openStore(e *Env, conns int, d time.Duration) (*Parts, error) {
-	addr, err := e.peer("lines", d.String())
+	addr, err := e.startServer("lines", d.String())
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ type fanOut struct {
 }
 
 func startFanOut(e *Env) (*Parts, error) {
-	addr, err := e.peer("http", e.pick(25*time.Millisecond, 2*time.Millisecond).String())
+	addr, err := e.startServer("http", e.pickDuration(25*time.Millisecond, 2*time.Millisecond).String())
 	if err != nil {
 		return nil, err
 	}
@@ -221,11 +221,11 @@ type caller struct {
 }
 
 func startCaller(e *Env) (*Parts, error) {
-	addr, err := e.peer("http", "10ms")
+	addr, err := e.startServer("http", "10ms")
 	if err != nil {
 		return nil, err
 	}
-	s := &caller{&http.Client{Transport: &http.Transport{MaxConnsPerHost: e.pickN(1, 8), MaxIdleConnsPerHost: 8}}, "http://" + addr + "/slow"}
+	s := &caller{&http.Client{Transport: &http.Transport{MaxConnsPerHost: e.pickNumber(1, 8), MaxIdleConnsPerHost: 8}}, "http://" + addr + "/slow"}
 	return &Parts{HTTP: withFast(s.call)}, nil
 }
 
@@ -242,7 +242,7 @@ func (s *caller) call(w http.ResponseWriter, _ *http.Request) {
 }
 
 func startProxy(e *Env) (*Parts, error) {
-	addr, err := e.peer("http", e.pick(20*time.Millisecond, 2*time.Millisecond).String())
+	addr, err := e.startServer("http", e.pickDuration(20*time.Millisecond, 2*time.Millisecond).String())
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +252,7 @@ func startProxy(e *Env) (*Parts, error) {
 type download struct{ data []byte }
 
 func startDownload(e *Env) (*Parts, error) {
-	s := &download{make([]byte, e.pickN(16<<20, 64<<10))}
+	s := &download{make([]byte, e.pickNumber(16<<20, 64<<10))}
 	return &Parts{HTTP: withFast(s.send)}, nil
 }
 
@@ -286,7 +286,7 @@ func takeBody(r *http.Request) error {
 type dialer struct{ addr string }
 
 func startDialer(e *Env) (*Parts, error) {
-	addr, err := e.peer("greeting", e.pick(15*time.Millisecond, 2*time.Millisecond).String())
+	addr, err := e.startServer("greeting", e.pickDuration(15*time.Millisecond, 2*time.Millisecond).String())
 	if err != nil {
 		return nil, err
 	}
@@ -320,7 +320,7 @@ type account struct {
 }
 
 func startAccount(e *Env) (*Parts, error) {
-	addr, err := e.peer("lines", e.pick(8*time.Millisecond, time.Millisecond).String())
+	addr, err := e.startServer("lines", e.pickDuration(8*time.Millisecond, time.Millisecond).String())
 	if err != nil {
 		return nil, err
 	}
@@ -347,7 +347,7 @@ func (s *account) balance(w http.ResponseWriter, _ *http.Request) {
 type grpcCaller struct{ conn *grpc.ClientConn }
 
 func startGRPCCaller(e *Env) (*Parts, error) {
-	addr, err := e.peer("grpc", e.pick(15*time.Millisecond, 2*time.Millisecond).String())
+	addr, err := e.startServer("grpc", e.pickDuration(15*time.Millisecond, 2*time.Millisecond).String())
 	if err != nil {
 		return nil, err
 	}
@@ -374,7 +374,7 @@ type h2Caller struct {
 }
 
 func startH2Caller(e *Env) (*Parts, error) {
-	addr, err := e.peer("http", e.pick(15*time.Millisecond, 2*time.Millisecond).String())
+	addr, err := e.startServer("http", e.pickDuration(15*time.Millisecond, 2*time.Millisecond).String())
 	if err != nil {
 		return nil, err
 	}
@@ -402,7 +402,7 @@ type lookup struct {
 }
 
 func startLookup(e *Env) (*Parts, error) {
-	addr, err := e.peer("names", e.pick(20*time.Millisecond, 2*time.Millisecond).String())
+	addr, err := e.startServer("names", e.pickDuration(20*time.Millisecond, 2*time.Millisecond).String())
 	if err != nil {
 		return nil, err
 	}

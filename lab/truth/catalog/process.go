@@ -56,7 +56,7 @@ func newConverter(e *Env, broadcast bool) (*Parts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	s := &converter{ready: make(chan struct{}, 64), broadcast: broadcast, self: self, d: e.pick(25*time.Millisecond, time.Millisecond)}
+	s := &converter{ready: make(chan struct{}, 64), broadcast: broadcast, self: self, d: e.pickDuration(25*time.Millisecond, time.Millisecond)}
 	s.cond = sync.NewCond(&s.mu)
 	for range 2 {
 		go s.work()
@@ -120,7 +120,7 @@ type logged struct {
 }
 
 func startLogged(e *Env) (*Parts, error) {
-	cmd, in, _, err := e.startPeer("drain", e.pick(4*time.Millisecond, 0).String())
+	cmd, in, _, err := e.startProcess("drain", e.pickDuration(4*time.Millisecond, 0).String())
 	if err != nil {
 		return nil, err
 	}

@@ -9,27 +9,27 @@ import (
 
 func queueServices() []*Service {
 	return []*Service{
-		{Name: "pipeline", Doc: "three stages joined by channels; the middle one sleeps", Proto: "http1", Load: slowAndFast(4),
+		{Name: "pipeline", Doc: "three stages joined by channels; the middle one sleeps", Proto: "http1", Load: mixedLoad(4),
 			Truth: Truth{Kind: "http1", Group: "(*pipeline).submit", Cause: "sleep", Via: []string{"chan", "chan"},
 				Injected: "12 ms sleep in the second of three stages, and the queue before it", LeastNS: 12e6, InjectedNS: 12e6, Share: 0.98},
 			Fix: "12 ms -> 1 ms", FixAtMost: 0.5, start: startPipeline},
-		{Name: "semaphore", Doc: "a channel semaphore of one slot where eight would do; a slot is held over a sleep", Proto: "http1", Load: onlySlow(4),
+		{Name: "semaphore", Doc: "a channel semaphore of one slot where eight would do; a slot is held over a sleep", Proto: "http1", Load: slowOnlyLoad(4),
 			Truth: Truth{Kind: "http1", Group: "(*semaphore).use", Cause: "sleep", Via: []string{"chan"},
 				Injected: "10 ms sleep in the slot, 4 clients for one slot", LeastNS: 10e6, InjectedNS: 10e6, Share: 0.98},
 			Fix: "1 slot -> 8 slots", FixAtMost: 0.5, start: startSemaphore},
-		{Name: "single-worker", Doc: "one worker goroutine computes for everybody", Proto: "http1", Load: onlySlow(3),
+		{Name: "single-worker", Doc: "one worker goroutine computes for everybody", Proto: "http1", Load: slowOnlyLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*worker).ask", Cause: "cpu", Via: []string{"chan"},
 				Injected: "5 ms of computing on the one worker, 3 clients", LeastNS: 5e6, InjectedNS: 5e6, Share: 0.96},
 			Fix: "5 ms -> 1 ms", FixAtMost: 0.6, start: startWorker},
-		{Name: "worker-pool", Doc: "two workers behind a buffered channel, six clients", Proto: "http1", Load: onlySlow(6),
+		{Name: "worker-pool", Doc: "two workers behind a buffered channel, six clients", Proto: "http1", Load: slowOnlyLoad(6),
 			Truth: Truth{Kind: "http1", Group: "(*workers).ask", Cause: "sleep", Via: []string{"chan"},
 				Injected: "10 ms sleep on a worker, 6 clients for 2 workers", LeastNS: 10e6, InjectedNS: 10e6, Share: 0.98},
 			Fix: "2 workers -> 8", FixAtMost: 0.6, start: startWorkers},
-		{Name: "hub", Doc: "one goroutine batches requests and asks a remote server for all of them", Proto: "http1", Load: onlySlow(6),
+		{Name: "hub", Doc: "one goroutine batches requests and asks a remote server for all of them", Proto: "http1", Load: slowOnlyLoad(6),
 			Truth: Truth{Kind: "http1", Group: "(*hub).ask", Cause: "network", Via: []string{"chan"},
 				Injected: "8 ms until the remote server answers a batch", LeastNS: 8e6, InjectedNS: 8e6, Share: 0.97},
 			Fix: "8 ms -> 1 ms", FixAtMost: 0.6, start: startHub},
-		{Name: "back-pressure", Doc: "handlers put records into a full buffered channel, whose reader is slow; nobody waits for an answer", Proto: "http1", Load: onlySlow(4),
+		{Name: "back-pressure", Doc: "handlers put records into a full buffered channel, whose reader is slow; nobody waits for an answer", Proto: "http1", Load: slowOnlyLoad(4),
 			Truth: Truth{Kind: "http1", Group: "(*auditLog).record", Cause: "sleep", Via: []string{"chan"},
 				Injected: "the reader sleeps 5 ms for each record", InjectedNS: 5e6, Share: 0.97},
 			Fix: "5 ms -> nothing", FixAtMost: 0.5, start: startAuditLog},
@@ -54,7 +54,7 @@ type pipeline struct {
 }
 
 func startPipeline(e *Env) (*Parts, error) {
-	s := &pipeline{make(chan *job), make(chan *job), make(chan *job), e.pick(12*time.Millisecond, time.Millisecond)}
+	s := &pipeline{make(chan *job), make(chan *job), make(chan *job), e.pickDuration(12*time.Millisecond, time.Millisecond)}
 	go s.parses()
 	go s.enriches()
 	go s.encodes()
@@ -95,7 +95,7 @@ type semaphore struct {
 }
 
 func startSemaphore(e *Env) (*Parts, error) {
-	s := &semaphore{make(chan struct{}, e.pickN(1, 8)), 10 * time.Millisecond}
+	s := &semaphore{make(chan struct{}, e.pickNumber(1, 8)), 10 * time.Millisecond}
 	return &Parts{HTTP: withFast(s.use)}, nil
 }
 
@@ -113,7 +113,7 @@ type worker struct {
 }
 
 func startWorker(e *Env) (*Parts, error) {
-	s := &worker{make(chan *job), e.pick(5*time.Millisecond, time.Millisecond)}
+	s := &worker{make(chan *job), e.pickDuration(5*time.Millisecond, time.Millisecond)}
 	go s.work()
 	return &Parts{HTTP: withFast(s.ask)}, nil
 }
@@ -139,7 +139,7 @@ type workers struct {
 
 func startWorkers(e *Env) (*Parts, error) {
 	s := &workers{make(chan *job, 64), 10 * time.Millisecond}
-	for range e.pickN(2, 8) {
+	for range e.pickNumber(2, 8) {
 		go s.work()
 	}
 	return &Parts{HTTP: withFast(s.ask)}, nil
@@ -166,7 +166,7 @@ type hub struct {
 }
 
 func startHub(e *Env) (*Parts, error) {
-	addr, err := e.peer("lines", e.pick(8*time.Millisecond, time.Millisecond).String())
+	addr, err := e.startServer("lines", e.pickDuration(8*time.Millisecond, time.Millisecond).String())
 	if err != nil {
 		return nil, err
 	}
@@ -190,12 +190,12 @@ func (s *hub) ask(w http.ResponseWriter, _ *http.Request) {
 func (s *hub) run() {
 	for {
 		batch := []*job{<-s.in}
-		for more := true; more; {
+		for gathering := true; gathering; {
 			select {
 			case j := <-s.in:
 				batch = append(batch, j)
 			default:
-				more = false
+				gathering = false
 			}
 		}
 		if s.roundTrip() != nil {
@@ -221,7 +221,7 @@ type actor struct {
 }
 
 func startActor(e *Env) (*Parts, error) {
-	s := &actor{make(chan *job), make(chan *job), e.pick(15*time.Millisecond, time.Millisecond)}
+	s := &actor{make(chan *job), make(chan *job), e.pickDuration(15*time.Millisecond, time.Millisecond)}
 	go s.own()
 	mux := withFast(s.read)
 	mux.HandleFunc("/write", s.write)
@@ -264,7 +264,7 @@ type auditLog struct {
 }
 
 func startAuditLog(e *Env) (*Parts, error) {
-	s := &auditLog{make(chan int, 8), e.pick(5*time.Millisecond, 0)}
+	s := &auditLog{make(chan int, 8), e.pickDuration(5*time.Millisecond, 0)}
 	go s.write()
 	return &Parts{HTTP: withFast(s.record)}, nil
 }

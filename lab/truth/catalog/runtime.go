@@ -14,43 +14,43 @@ import (
 func runtimeServices() []*Service {
 	connServe := Site{Func: "net/http.(*conn).serve"} // where it became runnable may be the wait for the request
 	return []*Service{
-		{Name: "stw-stacks", Doc: "a watchdog prints the stacks of 4000 goroutines again and again: the world stands still", Proto: "http1", Load: onlySlow(2),
+		{Name: "stw-stacks", Doc: "a watchdog prints the stacks of 4000 goroutines again and again: the world stands still", Proto: "http1", Load: slowOnlyLoad(2),
 			Truth: Truth{Kind: "http1", Group: "(*watched).compute", Cause: "stw",
 				Injected: "a dump of all stacks, with 5 ms between two", Unmeasured: true, ShareMin: 0.4,
 				Doubt: "a request that arrives while the world stands still is seen only afterwards; how long a dump takes is the machine's affair"},
 			Fix: "no dumps", FixAtMost: 0.7, start: startWatched},
-		{Name: "stw-memstats", Doc: "a metrics loop calls ReadMemStats without rest, four goroutines of it", Proto: "http1", Load: onlySlow(2),
+		{Name: "stw-memstats", Doc: "a metrics loop calls ReadMemStats without rest, four goroutines of it", Proto: "http1", Load: slowOnlyLoad(2),
 			Truth: Truth{Kind: "http1", Group: "(*metered).compute", Cause: "stw", OrCauses: []string{"sched", "cpu"},
-				OrSites:  []Site{{Func: here + ".work"}, {Func: here + ".steps"}, {Func: here + ".(*metered).compute"}},
+				OrSites:  []Site{{Func: packagePath + ".work"}, {Func: packagePath + ".steps"}, {Func: packagePath + ".(*metered).compute"}},
 				Injected: "ReadMemStats in four loops", Unmeasured: true, ShareMin: 0.2,
 				Doubt: "each stop is short, so the rest of a request is the time to get going again, and its own computing"},
 			Fix: "no ReadMemStats", start: startMetered},
-		{Name: "gc-assist", Doc: "a large live heap of pointers, GOGC at 10, and handlers that allocate: they must help to mark", Proto: "http1", Load: onlySlow(3),
+		{Name: "gc-assist", Doc: "a large live heap of pointers, GOGC at 10, and handlers that allocate: they must help to mark", Proto: "http1", Load: slowOnlyLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*cache).fill", Cause: "gc-assist", OrCauses: []string{"gc-wait", "sched", "cpu"},
 				Injected: "marking 400,000 objects over and over", Unmeasured: true, ShareMin: 0.2,
 				Doubt: "assists, waits for the collector, Ps taken by its workers and the allocation itself share the time by the machine's speed"},
 			Fix: "GOGC 10 -> 400", FixAtMost: 0.9, FixInTail: true, start: startCache},
-		{Name: "gc-forced", Doc: "the handler forces a collection of a large heap and waits for it", Proto: "http1", Load: slowAndFast(1),
+		{Name: "gc-forced", Doc: "the handler forces a collection of a large heap and waits for it", Proto: "http1", Load: mixedLoad(1),
 			Truth: Truth{Kind: "http1", Group: "(*cache).collect", Cause: "gc-wait", OrCauses: []string{"gc-assist", "stw", "sched"},
 				Injected: "runtime.GC over 400,000 objects", ShareMin: 0.5, Unmeasured: true,
 				Doubt: "the handler's goroutine sweeps, and starts and ends the cycle, itself"},
 			Fix: "no forced collection", FixAtMost: 0.5, start: startCollect},
-		{Name: "cpu-hogs", Doc: "twice as many computing goroutines as Ps, without any rest", Proto: "http1", Load: onlySlow(2),
+		{Name: "cpu-hogs", Doc: "twice as many computing goroutines as Ps, without any rest", Proto: "http1", Load: slowOnlyLoad(2),
 			Truth: Truth{Kind: "http1", Group: "(*hogs).ask", Cause: "sched", OrCauses: []string{"sched-poll"}, OrSites: []Site{connServe},
 				Injected: "all Ps busy with loops of 10 ms a turn", Unmeasured: true, ShareMin: 0.6,
 				Doubt: "only the wait after the poll is seen for sure: the client's latency is higher, by the poll gap"},
 			Fix: "no hogs", FixAtMost: 0.3, start: startHogs},
-		{Name: "gosched-loops", Doc: "forty goroutines that compute 200 us and yield, for ever", Proto: "http1", Load: onlySlow(2),
+		{Name: "gosched-loops", Doc: "forty goroutines that compute 200 us and yield, for ever", Proto: "http1", Load: slowOnlyLoad(2),
 			Truth: Truth{Kind: "http1", Group: "(*yielders).ask", Cause: "sched", OrCauses: []string{"sched-poll"}, OrSites: []Site{connServe},
 				Injected: "a run queue of forty goroutines with 200 us each", Unmeasured: true, ShareMin: 0.5,
 				Doubt: "as cpu-hogs"},
 			Fix: "no loops", FixAtMost: 0.5, start: startYielders},
-		{Name: "ticker-herd", Doc: "2000 goroutines wake at the same tick, each 100 ms, and compute 20 us each", Proto: "http1", Load: onlySlow(2),
+		{Name: "ticker-herd", Doc: "2000 goroutines wake at the same tick, each 100 ms, and compute 20 us each", Proto: "http1", Load: slowOnlyLoad(2),
 			Truth: Truth{Kind: "http1", Group: "(*herd).ask", Cause: "sched", OrCauses: []string{"sched-poll", "cpu"}, OrSites: []Site{connServe},
 				Injected: "20 ms of queued computing each 100 ms, met by the slowest requests", Unmeasured: true, ShareMin: 0.1,
 				Doubt: "only requests that meet the herd are slow: look at the bands above p90"},
 			Fix: "no herd", start: startHerd},
-		{Name: "cpu-std", Doc: "the handler compresses JSON: all computing is in the standard library", Proto: "http1", Load: slowAndFast(1),
+		{Name: "cpu-std", Doc: "the handler compresses JSON: all computing is in the standard library", Proto: "http1", Load: mixedLoad(1),
 			Truth: Truth{Kind: "http1", Group: "(*packed).send", Cause: "cpu", Injected: "compressing 256 KiB of JSON", ShareMin: 0.6, Unmeasured: true,
 				Doubt: "it allocates, so part of it is the collector's; a request that is not preempted shows no frame of its handler"},
 			Fix: "32 KiB instead of 256 KiB", FixAtMost: 0.5, start: startPacked},
@@ -148,7 +148,7 @@ type cache struct {
 }
 
 func startCache(e *Env) (*Parts, error) {
-	debug.SetGCPercent(e.pickN(10, 400))
+	debug.SetGCPercent(e.pickNumber(10, 400))
 	s := new(cache)
 	for range 200 {
 		s.live = append(s.live, list(2000))
@@ -179,7 +179,7 @@ func (s *cache) fill(w http.ResponseWriter, _ *http.Request) {
 
 func startCollect(e *Env) (*Parts, error) {
 	s := new(cache)
-	for range e.pickN(200, 0) {
+	for range e.pickNumber(200, 0) {
 		s.live = append(s.live, list(2000))
 	}
 	return &Parts{HTTP: withFast(s.collect)}, nil
@@ -259,9 +259,9 @@ func startHerd(e *Env) (*Parts, error) {
 }
 
 func tickTogether() {
-	const every = 100 * time.Millisecond
+	const interval = 100 * time.Millisecond
 	for {
-		time.Sleep(time.Until(time.Now().Truncate(every).Add(every)))
+		time.Sleep(time.Until(time.Now().Truncate(interval).Add(interval)))
 		spin(20 * time.Microsecond)
 	}
 }
@@ -284,7 +284,7 @@ type packed struct{ rows []map[string]any }
 
 func startPacked(e *Env) (*Parts, error) {
 	s := new(packed)
-	for i := range e.pickN(256<<10, 32<<10) / 64 {
+	for i := range e.pickNumber(256<<10, 32<<10) / 64 {
 		s.rows = append(s.rows, map[string]any{"id": i, "name": "somebody", "amount": float64(i) * 1.25, "open": i%3 == 0})
 	}
 	return &Parts{HTTP: withFast(s.send)}, nil

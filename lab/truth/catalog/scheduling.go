@@ -17,36 +17,36 @@ import (
 
 func schedulingServices() []*Service {
 	return []*Service{
-		{Name: "hub-late", Doc: "one goroutine hands requests on to a server, another reads its answers, and computing goroutines take all Ps", Proto: "http1", Load: onlySlow(6), Procs: 2,
+		{Name: "hub-late", Doc: "one goroutine hands requests on to a server, another reads its answers, and computing goroutines take all Ps", Proto: "http1", Load: slowOnlyLoad(6), Procs: 2,
 			Truth: Truth{Kind: "http1", Group: "(*timestamps).ask", Cause: "sched", OrCauses: []string{"sched-poll"}, Via: []string{"chan"},
-				OrSites:  []Site{{Func: here + ".(*timestamps).receive"}, {Func: here + ".(*timestamps).roundTrip"}},
+				OrSites:  []Site{{Func: packagePath + ".(*timestamps).receive"}, {Func: packagePath + ".(*timestamps).roundTrip"}},
 				Injected: "three times the wait for a P behind loops of 10 ms a turn: the goroutine that sends, the one that reads, and the first again", Unmeasured: true, ShareMin: 0.4,
 				Doubt: "the handler's own goroutine waits for a P as well, in the end"},
 			Fix: "no loops", FixAtMost: 0.3, start: startTimestamps},
-		{Name: "long-runs", Doc: "each 150 ms every P computes for 40 ms without a pause", Proto: "http1", Load: onlySlow(2), Procs: 2,
+		{Name: "long-runs", Doc: "each 150 ms every P computes for 40 ms without a pause", Proto: "http1", Load: slowOnlyLoad(2), Procs: 2,
 			Truth: Truth{Kind: "http1", Group: "(*reindexed).ask", Cause: "sched", OrCauses: []string{"sched-poll", "cpu"}, OrSites: []Site{{Func: "net/http.(*conn).serve"}},
 				Injected: "40 ms of computing on all Ps each 150 ms, met by the slowest requests", Unmeasured: true, ShareMin: 0.1,
 				Doubt: "only requests that meet it are slow: look at the bands above p90"},
 			Fix: "no computing", start: startReindexed},
-		{Name: "few-ps", Doc: "one P where there are two CPUs and more, and four clients whose requests compute", Proto: "http1", Load: onlySlow(4), Procs: 1, Place: &Place{OfCPUs: 2},
-			Truth: Truth{Kind: "http1", Group: "(*report).halves", Cause: "sched", OrCauses: []string{"sched-poll", "cpu"}, Site: Site{Func: here + ".(*report).halves"}, OrSites: computingSites(),
+		{Name: "few-ps", Doc: "one P where there are two CPUs and more, and four clients whose requests compute", Proto: "http1", Load: slowOnlyLoad(4), Procs: 1, Place: &Place{OfCPUs: 2},
+			Truth: Truth{Kind: "http1", Group: "(*report).halves", Cause: "sched", OrCauses: []string{"sched-poll", "cpu"}, Site: Site{Func: packagePath + ".(*report).halves"}, OrSites: computingSites(),
 				Injected: "GOMAXPROCS is 1; each request computes for two times 2 ms with a yield between", InjectedNS: 4e6, ShareMin: 0.4, Unmeasured: true,
 				Doubt: "part of the wait is before the poll, where the trace cannot see it"},
 			Fix: "GOMAXPROCS as the runtime sets it", FixAtMost: 0.85, start: startYielding},
-		{Name: "many-ps", Doc: "eight Ps on one CPU, and six clients whose requests compute", Proto: "http1", Load: onlySlow(6), Procs: 8, Place: &Place{OfCPUs: 2, CPUs: 1},
-			Truth: Truth{Kind: "http1", Group: "(*report).halves", Cause: "cpu", OrCauses: []string{"sched", "sched-wake", "sched-poll"}, Site: Site{Func: here + ".(*report).halves"}, OrSites: computingSites(),
+		{Name: "many-ps", Doc: "eight Ps on one CPU, and six clients whose requests compute", Proto: "http1", Load: slowOnlyLoad(6), Procs: 8, Place: &Place{OfCPUs: 2, CPUs: 1},
+			Truth: Truth{Kind: "http1", Group: "(*report).halves", Cause: "cpu", OrCauses: []string{"sched", "sched-wake", "sched-poll"}, Site: Site{Func: packagePath + ".(*report).halves"}, OrSites: computingSites(),
 				Injected: "GOMAXPROCS is 8, affinity leaves one CPU; each request computes for two times 2 ms with a yield between", InjectedNS: 4e6, ShareMin: 0.4, Unmeasured: true,
 				Doubt: "a thread that waits for its CPU looks like one that computes"},
 			Fix: "all CPUs, GOMAXPROCS as the runtime sets it", FixAtMost: 0.85, start: startYielding},
-		{Name: "throttled", Doc: "four Ps on a CPU quota of a half, and four clients whose requests compute", Proto: "http1", Load: onlySlow(4), Procs: 4, Place: &Place{QuotaCPUs: 0.5},
-			Truth: Truth{Kind: "http1", Group: "(*report).halves", Cause: "throttle", OrCauses: []string{"cpu"}, Site: Site{Func: here + ".(*report).halves"}, OrSites: computingSites(),
+		{Name: "throttled", Doc: "four Ps on a CPU quota of a half, and four clients whose requests compute", Proto: "http1", Load: slowOnlyLoad(4), Procs: 4, Place: &Place{QuotaCPUs: 0.5},
+			Truth: Truth{Kind: "http1", Group: "(*report).halves", Cause: "throttle", OrCauses: []string{"cpu"}, Site: Site{Func: packagePath + ".(*report).halves"}, OrSites: computingSites(),
 				Injected: "a CPU quota of 50 ms each 100 ms; each request computes for two times 2 ms with a yield between", InjectedNS: 4e6, ShareMin: 0.3, Unmeasured: true,
 				Doubt: "what a short request computes may be more than it stands still"},
 			Fix: "no quota, GOMAXPROCS as the runtime sets it", FixAtMost: 0.85, FixInTail: true, start: startYielding},
 		{Name: "load-inside", Doc: "the clients run in the server's own process", Proto: "none",
 			Truth: Truth{Kind: "http1", Group: "(*visited).ask", Cause: "sleep", Injected: "8 ms sleep in the handler", LeastNS: 8e6, InjectedNS: 8e6, Share: 0.97},
 			Fix:   "8 ms -> 1 ms", FixAtMost: 0.5, start: startVisited},
-		{Name: "healthy-computing", Doc: "nothing is wrong: handlers compute 2 ms each, at a load well below what the machine can do", Proto: "http1", Load: open(60),
+		{Name: "healthy-computing", Doc: "nothing is wrong: handlers compute 2 ms each, at a load well below what the machine can do", Proto: "http1", Load: openLoad(60),
 			Truth: healthy("http1"), Fix: "nothing", start: startComputing},
 		{Name: "healthy-idle", Doc: "nothing is wrong: hardly anybody asks", Proto: "http1", Load: Load{Conns: 1, Rest: 100 * time.Millisecond, Paths: []Path{{Path: "/slow", Weight: 1, Slow: true}}},
 			Truth: healthy("http1"), Fix: "nothing", start: startFine},
@@ -62,7 +62,7 @@ func schedulingServices() []*Service {
 
 // computingSites are where requests that compute in two halves are seen to run, and to wait for their turn.
 func computingSites() []Site {
-	return []Site{{Func: "net/http.(*conn).serve"}, {Func: here + ".spin"}}
+	return []Site{{Func: "net/http.(*conn).serve"}, {Func: packagePath + ".spin"}}
 }
 
 // healthy is the truth about a service with nothing wrong.
@@ -78,7 +78,7 @@ type timestamps struct {
 }
 
 func startTimestamps(e *Env) (*Parts, error) {
-	addr, err := e.peer("lines", "100us")
+	addr, err := e.startServer("lines", "100us")
 	if err != nil {
 		return nil, err
 	}
@@ -107,12 +107,12 @@ func (s *timestamps) ask(w http.ResponseWriter, _ *http.Request) {
 func (s *timestamps) dispatch() {
 	for j := range s.in { // truth: site hub-late
 		batch := []*job{j}
-		for more := true; more; {
+		for gathering := true; gathering; {
 			select {
 			case j := <-s.in:
 				batch = append(batch, j)
 			default:
-				more = false
+				gathering = false
 			}
 		}
 		if s.roundTrip() != nil {
@@ -155,9 +155,9 @@ func startReindexed(e *Env) (*Parts, error) {
 
 // reindex computes at the same time on every P.
 func reindex() {
-	const every = 150 * time.Millisecond
+	const interval = 150 * time.Millisecond
 	for {
-		time.Sleep(time.Until(time.Now().Truncate(every).Add(every)))
+		time.Sleep(time.Until(time.Now().Truncate(interval).Add(interval)))
 		spin(40 * time.Millisecond)
 	}
 }
@@ -181,7 +181,7 @@ type visited struct {
 }
 
 func startVisited(e *Env) (*Parts, error) {
-	s := &visited{e, e.pick(8*time.Millisecond, time.Millisecond)}
+	s := &visited{e, e.pickDuration(8*time.Millisecond, time.Millisecond)}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -210,7 +210,7 @@ func (s *visited) visit(url string) {
 		io.Copy(io.Discard, res.Body)
 		res.Body.Close()
 		if blamed, err := time.ParseDuration(res.Header.Get(wire.Blamed) + "ns"); err == nil {
-			s.e.unit("visit", time.Since(t), blamed)
+			s.e.recordUnit("visit", time.Since(t), blamed)
 		}
 		time.Sleep(time.Millisecond)
 	}

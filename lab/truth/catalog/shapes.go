@@ -16,7 +16,7 @@ func shapeServices() []*Service {
 			Load:  Load{Conns: 4, Rest: 2 * time.Millisecond, Paths: []Path{{Path: "/slow", Weight: 1, Slow: true, Listener: "internal"}, {Path: "/fast", Weight: 1}, {Path: "/fast", Weight: 1, Listener: "internal"}}},
 			Truth: Truth{Kind: "http1", Group: "(*gated).ask", Cause: "sleep", Injected: "20 ms sleep on the internal listener", LeastNS: 20e6, InjectedNS: 20e6, Share: 0.97},
 			Fix:   "20 ms -> 2 ms", FixAtMost: 0.5, start: startGated},
-		{Name: "timeout-handler", Doc: "http.TimeoutHandler: the handler that sleeps runs on another goroutine", Proto: "http1", Load: slowAndFast(3),
+		{Name: "timeout-handler", Doc: "http.TimeoutHandler: the handler that sleeps runs on another goroutine", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*inner).ask", Cause: "sleep", Via: []string{"select"}, Injected: "15 ms sleep under TimeoutHandler", LeastNS: 15e6, InjectedNS: 15e6, Share: 0.96,
 				Doubt: "the handler's function is not on the connection's goroutine"},
 			Fix: "15 ms -> 2 ms", FixAtMost: 0.5, start: startInner},
@@ -25,18 +25,18 @@ func shapeServices() []*Service {
 			Truth: Truth{Kind: "http1", Group: "auth.ServeHTTP", OrGroups: []string{"recovered.func1", "startAuth.recovered.func1"}, Cause: "sleep", Injected: "10 ms sleep in the middleware of all routes", LeastNS: 10e6, InjectedNS: 10e6, Share: 0.96,
 				Doubt: "handlers behind the middleware never wait, so only the middleware's frame is seen"},
 			Fix: "10 ms -> 1 ms", FixAtMost: 0.5, start: startAuth},
-		{Name: "h2-sleep", Doc: "HTTP/2: handlers that sleep, many streams on one connection", Proto: "h2", Load: slowAndFast(6),
+		{Name: "h2-sleep", Doc: "HTTP/2: handlers that sleep, many streams on one connection", Proto: "h2", Load: mixedLoad(6),
 			Truth: Truth{Kind: "http2", Group: "(*napping).ask", Cause: "sleep", Injected: "15 ms sleep", LeastNS: 15e6, InjectedNS: 15e6, Share: 0.97},
 			Fix:   "15 ms -> 2 ms", FixAtMost: 0.5, start: startNapping},
-		{Name: "open-loop", Doc: "a handler that sleeps, under an open loop with bursts", Proto: "http1", Load: open(80),
+		{Name: "open-loop", Doc: "a handler that sleeps, under an open loop with bursts", Proto: "http1", Load: openLoad(80),
 			Truth: Truth{Kind: "http1", Group: "(*napping).ask", Cause: "sleep", Injected: "15 ms sleep", LeastNS: 15e6, InjectedNS: 15e6, Share: 0.97},
 			Fix:   "15 ms -> 2 ms", FixAtMost: 0.5, start: startNapping},
-		{Name: "cpu-handler", Doc: "the handler computes, in a function of its own", Proto: "http1", Load: slowAndFast(1),
+		{Name: "cpu-handler", Doc: "the handler computes, in a function of its own", Proto: "http1", Load: mixedLoad(1),
 			Truth: Truth{Kind: "http1", Group: "(*report).compute", Cause: "cpu", Injected: "12 ms of computing", LeastNS: 12e6, InjectedNS: 12e6, Share: 0.97,
 				Doubt: "a request that is not preempted shows no frame of its handler"},
 			Fix: "12 ms -> 1 ms", FixAtMost: 0.5, start: startReport},
-		{Name: "one-proc", Doc: "one P and four clients whose requests compute: each waits for the others' turns", Proto: "http1", Load: onlySlow(4), Procs: 1,
-			Truth: Truth{Kind: "http1", Group: "(*report).halves", Cause: "sched", OrCauses: []string{"sched-poll", "cpu"}, OrSites: []Site{{Func: "net/http.(*conn).serve"}, {Func: here + ".spin"}, {Func: here + ".(*report).halves"}},
+		{Name: "one-proc", Doc: "one P and four clients whose requests compute: each waits for the others' turns", Proto: "http1", Load: slowOnlyLoad(4), Procs: 1,
+			Truth: Truth{Kind: "http1", Group: "(*report).halves", Cause: "sched", OrCauses: []string{"sched-poll", "cpu"}, OrSites: []Site{{Func: "net/http.(*conn).serve"}, {Func: packagePath + ".spin"}, {Func: packagePath + ".(*report).halves"}},
 				Injected: "two times 2 ms of computing with a yield between, 4 clients for one P", InjectedNS: 4e6, ShareMin: 0.4, Unmeasured: true,
 				Doubt: "part of the wait is before the poll, where the trace cannot see it"},
 			Fix: "2 ms -> 200 us", FixAtMost: 0.6, start: startHalves},
@@ -76,13 +76,13 @@ func (a auth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func startShop(e *Env) (*Parts, error) {
-	s := &shop{e.pick(15*time.Millisecond, 2*time.Millisecond)}
+	s := &shop{e.pickDuration(15*time.Millisecond, 2*time.Millisecond)}
 	return &Parts{HTTP: recovered(auth{s.routes(), 0})}, nil
 }
 
 func startAuth(e *Env) (*Parts, error) {
 	s := new(shop)
-	return &Parts{HTTP: recovered(auth{s.plainRoutes(), e.pick(10*time.Millisecond, time.Millisecond)})}, nil
+	return &Parts{HTTP: recovered(auth{s.plainRoutes(), e.pickDuration(10*time.Millisecond, time.Millisecond)})}, nil
 }
 
 func (s *shop) routes() http.Handler {
@@ -116,7 +116,7 @@ func (s *shop) items(w http.ResponseWriter, _ *http.Request) {
 type gated struct{ d time.Duration }
 
 func startGated(e *Env) (*Parts, error) {
-	s := &gated{e.pick(20*time.Millisecond, 2*time.Millisecond)}
+	s := &gated{e.pickDuration(20*time.Millisecond, 2*time.Millisecond)}
 	return &Parts{HTTP: withFast(fast), Extra: map[string]http.Handler{"internal": withFast(s.ask)}}, nil
 }
 
@@ -129,7 +129,7 @@ func (s *gated) ask(w http.ResponseWriter, _ *http.Request) {
 type inner struct{ d time.Duration }
 
 func startInner(e *Env) (*Parts, error) {
-	s := &inner{e.pick(15*time.Millisecond, 2*time.Millisecond)}
+	s := &inner{e.pickDuration(15*time.Millisecond, 2*time.Millisecond)}
 	mux := http.NewServeMux()
 	mux.Handle("/slow", http.TimeoutHandler(http.HandlerFunc(s.ask), 10*time.Second, "late"))
 	mux.HandleFunc("/fast", fast)
@@ -145,7 +145,7 @@ func (s *inner) ask(w http.ResponseWriter, _ *http.Request) {
 type napping struct{ d time.Duration }
 
 func startNapping(e *Env) (*Parts, error) {
-	s := &napping{e.pick(15*time.Millisecond, 2*time.Millisecond)}
+	s := &napping{e.pickDuration(15*time.Millisecond, 2*time.Millisecond)}
 	return &Parts{HTTP: withFast(s.ask)}, nil
 }
 
@@ -170,7 +170,7 @@ func (s *fine) ask(w http.ResponseWriter, _ *http.Request) {
 type report struct{ d time.Duration }
 
 func startReport(e *Env) (*Parts, error) {
-	s := &report{e.pick(12*time.Millisecond, time.Millisecond)}
+	s := &report{e.pickDuration(12*time.Millisecond, time.Millisecond)}
 	return &Parts{HTTP: withFast(s.compute)}, nil
 }
 
@@ -181,7 +181,7 @@ func (s *report) compute(w http.ResponseWriter, _ *http.Request) {
 }
 
 func startHalves(e *Env) (*Parts, error) {
-	s := &report{e.pick(2*time.Millisecond, 200*time.Microsecond)}
+	s := &report{e.pickDuration(2*time.Millisecond, 200*time.Microsecond)}
 	return &Parts{HTTP: withFast(s.halves)}, nil
 }
 

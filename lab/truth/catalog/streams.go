@@ -44,7 +44,7 @@ func streamServices() []*Service {
 type events struct{ pause time.Duration }
 
 func startEvents(e *Env) (*Parts, error) {
-	s := &events{e.pick(10*time.Millisecond, time.Millisecond)}
+	s := &events{e.pickDuration(10*time.Millisecond, time.Millisecond)}
 	return &Parts{HTTP: withFast(s.send)}, nil
 }
 
@@ -66,7 +66,7 @@ func (s *events) send(w http.ResponseWriter, _ *http.Request) {
 type echo struct{ pause time.Duration }
 
 func startEcho(e *Env) (*Parts, error) {
-	s := &echo{e.pick(10*time.Millisecond, time.Millisecond)}
+	s := &echo{e.pickDuration(10*time.Millisecond, time.Millisecond)}
 	return &Parts{HTTP: withFast(s.serve)}, nil
 }
 
@@ -91,7 +91,7 @@ func (s *echo) serve(w http.ResponseWriter, _ *http.Request) {
 type rpc struct{ unary, pause time.Duration }
 
 func startRPC(e *Env) (*Parts, error) {
-	return &Parts{GRPC: &rpc{e.pick(15*time.Millisecond, 2*time.Millisecond), e.pick(5*time.Millisecond, time.Millisecond)}}, nil
+	return &Parts{GRPC: &rpc{e.pickDuration(15*time.Millisecond, 2*time.Millisecond), e.pickDuration(5*time.Millisecond, time.Millisecond)}}, nil
 }
 
 func startRPCWorkers(e *Env) (*Parts, error) {

@@ -18,60 +18,60 @@ import (
 
 func waitServices() []*Service {
 	return []*Service{
-		{Name: "waitgroup", Doc: "the handler waits for three goroutines; one of them sleeps", Proto: "http1", Load: slowAndFast(3),
+		{Name: "waitgroup", Doc: "the handler waits for three goroutines; one of them sleeps", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*waitGroup).report", Cause: "sleep", Via: []string{"waitgroup"},
 				Injected: "20 ms sleep on one of three goroutines", LeastNS: 20e6, InjectedNS: 20e6, Share: 0.98},
 			Fix: "sleep 20 ms -> 2 ms", FixAtMost: 0.5, start: startWaitGroup},
-		{Name: "errgroup", Doc: "as waitgroup, by golang.org/x/sync/errgroup with a limit", Proto: "http1", Load: slowAndFast(3),
+		{Name: "errgroup", Doc: "as waitgroup, by golang.org/x/sync/errgroup with a limit", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*errGroup).report", Cause: "sleep", Via: []string{"waitgroup"},
 				Injected: "20 ms sleep in one of four members", LeastNS: 20e6, InjectedNS: 20e6, Share: 0.98},
 			Fix: "sleep 20 ms -> 2 ms", FixAtMost: 0.5, start: startErrGroup},
-		{Name: "errgroup-limit", Doc: "eight calls a request by an errgroup that lets two go at a time", Proto: "http1", Load: slowAndFast(3),
+		{Name: "errgroup-limit", Doc: "eight calls a request by an errgroup that lets two go at a time", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*calls).report", Cause: "sleep", Via: []string{"chan"},
 				Injected: "eight sleeps of 5 ms, two at a time", LeastNS: 20e6, InjectedNS: 20e6, Share: 0.98},
 			Fix: "limit 2 -> 8", FixAtMost: 0.5, start: startCalls},
-		{Name: "deadline", Doc: "the handler waits for an answer that never comes, until its context's deadline", Proto: "http1", Load: slowAndFast(3),
+		{Name: "deadline", Doc: "the handler waits for an answer that never comes, until its context's deadline", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*deadline).ask", Cause: "sleep", Injected: "context deadline of 25 ms", LeastNS: 25e6, InjectedNS: 25e6, Share: 0.98},
 			Fix:   "deadline 25 ms -> 3 ms", FixAtMost: 0.5, start: startDeadline},
-		{Name: "ticker-flush", Doc: "a batcher acknowledges only when its ticker fires, each 50 ms", Proto: "http1", Load: slowAndFast(4),
+		{Name: "ticker-flush", Doc: "a batcher acknowledges only when its ticker fires, each 50 ms", Proto: "http1", Load: mixedLoad(4),
 			Truth: Truth{Kind: "http1", Group: "(*batcher).append", Cause: "sleep", Via: []string{"chan"},
 				Injected: "up to 50 ms until the next tick", InjectedNS: 25e6, Share: 0.98},
 			Fix: "tick each 50 ms -> 5 ms", FixAtMost: 0.5, start: startBatcher},
-		{Name: "batch-timer", Doc: "the first request of a batch sets a timer, whose function, a method, answers all that came meanwhile", Proto: "http1", Load: slowAndFast(3),
-			Truth: Truth{Kind: "http1", Group: "(*batches).add", Cause: "sleep", Via: []string{"chan"}, Site: Site{Func: here + ".(*batches).flush", File: hereDir + "/waits.go"},
+		{Name: "batch-timer", Doc: "the first request of a batch sets a timer, whose function, a method, answers all that came meanwhile", Proto: "http1", Load: mixedLoad(3),
+			Truth: Truth{Kind: "http1", Group: "(*batches).add", Cause: "sleep", Via: []string{"chan"}, Site: Site{Func: packagePath + ".(*batches).flush", File: packageDir + "/waits.go"},
 				Injected: "up to 20 ms until the batch's timer", InjectedNS: 20e6, Share: 0.98},
 			Fix: "20 ms -> 2 ms", FixAtMost: 0.5, start: startBatches},
-		{Name: "rate-limiter", Doc: "golang.org/x/time/rate lets 100 requests a second through, 6 clients ask", Proto: "http1", Load: onlySlow(6),
+		{Name: "rate-limiter", Doc: "golang.org/x/time/rate lets 100 requests a second through, 6 clients ask", Proto: "http1", Load: slowOnlyLoad(6),
 			Truth: Truth{Kind: "http1", Group: "(*limited).ask", Cause: "sleep",
 				Site:     Site{Func: "golang.org/x/time/rate.(*Limiter).wait"},
 				OrSites:  []Site{{Func: "golang.org/x/time/rate.(*Limiter).WaitN"}, {Func: "golang.org/x/time/rate.(*Limiter).Wait"}},
 				Injected: "a limit of 100 requests a second for 6 clients: about 60 ms each", InjectedNS: 58e6, Share: 0.98},
 			Fix: "limit 100 -> 2000 a second", FixAtMost: 0.3, start: startLimited},
-		{Name: "singleflight", Doc: "many requests share one load; followers wait for the leader, who sleeps", Proto: "http1", Load: onlySlow(4),
+		{Name: "singleflight", Doc: "many requests share one load; followers wait for the leader, who sleeps", Proto: "http1", Load: slowOnlyLoad(4),
 			Truth: Truth{Kind: "http1", Group: "(*shared).ask", Cause: "sleep", Via: []string{"waitgroup"},
 				Injected: "20 ms sleep in the shared load", InjectedNS: 20e6, Share: 0.97},
 			Fix: "sleep 20 ms -> 2 ms", FixAtMost: 0.5, start: startShared},
-		{Name: "once", Doc: "the first request of a tenant initialises it under sync.Once, the others wait", Proto: "http1", Load: onlySlow(4),
+		{Name: "once", Doc: "the first request of a tenant initialises it under sync.Once, the others wait", Proto: "http1", Load: slowOnlyLoad(4),
 			Truth: Truth{Kind: "http1", Group: "(*tenants).ask", Cause: "sleep", Via: []string{"lock"},
 				Injected: "20 ms sleep in each tenant's initialisation", InjectedNS: 20e6, Share: 0.97},
 			Fix: "sleep 20 ms -> 2 ms", FixAtMost: 0.6, FixInTail: true, start: startTenants},
-		{Name: "retry", Doc: "a call fails twice; the handler backs off before each new try", Proto: "http1", Load: slowAndFast(3),
+		{Name: "retry", Doc: "a call fails twice; the handler backs off before each new try", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*retry).ask", Cause: "sleep", Injected: "back-off of 8 and 16 ms", LeastNS: 24e6, InjectedNS: 24e6, Share: 0.98},
 			Fix:   "back-off 8 ms -> 1 ms", FixAtMost: 0.5, start: startRetry},
-		{Name: "poll-loop", Doc: "the handler looks every 2 ms whether a result is there", Proto: "http1", Load: slowAndFast(3),
+		{Name: "poll-loop", Doc: "the handler looks every 2 ms whether a result is there", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*pollLoop).ask", Cause: "sleep", Injected: "sleeps of 2 ms until the result is there, after 20 ms", LeastNS: 20e6, InjectedNS: 20e6, Share: 0.97},
 			Fix:   "the result is there after 2 ms", FixAtMost: 0.6, start: startPollLoop},
-		{Name: "polled-flag", Doc: "the handler looks every 1 ms whether a goroutine, which takes 30 ms, has set a flag", Proto: "http1", Load: onlySlow(1),
+		{Name: "polled-flag", Doc: "the handler looks every 1 ms whether a goroutine, which takes 30 ms, has set a flag", Proto: "http1", Load: slowOnlyLoad(1),
 			Truth: Truth{Kind: "http1", Group: "(*polledFlag).wait", Cause: "sleep", Injected: "sleeps of 1 ms until the flag is set, after 30 ms", LeastNS: 30e6, InjectedNS: 30e6, Share: 0.97},
 			Fix:   "the flag is set after 3 ms", FixAtMost: 0.3, start: startPolledFlag},
-		{Name: "hedge", Doc: "the first try never answers; a second one is started after a while, by a timer in a select", Proto: "http1", Load: slowAndFast(3),
+		{Name: "hedge", Doc: "the first try never answers; a second one is started after a while, by a timer in a select", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*hedge).ask", Cause: "sleep", Injected: "15 ms until the second try", LeastNS: 15e6, InjectedNS: 15e6, Share: 0.97},
 			Fix:   "15 ms -> 2 ms", FixAtMost: 0.5, start: startHedge},
-		{Name: "nested", Doc: "a goroutine starts a goroutine that starts a goroutine that sleeps; each waits for the one it started", Proto: "http1", Load: slowAndFast(3),
+		{Name: "nested", Doc: "a goroutine starts a goroutine that starts a goroutine that sleeps; each waits for the one it started", Proto: "http1", Load: mixedLoad(3),
 			Truth: Truth{Kind: "http1", Group: "(*nested).ask", Cause: "sleep", Via: []string{"chan", "waitgroup", "chan"},
 				Injected: "20 ms sleep three goroutines away", LeastNS: 20e6, InjectedNS: 20e6, Share: 0.97},
 			Fix: "20 ms -> 2 ms", FixAtMost: 0.5, start: startNested},
-		{Name: "weighted", Doc: "golang.org/x/sync/semaphore: a weight of 2 for requests of 1, held over a sleep", Proto: "http1", Load: onlySlow(6),
+		{Name: "weighted", Doc: "golang.org/x/sync/semaphore: a weight of 2 for requests of 1, held over a sleep", Proto: "http1", Load: slowOnlyLoad(6),
 			Truth: Truth{Kind: "http1", Group: "(*weighted).use", Cause: "sleep", Via: []string{"select"},
 				Injected: "10 ms sleep in the semaphore, 6 clients for 2 places", LeastNS: 10e6, InjectedNS: 10e6, Share: 0.98},
 			Fix: "2 places -> 8", FixAtMost: 0.6, start: startWeighted},
@@ -86,7 +86,7 @@ func waitServices() []*Service {
 type waitGroup struct{ d time.Duration }
 
 func startWaitGroup(e *Env) (*Parts, error) {
-	s := &waitGroup{e.pick(20*time.Millisecond, 2*time.Millisecond)}
+	s := &waitGroup{e.pickDuration(20*time.Millisecond, 2*time.Millisecond)}
 	return &Parts{HTTP: withFast(s.report)}, nil
 }
 
@@ -109,7 +109,7 @@ func (s *waitGroup) prices() time.Duration {
 type errGroup struct{ d time.Duration }
 
 func startErrGroup(e *Env) (*Parts, error) {
-	s := &errGroup{e.pick(20*time.Millisecond, 2*time.Millisecond)}
+	s := &errGroup{e.pickDuration(20*time.Millisecond, 2*time.Millisecond)}
 	return &Parts{HTTP: withFast(s.report)}, nil
 }
 
@@ -144,7 +144,7 @@ func (s *errGroup) member() time.Duration {
 type calls struct{ limit int }
 
 func startCalls(e *Env) (*Parts, error) {
-	s := &calls{e.pickN(2, 8)}
+	s := &calls{e.pickNumber(2, 8)}
 	return &Parts{HTTP: withFast(s.report)}, nil
 }
 
@@ -170,7 +170,7 @@ func (s *calls) fetch() error {
 type deadline struct{ d time.Duration }
 
 func startDeadline(e *Env) (*Parts, error) {
-	s := &deadline{e.pick(25*time.Millisecond, 3*time.Millisecond)}
+	s := &deadline{e.pickDuration(25*time.Millisecond, 3*time.Millisecond)}
 	return &Parts{HTTP: withFast(s.ask)}, nil
 }
 
@@ -188,12 +188,12 @@ func (s *deadline) ask(w http.ResponseWriter, r *http.Request) {
 }
 
 type batcher struct {
-	in    chan chan struct{}
-	every time.Duration
+	in       chan chan struct{}
+	interval time.Duration
 }
 
 func startBatcher(e *Env) (*Parts, error) {
-	s := &batcher{make(chan chan struct{}), e.pick(50*time.Millisecond, 5*time.Millisecond)}
+	s := &batcher{make(chan chan struct{}), e.pickDuration(50*time.Millisecond, 5*time.Millisecond)}
 	go s.flush()
 	return &Parts{HTTP: withFast(s.append)}, nil
 }
@@ -207,7 +207,7 @@ func (s *batcher) append(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *batcher) flush() {
-	t := time.NewTicker(s.every)
+	t := time.NewTicker(s.interval)
 	defer t.Stop()
 	var batch []chan struct{}
 	for {
@@ -231,7 +231,7 @@ type batches struct {
 }
 
 func startBatches(e *Env) (*Parts, error) {
-	s := &batches{after: e.pick(20*time.Millisecond, 2*time.Millisecond)}
+	s := &batches{after: e.pickDuration(20*time.Millisecond, 2*time.Millisecond)}
 	return &Parts{HTTP: withFast(s.add)}, nil
 }
 
@@ -260,7 +260,7 @@ func (s *batches) flush() {
 type limited struct{ lim *rate.Limiter }
 
 func startLimited(e *Env) (*Parts, error) {
-	s := &limited{rate.NewLimiter(rate.Limit(e.pickN(100, 2000)), 1)}
+	s := &limited{rate.NewLimiter(rate.Limit(e.pickNumber(100, 2000)), 1)}
 	return &Parts{HTTP: withFast(s.ask)}, nil
 }
 
@@ -279,7 +279,7 @@ type shared struct {
 }
 
 func startShared(e *Env) (*Parts, error) {
-	s := &shared{d: e.pick(20*time.Millisecond, 2*time.Millisecond)}
+	s := &shared{d: e.pickDuration(20*time.Millisecond, 2*time.Millisecond)}
 	return &Parts{HTTP: withFast(s.ask)}, nil
 }
 
@@ -295,30 +295,30 @@ func (s *shared) load() (any, error) {
 }
 
 type tenants struct {
-	mu     sync.Mutex
-	served int
-	now    *tenant
-	d      time.Duration
+	mu       sync.Mutex
+	requests int
+	current  *tenant
+	d        time.Duration
 }
 
-type tenant struct{ once sync.Once }
+type tenant struct{ init sync.Once }
 
 func startTenants(e *Env) (*Parts, error) {
-	s := &tenants{d: e.pick(20*time.Millisecond, 2*time.Millisecond)}
+	s := &tenants{d: e.pickDuration(20*time.Millisecond, 2*time.Millisecond)}
 	return &Parts{HTTP: withFast(s.ask)}, nil
 }
 
 // ask serves a tenant; after every eighth request it is another one.
 func (s *tenants) ask(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
-	if s.served%8 == 0 {
-		s.now = new(tenant)
+	if s.requests%8 == 0 {
+		s.current = new(tenant)
 	}
-	s.served++
-	t := s.now
+	s.requests++
+	t := s.current
 	s.mu.Unlock()
 	begin := time.Now()
-	t.once.Do(s.open)
+	t.init.Do(s.open)
 	answer(w, time.Since(begin))
 }
 
@@ -329,7 +329,7 @@ func (s *tenants) open() {
 type retry struct{ first time.Duration }
 
 func startRetry(e *Env) (*Parts, error) {
-	s := &retry{e.pick(8*time.Millisecond, time.Millisecond)}
+	s := &retry{e.pickDuration(8*time.Millisecond, time.Millisecond)}
 	return &Parts{HTTP: withFast(s.ask)}, nil
 }
 
@@ -344,7 +344,7 @@ func (s *retry) ask(w http.ResponseWriter, _ *http.Request) {
 type pollLoop struct{ d time.Duration }
 
 func startPollLoop(e *Env) (*Parts, error) {
-	s := &pollLoop{e.pick(20*time.Millisecond, 2*time.Millisecond)}
+	s := &pollLoop{e.pickDuration(20*time.Millisecond, 2*time.Millisecond)}
 	return &Parts{HTTP: withFast(s.ask)}, nil
 }
 
@@ -359,7 +359,7 @@ func (s *pollLoop) ask(w http.ResponseWriter, _ *http.Request) {
 type polledFlag struct{ d time.Duration }
 
 func startPolledFlag(e *Env) (*Parts, error) {
-	s := &polledFlag{e.pick(30*time.Millisecond, 3*time.Millisecond)}
+	s := &polledFlag{e.pickDuration(30*time.Millisecond, 3*time.Millisecond)}
 	return &Parts{HTTP: withFast(s.wait)}, nil
 }
 
@@ -376,7 +376,7 @@ func (s *polledFlag) wait(w http.ResponseWriter, _ *http.Request) {
 type subscriber struct{ fetch, release time.Duration }
 
 func startSubscriber(e *Env) (*Parts, error) {
-	s := &subscriber{e.pick(200*time.Millisecond, 5*time.Millisecond), e.pick(100*time.Millisecond, 5*time.Millisecond)}
+	s := &subscriber{e.pickDuration(200*time.Millisecond, 5*time.Millisecond), e.pickDuration(100*time.Millisecond, 5*time.Millisecond)}
 	return &Parts{HTTP: withFast(s.sub)}, nil
 }
 
@@ -392,7 +392,7 @@ func (s *subscriber) sub(w http.ResponseWriter, _ *http.Request) {
 type hedge struct{ after time.Duration }
 
 func startHedge(e *Env) (*Parts, error) {
-	s := &hedge{e.pick(15*time.Millisecond, 2*time.Millisecond)}
+	s := &hedge{e.pickDuration(15*time.Millisecond, 2*time.Millisecond)}
 	return &Parts{HTTP: withFast(s.ask)}, nil
 }
 
@@ -417,7 +417,7 @@ func (s *hedge) first(answers <-chan int) time.Duration {
 type nested struct{ d time.Duration }
 
 func startNested(e *Env) (*Parts, error) {
-	s := &nested{e.pick(20*time.Millisecond, 2*time.Millisecond)}
+	s := &nested{e.pickDuration(20*time.Millisecond, 2*time.Millisecond)}
 	return &Parts{HTTP: withFast(s.ask)}, nil
 }
 
@@ -451,7 +451,7 @@ type weighted struct {
 }
 
 func startWeighted(e *Env) (*Parts, error) {
-	s := &weighted{semaphorex.NewWeighted(int64(e.pickN(2, 8))), 10 * time.Millisecond}
+	s := &weighted{semaphorex.NewWeighted(int64(e.pickNumber(2, 8))), 10 * time.Millisecond}
 	return &Parts{HTTP: withFast(s.use)}, nil
 }
 

@@ -18,13 +18,13 @@ import (
 // http1Client speaks HTTP/1.1 over one connection a host, itself: net/http's
 // client would put two goroutines between the socket and the clock.
 type http1Client struct {
-	conns map[string]*http1Conn
-	echo  bool // the connection has been taken over
+	conns    map[string]*http1Conn
+	upgraded bool // the connection has been taken over
 }
 
 type http1Conn struct {
-	c net.Conn
-	r *bufio.Reader
+	conn   net.Conn
+	reader *bufio.Reader
 }
 
 func (h *http1Client) conn(ctx context.Context, host string) (*http1Conn, error) {
@@ -44,9 +44,9 @@ func (h *http1Client) conn(ctx context.Context, host string) (*http1Conn, error)
 
 func (h *http1Client) close() error {
 	for _, c := range h.conns {
-		c.c.Close()
+		c.conn.Close()
 	}
-	h.conns, h.echo = nil, false
+	h.conns, h.upgraded = nil, false
 	return nil
 }
 
@@ -57,7 +57,7 @@ const (
 	slowReadRest  = 3 * time.Millisecond
 )
 
-func (h *http1Client) do(ctx context.Context, t *Target) (start time.Time, a answer, err error) {
+func (h *http1Client) do(ctx context.Context, t *Target) (start time.Time, a response, err error) {
 	u, err := url.Parse(t.URL)
 	if err != nil {
 		return time.Now(), a, err
@@ -67,38 +67,38 @@ func (h *http1Client) do(ctx context.Context, t *Target) (start time.Time, a ans
 		return time.Now(), a, err
 	}
 	if t.Client == "slow-read" {
-		if tc, ok := c.c.(*net.TCPConn); ok {
+		if tc, ok := c.conn.(*net.TCPConn); ok {
 			tc.SetReadBuffer(64 << 10) // or the kernel reads ahead for us
 		}
 	}
 	if d, ok := ctx.Deadline(); ok {
-		c.c.SetDeadline(d)
+		c.conn.SetDeadline(d)
 	}
 	if t.Client == "echo" {
-		return h.line(c, u)
+		return h.sendLine(c, u)
 	}
-	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n", method(t), u.RequestURI(), u.Host)
+	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n", methodOf(t), u.RequestURI(), u.Host)
 	if t.Client == "slow-send" {
 		head += fmt.Sprintf("Content-Length: %d\r\n", slowPieces*1024)
 	}
 	start = time.Now()
-	if _, err := io.WriteString(c.c, head+"\r\n"); err != nil {
+	if _, err := io.WriteString(c.conn, head+"\r\n"); err != nil {
 		return start, a, err
 	}
 	if t.Client == "slow-send" {
 		piece := make([]byte, 1024)
 		for range slowPieces {
 			time.Sleep(slowSendRest)
-			if _, err := c.c.Write(piece); err != nil {
+			if _, err := c.conn.Write(piece); err != nil {
 				return start, a, err
 			}
 		}
 	}
-	if _, err := c.r.Peek(1); err != nil {
+	if _, err := c.reader.Peek(1); err != nil {
 		return start, a, err
 	}
 	a.first = time.Now()
-	res, err := http.ReadResponse(c.r, nil)
+	res, err := http.ReadResponse(c.reader, nil)
 	if err != nil {
 		return start, a, err
 	}
@@ -115,22 +115,22 @@ func (h *http1Client) do(ctx context.Context, t *Target) (start time.Time, a ans
 	} else {
 		_, err = io.Copy(io.Discard, res.Body)
 	}
-	a.blamed = blamed(res)
+	a.blamed = blamedTime(res)
 	if res.Close {
 		h.close()
 	}
 	return start, a, err
 }
 
-// line sends one line over a connection that the server has taken over, and
+// sendLine sends one line over a connection that the server has taken over, and
 // waits for the answer. The first one asks for the upgrade.
-func (h *http1Client) line(c *http1Conn, u *url.URL) (start time.Time, a answer, err error) {
-	if !h.echo {
-		if _, err := fmt.Fprintf(c.c, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", u.RequestURI(), u.Host); err != nil {
+func (h *http1Client) sendLine(c *http1Conn, u *url.URL) (start time.Time, a response, err error) {
+	if !h.upgraded {
+		if _, err := fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", u.RequestURI(), u.Host); err != nil {
 			return time.Now(), a, err
 		}
 		for {
-			line, err := c.r.ReadString('\n')
+			line, err := c.reader.ReadString('\n')
 			if err != nil {
 				return time.Now(), a, fmt.Errorf("asking for the upgrade: %w", err)
 			}
@@ -138,13 +138,13 @@ func (h *http1Client) line(c *http1Conn, u *url.URL) (start time.Time, a answer,
 				break
 			}
 		}
-		h.echo = true
+		h.upgraded = true
 	}
 	start = time.Now()
-	if _, err := io.WriteString(c.c, "line\n"); err != nil {
+	if _, err := io.WriteString(c.conn, "line\n"); err != nil {
 		return start, a, err
 	}
-	line, err := c.r.ReadString('\n')
+	line, err := c.reader.ReadString('\n')
 	if err != nil {
 		return start, a, err
 	}
@@ -153,16 +153,16 @@ func (h *http1Client) line(c *http1Conn, u *url.URL) (start time.Time, a answer,
 	return start, a, err
 }
 
-func method(t *Target) string {
+func methodOf(t *Target) string {
 	if t.Client == "slow-send" {
 		return http.MethodPost
 	}
 	return http.MethodGet
 }
 
-// blamed reads what the service says, from the header or, after the body, from
+// blamedTime reads what the service says, from the header or, after the body, from
 // the trailer. A service that says nothing blames nothing.
-func blamed(res *http.Response) int64 {
+func blamedTime(res *http.Response) int64 {
 	v := res.Header.Get(wire.Blamed)
 	if v == "" {
 		v = res.Trailer.Get(wire.Blamed)

@@ -19,7 +19,7 @@ import (
 )
 
 // h2Client shares one HTTP/2 connection without TLS with all others.
-type h2Client struct{ c *http.Client }
+type h2Client struct{ client *http.Client }
 
 func h2Dialer() (func() (client, error), func(), error) {
 	p := new(http.Protocols)
@@ -28,14 +28,14 @@ func h2Dialer() (func() (client, error), func(), error) {
 	return func() (client, error) { return h2Client{c}, nil }, c.CloseIdleConnections, nil
 }
 
-func (h h2Client) do(ctx context.Context, t *Target) (start time.Time, a answer, err error) {
+func (h h2Client) do(ctx context.Context, t *Target) (start time.Time, a response, err error) {
 	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { a.first = time.Now() }}
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method(t), t.URL, nil)
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), methodOf(t), t.URL, nil)
 	if err != nil {
 		return time.Now(), a, err
 	}
 	start = time.Now()
-	res, err := h.c.Do(req)
+	res, err := h.client.Do(req)
 	if err != nil {
 		return start, a, err
 	}
@@ -44,7 +44,7 @@ func (h h2Client) do(ctx context.Context, t *Target) (start time.Time, a answer,
 		return start, a, fmt.Errorf("%s speaks %s, not HTTP/2", t.URL, res.Proto)
 	}
 	_, err = io.Copy(io.Discard, res.Body)
-	a.status, a.blamed = res.StatusCode, blamed(res)
+	a.status, a.blamed = res.StatusCode, blamedTime(res)
 	return start, a, err
 }
 
@@ -52,7 +52,7 @@ func (h2Client) close() error { return nil }
 
 // grpcClient shares one gRPC connection with all others. A call that succeeds
 // counts as status 200, so that results read alike.
-type grpcClient struct{ c *grpc.ClientConn }
+type grpcClient struct{ conn *grpc.ClientConn }
 
 func grpcDialer(host string) (func() (client, error), func(), error) {
 	c, err := grpc.NewClient(host, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -62,14 +62,14 @@ func grpcDialer(host string) (func() (client, error), func(), error) {
 	return func() (client, error) { return grpcClient{c}, nil }, func() { c.Close() }, nil
 }
 
-func (g grpcClient) do(ctx context.Context, t *Target) (start time.Time, a answer, err error) {
+func (g grpcClient) do(ctx context.Context, t *Target) (start time.Time, a response, err error) {
 	method := "/" + wire.GRPCService + "/" + t.Name
 	var md metadata.MD
 	start = time.Now()
 	if t.Client == "stream" {
 		md, err = g.stream(ctx, method, &a)
 	} else {
-		err = g.c.Invoke(ctx, method, wrapperspb.String("x"), new(wire.Text), grpc.Trailer(&md))
+		err = g.conn.Invoke(ctx, method, wrapperspb.String("x"), new(wire.Text), grpc.Trailer(&md))
 	}
 	if err != nil {
 		return start, a, err
@@ -81,8 +81,8 @@ func (g grpcClient) do(ctx context.Context, t *Target) (start time.Time, a answe
 	return start, a, err
 }
 
-func (g grpcClient) stream(ctx context.Context, method string, a *answer) (metadata.MD, error) {
-	s, err := g.c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
+func (g grpcClient) stream(ctx context.Context, method string, a *response) (metadata.MD, error) {
+	s, err := g.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
 	if err != nil {
 		return nil, err
 	}

@@ -109,21 +109,21 @@ func Summarize(reqs []Request, keep func(*Request) bool) Summary {
 	slices.Sort(lat)
 	slices.Sort(due)
 	s.MeanNS = total / int64(len(lat))
-	s.MinNS, s.P10NS = lat[0], rank(lat, 0.10)
-	s.P50NS, s.P90NS, s.P99NS, s.MaxNS = rank(lat, 0.50), rank(lat, 0.90), rank(lat, 0.99), lat[len(lat)-1]
-	s.DueP99NS = rank(due, 0.99)
+	s.MinNS, s.P10NS = lat[0], percentile(lat, 0.10)
+	s.P50NS, s.P90NS, s.P99NS, s.MaxNS = percentile(lat, 0.50), percentile(lat, 0.90), percentile(lat, 0.99), lat[len(lat)-1]
+	s.DueP99NS = percentile(due, 0.99)
 	if total > 0 {
 		s.Share = float64(blamed) / float64(total)
 	}
 	return s
 }
 
-func rank(sorted []int64, q float64) int64 {
+func percentile(sorted []int64, q float64) int64 {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
-// answer is what an exchange found out.
-type answer struct {
+// response is what an exchange found out.
+type response struct {
 	first  time.Time
 	status int
 	blamed int64
@@ -132,34 +132,34 @@ type answer struct {
 // client is one connection's worth of requests; it is used by one goroutine at
 // a time.
 type client interface {
-	do(ctx context.Context, t *Target) (start time.Time, a answer, err error)
+	do(ctx context.Context, t *Target) (start time.Time, a response, err error)
 	close() error
 }
 
 // Run sends requests as the options say and returns what it saw.
-func Run(ctx context.Context, o Options) (*Result, error) {
-	if len(o.Targets) == 0 {
+func Run(ctx context.Context, options Options) (*Result, error) {
+	if len(options.Targets) == 0 {
 		return nil, errors.New("load: nothing to ask for; give at least one path")
 	}
-	if o.Conns < 1 {
-		o.Conns = 1
+	if options.Conns < 1 {
+		options.Conns = 1
 	}
-	dial, shutdown, err := dialer(o)
+	dial, shutdown, err := dialer(options)
 	if err != nil {
 		return nil, err
 	}
 	defer shutdown()
-	g := &generator{o: o, dial: dial}
-	conns := make([]client, o.Conns)
+	g := &generator{options: options, dial: dial}
+	conns := make([]client, options.Conns)
 	for i := range conns {
 		if conns[i], err = dial(); err != nil {
 			return nil, fmt.Errorf("load: connecting: %w", err)
 		}
 	}
 	g.start = time.Now()
-	ctx, cancel := context.WithTimeout(ctx, o.Duration+time.Minute) // a request that hangs for a minute ends the run
+	ctx, cancel := context.WithTimeout(ctx, options.Duration+time.Minute) // a request that hangs for a minute ends the run
 	defer cancel()
-	if o.Rate > 0 {
+	if options.Rate > 0 {
 		g.openLoop(ctx, conns)
 	} else {
 		g.closedLoop(ctx, conns)
@@ -167,43 +167,43 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return g.result(), nil
 }
 
-func dialer(o Options) (dial func() (client, error), shutdown func(), err error) {
-	switch o.Proto {
+func dialer(options Options) (dial func() (client, error), shutdown func(), err error) {
+	switch options.Proto {
 	case "http1":
 		return func() (client, error) { return new(http1Client), nil }, func() {}, nil
 	case "h2":
 		return h2Dialer()
 	case "grpc":
-		host, _, _ := strings.Cut(o.Targets[0].URL, "/")
+		host, _, _ := strings.Cut(options.Targets[0].URL, "/")
 		return grpcDialer(host)
 	}
-	return nil, nil, fmt.Errorf("load: no protocol %q; there are http1, h2 and grpc", o.Proto)
+	return nil, nil, fmt.Errorf("load: no protocol %q; there are http1, h2 and grpc", options.Proto)
 }
 
 type generator struct {
-	o     Options
-	dial  func() (client, error)
-	start time.Time
+	options Options
+	dial    func() (client, error)
+	start   time.Time
 
 	mu   sync.Mutex
 	reqs []Request
 }
 
-// order returns the targets' indices, each as often as its weight, in an order
+// targetOrder returns the targets' indices, each as often as its weight, in an order
 // that every connection walks through from another place.
-func (g *generator) order() []int {
+func (g *generator) targetOrder() []int {
 	var order []int
-	for i, t := range g.o.Targets {
+	for i, t := range g.options.Targets {
 		for range max(1, t.Weight) {
 			order = append(order, i)
 		}
 	}
-	rnd := rand.New(rand.NewPCG(g.o.Seed, 1))
+	rnd := rand.New(rand.NewPCG(g.options.Seed, 1))
 	rnd.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	return order
 }
 
-func (g *generator) one(ctx context.Context, c client, t *Target, due time.Time) error {
+func (g *generator) sendOne(ctx context.Context, c client, t *Target, due time.Time) error {
 	start, a, err := c.do(ctx, t)
 	end := time.Now()
 	if due.IsZero() {
@@ -227,21 +227,21 @@ func (g *generator) one(ctx context.Context, c client, t *Target, due time.Time)
 
 // closedLoop runs one client a connection. After a failure it opens a new one.
 func (g *generator) closedLoop(ctx context.Context, conns []client) {
-	order := g.order()
+	order := g.targetOrder()
 	var wg sync.WaitGroup
 	for i, c := range conns {
 		wg.Go(func() {
 			defer func() { c.close() }()
-			rnd := rand.New(rand.NewPCG(g.o.Seed, uint64(i)))
-			for k := i; ctx.Err() == nil && time.Since(g.start) < g.o.Duration; k++ {
-				if err := g.one(ctx, c, &g.o.Targets[order[k%len(order)]], time.Time{}); err != nil {
+			rnd := rand.New(rand.NewPCG(g.options.Seed, uint64(i)))
+			for k := i; ctx.Err() == nil && time.Since(g.start) < g.options.Duration; k++ {
+				if err := g.sendOne(ctx, c, &g.options.Targets[order[k%len(order)]], time.Time{}); err != nil {
 					c.close()
 					if c, err = g.dial(); err != nil {
 						return
 					}
 				}
-				if g.o.Rest > 0 { // between half and one and a half times the rest, so that clients do not march in step
-					time.Sleep(g.o.Rest/2 + time.Duration(rnd.Int64N(int64(g.o.Rest))))
+				if g.options.Rest > 0 { // between half and one and a half times the rest, so that clients do not march in step
+					time.Sleep(g.options.Rest/2 + time.Duration(rnd.Int64N(int64(g.options.Rest))))
 				}
 			}
 		})
@@ -252,22 +252,22 @@ func (g *generator) closedLoop(ctx context.Context, conns []client) {
 // openLoop starts requests when they are due; a free connection is taken, or a
 // new one opened.
 func (g *generator) openLoop(ctx context.Context, conns []client) {
-	order := g.order()
+	order := g.targetOrder()
 	free := make(chan client, 4096)
 	for _, c := range conns {
 		free <- c
 	}
-	rnd := rand.New(rand.NewPCG(g.o.Seed, 2))
+	rnd := rand.New(rand.NewPCG(g.options.Seed, 2))
 	var wg sync.WaitGroup
 	next := g.start
 	for k := 0; ; k++ {
-		next = next.Add(time.Duration(rnd.ExpFloat64() / g.o.Rate * float64(time.Second)))
+		next = next.Add(time.Duration(rnd.ExpFloat64() / g.options.Rate * float64(time.Second)))
 		due := next
-		if due.Sub(g.start) > g.o.Duration || ctx.Err() != nil {
+		if due.Sub(g.start) > g.options.Duration || ctx.Err() != nil {
 			break
 		}
 		time.Sleep(time.Until(due))
-		t := &g.o.Targets[order[k%len(order)]]
+		t := &g.options.Targets[order[k%len(order)]]
 		wg.Go(func() {
 			var c client
 			select {
@@ -278,7 +278,7 @@ func (g *generator) openLoop(ctx context.Context, conns []client) {
 					return
 				}
 			}
-			if g.one(ctx, c, t, due) != nil {
+			if g.sendOne(ctx, c, t, due) != nil {
 				c.close()
 				return
 			}
@@ -300,10 +300,10 @@ func (g *generator) result() *Result {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	slices.SortFunc(g.reqs, func(a, b Request) int { return int(a.Start - b.Start) })
-	res := &Result{Start: g.start, Proto: g.o.Proto, Requests: g.reqs, ByName: map[string]*Summary{}}
+	res := &Result{Start: g.start, Proto: g.options.Proto, Requests: g.reqs, ByName: map[string]*Summary{}}
 	res.All = Summarize(g.reqs, func(*Request) bool { return true })
 	res.Slow = Summarize(g.reqs, func(r *Request) bool { return r.Slow })
-	for _, t := range g.o.Targets {
+	for _, t := range g.options.Targets {
 		s := Summarize(g.reqs, func(r *Request) bool { return r.Name == t.Name })
 		res.ByName[t.Name] = &s
 	}

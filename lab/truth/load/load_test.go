@@ -36,18 +36,18 @@ func TestSummarize(t *testing.T) {
 // against what the server must have taken at least.
 func TestRun(t *testing.T) {
 	const nap = 5 * time.Millisecond
-	var served, napped atomic.Int64
+	var requests, slowRequests atomic.Int64
 	mux := http.NewServeMux()
 	mux.HandleFunc("/nap", func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
-		served.Add(1)
-		napped.Add(1)
+		requests.Add(1)
+		slowRequests.Add(1)
 		begin := time.Now()
 		time.Sleep(nap)
 		w.Header().Set(wire.Blamed, fmt.Sprint(int64(time.Since(begin))))
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		served.Add(1)
+		requests.Add(1)
 		w.Header().Set("Trailer", wire.Blamed)
 		io.WriteString(w, strings.Repeat("x", 100<<10))
 		w.Header().Set(wire.Blamed, "7")
@@ -64,8 +64,8 @@ func TestRun(t *testing.T) {
 		{Proto: "h2", Conns: 3, Rest: time.Millisecond},
 	} {
 		t.Run(fmt.Sprintf("%s/rate=%g", o.Proto, o.Rate), func(t *testing.T) {
-			served.Store(0)
-			napped.Store(0)
+			requests.Store(0)
+			slowRequests.Store(0)
 			o.Duration = 200 * time.Millisecond
 			o.Targets = []Target{{URL: srv.URL + "/nap", Name: "nap", Slow: true, Weight: 2}, {URL: srv.URL + "/other", Name: "other"}}
 			if o.Proto == "http1" {
@@ -75,8 +75,8 @@ func TestRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if res.All.Failed > 0 || int64(res.All.Count) != served.Load() || int64(res.Slow.Count) != napped.Load() || res.Slow.Count == 0 || res.All.Count == res.Slow.Count {
-				t.Errorf("client: %+v, slow %+v; server: %d, %d slow", res.All, res.Slow, served.Load(), napped.Load())
+			if res.All.Failed > 0 || int64(res.All.Count) != requests.Load() || int64(res.Slow.Count) != slowRequests.Load() || res.Slow.Count == 0 || res.All.Count == res.Slow.Count {
+				t.Errorf("client: %+v, slow %+v; server: %d, %d slow", res.All, res.Slow, requests.Load(), slowRequests.Load())
 			}
 			for _, r := range res.Requests {
 				if r.Start < 0 || r.Due > r.Start || r.End < r.Start || r.First != 0 && (r.First < r.Start || r.First > r.End) {
