@@ -6,85 +6,85 @@ import (
 	"github.com/whylate/whylate/service/internal/quantity"
 )
 
-// judge picks the tightest quota and the tightest bound, and says of each bound why it is or is
+// judgeBounds picks the tightest quota and the tightest bound, and says of each bound why it is or is
 // not that one. Of equal bounds the first wins: the innermost quota, then the CPU set, which
 // usually decides the affinity mask.
-func (c *CPU) judge() {
+func (c *CPU) judgeBounds() {
 	for i, l := range c.Levels {
 		if l.CPUs > 0 && (c.Quota == 0 || l.CPUs < c.Quota) {
 			c.Quota, c.QuotaLevel = l.CPUs, i
 		}
 	}
-	win := -1
+	tightest := -1
 	for i, b := range c.Bounds {
-		if b.CPUs > 0 && (win < 0 || b.CPUs < c.Bounds[win].CPUs) {
-			win = i
+		if b.CPUs > 0 && (tightest < 0 || b.CPUs < c.Bounds[tightest].CPUs) {
+			tightest = i
 		}
 	}
-	if win < 0 {
+	if tightest < 0 {
 		return
 	}
-	w := &c.Bounds[win]
-	w.Won = true
-	c.Effective = w.CPUs
+	winner := &c.Bounds[tightest]
+	winner.Won = true
+	c.Effective = winner.CPUs
 	switch {
-	case w.Kind == BoundQuota && w.Depth > 0:
-		w.Why = fmt.Sprintf("the tightest: quota of an ancestor, %d up", w.Depth)
-	case w.Kind == BoundQuota:
-		w.Why = "the tightest: quota of the process's own group"
-	case w.Kind == BoundCpuset && float64(c.Online) > w.CPUs:
-		w.Why = "the tightest: the group's CPU set is smaller than the machine"
-	case w.Kind == BoundAffinity && float64(c.Online) > w.CPUs:
-		w.Why = "the tightest: the process's affinity mask is smaller than the machine"
+	case winner.Kind == BoundQuota && winner.Depth > 0:
+		winner.Why = fmt.Sprintf("the tightest: quota of an ancestor, %d up", winner.Depth)
+	case winner.Kind == BoundQuota:
+		winner.Why = "the tightest: quota of the process's own group"
+	case winner.Kind == BoundCpuset && float64(c.Online) > winner.CPUs:
+		winner.Why = "the tightest: the group's CPU set is smaller than the machine"
+	case winner.Kind == BoundAffinity && float64(c.Online) > winner.CPUs:
+		winner.Why = "the tightest: the process's affinity mask is smaller than the machine"
 	default:
-		w.Why = "all CPUs of the machine: nothing is tighter"
+		winner.Why = "all CPUs of the machine: nothing is tighter"
 	}
 	for i := range c.Bounds {
 		b := &c.Bounds[i]
-		if i == win || b.Why != "" {
+		if i == tightest || b.Why != "" {
 			continue
 		}
-		if b.CPUs == w.CPUs {
+		if b.CPUs == winner.CPUs {
 			b.Why = "the same"
 		} else {
-			b.Why = fmt.Sprintf("looser: %s against %s CPUs", cpusText(b.CPUs), cpusText(w.CPUs))
+			b.Why = fmt.Sprintf("looser: %s against %s CPUs", cpusText(b.CPUs), cpusText(winner.CPUs))
 		}
 	}
 }
 
-// judge picks the tightest limit of memory, and says of each bound why it is or is not that one. Of equal ones the first wins.
-func (m *Memory) judge() {
-	win := -1
+// judgeBounds picks the tightest limit of memory, and says of each bound why it is or is not that one. Of equal ones the first wins.
+func (m *Memory) judgeBounds() {
+	tightest := -1
 	for i, b := range m.Bounds {
-		if b.Limited && b.Why == "" && (win < 0 || b.Bytes < m.Bounds[win].Bytes) {
-			win = i
+		if b.Limited && b.Why == "" && (tightest < 0 || b.Bytes < m.Bounds[tightest].Bytes) {
+			tightest = i
 		}
 	}
-	if win < 0 {
+	if tightest < 0 {
 		return
 	}
-	w := &m.Bounds[win]
-	w.Won = true
-	m.Effective = w.Bytes
+	winner := &m.Bounds[tightest]
+	winner.Won = true
+	m.Effective = winner.Bytes
 	switch {
-	case w.Kind == BoundHierarchical:
-		w.Why = "the tightest: limit of an ancestor that is not visible from here"
-	case w.Kind == BoundTotal:
-		w.Why = "all memory of the machine: nothing is tighter"
-	case w.Depth > 0:
-		w.Why = fmt.Sprintf("the tightest: limit of an ancestor, %d up", w.Depth)
+	case winner.Kind == BoundHierarchical:
+		winner.Why = "the tightest: limit of an ancestor that is not visible from here"
+	case winner.Kind == BoundTotal:
+		winner.Why = "all memory of the machine: nothing is tighter"
+	case winner.Depth > 0:
+		winner.Why = fmt.Sprintf("the tightest: limit of an ancestor, %d up", winner.Depth)
 	default:
-		w.Why = "the tightest: limit of the process's own group"
+		winner.Why = "the tightest: limit of the process's own group"
 	}
 	for i := range m.Bounds {
 		b := &m.Bounds[i]
-		if i == win || b.Why != "" {
+		if i == tightest || b.Why != "" {
 			continue
 		}
-		if b.Bytes == w.Bytes {
+		if b.Bytes == winner.Bytes {
 			b.Why = "the same"
 		} else {
-			b.Why = fmt.Sprintf("looser: %s against %s", quantity.Binary(b.Bytes), quantity.Binary(w.Bytes))
+			b.Why = fmt.Sprintf("looser: %s against %s", quantity.Binary(b.Bytes), quantity.Binary(winner.Bytes))
 		}
 	}
 }

@@ -83,7 +83,7 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	var pairs []string
-	for k, v := range keyed([]byte("a 1\nb\n 3\nc -1\nd 0\ne x\nf 18446744073709551615\ng 2")) {
+	for k, v := range keyValues([]byte("a 1\nb\n 3\nc -1\nd 0\ne x\nf 18446744073709551615\ng 2")) {
 		if pairs = append(pairs, fmt.Sprintf("%s=%d", k, v)); string(k) == "f" {
 			break
 		}

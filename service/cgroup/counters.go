@@ -58,16 +58,16 @@ func (s *Sampler) Sample(st *Stat) error {
 	for try := 0; try < 3; try++ {
 		*st = Stat{}
 		s.sampleOnce(st)
-		b := s.read(s.local)
+		b := s.read(s.localStat)
 		if b == nil {
 			break
 		}
 		local := readCounters(b)
 		st.Local = local.Throttled
 		st.Has |= local.Has & HasLocal
-		var again Stat
-		s.sampleOnce(&again)
-		if again.Throttled == st.Throttled && again.AncestorThrottled == st.AncestorThrottled {
+		var second Stat
+		s.sampleOnce(&second)
+		if second.Throttled == st.Throttled && second.AncestorThrottled == st.AncestorThrottled {
 			break
 		}
 	}
@@ -113,7 +113,7 @@ func (s *Sampler) sampleOnce(st *Stat) {
 // readCounters reads cpu.stat or cpu.stat.local. v1 counts in nanoseconds (throttled_time, burst_time), v2 in microseconds.
 // In Has, HasAncestors means that the file has throttled periods, and HasLocal that it has throttled time.
 func readCounters(b []byte) (st Stat) {
-	for k, v := range keyed(b) {
+	for k, v := range keyValues(b) {
 		switch string(k) {
 		case "usage_usec":
 			st.Usage = micros(v)
@@ -198,28 +198,28 @@ func (m *MemoryStat) Unreclaimable() int64 {
 // SampleMemory reads the memory counters into m. It fails if MemoryStat.Current cannot be read.
 // It does not allocate, but the kernel must add up its counters, which costs about ten times
 // what Sample does.
-func (s *Sampler) SampleMemory(m *MemoryStat) error { return s.sampleCharge(&s.charged, m) }
+func (s *Sampler) SampleMemory(m *MemoryStat) error { return s.sampleCharge(&s.ownCharge, m) }
 
 // SampleMemoryAt is SampleMemory for the visible group depth levels up, which is charged for
 // other groups below it as well. It fails if that group is not visible. It allocates if depth
 // differs from the last call.
 func (s *Sampler) SampleMemoryAt(depth int, m *MemoryStat) error {
-	if depth == s.charged.depth {
+	if depth == s.ownCharge.depth {
 		return s.SampleMemory(m)
 	}
-	if s.above.current == nil || s.above.depth != depth {
-		s.above.close()
+	if s.ancestorCharge.current == nil || s.ancestorCharge.depth != depth {
+		s.ancestorCharge.close()
 		for _, l := range s.memory {
 			if l.Depth == depth {
-				s.above = s.openCharge(l.Level)
+				s.ancestorCharge = s.openCharge(l.Level)
 			}
 		}
 	}
-	if s.above.depth != depth {
+	if s.ancestorCharge.depth != depth {
 		*m = MemoryStat{}
 		return errNothing
 	}
-	return s.sampleCharge(&s.above, m)
+	return s.sampleCharge(&s.ancestorCharge, m)
 }
 
 func (s *Sampler) sampleCharge(c *samplerCharge, m *MemoryStat) error {
@@ -232,7 +232,7 @@ func (s *Sampler) sampleCharge(c *samplerCharge, m *MemoryStat) error {
 	if n, err := parseNumber(s.read(c.swap)); err == nil && n >= 0 {
 		m.Swap = n
 	}
-	for k, v := range keyed(s.read(c.stat)) {
+	for k, v := range keyValues(s.read(c.stat)) {
 		name, total := bytes.CutPrefix(k, []byte("total_"))
 		if total != (s.memVersion == V1) {
 			continue // v1's other lines leave out the groups below
@@ -248,7 +248,7 @@ func (s *Sampler) sampleCharge(c *samplerCharge, m *MemoryStat) error {
 			m.Swap = v
 		}
 	}
-	for k, v := range keyed(s.read(c.events)) {
+	for k, v := range keyValues(s.read(c.events)) {
 		switch string(k) {
 		case "oom_kill":
 			m.OOMKills = v
@@ -295,7 +295,7 @@ func (s *Sampler) SamplePressure(p *Pressure) error {
 
 // pressure reads the totals of two lines, "some avg10=0.00 ... total=MICROSECONDS" and the same
 // with "full".
-func pressure(b []byte) (some, full time.Duration, ok bool) {
+func pressure(b []byte) (someTasks, allTasks time.Duration, ok bool) {
 	for line := range lines(b) {
 		i := bytes.LastIndex(line, []byte(" total="))
 		if i < 0 {
@@ -307,10 +307,10 @@ func pressure(b []byte) (some, full time.Duration, ok bool) {
 		}
 		switch {
 		case bytes.HasPrefix(line, []byte("some ")):
-			some, ok = micros(us), true
+			someTasks, ok = micros(us), true
 		case bytes.HasPrefix(line, []byte("full ")):
-			full = micros(us)
+			allTasks = micros(us)
 		}
 	}
-	return some, full, ok
+	return someTasks, allTasks, ok
 }

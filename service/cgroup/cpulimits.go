@@ -14,7 +14,7 @@ func (f *finder) readCPU(c *CPU) {
 	for _, lv := range c.levels {
 		l, file := f.cpuLevel(c.Version, lv)
 		c.Levels, c.files = append(c.Levels, l), append(c.files, file)
-		c.Bounds = append(c.Bounds, CPUBound{Kind: BoundQuota, File: l.File, Text: l.Text, Depth: l.Depth, CPUs: l.CPUs, Why: c.unlimited(file, l.CPUs > 0)})
+		c.Bounds = append(c.Bounds, CPUBound{Kind: BoundQuota, File: l.File, Text: l.Text, Depth: l.Depth, CPUs: l.CPUs, Why: c.unlimitedReason(file, l.CPUs > 0)})
 	}
 	if dir := f.runtimeDir(); dir != "" {
 		l, _ := f.cpuLevel(c.Version, Level{Dir: dir})
@@ -30,8 +30,8 @@ func (f *finder) readCPU(c *CPU) {
 		}
 	}
 	c.Parallelism = cmp.Or(c.Affinity, c.Cpuset, c.Online)
-	c.judge()
-	c.see()
+	c.judgeBounds()
+	c.judgeSight()
 }
 
 // cpuLevel reads the CPU files of a group. A missing one is no error: v2's root and groups in which the controller is not
@@ -44,7 +44,7 @@ func (f *finder) cpuLevel(v Version, lv Level) (CPULevel, limitFile) {
 	}
 	file := f.limitFile(lv, names.quota, parse)
 	if v == V1 {
-		b, ok, err := f.text(l.Dir, names.period)
+		b, ok, err := f.optionalText(l.Dir, names.period)
 		if ok {
 			l.Period, err = parsePeriod(b)
 		}
@@ -57,8 +57,8 @@ func (f *finder) cpuLevel(v Version, lv Level) (CPULevel, limitFile) {
 		}
 	}
 	l.CPUs = ratio(l.Quota, l.Period)
-	l.Burst = micros(f.number(l.Dir, names.burst))
-	l.Weight = f.number(l.Dir, names.weight)
+	l.Burst = micros(f.optionalNumber(l.Dir, names.burst))
+	l.Weight = f.optionalNumber(l.Dir, names.weight)
 	l.File, l.Text, l.Missing, l.Err = file.name, file.text, file.missing, file.err
 	return l, file
 }
@@ -86,9 +86,9 @@ func (f *finder) cpuset(c *CPU) CPUBound {
 	}
 	for _, lv := range c.CpusetHierarchy.levels {
 		for _, name := range names {
-			text, ok, err := f.text(lv.Dir, name)
+			text, ok, err := f.optionalText(lv.Dir, name)
 			if err != nil {
-				f.note("cpuset: %v", err)
+				f.addNote("cpuset: %v", err)
 			}
 			if !ok {
 				continue
@@ -96,7 +96,7 @@ func (f *finder) cpuset(c *CPU) CPUBound {
 			file := path.Join(lv.Dir, name)
 			b, n, err := listBound(BoundCpuset, file, string(text))
 			if err != nil {
-				f.note("cpuset: %s: %v", file, err)
+				f.addNote("cpuset: %s: %v", file, err)
 			} else if n > 0 { // else v1: not set up, so the group cannot hold processes
 				return b
 			}
@@ -111,7 +111,7 @@ func (f *finder) affinity() CPUBound {
 	name := f.proc + "/status"
 	text, err := readFile(f.src, name, maxSmall)
 	if err != nil {
-		f.note("affinity: %v", err)
+		f.addNote("affinity: %v", err)
 	}
 	list, ok := statusField(text, field)
 	if !ok {
@@ -119,7 +119,7 @@ func (f *finder) affinity() CPUBound {
 	}
 	b, n, err := listBound(BoundAffinity, name, list)
 	if err != nil || n == 0 {
-		f.note("affinity: %s: %s %q is not a list of CPUs", name, field, b.Text)
+		f.addNote("affinity: %s: %s %q is not a list of CPUs", name, field, b.Text)
 		return CPUBound{}
 	}
 	return b
@@ -134,7 +134,7 @@ func (f *finder) online() CPUBound {
 	}
 	b, n, err := listBound(BoundOnline, name, string(text))
 	if err != nil || n == 0 {
-		f.note("CPUs online: %s: %q is not a list of CPUs", name, b.Text)
+		f.addNote("CPUs online: %s: %q is not a list of CPUs", name, b.Text)
 		return CPUBound{}
 	}
 	return b

@@ -40,9 +40,9 @@ func ExampleRead() {
 
 // The leaf's own counters are still, and yet it was held back.
 func ExampleCompare() {
-	const has = cgroup.HasBandwidth | cgroup.HasLocal
-	before := cgroup.Stat{Has: has, Local: 10 * time.Millisecond}
-	after := cgroup.Stat{Has: has, Local: 310 * time.Millisecond}
+	const fields = cgroup.HasBandwidth | cgroup.HasLocal
+	before := cgroup.Stat{Has: fields, Local: 10 * time.Millisecond}
+	after := cgroup.Stat{Has: fields, Local: 310 * time.Millisecond}
 	t := cgroup.Compare(&before, &after)
 	fmt.Println(t.Verdict, t.Ancestor)
 	// Output: ancestor 300ms

@@ -255,11 +255,11 @@ func TestEachFileDenied(t *testing.T) {
 				t.Errorf("%s without %s: quota %v, was %v", name, denied, l.CPU.Quota, whole.CPU.Quota)
 			}
 			if base := filepath.Base(denied); base == "cpu.max" || base == "cpu.cfs_quota_us" {
-				told := false
+				reported := false
 				for _, b := range l.CPU.Bounds {
-					told = told || strings.Contains(b.Why, "permission denied")
+					reported = reported || strings.Contains(b.Why, "permission denied")
 				}
-				if relevant := onPath(whole, "/"+denied); relevant && !told {
+				if relevant := onPath(whole, "/"+denied); relevant && !reported {
 					t.Errorf("%s without %s: no bound shows it: %+v", name, denied, l.CPU.Bounds)
 				}
 			}

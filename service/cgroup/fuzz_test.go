@@ -30,9 +30,9 @@ func FuzzMembership(f *testing.F) {
 			fmt.Fprintf(&back, "%d:%s:%s\n", m.id, strings.Join(m.controllers, ","), path)
 		}
 		// What was understood, written again, is understood alike.
-		again, bad2 := parseMembership([]byte(back.String()))
-		if bad2 != 0 || fmt.Sprint(again) != fmt.Sprint(ms) {
-			t.Fatalf("%q: %+v, %d bad; again %+v, %d bad", b, ms, bad, again, bad2)
+		reparsed, bad2 := parseMembership([]byte(back.String()))
+		if bad2 != 0 || fmt.Sprint(reparsed) != fmt.Sprint(ms) {
+			t.Fatalf("%q: %+v, %d bad; again %+v, %d bad", b, ms, bad, reparsed, bad2)
 		}
 	})
 }
@@ -86,9 +86,9 @@ func FuzzMounts(f *testing.F) {
 			}
 			fmt.Fprintf(&back, "1 2 0:1 %s %s rw - %s none %s\n", escapePath(m.root), escapePath(m.point), kind, super)
 		}
-		again, bad := parseMounts([]byte(back.String()))
-		if bad != 0 || fmt.Sprint(again) != fmt.Sprint(ms) {
-			t.Fatalf("%q: %+v; again %+v, %d bad, from %q", b, ms, again, bad, back.String())
+		reparsed, bad := parseMounts([]byte(back.String()))
+		if bad != 0 || fmt.Sprint(reparsed) != fmt.Sprint(ms) {
+			t.Fatalf("%q: %+v; again %+v, %d bad, from %q", b, ms, reparsed, bad, back.String())
 		}
 	})
 }

@@ -40,8 +40,8 @@ func TestFixturesAsRealFiles(t *testing.T) {
 	}
 }
 
-// within fails a test that hangs instead of waiting for go test's own limit.
-func within(t *testing.T, f func()) {
+// runWithTimeout fails a test that hangs instead of waiting for go test's own limit.
+func runWithTimeout(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() { defer close(done); f() }()
@@ -79,22 +79,22 @@ func TestHostileFiles(t *testing.T) {
 		root := plant(t, f)
 		for file := range f.files {
 			p := filepath.Join(root, file)
-			for what, make := range hostile {
+			for content, make := range hostile {
 				must.Do(t, os.Remove(p))
 				must.Do(t, make(p))
 				o := f.options(t)
 				o.FS, o.root = nil, root
-				within(t, func() {
+				runWithTimeout(t, func() {
 					l, err := Read(o)
 					switch {
 					case err != nil:
 						if !errors.Is(err, ErrNotMeasurable) {
-							t.Errorf("%s, %s is %s: %v", name, file, what, err)
+							t.Errorf("%s, %s is %s: %v", name, file, content, err)
 						}
 					default:
 						checkInvariants(t, l)
 						if q := l.CPU.Quota; q != 0 && q < whole.CPU.Quota {
-							t.Errorf("%s, %s is %s: quota %v, was %v", name, file, what, q, whole.CPU.Quota)
+							t.Errorf("%s, %s is %s: quota %v, was %v", name, file, content, q, whole.CPU.Quota)
 						}
 					}
 					if s, err := NewSampler(o); err == nil {

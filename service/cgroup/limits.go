@@ -227,7 +227,7 @@ type limitFile struct {
 // limitFile reads and parses the file with a level's limit.
 func (f *finder) limitFile(l Level, name string, parse func([]byte) error) limitFile {
 	file := limitFile{name: path.Join(l.Dir, name), depth: l.Depth}
-	b, ok, err := f.text(l.Dir, name)
+	b, ok, err := f.optionalText(l.Dir, name)
 	switch {
 	case err != nil:
 		file.err, file.problem = reason(err), SightUnreadable
@@ -242,8 +242,8 @@ func (f *finder) limitFile(l Level, name string, parse func([]byte) error) limit
 	return file
 }
 
-// unlimited says why a file limits nothing; "" if it does.
-func (h *Hierarchy) unlimited(file limitFile, limited bool) string {
+// unlimitedReason says why a file limits nothing; "" if it does.
+func (h *Hierarchy) unlimitedReason(file limitFile, limited bool) string {
 	switch {
 	case file.err != "":
 		return "not usable: " + file.err
@@ -259,8 +259,8 @@ func (h *Hierarchy) unlimited(file limitFile, limited bool) string {
 	return ""
 }
 
-// text reads a small file. A missing file is no error: ok is false.
-func (f *finder) text(dir, name string) (b []byte, ok bool, err error) {
+// optionalText reads a small file. A missing file is no error: ok is false.
+func (f *finder) optionalText(dir, name string) (b []byte, ok bool, err error) {
 	if name == "" {
 		return nil, false, nil
 	}
@@ -271,9 +271,9 @@ func (f *finder) text(dir, name string) (b []byte, ok bool, err error) {
 	return b, err == nil, err
 }
 
-// number reads an optional file with one number; 0 if there is none.
-func (f *finder) number(dir, name string) int64 {
-	b, _, _ := f.text(dir, name)
+// optionalNumber reads an optional file with one number; 0 if there is none.
+func (f *finder) optionalNumber(dir, name string) int64 {
+	b, _, _ := f.optionalText(dir, name)
 	n, _ := parseNumber(b)
 	return max(0, n)
 }

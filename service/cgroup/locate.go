@@ -77,7 +77,7 @@ type Hierarchy struct {
 	files  []limitFile // one for each level
 	// problem is why there are no levels, in the words of why.
 	problem Sight
-	why     string
+	reason  string
 }
 
 // A Level is one group on the way from the process's own to the root.
@@ -133,11 +133,11 @@ func newFinder(opts Options) (*finder, error) {
 	var bad int
 	f.members, bad = parseMembership(b)
 	if bad > 0 {
-		f.note("%s/cgroup: %d lines are not in the kernel's format and were skipped", f.proc, bad)
+		f.addNote("%s/cgroup: %d lines are not in the kernel's format and were skipped", f.proc, bad)
 	}
 	for _, m := range f.members {
 		if m.deleted {
-			f.note("group %s was removed while the process is in it", clip(m.path))
+			f.addNote("group %s was removed while the process is in it", clip(m.path))
 			break
 		}
 	}
@@ -163,19 +163,19 @@ func (o Options) source() (source, error) {
 	return hostSource(o.root)
 }
 
-func (f *finder) note(format string, args ...any) {
+func (f *finder) addNote(format string, args ...any) {
 	f.notes = append(f.notes, fmt.Sprintf(format, args...))
 }
 
 func (f *finder) addView(prefix, name string) {
 	b, err := readFile(f.src, name, maxMountinfo)
 	if err != nil {
-		f.note("mounts: %v", err)
+		f.addNote("mounts: %v", err)
 		return
 	}
 	ms, bad := parseMounts(b)
 	if bad > 0 {
-		f.note("%s: %d lines are not in the kernel's format and were skipped", name, bad)
+		f.addNote("%s: %d lines are not in the kernel's format and were skipped", name, bad)
 	}
 	f.views = append(f.views, view{prefix: prefix, mounts: ms})
 }
@@ -184,18 +184,18 @@ func (f *finder) addView(prefix, name string) {
 // hierarchy that names it, else the v2 hierarchy. The kernel never has a
 // controller on both.
 func (f *finder) member(controller string) (membership, Version) {
-	v2 := -1
+	v2Index := -1
 	for i, m := range f.members {
 		if m.id == 0 && len(m.controllers) == 0 {
-			v2 = i
+			v2Index = i
 			continue
 		}
 		if slices.Contains(m.controllers, controller) {
 			return m, V1
 		}
 	}
-	if v2 >= 0 {
-		return f.members[v2], V2
+	if v2Index >= 0 {
+		return f.members[v2Index], V2
 	}
 	return membership{}, VersionNone
 }
@@ -204,11 +204,11 @@ func (f *finder) member(controller string) (membership, Version) {
 // own up to the outermost visible. On failure the hierarchy has no levels
 // and a note says why.
 func (f *finder) locate(controller string) Hierarchy {
-	m, v := f.member(controller)
-	h := Hierarchy{Controller: controller, Version: v, Group: m.path}
-	if v == VersionNone {
-		h.problem, h.why = SightAbsent, fmt.Sprintf("%s/cgroup has no hierarchy with the %s controller", f.proc, controller)
-		f.note("%s: %s/cgroup has no hierarchy with this controller", controller, f.proc)
+	member, version := f.member(controller)
+	h := Hierarchy{Controller: controller, Version: version, Group: member.path}
+	if version == VersionNone {
+		h.problem, h.reason = SightAbsent, fmt.Sprintf("%s/cgroup has no hierarchy with the %s controller", f.proc, controller)
+		f.addNote("%s: %s/cgroup has no hierarchy with this controller", controller, f.proc)
 		return h
 	}
 
@@ -225,17 +225,17 @@ func (f *finder) locate(controller string) Hierarchy {
 	covered := ""
 	for _, vw := range f.views {
 		for _, mt := range vw.mounts {
-			if mt.version != v || v == V1 && !slices.Contains(mt.controllers, controller) {
+			if mt.version != version || version == V1 && !slices.Contains(mt.controllers, controller) {
 				continue
 			}
 			found++
-			rel, ok := below(m.path, mt.root)
+			rel, ok := relativeTo(member.path, mt.root)
 			if !ok {
 				continue
 			}
 			c := candidate{mount: mt, point: vw.prefix + mt.point, rel: rel}
-			c.exists = f.isGroup(path.Join(c.point, rel), v)
-			if !c.exists && !f.isGroup(c.point, v) {
+			c.exists = f.isGroup(path.Join(c.point, rel), version)
+			if !c.exists && !f.isGroup(c.point, version) {
 				covered = c.point
 				continue // unmounted since, hidden by another mount, or not ours to see
 			}
@@ -252,22 +252,22 @@ func (f *finder) locate(controller string) Hierarchy {
 	}
 	if best == nil {
 		h.Hidden = true
-		note := fmt.Sprintf("none of the %d mounts of cgroup %v shows group %s", found, v, clip(m.path))
+		note := fmt.Sprintf("none of the %d mounts of cgroup %v shows group %s", found, version, clip(member.path))
 		switch {
 		case covered != "":
-			h.problem, h.why = SightCovered, fmt.Sprintf("cgroup %v is mounted at %s, but its directory there is covered by another mount", v, clip(covered))
+			h.problem, h.reason = SightCovered, fmt.Sprintf("cgroup %v is mounted at %s, but its directory there is covered by another mount", version, clip(covered))
 		case found == 0:
-			h.problem, h.why = SightUnmounted, fmt.Sprintf("no cgroup %v hierarchy with the %s controller is mounted here", v, controller)
-			note = fmt.Sprintf("the controller is on cgroup %v, and no such hierarchy is mounted here", v)
+			h.problem, h.reason = SightUnmounted, fmt.Sprintf("no cgroup %v hierarchy with the %s controller is mounted here", version, controller)
+			note = fmt.Sprintf("the controller is on cgroup %v, and no such hierarchy is mounted here", version)
 		default:
-			h.problem, h.why = SightUnmounted, fmt.Sprintf("none of the mounts of cgroup %v shows group %s", v, clip(m.path))
+			h.problem, h.reason = SightUnmounted, fmt.Sprintf("none of the mounts of cgroup %v shows group %s", version, clip(member.path))
 		}
-		f.note("%s: %s", controller, note)
+		f.addNote("%s: %s", controller, note)
 		return h
 	}
 	h.MountPoint, h.MountRoot = best.point, best.mount.root
-	h.walk(f, best.rel)
-	h.Hidden = f.hidden(&h)
+	h.addLevels(f, best.rel)
+	h.Hidden = f.isHidden(&h)
 	return h
 }
 
@@ -285,20 +285,20 @@ func (f *finder) runtimeDir() string {
 		if mt.version != v || v == V1 && !slices.Contains(mt.controllers, "cpu") {
 			continue
 		}
-		if rel, ok := below(m.path, mt.root); ok {
+		if rel, ok := relativeTo(m.path, mt.root); ok {
 			return path.Join(vw.prefix+mt.point, rel)
 		}
 	}
 	return ""
 }
 
-// walk lists the levels from the group rel below the mount up to the mount's
+// addLevels lists the levels from the group rel below the mount up to the mount's
 // root, leaving out those whose directory does not exist.
-func (h *Hierarchy) walk(f *finder, rel string) {
+func (h *Hierarchy) addLevels(f *finder, rel string) {
 	var missing int
 	for depth := 0; ; depth++ {
 		if depth == maxLevels {
-			f.note("%s: only the %d innermost groups of %s were read", h.Controller, maxLevels, clip(h.Group))
+			f.addNote("%s: only the %d innermost groups of %s were read", h.Controller, maxLevels, clip(h.Group))
 			break
 		}
 		// Not path.Join: a root above the namespace keeps its "/..".
@@ -318,7 +318,7 @@ func (h *Hierarchy) walk(f *finder, rel string) {
 		rel = rel[:max(0, strings.LastIndexByte(rel, '/'))]
 	}
 	if missing > 0 {
-		f.note("%s: the %d innermost groups of %s are not visible under %s; only their ancestors were read", h.Controller, missing, clip(h.Group), clip(h.MountPoint))
+		f.addNote("%s: the %d innermost groups of %s are not visible under %s; only their ancestors were read", h.Controller, missing, clip(h.Group), clip(h.MountPoint))
 	}
 }
 
@@ -332,11 +332,11 @@ func (f *finder) isGroup(dir string, v Version) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return f.exists(path.Join(dir, n)) })
 }
 
-// hidden reports whether groups exist above the outermost visible one. The
+// isHidden reports whether groups exist above the outermost visible one. The
 // kernel gives the real root files that no other group has, and denies it
 // others: v1 release_agent only at the root; v2
 // cgroup.events and, since Linux 4.14, cgroup.type everywhere but there.
-func (f *finder) hidden(h *Hierarchy) bool {
+func (f *finder) isHidden(h *Hierarchy) bool {
 	if h.MountRoot != "/" || len(h.levels) == 0 {
 		return true
 	}
@@ -356,10 +356,10 @@ func (f *finder) exists(name string) bool {
 	return errors.Is(err, fs.ErrPermission)
 }
 
-// below returns group's path relative to root, both as the kernel shows them
+// relativeTo returns group's path relative to root, both as the kernel shows them
 // to this process. A root or group above the cgroup namespace begins with
 // "/..": then they match only name by name.
-func below(group, root string) (rel string, ok bool) {
+func relativeTo(group, root string) (rel string, ok bool) {
 	group, root = strings.TrimRight(group, "/"), strings.TrimRight(root, "/")
 	if group == root {
 		return "", true
@@ -367,6 +367,6 @@ func below(group, root string) (rel string, ok bool) {
 	if rel, ok = strings.CutPrefix(group, root+"/"); !ok {
 		return "", false
 	}
-	odd := func(name string) bool { return name == ".." || name == "." || name == "" }
-	return rel, !slices.ContainsFunc(strings.Split(rel, "/"), odd)
+	isDot := func(name string) bool { return name == ".." || name == "." || name == "" }
+	return rel, !slices.ContainsFunc(strings.Split(rel, "/"), isDot)
 }

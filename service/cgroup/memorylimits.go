@@ -13,16 +13,16 @@ func (f *finder) readMemory(m *Memory) {
 		l, file := f.memoryLevel(m.Version, lv)
 		m.Levels, m.files = append(m.Levels, l), append(m.files, file)
 	}
-	hier := int64(0)
+	hierMinimum := int64(0)
 	if m.Version == V1 && len(m.Levels) > 0 {
-		b, _, _ := f.text(m.Levels[0].Dir, "memory.stat")
-		hier = hierarchical(b)
+		b, _, _ := f.optionalText(m.Levels[0].Dir, "memory.stat")
+		hierMinimum = hierarchicalLimit(b)
 	}
-	m.complete = hier > 0
+	m.complete = hierMinimum > 0
 	for i, l := range m.Levels {
 		// If use_hierarchy is off, ancestors do not bind, and the kernel leaves them out of its minimum.
-		loose := l.Depth > 0 && l.Limited && l.Max < hier
-		if l.Limited && !loose && (m.MaxLevel < 0 || l.Max < m.Max) {
+		unbound := l.Depth > 0 && l.Limited && l.Max < hierMinimum
+		if l.Limited && !unbound && (m.MaxLevel < 0 || l.Max < m.Max) {
 			m.Max, m.MaxLevel = l.Max, i
 		}
 		if l.High > 0 && (m.HighLevel < 0 || l.High < m.High) {
@@ -31,20 +31,20 @@ func (f *finder) readMemory(m *Memory) {
 		if l.HasSwap && (!m.HasSwap || l.Swap < m.Swap) {
 			m.Swap, m.HasSwap = l.Swap, true
 		}
-		b := MemoryBound{Kind: BoundMax, File: l.File, Text: l.Text, Depth: l.Depth, Bytes: l.Max, Limited: l.Limited, Why: m.unlimited(m.files[i], l.Limited)}
-		if loose {
+		b := MemoryBound{Kind: BoundMax, File: l.File, Text: l.Text, Depth: l.Depth, Bytes: l.Max, Limited: l.Limited, Why: m.unlimitedReason(m.files[i], l.Limited)}
+		if unbound {
 			b.Why = "does not bind: memory.use_hierarchy is off below it"
 		}
 		m.Bounds = append(m.Bounds, b)
 	}
-	if m.complete && hier < noLimit {
-		m.Hierarchical = hier
+	if m.complete && hierMinimum < noLimit {
+		m.Hierarchical = hierMinimum
 		m.Bounds = append(m.Bounds, MemoryBound{
 			Kind: BoundHierarchical, File: path.Join(m.Levels[0].Dir, "memory.stat"),
-			Text: fmt.Sprintf("hierarchical_memory_limit %d", hier), Depth: -1, Bytes: hier, Limited: true,
+			Text: fmt.Sprintf("hierarchical_memory_limit %d", hierMinimum), Depth: -1, Bytes: hierMinimum, Limited: true,
 		})
-		if m.MaxLevel < 0 || hier < m.Max {
-			m.Max, m.MaxLevel = hier, -1
+		if m.MaxLevel < 0 || hierMinimum < m.Max {
+			m.Max, m.MaxLevel = hierMinimum, -1
 		}
 	}
 	const name = "/proc/meminfo"
@@ -54,14 +54,14 @@ func (f *finder) readMemory(m *Memory) {
 			m.Bounds = append(m.Bounds, MemoryBound{Kind: BoundTotal, File: name, Text: "MemTotal", Depth: -1, Bytes: n, Limited: true})
 		}
 	}
-	m.judge()
-	m.see()
+	m.judgeBounds()
+	m.judgeSight()
 }
 
-// hierarchical returns v1's minimum over all ancestors that bind, visible or not, from memory.stat. noLimit or more means that
+// hierarchicalLimit returns v1's minimum over all ancestors that bind, visible or not, from memory.stat. noLimit or more means that
 // there is no limit, 0 that the file has no line for it.
-func hierarchical(stat []byte) (n int64) {
-	for k, v := range keyed(stat) {
+func hierarchicalLimit(stat []byte) (n int64) {
+	for k, v := range keyValues(stat) {
 		if string(k) == "hierarchical_memory_limit" {
 			n = v
 		}
@@ -74,22 +74,22 @@ func (f *finder) memoryLevel(v Version, lv Level) (MemoryLevel, limitFile) {
 	l, names := MemoryLevel{Level: lv}, memoryFiles[v]
 	file := f.limitFile(lv, names.max, func(b []byte) (err error) { l.Max, l.Limited, err = parseMemory(b); return err })
 	l.File, l.Text, l.Missing, l.Err = file.name, file.text, file.missing, file.err
-	l.High, _ = f.memory(l.Dir, names.high)
-	l.Soft, _ = f.memory(l.Dir, names.soft)
-	l.Swap, l.HasSwap = f.memory(l.Dir, names.swapMax)
-	l.MemSwap, _ = f.memory(l.Dir, names.memswMax)
+	l.High, _ = f.optionalMemoryLimit(l.Dir, names.high)
+	l.Soft, _ = f.optionalMemoryLimit(l.Dir, names.soft)
+	l.Swap, l.HasSwap = f.optionalMemoryLimit(l.Dir, names.swapMax)
+	l.MemSwap, _ = f.optionalMemoryLimit(l.Dir, names.memswMax)
 	return l, file
 }
 
-// memory reads an optional file with a memory limit.
-func (f *finder) memory(dir, name string) (n int64, limited bool) {
-	b, ok, err := f.text(dir, name)
+// optionalMemoryLimit reads an optional file with a memory limit.
+func (f *finder) optionalMemoryLimit(dir, name string) (n int64, limited bool) {
+	b, ok, err := f.optionalText(dir, name)
 	if !ok || err != nil {
 		return 0, false
 	}
 	n, limited, err = parseMemory(b)
 	if err != nil {
-		f.note("memory: %s: %q is %v", path.Join(dir, name), clip(string(b)), err)
+		f.addNote("memory: %s: %q is %v", path.Join(dir, name), clip(string(b)), err)
 		return 0, false
 	}
 	return n, limited

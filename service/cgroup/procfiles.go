@@ -220,11 +220,11 @@ func meminfoTotal(b []byte) (int64, bool) {
 // clip makes text of a file fit to be shown: one line, printable, short.
 func clip(s string) string {
 	s = strings.TrimRight(s, "\n")
-	const most = 80
-	q := strconv.Quote(s[:min(len(s), most)])
-	q = q[1 : len(q)-1]
-	if len(s) > most {
-		q += "..."
+	const maxLength = 80
+	quoted := strconv.Quote(s[:min(len(s), maxLength)])
+	quoted = quoted[1 : len(quoted)-1]
+	if len(s) > maxLength {
+		quoted += "..."
 	}
-	return q
+	return quoted
 }

@@ -17,20 +17,20 @@ type Sampler struct {
 	src source
 	buf []byte
 
-	unread int // limit files that could not be read from the start
+	initiallyUnread int // limit files that could not be read from the start
 
 	membership      handle
 	membershipBytes []byte
 
-	version    Version
-	hidden     bool
-	cpu        []samplerCPU
-	local      handle
-	usage      handle // v1 cpuacct.usage
-	memory     []samplerMemory
-	memVersion Version
-	charged    samplerCharge // the group that the process is charged to
-	above      samplerCharge // the level that SampleMemoryAt read last
+	version        Version
+	hidden         bool
+	cpu            []samplerCPU
+	localStat      handle
+	usage          handle // v1 cpuacct.usage
+	memory         []samplerMemory
+	memVersion     Version
+	ownCharge      samplerCharge // the group that the process is charged to
+	ancestorCharge samplerCharge // the level that SampleMemoryAt read last
 
 	cpuPressure, memPressure handle
 	machinePressure          bool
@@ -74,14 +74,14 @@ func NewSampler(opts Options) (*Sampler, error) {
 	}
 	names := cpuFiles[cpu.Version]
 	for _, lv := range cpu.levels {
-		c := samplerCPU{Level: lv, stat: s.try(lv.Dir, "cpu.stat"), period: s.try(lv.Dir, names.period)}
+		c := samplerCPU{Level: lv, stat: s.openFile(lv.Dir, "cpu.stat"), period: s.openFile(lv.Dir, names.period)}
 		var err error
 		c.quota, err = s.src.open(path.Join(lv.Dir, names.quota))
 		c.controlled = err == nil || !errors.Is(err, fs.ErrNotExist) || bytes.Contains(s.read(c.stat), []byte("nr_periods"))
 		// If v2's cpu controller is not enabled here, tasks are scheduled as those of the nearest
 		// ancestor in which it is.
-		if c.controlled && s.local == nil {
-			s.local = s.try(lv.Dir, "cpu.stat.local")
+		if c.controlled && s.localStat == nil {
+			s.localStat = s.openFile(lv.Dir, "cpu.stat.local")
 		}
 		s.cpu = append(s.cpu, c)
 	}
@@ -89,7 +89,7 @@ func NewSampler(opts Options) (*Sampler, error) {
 		// In v1 another controller counts usage. It counts the same processes only if its group
 		// is the same.
 		if acct := f.locateQuietly("cpuacct"); len(acct.levels) > 0 && acct.Group == cpu.Group && acct.levels[0].Depth == 0 {
-			s.usage = s.try(acct.levels[0].Dir, "cpuacct.usage")
+			s.usage = s.openFile(acct.levels[0].Dir, "cpuacct.usage")
 		}
 	}
 	mem := f.locate("memory")
@@ -97,11 +97,11 @@ func NewSampler(opts Options) (*Sampler, error) {
 	mem.levels = mem.levels[:min(len(mem.levels), maxSampled)]
 	for i, lv := range mem.levels {
 		names := memoryFiles[mem.Version]
-		s.memory = append(s.memory, samplerMemory{Level: lv, max: s.try(lv.Dir, names.max), high: s.try(lv.Dir, names.high)})
+		s.memory = append(s.memory, samplerMemory{Level: lv, max: s.openFile(lv.Dir, names.max), high: s.openFile(lv.Dir, names.high)})
 		// If v2's memory controller is not enabled here, memory is charged to the nearest ancestor
 		// in which it is.
-		if s.charged.current == nil && (mem.Version == V2 || i == 0) {
-			s.charged = s.openCharge(lv)
+		if s.ownCharge.current == nil && (mem.Version == V2 || i == 0) {
+			s.ownCharge = s.openCharge(lv)
 		}
 	}
 	s.openPressure(cpu, mem)
@@ -113,7 +113,7 @@ func NewSampler(opts Options) (*Sampler, error) {
 	var b Tightest
 	var m MemoryStat
 	limitsErr := s.SampleLimits(&b)
-	s.unread = b.Unread
+	s.initiallyUnread = b.Unread
 	if s.Sample(&st) != nil && limitsErr != nil && s.SampleMemory(&m) != nil {
 		s.Close()
 		return nil, fmt.Errorf("sampling the cgroup: %w: no counter and no limit can be read (%v)", ErrNotMeasurable, f.notes)
@@ -123,12 +123,12 @@ func NewSampler(opts Options) (*Sampler, error) {
 
 func (s *Sampler) openCharge(lv Level) samplerCharge {
 	names := memoryFiles[s.memVersion]
-	c := samplerCharge{depth: lv.Depth, current: s.try(lv.Dir, names.current)}
+	c := samplerCharge{depth: lv.Depth, current: s.openFile(lv.Dir, names.current)}
 	if c.current == nil && s.memVersion == V2 {
 		return c
 	}
-	c.stat, c.swap = s.try(lv.Dir, "memory.stat"), s.try(lv.Dir, names.swap)
-	c.events, c.failures = s.try(lv.Dir, names.events), s.try(lv.Dir, names.failures)
+	c.stat, c.swap = s.openFile(lv.Dir, "memory.stat"), s.openFile(lv.Dir, names.swap)
+	c.events, c.failures = s.openFile(lv.Dir, names.events), s.openFile(lv.Dir, names.failures)
 	return c
 }
 
@@ -140,17 +140,17 @@ func (s *Sampler) openPressure(cpu, mem Hierarchy) {
 		to        *handle
 	}{{cpu, "cpu.pressure", &s.cpuPressure}, {mem, "memory.pressure", &s.memPressure}} {
 		if h.hierarchy.Version == V2 && len(h.hierarchy.levels) > 0 {
-			*h.to = s.try(h.hierarchy.levels[0].Dir, h.file)
+			*h.to = s.openFile(h.hierarchy.levels[0].Dir, h.file)
 		}
 	}
 	if s.cpuPressure == nil && s.memPressure == nil {
 		s.machinePressure = true
-		s.cpuPressure, s.memPressure = s.try("/proc/pressure", "cpu"), s.try("/proc/pressure", "memory")
+		s.cpuPressure, s.memPressure = s.openFile("/proc/pressure", "cpu"), s.openFile("/proc/pressure", "memory")
 	}
 }
 
-// try opens a file; nil if that fails, or if name is "".
-func (s *Sampler) try(dir, name string) handle {
+// openFile opens a file; nil if that fails, or if name is "".
+func (s *Sampler) openFile(dir, name string) handle {
 	if name == "" {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (s *Sampler) Moved() bool {
 
 // Close closes the files. The sampler reads nothing afterwards.
 func (s *Sampler) Close() error {
-	err := errors.Join(s.charged.close(), s.above.close(), closeAll(&s.local, &s.usage, &s.membership, &s.cpuPressure, &s.memPressure))
+	err := errors.Join(s.ownCharge.close(), s.ancestorCharge.close(), closeAll(&s.localStat, &s.usage, &s.membership, &s.cpuPressure, &s.memPressure))
 	for i := range s.cpu {
 		err = errors.Join(err, closeAll(&s.cpu[i].stat, &s.cpu[i].quota, &s.cpu[i].period))
 	}

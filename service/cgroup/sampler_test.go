@@ -241,9 +241,9 @@ func TestBoundsAgreeWithRead(t *testing.T) {
 func TestPressureText(t *testing.T) {
 	const avg = " avg10=0.00 avg60=0.00 avg300=0.00 total="
 	for _, c := range []struct {
-		text       string
-		some, full time.Duration
-		ok         bool
+		text            string
+		someTasks, full time.Duration
+		ok              bool
 	}{
 		{"some" + avg + "12\nfull" + avg + "3\n", 12 * time.Microsecond, 3 * time.Microsecond, true},
 		{"some" + avg + "0\n", 0, 0, true},
@@ -255,8 +255,8 @@ func TestPressureText(t *testing.T) {
 		{"some total\n", 0, 0, false},
 		{"", 0, 0, false},
 	} {
-		if some, full, ok := pressure([]byte(c.text)); some != c.some || full != c.full || ok != c.ok {
-			t.Errorf("%q: %v, %v, %v", c.text, some, full, ok)
+		if someTasks, full, ok := pressure([]byte(c.text)); someTasks != c.someTasks || full != c.full || ok != c.ok {
+			t.Errorf("%q: %v, %v, %v", c.text, someTasks, full, ok)
 		}
 	}
 }
@@ -288,7 +288,7 @@ func TestSampleGivesUp(t *testing.T) {
 
 // TestUsageOfEachShape: wherever the group of a process is found, with groups above it or none, its CPU time is that of its own file.
 func TestUsageOfEachShape(t *testing.T) {
-	alone := map[Version]int{}
+	rootOnly := map[Version]int{}
 	for _, name := range fixtures(t) {
 		f := readFixture(t, name)
 		l, err := Read(f.options(t))
@@ -315,10 +315,10 @@ func TestUsageOfEachShape(t *testing.T) {
 		}
 		s.Close()
 		if len(l.CPU.Levels) == 1 {
-			alone[l.CPU.Version]++
+			rootOnly[l.CPU.Version]++
 		}
 	}
-	if alone[V1] == 0 || alone[V2] == 0 {
-		t.Errorf("groups without any above them: %v", alone)
+	if rootOnly[V1] == 0 || rootOnly[V2] == 0 {
+		t.Errorf("groups without any above them: %v", rootOnly)
 	}
 }

@@ -27,12 +27,12 @@ const (
 	SightAbsent Sight = "absent"
 )
 
-// sight judges a search that found no limit: what cannot be read weighs more
+// judgeAbsence judges a search that found no limit: what cannot be read weighs more
 // than what is out of sight, and both more than an honest none. what is "CPU
 // quota" or "memory limit".
-func (h *Hierarchy) sight(what string) (Sight, string) {
+func (h *Hierarchy) judgeAbsence(limitName string) (Sight, string) {
 	if h.problem != "" {
-		return h.problem, fmt.Sprintf("no %s can be seen: %s", what, h.why)
+		return h.problem, fmt.Sprintf("no %s can be seen: %s", limitName, h.reason)
 	}
 	for _, want := range []Sight{SightMalformed, SightUnreadable} {
 		for _, l := range h.files {
@@ -40,29 +40,29 @@ func (h *Hierarchy) sight(what string) (Sight, string) {
 				continue
 			}
 			if want == SightMalformed {
-				return want, fmt.Sprintf("the %s is malformed: %s (%q)", what, l.name, l.text)
+				return want, fmt.Sprintf("the %s is malformed: %s (%q)", limitName, l.name, l.text)
 			}
-			return want, fmt.Sprintf("the %s cannot be read: %s: %s", what, l.name, l.err)
+			return want, fmt.Sprintf("the %s cannot be read: %s: %s", limitName, l.name, l.err)
 		}
 	}
 	switch {
 	case len(h.levels) > 0 && h.levels[0].Depth > 0:
-		return SightHidden, fmt.Sprintf("no visible group has a %s; the process's own group is not visible under %s", what, clip(h.MountPoint))
+		return SightHidden, fmt.Sprintf("no visible group has a %s; the process's own group is not visible under %s", limitName, clip(h.MountPoint))
 	case h.Hidden:
-		return SightHidden, fmt.Sprintf("no visible group has a %s; groups above are not visible from here", what)
+		return SightHidden, fmt.Sprintf("no visible group has a %s; groups above are not visible from here", limitName)
 	}
-	return SightNone, fmt.Sprintf("no %s: every group up to the root was read", what)
+	return SightNone, fmt.Sprintf("no %s: every group up to the root was read", limitName)
 }
 
-func (c *CPU) see() {
+func (c *CPU) judgeSight() {
 	if c.Quota > 0 {
 		c.Sight, c.Seen = SightFound, "a CPU quota was found"
 		return
 	}
-	c.Sight, c.Seen = c.sight("CPU quota")
+	c.Sight, c.Seen = c.judgeAbsence("CPU quota")
 }
 
-func (m *Memory) see() {
+func (m *Memory) judgeSight() {
 	if m.MaxLevel >= 0 || m.Max > 0 {
 		m.Sight, m.Seen = SightFound, "a memory limit was found"
 		if m.Max == 0 {
@@ -70,7 +70,7 @@ func (m *Memory) see() {
 		}
 		return
 	}
-	m.Sight, m.Seen = m.sight("memory limit")
+	m.Sight, m.Seen = m.judgeAbsence("memory limit")
 	if m.Sight == SightHidden && m.complete {
 		m.Sight, m.Seen = SightNone, "no group has a memory limit, including invisible ones (hierarchical_memory_limit)"
 	}

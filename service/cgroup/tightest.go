@@ -30,7 +30,7 @@ type Tightest struct {
 // allocate.
 func (s *Sampler) SampleLimits(b *Tightest) error {
 	*b = Tightest{QuotaDepth: -1, MemoryDepth: -1, HighDepth: -1}
-	any := false
+	readAny := false
 	for i := range s.cpu {
 		c := &s.cpu[i]
 		q, p, ok := s.quota(c)
@@ -40,7 +40,7 @@ func (s *Sampler) SampleLimits(b *Tightest) error {
 			}
 			continue
 		}
-		any = true
+		readAny = true
 		cpus := ratio(q, p)
 		if c.Depth == 0 {
 			b.OwnQuota = cpus
@@ -49,9 +49,9 @@ func (s *Sampler) SampleLimits(b *Tightest) error {
 			b.Quota, b.Period, b.QuotaDepth = cpus, p, c.Depth
 		}
 	}
-	hier := int64(0) // v1: the minimum over all groups that bind, visible or not
+	hierMinimum := int64(0) // v1: the minimum over all groups that bind, visible or not
 	if s.memVersion == V1 {
-		if hier = hierarchical(s.read(s.charged.stat)); hier == 0 && s.charged.stat != nil {
+		if hierMinimum = hierarchicalLimit(s.read(s.ownCharge.stat)); hierMinimum == 0 && s.ownCharge.stat != nil {
 			b.Unread++
 		}
 	}
@@ -68,20 +68,20 @@ func (s *Sampler) SampleLimits(b *Tightest) error {
 	for i := range s.memory {
 		m := &s.memory[i]
 		n, limited, ok := limit(m.max)
-		any = any || ok
-		loose := m.Depth > 0 && n < hier // use_hierarchy is off
-		if limited && ok && !loose && (b.MemoryDepth < 0 || n < b.Memory) {
+		readAny = readAny || ok
+		unbound := m.Depth > 0 && n < hierMinimum // use_hierarchy is off
+		if limited && ok && !unbound && (b.MemoryDepth < 0 || n < b.Memory) {
 			b.Memory, b.MemoryDepth = n, m.Depth
 		}
 		if n, limited, ok = limit(m.high); limited && ok && n > 0 && (b.HighDepth < 0 || n < b.High) {
 			b.High, b.HighDepth = n, m.Depth
 		}
 	}
-	if hier > 0 && hier < noLimit && (b.MemoryDepth < 0 || hier < b.Memory) {
-		b.Memory, b.MemoryDepth = hier, -1
+	if hierMinimum > 0 && hierMinimum < noLimit && (b.MemoryDepth < 0 || hierMinimum < b.Memory) {
+		b.Memory, b.MemoryDepth = hierMinimum, -1
 	}
-	b.Unread = max(0, b.Unread-s.unread)
-	if !any {
+	b.Unread = max(0, b.Unread-s.initiallyUnread)
+	if !readAny {
 		return errNothing
 	}
 	return nil

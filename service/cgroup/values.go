@@ -25,8 +25,8 @@ func firstLine(b []byte) []byte {
 	return line
 }
 
-// keyed yields the "key value" lines of a flat keyed file, skipping lines in another form.
-func keyed(b []byte) iter.Seq2[[]byte, int64] {
+// keyValues yields the "key value" lines of a flat keyed file, skipping lines in another form.
+func keyValues(b []byte) iter.Seq2[[]byte, int64] {
 	return func(yield func([]byte, int64) bool) {
 		for line := range lines(b) {
 			key, value, _ := bytes.Cut(line, []byte(" "))

@@ -43,33 +43,33 @@ type Throttling struct {
 // The kernel counts a throttled interval when it ends, so one that is still going
 // on belongs to the next comparison.
 func Compare(from, to *Stat) Throttling {
-	has := from.Has & to.Has
+	common := from.Has & to.Has
 	t := Throttling{Verdict: VerdictUnknown}
 	ancestors := to.AncestorThrottled - from.AncestorThrottled
 	ancestorPeriods := to.AncestorThrottledPeriods - from.AncestorThrottledPeriods
-	if has&HasBandwidth != 0 {
+	if common&HasBandwidth != 0 {
 		t.Own = to.Throttled - from.Throttled
 		t.Periods = to.Periods - from.Periods
 		t.ThrottledPeriods = to.ThrottledPeriods - from.ThrottledPeriods
 	}
-	if t.Own < 0 || t.Periods < 0 || t.ThrottledPeriods < 0 || ancestors < 0 || ancestorPeriods < 0 || to.Local < from.Local && has&HasLocal != 0 {
+	if t.Own < 0 || t.Periods < 0 || t.ThrottledPeriods < 0 || ancestors < 0 || ancestorPeriods < 0 || to.Local < from.Local && common&HasLocal != 0 {
 		return Throttling{Verdict: VerdictUnknown, How: "counters went backwards: the group was replaced between the samples"}
 	}
-	own := t.Own > 0 || t.ThrottledPeriods > 0
+	ownThrottled := t.Own > 0 || t.ThrottledPeriods > 0
 
-	if has&HasLocal != 0 {
+	if common&HasLocal != 0 {
 		local := to.Local - from.Local
 		switch {
-		case has&HasBandwidth == 0 && local > 0:
+		case common&HasBandwidth == 0 && local > 0:
 			t.How = "cpu.stat.local shows throttling; the own cpu.stat, which would show whose, cannot be read"
-		case local == 0 && !own:
+		case local == 0 && !ownThrottled:
 			t.Verdict, t.How = VerdictNone, "cpu.stat.local did not grow"
 		default:
 			// What the own quota does not explain is an ancestor's. The two
 			// clocks are started and stopped at slightly different points of
 			// the scheduler: a twentieth is not evidence.
 			t.Ancestor = max(0, local-t.Own)
-			if own && t.Ancestor < local/20 {
+			if ownThrottled && t.Ancestor < local/20 {
 				t.Ancestor = 0
 			}
 			t.Verdict, t.How = VerdictOwn, "the own cpu.stat"
@@ -82,13 +82,13 @@ func Compare(from, to *Stat) Throttling {
 
 	t.Ancestor = ancestors
 	switch {
-	case own && ancestors <= t.Own:
+	case ownThrottled && ancestors <= t.Own:
 		t.Verdict, t.How = VerdictOwn, "the own cpu.stat"
 	case ancestors > 0 || ancestorPeriods > 0:
 		t.Verdict, t.How = VerdictAncestor, "the cpu.stat of a visible ancestor"
-	case has&HasBandwidth != 0 && has&HasAncestors != 0:
+	case common&HasBandwidth != 0 && common&HasAncestors != 0:
 		t.Verdict, t.How = VerdictNone, "cpu.stat of the group and of all its ancestors did not grow"
-	case has&HasBandwidth != 0:
+	case common&HasBandwidth != 0:
 		t.How = "the own quota throttled nothing; groups above are not visible and this kernel has no cpu.stat.local"
 	default:
 		t.How = "no throttling counter can be read"

@@ -9,10 +9,10 @@ func TestCompare(t *testing.T) {
 	const all = HasBandwidth | HasLocal | HasAncestors
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	for _, tt := range []struct {
-		name     string
-		from, to Stat
-		want     Verdict
-		own, anc time.Duration
+		name         string
+		from, to     Stat
+		want         Verdict
+		ownTime, anc time.Duration
 	}{
 		{"nothing grew", Stat{Has: all, Throttled: ms(5), Local: ms(9)}, Stat{Has: all, Throttled: ms(5), Local: ms(9)}, VerdictNone, 0, 0},
 		{"own", Stat{Has: all}, Stat{Has: all, ThrottledPeriods: 3, Throttled: ms(150), Local: ms(150)}, VerdictOwn, ms(150), 0},
@@ -35,8 +35,8 @@ func TestCompare(t *testing.T) {
 		{"the ancestor was replaced", Stat{Has: all, AncestorThrottled: ms(50)}, Stat{Has: all, Local: ms(7)}, VerdictUnknown, 0, 0},
 	} {
 		got := Compare(&tt.from, &tt.to)
-		if got.Verdict != tt.want || got.Own != tt.own || got.Ancestor != tt.anc || got.How == "" {
-			t.Errorf("%s: %+v, want %s, own %v, ancestor %v", tt.name, got, tt.want, tt.own, tt.anc)
+		if got.Verdict != tt.want || got.Own != tt.ownTime || got.Ancestor != tt.anc || got.How == "" {
+			t.Errorf("%s: %+v, want %s, own %v, ancestor %v", tt.name, got, tt.want, tt.ownTime, tt.anc)
 		}
 	}
 }
