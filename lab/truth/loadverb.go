@@ -13,15 +13,14 @@ import (
 	"github.com/whylate/whylate/lab/truth/load"
 )
 
-// targetFlags is the flag -path: PATH[:WEIGHT][:slow][:client=KIND], or a whole URL
-// in place of the path.
+// targetFlags is the flag -path: PATH[:WEIGHT][:slow][:client=KIND], or a URL in place of the path.
 type targetFlags []load.Target
 
 func (t *targetFlags) String() string { return "" }
 
 func (t *targetFlags) Set(s string) error {
 	rest, url := s, ""
-	if strings.HasPrefix(s, "http://") { // its port is no weight
+	if strings.HasPrefix(s, "http://") { // the port is not a weight
 		i := strings.Index(s[len("http://"):], "/")
 		if i < 0 {
 			return fmt.Errorf("path %q: a URL needs a path", s)

@@ -1,5 +1,5 @@
-// Command truth serves services that are late for a known reason, loads them
-// from another process, and records what a diagnosis is judged by.
+// Command truth runs services that are late for a known reason, sends them requests from another process, and records the
+// trace and the truth by which a diagnosis of it is judged.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// errUsage is for wrong use that has been explained already.
+// errUsage reports wrong use after a message about it has been printed.
 var errUsage = errors.New("wrong use")
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 }
 
-// parse accepts one name before the flags or after them.
+// parse parses flags, with one name before or after them.
 func parse(fs *flag.FlagSet, args []string, stderr io.Writer) (name string, err error) {
 	fs.SetOutput(stderr)
 	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {

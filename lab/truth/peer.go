@@ -17,8 +17,8 @@ import (
 	"github.com/whylate/whylate/lab/truth/wire"
 )
 
-// peerVerb is the other end of some services: "peer KIND DURATION", or "peer ask-KIND DURATION ADDRESS" for their clients, which rest
-// so long after an answer. It ends when stdin does.
+// peerVerb runs the peer of some services: "peer KIND DURATION" for a server, "peer ask-KIND DURATION ADDRESS" for clients
+// that pause for the duration after an answer. It ends when stdin does.
 func peerVerb(_ context.Context, args []string, stdin io.Reader, stdout, _ io.Writer) error {
 	if len(args) == 3 {
 		return runClient(args, stdin)
@@ -31,7 +31,7 @@ func peerVerb(_ context.Context, args []string, stdin io.Reader, stdout, _ io.Wr
 		return err
 	}
 	switch args[0] {
-	case "sleep": // a child process that takes its time
+	case "sleep": // a slow child process
 		time.Sleep(d)
 		return nil
 	case "drain": // a slow reader of its standard input
@@ -80,7 +80,7 @@ func peerVerb(_ context.Context, args []string, stdin io.Reader, stdout, _ io.Wr
 	return err
 }
 
-// runClient asks over three connections, two questions at a time over each, until stdin ends.
+// runClient sends requests over three connections, two at a time on each, until stdin ends.
 func runClient(args []string, stdin io.Reader) error {
 	pause, err := time.ParseDuration(args[1])
 	if err != nil {
@@ -123,14 +123,14 @@ func servePeerHTTP(ln net.Listener, d time.Duration) {
 	mux.HandleFunc("/slow", func(w http.ResponseWriter, _ *http.Request) {
 		t := time.Now()
 		time.Sleep(d)
-		w.Header().Set(wire.Blamed, strconv.FormatInt(int64(time.Since(t)), 10)) // for whoever only passes the answer on
+		w.Header().Set(wire.Blamed, strconv.FormatInt(int64(time.Since(t)), 10)) // for a proxy that only forwards the answer
 		io.WriteString(w, "slow\n")
 	})
 	mux.HandleFunc("/fast", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "fast\n") })
 	httpServer(mux).Serve(ln)
 }
 
-// delayedRPC answers every call after a while.
+// delayedRPC answers calls of Slow and Stream after d.
 type delayedRPC struct{ d time.Duration }
 
 func (s delayedRPC) Slow(_ context.Context, in *wire.Text) (*wire.Text, error) {
@@ -145,8 +145,7 @@ func (s delayedRPC) Stream(in *wire.Text, out grpc.ServerStream) error {
 	return out.SendMsg(in)
 }
 
-// answerNames is a name server: every name has the address 127.0.0.1, after a
-// while.
+// answerNames is a name server that answers after d. Every name has the address 127.0.0.1.
 func answerNames(pc net.PacketConn, d time.Duration) {
 	buf := make([]byte, 1500)
 	for {

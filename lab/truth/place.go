@@ -2,5 +2,5 @@ package main
 
 import "errors"
 
-// errPlace says that this machine cannot give a service its place.
+// errPlace reports that this machine does not have the CPUs or quota that a service's Place requires.
 var errPlace = errors.New("this machine cannot give the service its place")

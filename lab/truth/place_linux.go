@@ -11,7 +11,8 @@ import (
 	"github.com/whylate/whylate/lab/truth/catalog"
 )
 
-// startInPlace starts a service in its place. leave must be called once it has ended.
+// startInPlace starts a service with the CPUs and quota of its Place. The caller must call release after the service has
+// ended.
 func startInPlace(cmd *exec.Cmd, p *catalog.Place) (release func(), err error) {
 	// A process inherits the affinity of the thread that starts it.
 	runtime.LockOSThread()

@@ -9,6 +9,6 @@ import (
 	"github.com/whylate/whylate/lab/truth/catalog"
 )
 
-func startIn(*exec.Cmd, *catalog.Place) (leave func(), err error) {
+func startInPlace(*exec.Cmd, *catalog.Place) (release func(), err error) {
 	return nil, fmt.Errorf("%w: affinity and cgroups need Linux", errPlace)
 }

@@ -25,43 +25,37 @@ import (
 	"github.com/whylate/whylate/lab/truth/load"
 )
 
-// Outcome is truth.json: what is true of the service, and what of it could be
-// measured in this run.
+// Outcome is truth.json: the truth about the service and the measurements of one run.
 type Outcome struct {
 	Service *catalog.Service `json:"service"`
 	Fixed   bool             `json:"fixed"`
-	// Client is the client's own account of the whole run, and Traced that of
-	// the requests which lie wholly inside the time the trace covers, by the
-	// wall clock. For a service without a client both are of its own clock.
+	// Client summarizes all requests of the run, Traced the requests that started and ended within the trace, by the wall
+	// clock. Without a client, both are by the service's own clock.
 	Client load.Summary `json:"client"`
 	Traced load.Summary `json:"traced"`
-	// Affected is Traced without the requests which, by the service's own clock, the
-	// fault took less than 100 us of: where only some meet it, the others may
-	// never wait, and then no stack in the trace shows which handler they had.
+	// Affected is Traced without the requests that the fault delayed by less than 100 us, by the service's own clock. If a
+	// fault delays only some requests, the others may never wait, and then no stack in the trace shows their handler.
 	Affected load.Summary `json:"met"`
-	// TraceFrom and TraceTo are the wall clock at the trace's first and last
-	// event, by the clock snapshots in the trace.
+	// TraceFrom and TraceTo are the wall-clock times of the trace's first and last event, by the clock snapshots in the trace.
 	TraceFrom time.Time `json:"trace_from"`
 	TraceTo   time.Time `json:"trace_to"`
-	// Share is what a diagnosis' share of the first cause is to be compared
-	// with: that of Met. Null where the service cannot measure it; then the
-	// truth's bound holds.
+	// Share is the share of Affected that a diagnosis must give to the first cause. It is null if the service cannot measure
+	// it; then the truth's bound applies.
 	Share *float64 `json:"share"`
-	// Lateness tells how much the machine itself held things up: by how much
-	// sleeps of 1 ms overran in the process that watched over this run. On an
-	// idle machine the 99th percentile stays under a few milliseconds; a service
-	// that is meant to take all processors raises it by itself.
+	// Lateness shows how much the machine delayed everything: by how much sleeps of 1 ms overran in the process that
+	// supervised the run. On an idle machine the 99th percentile is below a few milliseconds; a service that takes all
+	// processors raises it.
 	Lateness Lateness `json:"lateness"`
 }
 
-// Lateness of timers, in nanoseconds.
+// Lateness has percentiles of timer delays, in nanoseconds.
 type Lateness struct {
 	P50NS int64 `json:"p50_ns"`
 	P99NS int64 `json:"p99_ns"`
 	MaxNS int64 `json:"max_ns"`
 }
 
-// startLatenessWatch sleeps until stop is called, and tells how punctual that was.
+// startLatenessWatch sleeps repeatedly until stop is called, which returns how late the sleeps ended.
 func startLatenessWatch() (stop func() Lateness) {
 	end, result := make(chan struct{}), make(chan Lateness)
 	go func() {
@@ -92,7 +86,7 @@ func runVerb(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.
 	d := fs.Duration("d", 3*time.Second, "length of the load")
 	seconds := fs.Float64("trace", 0, "length of the trace in seconds (0: the load's, less one second; negative: no trace)")
 	procs := fs.Int("procs", 0, "GOMAXPROCS of the service (0: its own)")
-	hogs := fs.Int("hogs", 0, "goroutines beside the service, in its process, that compute without any rest")
+	hogs := fs.Int("hogs", 0, "additional goroutines in the service's process that compute without a pause")
 	gogc := fs.Int("gogc", 0, "GOGC of the service, whatever it sets itself (0: its own)")
 	quota := fs.Float64("quota", 0, "CPU quota of the service, in CPUs (0: its own)")
 	name, err := parse(fs, args, stderr)
@@ -132,12 +126,12 @@ func runVerb(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.
 	return nil
 }
 
-// server is a service in a process of its own.
+// server is a service in a child process.
 type server struct {
 	cmd          *exec.Cmd
 	stdin        io.Closer
 	addrs        map[string]string
-	releasePlace func() // its place, once it has ended
+	releasePlace func() // to be called after the service has ended
 }
 
 func startServer(ctx context.Context, s *catalog.Service, options startOptions, stderr io.Writer) (*server, error) {
@@ -202,26 +196,26 @@ func (s *server) stop() error {
 	return nil
 }
 
-// startOptions is how a service is started.
+// startOptions are a service's options for a run.
 type startOptions struct {
 	fixed bool
-	procs int // GOMAXPROCS; 0: its own
-	hogs  int // goroutines that compute without any rest
-	gogc  int // 0: its own
+	procs int // GOMAXPROCS; 0: the service's own
+	hogs  int // additional goroutines that compute without a pause
+	gogc  int // 0: the service's own
 	quota float64
 }
 
-// recording is what was seen of a service.
+// recording is the recorded data of a service.
 type recording struct {
 	trace []byte
 	host  []byte // samples of the host, for a service that has a Place
 }
 
-// recordRun runs the service and its load and fetches a trace of the middle.
+// recordRun runs the service and its load and fetches a trace from the middle of the run.
 func recordRun(ctx context.Context, s *catalog.Service, options startOptions, loadTime time.Duration, traceSeconds float64, stderr io.Writer) (out *Outcome, res *load.Result, rec recording, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime+2*time.Minute)
 	defer cancel()
-	stderr = &lockedWriter{w: stderr} // the service and the load write at once
+	stderr = &lockedWriter{w: stderr} // the service and the load write concurrently
 	srv, err := startServer(ctx, s, options, stderr)
 	if err != nil {
 		return nil, nil, rec, err
@@ -282,7 +276,7 @@ func recordRun(ctx context.Context, s *catalog.Service, options startOptions, lo
 	return out, res, rec, nil
 }
 
-// lockedWriter lets several processes' outputs share one writer.
+// lockedWriter serializes the writes of several processes to one writer.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -294,7 +288,7 @@ func (l *lockedWriter) Write(b []byte) (int, error) {
 	return l.w.Write(b)
 }
 
-// runLoad runs the load generator as a process of its own.
+// runLoad runs the load generator in a child process.
 func runLoad(ctx context.Context, s *catalog.Service, srv *server, d time.Duration, stderr io.Writer) (*load.Result, error) {
 	if s.Proto == "none" {
 		select {
@@ -342,7 +336,7 @@ func runLoad(ctx context.Context, s *catalog.Service, srv *server, d time.Durati
 	return res, nil
 }
 
-// recordTrace fetches a trace and, if wanted, samples the host meanwhile.
+// recordTrace fetches a trace and, with withHost, samples the host during it.
 func (s *server) recordTrace(ctx context.Context, withHost bool, seconds float64) (rec recording, err error) {
 	if withHost {
 		sampler, err := host.Start(host.Options{PID: s.cmd.Process.Pid})
@@ -359,8 +353,8 @@ func fetchTrace(ctx context.Context, addr string, seconds float64) ([]byte, erro
 	return fetchURL(ctx, fmt.Sprintf("http://%s/debug/pprof/trace?seconds=%g", addr, seconds))
 }
 
-// traceTimes reads a trace to find when it began and ended. It takes the first
-// snapshot of the wall clock for the whole trace: a trace is short.
+// traceTimes returns the wall-clock times of a trace's first and last event. It uses the first clock snapshot for the whole
+// trace, because a trace is short.
 func traceTimes(data []byte) (from, to time.Time, err error) {
 	r, err := trace.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -411,7 +405,7 @@ func fetchURL(ctx context.Context, url string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// fetchUnits makes requests of the units that the service has timed itself.
+// fetchUnits fetches the units of work that the service timed itself and adds them to the result as requests.
 func fetchUnits(ctx context.Context, addr string, loadStart time.Time, res *load.Result) error {
 	b, err := fetchURL(ctx, "http://"+addr+"/debug/truth/units")
 	if err != nil {
@@ -425,7 +419,7 @@ func fetchUnits(ctx context.Context, addr string, loadStart time.Time, res *load
 	for _, u := range units {
 		end := int64(u.End.Sub(loadStart))
 		start := end - u.LatencyNS
-		if start < 0 { // before the load would have begun
+		if start < 0 { // before the start of the load
 			continue
 		}
 		res.Requests = append(res.Requests, load.Request{Name: u.Kind, Slow: true, Due: start, Start: start, End: end, Status: http.StatusOK, BlamedNS: u.BlamedNS})

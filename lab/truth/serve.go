@@ -20,10 +20,9 @@ import (
 	"github.com/whylate/whylate/lab/truth/wire"
 )
 
-// serveVerb runs one service until stdin ends. It prints, a line each,
-// "listening on ADDR" (the service), "pprof on ADDR" (net/http/pprof and
-// /debug/truth/units; the same address unless the service speaks gRPC), "NAME on
-// ADDR" for every further listener, and "ready".
+// serveVerb runs one service until stdin ends. It prints a line for each address: "listening on ADDR" (the service), "pprof on
+// ADDR" (net/http/pprof and /debug/truth/units; the same address except for gRPC), "NAME on ADDR" for each further listener.
+// Then it prints "ready".
 func serveVerb(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 	fs := flag.NewFlagSet("truth serve", flag.ContinueOnError)
 	addr := fs.String("addr", "127.0.0.1:0", "listen on `host:port`")
@@ -115,7 +114,7 @@ func httpServer(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, Protocols: p}
 }
 
-// addDebugRoutes puts the profiles on the service's own mux, as most services do.
+// addDebugRoutes adds the profiles to the service's own mux, as most services do.
 func addDebugRoutes(h http.Handler, units http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

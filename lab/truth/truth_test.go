@@ -19,8 +19,8 @@ import (
 	"github.com/whylate/whylate/lab/truth/load"
 )
 
-// programEnv makes the test binary the program it tests: services, load and
-// peers are processes of their own here too.
+// programEnv is the environment variable that turns the test binary into the tested program, so that services, load and peers
+// are child processes as in use.
 const programEnv = "TRUTH_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -36,14 +36,14 @@ func TestCatalog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The causes of the design's section 4.
+	// The causes of a report.
 	causes := map[string]bool{"cpu": true, "sched": true, "sched-wake": true, "sched-poll": true, "throttle": true, "gc-assist": true, "gc-wait": true,
 		"stw": true, "sleep": true, "network": true, "syscall": true, "lock": true, "chan": true}
 	kinds := map[string]string{"http1": "http1", "h2": "http2", "grpc": "grpc"}
 	names := map[string]bool{}
 	for _, s := range all {
 		if names[s.Name] {
-			t.Errorf("%s is there twice", s.Name)
+			t.Errorf("two services are named %s", s.Name)
 		}
 		names[s.Name] = true
 		tr := s.Truth
@@ -76,7 +76,7 @@ func TestCatalog(t *testing.T) {
 	}
 }
 
-// runsAlone services take all processors; they run alone.
+// runsAlone has the services that take all processors.
 var runsAlone = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stacks": true, "stw-memstats": true, "gc-assist": true, "ticker-herd": true,
 	"cpu-std": true, "mutex-cpu": true, "single-worker": true, "rwmutex-writer": true, "once": true, "hub-late": true, "long-runs": true, "cpu-handler": true, "one-proc": true, "gc-forced": true}
 
@@ -96,10 +96,9 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// testService holds a service against its truth. What no machine can change is
-// tested once; what other processes on the machine can spoil gets three tries,
-// and is given up, with the reason, if the machine was not quiet in one of
-// them.
+// testService compares a service with its truth. Properties that no machine can change are tested once. Properties that other
+// processes can disturb get three tries; if all fail and the machine was not quiet in one of them, the test is skipped with
+// the reason.
 func testService(t *testing.T, s *catalog.Service) {
 	const tries = 3
 	var doubts error
@@ -137,15 +136,15 @@ func mustRecord(t *testing.T, s *catalog.Service, fixed bool, d time.Duration, s
 	return out, res, rec.trace
 }
 
-// checkAnyMachine tests what holds however busy the machine is.
+// checkAnyMachine tests the properties that hold on any machine, however busy.
 func checkAnyMachine(t *testing.T, s *catalog.Service, out *Outcome, res *load.Result, data []byte) {
 	t.Helper()
 	if out.Client.MinNS < s.Truth.LeastNS {
-		t.Errorf("the client saw a request of %v; the fault alone takes %v", time.Duration(out.Client.MinNS), time.Duration(s.Truth.LeastNS))
+		t.Errorf("the client's fastest request took %v; the fault alone takes %v", time.Duration(out.Client.MinNS), time.Duration(s.Truth.LeastNS))
 	}
 	for _, r := range res.Requests {
 		if r.BlamedNS < 0 || r.BlamedNS > r.End-r.Start {
-			t.Errorf("of a request of %v, %v is blamed on the fault", r.Latency(), time.Duration(r.BlamedNS))
+			t.Errorf("a request took %v, of which %v is blamed on the fault", r.Latency(), time.Duration(r.BlamedNS))
 			break
 		}
 	}
@@ -170,7 +169,7 @@ func checkAnyMachine(t *testing.T, s *catalog.Service, out *Outcome, res *load.R
 	}
 }
 
-// checkQuietMachine tests what holds on a quiet machine.
+// checkQuietMachine tests the properties that hold on a quiet machine.
 func checkQuietMachine(s *catalog.Service, faulty, fixed *Outcome) error {
 	var errs []error
 	if want := s.Truth.Share; want > 0 && faulty.Share != nil && (*faulty.Share < want-0.05 || *faulty.Share > want+0.05) {
@@ -188,10 +187,10 @@ func checkQuietMachine(s *catalog.Service, faulty, fixed *Outcome) error {
 	return errors.Join(errs...)
 }
 
-// traceSites is what a trace's stacks show.
+// traceSites has the functions and lines of a trace's stacks.
 type traceSites struct {
 	funcs map[string]bool
-	lines map[string]bool // func, file from its repository's root, line
+	lines map[string]bool // "func file:line", with the file relative to the repository's root
 }
 
 func (s *traceSites) hasAny(want []catalog.Site) bool {

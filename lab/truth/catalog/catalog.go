@@ -1,7 +1,7 @@
-// Package catalog holds services that are late for one known reason each. The
-// reason is injected, stated (Truth), measured by the service itself while it
-// serves (Env.Blame), and can be taken out (Env.Fixed), so that a diagnosis, its
-// share and a predicted gain can be checked against something outside the tool.
+// Package catalog has services that are late for one known reason each. The reason is injected, stated
+// (Truth), measured by the service while it serves (Env.Blame), and can be removed (Env.Fixed). So a
+// diagnosis, its share of the time and a predicted gain can be checked against a source outside the
+// tool.
 package catalog
 
 import (
@@ -21,45 +21,45 @@ import (
 	"github.com/whylate/whylate/lab/truth/wire"
 )
 
-// Site is a place in the source as a trace shows it. File is relative to the
-// repository's root: traces hold it with the directory of the build before it.
+// Site is a function and line as a trace shows them. File is relative to the repository's root; in traces it follows the
+// directory of the build.
 type Site struct {
 	Func string `json:"func"`
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"` // 0: any line of the function is right
 }
 
-// Truth is what a diagnosis of the service must say about its slow group.
+// Truth is what a diagnosis of the service must report for its slow group.
 type Truth struct {
 	Kind     string   `json:"kind"`                // of the slow group: http1, http2, grpc, goroutine, loop, task
 	Group    string   `json:"group"`               // the function or task that names the slow group; "" where only the standard library is on its stacks
-	OrGroups []string `json:"or_groups,omitempty"` // names that are as right
+	OrGroups []string `json:"or_groups,omitempty"` // other names that are right
 	Cause    string   `json:"cause"`               // the first cause; "" for the service with nothing wrong
-	// Causes that are as right, because one of them turns into the other with
-	// the machine (gc-assist, gc-wait).
+	// Causes that are right as well because the machine decides which of them occurs (gc-assist,
+	// gc-wait).
 	OrCauses []string `json:"or_causes,omitempty"`
 	Site     Site     `json:"site"`
-	OrSites  []Site   `json:"or_sites,omitempty"`  // sites that are as right
-	UserSite *Site    `json:"user_site,omitempty"` // the line of the service's own, where Site lies in a library
+	OrSites  []Site   `json:"or_sites,omitempty"`  // other sites that are right
+	UserSite *Site    `json:"user_site,omitempty"` // the service's line, if Site is in a library
 	Via      []string `json:"via,omitempty"`       // waits that lead to the site, from the request on: lock, chan, select, cond, waitgroup
 	Second   *Site    `json:"second,omitempty"`    // the site of the second cause, where two faults are injected
 
 	Injected   string `json:"injected"`              // in words
 	InjectedNS int64  `json:"injected_ns,omitempty"` // nominal time of one injection; a request can meet several in a queue
-	// LeastNS is a promise about the faulty service: no request of the slow
-	// group can be faster, on any machine.
+	// LeastNS is the minimum latency of the slow group in the faulty service, on any
+	// machine.
 	LeastNS int64 `json:"least_ns,omitempty"`
 
-	// The share of the slow group's time that the cause has, over all sites and
-	// ways that lead there; with a Second fault, that Site alone has. Share is nominal where the shape fixes it, ShareMin a bound
-	// where it varies with the machine. The share of one run is measured by the
-	// service itself, unless the service cannot see all and only what it suffers.
+	// Share is the share of the slow group's time that the cause has, over all sites and wait chains; with a Second fault, at
+	// Site alone. It is nominal if the construction of the service fixes it; ShareMin is a bound if the share varies with the
+	// machine. The service measures the share of each run unless Unmeasured: it cannot measure all of the delay, or measures
+	// other delays too.
 	Share      float64 `json:"share,omitempty"`
 	ShareMin   float64 `json:"share_min,omitempty"`
 	Unmeasured bool    `json:"unmeasured,omitempty"`
 
-	// Doubt says why a right diagnosis may differ, for shapes that are known to
-	// allow it.
+	// Doubt explains why a right diagnosis may differ, for services that are known to allow
+	// it.
 	Doubt string `json:"doubt,omitempty"`
 }
 
@@ -70,14 +70,14 @@ type Path struct {
 	Slow   bool   `json:"slow"` // belongs to the slow group
 	// Listener is the name of another listener of the service that serves it.
 	Listener string `json:"listener,omitempty"`
-	// Client is how the client behaves: "" as usual, "slow-read", "slow-send",
-	// "stream" (reads to the end), "echo" (upgrades, then sends lines).
+	// Client is the behaviour of the client: "" for none, "slow-read", "slow-send", "stream" (reads to the end), "echo"
+	// (upgrades, then sends lines).
 	Client string `json:"client,omitempty"`
 }
 
-// Load is the load under which the truth is stated. With Rate it is an open
-// loop of so many requests a second, otherwise Conns connections that rest
-// between a response and the next request.
+// Load is the load for which the truth is stated. With Rate it is an open loop with this many requests a
+// second, otherwise a closed loop of Conns connections, which pause for Rest between a response and the next
+// request.
 type Load struct {
 	Conns int           `json:"conns"`
 	Rate  float64       `json:"rate,omitempty"`
@@ -85,8 +85,8 @@ type Load struct {
 	Paths []Path        `json:"paths"`
 }
 
-// Place is what a machine must give to a service whose fault lies there. Beside
-// its trace, samples of the host are recorded.
+// Place has the CPUs and quota that a service needs if its fault is in its environment. Recordings of such a service also have
+// host samples.
 type Place struct {
 	OfCPUs int `json:"of_cpus,omitempty"` // CPUs that the machine must have at least
 	CPUs   int `json:"cpus,omitempty"`    // CPUs that the service may run on, by its affinity; 0: all
@@ -101,16 +101,16 @@ type Service struct {
 	Proto string `json:"proto"` // http1, h2, grpc, or none: it makes its own work
 	Load  Load   `json:"load"`
 	Procs int    `json:"procs,omitempty"` // GOMAXPROCS that the shape needs; 0: any
-	// Place is where it runs; nil: anywhere. The fix takes it away, and Procs too.
+	// Place is the service's environment; nil: any. The fix removes it, and Procs too.
 	Place *Place `json:"place,omitempty"`
 	Truth Truth  `json:"truth"`
 	Fix   string `json:"fix"` // what -fix changes
-	// FixAtMost is the promise of the fix: the median latency of the slow group
-	// falls to this part of what it was, or below; with FixInTail the 90th
-	// percentile, where only some requests meet the fault. 0: no promise.
+	// FixAtMost is the effect of the fix: the median latency of the slow group falls to this part of the
+	// faulty one or below. With FixInTail it is the 90th percentile, if only some requests meet the fault. 0:
+	// unknown.
 	FixAtMost float64 `json:"fix_at_most,omitempty"`
 	FixInTail bool    `json:"fix_in_tail,omitempty"`
-	// Findings is what rules must say; nil for a service that is not judged.
+	// Findings has the expected findings; nil for a service that is not judged.
 	Findings *Findings `json:"findings,omitempty"`
 
 	start func(*Env) (*Parts, error)
@@ -124,8 +124,8 @@ type Parts struct {
 	Extra       map[string]http.Handler // more listeners, by name
 }
 
-// Start starts the service. What it starts in the background runs until the
-// process ends; child processes end with Env.Close.
+// Start starts the service. Background goroutines run until the process ends; child processes end with
+// Env.Close.
 func (s *Service) Start(e *Env) (*Parts, error) {
 	p, err := s.start(e)
 	if err != nil {
@@ -142,8 +142,8 @@ const (
 	packageDir  = "lab/truth/catalog"
 )
 
-// All returns every service, with its site's line looked up in the source by
-// the marker comment "truth: site NAME".
+// All returns every service. It finds the line of a service's site in the source by the comment "truth: site
+// NAME".
 func All() ([]*Service, error) {
 	var all []*Service
 	for _, family := range [][]*Service{waitServices(), lockServices(), queueServices(), networkServices(), processServices(),
@@ -185,8 +185,8 @@ func (s *Service) completeTruth(marks map[string]Site) error {
 		if s.Truth.Site.Func == "" {
 			s.Truth.Site = m
 			if s.Truth.Cause == "cpu" {
-				// A run has brackets and samples, not one line, and they may lie
-				// in the loop that computes.
+				// A CPU run has boundaries and samples, not one line, and they may be in the loop that
+				// computes.
 				s.Truth.Site.Line = 0
 				s.Truth.OrSites = append(s.Truth.OrSites, Site{Func: packagePath + ".spin"})
 			}
@@ -210,9 +210,9 @@ func (s *Service) completeTruth(marks map[string]Site) error {
 	return nil
 }
 
-// markers finds all comments "// truth: KEY" and the functions around them.
-// Sites lie in named functions: the number in a closure's name is the
-// compiler's.
+// markers returns the sites of all comments "// truth: KEY", by key. A site must be
+// in a named function: a closure's name contains a number that the compiler
+// chooses.
 func markers() (map[string]Site, error) {
 	found := map[string]Site{}
 	for _, dir := range []string{".", "consumer"} {

@@ -17,9 +17,9 @@ import (
 	"github.com/whylate/whylate/lab/truth/wire"
 )
 
-// Env is what a service is started in. Its methods are safe for concurrent use.
+// Env is the environment of a started service. Its methods are safe for concurrent use.
 type Env struct {
-	Fixed bool   // the fault is taken out
+	Fixed bool   // without the fault
 	Dir   string // for files; removed by Close
 
 	mu    sync.Mutex
@@ -28,7 +28,7 @@ type Env struct {
 	units []Unit
 }
 
-// NewEnv makes the environment of one service.
+// NewEnv creates the environment of one service.
 func NewEnv(fixed bool) (*Env, error) {
 	dir, err := os.MkdirTemp("", "truth")
 	if err != nil {
@@ -72,9 +72,9 @@ func (e *Env) pickNumber(faulty, fixed int) int {
 	return faulty
 }
 
-// PeerVerb is the command-line verb of this program that runs the other end of
-// something: a peer has to be another process, or its doings would be in the
-// trace.
+// PeerVerb is the verb of this program that runs a peer of a service. A peer
+// must be another process, because its events would be in the trace
+// otherwise.
 const PeerVerb = "peer"
 
 // startServer starts this program as another process and returns the address that it
@@ -147,7 +147,7 @@ func (e *Env) recordUnit(kind string, latency, blamed time.Duration) {
 	e.mu.Unlock()
 }
 
-// ServeHTTP tells the units recorded so far, as JSON.
+// ServeHTTP writes the units recorded so far, as JSON.
 func (e *Env) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	e.mu.Lock()
 	units := e.units[:len(e.units):len(e.units)]
@@ -156,22 +156,22 @@ func (e *Env) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	json.NewEncoder(w).Encode(units)
 }
 
-// blame tells the client how much of the request's time the fault took. It has
-// to come before the body.
+// blame reports to the client how much of the request's time the fault took. It must be called before the body is
+// written.
 func blame(w http.ResponseWriter, d time.Duration) {
 	w.Header().Set(wire.Blamed, strconv.FormatInt(int64(d), 10))
 }
 
-// answer is the end of most handlers.
+// answer ends most handlers: it reports the blame and writes a body.
 func answer(w http.ResponseWriter, blamed time.Duration) {
 	blame(w, blamed)
 	io.WriteString(w, "done\n")
 }
 
-// fast is the handler beside the slow one.
+// fast is the handler without a fault.
 func fast(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") }
 
-// withFast routes the slow handler and the fast one.
+// withFast routes /slow to the slow handler and /fast to the fast one.
 func withFast(slow http.HandlerFunc) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/slow", slow)
@@ -179,17 +179,17 @@ func withFast(slow http.HandlerFunc) *http.ServeMux {
 	return mux
 }
 
-// mixedLoad is the usual load: closed loop, a fast request for every slow one.
+// mixedLoad is the usual load: a closed loop with a fast request for each slow one.
 func mixedLoad(conns int) Load {
 	return Load{Conns: conns, Rest: 2 * time.Millisecond, Paths: []Path{{Path: "/slow", Weight: 1, Slow: true}, {Path: "/fast", Weight: 1}}}
 }
 
-// slowOnlyLoad is for shapes in which every connection must be waiting.
+// slowOnlyLoad is for services whose fault needs every connection to be waiting.
 func slowOnlyLoad(conns int) Load {
 	return Load{Conns: conns, Rest: time.Millisecond, Paths: []Path{{Path: "/slow", Weight: 1, Slow: true}}}
 }
 
-// openLoad is an open loop, for shapes where a queue would hide the fault.
+// openLoad is an open loop, for services in which a queue would hide the fault.
 func openLoad(rate float64) Load {
 	return Load{Conns: 8, Rate: rate, Paths: []Path{{Path: "/slow", Weight: 2, Slow: true}, {Path: "/fast", Weight: 1}}}
 }

@@ -1,6 +1,6 @@
 package catalog
 
-// schedulingFindings: WL1 and WL5, and the services with nothing wrong.
+// schedulingFindings returns the findings of codes WL1, WL4 and WL5, and the healthy services.
 func schedulingFindings() map[string]*Findings {
 	fn := func(names ...string) []Site {
 		var out []Site

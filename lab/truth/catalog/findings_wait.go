@@ -1,7 +1,7 @@
 package catalog
 
-// waitingFindings: WL2 and WL3. Where a service's fault lies in a library, the line of its own that leads there is as
-// right as the library's.
+// waitingFindings returns the findings of codes WL2 and WL3. If a service's fault is in a library, the service's line that
+// calls the library is right as well.
 func waitingFindings() map[string]*Findings {
 	all := map[string]*Findings{}
 	for code, names := range map[string][]string{
@@ -27,17 +27,17 @@ func waitingFindings() map[string]*Findings {
 		all[name].Sites = []Site{{Func: packagePath + ".debugf"}, {Func: packagePath + ".(*target).String"}, {Func: packagePath + ".churn"}, {Func: packagePath + ".list"}}
 	}
 	all["healthy-rpc"] = &Findings{}
-	// A client of a stream has each part at once, and does not wait for the whole: its pace is no fault.
+	// A client of a stream receives each part at once and does not wait for the whole: the pace of a stream is no fault.
 	for _, name := range []string{"sse", "grpc-stream"} {
 		all[name] = &Findings{First: []string{"WL2001"}, Info: true}
 	}
-	// Handlers that compute take Ps from each other as well; requests that show no handler only wait behind mark workers.
+	// Handlers that compute take Ps from each other as well. Requests that show no handler only wait behind mark workers.
 	all["debug-logs"].AlsoAllowed = []string{"WL1002"}
 	all["gc-churn"].AlsoAllowed = []string{"WL1002", "WL3002"}
 	all["gc-assist"].AlsoAllowed = []string{"WL1002"}
 	all["gc-workers"].AlsoAllowed = []string{"WL1002"}
-	all["gc-workers"].Sites = []Site{{Func: packagePath + ".(*bystander).refresh"}} // whose garbage it is
-	all["gc-forced-beside"].AlsoAllowed = []string{"WL1002"}                        // who forces sweeps as well
+	all["gc-workers"].Sites = []Site{{Func: packagePath + ".(*bystander).refresh"}} // it produces the garbage
+	all["gc-forced-beside"].AlsoAllowed = []string{"WL1002"}                        // forced collections sweep as well
 	all["gc-forced-beside"].Sites = []Site{{Func: packagePath + ".(*trimmed).trim"}}
 	all["gc-forced-beside"].AnyShare = true
 	all["gc-forced-beside"].Reason = "the truth's cause is the computing, of which the collector takes a part"

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// gainServices are shapes in which what a change wins is not what it takes
-// away.
+// gainServices are services for which the gain of a change differs from the time that it
+// removes.
 func gainServices() []*Service {
 	return []*Service{
 		{Name: "near-siblings", Doc: "the handler waits for three goroutines, of which the slowest two are not far apart", Proto: "http1", Load: mixedLoad(3),

@@ -83,8 +83,8 @@ func (s *journal) commit(w http.ResponseWriter, _ *http.Request) {
 	answer(w, time.Since(t))
 }
 
-// sync goes on until the injected time has passed: how long one sync takes is
-// the machine's affair.
+// sync repeats until the injected time has passed, because the duration of one sync depends on the
+// machine.
 func (s *journal) sync() error {
 	block := make([]byte, 4096)
 	if _, err := s.f.WriteAt(block, 0); err != nil {

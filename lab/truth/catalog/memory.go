@@ -47,7 +47,7 @@ func memoryServices() []*Service {
 
 func connServeSite() Site { return Site{Func: "net/http.(*conn).serve"} }
 
-// A target is what a health checker knows of one of its targets.
+// A target is a health checker's state of one target.
 type target struct {
 	name    string
 	addr    *string
@@ -74,7 +74,7 @@ type checker struct {
 	targets     []*target
 	next        atomic.Int64
 	debug       bool
-	checksLevel bool // whether the level is asked before a line is formatted
+	checksLevel bool // check the level before formatting a line
 	out         io.Writer
 }
 
@@ -91,7 +91,7 @@ func startChecker(e *Env) (*Parts, error) {
 	return &Parts{HTTP: withFast(s.check)}, nil
 }
 
-// check looks at a hundred targets.
+// check checks a hundred targets.
 func (s *checker) check(w http.ResponseWriter, _ *http.Request) {
 	from := s.next.Add(100)
 	for i := range int64(100) {
@@ -262,8 +262,8 @@ func (s *files) save(w http.ResponseWriter, _ *http.Request) {
 	answer(w, time.Since(t))
 }
 
-// syncs goes on until the injected time has passed: how long one sync takes is
-// the machine's affair.
+// syncs repeats until the injected time has passed, because the duration of one sync depends on the
+// machine.
 func (s *files) syncs(f *os.File) error {
 	for t := time.Now(); ; {
 		if err := f.Sync(); err != nil { // truth: site fsync

@@ -32,9 +32,9 @@ func processServices() []*Service {
 	}
 }
 
-// converter takes work by a channel; whoever waits for a result waits on the
-// Cond. With broadcast, work is announced on the Cond as well, so that waiting
-// requests are woken for nothing by each new one.
+// converter receives work by a channel; requests wait for the results on the Cond. With broadcast,
+// new work is announced on the Cond as well, so that each announcement wakes waiting requests for
+// nothing.
 type converter struct {
 	mu        sync.Mutex
 	cond      *sync.Cond

@@ -41,7 +41,7 @@ func queueServices() []*Service {
 	}
 }
 
-// job is a piece of work that somebody waits for.
+// job is a piece of work that a request waits for.
 type job struct {
 	submitted time.Time
 	blamed    time.Duration
@@ -186,7 +186,7 @@ func (s *hub) ask(w http.ResponseWriter, _ *http.Request) {
 	answer(w, time.Since(j.submitted))
 }
 
-// run takes what has gathered, asks once, and answers all.
+// run collects the queued jobs, makes one round trip, and answers all.
 func (s *hub) run() {
 	for {
 		batch := []*job{<-s.in}

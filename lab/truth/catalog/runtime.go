@@ -165,8 +165,8 @@ func list(n int) *object {
 	return head
 }
 
-// fill replaces a part of the cache. What of its time the collector took is in
-// no clock of its own: it blames nothing.
+// fill replaces a part of the cache. It reports no blame, because no clock of the service measures the time that the collector
+// took.
 func (s *cache) fill(w http.ResponseWriter, _ *http.Request) {
 	for range 4 {
 		l := list(2000)
@@ -266,7 +266,7 @@ func tickTogether() {
 	}
 }
 
-// ask hands its work to another goroutine and waits, ten times: each hand-over
+// ask yields ten times: each yield
 // is a chance to meet the herd.
 func (s *herd) ask(w http.ResponseWriter, _ *http.Request) {
 	var blamed time.Duration

@@ -174,11 +174,11 @@ func startDeadline(e *Env) (*Parts, error) {
 	return &Parts{HTTP: withFast(s.ask)}, nil
 }
 
-// ask answers with what it has when the deadline comes.
+// ask answers when the deadline comes.
 func (s *deadline) ask(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.d)
 	defer cancel()
-	var reply chan string // nobody answers
+	var reply chan string // without a sender
 	t := time.Now()
 	select { // truth: site deadline
 	case <-reply:
@@ -308,7 +308,7 @@ func startTenants(e *Env) (*Parts, error) {
 	return &Parts{HTTP: withFast(s.ask)}, nil
 }
 
-// ask serves a tenant; after every eighth request it is another one.
+// ask serves a tenant; every eighth request changes the tenant.
 func (s *tenants) ask(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	if s.requests%8 == 0 {

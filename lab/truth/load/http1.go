@@ -15,11 +15,11 @@ import (
 	"github.com/whylate/whylate/lab/truth/wire"
 )
 
-// http1Client speaks HTTP/1.1 over one connection a host, itself: net/http's
-// client would put two goroutines between the socket and the clock.
+// http1Client implements HTTP/1.1 with one connection per host. net/http's client would put two goroutines between the socket
+// and the clock.
 type http1Client struct {
 	conns    map[string]*http1Conn
-	upgraded bool // the connection has been taken over
+	upgraded bool // the server has hijacked the connection
 }
 
 type http1Conn struct {
@@ -68,7 +68,7 @@ func (h *http1Client) do(ctx context.Context, t *Target) (start time.Time, a res
 	}
 	if t.Client == "slow-read" {
 		if tc, ok := c.conn.(*net.TCPConn); ok {
-			tc.SetReadBuffer(64 << 10) // or the kernel reads ahead for us
+			tc.SetReadBuffer(64 << 10) // otherwise the kernel reads ahead
 		}
 	}
 	if d, ok := ctx.Deadline(); ok {
@@ -122,8 +122,8 @@ func (h *http1Client) do(ctx context.Context, t *Target) (start time.Time, a res
 	return start, a, err
 }
 
-// sendLine sends one line over a connection that the server has taken over, and
-// waits for the answer. The first one asks for the upgrade.
+// sendLine sends a line over a connection that the server has hijacked, and waits for the answer. The first call requests the
+// upgrade.
 func (h *http1Client) sendLine(c *http1Conn, u *url.URL) (start time.Time, a response, err error) {
 	if !h.upgraded {
 		if _, err := fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", u.RequestURI(), u.Host); err != nil {
@@ -160,8 +160,8 @@ func methodOf(t *Target) string {
 	return http.MethodGet
 }
 
-// blamedTime reads what the service says, from the header or, after the body, from
-// the trailer. A service that says nothing blames nothing.
+// blamedTime returns the time that the service attributes to its fault, from the header or, after the body, from the trailer;
+// 0 if there is none.
 func blamedTime(res *http.Response) int64 {
 	v := res.Header.Get(wire.Blamed)
 	if v == "" {

@@ -18,7 +18,7 @@ import (
 	"github.com/whylate/whylate/lab/truth/wire"
 )
 
-// h2Client shares one HTTP/2 connection without TLS with all others.
+// h2Client shares one HTTP/2 connection without TLS with all other clients.
 type h2Client struct{ client *http.Client }
 
 func h2Dialer() (func() (client, error), func(), error) {
@@ -50,8 +50,8 @@ func (h h2Client) do(ctx context.Context, t *Target) (start time.Time, a respons
 
 func (h2Client) close() error { return nil }
 
-// grpcClient shares one gRPC connection with all others. A call that succeeds
-// counts as status 200, so that results read alike.
+// grpcClient shares one gRPC connection with all other clients. A successful call has status 200, so that results are
+// comparable.
 type grpcClient struct{ conn *grpc.ClientConn }
 
 func grpcDialer(host string) (func() (client, error), func(), error) {

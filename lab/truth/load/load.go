@@ -1,6 +1,5 @@
-// Package load is the client of the catalog's services: a process of its own,
-// with a clock of its own, that times every request. It is the outside witness
-// of what a trace of the server says.
+// Package load sends requests to the catalog's services and times each of them. It runs in another process than the service,
+// so its clock is an independent source of truth about what a trace of the server shows.
 package load
 
 import (
@@ -18,45 +17,43 @@ import (
 // Target is one kind of request.
 type Target struct {
 	URL    string // for gRPC: host:port/METHOD
-	Name   string // by which results are grouped
+	Name   string // results are grouped by it
 	Weight int
 	Slow   bool
 	Client string // as catalog.Path
 }
 
-// Options say what to send.
+// Options configure Run.
 type Options struct {
 	Proto    string // http1, h2, grpc
 	Targets  []Target
 	Duration time.Duration // no request starts after it
-	// Rate makes an open loop: requests are due at the times of a Poisson
-	// process with so many a second, whatever happened to earlier ones, and Conns
-	// is how many connections are opened beforehand. Otherwise Conns clients
-	// send, wait, and rest.
+	// Rate, if not 0, selects an open loop: requests are due at the times of a Poisson process with this rate a second,
+	// whatever happened to earlier ones, and Conns connections are opened in advance. Otherwise Conns clients send, wait and
+	// pause (Rest).
 	Rate  float64
 	Conns int
 	Rest  time.Duration
 	Seed  uint64 // of the order and the due times
 }
 
-// Request is what the client saw of one request. Times are nanoseconds of the
-// client's monotonic clock since Result.Start.
+// Request is one request, timed by the client's monotonic clock in nanoseconds since Result.Start.
 type Request struct {
 	Name     string `json:"name"`
 	Slow     bool   `json:"slow"`
 	Due      int64  `json:"due_ns"`   // open loop: when it should have started; closed loop: as Start
 	Start    int64  `json:"start_ns"` // just before the first byte was written
-	First    int64  `json:"first_ns"` // the first byte of the answer was there; 0 where that cannot be told
-	End      int64  `json:"end_ns"`   // the whole answer was there
+	First    int64  `json:"first_ns"` // arrival of the first byte of the answer; 0 if unknown
+	End      int64  `json:"end_ns"`   // arrival of the whole answer
 	Status   int    `json:"status"`
-	BlamedNS int64  `json:"blamed_ns,omitempty"` // what the service says the fault took of it
+	BlamedNS int64  `json:"blamed_ns,omitempty"` // the part that the fault took, by the service's clock
 	Err      string `json:"err,omitempty"`
 }
 
-// Latency is Start to End.
+// Latency returns the time from Start to End.
 func (r *Request) Latency() time.Duration { return time.Duration(r.End - r.Start) }
 
-// Summary of a set of requests that succeeded.
+// Summary has the latencies of a set of successful requests.
 type Summary struct {
 	Count    int   `json:"count"`
 	Failed   int   `json:"failed"`
@@ -67,24 +64,22 @@ type Summary struct {
 	P90NS    int64 `json:"p90_ns"`
 	P99NS    int64 `json:"p99_ns"`
 	MaxNS    int64 `json:"max_ns"`
-	DueP99NS int64 `json:"due_p99_ns"` // latency counted from when the request was due
-	// Share is the part of these requests' time that the service says the fault
-	// took.
+	DueP99NS int64 `json:"due_p99_ns"` // of the latency since the due time
+	// Share is the share of these requests' time that the fault took, by the service's clock.
 	Share float64 `json:"share"`
 }
 
-// Result of a run.
+// Result has the requests of a run and their summaries.
 type Result struct {
 	Start    time.Time           `json:"start"` // wall clock at the origin of all times
 	Proto    string              `json:"proto"`
 	All      Summary             `json:"all"`
-	Slow     Summary             `json:"slow"` // the slow group
+	Slow     Summary             `json:"slow"` // requests of the slow group
 	ByName   map[string]*Summary `json:"by_name"`
 	Requests []Request           `json:"requests,omitempty"`
 }
 
-// Summarize computes a summary: percentiles by the nearest rank, nothing
-// interpolated.
+// Summarize summarizes the requests that keep selects. Percentiles are by nearest rank, without interpolation.
 func Summarize(reqs []Request, keep func(*Request) bool) Summary {
 	var s Summary
 	var lat, due []int64
@@ -122,21 +117,20 @@ func percentile(sorted []int64, q float64) int64 {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
-// response is what an exchange found out.
+// response is the result of one exchange.
 type response struct {
 	first  time.Time
 	status int
 	blamed int64
 }
 
-// client is one connection's worth of requests; it is used by one goroutine at
-// a time.
+// client sends requests over one connection; one goroutine uses it at a time.
 type client interface {
 	do(ctx context.Context, t *Target) (start time.Time, a response, err error)
 	close() error
 }
 
-// Run sends requests as the options say and returns what it saw.
+// Run sends requests as configured and returns their times.
 func Run(ctx context.Context, options Options) (*Result, error) {
 	if len(options.Targets) == 0 {
 		return nil, errors.New("load: nothing to ask for; give at least one path")
@@ -189,8 +183,8 @@ type generator struct {
 	reqs []Request
 }
 
-// targetOrder returns the targets' indices, each as often as its weight, in an order
-// that every connection walks through from another place.
+// targetOrder returns the targets' indices, each as often as its weight, in random order. Every connection starts at another
+// index.
 func (g *generator) targetOrder() []int {
 	var order []int
 	for i, t := range g.options.Targets {
@@ -225,7 +219,7 @@ func (g *generator) sendOne(ctx context.Context, c client, t *Target, due time.T
 	return err
 }
 
-// closedLoop runs one client a connection. After a failure it opens a new one.
+// closedLoop runs one client per connection. After a failure it opens a new connection.
 func (g *generator) closedLoop(ctx context.Context, conns []client) {
 	order := g.targetOrder()
 	var wg sync.WaitGroup
@@ -240,7 +234,7 @@ func (g *generator) closedLoop(ctx context.Context, conns []client) {
 						return
 					}
 				}
-				if g.options.Rest > 0 { // between half and one and a half times the rest, so that clients do not march in step
+				if g.options.Rest > 0 { // 0.5 to 1.5 times the pause, so that clients do not synchronize
 					time.Sleep(g.options.Rest/2 + time.Duration(rnd.Int64N(int64(g.options.Rest))))
 				}
 			}
@@ -249,8 +243,7 @@ func (g *generator) closedLoop(ctx context.Context, conns []client) {
 	wg.Wait()
 }
 
-// openLoop starts requests when they are due; a free connection is taken, or a
-// new one opened.
+// openLoop starts each request when it is due, on a free connection or a new one.
 func (g *generator) openLoop(ctx context.Context, conns []client) {
 	order := g.targetOrder()
 	free := make(chan client, 4096)

@@ -28,12 +28,11 @@ func TestSummarize(t *testing.T) {
 		t.Errorf("share %v, want %v", got.Share, want)
 	}
 	if empty := Summarize(nil, nil); empty != (Summary{}) {
-		t.Errorf("nothing sums up to %+v", empty)
+		t.Errorf("the summary of no requests is %+v", empty)
 	}
 }
 
-// TestRun holds the generator's count against the server's own, and its times
-// against what the server must have taken at least.
+// TestRun compares the generator's counts with the server's, and its times with the server's minimum.
 func TestRun(t *testing.T) {
 	const nap = 5 * time.Millisecond
 	var requests, slowRequests atomic.Int64
@@ -83,14 +82,14 @@ func TestRun(t *testing.T) {
 					t.Errorf("times out of order: %+v", r)
 				}
 				if r.Slow && (r.BlamedNS < int64(nap) || r.Latency() < nap) || !r.Slow && r.BlamedNS != 7 {
-					t.Errorf("a nap of %v went wrong: %+v", nap, r)
+					t.Errorf("a request with a sleep of %v: %+v", nap, r)
 				}
 			}
 		})
 	}
 }
 
-// TestRunFails: what cannot be answered is counted, not hidden.
+// TestRunFails: requests without an answer are counted as failed.
 func TestRunFails(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()
@@ -100,7 +99,7 @@ func TestRunFails(t *testing.T) {
 	}
 	for _, o := range []Options{{Proto: "http1"}, {Proto: "smtp", Targets: []Target{{URL: srv.URL}}}} {
 		if _, err := Run(context.Background(), o); err == nil {
-			t.Errorf("%+v ran", o)
+			t.Errorf("Run accepts %+v", o)
 		}
 	}
 }

@@ -1,6 +1,5 @@
-// Package wire is what the services and the load generator agree on: the header
-// by which a service tells how much of a request's time its injected fault
-// took, and a gRPC service without generated code.
+// Package wire has the protocol between the services and the load generator: the header in which a service reports how much of
+// a request's time its injected fault took, and a gRPC service without generated code.
 package wire
 
 import (
@@ -15,21 +14,21 @@ import (
 // own monotonic clock.
 const Blamed = "Truth-Blamed-Ns"
 
-// Text is the message of all methods: a well-known type spares generated code.
+// Text is the message of all methods. A well-known type needs no generated code.
 type Text = wrapperspb.StringValue
 
 // GRPCService is the full name of the gRPC service.
 const GRPCService = "whylate.lab.Truth"
 
-// Methods is what a gRPC service of the catalog implements.
+// Methods are the methods of a gRPC service of the catalog.
 type Methods interface {
 	Slow(context.Context, *Text) (*Text, error)
 	Fast(context.Context, *Text) (*Text, error)
 	Stream(*Text, grpc.ServerStream) error
 }
 
-// The handlers have the shape and the names that protoc-gen-go-grpc gives them:
-// traces of real services show them between grpc and the method.
+// The handlers have the form and the names that protoc-gen-go-grpc generates: traces of real services show them between grpc
+// and the method.
 
 func _Truth_Slow_Handler(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 	in := new(Text)

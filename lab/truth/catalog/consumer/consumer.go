@@ -1,6 +1,6 @@
-// Package consumer is the library in the pub/sub service: its own goroutine
-// dwells before it fetches and before it lets go, and whoever opens or closes a
-// consumer waits for that.
+// Package consumer is the library in the pub/sub service. Its goroutine sleeps before
+// each fetch and each release, and a goroutine that opens or closes a consumer waits for
+// that.
 package consumer
 
 import "time"
