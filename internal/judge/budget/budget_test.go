@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is taken is written back as a metric that is taken again.
+// FuzzParse: the metric of an accepted limit is accepted again.
 func FuzzParse(f *testing.F) {
 	f.Add("group=main.F[a,b],p99=50ms,p99-max:sched=5%")
 	f.Fuzz(func(t *testing.T, s string) {
@@ -105,12 +105,12 @@ func TestLimits(t *testing.T) {
 		{"group=shop.handle,max=1s,mean=9ms", []string{"budget shop.handle: mean is 10.0ms, over the budget of 9.00ms"}},
 		{"group=github.com/acme/shop.handle,p90=1s", nil},
 		{"p50=5ms", []string{"budget shop.handle: p50 is 9.00ms"}},
-		{"p99=1s", nil}, // main.rare is not known to keep it: one of its requests has been open for 3 s
+		{"p99=1s", nil}, // unknown for main.rare: one of its requests has been open for 3 s
 		{"group=main.rare,p99=1s", []string{"unknown main.rare: p99 cannot be known from 7 requests, it needs about 100: record longer, or under more load; 1 are still running, the oldest for 3.00s"}},
-		{"group=main.rare,p99=10s", []string{"unknown main.rare: p99 cannot be known from 7 requests"}}, // named, so it has to be known
+		{"group=main.rare,p99=10s", []string{"unknown main.rare: p99 cannot be known from 7 requests"}}, // the group is named, so an unknown value is a violation
 		{"group=main.idle,mean=1s", []string{"unknown main.idle: mean cannot be known from 0 requests"}},
 		{"group=nosuch,p99=1s", []string{"no-group p99 of nosuch cannot be checked: no group has that name; the groups are shop.handle, main.rare, main.idle"}},
-		{"group=g1,sched=30%", nil}, // a sum of floats, and at most is at most
+		{"group=g1,sched=30%", nil}, // the rounding error of a sum of floats is no violation
 		{"group=g1,sched=29.9%", []string{"budget shop.handle: sched takes 30% of the time of all requests, over the budget of 29.9%; most of it is sched at main.render main.go:20"}},
 		{"group=g1,sched-wake=10%,sched-poll=0%", nil},
 		{"group=g1,gc=10%", nil},
@@ -137,8 +137,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestFewOfAll: a limit for all groups is held by one with too few requests for a percentile if none of them took so long, noted where
-// it is not known, and broken where nothing that somebody waits for could be judged.
+// TestFewOfAll: if a group has too few requests for a percentile, a limit for all groups passes for it if none took longer;
+// else there is a note, and a violation if no other group of requests could be judged.
 func TestFewOfAll(t *testing.T) {
 	rareGroup := func(role report.Role, longest, open int64) report.Group {
 		return report.Group{Name: "main.few", Role: role, Count: 19, LatencyNS: report.Latency{Max: ns(longest)}, Open: report.Open{Count: 1, OldestNS: open}}
@@ -198,7 +198,7 @@ func TestFailOn(t *testing.T) {
 	}
 }
 
-// TestIDsAreStable: fingerprints must survive other values, lines and neighbours, or every run opens new alerts.
+// TestIDsAreStable: ids do not change with values, lines and other violations. Otherwise every run would open new alerts.
 func TestIDsAreStable(t *testing.T) {
 	rules := Rules{FailOn: report.SeverityMedium, Limits: []Limit{{Group: "shop.handle", Stat: "p99", NS: 1}, {Group: "shop.handle", Cause: "sched", Band: "all"}, {Group: "gone", Stat: "max", NS: 1}}}
 	ids := func(r *Result) (list []string) {
@@ -265,7 +265,7 @@ func TestGrowth(t *testing.T) {
 			t.Errorf("%s: notes %+v", c.name, r.Notes)
 		}
 	}
-	// What cannot be compared is said, not passed over.
+	// A number that cannot be compared gives a note.
 	p99 := int64(5e6)
 	r := &Result{}
 	r.checkGrowth(&compare.Group{Name: "s", P99: compare.Change{Old: &p99}}, 0)
@@ -274,7 +274,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestOnlyOneSide: a group that one of two reports lacks is said, not compared.
+// TestOnlyOneSide: a group that only one of two reports has gives a note.
 func TestOnlyOneSide(t *testing.T) {
 	base, rep := sample(), sample()
 	base.Groups = append(base.Groups, report.Group{ID: "was", Name: "shop.was", Kind: report.KindTask})

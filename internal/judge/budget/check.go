@@ -20,26 +20,26 @@ const Schema = "whylate.check/v1"
 const (
 	KindBudget   = "budget"   // a limit is exceeded
 	KindUnknown  = "unknown"  // a limit cannot be judged
-	KindGroup    = "no-group" // what a limit is about is not there
+	KindGroup    = "no-group" // a limit's group is missing
 	KindFinding  = "finding"  // a rule's verdict is too severe
 	KindBaseline = "baseline" // slower than the baseline
-	KindBack     = "back"     // a finding that was fixed is back
+	KindBack     = "back"     // a fixed finding is found again
 )
 
-// A Result is what a check found.
+// A Result is the result of a check.
 type Result struct {
 	Schema     string      `json:"schema"`
 	Input      string      `json:"input"`
 	OK         bool        `json:"ok"`
-	Checked    int         `json:"checked"` // limits times groups, findings looked at, and groups compared
+	Checked    int         `json:"checked"` // limits times groups, checked findings, and compared groups
 	Violations []Violation `json:"violations"`
-	// Notes are what weakens the check without being a violation.
+	// Notes say why the check is weaker, without a violation.
 	Notes []report.Warning `json:"notes"`
 }
 
-// A Violation is one broken promise.
+// A Violation is one broken rule.
 type Violation struct {
-	// ID is the same from run to run, whatever the measured values and the lines are.
+	// ID is the same in every run. It does not depend on measured values and lines.
 	ID       string          `json:"id"`
 	Kind     string          `json:"kind"`
 	Code     string          `json:"code"` // of the finding; else the kind
@@ -48,24 +48,24 @@ type Violation struct {
 	Metric   string          `json:"metric"` // as in a budget; "" for findings
 	Limit    *float64        `json:"limit"`  // in Unit
 	Value    *float64        `json:"value"`
-	Unit     string          `json:"unit"` // ns, or share (0..1); "" where there is no number
-	Text     string          `json:"text"` // one sentence; names in it are as they are in the report
-	Site     *report.Site    `json:"site"` // where most of it comes from
+	Unit     string          `json:"unit"` // ns, or share (0..1); "" without a number
+	Text     string          `json:"text"` // one sentence, with unescaped names from the report
+	Site     *report.Site    `json:"site"` // the site with most of the time
 }
 
-// Rules say what is to be held.
+// Rules are the rules that Check checks.
 type Rules struct {
 	Limits []Limit
-	// FailOn is the least severity of findings that are violations: high, medium or low. "" for none.
+	// FailOn is the lowest severity of findings that are violations: high, medium or low. "" for none.
 	FailOn report.Severity
-	// Baseline is an earlier report, or nil. Growth counts when all of its interval lies beyond Tolerance (0.05 is 5 %).
+	// Baseline is an earlier report, or nil. Growth is a violation if its whole interval is above Tolerance (0.05 is 5 %).
 	Baseline  *report.Report
 	Tolerance float64
-	// Ledger holds verdicts of whylate verify, or nil. A finding that one of them calls fixed is a violation.
+	// Ledger contains verdicts of whylate verify, or nil. A finding that a verdict calls fixed is a violation.
 	Ledger []verify.Verdict
 }
 
-// Check holds a report against rules. Violations come in the order of the rules: limits, findings, baseline.
+// Check checks a report by rules. Violations are in the order of the rules: limits, findings, baseline.
 func Check(rep *report.Report, rules Rules) *Result {
 	r := &Result{Schema: Schema, Input: rep.Input.Name, Violations: []Violation{}, Notes: []report.Warning{}}
 	if rep.Input.Truncated {
@@ -101,7 +101,7 @@ func (r *Result) addViolation(v Violation) {
 	r.Violations = append(r.Violations, v)
 }
 
-// stableID makes an id from what does not change with a measurement.
+// stableID returns an id computed from values that do not change with a measurement.
 func stableID(parts ...string) string {
 	h := fnv.New64a()
 	for _, p := range parts {
@@ -110,8 +110,9 @@ func stableID(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// checkLimit holds one limit over every group it is about. Who names a group promises something of it, so it is a violation if that is not
-// known. A limit for all groups is judged by those of which it is known, and asks for at least one that somebody waits for.
+// checkLimit checks one limit for every group that it concerns. A limit for a named group is violated if its value is unknown.
+// A limit for all groups is judged by the groups whose value is known; at least one of these must be of requests for which
+// clients wait.
 func (r *Result) checkLimit(rep *report.Report, l *Limit) {
 	found, judged := false, false
 	var unknown []Violation
@@ -121,7 +122,7 @@ func (r *Result) checkLimit(rep *report.Report, l *Limit) {
 			continue
 		}
 		if l.Group == "" && g.Count == 0 {
-			// Whoever asks for all groups did not ask for this one: often it is a connection on which nothing came.
+			// The limit does not name this group, which often is a connection without requests.
 			r.addNote("no-requests", noRequestsText(g, l))
 			continue
 		}
@@ -155,7 +156,7 @@ func (r *Result) checkLimit(rep *report.Report, l *Limit) {
 	r.addViolation(Violation{ID: stableID(KindGroup, l.Group, l.Metric()), Kind: KindGroup, Group: l.Group, Metric: l.Metric(), Text: noGroupText(rep, l)})
 }
 
-// latencyStat returns a group's latency, the band of the requests that make it, and how many requests it needs to be known.
+// latencyStat returns a group's latency, the band of the requests that determine it, and the number of requests that it needs.
 func latencyStat(g *report.Group, name string) (ns *int64, band report.BandName, need int) {
 	l := &g.LatencyNS
 	switch name {
@@ -173,11 +174,11 @@ func latencyStat(g *report.Group, name string) (ns *int64, band report.BandName,
 	return l.Mean, report.BandAll, 1
 }
 
-// latencyViolation returns how a group breaks a limit of latency; nil if it does not.
+// latencyViolation returns a group's violation of a limit of latency; nil if there is none.
 func latencyViolation(g *report.Group, l *Limit) *Violation {
 	ns, band, need := latencyStat(g, l.Stat)
 	if longest := g.LatencyNS.Max; ns == nil && l.Group == "" && longest != nil && *longest <= l.NS && g.Open.OldestNS <= l.NS {
-		return nil // none took as long as that, however few they are
+		return nil // no request took longer than the limit, so their number does not matter
 	}
 	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: new(float64(l.NS)), Unit: "ns"}
 	switch {
@@ -198,12 +199,12 @@ func latencyViolation(g *report.Group, l *Limit) *Violation {
 	return &v
 }
 
-// shareViolation returns how a group breaks a limit of a cause's share; nil if it does not.
+// shareViolation returns a group's violation of a limit of a cause's share; nil if there is none.
 func shareViolation(g *report.Group, l *Limit) *Violation {
 	band := g.Band(l.Band)
 	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: new(l.Share), Unit: "share"}
 	if band == nil && l.Band == report.BandOutliers && g.Count > 0 {
-		return nil // there are none, which is as it should be
+		return nil // there are no outliers, so no violation
 	}
 	if band == nil || band.Count == 0 {
 		v.Kind = KindUnknown
@@ -216,7 +217,7 @@ func shareViolation(g *report.Group, l *Limit) *Violation {
 			}
 		}
 		if math.IsNaN(sum) || math.IsInf(sum, 0) {
-			sum = 1 // no report from JSON has it; it is no proof of anything
+			sum = 1 // reports from JSON have no such share; it does not prove that the limit is kept
 		}
 		if sum <= l.Share+shareRounding {
 			return nil
@@ -232,10 +233,11 @@ func shareViolation(g *report.Group, l *Limit) *Violation {
 	return &v
 }
 
-// shareRounding is what a sum of shares may be off by: 20% and 10% are 30%.
+// shareRounding is the largest rounding error of a sum of shares: 20% and 10% are 30%.
 const shareRounding = 1e-9
 
-// largestCause returns the row with most time, of a cause or family, or of all with a name; nil if there is none.
+// largestCause returns the row with the most time, of a cause or family, or of all causes except "other"; nil if there is
+// none.
 func largestCause(b *report.Band, cause report.CauseName) *report.Cause {
 	if b == nil {
 		return nil
@@ -256,13 +258,13 @@ func (r *Result) checkFindings(rep *report.Report, failOn report.Severity) {
 		f := &rep.Findings[i]
 		r.Checked++
 		if f.Ignored != "" || slices.Index(report.Severities(), f.Severity) > worst {
-			continue // a severity that is not known counts as worst: better loud than lost
+			continue // an unknown severity counts as the worst, so that it is not lost
 		}
 		r.addViolation(r.findingViolation(rep, f, KindFinding))
 	}
 }
 
-// findingViolation makes a violation of a finding.
+// findingViolation returns the violation of a finding.
 func (r *Result) findingViolation(rep *report.Report, f *report.Finding, kind string) Violation {
 	v := Violation{ID: f.ID, Kind: kind, Code: string(f.Code), Severity: f.Severity, Site: f.Site}
 	for k := range rep.Groups {
@@ -297,7 +299,7 @@ func (r *Result) checkBaseline(base, rep *report.Report, tolerance float64) {
 	}
 }
 
-// checkGrowth reports a group whose latency grew beyond the tolerance: that is one violation, whichever of its numbers show it.
+// checkGrowth adds one violation for a group whose latency grew beyond the tolerance, however many of its numbers show it.
 func (r *Result) checkGrowth(g *compare.Group, tolerance float64) {
 	var grown []compare.Number
 	v := Violation{ID: stableID(KindBaseline, string(g.Kind), g.Name), Kind: KindBaseline, Group: g.Name, Unit: "ns"}
@@ -315,7 +317,7 @@ func (r *Result) checkGrowth(g *compare.Group, tolerance float64) {
 	first := grown[0]
 	v.Metric, v.Limit, v.Value = first.Name, new(float64(*first.Old)*(1+tolerance)), new(float64(*first.New))
 	rows := g.Causes
-	if first.Name == "p99" { // only the slowest are slower: so is what they wait for
+	if first.Name == "p99" { // only the slowest requests are slower, so their causes explain it
 		rows = g.Tail
 	}
 	var largestRow *compare.Row

@@ -1,6 +1,6 @@
-// Package budget holds a report against what was promised: latencies, shares of causes, findings, and an earlier report.
-// It decides for scripts, so it never takes what is not known for kept: a percentile without enough requests, a group that
-// is not there, or a report without requests is a violation of its own.
+// Package budget checks a report against budgets: latencies, shares of causes, findings, and an earlier report. Scripts depend
+// on its result, so an unknown value never passes: a percentile without enough requests, a missing group and a report without
+// requests are violations.
 package budget
 
 import (
@@ -15,20 +15,20 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Limit is one promise: a latency of at most NS, or a share of a band's time of at most Share.
+// A Limit is a latency of at most NS, or a share of a band's time of at most Share.
 type Limit struct {
-	// Group is the name, short name or id of the groups it is about; "" for all.
+	// Group is the name, short name or id of the limit's groups; "" for all.
 	Group string
-	// Stat is mean, p50, p90, p99, p999 or max; "" if the limit is about a cause.
+	// Stat is mean, p50, p90, p99, p999 or max; "" for a limit of a cause.
 	Stat string
 	NS   int64
-	// Cause is a cause or a family of causes, Band where its share is looked at.
+	// Cause is a cause or a family of causes, and Band the band of its share.
 	Cause report.CauseName
 	Band  report.BandName
 	Share float64 // 0..1
 }
 
-// Metric names what is limited, in the syntax of Parse.
+// Metric names the limited number, in the syntax of Parse.
 func (l *Limit) Metric() string {
 	switch {
 	case l.Stat != "":
@@ -39,16 +39,16 @@ func (l *Limit) Metric() string {
 	return string(l.Band) + ":" + string(l.Cause)
 }
 
-// Stats are the latencies that can be limited.
+// Stats returns the names of the latencies that can be limited.
 func Stats() []string { return []string{"mean", "p50", "p90", "p99", "p999", "max"} }
 
-// Families are the names that stand for several causes. They come before a cause of the same name.
+// Families returns the names of families of causes. They take precedence over a cause of the same name.
 func Families() []report.CauseName {
 	return []report.CauseName{report.FamilyGC, report.FamilySched}
 }
 
-// isOfFamily reports whether a row counts for a cause or family. Of the stops of the world, the family gc has those of the
-// collector only.
+// isOfFamily reports whether a row has a cause or belongs to a family. Of the stops of the world, the family gc contains only
+// those of the collector.
 func isOfFamily(c *report.Cause, name report.CauseName) bool {
 	if name == report.FamilyGC && c.Cause == report.CauseSTW {
 		return strings.HasPrefix(c.Kind, "GC")
@@ -56,9 +56,9 @@ func isOfFamily(c *report.Cause, name report.CauseName) bool {
 	return c.In(name)
 }
 
-// Parse reads a budget: limits separated by commas, each STAT=DURATION, CAUSE=PERCENT or BAND:CAUSE=PERCENT, and perhaps
-// group=NAME, which then holds for all of them. Commas inside brackets belong to a name, as in main.F[int,string]. Errors say
-// what was expected.
+// Parse parses a budget: limits separated by commas, each STAT=DURATION, CAUSE=PERCENT or BAND:CAUSE=PERCENT, and optionally
+// group=NAME, which applies to all of them. Commas inside brackets belong to a name, as in main.F[int,string]. Errors say what
+// was expected.
 func Parse(s string) ([]Limit, error) {
 	var limits []Limit
 	group, grouped := "", false
@@ -89,7 +89,7 @@ func Parse(s string) ([]Limit, error) {
 	return limits, nil
 }
 
-// splitLimits cuts at commas outside of brackets. Brackets that do not match end with the text.
+// splitLimits splits a text at commas outside of brackets. Brackets without a partner end with the text.
 func splitLimits(s string) []string {
 	var out []string
 	depth, from := 0, 0
@@ -140,12 +140,12 @@ func parseLimit(key, value string) (Limit, error) {
 	return Limit{Cause: name, Band: band, Share: share}, nil
 }
 
-// limitableCauses are those that can be limited.
+// limitableCauses returns the causes that can be limited.
 func limitableCauses() []report.CauseName {
 	return slices.DeleteFunc(report.Causes(), func(c report.CauseName) bool { return c == report.CauseOther })
 }
 
-// ParsePercent reads "5%" as 0.05. It wants the sign, because 0.05 could mean either, and no negative number.
+// ParsePercent parses "5%" as 0.05. The sign is required, because 0.05 could mean either; negative numbers are errors.
 func ParsePercent(s string) (float64, error) {
 	digits, ok := strings.CutSuffix(s, "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)

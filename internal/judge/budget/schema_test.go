@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestSchema holds results against the schema.
+// TestSchema validates results by the schema.
 func TestSchema(t *testing.T) {
 	closed := schematest.Closed(t, "check.schema.json")
 	for _, budget := range []string{"group=g1,p99=59ms", "p99=1s", "group=nosuch,p99=1s", "group=g1,sched=29.9%", "group=g1,p99=60ms"} {

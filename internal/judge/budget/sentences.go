@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// The sentences of violations and notes. What is said in them is decided in check.go.
+// The sentences of violations and notes. check.go decides which are used.
 
 const (
 	// maxNames bounds a list of names in a sentence.
@@ -50,7 +50,7 @@ func groupNames(rep *report.Report) string {
 	return "the groups are " + strings.Join(names, ", ")
 }
 
-// fewText says that a latency is not known, for which need requests are needed.
+// fewText says that a latency is unknown, because it needs more requests.
 func fewText(g *report.Group, l *Limit, need int) string {
 	s := fmt.Sprintf("%s: %s cannot be known from %s, it needs about %s: record longer, or under more load", words.FuncName(g.Name), l.Stat,
 		words.Count(g.Count, "request", "requests"), words.Number(int64(need)))
@@ -60,7 +60,7 @@ func fewText(g *report.Group, l *Limit, need int) string {
 	return s
 }
 
-// latencyText says that a latency is over its budget, mostly by a cause if that is not nil.
+// latencyText says that a latency exceeds its budget, and names its largest cause, if that is not nil.
 func latencyText(g *report.Group, l *Limit, ns int64, largestCause *report.Cause) string {
 	s := fmt.Sprintf("%s: %s is %s, over the budget of %s", words.FuncName(g.Name), l.Stat, words.Duration(ns), words.Duration(l.NS))
 	if largestCause != nil {
@@ -73,7 +73,7 @@ func noBandText(g *report.Group, l *Limit) string {
 	return fmt.Sprintf("%s: the share of %s is unknown: none of %[4]s lies in band %[3]s", words.FuncName(g.Name), l.Cause, l.Band, words.Count(g.Count, "request", "requests"))
 }
 
-// shareText says that a cause's share is over its budget, mostly by a row of it if that is not nil.
+// shareText says that a cause's share exceeds its budget, and names its largest row, if that is not nil.
 func shareText(g *report.Group, l *Limit, share float64, largestCause *report.Cause) string {
 	band := "band " + string(l.Band)
 	if l.Band == report.BandAll {
@@ -97,7 +97,7 @@ func causeText(name report.CauseName, kind string, site *report.Site) string {
 	return cause
 }
 
-// findingText says what was found in a group, or, if that is "", in the whole report.
+// findingText describes a finding in a group, or in the whole report if group is "".
 func findingText(group string, f *report.Finding) string {
 	s := f.Title
 	if group != "" {
@@ -124,7 +124,7 @@ func notComparedText(g *compare.Group, number string) string {
 	return fmt.Sprintf("%s: %s cannot be compared with the baseline: too few requests or intervals", words.FuncName(g.Name), number)
 }
 
-// growthText says that a group's latency grew, mostly by a row if that is not nil.
+// growthText says that a group's latency grew, and names the row that grew most, if that is not nil.
 func growthText(g *compare.Group, grown []compare.Number, largestRow *compare.Row) string {
 	var texts []string
 	for _, l := range grown {

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestSentences holds what is said of each kind of limit and finding.
+// TestSentences checks the sentences of each kind of limit and finding.
 func TestSentences(t *testing.T) {
 	var b bytes.Buffer
 	say := func(s string) { b.WriteString(s + "\n") }

@@ -1,11 +1,11 @@
-// Package compare holds two reports against each other: which groups of requests became slower or faster, and what their
-// time grew by. It only reads reports, so it works on saved ones; everything in it is a pure function of its arguments,
-// the same on every run.
+// Package compare compares two reports: which groups of requests became slower or faster, and which parts of their time
+// changed. It only reads reports, so it works on saved ones. Its functions depend only on their arguments, and give the same
+// result in every run.
 //
-// Evidence. A difference counts only if an interval around it leaves out zero (intervals.go says how that is made) and
-// if it is larger than what the report can distinguish. The interval covers how much latency varied *within* the two
-// recordings. It cannot cover what differs from one start of a program to the next, nor another load or another machine:
-// warnings name what of that can be seen, and recordings of several runs are needed for the rest.
+// Evidence. A difference is evidence only if its confidence interval does not contain zero (see intervals.go) and if it is
+// larger than the resolution of the reports. The interval covers how much latency varied *within* the two recordings. It does
+// not cover differences between starts of a program, nor another load or another machine: warnings name those that can be
+// detected, and the others need recordings of several runs.
 package compare
 
 import (
@@ -20,14 +20,14 @@ import (
 // Schema is the value of Diff.Schema. Fields may be added, never renamed.
 const Schema = "whylate.diff/v1"
 
-// A Diff is what changed from one report to another. Deltas are new minus old, so positive ones are growth.
+// A Diff is the changes from one report to another. Deltas are new minus old, so positive ones are growth.
 type Diff struct {
 	Schema     string           `json:"schema"`
 	Old        Input            `json:"old"`
 	New        Input            `json:"new"`
 	Confidence float64          `json:"confidence"` // of every interval, 0..1
 	Warnings   []report.Warning `json:"warnings"`
-	// Groups are those that both reports have: changed ones first, then by how much time the change of the mean is over
+	// Groups are the groups of both reports: changed ones first, then by the time that the change of the mean is, summed over
 	// all requests.
 	Groups   []Group    `json:"groups"`
 	Appeared []GroupRef `json:"appeared"` // only in the new report, by total latency
@@ -60,7 +60,7 @@ type Group struct {
 	ID   string      `json:"id"`
 	Name string      `json:"name"`
 	Kind report.Kind `json:"kind"`
-	// Changed tells whether there is evidence of any change, in a latency or in a cause.
+	// Changed reports whether there is evidence of any change, in a latency or in a cause.
 	Changed  bool   `json:"changed"`
 	OldCount int    `json:"old_count"`
 	NewCount int    `json:"new_count"`
@@ -70,20 +70,20 @@ type Group struct {
 	P50      Change `json:"p50"`
 	P90      Change `json:"p90"`
 	P99      Change `json:"p99"`
-	// Causes splits the change of the mean: each row is time a request of band all, its largest change first. Rows with no
-	// time on either side do not exist, so the deltas add up to that of the mean, to rounding.
+	// Causes divides the change of the mean: each row is time per request of band all, the largest change first. Rows without
+	// time on either side do not exist, so the deltas add up to that of the mean, except for rounding.
 	Causes []Row `json:"causes"`
-	// Tail splits the mean of band p99-max in the same way. Its rows rank what the slowest requests spend their time on;
-	// they have no intervals, because the stretches of a report are not divided by band. Whether the tail changed is told by P99.
+	// Tail divides the mean of band p99-max in the same way. Its rows rank the causes of the slowest requests;
+	// they have no intervals, because the blocks of a report are not divided by band. P99 shows whether the tail changed.
 	Tail []Row `json:"tail"`
 }
 
-// A Change is one number of a group, before and after, in ns. What is not known is null.
+// A Change is one number of a group, before and after, in ns. Unknown values are null.
 type Change struct {
 	Old   *int64 `json:"old_ns"`
 	New   *int64 `json:"new_ns"`
 	Delta *int64 `json:"delta_ns"`
-	// Low and High bound the delta; null if a recording is too short to say.
+	// Low and High bound the delta; null if a recording is too short for an interval.
 	Low      *int64 `json:"low_ns"`
 	High     *int64 `json:"high_ns"`
 	Evidence bool   `json:"evidence"`
@@ -95,12 +95,12 @@ type Number struct {
 	*Change
 }
 
-// Numbers are the latencies of a group.
+// Numbers returns the latencies of a group.
 func (g *Group) Numbers() []Number {
 	return []Number{{"mean", &g.Mean}, {"p50", &g.P50}, {"p90", &g.P90}, {"p99", &g.P99}}
 }
 
-// Ratio returns delta/old, 0 if not known.
+// Ratio returns delta/old, 0 if it is unknown.
 func (c *Change) Ratio() float64 {
 	if c.Old == nil || c.Delta == nil || *c.Old == 0 {
 		return 0
@@ -108,11 +108,11 @@ func (c *Change) Ratio() float64 {
 	return float64(*c.Delta) / float64(*c.Old)
 }
 
-// A Row is the time of one cause at one site, in ns a request.
+// A Row is the time of one cause at one site, in ns per request.
 type Row struct {
 	Cause report.CauseName `json:"cause"`
 	Kind  string           `json:"kind,omitempty"`
-	// OldSite and NewSite differ if lines moved; null on a side that does not have the row, or if no place is known.
+	// OldSite and NewSite differ if lines moved; null on a side that does not have the row, or if the site is unknown.
 	OldSite *report.Site `json:"old_site"`
 	NewSite *report.Site `json:"new_site"`
 	OldNS   int64        `json:"old_ns"`
@@ -120,13 +120,13 @@ type Row struct {
 	DeltaNS int64        `json:"delta_ns"`
 	LowNS   *int64       `json:"low_ns"`
 	HighNS  *int64       `json:"high_ns"`
-	// Evidence holds for all rows of a group together: the intervals of rows are the wider, the more rows there are.
+	// Evidence is valid for all rows of a group together: with more rows, their intervals are wider.
 	Evidence bool `json:"evidence"`
-	// Via is the way to the cause on the side where it takes more time.
+	// Via is the wait chain to the cause on the side on which it takes more time.
 	Via []report.Via `json:"via"`
 }
 
-// Site returns the place on the side where the row takes more time.
+// Site returns the site on the side on which the row takes more time.
 func (r *Row) Site() *report.Site {
 	if r.NewSite == nil || r.OldSite != nil && r.OldNS > r.NewNS {
 		return r.OldSite
@@ -134,12 +134,12 @@ func (r *Row) Site() *report.Site {
 	return r.NewSite
 }
 
-// IsEmpty tells whether there is nothing to report: no group changed, appeared or vanished.
+// IsEmpty reports whether no group changed, appeared or vanished.
 func (d *Diff) IsEmpty() bool {
 	return len(d.Appeared) == 0 && len(d.Vanished) == 0 && !slices.ContainsFunc(d.Groups, func(g Group) bool { return g.Changed })
 }
 
-// Reports compares two reports. It changes neither.
+// Reports compares two reports. It does not change them.
 func Reports(old, new *report.Report) *Diff {
 	d := &Diff{
 		Schema: Schema, Old: inputOf(old), New: inputOf(new), Confidence: Confidence, Warnings: comparabilityWarnings(old, new),
@@ -188,7 +188,7 @@ func refOf(g *report.Group) GroupRef {
 	return GroupRef{ID: g.ID, Name: g.Name, Kind: g.Kind, Count: g.Count, Open: g.Open.Count, LatencyNS: g.LatencyNS}
 }
 
-// matchGroups pairs groups by id, then by kind and name. What has no partner is returned in the order of its report.
+// matchGroups pairs groups by id, then by kind and name. It returns the others in the order of their report.
 func matchGroups(old, new []report.Group) (pairs [][2]*report.Group, onlyOld, onlyNew []*report.Group) {
 	partner := make([]int, len(new)) // index into old, +1
 	used := make([]bool, len(old))
@@ -219,8 +219,8 @@ func matchGroups(old, new []report.Group) (pairs [][2]*report.Group, onlyOld, on
 	return pairs, onlyOld, onlyNew
 }
 
-// Smallest changes that count, whatever the interval says, as parts of the latency: two starts of one service differ by a
-// percent or so in what is perfectly steady within each; percentiles over time come from buckets that are 3 % wide.
+// Smallest changes that are evidence, relative to the latency, whatever the interval is. Two starts of one service differ by about 1 %
+// in values that are constant within each, and percentiles of blocks come from buckets that are 3 % wide.
 const (
 	minMeanChange       = 0.02
 	minPercentileChange = 0.032
@@ -258,7 +258,7 @@ func compareGroups(old, new *report.Group) Group {
 		g.Changed = g.Changed || c.Evidence
 	}
 	g.Causes = append(g.Causes, compareRows(old.All(), new.All())...)
-	// What counts for a row is its part of the whole latency.
+	// The smallest change of a row is a part of the whole latency.
 	var largerMean int64
 	for _, l := range []*int64{old.LatencyNS.Mean, new.LatencyNS.Mean} {
 		if l != nil {
@@ -277,18 +277,18 @@ func compareGroups(old, new *report.Group) Group {
 	return g
 }
 
-// latencies are a group's, in the order of Group.Numbers.
+// latencies returns a group's latencies, in the order of Group.Numbers.
 func latencies(g *report.Group) [4]*int64 {
 	l := &g.LatencyNS
 	return [4]*int64{l.Mean, l.P50, l.P90, l.P99}
 }
 
-// roundBound rounds a bound to whole ns, away from claiming more than was found.
+// roundBound rounds a bound to whole ns, within the range of an int64.
 func roundBound(v float64) *int64 {
 	return new(int64(math.Round(max(min(v, math.MaxInt64/2), math.MinInt64/2))))
 }
 
-// slowestBand is the band of the slowest hundredth, whose mean Group.Tail splits.
+// slowestBand returns the band of the slowest 1 %, whose mean Group.Tail divides.
 func slowestBand(g *report.Group) *report.Band {
 	if b := g.Band(report.Band99); b != nil {
 		return b
@@ -296,10 +296,10 @@ func slowestBand(g *report.Group) *report.Band {
 	return &report.Band{Band: report.Band99}
 }
 
-// minLoadRatio is the ratio of request rates from which the load is said to be another one.
+// minLoadRatio is the smallest ratio of request rates that gives a warning about different loads.
 const minLoadRatio = 1.5
 
-// comparabilityWarnings says why the two reports may not be comparable.
+// comparabilityWarnings returns the reasons why the two reports may not be comparable.
 func comparabilityWarnings(old, new *report.Report) []report.Warning {
 	list := []report.Warning{}
 	warn := func(code, format string, args ...any) {
@@ -334,7 +334,7 @@ func comparabilityWarnings(old, new *report.Report) []report.Warning {
 
 func orUnknown[S ~string](s S) S { return cmp.Or(s, "unknown") }
 
-// requestRate is the requests a second that ended.
+// requestRate returns how many requests ended per second.
 func requestRate(r *report.Report) float64 {
 	if r.Input.DurationNS <= 0 {
 		return 0

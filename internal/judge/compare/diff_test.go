@@ -31,7 +31,7 @@ func TestItselfIsEmpty(t *testing.T) {
 	}
 }
 
-// TestAntisymmetric: exchanging the sides turns the signs and nothing else.
+// TestAntisymmetric: exchanging the sides changes only the signs.
 func TestAntisymmetric(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 20 {
@@ -52,7 +52,7 @@ func TestAntisymmetric(t *testing.T) {
 		}
 		ab, ba := Reports(a, b), Reports(b, a)
 		exchangeSides(ba)
-		ab.Warnings = nil // they tell the sides apart by name
+		ab.Warnings = nil // they name the sides
 		x, _ := json.Marshal(ab)
 		y, _ := json.Marshal(ba)
 		if !bytes.Equal(x, y) {
@@ -114,7 +114,7 @@ func TestGrowthIsFound(t *testing.T) {
 	}
 }
 
-// TestMovedTime: a cause keeps its sum while its sites exchange it.
+// TestMovedTime: time moves between the sites of a cause, whose sum stays the same.
 func TestMovedTime(t *testing.T) {
 	site := func(fn string) load {
 		nap := noisy(5e6)
@@ -134,9 +134,9 @@ func TestMovedTime(t *testing.T) {
 	}
 }
 
-// TestFalseAlarms holds the intervals to their promise where it is hard: load that comes and goes for a second at a time,
-// so that neighbouring requests are alike. Two recordings of one service should differ in about one of a hundred pairs;
-// intervals that took requests as independent would find differences in most.
+// TestFalseAlarms checks the confidence of intervals in a difficult case: load that comes and goes for a second at a time, so
+// that adjacent requests are similar. Two recordings of one service should differ in about one of a hundred pairs; intervals
+// that treat requests as independent would find differences in most.
 func TestFalseAlarms(t *testing.T) {
 	service := func(seed uint64) *report.Report {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -295,7 +295,8 @@ func TestStudentQuantile(t *testing.T) {
 	}
 }
 
-// TestHostileNumbers: a report may hold any numbers; none may panic, hang or give what JSON cannot hold.
+// TestHostileNumbers: a report may contain any numbers; none causes a panic, an endless loop or a value that JSON does not
+// have.
 func TestHostileNumbers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	odd := []int64{0, -1, 1, math.MaxInt64, math.MinInt64, 1 << 40}

@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestGolden holds, to the microsecond, what pairs of recordings differ in: grown, shrunk, moved, short on either side, with requests
-// still running, with groups that only one has; and to three digits what runs of experiments say.
+// TestGolden compares, to the microsecond, the differences of pairs of recordings: grown, shrunk, moved, short on either side,
+// with requests still running, with groups that only one side has; and to three digits the intervals of runs of experiments.
 func TestGolden(t *testing.T) {
 	var b bytes.Buffer
 	us := func(ns *int64) string {
@@ -77,7 +77,7 @@ func TestGolden(t *testing.T) {
 	}
 	pair("lines moved", a(0, 13), moved)
 	pair("nothing", &report.Report{}, a(0, 15))
-	// What a capped list leaves out may be a row that the other side has.
+	// The other side has a row that a capped list may leave out.
 	capped := func(r *report.Report) *report.Report {
 		for i := range r.Groups[0].Bands {
 			b := &r.Groups[0].Bands[i]

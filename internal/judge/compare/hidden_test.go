@@ -6,8 +6,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestHidden tests how much of a request a cause can have that a band's capped list leaves out: no more than the least of those that
-// it has, and than all that it sums up as others.
+// TestHidden checks the largest time per request of a row that a capped list leaves out: at most the smallest time in the
+// list, and at most the time of its row "other".
 func TestHidden(t *testing.T) {
 	row := func(c report.CauseName, ns int64) report.Cause { return report.Cause{Cause: c, TotalNS: ns} }
 	for name, c := range map[string]struct {
@@ -26,13 +26,13 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// TestRunsInterval holds the interval of five runs to what Student's t says of them: 14 ± 2.776 · √2.
+// TestRunsInterval compares the interval of five runs with that of Student's t: 14 ± 2.776 · √2.
 func TestRunsInterval(t *testing.T) {
 	i := RunsInterval([]float64{10, 12, 14, 16, 18}, Sum)
 	if i.Est != 14 || i.Low == nil || *i.Low < 9.9 || *i.Low > 10.25 || *i.High < 17.75 || *i.High > 18.1 {
 		t.Errorf("%v, %v to %v", i.Est, *i.Low, *i.High)
 	}
-	// A number that is never negative has no interval below nothing.
+	// The interval of a number that is never negative has no negative bound.
 	if i := RunsInterval([]float64{0, 0, 10}, Sum); *i.Low != 0 || *i.High < 10 {
 		t.Errorf("%v to %v", *i.Low, *i.High)
 	}

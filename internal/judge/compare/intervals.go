@@ -11,44 +11,44 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// The intervals are made by a circular block bootstrap (Politis and Romano, A circular block-resampling procedure for
+// The intervals are computed by a circular block bootstrap (Politis and Romano, A circular block-resampling procedure for
 // stationary data, 1992; after Künsch, The jackknife and the bootstrap for general stationary observations, 1989).
-// Requests near each other in time share queues, collections and neighbours, so they are not independent, and an interval
-// that took them so would be far too narrow. A report has summaries of stretches of at least 250 ms; a resample draws runs
-// of neighbouring stretches, n^(1/3) of them long, around the circle of all n, until it has n again, and computes the mean,
-// the percentiles and the causes from their sums. Both sides are resampled independently.
+// Requests near each other in time share queues, collections and other processes on the machine, so they are not independent, and an
+// interval that assumed independence would be far too narrow. A report has summaries of blocks of at least 250 ms. A resample draws
+// runs of n^(1/3) adjacent blocks from the circle of all n blocks, until it has n blocks, and computes the mean, the percentiles and the
+// causes from their sums. Both sides are resampled independently.
 //
-// The bounds are the percentiles of the resampled differences, moved to the difference that the reports state, which is
-// finer than the stretches' buckets. A percentile interval from few draws m is too narrow, by sqrt((m-1)/m) and because it
-// takes the spread as known (Hesterberg, What Teachers Should Know about the Bootstrap, 2015, section 4.1); so both arms
-// are stretched by the ratio of Student's quantile for m-1 to the normal one, and by sqrt(m/(m-1)), where m is the number of
-// runs in a resample of the shorter side: n^(2/3), 10 for a recording of 10 s.
+// The bounds are the percentiles of the resampled differences, moved to the difference of the reports, which have a higher resolution
+// than the blocks' buckets. A percentile interval from few draws m is too narrow, by sqrt((m-1)/m) and because it treats the standard
+// error as known (Hesterberg, What Teachers Should Know about the Bootstrap, 2015, section 4.1). So the distance of both bounds is
+// multiplied by the ratio of Student's quantile for m-1 to the normal one, and by sqrt(m/(m-1)), where m is the number of runs in a
+// resample of the shorter side: n^(2/3), 10 for a recording of 10 s.
 //
-// The random numbers of a side are seeded by what the side holds: equal input gives equal intervals, exchanging the sides
-// turns their signs and nothing else, and a report differs from itself by exactly nothing.
+// The random numbers of a side are seeded by its contents: equal input gives equal intervals, exchanging the sides changes only
+// their signs, and the difference of a report from itself is exactly 0.
 const (
-	// Confidence is of one interval, of a Diff or of a RunsChange. It is not 95 %: a diff has several numbers for every group, and one false alarm in
-	// twenty would be one in nearly every diff.
+	// Confidence is the confidence of one interval of a Diff or of a RunsChange. It is not 95 %: a diff has several numbers for every
+	// group, and with one false alarm in twenty nearly every diff would have one.
 	Confidence = 0.99
 	resamples  = 1000
-	// minBlocks is the fewest stretches that an interval is made from: with fewer, hardly any resample differs.
+	// minBlocks is the smallest number of blocks of an interval: with fewer, almost all resamples are equal.
 	minBlocks = 6
-	// blockNS is the length of a report's stretches, unless the trace is long.
+	// blockNS is the length of a report's blocks, unless the trace is long.
 	blockNS = 250e6
 )
 
 // resampledStats are the resampled statistics of one side.
 type resampledStats struct {
-	draws   int // how many independent draws a resample is made of
+	draws   int // the number of independent draws of a resample
 	seed    uint64
 	latency [4][]float64 // mean, p50, p90, p99, each minus its value without resampling
-	// causes holds, by cause, its time a request relative to that without resampling.
+	// causes contains, by cause, the time per request relative to that without resampling.
 	causes map[report.CauseName][]float64
 }
 
 var quantiles = [3]float64{0.50, 0.90, 0.99}
 
-// resample returns nil if g has too few blocks.
+// resample returns the statistics of resamples of a group, nil if it has too few blocks.
 func resample(g *report.Group) *resampledStats {
 	var blocks []*report.Block
 	for i := range g.Blocks {
@@ -179,7 +179,7 @@ func causeColumns(blocks []*report.Block) ([]report.CauseName, [][]int64) {
 	return names, sums
 }
 
-// quantile interpolates inside the bucket that holds the rank, so that it moves smoothly with the counts.
+// quantile interpolates within the bucket that contains the rank, so that the result changes continuously with the counts.
 func quantile(bounds, counts []int64, q float64) float64 {
 	var n int64
 	for _, c := range counts {
@@ -205,7 +205,7 @@ func quantile(bounds, counts []int64, q float64) float64 {
 	return last
 }
 
-// bucketWidth is how wide the bucket below an upper bound is: a report has 32 buckets to each power of two.
+// bucketWidth returns the width of the bucket with an upper bound: a report has 32 buckets to each power of two.
 func bucketWidth(upper int64) float64 {
 	if upper <= 64 {
 		return 1
@@ -213,7 +213,7 @@ func bucketWidth(upper int64) float64 {
 	return float64(int64(1) << (bits.Len64(uint64(upper-1)) - 6))
 }
 
-// seedOf makes a seed from what the blocks hold.
+// seedOf computes a seed from the contents of the blocks.
 func seedOf(blocks []*report.Block) uint64 {
 	h := fnv.New64a()
 	var buf [8]byte
@@ -243,10 +243,10 @@ func differences(a, b []float64) []float64 {
 	return out
 }
 
-// interval returns the bounds around a difference, from the resampled deviations from it, sorted. alpha is the
-// probability to miss.
+// interval returns the bounds of a difference, from the sorted deviations of its resamples. alpha is the probability that the
+// bounds do not contain the true difference.
 func interval(delta float64, deviations []float64, df int, alpha float64) (low, high float64) {
-	// As far in from one end as from the other: exchanging the sides must only turn the signs.
+	// The same number of deviations is outside on both sides, so that exchanging the sides only changes the signs.
 	k := int((1 - Confidence) / 2 * float64(len(deviations)))
 	z := math.Sqrt2 * math.Erfinv(Confidence)
 	factor := studentQuantile(1-alpha/2, df) / z * math.Sqrt(float64(df+1)/float64(df))
@@ -295,13 +295,14 @@ func studentCDF(t float64, df int) float64 {
 	return (1 + centralProbability) / 2
 }
 
-// setRowIntervals gives rows their intervals.
+// setRowIntervals sets the intervals of rows.
 //
-// Stretches tell causes apart but not sites. A site's time is taken to vary as that of its whole cause does, and besides
-// as the number of requests that meet it would by chance (binomial): of a row that hits every request that adds nothing,
-// of one that hit a single request it adds as much as there is, so that one rare wait is never evidence.
+// The blocks of a report have causes but no sites. So the time of a site is assumed to vary as the time of its cause does and,
+// in addition, as the number of requests that have the site varies by chance (binomial). For a row that every request has, the
+// latter is 0; for a row of a single request it is as large as the row, so that one rare wait is never evidence.
 //
-// least is the smallest change, in ns a request, that is looked at. The bounds of those rows hold together (Bonferroni).
+// minChange is the smallest change, in ns per request, of a row with an interval. The bounds of these rows hold together
+// (Bonferroni).
 func setRowIntervals(rows []Row, oldBand, newBand *report.Band, a, b *resampledStats, df int, minChange float64) {
 	examined := 0
 	for i := range rows {
@@ -317,7 +318,7 @@ func setRowIntervals(rows []Row, oldBand, newBand *report.Band, a, b *resampledS
 		x := a.rowDeviations(r, r.OldSite, r.OldNS, oldBand)
 		y := b.rowDeviations(r, r.NewSite, r.NewNS, newBand)
 		low, high := interval(float64(r.DeltaNS), differences(x, y), df, (1-Confidence)/float64(examined))
-		// A row that is missing where a list was capped may stand in its row "other".
+		// If a list was capped, a missing row may be in its row "other".
 		if r.OldNS == 0 {
 			low -= maxHiddenTime(oldBand)
 		}
@@ -329,7 +330,7 @@ func setRowIntervals(rows []Row, oldBand, newBand *report.Band, a, b *resampledS
 	}
 }
 
-// rowDeviations returns the deviations of one row's time a request.
+// rowDeviations returns the deviations of one row's time per request.
 func (s *resampledStats) rowDeviations(r *Row, site *report.Site, ns int64, band *report.Band) []float64 {
 	out := make([]float64, resamples)
 	if ns == 0 {
@@ -351,7 +352,7 @@ func (s *resampledStats) rowDeviations(r *Row, site *report.Site, ns int64, band
 	rng := rand.New(rand.NewPCG(s.seed, h.Sum64()))
 	for k := range out {
 		ratio := 1.0
-		if ratios != nil { // the row "other" is no cause of the stretches
+		if ratios != nil { // blocks do not have the row "other"
 			ratio = ratios[k]
 		}
 		out[k] = float64(ns) * (ratio*(1+spread*rng.NormFloat64()) - 1)
@@ -359,7 +360,7 @@ func (s *resampledStats) rowDeviations(r *Row, site *report.Site, ns int64, band
 	return out
 }
 
-// maxHiddenTime is the most time a request that a row can have which a capped list leaves out.
+// maxHiddenTime returns the largest time per request that a row can have that a capped list leaves out.
 func maxHiddenTime(b *report.Band) float64 {
 	capped := slices.ContainsFunc(b.Causes, func(c report.Cause) bool { return c.Cause == report.CauseOther })
 	if !capped || b.Count == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A load makes one group of a report from made-up requests, so that what a comparison should say is known.
+// A load generates one group of a report from simulated requests, so that the right result of a comparison is known.
 type load struct {
 	name    string
 	kind    report.Kind
@@ -135,7 +135,7 @@ func noisy(mean float64) func(*rand.Rand) int64 {
 	return func(rng *rand.Rand) int64 { return int64(mean * (0.6 + 0.2*(rng.ExpFloat64()+rng.ExpFloat64()))) }
 }
 
-// shop is a service that computes for 2 ms and waits for a database for 10 ms, more or less.
+// shop is a service that computes for about 2 ms and waits for a database for about 10 ms.
 func shop(sleep float64) load {
 	work, db, nap := noisy(2e6), noisy(10e6), noisy(sleep)
 	return load{"main.shop", report.KindHTTP1, 10, 100, func(rng *rand.Rand, _ float64) []spent {

@@ -8,14 +8,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// rowPlace is what rows of two builds have in common: lines move with every edit, and a package's files with every checkout.
+// rowPlace identifies a row in two builds. It contains no lines, which move with every edit, and no files, whose directories
+// differ between checkouts.
 type rowPlace struct {
 	cause      report.CauseName
 	kind, fn   string
 	callerFunc string // the service's own function that called fn
 }
 
-// placeOf returns the place of a row; callers says whether both reports tell who called a dependency.
+// placeOf returns the place of a row; callers says whether both reports have the callers of dependencies.
 func placeOf(c *report.Cause, callers bool) rowPlace {
 	p := rowPlace{cause: c.Cause, kind: c.Kind, fn: c.Site.LineKey().Func}
 	if callers {
@@ -24,7 +25,7 @@ func placeOf(c *report.Cause, callers bool) rowPlace {
 	return p
 }
 
-// hasCallers reports whether some row says who called a dependency: reports of earlier versions do not.
+// hasCallers reports whether some row has the caller of a dependency: rows of reports of earlier versions do not.
 func hasCallers(b *report.Band) bool {
 	return slices.ContainsFunc(b.Causes, func(c report.Cause) bool { return c.Site != nil && c.Site.CalledFrom != nil })
 }
@@ -36,9 +37,9 @@ func lineOf(c *report.Cause) int {
 	return c.Site.Line
 }
 
-// compareRows pairs the rows of two bands and returns them, the largest change first. Rows belong together if they have
-// cause and function in common. Where a function has several, those on the same line are paired first, then the nearest
-// lines; a tie goes to the smaller ones. None of that depends on which side is which.
+// compareRows pairs the rows of two bands and returns them, the largest change first. Rows correspond if they have the same
+// cause and function. If a function has several rows, those on the same line are paired first, then those on the nearest
+// lines; of equal distances, the smaller lines are paired first. The result does not depend on which side is old.
 func compareRows(old, new *report.Band) []Row {
 	byPlace := map[rowPlace][2][]*report.Cause{}
 	var order []rowPlace
@@ -71,7 +72,7 @@ func compareRows(old, new *report.Band) []Row {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-// pairByLine pairs each row of one list with at most one of the other; nil stands for no partner.
+// pairByLine pairs each row of one list with at most one of the other; a row without a partner is paired with nil.
 func pairByLine(old, new []*report.Cause) [][2]*report.Cause {
 	type candidate struct{ i, j, distance, low, high int }
 	var all []candidate

@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestCallersOfRows: the same line of a dependency is a row for each function of the service's own that called it, and
-// only where both reports say which. It would catch one caller's gain told as another's loss.
+// TestCallersOfRows: a line of a dependency has a row for each function of the service that called it, if both reports have
+// callers. It detects one caller's gain shown as another's loss.
 func TestCallersOfRows(t *testing.T) {
 	row := func(ns int64, from string) report.Cause {
 		c := report.Cause{Cause: report.CauseNetwork, Site: &report.Site{Func: "dep.org/x.Do", File: "x.go", Line: 7}, TotalNS: ns, Requests: 1}
@@ -27,8 +27,8 @@ func TestCallersOfRows(t *testing.T) {
 	}
 }
 
-// TestResampledCauses holds resamples to what blocks of equal counts make of them: a cause that is the same everywhere does not vary,
-// one that stands in a single block is taken as often as that block was, and what varies does so around what there is.
+// TestResampledCauses checks resamples of blocks with equal counts: a cause with equal times in all blocks does not vary, one
+// in a single block is drawn as often as this block, and one that varies does so around its mean.
 func TestResampledCauses(t *testing.T) {
 	const n, count = 24, 10
 	g := report.Group{}
@@ -74,8 +74,8 @@ func TestResampledCauses(t *testing.T) {
 	}
 }
 
-// TestRowDeviations: a row that every request meets varies as its cause does, one that a single request meets by as much as there is
-// besides, and one that is not there not at all.
+// TestRowDeviations: a row that every request has varies as its cause does, a row of a single request varies additionally by
+// its own size, and a missing row does not vary.
 func TestRowDeviations(t *testing.T) {
 	s := &resampledStats{seed: 1, causes: map[report.CauseName][]float64{report.CauseCPU: make([]float64, resamples), report.CauseSleep: make([]float64, resamples)}}
 	for k := range resamples {

@@ -8,18 +8,18 @@ import (
 	"slices"
 )
 
-// Confidence of the interval of one number over runs, and of the claim that two differ. The latter is the confidence of
-// all differences here; the former is what people read an interval as.
+// runsConfidence is the confidence of the interval of one number over runs: readers expect 95 % of such an interval. The confidence of
+// differences is Confidence.
 const runsConfidence = 0.95
 
-// An Interval is a number with its bounds, null where there are too few runs to say.
+// An Interval is a number with its bounds, null if there are too few runs.
 type Interval struct {
 	Est  float64  `json:"est"`
 	Low  *float64 `json:"low"`
 	High *float64 `json:"high"`
 }
 
-// Scale is how a number varies from run to run.
+// Scale says how a number varies from run to run.
 type Scale int
 
 const (
@@ -29,10 +29,10 @@ const (
 	Sum
 )
 
-// RunsInterval returns the number that runs were drawn around, with a 95 % interval. Each run started a new process, so runs
-// are independent and the bootstrap draws single ones, not blocks. With few runs the resamples take few different values,
-// so that not their percentiles but their spread is used, times Student's quantile, and times sqrt(n/(n-1)) for what
-// drawing from n makes it too narrow (as interval does).
+// RunsInterval estimates the mean number of runs, with a 95 % interval. Each run started a new process, so runs are
+// independent and the bootstrap draws single ones, not blocks. With few runs, the resamples have few different values. So not
+// their percentiles are used, but their standard error, times Student's quantile, and times sqrt(n/(n-1)) because drawing from
+// n values makes it too small (as in interval).
 func RunsInterval(values []float64, scale Scale) Interval {
 	x, back := toScale(scale, values)
 	if len(x[0]) == 0 {
@@ -51,16 +51,16 @@ func RunsInterval(values []float64, scale Scale) Interval {
 	return out
 }
 
-// A RunsChange is how a number differs between two arms of runs: as a ratio less one where both are positive and of scale
-// Ratio, else as a difference.
+// A RunsChange is the difference of a number between two arms of runs: a ratio minus 1 if both are positive and of scale
+// Ratio, else a difference.
 type RunsChange struct {
 	Interval
-	// Relative says that the numbers are parts of the first arm's.
+	// Relative says that the numbers are ratios to the first arm.
 	Relative bool `json:"relative"`
 	Evidence bool `json:"evidence"`
 }
 
-// CompareRuns compares arm b with arm a. There is evidence of a difference if a 99 % interval leaves out zero; the
+// CompareRuns compares arm b with arm a. There is evidence of a difference if a 99 % interval does not contain zero. The
 // degrees of freedom are Welch's (The generalization of Student's problem when several different population variances are
 // involved, 1947).
 func CompareRuns(a, b []float64, scale Scale) RunsChange {
@@ -92,7 +92,8 @@ func CompareRuns(a, b []float64, scale Scale) RunsChange {
 	return out
 }
 
-// toScale returns numbers as they are averaged, and the way back. A ratio scale needs all of them positive.
+// toScale returns numbers as they are averaged, and the inverse function. The scale Ratio requires that all are positive;
+// otherwise the scale is Sum.
 func toScale(scale Scale, all ...[]float64) ([][]float64, func(float64) float64) {
 	for _, v := range all {
 		if !allPositive(v) {
@@ -123,7 +124,7 @@ func meanOf(v []float64) float64 {
 	return sum / float64(len(v))
 }
 
-// standardError is the standard error of a mean by the bootstrap.
+// standardError returns the standard error of a mean by the bootstrap.
 func standardError(v []float64) float64 {
 	n := len(v)
 	if n < 2 {

@@ -52,7 +52,7 @@ func TestRunsCover(t *testing.T) {
 	}
 }
 
-// TestCompareRunsFinds: a difference that is there is found, with its sign and size.
+// TestCompareRunsFinds: a real difference is found, with its sign and size.
 func TestCompareRunsFinds(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	found := 0

@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestSchema holds diffs against the schema.
+// TestSchema validates diffs by the schema.
 func TestSchema(t *testing.T) {
 	closed := schematest.Closed(t, "diff.schema.json")
 	old := reportOf("a", shop(0).group(1), load{"main.gone", report.KindTask, 10, 7, shop(0).request}.group(3))

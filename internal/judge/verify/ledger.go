@@ -17,14 +17,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A ledger is a file of JSON lines, a verdict each, in the order of their ids. Two that were added to by different people
-// are merged by taking all lines of both, as git does with "merge=union": a verdict that is there twice counts once, and
-// the order is restored at the next writing.
+// A ledger is a file of JSON lines, a verdict each, in the order of their ids. Two ledgers to which different people added verdicts are
+// merged by taking all lines of both, as git does with "merge=union": a verdict that occurs twice counts once, and the next write
+// restores the order.
 
-// maxLedger bounds a ledger that is read, in bytes.
+// maxLedger is the largest ledger that is read, in bytes.
 const maxLedger = 64 << 20
 
-// ReadLedger reads a ledger. A file that is not there is an empty one.
+// ReadLedger reads a ledger. A missing file is an empty ledger.
 func ReadLedger(name string) ([]Verdict, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,7 +57,7 @@ func ReadLedger(name string) ([]Verdict, error) {
 	return out, nil
 }
 
-// AddToLedger adds verdicts to a ledger and returns all that it holds then. One that is there already is replaced.
+// AddToLedger adds verdicts to a ledger, replaces those with the same ids, and returns all verdicts that it then contains.
 func AddToLedger(name string, verdicts []Verdict) ([]Verdict, error) {
 	if info, err := os.Stat(name); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
 		return nil, fmt.Errorf("the ledger %s is a pipe; name a file, which is read and then written", name)
@@ -91,15 +91,15 @@ func AddToLedger(name string, verdicts []Verdict) ([]Verdict, error) {
 // Accuracy is how accurate predictions have been on a service.
 type Accuracy struct {
 	Verdicts int `json:"verdicts"`
-	Judged   int `json:"judged"` // of which there is evidence
+	Judged   int `json:"judged"` // verdicts with evidence
 	Kept     int `json:"kept"`
 	Better   int `json:"better"`
 	Short    int `json:"short"`
-	// MedianError is the middle one of |got-promised|/|promised| over the judged; null without any.
+	// MedianError is the median of |got-promised|/|promised| over the judged verdicts; null without any.
 	MedianError *float64 `json:"median_error"`
 }
 
-// SumVerdicts adds verdicts up.
+// SumVerdicts computes the accuracy over verdicts.
 func SumVerdicts(all []Verdict) *Accuracy {
 	a := &Accuracy{Verdicts: len(all)}
 	var errs []float64
@@ -132,7 +132,8 @@ func SumVerdicts(all []Verdict) *Accuracy {
 	return a
 }
 
-// ReturnedFindings returns the findings of a report that a verdict said were fixed: those whose latest verdict is kept or better.
+// ReturnedFindings returns the findings of a report that are fixed by their latest verdict, which is PromiseKept or
+// AbovePromise.
 func ReturnedFindings(rep *report.Report, ledger []Verdict) []*report.Finding {
 	type key struct {
 		code        report.RuleCode

@@ -15,7 +15,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestLedgerFiles: what is no ledger is refused and stays as it is; what two people added is merged.
+// TestLedgerFiles: a file that is no ledger is an error and stays unchanged; ledgers to which two people added are merged.
 func TestLedgerFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name, text string) string {
@@ -65,7 +65,7 @@ func TestLedgerFiles(t *testing.T) {
 	}
 }
 
-// TestSum: verdicts with evidence are counted each under its word, and the error is the middle one of them.
+// TestSum: verdicts with evidence are counted by their judgement, and the error is their median.
 func TestSum(t *testing.T) {
 	promised := func(est, got int64, j Judgement) Verdict {
 		v := Verdict{Judgement: j, Got: &got}
@@ -92,7 +92,8 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// TestBackLatest: the latest verdict of a finding decides, one without a date gives way, and one that is ignored is not back.
+// TestBackLatest: the latest verdict of a finding decides, one with a date precedes one without, and an ignored finding is not
+// returned.
 func TestBackLatest(t *testing.T) {
 	at := func(n int64) *time.Time { x := time.Unix(n, 0); return &x }
 	f := finding(5)

@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestSamePlace: by the function, and by the service's own one that called it where both say so.
+// TestSamePlace: findings have the same place by their function and, if both have one, by the caller in the service's code.
 func TestSamePlace(t *testing.T) {
 	site := func(fn, from string) *report.Finding {
 		f := &report.Finding{Site: &report.Site{Func: fn, File: "x.go", Line: 1}}
@@ -36,7 +36,7 @@ func TestSamePlace(t *testing.T) {
 	}
 }
 
-// TestStillFound: a finding stands with half of its weight, at its place, in its group by number or by name.
+// TestStillFound: a finding is still found with half of its share, at its place, in its group by id or by name.
 func TestStillFound(t *testing.T) {
 	finding := func(change func(*report.Finding)) *report.Finding {
 		f := &report.Finding{Code: "WL1", Group: "g1", Share: 0.5, Site: &report.Site{Func: "f"}}
@@ -66,7 +66,7 @@ func TestStillFound(t *testing.T) {
 	}
 }
 
-// TestVerdictText: a sentence for each judgement, with a sign that is a word.
+// TestVerdictText: each judgement has a sentence, in which words replace signs.
 func TestVerdictText(t *testing.T) {
 	got := int64(-5)
 	slower := int64(3)
@@ -88,7 +88,7 @@ func TestVerdictText(t *testing.T) {
 	}
 }
 
-// TestMedianInstead: where the tails do not tell the recordings apart, the median has to do, if it was promised, too.
+// TestMedianInstead: if the recordings do not show a change of the tail, the median is used, if it was predicted, too.
 func TestMedianInstead(t *testing.T) {
 	tailed := func(name string, base time.Duration, findings ...report.Finding) *report.Report {
 		r := recording(name, base, 2000, findings...)

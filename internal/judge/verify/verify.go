@@ -1,9 +1,9 @@
-// Package verify holds what findings promised against a recording that was made after the change: how much faster requests
-// were to become, how much faster they are, and whether that is chance.
+// Package verify compares the predictions of findings with a recording after the change: how much faster requests were
+// predicted to become, how much faster they are, and whether that may be chance.
 //
-// A promise is a finding's prediction for its group (report.Predicted). What came of it is the difference between the two
-// recordings with its 99 % interval (package compare). Verdicts are kept in a ledger, so that the predictions' accuracy on
-// this service adds up.
+// A promise is a finding's prediction for its group (report.Predicted). It is compared with the difference between the two
+// recordings with its 99 % interval (package compare). A ledger collects verdicts, so that the accuracy of predictions on this
+// service can be computed.
 package verify
 
 import (
@@ -21,20 +21,20 @@ import (
 // Schema is the value of Result.Schema. Fields may be added, never renamed.
 const Schema = "whylate.verify/v1"
 
-// A Judgement is what became of a promise.
+// A Judgement is the result of comparing a promise with a recording.
 type Judgement string
 
 // Judgements.
 const (
-	PromiseKept   Judgement = "kept"    // the group is faster, and what was promised lies within the interval
+	PromiseKept   Judgement = "kept"    // the group is faster, and the promise is within the interval
 	AbovePromise  Judgement = "better"  // faster than promised
-	BelowPromise  Judgement = "short"   // less than promised, and chance does not explain it
-	MaybeChance   Judgement = "chance"  // what was promised lies within the interval, but so does no change at all
-	ChangeMissing Judgement = "unmade"  // the finding still stands and nothing is faster: the change was not made, or not there
-	Unknown       Judgement = "unknown" // too few requests to say, or the group is not there any more
+	BelowPromise  Judgement = "short"   // less fast than promised, and chance does not explain it
+	MaybeChance   Judgement = "chance"  // both the promise and no change are within the interval
+	ChangeMissing Judgement = "unmade"  // the finding is still found and nothing is faster: the recorded program does not have the change
+	Unknown       Judgement = "unknown" // too few requests, or the group is missing
 )
 
-// IsConclusive reports whether a judgement says anything about the prediction.
+// IsConclusive reports whether a judgement is evidence about the prediction.
 func (j Judgement) IsConclusive() bool {
 	return j == PromiseKept || j == AbovePromise || j == BelowPromise
 }
@@ -44,12 +44,12 @@ type Verdict struct {
 	ID        string          `json:"id"` // of the finding and both recordings
 	Before    string          `json:"before"`
 	After     string          `json:"after"`
-	When      *time.Time      `json:"when"` // the second recording began; null if it does not say
+	When      *time.Time      `json:"when"` // the beginning of the second recording; null if unknown
 	Code      report.RuleCode `json:"code"`
 	Title     string          `json:"title"`
-	Site      string          `json:"site"`   // its function; lines move
+	Site      string          `json:"site"`   // its function, because lines move
 	Group     string          `json:"group"`  // its name
-	Change    string          `json:"change"` // that the promise was made for
+	Change    string          `json:"change"` // the change that the promise assumes
 	Metric    string          `json:"metric"` // p50 or p99
 	WasNS     int64           `json:"was_ns"`
 	IsNS      *int64          `json:"is_ns"`
@@ -60,16 +60,16 @@ type Verdict struct {
 	Judgement Judgement       `json:"judgement"`
 }
 
-// A Result is the verdicts on all findings of a report that promised something.
+// A Result contains the verdicts on all findings of a report that have a promise.
 type Result struct {
 	Schema   string           `json:"schema"`
 	Verdicts []Verdict        `json:"verdicts"`
 	Warnings []report.Warning `json:"warnings"` // why the recordings may not be comparable
-	// Ledger is the sum over all verdicts that were ever given, if they are kept.
+	// Ledger is the accuracy over all verdicts of the ledger, if there is one.
 	Ledger *Accuracy `json:"ledger,omitempty"`
 }
 
-// Reports judges what the findings of one report promised by another.
+// Reports compares the promises of one report's findings with another report.
 func Reports(before, after *report.Report) *Result {
 	diff := compare.Reports(before, after)
 	r := &Result{Schema: Schema, Verdicts: []Verdict{}, Warnings: diff.Warnings}
@@ -93,7 +93,7 @@ func judgePromise(f *report.Finding, before, after *report.Report, diff *compare
 	if i := slices.IndexFunc(diff.Groups, func(g compare.Group) bool { return g.ID == f.Group || g.Name == v.Group }); i >= 0 {
 		group = &diff.Groups[i]
 	}
-	// The 99th percentile is what was late; where the recordings cannot tell it apart, the median has to do.
+	// The promise concerns the 99th percentile; if the recordings do not show its change, the median is used.
 	promised, baseline := f.Predicted.P99NS, f.Predicted.WasP99NS
 	var got *compare.Change
 	if group != nil {
@@ -113,7 +113,7 @@ func judgePromise(f *report.Finding, before, after *report.Report, diff *compare
 	if got != nil {
 		v.IsNS, v.Got, v.GotLow, v.GotHigh = got.New, got.Delta, got.Low, got.High
 	}
-	// A finding that still stands beside a gain is a change made by half: a shorter sleep is still a sleep.
+	// If requests are faster but the finding is still there, the change was partial: a shorter sleep is still a sleep.
 	faster := v.GotHigh != nil && *v.GotHigh < 0
 	switch {
 	case !faster && isStillFound(f, v.Group, after):
@@ -131,7 +131,7 @@ func judgePromise(f *report.Finding, before, after *report.Report, diff *compare
 	return v
 }
 
-// isStillFound reports whether the finding is in the later report, with half of its weight or more.
+// isStillFound reports whether the later report has the finding, with at least half of its share.
 func isStillFound(f *report.Finding, group string, after *report.Report) bool {
 	for i := range after.Findings {
 		g := &after.Findings[i]
@@ -149,7 +149,7 @@ func groupName(r *report.Report, id string) string {
 	return id
 }
 
-// siteOf names the function that was to change: the service's own where the site is a dependency's.
+// siteOf returns the function to change: the caller in the service's own code if the site is a dependency's.
 func siteOf(f *report.Finding) string {
 	if f.Site == nil {
 		return ""
@@ -157,7 +157,7 @@ func siteOf(f *report.Finding) string {
 	return f.Site.OwnLine().Func
 }
 
-// isSamePlace reports whether two findings are about one function, called from one where both reports say so.
+// isSamePlace reports whether two findings have the same function and, if both reports have callers, the same caller.
 func isSamePlace(a, b *report.Finding) bool {
 	if a.Site == nil || b.Site == nil || a.Site.CalledFrom == nil || b.Site.CalledFrom == nil {
 		return a.Site.LineKey().Func == b.Site.LineKey().Func
@@ -178,7 +178,7 @@ func idOf(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Text says a verdict in a sentence. duration writes ns.
+// Text describes a verdict in a sentence. duration formats ns.
 func (v *Verdict) Text(duration func(int64) string) string {
 	change := func(ns int64) string {
 		if ns > 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// recording makes a report of one group whose latencies lie around base, with findings.
+// recording returns a report of one group whose latencies are around base, with findings.
 func recording(name string, base time.Duration, requests int, findings ...report.Finding) *report.Report {
 	random := rand.New(rand.NewPCG(uint64(base), uint64(requests)))
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Add(base)
@@ -50,7 +50,7 @@ func recording(name string, base time.Duration, requests int, findings ...report
 
 func ms(n int64) *int64 { n *= 1e6; return &n }
 
-// finding promises that the group's percentiles fall from 55 ms to a number of ms.
+// finding returns a finding that predicts a change of the group's percentiles from 55 ms to a number of ms.
 func finding(to int64) report.Finding {
 	e := report.Estimate{Est: to * 1e6, Low: (to - 2) * 1e6, High: (to + 2) * 1e6}
 	return report.Finding{
@@ -104,7 +104,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestTooShort: recordings of a second give no intervals, so nothing is said of a promise but what there was, nor does anything break.
+// TestTooShort: recordings of a second give no intervals, so the verdict contains only the promise.
 func TestTooShort(t *testing.T) {
 	for name, cut := range map[string][2]int{"both": {4, 4}, "before": {4, 40}, "after": {40, 4}, "no stretch at all": {0, 0}} {
 		before, after := recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000)
@@ -116,7 +116,8 @@ func TestTooShort(t *testing.T) {
 	}
 }
 
-// TestLedger: verdicts add up, whatever their order and however often they are added, and two ledgers merge by their lines.
+// TestLedger: the sum of verdicts does not depend on their order or on repeated additions, and two ledgers merge by their
+// lines.
 func TestLedger(t *testing.T) {
 	dir := t.TempDir()
 	verdicts := Reports(recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000)).Verdicts
@@ -154,7 +155,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// TestBack: a finding that the latest verdict calls fixed is found when it is back, and only then.
+// TestBack: a finding is returned only if its latest verdict calls it fixed and it is found again.
 func TestBack(t *testing.T) {
 	verdict := Reports(recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000)).Verdicts
 	back := recording("c", 50*time.Millisecond, 2000, finding(11))
@@ -177,7 +178,7 @@ func TestBack(t *testing.T) {
 	}
 }
 
-// TestNothingPromised: a prediction without a percentile that it starts from cannot be judged.
+// TestNothingPromised: a prediction without the percentile before the change cannot be judged.
 func TestNothingPromised(t *testing.T) {
 	f := finding(7)
 	f.Predicted.WasP50NS, f.Predicted.WasP99NS = nil, nil

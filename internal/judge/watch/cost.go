@@ -2,32 +2,32 @@ package watch
 
 import "time"
 
-// A Budget bounds what looking at a service may cost it: the share of the time in which it is traced, times what tracing takes of
-// the CPUs that its GOMAXPROCS allows.
+// A Budget bounds the cost of watching for a service: the share of its CPUs (as many as GOMAXPROCS allows) that tracing uses,
+// averaged over all time.
 type Budget struct {
 	Share       float64       // 0.02 for 2 %
-	MinInterval time.Duration // from the start of one look to that of the next, at least
+	MinInterval time.Duration // the shortest time from the start of one poll to that of the next
 }
 
 const (
-	// eventNS is what the tracer takes for an event, in CPU time. Docs/flight.md's benchmark took 6 to 8 % more CPU time on two
-	// CPUs for 9 MB of events a second, which is 13 to 18 ns a byte and, with 5 bytes an event, 65 to 90 ns; stacks that were
-	// not seen before cost more.
+	// eventNS is the tracer's CPU time per event. The benchmark of docs/flight.md took 6 to 8 % more CPU time on two CPUs for 9 MB of
+	// events a second, which is 13 to 18 ns a byte and, with 5 bytes an event, 65 to 90 ns; new stacks cost more.
 	eventNS = 100
-	// byteNS is the same where only the size is known. A flight recorder's snapshot took 14 ns a byte there.
+	// byteNS is the tracer's CPU time per byte, for recordings of which only the size is known. In the same benchmark, a snapshot of
+	// a flight recorder took 14 ns a byte.
 	byteNS = 20
-	// MaxInterval is how long a look is put off for its cost, at most: who watches wants to see something.
+	// MaxInterval is the longest time between polls, however expensive they are, so that the display changes.
 	MaxInterval = 5 * time.Minute
 )
 
-// A Cost is what one look took of the service, by estimate.
+// A Cost is the estimated cost of one poll for the service.
 type Cost struct {
 	CPU    time.Duration // of the service's CPUs
-	Window time.Duration // for how long it was traced; 0 for a snapshot
-	Procs  int           // GOMAXPROCS, 0: not known
+	Window time.Duration // the duration of the trace; 0 for a snapshot
+	Procs  int           // GOMAXPROCS, 0 if unknown
 }
 
-// costOf estimates what a look took. A flight recorder runs anyway: of a snapshot only the bytes count.
+// costOf estimates the cost of a poll. A flight recorder runs anyway, so a snapshot costs only the copying of its bytes.
 func costOf(events, bytes int64, window time.Duration, procs int, snapshot bool) Cost {
 	c := Cost{CPU: time.Duration(events * eventNS), Window: window, Procs: procs}
 	if snapshot {
@@ -38,7 +38,7 @@ func costOf(events, bytes int64, window time.Duration, procs int, snapshot bool)
 	return c
 }
 
-// ShareDuringTrace is the share of the service's CPUs that tracing took while it went on; 0 for a snapshot.
+// ShareDuringTrace returns the share of the service's CPUs that tracing used during the trace; 0 for a snapshot.
 func (c Cost) ShareDuringTrace() float64 { return c.shareOf(c.Window) }
 
 func (c Cost) shareOf(period time.Duration) float64 {
@@ -48,8 +48,8 @@ func (c Cost) shareOf(period time.Duration) float64 {
 	return float64(c.CPU) / float64(period) / float64(max(c.Procs, 1))
 }
 
-// Interval is how long after the start of a look of this cost the next one may begin. Over reports that even the longest wait
-// costs more than the budget.
+// Interval returns the time from the start of a poll of this cost to that of the next one. exceeded reports that the cost
+// exceeds the budget even with MaxInterval.
 func (b Budget) Interval(c Cost) (interval time.Duration, exceeded bool) {
 	interval = max(b.MinInterval, c.Window)
 	if b.Share > 0 {
@@ -62,19 +62,19 @@ func (b Budget) Interval(c Cost) (interval time.Duration, exceeded bool) {
 	return interval, false
 }
 
-// Times between tries of a service that cannot be had.
+// Times between polls of a service that fail.
 const (
 	firstRetry = time.Second
 	maxRetry   = 30 * time.Second
 	busyRetry  = 2 * time.Second
 )
 
-// retryDelay is the time until the next try after so many failures in a row. Spread, from 0 to 1, keeps several watchers that
-// met the same failure from meeting again.
+// retryDelay returns the time until the next poll after the given number of consecutive failures. spread, from 0 to 1,
+// prevents several watchers with the same failure from polling simultaneously again.
 func retryDelay(failures int, busy bool, spread float64) time.Duration {
 	wait := firstRetry << min(max(failures-1, 0), 5)
 	if busy {
-		wait = busyRetry // whoever traces now ends soon
+		wait = busyRetry // the other trace ends soon
 	}
 	wait = min(wait, maxRetry)
 	return wait/2 + time.Duration(spread*float64(wait))/2 + wait/4

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestQuantile: by nearest rank, where a rank is just reached and where it is not; what a report said goes before.
+// TestQuantile: quantiles are by nearest rank, exactly at a rank and between two; a percentile of the report takes precedence.
 func TestQuantile(t *testing.T) {
 	reported := int64(7)
 	for _, c := range []struct {
@@ -30,7 +30,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestSumPolls: looks are added up from the last one on until there is enough, and not from before the bound.
+// TestSumPolls: polls are summed backwards from the last one until there are enough requests, but not polls older than the
+// limit.
 func TestSumPolls(t *testing.T) {
 	end := time.Unix(1e9, 0)
 	v := func(n int64) *int64 { return &n }
@@ -51,7 +52,7 @@ func TestSumPolls(t *testing.T) {
 	}
 }
 
-// TestRetry: twice as long each time, within bounds, and spread evenly around that.
+// TestRetry: the delay doubles with each failure, within bounds, and is evenly spread around that.
 func TestRetry(t *testing.T) {
 	for failures, want := range map[int]time.Duration{-1: 1, 0: 1, 1: 1, 2: 2, 3: 4, 5: 16, 6: 30, 100: 30} {
 		want *= time.Second

@@ -6,24 +6,24 @@ import (
 	"github.com/whylate/whylate/internal/judge/compare"
 )
 
-// A Shift is how a group's slow requests changed over the looks: those of the last few looks against those of the looks
-// before. A look of a second is too short to be distinguished from the next one by what is within it; several on both sides are not.
+// A Shift is the change of a group's slow requests over the polls: the last few polls compared with those before. One poll of
+// a second is too short for an interval of the difference to the next one; several polls on both sides are not.
 type Shift struct {
 	Name               string
 	OldPolls, NewPolls int
-	OldNS, NewNS       int64 // geometric means of the looks' points
-	compare.RunsChange       // as a part of the old
+	OldNS, NewNS       int64 // geometric means of the polls' points
+	compare.RunsChange       // relative to the old
 }
 
-// How many looks stand on either side, at most, and at least.
+// The largest numbers of polls on each side, and the smallest.
 const (
 	maxNewPolls = 3
 	maxOldPolls = 12
 	minPolls    = 2
 )
 
-// Shifts returns how groups changed over the looks, of those that had requests in enough of them. The points are what
-// Group.History has: p99 of a look, or its slowest request.
+// Shifts returns the shifts of the groups that had requests in enough polls. The points are those of Group.History: p99 of a
+// poll, or its slowest request.
 func (s *State) Shifts() []Shift {
 	var out []Shift
 	for i := range s.Groups {

@@ -10,26 +10,26 @@ import (
 // Schema is the value of State.Schema. Fields may be added, never renamed.
 const Schema = "whylate.watch/v1"
 
-// A State is all that is shown of a service after a look. It shares nothing with the Service that changes.
+// A State contains everything that is shown of a service after a poll. It shares no memory with the Service, which changes.
 type State struct {
 	Schema  string    `json:"schema"`
 	Service string    `json:"service"`
-	Time    time.Time `json:"at"` // of the last try
-	// Polls counts those that gave a report.
+	Time    time.Time `json:"at"` // of the last poll
+	// Polls counts the polls that gave a report.
 	Polls int `json:"looks"`
-	// Problem says why the last try gave none, TriedSince since when none did, Failures how often in a row. What else is
-	// told is then of the last report, from ReportAt.
+	// Problem says why the last poll gave no report, TriedSince is the first poll without one, and Failures the number of such polls.
+	// All else is then of the last report, from ReportAt.
 	Problem    string     `json:"trouble,omitempty"`
 	Failures   int        `json:"failures,omitempty"`
 	TriedSince *time.Time `json:"tried_since,omitempty"`
 	ReportAt   *time.Time `json:"report_at"`
 	Note       string     `json:"note,omitempty"`
 
-	Snapshot   bool      `json:"snapshot"`    // of the service's flight recorder, no trace
-	DurationNS int64     `json:"duration_ns"` // of the part of the recording that is shown
+	Snapshot   bool      `json:"snapshot"`    // of the service's flight recorder, not a trace
+	DurationNS int64     `json:"duration_ns"` // of the shown part of the recording
 	Bytes      int64     `json:"bytes"`
 	Requests   int       `json:"requests"`
-	Observer   int       `json:"observer"` // requests of whoever watches, which are left out
+	Observer   int       `json:"observer"` // requests of watchers, which are left out
 	Cost       CostState `json:"cost"`
 	Groups     []Group   `json:"groups"`
 	Findings   []Finding `json:"findings"`
@@ -37,13 +37,13 @@ type State struct {
 	Verdict string `json:"verdict,omitempty"`
 }
 
-// CostState is what watching costs the service, by estimate (docs/watch.md).
+// CostState is the estimated cost of watching for the service (docs/watch.md).
 type CostState struct {
-	CPUNS            int64   `json:"cpu_ns"` // of one look, of the service's CPUs
+	CPUNS            int64   `json:"cpu_ns"` // of one poll, of the service's CPUs
 	ShareDuringTrace float64 `json:"while_share"`
 	Share            float64 `json:"share"` // of its CPUs, over all the time
 	Budget           float64 `json:"budget"`
-	IntervalNS       int64   `json:"every_ns"` // from look to look
+	IntervalNS       int64   `json:"every_ns"` // from poll to poll
 	Exceeded         bool    `json:"over"`     // the budget cannot be kept
 }
 
@@ -51,24 +51,24 @@ type CostState struct {
 type Group struct {
 	Name string      `json:"name"`
 	Kind report.Kind `json:"kind"`
-	// Count is of the last look, PerSecond likewise; Open had not ended in it.
+	// Count and PerSecond are of the last poll; Open counts the requests that had not ended in it.
 	Count     int     `json:"count"`
 	PerSecond float64 `json:"per_second"`
 	Open      int     `json:"open"`
-	// Percentiles are of the last look, or of as many before it as it takes to know them, a minute at most: of Joined
-	// looks with Of requests. What is not known is null.
+	// Percentiles are of the last poll, or also of those before it if it has too few requests, of at most a minute: of PercentilePolls
+	// polls with PercentileRequests requests. An unknown percentile is null.
 	P50NS              *int64 `json:"p50_ns"`
 	P99NS              *int64 `json:"p99_ns"`
 	MaxNS              *int64 `json:"max_ns"`
 	PercentileRequests int    `json:"of"`
 	PercentilePolls    int    `json:"joined"`
-	// Causes are the largest of the slow requests', of the last look with any; Idle says that this is not the last one.
+	// Causes are the largest causes of the slow requests in the last poll with requests; Idle says that this is not the last poll.
 	Causes  []Part  `json:"causes"`
 	Idle    bool    `json:"idle,omitempty"`
 	History []Point `json:"history"`
 }
 
-// A Part is what slow requests spent a part of their time on.
+// A Part is a cause of slow requests, with its share of their time.
 type Part struct {
 	Cause report.CauseName `json:"cause"`
 	Kind  string           `json:"kind,omitempty"`
@@ -78,7 +78,7 @@ type Part struct {
 	Place string           `json:"place,omitempty"`
 }
 
-// A Point is a group in one look: its p99, or its slowest request where there were too few; null if there were none.
+// A Point is a group in one poll: its p99, or its slowest request if there were too few; null if there were none.
 type Point struct {
 	Time  time.Time        `json:"at"`
 	NS    *int64           `json:"ns"`
@@ -86,39 +86,39 @@ type Point struct {
 	Share float64          `json:"share,omitempty"`
 }
 
-// A Finding is what a rule says, or said until a while ago.
+// A Finding is a finding of the last poll, or of one a short time ago.
 type Finding struct {
 	Code      report.RuleCode `json:"code"`
 	Severity  report.Severity `json:"severity"`
 	Title     string          `json:"title"`
 	Fix       string          `json:"fix"`
 	Site      *report.Site    `json:"site"`
-	Groups    []string        `json:"groups"` // in which it shows, the weightiest first
+	Groups    []string        `json:"groups"` // of the finding, the one with the largest weight first
 	State     FindingState    `json:"state"`
 	FirstSeen time.Time       `json:"since"`
 	LastSeen  time.Time       `json:"last"`
-	// SeenPolls of the Of looks since then had it.
+	// SeenPolls of the PollsSince polls since FirstSeen found it.
 	SeenPolls  int `json:"seen"`
 	PollsSince int `json:"of"`
 }
 
-// IsSameFault reports whether both are one fault, in whichever groups it shows: from look to look these may be others.
+// IsSameFault reports whether both are one fault, even in other groups: a poll may find it in others than the one before.
 func (f *Finding) IsSameFault(o *Finding) bool {
 	return f.Code == o.Code && f.Site.LineKey() == o.Site.LineKey()
 }
 
-// A FindingState says how a finding stands after the last look.
+// A FindingState is the state of a finding after the last poll.
 type FindingState string
 
 // States.
 const (
 	StateNew   FindingState = "new"   // for the first time
-	StateAgain FindingState = "again" // the look before had it not, an earlier one had
+	StateAgain FindingState = "again" // not in the poll before, but in an earlier one
 	StateStill FindingState = "still"
 	StateGone  FindingState = "gone"
 )
 
-// State returns what there is to show.
+// State returns the current state.
 func (s *Service) State() State {
 	out := State{Schema: Schema, Service: s.name, Time: s.lastPoll.Time, Polls: s.polls, Failures: s.failures, Problem: s.lastPoll.Problem, Groups: []Group{}, Findings: []Finding{}}
 	if s.failures > 0 {

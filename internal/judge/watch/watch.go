@@ -1,7 +1,7 @@
-// Package watch follows services that are looked at repeatedly: of each look it is given the report, or why there is none,
-// and it says what is to be shown: the groups with what their slow requests spend their time on, findings as they appear and
-// go, how latency went on, what looking costs, and when the next look may be. It draws nothing, reads no clock and asks nobody;
-// what it keeps does not grow with the number of looks.
+// Package watch follows services that are polled repeatedly. It receives the report of each poll, or the reason why there is
+// none, and computes the display: the groups with the causes of their slow requests, findings as they appear and vanish,
+// latency over time, the cost of polling, and when the next poll may begin. It does not draw, read a clock or connect to
+// services; its memory does not grow with the number of polls.
 package watch
 
 import (
@@ -14,12 +14,12 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Limits on what is kept.
+// Limits of memory.
 const (
-	maxGroups      = 64  // that are remembered
-	maxFindings    = 64  // those that are gone included
+	maxGroups      = 64  // in memory
+	maxFindings    = 64  // including vanished ones
 	maxHistory     = 240 // points of a line
-	maxJoinedPolls = 12  // looks that percentiles are made of
+	maxJoinedPolls = 12  // polls of a percentile
 	maxJoinedAge   = time.Minute
 	groupRetention = 5 * time.Minute // without a request
 	goneRetention  = 2 * time.Minute // of a finding
@@ -32,21 +32,21 @@ const (
 	minForP99 = 100
 )
 
-// A Look is what came of looking at a service once.
+// A Poll is the result of polling a service once.
 type Poll struct {
 	Time      time.Time // when it ended
 	Report    *report.Report
 	Snapshot  bool          // of a flight recorder, not a trace
 	Bytes     int64         // of the recording
-	Window    time.Duration // for how long the service was traced for it
-	ShownPart time.Duration // the part of the recording that is shown, from its end; 0: all
-	Note      string        // what is to be known of it, such as that it was cut
-	// Where there is no report: what happened. Busy says that somebody else takes a trace.
+	Window    time.Duration // the duration of its trace
+	ShownPart time.Duration // the shown part of the recording, up to its end; 0 for all
+	Note      string        // a remark for the display, such as that it was cut
+	// If there is no report, Problem says why. Busy says that another client takes a trace.
 	Problem string
 	Busy    bool
 }
 
-// A Service is one that is watched. Its methods may not be called concurrently.
+// A Service is a watched service. Its methods may not be called concurrently.
 type Service struct {
 	name   string
 	budget Budget
@@ -61,14 +61,14 @@ type Service struct {
 	findings                   []*finding
 }
 
-// New returns a service that nobody has looked at. The name is for people.
+// New returns a service without polls. The name is for display.
 func New(name string, b Budget) *Service { return &Service{name: name, budget: b} }
 
-// Reports returns the last report and the one before it, nil where there is none.
+// Reports returns the last report and the one before it, nil if there is none.
 func (s *Service) Reports() (last, before *report.Report) { return s.lastReport, s.previousReport }
 
-// Add takes in a look. It returns how long after the look's start the next one may begin, or, where there is no report, how long
-// to wait from now; spread is a random number from 0 to 1.
+// Add adds a poll. It returns the time from the poll's start to that of the next one or, if there is no report, the time to
+// wait from now; spread is a random number from 0 to 1.
 func (s *Service) Add(l Poll, spread float64) time.Duration {
 	if l.Report == nil {
 		if s.failures++; s.failures == 1 {
@@ -91,25 +91,25 @@ func (s *Service) Add(l Poll, spread float64) time.Duration {
 	return interval
 }
 
-// A group is requests of one kind over several looks.
+// A group is requests of one kind over several polls.
 type group struct {
 	kind     report.Kind
 	name     string
-	weight   float64 // latency in all, of recent looks more: the order
+	weight   float64 // the sum of latencies, in which recent polls weigh more; groups are sorted by it
 	lastSeen time.Time
 	polls    []pollStats // the last of them
 	history  []Point
-	current  *report.Group // in the last look, nil if it has none
-	causes   []Part        // of the last look that had requests
+	current  *report.Group // in the last poll, nil if that has none
+	causes   []Part        // of the last poll with requests
 }
 
-// pollStats is what one look adds to a group's percentiles.
+// pollStats is the contribution of one poll to a group's percentiles.
 type pollStats struct {
 	time      time.Time
 	histogram [][2]int64
 	count     int
 	max       int64
-	p50, p99  *int64 // as the report has them, of one look alone
+	p50, p99  *int64 // the report's, of this poll alone
 }
 
 func (s *Service) addGroups(l Poll) {
@@ -136,7 +136,7 @@ func (s *Service) addGroups(l Poll) {
 		}
 	}
 	s.groups = slices.DeleteFunc(s.groups, func(g *group) bool { return g.current == nil && l.Time.Sub(g.lastSeen) > groupRetention })
-	// Those of which nothing is known but that some are open come last.
+	// Groups with only open requests come last.
 	slices.SortStableFunc(s.groups, func(a, b *group) int {
 		return cmp.Or(cmp.Compare(boolToInt(len(b.polls) > 0), boolToInt(len(a.polls) > 0)), cmp.Compare(b.weight, a.weight))
 	})
@@ -145,7 +145,7 @@ func (s *Service) addGroups(l Poll) {
 		s.groups = s.groups[:maxGroups]
 	}
 	for _, g := range s.groups {
-		// A look without requests is a gap in the line.
+		// A poll without requests is a gap in the line.
 		p := Point{Time: l.Time}
 		if g.current != nil && g.current.Count > 0 {
 			p.NS = new(int64)
@@ -174,7 +174,7 @@ func (s *Service) group(rg *report.Group) *group {
 	return g
 }
 
-// largestCauses are the largest causes of a group's slow requests.
+// largestCauses returns the largest causes of a group's slow requests.
 func largestCauses(r *report.Report, g *report.Group) []Part {
 	out := []Part{}
 	sums := verdict.Causes(r, g, g.Tail())
@@ -189,10 +189,10 @@ func largestCauses(r *report.Report, g *report.Group) []Part {
 	return out
 }
 
-// maxNameWidth is room for a place that nothing bounds.
+// maxNameWidth is the largest width of a name or a site in a state.
 const maxNameWidth = 160
 
-// sumPolls adds up the last looks until there are as many requests as a percentile needs, or they are too old.
+// sumPolls sums the last polls until there are enough requests for a percentile, or the polls are too old.
 func (g *group) sumPolls(time time.Time, need int) (sum pollStats, looks int) {
 	counts := map[int64]int64{}
 	for i := len(g.polls) - 1; i >= 0 && sum.count < need && time.Sub(g.polls[i].time) <= maxJoinedAge; i-- {
@@ -216,7 +216,8 @@ func (g *group) sumPolls(time time.Time, need int) (sum pollStats, looks int) {
 	return sum, looks
 }
 
-// quantile is by nearest rank, as the report's; a bucket stands for its upper bound, but no request took longer than the longest.
+// quantile returns the quantile by nearest rank, as in the report. It uses the upper bound of a bucket, but at most the
+// longest latency.
 func (p *pollStats) quantile(hundredths int) *int64 {
 	switch {
 	case hundredths == 50 && p.p50 != nil:
@@ -233,13 +234,13 @@ func (p *pollStats) quantile(hundredths int) *int64 {
 	return nil
 }
 
-// A finding is what a rule says, over several looks.
+// A finding is a fault over several polls.
 type finding struct {
 	Finding        // as it is shown, but for State and Of
-	firstPoll  int // the look in which it was first seen
+	firstPoll  int // the poll in which it was first found
 	inLastPoll bool
-	returned   bool // the look before had it not, but an earlier one
-	lastPoll   int  // the last look that had it
+	returned   bool // not in the poll before, but in an earlier one
+	lastPoll   int  // the last poll that found it
 }
 
 func (s *Service) addFindings(l Poll) {

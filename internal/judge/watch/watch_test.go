@@ -27,17 +27,18 @@ var begin = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 func budget() watch.Budget { return watch.Budget{Share: 0.02, MinInterval: 5 * time.Second} }
 
-// look is one at a report, so many seconds after the begin.
-func look(rep *report.Report, second int) watch.Poll {
+// poll returns a poll with a report, at a number of seconds after the beginning.
+func poll(rep *report.Report, second int) watch.Poll {
 	return watch.Poll{Time: begin.Add(time.Duration(second) * time.Second), Report: rep, Bytes: rep.Input.Bytes, Window: time.Second}
 }
 
-// TestStateIsTheReports: after one look all figures are the report's: counts, percentiles, the largest cause of the slow requests.
+// TestStateIsTheReports: after one poll all figures are the report's: counts, percentiles, the largest cause of the slow
+// requests.
 func TestStateIsTheReports(t *testing.T) {
 	for _, name := range []string{"hub-late", "hub", "lock-network"} {
 		rep := explained(t, name)
 		s := watch.New("svc:6060", budget())
-		s.Add(look(rep, 0), 0)
+		s.Add(poll(rep, 0), 0)
 		state := s.State()
 		if state.Polls != 1 || state.Bytes != rep.Input.Bytes || state.DurationNS != rep.Input.DurationNS || state.Observer != rep.Input.Observer || len(state.Groups) == 0 {
 			t.Errorf("%s: %+v", name, state)
@@ -83,7 +84,7 @@ func ns(p *int64) string {
 	return time.Duration(*p).String()
 }
 
-// isNear allows for rounding.
+// isNear reports whether two numbers are equal except for rounding.
 func isNear(a, b *int64) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -106,12 +107,12 @@ func made(groups ...report.Group) *report.Report {
 	return &report.Report{Groups: groups, Input: report.Input{DurationNS: 1e9, Events: 1000, GOMAXPROCS: 2}}
 }
 
-// TestFewRequestsAreSummed: percentiles of a group with few requests are of several looks, of no more than they need and of none
-// that is too old.
+// TestFewRequestsAreSummed: percentiles of a group with few requests are of several polls, of no more than necessary and of
+// none that is too old.
 func TestFewRequestsAreSummed(t *testing.T) {
 	s := watch.New("svc", budget())
 	at := func(second, count int, latency int64) watch.Group {
-		s.Add(look(made(group("get", count, latency, report.CauseSleep)), second), 0)
+		s.Add(poll(made(group("get", count, latency, report.CauseSleep)), second), 0)
 		return s.State().Groups[0]
 	}
 	if g := at(0, 40, 5e6); g.P99NS != nil || g.P50NS == nil || *g.MaxNS != 5e6 || g.PercentileRequests != 40 {
@@ -123,30 +124,30 @@ func TestFewRequestsAreSummed(t *testing.T) {
 	if g := at(10, 40, 3e6); g.P99NS == nil || *g.P99NS != 7e6 || *g.P50NS != 3e6 || g.PercentileRequests != 120 || g.Count != 40 {
 		t.Errorf("120 requests: %+v", g)
 	}
-	// With enough of its own, a look speaks for itself alone.
+	// A poll with enough requests is used alone.
 	if g := at(15, 1000, 2e6); *g.P99NS != 2e6 || *g.MaxNS != 2e6 || g.PercentilePolls != 1 {
 		t.Errorf("a thousand requests: %+v", g)
 	}
 	if g := at(300, 40, 9e6); g.P99NS != nil || g.PercentileRequests != 40 {
 		t.Errorf("five minutes later: %+v", g)
 	}
-	// A look without requests is a gap in the line, and the causes of before stay.
+	// A poll without requests is a gap in the line, and the earlier causes stay.
 	if g := at(305, 0, 0); !g.Idle || g.PercentileRequests != 40 || len(g.Causes) != 1 || g.History[len(g.History)-1].NS != nil || g.History[len(g.History)-2].NS == nil {
 		t.Errorf("no request: %+v", g)
 	}
-	s.Add(look(made(), 310), 0)
+	s.Add(poll(made(), 310), 0)
 	if g := s.State().Groups[0]; !g.Idle || g.Name != "get" {
 		t.Errorf("not there: %+v", g)
 	}
 }
 
-// TestFindingsComeAndGo follows one finding through looks with and without it.
+// TestFindingsComeAndGo follows one finding through polls with and without it.
 func TestFindingsComeAndGo(t *testing.T) {
 	s := watch.New("svc", budget())
 	with := func(groups ...string) *report.Report {
 		rep := made(group("a", 10, 1e6, report.CauseLock), group("b", 10, 1e6, report.CauseLock))
 		for i, g := range groups {
-			// The title changes from look to look, and with the group.
+			// The title changes between polls, and with the group.
 			rep.Findings = append(rep.Findings, report.Finding{Code: "WL2001", Severity: report.SeverityHigh, Site: &report.Site{Func: "main.f", File: "f.go", Line: 3}, Group: g, Title: fmt.Sprint(i)})
 		}
 		return rep
@@ -165,10 +166,10 @@ func TestFindingsComeAndGo(t *testing.T) {
 		{20, []string{"b"}, watch.StateAgain, 3, 4},
 		{25, []string{"b"}, watch.StateStill, 4, 5},
 		{30, nil, watch.StateGone, 4, 6},
-		{160, nil, "", 0, 0}, // forgotten
+		{160, nil, "", 0, 0}, // removed
 		{165, []string{"a"}, watch.StateNew, 1, 1},
 	} {
-		s.Add(look(with(c.groups...), c.second), 0)
+		s.Add(poll(with(c.groups...), c.second), 0)
 		list := s.State().Findings
 		if c.want == "" && len(list) == 0 {
 			continue
@@ -177,10 +178,10 @@ func TestFindingsComeAndGo(t *testing.T) {
 			t.Errorf("look %d: %+v", i, list)
 		}
 	}
-	// What is known and ignored is not shown.
+	// An ignored finding is not shown.
 	rep := with("a")
 	rep.Findings[0].Ignored, rep.Findings[0].Site.Line = "known", 9
-	s.Add(look(rep, 170), 0)
+	s.Add(poll(rep, 170), 0)
 	for _, f := range s.State().Findings {
 		if f.Site.Line == 9 {
 			t.Errorf("an ignored finding is shown: %+v", f)
@@ -188,7 +189,7 @@ func TestFindingsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded: hours with ever new names do not grow what is kept.
+// TestMemoryIsBounded: hours of polls with new names do not increase memory.
 func TestMemoryIsBounded(t *testing.T) {
 	s := watch.New("svc", budget())
 	for i := range 3000 {
@@ -196,7 +197,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		for k := range 5 {
 			rep.Findings = append(rep.Findings, report.Finding{Code: "WL2001", Severity: report.SeverityLow, Site: &report.Site{Func: "f", File: fmt.Sprint(i), Line: k}})
 		}
-		s.Add(look(rep, i), 0)
+		s.Add(poll(rep, i), 0)
 	}
 	state := s.State()
 	if len(state.Groups) > 64 || len(state.Findings) > 64 {
@@ -214,10 +215,10 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestProblem: what failed is said, with since when, and what was known stays.
+// TestProblem: the state contains the reason and the beginning of failures, and the last report.
 func TestProblem(t *testing.T) {
 	s := watch.New("svc", budget())
-	s.Add(look(made(group("get", 100, 1e6, report.CauseCPU)), 0), 0)
+	s.Add(poll(made(group("get", 100, 1e6, report.CauseCPU)), 0), 0)
 	var waits []time.Duration
 	for i := range 8 {
 		waits = append(waits, s.Add(watch.Poll{Time: begin.Add(time.Duration(5+i) * time.Second), Problem: "refused"}, 1))
@@ -234,22 +235,22 @@ func TestProblem(t *testing.T) {
 			t.Errorf("waits %v", waits)
 		}
 	}
-	// Somebody else's trace is over soon, however often it was met.
+	// The delay for another client's trace is short, however many failures there were.
 	if w := s.Add(watch.Poll{Time: begin.Add(20 * time.Second), Problem: "another trace", Busy: true}, 0); w > 3*time.Second {
 		t.Errorf("a busy tracer is asked again after %v", w)
 	}
-	s.Add(look(made(group("get", 100, 1e6, report.CauseCPU)), 60), 0)
+	s.Add(poll(made(group("get", 100, 1e6, report.CauseCPU)), 60), 0)
 	if state = s.State(); state.Failures != 0 || state.Problem != "" || state.TriedSince != nil || state.Polls != 2 {
 		t.Errorf("afterwards %+v", state)
 	}
 }
 
-// TestPartOfASnapshot: of a snapshot that has the last one in it, only the rest counts.
+// TestPartOfASnapshot: of a snapshot that contains the last one, only the rest counts.
 func TestPartOfASnapshot(t *testing.T) {
 	s := watch.New("svc", budget())
 	rep := made(group("get", 100, 1e6, report.CauseCPU))
 	rep.Input.DurationNS = 10e9
-	l := look(rep, 0)
+	l := poll(rep, 0)
 	l.Snapshot, l.ShownPart = true, 4*time.Second
 	s.Add(l, 0)
 	if state := s.State(); state.DurationNS != 4e9 || state.Groups[0].PerSecond != 25 || !state.Snapshot {
@@ -257,7 +258,7 @@ func TestPartOfASnapshot(t *testing.T) {
 	}
 }
 
-// TestBudget works costs out by hand.
+// TestBudget compares costs with ones computed by hand.
 func TestBudget(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -269,7 +270,7 @@ func TestBudget(t *testing.T) {
 		over          bool
 	}{
 		{"hardly anything", 1000, 5000, 2, false, 5 * time.Second, 1e-5, false},
-		// 2,000,000 events take 200 ms of 2 CPUs: 10 % while it is traced, and 2 % over 5 s.
+		// 2,000,000 events take 200 ms of 2 CPUs: 10 % during the trace, and 2 % over 5 s.
 		{"just within it", 2e6, 1e7, 2, false, 5 * time.Second, 0.02, false},
 		{"four times that", 8e6, 4e7, 2, false, 20 * time.Second, 0.02, false},
 		{"on more CPUs", 8e6, 4e7, 8, false, 5 * time.Second, 0.02, false},
@@ -280,7 +281,7 @@ func TestBudget(t *testing.T) {
 	} {
 		rep := made()
 		rep.Input.Events, rep.Input.GOMAXPROCS = c.events, c.procs
-		l := look(rep, 0)
+		l := poll(rep, 0)
 		l.Bytes, l.Snapshot = c.bytes, c.snapshot
 		s := watch.New("svc", budget())
 		got := s.Add(l, 0)
@@ -289,20 +290,20 @@ func TestBudget(t *testing.T) {
 			t.Errorf("%s: every %v, %+v", c.name, got, cost)
 		}
 	}
-	// A trace never begins before the last one has ended.
+	// A trace never begins before the end of the last one.
 	if got, _ := (watch.Budget{Share: 0.5, MinInterval: time.Second}).Interval(watch.Cost{CPU: time.Millisecond, Window: 3 * time.Second, Procs: 1}); got != 3*time.Second {
 		t.Errorf("every %v", got)
 	}
 }
 
-// TestShifts: the last looks are compared with those before, looks without requests aside; what changes from look to look
-// anyway is no evidence, what stays twice as slow is, and a group of three looks tells nothing. One look against one, which
-// is too short for intervals, said nothing however long a person had looked.
+// TestShifts: the last polls are compared with those before, without polls that have no requests. Normal variation between
+// polls is no evidence, a lasting doubling is, and a group with three polls has no shift. A comparison of single polls, which
+// are too short for intervals, never had evidence.
 func TestShifts(t *testing.T) {
 	s := watch.New("svc", budget())
 	second := 0
 	see := func(groups ...report.Group) {
-		s.Add(look(made(groups...), second), 0)
+		s.Add(poll(made(groups...), second), 0)
 		second += 5
 	}
 	shiftOf := func(name string) *watch.Shift {
@@ -318,7 +319,7 @@ func TestShifts(t *testing.T) {
 	for i, v := range wobble {
 		see(group("twice", 100, v*1e6, report.CauseSleep), group("same", 100, wobble[len(wobble)-1-i]*1e6, report.CauseSleep))
 		if i == 3 {
-			see() // nobody asks
+			see() // without requests
 		}
 		if x := shiftOf("twice"); (x != nil) != (i >= 3) || x != nil && (x.Evidence || x.OldPolls+x.NewPolls != i+1) {
 			t.Errorf("after %d looks: %+v", i+1, x)
