@@ -114,8 +114,8 @@ func (x *exportAs) writeTo(s *streams, w io.Writer, rep *report.Report) error {
 	if sink == nil {
 		return x.format.Write(w, rep)
 	}
-	if c, ok := sink.(interface{ Chosen() string }); ok && c.Chosen() != "" {
-		fmt.Fprintf(s.Err, "whylate: %s\n", c.Chosen())
+	if p, ok := sink.(*export.PerfettoTrace); ok && p.Omissions() != "" {
+		fmt.Fprintf(s.Err, "whylate: %s\n", p.Omissions())
 	}
 	return x.replay(s, sink)
 }
