@@ -18,8 +18,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestHTTP sends real requests: what the server counts is what the result says, over the protocol and with the
-// connections, bodies and headers that were asked for.
+// TestHTTP sends real requests: the server's counts agree with the result, for each protocol, with the
+// requested connections, bodies and headers.
 func TestHTTP(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends requests over the loopback network")
@@ -55,7 +55,7 @@ func TestHTTP(t *testing.T) {
 		name  string
 		http  HTTP
 		pace  Pace
-		conns func(n int64, served int64) bool
+		conns func(n int64, requests int64) bool
 	}{
 		{"http1", HTTP{}, PaceSleep, func(n, requestCount int64) bool { return n < requestCount/2 }},
 		{"http1 without reuse", HTTP{NoReuse: true}, PaceTimer, func(n, requestCount int64) bool { return n == requestCount }},
@@ -120,8 +120,8 @@ func TestReadTargets(t *testing.T) {
 	}
 }
 
-// TestHTTP1Connections: a connection that the server closed while it was idle costs no request, interim answers are
-// skipped, chunked answers are read to their end, and TLS is spoken.
+// TestHTTP1Connections: a connection that the server closes while it is idle fails no request, interim
+// answers are skipped, chunked answers are read to their end, and TLS works.
 func TestHTTP1Connections(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends requests over the loopback network")
@@ -143,7 +143,7 @@ func TestHTTP1Connections(t *testing.T) {
 					return
 				}
 				conns.Add(1)
-				go func() { // promises to stay, and leaves
+				go func() { // announces keep-alive, and closes the connection
 					defer c.Close()
 					if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 						io.WriteString(c, "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")

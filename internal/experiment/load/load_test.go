@@ -19,16 +19,17 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// A model answers requests by the bubble's clock and keeps a log of its own.
+// A model answers requests by the clock of a synctest bubble and has a log of the latencies.
 type model struct {
 	begin time.Time
 	mu    sync.Mutex
 	log   []time.Duration // latencies from a request's arrival
-	serve func(since time.Duration) error
-	token chan struct{} // holds a token while somebody is served alone
+	serve func(elapsed time.Duration) error
+	token chan struct{} // has a token while serveAlone serves a request
 }
 
-// serveAlone serves one request at a time. A channel of the bubble tells its clock that nothing can go on; a mutex would not.
+// serveAlone serves one request at a time. It waits on a channel of the bubble, because a wait for a
+// mutex would not let the bubble's clock advance.
 func (m *model) serveAlone(d time.Duration) {
 	m.token <- struct{}{}
 	time.Sleep(d)
@@ -50,12 +51,12 @@ func (m *model) send(ctx context.Context, _ int) Answer {
 	return Answer{Status: 200}
 }
 
-// run runs a load against a model in a bubble.
-func run(t *testing.T, o Options, serve func(m *model, since time.Duration) error) (r *Result, m *model) {
+// run runs a load against a model in a synctest bubble.
+func run(t *testing.T, o Options, serve func(m *model, elapsed time.Duration) error) (r *Result, m *model) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		m = &model{begin: time.Now(), token: make(chan struct{}, 1)}
-		m.serve = func(since time.Duration) error { return serve(m, since) }
+		m.serve = func(elapsed time.Duration) error { return serve(m, elapsed) }
 		o.Send = m.send
 		if o.Targets == nil {
 			o.Targets = []Target{{URL: "http://model/"}}
@@ -95,17 +96,18 @@ func wantNear(t *testing.T, name string, got, want int64, tolerance float64) {
 	}
 }
 
-// stall answers in 100 us, but not from 2 s to 3 s.
-func stall(_ *model, since time.Duration) error {
-	if since >= 2*time.Second && since < 3*time.Second {
-		time.Sleep(3*time.Second - since)
+// stall answers in 100 us, except from 2 s to 3 s.
+func stall(_ *model, elapsed time.Duration) error {
+	if elapsed >= 2*time.Second && elapsed < 3*time.Second {
+		time.Sleep(3*time.Second - elapsed)
 	}
 	time.Sleep(100 * time.Microsecond)
 	return nil
 }
 
-// TestCoordinatedOmission: the open loop reports the p99 of the server's own log; a closed loop of ten clients meets the
-// stall ten times in 2500 requests, so its p99 knows nothing of it, and it says so.
+// TestCoordinatedOmission: the open loop reports the p99 of the server's log. A closed loop of ten
+// clients meets the stall ten times in 2500 requests, so its p99 does not show it, and it has a
+// warning.
 func TestCoordinatedOmission(t *testing.T) {
 	for _, arrivals := range []Arrivals{Poisson, Constant} {
 		r, m := run(t, Options{Phases: phases(t, "500", 5*time.Second), Arrivals: arrivals, Seed: 1}, stall)
@@ -128,7 +130,8 @@ func TestCoordinatedOmission(t *testing.T) {
 	}
 }
 
-// TestTimes: the three times of requests that wait for a free client are those that a queue with one server gives them.
+// TestTimes: the three times of requests that wait for a free client are those of a queue with one
+// server.
 func TestTimes(t *testing.T) {
 	var waited []int64
 	r, m := run(t, Options{Phases: phases(t, "100", 10*time.Second), Seed: 3}, func(m *model, _ time.Duration) error {
@@ -149,7 +152,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// TestGates: each gate closes for its own reason, and the ones that make a run useless say so.
+// TestGates: each gate gives its warning, and the gates that make a run unusable make it invalid.
 func TestGates(t *testing.T) {
 	quick := func(*model, time.Duration) error { time.Sleep(time.Millisecond); return nil }
 	var requests, calls atomic.Int64
@@ -166,13 +169,13 @@ func TestGates(t *testing.T) {
 			m.serveAlone(6 * time.Millisecond) // 167 requests a second
 			return nil
 		}, "rate halves", false},
-		{"overloaded from the start", Options{Phases: phases(t, "200", 10*time.Second)}, func(_ *model, since time.Duration) error {
-			time.Sleep(20*time.Second - since)
+		{"overloaded from the start", Options{Phases: phases(t, "200", 10*time.Second)}, func(_ *model, elapsed time.Duration) error {
+			time.Sleep(20*time.Second - elapsed)
 			return nil
 		}, "rate", false},
-		{"dropped", Options{Phases: phases(t, "200", 10*time.Second), MaxInFlight: 5}, func(_ *model, since time.Duration) error {
-			if since > 5*time.Second && since < 6*time.Second {
-				time.Sleep(6*time.Second - since)
+		{"dropped", Options{Phases: phases(t, "200", 10*time.Second), MaxInFlight: 5}, func(_ *model, elapsed time.Duration) error {
+			if elapsed > 5*time.Second && elapsed < 6*time.Second {
+				time.Sleep(6*time.Second - elapsed)
 			}
 			return quick(nil, 0)
 		}, "dropped rate", false},
@@ -189,8 +192,8 @@ func TestGates(t *testing.T) {
 			return quick(nil, 0)
 		}, "errors", false},
 		{"nothing", Options{Phases: phases(t, "200", time.Second)}, func(*model, time.Duration) error { return errors.New("connection refused") }, "no-answers", false},
-		{"unsettled", Options{Phases: phases(t, "200", 10*time.Second)}, func(_ *model, since time.Duration) error {
-			if since < 5*time.Second {
+		{"unsettled", Options{Phases: phases(t, "200", 10*time.Second)}, func(_ *model, elapsed time.Duration) error {
+			if elapsed < 5*time.Second {
 				time.Sleep(3 * time.Millisecond)
 			}
 			return quick(nil, 0)
@@ -210,10 +213,10 @@ func TestGates(t *testing.T) {
 	}
 }
 
-// TestTimeouts: what was given up counts as an error and has the latency that it had at least.
+// TestTimeouts: a request that times out counts as an error and has the time-out as its latency.
 func TestTimeouts(t *testing.T) {
-	r, _ := run(t, Options{Phases: phases(t, "100", 10*time.Second), Timeout: time.Second}, func(_ *model, since time.Duration) error {
-		if since > 5*time.Second && since < 6*time.Second {
+	r, _ := run(t, Options{Phases: phases(t, "100", 10*time.Second), Timeout: time.Second}, func(_ *model, elapsed time.Duration) error {
+		if elapsed > 5*time.Second && elapsed < 6*time.Second {
 			time.Sleep(2 * time.Second)
 		}
 		return nil
@@ -223,10 +226,10 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestWarmup: a slow beginning is not in the figures, and the recorded part has the whole schedule.
+// TestWarmup: a slow start is not in the figures, and the recorded part has the whole schedule.
 func TestWarmup(t *testing.T) {
-	r, m := run(t, Options{Phases: phases(t, "100", 5*time.Second), Warmup: time.Second, Seed: 4}, func(_ *model, since time.Duration) error {
-		if since < 900*time.Millisecond {
+	r, m := run(t, Options{Phases: phases(t, "100", 5*time.Second), Warmup: time.Second, Seed: 4}, func(_ *model, elapsed time.Duration) error {
+		if elapsed < 900*time.Millisecond {
 			time.Sleep(50 * time.Millisecond)
 		}
 		return nil
@@ -237,7 +240,7 @@ func TestWarmup(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a run that is cut short says so and keeps what it has.
+// TestInterrupted: an interrupted run is marked as such and keeps its answers.
 func TestInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -250,7 +253,7 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
-// TestSaturation: a closed loop without a rate finds what a service can do.
+// TestSaturation: a closed loop without a rate measures the capacity of a service.
 func TestSaturation(t *testing.T) {
 	r, _ := run(t, Options{Phases: []Phase{{Duration: 10 * time.Second}}, ClosedClients: 16}, func(m *model, _ time.Duration) error {
 		m.serveAlone(2 * time.Millisecond)
@@ -261,7 +264,7 @@ func TestSaturation(t *testing.T) {
 	}
 }
 
-// TestPhasesAndTargets: each part of a run is distinguished.
+// TestPhasesAndTargets: the result has separate figures for each phase and target.
 func TestPhasesAndTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -296,7 +299,7 @@ func TestSchedule(t *testing.T) {
 			s := must.Have(NewSchedule(p, arrivals, 7, []int{1}))(t)
 			spread := 1.0
 			if arrivals == Poisson {
-				spread = 200 // five standard deviations of a number of some 1250
+				spread = 200 // five standard deviations of a count of about 1250
 			}
 			if s.Len() != 5000 {
 				t.Errorf("%s %s: %v requests", rate, arrivals, s.Len())
@@ -338,8 +341,8 @@ func TestBadSchedules(t *testing.T) {
 	}
 }
 
-// TestPercentiles: percentiles are those of a sort of all samples to three digits, and do not depend on how samples were
-// spread over recorders.
+// TestPercentiles: percentiles are those of a sort of all samples to three digits, for any
+// distribution of the samples over recorders.
 func TestPercentiles(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	whole := newRecorder(1, 1)
@@ -372,10 +375,10 @@ func TestPercentiles(t *testing.T) {
 	}
 }
 
-// TestViews: what is written for other tools can be read by them.
+// TestViews: other tools can read the histogram log and the benchmark line.
 func TestViews(t *testing.T) {
-	r, m := run(t, Options{Phases: phases(t, "200", 10*time.Second), Seed: 1}, func(_ *model, since time.Duration) error {
-		time.Sleep(since % (17 * time.Millisecond))
+	r, m := run(t, Options{Phases: phases(t, "200", 10*time.Second), Seed: 1}, func(_ *model, elapsed time.Duration) error {
+		time.Sleep(elapsed % (17 * time.Millisecond))
 		return nil
 	})
 	var b bytes.Buffer
