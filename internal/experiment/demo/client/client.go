@@ -1,4 +1,5 @@
-// Package client sends the demo's requests. Package demo does not, so that programs without the load generator can have it.
+// Package client sends the demo's requests. It is separate from package demo, so that programs without
+// the load generator can use that.
 package client
 
 import (
@@ -10,7 +11,7 @@ import (
 	"github.com/whylate/whylate/internal/experiment/load"
 )
 
-// Load sends requests in an open loop until ctx ends, and returns what was seen of each route, by path.
+// Load sends requests in an open loop until ctx ends, and returns the result of each route by path.
 func Load(ctx context.Context, url string) map[string]demo.Result {
 	o := load.Options{Seed: 1, Timeout: 10 * time.Second}
 	rate := 0
@@ -20,18 +21,18 @@ func Load(ctx context.Context, url string) map[string]demo.Result {
 	}
 	o.Phases = []load.Phase{{StartRate: float64(rate), EndRate: float64(rate), Duration: load.MaxDuration}}
 	out := map[string]demo.Result{}
-	res, err := load.Run(ctx, o)
+	loadResult, err := load.Run(ctx, o)
 	for i, r := range demo.Routes() {
-		if res == nil {
+		if loadResult == nil {
 			out[r.Path] = demo.Result{Errors: 1, Err: err}
 			continue
 		}
-		t := res.Targets[i]
-		seen := demo.Result{Count: int(t.Requests - t.Errors), Errors: int(t.Errors), P50: time.Duration(t.Intended.P50), P99: time.Duration(t.Intended.P99)}
-		if len(res.Reasons) > 0 {
-			seen.Err = errors.New(res.Reasons[0].Text)
+		t := loadResult.Targets[i]
+		result := demo.Result{Count: int(t.Requests - t.Errors), Errors: int(t.Errors), P50: time.Duration(t.Intended.P50), P99: time.Duration(t.Intended.P99)}
+		if len(loadResult.Reasons) > 0 {
+			result.Err = errors.New(loadResult.Reasons[0].Text)
 		}
-		out[r.Path] = seen
+		out[r.Path] = result
 	}
 	return out
 }
