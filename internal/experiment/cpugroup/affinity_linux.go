@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pin lets a thread, 0 for this one, run on these CPUs only.
+// Pin restricts a thread, 0 for the calling one, to the given CPUs.
 func Pin(tid int, cpus []int) error {
 	var set unix.CPUSet
 	for _, c := range cpus {
@@ -22,8 +22,8 @@ func Pin(tid int, cpus []int) error {
 	return nil
 }
 
-// PinSelf lets this whole process run on these CPUs only. New threads have the CPUs of those that start them, so a second
-// pass gets the ones that started meanwhile.
+// PinSelf restricts all threads of this process to the given CPUs. A new thread inherits the CPUs of
+// its creator, so a second pass pins threads created during the first.
 func PinSelf(cpus []int) error {
 	for range 2 {
 		tasks, err := os.ReadDir("/proc/self/task")

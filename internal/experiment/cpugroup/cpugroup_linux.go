@@ -15,31 +15,31 @@ import (
 	"time"
 )
 
-// A Group is a cgroup of the cpu controller, on v1 with those of other controllers beside it.
+// A Group is a cgroup of the cpu controller. With v1 it includes cgroups of other controllers.
 type Group struct {
 	Dir       string
 	v2        bool
-	otherDirs []string // on v1: its directories for memory and CPU time
-	file      *os.File // of Dir, once a command was to run there
+	otherDirs []string // v1: its directories for memory and CPU time
+	file      *os.File // Dir, opened by the first Attach
 }
 
-// Options say what a group is to be like.
+// Options configure a new Group.
 type Options struct {
-	Parent *Group        // nil: below the root of the hierarchy with the cpu controller
-	CPUs   float64       // its quota; 0: none
+	Parent *Group        // nil: the root of the hierarchy with the cpu controller
+	CPUs   float64       // the quota; 0: none
 	Period time.Duration // of the quota; 0: 100 ms
-	// HighWeight makes it go before neighbours within its quota, so that a busy machine
-	// disturbs a measurement less.
+	// HighWeight gives the group the highest weight within its quota, so that other processes disturb a
+	// measurement less.
 	HighWeight bool
-	// Memory limits its memory and swap together, in bytes; 0: no limit.
+	// Memory limits memory and swap together, in bytes; 0: no limit.
 	Memory int64
-	// CountUsage counts its CPU time, which v1 has a controller of its own for.
+	// CountUsage counts CPU time, for which v1 has a separate controller.
 	CountUsage bool
-	// Owner begins the group's name, so that RemoveLeft finds it; empty: nothing will look for it.
+	// Owner is the prefix of the group's name, by which RemoveOrphaned finds it; empty: it never does.
 	Owner string
 }
 
-// New makes a group. Remove it once its processes have ended.
+// New creates a group. The caller removes it once its processes have ended.
 func New(o Options) (*Group, error) {
 	parent := o.Parent
 	if parent == nil {
@@ -73,7 +73,6 @@ func New(o Options) (*Group, error) {
 	return g, nil
 }
 
-// applyLimits sets a group's limits.
 func (g *Group) applyLimits(o Options) error {
 	if o.CPUs > 0 {
 		o.Period = cmp.Or(o.Period, 100*time.Millisecond)
@@ -94,7 +93,7 @@ func (g *Group) applyLimits(o Options) error {
 		if g.v2 {
 			file, weight = "cpu.weight", "10000"
 		}
-		_ = g.writeFile(file, weight) // a kernel without weights measures all the same
+		_ = g.writeFile(file, weight) // weights are optional: a kernel may lack them
 	}
 	if !g.v2 && o.CountUsage {
 		if _, err := g.makeControllerDir("cpuacct"); err != nil {
@@ -123,8 +122,8 @@ func (g *Group) applyLimits(o Options) error {
 	return nil
 }
 
-// makeControllerDir makes the group's directory in the v1 hierarchy of another controller, which may be that of the cpu
-// controller itself.
+// makeControllerDir creates the group's directory in the v1 hierarchy of another controller. That
+// hierarchy may be the cpu controller's.
 func (g *Group) makeControllerDir(controller string) (string, error) {
 	mount, v2, err := findMount(controller)
 	if err != nil || v2 {
@@ -141,7 +140,7 @@ func (g *Group) makeControllerDir(controller string) (string, error) {
 	return dir, nil
 }
 
-// OpenDir returns the group in a directory that somebody else made, for New to make groups in it.
+// OpenDir returns an existing cgroup, to use as Options.Parent.
 func OpenDir(dir string) (*Group, error) {
 	if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err != nil {
 		return nil, fmt.Errorf("%s is not a cgroup: %w", dir, err)
@@ -150,10 +149,10 @@ func OpenDir(dir string) (*Group, error) {
 	return &Group{Dir: dir, v2: err == nil}, nil
 }
 
-// Dirs returns the group's directories, for Open in another process.
+// Dirs returns the group's directories, which another process can pass to Open.
 func (g *Group) Dirs() []string { return append([]string{g.Dir}, g.otherDirs...) }
 
-// Open returns a group that another process made.
+// Open returns a group that another process has created.
 func Open(dirs []string) (*Group, error) {
 	if len(dirs) == 0 {
 		return nil, errors.New("a cgroup needs a directory")
@@ -172,13 +171,13 @@ func writeDirFile(dir, file, text string) error {
 	return os.WriteFile(filepath.Join(dir, file), []byte(text), 0)
 }
 
-// Attach makes a command, which must be started before the group is removed, run
-// in the group from its first instruction. On v2 the kernel puts it there; on v1
-// a shell does, which the command then takes the place of.
+// Attach changes a command so that it runs in the group from its first instruction. The command must
+// be started before the group is removed. With v2 the kernel starts it there; with v1 a shell joins
+// the group and then executes the command.
 func (g *Group) Attach(cmd *exec.Cmd) {
 	if g.v2 {
 		if g.file == nil {
-			g.file, _ = os.Open(g.Dir) // if that fails, so does the start
+			g.file, _ = os.Open(g.Dir) // after an error the start fails
 		}
 		if cmd.SysProcAttr == nil {
 			cmd.SysProcAttr = new(syscall.SysProcAttr)
@@ -194,14 +193,15 @@ func (g *Group) Attach(cmd *exec.Cmd) {
 	cmd.Path = "/bin/sh"
 }
 
-// Remove removes the group. The kernel may take a moment to release
-// processes that have ended. It gives up after a second.
+// Remove removes the group. It tries for a second, because the kernel may release ended processes
+// late.
 func (g *Group) Remove() error {
 	return g.remove(func() error { return nil })
 }
 
-// KillAndRemove kills all processes in the group and removes it, also where a process is about to join while it looks empty: on v1
-// joining takes the kernel milliseconds, and removing waits for that and fails.
+// KillAndRemove kills all processes in the group and removes it. It also handles a process that is
+// joining while the group looks empty: with v1 joining takes milliseconds, during which removing
+// fails.
 func (g *Group) KillAndRemove() error { return g.remove(g.Kill) }
 
 func (g *Group) remove(prepare func() error) (err error) {
@@ -240,8 +240,8 @@ func (g *Group) PIDs() []int {
 	return pids
 }
 
-// Kill kills all processes in the group, also those that they start meanwhile.
-// It gives up after two seconds.
+// Kill kills all processes in the group, including those that start during the call. It fails after
+// two seconds.
 func (g *Group) Kill() error {
 	_ = g.writeFile("cgroup.kill", "1") // v2, Linux 5.14
 	for i := range 100 {
@@ -257,7 +257,8 @@ func (g *Group) Kill() error {
 	return fmt.Errorf("killing the processes %v in %s: they do not end", g.PIDs(), g.Dir)
 }
 
-// findMount prefers v1: where a controller is mounted there, v2 does not have it.
+// findMount returns the hierarchy of a controller. It prefers v1, because v2 lacks a controller that
+// is mounted with v1.
 func findMount(controller string) (dir string, v2 bool, err error) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -41,8 +41,8 @@ func group(t *testing.T, o Options) *Group {
 	return g
 }
 
-// TestKill: a command and what it started run in the group under its limits, are counted, and are all killed, also one
-// that has left its session.
+// TestKill: a command and its children run in the group, under its limits, with counters, and Kill
+// ends all of them, including one in another session.
 func TestKill(t *testing.T) {
 	g := group(t, Options{CPUs: 0.5, Memory: 64 << 20, CountUsage: true, Owner: "whylate-test"})
 	cmd := exec.Command("sh", "-c", "setsid sleep 100 & sleep 100 & while :; do :; done")
@@ -71,16 +71,17 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestRemoveOrphaned: the groups of a process that is gone are removed, with what runs in them; those of a living one stay.
+// TestRemoveOrphaned: groups whose creator has ended are removed, with the processes in them; groups
+// of a living process stay.
 func TestRemoveOrphaned(t *testing.T) {
 	living := group(t, Options{Owner: "whylate-test", CountUsage: true})
-	if _, err := RemoveOrphaned("whylate-test", nil); err != nil { // of tests that were killed
+	if _, err := RemoveOrphaned("whylate-test", nil); err != nil { // groups of tests that were killed
 		t.Fatal(err)
 	}
 	orphan := group(t, Options{Owner: "whylate-test", CountUsage: true})
 	deadOwner := exec.Command("true")
 	must.Do(t, deadOwner.Run())
-	for i, dir := range orphan.Dirs() { // as its owner would have called it
+	for i, dir := range orphan.Dirs() { // the name that its owner would have given
 		name := filepath.Join(filepath.Dir(dir), "whylate-test-999999999-1-"+filepath.Base(dir)[len("whylate-test-"):])
 		if orphan.v2 || i > 0 || os.Rename(dir, name) != nil {
 			_ = os.Remove(dir)
@@ -109,7 +110,7 @@ func TestRemoveOrphaned(t *testing.T) {
 	}
 }
 
-// TestSettings: a group has the quota, the limit and the weight that were asked for, in the kernel's own files.
+// TestSettings: the kernel's files of a group have the requested quota, limit and weight.
 func TestSettings(t *testing.T) {
 	g := group(t, Options{CPUs: 1.5, Memory: 64 << 20, CountUsage: true, HighWeight: true, Owner: "whylate-test"})
 	want := map[string]string{"cpu.cfs_quota_us": "150000", "cpu.cfs_period_us": "100000", "cpu.shares": "262144", "memory.limit_in_bytes": "67108864"}

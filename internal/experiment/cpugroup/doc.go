@@ -1,4 +1,4 @@
-// Package cpugroup makes CPU cgroups (v1 or v2) for sweeps, labs and tests: limits
-// for a process that is to be held back, and the kernel's own account of it. Linux
-// only; root is needed, or on v2 a cgroup that is delegated to the user.
+// Package cpugroup creates CPU cgroups (v1 or v2) for sweeps, labs and tests. A group limits the
+// processes in it, and the kernel's counters of the group show what the limits did. Linux only. It
+// needs root or, with v2, a cgroup that is delegated to the user.
 package cpugroup

@@ -10,20 +10,19 @@ import (
 	"time"
 )
 
-// A Stat is what the kernel counts of a group. Throttled time is summed over
-// CPUs.
+// Stat has the kernel's counters of a group. Throttled time is summed over CPUs.
 type Stat struct {
 	Periods     int64 `json:"periods"`
 	Throttled   int64 `json:"throttled"`
 	ThrottledNS int64 `json:"throttled_ns"`
 }
 
-// Minus returns what was counted since b.
+// Minus returns the difference of a and an earlier b.
 func (a Stat) Minus(b Stat) Stat {
 	return Stat{a.Periods - b.Periods, a.Throttled - b.Throttled, a.ThrottledNS - b.ThrottledNS}
 }
 
-// Plus returns what two groups have together.
+// Plus returns the sum over two groups.
 func (a Stat) Plus(b Stat) Stat {
 	return Stat{a.Periods + b.Periods, a.Throttled + b.Throttled, a.ThrottledNS + b.ThrottledNS}
 }
@@ -45,7 +44,7 @@ func ReadStat(dir string) (Stat, error) {
 	return s, nil
 }
 
-// readCounters reads a file of a group that has a name and a number in each line.
+// readCounters reads a file of a group with a name and a number on each line.
 func readCounters(dir, file string) (map[string]int64, error) {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {
@@ -61,7 +60,7 @@ func readCounters(dir, file string) (map[string]int64, error) {
 	return counts, nil
 }
 
-// CPUTime returns the CPU time of the group, if Options.Usage was set.
+// CPUTime returns the CPU time of the group. It needs Options.CountUsage.
 func (g *Group) CPUTime() (time.Duration, error) {
 	for _, dir := range g.Dirs() {
 		if b, err := os.ReadFile(filepath.Join(dir, "cpuacct.usage")); err == nil {
@@ -80,8 +79,7 @@ func (g *Group) CPUTime() (time.Duration, error) {
 	return time.Duration(us) * time.Microsecond, nil
 }
 
-// OOMKills returns how many processes of the group the kernel killed for lack
-// of memory, 0 if that is not known.
+// OOMKills returns how many processes of the group the kernel killed for lack of memory, 0 if unknown.
 func (g *Group) OOMKills() int64 {
 	for _, dir := range g.Dirs() {
 		for _, name := range []string{"memory.events", "memory.oom_control"} {

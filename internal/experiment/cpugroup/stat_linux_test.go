@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestReadStat reads the counters of both versions; a file that tells no throttled time is an error, not a group that was never
-// throttled.
+// TestReadStat reads the counters of both versions. A file without throttled time is an error, not a
+// group without throttling.
 func TestReadStat(t *testing.T) {
 	for text, want := range map[string]Stat{
 		"nr_periods 10\nnr_throttled 3\nthrottled_time 5000\n":            {Periods: 10, Throttled: 3, ThrottledNS: 5000},

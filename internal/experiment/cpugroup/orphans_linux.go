@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// namePrefix makes the beginning of a name that says which process it belongs to: pids are used again, but not at the
-// same time of the machine's life.
+// namePrefix returns the prefix of a group's name, which identifies the owning process by pid and
+// start time, because pids are reused.
 func namePrefix(owner string) string {
 	return fmt.Sprintf("%s-%d-%d-", owner, os.Getpid(), startTicks(os.Getpid()))
 }
 
-// startTicks returns when a process started, in clock ticks since boot, 0 if there is none.
+// startTicks returns when a process started, in clock ticks since boot; 0 if it does not exist.
 func startTicks(pid int) int64 {
 	p, ok := ReadProcess(pid)
 	if !ok || p.State() == "Z" {
@@ -24,8 +24,8 @@ func startTicks(pid int) int64 {
 	return p.Field(22)
 }
 
-// RemoveOrphaned removes groups of an owner whose process is gone, and kills what still runs in them. It returns how many
-// there were. above is where they are, as in Options.
+// RemoveOrphaned kills the processes of an owner's groups whose creator has ended, and removes these
+// groups. It returns their number. Parent is as in Options.
 func RemoveOrphaned(owner string, parent *Group) (removed int, err error) {
 	var mounts []string
 	if parent != nil {
