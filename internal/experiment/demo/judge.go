@@ -9,34 +9,35 @@ import (
 
 // A Fault is a known reason for a slow route.
 type Fault struct {
-	Description string // in words
+	Description string // for users
 	Path        string
-	Handler     string             // end of the group's name
-	Causes      []report.CauseName // the first cause of the group's time is one of these,
-	Site        string             // in a function whose name ends so
+	Handler     string             // suffix of the group's name
+	Causes      []report.CauseName // possible causes of most of the group's time
+	Site        string             // suffix of the name of the function at the cause's site
 }
 
-// Faults are what the service has.
+// Faults returns the faults of the service.
 func Faults() []Fault {
 	return []Fault{
 		{"a sleep on another goroutine", "/report", "(*service).report", []report.CauseName{"sleep"}, "(*service).backoff"},
 		{"a lock held across a slow write", "/order", "(*service).order", []report.CauseName{"network"}, "(*journal).append"},
-		// The end of the wait that nobody polled for is the same lack of a CPU (sched-poll).
+		// A wait that no P polled for (sched-poll) is the same lack of a CPU.
 		{"CPU hogs that hold up a batching goroutine", "/price", "(*service).price", []report.CauseName{"sched", "sched-poll", "sched-wake"}, "(*service).ask"},
 	}
 }
 
-// A Verdict says whether a report found a fault.
+// A Verdict reports whether a report found a fault.
 type Verdict struct {
 	Fault Fault
 	Found bool
-	Group *report.Group // nil if the report has none for the fault's handler
+	Group *report.Group // group of the fault's handler; nil if the report has none
 	First *report.Cause // the group's first cause, nil if it has none
-	Share float64       // of the group's time, with causes of the same kind at the same site
+	Share float64       // share of the group's time, including causes of the same kind at the same site
 }
 
-// Judge looks for every fault in a report: the first cause of its own group must be the right one, at the right place.
-// Causes that the fault allows at one function are one cause here, as are the ways that lead there.
+// Judge searches a report for every fault: the first cause of the fault's group must be one of its
+// causes, at its site. Causes of a fault at one function count as one, by whatever path they are
+// reached.
 func Judge(r *report.Report) []Verdict {
 	var out []Verdict
 	for _, f := range Faults() {
@@ -54,7 +55,7 @@ func Judge(r *report.Report) []Verdict {
 	return out
 }
 
-// CountMissed counts the faults that were not found.
+// CountMissed counts the faults that the report did not find.
 func CountMissed(verdicts []Verdict) int {
 	n := 0
 	for _, v := range verdicts {
@@ -65,7 +66,7 @@ func CountMissed(verdicts []Verdict) int {
 	return n
 }
 
-// addUpCauses adds up the causes of the band all.
+// addUpCauses sums up the causes of all requests of the group and sets the verdict.
 func (v *Verdict) addUpCauses() {
 	type key struct {
 		cause report.CauseName

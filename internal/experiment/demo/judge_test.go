@@ -17,7 +17,7 @@ func causeAt(cause report.CauseName, function string, share float64) report.Caus
 	return report.Cause{Cause: cause, Site: &report.Site{Func: function}, Share: share}
 }
 
-// judgeGroup runs the judge on one group, for the fault with that handler.
+// judgeGroup judges one group and returns the verdict on the fault with that handler.
 func judgeGroup(t *testing.T, g report.Group) Verdict {
 	t.Helper()
 	var hit *Verdict

@@ -1,7 +1,8 @@
-// Package demo is a small service that is slow for three known reasons, a load for it, and a judge that says whether a
-// report found them. It needs nothing but this machine's loopback network.
+// Package demo has a small service that is slow for three known reasons, a load for it, and a judge
+// that checks whether a report found these reasons. It needs only the machine's loopback network.
 //
-// The service and its load are two processes: what a client sees of a service is only true from outside.
+// The service and its load are two processes, because only a client outside the process measures true
+// latencies.
 package demo
 
 import (
@@ -18,15 +19,15 @@ import (
 	"github.com/whylate/whylate/service/mark"
 )
 
-// How slow the faults are. They are large beside what a busy machine adds by itself.
+// Sizes of the faults. They are large compared to the delays of a busy machine.
 const (
-	Backoff   = 80 * time.Millisecond // the sleep
-	SlowWrite = 25 * time.Millisecond // the journal's, in the store
+	Backoff   = 80 * time.Millisecond // of the sleep
+	SlowWrite = 25 * time.Millisecond // of the journal, in the store
 	hogTime   = 10 * time.Millisecond // of each hog
-	hogCount  = 6                     // for each batch; the service has Procs to run them on
+	hogCount  = 6                     // for each batch, more than MaxProcs
 )
 
-// MaxProcs is the GOMAXPROCS that the service is to be run with, so that the hogs outnumber it on any machine.
+// MaxProcs is the GOMAXPROCS for the service, so that the hogs outnumber its Ps on any machine.
 const MaxProcs = 2
 
 // service is the program with the faults.
@@ -35,12 +36,13 @@ type service struct {
 	prices  chan price
 }
 
-// SlowThreshold is how long a request takes, at least, of which the service keeps a recording, if it does.
+// SlowThreshold is the latency from which on the service records a request, if it has a directory for
+// recordings.
 const SlowThreshold = 60 * time.Millisecond
 
-// Serve runs the service on a port of its own until ctx ends. It uses the store at the given address and calls ready
-// with its URL once it can be reached. If recordings is not empty, it marks its requests and keeps recordings of slow ones
-// in that folder.
+// Serve runs the service on a free port until ctx ends. It uses the store at the given address and
+// calls ready with its URL once it is reachable. If recordings is not empty, it marks its requests and
+// saves recordings of slow ones in that directory.
 func Serve(ctx context.Context, store, recordings string, ready func(url string)) error {
 	first, err := net.Dial("tcp", store)
 	if err != nil {
@@ -68,8 +70,8 @@ func Serve(ctx context.Context, store, recordings string, ready func(url string)
 	}
 	srv := &http.Server{Handler: mux}
 	if recordings != "" {
-		// Without a bound on the cost: a demo's machine may be busy with anything. All of its reports are slow, so that a
-		// recording follows the first five tails later: 3.5 s hold enough requests to be told from.
+		// Without a bound on the cost, because a demo's machine may be busy. All requests to /report are slow, so a recording
+		// follows five tails after the first one: 3.5 s have enough requests for an explanation.
 		rec, err := flight.Start(flight.Options{Dir: recordings, Slow: SlowThreshold, Budget: -1, Tail: 700 * time.Millisecond})
 		if err != nil {
 			return err
@@ -101,7 +103,7 @@ func (s *service) fetch(result chan<- string) {
 
 func (s *service) backoff() { time.Sleep(Backoff) }
 
-// Fault 2: a lock is held across a slow write, so that one slow write is many slow requests.
+// Fault 2: a lock is held across a slow write, so one slow write makes many requests slow.
 
 func (s *service) order(w http.ResponseWriter, _ *http.Request) {
 	if err := s.journal.append('j'); err != nil {
@@ -116,7 +118,7 @@ type journal struct {
 	conn net.Conn
 }
 
-// append writes a record and waits until the store has it, with the lock held all the time.
+// append writes a record and waits until the store has it. It holds the lock all the time.
 func (j *journal) append(record byte) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -129,7 +131,7 @@ func (j *journal) append(record byte) error {
 	return nil
 }
 
-// Fault 3: all requests go through one goroutine, and work that nobody waits for takes the CPUs it needs.
+// Fault 3: all requests pass through one goroutine, and background work uses the CPUs that this goroutine needs.
 
 type price chan error
 
@@ -143,7 +145,7 @@ func (s *service) price(w http.ResponseWriter, _ *http.Request) {
 	io.WriteString(w, "42\n")
 }
 
-// batch serves everybody who waits for a price with one round trip to the store.
+// batch serves all waiting requests with one round trip to the store.
 func (s *service) batch(conn net.Conn) {
 	for p := range s.prices {
 		waiting := []price{p}
@@ -160,7 +162,7 @@ func (s *service) batch(conn net.Conn) {
 	}
 }
 
-// queryStore is answered at once; running again after that is what takes long.
+// queryStore gets its answer at once, but then waits long for a CPU.
 func (s *service) queryStore(conn net.Conn) error {
 	if _, err := conn.Write([]byte{'p'}); err != nil {
 		return fmt.Errorf("asking the store: %w", err)
@@ -171,7 +173,7 @@ func (s *service) queryStore(conn net.Conn) error {
 	return nil
 }
 
-// useCPU burns CPU.
+// useCPU computes for hogTime.
 func useCPU() {
 	sum := uint64(1)
 	for begin := time.Now(); time.Since(begin) < hogTime; {
@@ -184,8 +186,8 @@ func useCPU() {
 	}
 }
 
-// Store is the database behind the service, in the load's process: slow with 'j', quick with everything else. It ends
-// when its listener is closed.
+// Store is the database behind the service. It runs in the load's process, is slow with 'j' and fast
+// with any other byte, and ends when its listener is closed.
 func Store(l net.Listener) {
 	for {
 		conn, err := l.Accept()

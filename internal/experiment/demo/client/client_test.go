@@ -10,8 +10,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestServiceUnderLoad runs service and load in one process: every route answers, and each is at least as slow as its
-// fault makes it.
+// TestServiceUnderLoad runs service and load in one process: every route answers, and each takes at
+// least the time of its fault.
 func TestServiceUnderLoad(t *testing.T) {
 	store := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer store.Close()

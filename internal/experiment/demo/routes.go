@@ -2,16 +2,17 @@ package demo
 
 import "time"
 
-// A Route is one kind of request, and how often it is sent.
+// A Route is one kind of request with its rate.
 type Route struct {
 	Path string
 	Rate int // requests a second
 }
 
-// Routes are the requests of the demo.
+// Routes returns the requests of the demo.
 func Routes() []Route { return []Route{{"/report", 12}, {"/order", 14}, {"/price", 8}} }
 
-// Result is what the client saw of a route. Latency counts from the time at which a request should have been sent.
+// Result is the client's measurement of a route. Latency counts from the time at which a request
+// should have been sent.
 type Result struct {
 	Count, Errors int
 	P50, P99      time.Duration
