@@ -1,4 +1,4 @@
-// Package freeport finds loopback ports for servers that are told where to listen.
+// Package freeport finds loopback ports for servers whose port is a parameter.
 package freeport
 
 import (
@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// Find finds n different TCP ports of 127.0.0.1 that are free now. Somebody else may take one before it is used.
+// Find returns n different TCP ports of 127.0.0.1 that are free now. Another process may take one
+// before the caller uses it.
 func Find(n int) ([]string, error) {
 	ports := make([]string, 0, n)
 	for range n {
@@ -15,7 +16,7 @@ func Find(n int) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("finding a free port: %w", err)
 		}
-		defer l.Close() // when all are found: they differ
+		defer l.Close() // at the end, so that the ports differ
 		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 	}
 	return ports, nil

@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestFind: the ports differ and can be used. A listener that stays open, or one that is closed before the next port is asked
-// for, fails.
+// TestFind: the ports differ and are usable. It fails if a listener stays open, or if one is closed
+// before the next port is chosen.
 func TestFind(t *testing.T) {
 	ports, err := Find(20)
 	if err != nil || len(ports) != 20 {
