@@ -1,15 +1,16 @@
-// Package guard runs a command so that nothing of it stays behind, whatever ends the process that wanted it: SIGKILL too. A
-// process of its own, the guard, starts the command, adopts what that leaves behind, and kills all of it when its own
-// standard input ends. Linux only.
+// Package guard runs a command so that none of its processes survives the process that started it,
+// even if that one is killed by SIGKILL. A separate process, the guard, starts the command, adopts
+// orphaned descendants of the command, and kills all of them when its own standard input ends. Linux
+// only.
 package guard
 
-// A Command is what a guard is to start, a line of JSON on its standard input.
+// A Command is the command for a guard to start. It is a line of JSON on the guard's standard input.
 type Command struct {
 	Args      []string `json:"args"`
 	Env       []string `json:"env"`
-	Dir       string   `json:"dir,omitempty"`    // "" is the guard's own
-	GroupDirs []string `json:"groups,omitempty"` // the directories of its cgroup
-	// RemoveGroup says that the guard also kills what else is in the group, and removes it.
+	Dir       string   `json:"dir,omitempty"`    // "" means the guard's own
+	GroupDirs []string `json:"groups,omitempty"` // directories of the command's cgroup
+	// RemoveGroup makes the guard kill every process in the cgroup and remove the cgroup.
 	RemoveGroup bool  `json:"remove"`
-	CPUs        []int `json:"cpus,omitempty"` // those it may run on; all that the guard may if empty
+	CPUs        []int `json:"cpus,omitempty"` // CPUs that it may run on; empty means those of the guard
 }

@@ -20,16 +20,17 @@ import (
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 )
 
-// event is what a guard says, a line of JSON each on its standard output: the service's pid, then how it ended.
+// An event is a guard's report, a line of JSON on its standard output: first the command's pid, then
+// how the command ended.
 type event struct {
 	PID   int    `json:"pid,omitempty"`
-	Error string `json:"error,omitempty"` // it could not be started
+	Error string `json:"error,omitempty"` // why the command did not start
 	Exit  string `json:"exit,omitempty"`
 }
 
-// Run is the guard's own process: it runs the command that it reads from in. It returns when the command and all processes
-// that it started have ended, after it has killed them if in ends first. The command writes to this process's standard
-// error.
+// Run is the main function of a guard process. It runs the command that it reads from in, and returns
+// when the command and all its descendants have ended; it kills them when in ends. The command writes
+// to this process's standard error.
 func Run(in io.Reader, out io.Writer) error {
 	lines := bufio.NewReaderSize(in, 1<<20)
 	line, err := lines.ReadBytes('\n')
@@ -40,14 +41,14 @@ func Run(in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal(line, &command); err != nil || len(command.Args) == 0 {
 		return fmt.Errorf("reading what to guard: %q: %w", line, err)
 	}
-	// The kernel sends the parent's death signal when the thread that started the service ends, and a new process has
+	// The kernel sends the parent's death signal when the thread that started the command ends, and the command inherits
 	// that thread's CPUs.
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("adopting what the service leaves behind: %w", err)
 	}
-	// Nobody may be left to read what the guard says, just when its work begins: the write fails then, and the guard goes on. A
-	// signal that were ignored instead would be so in the command too.
+	// The reader of the guard's reports may have ended, and then the guard must kill the command. So a failed write must not end
+	// the guard. SIGPIPE is received instead of ignored, because the command would inherit an ignored signal.
 	brokenPipe := make(chan os.Signal, 1)
 	signal.Notify(brokenPipe, syscall.SIGPIPE)
 	defer signal.Stop(brokenPipe)
@@ -91,7 +92,8 @@ func Run(in io.Reader, out io.Writer) error {
 	return killRemaining(group, command.RemoveGroup, pid, allReaped)
 }
 
-// reap waits for all children, also adopted ones, and tells how the service ended, and when none is left.
+// reap waits for all children, including adopted ones. It sends to exits how the command ended, and
+// closes allReaped when there is no child left.
 func reap(pid int, exits chan<- string, allReaped chan<- struct{}) {
 	defer close(allReaped)
 	for {
@@ -112,7 +114,7 @@ func reap(pid int, exits chan<- string, allReaped chan<- struct{}) {
 	}
 }
 
-// killRemaining kills everything that the service started, and removes its group.
+// killRemaining kills the command and its descendants, and removes its cgroup.
 func killRemaining(group *cpugroup.Group, removeGroup bool, pid int, allReaped <-chan struct{}) error {
 	deadline := time.After(10 * time.Second)
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
@@ -136,7 +138,7 @@ func killRemaining(group *cpugroup.Group, removeGroup bool, pid int, allReaped <
 	}
 }
 
-// Descendants returns the processes that a process started, and those that they did.
+// Descendants returns the children of a process, their children, and so on.
 func Descendants(pid int) []int {
 	children := map[int][]int{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")

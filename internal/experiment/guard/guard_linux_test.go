@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	testchild.Main(m, func(string, string) error { return Run(os.Stdin, os.Stdout) })
 }
 
-// TestInvalidCommand: what is no command is an error, not a hang.
+// TestInvalidCommand: input that is not a command is an error and does not block.
 func TestInvalidCommand(t *testing.T) {
 	for in, want := range map[string]string{"": "EOF", `{"args":["true"]}`: "EOF", "x\n": `"x\n": invalid`, "{}\n": `"{}\n"`} {
 		if err := Run(strings.NewReader(in), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
@@ -33,7 +33,7 @@ func TestInvalidCommand(t *testing.T) {
 	}
 }
 
-// TestLines: a line of any length costs one buffer, and its rest is not a line of its own.
+// TestLines: a line of any length costs one buffer, and its rest is not reported as another line.
 func TestLines(t *testing.T) {
 	var got []string
 	readLines(strings.NewReader("a\n"+strings.Repeat("x", 100<<10)+"\nlast"), func(l string) { got = append(got, l) })
@@ -42,7 +42,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestExitText: how a command ended stays what its guard said of it, also when the guard has ended; one that ends without a word was killed.
+// TestExitText: the guard's report of the exit stays after the guard has ended; a guard that ends
+// without a report was killed.
 func TestExitText(t *testing.T) {
 	for _, c := range []struct {
 		events []event
@@ -64,8 +65,8 @@ func TestExitText(t *testing.T) {
 	}
 }
 
-// TestClosedOutput: the command ends by itself when nobody reads what the guard says any more. What it left behind is killed all the
-// same: a guard that the kernel ends for its broken pipe leaves it.
+// TestClosedOutput: the command ends when the reader of the guard's reports has ended. Its orphaned
+// child must be killed nevertheless, so SIGPIPE must not end the guard.
 func TestClosedOutput(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -89,7 +90,7 @@ func TestClosedOutput(t *testing.T) {
 	must.Have(fmt.Fscan(stderr, &sleeper))(t)
 	defer syscall.Kill(sleeper, syscall.SIGKILL)
 	stdout.Close()
-	end, err := os.OpenFile(fifo, os.O_WRONLY, 0) // waits for its reader
+	end, err := os.OpenFile(fifo, os.O_WRONLY, 0) // blocks until the reader opens it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,8 +108,8 @@ func TestClosedOutput(t *testing.T) {
 	}
 }
 
-// TestPinned: a command has the CPUs that it is given, its environment and folder, and what it prints comes line by line; one that
-// cannot be started is an error that says so.
+// TestPinned: a command gets its CPUs, environment and directory, and its output arrives line by line.
+// A command that cannot be started is an error with the reason.
 func TestPinned(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// ErrSystem is returned where there is no way to adopt processes.
+// ErrSystem is returned on systems that cannot adopt orphaned processes.
 var ErrSystem = errors.New("guarding a command needs Linux")
 
 // Run returns ErrSystem.

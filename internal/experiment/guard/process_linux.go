@@ -12,22 +12,23 @@ import (
 	"time"
 )
 
-// A Process is a command under a guard. Its methods are for one goroutine.
+// A Process is a command under a guard. Only one goroutine may call its methods.
 type Process struct {
 	PID int
 
 	guard    *exec.Cmd
 	stdin    io.Closer
 	events   chan event
-	readers  sync.WaitGroup // of the guard's output
-	exitText string         // how it ended, once that is known
+	readers  sync.WaitGroup // goroutines that read the guard's output
+	exitText string         // how the command ended; empty while unknown
 }
 
-// Start starts a command under a guard: guard is a command that calls Run with its standard streams. said gets each line
-// that the command prints, without its end and cut at 8 KiB, on a goroutine of its own. The caller must call Stop.
+// Start starts a command under a guard. Guard is a command that calls Run with its standard streams. A
+// separate goroutine passes each line that the command prints to onLine, without its line end and cut
+// at 8 KiB. The caller must call Stop.
 func Start(guard *exec.Cmd, c Command, onLine func(line string)) (*Process, error) {
 	p := &Process{guard: guard, events: make(chan event, 2)}
-	// A session of its own: an interrupt on the terminal is for the caller, which ends the guard by closing its input.
+	// A separate session: an interrupt on the terminal must reach the caller only, which ends the guard by closing its input.
 	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := guard.StdinPipe()
 	if err != nil {
@@ -55,7 +56,7 @@ func Start(guard *exec.Cmd, c Command, onLine func(line string)) (*Process, erro
 			}
 			select {
 			case p.events <- e:
-			default: // there are two at most
+			default: // a guard sends at most two
 			}
 		}
 	})
@@ -80,7 +81,7 @@ func Start(guard *exec.Cmd, c Command, onLine func(line string)) (*Process, erro
 	return nil, errors.Join(err, p.Stop())
 }
 
-// readLines gives each line to said; what is longer than the buffer loses its rest.
+// readLines passes each line to onLine, cut at the size of its buffer.
 func readLines(r io.Reader, onLine func(string)) {
 	in := bufio.NewReaderSize(r, 8<<10)
 	for {
@@ -96,7 +97,7 @@ func readLines(r io.Reader, onLine func(string)) {
 	}
 }
 
-// ExitText tells how the command ended if it did so by itself, "" while it runs.
+// ExitText returns how the command ended, "" while it runs.
 func (p *Process) ExitText() string {
 	select {
 	case e, ok := <-p.events:
@@ -110,16 +111,16 @@ func (p *Process) ExitText() string {
 	return p.exitText
 }
 
-// PIDs returns the command's processes, and those that they started.
+// PIDs returns the processes of the command and their descendants.
 func (p *Process) PIDs() []int { return Descendants(p.guard.Process.Pid) }
 
-// Stop kills the command and everything that it started, and returns when none of it is left. If it returns an error, the
-// guard had to be killed or could not do its work.
+// Stop kills the command and its descendants and returns when all have ended. An error means that the
+// guard failed or had to be killed.
 func (p *Process) Stop() error {
 	p.stdin.Close()
 	kill := time.AfterFunc(20*time.Second, func() { _ = p.guard.Process.Kill() })
 	defer kill.Stop()
-	p.readers.Wait() // nobody holds the pipes any more
+	p.readers.Wait() // all writers have closed the pipes
 	if err := p.guard.Wait(); err != nil {
 		return fmt.Errorf("stopping the command: its guard: %w", err)
 	}
