@@ -1,20 +1,20 @@
-// Package load sends requests at times that are fixed before the first one is sent, and says how long the answers took.
+// Package load sends requests at scheduled times and measures how long the answers take.
 //
-// # Open loop
+// Users do not wait for each other. A generator that waits for each answer before it sends the next
+// request sends nothing while the server stalls, so it never measures the time that users would have
+// waited (coordinated omission; G. Tene, "How NOT to Measure Latency", 2013). So a run follows a
+// schedule that is computed from a seed before the first request: the open loop. Every request has an
+// intended start, and the run records three times:
 //
-// Users do not wait for each other. A generator that sends its next request when the last is answered does: while the
-// server stalls it sends nothing, and the time that users would have waited is never measured (coordinated omission; G.
-// Tene, "How NOT to Measure Latency", 2013). So a run has a schedule, laid out from a seed. Every request has an intended
-// start, and three times are recorded:
+//   - intended: from the intended start to the end of the answer. It is the latency that a user
+//     sees.
+//   - service: from the actual start to the end of the answer. It is the time of the server and the
+//     network.
+//   - lateness: from the intended to the actual start. It is the generator's delay, and a part of
+//     intended.
 //
-//   - intended: from the intended start to the end of the answer. It is the latency that a user sees.
-//   - service: from the actual start to the end of the answer. It is what the server and the network took.
-//   - lateness: from the intended to the actual start. It is the generator's own fault, and part of intended.
+// A request above the limit of requests in flight is counted as dropped and makes the run invalid. A
+// closed loop is available, with a warning.
 //
-// No request is left out silently: those that would be more than the cap in flight are counted as dropped and make the run
-// invalid. A closed loop is there for those who ask for it, with a warning.
-//
-// # Gates
-//
-// A [Result] has warnings, each with what to do about it, and says whether its figures can be used (Valid).
+// A [Result] has warnings, each with advice, and Valid reports whether its figures are usable.
 package load

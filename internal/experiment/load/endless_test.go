@@ -11,7 +11,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/endless"
 )
 
-// TestEndlessHeads sends requests to servers whose answers never come to their body. Unbounded, four of them took 1.5 to 2.9 GB.
+// TestEndlessHeads sends requests to servers whose headers never end. Without bounds, four of them
+// took 1.5 to 2.9 GB.
 func TestEndlessHeads(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends requests over the loopback network")

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestGateThresholds holds each gate to a run on either side of its border: all else of these runs is well.
+// TestGateThresholds checks each gate with a run on either side of its threshold; these runs pass all
+// other gates.
 func TestGateThresholds(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -22,7 +23,7 @@ func TestGateThresholds(t *testing.T) {
 		{"well", func(*Result) {}, "", true},
 		{"almost the rate", func(r *Result) { r.AchievedPerS = 992 }, "", true},
 		{"not the rate", func(r *Result) { r.AchievedPerS = 985 }, "rate", false},
-		// Errors have a gate of their own: the good answers came at the rate that was asked for.
+		// Failed requests have a separate gate: the successful answers came at the requested rate.
 		{"the rate but for errors", func(r *Result) { r.Errors, r.answered, r.AchievedPerS = 50, 9950, 993 }, "errors", true},
 		{"many errors at the rate", func(r *Result) { r.Errors, r.answered, r.AchievedPerS = 500, 9500, 948 }, "errors", false},
 		// The same queue that grows: errors excuse as much of the rate as they are, once.
@@ -71,8 +72,9 @@ func TestGateThresholds(t *testing.T) {
 	}
 }
 
-// TestAchievedRate: the rate is of the time until the last answer came, less the time that an answer takes. It fails if a service that
-// keeps up is called slow because its last answer takes its time, and if one that answers long after the end is called fast.
+// TestAchievedRate: the achieved rate counts until the last answer, less the time of one answer. It
+// fails if a service that keeps up is reported as slow because of its last answer's time, and if one
+// that answers long after the end is reported as fast.
 func TestAchievedRate(t *testing.T) {
 	const s = int64(time.Second)
 	for _, c := range []struct {
@@ -96,7 +98,8 @@ func TestAchievedRate(t *testing.T) {
 	}
 }
 
-// TestUnansweredRequests: requests that a run's end cuts off are counted as such, and as nothing else; those of a warm-up are not counted.
+// TestUnansweredRequests: requests in flight at the end of a run are counted as unanswered and as
+// nothing else; those of a warm-up are not counted.
 func TestUnansweredRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		o          Options
@@ -115,7 +118,7 @@ func TestUnansweredRequests(t *testing.T) {
 			c.o.Targets = []Target{{URL: "http://model/"}}
 			c.o.Send = func(ctx context.Context, _ int) Answer {
 				calls.Add(1)
-				if time.Sleep(time.Millisecond); time.Since(begin) > time.Second { // it hangs from now on
+				if time.Sleep(time.Millisecond); time.Since(begin) > time.Second { // the server hangs from now on
 					<-ctx.Done()
 					return Answer{Err: ctx.Err()}
 				}
@@ -142,7 +145,8 @@ func TestUnansweredRequests(t *testing.T) {
 	}
 }
 
-// TestRanges: the ends of each range that a message names are allowed, what lies beyond is not, and nothing stands for the default.
+// TestRanges: the ends of each range in a message are allowed, values beyond are not, and 0 means the
+// default.
 func TestRanges(t *testing.T) {
 	for name, c := range map[string]struct {
 		min, max int64

@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestText holds the text of results that have everything, and of those that have least.
+// TestText compares the text of results with all parts and with the fewest parts with golden files.
 func TestText(t *testing.T) {
 	var b bytes.Buffer
 	write := func(title string, r *Result) {
@@ -62,7 +62,7 @@ type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("full") }
 
-// TestReasons: errors that are alike have one text.
+// TestReasons: errors of the same kind have one text.
 func TestReasons(t *testing.T) {
 	op := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 	wrapped := func(err error) error { return &url.Error{Op: "Get", URL: "http://10.0.0.1:1234/", Err: op(err)} }
@@ -83,7 +83,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestTargetFields: each part of a target's line, and the ends of what it may be.
+// TestTargetFields: each field of a target's line, and the ends of its range.
 func TestTargetFields(t *testing.T) {
 	dir := t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(dir, "b"), []byte("body"), 0o600))
@@ -127,7 +127,7 @@ func TestTargetFields(t *testing.T) {
 	}
 }
 
-// TestRates: the ends of rates and schedules, and where a ramp has how many requests.
+// TestRates: the ends of the ranges of rates and schedules, and the requests of a ramp over time.
 func TestRates(t *testing.T) {
 	steps := func(n int) string { return strings.TrimSuffix(strings.Repeat("1,", n), ",") }
 	for s, ok := range map[string]bool{"0.001": true, fmt.Sprint(MaxRate): true, fmt.Sprint(MaxRate + 1): false, steps(maxPhases): true, steps(maxPhases + 1): false, "1..2..3": false, " 1 , 2 ": true} {
@@ -180,7 +180,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestPacer: in a bubble a pacer comes just when it is due, whatever the pace, and not when its context has ended.
+// TestPacer: in a synctest bubble a pacer waits exactly until the due time, with every pace, and stops
+// when its context ends.
 func TestPacer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPacer(PaceTimer)
@@ -211,7 +212,8 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// TestRecorders: what failed has no latency, what was given up has, and kinds of errors are bounded; a merge adds all of it.
+// TestRecorders: a failed request has no latency, a timed-out one has, kinds of errors are bounded,
+// and a merge adds all counters.
 func TestRecorders(t *testing.T) {
 	samples := []struct {
 		s           Sample

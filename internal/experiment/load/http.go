@@ -17,16 +17,16 @@ import (
 	"github.com/whylate/whylate/internal/capture/wire"
 )
 
-// HTTP says how HTTP requests are sent.
+// HTTP configures how HTTP requests are sent.
 type HTTP struct {
-	// H2 speaks HTTP/2, without TLS for http URLs. Otherwise HTTP/1.1 is spoken.
+	// H2 selects HTTP/2, without TLS for http URLs. The default is HTTP/1.1.
 	H2 bool
 	// NoReuse opens a connection for every request.
 	NoReuse bool
 	TLS     *tls.Config // nil: the system's defaults
 }
 
-// A sender sends requests over connections that close ends.
+// A sender sends requests. Its close closes the connections.
 type sender interface {
 	send(ctx context.Context, target int) Answer
 	close()
@@ -47,7 +47,7 @@ func newHTTPSender(o *Options) (sender, error) {
 	t := wire.Transport(&http.Transport{
 		DialContext:         (&net.Dialer{Timeout: o.Timeout}).DialContext,
 		MaxIdleConnsPerHost: max(o.MaxInFlight, o.ClosedClients),
-		DisableCompression:  true, // the answer counts, not what this side makes of it
+		DisableCompression:  true, // decompressing would cost time of the generator
 		DisableKeepAlives:   o.HTTP.NoReuse,
 		TLSClientConfig:     o.HTTP.TLS,
 		TLSHandshakeTimeout: o.Timeout,
@@ -59,7 +59,7 @@ func newHTTPSender(o *Options) (sender, error) {
 	return &http2Sender{wire.Client(t), o.Targets, urls}, nil
 }
 
-// http2Sender speaks HTTP/2 by net/http's client: all requests share a connection.
+// http2Sender sends HTTP/2 with net/http's client: all requests share a connection.
 type http2Sender struct {
 	client  *http.Client
 	targets []Target
@@ -96,7 +96,7 @@ func (h *http2Sender) send(ctx context.Context, target int) Answer {
 	return a
 }
 
-// errorText words an error so that equal ones are equal: without addresses and ports of this side.
+// errorText returns a text that is equal for equal errors: without addresses and ports of this side.
 func errorText(err error) string {
 	var dns *net.DNSError
 	var n net.Error
@@ -130,7 +130,7 @@ func errorText(err error) string {
 	return text[:min(len(text), 200)]
 }
 
-// AreLoopback tells whether all targets are addresses of this machine's loopback interface, or localhost.
+// AreLoopback reports whether all targets are localhost or addresses of the loopback interface.
 func AreLoopback(targets []Target) bool {
 	for i := range targets {
 		u, err := targets[i].parse()

@@ -6,26 +6,28 @@ import (
 	"time"
 )
 
-// A Pace says how the generator waits for the next request's time.
+// A Pace is the method by which the generator waits for the start of the next request.
 type Pace string
 
 const (
-	// PaceSleep sleeps in the kernel, to some 60 us, where that can be had (Linux), and else as PaceTimer does.
+	// PaceSleep sleeps in the kernel, exact to about 60 us, on Linux; elsewhere it is PaceTimer.
 	PaceSleep Pace = "sleep"
-	// PaceSpin sleeps and then spins for the last stretch. It is for a generator with a core of its own.
+	// PaceSpin sleeps and then spins for the rest. It is for a generator with a dedicated core.
 	PaceSpin Pace = "spin"
-	// PaceTimer uses the runtime's timers, which may be a millisecond late: its poller waits in whole milliseconds
-	// (golang.org/issue/53824). It costs least, and follows the clock of a testing/synctest bubble.
+	// PaceTimer uses the runtime's timers, which may be a millisecond late, because the runtime's
+	// poller waits in whole milliseconds (golang.org/issue/53824). It costs least, and follows the
+	// clock of a testing/synctest bubble.
 	PaceTimer Pace = "timer"
 )
 
-// spinWindow is how long before its time PaceSpin stops sleeping: the kernel's sleep is hardly ever later.
+// spinWindow is how long before the due time PaceSpin stops sleeping: the kernel's sleep is rarely
+// later than that.
 const spinWindow = 300 * time.Microsecond
 
-// maxSleep bounds one sleep that a context cannot end.
+// maxSleep bounds a sleep in the kernel, because a context cannot end it.
 const maxSleep = 20 * time.Millisecond
 
-// A pacer waits. Its fields are for the goroutine that waits, until that has ended.
+// A pacer waits for due times. Only the waiting goroutine uses its fields.
 type pacer struct {
 	pace     Pace
 	timer    *time.Timer
@@ -38,7 +40,7 @@ func newPacer(p Pace) *pacer {
 	return &pacer{pace: p, timer: t}
 }
 
-// waitUntil waits for a time. It returns false if ctx ends before.
+// waitUntil waits for a time. It returns false if ctx ends first.
 func (p *pacer) waitUntil(ctx context.Context, due time.Time) bool {
 	for {
 		remaining := time.Until(due)
@@ -49,7 +51,7 @@ func (p *pacer) waitUntil(ctx context.Context, due time.Time) bool {
 		case p.pace == PaceSpin && remaining <= spinWindow:
 			begin := time.Now()
 			for time.Until(due) > 0 {
-				runtime.Gosched() // the requests' goroutines go first
+				runtime.Gosched() // let the requests' goroutines run
 			}
 			p.spinTime += time.Since(begin)
 		case p.pace == PaceSpin && remaining <= maxSleep:

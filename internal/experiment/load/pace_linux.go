@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sleepFor sleeps in the kernel, on the goroutine's thread. The thread's timer slack is 50 us unless it is set (prctl(2)),
-// and may be another thread's at the next call.
+// sleepFor sleeps in the kernel, on the goroutine's thread. It sets the thread's timer slack, which is
+// 50 us by default (prctl(2)), each time, because the next call may run on another thread.
 func sleepFor(d time.Duration) {
 	_, _, _ = unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, 1, 0)
 	t := unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&t, nil) // a signal ends it early, and the caller looks at the clock again
+	_ = unix.Nanosleep(&t, nil) // a signal ends it early; the caller checks the clock
 }

@@ -15,7 +15,7 @@ import (
 // Schema is the value of Result.Schema. Fields may be added, never renamed.
 const Schema = "whylate.load/v1"
 
-// Percentiles are points of a distribution, in ns, to three significant digits, the maximum too.
+// Percentiles are points of a distribution in ns, to three significant digits, including the maximum.
 type Percentiles struct {
 	P50  int64 `json:"p50_ns"`
 	P90  int64 `json:"p90_ns"`
@@ -24,28 +24,30 @@ type Percentiles struct {
 	Max  int64 `json:"max_ns"`
 }
 
-// A Warning is something that weakens a result, and what to do about it.
+// A Warning is a reason to trust a result less, with advice.
 type Warning struct {
 	Code string `json:"code"`
 	Text string `json:"text"`
 }
 
-// A Result is what a run showed. Rates are requests a second. Times of Intended, Service and Lateness are explained in the
-// package's comment.
+// A Result is the result of a run. Rates are requests per second. The package comment defines
+// Intended, Service and Lateness.
 type Result struct {
 	Schema   string      `json:"schema"`
 	Intended Percentiles `json:"intended"`
 	Service  Percentiles `json:"service"`
 	Lateness Percentiles `json:"lateness"`
-	Requests int64       `json:"requests"` // sent, also those that failed; not those of the warm-up
-	Errors   int64       `json:"errors"`   // of them, those without a good answer
+	Requests int64       `json:"requests"` // sent, including failed ones, without the warm-up
+	Errors   int64       `json:"errors"`   // requests without a successful answer
 	TimedOut int64       `json:"timed_out"`
-	// Dropped were not sent because there were too many in flight, Unanswered were under way when the run was interrupted.
+	// Dropped requests were not sent, because too many were in flight. Unanswered ones were in flight
+	// when the run was interrupted.
 	Dropped    int64 `json:"dropped"`
 	Unanswered int64 `json:"unanswered"`
-	// RequestedPerS is what the schedule holds; 0 in a closed loop without a rate. AchievedPerS counts good answers until the
-	// last of them came, less the time that an answer takes (the first half's p99, but a twentieth of the run at most): a
-	// service that keeps up achieves what is asked, one that falls behind what it can.
+	// RequestedPerS is the rate of the schedule; 0 in a closed loop without a rate. AchievedPerS is the
+	// rate of successful answers until the last of them, less the time of one answer (the first half's
+	// p99, but at most a twentieth of the run). So a service that keeps up achieves the requested rate,
+	// and one that falls behind its capacity.
 	RequestedPerS float64   `json:"asked_per_s"`
 	AchievedPerS  float64   `json:"achieved_per_s"`
 	Valid         bool      `json:"valid"`
@@ -57,11 +59,11 @@ type Result struct {
 	Seed       uint64         `json:"seed"`
 	DurationNS int64          `json:"duration_ns"` // of the schedule
 	MeanNS     int64          `json:"mean_ns"`     // of intended
-	Halves     [2]Percentiles `json:"halves"`      // of intended, by when requests were due
+	Halves     [2]Percentiles `json:"halves"`      // of intended, by due time
 	Phases     []PhaseResult  `json:"phases,omitempty"`
 	Targets    []TargetResult `json:"targets,omitempty"`
 	Status     map[int]int64  `json:"status"` // answers by HTTP status
-	// Reasons are errors by their text, the most frequent first.
+	// Reasons are the errors by text, the most frequent first.
 	Reasons []Reason `json:"reasons,omitempty"`
 	Client  Client   `json:"client"`
 
@@ -70,7 +72,7 @@ type Result struct {
 	answered int64
 }
 
-// A PhaseResult is the part of a result that was due in one phase.
+// A PhaseResult is the part of a result with requests due in one phase.
 type PhaseResult struct {
 	FromPerS float64     `json:"from_per_s"`
 	ToPerS   float64     `json:"to_per_s"`
@@ -78,7 +80,7 @@ type PhaseResult struct {
 	Intended Percentiles `json:"intended"`
 }
 
-// A TargetResult is the part of a result that went to one target.
+// A TargetResult is the part of a result with requests to one target.
 type TargetResult struct {
 	Name     string      `json:"name"`
 	Requests int64       `json:"requests"`
@@ -86,18 +88,19 @@ type TargetResult struct {
 	Intended Percentiles `json:"intended"`
 }
 
-// A Reason is why requests failed.
+// A Reason is an error text with the number of requests that failed with it.
 type Reason struct {
 	Text  string `json:"text"`
 	Count int64  `json:"count"`
 }
 
-// Client is what the generator itself needed.
+// Client is the resource usage of the generator.
 type Client struct {
 	CPUs int `json:"cpus"`
-	// CPUShare is the part of these CPUs that it used, without the time it spun on purpose; 0 if not known.
+	// CPUShare is the used share of these CPUs, without intended spinning; 0 if unknown.
 	CPUShare float64 `json:"cpu_share"`
-	// ThrottledNS is how long its own quota held it back, summed over CPUs; null if not known.
+	// ThrottledNS is how long the generator's own quota throttled it, summed over CPUs; null if
+	// unknown.
 	ThrottledNS *int64 `json:"throttled_ns"`
 }
 
@@ -108,8 +111,9 @@ func percentiles(h *hdr.Histogram) Percentiles {
 	return Percentiles{quantile(h, 0.5), quantile(h, 0.9), quantile(h, 0.99), quantile(h, 0.999), h.Max()}
 }
 
-// quantile returns the value at the nearest rank, which is the smallest with at least the part q of all values at or below
-// it. The library rounds the rank instead, so that with few values it would be the one before.
+// quantile returns the value at the nearest rank: the smallest value such that at least the share q of
+// all values is at or below it. The library rounds the rank instead, which gives the value before that
+// if there are few values.
 func quantile(h *hdr.Histogram, q float64) int64 {
 	n := float64(h.TotalCount())
 	return h.ValueAtPercentile(100 * math.Ceil(q*n-1e-6) / n)
@@ -169,18 +173,19 @@ func (g *generator) newResult() *Result {
 	return r
 }
 
-// The gates. A run fails one where its figures are no longer about the service.
+// Thresholds of the gates. Beyond a warn threshold the result has a warning, beyond a max or min threshold its figures
+// no longer describe the service and it is invalid.
 const (
-	minAchieved   = 0.99  // of the rate asked for
-	warnErrors    = 0.001 // from here on a warning, from
-	maxErrors     = 0.01  // here on invalid
-	warnLateness  = 0.1   // of the latency, at p50 and at p99: a warning; beyond
+	minAchieved   = 0.99  // of the requested rate
+	warnErrors    = 0.001 // of the requests: a warning
+	maxErrors     = 0.01  // invalid
+	warnLateness  = 0.1   // of the latency, at p50 and at p99: a warning
 	maxLateness   = 0.5   // invalid
 	warnCPU       = 0.7   // of the generator's CPUs: a warning
 	maxCPU        = 0.9   // invalid
 	warnThrottled = 0.001 // of the time: a warning
 	maxThrottled  = 0.01  // invalid
-	// The halves of a run under a constant load differ by chance; so much is no chance with 100 requests in each.
+	// Under a constant load the medians of a run's halves differ by chance, but not by this ratio with 100 requests in each half.
 	warnHalvesRatio = 1.5
 	minPerHalf      = 100
 	minForP99       = 100
@@ -202,7 +207,7 @@ func (r *Result) checkGates(wall time.Duration) {
 	if share := float64(r.Errors) / float64(r.Requests); share > warnErrors {
 		r.warn(share <= maxErrors, "errors", "%d of %d requests failed%s: failed requests have no latency here, so fix them first", r.Errors, r.Requests, r.firstReason())
 	}
-	good := float64(answered) / float64(max(1, r.Requests)) // errors have a gate of their own
+	good := float64(answered) / float64(max(1, r.Requests)) // failed requests have a separate gate
 	if r.RequestedPerS > 0 && r.Unanswered == 0 && r.AchievedPerS < minAchieved*r.RequestedPerS*good {
 		r.warn(false, "rate", "only %.4g of %.4g requests a second were answered: the service cannot keep up and its queue grows, so latency depends on how long the run is; lower the rate", r.AchievedPerS, r.RequestedPerS)
 	}

@@ -13,43 +13,46 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// Options say what to send, and how. They are not changed.
+// Options configure a run. Run does not change them.
 type Options struct {
 	Targets  []Target
-	Phases   []Phase  // the schedule's; in a closed loop without a rate, one Phase with only a Duration
+	Phases   []Phase  // of the schedule; in a closed loop without a rate, one Phase with only a Duration
 	Arrivals Arrivals // empty: Poisson
 	Seed     uint64   // of the arrivals and the choice of targets
-	// Warmup is a time of load at the first phase's rate that goes before the run and is not recorded.
+	// Warmup is the time of unrecorded load before the run, at the first phase's rate.
 	Warmup time.Duration
-	// ClosedClients makes a closed loop of so many clients, each of which waits for its answer before it goes on. With a rate,
-	// they share the schedule's requests, and a request starts when it is due and a client is free; its latency then counts
-	// from its actual start. 0 is the open loop.
+	// ClosedClients selects a closed loop with that many clients, each of which waits for its answer
+	// before its next request. With a rate, the clients share the schedule: a request starts when it is
+	// due and a client is free, and its latency counts from its actual start. 0 selects the open loop.
 	ClosedClients int
-	// MaxInFlight bounds the requests under way; those beyond it are dropped and counted. 0 means 4096.
+	// MaxInFlight bounds the concurrent requests; further requests are dropped and counted. 0 means
+	// 4096.
 	MaxInFlight int
 	// Timeout of one request; 0 means 30 s.
 	Timeout time.Duration
 	Pace    Pace // empty: PaceTimer
-	// CPUs is how many CPUs the generator may use, for its own load; 0 means runtime.NumCPU.
+	// CPUs is the number of CPUs that the generator may use; 0 means runtime.NumCPU.
 	CPUs int
 
-	// Send sends one request; nil sends HTTP as HTTP says.
+	// Send sends one request; nil selects HTTP.
 	Send SendFunc
 	HTTP HTTP
 	// Observe, if not nil, is called for every recorded request, concurrently.
 	Observe func(Sample)
-	// Progress, if not nil, is called some ten times a second, not concurrently.
+	// Progress, if not nil, is called about ten times a second, not concurrently.
 	Progress func(done, total time.Duration, sent int64)
 }
 
-// A Send sends one request to the target of that index and waits for the whole answer. It is called concurrently.
+// A SendFunc sends one request to the target with that index and waits for the complete answer. It is
+// called concurrently.
 type SendFunc func(ctx context.Context, target int) Answer
 
-// An Answer is what came of a request. Err is set for whatever makes it no good answer, also a status of 400 and above.
+// An Answer is the outcome of a request. Err is set for every failure, including a status of 400 and
+// above.
 type Answer struct {
 	Status int
 	Err    error
-	Start  time.Time // when sending began; zero: when Send was called
+	Start  time.Time // when sending began; zero means the call of Send
 }
 
 func (o *Options) check() error {
@@ -91,10 +94,10 @@ func (o *Options) weights() []int {
 	return w
 }
 
-// hasRate tells whether there is a schedule: always but in a closed loop without a rate.
+// hasRate reports whether there is a schedule: always except in a closed loop without a rate.
 func (o *Options) hasRate() bool { return o.ClosedClients == 0 || o.Phases[0].StartRate > 0 }
 
-// schedule lays out a run; without a rate it has an end and no requests.
+// schedule computes the schedule of a run. Without a rate it has a duration and no requests.
 func (o *Options) schedule(phases []Phase, seed uint64) (*Schedule, error) {
 	if o.hasRate() {
 		return NewSchedule(phases, o.Arrivals, seed, o.weights())
@@ -106,8 +109,9 @@ func (o *Options) schedule(phases []Phase, seed uint64) (*Schedule, error) {
 	return &Schedule{duration: int64(d)}, nil
 }
 
-// Run sends requests and returns what was seen of them. The result is valid as far as its Valid says. If ctx ends, the
-// result is of what was answered until then and the error is ctx's; a result is nil only if nothing was sent.
+// Run sends the requests and returns the result; Result.Valid reports whether its figures are usable.
+// If ctx ends, the result covers the answers until then and the error is ctx's. The result is nil only
+// if no request was sent.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -159,16 +163,16 @@ type generator struct {
 	schedule       *Schedule
 	start          time.Time // of the recorded part
 	recorders      []*recorder
-	requestContext context.Context // of the requests; ends with the run's
+	requestContext context.Context // parent of the requests' contexts; ends with the run
 	cancel         context.CancelFunc
 
 	mu          sync.Mutex
 	idleWorkers []*worker
 	workerCount int
-	isFinished  bool // nothing more will be sent
+	isFinished  bool // no further request will be sent
 
 	workersDone sync.WaitGroup
-	nextRequest atomic.Int64 // closed loop: index of the next request
+	nextRequest atomic.Int64 // index of the next request in a closed loop
 	dropped     int64        // written by the dispatching goroutine
 	unanswered  atomic.Int64
 	sent        atomic.Int64
@@ -178,12 +182,12 @@ type generator struct {
 	ownUsage    usage
 }
 
-// usage is what the generator itself used.
+// usage is the resource usage of the generator.
 type usage struct {
 	wall         time.Time
 	cpu          time.Duration
 	throttled    time.Duration
-	hasThrottled bool // throttled is
+	hasThrottled bool // throttled is known
 }
 
 func readUsage() usage {
@@ -192,7 +196,7 @@ func readUsage() usage {
 		defer s.Close()
 		var st cgroup.Stat
 		if s.Sample(&st) == nil {
-			// Held back by the own group's quota: an ancestor's counter is of all its groups.
+			// Count the own cgroup's quota only: an ancestor's counter covers all cgroups below it.
 			u.throttled, u.hasThrottled = st.Throttled, true
 		}
 	}
@@ -222,7 +226,7 @@ func (g *generator) warmUp(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// sendSchedule sends a schedule's requests.
+// sendSchedule sends the requests of a schedule that starts at begin.
 func (g *generator) sendSchedule(ctx context.Context, s *Schedule, begin time.Time, recorded bool) {
 	if g.options.ClosedClients > 0 {
 		g.runClosedLoop(ctx, s, begin, recorded)
@@ -232,7 +236,7 @@ func (g *generator) sendSchedule(ctx context.Context, s *Schedule, begin time.Ti
 }
 
 type job struct {
-	due        int64 // ns from the begin of its schedule
+	due        int64 // ns from the start of its schedule
 	target     int
 	start      time.Time
 	isRecorded bool
@@ -260,14 +264,14 @@ func (g *generator) runOpenLoop(ctx context.Context, s *Schedule, begin time.Tim
 		}
 		w.jobs <- job{s.dueTimes[i], int(s.targets[i]), begin, recorded}
 		if g.options.Pace != PaceTimer {
-			runtime.Gosched() // to it, before this thread sleeps in the kernel
+			runtime.Gosched() // let the worker run before this thread sleeps in the kernel
 		}
 	}
 	g.spinTime += p.spinTime
 }
 
-// idleWorker returns a worker that has nothing to do, nil if there are as many requests under way as there may be. It prefers
-// the one that was busy last: its stack and connection are warm.
+// idleWorker returns an idle or new worker; nil if MaxInFlight requests are in flight. It prefers the
+// most recently used worker, whose stack and connection are warm.
 func (g *generator) idleWorker() *worker {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -292,7 +296,7 @@ func (g *generator) idleWorker() *worker {
 	return w
 }
 
-// parkWorker lets a worker wait for its next request. It returns false if there will be none.
+// parkWorker adds a worker to the idle ones. It returns false if the worker should end.
 func (g *generator) parkWorker(w *worker) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -302,7 +306,7 @@ func (g *generator) parkWorker(w *worker) bool {
 	return !g.isFinished
 }
 
-// finish waits for all answers. A request's time-out bounds that.
+// finish waits for all answers, at most for the time-out of a request.
 func (g *generator) finish() {
 	g.mu.Lock()
 	g.isFinished = true
@@ -315,7 +319,8 @@ func (g *generator) finish() {
 	g.ownUsage = usage{wall: current.wall, cpu: current.cpu - g.usageBefore.cpu, throttled: current.throttled - g.usageBefore.throttled, hasThrottled: current.hasThrottled && g.usageBefore.hasThrottled}
 }
 
-// runClosedLoop runs clients that wait for their answers: until the schedule's requests are sent or, if it has none, until its end.
+// runClosedLoop runs clients that wait for their answers: until the schedule's requests are sent or,
+// without a rate, until the schedule's end.
 func (g *generator) runClosedLoop(ctx context.Context, s *Schedule, begin time.Time, recorded bool) {
 	end := begin.Add(time.Duration(s.duration))
 	g.nextRequest.Store(0)
@@ -347,7 +352,8 @@ func (g *generator) runClosedLoop(ctx context.Context, s *Schedule, begin time.T
 	clients.Wait()
 }
 
-// sendRequest sends a request. Its latency counts from due; planned is what the schedule said.
+// sendRequest sends a request and records it. Its latency counts from due; planned is its time in the
+// schedule.
 func (g *generator) sendRequest(rec *recorder, begin time.Time, due, planned int64, target int, recorded bool) {
 	ctx, cancel := context.WithTimeout(g.requestContext, g.options.Timeout)
 	start := time.Now()
@@ -383,7 +389,7 @@ func (g *generator) sendRequest(rec *recorder, begin time.Time, due, planned int
 	}
 }
 
-// phaseOf returns the index of the phase that a time lies in.
+// phaseOf returns the index of the phase that contains a time.
 func (g *generator) phaseOf(due int64) int {
 	for i := range g.options.Phases {
 		if due -= int64(g.options.Phases[i].Duration); due < 0 {

@@ -17,18 +17,19 @@ const (
 	maxPhases   = 100
 )
 
-// A Phase is a stretch of a run. Its rate, in requests a second, goes evenly from From to To.
+// A Phase is a part of a run. Its rate, in requests per second, changes linearly from StartRate to
+// EndRate.
 type Phase struct {
 	StartRate, EndRate float64
 	Duration           time.Duration
 }
 
-// requestCount returns how many requests are due in the phase.
+// requestCount returns the number of requests due in the phase.
 func (p Phase) requestCount() float64 { return (p.StartRate + p.EndRate) / 2 * p.Duration.Seconds() }
 
-// timeOf returns when, in seconds from the phase's start, n requests have been due: the inverse of the integral of the rate.
-// For a ramp that is the solution of from*t + (to-from)/(2*d)*t^2 = n, in the form that loses no digits where the ramp is
-// nearly flat.
+// timeOf returns the time, in seconds from the phase's start, until which count requests are due: the
+// inverse of the integral of the rate. For a ramp it is the solution of start*t +
+// (end-start)/(2*d)*t^2 = count, in the form that loses no digits if the ramp is nearly flat.
 func (p Phase) timeOf(count float64) float64 {
 	slope := (p.EndRate - p.StartRate) / p.Duration.Seconds()
 	root := math.Sqrt(max(0, p.StartRate*p.StartRate+2*slope*count))
@@ -38,7 +39,8 @@ func (p Phase) timeOf(count float64) float64 {
 	return min(2*count/(p.StartRate+root), p.Duration.Seconds())
 }
 
-// ParseRate reads "500" (constant), "100..1000" (a ramp), or "100,200,100..400" (steps, each for an equal part of d).
+// ParseRate parses "500" (constant), "100..1000" (a ramp), or "100,200,100..400" (steps, each for an
+// equal part of d).
 func ParseRate(s string, d time.Duration) ([]Phase, error) {
 	if d <= 0 || d > MaxDuration {
 		return nil, fmt.Errorf("a duration of %v is too long: the longest is %v", d, MaxDuration)
@@ -73,18 +75,18 @@ func parseRate(s string) (float64, error) {
 	return v, nil
 }
 
-// Arrivals say how requests are spread over time.
+// Arrivals is the distribution of requests over time.
 type Arrivals string
 
 const (
-	// Poisson arrivals know nothing of each other, as those of many users: gaps are exponential. It is the default, because
-	// even spacing hides queueing.
+	// Poisson arrivals are independent of each other, like those of many users: gaps are exponential.
+	// It is the default, because even spacing hides queueing.
 	Poisson Arrivals = "poisson"
 	// Constant arrivals are evenly spaced.
 	Constant Arrivals = "constant"
 )
 
-// A Schedule says when requests are to start, and which. It does not change during a run.
+// A Schedule has the start times and targets of all requests. It does not change during a run.
 type Schedule struct {
 	dueTimes []int64 // ns from the start, ascending
 	targets  []uint16
@@ -94,7 +96,8 @@ type Schedule struct {
 // Len returns the number of requests.
 func (s *Schedule) Len() int { return len(s.dueTimes) }
 
-// NewSchedule lays a run out. Equal arguments give equal schedules. weights are those of the targets, each at least 1.
+// NewSchedule computes the schedule of a run. Equal arguments give equal schedules. Weights are those
+// of the targets, each at least 1.
 func NewSchedule(phases []Phase, arrivals Arrivals, seed uint64, weights []int) (*Schedule, error) {
 	var expected float64
 	var total time.Duration
@@ -127,10 +130,10 @@ func NewSchedule(phases []Phase, arrivals Arrivals, seed uint64, weights []int) 
 	return s, nil
 }
 
-// positions returns, in order, where n arrivals lie in a stretch of length n on which one is due on average in each unit.
-// Those of a Poisson process of which the number of arrivals is given are n independent uniform ones (Kingman, Poisson
-// Processes, 1993, section 2.4), in order the partial sums of n+1 exponential gaps over their sum. So a run sends exactly
-// what was asked for, and runs differ by less.
+// positions returns n sorted arrivals in an interval of length n, with one arrival per unit on
+// average. Given their number, the arrivals of a Poisson process are n independent uniform values
+// (Kingman, Poisson Processes, 1993, section 2.4); sorted, they are the partial sums of n+1
+// exponential gaps over their sum. So a run sends exactly the requested number, and runs differ less.
 func positions(n int, arrivals Arrivals, random *rand.Rand) []float64 {
 	out := make([]float64, n)
 	if arrivals == Constant {

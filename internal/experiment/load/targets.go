@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/internal/capture/wire"
 )
 
-// maxTargets bounds the targets of a run: each has a histogram.
+// maxTargets bounds the targets of a run, because each has a histogram.
 const maxTargets = 100
 
 // maxBody bounds the body of one target, in bytes.
@@ -29,7 +29,7 @@ type Target struct {
 	URL    string
 	Header http.Header // Host in it replaces the URL's host name
 	Body   []byte
-	Weight int // how often it is asked for, relative to others; 0 means 1
+	Weight int // relative frequency; 0 means 1
 }
 
 func (t *Target) method() string {
@@ -52,7 +52,7 @@ func (t *Target) name() string {
 	return t.method()
 }
 
-// parse returns the target's URL. Its errors do not repeat a password.
+// parse returns the target's URL. Its errors do not contain a password.
 func (t *Target) parse() (*url.URL, error) {
 	u, err := url.Parse(t.URL)
 	switch {
@@ -70,8 +70,8 @@ func newRandom(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 3)) }
 //
 //	[WEIGHT] [METHOD] URL [@FILE]
 //
-// where URL may be a path below base, and FILE, beside dir, holds the body. Lines after it that are indented are its
-// headers, "Name: value". Empty lines and lines that begin with # are left out.
+// where URL may be a path relative to base, and FILE, relative to dir, has the body. Indented lines
+// after it are its headers, "Name: value". Empty lines and lines that begin with # are skipped.
 func ReadTargets(r io.Reader, base, dir string) ([]Target, error) {
 	var out []Target
 	lines := bufio.NewScanner(r)
@@ -154,7 +154,7 @@ func parseTarget(fields []string, base, dir string) (t Target, err error) {
 	return t, err
 }
 
-// ReadBody reads a file that is to be sent.
+// ReadBody reads a file with the body of a request.
 func ReadBody(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

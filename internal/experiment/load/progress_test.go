@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestProgress tests that progress is told ten times a second, up to the whole, and no more after the end.
+// TestProgress: Progress is called ten times a second up to the total, and not after the end.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var done []time.Duration

@@ -11,7 +11,8 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// WriteText prints a result: percentiles in aligned columns, the spectrum of the latency, and the warnings.
+// WriteText prints a result: percentiles in aligned columns, the spectrum of the latency, and the
+// warnings.
 func WriteText(w io.Writer, r *Result, target string) error {
 	var b strings.Builder
 	loop := fmt.Sprintf("open loop, %s arrivals", r.Arrivals)
@@ -65,7 +66,8 @@ func WriteText(w io.Writer, r *Result, target string) error {
 	return nil
 }
 
-// writeSpectrum draws the latency at percentiles that halve the rest each, as long as ten requests lie beyond.
+// writeSpectrum prints the latency at percentiles, each of which halves the tail of the previous one,
+// as long as the tail has ten requests.
 func (r *Result) writeSpectrum(b *strings.Builder) {
 	if r.answered < 20 {
 		return
@@ -82,7 +84,7 @@ func (r *Result) writeSpectrum(b *strings.Builder) {
 	}
 }
 
-// WriteHDR writes the latency as a histogram log of HdrHistogram, version 1.3, for its other tools.
+// WriteHDR writes the latency as a histogram log of HdrHistogram, version 1.3, for other tools.
 func WriteHDR(w io.Writer, r *Result) error {
 	log := hdr.NewHistogramLogWriter(w)
 	h := r.intended
@@ -102,8 +104,8 @@ func WriteHDR(w io.Writer, r *Result) error {
 	return nil
 }
 
-// WriteBench writes the result as a line of the Go benchmark format (golang.org/design/14313-benchmark-format), for
-// benchstat. path names what was asked for.
+// WriteBench writes the result as a line of the Go benchmark format
+// (golang.org/design/14313-benchmark-format), for benchstat. Path names the target.
 func WriteBench(w io.Writer, r *Result, path string) error {
 	name := strings.Map(func(c rune) rune {
 		if c <= ' ' || c == 0x7f {

@@ -7,28 +7,30 @@ import (
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// maxLatency is the largest latency that a histogram distinguishes: a run of an hour and a time-out beyond it.
+// maxLatency is the largest latency that a histogram distinguishes: a run of an hour, and the
+// time-out.
 const maxLatency = int64(2 * time.Hour)
 
 func newHistogram() *hdr.Histogram { return hdr.New(1, maxLatency, 3) }
 
-// A Sample is what was seen of one request, in ns since the run's start.
+// A Sample describes one request, in ns since the start of the run.
 type Sample struct {
 	Target          int
 	Due, Start, End int64 // latency is from Due to End; in a closed loop, Due is Start
-	Lateness        int64 // how much later than scheduled it started
+	Lateness        int64 // actual start less scheduled start
 	Status          int   // 0 if there was no answer
 	Err             error
 	TimedOut        bool
 }
 
-// A recorder counts samples. There are a few, each shared by some of the workers and merged at the end: a histogram
-// takes 300 KB, too much for one in each of thousands of workers, and is written to in some ns.
+// A recorder collects samples. Some workers share one, and the recorders are merged at the end: a
+// recorder for each of thousands of workers would take too much memory (a histogram takes 300 KB), and
+// a write takes only some ns.
 type recorder struct {
 	mu                          sync.Mutex
 	intended, service, lateness *hdr.Histogram
 	halves                      [2]*hdr.Histogram
-	phases, targets             []*hdr.Histogram // of intended, nil where there is only one
+	phases, targets             []*hdr.Histogram // of intended; nil if there is only one
 	targetErrors, targetCounts  []int64
 	answered, failed, sent      int64
 	timedOut                    int64
@@ -37,7 +39,7 @@ type recorder struct {
 	errorCounts                 map[string]int64
 }
 
-// maxErrorKinds bounds how many different errors are distinguished.
+// maxErrorKinds bounds the number of distinct error texts.
 const maxErrorKinds = 20
 
 func newRecorder(phases, targets int) *recorder {
@@ -54,9 +56,9 @@ func newRecorder(phases, targets int) *recorder {
 	return r
 }
 
-// add counts a sample that lies in the given half and phase of the schedule. What failed has no latency, because a fast
-// refusal is no fast answer; but a request that was given up has waited at least so long, and leaving it out would make
-// the tail look better than it was.
+// add records a sample that is due in the given half and phase of the schedule. A failed request has
+// no latency, because a fast refusal is not a fast answer. A request that timed out has one: it waited
+// at least that long, and without it the tail would look too good.
 func (r *recorder) add(s *Sample, half, phase int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +106,7 @@ func recordValue(h *hdr.Histogram, ns int64) {
 	_ = h.RecordValue(min(max(ns, 0), maxLatency)) // cannot fail within the range
 }
 
-// merge adds b, which is not used any more.
+// merge adds the samples of b, which must not be used afterwards.
 func (r *recorder) merge(b *recorder) {
 	for _, p := range [][2]*hdr.Histogram{{r.intended, b.intended}, {r.service, b.service}, {r.lateness, b.lateness}, {r.halves[0], b.halves[0]}, {r.halves[1], b.halves[1]}} {
 		p[0].Merge(p[1])
