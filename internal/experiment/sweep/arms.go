@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// Names of settings in arms. Others are environment variables.
+// Names of settings. Any other name is an environment variable.
 const (
 	GOMAXPROCS = "gomaxprocs"
 	GOGC       = "gogc"
@@ -28,10 +28,10 @@ const (
 const (
 	maxArms     = 500
 	maxRuns     = 1000
-	MaxDuration = 10 * time.Minute // of one run's measured part
+	MaxDuration = 10 * time.Minute // of the measured part of a run
 )
 
-// An Axis is a setting with the values that it is to have.
+// An Axis is a setting with its values.
 type Axis struct {
 	Name   string
 	Values []string
@@ -40,10 +40,10 @@ type Axis struct {
 // A Setting is one value of an axis.
 type Setting struct{ Name, Value string }
 
-// Settings are those of one arm, in the order of the axes.
+// Settings are the settings of one arm, in the order of the axes.
 type Settings []Setting
 
-// Get returns a setting's value, "" if the arm has none.
+// Get returns a setting's value, "" if the arm lacks it.
 func (s Settings) Get(name string) string {
 	for _, x := range s {
 		if x.Name == name {
@@ -62,7 +62,7 @@ func (s Settings) Map() map[string]string {
 	return m
 }
 
-// String writes the settings in a line: gomaxprocs=2 quota=0.5.
+// String returns the settings in one line: gomaxprocs=2 quota=0.5.
 func (s Settings) String() string {
 	var parts []string
 	for _, x := range s {
@@ -71,15 +71,15 @@ func (s Settings) String() string {
 	return strings.Join(parts, " ")
 }
 
-// load tells whether a setting is of the load, not of the service.
+// isLoadSetting reports whether a setting belongs to the load, not to the service.
 func isLoadSetting(name string) bool { return name == Rate || name == LoadShare }
 
-// withoutLoad returns the settings without those of the load.
+// withoutLoad returns the settings of the service.
 func (s Settings) withoutLoad() Settings {
 	return slices.DeleteFunc(slices.Clone(s), func(x Setting) bool { return isLoadSetting(x.Name) })
 }
 
-// Arms returns every combination of the axes' values, the last axis's changing fastest.
+// Arms returns every combination of the axes' values; the last axis changes fastest.
 func Arms(axes []Axis) ([]Settings, error) {
 	arms := []Settings{nil}
 	names := map[string]bool{}
@@ -117,7 +117,7 @@ func Arms(axes []Axis) ([]Settings, error) {
 	return arms, nil
 }
 
-// checkValue refuses values that the service or the kernel would not take.
+// checkValue returns an error for a value that the service or the kernel would refuse.
 func checkValue(name, v string) error {
 	newError := func(want string) error { return fmt.Errorf("%s %q: write %s", name, v, want) }
 	switch name {

@@ -7,8 +7,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// sumCauses adds up what the requests of a report spent their time on, those of the slowest tenth of each group apart.
-// Groups of only a few requests have no slowest tenth; their causes count in the share of all.
+// sumCauses adds up the causes of latency in a report, separately for all requests and for the slowest
+// tenth of each group. A group of few requests has no slowest tenth; its causes count in the share of
+// all requests only.
 func sumCauses(rep *report.Report) []Cause {
 	sums := map[string]*Cause{}
 	var slow, all int64
@@ -50,7 +51,8 @@ func sortCauses(list []Cause) {
 	})
 }
 
-// meanCauses returns the means of the shares over the runs that have a trace, nil if none has.
+// meanCauses returns the mean shares over the runs with a trace, without causes below 0.5 % in both
+// shares.
 func meanCauses(runs []*Run) []Cause {
 	sums := map[string]*Cause{}
 	n := 0.0

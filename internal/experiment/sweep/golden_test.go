@@ -20,7 +20,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// richResult is a result that has all that a text or a page can show.
+// richResult returns a result with everything that the text and the page can show.
 func richResult(t *testing.T) *Result {
 	t.Helper()
 	o := Options{Runs: 4, Measure: 10 * time.Second, Warmup: 2 * time.Second, Command: []string{"server", "\x1b[2J"}, Load: load.Options{Targets: []load.Target{{URL: "http://127.0.0.1/"}}}, SLO: must.Have(ParseSLO("p99=41ms"))(t)}
@@ -50,7 +50,8 @@ func richResult(t *testing.T) *Result {
 	return r
 }
 
-// TestGoldens holds the text of a result that has everything, and where its page's pictures draw what.
+// TestGoldens compares the text of a complete result and the coordinates of its plots with golden
+// files.
 func TestGoldens(t *testing.T) {
 	r := richResult(t)
 	var b bytes.Buffer
@@ -67,7 +68,8 @@ func TestGoldens(t *testing.T) {
 	must.Golden(t, *update, "testdata/plots.json", b.Bytes())
 }
 
-// TestSumCauses: the slowest tenth of each group is added up apart from all; what does not appear in either is no cause.
+// TestSumCauses: the slowest tenth of each group and all requests have separate sums, and a cause that
+// is small in both is left out.
 func TestSumCauses(t *testing.T) {
 	cause := func(name report.CauseName, ns int64) report.Cause { return report.Cause{Cause: name, TotalNS: ns} }
 	band := func(b report.BandName, causes ...report.Cause) report.Band {
@@ -97,7 +99,8 @@ func TestSumCauses(t *testing.T) {
 	}
 }
 
-// TestPendingRuns: each round has all arms once, in an order that the seed decides; what is done is not made again, what failed is.
+// TestPendingRuns: each round has every arm once, in an order that depends on the seed. Finished runs
+// are not repeated, failed ones are.
 func TestPendingRuns(t *testing.T) {
 	arms := must.Have(Arms([]Axis{{GOGC, []string{"1", "2", "3", "4"}}, {Rate, []string{"9"}}}))(t)
 	order := func(seed uint64, done ...Run) ([]pendingRun, []Run) {
@@ -127,7 +130,8 @@ func TestPendingRuns(t *testing.T) {
 	}
 }
 
-// TestProgressAndNotes: what is left is reckoned by what was asked for, then by the runs; a note is said once and kept.
+// TestProgressAndNotes: the remaining time is estimated from the options, and then from the runs; a
+// note is sent once and kept in the result.
 func TestProgressAndNotes(t *testing.T) {
 	var got []Progress
 	var notes []string
@@ -162,7 +166,8 @@ func TestProgressAndNotes(t *testing.T) {
 	}
 }
 
-// TestLoadOfARun: targets, seeds and pace; a share of the service's capacity; a rate for each part.
+// TestLoadOfARun: targets, seeds and pace of a run; a share of the service's capacity; a rate for each
+// part.
 func TestLoadOfARun(t *testing.T) {
 	s := &sweeper{options: &Options{Seed: 7, Pace: load.PaceSpin, PaceShared: load.PaceSleep}, loadCPUs: 3, result: &Result{Saturation: map[string]float64{"gogc=1": 400}}}
 	targets := []load.Target{{URL: "http://a/"}}
@@ -195,7 +200,7 @@ func TestLoadOfARun(t *testing.T) {
 	}
 }
 
-// TestEnvironment: settings go where the runtime reads them, and the collector's lines are always asked for.
+// TestEnvironment: settings become the runtime's environment variables, and gctrace is always on.
 func TestEnvironment(t *testing.T) {
 	for _, c := range []struct {
 		base, want string
@@ -221,7 +226,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestReady: any answer but a server's error says that a service is ready; what ends, or stays silent, is told.
+// TestReady: any answer with a status below 500 means that the service is ready. A service that ends
+// or stays silent is an error.
 func TestReady(t *testing.T) {
 	in := &instance{process: new(guard.Process), output: new(output)}
 	in.output.addLine("no configuration")
@@ -257,7 +263,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestTail: the last five lines are kept, and cut.
+// TestTail: the last five lines are kept, in bounded length.
 func TestTail(t *testing.T) {
 	var o output
 	if o.lastLines() != "" {
@@ -276,7 +282,7 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// TestValues: the ends of what a setting may be are allowed.
+// TestValues: the ends of each setting's range are allowed.
 func TestValues(t *testing.T) {
 	for name, c := range map[string]struct{ good, bad []string }{
 		GOMAXPROCS: {[]string{"1", "10000"}, []string{"0", "10001", "x"}},

@@ -10,7 +10,8 @@ import (
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 )
 
-// prepare finds out what can be limited and pinned. restore undoes what it did to this process.
+// prepare finds out which limits and CPUs are available, and pins this process. restore undoes its
+// changes of this process.
 func (s *sweeper) prepare() (restore func(), err error) {
 	if err := s.probeGroups(); err != nil {
 		return nil, err
@@ -20,7 +21,7 @@ func (s *sweeper) prepare() (restore func(), err error) {
 		return nil, err
 	}
 	s.result.CPUs, s.result.LoadCPUs = s.cpus, s.loadCPUs
-	// A goroutine that sleeps in the kernel holds a P for a moment.
+	// One P more, because a goroutine that sleeps in the kernel keeps its P for a short time.
 	previousProcs := runtime.GOMAXPROCS(s.loadCPUs + 1)
 	return func() {
 		runtime.GOMAXPROCS(previousProcs)
@@ -28,7 +29,7 @@ func (s *sweeper) prepare() (restore func(), err error) {
 	}, nil
 }
 
-// probeGroups finds out whether cgroups can be made, and removes those that an earlier sweep left.
+// probeGroups finds out whether cgroups can be created, and removes those of earlier sweeps.
 func (s *sweeper) probeGroups() (err error) {
 	if s.options.ParentGroup != "" {
 		if s.parentGroup, err = cpugroup.OpenDir(s.options.ParentGroup); err != nil {
@@ -51,7 +52,7 @@ func (s *sweeper) probeGroups() (err error) {
 	return err
 }
 
-// divideCPUs gives the service and the generator CPUs of their own, if there are enough.
+// divideCPUs gives the service and the generator separate CPUs, if there are enough.
 func (s *sweeper) divideCPUs(all []int) error {
 	quota, procs := 0.0, 0
 	for _, a := range s.arms {

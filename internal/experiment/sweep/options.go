@@ -13,42 +13,42 @@ import (
 	"github.com/whylate/whylate/internal/experiment/load"
 )
 
-// Options say what to sweep.
+// Options configure a sweep.
 type Options struct {
-	Command []string // of the service; {port} and {instance} in it are replaced
+	Command []string // of the service, with the placeholders {port} and {instance}
 	Axes    []Axis
 	Runs    int           // of each arm
-	Warmup  time.Duration // of load that is not measured, at the start of each run
-	Measure time.Duration // of load that is
-	Trace   time.Duration // recorded after that, under the same load; 0: none
-	// Load holds targets and everything else but schedule, warm-up and pace. {port} in URLs is replaced.
+	Warmup  time.Duration // unmeasured load at the start of each run
+	Measure time.Duration // measured load
+	Trace   time.Duration // length of the trace after that, under the same load; 0: no trace
+	// Load has the options of the load except schedule, warm-up and pace. URLs may have the placeholder {port}.
 	Load load.Options
-	// Pace is how the generator waits where it has CPUs of its own, and PaceShared where it has none.
+	// Pace is the generator's pace on dedicated CPUs, PaceShared its pace on CPUs that it shares with the service.
 	Pace, PaceShared load.Pace
 	ReadyURL         string        // URL that answers once the service is ready; empty: the first target's
 	ReadyTimeout     time.Duration // 0: 30 s
 	PprofURL         string        // URL of the service's profiling handlers; empty: as the first target's
-	ParentGroup      string        // a cgroup that is there, to make those of the runs in
-	// CPUs and LoadCPUs pin the service and the generator; empty: apart, if there are enough for both.
+	ParentGroup      string        // an existing cgroup, the parent of the runs' cgroups
+	// CPUs and LoadCPUs pin the service and the generator; empty: separate CPUs, if there are enough for both.
 	CPUs, LoadCPUs []int
 	Seed           uint64 // of the order of runs and of the load
 	Env            []string
 	SLO            []Target
 
 	Guard func() *exec.Cmd // a command that calls guard.Run with its standard streams
-	// FinishedRuns are runs that were made before and are not made again, Save keeps all runs after each new one. An error of it
-	// does not end the sweep: the last one is returned when it is over.
+	// FinishedRuns are the runs of an earlier sweep, which are not repeated. Save stores the result
+	// after each run. Its error does not end the sweep: Do returns the last error of Save at the end.
 	FinishedRuns []Run
 	Save         func(*Result) error
-	// Progress and Note, if not nil, are told how far the sweep is, and what should be read.
+	// Progress and Note, if not nil, get the progress of the sweep and messages for the user.
 	Progress func(Progress)
 	Note     func(text string)
 }
 
-// Progress is how far a sweep is.
+// Progress is the state of a sweep.
 type Progress struct {
 	Done, Total int
-	Remaining   time.Duration // 0 if not known
+	Remaining   time.Duration // 0 if unknown
 	Arm         Settings
 }
 
@@ -58,12 +58,12 @@ type Target struct {
 	Limit      time.Duration `json:"most_ns"`
 }
 
-// String writes the goal as it was read.
+// String returns the goal in the form that ParseSLO reads.
 func (t Target) String() string { return t.Percentile + "=" + t.Limit.String() }
 
 var percentileFigures = map[string]string{"p50": "p50_ns", "p90": "p90_ns", "p99": "p99_ns", "p99.9": "p999_ns", "max": "max_ns"}
 
-// ParseSLO reads goals: p99=20ms,p99.9=100ms.
+// ParseSLO parses goals: p99=20ms,p99.9=100ms.
 func ParseSLO(s string) ([]Target, error) {
 	var out []Target
 	for _, part := range strings.Split(s, ",") {
@@ -77,13 +77,13 @@ func ParseSLO(s string) ([]Target, error) {
 	return out, nil
 }
 
-// Check refuses what makes no sense. Do calls it, too.
+// Check returns an error if the options are invalid. Do calls it, too.
 func (o *Options) Check() error {
 	_, err := o.check()
 	return err
 }
 
-// check also sets defaults, and returns the arms.
+// check sets defaults, validates the options, and returns the arms.
 func (o *Options) check() ([]Settings, error) {
 	o.ReadyTimeout = cmp.Or(o.ReadyTimeout, 30*time.Second)
 	switch {

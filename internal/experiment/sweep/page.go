@@ -15,13 +15,13 @@ import (
 //go:embed page.html
 var pageSource string
 
-// A plot is a picture of points with their intervals, in the coordinates of an SVG.
+// A plot is a diagram of points with their intervals, in the coordinates of an SVG.
 type plot struct {
 	Title, Note  string
 	XTitle       string
 	Height       int
 	Grid         []tick // lines of the vertical axis
-	Ticks        []tick // of the horizontal one
+	Ticks        []tick // of the horizontal axis
 	Series       []series
 	Left, Right  float64
 	Top, Bottom  float64
@@ -36,12 +36,12 @@ type tick struct {
 type series struct {
 	Name   string
 	Color  template.CSS
-	Line   string // points of a polyline, empty if they are not joined
+	Line   string // points of a polyline; empty if the points are not connected
 	Points []point
 }
 
 type point struct {
-	X, Y, Low, High float64 // Low and High are where the interval ends
+	X, Y, Low, High float64 // Low and High are the ends of the interval
 	Bounds          bool
 	Label           string
 	value           [2]float64
@@ -50,17 +50,17 @@ type point struct {
 
 const plotWidth, plotHeight = 680, 260
 
-// colors are those of causes in the report's style sheet, which fit light and dark.
+// colors are the report's colors of causes, which suit light and dark themes.
 var colors = []template.CSS{"var(--cpu)", "var(--chan)", "var(--sched)", "var(--throttle)", "var(--network)", "var(--syscall)", "var(--gc-assist)", "var(--lock)"}
 
-// WriteHTML writes a result as a page that needs nothing else, no script either.
+// WriteHTML writes a result as an HTML page without scripts and external resources.
 func WriteHTML(w io.Writer, r *Result) error {
 	t, err := template.New("page").Parse(pageSource)
 	if err != nil {
 		return fmt.Errorf("the page's template: %w", err)
 	}
 	var arms []string
-	name := "" // of the recommended one
+	name := "" // of the recommended arm
 	for i := range r.Arms {
 		arms = append(arms, r.Arms[i].settings.String())
 		if r.Recommended != nil && r.Recommended.Arm == i {
@@ -81,7 +81,7 @@ func WriteHTML(w io.Writer, r *Result) error {
 	return nil
 }
 
-// plots draws what there are figures for.
+// plots returns the plots for which the result has figures.
 func (r *Result) plots() []plot {
 	var out []plot
 	byArm := func(heading, note string, format func(float64) string, logarithmic bool, names ...string) {
@@ -132,7 +132,8 @@ func (r *Result) plots() []plot {
 	return out
 }
 
-// plotByRate draws CPU time a request over the rate, a line for each combination of the service's settings.
+// plotByRate plots CPU time per request over the rate, with a line for each combination of the
+// service's settings.
 func (r *Result) plotByRate() (plot, bool) {
 	var all []series
 	var rates []float64
@@ -176,7 +177,7 @@ func newPoint(x float64, f *Figure, label string) point {
 	return p
 }
 
-// draw places the points. It returns false if there are none.
+// draw computes the coordinates of the points. It returns false if there is no point above 0.
 func (p *plot) draw(all []series, format, formatX func(float64) string, ticks []float64, xs [2]float64, logarithmic bool) bool {
 	p.Left, p.Right, p.Top, p.Bottom, p.Height, p.Width = 76, plotWidth-12, 12, plotHeight-44, plotHeight, plotWidth
 	p.LineY = p.Bottom + 32
@@ -190,7 +191,7 @@ func (p *plot) draw(all []series, format, formatX func(float64) string, ticks []
 		}
 	}
 	for _, s := range all {
-		for _, q := range s.Points { // a bound far out would press all else together
+		for _, q := range s.Points { // the bound of a wide interval would compress the rest of the plot
 			high = max(high, min(q.high, 3*largest))
 			if q.low > 0 {
 				low = min(low, max(q.low, low/3))

@@ -15,30 +15,31 @@ import (
 // Schema is the value of Result.Schema. Fields may be added, never renamed.
 const Schema = "whylate.sweep/v1"
 
-// A Result is what a sweep showed.
+// A Result is the result of a sweep.
 type Result struct {
 	Schema string `json:"schema"`
 	Arms   []Arm  `json:"arms"`
-	// Best names, for each criterion, the index of the arm in Arms: for figures by their names in an arm, the arm with the
-	// best one; "slo" is the arm with the least CPU per request that meets the goals; "recommended" the one that is advised.
-	// With several loads they are those of the highest one, ByLoad has all.
+	// Best has, for each criterion, the index in Arms of the best arm. A criterion is the name of an
+	// arm's figure; "slo", for the arm with the least CPU per request that meets the goals; or
+	// "recommended". With several loads Best is for the highest one, and ByLoad has all.
 	Best   map[string]int            `json:"best"`
 	ByLoad map[string]map[string]int `json:"best_by_load,omitempty"`
-	// Ties names arms for which there is no evidence that they are worse than the best one.
+	// Ties has, for each criterion, the arms without evidence that they are worse than the best one.
 	Ties        map[string][]int `json:"ties"`
 	Recommended *Advice          `json:"recommendation"`
 	Knee        *Knee            `json:"knee,omitempty"`
 
 	Command  []string `json:"command"`
-	Load     string   `json:"load"` // how the load is, but for its rate
+	Load     string   `json:"load"` // description of the load, without its rate
 	RunsEach int      `json:"runs_each"`
 	Warmup   int64    `json:"warmup_ns"`
 	Measure  int64    `json:"measure_ns"`
 	Seed     uint64   `json:"seed"`
 	SLO      []Target `json:"slo,omitempty"`
-	CPUs     []int    `json:"cpus,omitempty"` // that the service was pinned to
-	LoadCPUs int      `json:"load_cpus"`      // how many the generator had
-	// Saturation is the most requests a second that were answered, by the service's settings, where that was measured.
+	CPUs     []int    `json:"cpus,omitempty"` // CPUs of the service
+	LoadCPUs int      `json:"load_cpus"`      // number of CPUs of the generator
+	// Saturation is the highest rate of answers per second, by the service's settings, if the sweep
+	// measured it.
 	Saturation   map[string]float64 `json:"saturation,omitempty"`
 	Measurements []Run              `json:"measurements"`
 	Warnings     []Warning          `json:"warnings"`
@@ -46,22 +47,23 @@ type Result struct {
 	arms []Settings
 }
 
-// A Warning is something that weakens a result.
+// A Warning is a reason to trust a result less.
 type Warning struct {
 	Code string `json:"code"`
 	Text string `json:"text"`
 }
 
-// A Figure is a number of an arm with a 95 % interval over its runs; low and high are null with one run.
+// A Figure is a figure of an arm with a 95 % interval over its runs; low and high are null with one
+// run.
 type Figure = compare.Interval
 
-// An Arm is one combination of settings. Figures are null if no run has them.
+// An Arm is the result of one combination of settings. A Figure is null if no run has it.
 type Arm struct {
 	Settings map[string]string `json:"settings"`
-	Runs     int               `json:"runs"`   // with figures
-	Failed   int               `json:"failed"` // without
+	Runs     int               `json:"runs"`   // number of runs with figures
+	Failed   int               `json:"failed"` // number of runs without figures
 	Invalid  int               `json:"invalid"`
-	Errors   []string          `json:"errors,omitempty"` // why runs failed, each once
+	Errors   []string          `json:"errors,omitempty"` // distinct errors of failed runs
 
 	P50             *Figure `json:"p50_ns"`
 	P90             *Figure `json:"p90_ns"`
@@ -76,10 +78,10 @@ type Arm struct {
 	Threads         *Figure `json:"threads"`
 	ContextSwitches *Figure `json:"context_switches"`
 	Throttled       *Figure `json:"throttled_ns"`
-	ThrottledShare  *Figure `json:"throttled_share"` // of the periods
+	ThrottledShare  *Figure `json:"throttled_share"` // of the quota's periods
 	GCs             *Figure `json:"gcs"`
 	GCCPU           *Figure `json:"gc_cpu_ns"`
-	// Changes compares with the first arm of the same load, by figure.
+	// Changes compares the arm with the first arm of the same load, by figure.
 	Changes map[string]compare.RunsChange `json:"against,omitempty"`
 	Causes  []Cause                       `json:"causes"`
 
@@ -87,7 +89,8 @@ type Arm struct {
 	values   map[string][]float64
 }
 
-// A figure is a number of an arm: where it stands in one, and what a run has of it; nil for none. What is compared as a ratio is never 0.
+// A figure names one figure: its variable in an arm, and its value in a run, nil if the run lacks it.
+// A figure with the scale compare.Ratio is never 0.
 type figure struct {
 	name  string
 	scale compare.Scale
@@ -134,11 +137,12 @@ func newResult(o *Options, arms []Settings) *Result {
 	}
 }
 
+// describeLoad returns the method and URL of the load, without credentials and query.
 func describeLoad(o *Options) string {
 	t := o.Load.Targets[0]
 	text := cmp.Or(t.Method, "GET")
 	text += " " + strings.SplitN(t.URL, "?", 2)[0]
-	if atSign := strings.LastIndex(text, "@"); atSign >= 0 { // a password never reaches a result
+	if atSign := strings.LastIndex(text, "@"); atSign >= 0 { // remove user and password
 		text = text[:strings.Index(text, "://")+3] + text[atSign+1:]
 	}
 	if n := len(o.Load.Targets); n > 1 {
@@ -151,7 +155,7 @@ func (r *Result) warn(code, format string, args ...any) {
 	r.Warnings = append(r.Warnings, Warning{code, fmt.Sprintf(format, args...)})
 }
 
-// runKey names a run.
+// runKey identifies a run by its settings and number.
 func runKey(settings map[string]string, number int) string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(settings)) {
@@ -160,7 +164,7 @@ func runKey(settings map[string]string, number int) string {
 	return b.String() + strconv.Itoa(number)
 }
 
-// summarize makes the arms from the measurements.
+// summarize computes the arms and the choice from the measurements.
 func (r *Result) summarize() {
 	r.Arms = make([]Arm, len(r.arms))
 	first := map[string]*Arm{}
@@ -184,7 +188,7 @@ func (r *Result) summarize() {
 				}
 			}
 		}
-		// In the order of their numbers: a resumed sweep has another order of runs, and equal figures.
+		// Sort by number, because a resumed sweep has another order of runs and must give equal figures.
 		slices.SortStableFunc(runs, func(x, y *Run) int { return x.Number - y.Number })
 		a.Runs = len(runs)
 		for _, f := range figures {
@@ -218,7 +222,8 @@ func (r *Result) summarize() {
 	r.choose()
 }
 
-// roundFigure makes times and sizes whole numbers, and the others as long as they are worth. A share is at most 1.
+// roundFigure rounds times and sizes to whole numbers and other figures to six significant digits. It
+// limits a share to 1.
 func roundFigure(name string, f Figure) *Figure {
 	for _, v := range []*float64{&f.Est, f.Low, f.High} {
 		switch {
@@ -236,7 +241,7 @@ func roundFigure(name string, f Figure) *Figure {
 	return &f
 }
 
-// loadOf returns the part of the settings that is the load.
+// loadOf returns the load among the settings.
 func loadOf(s Settings) string {
 	return s.Get(Rate) + s.Get(LoadShare)
 }

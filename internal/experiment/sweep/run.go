@@ -6,39 +6,41 @@ import (
 	"github.com/whylate/whylate/internal/experiment/load"
 )
 
-// A Run is what one run of an arm showed.
+// A Run is the result of one run of an arm.
 type Run struct {
 	Settings map[string]string `json:"settings"`
-	Number   int               `json:"number"` // of the arm's runs, from 0
+	Number   int               `json:"number"` // within the arm, from 0
 	Start    time.Time         `json:"start"`
-	// Error is why there are no figures: the service died, hung or was never ready. Such a run is made again by --resume.
+	// Error is the reason for missing figures: the service died, hung, or was never ready. --resume
+	// repeats such a run.
 	Error string       `json:"error,omitempty"`
 	Load  *load.Result `json:"load,omitempty"`
 
-	// What the service used while it was measured, all its processes and instances together.
+	// Resource usage of all processes and instances of the service during the measurement.
 	CPUNS           int64 `json:"cpu_ns"`
 	MemoryPeak      int64 `json:"memory_peak_bytes"` // resident, without the page cache
 	MemoryMean      int64 `json:"memory_mean_bytes"`
-	Threads         int64 `json:"threads"` // the most seen
+	Threads         int64 `json:"threads"` // the maximum of the samples
 	ContextSwitches int64 `json:"context_switches"`
-	// By the kernel's own count; nil without a quota's group.
+	// The kernel's counters of the cgroup; nil without a cgroup.
 	Periods          *int64 `json:"periods"`
 	ThrottledPeriods *int64 `json:"throttled_periods"`
 	ThrottledNS      *int64 `json:"throttled_ns"` // summed over CPUs
 	OOMKills         int64  `json:"oom_kills,omitempty"`
-	// By the lines of GODEBUG=gctrace=1; nil if the service printed none at all.
+	// From the lines of GODEBUG=gctrace=1; nil if the service printed none.
 	GCs     *int64 `json:"gcs"`
-	GCCPUNS *int64 `json:"gc_cpu_ns"` // without the idle Ps' part
+	GCCPUNS *int64 `json:"gc_cpu_ns"` // without the share of idle Ps
 
-	// Causes of the slowest tenth's latency by the trace, the largest first; nil if there is no trace.
+	// Causes are the causes of the slowest tenth's latency, the largest first; nil without a trace.
 	Causes   []Cause  `json:"causes"`
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// A Cause is what a part of latency was spent on.
+// A Cause is one cause of latency with its shares.
 type Cause struct {
 	Cause string `json:"cause"`
-	// Share of the latency of the slowest tenth of the requests, and of that of all.
+	// Share is the share of the latency of the slowest tenth of the requests, ShareAll that of the
+	// latency of all requests.
 	Share         float64 `json:"share"`
 	ShareAll      float64 `json:"share_all"`
 	slowNS, allNS int64

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// serve is the service: MODE in its environment says what is wrong with it.
+// serve is the service: MODE in its environment selects its defect.
 func serve(addr string) error {
 	mode, _, _ := strings.Cut(os.Getenv("MODE"), " ")
 	switch mode {
@@ -70,7 +70,7 @@ func serve(addr string) error {
 	return http.ListenAndServe(addr, nil)
 }
 
-// needFull skips what starts services and takes seconds.
+// needFull skips a test that starts services and takes seconds.
 func needFull(t *testing.T) {
 	t.Helper()
 	if os.Getenv("WHYLATE_FULL") == "" {
@@ -78,7 +78,7 @@ func needFull(t *testing.T) {
 	}
 }
 
-// options are of a sweep of this test program as the service.
+// options returns options for a sweep with this test program as the service.
 func options(t *testing.T, axes ...Axis) Options {
 	t.Helper()
 	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -104,15 +104,15 @@ func wantNoGroups(t *testing.T) {
 	}
 }
 
-// groupsOf returns the sweep's cgroups that a process made.
+// groupsOf returns the sweep's cgroups that a process has created.
 func groupsOf(pid int) []string {
 	a, _ := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/%s-%d-*", owner, pid))
 	b, _ := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/%s-%d-*", owner, pid))
 	return append(a, b...)
 }
 
-// TestDo: a service that dies, hangs, opens its port late or dies under load gives a clear line, and the other arms'
-// runs have figures.
+// TestDo: a service that dies, hangs, opens its port late or dies under load gives a clear error, and
+// the runs of the other arms have figures.
 func TestDo(t *testing.T) {
 	needFull(t)
 	o := options(t, Axis{"MODE", []string{"ok", "die", "hang", "late", "dies-later"}})
@@ -136,8 +136,8 @@ func TestDo(t *testing.T) {
 	wantNoGroups(t)
 }
 
-// TestResume: runs that are in a result are not made again, and figures are those of all. A file that cannot be written
-// loses none of them.
+// TestResume: runs of an earlier result are not repeated, and the figures include them. A file that
+// cannot be written loses no run.
 func TestResume(t *testing.T) {
 	needFull(t)
 	o := options(t, Axis{GOMAXPROCS, []string{"1", "2"}})
@@ -158,7 +158,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestInterrupt: what is finished stays, and nothing is left.
+// TestInterrupt: finished runs stay in the result, and no process or cgroup remains.
 func TestInterrupt(t *testing.T) {
 	needFull(t)
 	o := options(t, Axis{GOMAXPROCS, []string{"1"}})
@@ -177,8 +177,8 @@ func TestInterrupt(t *testing.T) {
 	wantNoGroups(t)
 }
 
-// TestLimits: the kernel's own count of what a quota took away is the result's, the memory limit kills, and instances
-// share both.
+// TestLimits: the throttled time is the kernel's, the memory limit kills, and instances share both
+// limits.
 func TestLimits(t *testing.T) {
 	needFull(t)
 	if os.Getuid() != 0 {
@@ -202,7 +202,7 @@ func TestLimits(t *testing.T) {
 	wantNoGroups(t)
 }
 
-// TestTrace: an arm has its causes.
+// TestTrace: an arm has causes.
 func TestTrace(t *testing.T) {
 	needFull(t)
 	o := options(t, Axis{GOMAXPROCS, []string{"2"}})
@@ -217,7 +217,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestLoadShare: what a service can do at most is measured once for each of its settings, and a run asks for its share of that.
+// TestLoadShare: the service's capacity is measured once for each of its settings, and the rate of a
+// run is a share of it.
 func TestLoadShare(t *testing.T) {
 	needFull(t)
 	o := options(t, Axis{LoadShare, []string{"20%", "40%"}})
@@ -247,7 +248,7 @@ func TestLoadShare(t *testing.T) {
 	wantNoGroups(t)
 }
 
-// TestPortInUse: what is there already is not measured.
+// TestPortInUse: a process that already listens at the address is an error.
 func TestPortInUse(t *testing.T) {
 	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
@@ -264,8 +265,8 @@ func sweepChild(addr string) error {
 	return err
 }
 
-// TestKilled: a sweep that is killed outright leaves no process, not even a service's child that left its session, and no
-// cgroup; and if its guard is killed too, the next sweep removes the cgroup.
+// TestKilled: a sweep killed by SIGKILL leaves no cgroup and no process, not even a child of the
+// service in another session. If its guard is killed, too, the next sweep removes the cgroup.
 func TestKilled(t *testing.T) {
 	needFull(t)
 	for _, guardToo := range []bool{false, true} {

@@ -20,17 +20,18 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// owner begins the names of a sweep's cgroups.
+// owner is the prefix of the names of a sweep's cgroups.
 const owner = "whylate-sweep"
 
-// runningService is a service that is running: one instance or more.
+// A runningService is a started service with one or more instances.
 type runningService struct {
 	instances []*instance
 	targets   []load.Target
 	pprof     string
 }
 
-// startService starts the service of an arm and waits until it is ready. The result is to be taken down also after an error.
+// startService starts the service of an arm and waits until it is ready. The caller must stop the
+// result, also after an error.
 func (s *sweeper) startService(ctx context.Context, arm Settings) (*runningService, error) {
 	u := &runningService{}
 	n := 1
@@ -111,7 +112,7 @@ func redactURL(address string) string {
 	return "the URL"
 }
 
-// environment is that of the sweep with an arm's settings.
+// environment returns the sweep's environment with an arm's settings.
 func environment(base []string, arm Settings) []string {
 	env := slices.Clone(base)
 	debug := "gctrace=1"
@@ -148,14 +149,14 @@ func (u *runningService) checkAlive() error {
 	return nil
 }
 
-// An instance is one process of the service, with all that it starts.
+// An instance is one process of the service, with its descendants.
 type instance struct {
 	process *guard.Process
 	output  *output
 	group   *cpugroup.Group
 }
 
-// startInstance starts the service. The caller must stop it.
+// startInstance starts one instance. The caller must stop it.
 func (s *sweeper) startInstance(args, env []string, quota float64, memory int64) (_ *instance, err error) {
 	in := &instance{output: new(output)}
 	c := guard.Command{Args: args, Env: env, CPUs: s.cpus, RemoveGroup: true}
@@ -174,10 +175,10 @@ func (s *sweeper) startInstance(args, env []string, quota float64, memory int64)
 	return in, nil
 }
 
-// stop kills the service and everything that it started.
+// stop kills the instance and its descendants.
 func (in *instance) stop() error {
 	err := in.process.Stop()
-	if in.group != nil { // the guard has removed it, unless it was killed itself
+	if in.group != nil { // the guard removes the cgroup, unless it was killed
 		return in.group.KillAndRemove()
 	}
 	if err != nil {
@@ -186,7 +187,7 @@ func (in *instance) stop() error {
 	return nil
 }
 
-// waitUntilReady waits until the service answers at a URL with anything but a server's error.
+// waitUntilReady waits until the service answers a request for the URL with a status below 500.
 func (in *instance) waitUntilReady(ctx context.Context, address string, timeout time.Duration) error {
 	client := wire.Client(&http.Transport{DisableKeepAlives: true})
 	client.Timeout = 2 * time.Second
@@ -225,7 +226,7 @@ func (in *instance) waitUntilReady(ctx context.Context, address string, timeout 
 	}
 }
 
-// isListening tells whether somebody listens where a URL leads.
+// isListening reports whether a process listens at a URL.
 func isListening(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/testchild"
 )
 
-// TestCounters: of a group's processes, here this one, what the kernel says is added up; a light look leaves out what costs.
+// TestCounters: the counters are sums of the kernel's counters over the processes, here this one;
+// skipThreads leaves out the expensive ones.
 func TestCounters(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) { must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
@@ -62,7 +63,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestAlive: a service that has ended is an error that says how, and whether it was out of memory.
+// TestAlive: a service that has ended is an error with its exit, and with a lack of memory if that was
+// the cause.
 func TestAlive(t *testing.T) {
 	dir := t.TempDir()
 	cmd := testchild.Command("guard")

@@ -21,28 +21,31 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// A sweeper runs one sweep.
 type sweeper struct {
 	options     *Options
 	arms        []Settings
 	result      *Result
 	parentGroup *cpugroup.Group
 	hasGroups   bool
-	cpus        []int // of the service; empty: all
-	hasOwnCPUs  bool  // the generator has CPUs of its own
+	cpus        []int // CPUs of the service; empty: all
+	hasOwnCPUs  bool  // service and generator have separate CPUs
 	loadCPUs    int
-	cannotTrace bool // the service serves none
+	cannotTrace bool // the service has no trace handler
 	notedCodes  map[string]bool
-	runTime     time.Duration // by the runs made now
+	runTime     time.Duration // total time of the runs of this call
 	runCount    int
-	failures    map[string]int // runs that failed in a row, by arm
+	failures    map[string]int // consecutive failed runs, by arm
 	saveErr     error
 }
 
-// maxFailuresInRow is how many runs of an arm may fail in a row before its others are left out.
+// maxFailuresInRow is the number of consecutive failed runs after which an arm's remaining runs are
+// skipped.
 const maxFailuresInRow = 3
 
-// Do makes the runs of a sweep that are not done yet and returns what all of them showed. If ctx ends, the result is of
-// the runs that were finished, with ctx's error. An error of Save comes with a result, too.
+// Do executes the unfinished runs of a sweep and returns the result of all runs. If ctx ends, the
+// result covers the finished runs and the error is ctx's. The result is also valid with an error of
+// Save.
 func Do(ctx context.Context, o Options) (*Result, error) {
 	arms, err := o.check()
 	if err != nil {
@@ -72,7 +75,7 @@ func Do(ctx context.Context, o Options) (*Result, error) {
 		s.reportProgress(i, len(order), next.arm)
 		begin := time.Now()
 		run, err := s.run(ctx, next.arm, next.number)
-		if ctx.Err() != nil { // a part of a run is none
+		if ctx.Err() != nil { // an incomplete run does not count
 			if err != nil {
 				s.result.warn("cleanup", "%v", err)
 			}
@@ -108,7 +111,7 @@ func (s *sweeper) note(text string) {
 	}
 }
 
-// noteOnce says something once, and keeps it with the result.
+// noteOnce sends a message once for each code, and adds it to the result's warnings.
 func (s *sweeper) noteOnce(code, format string, args ...any) {
 	if !s.notedCodes[code] {
 		s.notedCodes[code] = true
@@ -134,14 +137,14 @@ func (s *sweeper) summarize() *Result {
 	return s.result
 }
 
-// A next run.
+// A pendingRun is a run of an arm that is not finished.
 type pendingRun struct {
 	arm    Settings
 	number int
 }
 
-// pendingRuns returns the runs that are to be made, each round of all arms in a random order. It is the same for equal seeds,
-// and runs that were made before are left out of it.
+// pendingRuns returns the runs to execute: in each round all arms in a random order, which is equal
+// for equal seeds, without finished runs. It adds the finished runs to the result.
 func (s *sweeper) pendingRuns() (out []pendingRun) {
 	done := map[string]bool{}
 	for _, r := range s.options.FinishedRuns {
@@ -157,7 +160,7 @@ func (s *sweeper) pendingRuns() (out []pendingRun) {
 			}
 		}
 	}
-	for _, r := range s.options.FinishedRuns { // those of this sweep, and no failed ones, which are made again
+	for _, r := range s.options.FinishedRuns { // keep the runs of this sweep's arms; failed ones are repeated
 		if r.Error == "" && r.Number < s.options.Runs && slices.ContainsFunc(s.arms, func(a Settings) bool { return runKey(a.Map(), 0) == runKey(r.Settings, 0) }) {
 			s.result.Measurements = append(s.result.Measurements, r)
 		}
@@ -176,7 +179,8 @@ func (s *sweeper) reportProgress(i, n int, arm Settings) {
 	s.options.Progress(Progress{Done: i, Total: n, Remaining: time.Duration(n-i) * perRun, Arm: arm})
 }
 
-// measureSaturation measures what each combination of the service's settings can do at most, where the load is a share of that.
+// measureSaturation measures the capacity of each combination of the service's settings whose load is
+// a share of the capacity.
 func (s *sweeper) measureSaturation(ctx context.Context) error {
 	if s.result.Saturation == nil {
 		s.result.Saturation = map[string]float64{}
@@ -208,7 +212,8 @@ func (s *sweeper) measureSaturation(ctx context.Context) error {
 	return nil
 }
 
-// loadOptions makes the load of one run. Runs of the same number have the same schedule in every arm.
+// loadOptions returns the load of one run. Runs of the same number have the same schedule in every
+// arm.
 func (s *sweeper) loadOptions(targets []load.Target, number int) load.Options {
 	o := s.options.Load
 	o.Targets, o.Seed, o.CPUs = targets, s.options.Seed+uint64(number)*1000, s.loadCPUs
@@ -218,7 +223,7 @@ func (s *sweeper) loadOptions(targets []load.Target, number int) load.Options {
 	return o
 }
 
-// phases returns the arm's load for a time.
+// phases returns the arm's load for a duration.
 func (s *sweeper) phases(arm Settings, d time.Duration) ([]load.Phase, error) {
 	if v := arm.Get(LoadShare); v != "" {
 		share, err := parseShare(v)
@@ -228,7 +233,7 @@ func (s *sweeper) phases(arm Settings, d time.Duration) ([]load.Phase, error) {
 	return load.ParseRate(arm.Get(Rate), d)
 }
 
-// run makes one run.
+// run executes one run.
 func (s *sweeper) run(ctx context.Context, arm Settings, number int) (run *Run, err error) {
 	u, err := s.startService(ctx, arm)
 	defer func() { err = errors.Join(err, u.stop()) }()
@@ -286,7 +291,7 @@ func firstReason(r *load.Result) string {
 	return r.Reasons[0].Text
 }
 
-// traceRun records the service under the same load and explains the recording.
+// traceRun records a trace of the service under the same load and adds its causes to the run.
 func (s *sweeper) traceRun(ctx context.Context, u *runningService, arm Settings, number int, run *Run) {
 	o := s.loadOptions(u.targets, number)
 	o.Seed += 500
@@ -315,12 +320,12 @@ func (s *sweeper) traceRun(ctx context.Context, u *runningService, arm Settings,
 		return
 	}
 	run.Causes = sumCauses(rep)
-	if run.GCs == nil { // a Go program that printed nothing did not collect
+	if run.GCs == nil { // a Go program without gctrace lines had no collection
 		run.GCs, run.GCCPUNS = new(int64), new(int64)
 	}
 }
 
-// recordAndExplain records a trace, with samples of the host, which know throttling.
+// recordAndExplain records and explains a trace with host samples, which show throttling.
 func recordAndExplain(ctx context.Context, pprof string, d time.Duration) (*report.Report, error) {
 	dir, err := os.MkdirTemp("", "whylate-sweep-")
 	if err != nil {

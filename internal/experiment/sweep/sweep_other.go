@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// ErrSystem is returned where there are no cgroups.
+// ErrSystem is returned on systems without cgroups.
 var ErrSystem = errors.New("a sweep needs Linux: limits are those of its cgroups")
 
 // Do returns ErrSystem.

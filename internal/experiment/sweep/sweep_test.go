@@ -56,7 +56,7 @@ func TestArms(t *testing.T) {
 	}
 }
 
-// result makes a result with one axis, each arm with its runs' figures.
+// result returns a result with one axis, with the given runs of each arm.
 func result(o Options, axis Axis, runs [][]Run) *Result {
 	arms, err := Arms([]Axis{axis, {Rate, []string{"100"}}})
 	if err != nil {
@@ -86,8 +86,8 @@ func runsOf(p99, cpu, memory float64, n int) (out []Run) {
 	return out
 }
 
-// TestChoose: the best arms are those with the best figures, ties are named, and the price of the one that is recommended
-// is what is shown to get worse.
+// TestChoose: the best arms are those with the best figures, ties are listed, and the price of the
+// recommended arm has the figures that get worse.
 func TestChoose(t *testing.T) {
 	axis := Axis{GOMAXPROCS, []string{"1", "2", "8"}}
 	r := result(Options{Runs: 5}, axis, [][]Run{runsOf(20e6, 1e6, 1e8, 5), runsOf(10e6, 1.5e6, 1e8, 5), runsOf(40e6, 2e6, 2e8, 5)})
@@ -161,7 +161,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestKnee: the collector's CPU time falls as 1/GOGC while memory grows with it; the knee is where the two balance.
+// TestKnee: the collector's CPU time falls as 1/GOGC and memory grows with GOGC; the knee is at the
+// balance of both.
 func TestKnee(t *testing.T) {
 	var runs [][]Run
 	values := []string{"50", "100", "200", "400", "800"}
@@ -185,14 +186,14 @@ func TestKnee(t *testing.T) {
 		}
 	}
 	one := int64(1)
-	for i := range runs[4] { // the largest value's memory is not what it comes to
+	for i := range runs[4] { // too few collections at the largest value: its memory is not final
 		runs[4][i].GCs = &one
 	}
 	if r := result(Options{Runs: 3}, Axis{GOGC, values}, runs); r.Knee == nil || !strings.Contains(r.Knee.Text, "GOGC=400 saves") {
 		t.Errorf("with a value that hardly collects: %+v", r.Knee)
 	}
 	straight := make([][]Run, 5)
-	for i := range straight { // as much saved as it costs everywhere
+	for i := range straight { // a straight line has no knee
 		straight[i] = runsOf(20e6, 1e6, 100e6*float64(i+1), 3)
 		for j := range straight[i] {
 			ns := int64(1e9 * float64(6-i))
@@ -207,7 +208,7 @@ func TestKnee(t *testing.T) {
 	}
 }
 
-// TestJSON: the contract's fields are there, and a result that is read again gives the same arms.
+// TestJSON: the JSON has the documented fields, and a result that is read back gives the same arms.
 func TestJSON(t *testing.T) {
 	o := Options{Runs: 3, Measure: time.Second}
 	r := result(o, Axis{GOMAXPROCS, []string{"1", "2"}}, [][]Run{runsOf(20e6, 1e6, 1e8, 3), runsOf(10e6, 1e6, 1e8, 3)})
@@ -261,7 +262,7 @@ func TestParseSLO(t *testing.T) {
 	}
 }
 
-// TestHTML: the page stands alone, holds the plots, and has what it quotes escaped.
+// TestHTML: the page has no external resources, has the plots, and escapes quoted text.
 func TestHTML(t *testing.T) {
 	axis := Axis{"MODE", []string{"</pre><script>alert(1)</script>", "2", "8"}}
 	r := result(Options{Runs: 5}, axis, [][]Run{runsOf(20e6, 1e6, 1e8, 5), runsOf(10e6, 1.5e6, 1e8, 5), runsOf(40e6, 2e6, 2e8, 5)})
@@ -297,7 +298,8 @@ func TestHTML(t *testing.T) {
 	}
 }
 
-// TestWideIntervals: an interval that reaches far out presses nothing else together, and one that does not is drawn as it is.
+// TestWideIntervals: a very wide interval does not compress the rest of the plot, and a narrow one is
+// drawn in full.
 func TestWideIntervals(t *testing.T) {
 	bounds := func(low, high float64) []series {
 		s := series{Points: []point{newPoint(1, &Figure{Est: 10}, ""), newPoint(2, &Figure{Est: 20}, ""), newPoint(3, &Figure{Est: 30, Low: &low, High: &high}, "")}}
@@ -334,7 +336,7 @@ func TestWideIntervals(t *testing.T) {
 	}
 }
 
-// TestTicks: round numbers in the range, neither few nor many.
+// TestTicks: ticks are round numbers in the range, neither few nor many.
 func TestTicks(t *testing.T) {
 	for _, c := range []struct{ low, high float64 }{{0, 1}, {0, 3}, {0, 7}, {0, 10}, {3, 97}, {990, 1010}, {0.02, 0.05}, {1e6, 9e9}} {
 		got := ticksOf(c.low, c.high)
@@ -352,7 +354,7 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestTable holds what a result's text shows: which columns there are, where a difference stands, failed and invalid runs, two loads.
+// TestTable: the columns of the text, the column with changes, failed and invalid runs, two loads.
 func TestTable(t *testing.T) {
 	arms := must.Have(Arms([]Axis{{GOGC, []string{"100", "400"}}, {Rate, []string{"50", "100"}}}))(t)
 	o := Options{Runs: 3, Measure: 10 * time.Second, Warmup: 2 * time.Second, Command: []string{"server"}, Load: load.Options{Targets: []load.Target{{URL: "http://127.0.0.1/"}}}}
@@ -377,8 +379,8 @@ func TestTable(t *testing.T) {
 	must.Golden(t, *update, "testdata/table.txt", b.Bytes())
 }
 
-// TestHighestLoad: the choices of a sweep with several loads are those of the highest that was asked for, reached or not, in any
-// order; where rates are no numbers, of the one at which most was answered.
+// TestHighestLoad: with several loads the choice is for the highest requested one, reached or not, in
+// any order of arms; if the rates are not numbers, for the one with the most answers.
 func TestHighestLoad(t *testing.T) {
 	for _, c := range []struct {
 		loads []string
@@ -406,7 +408,7 @@ func TestHighestLoad(t *testing.T) {
 	}
 }
 
-// TestRanges: the ends of each range that a message names are allowed, and what lies beyond is not.
+// TestRanges: the ends of each range in a message are allowed, and values beyond are not.
 func TestRanges(t *testing.T) {
 	one := func(change func(*Options)) error {
 		o := Options{Command: []string{"server"}, Load: load.Options{Targets: []load.Target{{URL: "http://127.0.0.1/"}}}, Runs: 5, Measure: time.Second, Axes: []Axis{{Rate, []string{"1"}}}}

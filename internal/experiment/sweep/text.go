@@ -15,7 +15,7 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// column is a figure in the table. Against says that the difference to the first arm stands beside it.
+// A column is a figure in the table. showsChange adds a column with the change from the first arm.
 type column struct {
 	name, head  string
 	format      func(float64) string
@@ -40,7 +40,8 @@ var columns = []column{
 	{"gc_cpu_ns", "GC CPU", asTime, false},
 }
 
-// WriteText prints a result: a table for each load, causes by arm, the choices and the recommendation.
+// WriteText prints a result: a table for each load, the causes by arm, the best arms and the
+// recommendation.
 func WriteText(w io.Writer, r *Result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%s; %s measured a run after %s of warm-up, runs in random order\n", termtext.Escape(strings.Join(r.Command, " ")), termtext.Escape(r.Load), words.Duration(r.Measure), words.Duration(r.Warmup))
@@ -139,7 +140,7 @@ func rateText(load string) string {
 
 func (a *Arm) figure(name string) *Figure { return *figureNamed(name).field(a) }
 
-// cell writes a figure with half the width of its interval.
+// cell returns a figure with half the width of its interval.
 func cell(f *Figure, format func(float64) string) string {
 	if f == nil {
 		return "-"
@@ -227,10 +228,10 @@ func (r *Result) writeChoices(b *strings.Builder) {
 	}
 }
 
-// maxFile bounds a result that is read.
+// maxFile bounds the size of a result's file.
 const maxFile = 256 << 20
 
-// Read reads a result that was written as JSON, to go on with it.
+// Read reads a result in JSON, so that a sweep can be resumed.
 func Read(r io.Reader) (*Result, error) {
 	b, err := wire.ReadAll(r, maxFile)
 	if errors.Is(err, wire.ErrLarge) {
@@ -249,7 +250,8 @@ func Read(r io.Reader) (*Result, error) {
 	return &res, nil
 }
 
-// Resume makes the runs of an earlier result those that are done. It refuses one of another service or load.
+// Resume sets FinishedRuns to the runs of an earlier result. It returns an error if that is for
+// another service or load.
 func (o *Options) Resume(r *Result) error {
 	switch {
 	case !slices.Equal(r.Command, o.Command):

@@ -12,7 +12,8 @@ import (
 	"github.com/whylate/whylate/internal/output/termtext"
 )
 
-// watchUsage begins to count what the service uses. The returned function puts it into a run.
+// watchUsage starts to measure the service's resource usage. The returned function ends that and adds
+// the usage to a run.
 func (u *runningService) watchUsage() func(*Run) {
 	before := u.readCounters(false)
 	stop, ended := make(chan struct{}), make(chan struct{})
@@ -49,18 +50,18 @@ func (u *runningService) watchUsage() func(*Run) {
 	}
 }
 
-// counters are what the kernel counts of all instances of a service, since it began.
+// counters are the kernel's counters of all instances of a service, since their start.
 type counters struct {
 	cpu, switches   int64
 	gcs, gcCPU      int64
 	stat            cpugroup.Stat
-	hasStat         bool  // stat is known, of all instances
-	memory, threads int64 // now
+	hasStat         bool  // stat covers all instances
+	memory, threads int64 // present values
 	peak            int64
 	oomKills        int64
 }
 
-// readCounters reads the counters. light leaves out what costs a look at every thread.
+// readCounters reads the counters. skipThreads leaves out counters that need a read for every thread.
 func (u *runningService) readCounters(skipThreads bool) counters {
 	c := counters{hasStat: !skipThreads}
 	for _, in := range u.instances {
@@ -92,7 +93,7 @@ func (in *instance) addCounters(c *counters, skipThreads bool) {
 	if skipThreads {
 		return
 	}
-	cpu, stat, hasStat := ticks*10e6, cpugroup.Stat{}, false // USER_HZ is 100 on all that Go runs on
+	cpu, stat, hasStat := ticks*10e6, cpugroup.Stat{}, false // USER_HZ is 100 on every architecture that Go supports
 	if in.group != nil {
 		if used, err := in.group.CPUTime(); err == nil {
 			cpu = int64(used)
@@ -111,7 +112,6 @@ func (in *instance) addCounters(c *counters, skipThreads bool) {
 	c.gcCPU += in.output.gcCPU
 }
 
-// pids returns the service's processes.
 func (in *instance) pids() []int {
 	if in.group != nil {
 		return in.group.PIDs()
@@ -119,7 +119,7 @@ func (in *instance) pids() []int {
 	return in.process.PIDs()
 }
 
-// sumStatus adds up the numbers of a status file whose names end in so.
+// sumStatus adds up the numbers in a status file whose names end in suffix.
 func sumStatus(file, suffix string) (sum int64) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -135,7 +135,7 @@ func sumStatus(file, suffix string) (sum int64) {
 	return sum
 }
 
-// output is what the service printed: its last lines, and the runtime's lines about its collections.
+// output has the last lines that the service printed, and sums from the runtime's gctrace lines.
 type output struct {
 	mu    sync.Mutex
 	lines []string
@@ -143,7 +143,6 @@ type output struct {
 	gcCPU int64 // ns
 }
 
-// addLine takes a line.
 func (o *output) addLine(line string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -155,7 +154,7 @@ func (o *output) addLine(line string) {
 	}
 }
 
-// lastLines returns the last lines for an error, "" if there are none.
+// lastLines returns the last lines for an error message, "" without any.
 func (o *output) lastLines() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -166,8 +165,9 @@ func (o *output) lastLines() string {
 	return "; its last output: " + termtext.Head(text, 300)
 }
 
-// parseGC reads a line of GODEBUG=gctrace=1 and returns the collection's CPU time in ns, without that of idle Ps (package
-// runtime, "Environment Variables"): gc # @#s #%: #+#+# ms clock, #+#/#/#+# ms cpu, ...
+// parseGC reads a line of GODEBUG=gctrace=1 and returns the collection's CPU time in ns, without that
+// of idle Ps (package runtime, "Environment Variables"): gc # @#s #%: #+#+# ms clock, #+#/#/#+# ms
+// cpu, ...
 func parseGC(line string) (int64, bool) {
 	if !strings.HasPrefix(line, "gc ") {
 		return 0, false

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// criteria are what arms are chosen by.
+// criteria are the figures by which arms are compared.
 var criteria = []struct {
 	name, title    string
 	higherIsBetter bool // more is better
@@ -25,15 +25,16 @@ var criteria = []struct {
 	{"memory_peak_bytes", "least memory", false},
 }
 
-// Advice is the arm that is recommended, and what it costs.
+// An Advice is the recommended arm with its advantages and costs.
 type Advice struct {
 	Arm    int    `json:"arm"`
 	Reason string `json:"why"`
-	Better string `json:"better,omitempty"` // than the first arm
-	Price  string `json:"price,omitempty"`  // what is worse than in the first arm, or than in the best
+	Better string `json:"better,omitempty"` // figures better than in the first arm
+	Price  string `json:"price,omitempty"`  // figures worse than in the first arm, or than in the best one
 }
 
-// choose finds the best arms. An arm with failed runs, or without valid ones, is not chosen as long as there is another.
+// choose sets the best arms and the recommendation. An arm with failed runs, or without valid ones, is
+// chosen only if there is no other.
 func (r *Result) choose() {
 	r.Best, r.Ties, r.ByLoad, r.Recommended = map[string]int{}, map[string][]int{}, map[string]map[string]int{}, nil
 	loads := r.loads()
@@ -43,7 +44,7 @@ func (r *Result) choose() {
 			highestLoad, highestRate = loadOf(r.Arms[i].settings), p.Est
 		}
 	}
-	// The highest rate asked for, which the service may not have reached.
+	// Prefer the highest requested rate, which the service may not have reached.
 	requestedRate := -1.0
 	for _, l := range loads {
 		if v, err := strconv.ParseFloat(strings.TrimSuffix(l, "%"), 64); err == nil && v > requestedRate {
@@ -64,7 +65,7 @@ func (r *Result) choose() {
 	r.Knee = r.findKnee()
 }
 
-// loads returns the loads of the arms, in their order.
+// loads returns the distinct loads in the order of the arms.
 func (r *Result) loads() (loads []string) {
 	for i := range r.Arms {
 		if l := loadOf(r.Arms[i].settings); !slices.Contains(loads, l) {
@@ -74,6 +75,8 @@ func (r *Result) loads() (loads []string) {
 	return loads
 }
 
+// bestArms returns the best arm at a load for each criterion, and the arms without evidence of a
+// difference from it.
 func (r *Result) bestArms(load string) (map[string]int, map[string][]int) {
 	best, ties := map[string]int{}, map[string][]int{}
 	var usable []int
@@ -120,7 +123,8 @@ func (r *Result) bestArms(load string) (map[string]int, map[string][]int) {
 	return best, ties
 }
 
-// meetsGoals tells whether an arm reaches all goals, with the upper bounds of its intervals where there are any.
+// meetsGoals reports whether an arm meets all goals, by the upper bounds of its intervals if it has
+// intervals.
 func (r *Result) meetsGoals(arm int) bool {
 	for _, t := range r.SLO {
 		f := r.figure(arm, percentileFigures[t.Percentile])
@@ -142,6 +146,7 @@ func (r *Result) figure(arm int, name string) *Figure {
 	return r.Arms[arm].figure(name)
 }
 
+// estimate returns an arm's figure, NaN if it has none.
 func (r *Result) estimate(arm int, name string) float64 {
 	if f := r.figure(arm, name); f != nil {
 		return f.Est
@@ -149,13 +154,14 @@ func (r *Result) estimate(arm int, name string) float64 {
 	return math.NaN()
 }
 
-// compareArms compares arm b with arm a.
+// compareArms returns the change of a figure from arm a to arm b.
 func (r *Result) compareArms(a, b int, name string) compare.RunsChange {
 	return compare.CompareRuns(r.Arms[a].values[name], r.Arms[b].values[name], figureNamed(name).scale)
 }
 
-// recommend recommends, of the highest load: the cheapest arm that meets the goals, if there are any; else, of those for which
-// nothing says that their p99 is worse than the best, the one with the least CPU a request.
+// recommend sets the recommended arm at the highest load: the arm with the least CPU per request that
+// meets the goals; else, of the arms without evidence of a worse p99 than the best, the one with the
+// least CPU per request.
 func (r *Result) recommend() {
 	arm, reason := -1, ""
 	if i, ok := r.Best["slo"]; ok {
@@ -199,8 +205,9 @@ func (r *Result) recommend() {
 	r.Recommended.Better, r.Recommended.Price = strings.Join(better, ", "), strings.Join(price, ", ")
 }
 
-// lowestP99 returns the arm to take if the best p99 is that of arm best, and why: the first arm, if nothing says that it is
-// worse, or one of those that are as good and need less CPU.
+// lowestP99 returns the arm to recommend for its p99, with the reason. Best is the arm with the lowest
+// p99. The result is the first arm without evidence of a higher p99, or an arm as good that needs less
+// CPU.
 func (r *Result) lowestP99(best int) (int, string) {
 	equal := append([]int{best}, r.Ties["p99_ns"]...)
 	slices.Sort(equal)
@@ -224,7 +231,7 @@ func sloText(slo []Target) string {
 	return strings.Join(parts, ",")
 }
 
-// figureTitles are figures in words, where cutting the unit off their names does not make some.
+// figureTitles has the titles of figures whose name without its unit is not readable.
 var figureTitles = map[string]string{
 	"p999_ns": "p99.9", "per_s": "throughput", "cpu_ns_per_request": "CPU per request", "memory_peak_bytes": "memory", "throttled_ns": "throttled", "gc_cpu_ns": "collector",
 }
@@ -233,20 +240,21 @@ func figureTitle(name string) string {
 	return cmp.Or(figureTitles[name], strings.TrimSuffix(name, "_ns"))
 }
 
-// A Knee is the value of GOGC from which on a higher one wins little: of the collector's CPU time that is saved between
-// the smallest and the largest value, it and smaller ones saved the most for the memory that they cost.
+// A Knee is the value of GOGC above which higher values save little CPU time for their memory.
 type Knee struct {
 	Value string `json:"gogc"`
 	Arm   int    `json:"arm"`
 	Text  string `json:"text"`
 }
 
-// minKneeDistance is how far below the line through the ends of the curve, in parts of its height, a knee lies at least.
+// minKneeDistance is the least distance of a knee from the line through the ends of the curve, as a
+// fraction of the curve's height.
 const minKneeDistance = 0.1
 
-// findKnee finds the point of the curve of the collector's CPU time over peak memory that lies farthest from the line through
-// its ends (Satopää et al., Finding a "Kneedle" in a Haystack, 2011), both scaled to their range. It looks only at sweeps
-// in which nothing but GOGC varies, with four values or more.
+// findKnee returns the point of the curve of the collector's CPU time over peak memory with the
+// largest distance below the line through the curve's ends (Satopää et al., Finding a "Kneedle" in a
+// Haystack, 2011), with both axes scaled to their range. It needs a sweep in which only GOGC varies,
+// with at least four values.
 func (r *Result) findKnee() *Knee {
 	type point struct {
 		gogc     int
@@ -263,7 +271,7 @@ func (r *Result) findKnee() *Knee {
 		}
 		n, err := strconv.Atoi(s.Get(GOGC))
 		if err != nil || r.Arms[i].MemoryPeak == nil || r.Arms[i].GCCPU == nil || r.Arms[i].GCs.Est < 2 {
-			continue // with hardly a collection in a run, the memory is not what it comes to
+			continue // with fewer than two collections in a run, memory has not reached its final size
 		}
 		points = append(points, point{n, i, r.Arms[i].MemoryPeak.Est, r.Arms[i].GCCPU.Est})
 	}
