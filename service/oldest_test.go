@@ -19,7 +19,7 @@ func TestOtherVersions(t *testing.T) {
 	if os.Getenv("WHYLATE_FULL") != "1" {
 		t.Skip("fetches Go toolchains: only with WHYLATE_FULL=1 (.ci/full)")
 	}
-	here := must.Have(filepath.Abs("."))(t)
+	directory := must.Have(filepath.Abs("."))(t)
 	source := must.Have(os.ReadFile("testdata/all.go.txt"))(t)
 	for version, says := range map[string]string{
 		"go1.24.0": "recorder false built with a Go version before 1.25, which has no flight recorder",
@@ -28,7 +28,7 @@ func TestOtherVersions(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			dir := t.TempDir()
 			for name, text := range map[string]string{
-				"go.mod":  "module example.com/svc\n\ngo 1.24\n\nrequire github.com/whylate/whylate/service v0.0.0\n\nreplace github.com/whylate/whylate/service => " + here + "\n",
+				"go.mod":  "module example.com/svc\n\ngo 1.24\n\nrequire github.com/whylate/whylate/service v0.0.0\n\nreplace github.com/whylate/whylate/service => " + directory + "\n",
 				"main.go": string(source),
 			} {
 				must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))

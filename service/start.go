@@ -38,8 +38,8 @@ type Service struct {
 	tuner *tune.Tuner
 	probe *probe.Probe
 	// flight is nil if none was asked for, or its options make no sense.
-	flight *flight.Recorder
-	once   sync.Once
+	flight   *flight.Recorder
+	stopOnce sync.Once
 }
 
 // A State is what was decided and what was measured.
@@ -94,11 +94,11 @@ func withFlight(o *Options) (*flight.Recorder, probe.Options) {
 		warn(o, "whylate: the flight recorder was not started", slog.String("error", err.Error()))
 		return nil, probing
 	}
-	told := o.Probe.OnFreeze
+	onFreeze := o.Probe.OnFreeze
 	probing.OnFreeze = func(f probe.Freeze) {
 		rec.OnFreeze(f)
-		if told != nil {
-			told(f)
+		if onFreeze != nil {
+			onFreeze(f)
 		}
 	}
 	return rec, probing
@@ -133,7 +133,7 @@ func (s *Service) Handler(o debugz.Options) http.Handler {
 
 // Stop stops everything and gives back what was set. It may be called more than once.
 func (s *Service) Stop() {
-	s.once.Do(func() {
+	s.stopOnce.Do(func() {
 		s.probe.Stop()
 		if s.flight != nil {
 			s.flight.Stop()

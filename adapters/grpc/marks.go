@@ -28,7 +28,7 @@ func Unary() grpc.UnaryServerInterceptor {
 		if !mark.Active() {
 			return handler(ctx, req)
 		}
-		return marked(ctx, info.FullMethod, func() (any, error) { return handler(ctx, req) })
+		return runMarked(ctx, info.FullMethod, func() (any, error) { return handler(ctx, req) })
 	}
 }
 
@@ -39,12 +39,12 @@ func Stream() grpc.StreamServerInterceptor {
 		if !mark.Active() {
 			return handler(srv, stream)
 		}
-		_, err := marked(stream.Context(), info.FullMethod, func() (any, error) { return nil, handler(srv, stream) })
+		_, err := runMarked(stream.Context(), info.FullMethod, func() (any, error) { return nil, handler(srv, stream) })
 		return err
 	}
 }
 
-func marked(ctx context.Context, method string, f func() (any, error)) (any, error) {
+func runMarked(ctx context.Context, method string, f func() (any, error)) (any, error) {
 	m := mark.Begin(mark.GRPC, method, traceparent(ctx))
 	outcome := mark.Panic
 	defer func() { m.End("", outcome) }()

@@ -21,11 +21,11 @@ import (
 // TestMarks asks a real server and sees what it marks.
 func TestMarks(t *testing.T) {
 	var mu sync.Mutex
-	var seen []mark.Ended
+	var ended []mark.Ended
 	stop, ok := mark.Watch(func(e mark.Ended) {
 		mu.Lock()
 		defer mu.Unlock()
-		seen = append(seen, e)
+		ended = append(ended, e)
 	})
 	if !ok {
 		t.Fatal("somebody else watches")
@@ -64,7 +64,7 @@ func TestMarks(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	got := map[string]bool{}
-	for _, e := range seen {
+	for _, e := range ended {
 		got[string(e.Kind)+" "+e.Name+" "+e.Status] = true
 	}
 	for _, want := range []string{"grpc /grpc.health.v1.Health/Check OK", "grpc /grpc.health.v1.Health/Check NotFound", "grpc /grpc.health.v1.Health/Watch Canceled"} {
@@ -72,15 +72,15 @@ func TestMarks(t *testing.T) {
 			t.Errorf("%q is not marked: %v", want, got)
 		}
 	}
-	if len(seen) != 3 {
-		t.Errorf("%d marks", len(seen))
+	if len(ended) != 3 {
+		t.Errorf("%d marks", len(ended))
 	}
 }
 
 // TestPanic tests that a panic passes through and is told.
 func TestPanic(t *testing.T) {
-	var seen []mark.Ended
-	stop, ok := mark.Watch(func(e mark.Ended) { seen = append(seen, e) })
+	var ended []mark.Ended
+	stop, ok := mark.Watch(func(e mark.Ended) { ended = append(ended, e) })
 	if !ok {
 		t.Fatal("somebody else watches")
 	}
@@ -93,7 +93,7 @@ func TestPanic(t *testing.T) {
 		}()
 		_, _ = Unary()(context.Background(), nil, &grpc.UnaryServerInfo{FullMethod: "/a/B"}, func(context.Context, any) (any, error) { panic(errors.New("oh")) })
 	}()
-	if len(seen) != 1 || seen[0].Status != mark.Panic {
-		t.Errorf("seen %+v", seen)
+	if len(ended) != 1 || ended[0].Status != mark.Panic {
+		t.Errorf("seen %+v", ended)
 	}
 }

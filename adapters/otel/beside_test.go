@@ -21,17 +21,17 @@ import (
 	"github.com/whylate/whylate/service/mark"
 )
 
-// TestBesideTracing runs a recorder in a service that sends spans in batches: every span
+// TestWithTracing runs a recorder in a service that sends spans in batches: every span
 // is exported, and a slow request's recording names its span, so that one leads to the
 // other.
-func TestBesideTracing(t *testing.T) {
+func TestWithTracing(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	p := sdktrace.NewTracerProvider(sdktrace.WithBatcher(spans, sdktrace.WithBatchTimeout(time.Millisecond)), sdktrace.WithSpanProcessor(Marks()))
 	tracer := p.Tracer("test")
 	dir := t.TempDir()
-	kept := make(chan string, 1)
+	recordings := make(chan string, 1)
 	r, err := flight.Start(flight.Options{Dir: dir, Budget: -1, Slow: time.Second, Tail: time.Millisecond, Sink: func(_ context.Context, name string, _ io.Reader) error {
-		kept <- name
+		recordings <- name
 		return nil
 	}})
 	if err != nil {
@@ -63,7 +63,7 @@ func TestBesideTracing(t *testing.T) {
 	slow := get("/slow")
 	var name string
 	select {
-	case name = <-kept:
+	case name = <-recordings:
 	case <-time.After(30 * time.Second):
 		t.Fatalf("nothing is kept: %+v", r.State())
 	}

@@ -33,11 +33,11 @@ func TestMarks(t *testing.T) {
 	trace.Stop()
 	text := b.String()
 	for _, c := range []struct {
-		span oteltrace.Span
-		told bool
+		span     oteltrace.Span
+		reported bool
 	}{{server, true}, {inner, false}, {consumer, true}, {root, true}} {
 		id := c.span.SpanContext()
-		if got := strings.Contains(text, "00-"+id.TraceID().String()+"-"+id.SpanID().String()+"-01"); got != c.told {
+		if got := strings.Contains(text, "00-"+id.TraceID().String()+"-"+id.SpanID().String()+"-01"); got != c.reported {
 			t.Errorf("span %s: told %v", id.SpanID(), got)
 		}
 	}

@@ -116,26 +116,26 @@ type builder struct {
 	err   error
 }
 
-func (b *builder) counter(name, unit, what string) metric.Float64ObservableCounter {
-	i, err := b.meter.Float64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
+func (b *builder) counter(name, unit, description string) metric.Float64ObservableCounter {
+	i, err := b.meter.Float64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
 	b.all, b.err = append(b.all, i), errors.Join(b.err, err)
 	return i
 }
 
-func (b *builder) count(name, unit, what string) metric.Int64ObservableCounter {
-	i, err := b.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
+func (b *builder) intCounter(name, unit, description string) metric.Int64ObservableCounter {
+	i, err := b.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
 	b.all, b.err = append(b.all, i), errors.Join(b.err, err)
 	return i
 }
 
-func (b *builder) gauge(name, unit, what string) metric.Float64ObservableGauge {
-	i, err := b.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what))
+func (b *builder) gauge(name, unit, description string) metric.Float64ObservableGauge {
+	i, err := b.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
 	b.all, b.err = append(b.all, i), errors.Join(b.err, err)
 	return i
 }
 
-func (b *builder) whole(name, unit, what string) metric.Int64ObservableGauge {
-	i, err := b.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what))
+func (b *builder) intGauge(name, unit, description string) metric.Int64ObservableGauge {
+	i, err := b.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
 	b.all, b.err = append(b.all, i), errors.Join(b.err, err)
 	return i
 }
@@ -144,7 +144,7 @@ func (m *Metrics) register(b *builder, f metric.Callback) error {
 	if b.err != nil {
 		return fmt.Errorf("making instruments: %w", b.err)
 	}
-	r, err := m.meter.RegisterCallback(guarded(f), b.all...)
+	r, err := m.meter.RegisterCallback(recoverPanics(f), b.all...)
 	if err != nil {
 		return fmt.Errorf("registering the callback: %w", err)
 	}
@@ -152,8 +152,8 @@ func (m *Metrics) register(b *builder, f metric.Callback) error {
 	return nil
 }
 
-// guarded returns f with panics as errors: readers of metrics call it in goroutines in which a panic would end the service.
-func guarded(f metric.Callback) metric.Callback {
+// recoverPanics returns f with panics as errors: readers of metrics call it in goroutines in which a panic would end the service.
+func recoverPanics(f metric.Callback) metric.Callback {
 	return func(ctx context.Context, o metric.Observer) (err error) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -168,10 +168,10 @@ func (m *Metrics) observeProbe(p *probe.Probe) error {
 	b := &builder{meter: m.meter}
 	lateness := b.counter("whylate.timer.lateness", "s", "How late the probe's timer went off, all ticks together.")
 	waitP := b.counter("whylate.timer.wait_p", "s", "The part of the lateness spent waiting for a P while goroutines ran.")
-	ticks := b.count("whylate.timer.ticks", "{tick}", "Ticks of the probe's timer.")
+	ticks := b.intCounter("whylate.timer.ticks", "{tick}", "Ticks of the probe's timer.")
 	freezeCPU := b.counter("whylate.freeze.cpu.time", "s", "Time lost in freezes, times the CPUs in use before each.")
 	throttled := b.counter("whylate.throttled.cpu.time", "s", "Time the kernel held the process's cgroup back, by the level of the quota.")
-	periods := b.count("whylate.quota.periods", "{period}", "Enforcement periods of the process's own cgroup, by whether it used its quota up.")
+	periods := b.intCounter("whylate.quota.periods", "{period}", "Enforcement periods of the process's own cgroup, by whether it used its quota up.")
 	runQueue := b.counter("whylate.run_queue.time", "s", "Time threads were runnable without running while no quota held them back, summed over threads.")
 	unsplit := b.counter("whylate.run_queue.unsplit.time", "s", "The same while a quota did hold them back, less the throttled time.")
 	steal := b.counter("whylate.steal.cpu.time", "s", "CPU time the hypervisor took from the whole machine.")
@@ -181,7 +181,7 @@ func (m *Metrics) observeProbe(p *probe.Probe) error {
 	state := func(v string) metric.MeasurementOption {
 		return metric.WithAttributeSet(attribute.NewSet(attribute.String("whylate.quota.state", v)))
 	}
-	own, ancestor := level("own"), level("ancestor")
+	ownLevel, ancestorLevel := level("own"), level("ancestor")
 	full, free := state("throttled"), state("free")
 	return m.register(b, func(_ context.Context, o metric.Observer) error {
 		var s probe.Snapshot
@@ -193,8 +193,8 @@ func (m *Metrics) observeProbe(p *probe.Probe) error {
 			o.ObserveFloat64(freezeCPU, s.FreezeCPU.Seconds())
 		}
 		if s.Has&probe.HasThrottling != 0 {
-			o.ObserveFloat64(throttled, s.Throttled.Own.Seconds(), own)
-			o.ObserveFloat64(throttled, s.Throttled.Ancestor.Seconds(), ancestor)
+			o.ObserveFloat64(throttled, s.Throttled.Own.Seconds(), ownLevel)
+			o.ObserveFloat64(throttled, s.Throttled.Ancestor.Seconds(), ancestorLevel)
 			o.ObserveInt64(periods, s.Throttled.ThrottledPeriods, full)
 			o.ObserveInt64(periods, s.Throttled.Periods-s.Throttled.ThrottledPeriods, free)
 		}
@@ -212,15 +212,15 @@ func (m *Metrics) observeProbe(p *probe.Probe) error {
 func (m *Metrics) observeTuner(t *tune.Tuner) error {
 	b := &builder{meter: m.meter}
 	quota := b.gauge("whylate.cpu.quota", "{cpu}", "The tightest visible CPU quota.")
-	affinity := b.whole("whylate.cpu.affinity", "{cpu}", "CPUs that the process may run on.")
-	host := b.whole("whylate.host.cpu.count", "{cpu}", "CPUs of the machine.")
-	procs := b.whole("whylate.gomaxprocs", "{thread}", "GOMAXPROCS, and who set it.")
-	memory := b.whole("whylate.memory.limit", "By", "The tightest visible memory limit.")
-	hostMemory := b.whole("whylate.host.memory", "By", "Memory of the machine.")
-	used := b.whole("whylate.memory.used", "By", "Memory the process's cgroup is charged for, without page cache that can be dropped.")
-	headroom := b.whole("whylate.memory.headroom", "By", "The memory limit less what is used.")
-	goMemory := b.whole("whylate.gomemlimit", "By", "GOMEMLIMIT, and who set it.")
-	gogc := b.whole("whylate.gogc", "%", "GOGC, and who set it.")
+	affinity := b.intGauge("whylate.cpu.affinity", "{cpu}", "CPUs that the process may run on.")
+	host := b.intGauge("whylate.host.cpu.count", "{cpu}", "CPUs of the machine.")
+	procs := b.intGauge("whylate.gomaxprocs", "{thread}", "GOMAXPROCS, and who set it.")
+	memory := b.intGauge("whylate.memory.limit", "By", "The tightest visible memory limit.")
+	hostMemory := b.intGauge("whylate.host.memory", "By", "Memory of the machine.")
+	used := b.intGauge("whylate.memory.used", "By", "Memory the process's cgroup is charged for, without page cache that can be dropped.")
+	headroom := b.intGauge("whylate.memory.headroom", "By", "The memory limit less what is used.")
+	goMemory := b.intGauge("whylate.gomemlimit", "By", "GOMEMLIMIT, and who set it.")
+	gogc := b.intGauge("whylate.gogc", "%", "GOGC, and who set it.")
 	effective := b.gauge("whylate.gogc.effective", "%", "GOGC that the heap goal amounts to under the memory limit.")
 	gcShare := b.gauge("whylate.gc.cpu.utilization", "1", "The garbage collector's share of the CPU time the process used lately.")
 	gcQuota := b.gauge("whylate.gc.quota.utilization", "1", "The garbage collector's share of the CPU quota lately.")
@@ -229,7 +229,7 @@ func (m *Metrics) observeTuner(t *tune.Tuner) error {
 	}
 	return m.register(b, func(_ context.Context, o metric.Observer) error {
 		s := t.State()
-		known := func(i metric.Int64Observable, v int64) {
+		observePositive := func(i metric.Int64Observable, v int64) {
 			if v > 0 {
 				o.ObserveInt64(i, v)
 			}
@@ -237,11 +237,11 @@ func (m *Metrics) observeTuner(t *tune.Tuner) error {
 		if s.Quota > 0 {
 			o.ObserveFloat64(quota, s.Quota)
 		}
-		known(affinity, int64(s.Affinity))
-		known(host, int64(s.HostCPUs))
+		observePositive(affinity, int64(s.Affinity))
+		observePositive(host, int64(s.HostCPUs))
 		o.ObserveInt64(procs, int64(s.GOMAXPROCS), source(s.ProcsBy))
-		known(memory, s.MemoryLimit)
-		known(hostMemory, s.HostMemory)
+		observePositive(memory, s.MemoryLimit)
+		observePositive(hostMemory, s.HostMemory)
 		if s.MemoryUsed >= 0 {
 			o.ObserveInt64(used, s.MemoryUsed)
 		}

@@ -104,7 +104,7 @@ func TestMetrics(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, still := collect(t, r)["whylate.cpu.quota"]; still {
+	if _, unchanged := collect(t, r)["whylate.cpu.quota"]; unchanged {
 		t.Error("observed after Close")
 	}
 }

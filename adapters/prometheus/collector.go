@@ -102,7 +102,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
-	defer report()
+	defer reportPanic()
 	if c.probe != nil {
 		var s probe.Snapshot
 		c.probe.Snapshot(&s)
@@ -176,17 +176,17 @@ func (c *Collector) collectTuner(out chan<- prometheus.Metric, s *tune.State) {
 		m, err := prometheus.NewConstMetric(desc, prometheus.GaugeValue, v, labels...)
 		send(out, m, err)
 	}
-	known := func(desc *prometheus.Desc, v float64) {
+	gaugeIfPositive := func(desc *prometheus.Desc, v float64) {
 		if v > 0 {
 			gauge(desc, v)
 		}
 	}
-	known(c.quota, s.Quota)
-	known(c.affinity, float64(s.Affinity))
-	known(c.hostCPUs, float64(s.HostCPUs))
+	gaugeIfPositive(c.quota, s.Quota)
+	gaugeIfPositive(c.affinity, float64(s.Affinity))
+	gaugeIfPositive(c.hostCPUs, float64(s.HostCPUs))
 	gauge(c.procs, float64(s.GOMAXPROCS), s.ProcsBy)
-	known(c.memoryLimit, float64(s.MemoryLimit))
-	known(c.hostMemory, float64(s.HostMemory))
+	gaugeIfPositive(c.memoryLimit, float64(s.MemoryLimit))
+	gaugeIfPositive(c.hostMemory, float64(s.HostMemory))
 	if s.MemoryUsed >= 0 {
 		gauge(c.memoryUsed, float64(s.MemoryUsed))
 	}

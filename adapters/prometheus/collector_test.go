@@ -119,17 +119,17 @@ func TestHistogram(t *testing.T) {
 	if got.GetSampleCount() != 6 || got.GetSampleSum() != h.Sum.Seconds() {
 		t.Errorf("%d samples, sum %v", got.GetSampleCount(), got.GetSampleSum())
 	}
-	below := map[float64]uint64{}
+	cumulative := map[float64]uint64{}
 	for _, b := range got.GetBucket() {
-		below[b.GetUpperBound()] = b.GetCumulativeCount()
+		cumulative[b.GetUpperBound()] = b.GetCumulativeCount()
 	}
 	for bound, want := range map[float64]uint64{64e-6: 1, 128e-6: 3, 65.536e-3: 3, 131.072e-3: 4, 8.388608: 4} {
-		if got, ok := below[bound]; !ok || got != want {
+		if got, ok := cumulative[bound]; !ok || got != want {
 			t.Errorf("below %v s: %d (%v), want %d", bound, got, ok, want)
 		}
 	}
-	if len(below) != 18 {
-		t.Errorf("%d buckets: %v", len(below), below)
+	if len(cumulative) != 18 {
+		t.Errorf("%d buckets: %v", len(cumulative), cumulative)
 	}
 }
 

@@ -17,14 +17,14 @@ import (
 // The dashboard and the alert rules ask for metrics that the collectors have, or by alternatives of which they have one (the
 // others are those of adapters/otel, which lab/grafana asks a real Prometheus for), and each alert has its runbook.
 func TestDashboard(t *testing.T) {
-	known := map[string]bool{}
+	metrics := map[string]bool{}
 	descs := make(chan *prometheus.Desc, 100)
 	NewCollector(&probe.Probe{}, &tune.Tuner{}).Describe(descs)
 	NewFlightCollector(nil).Describe(descs)
 	close(descs)
 	fq := regexp.MustCompile(`fqName: "(\w+)"`)
 	for d := range descs {
-		known[fq.FindStringSubmatch(d.String())[1]] = true
+		metrics[fq.FindStringSubmatch(d.String())[1]] = true
 	}
 
 	names := regexp.MustCompile(`whylate_\w+(\|whylate_\w+)*`)
@@ -44,7 +44,7 @@ func TestDashboard(t *testing.T) {
 		for _, alternatives := range found {
 			if !slices.ContainsFunc(strings.Split(alternatives, "|"), func(name string) bool {
 				for _, suffix := range []string{"_sum", "_count", "_bucket"} {
-					if known[strings.TrimSuffix(name, suffix)] {
+					if metrics[strings.TrimSuffix(name, suffix)] {
 						return true
 					}
 				}

@@ -10,28 +10,28 @@ import (
 // whylate_flight_recordings_total, label recording: a scrape has it if the handler's EnableOpenMetrics is set.
 type FlightCollector struct {
 	recorder *flight.Recorder
-	all      []*prometheus.Desc
+	descs    []*prometheus.Desc
 
-	recording, cost, own, budget, duty, off    *prometheus.Desc
-	triggers, missed, kept, failed, disk, sent *prometheus.Desc
+	recording, cost, ownCost, budget, duty, off      *prometheus.Desc
+	triggers, missed, recordings, failed, disk, sent *prometheus.Desc
 }
 
 // NewFlightCollector returns a collector of what r does and has done; r may be nil.
 func NewFlightCollector(r *flight.Recorder) *FlightCollector {
 	c := &FlightCollector{recorder: r}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		c.all = append(c.all, prometheus.NewDesc("whylate_flight_"+name, help, labels, nil))
-		return c.all[len(c.all)-1]
+		c.descs = append(c.descs, prometheus.NewDesc("whylate_flight_"+name, help, labels, nil))
+		return c.descs[len(c.descs)-1]
 	}
 	c.recording = desc("recording", "Whether the runtime's flight recorder runs.")
 	c.cost = desc("cost_ratio", "The runtime's flight recorder's share of the CPUs if it runs all the time, and how that is known.", "by")
-	c.own = desc("own_cost_ratio", "The share of the CPUs that reading the kernel's counters takes.")
+	c.ownCost = desc("own_cost_ratio", "The share of the CPUs that reading the kernel's counters takes.")
 	c.budget = desc("budget_ratio", "What the recorder may cost, as a share of the CPUs; absent without a bound.")
 	c.duty = desc("duty_ratio", "The part of the time that the recorder runs to stay within its budget.")
 	c.off = desc("off_seconds_total", "Time in which the recorder was off because of its budget.")
 	c.triggers = desc("triggers_total", "Moments worth a recording, by kind.", "kind")
 	c.missed = desc("missed_total", "Moments worth a recording that are in none, by kind: there were enough, or the recorder was off.", "kind")
-	c.kept = desc("recordings_total", "Recordings kept.")
+	c.recordings = desc("recordings_total", "Recordings kept.")
 	c.failed = desc("failures_total", "Recordings that could not be written or handed over.")
 	c.disk = desc("disk_bytes", "What the recordings in the directory take.")
 	c.sent = desc("uploads_total", "Recordings sent to a collector, by what became of them; failed ones are attempts that are made again. Absent without a collector.", "outcome")
@@ -40,14 +40,14 @@ func NewFlightCollector(r *flight.Recorder) *FlightCollector {
 
 // Describe implements prometheus.Collector.
 func (c *FlightCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range c.all {
+	for _, d := range c.descs {
 		out <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *FlightCollector) Collect(out chan<- prometheus.Metric) {
-	defer report()
+	defer reportPanic()
 	s := c.recorder.State()
 	c.collect(out, &s)
 }
@@ -63,7 +63,7 @@ func (c *FlightCollector) collect(out chan<- prometheus.Metric, s *flight.State)
 	}
 	put(c.recording, prometheus.GaugeValue, recording)
 	put(c.cost, prometheus.GaugeValue, s.Cost, s.CostFrom)
-	put(c.own, prometheus.GaugeValue, s.OwnCost)
+	put(c.ownCost, prometheus.GaugeValue, s.OwnCost)
 	if s.Budget > 0 {
 		put(c.budget, prometheus.GaugeValue, s.Budget)
 	}
@@ -73,14 +73,14 @@ func (c *FlightCollector) collect(out chan<- prometheus.Metric, s *flight.State)
 		put(c.triggers, prometheus.CounterValue, float64(s.Triggers[k]), string(k))
 		put(c.missed, prometheus.CounterValue, float64(s.Missed[k]), string(k))
 	}
-	kept, err := prometheus.NewConstMetric(c.kept, prometheus.CounterValue, float64(s.Kept))
+	recordings, err := prometheus.NewConstMetric(c.recordings, prometheus.CounterValue, float64(s.Kept))
 	if err == nil && s.Last != "" {
 		last := prometheus.Exemplar{Value: 1, Labels: prometheus.Labels{"recording": s.Last}, Timestamp: s.LastAt}
-		if m, err := prometheus.NewMetricWithExemplars(kept, last); err == nil {
-			kept = m
+		if m, err := prometheus.NewMetricWithExemplars(recordings, last); err == nil {
+			recordings = m
 		}
 	}
-	send(out, kept, err)
+	send(out, recordings, err)
 	put(c.failed, prometheus.CounterValue, float64(s.Failed))
 	put(c.disk, prometheus.GaugeValue, float64(s.DiskBytes))
 	if u := s.Upload; u != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// report is deferred where a registry calls a collector. The registry does so in goroutines in which a panic would end the service;
+// reportPanic is deferred where a registry calls a collector. The registry does so in goroutines in which a panic would end the service;
 // this reports it to slog.Default instead, and the scrape lacks the metrics that were still to come.
-func report() {
+func reportPanic() {
 	p := recover()
 	if p == nil {
 		return

@@ -53,8 +53,8 @@ func TestInvalidMetrics(t *testing.T) {
 
 // TestCollectorPanics tests that a panic in a collector does not end the process, and that it is reported.
 func TestCollectorPanics(t *testing.T) {
-	was := slog.Default()
-	defer slog.SetDefault(was)
+	previous := slog.Default()
+	defer slog.SetDefault(previous)
 	var log bytes.Buffer
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	gather(func(out chan<- prometheus.Metric) { (&Collector{tuner: new(tune.Tuner)}).Collect(out) }).names(t)

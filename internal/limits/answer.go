@@ -203,7 +203,7 @@ func parseMemLimit(s string) (int64, bool) {
 // traps asks the one judge of traps, which service/debugz asks as well.
 func (j *judge) traps() {
 	f := traps.Facts{
-		Limits: j.l, Inside: j.in, Namespaced: j.Namespaced, Since: j.Since,
+		Limits: j.l, Inside: j.in, Namespaced: j.Namespaced, Throttling: j.Since,
 		Aware: j.aware, EnvProcs: j.envProcs, ProcsBy: setters[j.forceBy],
 	}
 	if j.Program != nil {

@@ -47,21 +47,21 @@ func Tuner() *tune.Tuner { return started.tuner }
 // SetLogger sets the logger of all further lines, and of the first one if it was
 // not written yet. Without it the first line goes to slog.Default, as soon as the
 // program has called slog.SetDefault, or a second after the start.
-func SetLogger(l *slog.Logger) { started.voice.use(l) }
+func SetLogger(l *slog.Logger) { started.logger.setLogger(l) }
 
-type process struct {
-	tuner *tune.Tuner
-	voice *voice
+type runningTuner struct {
+	tuner  *tune.Tuner
+	logger *startupLogger
 }
 
 // start starts the tuner that the environment asks for. logger is asked for
 // the program's logger, which a program sets after init.
-func start(getenv func(string) string, logger func() *slog.Logger) process {
+func start(getenv func(string) string, logger func() *slog.Logger) runningTuner {
 	opts, quiet, problems := settings.Options(getenv)
-	v := newVoice(logger, quiet, problems)
+	v := newStartupLogger(logger, quiet, problems)
 	opts.Logger = slog.New(slog.DiscardHandler)
-	opts.OnEvent = v.event
+	opts.OnEvent = v.handleEvent
 	t := tune.Start(opts)
-	v.begin()
-	return process{t, v}
+	v.finishStart()
+	return runningTuner{t, v}
 }

@@ -28,22 +28,22 @@ func TestOneLine(t *testing.T) {
 		"silent":        {map[string]string{"WHYLATE_GOMAXPROCS": "off", "WHYLATE_LOG": "off"}, nil, ""},
 	} {
 		before, after := slog.New(slog.DiscardHandler), &bytes.Buffer{}
-		now := before
-		p := start(env(c.env), func() *slog.Logger { return now })
+		clock := before
+		p := start(env(c.env), func() *slog.Logger { return clock })
 		// The waits are this test's.
-		p.voice.mu.Lock()
-		p.voice.after = func(time.Duration, func()) {}
-		p.voice.mu.Unlock()
-		p.voice.wait(firstWait)
-		p.voice.mu.Lock()
-		early := p.voice.told && !p.voice.quiet
-		now = slog.New(slog.NewJSONHandler(after, nil))
-		p.voice.mu.Unlock()
+		p.logger.mu.Lock()
+		p.logger.afterFunc = func(time.Duration, func()) {}
+		p.logger.mu.Unlock()
+		p.logger.waitForLogger(firstWait)
+		p.logger.mu.Lock()
+		early := p.logger.firstLineWritten && !p.logger.quiet
+		clock = slog.New(slog.NewJSONHandler(after, nil))
+		p.logger.mu.Unlock()
 		if c.level != "" {
-			p.voice.wait(firstWait)
+			p.logger.waitForLogger(firstWait)
 		}
 		p.tuner.Stop()
-		p.voice.event(tune.Event{Knob: tune.KnobGOGC, Action: tune.ActionSet, Undo: "GOGC in the environment sets another value"})
+		p.logger.handleEvent(tune.Event{Knob: tune.KnobGOGC, Action: tune.ActionSet, Undo: "GOGC in the environment sets another value"})
 		lines := strings.Split(strings.TrimSpace(after.String()), "\n")
 		if c.level == "" {
 			if after.Len() > 0 {
@@ -92,10 +92,10 @@ func TestOneLine(t *testing.T) {
 func TestWhenTheLineComes(t *testing.T) {
 	var buf bytes.Buffer
 	l := slog.New(slog.NewTextHandler(&buf, nil))
-	v := newVoice(func() *slog.Logger { return l }, false, nil)
+	v := newStartupLogger(func() *slog.Logger { return l }, false, nil)
 	var waits []time.Duration
-	v.after = func(d time.Duration, f func()) { waits = append(waits, d); f() }
-	v.begin()
+	v.afterFunc = func(d time.Duration, f func()) { waits = append(waits, d); f() }
+	v.finishStart()
 	sum := time.Duration(0)
 	for _, d := range waits {
 		sum += d
@@ -103,14 +103,14 @@ func TestWhenTheLineComes(t *testing.T) {
 	if strings.Count(buf.String(), "\n") != 1 || sum < 900*time.Millisecond || sum > 1100*time.Millisecond {
 		t.Errorf("after %v: %s", sum, buf.String())
 	}
-	var given bytes.Buffer
-	v = newVoice(func() *slog.Logger { return l }, false, nil)
-	v.after = func(time.Duration, func()) {}
-	v.begin()
-	v.event(tune.Event{Knob: tune.KnobGOGC, Action: tune.ActionSet, Reason: "later"})
-	v.use(slog.New(slog.NewTextHandler(&given, nil)))
-	if strings.Count(given.String(), "\n") != 2 || !strings.Contains(given.String(), "later") {
-		t.Errorf("the given logger got %q", given.String())
+	var logger bytes.Buffer
+	v = newStartupLogger(func() *slog.Logger { return l }, false, nil)
+	v.afterFunc = func(time.Duration, func()) {}
+	v.finishStart()
+	v.handleEvent(tune.Event{Knob: tune.KnobGOGC, Action: tune.ActionSet, Reason: "later"})
+	v.setLogger(slog.New(slog.NewTextHandler(&logger, nil)))
+	if strings.Count(logger.String(), "\n") != 2 || !strings.Contains(logger.String(), "later") {
+		t.Errorf("the given logger got %q", logger.String())
 	}
 }
 

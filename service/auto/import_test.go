@@ -96,14 +96,14 @@ func main() {
 func writeProxy(t *testing.T, dir, module, version string) {
 	t.Helper()
 	root := must.Have(filepath.Abs(".."))(t)
-	at := filepath.Join(dir, filepath.FromSlash(module), "@v")
+	versionDir := filepath.Join(dir, filepath.FromSlash(module), "@v")
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(at, "list"), version+"\n")
-	write(t, filepath.Join(at, version+".info"), `{"Version":"`+version+`"}`)
-	write(t, filepath.Join(at, version+".mod"), string(mod))
+	write(t, filepath.Join(versionDir, "list"), version+"\n")
+	write(t, filepath.Join(versionDir, version+".info"), `{"Version":"`+version+`"}`)
+	write(t, filepath.Join(versionDir, version+".mod"), string(mod))
 	var buf bytes.Buffer
 	z := zip.NewWriter(&buf)
 	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -140,7 +140,7 @@ func writeProxy(t *testing.T, dir, module, version string) {
 		t.Fatal(err)
 	}
 	must.Do(t, z.Close())
-	write(t, filepath.Join(at, version+".zip"), buf.String())
+	write(t, filepath.Join(versionDir, version+".zip"), buf.String())
 }
 
 func write(t *testing.T, name, text string) {

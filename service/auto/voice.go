@@ -16,27 +16,27 @@ import (
 // one line, which it holds back until the program has a logger: imports run before
 // main, and a line in another format than the program's logs is noise to those who
 // read these.
-type voice struct {
+type startupLogger struct {
 	logger   func() *slog.Logger
 	atStart  *slog.Logger // logger's answer before main
 	quiet    bool
 	problems []string
-	// after is time.AfterFunc but for tests.
-	after func(time.Duration, func())
+	// afterFunc is time.AfterFunc but for tests.
+	afterFunc func(time.Duration, func())
 
 	guard guard.Guard // of the program's logger
 
-	mu      sync.Mutex
-	begun   bool // the first look is over
-	told    bool // the first line is out
-	first   []tune.Event
-	waiting []tune.Event // decided since
+	mu               sync.Mutex
+	startDone        bool // the first look is over
+	firstLineWritten bool // the first line is out
+	startEvents      []tune.Event
+	laterEvents      []tune.Event // decided since
 }
 
-func newVoice(logger func() *slog.Logger, quiet bool, problems []string) *voice {
-	return &voice{
+func newStartupLogger(logger func() *slog.Logger, quiet bool, problems []string) *startupLogger {
+	return &startupLogger{
 		logger: logger, atStart: logger(), quiet: quiet, problems: problems,
-		after: func(d time.Duration, f func()) { time.AfterFunc(d, f) },
+		afterFunc: func(d time.Duration, f func()) { time.AfterFunc(d, f) },
 	}
 }
 
@@ -48,73 +48,73 @@ const (
 	lastWait  = 512 * time.Millisecond
 )
 
-func (v *voice) event(e tune.Event) {
+func (v *startupLogger) handleEvent(e tune.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
 	case v.quiet:
-	case !v.begun:
-		v.first = append(v.first, e)
-	case !v.told:
-		v.waiting = append(v.waiting, e)
+	case !v.startDone:
+		v.startEvents = append(v.startEvents, e)
+	case !v.firstLineWritten:
+		v.laterEvents = append(v.laterEvents, e)
 	default:
-		v.log(e)
+		v.logEvent(e)
 	}
 }
 
-// begin says that the first look is over.
-func (v *voice) begin() {
+// finishStart says that the first look is over.
+func (v *startupLogger) finishStart() {
 	v.mu.Lock()
-	v.begun = true
+	v.startDone = true
 	v.mu.Unlock()
 	if !v.quiet {
-		v.after(firstWait, func() { v.wait(firstWait) })
+		v.afterFunc(firstWait, func() { v.waitForLogger(firstWait) })
 	}
 }
 
-// wait writes the first line if the program has set its logger or the time is
+// waitForLogger writes the first line if the program has set its logger or the time is
 // up.
-func (v *voice) wait(passed time.Duration) {
+func (v *startupLogger) waitForLogger(passed time.Duration) {
 	v.mu.Lock()
-	again := !v.told && v.logger() == v.atStart && passed < lastWait
-	if !v.told && !again {
-		v.tell()
+	waitLonger := !v.firstLineWritten && v.logger() == v.atStart && passed < lastWait
+	if !v.firstLineWritten && !waitLonger {
+		v.writeFirstLine()
 	}
-	after := v.after
+	afterFunc := v.afterFunc
 	v.mu.Unlock()
-	if again {
-		after(2*passed, func() { v.wait(2 * passed) })
+	if waitLonger {
+		afterFunc(2*passed, func() { v.waitForLogger(2 * passed) })
 	}
 }
 
-// use sets the logger.
-func (v *voice) use(l *slog.Logger) {
+// setLogger sets the logger.
+func (v *startupLogger) setLogger(l *slog.Logger) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.logger = func() *slog.Logger { return l }
-	if !v.told && !v.quiet {
-		v.tell()
+	if !v.firstLineWritten && !v.quiet {
+		v.writeFirstLine()
 	}
 }
 
-// tell writes the first line, and what was decided since.
-func (v *voice) tell() {
-	v.told = true
-	level, attrs := slog.LevelInfo, []slog.Attr{slog.String("undo", undo(v.first))}
+// writeFirstLine writes the first line, and what was decided since.
+func (v *startupLogger) writeFirstLine() {
+	v.firstLineWritten = true
+	level, attrs := slog.LevelInfo, []slog.Attr{slog.String("undo", undoText(v.startEvents))}
 	if len(v.problems) > 0 {
 		level = slog.LevelWarn
 		attrs = append(attrs, slog.String("ignored", strings.Join(v.problems, "; ")))
 	}
 	_ = v.guard.Do("auto: the logger", func() {
-		v.logger().LogAttrs(context.Background(), level, "whylate: "+summary(v.first), attrs...)
+		v.logger().LogAttrs(context.Background(), level, "whylate: "+summary(v.startEvents), attrs...)
 	})
-	for _, e := range v.waiting {
-		v.log(e)
+	for _, e := range v.laterEvents {
+		v.logEvent(e)
 	}
-	v.first, v.waiting = nil, nil
+	v.startEvents, v.laterEvents = nil, nil
 }
 
-func (v *voice) log(e tune.Event) {
+func (v *startupLogger) logEvent(e tune.Event) {
 	e.Undo = settings.Undo(e)
 	_ = v.guard.Do("auto: the logger", func() { e.Log(v.logger()) })
 }
@@ -135,8 +135,8 @@ func summary(events []tune.Event) string {
 	return strings.Join(parts, "; ")
 }
 
-// undo says for each knob how its decision is undone.
-func undo(events []tune.Event) string {
+// undoText says for each knob how its decision is undone.
+func undoText(events []tune.Event) string {
 	var parts []string
 	for _, e := range events {
 		parts = append(parts, string(e.Knob)+": "+settings.Undo(e))

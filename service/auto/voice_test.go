@@ -12,25 +12,25 @@ import (
 
 // TestWords: what the first look decided, and how it is undone, in a line each.
 func TestWords(t *testing.T) {
-	if summary(nil) != "nothing to do" || undo(nil) != "nothing was done" {
-		t.Errorf("of nothing: %q, %q", summary(nil), undo(nil))
+	if summary(nil) != "nothing to do" || undoText(nil) != "nothing was done" {
+		t.Errorf("of nothing: %q, %q", summary(nil), undoText(nil))
 	}
 	events := []tune.Event{{Knob: tune.KnobGOMAXPROCS, Action: tune.ActionSet, From: 8, To: 2, Reason: "why", Source: "/cpu.max"}, {Knob: tune.KnobGOGC, Action: tune.ActionKeep, Reason: "because"}}
 	if got, want := summary(events), events[0].String()+" [/cpu.max]; "+events[1].String(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := undo(events); !strings.HasPrefix(got, "GOMAXPROCS: ") || !strings.Contains(got, "; GOGC: ") {
+	if got := undoText(events); !strings.HasPrefix(got, "GOMAXPROCS: ") || !strings.Contains(got, "; GOGC: ") {
 		t.Errorf("%q", got)
 	}
 }
 
-// TestToldOnce: the line is told once, however often a logger is set, and not at all where it is to be quiet.
-func TestToldOnce(t *testing.T) {
+// TestFirstLineOnce: the line is told once, however often a logger is set, and not at all where it is to be quiet.
+func TestFirstLineOnce(t *testing.T) {
 	for _, quiet := range []bool{false, true} {
 		var b bytes.Buffer
-		v := &voice{quiet: quiet, logger: slog.Default, after: func(time.Duration, func()) {}}
+		v := &startupLogger{quiet: quiet, logger: slog.Default, afterFunc: func(time.Duration, func()) {}}
 		for range 3 {
-			v.use(slog.New(slog.NewTextHandler(&b, nil)))
+			v.setLogger(slog.New(slog.NewTextHandler(&b, nil)))
 		}
 		if n := strings.Count(b.String(), "whylate: "); n != 1 && !quiet || n != 0 && quiet {
 			t.Errorf("quiet %v: told %d times\n%s", quiet, n, b.String())

@@ -77,26 +77,26 @@ type page struct {
 	Limits     *cgroup.Limits `json:"limits,omitempty"`
 	Traps      []traps.Trap   `json:"traps"`
 	Tune       *tune.State    `json:"tune,omitempty"`
-	Probe      *lost          `json:"probe,omitempty"`
+	Probe      *probeSummary  `json:"probe,omitempty"`
 	Flight     *flight.State  `json:"flight,omitempty"`
 }
 
-// lost is a probe's snapshot in a few numbers.
-type lost struct {
-	Since           time.Time         `json:"since"`
-	Freezes         uint64            `json:"freezes"`
-	FreezesBy       map[string]uint64 `json:"freezes_by_verdict"`
-	FreezeTime      time.Duration     `json:"freeze_ns"`
-	FreezeP50       time.Duration     `json:"freeze_p50_ns"`
-	FreezeMax       time.Duration     `json:"freeze_max_ns"`
-	FreezeCPU       time.Duration     `json:"freeze_cpu_ns"`
-	Throttled       cgroup.Throttling `json:"throttled"`
-	RunQueue        time.Duration     `json:"run_queue_ns"`
-	Unsplit         time.Duration     `json:"unsplit_ns"`
-	Steal           time.Duration     `json:"steal_ns"`
-	LatenessP99     time.Duration     `json:"lateness_p99_ns"`
-	NotMeasurable   []string          `json:"not_measurable,omitempty"`
-	IntervalBetween time.Duration     `json:"interval_ns"`
+// probeSummary is a probe's snapshot in a few numbers.
+type probeSummary struct {
+	Started          time.Time         `json:"since"`
+	Freezes          uint64            `json:"freezes"`
+	FreezesByVerdict map[string]uint64 `json:"freezes_by_verdict"`
+	FreezeTime       time.Duration     `json:"freeze_ns"`
+	FreezeP50        time.Duration     `json:"freeze_p50_ns"`
+	FreezeMax        time.Duration     `json:"freeze_max_ns"`
+	FreezeCPU        time.Duration     `json:"freeze_cpu_ns"`
+	Throttled        cgroup.Throttling `json:"throttled"`
+	RunQueue         time.Duration     `json:"run_queue_ns"`
+	Unsplit          time.Duration     `json:"unsplit_ns"`
+	Steal            time.Duration     `json:"steal_ns"`
+	LatenessP99      time.Duration     `json:"lateness_p99_ns"`
+	NotMeasurable    []string          `json:"not_measurable,omitempty"`
+	IntervalBetween  time.Duration     `json:"interval_ns"`
 }
 
 // Handler returns the handler. GET and HEAD show the page, as text or with
@@ -109,7 +109,7 @@ func Handler(opts Options) http.Handler {
 
 type handler struct {
 	opts   Options
-	levels *levels
+	levels *levelChanger
 }
 
 var noContext = context.Background()
@@ -127,16 +127,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
-		h.show(w, r)
+		h.servePage(w, r)
 	case http.MethodPost:
-		h.change(w, r)
+		h.serveChange(w, r)
 	default:
 		w.Header().Set("Allow", "GET, HEAD, POST")
 		http.Error(w, "use GET to see the limits, POST level=debug to change the log level", http.StatusMethodNotAllowed)
 	}
 }
 
-func (h *handler) show(w http.ResponseWriter, r *http.Request) {
+func (h *handler) servePage(w http.ResponseWriter, r *http.Request) {
 	p := h.page()
 	if r.URL.Query().Get("format") == "json" {
 		w.Header().Set("Content-Type", "application/json")
@@ -146,7 +146,7 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	p.text(w)
+	p.writeText(w)
 }
 
 func (h *handler) page() page {
@@ -164,7 +164,7 @@ func (h *handler) page() page {
 		s.Limits = nil // as above, a moment older
 		p.Tune = &s
 	}
-	p.Traps = traps.Find(self(h.opts.Cgroup, p.Limits, p.Tune))
+	p.Traps = traps.Find(gatherFacts(h.opts.Cgroup, p.Limits, p.Tune))
 	if p.Traps == nil {
 		p.Traps = []traps.Trap{} // [] rather than null
 	}
@@ -178,32 +178,32 @@ func (h *handler) page() page {
 	return p
 }
 
-func summarize(p *probe.Probe) *lost {
+func summarize(p *probe.Probe) *probeSummary {
 	var s probe.Snapshot
 	p.Snapshot(&s)
-	l := &lost{
-		Since: s.Started.UTC(), Freezes: s.Freezes.Count, FreezesBy: map[string]uint64{},
+	l := &probeSummary{
+		Started: s.Started.UTC(), Freezes: s.Freezes.Count, FreezesByVerdict: map[string]uint64{},
 		FreezeTime: s.FreezeTime, FreezeP50: s.Freezes.Quantile(0.5), FreezeMax: s.Freezes.Max, FreezeCPU: s.FreezeCPU,
 		Throttled: s.Throttled, RunQueue: s.RunQueue, Unsplit: s.Unsplit, Steal: s.Steal,
 		LatenessP99: s.Lateness.Quantile(0.99), IntervalBetween: s.Interval,
 	}
 	for _, v := range cgroup.Verdicts() {
-		l.FreezesBy[string(v)] = s.FreezesBy(v).Count
+		l.FreezesByVerdict[string(v)] = s.FreezesBy(v).Count
 	}
 	for _, f := range []struct {
-		has  probe.Fields
-		name string
+		field probe.Fields
+		name  string
 	}{{probe.HasFreezes, "freezes"}, {probe.HasThrottling, "throttled time"}, {probe.HasRunQueue, "run queue"}, {probe.HasSteal, "steal"}} {
-		if s.Has&f.has == 0 {
+		if s.Has&f.field == 0 {
 			l.NotMeasurable = append(l.NotMeasurable, f.name)
 		}
 	}
 	return l
 }
 
-// text writes the page for people. An error of the connection ends it, and has no
+// writeText writes the page for people. An error of the connection ends it, and has no
 // reader.
-func (p *page) text(out io.Writer) {
+func (p *page) writeText(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	defer w.Flush()
 	fmt.Fprintf(w, "process\t%d, %s\n", p.PID, p.Go)
@@ -219,13 +219,13 @@ func (p *page) text(out io.Writer) {
 		fmt.Fprintf(w, "limits\t%s\n", p.Error)
 	}
 	if l := p.Limits; l != nil {
-		fmt.Fprintf(w, "\nCPU\t%s, cgroup %s\n", number(l.CPU.Effective, "CPUs"), l.CPU.Version)
+		fmt.Fprintf(w, "\nCPU\t%s, cgroup %s\n", numberText(l.CPU.Effective, "CPUs"), l.CPU.Version)
 		for _, b := range l.CPU.Bounds {
-			fmt.Fprintf(w, "%s %s\t%s\t%s\t%s\n", mark(b.Won), b.Kind, number(b.CPUs, "CPUs"), b.File, b.Why)
+			fmt.Fprintf(w, "%s %s\t%s\t%s\t%s\n", boundMark(b.Won), b.Kind, numberText(b.CPUs, "CPUs"), b.File, b.Why)
 		}
-		fmt.Fprintf(w, "\nmemory\t%s, cgroup %s\n", size(l.Memory.Effective), l.Memory.Version)
+		fmt.Fprintf(w, "\nmemory\t%s, cgroup %s\n", sizeText(l.Memory.Effective), l.Memory.Version)
 		for _, b := range l.Memory.Bounds {
-			fmt.Fprintf(w, "%s %s\t%s\t%s\t%s\n", mark(b.Won), b.Kind, size(b.Bytes), b.File, b.Why)
+			fmt.Fprintf(w, "%s %s\t%s\t%s\t%s\n", boundMark(b.Won), b.Kind, sizeText(b.Bytes), b.File, b.Why)
 		}
 		for _, n := range l.Notes {
 			fmt.Fprintf(w, "note\t%s\n", n)
@@ -238,8 +238,8 @@ func (p *page) text(out io.Writer) {
 		fmt.Fprintf(w, "%s\t%s: %s\n\tto do: %s\n", t.Code, t.Severity, t.Text, t.Fix)
 	}
 	if t := p.Tune; t != nil {
-		fmt.Fprintf(w, "\nGOGC\t%d, effectively %s; collecting takes %s of the CPU used\n", t.GOGC, known(t.EffectiveGOGC, func(n float64) string { return fmt.Sprintf("%.0f", n) }), known(t.GCShare, quantity.Share))
-		fmt.Fprintf(w, "headroom\t%s\n", size(t.Headroom))
+		fmt.Fprintf(w, "\nGOGC\t%d, effectively %s; collecting takes %s of the CPU used\n", t.GOGC, numberOrUnknown(t.EffectiveGOGC, func(n float64) string { return fmt.Sprintf("%.0f", n) }), numberOrUnknown(t.GCShare, quantity.Share))
+		fmt.Fprintf(w, "headroom\t%s\n", sizeText(t.Headroom))
 		fmt.Fprintf(w, "throttled\t%s (%s): own %v, ancestor %v, in %d of %d periods\n", t.Throttled.Verdict, t.Throttled.How, t.Throttled.Own, t.Throttled.Ancestor, t.Throttled.ThrottledPeriods, t.Throttled.Periods)
 		for _, e := range t.Events {
 			fmt.Fprintf(w, "%s\t%s\n", e.Time.UTC().Format(time.RFC3339), e)
@@ -248,12 +248,12 @@ func (p *page) text(out io.Writer) {
 		}
 	}
 	if l := p.Probe; l != nil {
-		fmt.Fprintf(w, "\nfreezes\t%d since %s: %v in total, p50 %v, max %v\n", l.Freezes, l.Since.UTC().Format(time.RFC3339), l.FreezeTime, l.FreezeP50, l.FreezeMax)
-		var by []string
+		fmt.Fprintf(w, "\nfreezes\t%d since %s: %v in total, p50 %v, max %v\n", l.Freezes, l.Started.UTC().Format(time.RFC3339), l.FreezeTime, l.FreezeP50, l.FreezeMax)
+		var byVerdict []string
 		for _, v := range cgroup.Verdicts() {
-			by = append(by, fmt.Sprintf("%s %d", v, l.FreezesBy[string(v)]))
+			byVerdict = append(byVerdict, fmt.Sprintf("%s %d", v, l.FreezesByVerdict[string(v)]))
 		}
-		fmt.Fprintf(w, "by verdict\t%s\n", strings.Join(by, ", "))
+		fmt.Fprintf(w, "by verdict\t%s\n", strings.Join(byVerdict, ", "))
 		fmt.Fprintf(w, "quota\t%v own, %v ancestor (CPU time)\n", l.Throttled.Own, l.Throttled.Ancestor)
 		fmt.Fprintf(w, "run queue\t%v, and %v perhaps due to the quota\n", l.RunQueue, l.Unsplit)
 		fmt.Fprintf(w, "steal\t%v, whole machine\n", l.Steal)
@@ -262,12 +262,12 @@ func (p *page) text(out io.Writer) {
 		}
 	}
 	if s := p.Flight; s != nil {
-		flightText(w, s)
+		writeFlight(w, s)
 	}
 }
 
-// flightText says what a recorder of slow moments does.
-func flightText(w io.Writer, s *flight.State) {
+// writeFlight says what a recorder of slow moments does.
+func writeFlight(w io.Writer, s *flight.State) {
 	does := "running"
 	if !s.Recording {
 		does = "not running: " + s.Why
@@ -278,9 +278,9 @@ func flightText(w io.Writer, s *flight.State) {
 		fmt.Fprintf(w, " (budget %s)", quantity.Share(s.Budget))
 	}
 	fmt.Fprintf(w, "; the kernel's counters %s\n", quantity.Cost(s.OwnCost))
-	fmt.Fprintf(w, "recordings\t%d kept, %s on disk, %d failed\n", s.Kept, size(s.DiskBytes), s.Failed)
+	fmt.Fprintf(w, "recordings\t%d kept, %s on disk, %d failed\n", s.Kept, sizeText(s.DiskBytes), s.Failed)
 	if s.Last != "" {
-		fmt.Fprintf(w, "the last\t%s, %s in %v\n", s.Last, size(s.LastBytes), s.LastSnapshot.Round(time.Millisecond))
+		fmt.Fprintf(w, "the last\t%s, %s in %v\n", s.Last, sizeText(s.LastBytes), s.LastSnapshot.Round(time.Millisecond))
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.Triggers)) {
 		fmt.Fprintf(w, "%s\t%d moments, %d in no recording\n", k, s.Triggers[k], s.Missed[k])
@@ -302,29 +302,29 @@ func flightText(w io.Writer, s *flight.State) {
 	}
 }
 
-func mark(won bool) string {
+func boundMark(won bool) string {
 	if won {
 		return "*"
 	}
 	return " "
 }
 
-func number(n float64, unit string) string {
+func numberText(n float64, unit string) string {
 	if n <= 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%.4g %s", n, unit)
 }
 
-// known writes a number that is negative where it is not known.
-func known(n float64, text func(float64) string) string {
+// numberOrUnknown writes a number that is negative where it is not known.
+func numberOrUnknown(n float64, text func(float64) string) string {
 	if n < 0 {
 		return "unknown"
 	}
 	return text(n)
 }
 
-func size(n int64) string {
+func sizeText(n int64) string {
 	switch {
 	case n < 0:
 		return "unknown"

@@ -128,7 +128,7 @@ func TestLevelExpires(t *testing.T) {
 	level.Set(slog.LevelWarn)
 	l := newLevels(Options{Level: &level, Logger: slog.New(slog.NewJSONHandler(&buf, &slog.HandlerOptions{Level: &level}))})
 	var expire []func()
-	l.after = func(d time.Duration, f func()) func() bool {
+	l.afterFunc = func(d time.Duration, f func()) func() bool {
 		expire = append(expire, f)
 		return func() bool { return true }
 	}
@@ -165,13 +165,13 @@ func TestLevelExpires(t *testing.T) {
 		t.Errorf("%d lines:\n%s", len(lines), buf.String())
 	}
 
-	other := &otherLogger{}
+	otherLevel := &otherLogger{}
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("POST", "/", strings.NewReader("level=debug"))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	Handler(Options{Level: other, Logger: slog.New(slog.DiscardHandler), Cgroup: machine()}).ServeHTTP(w, r)
-	if other.verbosity != 4 {
-		t.Errorf("another logger's verbosity %d: %s", other.verbosity, w.Body)
+	Handler(Options{Level: otherLevel, Logger: slog.New(slog.DiscardHandler), Cgroup: machine()}).ServeHTTP(w, r)
+	if otherLevel.verbosity != 4 {
+		t.Errorf("another logger's verbosity %d: %s", otherLevel.verbosity, w.Body)
 	}
 }
 

@@ -23,81 +23,81 @@ type Level interface {
 // Levels that can be set: beyond the first nothing more is logged, beyond the
 // last nothing at all.
 const (
-	lowest  = slog.LevelDebug - 4
-	highest = slog.LevelError + 4
+	minLevel = slog.LevelDebug - 4
+	maxLevel = slog.LevelError + 4
 )
 
 // A change of level may last from a second to a day.
 const (
-	shortest = time.Second
-	longest  = 24 * time.Hour
+	minDuration = time.Second
+	maxDuration = 24 * time.Hour
 )
 
-// levels changes a level, for a while if asked to.
-type levels struct {
+// levelChanger changes a level, for a while if asked to.
+type levelChanger struct {
 	level  Level
 	logger func() *slog.Logger
-	// after is time.AfterFunc but for tests; it returns what stops the timer.
-	after func(time.Duration, func()) (stop func() bool)
+	// afterFunc is time.AfterFunc but for tests; it returns what stops the timer.
+	afterFunc func(time.Duration, func()) (stop func() bool)
 
 	guard guard.Guard
 
-	mu    sync.Mutex
-	stop  func() bool // of the change that will expire, nil without
-	until time.Time   // when that is
-	back  slog.Level  // what comes back then
-	turn  int         // counts changes: an expiry that was overtaken does nothing
+	mu          sync.Mutex
+	stopTimer   func() bool // of the change that will expire, nil without
+	expiresAt   time.Time   // when that is
+	levelAfter  slog.Level  // what comes back then
+	changeCount int         // counts changes: an expiry that was overtaken does nothing
 }
 
-func newLevels(o Options) *levels {
-	l := &levels{level: o.Level, logger: func() *slog.Logger { return o.Logger }}
+func newLevels(o Options) *levelChanger {
+	l := &levelChanger{level: o.Level, logger: func() *slog.Logger { return o.Logger }}
 	if o.Logger == nil {
 		l.logger = slog.Default
 	}
-	l.after = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
+	l.afterFunc = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 	return l
 }
 
 // set changes the level for good, or for a while if d is not 0: then the level
 // from before the first such change comes back.
-func (l *levels) set(to slog.Level, d time.Duration, by string) (from slog.Level) {
+func (l *levelChanger) set(to slog.Level, d time.Duration, client string) (from slog.Level) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	from = l.level.Level()
 	back := from
-	if l.stop != nil {
-		l.stop()
-		back, l.stop = l.back, nil
+	if l.stopTimer != nil {
+		l.stopTimer()
+		back, l.stopTimer = l.levelAfter, nil
 	}
-	l.turn++
-	l.until = time.Time{}
-	attrs := []any{slog.String("from", from.String()), slog.String("to", to.String()), slog.String("by", by)}
+	l.changeCount++
+	l.expiresAt = time.Time{}
+	attrs := []any{slog.String("from", from.String()), slog.String("to", to.String()), slog.String("by", client)}
 	if d > 0 {
-		turn := l.turn
-		l.back, l.until = back, time.Now().Add(d)
-		l.stop = l.after(d, func() { _ = l.guard.Do("debugz.Options.Level", func() { l.expire(turn, to) }) })
+		turn := l.changeCount
+		l.levelAfter, l.expiresAt = back, time.Now().Add(d)
+		l.stopTimer = l.afterFunc(d, func() { _ = l.guard.Do("debugz.Options.Level", func() { l.expire(turn, to) }) })
 		attrs = append(attrs, slog.String("for", d.String()), slog.String("then", back.String()))
 	}
-	l.change(from, to, "whylate: log level changed", attrs...)
+	l.setAndLog(from, to, "whylate: log level changed", attrs...)
 	return from
 }
 
 // expire brings the level back, unless other code changed it since.
-func (l *levels) expire(turn int, to slog.Level) {
+func (l *levelChanger) expire(turn int, to slog.Level) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.turn != turn {
+	if l.changeCount != turn {
 		return
 	}
-	l.stop, l.until = nil, time.Time{}
+	l.stopTimer, l.expiresAt = nil, time.Time{}
 	if l.level.Level() == to {
-		l.change(to, l.back, "whylate: log level is back", slog.String("from", to.String()), slog.String("to", l.back.String()))
+		l.setAndLog(to, l.levelAfter, "whylate: log level is back", slog.String("from", to.String()), slog.String("to", l.levelAfter.String()))
 	}
 }
 
-// change sets the level and logs it while the more talkative one is in force,
+// setAndLog sets the level and logs it while the more talkative one is in force,
 // at a level that it lets through.
-func (l *levels) change(from, to slog.Level, message string, attrs ...any) {
+func (l *levelChanger) setAndLog(from, to slog.Level, message string, attrs ...any) {
 	record := func() {
 		_ = l.guard.Do("debugz.Options.Logger", func() { l.logger().Log(noContext, max(slog.LevelInfo, min(from, to)), message, attrs...) })
 	}
@@ -111,36 +111,36 @@ func (l *levels) change(from, to slog.Level, message string, attrs ...any) {
 }
 
 // String is the level with its end, for the page.
-func (l *levels) String() string {
+func (l *levelChanger) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.level.Level().String()
-	if !l.until.IsZero() {
-		s += fmt.Sprintf(" until %s, then %s", l.until.UTC().Format(time.RFC3339), l.back)
+	if !l.expiresAt.IsZero() {
+		s += fmt.Sprintf(" until %s, then %s", l.expiresAt.UTC().Format(time.RFC3339), l.levelAfter)
 	}
 	return s
 }
 
-// parse reads level=LEVEL and for=DURATION.
-func parse(form url.Values) (level slog.Level, d time.Duration, err error) {
+// parseChange reads level=LEVEL and for=DURATION.
+func parseChange(form url.Values) (level slog.Level, d time.Duration, err error) {
 	text := form.Get("level")
 	if err := level.UnmarshalText([]byte(text)); err != nil {
 		return 0, 0, fmt.Errorf("level %q: use debug, info, warn or error", text)
 	}
-	if level < lowest || level > highest {
-		return 0, 0, fmt.Errorf("level %q: use one from %s to %s", text, lowest, highest)
+	if level < minLevel || level > maxLevel {
+		return 0, 0, fmt.Errorf("level %q: use one from %s to %s", text, minLevel, maxLevel)
 	}
 	if text := form.Get("for"); text != "" {
 		d, err = time.ParseDuration(text)
-		if err != nil || d < shortest || d > longest {
-			return 0, 0, fmt.Errorf("for %q: use a duration such as 5m, from %s to %s", text, shortest, longest)
+		if err != nil || d < minDuration || d > maxDuration {
+			return 0, 0, fmt.Errorf("for %q: use a duration such as 5m, from %s to %s", text, minDuration, maxDuration)
 		}
 	}
 	return level, d, nil
 }
 
-func (h *handler) change(w http.ResponseWriter, r *http.Request) {
-	if origin.Other(r) {
+func (h *handler) serveChange(w http.ResponseWriter, r *http.Request) {
+	if origin.IsCrossSite(r) {
 		http.Error(w, "changing the log level from another site's page is not allowed", http.StatusForbidden)
 		return
 	}
@@ -153,7 +153,7 @@ func (h *handler) change(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "reading the form: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	level, d, err := parse(r.Form)
+	level, d, err := parseChange(r.Form)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

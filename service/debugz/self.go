@@ -12,9 +12,9 @@ import (
 	"github.com/whylate/whylate/service/tune"
 )
 
-// self gathers what this process knows of itself for the judge of traps.
+// gatherFacts gathers what this process knows of itself for the judge of traps.
 // l and t may be nil.
-func self(o cgroup.Options, l *cgroup.Limits, t *tune.State) traps.Facts {
+func gatherFacts(o cgroup.Options, l *cgroup.Limits, t *tune.State) traps.Facts {
 	f := traps.Facts{
 		Limits: l, Go: runtime.Version(), Aware: aware.Runtime(),
 		Procs: runtime.GOMAXPROCS(0), NumCPU: runtime.NumCPU(), GOMEMLIMIT: debug.SetMemoryLimit(-1),
@@ -30,20 +30,20 @@ func self(o cgroup.Options, l *cgroup.Limits, t *tune.State) traps.Facts {
 			}
 		}
 	}
-	f.ProcsBy = setter(f, l, t)
+	f.ProcsBy = procsSetter(f, l, t)
 	if s, err := cgroup.NewSampler(o); err == nil {
 		var st cgroup.Stat
 		if s.Sample(&st) == nil {
-			since := cgroup.Compare(&cgroup.Stat{Has: st.Has}, &st)
-			f.Since = &since
+			throttling := cgroup.Compare(&cgroup.Stat{Has: st.Has}, &st)
+			f.Throttling = &throttling
 		}
 		s.Close()
 	}
 	return f
 }
 
-// setter says who set the GOMAXPROCS in force, as far as that is known.
-func setter(f traps.Facts, l *cgroup.Limits, t *tune.State) traps.Setter {
+// procsSetter says who set the GOMAXPROCS in force, as far as that is known.
+func procsSetter(f traps.Facts, l *cgroup.Limits, t *tune.State) traps.Setter {
 	switch {
 	case f.EnvProcs > 0:
 		return traps.SetByEnvironment

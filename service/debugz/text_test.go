@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 // TestText holds a page that has everything, and pages in which a part is missing or not known.
 func TestText(t *testing.T) {
-	at := time.Unix(1.7e9, 0)
+	started := time.Unix(1.7e9, 0)
 	full := page{
 		PID: 7, Go: "go1.26.8", GOMAXPROCS: 2, NumCPU: 8, LogLevel: "INFO", Error: "half of it is not readable",
 		Limits: &cgroup.Limits{
@@ -34,16 +34,16 @@ func TestText(t *testing.T) {
 		Traps: []traps.Trap{{Code: "code", Severity: traps.High, Text: "text", Fix: "fix"}},
 		Tune: &tune.State{ProcsBy: "whylate", GOGC: 100, EffectiveGOGC: 55.4, GCShare: 0.025, Headroom: 5 << 20,
 			Throttled: cgroup.Throttling{Verdict: cgroup.VerdictOwn, How: "by periods", Own: time.Second, Ancestor: time.Millisecond, ThrottledPeriods: 3, Periods: 9},
-			Events:    []tune.Event{{Time: at, Knob: tune.KnobGOMAXPROCS, Action: tune.ActionSet, From: 8, To: 2, Reason: "why", Source: "/a/cpu.max", Undo: "remove it"}, {Time: at, Knob: tune.KnobGOGC, Action: tune.ActionKeep, Undo: "nothing"}}},
-		Probe: &lost{Since: at, Freezes: 4, FreezesBy: map[string]uint64{string(cgroup.VerdictOwn): 3}, FreezeTime: time.Second, FreezeP50: time.Millisecond, FreezeMax: time.Minute,
+			Events:    []tune.Event{{Time: started, Knob: tune.KnobGOMAXPROCS, Action: tune.ActionSet, From: 8, To: 2, Reason: "why", Source: "/a/cpu.max", Undo: "remove it"}, {Time: started, Knob: tune.KnobGOGC, Action: tune.ActionKeep, Undo: "nothing"}}},
+		Probe: &probeSummary{Started: started, Freezes: 4, FreezesByVerdict: map[string]uint64{string(cgroup.VerdictOwn): 3}, FreezeTime: time.Second, FreezeP50: time.Millisecond, FreezeMax: time.Minute,
 			Throttled: cgroup.Throttling{Own: 2 * time.Second, Ancestor: 3 * time.Second}, RunQueue: 4 * time.Second, Unsplit: 5 * time.Second, Steal: 6 * time.Second, NotMeasurable: []string{"steal", "run queue"}},
 		Flight: &flight.State{Recording: true, Cost: 0.004, CostFrom: "bytes written", Budget: 0.02, OwnCost: 1e-4, Kept: 3, DiskBytes: 3 << 20, Failed: 1, Last: "flight-x", LastBytes: 1 << 20, LastSnapshot: 12345 * time.Microsecond,
 			Triggers: map[flight.Kind]uint64{flight.KindSlow: 5, flight.KindFreeze: 1}, Missed: map[flight.Kind]uint64{flight.KindSlow: 2}, Upload: &flight.UploadState{Sent: 1, Refused: 2, Failed: 3, Waiting: 4, Held: 5, LastError: "upload"}, Unwatched: true, LastError: "disk"},
 	}
-	bare := page{PID: 7, Go: "go", GOMAXPROCS: 1, NumCPU: 1, Limits: &cgroup.Limits{}, Tune: &tune.State{EffectiveGOGC: -1, GCShare: -1, Headroom: -1}, Probe: &lost{Since: at}, Flight: &flight.State{Why: "over its budget", Upload: &flight.UploadState{}}}
+	bare := page{PID: 7, Go: "go", GOMAXPROCS: 1, NumCPU: 1, Limits: &cgroup.Limits{}, Tune: &tune.State{EffectiveGOGC: -1, GCShare: -1, Headroom: -1}, Probe: &probeSummary{Started: started}, Flight: &flight.State{Why: "over its budget", Upload: &flight.UploadState{}}}
 	var b bytes.Buffer
 	for _, p := range []page{full, bare, {PID: 7, Go: "go"}} {
-		p.text(&b)
+		p.writeText(&b)
 		b.WriteString("--\n")
 	}
 	must.Golden(t, *update, "testdata/page.txt", b.Bytes())
@@ -56,7 +56,7 @@ func TestParse(t *testing.T) {
 		"debug-5 ": "use one from DEBUG-4 to ERROR+4", "error+5 ": "use one from DEBUG-4 to ERROR+4", "x ": "use debug, info, warn or error", "info 999ms": "from 1s to 24h0m0s", "info 24h1ns": "from 1s to 24h0m0s", "info x": "use a duration such as 5m",
 	} {
 		level, d, _ := strings.Cut(in, " ")
-		l, for_, err := parse(url.Values{"level": {level}, "for": {d}})
+		l, for_, err := parseChange(url.Values{"level": {level}, "for": {d}})
 		if got := fmt.Sprint(l, " ", for_); err == nil && got != want || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %s, %v, want %s", in, got, err, want)
 		}
@@ -83,13 +83,13 @@ func TestSetter(t *testing.T) {
 		{traps.Facts{Procs: 3}, l, nil, traps.SetByProgram},
 		{traps.Facts{Procs: 5}, l, nil, traps.SetByProgram},
 	} {
-		if got := setter(c.f, c.l, c.t); got != c.want {
+		if got := procsSetter(c.f, c.l, c.t); got != c.want {
 			t.Errorf("%+v: %v, want %v", c.f, got, c.want)
 		}
 	}
 	for env, want := range map[string]int{"": 0, "0": 0, "-1": 0, "1": 1, "5": 5, "x": 0} {
 		t.Setenv("GOMAXPROCS", env)
-		if got := self(machine(), nil, nil); got.EnvProcs != want || got.NumCPU < 1 || got.Procs < 1 || got.Go == "" || got.GOMEMLIMIT <= 0 {
+		if got := gatherFacts(machine(), nil, nil); got.EnvProcs != want || got.NumCPU < 1 || got.Procs < 1 || got.Go == "" || got.GOMEMLIMIT <= 0 {
 			t.Errorf("GOMAXPROCS=%s: %+v", env, got)
 		}
 	}

@@ -64,7 +64,7 @@ func (r *Recorder) serveGet(w http.ResponseWriter, q *http.Request) {
 }
 
 func (r *Recorder) servePost(w http.ResponseWriter, q *http.Request) {
-	if origin.Other(q) {
+	if origin.IsCrossSite(q) {
 		http.Error(w, "keeping a recording from another site's page is not allowed", http.StatusForbidden)
 		return
 	}

@@ -9,13 +9,13 @@ import (
 // for again is soon found without the lock, and that copies stay few: one for each name was
 // seconds of a service whose names are ten thousand.
 func TestGrowing(t *testing.T) {
-	var g growing[int, int]
-	copies, last := 0, g.known.Load()
+	var g growingMap[int, int]
+	copies, last := 0, g.merged.Load()
 	find := func(k int) (ok bool) {
 		v := g.get(uint(k), k)
 		if v == nil {
 			g.mu.Lock()
-			if v = g.getMore(k); v == nil {
+			if v = g.getAdded(k); v == nil {
 				g.add(k, -k, math.MaxInt)
 			}
 			g.mu.Unlock()
@@ -23,7 +23,7 @@ func TestGrowing(t *testing.T) {
 		if v != nil && *v != -k {
 			t.Fatalf("%d is %d", k, *v)
 		}
-		if now := g.known.Load(); now != last {
+		if now := g.merged.Load(); now != last {
 			copies, last = copies+1, now
 		}
 		return v != nil
@@ -52,7 +52,7 @@ func TestGrowing(t *testing.T) {
 // TestGrowingCloses tests that a map with as many entries as it may have is all found without the
 // lock, and takes no more.
 func TestGrowingCloses(t *testing.T) {
-	var g growing[int, int]
+	var g growingMap[int, int]
 	const all = 100
 	for k := range 2 * all {
 		if g.closed.Load() != (k >= all) {

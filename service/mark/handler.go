@@ -47,10 +47,10 @@ func Handler(next http.Handler, opts ...Option) http.Handler {
 }
 
 type handler struct {
-	next  http.Handler
-	route func(*http.Request) string
-	guard guard.Guard
-	known growing[routeKey, ending]
+	next    http.Handler
+	route   func(*http.Request) string
+	guard   guard.Guard
+	endings growingMap[routeKey, ending]
 }
 
 type routeKey struct {
@@ -67,10 +67,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	h.marked(w, r)
+	h.serveMarked(w, r)
 }
 
-func (h *handler) marked(w http.ResponseWriter, r *http.Request) {
+func (h *handler) serveMarked(w http.ResponseWriter, r *http.Request) {
 	traceparent := ""
 	if v := r.Header["Traceparent"]; len(v) == 1 {
 		traceparent = v[0]
@@ -80,7 +80,7 @@ func (h *handler) marked(w http.ResponseWriter, r *http.Request) {
 		name = routeName(r.Method, r.Pattern)
 	}
 	// Before the mark, so that it is no part of it.
-	own, wrapped := wrap(w)
+	status, wrapped := wrap(w)
 	m := begin(HTTP, name, traceparent)
 	class := uint8(classPanic)
 	defer func() {
@@ -88,7 +88,7 @@ func (h *handler) marked(w http.ResponseWriter, r *http.Request) {
 		m.end(e.text, e.name, e.status)
 	}()
 	h.next.ServeHTTP(wrapped, r)
-	class = own.class()
+	class = status.class()
 }
 
 const classPanic = 6
@@ -102,25 +102,25 @@ func (h *handler) ending(r *http.Request, class uint8) *ending {
 		_ = h.guard.Do("mark.Route", func() { pattern = h.route(r) })
 	}
 	k := routeKey{r.Method, pattern, class}
-	if e := h.known.get(numberOf(k.pattern)+3*numberOf(k.method)+uint(class), k); e != nil {
+	if e := h.endings.get(slotNumber(k.pattern)+3*slotNumber(k.method)+uint(class), k); e != nil {
 		return e
 	}
-	return h.add(k)
+	return h.addEnding(k)
 }
 
-func (h *handler) add(k routeKey) *ending {
+func (h *handler) addEnding(k routeKey) *ending {
 	name := routeName(k.method, k.pattern)
-	e := &ending{texts.end(HTTP, name, classes[k.class]), name, classes[k.class]}
-	if h.known.closed.Load() {
+	e := &ending{markTexts.end(HTTP, name, classes[k.class]), name, classes[k.class]}
+	if h.endings.closed.Load() {
 		return e
 	}
-	h.known.mu.Lock()
-	defer h.known.mu.Unlock()
-	if known := h.known.getMore(k); known != nil {
-		return known
+	h.endings.mu.Lock()
+	defer h.endings.mu.Unlock()
+	if existing := h.endings.getAdded(k); existing != nil {
+		return existing
 	}
 	k.method, k.pattern = strings.Clone(k.method), strings.Clone(k.pattern)
-	h.known.add(k, *e, maxTexts)
+	h.endings.add(k, *e, maxTexts)
 	return e
 }
 

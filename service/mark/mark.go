@@ -33,10 +33,10 @@ var background = context.Background()
 
 // A Mark is a request that has begun. End of the zero value does nothing.
 type Mark struct {
-	on    bool
-	kind  Kind
-	name  string
-	began time.Time // if there is a watcher
+	active bool
+	kind   Kind
+	name   string
+	began  time.Time // if there is a watcher
 }
 
 // Active reports whether anything would see a mark that begins now: a trace or a
@@ -56,13 +56,13 @@ func Begin(kind Kind, name, traceparent string) Mark {
 }
 
 func begin(kind Kind, name, traceparent string) Mark {
-	m := Mark{on: true, kind: kind, name: name}
+	m := Mark{active: true, kind: kind, name: name}
 	if watcher.Load() != nil {
 		m.began = time.Now()
-		opened.begin(m.began)
+		openRequests.begin(m.began)
 	}
 	if trace.IsEnabled() {
-		trace.Log(background, texts.begin(kind, name), parent(traceparent))
+		trace.Log(background, markTexts.begin(kind, name), clipTraceparent(traceparent))
 	}
 	return m
 }
@@ -70,7 +70,7 @@ func begin(kind Kind, name, traceparent string) Mark {
 // End ends the request. The status is one of few words, such as "2xx", "ok" or
 // "DeadlineExceeded". A name that is not empty replaces the one given to Begin.
 func (m *Mark) End(name, status string) {
-	if !m.on {
+	if !m.active {
 		return
 	}
 	if name == "" {
@@ -79,11 +79,11 @@ func (m *Mark) End(name, status string) {
 	if status == "" {
 		status = "unknown"
 	}
-	m.end(texts.end(m.kind, name, status), name, status)
+	m.end(markTexts.end(m.kind, name, status), name, status)
 }
 
 func (m *Mark) end(text, name, status string) {
-	m.on = false
+	m.active = false
 	if trace.IsEnabled() {
 		trace.Log(background, text, "")
 	}
@@ -94,7 +94,7 @@ func (m *Mark) end(text, name, status string) {
 	if w := watcher.Load(); w != nil {
 		(*w)(Ended{Kind: m.kind, Name: name, Status: status, Began: m.began, Took: took})
 	}
-	opened.end(m.began) // after: where none is open, the watcher knows of all
+	openRequests.end(m.began) // after: where none is open, the watcher knows of all
 }
 
 // Do marks f as one request of a job: a cron job or a batch, for example. It returns
@@ -124,11 +124,11 @@ func do(ctx context.Context, kind Kind, name, traceparent string, f func(context
 	status := Panic
 	defer func() { m.End("", status) }()
 	err = f(ctx)
-	status = outcome(err)
+	status = statusOf(err)
 	return err
 }
 
-func outcome(err error) string {
+func statusOf(err error) string {
 	switch {
 	case err == nil:
 		return OK
@@ -156,9 +156,9 @@ func Span(traceID [16]byte, spanID [8]byte) {
 	trace.Log(background, spanText, string(text))
 }
 
-// parent returns the part of a traceparent header that is written: version 00,
+// clipTraceparent returns the part of a traceparent header that is written: version 00,
 // ids and flags, without what later versions add.
-func parent(h string) string {
+func clipTraceparent(h string) string {
 	const size = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	if len(h) < size || h[2] != '-' || h[35] != '-' || h[52] != '-' {
 		return ""

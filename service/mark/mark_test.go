@@ -107,9 +107,9 @@ func TestTexts(t *testing.T) {
 			t.Errorf("the trace does not hold %q", want)
 		}
 	}
-	for _, not := range []string{"secret", "nonsense", parent + "-more", "again"} {
-		if strings.Contains(text, not) {
-			t.Errorf("the trace holds %q", not)
+	for _, excluded := range []string{"secret", "nonsense", parent + "-more", "again"} {
+		if strings.Contains(text, excluded) {
+			t.Errorf("the trace holds %q", excluded)
 		}
 	}
 }
@@ -117,13 +117,13 @@ func TestTexts(t *testing.T) {
 // TestBounds tests that a service cannot make the tracer keep names without
 // end.
 func TestBounds(t *testing.T) {
-	var tab table
+	var tab textTable
 	last := ""
 	for i := range 3 * maxNames {
 		last = tab.begin(Job, fmt.Sprintf("name %d of %s", i, strings.Repeat("é", markname.Max)))
 	}
-	if len(tab.names) > maxNames || tab.known.len() > maxTexts {
-		t.Errorf("%d names and %d texts are kept", len(tab.names), tab.known.len())
+	if len(tab.names) > maxNames || tab.byKey.len() > maxTexts {
+		t.Errorf("%d names and %d texts are kept", len(tab.names), tab.byKey.len())
 	}
 	if last != "whylate.mark/1 begin job (others)" {
 		t.Errorf("the last one is written as %q", last)
@@ -136,19 +136,19 @@ func TestBounds(t *testing.T) {
 // TestManyNames tests that names which are not kept cost no lock and no memory, and neither do texts
 // that are not: somebody holds the lock meanwhile.
 func TestManyNames(t *testing.T) {
-	var tab table
+	var tab textTable
 	for i := range 2 * maxNames {
 		tab.begin(Job, fmt.Sprint("name ", i))
 	}
 	for i := range maxTexts {
 		tab.end(Job, fmt.Sprint("name ", i%maxNames), fmt.Sprint("status-", i/maxNames))
 	}
-	tab.end(Job, others, OK)
-	if !tab.known.closed.Load() {
-		t.Fatalf("%d texts are kept, and more may come", tab.known.len())
+	tab.end(Job, othersName, OK)
+	if !tab.byKey.closed.Load() {
+		t.Fatalf("%d texts are kept, and more may come", tab.byKey.len())
 	}
-	tab.known.mu.Lock()
-	defer tab.known.mu.Unlock()
+	tab.byKey.mu.Lock()
+	defer tab.byKey.mu.Unlock()
 	done := make(chan float64)
 	go func() {
 		for name, want := range map[string]string{
@@ -177,12 +177,12 @@ func TestManyRoutes(t *testing.T) {
 	for i := range 2 * maxTexts {
 		q.URL.Path = fmt.Sprint("/", i)
 		h.ending(q, 2) // adds it
-		if e, again := h.ending(q, 2), h.ending(q, 2); *e != *again || e.name != "GET "+q.URL.Path || e.status != "2xx" || (e == again) != (i < maxTexts) {
-			t.Fatalf("route %d ends as %+v, then as %+v", i, e, again)
+		if e, second := h.ending(q, 2), h.ending(q, 2); *e != *second || e.name != "GET "+q.URL.Path || e.status != "2xx" || (e == second) != (i < maxTexts) {
+			t.Fatalf("route %d ends as %+v, then as %+v", i, e, second)
 		}
 	}
-	h.known.mu.Lock()
-	defer h.known.mu.Unlock()
+	h.endings.mu.Lock()
+	defer h.endings.mu.Unlock()
 	done := make(chan bool)
 	go func() { h.ending(q, 2); close(done) }()
 	select {
@@ -200,7 +200,7 @@ func TestWriter(t *testing.T) {
 	}
 	must.Do(t, trace.Start(io.Discard))
 	defer trace.Stop()
-	has := func(w http.ResponseWriter) string {
+	canFlush := func(w http.ResponseWriter) string {
 		_, f := w.(http.Flusher)
 		_, h := w.(http.Hijacker)
 		_, r := w.(io.ReaderFrom)
@@ -212,7 +212,7 @@ func TestWriter(t *testing.T) {
 	// A flush answers the client before the handler is done: what a writer can
 	// is handed over by a channel, and the client reads to the body's end.
 	can := make(chan string, 1)
-	note := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { can <- has(w) })
+	note := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { can <- canFlush(w) })
 	for _, http2 := range []bool{false, true} {
 		mux := http.NewServeMux()
 		mux.Handle("/plain", note)
@@ -254,8 +254,8 @@ func TestWriter(t *testing.T) {
 
 // TestWatch tests that one watcher is called for each request, traced or not.
 func TestWatch(t *testing.T) {
-	var seen []Ended
-	stop, ok := Watch(func(e Ended) { seen = append(seen, e) })
+	var ended []Ended
+	stop, ok := Watch(func(e Ended) { ended = append(ended, e) })
 	if !ok {
 		t.Fatal("somebody else watches")
 	}
@@ -267,8 +267,8 @@ func TestWatch(t *testing.T) {
 	Handler(mux).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/x", nil))
 	stop()
 	_ = Do(context.Background(), "unseen", func(context.Context) error { return nil })
-	if len(seen) != 1 || seen[0].Name != "GET /x" || seen[0].Status != "5xx" || seen[0].Kind != HTTP || seen[0].Took <= 0 || seen[0].Began.IsZero() {
-		t.Errorf("seen %+v", seen)
+	if len(ended) != 1 || ended[0].Name != "GET /x" || ended[0].Status != "5xx" || ended[0].Kind != HTTP || ended[0].Took <= 0 || ended[0].Began.IsZero() {
+		t.Errorf("seen %+v", ended)
 	}
 }
 
@@ -393,12 +393,12 @@ func BenchmarkManyNames(b *testing.B) {
 	}
 	handled := Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Route(func(q *http.Request) string { return q.URL.Path }))
 	for _, c := range []struct {
-		what  string
+		name  string
 		names []string
 	}{{"known", names[:maxNames/2]}, {"unknown", names[2*maxNames:]}} {
-		for _, many := range []int{1, 8} {
-			b.Run(fmt.Sprintf("%s/%d", c.what, many), func(b *testing.B) {
-				b.SetParallelism(many)
+		for _, nameCount := range []int{1, 8} {
+			b.Run(fmt.Sprintf("%s/%d", c.name, nameCount), func(b *testing.B) {
+				b.SetParallelism(nameCount)
 				b.ReportAllocs()
 				b.RunParallel(func(pb *testing.PB) {
 					for i := 0; pb.Next(); i++ {
@@ -407,8 +407,8 @@ func BenchmarkManyNames(b *testing.B) {
 					}
 				})
 			})
-			b.Run(fmt.Sprintf("handler/%s/%d", c.what, many), func(b *testing.B) {
-				b.SetParallelism(many)
+			b.Run(fmt.Sprintf("handler/%s/%d", c.name, nameCount), func(b *testing.B) {
+				b.SetParallelism(nameCount)
 				b.ReportAllocs()
 				b.RunParallel(func(pb *testing.PB) {
 					w, q := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)

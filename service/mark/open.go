@@ -10,27 +10,27 @@ import (
 // one half a minute older, whose count is lost. So a stream that lasts for hours is
 // counted for half a minute and costs nothing after.
 const (
-	openStep = 125 * time.Millisecond
-	openRing = 256
+	openStep     = 125 * time.Millisecond
+	openRingSize = 256
 )
 
 // Each of openCounts has in its upper half the lap of the ring that it is of, and in its
 // lower one how many are open of those that began in it.
-type openCounts [openRing]atomic.Uint64
+type openCounts [openRingSize]atomic.Uint64
 
 var (
-	opened openCounts
-	origin = time.Now()
+	openRequests openCounts
+	ringOrigin   = time.Now()
 )
 
-func stepOf(t time.Time) int64 { return int64(t.Sub(origin) / openStep) }
+func stepOf(t time.Time) int64 { return int64(t.Sub(ringOrigin) / openStep) }
 
-func (o *openCounts) at(step int64) (count *atomic.Uint64, lap uint64) {
-	return &o[uint64(step)%openRing], uint64(step) / openRing << 32
+func (o *openCounts) slot(step int64) (count *atomic.Uint64, lap uint64) {
+	return &o[uint64(step)%openRingSize], uint64(step) / openRingSize << 32
 }
 
-func (o *openCounts) begin(at time.Time) {
-	count, lap := o.at(stepOf(at))
+func (o *openCounts) begin(t time.Time) {
+	count, lap := o.slot(stepOf(t))
 	for {
 		v := count.Load()
 		next := lap | 1
@@ -44,7 +44,7 @@ func (o *openCounts) begin(at time.Time) {
 }
 
 func (o *openCounts) end(began time.Time) {
-	count, lap := o.at(stepOf(began))
+	count, lap := o.slot(stepOf(began))
 	for {
 		v := count.Load()
 		if v>>32<<32 != lap || v == lap {
@@ -56,10 +56,10 @@ func (o *openCounts) end(began time.Time) {
 	}
 }
 
-func (o *openCounts) between(from, to time.Time) (n int) {
+func (o *openCounts) count(from, to time.Time) (n int) {
 	first, last := stepOf(from), stepOf(to)
-	for step := max(first, last-openRing+1); step <= last; step++ {
-		count, lap := o.at(step)
+	for step := max(first, last-openRingSize+1); step <= last; step++ {
+		count, lap := o.slot(step)
 		if v := count.Load(); v>>32<<32 == lap {
 			n += int(uint32(v))
 		}
@@ -70,4 +70,4 @@ func (o *openCounts) between(from, to time.Time) (n int) {
 // Open returns how many of the requests that began between two times are still
 // running. It counts those that began in the last half minute while there was a
 // watcher (Watch), in steps of 125 ms.
-func Open(from, to time.Time) int { return opened.between(from, to) }
+func Open(from, to time.Time) int { return openRequests.count(from, to) }

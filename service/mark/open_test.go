@@ -13,7 +13,7 @@ func TestOpenCounts(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var o openCounts
-		now := origin.Add(time.Hour + 7*time.Millisecond)
+		now := ringOrigin.Add(time.Hour + 7*time.Millisecond)
 		var open []time.Time
 		for range 2000 {
 			now = now.Add(time.Duration(rnd.ExpFloat64() * float64(50*time.Millisecond)))
@@ -30,20 +30,20 @@ func TestOpenCounts(t *testing.T) {
 			}
 			from := now.Add(-time.Duration(rnd.Int64N(int64(40 * time.Second))))
 			want := 0
-			first := max(stepOf(from), stepOf(now)-openRing+1)
-			for _, at := range open {
-				if stepOf(at) >= first {
+			first := max(stepOf(from), stepOf(now)-openRingSize+1)
+			for _, offset := range open {
+				if stepOf(offset) >= first {
 					want++
 				}
 			}
-			if got := o.between(from, now); got != want {
+			if got := o.count(from, now); got != want {
 				t.Fatalf("seed %d: %d are open, want %d of %d", seed, got, want, len(open))
 			}
 		}
-		for _, at := range open {
-			o.end(at)
+		for _, offset := range open {
+			o.end(offset)
 		}
-		if n := o.between(now.Add(-time.Hour), now); n != 0 {
+		if n := o.count(now.Add(-time.Hour), now); n != 0 {
 			t.Errorf("seed %d: %d stay open", seed, n)
 		}
 	}
@@ -52,15 +52,15 @@ func TestOpenCounts(t *testing.T) {
 // TestOpen tests that requests are open until they end, also where they panic, and whoever
 // watches.
 func TestOpen(t *testing.T) {
-	begun := time.Now()
-	open := func() int { return Open(begun, time.Now()) }
-	told := 0
-	stop, ok := Watch(func(Ended) { told = open() })
+	running := time.Now()
+	open := func() int { return Open(running, time.Now()) }
+	watched := 0
+	stop, ok := Watch(func(Ended) { watched = open() })
 	if !ok {
 		t.Fatal("somebody else watches")
 	}
 	// Whoever sees none open has been told of all.
-	if _ = Do(context.Background(), "job", func(context.Context) error { return nil }); told == 0 {
+	if _ = Do(context.Background(), "job", func(context.Context) error { return nil }); watched == 0 {
 		t.Error("a request is no longer open when its end is told")
 	}
 	before := open()

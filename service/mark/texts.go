@@ -23,7 +23,7 @@ const (
 	maxNames = 1000
 )
 
-const others = "(others)"
+const othersName = "(others)"
 
 type textKey struct {
 	kind   Kind
@@ -32,46 +32,48 @@ type textKey struct {
 }
 
 // A table holds the keys that were written. Only so many come to be added.
-type table struct {
-	known growing[textKey, string]
-	names map[string]bool                 // guarded by known.mu
-	all   atomic.Pointer[map[string]bool] // names, when no more come to be added
+type textTable struct {
+	byKey       growingMap[textKey, string]
+	names       map[string]bool                 // guarded by known.mu
+	closedNames atomic.Pointer[map[string]bool] // names, when no more come to be added
 }
 
-var texts table
+var markTexts textTable
 
-func (t *table) begin(kind Kind, name string) string {
+func (t *textTable) begin(kind Kind, name string) string {
 	if name == "" && kind == HTTP {
 		return beginVerb + string(HTTP) // what a handler around a mux writes: no search
 	}
-	return t.of(textKey{kind, name, ""})
+	return t.text(textKey{kind, name, ""})
 }
 
-func (t *table) end(kind Kind, name, status string) string { return t.of(textKey{kind, name, status}) }
+func (t *textTable) end(kind Kind, name, status string) string {
+	return t.text(textKey{kind, name, status})
+}
 
-func (t *table) of(k textKey) string {
-	if s := t.known.get(numberOf(k.name)+uint(len(k.status)), k); s != nil {
+func (t *textTable) text(k textKey) string {
+	if s := t.byKey.get(slotNumber(k.name)+uint(len(k.status)), k); s != nil {
 		return *s
 	}
-	all := t.all.Load()
-	if all == nil {
+	closedNames := t.closedNames.Load()
+	if closedNames == nil {
 		return t.add(k)
 	}
 	// Who has more names than are kept has many of them at once, and takes no lock.
 	name := markname.Clean(k.name)
 	switch {
-	case name != "" && name != others && !(*all)[name]:
-		return t.of(textKey{k.kind, others, k.status})
-	case t.known.closed.Load():
+	case name != "" && name != othersName && !(*closedNames)[name]:
+		return t.text(textKey{k.kind, othersName, k.status})
+	case t.byKey.closed.Load():
 		return textOf(k.kind, name, k.status)
 	}
 	return t.add(k)
 }
 
-func (t *table) add(k textKey) string {
-	t.known.mu.Lock()
-	defer t.known.mu.Unlock()
-	if s := t.known.getMore(k); s != nil {
+func (t *textTable) add(k textKey) string {
+	t.byKey.mu.Lock()
+	defer t.byKey.mu.Unlock()
+	if s := t.byKey.getAdded(k); s != nil {
 		return *s
 	}
 	// The caller's strings may be parts of something large.
@@ -81,27 +83,27 @@ func (t *table) add(k textKey) string {
 	}
 	if !t.names[name] && name != "" {
 		if len(t.names) >= maxNames {
-			name = others
+			name = othersName
 		} else if t.names[name] = true; len(t.names) == maxNames {
 			names := t.names
-			t.all.Store(&names)
+			t.closedNames.Store(&names)
 		}
 	}
 	text := textOf(k.kind, name, k.status)
-	if name == others && k.name != others {
+	if name == othersName && k.name != othersName {
 		return text
 	}
-	t.known.add(textKey{Kind(strings.Clone(string(k.kind))), strings.Clone(k.name), strings.Clone(k.status)}, text, maxTexts)
+	t.byKey.add(textKey{Kind(strings.Clone(string(k.kind))), strings.Clone(k.name), strings.Clone(k.status)}, text, maxTexts)
 	return text
 }
 
 func textOf(kind Kind, name, status string) string {
-	if !word(string(kind)) {
+	if !isWord(string(kind)) {
 		kind = Job
 	}
 	text := beginVerb + string(kind)
 	if status != "" {
-		if !word(status) {
+		if !isWord(status) {
 			status = "unknown"
 		}
 		text = endVerb + string(kind) + " " + status
@@ -112,7 +114,7 @@ func textOf(kind Kind, name, status string) string {
 	return text
 }
 
-// word reports whether s is one short word.
-func word(s string) bool {
+// isWord reports whether s is one short word.
+func isWord(s string) bool {
 	return s != "" && len(s) <= 40 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }

@@ -11,7 +11,7 @@ func TestWord(t *testing.T) {
 		"": false, "x": true, "2xx": true, "!": true, "~": true, strings.Repeat("x", 40): true, strings.Repeat("x", 41): false,
 		"a b": false, " ": false, "\x7f": false, "é": false, "a\n": false, "\x1b[2J": false,
 	} {
-		if word(s) != want {
+		if isWord(s) != want {
 			t.Errorf("%q is a word: %v", s, !want)
 		}
 	}

@@ -9,14 +9,14 @@ import (
 	"net/http"
 )
 
-// writer keeps a response's status.
-type writer struct {
+// statusWriter keeps a response's status.
+type statusWriter struct {
 	http.ResponseWriter
 	status int
 }
 
 // WriteHeader keeps the status; an informational one is not the last.
-func (w *writer) WriteHeader(status int) {
+func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		w.status = status
 	}
@@ -24,14 +24,14 @@ func (w *writer) WriteHeader(status int) {
 }
 
 // Unwrap is for http.ResponseController.
-func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteString implements io.StringWriter.
-func (w *writer) WriteString(s string) (int, error) { return io.WriteString(w.ResponseWriter, s) }
+func (w *statusWriter) WriteString(s string) (int, error) { return io.WriteString(w.ResponseWriter, s) }
 
 // class is the class of the status. A handler that says nothing has answered
 // 200.
-func (w *writer) class() uint8 {
+func (w *statusWriter) class() uint8 {
 	switch {
 	case w.status == 0:
 		return 2
@@ -45,9 +45,9 @@ func (w *writer) class() uint8 {
 // wrapper must be able to do what the server's own can, no less (io.Copy would
 // not use sendfile, a WebSocket would fail) and no more.
 type (
-	http1Writer struct{ *writer }
-	http2Writer struct{ *writer }
-	flushWriter struct{ *writer }
+	http1Writer struct{ *statusWriter }
+	http2Writer struct{ *statusWriter }
+	flushWriter struct{ *statusWriter }
 )
 
 // closeNotifier has the method of http.CloseNotifier, which is deprecated, but
@@ -69,17 +69,17 @@ type http2Server interface {
 
 // wrap returns the writer that keeps the status, and the same with the methods
 // that w has.
-func wrap(w http.ResponseWriter) (*writer, http.ResponseWriter) {
-	own := &writer{ResponseWriter: w}
+func wrap(w http.ResponseWriter) (*statusWriter, http.ResponseWriter) {
+	inner := &statusWriter{ResponseWriter: w}
 	switch w.(type) {
 	case http1Server:
-		return own, http1Writer{own}
+		return inner, http1Writer{inner}
 	case http2Server:
-		return own, http2Writer{own}
+		return inner, http2Writer{inner}
 	case http.Flusher:
-		return own, flushWriter{own}
+		return inner, flushWriter{inner}
 	}
-	return own, own
+	return inner, inner
 }
 
 func (w http1Writer) Flush() { w.ResponseWriter.(http.Flusher).Flush() }

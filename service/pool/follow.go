@@ -38,7 +38,7 @@ type Options struct {
 	// OnResize, if not nil, is called after each change of size, by the limiter's
 	// goroutine. A panic in it, in Size or in Read is reported to slog.Default, and
 	// the limiter follows on.
-	OnResize func(from, to int64, because Limit)
+	OnResize func(from, to int64, limit Limit)
 	// Read gives the limit; nil reads that of this process. An error keeps
 	// the last known limit.
 	Read func() (Limit, error)
@@ -68,9 +68,9 @@ func Follow(opts Options) (*Limiter, error) {
 		f.opts.Interval = time.Second
 	}
 	if f.opts.Read == nil {
-		own := new(ownLimit)
-		own.open()
-		f.opts.Read, f.release = own.read, own.close
+		reader := new(processLimit)
+		reader.open()
+		f.opts.Read, f.closeReader = reader.read, reader.close
 	}
 	var err error
 	if f.last, err = f.opts.Read(); err != nil {
@@ -88,20 +88,20 @@ func Follow(opts Options) (*Limiter, error) {
 // does nothing.
 func (l *Limiter) Close() error {
 	if l.follower != nil {
-		l.follower.once.Do(func() { close(l.follower.stop) })
+		l.follower.stopOnce.Do(func() { close(l.follower.stop) })
 		<-l.follower.done
 	}
 	return nil
 }
 
 type follower struct {
-	opts    Options
-	last    Limit
-	release func()
-	once    sync.Once
-	stop    chan struct{}
-	done    chan struct{}
-	guard   guard.Guard
+	opts        Options
+	last        Limit
+	closeReader func()
+	stopOnce    sync.Once
+	stop        chan struct{}
+	done        chan struct{}
+	guard       guard.Guard
 }
 
 func (f *follower) run(l *Limiter) {
@@ -114,44 +114,44 @@ func (f *follower) run(l *Limiter) {
 		case <-f.stop:
 			return
 		case <-tick.C:
-			_ = f.guard.Do("pool: following the limit", func() { f.look(l) })
+			_ = f.guard.Do("pool: following the limit", func() { f.poll(l) })
 		}
 	}
 }
 
-func (f *follower) look(l *Limiter) {
-	now, err := f.opts.Read()
-	if err != nil || now == f.last {
+func (f *follower) poll(l *Limiter) {
+	limit, err := f.opts.Read()
+	if err != nil || limit == f.last {
 		return
 	}
-	f.last = now
-	from, to := l.Size(), max(1, f.opts.Size(now))
+	f.last = limit
+	from, to := l.Size(), max(1, f.opts.Size(limit))
 	if from == to {
 		return
 	}
 	l.Resize(to)
 	if f.opts.OnResize != nil {
-		f.opts.OnResize(from, to, now)
+		f.opts.OnResize(from, to, limit)
 	}
 }
 
 func (f *follower) close() {
-	if f.release != nil {
-		f.release()
+	if f.closeReader != nil {
+		f.closeReader()
 	}
 }
 
-// ownLimit reads the limit of this process.
-type ownLimit struct {
+// processLimit reads the limit of this process.
+type processLimit struct {
 	sampler *cgroup.Sampler // nil where there is no cgroup to read
-	// last are the limits of which no file was missing: what cannot be read any
+	// lastComplete are the limits of which no file was missing: what cannot be read any
 	// more is not gone.
-	last cgroup.Tightest
+	lastComplete cgroup.Tightest
 }
 
-func (o *ownLimit) open() { o.sampler, _ = cgroup.NewSampler(cgroup.Options{}) }
+func (o *processLimit) open() { o.sampler, _ = cgroup.NewSampler(cgroup.Options{}) }
 
-func (o *ownLimit) read() (Limit, error) {
+func (o *processLimit) read() (Limit, error) {
 	l := Limit{GOMAXPROCS: runtime.GOMAXPROCS(0)}
 	if o.sampler != nil && o.sampler.Moved() {
 		o.close()
@@ -159,9 +159,9 @@ func (o *ownLimit) read() (Limit, error) {
 	}
 	var b cgroup.Tightest
 	if o.sampler != nil && o.sampler.SampleLimits(&b) == nil && b.Unread == 0 {
-		o.last = b
+		o.lastComplete = b
 	}
-	l.Quota, l.Memory = o.last.Quota, o.last.Memory
+	l.Quota, l.Memory = o.lastComplete.Quota, o.lastComplete.Memory
 	l.CPUs = float64(l.GOMAXPROCS)
 	if l.Quota > 0 {
 		l.CPUs = min(l.CPUs, l.Quota)
@@ -169,7 +169,7 @@ func (o *ownLimit) read() (Limit, error) {
 	return l, nil
 }
 
-func (o *ownLimit) close() {
+func (o *processLimit) close() {
 	if o.sampler != nil {
 		o.sampler.Close()
 		o.sampler = nil

@@ -19,11 +19,11 @@ type Limiter struct {
 	size    int64
 	used    int64
 	excess  int64
-	waiting queue
+	waiting waitQueue
 
 	// Counted without the lock: a waiter that has its units does not stand in the
 	// way of the next.
-	waits waits
+	waits waitCounts
 
 	follower *follower
 }
@@ -47,7 +47,7 @@ func (l *Limiter) Acquire(ctx context.Context, n int64) error {
 		return err
 	}
 	l.mu.Lock()
-	if l.waiting.first == nil && l.fits(n) {
+	if l.waiting.first == nil && l.canGrant(n) {
 		l.used += n
 		l.mu.Unlock()
 		return nil
@@ -56,9 +56,9 @@ func (l *Limiter) Acquire(ctx context.Context, n int64) error {
 	w.n = n
 	l.waiting.push(w)
 	l.mu.Unlock()
-	begun := time.Since(epoch)
+	waitStart := time.Since(epoch)
 	err := w.wait(ctx)
-	l.waits.add(time.Since(epoch) - begun)
+	l.waits.add(time.Since(epoch) - waitStart)
 	if err == nil {
 		waiters.Put(w)
 		return nil
@@ -100,7 +100,7 @@ func (l *Limiter) TryAcquire(n int64) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiting.first != nil || !l.fits(n) {
+	if l.waiting.first != nil || !l.canGrant(n) {
 		return false
 	}
 	l.used += n
@@ -116,8 +116,8 @@ func (l *Limiter) Release(n int64) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if over := n - l.used; over > 0 {
-		l.excess += over
+	if excess := n - l.used; excess > 0 {
+		l.excess += excess
 		n = l.used
 	}
 	l.used -= n
@@ -156,16 +156,16 @@ type Waits struct {
 	Time, Max time.Duration
 }
 
-type waits struct{ count, givenUp, time, max atomic.Int64 }
+type waitCounts struct{ count, givenUp, time, max atomic.Int64 }
 
-func (w *waits) add(d time.Duration) {
+func (w *waitCounts) add(d time.Duration) {
 	w.count.Add(1)
 	w.time.Add(int64(d))
 	for m := w.max.Load(); int64(d) > m && !w.max.CompareAndSwap(m, int64(d)); m = w.max.Load() {
 	}
 }
 
-func (w *waits) read() Waits {
+func (w *waitCounts) read() Waits {
 	return Waits{Count: w.count.Load(), GivenUp: w.givenUp.Load(), Time: time.Duration(w.time.Load()), Max: time.Duration(w.max.Load())}
 }
 
@@ -192,14 +192,14 @@ func (l *Limiter) Size() int64 {
 	return max(1, l.size)
 }
 
-// fits compares without adding, so that no weight overflows.
-func (l *Limiter) fits(n int64) bool {
+// canGrant compares without adding, so that no weight overflows.
+func (l *Limiter) canGrant(n int64) bool {
 	return l.used == 0 || n <= max(1, l.size)-l.used
 }
 
 // grant serves waiters in order until one does not fit.
 func (l *Limiter) grant() {
-	for w := l.waiting.first; w != nil && l.fits(w.n); w = l.waiting.first {
+	for w := l.waiting.first; w != nil && l.canGrant(w.n); w = l.waiting.first {
 		l.used += w.n
 		l.waiting.remove(w)
 		w.granted <- struct{}{}
@@ -232,9 +232,9 @@ func (w *waiter) wait(ctx context.Context) error {
 }
 
 // A queue is a list that a waiter can leave from anywhere in constant time.
-type queue struct{ first, last *waiter }
+type waitQueue struct{ first, last *waiter }
 
-func (q *queue) push(w *waiter) {
+func (q *waitQueue) push(w *waiter) {
 	w.prev = q.last
 	if q.last == nil {
 		q.first = w
@@ -244,7 +244,7 @@ func (q *queue) push(w *waiter) {
 	q.last = w
 }
 
-func (q *queue) remove(w *waiter) {
+func (q *waitQueue) remove(w *waiter) {
 	if w.prev == nil {
 		q.first = w.next
 	} else {

@@ -16,11 +16,11 @@ import (
 
 // waitFor spins until the limiter's state is as wanted; the test's own
 // deadline is the only limit, so a slow machine cannot fail it.
-func waitFor(t *testing.T, l *Limiter, what string, ok func(Stats) bool) {
+func waitFor(t *testing.T, l *Limiter, name string, ok func(Stats) bool) {
 	t.Helper()
 	for !ok(l.Stats()) {
-		if d, has := t.Deadline(); has && time.Until(d) < 5*time.Second {
-			t.Fatalf("never came: %s; state %+v", what, l.Stats())
+		if d, condition := t.Deadline(); condition && time.Until(d) < 5*time.Second {
+			t.Fatalf("never came: %s; state %+v", name, l.Stats())
 		}
 		runtime.Gosched()
 	}
@@ -129,7 +129,7 @@ func TestEndedContextTakesNothing(t *testing.T) {
 	}
 }
 
-func TestShrinkLosesNobody(t *testing.T) {
+func TestShrinkLosesNoWaiter(t *testing.T) {
 	l := New(4)
 	ctx := context.Background()
 	for range 4 {
@@ -137,9 +137,9 @@ func TestShrinkLosesNobody(t *testing.T) {
 	}
 	waits := []<-chan error{queued(t, l, ctx, 1), queued(t, l, ctx, 3)}
 	l.Resize(2)
-	for left := int64(3); left >= 2; left-- {
+	for remaining := int64(3); remaining >= 2; remaining-- {
 		l.Release(1)
-		if got := l.Stats(); got.Used != left || got.Waiting != 2 {
+		if got := l.Stats(); got.Used != remaining || got.Waiting != 2 {
 			t.Fatalf("while more is out than the pool has: %+v", got)
 		}
 	}
@@ -176,7 +176,7 @@ func TestGrowServesAtOnce(t *testing.T) {
 func TestAllAreServedWhileTheSizeChanges(t *testing.T) {
 	const workers, turns, largest = 8, 400, 6
 	l := New(3)
-	var out, served, cancelled atomic.Int64
+	var out, completed, cancelled atomic.Int64
 	var wg sync.WaitGroup
 	for i := range workers {
 		wg.Add(1)
@@ -199,7 +199,7 @@ func TestAllAreServedWhileTheSizeChanges(t *testing.T) {
 					runtime.Gosched()
 					out.Add(-n)
 					l.Release(n)
-					served.Add(1)
+					completed.Add(1)
 				case errors.Is(err, context.Canceled):
 					cancelled.Add(1)
 				default:
@@ -227,14 +227,14 @@ func TestAllAreServedWhileTheSizeChanges(t *testing.T) {
 	wg.Wait()
 	close(stop)
 	<-resized
-	if got := served.Load() + cancelled.Load(); got != workers*turns {
+	if got := completed.Load() + cancelled.Load(); got != workers*turns {
 		t.Errorf("%d of %d requests ended", got, workers*turns)
 	}
 	if s := l.Stats(); s.Used != 0 || s.Waiting != 0 || s.Excess != 0 {
 		t.Errorf("left over: %+v", s)
 	}
-	if served.Load() == 0 || cancelled.Load() == 0 {
-		t.Errorf("served %d, cancelled %d: the test did not exercise both", served.Load(), cancelled.Load())
+	if completed.Load() == 0 || cancelled.Load() == 0 {
+		t.Errorf("served %d, cancelled %d: the test did not exercise both", completed.Load(), cancelled.Load())
 	}
 }
 

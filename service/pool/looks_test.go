@@ -10,29 +10,29 @@ import (
 	"github.com/whylate/whylate/service/internal/must"
 )
 
-// TestLooks: at a look the size follows a limit that changed; an error, the same limit, and one that gives the same size change
+// TestPolls: at a look the size follows a limit that changed; an error, the same limit, and one that gives the same size change
 // nothing, and what is said is what was done.
-func TestLooks(t *testing.T) {
-	now, fails := Limit{CPUs: 2}, error(nil)
+func TestPolls(t *testing.T) {
+	limit, fails := Limit{CPUs: 2}, error(nil)
 	sized, released := 0, 0
 	type resize struct{ from, to int64 }
-	var told []resize
-	f := &follower{last: now, release: func() { released++ }, opts: Options{
-		Read: func() (Limit, error) { return now, fails },
+	var reported []resize
+	f := &follower{last: limit, closeReader: func() { released++ }, opts: Options{
+		Read: func() (Limit, error) { return limit, fails },
 		Size: func(l Limit) int64 { sized++; return int64(l.CPUs) },
-		OnResize: func(from, to int64, because Limit) {
-			if because != now {
-				t.Errorf("because of %+v, it is %+v", because, now)
+		OnResize: func(from, to int64, reason Limit) {
+			if reason != limit {
+				t.Errorf("because of %+v, it is %+v", reason, limit)
 			}
-			told = append(told, resize{from, to})
+			reported = append(reported, resize{from, to})
 		},
 	}}
 	l := New(2)
 	for i, c := range []struct {
-		limit       Limit
-		err         error
-		size        int64
-		sized, told int
+		limit           Limit
+		err             error
+		size            int64
+		sized, reported int
 	}{
 		{Limit{CPUs: 2}, nil, 2, 0, 0},
 		{Limit{CPUs: 5}, errors.New("x"), 2, 0, 0},
@@ -41,17 +41,17 @@ func TestLooks(t *testing.T) {
 		{Limit{CPUs: 0}, nil, 1, 3, 2},
 		{Limit{CPUs: -3}, nil, 1, 4, 2},
 	} {
-		now, fails = c.limit, c.err
-		if f.look(l); l.Size() != c.size || sized != c.sized || len(told) != c.told {
-			t.Errorf("look %d: size %d, asked %d times, told %v", i, l.Size(), sized, told)
+		limit, fails = c.limit, c.err
+		if f.poll(l); l.Size() != c.size || sized != c.sized || len(reported) != c.reported {
+			t.Errorf("look %d: size %d, asked %d times, told %v", i, l.Size(), sized, reported)
 		}
 	}
-	if told[0] != (resize{2, 5}) || told[1] != (resize{5, 1}) {
-		t.Errorf("told %v", told)
+	if reported[0] != (resize{2, 5}) || reported[1] != (resize{5, 1}) {
+		t.Errorf("told %v", reported)
 	}
 	f.opts.OnResize = nil
-	now = Limit{CPUs: 3}
-	if f.look(l); l.Size() != 3 {
+	limit = Limit{CPUs: 3}
+	if f.poll(l); l.Size() != 3 {
 		t.Errorf("without a listener: %d", l.Size())
 	}
 	if f.close(); released != 1 {
@@ -81,15 +81,15 @@ func TestFollowCloses(t *testing.T) {
 	must.Do(t, New(1).Close())
 }
 
-// TestOwnLimit: what is read of this process replaces what was known, unless it cannot be read.
-func TestOwnLimit(t *testing.T) {
-	known := cgroup.Tightest{Quota: 1e-3, Memory: 12345}
-	blind := &ownLimit{last: known}
+// TestProcessLimit: what is read of this process replaces what was known, unless it cannot be read.
+func TestProcessLimit(t *testing.T) {
+	lastComplete := cgroup.Tightest{Quota: 1e-3, Memory: 12345}
+	blind := &processLimit{lastComplete: lastComplete}
 	l := must.Have(blind.read())(t)
-	if l.Quota != known.Quota || l.Memory != known.Memory || l.CPUs != known.Quota || l.GOMAXPROCS < 1 {
+	if l.Quota != lastComplete.Quota || l.Memory != lastComplete.Memory || l.CPUs != lastComplete.Quota || l.GOMAXPROCS < 1 {
 		t.Errorf("%+v", l)
 	}
-	sees := &ownLimit{last: known}
+	sees := &processLimit{lastComplete: lastComplete}
 	sees.open()
 	defer sees.close()
 	l = must.Have(sees.read())(t)

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 
 func runChild(mode string) {
 	if mode == "spin" {
-		if err := quotatest.Pinned(2); err != nil {
+		if err := quotatest.ExecPinned(2); err != nil {
 			panic(err)
 		}
 	}
@@ -99,11 +99,11 @@ func runInGroup(t *testing.T, g *quotatest.Group, mode string) (c childResult, o
 	cmd.Env = append(os.Environ(), childVariable+"="+mode, fmt.Sprint("GOMAXPROCS=", min(2, runtime.NumCPU())))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	busy, start := quotatest.Machine(t), time.Now()
+	busy, start := quotatest.MachineBusyTime(t), time.Now()
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("child: %v\n%s", err, errs.Bytes())
 	}
-	busy = quotatest.Machine(t) - busy
+	busy = quotatest.MachineBusyTime(t) - busy
 	if err := json.Unmarshal(out.Bytes(), &c); err != nil {
 		t.Fatalf("child said %q: %v", out.Bytes(), err)
 	}

@@ -24,9 +24,9 @@ func fieldSet(names ...string) map[string]bool {
 
 type fields map[string]json.RawMessage
 
-// hostLine hides what identifies the process in a line of host samples, a user log of service/flight, and keeps its numbers;
+// redactHostLine hides what identifies the process in a line of host samples, a user log of service/flight, and keeps its numbers;
 // ok is false if it is none.
-func (o *Options) hostLine(text string) (out string, ok bool) {
+func (o *Options) redactHostLine(text string) (out string, ok bool) {
 	var line fields
 	if json.Unmarshal([]byte(text), &line) != nil {
 		return "", false
@@ -38,29 +38,29 @@ func (o *Options) hostLine(text string) (out string, ok bool) {
 	if o.strictest() == Keep {
 		return text, true
 	}
-	kept := line.only(hostNumbers, nil)
-	kept["kind"] = line["kind"]
+	filtered := line.filter(hostNumbers, nil)
+	filtered["kind"] = line["kind"]
 	if schema := string(line["schema"]); strings.HasPrefix(schema, `"whylate.host/`) && len(schema) < 20 {
-		kept["schema"] = line["schema"]
+		filtered["schema"] = line["schema"]
 	}
 	var facts fields
 	if json.Unmarshal(line["facts"], &facts) == nil && facts != nil {
-		kept["facts"], _ = json.Marshal(facts.only(factNumbers, factWords)) // it was read from JSON
+		filtered["facts"], _ = json.Marshal(facts.filter(factNumbers, factWords)) // it was read from JSON
 	}
-	data, err := json.Marshal(kept)
+	data, err := json.Marshal(filtered)
 	return string(data), err == nil
 }
 
-// only returns the fields that hold numbers, truth values and words. A word names no file.
-func (f fields) only(numbers, words map[string]bool) fields {
-	kept := fields{}
+// filter returns the fields that hold numbers, truth values and words. A word names no file.
+func (f fields) filter(numbers, words map[string]bool) fields {
+	filtered := fields{}
 	for name, value := range f {
 		switch first := value[0]; {
 		case numbers[name] && first != '"' && first != '{' && first != '[':
-			kept[name] = value
+			filtered[name] = value
 		case words[name] && first == '"' && len(value) < 80 && !strings.ContainsAny(string(value), `/\`):
-			kept[name] = value
+			filtered[name] = value
 		}
 	}
-	return kept
+	return filtered
 }

@@ -22,16 +22,16 @@ func TestHostLine(t *testing.T) {
 		`{"kind":"sample","facts":null,"usage_ns":null}`:                                            `{"kind":"sample","usage_ns":null}`,
 	} {
 		for _, o := range []Options{{Logs: Drop}, {Tasks: Hash}, {Routes: Drop}, {Parents: Hash}} {
-			if got, ok := o.hostLine(text); !ok || got != want {
+			if got, ok := o.redactHostLine(text); !ok || got != want {
 				t.Errorf("%s\nbecame %s, %v\nwant   %s", text, got, ok, want)
 			}
 		}
-		if got, ok := (&Options{Files: Drop}).hostLine(text); !ok || got != text {
+		if got, ok := (&Options{Files: Drop}).redactHostLine(text); !ok || got != text {
 			t.Errorf("%s\nbecame %s, %v, although no text is hidden", text, got, ok)
 		}
 	}
 	for _, text := range []string{"", "secret", `{"kind":"secret"}`, `{"kind":"start"`, `{"kind":"start"} secret`, `[{"kind":"start"}]`, `null`, start[:len(start)-1]} {
-		if got, ok := (&Options{Logs: Drop}).hostLine(text); ok {
+		if got, ok := (&Options{Logs: Drop}).redactHostLine(text); ok {
 			t.Errorf("%s became %s", text, got)
 		}
 	}

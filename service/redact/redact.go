@@ -111,21 +111,21 @@ func newKey(random io.Reader) []byte {
 }
 
 // Route returns the name of a marked request as a redacted trace has it.
-func (o *Options) Route(name string) string { return o.text(o.Routes, name, "") }
+func (o *Options) Route(name string) string { return o.redactText(o.Routes, name, "") }
 
-// text hides a text by a mode.
-func (o *Options) text(m Mode, s, dropped string) string {
+// redactText hides a text by a mode.
+func (o *Options) redactText(m Mode, s, dropped string) string {
 	switch {
 	case m == Keep || s == "" || o.Allow != nil && o.Allow(s):
 		return s
 	case m == Drop:
 		return dropped
 	}
-	return o.short(s)
+	return o.hashedText(s)
 }
 
-// short is what stands in the place of a text that is hashed.
-func (o *Options) short(s string) string { return "#" + hex.EncodeToString(o.hash(s))[:12] }
+// hashedText is what stands in the place of a text that is hashed.
+func (o *Options) hashedText(s string) string { return "#" + hex.EncodeToString(o.hash(s))[:12] }
 
 func (o *Options) hash(s string) []byte {
 	h := hmac.New(sha256.New, o.Key)
@@ -136,25 +136,25 @@ func (o *Options) hash(s string) []byte {
 // What stands in the place of names that were dropped: a reader may count on
 // some name.
 const (
-	leftOut     = "(left out)"
+	leftOutText = "(left out)"
 	droppedFile = "left-out.go"
 )
 
 // The forms of whylate's own logs (docs/mark.md, docs/flight.md).
 const (
-	ownBegin = "whylate.mark/1 begin "
-	ownEnd   = "whylate.mark/1 end "
-	ownSpan  = "whylate.mark/1 span"
-	ownStart = "whylate.host/1 start"
-	ownHost  = "whylate.host/1 sample"
+	markBegin  = "whylate.mark/1 begin "
+	markEnd    = "whylate.mark/1 end "
+	markSpan   = "whylate.mark/1 span"
+	hostStart  = "whylate.host/1 start"
+	hostSample = "whylate.host/1 sample"
 )
 
-// markKey hides the name in the key of a mark; ok is false if it is none.
-func (o *Options) markKey(key string) (out string, ok bool) {
+// redactMarkKey hides the name in the key of a mark; ok is false if it is none.
+func (o *Options) redactMarkKey(key string) (out string, ok bool) {
 	words := 1 // kind
-	rest, ok := strings.CutPrefix(key, ownBegin)
+	rest, ok := strings.CutPrefix(key, markBegin)
 	if !ok {
-		if rest, ok = strings.CutPrefix(key, ownEnd); !ok {
+		if rest, ok = strings.CutPrefix(key, markEnd); !ok {
 			return "", false
 		}
 		words = 2 // kind, status
@@ -171,11 +171,11 @@ func (o *Options) markKey(key string) (out string, ok bool) {
 		end += n + 1
 	}
 	head := key[:len(key)-len(rest)+end]
-	return strings.TrimSuffix(head+o.text(o.Routes, rest[end:], ""), " "), true
+	return strings.TrimSuffix(head+o.redactText(o.Routes, rest[end:], ""), " "), true
 }
 
-// parent hides the ids of a traceparent header; ok is false if it is none.
-func (o *Options) parent(s string) (out string, ok bool) {
+// redactTraceparent hides the ids of a traceparent header; ok is false if it is none.
+func (o *Options) redactTraceparent(s string) (out string, ok bool) {
 	if s == "" {
 		return "", true
 	}
@@ -209,7 +209,7 @@ func (o *Options) File(name, fn string) string {
 		return base // the compiler's own
 	}
 	pkg := packageOf(fn)
-	if v := versioned(slashed, pkg); v != "" {
+	if v := modulePath(slashed, pkg); v != "" {
 		return v
 	}
 	if pkg == "main" && o.Main != "" {
@@ -219,7 +219,7 @@ func (o *Options) File(name, fn string) string {
 	switch {
 	case public || o.Files == Trim:
 	case o.Files == Hash:
-		base = o.short(slashed) + ".go"
+		base = o.hashedText(slashed) + ".go"
 	default:
 		base = droppedFile
 	}
@@ -251,19 +251,19 @@ func packageOf(fn string) string {
 	return strings.ReplaceAll(fn[:last+dot], "%2e", ".")
 }
 
-// versioned returns the end of a file's name that begins with its module,
+// modulePath returns the end of a file's name that begins with its module,
 // github.com/!name/module@v1.2.3/package/file.go, if it has one.
-func versioned(name, pkg string) string {
-	at := strings.LastIndex(name, "@v")
-	if at < 0 || !strings.Contains(name[at:], "/") {
+func modulePath(name, pkg string) string {
+	atSign := strings.LastIndex(name, "@v")
+	if atSign < 0 || !strings.Contains(name[atSign:], "/") {
 		return ""
 	}
 	for from := 0; ; {
-		module := unescape(name[from:at])
+		module := unescapeCapitals(name[from:atSign])
 		if rest, ok := strings.CutPrefix(pkg, module); ok && module != "" && (rest == "" || rest[0] == '/') {
 			return name[from:]
 		}
-		n := strings.IndexByte(name[from:at], '/')
+		n := strings.IndexByte(name[from:atSign], '/')
 		if n < 0 {
 			return ""
 		}
@@ -271,8 +271,8 @@ func versioned(name, pkg string) string {
 	}
 }
 
-// unescape undoes how the modules' cache writes capitals: !a for A.
-func unescape(s string) string {
+// unescapeCapitals undoes how the modules' cache writes capitals: !a for A.
+func unescapeCapitals(s string) string {
 	if !strings.Contains(s, "!") {
 		return s
 	}

@@ -30,14 +30,14 @@ func record(t testing.TB) []byte {
 	region := trace.StartRegion(ctx, "secret-region")
 	trace.Log(ctx, "secret-key", "secret-message")
 	trace.Log(ctx, "chan receive", "secret-of-a-word-of-the-runtime")
-	trace.Log(ctx, ownBegin+"http GET /secret-route", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	trace.Log(ctx, ownBegin+"http", "secret-parent")
-	trace.Log(ctx, ownSpan, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203332-01")
-	trace.Log(ctx, ownEnd+"http 2xx GET /secret-route", "")
-	trace.Log(ctx, ownEnd+"http 2xx", "")
-	trace.Log(ctx, ownEnd+"secret-word", "")
-	trace.Log(ctx, ownHost, `{"kind":"sample","run_ns":1}`)
-	trace.Log(ctx, ownHost, "secret-host")
+	trace.Log(ctx, markBegin+"http GET /secret-route", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	trace.Log(ctx, markBegin+"http", "secret-parent")
+	trace.Log(ctx, markSpan, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203332-01")
+	trace.Log(ctx, markEnd+"http 2xx GET /secret-route", "")
+	trace.Log(ctx, markEnd+"http 2xx", "")
+	trace.Log(ctx, markEnd+"secret-word", "")
+	trace.Log(ctx, hostSample, `{"kind":"sample","run_ns":1}`)
+	trace.Log(ctx, hostSample, "secret-host")
 	for range 3000 { // more than one batch of strings
 		trace.Log(ctx, "k", "secret")
 	}
@@ -73,9 +73,9 @@ func TestWriter(t *testing.T) {
 	for name, m := range map[string]Mode{"hash": Hash, "drop": Drop} {
 		o := Options{Logs: m, Tasks: m, Routes: m, Parents: m, Files: m, Key: []byte("k")}
 		out := redacted(t, data, o, 1<<20)
-		for _, gone := range []string{"secret", "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "b7ad6b7169203332", "redact_test.go", "/home/", build.Default.GOROOT} {
-			if gone != "" && bytes.Contains(out, []byte(gone)) {
-				t.Errorf("%s: %q is left", name, gone)
+		for _, secret := range []string{"secret", "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "b7ad6b7169203332", "redact_test.go", "/home/", build.Default.GOROOT} {
+			if secret != "" && bytes.Contains(out, []byte(secret)) {
+				t.Errorf("%s: %q is left", name, secret)
 			}
 		}
 		for _, text := range stay {
@@ -86,7 +86,7 @@ func TestWriter(t *testing.T) {
 		if !bytes.Contains(out, []byte("runtime/proc.go")) && !bytes.Contains(out, []byte("runtime/mgc.go")) {
 			t.Errorf("%s: files of the standard library are not trimmed", name)
 		}
-		if again := redacted(t, data, o, 7); !bytes.Equal(out, again) {
+		if second := redacted(t, data, o, 7); !bytes.Equal(out, second) {
 			t.Errorf("%s: it depends on how the trace is cut into writes", name)
 		}
 	}
@@ -95,8 +95,8 @@ func TestWriter(t *testing.T) {
 	}
 	// Each by itself: the others stay.
 	for _, c := range []struct {
-		o          Options
-		gone, stay string
+		o            Options
+		hidden, stay string
 	}{
 		{Options{Logs: Drop}, "secret-key", "secret-task"}, {Options{Logs: Drop}, "secret-message", "secret-route"},
 		{Options{Tasks: Hash}, "secret-task", "secret-key"}, {Options{Tasks: Hash}, "secret-region", "secret-message"},
@@ -104,8 +104,8 @@ func TestWriter(t *testing.T) {
 		{Options{Files: Trim}, "/home/", "redact_test.go"}, {Options{Files: Hash}, "redact_test.go", "secret-key"},
 	} {
 		out := redacted(t, data, c.o, 1<<20)
-		if bytes.Contains(out, []byte(c.gone)) || !bytes.Contains(out, []byte(c.stay)) {
-			t.Errorf("%+v: %q is left, or %q is gone", c.o, c.gone, c.stay)
+		if bytes.Contains(out, []byte(c.hidden)) || !bytes.Contains(out, []byte(c.stay)) {
+			t.Errorf("%+v: %q is left, or %q is gone", c.o, c.hidden, c.stay)
 		}
 	}
 	// Without a key nobody can compare.
@@ -119,13 +119,13 @@ func TestWriter(t *testing.T) {
 // not fewer.
 func TestUnknownEvent(t *testing.T) {
 	data := record(t)
-	known := numbers[evUserLog]
-	defer func() { numbers[evUserLog] = known }()
-	numbers[evUserLog] = 0
+	knownTexts := eventLengths[evUserLog]
+	defer func() { eventLengths[evUserLog] = knownTexts }()
+	eventLengths[evUserLog] = 0
 	out := redacted(t, data, Options{Logs: Drop}, 1<<20)
-	for _, gone := range []string{"secret-key", "secret-message", "secret-route", "secret-host"} {
-		if bytes.Contains(out, []byte(gone)) {
-			t.Errorf("%q is left", gone)
+	for _, hidden := range []string{"secret-key", "secret-message", "secret-route", "secret-host"} {
+		if bytes.Contains(out, []byte(hidden)) {
+			t.Errorf("%q is left", hidden)
 		}
 	}
 }
@@ -156,12 +156,12 @@ func TestFile(t *testing.T) {
 func TestParent(t *testing.T) {
 	o := Options{Parents: Hash, Key: []byte("k")}
 	const p = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	a, ok := o.parent(p)
-	b, _ := o.parent(p[:36] + "0000000000000001-01")
+	a, ok := o.redactTraceparent(p)
+	b, _ := o.redactTraceparent(p[:36] + "0000000000000001-01")
 	if !ok || len(a) != 55 || a[:3] != "00-" || a[3:35] != b[3:35] || a[36:52] == b[36:52] || strings.Contains(a, "0af765") {
 		t.Errorf("%q and %q", a, b)
 	}
-	if _, ok := o.parent(strings.Replace(p, "af", "zz", 1)); ok {
+	if _, ok := o.redactTraceparent(strings.Replace(p, "af", "zz", 1)); ok {
 		t.Error("what is no number is an id")
 	}
 }
@@ -190,7 +190,7 @@ func TestCut(t *testing.T) {
 		t.Error("a closed writer writes")
 	}
 	for _, bad := range [][]byte{[]byte("hello, this is no trace"), append(append([]byte(nil), data[:tracebatch.HeaderLen]...), 99),
-		binary.AppendUvarint(append(append([]byte(nil), data[:tracebatch.HeaderLen]...), tracebatch.Events, 1, 1, 1), tracebatch.MostData+1)} {
+		binary.AppendUvarint(append(append([]byte(nil), data[:tracebatch.HeaderLen]...), tracebatch.Events, 1, 1, 1), tracebatch.MaxData+1)} {
 		if _, err := NewWriter(io.Discard, o).Write(bad); err == nil {
 			t.Errorf("%q is a trace", bad)
 		}

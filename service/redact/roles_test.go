@@ -20,42 +20,42 @@ func TestRoles(t *testing.T) {
 	var b bytes.Buffer
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	names := []string{"func", "reason", "file", "task", "key", "message"}
-	forms := []string{"word", ownStart, ownHost, ownSpan, ownBegin + "http GET /a", ownBegin + "http", ownEnd + "http 2xx GET /a", ownEnd + "http 2xx", ownEnd + "word", parent, `{"kind":"sample"}`, `{"kind":"other"}`, "/home/ann/shop/x.go"}
+	forms := []string{"word", hostStart, hostSample, markSpan, markBegin + "http GET /a", markBegin + "http", markEnd + "http 2xx GET /a", markEnd + "http 2xx", markEnd + "word", parent, `{"kind":"sample"}`, `{"kind":"other"}`, "/home/ann/shop/x.go"}
 	for _, o := range []Options{{Logs: Drop}, {Tasks: Drop}, {Routes: Drop}, {Parents: Drop}, {Files: Drop}, {Files: Trim}, {Logs: Hash, Parents: Hash, Routes: Hash}} {
 		o.Key = []byte("key")
 		fmt.Fprintf(&b, "Logs %d, Tasks %d, Routes %d, Parents %d, Files %d:\n", o.Logs, o.Tasks, o.Routes, o.Parents, o.Files)
 		for roles := range role(1 << len(names)) {
-			var is []string
+			var combination []string
 			if roles&(asFunc|asReason) != 0 && roles != asFunc && roles != asReason {
 				continue // as either alone
 			}
 			for i, n := range names {
 				if roles&(1<<i) != 0 {
-					is = append(is, n)
+					combination = append(combination, n)
 				}
 			}
 			keys := []string{"word"}
 			if roles&asMessage != 0 {
-				keys = []string{"word", ownStart, ownHost, ownSpan, ownBegin + "http GET /a"}
+				keys = []string{"word", hostStart, hostSample, markSpan, markBegin + "http GET /a"}
 			}
 			for _, key := range keys {
-				var became []string
+				var redactedText []string
 				for _, form := range forms {
 					x := newTexts(&o)
-					x.text[1], x.text[2], x.text[3] = form, "shop.example.F", key
+					x.byID[1], x.byID[2], x.byID[3] = form, "shop.example.F", key
 					x.uses[1] = use{role: roles, fn: 2, key: 3}
-					got := x.hidden(1, form)
+					got := x.redacted(1, form)
 					switch {
 					case got == form:
 						got = "="
 					case got == "":
 						got = "-"
-					case len(is) > 1:
+					case len(combination) > 1:
 						got = "~"
 					}
-					became = append(became, got)
+					redactedText = append(redactedText, got)
 				}
-				fmt.Fprintf(&b, "%s under %q: %s\n", strings.Join(is, "+"), strings.TrimPrefix(key, "whylate."), strings.Join(became, "|"))
+				fmt.Fprintf(&b, "%s under %q: %s\n", strings.Join(combination, "+"), strings.TrimPrefix(key, "whylate."), strings.Join(redactedText, "|"))
 			}
 		}
 	}
@@ -78,8 +78,8 @@ func TestLearn(t *testing.T) {
 	o := &Options{}
 	learn := func(typ byte, data []byte) (*texts0, error) {
 		x := newTexts(o)
-		err := x.learn(&tracebatch.Batch{Type: typ, Data: data})
-		return &texts0{x.uses, x.text}, err
+		err := x.readUses(&tracebatch.Batch{Type: typ, Data: data})
+		return &texts0{x.uses, x.byID}, err
 	}
 	got, err := learn(tracebatch.Events, stacks)
 	if want := map[uint64]use{7: {role: asFunc}, 8: {role: asFile, fn: 7}, 9: {role: asFunc}, 10: {role: asFunc}, 11: {role: asFile, fn: 10}}; err != nil || fmt.Sprint(got.uses) != fmt.Sprint(want) {
@@ -135,27 +135,27 @@ func TestRewrite(t *testing.T) {
 	o := &Options{Logs: Hash, Key: []byte("k")}
 	x := newTexts(o)
 	data := []byte{evStrings}
-	const many = 9000
-	for id := range uint64(many) {
+	const count = 9000
+	for id := range uint64(count) {
 		x.uses[id] = use{role: asKey}
 		data = append(binary.AppendUvarint(binary.AppendUvarint(append(data, evString), id), 1), 'a'+byte(id%20))
 	}
 	long := strings.Repeat("x", maxText+1)
-	x.uses[many] = use{role: asFunc}
-	data = append(binary.AppendUvarint(binary.AppendUvarint(append(data, evString), many), uint64(len(long))), long...)
+	x.uses[count] = use{role: asFunc}
+	data = append(binary.AppendUvarint(binary.AppendUvarint(append(data, evString), count), uint64(len(long))), long...)
 	head := []byte{tracebatch.Events, 1, 2, 3}
 	out := must.Have(x.rewrite(&tracebatch.Batch{Type: tracebatch.Events, Head: head, Data: data}))(t)
 	texts, batches := map[uint64]string{}, 0
 	for len(out) > 0 {
 		b := must.Have(tracebatch.Parse(out))(t)
-		if b.Len == 0 || !bytes.Equal(b.Head, head) || len(b.Data) > tracebatch.MostData {
+		if b.Len == 0 || !bytes.Equal(b.Head, head) || len(b.Data) > tracebatch.MaxData {
 			t.Fatalf("batch %d: %d bytes, head %v", batches, len(b.Data), b.Head)
 		}
-		must.Do(t, x.each(b.Data, func(id uint64, text []byte) error { texts[id] = string(text); return nil }))
+		must.Do(t, x.forEachText(b.Data, func(id uint64, text []byte) error { texts[id] = string(text); return nil }))
 		out, batches = out[b.Len:], batches+1
 	}
-	if batches != 3 || len(texts) != many+1 || texts[many] != long[:maxText] || texts[0] != o.short("a") || texts[many-1] != o.short(string('a'+byte((many-1)%20))) {
-		t.Errorf("%d batches, %d texts, the first %q, the last of %d bytes", batches, len(texts), texts[0], len(texts[many]))
+	if batches != 3 || len(texts) != count+1 || texts[count] != long[:maxText] || texts[0] != o.hashedText("a") || texts[count-1] != o.hashedText(string('a'+byte((count-1)%20))) {
+		t.Errorf("%d batches, %d texts, the first %q, the last of %d bytes", batches, len(texts), texts[0], len(texts[count]))
 	}
 	if _, err := x.rewrite(&tracebatch.Batch{Type: tracebatch.Events, Head: head, Data: data[:len(data)-1]}); err != errDamaged {
 		t.Errorf("cut: %v", err)
@@ -171,22 +171,22 @@ func TestParentForms(t *testing.T) {
 			s := p[:i] + string(c) + p[i+1:]
 			dash := i == 2 || i == 35 || i == 52
 			want := dash == (c == '-') && (dash || c >= '0' && c <= '9' || c >= 'a' && c <= 'f')
-			if out, ok := o.parent(s); ok != want || out != "" {
+			if out, ok := o.redactTraceparent(s); ok != want || out != "" {
 				t.Errorf("%s: %q, %v", s, out, ok)
 			}
 		}
 	}
 	for _, s := range []string{p[1:], p + "0", p[:54]} {
-		if _, ok := o.parent(s); ok {
+		if _, ok := o.redactTraceparent(s); ok {
 			t.Errorf("%s is a traceparent", s)
 		}
 	}
-	if _, ok := o.parent(""); !ok {
+	if _, ok := o.redactTraceparent(""); !ok {
 		t.Error("none at all is hidden as it is")
 	}
 	for _, mode := range []Mode{Keep, Hash} {
 		o := Options{Parents: mode, Key: []byte("k")}
-		if out, ok := o.parent(p); !ok || len(out) != len(p) || (out == p) != (mode == Keep) {
+		if out, ok := o.redactTraceparent(p); !ok || len(out) != len(p) || (out == p) != (mode == Keep) {
 			t.Errorf("mode %d: %q, %v", mode, out, ok)
 		}
 	}

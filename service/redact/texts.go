@@ -27,10 +27,10 @@ const (
 	evSync            = 50
 )
 
-// numbers says how many numbers follow the type of each event of a thread, one
+// eventLengths says how many numbers follow the type of each event of a thread, one
 // more than that; 0 is an event that this package does not know. The order is
 // the format's, from ProcsChange (9) to GoStatusStack (48).
-var numbers = [256]uint8{
+var eventLengths = [256]uint8{
 	9: 1 + 3, 1 + 3, 1 + 1, 1 + 4, 1 + 3,
 	// Goroutines: GoCreate to GoStatus.
 	14: 1 + 4, 1 + 2, 1 + 3, 1 + 1, 1 + 1, 1 + 3, 1 + 3, 1 + 4, 1 + 3, 1 + 1, 1 + 1, 1 + 4,
@@ -63,15 +63,15 @@ type use struct {
 	key  uint64 // of a message: the log's key
 }
 
-// texts are those of one generation.
-type texts struct {
+// generationTexts are those of one generation.
+type generationTexts struct {
 	opts *Options
 	uses map[uint64]use
-	text map[uint64]string
+	byID map[uint64]string
 }
 
-func newTexts(o *Options) *texts {
-	return &texts{opts: o, uses: make(map[uint64]use), text: make(map[uint64]string)}
+func newTexts(o *Options) *generationTexts {
+	return &generationTexts{opts: o, uses: make(map[uint64]use), byID: make(map[uint64]string)}
 }
 
 // maxText is the longest text that the format allows.
@@ -95,7 +95,7 @@ func (s *scanner) number() uint64 {
 	return v
 }
 
-func (t *texts) add(id uint64, r role, with use) {
+func (t *generationTexts) addUse(id uint64, r role, with use) {
 	u := t.uses[id]
 	u.role |= r
 	if with.fn != 0 && u.fn == 0 {
@@ -107,16 +107,16 @@ func (t *texts) add(id uint64, r role, with use) {
 	t.uses[id] = u
 }
 
-// learn takes in what one batch says of texts.
-func (t *texts) learn(b *tracebatch.Batch) error {
+// readUses takes in what one batch says of texts.
+func (t *generationTexts) readUses(b *tracebatch.Batch) error {
 	if b.Type != tracebatch.Events || len(b.Data) == 0 {
 		return nil
 	}
 	s := scanner{b: b.Data[1:]}
 	switch b.Data[0] {
 	case evStrings:
-		return t.each(b.Data, func(id uint64, text []byte) error {
-			t.text[id] = string(text)
+		return t.forEachText(b.Data, func(id uint64, text []byte) error {
+			t.byID[id] = string(text)
 			return nil
 		})
 	case evStacks:
@@ -130,8 +130,8 @@ func (t *texts) learn(b *tracebatch.Batch) error {
 				s.number() // the program counter
 				fn, file := s.number(), s.number()
 				s.number() // the line
-				t.add(fn, asFunc, use{})
-				t.add(file, asFile, use{fn: fn})
+				t.addUse(fn, asFunc, use{})
+				t.addUse(file, asFile, use{fn: fn})
 			}
 			if s.bad {
 				return errDamaged
@@ -139,19 +139,19 @@ func (t *texts) learn(b *tracebatch.Batch) error {
 		}
 	case evCPUSamples, evFrequency, evSync:
 	default:
-		t.events(b.Data)
+		t.readEvents(b.Data)
 	}
 	return nil
 }
 
-// events looks for texts in a thread's events. What comes after one that is not
+// readEvents looks for texts in a thread's events. What comes after one that is not
 // known cannot be read: its texts count as the program's.
-func (t *texts) events(data []byte) {
+func (t *generationTexts) readEvents(data []byte) {
 	s := scanner{b: data}
 	var v [6]uint64
 	for len(s.b) > 0 {
 		typ := s.b[0]
-		n := int(numbers[typ])
+		n := int(eventLengths[typ])
 		if n == 0 {
 			return
 		}
@@ -164,20 +164,20 @@ func (t *texts) events(data []byte) {
 		}
 		switch typ { // v[0] is the time
 		case evGoStop, evGoBlock, evSTWBegin, evGoLabel:
-			t.add(v[1], asReason, use{})
+			t.addUse(v[1], asReason, use{})
 		case evUserTaskBegin:
-			t.add(v[3], asTask, use{})
+			t.addUse(v[3], asTask, use{})
 		case evUserRegionBegin, evUserRegionEnd:
-			t.add(v[2], asTask, use{})
+			t.addUse(v[2], asTask, use{})
 		case evUserLog:
-			t.add(v[2], asKey, use{})
-			t.add(v[3], asMessage, use{key: v[2]})
+			t.addUse(v[2], asKey, use{})
+			t.addUse(v[3], asMessage, use{key: v[2]})
 		}
 	}
 }
 
-// each calls f with the texts of a batch of strings.
-func (t *texts) each(data []byte, f func(id uint64, text []byte) error) error {
+// forEachText calls f with the texts of a batch of strings.
+func (t *generationTexts) forEachText(data []byte, f func(id uint64, text []byte) error) error {
 	s := scanner{b: data[1:]}
 	for len(s.b) > 0 {
 		if s.b[0] != evString {
@@ -198,7 +198,7 @@ func (t *texts) each(data []byte, f func(id uint64, text []byte) error) error {
 
 // rewrite returns a batch of strings with its texts hidden, as one batch or,
 // where they have grown, as several.
-func (t *texts) rewrite(b *tracebatch.Batch) (out []byte, err error) {
+func (t *generationTexts) rewrite(b *tracebatch.Batch) (out []byte, err error) {
 	data := []byte{evStrings}
 	emit := func() {
 		out = append(out, b.Head...)
@@ -206,11 +206,11 @@ func (t *texts) rewrite(b *tracebatch.Batch) (out []byte, err error) {
 		out = append(out, data...)
 		data = data[:1]
 	}
-	err = t.each(b.Data, func(id uint64, text []byte) error {
-		hidden := t.hidden(id, string(text))
+	err = t.forEachText(b.Data, func(id uint64, text []byte) error {
+		hidden := t.redacted(id, string(text))
 		hidden = hidden[:min(len(hidden), maxText)]
-		const most = 1 + 2*binary.MaxVarintLen64
-		if len(data)+most+len(hidden) > tracebatch.MostData {
+		const maxOverhead = 1 + 2*binary.MaxVarintLen64
+		if len(data)+maxOverhead+len(hidden) > tracebatch.MaxData {
 			emit()
 		}
 		data = binary.AppendUvarint(append(data, evString), id)
@@ -222,8 +222,8 @@ func (t *texts) rewrite(b *tracebatch.Batch) (out []byte, err error) {
 	return out, err
 }
 
-// hidden returns what is written in the place of a text.
-func (t *texts) hidden(id uint64, text string) string {
+// redacted returns what is written in the place of a text.
+func (t *generationTexts) redacted(id uint64, text string) string {
 	o := t.opts
 	u := t.uses[id]
 	if u.role&(asFunc|asReason) != 0 {
@@ -231,7 +231,7 @@ func (t *texts) hidden(id uint64, text string) string {
 	}
 	const owner = asTask | asKey | asMessage
 	if u.role&owner == 0 && u.role&asFile != 0 {
-		return o.File(text, t.text[u.fn])
+		return o.File(text, t.byID[u.fn])
 	}
 	// For a text that is used as several things, or whose use is unknown, the
 	// strictest mode counts.
@@ -239,27 +239,27 @@ func (t *texts) hidden(id uint64, text string) string {
 	if u.role&asTask != 0 {
 		mode = o.Tasks
 	}
-	own := u.role&asTask == 0
+	notTask := u.role&asTask == 0
 	if u.role&asKey != 0 {
 		switch {
-		case own && (text == ownStart || text == ownHost || text == ownSpan):
+		case notTask && (text == hostStart || text == hostSample || text == markSpan):
 			return text
-		case own:
-			if s, ok := o.markKey(text); ok {
+		case notTask:
+			if s, ok := o.redactMarkKey(text); ok {
 				return s
 			}
 		}
 		mode = max(mode, o.Logs)
 	}
 	if u.role&asMessage != 0 {
-		key := t.text[u.key]
+		key := t.byID[u.key]
 		switch {
-		case key == ownStart || key == ownHost:
-			if s, ok := o.hostLine(text); ok {
+		case key == hostStart || key == hostSample:
+			if s, ok := o.redactHostLine(text); ok {
 				return s
 			}
-		case strings.HasPrefix(key, ownBegin) || strings.HasPrefix(key, ownSpan):
-			if s, ok := o.parent(text); ok {
+		case strings.HasPrefix(key, markBegin) || strings.HasPrefix(key, markSpan):
+			if s, ok := o.redactTraceparent(text); ok {
 				return s
 			}
 		}
@@ -271,9 +271,9 @@ func (t *texts) hidden(id uint64, text string) string {
 	case u.role&owner == 0:
 		mode = o.strictest()
 	}
-	dropped := leftOut
+	dropped := leftOutText
 	if u.role&(asTask|asKey) == 0 {
 		dropped = ""
 	}
-	return o.text(mode, text, dropped)
+	return o.redactText(mode, text, dropped)
 }

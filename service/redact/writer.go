@@ -12,15 +12,15 @@ import (
 // of the trace, about a second, in memory, because what a text is may only be known
 // at the generation's end. Close writes the last one.
 type Writer struct {
-	w      io.Writer
-	opts   Options
-	in     []byte // of which gone are written; then come the batches held, then what is not yet one
-	gone   int
-	held   []tracebatch.Batch // of the generation under way
-	whole  int                // bytes of them
-	gen    uint64
-	headed bool
-	err    error
+	w              io.Writer
+	opts           Options
+	in             []byte // of which gone are written; then come the batches held, then what is not yet one
+	writtenBatches int
+	held           []tracebatch.Batch // of the generation under way
+	whole          int                // bytes of them
+	gen            uint64
+	headed         bool
+	err            error
 }
 
 // NewWriter returns a Writer for one trace. If the options make no sense, the first
@@ -38,8 +38,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if w.err = w.take(); w.err != nil {
 		return 0, w.err
 	}
-	if w.gone > 0 {
-		w.in, w.gone = append(w.in[:0], w.in[w.gone:]...), 0
+	if w.writtenBatches > 0 {
+		w.in, w.writtenBatches = append(w.in[:0], w.in[w.writtenBatches:]...), 0
 	}
 	return len(p), nil
 }
@@ -50,8 +50,8 @@ func (w *Writer) Close() error {
 	if w.err == nil {
 		w.err = w.flush()
 	}
-	if w.err == nil && len(w.in) > w.gone {
-		w.err = fmt.Errorf("redact: the trace's last %d bytes are incomplete: %w", len(w.in)-w.gone, io.ErrUnexpectedEOF)
+	if w.err == nil && len(w.in) > w.writtenBatches {
+		w.err = fmt.Errorf("redact: the trace's last %d bytes are incomplete: %w", len(w.in)-w.writtenBatches, io.ErrUnexpectedEOF)
 	}
 	if w.err != nil {
 		return w.err
@@ -74,8 +74,8 @@ func (w *Writer) take() error {
 			return err
 		}
 	}
-	for w.gone+w.whole < len(w.in) {
-		b, err := tracebatch.Parse(w.in[w.gone+w.whole:])
+	for w.writtenBatches+w.whole < len(w.in) {
+		b, err := tracebatch.Parse(w.in[w.writtenBatches+w.whole:])
 		if err != nil {
 			return fmt.Errorf("redact: %w", err)
 		}
@@ -103,8 +103,8 @@ func (w *Writer) take() error {
 
 // pass writes bytes in which no text is.
 func (w *Writer) pass(n int) error {
-	_, err := w.w.Write(w.in[w.gone : w.gone+n])
-	w.gone += n
+	_, err := w.w.Write(w.in[w.writtenBatches : w.writtenBatches+n])
+	w.writtenBatches += n
 	return err
 }
 
@@ -114,26 +114,26 @@ func (w *Writer) flush() error {
 		return nil
 	}
 	// The bytes may have moved since batches were found.
-	at := w.gone
+	offset := w.writtenBatches
 	for i := range w.held {
 		b := &w.held[i]
-		all := w.in[at : at+b.Len]
+		all := w.in[offset : offset+b.Len]
 		b.Head, b.Data = all[:len(b.Head)], all[b.Len-len(b.Data):]
-		at += b.Len
+		offset += b.Len
 	}
 	t := newTexts(&w.opts)
 	if w.opts.Hides() {
 		for i := range w.held {
-			if err := t.learn(&w.held[i]); err != nil {
+			if err := t.readUses(&w.held[i]); err != nil {
 				return err
 			}
 		}
 	}
-	at = w.gone
+	offset = w.writtenBatches
 	for i := range w.held {
 		b := &w.held[i]
-		out := w.in[at : at+b.Len]
-		at += b.Len
+		out := w.in[offset : offset+b.Len]
+		offset += b.Len
 		if w.opts.Hides() && b.Type == tracebatch.Events && len(b.Data) > 0 && b.Data[0] == evStrings {
 			var err error
 			if out, err = t.rewrite(b); err != nil {
@@ -144,7 +144,7 @@ func (w *Writer) flush() error {
 			return err
 		}
 	}
-	w.gone += w.whole
+	w.writtenBatches += w.whole
 	w.held, w.whole = w.held[:0], 0
 	return nil
 }

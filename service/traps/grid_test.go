@@ -98,10 +98,10 @@ func TestGrid(t *testing.T) {
 	find(quota(1, 2), quota(0, 4), with("tighter above", func(f *Facts) { f.Limits.CPU.Quota, f.Limits.CPU.QuotaLevel = 2, 1 }))
 	find(quota(1, 2), with("its level is out of range", func(f *Facts) { f.Limits.CPU.QuotaLevel = 2 }))
 	for _, s := range []cgroup.Throttling{{}, {Verdict: cgroup.VerdictAncestor, Ancestor: 1234567 * time.Microsecond}, {Verdict: cgroup.VerdictOwn, Own: time.Second}, {ThrottledPeriods: 1, Periods: 3, Own: time.Millisecond}} {
-		since := with(fmt.Sprintf("%s, %d of %d", s.Verdict, s.ThrottledPeriods, s.Periods), func(f *Facts) { f.Since = &s })
-		find(since)
-		find(since, with("hidden", func(f *Facts) { f.Limits.CPU.Hidden = true }))
-		find(since, with("hidden", func(f *Facts) { f.Limits.CPU.Hidden = true }), quota(0, 2))
+		throttling := with(fmt.Sprintf("%s, %d of %d", s.Verdict, s.ThrottledPeriods, s.Periods), func(f *Facts) { f.Throttling = &s })
+		find(throttling)
+		find(throttling, with("hidden", func(f *Facts) { f.Limits.CPU.Hidden = true }))
+		find(throttling, with("hidden", func(f *Facts) { f.Limits.CPU.Hidden = true }), quota(0, 2))
 	}
 	find(with("nothing seen", func(f *Facts) { f.Limits.CPU.Hidden, f.Limits.CPU.Levels = true, nil }))
 	const m = 1 << 30

@@ -92,8 +92,8 @@ type Facts struct {
 	Inside *cgroup.Limits
 	// Namespaced says that the process is in a cgroup namespace of its own.
 	Namespaced bool
-	// Since is what the counters say since the group was made; nil is unknown.
-	Since *cgroup.Throttling
+	// Throttling is what the counters say since the group was made; nil is unknown.
+	Throttling *cgroup.Throttling
 
 	// Go is the version it was built with, such as "go1.26.8"; "" is unknown,
 	// or no Go program.
@@ -117,34 +117,34 @@ type Facts struct {
 
 // Find returns the traps, the worst first. It reads nothing.
 func Find(f Facts) []Trap {
-	j := judge{Facts: f, l: f.Limits, in: f.Inside}
-	if j.l == nil {
-		j.l = &cgroup.Limits{CPU: cgroup.CPU{QuotaLevel: -1}, Memory: cgroup.Memory{MaxLevel: -1, HighLevel: -1}}
+	j := trapFinder{Facts: f, limits: f.Limits, inside: f.Inside}
+	if j.limits == nil {
+		j.limits = &cgroup.Limits{CPU: cgroup.CPU{QuotaLevel: -1}, Memory: cgroup.Memory{MaxLevel: -1, HighLevel: -1}}
 	}
-	j.in = cmp.Or(j.in, j.l)
-	if c := &j.l.CPU; len(c.Levels) > 0 && c.Levels[0].Depth == 0 {
-		j.own = c.Levels[0].CPUs
+	j.inside = cmp.Or(j.inside, j.limits)
+	if c := &j.limits.CPU; len(c.Levels) > 0 && c.Levels[0].Depth == 0 {
+		j.ownQuota = c.Levels[0].CPUs
 	}
-	j.program()
-	j.quota()
-	j.hidden()
-	j.rounding()
-	j.memory()
-	slices.SortStableFunc(j.found, func(a, b Trap) int {
+	j.findProgramTraps()
+	j.findQuotaTraps()
+	j.findHiddenTraps()
+	j.findRoundingTraps()
+	j.findMemoryTraps()
+	slices.SortStableFunc(j.traps, func(a, b Trap) int {
 		return slices.Index(severities, a.Severity) - slices.Index(severities, b.Severity)
 	})
-	return j.found
+	return j.traps
 }
 
-type judge struct {
+type trapFinder struct {
 	Facts
-	l, in *cgroup.Limits
-	own   float64 // the own group's quota
-	found []Trap
+	limits, inside *cgroup.Limits
+	ownQuota       float64 // the own group's quota
+	traps          []Trap
 }
 
-func (j *judge) add(code Code, severity Severity, fix, format string, args ...any) {
-	j.found = append(j.found, Trap{Code: code, Severity: severity, Text: fmt.Sprintf(format, args...), Fix: fix})
+func (j *trapFinder) addTrap(code Code, severity Severity, fix, format string, args ...any) {
+	j.traps = append(j.traps, Trap{Code: code, Severity: severity, Text: fmt.Sprintf(format, args...), Fix: fix})
 }
 
 // Minor is N of "go1.N..."; 0 if that is not its form.
@@ -163,16 +163,16 @@ func Minor(version string) int {
 	return n
 }
 
-// program finds what the program and its environment bring along.
-func (j *judge) program() {
-	c, in := &j.l.CPU, &j.in.CPU
+// findProgramTraps finds what the program and its environment bring along.
+func (j *trapFinder) findProgramTraps() {
+	c, in := &j.limits.CPU, &j.inside.CPU
 	if j.EnvProcs > 0 {
-		sev, what := Low, "it will not follow a limit that changes"
+		sev, consequence := Low, "it will not follow a limit that changes"
 		if c.Quota > 0 && float64(j.EnvProcs) >= math.Ceil(c.Quota)+1 {
-			sev, what = High, "the quota is "+quantity.CPUs(c.Quota)
+			sev, consequence = High, "the quota is "+quantity.CPUs(c.Quota)
 		}
-		j.add(EnvGOMAXPROCS, sev, "unset GOMAXPROCS, or set it from the limit (in Kubernetes a resourceFieldRef to limits.cpu gives the node's CPUs where no limit is set)",
-			"GOMAXPROCS=%d is in the environment: %s", j.EnvProcs, what)
+		j.addTrap(EnvGOMAXPROCS, sev, "unset GOMAXPROCS, or set it from the limit (in Kubernetes a resourceFieldRef to limits.cpu gives the node's CPUs where no limit is set)",
+			"GOMAXPROCS=%d is in the environment: %s", j.EnvProcs, consequence)
 	}
 	if j.Go != "" && !j.Aware && j.EnvProcs == 0 && j.ProcsBy != SetByAutomaxprocs && j.ProcsBy != SetByAuto {
 		sev := Low
@@ -180,10 +180,10 @@ func (j *judge) program() {
 			sev = High
 		}
 		if Minor(j.Go) >= 25 {
-			j.add(OldGoMod, sev, "raise the go line of go.mod to 1.25 or later, or set //go:debug containermaxprocs=1 and updatemaxprocs=1",
+			j.addTrap(OldGoMod, sev, "raise the go line of go.mod to 1.25 or later, or set //go:debug containermaxprocs=1 and updatemaxprocs=1",
 				"built with %s, but a go.mod below go 1.25 (or GODEBUG) sets containermaxprocs=0: all %d CPUs are used, whatever the quota", j.Go, c.Parallelism)
 		} else {
-			j.add(OldGo, sev, "build with Go 1.25 or later, or import whylate's service/auto",
+			j.addTrap(OldGo, sev, "build with Go 1.25 or later, or import whylate's service/auto",
 				"built with %s, which does not read quotas: all %d CPUs are used", j.Go, c.Parallelism)
 		}
 	}
@@ -191,66 +191,66 @@ func (j *judge) program() {
 		return
 	}
 	const remove = "remove the import of go.uber.org/automaxprocs"
-	n, ok := Automaxprocs(j.in, j.Namespaced)
-	switch runtimes := in.RuntimeDefault(); {
+	n, ok := Automaxprocs(j.inside, j.Namespaced)
+	switch runtimeDefault := in.RuntimeDefault(); {
 	case ok && j.EnvProcs > 0:
-		j.add(LeftoverAutomaxprocs, Low, remove, "automaxprocs %s is still linked: it does nothing while GOMAXPROCS is in the environment", j.Automaxprocs)
+		j.addTrap(LeftoverAutomaxprocs, Low, remove, "automaxprocs %s is still linked: it does nothing while GOMAXPROCS is in the environment", j.Automaxprocs)
 	case ok:
 		sev := Medium
-		if n == runtimes {
+		if n == runtimeDefault {
 			sev = Low
 		}
-		j.add(LeftoverAutomaxprocs, sev, remove,
-			"automaxprocs %s is still linked: it sets GOMAXPROCS to %d where %s alone would choose %d, and stops the runtime from following the limit", j.Automaxprocs, n, j.Go, runtimes)
+		j.addTrap(LeftoverAutomaxprocs, sev, remove,
+			"automaxprocs %s is still linked: it sets GOMAXPROCS to %d where %s alone would choose %d, and stops the runtime from following the limit", j.Automaxprocs, n, j.Go, runtimeDefault)
 	default:
-		j.add(LeftoverAutomaxprocs, Low, remove,
+		j.addTrap(LeftoverAutomaxprocs, Low, remove,
 			"automaxprocs %s is still linked: it does nothing now, but once the process's group has a quota it rounds it down and stops the runtime from following the limit", j.Automaxprocs)
 	}
 }
 
-// quota finds quotas that the runtime does not see.
-func (j *judge) quota() {
-	c := &j.l.CPU
-	if c.Quota > 0 && c.QuotaLevel >= 0 && c.QuotaLevel < len(c.Levels) && (c.QuotaLevel > 0 || j.own == 0) {
+// findQuotaTraps finds quotas that the runtime does not see.
+func (j *trapFinder) findQuotaTraps() {
+	c := &j.limits.CPU
+	if c.Quota > 0 && c.QuotaLevel >= 0 && c.QuotaLevel < len(c.Levels) && (c.QuotaLevel > 0 || j.ownQuota == 0) {
 		fix := "import whylate's service/auto, which takes the tightest visible quota; or set GOMAXPROCS"
-		if j.in.CPU.Quota != c.Quota {
+		if j.inside.CPU.Quota != c.Quota {
 			fix = "set GOMAXPROCS: the process itself cannot see that group, and no library inside it can"
 		}
-		j.add(AncestorTighter, High, fix,
-			"the tightest quota, %s, is an ancestor's (%s); the Go runtime and automaxprocs read only the process's own group, which has %s", quantity.CPUs(c.Quota), c.Levels[c.QuotaLevel].File, orNone(j.own))
+		j.addTrap(AncestorTighter, High, fix,
+			"the tightest quota, %s, is an ancestor's (%s); the Go runtime and automaxprocs read only the process's own group, which has %s", quantity.CPUs(c.Quota), c.Levels[c.QuotaLevel].File, orNone(j.ownQuota))
 	}
-	if j.own > 0 && c.RuntimeQuota != j.own && j.in.CPU.RuntimeQuota != j.own {
-		j.add(RuntimeMissesQuota, High, "mount the hierarchy once, or set GOMAXPROCS",
-			"the process's group has a quota of %s, but the runtime reads the first matching line of mountinfo, which leads elsewhere: it sees %s", quantity.CPUs(j.own), orNone(c.RuntimeQuota))
+	if j.ownQuota > 0 && c.RuntimeQuota != j.ownQuota && j.inside.CPU.RuntimeQuota != j.ownQuota {
+		j.addTrap(RuntimeMissesQuota, High, "mount the hierarchy once, or set GOMAXPROCS",
+			"the process's group has a quota of %s, but the runtime reads the first matching line of mountinfo, which leads elsewhere: it sees %s", quantity.CPUs(j.ownQuota), orNone(c.RuntimeQuota))
 	}
-	if Minor(j.Go) == 25 && j.own > 0 && !j.Namespaced && j.in.CPU.MountRoot != "/" {
-		j.add(Early125MountRoot, Medium, "build with Go 1.26 or later",
-			"the mount shows the group %q, not the root: Go 1.25.4 and earlier then miss the quota (golang/go#76390)", j.in.CPU.MountRoot)
+	if Minor(j.Go) == 25 && j.ownQuota > 0 && !j.Namespaced && j.inside.CPU.MountRoot != "/" {
+		j.addTrap(Early125MountRoot, Medium, "build with Go 1.26 or later",
+			"the mount shows the group %q, not the root: Go 1.25.4 and earlier then miss the quota (golang/go#76390)", j.inside.CPU.MountRoot)
 	}
 }
 
-// hidden finds groups that cannot be seen.
-func (j *judge) hidden() {
-	c := &j.l.CPU
+// findHiddenTraps finds groups that cannot be seen.
+func (j *trapFinder) findHiddenTraps() {
+	c := &j.limits.CPU
 	if !c.Hidden || c.Quota > 0 {
 		return
 	}
 	switch {
-	case j.Since != nil && j.Since.Verdict == cgroup.VerdictAncestor:
-		j.add(HiddenAncestorThrottles, High, "find the quota of the pod or task outside the container; set GOMAXPROCS to it",
-			"no visible group has a quota, but this one was throttled for %s of CPU time since it was made: an invisible group above has one", j.Since.Ancestor.Round(time.Millisecond))
+	case j.Throttling != nil && j.Throttling.Verdict == cgroup.VerdictAncestor:
+		j.addTrap(HiddenAncestorThrottles, High, "find the quota of the pod or task outside the container; set GOMAXPROCS to it",
+			"no visible group has a quota, but this one was throttled for %s of CPU time since it was made: an invisible group above has one", j.Throttling.Ancestor.Round(time.Millisecond))
 	case len(c.Levels) == 0:
-		j.add(HiddenAncestors, Info, "mount the cgroup hierarchy into the container",
+		j.addTrap(HiddenAncestors, Info, "mount the cgroup hierarchy into the container",
 			"no group of the process is visible, not even its own; a quota would bind and cannot be read")
 	default:
-		j.add(HiddenAncestors, Info, "nothing, if no pod, task or slice above sets a limit",
+		j.addTrap(HiddenAncestors, Info, "nothing, if no pod, task or slice above sets a limit",
 			"groups above the container are not visible; a quota there would bind and cannot be read")
 	}
 }
 
-// rounding finds what follows from a quota that is not GOMAXPROCS.
-func (j *judge) rounding() {
-	c := &j.l.CPU
+// findRoundingTraps finds what follows from a quota that is not GOMAXPROCS.
+func (j *trapFinder) findRoundingTraps() {
+	c := &j.limits.CPU
 	// The runtime rounds the own group's quota up, to 2 at least; auto the
 	// tightest, to 1 at least.
 	quota, procs := 0.0, 0
@@ -258,7 +258,7 @@ func (j *judge) rounding() {
 	case j.ProcsBy == SetByAuto:
 		quota, procs = c.Quota, int(max(1, math.Ceil(c.Quota)))
 	case j.ProcsBy <= SetByRuntime && (j.Aware || j.Go == "") && c.RuntimeQuota > 0:
-		quota, procs = j.own, int(max(2, math.Ceil(j.own)))
+		quota, procs = j.ownQuota, int(max(2, math.Ceil(j.ownQuota)))
 	}
 	if quota > 0 && float64(procs) > quota && procs <= c.Parallelism && (j.Procs == 0 || j.Procs == procs) {
 		period := 100 * time.Millisecond
@@ -269,51 +269,51 @@ func (j *judge) rounding() {
 			}
 		}
 		freeze := time.Duration(float64(period) * (1 - quota/float64(procs)))
-		j.add(FractionalQuota, Low, "use whole CPUs, 2 or more, where latency matters",
+		j.addTrap(FractionalQuota, Low, "use whole CPUs, 2 or more, where latency matters",
 			"the quota of %s is rounded up to %d: with all of them busy every period of %s ends in a freeze of %s", quantity.CPUs(quota), procs, period, freeze.Round(100*time.Microsecond))
 	}
 	numCPU := cmp.Or(j.NumCPU, c.Parallelism)
 	if c.Quota > 0 && numCPU > 1 && float64(numCPU) >= 2*c.Quota {
-		j.add(NumCPUFrozen, Info, "size pools by runtime.GOMAXPROCS(0), or by whylate's service/pool",
+		j.addTrap(NumCPUFrozen, Info, "size pools by runtime.GOMAXPROCS(0), or by whylate's service/pool",
 			"runtime.NumCPU() says %d for the life of the process, the quota is %s: pools of that size are too large", numCPU, quantity.CPUs(c.Quota))
 	}
-	if t := j.Since; t != nil && (t.ThrottledPeriods > 0 || t.Verdict == cgroup.VerdictOwn) {
+	if t := j.Throttling; t != nil && (t.ThrottledPeriods > 0 || t.Verdict == cgroup.VerdictOwn) {
 		share := ""
 		if t.Periods > 0 {
 			share = " (" + quantity.Share(float64(t.ThrottledPeriods)/float64(t.Periods)) + " of periods)"
 		}
-		j.add(Throttled, Info, "record a trace; whylate explain says what the freezes cost",
+		j.addTrap(Throttled, Info, "record a trace; whylate explain says what the freezes cost",
 			"its own quota throttled the group in %d of %d periods since it was made%s, %s of CPU time; a small share of periods can cause all slow requests", t.ThrottledPeriods, t.Periods, share, t.Own.Round(time.Millisecond))
 	}
 }
 
-func (j *judge) memory() {
-	m := &j.l.Memory
+func (j *trapFinder) findMemoryTraps() {
+	m := &j.limits.Memory
 	if m.Max <= 0 {
 		if m.Hidden && m.Version == cgroup.V2 && len(m.Levels) > 0 {
-			j.add(HiddenMemory, Info, "nothing, if no pod, task or slice above sets a limit",
+			j.addTrap(HiddenMemory, Info, "nothing, if no pod, task or slice above sets a limit",
 				"groups above the container are not visible; a memory limit there would bind and cannot be read")
 		}
 		return
 	}
 	switch {
 	case j.GOMEMLIMIT == math.MaxInt64:
-		j.add(NoGOMEMLIMIT, Info, "set GOMEMLIMIT to about nine tenths of the limit, or use whylate's service/tune",
+		j.addTrap(NoGOMEMLIMIT, Info, "set GOMEMLIMIT to about nine tenths of the limit, or use whylate's service/tune",
 			"the memory limit is %s and the runtime does not know it: the heap may grow to twice the live heap, until the kernel kills the process", quantity.Binary(m.Max))
 	case j.GOMEMLIMIT > m.Max:
-		j.add(GOMEMLIMITTooHigh, High, "set GOMEMLIMIT to nine tenths of the limit, or less",
+		j.addTrap(GOMEMLIMITTooHigh, High, "set GOMEMLIMIT to nine tenths of the limit, or less",
 			"GOMEMLIMIT of %s is above the memory limit of %s: the kernel kills the process before the collector speeds up", quantity.Binary(j.GOMEMLIMIT), quantity.Binary(m.Max))
 	}
 	if m.MaxLevel != 0 {
-		where := "not visible"
+		file := "not visible"
 		if m.MaxLevel > 0 && m.MaxLevel < len(m.Levels) {
-			where = m.Levels[m.MaxLevel].File
+			file = m.Levels[m.MaxLevel].File
 		}
-		j.add(MemoryAncestor, Medium, "take the smaller one for GOMEMLIMIT",
-			"the tightest memory limit, %s, is an ancestor's (%s); the limit of the process's group is %s", quantity.Binary(m.Max), where, ownMemory(m))
+		j.addTrap(MemoryAncestor, Medium, "take the smaller one for GOMEMLIMIT",
+			"the tightest memory limit, %s, is an ancestor's (%s); the limit of the process's group is %s", quantity.Binary(m.Max), file, ownMemory(m))
 	}
 	if m.HighLevel >= 0 && m.High > 0 && m.High < m.Max {
-		j.add(MemoryHigh, Low, "keep GOMEMLIMIT below memory.high",
+		j.addTrap(MemoryHigh, Low, "keep GOMEMLIMIT below memory.high",
 			"memory.high is %s, below the limit: beyond it the kernel slows every allocation of the group down", quantity.Binary(m.High))
 	}
 }

@@ -40,23 +40,23 @@ func TestFind(t *testing.T) {
 		}
 		return f
 	}
-	nothing := machine(func(*cgroup.Limits) {})
+	unlimited := machine(func(*cgroup.Limits) {})
 	hidden := machine(func(l *cgroup.Limits) { l.CPU.Hidden = true })
 	for _, c := range []struct {
 		name string
 		f    Facts
 		want []Code
 	}{
-		{"nothing", with(nothing, nil), nil},
+		{"nothing", with(unlimited, nil), nil},
 		{"nothing can be read", with(nil, nil), nil},
 		{"no facts at all", Facts{}, nil},
-		{"environment", with(nothing, func(f *Facts) { f.EnvProcs, f.Aware, f.ProcsBy = 8, false, SetByEnvironment }), []Code{EnvGOMAXPROCS}},
+		{"environment", with(unlimited, func(f *Facts) { f.EnvProcs, f.Aware, f.ProcsBy = 8, false, SetByEnvironment }), []Code{EnvGOMAXPROCS}},
 		{"environment far above the quota comes first", with(quota(1, 2), func(f *Facts) { f.EnvProcs, f.ProcsBy = 8, SetByEnvironment }), []Code{EnvGOMAXPROCS, AncestorTighter, NumCPUFrozen}},
-		{"old go.mod", with(nothing, func(f *Facts) { f.Aware = false }), []Code{OldGoMod}},
-		{"old Go", with(nothing, func(f *Facts) { f.Aware, f.Go = false, "go1.24.2" }), []Code{OldGo}},
-		{"old Go, but auto decides", with(nothing, func(f *Facts) { f.Aware, f.Go, f.ProcsBy = false, "go1.24.2", SetByAuto }), nil},
-		{"automaxprocs", with(nothing, func(f *Facts) { f.Automaxprocs = "v1.6.0" }), []Code{LeftoverAutomaxprocs}},
-		{"automaxprocs without the runtime's own eyes is no trap", with(nothing, func(f *Facts) { f.Automaxprocs, f.Aware, f.ProcsBy = "v1.6.0", false, SetByAutomaxprocs }), nil},
+		{"old go.mod", with(unlimited, func(f *Facts) { f.Aware = false }), []Code{OldGoMod}},
+		{"old Go", with(unlimited, func(f *Facts) { f.Aware, f.Go = false, "go1.24.2" }), []Code{OldGo}},
+		{"old Go, but auto decides", with(unlimited, func(f *Facts) { f.Aware, f.Go, f.ProcsBy = false, "go1.24.2", SetByAuto }), nil},
+		{"automaxprocs", with(unlimited, func(f *Facts) { f.Automaxprocs = "v1.6.0" }), []Code{LeftoverAutomaxprocs}},
+		{"automaxprocs without the runtime's own eyes is no trap", with(unlimited, func(f *Facts) { f.Automaxprocs, f.Aware, f.ProcsBy = "v1.6.0", false, SetByAutomaxprocs }), nil},
 		{"ancestor", with(quota(1, 4), nil), []Code{AncestorTighter}},
 		{"covered mount", with(quota(0, 3), func(f *Facts) { f.Limits.CPU.RuntimeQuota = 0 }), []Code{RuntimeMissesQuota}},
 		{"whole quota", with(quota(0, 4), nil), nil},
@@ -65,9 +65,11 @@ func TestFind(t *testing.T) {
 		{"the same of the program's own doing", with(quota(0, 3.5), func(f *Facts) { f.Procs, f.ProcsBy = 2, SetByProgram }), nil},
 		{"far too many CPUs", with(quota(0, 2), func(f *Facts) { f.Procs = 2 }), []Code{NumCPUFrozen}},
 		{"hidden", with(hidden, nil), []Code{HiddenAncestors}},
-		{"hidden and held back", with(hidden, func(f *Facts) { f.Since = &cgroup.Throttling{Verdict: cgroup.VerdictAncestor, Ancestor: time.Second} }), []Code{HiddenAncestorThrottles}},
+		{"hidden and held back", with(hidden, func(f *Facts) {
+			f.Throttling = &cgroup.Throttling{Verdict: cgroup.VerdictAncestor, Ancestor: time.Second}
+		}), []Code{HiddenAncestorThrottles}},
 		{"throttled", with(quota(0, 4), func(f *Facts) {
-			f.Since = &cgroup.Throttling{Verdict: cgroup.VerdictOwn, Periods: 10, ThrottledPeriods: 1}
+			f.Throttling = &cgroup.Throttling{Verdict: cgroup.VerdictOwn, Periods: 10, ThrottledPeriods: 1}
 		}), []Code{Throttled}},
 		{"no GOMEMLIMIT", with(memory(0), func(f *Facts) { f.GOMEMLIMIT = math.MaxInt64 }), []Code{NoGOMEMLIMIT}},
 		{"GOMEMLIMIT not known", with(memory(0), nil), nil},

@@ -30,13 +30,13 @@ func Runtime() bool {
 // on reports whether a setting that is 1 by default is still so: later entries
 // win, the environment over what was built in.
 func on(key string, lists ...string) bool {
-	is := true
+	value := true
 	for _, list := range lists {
 		for _, entry := range strings.Split(list, ",") {
 			if k, v, ok := strings.Cut(strings.TrimSpace(entry), "="); ok && k == key {
-				is = v != "0"
+				value = v != "0"
 			}
 		}
 	}
-	return is
+	return value
 }

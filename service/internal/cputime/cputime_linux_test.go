@@ -15,23 +15,23 @@ func TestWork(t *testing.T) {
 	if !ok || !ok2 {
 		t.Fatal("the kernel does not say")
 	}
-	const much = 20 * time.Millisecond
+	const minimum = 20 * time.Millisecond
 	for {
 		now, ok := Thread()
 		if !ok {
 			t.Fatal("the kernel does not say any more")
 		}
-		if now-thread >= much {
+		if now-thread >= minimum {
 			break
 		}
 	}
 	// The process's other threads are accounted for at their next tick, this one at once.
-	if after, ok := Process(); !ok || after-process < much {
-		t.Errorf("the process used %v more CPU while one thread used %v, %t", after-process, much, ok)
+	if after, ok := Process(); !ok || after-process < minimum {
+		t.Errorf("the process used %v more CPU while one thread used %v, %t", after-process, minimum, ok)
 	}
 	thread, _ = Thread()
-	time.Sleep(much)
-	if now, ok := Thread(); !ok || now-thread >= much {
+	time.Sleep(minimum)
+	if now, ok := Thread(); !ok || now-thread >= minimum {
 		t.Errorf("a thread that slept used %v, %t", now-thread, ok)
 	}
 }

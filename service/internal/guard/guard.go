@@ -15,16 +15,16 @@ type Guard struct{ panics atomic.Uint64 }
 
 // Do calls f and returns a panic in it as an error, which begins with what. It reports the panic to slog.Default: of a component's
 // panics the first, the second, the fourth, the eighth and so on, because a function that is called every second may panic each time.
-func (g *Guard) Do(what string, f func()) (err error) {
+func (g *Guard) Do(task string, f func()) (err error) {
 	defer func() {
 		p := recover()
 		if p == nil {
 			return
 		}
 		text := clip(fmt.Sprint(p))
-		err = fmt.Errorf("%s panicked: %s", what, text)
+		err = fmt.Errorf("%s panicked: %s", task, text)
 		if n := g.panics.Add(1); n&(n-1) == 0 {
-			report(what, text, string(debug.Stack()), n)
+			report(task, text, string(debug.Stack()), n)
 		}
 	}()
 	f()
@@ -32,10 +32,10 @@ func (g *Guard) Do(what string, f func()) (err error) {
 }
 
 // report writes a record to the service's logger, in a goroutine: the logger's handler may be what panicked, while it held its lock.
-func report(what, text, stack string, count uint64) {
+func report(task, text, stack string, count uint64) {
 	go func() {
 		defer func() { _ = recover() }()
-		slog.Default().LogAttrs(context.Background(), slog.LevelError, "whylate: "+what+" panicked",
+		slog.Default().LogAttrs(context.Background(), slog.LevelError, "whylate: "+task+" panicked",
 			slog.String("panic", text), slog.Uint64("count", count), slog.String("stack", stack))
 	}()
 }

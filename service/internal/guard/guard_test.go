@@ -26,9 +26,9 @@ func (r records) Handle(_ context.Context, record slog.Record) error {
 
 // TestDo tests that a panic becomes an error and a record with its stack, and that many panics become few records.
 func TestDo(t *testing.T) {
-	was := slog.Default()
-	defer slog.SetDefault(was)
-	r := records{was.Handler(), make(chan string, 100)}
+	previous := slog.Default()
+	defer slog.SetDefault(previous)
+	r := records{previous.Handler(), make(chan string, 100)}
 	slog.SetDefault(slog.New(r))
 	var g Guard
 	if err := g.Do("nothing", func() {}); err != nil {
@@ -59,8 +59,8 @@ func TestDo(t *testing.T) {
 
 // TestHostile tests panics whose values, and loggers whose handlers, panic as well.
 func TestHostile(t *testing.T) {
-	was := slog.Default()
-	defer slog.SetDefault(was)
+	previous := slog.Default()
+	defer slog.SetDefault(previous)
 	h := failing{make(chan bool, 9)}
 	slog.SetDefault(slog.New(h))
 	var g Guard

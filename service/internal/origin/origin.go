@@ -6,9 +6,9 @@ import (
 	"net/url"
 )
 
-// Other reports whether a browser sent the request for a page of another
+// IsCrossSite reports whether a browser sent the request for a page of another
 // origin. Programs send neither header.
-func Other(r *http.Request) bool {
+func IsCrossSite(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":
 		return false

@@ -17,7 +17,7 @@ func TestOther(t *testing.T) {
 		r := &http.Request{Host: "here:80", Header: http.Header{}}
 		r.Header.Set("Sec-Fetch-Site", c.site)
 		r.Header.Set("Origin", c.origin)
-		if got := Other(r); got != c.want {
+		if got := IsCrossSite(r); got != c.want {
 			t.Errorf("Sec-Fetch-Site %q, Origin %q: %v", c.site, c.origin, got)
 		}
 	}

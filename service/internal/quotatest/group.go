@@ -211,9 +211,9 @@ func findMount(controller string) (dir string, v2 bool, err error) {
 	return dir, v2, nil
 }
 
-// Machine is how much CPU time the whole machine used, for telling whether
+// MachineBusyTime is how much CPU time the whole machine used, for telling whether
 // neighbours disturbed a measurement.
-func Machine(t testing.TB) (busy time.Duration) {
+func MachineBusyTime(t testing.TB) (busy time.Duration) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {

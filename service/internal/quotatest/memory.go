@@ -33,14 +33,14 @@ func NewMemory(t testing.TB, limit int64) *Group {
 		}
 	}
 	g := makeGroup(t, mount, v2)
-	file, swap, none := "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", strconv.FormatInt(limit, 10)
+	file, swap, swapLimit := "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", strconv.FormatInt(limit, 10)
 	if v2 {
-		file, swap, none = "memory.max", "memory.swap.max", "0"
+		file, swap, swapLimit = "memory.max", "memory.swap.max", "0"
 	}
 	if err := os.WriteFile(filepath.Join(g.Dir, file), strconv.AppendInt(nil, limit, 10), 0); err != nil {
 		t.Skipf("cannot set a memory limit: %v", err)
 	}
-	_ = os.WriteFile(filepath.Join(g.Dir, swap), []byte(none), 0) // a machine without swap has no such file
+	_ = os.WriteFile(filepath.Join(g.Dir, swap), []byte(swapLimit), 0) // a machine without swap has no such file
 	return g
 }
 

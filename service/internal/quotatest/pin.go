@@ -10,10 +10,10 @@ import (
 	"unsafe"
 )
 
-// Pinned executes the program again, bound to the first n CPUs it may use, and
+// ExecPinned executes the program again, bound to the first n CPUs it may use, and
 // returns in that copy. The kernel counts throttled time for every CPU on which
 // any thread waits, so a comparison with it needs as many CPUs as busy threads.
-func Pinned(n int) error {
+func ExecPinned(n int) error {
 	const done = "WHYLATE_TEST_PINNED"
 	if os.Getenv(done) != "" {
 		return nil
@@ -25,7 +25,7 @@ func Pinned(n int) error {
 		return errno
 	}
 	for i, word := range mask {
-		for have := bits.OnesCount64(word); have > n; have-- {
+		for cpus := bits.OnesCount64(word); cpus > n; cpus-- {
 			word &^= 1 << (bits.Len64(word) - 1)
 		}
 		mask[i] = word

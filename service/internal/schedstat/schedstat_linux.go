@@ -14,14 +14,14 @@ import (
 //
 // It uses plain system calls: the os package would allocate for each file.
 type Reader struct {
-	dir   int // /proc/self/task
-	most  int // files that stay open: to open one costs several times as much as to read it again
-	last  map[string]*thread
-	gone  times
-	reads uint64
-	list  [8 << 10]byte
-	text  [256]byte
-	name  [32]byte
+	dir        int // /proc/self/task
+	maxOpen    int // files that stay open: to open one costs several times as much as to read it again
+	threads    map[string]*thread
+	ended      times
+	reads      uint64
+	dirBuffer  [8 << 10]byte
+	fileBuffer [256]byte
+	nameBuffer [32]byte
 }
 
 // times are the first two fields of a schedstat: on a CPU, and runnable without one.
@@ -39,7 +39,7 @@ func New(open int) *Reader {
 	if err != nil {
 		return nil
 	}
-	return &Reader{dir: fd, most: open, last: make(map[string]*thread)}
+	return &Reader{dir: fd, maxOpen: open, threads: make(map[string]*thread)}
 }
 
 // Close closes all files. A reader that is nil has none.
@@ -47,7 +47,7 @@ func (r *Reader) Close() {
 	if r == nil {
 		return
 	}
-	for _, x := range r.last {
+	for _, x := range r.threads {
 		x.close()
 	}
 	syscall.Close(r.dir)
@@ -68,43 +68,43 @@ func (r *Reader) Read() (run, delay time.Duration, n int, ok bool) {
 	}
 	r.reads++
 	var sum times
-	listed := r.threads(func(name []byte) {
-		x := r.last[string(name)]
-		known := x != nil
-		if !known {
-			x = &thread{fd: -1}
-			if len(r.last) < r.most {
-				x.fd = r.open(name) // readThread says what is wrong
+	listed := r.forEachThread(func(name []byte) {
+		entry := r.threads[string(name)]
+		isKnown := entry != nil
+		if !isKnown {
+			entry = &thread{fd: -1}
+			if len(r.threads) < r.maxOpen {
+				entry.fd = r.openFile(name) // readThread says what is wrong
 			}
 		}
-		x.read = r.reads
-		now, ok := r.readThread(name, x)
+		entry.read = r.reads
+		current, ok := r.readThread(name, entry)
 		if !ok { // it has just ended, or there are too many open files
-			sum.add(x.times)
-			x.close()
+			sum.add(entry.times)
+			entry.close()
 			return
 		}
-		if now.run < x.run { // another thread may have got its number
-			r.gone.add(x.times)
+		if current.run < entry.run { // another thread may have got its number
+			r.ended.add(entry.times)
 		}
-		x.times = now
-		if !known {
-			r.last[string(name)] = x
+		entry.times = current
+		if !isKnown {
+			r.threads[string(name)] = entry
 		}
-		sum.add(now)
+		sum.add(current)
 		n++
 	})
 	if !listed {
 		return 0, 0, 0, false
 	}
-	for name, x := range r.last {
-		if x.read != r.reads {
-			r.gone.add(x.times)
-			x.close()
-			delete(r.last, name)
+	for name, entry := range r.threads {
+		if entry.read != r.reads {
+			r.ended.add(entry.times)
+			entry.close()
+			delete(r.threads, name)
 		}
 	}
-	sum.add(r.gone)
+	sum.add(r.ended)
 	return sum.run, sum.delay, n, n > 0
 }
 
@@ -113,20 +113,20 @@ func (t *times) add(u times) {
 	t.delay += u.delay
 }
 
-// threads calls f with the number of each thread, and reports whether they could be listed.
-func (r *Reader) threads(f func(name []byte)) bool {
+// forEachThread calls f with the number of each thread, and reports whether they could be listed.
+func (r *Reader) forEachThread(f func(name []byte)) bool {
 	if _, err := syscall.Seek(r.dir, 0, 0); err != nil {
 		return false
 	}
 	for {
-		n, err := syscall.ReadDirent(r.dir, r.list[:])
+		n, err := syscall.ReadDirent(r.dir, r.dirBuffer[:])
 		if err == syscall.EINTR {
 			continue
 		}
 		if err != nil || n <= 0 {
 			return err == nil
 		}
-		for rest := r.list[:n]; len(rest) > 0; {
+		for rest := r.dirBuffer[:n]; len(rest) > 0; {
 			var name []byte
 			if name, rest = nextDirent(rest); len(name) > 0 && name[0] >= '0' && name[0] <= '9' { // not . and ..
 				f(name)
@@ -151,14 +151,14 @@ func nextDirent(b []byte) (name, rest []byte) {
 	return name, b[n:]
 }
 
-// open opens a thread's file. It returns -1 if the thread has ended, or the kernel has no such file.
-func (r *Reader) open(name []byte) int {
+// openFile opens a thread's file. It returns -1 if the thread has ended, or the kernel has no such file.
+func (r *Reader) openFile(name []byte) int {
 	const file = "/schedstat\x00"
-	if len(name)+len(file) > len(r.name) {
+	if len(name)+len(file) > len(r.nameBuffer) {
 		return -1
 	}
-	copy(r.name[copy(r.name[:], name):], file)
-	fd, _, errno := syscall.Syscall6(syscall.SYS_OPENAT, uintptr(r.dir), uintptr(unsafe.Pointer(&r.name[0])), syscall.O_RDONLY|syscall.O_CLOEXEC, 0, 0, 0)
+	copy(r.nameBuffer[copy(r.nameBuffer[:], name):], file)
+	fd, _, errno := syscall.Syscall6(syscall.SYS_OPENAT, uintptr(r.dir), uintptr(unsafe.Pointer(&r.nameBuffer[0])), syscall.O_RDONLY|syscall.O_CLOEXEC, 0, 0, 0)
 	if errno != 0 {
 		return -1
 	}
@@ -167,24 +167,24 @@ func (r *Reader) open(name []byte) int {
 
 func (r *Reader) readThread(name []byte, x *thread) (times, bool) {
 	if x.fd >= 0 {
-		if n, err := syscall.Pread(x.fd, r.text[:], 0); err == nil && n > 0 {
-			return parse(r.text[:n])
+		if n, err := syscall.Pread(x.fd, r.fileBuffer[:], 0); err == nil && n > 0 {
+			return parseTimes(r.fileBuffer[:n])
 		}
 		x.close() // of a thread that has ended, whose number another one may have
 	}
-	fd := r.open(name)
+	fd := r.openFile(name)
 	if fd < 0 {
 		return times{}, false
 	}
 	defer syscall.Close(fd)
-	n, err := syscall.Pread(fd, r.text[:], 0)
+	n, err := syscall.Pread(fd, r.fileBuffer[:], 0)
 	if err != nil {
 		return times{}, false
 	}
-	return parse(r.text[:n])
+	return parseTimes(r.fileBuffer[:n])
 }
 
-func parse(b []byte) (t times, ok bool) {
+func parseTimes(b []byte) (t times, ok bool) {
 	first, rest, _ := bytes.Cut(bytes.TrimSuffix(b, []byte("\n")), []byte(" "))
 	second, _, _ := bytes.Cut(rest, []byte(" "))
 	run, err := strconv.ParseUint(string(first), 10, 63)

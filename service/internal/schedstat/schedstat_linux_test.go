@@ -31,7 +31,7 @@ func TestThreads(t *testing.T) {
 	first.Read() // what the first one opens for good, the poller and the like
 	first.Close()
 	before := open()
-	kept := New(mostOpen)
+	openReader := New(mostOpen)
 	last := times{}
 	ended := make(chan bool)
 	for i := range 30 {
@@ -46,20 +46,20 @@ func TestThreads(t *testing.T) {
 		} else {
 			defer func() { <-ended }()
 		}
-		run, delay, n, ok := kept.Read()
+		run, delay, n, ok := openReader.Read()
 		if !ok || run < last.run || delay < last.delay || n == 0 {
 			t.Fatalf("sums %v and %v of %d threads after %v", run, delay, n, last)
 		}
 		// What is read of a thread lies between what is read again before and after.
 		before, after := New(mostOpen), New(mostOpen)
 		before.Read()
-		kept.Read()
+		openReader.Read()
 		after.Read()
-		for name, x := range kept.last {
-			if y := before.last[name]; y != nil && x.run < y.run {
+		for name, x := range openReader.threads {
+			if y := before.threads[name]; y != nil && x.run < y.run {
 				t.Errorf("thread %s ran %v, before it was %v", name, x.run, y.run)
 			}
-			if y := after.last[name]; y != nil && x.run > y.run {
+			if y := after.threads[name]; y != nil && x.run > y.run {
 				t.Errorf("thread %s ran %v, after it was %v", name, x.run, y.run)
 			}
 		}
@@ -67,10 +67,10 @@ func TestThreads(t *testing.T) {
 		after.Close()
 		last = times{run, delay}
 	}
-	if len(kept.last) > mostOpen+64 {
-		t.Errorf("%d threads are remembered", len(kept.last))
+	if len(openReader.threads) > mostOpen+64 {
+		t.Errorf("%d threads are remembered", len(openReader.threads))
 	}
-	kept.Close()
+	openReader.Close()
 	if after := open(); after > before+1 { // the directory that is being listed
 		t.Errorf("%s files are open, before %s", strconv.Itoa(after), strconv.Itoa(before))
 	}
@@ -86,58 +86,58 @@ func BenchmarkThreads(b *testing.B) {
 
 // TestThreadsStayOpen tests that a thread's file is opened once, not for each sample: that costs four times as much.
 func TestThreadsStayOpen(t *testing.T) {
-	kept := New(mostOpen)
-	if kept == nil {
+	openReader := New(mostOpen)
+	if openReader == nil {
 		t.Skip("no /proc")
 	}
-	defer kept.Close()
-	kept.Read()
+	defer openReader.Close()
+	openReader.Read()
 	files := map[string]int{}
-	for name, x := range kept.last {
+	for name, x := range openReader.threads {
 		files[name] = x.fd
 	}
-	same := 0
-	kept.Read()
-	for name, x := range kept.last {
+	unchanged := 0
+	openReader.Read()
+	for name, x := range openReader.threads {
 		if x.fd >= 0 && x.fd == files[name] {
-			same++
+			unchanged++
 		}
 	}
-	if same == 0 {
+	if unchanged == 0 {
 		t.Errorf("of %d threads all were opened again", len(files))
 	}
 }
 
 // TestThreadRead: a thread whose file is not open, or is of one that has ended, is read all the same; one that is none is not.
 func TestThreadRead(t *testing.T) {
-	kept := New(mostOpen)
-	if kept == nil {
+	openReader := New(mostOpen)
+	if openReader == nil {
 		t.Skip("no /proc")
 	}
-	defer kept.Close()
+	defer openReader.Close()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	own := strconv.AppendInt(nil, int64(syscall.Gettid()), 10)
-	fd := kept.open(own)
+	self := strconv.AppendInt(nil, int64(syscall.Gettid()), 10)
+	fd := openReader.openFile(self)
 	if fd < 0 {
 		t.Skip("no schedstat")
 	}
 	syscall.Close(fd)
 	for name, x := range map[string]*thread{"no file": {fd: -1}, "a file that cannot be read": {fd: must.Have(syscall.Open("/proc/self/task", syscall.O_RDONLY, 0))(t)}} {
-		if v, ok := kept.readThread(own, x); !ok || x.fd >= 0 || v.run < 0 {
+		if v, ok := openReader.readThread(self, x); !ok || x.fd >= 0 || v.run < 0 {
 			t.Errorf("with %s: %v, %v", name, v, ok)
 		}
 	}
-	for _, none := range []string{"0", "12345678901234567890123456789012"} {
-		if _, ok := kept.readThread([]byte(none), &thread{fd: -1}); ok {
+	for _, missing := range []string{"0", "12345678901234567890123456789012"} {
+		if _, ok := openReader.readThread([]byte(missing), &thread{fd: -1}); ok {
 			t.Error("a thread that is none was read")
 		}
 	}
-	var none *Reader
-	if _, _, _, ok := none.Read(); ok {
+	var missing *Reader
+	if _, _, _, ok := missing.Read(); ok {
 		t.Error("without /proc there is a sum")
 	}
-	none.Close()
+	missing.Close()
 }
 
 // The sum over all threads lies between two sums made with the ordinary file
@@ -195,12 +195,12 @@ func TestCannotBeRead(t *testing.T) {
 	if !ok {
 		t.Skip("no schedstat")
 	}
-	var most syscall.Rlimit
-	must.Do(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &most))
-	must.Do(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: most.Max}))
+	var limit syscall.Rlimit
+	must.Do(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	must.Do(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: limit.Max}))
 	run2, delay2, n, ok := r.Read()
-	must.Do(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &most))
-	if ok || n != 0 || run2 != run || delay2 != delay || r.gone != (times{}) {
+	must.Do(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	if ok || n != 0 || run2 != run || delay2 != delay || r.ended != (times{}) {
 		t.Errorf("without files %v and %v of %d threads, %v; before %v and %v", run2, delay2, n, ok, run, delay)
 	}
 }
@@ -211,7 +211,7 @@ func TestParse(t *testing.T) {
 		"12 34 5\n": 34, "12 34": 34, "0 0 0\n": 0, "1 9": 9, "1 9\n": 9, "12": -1, "": -1, " ": -1, "12 ": -1, "12 x": -1, "x 7": -1, "1 576460752303423488 1": 576460752303423488,
 		"1 99999999999999999999999": -1, "99999999999999999999999 1": -1, "-1 1": -1, "1 -1": -1,
 	} {
-		got, ok := parse([]byte(text))
+		got, ok := parseTimes([]byte(text))
 		if !ok {
 			got.delay = -1
 		}
@@ -219,7 +219,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 		for i := range text {
-			parse([]byte(text)[:i])
+			parseTimes([]byte(text)[:i])
 		}
 	}
 }
@@ -227,7 +227,7 @@ func TestParse(t *testing.T) {
 func FuzzProcText(f *testing.F) {
 	f.Add([]byte("12 34 5\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if v, ok := parse(b); ok && (v.delay < 0 || v.run < 0) {
+		if v, ok := parseTimes(b); ok && (v.delay < 0 || v.run < 0) {
 			t.Errorf("%v", v)
 		}
 		for rest := b; len(rest) > 0; {

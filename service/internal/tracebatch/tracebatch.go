@@ -28,8 +28,8 @@ type Batch struct {
 	Data []byte
 }
 
-// MostData bounds what the format allows in a batch, in bytes.
-const MostData = 64 << 10
+// MaxData bounds what the format allows in a batch, in bytes.
+const MaxData = 64 << 10
 
 // Parse reads the batch with which in begins; in must not be empty.
 func Parse(in []byte) (b Batch, err error) {
@@ -64,7 +64,7 @@ func Parse(in []byte) (b Batch, err error) {
 			*to = v
 		}
 	}
-	if size > MostData {
+	if size > MaxData {
 		return b, fmt.Errorf("a batch claims %d bytes, more than the format allows", size)
 	}
 	if end := i + int(size); end <= len(in) {

@@ -20,8 +20,8 @@ func batch(typ byte, size uint64, data []byte) []byte {
 }
 
 func TestParse(t *testing.T) {
-	data := bytes.Repeat([]byte{9}, MostData)
-	for _, size := range []int{0, 1, 127, 128, MostData} {
+	data := bytes.Repeat([]byte{9}, MaxData)
+	for _, size := range []int{0, 1, 127, 128, MaxData} {
 		for _, typ := range []byte{Events, Experimental} {
 			in := batch(typ, uint64(size), data[:size])
 			head := len(batch(typ, 0, nil)) - 1
@@ -42,7 +42,7 @@ func TestParse(t *testing.T) {
 	long := append([]byte{Events}, bytes.Repeat([]byte{0xff}, 11)...)
 	for want, in := range map[string][]byte{
 		"a batch was expected, but there is a byte 2":                   {2},
-		"a batch claims 65537 bytes, more than the format allows":       batch(Events, MostData+1, data),
+		"a batch claims 65537 bytes, more than the format allows":       batch(Events, MaxData+1, data),
 		"a number in a batch's header is too long":                      long,
 		fmt.Sprintf("a batch was expected, but there is a byte %d", 48): {48},
 	} {
