@@ -121,24 +121,24 @@ func majorClaims(rep *report.Report, busyMachine bool) (out []claim) {
 }
 
 // falseFieldClaims returns the confident claims of a report that contradict a field recording's truth.
-func falseFieldClaims(rep *report.Report, f *testprog.Field) (out []string) {
+func falseFieldClaims(rep *report.Report, f *testprog.FieldCase) (out []string) {
 	tr := &f.Truth
 	matches := func(re, text string) bool { return re == "" || regexp.MustCompile(re).MatchString(text) }
 	isAllowed := func(c *claim) bool {
-		return slices.ContainsFunc(tr.MaySay, func(re string) bool { return regexp.MustCompile("^(?:" + re + ")").MatchString(c.key()) })
+		return slices.ContainsFunc(tr.AllowedTexts, func(re string) bool { return regexp.MustCompile("^(?:" + re + ")").MatchString(c.key()) })
 	}
 	isAtTruth := func(c *claim) bool {
-		if c.site == nil || tr.Site+tr.Own+tr.Finding == "" {
+		if c.site == nil || tr.Site+tr.OwnSite+tr.Finding == "" {
 			return true
 		}
-		for _, re := range []string{tr.Site, tr.Own, tr.Finding} {
+		for _, re := range []string{tr.Site, tr.OwnSite, tr.Finding} {
 			if re != "" && (matches(re, siteText(c.site)) || matches(re, ownText(c.site))) {
 				return true
 			}
 		}
 		return false
 	}
-	for _, c := range majorClaims(rep, f.Beside != "") {
+	for _, c := range majorClaims(rep, f.OtherLoad != "") {
 		isRightCode := tr.Code != "" && matches("^("+tr.Code+")$", string(c.code))
 		if !f.Healthy && tr.Code == "" && tr.Cause != "" { // the truth names no rule: then the cause decides
 			isRightCode = matches("^("+tr.Cause+")$", string(c.cause))
@@ -157,13 +157,13 @@ func falseFieldClaims(rep *report.Report, f *testprog.Field) (out []string) {
 		if v.Open != nil && v.Open.Late && f.Healthy {
 			out = append(out, "late "+v.Open.Text)
 		}
-		if g := rep.Group(v.Group); tr.MustNot != "" && g != nil && matches(tr.Group, g.Name) && matches(tr.MustNot, unhedgedText(v.Text)) {
+		if g := rep.Group(v.Group); tr.ForbiddenText != "" && g != nil && matches(tr.Group, g.Name) && matches(tr.ForbiddenText, unhedgedText(v.Text)) {
 			out = append(out, "sentence: "+shortened(v.Text))
 		}
 	}
-	if tr.MustNot != "" {
+	if tr.ForbiddenText != "" {
 		for _, c := range majorClaims(rep, false) {
-			if matches(tr.MustNot, unhedgedText(c.text)) {
+			if matches(tr.ForbiddenText, unhedgedText(c.text)) {
 				out = append(out, fmt.Sprintf("%s: %s", c.code, shortened(c.text)))
 			}
 		}
@@ -179,8 +179,8 @@ func impossiblePredictions(rep *report.Report, tr *testprog.FieldTruth) (out []s
 		return nil
 	}
 	check := func(f *report.Finding, group string, p *report.Predicted) {
-		if group == g.ID && p != nil && p.P50NS.Est < int64(tr.LeastP50) {
-			out = append(out, fmt.Sprintf("%s promises a p50 of %v, and nothing below %v can be", f.Code, time.Duration(p.P50NS.Est), tr.LeastP50))
+		if group == g.ID && p != nil && p.P50NS.Est < int64(tr.MinP50) {
+			out = append(out, fmt.Sprintf("%s promises a p50 of %v, and nothing below %v can be", f.Code, time.Duration(p.P50NS.Est), tr.MinP50))
 		}
 	}
 	for i := range rep.Findings {
@@ -323,7 +323,7 @@ func (t *tally) checkRow(tb testing.TB, set string) {
 		if err := os.WriteFile(accuracyPage, []byte(strings.Join(lines, "\n")), 0o666); err != nil {
 			tb.Error(err)
 		}
-	case testfull.On() && !tb.Failed():
+	case testfull.IsEnabled() && !tb.Failed():
 		tb.Errorf("%s says %s; counted: %s; run the test again with -update", accuracyPage, lines[index], row)
 	}
 }
@@ -332,8 +332,8 @@ func (t *tally) checkRow(tb testing.TB, set string) {
 // by them.
 func TestFalseClaims(t *testing.T) {
 	site := func(fn string) *report.Site { return &report.Site{Func: fn, File: "/src/main.go", Line: 7} }
-	fault := testprog.Field{Truth: testprog.FieldTruth{Group: "order", LeastP50: 5e6, Cause: "sleep", Site: `main\.save`, Code: "WL2002", MaySay: []string{`WL2003 main\.pool`}, MustNot: `own main\.other`}}
-	healthy := testprog.Field{Healthy: true, Truth: testprog.FieldTruth{Group: "order"}}
+	fault := testprog.FieldCase{Truth: testprog.FieldTruth{Group: "order", MinP50: 5e6, Cause: "sleep", Site: `main\.save`, Code: "WL2002", AllowedTexts: []string{`WL2003 main\.pool`}, ForbiddenText: `own main\.other`}}
+	healthy := testprog.FieldCase{Healthy: true, Truth: testprog.FieldTruth{Group: "order"}}
 	reportOf := func(cause report.CauseName, fn, text string, findings ...report.Finding) *report.Report {
 		return &report.Report{
 			Groups:   []report.Group{{ID: "g", Name: "main.order"}},
@@ -352,7 +352,7 @@ func TestFalseClaims(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		rep    *report.Report
-		f      *testprog.Field
+		f      *testprog.FieldCase
 		untrue int
 	}{
 		{"a right answer", reportOf("sleep", "main.save", "asleep", findingAt("WL2002", "high", "main.save")), &fault, 0},

@@ -49,7 +49,7 @@ var (
 
 // judgeField compares a report with the recorded truth about its program. problems has a key for each judged part, with the
 // problem or "" if the part is right. A healthy program must have no major finding and no late requests.
-func judgeField(rep *report.Report, f *testprog.Field) (problems map[string]string, answer fieldAnswer) {
+func judgeField(rep *report.Report, f *testprog.FieldCase) (problems map[string]string, answer fieldAnswer) {
 	problems = map[string]string{}
 	tr := &f.Truth
 	judge := func(key, want, got string) {
@@ -85,7 +85,7 @@ func judgeField(rep *report.Report, f *testprog.Field) (problems map[string]stri
 		judge("cause", "^("+tr.Cause+")$", answer.cause)
 	}
 	judge("site", tr.Site, answer.site)
-	judge("own", tr.Own, answer.ownLine)
+	judge("own", tr.OwnSite, answer.ownLine)
 	if first := firstFieldFinding(rep, f.Story != ""); first != nil {
 		answer.code, answer.finding = string(first.Code), siteText(first.Site)
 	}
@@ -93,17 +93,17 @@ func judgeField(rep *report.Report, f *testprog.Field) (problems map[string]stri
 		judge("code", "^("+tr.Code+")$", answer.code)
 	}
 	judge("finding", tr.Finding, answer.finding)
-	if tr.Only {
-		answer.unexpectedAlarms = alarmsOf(rep, f.Beside != "", strings.Split(tr.Code, "|")...)
+	if tr.IsOnlyLoud {
+		answer.unexpectedAlarms = alarmsOf(rep, f.OtherLoad != "", strings.Split(tr.Code, "|")...)
 		judge("only", "^$", answer.unexpectedAlarms)
 	}
-	if tr.MustSay != "" {
+	if tr.RequiredText != "" {
 		problems["says"] = ""
-		if ok, err := regexp.MatchString(tr.MustSay, reportWords(rep)); err != nil || !ok {
-			problems["says"] = fmt.Sprintf("does not say %s", tr.MustSay)
+		if ok, err := regexp.MatchString(tr.RequiredText, reportWords(rep)); err != nil || !ok {
+			problems["says"] = fmt.Sprintf("does not say %s", tr.RequiredText)
 		}
 	}
-	answer.alarms = alarmsOf(rep, f.Beside != "")
+	answer.alarms = alarmsOf(rep, f.OtherLoad != "")
 	if first := firstFieldFinding(rep, f.Story != ""); tr.Loud {
 		problems["loud"] = ""
 		if first == nil || !first.Severity.IsMajor() {
@@ -310,7 +310,7 @@ func TestFreshFieldRecordings(t *testing.T) {
 	if dir == "" {
 		t.Skip("needs fresh recordings: only with WHYLATE_FIELD=DIR (.ci/full field)")
 	}
-	names := must.Have(testprog.Fields(dir))(t)
+	names := must.Have(testprog.FieldNames(dir))(t)
 	corpus, _ := testprog.Corpus(t)
 	right, all := 0, 0
 	for _, name := range names {
@@ -346,7 +346,7 @@ func TestHeldOutRecordings(t *testing.T) {
 	if *heldOutDir == "" {
 		t.Skip("needs held-out recordings: -field DIR")
 	}
-	names := must.Have(testprog.Fields(*heldOutDir))(t)
+	names := must.Have(testprog.FieldNames(*heldOutDir))(t)
 	if len(names) == 0 {
 		t.Fatalf("there are no recordings in %s", *heldOutDir)
 	}
@@ -405,7 +405,7 @@ func TestSlowestIsOnlyShown(t *testing.T) {
 type fieldPage struct{ rows []fieldRow }
 
 type fieldRow struct {
-	f        *testprog.Field
+	f        *testprog.FieldCase
 	problems map[string]string
 	answer   fieldAnswer
 }
@@ -416,7 +416,7 @@ const (
 	accuracyBegin = "<!-- written by go test ./internal/acceptance -run TestField -update -->"
 )
 
-func (p *fieldPage) add(f *testprog.Field, problems map[string]string, answer *fieldAnswer) {
+func (p *fieldPage) add(f *testprog.FieldCase, problems map[string]string, answer *fieldAnswer) {
 	p.rows = append(p.rows, fieldRow{f, problems, *answer})
 }
 
@@ -528,26 +528,26 @@ var cellEscaper = strings.NewReplacer("|", "\\|", "\n", " ", "*", "\\*", "_", "\
 // cells returns the columns of a recording that are not numbers.
 func (r *fieldRow) cells() (fault, expected, reported, className string) {
 	f := r.f
-	fault = f.About
+	fault = f.Description
 	if f.Healthy {
 		fault = "nothing: " + fault
 	}
-	if f.Beside != "" && f.Story == "" {
-		fault += " (beside " + f.Beside + ")"
+	if f.OtherLoad != "" && f.Story == "" {
+		fault += " (beside " + f.OtherLoad + ")"
 	}
 	expected, reported = "nothing loud", "nothing loud"
 	switch {
 	case f.Story != "" && !f.Healthy:
 		expected = strings.Join(slices.DeleteFunc([]string{f.Truth.Code, f.Truth.Finding}, isEmpty), " at ")
 		reported = orNothing(strings.Join(slices.DeleteFunc([]string{r.answer.code, shortSite(r.answer.finding)}, isEmpty), " at "))
-		if f.Truth.Only {
+		if f.Truth.IsOnlyLoud {
 			expected += ", nothing else"
 		}
 		if r.answer.unexpectedAlarms != "" {
 			reported += ", " + shortened(r.answer.unexpectedAlarms)
 		}
 	case !f.Healthy:
-		expected = strings.Join(slices.DeleteFunc([]string{f.Truth.Cause, f.Truth.Site, f.Truth.Own, f.Truth.Code}, isEmpty), ", ")
+		expected = strings.Join(slices.DeleteFunc([]string{f.Truth.Cause, f.Truth.Site, f.Truth.OwnSite, f.Truth.Code}, isEmpty), ", ")
 		reported = strings.Join(slices.DeleteFunc([]string{r.answer.cause, shortSite(r.answer.site), shortSite(r.answer.ownLine), r.answer.code}, isEmpty), ", ")
 	case r.answer.alarms != "":
 		reported = shortened(r.answer.alarms)
@@ -589,7 +589,7 @@ func (p *fieldPage) check(t *testing.T) {
 			continue
 		}
 		// Words and numbers change with nearly every rule, so only the full test run requires that the pages are current.
-		if testfull.On() && text != string(must.Have(os.ReadFile(page))(t)) && !t.Failed() {
+		if testfull.IsEnabled() && text != string(must.Have(os.ReadFile(page))(t)) && !t.Failed() {
 			t.Errorf("%s is not what the recordings say: run `go test ./internal/acceptance -run TestField -update`", page)
 		}
 	}

@@ -41,7 +41,7 @@ func TestLive(t *testing.T) {
 					t.Parallel()
 				}
 				table.judgeRow(t, name, func() (judgement, time.Duration) {
-					rec, err := testprog.RunService(t, testprog.RunOf(name).Args...)
+					rec, err := testprog.RunService(t, testprog.RunFor(name).Args...)
 					if err != nil && strings.Contains(err.Error(), "this machine cannot give the service its place") {
 						t.Skip(err)
 					}

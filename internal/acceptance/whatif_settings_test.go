@@ -18,13 +18,13 @@ import (
 // removes half of a wait where two thirds go.
 func TestWhatIfSettings(t *testing.T) {
 	for name, s := range testprog.Settings(t) {
-		for _, setting := range s.Then {
-			rep := explainBytes(t, s.Trace, whylate.Options{Name: name, WhatIf: parseChanges(t, setting.Asked)})
+		for _, setting := range s.Changes {
+			rep := explainBytes(t, s.Trace, whylate.Options{Name: name, WhatIf: parseChanges(t, setting.Question)})
 			var p *report.Predicted
 			for i := range rep.WhatIf {
 				w := &rep.WhatIf[i]
 				if w.Note == "" {
-					t.Errorf("%s %s: there is no note about the basis of the prediction", name, setting.Asked)
+					t.Errorf("%s %s: there is no note about the basis of the prediction", name, setting.Question)
 				}
 				for k := range rep.Groups {
 					if g := &rep.Groups[k]; g.ID == w.Group && g.Entry != nil && g.Entry.Func == s.Group {
@@ -33,7 +33,7 @@ func TestWhatIfSettings(t *testing.T) {
 				}
 			}
 			if p == nil {
-				t.Errorf("%s %s: there is no prediction for %s", name, setting.Asked, s.Group)
+				t.Errorf("%s %s: there is no prediction for %s", name, setting.Question, s.Group)
 				continue
 			}
 			for _, q := range []struct {
@@ -52,14 +52,14 @@ func TestWhatIfSettings(t *testing.T) {
 				tracedNS := float64(*q.traced)
 				measured := float64(q.clientAfter) / float64(q.clientBefore)
 				low, est, high := float64(q.predicted.Low)/tracedNS, float64(q.predicted.Est)/tracedNS, float64(q.predicted.High)/tracedNS
-				t.Logf("%s %s: %s predicted %v -> %v, x %.2f (%.2f to %.2f), measured %v -> %v, x %.2f", name, setting.Asked, q.name,
+				t.Logf("%s %s: %s predicted %v -> %v, x %.2f (%.2f to %.2f), measured %v -> %v, x %.2f", name, setting.Question, q.name,
 					time.Duration(*q.traced), time.Duration(q.predicted.Est), est, low, high, time.Duration(q.clientBefore), time.Duration(q.clientAfter), measured)
 				const slack = 0.05 // runs differ
 				if measured < low-slack || measured > high+slack {
-					t.Errorf("%s %s: %s became %.2f of the old value, the predicted range was %.2f to %.2f", name, setting.Asked, q.name, measured, low, high)
+					t.Errorf("%s %s: %s became %.2f of the old value, the predicted range was %.2f to %.2f", name, setting.Question, q.name, measured, low, high)
 				}
 				if name != "procs-one" && (measured < est/q.maxFactor || measured > est*q.maxFactor) {
-					t.Errorf("%s %s: %s became %.2f of the old value, the estimate was %.2f", name, setting.Asked, q.name, measured, est)
+					t.Errorf("%s %s: %s became %.2f of the old value, the estimate was %.2f", name, setting.Question, q.name, measured, est)
 				}
 			}
 		}

@@ -32,7 +32,7 @@ func newLimits() *cobra.Command {
 				err = limitstext.Write(cmd.OutOrStdout(), a)
 			}
 			if err == nil && a.Limits == nil {
-				err = errors.New(f.Why) // after the answer, which says so
+				err = errors.New(f.LimitsError) // after the answer, which says so
 			}
 			return err
 		}),

@@ -33,30 +33,30 @@ type Answer struct {
 // Choice is the value that a runtime or a library picks, given these limits.
 type Choice struct {
 	// Knob is GOMAXPROCS or GOMEMLIMIT.
-	Knob string `json:"knob"`
-	Who  string `json:"who"`
+	Knob   string `json:"knob"`
+	Setter string `json:"who"`
 	// Value is null where nothing would be set. GOMEMLIMIT is in bytes.
-	Value *int64 `json:"value"`
-	Why   string `json:"why"`
+	Value  *int64 `json:"value"`
+	Reason string `json:"why"`
 	// InForce says that this one decides for the program that was looked at.
 	InForce bool `json:"in_force"`
 }
 
 // Who picks values.
 const (
-	whoEnv          = "environment"
-	whoGo           = "Go"
-	whoOldGo        = "Go before 1.25, or go.mod below 1.25"
-	whoAutomaxprocs = "automaxprocs"
-	whoAutomemlimit = "automemlimit"
-	whoAuto         = "whylate service/auto"
-	whoTune         = "whylate service/tune"
+	setterEnv          = "environment"
+	setterGo           = "Go"
+	setterOldGo        = "Go before 1.25, or go.mod below 1.25"
+	setterAutomaxprocs = "automaxprocs"
+	setterAutomemlimit = "automemlimit"
+	setterAuto         = "whylate service/auto"
+	setterTune         = "whylate service/tune"
 )
 
-// Automemlimit is the GOMEMLIMIT that github.com/KimMachineGun/automemlimit
+// AutomemlimitBytes is the GOMEMLIMIT that github.com/KimMachineGun/automemlimit
 // sets with its default ratio: nine tenths of the smallest limit that is
 // visible (v2) or of hierarchical_memory_limit (v1).
-func Automemlimit(l *cgroup.Limits) (n int64, ok bool) {
+func AutomemlimitBytes(l *cgroup.Limits) (n int64, ok bool) {
 	m := &l.Memory
 	if m.Max <= 0 {
 		return 0, false
@@ -64,9 +64,9 @@ func Automemlimit(l *cgroup.Limits) (n int64, ok bool) {
 	return int64(float64(m.Max) * 0.9), true
 }
 
-// Auto is the GOMAXPROCS that whylate's service/auto wants: the tightest
+// AutoProcs is the GOMAXPROCS that whylate's service/auto wants: the tightest
 // visible quota rounded up, at least 1, and at most the CPUs that may be used.
-func Auto(l *cgroup.Limits) int {
+func AutoProcs(l *cgroup.Limits) int {
 	c := &l.CPU
 	if c.Quota == 0 || c.Parallelism == 0 {
 		return c.Parallelism
@@ -77,50 +77,50 @@ func Auto(l *cgroup.Limits) int {
 // Judge makes the answer from the facts. It reads nothing else.
 func Judge(f *Facts) *Answer {
 	a := &Answer{
-		Schema: Schema, PID: f.PID, Program: f.Program, Env: f.Env, Limits: f.Limits, Throttling: f.Since,
+		Schema: Schema, PID: f.PID, Program: f.Program, Env: f.Env, Limits: f.Limits, Throttling: f.Throttling,
 		Choices: []Choice{}, Traps: []traps.Trap{}, Warnings: append([]string{}, f.Warnings...),
 	}
 	if f.Limits == nil {
-		a.Warnings = append(a.Warnings, f.Why)
+		a.Warnings = append(a.Warnings, f.LimitsError)
 		return a
 	}
 	a.Warnings = append(a.Warnings, f.Limits.Notes...)
-	j := judge{Facts: f, a: a, l: f.Limits, in: f.Inside}
-	j.in = cmp.Or(j.in, j.l)
-	j.procs()
-	j.memory()
-	j.traps()
+	j := judge{Facts: f, answer: a, limits: f.Limits, inside: f.Inside}
+	j.inside = cmp.Or(j.inside, j.limits)
+	j.chooseProcs()
+	j.chooseMemory()
+	j.findTraps()
 	return a
 }
 
 type judge struct {
 	*Facts
-	a *Answer
-	l *cgroup.Limits
-	// in is what the process itself sees: what runs inside it decides by that.
-	in *cgroup.Limits
+	answer *Answer
+	limits *cgroup.Limits
+	// inside is what the process itself sees: what runs inside it decides by that.
+	inside *cgroup.Limits
 
-	envProcs     int    // GOMAXPROCS of the environment, 0 if unset or not valid
-	forceBy      string // who sets the GOMAXPROCS in force, "" if unknown
-	aware        bool   // the runtime looks at the quota
-	awareKnown   bool
-	runtimeWants int
+	envProcs       int    // GOMAXPROCS of the environment, 0 if unset or not valid
+	procsSetter    string // who sets the GOMAXPROCS in force, "" if unknown
+	readsQuota     bool   // the runtime looks at the quota
+	isProgramKnown bool
+	runtimeProcs   int
 }
 
-func (j *judge) choice(c Choice, value int64, set bool) {
+func (j *judge) addChoice(c Choice, value int64, set bool) {
 	if set {
 		c.Value = &value
 	}
 	if c.InForce && c.Knob == "GOMAXPROCS" {
-		j.forceBy = c.Who
+		j.procsSetter = c.Setter
 	}
-	j.a.Choices = append(j.a.Choices, c)
+	j.answer.Choices = append(j.answer.Choices, c)
 }
 
 // godebugSetting is the value in force of a GODEBUG key; "" is the
 // toolchain's default.
 func (j *judge) godebugSetting(key string) string {
-	if v, ok := godebug(j.Env["GODEBUG"])[key]; ok {
+	if v, ok := parseGodebug(j.Env["GODEBUG"])[key]; ok {
 		return v
 	}
 	if j.Program != nil {
@@ -129,59 +129,59 @@ func (j *judge) godebugSetting(key string) string {
 	return ""
 }
 
-func (j *judge) has(module string) bool {
+func (j *judge) isLinked(module string) bool {
 	return j.Program != nil && j.Program.Modules[module] != ""
 }
 
-func (j *judge) procs() {
-	c := &j.in.CPU
+func (j *judge) chooseProcs() {
+	cpu := &j.inside.CPU
 	const knob = "GOMAXPROCS"
-	j.runtimeWants = c.RuntimeDefault()
+	j.runtimeProcs = cpu.RuntimeDefault()
 	if n, err := strconv.ParseInt(j.Env[knob], 10, 32); err == nil && n > 0 {
 		j.envProcs = int(n)
 	}
 	if j.Program != nil {
-		j.awareKnown = true
-		j.aware = traps.Minor(j.Program.Go) >= 25 && j.godebugSetting("containermaxprocs") != "0"
+		j.isProgramKnown = true
+		j.readsQuota = traps.Minor(j.Program.Go) >= 25 && j.godebugSetting("containermaxprocs") != "0"
 	}
 	if j.envProcs > 0 {
-		j.choice(Choice{Knob: knob, Who: whoEnv, InForce: true, Why: whyEnvProcs}, int64(j.envProcs), true)
+		j.addChoice(Choice{Knob: knob, Setter: setterEnv, InForce: true, Reason: reasonEnvProcs}, int64(j.envProcs), true)
 	}
 
 	// The runtime.
-	auto, autoSets := traps.Automaxprocs(j.in, j.Namespaced)
-	uber := j.has(automaxprocs) && autoSets && j.envProcs == 0
-	ours := j.Program != nil && j.Program.Auto && j.envProcs == 0 && !uber
-	runtimeDecides := j.Program != nil && j.envProcs == 0 && !uber && !ours
-	known := c.Parallelism > 0
-	if !j.awareKnown {
-		j.choice(Choice{Knob: knob, Who: whoGo + " 1.25 and later", Why: whyAware(c)}, int64(j.runtimeWants), known)
-		j.choice(Choice{Knob: knob, Who: whoOldGo, Why: whyUnaware(c, false)}, int64(c.Parallelism), known)
-	} else if j.aware {
-		j.choice(Choice{Knob: knob, Who: j.Program.Go, InForce: runtimeDecides, Why: whyAware(c)}, int64(j.runtimeWants), known)
+	auto, autoSets := traps.Automaxprocs(j.inside, j.Namespaced)
+	automaxprocsDecides := j.isLinked(automaxprocs) && autoSets && j.envProcs == 0
+	autoDecides := j.Program != nil && j.Program.Auto && j.envProcs == 0 && !automaxprocsDecides
+	runtimeDecides := j.Program != nil && j.envProcs == 0 && !automaxprocsDecides && !autoDecides
+	hasParallelism := cpu.Parallelism > 0
+	if !j.isProgramKnown {
+		j.addChoice(Choice{Knob: knob, Setter: setterGo + " 1.25 and later", Reason: reasonQuotaAware(cpu)}, int64(j.runtimeProcs), hasParallelism)
+		j.addChoice(Choice{Knob: knob, Setter: setterOldGo, Reason: reasonQuotaUnaware(cpu, false)}, int64(cpu.Parallelism), hasParallelism)
+	} else if j.readsQuota {
+		j.addChoice(Choice{Knob: knob, Setter: j.Program.Go, InForce: runtimeDecides, Reason: reasonQuotaAware(cpu)}, int64(j.runtimeProcs), hasParallelism)
 	} else {
-		j.choice(Choice{Knob: knob, Who: j.Program.Go, InForce: runtimeDecides, Why: whyUnaware(c, traps.Minor(j.Program.Go) >= 25)}, int64(c.Parallelism), known)
+		j.addChoice(Choice{Knob: knob, Setter: j.Program.Go, InForce: runtimeDecides, Reason: reasonQuotaUnaware(cpu, traps.Minor(j.Program.Go) >= 25)}, int64(cpu.Parallelism), hasParallelism)
 	}
 
 	// The libraries.
-	j.choice(Choice{Knob: knob, Who: whoAutomaxprocs, InForce: uber, Why: whyAutomaxprocs(c, autoSets, j.has(automaxprocs))}, int64(auto), autoSets)
-	left := c.Parallelism > 0 && Auto(j.in) == j.runtimeWants && (j.aware || !j.awareKnown)
-	j.choice(Choice{Knob: knob, Who: whoAuto, InForce: ours, Why: whyAuto(c, left)}, int64(Auto(j.in)), known)
+	j.addChoice(Choice{Knob: knob, Setter: setterAutomaxprocs, InForce: automaxprocsDecides, Reason: reasonAutomaxprocs(cpu, autoSets, j.isLinked(automaxprocs))}, int64(auto), autoSets)
+	leftToRuntime := cpu.Parallelism > 0 && AutoProcs(j.inside) == j.runtimeProcs && (j.readsQuota || !j.isProgramKnown)
+	j.addChoice(Choice{Knob: knob, Setter: setterAuto, InForce: autoDecides, Reason: reasonAuto(cpu, leftToRuntime)}, int64(AutoProcs(j.inside)), hasParallelism)
 }
 
-func (j *judge) memory() {
-	m := &j.in.Memory
+func (j *judge) chooseMemory() {
+	memory := &j.inside.Memory
 	const knob = "GOMEMLIMIT"
 	env, envOK := parseMemLimit(j.Env[knob])
 	if j.Env[knob] != "" {
-		j.choice(Choice{Knob: knob, Who: whoEnv, InForce: envOK, Why: whyEnvMemory(envOK)}, env, envOK && env != math.MaxInt64)
+		j.addChoice(Choice{Knob: knob, Setter: setterEnv, InForce: envOK, Reason: reasonEnvMemory(envOK)}, env, envOK && env != math.MaxInt64)
 	}
-	linked := j.has(automemlimit) && j.Env[knob] == "" && j.Env["AUTOMEMLIMIT"] != "off"
-	v, ok := Automemlimit(j.in)
-	j.choice(Choice{Knob: knob, Who: whoGo, InForce: j.Program != nil && j.Env[knob] == "" && !(linked && ok), Why: whyGoMemory}, 0, false)
-	j.choice(Choice{Knob: knob, Who: whoAutomemlimit, InForce: linked && ok, Why: whyAutomemlimit(m, ok, j.has(automemlimit))}, v, ok)
+	linked := j.isLinked(automemlimit) && j.Env[knob] == "" && j.Env["AUTOMEMLIMIT"] != "off"
+	v, ok := AutomemlimitBytes(j.inside)
+	j.addChoice(Choice{Knob: knob, Setter: setterGo, InForce: j.Program != nil && j.Env[knob] == "" && !(linked && ok), Reason: reasonGoMemory}, 0, false)
+	j.addChoice(Choice{Knob: knob, Setter: setterAutomemlimit, InForce: linked && ok, Reason: reasonAutomemlimit(memory, ok, j.isLinked(automemlimit))}, v, ok)
 	if ok {
-		j.choice(Choice{Knob: knob, Who: whoTune, Why: whyTune(m)}, v, true)
+		j.addChoice(Choice{Knob: knob, Setter: setterTune, Reason: reasonTune(memory)}, v, true)
 	}
 }
 
@@ -200,25 +200,25 @@ func parseMemLimit(s string) (int64, bool) {
 	return n << shift, true
 }
 
-// traps asks the one judge of traps, which service/debugz asks as well.
-func (j *judge) traps() {
+// findTraps asks the one judge of traps, which service/debugz asks as well.
+func (j *judge) findTraps() {
 	f := traps.Facts{
-		Limits: j.l, Inside: j.in, Namespaced: j.Namespaced, Throttling: j.Since,
-		Aware: j.aware, EnvProcs: j.envProcs, ProcsBy: setters[j.forceBy],
+		Limits: j.limits, Inside: j.inside, Namespaced: j.Namespaced, Throttling: j.Throttling,
+		Aware: j.readsQuota, EnvProcs: j.envProcs, ProcsBy: trapSetters[j.procsSetter],
 	}
 	if j.Program != nil {
 		f.Go, f.Automaxprocs = j.Program.Go, j.Program.Modules[automaxprocs]
-		if j.forceBy == j.Program.Go {
+		if j.procsSetter == j.Program.Go {
 			f.ProcsBy = traps.SetByRuntime
 		}
 	}
 	if env, ok := parseMemLimit(j.Env["GOMEMLIMIT"]); j.Env["GOMEMLIMIT"] != "" && ok && env != math.MaxInt64 {
 		f.GOMEMLIMIT = env
-	} else if j.Program != nil && j.Env["GOMEMLIMIT"] == "" && !j.has(automemlimit) && !j.has(whylate) {
+	} else if j.Program != nil && j.Env["GOMEMLIMIT"] == "" && !j.isLinked(automemlimit) && !j.isLinked(whylate) {
 		f.GOMEMLIMIT = math.MaxInt64
 	}
-	j.a.Traps = append(j.a.Traps, traps.Find(f)...)
+	j.answer.Traps = append(j.answer.Traps, traps.Find(f)...)
 }
 
-// setters are who may have set the GOMAXPROCS in force, besides the runtime.
-var setters = map[string]traps.Setter{whoEnv: traps.SetByEnvironment, whoAutomaxprocs: traps.SetByAutomaxprocs, whoAuto: traps.SetByAuto}
+// trapSetters are who may have set the GOMAXPROCS in force, besides the runtime.
+var trapSetters = map[string]traps.Setter{setterEnv: traps.SetByEnvironment, setterAutomaxprocs: traps.SetByAutomaxprocs, setterAuto: traps.SetByAuto}

@@ -30,16 +30,16 @@ type Facts struct {
 	// from here.
 	PID int
 	// Limits is nil where they cannot be measured; Why says so then.
-	Limits *cgroup.Limits
-	Why    string
+	Limits      *cgroup.Limits
+	LimitsError string
 	// Inside is what the process can see of that by itself; nil if that is
 	// not known or the same.
 	Inside *cgroup.Limits
 	// Namespaced says that the process is in a cgroup namespace of its own:
 	// the group in which it started is "/" to it.
 	Namespaced bool
-	// Since is what the counters say since the group was made.
-	Since *cgroup.Throttling
+	// Throttling is what the counters say since the group was made.
+	Throttling *cgroup.Throttling
 	// Program is nil if it is not known, or not written in Go.
 	Program *Program
 	// Env holds the variables that matter, of those that are set.
@@ -90,7 +90,7 @@ func Gather(pid int) (*Facts, error) {
 	case err == nil:
 		f.Limits = l
 	case errors.Is(err, cgroup.ErrNotMeasurable):
-		f.Why = err.Error()
+		f.LimitsError = err.Error()
 	default:
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func Gather(pid int) (*Facts, error) {
 		var st cgroup.Stat
 		if s.Sample(&st) == nil {
 			t := cgroup.Compare(&cgroup.Stat{Has: st.Has}, &st)
-			f.Since = &t
+			f.Throttling = &t
 		}
 		s.Close()
 	}
@@ -115,24 +115,24 @@ func Gather(pid int) (*Facts, error) {
 		return f, nil
 	}
 	proc := "/proc/" + strconv.Itoa(pid)
-	ns, err := os.Readlink(proc + "/ns/cgroup")
-	if own, err2 := os.Readlink("/proc/self/ns/cgroup"); err == nil && err2 == nil {
-		f.Namespaced = ns != own
+	namespace, err := os.Readlink(proc + "/ns/cgroup")
+	if ownNamespace, err2 := os.Readlink("/proc/self/ns/cgroup"); err == nil && err2 == nil {
+		f.Namespaced = namespace != ownNamespace
 	}
 	if f.Limits != nil {
 		f.Inside, err = cgroup.Read(cgroup.Options{PID: pid, Inside: true})
 		if err != nil {
-			f.Warnings = append(f.Warnings, fmt.Sprintf("its mounts cannot be read (%s): what it sees itself may be less", cause(err)))
+			f.Warnings = append(f.Warnings, fmt.Sprintf("its mounts cannot be read (%s): what it sees itself may be less", causeText(err)))
 		}
 	}
 	if b, err := os.ReadFile(proc + "/environ"); err != nil {
-		f.Warnings = append(f.Warnings, fmt.Sprintf("its environment cannot be read (%s): GOMAXPROCS or GODEBUG may be set", cause(err)))
+		f.Warnings = append(f.Warnings, fmt.Sprintf("its environment cannot be read (%s): GOMAXPROCS or GODEBUG may be set", causeText(err)))
 	} else {
 		f.Env = environment(b)
 	}
-	f.Program, err = program(proc + "/exe")
+	f.Program, err = readProgram(proc + "/exe")
 	if err != nil {
-		f.Warnings = append(f.Warnings, fmt.Sprintf("its program cannot be read, or is not written in Go (%s)", cause(err)))
+		f.Warnings = append(f.Warnings, fmt.Sprintf("its program cannot be read, or is not written in Go (%s)", causeText(err)))
 	}
 	return f, nil
 }
@@ -150,18 +150,18 @@ func environment(b []byte) map[string]string {
 	return env
 }
 
-func program(exe string) (*Program, error) {
+func readProgram(exe string) (*Program, error) {
 	info, err := buildinfo.ReadFile(exe)
 	if err != nil {
 		return nil, err
 	}
-	p := &Program{Main: info.Path, Go: info.GoVersion, Build: build(info)}
+	p := &Program{Main: info.Path, Go: info.GoVersion, Build: buildOf(info)}
 	if file, err := os.Readlink(exe); err == nil {
 		p.File = file
 	}
 	for _, s := range info.Settings {
 		if s.Key == "DefaultGODEBUG" {
-			p.Godebug = godebug(s.Value)
+			p.Godebug = parseGodebug(s.Value)
 		}
 	}
 	for _, d := range info.Deps {
@@ -180,13 +180,13 @@ func program(exe string) (*Program, error) {
 	if p.Modules[whylate] != "" {
 		// Function names are in every Go binary, stripped or not. The name is
 		// put together here so that this program does not hold it itself.
-		p.Auto = holds(exe, strings.Join([]string{whylate, "auto.init"}, "/"))
+		p.Auto = fileContains(exe, strings.Join([]string{whylate, "auto.init"}, "/"))
 	}
 	return p, nil
 }
 
-// build returns what a program was built from. A module that was replaced by a directory has no version.
-func build(info *debug.BuildInfo) *modules.Build {
+// buildOf returns what a program was built from. A module that was replaced by a directory has no version.
+func buildOf(info *debug.BuildInfo) *modules.Build {
 	b := &modules.Build{Main: modules.Module{Path: info.Main.Path, Version: info.Main.Version}}
 	for _, d := range info.Deps {
 		m := modules.Module{Path: d.Path, Version: d.Version}
@@ -204,8 +204,8 @@ func build(info *debug.BuildInfo) *modules.Build {
 // maxProgram bounds how much of a file is searched.
 const maxProgram = 1 << 30
 
-// holds reports whether a file holds a text.
-func holds(file, text string) bool {
+// fileContains reports whether a file holds a text.
+func fileContains(file, text string) bool {
 	f, err := os.Open(file)
 	if err != nil {
 		return false
@@ -213,22 +213,22 @@ func holds(file, text string) bool {
 	defer f.Close()
 	r := io.LimitReader(f, maxProgram)
 	buf := make([]byte, 1<<20)
-	kept := 0
+	carried := 0
 	for {
-		n, err := io.ReadFull(r, buf[kept:])
-		if bytes.Contains(buf[:kept+n], []byte(text)) {
+		n, err := io.ReadFull(r, buf[carried:])
+		if bytes.Contains(buf[:carried+n], []byte(text)) {
 			return true
 		}
 		if err != nil {
 			return false
 		}
 		// The text may lie across two reads.
-		kept = copy(buf, buf[len(buf)-len(text):])
+		carried = copy(buf, buf[len(buf)-len(text):])
 	}
 }
 
-// godebug reads "key=value,key=value"; of a key given twice the last counts.
-func godebug(s string) map[string]string {
+// parseGodebug reads "key=value,key=value"; of a key given twice the last counts.
+func parseGodebug(s string) map[string]string {
 	m := map[string]string{}
 	for _, kv := range strings.Split(s, ",") {
 		if k, v, ok := strings.Cut(strings.TrimSpace(kv), "="); ok {
@@ -238,8 +238,8 @@ func godebug(s string) map[string]string {
 	return m
 }
 
-// cause is an error without the file's name.
-func cause(err error) string {
+// causeText is an error without the file's name.
+func causeText(err error) string {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pe.Err
 	}

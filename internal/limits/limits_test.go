@@ -80,9 +80,9 @@ func TestJudge(t *testing.T) {
 		machine string
 		facts   Facts
 		// procs in force and by whom; 0 and "" where nobody can tell
-		procs int64
-		by    string
-		traps string // codes in order
+		procs  int64
+		setter string
+		traps  string // codes in order
 	}{
 		{"a modern program in a modern container", "docker-v2", Facts{Program: goProgram("go1.26.1", nil)}, 3, "go1.26.1",
 			"fractional-quota numcpu-frozen no-gomemlimit"},
@@ -109,7 +109,7 @@ func TestJudge(t *testing.T) {
 			"ancestor-tighter memory-ancestor numcpu-frozen"},
 		{"a task's quota on the parent", "ecs-v1-privileged", Facts{Program: goProgram("go1.26.1", nil)}, 16, "go1.26.1",
 			"ancestor-tighter memory-ancestor numcpu-frozen no-gomemlimit"},
-		{"a pod's quota out of sight", "kubernetes-v2-pod-limit", Facts{Program: goProgram("go1.26.1", nil), Since: ancestor}, 16, "go1.26.1",
+		{"a pod's quota out of sight", "kubernetes-v2-pod-limit", Facts{Program: goProgram("go1.26.1", nil), Throttling: ancestor}, 16, "go1.26.1",
 			"hidden-ancestor-throttles hidden-memory"},
 		{"a pod's quota out of sight, an old kernel", "kubernetes-v2-pod-limit", Facts{Program: goProgram("go1.26.1", nil)}, 16, "go1.26.1",
 			"hidden-ancestors hidden-memory"},
@@ -147,17 +147,17 @@ func TestJudge(t *testing.T) {
 				t.Errorf("traps %q\nwant  %q", got, tt.traps)
 			}
 			var procs int64
-			by, inForce := "", map[string]int{}
+			setter, inForce := "", map[string]int{}
 			for _, c := range a.Choices {
 				if c.InForce {
 					inForce[c.Knob]++
 					if c.Knob == "GOMAXPROCS" {
-						procs, by = *c.Value, c.Who
+						procs, setter = *c.Value, c.Setter
 					}
 				}
 			}
-			if procs != tt.procs || by != tt.by {
-				t.Errorf("in force: %d by %q, want %d by %q; %+v", procs, by, tt.procs, tt.by, a.Choices)
+			if procs != tt.procs || setter != tt.setter {
+				t.Errorf("in force: %d by %q, want %d by %q; %+v", procs, setter, tt.procs, tt.setter, a.Choices)
 			}
 			for knob, n := range inForce {
 				if n != 1 {
@@ -172,7 +172,7 @@ func TestJudge(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	for name, f := range map[string]Facts{
 		"docker-v2": {PID: 4711, Program: goProgram("go1.26.1", nil, automaxprocs, automemlimit), Env: map[string]string{"GOGC": "200"},
-			Since: &cgroup.Throttling{Verdict: cgroup.VerdictOwn, Own: 70 * time.Millisecond, Periods: 300, ThrottledPeriods: 1}},
+			Throttling: &cgroup.Throttling{Verdict: cgroup.VerdictOwn, Own: 70 * time.Millisecond, Periods: 300, ThrottledPeriods: 1}},
 		"kubernetes-v2-from-the-node": {PID: 4711, Program: goProgram("go1.26.1", map[string]string{"containermaxprocs": "0"})},
 		"above-the-namespace":         {},
 	} {
@@ -192,9 +192,9 @@ func TestAnswerRoundTrip(t *testing.T) {
 	b := must.Have(json.Marshal(Judge(f)))(t)
 	var back Answer
 	must.Do(t, json.Unmarshal(b, &back))
-	again := must.Have(json.Marshal(&back))(t)
-	if !bytes.Equal(b, again) {
-		t.Errorf("JSON is not the same after a round trip:\n%s\n%s", b, again)
+	decoded := must.Have(json.Marshal(&back))(t)
+	if !bytes.Equal(b, decoded) {
+		t.Errorf("JSON is not the same after a round trip:\n%s\n%s", b, decoded)
 	}
 	if bytes.Contains(b, []byte(`"traps":null`)) || bytes.Contains(b, []byte(`"choices":null`)) {
 		t.Errorf("null where a list belongs: %s", b)
@@ -236,7 +236,7 @@ func TestGatherThisProcess(t *testing.T) {
 		{Path: "dep.org/x", Version: "v1.2.0"}, {Path: "dep.org/fork", Version: "v1.0.0", Replace: &debug.Module{Path: "our.org/fork", Version: "v1.0.1"}},
 		{Path: "shop.org/lib", Version: "v0.0.0", Replace: &debug.Module{Path: "../lib"}}, {Path: "shop.org/work", Version: "(devel)"},
 	}}
-	if b, want := build(info), []modules.Module{{Path: "dep.org/x", Version: "v1.2.0"}, {Path: "dep.org/fork", Version: "v1.0.1"}, {Path: "shop.org/lib"}, {Path: "shop.org/work"}}; !slices.Equal(b.Deps, want) {
+	if b, want := buildOf(info), []modules.Module{{Path: "dep.org/x", Version: "v1.2.0"}, {Path: "dep.org/fork", Version: "v1.0.1"}, {Path: "shop.org/lib"}, {Path: "shop.org/work"}}; !slices.Equal(b.Deps, want) {
 		t.Errorf("dependencies %+v, want %+v", b.Deps, want)
 	}
 	if _, err := Gather(math.MaxInt32); err == nil || !strings.Contains(err.Error(), "no such process") {
@@ -270,7 +270,7 @@ func TestOldGoLine(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		p := must.Have(program(filepath.Join(dir, "old")))(t)
+		p := must.Have(readProgram(filepath.Join(dir, "old")))(t)
 		if got := p.Godebug["containermaxprocs"] == "0"; got != want {
 			t.Errorf("go %s: GODEBUG defaults %v", line, p.Godebug)
 		}
@@ -279,7 +279,7 @@ func TestOldGoLine(t *testing.T) {
 
 // A program that links service/auto differs from one that links a package
 // beside it, as this test does.
-func TestAutoIsTold(t *testing.T) {
+func TestAutoIsRecognised(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds a program")
 	}
@@ -297,28 +297,28 @@ func TestAutoIsTold(t *testing.T) {
 		if b, err := exec.Command(gotool, "build", "-ldflags="+strip, "-o", out, "github.com/whylate/whylate/lab/limitscompare/withauto").CombinedOutput(); err != nil {
 			t.Skipf("outside the workspace: %v\n%s", err, b)
 		}
-		p, err := program(out)
+		p, err := readProgram(out)
 		if err != nil || !p.Auto {
 			t.Errorf("ldflags %q: %+v, %v: service/auto is linked", strip, p, err)
 		}
 	}
-	if p, err := program(self); err != nil || p.Auto {
+	if p, err := readProgram(self); err != nil || p.Auto {
 		t.Errorf("this test: %+v, %v: service/auto is not linked", p, err)
 	}
 }
 
-func TestHolds(t *testing.T) {
+func TestFileContains(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "x")
 	const text = "needle/in.it"
-	for _, at := range []int{0, 1, 1<<20 - 5, 1<<20 - len(text), 1 << 20, 3<<20 - 7} {
-		b := append(bytes.Repeat([]byte{'n'}, at), text...)
+	for _, offset := range []int{0, 1, 1<<20 - 5, 1<<20 - len(text), 1 << 20, 3<<20 - 7} {
+		b := append(bytes.Repeat([]byte{'n'}, offset), text...)
 		must.Do(t, os.WriteFile(name, b, 0o644))
-		if !holds(name, text) {
-			t.Errorf("not found at %d", at)
+		if !fileContains(name, text) {
+			t.Errorf("not found at %d", offset)
 		}
 		must.Do(t, os.WriteFile(name, b[:len(b)-1], 0o644))
-		if holds(name, text) {
-			t.Errorf("found at %d, cut short", at)
+		if fileContains(name, text) {
+			t.Errorf("found at %d, cut short", offset)
 		}
 	}
 }
@@ -327,7 +327,7 @@ func TestNotGo(t *testing.T) {
 	for _, content := range []string{"", "#!/bin/sh\n", "\x7fELF", strings.Repeat("\x00", 5000), "\x7fELF\x02\x01\x01" + strings.Repeat("\xff", 5000)} {
 		name := filepath.Join(t.TempDir(), "x")
 		must.Do(t, os.WriteFile(name, []byte(content), 0o755))
-		if p, err := program(name); err == nil {
+		if p, err := readProgram(name); err == nil {
 			t.Errorf("%q is a Go program: %+v", content[:min(len(content), 10)], p)
 		}
 	}

@@ -10,21 +10,21 @@ import (
 // Why who picks which value, in words. What is picked is decided in answer.go.
 
 const (
-	whyEnvProcs = "GOMAXPROCS is set in the environment: the runtime and automaxprocs do not change it, and it does not follow a limit that changes"
-	whyGoMemory = "the runtime does not read memory limits of groups"
-	whyLinked   = "; it is linked into the program"
+	reasonEnvProcs = "GOMAXPROCS is set in the environment: the runtime and automaxprocs do not change it, and it does not follow a limit that changes"
+	reasonGoMemory = "the runtime does not read memory limits of groups"
+	reasonLinked   = "; it is linked into the program"
 )
 
-// whyAware is for a runtime that looks at the quota.
-func whyAware(c *cgroup.CPU) string {
+// reasonQuotaAware is for a runtime that looks at the quota.
+func reasonQuotaAware(c *cgroup.CPU) string {
 	if c.RuntimeQuota > 0 {
 		return fmt.Sprintf("its own group's quota of %s rounded up, at least 2, at most the %d CPUs available; ancestors are ignored", words.CPUs(c.RuntimeQuota), c.Parallelism)
 	}
 	return fmt.Sprintf("its own group has no quota that the runtime sees, so all %d CPUs available; ancestors are ignored", c.Parallelism)
 }
 
-// whyUnaware is for a runtime that does not, perhaps because a setting disables it.
-func whyUnaware(c *cgroup.CPU, disabled bool) string {
+// reasonQuotaUnaware is for a runtime that does not, perhaps because a setting disables it.
+func reasonQuotaUnaware(c *cgroup.CPU, disabled bool) string {
 	s := fmt.Sprintf("all %d CPUs available: it does not read quotas", c.Parallelism)
 	if disabled {
 		s += " (containermaxprocs=0)"
@@ -32,31 +32,31 @@ func whyUnaware(c *cgroup.CPU, disabled bool) string {
 	return s
 }
 
-func whyAutomaxprocs(c *cgroup.CPU, sets, linked bool) string {
+func reasonAutomaxprocs(c *cgroup.CPU, sets, linked bool) string {
 	s := "its own group has no quota that it sees: it leaves GOMAXPROCS unchanged"
 	if sets {
 		s = fmt.Sprintf("its own group's quota of %s rounded down, at least 1; ancestors are ignored", words.CPUs(c.Levels[0].CPUs))
 	}
 	if linked {
-		s += whyLinked
+		s += reasonLinked
 	}
 	return s
 }
 
-// whyAuto is for service/auto; left says that it leaves the choice to the runtime.
-func whyAuto(c *cgroup.CPU, left bool) string {
+// reasonAuto is for service/auto; left says that it leaves the choice to the runtime.
+func reasonAuto(c *cgroup.CPU, leftToRuntime bool) string {
 	s := fmt.Sprintf("no visible group has a quota: all %d CPUs available", c.Parallelism)
 	if c.Quota > 0 {
-		s = fmt.Sprintf("the tightest visible quota, %s%s, rounded up, at least 1, at most the %d CPUs available", words.CPUs(c.Quota), whose(c), c.Parallelism)
+		s = fmt.Sprintf("the tightest visible quota, %s%s, rounded up, at least 1, at most the %d CPUs available", words.CPUs(c.Quota), quotaOwner(c), c.Parallelism)
 	}
-	if left {
+	if leftToRuntime {
 		s += "; the runtime chooses the same, so the choice is left to it"
 	}
 	return s
 }
 
-// whose says which level the tightest quota is from.
-func whose(c *cgroup.CPU) string {
+// quotaOwner says which level the tightest quota is from.
+func quotaOwner(c *cgroup.CPU) string {
 	if c.QuotaLevel < 0 {
 		return ""
 	}
@@ -66,25 +66,25 @@ func whose(c *cgroup.CPU) string {
 	return " of its own group"
 }
 
-func whyEnvMemory(valid bool) string {
+func reasonEnvMemory(valid bool) string {
 	if !valid {
 		return "GOMEMLIMIT is set in the environment, in a form that the runtime rejects: the program ends when it starts"
 	}
 	return "GOMEMLIMIT is set in the environment"
 }
 
-func whyAutomemlimit(m *cgroup.Memory, sees, linked bool) string {
+func reasonAutomemlimit(m *cgroup.Memory, sees, linked bool) string {
 	s := "no memory limit is visible"
 	if sees {
 		s = nineTenths(m)
 	}
 	if linked {
-		s += whyLinked
+		s += reasonLinked
 	}
 	return s
 }
 
-func whyTune(m *cgroup.Memory) string {
+func reasonTune(m *cgroup.Memory) string {
 	return nineTenths(m) + ", less the memory that is not Go's; only reported unless it is told to set it"
 }
 

@@ -99,13 +99,13 @@ func (a *armEntry) keep(run, dir string, r *storyResult, arm *armResult) error {
 	if (arm.Expected.Code == "") != (a.fault == "") {
 		return fmt.Errorf("the story expects %q of it", arm.Expected.Code)
 	}
-	f := &testprog.Field{
-		Name: a.name(), Story: a.story + ": " + a.arm, Program: a.program, Module: a.module, About: a.about, Fault: a.fault, Healthy: a.fault == "",
-		Go: machine[3], Machine: machine[1] + ", " + machine[0], Date: r.Date, Seconds: a.n, Beside: "its clients and servers",
+	f := &testprog.FieldCase{
+		Name: a.name(), Story: a.story + ": " + a.arm, Program: a.program, Module: a.module, Description: a.about, Fault: a.fault, Healthy: a.fault == "",
+		Go: machine[3], Machine: machine[1] + ", " + machine[0], Date: r.Date, Seconds: a.n, OtherLoad: "its clients and servers",
 		Client: testprog.FieldClient{Kind: "request of the whole arm", Requests: arm.Requests, P50: time.Duration(arm.P50NS), P99: time.Duration(arm.P99NS)},
 		Truth: testprog.FieldTruth{
-			Code: arm.Expected.Code, Finding: arm.Expected.Site, Only: arm.Expected.Only, MaySay: armMaySay[a.story+": "+a.arm],
-			WhyNot: "the clients' figures are those of the whole arm, of which this is a part",
+			Code: arm.Expected.Code, Finding: arm.Expected.Site, IsOnlyLoud: arm.Expected.Only, AllowedTexts: armMaySay[a.story+": "+a.arm],
+			SkipReason: "the clients' figures are those of the whole arm, of which this is a part",
 		},
 	}
 	if old, err := testprog.ReadField(dir, f.Name); err == nil {

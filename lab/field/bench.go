@@ -14,7 +14,7 @@ import (
 )
 
 // recordTest records a benchmark as "go test -bench -trace -cpuprofile" does, and puts what that leaves into one file.
-func (e *entry) recordTest(ctx context.Context, p program, binary, dir, data string) (*testprog.Field, error) {
+func (e *entry) recordTest(ctx context.Context, p program, binary, dir, data string) (*testprog.FieldCase, error) {
 	began := time.Now()
 	trace, cpu := filepath.Join(data, "trace"), filepath.Join(data, "cpu")
 	cmd := exec.CommandContext(ctx, binary, "-test.run", "-", "-test.bench", "^Benchmark"+e.test+"$", "-test.benchtime", "150x", "-test.trace", trace, "-test.cpuprofile", cpu)

@@ -121,7 +121,7 @@ func retruth(entries []entry, dir string, only *regexp.Regexp) error {
 		if err != nil {
 			return err
 		}
-		f.About, f.Fault, f.Healthy, f.Truth = e.about, e.fault, e.fault == "", e.truth
+		f.Description, f.Fault, f.Healthy, f.Truth = e.about, e.fault, e.fault == "", e.truth
 		if err := f.Write(dir); err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func buildTool(ctx context.Context, dir string) (string, error) {
 }
 
 // record makes NAME.whylate.xz in dir, and returns what is to be known of it.
-func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testprog.Field, error) {
+func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testprog.FieldCase, error) {
 	p, ok := find(e.program)
 	if !ok {
 		return nil, fmt.Errorf("there is no program %s", e.program)
@@ -287,11 +287,11 @@ func (e *entry) stops(ctx context.Context, s *server) (end func()) {
 }
 
 // field is a recording's truth before its clients are asked.
-func (e *entry) field(p program, seconds int, beside string) *testprog.Field {
-	return &testprog.Field{
-		Name: e.name, Program: e.program, Module: p.module + "@" + p.version, About: e.about, Fault: e.fault,
+func (e *entry) field(p program, seconds int, beside string) *testprog.FieldCase {
+	return &testprog.FieldCase{
+		Name: e.name, Program: e.program, Module: p.module + "@" + p.version, Description: e.about, Fault: e.fault,
 		Go: runtime.Version(), Machine: fmt.Sprintf("%s/%s, %d CPUs", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()), Date: time.Now().UTC().Format(time.DateOnly),
-		Seconds: seconds, Healthy: e.fault == "", Beside: beside, Truth: e.truth,
+		Seconds: seconds, Healthy: e.fault == "", OtherLoad: beside, Truth: e.truth,
 	}
 }
 
@@ -504,7 +504,7 @@ func when(ctx context.Context, whylate, recording string) (from, to time.Time, e
 }
 
 // keep keeps a recording packed as a whole, so that nothing in it is packed by itself.
-func keep(f *testprog.Field, recording, dir string) error {
+func keep(f *testprog.FieldCase, recording, dir string) error {
 	data, err := os.ReadFile(recording)
 	if err != nil {
 		return err

@@ -48,39 +48,39 @@ var fromHeld = []entry{
 	{
 		name: "fasthttp-lock", program: "till", fault: "lock", about: "a mutex is held while a bank is asked, which takes 6 ms", seconds: 2,
 		loads: []stream{{kind: "GET /pay", rate: 110, get: "/pay"}},
-		truth: testprog.FieldTruth{Group: `fasthttp|till`, Cause: `network`, Site: `fasthttp|main\.\(\*till\)`, Own: `main\.\(\*till\)\.(ask|pay|handle)`, Code: "WL2002", CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `fasthttp|till`, Cause: `network`, Site: `fasthttp|main\.\(\*till\)`, OwnSite: `main\.\(\*till\)\.(ask|pay|handle)`, Code: "WL2002", CountWithin: 0.1, P50Within: 0.15, SkipReason: few},
 	},
 	{
 		name: "connect-parallel", program: "quoter", about: "another service is asked six times at once, and takes 20 ms for each",
 		loads: []stream{{kind: "POST Quote", rate: 25, targets: func(s *server) []load.Target {
 			return []load.Target{{URL: "http://127.0.0.1:" + s.ports[0] + "/shop.v1.Quotes/Quote", Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(`"far"`)}}
 		}}},
-		truth: testprog.FieldTruth{Group: `quote`, MustNot: `in parallel; or`, CountWithin: 0.1, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `quote`, ForbiddenText: `in parallel; or`, CountWithin: 0.1, SkipReason: few},
 	},
 	{
 		name: "fasthttp-calls", program: "till", fault: "calls", about: "a bank is called eighteen times by net/rpc for each request, one call after the other",
 		loads: []stream{{kind: "GET /pay", rate: 25, get: "/pay"}},
-		truth: testprog.FieldTruth{Group: `till`, Cause: `network`, Site: `net/rpc|main\.\(\*till\)`, Own: `main\.\(\*till\)\.booked`, Code: "WL2005", MustSay: `one after the other`, CountWithin: 0.1, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `till`, Cause: `network`, Site: `net/rpc|main\.\(\*till\)`, OwnSite: `main\.\(\*till\)\.booked`, Code: "WL2005", RequiredText: `one after the other`, CountWithin: 0.1, SkipReason: few},
 	},
 	{
 		name: "fasthttp-places", program: "till", fault: "places", about: "two connections to a bank, which takes 6 ms, for all requests",
 		loads: []stream{{kind: "GET /pay", rate: 200, get: "/pay"}},
-		truth: testprog.FieldTruth{Group: `till`, Cause: `network`, Site: `fasthttp|main\.\(\*till\)`, Own: `main\.\(\*till\)\.ask`, Code: "WL2003", CountWithin: 0.1, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `till`, Cause: `network`, Site: `fasthttp|main\.\(\*till\)`, OwnSite: `main\.\(\*till\)\.ask`, Code: "WL2003", CountWithin: 0.1, SkipReason: few},
 	},
 	{
 		name: "cache-sweep", program: "memo", fault: "sweep", about: "a cache that speaks a text protocol is locked for 15 ms every 60 ms, while what is old is written to somewhere", seconds: 2,
 		loads: []stream{{kind: "command", child: clients}},
-		truth: testprog.FieldTruth{Group: `memo|main`, Cause: `sleep`, Site: `main\.(spill|\(\*memo\)\.sweep)`, Own: `main\.(spill|\(\*memo\)\.(sweep|get|set))`, Code: "WL2002", CountWithin: 0.1, P99Within: 0.15},
+		truth: testprog.FieldTruth{Group: `memo|main`, Cause: `sleep`, Site: `main\.(spill|\(\*memo\)\.sweep)`, OwnSite: `main\.(spill|\(\*memo\)\.(sweep|get|set))`, Code: "WL2002", CountWithin: 0.1, P99Within: 0.15},
 	},
 	{
 		name: "ants-few", program: "crew", fault: "few", about: "a pool of ants has two workers for all requests, each of which asks another service, which takes 8 ms",
 		loads: []stream{{kind: "GET /work", rate: 180, get: "/work"}},
-		truth: testprog.FieldTruth{Group: `crew`, Cause: `network`, Site: `net/http|ants|main\.\(\*crew\)`, Own: `main\.\(\*crew\)\.(work|ServeHTTP)`, Code: "WL2003", CountWithin: 0.1, P50Within: 0.15, P99Within: 0.15},
+		truth: testprog.FieldTruth{Group: `crew`, Cause: `network`, Site: `net/http|ants|main\.\(\*crew\)`, OwnSite: `main\.\(\*crew\)\.(work|ServeHTTP)`, Code: "WL2003", CountWithin: 0.1, P50Within: 0.15, P99Within: 0.15},
 	},
 	{
 		name: "zstd-pack", program: "archive", fault: "pack", about: "three goroutines compress by zstd beside the requests, on two CPUs", seconds: 2,
 		loads: []stream{{kind: "GET /document", rate: 60, get: "/document?id=7"}},
-		truth: testprog.FieldTruth{Group: `archive`, Cause: `sched|sched-poll`, Own: `main\.\(\*archive\)|main\.pack`, Code: "WL1002|WL1007", CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `archive`, Cause: `sched|sched-poll`, OwnSite: `main\.\(\*archive\)|main\.pack`, Code: "WL1002|WL1007", CountWithin: 0.1, P50Within: 0.15, SkipReason: few},
 	},
 }
 
@@ -102,104 +102,104 @@ var heldEntries = []entry{
 	{
 		name: "fasthttp-healthy", program: "till", about: "a bank is asked, which answers at once",
 		loads: []stream{{kind: "GET /pay", rate: 150, get: "/pay"}},
-		truth: testprog.FieldTruth{Group: `fasthttp|till`, CountWithin: 0.1, WhyNot: loopback},
+		truth: testprog.FieldTruth{Group: `fasthttp|till`, CountWithin: 0.1, SkipReason: loopback},
 	},
 	{
 		name: "bbolt-held", program: "ledger", fault: "held", about: "bbolt's one read-write transaction is held while another service is asked, which takes 7 ms", seconds: 2,
 		loads: []stream{{kind: "GET /order/7", rate: 95, get: "/order/7"}},
-		truth: testprog.FieldTruth{Group: `ledger`, Cause: `network`, Site: `net/http|main\.\(\*ledger\)`, Own: `main\.\(\*ledger\)\.(number|book|order)`, Code: "WL2002", CountWithin: 0.1, P50Within: 0.1, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `ledger`, Cause: `network`, Site: `net/http|main\.\(\*ledger\)`, OwnSite: `main\.\(\*ledger\)\.(number|book|order)`, Code: "WL2002", CountWithin: 0.1, P50Within: 0.1, SkipReason: few},
 	},
 	{
 		name: "badger-sync", program: "events", fault: "sync", about: "every write of badger waits for the disk (SyncWrites)", seconds: 2,
 		loads: []stream{{kind: "GET /event", rate: 60, get: "/event"}},
-		truth: testprog.FieldTruth{Group: `events`, Cause: `syscall`, Site: `[sS]ync`, Own: `main\.\(\*events\)`, Code: "WL2007", CountWithin: 0.1, WhyNot: loopback},
+		truth: testprog.FieldTruth{Group: `events`, Cause: `syscall`, Site: `[sS]ync`, OwnSite: `main\.\(\*events\)`, Code: "WL2007", CountWithin: 0.1, SkipReason: loopback},
 	},
 	{
 		name: "badger-healthy", program: "events", about: "a write and a read of badger a request, none of which waits for the disk",
 		loads: []stream{{kind: "GET /event", rate: 120, get: "/event"}},
-		truth: testprog.FieldTruth{Group: `events`, CountWithin: 0.1, WhyNot: loopback},
+		truth: testprog.FieldTruth{Group: `events`, CountWithin: 0.1, SkipReason: loopback},
 	},
 	{
 		name: "connect-limit", program: "quoter", fault: "limit", about: "an errgroup with a limit of one asks another service six times, one after the other, 3 ms each", seconds: 2,
 		loads: []stream{{kind: "POST Quote", rate: 60, targets: func(s *server) []load.Target {
 			return []load.Target{{URL: "http://127.0.0.1:" + s.ports[0] + "/shop.v1.Quotes/Quote", Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(`"basket"`)}}
 		}}},
-		truth: testprog.FieldTruth{Group: `quote`, Cause: `network`, Site: `net/http|main\.\(\*quoter\)`, Own: `main\.\(\*quoter\)\.(price|quote)`, Code: "WL2003|WL2005", CountWithin: 0.1, P50Within: 0.1, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `quote`, Cause: `network`, Site: `net/http|main\.\(\*quoter\)`, OwnSite: `main\.\(\*quoter\)\.(price|quote)`, Code: "WL2003|WL2005", CountWithin: 0.1, P50Within: 0.1, SkipReason: few},
 	},
 	{
 		name: "retry-unavailable", program: "fetcher", fault: "unavailable", about: "another service answers two of three requests with 503, and go-retryablehttp waits 20 ms and 40 ms before it asks again", seconds: 2,
 		loads: []stream{{kind: "GET /stock", rate: 80, get: "/stock"}},
-		truth: testprog.FieldTruth{Group: `fetcher`, Cause: `sleep`, Site: `retryablehttp|main\.\(\*fetcher\)`, Own: `main\.\(\*fetcher\)\.(fetch|ServeHTTP)`, Code: "WL2001", CountWithin: 0.1, P50Within: 0.1, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `fetcher`, Cause: `sleep`, Site: `retryablehttp|main\.\(\*fetcher\)`, OwnSite: `main\.\(\*fetcher\)\.(fetch|ServeHTTP)`, Code: "WL2001", CountWithin: 0.1, P50Within: 0.1, SkipReason: few},
 	},
 	{
 		name: "json-gogc", program: "export", fault: "gogc", about: "long lists in JSON, of a service that holds much, with GOGC=10: the collector runs nearly always", env: []string{"GOGC=10"}, seconds: 2,
 		loads: []stream{{kind: "GET /list", rate: 50, get: "/list"}},
-		truth: testprog.FieldTruth{Group: `list`, Code: "WL3001|WL3002|WL3004", CountWithin: 0.1, P50Within: 0.2, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `list`, Code: "WL3001|WL3002|WL3004", CountWithin: 0.1, P50Within: 0.2, SkipReason: few},
 	},
 	{
 		name: "sqlite-held", program: "register", fault: "held", about: "SQLite has one connection, whose transaction is open while another service is asked, which takes 6 ms", seconds: 2,
 		loads: []stream{{kind: "GET /sell", rate: 100, get: "/sell?item=pen"}},
-		truth: testprog.FieldTruth{Group: `register`, Cause: `network`, Site: `net/http|main\.\(\*register\)`, Own: `main\.\(\*register\)\.(tax|sell)`, Code: "WL2003", CountWithin: 0.1, P50Within: 0.15, P99Within: 0.15},
+		truth: testprog.FieldTruth{Group: `register`, Cause: `network`, Site: `net/http|main\.\(\*register\)`, OwnSite: `main\.\(\*register\)\.(tax|sell)`, Code: "WL2003", CountWithin: 0.1, P50Within: 0.15, P99Within: 0.15},
 	},
 	{
 		name: "regexp-compile", program: "screener", fault: "compile", about: "60 regular expressions are compiled anew for each request", seconds: 2,
 		loads: []stream{{kind: "GET /screen", rate: 40, get: comment}},
-		truth: testprog.FieldTruth{Group: `screen`, Cause: `cpu`, Site: `regexp|main\.\(\*screener\)`, Own: `main\.\(\*screener\)\.(bad|screen)`, Code: "WL1008", CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `screen`, Cause: `cpu`, Site: `regexp|main\.\(\*screener\)`, OwnSite: `main\.\(\*screener\)\.(bad|screen)`, Code: "WL1008", CountWithin: 0.1, P50Within: 0.15, SkipReason: few},
 	},
 	{
 		name: "httprouter-healthy", program: "screener", about: "60 regular expressions are matched, which were compiled once", seconds: 2,
 		loads: []stream{{kind: "GET /screen", rate: 40, get: comment}},
-		truth: testprog.FieldTruth{WhyNot: unseen},
+		truth: testprog.FieldTruth{SkipReason: unseen},
 	},
 	{
 		name: "exec-child", program: "thumbs", fault: "exec", about: "a program is started for each request, and takes 10 ms", seconds: 2,
 		loads: []stream{{kind: "GET /thumb", rate: 60, get: "/thumb?picture=a"}},
 		// The child is waited for in the kernel; what it prints is read from a pipe by a goroutine beside.
-		truth: testprog.FieldTruth{Group: `thumbs`, Cause: `syscall`, Site: `os/exec|os\.|syscall|main\.\(\*thumbs\)`, Own: `main\.\(\*thumbs\)\.(shrink|ServeHTTP)`, Code: "WL2007", CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `thumbs`, Cause: `syscall`, Site: `os/exec|os\.|syscall|main\.\(\*thumbs\)`, OwnSite: `main\.\(\*thumbs\)\.(shrink|ServeHTTP)`, Code: "WL2007", CountWithin: 0.1, P50Within: 0.15, SkipReason: few},
 	},
 	{
 		name: "resolver-slow", program: "signup", fault: "slow", about: "who takes mail for a name is asked of a DNS server for each request, which takes 9 ms", seconds: 2,
 		loads: []stream{{kind: "GET /signup", rate: 120, get: "/signup?mail=a@b.example"}},
-		truth: testprog.FieldTruth{Group: `signup`, Cause: `network`, Site: `net\.|main\.\(\*signup\)`, Own: `main\.\(\*signup\)\.(check|ServeHTTP)`, Code: "WL2005", CountWithin: 0.1, P50Within: 0.1, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `signup`, Cause: `network`, Site: `net\.|main\.\(\*signup\)`, OwnSite: `main\.\(\*signup\)\.(check|ServeHTTP)`, Code: "WL2005", CountWithin: 0.1, P50Within: 0.1, SkipReason: few},
 	},
 	{
 		name: "workers-few", program: "mailroom", fault: "few", about: "two workers take all requests from a channel, and ask another service for each, which takes 8 ms", seconds: 2,
 		loads: []stream{{kind: "GET /letter", rate: 180, get: "/letter?to=a"}},
-		truth: testprog.FieldTruth{Group: `mailroom`, Cause: `network`, Site: `net/http|resty|main\.\(\*mailroom\)`, Own: `main\.\(\*mailroom\)\.(send|work|ServeHTTP)`, Code: "WL2003", CountWithin: 0.1, P50Within: 0.15, P99Within: 0.15},
+		truth: testprog.FieldTruth{Group: `mailroom`, Cause: `network`, Site: `net/http|resty|main\.\(\*mailroom\)`, OwnSite: `main\.\(\*mailroom\)\.(send|work|ServeHTTP)`, Code: "WL2003", CountWithin: 0.1, P50Within: 0.15, P99Within: 0.15},
 	},
 	{
 		name: "btree-reload", program: "directory", fault: "reload", about: "readers of a tree are locked out while it is built anew, for some 20 ms every 120 ms", seconds: 2,
 		loads: []stream{{kind: "GET /find", rate: 150, get: "/find?name=person+77"}},
-		truth: testprog.FieldTruth{Group: `find`, Cause: `cpu`, Site: `btree|main\.`, Own: `main\.(build|\(\*directory\)\.reload)`, Code: "WL2002", P99Within: 0.15, WhyNot: unseen},
+		truth: testprog.FieldTruth{Group: `find`, Cause: `cpu`, Site: `btree|main\.`, OwnSite: `main\.(build|\(\*directory\)\.reload)`, Code: "WL2002", P99Within: 0.15, SkipReason: unseen},
 	},
 	{
 		name: "logrus-sync", program: "gate", fault: "sync", about: "logrus writes four lines for each request to a file that is opened with O_SYNC, under the logger's lock", seconds: 2,
 		loads: []stream{{kind: "GET /enter", rate: 150, get: "/enter?who=a"}},
-		truth: testprog.FieldTruth{Group: `gate`, Cause: `syscall`, Site: `logrus|os\.|syscall|main\.\(\*gate\)`, Own: `main\.\(\*gate\)\.ServeHTTP`, Code: "WL2007|WL2002", CountWithin: 0.1, WhyNot: loopback},
+		truth: testprog.FieldTruth{Group: `gate`, Cause: `syscall`, Site: `logrus|os\.|syscall|main\.\(\*gate\)`, OwnSite: `main\.\(\*gate\)\.ServeHTTP`, Code: "WL2007|WL2002", CountWithin: 0.1, SkipReason: loopback},
 	},
 	{
 		name: "memlimit-cache", program: "shelf", fault: "memlimit", about: "a cache that is full holds nearly as much as GOMEMLIMIT allows: the collector runs nearly always", env: []string{"GOMEMLIMIT=83MiB"}, seconds: 2,
 		loads: []stream{{kind: "GET /books", rate: 50, get: "/books"}},
-		truth: testprog.FieldTruth{Group: `books10`, Cause: `gc-assist|gc-wait|stw|sched.*|cpu`, Code: "WL3001|WL3002|WL3004", CountWithin: 0.1, P50Within: 0.2, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `books10`, Cause: `gc-assist|gc-wait|stw|sched.*|cpu`, Code: "WL3001|WL3002|WL3004", CountWithin: 0.1, P50Within: 0.2, SkipReason: few},
 	},
 	{
 		name: "redsync-one", program: "booking", fault: "one", about: "one lock in Redis for all requests, tried again after 15 ms, is held while another service is asked, which takes 5 ms", seconds: 2,
 		loads: []stream{{kind: "GET /book", rate: 50, targets: seats}},
-		truth: testprog.FieldTruth{Group: `booking`, Cause: `sleep`, Site: `redsync|main\.\(\*booking\)`, Own: `main\.\(\*booking\)\.(book|ServeHTTP)`, Code: "WL2001|WL2002|WL2003", CountWithin: 0.1, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `booking`, Cause: `sleep`, Site: `redsync|main\.\(\*booking\)`, OwnSite: `main\.\(\*booking\)\.(book|ServeHTTP)`, Code: "WL2001|WL2002|WL2003", CountWithin: 0.1, SkipReason: few},
 	},
 	{
 		name: "mqtt-ask", program: "broker", fault: "ask", about: "a broker of MQTT asks another service for each message, which takes 6 ms, whether it may be sent", seconds: 2,
 		loads: []stream{{kind: "publish", child: clients}},
-		truth: testprog.FieldTruth{Group: `mqtt|main|guard`, Cause: `network`, Site: `net/http|main\.\(\*guard\)`, Own: `main\.\(\*guard\)\.(ask|OnACLCheck)`, Code: "WL2005", CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `mqtt|main|guard`, Cause: `network`, Site: `net/http|main\.\(\*guard\)`, OwnSite: `main\.\(\*guard\)\.(ask|OnACLCheck)`, Code: "WL2005", CountWithin: 0.1, P50Within: 0.15, SkipReason: few},
 	},
 	{
 		name: "mqtt-healthy", program: "broker", about: "a broker of MQTT has its map say whether a message may be sent", seconds: 2,
 		loads: []stream{{kind: "publish", child: clients}},
-		truth: testprog.FieldTruth{WhyNot: loopback},
+		truth: testprog.FieldTruth{SkipReason: loopback},
 	},
 	{
 		name: "fiber-healthy", program: "front", about: "another service is asked behind fiber, which answers at once", seconds: 2,
 		loads: []stream{{kind: "GET /basket", rate: 120, get: "/basket/me"}},
-		truth: testprog.FieldTruth{Group: `front|fiber|basket|fasthttp`, CountWithin: 0.1, WhyNot: loopback},
+		truth: testprog.FieldTruth{Group: `front|fiber|basket|fasthttp`, CountWithin: 0.1, SkipReason: loopback},
 	},
 }

@@ -35,7 +35,7 @@ var misleadingEntries = []entry{
 	{
 		name: "consumer-idle", program: "intake", about: "a consumer asks a broker for the next messages, which come every 40 ms, and handles each in less than a millisecond", seconds: 2,
 		loads: []stream{{kind: "message handled", asked: true}},
-		truth: testprog.FieldTruth{MustNot: `(spent|wait).*(take|loop).*(main\.go)?.*peer's answer`, WhyNot: turns},
+		truth: testprog.FieldTruth{ForbiddenText: `(spent|wait).*(take|loop).*(main\.go)?.*peer's answer`, SkipReason: turns},
 	},
 	{
 		name: "long-poll-lines", program: "lobby", about: "twenty clients of a protocol of lines wait for what somebody says, or for 700 ms", seconds: 3,
@@ -50,7 +50,7 @@ var misleadingEntries = []entry{
 	{
 		name: "c-computes", program: "hasher", fault: "c", about: "each request computes for some milliseconds in C", seconds: 2,
 		loads: []stream{{kind: "GET /digest", rate: 30, get: "/digest"}},
-		truth: testprog.FieldTruth{Group: `digest`, Cause: `syscall|cpu`, Own: `main\.(digest|_Cfunc_stir)`, Code: "WL2007|WL1008", MustSay: `\bC\b( code)?`, MustNot: `in the kernel`, CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `digest`, Cause: `syscall|cpu`, OwnSite: `main\.(digest|_Cfunc_stir)`, Code: "WL2007|WL1008", RequiredText: `\bC\b( code)?`, ForbiddenText: `in the kernel`, CountWithin: 0.1, P50Within: 0.15, SkipReason: few},
 	},
 }
 
@@ -69,7 +69,7 @@ var tickerEntries = []entry{
 	{
 		name: "cooks-few", program: "kitchen", fault: "few", about: "two workers take from a list under a sync.Cond and ask another service by HTTP, which takes 9 ms", seconds: 1,
 		loads: []stream{{kind: "GET /order", rate: 190, get: "/order"}},
-		truth: testprog.FieldTruth{Group: `main\.`, Cause: `network`, Site: `net/http|main\.\(\*kitchen\)`, Own: `main\.\(\*kitchen\)\.heat`, Code: "WL2003", MustSay: `[qQ]ueue`, MaySay: []string{`WL2005 .*heat`}, CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `main\.`, Cause: `network`, Site: `net/http|main\.\(\*kitchen\)`, OwnSite: `main\.\(\*kitchen\)\.heat`, Code: "WL2003", RequiredText: `[qQ]ueue`, AllowedTexts: []string{`WL2005 .*heat`}, CountWithin: 0.1, P50Within: 0.15, SkipReason: few},
 	},
 }
 
@@ -78,62 +78,62 @@ var misleadingHeld = []entry{
 	{
 		name: "page-two-routes", program: "storefront", fault: "both", about: "a page asks for two routes at once, and each asks a store in another process, which takes 17 ms", seconds: 2,
 		loads: []stream{{kind: "page", child: clients}},
-		truth: testprog.FieldTruth{Group: `quote`, Cause: `network`, Site: `wire|bufio|net\.|main\.\(\*storefront\)`, Own: `wire\.|main\.\(\*storefront\)\.quote`, Code: "WL2005", MaySay: []string{`WL2005 .*(currency|wire)`}, MustNot: own, LeastP50: 0, WhyNot: turns},
+		truth: testprog.FieldTruth{Group: `quote`, Cause: `network`, Site: `wire|bufio|net\.|main\.\(\*storefront\)`, OwnSite: `wire\.|main\.\(\*storefront\)\.quote`, Code: "WL2005", AllowedTexts: []string{`WL2005 .*(currency|wire)`}, ForbiddenText: own, MinP50: 0, SkipReason: turns},
 	},
 	{
 		name: "page-self-call", program: "storefront", fault: "self", about: "the quote asks the process's own rates over the network, which sleep for 14 ms", seconds: 2,
 		loads: []stream{{kind: "GET /quote", child: clients}},
-		truth: testprog.FieldTruth{Group: `quote`, Cause: `sleep`, Site: `main\.\(\*storefront\)\.currency`, Own: `main\.\(\*storefront\)\.currency`, Code: "WL2001", CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `quote`, Cause: `sleep`, Site: `main\.\(\*storefront\)\.currency`, OwnSite: `main\.\(\*storefront\)\.currency`, Code: "WL2001", CountWithin: 0.1, P50Within: 0.15, SkipReason: few},
 	},
 	{
 		name: "call-beside", program: "indexer", fault: "slow", about: "a search asks a catalogue by UDP, 19 ms, while a goroutine that it does not wait for asks the process's own /warm, 16 ms", seconds: 2,
 		loads: []stream{{kind: "GET /search", rate: 35, get: "/search?q=a"}},
-		truth: testprog.FieldTruth{Group: `main\.search`, Cause: `network`, Site: `net\.|main\.search`, Own: `main\.search`, Code: "WL2005", MaySay: []string{`WL2001 main\.warm`}, MustNot: own, LeastP50: 0, CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `main\.search`, Cause: `network`, Site: `net\.|main\.search`, OwnSite: `main\.search`, Code: "WL2005", AllowedTexts: []string{`WL2001 main\.warm`}, ForbiddenText: own, MinP50: 0, CountWithin: 0.1, P50Within: 0.15, SkipReason: few},
 	},
 	{
 		name: "paced-worker", program: "drainer", about: "a worker keeps a pace, and nobody waits for it", seconds: 2,
 		loads: []stream{{kind: "GET /job", rate: 50, get: "/job"}},
-		truth: testprog.FieldTruth{WhyNot: loopback},
+		truth: testprog.FieldTruth{SkipReason: loopback},
 	},
 	{
 		name: "resting-worker", program: "drainer", fault: "sleep", about: "the one worker rests for 7 ms after each job, and requests wait for their job", seconds: 2,
 		loads: []stream{{kind: "GET /job", rate: 110, get: "/job"}},
-		truth: testprog.FieldTruth{Group: `enqueue`, Cause: `sleep`, Site: `main\.\(\*drainer\)\.rest`, Own: `main\.\(\*drainer\)\.rest`, Code: "WL2001|WL2003", CountWithin: 0.1, P50Within: 0.2, P99Within: 0.2},
+		truth: testprog.FieldTruth{Group: `enqueue`, Cause: `sleep`, Site: `main\.\(\*drainer\)\.rest`, OwnSite: `main\.\(\*drainer\)\.rest`, Code: "WL2001|WL2003", CountWithin: 0.1, P50Within: 0.2, P99Within: 0.2},
 	},
 	{
 		name: "batch-interval", program: "news", fault: "batch", about: "what writers hand in is kept every 35 ms, all together", seconds: 2,
 		loads: []stream{{kind: "GET /write", rate: 110, get: "/write"}},
-		truth: testprog.FieldTruth{Group: `write`, Cause: `sleep`, Site: `main\.\(\*news\)\.flush`, Own: `main\.\(\*news\)\.flush`, Code: "WL2004|WL2001", CountWithin: 0.1, P50Within: 0.15, P99Within: 0.2},
+		truth: testprog.FieldTruth{Group: `write`, Cause: `sleep`, Site: `main\.\(\*news\)\.flush`, OwnSite: `main\.\(\*news\)\.flush`, Code: "WL2004|WL2001", CountWithin: 0.1, P50Within: 0.15, P99Within: 0.2},
 	},
 	{
 		name: "stopped", program: "teller", fault: "stopped", about: "the process is stopped by a signal for 130 ms each 600 ms, three or four times", seconds: 3, stopFor: 130 * time.Millisecond, stopEvery: 470 * time.Millisecond,
 		loads: []stream{{kind: "GET /balance", rate: 80, get: "/balance"}},
-		truth: testprog.FieldTruth{Code: `WL4\d+`, MustSay: `stopped|did not run|not running|stood still`, Loud: true},
+		truth: testprog.FieldTruth{Code: `WL4\d+`, RequiredText: `stopped|did not run|not running|stood still`, Loud: true},
 	},
 	{
 		name: "idle-bursts", program: "teller", about: "nothing comes for some 460 ms, then twelve requests at once, whose answers take a millisecond", seconds: 3,
 		loads: []stream{{kind: "burst", child: clients}},
-		truth: testprog.FieldTruth{MustNot: `process (was )?stopped|did not run`},
+		truth: testprog.FieldTruth{ForbiddenText: `process (was )?stopped|did not run`},
 	},
 	{
 		name: "quota-workers", program: "press", fault: "quota", about: "a quota of 0.3 CPUs is used up by four workers that compute", seconds: 3, quota: 0.3,
 		loads: []stream{{kind: "GET /", closed: 6, get: "/"}},
-		truth: testprog.FieldTruth{Group: `show`, Cause: `throttle`, Code: "WL4001", MaySay: []string{`WL4002`, `WL1002 main\.(ink|work)`}, CountWithin: 0.15, P50Within: 0.25, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `show`, Cause: `throttle`, Code: "WL4001", AllowedTexts: []string{`WL4002`, `WL1002 main\.(ink|work)`}, CountWithin: 0.15, P50Within: 0.25, SkipReason: few},
 	},
 	{
 		name: "workers-healthy", program: "press", about: "four workers compute for a few milliseconds each, on less than a quarter of the CPUs", seconds: 3,
 		loads: []stream{{kind: "GET /", rate: 35, get: "/"}},
-		truth: testprog.FieldTruth{MaySay: []string{`WL1009`}},
+		truth: testprog.FieldTruth{AllowedTexts: []string{`WL1009`}},
 	},
 	{
 		name: "rate-ticker", program: "gatekeep", fault: "limit", about: "visitors wait for a ticket, of which a ticker makes ninety a second, as the owner wants", seconds: 2,
 		loads: []stream{{kind: "GET /enter", closed: 16, get: "/enter"}},
-		truth: testprog.FieldTruth{Group: `enter`, Cause: `sleep`, Site: `main\.\(\*gate\)`, Own: `main\.\(\*gate\)`, Code: "WL2001|WL2003|WL2004", MustNot: `more goroutines|as soon as nobody`, CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `enter`, Cause: `sleep`, Site: `main\.\(\*gate\)`, OwnSite: `main\.\(\*gate\)`, Code: "WL2001|WL2003|WL2004", ForbiddenText: `more goroutines|as soon as nobody`, CountWithin: 0.1, P50Within: 0.15, SkipReason: few},
 	},
 	{
 		name: "polled-flag", program: "flagwait", fault: "slow", about: "a request looks every 2 ms whether an answer of another process has come, which takes 50 ms", seconds: 2,
 		loads: []stream{{kind: "GET /scan", rate: 30, get: "/scan"}},
-		truth: testprog.FieldTruth{Group: `scan`, Cause: `sleep|network`, Site: `wire|net\.|bufio|main\.\(\*scanner\)`, Own: `wire\.|main\.\(\*scanner\)`, Code: "WL2001|WL2005", LeastP50: 45 * time.Millisecond, CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `scan`, Cause: `sleep|network`, Site: `wire|net\.|bufio|main\.\(\*scanner\)`, OwnSite: `wire\.|main\.\(\*scanner\)`, Code: "WL2001|WL2005", MinP50: 45 * time.Millisecond, CountWithin: 0.1, P50Within: 0.15, SkipReason: few},
 	},
 	{
 		name: "hang-leak", program: "vault", fault: "leak", about: "one request in twenty waits on a channel at one line and is never answered", seconds: 3,
@@ -143,16 +143,16 @@ var misleadingHeld = []entry{
 	{
 		name: "hang-lock", program: "vault", fault: "mutex", about: "a goroutine holds a lock, and is stuck on a channel that nobody reads: all requests hang", seconds: 3,
 		loads: []stream{{kind: "GET /time", rate: 30, get: "/time"}, {kind: "GET /open", rate: 20, get: "/open"}},
-		truth: testprog.FieldTruth{Code: "WL2009", Finding: `main\.\(\*vault\)\.(open|audit)`, MustSay: `main\.\(\*vault\)\.audit`, Loud: true},
+		truth: testprog.FieldTruth{Code: "WL2009", Finding: `main\.\(\*vault\)\.(open|audit)`, RequiredText: `main\.\(\*vault\)\.audit`, Loud: true},
 	},
 	{
 		name: "frames", program: "frames", fault: "slow", about: "a protocol of its own: a goroutine for each frame, which sleeps for 9 ms", seconds: 2,
 		loads: []stream{{kind: "frame", child: clients}},
-		truth: testprog.FieldTruth{Group: `session`, Cause: `sleep`, Site: `main\.lookup`, Own: `main\.lookup`, Code: "WL2001", CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `session`, Cause: `sleep`, Site: `main\.lookup`, OwnSite: `main\.lookup`, Code: "WL2001", CountWithin: 0.1, P50Within: 0.15, SkipReason: few},
 	},
 	{
 		name: "few-connections", program: "courier", fault: "few", about: "three connections to a process that takes 9 ms for each letter: requests queue for a connection", seconds: 2,
 		loads: []stream{{kind: "GET /letter", closed: 20, get: "/letter"}},
-		truth: testprog.FieldTruth{Group: `main`, Cause: `network|chan`, Site: `wire|bufio|net\.|main\.\(\*courier\)`, Own: `wire\.|main\.\(\*courier\)`, Code: "WL2003", MustSay: `[qQ]ueue`, CountWithin: 0.1, P50Within: 0.15, P99Within: 0.2},
+		truth: testprog.FieldTruth{Group: `main`, Cause: `network|chan`, Site: `wire|bufio|net\.|main\.\(\*courier\)`, OwnSite: `wire\.|main\.\(\*courier\)`, Code: "WL2003", RequiredText: `[qQ]ueue`, CountWithin: 0.1, P50Within: 0.15, P99Within: 0.2},
 	},
 }

@@ -92,13 +92,13 @@ func compare(t *testing.T, rows []row, cpus int) {
 			t.Errorf("%s: Go set GOMAXPROCS %d, RuntimeDefault says %d", r.name, o.Go, want)
 		}
 		// It reads the number of CPUs from the planted files.
-		if n := limits.Auto(o.Limits); o.Auto != 0 && o.Auto != n {
+		if n := limits.AutoProcs(o.Limits); o.Auto != 0 && o.Auto != n {
 			t.Errorf("%s: service/auto set GOMAXPROCS %d, whylate limits says %d", r.name, o.Auto, n)
 		}
 		if n, ok := traps.Automaxprocs(&l, false); !ok && o.Automaxprocs != 0 || ok && o.Automaxprocs != n {
 			differ(r.name, "automaxprocs as foretold", o.Automaxprocs, n)
 		}
-		if n, _ := limits.Automemlimit(&l); o.Automemlimit != n {
+		if n, _ := limits.AutomemlimitBytes(&l); o.Automemlimit != n {
 			differ(r.name, "automemlimit as foretold", o.Automemlimit, n)
 		}
 		if o.Outside != nil {
@@ -142,7 +142,7 @@ func outside(t *testing.T, name string, o *Observation) {
 		if c.Value != nil {
 			v = *c.Value
 		}
-		switch c.Who {
+		switch c.Setter {
 		case runtime.Version():
 			got = append(got, fmt.Sprint("Go ", v == int64(o.Go)))
 		case "automaxprocs":
@@ -195,7 +195,7 @@ func table(rows []row) []byte {
 		if l.CPU.Quota > 0 {
 			quota = fmt.Sprint(l.CPU.Quota)
 		}
-		fmt.Fprintf(&b, "%-38s %9s %4d %13s %5d %11s %12s\n", r.name, quota, o.Go, num(int64(o.Automaxprocs)), limits.Auto(&l), mib(l.Memory.Max), mib(o.Automemlimit))
+		fmt.Fprintf(&b, "%-38s %9s %4d %13s %5d %11s %12s\n", r.name, quota, o.Go, num(int64(o.Automaxprocs)), limits.AutoProcs(&l), mib(l.Memory.Max), mib(o.Automemlimit))
 		for _, who := range []string{"Go", "automaxprocs", "automemlimit"} {
 			if reason, ok := reasons[r.name+": "+who]; ok {
 				fmt.Fprintf(&b, "    %s: %s\n", who, reason)

@@ -139,7 +139,7 @@ func (r *recorder) services() error {
 	}
 	var runs []testprog.Run
 	for _, s := range services {
-		runs = append(runs, testprog.RunOf(nameOf(s)))
+		runs = append(runs, testprog.RunFor(nameOf(s)))
 	}
 	for _, run := range append(runs, testprog.Runs()...) {
 		if r.match.MatchString(run.Name) {
@@ -228,7 +228,7 @@ func (r *recorder) truths() error {
 		if err != nil {
 			return err
 		}
-		var about testprog.About
+		var about testprog.Metadata
 		if err := json.Unmarshal(text, &about); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
@@ -242,8 +242,8 @@ func (r *recorder) truths() error {
 	return nil
 }
 
-func describe(program string, args []string) *testprog.About {
-	return &testprog.About{
+func describe(program string, args []string) *testprog.Metadata {
+	return &testprog.Metadata{
 		Program: program, Args: args, Go: runtime.Version(), Date: time.Now().UTC().Format("2006-01-02"),
 		Machine: fmt.Sprintf("%s/%s, %d CPUs", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
 	}
@@ -260,7 +260,7 @@ func output(exe string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-func keep(kind, name string, about *testprog.About, files map[string][]byte) error {
+func keep(kind, name string, about *testprog.Metadata, files map[string][]byte) error {
 	base := filepath.Join(filepath.FromSlash(testprog.Dir), kind, name)
 	if err := os.MkdirAll(filepath.Dir(base), 0o777); err != nil {
 		return err

@@ -175,7 +175,7 @@ func writeChoices(p printf, cs []limits.Choice) {
 	knob := ""
 	w := 0
 	for _, c := range cs {
-		w = max(w, utf8.RuneCountInString(escape(c.Who)))
+		w = max(w, utf8.RuneCountInString(escape(c.Setter)))
 	}
 	for _, c := range cs {
 		if c.Knob != knob {
@@ -192,6 +192,6 @@ func writeChoices(p printf, cs []limits.Choice) {
 				value = words.Binary(*c.Value)
 			}
 		}
-		p("  %s %-*s  %8s  %s\n", mark, w, escape(c.Who), value, escape(c.Why))
+		p("  %s %-*s  %8s  %s\n", mark, w, escape(c.Setter), value, escape(c.Reason))
 	}
 }

@@ -40,7 +40,7 @@ func TestEscapes(t *testing.T) {
 			CPU:    cgroup.CPU{Bounds: []cgroup.CPUBound{{Kind: cgroup.BoundQuota, File: evil, Text: evil, Why: evil}}, Sight: cgroup.SightMalformed, Seen: evil},
 			Memory: cgroup.Memory{Bounds: []cgroup.MemoryBound{{Kind: cgroup.BoundMax, File: evil, Text: evil, Why: evil}}, HighLevel: -1},
 		},
-		Choices: []limits.Choice{{Knob: "GOMAXPROCS", Who: evil, Why: evil}}, Traps: []traps.Trap{{Code: traps.Codes()[0], Text: evil, Fix: evil}},
+		Choices: []limits.Choice{{Knob: "GOMAXPROCS", Setter: evil, Reason: evil}}, Traps: []traps.Trap{{Code: traps.Codes()[0], Text: evil, Fix: evil}},
 	}
 	var b bytes.Buffer
 	must.Do(t, Write(&b, a))

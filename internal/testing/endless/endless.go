@@ -13,11 +13,11 @@ import (
 	"testing"
 )
 
-// most is what a server sends to one connection: an endless answer that a test can wait for.
-const most = 64 << 20
+// maxSent is what a server sends to one connection: an endless answer that a test can wait for.
+const maxSent = 64 << 20
 
 // An answer is how it begins, and what follows repeatedly.
-type answer struct{ first, again string }
+type answer struct{ start, repeated string }
 
 var answers = map[string]answer{
 	"status line":    {"HTTP/1.1 200 ", "aaaaaaaaaaaaaaaa"},
@@ -31,9 +31,9 @@ var answers = map[string]answer{
 // Heads returns the kinds of answers whose head does not end.
 func Heads() []string { return slices.Sorted(maps.Keys(answers)) }
 
-func (e answer) text(round int) []byte {
-	if e.again != "" {
-		return bytes.Repeat([]byte(e.again), 64<<10/len(e.again))
+func (e answer) chunk(round int) []byte {
+	if e.repeated != "" {
+		return bytes.Repeat([]byte(e.repeated), 64<<10/len(e.repeated))
 	}
 	var b []byte
 	for i := range 3000 {
@@ -57,7 +57,7 @@ func Serve(t testing.TB, kind string) string {
 	}
 	pieces := [8][]byte{}
 	for i := range pieces {
-		pieces[i] = a.text(i)
+		pieces[i] = a.chunk(i)
 	}
 	var mu sync.Mutex
 	open := map[net.Conn]bool{}
@@ -75,8 +75,8 @@ func Serve(t testing.TB, kind string) string {
 				defer c.Close()
 				c.Read(make([]byte, 1)) // a request
 				go io.Copy(io.Discard, c)
-				io.WriteString(c, a.first)
-				for i, sent := 0, 0; sent < most; i++ {
+				io.WriteString(c, a.start)
+				for i, sent := 0, 0; sent < maxSent; i++ {
 					n, err := c.Write(pieces[i%len(pieces)])
 					if err != nil {
 						return

@@ -17,17 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// env says to a test program what it is to do as a child.
-const env = "WHYLATE_TEST_CHILD"
+// jobEnv says to a test program what it is to do as a child.
+const jobEnv = "WHYLATE_TEST_CHILD"
 
 // Main is what a TestMain calls. It runs the tests, or in a child, child with
 // what the child is for: a kind, and after a space its argument.
 func Main(m *testing.M, child func(kind, arg string) error) {
-	what := os.Getenv(env)
-	if what == "" {
+	job := os.Getenv(jobEnv)
+	if job == "" {
 		os.Exit(m.Run())
 	}
-	kind, arg, _ := strings.Cut(what, " ")
+	kind, arg, _ := strings.Cut(job, " ")
 	if err := child(kind, arg); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -41,9 +41,9 @@ func Wait() error {
 }
 
 // Command returns this test program as a child that is for what.
-func Command(what string) *exec.Cmd {
+func Command(job string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), env+"="+what)
+	cmd.Env = append(os.Environ(), jobEnv+"="+job)
 	cmd.Stderr = os.Stderr
 	return cmd
 }

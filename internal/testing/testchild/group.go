@@ -13,13 +13,13 @@ import (
 
 // NewGroup makes a CPU cgroup below another, or, for nil, below the hierarchy's
 // root, with a quota in CPUs, 0 for none. It skips where that cannot be done.
-func NewGroup(t testing.TB, above *cpugroup.Group, cpus float64) *cpugroup.Group {
+func NewGroup(t testing.TB, parent *cpugroup.Group, cpus float64) *cpugroup.Group {
 	t.Helper()
 	testfull.Need(t, "a CPU cgroup")
 	if os.Getuid() != 0 {
 		t.Skip("making a cgroup needs root")
 	}
-	g, err := cpugroup.New(cpugroup.Options{Parent: above, CPUs: cpus, HighWeight: true})
+	g, err := cpugroup.New(cpugroup.Options{Parent: parent, CPUs: cpus, HighWeight: true})
 	if err != nil {
 		t.Skip(err)
 	}

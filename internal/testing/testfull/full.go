@@ -10,13 +10,13 @@ import (
 // virtual machine or browser: they give the same answer on any machine, however busy.
 const Env = "WHYLATE_FULL"
 
-// On reports whether tests may use all of that.
-func On() bool { return os.Getenv(Env) == "1" }
+// IsEnabled reports whether tests may use all of that.
+func IsEnabled() bool { return os.Getenv(Env) == "1" }
 
 // Need skips a test that needs a clock, a cgroup or the like, unless On.
-func Need(t testing.TB, what string) {
+func Need(t testing.TB, requirement string) {
 	t.Helper()
-	if !On() {
-		t.Skipf("needs %s: only with %s=1 (.ci/full)", what, Env)
+	if !IsEnabled() {
+		t.Skipf("needs %s: only with %s=1 (.ci/full)", requirement, Env)
 	}
 }

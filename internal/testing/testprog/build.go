@@ -37,8 +37,8 @@ var builds sync.Map // package path -> func() (string, error)
 // go.work skips as well, with the reason; a failing build fails the test.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
-	once, _ := builds.LoadOrStore(pkg, sync.OnceValues(func() (string, error) { return build(pkg) }))
-	path, err := once.(func() (string, error))()
+	buildOnce, _ := builds.LoadOrStore(pkg, sync.OnceValues(func() (string, error) { return build(pkg) }))
+	path, err := buildOnce.(func() (string, error))()
 	var missing *missingError
 	switch {
 	case errors.As(err, &missing):
@@ -50,9 +50,9 @@ func Build(t testing.TB, pkg string) string {
 }
 
 // missingError says what this machine lacks.
-type missingError struct{ what string }
+type missingError struct{ text string }
 
-func (e *missingError) Error() string { return e.what }
+func (e *missingError) Error() string { return e.text }
 
 func build(pkg string) (string, error) {
 	goTool, err := exec.LookPath("go")
@@ -85,7 +85,7 @@ func build(pkg string) (string, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", pkg, err, out)
 	}
-	return keep(dir, exe, pkg)
+	return storeProgram(dir, exe, pkg)
 }
 
 // sharedDir returns the directory in which test processes leave programs and unpacked recordings for each other.
@@ -98,10 +98,10 @@ var sharedDir = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// keep moves a fresh program to a name made from its content, so that test
+// storeProgram moves a fresh program to a name made from its content, so that test
 // processes running at the same time neither disturb each other nor leave a
 // copy each.
-func keep(dir, exe, pkg string) (string, error) {
+func storeProgram(dir, exe, pkg string) (string, error) {
 	f, err := os.Open(exe)
 	if err != nil {
 		return "", fmt.Errorf("reading the built %s: %w", pkg, err)
@@ -118,8 +118,8 @@ func keep(dir, exe, pkg string) (string, error) {
 	}
 	final := filepath.Join(dir, name)
 	if _, err := os.Stat(final); err == nil {
-		now := time.Now()
-		os.Chtimes(final, now, now) // still in use; failing only makes it go earlier
+		accessed := time.Now()
+		os.Chtimes(final, accessed, accessed) // still in use; failing only makes it go earlier
 		return final, nil
 	}
 	if err := os.Rename(exe, final); err != nil {

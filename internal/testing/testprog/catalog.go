@@ -8,34 +8,34 @@ import (
 // WithService returns a truth.json with what a catalog says of the service in place of what stands there. The lines of
 // sites stay: they are those of the program that ran.
 func WithService(truth, service []byte) ([]byte, error) {
-	var whole, now map[string]any
+	var whole, updated map[string]any
 	if err := json.Unmarshal(truth, &whole); err != nil {
 		return nil, fmt.Errorf("reading what is true of the run: %w", err)
 	}
-	if err := json.Unmarshal(service, &now); err != nil {
+	if err := json.Unmarshal(service, &updated); err != nil {
 		return nil, fmt.Errorf("reading the catalog's entry: %w", err)
 	}
-	keepLines(whole["service"], now)
-	whole["service"] = now
+	copyLines(whole["service"], updated)
+	whole["service"] = updated
 	return json.Marshal(whole)
 }
 
-// keepLines gives sites of now the lines that the same sites of old have.
-func keepLines(old, now any) {
-	switch now := now.(type) {
+// copyLines gives sites of now the lines that the same sites of old have.
+func copyLines(original, updated any) {
+	switch updated := updated.(type) {
 	case map[string]any:
-		old, _ := old.(map[string]any)
-		if line, ok := old["line"]; ok && now["func"] == old["func"] {
-			now["line"] = line
+		original, _ := original.(map[string]any)
+		if line, ok := original["line"]; ok && updated["func"] == original["func"] {
+			updated["line"] = line
 		}
-		for k, v := range now {
-			keepLines(old[k], v)
+		for k, v := range updated {
+			copyLines(original[k], v)
 		}
 	case []any:
-		old, _ := old.([]any)
-		for i := range now {
-			if i < len(old) {
-				keepLines(old[i], now[i])
+		original, _ := original.([]any)
+		for i := range updated {
+			if i < len(original) {
+				copyLines(original[i], updated[i])
 			}
 		}
 	}

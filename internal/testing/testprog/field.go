@@ -20,18 +20,18 @@ const FieldDir = Dir + "/field"
 
 // A Field is the truth of a recording of a real program: NAME.json beside NAME.whylate.xz. Nothing in it but KnownWrong
 // comes from what whylate says.
-type Field struct {
-	Name    string `json:"-"`
-	Program string `json:"program"`
-	Module  string `json:"module"` // path@version of what is looked at
-	About   string `json:"about"`  // what is wrong with it, in a sentence
-	Fault   string `json:"fault"`
-	Go      string `json:"go"`
-	Machine string `json:"machine"`
-	Date    string `json:"date"`
-	Seconds int    `json:"seconds"`
-	Healthy bool   `json:"healthy"`
-	Beside  string `json:"beside"` // what ran beside it on the machine
+type FieldCase struct {
+	Name        string `json:"-"`
+	Program     string `json:"program"`
+	Module      string `json:"module"` // path@version of what is looked at
+	Description string `json:"about"`  // what is wrong with it, in a sentence
+	Fault       string `json:"fault"`
+	Go          string `json:"go"`
+	Machine     string `json:"machine"`
+	Date        string `json:"date"`
+	Seconds     int    `json:"seconds"`
+	Healthy     bool   `json:"healthy"`
+	OtherLoad   string `json:"beside"` // what ran beside it on the machine
 	// Story is the story and its arm of which this is a part, if it is of one: then Truth is what the story expects.
 	Story string `json:"story,omitempty"`
 	// Client is what the clients' own clocks measured while the trace was recorded.
@@ -57,42 +57,42 @@ type FieldTruth struct {
 	Group string `json:"group"` // of the name of the group that is these requests
 	// Cause is the first cause of its slow requests, Site the place where they wait or work ("func file:line"), Own the
 	// place in the program's own code that a reader can change.
-	Cause string `json:"cause"`
-	Site  string `json:"site"`
-	Own   string `json:"own"`
+	Cause   string `json:"cause"`
+	Site    string `json:"site"`
+	OwnSite string `json:"own"`
 	// Code is the rule of the first finding.
 	Code string `json:"code"`
 	// Of an arm of a story the first finding is the first that is louder than info; the busy machine, on which clients and servers run
 	// beside it, counts where there is no other. Finding is its place, Only says that nothing else may be loud.
-	Finding string `json:"finding,omitempty"`
-	Only    bool   `json:"only,omitempty"`
-	// MaySay are true things that may be said beside what must be said: each a regular expression for the beginning of
+	Finding    string `json:"finding,omitempty"`
+	IsOnlyLoud bool   `json:"only,omitempty"`
+	// AllowedTexts are true things that may be said beside what must be said: each a regular expression for the beginning of
 	// "CODE place < line of the program's own" of a loud finding, or of "sentence CAUSE place < line".
-	MaySay []string `json:"may_say,omitempty"`
-	// MustNot is what no sentence of the verdict about such a group and no loud finding, with its advice, may contain without a
+	AllowedTexts []string `json:"may_say,omitempty"`
+	// ForbiddenText is what no sentence of the verdict about such a group and no loud finding, with its advice, may contain without a
 	// hedge: a regular expression.
-	MustNot string `json:"must_not,omitempty"`
-	// MustSay is what the verdict or a finding with its evidence and advice must contain: a regular expression. Loud says that the
+	ForbiddenText string `json:"must_not,omitempty"`
+	// RequiredText is what the verdict or a finding with its evidence and advice must contain: a regular expression. Loud says that the
 	// first finding must be of severity medium or high.
-	MustSay string `json:"must_say,omitempty"`
-	Loud    bool   `json:"loud,omitempty"`
-	// LeastP50 is what no change can bring the group's median below: a loud finding that promises less is false. 0 is not judged.
-	LeastP50 time.Duration `json:"least_p50_ns,omitempty"`
+	RequiredText string `json:"must_say,omitempty"`
+	Loud         bool   `json:"loud,omitempty"`
+	// MinP50 is what no change can bring the group's median below: a loud finding that promises less is false. 0 is not judged.
+	MinP50 time.Duration `json:"least_p50_ns,omitempty"`
 	// The group's count and percentiles are at most so far from the clients', as a part of theirs. 0 is not judged, and
-	// WhyNot says why.
+	// SkipReason says why.
 	CountWithin float64 `json:"count_within"`
 	P50Within   float64 `json:"p50_within"`
 	P99Within   float64 `json:"p99_within"`
-	WhyNot      string  `json:"why_not,omitempty"`
+	SkipReason  string  `json:"why_not,omitempty"`
 }
 
 // ReadField reads the truth of the recording of that name, from the directory given.
-func ReadField(dir, name string) (*Field, error) {
+func ReadField(dir, name string) (*FieldCase, error) {
 	data, err := os.ReadFile(filepath.Join(dir, name+".json"))
 	if err != nil {
 		return nil, err
 	}
-	f := &Field{Name: name}
+	f := &FieldCase{Name: name}
 	if err := json.Unmarshal(data, f); err != nil {
 		return nil, fmt.Errorf("reading the truth of %s: %w", name, err)
 	}
@@ -100,7 +100,7 @@ func ReadField(dir, name string) (*Field, error) {
 }
 
 // Write writes the truth into a directory.
-func (f *Field) Write(dir string) error {
+func (f *FieldCase) Write(dir string) error {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -112,7 +112,7 @@ func (f *Field) Write(dir string) error {
 }
 
 // WriteRecording keeps a recording in a directory, packed.
-func (f *Field) WriteRecording(dir string, data []byte) error {
+func (f *FieldCase) WriteRecording(dir string, data []byte) error {
 	packed, err := Pack(data)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (f *Field) WriteRecording(dir string, data []byte) error {
 // FieldRecording returns the path of the recording of that name, unpacked, from the directory given.
 func FieldRecording(t testing.TB, dir, name string) string {
 	t.Helper()
-	file := must.Have(unpacked(filepath.Join(dir, name+fieldExt)))(t)
+	file := must.Have(unpackedPath(filepath.Join(dir, name+fieldExt)))(t)
 	return file
 }
 
@@ -131,8 +131,8 @@ func FieldRecording(t testing.TB, dir, name string) string {
 // is alone.
 func Corpus(t testing.TB) (dir string, names []string) {
 	t.Helper()
-	dir = filepath.Join(recordings(t), "field")
-	names, err := Fields(dir)
+	dir = filepath.Join(recordingsDir(t), "field")
+	names, err := FieldNames(dir)
 	if err != nil || len(names) == 0 {
 		t.Fatalf("there are no recordings in %s: %v", dir, err)
 	}
@@ -141,8 +141,8 @@ func Corpus(t testing.TB) (dir string, names []string) {
 
 const fieldExt = ".whylate"
 
-// Fields returns the names of the recordings in a directory, in order. There are none if there is no such directory.
-func Fields(dir string) ([]string, error) {
+// FieldNames returns the names of the recordings in a directory, in order. There are none if there is no such directory.
+func FieldNames(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

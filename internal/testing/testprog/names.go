@@ -54,8 +54,8 @@ type Run struct {
 	Client bool     // whether what its client saw of each request is kept
 }
 
-// RunOf is the run of a service that a diagnosis is judged by. It bears the service's name.
-func RunOf(service string) Run {
+// RunFor is the run of a service that a diagnosis is judged by. It bears the service's name.
+func RunFor(service string) Run {
 	r := Run{Name: service, Args: []string{service, "-d", "1100ms", "-trace", "0.7"}}
 	switch service {
 	case "cpu-handler", "once", "single-worker", "ticker-flush": // less than a hundred requests a second
@@ -64,7 +64,7 @@ func RunOf(service string) Run {
 	return r
 }
 
-// Runs returns those besides RunOf each service: longer ones, some with the fault taken out, some without a free P.
+// Runs returns those besides RunFor each service: longer ones, some with the fault taken out, some without a free P.
 func Runs() []Run {
 	long := []string{"-d", "4s", "-trace", "3"}
 	witnessed := []string{"-d", "2400ms", "-trace", "2"}

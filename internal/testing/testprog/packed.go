@@ -44,18 +44,18 @@ func Unpack(packed []byte) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// collectLess makes collections rarer in tests that read recordings, whose heaps are small: a sixth of their CPU.
-var collectLess = sync.OnceFunc(func() {
+// reduceGC makes collections rarer in tests that read recordings, whose heaps are small: a sixth of their CPU.
+var reduceGC = sync.OnceFunc(func() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
 })
 
-// unpacked returns the path of a recording's unpacked file, by its path without Packed. Unpacking takes longer than all else
+// unpackedPath returns the path of a recording's unpacked file, by its path without Packed. Unpacking takes longer than all else
 // that is done with some recordings, and many tests read the same ones: what one has unpacked, others find, also those of
 // later processes.
-func unpacked(path string) (string, error) {
-	collectLess()
+func unpackedPath(path string) (string, error) {
+	reduceGC()
 	packed, err := os.ReadFile(path + Packed)
 	if err != nil {
 		return "", err
@@ -68,8 +68,8 @@ func unpacked(path string) (string, error) {
 	dir := filepath.Join(shared, fmt.Sprintf("unpacked-%x", sum[:8]))
 	file := filepath.Join(dir, filepath.Base(path))
 	if _, err := os.Stat(file); err == nil {
-		now := time.Now()
-		os.Chtimes(dir, now, now) // still in use; failing only makes it go earlier
+		accessed := time.Now()
+		os.Chtimes(dir, accessed, accessed) // still in use; failing only makes it go earlier
 		return file, nil
 	}
 	data, err := Unpack(packed)

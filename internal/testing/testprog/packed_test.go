@@ -11,15 +11,15 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestUnpacked: what is unpacked is what is packed now. It would catch an unpacked file that is found by its name although
+// TestUnpackedPath: what is unpacked is what is packed now. It would catch an unpacked file that is found by its name although
 // the packed one was recorded again, a damaged one that is taken for whole, then or later, and two processes that unpack at once
 // and disturb each other.
-func TestUnpacked(t *testing.T) {
-	kept := func(name string) []byte {
-		b := must.Have(os.ReadFile(filepath.Join(recordings(t), "programs", name+".trace"+Packed)))(t)
+func TestUnpackedPath(t *testing.T) {
+	readPackedTrace := func(name string) []byte {
+		b := must.Have(os.ReadFile(filepath.Join(recordingsDir(t), "programs", name+".trace"+Packed)))(t)
 		return b
 	}
-	one, two := kept("cgo-block"), kept("http1")
+	one, two := readPackedTrace("cgo-block"), readPackedTrace("http1")
 	file := filepath.Join(t.TempDir(), "x.trace")
 	write := func(b []byte) {
 		must.Do(t, os.WriteFile(file+Packed, b, 0o600))
@@ -30,7 +30,7 @@ func TestUnpacked(t *testing.T) {
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				path, err := unpacked(file)
+				path, err := unpackedPath(file)
 				if err != nil {
 					t.Error(err)
 					return
@@ -42,18 +42,18 @@ func TestUnpacked(t *testing.T) {
 		}
 		all.Wait()
 	}
-	for _, at := range []int{3, len(one) / 2, len(one) - 10} {
+	for _, position := range []int{3, len(one) / 2, len(one) - 10} {
 		damaged := bytes.Clone(one)
-		damaged[at] ^= 0x40
+		damaged[position] ^= 0x40
 		write(damaged)
 		for range 2 {
-			if path, err := unpacked(file); err == nil {
-				t.Errorf("a file with a damaged byte %d was unpacked as %s", at, path)
+			if path, err := unpackedPath(file); err == nil {
+				t.Errorf("a file with a damaged byte %d was unpacked as %s", position, path)
 			}
 		}
 	}
 	write(one[:len(one)/2])
-	if path, err := unpacked(file); err == nil {
+	if path, err := unpackedPath(file); err == nil {
 		t.Errorf("half a file was unpacked as %s", path)
 	}
 }

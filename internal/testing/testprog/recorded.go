@@ -23,8 +23,8 @@ import (
 // installs the tool downloads them.
 const Dir = "lab/recordings"
 
-// About is what is written beside a recording.
-type About struct {
+// Metadata is what is written beside a recording.
+type Metadata struct {
 	Program string          `json:"program"` // directory of the program
 	Args    []string        `json:"args"`
 	Go      string          `json:"go"`
@@ -43,9 +43,9 @@ type Facts struct {
 	Facts    map[string]int64 `json:"facts"`
 }
 
-// limit bounds one run of a program: far above what any scenario takes on a
+// runTimeout bounds one run of a program: far above what any scenario takes on a
 // machine that is fully loaded otherwise.
-const limit = 2 * time.Minute
+const runTimeout = 2 * time.Minute
 
 // Record returns the trace of a program of Programs and the program's own count of what it did: as recorded, or with
 // testfull.On of a run of its own. A program that fails, fails the test.
@@ -56,12 +56,12 @@ func Record(t testing.TB, name string) ([]byte, Facts) {
 	if i < 0 {
 		t.Fatalf("testprog.Programs has no %q", name)
 	}
-	if !testfull.On() {
-		trace, about := read(t, "programs", name)
-		if about.Facts == nil {
+	if !testfull.IsEnabled() {
+		trace, metadata := readRecording(t, "programs", name)
+		if metadata.Facts == nil {
 			t.Fatalf("the recording of %s does not say what the program did", name)
 		}
-		return trace, *about.Facts
+		return trace, *metadata.Facts
 	}
 	p := &all[i]
 	path := filepath.Join(t.TempDir(), name+".trace")
@@ -95,19 +95,19 @@ type Recorded struct {
 // Service returns a recording by the name of a service of lab/truth, or of one of Runs.
 func Service(t testing.TB, name string) *Recorded {
 	t.Helper()
-	trace, about := read(t, "truth", name)
-	dir := recordings(t)
+	trace, metadata := readRecording(t, "truth", name)
+	dir := recordingsDir(t)
 	return &Recorded{
-		Trace: trace, Truth: about.Truth,
-		Host:   recording(t, filepath.Join(dir, "truth", name+".host.jsonl"), true),
-		Client: recording(t, filepath.Join(dir, "truth", name+".client.json"), true),
+		Trace: trace, Truth: metadata.Truth,
+		Host:   readPacked(t, filepath.Join(dir, "truth", name+".host.jsonl"), true),
+		Client: readPacked(t, filepath.Join(dir, "truth", name+".client.json"), true),
 	}
 }
 
 // Services returns the names of all recordings of lab/truth.
 func Services(t testing.TB) (names []string) {
 	t.Helper()
-	files := must.Have(filepath.Glob(filepath.Join(recordings(t), "truth", "*.trace"+Packed)))(t)
+	files := must.Have(filepath.Glob(filepath.Join(recordingsDir(t), "truth", "*.trace"+Packed)))(t)
 	for _, f := range files {
 		names = append(names, strings.TrimSuffix(filepath.Base(f), ".trace"+Packed))
 	}
@@ -123,19 +123,19 @@ func RunService(t testing.TB, args ...string) (*Recorded, error) {
 		return nil, err
 	}
 	var r Recorded
-	for file, to := range map[string]*[]byte{args[0] + ".trace": &r.Trace, args[0] + ".host.jsonl": &r.Host, "truth.json": &r.Truth, "client.json": &r.Client} {
+	for file, target := range map[string]*[]byte{args[0] + ".trace": &r.Trace, args[0] + ".host.jsonl": &r.Host, "truth.json": &r.Truth, "client.json": &r.Client} {
 		b, err := os.ReadFile(filepath.Join(dir, file))
-		if err != nil && !(errors.Is(err, fs.ErrNotExist) && to != &r.Truth) {
+		if err != nil && !(errors.Is(err, fs.ErrNotExist) && target != &r.Truth) {
 			return nil, err
 		}
-		*to = b
+		*target = b
 	}
 	return &r, nil
 }
 
 // run runs a program and returns what it printed.
 func run(prog string, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), runTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, prog, args...)
 	var stderr bytes.Buffer
@@ -148,9 +148,9 @@ func run(prog string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// recordings returns the directory of all recordings, or skips the test where there is none: the tool's module alone
+// recordingsDir returns the directory of all recordings, or skips the test where there is none: the tool's module alone
 // does not have it.
-func recordings(t testing.TB) string {
+func recordingsDir(t testing.TB) string {
 	t.Helper()
 	root, err := findRoot()
 	if err != nil {
@@ -163,27 +163,27 @@ func recordings(t testing.TB) string {
 // there are no recordings.
 func Recording(t testing.TB, name string) string {
 	t.Helper()
-	file := must.Have(unpacked(filepath.Join(recordings(t), filepath.FromSlash(name))))(t)
+	file := must.Have(unpackedPath(filepath.Join(recordingsDir(t), filepath.FromSlash(name))))(t)
 	return file
 }
 
-func read(t testing.TB, kind, name string) (trace []byte, about About) {
+func readRecording(t testing.TB, kind, name string) (trace []byte, metadata Metadata) {
 	t.Helper()
-	dir := filepath.Join(recordings(t), kind)
+	dir := filepath.Join(recordingsDir(t), kind)
 	text, err := os.ReadFile(filepath.Join(dir, name+".json"))
 	if err != nil {
 		t.Fatalf("%v: go run ./%s makes it", err, Dir)
 	}
-	if err := json.Unmarshal(text, &about); err != nil {
+	if err := json.Unmarshal(text, &metadata); err != nil {
 		t.Fatalf("reading %s.json: %v", name, err)
 	}
-	return recording(t, filepath.Join(dir, name+".trace"), false), about
+	return readPacked(t, filepath.Join(dir, name+".trace"), false), metadata
 }
 
-// recording reads what is kept packed, by its path without Packed.
-func recording(t testing.TB, path string, mayLack bool) []byte {
+// readPacked reads what is kept packed, by its path without Packed.
+func readPacked(t testing.TB, path string, mayLack bool) []byte {
 	t.Helper()
-	file, err := unpacked(path)
+	file, err := unpackedPath(path)
 	if mayLack && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -17,11 +17,11 @@ type Setting struct {
 	// Group is the function of the slow requests.
 	Group string `json:"group"`
 	// Tail says that only the slowest requests can be compared: which of the others show their handler depends on the setting.
-	Tail   bool    `json:"tail"`
-	Client Figures `json:"client"`
-	Then   []struct {
-		Asked  string  `json:"asked"` // as a question of --what-if
-		Client Figures `json:"client"`
+	Tail    bool    `json:"tail"`
+	Client  Figures `json:"client"`
+	Changes []struct {
+		Question string  `json:"asked"` // as a question of --what-if
+		Client   Figures `json:"client"`
 	} `json:"then"`
 }
 
@@ -35,7 +35,7 @@ type Figures struct {
 // Settings returns the recordings of services whose settings were changed, by name.
 func Settings(t testing.TB) map[string]*Setting {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(recordings(t), "settings", "*.json"))
+	files, err := filepath.Glob(filepath.Join(recordingsDir(t), "settings", "*.json"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no recordings of settings: %v", err)
 	}
@@ -46,7 +46,7 @@ func Settings(t testing.TB) map[string]*Setting {
 		if err := json.Unmarshal(b, s); err != nil {
 			t.Fatalf("%s: %v", f, err)
 		}
-		s.Trace = recording(t, strings.TrimSuffix(f, ".json")+".trace", false)
+		s.Trace = readPacked(t, strings.TrimSuffix(f, ".json")+".trace", false)
 		out[strings.TrimSuffix(filepath.Base(f), ".json")] = s
 	}
 	return out
@@ -62,18 +62,18 @@ type Side struct {
 // Sides returns the recordings of a gateway and of the server that it asks: lab/peers makes them.
 func Sides(t testing.TB) (server, gateway Side) {
 	t.Helper()
-	dir := filepath.Join(recordings(t), "peers")
+	dir := filepath.Join(recordingsDir(t), "peers")
 	b := must.Have(os.ReadFile(filepath.Join(dir, "peers.json")))(t)
-	var about struct {
+	var measured struct {
 		Sides map[string]struct {
 			Count int   `json:"count"`
 			NS    int64 `json:"ns"`
 		} `json:"sides"`
 	}
-	must.Do(t, json.Unmarshal(b, &about))
+	must.Do(t, json.Unmarshal(b, &measured))
 	side := func(name string) Side {
-		s := about.Sides[name]
-		return Side{Trace: recording(t, filepath.Join(dir, name+".trace"), false), Count: s.Count, NS: s.NS}
+		s := measured.Sides[name]
+		return Side{Trace: readPacked(t, filepath.Join(dir, name+".trace"), false), Count: s.Count, NS: s.NS}
 	}
 	return side("server"), side("gateway")
 }

@@ -17,31 +17,31 @@ import (
 
 // TestRecordings reads every recording, and finds none that nobody asks for.
 func TestRecordings(t *testing.T) {
-	known := map[string]bool{}
+	knownNames := map[string]bool{}
 	for _, p := range Programs() {
-		known[p.Name] = true
-		trace, about := read(t, "programs", p.Name)
-		if !bytes.HasPrefix(trace, []byte("go 1.")) || about.Program != p.Package() || !reflect.DeepEqual(about.Args, p.Args) || about.Facts == nil || about.Facts.Bytes != int64(len(trace)) {
-			t.Errorf("%s: %d bytes, %+v", p.Name, len(trace), about)
+		knownNames[p.Name] = true
+		trace, metadata := readRecording(t, "programs", p.Name)
+		if !bytes.HasPrefix(trace, []byte("go 1.")) || metadata.Program != p.Package() || !reflect.DeepEqual(metadata.Args, p.Args) || metadata.Facts == nil || metadata.Facts.Bytes != int64(len(trace)) {
+			t.Errorf("%s: %d bytes, %+v", p.Name, len(trace), metadata)
 		}
 	}
 	for _, r := range Runs() {
-		known[r.Name] = true
+		knownNames[r.Name] = true
 		if rec := Service(t, r.Name); r.Client != (rec.Client != nil) {
 			t.Errorf("%s: its client's account is kept: %v", r.Name, rec.Client != nil)
 		}
 	}
 	services := 0
 	for _, name := range Services(t) {
-		trace, about := read(t, "truth", name)
-		if run := RunOf(name); !known[name] {
+		trace, metadata := readRecording(t, "truth", name)
+		if run := RunFor(name); !knownNames[name] {
 			services++
-			if known[name] = true; !reflect.DeepEqual(about.Args, append([]string{"run"}, run.Args...)) {
-				t.Errorf("%s was recorded by %q", name, about.Args)
+			if knownNames[name] = true; !reflect.DeepEqual(metadata.Args, append([]string{"run"}, run.Args...)) {
+				t.Errorf("%s was recorded by %q", name, metadata.Args)
 			}
 		}
-		if !bytes.HasPrefix(trace, []byte("go 1.")) || about.Program != "lab/truth" || about.Go == "" || about.Date == "" || about.Machine == "" {
-			t.Errorf("%s: %d bytes, %+v", name, len(trace), about)
+		if !bytes.HasPrefix(trace, []byte("go 1.")) || metadata.Program != "lab/truth" || metadata.Go == "" || metadata.Date == "" || metadata.Machine == "" {
+			t.Errorf("%s: %d bytes, %+v", name, len(trace), metadata)
 		}
 	}
 	if services < 80 {
@@ -53,20 +53,20 @@ func TestRecordings(t *testing.T) {
 		if b, err := os.ReadFile(FieldRecording(t, dir, name)); err != nil || !bundle.HasMagic(b) {
 			t.Errorf("%s is no recording: %v", name, err)
 		}
-		if known[name] = true; f.Program == "" || !strings.Contains(f.Module, "@") || f.About == "" || f.Healthy != (f.Fault == "") || f.Go == "" || f.Date == "" || f.Machine == "" || f.Client.Kind == "" || f.Client.Requests == 0 {
+		if knownNames[name] = true; f.Program == "" || !strings.Contains(f.Module, "@") || f.Description == "" || f.Healthy != (f.Fault == "") || f.Go == "" || f.Date == "" || f.Machine == "" || f.Client.Kind == "" || f.Client.Requests == 0 {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
-	known["server"], known["gateway"], known["peers"], known["page"] = true, true, true, true
+	knownNames["server"], knownNames["gateway"], knownNames["peers"], knownNames["page"] = true, true, true, true
 	for name, s := range Settings(t) {
-		if known[name] = true; s.Group == "" || s.Client.Count == 0 || len(s.Then) == 0 {
-			t.Errorf("%s: %+v", name, s.Then)
+		if knownNames[name] = true; s.Group == "" || s.Client.Count == 0 || len(s.Changes) == 0 {
+			t.Errorf("%s: %+v", name, s.Changes)
 		}
 	}
 	size := int64(0)
-	files := must.Have(filepath.Glob(filepath.Join(recordings(t), "*", "*")))(t)
+	files := must.Have(filepath.Glob(filepath.Join(recordingsDir(t), "*", "*")))(t)
 	for _, f := range files {
-		if name, _, _ := strings.Cut(filepath.Base(f), "."); !known[name] {
+		if name, _, _ := strings.Cut(filepath.Base(f), "."); !knownNames[name] {
 			t.Errorf("%s is of no program that tests ask for", f)
 		}
 		info := must.Have(os.Stat(f))(t)
@@ -79,8 +79,8 @@ func TestRecordings(t *testing.T) {
 
 func TestWithService(t *testing.T) {
 	truth := `{"share":0.5,"service":{"name":"x","truth":{"cause":"cpu","site":{"func":"f","line":7},"or_sites":[{"func":"g","line":8},{"func":"h","line":9}]}}}`
-	now := `{"name":"x","truth":{"cause":"lock","site":{"func":"f","line":70},"or_sites":[{"func":"g","line":80},{"func":"i","line":90}]}}`
-	got := must.Have(WithService([]byte(truth), []byte(now)))(t)
+	updated := `{"name":"x","truth":{"cause":"lock","site":{"func":"f","line":70},"or_sites":[{"func":"g","line":80},{"func":"i","line":90}]}}`
+	got := must.Have(WithService([]byte(truth), []byte(updated)))(t)
 	var a, b any
 	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal([]byte(
 		`{"share":0.5,"service":{"name":"x","truth":{"cause":"lock","site":{"func":"f","line":7},"or_sites":[{"func":"g","line":8},{"func":"i","line":90}]}}}`), &b)); err != nil {
@@ -95,13 +95,13 @@ func TestBuildOnce(t *testing.T) {
 	testfull.Need(t, "to build a program twice")
 	first := Build(t, "lab/traceprog")
 	before := must.Have(os.Stat(first))(t)
-	again, err := build("lab/traceprog") // as another test process would
+	second, err := build("lab/traceprog") // as another test process would
 	if err != nil {
 		t.Fatal(err)
 	}
-	after := must.Have(os.Stat(again))(t)
-	if first != again || !os.SameFile(before, after) {
-		t.Errorf("the same program built twice is kept as %s and %s", first, again)
+	after := must.Have(os.Stat(second))(t)
+	if first != second || !os.SameFile(before, after) {
+		t.Errorf("the same program built twice is kept as %s and %s", first, second)
 	}
 }
 

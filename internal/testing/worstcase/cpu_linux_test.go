@@ -18,8 +18,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// cpu returns the CPU time of this process.
-func cpu(t *testing.T) time.Duration {
+// cpuTime returns the CPU time of this process.
+func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
 	must.Do(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
@@ -29,7 +29,7 @@ func cpu(t *testing.T) time.Duration {
 // TestCPUIsLinear holds the CPU time and the allocated memory of explain and of every export against the length of the trace.
 func TestCPUIsLinear(t *testing.T) {
 	testfull.Need(t, "minutes, and measures CPU time")
-	for _, s := range append(slices.Clone(shapes), many...) {
+	for _, s := range append(slices.Clone(requestShapes), volumeShapes...) {
 		t.Run(s.name, func(t *testing.T) {
 			n := 8000
 			if s.name == "relay" {
@@ -43,35 +43,35 @@ func TestCPUIsLinear(t *testing.T) {
 						runtime.GC()
 						var before, after runtime.MemStats
 						runtime.ReadMemStats(&before)
-						start := cpu(t)
+						start := cpuTime(t)
 						if err := do(data); err != nil {
 							t.Fatalf("%s: %v", name, err)
 						}
-						best = min(best, cpu(t)-start)
+						best = min(best, cpuTime(t)-start)
 						runtime.ReadMemStats(&after)
 						bytes = min(bytes, after.TotalAlloc-before.TotalAlloc)
 					}
 					return best, bytes
 				}
-				oneT, oneB := measure(small)
-				twoT, twoB := measure(large)
+				smallTime, smallBytes := measure(small)
+				largeTime, largeBytes := measure(large)
 				growth := func() (times, memory float64) {
-					return float64(twoT) / float64(oneT), float64(twoB) / float64(oneB)
+					return float64(largeTime) / float64(smallTime), float64(largeBytes) / float64(smallBytes)
 				}
 				times, memory := growth()
 				// Which of the workers walks a long request differs, and with it whose buffers grow: of pingpong 239 or 312 MB. What is not
 				// linear is so each time.
-				for again := 0; again < 4 && (times > mostGrowth || memory > mostGrowth); again++ {
+				for attempt := 0; attempt < 4 && (times > maxGrowth || memory > maxGrowth); attempt++ {
 					t1, b1 := measure(small)
 					t2, b2 := measure(large)
-					oneT, oneB, twoT, twoB = min(oneT, t1), min(oneB, b1), min(twoT, t2), min(twoB, b2)
+					smallTime, smallBytes, largeTime, largeBytes = min(smallTime, t1), min(smallBytes, b1), min(largeTime, t2), min(largeBytes, b2)
 					times, memory = growth()
 				}
-				t.Logf("%s: %v and %v (%.2f times), %d and %d MB allocated (%.2f times)", name, oneT, twoT, times, oneB>>20, twoB>>20, memory)
-				if times > mostGrowth && twoT > 500*time.Millisecond {
+				t.Logf("%s: %v and %v (%.2f times), %d and %d MB allocated (%.2f times)", name, smallTime, largeTime, times, smallBytes>>20, largeBytes>>20, memory)
+				if times > maxGrowth && largeTime > 500*time.Millisecond {
 					t.Errorf("%s of twice as much takes %.1f times the CPU", name, times)
 				}
-				if memory > mostGrowth {
+				if memory > maxGrowth {
 					t.Errorf("%s of twice as much allocates %.1f times the memory", name, memory)
 				}
 			}
@@ -84,7 +84,7 @@ func TestCPUIsLinear(t *testing.T) {
 				return err
 			})
 			for _, f := range export.Formats() {
-				run("export "+f.Name, func(data []byte) error { return exported(f, data) })
+				run("export "+f.Name, func(data []byte) error { return exportTrace(f, data) })
 			}
 		})
 	}

@@ -16,8 +16,8 @@ type shape struct {
 	make func(b *tracetext.Builder, n int)
 }
 
-// shapes are those in which at least n requests are found.
-var shapes = []shape{
+// requestShapes are those in which at least n requests are found.
+var requestShapes = []shape{
 	{"release", func(b *tracetext.Builder, n int) {
 		release(b, n, func(int) string { return "main.open:12" })
 	}},
@@ -44,129 +44,129 @@ func build(t testing.TB, f func(*tracetext.Builder, int), n int) []byte {
 }
 
 const (
-	main  = 1
-	first = 1000 // of the goroutines that there are many of
+	mainG  = 1
+	firstG = 1000 // of the goroutines that there are many of
 )
 
-// begin adds a thread on which main has run since before the trace, and returns the time at which things begin to happen.
-func begin(b *tracetext.Builder) (m *tracetext.Thread, at int64) {
+// startMain adds a thread on which main has run since before the trace, and returns the time at which things begin to happen.
+func startMain(b *tracetext.Builder) (m *tracetext.Thread, clock int64) {
 	m = b.Thread()
-	m.HasRun(main)
+	m.HasRun(mainG)
 	return m, 1000
 }
 
 // region is a piece of work that takes so long.
-func region(m *tracetext.Thread, at, length int64, name string) {
-	m.RegionBegin(at, 0, name, "runtime/trace.WithRegion", "main.work:7")
-	m.RegionEnd(at+length, 0, name, "runtime/trace.WithRegion", "main.work:7")
+func region(m *tracetext.Thread, clock, length int64, name string) {
+	m.RegionBegin(clock, 0, name, "runtime/trace.WithRegion", "main.work:7")
+	m.RegionEnd(clock+length, 0, name, "runtime/trace.WithRegion", "main.work:7")
 }
 
 // finish lets each of n goroutines, which are runnable from at on, run to its end.
-func finish(th *tracetext.Thread, n int, at int64) {
+func finish(th *tracetext.Thread, n int, clock int64) {
 	for i := range n {
-		th.Start(at, uint64(first+i))
-		th.Destroy(at + 50)
-		at += 100
+		th.Start(clock, uint64(firstG+i))
+		th.Destroy(clock + 50)
+		clock += 100
 	}
 }
 
 // release: n goroutines wait at a gate, which one run opens for all of them, one after the other.
 func release(b *tracetext.Builder, n int, place func(int) string) {
-	m, at := begin(b)
-	o := b.Thread()
+	m, clock := startMain(b)
+	other := b.Thread()
 	for i := range n {
-		m.Create(at, uint64(first+i), "main.wait", "main.start:10")
-		o.Start(at+10, uint64(first+i))
-		o.Block(at+20, "chan receive", "runtime.chanrecv1", "main.wait:20")
-		at += 100
+		m.Create(clock, uint64(firstG+i), "main.wait", "main.start:10")
+		other.Start(clock+10, uint64(firstG+i))
+		other.Block(clock+20, "chan receive", "runtime.chanrecv1", "main.wait:20")
+		clock += 100
 	}
-	m.Block(at, "sleep", "time.Sleep", "main.start:11")
-	o.Unblock(at+1000, main)
-	m.Start(at+1100, main)
-	at += 2000
+	m.Block(clock, "sleep", "time.Sleep", "main.start:11")
+	other.Unblock(clock+1000, mainG)
+	m.Start(clock+1100, mainG)
+	clock += 2000
 	for i := range n {
-		m.Unblock(at, uint64(first+i), "runtime.closechan", place(i))
-		at += 100
+		m.Unblock(clock, uint64(firstG+i), "runtime.closechan", place(i))
+		clock += 100
 	}
-	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
-	finish(o, n, at+100)
+	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
+	finish(other, n, clock+100)
 }
 
 // create: one run starts n goroutines, which have to wait until it is over.
 func create(b *tracetext.Builder, n int) {
-	m, at := begin(b)
-	o := b.Thread()
+	m, clock := startMain(b)
+	other := b.Thread()
 	for i := range n {
-		m.Create(at, uint64(first+i), "main.work", "main.start:10")
-		at += 100
+		m.Create(clock, uint64(firstG+i), "main.work", "main.start:10")
+		clock += 100
 	}
-	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
-	finish(o, n, at+100)
+	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
+	finish(other, n, clock+100)
 }
 
 // onePlace: n goroutines queue for one place, and each that has had it gives it to the next: the last waited for all others.
 func onePlace(b *tracetext.Builder, n int) {
-	m, at := begin(b)
-	o := b.Thread()
+	m, clock := startMain(b)
+	other := b.Thread()
 	for i := range n {
-		m.Create(at, uint64(first+i), "main.work", "main.start:10")
-		o.Start(at+10, uint64(first+i))
-		o.Block(at+20, "select", "runtime.selectgo", "main.(*pool).Acquire:20", "main.work:7")
-		at += 100
+		m.Create(clock, uint64(firstG+i), "main.work", "main.start:10")
+		other.Start(clock+10, uint64(firstG+i))
+		other.Block(clock+20, "select", "runtime.selectgo", "main.(*pool).Acquire:20", "main.work:7")
+		clock += 100
 	}
-	m.Unblock(at, first, "main.(*pool).Release:30", "main.start:11")
+	m.Unblock(clock, firstG, "main.(*pool).Release:30", "main.start:11")
 	for i := range n {
-		o.Start(at+10, uint64(first+i))
+		other.Start(clock+10, uint64(firstG+i))
 		if i+1 < n {
-			o.Unblock(at+60, uint64(first+i+1), "main.(*pool).Release:30", "main.work:9")
+			other.Unblock(clock+60, uint64(firstG+i+1), "main.(*pool).Release:30", "main.work:9")
 		}
-		o.Destroy(at + 70)
-		at += 100
+		other.Destroy(clock + 70)
+		clock += 100
 	}
-	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
+	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
 }
 
 // regions: n pieces of work in one run.
 func regions(b *tracetext.Builder, n int) {
-	m, at := begin(b)
+	m, clock := startMain(b)
 	for i := range n {
 		name := fmt.Sprintf("region-%d", i%10)
-		region(m, at, 60, name)
-		at += 100
+		region(m, clock, 60, name)
+		clock += 100
 	}
-	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
+	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
 }
 
 // tasks: n tasks that begin one after the other, and then end one after the other, in one run.
 func tasks(b *tracetext.Builder, n int) {
-	m, at := begin(b)
+	m, clock := startMain(b)
 	for i := range n {
-		m.TaskBegin(at, uint64(i+1), 0, "order", "main.begin:7")
-		at += 100
+		m.TaskBegin(clock, uint64(i+1), 0, "order", "main.begin:7")
+		clock += 100
 	}
 	for i := range n {
-		m.TaskEnd(at, uint64(i+1), "main.end:9")
-		at += 100
+		m.TaskEnd(clock, uint64(i+1), "main.end:9")
+		clock += 100
 	}
-	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
+	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
 }
 
 // syscalls: n goroutines wait for one that makes a system call for each of them, in one run.
 func syscalls(b *tracetext.Builder, n int) {
-	m, at := begin(b)
-	o := b.Thread()
+	m, clock := startMain(b)
+	other := b.Thread()
 	for i := range n {
-		m.Create(at, uint64(first+i), "main.ask", "main.start:10")
-		o.Start(at+10, uint64(first+i))
-		o.Block(at+20, "sync", "sync.(*Mutex).Lock", "main.ask:20")
-		at += 100
+		m.Create(clock, uint64(firstG+i), "main.ask", "main.start:10")
+		other.Start(clock+10, uint64(firstG+i))
+		other.Block(clock+20, "sync", "sync.(*Mutex).Lock", "main.ask:20")
+		clock += 100
 	}
 	for i := range n {
-		m.Syscall(at, "syscall.write", "main.log:30")
-		m.SyscallEnd(at + 60)
-		m.Unblock(at+70, uint64(first+i), "sync.(*Mutex).Unlock", "main.serve:31")
-		at += 100
+		m.Syscall(clock, "syscall.write", "main.log:30")
+		m.SyscallEnd(clock + 60)
+		m.Unblock(clock+70, uint64(firstG+i), "sync.(*Mutex).Unlock", "main.serve:31")
+		clock += 100
 	}
-	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
-	finish(o, n, at+100)
+	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
+	finish(other, n, clock+100)
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// mostGrowth is how much twice the length of a trace may cost.
-const mostGrowth = 2.3
+// maxGrowth is how much twice the length of a trace may cost.
+const maxGrowth = 2.3
 
-// work counts what finding and walking all requests of a trace takes: events gone through and steps made.
-func work(t *testing.T, data []byte) (requests int, work int64) {
+// countWork counts what finding and walking all requests of a trace takes: events gone through and steps made.
+func countWork(t *testing.T, data []byte) (requests int, work int64) {
 	t.Helper()
 	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
 	dec := timeline.NewDecoder(rd, 2)
@@ -62,21 +62,21 @@ func work(t *testing.T, data []byte) (requests int, work int64) {
 // TestWorkIsLinear holds what is done for all requests together against the length of the trace: twice as long, twice as much,
 // however the requests depend on each other.
 func TestWorkIsLinear(t *testing.T) {
-	for _, s := range shapes {
+	for _, s := range requestShapes {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			n := 4000
 			if testing.Short() {
 				n = 1000
 			}
-			some, one := work(t, build(t, s.make, n))
-			more, two := work(t, build(t, s.make, 2*n))
-			t.Logf("%d and %d requests, work %d and %d: %.2f times", some, more, one, two, float64(two)/float64(one))
-			if some < n || more < 2*n {
-				t.Errorf("%d and %d requests of %d and %d were found: this tests nothing", some, more, n, 2*n)
+			smallRequests, smallWork := countWork(t, build(t, s.make, n))
+			largeRequests, largeWork := countWork(t, build(t, s.make, 2*n))
+			t.Logf("%d and %d requests, work %d and %d: %.2f times", smallRequests, largeRequests, smallWork, largeWork, float64(largeWork)/float64(smallWork))
+			if smallRequests < n || largeRequests < 2*n {
+				t.Errorf("%d and %d requests of %d and %d were found: this tests nothing", smallRequests, largeRequests, n, 2*n)
 			}
-			if float64(two) > mostGrowth*float64(one) {
-				t.Errorf("twice as much happens, and takes %.1f times the work", float64(two)/float64(one))
+			if float64(largeWork) > maxGrowth*float64(smallWork) {
+				t.Errorf("twice as much happens, and takes %.1f times the work", float64(largeWork)/float64(smallWork))
 			}
 		})
 	}
@@ -87,29 +87,29 @@ func TestWorkIsLinear(t *testing.T) {
 func TestWorkWithHoles(t *testing.T) {
 	make := func(n int) []byte {
 		b := tracetext.New(26)
-		m, at := begin(b)
-		o := b.Thread()
+		m, clock := startMain(b)
+		other := b.Thread()
 		for range n {
-			m.RegionBegin(at, 0, "r", "runtime/trace.WithRegion", "main.work:7")
-			m.Block(at+10, "chan receive", "runtime.chanrecv1", "main.work:8")
-			o.Unblock(at+50, main)
-			m.Start(at+60, main)
-			m.RegionEnd(at+80, 0, "r", "runtime/trace.WithRegion", "main.work:7")
-			at += 100
+			m.RegionBegin(clock, 0, "r", "runtime/trace.WithRegion", "main.work:7")
+			m.Block(clock+10, "chan receive", "runtime.chanrecv1", "main.work:8")
+			other.Unblock(clock+50, mainG)
+			m.Start(clock+60, mainG)
+			m.RegionEnd(clock+80, 0, "r", "runtime/trace.WithRegion", "main.work:7")
+			clock += 100
 		}
 		text := must.Have(b.Text())(t)
-		before, after, _ := strings.Cut(text, fmt.Sprintf("g=%d g_seq=5 ", main))
+		before, after, _ := strings.Cut(text, fmt.Sprintf("g=%d g_seq=5 ", mainG))
 		from, to := strings.LastIndexByte(before, '\n')+1, strings.IndexByte(after, '\n')+1
 		data := must.Have(tracetext.Assemble([]byte(before[:from] + after[to:])))(t)
 		return data
 	}
-	some, one := work(t, make(4000))
-	more, two := work(t, make(8000))
-	t.Logf("%d and %d requests, work %d and %d", some, more, one, two)
-	if some < 3900 || more < 7900 {
-		t.Errorf("%d and %d requests were found: this tests nothing", some, more)
+	smallRequests, smallWork := countWork(t, make(4000))
+	largeRequests, largeWork := countWork(t, make(8000))
+	t.Logf("%d and %d requests, work %d and %d", smallRequests, largeRequests, smallWork, largeWork)
+	if smallRequests < 3900 || largeRequests < 7900 {
+		t.Errorf("%d and %d requests were found: this tests nothing", smallRequests, largeRequests)
 	}
-	if float64(two) > mostGrowth*float64(one) || one > int64(some)*200 {
-		t.Errorf("%d and %d requests take %d and %d steps", some, more, one, two)
+	if float64(largeWork) > maxGrowth*float64(smallWork) || smallWork > int64(smallRequests)*200 {
+		t.Errorf("%d and %d requests take %d and %d steps", smallRequests, largeRequests, smallWork, largeWork)
 	}
 }

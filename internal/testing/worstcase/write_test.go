@@ -21,7 +21,7 @@ func TestWrite(t *testing.T) {
 	if *shapeFile == "" {
 		t.Skip("no file named")
 	}
-	for _, s := range append(shapes, many...) {
+	for _, s := range append(requestShapes, volumeShapes...) {
 		if s.name == *shapeName {
 			must.Do(t, os.WriteFile(*shapeFile, build(t, s.make, *shapeSize), 0o644))
 			return

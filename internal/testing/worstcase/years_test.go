@@ -14,55 +14,55 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestYears gives explain and the exports traces of 4 kB that claim to be of hours and of years: what they cost does not depend on what a
+// TestLongDurations gives explain and the exports traces of 4 kB that claim to be of hours and of years: what they cost does not depend on what a
 // trace says of time. Steps of 10 ms through all of it took 0.2 s for hours, and did not end for years.
-func TestYears(t *testing.T) {
+func TestLongDurations(t *testing.T) {
 	const generations = 20
-	build := func(each time.Duration) []byte {
+	build := func(generationLength time.Duration) []byte {
 		b := tracetext.New(26)
-		m, at := begin(b)
+		m, clock := startMain(b)
 		for range generations {
-			region(m, at, 80, "r")
-			at += int64(each)
-			b.NextGeneration(at)
+			region(m, clock, 80, "r")
+			clock += int64(generationLength)
+			b.NextGeneration(clock)
 		}
 		text := must.Have(b.Text())(t)
 		data := must.Have(tracetext.Assemble([]byte(text)))(t)
 		return data
 	}
-	cost := func(each time.Duration) uint64 {
-		data := build(each)
+	allocated := func(generationLength time.Duration) uint64 {
+		data := build(generationLength)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{}))(t)
 		runtime.ReadMemStats(&after)
-		if s := rep.Runtime.Series; len(s.PsIdle) > 500 || len(s.Running) > 500 || s.StepNS*500 < int64(each)*(generations-1) {
-			t.Errorf("generations of %v: steps of %v, %d and %d of them", each, time.Duration(s.StepNS), len(s.PsIdle), len(s.Running))
+		if s := rep.Runtime.Series; len(s.PsIdle) > 500 || len(s.Running) > 500 || s.StepNS*500 < int64(generationLength)*(generations-1) {
+			t.Errorf("generations of %v: steps of %v, %d and %d of them", generationLength, time.Duration(s.StepNS), len(s.PsIdle), len(s.Running))
 		}
 		for _, f := range export.Formats() {
-			if err := exported(f, data); err != nil {
+			if err := exportTrace(f, data); err != nil {
 				t.Errorf("export to %s: %v", f.Name, err)
 			}
 		}
 		return after.TotalAlloc - before.TotalAlloc
 	}
-	short, long := cost(time.Second), cost(10*time.Minute)
+	short, long := allocated(time.Second), allocated(10*time.Minute)
 	if long > 4*short { // it has more points; with steps of 10 ms 35 times
 		t.Fatalf("a trace of %d generations of a second has %d bytes allocated, one of 10 minutes each %d", generations, short, long)
 	}
-	cost(3 * 365 * 24 * time.Hour)
+	allocated(3 * 365 * 24 * time.Hour)
 }
 
-// exported writes a trace in one of the formats, with all that it has.
-func exported(f export.Format, data []byte) error {
-	var kept explain.Replayer
-	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Replayer: &kept})
+// exportTrace writes a trace in one of the formats, with all that it has.
+func exportTrace(f export.Format, data []byte) error {
+	var replayer explain.Replayer
+	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Replayer: &replayer})
 	if err != nil {
 		return err
 	}
 	if f.Sink != nil {
 		if sink := f.Sink(io.Discard, rep, export.Options{All: true, Rows: export.RowRequests}); sink != nil {
-			return kept.Replay(context.Background(), bytes.NewReader(data), sink)
+			return replayer.Replay(context.Background(), bytes.NewReader(data), sink)
 		}
 	}
 	return f.Write(io.Discard, rep)

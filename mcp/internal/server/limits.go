@@ -46,7 +46,7 @@ func (s *Server) limitsTool(ctx context.Context, in limitsIn) (*Limits, error) {
 	}
 	for _, c := range a.Choices {
 		if c.InForce && c.Value != nil {
-			out.CPU = cut(fmt.Sprintf("%s; %s=%d is in force: %s", out.CPU, c.Knob, *c.Value, c.Why), 2*maxText)
+			out.CPU = cut(fmt.Sprintf("%s; %s=%d is in force: %s", out.CPU, c.Knob, *c.Value, c.Reason), 2*maxText)
 		}
 	}
 	for _, t := range a.Traps {

@@ -115,7 +115,7 @@ func TestCorpus(t *testing.T) {
 	dir, names := testprog.Corpus(t)
 	type asked struct {
 		name string
-		f    *testprog.Field
+		f    *testprog.FieldCase
 	}
 	var list []asked
 	for _, name := range names {
@@ -149,7 +149,7 @@ func TestCorpus(t *testing.T) {
 		}
 		all := first + next
 		missing := []string{}
-		for what, want := range map[string]string{"cause": a.f.Truth.Cause, "site": a.f.Truth.Site, "own": a.f.Truth.Own, "code": a.f.Truth.Code} {
+		for what, want := range map[string]string{"cause": a.f.Truth.Cause, "site": a.f.Truth.Site, "own": a.f.Truth.OwnSite, "code": a.f.Truth.Code} {
 			if ok, err := regexp.MatchString(want, all); err != nil || !ok {
 				missing = append(missing, what)
 			}

@@ -39,7 +39,7 @@ func Run(t *testing.T, s rig.Scenario, promises []Promise, d time.Duration, args
 	if len(promises) == 0 {
 		t.Errorf("nothing is said about what the trace of %s holds", s.Name)
 	}
-	if !testfull.On() {
+	if !testfull.IsEnabled() {
 		if len(args) > 0 {
 			t.Skipf("runs a program: only with %s=1 (.ci/full)", testfull.Env)
 		}
