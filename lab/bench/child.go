@@ -24,25 +24,25 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// child does one thing to one file, or makes a trace, and prints a result.
-func child(c config, args []string, out io.Writer) error {
+// runChild does one thing to one file, or makes a trace, and prints a result.
+func runChild(c config, args []string, out io.Writer) error {
 	switch {
 	case len(args) == 2 && slices.Contains(kinds[3:], c.child):
-		return inside(c.child, args[0], args[1])
+		return recordOwnTrace(c.child, args[0], args[1])
 	case c.child == "serve":
-		return serve(args)
+		return runServer(args)
 	case c.child == "load":
-		return load(args)
+		return sendRequests(args)
 	case c.child == "streams":
-		return streams(args)
+		return sendStreams(args)
 	case c.child == "backend":
-		return backend()
+		return runBackend()
 	}
 	if len(args) != 1 {
 		return fmt.Errorf("a child that measures takes one file, not %q", args)
 	}
 	if c.child == "stages" {
-		return stagesOf(args[0], out)
+		return recordStages(args[0], out)
 	}
 	f, err := os.Open(args[0])
 	if err != nil {
@@ -61,13 +61,13 @@ func child(c config, args []string, out io.Writer) error {
 		defer pprof.StopCPUProfile()
 	}
 	work := map[string]func(io.Reader) (int64, error){
-		"timelines":  func(r io.Reader) (int64, error) { return timelines(r, runtime.GOMAXPROCS(0)) },
-		"one worker": func(r io.Reader) (int64, error) { runtime.GOMAXPROCS(1); return timelines(r, 1) },
-		"reference":  reference,
-		"command":    func(io.Reader) (int64, error) { return command(args[0]) },
+		"timelines":  func(r io.Reader) (int64, error) { return decodeTimelines(r, runtime.GOMAXPROCS(0)) },
+		"one worker": func(r io.Reader) (int64, error) { runtime.GOMAXPROCS(1); return decodeTimelines(r, 1) },
+		"reference":  readReference,
+		"command":    func(io.Reader) (int64, error) { return runExplain(args[0]) },
 		"explain":    func(r io.Reader) (int64, error) { return explainAll(r, explain.Options{}) },
 		"exact":      func(r io.Reader) (int64, error) { return explainAll(r, explain.Options{Exact: true}) },
-		"groups":     groupsOnly,
+		"groups":     sumGroups,
 	}[c.child]
 	if work == nil {
 		return fmt.Errorf("nothing to measure is called %q", c.child)
@@ -83,8 +83,8 @@ func child(c config, args []string, out io.Writer) error {
 	return json.NewEncoder(out).Encode(result{Time: took, Events: events, Mallocs: m.Mallocs, Alloc: m.TotalAlloc, Collections: m.NumGC})
 }
 
-// command does what "whylate explain --json" does, with the limits of memory that it sets itself.
-func command(file string) (events int64, err error) {
+// runExplain does what "whylate explain --json" does, with the limits of memory that it sets itself.
+func runExplain(file string) (events int64, err error) {
 	var stderr bytes.Buffer
 	if status := cli.Run(context.Background(), []string{"explain", "--json", file}, nil, io.Discard, &stderr); status != cli.ExitOK {
 		return 0, fmt.Errorf("exit status %d: %s", status, stderr.String())
@@ -92,8 +92,8 @@ func command(file string) (events int64, err error) {
 	return 0, nil
 }
 
-// timelines decodes all generations, keeping the last two.
-func timelines(r io.Reader, workers int) (events int64, err error) {
+// decodeTimelines decodes all generations, keeping the last two.
+func decodeTimelines(r io.Reader, workers int) (events int64, err error) {
 	rd, err := tracefmt.NewReader(r, tracefmt.Options{})
 	if err != nil {
 		return 0, err
@@ -117,9 +117,9 @@ func timelines(r io.Reader, workers int) (events int64, err error) {
 	}
 }
 
-// reference reads with golang.org/x/exp/trace. Events that it makes up (syncs,
+// readReference reads with golang.org/x/exp/trace. Events that it makes up (syncs,
 // and three for a coroutine switch) are not counted, to compare with ours.
-func reference(r io.Reader) (events int64, err error) {
+func readReference(r io.Reader) (events int64, err error) {
 	rd, err := trace.NewReader(bufio.NewReaderSize(r, 1<<20))
 	if err != nil {
 		return 0, err
@@ -138,8 +138,8 @@ func reference(r io.Reader) (events int64, err error) {
 	}
 }
 
-// groupsOnly walks all requests and adds them up into groups, and does nothing else.
-func groupsOnly(r io.Reader) (events int64, err error) {
+// sumGroups walks all requests and adds them up into groups, and does nothing else.
+func sumGroups(r io.Reader) (events int64, err error) {
 	rd, err := tracefmt.NewReader(r, tracefmt.Options{})
 	if err != nil {
 		return 0, err

@@ -19,11 +19,11 @@ import (
 	"time"
 )
 
-// inside traces a program that needs no other process, until its trace is long
+// recordOwnTrace traces a program that needs no other process, until its trace is long
 // enough: "inside", a busy server, its clients and loops of workers in one
 // process; "twenty", as many kinds of goroutines; "tickers", ten thousand
 // goroutines with a ticker each.
-func inside(kind, name, size string) error {
+func recordOwnTrace(kind, name, size string) error {
 	n, err := strconv.ParseInt(size, 10, 64)
 	if err != nil {
 		return fmt.Errorf("the size %q: %w", size, err)
@@ -32,30 +32,30 @@ func inside(kind, name, size string) error {
 	defer stop()
 	switch kind {
 	case "inside":
-		err = clientsInside(ctx)
+		err = startServerAndClients(ctx)
 	case "twenty":
-		err = twentyKinds(ctx)
+		err = startTwentyKinds(ctx)
 	case "tickers":
 		for i := range 10_000 {
-			go ticks(ctx, time.Duration(20+i%30)*time.Millisecond)
+			go runTicker(ctx, time.Duration(20+i%30)*time.Millisecond)
 		}
 	}
 	if err != nil {
 		return err
 	}
 	time.Sleep(200 * time.Millisecond)
-	return traced(name, n, nil)
+	return writeTrace(name, n, nil)
 }
 
-// traced writes a trace of this process until it has n bytes.
-func traced(name string, n int64, ended <-chan error) error {
+// writeTrace writes a trace of this process until it has n bytes.
+func writeTrace(name string, n int64, ended <-chan error) error {
 	f, err := os.Create(name)
 	if err != nil {
 		return fmt.Errorf("creating the trace: %w", err)
 	}
 	defer f.Close()
-	w := &limited{w: f, done: make(chan struct{})}
-	w.left.Store(n)
+	w := &sizeLimit{w: f, done: make(chan struct{})}
+	w.remaining.Store(n)
 	if err := trace.Start(w); err != nil {
 		return fmt.Errorf("tracing: %w", err)
 	}
@@ -70,7 +70,7 @@ func traced(name string, n int64, ended <-chan error) error {
 	return f.Close()
 }
 
-func clientsInside(ctx context.Context) error {
+func startServerAndClients(ctx context.Context) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
@@ -90,8 +90,8 @@ func clientsInside(ctx context.Context) error {
 	return nil
 }
 
-func ticks(ctx context.Context, every time.Duration) {
-	t := time.NewTicker(every)
+func runTicker(ctx context.Context, interval time.Duration) {
+	t := time.NewTicker(interval)
 	defer t.Stop()
 	for {
 		select {
@@ -102,31 +102,31 @@ func ticks(ctx context.Context, every time.Duration) {
 	}
 }
 
-// twentyKinds starts goroutines of twenty functions, a few of each, that wait in
+// startTwentyKinds starts goroutines of twenty functions, a few of each, that wait in
 // all the ways there are.
-func twentyKinds(ctx context.Context) error {
+func startTwentyKinds(ctx context.Context) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
 	go echo(ln)
 	var (
-		jobs, made, kept, done = make(chan []byte, 16), make(chan [32]byte, 16), make(chan int), make(chan struct{}, 64)
-		mu                     sync.Mutex
-		rw                     sync.RWMutex
-		cond                   = sync.NewCond(new(sync.Mutex))
-		ready                  int
-		total                  atomic.Int64
-		table                  = make(map[int]int)
-		slots                  = make(chan struct{}, 3)
-		turns                  = [2]chan int{make(chan int), make(chan int)}
+		jobs, sums, sizes, done = make(chan []byte, 16), make(chan [32]byte, 16), make(chan int), make(chan struct{}, 64)
+		mu                      sync.Mutex
+		rw                      sync.RWMutex
+		cond                    = sync.NewCond(new(sync.Mutex))
+		ready                   int
+		total                   atomic.Int64
+		table                   = make(map[int]int)
+		slots                   = make(chan struct{}, 3)
+		turns                   = [2]chan int{make(chan int), make(chan int)}
 	)
 	pause := func(n int) { time.Sleep(time.Duration(100+rand.IntN(n)) * time.Microsecond) }
 	work := func(n int) { total.Add(int64(sha256.Sum256(bytes.Repeat([]byte("x"), n))[0])) }
 	kinds := []func(){
 		func() { jobs <- bytes.Repeat([]byte("x"), 200); pause(300) },          // producers
-		func() { made <- sha256.Sum256(<-jobs) },                               // workers between two queues
-		func() { s := <-made; total.Add(int64(s[0])) },                         // a sink
+		func() { sums <- sha256.Sum256(<-jobs) },                               // workers between two queues
+		func() { s := <-sums; total.Add(int64(s[0])) },                         // a sink
 		func() { mu.Lock(); work(500); mu.Unlock(); pause(400) },               // a lock held for work
 		func() { rw.RLock(); _ = table[1]; rw.RUnlock(); pause(200) },          // readers
 		func() { rw.Lock(); table[rand.IntN(10)]++; rw.Unlock(); pause(2000) }, // a writer
@@ -142,14 +142,14 @@ func twentyKinds(ctx context.Context) error {
 		},
 		func() {
 			select {
-			case n := <-kept:
+			case n := <-sizes:
 				work(n)
 			case <-time.After(time.Millisecond):
 			}
 		},
 		func() {
 			select {
-			case kept <- 100:
+			case sizes <- 100:
 			default:
 			}
 			pause(500)
@@ -200,7 +200,7 @@ func twentyKinds(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("connecting: %w", err)
 		}
-		go asks(ctx, conn)
+		go askRepeatedly(ctx, conn)
 	}
 	return nil
 }
@@ -219,8 +219,8 @@ func echo(ln net.Listener) {
 	}
 }
 
-// asks sends a line and waits for the answer, repeatedly.
-func asks(ctx context.Context, conn net.Conn) {
+// askRepeatedly sends a line and waits for the answer, repeatedly.
+func askRepeatedly(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	for r := bufio.NewReader(conn); ctx.Err() == nil; {
 		if _, err := fmt.Fprintln(conn, "what"); err != nil {

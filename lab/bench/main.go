@@ -80,18 +80,18 @@ func run(args []string, out, progress io.Writer) error {
 		return err
 	}
 	if c.child != "" {
-		return child(c, fs.Args(), out)
+		return runChild(c, fs.Args(), out)
 	}
-	show := table
+	show := printTable
 	if c.stages {
-		show = budgets
+		show = printBudgets
 	}
 	if c.file != "" {
 		return show(c, out, progress, strings.Split(c.file, ","))
 	}
 	var files []string
 	for kind := range strings.SplitSeq(c.kinds, ",") {
-		for _, n := range sizes(kind, c.bytes) {
+		for _, n := range traceSizes(kind, c.bytes) {
 			name, err := makeTrace(c, kind, n, progress)
 			if err != nil {
 				return err
@@ -131,11 +131,11 @@ type result struct {
 	Note        string
 }
 
-// toolMost is the longest trace that Go's own tool is given: it takes sixty
+// maxToolTrace is the longest trace that Go's own tool is given: it takes sixty
 // bytes of memory for one of the trace.
-const toolMost = 150e6
+const maxToolTrace = 150e6
 
-func table(c config, out, progress io.Writer, files []string) error {
+func printTable(c config, out, progress io.Writer, files []string) error {
 	fmt.Fprintf(out, "%s %s/%s, GOMAXPROCS %d, best of %d\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), c.runs)
 	for _, file := range files {
 		info, err := os.Stat(file)
@@ -145,7 +145,7 @@ func table(c config, out, progress io.Writer, files []string) error {
 		fmt.Fprintf(out, "\n%s, %.1f MB\n", filepath.Base(file), float64(info.Size())/1e6)
 		fmt.Fprintf(out, "%-28s %10s %10s %8s %10s %8s %8s %12s %10s %6s\n", "", "time", "M events/s", "of ref.", "CPU", "of ref.", "peak MB", "allocations", "MB alloc.", "GCs")
 		names := []string{"reference", "timelines", "one worker", "command", "explain", "exact", "groups"}
-		if c.tool && info.Size() < toolMost {
+		if c.tool && info.Size() < maxToolTrace {
 			names = append(names, "go tool trace -pprof=sched")
 		}
 		best := make(map[string]result)
@@ -196,12 +196,12 @@ func measure(name, file string) (result, error) {
 	if strings.HasPrefix(name, "go tool") {
 		return measureTool(file)
 	}
-	return childOf[result](name, file)
+	return runInChild[result](name, file)
 }
 
-// childOf has a child process do something to a file, and returns what it prints. A result also says how much CPU and memory
+// runInChild has a child process do something to a file, and returns what it prints. A result also says how much CPU and memory
 // that took.
-func childOf[T any](name, file string) (r T, err error) {
+func runInChild[T any](name, file string) (r T, err error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return r, fmt.Errorf("finding this program: %w", err)

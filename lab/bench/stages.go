@@ -41,12 +41,12 @@ var stages = []struct {
 
 // A budget is what one run of the command took, by stage.
 type budget struct {
-	CPU, Wall  []float64 // by stage, in seconds; beside other work samples are lost, and only the proportions hold
-	Second     float64   // seconds of CPU in a second reading, if there was one
-	All        float64   // seconds of wall
-	Busy       float64   // part of the cores' time
-	Reading    float64   // the same until the report was begun
-	Collection uint32
+	CPU, Wall     []float64 // by stage, in seconds; beside other work samples are lost, and only the proportions hold
+	SecondReading float64   // seconds of CPU in a second reading, if there was one
+	All           float64   // seconds of wall
+	Busy          float64   // part of the cores' time
+	BusyReading   float64   // the same until the report was begun
+	Collection    uint32
 }
 
 const (
@@ -54,8 +54,8 @@ const (
 	binNS     = 1e9 / samplesHz
 )
 
-// stagesOf runs the command under its own execution trace, with CPU samples in it.
-func stagesOf(file string, out io.Writer) error {
+// recordStages runs the command under its own execution trace, with CPU samples in it.
+func recordStages(file string, out io.Writer) error {
 	var buf bytes.Buffer
 	runtime.SetCPUProfileRate(samplesHz)
 	if err := pprof.StartCPUProfile(io.Discard); err != nil { // keeps the rate, and says so on standard error
@@ -65,7 +65,7 @@ func stagesOf(file string, out io.Writer) error {
 		return fmt.Errorf("tracing: %w", err)
 	}
 	begin := time.Now()
-	_, err := command(file)
+	_, err := runExplain(file)
 	took := time.Since(begin)
 	rtrace.Stop()
 	pprof.StopCPUProfile()
@@ -81,7 +81,7 @@ func stagesOf(file string, out io.Writer) error {
 }
 
 type stageSample struct {
-	at    trace.Time
+	time  trace.Time
 	stage int
 }
 
@@ -91,11 +91,11 @@ func readBudget(in io.Reader) (*budget, error) {
 		return nil, err
 	}
 	var (
-		samples         []stageSample
-		readings        []trace.Time
-		first, last, wr trace.Time
-		running         = map[trace.GoID]trace.Time{}
-		runs            [][2]trace.Time
+		samples                  []stageSample
+		readings                 []trace.Time
+		first, last, reportStart trace.Time
+		running                  = map[trace.GoID]trace.Time{}
+		runs                     [][2]trace.Time
 	)
 	for {
 		ev, err := rd.ReadEvent()
@@ -109,8 +109,8 @@ func readBudget(in io.Reader) (*budget, error) {
 		switch ev.Kind() {
 		case trace.EventStackSample:
 			stage, finishing := stageOf(ev.Stack())
-			if finishing && wr == 0 {
-				wr = ev.Time()
+			if finishing && reportStart == 0 {
+				reportStart = ev.Time()
 			}
 			samples = append(samples, stageSample{ev.Time(), stage})
 		case trace.EventStateTransition:
@@ -120,35 +120,35 @@ func readBudget(in io.Reader) (*budget, error) {
 			}
 			id := st.Resource.Goroutine()
 			from, to := st.Goroutine()
-			if from == trace.GoNotExist && innermost(st.Stack) == "github.com/whylate/whylate/internal/trace/timeline.NewDecoder.func1" {
+			if from == trace.GoNotExist && leafFunction(st.Stack) == "github.com/whylate/whylate/internal/trace/timeline.NewDecoder.func1" {
 				readings = append(readings, ev.Time())
 			}
-			if was, ok := running[id]; ok && !to.Executing() {
-				runs = append(runs, [2]trace.Time{was, ev.Time()})
+			if start, ok := running[id]; ok && !to.Executing() {
+				runs = append(runs, [2]trace.Time{start, ev.Time()})
 				delete(running, id)
 			} else if !ok && to.Executing() {
 				running[id] = ev.Time()
 			}
 		}
 	}
-	wr = cmp.Or(wr, last)
+	reportStart = cmp.Or(reportStart, last)
 	b := &budget{CPU: make([]float64, len(stages)), Wall: make([]float64, len(stages))}
-	bins := map[[2]int64]bool{}
+	countedBins := map[[2]int64]bool{}
 	for _, s := range samples {
 		b.CPU[s.stage] += 1.0 / samplesHz
-		if bin := [2]int64{int64(s.at-first) / binNS, int64(s.stage)}; !bins[bin] {
-			bins[bin] = true
+		if bin := [2]int64{int64(s.time-first) / binNS, int64(s.stage)}; !countedBins[bin] {
+			countedBins[bin] = true
 			b.Wall[s.stage] += 1.0 / samplesHz
 		}
-		if len(readings) > 1 && s.at >= readings[1] && s.at < wr {
-			b.Second += 1.0 / samplesHz
+		if len(readings) > 1 && s.time >= readings[1] && s.time < reportStart {
+			b.SecondReading += 1.0 / samplesHz
 		}
 	}
 	cores := float64(runtime.GOMAXPROCS(0))
 	for _, r := range runs {
 		b.Busy += float64(r[1]-r[0]) / float64(last-first) / cores
-		if r[0] < wr {
-			b.Reading += float64(min(r[1], wr)-r[0]) / float64(wr-first) / cores
+		if r[0] < reportStart {
+			b.BusyReading += float64(min(r[1], reportStart)-r[0]) / float64(reportStart-first) / cores
 		}
 	}
 	var m runtime.MemStats
@@ -157,7 +157,7 @@ func readBudget(in io.Reader) (*budget, error) {
 	return b, nil
 }
 
-func innermost(s trace.Stack) (fn string) {
+func leafFunction(s trace.Stack) (fn string) {
 	for f := range s.Frames() {
 		return f.Func
 	}
@@ -167,7 +167,7 @@ func innermost(s trace.Stack) (fn string) {
 // stageOf returns the number of a stack's stage, and whether the report is being made.
 func stageOf(s trace.Stack) (stage int, finishing bool) {
 	stage = len(stages) - 1
-	known := false
+	found := false
 	for f := range s.Frames() {
 		fn := strings.TrimPrefix(f.Func, "github.com/whylate/whylate/internal/")
 		for i := range stages {
@@ -178,8 +178,8 @@ func stageOf(s trace.Stack) (stage int, finishing bool) {
 				if p == "explain.(*engine).finish" {
 					return i, true
 				}
-				if !known {
-					stage, known = i, true
+				if !found {
+					stage, found = i, true
 				}
 			}
 		}
@@ -187,8 +187,8 @@ func stageOf(s trace.Stack) (stage int, finishing bool) {
 	return stage, false
 }
 
-// budgets prints, of each file, CPU and wall time by stage: of several runs the one with the least time.
-func budgets(c config, out, progress io.Writer, files []string) error {
+// printBudgets prints, of each file, CPU and wall time by stage: of several runs the one with the least time.
+func printBudgets(c config, out, progress io.Writer, files []string) error {
 	fmt.Fprintf(out, "%-24s %6s %5s %7s", "CPU/wall, ms", "wall", "busy", "reading")
 	for _, s := range stages {
 		fmt.Fprintf(out, " %10s", s.name)
@@ -197,7 +197,7 @@ func budgets(c config, out, progress io.Writer, files []string) error {
 	for _, file := range files {
 		var best *budget
 		for range c.runs {
-			b, err := childOf[budget]("stages", file)
+			b, err := runInChild[budget]("stages", file)
 			if err != nil {
 				return err
 			}
@@ -205,11 +205,11 @@ func budgets(c config, out, progress io.Writer, files []string) error {
 				best = &b
 			}
 		}
-		fmt.Fprintf(out, "%-24s %6.0f %5.2f %7.2f", filepath.Base(file), best.All*1e3, best.Busy, best.Reading)
+		fmt.Fprintf(out, "%-24s %6.0f %5.2f %7.2f", filepath.Base(file), best.All*1e3, best.Busy, best.BusyReading)
 		for i := range stages {
 			fmt.Fprintf(out, " %10s", fmt.Sprintf("%.0f/%.0f", best.CPU[i]*1e3, best.Wall[i]*1e3))
 		}
-		fmt.Fprintf(out, " %8.0f\n", best.Second*1e3)
+		fmt.Fprintf(out, " %8.0f\n", best.SecondReading*1e3)
 	}
 	return nil
 }

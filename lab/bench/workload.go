@@ -21,8 +21,8 @@ import (
 
 var kinds = []string{"http", "calls", "streams", "inside", "twenty", "tickers"}
 
-// sizes returns how long the traces of a kind are, in bytes.
-func sizes(kind string, n int64) []int64 {
+// traceSizes returns how long the traces of a kind are, in bytes.
+func traceSizes(kind string, n int64) []int64 {
 	switch kind {
 	case "inside":
 		return []int64{n * 71 / 104}
@@ -86,7 +86,7 @@ func makeTrace(c config, kind string, n int64, progress io.Writer) (name string,
 		return cmd, strings.TrimSpace(addr), nil
 	}
 	args := []string{"serve", name + ".part", strconv.FormatInt(n, 10)}
-	if len(sizes(kind, n)) == 1 {
+	if len(traceSizes(kind, n)) == 1 {
 		args[0] = kind
 		program, _, err := start(false, args...)
 		if err == nil {
@@ -125,23 +125,23 @@ func makeTrace(c config, kind string, n int64, progress io.Writer) (name string,
 	return name, os.Rename(name+".part", name)
 }
 
-// limited counts what is written and tells when it is enough.
-type limited struct {
-	w    io.Writer
-	left atomic.Int64
-	done chan struct{}
-	once sync.Once
+// sizeLimit counts what is written and tells when it is enough.
+type sizeLimit struct {
+	w         io.Writer
+	remaining atomic.Int64
+	done      chan struct{}
+	closeOnce sync.Once
 }
 
-func (l *limited) Write(p []byte) (int, error) {
-	if l.left.Add(-int64(len(p))) <= 0 {
-		l.once.Do(func() { close(l.done) })
+func (l *sizeLimit) Write(p []byte) (int, error) {
+	if l.remaining.Add(-int64(len(p))) <= 0 {
+		l.closeOnce.Do(func() { close(l.done) })
 	}
 	return l.w.Write(p)
 }
 
-// serve runs the busy server and traces it.
-func serve(args []string) error {
+// runServer runs the busy server and traces it.
+func runServer(args []string) error {
 	if len(args) != 2 && len(args) != 3 {
 		return fmt.Errorf("serve takes a file, a size and perhaps a backend's address, not %q", args)
 	}
@@ -160,7 +160,7 @@ func serve(args []string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(ln) }()
 	time.Sleep(200 * time.Millisecond) // connections are there
-	return traced(args[0], n, ended)
+	return writeTrace(args[0], n, ended)
 }
 
 // handler answers four kinds of requests: by itself, through a pool of
@@ -232,8 +232,8 @@ func handler(backend string) http.Handler {
 	return mux
 }
 
-// backend serves what the handlers of "calls" ask for, until it is killed.
-func backend() error {
+// runBackend serves what the handlers of "calls" ask for, until it is killed.
+func runBackend() error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
@@ -242,31 +242,31 @@ func backend() error {
 	return (&http.Server{Handler: handler(""), ReadHeaderTimeout: time.Minute}).Serve(ln)
 }
 
-// load sends requests over 64 connections until it is killed.
-func load(args []string) error {
+// sendRequests sends requests over 64 connections until it is killed.
+func sendRequests(args []string) error {
 	if len(args) < 2 {
 		return fmt.Errorf("load takes an address and paths, not %q", args)
 	}
 	ended := make(chan error)
 	for i := range 64 {
 		go func() {
-			ended <- loadOne(args[0], args[1+i%(len(args)-1)])
+			ended <- sendRequestsOver(args[0], args[1+i%(len(args)-1)])
 		}()
 	}
 	return <-ended
 }
 
-// streams sends requests over eight connections of HTTP/2, eight at a time on
+// sendStreams sends requests over eight connections of HTTP/2, eight at a time on
 // each, until it is killed.
-func streams(args []string) error {
+func sendStreams(args []string) error {
 	if len(args) < 2 {
 		return fmt.Errorf("streams takes an address and paths, not %q", args)
 	}
 	ended := make(chan error)
 	for range 8 {
-		only := new(http.Protocols)
-		only.SetUnencryptedHTTP2(true)
-		client := &http.Client{Transport: &http.Transport{Protocols: only}}
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		client := &http.Client{Transport: &http.Transport{Protocols: protocols}}
 		for i := range 8 {
 			go func() {
 				for {
@@ -295,7 +295,7 @@ func get(client *http.Client, url string) error {
 	return nil
 }
 
-func loadOne(addr, path string) error {
+func sendRequestsOver(addr, path string) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return fmt.Errorf("connecting: %w", err)

@@ -32,8 +32,8 @@ import (
 	"github.com/whylate/whylate/lab/internal/oneline"
 )
 
-// engine are the packages whose lines decide what an answer is.
-var engine = []string{
+// enginePackages are the packages whose lines decide what an answer is.
+var enginePackages = []string{
 	"./internal/trace/tracefmt", "./internal/trace/timeline", "./internal/explain/request", "./internal/explain/critpath", "./internal/explain/cause", "./internal/explain/path",
 	"./internal/explain/freeze", "./internal/explain/pass", "./internal/explain/answers", "./internal/explain/peers", "./internal/explain/groups", "./internal/explain/queues",
 	"./internal/explain/detailed", "./internal/explain/predict", "./internal/explain/process", "./internal/explain/moments", "./internal/explain/finding", "./internal/explain/verdict",
@@ -55,19 +55,19 @@ func main() {
 	flag.Parse()
 	pkgs := flag.Args()
 	if len(pkgs) == 0 {
-		pkgs = engine
+		pkgs = enginePackages
 	}
-	if err := run(*n, *seed, *only, *near, *full, *timeout, pkgs); err != nil {
+	if err := tryMutants(*n, *seed, *only, *near, *full, *timeout, pkgs); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(n int, seed uint64, only string, own, full bool, timeout time.Duration, pkgs []string) error {
+func tryMutants(n int, seed uint64, only string, onlyPackage, full bool, timeout time.Duration, pkgs []string) error {
 	if _, err := os.Stat("go.work"); err != nil {
 		return errors.New("run this in the repository's root")
 	}
-	sources, err := packages(pkgs)
+	sources, err := listPackages(pkgs)
 	if err != nil {
 		return err
 	}
@@ -81,22 +81,22 @@ func run(n int, seed uint64, only string, own, full bool, timeout time.Duration,
 	}
 	dependents := map[string][]string{}
 	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
-	wanted := map[int]bool{}
+	selected := map[int]bool{}
 	for _, s := range strings.FieldsFunc(only, func(r rune) bool { return r == ',' }) {
 		i, err := strconv.Atoi(s)
 		if err != nil || i < 0 || i >= len(all) {
 			return fmt.Errorf("-only %s: there is no number %s", only, s)
 		}
-		wanted[i] = true
+		selected[i] = true
 	}
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	near, far, survived := 0, 0, 0
-	for i := 0; i < len(all) && near+far+survived < n; i++ {
-		if len(wanted) > 0 && !wanted[i] {
+	caughtNear, caughtFar, survived := 0, 0, 0
+	for i := 0; i < len(all) && caughtNear+caughtFar+survived < n; i++ {
+		if len(selected) > 0 && !selected[i] {
 			continue
 		}
 		m := &all[i]
@@ -105,56 +105,56 @@ func run(n int, seed uint64, only string, own, full bool, timeout time.Duration,
 			return err
 		}
 		if out, err := oneline.Go(timeout, "build", "-overlay", overlay, m.Pkg); err != nil {
-			if oneline.Late(err) {
+			if oneline.TimedOut(err) {
 				return fmt.Errorf("building %s: %w\n%s", m.Pkg, err, out)
 			}
 			continue // an unused variable, say
 		}
 		verdict := "SURVIVED"
 		if _, err := oneline.Go(timeout, "test", "-short", "-failfast", "-overlay", overlay, m.Pkg); err != nil {
-			verdict, near = "caught by its package"+late(err), near+1
-		} else if err := long(full, timeout, overlay, m.Pkg); err != nil {
-			verdict, near = "caught by its package's long tests"+late(err), near+1
+			verdict, caughtNear = "caught by its package"+timeoutNote(err), caughtNear+1
+		} else if err := runLongTests(full, timeout, overlay, m.Pkg); err != nil {
+			verdict, caughtNear = "caught by its package's long tests"+timeoutNote(err), caughtNear+1
 		} else {
-			others, known := dependents[m.Pkg]
-			if !known && !own {
-				if others, err = dependentsOf(m.Pkg); err != nil {
+			dependentTests, isListed := dependents[m.Pkg]
+			if !isListed && !onlyPackage {
+				if dependentTests, err = dependentsOf(m.Pkg); err != nil {
 					return err
 				}
-				dependents[m.Pkg] = others
+				dependents[m.Pkg] = dependentTests
 			}
 			survived++
-			if len(others) > 0 {
-				if out, err := oneline.Go(timeout, append([]string{"test", "-short", "-failfast", "-overlay", overlay}, others...)...); err != nil {
-					verdict, far, survived = "caught by "+strings.Join(failed(out), ", ")+late(err), far+1, survived-1
+			if len(dependentTests) > 0 {
+				if out, err := oneline.Go(timeout, append([]string{"test", "-short", "-failfast", "-overlay", overlay}, dependentTests...)...); err != nil {
+					verdict, caughtFar, survived = "caught by "+strings.Join(failedPackages(out), ", ")+timeoutNote(err), caughtFar+1, survived-1
 				}
 			}
 		}
-		fmt.Printf("%4d  %s:%d  %s -> %s: %s\n", i, m.File, m.Line, m.Was, m.text, verdict)
+		fmt.Printf("%4d  %s:%d  %s -> %s: %s\n", i, m.File, m.Line, m.Old, m.text, verdict)
 	}
-	total := near + far + survived
-	fmt.Printf("%d of %d changes caught (%.0f %%): %d by the tests of their package, %d by others; of %d that there are in %d packages\n", near+far, total, 100*float64(near+far)/float64(max(total, 1)), near, far, len(all), len(sources))
+	total := caughtNear + caughtFar + survived
+	fmt.Printf("%d of %d changes caught (%.0f %%): %d by the tests of their package, %d by others; of %d that there are in %d packages\n", caughtNear+caughtFar, total, 100*float64(caughtNear+caughtFar)/float64(max(total, 1)), caughtNear, caughtFar, len(all), len(sources))
 	return nil
 }
 
-// long runs all tests of a package, if it is to.
-func long(full bool, timeout time.Duration, overlay, pkg string) (err error) {
+// runLongTests runs all tests of a package, if it is to.
+func runLongTests(full bool, timeout time.Duration, overlay, pkg string) (err error) {
 	if full {
 		_, err = oneline.Go(timeout, "test", "-failfast", "-overlay", overlay, pkg)
 	}
 	return err
 }
 
-// late says of tests that were ended that they ran for too long: on a busy machine they may do so without a change.
-func late(err error) string {
-	if oneline.Late(err) {
+// timeoutNote says of tests that were ended that they ran for too long: on a busy machine they may do so without a change.
+func timeoutNote(err error) string {
+	if oneline.TimedOut(err) {
 		return " (ran for too long)"
 	}
 	return ""
 }
 
-// failed returns the packages whose tests failed.
-func failed(out []byte) []string {
+// failedPackages returns the packages whose tests failed.
+func failedPackages(out []byte) []string {
 	var list []string
 	for line := range strings.Lines(string(out)) {
 		if rest, ok := strings.CutPrefix(line, "FAIL\t"); ok {
@@ -166,7 +166,7 @@ func failed(out []byte) []string {
 	return list
 }
 
-var swapped = map[token.Token]string{
+var swappedOperators = map[token.Token]string{
 	token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">", token.EQL: "!=", token.NEQ: "==",
 	token.ADD: "-", token.SUB: "+", token.MUL: "/", token.QUO: "*", token.LAND: "||", token.LOR: "&&",
 }
@@ -174,8 +174,8 @@ var swapped = map[token.Token]string{
 // A source is a package: its folder as ./FOLDER, its path, and its module's folder.
 type source struct{ dir, path, module string }
 
-// packages returns those of patterns, but for packages that only tests use: their names end so.
-func packages(patterns []string) (list []source, err error) {
+// listPackages returns those of patterns, but for packages that only tests use: their names end so.
+func listPackages(patterns []string) (list []source, err error) {
 	root, err := os.Getwd()
 	if err != nil {
 		return nil, err
@@ -199,7 +199,7 @@ func packages(patterns []string) (list []source, err error) {
 
 // dependentsOf returns the packages of a package's module whose tests it is part of, but for itself.
 func dependentsOf(dir string) (list []string, err error) {
-	self, err := packages([]string{dir})
+	self, err := listPackages([]string{dir})
 	if err != nil || len(self) != 1 {
 		return nil, fmt.Errorf("%s is %d packages: %w", dir, len(self), err)
 	}
@@ -210,8 +210,8 @@ func dependentsOf(dir string) (list []string, err error) {
 	for line := range strings.Lines(string(out)) {
 		words := strings.Split(strings.TrimSpace(line), "\t")
 		name, isTest := strings.CutSuffix(words[0], ".test")
-		is := func(dep string) bool { dep, _, _ = strings.Cut(dep, " "); return dep == self[0].path } // "pkg [x.test]"
-		if isTest && name != self[0].path && slices.ContainsFunc(words[1:], is) {
+		isPackage := func(dep string) bool { dep, _, _ = strings.Cut(dep, " "); return dep == self[0].path } // "pkg [x.test]"
+		if isTest && name != self[0].path && slices.ContainsFunc(words[1:], isPackage) {
 			list = append(list, name)
 		}
 	}
@@ -235,12 +235,12 @@ func mutantsOf(pkg string) ([]mutant, error) {
 			ast.Inspect(f.Body, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.BinaryExpr:
-					if text, ok := swapped[n.Op]; ok && !isText(n.X) && !isText(n.Y) {
+					if text, ok := swappedOperators[n.Op]; ok && !isText(n.X) && !isText(n.Y) {
 						add(n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), text)
 					}
 				case *ast.IfStmt:
 					if c := n.Cond; file.Line(c.Pos()) == file.Line(c.End()) {
-						add(c.Pos(), c.End(), "!("+file.Place(c.Pos(), c.End()).Was+")")
+						add(c.Pos(), c.End(), "!("+file.Place(c.Pos(), c.End()).Old+")")
 					}
 				case *ast.BasicLit:
 					if n.Kind == token.INT {
@@ -249,8 +249,8 @@ func mutantsOf(pkg string) ([]mutant, error) {
 						}
 					}
 				case *ast.Ident:
-					if other, ok := map[string]string{"true": "false", "false": "true", "min": "max", "max": "min"}[n.Name]; ok {
-						add(n.Pos(), n.End(), other)
+					if replacement, ok := map[string]string{"true": "false", "false": "true", "min": "max", "max": "min"}[n.Name]; ok {
+						add(n.Pos(), n.End(), replacement)
 					}
 				case *ast.IncDecStmt:
 					add(n.TokPos, n.TokPos+2, map[token.Token]string{token.INC: "--", token.DEC: "++"}[n.Tok])

@@ -41,20 +41,20 @@ type threshold struct {
 	name string // package.constant
 }
 
-// bounds reports whether it bounds memory or work.
-func (t *threshold) bounds() bool {
+// isBound reports whether it bounds memory or work.
+func (t *threshold) isBound() bool {
 	_, name, _ := strings.Cut(t.name, ".")
-	return strings.HasPrefix(name, "max") || strings.Contains(t.Was, "<<")
+	return strings.HasPrefix(name, "max") || strings.Contains(t.Old, "<<")
 }
 
 // An outcome is what came of one change.
 type outcome struct {
-	Name    string   `json:"name"`
-	Where   string   `json:"where"`
-	Was     string   `json:"was"`
-	Factor  string   `json:"factor"` // half, double
-	Changed []string `json:"changed"`
-	Failed  string   `json:"failed,omitempty"` // it did not build, or ran for too long
+	Name     string   `json:"name"`
+	Position string   `json:"where"`
+	Old      string   `json:"was"`
+	Factor   string   `json:"factor"` // half, double
+	Changed  []string `json:"changed"`
+	Failed   string   `json:"failed,omitempty"` // it did not build, or ran for too long
 }
 
 func main() {
@@ -65,13 +65,13 @@ func main() {
 	out := flag.String("out", "", "file to add outcomes to, a line of JSON each; those that it has are not tried again")
 	timeout := flag.Duration("timeout", 5*time.Minute, "of one run of the judges")
 	flag.Parse()
-	if err := run(*count, *list, *only, *n, *out, *timeout); err != nil {
+	if err := tryThresholds(*count, *list, *only, *n, *out, *timeout); err != nil {
 		fmt.Fprintln(os.Stderr, "thresholds:", err)
 		os.Exit(1)
 	}
 }
 
-func run(count, list bool, only string, n int, out string, timeout time.Duration) error {
+func tryThresholds(count, list bool, only string, n int, out string, timeout time.Duration) error {
 	if _, err := os.Stat("go.work"); err != nil {
 		return errors.New("run this in the repository's root")
 	}
@@ -79,17 +79,17 @@ func run(count, list bool, only string, n int, out string, timeout time.Duration
 	if err != nil {
 		return err
 	}
-	all, bare, err := find("internal/explain")
+	all, bare, err := findThresholds("internal/explain")
 	if err != nil {
 		return err
 	}
-	special, err := names("internal/explain")
+	specialCases, err := countCodeNames("internal/explain")
 	if err != nil {
 		return err
 	}
 	named := len(all)
-	all = slices.DeleteFunc(all, func(t threshold) bool { return t.bounds() })
-	fmt.Printf("%d thresholds decide what is believed; %d more bound memory or work; %d comparisons have a number as it stands; %d places name code of others\n", len(all), named-len(all), bare, special)
+	all = slices.DeleteFunc(all, func(t threshold) bool { return t.isBound() })
+	fmt.Printf("%d thresholds decide what is believed; %d more bound memory or work; %d comparisons have a number as it stands; %d places name code of others\n", len(all), named-len(all), bare, specialCases)
 	all = slices.DeleteFunc(all, func(t threshold) bool { return !match.MatchString(t.name) })
 	if n > 0 && n < len(all) {
 		for i := range n {
@@ -99,13 +99,13 @@ func run(count, list bool, only string, n int, out string, timeout time.Duration
 	}
 	if list {
 		for i := range all {
-			fmt.Printf("%s = %s  %s:%d\n", all[i].name, all[i].Was, all[i].File, all[i].Line)
+			fmt.Printf("%s = %s  %s:%d\n", all[i].name, all[i].Old, all[i].File, all[i].Line)
 		}
 	}
 	if count || list {
 		return nil
 	}
-	done, err := read(out)
+	done, err := readOutcomes(out)
 	if err != nil {
 		return err
 	}
@@ -114,59 +114,59 @@ func run(count, list bool, only string, n int, out string, timeout time.Duration
 		return err
 	}
 	defer os.RemoveAll(dir)
-	moved := 0
+	changedCount := 0
 	for i := range all {
 		for _, factor := range []string{"half", "double"} {
-			o, have := done[all[i].name+" "+all[i].Was+" "+factor]
-			if !have {
-				if o, err = try(&all[i], factor, dir, timeout); err != nil {
+			o, isDone := done[all[i].name+" "+all[i].Old+" "+factor]
+			if !isDone {
+				if o, err = tryFactor(&all[i], factor, dir, timeout); err != nil {
 					return err
 				}
-				if o.Failed != late { // another run may have the time
-					if err := keep(out, &o); err != nil {
+				if o.Failed != timedOut { // another run may have the time
+					if err := appendOutcome(out, &o); err != nil {
 						return err
 					}
 				}
 			}
 			if len(o.Changed) > 0 {
-				moved++
+				changedCount++
 			}
 			o.print()
 		}
 	}
-	fmt.Printf("%d thresholds tried: %d of %d changes changed an answer\n", len(all), moved, 2*len(all))
+	fmt.Printf("%d thresholds tried: %d of %d changes changed an answer\n", len(all), changedCount, 2*len(all))
 	return nil
 }
 
 func (o *outcome) print() {
-	what := "no answer changes"
+	result := "no answer changes"
 	switch {
 	case o.Failed != "":
-		what = o.Failed
+		result = o.Failed
 	case len(o.Changed) > 0:
-		what = strings.Join(o.Changed, "; ")
+		result = strings.Join(o.Changed, "; ")
 	}
-	fmt.Printf("%s (%s), %s: %s\n", o.Name, o.Was, o.Factor, what)
+	fmt.Printf("%s (%s), %s: %s\n", o.Name, o.Old, o.Factor, result)
 }
 
-const late = "ran for too long"
+const timedOut = "ran for too long"
 
-// try judges the recordings with a threshold that is half of what it was, or twice.
-func try(t *threshold, factor, dir string, timeout time.Duration) (outcome, error) {
-	o := outcome{Name: t.name, Where: fmt.Sprintf("%s:%d", t.File, t.Line), Was: t.Was, Factor: factor, Changed: []string{}}
-	overlay, err := t.Write(dir, "("+t.Was+")"+map[string]string{"half": " / 2", "double": " * 2"}[factor])
+// tryFactor judges the recordings with a threshold that is half of what it was, or twice.
+func tryFactor(t *threshold, factor, dir string, timeout time.Duration) (outcome, error) {
+	o := outcome{Name: t.name, Position: fmt.Sprintf("%s:%d", t.File, t.Line), Old: t.Old, Factor: factor, Changed: []string{}}
+	overlay, err := t.Write(dir, "("+t.Old+")"+map[string]string{"half": " / 2", "double": " * 2"}[factor])
 	if err != nil {
 		return o, err
 	}
-	said, err := oneline.Go(timeout, "test", "-count=1", "-run", "^(TestField|TestTruth)$", "-overlay", overlay, "./internal/acceptance")
+	output, err := oneline.Go(timeout, "test", "-count=1", "-run", "^(TestField|TestTruth)$", "-overlay", overlay, "./internal/acceptance")
 	switch {
 	case err == nil:
-	case oneline.Late(err):
-		o.Failed = late
+	case oneline.TimedOut(err):
+		o.Failed = timedOut
 	default:
-		if o.Changed = failed(said); len(o.Changed) == 0 {
+		if o.Changed = changedAnswers(output); len(o.Changed) == 0 {
 			o.Failed = "does not build, or panics"
-			if m := page.FindSubmatch(said); m != nil {
+			if m := changedPage.FindSubmatch(output); m != nil {
 				o.Changed, o.Failed = []string{string(m[1])}, ""
 			}
 		}
@@ -176,12 +176,12 @@ func try(t *threshold, factor, dir string, timeout time.Duration) (outcome, erro
 
 var subtest = regexp.MustCompile(`(?m)^ +--- FAIL: (?:TestField|TestTruth)/(\S+) .*\n\s+\S+_test\.go:\d+: (.*)`)
 
-// page matches what is said of a page of docs that the answers no longer fit, where all that is judged is as it was.
-var page = regexp.MustCompile(`(?m)_test\.go:\d+: (docs/\S+ is not what .*)`)
+// changedPage matches what is said of a page of docs that the answers no longer fit, where all that is judged is as it was.
+var changedPage = regexp.MustCompile(`(?m)_test\.go:\d+: (docs/\S+ is not what .*)`)
 
-// failed returns the recordings whose answer is judged otherwise, with the first thing that is said of each.
-func failed(said []byte) (out []string) {
-	for _, m := range subtest.FindAllSubmatch(said, -1) {
+// changedAnswers returns the recordings whose answer is judged otherwise, with the first thing that is said of each.
+func changedAnswers(output []byte) (out []string) {
+	for _, m := range subtest.FindAllSubmatch(output, -1) {
 		text := string(m[2])
 		if right, _, ok := strings.Cut(text, " is right now"); ok {
 			text = right + " is right now"
@@ -194,8 +194,8 @@ func failed(said []byte) (out []string) {
 	return out
 }
 
-// read returns the outcomes that a file has.
-func read(file string) (map[string]outcome, error) {
+// readOutcomes returns the outcomes that a file has.
+func readOutcomes(file string) (map[string]outcome, error) {
 	done := map[string]outcome{}
 	if file == "" {
 		return done, nil
@@ -212,12 +212,12 @@ func read(file string) (map[string]outcome, error) {
 		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", file, err)
 		}
-		done[o.Name+" "+o.Was+" "+o.Factor] = o
+		done[o.Name+" "+o.Old+" "+o.Factor] = o
 	}
 	return done, nil
 }
 
-func keep(file string, o *outcome) error {
+func appendOutcome(file string, o *outcome) error {
 	if file == "" {
 		return nil
 	}
@@ -234,8 +234,8 @@ func keep(file string, o *outcome) error {
 	return err
 }
 
-// find returns the thresholds of all packages below a directory, by name, and how many comparisons have a number as it stands.
-func find(root string) (all []threshold, bare int, err error) {
+// findThresholds returns the thresholds of all packages below a directory, by name, and how many comparisons have a number as it stands.
+func findThresholds(root string) (all []threshold, bare int, err error) {
 	var files []*oneline.File
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
@@ -245,13 +245,13 @@ func find(root string) (all []threshold, bare int, err error) {
 		files = append(files, list...)
 		return err
 	})
-	all, bare = in(files)
+	all, bare = thresholdsIn(files)
 	slices.SortFunc(all, func(a, b threshold) int { return strings.Compare(a.name, b.name) })
 	return all, bare, err
 }
 
-// in returns those of some files, which may be of several packages with names of their own.
-func in(files []*oneline.File) (all []threshold, bare int) {
+// thresholdsIn returns those of some files, which may be of several packages with names of their own.
+func thresholdsIn(files []*oneline.File) (all []threshold, bare int) {
 	compared := map[string]bool{} // package.constant
 	for _, f := range files {
 		ast.Inspect(f.Tree, func(n ast.Node) bool {
@@ -268,13 +268,13 @@ func in(files []*oneline.File) (all []threshold, bare int) {
 			}
 			number := false
 			for _, s := range sides {
-				operands(s, func(e ast.Expr) {
+				visitOperands(s, func(e ast.Expr) {
 					switch e := e.(type) {
 					case *ast.Ident:
 						compared[f.Tree.Name.Name+"."+e.Name] = true
 					case *ast.SelectorExpr:
-						if of, ok := e.X.(*ast.Ident); ok {
-							compared[of.Name+"."+e.Sel.Name] = true
+						if pkg, ok := e.X.(*ast.Ident); ok {
+							compared[pkg.Name+"."+e.Sel.Name] = true
 						}
 					case *ast.BasicLit:
 						number = number || (e.Kind == token.INT || e.Kind == token.FLOAT) && !slices.Contains([]string{"0", "1", "2"}, e.Value)
@@ -306,19 +306,19 @@ func in(files []*oneline.File) (all []threshold, bare int) {
 	return all, bare
 }
 
-// operands visits the names and numbers of an arithmetic expression, through conversions such as float64(x).
-func operands(e ast.Expr, visit func(ast.Expr)) {
+// visitOperands visits the names and numbers of an arithmetic expression, through conversions such as float64(x).
+func visitOperands(e ast.Expr, visit func(ast.Expr)) {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
-		operands(e.X, visit)
+		visitOperands(e.X, visit)
 	case *ast.BinaryExpr:
 		if slices.Contains([]token.Token{token.ADD, token.SUB, token.MUL, token.QUO}, e.Op) {
-			operands(e.X, visit)
-			operands(e.Y, visit)
+			visitOperands(e.X, visit)
+			visitOperands(e.Y, visit)
 		}
 	case *ast.CallExpr:
 		if id, ok := e.Fun.(*ast.Ident); ok && len(e.Args) == 1 && slices.Contains([]string{"float64", "int64", "int", "uint64"}, id.Name) {
-			operands(e.Args[0], visit)
+			visitOperands(e.Args[0], visit)
 		}
 	case *ast.Ident, *ast.SelectorExpr, *ast.BasicLit:
 		visit(e)

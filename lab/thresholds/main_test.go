@@ -34,15 +34,15 @@ func f(a int, b float64) bool {
 }
 `
 
-const beside = `package q
+const otherSource = `package q
 
 func g(a int) bool { return a < p.unused }
 `
 
-// TestBeside: what another package compares with counts.
-func TestBeside(t *testing.T) {
+// TestThresholdsUsedElsewhere: what another package compares with counts.
+func TestThresholdsUsedElsewhere(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"p/p.go": source, "q/q.go": beside} {
+	for name, text := range map[string]string{"p/p.go": source, "q/q.go": otherSource} {
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestBeside(t *testing.T) {
 		}
 	}
 	t.Chdir(dir)
-	all, _, err := find(".")
+	all, _, err := findThresholds(".")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,17 +69,17 @@ func TestThresholds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, bare := in(files)
-	var believed, bounds []string
+	all, bare := thresholdsIn(files)
+	var deciding, bounds []string
 	for i := range all {
-		if all[i].bounds() {
-			bounds = append(bounds, all[i].name+"="+all[i].Was)
+		if all[i].isBound() {
+			bounds = append(bounds, all[i].name+"="+all[i].Old)
 		} else {
-			believed = append(believed, all[i].name+"="+all[i].Was)
+			deciding = append(deciding, all[i].name+"="+all[i].Old)
 		}
 	}
-	if want := []string{"p.least=0.1", "p.pause=20 * ms", "p.scaled=3"}; !slices.Equal(believed, want) {
-		t.Errorf("believed %q, want %q", believed, want)
+	if want := []string{"p.least=0.1", "p.pause=20 * ms", "p.scaled=3"}; !slices.Equal(deciding, want) {
+		t.Errorf("believed %q, want %q", deciding, want)
 	}
 	if want := []string{"p.maxKept=64", "p.room=1 << 6"}; !slices.Equal(bounds, want) {
 		t.Errorf("bounds %q, want %q", bounds, want)
@@ -113,7 +113,7 @@ func is(fn string) bool { return fn == "net/http.(*conn).serve" || fn == "main. 
 	if err := os.WriteFile(filepath.Join(dir, "finding", "a.go"), []byte(src), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := names(dir); n != 4 || err != nil {
+	if n, err := countCodeNames(dir); n != 4 || err != nil {
 		t.Errorf("%d places, %v; want 4", n, err)
 	}
 }

@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// deciding are the packages that decide what is believed.
-var deciding = []string{"finding", "verdict", "queues", "hostjoin", "request"}
+// decidingPackages are the packages that decide what is believed.
+var decidingPackages = []string{"finding", "verdict", "queues", "hostjoin", "request"}
 
 // codeName is a text that names a function, a type or a package: net/http.(*conn).serve, database/sql., Mutex).Lock.
 var codeName = regexp.MustCompile(`^[\w.*()/-]*(\w\.[\w(]|\)\.|\w\.$)[\w.*()/-]*$`)
 
-// names counts the places below a directory at which the deciding packages name code of others: each is a special case. Tests, imports, tags and rules'
+// countCodeNames counts the places below a directory at which the deciding packages name code of others: each is a special case. Tests, imports, tags and rules'
 // documentation aside. "…" stands for anything in a name.
-func names(dir string) (n int, err error) {
-	for _, pkg := range deciding {
+func countCodeNames(dir string) (n int, err error) {
+	for _, pkg := range decidingPackages {
 		files, err := filepath.Glob(filepath.Join(dir, pkg, "*.go"))
 		if err != nil {
 			return 0, err

@@ -26,7 +26,7 @@ type Place struct {
 	Pkg, File string
 	Line      int
 	From, To  int // bytes of the file
-	Was       string
+	Old       string
 }
 
 // Write writes the file with other text in the place into a directory, and returns the list that go's -overlay takes.
@@ -62,7 +62,7 @@ type File struct {
 // Place returns the place of what stands from one position to another.
 func (f *File) Place(from, to token.Pos) Place {
 	p, e := f.set.Position(from), f.set.Position(to)
-	return Place{Pkg: f.Pkg, File: f.Name, Line: p.Line, From: p.Offset, To: e.Offset, Was: string(f.data[p.Offset:e.Offset])}
+	return Place{Pkg: f.Pkg, File: f.Name, Line: p.Line, From: p.Offset, To: e.Offset, Old: string(f.data[p.Offset:e.Offset])}
 }
 
 // Line returns the line of a position.
@@ -80,7 +80,7 @@ func Files(pkg string) ([]*File, error) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		if here, err := build.Default.MatchFile(pkg, filepath.Base(name)); err != nil || !here {
+		if matches, err := build.Default.MatchFile(pkg, filepath.Base(name)); err != nil || !matches {
 			continue
 		}
 		data, err := os.ReadFile(name)
@@ -99,13 +99,13 @@ func Files(pkg string) ([]*File, error) {
 	return out, nil
 }
 
-// told is done when this process is told to end.
-var told, _ = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+// interrupted is done when this process is told to end.
+var interrupted, _ = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 
 // Go runs the go command, and ends it after the timeout: then the error is context.DeadlineExceeded. It does not return when this
 // process is told to end: what it started ends then, and so does the process.
 func Go(timeout time.Duration, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(told, timeout)
+	ctx, cancel := context.WithTimeout(interrupted, timeout)
 	defer cancel()
 	c := exec.CommandContext(ctx, "go", args...)
 	// What is ended is go test and the tests that it has started: a loop without end would run on.
@@ -113,7 +113,7 @@ func Go(timeout time.Duration, args ...string) ([]byte, error) {
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = time.Second
 	out, err := c.CombinedOutput()
-	if told.Err() != nil {
+	if interrupted.Err() != nil {
 		os.Exit(1)
 	}
 	if ctx.Err() != nil {
@@ -122,5 +122,5 @@ func Go(timeout time.Duration, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// Late reports whether a run was ended for its time.
-func Late(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+// TimedOut reports whether a run was ended for its time.
+func TimedOut(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
