@@ -24,7 +24,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// runChild does one thing to one file, or makes a trace, and prints a result.
+// runChild measures one operation on one file, or records a trace, in a child process, and prints the result.
 func runChild(c config, args []string, out io.Writer) error {
 	switch {
 	case len(args) == 2 && slices.Contains(kinds[3:], c.child):
@@ -83,7 +83,7 @@ func runChild(c config, args []string, out io.Writer) error {
 	return json.NewEncoder(out).Encode(result{Time: took, Events: events, Mallocs: m.Mallocs, Alloc: m.TotalAlloc, Collections: m.NumGC})
 }
 
-// runExplain does what "whylate explain --json" does, with the limits of memory that it sets itself.
+// runExplain runs "whylate explain --json", which sets its own memory limit.
 func runExplain(file string) (events int64, err error) {
 	var stderr bytes.Buffer
 	if status := cli.Run(context.Background(), []string{"explain", "--json", file}, nil, io.Discard, &stderr); status != cli.ExitOK {
@@ -92,7 +92,7 @@ func runExplain(file string) (events int64, err error) {
 	return 0, nil
 }
 
-// decodeTimelines decodes all generations, keeping the last two.
+// decodeTimelines decodes all generations with a window of two.
 func decodeTimelines(r io.Reader, workers int) (events int64, err error) {
 	rd, err := tracefmt.NewReader(r, tracefmt.Options{})
 	if err != nil {
@@ -117,8 +117,8 @@ func decodeTimelines(r io.Reader, workers int) (events int64, err error) {
 	}
 }
 
-// readReference reads with golang.org/x/exp/trace. Events that it makes up (syncs,
-// and three for a coroutine switch) are not counted, to compare with ours.
+// readReference reads the trace with golang.org/x/exp/trace. It does not count the events that this reader adds (syncs and
+// samples), so that the number is comparable with ours.
 func readReference(r io.Reader) (events int64, err error) {
 	rd, err := trace.NewReader(bufio.NewReaderSize(r, 1<<20))
 	if err != nil {
@@ -138,7 +138,7 @@ func readReference(r io.Reader) (events int64, err error) {
 	}
 }
 
-// sumGroups walks all requests and adds them up into groups, and does nothing else.
+// sumGroups follows all requests and sums them by group, and nothing else.
 func sumGroups(r io.Reader) (events int64, err error) {
 	rd, err := tracefmt.NewReader(r, tracefmt.Options{})
 	if err != nil {

@@ -19,10 +19,8 @@ import (
 	"time"
 )
 
-// recordOwnTrace traces a program that needs no other process, until its trace is long
-// enough: "inside", a busy server, its clients and loops of workers in one
-// process; "twenty", as many kinds of goroutines; "tickers", ten thousand
-// goroutines with a ticker each.
+// recordOwnTrace traces a program in this process until the trace has the given size: "inside" is a busy server with its
+// clients and worker loops, "twenty" has goroutines of twenty kinds, "tickers" has ten thousand goroutines with a ticker each.
 func recordOwnTrace(kind, name, size string) error {
 	n, err := strconv.ParseInt(size, 10, 64)
 	if err != nil {
@@ -102,8 +100,7 @@ func runTicker(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// startTwentyKinds starts goroutines of twenty functions, a few of each, that wait in
-// all the ways there are.
+// startTwentyKinds starts four goroutines of each of twenty functions that wait in different ways.
 func startTwentyKinds(ctx context.Context) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,27 +1,24 @@
-// Command bench measures how fast traces are read, and against what:
+// Command bench measures how fast traces are read, compared with Go's own readers:
 //
 //	go run ./lab/bench
 //
-// It makes the reference traces once (lab/bench/cache, 1.6 GB), of three shapes: a
-// busy HTTP server, in a process of its own, until its trace has 104 MB, about
-// 20 million events or 10 s of two cores; one whose handlers ask a backend, so
-// that a request has three times as many events; and one of HTTP/2, where each
-// request is a goroutine; each also of a quarter of that length and of four
-// times as much. Then it measures in one run, each in a child process so that
-// peak memory is its own:
+// It creates the traces once (lab/bench/cache, 1.6 GB). There are three main kinds: a busy HTTP server in its own process,
+// until its trace has 104 MB, about 20 million events or 10 s of two cores; one whose handlers call a backend, so that a
+// request has three times as many events; and one with HTTP/2, where each request is a goroutine. Each has a second trace with
+// a quarter of the size and a third with four times the size. Then it takes each measurement in a child process, so that its
+// peak memory is known:
 //
-//   - timelines: our decoder, a window of two generations
-//   - one worker: the same on one core
-//   - reference: golang.org/x/exp/trace, every event read and dropped
-//   - command: "whylate explain --json", with the limit of memory that it sets
-//   - explain: the same by the package's own function, with Go's defaults
-//   - go tool trace -pprof=sched: what Go's own tool takes to answer anything
+//	timelines                    our decoder, with a window of two generations
+//	one worker                   the same on one core
+//	reference                    golang.org/x/exp/trace reads every event
+//	command                      "whylate explain --json", with the memory limit that it sets
+//	explain                      the same by the package's function, with Go's defaults
+//	go tool trace -pprof=sched   the time that Go's own tool takes for any answer
 //
-// With -stages it prints where the command's time goes instead, by stage, and
-// how busy the cores were: from the command's own execution trace.
+// With -stages it prints how the command's time divides into stages, and how busy the cores were, from the command's own
+// execution trace.
 //
-// Machines are noisy: compare the ratios of one run. README.md in this
-// directory has figures and what profiling found.
+// Machines are noisy: compare the ratios of one run. README.md in this directory has figures and the findings of profiling.
 package main
 
 import (
@@ -56,7 +53,7 @@ type config struct {
 	child string
 	file  string
 	cpu   string
-	// stages asks for a budget by stage instead.
+	// stages prints times by stage instead.
 	stages bool
 }
 
@@ -102,7 +99,7 @@ func run(args []string, out, progress io.Writer) error {
 	return show(c, out, progress, files)
 }
 
-// defaultCache is lab/bench/cache in the repository, wherever in it one stands.
+// defaultCache returns lab/bench/cache of the repository that contains the working directory.
 func defaultCache() string {
 	dir, err := os.Getwd()
 	for err == nil {
@@ -118,21 +115,20 @@ func defaultCache() string {
 	return filepath.Join("lab", "bench", "cache")
 }
 
-// result is what a child process measured.
+// result is the measurement of a child process.
 type result struct {
 	Time    time.Duration
 	CPU     time.Duration // of all threads; on a shared machine the steadier figure
 	Events  int64
 	Mallocs uint64
 	Alloc   uint64 // bytes
-	PeakKB  int64  // 0: not known here
-	// Collections is how often the garbage collector ran.
+	PeakKB  int64  // 0: unknown on this system
+	// Collections is the number of garbage collections.
 	Collections uint32
 	Note        string
 }
 
-// maxToolTrace is the longest trace that Go's own tool is given: it takes sixty
-// bytes of memory for one of the trace.
+// maxToolTrace is the size of the longest trace that Go's own tool gets: it needs sixty bytes of memory for each byte.
 const maxToolTrace = 150e6
 
 func printTable(c config, out, progress io.Writer, files []string) error {
@@ -149,7 +145,7 @@ func printTable(c config, out, progress io.Writer, files []string) error {
 			names = append(names, "go tool trace -pprof=sched")
 		}
 		best := make(map[string]result)
-		// Round by round, so that a slow minute of the machine hits all alike.
+		// The measurements take turns, so that a slow minute of the machine affects all of them.
 		for round := range c.runs {
 			for _, name := range names {
 				if strings.HasPrefix(name, "go tool") && round > 0 {
@@ -191,7 +187,7 @@ func megabytes(kb int64) string {
 	return fmt.Sprint(int64(math.Round(float64(kb) * 1024 / 1e6)))
 }
 
-// measure runs one measurement in a process of its own.
+// measure takes one measurement in a child process.
 func measure(name, file string) (result, error) {
 	if strings.HasPrefix(name, "go tool") {
 		return measureTool(file)
@@ -199,8 +195,8 @@ func measure(name, file string) (result, error) {
 	return runInChild[result](name, file)
 }
 
-// runInChild has a child process do something to a file, and returns what it prints. A result also says how much CPU and memory
-// that took.
+// runInChild lets a child process do something with a file, and returns the result that it prints, with its CPU time and peak
+// memory.
 func runInChild[T any](name, file string) (r T, err error) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -4,5 +4,5 @@ package main
 
 import "os"
 
-// maxRSS is not known here.
+// maxRSS returns 0: peak memory is unknown on this system.
 func maxRSS(*os.ProcessState) int64 { return 0 }

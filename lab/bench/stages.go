@@ -17,35 +17,44 @@ import (
 	"golang.org/x/exp/trace"
 )
 
-// stages are the parts of explain, by the functions whose callees belong to
-// them: the innermost one of a stack that stands here counts.
+// stages are the parts of explain. Each has the functions whose callees belong to it: a sample counts for the innermost
+// function of its stack that is listed here. Names are relative to the repository's internal directory, or import paths.
 var stages = []struct {
-	name string
-	fns  []string
+	name      string
+	functions []string
 }{
 	{"read", []string{"trace/tracefmt.(*Reader)"}},
 	{"decode", []string{"trace/timeline.(*Decoder)", "trace/timeline.(*worker)", "trace/tracefmt.(*Tables)"}},
-	{"find", []string{"explain/request.(*Finder)", "explain/request.(*loops)", "explain/request.(*visitor)", "explain/request.eachPart"}},
+	{"find", []string{"explain/request.(*Finder)", "explain/request.(*loopFinder)", "explain/request.(*jobFinder)", "explain/request.(*messageFinder)",
+		"explain/request.(*identityFinder)", "explain/request.(*callFinder)", "explain/request.runParallel"}},
 	{"name", []string{"explain/path.(*Stage).QuickGroup"}},
 	{"choose", []string{"explain/pass.(*plan)", "explain/pass.(*Pass).walkOrder"}},
 	{"walk", []string{"explain/path.(*Stage).Walk"}},
 	{"classify", []string{"explain/cause."}},
-	{"meanwhile", []string{"explain/path.(*Stage).EachConcurrentRun"}},
+	{"concurrent", []string{"explain/path.(*Stage).EachConcurrentRun"}},
 	{"sum", []string{"explain/groups.", "explain/queues.", "explain/detailed.", "explain/moments.", "explain/peers.", "explain/answers."}},
 	{"process", []string{"explain/process.", "explain/freeze."}},
 	{"predict", []string{"explain/predict."}},
-	{"write", []string{"explain.(*engine).finish", "report."}},
+	{"write", []string{finishFunc, module + "report."}},
 	{"collect", []string{"runtime.gcBgMarkWorker", "runtime.bgsweep"}},
 	{"rest", nil},
 }
 
-// A budget is what one run of the command took, by stage.
+const (
+	module = "github.com/whylate/whylate/"
+	// finishFunc makes the report: its first sample ends the reading of the trace.
+	finishFunc = "explain.(*reading).finish"
+	// decoderFunc runs in a goroutine of each reading.
+	decoderFunc = "trace/timeline.NewDecoder.func1"
+)
+
+// A budget has the time of one run of the command, by stage.
 type budget struct {
-	CPU, Wall     []float64 // by stage, in seconds; beside other work samples are lost, and only the proportions hold
+	CPU, Wall     []float64 // by stage, in seconds; next to other processes samples are lost, and only the proportions are right
 	SecondReading float64   // seconds of CPU in a second reading, if there was one
-	All           float64   // seconds of wall
+	All           float64   // seconds of wall time
 	Busy          float64   // part of the cores' time
-	BusyReading   float64   // the same until the report was begun
+	BusyReading   float64   // the same until finishFunc
 	Collection    uint32
 }
 
@@ -54,11 +63,11 @@ const (
 	binNS     = 1e9 / samplesHz
 )
 
-// recordStages runs the command under its own execution trace, with CPU samples in it.
+// recordStages runs the command and records an execution trace of it, with CPU samples.
 func recordStages(file string, out io.Writer) error {
 	var buf bytes.Buffer
 	runtime.SetCPUProfileRate(samplesHz)
-	if err := pprof.StartCPUProfile(io.Discard); err != nil { // keeps the rate, and says so on standard error
+	if err := pprof.StartCPUProfile(io.Discard); err != nil { // keeps the rate, and warns about it on standard error
 		return fmt.Errorf("profiling: %w", err)
 	}
 	if err := rtrace.Start(&buf); err != nil {
@@ -120,7 +129,7 @@ func readBudget(in io.Reader) (*budget, error) {
 			}
 			id := st.Resource.Goroutine()
 			from, to := st.Goroutine()
-			if from == trace.GoNotExist && leafFunction(st.Stack) == "github.com/whylate/whylate/internal/trace/timeline.NewDecoder.func1" {
+			if from == trace.GoNotExist && leafFunction(st.Stack) == module+"internal/"+decoderFunc {
 				readings = append(readings, ev.Time())
 			}
 			if start, ok := running[id]; ok && !to.Executing() {
@@ -164,18 +173,18 @@ func leafFunction(s trace.Stack) (fn string) {
 	return ""
 }
 
-// stageOf returns the number of a stack's stage, and whether the report is being made.
+// stageOf returns the index of a stack's stage, and whether it is in finishFunc.
 func stageOf(s trace.Stack) (stage int, finishing bool) {
 	stage = len(stages) - 1
 	found := false
 	for f := range s.Frames() {
-		fn := strings.TrimPrefix(f.Func, "github.com/whylate/whylate/internal/")
+		fn := strings.TrimPrefix(f.Func, module+"internal/")
 		for i := range stages {
-			for _, p := range stages[i].fns {
+			for _, p := range stages[i].functions {
 				if !strings.HasPrefix(fn, p) {
 					continue
 				}
-				if p == "explain.(*engine).finish" {
+				if p == finishFunc {
 					return i, true
 				}
 				if !found {
@@ -187,7 +196,7 @@ func stageOf(s trace.Stack) (stage int, finishing bool) {
 	return stage, false
 }
 
-// printBudgets prints, of each file, CPU and wall time by stage: of several runs the one with the least time.
+// printBudgets prints the CPU and wall time of each file by stage, of the fastest of several runs.
 func printBudgets(c config, out, progress io.Writer, files []string) error {
 	fmt.Fprintf(out, "%-24s %6s %5s %7s", "CPU/wall, ms", "wall", "busy", "reading")
 	for _, s := range stages {

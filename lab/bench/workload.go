@@ -21,7 +21,7 @@ import (
 
 var kinds = []string{"http", "calls", "streams", "inside", "twenty", "tickers"}
 
-// traceSizes returns how long the traces of a kind are, in bytes.
+// traceSizes returns the sizes of a kind's traces, in bytes.
 func traceSizes(kind string, n int64) []int64 {
 	switch kind {
 	case "inside":
@@ -32,10 +32,8 @@ func traceSizes(kind string, n int64) []int64 {
 	return []int64{n / 4, n, 4 * n}
 }
 
-// makeTrace returns a trace of the busy server with at least n bytes, made
-// now if it is not in the cache. Kind is "http"; "calls", whose handlers ask
-// another server twice; "streams", those of "http" asked over HTTP/2; or what
-// inside runs.
+// makeTrace returns a trace with at least n bytes from the cache, or records it. Kind is "http", a busy server; "calls", whose
+// handlers call another server twice; "streams", the same handlers as "http" over HTTP/2; or one of recordOwnTrace.
 func makeTrace(c config, kind string, n int64, progress io.Writer) (name string, err error) {
 	name = filepath.Join(c.cache, fmt.Sprintf("%s-%dMB.trace", kind, n/1e6))
 	if _, err := os.Stat(name); err == nil {
@@ -60,11 +58,11 @@ func makeTrace(c config, kind string, n int64, progress io.Writer) (name string,
 	var running []*exec.Cmd
 	defer func() {
 		for _, cmd := range running {
-			_ = cmd.Process.Kill() // the server has ended by then, if all is well
+			_ = cmd.Process.Kill() // without an error, the server has already ended
 			_ = cmd.Wait()
 		}
 	}()
-	// start returns the address that a child listens at, if it says one.
+	// start starts a child and, if it listens, returns its address.
 	start := func(listens bool, args ...string) (*exec.Cmd, string, error) {
 		cmd := exec.Command(exe, append([]string{"-child"}, args...)...)
 		cmd.Stderr = progress
@@ -125,7 +123,7 @@ func makeTrace(c config, kind string, n int64, progress io.Writer) (name string,
 	return name, os.Rename(name+".part", name)
 }
 
-// sizeLimit counts what is written and tells when it is enough.
+// sizeLimit counts written bytes and closes done when there are enough.
 type sizeLimit struct {
 	w         io.Writer
 	remaining atomic.Int64
@@ -159,13 +157,12 @@ func runServer(args []string) error {
 	srv.Protocols.SetUnencryptedHTTP2(true)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(ln) }()
-	time.Sleep(200 * time.Millisecond) // connections are there
+	time.Sleep(200 * time.Millisecond) // for connections
 	return writeTrace(args[0], n, ended)
 }
 
-// handler answers four kinds of requests: by itself, through a pool of
-// workers, with two goroutines of its own under a lock, and by asking a backend
-// twice at a time.
+// handler answers four kinds of requests: itself, through a pool of workers, with two goroutines under a lock, and with two
+// parallel calls to a backend.
 func handler(backend string) http.Handler {
 	type job struct {
 		in  []byte
@@ -232,7 +229,7 @@ func handler(backend string) http.Handler {
 	return mux
 }
 
-// runBackend serves what the handlers of "calls" ask for, until it is killed.
+// runBackend serves the calls of the handler "calls" until it is killed.
 func runBackend() error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -256,8 +253,7 @@ func sendRequests(args []string) error {
 	return <-ended
 }
 
-// sendStreams sends requests over eight connections of HTTP/2, eight at a time on
-// each, until it is killed.
+// sendStreams sends requests over eight HTTP/2 connections, eight streams on each, until it is killed.
 func sendStreams(args []string) error {
 	if len(args) < 2 {
 		return fmt.Errorf("streams takes an address and paths, not %q", args)

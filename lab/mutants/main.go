@@ -1,18 +1,18 @@
-// Command mutants asks which wrong lines the tests would catch: it changes one thing in one line, runs the tests, and counts the
-// changes after which some test fails.
+// Command mutants measures which wrong lines the tests would catch: it changes one thing in one line, runs the tests, and
+// counts the changes after which a test fails.
 //
 //	go run ./lab/mutants -n 60                       of the engine's packages
 //	go run ./lab/mutants -n 20 -seed 3 ./internal/explain/request
-//	go run ./lab/mutants -n 30 ./service/...         of what services import
+//	go run ./lab/mutants -n 30 ./service/...         of packages that services import
 //	go run ./lab/mutants -n 30 ./internal/judge/... ./internal/experiment/... ./internal/capture/...
-//	go run ./lab/mutants -only 17,23                 these again, by their numbers
+//	go run ./lab/mutants -only 17,23                 repeat these, by number
 //	go run ./lab/mutants -near -full ./service/...   by all tests of the changed package, as the gate runs them
 //
-// A change is a border moved (< for <=), a condition turned round, + for -, min for max, a number one larger, true for false, or a
-// call left out. Which ones is decided by -seed. The files stay as they are: go test is given the changed one by -overlay. Each
-// change first meets the short tests of its own package, then, if these pass, those of all packages of its module whose tests depend
-// on it; with -full all tests of its own package come between. What does not compile is left out and another one taken; what runs for
-// longer than -timeout is caught.
+// A change moves a bound (< for <=), inverts a condition, exchanges + and - or min and max, increments a number, exchanges
+// true and false, or removes a call; -seed selects the changes. Source files stay unchanged: go test gets the changed file by
+// -overlay. Each change first meets the short tests of its package and then, if these pass, those of all packages of its
+// module whose tests depend on it; with -full, all tests of its package run in between. A change that does not compile is
+// replaced by another. A change whose tests exceed -timeout is caught.
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/whylate/whylate/lab/internal/oneline"
 )
 
-// enginePackages are the packages whose lines decide what an answer is.
+// enginePackages are the packages whose lines decide the answer.
 var enginePackages = []string{
 	"./internal/trace/tracefmt", "./internal/trace/timeline", "./internal/explain/request", "./internal/explain/critpath", "./internal/explain/cause", "./internal/explain/path",
 	"./internal/explain/freeze", "./internal/explain/pass", "./internal/explain/answers", "./internal/explain/peers", "./internal/explain/groups", "./internal/explain/queues",
@@ -46,11 +46,11 @@ type mutant struct {
 }
 
 func main() {
-	n := flag.Int("n", 60, "how many changes")
-	seed := flag.Uint64("seed", 1, "decides which")
-	only := flag.String("only", "", "numbers of those to try, as an earlier run with the same -seed printed them")
-	near := flag.Bool("near", false, "run the tests of the changed package alone, not those of what depends on it")
-	full := flag.Bool("full", false, "run all tests of the changed package where the short ones pass")
+	n := flag.Int("n", 60, "number of changes")
+	seed := flag.Uint64("seed", 1, "selects the changes")
+	only := flag.String("only", "", "numbers of the changes to try, as printed by an earlier run with the same -seed")
+	near := flag.Bool("near", false, "only run the tests of the changed package, not those of packages that depend on it")
+	full := flag.Bool("full", false, "run all tests of the changed package if the short ones pass")
 	timeout := flag.Duration("timeout", 3*time.Minute, "of one run of tests")
 	flag.Parse()
 	pkgs := flag.Args()
@@ -85,7 +85,7 @@ func tryMutants(n int, seed uint64, only string, onlyPackage, full bool, timeout
 	for _, s := range strings.FieldsFunc(only, func(r rune) bool { return r == ',' }) {
 		i, err := strconv.Atoi(s)
 		if err != nil || i < 0 || i >= len(all) {
-			return fmt.Errorf("-only %s: there is no number %s", only, s)
+			return fmt.Errorf("-only %s: there is no change %s", only, s)
 		}
 		selected[i] = true
 	}
@@ -108,7 +108,7 @@ func tryMutants(n int, seed uint64, only string, onlyPackage, full bool, timeout
 			if oneline.TimedOut(err) {
 				return fmt.Errorf("building %s: %w\n%s", m.Pkg, err, out)
 			}
-			continue // an unused variable, say
+			continue // for example an unused variable
 		}
 		verdict := "SURVIVED"
 		if _, err := oneline.Go(timeout, "test", "-short", "-failfast", "-overlay", overlay, m.Pkg); err != nil {
@@ -133,11 +133,11 @@ func tryMutants(n int, seed uint64, only string, onlyPackage, full bool, timeout
 		fmt.Printf("%4d  %s:%d  %s -> %s: %s\n", i, m.File, m.Line, m.Old, m.text, verdict)
 	}
 	total := caughtNear + caughtFar + survived
-	fmt.Printf("%d of %d changes caught (%.0f %%): %d by the tests of their package, %d by others; of %d that there are in %d packages\n", caughtNear+caughtFar, total, 100*float64(caughtNear+caughtFar)/float64(max(total, 1)), caughtNear, caughtFar, len(all), len(sources))
+	fmt.Printf("%d of %d changes caught (%.0f %%): %d by the tests of their package, %d by others; of %d possible changes in %d packages\n", caughtNear+caughtFar, total, 100*float64(caughtNear+caughtFar)/float64(max(total, 1)), caughtNear, caughtFar, len(all), len(sources))
 	return nil
 }
 
-// runLongTests runs all tests of a package, if it is to.
+// runLongTests runs all tests of a package if full is set.
 func runLongTests(full bool, timeout time.Duration, overlay, pkg string) (err error) {
 	if full {
 		_, err = oneline.Go(timeout, "test", "-failfast", "-overlay", overlay, pkg)
@@ -145,7 +145,7 @@ func runLongTests(full bool, timeout time.Duration, overlay, pkg string) (err er
 	return err
 }
 
-// timeoutNote says of tests that were ended that they ran for too long: on a busy machine they may do so without a change.
+// timeoutNote returns a note if the tests were ended by the timeout: on a busy machine that may happen without a change.
 func timeoutNote(err error) string {
 	if oneline.TimedOut(err) {
 		return " (ran for too long)"
@@ -171,10 +171,10 @@ var swappedOperators = map[token.Token]string{
 	token.ADD: "-", token.SUB: "+", token.MUL: "/", token.QUO: "*", token.LAND: "||", token.LOR: "&&",
 }
 
-// A source is a package: its folder as ./FOLDER, its path, and its module's folder.
+// A source is a package: its directory as ./DIRECTORY, its import path, and its module's directory.
 type source struct{ dir, path, module string }
 
-// listPackages returns those of patterns, but for packages that only tests use: their names end so.
+// listPackages returns the packages of patterns except those that only tests use, whose names end with "test".
 func listPackages(patterns []string) (list []source, err error) {
 	root, err := os.Getwd()
 	if err != nil {
@@ -197,7 +197,7 @@ func listPackages(patterns []string) (list []source, err error) {
 	return list, nil
 }
 
-// dependentsOf returns the packages of a package's module whose tests it is part of, but for itself.
+// dependentsOf returns the other packages of a package's module whose tests depend on it.
 func dependentsOf(dir string) (list []string, err error) {
 	self, err := listPackages([]string{dir})
 	if err != nil || len(self) != 1 {
@@ -218,7 +218,7 @@ func dependentsOf(dir string) (list []string, err error) {
 	return list, nil
 }
 
-// mutantsOf returns all changes that can be made in a package, but for files that are generated or only of another system.
+// mutantsOf returns all possible changes of a package.
 func mutantsOf(pkg string) ([]mutant, error) {
 	files, err := oneline.Files(pkg)
 	if err != nil {
@@ -266,7 +266,7 @@ func mutantsOf(pkg string) ([]mutant, error) {
 	return out, nil
 }
 
-// isText reports whether an expression is text, of which only + is known.
+// isText reports whether an expression is a string literal: strings only support +.
 func isText(e ast.Expr) bool {
 	l, ok := e.(*ast.BasicLit)
 	return ok && l.Kind == token.STRING

@@ -1,19 +1,20 @@
-// Command thresholds asks what the engine's answers depend on: it halves and doubles one threshold of internal/explain at a time and
-// judges the recordings of the corpus and of lab/truth again.
+// Command thresholds measures how much answers depend on each threshold: it halves and doubles one threshold of
+// internal/explain at a time and judges the recordings of the corpus and of lab/truth again.
 //
 //	go run ./lab/thresholds -count                       only counts them; -list names each
-//	go run ./lab/thresholds -only '^peers\.'             tries those of a matching name
-//	go run ./lab/thresholds -n 12 -out DIR/outcome.jsonl tries twelve, and leaves out what the file has: so a run can go on
+//	go run ./lab/thresholds -only '^peers\.'             tries those with a matching name
+//	go run ./lab/thresholds -n 12 -out DIR/outcome.jsonl tries twelve, without those that the file has: so a run can be continued
 //
-// A threshold is a named constant of a package below internal/explain, tests aside, with a number as its value, that a comparison (<, <=,
-// >, >=), min or max of that package has as an operand, by itself or inside of an arithmetic expression. One whose name begins with max, or
-// whose value is a power of two (1 << n), bounds memory or work; the others decide what is believed, and these are tried. -count says besides
-// how many comparisons have a number as it stands in place of a name: other than 0, 1 and 2, which separate none, one and several; and at how many places the
-// packages that decide what is believed name a function, type or package of others.
+// A threshold is a named numeric constant of a package below internal/explain, tests excluded, that is an operand of a
+// comparison (<, <=, >, >=), min or max in that package, or of an arithmetic expression there. A threshold whose name begins
+// with max, or whose value is a power of two (1 << n), bounds memory or work. The others decide answers, and these are tried.
+// -count also counts the comparisons with a literal number other than 0, 1 and 2, which distinguish none, one and several; and
+// the places where the packages that decide answers name a function, type or package of the standard library or of a
+// dependency.
 //
-// With -n, the thresholds are spread evenly over all of them in the order of their names. The files stay as they are: go test is given the
-// changed one by -overlay. An answer has changed if TestField or TestTruth fails for its recording: a judged part of it became wrong, or
-// right. One run after the other, so -n 12 takes some minutes.
+// With -n, the thresholds are spread evenly over all, in the order of their names. Source files stay unchanged: go test gets
+// the changed file by -overlay. An answer has changed if TestField or TestTruth fails for its recording, because a judged part
+// became wrong or right. Runs are sequential, so -n 12 takes some minutes.
 package main
 
 import (
@@ -35,34 +36,34 @@ import (
 	"github.com/whylate/whylate/lab/internal/oneline"
 )
 
-// A threshold is a named constant that something is compared with.
+// A threshold is a named constant that the code compares with.
 type threshold struct {
 	oneline.Place
 	name string // package.constant
 }
 
-// isBound reports whether it bounds memory or work.
+// isBound reports whether the threshold bounds memory or work.
 func (t *threshold) isBound() bool {
 	_, name, _ := strings.Cut(t.name, ".")
 	return strings.HasPrefix(name, "max") || strings.Contains(t.Old, "<<")
 }
 
-// An outcome is what came of one change.
+// An outcome is the result of one change.
 type outcome struct {
 	Name     string   `json:"name"`
 	Position string   `json:"where"`
 	Old      string   `json:"was"`
 	Factor   string   `json:"factor"` // half, double
 	Changed  []string `json:"changed"`
-	Failed   string   `json:"failed,omitempty"` // it did not build, or ran for too long
+	Failed   string   `json:"failed,omitempty"` // a build error or a timeout
 }
 
 func main() {
 	count := flag.Bool("count", false, "only count them")
 	list := flag.Bool("list", false, "only list them")
-	only := flag.String("only", "", "those whose package.name matches this regular expression")
-	n := flag.Int("n", 0, "how many of them; 0: all")
-	out := flag.String("out", "", "file to add outcomes to, a line of JSON each; those that it has are not tried again")
+	only := flag.String("only", "", "only thresholds whose package.name matches this regular expression")
+	n := flag.Int("n", 0, "number of thresholds; 0: all")
+	out := flag.String("out", "", "file to add outcomes to, a line of JSON each; outcomes in it are not repeated")
 	timeout := flag.Duration("timeout", 5*time.Minute, "of one run of the judges")
 	flag.Parse()
 	if err := tryThresholds(*count, *list, *only, *n, *out, *timeout); err != nil {
@@ -89,7 +90,7 @@ func tryThresholds(count, list bool, only string, n int, out string, timeout tim
 	}
 	named := len(all)
 	all = slices.DeleteFunc(all, func(t threshold) bool { return t.isBound() })
-	fmt.Printf("%d thresholds decide what is believed; %d more bound memory or work; %d comparisons have a number as it stands; %d places name code of others\n", len(all), named-len(all), bare, specialCases)
+	fmt.Printf("%d thresholds decide answers; %d more bound memory or work; %d comparisons have a literal number; %d places name other code\n", len(all), named-len(all), bare, specialCases)
 	all = slices.DeleteFunc(all, func(t threshold) bool { return !match.MatchString(t.name) })
 	if n > 0 && n < len(all) {
 		for i := range n {
@@ -122,7 +123,7 @@ func tryThresholds(count, list bool, only string, n int, out string, timeout tim
 				if o, err = tryFactor(&all[i], factor, dir, timeout); err != nil {
 					return err
 				}
-				if o.Failed != timedOut { // another run may have the time
+				if o.Failed != timedOut { // another run may be fast enough
 					if err := appendOutcome(out, &o); err != nil {
 						return err
 					}
@@ -151,7 +152,7 @@ func (o *outcome) print() {
 
 const timedOut = "ran for too long"
 
-// tryFactor judges the recordings with a threshold that is half of what it was, or twice.
+// tryFactor judges the recordings with half of a threshold, or twice.
 func tryFactor(t *threshold, factor, dir string, timeout time.Duration) (outcome, error) {
 	o := outcome{Name: t.name, Position: fmt.Sprintf("%s:%d", t.File, t.Line), Old: t.Old, Factor: factor, Changed: []string{}}
 	overlay, err := t.Write(dir, "("+t.Old+")"+map[string]string{"half": " / 2", "double": " * 2"}[factor])
@@ -176,15 +177,16 @@ func tryFactor(t *threshold, factor, dir string, timeout time.Duration) (outcome
 
 var subtest = regexp.MustCompile(`(?m)^ +--- FAIL: (?:TestField|TestTruth)/(\S+) .*\n\s+\S+_test\.go:\d+: (.*)`)
 
-// changedPage matches what is said of a page of docs that the answers no longer fit, where all that is judged is as it was.
-var changedPage = regexp.MustCompile(`(?m)_test\.go:\d+: (docs/\S+ is not what .*)`)
+// changedPage matches the message about a generated page that no longer agrees with the answers, although every judged part is
+// as before.
+var changedPage = regexp.MustCompile(`(?m)_test\.go:\d+: ((?:docs|internal)/\S+ is not what .*)`)
 
-// changedAnswers returns the recordings whose answer is judged otherwise, with the first thing that is said of each.
+// changedAnswers returns the recordings whose answers are judged differently, each with its first message.
 func changedAnswers(output []byte) (out []string) {
 	for _, m := range subtest.FindAllSubmatch(output, -1) {
 		text := string(m[2])
-		if right, _, ok := strings.Cut(text, " is right now"); ok {
-			text = right + " is right now"
+		if right, _, ok := strings.Cut(text, " is right: "); ok {
+			text = right + " is right"
 		}
 		if r := []rune(text); len(r) > 120 {
 			text = string(r[:120]) + "..."
@@ -194,7 +196,7 @@ func changedAnswers(output []byte) (out []string) {
 	return out
 }
 
-// readOutcomes returns the outcomes that a file has.
+// readOutcomes returns the outcomes of a file, by threshold, value and factor.
 func readOutcomes(file string) (map[string]outcome, error) {
 	done := map[string]outcome{}
 	if file == "" {
@@ -234,7 +236,8 @@ func appendOutcome(file string, o *outcome) error {
 	return err
 }
 
-// findThresholds returns the thresholds of all packages below a directory, by name, and how many comparisons have a number as it stands.
+// findThresholds returns the thresholds of all packages below a directory, by name, and the number of comparisons with a
+// literal number.
 func findThresholds(root string) (all []threshold, bare int, err error) {
 	var files []*oneline.File
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -250,7 +253,7 @@ func findThresholds(root string) (all []threshold, bare int, err error) {
 	return all, bare, err
 }
 
-// thresholdsIn returns those of some files, which may be of several packages with names of their own.
+// thresholdsIn returns the thresholds of some files, which may be of several packages with different names.
 func thresholdsIn(files []*oneline.File) (all []threshold, bare int) {
 	compared := map[string]bool{} // package.constant
 	for _, f := range files {
@@ -306,7 +309,7 @@ func thresholdsIn(files []*oneline.File) (all []threshold, bare int) {
 	return all, bare
 }
 
-// visitOperands visits the names and numbers of an arithmetic expression, through conversions such as float64(x).
+// visitOperands visits the names and numbers of an arithmetic expression, also in conversions such as float64(x).
 func visitOperands(e ast.Expr, visit func(ast.Expr)) {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
@@ -325,7 +328,7 @@ func visitOperands(e ast.Expr, visit func(ast.Expr)) {
 	}
 }
 
-// isNumber reports whether a constant's value is an expression of numbers, and no iota or text.
+// isNumber reports whether a constant's value is an expression of numbers, without iota and strings.
 func isNumber(e ast.Expr) bool {
 	ok, number := true, false
 	ast.Inspect(e, func(n ast.Node) bool {

@@ -39,7 +39,7 @@ const otherSource = `package q
 func g(a int) bool { return a < p.unused }
 `
 
-// TestThresholdsUsedElsewhere: what another package compares with counts.
+// TestThresholdsUsedElsewhere: a constant that another package compares with is a threshold.
 func TestThresholdsUsedElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"p/p.go": source, "q/q.go": otherSource} {
@@ -79,7 +79,7 @@ func TestThresholds(t *testing.T) {
 		}
 	}
 	if want := []string{"p.least=0.1", "p.pause=20 * ms", "p.scaled=3"}; !slices.Equal(deciding, want) {
-		t.Errorf("believed %q, want %q", deciding, want)
+		t.Errorf("deciding %q, want %q", deciding, want)
 	}
 	if want := []string{"p.maxKept=64", "p.room=1 << 6"}; !slices.Equal(bounds, want) {
 		t.Errorf("bounds %q, want %q", bounds, want)
@@ -95,7 +95,8 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
-// TestNames: what names code of others is counted, in conditions and in tables; texts, and names in documentation and imports, are not.
+// TestNames: names of other code count in conditions and in tables; other strings, and names in documentation and imports, do
+// not.
 func TestNames(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "finding"), 0o700); err != nil {

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// decidingPackages are the packages that decide what is believed.
+// decidingPackages are the packages that decide answers.
 var decidingPackages = []string{"finding", "verdict", "queues", "hostjoin", "request"}
 
-// codeName is a text that names a function, a type or a package: net/http.(*conn).serve, database/sql., Mutex).Lock.
+// codeName matches a string that names a function, a type or a package: net/http.(*conn).serve, database/sql., Mutex).Lock.
 var codeName = regexp.MustCompile(`^[\w.*()/-]*(\w\.[\w(]|\)\.|\w\.$)[\w.*()/-]*$`)
 
-// countCodeNames counts the places below a directory at which the deciding packages name code of others: each is a special case. Tests, imports, tags and rules'
-// documentation aside. "…" stands for anything in a name.
+// countCodeNames counts the places below a directory at which the deciding packages name other code: each is a special case.
+// Tests, imports, tags and rules' documentation do not count. "…" stands for anything in a name.
 func countCodeNames(dir string) (n int, err error) {
 	for _, pkg := range decidingPackages {
 		files, err := filepath.Glob(filepath.Join(dir, pkg, "*.go"))

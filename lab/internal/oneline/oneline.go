@@ -1,5 +1,5 @@
-// Package oneline changes one place of a Go package's source at a time and runs the go command with the change, while the files stay as they
-// are: what lab/mutants and lab/thresholds share.
+// Package oneline changes one place of a Go package's source and runs the go command with the change, without writing to the
+// source file. lab/mutants and lab/thresholds use it.
 package oneline
 
 import (
@@ -21,15 +21,15 @@ import (
 	"time"
 )
 
-// A Place is a part of a file that a change replaces.
+// A Place is a range of a file that a change replaces.
 type Place struct {
 	Pkg, File string
 	Line      int
-	From, To  int // bytes of the file
+	From, To  int // offsets in bytes
 	Old       string
 }
 
-// Write writes the file with other text in the place into a directory, and returns the list that go's -overlay takes.
+// Write writes the file with other text in the place to a directory, and returns the file for go's -overlay flag.
 func (p *Place) Write(dir, text string) (overlay string, err error) {
 	data, err := os.ReadFile(p.File)
 	if err != nil {
@@ -59,7 +59,7 @@ type File struct {
 	data      []byte
 }
 
-// Place returns the place of what stands from one position to another.
+// Place returns the range between two positions.
 func (f *File) Place(from, to token.Pos) Place {
 	p, e := f.set.Position(from), f.set.Position(to)
 	return Place{Pkg: f.Pkg, File: f.Name, Line: p.Line, From: p.Offset, To: e.Offset, Old: string(f.data[p.Offset:e.Offset])}
@@ -68,8 +68,8 @@ func (f *File) Place(from, to token.Pos) Place {
 // Line returns the line of a position.
 func (f *File) Line(p token.Pos) int { return f.set.Position(p).Line }
 
-// Files parses a package's files, but for tests, what is generated, and what is of another system or Go version: no test here would
-// notice a change of it.
+// Files parses a package's files except tests, generated files, and those of another system or Go version: no test here would
+// notice a change of these.
 func Files(pkg string) ([]*File, error) {
 	names, err := filepath.Glob(filepath.Join(pkg, "*.go"))
 	if err != nil {
@@ -99,16 +99,16 @@ func Files(pkg string) ([]*File, error) {
 	return out, nil
 }
 
-// interrupted is done when this process is told to end.
+// interrupted is done when this process is to end.
 var interrupted, _ = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 
-// Go runs the go command, and ends it after the timeout: then the error is context.DeadlineExceeded. It does not return when this
-// process is told to end: what it started ends then, and so does the process.
+// Go runs the go command. After the timeout it ends the command with the error context.DeadlineExceeded. If this process is
+// interrupted, it ends the command and exits.
 func Go(timeout time.Duration, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(interrupted, timeout)
 	defer cancel()
 	c := exec.CommandContext(ctx, "go", args...)
-	// What is ended is go test and the tests that it has started: a loop without end would run on.
+	// The process group contains go test and the tests that it started: an endless loop would continue otherwise.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = time.Second
@@ -122,5 +122,5 @@ func Go(timeout time.Duration, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// TimedOut reports whether a run was ended for its time.
+// TimedOut reports whether a run was ended by its timeout.
 func TimedOut(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
