@@ -20,11 +20,11 @@ const resultsFile = "all.json"
 // An armEntry is a recording of one way in which a story ran (stories/), cut to a few of its seconds. What must be said of it is
 // what the story expects, and its clients' figures are those of the story's run.
 type armEntry struct {
-	story, arm      string
-	program, module string
-	about           string // what is wrong with it, or what is done
-	fault           string // empty: healthy
-	from, n         int    // generations, of a second each
+	story, arm                   string
+	program, module              string
+	description                  string // what is wrong with it, or what is done
+	fault                        string // empty: healthy
+	firstGeneration, generations int    // generations, of a second each
 }
 
 func (a *armEntry) name() string {
@@ -46,12 +46,12 @@ type armResult struct {
 	Report   string
 	Expected struct {
 		Code, Site string
-		Only       bool
+		Only       bool `json:"only"`
 	}
 }
 
-// keepArms takes the arms whose name matches from a full run of the stories in the directory run.
-func keepArms(run, dir string, only *regexp.Regexp) error {
+// storeArms takes the arms whose name matches from a full run of the stories in the directory run.
+func storeArms(run, dir string, match *regexp.Regexp) error {
 	data, err := os.ReadFile(filepath.Join(run, resultsFile))
 	if err != nil {
 		return err
@@ -63,13 +63,13 @@ func keepArms(run, dir string, only *regexp.Regexp) error {
 	var failed []error
 	for i := range armEntries {
 		a := &armEntries[i]
-		if !only.MatchString(a.name()) {
+		if !match.MatchString(a.name()) {
 			continue
 		}
 		for _, r := range results {
 			for _, arm := range r.Arms {
 				if r.Story == a.story && arm.Name == a.arm {
-					if err := a.keep(run, dir, &r, &arm); err != nil {
+					if err := a.store(run, dir, &r, &arm); err != nil {
 						failed = append(failed, fmt.Errorf("%s: %w", a.name(), err))
 					}
 				}
@@ -79,12 +79,12 @@ func keepArms(run, dir string, only *regexp.Regexp) error {
 	return errors.Join(failed...)
 }
 
-func (a *armEntry) keep(run, dir string, r *storyResult, arm *armResult) error {
+func (a *armEntry) store(run, dir string, r *storyResult, arm *armResult) error {
 	whole, err := os.ReadFile(filepath.Join(run, strings.TrimSuffix(arm.Report, ".html")+".whylate"))
 	if err != nil {
 		return err
 	}
-	part, err := cut(whole, a.from, a.n)
+	part, err := cut(whole, a.firstGeneration, a.generations)
 	if err != nil {
 		return err
 	}
@@ -100,11 +100,11 @@ func (a *armEntry) keep(run, dir string, r *storyResult, arm *armResult) error {
 		return fmt.Errorf("the story expects %q of it", arm.Expected.Code)
 	}
 	f := &testprog.FieldCase{
-		Name: a.name(), Story: a.story + ": " + a.arm, Program: a.program, Module: a.module, Description: a.about, Fault: a.fault, Healthy: a.fault == "",
-		Go: machine[3], Machine: machine[1] + ", " + machine[0], Date: r.Date, Seconds: a.n, OtherLoad: "its clients and servers",
+		Name: a.name(), Story: a.story + ": " + a.arm, Program: a.program, Module: a.module, Description: a.description, Fault: a.fault, Healthy: a.fault == "",
+		Go: machine[3], Machine: machine[1] + ", " + machine[0], Date: r.Date, Seconds: a.generations, OtherLoad: "its clients and servers",
 		Client: testprog.FieldClient{Kind: "request of the whole arm", Requests: arm.Requests, P50: time.Duration(arm.P50NS), P99: time.Duration(arm.P99NS)},
 		Truth: testprog.FieldTruth{
-			Code: arm.Expected.Code, Finding: arm.Expected.Site, IsOnlyLoud: arm.Expected.Only, AllowedTexts: armMaySay[a.story+": "+a.arm],
+			Code: arm.Expected.Code, Finding: arm.Expected.Site, IsOnlyLoud: arm.Expected.Only, AllowedTexts: armAllowedTexts[a.story+": "+a.arm],
 			SkipReason: "the clients' figures are those of the whole arm, of which this is a part",
 		},
 	}

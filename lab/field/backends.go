@@ -17,10 +17,10 @@ import (
 
 // A backend is a server that a program of ours needs, with its data in a directory of its own. It returns what the
 // program gets its address by -backend.
-type backend func(ctx context.Context) (address string, stop func(), err error)
+type backendStarter func(ctx context.Context) (address string, stop func(), err error)
 
-// postgres starts PostgreSQL (Debian's package postgresql; elsewhere, what is in the PATH).
-func postgres(ctx context.Context) (string, func(), error) {
+// startPostgres starts PostgreSQL (Debian's package postgresql; elsewhere, what is in the PATH).
+func startPostgres(ctx context.Context) (string, func(), error) {
 	bin := ""
 	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb"); len(found) > 0 {
 		bin = filepath.Dir(found[len(found)-1]) + "/"
@@ -29,7 +29,7 @@ func postgres(ctx context.Context) (string, func(), error) {
 	if err != nil {
 		return "", nil, err
 	}
-	dir, remove, err := scratch()
+	dir, remove, err := scratchDir()
 	if err != nil {
 		return "", nil, err
 	}
@@ -47,7 +47,7 @@ func postgres(ctx context.Context) (string, func(), error) {
 		remove()
 		return "", nil, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
-	stop, err := background(as(bin+"postgres", "-D", data, "-p", ports[0], "-h", "127.0.0.1", "-k", dir, "-c", "max_connections=60"), "127.0.0.1:"+ports[0])
+	stop, err := startInBackground(as(bin+"postgres", "-D", data, "-p", ports[0], "-h", "127.0.0.1", "-k", dir, "-c", "max_connections=60"), "127.0.0.1:"+ports[0])
 	if err != nil {
 		remove()
 		return "", nil, err
@@ -58,21 +58,21 @@ func postgres(ctx context.Context) (string, func(), error) {
 	return "postgres://field@127.0.0.1:" + ports[0] + "/postgres?sslmode=disable", func() { stop(); remove() }, nil
 }
 
-// redis starts Redis (Debian's package redis-server).
-func redis(ctx context.Context) (string, func(), error) {
+// startRedis starts Redis (Debian's package redis-server).
+func startRedis(ctx context.Context) (string, func(), error) {
 	ports, err := freeport.Find(1)
 	if err != nil {
 		return "", nil, err
 	}
 	addr := "127.0.0.1:" + ports[0]
-	stop, err := background(exec.CommandContext(ctx, "redis-server", "--port", ports[0], "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"), addr)
+	stop, err := startInBackground(exec.CommandContext(ctx, "redis-server", "--port", ports[0], "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"), addr)
 	return addr, stop, err
 }
 
 const kafkaVersion = "4.3.0"
 
-// kafka starts Kafka, by its jars from Maven's repository, which needs mvn and java.
-func kafka(ctx context.Context) (string, func(), error) {
+// startKafka starts Kafka, by its jars from Maven's repository, which needs mvn and java.
+func startKafka(ctx context.Context) (string, func(), error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", nil, err
@@ -89,7 +89,7 @@ func kafka(ctx context.Context) (string, func(), error) {
 		if err := os.WriteFile(filepath.Join(home, "pom.xml"), []byte(pom), 0o666); err != nil {
 			return "", nil, err
 		}
-		if err := command(ctx, home, nil, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=fetched"); err != nil {
+		if err := runCommand(ctx, home, nil, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=fetched"); err != nil {
 			return "", nil, fmt.Errorf("fetching Kafka: %w", err)
 		}
 		if err := os.Rename(filepath.Join(home, "fetched"), jars); err != nil {
@@ -100,7 +100,7 @@ func kafka(ctx context.Context) (string, func(), error) {
 	if err != nil {
 		return "", nil, err
 	}
-	dir, remove, err := scratch()
+	dir, remove, err := scratchDir()
 	if err != nil {
 		return "", nil, err
 	}
@@ -122,7 +122,7 @@ func kafka(ctx context.Context) (string, func(), error) {
 		remove()
 		return "", nil, fmt.Errorf("formatting Kafka's storage: %w\n%s", err, out)
 	}
-	stop, err := background(java("kafka.Kafka", properties), addr)
+	stop, err := startInBackground(java("kafka.Kafka", properties), addr)
 	if err != nil {
 		remove()
 		return "", nil, err
@@ -130,16 +130,16 @@ func kafka(ctx context.Context) (string, func(), error) {
 	return addr, func() { stop(); remove() }, nil
 }
 
-// scratch makes a directory that other users may write to.
-func scratch() (dir string, remove func(), err error) {
+// scratchDir makes a directory that other users may write to.
+func scratchDir() (dir string, remove func(), err error) {
 	if dir, err = os.MkdirTemp("", "field-backend"); err != nil {
 		return "", nil, err
 	}
 	return dir, func() { os.RemoveAll(dir) }, os.Chmod(dir, 0o777)
 }
 
-// background starts a server and waits until it accepts connections.
-func background(cmd *exec.Cmd, addr string) (stop func(), err error) {
+// startInBackground starts a server and waits until it accepts connections.
+func startInBackground(cmd *exec.Cmd, addr string) (stop func(), err error) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
@@ -174,10 +174,10 @@ func background(cmd *exec.Cmd, addr string) (stop func(), err error) {
 	return nil, errors.New(cmd.Path + " does not accept connections")
 }
 
-// with starts what a program of ours needs, and returns the arguments that tell it where that is.
-func (p program) with(ctx context.Context, binary, fault string) (args []string, leave func(), err error) {
+// startDependencies starts what a program of ours needs, and returns the arguments that tell it where that is.
+func (p program) startDependencies(ctx context.Context, binary, fault string) (args []string, stop func(), err error) {
 	var stops []func()
-	leave = func() {
+	stop = func() {
 		for _, stop := range stops {
 			stop()
 		}
@@ -193,18 +193,18 @@ func (p program) with(ctx context.Context, binary, fault string) (args []string,
 	if p.peer {
 		ports, err := freeport.Find(1)
 		if err != nil {
-			leave()
+			stop()
 			return nil, nil, err
 		}
 		addr := "127.0.0.1:" + ports[0]
 		peer := exec.CommandContext(ctx, binary, append([]string{"-as-peer", "-listen", addr, "-fault", fault}, args...)...)
 		peer.Stderr = os.Stderr
 		if err := peer.Start(); err != nil {
-			leave()
+			stop()
 			return nil, nil, err
 		}
 		stops = append(stops, func() { peer.Process.Kill(); peer.Wait() })
 		args = append(args, "-peer", addr)
 	}
-	return args, leave, nil
+	return args, stop, nil
 }

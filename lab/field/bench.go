@@ -17,7 +17,7 @@ import (
 func (e *entry) recordTest(ctx context.Context, p program, binary, dir, data string) (*testprog.FieldCase, error) {
 	began := time.Now()
 	trace, cpu := filepath.Join(data, "trace"), filepath.Join(data, "cpu")
-	cmd := exec.CommandContext(ctx, binary, "-test.run", "-", "-test.bench", "^Benchmark"+e.test+"$", "-test.benchtime", "150x", "-test.trace", trace, "-test.cpuprofile", cpu)
+	cmd := exec.CommandContext(ctx, binary, "-test.run", "-", "-test.bench", "^Benchmark"+e.benchmark+"$", "-test.benchtime", "150x", "-test.trace", trace, "-test.cpuprofile", cpu)
 	cmd.Dir = data
 	out, err := cmd.Output()
 	if err != nil {
@@ -25,22 +25,22 @@ func (e *entry) recordTest(ctx context.Context, p program, binary, dir, data str
 	}
 	took := time.Since(began)
 	raw := filepath.Join(data, e.name+".whylate")
-	if err := join(raw, trace, cpu, bundle.Meta{URL: "go test -bench " + e.test, Start: began, RequestedNS: int64(took), WindowNS: int64(took), ReceivedNS: int64(took)}); err != nil {
+	if err := joinRecording(raw, trace, cpu, bundle.Meta{URL: "go test -bench " + e.benchmark, Start: began, RequestedNS: int64(took), WindowNS: int64(took), ReceivedNS: int64(took)}); err != nil {
 		return nil, err
 	}
-	f := e.field(p, 1, "")
-	if err := keep(f, raw, dir); err != nil {
+	f := e.newCase(p, 1, "")
+	if err := storePacked(f, raw, dir); err != nil {
 		return nil, err
 	}
-	var all taken
-	listen(bytes.NewReader(out), &all)
-	f.Client = all.during(began, began.Add(took))
+	var all sampleLog
+	readSamples(bytes.NewReader(out), &all)
+	f.Client = all.summary(began, began.Add(took))
 	f.Client.Kind = e.loads[0].kind
 	return f, nil
 }
 
-// join writes a recording of a trace and a CPU profile that are there.
-func join(to, trace, cpu string, m bundle.Meta) error {
+// joinRecording writes a recording of a trace and a CPU profile that are there.
+func joinRecording(to, trace, cpu string, m bundle.Meta) error {
 	f, err := os.Create(to)
 	if err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 )
 
-// confine makes a command run in a group with a CPU quota, which needs root.
-func confine(cmd *exec.Cmd, cpus float64) (leave func(), err error) {
+// confineCPU makes a command run in a group with a CPU quota, which needs root.
+func confineCPU(cmd *exec.Cmd, cpus float64) (leave func(), err error) {
 	g, err := cpugroup.New(cpugroup.Options{CPUs: cpus, HighWeight: true})
 	if err != nil {
 		return nil, err
@@ -18,8 +18,8 @@ func confine(cmd *exec.Cmd, cpus float64) (leave func(), err error) {
 	return func() { _ = g.Remove() }, nil
 }
 
-// hold stops a process, or lets it go on.
-func hold(p *os.Process, stop bool) error {
+// stopOrContinue stops a process, or lets it go on.
+func stopOrContinue(p *os.Process, stop bool) error {
 	if stop {
 		return p.Signal(syscall.SIGSTOP)
 	}

@@ -31,52 +31,52 @@ import (
 // here by hand, from knowledge of the program and of what is done to it.
 type entry struct {
 	name, program string
-	about         string
+	description   string
 	fault         string   // a flag of a program of ours, or what is done to one of others in a word; empty: healthy
 	args          []string // beside the program's own
 	env           []string
 	seconds       int // 0 is 1
-	neighbours    bool
+	busyMachine   bool
 	// stopFor is for how long the process is stopped by a signal, again each stopEvery, while it is recorded.
 	stopFor, stopEvery time.Duration
-	test               string        // a benchmark that is recorded instead of a service
+	benchmark          string        // a benchmark that is recorded instead of a service
 	quota              float64       // CPUs of the container that the program runs in; 0: none
-	warm               time.Duration // of load before the recording; 0 is 2 s
-	// before is done before the program is started, and ends with the context; arguments are instead of the program's.
-	before    func(ctx context.Context, ports []string) error
-	arguments func(data string, ports []string) ([]string, error)
+	warmup             time.Duration // of load before the recording; 0 is 2 s
+	// startUpstream is done before the program is started, and ends with the context; arguments are instead of the program's.
+	startUpstream func(ctx context.Context, ports []string) error
+	arguments     func(data string, ports []string) ([]string, error)
 	// prepare is done before there is load.
 	prepare func(ctx context.Context, s *server) error
 	// loads run at the same time. The first is the one that is judged; its kind is what a request is to the client.
-	loads []stream
+	loads []loadStream
 	truth testprog.FieldTruth
-	// after is done when the load has ended and the recording is made, before the program is stopped.
-	after func(s *server) error
+	// afterLoad is done when the load has ended and the recording is made, before the program is stopped.
+	afterLoad func(s *server) error
 }
 
 // A stream is load of one kind: an open loop, so that the clients do not wait for each other.
-type stream struct {
+type loadStream struct {
 	kind string
 	rate float64 // requests a second
 	// One of three: a URL below the server's first port that is asked for; what sends one request; or the program itself
 	// tells on its standard output what its requests took ("sample END-UNIX-NS TOOK-NS ok|err" a line).
-	get     string
-	targets func(s *server) []load.Target // instead of get: several, and with bodies
-	send    func(ctx context.Context, s *server) error
-	told    bool
-	asked   bool // instead of told: of the program's own requests, at the end of the load
-	// child are arguments with which the program is started once more, as its own client, which tells.
-	child func(s *server) []string
-	// closed is a number of clients that wait for their answers instead of a rate.
-	closed int
+	path          string
+	targets       func(s *server) []load.Target // instead of get: several, and with bodies
+	send          func(ctx context.Context, s *server) error
+	printsSamples bool
+	servesSamples bool // instead of told: of the program's own requests, at the end of the load
+	// childArgs are arguments with which the program is started once more, as its own client, which tells.
+	childArgs func(s *server) []string
+	// closedClients is a number of clients that wait for their answers instead of a rate.
+	closedClients int
 }
 
-// corpus makes the recordings whose name matches.
-func corpus(ctx context.Context, entries []entry, dir string, only *regexp.Regexp) error {
+// recordEntries makes the recordings whose name matches.
+func recordEntries(ctx context.Context, entries []entry, dir string, match *regexp.Regexp) error {
 	if _, err := os.Stat("go.work"); err != nil {
 		return errors.New("run this in the repository's root")
 	}
-	tmp, whylate, err := prepare(ctx, dir)
+	tmp, whylate, err := prepareDirs(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func corpus(ctx context.Context, entries []entry, dir string, only *regexp.Regex
 	var failed []error
 	for i := range entries {
 		e := &entries[i]
-		if !only.MatchString(e.name) {
+		if !match.MatchString(e.name) {
 			continue
 		}
 		f, err := e.record(ctx, whylate, dir, filepath.Join(tmp, e.name))
@@ -110,18 +110,18 @@ func corpus(ctx context.Context, entries []entry, dir string, only *regexp.Regex
 	return errors.Join(failed...)
 }
 
-// retruth writes the table's truths into recordings that are there.
-func retruth(entries []entry, dir string, only *regexp.Regexp) error {
+// rewriteTruths writes the table's truths into recordings that are there.
+func rewriteTruths(entries []entry, dir string, match *regexp.Regexp) error {
 	for i := range entries {
 		e := &entries[i]
 		f, err := testprog.ReadField(dir, e.name)
-		if errors.Is(err, os.ErrNotExist) || !only.MatchString(e.name) {
+		if errors.Is(err, os.ErrNotExist) || !match.MatchString(e.name) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		f.Description, f.Fault, f.Healthy, f.Truth = e.about, e.fault, e.fault == "", e.truth
+		f.Description, f.Fault, f.Healthy, f.Truth = e.description, e.fault, e.fault == "", e.truth
 		if err := f.Write(dir); err != nil {
 			return err
 		}
@@ -130,15 +130,15 @@ func retruth(entries []entry, dir string, only *regexp.Regexp) error {
 }
 
 // buildAll builds the programs of the recordings whose name matches.
-func buildAll(ctx context.Context, entries []entry, only *regexp.Regexp) error {
+func buildAll(ctx context.Context, entries []entry, match *regexp.Regexp) error {
 	built := map[string]bool{}
 	for i := range entries {
 		e := &entries[i]
-		if !only.MatchString(e.name) || built[e.program] {
+		if !match.MatchString(e.name) || built[e.program] {
 			continue
 		}
 		built[e.program] = true
-		p, ok := find(e.program)
+		p, ok := programNamed(e.program)
 		if !ok {
 			return fmt.Errorf("%s: there is no program %s", e.name, e.program)
 		}
@@ -151,7 +151,7 @@ func buildAll(ctx context.Context, entries []entry, only *regexp.Regexp) error {
 
 func buildTool(ctx context.Context, dir string) (string, error) {
 	whylate := filepath.Join(dir, "whylate")
-	if err := command(ctx, "", nil, "go", "build", "-buildvcs=false", "-o", whylate, "github.com/whylate/whylate/cmd/whylate"); err != nil {
+	if err := runCommand(ctx, "", nil, "go", "build", "-buildvcs=false", "-o", whylate, "github.com/whylate/whylate/cmd/whylate"); err != nil {
 		return "", fmt.Errorf("building whylate: %w", err)
 	}
 	return whylate, nil
@@ -159,7 +159,7 @@ func buildTool(ctx context.Context, dir string) (string, error) {
 
 // record makes NAME.whylate.xz in dir, and returns what is to be known of it.
 func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testprog.FieldCase, error) {
-	p, ok := find(e.program)
+	p, ok := programNamed(e.program)
 	if !ok {
 		return nil, fmt.Errorf("there is no program %s", e.program)
 	}
@@ -170,34 +170,34 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 	if err := os.MkdirAll(data, 0o777); err != nil {
 		return nil, err
 	}
-	if e.test != "" {
+	if e.benchmark != "" {
 		return e.recordTest(ctx, p, binary, dir, data)
 	}
 	p.quota = e.quota
-	around, done := context.WithCancel(ctx)
-	defer done()
+	upstreamCtx, endUpstream := context.WithCancel(ctx)
+	defer endUpstream()
 	arguments := p.arguments
 	if e.arguments != nil {
 		arguments = e.arguments
 	}
 	p.arguments = func(data string, ports []string) ([]string, error) {
-		if e.before != nil {
-			if err := e.before(around, ports); err != nil {
+		if e.startUpstream != nil {
+			if err := e.startUpstream(upstreamCtx, ports); err != nil {
 				return nil, err
 			}
 		}
 		return arguments(data, ports)
 	}
 	args := e.args
-	if p.dir != "" && !p.plain && e.fault != "" {
+	if p.dir != "" && !p.noFaultFlag && e.fault != "" {
 		args = append([]string{"-fault", e.fault}, args...)
 	}
-	with, leave, err := p.with(ctx, binary, e.fault)
+	backendArgs, leave, err := p.startDependencies(ctx, binary, e.fault)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	args = append(with, args...)
+	args = append(backendArgs, args...)
 	s, err := p.start(ctx, binary, data, args, e.env)
 	if err != nil {
 		return nil, err
@@ -205,29 +205,29 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 	defer s.stop()
 	if e.prepare != nil {
 		if err := e.prepare(ctx, s); err != nil {
-			return nil, fmt.Errorf("preparing it: %w\n%s", err, s.said())
+			return nil, fmt.Errorf("preparing it: %w\n%s", err, s.recentOutput())
 		}
 	}
 	loading, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	all := make([]taken, len(e.loads))
+	samples := make([]sampleLog, len(e.loads))
 	for i := range e.loads {
 		wg.Go(func() {
-			if err := e.loads[i].run(loading, s, binary, &all[i]); err != nil && loading.Err() == nil {
+			if err := e.loads[i].run(loading, s, binary, &samples[i]); err != nil && loading.Err() == nil {
 				fmt.Fprintf(os.Stderr, "%s: the load %s ended: %v\n", e.name, e.loads[i].kind, err)
 			}
 		})
 	}
-	warm := e.warm
+	warm := e.warmup
 	if warm == 0 {
 		warm = 2 * time.Second
 	}
 	sleep(ctx, warm)
-	beside := ""
-	if e.neighbours {
-		beside = "busy neighbours"
-		stop, err := neighbours(ctx, runtime.NumCPU())
+	otherLoad := ""
+	if e.busyMachine {
+		otherLoad = "busy neighbours"
+		stop, err := startBusyProcesses(ctx, runtime.NumCPU())
 		if err != nil {
 			return nil, err
 		}
@@ -235,7 +235,7 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 		sleep(ctx, 300*time.Millisecond)
 	}
 	if e.stopFor > 0 {
-		defer e.stops(ctx, s)()
+		defer e.stopRepeatedly(ctx, s)()
 	}
 	seconds := max(e.seconds, 1)
 	raw := filepath.Join(data, e.name+".whylate")
@@ -245,53 +245,53 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 	sleep(ctx, 200*time.Millisecond) // for what was under way at the end
 	cancel()
 	wg.Wait()
-	from, to, err := when(ctx, whylate, raw)
+	from, to, err := traceTimes(ctx, whylate, raw)
 	if err != nil {
 		return nil, err
 	}
-	f := e.field(p, seconds, beside)
-	if err := keep(f, raw, dir); err != nil {
+	f := e.newCase(p, seconds, otherLoad)
+	if err := storePacked(f, raw, dir); err != nil {
 		return nil, err
 	}
-	if e.after != nil {
-		if err := e.after(s); err != nil {
+	if e.afterLoad != nil {
+		if err := e.afterLoad(s); err != nil {
 			return nil, err
 		}
 	}
-	f.Client = all[0].during(from, to)
+	f.Client = samples[0].summary(from, to)
 	f.Client.Kind = e.loads[0].kind
 	if f.Client.Requests == 0 {
-		return nil, fmt.Errorf("no %s was answered within the trace\n%s", f.Client.Kind, s.said())
+		return nil, fmt.Errorf("no %s was answered within the trace\n%s", f.Client.Kind, s.recentOutput())
 	}
 	if 2*f.Client.Errors > f.Client.Requests {
-		return nil, fmt.Errorf("%d of %d %s were refused: this shows no fault of those that are served\n%s", f.Client.Errors, f.Client.Requests, f.Client.Kind, s.said())
+		return nil, fmt.Errorf("%d of %d %s were refused: this shows no fault of those that are served\n%s", f.Client.Errors, f.Client.Requests, f.Client.Kind, s.recentOutput())
 	}
 	return f, nil
 }
 
-// stops stops a program for a while, repeatedly, as a debugger does or a container that is paused.
-func (e *entry) stops(ctx context.Context, s *server) (end func()) {
+// stopRepeatedly stops a program for a while, repeatedly, as a debugger does or a container that is paused.
+func (e *entry) stopRepeatedly(ctx context.Context, s *server) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for sleep(ctx, e.stopEvery); ctx.Err() == nil; sleep(ctx, e.stopEvery) {
-			if err := hold(s.cmd.Process, true); err != nil {
+			if err := stopOrContinue(s.cmd.Process, true); err != nil {
 				fmt.Fprintln(os.Stderr, e.name+": stopping it:", err)
 				return
 			}
 			sleep(ctx, e.stopFor)
-			_ = hold(s.cmd.Process, false)
+			_ = stopOrContinue(s.cmd.Process, false)
 		}
 	})
 	return func() { cancel(); wg.Wait() }
 }
 
-// field is a recording's truth before its clients are asked.
-func (e *entry) field(p program, seconds int, beside string) *testprog.FieldCase {
+// newCase is a recording's truth before its clients are asked.
+func (e *entry) newCase(p program, seconds int, otherLoad string) *testprog.FieldCase {
 	return &testprog.FieldCase{
-		Name: e.name, Program: e.program, Module: p.module + "@" + p.version, Description: e.about, Fault: e.fault,
+		Name: e.name, Program: e.program, Module: p.module + "@" + p.version, Description: e.description, Fault: e.fault,
 		Go: runtime.Version(), Machine: fmt.Sprintf("%s/%s, %d CPUs", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()), Date: time.Now().UTC().Format(time.DateOnly),
-		Seconds: seconds, Healthy: e.fault == "", OtherLoad: beside, Truth: e.truth,
+		Seconds: seconds, Healthy: e.fault == "", OtherLoad: otherLoad, Truth: e.truth,
 	}
 }
 
@@ -302,8 +302,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// neighbours are processes beside the program that use the CPUs.
-func neighbours(ctx context.Context, n int) (stop func(), err error) {
+// startBusyProcesses are processes beside the program that use the CPUs.
+func startBusyProcesses(ctx context.Context, n int) (stop func(), err error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -318,33 +318,33 @@ func neighbours(ctx context.Context, n int) (stop func(), err error) {
 	return stop, nil
 }
 
-// spin uses a CPU for half a minute at most: what a neighbour does.
-func spin() {
+// useCPU uses a CPU for half a minute at most: what a neighbour does.
+func useCPU() {
 	for n, end := 0, time.Now().Add(30*time.Second); n%1024 != 0 || time.Now().Before(end); n++ {
 	}
 }
 
-// taken are the requests that clients saw.
-type taken struct {
+// sampleLog are the requests that clients saw.
+type sampleLog struct {
 	mu   sync.Mutex
-	list []seen
+	list []sample
 }
 
-type seen struct {
-	end  time.Time
-	took time.Duration
-	bad  bool
+type sample struct {
+	end    time.Time
+	took   time.Duration
+	failed bool
 }
 
-func (t *taken) add(s seen) {
+func (t *sampleLog) add(s sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.list = append(t.list, s)
 }
 
-// during sums up the requests that were sent and answered in a stretch of time. What was under way when a trace began has no
+// summary sums up the requests that were sent and answered in a stretch of time. What was under way when a trace began has no
 // length in it.
-func (t *taken) during(from, to time.Time) testprog.FieldClient {
+func (t *sampleLog) summary(from, to time.Time) testprog.FieldClient {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var c testprog.FieldClient
@@ -352,7 +352,7 @@ func (t *taken) during(from, to time.Time) testprog.FieldClient {
 	for _, s := range t.list {
 		switch {
 		case s.end.Add(-s.took).Before(from) || s.end.After(to):
-		case s.bad:
+		case s.failed:
 			c.Errors++
 			took = append(took, s.took)
 		default:
@@ -369,10 +369,10 @@ func (t *taken) during(from, to time.Time) testprog.FieldClient {
 }
 
 // run loads the server until the context ends.
-func (l *stream) run(ctx context.Context, s *server, binary string, t *taken) error {
+func (l *loadStream) run(ctx context.Context, s *server, binary string, t *sampleLog) error {
 	switch {
-	case l.child != nil:
-		cmd := exec.CommandContext(ctx, binary, l.child(s)...)
+	case l.childArgs != nil:
+		cmd := exec.CommandContext(ctx, binary, l.childArgs(s)...)
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 		cmd.WaitDelay = 2 * time.Second
 		cmd.Stderr = os.Stderr
@@ -383,28 +383,28 @@ func (l *stream) run(ctx context.Context, s *server, binary string, t *taken) er
 		if err := cmd.Start(); err != nil {
 			return err
 		}
-		listen(out, t)
+		readSamples(out, t)
 		return cmd.Wait()
-	case l.asked:
+	case l.servesSamples:
 		<-ctx.Done()
 		resp, err := http.Get(s.pprof + "/samples")
 		if err != nil {
 			return err
 		}
 		defer resp.Body.Close()
-		listen(resp.Body, t)
+		readSamples(resp.Body, t)
 		return nil
-	case l.told:
-		s.tell(t)
+	case l.printsSamples:
+		s.collectSamples(t)
 		<-ctx.Done()
 		return nil
 	}
-	o := load.Options{Phases: []load.Phase{{StartRate: l.rate, EndRate: l.rate, Duration: 40 * time.Second}}, Seed: 1, Pace: load.PaceSleep, ClosedClients: l.closed}
-	if l.closed > 0 {
+	o := load.Options{Phases: []load.Phase{{StartRate: l.rate, EndRate: l.rate, Duration: 40 * time.Second}}, Seed: 1, Pace: load.PaceSleep, ClosedClients: l.closedClients}
+	if l.closedClients > 0 {
 		o.Phases = []load.Phase{{Duration: 40 * time.Second}}
 	}
 	began := time.Now()
-	o.Targets = []load.Target{{URL: "http://127.0.0.1:" + s.ports[0] + l.get}}
+	o.Targets = []load.Target{{URL: "http://127.0.0.1:" + s.ports[0] + l.path}}
 	if l.targets != nil {
 		o.Targets = l.targets(s)
 	}
@@ -440,7 +440,7 @@ func (l *stream) run(ctx context.Context, s *server, binary string, t *taken) er
 		if first == nil {
 			first = x.Err
 		}
-		t.add(seen{r.Start.Add(time.Duration(x.End)), time.Duration(x.End - x.Start), x.Err != nil})
+		t.add(sample{r.Start.Add(time.Duration(x.End)), time.Duration(x.End - x.Start), x.Err != nil})
 	}
 	if first != nil {
 		fmt.Fprintf(os.Stderr, "%s: not all were answered well: %v\n", l.kind, first)
@@ -448,8 +448,8 @@ func (l *stream) run(ctx context.Context, s *server, binary string, t *taken) er
 	return nil
 }
 
-// do sends an HTTP request and reads its answer to the end.
-func do(ctx context.Context, c *http.Client, method, url, body string) error {
+// sendHTTP sends an HTTP request and reads its answer to the end.
+func sendHTTP(ctx context.Context, c *http.Client, method, url, body string) error {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return err
@@ -466,14 +466,14 @@ func do(ctx context.Context, c *http.Client, method, url, body string) error {
 	return err
 }
 
-// listen reads what a program reports about its own requests.
-func listen(r io.Reader, t *taken) {
+// readSamples reads what a program reports about its own requests.
+func readSamples(r io.Reader, t *sampleLog) {
 	for in := bufio.NewScanner(r); in.Scan(); {
-		heard(in.Text(), t)
+		parseSample(in.Text(), t)
 	}
 }
 
-func heard(line string, t *taken) bool {
+func parseSample(line string, t *sampleLog) bool {
 	f := strings.Fields(line)
 	if len(f) != 4 || f[0] != "sample" {
 		return false
@@ -483,12 +483,12 @@ func heard(line string, t *taken) bool {
 	if err1 != nil || err2 != nil {
 		return false
 	}
-	t.add(seen{time.Unix(0, end), time.Duration(took), f[3] != "ok"})
+	t.add(sample{time.Unix(0, end), time.Duration(took), f[3] != "ok"})
 	return true
 }
 
-// when tells from when to when a recording's trace goes, by the wall clock that the trace itself holds.
-func when(ctx context.Context, whylate, recording string) (from, to time.Time, err error) {
+// traceTimes tells from when to when a recording's trace goes, by the wall clock that the trace itself holds.
+func traceTimes(ctx context.Context, whylate, recording string) (from, to time.Time, err error) {
 	out, err := exec.CommandContext(ctx, whylate, "explain", "--json", recording).Output()
 	if err != nil {
 		return from, to, fmt.Errorf("explaining: %w", err)
@@ -503,20 +503,20 @@ func when(ctx context.Context, whylate, recording string) (from, to time.Time, e
 	return *r.Input.Start, r.Input.Start.Add(time.Duration(r.Input.DurationNS)), nil
 }
 
-// keep keeps a recording packed as a whole, so that nothing in it is packed by itself.
-func keep(f *testprog.FieldCase, recording, dir string) error {
+// storePacked keeps a recording packed as a whole, so that nothing in it is packed by itself.
+func storePacked(f *testprog.FieldCase, recording, dir string) error {
 	data, err := os.ReadFile(recording)
 	if err != nil {
 		return err
 	}
-	if data, err = stored(data); err != nil {
+	if data, err = storeUncompressed(data); err != nil {
 		return err
 	}
 	return f.WriteRecording(dir, data)
 }
 
-// stored rewrites a recording with its entries as they are.
-func stored(data []byte) ([]byte, error) {
+// storeUncompressed rewrites a recording with its entries as they are.
+func storeUncompressed(data []byte) ([]byte, error) {
 	in, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		return nil, err

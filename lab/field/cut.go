@@ -38,7 +38,7 @@ func cut(recording []byte, from, n int) ([]byte, error) {
 	if _, err := rewrite.Cut(&b, &rewrite.Source{Name: "the recording", Trace: trace, Bundle: in}, begins[from]-begins[0], to); err != nil {
 		return nil, err
 	}
-	return stored(b.Bytes())
+	return storeUncompressed(b.Bytes())
 }
 
 // generationsOf returns when a recording's generations begin, by the trace's clock.

@@ -16,17 +16,17 @@ import (
 // TestCut: a part of a recording is whole generations of it, byte by byte, and what the kernel said in their time. It would catch
 // a cut that is one generation off, one that lies within a generation or loses the mark of its end, and samples of another time.
 func TestCut(t *testing.T) {
-	whole, err := os.ReadFile(testprog.Recording(t, "field/story-container-before-200.whylate"))
+	recording, err := os.ReadFile(testprog.Recording(t, "field/story-container-before-200.whylate"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, at, _ := generations(t, whole)
+	all, starts, _ := generations(t, recording)
 	if len(all) != 3 {
 		t.Fatalf("the recording has %d generations", len(all))
 	}
 	for from := range 3 {
 		for n := 1; from+n <= 3; n++ {
-			part, err := cut(whole, from, n)
+			part, err := cut(recording, from, n)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,26 +40,26 @@ func TestCut(t *testing.T) {
 				}
 			}
 			first, last := samples.Points[0].MonoNS, samples.Points[len(samples.Points)-1].MonoNS
-			if d := at[from] - first; d < 0 && from > 0 || d > beside {
+			if d := starts[from] - first; d < 0 && from > 0 || d > hostMargin {
 				t.Errorf("from %d: samples begin %d ns before it", from, d)
 			}
 			if from+n < 3 {
-				if d := last - at[from+n]; d < 0 || d > beside {
+				if d := last - starts[from+n]; d < 0 || d > hostMargin {
 					t.Errorf("%d from %d: samples end %d ns after it", n, from, d)
 				}
 			}
 		}
 	}
-	if _, err := cut(whole, 2, 2); err == nil {
+	if _, err := cut(recording, 2, 2); err == nil {
 		t.Error("a generation that is not there was cut out")
 	}
 }
 
-// beside is for how long around its part the samples of the host are kept.
-const beside = int64(1100 * 1e6)
+// hostMargin is for how long around its part the samples of the host are kept.
+const hostMargin = int64(1100 * 1e6)
 
 // generations returns the bytes of a recording's generations, when they began by the monotonic clock, and the host's samples.
-func generations(t *testing.T, recording []byte) (all [][]byte, at []int64, samples *host.Samples) {
+func generations(t *testing.T, recording []byte) (all [][]byte, starts []int64, samples *host.Samples) {
 	t.Helper()
 	b, err := bundle.New(bytes.NewReader(recording), int64(len(recording)))
 	if err != nil {
@@ -85,7 +85,7 @@ func generations(t *testing.T, recording []byte) (all [][]byte, at []int64, samp
 		if w := rd.Warnings(); len(w) > 0 || g.Unmarked || g.Cut {
 			t.Fatalf("generation %d: %v", g.Num, w)
 		}
-		all, at = append(all, bytes.Clone(g.Data)), append(at, int64(g.Snapshot.Mono))
+		all, starts = append(all, bytes.Clone(g.Data)), append(starts, int64(g.Snapshot.Mono))
 	}
 	lines, err := b.HostSamples()
 	if err != nil {
@@ -94,5 +94,5 @@ func generations(t *testing.T, recording []byte) (all [][]byte, at []int64, samp
 	if samples, err = host.Read(bytes.NewReader(lines)); err != nil {
 		t.Fatal(err)
 	}
-	return all, at, samples
+	return all, starts, samples
 }

@@ -17,174 +17,174 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-const loopback = "the answer takes less than the way over the loopback and the client's own wake-ups"
+const transportDominates = "the answer takes less than the way over the loopback and the client's own wake-ups"
 
 // entries is the corpus, by program.
 var entries = []entry{
 	{
-		name: "etcd-reads", program: "etcd", about: "reads over the JSON gateway, nothing else",
-		loads: []stream{{kind: "POST /v3/kv/range", rate: 150, targets: etcdTargets("range")}},
-		truth: testprog.FieldTruth{Group: `ServeHTTP`, CountWithin: 0.1, SkipReason: loopback},
+		name: "etcd-reads", program: "etcd", description: "reads over the JSON gateway, nothing else",
+		loads: []loadStream{{kind: "POST /v3/kv/range", rate: 150, targets: etcdTargets("range")}},
+		truth: testprog.FieldTruth{Group: `ServeHTTP`, CountWithin: 0.1, SkipReason: transportDominates},
 	},
 	{
-		name: "etcd-reads-neighbours", program: "etcd", about: "the same reads beside processes that use all CPUs", neighbours: true,
-		loads: []stream{{kind: "POST /v3/kv/range", rate: 150, targets: etcdTargets("range")}},
-		truth: testprog.FieldTruth{Group: `ServeHTTP`, CountWithin: 0.1, SkipReason: loopback},
+		name: "etcd-reads-neighbours", program: "etcd", description: "the same reads beside processes that use all CPUs", busyMachine: true,
+		loads: []loadStream{{kind: "POST /v3/kv/range", rate: 150, targets: etcdTargets("range")}},
+		truth: testprog.FieldTruth{Group: `ServeHTTP`, CountWithin: 0.1, SkipReason: transportDominates},
 	},
 	{
-		name: "etcd-puts", program: "etcd", about: "every write waits for the log to be on the disk", fault: "fsync",
-		loads: []stream{{kind: "POST /v3/kv/put", rate: 100, targets: etcdTargets("put")}},
-		truth: testprog.FieldTruth{Group: `kvServer\)\.Put|quotaKVServer\)\.Put`, Cause: `syscall`, Site: `Fdatasync`, OwnSite: `wal\.`, Code: `WL2007|WL2003`, CountWithin: 0.1, SkipReason: loopback},
+		name: "etcd-puts", program: "etcd", description: "every write waits for the log to be on the disk", fault: "fsync",
+		loads: []loadStream{{kind: "POST /v3/kv/put", rate: 100, targets: etcdTargets("put")}},
+		truth: testprog.FieldTruth{Group: `kvServer\)\.Put|quotaKVServer\)\.Put`, Cause: `syscall`, Site: `Fdatasync`, OwnSite: `wal\.`, Code: `WL2007|WL2003`, CountWithin: 0.1, SkipReason: transportDominates},
 	},
 	{
-		name: "nats-publish", program: "nats", about: "messages published to a stream on disk, each acknowledged", prepare: createStream,
-		loads: []stream{{kind: "publish", rate: 200, send: publishNATS()}},
+		name: "nats-publish", program: "nats", description: "messages published to a stream on disk, each acknowledged", prepare: createStream,
+		loads: []loadStream{{kind: "publish", rate: 200, send: publishNATS()}},
 		truth: testprog.FieldTruth{Group: `createClientEx\.func1|readLoop`, CountWithin: 0.15, SkipReason: "a message's way crosses three goroutines that work for all messages: no group is its whole life"},
 	},
 	{
-		name: "nats-publish-neighbours", program: "nats", about: "messages published to a stream on disk, each acknowledged", prepare: createStream, neighbours: true,
-		loads: []stream{{kind: "publish", rate: 200, send: publishNATS()}},
+		name: "nats-publish-neighbours", program: "nats", description: "messages published to a stream on disk, each acknowledged", prepare: createStream, busyMachine: true,
+		loads: []loadStream{{kind: "publish", rate: 200, send: publishNATS()}},
 		truth: testprog.FieldTruth{Group: `createClientEx\.func1|readLoop`, CountWithin: 0.15, SkipReason: "a message's way crosses three goroutines that work for all messages: no group is its whole life"},
 	},
 	{
-		name: "nats-slow-consumer", program: "nats", about: "a subscriber reads slowly, so the server stalls those who publish to it", fault: "slow consumer", prepare: slowReader, warm: 4500 * time.Millisecond,
-		loads: []stream{{kind: "publish and ping", rate: 300, send: publishPing()}},
+		name: "nats-slow-consumer", program: "nats", description: "a subscriber reads slowly, so the server stalls those who publish to it", fault: "slow consumer", prepare: slowReader, warmup: 4500 * time.Millisecond,
+		loads: []loadStream{{kind: "publish and ping", rate: 300, send: publishPing()}},
 		truth: testprog.FieldTruth{Group: `createClientEx\.func1|readLoop`, Cause: `sleep`, Site: `stalledWait`, OwnSite: `stalledWait`, SkipReason: "a turn of the read loop may serve several messages, or a part of one"},
 	},
 	{
-		name: "vm-queries", program: "victoriametrics", about: "small instant queries while samples come in", prepare: importSeries(200),
-		loads: []stream{{kind: "GET /api/v1/query", rate: 120, get: "/api/v1/query?query=field_requests_total%7Bpath%3D%22%2Fp7%22%7D"}, vmIngest, {kind: "scrape", rate: 4, get: "/metrics"}},
-		truth: testprog.FieldTruth{Group: `requestHandler|RequestHandler|serveWithListener`, SkipReason: loopback},
+		name: "vm-queries", program: "victoriametrics", description: "small instant queries while samples come in", prepare: importSeries(200),
+		loads: []loadStream{{kind: "GET /api/v1/query", rate: 120, path: "/api/v1/query?query=field_requests_total%7Bpath%3D%22%2Fp7%22%7D"}, vmIngest, {kind: "scrape", rate: 4, path: "/metrics"}},
+		truth: testprog.FieldTruth{Group: `requestHandler|RequestHandler|serveWithListener`, SkipReason: transportDominates},
 	},
 	{
-		name: "vm-queries-neighbours", program: "victoriametrics", about: "small instant queries while samples come in", prepare: importSeries(200), neighbours: true,
-		loads: []stream{{kind: "GET /api/v1/query", rate: 120, get: "/api/v1/query?query=field_requests_total%7Bpath%3D%22%2Fp7%22%7D"}, vmIngest},
-		truth: testprog.FieldTruth{Group: `requestHandler|RequestHandler|serveWithListener`, SkipReason: loopback},
+		name: "vm-queries-neighbours", program: "victoriametrics", description: "small instant queries while samples come in", prepare: importSeries(200), busyMachine: true,
+		loads: []loadStream{{kind: "GET /api/v1/query", rate: 120, path: "/api/v1/query?query=field_requests_total%7Bpath%3D%22%2Fp7%22%7D"}, vmIngest},
+		truth: testprog.FieldTruth{Group: `requestHandler|RequestHandler|serveWithListener`, SkipReason: transportDominates},
 	},
 	{
-		name: "vm-heavy-query", program: "victoriametrics", about: "queries over thousands of series compute, and wait for each other's CPUs", fault: "heavy query", prepare: importSeries(3000),
-		loads: []stream{{kind: "GET /api/v1/query_range", rate: 25, get: vmHeavy}},
+		name: "vm-heavy-query", program: "victoriametrics", description: "queries over thousands of series compute, and wait for each other's CPUs", fault: "heavy query", prepare: importSeries(3000),
+		loads: []loadStream{{kind: "GET /api/v1/query_range", rate: 25, path: vmHeavy}},
 		truth: testprog.FieldTruth{Group: `requestHandler|RequestHandler|serveWithListener`, Cause: "cpu|sched", Code: "WL1008|WL1002|WL1007|WL1009", CountWithin: 0.1, P50Within: 0.25, SkipReason: "too few for a p99"},
 	},
 	{
-		name: "vm-one-at-a-time", program: "victoriametrics", about: "one query may run at a time (-search.maxConcurrentRequests=1), and the others queue", fault: "concurrency limit", prepare: importSeries(6000), args: []string{"-search.maxConcurrentRequests=1"},
-		loads: []stream{{kind: "GET /api/v1/query_range", rate: 40, get: vmHeavy}},
+		name: "vm-one-at-a-time", program: "victoriametrics", description: "one query may run at a time (-search.maxConcurrentRequests=1), and the others queue", fault: "concurrency limit", prepare: importSeries(6000), args: []string{"-search.maxConcurrentRequests=1"},
+		loads: []loadStream{{kind: "GET /api/v1/query_range", rate: 40, path: vmHeavy}},
 		truth: testprog.FieldTruth{Group: `requestHandler|RequestHandler|serveWithListener`, Code: "WL2003", CountWithin: 0.1, P50Within: 0.25, SkipReason: "too few for a p99"},
 	},
 	{
-		name: "coredns-forward", program: "coredns", about: "questions forwarded to a server that answers at once, while Prometheus scrapes", before: dnsUpstream(0),
-		loads: []stream{{kind: "DNS question", rate: 200, send: askDNS()}, {kind: "scrape", rate: 10, targets: scrapeCoreDNS}},
-		truth: testprog.FieldTruth{Group: `dns\.|ServeDNS|[uU][dD][pP]`, CountWithin: 0.1, SkipReason: loopback},
+		name: "coredns-forward", program: "coredns", description: "questions forwarded to a server that answers at once, while Prometheus scrapes", startUpstream: dnsUpstream(0),
+		loads: []loadStream{{kind: "DNS question", rate: 200, send: askDNS()}, {kind: "scrape", rate: 10, targets: scrapeCoreDNS}},
+		truth: testprog.FieldTruth{Group: `dns\.|ServeDNS|[uU][dD][pP]`, CountWithin: 0.1, SkipReason: transportDominates},
 	},
 	{
-		name: "coredns-forward-neighbours", program: "coredns", about: "questions forwarded to a server that answers at once, while Prometheus scrapes", before: dnsUpstream(0), neighbours: true,
-		loads: []stream{{kind: "DNS question", rate: 200, send: askDNS()}, {kind: "scrape", rate: 10, targets: scrapeCoreDNS}},
-		truth: testprog.FieldTruth{Group: `dns\.|ServeDNS|[uU][dD][pP]`, CountWithin: 0.1, SkipReason: loopback},
+		name: "coredns-forward-neighbours", program: "coredns", description: "questions forwarded to a server that answers at once, while Prometheus scrapes", startUpstream: dnsUpstream(0), busyMachine: true,
+		loads: []loadStream{{kind: "DNS question", rate: 200, send: askDNS()}, {kind: "scrape", rate: 10, targets: scrapeCoreDNS}},
+		truth: testprog.FieldTruth{Group: `dns\.|ServeDNS|[uU][dD][pP]`, CountWithin: 0.1, SkipReason: transportDominates},
 	},
 	{
-		name: "coredns-slow-upstream", program: "coredns", about: "the server that questions are forwarded to answers after 20 ms", fault: "slow upstream", before: dnsUpstream(20 * time.Millisecond),
-		loads: []stream{{kind: "DNS question", rate: 200, send: askDNS()}, {kind: "scrape", rate: 10, targets: scrapeCoreDNS}},
+		name: "coredns-slow-upstream", program: "coredns", description: "the server that questions are forwarded to answers after 20 ms", fault: "slow upstream", startUpstream: dnsUpstream(20 * time.Millisecond),
+		loads: []loadStream{{kind: "DNS question", rate: 200, send: askDNS()}, {kind: "scrape", rate: 10, targets: scrapeCoreDNS}},
 		truth: testprog.FieldTruth{Group: `dns\.|ServeDNS|[uU][dD][pP]`, Cause: "network", Site: `forward\.|dns\.\(\*Conn\)`, OwnSite: "", Code: "WL2005", CountWithin: 0.1, P50Within: 0.1, P99Within: 0.25},
 	},
 	{
-		name: "coredns-erratic", program: "coredns", about: "the plugin erratic sleeps 30 ms before every second answer", fault: "erratic", arguments: corednsArguments("erratic {\n drop 0\n truncate 0\n delay 2 30ms\n }"),
-		loads: []stream{{kind: "DNS question", rate: 200, send: askDNS()}},
+		name: "coredns-erratic", program: "coredns", description: "the plugin erratic sleeps 30 ms before every second answer", fault: "erratic", arguments: corednsArguments("erratic {\n drop 0\n truncate 0\n delay 2 30ms\n }"),
+		loads: []loadStream{{kind: "DNS question", rate: 200, send: askDNS()}},
 		truth: testprog.FieldTruth{Group: `dns\.|ServeDNS|[uU][dD][pP]`, Cause: "sleep", Site: `erratic\.`, Code: "WL2001", CountWithin: 0.1, P99Within: 0.35, SkipReason: "half of the answers are slow: the median may be either"},
 	},
 	{
-		name: "caddy-proxy", program: "caddy", about: "requests passed on to a server that answers at once", before: upstream(0, 0), arguments: caddyArguments("reverse_proxy 127.0.0.1:UPSTREAM"),
-		loads: []stream{{kind: "GET /", rate: 200, get: "/"}},
-		truth: testprog.FieldTruth{Group: `caddy`, CountWithin: 0.1, SkipReason: loopback},
+		name: "caddy-proxy", program: "caddy", description: "requests passed on to a server that answers at once", startUpstream: httpUpstream(0, 0), arguments: caddyArguments("reverse_proxy 127.0.0.1:UPSTREAM"),
+		loads: []loadStream{{kind: "GET /", rate: 200, path: "/"}},
+		truth: testprog.FieldTruth{Group: `caddy`, CountWithin: 0.1, SkipReason: transportDominates},
 	},
 	{
-		name: "caddy-proxy-neighbours", program: "caddy", about: "requests passed on to a server that answers at once", before: upstream(0, 0), arguments: caddyArguments("reverse_proxy 127.0.0.1:UPSTREAM"), neighbours: true,
-		loads: []stream{{kind: "GET /", rate: 200, get: "/"}},
-		truth: testprog.FieldTruth{Group: `caddy`, CountWithin: 0.1, SkipReason: loopback},
+		name: "caddy-proxy-neighbours", program: "caddy", description: "requests passed on to a server that answers at once", startUpstream: httpUpstream(0, 0), arguments: caddyArguments("reverse_proxy 127.0.0.1:UPSTREAM"), busyMachine: true,
+		loads: []loadStream{{kind: "GET /", rate: 200, path: "/"}},
+		truth: testprog.FieldTruth{Group: `caddy`, CountWithin: 0.1, SkipReason: transportDominates},
 	},
 	{
-		name: "caddy-slow-upstream", program: "caddy", about: "the server behind it needs 25 ms for every request", fault: "slow upstream", before: upstream(25*time.Millisecond, 1), arguments: caddyArguments("reverse_proxy 127.0.0.1:UPSTREAM"),
-		loads: []stream{{kind: "GET /", rate: 120, get: "/"}},
+		name: "caddy-slow-upstream", program: "caddy", description: "the server behind it needs 25 ms for every request", fault: "slow upstream", startUpstream: httpUpstream(25*time.Millisecond, 1), arguments: caddyArguments("reverse_proxy 127.0.0.1:UPSTREAM"),
+		loads: []loadStream{{kind: "GET /", rate: 120, path: "/"}},
 		truth: testprog.FieldTruth{Group: `caddy`, Cause: "network", Site: `http\.\(\*persistConn\)|http\.\(\*Transport\)|reverseproxy`, OwnSite: `reverseproxy\.`, Code: "WL2005", CountWithin: 0.1, P50Within: 0.1, P99Within: 0.25},
 	},
 	{
-		name: "caddy-templates", program: "caddy", about: "a template makes a long list, an element at a time, and sorts it for every request: it computes, and leaves garbage", fault: "template", before: nil, arguments: caddyTemplates,
-		loads: []stream{{kind: "GET /", rate: 40, get: "/index.html"}},
+		name: "caddy-templates", program: "caddy", description: "a template makes a long list, an element at a time, and sorts it for every request: it computes, and leaves garbage", fault: "template", startUpstream: nil, arguments: caddyTemplates,
+		loads: []loadStream{{kind: "GET /", rate: 40, path: "/index.html"}},
 		truth: testprog.FieldTruth{Group: `caddy`, Cause: "cpu", Site: `sprig|template`, OwnSite: `templates\.`, Code: "WL1008|WL3001|WL3004|WL1009", CountWithin: 0.15, P50Within: 0.5, SkipReason: "too few for a p99"},
 	},
 	{
-		name: "caddy-gzip", program: "caddy", about: "a large file is compressed for every request", fault: "gzip", arguments: caddyGzip,
-		loads: []stream{{kind: "GET /", rate: 30, targets: gzipped("/large.txt")}},
+		name: "caddy-gzip", program: "caddy", description: "a large file is compressed for every request", fault: "gzip", arguments: caddyGzip,
+		loads: []loadStream{{kind: "GET /", rate: 30, targets: gzipTarget("/large.txt")}},
 		truth: testprog.FieldTruth{Group: `caddy`, Cause: "cpu|sched", Site: `flate|gzip|encode`, OwnSite: `encode\.`, Code: "WL1008|WL1007|WL1002|WL1009", CountWithin: 0.15, P50Within: 0.25, SkipReason: "too few for a p99"},
 	},
 	{
-		name: "caddy-quota", program: "caddy", about: "a twenty-fifth of a CPU is what its cgroup gives it", fault: "quota", quota: 0.04, before: upstream(0, 0), arguments: caddyArguments("reverse_proxy 127.0.0.1:UPSTREAM"),
-		loads: []stream{{kind: "GET /", rate: 200, get: "/"}},
+		name: "caddy-quota", program: "caddy", description: "a twenty-fifth of a CPU is what its cgroup gives it", fault: "quota", quota: 0.04, startUpstream: httpUpstream(0, 0), arguments: caddyArguments("reverse_proxy 127.0.0.1:UPSTREAM"),
+		loads: []loadStream{{kind: "GET /", rate: 200, path: "/"}},
 		truth: testprog.FieldTruth{Group: `caddy`, Cause: "throttle", Code: "WL4001", CountWithin: 0.15, P99Within: 0.25, SkipReason: "requests between two freezes are as short as the way over the loopback"},
 	},
 	{
-		name: "caddy-file", program: "caddy", about: "a small file, served as it is", arguments: caddyFile,
-		loads: []stream{{kind: "GET /", rate: 200, get: "/small.txt"}},
-		truth: testprog.FieldTruth{Group: `caddy|unseen HTTP`, SkipReason: loopback},
+		name: "caddy-file", program: "caddy", description: "a small file, served as it is", arguments: caddyFile,
+		loads: []loadStream{{kind: "GET /", rate: 200, path: "/small.txt"}},
+		truth: testprog.FieldTruth{Group: `caddy|unseen HTTP`, SkipReason: transportDominates},
 	},
 	{
-		name: "nats-sync-always", program: "nats", about: "every message is on the disk before it is acknowledged (sync_interval: always)", fault: "sync always", arguments: natsConfig("jetstream {\n store_dir: DATA\n sync_interval: always\n}"), prepare: createStream,
-		loads: []stream{{kind: "publish", rate: 100, send: publishNATS()}},
+		name: "nats-sync-always", program: "nats", description: "every message is on the disk before it is acknowledged (sync_interval: always)", fault: "sync always", arguments: natsConfig("jetstream {\n store_dir: DATA\n sync_interval: always\n}"), prepare: createStream,
+		loads: []loadStream{{kind: "publish", rate: 100, send: publishNATS()}},
 		truth: testprog.FieldTruth{Group: `internalLoop`, Cause: "syscall", Site: `server\.\(\*msgBlock\)|filestore|Sync`, OwnSite: `server\.\(\*(msgBlock|fileStore)\)`, Code: "WL2007", SkipReason: "the stream's goroutine takes several messages at once"},
 	},
 	{
-		name: "minio-puts", program: "minio", about: "small objects written to one disk", prepare: makeBucket,
-		loads: []stream{{kind: "PUT object", rate: 60, send: putObject}},
+		name: "minio-puts", program: "minio", description: "small objects written to one disk", prepare: makeBucket,
+		loads: []loadStream{{kind: "PUT object", rate: 60, send: putObject}},
 		truth: testprog.FieldTruth{Group: `PutObject|[hH]andler`, CountWithin: 0.15, P50Within: 0.3, SkipReason: "too few for a p99"},
 	},
 	{
-		name: "controller", program: "controller", about: "a controller that keeps up with the changes", before: apiServer(100),
-		loads: []stream{{kind: "reconcile", told: true}},
-		truth: testprog.FieldTruth{Group: `UntilWithContext|main\.\(\*controller\)`, CountWithin: 0.1, SkipReason: loopback},
+		name: "controller", program: "controller", description: "a controller that keeps up with the changes", startUpstream: apiServer(100),
+		loads: []loadStream{{kind: "reconcile", printsSamples: true}},
+		truth: testprog.FieldTruth{Group: `UntilWithContext|main\.\(\*controller\)`, CountWithin: 0.1, SkipReason: transportDominates},
 	},
 	{
-		name: "controller-few-qps", program: "controller", about: "client-go's default limit of 5 requests a second: every reconcile waits for its turn", fault: "few-qps", before: apiServer(100), seconds: 3, warm: 4 * time.Second,
-		loads: []stream{{kind: "reconcile", told: true}},
+		name: "controller-few-qps", program: "controller", description: "client-go's default limit of 5 requests a second: every reconcile waits for its turn", fault: "few-qps", startUpstream: apiServer(100), seconds: 3, warmup: 4 * time.Second,
+		loads: []loadStream{{kind: "reconcile", printsSamples: true}},
 		truth: testprog.FieldTruth{Group: `UntilWithContext|main\.\(\*controller\)`, Cause: "sleep", Site: `tokenBucketRateLimiter|rate\.\(\*Limiter\)|flowcontrol|tryThrottle`, OwnSite: `main\.\(\*controller\)\.reconcile`, Code: "WL2001|WL2003", CountWithin: 0.5, P50Within: 0.2, SkipReason: "too few for a p99"},
 	},
 	{
-		name: "controller-slow-check", program: "controller", about: "reconciling sleeps 15 ms for something else, in one worker", fault: "slow-check", before: apiServer(40), seconds: 2,
-		loads: []stream{{kind: "reconcile", told: true}},
+		name: "controller-slow-check", program: "controller", description: "reconciling sleeps 15 ms for something else, in one worker", fault: "slow-check", startUpstream: apiServer(40), seconds: 2,
+		loads: []loadStream{{kind: "reconcile", printsSamples: true}},
 		truth: testprog.FieldTruth{Group: `UntilWithContext|main\.\(\*controller\)`, Cause: "sleep", Site: `time\.Sleep|main\.\(\*controller\)\.check`, OwnSite: `main\.\(\*controller\)\.check`, Code: "WL2001", CountWithin: 0.1, P50Within: 0.15, SkipReason: "too few for a p99"},
 	},
 	{
-		name: "tso", program: "tso", about: "transactions of two timestamps, from PD's client", before: startPD,
-		loads: []stream{{kind: "transaction", told: true}},
-		truth: testprog.FieldTruth{Group: `transaction`, CountWithin: 0.1, SkipReason: loopback},
+		name: "tso", program: "tso", description: "transactions of two timestamps, from PD's client", startUpstream: startPD,
+		loads: []loadStream{{kind: "transaction", printsSamples: true}},
+		truth: testprog.FieldTruth{Group: `transaction`, CountWithin: 0.1, SkipReason: transportDominates},
 	},
 	{
-		name: "tso-tickers", program: "tso", about: "ten thousand goroutines tick beside the client, all at once, once a second", fault: "tickers", before: startPD, warm: 3 * time.Second,
-		loads: []stream{{kind: "transaction", told: true}},
+		name: "tso-tickers", program: "tso", description: "ten thousand goroutines tick beside the client, all at once, once a second", fault: "tickers", startUpstream: startPD, warmup: 3 * time.Second,
+		loads: []loadStream{{kind: "transaction", printsSamples: true}},
 		truth: testprog.FieldTruth{Group: `transaction`, Cause: "sched.*", Code: "WL1004|WL1001", CountWithin: 0.1, SkipReason: "most transactions meet no herd"},
 	},
 	{
-		name: "prometheus-queries", program: "prometheus", about: "small queries over its own metrics",
-		loads: []stream{{kind: "GET /api/v1/query", rate: 100, get: "/api/v1/query?query=up"}},
-		truth: testprog.FieldTruth{Group: `API|api/v1|web`, SkipReason: loopback},
+		name: "prometheus-queries", program: "prometheus", description: "small queries over its own metrics",
+		loads: []loadStream{{kind: "GET /api/v1/query", rate: 100, path: "/api/v1/query?query=up"}},
+		truth: testprog.FieldTruth{Group: `API|api/v1|web`, SkipReason: transportDominates},
 	},
 	{
-		name: "prometheus-gzip", program: "prometheus", about: "every answer is compressed by a compressor of its own, so the collector works all the time", fault: "gzip", warm: 4 * time.Second,
-		loads: []stream{{kind: "GET /api/v1/targets", rate: 150, targets: gzipped("/api/v1/targets")}},
+		name: "prometheus-gzip", program: "prometheus", description: "every answer is compressed by a compressor of its own, so the collector works all the time", fault: "gzip", warmup: 4 * time.Second,
+		loads: []loadStream{{kind: "GET /api/v1/targets", rate: 150, targets: gzipTarget("/api/v1/targets")}},
 		truth: testprog.FieldTruth{Group: `API|api/v1|web`, SkipReason: "what is judged is the cause", Cause: "gc-assist|sched|cpu|gc-wait|stw", Code: "WL3001|WL3002|WL3004"},
 	},
 	{
-		name: "prometheus-one-at-a-time", program: "prometheus", about: "one query, which computes, may run at a time (--query.max-concurrency=1), and the others queue", fault: "concurrency limit", args: []string{"--query.max-concurrency=1"}, warm: 6 * time.Second,
-		loads: []stream{{kind: "GET /api/v1/query", closed: 4, get: "/api/v1/query?query=sum(max_over_time(rate(prometheus_http_requests_total%5B5s%5D)%5B1s:1ms%5D))"}},
+		name: "prometheus-one-at-a-time", program: "prometheus", description: "one query, which computes, may run at a time (--query.max-concurrency=1), and the others queue", fault: "concurrency limit", args: []string{"--query.max-concurrency=1"}, warmup: 6 * time.Second,
+		loads: []loadStream{{kind: "GET /api/v1/query", closedClients: 4, path: "/api/v1/query?query=sum(max_over_time(rate(prometheus_http_requests_total%5B5s%5D)%5B1s:1ms%5D))"}},
 		truth: testprog.FieldTruth{Group: `API|api/v1|web`, Code: "WL2003", CountWithin: 0.15, P50Within: 0.25, SkipReason: "too few for a p99"},
 	},
 	{
-		name: "etcd-watch", program: "etcd", about: "reads beside a hundred streams that watch keys", prepare: watchKeys(100),
-		loads: []stream{{kind: "POST /v3/kv/range", rate: 80, targets: etcdTargets("range")}},
-		truth: testprog.FieldTruth{Group: `kvServer\)\.Range`, CountWithin: 0.1, SkipReason: loopback},
+		name: "etcd-watch", program: "etcd", description: "reads beside a hundred streams that watch keys", prepare: watchKeys(100),
+		loads: []loadStream{{kind: "POST /v3/kv/range", rate: 80, targets: etcdTargets("range")}},
+		truth: testprog.FieldTruth{Group: `kvServer\)\.Range`, CountWithin: 0.1, SkipReason: transportDominates},
 	},
 	{
-		name: "etcd-defragment", program: "etcd", about: "the database is defragmented under load: all that reads or writes waits for it", fault: "defragment", prepare: fillEtcd,
-		loads: []stream{{kind: "POST /v3/kv/range", rate: 100, targets: etcdTargets("range")}, {kind: "defragment", closed: 1, targets: etcdDefragment}},
-		truth: testprog.FieldTruth{Group: `kvServer\)\.Range`, Site: `[dD]efrag|fdatasync|Fdatasync|backend`, OwnSite: `[dD]efrag`, Code: `WL2002|WL2007`, CountWithin: 0.1, SkipReason: loopback},
+		name: "etcd-defragment", program: "etcd", description: "the database is defragmented under load: all that reads or writes waits for it", fault: "defragment", prepare: fillEtcd,
+		loads: []loadStream{{kind: "POST /v3/kv/range", rate: 100, targets: etcdTargets("range")}, {kind: "defragment", closedClients: 1, targets: etcdDefragment}},
+		truth: testprog.FieldTruth{Group: `kvServer\)\.Range`, Site: `[dD]efrag|fdatasync|Fdatasync|backend`, OwnSite: `[dD]efrag`, Code: `WL2002|WL2007`, CountWithin: 0.1, SkipReason: transportDominates},
 	},
 }
 
@@ -203,7 +203,7 @@ func etcdTargets(verb string) func(s *server) []load.Target {
 	}
 }
 
-var vmIngest = stream{kind: "ingest", rate: 20, targets: func(s *server) []load.Target {
+var vmIngest = loadStream{kind: "ingest", rate: 20, targets: func(s *server) []load.Target {
 	var b strings.Builder
 	for i := range 100 {
 		fmt.Fprintf(&b, "field_ingested{path=\"/p%d\"} %d\n", i, i)
@@ -217,9 +217,9 @@ func scrapeCoreDNS(s *server) []load.Target {
 	return []load.Target{{Name: "scrape", URL: "http://127.0.0.1:" + s.ports[2] + "/metrics"}}
 }
 
-func gzipped(path string) func(s *server) []load.Target {
+func gzipTarget(path string) func(s *server) []load.Target {
 	return func(s *server) []load.Target {
-		list := get(path)(s)
+		list := targetOf(path)(s)
 		list[0].Header = http.Header{"Accept-Encoding": {"gzip"}}
 		return list
 	}
@@ -283,7 +283,7 @@ func fillEtcd(ctx context.Context, s *server) error {
 	value := base64.StdEncoding.EncodeToString(make([]byte, 500_000))
 	for i := range 60 {
 		key := base64.StdEncoding.EncodeToString([]byte(fmt.Sprintf("large-%d", i)))
-		if err := do(ctx, http.DefaultClient, "POST", "http://127.0.0.1:"+s.ports[0]+"/v3/kv/put", `{"key":"`+key+`","value":"`+value+`"}`); err != nil {
+		if err := sendHTTP(ctx, http.DefaultClient, "POST", "http://127.0.0.1:"+s.ports[0]+"/v3/kv/put", `{"key":"`+key+`","value":"`+value+`"}`); err != nil {
 			return err
 		}
 	}

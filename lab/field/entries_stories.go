@@ -5,7 +5,7 @@ const (
 	pdClient   = "github.com/tikv/pd/client@v0.0.0-20260609141937-b01426f6b08b"
 	cluster    = "github.com/bsm/sarama-cluster@v2.1.8"
 	franz      = "github.com/twmb/franz-go@v1.22.2"
-	goNet      = "net@go1.26"
+	netModule  = "net@go1.26"
 	goHTTP     = "net/http@go1.26"
 	tsoClient  = "stories/tso/client"
 	pubsubMain = "stories/pubsub/service"
@@ -39,21 +39,21 @@ var armEntries = []armEntry{
 	{"container", "after, 200/s", orders, goHTTP, "GOMAXPROCS is the quota's, and there is little to do", "", 0, 3},
 	{"container", "after, loaded", orders, goHTTP, "GOMAXPROCS is the quota's: one P, in use for most of the time", "saturated", 1, 1},
 
-	{"healthcheck", "1 target", checker, goNet, "one target is checked every three seconds", "", 0, 4},
-	{"healthcheck", "100 targets", checker, goNet, "a hundred checks begin at once every three seconds", "burst", 0, 9},
-	{"healthcheck", "1,000 targets", checker, goNet, "a thousand checks begin at once every three seconds", "burst", 0, 2},
-	{"healthcheck", "before", checker, goNet, "ten thousand checks begin at once; messages are formatted for nobody, metrics make garbage, more Ps than CPUs", "burst and garbage", 0, 2},
-	{"healthcheck", "two processes", checker, goNet, "as before, in two processes with half of the targets and of the quota each", "burst and garbage", 0, 2},
-	{"healthcheck", "no debug messages", checker, goNet, "ten thousand checks begin at once; metrics make garbage, more Ps than CPUs", "burst and garbage", 5, 2},
-	{"healthcheck", "counters as metrics", checker, goNet, "ten thousand checks begin at once; more Ps than CPUs", "burst", 0, 2},
-	{"healthcheck", "GOGC 200", checker, goNet, "ten thousand checks begin at once; more Ps than CPUs; GOGC=200", "burst", 0, 2},
-	{"healthcheck", "GOGC 500", checker, goNet, "ten thousand checks begin at once; more Ps than CPUs; GOGC=500", "burst", 0, 2},
-	{"healthcheck", "Ps by the quota", checker, goNet, "ten thousand checks begin at once; as many Ps as the quota has CPUs; GOGC=500", "burst", 0, 2},
-	{"healthcheck", "after", checker, goNet, "ten thousand checks, spread over the three seconds", "", 0, 1},
+	{"healthcheck", "1 target", checker, netModule, "one target is checked every three seconds", "", 0, 4},
+	{"healthcheck", "100 targets", checker, netModule, "a hundred checks begin at once every three seconds", "burst", 0, 9},
+	{"healthcheck", "1,000 targets", checker, netModule, "a thousand checks begin at once every three seconds", "burst", 0, 2},
+	{"healthcheck", "before", checker, netModule, "ten thousand checks begin at once; messages are formatted for nobody, metrics make garbage, more Ps than CPUs", "burst and garbage", 0, 2},
+	{"healthcheck", "two processes", checker, netModule, "as before, in two processes with half of the targets and of the quota each", "burst and garbage", 0, 2},
+	{"healthcheck", "no debug messages", checker, netModule, "ten thousand checks begin at once; metrics make garbage, more Ps than CPUs", "burst and garbage", 5, 2},
+	{"healthcheck", "counters as metrics", checker, netModule, "ten thousand checks begin at once; more Ps than CPUs", "burst", 0, 2},
+	{"healthcheck", "GOGC 200", checker, netModule, "ten thousand checks begin at once; more Ps than CPUs; GOGC=200", "burst", 0, 2},
+	{"healthcheck", "GOGC 500", checker, netModule, "ten thousand checks begin at once; more Ps than CPUs; GOGC=500", "burst", 0, 2},
+	{"healthcheck", "Ps by the quota", checker, netModule, "ten thousand checks begin at once; as many Ps as the quota has CPUs; GOGC=500", "burst", 0, 2},
+	{"healthcheck", "after", checker, netModule, "ten thousand checks, spread over the three seconds", "", 0, 1},
 }
 
-// armMaySay are true things that a loud finding may say of an arm beside what its story expects.
-var armMaySay = map[string][]string{
+// armAllowedTexts are true things that a loud finding may say of an arm beside what its story expects.
+var armAllowedTexts = map[string][]string{
 	"pubsub: after":                    {`WL2001 .*(fetchOffsets|release)`},
 	"tso: before":                      {`WL1002 main\.spin`},
 	"tso: loops":                       {`WL1002 main\.spin`},

@@ -32,69 +32,69 @@ import (
 
 func main() {
 	out := flag.String("out", testprog.FieldDir, "directory of the recordings")
-	only := flag.String("only", "", "those whose name matches this regular expression")
+	nameFilter := flag.String("only", "", "those whose name matches this regular expression")
 	makeCorpus := flag.Bool("corpus", false, "make the recordings of the corpus, over those that are there")
 	truths := flag.Bool("truth", false, "with -corpus: record nothing; write the table's truths beside the recordings that are there")
-	held := flag.Bool("held", false, "with -corpus: the entries that are held out of the corpus instead; not into "+testprog.FieldDir)
+	heldOut := flag.Bool("held", false, "with -corpus: the entries that are held out of the corpus instead; not into "+testprog.FieldDir)
 	build := flag.Bool("build", false, "with -corpus: only build the programs")
 	stories := flag.String("stories", "", "with -corpus: keep the arms of the stories, of a full run that left recordings and "+resultsFile+" in this directory")
 	marks := flag.Bool("marks", false, "with -corpus: record programs of ours with their requests marked, and print how what is said of them with and without marks agrees with the log that they wrote")
-	spins := flag.Bool("spin", false, "be a busy neighbour for half a minute")
+	busy := flag.Bool("spin", false, "be a busy neighbour for half a minute")
 	flag.Parse()
-	if *spins {
-		spin()
+	if *busy {
+		useCPU()
 		return
 	}
 	if !*makeCorpus || flag.NArg() > 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	do := func() error { return runCorpus(*out, *only, *truths, *build, *held) }
+	verb := func() error { return runCorpus(*out, *nameFilter, *truths, *build, *heldOut) }
 	switch {
 	case *stories != "":
-		do = func() error { return runArms(*stories, *out, *only) }
+		verb = func() error { return runArms(*stories, *out, *nameFilter) }
 	case *marks:
-		do = func() error { return runMarks(*only) }
+		verb = func() error { return runMarks(*nameFilter) }
 	}
-	if err := do(); err != nil {
+	if err := verb(); err != nil {
 		fmt.Fprintln(os.Stderr, "field:", err)
 		os.Exit(1)
 	}
 }
 
-func runCorpus(dir, only string, truths, build, held bool) error {
-	match, err := regexp.Compile(only)
+func runCorpus(dir, nameFilter string, truths, build, heldOut bool) error {
+	match, err := regexp.Compile(nameFilter)
 	if err != nil {
 		return err
 	}
 	table := entries
 	switch {
-	case held && dir == testprog.FieldDir && !build:
+	case heldOut && dir == testprog.FieldDir && !build:
 		return errors.New("what is held out is not kept beside the corpus: name a directory by -out")
-	case held:
-		table = heldEntries
+	case heldOut:
+		table = heldOutEntries
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	switch {
 	case truths:
-		return retruth(table, dir, match)
+		return rewriteTruths(table, dir, match)
 	case build:
 		return buildAll(ctx, table, match)
 	}
-	return corpus(ctx, table, dir, match)
+	return recordEntries(ctx, table, dir, match)
 }
 
-func runArms(run, dir, only string) error {
-	match, err := regexp.Compile(only)
+func runArms(run, dir, nameFilter string) error {
+	match, err := regexp.Compile(nameFilter)
 	if err != nil {
 		return err
 	}
-	return keepArms(run, dir, match)
+	return storeArms(run, dir, match)
 }
 
-// prepare makes the directory for results and a temporary one, which the caller removes, and builds whylate there.
-func prepare(ctx context.Context, out string) (tmp, whylate string, err error) {
+// prepareDirs makes the directory for results and a temporary one, which the caller removes, and builds whylate there.
+func prepareDirs(ctx context.Context, out string) (tmp, whylate string, err error) {
 	if err := os.MkdirAll(out, 0o777); err != nil {
 		return "", "", err
 	}
@@ -108,8 +108,8 @@ func prepare(ctx context.Context, out string) (tmp, whylate string, err error) {
 	return tmp, whylate, nil
 }
 
-// command runs a program with its output to ours.
-func command(ctx context.Context, dir string, env []string, name string, args ...string) error {
+// runCommand runs a program with its output to ours.
+func runCommand(ctx context.Context, dir string, env []string, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stderr, os.Stderr
 	cmd.Env = append(os.Environ(), env...)

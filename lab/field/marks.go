@@ -22,20 +22,20 @@ import (
 // markable are the programs of ours whose requests come by net/http, so that they can mark them (run.Marked).
 var markable = []string{"accounts", "audit", "catalog", "chi", "dashboard", "echo", "feed", "gin", "orders", "pricing", "queue", "quotes", "relay"}
 
-// An ownLog is what a program has measured of its requests by route.
-type ownLog map[string][]answered
+// An requestLog is what a program has measured of its requests by route.
+type requestLog map[string][]loggedRequest
 
-type answered struct{ end, took int64 }
+type loggedRequest struct{ end, took int64 }
 
-func readLog(url string) (ownLog, error) {
+func readLog(url string) (requestLog, error) {
 	resp, err := http.Get(url)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	out := ownLog{}
+	out := requestLog{}
 	for in := bufio.NewScanner(resp.Body); in.Scan(); {
-		var a answered
+		var a loggedRequest
 		line := in.Text()
 		if n, err := fmt.Sscanf(line, "log %d %d", &a.end, &a.took); n != 2 {
 			return nil, fmt.Errorf("a line of the program's log is %q: %w", line, err)
@@ -45,8 +45,8 @@ func readLog(url string) (ownLog, error) {
 	return out, nil
 }
 
-// during are the sorted times of requests that began and ended in a stretch of time.
-func during(list []answered, from, to int64) (took []int64) {
+// latenciesWithin are the sorted times of requests that began and ended in a stretch of time.
+func latenciesWithin(list []loggedRequest, from, to int64) (took []int64) {
 	for _, a := range list {
 		if a.end-a.took >= from && a.end <= to {
 			took = append(took, a.took)
@@ -58,8 +58,8 @@ func during(list []answered, from, to int64) (took []int64) {
 
 // runMarks records each of the corpus's programs that can mark its requests, and prints a table: of each route what the program's
 // own log says, and what explain says by the marks and without them, of one and the same trace.
-func runMarks(only string) error {
-	match, err := regexp.Compile(only)
+func runMarks(nameFilter string) error {
+	match, err := regexp.Compile(nameFilter)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func runMarks(only string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	tmp, whylate, err := prepare(ctx, dir)
+	tmp, whylate, err := prepareDirs(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -82,10 +82,10 @@ func runMarks(only string) error {
 		if !slices.Contains(markable, e.program) || !match.MatchString(e.name) {
 			continue
 		}
-		var log ownLog
+		var log requestLog
 		e.args = append(slices.Clone(e.args), "-marked")
 		e.seconds = max(e.seconds, 2)
-		e.after = func(s *server) (err error) {
+		e.afterLoad = func(s *server) (err error) {
 			log, err = readLog(s.pprof + "/log")
 			return err
 		}
@@ -95,11 +95,11 @@ func runMarks(only string) error {
 			continue
 		}
 		file := filepath.Join(data, e.name+".whylate") // as it was before it was packed
-		marked, err := explained(ctx, whylate, file)
+		marked, err := explainRecording(ctx, whylate, file)
 		if err != nil {
 			return err
 		}
-		plain, err := explained(ctx, whylate, file, "--no-marks")
+		plain, err := explainRecording(ctx, whylate, file, "--no-marks")
 		if err != nil {
 			return err
 		}
@@ -108,8 +108,8 @@ func runMarks(only string) error {
 	return ctx.Err()
 }
 
-func explained(ctx context.Context, whylate, file string, more ...string) (*report.Report, error) {
-	cmd := exec.CommandContext(ctx, whylate, append([]string{"explain", "--json"}, append(more, file)...)...)
+func explainRecording(ctx context.Context, whylate, file string, flags ...string) (*report.Report, error) {
+	cmd := exec.CommandContext(ctx, whylate, append([]string{"explain", "--json"}, append(flags, file)...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -119,7 +119,7 @@ func explained(ctx context.Context, whylate, file string, more ...string) (*repo
 	return r, json.Unmarshal(out, r)
 }
 
-func printMarks(name string, log ownLog, marked, plain *report.Report) {
+func printMarks(name string, log requestLog, marked, unmarked *report.Report) {
 	routes := make([]string, 0, len(log))
 	for r := range log {
 		routes = append(routes, r)
@@ -127,21 +127,21 @@ func printMarks(name string, log ownLog, marked, plain *report.Report) {
 	slices.Sort(routes)
 	for _, route := range routes {
 		from := marked.Input.Start.UnixNano()
-		took := during(log[route], from, from+marked.Input.DurationNS)
+		took := latenciesWithin(log[route], from, from+marked.Input.DurationNS)
 		if len(took) == 0 {
 			continue
 		}
 		rank := func(q float64) int64 { return took[int(q*float64(len(took)-1))] } // as the report's
-		own := fmt.Sprintf("%d, %s, %s, %s", len(took), words.Duration(rank(0.5)), words.Duration(rank(0.99)), words.Duration(took[len(took)-1]))
-		by, byCause := said(marked, func(g *report.Group) bool { return g.Kind == report.KindMark && g.Name == route })
-		without, cause := said(plain, likely(plain, route))
-		fmt.Printf("| %s | %s | %s | %s | %s | %s; %s |\n", name, route, own, by, without, byCause, cause)
+		logged := fmt.Sprintf("%d, %s, %s, %s", len(took), words.Duration(rank(0.5)), words.Duration(rank(0.99)), words.Duration(took[len(took)-1]))
+		byMarks, byCause := groupAnswer(marked, func(g *report.Group) bool { return g.Kind == report.KindMark && g.Name == route })
+		withoutMarks, cause := groupAnswer(unmarked, guessGroup(unmarked, route))
+		fmt.Printf("| %s | %s | %s | %s | %s | %s; %s |\n", name, route, logged, byMarks, withoutMarks, byCause, cause)
 	}
 }
 
-// likely finds the group of a route where nothing names it: the first of requests whose name has the route's word, or else the first
+// guessGroup finds the group of a route where nothing names it: the first of requests whose name has the route's word, or else the first
 // that has a name of its own package or of HTTP.
-func likely(r *report.Report, route string) func(g *report.Group) bool {
+func guessGroup(r *report.Report, route string) func(g *report.Group) bool {
 	word := strings.Trim(route[strings.LastIndex(route, "/")+1:], "{}")
 	for i := range r.Groups {
 		if g := &r.Groups[i]; g.Role == report.RoleRequests && word != "" && strings.Contains(strings.ToLower(g.Name), word) {
@@ -151,8 +151,8 @@ func likely(r *report.Report, route string) func(g *report.Group) bool {
 	return func(g *report.Group) bool { return g.Role == report.RoleRequests }
 }
 
-func said(r *report.Report, is func(g *report.Group) bool) (numbers, cause string) {
-	of := func(p *int64) string {
+func groupAnswer(r *report.Report, matches func(g *report.Group) bool) (numbers, cause string) {
+	format := func(p *int64) string {
 		if p == nil {
 			return "–"
 		}
@@ -160,10 +160,10 @@ func said(r *report.Report, is func(g *report.Group) bool) (numbers, cause strin
 	}
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		if !is(g) {
+		if !matches(g) {
 			continue
 		}
-		numbers = fmt.Sprintf("%d, %s, %s, %s", g.Count, of(g.LatencyNS.P50), of(g.LatencyNS.P99), of(g.LatencyNS.Max))
+		numbers = fmt.Sprintf("%d, %s, %s, %s", g.Count, format(g.LatencyNS.P50), format(g.LatencyNS.P99), format(g.LatencyNS.Max))
 		if g.Kind != report.KindMark {
 			numbers += " (" + naming.GroupName(g, 40) + ")"
 		}

@@ -24,16 +24,16 @@ import (
 // This file has what programs speak to while they are recorded: servers behind them, and clients of protocols that
 // internal/experiment/load does not speak. All of it runs in this process.
 
-// upstream is an HTTP server at the fourth port that answers after a delay: the second value's time for one request in every.
-func upstream(delay time.Duration, every int) func(ctx context.Context, ports []string) error {
+// httpUpstream is an HTTP server at the fourth port that answers after a delay: the second value's time for one request in every.
+func httpUpstream(delay time.Duration, slowEvery int) func(ctx context.Context, ports []string) error {
 	n := 0
 	var mu sync.Mutex
 	return serveHTTP(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		n++
-		late := every > 0 && n%every == 0
+		slow := slowEvery > 0 && n%slowEvery == 0
 		mu.Unlock()
-		if late {
+		if slow {
 			time.Sleep(delay)
 		}
 		io.WriteString(w, strings.Repeat("x", 1000))
@@ -317,25 +317,25 @@ func apiServer(changes float64) func(ctx context.Context, ports []string) error 
 
 // startPD starts PD with the fourth port for clients.
 func startPD(ctx context.Context, ports []string) error {
-	p, _ := find("pd")
+	p, _ := programNamed("pd")
 	binary, err := p.build(ctx)
 	if err != nil {
 		return err
 	}
-	more, err := freeport.Find(1)
+	peerPort, err := freeport.Find(1)
 	if err != nil {
 		return err
 	}
-	own := []string{ports[3], more[0]}
+	pdPorts := []string{ports[3], peerPort[0]}
 	dir, err := tempDir(ctx)
 	if err != nil {
 		return err
 	}
-	args, err := p.arguments(dir, own)
+	args, err := p.arguments(dir, pdPorts)
 	if err != nil {
 		return err
 	}
-	s, err := p.startWith(ctx, binary, dir, own, args, nil, nil)
+	s, err := p.startWithPorts(ctx, binary, dir, pdPorts, args, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -354,13 +354,13 @@ var peers sync.WaitGroup
 func importSeries(series int) func(ctx context.Context, s *server) error {
 	return func(ctx context.Context, s *server) error {
 		var b bytes.Buffer
-		now := time.Now().UnixMilli()
+		nowMS := time.Now().UnixMilli()
 		for i := range series {
-			for at := int64(900); at >= 0; at -= 15 {
-				fmt.Fprintf(&b, "field_requests_total{instance=\"i%d\",path=\"/p%d\"} %d %d\n", i%50, i, 1000-at+int64(i), now-at*1000)
+			for age := int64(900); age >= 0; age -= 15 {
+				fmt.Fprintf(&b, "field_requests_total{instance=\"i%d\",path=\"/p%d\"} %d %d\n", i%50, i, 1000-age+int64(i), nowMS-age*1000)
 			}
 		}
-		if err := do(ctx, http.DefaultClient, "POST", "http://127.0.0.1:"+s.ports[0]+"/api/v1/import/prometheus", b.String()); err != nil && !strings.Contains(err.Error(), "204") {
+		if err := sendHTTP(ctx, http.DefaultClient, "POST", "http://127.0.0.1:"+s.ports[0]+"/api/v1/import/prometheus", b.String()); err != nil && !strings.Contains(err.Error(), "204") {
 			return err
 		}
 		for range 100 { // until what was imported can be found; an early question could be remembered as having no answer
@@ -379,7 +379,7 @@ func importSeries(series int) func(ctx context.Context, s *server) error {
 	}
 }
 
-func get(path string) func(s *server) []load.Target {
+func targetOf(path string) func(s *server) []load.Target {
 	return func(s *server) []load.Target {
 		return []load.Target{{Name: path, URL: "http://127.0.0.1:" + s.ports[0] + path}}
 	}

@@ -22,16 +22,16 @@ type program struct {
 	module, version string
 	pkg             string // of its main function
 	// dir is that of a small main of ours below lab/field/programs, around the module; empty for a program as it is.
-	dir   string
-	plain bool // a main of ours that does not know -fault
-	tags  string
+	dir         string
+	noFaultFlag bool // a main of ours that does not know -fault
+	tags        string
 	// arguments of the program; ports are free ones.
 	arguments func(data string, ports []string) ([]string, error)
 	// ready and pprof are URLs, given the ports.
 	ready, pprof func(ports []string) string
 	env          []string
 	// A main of ours may need a server, and another service that it calls: itself once more, with -as-peer.
-	backend backend
+	backend backendStarter
 	peer    bool
 	cgo     bool
 	quota   float64 // of the group that it runs in, in CPUs
@@ -71,12 +71,12 @@ func init() {
 		ready:     func(p []string) string { return "http://127.0.0.1:" + p[1] + "/config/" },
 		pprof:     func(p []string) string { return "http://127.0.0.1:" + p[1] },
 	}, program{
-		name: "coredns", module: "github.com/coredns/coredns", version: "v1.14.7", dir: "coredns", plain: true,
+		name: "coredns", module: "github.com/coredns/coredns", version: "v1.14.7", dir: "coredns", noFaultFlag: true,
 		arguments: corednsArguments("forward . 127.0.0.1:UPSTREAM"),
 		ready:     func(p []string) string { return "http://127.0.0.1:" + p[1] + "/debug/pprof/cmdline" },
 		pprof:     func(p []string) string { return "http://127.0.0.1:" + p[1] },
 	}, program{
-		name: "minio", module: "github.com/minio/minio", version: "v0.0.0-20260212201848-7aac2a2c5b7c", dir: "minio", plain: true,
+		name: "minio", module: "github.com/minio/minio", version: "v0.0.0-20260212201848-7aac2a2c5b7c", dir: "minio", noFaultFlag: true,
 		arguments: func(data string, p []string) ([]string, error) {
 			return []string{"127.0.0.1:" + p[1], "server", "--quiet", "--address", "127.0.0.1:" + p[0], "--console-address", "127.0.0.1:" + p[2], filepath.Join(data, "disk")}, nil
 		},
@@ -148,7 +148,7 @@ func prometheusArguments(data string, p []string) ([]string, error) {
 func prometheusReady(p []string) string { return "http://127.0.0.1:" + p[0] + "/-/ready" }
 func prometheusPprof(p []string) string { return "http://127.0.0.1:" + p[0] }
 
-func find(name string) (program, bool) {
+func programNamed(name string) (program, bool) {
 	for _, p := range programs {
 		if p.name == name {
 			return p, true
@@ -186,7 +186,7 @@ func (p program) build(ctx context.Context) (string, error) {
 		if p.cgo {
 			env[2] = "CGO_ENABLED=1"
 		}
-		if err := command(ctx, filepath.Join("lab/field/programs", p.dir), env, "go", append(verb, "-tags", p.tags, "-o", binary, ".")...); err != nil {
+		if err := runCommand(ctx, filepath.Join("lab/field/programs", p.dir), env, "go", append(verb, "-tags", p.tags, "-o", binary, ".")...); err != nil {
 			return "", fmt.Errorf("building lab/field/programs/%s: %w", p.dir, err)
 		}
 		return binary, nil
@@ -199,7 +199,7 @@ func (p program) build(ctx context.Context) (string, error) {
 		return "", err
 	}
 	fmt.Fprintf(os.Stderr, "building %s %s\n", p.name, p.version)
-	if err := command(ctx, dir, env, "go", "build", "-tags", p.tags, "-o", binary, p.pkg); err != nil {
+	if err := runCommand(ctx, dir, env, "go", "build", "-tags", p.tags, "-o", binary, p.pkg); err != nil {
 		return "", fmt.Errorf("building %s@%s: %w", p.pkg, p.version, err)
 	}
 	return binary, nil
@@ -207,18 +207,18 @@ func (p program) build(ctx context.Context) (string, error) {
 
 // server is a running program.
 type server struct {
-	cmd   *exec.Cmd
-	ports []string
-	data  string
-	pprof string
-	more  []string // arguments
-	leave func()   // the group with a quota, if there is one
-	done  chan error
+	cmd          *exec.Cmd
+	ports        []string
+	data         string
+	pprof        string
+	extraArgs    []string // arguments
+	releaseQuota func()   // the group with a quota, if there is one
+	done         chan error
 
-	mu    sync.Mutex
-	log   bytes.Buffer // the last lines
-	line  []byte
-	tells *taken
+	mu      sync.Mutex
+	log     bytes.Buffer // the last lines
+	line    []byte
+	samples *sampleLog
 }
 
 // Write takes what the program prints: what it reports about its own requests goes to the caller that asked for it, the rest is kept for
@@ -232,7 +232,7 @@ func (s *server) Write(p []byte) (int, error) {
 		if !ok {
 			return len(p), nil
 		}
-		if s.tells == nil || !heard(string(line), s.tells) {
+		if s.samples == nil || !parseSample(string(line), s.samples) {
 			if s.log.Len() > 1<<16 {
 				s.log.Reset()
 			}
@@ -243,14 +243,14 @@ func (s *server) Write(p []byte) (int, error) {
 	}
 }
 
-func (s *server) tell(t *taken) {
+func (s *server) collectSamples(t *sampleLog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tells = t
+	s.samples = t
 }
 
-// said returns the last lines that the program printed.
-func (s *server) said() string {
+// recentOutput returns the last lines that the program printed.
+func (s *server) recentOutput() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := s.log.String()
@@ -258,7 +258,7 @@ func (s *server) said() string {
 }
 
 // start runs the program and waits until it says that it is ready.
-func (p program) start(ctx context.Context, binary, data string, more, env []string) (*server, error) {
+func (p program) start(ctx context.Context, binary, data string, extraArgs, env []string) (*server, error) {
 	ports, err := freeport.Find(4)
 	if err != nil {
 		return nil, err
@@ -267,18 +267,18 @@ func (p program) start(ctx context.Context, binary, data string, more, env []str
 	if err != nil {
 		return nil, err
 	}
-	return p.startWith(ctx, binary, data, ports, append(args, more...), more, env)
+	return p.startWithPorts(ctx, binary, data, ports, append(args, extraArgs...), extraArgs, env)
 }
 
-// startWith is start with ports and arguments; more are those of them that are not the program's own.
-func (p program) startWith(ctx context.Context, binary, data string, ports, args, more, env []string) (*server, error) {
-	s := &server{cmd: exec.Command(binary, args...), ports: ports, data: data, pprof: p.pprof(ports), more: more, done: make(chan error, 1)}
+// startWithPorts is start with ports and arguments; more are those of them that are not the program's own.
+func (p program) startWithPorts(ctx context.Context, binary, data string, ports, args, extraArgs, env []string) (*server, error) {
+	s := &server{cmd: exec.Command(binary, args...), ports: ports, data: data, pprof: p.pprof(ports), extraArgs: extraArgs, done: make(chan error, 1)}
 	s.cmd.Stdout, s.cmd.Stderr = s, s
 	s.cmd.Dir = data
 	s.cmd.Env = append(append(os.Environ(), p.env...), env...)
 	if p.quota > 0 {
 		var err error
-		if s.leave, err = confine(s.cmd, p.quota); err != nil {
+		if s.releaseQuota, err = confineCPU(s.cmd, p.quota); err != nil {
 			return nil, err
 		}
 	}
@@ -303,18 +303,18 @@ func (p program) startWith(ctx context.Context, binary, data string, ports, args
 		select {
 		case err := <-s.done:
 			s.done <- err
-			return nil, fmt.Errorf("it ended at once: %v\n%s", err, s.said())
+			return nil, fmt.Errorf("it ended at once: %v\n%s", err, s.recentOutput())
 		case <-ctx.Done():
 			s.stop()
-			return nil, fmt.Errorf("it did not become ready: %w\n%s", ctx.Err(), s.said())
+			return nil, fmt.Errorf("it did not become ready: %w\n%s", ctx.Err(), s.recentOutput())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
 func (s *server) stop() {
-	if s.leave != nil {
-		defer s.leave()
+	if s.releaseQuota != nil {
+		defer s.releaseQuota()
 	}
 	if s.cmd.Process.Signal(os.Interrupt) != nil {
 		s.cmd.Process.Kill()
