@@ -84,7 +84,7 @@ func (h *handler) serveMarked(w http.ResponseWriter, r *http.Request) {
 	m := begin(HTTP, name, traceparent)
 	class := uint8(classPanic)
 	defer func() {
-		e := h.ending(r, class)
+		e := h.endingOf(r, class)
 		m.end(e.text, e.name, e.status)
 	}()
 	h.next.ServeHTTP(wrapped, r)
@@ -95,7 +95,7 @@ const classPanic = 6
 
 var classes = [...]string{"unknown", "1xx", "2xx", "3xx", "4xx", "5xx", Panic}
 
-func (h *handler) ending(r *http.Request, class uint8) *ending {
+func (h *handler) endingOf(r *http.Request, class uint8) *ending {
 	pattern := r.Pattern
 	if pattern == "" && h.route != nil {
 		// Without a trace it is not called, so a panic in it must not end requests while one is recorded.

@@ -176,15 +176,15 @@ func TestManyRoutes(t *testing.T) {
 	q := httptest.NewRequest("GET", "/", nil)
 	for i := range 2 * maxTexts {
 		q.URL.Path = fmt.Sprint("/", i)
-		h.ending(q, 2) // adds it
-		if e, second := h.ending(q, 2), h.ending(q, 2); *e != *second || e.name != "GET "+q.URL.Path || e.status != "2xx" || (e == second) != (i < maxTexts) {
+		h.endingOf(q, 2) // adds it
+		if e, second := h.endingOf(q, 2), h.endingOf(q, 2); *e != *second || e.name != "GET "+q.URL.Path || e.status != "2xx" || (e == second) != (i < maxTexts) {
 			t.Fatalf("route %d ends as %+v, then as %+v", i, e, second)
 		}
 	}
 	h.endings.mu.Lock()
 	defer h.endings.mu.Unlock()
 	done := make(chan bool)
-	go func() { h.ending(q, 2); close(done) }()
+	go func() { h.endingOf(q, 2); close(done) }()
 	select {
 	case <-done:
 	case <-time.After(30 * time.Second):

@@ -65,7 +65,7 @@ func (t *textTable) text(k textKey) string {
 	case name != "" && name != othersName && !(*closedNames)[name]:
 		return t.text(textKey{k.kind, othersName, k.status})
 	case t.byKey.closed.Load():
-		return textOf(k.kind, name, k.status)
+		return keyText(k.kind, name, k.status)
 	}
 	return t.add(k)
 }
@@ -89,7 +89,7 @@ func (t *textTable) add(k textKey) string {
 			t.closedNames.Store(&names)
 		}
 	}
-	text := textOf(k.kind, name, k.status)
+	text := keyText(k.kind, name, k.status)
 	if name == othersName && k.name != othersName {
 		return text
 	}
@@ -97,7 +97,7 @@ func (t *textTable) add(k textKey) string {
 	return text
 }
 
-func textOf(kind Kind, name, status string) string {
+func keyText(kind Kind, name, status string) string {
 	if !isWord(string(kind)) {
 		kind = Job
 	}

@@ -12,15 +12,15 @@ import (
 // of the trace, about a second, in memory, because what a text is may only be known
 // at the generation's end. Close writes the last one.
 type Writer struct {
-	w              io.Writer
-	opts           Options
-	in             []byte // of which gone are written; then come the batches held, then what is not yet one
-	writtenBatches int
-	held           []tracebatch.Batch // of the generation under way
-	whole          int                // bytes of them
-	gen            uint64
-	headed         bool
-	err            error
+	w             io.Writer
+	opts          Options
+	buffer        []byte // of which gone are written; then come the batches held, then what is not yet one
+	writtenBytes  int
+	heldBatches   []tracebatch.Batch // of the generation under way
+	heldBytes     int                // bytes of them
+	gen           uint64
+	headerWritten bool
+	err           error
 }
 
 // NewWriter returns a Writer for one trace. If the options make no sense, the first
@@ -34,12 +34,12 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if w.err != nil {
 		return 0, w.err
 	}
-	w.in = append(w.in, p...)
-	if w.err = w.take(); w.err != nil {
+	w.buffer = append(w.buffer, p...)
+	if w.err = w.parseBatches(); w.err != nil {
 		return 0, w.err
 	}
-	if w.writtenBatches > 0 {
-		w.in, w.writtenBatches = append(w.in[:0], w.in[w.writtenBatches:]...), 0
+	if w.writtenBytes > 0 {
+		w.buffer, w.writtenBytes = append(w.buffer[:0], w.buffer[w.writtenBytes:]...), 0
 	}
 	return len(p), nil
 }
@@ -50,8 +50,8 @@ func (w *Writer) Close() error {
 	if w.err == nil {
 		w.err = w.flush()
 	}
-	if w.err == nil && len(w.in) > w.writtenBatches {
-		w.err = fmt.Errorf("redact: the trace's last %d bytes are incomplete: %w", len(w.in)-w.writtenBatches, io.ErrUnexpectedEOF)
+	if w.err == nil && len(w.buffer) > w.writtenBytes {
+		w.err = fmt.Errorf("redact: the trace's last %d bytes are incomplete: %w", len(w.buffer)-w.writtenBytes, io.ErrUnexpectedEOF)
 	}
 	if w.err != nil {
 		return w.err
@@ -60,22 +60,22 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// take finds whole batches, and writes each generation that has come to its end.
-func (w *Writer) take() error {
-	if !w.headed {
-		if len(w.in) < tracebatch.HeaderLen {
+// parseBatches finds whole batches, and writes each generation that has come to its end.
+func (w *Writer) parseBatches() error {
+	if !w.headerWritten {
+		if len(w.buffer) < tracebatch.HeaderLen {
 			return nil
 		}
-		if string(w.in[:4]) != "go 1" {
+		if string(w.buffer[:4]) != "go 1" {
 			return errors.New("redact: this is not an execution trace of Go 1.22 or later")
 		}
-		w.headed = true
-		if err := w.pass(tracebatch.HeaderLen); err != nil {
+		w.headerWritten = true
+		if err := w.writeThrough(tracebatch.HeaderLen); err != nil {
 			return err
 		}
 	}
-	for w.writtenBatches+w.whole < len(w.in) {
-		b, err := tracebatch.Parse(w.in[w.writtenBatches+w.whole:])
+	for w.writtenBytes+w.heldBytes < len(w.buffer) {
+		b, err := tracebatch.Parse(w.buffer[w.writtenBytes+w.heldBytes:])
 		if err != nil {
 			return fmt.Errorf("redact: %w", err)
 		}
@@ -89,50 +89,50 @@ func (w *Writer) take() error {
 			}
 		}
 		if end {
-			if err := w.pass(b.Len); err != nil {
+			if err := w.writeThrough(b.Len); err != nil {
 				return err
 			}
 			continue
 		}
 		w.gen = b.Gen
-		w.held = append(w.held, b)
-		w.whole += b.Len
+		w.heldBatches = append(w.heldBatches, b)
+		w.heldBytes += b.Len
 	}
 	return nil
 }
 
-// pass writes bytes in which no text is.
-func (w *Writer) pass(n int) error {
-	_, err := w.w.Write(w.in[w.writtenBatches : w.writtenBatches+n])
-	w.writtenBatches += n
+// writeThrough writes bytes in which no text is.
+func (w *Writer) writeThrough(n int) error {
+	_, err := w.w.Write(w.buffer[w.writtenBytes : w.writtenBytes+n])
+	w.writtenBytes += n
 	return err
 }
 
 // flush writes the generation that is held.
 func (w *Writer) flush() error {
-	if len(w.held) == 0 {
+	if len(w.heldBatches) == 0 {
 		return nil
 	}
 	// The bytes may have moved since batches were found.
-	offset := w.writtenBatches
-	for i := range w.held {
-		b := &w.held[i]
-		all := w.in[offset : offset+b.Len]
+	offset := w.writtenBytes
+	for i := range w.heldBatches {
+		b := &w.heldBatches[i]
+		all := w.buffer[offset : offset+b.Len]
 		b.Head, b.Data = all[:len(b.Head)], all[b.Len-len(b.Data):]
 		offset += b.Len
 	}
 	t := newTexts(&w.opts)
 	if w.opts.Hides() {
-		for i := range w.held {
-			if err := t.readUses(&w.held[i]); err != nil {
+		for i := range w.heldBatches {
+			if err := t.readUses(&w.heldBatches[i]); err != nil {
 				return err
 			}
 		}
 	}
-	offset = w.writtenBatches
-	for i := range w.held {
-		b := &w.held[i]
-		out := w.in[offset : offset+b.Len]
+	offset = w.writtenBytes
+	for i := range w.heldBatches {
+		b := &w.heldBatches[i]
+		out := w.buffer[offset : offset+b.Len]
 		offset += b.Len
 		if w.opts.Hides() && b.Type == tracebatch.Events && len(b.Data) > 0 && b.Data[0] == evStrings {
 			var err error
@@ -144,7 +144,7 @@ func (w *Writer) flush() error {
 			return err
 		}
 	}
-	w.writtenBatches += w.whole
-	w.held, w.whole = w.held[:0], 0
+	w.writtenBytes += w.heldBytes
+	w.heldBatches, w.heldBytes = w.heldBatches[:0], 0
 	return nil
 }
