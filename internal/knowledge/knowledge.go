@@ -3,23 +3,28 @@
 //
 // # How to add a library
 //
-// Add lines to functions.tsv, with tabs between four columns:
+// Add lines to functions.tsv, with tabs between the columns:
 //
-//		pattern                              roles         source   note
-//		github.com/juju/ratelimit.…          rate-limiter  v1.0.2
-//		github.com/jackc/puddle/v2.(*Pool[…  -fetch        v2.2.1   a connection, not an item of work
+//	pattern                                      roles                source       note
+//	github.com/juju/ratelimit.…                  rate-limiter         v1.0.2
+//	github.com/redis/go-redis/v9.cmdable.BRPop…  fetch                v9.23.0
+//	internal/poll.(*FD).Accept                   client-wait -poller  go1.22-1.26  a client that connects
 //
-//	  - pattern: the name of functions as the runtime writes it in stacks; "…" stands for any text, also for none.
-//	  - roles: names of roles, separated by spaces. The table roles in roles.go has the meaning of each. A function has the
-//	    roles of all lines that match it, in any order, except for those that a line takes away ("-fetch").
-//	  - source: the versions of the library whose source was read.
-//	  - note: why, where the source does not show it.
+// The columns are:
 //
-// A test reads the table and names the line of an unknown role. Then record a program that uses the library (lab/field),
-// or write a test in which the answer changes. What is advised about a library's pool, peer or pauses is in
-// internal/explain/finding.
+//   - pattern: the name of functions as the runtime writes it in stacks; "…" stands for any text, also for none.
+//   - roles: separated by spaces. roles.tsv has the meaning of each. A function has the roles of all lines that match it,
+//     in any order, except for those that a line takes away ("-poller").
+//   - source: the versions of the library whose source was read.
+//   - note: a reason that the source does not show. It may be missing.
 //
-// A few roles also follow from the form of a name: see form.go.
+// A test names the line of an unknown role. Show the answer that changes: with a trace of a few calls, as in
+// libraries_test.go, or with a program in lab/field and its recording. What reports advise about a library's pool, peer and
+// pauses is in internal/explain/finding/rules/libraries.txt.
+//
+// If no role fits, add one to roles.tsv and, at the same place, to roles.go, and use it in the engine.
+//
+// A few roles also follow from the form of a name: see form.go. activities.tsv describes in words what functions do.
 package knowledge
 
 import (

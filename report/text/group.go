@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
@@ -87,7 +88,7 @@ func rowsOf(g *report.Group, sortBand *report.Band) []row {
 			if !ok {
 				rowIndex = len(rows)
 				index[key] = rowIndex
-				rows = append(rows, row{cause: c.Cause, kind: c.Kind, site: c.Site, inferred: c.SiteFrom == "bracket", isPipe: strings.HasPrefix(c.Call, "os.(*File)."), bands: make([]float64, len(g.Bands))})
+				rows = append(rows, row{cause: c.Cause, kind: c.Kind, site: c.Site, inferred: c.SiteFrom == "bracket", isPipe: knowledge.Has(c.Call, knowledge.File), bands: make([]float64, len(g.Bands))})
 			}
 			r := &rows[rowIndex]
 			r.bands[i] += c.Share

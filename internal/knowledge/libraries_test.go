@@ -1,0 +1,133 @@
+package knowledge_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+)
+
+const us, ms = 1000, 1_000_000
+
+// A server writes the trace of an HTTP server with two connections.
+type server struct {
+	builder        *tracetext.Builder
+	thread, poller *tracetext.Thread
+}
+
+const (
+	firstConn, otherConn = uint64(7), uint64(8) // the connections' goroutines
+	connFunc             = "net/http.(*conn).serve:2074"
+)
+
+func newServer() *server {
+	builder := tracetext.New(26)
+	s := &server{builder, builder.Thread(), builder.ThreadWithoutP()}
+	builder.IdleProc() // polls the network at any time
+	builder.Waiting(firstConn)
+	builder.Waiting(otherConn)
+	for i, g := range []uint64{firstConn, otherConn} {
+		s.wake(int64(i+1)*100*us, g)
+		s.awaitRequest(int64(i+1)*100*us+2*us, g)
+	}
+	return s
+}
+
+func (s *server) wake(clock int64, g uint64) {
+	s.poller.Unblock(clock, g)
+	s.thread.Start(clock+us, g)
+}
+
+// awaitRequest lets a connection wait for its next request.
+func (s *server) awaitRequest(clock int64, g uint64) {
+	s.thread.Block(clock, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", connFunc)
+}
+
+// begin begins a request, whose handler's stack begins with frames, and lets it wait.
+func (s *server) begin(clock int64, g uint64, reason string, frames ...string) {
+	s.wake(clock, g)
+	s.thread.Create(clock+2*us, uint64(clock), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", connFunc)
+	s.thread.Block(clock+3*us, reason, append(frames, "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", connFunc)...)
+}
+
+// serve writes requests of the first connection, one each 10 ms until a time, whose handlers wait for 5 ms.
+func (s *server) serve(until int64, reason string, frames ...string) {
+	for clock := int64(10 * ms); clock < until; clock += 10 * ms {
+		s.begin(clock, firstConn, reason, frames...)
+		s.wake(clock+5*ms, firstConn)
+		s.awaitRequest(clock+5*ms+10*us, firstConn)
+	}
+}
+
+func (s *server) explain(t *testing.T) *report.Report {
+	t.Helper()
+	data := must.Have(s.builder.Bytes())(t)
+	return must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{}))(t)
+}
+
+// TestFetchOfLibrary: a request streams events that it takes from a list of Redis, from a queue of beanstalkd or from
+// notifications of PostgreSQL. It may wait for the next one for as long as it wants. It fails if the request counts as hung
+// because the library's call has another name than such calls usually have.
+func TestFetchOfLibrary(t *testing.T) {
+	for _, fetch := range []string{
+		"github.com/redis/go-redis/v9.cmdable.BRPop@/mod/github.com/redis/go-redis/v9@v9.23.0/list_commands.go:73",
+		"github.com/beanstalkd/go-beanstalk.(*TubeSet).Reserve@/mod/github.com/beanstalkd/go-beanstalk@v0.2.0/tubeset.go:29",
+		"github.com/jackc/pgx/v5.(*Conn).WaitForNotification@/mod/github.com/jackc/pgx/v5@v5.13.0/conn.go:421",
+	} {
+		s := newServer()
+		s.begin(5*ms, otherConn, "network", "internal/poll.runtime_pollWait", "net.(*conn).Read", fetch, "main.events@/src/main.go:30")
+		s.serve(3000*ms, "sleep", "time.Sleep", "main.get@/src/main.go:20")
+		for _, f := range s.explain(t).Findings {
+			if f.Code == report.RuleHung && f.Severity != report.SeverityInfo {
+				t.Errorf("%s: %s: %s", fetch, f.Severity, f.Title)
+			}
+		}
+	}
+}
+
+// TestLimiterOfLibrary: a rate limiter delays requests on purpose. It fails if a library's pause counts as any sleep.
+func TestLimiterOfLibrary(t *testing.T) {
+	s := newServer()
+	s.serve(400*ms, "sleep", "time.Sleep", "github.com/juju/ratelimit.realClock.Sleep@/mod/github.com/juju/ratelimit@v1.0.2/ratelimit.go:344",
+		"github.com/juju/ratelimit.(*Bucket).Wait@/mod/github.com/juju/ratelimit@v1.0.2/ratelimit.go:171", "main.get@/src/main.go:20")
+	rep := s.explain(t)
+	if len(rep.Verdict) == 0 || len(rep.Verdict[0].Causes) == 0 || rep.Verdict[0].Causes[0].Kind != "limiter" {
+		t.Errorf("verdict %+v", rep.Verdict)
+	}
+}
+
+// TestWebSocketOfLibrary: a handler reads from a WebSocket, whose other end is its client. It fails if the client is taken
+// for a server that is slow to answer.
+func TestWebSocketOfLibrary(t *testing.T) {
+	s := newServer()
+	s.serve(400*ms, "network", "internal/poll.runtime_pollWait", "internal/poll.(*FD).Read", "net.(*conn).Read",
+		"github.com/lxzan/gws.(*Conn).readMessage@/mod/github.com/lxzan/gws@v1.8.9/reader.go:50", "main.get@/src/main.go:20")
+	rep := s.explain(t)
+	if len(rep.Groups) == 0 {
+		t.Fatal("no requests")
+	}
+	if c := rep.Groups[0].All().Causes[0]; c.Cause != report.CauseNetwork || c.Kind != "inbound" {
+		t.Errorf("the first cause is %+v", c)
+	}
+}
+
+// TestHealthCheckOfLibrary: health checks are for the process's monitoring, whatever a library calls their handler. It fails
+// if they are listed with the requests of clients.
+func TestHealthCheckOfLibrary(t *testing.T) {
+	for _, handler := range []string{
+		"github.com/alexliesenfeld/health.NewHandler.func1@/mod/github.com/alexliesenfeld/health@v0.8.0/handler.go:69",
+		"github.com/hellofresh/health-go/v5.(*Health).HandlerFunc@/mod/github.com/hellofresh/health-go/v5@v5.5.4/health.go:141",
+	} {
+		s := newServer()
+		s.begin(5*ms, otherConn, "sleep", "time.Sleep", "main.get@/src/main.go:20")
+		s.serve(400*ms, "sleep", "time.Sleep", handler)
+		rep := s.explain(t)
+		if len(rep.Groups) != 2 || rep.Groups[1].Role != report.RoleMonitoring {
+			t.Errorf("%s: %d groups, the last with the role %q", handler, len(rep.Groups), rep.Groups[len(rep.Groups)-1].Role)
+		}
+	}
+}
