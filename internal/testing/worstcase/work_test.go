@@ -18,10 +18,11 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// maxGrowth is how much twice the length of a trace may cost.
+// maxGrowth is the largest allowed ratio of costs for a trace of twice the length.
 const maxGrowth = 2.3
 
-// countWork counts what finding and walking all requests of a trace takes: events gone through and steps made.
+// countWork returns the number of requests, and the work of finding and walking them: passed events
+// and steps.
 func countWork(t *testing.T, data []byte) (requests int, work int64) {
 	t.Helper()
 	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
@@ -59,8 +60,8 @@ func countWork(t *testing.T, data []byte) (requests int, work int64) {
 	return requests, passed.Load() + int64(steps)
 }
 
-// TestWorkIsLinear holds what is done for all requests together against the length of the trace: twice as long, twice as much,
-// however the requests depend on each other.
+// TestWorkIsLinear: a trace of twice the length needs at most maxGrowth times the work for all its
+// requests, however the requests depend on each other.
 func TestWorkIsLinear(t *testing.T) {
 	for _, s := range requestShapes {
 		t.Run(s.name, func(t *testing.T) {
@@ -82,17 +83,17 @@ func TestWorkIsLinear(t *testing.T) {
 	}
 }
 
-// TestWorkWithHoles does the same where a part of a goroutine's life is missing, so that its pieces are not numbered without
-// gaps: one flipped bit is enough for hundreds of such goroutines.
+// TestWorkWithHoles is TestWorkIsLinear for a goroutine with a missing part, whose pieces have gaps in
+// their numbers. One flipped bit causes that for hundreds of goroutines.
 func TestWorkWithHoles(t *testing.T) {
 	make := func(n int) []byte {
 		b := tracetext.New(26)
 		m, clock := startMain(b)
-		other := b.Thread()
+		otherThread := b.Thread()
 		for range n {
 			m.RegionBegin(clock, 0, "r", "runtime/trace.WithRegion", "main.work:7")
 			m.Block(clock+10, "chan receive", "runtime.chanrecv1", "main.work:8")
-			other.Unblock(clock+50, mainG)
+			otherThread.Unblock(clock+50, mainG)
 			m.Start(clock+60, mainG)
 			m.RegionEnd(clock+80, 0, "r", "runtime/trace.WithRegion", "main.work:7")
 			clock += 100

@@ -1,0 +1,360 @@
+package worstcase
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// volumeShapes are traces with a large number of one kind of event. Some of them have no request.
+var volumeShapes = []shape{
+	{"connections", connections},
+	{"open-at-once", openAtOnce},
+	{"relay", relay},
+	{"pingpong", pingpong},
+	{"nested-regions", nestedRegions},
+	{"nested-tasks", nestedTasks},
+	{"open-tasks", openTasks},
+	{"groups", manyGroups},
+	{"logs", logs},
+	{"marks", marks},
+	{"strings", distinctStrings},
+	{"stacks", deepStacks},
+	{"samples", samples},
+	{"collections", collections},
+	{"procs", procs},
+	{"generations", generations},
+	{"waiting", waiting},
+	{"herd", herd},
+}
+
+const (
+	serveFrame   = "net/http.(*conn).serve:2074"
+	handlerFrame = "example.com/shop.(*server).order:12"
+)
+
+// connections: n connections, one after the other, with one request each.
+func connections(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	poller := b.ThreadWithoutP()
+	for i := range n {
+		id := uint64(firstG + 2*i)
+		m.Create(clock, id, "net/http.(*conn).serve", "net/http.(*Server).Serve:30")
+		m.Block(clock+10, "network", "internal/poll.(*FD).Accept", "net/http.(*Server).Serve:20")
+		m.Start(clock+20, id)
+		m.Create(clock+30, id+1, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serveFrame)
+		m.Block(clock+40, "sleep", "time.Sleep", handlerFrame, "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serveFrame)
+		m.Start(clock+50, id+1)
+		m.Destroy(clock + 60)
+		poller.Unblock(clock+500, id)
+		m.Start(clock+510, id)
+		m.Destroy(clock + 520)
+		poller.Unblock(clock+530, mainG)
+		m.Start(clock+540, mainG)
+		clock += 1000
+	}
+}
+
+// openAtOnce: n regions that begin in the first of ten generations and end in the last.
+func openAtOnce(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	poller := b.ThreadWithoutP()
+	for i := range n {
+		m.Create(clock, uint64(firstG+i), "main.work", "main.start:10")
+		clock += 10
+	}
+	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
+	for i := range n {
+		m.Start(clock+10, uint64(firstG+i))
+		m.RegionBegin(clock+20, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+		m.Block(clock+30, "select", "runtime.selectgo", "main.work:9")
+		clock += 100
+	}
+	for range 9 {
+		clock += 1000
+		b.NextGeneration(clock)
+	}
+	for i := range n {
+		poller.Unblock(clock+10, uint64(firstG+i))
+		m.Start(clock+20, uint64(firstG+i))
+		m.RegionEnd(clock+30, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+		m.Destroy(clock + 40)
+		clock += 100
+	}
+}
+
+// relay: each of n requests starts the next and waits for it. The last one ends first, and then all
+// others in turn.
+func relay(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	m.Create(clock, firstG, "main.work", "main.start:10")
+	m.Block(clock+10, "chan receive", "runtime.chanrecv1", "main.start:13")
+	for i := range n {
+		clock += 100
+		m.Start(clock, uint64(firstG+i))
+		m.RegionBegin(clock+10, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+		if i+1 < n {
+			m.Create(clock+20, uint64(firstG+i+1), "main.work", "main.work:8")
+			m.Block(clock+30, "chan receive", "runtime.chanrecv1", "main.work:9")
+		}
+	}
+	for i := n - 1; i >= 0; i-- {
+		m.RegionEnd(clock+40, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+		if i > 0 {
+			m.Unblock(clock+50, uint64(firstG+i-1), "runtime.closechan", "main.work:11")
+		}
+		m.Destroy(clock + 60)
+		clock += 100
+		if i > 0 {
+			m.Start(clock, uint64(firstG+i-1))
+		}
+	}
+}
+
+// pingpong: a request waits n times for the same goroutine, which waits for it.
+func pingpong(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	otherThread := b.Thread()
+	m.Create(clock, firstG, "main.other", "main.start:10")
+	otherThread.Start(clock+10, firstG)
+	otherThread.Block(clock+20, "chan receive", "runtime.chanrecv1", "main.other:20")
+	m.RegionBegin(clock+30, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+	clock += 100
+	for range n {
+		m.Unblock(clock, firstG, "runtime.chansend1", "main.work:8")
+		m.Block(clock+10, "chan receive", "runtime.chanrecv1", "main.work:9")
+		otherThread.Start(clock+20, firstG)
+		otherThread.Unblock(clock+30, mainG, "runtime.chansend1", "main.other:21")
+		otherThread.Block(clock+40, "chan receive", "runtime.chanrecv1", "main.other:20")
+		m.Start(clock+50, mainG)
+		clock += 100
+	}
+	m.RegionEnd(clock, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+	m.Block(clock+10, "chan receive", "runtime.chanrecv1", "main.start:13")
+}
+
+// nestedRegions: n regions, each inside the previous one.
+func nestedRegions(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	for range n {
+		m.RegionBegin(clock, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+		clock += 10
+	}
+	for range n {
+		m.RegionEnd(clock, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+		clock += 10
+	}
+	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
+}
+
+// nestedTasks: n tasks, each a subtask of the previous one.
+func nestedTasks(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	for i := range n {
+		m.TaskBegin(clock, uint64(i+1), uint64(i), "order", "main.begin:7")
+		clock += 10
+	}
+	for i := n; i > 0; i-- {
+		m.TaskEnd(clock, uint64(i), "main.end:9")
+		clock += 10
+	}
+	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
+}
+
+// openTasks: n tasks that never end, over some generations.
+func openTasks(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	for i := range n {
+		m.TaskBegin(clock, uint64(i+1), 0, "order", "main.begin:7")
+		clock += 10
+		if i%(n/4) == n/4-1 {
+			b.NextGeneration(clock)
+		}
+	}
+}
+
+// manyGroups: n regions, each with another name.
+func manyGroups(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	for i := range n {
+		name := fmt.Sprintf("order-%d", i)
+		region(m, clock, 60, name)
+		clock += 100
+	}
+	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
+}
+
+// logs: n log events in one run.
+func logs(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	for range n {
+		m.Log(clock, 0, "step", "done", "main.work:7")
+		clock += 10
+	}
+	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
+}
+
+// marks: n nested requests of service/mark.
+func marks(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	for i := range n {
+		m.Log(clock, 0, fmt.Sprintf("whylate.mark/1 begin http GET /%d", i%100), "", "service/mark.begin", "main.work")
+		clock += 10
+	}
+	for i := n - 1; i >= 0; i-- {
+		m.Log(clock, 0, fmt.Sprintf("whylate.mark/1 end http 2xx GET /%d", i%100), "", "service/mark.begin", "main.work")
+		clock += 10
+	}
+	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
+}
+
+// distinctStrings: n log events with distinct texts.
+func distinctStrings(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	for i := range n {
+		m.Log(clock, 0, "key", fmt.Sprintf("value of some length that nobody else has, number %d", i), "main.work:7")
+		clock += 10
+	}
+	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
+}
+
+// deepStacks: one goroutine waits at n/16 different sites, each 128 calls deep.
+func deepStacks(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	poller := b.ThreadWithoutP()
+	for i := range n / 16 {
+		stack := []string{"runtime.chanrecv1"}
+		for k := range 127 {
+			stack = append(stack, fmt.Sprintf("main.f%d:%d", k, i+1))
+		}
+		m.RegionBegin(clock, 0, "order", append([]string{"runtime/trace.WithRegion"}, stack[1:]...)...)
+		m.Block(clock+10, "chan receive", stack...)
+		poller.Unblock(clock+50, mainG)
+		m.Start(clock+60, mainG)
+		m.RegionEnd(clock+70, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+		clock += 100
+	}
+}
+
+// samples: n CPU samples in one run, each at another line.
+func samples(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	m.RegionBegin(clock, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+	for i := range n {
+		clock += 100
+		b.Sample(clock, m, mainG, fmt.Sprintf("main.sum:%d", i+1), "main.work:7")
+	}
+	m.RegionEnd(clock+10, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+	m.Block(clock+20, "chan receive", "runtime.chanrecv1", "main.start:13")
+}
+
+// collections: n garbage collections, each with two stops of the world, while requests run one after
+// the other.
+func collections(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	gc := b.Thread(2)
+	for range n {
+		m.RegionBegin(clock, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+		gc.StopWorld(clock+10, "GC sweep termination", "runtime.gcStart")
+		gc.GCBegin(clock+20, "runtime.gcStart")
+		gc.StartWorld(clock + 30)
+		gc.StopWorld(clock+40, "GC mark termination", "runtime.gcMarkTermination")
+		gc.GCEnd(clock + 50)
+		gc.StartWorld(clock + 60)
+		m.RegionEnd(clock+70, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+		clock += 100
+	}
+}
+
+// procs: n/8 Ps, each of which runs one goroutine after the other.
+func procs(b *tracetext.Builder, n int) {
+	var threads []*tracetext.Thread
+	for range n / 8 {
+		threads = append(threads, b.Thread())
+	}
+	threads[0].HasRun(mainG)
+	clock := int64(1000)
+	for round := range 4 {
+		for i := range threads {
+			threads[0].Create(clock, uint64(firstG+round*len(threads)+i), "main.work", "main.start:10")
+			clock += 10
+		}
+		for i, th := range threads[1:] {
+			th.Start(clock+10*int64(i), uint64(firstG+round*len(threads)+i))
+			th.Destroy(clock + 10*int64(i+len(threads)))
+		}
+		clock += 20 * int64(len(threads))
+	}
+}
+
+// generations: n/4 generations, each with one region.
+func generations(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	for range n / 4 {
+		region(m, clock, 60, "order")
+		clock += 1000
+		b.NextGeneration(clock)
+	}
+}
+
+// waiting: n goroutines that wait from before the trace to its end, over four generations, and some
+// requests.
+func waiting(b *tracetext.Builder, n int) {
+	m := b.Thread(mainG)
+	for i := range n {
+		b.Waiting(uint64(firstG + i))
+	}
+	clock := int64(1000)
+	for range 4 {
+		for range 100 {
+			region(m, clock, 60, "order")
+			clock += 100
+		}
+		b.NextGeneration(clock)
+	}
+}
+
+// herd: n requests sleep until the same time, become runnable at once, and run one after the other.
+func herd(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	poller := b.ThreadWithoutP()
+	for i := range n {
+		m.Create(clock, uint64(firstG+i), "main.work", "main.start:10")
+		clock += 10
+	}
+	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
+	for i := range n {
+		m.Start(clock+10, uint64(firstG+i))
+		m.RegionBegin(clock+20, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+		m.Block(clock+30, "sleep", "time.Sleep", "main.work:9")
+		clock += 100
+	}
+	for i := range n {
+		poller.Unblock(clock+int64(i), uint64(firstG+i))
+	}
+	clock += int64(n)
+	for i := range n {
+		m.Start(clock+20, uint64(firstG+i))
+		m.RegionEnd(clock+30, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+		m.Destroy(clock + 40)
+		clock += 100
+	}
+}
+
+// TestVolumeShapesAreRead: each trace is valid, and its report is not marked as truncated.
+func TestVolumeShapesAreRead(t *testing.T) {
+	for _, s := range volumeShapes {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(build(t, s.make, 160)), explain.Options{}))(t)
+			if rep.Input.Truncated {
+				t.Error("the trace is cut or damaged")
+			}
+		})
+	}
+}
