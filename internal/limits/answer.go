@@ -10,39 +10,40 @@ import (
 	"github.com/whylate/whylate/service/traps"
 )
 
-// Schema names the form of the JSON.
+// Schema is the value of Answer.Schema.
 const Schema = "whylate.limits/v1"
 
-// Answer is the whole page as data.
+// An Answer is the complete result of `whylate limits`.
 type Answer struct {
 	Schema  string   `json:"schema"`
-	PID     int      `json:"pid"` // 0: a Go program started from here
+	PID     int      `json:"pid"` // 0 means a Go program started in this process's environment
 	Program *Program `json:"program"`
-	// Env holds the variables that matter, of those that are set.
+	// Env has the set variables among those that affect limits.
 	Env map[string]string `json:"env"`
-	// Limits is null where they cannot be measured.
+	// Limits is null if they cannot be measured.
 	Limits *cgroup.Limits `json:"limits"`
-	// Throttling is what the counters say since the group was made.
+	// Throttling has the counters since the cgroup was created.
 	Throttling *cgroup.Throttling `json:"throttling"`
-	// Choices say who would set what; at most one of each Knob is InForce.
+	// Choices are the values that runtime and libraries would set; for each Knob at most one is
+	// InForce.
 	Choices  []Choice     `json:"choices"`
 	Traps    []traps.Trap `json:"traps"`
 	Warnings []string     `json:"warnings"`
 }
 
-// Choice is the value that a runtime or a library picks, given these limits.
+// A Choice is the value that a runtime or a library picks, given these limits.
 type Choice struct {
 	// Knob is GOMAXPROCS or GOMEMLIMIT.
 	Knob   string `json:"knob"`
 	Setter string `json:"who"`
-	// Value is null where nothing would be set. GOMEMLIMIT is in bytes.
+	// Value is null if nothing is set. GOMEMLIMIT is in bytes.
 	Value  *int64 `json:"value"`
 	Reason string `json:"why"`
-	// InForce says that this one decides for the program that was looked at.
+	// InForce means that this value applies to the examined program.
 	InForce bool `json:"in_force"`
 }
 
-// Who picks values.
+// Setters of values.
 const (
 	setterEnv          = "environment"
 	setterGo           = "Go"
@@ -53,9 +54,8 @@ const (
 	setterTune         = "whylate service/tune"
 )
 
-// AutomemlimitBytes is the GOMEMLIMIT that github.com/KimMachineGun/automemlimit
-// sets with its default ratio: nine tenths of the smallest limit that is
-// visible (v2) or of hierarchical_memory_limit (v1).
+// AutomemlimitBytes returns the GOMEMLIMIT that github.com/KimMachineGun/automemlimit sets with its
+// default ratio: nine tenths of the smallest visible limit (v2) or of hierarchical_memory_limit (v1).
 func AutomemlimitBytes(l *cgroup.Limits) (n int64, ok bool) {
 	m := &l.Memory
 	if m.Max <= 0 {
@@ -64,8 +64,8 @@ func AutomemlimitBytes(l *cgroup.Limits) (n int64, ok bool) {
 	return int64(float64(m.Max) * 0.9), true
 }
 
-// AutoProcs is the GOMAXPROCS that whylate's service/auto wants: the tightest
-// visible quota rounded up, at least 1, and at most the CPUs that may be used.
+// AutoProcs returns the GOMAXPROCS of whylate's service/auto: the tightest visible quota rounded up,
+// at least 1, and at most the available CPUs.
 func AutoProcs(l *cgroup.Limits) int {
 	c := &l.CPU
 	if c.Quota == 0 || c.Parallelism == 0 {
@@ -74,7 +74,7 @@ func AutoProcs(l *cgroup.Limits) int {
 	return max(1, int(min(math.Ceil(c.Quota), float64(c.Parallelism))))
 }
 
-// Judge makes the answer from the facts. It reads nothing else.
+// Judge derives the answer from the facts. It reads nothing else.
 func Judge(f *Facts) *Answer {
 	a := &Answer{
 		Schema: Schema, PID: f.PID, Program: f.Program, Env: f.Env, Limits: f.Limits, Throttling: f.Throttling,
@@ -93,16 +93,17 @@ func Judge(f *Facts) *Answer {
 	return a
 }
 
+// A judge has the facts and collects the answer.
 type judge struct {
 	*Facts
 	answer *Answer
 	limits *cgroup.Limits
-	// inside is what the process itself sees: what runs inside it decides by that.
+	// inside are the limits that the process itself sees; code in the process decides by them.
 	inside *cgroup.Limits
 
-	envProcs       int    // GOMAXPROCS of the environment, 0 if unset or not valid
-	procsSetter    string // who sets the GOMAXPROCS in force, "" if unknown
-	readsQuota     bool   // the runtime looks at the quota
+	envProcs       int    // GOMAXPROCS of the environment, 0 if unset or invalid
+	procsSetter    string // setter of the GOMAXPROCS in force, "" if unknown
+	readsQuota     bool   // the runtime reads the quota
 	isProgramKnown bool
 	runtimeProcs   int
 }
@@ -117,8 +118,7 @@ func (j *judge) addChoice(c Choice, value int64, set bool) {
 	j.answer.Choices = append(j.answer.Choices, c)
 }
 
-// godebugSetting is the value in force of a GODEBUG key; "" is the
-// toolchain's default.
+// godebugSetting returns the value in force of a GODEBUG key; "" means the toolchain's default.
 func (j *judge) godebugSetting(key string) string {
 	if v, ok := parseGodebug(j.Env["GODEBUG"])[key]; ok {
 		return v
@@ -185,8 +185,8 @@ func (j *judge) chooseMemory() {
 	}
 }
 
-// parseMemLimit reads GOMEMLIMIT as the runtime does: "off", or a number with
-// B, KiB, MiB, GiB, TiB or nothing.
+// parseMemLimit parses GOMEMLIMIT as the runtime does: "off", or a number with B, KiB, MiB, GiB, TiB
+// or no unit.
 func parseMemLimit(s string) (int64, bool) {
 	if s == "off" {
 		return math.MaxInt64, true
@@ -200,7 +200,7 @@ func parseMemLimit(s string) (int64, bool) {
 	return n << shift, true
 }
 
-// findTraps asks the one judge of traps, which service/debugz asks as well.
+// findTraps calls package traps, which service/debugz uses, too.
 func (j *judge) findTraps() {
 	f := traps.Facts{
 		Limits: j.limits, Inside: j.inside, Namespaced: j.Namespaced, Throttling: j.Throttling,
@@ -220,5 +220,6 @@ func (j *judge) findTraps() {
 	j.answer.Traps = append(j.answer.Traps, traps.Find(f)...)
 }
 
-// trapSetters are who may have set the GOMAXPROCS in force, besides the runtime.
+// trapSetters maps the setters of the GOMAXPROCS in force, except the runtime, to those of package
+// traps.
 var trapSetters = map[string]traps.Setter{setterEnv: traps.SetByEnvironment, setterAutomaxprocs: traps.SetByAutomaxprocs, setterAuto: traps.SetByAuto}

@@ -1,9 +1,8 @@
-// Package limits says what a process may use, by which file, what the Go
-// runtime and the libraries in use make of it, and which traps lie in between.
+// Package limits reports what a process may use, which file sets each limit, which values the Go
+// runtime and linked libraries derive from that, and which traps result.
 //
-// Gather looks; Judge is a pure function over what was found; Text writes the
-// answer for people. The answer itself marshals to the JSON of
-// `whylate limits --json`.
+// Gather reads the facts of a process. Judge, a pure function of the facts, returns the Answer, which
+// marshals to the JSON of `whylate limits --json`. Package limitstext prints an Answer.
 package limits
 
 import (
@@ -24,53 +23,48 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// Facts is what was found out about a process, before any judgement.
+// Facts are the facts about a process, without any judgement.
 type Facts struct {
-	// PID is the process asked for; 0 is a Go program that would be started
-	// from here.
+	// PID is the examined process; 0 means a Go program started in this process's environment.
 	PID int
-	// Limits is nil where they cannot be measured; Why says so then.
+	// Limits is nil if they cannot be measured; LimitsError has the reason.
 	Limits      *cgroup.Limits
 	LimitsError string
-	// Inside is what the process can see of that by itself; nil if that is
-	// not known or the same.
+	// Inside are the limits that the process itself can see; nil if unknown or equal.
 	Inside *cgroup.Limits
-	// Namespaced says that the process is in a cgroup namespace of its own:
-	// the group in which it started is "/" to it.
+	// Namespaced means that the process has a separate cgroup namespace, in which its first cgroup is
+	// "/".
 	Namespaced bool
-	// Throttling is what the counters say since the group was made.
+	// Throttling has the counters since the cgroup was created.
 	Throttling *cgroup.Throttling
-	// Program is nil if it is not known, or not written in Go.
+	// Program is nil if it is unknown or not a Go program.
 	Program *Program
-	// Env holds the variables that matter, of those that are set.
+	// Env has the set variables among those that affect limits.
 	Env map[string]string
-	// Warnings say what could not be looked at.
+	// Warnings report facts that could not be read.
 	Warnings []string
 }
 
-// Program is what a Go binary says of itself.
+// A Program is the build information of a Go binary.
 type Program struct {
-	// File is where the binary was when the process started.
+	// File is the path of the binary when the process started.
 	File string `json:"file,omitempty"`
 	// Main is the path of the main package.
 	Main string `json:"main"`
-	// Build says what it was built from.
+	// Build has the modules of the program.
 	Build *modules.Build `json:"-"`
 	// Go is the toolchain's version, such as "go1.26.8".
 	Go string `json:"go"`
-	// Godebug are the GODEBUG settings that differ from the toolchain's
-	// defaults: those of a go.mod that is older than the toolchain, and
-	// //go:debug lines.
+	// Godebug has the GODEBUG settings that differ from the toolchain's defaults: from a go.mod that is
+	// older than the toolchain, and from //go:debug lines.
 	Godebug map[string]string `json:"godebug,omitempty"`
-	// Modules are the linked modules that set GOMAXPROCS or GOMEMLIMIT, with
-	// their versions.
+	// Modules are the linked modules that set GOMAXPROCS or GOMEMLIMIT, with their versions.
 	Modules map[string]string `json:"modules,omitempty"`
-	// Auto says that whylate's service/auto is linked, not only a package
-	// beside it.
+	// Auto means that whylate's service/auto is linked, not only another package of its module.
 	Auto bool `json:"auto,omitempty"`
 }
 
-// Modules that matter, by path.
+// Paths of modules that set GOMAXPROCS or GOMEMLIMIT.
 const (
 	automaxprocs = "go.uber.org/automaxprocs"
 	automemlimit = "github.com/KimMachineGun/automemlimit"
@@ -78,11 +72,11 @@ const (
 	whylate      = "github.com/whylate/whylate/service"
 )
 
-// variables of the environment that are looked at.
+// variables are the environment variables that affect limits.
 var variables = []string{"GOMAXPROCS", "GOMEMLIMIT", "GOGC", "GODEBUG", "AUTOMEMLIMIT"}
 
-// Gather looks at a process. It fails only for a process that does not
-// exist; everything else that cannot be seen is a warning.
+// Gather reads the facts of a process. It fails only if the process does not exist. Any other fact
+// that cannot be read is a warning.
 func Gather(pid int) (*Facts, error) {
 	f := &Facts{PID: pid, Env: map[string]string{}}
 	l, err := cgroup.Read(cgroup.Options{PID: pid})
@@ -137,13 +131,13 @@ func Gather(pid int) (*Facts, error) {
 	return f, nil
 }
 
-// environment picks the variables that matter from /proc/PID/environ, which
-// is what the process was started with.
+// environment returns the variables that affect limits from /proc/PID/environ, the environment at the
+// start of the process.
 func environment(b []byte) map[string]string {
 	env := map[string]string{}
 	for _, kv := range bytes.Split(b, []byte{0}) {
 		k, v, ok := strings.Cut(string(kv), "=")
-		if _, dup := env[k]; ok && !dup && slices.Contains(variables, k) { // the first one counts, as in the runtime
+		if _, dup := env[k]; ok && !dup && slices.Contains(variables, k) { // the first value applies, as in the runtime
 			env[k] = v
 		}
 	}
@@ -178,14 +172,14 @@ func readProgram(exe string) (*Program, error) {
 		}
 	}
 	if p.Modules[whylate] != "" {
-		// Function names are in every Go binary, stripped or not. The name is
-		// put together here so that this program does not hold it itself.
+		// Every Go binary has function names, even a stripped one. The name is
+		// concatenated here so that this program itself does not contain it.
 		p.Auto = fileContains(exe, strings.Join([]string{whylate, "auto.init"}, "/"))
 	}
 	return p, nil
 }
 
-// buildOf returns what a program was built from. A module that was replaced by a directory has no version.
+// buildOf returns the modules of a program. A module that was replaced by a directory has no version.
 func buildOf(info *debug.BuildInfo) *modules.Build {
 	b := &modules.Build{Main: modules.Module{Path: info.Main.Path, Version: info.Main.Version}}
 	for _, d := range info.Deps {
@@ -201,10 +195,10 @@ func buildOf(info *debug.BuildInfo) *modules.Build {
 	return b
 }
 
-// maxProgram bounds how much of a file is searched.
+// maxProgram bounds the searched part of a file.
 const maxProgram = 1 << 30
 
-// fileContains reports whether a file holds a text.
+// fileContains reports whether a file contains a text.
 func fileContains(file, text string) bool {
 	f, err := os.Open(file)
 	if err != nil {
@@ -222,12 +216,12 @@ func fileContains(file, text string) bool {
 		if err != nil {
 			return false
 		}
-		// The text may lie across two reads.
+		// The text may extend over two reads.
 		carried = copy(buf, buf[len(buf)-len(text):])
 	}
 }
 
-// parseGodebug reads "key=value,key=value"; of a key given twice the last counts.
+// parseGodebug parses "key=value,key=value". The last value of a key applies.
 func parseGodebug(s string) map[string]string {
 	m := map[string]string{}
 	for _, kv := range strings.Split(s, ",") {
@@ -238,7 +232,7 @@ func parseGodebug(s string) map[string]string {
 	return m
 }
 
-// causeText is an error without the file's name.
+// causeText returns an error's text without the file's name.
 func causeText(err error) string {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pe.Err

@@ -79,7 +79,7 @@ func TestJudge(t *testing.T) {
 		name    string
 		machine string
 		facts   Facts
-		// procs in force and by whom; 0 and "" where nobody can tell
+		// GOMAXPROCS in force and its setter; 0 and "" if unknown
 		procs  int64
 		setter string
 		traps  string // codes in order
@@ -168,7 +168,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestAnswers holds whole answers as data; package limitstext shows them.
+// TestAnswers compares whole answers in JSON with golden files.
 func TestAnswers(t *testing.T) {
 	for name, f := range map[string]Facts{
 		"docker-v2": {PID: 4711, Program: goProgram("go1.26.1", nil, automaxprocs, automemlimit), Env: map[string]string{"GOGC": "200"},
@@ -201,7 +201,7 @@ func TestAnswerRoundTrip(t *testing.T) {
 	}
 }
 
-// parseMemLimit against the runtime itself.
+// TestParseMemLimit compares parseMemLimit with the runtime.
 func TestParseMemLimit(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -247,7 +247,7 @@ func TestGatherThisProcess(t *testing.T) {
 	}
 }
 
-// A go line below 1.25 is in the binary as a GODEBUG default.
+// A go line below 1.25 is a GODEBUG default in the binary.
 func TestOldGoLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds a program")
@@ -277,8 +277,8 @@ func TestOldGoLine(t *testing.T) {
 	}
 }
 
-// A program that links service/auto differs from one that links a package
-// beside it, as this test does.
+// A program that links service/auto differs from one that links another package of its module, as this
+// test does.
 func TestAutoIsRecognised(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds a program")
@@ -343,8 +343,7 @@ func FuzzEnvironment(f *testing.F) {
 	})
 }
 
-// Every trap that can be reported is explained in docs/limits.md, and nothing
-// else is.
+// docs/limits.md explains every trap that can be reported, and no other.
 func TestTrapsAreDocumented(t *testing.T) {
 	doc := must.Have(os.ReadFile(filepath.Join("..", "..", "docs", "limits.md")))(t)
 	_, table, ok := strings.Cut(string(doc), "## Traps\n")

@@ -7,15 +7,14 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// Why who picks which value, in words. What is picked is decided in answer.go.
-
+// Reasons of choices, for users. The values are decided in answer.go.
 const (
 	reasonEnvProcs = "GOMAXPROCS is set in the environment: the runtime and automaxprocs do not change it, and it does not follow a limit that changes"
 	reasonGoMemory = "the runtime does not read memory limits of groups"
 	reasonLinked   = "; it is linked into the program"
 )
 
-// reasonQuotaAware is for a runtime that looks at the quota.
+// reasonQuotaAware is the reason of a runtime that reads the quota.
 func reasonQuotaAware(c *cgroup.CPU) string {
 	if c.RuntimeQuota > 0 {
 		return fmt.Sprintf("its own group's quota of %s rounded up, at least 2, at most the %d CPUs available; ancestors are ignored", words.CPUs(c.RuntimeQuota), c.Parallelism)
@@ -23,7 +22,8 @@ func reasonQuotaAware(c *cgroup.CPU) string {
 	return fmt.Sprintf("its own group has no quota that the runtime sees, so all %d CPUs available; ancestors are ignored", c.Parallelism)
 }
 
-// reasonQuotaUnaware is for a runtime that does not, perhaps because a setting disables it.
+// reasonQuotaUnaware is the reason of a runtime that does not read the quota. disabled means that a
+// setting turns that off.
 func reasonQuotaUnaware(c *cgroup.CPU, disabled bool) string {
 	s := fmt.Sprintf("all %d CPUs available: it does not read quotas", c.Parallelism)
 	if disabled {
@@ -43,7 +43,8 @@ func reasonAutomaxprocs(c *cgroup.CPU, sets, linked bool) string {
 	return s
 }
 
-// reasonAuto is for service/auto; left says that it leaves the choice to the runtime.
+// reasonAuto is the reason of service/auto. leftToRuntime means that the runtime chooses the same
+// value, so service/auto sets nothing.
 func reasonAuto(c *cgroup.CPU, leftToRuntime bool) string {
 	s := fmt.Sprintf("no visible group has a quota: all %d CPUs available", c.Parallelism)
 	if c.Quota > 0 {
@@ -55,7 +56,7 @@ func reasonAuto(c *cgroup.CPU, leftToRuntime bool) string {
 	return s
 }
 
-// quotaOwner says which level the tightest quota is from.
+// quotaOwner names the level of the tightest quota.
 func quotaOwner(c *cgroup.CPU) string {
 	if c.QuotaLevel < 0 {
 		return ""
