@@ -1,4 +1,4 @@
-// Package endless has servers whose answers do not end, for tests of whoever reads answers.
+// Package endless has HTTP servers whose answers never end, for tests of clients.
 package endless
 
 import (
@@ -13,24 +13,25 @@ import (
 	"testing"
 )
 
-// maxSent is what a server sends to one connection: an endless answer that a test can wait for.
+// maxSent bounds the bytes of one connection, so that a test ends if a client reads everything.
 const maxSent = 64 << 20
 
-// An answer is how it begins, and what follows repeatedly.
+// An answer is the start of an answer and the text that follows repeatedly.
 type answer struct{ start, repeated string }
 
 var answers = map[string]answer{
 	"status line":    {"HTTP/1.1 200 ", "aaaaaaaaaaaaaaaa"},
 	"one header":     {"HTTP/1.1 200 OK\r\nX-Long: ", "aaaaaaaaaaaaaaaa"},
-	"headers":        {"HTTP/1.1 200 OK\r\n", ""}, // each with another name, see text
+	"headers":        {"HTTP/1.1 200 OK\r\n", ""}, // each with another name, see chunk
 	"empty headers":  {"HTTP/1.1 200 OK\r\n", "A:\n"},
 	"continued line": {"HTTP/1.1 200 OK\r\nX-Long: a\r\n", " b\r\n"},
 	"interim":        {"", "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n"},
 }
 
-// Heads returns the kinds of answers whose head does not end.
+// Heads returns the kinds of answers with an endless head.
 func Heads() []string { return slices.Sorted(maps.Keys(answers)) }
 
+// chunk returns about 64 KiB of the repeated text. For distinct headers, round selects their names.
 func (e answer) chunk(round int) []byte {
 	if e.repeated != "" {
 		return bytes.Repeat([]byte(e.repeated), 64<<10/len(e.repeated))
@@ -44,7 +45,8 @@ func (e answer) chunk(round int) []byte {
 	return b
 }
 
-// Serve answers every request with an endless one of that kind until the test ends. It returns the server's URL.
+// Serve starts a server that answers every request with an endless answer of that kind until the test
+// ends. It returns the server's URL.
 func Serve(t testing.TB, kind string) string {
 	t.Helper()
 	a, ok := answers[kind]
@@ -98,7 +100,8 @@ func Serve(t testing.TB, kind string) string {
 	return "http://" + l.Addr().String()
 }
 
-// Allocated returns how many bytes a function allocated, live or not, on all goroutines.
+// Allocated returns the number of bytes that all goroutines allocate during a call of f, including
+// garbage.
 func Allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

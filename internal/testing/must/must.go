@@ -1,4 +1,5 @@
-// Package must ends a test at an error of what it only prepares or reads, where there is nothing to say but the error itself.
+// Package must ends a test at an error of its preparation, if the error's text is a sufficient
+// message.
 package must
 
 import (
@@ -23,7 +24,7 @@ func Have[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// Golden compares got with a golden file, which it writes before if the test was called with -update.
+// Golden compares got with a golden file. With update it writes the file first.
 func Golden(t testing.TB, update bool, file string, got []byte) {
 	t.Helper()
 	if update {

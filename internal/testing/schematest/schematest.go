@@ -14,16 +14,16 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Compile returns the report's schema, ready to validate values that json.Unmarshal made.
+// Compile returns the report's schema, which validates values from json.Unmarshal.
 func Compile(t testing.TB) *jsonschema.Resolved {
 	t.Helper()
 	return compile(t, report.JSONSchema())
 }
 
-// compiled has the schemas that this process has read: a test validates many documents by one.
+// compiled caches the schemas of this process, because a test validates many documents by one schema.
 var compiled sync.Map // the schema's text -> *jsonschema.Resolved
 
-// The library takes a format for a comment, so the one that is used stands for a pattern here (RFC 3339, section 5.6).
+// The library ignores formats, so a pattern replaces the only format of the schemas (RFC 3339, section 5.6).
 const (
 	format  = `"format": "date-time"`
 	pattern = `"pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$"`
@@ -50,8 +50,8 @@ func compile(t testing.TB, schema []byte) *jsonschema.Resolved {
 	return s
 }
 
-// Report fails the test if r breaks a promise of the contract (see report.Report.CheckValid). Tests that make reports of
-// traces call it on every one.
+// Report fails the test if r violates report.Report.CheckValid. Every test that creates reports from
+// traces calls it.
 func Report(t testing.TB, r *report.Report) {
 	t.Helper()
 	if err := r.CheckValid(); err != nil {
@@ -59,13 +59,14 @@ func Report(t testing.TB, r *report.Report) {
 	}
 }
 
-// Validate fails the test unless data is one JSON report that the schema allows. The name says which, in messages.
+// Validate fails the test unless data is one JSON report that conforms to the schema. Messages have
+// the name.
 func Validate(t testing.TB, name string, data []byte) {
 	t.Helper()
 	ValidateBy(t, report.JSONSchema(), name, data)
 }
 
-// Closed reads a schema and closes it for the test: a field that it does not describe breaks it, too.
+// Closed reads a schema and forbids undescribed fields, so that a test finds them.
 func Closed(t testing.TB, file string) []byte {
 	t.Helper()
 	text := must.Have(os.ReadFile(file))(t)

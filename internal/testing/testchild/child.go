@@ -1,8 +1,7 @@
 //go:build linux
 
-// Package testchild gives tests other processes to look at: the test program
-// itself, started again as a child, in a CPU cgroup of its own where a test
-// wants that.
+// Package testchild provides tests with child processes: the test program itself, started with a job,
+// if necessary in a separate CPU cgroup.
 package testchild
 
 import (
@@ -17,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// jobEnv says to a test program what it is to do as a child.
+// jobEnv is the environment variable with a child's job.
 const jobEnv = "WHYLATE_TEST_CHILD"
 
-// Main is what a TestMain calls. It runs the tests, or in a child, child with
-// what the child is for: a kind, and after a space its argument.
+// Main is for a TestMain. It runs the tests or, in a child, calls child with the kind and the argument
+// of its job, which are separated by a space.
 func Main(m *testing.M, child func(kind, arg string) error) {
 	job := os.Getenv(jobEnv)
 	if job == "" {
@@ -34,13 +33,13 @@ func Main(m *testing.M, child func(kind, arg string) error) {
 	}
 }
 
-// Wait lets a child last until its parent stops it or is gone.
+// Wait blocks a child until its parent stops it or has ended.
 func Wait() error {
 	_, err := io.Copy(io.Discard, os.Stdin)
 	return err
 }
 
-// Command returns this test program as a child that is for what.
+// Command returns this test program as a child with a job.
 func Command(job string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), jobEnv+"="+job)
@@ -48,8 +47,8 @@ func Command(job string) *exec.Cmd {
 	return cmd
 }
 
-// Start starts a child and returns the first line that it prints, which says
-// that it is ready.
+// Start starts a child and returns the first line that it prints, by which it reports that it is
+// ready.
 func Start(cmd *exec.Cmd) (line string, stop func(), err error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -74,8 +73,7 @@ func Start(cmd *exec.Cmd) (line string, stop func(), err error) {
 	return strings.TrimSpace(line), stop, nil
 }
 
-// LoopbackUp switches on the loopback interface of a new network namespace
-// (netdevice(7)).
+// LoopbackUp enables the loopback interface of a new network namespace (netdevice(7)).
 func LoopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// NewGroup makes a CPU cgroup below another, or, for nil, below the hierarchy's
-// root, with a quota in CPUs, 0 for none. It skips where that cannot be done.
+// NewGroup creates a CPU cgroup below parent or, for nil, below the hierarchy's root, with a quota in
+// CPUs, 0 for none. It skips the test if that is impossible.
 func NewGroup(t testing.TB, parent *cpugroup.Group, cpus float64) *cpugroup.Group {
 	t.Helper()
 	testfull.Need(t, "a CPU cgroup")
@@ -31,8 +31,8 @@ func NewGroup(t testing.TB, parent *cpugroup.Group, cpus float64) *cpugroup.Grou
 	return g
 }
 
-// Throttled reads the kernel's own account of a group: throttled periods, and
-// throttled time in ns, summed over CPUs.
+// Throttled returns the kernel's counters of a group: throttled periods, and throttled time in ns,
+// summed over CPUs.
 func Throttled(t testing.TB, g *cpugroup.Group) (periods, lost int64) {
 	t.Helper()
 	s := must.Have(cpugroup.ReadStat(g.Dir))(t)

@@ -1,6 +1,6 @@
-// Package testprog gives tests the programs under lab/: as recordings of what they did, and built, to be run. They live
-// in a module of their own because of what they depend on, so a test cannot import them; and they are real processes,
-// which is the point.
+// Package testprog provides tests with the programs under lab/: with recordings of their runs, and
+// with built programs to run. A test cannot import these programs, because they belong to another
+// module, and it needs real processes.
 package testprog
 
 import (
@@ -19,22 +19,22 @@ import (
 	"time"
 )
 
-// Explaining hundreds of recordings is mostly garbage, and a fifth of the tests' time was its collection. GOGC is heeded.
+// Explaining hundreds of recordings produces mostly garbage, and collecting it took a fifth of the
+// tests' time. A GOGC in the environment takes precedence.
 func init() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
 }
 
-// builds remembers what this test process has built: every test of a process
-// shall share one build, and tests share nothing but packages.
+// builds caches the programs that this test process has built. It is a package variable because tests
+// share nothing else.
 var builds sync.Map // package path -> func() (string, error)
 
-// Build returns the path of the program in the directory pkg, given relative to
-// the repository's root ("lab/traceprog"). It is built at most once a process,
-// through go.work, whatever the tests' own module flags are. A program that
-// needs cgo is skipped where there is no C compiler; a missing go tool or
-// go.work skips as well, with the reason; a failing build fails the test.
+// Build returns the path of the built program of the directory pkg, given relative to the repository's
+// root ("lab/traceprog"). Each process builds a program at most once, through go.work, whatever the
+// module flags of the tests are. Without a C compiler it skips tests of a program that needs cgo;
+// without a go tool or go.work it skips the test with the reason. A build error fails the test.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
 	buildOnce, _ := builds.LoadOrStore(pkg, sync.OnceValues(func() (string, error) { return build(pkg) }))
@@ -49,7 +49,7 @@ func Build(t testing.TB, pkg string) string {
 	return path
 }
 
-// missingError says what this machine lacks.
+// A missingError names a tool that this machine lacks.
 type missingError struct{ text string }
 
 func (e *missingError) Error() string { return e.text }
@@ -88,7 +88,7 @@ func build(pkg string) (string, error) {
 	return storeProgram(dir, exe, pkg)
 }
 
-// sharedDir returns the directory in which test processes leave programs and unpacked recordings for each other.
+// sharedDir returns the directory in which test processes share programs and unpacked recordings.
 var sharedDir = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("whylate-testprog-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -98,9 +98,8 @@ var sharedDir = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// storeProgram moves a fresh program to a name made from its content, so that test
-// processes running at the same time neither disturb each other nor leave a
-// copy each.
+// storeProgram moves a built program to a name derived from its content. So concurrent test processes
+// do not disturb each other, and equal programs are stored once.
 func storeProgram(dir, exe, pkg string) (string, error) {
 	f, err := os.Open(exe)
 	if err != nil {
@@ -119,7 +118,7 @@ func storeProgram(dir, exe, pkg string) (string, error) {
 	final := filepath.Join(dir, name)
 	if _, err := os.Stat(final); err == nil {
 		accessed := time.Now()
-		os.Chtimes(final, accessed, accessed) // still in use; failing only makes it go earlier
+		os.Chtimes(final, accessed, accessed) // still in use; after an error it is deleted earlier
 		return final, nil
 	}
 	if err := os.Rename(exe, final); err != nil {
@@ -130,8 +129,8 @@ func storeProgram(dir, exe, pkg string) (string, error) {
 	return final, nil
 }
 
-// removeOld deletes what no test has asked for in a day. Errors are of
-// no consequence: the next run tries again.
+// removeOld deletes files that no test has used for a day. It ignores errors, because the next run
+// tries again.
 func removeOld(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -144,8 +143,8 @@ func removeOld(dir string) {
 	}
 }
 
-// findRoot walks up from the working directory, which in a test is that of the
-// package under test, to the directory with the lab.
+// findRoot returns the closest directory with the lab above the working directory, which in a test is
+// the directory of its package.
 func findRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

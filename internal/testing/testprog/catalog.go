@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// WithService returns a truth.json with what a catalog says of the service in place of what stands there. The lines of
-// sites stay: they are those of the program that ran.
+// WithService returns a truth.json in which the service is replaced by a catalog's entry. The lines of
+// sites stay, because they are those of the program that ran.
 func WithService(truth, service []byte) ([]byte, error) {
 	var whole, updated map[string]any
 	if err := json.Unmarshal(truth, &whole); err != nil {
@@ -20,7 +20,7 @@ func WithService(truth, service []byte) ([]byte, error) {
 	return json.Marshal(whole)
 }
 
-// copyLines gives sites of now the lines that the same sites of old have.
+// copyLines sets the lines of sites in updated to those of the same sites in original.
 func copyLines(original, updated any) {
 	switch updated := updated.(type) {
 	case map[string]any:

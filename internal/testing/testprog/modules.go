@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// AbsentModules returns the directories of go.work's other modules that are not in the tree at root. A checkout lacks none. The tool's module
-// as a module proxy serves it lacks all, and pages and lists that name files of them cannot be compared with those there.
+// AbsentModules returns the directories of go.work's modules that are missing in the tree at root. A
+// checkout has all of them. The tool's module from a module proxy lacks all others, so a test cannot
+// compare documents and lists with their files.
 func AbsentModules(root string) ([]string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "go.work"))
 	if err != nil {
@@ -32,7 +33,8 @@ func AbsentModules(root string) ([]string, error) {
 	return absent, nil
 }
 
-// IsBelow reports whether a path, relative to the same root, is one of the directories or in one of them.
+// IsBelow reports whether a path, relative to the same root, is one of the directories or in one of
+// them.
 func IsBelow(path string, dirs []string) bool {
 	for _, dir := range dirs {
 		if rel, err := filepath.Rel(dir, filepath.FromSlash(path)); err == nil && filepath.IsLocal(rel) {

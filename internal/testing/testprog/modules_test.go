@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestAbsentModules: only a module whose directory is missing is absent, and only what is below it.
+// TestAbsentModules: a module is absent only if its directory is missing, and IsBelow covers paths in such directories only.
 func TestAbsentModules(t *testing.T) {
 	root := t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(root, "go.work"), []byte("go 1.26.0\n\nuse (\n\t.\n\t./here\n\t./lab\n\t./adapters/otel\n)\n\nreplace (\n\tx => ./y\n)\n"), 0o644))

@@ -17,12 +17,12 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// Packed ends the name of a recording that is kept: all of them are packed by xz, which makes a trace a third smaller than
-// gzip does. Who wants to look at one says: xz -dc FILE | whylate explain -
+// Packed is the suffix of packed recordings. xz makes a trace a third smaller than gzip. To read one:
+// xz -dc FILE | whylate explain -
 const Packed = ".xz"
 
-// Pack packs a recording for being kept, with the xz command. The reader gets memory for the dictionary as the file says, so
-// that is no larger than the data.
+// Pack packs a recording with the xz command. A reader allocates the dictionary size of the file's
+// header, so Pack limits it to the size of the data.
 func Pack(data []byte) ([]byte, error) {
 	dict := 1 << max(12, bits.Len(uint(len(data))))
 	cmd := exec.Command("xz", "--stdout", "--check=crc32", fmt.Sprintf("--lzma2=preset=9e,dict=%d", dict))
@@ -35,7 +35,7 @@ func Pack(data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// Unpack unpacks what Pack packed.
+// Unpack reverses Pack.
 func Unpack(packed []byte) ([]byte, error) {
 	r, err := xz.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -44,16 +44,16 @@ func Unpack(packed []byte) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// reduceGC makes collections rarer in tests that read recordings, whose heaps are small: a sixth of their CPU.
+// reduceGC makes garbage collections less frequent in tests that read recordings, whose heaps are
+// small: that saves a sixth of their CPU time.
 var reduceGC = sync.OnceFunc(func() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
 })
 
-// unpackedPath returns the path of a recording's unpacked file, by its path without Packed. Unpacking takes longer than all else
-// that is done with some recordings, and many tests read the same ones: what one has unpacked, others find, also those of
-// later processes.
+// unpackedPath returns the path of an unpacked recording, given its path without Packed. Unpacking is
+// the largest cost of many tests, so test processes share unpacked files.
 func unpackedPath(path string) (string, error) {
 	reduceGC()
 	packed, err := os.ReadFile(path + Packed)
@@ -76,7 +76,7 @@ func unpackedPath(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("unpacking %s: %w", path+Packed, err)
 	}
-	// Tests of other processes may do the same at this moment: a file appears whole, whoever is first.
+	// Other test processes may do the same concurrently, so write a temporary file and rename it.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}

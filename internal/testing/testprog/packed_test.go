@@ -11,9 +11,9 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestUnpackedPath: what is unpacked is what is packed now. It would catch an unpacked file that is found by its name although
-// the packed one was recorded again, a damaged one that is taken for whole, then or later, and two processes that unpack at once
-// and disturb each other.
+// TestUnpackedPath: the unpacked file has the content of the present packed file. The test fails if a
+// file is found by name although the packed one has changed, if a damaged file is accepted at once or
+// later, and if two processes that unpack concurrently disturb each other.
 func TestUnpackedPath(t *testing.T) {
 	readPackedTrace := func(name string) []byte {
 		b := must.Have(os.ReadFile(filepath.Join(recordingsDir(t), "programs", name+".trace"+Packed)))(t)
@@ -58,7 +58,7 @@ func TestUnpackedPath(t *testing.T) {
 	}
 }
 
-// TestPack: what the command packs, the reader unpacks, however small or large.
+// TestPack: the reader unpacks the output of the xz command, for data of any size.
 func TestPack(t *testing.T) {
 	if _, err := exec.LookPath("xz"); err != nil {
 		t.Skip("needs the xz command, as who records does")

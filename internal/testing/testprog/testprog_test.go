@@ -15,7 +15,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// TestRecordings reads every recording, and finds none that nobody asks for.
+// TestRecordings reads every recording, and finds no recording that no test uses.
 func TestRecordings(t *testing.T) {
 	knownNames := map[string]bool{}
 	for _, p := range Programs() {

@@ -26,20 +26,21 @@ func cpuTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestCPUIsLinear holds the CPU time and the allocated memory of explain and of every export against the length of the trace.
+// TestCPUIsLinear: explain and every export need at most maxGrowth times the CPU time and allocations
+// for a trace of twice the length.
 func TestCPUIsLinear(t *testing.T) {
 	testfull.Need(t, "minutes, and measures CPU time")
 	for _, s := range append(slices.Clone(requestShapes), volumeShapes...) {
 		t.Run(s.name, func(t *testing.T) {
 			n := 8000
 			if s.name == "relay" {
-				n = 1000 // a request's path is long here, and exports write all of it
+				n = 1000 // this shape has long paths, and exports write all of them
 			}
 			small, large := build(t, s.make, n), build(t, s.make, 2*n)
 			run := func(name string, do func(data []byte) error) {
 				measure := func(data []byte) (time.Duration, uint64) {
 					best, bytes := time.Duration(math.MaxInt64), uint64(math.MaxUint64)
-					for range 3 { // the best: others use the machine too
+					for range 3 { // the minimum, because other processes use the machine, too
 						runtime.GC()
 						var before, after runtime.MemStats
 						runtime.ReadMemStats(&before)
@@ -59,8 +60,8 @@ func TestCPUIsLinear(t *testing.T) {
 					return float64(largeTime) / float64(smallTime), float64(largeBytes) / float64(smallBytes)
 				}
 				times, memory := growth()
-				// Which of the workers walks a long request differs, and with it whose buffers grow: of pingpong 239 or 312 MB. What is not
-				// linear is so each time.
+				// The result depends on which worker walks a long request, whose buffers then grow: 239 or 312 MB for pingpong.
+				// Nonlinear growth occurs in every attempt.
 				for attempt := 0; attempt < 4 && (times > maxGrowth || memory > maxGrowth); attempt++ {
 					t1, b1 := measure(small)
 					t2, b2 := measure(large)

@@ -14,7 +14,7 @@ var (
 	shapeFile = flag.String("o", "", "the file to write")
 )
 
-// TestWrite writes one of the traces to a file, so that any verb can be tried on it:
+// TestWrite writes one of the traces to a file, to try commands on it:
 //
 //	go test ./internal/testing/worstcase -run TestWrite -args -shape waiting -n 1000000 -o /tmp/waiting.trace
 func TestWrite(t *testing.T) {

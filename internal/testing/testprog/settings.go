@@ -10,29 +10,30 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// A Setting is a run of a service of lab/truth, and what its client measured in further runs that were the same but for
-// one setting.
+// A Setting is the recording of a service of lab/truth, with the client's measurements of further runs
+// in which one setting was changed.
 type Setting struct {
 	Trace []byte `json:"-"`
 	// Group is the function of the slow requests.
 	Group string `json:"group"`
-	// Tail says that only the slowest requests can be compared: which of the others show their handler depends on the setting.
+	// Tail means that only the slowest requests are comparable, because the setting changes which other
+	// requests have their handler in a stack.
 	Tail    bool    `json:"tail"`
 	Client  Figures `json:"client"`
 	Changes []struct {
-		Question string  `json:"asked"` // as a question of --what-if
+		Question string  `json:"asked"` // the change, as an argument of --what-if
 		Client   Figures `json:"client"`
 	} `json:"then"`
 }
 
-// Figures are what a client measured of the slow requests of a run.
+// Figures are a client's measurements of the slow requests of a run.
 type Figures struct {
 	Count int   `json:"count"`
 	P50NS int64 `json:"p50_ns"`
 	P99NS int64 `json:"p99_ns"`
 }
 
-// Settings returns the recordings of services whose settings were changed, by name.
+// Settings returns the recordings of services with changed settings, by name.
 func Settings(t testing.TB) map[string]*Setting {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(recordingsDir(t), "settings", "*.json"))
@@ -52,14 +53,15 @@ func Settings(t testing.TB) map[string]*Setting {
 	return out
 }
 
-// A Side is one of two processes that were recorded at the same time, with what it measured of its calls or answers.
+// A Side is one of two processes that were recorded at the same time, with its measurement of its
+// calls or answers.
 type Side struct {
 	Trace []byte
 	Count int
 	NS    int64
 }
 
-// Sides returns the recordings of a gateway and of the server that it asks: lab/peers makes them.
+// Sides returns the recordings of a server and of the gateway that calls it, from lab/peers.
 func Sides(t testing.TB) (server, gateway Side) {
 	t.Helper()
 	dir := filepath.Join(recordingsDir(t), "peers")

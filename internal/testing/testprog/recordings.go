@@ -19,11 +19,11 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// Dir is where recordings are kept, relative to the repository's root. They lie in the lab's module, so that nobody who
-// installs the tool downloads them.
+// Dir is the directory of recordings, relative to the repository's root. It belongs to the lab's
+// module, so that users who install the tool do not download it.
 const Dir = "lab/recordings"
 
-// Metadata is what is written beside a recording.
+// Metadata is the content of the JSON file next to a recording.
 type Metadata struct {
 	Program string          `json:"program"` // directory of the program
 	Args    []string        `json:"args"`
@@ -34,7 +34,7 @@ type Metadata struct {
 	Truth   json.RawMessage `json:"truth,omitempty"` // truth.json of a run of lab/truth
 }
 
-// Facts is what a trace program did inside its trace, by its own count.
+// Facts are the counts that a trace program kept of its actions during its trace.
 type Facts struct {
 	Scenario string           `json:"scenario"`
 	Go       string           `json:"go"`
@@ -43,12 +43,12 @@ type Facts struct {
 	Facts    map[string]int64 `json:"facts"`
 }
 
-// runTimeout bounds one run of a program: far above what any scenario takes on a
-// machine that is fully loaded otherwise.
+// runTimeout bounds one run of a program. It is far longer than any scenario takes on a fully loaded
+// machine.
 const runTimeout = 2 * time.Minute
 
-// Record returns the trace of a program of Programs and the program's own count of what it did: as recorded, or with
-// testfull.On of a run of its own. A program that fails, fails the test.
+// Record returns the trace of a program of Programs and the program's counts: from the recording, or
+// with testfull.IsEnabled from a new run. A program that fails, fails the test.
 func Record(t testing.TB, name string) ([]byte, Facts) {
 	t.Helper()
 	all := Programs()
@@ -77,22 +77,22 @@ func Record(t testing.TB, name string) ([]byte, Facts) {
 	return data, facts
 }
 
-// Trace is Record without the count.
+// Trace is Record without the counts.
 func Trace(t testing.TB, name string) []byte {
 	t.Helper()
 	data, _ := Record(t, name)
 	return data
 }
 
-// Recorded is what is kept of a run of lab/truth.
+// A Recorded is the recording of a run of lab/truth.
 type Recorded struct {
 	Trace  []byte
-	Host   []byte // samples of the host; nil for most services
-	Truth  []byte // truth.json: what is true of the service, and what was measured
-	Client []byte // client.json: what the client saw of each request; nil where it is not kept
+	Host   []byte // host samples; nil for most services
+	Truth  []byte // truth.json: the service's properties and measurements
+	Client []byte // client.json: the client's measurement of each request; nil if not stored
 }
 
-// Service returns a recording by the name of a service of lab/truth, or of one of Runs.
+// Service returns the recording of a service of lab/truth, or of one of Runs, by name.
 func Service(t testing.TB, name string) *Recorded {
 	t.Helper()
 	trace, metadata := readRecording(t, "truth", name)
@@ -114,8 +114,8 @@ func Services(t testing.TB) (names []string) {
 	return names
 }
 
-// RunService runs a service of lab/truth under its load, each a process of its own, whatever testfull says. args are
-// those of "truth run": the service, then flags.
+// RunService runs a service of lab/truth and its load in separate processes, whatever
+// testfull.IsEnabled returns. args are those of "truth run": the service, then flags.
 func RunService(t testing.TB, args ...string) (*Recorded, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -133,7 +133,7 @@ func RunService(t testing.TB, args ...string) (*Recorded, error) {
 	return &r, nil
 }
 
-// run runs a program and returns what it printed.
+// run runs a program and returns its output.
 func run(prog string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), runTimeout)
 	defer cancel()
@@ -148,8 +148,8 @@ func run(prog string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// recordingsDir returns the directory of all recordings, or skips the test where there is none: the tool's module alone
-// does not have it.
+// recordingsDir returns the directory of all recordings. It skips the test if only the tool's module
+// is present.
 func recordingsDir(t testing.TB) string {
 	t.Helper()
 	root, err := findRoot()
@@ -159,8 +159,8 @@ func recordingsDir(t testing.TB) string {
 	return filepath.Join(root, filepath.FromSlash(Dir))
 }
 
-// Recording returns the path of a kept recording, unpacked, by its path below Dir without Packed. It skips the test where
-// there are no recordings.
+// Recording returns the path of an unpacked recording, given its path below Dir without Packed. It
+// skips the test if there are no recordings.
 func Recording(t testing.TB, name string) string {
 	t.Helper()
 	file := must.Have(unpackedPath(filepath.Join(recordingsDir(t), filepath.FromSlash(name))))(t)
@@ -180,7 +180,8 @@ func readRecording(t testing.TB, kind, name string) (trace []byte, metadata Meta
 	return readPacked(t, filepath.Join(dir, name+".trace"), false), metadata
 }
 
-// readPacked reads what is kept packed, by its path without Packed.
+// readPacked reads a packed file, given its path without Packed. With mayLack it returns nil if the
+// file does not exist.
 func readPacked(t testing.TB, path string, mayLack bool) []byte {
 	t.Helper()
 	file, err := unpackedPath(path)

@@ -2,9 +2,9 @@ package testprog
 
 import "strings"
 
-// A Program is a run of a scenario of lab/traceprog that tests have a trace of.
+// A Program is a run of a scenario of lab/traceprog whose trace tests use.
 type Program struct {
-	Name string   // what tests call it; of cgo programs it begins with "cgo-"
+	Name string   // name for tests; names of cgo programs begin with "cgo-"
 	Args []string // of the command line: the scenario, then flags
 }
 
@@ -16,8 +16,8 @@ func (p *Program) Package() string {
 	return "lab/traceprog"
 }
 
-// Programs returns all of them: each scenario once, and again where another number of Ps, another beginning or a longer
-// trace shows something else.
+// Programs returns all programs: each scenario once, and again if another number of Ps, another start
+// or a longer trace shows something else.
 func Programs() []Program {
 	list := []Program{
 		{"allocfree", []string{"allocfree", "-d", "50ms"}},
@@ -47,14 +47,14 @@ func Programs() []Program {
 	return list
 }
 
-// A Run is a run of a service of lab/truth that tests have a recording of.
+// A Run is a run of a service of lab/truth whose recording tests use.
 type Run struct {
 	Name   string
 	Args   []string // of "truth run": the service, then flags
-	Client bool     // whether what its client saw of each request is kept
+	Client bool     // the client's measurement of each request is stored
 }
 
-// RunFor is the run of a service that a diagnosis is judged by. It bears the service's name.
+// RunFor returns the run of a service by which a diagnosis is judged. Its name is the service's.
 func RunFor(service string) Run {
 	r := Run{Name: service, Args: []string{service, "-d", "1100ms", "-trace", "0.7"}}
 	switch service {
@@ -64,7 +64,8 @@ func RunFor(service string) Run {
 	return r
 }
 
-// Runs returns those besides RunFor each service: longer ones, some with the fault taken out, some without a free P.
+// Runs returns the runs in addition to RunFor each service: longer ones, some without the fault, some
+// without an idle P.
 func Runs() []Run {
 	long := []string{"-d", "4s", "-trace", "3"}
 	witnessed := []string{"-d", "2400ms", "-trace", "2"}

@@ -14,8 +14,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestLongDurations gives explain and the exports traces of 4 kB that claim to be of hours and of years: what they cost does not depend on what a
-// trace says of time. Steps of 10 ms through all of it took 0.2 s for hours, and did not end for years.
+// TestLongDurations gives explain and the exports traces of 4 kB that claim to last hours and years:
+// the cost must not depend on the claimed duration. With steps of 10 ms it took 0.2 s for hours, and
+// did not end for years.
 func TestLongDurations(t *testing.T) {
 	const generations = 20
 	build := func(generationLength time.Duration) []byte {
@@ -47,13 +48,13 @@ func TestLongDurations(t *testing.T) {
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	short, long := allocated(time.Second), allocated(10*time.Minute)
-	if long > 4*short { // it has more points; with steps of 10 ms 35 times
+	if long > 4*short { // it has more points; steps of 10 ms gave a factor of 35
 		t.Fatalf("a trace of %d generations of a second has %d bytes allocated, one of 10 minutes each %d", generations, short, long)
 	}
 	allocated(3 * 365 * 24 * time.Hour)
 }
 
-// exportTrace writes a trace in one of the formats, with all that it has.
+// exportTrace exports a trace to one of the formats, with all its content.
 func exportTrace(f export.Format, data []byte) error {
 	var replayer explain.Replayer
 	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Replayer: &replayer})
