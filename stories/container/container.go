@@ -34,7 +34,7 @@ type arm struct {
 
 // Run tells the story: who sets GOMAXPROCS, at which load.
 func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
-	service, err := s.Build(ctx, "container/service")
+	service, err := s.BuildHere(ctx, "container/service")
 	if err != nil {
 		return nil, err
 	}
