@@ -14,17 +14,17 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-// resultsFile is what a run of the stories wrote with --json, beside the recordings that it wrote with --html.
+// resultsFile is what a run of the stories writes with --json, to the directory to which --html writes recordings.
 const resultsFile = "all.json"
 
-// An armEntry is a recording of one way in which a story ran (stories/), cut to a few of its seconds. What must be said of it is
-// what the story expects, and its clients' figures are those of the story's run.
+// An armEntry is a recording of one arm of a story (stories/), cut to a few seconds. The expected finding is the story's, and
+// the clients' figures are those of the story's run.
 type armEntry struct {
 	story, arm                   string
 	program, module              string
-	description                  string // what is wrong with it, or what is done
+	description                  string // the fault, or the work
 	fault                        string // empty: healthy
-	firstGeneration, generations int    // generations, of a second each
+	firstGeneration, generations int    // generations of a second each
 }
 
 func (a *armEntry) name() string {
@@ -32,7 +32,7 @@ func (a *armEntry) name() string {
 	return "story-" + a.story + "-" + strings.ToLower(name)
 }
 
-// A storyResult is what is needed of a story's results: stories/stage, type Result.
+// A storyResult has the used part of stories/stage.Result.
 type storyResult struct {
 	Story, Date, Machine string
 	Arms                 []armResult
@@ -50,7 +50,7 @@ type armResult struct {
 	}
 }
 
-// storeArms takes the arms whose name matches from a full run of the stories in the directory run.
+// storeArms stores the arms with a matching name from a full run of the stories in the directory run.
 func storeArms(run, dir string, match *regexp.Regexp) error {
 	data, err := os.ReadFile(filepath.Join(run, resultsFile))
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/whylate/whylate/internal/experiment/freeport"
 )
 
-// A backend is a server that a program of ours needs, with its data in a directory of its own. It returns what the
-// program gets its address by -backend.
+// A backendStarter starts a server that a program needs, with its data in its own directory, and returns the program's
+// argument of -backend.
 type backendStarter func(ctx context.Context) (address string, stop func(), err error)
 
-// startPostgres starts PostgreSQL (Debian's package postgresql; elsewhere, what is in the PATH).
+// startPostgres starts PostgreSQL (Debian's package postgresql; on other systems, the one in the PATH).
 func startPostgres(ctx context.Context) (string, func(), error) {
 	bin := ""
 	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb"); len(found) > 0 {
@@ -33,7 +33,7 @@ func startPostgres(ctx context.Context) (string, func(), error) {
 	if err != nil {
 		return "", nil, err
 	}
-	// It does not run as root.
+	// PostgreSQL does not run as root.
 	as := func(args ...string) *exec.Cmd {
 		if u, err := user.Current(); err == nil && u.Uid == "0" {
 			args = append([]string{"setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"}, args...)
@@ -71,7 +71,7 @@ func startRedis(ctx context.Context) (string, func(), error) {
 
 const kafkaVersion = "4.3.0"
 
-// startKafka starts Kafka, by its jars from Maven's repository, which needs mvn and java.
+// startKafka starts Kafka from the jars of Maven's repository, which needs mvn and java.
 func startKafka(ctx context.Context) (string, func(), error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -130,7 +130,7 @@ func startKafka(ctx context.Context) (string, func(), error) {
 	return addr, func() { stop(); remove() }, nil
 }
 
-// scratchDir makes a directory that other users may write to.
+// scratchDir creates a directory to which other users may write.
 func scratchDir() (dir string, remove func(), err error) {
 	if dir, err = os.MkdirTemp("", "field-backend"); err != nil {
 		return "", nil, err
@@ -174,7 +174,7 @@ func startInBackground(cmd *exec.Cmd, addr string) (stop func(), err error) {
 	return nil, errors.New(cmd.Path + " does not accept connections")
 }
 
-// startDependencies starts what a program of ours needs, and returns the arguments that tell it where that is.
+// startDependencies starts the backend and the peer that a program needs, and returns the arguments with their addresses.
 func (p program) startDependencies(ctx context.Context, binary, fault string) (args []string, stop func(), err error) {
 	var stops []func()
 	stop = func() {

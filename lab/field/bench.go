@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-// recordTest records a benchmark as "go test -bench -trace -cpuprofile" does, and puts what that leaves into one file.
+// recordTest records a benchmark as "go test -bench -trace -cpuprofile" does, and joins the trace and the profile in one file.
 func (e *entry) recordTest(ctx context.Context, p program, binary, dir, data string) (*testprog.FieldCase, error) {
 	began := time.Now()
 	trace, cpu := filepath.Join(data, "trace"), filepath.Join(data, "cpu")
@@ -39,7 +39,7 @@ func (e *entry) recordTest(ctx context.Context, p program, binary, dir, data str
 	return f, nil
 }
 
-// joinRecording writes a recording of a trace and a CPU profile that are there.
+// joinRecording writes a recording of an existing trace and CPU profile.
 func joinRecording(to, trace, cpu string, m bundle.Meta) error {
 	f, err := os.Create(to)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 )
 
-// confineCPU makes a command run in a group with a CPU quota, which needs root.
+// confineCPU lets a command run in a cgroup with a CPU quota, which needs root.
 func confineCPU(cmd *exec.Cmd, cpus float64) (leave func(), err error) {
 	g, err := cpugroup.New(cpugroup.Options{CPUs: cpus, HighWeight: true})
 	if err != nil {
@@ -18,7 +18,7 @@ func confineCPU(cmd *exec.Cmd, cpus float64) (leave func(), err error) {
 	return func() { _ = g.Remove() }, nil
 }
 
-// stopOrContinue stops a process, or lets it go on.
+// stopOrContinue stops a process or continues it.
 func stopOrContinue(p *os.Process, stop bool) error {
 	if stop {
 		return p.Signal(syscall.SIGSTOP)

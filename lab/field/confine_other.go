@@ -8,8 +8,8 @@ import (
 	"os/exec"
 )
 
-func confine(*exec.Cmd, float64) (leave func(), err error) {
-	return nil, errors.New("CPU quotas are Linux's")
+func confineCPU(*exec.Cmd, float64) (release func(), err error) {
+	return nil, errors.New("CPU quotas need Linux")
 }
 
-func hold(*os.Process, bool) error { return errors.New("stopping a process is done on Linux only") }
+func stopOrContinue(*os.Process, bool) error { return errors.New("stopping a process needs Linux") }

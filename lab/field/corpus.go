@@ -27,51 +27,52 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// entry is a recording of the corpus: a program, what is done to it, and what must be said of that. The truth is written
-// here by hand, from knowledge of the program and of what is done to it.
+// entry is a recording of the corpus: a program, its load and fault, and the truth about them. The truth is written by hand,
+// from knowledge of the program and the fault.
 type entry struct {
 	name, program string
 	description   string
-	fault         string   // a flag of a program of ours, or what is done to one of others in a word; empty: healthy
-	args          []string // beside the program's own
+	fault         string   // the -fault of a program of this repository, or a word for the fault of another; empty: healthy
+	args          []string // in addition to the program's own
 	env           []string
 	seconds       int // 0 is 1
 	busyMachine   bool
-	// stopFor is for how long the process is stopped by a signal, again each stopEvery, while it is recorded.
+	// stopFor is the time for which a signal stops the process, every stopEvery, while it is recorded.
 	stopFor, stopEvery time.Duration
-	benchmark          string        // a benchmark that is recorded instead of a service
-	quota              float64       // CPUs of the container that the program runs in; 0: none
-	warmup             time.Duration // of load before the recording; 0 is 2 s
-	// startUpstream is done before the program is started, and ends with the context; arguments are instead of the program's.
+	benchmark          string        // a benchmark to record instead of a service
+	quota              float64       // CPU quota of the program's container; 0: none
+	warmup             time.Duration // time of load before the recording; 0 is 2 s
+	// startUpstream is called before the program starts, and ends with the context. arguments replaces the
+	// program's.
 	startUpstream func(ctx context.Context, ports []string) error
 	arguments     func(data string, ports []string) ([]string, error)
-	// prepare is done before there is load.
+	// prepare is called before the load starts.
 	prepare func(ctx context.Context, s *server) error
-	// loads run at the same time. The first is the one that is judged; its kind is what a request is to the client.
+	// loads run concurrently. The first is judged; its kind names what a request is for the client.
 	loads []loadStream
 	truth testprog.FieldTruth
-	// afterLoad is done when the load has ended and the recording is made, before the program is stopped.
+	// afterLoad is called after the load and the recording, before the program stops.
 	afterLoad func(s *server) error
 }
 
-// A stream is load of one kind: an open loop, so that the clients do not wait for each other.
+// A loadStream is load of one kind. It is an open loop, so that clients do not wait for each other.
 type loadStream struct {
 	kind string
 	rate float64 // requests a second
-	// One of three: a URL below the server's first port that is asked for; what sends one request; or the program itself
-	// tells on its standard output what its requests took ("sample END-UNIX-NS TOOK-NS ok|err" a line).
+	// One of these defines a request: path, a URL below the server's first port; targets; send, which sends one; or the
+	// program reports its own requests, with lines "sample END-UNIX-NS TOOK-NS ok|err".
 	path          string
-	targets       func(s *server) []load.Target // instead of get: several, and with bodies
+	targets       func(s *server) []load.Target // instead of path: several, with bodies
 	send          func(ctx context.Context, s *server) error
 	printsSamples bool
-	servesSamples bool // instead of told: of the program's own requests, at the end of the load
-	// childArgs are arguments with which the program is started once more, as its own client, which tells.
+	servesSamples bool // instead of printsSamples: at the end of the load, by HTTP
+	// childArgs start the program again as its own client, which prints samples.
 	childArgs func(s *server) []string
-	// closedClients is a number of clients that wait for their answers instead of a rate.
+	// closedClients, instead of rate, is a number of clients that wait for their answers.
 	closedClients int
 }
 
-// recordEntries makes the recordings whose name matches.
+// recordEntries records the entries with a matching name.
 func recordEntries(ctx context.Context, entries []entry, dir string, match *regexp.Regexp) error {
 	if _, err := os.Stat("go.work"); err != nil {
 		return errors.New("run this in the repository's root")
@@ -97,7 +98,7 @@ func recordEntries(ctx context.Context, entries []entry, dir string, match *rege
 			fmt.Fprintln(os.Stderr, failed[len(failed)-1])
 			continue
 		}
-		// What was known to be wrong of the recording that this one replaces stays until the judge has looked.
+		// Known errors of the replaced recording stay until TestField runs with -update.
 		if old, err := testprog.ReadField(dir, e.name); err == nil {
 			f.KnownWrong = old.KnownWrong
 		}
@@ -110,7 +111,7 @@ func recordEntries(ctx context.Context, entries []entry, dir string, match *rege
 	return errors.Join(failed...)
 }
 
-// rewriteTruths writes the table's truths into recordings that are there.
+// rewriteTruths writes the truths of the table to existing recordings.
 func rewriteTruths(entries []entry, dir string, match *regexp.Regexp) error {
 	for i := range entries {
 		e := &entries[i]
@@ -157,7 +158,7 @@ func buildTool(ctx context.Context, dir string) (string, error) {
 	return whylate, nil
 }
 
-// record makes NAME.whylate.xz in dir, and returns what is to be known of it.
+// record writes NAME.whylate.xz to dir, and returns its truth and its clients' figures.
 func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testprog.FieldCase, error) {
 	p, ok := programNamed(e.program)
 	if !ok {
@@ -242,7 +243,7 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 	if out, err := exec.CommandContext(ctx, whylate, "record", "--json", "--proxy", "none", "-d", strconv.Itoa(seconds)+"s", "-o", raw, s.pprof).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("recording: %w\n%s", err, out)
 	}
-	sleep(ctx, 200*time.Millisecond) // for what was under way at the end
+	sleep(ctx, 200*time.Millisecond) // for requests in progress at the end of the trace
 	cancel()
 	wg.Wait()
 	from, to, err := traceTimes(ctx, whylate, raw)
@@ -261,15 +262,15 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 	f.Client = samples[0].summary(from, to)
 	f.Client.Kind = e.loads[0].kind
 	if f.Client.Requests == 0 {
-		return nil, fmt.Errorf("no %s was answered within the trace\n%s", f.Client.Kind, s.recentOutput())
+		return nil, fmt.Errorf("there is no answered %s within the trace\n%s", f.Client.Kind, s.recentOutput())
 	}
 	if 2*f.Client.Errors > f.Client.Requests {
-		return nil, fmt.Errorf("%d of %d %s were refused: this shows no fault of those that are served\n%s", f.Client.Errors, f.Client.Requests, f.Client.Kind, s.recentOutput())
+		return nil, fmt.Errorf("%d of %d %s were refused: the recording does not show the fault of served requests\n%s", f.Client.Errors, f.Client.Requests, f.Client.Kind, s.recentOutput())
 	}
 	return f, nil
 }
 
-// stopRepeatedly stops a program for a while, repeatedly, as a debugger does or a container that is paused.
+// stopRepeatedly stops a program for a while, repeatedly, like a debugger or a paused container.
 func (e *entry) stopRepeatedly(ctx context.Context, s *server) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -286,7 +287,7 @@ func (e *entry) stopRepeatedly(ctx context.Context, s *server) (end func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// newCase is a recording's truth before its clients are asked.
+// newCase returns a recording's truth, without its clients' figures.
 func (e *entry) newCase(p program, seconds int, otherLoad string) *testprog.FieldCase {
 	return &testprog.FieldCase{
 		Name: e.name, Program: e.program, Module: p.module + "@" + p.version, Description: e.description, Fault: e.fault,
@@ -302,7 +303,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// startBusyProcesses are processes beside the program that use the CPUs.
+// startBusyProcesses starts other processes that use the CPUs.
 func startBusyProcesses(ctx context.Context, n int) (stop func(), err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -318,13 +319,13 @@ func startBusyProcesses(ctx context.Context, n int) (stop func(), err error) {
 	return stop, nil
 }
 
-// useCPU uses a CPU for half a minute at most: what a neighbour does.
+// useCPU uses a CPU for at most half a minute.
 func useCPU() {
 	for n, end := 0, time.Now().Add(30*time.Second); n%1024 != 0 || time.Now().Before(end); n++ {
 	}
 }
 
-// sampleLog are the requests that clients saw.
+// sampleLog has the requests that clients sent.
 type sampleLog struct {
 	mu   sync.Mutex
 	list []sample
@@ -342,8 +343,8 @@ func (t *sampleLog) add(s sample) {
 	t.list = append(t.list, s)
 }
 
-// summary sums up the requests that were sent and answered in a stretch of time. What was under way when a trace began has no
-// length in it.
+// summary summarizes the requests that were sent and answered between two times. A request in progress when a trace begins has
+// no latency in it.
 func (t *sampleLog) summary(from, to time.Time) testprog.FieldClient {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -368,7 +369,7 @@ func (t *sampleLog) summary(from, to time.Time) testprog.FieldClient {
 	return c
 }
 
-// run loads the server until the context ends.
+// run sends load to the server until the context ends.
 func (l *loadStream) run(ctx context.Context, s *server, binary string, t *sampleLog) error {
 	switch {
 	case l.childArgs != nil:
@@ -415,7 +416,7 @@ func (l *loadStream) run(ctx context.Context, s *server, binary string, t *sampl
 			return load.Answer{Status: 200, Err: err, Start: start}
 		}
 	}
-	// Times of samples are counted from a start that is known at the end only.
+	// Samples have times since a start that is known only at the end.
 	var mu sync.Mutex
 	var samples []load.Sample
 	o.Observe = func(x load.Sample) {
@@ -428,14 +429,14 @@ func (l *loadStream) run(ctx context.Context, s *server, binary string, t *sampl
 		return err
 	}
 	if r.Start.Before(began) {
-		return errors.New("the generator began before it was asked to")
+		return errors.New("the generator's start is before the call")
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	first := error(nil)
 	for _, x := range samples {
 		if ctx.Err() != nil && errors.Is(x.Err, context.Canceled) {
-			continue // cut off at the end of the load
+			continue // cancelled at the end of the load
 		}
 		if first == nil {
 			first = x.Err
@@ -443,12 +444,12 @@ func (l *loadStream) run(ctx context.Context, s *server, binary string, t *sampl
 		t.add(sample{r.Start.Add(time.Duration(x.End)), time.Duration(x.End - x.Start), x.Err != nil})
 	}
 	if first != nil {
-		fmt.Fprintf(os.Stderr, "%s: not all were answered well: %v\n", l.kind, first)
+		fmt.Fprintf(os.Stderr, "%s: some requests failed: %v\n", l.kind, first)
 	}
 	return nil
 }
 
-// sendHTTP sends an HTTP request and reads its answer to the end.
+// sendHTTP sends an HTTP request and reads the answer to the end.
 func sendHTTP(ctx context.Context, c *http.Client, method, url, body string) error {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -466,7 +467,7 @@ func sendHTTP(ctx context.Context, c *http.Client, method, url, body string) err
 	return err
 }
 
-// readSamples reads what a program reports about its own requests.
+// readSamples reads the samples that a program prints about its own requests.
 func readSamples(r io.Reader, t *sampleLog) {
 	for in := bufio.NewScanner(r); in.Scan(); {
 		parseSample(in.Text(), t)
@@ -487,7 +488,7 @@ func parseSample(line string, t *sampleLog) bool {
 	return true
 }
 
-// traceTimes tells from when to when a recording's trace goes, by the wall clock that the trace itself holds.
+// traceTimes returns the start and end of a recording's trace, by the wall clock in the trace.
 func traceTimes(ctx context.Context, whylate, recording string) (from, to time.Time, err error) {
 	out, err := exec.CommandContext(ctx, whylate, "explain", "--json", recording).Output()
 	if err != nil {
@@ -498,12 +499,12 @@ func traceTimes(ctx context.Context, whylate, recording string) (from, to time.T
 		return from, to, err
 	}
 	if r.Input.Start == nil {
-		return from, to, errors.New("the trace does not say when it began")
+		return from, to, errors.New("the report has no start time")
 	}
 	return *r.Input.Start, r.Input.Start.Add(time.Duration(r.Input.DurationNS)), nil
 }
 
-// storePacked keeps a recording packed as a whole, so that nothing in it is packed by itself.
+// storePacked stores a recording without internal compression and compresses the whole file.
 func storePacked(f *testprog.FieldCase, recording, dir string) error {
 	data, err := os.ReadFile(recording)
 	if err != nil {
@@ -515,7 +516,7 @@ func storePacked(f *testprog.FieldCase, recording, dir string) error {
 	return f.WriteRecording(dir, data)
 }
 
-// storeUncompressed rewrites a recording with its entries as they are.
+// storeUncompressed rewrites a recording with uncompressed entries.
 func storeUncompressed(data []byte) ([]byte, error) {
 	in, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// cut returns a recording of the generations from and on, so many of them, packed as the corpus packs recordings.
+// cut returns a recording of n generations after the first from, packed as the corpus packs recordings.
 func cut(recording []byte, from, n int) ([]byte, error) {
 	in, err := bundle.New(bytes.NewReader(recording), int64(len(recording)))
 	if err != nil {
@@ -41,7 +41,7 @@ func cut(recording []byte, from, n int) ([]byte, error) {
 	return storeUncompressed(b.Bytes())
 }
 
-// generationsOf returns when a recording's generations begin, by the trace's clock.
+// generationsOf returns the start of each generation of a recording, by the trace's clock.
 func generationsOf(in *bundle.Bundle) (begins []time.Duration, err error) {
 	trace, _, err := in.Trace()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestCut: a part of a recording is whole generations of it, byte by byte, and what the kernel said in their time. It would catch
-// a cut that is one generation off, one that lies within a generation or loses the mark of its end, and samples of another time.
+// TestCut: a cut recording has whole generations of the original, byte by byte, and the host samples of their time. A cut may
+// be off by a generation, fall within one, lose the mark of its end, or take samples of another time.
 func TestCut(t *testing.T) {
 	recording, err := os.ReadFile(testprog.Recording(t, "field/story-container-before-200.whylate"))
 	if err != nil {
@@ -36,7 +36,7 @@ func TestCut(t *testing.T) {
 			}
 			for i := range got {
 				if !bytes.Equal(got[i], all[from+i]) {
-					t.Errorf("generation %d of those from %d on is another", i, from)
+					t.Errorf("generation %d after the first %d differs", i, from)
 				}
 			}
 			first, last := samples.Points[0].MonoNS, samples.Points[len(samples.Points)-1].MonoNS
@@ -51,14 +51,14 @@ func TestCut(t *testing.T) {
 		}
 	}
 	if _, err := cut(recording, 2, 2); err == nil {
-		t.Error("a generation that is not there was cut out")
+		t.Error("cut accepts a generation that does not exist")
 	}
 }
 
-// hostMargin is for how long around its part the samples of the host are kept.
+// hostMargin is the time before and after its generations for which a cut keeps host samples.
 const hostMargin = int64(1100 * 1e6)
 
-// generations returns the bytes of a recording's generations, when they began by the monotonic clock, and the host's samples.
+// generations returns the bytes of a recording's generations, their starts by the monotonic clock, and the host samples.
 func generations(t *testing.T, recording []byte) (all [][]byte, starts []int64, samples *host.Samples) {
 	t.Helper()
 	b, err := bundle.New(bytes.NewReader(recording), int64(len(recording)))

@@ -225,7 +225,7 @@ func gzipTarget(path string) func(s *server) []load.Target {
 	}
 }
 
-// caddyTemplates serves a page that is rendered for each request.
+// caddyTemplates configures a page that is rendered for each request.
 func caddyTemplates(data string, p []string) ([]string, error) {
 	page := `{{$l := list}}{{range $i := until 200}}{{$l = append $l (printf "%d" (mul $i 7919))}}{{end}}{{$l | sortAlpha | join ","}}`
 	if err := os.WriteFile(filepath.Join(data, "index.html"), []byte(page), 0o666); err != nil {
@@ -252,7 +252,7 @@ func caddyGzip(data string, p []string) ([]string, error) {
 	return caddyArguments("root * DATA\nencode {\n gzip 9\n}\nfile_server")(data, p)
 }
 
-// natsConfig starts nats-server with a configuration; DATA is a directory for it.
+// natsConfig returns arguments with a configuration file for nats-server; DATA in it is replaced by its data directory.
 func natsConfig(text string) func(data string, p []string) ([]string, error) {
 	return func(data string, p []string) ([]string, error) {
 		config := filepath.Join(data, "nats.conf")
@@ -261,7 +261,7 @@ func natsConfig(text string) func(data string, p []string) ([]string, error) {
 	}
 }
 
-// watchKeys opens streams over the JSON gateway, one a connection.
+// watchKeys opens streams over the JSON gateway, one on each connection.
 func watchKeys(n int) func(ctx context.Context, s *server) error {
 	return func(ctx context.Context, s *server) error {
 		for i := range n {
@@ -278,7 +278,7 @@ func watchKeys(n int) func(ctx context.Context, s *server) error {
 	}
 }
 
-// fillEtcd writes some hundred large values, so that a defragmentation takes a while.
+// fillEtcd writes 60 large values, so that a defragmentation takes a while.
 func fillEtcd(ctx context.Context, s *server) error {
 	value := base64.StdEncoding.EncodeToString(make([]byte, 500_000))
 	for i := range 60 {

@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-// heldOutShop is a shop of lab/field/programs/shops/held.
+// heldOutShop is a program of lab/field/programs/shops/held.
 func heldOutShop(name, module, version string, configure func(p *program)) program {
 	p := shopProgram(name, module, version, configure)
 	p.dir = "shops/held/" + name
@@ -43,7 +43,7 @@ var heldOutShops = []program{
 	heldOutShop("front", "github.com/gofiber/fiber/v3", "v3.1.0", withPeer),
 }
 
-// formerlyHeldOut were held out until a rule was mended by them.
+// formerlyHeldOut were held out until a rule was fixed with their help.
 var formerlyHeldOut = []entry{
 	{
 		name: "fasthttp-lock", program: "till", fault: "lock", description: "a mutex is held while a bank is asked, which takes 6 ms", seconds: 2,
@@ -84,10 +84,10 @@ var formerlyHeldOut = []entry{
 	},
 }
 
-// comment is what the screener is asked of.
+// comment is the path of a request to the screener.
 const comment = "/screen/a_very_nice_comment_about_cheap_things_that_i_bought_here_last_week_and_like"
 
-// seats are forty seats that are booked.
+// seats are requests for forty seats.
 func seats(s *server) (all []load.Target) {
 	for i := range 40 {
 		all = append(all, targetOf(fmt.Sprintf("/book?seat=%d", i))(s)...)
@@ -95,9 +95,9 @@ func seats(s *server) (all []load.Target) {
 	return all
 }
 
-// heldOutEntries are held out: programs around libraries that the corpus does not have. Their truths were written before any
-// answer was looked at, and stay as they are; no rule is made, tuned or tested with their recordings, which are not kept. A
-// program that a rule was made for moves to the corpus, and another takes its place.
+// heldOutEntries are held out: programs with libraries that the corpus does not have. Their truths were written before any
+// answer was known and stay unchanged. No rule is written, tuned or tested with their recordings, which are not stored. A
+// program that a rule was written for moves to the corpus, and another takes its place.
 var heldOutEntries = []entry{
 	{
 		name: "fasthttp-healthy", program: "till", description: "a bank is asked, which answers at once",
@@ -154,7 +154,7 @@ var heldOutEntries = []entry{
 	{
 		name: "exec-child", program: "thumbs", fault: "exec", description: "a program is started for each request, and takes 10 ms", seconds: 2,
 		loads: []loadStream{{kind: "GET /thumb", rate: 60, path: "/thumb?picture=a"}},
-		// The child is waited for in the kernel; what it prints is read from a pipe by a goroutine beside.
+		// The handler waits for the child in the kernel; another goroutine reads the child's output from a pipe.
 		truth: testprog.FieldTruth{Group: `thumbs`, Cause: `syscall`, Site: `os/exec|os\.|syscall|main\.\(\*thumbs\)`, OwnSite: `main\.\(\*thumbs\)\.(shrink|ServeHTTP)`, Code: "WL2007", CountWithin: 0.1, P50Within: 0.15, SkipReason: tooFewForP99},
 	},
 	{

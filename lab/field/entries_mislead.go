@@ -22,10 +22,10 @@ func init() {
 	heldOutEntries = append(heldOutEntries, heldOutMisleading...)
 }
 
-// samePeerText is what is said of a peer that is taken for this process.
+// samePeerText matches a report that takes a peer for this process.
 const samePeerText = `this process's own|over the network for`
 
-// misleadingEntries were held out while the rules for them were written by others, and are part of the corpus since then.
+// misleadingEntries were held out while others wrote the rules for them, and have been part of the corpus since.
 var misleadingEntries = []entry{
 	{
 		name: "long-poll", program: "news", description: "readers wait for news, which come every 250 to 650 ms, or for 900 ms, or until they hang up", seconds: 3,
@@ -54,7 +54,8 @@ var misleadingEntries = []entry{
 	},
 }
 
-// tickerEntries are of classes that ten fresh programs showed: batch-interval and workers-healthy are twins.
+// tickerEntries are of kinds that ten new programs showed: batch-interval and workers-healthy are the two variants of one
+// program.
 var tickerEntries = []entry{
 	{
 		name: "long-poll-ticker", program: "tape", description: "readers wait for news, their client or 2 s; a ticker brings some every 325 ms", seconds: 2,
@@ -73,7 +74,7 @@ var tickerEntries = []entry{
 	},
 }
 
-// heldOutMisleading are held out as heldOutEntries are: their truths were written before any answer was looked at.
+// heldOutMisleading are held out like heldOutEntries: their truths were written before any answer was known.
 var heldOutMisleading = []entry{
 	{
 		name: "page-two-routes", program: "storefront", fault: "both", description: "a page asks for two routes at once, and each asks a store in another process, which takes 17 ms", seconds: 2,

@@ -10,8 +10,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-// shopProgram is a main of ours around a library: a service of lab/field/programs/shops, which is a module with a path of its own,
-// as that of a user.
+// shopProgram is a small program of this repository that uses a library: a service of lab/field/programs/shops, a module with
+// its own path, like a user's.
 func shopProgram(name, module, version string, configure func(p *program)) program {
 	p := program{
 		name: name, dir: "shops/" + name, module: module, version: version,
@@ -66,7 +66,7 @@ var shops = []program{
 	shopProgram("vetting", "google.golang.org/grpc", "v1.85.0", withPeer),
 }
 
-// clientArgs is the program once more as its own clients.
+// clientArgs starts the program again as its own clients.
 func clientArgs(s *server) []string {
 	return append([]string{"-load", "127.0.0.1:" + s.ports[0]}, s.extraArgs...)
 }
@@ -78,7 +78,7 @@ const (
 	clientBuffers      = "the handler is done when the last part is in the client's window, which then still reads for some 50 ms"
 )
 
-// shopEntries are recordings of small mains around libraries. A wait that is a fault is of a known length and place.
+// shopEntries are recordings of small programs with libraries. An injected wait has a known duration and site.
 var shopEntries = []entry{
 	{
 		name: "sql-pool", program: "orders", fault: "pool", description: "database/sql has two connections for all requests, and each query takes 4 ms",

@@ -14,10 +14,10 @@ const (
 	orders     = "stories/container/service"
 )
 
-// armEntries are the arms of the stories that are kept. A window is as long as what happens in it needs and the room allows: a
-// transaction takes milliseconds; the market is updated every eight seconds, and this is the update; ten thousand targets are
-// checked every three, and this is a quiet second and the beginning of a burst, or the end of one. Left out for their size are the
-// tickers alone, of which tso-tickers shows the same, and the client with CPUs of its own.
+// armEntries are the stored arms of the stories. A part is as long as its events need and the size allows: a transaction takes
+// milliseconds; the market is updated every eight seconds, and the part has the update; ten thousand targets are checked every
+// three seconds, and the part has a quiet second and the start of a burst, or the end of one. Two arms are left out for their
+// size: the tickers alone, which tso-tickers shows, and the client with its own CPUs.
 var armEntries = []armEntry{
 	{"pubsub", "before", pubsubMain, cluster, "sarama-cluster sleeps 100 ms and 200 ms before it reads the first message from a real Kafka", "waits", 4, 2},
 	{"pubsub", "after", pubsubMain, cluster, "both sleeps are 5 ms and 10 ms; what is left are round trips with Kafka", "round trips", 4, 2},
@@ -52,7 +52,7 @@ var armEntries = []armEntry{
 	{"healthcheck", "after", checker, netModule, "ten thousand checks, spread over the three seconds", "", 0, 1},
 }
 
-// armAllowedTexts are true things that a loud finding may say of an arm beside what its story expects.
+// armAllowedTexts match true claims of major findings about an arm that its story does not expect.
 var armAllowedTexts = map[string][]string{
 	"pubsub: after":                    {`WL2001 .*(fetchOffsets|release)`},
 	"tso: before":                      {`WL1002 main\.spin`},

@@ -1,20 +1,18 @@
-// Field records real programs under load, as somebody meets them who has a slow
-// service that he did not write. It makes the corpus: recordings of a second or
-// two of real programs, healthy ones and ones with a known fault, each with its
-// truth, which TestField judges and docs/internals/accuracy.md sums up:
+// Command field records real programs under load, as their users meet them. It makes the corpus: recordings
+// of a second or two, of healthy programs and of programs with a known fault, each with its truth, which TestField judges and
+// docs/internals/accuracy.md sums up:
 //
-//	go run ./lab/field -corpus                    # all of them; builds for half an hour the first time
-//	go run ./lab/field -corpus -only '^etcd'      # those of a matching name
-//	go run ./lab/field -corpus -truth             # only the truths, as the tables below say them now
-//	go run ./lab/field -corpus -marks             # those that can mark their requests, with and without marks, as a table
-//	go run ./lab/field -corpus -held -out DIR     # those that are held out (entries_held.go), which no rule was made with
-//	go run ./lab/field -corpus -stories DIR       # arms of the stories (entries_stories.go), cut out of a full run of them:
+//	go run ./lab/field -corpus                    # all; builds for half an hour the first time
+//	go run ./lab/field -corpus -only '^etcd'      # those with a matching name
+//	go run ./lab/field -corpus -truth             # only write the truths of the tables below
+//	go run ./lab/field -corpus -marks             # compare requests found with and without marks, as a table
+//	go run ./lab/field -corpus -held -out DIR     # the held-out entries (entries_held.go), which no rule was written with
+//	go run ./lab/field -corpus -stories DIR       # arms of the stories (entries_stories.go), cut from a full run of them:
 //	                                              # cd stories && go run . all --html DIR --json DIR/all.json
 //
-// A recording is an entry in a table (entries.go): program, arguments, load,
-// and what must be said of it. Programs are modules at a fixed version as they
-// are, or small mains around a module's packages in lab/field/programs, which
-// is a module of its own, outside of go.work.
+// A recording is an entry in a table (entries.go) with program, arguments, load and truth. A program is a module at a fixed
+// version, or a small program in lab/field/programs that uses a module's packages. lab/field/programs is a separate module
+// outside of go.work.
 package main
 
 import (
@@ -32,14 +30,14 @@ import (
 
 func main() {
 	out := flag.String("out", testprog.FieldDir, "directory of the recordings")
-	nameFilter := flag.String("only", "", "those whose name matches this regular expression")
-	makeCorpus := flag.Bool("corpus", false, "make the recordings of the corpus, over those that are there")
-	truths := flag.Bool("truth", false, "with -corpus: record nothing; write the table's truths beside the recordings that are there")
-	heldOut := flag.Bool("held", false, "with -corpus: the entries that are held out of the corpus instead; not into "+testprog.FieldDir)
+	nameFilter := flag.String("only", "", "only recordings whose name matches this regular expression")
+	makeCorpus := flag.Bool("corpus", false, "record the corpus, replacing existing recordings")
+	truths := flag.Bool("truth", false, "with -corpus: record nothing; write the table's truths to existing recordings")
+	heldOut := flag.Bool("held", false, "with -corpus: record the held-out entries instead; not into "+testprog.FieldDir)
 	build := flag.Bool("build", false, "with -corpus: only build the programs")
-	stories := flag.String("stories", "", "with -corpus: keep the arms of the stories, of a full run that left recordings and "+resultsFile+" in this directory")
-	marks := flag.Bool("marks", false, "with -corpus: record programs of ours with their requests marked, and print how what is said of them with and without marks agrees with the log that they wrote")
-	busy := flag.Bool("spin", false, "be a busy neighbour for half a minute")
+	stories := flag.String("stories", "", "with -corpus: store arms of the stories, from a full run that wrote recordings and "+resultsFile+" in this directory")
+	marks := flag.Bool("marks", false, "with -corpus: record programs with marked requests, and compare the reports with and without marks with the log that the programs wrote")
+	busy := flag.Bool("spin", false, "use a CPU for half a minute")
 	flag.Parse()
 	if *busy {
 		useCPU()
@@ -70,7 +68,7 @@ func runCorpus(dir, nameFilter string, truths, build, heldOut bool) error {
 	table := entries
 	switch {
 	case heldOut && dir == testprog.FieldDir && !build:
-		return errors.New("what is held out is not kept beside the corpus: name a directory by -out")
+		return errors.New("held-out recordings do not belong to the corpus: name a directory with -out")
 	case heldOut:
 		table = heldOutEntries
 	}
@@ -93,7 +91,7 @@ func runArms(run, dir, nameFilter string) error {
 	return storeArms(run, dir, match)
 }
 
-// prepareDirs makes the directory for results and a temporary one, which the caller removes, and builds whylate there.
+// prepareDirs creates the directory for results and a temporary one, which the caller removes, and builds whylate there.
 func prepareDirs(ctx context.Context, out string) (tmp, whylate string, err error) {
 	if err := os.MkdirAll(out, 0o777); err != nil {
 		return "", "", err
@@ -108,7 +106,7 @@ func prepareDirs(ctx context.Context, out string) (tmp, whylate string, err erro
 	return tmp, whylate, nil
 }
 
-// runCommand runs a program with its output to ours.
+// runCommand runs a program and forwards its output.
 func runCommand(ctx context.Context, dir string, env []string, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stderr, os.Stderr

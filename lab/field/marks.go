@@ -19,10 +19,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// markable are the programs of ours whose requests come by net/http, so that they can mark them (run.Marked).
+// markable are the programs of this repository with requests by net/http, so that they can mark them (run.Marked).
 var markable = []string{"accounts", "audit", "catalog", "chi", "dashboard", "echo", "feed", "gin", "orders", "pricing", "queue", "quotes", "relay"}
 
-// An requestLog is what a program has measured of its requests by route.
+// A requestLog has the latencies that a program measured, by route.
 type requestLog map[string][]loggedRequest
 
 type loggedRequest struct{ end, took int64 }
@@ -45,7 +45,7 @@ func readLog(url string) (requestLog, error) {
 	return out, nil
 }
 
-// latenciesWithin are the sorted times of requests that began and ended in a stretch of time.
+// latenciesWithin returns the sorted latencies of requests that started and ended between two times.
 func latenciesWithin(list []loggedRequest, from, to int64) (took []int64) {
 	for _, a := range list {
 		if a.end-a.took >= from && a.end <= to {
@@ -56,8 +56,8 @@ func latenciesWithin(list []loggedRequest, from, to int64) (took []int64) {
 	return took
 }
 
-// runMarks records each of the corpus's programs that can mark its requests, and prints a table: of each route what the program's
-// own log says, and what explain says by the marks and without them, of one and the same trace.
+// runMarks records each program of the corpus that can mark its requests, and prints a table. For each route it has the
+// program's own log, and the reports of the same trace with and without marks.
 func runMarks(nameFilter string) error {
 	match, err := regexp.Compile(nameFilter)
 	if err != nil {
@@ -94,7 +94,7 @@ func runMarks(nameFilter string) error {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", e.name, err)
 			continue
 		}
-		file := filepath.Join(data, e.name+".whylate") // as it was before it was packed
+		file := filepath.Join(data, e.name+".whylate") // the uncompressed file
 		marked, err := explainRecording(ctx, whylate, file)
 		if err != nil {
 			return err
@@ -139,8 +139,8 @@ func printMarks(name string, log requestLog, marked, unmarked *report.Report) {
 	}
 }
 
-// guessGroup finds the group of a route where nothing names it: the first of requests whose name has the route's word, or else the first
-// that has a name of its own package or of HTTP.
+// guessGroup returns the group of a route without marks: the first group of requests whose name contains the route's last
+// word, otherwise any group of requests.
 func guessGroup(r *report.Report, route string) func(g *report.Group) bool {
 	word := strings.Trim(route[strings.LastIndex(route, "/")+1:], "{}")
 	for i := range r.Groups {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// natsClient is one connection with one request at a time.
+// natsClient is a connection with one request at a time.
 type natsClient struct {
 	conn  net.Conn
 	r     *bufio.Reader

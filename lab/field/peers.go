@@ -21,10 +21,10 @@ import (
 	"github.com/whylate/whylate/internal/experiment/load"
 )
 
-// This file has what programs speak to while they are recorded: servers behind them, and clients of protocols that
-// internal/experiment/load does not speak. All of it runs in this process.
+// This file has the peers of recorded programs: servers behind them, and clients for protocols that internal/experiment/load
+// does not implement. All of them run in this process.
 
-// httpUpstream is an HTTP server at the fourth port that answers after a delay: the second value's time for one request in every.
+// httpUpstream starts an HTTP server at the fourth port. Every slowEvery-th answer takes the delay.
 func httpUpstream(delay time.Duration, slowEvery int) func(ctx context.Context, ports []string) error {
 	n := 0
 	var mu sync.Mutex
@@ -94,7 +94,7 @@ func dnsAnswer(question []byte) ([]byte, error) {
 	return m.Pack()
 }
 
-// askDNS asks the server at the first port for a name that nobody asked for before.
+// askDNS asks the server at the first port for a new name each time.
 func askDNS() func(ctx context.Context, s *server) error {
 	idle := make(chan net.Conn, 100)
 	return func(ctx context.Context, s *server) error {
@@ -181,7 +181,7 @@ func createStream(ctx context.Context, s *server) error {
 	return err
 }
 
-// slowReader subscribes to what is published and reads it slowly.
+// slowReader subscribes to the published messages and reads them slowly.
 func slowReader(ctx context.Context, s *server) error {
 	conn, err := net.Dial("tcp", "127.0.0.1:"+s.ports[0])
 	if err != nil {
@@ -202,8 +202,8 @@ func slowReader(ctx context.Context, s *server) error {
 	return nil
 }
 
-// publishPing publishes a large message that the slow reader gets, too, and waits until the server has read it: until it answers
-// a ping.
+// publishPing publishes a large message that the slow reader also gets, and waits for the answer to a ping, which the server
+// sends after it has read the message.
 func publishPing() func(ctx context.Context, s *server) error {
 	idle := make(chan *natsClient, 100)
 	payload := strings.Repeat("p", 32<<10)
@@ -238,8 +238,8 @@ func publishPing() func(ctx context.Context, s *server) error {
 	}
 }
 
-// apiServer is as much of a Kubernetes API server as an informer and an update of config maps need. Every so often it changes
-// what one of them asks for.
+// apiServer implements the part of a Kubernetes API server that an informer and an update of config maps need. It changes
+// config maps at a rate.
 func apiServer(changes float64) func(ctx context.Context, ports []string) error {
 	type object = map[string]any
 	var mu sync.Mutex
@@ -347,10 +347,10 @@ func startPD(ctx context.Context, ports []string) error {
 	return nil
 }
 
-// peers are processes to be waited for at the end.
+// peers counts processes to wait for at the end.
 var peers sync.WaitGroup
 
-// importSeries gives VictoriaMetrics some thousand series with a value each 15 s of the last quarter of an hour.
+// importSeries imports series to VictoriaMetrics, with a value every 15 s of the last quarter of an hour.
 func importSeries(series int) func(ctx context.Context, s *server) error {
 	return func(ctx context.Context, s *server) error {
 		var b bytes.Buffer
@@ -363,7 +363,7 @@ func importSeries(series int) func(ctx context.Context, s *server) error {
 		if err := sendHTTP(ctx, http.DefaultClient, "POST", "http://127.0.0.1:"+s.ports[0]+"/api/v1/import/prometheus", b.String()); err != nil && !strings.Contains(err.Error(), "204") {
 			return err
 		}
-		for range 100 { // until what was imported can be found; an early question could be remembered as having no answer
+		for range 100 { // until queries find the series; an early query could cache an empty answer
 			time.Sleep(3 * time.Second)
 			resp, err := http.Get("http://127.0.0.1:" + s.ports[0] + "/api/v1/query?query=count(field_requests_total)&nocache=1")
 			if err != nil {
@@ -375,7 +375,7 @@ func importSeries(series int) func(ctx context.Context, s *server) error {
 				return err
 			}
 		}
-		return errors.New("what was imported cannot be found")
+		return errors.New("queries do not find the imported series")
 	}
 }
 

@@ -16,25 +16,26 @@ import (
 	"github.com/whylate/whylate/internal/experiment/freeport"
 )
 
-// program is something to record.
+// program is a program to record.
 type program struct {
 	name            string
 	module, version string
-	pkg             string // of its main function
-	// dir is that of a small main of ours below lab/field/programs, around the module; empty for a program as it is.
+	pkg             string // of the main function
+	// dir is the directory below lab/field/programs of a small program that uses the module; empty for the module's own
+	// program.
 	dir         string
-	noFaultFlag bool // a main of ours that does not know -fault
+	noFaultFlag bool // a program in dir without a flag -fault
 	tags        string
-	// arguments of the program; ports are free ones.
+	// arguments returns the program's arguments, given free ports.
 	arguments func(data string, ports []string) ([]string, error)
-	// ready and pprof are URLs, given the ports.
+	// ready and pprof return URLs, given the ports.
 	ready, pprof func(ports []string) string
 	env          []string
-	// A main of ours may need a server, and another service that it calls: itself once more, with -as-peer.
+	// A program in dir may need a server, and a peer: the program itself with -as-peer.
 	backend backendStarter
 	peer    bool
 	cgo     bool
-	quota   float64 // of the group that it runs in, in CPUs
+	quota   float64 // of its cgroup, in CPUs
 }
 
 var programs = []program{
@@ -109,7 +110,7 @@ func init() {
 	})
 }
 
-// caddyArguments gives Caddy a site on the first port; UPSTREAM is the fourth.
+// caddyArguments configures a site of Caddy on the first port; UPSTREAM is the fourth.
 func caddyArguments(site string) func(data string, p []string) ([]string, error) {
 	return func(data string, p []string) ([]string, error) {
 		config := filepath.Join(data, "Caddyfile")
@@ -119,7 +120,7 @@ func caddyArguments(site string) func(data string, p []string) ([]string, error)
 	}
 }
 
-// corednsArguments gives CoreDNS a zone on the first port, UDP; UPSTREAM is the fourth.
+// corednsArguments configures a zone of CoreDNS on the first port, UDP; UPSTREAM is the fourth.
 func corednsArguments(plugins string) func(data string, p []string) ([]string, error) {
 	return func(data string, p []string) ([]string, error) {
 		config := filepath.Join(data, "Corefile")
@@ -157,8 +158,8 @@ func programNamed(name string) (program, bool) {
 	return program{}, false
 }
 
-// build makes the program and returns the binary's path: in a scratch module of its own, or where a main of ours stands. A
-// program as it is, is used again where its binary is there already.
+// build builds the program and returns the binary's path. A program in dir is built in its module; a module's own program is
+// built in a scratch module, unless its binary exists.
 func (p program) build(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -177,7 +178,7 @@ func (p program) build(ctx context.Context) (string, error) {
 	}
 	env := []string{"GOWORK=off", "GOFLAGS=-mod=mod -trimpath", "CGO_ENABLED=0"}
 	if p.dir != "" {
-		// The module's own checksums hold.
+		// The checksums of its own module apply.
 		verb := []string{"build"}
 		if tests, _ := filepath.Glob(filepath.Join("lab/field/programs", p.dir, "*_test.go")); len(tests) > 0 {
 			verb = []string{"test", "-c"}
@@ -212,7 +213,7 @@ type server struct {
 	data         string
 	pprof        string
 	extraArgs    []string // arguments
-	releaseQuota func()   // the group with a quota, if there is one
+	releaseQuota func()   // removes the cgroup with the quota, if there is one
 	done         chan error
 
 	mu      sync.Mutex
@@ -221,7 +222,7 @@ type server struct {
 	samples *sampleLog
 }
 
-// Write takes what the program prints: what it reports about its own requests goes to the caller that asked for it, the rest is kept for
+// Write receives the program's output. It adds samples of the program's requests to samples, if set, and stores the rest for
 // messages.
 func (s *server) Write(p []byte) (int, error) {
 	s.mu.Lock()
@@ -257,7 +258,7 @@ func (s *server) recentOutput() string {
 	return text[max(0, len(text)-2000):]
 }
 
-// start runs the program and waits until it says that it is ready.
+// start runs the program and waits until it is ready.
 func (p program) start(ctx context.Context, binary, data string, extraArgs, env []string) (*server, error) {
 	ports, err := freeport.Find(4)
 	if err != nil {
@@ -270,7 +271,7 @@ func (p program) start(ctx context.Context, binary, data string, extraArgs, env 
 	return p.startWithPorts(ctx, binary, data, ports, append(args, extraArgs...), extraArgs, env)
 }
 
-// startWithPorts is start with ports and arguments; more are those of them that are not the program's own.
+// startWithPorts is start with given ports and arguments; extraArgs are the arguments that are not the program's own.
 func (p program) startWithPorts(ctx context.Context, binary, data string, ports, args, extraArgs, env []string) (*server, error) {
 	s := &server{cmd: exec.Command(binary, args...), ports: ports, data: data, pprof: p.pprof(ports), extraArgs: extraArgs, done: make(chan error, 1)}
 	s.cmd.Stdout, s.cmd.Stderr = s, s
@@ -327,7 +328,7 @@ func (s *server) stop() {
 	}
 }
 
-// tempDir makes a directory that goes with the context.
+// tempDir creates a directory that is removed when the context ends.
 func tempDir(ctx context.Context) (string, error) {
 	dir, err := os.MkdirTemp("", "field")
 	if err == nil {

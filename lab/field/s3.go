@@ -15,7 +15,7 @@ import (
 
 var s3Client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 
-// requestS3 sends a request to MinIO, signed as Amazon's "Signature Version 4" says
+// requestS3 sends a request to MinIO, signed with Amazon's "Signature Version 4"
 // (docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html).
 func requestS3(ctx context.Context, s *server, method, path, body string) error {
 	host := "127.0.0.1:" + s.ports[0]
