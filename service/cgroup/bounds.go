@@ -6,9 +6,9 @@ import (
 	"github.com/whylate/whylate/service/internal/quantity"
 )
 
-// judgeBounds picks the tightest quota and the tightest bound, and says of each bound why it is or is
-// not that one. Of equal bounds the first wins: the innermost quota, then the CPU set, which
-// usually decides the affinity mask.
+// judgeBounds determines the tightest quota and the tightest bound, and sets each bound's
+// reason. Of equal bounds the first wins: the innermost quota, then the CPU set, which usually
+// determines the affinity mask.
 func (c *CPU) judgeBounds() {
 	for i, l := range c.Levels {
 		if l.CPUs > 0 && (c.Quota == 0 || l.CPUs < c.Quota) {
@@ -52,7 +52,7 @@ func (c *CPU) judgeBounds() {
 	}
 }
 
-// judgeBounds picks the tightest limit of memory, and says of each bound why it is or is not that one. Of equal ones the first wins.
+// judgeBounds determines the tightest memory limit and sets each bound's reason. Of equal ones the first wins.
 func (m *Memory) judgeBounds() {
 	tightest := -1
 	for i, b := range m.Bounds {

@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/service/internal/must"
 )
 
-// TestCPULists: how many CPUs there are in a list, whatever overlaps, and which lists are none.
+// TestCPULists tests the number of CPUs in lists, also with overlaps, and malformed lists.
 func TestCPULists(t *testing.T) {
 	for list, want := range map[string]int{
 		"": 0, "\n": 0, "0": 1, "0-0": 1, "3": 1, "0-3": 4, "0-1,2-3": 4, "2-3,0-1": 4, "0-3,2-5": 6, "0-7,2-3": 8, "2-3,0-7,8": 9, "1,1,1": 1, "0,2,4-5\n": 4, " 0-3 ": 4,
@@ -28,7 +28,7 @@ func TestCPULists(t *testing.T) {
 	}
 }
 
-// TestNumbers: the ends of what the kernel writes.
+// TestNumbers tests the smallest and largest numbers that the kernel writes.
 func TestNumbers(t *testing.T) {
 	for text, want := range map[string]int64{"0": 0, "7": 7, "-7": -7, "9223372036854775807": math.MaxInt64, "-9223372036854775807": -math.MaxInt64, "9223372036854775806": math.MaxInt64 - 1} {
 		if got, ok := parseInt([]byte(text)); !ok || got != want {
@@ -93,7 +93,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestProcTexts: lines of /proc that are in the format, and those that only seem to be.
+// TestProcTexts tests well-formed and malformed lines of /proc.
 func TestProcTexts(t *testing.T) {
 	for text, want := range map[string]string{
 		"0::/a\n": "[{0 [] /a false}] 0", "4:cpu,cpuacct:/a:b\n\n0::/\n": "[{4 [cpu cpuacct] /a:b false} {0 [] / false}] 0", "0::/a (deleted)\n": "[{0 [] /a true}] 0", "0:: (deleted)": "[] 1",
@@ -145,8 +145,8 @@ func TestProcTexts(t *testing.T) {
 	}
 }
 
-// TestReadFile: files of all lengths around the size of what is read at once are read whole, up to the limit, from the real file
-// system as from another.
+// TestReadFile tests that files with lengths around the size of one read are read completely, up to the limit, from the real
+// file system and from an fs.FS.
 func TestReadFile(t *testing.T) {
 	const limit = 10000
 	dir := t.TempDir()

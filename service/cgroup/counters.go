@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Fields says which fields of a Stat were measured.
+// Fields is the set of fields of a Stat that were measured.
 type Fields uint
 
 const (
@@ -44,7 +44,7 @@ type Stat struct {
 	Local time.Duration
 
 	// AncestorThrottledPeriods and AncestorThrottled are the sums over the visible ancestors,
-	// for their own quotas. The kernel does not say how much of it this group had.
+	// for their own quotas. The kernel does not report this group's share.
 	AncestorThrottledPeriods int64
 	AncestorThrottled        time.Duration
 }
@@ -53,8 +53,8 @@ type Stat struct {
 // the group was removed. It does not allocate.
 func (s *Sampler) Sample(st *Stat) error {
 	// cpu.stat and cpu.stat.local are compared with each other, so no throttling may end between
-	// the two: read again until cpu.stat has not changed meanwhile. Three times are enough unless
-	// the machine is overloaded.
+	// the two readings: repeat them until cpu.stat has not changed in between. Three attempts
+	// suffice unless the machine is overloaded.
 	for try := 0; try < 3; try++ {
 		*st = Stat{}
 		s.sampleOnce(st)
@@ -170,7 +170,7 @@ func (s *Sampler) SampleLevels(dst []LevelStat) []LevelStat {
 // MemoryStat is one reading, in bytes, of the memory counters of the group that a process's
 // memory is charged to: its own, or on v2 the nearest ancestor with the memory controller.
 type MemoryStat struct {
-	// Current is what the group is charged for, including page cache.
+	// Current is the memory charged to the group, including page cache.
 	Current int64
 	// InactiveFile is the page cache in it that the kernel frees first, and ActiveFile the page
 	// cache that was used more than once. The usual "working set" is Current less InactiveFile,
@@ -179,7 +179,7 @@ type MemoryStat struct {
 	InactiveFile, ActiveFile int64
 	// SlabReclaimable is kernel memory that it frees as well: cached names and inodes (v2 only).
 	SlabReclaimable int64
-	// Swap is what was swapped out.
+	// Swap is the group's swapped memory.
 	Swap int64
 	// AtHigh and AtMax count how often the kernel had to reclaim memory because the group reached
 	// memory.high (v2) and its hard limit (v1: failcnt).
@@ -189,15 +189,15 @@ type MemoryStat struct {
 	OOMKills int64
 }
 
-// Unreclaimable is what the kernel cannot free of what the group is charged for: all but the
-// page cache and the kernel's own caches.
+// Unreclaimable returns the charged memory that the kernel cannot free: all but the page cache
+// and reclaimable kernel caches.
 func (m *MemoryStat) Unreclaimable() int64 {
 	return max(0, m.Current-m.InactiveFile-m.ActiveFile-m.SlabReclaimable)
 }
 
 // SampleMemory reads the memory counters into m. It fails if MemoryStat.Current cannot be read.
 // It does not allocate, but the kernel must add up its counters, which costs about ten times
-// what Sample does.
+// as much as Sample.
 func (s *Sampler) SampleMemory(m *MemoryStat) error { return s.sampleCharge(&s.ownCharge, m) }
 
 // SampleMemoryAt is SampleMemory for the visible group depth levels up, which is charged for
@@ -270,7 +270,7 @@ func (s *Sampler) sampleCharge(c *samplerCharge, m *MemoryStat) error {
 type Pressure struct {
 	// Machine reports that the numbers are the whole machine's: v1 groups have none.
 	Machine bool `json:"machine"`
-	// HasCPU and HasMemory say which were read.
+	// HasCPU and HasMemory report which of the two were read.
 	HasCPU    bool `json:"has_cpu"`
 	HasMemory bool `json:"has_memory"`
 	// CPU is how long some task waited for a CPU, because of a quota or of other processes.

@@ -7,6 +7,7 @@ import (
 	"time"
 )
 
+// readCPU reads all CPU limits.
 func (f *finder) readCPU(c *CPU) {
 	c.Hierarchy = f.locate("cpu")
 	c.QuotaLevel = -1
@@ -70,14 +71,14 @@ func ratio(quota, period time.Duration) float64 {
 	return float64(quota) / float64(period)
 }
 
-// listBound is the bound by a list of CPUs, and how many it has.
+// listBound returns the bound by a list of CPUs, and the number of CPUs in it.
 func listBound(kind, file, list string) (b CPUBound, n int, err error) {
 	n, err = parseCPUList(list)
 	return CPUBound{Kind: kind, File: file, Text: clip(list), Depth: -1, CPUs: float64(n)}, n, err
 }
 
-// cpuset reads the group's CPU set. v2 has the file only where the controller is enabled: the set of the nearest ancestor with one
-// applies.
+// cpuset reads the group's CPU set. v2 has the file only if the controller is enabled; otherwise the set of the nearest ancestor
+// with one applies.
 func (f *finder) cpuset(c *CPU) CPUBound {
 	c.CpusetHierarchy = f.locateQuietly("cpuset")
 	names := []string{"cpuset.cpus.effective"}
@@ -140,7 +141,7 @@ func (f *finder) online() CPUBound {
 	return b
 }
 
-// RuntimeDefault is the GOMAXPROCS that the runtime of Go 1.25 and later picks with these
+// RuntimeDefault returns the GOMAXPROCS that the runtime of Go 1.25 and later sets with these
 // limits, unless containermaxprocs=0: RuntimeQuota rounded up and at least 2, but not more than
 // the CPUs of the affinity mask (runtime.defaultGOMAXPROCS). It is 0 if the number of CPUs is
 // unknown.

@@ -1,9 +1,9 @@
-// Package cgroup finds what limits a process on Linux: CPU quota, CPU set and
+// Package cgroup reads the limits of a process on Linux: CPU quota, CPU set and
 // memory, in cgroup v1, v2 and mixtures of both, at every visible level, each
-// with the file that sets it. It also reads how much the process's group
-// used and how long the kernel held it back.
+// with the file that sets it. It also reads the CPU time and memory that the
+// process's group used, and how long its quota throttled it.
 //
-// [Read] answers "what may this process use, and who says so":
+// [Read] returns the limits and their files:
 //
 //	l, err := cgroup.Read(cgroup.Options{})
 //	if err != nil {
@@ -17,14 +17,14 @@
 // A [Sampler] keeps the files open and reads counters and limits
 // repeatedly without allocating; [Compare] turns two samples into a verdict.
 //
-// # What can be known
+// # Hidden groups
 //
-// A limit of a group binds every group below it, so the answer is the
+// A limit of a group binds every group below it, so the effective limit is the
 // tightest one from the process's own group to the root. A container usually
-// sees only its own part of that chain: CPU.Hidden and Memory.Hidden say that
+// sees only a part of that chain: CPU.Hidden and Memory.Hidden report that
 // groups exist above the outermost visible one. Their limits cannot be read,
 // but two files show their effect: cpu.stat.local (Linux 6.6 and later)
-// counts the time for which any ancestor held the group back, and cgroup v1's
+// counts the time for which any ancestor throttled the group, and cgroup v1's
 // hierarchical_memory_limit is the minimum over all ancestors.
 //
 // # How a limit is found
@@ -37,15 +37,15 @@
 // process's group, the one with the most visible ancestors is taken, the last one
 // of equals, and only if the directory exists: another mount may cover it. Mount
 // roots other than /, octal escapes and paths above the cgroup namespace (/..) are
-// understood. A v2 group without the controller has no file of its own: the groups
-// above bind it.
+// understood. A v2 group without the controller has no limit file: the limits of the groups
+// above apply.
 //
 // # Units
 //
 // Everything is converted to one unit: time to [time.Duration] (v1 counts in
 // nanoseconds, v2 in microseconds), memory to bytes, CPU limits to CPUs
 // (quota divided by period). Throttled time is summed over CPUs by the
-// kernel, so it may exceed the time on the clock; never divide one by the
+// kernel, so it may exceed wall time; never divide one by the
 // other.
 //
 // Sources of the formats: proc_pid_cgroup(5), proc_pid_mountinfo(5),

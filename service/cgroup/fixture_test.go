@@ -231,9 +231,8 @@ func (d deniedFS) Open(name string) (fs.File, error) {
 	return d.FS.Open(name)
 }
 
-// Whatever single file cannot be opened, the answer is an error or leaves
-// that file's part out; nothing panics, and no limit appears that is not
-// there.
+// TestEachFileDenied denies one file at a time: Read returns an error or omits that
+// file's part. It never panics or invents a limit.
 func TestEachFileDenied(t *testing.T) {
 	for _, name := range fixtures(t) {
 		f := readFixture(t, name)

@@ -29,7 +29,7 @@ func FuzzMembership(f *testing.F) {
 			}
 			fmt.Fprintf(&back, "%d:%s:%s\n", m.id, strings.Join(m.controllers, ","), path)
 		}
-		// What was understood, written again, is understood alike.
+		// The parsed lines, written again, parse to the same.
 		reparsed, bad2 := parseMembership([]byte(back.String()))
 		if bad2 != 0 || fmt.Sprint(reparsed) != fmt.Sprint(ms) {
 			t.Fatalf("%q: %+v, %d bad; again %+v, %d bad", b, ms, bad, reparsed, bad2)
@@ -185,7 +185,7 @@ func FuzzCounters(f *testing.F) {
 	})
 }
 
-// FuzzRead gives a whole machine of odd files to the readers.
+// FuzzRead reads the limits of a machine with arbitrary files.
 func FuzzRead(f *testing.F) {
 	f.Add("0::/a\n", "1 2 0:1 / /cg rw - cgroup2 c rw\n", "50000 100000\n", "268435456\n", "Cpus_allowed_list:\t0-3\n", "0-3\n")
 	f.Add("4:cpu:/a\n3:memory:/a\n2:cpuset:/a", "1 2 0:1 / /cg rw - cgroup c rw,cpu,memory,cpuset\n", "50000\n", "-1", "Cpus_allowed_list:\t7\n", "9-3\n")
@@ -236,7 +236,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// checkInvariants: what holds of every answer, whatever the machine.
+// checkInvariants checks conditions that hold for the limits of every machine.
 func checkInvariants(t *testing.T, l *Limits) {
 	t.Helper()
 	c := &l.CPU

@@ -13,14 +13,14 @@ type Limits struct {
 	PID    int    `json:"pid"`
 	CPU    CPU    `json:"cpu"`
 	Memory Memory `json:"memory"`
-	// Notes are sentences about what could not be read, and what is unusual.
+	// Notes are sentences about files that cannot be read and about unusual settings.
 	Notes []string `json:"notes,omitempty"`
 }
 
 // Read finds the groups of a process and reads every limit that applies to it.
 //
-// What cannot be read is left out and reported in Notes. An error is returned only if nothing
-// is known at all: it wraps ErrNotMeasurable, or says that the process does not exist. Read
+// Files that cannot be read are left out and reported in Notes. Read returns an error only if
+// it can read nothing at all: the error wraps ErrNotMeasurable, or the process does not exist. Read
 // opens about ten files, allocates, and is safe for concurrent use. To read limits repeatedly,
 // use a Sampler.
 func Read(opts Options) (*Limits, error) {
@@ -46,7 +46,7 @@ const (
 	BoundTotal        = "total"
 )
 
-// CPU is what limits a process's CPU time.
+// CPU has the limits of a process's CPU time.
 type CPU struct {
 	Hierarchy
 	// Levels are the process's own group and its visible ancestors, innermost first.
@@ -58,7 +58,7 @@ type CPU struct {
 	Quota float64 `json:"quota_cpus"`
 	// QuotaLevel is the index in Levels of the one with Quota, -1 without a quota.
 	QuotaLevel int `json:"quota_level"`
-	// Sight says whether a missing quota does not exist or may be hidden; Seen says it in words.
+	// Sight distinguishes a quota that does not exist from one that may be hidden; Seen is a sentence about it.
 	Sight Sight  `json:"sight"`
 	Seen  string `json:"seen"`
 
@@ -122,7 +122,7 @@ type CPUBound struct {
 	Why   string  `json:"why"`
 }
 
-// Memory is what limits a process's memory, in bytes.
+// Memory has the limits of a process's memory, in bytes.
 type Memory struct {
 	Hierarchy
 	// Levels are the process's own group and its visible ancestors, innermost first.
@@ -133,7 +133,7 @@ type Memory struct {
 	// MaxLevel is the index in Levels of the one with Max; -1 if there is none, or if only v1's
 	// hierarchical_memory_limit shows it.
 	MaxLevel int `json:"max_level"`
-	// Sight says whether a missing limit does not exist or may be hidden; Seen says it in words.
+	// Sight distinguishes a limit that does not exist from one that may be hidden; Seen is a sentence about it.
 	Sight Sight  `json:"sight"`
 	Seen  string `json:"seen"`
 	// High is the tightest v2 memory.high, above which the kernel slows allocations down and
@@ -193,7 +193,7 @@ type MemoryBound struct {
 	Why     string `json:"why"`
 }
 
-// cpuNames and memoryNames are the kernel's names of a group's files; "" is what a version does not have.
+// cpuNames and memoryNames are the kernel's names of a group's files; "" if a version has no such file.
 type (
 	cpuNames    struct{ quota, period, burst, weight string }
 	memoryNames struct{ max, high, soft, swapMax, memswMax, current, swap, events, failures string }
@@ -215,7 +215,7 @@ var memoryFiles = map[Version]memoryNames{
 	},
 }
 
-// A limitFile is the file with a level's limit, and what became of reading it.
+// A limitFile is the file with a level's limit, and the result of reading it.
 type limitFile struct {
 	name, text string
 	depth      int // of the level
@@ -242,7 +242,7 @@ func (f *finder) limitFile(l Level, name string, parse func([]byte) error) limit
 	return file
 }
 
-// unlimitedReason says why a file limits nothing; "" if it does.
+// unlimitedReason returns the reason why a file sets no limit; "" if it sets one.
 func (h *Hierarchy) unlimitedReason(file limitFile, limited bool) string {
 	switch {
 	case file.err != "":
@@ -286,7 +286,7 @@ func (f *finder) locateQuietly(controller string) Hierarchy {
 	return h
 }
 
-// reason is an error's text without the file's name, which is shown beside it.
+// reason returns an error's text without the file's name, which is shown separately.
 func reason(err error) string {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

@@ -44,15 +44,15 @@ func (v *Version) UnmarshalText(b []byte) error {
 	return fmt.Errorf("cgroup version %q: want v1, v2 or none", clip(string(b)))
 }
 
-// Options says whose limits to read, and from where.
+// Options select the process whose limits are read, and the file system.
 type Options struct {
 	// PID is the process; 0 is this one. Another process's groups are looked
 	// for in this process's own mounts first (which usually show more
 	// ancestors), then through /proc/PID/root, which needs the right to
 	// ptrace it.
 	PID int
-	// Inside looks through the other process's own mounts only, so that the
-	// answer is what that process can find out by itself.
+	// Inside uses the other process's mounts only, so that the result contains
+	// the limits that this process can see.
 	Inside bool
 	// FS replaces the machine's root directory in tests; nil is the real one.
 	FS fs.FS
@@ -60,7 +60,7 @@ type Options struct {
 	root string // tests: prefix of every name of the real file system
 }
 
-// Hierarchy says where one controller's files for the process are.
+// Hierarchy has the location of one controller's files for the process.
 type Hierarchy struct {
 	Controller string  `json:"controller"`
 	Version    Version `json:"version"`
@@ -70,17 +70,17 @@ type Hierarchy struct {
 	// and the group that it shows.
 	MountPoint string `json:"mount_point,omitempty"`
 	MountRoot  string `json:"mount_root,omitempty"`
-	// Hidden says that groups exist above the outermost visible one.
+	// Hidden reports that groups exist above the outermost visible one.
 	Hidden bool `json:"hidden"`
 
 	levels []Level
 	files  []limitFile // one for each level
-	// problem is why there are no levels, in the words of why.
+	// problem is the kind of reason if there are no levels, and reason its text.
 	problem Sight
 	reason  string
 }
 
-// A Level is one group on the way from the process's own to the root.
+// A Level is one group on the path from the process's own group to the root.
 type Level struct {
 	// Depth is 0 for the process's own group, 1 for its parent, and so on.
 	Depth int `json:"depth"`
@@ -94,7 +94,7 @@ type Level struct {
 // than ten levels; a path of 4096 bytes could have 2048.
 const maxLevels = 256
 
-// finder holds what /proc said about one process.
+// A finder has the contents of /proc for one process.
 type finder struct {
 	src     source
 	proc    string // /proc/self or /proc/PID
@@ -202,7 +202,7 @@ func (f *finder) member(controller string) (membership, Version) {
 
 // locate finds the directories of a controller's groups, from the process's
 // own up to the outermost visible. On failure the hierarchy has no levels
-// and a note says why.
+// and a note has the reason.
 func (f *finder) locate(controller string) Hierarchy {
 	member, version := f.member(controller)
 	h := Hierarchy{Controller: controller, Version: version, Group: member.path}
@@ -213,7 +213,7 @@ func (f *finder) locate(controller string) Hierarchy {
 	}
 
 	// Of all mounts that show the group, take the one that shows the most
-	// ancestors; of equals the last one, which lies on top.
+	// ancestors; of equals the last one, which covers the others.
 	type candidate struct {
 		mount  mount
 		point  string
@@ -322,8 +322,8 @@ func (h *Hierarchy) addLevels(f *finder, rel string) {
 	}
 }
 
-// isGroup reports whether dir is a group's directory, not an empty mount
-// point that something else covers.
+// isGroup reports whether dir is a group's directory, not a mount point that
+// another mount covers.
 func (f *finder) isGroup(dir string, v Version) bool {
 	names := []string{"cgroup.procs", "cgroup.controllers"}
 	if v == V1 {

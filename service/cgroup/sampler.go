@@ -30,7 +30,7 @@ type Sampler struct {
 	memory         []samplerMemory
 	memVersion     Version
 	ownCharge      samplerCharge // the group that the process is charged to
-	ancestorCharge samplerCharge // the level that SampleMemoryAt read last
+	ancestorCharge samplerCharge // the ancestor that SampleMemoryAt read last
 
 	cpuPressure, memPressure handle
 	machinePressure          bool

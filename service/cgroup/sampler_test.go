@@ -237,7 +237,7 @@ func TestBoundsAgreeWithRead(t *testing.T) {
 	}
 }
 
-// TestPressureText tests that a total that is no number is not taken for none.
+// TestPressureText tests that a malformed total does not count as 0.
 func TestPressureText(t *testing.T) {
 	const avg = " avg10=0.00 avg60=0.00 avg300=0.00 total="
 	for _, c := range []struct {
@@ -261,7 +261,7 @@ func TestPressureText(t *testing.T) {
 	}
 }
 
-// A restless is a counter that is another one at each reading.
+// A restless file has other counters at each reading.
 type restless struct{ reads int }
 
 func (r *restless) sample(buf []byte) (int, error) {
@@ -271,7 +271,7 @@ func (r *restless) sample(buf []byte) (int, error) {
 func (r *restless) readAt(buf []byte, _ int64) (int, error) { return r.sample(buf) }
 func (r *restless) close() error                            { return nil }
 
-// TestSampleGivesUp tests that a counter which never stands still is read a few times only, and told as last read.
+// TestSampleGivesUp tests that a counter which always changes is read a few times only.
 func TestSampleGivesUp(t *testing.T) {
 	f := readFixture(t, "testdata/systemd-slices.txtar")
 	const own = "sys/fs/cgroup/shop.slice/shop-api.slice/api.service/"
@@ -286,7 +286,7 @@ func TestSampleGivesUp(t *testing.T) {
 	}
 }
 
-// TestUsageOfEachShape: wherever the group of a process is found, with groups above it or none, its CPU time is that of its own file.
+// TestUsageOfEachShape tests that the CPU time is that of the process's group, with and without groups above it.
 func TestUsageOfEachShape(t *testing.T) {
 	rootOnly := map[Version]int{}
 	for _, name := range fixtures(t) {
@@ -298,7 +298,7 @@ func TestUsageOfEachShape(t *testing.T) {
 		dir := strings.TrimPrefix(l.CPU.Levels[0].Dir, "/")
 		if l.CPU.Version == V1 {
 			if !strings.Contains(l.CPU.MountPoint, "cpuacct") {
-				continue // it is a hierarchy of its own
+				continue // cpuacct is a separate hierarchy
 			}
 			f.files[dir+"/cpuacct.usage"] = &fstest.MapFile{Data: []byte("7000000000\n")}
 		} else {

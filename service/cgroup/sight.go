@@ -11,13 +11,13 @@ const (
 	SightFound Sight = "found"
 	// SightNone: every group up to the root was read, and none has a limit.
 	SightNone Sight = "none"
-	// SightHidden: no visible group has one; groups above are out of sight.
+	// SightHidden: no visible group has one; groups above are not visible.
 	SightHidden Sight = "hidden"
 	// SightUnreadable: a file that may hold one cannot be read.
 	SightUnreadable Sight = "unreadable"
 	// SightMalformed: a file that should hold one is not in the kernel's format.
 	SightMalformed Sight = "malformed"
-	// SightCovered: the hierarchy is mounted, but something else lies over the
+	// SightCovered: the hierarchy is mounted, but another mount covers the
 	// group's directory.
 	SightCovered Sight = "covered"
 	// SightUnmounted: the hierarchy is not mounted here, or no mount shows the
@@ -27,9 +27,9 @@ const (
 	SightAbsent Sight = "absent"
 )
 
-// judgeAbsence judges a search that found no limit: what cannot be read weighs more
-// than what is out of sight, and both more than an honest none. what is "CPU
-// quota" or "memory limit".
+// judgeAbsence returns the outcome of a search that found no limit, and a sentence about
+// it. An unusable file has precedence over hidden groups. limitName is "CPU quota" or
+// "memory limit".
 func (h *Hierarchy) judgeAbsence(limitName string) (Sight, string) {
 	if h.problem != "" {
 		return h.problem, fmt.Sprintf("no %s can be seen: %s", limitName, h.reason)
@@ -54,6 +54,7 @@ func (h *Hierarchy) judgeAbsence(limitName string) (Sight, string) {
 	return SightNone, fmt.Sprintf("no %s: every group up to the root was read", limitName)
 }
 
+// judgeSight sets Sight and Seen.
 func (c *CPU) judgeSight() {
 	if c.Quota > 0 {
 		c.Sight, c.Seen = SightFound, "a CPU quota was found"
@@ -62,6 +63,7 @@ func (c *CPU) judgeSight() {
 	c.Sight, c.Seen = c.judgeAbsence("CPU quota")
 }
 
+// judgeSight sets Sight and Seen.
 func (m *Memory) judgeSight() {
 	if m.MaxLevel >= 0 || m.Max > 0 {
 		m.Sight, m.Seen = SightFound, "a memory limit was found"

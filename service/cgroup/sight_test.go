@@ -6,7 +6,7 @@ import (
 	"testing/fstest"
 )
 
-// What became of the search for a limit is distinguished.
+// TestSight tests the outcomes of the search for a limit.
 func TestSight(t *testing.T) {
 	machine := func(change func(fstest.MapFS)) Options {
 		fsys := fstest.MapFS{

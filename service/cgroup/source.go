@@ -10,16 +10,15 @@ import (
 	"strings"
 )
 
-// ErrNotMeasurable says that this machine offers nothing to read: not Linux,
-// no /proc, or no cgroup file that this process may open. Callers should go
-// on without limits.
+// ErrNotMeasurable reports that limits cannot be read here: not Linux, no /proc, or
+// no cgroup file that this process may open. Callers should continue without
+// limits.
 var ErrNotMeasurable = errors.New("not measurable here")
 
 var errTooLarge = errors.New("file is larger than any that the kernel writes")
 
-// Sizes beyond which a file is not what it claims to be. The kernel's
-// mountinfo has a line a mount (the default limit is 10^5 mounts), the others
-// are a few kilobytes.
+// Maximum sizes of the kernel's files. mountinfo has a line for each mount (the
+// default limit is 10^5 mounts); the others have a few kilobytes.
 const (
 	maxMountinfo = 16 << 20
 	maxSmall     = 1 << 20
@@ -32,13 +31,13 @@ type source interface {
 	isDir(name string) bool
 }
 
-// A handle reads one file from its beginning, as often as wanted.
+// A handle reads one file repeatedly from its beginning.
 type handle interface {
 	// readAt fills buf from offset off; n < len(buf) means the end.
 	readAt(buf []byte, off int64) (int, error)
 	// sample reads a cgroup file with a single read from its beginning: the
-	// kernel writes such a file as one record, so that a short read is all of
-	// it.
+	// kernel writes such a file as one record, so a short read has the whole
+	// file.
 	sample(buf []byte) (int, error)
 	close() error
 }
@@ -70,7 +69,7 @@ func readFile(src source, name string, limit int) ([]byte, error) {
 	}
 }
 
-// fsSource serves an fs.FS whose root stands for "/".
+// fsSource reads an fs.FS whose root is "/".
 type fsSource struct{ fsys fs.FS }
 
 func (s fsSource) name(name string) (string, error) {

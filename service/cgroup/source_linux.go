@@ -10,7 +10,7 @@ func hostSource(root string) (source, error) { return host{root}, nil }
 
 // host reads the machine's own files with plain system calls: the os package
 // would register every cgroup file with the network poller (kernfs files
-// accept that), which a library that is read once a second must not do to a
+// accept that), which a library that polls once a second must not do to a
 // service.
 type host struct{ root string }
 

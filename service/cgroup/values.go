@@ -58,7 +58,7 @@ func parseCount(b []byte) (int64, bool) {
 	return parseInt(b)
 }
 
-// micros converts, holding at the maximum what would overflow.
+// micros converts microseconds; an overflow gives the maximum.
 func micros(us int64) time.Duration {
 	if us > math.MaxInt64/1000 {
 		return math.MaxInt64
@@ -126,9 +126,9 @@ func parseNumber(b []byte) (int64, error) {
 	return n, nil
 }
 
-// noLimit is where a v1 memory limit stops meaning anything: the kernel shows
-// "none" as the largest page-aligned signed number, which depends on the page
-// size. No machine has 4 EiB.
+// noLimit is the value from which on a v1 memory limit means none: the kernel
+// shows no limit as the largest page-aligned signed number, which depends on the
+// page size. No machine has 4 EiB.
 const noLimit = 1 << 62
 
 // parseMemory reads a memory limit of v1 (bytes) or v2 (bytes or "max").
@@ -148,7 +148,7 @@ func parseMemory(b []byte) (bytes int64, limited bool, err error) {
 	return n, true, nil
 }
 
-// cpusText is how a share of CPUs is written in reasons.
+// cpusText formats a number of CPUs for a reason.
 func cpusText(cpus float64) string {
 	return strconv.FormatFloat(cpus, 'g', 4, 64)
 }

@@ -2,7 +2,7 @@ package cgroup
 
 import "time"
 
-// A Verdict says whose quota held a process's group back.
+// A Verdict names the quota that throttled a process's group.
 type Verdict string
 
 const (
@@ -10,9 +10,9 @@ const (
 	VerdictOwn Verdict = "own"
 	// VerdictAncestor: the quota of a group above it.
 	VerdictAncestor Verdict = "ancestor"
-	// VerdictNone: measured, and zero.
+	// VerdictNone: no quota; the counters did not grow.
 	VerdictNone Verdict = "none"
-	// VerdictUnknown: the counters do not say.
+	// VerdictUnknown: the counters cannot be read or do not decide.
 	VerdictUnknown Verdict = "unknown"
 )
 
@@ -21,15 +21,15 @@ func Verdicts() []Verdict {
 	return []Verdict{VerdictOwn, VerdictAncestor, VerdictNone, VerdictUnknown}
 }
 
-// Throttling is what happened between two samples.
+// Throttling is the growth of the throttling counters between two samples.
 type Throttling struct {
 	Verdict Verdict `json:"verdict"`
-	// How says in a phrase what the verdict is based on.
+	// How is a phrase about the evidence for the verdict.
 	How string `json:"how"`
-	// Own and Ancestor are the time for which the process's own quota and an
-	// ancestor's held it back, summed over CPUs: they may exceed the time on
-	// the clock. Without cpu.stat.local, Ancestor is what the visible
-	// ancestors lost as a whole, which is more than this process's part.
+	// Own and Ancestor are the time for which the quota of the process's group
+	// and an ancestor's throttled it, summed over CPUs: they may exceed wall
+	// time. Without cpu.stat.local, Ancestor is the throttled time of the
+	// visible ancestors as a whole, which is more than this process's part.
 	Own      time.Duration `json:"own_ns"`
 	Ancestor time.Duration `json:"ancestor_ns"`
 	// Periods and ThrottledPeriods are those of the process's own group.
@@ -37,11 +37,11 @@ type Throttling struct {
 	ThrottledPeriods int64 `json:"throttled_periods"`
 }
 
-// Compare says who held the group back between two samples of one Sampler,
-// the earlier first. It does not allocate.
+// Compare returns the throttling between two samples of one Sampler, the earlier
+// first, and its verdict. It does not allocate.
 //
-// The kernel counts a throttled interval when it ends, so one that is still going
-// on belongs to the next comparison.
+// The kernel counts a throttled interval when it ends, so one that has not ended
+// belongs to the next comparison.
 func Compare(from, to *Stat) Throttling {
 	common := from.Has & to.Has
 	t := Throttling{Verdict: VerdictUnknown}
@@ -65,9 +65,9 @@ func Compare(from, to *Stat) Throttling {
 		case local == 0 && !ownThrottled:
 			t.Verdict, t.How = VerdictNone, "cpu.stat.local did not grow"
 		default:
-			// What the own quota does not explain is an ancestor's. The two
-			// clocks are started and stopped at slightly different points of
-			// the scheduler: a twentieth is not evidence.
+			// The part that the own quota does not explain is an ancestor's. The
+			// kernel starts and stops the two clocks at slightly different points
+			// of the scheduler, so a difference of a twentieth is no evidence.
 			t.Ancestor = max(0, local-t.Own)
 			if ownThrottled && t.Ancestor < local/20 {
 				t.Ancestor = 0
