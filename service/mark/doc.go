@@ -1,5 +1,5 @@
-// Package mark names a service's requests in its execution traces: where each
-// began and ended, what it was, and with what status.
+// Package mark writes a service's requests into its execution traces: the begin and
+// end, the name and the status of each request.
 //
 //	http.ListenAndServe(":8080", mark.Handler(mux))
 //
@@ -23,5 +23,5 @@
 // status, and its W3C traceparent header if it has one: no path, no query, no body.
 //
 // A mark inside another one on the same goroutine is a part of that one, not a
-// request of its own.
+// separate request.
 package mark

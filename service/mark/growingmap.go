@@ -6,21 +6,21 @@ import (
 	"sync/atomic"
 )
 
-// A growing map is read without a lock. What comes to be added is found under one until
-// that was as much work as a copy of all: ten thousand names cost each no more than ten.
-// When it has as many entries as it may have it is closed: what get does not find then is
-// not there, and no caller waits for another one.
+// A growingMap is read without a lock. New entries are found with a lock held, until these
+// lookups have cost as much as a copy of the whole map; then all entries are merged. So the
+// cost for each name does not depend on the number of names. A map with maxEntries entries
+// is closed: get then finds every entry, and no caller waits for the lock.
 //
-// A service has few routes that are asked for often, so their entries stand apart, by
-// a number that the caller makes of the key: to make a key's hash of two or three
+// A service has few routes with many requests, so their entries are also in a small cache,
+// in a slot that the caller computes from the key. The hash of a key with two or three
 // strings took as long as one of the two events that a mark writes.
 type growingMap[K comparable, V any] struct {
 	recent    [64]atomic.Pointer[entry[K, V]]
 	merged    atomic.Pointer[map[K]*entry[K, V]]
 	closed    atomic.Bool
-	mu        sync.Mutex // of what follows, and of changing known
+	mu        sync.Mutex // guards the fields below, and changes of merged
 	added     map[K]*entry[K, V]
-	addedHits int // in more, since it was begun
+	addedHits int // number of lookups in added since the last merge
 }
 
 type entry[K comparable, V any] struct {
@@ -42,7 +42,7 @@ func (g *growingMap[K, V]) get(slot uint, k K) *V {
 	return nil
 }
 
-// slotNumber is a number for short texts, of what they differ in most often.
+// slotNumber returns a number from the characters in which short texts differ most often.
 func slotNumber(s string) uint {
 	n := uint(len(s))
 	if n == 0 {
@@ -51,7 +51,7 @@ func slotNumber(s string) uint {
 	return n + 5*uint(s[n-1]) + 11*uint(s[n/2]) + 17*uint(s[n/4])
 }
 
-// getAdded looks among those that were added last, with mu held.
+// getAdded looks up an entry that is not merged yet, with mu held.
 func (g *growingMap[K, V]) getAdded(k K) *V {
 	e := g.added[k]
 	if e == nil {
@@ -63,7 +63,7 @@ func (g *growingMap[K, V]) getAdded(k K) *V {
 	return &e.value
 }
 
-// merge makes all be found without the lock, with mu held.
+// merge moves all entries to merged, with mu held.
 func (g *growingMap[K, V]) merge() {
 	all := make(map[K]*entry[K, V], g.len())
 	if m := g.merged.Load(); m != nil {
@@ -74,8 +74,7 @@ func (g *growingMap[K, V]) merge() {
 	g.added, g.addedHits = nil, 0
 }
 
-// add adds one, with mu held, that getAdded has not found, unless there are as many as
-// there may be.
+// add adds an entry that getAdded has not found, with mu held. A closed map ignores it.
 func (g *growingMap[K, V]) add(k K, v V, maxEntries int) {
 	if g.closed.Load() {
 		return
@@ -90,7 +89,7 @@ func (g *growingMap[K, V]) add(k K, v V, maxEntries int) {
 	}
 }
 
-// len is how many there are, with mu held.
+// len returns the number of entries, with mu held.
 func (g *growingMap[K, V]) len() int {
 	n := len(g.added)
 	if m := g.merged.Load(); m != nil {

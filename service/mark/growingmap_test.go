@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// TestGrowing tests that a map that grows finds all that was added, that what is asked
-// for again is soon found without the lock, and that copies stay few: one for each name was
-// seconds of a service whose names are ten thousand.
+// TestGrowing tests that all added entries are found, that repeated lookups soon need no lock,
+// and that the map is copied rarely: a copy for each of ten thousand names took seconds.
 func TestGrowing(t *testing.T) {
 	var g growingMap[int, int]
 	copies, last := 0, g.merged.Load()
@@ -49,8 +48,8 @@ func TestGrowing(t *testing.T) {
 	}
 }
 
-// TestGrowingCloses tests that a map with as many entries as it may have is all found without the
-// lock, and takes no more.
+// TestGrowingCloses tests that a map with maxEntries entries finds all of them without the lock,
+// and accepts no more.
 func TestGrowingCloses(t *testing.T) {
 	var g growingMap[int, int]
 	const all = 100

@@ -10,9 +10,9 @@ import (
 // An Option changes what Handler does.
 type Option func(*handler)
 
-// Route gives requests their names, for routers that do not set
-// Request.Pattern: f is called when the handler has returned, and returns the
-// route's pattern, never the path itself, or "" if it knows none.
+// Route sets the names of requests for routers that do not set Request.Pattern.
+// f is called after the handler has returned. It returns the route's pattern, never
+// the path, or "" if it does not know the pattern.
 //
 //	mark.Handler(r, mark.Route(func(q *http.Request) string { return chi.RouteContext(q.Context()).RoutePattern() }))
 func Route(f func(*http.Request) string) Option { return func(h *handler) { h.route = f } }
@@ -58,7 +58,7 @@ type routeKey struct {
 	class           uint8
 }
 
-// An ending is what is written of requests that came out alike.
+// An ending has the texts for requests with the same method, pattern and status class.
 type ending struct{ text, name, status string }
 
 // ServeHTTP implements http.Handler.
@@ -79,7 +79,7 @@ func (h *handler) serveMarked(w http.ResponseWriter, r *http.Request) {
 	if r.Pattern != "" {
 		name = routeName(r.Method, r.Pattern)
 	}
-	// Before the mark, so that it is no part of it.
+	// The writer is wrapped before the mark begins, so that the mark excludes it.
 	status, wrapped := wrap(w)
 	m := begin(HTTP, name, traceparent)
 	class := uint8(classPanic)
@@ -124,8 +124,8 @@ func (h *handler) addEnding(k routeKey) *ending {
 	return e
 }
 
-// routeName is the method and the pattern. Clients may send any word as a
-// method.
+// routeName returns the method and the pattern. Methods that HTTP does not define get
+// one name, because clients may send any word.
 func routeName(method, pattern string) string {
 	if strings.IndexByte(pattern, ' ') > 0 {
 		return pattern // it names the method itself

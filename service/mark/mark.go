@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Kind says what sort of request a mark is of.
+// A Kind is the kind of a marked request.
 type Kind string
 
 // The kinds. Their names are part of the form in the trace.
@@ -39,8 +39,7 @@ type Mark struct {
 	began  time.Time // if there is a watcher
 }
 
-// Active reports whether anything would see a mark that begins now: a trace or a
-// watcher.
+// Active reports whether a trace or a watcher would receive a mark that begins now.
 func Active() bool { return trace.IsEnabled() || watcher.Load() != nil }
 
 // Begin begins a request on this goroutine; End must be called on the same one.
@@ -94,7 +93,7 @@ func (m *Mark) end(text, name, status string) {
 	if w := watcher.Load(); w != nil {
 		(*w)(Ended{Kind: m.kind, Name: name, Status: status, Began: m.began, Took: took})
 	}
-	openRequests.end(m.began) // after: where none is open, the watcher knows of all
+	openRequests.end(m.began) // after the watcher: if no request is open, the watcher has received all
 }
 
 // Do marks f as one request of a job: a cron job or a batch, for example. It returns
@@ -128,6 +127,7 @@ func do(ctx context.Context, kind Kind, name, traceparent string, f func(context
 	return err
 }
 
+// statusOf returns the status of a request that returned err.
 func statusOf(err error) string {
 	switch {
 	case err == nil:
@@ -140,7 +140,7 @@ func statusOf(err error) string {
 	return Error
 }
 
-// Span says which span of a tracing system the request on this goroutine is: the
+// Span writes the ids of a tracing system's span for the request on this goroutine: the
 // request that has begun, or the next one to begin. Without an execution trace it
 // does nothing. Adapters to tracing systems call it when a server's span starts.
 func Span(traceID [16]byte, spanID [8]byte) {

@@ -22,7 +22,7 @@ import (
 	"github.com/whylate/whylate/service/internal/must"
 )
 
-// TestIdle tests that a mark allocates nothing while nobody traces.
+// TestIdle tests that a mark allocates nothing without a trace.
 func TestIdle(t *testing.T) {
 	if Active() {
 		t.Skip("a trace is being recorded")
@@ -57,7 +57,7 @@ func traced(t *testing.T, f func()) string {
 	return b.String()
 }
 
-// TestTexts tests what is written of requests that come out in different ways.
+// TestTexts tests the texts of requests with different outcomes.
 func TestTexts(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	mux := http.NewServeMux()
@@ -114,8 +114,8 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestBounds tests that a service cannot make the tracer keep names without
-// end.
+// TestBounds tests that the number of names that a service makes the tracer store is
+// bounded.
 func TestBounds(t *testing.T) {
 	var tab textTable
 	last := ""
@@ -133,8 +133,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestManyNames tests that names which are not kept cost no lock and no memory, and neither do texts
-// that are not: somebody holds the lock meanwhile.
+// TestManyNames tests that names and texts beyond the maximum need no lock and no memory. The test
+// holds the lock.
 func TestManyNames(t *testing.T) {
 	var tab textTable
 	for i := range 2 * maxNames {
@@ -170,7 +170,7 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestManyRoutes is the same for a handler.
+// TestManyRoutes is TestManyNames for a handler.
 func TestManyRoutes(t *testing.T) {
 	h := Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Route(func(q *http.Request) string { return q.URL.Path })).(*handler)
 	q := httptest.NewRequest("GET", "/", nil)
@@ -192,8 +192,8 @@ func TestManyRoutes(t *testing.T) {
 	}
 }
 
-// TestWriter tests that a handler can do with its ResponseWriter what it can
-// do without marks, on both of net/http's servers.
+// TestWriter tests that a marked handler's ResponseWriter has the methods of the server's,
+// on both of net/http's servers.
 func TestWriter(t *testing.T) {
 	if trace.IsEnabled() {
 		t.Skip("a trace is being recorded already")
@@ -295,8 +295,8 @@ func BenchmarkTraced(b *testing.B) {
 	}
 }
 
-// BenchmarkTracedLogs is what the runtime takes for the two events of a mark: no mark can
-// cost less.
+// BenchmarkTracedLogs measures the runtime's cost of a mark's two events, the lower bound of
+// a mark's cost.
 func BenchmarkTracedLogs(b *testing.B) {
 	must.Do(b, trace.Start(io.Discard))
 	defer trace.Stop()
@@ -319,9 +319,9 @@ func BenchmarkTracedDo(b *testing.B) {
 	}
 }
 
-// BenchmarkTracedBeside is what marks take beside the runtime's two logs alone, which are
-// written from as deep a stack: by turns, by the thread's own clock, medians, so that other
-// work on the machine matters little.
+// BenchmarkTracedBeside compares marks with the runtime's two logs alone, which are written from
+// an equally deep stack. They alternate, and it reports medians by the thread's CPU clock, so
+// that other work on the machine matters little.
 func BenchmarkTracedBeside(b *testing.B) {
 	must.Do(b, trace.Start(io.Discard))
 	defer trace.Stop()
@@ -380,8 +380,8 @@ func BenchmarkTracedBeside(b *testing.B) {
 	}
 }
 
-// BenchmarkManyNames is a service of more names than are kept: what a mark costs whose name is
-// known, and one whose name is not, by several goroutines at once.
+// BenchmarkManyNames measures marks of a service with more than maxNames names, with a known and
+// a new name, on several goroutines.
 func BenchmarkManyNames(b *testing.B) {
 	must.Do(b, trace.Start(io.Discard))
 	defer trace.Stop()

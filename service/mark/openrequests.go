@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// While there is a watcher, open requests are counted by when they began: in steps
-// of an eighth of a second, in a ring of half a minute. A new step takes the place of
-// one half a minute older, whose count is lost. So a stream that lasts for hours is
-// counted for half a minute and costs nothing after.
+// While there is a watcher, open requests are counted by their begin: in steps of an
+// eighth of a second, in a ring of half a minute. A new step replaces the one half a
+// minute older, whose count is lost. So a stream of several hours is counted for half a
+// minute and costs nothing afterwards.
 const (
 	openStep     = 125 * time.Millisecond
 	openRingSize = 256
 )
 
-// Each of openCounts has in its upper half the lap of the ring that it is of, and in its
-// lower one how many are open of those that began in it.
+// Each of openCounts has the number of its lap around the ring in its upper half, and the
+// number of open requests that began in its step in its lower half.
 type openCounts [openRingSize]atomic.Uint64
 
 var (
@@ -48,7 +48,7 @@ func (o *openCounts) end(began time.Time) {
 	for {
 		v := count.Load()
 		if v>>32<<32 != lap || v == lap {
-			return // forgotten
+			return // the step was replaced
 		}
 		if count.CompareAndSwap(v, v-1) {
 			return

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestOpenCounts holds the ring to a list of all that is open.
+// TestOpenCounts compares the ring with a list of all open requests.
 func TestOpenCounts(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -49,8 +49,8 @@ func TestOpenCounts(t *testing.T) {
 	}
 }
 
-// TestOpen tests that requests are open until they end, also where they panic, and whoever
-// watches.
+// TestOpen tests that requests are open until they end, also if they panic or the watcher
+// changes.
 func TestOpen(t *testing.T) {
 	running := time.Now()
 	open := func() int { return Open(running, time.Now()) }
@@ -59,7 +59,7 @@ func TestOpen(t *testing.T) {
 	if !ok {
 		t.Fatal("somebody else watches")
 	}
-	// Whoever sees none open has been told of all.
+	// If no request is open, the watcher has received all.
 	if _ = Do(context.Background(), "job", func(context.Context) error { return nil }); watched == 0 {
 		t.Error("a request is no longer open when its end is told")
 	}
@@ -87,7 +87,7 @@ func TestOpen(t *testing.T) {
 	if n := open(); n != before+8 {
 		t.Errorf("%d are open, want 8 more than %d", n, before)
 	}
-	stop() // they end although nobody watches any more
+	stop() // they end although the watcher has stopped
 	close(let)
 	wg.Wait()
 	if n := open(); n != before {

@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 handlers may still ask for a http.CloseNotifier, which a wrapped writer must go on being
+//lint:file-ignore SA1019 handlers may still use http.CloseNotifier, which a wrapped writer must implement
 
 package mark
 
@@ -15,7 +15,7 @@ type statusWriter struct {
 	status int
 }
 
-// WriteHeader keeps the status; an informational one is not the last.
+// WriteHeader keeps the status, unless it is informational.
 func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		w.status = status
@@ -29,7 +29,7 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // WriteString implements io.StringWriter.
 func (w *statusWriter) WriteString(s string) (int, error) { return io.WriteString(w.ResponseWriter, s) }
 
-// class is the class of the status. A handler that says nothing has answered
+// class returns the class of the status. Without a call of WriteHeader the status is
 // 200.
 func (w *statusWriter) class() uint8 {
 	switch {
@@ -41,9 +41,9 @@ func (w *statusWriter) class() uint8 {
 	return uint8(w.status / 100)
 }
 
-// Handlers ask a ResponseWriter for more than that by type assertion. The
-// wrapper must be able to do what the server's own can, no less (io.Copy would
-// not use sendfile, a WebSocket would fail) and no more.
+// Handlers use further methods of a ResponseWriter by type assertion. The wrapper must
+// have the same methods as the server's writer: with fewer, io.Copy would not use
+// sendfile and a WebSocket would fail.
 type (
 	http1Writer struct{ *statusWriter }
 	http2Writer struct{ *statusWriter }
@@ -87,7 +87,7 @@ func (w http1Writer) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
 func (w http1Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := w.ResponseWriter.(http.Hijacker).Hijack()
 	if err == nil && w.status == 0 {
-		w.status = http.StatusSwitchingProtocols // what follows is another protocol
+		w.status = http.StatusSwitchingProtocols // the connection now has another protocol
 	}
 	return conn, rw, err
 }

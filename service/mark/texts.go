@@ -7,9 +7,9 @@ import (
 	"github.com/whylate/whylate/service/internal/markname"
 )
 
-// The form in the trace: the key of a user log is the version, the verb and
-// what is said about the request, so that the tracer keeps it once in each
-// generation however many requests there are. Readers: internal/explain/request.
+// The form in the trace: the key of a user log has the version, the verb, and the
+// request's kind, status and name, so that the tracer stores it once in each
+// generation for all requests with the same key. internal/explain/request reads it.
 const (
 	version   = "whylate.mark/1"
 	beginVerb = version + " begin "
@@ -17,7 +17,7 @@ const (
 	spanText  = version + " span"
 )
 
-// Bounds of what a service can make the tracer keep.
+// Bounds of the texts that a service can make the tracer store.
 const (
 	maxTexts = 4096 // keys
 	maxNames = 1000
@@ -31,18 +31,18 @@ type textKey struct {
 	status string // "" of a begin
 }
 
-// A table holds the keys that were written. Only so many come to be added.
+// A textTable has the keys that were written, at most maxTexts.
 type textTable struct {
 	byKey       growingMap[textKey, string]
 	names       map[string]bool                 // guarded by known.mu
-	closedNames atomic.Pointer[map[string]bool] // names, when no more come to be added
+	closedNames atomic.Pointer[map[string]bool] // names, set when there are maxNames
 }
 
 var markTexts textTable
 
 func (t *textTable) begin(kind Kind, name string) string {
 	if name == "" && kind == HTTP {
-		return beginVerb + string(HTTP) // what a handler around a mux writes: no search
+		return beginVerb + string(HTTP) // written by a handler around a mux; needs no search
 	}
 	return t.text(textKey{kind, name, ""})
 }
@@ -59,7 +59,8 @@ func (t *textTable) text(k textKey) string {
 	if closedNames == nil {
 		return t.add(k)
 	}
-	// Who has more names than are kept has many of them at once, and takes no lock.
+	// A service with more than maxNames names may have many at the same time, so new
+	// names take no lock.
 	name := markname.Clean(k.name)
 	switch {
 	case name != "" && name != othersName && !(*closedNames)[name]:
@@ -76,7 +77,7 @@ func (t *textTable) add(k textKey) string {
 	if s := t.byKey.getAdded(k); s != nil {
 		return *s
 	}
-	// The caller's strings may be parts of something large.
+	// The caller's strings may be parts of large ones.
 	name := strings.Clone(markname.Clean(k.name))
 	if t.names == nil {
 		t.names = make(map[string]bool)

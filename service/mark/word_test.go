@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestWord: a status is one word of at most 40 characters that can be printed.
+// TestWord tests that a status is one word of at most 40 printable characters.
 func TestWord(t *testing.T) {
 	for s, want := range map[string]bool{
 		"": false, "x": true, "2xx": true, "!": true, "~": true, strings.Repeat("x", 40): true, strings.Repeat("x", 41): false,
