@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// What the program logs is not in the trace; what runtime/trace needs is.
+// The trace does not contain the program's logs, but the texts that runtime/trace needs.
 func ExampleNewWriter() {
 	var file bytes.Buffer
 	w := redact.NewWriter(&file, redact.Options{Logs: redact.Drop})

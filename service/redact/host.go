@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The fields of a host line that stay (docs/bundle.md). All others go: process ids, names of control groups, and what a
-// later version adds.
+// The fields of a host line that stay (docs/bundle.md). All others are removed: process ids, names of control groups, and
+// fields of later versions.
 var (
 	hostNumbers = fieldSet("interval_ns", "usage_ns", "periods", "throttled_periods", "throttled_ns", "local_ns",
 		"ancestor_throttled_periods", "ancestor_throttled_ns", "ancestors_complete", "run_ns", "run_delay_ns", "threads")
@@ -24,8 +24,8 @@ func fieldSet(names ...string) map[string]bool {
 
 type fields map[string]json.RawMessage
 
-// redactHostLine hides what identifies the process in a line of host samples, a user log of service/flight, and keeps its numbers;
-// ok is false if it is none.
+// redactHostLine removes the identity of the process from a line of host samples, a user log of service/flight, and keeps its
+// numbers; ok is false for another text.
 func (o *Options) redactHostLine(text string) (out string, ok bool) {
 	var line fields
 	if json.Unmarshal([]byte(text), &line) != nil {
@@ -51,7 +51,7 @@ func (o *Options) redactHostLine(text string) (out string, ok bool) {
 	return string(data), err == nil
 }
 
-// filter returns the fields that hold numbers, truth values and words. A word names no file.
+// filter returns the listed fields with numbers, booleans and words. A word is not a file name.
 func (f fields) filter(numbers, words map[string]bool) fields {
 	filtered := fields{}
 	for name, value := range f {

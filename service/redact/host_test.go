@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestHostLine: of host lines the numbers stay, and words that name no file.
+// TestHostLine tests that host lines keep numbers and words that are not file names.
 func TestHostLine(t *testing.T) {
 	const start = `{"kind":"start","schema":"whylate.host/v1","pid":4242,"interval_ns":50000000,"facts":{"pid":4242,"os":"linux","arch":"amd64","cpus":8,"parallelism":4,"quota_cpus":2.5,"period_ns":100000000,` +
 		`"quota_from":"/sys/fs/cgroup/pod-secret/cpu.max","quota_depth":1,"quota_hidden":true,"memory_bytes":1073741824,"memory_from":"/sys/fs/cgroup/secret","group":"/secret","gomaxprocs":"4","gogc":"off","gomemlimit":"1GiB","go":"go1.26.8","later":"secret"}}`

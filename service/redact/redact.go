@@ -1,5 +1,5 @@
-// Package redact hides what a program wrote into an execution trace, before the
-// trace leaves the process:
+// Package redact hides texts of the program in an execution trace, before the trace
+// leaves the process:
 //
 //	w := redact.NewWriter(file, redact.Options{Logs: redact.Hash, Tasks: redact.Hash, Files: redact.Trim})
 //	err := trace.Start(w)
@@ -7,13 +7,13 @@
 //	trace.Stop()
 //	err = w.Close()
 //
-// flight.Options.Redact does the same for recordings. A trace holds few texts: names
-// of functions and files, the runtime's own words for why goroutines waited,
-// and what the program gave to runtime/trace. This package can hide the last, and
-// names of files. Names of functions and the runtime's words stay, because a trace
-// is useless without them. A text that is not known to be one of those two counts
-// as the program's. So in a trace of a later Go version, whose events this package
-// cannot read, it hides more than asked for, never less.
+// flight.Options.Redact does the same for recordings. A trace holds few texts:
+// names of functions and files, the runtime's reasons for waits, and the texts that
+// the program passed to runtime/trace. This package can hide the latter, and names of
+// files. Names of functions and the runtime's reasons stay, because a trace is useless
+// without them. Every other text counts as the program's. So in a trace of a later Go
+// version, whose events this package cannot read, it hides more than the options
+// require, never less.
 package redact
 
 import (
@@ -27,7 +27,7 @@ import (
 	"strings"
 )
 
-// A Mode says what is done with a kind of text.
+// A Mode is the treatment of a kind of text.
 type Mode uint8
 
 // The modes, the strictest last.
@@ -43,7 +43,7 @@ const (
 	Drop
 )
 
-// Options say what is hidden. The zero value hides nothing.
+// Options select the texts that are hidden. The zero value hides nothing.
 type Options struct {
 	// Logs are keys and messages of user logs (trace.Log), Tasks the names of user
 	// tasks and regions. Labels of pprof are never in a trace. If any of these two
@@ -58,7 +58,7 @@ type Options struct {
 	Files Mode
 	// Allow, if not nil, reports whether one of the program's texts stays as it is,
 	// whatever the modes say: the name of a task, a region or a marked request, or the
-	// key or message of a log. It is not asked about ids and files.
+	// key or message of a log. It is not called for ids and files.
 	Allow func(text string) bool
 	// Main is the import path of the main package, for Trim; without it its
 	// files are called main/x.go.
@@ -69,7 +69,7 @@ type Options struct {
 	Key []byte
 }
 
-// Check says which option makes no sense.
+// Check returns an error for an invalid option.
 func (o *Options) Check() error {
 	for _, m := range []Mode{o.Logs, o.Tasks, o.Routes, o.Parents} {
 		if m == Trim || m > Drop {
@@ -85,7 +85,7 @@ func (o *Options) Check() error {
 // Hides reports whether there is anything to hide.
 func (o *Options) Hides() bool { return o.strictest() != Keep || o.Files != Keep }
 
-// strictest is the mode of texts whose use is unknown.
+// strictest returns the mode for texts whose use is unknown.
 func (o *Options) strictest() Mode { return max(o.Logs, o.Tasks, o.Routes, o.Parents) }
 
 // WithKey returns the options with a key, a new one if there was none.
@@ -96,7 +96,7 @@ func (o Options) WithKey() Options {
 	return o
 }
 
-// systemRandom is what crypto/rand.Reader is before a service replaces it. rand.Read ends the process if that reader fails.
+// systemRandom is crypto/rand.Reader before a service can replace it. rand.Read ends the process if that reader fails.
 var systemRandom = rand.Reader
 
 // newKey returns a key from a source of random numbers, or, if that fails, from the runtime's.
@@ -124,7 +124,7 @@ func (o *Options) redactText(m Mode, s, dropped string) string {
 	return o.hashedText(s)
 }
 
-// hashedText is what stands in the place of a text that is hashed.
+// hashedText returns the replacement of a text in mode Hash.
 func (o *Options) hashedText(s string) string { return "#" + hex.EncodeToString(o.hash(s))[:12] }
 
 func (o *Options) hash(s string) []byte {
@@ -133,8 +133,7 @@ func (o *Options) hash(s string) []byte {
 	return h.Sum(nil)
 }
 
-// What stands in the place of names that were dropped: a reader may count on
-// some name.
+// Replacements of dropped names: a reader may require a name.
 const (
 	leftOutText = "(left out)"
 	droppedFile = "left-out.go"
@@ -149,7 +148,7 @@ const (
 	hostSample = "whylate.host/1 sample"
 )
 
-// redactMarkKey hides the name in the key of a mark; ok is false if it is none.
+// redactMarkKey hides the name in the key of a mark; ok is false if key is not a mark's.
 func (o *Options) redactMarkKey(key string) (out string, ok bool) {
 	words := 1 // kind
 	rest, ok := strings.CutPrefix(key, markBegin)
@@ -174,7 +173,7 @@ func (o *Options) redactMarkKey(key string) (out string, ok bool) {
 	return strings.TrimSuffix(head+o.redactText(o.Routes, rest[end:], ""), " "), true
 }
 
-// redactTraceparent hides the ids of a traceparent header; ok is false if it is none.
+// redactTraceparent hides the ids of a traceparent header; ok is false if s is not one.
 func (o *Options) redactTraceparent(s string) (out string, ok bool) {
 	if s == "" {
 		return "", true
@@ -206,7 +205,7 @@ func (o *Options) File(name, fn string) string {
 	slashed := strings.ReplaceAll(name, `\`, "/")
 	base := slashed[strings.LastIndexByte(slashed, '/')+1:]
 	if !strings.Contains(slashed, "/") && strings.HasPrefix(base, "_cgo_") || base == "<autogenerated>" {
-		return base // the compiler's own
+		return base // generated by the compiler
 	}
 	pkg := packageOf(fn)
 	if v := modulePath(slashed, pkg); v != "" {
@@ -224,7 +223,7 @@ func (o *Options) File(name, fn string) string {
 		base = droppedFile
 	}
 	out := pkg + "/" + base
-	// These words say whose code it is, so they stay.
+	// These directories identify the origin of the code, so they stay.
 	switch dir := strings.TrimSuffix(slashed, slashed[strings.LastIndexByte(slashed, '/')+1:]); {
 	case public:
 	case strings.Contains(dir, "/vendor/"):
@@ -252,7 +251,7 @@ func packageOf(fn string) string {
 }
 
 // modulePath returns the end of a file's name that begins with its module,
-// github.com/!name/module@v1.2.3/package/file.go, if it has one.
+// github.com/!name/module@v1.2.3/package/file.go, or "" if the name has no module.
 func modulePath(name, pkg string) string {
 	atSign := strings.LastIndex(name, "@v")
 	if atSign < 0 || !strings.Contains(name[atSign:], "/") {
@@ -271,7 +270,7 @@ func modulePath(name, pkg string) string {
 	}
 }
 
-// unescapeCapitals undoes how the modules' cache writes capitals: !a for A.
+// unescapeCapitals reverses the module cache's escapes of capitals: !a for A.
 func unescapeCapitals(s string) string {
 	if !strings.Contains(s, "!") {
 		return s

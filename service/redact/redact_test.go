@@ -17,8 +17,8 @@ import (
 	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
-// record returns a trace of this process with texts of every kind; each text
-// that is a secret holds the word.
+// record returns a trace of this process with texts of every kind. Each secret text
+// contains the word "secret".
 func record(t testing.TB) []byte {
 	t.Helper()
 	if trace.IsEnabled() {
@@ -64,9 +64,8 @@ func redacted(t testing.TB, data []byte, o Options, piece int) []byte {
 	return b.Bytes()
 }
 
-// TestWriter hides everything that can be hidden: no secret is left, and what is
-// not one stays. It would catch a role that is not looked at, and a batch that is
-// copied as it was.
+// TestWriter hides all texts that can be hidden: no secret remains, and other texts
+// stay. It fails if a role is ignored or a batch is copied unchanged.
 func TestWriter(t *testing.T) {
 	data := record(t)
 	stay := []string{"redact.record", "sleep", "chan receive", `{"kind":"sample","run_ns":1}`, "whylate.mark/1 begin http", "whylate.mark/1 end http 2xx", "runtime.GC"}
@@ -93,7 +92,7 @@ func TestWriter(t *testing.T) {
 	if out := redacted(t, data, Options{}, 100); !bytes.Equal(out, data) {
 		t.Error("nothing is to be hidden, but the trace has changed")
 	}
-	// Each by itself: the others stay.
+	// Each option alone: the other texts stay.
 	for _, c := range []struct {
 		o            Options
 		hidden, stay string
@@ -108,7 +107,7 @@ func TestWriter(t *testing.T) {
 			t.Errorf("%+v: %q is left, or %q is gone", c.o, c.hidden, c.stay)
 		}
 	}
-	// Without a key nobody can compare.
+	// Without a key, hashes differ.
 	o := Options{Tasks: Hash}
 	if bytes.Equal(redacted(t, data, o, 1<<20), redacted(t, data, o, 1<<20)) {
 		t.Error("two writers have one key")
@@ -133,7 +132,7 @@ func TestUnknownEvent(t *testing.T) {
 func TestFile(t *testing.T) {
 	for _, c := range []struct{ file, fn, trimmed, dropped string }{
 		{"/usr/lib/go/src/net/http/server.go", "net/http.(*conn).serve", "net/http/server.go", "net/http/server.go"},
-		{"net/http/server.go", "net/http.(*conn).serve", "net/http/server.go", "net/http/left-out.go"}, // already trimmed, or not: nobody knows
+		{"net/http/server.go", "net/http.(*conn).serve", "net/http/server.go", "net/http/left-out.go"}, // it may be trimmed already
 		{"/root/go/pkg/mod/github.com/!big/mod@v1.2.3/pkg/x.go", "github.com/Big/mod/pkg.F[github.com/a/b.T]", "github.com/!big/mod@v1.2.3/pkg/x.go", "github.com/!big/mod@v1.2.3/pkg/x.go"},
 		{"/home/ann/shop/cmd/x/main.go", "main.main", "shop.example/cmd/x/main.go", "shop.example/cmd/x/left-out.go"},
 		{"/home/ann@v1/shop/pay/pay.go", "shop.example/pay.(*T).F", "shop.example/pay/pay.go", "shop.example/pay/left-out.go"},
@@ -177,7 +176,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCut tests damaged traces: what is incomplete is left out and told.
+// TestCut tests damaged traces: an incomplete batch is left out and reported.
 func TestCut(t *testing.T) {
 	data := record(t)
 	o := Options{Logs: Drop, Tasks: Drop}
@@ -197,8 +196,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// FuzzWriter gives it anything: it must not panic, and what it says it has hidden
-// must not be there.
+// FuzzWriter writes arbitrary bytes: the Writer must not panic, and texts that it should
+// hide must not be in its output.
 func FuzzWriter(f *testing.F) {
 	data := record(f)
 	f.Add(data[:min(len(data), 60<<10)])
@@ -216,7 +215,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("no random numbers") }
 
-// TestNewKey: without the system's random numbers a key cannot be guessed either.
+// TestNewKey tests that a key cannot be guessed without the system's random numbers either.
 func TestNewKey(t *testing.T) {
 	a, b := newKey(failing{}), newKey(failing{})
 	if len(a) != 32 || bytes.Equal(a, b) || bytes.Count(a, []byte{0}) > 8 {

@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestRoles holds what becomes of each form of text in each place, and in several at once, where one kind of text is hidden and the
-// others stay.
+// TestRoles compares each form of text in each role, and in several roles, with a golden file, while one kind of text is
+// hidden.
 func TestRoles(t *testing.T) {
 	var b bytes.Buffer
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -62,7 +62,7 @@ func TestRoles(t *testing.T) {
 	must.Golden(t, *update, "testdata/roles.txt", b.Bytes())
 }
 
-// TestLearn: what a batch says of texts, whole and cut anywhere: a part that is damaged is an error, never a panic.
+// TestLearn tests the uses of texts in batches, complete and cut at any byte: damage is an error, never a panic.
 func TestLearn(t *testing.T) {
 	n := func(v ...uint64) (b []byte) {
 		for _, x := range v {
@@ -130,7 +130,7 @@ type texts0 struct {
 	text map[uint64]string
 }
 
-// TestRewrite: texts that grow make several batches, each within the format's bound, and a text is cut at the longest that is allowed.
+// TestRewrite tests that longer texts lead to several batches within the format's bound, and that a text is cut to the maximum.
 func TestRewrite(t *testing.T) {
 	o := &Options{Logs: Hash, Key: []byte("k")}
 	x := newTexts(o)
@@ -162,7 +162,7 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// TestParentForms: what differs from a traceparent in a single character, or in its length, is none.
+// TestParentForms tests that a text which differs from a traceparent in one character or its length is not one.
 func TestParentForms(t *testing.T) {
 	o := Options{Parents: Drop}
 	const p = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -27,9 +27,9 @@ const (
 	evSync            = 50
 )
 
-// eventLengths says how many numbers follow the type of each event of a thread, one
-// more than that; 0 is an event that this package does not know. The order is
-// the format's, from ProcsChange (9) to GoStatusStack (48).
+// eventLengths has the number of values in each event of a thread, including the event's
+// type; 0 is an unknown event. The order is the format's, from ProcsChange (9) to
+// GoStatusStack (48).
 var eventLengths = [256]uint8{
 	9: 1 + 3, 1 + 3, 1 + 1, 1 + 4, 1 + 3,
 	// Goroutines: GoCreate to GoStatus.
@@ -45,12 +45,12 @@ var eventLengths = [256]uint8{
 	128: 1 + 4, 1 + 4, 1 + 2, 1 + 3, 1 + 3, 1 + 2, 1 + 3, 1 + 3, 1 + 2,
 }
 
-// A role is where a text is used; one text may have several.
+// A role is the use of a text; a text may have several.
 type role uint8
 
 const (
 	asFunc    role = 1 << iota // a function's name
-	asReason                   // the runtime's word
+	asReason                   // a reason of the runtime
 	asFile                     // a file's name
 	asTask                     // a task's or region's name
 	asKey                      // a log's key
@@ -63,7 +63,7 @@ type use struct {
 	key  uint64 // of a message: the log's key
 }
 
-// generationTexts are those of one generation.
+// generationTexts has the texts of one generation and their uses.
 type generationTexts struct {
 	opts *Options
 	uses map[uint64]use
@@ -107,7 +107,7 @@ func (t *generationTexts) addUse(id uint64, r role, with use) {
 	t.uses[id] = u
 }
 
-// readUses takes in what one batch says of texts.
+// readUses records the texts of a batch, or the uses of texts in its events.
 func (t *generationTexts) readUses(b *tracebatch.Batch) error {
 	if b.Type != tracebatch.Events || len(b.Data) == 0 {
 		return nil
@@ -144,8 +144,8 @@ func (t *generationTexts) readUses(b *tracebatch.Batch) error {
 	return nil
 }
 
-// readEvents looks for texts in a thread's events. What comes after one that is not
-// known cannot be read: its texts count as the program's.
+// readEvents records the uses of texts in a thread's events. Events after an unknown one
+// cannot be read; their texts count as the program's.
 func (t *generationTexts) readEvents(data []byte) {
 	s := scanner{b: data}
 	var v [6]uint64
@@ -176,7 +176,7 @@ func (t *generationTexts) readEvents(data []byte) {
 	}
 }
 
-// forEachText calls f with the texts of a batch of strings.
+// forEachText calls f for the texts of a batch of strings.
 func (t *generationTexts) forEachText(data []byte, f func(id uint64, text []byte) error) error {
 	s := scanner{b: data[1:]}
 	for len(s.b) > 0 {
@@ -196,8 +196,8 @@ func (t *generationTexts) forEachText(data []byte, f func(id uint64, text []byte
 	return nil
 }
 
-// rewrite returns a batch of strings with its texts hidden, as one batch or,
-// where they have grown, as several.
+// rewrite returns a batch of strings with hidden texts, as one batch, or several if it
+// has become too large.
 func (t *generationTexts) rewrite(b *tracebatch.Batch) (out []byte, err error) {
 	data := []byte{evStrings}
 	emit := func() {
@@ -222,7 +222,7 @@ func (t *generationTexts) rewrite(b *tracebatch.Batch) (out []byte, err error) {
 	return out, err
 }
 
-// redacted returns what is written in the place of a text.
+// redacted returns the text to write for a text.
 func (t *generationTexts) redacted(id uint64, text string) string {
 	o := t.opts
 	u := t.uses[id]
@@ -233,8 +233,7 @@ func (t *generationTexts) redacted(id uint64, text string) string {
 	if u.role&owner == 0 && u.role&asFile != 0 {
 		return o.File(text, t.byID[u.fn])
 	}
-	// For a text that is used as several things, or whose use is unknown, the
-	// strictest mode counts.
+	// For a text with several uses, or an unknown use, the strictest mode applies.
 	mode := Keep
 	if u.role&asTask != 0 {
 		mode = o.Tasks

@@ -8,23 +8,23 @@ import (
 	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
-// A Writer writes an execution trace with its texts hidden. It keeps a generation
-// of the trace, about a second, in memory, because what a text is may only be known
-// at the generation's end. Close writes the last one.
+// A Writer writes an execution trace with hidden texts. It keeps a generation of the
+// trace, about a second, in memory, because the use of a text may be known only at
+// the generation's end. Close writes the last generation.
 type Writer struct {
 	w             io.Writer
 	opts          Options
-	buffer        []byte // of which gone are written; then come the batches held, then what is not yet one
+	buffer        []byte // bytes that were written, then the held batches, then an incomplete batch
 	writtenBytes  int
-	heldBatches   []tracebatch.Batch // of the generation under way
-	heldBytes     int                // bytes of them
+	heldBatches   []tracebatch.Batch // of the current generation
+	heldBytes     int                // size of heldBatches
 	gen           uint64
 	headerWritten bool
 	err           error
 }
 
-// NewWriter returns a Writer for one trace. If the options make no sense, the first
-// Write returns the error.
+// NewWriter returns a Writer for one trace. If an option is invalid, the first Write
+// returns the error.
 func NewWriter(w io.Writer, o Options) *Writer {
 	return &Writer{w: w, opts: o.WithKey(), err: o.Check()}
 }
@@ -44,7 +44,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close writes what is left. It leaves out an incomplete batch at the end and
+// Close writes the last generation. It leaves out an incomplete batch at the end and
 // returns io.ErrUnexpectedEOF for it. It does not close the writer below.
 func (w *Writer) Close() error {
 	if w.err == nil {
@@ -60,7 +60,7 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// parseBatches finds whole batches, and writes each generation that has come to its end.
+// parseBatches parses complete batches, and writes each complete generation.
 func (w *Writer) parseBatches() error {
 	if !w.headerWritten {
 		if len(w.buffer) < tracebatch.HeaderLen {
@@ -101,14 +101,14 @@ func (w *Writer) parseBatches() error {
 	return nil
 }
 
-// writeThrough writes bytes in which no text is.
+// writeThrough writes bytes without texts unchanged.
 func (w *Writer) writeThrough(n int) error {
 	_, err := w.w.Write(w.buffer[w.writtenBytes : w.writtenBytes+n])
 	w.writtenBytes += n
 	return err
 }
 
-// flush writes the generation that is held.
+// flush writes the held generation.
 func (w *Writer) flush() error {
 	if len(w.heldBatches) == 0 {
 		return nil
