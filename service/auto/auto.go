@@ -1,19 +1,20 @@
 // Package auto sets GOMAXPROCS by the container's CPU quota when a program imports
-// it, and writes one log line that says what it did, why, and how to undo it:
+// it, and writes one log line with its decisions, their reasons, and the way to undo
+// them:
 //
 //	import _ "github.com/whylate/whylate/service/auto"
 //
 // GOMAXPROCS becomes the tightest CPU quota of all levels that can be seen,
 // rounded up, at least 1, at most the CPUs of the affinity mask, and follows a
-// quota that changes. Where that is what the runtime picks by itself, nothing
-// is called. GOMEMLIMIT and GOGC are observed only: what would be set is
-// logged.
+// quota that changes. If that is the runtime's default, the package does not
+// change it. GOMEMLIMIT and GOGC are observed only: the values that would be set
+// are logged.
 //
 // The environment variables GOMAXPROCS, GOMEMLIMIT and GOGC always win. These
-// change what is done:
+// configure the package:
 //
 //	WHYLATE_GOMAXPROCS   ceil (default), floor, round, latency: the policy;
-//	                     observe: say what ceil would do; off
+//	                     observe: log what ceil would set; off
 //	WHYLATE_GOMEMLIMIT   observe (default), apply, off, or a share of the
 //	                     limit to apply, such as 0.8; apply means 0.9
 //	WHYLATE_GOGC         observe (default), apply, off
@@ -25,7 +26,7 @@
 //
 // Package tune explains the policies; docs/tune.md has reasons, measurements,
 // and when to choose another one. Importing this package costs one goroutine
-// that looks at some files once a second.
+// that reads some files once a second.
 package auto
 
 import (
@@ -37,11 +38,11 @@ import (
 )
 
 // started is the tuner of this process. An import without a name can only work
-// through init, and needs a place for what it started.
+// through init, and needs a variable for the tuner that it started.
 var started = start(os.Getenv, slog.Default)
 
-// Tuner returns the tuner that importing this package started: its State shows
-// what was decided, and its Stop gives GOMAXPROCS back to the runtime.
+// Tuner returns the tuner that importing this package started: its State has the
+// decisions, and its Stop returns GOMAXPROCS to the runtime's control.
 func Tuner() *tune.Tuner { return started.tuner }
 
 // SetLogger sets the logger of all further lines, and of the first one if it was
@@ -54,8 +55,8 @@ type runningTuner struct {
 	logger *startupLogger
 }
 
-// start starts the tuner that the environment asks for. logger is asked for
-// the program's logger, which a program sets after init.
+// start starts the tuner that the environment configures. logger returns the
+// program's logger, which a program sets after init.
 func start(getenv func(string) string, logger func() *slog.Logger) runningTuner {
 	opts, quiet, problems := settings.Options(getenv)
 	v := newStartupLogger(logger, quiet, problems)

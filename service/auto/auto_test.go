@@ -15,8 +15,8 @@ func env(m map[string]string) func(string) string {
 	return func(k string) string { return m[k] }
 }
 
-// A program whose logger comes after init gets one line of JSON with every knob
-// and how to undo it, then one line for each later decision.
+// TestOneLine tests that a program which sets its logger after init gets one line of JSON
+// with every knob and its undo, then one line for each later decision.
 func TestOneLine(t *testing.T) {
 	for name, c := range map[string]struct {
 		env   map[string]string
@@ -87,8 +87,8 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// Without slog.SetDefault the line comes when the time is up, and a logger that
-// is given gets it at once.
+// TestWhenTheLineComes tests that the line is written after a second without
+// slog.SetDefault, and at once with SetLogger.
 func TestWhenTheLineComes(t *testing.T) {
 	var buf bytes.Buffer
 	l := slog.New(slog.NewTextHandler(&buf, nil))

@@ -117,7 +117,7 @@ func writeProxy(t *testing.T, dir, module, version string) {
 		if d.IsDir() {
 			if rel != "." {
 				if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil {
-					return fs.SkipDir // a module of its own
+					return fs.SkipDir // a separate module
 				}
 			}
 			return nil

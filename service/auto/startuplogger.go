@@ -12,25 +12,24 @@ import (
 	"github.com/whylate/whylate/service/tune"
 )
 
-// A voice writes events to the program's logger. What was decided at the start is
-// one line, which it holds back until the program has a logger: imports run before
-// main, and a line in another format than the program's logs is noise to those who
-// read these.
+// A startupLogger writes events to the program's logger. It writes the decisions at the
+// start as one line, after the program has set its logger: imports run before main, and
+// a line in another format than the program's logs would be noise in them.
 type startupLogger struct {
 	logger   func() *slog.Logger
 	atStart  *slog.Logger // logger's answer before main
 	quiet    bool
 	problems []string
-	// afterFunc is time.AfterFunc but for tests.
+	// afterFunc is time.AfterFunc except in tests.
 	afterFunc func(time.Duration, func())
 
 	guard guard.Guard // of the program's logger
 
 	mu               sync.Mutex
-	startDone        bool // the first look is over
-	firstLineWritten bool // the first line is out
+	startDone        bool // the tuner's first poll is over
+	firstLineWritten bool // the first line was written
 	startEvents      []tune.Event
-	laterEvents      []tune.Event // decided since
+	laterEvents      []tune.Event // later decisions, before the first line was written
 }
 
 func newStartupLogger(logger func() *slog.Logger, quiet bool, problems []string) *startupLogger {
@@ -40,9 +39,8 @@ func newStartupLogger(logger func() *slog.Logger, quiet bool, problems []string)
 	}
 }
 
-// Waits for the program's logger: the first is short, since main usually begins
-// with it, each is twice as long as the one before, and all together are a
-// second.
+// Waits for the program's logger: the first is short, because main usually sets it
+// first. Each wait is twice as long as the previous one, and their sum is a second.
 const (
 	firstWait = time.Millisecond
 	lastWait  = 512 * time.Millisecond
@@ -62,7 +60,7 @@ func (v *startupLogger) handleEvent(e tune.Event) {
 	}
 }
 
-// finishStart says that the first look is over.
+// finishStart is called after the tuner's first poll, and schedules the first line.
 func (v *startupLogger) finishStart() {
 	v.mu.Lock()
 	v.startDone = true
@@ -72,8 +70,8 @@ func (v *startupLogger) finishStart() {
 	}
 }
 
-// waitForLogger writes the first line if the program has set its logger or the time is
-// up.
+// waitForLogger writes the first line if the program has set its logger or after a
+// second.
 func (v *startupLogger) waitForLogger(passed time.Duration) {
 	v.mu.Lock()
 	waitLonger := !v.firstLineWritten && v.logger() == v.atStart && passed < lastWait
@@ -97,7 +95,7 @@ func (v *startupLogger) setLogger(l *slog.Logger) {
 	}
 }
 
-// writeFirstLine writes the first line, and what was decided since.
+// writeFirstLine writes the first line and the later decisions.
 func (v *startupLogger) writeFirstLine() {
 	v.firstLineWritten = true
 	level, attrs := slog.LevelInfo, []slog.Attr{slog.String("undo", undoText(v.startEvents))}
@@ -119,7 +117,7 @@ func (v *startupLogger) logEvent(e tune.Event) {
 	_ = v.guard.Do("auto: the logger", func() { e.Log(v.logger()) })
 }
 
-// summary is what the first look decided, in one line.
+// summary returns the first poll's decisions in one line.
 func summary(events []tune.Event) string {
 	var parts []string
 	for _, e := range events {
@@ -135,7 +133,7 @@ func summary(events []tune.Event) string {
 	return strings.Join(parts, "; ")
 }
 
-// undoText says for each knob how its decision is undone.
+// undoText returns the ways to undo each knob's decision.
 func undoText(events []tune.Event) string {
 	var parts []string
 	for _, e := range events {

@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/service/tune"
 )
 
-// TestWords: what the first look decided, and how it is undone, in a line each.
+// TestWords tests the lines with the first poll's decisions and their undo.
 func TestWords(t *testing.T) {
 	if summary(nil) != "nothing to do" || undoText(nil) != "nothing was done" {
 		t.Errorf("of nothing: %q, %q", summary(nil), undoText(nil))
@@ -24,7 +24,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestFirstLineOnce: the line is told once, however often a logger is set, and not at all where it is to be quiet.
+// TestFirstLineOnce tests that the first line is written once, however often a logger is set, and never with WHYLATE_LOG=off.
 func TestFirstLineOnce(t *testing.T) {
 	for _, quiet := range []bool{false, true} {
 		var b bytes.Buffer

@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/service/tune"
 )
 
-// gatherFacts gathers what this process knows of itself for the judge of traps.
-// l and t may be nil.
+// gatherFacts returns the facts about this process for traps.Find. l and t may be
+// nil.
 func gatherFacts(o cgroup.Options, l *cgroup.Limits, t *tune.State) traps.Facts {
 	f := traps.Facts{
 		Limits: l, Go: runtime.Version(), Aware: aware.Runtime(),
@@ -42,7 +42,7 @@ func gatherFacts(o cgroup.Options, l *cgroup.Limits, t *tune.State) traps.Facts 
 	return f
 }
 
-// procsSetter says who set the GOMAXPROCS in force, as far as that is known.
+// procsSetter returns the origin of the current GOMAXPROCS, as far as it is known.
 func procsSetter(f traps.Facts, l *cgroup.Limits, t *tune.State) traps.Setter {
 	switch {
 	case f.EnvProcs > 0:

@@ -1,6 +1,6 @@
-// Package debugz is an HTTP handler for operators. It shows what the process may
-// use, which files say so, and what was set or measured because of it. It also
-// changes the level of the program's log while the program runs.
+// Package debugz is an HTTP handler for operators. It shows the process's limits with
+// their files, the tuner's decisions, and the probe's measurements. It also changes
+// the level of the program's log while the program runs.
 //
 //	var level slog.LevelVar
 //	slog.SetDefault(slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: &level})))
@@ -48,25 +48,25 @@ import (
 	"github.com/whylate/whylate/service/tune"
 )
 
-// Options say what the handler knows. The zero value shows the limits.
+// Options configure the handler. The zero value shows the limits.
 type Options struct {
 	// Level is the program's log level, which POST level=LEVEL changes; nil refuses
 	// that.
 	Level Level
 	// Logger logs each change of level; nil is slog.Default at the time of the change.
 	Logger *slog.Logger
-	// Tuner, if not nil, adds what was decided.
+	// Tuner, if not nil, adds its decisions.
 	Tuner *tune.Tuner
 	// Probe, if not nil, adds freezes and lost time.
 	Probe *probe.Probe
-	// Flight, if not nil, adds what the recorder of slow moments does, and is served
-	// on paths that end in /flight.
+	// Flight, if not nil, adds the recorder's state, and is served on paths that end in
+	// /flight.
 	Flight *flight.Recorder
-	// Cgroup says where limits are read; the zero value is this process.
+	// Cgroup selects the process whose limits are read; the zero value is this process.
 	Cgroup cgroup.Options
 }
 
-// page is what the handler shows, and its JSON form.
+// page is the content of the page, and its JSON form.
 type page struct {
 	PID        int            `json:"pid"`
 	Go         string         `json:"go"`
@@ -201,8 +201,8 @@ func summarize(p *probe.Probe) *probeSummary {
 	return l
 }
 
-// writeText writes the page for people. An error of the connection ends it, and has no
-// reader.
+// writeText writes the page as text. It ignores errors of the connection, because the
+// client is gone.
 func (p *page) writeText(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	defer w.Flush()
@@ -266,7 +266,7 @@ func (p *page) writeText(out io.Writer) {
 	}
 }
 
-// writeFlight says what a recorder of slow moments does.
+// writeFlight writes the state of a flight recorder.
 func writeFlight(w io.Writer, s *flight.State) {
 	does := "running"
 	if !s.Recording {
@@ -316,7 +316,7 @@ func numberText(n float64, unit string) string {
 	return fmt.Sprintf("%.4g %s", n, unit)
 }
 
-// numberOrUnknown writes a number that is negative where it is not known.
+// numberOrUnknown formats a number that is negative if unknown.
 func numberOrUnknown(n float64, text func(float64) string) string {
 	if n < 0 {
 		return "unknown"

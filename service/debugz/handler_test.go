@@ -114,14 +114,14 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-// otherLogger is a logger with a level of its own kind.
+// otherLogger is a logger with another type of level.
 type otherLogger struct{ verbosity int }
 
 func (o *otherLogger) Level() slog.Level    { return slog.Level(-o.verbosity) }
 func (o *otherLogger) Set(level slog.Level) { o.verbosity = -int(level) }
 
-// A level that was set for a while comes back, each change is logged, and what
-// overtakes an expiry wins.
+// TestLevelExpires tests that a temporary level ends, that each change is logged, and that a
+// change before the end wins.
 func TestLevelExpires(t *testing.T) {
 	var buf bytes.Buffer
 	var level slog.LevelVar
@@ -146,7 +146,7 @@ func TestLevelExpires(t *testing.T) {
 	if level.Level() != slog.LevelWarn || l.String() != "WARN" {
 		t.Errorf("after the expiry: %s", l)
 	}
-	// The program changed the level meanwhile: its value stays.
+	// The program has changed the level: its value stays.
 	l.set(slog.LevelDebug, time.Minute, "10.0.0.1")
 	level.Set(slog.LevelError)
 	expire[2]()
@@ -175,7 +175,7 @@ func TestLevelExpires(t *testing.T) {
 	}
 }
 
-// TestFlight serves a recorder beside the page, and shows it there.
+// TestFlight serves a recorder next to the page, and shows it there.
 func TestFlight(t *testing.T) {
 	rec := must.Have(flight.Start(flight.Options{Dir: t.TempDir()}))(t)
 	defer rec.Stop()

@@ -20,8 +20,8 @@ type Level interface {
 	Set(slog.Level)
 }
 
-// Levels that can be set: beyond the first nothing more is logged, beyond the
-// last nothing at all.
+// Levels that can be set: below minLevel nothing more is logged, above maxLevel nothing
+// at all.
 const (
 	minLevel = slog.LevelDebug - 4
 	maxLevel = slog.LevelError + 4
@@ -33,20 +33,20 @@ const (
 	maxDuration = 24 * time.Hour
 )
 
-// levelChanger changes a level, for a while if asked to.
+// A levelChanger changes a level, permanently or for a while.
 type levelChanger struct {
 	level  Level
 	logger func() *slog.Logger
-	// afterFunc is time.AfterFunc but for tests; it returns what stops the timer.
+	// afterFunc is time.AfterFunc except in tests; stop stops the timer.
 	afterFunc func(time.Duration, func()) (stop func() bool)
 
 	guard guard.Guard
 
 	mu          sync.Mutex
-	stopTimer   func() bool // of the change that will expire, nil without
-	expiresAt   time.Time   // when that is
-	levelAfter  slog.Level  // what comes back then
-	changeCount int         // counts changes: an expiry that was overtaken does nothing
+	stopTimer   func() bool // stops the timer of a temporary change; nil without one
+	expiresAt   time.Time   // end of the temporary change
+	levelAfter  slog.Level  // the level after its end
+	changeCount int         // number of changes, so that an outdated expiry does nothing
 }
 
 func newLevels(o Options) *levelChanger {
@@ -58,8 +58,8 @@ func newLevels(o Options) *levelChanger {
 	return l
 }
 
-// set changes the level for good, or for a while if d is not 0: then the level
-// from before the first such change comes back.
+// set changes the level permanently, or for d if d is not 0: then the level from before
+// the first temporary change returns.
 func (l *levelChanger) set(to slog.Level, d time.Duration, client string) (from slog.Level) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +82,7 @@ func (l *levelChanger) set(to slog.Level, d time.Duration, client string) (from 
 	return from
 }
 
-// expire brings the level back, unless other code changed it since.
+// expire restores the level, unless other code has changed it since.
 func (l *levelChanger) expire(turn int, to slog.Level) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,8 +95,8 @@ func (l *levelChanger) expire(turn int, to slog.Level) {
 	}
 }
 
-// setAndLog sets the level and logs it while the more talkative one is in force,
-// at a level that it lets through.
+// setAndLog sets the level and logs it while the more verbose one is set, at a level that
+// it lets through.
 func (l *levelChanger) setAndLog(from, to slog.Level, message string, attrs ...any) {
 	record := func() {
 		_ = l.guard.Do("debugz.Options.Logger", func() { l.logger().Log(noContext, max(slog.LevelInfo, min(from, to)), message, attrs...) })
@@ -110,7 +110,7 @@ func (l *levelChanger) setAndLog(from, to slog.Level, message string, attrs ...a
 	l.level.Set(to)
 }
 
-// String is the level with its end, for the page.
+// String returns the level and its end, for the page.
 func (l *levelChanger) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

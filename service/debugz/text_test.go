@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestText holds a page that has everything, and pages in which a part is missing or not known.
+// TestText compares a complete page, and pages with missing or unknown parts, with a golden file.
 func TestText(t *testing.T) {
 	started := time.Unix(1.7e9, 0)
 	full := page{
@@ -49,7 +49,7 @@ func TestText(t *testing.T) {
 	must.Golden(t, *update, "testdata/page.txt", b.Bytes())
 }
 
-// TestParse: the ends of levels and durations.
+// TestParse tests the ranges of levels and durations.
 func TestParse(t *testing.T) {
 	for in, want := range map[string]string{
 		"DEBUG-4 ": "DEBUG-4 0s", "debug-4 1s": "DEBUG-4 1s", "error+4 24h": "ERROR+4 24h0m0s", "info ": "INFO 0s",
@@ -63,7 +63,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestSetter: who set GOMAXPROCS, as far as its value tells.
+// TestSetter tests the origin of GOMAXPROCS that follows from its value.
 func TestSetter(t *testing.T) {
 	l := &cgroup.Limits{CPU: cgroup.CPU{Parallelism: 8, RuntimeQuota: 3.5, Levels: []cgroup.CPULevel{{CPUs: 3.5}}}}
 	l.CPU.Version, l.CPU.MountPoint, l.CPU.MountRoot = cgroup.V2, "/sys/fs/cgroup", "/"
@@ -95,7 +95,7 @@ func TestSetter(t *testing.T) {
 	}
 }
 
-// TestChange: the answer says what was, a form has a bound, and both are kept from caches.
+// TestChange tests that the answer has the previous level, that a form is bounded, and that neither is cached.
 func TestChange(t *testing.T) {
 	var level slog.LevelVar
 	h := Handler(Options{Level: &level, Cgroup: machine(), Logger: slog.New(slog.DiscardHandler)})

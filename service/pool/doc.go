@@ -3,8 +3,8 @@
 //
 // A pool sized once from runtime.NumCPU or runtime.GOMAXPROCS keeps that size
 // for the life of the process, even when the container's limit is a fraction
-// of the machine or is changed in place. [Follow] makes a [Limiter] whose size
-// is a function of the limit as it is now:
+// of the machine or is changed in place. [Follow] returns a [Limiter] whose size
+// is a function of the current limit:
 //
 //	workers, err := pool.Follow(pool.Options{})
 //	if err != nil {
@@ -21,21 +21,21 @@
 //		}()
 //	}
 //
-// [New] makes one whose size the caller sets with [Limiter.Resize].
+// [New] returns one whose size the caller sets with [Limiter.Resize].
 //
-// # What is guaranteed
+// # Guarantees
 //
 // Units are granted in the order of the requests: light requests do not overtake
-// a heavy one at the head, so it cannot starve. When the pool shrinks, units that
-// were granted stay granted, and no new ones are granted until enough have come
-// back. When it grows, waiters are served at once. A request heavier than the whole
+// a heavy one at the head, so it cannot starve. When the pool shrinks, granted
+// units stay granted, and no new ones are granted until enough have been
+// released. When it grows, waiters are served at once. A request heavier than the whole
 // pool, which any can become when a pool shrinks, gets the pool to itself instead
 // of waiting indefinitely.
 //
-// # What it costs
+// # Cost
 //
-// BenchmarkPool of lab/maxprocs, on 2 CPUs with Linux 6.18 and Go 1.26.8: a unit
-// taken and given back costs 16 ns where no goroutine waits (a buffered channel: 43 ns).
+// BenchmarkPool of lab/maxprocs, on 2 CPUs with Linux 6.18 and Go 1.26.8: acquiring and
+// releasing a unit costs 16 ns if no goroutine waits (a buffered channel: 43 ns).
 // With 16 and 128 goroutines that want 2 units repeatedly it costs 268 and 273
 // ns, medians of five runs, against 187 and 154 ns of a channel and some 550 ns of
 // golang.org/x/sync/semaphore: each unit then goes from one goroutine to the one that

@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/service/pool"
 )
 
-// Three units a CPU of the limit, as it is now. Options.Read stands in for the container here.
+// Three units for each CPU of the current limit. Options.Read replaces the container's limit here.
 func ExampleFollow() {
 	workers, err := pool.Follow(pool.Options{
 		Size: pool.PerCPU(3),
@@ -21,7 +21,7 @@ func ExampleFollow() {
 	// Output: 8
 }
 
-// The caller decides about the size, and may change it while work runs.
+// The caller sets the size, and may change it while work runs.
 func ExampleLimiter_Resize() {
 	p := pool.New(2)
 	fmt.Println(p.TryAcquire(1), p.TryAcquire(1), p.TryAcquire(1))

@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/service/internal/guard"
 )
 
-// A Limit is what the process may use at one moment.
+// A Limit has the resources that the process may use at one time.
 type Limit struct {
 	// CPUs is how many CPUs' worth of Go code can run: the smaller of Quota
 	// and GOMAXPROCS, not rounded.
@@ -25,7 +25,7 @@ type Limit struct {
 	Memory int64
 }
 
-// Options say how a limiter follows the limit. The zero value of each field means its
+// Options configure how a limiter follows the limit. The zero value of each field means its
 // default.
 type Options struct {
 	// Size gives the number of units for a limit; results below 1 are taken as
@@ -37,15 +37,15 @@ type Options struct {
 	Interval time.Duration
 	// OnResize, if not nil, is called after each change of size, by the limiter's
 	// goroutine. A panic in it, in Size or in Read is reported to slog.Default, and
-	// the limiter follows on.
+	// the limiter continues to follow the limit.
 	OnResize func(from, to int64, limit Limit)
 	// Read gives the limit; nil reads that of this process. An error keeps
 	// the last known limit.
 	Read func() (Limit, error)
 }
 
-// PerCPU sizes a pool by the CPUs there are: n units for each, rounded up, at
-// least 1. Work that computes wants 1; work that waits wants more.
+// PerCPU returns a Size of n units for each CPU, rounded up, at least 1. Use 1 for work
+// that computes, and more for work that waits.
 func PerCPU(n float64) func(Limit) int64 {
 	return func(l Limit) int64 {
 		units := math.Ceil(n * l.CPUs)
@@ -119,6 +119,7 @@ func (f *follower) run(l *Limiter) {
 	}
 }
 
+// poll reads the limit and resizes l if the size has changed.
 func (f *follower) poll(l *Limiter) {
 	limit, err := f.opts.Read()
 	if err != nil || limit == f.last {
@@ -143,9 +144,9 @@ func (f *follower) close() {
 
 // processLimit reads the limit of this process.
 type processLimit struct {
-	sampler *cgroup.Sampler // nil where there is no cgroup to read
-	// lastComplete are the limits of which no file was missing: what cannot be read any
-	// more is not gone.
+	sampler *cgroup.Sampler // nil if no cgroup can be read
+	// lastComplete are the last limits of which no file was missing. A limit that
+	// cannot be read any more still applies.
 	lastComplete cgroup.Tightest
 }
 

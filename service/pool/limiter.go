@@ -21,15 +21,15 @@ type Limiter struct {
 	excess  int64
 	waiting waitQueue
 
-	// Counted without the lock: a waiter that has its units does not stand in the
-	// way of the next.
+	// Updated without the lock, so that a waiter with its units does not delay the
+	// next.
 	waits waitCounts
 
 	follower *follower
 }
 
-// New returns a limiter of size units; a size below 1 is taken as 1, since
-// nothing could ever run in an empty pool.
+// New returns a limiter of size units. A size below 1 counts as 1, because nothing
+// could run in an empty pool.
 func New(size int64) *Limiter {
 	return &Limiter{size: max(1, size)}
 }
@@ -68,15 +68,15 @@ func (l *Limiter) Acquire(ctx context.Context, n int64) error {
 	defer l.mu.Unlock()
 	select {
 	case <-w.granted:
-		// Granted while the context ended: the caller asked to stop, so the
-		// units go on to the next.
+		// Granted while the context ended: the caller gives up, so the next
+		// waiter gets the units.
 		l.used -= n
 	default:
 		l.waiting.remove(w)
 	}
 	waiters.Put(w)
-	// Also without units to give back: this waiter may have been the head that
-	// held lighter ones up.
+	// Even if no units were released, this waiter may have been the first of the
+	// queue and delayed lighter ones.
 	l.grant()
 	return err
 }
@@ -169,8 +169,8 @@ func (w *waitCounts) read() Waits {
 	return Waits{Count: w.count.Load(), GivenUp: w.givenUp.Load(), Time: time.Duration(w.time.Load()), Max: time.Duration(w.max.Load())}
 }
 
-// epoch is what waits are counted from: the time since a moment costs half of
-// what the time of day does.
+// epoch is the origin of wait times: time.Since of a monotonic time costs half as much
+// as time.Now.
 var epoch = time.Now()
 
 // Stats returns the limiter's state.
@@ -192,7 +192,7 @@ func (l *Limiter) Size() int64 {
 	return max(1, l.size)
 }
 
-// canGrant compares without adding, so that no weight overflows.
+// canGrant reports whether n units are free. It does not add, so that no weight overflows.
 func (l *Limiter) canGrant(n int64) bool {
 	return l.used == 0 || n <= max(1, l.size)-l.used
 }
@@ -212,7 +212,7 @@ type waiter struct {
 	prev, next *waiter
 }
 
-// waiters are those not in use: in no queue, without a token.
+// waiters has unused waiters: in no queue and without a token in granted.
 var waiters = sync.Pool{New: func() any { return &waiter{granted: make(chan struct{}, 1)} }}
 
 // wait returns nil when the units were granted, else the context's error. A

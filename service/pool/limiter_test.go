@@ -14,8 +14,8 @@ import (
 	"github.com/whylate/whylate/service/internal/must"
 )
 
-// waitFor spins until the limiter's state is as wanted; the test's own
-// deadline is the only limit, so a slow machine cannot fail it.
+// waitFor spins until the limiter's state satisfies a condition. Only the test's
+// deadline limits it, so a slow machine cannot fail it.
 func waitFor(t *testing.T, l *Limiter, name string, ok func(Stats) bool) {
 	t.Helper()
 	for !ok(l.Stats()) {
@@ -26,7 +26,7 @@ func waitFor(t *testing.T, l *Limiter, name string, ok func(Stats) bool) {
 	}
 }
 
-// queued starts an Acquire and returns when it waits.
+// queued starts an Acquire and returns when it is waiting.
 func queued(t *testing.T, l *Limiter, ctx context.Context, n int64) <-chan error {
 	t.Helper()
 	before := l.Stats().Waiting
@@ -171,8 +171,8 @@ func TestGrowServesAtOnce(t *testing.T) {
 }
 
 // TestAllAreServedWhileTheSizeChanges runs random weights, cancellations and
-// sizes. While the size is constant nothing may exceed it; in the end every
-// request was served or cancelled and nothing is left over.
+// sizes. While the size is constant, the used units may not exceed it. In the end
+// every request was granted or cancelled and no unit is in use.
 func TestAllAreServedWhileTheSizeChanges(t *testing.T) {
 	const workers, turns, largest = 8, 400, 6
 	l := New(3)
@@ -261,7 +261,7 @@ func BenchmarkUncontended(b *testing.B) {
 	}
 }
 
-// BenchmarkContended has 8 goroutines for each P ask for one of two places.
+// BenchmarkContended has 8 goroutines for each P acquire one of two units.
 // lab/pool compares it with a channel and with x/sync/semaphore.
 func BenchmarkContended(b *testing.B) {
 	l := New(2)
@@ -298,8 +298,8 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// Waits are counted when they end, granted or not, and a waiter that is used
-// again holds no token of before.
+// TestWaits tests that waits are counted when they end, granted or not, and that a
+// reused waiter has no old token.
 func TestWaits(t *testing.T) {
 	l := New(1)
 	must.Do(t, l.Acquire(context.Background(), 1))

@@ -10,8 +10,8 @@ import (
 	"github.com/whylate/whylate/service/internal/must"
 )
 
-// TestPolls: at a look the size follows a limit that changed; an error, the same limit, and one that gives the same size change
-// nothing, and what is said is what was done.
+// TestPolls tests that the size follows a changed limit at a poll, and that an error, the same limit, and a limit with the same
+// size change nothing and report nothing.
 func TestPolls(t *testing.T) {
 	limit, fails := Limit{CPUs: 2}, error(nil)
 	sized, released := 0, 0
@@ -60,7 +60,7 @@ func TestPolls(t *testing.T) {
 	(&follower{}).close()
 }
 
-// TestFollowCloses: following ends with Close, which may be called again, and the size stays.
+// TestFollowCloses tests that Close stops following, may be called again, and keeps the size.
 func TestFollowCloses(t *testing.T) {
 	reads := make(chan bool, 100)
 	l := must.Have(Follow(Options{Interval: time.Millisecond, Size: PerCPU(2), Read: func() (Limit, error) {
@@ -81,7 +81,7 @@ func TestFollowCloses(t *testing.T) {
 	must.Do(t, New(1).Close())
 }
 
-// TestProcessLimit: what is read of this process replaces what was known, unless it cannot be read.
+// TestProcessLimit tests that a new reading replaces the previous limits unless a file is missing.
 func TestProcessLimit(t *testing.T) {
 	lastComplete := cgroup.Tightest{Quota: 1e-3, Memory: 12345}
 	blind := &processLimit{lastComplete: lastComplete}

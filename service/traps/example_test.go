@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/service/traps"
 )
 
-// A limit of one CPU, and a program of Go 1.22 that has a P for each of 64 CPUs.
+// A limit of one CPU, and a program of Go 1.22 with a P for each of 64 CPUs.
 func ExampleFind() {
 	limits := &cgroup.Limits{}
 	limits.CPU.Quota, limits.CPU.Parallelism = 1, 1

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestGrid holds what is found in processes that lie on the borders between traps, one next to them on both sides.
+// TestGrid compares the traps of processes at and next to the thresholds with a golden file.
 func TestGrid(t *testing.T) {
 	var b bytes.Buffer
 	type change struct {

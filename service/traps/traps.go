@@ -47,8 +47,8 @@ func Codes() []Code {
 	}
 }
 
-// A Severity says how much a trap costs; the order of the constants is that of
-// the answer.
+// A Severity is the cost of a trap. Find returns traps in the order of these
+// constants.
 type Severity string
 
 const (
@@ -60,7 +60,7 @@ const (
 
 var severities = []Severity{High, Medium, Low, Info}
 
-// A Trap is a difference between a limit and what is assumed about it.
+// A Trap is a wrong assumption about a limit.
 type Trap struct {
 	Code     Code     `json:"code"`
 	Severity Severity `json:"severity"`
@@ -68,7 +68,7 @@ type Trap struct {
 	Fix      string   `json:"fix"`
 }
 
-// Who set the GOMAXPROCS in force.
+// A Setter is the origin of the current GOMAXPROCS.
 type Setter int
 
 const (
@@ -88,27 +88,27 @@ type Facts struct {
 	// Limits are the process's limits as the caller sees them; with nil only traps
 	// of the program itself are found.
 	Limits *cgroup.Limits
-	// Inside is what the process itself sees of them; nil means the same.
+	// Inside are the limits that the process itself sees; nil means the same ones.
 	Inside *cgroup.Limits
-	// Namespaced says that the process is in a cgroup namespace of its own.
+	// Namespaced reports that the process is in a separate cgroup namespace.
 	Namespaced bool
-	// Throttling is what the counters say since the group was made; nil is unknown.
+	// Throttling is the group's throttling since its creation; nil is unknown.
 	Throttling *cgroup.Throttling
 
 	// Go is the version it was built with, such as "go1.26.8"; "" is unknown,
 	// or no Go program.
 	Go string
-	// Aware says that the runtime looks at quotas: Go 1.25 or later without
-	// containermaxprocs=0. It means nothing without Go.
+	// Aware reports that the runtime reads quotas: Go 1.25 or later without
+	// containermaxprocs=0. It is ignored if Go is empty.
 	Aware bool
 	// EnvProcs is a valid GOMAXPROCS of the environment.
 	EnvProcs int
-	// Procs is the GOMAXPROCS in force, and ProcsBy who set it.
+	// Procs is the current GOMAXPROCS, and ProcsBy its origin.
 	Procs   int
 	ProcsBy Setter
 	// NumCPU is runtime.NumCPU of the process.
 	NumCPU int
-	// GOMEMLIMIT is the one in force in bytes; math.MaxInt64 is none, 0 is
+	// GOMEMLIMIT is its current value in bytes; math.MaxInt64 is none, 0 is
 	// unknown.
 	GOMEMLIMIT int64
 	// Automaxprocs is the linked version of go.uber.org/automaxprocs.
@@ -139,7 +139,7 @@ func Find(f Facts) []Trap {
 type trapFinder struct {
 	Facts
 	limits, inside *cgroup.Limits
-	ownQuota       float64 // the own group's quota
+	ownQuota       float64 // quota of the process's own group
 	traps          []Trap
 }
 
@@ -147,7 +147,7 @@ func (j *trapFinder) addTrap(code Code, severity Severity, fix, format string, a
 	j.traps = append(j.traps, Trap{Code: code, Severity: severity, Text: fmt.Sprintf(format, args...), Fix: fix})
 }
 
-// Minor is N of "go1.N..."; 0 if that is not its form.
+// Minor returns N of "go1.N...", or 0 for another form.
 func Minor(version string) int {
 	s, ok := strings.CutPrefix(version, "go1.")
 	if !ok {
@@ -163,7 +163,7 @@ func Minor(version string) int {
 	return n
 }
 
-// findProgramTraps finds what the program and its environment bring along.
+// findProgramTraps finds traps of the program and its environment.
 func (j *trapFinder) findProgramTraps() {
 	c, in := &j.limits.CPU, &j.inside.CPU
 	if j.EnvProcs > 0 {
@@ -229,7 +229,7 @@ func (j *trapFinder) findQuotaTraps() {
 	}
 }
 
-// findHiddenTraps finds groups that cannot be seen.
+// findHiddenTraps finds groups that are not visible.
 func (j *trapFinder) findHiddenTraps() {
 	c := &j.limits.CPU
 	if !c.Hidden || c.Quota > 0 {
@@ -248,11 +248,11 @@ func (j *trapFinder) findHiddenTraps() {
 	}
 }
 
-// findRoundingTraps finds what follows from a quota that is not GOMAXPROCS.
+// findRoundingTraps finds traps of a quota that differs from GOMAXPROCS.
 func (j *trapFinder) findRoundingTraps() {
 	c := &j.limits.CPU
-	// The runtime rounds the own group's quota up, to 2 at least; auto the
-	// tightest, to 1 at least.
+	// The runtime rounds up the quota of the process's group, to at least 2; auto
+	// rounds up the tightest one, to at least 1.
 	quota, procs := 0.0, 0
 	switch {
 	case j.ProcsBy == SetByAuto:
@@ -287,6 +287,7 @@ func (j *trapFinder) findRoundingTraps() {
 	}
 }
 
+// findMemoryTraps finds traps of the memory limit and GOMEMLIMIT.
 func (j *trapFinder) findMemoryTraps() {
 	m := &j.limits.Memory
 	if m.Max <= 0 {
@@ -318,12 +319,12 @@ func (j *trapFinder) findMemoryTraps() {
 	}
 }
 
-// Automaxprocs is the GOMAXPROCS that go.uber.org/automaxprocs 1.6 sets in a
-// process that sees these limits: the own group's quota rounded down, at
-// least 1. For v2 it looks below /sys/fs/cgroup for the group's path as
-// /proc/self/cgroup has it, so the mount must show the root; namespaced says
-// that the innermost level is the root to the process. ok is false where it
-// leaves GOMAXPROCS alone.
+// Automaxprocs returns the GOMAXPROCS that go.uber.org/automaxprocs 1.6 sets in a
+// process that sees these limits: the quota of its group rounded down, at least
+// 1. For v2 it looks below /sys/fs/cgroup for the group's path as
+// /proc/self/cgroup has it, so the mount must show the root; namespaced means
+// that the innermost level is the root for the process. ok is false if it leaves
+// GOMAXPROCS unchanged.
 func Automaxprocs(l *cgroup.Limits, namespaced bool) (n int, ok bool) {
 	c := &l.CPU
 	if len(c.Levels) == 0 || c.Levels[0].Depth != 0 || c.Levels[0].CPUs == 0 {

@@ -93,8 +93,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFreezeOfAFraction tests the length of the freezes that a fraction of a CPU leaves: by the quota's own period, and by the usual
-// 100 ms where that is not known.
+// TestFreezeOfAFraction tests the length of freezes under a fractional quota: by the quota's period, or 100 ms if that is
+// unknown.
 func TestFreezeOfAFraction(t *testing.T) {
 	for period, want := range map[time.Duration]string{
 		0:                     "every period of 100ms ends in a freeze of 25ms",
