@@ -1,6 +1,6 @@
-// Package service starts everything that whylate has for a running service with one
-// call: GOMAXPROCS by the container's quota, the probe for freezes, the page that
-// shows both, and, if Options.Flight is set, the recorder of slow moments.
+// Package service starts whylate's components for a running service with one call: a
+// tuner that sets GOMAXPROCS by the container's quota, the probe for freezes, the page
+// that shows both, and, if Options.Flight is set, the flight recorder.
 //
 //	s := service.Start(service.Options{Flight: &flight.Options{Dir: "/var/lib/shop/flight"}})
 //	defer s.Stop()
@@ -9,8 +9,8 @@
 //	mux.Handle("/debug/flight", h)
 //	http.ListenAndServe(":8080", mark.Handler(routes))
 //
-// What it starts is in packages tune, probe, flight and debugz. Packages cgroup, pool,
-// traps, mark and redact are for use by themselves. Importing auto does the first part
-// without a call. Do not import auto beside this call: each of two tuners takes the
-// other for code that sets its own values.
+// Packages tune, probe, flight and debugz have these components. Packages cgroup, pool,
+// traps, mark and redact are independent of them. Importing auto starts a tuner without
+// a call. Do not use both: each of two tuners would treat the other's values as set by
+// other code.
 package service

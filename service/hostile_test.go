@@ -34,7 +34,7 @@ import (
 	"github.com/whylate/whylate/service/tune"
 )
 
-// child runs the calling test in a process of its own, which a panic in any goroutine would end. It returns true in that process.
+// child runs the calling test in a separate process, which a panic in any goroutine would end. It returns true in that process.
 func child(t *testing.T) bool {
 	t.Helper()
 	const variable = "WHYLATE_TEST_HOSTILE"
@@ -57,7 +57,7 @@ func eventually(done func() bool) {
 	}
 }
 
-// panicking is a logger's handler, a transport and a source of random numbers that a service may put in place of the usual ones.
+// panicking is a logger's handler, a transport and a source of random numbers, with which a service may replace the default ones.
 type panicking struct{ calls *atomic.Int64 }
 
 func (panicking) Enabled(context.Context, slog.Level) bool { return true }
@@ -111,8 +111,8 @@ func newArmedFS() *armedFS {
 	}}
 }
 
-// TestHostileGlobals starts all there is in a service that replaced the standard library's variables: it must work as it does
-// without that, send its recording, and stop.
+// TestHostileGlobals starts all components in a service that has replaced the standard library's variables: they must work
+// normally, send a recording, and stop.
 func TestHostileGlobals(t *testing.T) {
 	if !child(t) {
 		return
@@ -172,8 +172,8 @@ func TestHostileGlobals(t *testing.T) {
 	}
 }
 
-// TestHostileCallbacks passes functions that panic wherever one can be passed. Each is called, none ends the process, and the rest
-// goes on.
+// TestHostileCallbacks passes panicking functions as all callbacks. Each is called, none ends the process, and the other
+// components continue.
 func TestHostileCallbacks(t *testing.T) {
 	if !child(t) {
 		return

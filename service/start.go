@@ -15,34 +15,34 @@ import (
 	"github.com/whylate/whylate/service/tune"
 )
 
-// Options say what to start. The zero value does what importing service/auto
-// does, with the probe.
+// Options configure the components. The zero value starts a tuner as importing
+// service/auto does, and the probe.
 type Options struct {
-	// Tune, if not nil, says what is done about GOMAXPROCS, GOMEMLIMIT and GOGC.
-	// nil asks the environment as service/auto does: GOMAXPROCS is applied, the
-	// others are observed.
+	// Tune, if not nil, configures the tuner of GOMAXPROCS, GOMEMLIMIT and GOGC. nil
+	// reads the environment as service/auto does: GOMAXPROCS is applied, the others
+	// are observed.
 	Tune *tune.Options
 	// Probe are the probe's options.
 	Probe probe.Options
 	// Flight, if not nil, starts a recorder of slow moments (service/flight): the
 	// probe's freezes are triggers of it, and Handler shows and serves it.
 	Flight *flight.Options
-	// Logger gets every decision, unless Tune has a logger of its own; nil is
+	// Logger gets every decision, unless Tune has another logger; nil is
 	// slog.Default.
 	Logger *slog.Logger
 }
 
-// A Service is what runs from Start to Stop. Its methods may be called
-// concurrently.
+// A Service has the components that run from Start to Stop. Its methods may be
+// called concurrently.
 type Service struct {
 	tuner *tune.Tuner
 	probe *probe.Probe
-	// flight is nil if none was asked for, or its options make no sense.
+	// flight is nil without Options.Flight, or if these options are invalid.
 	flight   *flight.Recorder
 	stopOnce sync.Once
 }
 
-// A State is what was decided and what was measured.
+// A State has the tuner's decisions and the probe's measurements.
 type State struct {
 	Tune  tune.State
 	Probe probe.Snapshot
@@ -51,8 +51,8 @@ type State struct {
 }
 
 // Start starts a tuner, a probe and, if o.Flight is set, a flight recorder. It
-// never fails: State reports what cannot be read or set here, and the Logger reports
-// options of the recorder that make no sense.
+// never fails: State reports limits that cannot be read or set, and the Logger reports
+// invalid options of the recorder.
 func Start(o Options) *Service { return start(o, os.Getenv) }
 
 func start(o Options, getenv func(string) string) *Service {
@@ -131,7 +131,7 @@ func (s *Service) Handler(o debugz.Options) http.Handler {
 	return debugz.Handler(o)
 }
 
-// Stop stops everything and gives back what was set. It may be called more than once.
+// Stop stops all components and restores the settings. It may be called more than once.
 func (s *Service) Stop() {
 	s.stopOnce.Do(func() {
 		s.probe.Stop()

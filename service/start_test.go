@@ -51,8 +51,8 @@ func TestStartWithOptions(t *testing.T) {
 	}
 }
 
-// TestStartFlight starts the recorder with the rest: freezes are its triggers, also
-// where somebody else hears of them, and the page serves it.
+// TestStartFlight starts the recorder with the other components: freezes trigger it,
+// also if the caller has set OnFreeze, and the page serves it.
 func TestStartFlight(t *testing.T) {
 	var log bytes.Buffer
 	o := Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Flight: &flight.Options{Dir: t.TempDir()}}

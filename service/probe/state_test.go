@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// TestEachBucket tests that each bucket starts at the end of the previous one, and that a duration at a bound is in the later one.
+// TestEachBucket tests that each bucket starts at the end of the previous one, and that a bound belongs to the later bucket.
 func TestEachBucket(t *testing.T) {
 	var last time.Duration
 	for i := range bucketCount {

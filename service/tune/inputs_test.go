@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestReadEnvironment tests that values which the runtime accepts count as set by hand, and a GOMAXPROCS that it ignores does not.
+// TestReadEnvironment tests that values which the runtime accepts count as set by hand, unlike a GOMAXPROCS that it ignores.
 func TestReadEnvironment(t *testing.T) {
 	for in, want := range map[environment]environment{
 		{}:                            {},

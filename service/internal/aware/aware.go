@@ -1,5 +1,4 @@
-// Package aware knows whether this program's runtime follows CPU quotas by
-// itself.
+// Package aware reports whether this program's runtime follows CPU quotas.
 package aware
 
 import (
@@ -27,8 +26,8 @@ func Runtime() bool {
 	return on("containermaxprocs", built, env) && on("updatemaxprocs", built, env)
 }
 
-// on reports whether a setting that is 1 by default is still so: later entries
-// win, the environment over what was built in.
+// on reports whether a setting whose default is 1 still has that value. Later entries
+// win, and the environment wins over built-in settings.
 func on(key string, lists ...string) bool {
 	value := true
 	for _, list := range lists {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestWork: what a thread computes is in its own time and in the process's, and a sleep is in neither.
+// TestWork tests that a thread's work counts in its time and the process's, and a sleep in neither.
 func TestWork(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestCPUTime: what this thread computes is the process's, too, and takes no more than the time on the clock.
+// TestCPUTime tests that this thread's work counts in the process's time, and does not exceed wall time.
 func TestCPUTime(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -13,8 +13,8 @@ import (
 // A Guard calls functions of one component. The zero value is ready for use.
 type Guard struct{ panics atomic.Uint64 }
 
-// Do calls f and returns a panic in it as an error, which begins with what. It reports the panic to slog.Default: of a component's
-// panics the first, the second, the fourth, the eighth and so on, because a function that is called every second may panic each time.
+// Do calls f and returns a panic in it as an error, which begins with task. It reports a component's first, second, fourth,
+// eighth panic and so on to slog.Default, because a function that is called every second may panic each time.
 func (g *Guard) Do(task string, f func()) (err error) {
 	defer func() {
 		p := recover()
@@ -31,7 +31,7 @@ func (g *Guard) Do(task string, f func()) (err error) {
 	return nil
 }
 
-// report writes a record to the service's logger, in a goroutine: the logger's handler may be what panicked, while it held its lock.
+// report writes a record to the service's logger, in a goroutine: the logger's handler may have panicked with its lock held.
 func report(task, text, stack string, count uint64) {
 	go func() {
 		defer func() { _ = recover() }()
@@ -40,7 +40,7 @@ func report(task, text, stack string, count uint64) {
 	}()
 }
 
-// clip bounds a text that the program does not choose itself.
+// clip bounds the length of a text that comes from outside the program.
 func clip(s string) string {
 	if len(s) > 300 {
 		s = s[:300]

@@ -1,5 +1,5 @@
-// Package markname names requests in a trace, alike in the package that marks them and in
-// those that write about them elsewhere.
+// Package markname cleans names of requests in the same way for package mark and for
+// packages that report them elsewhere.
 package markname
 
 import (
@@ -10,7 +10,7 @@ import (
 // Max is how long a name is, in bytes.
 const Max = 200
 
-// Clean bounds a name and leaves out what a line of text cannot hold.
+// Clean bounds a name's length and replaces characters that a line of text cannot hold.
 func Clean(s string) string {
 	if len(s) > Max {
 		s = s[:Max]

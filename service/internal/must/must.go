@@ -1,5 +1,5 @@
-// Package must ends a test at an error of what it only prepares or reads, as the tool's internal/testing/must does: this module
-// may not import that.
+// Package must ends a test at an error in its preparation. It is a copy of the tool's internal/testing/must, which this module
+// may not import.
 package must
 
 import (

@@ -1,4 +1,4 @@
-// Package origin distinguishes requests of other sites' pages in a browser from those of people and programs.
+// Package origin detects requests that a browser sends for pages of other sites.
 package origin
 
 import (

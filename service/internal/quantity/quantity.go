@@ -1,5 +1,5 @@
-// Package quantity writes shares, bytes and CPUs in what services say, as the tool does (package words there, which a service may
-// not import). testdata/cases.txt holds both to the same cases.
+// Package quantity formats shares, bytes and CPUs in the same way as the tool's package words, which a service may not
+// import. testdata/cases.txt has the cases for both.
 package quantity
 
 import (
@@ -19,7 +19,7 @@ func Percent(share float64) string {
 	return strconv.FormatFloat(share*100, 'f', 0, 64) + "%"
 }
 
-// Share writes a share with a tenth of a percent, so that what is over a limit does not look equal to it: 12%, 12.3%.
+// Share writes a share with a tenth of a percent, so that a value above a limit does not look equal to it: 12%, 12.3%.
 func Share(share float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(100*share, 'f', 1, 64), ".0") + "%"
 }
@@ -39,7 +39,7 @@ func Binary(n int64) string {
 	return strconv.FormatFloat(v, 'g', 4, 64) + " " + unit
 }
 
-// CPUs is a number of CPUs with its noun.
+// CPUs formats a number of CPUs with its noun.
 func CPUs(n float64) string {
 	if n == 1 {
 		return "1 CPU"

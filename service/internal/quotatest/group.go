@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package quotatest makes real cgroups for tests and runs children in
+// Package quotatest creates real cgroups for tests and runs children in
 // them.
 package quotatest
 
@@ -19,7 +19,7 @@ import (
 	"github.com/whylate/whylate/service/internal/must"
 )
 
-// A Group is a cgroup that a test made; it is removed when the test ends.
+// A Group is a cgroup that a test created; it is removed when the test ends.
 type Group struct {
 	Dir string
 	v2  bool
@@ -211,8 +211,8 @@ func findMount(controller string) (dir string, v2 bool, err error) {
 	return dir, v2, nil
 }
 
-// MachineBusyTime is how much CPU time the whole machine used, for telling whether
-// neighbours disturbed a measurement.
+// MachineBusyTime returns the CPU time that the whole machine has used. It shows whether
+// other processes disturbed a measurement.
 func MachineBusyTime(t testing.TB) (busy time.Duration) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/stat")

@@ -9,13 +9,13 @@ import (
 	"unsafe"
 )
 
-// A Reader adds up the schedstat files of the process's threads (Documentation/scheduler/sched-stats.rst). Threads that have ended
-// keep what they had when last seen, so that the sums never fall. It allocates only for threads that it has not seen before.
+// A Reader adds up the schedstat files of the process's threads (Documentation/scheduler/sched-stats.rst). Ended threads keep
+// their last values, so that the sums never fall. It allocates only for new threads.
 //
 // It uses plain system calls: the os package would allocate for each file.
 type Reader struct {
 	dir        int // /proc/self/task
-	maxOpen    int // files that stay open: to open one costs several times as much as to read it again
+	maxOpen    int // maximum number of files that stay open: opening one costs several times as much as reading it
 	threads    map[string]*thread
 	ended      times
 	reads      uint64
@@ -60,8 +60,8 @@ func (x *thread) close() {
 	}
 }
 
-// Read returns how long all threads ran, and how long they were runnable without running, which contains the time that a quota
-// held them back. n is the number of threads now.
+// Read returns how long all threads ran, and how long they were runnable without running, including throttled time. n is the
+// number of threads now.
 func (r *Reader) Read() (run, delay time.Duration, n int, ok bool) {
 	if r == nil {
 		return 0, 0, 0, false
@@ -74,7 +74,7 @@ func (r *Reader) Read() (run, delay time.Duration, n int, ok bool) {
 		if !isKnown {
 			entry = &thread{fd: -1}
 			if len(r.threads) < r.maxOpen {
-				entry.fd = r.openFile(name) // readThread says what is wrong
+				entry.fd = r.openFile(name) // readThread reports an error
 			}
 		}
 		entry.read = r.reads
@@ -84,7 +84,7 @@ func (r *Reader) Read() (run, delay time.Duration, n int, ok bool) {
 			entry.close()
 			return
 		}
-		if current.run < entry.run { // another thread may have got its number
+		if current.run < entry.run { // another thread may have got its id
 			r.ended.add(entry.times)
 		}
 		entry.times = current
@@ -113,7 +113,7 @@ func (t *times) add(u times) {
 	t.delay += u.delay
 }
 
-// forEachThread calls f with the number of each thread, and reports whether they could be listed.
+// forEachThread calls f with the id of each thread, and reports whether they could be listed.
 func (r *Reader) forEachThread(f func(name []byte)) bool {
 	if _, err := syscall.Seek(r.dir, 0, 0); err != nil {
 		return false
@@ -170,7 +170,7 @@ func (r *Reader) readThread(name []byte, x *thread) (times, bool) {
 		if n, err := syscall.Pread(x.fd, r.fileBuffer[:], 0); err == nil && n > 0 {
 			return parseTimes(r.fileBuffer[:n])
 		}
-		x.close() // of a thread that has ended, whose number another one may have
+		x.close() // the thread has ended, and another one may have its id
 	}
 	fd := r.openFile(name)
 	if fd < 0 {

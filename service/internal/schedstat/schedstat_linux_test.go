@@ -14,8 +14,8 @@ import (
 
 const mostOpen = 64
 
-// TestThreads holds the sums, with files that stay open, to those of files opened again, while threads come
-// and end; and nothing stays open after.
+// TestThreads compares the sums of a reader that keeps files open with those of one that opens them again,
+// while threads start and end. No file stays open afterwards.
 func TestThreads(t *testing.T) {
 	open := func() int {
 		files, err := os.ReadDir("/proc/self/fd")
@@ -50,7 +50,7 @@ func TestThreads(t *testing.T) {
 		if !ok || run < last.run || delay < last.delay || n == 0 {
 			t.Fatalf("sums %v and %v of %d threads after %v", run, delay, n, last)
 		}
-		// What is read of a thread lies between what is read again before and after.
+		// A thread's times are between those of readings before and after.
 		before, after := New(mostOpen), New(mostOpen)
 		before.Read()
 		openReader.Read()
@@ -108,7 +108,7 @@ func TestThreadsStayOpen(t *testing.T) {
 	}
 }
 
-// TestThreadRead: a thread whose file is not open, or is of one that has ended, is read all the same; one that is none is not.
+// TestThreadRead tests reading a thread whose file is not open or belongs to an ended thread, and a missing thread.
 func TestThreadRead(t *testing.T) {
 	openReader := New(mostOpen)
 	if openReader == nil {
@@ -140,8 +140,8 @@ func TestThreadRead(t *testing.T) {
 	missing.Close()
 }
 
-// The sum over all threads lies between two sums made with the ordinary file
-// functions, before and after.
+// TestAgreesWithProc tests that the sum over all threads is between two sums of package
+// os, read before and after.
 func TestAgreesWithProc(t *testing.T) {
 	sum := func() time.Duration {
 		dirs, err := os.ReadDir("/proc/self/task")
@@ -169,7 +169,7 @@ func TestAgreesWithProc(t *testing.T) {
 	}
 }
 
-// TestAllocatesNothing: a probe reads once a second, and a recorder twenty times.
+// TestAllocatesNothing tests allocations: a probe reads once a second, and a recorder twenty times.
 func TestAllocatesNothing(t *testing.T) {
 	for _, open := range []int{0, mostOpen} {
 		r := New(open)
@@ -184,7 +184,7 @@ func TestAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestCannotBeRead: threads whose files cannot be opened for a while keep what they had, and do not count twice after.
+// TestCannotBeRead tests that threads whose files cannot be opened for a while keep their values and are not counted twice.
 func TestCannotBeRead(t *testing.T) {
 	r := New(0)
 	if r == nil {
@@ -205,7 +205,7 @@ func TestCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestParse: whatever a file holds, cut at any byte too, is two numbers or none.
+// TestParse tests contents of a file, also cut at any byte: the result is two numbers or an error.
 func TestParse(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"12 34 5\n": 34, "12 34": 34, "0 0 0\n": 0, "1 9": 9, "1 9\n": 9, "12": -1, "": -1, " ": -1, "12 ": -1, "12 x": -1, "x 7": -1, "1 576460752303423488 1": 576460752303423488,

@@ -4,7 +4,7 @@ package schedstat
 
 import "time"
 
-// A Reader is always nil: no other system counts this.
+// A Reader is always nil: other systems do not have these counters.
 type Reader struct{}
 
 func New(int) *Reader { return nil }

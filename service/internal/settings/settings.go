@@ -1,4 +1,4 @@
-// Package settings reads what the environment says about service/auto and
+// Package settings reads the environment variables of service/auto and
 // service.Start.
 package settings
 
@@ -10,8 +10,8 @@ import (
 	"github.com/whylate/whylate/service/tune"
 )
 
-// Undo says how a decision is undone by the environment: by the tuner's own
-// variable beside the runtime's.
+// Undo returns how to undo a decision by environment variables: the tuner's or the
+// runtime's.
 func Undo(e tune.Event) string {
 	if rest, ok := strings.CutPrefix(e.Undo, string(e.Knob)+" in the environment"); ok {
 		return "WHYLATE_" + string(e.Knob) + "=off, or " + string(e.Knob) + " in the environment" + rest
@@ -19,8 +19,8 @@ func Undo(e tune.Event) string {
 	return e.Undo
 }
 
-// Options reads the environment. What has no meaning keeps its default and is a
-// problem.
+// Options reads the environment. An invalid value is a problem, and the setting keeps
+// its default.
 func Options(getenv func(string) string) (o tune.Options, quiet bool, problems []string) {
 	o = tune.Options{Procs: tune.ModeApply, Policy: tune.PolicyCeil, Memory: tune.ModeObserve, GC: tune.ModeObserve}
 	problem := func(name, value, use string) {

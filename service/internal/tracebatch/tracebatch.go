@@ -1,5 +1,5 @@
-// Package tracebatch reads the outside of an execution trace: the header, and where its batches begin and end. What is in
-// them is left to others. Source: src/internal/trace/tracev2 in Go's sources, Go 1.22 to 1.26.
+// Package tracebatch finds the header and the batches of an execution trace. It does not read events. Source:
+// src/internal/trace/tracev2 in Go's sources, Go 1.22 to 1.26.
 package tracebatch
 
 import (
@@ -18,17 +18,16 @@ const (
 	EndOfGeneration = 52
 )
 
-// A Batch is a part of a generation. Head and Data lie in the bytes that it was
-// parsed from.
+// A Batch is a part of a generation. Head and Data are slices of the parsed bytes.
 type Batch struct {
 	Type byte
 	Gen  uint64
-	Len  int    // of all, 0 if it is not all there
+	Len  int    // of the whole batch; 0 if it is incomplete
 	Head []byte // up to the size
 	Data []byte
 }
 
-// MaxData bounds what the format allows in a batch, in bytes.
+// MaxData is the largest size of a batch's data in the format, in bytes.
 const MaxData = 64 << 10
 
 // Parse reads the batch with which in begins; in must not be empty.
