@@ -18,7 +18,7 @@ import (
 	"github.com/whylate/whylate/service/mark"
 )
 
-// TestMarks asks a real server and sees what it marks.
+// TestMarks sends requests to a real server and checks its marks.
 func TestMarks(t *testing.T) {
 	var mu sync.Mutex
 	var ended []mark.Ended
@@ -77,7 +77,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestPanic tests that a panic passes through and is told.
+// TestPanic tests that a panic passes through, and that the mark's status is "panic".
 func TestPanic(t *testing.T) {
 	var ended []mark.Ended
 	stop, ok := mark.Watch(func(e mark.Ended) { ended = append(ended, e) })

@@ -9,8 +9,8 @@ import (
 	"github.com/whylate/whylate/service/flight"
 )
 
-// ObserveFlight makes the instruments of a recorder of slow moments, which are read
-// at collection. Call it once for each recorder's Metrics.
+// ObserveFlight creates the instruments of a flight recorder, which are read at
+// collection. Call it once for each recorder.
 func (m *Metrics) ObserveFlight(r *flight.Recorder) error {
 	b := &builder{meter: m.meter}
 	recording := b.intGauge("whylate.flight.recording", "1", "Whether the runtime's flight recorder runs.")

@@ -10,8 +10,7 @@ import (
 	"github.com/whylate/whylate/service/flight"
 )
 
-// TestFlight exports a recorder's state: it would catch a number that stands under
-// another name.
+// TestFlight exports a recorder's state and checks each value under its name.
 func TestFlight(t *testing.T) {
 	r, err := flight.Start(flight.Options{Dir: t.TempDir(), Upload: &flight.UploadOptions{URL: "http://127.0.0.1:1"}})
 	if err != nil {
@@ -30,7 +29,7 @@ func TestFlight(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := r.Capture(context.Background(), "to see"); err != nil {
-		t.Skip(err) // a Go version without a flight recorder, or somebody records
+		t.Skip(err) // a Go version without a flight recorder, or a trace is being recorded
 	}
 	all := collect(t, reader)
 	whole := func(name string) (sum int64, points int) {

@@ -11,7 +11,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// TestMarks tests that the spans that requests are known by are told, and no
+// TestMarks tests that the spans of requests are written into the trace, and no
 // others.
 func TestMarks(t *testing.T) {
 	if trace.IsEnabled() {

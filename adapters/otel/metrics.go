@@ -1,5 +1,5 @@
-// Package otel exports what a process may use, what was set because of it and
-// what time was lost, as OpenTelemetry metrics:
+// Package otel exports a process's limits, the tuner's settings and the probe's lost
+// time as OpenTelemetry metrics:
 //
 //	m, err := otel.New(otel.Options{}) // the global meter provider
 //	if err != nil {
@@ -12,13 +12,13 @@
 //	err = m.ObserveFlight(rec) // a *flight.Recorder, if there is one
 //
 // Instruments follow OpenTelemetry's conventions: dots between words, units in
-// UCUM, monotonic counters for what only grows. What cannot be measured on
-// this machine is not observed, rather than zero, and neither is a limit that
-// does not exist. Everything but freezes is read when a reader collects.
+// UCUM, monotonic counters for values that only grow. A value that cannot be
+// measured on this machine is absent, not zero, and so is a limit that does not
+// exist. Everything but freezes is read when a reader collects.
 //
 // Times with unit s whose name has cpu are sums over CPUs, as the kernel
-// counts throttled time: compare them with CPU time, never with time on the
-// clock.
+// counts throttled time: compare them with CPU time, never with wall
+// time.
 package otel
 
 import (
@@ -40,7 +40,7 @@ import (
 // Scope is the name of the instrumentation scope.
 const Scope = "github.com/whylate/whylate/adapters/otel"
 
-// Options say where metrics go.
+// Options configure the metrics.
 type Options struct {
 	// Provider makes the meter; nil is the global one.
 	Provider metric.MeterProvider
@@ -55,7 +55,7 @@ type Metrics struct {
 	verdicts map[cgroup.Verdict]metric.MeasurementOption
 }
 
-// New makes the instruments for freezes. The other ones come with Observe.
+// New creates the instruments for freezes. Observe creates the other ones.
 func New(o Options) (*Metrics, error) {
 	if o.Provider == nil {
 		o.Provider = otel.GetMeterProvider()
@@ -78,7 +78,7 @@ func New(o Options) (*Metrics, error) {
 	return m, nil
 }
 
-// OnFreeze records one freeze: it is made for probe.Options.OnFreeze. A nil m, which New returns with an error, records none.
+// OnFreeze records one freeze. Set it as probe.Options.OnFreeze. A nil m, which New returns with an error, records none.
 func (m *Metrics) OnFreeze(f probe.Freeze) {
 	if m == nil {
 		return
@@ -86,8 +86,8 @@ func (m *Metrics) OnFreeze(f probe.Freeze) {
 	m.freeze.Record(context.Background(), f.Likely.Seconds(), m.verdicts[f.Verdict])
 }
 
-// Observe makes the instruments that are read at collection, of what p and t
-// know; either may be nil. Call it once.
+// Observe creates the instruments of p and t, which are read at collection. Either
+// may be nil. Call it once.
 func (m *Metrics) Observe(p *probe.Probe, t *tune.Tuner) error {
 	var err error
 	if p != nil {
@@ -109,7 +109,7 @@ func (m *Metrics) Close() error {
 	return err
 }
 
-// builder makes instruments and collects the errors of all.
+// A builder creates instruments and collects their errors.
 type builder struct {
 	meter metric.Meter
 	all   []metric.Observable

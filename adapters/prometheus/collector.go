@@ -1,17 +1,17 @@
-// Package prometheus exports what a process may use, what was set because of
-// it and what time was lost, as Prometheus metrics:
+// Package prometheus exports a process's limits, the tuner's settings and the probe's
+// lost time as Prometheus metrics:
 //
 //	p := probe.Start(probe.Options{})
 //	t := tune.Start(tune.Options{})
 //	registry.MustRegister(prometheus.NewCollector(p, t))
 //
 // Names and units follow Prometheus' conventions: seconds, bytes and ratios,
-// counters that end in _total. What cannot be measured on this machine is
-// absent, not zero, and so is a limit that does not exist. Everything is read
-// at scrape time; nothing runs between scrapes.
+// counters that end in _total. A value that cannot be measured on this
+// machine is absent, not zero, and so is a limit that does not exist. Everything is
+// read at scrape time; nothing runs between scrapes.
 //
 // Times called CPU seconds are sums over CPUs, as the kernel counts throttled
-// time: compare them with CPU time, never with time on the clock. An alert on
+// time: compare them with CPU time, never with wall time. An alert on
 // latency belongs on whylate_freeze_seconds, by verdict; the share of throttled periods
 // hides rare, long freezes.
 package prometheus

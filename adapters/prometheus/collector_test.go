@@ -79,7 +79,7 @@ func TestNamesFollowTheConventions(t *testing.T) {
 	}
 }
 
-// Without cgroups what is unknown must be absent.
+// Without cgroups unknown values must be absent.
 func TestAbsentIsNotZero(t *testing.T) {
 	empty := cgroup.Options{FS: fstest.MapFS{}}
 	p := probe.Start(probe.Options{Cgroup: empty})

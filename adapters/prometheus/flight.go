@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/service/flight"
 )
 
-// A FlightCollector is a prometheus.Collector of a recorder of slow moments. The last recording's file is an exemplar of
+// A FlightCollector is a prometheus.Collector of a flight recorder. The last recording's file is an exemplar of
 // whylate_flight_recordings_total, label recording: a scrape has it if the handler's EnableOpenMetrics is set.
 type FlightCollector struct {
 	recorder *flight.Recorder
@@ -16,7 +16,7 @@ type FlightCollector struct {
 	triggers, missed, recordings, failed, disk, sent *prometheus.Desc
 }
 
-// NewFlightCollector returns a collector of what r does and has done; r may be nil.
+// NewFlightCollector returns a collector of r's state; r may be nil.
 func NewFlightCollector(r *flight.Recorder) *FlightCollector {
 	c := &FlightCollector{recorder: r}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {

@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/service/flight"
 )
 
-// TestFlight exports a recorder's state: it would catch a number that stands under
-// another name, and one that breaks Prometheus' conventions.
+// TestFlight exports a recorder's state, and checks each value under its name and
+// Prometheus' conventions.
 func TestFlight(t *testing.T) {
 	r, err := flight.Start(flight.Options{Dir: t.TempDir(), Upload: &flight.UploadOptions{URL: "http://127.0.0.1:1"}})
 	if err != nil {
@@ -29,7 +29,7 @@ func TestFlight(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := r.Capture(context.Background(), "to see"); err != nil {
-		t.Skip(err) // a Go version without a flight recorder, or somebody records
+		t.Skip(err) // a Go version without a flight recorder, or a trace is being recorded
 	}
 	got := map[string]float64{}
 	var exemplars []string

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reportPanic is deferred where a registry calls a collector. The registry does so in goroutines in which a panic would end the service;
-// this reports it to slog.Default instead, and the scrape lacks the metrics that were still to come.
+// reportPanic is deferred in methods that a registry calls. The registry calls them in goroutines in which a panic would end the
+// service. reportPanic reports the panic to slog.Default instead, and the scrape lacks the remaining metrics.
 func reportPanic() {
 	p := recover()
 	if p == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/service/tune"
 )
 
-// gather collects what a function sends, by a registry, which calls it in a goroutine of its own.
+// gather returns the metrics that a function sends, collected by a registry, which calls it in a separate goroutine.
 type gather func(chan<- prometheus.Metric)
 
 func (gather) Describe(chan<- *prometheus.Desc)       {}
