@@ -154,8 +154,8 @@ func grpcCalls(e *rig.Env, opts ...grpc.ServerOption) error {
 	}))
 	srv := grpc.NewServer(opts...)
 	srv.RegisterService(labDesc(), lab{})
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	serveErr := make(chan error, 1)
+	go func() { serveErr <- srv.Serve(ln) }()
 	conn, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
@@ -186,12 +186,12 @@ func grpcCalls(e *rig.Env, opts ...grpc.ServerOption) error {
 			})
 		})
 	})
-	return errors.Join(err, conn.Close(), stopGRPC(srv, served))
+	return errors.Join(err, conn.Close(), stopGRPC(srv, serveErr))
 }
 
-func stopGRPC(srv *grpc.Server, served <-chan error) error {
+func stopGRPC(srv *grpc.Server, serveErr <-chan error) error {
 	srv.GracefulStop()
-	return <-served
+	return <-serveErr
 }
 
 // grpcStream opens a stream, sends and receives that many messages and reads

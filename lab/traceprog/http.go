@@ -143,10 +143,10 @@ func http1TLS(e *rig.Env) error {
 				return getRoutes(e, ctx, c, srv.URL, 4, time.Millisecond)
 			}
 			return rig.Pace(ctx, 20*time.Millisecond, func() error {
-				once := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: tlsConfig}, Timeout: 30 * time.Second}
+				oneShot := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: tlsConfig}, Timeout: 30 * time.Second}
 				e.Count("handshakes", 1)
 				e.Count("requests", 1)
-				return get(once, srv.URL+"/fast")
+				return get(oneShot, srv.URL+"/fast")
 			})
 		})
 	})

@@ -126,10 +126,10 @@ func poll(e *rig.Env) error {
 	if err != nil {
 		return err
 	}
-	var served sync.WaitGroup
-	defer served.Wait()
+	var servers sync.WaitGroup
+	defer servers.Wait()
 	defer ln.Close()
-	served.Go(func() { echoServer(ln, &served) })
+	servers.Go(func() { echoServer(ln, &servers) })
 	conns := make([]net.Conn, 300)
 	for i := range conns {
 		if conns[i], err = net.Dial("tcp", ln.Addr().String()); err != nil {
@@ -170,10 +170,10 @@ func deadlines(e *rig.Env) error {
 	if err != nil {
 		return err
 	}
-	var served sync.WaitGroup
-	defer served.Wait()
+	var servers sync.WaitGroup
+	defer servers.Wait()
 	defer ln.Close()
-	served.Go(func() { echoServer(ln, &served) })
+	servers.Go(func() { echoServer(ln, &servers) })
 	timedOut := func(err error) error {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil

@@ -18,14 +18,14 @@ func poolsScenarios() []rig.Scenario {
 
 // A counter has routes that wait for others, each in its own way.
 type counter struct {
-	parts, children, given chan struct{} // places: two, two, one
-	jobs                   chan chan int // to workers, of which there are enough
+	splitSlots, childSlots, singleSlot chan struct{} // places: two, two, one
+	jobs                               chan chan int // to workers, of which there are enough
 }
 
 // parted holds a place while goroutines of its own do the work.
 func (c *counter) parted(http.ResponseWriter, *http.Request) {
-	c.parts <- struct{}{}
-	defer func() { <-c.parts }()
+	c.splitSlots <- struct{}{}
+	defer func() { <-c.splitSlots }()
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(partedWork)
@@ -39,8 +39,8 @@ func partedWork() { time.Sleep(6 * time.Millisecond) }
 func (c *counter) child(http.ResponseWriter, *http.Request) {
 	done := make(chan struct{})
 	go func() {
-		c.children <- struct{}{}
-		defer func() { <-c.children }()
+		c.childSlots <- struct{}{}
+		defer func() { <-c.childSlots }()
 		childWork()
 		close(done)
 	}()
@@ -52,13 +52,13 @@ func childWork() { time.Sleep(7 * time.Millisecond) }
 // give takes a place, which what it starts gives back.
 func (c *counter) give(_ http.ResponseWriter, r *http.Request) {
 	select {
-	case c.given <- struct{}{}:
+	case c.singleSlot <- struct{}{}:
 	case <-r.Context().Done():
 		return
 	}
 	done := make(chan struct{})
 	go func() {
-		defer func() { <-c.given }()
+		defer func() { <-c.singleSlot }()
 		givenWork()
 		close(done)
 	}()
@@ -84,7 +84,7 @@ func (c *counter) works() {
 // pools records a server whose routes are asked by so many clients at once that they wait for places. Facts: requests of
 // each route.
 func pools(e *rig.Env) error {
-	c := &counter{parts: make(chan struct{}, 2), children: make(chan struct{}, 2), given: make(chan struct{}, 1), jobs: make(chan chan int)}
+	c := &counter{splitSlots: make(chan struct{}, 2), childSlots: make(chan struct{}, 2), singleSlot: make(chan struct{}, 1), jobs: make(chan chan int)}
 	for range 8 {
 		go c.works()
 	}

@@ -49,18 +49,18 @@ func (l *countedListener) Accept() (net.Conn, error) {
 // search computes: about two thirds in scan, one third in decode, both leaves. Between them it tells an auditor, which
 // wakes a goroutine and so is an event.
 type search struct {
-	e    *rig.Env
-	rows []uint64
-	told chan int
+	e      *rig.Env
+	rows   []uint64
+	audits chan int
 }
 
 func newSearch(e *rig.Env) *search {
-	s := &search{e: e, rows: make([]uint64, 4096), told: make(chan int, 64)}
+	s := &search{e: e, rows: make([]uint64, 4096), audits: make(chan int, 64)}
 	for i := range s.rows {
 		s.rows[i] = uint64(i) * 0x9e3779b97f4a7c15
 	}
 	go func() {
-		for range s.told {
+		for range s.audits {
 		}
 	}()
 	return s
@@ -90,29 +90,29 @@ func (s *search) decode(rounds int) (x uint64) {
 }
 
 //go:noinline
-func (s *search) audit(n int) { s.told <- n }
+func (s *search) audit(n int) { s.audits <- n }
 
 // clock adds the time since a moment to a count: what the program itself says of where its time went.
-func (s *search) clock(name string, since time.Time) time.Time {
-	now := time.Now()
-	s.e.Count(name, int64(now.Sub(since)))
-	return now
+func (s *search) clock(name string, start time.Time) time.Time {
+	end := time.Now()
+	s.e.Count(name, int64(end.Sub(start)))
+	return end
 }
 
 func (s *search) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	at := time.Now()
+	start := time.Now()
 	n := s.scan(600)
-	at = s.clock("ns scan", at)
+	start = s.clock("ns scan", start)
 	s.audit(n)
-	at = s.clock("ns audit", at)
+	start = s.clock("ns audit", start)
 	x := s.decode(96)
-	s.clock("ns decode", at)
+	s.clock("ns decode", start)
 	fmt.Fprintf(w, "%d %x\n", n, x)
 }
 
 func http1Profile(e *rig.Env) error {
 	s := newSearch(e)
-	defer close(s.told)
+	defer close(s.audits)
 	srv := httptest.NewUnstartedServer(s)
 	srv.Listener = &countedListener{srv.Listener, e}
 	srv.Start()

@@ -162,7 +162,7 @@ func goroutines10k(e *rig.Env) error {
 	}
 	for range 5 {
 		go func() { select {} }()
-		go func() { var never chan int; never <- 1 }()
+		go func() { var noReceiver chan int; noReceiver <- 1 }()
 	}
 	return e.Record(func(ctx context.Context) error {
 		var young sync.WaitGroup
@@ -275,7 +275,7 @@ func flown(e *rig.Env, run func(context.Context) error) error {
 	}
 	defer fr.Stop()
 	var out io.Writer
-	e.Replace(func(w io.Writer) error { out = w; return nil }, func() {})
+	e.ReplaceTracer(func(w io.Writer) error { out = w; return nil }, func() {})
 	return e.Record(func(ctx context.Context) error {
 		if err := run(ctx); err != nil {
 			return err

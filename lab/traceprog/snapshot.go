@@ -49,19 +49,19 @@ func (b *accountBook) report() {
 func snapshot(e *rig.Env) error {
 	book := new(accountBook)
 	late := make(chan struct{})
-	var once sync.Once
+	var closeLate sync.Once
 	var requests, slow, slowest atomic.Int64
 	watch := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			began := time.Now()
 			next.ServeHTTP(w, r)
-			took := time.Since(began)
+			latency := time.Since(began)
 			requests.Add(1)
-			for was := slowest.Load(); int64(took) > was && !slowest.CompareAndSwap(was, int64(took)); was = slowest.Load() {
+			for old := slowest.Load(); int64(latency) > old && !slowest.CompareAndSwap(old, int64(latency)); old = slowest.Load() {
 			}
-			if took > 100*time.Millisecond {
+			if latency > 100*time.Millisecond {
 				slow.Add(1)
-				once.Do(func() { close(late) })
+				closeLate.Do(func() { close(late) })
 			}
 		})
 	}

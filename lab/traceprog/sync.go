@@ -191,9 +191,9 @@ func waits(ctx context.Context, e *rig.Env) error {
 			wg.Go(func() { time.Sleep(time.Duration(k) * 300 * time.Microsecond) })
 		}
 		wg.Wait()
-		var once sync.Once
+		var init sync.Once
 		if err := rig.Crew(3, func(int) error {
-			once.Do(func() { time.Sleep(500 * time.Microsecond) })
+			init.Do(func() { time.Sleep(500 * time.Microsecond) })
 			return nil
 		}); err != nil {
 			return err

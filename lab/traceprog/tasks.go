@@ -26,12 +26,12 @@ func tasks(e *rig.Env) error {
 		defer span.End()
 		_, forgotten := trace.NewTask(spanning, "never ended")
 		_ = forgotten
-		gone := make(chan struct{})
+		ended := make(chan struct{})
 		go func() {
-			defer close(gone)
+			defer close(ended)
 			trace.StartRegion(spanning, "left open by a goroutine that ends")
 		}()
-		<-gone
+		<-ended
 		return rig.Crew(4, func(i int) error {
 			return rig.Pace(ctx, 2*time.Millisecond, func() error {
 				e.Count("orders", 1)

@@ -19,53 +19,53 @@ func Count(data []byte) (map[string]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the trace: %w", err)
 	}
-	f := map[string]int{}
+	counts := map[string]int{}
 	reason := map[trace.GoID]string{}
-	seen := map[trace.GoID]bool{}
+	created := map[trace.GoID]bool{}
 	for {
 		ev, err := r.ReadEvent()
 		if errors.Is(err, io.EOF) {
-			return f, nil
+			return counts, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("after %d events: %w", f["events"], err)
+			return nil, fmt.Errorf("after %d events: %w", counts["events"], err)
 		}
-		f["events"]++
+		counts["events"]++
 		switch ev.Kind() {
 		case trace.EventSync:
-			f["generations"]++
+			counts["generations"]++
 		case trace.EventRangeBegin:
-			f["range "+ev.Range().Name]++
+			counts["range "+ev.Range().Name]++
 		case trace.EventStackSample:
-			f["samples"]++
+			counts["samples"]++
 		case trace.EventTaskBegin:
-			f["task begins"]++
-			f["task "+ev.Task().Type]++
+			counts["task begins"]++
+			counts["task "+ev.Task().Type]++
 		case trace.EventTaskEnd:
-			f["task ends"]++
-			if len(frames(ev.Stack())) == 0 {
-				f["task ends without stack"]++
+			counts["task ends"]++
+			if len(functionNames(ev.Stack())) == 0 {
+				counts["task ends without stack"]++
 			}
 		case trace.EventRegionBegin:
-			f["region begins"]++
+			counts["region begins"]++
 			if ev.Region().Task == trace.BackgroundTask {
-				f["regions without task"]++
+				counts["regions without task"]++
 			}
 		case trace.EventRegionEnd:
-			f["region ends"]++
+			counts["region ends"]++
 		case trace.EventLog:
-			f["logs"]++
+			counts["logs"]++
 		case trace.EventMetric:
-			f["metric "+ev.Metric().Name]++
+			counts["metric "+ev.Metric().Name]++
 		case trace.EventExperimental:
-			f["experimental"]++
+			counts["experimental"]++
 		case trace.EventStateTransition:
-			transition(f, reason, seen, ev)
+			countTransition(counts, reason, created, ev)
 		}
 	}
 }
 
-func transition(f map[string]int, reason map[trace.GoID]string, seen map[trace.GoID]bool, ev trace.Event) {
+func countTransition(counts map[string]int, reason map[trace.GoID]string, created map[trace.GoID]bool, ev trace.Event) {
 	st := ev.StateTransition()
 	if st.Resource.Kind != trace.ResourceGoroutine {
 		return
@@ -74,58 +74,58 @@ func transition(f map[string]int, reason map[trace.GoID]string, seen map[trace.G
 	from, to := st.Goroutine()
 	switch {
 	case from == trace.GoNotExist && to != trace.GoNotExist:
-		f["creations"]++
-		if seen[g] {
-			f["ids that come back"]++
+		counts["creations"]++
+		if created[g] {
+			counts["ids that come back"]++
 		}
-		seen[g] = true
+		created[g] = true
 		if to == trace.GoSyscall {
-			f["born in a system call"]++
+			counts["born in a system call"]++
 		}
-		for _, fn := range frames(ev.Stack()) {
-			f["created under "+fn]++
+		for _, fn := range functionNames(ev.Stack()) {
+			counts["created under "+fn]++
 		}
 	case from == trace.GoUndetermined:
-		f["alive before"]++
-		if to == trace.GoWaiting && len(frames(st.Stack)) > 0 {
-			f["alive before with stack"]++
+		counts["alive before"]++
+		if to == trace.GoWaiting && len(functionNames(st.Stack)) > 0 {
+			counts["alive before with stack"]++
 		}
 	case to == trace.GoNotExist:
-		f["ends"]++
+		counts["ends"]++
 	case to == trace.GoWaiting:
-		f["block "+st.Reason]++
+		counts["block "+st.Reason]++
 		reason[g] = st.Reason
-		for _, fn := range frames(st.Stack) {
-			f["blocked in "+fn]++
+		for _, fn := range functionNames(st.Stack) {
+			counts["blocked in "+fn]++
 		}
 	case from == trace.GoWaiting && to == trace.GoRunnable:
 		waker := ev.Goroutine()
-		stack := frames(ev.Stack())
+		stack := functionNames(ev.Stack())
 		switch {
 		case waker == trace.NoGoroutine:
-			f["wake by nobody from "+reason[g]]++
+			counts["wake by nobody from "+reason[g]]++
 		case reason[g] == "network" && len(stack) > 0 && !strings.HasPrefix(stack[0], "internal/poll."):
-			f["false network wake"]++
+			counts["false network wake"]++
 		case reason[g] == "network":
-			f["true network wake by a goroutine"]++
+			counts["true network wake by a goroutine"]++
 		}
 	case from == trace.GoRunning && to == trace.GoRunnable:
-		f["stop "+st.Reason]++
-		for _, fn := range frames(st.Stack) {
-			f["stopped in "+fn]++
+		counts["stop "+st.Reason]++
+		for _, fn := range functionNames(st.Stack) {
+			counts["stopped in "+fn]++
 		}
 	case from == trace.GoRunning && to == trace.GoSyscall:
-		f["syscalls"]++
-		for _, fn := range frames(st.Stack) {
-			f["syscall in "+fn]++
+		counts["syscalls"]++
+		for _, fn := range functionNames(st.Stack) {
+			counts["syscall in "+fn]++
 		}
 	case from == trace.GoSyscall && to == trace.GoRunnable:
-		f["syscalls blocked"]++
+		counts["syscalls blocked"]++
 	}
 }
 
-// frames returns the functions of a stack, leaf first.
-func frames(s trace.Stack) []string {
+// functionNames returns the functions of a stack, leaf first.
+func functionNames(s trace.Stack) []string {
 	var out []string
 	for fr := range s.Frames() {
 		fn := fr.Func

@@ -48,7 +48,7 @@ func Run(t *testing.T, s rig.Scenario, promises []Promise, d time.Duration, args
 			promises = slices.DeleteFunc(slices.Clone(promises), func(p Promise) bool { return p.Feature == "generations" })
 		}
 		data, facts := testprog.Record(t, s.Name)
-		if broken := check(t, s, promises, data, facts.Facts); len(broken) > 0 {
+		if broken := brokenPromises(t, s, promises, data, facts.Facts); len(broken) > 0 {
 			t.Error(strings.Join(broken, "\n"))
 		}
 		return
@@ -59,19 +59,19 @@ func Run(t *testing.T, s rig.Scenario, promises []Promise, d time.Duration, args
 	}
 	var broken []string
 	for i, d := range tries {
-		data, res := run(t, s, append(args, "-d", d.String()))
+		data, res := recordScenario(t, s, append(args, "-d", d.String()))
 		if i == 0 && len(data) > sizeLimit {
 			t.Errorf("%s: %d bytes of trace, %d allowed", s.Name, len(data), sizeLimit)
 		}
-		if broken = check(t, s, promises, data, res.Facts); len(broken) == 0 {
+		if broken = brokenPromises(t, s, promises, data, res.Facts); len(broken) == 0 {
 			return
 		}
 	}
 	t.Error(strings.Join(broken, "\n"))
 }
 
-// run records a scenario.
-func run(t *testing.T, s rig.Scenario, args []string) ([]byte, rig.Result) {
+// recordScenario records a scenario.
+func recordScenario(t *testing.T, s rig.Scenario, args []string) ([]byte, rig.Result) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), s.Name+".trace")
 	cmd := exec.Command(os.Args[0], append([]string{s.Name, "-o", path}, args...)...)
@@ -96,8 +96,8 @@ func run(t *testing.T, s rig.Scenario, args []string) ([]byte, rig.Result) {
 	return data, res
 }
 
-// check returns which promises a trace does not keep.
-func check(t *testing.T, s rig.Scenario, promises []Promise, data []byte, facts map[string]int64) (broken []string) {
+// brokenPromises returns which promises a trace does not keep.
+func brokenPromises(t *testing.T, s rig.Scenario, promises []Promise, data []byte, facts map[string]int64) (broken []string) {
 	t.Helper()
 	got, err := Count(data)
 	if err != nil {

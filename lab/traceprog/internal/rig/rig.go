@@ -45,9 +45,9 @@ type Env struct {
 	facts    map[string]*atomic.Int64
 }
 
-// Replace makes Record write the trace by other means than runtime/trace's
+// ReplaceTracer makes Record write the trace by other means than runtime/trace's
 // Start and Stop: a flight recorder, for example.
-func (e *Env) Replace(start func(io.Writer) error, stop func()) { e.start, e.stop = start, stop }
+func (e *Env) ReplaceTracer(start func(io.Writer) error, stop func()) { e.start, e.stop = start, stop }
 
 // Record traces body. The context given to body is done after the scenario's
 // duration; body must finish what it has begun before it returns, so that every
@@ -180,7 +180,7 @@ func Main(args []string, stdout, stderr io.Writer, scenarios []Scenario) int {
 	}
 	for _, s := range scenarios {
 		if s.Name == name {
-			res, err := run(s, *out, *d, *procs, *early)
+			res, err := recordScenario(s, *out, *d, *procs, *early)
 			if err != nil {
 				fmt.Fprintf(stderr, "traceprog: %s: %v\n", name, err)
 				return 1
@@ -196,7 +196,7 @@ func Main(args []string, stdout, stderr io.Writer, scenarios []Scenario) int {
 	return 2
 }
 
-func run(s Scenario, path string, d time.Duration, procs int, early bool) (res Result, err error) {
+func recordScenario(s Scenario, path string, d time.Duration, procs int, early bool) (res Result, err error) {
 	if d <= 0 {
 		d = s.Duration
 	}
