@@ -21,9 +21,9 @@ func hungScenarios() []rig.Scenario {
 
 // A depot has routes that hang.
 type depot struct {
-	mu      sync.Mutex    // held for ever
-	stock   chan int      // nobody sends
-	quiet   chan struct{} // of the stream: nothing happens
+	mu      sync.Mutex    // never released
+	stock   chan int      // without a sender
+	quiet   chan struct{} // of the stream: without events
 	release chan struct{}
 }
 
@@ -55,9 +55,9 @@ func (d *depot) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hung records a server in which three requests wait for a lock since before the trace, and two more come meanwhile; two of
-// many of another route wait for a channel, one of them since before the trace; and two clients watch a stream in which
-// nothing happens. Facts: "items" that were answered.
+// hung records a server in which three requests wait for a lock since before the trace, and two more arrive during it; two of
+// many requests of another route wait for a channel, one of them since before the trace; and two clients watch a stream without
+// events. Facts: "items", the answered requests of that route.
 func hung(e *rig.Env) error {
 	d := &depot{stock: make(chan int), quiet: make(chan struct{}), release: make(chan struct{})}
 	mux := http.NewServeMux()

@@ -185,7 +185,7 @@ func deadlines(e *rig.Env) error {
 			return rig.Pace(ctx, 2*time.Millisecond, func() error {
 				var b [1]byte
 				switch i {
-				case 3: // a UDP socket nobody writes to
+				case 3: // a UDP socket without a sender
 					pc, err := net.ListenPacket("udp", "127.0.0.1:0")
 					if err != nil {
 						return err
@@ -210,7 +210,7 @@ func deadlines(e *rig.Env) error {
 				}
 				defer conn.Close()
 				switch i {
-				case 0: // runs out by itself
+				case 0: // expires without a read
 					conn.SetReadDeadline(time.Now().Add(2 * time.Millisecond))
 					_, err = conn.Read(b[:])
 					e.Count("deadlines", 1)

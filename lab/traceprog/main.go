@@ -1,8 +1,8 @@
-// Command traceprog runs one real program after another, each with an activity
-// that execution traces show in their own way, and records a trace of it.
-// The decoder, the request finder and the walk are tested on these traces,
-// against the reference reader and against the program's own count of what it
-// did, which it prints as JSON.
+// Command traceprog runs real programs, each with an activity that execution
+// traces show in a specific way, and records a trace of each. The tests of the
+// decoder, the request finder and the walk use these traces. They compare the
+// results with the reference reader and with the program's own counts, which it
+// prints as JSON.
 package main
 
 import (

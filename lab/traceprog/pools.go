@@ -16,13 +16,13 @@ func poolsScenarios() []rig.Scenario {
 	}
 }
 
-// A counter has routes that wait for others, each in its own way.
+// A counter has routes that wait for slots, each in its own way.
 type counter struct {
-	splitSlots, childSlots, singleSlot chan struct{} // places: two, two, one
-	jobs                               chan chan int // to workers, of which there are enough
+	splitSlots, childSlots, singleSlot chan struct{} // slots: two, two, one
+	jobs                               chan chan int // for a sufficient number of workers
 }
 
-// parted holds a place while goroutines of its own do the work.
+// parted holds a slot while two other goroutines do the work.
 func (c *counter) parted(http.ResponseWriter, *http.Request) {
 	c.splitSlots <- struct{}{}
 	defer func() { <-c.splitSlots }()
@@ -35,7 +35,7 @@ func (c *counter) parted(http.ResponseWriter, *http.Request) {
 
 func partedWork() { time.Sleep(6 * time.Millisecond) }
 
-// child has its work done by a goroutine that takes a place itself.
+// child starts a goroutine that acquires a slot itself and does the work.
 func (c *counter) child(http.ResponseWriter, *http.Request) {
 	done := make(chan struct{})
 	go func() {
@@ -49,7 +49,7 @@ func (c *counter) child(http.ResponseWriter, *http.Request) {
 
 func childWork() { time.Sleep(7 * time.Millisecond) }
 
-// give takes a place, which what it starts gives back.
+// give acquires a slot, which the goroutine that it starts releases.
 func (c *counter) give(_ http.ResponseWriter, r *http.Request) {
 	select {
 	case c.singleSlot <- struct{}{}:
@@ -67,7 +67,7 @@ func (c *counter) give(_ http.ResponseWriter, r *http.Request) {
 
 func givenWork() { time.Sleep(5 * time.Millisecond) }
 
-// handed hands its work to one of many workers, and waits for the answer.
+// handed passes its work to one of many workers and waits for the answer.
 func (c *counter) handed(http.ResponseWriter, *http.Request) {
 	answer := make(chan int)
 	c.jobs <- answer
@@ -81,8 +81,8 @@ func (c *counter) works() {
 	}
 }
 
-// pools records a server whose routes are asked by so many clients at once that they wait for places. Facts: requests of
-// each route.
+// pools records a server with routes that so many clients request concurrently that they wait for slots. Facts: requests of each
+// route.
 func pools(e *rig.Env) error {
 	c := &counter{splitSlots: make(chan struct{}, 2), childSlots: make(chan struct{}, 2), singleSlot: make(chan struct{}, 1), jobs: make(chan chan int)}
 	for range 8 {

@@ -46,8 +46,8 @@ func (l *countedListener) Accept() (net.Conn, error) {
 	return &countedConn{c, l.e}, nil
 }
 
-// search computes: about two thirds in scan, one third in decode, both leaves. Between them it tells an auditor, which
-// wakes a goroutine and so is an event.
+// search computes: about two thirds in scan, one third in decode, both leaf functions. Between them it sends to an auditor,
+// which wakes a goroutine and so is an event.
 type search struct {
 	e      *rig.Env
 	rows   []uint64
@@ -92,7 +92,7 @@ func (s *search) decode(rounds int) (x uint64) {
 //go:noinline
 func (s *search) audit(n int) { s.audits <- n }
 
-// clock adds the time since a moment to a count: what the program itself says of where its time went.
+// clock adds the time since start to a count: the program's own measure of where its time went.
 func (s *search) clock(name string, start time.Time) time.Time {
 	end := time.Now()
 	s.e.Count(name, int64(end.Sub(start)))

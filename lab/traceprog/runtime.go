@@ -42,8 +42,8 @@ type node struct {
 	data [10]*node
 }
 
-// gcstress keeps a live heap of small linked nodes, so that marking is work,
-// and allocates beside it faster than the background workers can follow.
+// gcstress keeps a live heap of small linked nodes, so that marking takes long, and allocates faster than the background workers
+// can mark.
 func gcstress(e *rig.Env) error {
 	const live = 120_000 // nodes, about 10 MB
 	defer debug.SetGCPercent(debug.SetGCPercent(5))

@@ -20,7 +20,7 @@ func snapshotScenarios() []rig.Scenario {
 	}
 }
 
-// An account book is what requests look into, and what a report reads for long.
+// An accountBook is read by requests, and by a report for a long time.
 type accountBook struct {
 	mu    sync.Mutex
 	total int64
@@ -35,7 +35,7 @@ func (b *accountBook) balance(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, n)
 }
 
-// report is no request of anybody's.
+// report runs in a goroutine that serves no request.
 func (b *accountBook) report() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -44,8 +44,8 @@ func (b *accountBook) report() {
 	b.slept = time.Since(began)
 }
 
-// snapshot serves requests of three clients for a second, of which the report holds the last ones up. Facts: "requests" and
-// the slow ones among them, the "slowest", and for how long the report slept with the lock, all by the server's own clock.
+// snapshot serves requests of three clients for a second; the report delays the last ones. Facts: "requests", the "slow" ones
+// among them, the "slowest", and the time "slept" that the report held the lock, all by the server's clock.
 func snapshot(e *rig.Env) error {
 	book := new(accountBook)
 	late := make(chan struct{})

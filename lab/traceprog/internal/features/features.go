@@ -1,5 +1,5 @@
-// Package features counts what a trace holds, by the reference reader, so that
-// tests can show that a scenario records what it is for.
+// Package features counts the features of a trace with the reference reader, so that tests can check that a recording has what
+// its scenario is for.
 package features
 
 import (
@@ -12,8 +12,7 @@ import (
 	"golang.org/x/exp/trace"
 )
 
-// Count reads a trace with the reference reader and counts what is in it:
-// "block REASON", "stop REASON", "range NAME", "false network wake", and so on.
+// Count counts the features of a trace: "block REASON", "stop REASON", "range NAME", "false network wake", and so on.
 func Count(data []byte) (map[string]int, error) {
 	r, err := trace.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -130,7 +129,7 @@ func functionNames(s trace.Stack) []string {
 	for fr := range s.Frames() {
 		fn := fr.Func
 		if rest, ok := strings.CutPrefix(fn, "github.com/whylate/whylate/lab/traceprog"); ok {
-			// A test binary knows its package under test by path.
+			// In a test binary, the path of the package under test replaces "main".
 			rest = strings.TrimPrefix(rest, "/cgo")
 			if strings.HasPrefix(rest, ".") {
 				fn = "main" + rest

@@ -17,22 +17,21 @@ import (
 	"github.com/whylate/whylate/lab/traceprog/internal/rig"
 )
 
-// A Promise says what the trace of a scenario must hold: a feature of Count,
-// and of it at least so many, or as many as a fact that the program reports.
+// A Promise is a feature that the trace of a scenario must have, at least a number of times, or as often as a fact of the
+// program says.
 type Promise struct {
 	Feature string
 	AtLeast int
 	Fact    string // if set: at least this fact's value
 }
 
-// sizeLimit is what a trace may weigh at the scenario's own duration: tests cut
-// each one at a thousand places.
+// sizeLimit bounds the size of a trace of the scenario's own duration: tests cut each trace at a thousand places.
 const sizeLimit = 5 << 20
 
-// Run checks the promises of a scenario, and that the reference reader passes the whole trace: of its recording, which
-// other tests use, or with testfull.On of a run. That starts the running test binary again, whose TestMain must act as the
-// program when the environment says AsProgram. What a busy machine kept from happening in d gets more time, twice; with d 0
-// the scenario's own duration is the only one.
+// Run checks a scenario's promises, and that the reference reader accepts the whole trace: by default of the stored recording,
+// which other tests use; with testfull.On of a new run. A run starts the test binary again, whose TestMain must call the
+// program if the environment has AsProgram. A run of duration d whose promises fail, for example on a busy machine, is
+// repeated twice for longer; with d 0 it only has the scenario's own duration.
 func Run(t *testing.T, s rig.Scenario, promises []Promise, d time.Duration, args ...string) {
 	t.Helper()
 	t.Parallel()
@@ -96,7 +95,7 @@ func recordScenario(t *testing.T, s rig.Scenario, args []string) ([]byte, rig.Re
 	return data, res
 }
 
-// brokenPromises returns which promises a trace does not keep.
+// brokenPromises returns the promises that a trace does not keep.
 func brokenPromises(t *testing.T, s rig.Scenario, promises []Promise, data []byte, facts map[string]int64) (broken []string) {
 	t.Helper()
 	got, err := Count(data)
@@ -119,6 +118,5 @@ func brokenPromises(t *testing.T, s rig.Scenario, promises []Promise, data []byt
 	return broken
 }
 
-// AsProgram is the environment variable that makes a test binary the program it
-// tests.
+// AsProgram is the environment variable that turns a test binary into the tested program.
 const AsProgram = "TRACEPROG_TEST_AS_PROGRAM"

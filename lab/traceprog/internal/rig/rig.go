@@ -1,6 +1,6 @@
-// Package rig runs a scenario of a trace program: it sets the world up, records
-// an execution trace of exactly the part that the scenario is about, and
-// reports what really happened, counted by the program itself.
+// Package rig runs a scenario of a trace program: it prepares the environment, records an
+// execution trace of exactly the scenario's activity, and reports the program's own counts of
+// it.
 package rig
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// A Scenario is one kind of activity to be recorded.
+// A Scenario is an activity to record.
 type Scenario struct {
 	Name string
 	Doc  string // one line: what the trace holds that others do not
@@ -32,8 +32,8 @@ type Scenario struct {
 	Run func(*Env) error
 }
 
-// Env is what a scenario works with. Its methods are safe for concurrent use,
-// except Record.
+// Env is the environment of a scenario. Its methods are safe for concurrent use, except
+// Record.
 type Env struct {
 	d        time.Duration
 	out      io.Writer
@@ -45,13 +45,13 @@ type Env struct {
 	facts    map[string]*atomic.Int64
 }
 
-// ReplaceTracer makes Record write the trace by other means than runtime/trace's
-// Start and Stop: a flight recorder, for example.
+// ReplaceTracer makes Record write the trace by other means than runtime/trace's Start and Stop, for example a flight
+// recorder.
 func (e *Env) ReplaceTracer(start func(io.Writer) error, stop func()) { e.start, e.stop = start, stop }
 
-// Record traces body. The context given to body is done after the scenario's
-// duration; body must finish what it has begun before it returns, so that every
-// unit of work it counts lies whole inside the trace.
+// Record traces body. The context of body is done after the scenario's duration. body must finish
+// all work before it returns, so that every unit of work that it counts is completely in the
+// trace.
 func (e *Env) Record(body func(context.Context) error) error {
 	if e.recorded {
 		return errors.New("scenario records twice")
@@ -81,8 +81,8 @@ func (e *Env) Count(name string, n int64) {
 	c.Add(n)
 }
 
-// Crew runs work on n goroutines and waits for all; it returns their errors
-// joined.
+// Crew runs work on n goroutines and waits for all of them; it returns their joined
+// errors.
 func Crew(n int, work func(i int) error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -93,8 +93,8 @@ func Crew(n int, work func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// Pace calls work, then rests, until ctx is done or work fails. It keeps a
-// trace small; it promises no rate.
+// Pace calls work and pauses, repeatedly, until ctx is done or work fails. It keeps a trace small; the rate is not
+// guaranteed.
 func Pace(ctx context.Context, rest time.Duration, work func() error) error {
 	for ctx.Err() == nil {
 		if err := work(); err != nil {
@@ -118,7 +118,7 @@ func Burn(d time.Duration) {
 	runtime.KeepAlive(x)
 }
 
-// Result is what the program prints on standard output as JSON.
+// Result is the JSON that the program prints.
 type Result struct {
 	Scenario string           `json:"scenario"`
 	Go       string           `json:"go"`
@@ -145,8 +145,8 @@ Runs the scenario NAME, writes an execution trace of it to FILE and what it did
 to standard output, as JSON.
 `
 
-// Main is the whole command. It returns the exit status: 0, 1 when the scenario
-// failed, 2 for wrong use.
+// Main runs the command. It returns the exit status: 0, 1 if the scenario failed, 2 for wrong
+// use.
 func Main(args []string, stdout, stderr io.Writer, scenarios []Scenario) int {
 	fs := flag.NewFlagSet("traceprog", flag.ContinueOnError)
 	fs.SetOutput(stderr)
