@@ -176,7 +176,7 @@ func FuzzCounters(f *testing.F) {
 		default:
 			t.Fatalf("verdict %q", th.Verdict)
 		}
-		if th.How == "" || th.Own < 0 || th.Ancestor < 0 || th.Periods < 0 || th.ThrottledPeriods < 0 {
+		if th.Evidence == "" || th.Own < 0 || th.Ancestor < 0 || th.Periods < 0 || th.ThrottledPeriods < 0 {
 			t.Fatalf("%+v from %+v to %+v", th, from, to)
 		}
 		if th.Verdict == VerdictNone && (th.Own != 0 || th.Ancestor != 0) {
@@ -258,10 +258,10 @@ func checkInvariants(t *testing.T, l *Limits) {
 	if won > 1 || (won == 0) != (c.Effective == 0) {
 		t.Errorf("%d bounds won, effective %v: %+v", won, c.Effective, c.Bounds)
 	}
-	tight, at := 0.0, -1
+	tight, field := 0.0, -1
 	for i, lv := range c.Levels {
-		if lv.CPUs > 0 && (at < 0 || lv.CPUs < tight) {
-			tight, at = lv.CPUs, i
+		if lv.CPUs > 0 && (field < 0 || lv.CPUs < tight) {
+			tight, field = lv.CPUs, i
 		}
 		if lv.Quota < 0 || lv.Period < 0 || lv.Burst < 0 || lv.Quota > 0 && lv.Period == 0 || lv.Quota%time.Microsecond != 0 && lv.Quota != math.MaxInt64 {
 			t.Errorf("level %+v", lv)
@@ -270,8 +270,8 @@ func checkInvariants(t *testing.T, l *Limits) {
 			t.Errorf("depths jump from %d to %d", c.Levels[i-1].Depth, lv.Depth)
 		}
 	}
-	if tight != c.Quota || at != c.QuotaLevel {
-		t.Errorf("quota %v at %d, want %v at %d", c.Quota, c.QuotaLevel, tight, at)
+	if tight != c.Quota || field != c.QuotaLevel {
+		t.Errorf("quota %v at %d, want %v at %d", c.Quota, c.QuotaLevel, tight, field)
 	}
 	if n := c.RuntimeDefault(); n < 0 || n > c.Parallelism {
 		t.Errorf("runtime default %d of %d CPUs", n, c.Parallelism)

@@ -59,8 +59,8 @@ type CPU struct {
 	// QuotaLevel is the index in Levels of the one with Quota, -1 without a quota.
 	QuotaLevel int `json:"quota_level"`
 	// Sight distinguishes a quota that does not exist from one that may be hidden; Seen is a sentence about it.
-	Sight Sight  `json:"sight"`
-	Seen  string `json:"seen"`
+	Sight     Sight  `json:"sight"`
+	SightText string `json:"seen"`
 
 	// Parallelism is the number of CPUs that the process may use at the same time: Affinity,
 	// which the kernel keeps inside the CPU set, else Cpuset, else Online; 0 if none is readable.
@@ -134,8 +134,8 @@ type Memory struct {
 	// hierarchical_memory_limit shows it.
 	MaxLevel int `json:"max_level"`
 	// Sight distinguishes a limit that does not exist from one that may be hidden; Seen is a sentence about it.
-	Sight Sight  `json:"sight"`
-	Seen  string `json:"seen"`
+	Sight     Sight  `json:"sight"`
+	SightText string `json:"seen"`
 	// High is the tightest v2 memory.high, above which the kernel slows allocations down and
 	// reclaims; 0 means none. v1 has no limit of this kind.
 	High int64 `json:"high"`

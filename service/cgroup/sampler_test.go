@@ -87,19 +87,19 @@ func BenchmarkBounds(b *testing.B) {
 
 func TestSamplerReadsUnits(t *testing.T) {
 	v2 := readFixture(t, "testdata/systemd-slices.txtar")
-	const own, parent = "sys/fs/cgroup/shop.slice/shop-api.slice/api.service/", "sys/fs/cgroup/shop.slice/shop-api.slice/"
+	const ownDir, parent = "sys/fs/cgroup/shop.slice/shop-api.slice/api.service/", "sys/fs/cgroup/shop.slice/shop-api.slice/"
 	put := func(f *fixture, name, text string) { f.files[name] = &fstest.MapFile{Data: []byte(text)} }
-	put(v2, own+"cpu.stat", "usage_usec 7000000\nuser_usec 5000000\nsystem_usec 2000000\ncore_sched.force_idle_usec 0\nnr_periods 40\nnr_throttled 8\nthrottled_usec 1500000\nnr_bursts 2\nburst_usec 30000\n")
-	put(v2, own+"cpu.stat.local", "throttled_usec 1900000\n")
+	put(v2, ownDir+"cpu.stat", "usage_usec 7000000\nuser_usec 5000000\nsystem_usec 2000000\ncore_sched.force_idle_usec 0\nnr_periods 40\nnr_throttled 8\nthrottled_usec 1500000\nnr_bursts 2\nburst_usec 30000\n")
+	put(v2, ownDir+"cpu.stat.local", "throttled_usec 1900000\n")
 	put(v2, parent+"cpu.stat", "usage_usec 1\nnr_periods 9\nnr_throttled 3\nthrottled_usec 400000\n")
 	put(v2, "sys/fs/cgroup/shop.slice/cpu.stat", "usage_usec 1\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n")
-	put(v2, own+"memory.current", "104857600\n")
-	put(v2, own+"memory.swap.current", "4096\n")
-	put(v2, own+"memory.stat", "anon 1\nfile 2\nkernel 3\ninactive_anon 4\ninactive_file 20971520\nactive_file 10485760\nslab_reclaimable 1048576\n")
+	put(v2, ownDir+"memory.current", "104857600\n")
+	put(v2, ownDir+"memory.swap.current", "4096\n")
+	put(v2, ownDir+"memory.stat", "anon 1\nfile 2\nkernel 3\ninactive_anon 4\ninactive_file 20971520\nactive_file 10485760\nslab_reclaimable 1048576\n")
 	put(v2, parent+"memory.current", "209715200\n")
-	put(v2, own+"cpu.pressure", "some avg10=1.00 avg60=0.50 avg300=0.10 total=3000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n")
-	put(v2, own+"memory.pressure", "some avg10=1.00 avg60=0.50 avg300=0.10 total=2000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1000\n")
-	put(v2, own+"memory.events", "low 0\nhigh 7\nmax 3\noom 2\noom_kill 1\noom_group_kill 0\n")
+	put(v2, ownDir+"cpu.pressure", "some avg10=1.00 avg60=0.50 avg300=0.10 total=3000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n")
+	put(v2, ownDir+"memory.pressure", "some avg10=1.00 avg60=0.50 avg300=0.10 total=2000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1000\n")
+	put(v2, ownDir+"memory.events", "low 0\nhigh 7\nmax 3\noom 2\noom_kill 1\noom_group_kill 0\n")
 
 	v1 := readFixture(t, "testdata/hybrid.txtar")
 	const g = "system.slice/api.service/"
@@ -204,12 +204,12 @@ func TestBoundsAgreeWithRead(t *testing.T) {
 			}
 			continue
 		}
-		depth, memDepth, own := -1, -1, 0.0
+		depth, memDepth, ownDir := -1, -1, 0.0
 		if l.CPU.QuotaLevel >= 0 {
 			depth = l.CPU.Levels[l.CPU.QuotaLevel].Depth
 		}
 		if len(l.CPU.Levels) > 0 && l.CPU.Levels[0].Depth == 0 {
-			own = l.CPU.Levels[0].CPUs
+			ownDir = l.CPU.Levels[0].CPUs
 		}
 		if l.Memory.MaxLevel >= 0 {
 			memDepth = l.Memory.Levels[l.Memory.MaxLevel].Depth
@@ -217,8 +217,8 @@ func TestBoundsAgreeWithRead(t *testing.T) {
 		if b.High != l.Memory.High || b.HighDepth >= 0 && b.HighDepth != l.Memory.Levels[l.Memory.HighLevel].Depth {
 			t.Errorf("%s: memory.high %d at %d, Read says %d", name, b.High, b.HighDepth, l.Memory.High)
 		}
-		if b.Quota != l.CPU.Quota || b.QuotaDepth != depth || b.OwnQuota != own || b.Memory != l.Memory.Max || b.MemoryDepth != memDepth {
-			t.Errorf("%s: bounds %+v; Read says quota %v at %d, own %v, memory %d at %d", name, b, l.CPU.Quota, depth, own, l.Memory.Max, memDepth)
+		if b.Quota != l.CPU.Quota || b.QuotaDepth != depth || b.OwnQuota != ownDir || b.Memory != l.Memory.Max || b.MemoryDepth != memDepth {
+			t.Errorf("%s: bounds %+v; Read says quota %v at %d, own %v, memory %d at %d", name, b, l.CPU.Quota, depth, ownDir, l.Memory.Max, memDepth)
 		}
 		s.Close()
 	}
@@ -274,8 +274,8 @@ func (r *restless) close() error                            { return nil }
 // TestSampleGivesUp tests that a counter which always changes is read a few times only.
 func TestSampleGivesUp(t *testing.T) {
 	f := readFixture(t, "testdata/systemd-slices.txtar")
-	const own = "sys/fs/cgroup/shop.slice/shop-api.slice/api.service/"
-	f.files[own+"cpu.stat.local"] = &fstest.MapFile{Data: []byte("throttled_usec 1\n")}
+	const ownDir = "sys/fs/cgroup/shop.slice/shop-api.slice/api.service/"
+	f.files[ownDir+"cpu.stat.local"] = &fstest.MapFile{Data: []byte("throttled_usec 1\n")}
 	s := must.Have(NewSampler(Options{FS: f.files}))(t)
 	defer s.Close()
 	r := new(restless)

@@ -57,23 +57,23 @@ func (h *Hierarchy) judgeAbsence(limitName string) (Sight, string) {
 // judgeSight sets Sight and Seen.
 func (c *CPU) judgeSight() {
 	if c.Quota > 0 {
-		c.Sight, c.Seen = SightFound, "a CPU quota was found"
+		c.Sight, c.SightText = SightFound, "a CPU quota was found"
 		return
 	}
-	c.Sight, c.Seen = c.judgeAbsence("CPU quota")
+	c.Sight, c.SightText = c.judgeAbsence("CPU quota")
 }
 
 // judgeSight sets Sight and Seen.
 func (m *Memory) judgeSight() {
 	if m.MaxLevel >= 0 || m.Max > 0 {
-		m.Sight, m.Seen = SightFound, "a memory limit was found"
+		m.Sight, m.SightText = SightFound, "a memory limit was found"
 		if m.Max == 0 {
-			m.Seen = "a memory limit of 0 bytes"
+			m.SightText = "a memory limit of 0 bytes"
 		}
 		return
 	}
-	m.Sight, m.Seen = m.judgeAbsence("memory limit")
+	m.Sight, m.SightText = m.judgeAbsence("memory limit")
 	if m.Sight == SightHidden && m.complete {
-		m.Sight, m.Seen = SightNone, "no group has a memory limit, including invisible ones (hierarchical_memory_limit)"
+		m.Sight, m.SightText = SightNone, "no group has a memory limit, including invisible ones (hierarchical_memory_limit)"
 	}
 }

@@ -51,8 +51,8 @@ func TestSight(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if l.CPU.Sight != c.want || !strings.Contains(l.CPU.Seen, c.says) {
-			t.Errorf("%s: %s (%s), want %s (%s)", c.name, l.CPU.Sight, l.CPU.Seen, c.want, c.says)
+		if l.CPU.Sight != c.want || !strings.Contains(l.CPU.SightText, c.says) {
+			t.Errorf("%s: %s (%s), want %s (%s)", c.name, l.CPU.Sight, l.CPU.SightText, c.want, c.says)
 		}
 	}
 	v1 := readFixture(t, "testdata/v1-use-hierarchy-off.txtar")

@@ -24,8 +24,8 @@ func Verdicts() []Verdict {
 // Throttling is the growth of the throttling counters between two samples.
 type Throttling struct {
 	Verdict Verdict `json:"verdict"`
-	// How is a phrase about the evidence for the verdict.
-	How string `json:"how"`
+	// Evidence is a phrase about the evidence for the verdict.
+	Evidence string `json:"how"`
 	// Own and Ancestor are the time for which the quota of the process's group
 	// and an ancestor's throttled it, summed over CPUs: they may exceed wall
 	// time. Without cpu.stat.local, Ancestor is the throttled time of the
@@ -53,7 +53,7 @@ func Compare(from, to *Stat) Throttling {
 		t.ThrottledPeriods = to.ThrottledPeriods - from.ThrottledPeriods
 	}
 	if t.Own < 0 || t.Periods < 0 || t.ThrottledPeriods < 0 || ancestors < 0 || ancestorPeriods < 0 || to.Local < from.Local && common&HasLocal != 0 {
-		return Throttling{Verdict: VerdictUnknown, How: "counters went backwards: the group was replaced between the samples"}
+		return Throttling{Verdict: VerdictUnknown, Evidence: "counters went backwards: the group was replaced between the samples"}
 	}
 	ownThrottled := t.Own > 0 || t.ThrottledPeriods > 0
 
@@ -61,9 +61,9 @@ func Compare(from, to *Stat) Throttling {
 		local := to.Local - from.Local
 		switch {
 		case common&HasBandwidth == 0 && local > 0:
-			t.How = "cpu.stat.local shows throttling; the own cpu.stat, which would show whose, cannot be read"
+			t.Evidence = "cpu.stat.local shows throttling; the own cpu.stat, which would show whose, cannot be read"
 		case local == 0 && !ownThrottled:
-			t.Verdict, t.How = VerdictNone, "cpu.stat.local did not grow"
+			t.Verdict, t.Evidence = VerdictNone, "cpu.stat.local did not grow"
 		default:
 			// The part that the own quota does not explain is an ancestor's. The
 			// kernel starts and stops the two clocks at slightly different points
@@ -72,9 +72,9 @@ func Compare(from, to *Stat) Throttling {
 			if ownThrottled && t.Ancestor < local/20 {
 				t.Ancestor = 0
 			}
-			t.Verdict, t.How = VerdictOwn, "the own cpu.stat"
+			t.Verdict, t.Evidence = VerdictOwn, "the own cpu.stat"
 			if t.Ancestor > t.Own {
-				t.Verdict, t.How = VerdictAncestor, "cpu.stat.local grew by more than the own cpu.stat explains"
+				t.Verdict, t.Evidence = VerdictAncestor, "cpu.stat.local grew by more than the own cpu.stat explains"
 			}
 		}
 		return t
@@ -83,15 +83,15 @@ func Compare(from, to *Stat) Throttling {
 	t.Ancestor = ancestors
 	switch {
 	case ownThrottled && ancestors <= t.Own:
-		t.Verdict, t.How = VerdictOwn, "the own cpu.stat"
+		t.Verdict, t.Evidence = VerdictOwn, "the own cpu.stat"
 	case ancestors > 0 || ancestorPeriods > 0:
-		t.Verdict, t.How = VerdictAncestor, "the cpu.stat of a visible ancestor"
+		t.Verdict, t.Evidence = VerdictAncestor, "the cpu.stat of a visible ancestor"
 	case common&HasBandwidth != 0 && common&HasAncestors != 0:
-		t.Verdict, t.How = VerdictNone, "cpu.stat of the group and of all its ancestors did not grow"
+		t.Verdict, t.Evidence = VerdictNone, "cpu.stat of the group and of all its ancestors did not grow"
 	case common&HasBandwidth != 0:
-		t.How = "the own quota throttled nothing; groups above are not visible and this kernel has no cpu.stat.local"
+		t.Evidence = "the own quota throttled nothing; groups above are not visible and this kernel has no cpu.stat.local"
 	default:
-		t.How = "no throttling counter can be read"
+		t.Evidence = "no throttling counter can be read"
 	}
 	return t
 }

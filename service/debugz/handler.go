@@ -240,7 +240,7 @@ func (p *page) writeText(out io.Writer) {
 	if t := p.Tune; t != nil {
 		fmt.Fprintf(w, "\nGOGC\t%d, effectively %s; collecting takes %s of the CPU used\n", t.GOGC, numberOrUnknown(t.EffectiveGOGC, func(n float64) string { return fmt.Sprintf("%.0f", n) }), numberOrUnknown(t.GCShare, quantity.Share))
 		fmt.Fprintf(w, "headroom\t%s\n", sizeText(t.Headroom))
-		fmt.Fprintf(w, "throttled\t%s (%s): own %v, ancestor %v, in %d of %d periods\n", t.Throttled.Verdict, t.Throttled.How, t.Throttled.Own, t.Throttled.Ancestor, t.Throttled.ThrottledPeriods, t.Throttled.Periods)
+		fmt.Fprintf(w, "throttled\t%s (%s): own %v, ancestor %v, in %d of %d periods\n", t.Throttled.Verdict, t.Throttled.Evidence, t.Throttled.Own, t.Throttled.Ancestor, t.Throttled.ThrottledPeriods, t.Throttled.Periods)
 		for _, e := range t.Events {
 			fmt.Fprintf(w, "%s\t%s\n", e.Time.UTC().Format(time.RFC3339), e)
 			source := cmp.Or(e.Source, "missing")

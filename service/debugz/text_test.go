@@ -33,7 +33,7 @@ func TestText(t *testing.T) {
 		},
 		Traps: []traps.Trap{{Code: "code", Severity: traps.High, Text: "text", Fix: "fix"}},
 		Tune: &tune.State{ProcsBy: "whylate", GOGC: 100, EffectiveGOGC: 55.4, GCShare: 0.025, Headroom: 5 << 20,
-			Throttled: cgroup.Throttling{Verdict: cgroup.VerdictOwn, How: "by periods", Own: time.Second, Ancestor: time.Millisecond, ThrottledPeriods: 3, Periods: 9},
+			Throttled: cgroup.Throttling{Verdict: cgroup.VerdictOwn, Evidence: "by periods", Own: time.Second, Ancestor: time.Millisecond, ThrottledPeriods: 3, Periods: 9},
 			Events:    []tune.Event{{Time: started, Knob: tune.KnobGOMAXPROCS, Action: tune.ActionSet, From: 8, To: 2, Reason: "why", Source: "/a/cpu.max", Undo: "remove it"}, {Time: started, Knob: tune.KnobGOGC, Action: tune.ActionKeep, Undo: "nothing"}}},
 		Probe: &probeSummary{Started: started, Freezes: 4, FreezesByVerdict: map[string]uint64{string(cgroup.VerdictOwn): 3}, FreezeTime: time.Second, FreezeP50: time.Millisecond, FreezeMax: time.Minute,
 			Throttled: cgroup.Throttling{Own: 2 * time.Second, Ancestor: 3 * time.Second}, RunQueue: 4 * time.Second, Unsplit: 5 * time.Second, Steal: 6 * time.Second, NotMeasurable: []string{"steal", "run queue"}},

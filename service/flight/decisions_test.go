@@ -97,9 +97,9 @@ func planDecisions() []byte {
 				}
 				continue
 			}
-			reason, others, counts := p.takeWaiting(now)
+			reason, otherMoments, counts := p.takeWaiting(now)
 			fmt.Fprintf(&b, "%d.%d: %v takes %s %s of %v;", walk, step, now.Sub(start), reason.kind, reason.name, reason.took)
-			for _, m := range others {
+			for _, m := range otherMoments {
 				fmt.Fprintf(&b, " %s %s %v", m.kind, m.name, m.took)
 			}
 			fmt.Fprintf(&b, "; %v\n", counts)
@@ -145,8 +145,8 @@ func TestList(t *testing.T) {
 	}
 	must.Do(t, os.Mkdir(filepath.Join(dir, name(8)), 0o700))
 	must.Do(t, os.Symlink(name(0), filepath.Join(dir, name(9))))
-	for _, other := range []string{"notes.txt", name(1) + partInfix + "1", "flight-x.whylate", "flight-1-2-3-4-5.whylate", "x-" + name(2), "flight-1-slow-3-4.zip"} {
-		must.Do(t, os.WriteFile(filepath.Join(dir, other), []byte("x"), 0o600))
+	for _, foreignName := range []string{"notes.txt", name(1) + partInfix + "1", "flight-x.whylate", "flight-1-2-3-4-5.whylate", "x-" + name(2), "flight-1-slow-3-4.zip"} {
+		must.Do(t, os.WriteFile(filepath.Join(dir, foreignName), []byte("x"), 0o600))
 	}
 	files := must.Have(listRecordings(dir))(t)
 	var got []string
@@ -156,11 +156,11 @@ func TestList(t *testing.T) {
 	if want := []string{name(0) + "3", name(1) + "0", name(2) + "7"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if kept, err := enforceBudget(dir, 1<<20, ""); kept != 10 || err != nil {
-		t.Errorf("%d bytes are kept, %v", kept, err)
+	if remaining, err := enforceBudget(dir, 1<<20, ""); remaining != 10 || err != nil {
+		t.Errorf("%d bytes are kept, %v", remaining, err)
 	}
-	if kept, err := enforceBudget(dir, 9, ""); kept != 7 || err != nil { // the oldest is deleted, then the rest fits
-		t.Errorf("%d bytes are kept, %v", kept, err)
+	if remaining, err := enforceBudget(dir, 9, ""); remaining != 7 || err != nil { // the oldest is deleted, then the rest fits
+		t.Errorf("%d bytes are kept, %v", remaining, err)
 	}
 	if _, err := enforceBudget(filepath.Join(dir, "none"), 1, ""); err == nil {
 		t.Error("enforceBudget accepts a directory that does not exist")

@@ -181,7 +181,7 @@ func (p *plan) advance(now time.Time, countOpen func(from, to time.Time) int) ti
 // takeWaiting removes and returns the triggers for a snapshot that is taken now: the reason,
 // the other moments to list, and the number of triggers by kind. Requests come first, and
 // longer moments before shorter ones.
-func (p *plan) takeWaiting(now time.Time) (reason moment, others []moment, counts map[Kind]uint64) {
+func (p *plan) takeWaiting(now time.Time) (reason moment, otherMoments []moment, counts map[Kind]uint64) {
 	slices.SortStableFunc(p.waiting, func(a, b moment) int {
 		return cmp.Or(btoi(isRequestKind(b.kind))-btoi(isRequestKind(a.kind)), cmp.Compare(b.took, a.took))
 	})
@@ -192,9 +192,9 @@ func (p *plan) takeWaiting(now time.Time) (reason moment, others []moment, count
 		c := classOf[p.waiting[i].kind]
 		p.longestRecorded[c] = max(p.longestRecorded[c], p.waiting[i].took)
 	}
-	reason, others, counts = p.waiting[0], p.waiting[1:], p.waitingCounts
+	reason, otherMoments, counts = p.waiting[0], p.waiting[1:], p.waitingCounts
 	p.dropWaiting()
-	return reason, others, counts
+	return reason, otherMoments, counts
 }
 
 // dropWaiting removes the waiting triggers and returns their number by kind.

@@ -124,7 +124,7 @@ type keptRecording struct {
 
 // recordingsAfter waits until the time d and returns the recordings so far.
 // recordingsAfter waits until the time d and returns the recordings so far.
-func (s *scenario) recordingsAfter(d time.Duration) (kept []keptRecording) {
+func (s *scenario) recordingsAfter(d time.Duration) (recordings []keptRecording) {
 	s.t.Helper()
 	time.Sleep(time.Until(s.origin.Add(d)))
 	synctest.Wait()
@@ -136,13 +136,13 @@ func (s *scenario) recordingsAfter(d time.Duration) (kept []keptRecording) {
 		data := must.Have(os.ReadFile(name))(s.t)
 		var m recordingMeta
 		must.Do(s.t, json.Unmarshal(zipEntries(s.t, data)["meta.json"], &m))
-		kept = append(kept, keptRecording{flightMeta: m.Flight})
+		recordings = append(recordings, keptRecording{flightMeta: m.Flight})
 	}
 	// The names are in the order of time.
-	for i := range kept {
-		kept[i].takenAt = s.ring.writtenAt[i].Sub(s.origin)
+	for i := range recordings {
+		recordings[i].takenAt = s.ring.writtenAt[i].Sub(s.origin)
 	}
-	return kept
+	return recordings
 }
 
 const ms = time.Millisecond
@@ -349,26 +349,26 @@ func TestPlan(t *testing.T) {
 		kinds := []Kind{KindSlow, KindSlow, KindUnusual, KindMany, KindFreeze, KindLatency}
 		for range 60 {
 			// Time passes; advance is called when it says so.
-			for until := now.Add(time.Duration(rnd.ExpFloat64() * float64(3*time.Second))); ; {
+			for end := now.Add(time.Duration(rnd.ExpFloat64() * float64(3*time.Second))); ; {
 				wait := p.advance(now, open)
-				if wait < 0 || now.Add(wait).After(until) {
+				if wait < 0 || now.Add(wait).After(end) {
 					if (wait < 0) != (len(waiting) == 0) {
 						t.Fatalf("seed %d: %d wait, and the next step is in %v", seed, len(waiting), wait)
 					}
-					now = until
+					now = end
 					break
 				}
 				if wait > 0 {
 					now = now.Add(wait)
 					continue
 				}
-				_, others, counts := p.takeWaiting(now)
+				_, otherMoments, counts := p.takeWaiting(now)
 				total := uint64(0)
 				for _, n := range counts {
 					total += n
 				}
-				if total != uint64(len(waiting)) || len(others) >= maxNamed {
-					t.Fatalf("seed %d: %d of %d are held, %d named", seed, total, len(waiting), len(others))
+				if total != uint64(len(waiting)) || len(otherMoments) >= maxNamed {
+					t.Fatalf("seed %d: %d of %d are held, %d named", seed, total, len(waiting), len(otherMoments))
 				}
 				var fresh bool
 				for _, m := range waiting {
@@ -422,17 +422,17 @@ func TestNamedTriggers(t *testing.T) {
 		}
 		add(KindSlow, "short", 3*ms)
 		add(KindFreeze, "", ms/2)
-		reason, others, counts := p.takeWaiting(now)
-		if reason.name != "t" || reason.took != 200*ms || len(others) != maxNamed-1 || counts[KindSlow] != 41 {
-			t.Errorf("it is kept for %+v and names %+v of %v", reason, others, counts)
+		reason, otherMoments, counts := p.takeWaiting(now)
+		if reason.name != "t" || reason.took != 200*ms || len(otherMoments) != maxNamed-1 || counts[KindSlow] != 41 {
+			t.Errorf("it is kept for %+v and names %+v of %v", reason, otherMoments, counts)
 		}
-		for i, m := range others[:maxNamed-2] {
+		for i, m := range otherMoments[:maxNamed-2] {
 			if want := string(rune('s' - i)); m.name != want {
 				t.Errorf("it names %+v in place of %s", m, want)
 			}
 		}
-		if last := others[maxNamed-2]; last.kind != KindFreeze || last.took != ms {
-			t.Errorf("it does not name the freeze: %+v", others)
+		if last := otherMoments[maxNamed-2]; last.kind != KindFreeze || last.took != ms {
+			t.Errorf("it does not name the freeze: %+v", otherMoments)
 		}
 		if p.longestRecorded[classRequests] != 200*ms {
 			t.Errorf("the longest that it holds is %v", p.longestRecorded[classRequests])

@@ -277,7 +277,7 @@ func (r *Recorder) loop() {
 // captureIfDue takes a snapshot if the plan says so, and otherwise sets the timer for the
 // next call. It reports whether Sink is running.
 func (r *Recorder) captureIfDue(next *time.Timer) (sinking bool) {
-	reason, others, heldCounts, wait := r.takeDueTriggers(time.Now())
+	reason, otherMoments, heldCounts, wait := r.takeDueTriggers(time.Now())
 	if wait > 0 {
 		next.Reset(wait)
 	}
@@ -287,8 +287,8 @@ func (r *Recorder) captureIfDue(next *time.Timer) (sinking bool) {
 	req := &captureRequest{heldCounts: heldCounts, done: make(chan struct{})}
 	err := r.guard.Do("flight: redact.Options.Allow", func() {
 		req.trigger = reason.trigger(&r.opts.Redact)
-		for i := range others {
-			req.otherTriggers = append(req.otherTriggers, others[i].trigger(&r.opts.Redact))
+		for i := range otherMoments {
+			req.otherTriggers = append(req.otherTriggers, otherMoments[i].trigger(&r.opts.Redact))
 		}
 	})
 	if err != nil {
@@ -302,16 +302,16 @@ func (r *Recorder) captureIfDue(next *time.Timer) (sinking bool) {
 
 // takeDueTriggers removes the waiting triggers from the plan if a snapshot is due now (wait is 0). Otherwise it returns
 // plan.advance's time to the next call.
-func (r *Recorder) takeDueTriggers(now time.Time) (reason moment, others []moment, heldCounts map[Kind]uint64, wait time.Duration) {
+func (r *Recorder) takeDueTriggers(now time.Time) (reason moment, otherMoments []moment, heldCounts map[Kind]uint64, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if wait = r.plan.advance(now, mark.Open); wait != 0 {
 		return reason, nil, nil, wait
 	}
-	reason, others, heldCounts = r.plan.takeWaiting(now)
+	reason, otherMoments, heldCounts = r.plan.takeWaiting(now)
 	r.hourBucket.takeToken()
 	r.dayBucket.takeToken()
-	return reason, others, heldCounts, 0
+	return reason, otherMoments, heldCounts, 0
 }
 
 // noteFailure counts a failed recording and its triggers as missed, with r.mu held.

@@ -29,11 +29,11 @@ import (
 )
 
 // waitUntil waits for a condition that other goroutines bring about.
-func waitUntil(t *testing.T, what string, condition func() bool) {
+func waitUntil(t *testing.T, name string, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("timeout waiting for: %s", what)
+			t.Fatalf("timeout waiting for: %s", name)
 		}
 	}
 }
@@ -140,10 +140,10 @@ func TestSlowRequest(t *testing.T) {
 
 // TestUnusualRequest triggers by the route's latencies, without Options.Slow.
 func TestUnusualRequest(t *testing.T) {
-	kept := make(chan string, 1)
+	recorded := make(chan string, 1)
 	r := start(t, Options{Tail: time.Millisecond, Sink: func(_ context.Context, name string, rec io.Reader) error {
 		_, err := io.Copy(io.Discard, rec)
-		kept <- name
+		recorded <- name
 		return err
 	}})
 	for range minRequests {
@@ -154,7 +154,7 @@ func TestUnusualRequest(t *testing.T) {
 	r.requestEnded(mark.Ended{Name: "GET /other", Took: time.Hour})
 	r.requestEnded(mark.Ended{Name: "GET /", Took: 30 * time.Millisecond})
 	select {
-	case name := <-kept:
+	case name := <-recorded:
 		if kindOf(name) != KindUnusual {
 			t.Errorf("it is called %s", name)
 		}
@@ -363,13 +363,13 @@ func TestUnwritableDirectory(t *testing.T) {
 func TestStorm(t *testing.T) {
 	r := start(t, Options{Dir: t.TempDir(), Slow: time.Millisecond, Tail: 10 * time.Millisecond})
 	slow := mark.Ended{Name: "GET /", Status: "2xx", Took: time.Second}
-	const each = 5000
+	const requestsEach = 5000
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			for range each {
+			for range requestsEach {
 				r.requestEnded(slow)
 			}
 		}()
@@ -391,7 +391,7 @@ func TestStorm(t *testing.T) {
 	var m recordingMeta
 	must.Do(t, json.Unmarshal(zipEntries(t, data)["meta.json"], &m))
 	held := m.Flight.HeldCounts[KindSlow]
-	if s.Kept != 1 || s.Triggers[KindSlow] != 20*each+101 || held == 0 || s.Missed[KindSlow] != 20*each+101-held || s.Missed[KindSlow] < 100 {
+	if s.Kept != 1 || s.Triggers[KindSlow] != 20*requestsEach+101 || held == 0 || s.Missed[KindSlow] != 20*requestsEach+101-held || s.Missed[KindSlow] < 100 {
 		t.Errorf("of %d triggers it kept %d, which holds %d, and missed %d", s.Triggers[KindSlow], s.Kept, held, s.Missed[KindSlow])
 	}
 }
@@ -427,17 +427,17 @@ func TestWithOtherProfilers(t *testing.T) {
 	if trace.IsEnabled() {
 		t.Skip("a trace is being recorded already")
 	}
-	other := trace.NewFlightRecorder(trace.FlightRecorderConfig{})
-	must.Do(t, other.Start())
+	runtimeRecorder := trace.NewFlightRecorder(trace.FlightRecorderConfig{})
+	must.Do(t, runtimeRecorder.Start())
 	r, err := Start(Options{Dir: t.TempDir(), Budget: -1})
 	if err != nil {
-		other.Stop()
+		runtimeRecorder.Stop()
 		t.Fatal(err)
 	}
 	defer r.Stop()
 	s := r.State()
 	r.requestEnded(mark.Ended{Name: "GET /", Took: time.Hour}) // while nothing is recorded
-	other.Stop()
+	runtimeRecorder.Stop()
 	if s.Recording || !strings.Contains(s.Why, "already") {
 		t.Errorf("with another flight recorder the state is %+v", s)
 	}

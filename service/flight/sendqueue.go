@@ -101,8 +101,8 @@ func (q *sendQueue) handleAnswer(name, token string, o outcome, retryAfter time.
 	case accepted:
 		q.acceptedCount++
 		q.failingRecordings = 0
-		for _, other := range q.byName {
-			other.countedAsFailing = false
+		for _, otherState := range q.byName {
+			otherState.countedAsFailing = false
 		}
 		state.result = accepted
 	case refused:

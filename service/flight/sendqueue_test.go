@@ -9,9 +9,9 @@ import (
 )
 
 func TestBackoff(t *testing.T) {
-	for n, most := range map[int]time.Duration{0: 0, 1: time.Second, 2: 2 * time.Second, 9: 256 * time.Second, 10: maxBackoff, 1000: maxBackoff} {
-		if low, high := backoff(n, 0), backoff(n, 0.999999); low != most/2 || high < most*99/100 || high > most {
-			t.Errorf("after %d failures: %v to %v, want half of %v to all", n, low, high, most)
+	for n, longest := range map[int]time.Duration{0: 0, 1: time.Second, 2: 2 * time.Second, 9: 256 * time.Second, 10: maxBackoff, 1000: maxBackoff} {
+		if low, high := backoff(n, 0), backoff(n, 0.999999); low != longest/2 || high < longest*99/100 || high > longest {
+			t.Errorf("after %d failures: %v to %v, want half of %v to all", n, low, high, longest)
 		}
 	}
 }

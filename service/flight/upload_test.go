@@ -67,10 +67,10 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 // putRecording writes a recording into a directory.
 func putRecording(t *testing.T, dir string, n int, text string) string {
 	t.Helper()
-	at := time.Unix(int64(1000+n), 0)
-	name := fileName(at, KindSlow, 1, n)
+	end := time.Unix(int64(1000+n), 0)
+	name := fileName(end, KindSlow, 1, n)
 	must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	must.Do(t, os.Chtimes(filepath.Join(dir, name), at, at))
+	must.Do(t, os.Chtimes(filepath.Join(dir, name), end, end))
 	return name
 }
 
@@ -192,8 +192,8 @@ func TestUploadAnswers(t *testing.T) {
 		if want := int(c.retries + c.sent + c.refused); r.attempts != want {
 			t.Errorf("%v: %d requests, want %d", c.answers, r.attempts, want)
 		}
-		if left := recordingNames(t, up.dir); len(left) != 1 || (left[0] == put[0]) != (c.held == 1) {
-			t.Errorf("%v: left is %q", c.answers, left)
+		if remaining := recordingNames(t, up.dir); len(remaining) != 1 || (remaining[0] == put[0]) != (c.held == 1) {
+			t.Errorf("%v: left is %q", c.answers, remaining)
 		}
 		srv.Close()
 	}
@@ -244,8 +244,8 @@ func TestUploadHeld(t *testing.T) {
 	requests := 0
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		requests++
-		for part, is := range forbidden {
-			if is && strings.Contains(q.Header.Get("Whylate-Recording-Name"), part) {
+		for part, isForbidden := range forbidden {
+			if isForbidden && strings.Contains(q.Header.Get("Whylate-Recording-Name"), part) {
 				w.WriteHeader(http.StatusForbidden)
 				return
 			}
@@ -254,7 +254,7 @@ func TestUploadHeld(t *testing.T) {
 	}))
 	defer srv.Close()
 	up, _ := newSender(t, srv.URL, "a", "b")
-	expect := func(what string, want UploadState, n int) {
+	expect := func(name string, want UploadState, n int) {
 		t.Helper()
 		for range 4 {
 			sendAllNow(up)
@@ -262,7 +262,7 @@ func TestUploadHeld(t *testing.T) {
 		s := up.currentState()
 		s.LastError = ""
 		if s != want || requests != n {
-			t.Errorf("%s: %+v after %d requests, want %+v after %d", what, s, requests, want, n)
+			t.Errorf("%s: %+v after %d requests, want %+v after %d", name, s, requests, want, n)
 		}
 	}
 	expect("all forbidden", UploadState{Failed: 2, Waiting: 2, Held: 2}, 2)
@@ -277,13 +277,13 @@ func TestUploadHeld(t *testing.T) {
 // alone, whatever that answers.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	elsewhere := 0
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere++ }))
-	defer other.Close()
+	otherServer := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere++ }))
+	defer otherServer.Close()
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		srv := httptest.NewServer(http.RedirectHandler(other.URL, status))
+		srv := httptest.NewServer(http.RedirectHandler(otherServer.URL, status))
 		up, _ := newSender(t, srv.URL, "x")
 		sendAllNow(up)
-		if s := up.currentState(); elsewhere != 0 || s.Failed != 1 || s.Waiting != 1 || !strings.Contains(s.LastError, other.URL) {
+		if s := up.currentState(); elsewhere != 0 || s.Failed != 1 || s.Waiting != 1 || !strings.Contains(s.LastError, otherServer.URL) {
 			t.Errorf("%d: %d requests elsewhere, the state is %+v", status, elsewhere, s)
 		}
 		srv.Close()

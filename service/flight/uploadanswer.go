@@ -69,12 +69,12 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		}
 		return time.Duration(s) * time.Second
 	}
-	until, err := http.ParseTime(text)
+	retryTime, err := http.ParseTime(text)
 	if err != nil {
 		return 0
 	}
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = date
 	}
-	return min(max(until.Sub(now), 0), maxRetryAfter)
+	return min(max(retryTime.Sub(now), 0), maxRetryAfter)
 }

@@ -202,7 +202,7 @@ func TestAncestorQuota(t *testing.T) {
 	}
 	s := &c.Snapshot
 	t.Logf("%d freezes, verdicts %v; own %v ancestor %v (%s); the parent lost %v in %d periods; others used %.0f %%",
-		s.Freezes.Count, c.FreezesByVerdict, s.Throttled.Own, s.Throttled.Ancestor, s.Throttled.How, kernel, throttled, 100*othersShare)
+		s.Freezes.Count, c.FreezesByVerdict, s.Throttled.Own, s.Throttled.Ancestor, s.Throttled.Evidence, kernel, throttled, 100*othersShare)
 	if s.Freezes.Count == 0 {
 		t.Fatal("no freeze was seen")
 	}

@@ -47,8 +47,8 @@ type Freeze struct {
 	// the run queue or the hypervisor was the cause, and unknown if the counters
 	// cannot be read or do not decide.
 	Verdict cgroup.Verdict
-	// How describes the evidence for the verdict.
-	How string
+	// Evidence describes the evidence for the verdict.
+	Evidence string
 	// Throttled is the growth of the kernel's counters since their previous reading:
 	// lost CPU time and throttled periods. One freeze may have several periods if the
 	// probe waits for a P behind one busy goroutine. Throttled is measured; the lengths
@@ -183,7 +183,7 @@ func (p *Probe) Snapshot(s *Snapshot) {
 	s.Started = p.started
 	s.Taken = time.Now()
 	s.Interval = p.state.interval(&p.opts)
-	s.Throttled = cgroup.Throttling{Verdict: cgroup.VerdictUnknown, How: "no throttling counter can be read"}
+	s.Throttled = cgroup.Throttling{Verdict: cgroup.VerdictUnknown, Evidence: "no throttling counter can be read"}
 	if s.Has&HasThrottling != 0 {
 		s.Throttled = p.state.total()
 	}
@@ -283,7 +283,7 @@ func (p *Probe) endTick(interval time.Duration) (Freeze, bool) {
 		CPU: time.Duration(float64(estimate.likely) * cpus),
 	}
 	throttling := s.readCounters()
-	f.Verdict, f.How, f.Throttled = throttling.Verdict, throttling.How, throttling
+	f.Verdict, f.Evidence, f.Throttled = throttling.Verdict, throttling.Evidence, throttling
 	s.snap.Freezes.Record(f.Likely)
 	s.snap.FreezeTime += f.Likely
 	s.snap.FreezeCPU += f.CPU

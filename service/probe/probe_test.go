@@ -99,7 +99,7 @@ func TestVerdictOfAFreeze(t *testing.T) {
 		p.state.tickStart -= 100 * time.Millisecond
 		f, frozen := p.endTick(10 * time.Millisecond)
 		if !frozen || f.Verdict != c.want {
-			t.Errorf("%s: frozen %v, verdict %q (%s), want %q", c.name, frozen, f.Verdict, f.How, c.want)
+			t.Errorf("%s: frozen %v, verdict %q (%s), want %q", c.name, frozen, f.Verdict, f.Evidence, c.want)
 		}
 		if f.Min < 85*time.Millisecond || f.Likely < f.Min || f.Max < f.Likely || !f.End.After(f.Start) {
 			t.Errorf("%s: %+v", c.name, f)
@@ -143,12 +143,12 @@ func TestHiddenAncestors(t *testing.T) {
 	p.state.tickStart -= 100 * time.Millisecond
 	f, frozen := p.endTick(10 * time.Millisecond)
 	if !frozen || f.Verdict != cgroup.VerdictUnknown {
-		t.Errorf("frozen %v, verdict %q (%s), want unknown", frozen, f.Verdict, f.How)
+		t.Errorf("frozen %v, verdict %q (%s), want unknown", frozen, f.Verdict, f.Evidence)
 	}
 	var s Snapshot
 	p.Snapshot(&s)
 	if s.Throttled.Verdict != cgroup.VerdictUnknown {
-		t.Errorf("verdict of the whole %q (%s), want unknown", s.Throttled.Verdict, s.Throttled.How)
+		t.Errorf("verdict of the whole %q (%s), want unknown", s.Throttled.Verdict, s.Throttled.Evidence)
 	}
 }
 

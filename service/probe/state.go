@@ -129,7 +129,7 @@ func (s *state) speedUpNearLimit(used, procs float64, now, interval time.Duratio
 // readCounters reads the cgroup's counters and returns their growth since the previous
 // reading.
 func (s *state) readCounters() cgroup.Throttling {
-	unknown := cgroup.Throttling{Verdict: cgroup.VerdictUnknown, How: "no throttling counter can be read"}
+	unknown := cgroup.Throttling{Verdict: cgroup.VerdictUnknown, Evidence: "no throttling counter can be read"}
 	if s.sampler == nil {
 		return unknown
 	}
@@ -165,7 +165,7 @@ func (s *state) total() cgroup.Throttling {
 	s.reported.Ancestor = max(s.reported.Ancestor, t.Ancestor)
 	s.reported.Periods = max(s.reported.Periods, t.Periods)
 	s.reported.ThrottledPeriods = max(s.reported.ThrottledPeriods, t.ThrottledPeriods)
-	s.reported.Verdict, s.reported.How = t.Verdict, t.How
+	s.reported.Verdict, s.reported.Evidence = t.Verdict, t.Evidence
 	return s.reported
 }
 
@@ -181,7 +181,7 @@ func addThrottling(sum *cgroup.Throttling, t cgroup.Throttling) {
 	sum.Periods += t.Periods
 	sum.ThrottledPeriods += t.ThrottledPeriods
 	if t.Verdict != cgroup.VerdictNone || sum.Verdict == cgroup.VerdictNone {
-		sum.Verdict, sum.How = t.Verdict, t.How
+		sum.Verdict, sum.Evidence = t.Verdict, t.Evidence
 	}
 }
 

@@ -110,17 +110,17 @@ func TestStateHelpers(t *testing.T) {
 	if (&state{tickStart: 4, fastUntil: 5}).interval(o) != 1 || (&state{tickStart: 5, fastUntil: 5}).interval(o) != 2 {
 		t.Error("ticks are fast at the wrong time")
 	}
-	noThrottling, ownThrottling := cgroup.Throttling{Verdict: cgroup.VerdictNone}, cgroup.Throttling{Verdict: cgroup.VerdictOwn, How: "x", Own: 1, Ancestor: 2, Periods: 3, ThrottledPeriods: 4}
+	noThrottling, ownThrottling := cgroup.Throttling{Verdict: cgroup.VerdictNone}, cgroup.Throttling{Verdict: cgroup.VerdictOwn, Evidence: "x", Own: 1, Ancestor: 2, Periods: 3, ThrottledPeriods: 4}
 	sum := noThrottling
 	addThrottling(&sum, ownThrottling)
 	addThrottling(&sum, ownThrottling)
-	if sum != (cgroup.Throttling{Verdict: cgroup.VerdictOwn, How: "x", Own: 2, Ancestor: 4, Periods: 6, ThrottledPeriods: 8}) {
+	if sum != (cgroup.Throttling{Verdict: cgroup.VerdictOwn, Evidence: "x", Own: 2, Ancestor: 4, Periods: 6, ThrottledPeriods: 8}) {
 		t.Errorf("%+v", sum)
 	}
 	if addThrottling(&sum, noThrottling); sum.Verdict != cgroup.VerdictOwn {
 		t.Errorf("a window without throttling makes %+v", sum)
 	}
-	if addThrottling(&noThrottling, cgroup.Throttling{Verdict: cgroup.VerdictNone, How: "y"}); noThrottling.How != "y" {
+	if addThrottling(&noThrottling, cgroup.Throttling{Verdict: cgroup.VerdictNone, Evidence: "y"}); noThrottling.Evidence != "y" {
 		t.Errorf("%+v", noThrottling)
 	}
 	before := cgroup.Stat{Throttled: 5, Periods: 5, Local: 5, Has: cgroup.HasLocal}

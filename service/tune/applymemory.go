@@ -47,7 +47,7 @@ func (t *Tuner) detectForeignMemory() {
 // memoryInput returns memoryFor's input at this poll.
 func (t *Tuner) memoryInput() memoryInput {
 	in := memoryInput{
-		limit: t.current.memoryLimit(), noLimitReason: t.current.limits.Memory.Seen, high: t.current.bounds.High, ratio: t.opts.MemoryRatio,
+		limit: t.current.memoryLimit(), noLimitReason: t.current.limits.Memory.SightText, high: t.current.bounds.High, ratio: t.opts.MemoryRatio,
 		otherMemory: t.current.otherMemory(), reserve: t.opts.MemoryReserve, needed: t.current.goStats.neededMemory(),
 		relaxed: t.gc.relaxed, defaultRatio: t.defaultRatio,
 	}

@@ -140,7 +140,7 @@ func (t *Tuner) latencyWindow(current int) latencyWindow {
 
 func (t *Tuner) procsInput() procsInput {
 	return procsInput{
-		policy: t.opts.Policy, quota: t.current.bounds.Quota, cpus: t.current.cpus, noQuotaReason: t.current.limits.CPU.Seen,
+		policy: t.opts.Policy, quota: t.current.bounds.Quota, cpus: t.current.cpus, noQuotaReason: t.current.limits.CPU.SightText,
 		minProcs: t.opts.MinProcs, maxProcs: t.opts.MaxProcs, rounding: t.opts.Rounding,
 	}
 }

@@ -262,8 +262,8 @@ func (r *reader) read(in *inputs, numCPU int) {
 // noLimits returns limits that report nothing but a reason.
 func noLimits(reason string) *cgroup.Limits {
 	return &cgroup.Limits{
-		CPU:    cgroup.CPU{QuotaLevel: -1, Sight: cgroup.SightAbsent, Seen: "no CPU quota is visible: " + reason},
-		Memory: cgroup.Memory{MaxLevel: -1, Sight: cgroup.SightAbsent, Seen: "no memory limit is visible: " + reason},
+		CPU:    cgroup.CPU{QuotaLevel: -1, Sight: cgroup.SightAbsent, SightText: "no CPU quota is visible: " + reason},
+		Memory: cgroup.Memory{MaxLevel: -1, Sight: cgroup.SightAbsent, SightText: "no memory limit is visible: " + reason},
 	}
 }
 

@@ -109,7 +109,7 @@ func (t *Tuner) State() State {
 		GCShare:       t.gcShare,
 		GCQuotaShare:  t.quotaShare,
 
-		Throttled: cgroup.Throttling{Verdict: cgroup.VerdictUnknown, How: "no throttling counter can be read"},
+		Throttled: cgroup.Throttling{Verdict: cgroup.VerdictUnknown, Evidence: "no throttling counter can be read"},
 		Limits:    in.limits,
 		Events:    slices.Clone(t.events),
 	}

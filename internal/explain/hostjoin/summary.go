@@ -259,7 +259,7 @@ func (v *view) addQuota(h *report.Host) {
 	}
 	c := cgroup.Compare(cgroupStat(from), cgroupStat(to))
 	h.Quota = report.HostQuota{
-		Verdict: report.ThrottleVerdict(c.Verdict), Text: c.How, OwnNS: max(0, int64(c.Own)), AncestorNS: max(0, int64(c.Ancestor)),
+		Verdict: report.ThrottleVerdict(c.Verdict), Text: c.Evidence, OwnNS: max(0, int64(c.Own)), AncestorNS: max(0, int64(c.Ancestor)),
 		Periods: max(0, c.Periods), ThrottledPeriods: max(0, c.ThrottledPeriods),
 	}
 	h.Quota.Group = v.throttledGroup(c.Verdict)

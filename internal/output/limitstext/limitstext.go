@@ -90,7 +90,7 @@ func writeCPU(p printf, l *cgroup.Limits) {
 			p("    burst at %s: %s more in a period, from unused quota\n", groupLevel(lv.Depth), lv.Burst)
 		}
 	}
-	writeUnseen(p, c.Sight, c.Seen, c.Hidden)
+	writeUnseen(p, c.Sight, c.SightText, c.Hidden)
 }
 
 func writeMemory(p printf, l *cgroup.Limits) {
@@ -120,7 +120,7 @@ func writeMemory(p printf, l *cgroup.Limits) {
 	if m.HasSwap {
 		p("    swap: at most %s\n", words.Binary(m.Swap))
 	}
-	writeUnseen(p, m.Sight, m.Seen, m.Hidden)
+	writeUnseen(p, m.Sight, m.SightText, m.Hidden)
 }
 
 // writeUnseen writes why no limit was found, if neither the table nor the notes do.

@@ -37,7 +37,7 @@ func TestEscapes(t *testing.T) {
 		PID: 1, Env: map[string]string{"GOMAXPROCS": evil, evil: evil}, Warnings: []string{evil},
 		Program: &limits.Program{Main: evil, Go: evil, Modules: map[string]string{evil: evil}},
 		Limits: &cgroup.Limits{
-			CPU:    cgroup.CPU{Bounds: []cgroup.CPUBound{{Kind: cgroup.BoundQuota, File: evil, Text: evil, Why: evil}}, Sight: cgroup.SightMalformed, Seen: evil},
+			CPU:    cgroup.CPU{Bounds: []cgroup.CPUBound{{Kind: cgroup.BoundQuota, File: evil, Text: evil, Why: evil}}, Sight: cgroup.SightMalformed, SightText: evil},
 			Memory: cgroup.Memory{Bounds: []cgroup.MemoryBound{{Kind: cgroup.BoundMax, File: evil, Text: evil, Why: evil}}, HighLevel: -1},
 		},
 		Choices: []limits.Choice{{Knob: "GOMAXPROCS", Setter: evil, Reason: evil}}, Traps: []traps.Trap{{Code: traps.Codes()[0], Text: evil, Fix: evil}},

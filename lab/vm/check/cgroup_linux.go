@@ -478,7 +478,7 @@ func throttledBy(t *T, holder, leaf *Group, how How) Spun {
 	c.Send(t, "sample")
 	var s Spun
 	c.Receive(t, &s)
-	t.Logf("%s: own %v, ancestor %v, %d of %d periods (%s)", s.Throttling.Verdict, s.Throttling.Own, s.Throttling.Ancestor, s.Throttling.ThrottledPeriods, s.Throttling.Periods, s.Throttling.How)
+	t.Logf("%s: own %v, ancestor %v, %d of %d periods (%s)", s.Throttling.Verdict, s.Throttling.Own, s.Throttling.Ancestor, s.Throttling.ThrottledPeriods, s.Throttling.Periods, s.Throttling.Evidence)
 	return s
 }
 
@@ -541,5 +541,5 @@ func verdictNone(e *Env, t *T, how How) {
 	if s.Throttling.Verdict != want {
 		t.Errorf("verdict %+v, want %s; from %+v to %+v", s.Throttling, want, s.From, s.To)
 	}
-	t.Logf("%s (%s)", s.Throttling.Verdict, fmt.Sprint(s.Throttling.How))
+	t.Logf("%s (%s)", s.Throttling.Verdict, fmt.Sprint(s.Throttling.Evidence))
 }

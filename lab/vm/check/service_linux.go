@@ -168,7 +168,7 @@ func probed(t *T, holder, leaf *Group, how How) Frozen {
 	c.Send(t, "stop")
 	var f Frozen
 	c.Receive(t, &f)
-	t.Logf("%d freezes %v, %v of wall time, %v as CPU time; counters: own %v, ancestor %v, %s (%s)", f.Freezes, f.By, f.Wall, f.CPU, f.Throttled.Own, f.Throttled.Ancestor, f.Throttled.Verdict, f.Throttled.How)
+	t.Logf("%d freezes %v, %v of wall time, %v as CPU time; counters: own %v, ancestor %v, %s (%s)", f.Freezes, f.By, f.Wall, f.CPU, f.Throttled.Own, f.Throttled.Ancestor, f.Throttled.Verdict, f.Throttled.Evidence)
 	if f.Freezes == 0 {
 		t.Fatalf("no freeze was seen in ten throttled periods")
 	}

@@ -41,8 +41,8 @@ func (s *Server) limitsTool(ctx context.Context, in limitsIn) (*Limits, error) {
 				out.CPU += fmt.Sprintf(", by the %s in %s", b.Kind, b.File)
 			}
 		}
-		out.CPU = cut(out.CPU+"; "+l.CPU.Seen, maxText)
-		out.Memory = cut(words.Binary(l.Memory.Effective)+"; "+l.Memory.Seen, maxText)
+		out.CPU = cut(out.CPU+"; "+l.CPU.SightText, maxText)
+		out.Memory = cut(words.Binary(l.Memory.Effective)+"; "+l.Memory.SightText, maxText)
 	}
 	for _, c := range a.Choices {
 		if c.InForce && c.Value != nil {
