@@ -27,10 +27,10 @@ import (
 )
 
 const (
-	mostTimes  = 5
-	allowance  = 500 * time.Millisecond
-	mostMemory = 300 << 20
-	mostTime   = time.Minute
+	maxCPUFactor = 5
+	extraCPU     = 500 * time.Millisecond
+	maxMemory    = 300 << 20
+	maxTime      = time.Minute
 )
 
 var verbs = [][]string{
@@ -39,11 +39,11 @@ var verbs = [][]string{
 }
 
 type result struct {
-	status int
-	cpu    time.Duration
-	peak   int64
-	stderr []byte
-	hung   bool
+	status   int
+	cpu      time.Duration
+	peak     int64
+	stderr   []byte
+	timedOut bool
 }
 
 func main() {
@@ -53,7 +53,7 @@ func main() {
 	exe := flag.String("whylate", "", "the program")
 	keep := flag.String("keep", "", "keep the damaged files that fail, or all with -n 1, in this directory")
 	flag.Parse()
-	bad, err := run(*exe, flag.Args(), *seed, *first, *n, *keep, os.Stdout)
+	bad, err := tryDamages(*exe, flag.Args(), *seed, *first, *n, *keep, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "damage:", err)
 		os.Exit(2)
@@ -63,7 +63,7 @@ func main() {
 	}
 }
 
-func run(exe string, files []string, seed uint64, first, n int, keep string, out io.Writer) (bad int, err error) {
+func tryDamages(exe string, files []string, seed uint64, first, n int, keep string, out io.Writer) (failed int, err error) {
 	if exe == "" || len(files) == 0 {
 		return 0, errors.New("want -whylate PROGRAM and traces")
 	}
@@ -73,109 +73,109 @@ func run(exe string, files []string, seed uint64, first, n int, keep string, out
 	}
 	defer os.RemoveAll(dir)
 	type key struct{ file, verb int }
-	whole := map[key]result{}
+	undamaged := map[key]result{}
 	data := make([][]byte, len(files))
-	worst, dearest, peak, statuses := 0.0, "none", int64(0), map[int]int{}
+	worst, worstText, peak, statuses := 0.0, "none", int64(0), map[int]int{}
 	for i := first; i < first+n; i++ {
 		rnd := rand.New(rand.NewPCG(seed, uint64(i)))
 		f, v := rnd.IntN(len(files)), i%len(verbs)
 		if data[f] == nil {
 			if data[f], err = os.ReadFile(files[f]); err != nil {
-				return bad, err
+				return failed, err
 			}
 		}
-		clean, ok := whole[key{f, v}]
+		clean, ok := undamaged[key{f, v}]
 		if !ok {
-			if clean, err = do(exe, verbs[v], files[f], files[f], dir); err != nil {
-				return bad, err
+			if clean, err = runVerb(exe, verbs[v], files[f], files[f], dir); err != nil {
+				return failed, err
 			}
-			whole[key{f, v}] = clean
+			undamaged[key{f, v}] = clean
 		}
-		broken, what := damage(data[f], rnd)
+		broken, description := damage(data[f], rnd)
 		name := filepath.Join(dir, fmt.Sprintf("damaged-%d.trace", i))
 		if err := os.WriteFile(name, broken, 0o600); err != nil {
-			return bad, err
+			return failed, err
 		}
-		r, err := do(exe, verbs[v], name, files[f], dir)
+		r, err := runVerb(exe, verbs[v], name, files[f], dir)
 		if err != nil {
-			return bad, err
+			return failed, err
 		}
-		why := ""
+		problem := ""
 		switch {
-		case r.hung:
-			why = "did not end"
+		case r.timedOut:
+			problem = "did not end"
 		case bytes.Contains(r.stderr, []byte("goroutine ")) || bytes.Contains(r.stderr, []byte("panic")):
-			why = "panicked"
+			problem = "panicked"
 		case r.status != 0 && r.status != 1 && r.status != 3:
-			why = fmt.Sprintf("ended with status %d", r.status)
-		case r.cpu > mostTimes*clean.cpu+allowance:
-			why = fmt.Sprintf("took %v of CPU instead of %v", r.cpu, clean.cpu)
-		case r.peak > max(mostMemory, clean.peak+clean.peak/2):
-			why = fmt.Sprintf("took %d MB instead of %d", r.peak>>20, clean.peak>>20)
+			problem = fmt.Sprintf("ended with status %d", r.status)
+		case r.cpu > maxCPUFactor*clean.cpu+extraCPU:
+			problem = fmt.Sprintf("took %v of CPU instead of %v", r.cpu, clean.cpu)
+		case r.peak > max(maxMemory, clean.peak+clean.peak/2):
+			problem = fmt.Sprintf("took %d MB instead of %d", r.peak>>20, clean.peak>>20)
 		}
 		statuses[r.status]++
 		if times := r.cpu.Seconds() / clean.cpu.Seconds(); times > worst {
-			worst, dearest = times, fmt.Sprintf("number %d, %s with %s: %v, %v instead of %v", i, filepath.Base(files[f]), what, verbs[v], r.cpu, clean.cpu)
+			worst, worstText = times, fmt.Sprintf("number %d, %s with %s: %v, %v instead of %v", i, filepath.Base(files[f]), description, verbs[v], r.cpu, clean.cpu)
 		}
 		peak = max(peak, r.peak)
-		if why != "" {
-			bad++
-			fmt.Fprintf(out, "number %d of seed %d, %s with %s: %v %s\n", i, seed, filepath.Base(files[f]), what, verbs[v], why)
+		if problem != "" {
+			failed++
+			fmt.Fprintf(out, "number %d of seed %d, %s with %s: %v %s\n", i, seed, filepath.Base(files[f]), description, verbs[v], problem)
 			fmt.Fprintf(out, "%.600s\n", r.stderr)
 		}
-		if keep != "" && (why != "" || n == 1) {
+		if keep != "" && (problem != "" || n == 1) {
 			if err := os.WriteFile(filepath.Join(keep, filepath.Base(name)), broken, 0o644); err != nil {
-				return bad, err
+				return failed, err
 			}
 		}
 		os.Remove(name)
 	}
-	fmt.Fprintf(out, "%d damages of %d traces: %d bad; by status %v; at most %.1f times the CPU of the whole trace (%s), %d MB\n", n, len(files), bad, statuses, worst, dearest, peak>>20)
-	return bad, nil
+	fmt.Fprintf(out, "%d damages of %d traces: %d bad; by status %v; at most %.1f times the CPU of the whole trace (%s), %d MB\n", n, len(files), failed, statuses, worst, worstText, peak>>20)
+	return failed, nil
 }
 
 // damage returns a damaged copy and says what was done.
-func damage(data []byte, rnd *rand.Rand) (broken []byte, what string) {
+func damage(data []byte, rnd *rand.Rand) (broken []byte, description string) {
 	b := bytes.Clone(data)
-	at := func() int { return rnd.IntN(len(b)) }
-	part := func() (from, to int) {
-		from = at()
+	randomOffset := func() int { return rnd.IntN(len(b)) }
+	randomRange := func() (from, to int) {
+		from = randomOffset()
 		return from, min(len(b), from+1+rnd.IntN(1<<rnd.IntN(14)))
 	}
 	switch rnd.IntN(5) {
 	case 0:
 		n := 1 + rnd.IntN(8)
 		for range n {
-			b[at()] ^= 1 << rnd.IntN(8)
+			b[randomOffset()] ^= 1 << rnd.IntN(8)
 		}
 		return b, fmt.Sprintf("%d flipped bits", n)
 	case 1:
-		from, to := part()
+		from, to := randomRange()
 		for i := from; i < to; i++ {
 			b[i] = byte(rnd.Uint32())
 		}
 		return b, fmt.Sprintf("bytes %d to %d overwritten", from, to)
 	case 2:
-		from, to := part()
+		from, to := randomRange()
 		return append(b[:from], b[to:]...), fmt.Sprintf("bytes %d to %d cut out", from, to)
 	case 3:
-		from, to := part()
+		from, to := randomRange()
 		return append(bytes.Clone(b[:to]), b[from:]...), fmt.Sprintf("bytes %d to %d twice", from, to)
 	}
-	end := at()
+	end := randomOffset()
 	return b[:end], fmt.Sprintf("its first %d bytes", end)
 }
 
-// do runs one verb on a file; diff compares it with the whole one.
-func do(exe string, verb []string, file, whole, dir string) (result, error) {
+// runVerb runs one verb on a file; diff compares it with the whole one.
+func runVerb(exe string, verb []string, file, original, dir string) (result, error) {
 	args := append([]string{}, verb...)
 	switch verb[0] {
 	case "diff":
-		args = append(args, whole)
+		args = append(args, original)
 	case "export":
 		args = append(args, "-o", filepath.Join(dir, "out"))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), mostTime)
+	ctx, cancel := context.WithTimeout(context.Background(), maxTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, exe, append(args, file)...)
 	var stderr bytes.Buffer
@@ -185,7 +185,7 @@ func do(exe string, verb []string, file, whole, dir string) (result, error) {
 	if err != nil && !errors.As(err, &exit) && ctx.Err() == nil {
 		return result{}, fmt.Errorf("running %s: %w", exe, err)
 	}
-	r := result{status: cmd.ProcessState.ExitCode(), cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), stderr: stderr.Bytes(), hung: ctx.Err() != nil}
+	r := result{status: cmd.ProcessState.ExitCode(), cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), stderr: stderr.Bytes(), timedOut: ctx.Err() != nil}
 	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		r.peak = int64(u.Maxrss) << 10
 	}

@@ -33,16 +33,16 @@ func main() {
 	out := flag.String("o", ".", "write to this directory")
 	d := flag.Duration("d", 700*time.Millisecond, "length of the recordings")
 	takes := flag.Duration("takes", 500*time.Microsecond, "how long the server's handler computes")
-	of := flag.String("page", "", "be the service of the page that asks this URL; or \"backend\": be that; or \"record\": write page.trace, of 1.2 s, to -o")
+	pageRole := flag.String("page", "", "be the service of the page that asks this URL; or \"backend\": be that; or \"record\": write page.trace, of 1.2 s, to -o")
 	flag.Parse()
 	run := func() error { return record(*out, *d, *takes) }
 	if *serve != "" {
 		run = func() error { return side(*serve, *takes) }
 	}
-	if *of == "record" {
+	if *pageRole == "record" {
 		run = func() error { return recordPage(filepath.Join(*out, "page.trace"), 1200*time.Millisecond) }
-	} else if *of != "" {
-		run = func() error { return page(*of) }
+	} else if *pageRole != "" {
+		run = func() error { return page(*pageRole) }
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
@@ -62,8 +62,8 @@ type Sum struct {
 	NS    int64 `json:"ns"`
 }
 
-func (t *timer) add(since time.Time) {
-	took := time.Since(since)
+func (t *timer) add(start time.Time) {
+	took := time.Since(start)
 	t.mu.Lock()
 	t.Count, t.NS = t.Count+1, t.NS+int64(took)
 	t.mu.Unlock()

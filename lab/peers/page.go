@@ -35,7 +35,7 @@ func inner(w http.ResponseWriter)                  { time.Sleep(pageTakes); fmt.
 func advert(w http.ResponseWriter)                 { time.Sleep(pageTakes); fmt.Fprintln(w, "advert") }
 
 // page is the service, or with "backend" what it asks.
-func page(what string) error {
+func page(role string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -43,12 +43,12 @@ func page(what string) error {
 	self := "http://" + l.Addr().String()
 	fmt.Println(self)
 	mux := http.DefaultServeMux // it has pprof
-	if what == "backend" {
+	if role == "backend" {
 		mux.HandleFunc("/answer", func(w http.ResponseWriter, _ *http.Request) { inner(w) })
 		return http.Serve(l, mux)
 	}
-	mux.HandleFunc("/prices", func(w http.ResponseWriter, _ *http.Request) { prices(w, what+"/answer") })
-	mux.HandleFunc("/stock", func(w http.ResponseWriter, _ *http.Request) { stock(w, what+"/answer") })
+	mux.HandleFunc("/prices", func(w http.ResponseWriter, _ *http.Request) { prices(w, role+"/answer") })
+	mux.HandleFunc("/stock", func(w http.ResponseWriter, _ *http.Request) { stock(w, role+"/answer") })
 	mux.HandleFunc("/front", func(w http.ResponseWriter, _ *http.Request) { front(w, self) })
 	mux.HandleFunc("/inner", func(w http.ResponseWriter, _ *http.Request) { inner(w) })
 	mux.HandleFunc("/advert", func(w http.ResponseWriter, _ *http.Request) { advert(w) })
@@ -57,7 +57,7 @@ func page(what string) error {
 
 // recordPage starts both, loads pages, and writes a trace of the service.
 func recordPage(file string, d time.Duration) error {
-	start := func(what string) (url string, stop func(), err error) {
+	startProcess := func(what string) (url string, stop func(), err error) {
 		cmd := exec.Command(os.Args[0], "-page", what)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -71,12 +71,12 @@ func recordPage(file string, d time.Duration) error {
 		_, err = fmt.Fscanln(out, &url)
 		return url, stop, err
 	}
-	backend, stop, err := start("backend")
+	backend, stop, err := startProcess("backend")
 	if err != nil {
 		return err
 	}
 	defer stop()
-	service, stop, err := start(backend)
+	service, stop, err := startProcess(backend)
 	if err != nil {
 		return err
 	}

@@ -3,15 +3,15 @@ package main
 // A provable is a service, and the change that its -fix makes in the words of
 // --what-if; or a setting of the service, with the flags of "truth run" that
 // make it.
-type provable struct {
+type provableChange struct {
 	service string
 	changes []string
 	shape   string
 	setting []string
 }
 
-func cases() []provable {
-	return []provable{
+func cases() []provableChange {
+	return []provableChange{
 		{"routes", []string{"order=2ms"}, "a sleep on the request's own goroutine", nil},
 		{"open-loop", []string{"sleep@(*napping).ask=2ms"}, "the same, requests at random", nil},
 		{"cpu-handler", []string{"compute=1ms"}, "computing", nil},

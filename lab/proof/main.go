@@ -34,16 +34,16 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+	if err := runCases(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "proof:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runCases(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := flag.NewFlagSet("proof", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	only := fs.String("only", "", "cases to run, by service, separated by commas")
+	services := fs.String("only", "", "cases to run, by service, separated by commas")
 	length := fs.Duration("d", 3*time.Second, "length of each run")
 	tries := fs.Int("tries", 3, "runs of a case until the machine was quiet in one")
 	markdown := fs.Bool("markdown", false, "write the table for the documentation")
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var rows []row
 	failed := 0
 	for _, c := range cases() {
-		if *only != "" && !contains(strings.Split(*only, ","), c.service) {
+		if *services != "" && !contains(strings.Split(*services, ","), c.service) {
 			continue
 		}
 		r, err := p.prove(ctx, c)
@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		rows = append(rows, r)
 		fmt.Fprintln(stderr, r.line())
 	}
-	write(stdout, rows, *markdown)
+	writeTable(stdout, rows, *markdown)
 	if failed > 0 {
 		return fmt.Errorf("%d cases could not be run", failed)
 	}

@@ -25,13 +25,13 @@ type prover struct {
 
 // A row is a case that was run.
 type row struct {
-	provable
-	was, then  figures // the client's clock
-	p50, p99   estimate
-	check      *check // nil: too few requests tell
-	noise      noise
-	void       bool
-	tailProven bool // both runs have enough requests for a 99th percentile
+	provableChange
+	before, after figures // the client's clock
+	p50, p99      estimate
+	check         *check // nil: too few requests tell
+	noise         noise
+	isVoid        bool
+	tailProven    bool // both runs have enough requests for a 99th percentile
 }
 
 type figures struct {
@@ -49,20 +49,20 @@ type check struct {
 }
 
 // prove runs a case until the machine was quiet, and returns the quietest run.
-func (p *prover) prove(ctx context.Context, c provable) (row, error) {
+func (p *prover) prove(ctx context.Context, c provableChange) (row, error) {
 	var best row
 	var failed error
 	done := false
 	for range p.tries {
-		r, err := p.once(ctx, c)
+		r, err := p.runOnce(ctx, c)
 		if err != nil {
 			failed = err
 			continue
 		}
-		if !done || r.noise.worse(best.noise) < 0 {
+		if !done || r.noise.compare(best.noise) < 0 {
 			best, done = r, true
 		}
-		if !best.void {
+		if !best.isVoid {
 			break
 		}
 	}
@@ -72,28 +72,28 @@ func (p *prover) prove(ctx context.Context, c provable) (row, error) {
 	return best, nil
 }
 
-func (p *prover) once(ctx context.Context, c provable) (row, error) {
-	r := row{provable: c}
+func (p *prover) runOnce(ctx context.Context, c provableChange) (row, error) {
+	r := row{provableChange: c}
 	dir := filepath.Join(p.dir, c.service)
-	r.noise = r.noise.with(listen())
-	was, err := p.truth(ctx, c.service, dir, "-fix=false")
+	r.noise = r.noise.maxOf(measureNoise())
+	before, err := p.runService(ctx, c.service, dir, "-fix=false")
 	if err != nil {
 		return r, err
 	}
-	r.noise = r.noise.with(listen())
+	r.noise = r.noise.maxOf(measureNoise())
 	changed := c.setting
 	if changed == nil {
 		changed = []string{"-fix=true"}
 	}
-	then, err := p.truth(ctx, c.service, dir+"-fixed", changed...)
+	after, err := p.runService(ctx, c.service, dir+"-fixed", changed...)
 	if err != nil {
 		return r, err
 	}
-	r.noise = r.noise.with(listen())
-	r.void = r.noise.void()
-	r.was, r.then = was.figures(), then.figures()
-	r.tailProven = was.Traced.Count >= 100 && r.then.count >= 100
-	predicted, err := p.predict(ctx, c, filepath.Join(dir, c.service+".trace"), was)
+	r.noise = r.noise.maxOf(measureNoise())
+	r.isVoid = r.noise.isVoid()
+	r.before, r.after = before.figures(), after.figures()
+	r.tailProven = before.Traced.Count >= 100 && r.after.count >= 100
+	predicted, err := p.predict(ctx, c, filepath.Join(dir, c.service+".trace"), before)
 	r.p50, r.p99, r.check = predicted.P50NS, predicted.P99NS, predicted.Check
 	return r, err
 }
@@ -116,7 +116,7 @@ func (o *outcome) figures() figures {
 	return figures{o.Client.Count, time.Duration(o.Client.P50NS), time.Duration(o.Client.P99NS)}
 }
 
-func (p *prover) truth(ctx context.Context, service, dir string, flags ...string) (*outcome, error) {
+func (p *prover) runService(ctx context.Context, service, dir string, flags ...string) (*outcome, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(p.dir, "truth"), append([]string{"run", service, "-o", dir, "-d", p.length.String()}, flags...)...)
 	cmd.WaitDelay = 5 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -140,7 +140,7 @@ type predicted struct {
 }
 
 // predict asks whylate, and takes its answer for the slow group.
-func (p *prover) predict(ctx context.Context, c provable, trace string, o *outcome) (predicted, error) {
+func (p *prover) predict(ctx context.Context, c provableChange, trace string, o *outcome) (predicted, error) {
 	args := []string{"explain", "--json"}
 	for _, change := range c.changes {
 		args = append(args, "--what-if", change)
@@ -179,8 +179,8 @@ func (p *prover) predict(ctx context.Context, c provable, trace string, o *outco
 
 // Noise is what else the machine did, as an idle process saw it.
 type noise struct {
-	late  time.Duration // 90th percentile of how late timers were
-	queue float64       // share of the wall time that it waited for a processor
+	timerDelay    time.Duration // 90th percentile of how late timers were
+	runQueueShare float64       // share of the wall time that it waited for a processor
 }
 
 // What an idle machine stays below. The kernel counts waking up as waiting too: on an idle virtual machine 0.1 ms of each
@@ -190,13 +190,15 @@ const (
 	quietQueue = 0.20
 )
 
-func (n noise) void() bool { return n.late > quietLate || n.queue > quietQueue }
+func (n noise) isVoid() bool { return n.timerDelay > quietLate || n.runQueueShare > quietQueue }
 
-func (n noise) with(o noise) noise { return noise{max(n.late, o.late), max(n.queue, o.queue)} }
+func (n noise) maxOf(o noise) noise {
+	return noise{max(n.timerDelay, o.timerDelay), max(n.runQueueShare, o.runQueueShare)}
+}
 
-// worse orders by noise.
-func (n noise) worse(o noise) int {
-	a, b := float64(n.late)/float64(quietLate)+n.queue/quietQueue, float64(o.late)/float64(quietLate)+o.queue/quietQueue
+// compare orders by noise.
+func (n noise) compare(o noise) int {
+	a, b := float64(n.timerDelay)/float64(quietLate)+n.runQueueShare/quietQueue, float64(o.timerDelay)/float64(quietLate)+o.runQueueShare/quietQueue
 	switch {
 	case a < b:
 		return -1
@@ -206,20 +208,20 @@ func (n noise) worse(o noise) int {
 	return 0
 }
 
-// listen measures the noise for a while.
-func listen() noise {
+// measureNoise measures the noise for a while.
+func measureNoise() noise {
 	var late []time.Duration
-	waited, begun := schedstat(), time.Now()
+	waited, start := schedstat(), time.Now()
 	for range 100 {
 		t := time.Now()
 		time.Sleep(time.Millisecond)
-		for until := time.Now().Add(200 * time.Microsecond); time.Now().Before(until); { // something to wait for a processor with
+		for end := time.Now().Add(200 * time.Microsecond); time.Now().Before(end); { // something to wait for a processor with
 		}
 		late = append(late, time.Since(t)-1200*time.Microsecond)
 	}
-	took := time.Since(begun)
+	took := time.Since(start)
 	slices.Sort(late)
-	return noise{late: late[len(late)*9/10], queue: float64(schedstat()-waited) / float64(took)}
+	return noise{timerDelay: late[len(late)*9/10], runQueueShare: float64(schedstat()-waited) / float64(took)}
 }
 
 // schedstat returns how long all threads of this process waited for a

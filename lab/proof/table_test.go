@@ -28,12 +28,12 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-func TestTold(t *testing.T) {
+func TestCheckText(t *testing.T) {
 	p50 := estimate{Est: 2 * time.Millisecond, Low: time.Millisecond, High: 3 * time.Millisecond}
 	for _, c := range []struct {
-		check         *check
-		was, measured time.Duration
-		want          string
+		check            *check
+		before, measured time.Duration
+		want             string
 	}{
 		{nil, 10 * time.Millisecond, 2 * time.Millisecond, ""},
 		{&check{40, 2 * time.Millisecond, true}, 10 * time.Millisecond, 2 * time.Millisecond, "agrees (40 took 2.00 ms), right"},
@@ -43,8 +43,8 @@ func TestTold(t *testing.T) {
 		{&check{40, 9 * time.Millisecond, false}, 10 * time.Millisecond, 2 * time.Millisecond, "differs (40 took 9.00 ms), wrong"},
 		{&check{40, 9 * time.Millisecond, false}, 10 * time.Millisecond, 700 * time.Microsecond, "differs (40 took 9.00 ms), right"},
 	} {
-		r := row{was: figures{p50: c.was}, p50: p50, check: c.check, then: figures{p50: c.measured}}
-		if got := r.told(); got != c.want {
+		r := row{before: figures{p50: c.before}, p50: p50, check: c.check, after: figures{p50: c.measured}}
+		if got := r.checkText(); got != c.want {
 			t.Errorf("%+v, measured %v: %q, want %q", c.check, c.measured, got, c.want)
 		}
 	}

@@ -31,17 +31,17 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "record those whose name matches `regexp`")
+	filter := flag.String("only", "", "record those whose name matches `regexp`")
 	truth := flag.Bool("truth", false, "record nothing; write down again what is true of the services")
 	flag.Parse()
-	if err := run(*only, *truth); err != nil {
+	if err := recordAll(*filter, *truth); err != nil {
 		fmt.Fprintln(os.Stderr, "recordings:", err)
 		os.Exit(1)
 	}
 }
 
-func run(only string, truth bool) error {
-	match, err := regexp.Compile(only)
+func recordAll(filter string, truth bool) error {
+	match, err := regexp.Compile(filter)
 	if err != nil {
 		return err
 	}
@@ -54,12 +54,12 @@ func run(only string, truth bool) error {
 	}
 	defer os.RemoveAll(r.tmp)
 	if truth {
-		return r.truths()
+		return r.rewriteTruths()
 	}
-	if err := r.programs(); err != nil {
+	if err := r.recordPrograms(); err != nil {
 		return err
 	}
-	return r.services()
+	return r.recordServices()
 }
 
 type recorder struct {
@@ -80,7 +80,7 @@ func (r *recorder) build(pkg string) (string, error) {
 	return exe, nil
 }
 
-func (r *recorder) programs() error {
+func (r *recorder) recordPrograms() error {
 	built := map[string]string{}
 	for _, p := range testprog.Programs() {
 		if !r.match.MatchString(p.Name) {
@@ -94,32 +94,32 @@ func (r *recorder) programs() error {
 			built[p.Package()] = exe
 		}
 		file := filepath.Join(r.tmp, "x.trace")
-		out, err := output(built[p.Package()], append(slices.Clone(p.Args), "-o", file)...)
+		out, err := runProgram(built[p.Package()], append(slices.Clone(p.Args), "-o", file)...)
 		if err != nil {
 			return err
 		}
-		about := describe(p.Package(), p.Args)
-		about.Facts = new(testprog.Facts)
-		if err := json.Unmarshal(out, about.Facts); err != nil {
+		metadata := describe(p.Package(), p.Args)
+		metadata.Facts = new(testprog.Facts)
+		if err := json.Unmarshal(out, metadata.Facts); err != nil {
 			return err
 		}
 		data, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		if err := keep("programs", p.Name, about, map[string][]byte{".trace": data}); err != nil {
+		if err := store("programs", p.Name, metadata, map[string][]byte{".trace": data}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// list returns the catalog of services, each as it stands there.
-func (r *recorder) list() (exe string, services []json.RawMessage, err error) {
+// listServices returns the catalog of services, each as it stands there.
+func (r *recorder) listServices() (exe string, services []json.RawMessage, err error) {
 	if exe, err = r.build("lab/truth"); err != nil {
 		return "", nil, err
 	}
-	out, err := output(exe, "list", "-json")
+	out, err := runProgram(exe, "list", "-json")
 	if err != nil {
 		return "", nil, err
 	}
@@ -132,8 +132,8 @@ func nameOf(service json.RawMessage) string {
 	return s.Name
 }
 
-func (r *recorder) services() error {
-	exe, services, err := r.list()
+func (r *recorder) recordServices() error {
+	exe, services, err := r.listServices()
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (r *recorder) services() error {
 	}
 	for _, run := range append(runs, testprog.Runs()...) {
 		if r.match.MatchString(run.Name) {
-			if err := r.service(exe, &run); err != nil {
+			if err := r.recordService(exe, &run); err != nil {
 				return err
 			}
 		}
@@ -151,27 +151,27 @@ func (r *recorder) services() error {
 	return nil
 }
 
-// quiet is how late timers may be, at the 99th percentile, on a machine of
+// maxTimerDelay is how late timers may be, at the 99th percentile, on a machine of
 // which a test may expect right shares and latencies.
-const quiet = 3 * time.Millisecond
+const maxTimerDelay = 3 * time.Millisecond
 
-func (r *recorder) service(exe string, run *testprog.Run) error {
+func (r *recorder) recordService(exe string, run *testprog.Run) error {
 	service := run.Args[0]
 	dir := filepath.Join(r.tmp, "run")
 	files := map[string][]byte{}
-	about := describe("lab/truth", append([]string{"run"}, run.Args...))
+	metadata := describe("lab/truth", append([]string{"run"}, run.Args...))
 	for range 3 {
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
-		if _, err := output(exe, append([]string{"run", service, "-o", dir}, run.Args[1:]...)...); err != nil {
+		if _, err := runProgram(exe, append([]string{"run", service, "-o", dir}, run.Args[1:]...)...); err != nil {
 			return err
 		}
 		text, err := os.ReadFile(filepath.Join(dir, "truth.json"))
 		if err != nil {
 			return err
 		}
-		about.Truth = text
+		metadata.Truth = text
 		var o struct {
 			Lateness struct {
 				P99NS int64 `json:"p99_ns"`
@@ -180,7 +180,7 @@ func (r *recorder) service(exe string, run *testprog.Run) error {
 		if err := json.Unmarshal(text, &o); err != nil {
 			return err
 		}
-		if o.Lateness.P99NS < int64(quiet) {
+		if o.Lateness.P99NS < int64(maxTimerDelay) {
 			break
 		}
 	}
@@ -205,19 +205,19 @@ func (r *recorder) service(exe string, run *testprog.Run) error {
 		}
 		files[ext] = data
 	}
-	return keep("truth", run.Name, about, files)
+	return store("truth", run.Name, metadata, files)
 }
 
-// truths puts what the catalog says of each service now in place of what it said when it was recorded. Lines stay: they
+// rewriteTruths puts what the catalog says of each service now in place of what it said when it was recorded. Lines stay: they
 // are those of the program that was recorded.
-func (r *recorder) truths() error {
-	_, services, err := r.list()
+func (r *recorder) rewriteTruths() error {
+	_, services, err := r.listServices()
 	if err != nil {
 		return err
 	}
-	now := map[string]json.RawMessage{}
+	current := map[string]json.RawMessage{}
 	for _, s := range services {
-		now[nameOf(s)] = s
+		current[nameOf(s)] = s
 	}
 	files, err := filepath.Glob(filepath.Join(filepath.FromSlash(testprog.Dir), "truth", "*.json"))
 	if err != nil {
@@ -228,14 +228,14 @@ func (r *recorder) truths() error {
 		if err != nil {
 			return err
 		}
-		var about testprog.Metadata
-		if err := json.Unmarshal(text, &about); err != nil {
+		var metadata testprog.Metadata
+		if err := json.Unmarshal(text, &metadata); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		if about.Truth, err = testprog.WithService(about.Truth, now[about.Args[1]]); err != nil {
+		if metadata.Truth, err = testprog.WithService(metadata.Truth, current[metadata.Args[1]]); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		if err := writeJSON(file, about); err != nil {
+		if err := writeJSON(file, metadata); err != nil {
 			return err
 		}
 	}
@@ -249,7 +249,7 @@ func describe(program string, args []string) *testprog.Metadata {
 	}
 }
 
-func output(exe string, args ...string) ([]byte, error) {
+func runProgram(exe string, args ...string) ([]byte, error) {
 	cmd := exec.Command(exe, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -260,7 +260,7 @@ func output(exe string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-func keep(kind, name string, about *testprog.Metadata, files map[string][]byte) error {
+func store(kind, name string, metadata *testprog.Metadata, files map[string][]byte) error {
 	base := filepath.Join(filepath.FromSlash(testprog.Dir), kind, name)
 	if err := os.MkdirAll(filepath.Dir(base), 0o777); err != nil {
 		return err
@@ -277,7 +277,7 @@ func keep(kind, name string, about *testprog.Metadata, files map[string][]byte) 
 		}
 	}
 	fmt.Printf("%7d bytes  %s/%s\n", size, kind, name)
-	return writeJSON(base+".json", about)
+	return writeJSON(base+".json", metadata)
 }
 
 func writeJSON(file string, v any) error {

@@ -37,18 +37,18 @@ import (
 )
 
 func main() {
-	long := flag.Duration("d", time.Hour, "for how long")
+	duration := flag.Duration("d", time.Hour, "for how long")
 	rate := flag.Float64("rate", 5000, "requests a second")
-	every := flag.Duration("every", time.Minute, "between two faults")
+	faultInterval := flag.Duration("every", time.Minute, "between two faults")
 	child := flag.Bool("service", false, "be the service")
 	collector := flag.String("collector", "", "of the service")
 	dir := flag.String("dir", "", "of the service")
 	flag.Parse()
 	var err error
 	if *child {
-		err = serve(*dir, *collector)
+		err = serveUntilEOF(*dir, *collector)
 	} else {
-		err = soak(*long, *rate, *every)
+		err = soakService(*duration, *rate, *faultInterval)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
@@ -66,18 +66,18 @@ type fault struct {
 
 // A run is one soak.
 type run struct {
-	mu        sync.Mutex
-	faults    []*fault
-	arrived   map[string]bool // recordings, by id
-	asked     int             // requests of the uploader
-	sent      atomic.Uint64
-	failed    atomic.Uint64
-	base      string // the service's
-	client    *http.Client
-	lastError string
+	mu             sync.Mutex
+	faults         []*fault
+	arrived        map[string]bool // recordings, by id
+	uploadRequests int             // requests of the uploader
+	sent           atomic.Uint64
+	failed         atomic.Uint64
+	serviceURL     string // the service's
+	client         *http.Client
+	lastError      string
 }
 
-func soak(long time.Duration, rate float64, every time.Duration) error {
+func soakService(duration time.Duration, rate float64, faultInterval time.Duration) error {
 	dir, err := os.MkdirTemp("", "soak")
 	if err != nil {
 		return err
@@ -112,31 +112,31 @@ func soak(long time.Duration, rate float64, every time.Duration) error {
 	if !lines.Scan() {
 		return errors.New("the service did not start")
 	}
-	r.base = lines.Text()
+	r.serviceURL = lines.Text()
 
 	began := time.Now()
-	end := began.Add(long)
-	var all sync.WaitGroup
+	end := began.Add(duration)
+	var workGroup sync.WaitGroup
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	for i := range workers {
-		all.Go(func() { r.load(ctx, i, began, rate) })
+		workGroup.Go(func() { r.sendRequests(ctx, i, began, rate) })
 	}
-	all.Go(func() { r.harm(ctx, began, end, every) })
-	var seen []sample
-	for next := began.Add(10 * time.Second); sleep(ctx, next); next = next.Add(5 * time.Second) {
+	workGroup.Go(func() { r.injectFaults(ctx, began, end, faultInterval) })
+	var samples []sample
+	for next := began.Add(10 * time.Second); sleepUntil(ctx, next); next = next.Add(5 * time.Second) {
 		s, err := r.sample()
 		if err != nil {
 			return err
 		}
-		seen = append(seen, s)
-		if len(seen)%12 == 0 {
-			r.tell(began, s)
+		samples = append(samples, s)
+		if len(samples)%12 == 0 {
+			r.printProgress(began, s)
 		}
 	}
-	all.Wait()
+	workGroup.Wait()
 	end = time.Now()
 	// What is still to be sent is, and what waits to be written.
 	var last sample
@@ -149,23 +149,23 @@ func soak(long time.Duration, rate float64, every time.Duration) error {
 		}
 	}
 	_ = in.Close()
-	var left leftover
+	var leftovers leftover
 	if !lines.Scan() {
 		return errors.New("the service ended without a word")
 	}
-	if err := json.Unmarshal(lines.Bytes(), &left); err != nil {
+	if err := json.Unmarshal(lines.Bytes(), &leftovers); err != nil {
 		return err
 	}
 	if err := cmd.Wait(); err != nil {
 		return fmt.Errorf("the service: %w", err)
 	}
-	return r.judge(began, seen, last, left, end.Sub(began), rate)
+	return r.judge(began, samples, last, leftovers, end.Sub(began), rate)
 }
 
-// sleep waits until then, and says whether it came to that.
-func sleep(ctx context.Context, then time.Time) bool {
+// sleepUntil waits until then, and says whether it came to that.
+func sleepUntil(ctx context.Context, deadline time.Time) bool {
 	select {
-	case <-time.After(time.Until(then)):
+	case <-time.After(time.Until(deadline)):
 		return ctx.Err() == nil
 	case <-ctx.Done():
 		return false
@@ -174,14 +174,14 @@ func sleep(ctx context.Context, then time.Time) bool {
 
 const workers = 64
 
-// load sends one worker's part of the requests, each at its time. One that is more than a second behind leaves out what it missed.
-func (r *run) load(ctx context.Context, i int, began time.Time, rate float64) {
-	apart := time.Duration(workers / rate * float64(time.Second))
-	for at := began.Add(apart * time.Duration(i) / workers); ctx.Err() == nil; at = at.Add(apart) {
-		behind := -time.Until(at)
-		if behind < 0 {
-			time.Sleep(-behind)
-		} else if behind > time.Second {
+// sendRequests sends one worker's part of the requests, each at its time. One that is more than a second behind leaves out what it missed.
+func (r *run) sendRequests(ctx context.Context, i int, began time.Time, rate float64) {
+	interval := time.Duration(workers / rate * float64(time.Second))
+	for due := began.Add(interval * time.Duration(i) / workers); ctx.Err() == nil; due = due.Add(interval) {
+		delay := -time.Until(due)
+		if delay < 0 {
+			time.Sleep(-delay)
+		} else if delay > time.Second {
 			continue
 		}
 		path := "/list"
@@ -197,7 +197,7 @@ func (r *run) load(ctx context.Context, i int, began time.Time, rate float64) {
 			r.mu.Unlock()
 		}
 		r.sent.Add(1)
-		if took := time.Since(start); took > slow {
+		if took := time.Since(start); took > slowThreshold {
 			r.mu.Lock()
 			for _, f := range r.faults {
 				if start.Before(f.to) && start.Add(took).After(f.from) {
@@ -210,7 +210,7 @@ func (r *run) load(ctx context.Context, i int, began time.Time, rate float64) {
 }
 
 func (r *run) get(path string, into any) error {
-	res, err := r.client.Get(r.base + path)
+	res, err := r.client.Get(r.serviceURL + path)
 	if err != nil {
 		return err
 	}
@@ -225,14 +225,14 @@ func (r *run) get(path string, into any) error {
 	return err
 }
 
-// harm does something to the service now and then.
-func (r *run) harm(ctx context.Context, began, end time.Time, every time.Duration) {
+// injectFaults does something to the service now and then.
+func (r *run) injectFaults(ctx context.Context, began, end time.Time, interval time.Duration) {
 	for n := 1; ; n++ {
-		at := began.Add(time.Duration(n)*every - every/2)
-		if at.After(end.Add(-15 * time.Second)) {
+		faultTime := began.Add(time.Duration(n)*interval - interval/2)
+		if faultTime.After(end.Add(-15 * time.Second)) {
 			return
 		}
-		if !sleep(ctx, at) {
+		if !sleepUntil(ctx, faultTime) {
 			return
 		}
 		f := &fault{name: faults[n%len(faults)], from: time.Now(), to: time.Now().Add(5 * time.Second)}
@@ -248,8 +248,8 @@ func (r *run) harm(ctx context.Context, began, end time.Time, every time.Duratio
 // collect is the collector.
 func (r *run) collect(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
-	r.asked++
-	n := r.asked
+	r.uploadRequests++
+	n := r.uploadRequests
 	r.mu.Unlock()
 	switch {
 	case n%7 == 0:
@@ -270,7 +270,7 @@ func (r *run) collect(w http.ResponseWriter, q *http.Request) {
 	r.arrived[q.Header.Get("Whylate-Recording-Id")] = true
 	for _, t := range named {
 		for _, f := range r.faults {
-			if t.Route == "GET /order" && time.Duration(t.TookNS) >= slow && t.At.After(f.from) && t.At.Before(f.to) {
+			if t.Route == "GET /order" && time.Duration(t.TookNS) >= slowThreshold && t.At.After(f.from) && t.At.Before(f.to) {
 				f.recorded = true
 			}
 		}
@@ -320,7 +320,7 @@ func (r *run) sample() (s sample, err error) {
 	return s, err
 }
 
-func (r *run) tell(began time.Time, s sample) {
+func (r *run) printProgress(began time.Time, s sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	recorded := 0
@@ -331,27 +331,27 @@ func (r *run) tell(began time.Time, s sample) {
 	}
 	st := &s.State
 	fmt.Printf("%6s  %9d requests  %3d faults, %3d recorded  %3d kept, %d failed  RSS %.1f MB, live heap %.1f MB, %d goroutines, %d files  cost %.2f %% by %s, duty %.2f, own %.3f %%\n",
-		time.Since(began).Round(time.Second), r.sent.Load(), len(r.faults), recorded, st.Kept, st.Failed, mb(s.RSS), mb(s.Live), s.Goroutines, s.Files, 100*st.Cost, st.CostFrom, st.Duty, 100*st.OwnCost)
+		time.Since(began).Round(time.Second), r.sent.Load(), len(r.faults), recorded, st.Kept, st.Failed, megabytes(s.RSS), megabytes(s.Live), s.Goroutines, s.Files, 100*st.Cost, st.CostFrom, st.Duty, 100*st.OwnCost)
 }
 
-func mb(n uint64) float64 { return float64(n) / 1e6 }
+func megabytes(n uint64) float64 { return float64(n) / 1e6 }
 
 // judge prints the outcome, and returns what is wrong with it.
-func (r *run) judge(began time.Time, seen []sample, last sample, left leftover, long time.Duration, rate float64) error {
+func (r *run) judge(began time.Time, samples []sample, last sample, leftovers leftover, elapsed time.Duration, rate float64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var wrong []string
+	var problems []string
 	check := func(ok bool, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
 		fmt.Println(text)
 		if !ok {
-			wrong = append(wrong, text)
+			problems = append(problems, text)
 		}
 	}
 	st := &last.State
 	n := float64(r.sent.Load())
-	check(r.failed.Load() == 0, "%.0f requests in %v, %.0f a second, %.1f %% of what was wanted; %d failed %s", n, long, n/long.Seconds(), 100*n/(rate*long.Seconds()), r.failed.Load(), r.lastError)
-	recorded, met := 0, 0
+	check(r.failed.Load() == 0, "%.0f requests in %v, %.0f a second, %.1f %% of what was wanted; %d failed %s", n, elapsed, n/elapsed.Seconds(), 100*n/(rate*elapsed.Seconds()), r.failed.Load(), r.lastError)
+	recorded, affected := 0, 0
 	for _, f := range r.faults {
 		switch {
 		case f.recorded:
@@ -360,46 +360,46 @@ func (r *run) judge(began time.Time, seen []sample, last sample, left leftover, 
 			fmt.Printf("not recorded: %s at %v; the clients' slowest %v\n", f.name, f.from.Sub(began).Round(time.Second), f.slowest)
 		}
 		if f.recorded || f.slowest > 0 {
-			met++
+			affected++
 		}
 	}
-	check(recorded == len(r.faults), "%d faults, %d of them met by requests, %d recorded", len(r.faults), met, recorded)
+	check(recorded == len(r.faults), "%d faults, %d of them met by requests, %d recorded", len(r.faults), affected, recorded)
 	// The first quarter fills what is kept: the ring, routes, connections.
-	quarter := len(seen) / 4
+	quarter := len(samples) / 4
 	for _, m := range []struct {
-		name string
-		of   func(*sample) uint64
+		name  string
+		value func(*sample) uint64
 	}{{"RSS", func(s *sample) uint64 { return s.RSS }}, {"live heap", func(s *sample) uint64 { return s.Live }}} {
-		second, fourth := median(seen[quarter:2*quarter], m.of), median(seen[3*quarter:], m.of)
+		second, fourth := median(samples[quarter:2*quarter], m.value), median(samples[3*quarter:], m.value)
 		change := fourth/second - 1
 		check(math.Abs(change) <= 0.05, "%s: %.1f MB in the second quarter, %.1f MB in the fourth (medians): %+.1f %%", m.name, second/1e6, fourth/1e6, 100*change)
 	}
-	cost, own, duty := 0., 0., 0.
-	for i := range seen {
-		if seen[i].State.Recording {
-			cost += seen[i].State.Cost / float64(len(seen))
-			duty += 1 / float64(len(seen))
+	cost, ownCost, duty := 0., 0., 0.
+	for i := range samples {
+		if samples[i].State.Recording {
+			cost += samples[i].State.Cost / float64(len(samples))
+			duty += 1 / float64(len(samples))
 		}
-		own += seen[i].State.OwnCost / float64(len(seen))
+		ownCost += samples[i].State.OwnCost / float64(len(samples))
 	}
-	check(cost <= st.Budget && own <= 0.002, "the recorder cost %.2f %% of the CPUs by %s (budget %.0f %%), and ran %.1f %% of the time; its own part %.3f %%; the service used %.1f %% of a CPU",
-		100*cost, st.CostFrom, 100*st.Budget, 100*duty, 100*own, 100*(last.CPU-seen[0].CPU).Seconds()/last.At.Sub(seen[0].At).Seconds())
+	check(cost <= st.Budget && ownCost <= 0.002, "the recorder cost %.2f %% of the CPUs by %s (budget %.0f %%), and ran %.1f %% of the time; its own part %.3f %%; the service used %.1f %% of a CPU",
+		100*cost, st.CostFrom, 100*st.Budget, 100*duty, 100*ownCost, 100*(last.CPU-samples[0].CPU).Seconds()/last.Time.Sub(samples[0].Time).Seconds())
 	u := st.Upload
 	check(st.Failed == 0 && u.Waiting == 0 && u.Sent+u.Refused == st.Kept && uint64(len(r.arrived)) == st.Kept,
 		"%d recordings kept, %d failed; %d triggers, %d in no recording; uploads: %d sent, %d refused, %d attempts failed, %d wait, %d different ones arrived",
 		st.Kept, st.Failed, sum(st.Triggers), sum(st.Missed), u.Sent, u.Refused, u.Failed, u.Waiting, len(r.arrived))
-	check(left.Goroutines <= 0 && left.Files <= 0 && len(left.Parts) == 0 && left.Disk <= maxDisk,
-		"after Stop: %d goroutines more than before, %d open files more, half written %v, %.1f MB in the folder", left.Goroutines, left.Files, left.Parts, float64(left.Disk)/1e6)
-	if len(wrong) > 0 {
-		return fmt.Errorf("not as it should be:\n\t%s", strings.Join(wrong, "\n\t"))
+	check(leftovers.Goroutines <= 0 && leftovers.Files <= 0 && len(leftovers.Parts) == 0 && leftovers.Disk <= maxDisk,
+		"after Stop: %d goroutines more than before, %d open files more, half written %v, %.1f MB in the folder", leftovers.Goroutines, leftovers.Files, leftovers.Parts, float64(leftovers.Disk)/1e6)
+	if len(problems) > 0 {
+		return fmt.Errorf("not as it should be:\n\t%s", strings.Join(problems, "\n\t"))
 	}
 	return nil
 }
 
-func median(seen []sample, of func(*sample) uint64) float64 {
+func median(samples []sample, value func(*sample) uint64) float64 {
 	var v []uint64
-	for i := range seen {
-		v = append(v, of(&seen[i]))
+	for i := range samples {
+		v = append(v, value(&samples[i]))
 	}
 	slices.Sort(v)
 	if len(v) == 0 {
@@ -415,7 +415,7 @@ func sum(m map[flight.Kind]uint64) (n uint64) {
 	return n
 }
 
-func size(dir string) (n int64) {
+func dirSize(dir string) (n int64) {
 	files, _ := filepath.Glob(filepath.Join(dir, "*"))
 	for _, f := range files {
 		if info, err := os.Stat(f); err == nil {

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	slow    = 150 * time.Millisecond
-	maxDisk = 64 << 20
+	slowThreshold = 150 * time.Millisecond
+	maxDisk       = 64 << 20
 )
 
 // faults are done in turns, all to the orders.
@@ -31,7 +31,7 @@ var faults = []string{"lock", "backend", "compute"}
 
 // A sample is what the service says of itself.
 type sample struct {
-	At                time.Time
+	Time              time.Time
 	RSS, Live         uint64
 	Goroutines, Files int
 	CPU               time.Duration
@@ -45,15 +45,15 @@ type leftover struct {
 	Disk              int64
 }
 
-// serve is the service: it runs until standard input ends, and then says what is left.
-func serve(dir, collector string) error {
+// serveUntilEOF is the service: it runs until standard input ends, and then says what is left.
+func serveUntilEOF(dir, collector string) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0") // before anything is counted: the poller's own files stay
 	if err != nil {
 		return err
 	}
 	goroutines, files := runtime.NumGoroutine(), openFiles()
 	s := service.Start(service.Options{Flight: &flight.Options{
-		Dir: dir, MaxDisk: maxDisk, Slow: slow, Factor: -1, Gap: 5 * time.Second, Freeze: 5 * time.Second, PerHour: -1, PerDay: -1,
+		Dir: dir, MaxDisk: maxDisk, Slow: slowThreshold, Factor: -1, Gap: 5 * time.Second, Freeze: 5 * time.Second, PerHour: -1, PerDay: -1,
 		Upload: &flight.UploadOptions{URL: collector},
 	}})
 	rec := s.Flight()
@@ -70,45 +70,45 @@ func serve(dir, collector string) error {
 	mux.HandleFunc("GET /order", o.order)
 	all := http.NewServeMux()
 	all.Handle("/", mark.Handler(mux))
-	all.HandleFunc("/fault", o.fault)
+	all.HandleFunc("/fault", o.injectFault)
 	all.HandleFunc("/sample", func(w http.ResponseWriter, _ *http.Request) {
 		m := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		metrics.Read(m)
 		_ = json.NewEncoder(w).Encode(sample{
-			At: time.Now(), RSS: rss(), Live: m[0].Value.Uint64(), Goroutines: runtime.NumGoroutine(), Files: openFiles(), CPU: cpuTime(), State: rec.State(),
+			Time: time.Now(), RSS: rss(), Live: m[0].Value.Uint64(), Goroutines: runtime.NumGoroutine(), Files: openFiles(), CPU: cpuTime(), State: rec.State(),
 		})
 	})
 	srv := &http.Server{Handler: all}
-	served := make(chan struct{})
-	go func() { _ = srv.Serve(ln); close(served) }()
+	ended := make(chan struct{})
+	go func() { _ = srv.Serve(ln); close(ended) }()
 	fmt.Println("http://" + ln.Addr().String())
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	_ = srv.Close()
-	<-served
+	<-ended
 	s.Stop()
-	var left leftover
+	var leftovers leftover
 	for range 50 { // connections' goroutines end by themselves
-		left.Goroutines, left.Files = runtime.NumGoroutine()-goroutines, openFiles()-(files-1) // the listener is closed
-		if left.Goroutines <= 0 && left.Files <= 0 {
+		leftovers.Goroutines, leftovers.Files = runtime.NumGoroutine()-goroutines, openFiles()-(files-1) // the listener is closed
+		if leftovers.Goroutines <= 0 && leftovers.Files <= 0 {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	left.Parts, _ = filepath.Glob(filepath.Join(dir, "*.part-*"))
-	left.Disk = size(dir)
-	return json.NewEncoder(os.Stdout).Encode(left)
+	leftovers.Parts, _ = filepath.Glob(filepath.Join(dir, "*.part-*"))
+	leftovers.Disk = dirSize(dir)
+	return json.NewEncoder(os.Stdout).Encode(leftovers)
 }
 
 // orders are what faults are done to.
 type orders struct {
-	mu      sync.Mutex
-	late    atomic.Int32 // requests that the backend answers late
-	compute atomic.Int32
+	mu          sync.Mutex
+	slowAnswers atomic.Int32 // requests that the backend answers late
+	compute     atomic.Int32
 }
 
 func (o *orders) order(w http.ResponseWriter, _ *http.Request) {
 	o.mu.Lock()
-	late := o.late.Load() > 0 && o.late.Add(-1) >= 0 // orders wait for who has the lock
+	late := o.slowAnswers.Load() > 0 && o.slowAnswers.Add(-1) >= 0 // orders wait for who has the lock
 	o.mu.Unlock()
 	if late {
 		time.Sleep(400 * time.Millisecond)
@@ -120,14 +120,14 @@ func (o *orders) order(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "ok")
 }
 
-func (o *orders) fault(_ http.ResponseWriter, q *http.Request) {
+func (o *orders) injectFault(_ http.ResponseWriter, q *http.Request) {
 	switch q.FormValue("name") {
 	case "lock":
 		o.mu.Lock()
 		time.Sleep(300 * time.Millisecond)
 		o.mu.Unlock()
 	case "backend":
-		o.late.Store(3)
+		o.slowAnswers.Store(3)
 	case "compute":
 		o.compute.Store(1)
 	}

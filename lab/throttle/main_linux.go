@@ -59,14 +59,14 @@ func runVerb(args []string) error {
 	fs.IntVar(&c.neighbours, "neighbours", 0, "busy threads of other processes beside it")
 	fs.BoolVar(&c.heavy, "heavy", false, "let the service go before neighbours (always so under a quota without any)")
 	fs.IntVar(&c.conns, "conns", 8, "connections that send requests")
-	fs.DurationVar(&c.d, "d", 5*time.Second, "length of the trace")
+	fs.DurationVar(&c.duration, "d", 5*time.Second, "length of the trace")
 	fs.StringVar(&c.out, "o", "", "write the trace to `file`")
 	_ = fs.Parse(args)
-	if c.out == "" || !known(c.kind) || c.quota < 0 {
+	if c.out == "" || !isKind(c.kind) || c.quota < 0 {
 		fs.Usage()
 		os.Exit(2)
 	}
-	r, err := record(c)
+	r, err := recordService(c)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ type config struct {
 	procs      int
 	neighbours int
 	conns      int
-	d          time.Duration
+	duration   time.Duration
 	out        string
 	heavy      bool
 }
@@ -39,23 +39,23 @@ type result struct {
 	PeriodNS   int64   `json:"period_ns"`
 	Neighbours int     `json:"neighbours"`
 	count
-	// Others is the share of the machine's CPU time that all but the service used
+	// OthersShare is the share of the machine's CPU time that all but the service used
 	// meanwhile: how quiet it was.
-	Others float64 `json:"others"`
+	OthersShare float64 `json:"others"`
 	// StolenNS is the CPU time that the hypervisor kept from the machine meanwhile:
 	// where that has a quota of its own, a trace shows it like the service's.
 	StolenNS int64 `json:"stolen_ns"`
 }
 
-// record runs a service, in a group of its own if it has a quota, and records
+// recordService runs a service, in a group of its own if it has a quota, and records
 // a trace of it.
-func record(c config) (r result, err error) {
+func recordService(c config) (r result, err error) {
 	r.Kind, r.Quota, r.PeriodNS, r.Neighbours = c.kind, c.quota, c.period.Nanoseconds(), c.neighbours
 	exe, err := os.Executable()
 	if err != nil {
 		return r, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.d+60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), c.duration+60*time.Second)
 	defer cancel()
 	for range c.neighbours {
 		n := exec.CommandContext(ctx, exe, "burn")
@@ -72,7 +72,7 @@ func record(c config) (r result, err error) {
 			_ = n.Wait()
 		}()
 	}
-	args := []string{"serve", "-kind", c.kind, "-d", c.d.String(), "-o", c.out}
+	args := []string{"serve", "-kind", c.kind, "-d", c.duration.String(), "-o", c.out}
 	var group *cpugroup.Group
 	if c.quota > 0 || c.heavy {
 		if group, err = cpugroup.New(cpugroup.Options{CPUs: c.quota, Period: c.period, HighWeight: c.neighbours == 0 || c.heavy}); err != nil {
@@ -101,15 +101,15 @@ func record(c config) (r result, err error) {
 	if err := cmd.Start(); err != nil {
 		return r, fmt.Errorf("starting the service: %w", err)
 	}
-	said := bufio.NewReader(out)
-	addr, err := said.ReadString('\n')
+	output := bufio.NewReader(out)
+	addr, err := output.ReadString('\n')
 	if err != nil {
 		return r, fmt.Errorf("the service did not start: %w", cmd.Wait())
 	}
-	stop := load(ctx, "http://"+strings.TrimSpace(addr)+"/", c)
-	before, begun := machineTimes(), time.Now()
-	line, readErr := said.ReadBytes('\n')
-	after, wall := machineTimes(), time.Since(begun)
+	stop := sendLoad(ctx, "http://"+strings.TrimSpace(addr)+"/", c)
+	before, start := machineTimes(), time.Now()
+	line, readErr := output.ReadBytes('\n')
+	after, wall := machineTimes(), time.Since(start)
 	stop()
 	if err := cmd.Wait(); err != nil {
 		return r, fmt.Errorf("the service: %w", err)
@@ -121,13 +121,13 @@ func record(c config) (r result, err error) {
 		return r, err
 	}
 	busy := after.busy - before.busy
-	r.Others = max(0, float64(busy-time.Duration(r.CPUNS))/float64(wall)/float64(r.CPUs))
+	r.OthersShare = max(0, float64(busy-time.Duration(r.CPUNS))/float64(wall)/float64(r.CPUs))
 	r.StolenNS = (after.stolen - before.stolen).Nanoseconds()
 	return r, nil
 }
 
-// load sends requests, if the service has a handler, until it is stopped.
-func load(ctx context.Context, url string, c config) (stop func()) {
+// sendLoad sends requests, if the service has a handler, until it is stopped.
+func sendLoad(ctx context.Context, url string, c config) (stop func()) {
 	switch c.kind {
 	case "http", "light", "gc":
 	default:

@@ -33,7 +33,7 @@ var kinds = map[string]func() http.HandlerFunc{
 	"ticks":  startTickers, // a thousand tickers of 100 ms
 }
 
-func known(kind string) bool { return kinds[kind] != nil }
+func isKind(kind string) bool { return kinds[kind] != nil }
 
 func kindList() string {
 	var names []string
@@ -44,24 +44,24 @@ func kindList() string {
 	return strings.Join(names, ", ")
 }
 
-// worked keeps the compiler from leaving work out.
-var worked atomic.Uint64
+// sink keeps the compiler from leaving work out.
+var sink atomic.Uint64
 
-// work needs about n/1000 milliseconds of a CPU: it is counted, not timed, so
+// compute needs about n/1000 milliseconds of a CPU: it is counted, not timed, so
 // that it does not shrink when it is held back.
-func work(n int) {
+func compute(n int) {
 	x := uint64(n) | 88172645463325252
 	for range n * 600 {
 		x ^= x << 13
 		x ^= x >> 7
 		x ^= x << 17
 	}
-	worked.Store(x)
+	sink.Store(x)
 }
 
 func handleHTTP() http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		work(2000)
+		compute(2000)
 		_, _ = io.WriteString(w, "done\n")
 	}
 }
@@ -69,7 +69,7 @@ func handleHTTP() http.HandlerFunc {
 func handleLight() http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(5 * time.Millisecond)
-		work(100)
+		compute(100)
 		_, _ = io.WriteString(w, "done\n")
 	}
 }
@@ -99,13 +99,13 @@ func startSpin() http.HandlerFunc {
 	for range runtime.GOMAXPROCS(0) {
 		go func() {
 			for {
-				work(1000)
+				compute(1000)
 			}
 		}()
 	}
 	go func() {
 		for range time.Tick(5 * time.Millisecond) {
-			worked.Add(1)
+			sink.Add(1)
 		}
 	}()
 	return nil
@@ -114,12 +114,12 @@ func startSpin() http.HandlerFunc {
 func startOne() http.HandlerFunc {
 	go func() {
 		for {
-			work(1000)
+			compute(1000)
 		}
 	}()
 	go func() {
 		for range time.Tick(100 * time.Millisecond) {
-			worked.Add(1)
+			sink.Add(1)
 		}
 	}()
 	return nil
@@ -128,7 +128,7 @@ func startOne() http.HandlerFunc {
 func startBatch() http.HandlerFunc {
 	go func() {
 		for range time.Tick(100 * time.Millisecond) {
-			work(30_000)
+			compute(30_000)
 		}
 	}()
 	return nil
@@ -145,7 +145,7 @@ func startTickers() http.HandlerFunc {
 	for range 1000 {
 		go func() {
 			for range time.Tick(100 * time.Millisecond) {
-				work(5)
+				compute(5)
 			}
 		}()
 	}
@@ -194,20 +194,20 @@ func serveVerb(args []string) error {
 	if err := trace.Start(f); err != nil {
 		return err
 	}
-	begun, cpu := time.Now(), ownCPU()
-	counted := func() (s cpugroup.Stat, err error) {
+	start, cpu := time.Now(), processCPU()
+	readStat := func() (s cpugroup.Stat, err error) {
 		if *dir == "" {
 			return s, nil
 		}
 		return cpugroup.ReadStat(*dir)
 	}
-	before, err := counted()
+	before, err := readStat()
 	if err != nil {
 		return err
 	}
 	time.Sleep(*d)
-	after, err := counted()
-	c := count{Stat: after.Minus(before), WallNS: time.Since(begun).Nanoseconds(), CPUNS: ownCPU() - cpu, Procs: runtime.GOMAXPROCS(0), CPUs: runtime.NumCPU()}
+	after, err := readStat()
+	c := count{Stat: after.Minus(before), WallNS: time.Since(start).Nanoseconds(), CPUNS: processCPU() - cpu, Procs: runtime.GOMAXPROCS(0), CPUs: runtime.NumCPU()}
 	trace.Stop()
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
@@ -215,7 +215,7 @@ func serveVerb(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(c)
 }
 
-func ownCPU() int64 {
+func processCPU() int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0
@@ -227,7 +227,7 @@ func ownCPU() int64 {
 func burnVerb() {
 	go func() {
 		for {
-			work(1000)
+			compute(1000)
 		}
 	}()
 	_, _ = io.Copy(io.Discard, os.Stdin)

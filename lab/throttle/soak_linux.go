@@ -30,8 +30,8 @@ type verdict struct {
 	} `json:"runtime"`
 }
 
-// arms without a quota, taken in turn; and, for comparison, under one.
-func arms(quota bool) []config {
+// soakConfigs without a quota, taken in turn; and, for comparison, under one.
+func soakConfigs(quota bool) []config {
 	if quota {
 		return []config{
 			{kind: "spin", quota: 0.5, procs: 2}, {kind: "spin", quota: 0.5, procs: 8},
@@ -64,19 +64,19 @@ func soakVerb(args []string) error {
 		return fmt.Errorf("building whylate: %w\n%s", err, out)
 	}
 	fmt.Println("| service | GOMAXPROCS | quota | neighbours | verdict | period | R (n) | CPU lost | kernel | ratio | stolen |\n|---|---|---|---|---|---|---|---|---|---|---|")
-	bad := 0
-	all := arms(*quota)
+	wrongCount := 0
+	all := soakConfigs(*quota)
 	for i := range *runs {
 		c := all[i%len(all)]
-		c.d, c.out = *d, filepath.Join(dir, "x.trace")
+		c.duration, c.out = *d, filepath.Join(dir, "x.trace")
 		if c.period == 0 {
 			c.period = 100 * time.Millisecond
 		}
-		r, err := record(c)
+		r, err := recordService(c)
 		if err != nil {
 			return fmt.Errorf("recording %s: %w", c.kind, err)
 		}
-		v, err := explain(whylate, c.out)
+		v, err := explainTrace(whylate, c.out)
 		if err != nil {
 			return err
 		}
@@ -88,25 +88,25 @@ func soakVerb(args []string) error {
 		fmt.Printf("| %s | %d | %g | %d | %s | %s | %.2f (%d) | %.2f s | %.2f s | %s | %.2f s |\n", c.kind, r.Procs, c.quota, c.neighbours,
 			th.Verdict, time.Duration(th.PeriodNS), th.R, th.N, float64(th.LostCPUNS)/1e9, float64(r.ThrottledNS)/1e9, ratio, float64(r.StolenNS)/1e9)
 		switch {
-		case !wrong(c, &r, &v):
+		case !isWrong(c, &r, &v):
 		case c.quota == 0 && r.StolenNS > th.LostCPUNS/4:
 			fmt.Printf("void: the machine itself was held back: %s\n", th.How)
 		default:
 			fmt.Printf("wrong: %s\n", th.How)
-			bad++
+			wrongCount++
 		}
 	}
-	fmt.Printf("\n%d of %d wrong\n", bad, *runs)
-	if bad > 0 {
-		return fmt.Errorf("%d of %d wrong", bad, *runs)
+	fmt.Printf("\n%d of %d wrong\n", wrongCount, *runs)
+	if wrongCount > 0 {
+		return fmt.Errorf("%d of %d wrong", wrongCount, *runs)
 	}
 	return nil
 }
 
-// wrong reports whether the verdict is one that must not be: a limit where
+// isWrong reports whether the verdict is one that must not be: a limit where
 // there is none, none where the kernel held the service back, or, without
 // neighbours and with a good part of the periods throttled, no limit told.
-func wrong(c config, r *result, v *verdict) bool {
+func isWrong(c config, r *result, v *verdict) bool {
 	th := v.Runtime.Throttle
 	if c.quota == 0 {
 		for _, f := range v.Findings {
@@ -116,17 +116,17 @@ func wrong(c config, r *result, v *verdict) bool {
 		}
 		return th.Verdict == "own"
 	}
-	often := 2*r.Throttled > r.Periods
+	mostlyThrottled := 2*r.Throttled > r.Periods
 	switch {
 	case th.Verdict == "none":
 		return r.Throttled > 0
-	case c.neighbours == 0 && often:
+	case c.neighbours == 0 && mostlyThrottled:
 		return th.Verdict != "own" || th.PeriodNS != c.period.Nanoseconds()
 	}
 	return false
 }
 
-func explain(whylate, trace string) (v verdict, err error) {
+func explainTrace(whylate, trace string) (v verdict, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, whylate, "explain", "--json", trace).Output()
