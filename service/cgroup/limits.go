@@ -58,7 +58,7 @@ type CPU struct {
 	Quota float64 `json:"quota_cpus"`
 	// QuotaLevel is the index in Levels of the one with Quota, -1 without a quota.
 	QuotaLevel int `json:"quota_level"`
-	// Sight distinguishes a quota that does not exist from one that may be hidden; Seen is a sentence about it.
+	// Sight distinguishes a quota that does not exist from one that may be hidden; SightText is a sentence about it.
 	Sight     Sight  `json:"sight"`
 	SightText string `json:"seen"`
 
@@ -133,7 +133,7 @@ type Memory struct {
 	// MaxLevel is the index in Levels of the one with Max; -1 if there is none, or if only v1's
 	// hierarchical_memory_limit shows it.
 	MaxLevel int `json:"max_level"`
-	// Sight distinguishes a limit that does not exist from one that may be hidden; Seen is a sentence about it.
+	// Sight distinguishes a limit that does not exist from one that may be hidden; SightText is a sentence about it.
 	Sight     Sight  `json:"sight"`
 	SightText string `json:"seen"`
 	// High is the tightest v2 memory.high, above which the kernel slows allocations down and
