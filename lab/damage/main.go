@@ -1,14 +1,14 @@
-// Command damage gives whylate damaged traces and holds what it does against what it does with the whole ones:
+// Command damage runs whylate on damaged traces and compares the cost with that of the undamaged ones:
 //
 //	go build -o /tmp/whylate ./cmd/whylate
 //	go run ./lab/damage -n 1000 -whylate /tmp/whylate a.trace b.trace ...
 //
-// A damage is one to eight flipped bits, bytes that are overwritten, cut out or there twice, or the end that is missing; which, is
-// decided by -seed and its number, so that "-seed 7 -first 123 -n 1" makes number 123 again (and -keep DIR keeps its file). In turn
-// each goes to explain, explain --json, explain --request ., check, diff, and every export.
+// A damage flips one to eight bits, overwrites, removes or repeats bytes, or cuts off the end. -seed and the damage's number
+// decide which, so "-seed 7 -first 123 -n 1" repeats number 123 (and -keep DIR stores its file). The damaged traces go to
+// explain, explain --json, explain --request ., check, diff, and every export, in turn.
 //
-// The command fails if whylate panics, if a run takes more than five times the CPU of the same verb on the whole trace (and half a
-// second more), more than 300 MB, more than a minute, or ends with a status that is none of its own.
+// The command fails if whylate panics, if a run takes more than five times the CPU of the same verb on the undamaged trace
+// (and half a second more), more than 300 MB or a minute, or if the exit status is none of whylate's.
 package main
 
 import (
@@ -47,9 +47,9 @@ type result struct {
 }
 
 func main() {
-	n := flag.Int("n", 100, "how many damages")
-	first := flag.Int("first", 0, "the first one's number")
-	seed := flag.Uint64("seed", 1, "what they are drawn from")
+	n := flag.Int("n", 100, "number of damages")
+	first := flag.Int("first", 0, "number of the first damage")
+	seed := flag.Uint64("seed", 1, "seed of the random numbers")
 	exe := flag.String("whylate", "", "the program")
 	keep := flag.String("keep", "", "keep the damaged files that fail, or all with -n 1, in this directory")
 	flag.Parse()
@@ -134,7 +134,7 @@ func tryDamages(exe string, files []string, seed uint64, first, n int, keep stri
 	return failed, nil
 }
 
-// damage returns a damaged copy and says what was done.
+// damage returns a damaged copy and a description of the damage.
 func damage(data []byte, rnd *rand.Rand) (broken []byte, description string) {
 	b := bytes.Clone(data)
 	randomOffset := func() int { return rnd.IntN(len(b)) }
@@ -166,7 +166,7 @@ func damage(data []byte, rnd *rand.Rand) (broken []byte, description string) {
 	return b[:end], fmt.Sprintf("its first %d bytes", end)
 }
 
-// runVerb runs one verb on a file; diff compares it with the whole one.
+// runVerb runs one verb on a file. diff compares it with the original.
 func runVerb(exe string, verb []string, file, original, dir string) (result, error) {
 	args := append([]string{}, verb...)
 	switch verb[0] {

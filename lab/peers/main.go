@@ -1,12 +1,12 @@
-// Peers records both sides of a call: a gateway, and the server that it asks
-// over loopback, each a process of its own, at the same time.
+// Command peers records both sides of a call at the same time: a gateway, and the
+// server that it calls over loopback, each in its own process.
 //
 //	go run ./lab/peers -o DIR     # server.trace, gateway.trace, truth.json
 //
-//	go run ./lab/peers -page record -o DIR     # page.trace: a page that asks for several things at once, one of them its own process
+//	go run ./lab/peers -page record -o DIR     # page.trace: a page with parallel calls, one of them to its own process
 //
-// truth.json has what the two measured of the traced time by their own clocks:
-// how long the server's handler took, and how long the gateway's call did.
+// truth.json has the times during the traces by the two programs' own clocks: of
+// the server's handler, and of the gateway's call.
 package main
 
 import (
@@ -29,11 +29,11 @@ import (
 )
 
 func main() {
-	serve := flag.String("serve", "", "be the server, or the gateway that asks this URL")
+	serve := flag.String("serve", "", "run the server, or the gateway that calls this URL")
 	out := flag.String("o", ".", "write to this directory")
 	d := flag.Duration("d", 700*time.Millisecond, "length of the recordings")
-	takes := flag.Duration("takes", 500*time.Microsecond, "how long the server's handler computes")
-	pageRole := flag.String("page", "", "be the service of the page that asks this URL; or \"backend\": be that; or \"record\": write page.trace, of 1.2 s, to -o")
+	takes := flag.Duration("takes", 500*time.Microsecond, "time for which the server's handler computes")
+	pageRole := flag.String("page", "", "run the service of the page that calls this URL; \"backend\": run the backend; \"record\": write page.trace, of 1.2 s, to -o")
 	flag.Parse()
 	run := func() error { return record(*out, *d, *takes) }
 	if *serve != "" {
@@ -50,13 +50,13 @@ func main() {
 	}
 }
 
-// A timer adds up how long something took.
+// A timer adds up durations.
 type timer struct {
 	mu sync.Mutex
 	Sum
 }
 
-// Sum is what a side measured.
+// Sum is the measurement of one side.
 type Sum struct {
 	Count int   `json:"count"`
 	NS    int64 `json:"ns"`
@@ -69,7 +69,7 @@ func (t *timer) add(start time.Time) {
 	t.mu.Unlock()
 }
 
-// side is one of the two processes. It ends with its standard input.
+// side is one of the two processes. It ends when its standard input does.
 func side(role string, takes time.Duration) error {
 	var t timer
 	http.HandleFunc("/ask", func(w http.ResponseWriter, r *http.Request) {
@@ -100,7 +100,7 @@ func side(role string, takes time.Duration) error {
 	return http.Serve(ln, nil)
 }
 
-// answer sleeps, so that its request is seen to block, and computes.
+// answer sleeps, so that its request blocks in the trace, and computes.
 //
 //go:noinline
 func answer(takes time.Duration) {
@@ -186,7 +186,7 @@ func record(dir string, d, takes time.Duration) (err error) {
 	return os.WriteFile(filepath.Join(dir, "truth.json"), append(b, '\n'), 0o666)
 }
 
-// start starts one of the two, and returns its address.
+// start starts one of the two processes and returns its address.
 func start(role string, takes time.Duration) (url string, end func(), err error) {
 	self, err := os.Executable()
 	if err != nil {

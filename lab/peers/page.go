@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The page asks for four things at once, each of which takes 20 ms: two ask a backend in another process, one asks its own process
-// over the network, and one sleeps. Who waits for whom, times do not tell.
+// The page makes four parallel calls that take 20 ms each: two to a backend in another process, one to its own process over the
+// network, and one that sleeps. Times do not show which waits for which.
 
 const pageTakes = 20 * time.Millisecond
 
@@ -34,7 +34,7 @@ func front(w http.ResponseWriter, self string)     { fetch(self + "/inner"); fmt
 func inner(w http.ResponseWriter)                  { time.Sleep(pageTakes); fmt.Fprintln(w, "inner") }
 func advert(w http.ResponseWriter)                 { time.Sleep(pageTakes); fmt.Fprintln(w, "advert") }
 
-// page is the service, or with "backend" what it asks.
+// page is the service, or its backend with role "backend".
 func page(role string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,8 +1,7 @@
 package main
 
-// A provable is a service, and the change that its -fix makes in the words of
-// --what-if; or a setting of the service, with the flags of "truth run" that
-// make it.
+// A provableChange is a service with the change of its -fix in the words of --what-if, or with a setting and the flags of
+// "truth run" that make it.
 type provableChange struct {
 	service string
 	changes []string

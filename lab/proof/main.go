@@ -1,19 +1,16 @@
-// Proof holds what whylate predicts against what then happens:
+// Command proof compares whylate's predictions with measurements after the change:
 //
 //	go run ./lab/proof                     # every case, about six minutes
 //	go run ./lab/proof -only waitgroup,hub
 //	go run ./lab/proof -markdown           # as a Markdown table
 //
-// For each of the known-truth services (lab/truth) in cases.go it records a
-// trace of the faulty one under load, asks `whylate explain --what-if` what the
-// change that the service's -fix makes would win, then really makes it, and
-// measures: with the clock of the client, a process of its own. The load is the
-// same for both, an open or a closed loop as the service has it.
+// For each service of lab/truth in cases.go it records a trace of the faulty service under load and lets `whylate explain
+// --what-if` predict the effect of the change that -fix makes. Then it makes the change and measures the latencies by the
+// clock of the client, which is another process. Both runs have the same load, an open or a closed loop.
 //
-// A run on a machine that is busy with something else proves nothing. Timers
-// that fire late, and threads that wait for a processor, beside an idle process
-// just before and after a run, tell; of up to three runs the quietest counts,
-// and if none was quiet its row says void and is in no sum.
+// A run on a busy machine proves nothing. An idle process measures, before and after each run, how late timers fire and how
+// long threads wait for a processor. Of up to three runs the quietest counts; if none was quiet, the row is void and does not
+// count in the sums.
 //
 // The exit status is 1 if a case could not be run.
 package main

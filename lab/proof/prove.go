@@ -28,7 +28,7 @@ type row struct {
 	provableChange
 	before, after figures // the client's clock
 	p50, p99      estimate
-	check         *check // nil: too few requests tell
+	check         *check // nil: too few requests for a check
 	noise         noise
 	isVoid        bool
 	tailProven    bool // both runs have enough requests for a 99th percentile
@@ -98,7 +98,7 @@ func (p *prover) runOnce(ctx context.Context, c provableChange) (row, error) {
 	return r, err
 }
 
-// An outcome is the part of truth.json that counts here.
+// An outcome is the used part of truth.json.
 type outcome struct {
 	Service struct {
 		Truth struct {
@@ -139,7 +139,7 @@ type predicted struct {
 	Check        *check
 }
 
-// predict asks whylate, and takes its answer for the slow group.
+// predict returns whylate's prediction for the slow group.
 func (p *prover) predict(ctx context.Context, c provableChange, trace string, o *outcome) (predicted, error) {
 	args := []string{"explain", "--json"}
 	for _, change := range c.changes {
@@ -150,7 +150,7 @@ func (p *prover) predict(ctx context.Context, c provableChange, trace string, o 
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return predicted{}, fmt.Errorf("asking whylate: %w\n%.500s", err, stderr.Bytes())
+		return predicted{}, fmt.Errorf("running whylate: %w\n%.500s", err, stderr.Bytes())
 	}
 	var rep struct {
 		Groups []struct {
@@ -162,7 +162,7 @@ func (p *prover) predict(ctx context.Context, c provableChange, trace string, o 
 			Predicted predicted
 		} `json:"what_if"`
 	}
-	// The keys p50_ns and p99_ns do not match by themselves.
+	// The keys p50_ns and p99_ns do not match the fields' names.
 	out = bytes.ReplaceAll(bytes.ReplaceAll(out, []byte(`"p50_ns"`), []byte(`"P50NS"`)), []byte(`"p99_ns"`), []byte(`"P99NS"`))
 	if err := json.Unmarshal(out, &rep); err != nil {
 		return predicted{}, fmt.Errorf("reading whylate's answer: %w", err)
@@ -174,17 +174,17 @@ func (p *prover) predict(ctx context.Context, c provableChange, trace string, o 
 			}
 		}
 	}
-	return predicted{}, errors.New("whylate says nothing of the slow group")
+	return predicted{}, errors.New("whylate predicts nothing for the slow group")
 }
 
-// Noise is what else the machine did, as an idle process saw it.
+// Noise is the load of the machine by other processes, as an idle process measures it.
 type noise struct {
-	timerDelay    time.Duration // 90th percentile of how late timers were
-	runQueueShare float64       // share of the wall time that it waited for a processor
+	timerDelay    time.Duration // 90th percentile
+	runQueueShare float64       // share of the wall time for which it waited for a processor
 }
 
-// What an idle machine stays below. The kernel counts waking up as waiting too: on an idle virtual machine 0.1 ms of each
-// turn of 1.3 ms.
+// An idle machine stays below these limits. The kernel counts waking up as waiting, too: on an idle virtual machine 0.1 ms of
+// each round of 1.3 ms.
 const (
 	quietLate  = 2 * time.Millisecond
 	quietQueue = 0.20
@@ -224,8 +224,7 @@ func measureNoise() noise {
 	return noise{timerDelay: late[len(late)*9/10], runQueueShare: float64(schedstat()-waited) / float64(took)}
 }
 
-// schedstat returns how long all threads of this process waited for a
-// processor, in ns; zero where the kernel does not tell.
+// schedstat returns how long all threads of this process waited for a processor, in ns; 0 if the kernel does not count it.
 func schedstat() (waited int64) {
 	files, err := filepath.Glob("/proc/self/task/*/schedstat")
 	if err != nil {

@@ -23,7 +23,7 @@ func (r *row) line() string {
 	return s
 }
 
-// checkText is what the check said of the prediction of the median, and whether the measurement said so too.
+// checkText returns the result of the check of the median's prediction, and whether the measurement confirmed it.
 func (r *row) checkText() string {
 	if r.check == nil {
 		return ""
@@ -38,8 +38,8 @@ func (r *row) checkText() string {
 	return fmt.Sprintf("%s (%d took %s), %s", answer, r.check.Requests, milliseconds(r.check.P50NS), right)
 }
 
-// isAsPredicted reports whether the median was as predicted, as the report's checks take it: within the range, a tenth of the
-// prediction or a fiftieth of what it wins aside.
+// isAsPredicted reports whether the median is within the predicted range, with the tolerance of the report's checks: a tenth
+// of the prediction or a fiftieth of its gain.
 func (r *row) isAsPredicted() bool {
 	tolerance := max(r.p50.Est/10, (r.before.p50-r.p50.Est)/50)
 	return r.p50.Low-tolerance <= r.after.p50 && r.after.p50 <= r.p50.High+tolerance
@@ -49,7 +49,7 @@ func ratio(predicted, measured time.Duration) float64 {
 	return float64(predicted) / float64(max(measured, 1))
 }
 
-// milliseconds writes milliseconds with three digits.
+// milliseconds formats a duration in milliseconds with three digits.
 func milliseconds(d time.Duration) string {
 	x := float64(d) / 1e6
 	switch {
@@ -63,7 +63,7 @@ func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%.3f ms", x)
 }
 
-// writeTable writes the table and what follows from it.
+// writeTable writes the table and the sums.
 func writeTable(w io.Writer, rows []row, markdown bool) {
 	cells := [][]string{{"service", "what it is", "change", "p50 was", "p50 predicted", "p50 measured", "ratio", "p99 predicted", "p99 measured", "ratio", "check of p50", ""}}
 	for i := range rows {
@@ -118,7 +118,7 @@ func writeTable(w io.Writer, rows []row, markdown bool) {
 	writeChecks(w, rows)
 }
 
-// writeChecks sums up what natural variation told.
+// writeChecks writes how often the checks within the trace were right.
 func writeChecks(w io.Writer, rows []row) {
 	var agree, held, differ, failed int
 	for i := range rows {
@@ -140,7 +140,7 @@ func writeChecks(w io.Writer, rows []row) {
 	fmt.Fprintf(w, "checks of p50 within the trace: %d agree, %d of them rightly; %d differ, %d of them rightly; %d rows have none.\n", agree, held, differ, failed, len(rows)-agree-differ)
 }
 
-// writeScore sums the errors up.
+// writeScore writes the errors of the predictions of a percentile.
 func writeScore(w io.Writer, quantile string, rows []row, values func(*row) (estimate, time.Duration)) {
 	if len(rows) < 3 {
 		fmt.Fprintf(w, "%s: too few rows to sum up.\n", quantile)
@@ -167,7 +167,7 @@ func median(x []float64) float64 {
 	return (s[(n-1)/2] + s[n/2]) / 2
 }
 
-// spearman is the correlation of ranks; equal values share theirs.
+// spearman returns the rank correlation; equal values share their ranks.
 func spearman(a, b []float64) float64 {
 	ra, rb := ranks(a), ranks(b)
 	meanRank := float64(len(a)+1) / 2
@@ -200,7 +200,7 @@ func ranks(x []float64) []float64 {
 	return out
 }
 
-// cpuModel is the processor's name, where the kernel tells.
+// cpuModel returns the processor's name, "" if the kernel does not name it.
 func cpuModel() string {
 	b, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

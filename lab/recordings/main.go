@@ -1,15 +1,15 @@
-// Command recordings records the programs of the lab again for tests: a trace of each scenario of lab/traceprog and of each
-// service of lab/truth, with what was true of it. They are kept in this directory, so that tests which hold a diagnosis
-// against the truth need no clock and are exact.
+// Command recordings records the programs of the lab for tests: a trace of each scenario of lab/traceprog and of each service
+// of lab/truth, with its truth. The recordings are in this directory, so that tests that compare a diagnosis with the truth
+// need no clock and have exact results.
 //
-//	go run ./lab/recordings              all of them, on a machine that does nothing else: about five minutes
-//	go run ./lab/recordings -only '^h2'  those of a matching name
-//	go run ./lab/recordings -truth       only what is true of the services, as the catalog says it now
+//	go run ./lab/recordings              all, on an otherwise idle machine: about five minutes
+//	go run ./lab/recordings -only '^h2'  those with a matching name
+//	go run ./lab/recordings -truth       only the truths of the services, from today's catalog
 //
-// Beside each NAME.trace.xz lies NAME.json: the program and its arguments, Go version, machine, date, and the truth. A run
-// during which the machine was not quiet is made again, up to three times. A test wants a recording that is diagnosed
-// rightly, so one that is not is recorded again by hand: what the recordings hold is that a right answer stays right. How
-// often whylate is right is measured by the live runs of .ci/full (internal/acceptance/testdata/rates.md).
+// Each NAME.trace.xz has a NAME.json with the program and its arguments, Go version, machine, date, and the truth. A run
+// during which the machine was not quiet is repeated, up to three times. A test needs a recording that is diagnosed rightly,
+// so a recording with another result is repeated by hand: recordings only ensure that a right answer stays right. The live
+// runs of .ci/full measure how often answers are right (internal/acceptance/testdata/rates.md).
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 
 func main() {
 	filter := flag.String("only", "", "record those whose name matches `regexp`")
-	truth := flag.Bool("truth", false, "record nothing; write down again what is true of the services")
+	truth := flag.Bool("truth", false, "record nothing; rewrite the truths of the services")
 	flag.Parse()
 	if err := recordAll(*filter, *truth); err != nil {
 		fmt.Fprintln(os.Stderr, "recordings:", err)
@@ -67,7 +67,7 @@ type recorder struct {
 	tmp   string
 }
 
-// build builds a program so that its traces do not show where.
+// build builds a program without paths of this machine.
 func (r *recorder) build(pkg string) (string, error) {
 	exe := filepath.Join(r.tmp, filepath.Base(pkg)+"-prog")
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", exe, "./"+pkg)
@@ -114,7 +114,7 @@ func (r *recorder) recordPrograms() error {
 	return nil
 }
 
-// listServices returns the catalog of services, each as it stands there.
+// listServices returns the services of the catalog, unchanged.
 func (r *recorder) listServices() (exe string, services []json.RawMessage, err error) {
 	if exe, err = r.build("lab/truth"); err != nil {
 		return "", nil, err
@@ -151,8 +151,7 @@ func (r *recorder) recordServices() error {
 	return nil
 }
 
-// maxTimerDelay is how late timers may be, at the 99th percentile, on a machine of
-// which a test may expect right shares and latencies.
+// maxTimerDelay is the 99th percentile of timer delays up to which a machine must give right shares and latencies.
 const maxTimerDelay = 3 * time.Millisecond
 
 func (r *recorder) recordService(exe string, run *testprog.Run) error {
@@ -196,7 +195,7 @@ func (r *recorder) recordService(exe string, run *testprog.Run) error {
 		if err != nil {
 			return err
 		}
-		if ext == ".client.json" { // without its indents
+		if ext == ".client.json" { // without indentation
 			var b bytes.Buffer
 			if err := json.Compact(&b, data); err != nil {
 				return err
@@ -208,8 +207,8 @@ func (r *recorder) recordService(exe string, run *testprog.Run) error {
 	return store("truth", run.Name, metadata, files)
 }
 
-// rewriteTruths puts what the catalog says of each service now in place of what it said when it was recorded. Lines stay: they
-// are those of the program that was recorded.
+// rewriteTruths replaces the recorded truth of each service by that of today's catalog. Lines stay: they are those of the
+// recorded program.
 func (r *recorder) rewriteTruths() error {
 	_, services, err := r.listServices()
 	if err != nil {

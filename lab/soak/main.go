@@ -1,12 +1,13 @@
-// Command soak runs a service with the flight recorder under load for long, gives it a fault each minute, and asks whether the
-// recorder does what docs/flight.md says: every fault recorded, memory flat, cost within the budget, nothing left behind.
+// Command soak runs a service with the flight recorder under load for a long time, injects a fault each minute, and checks
+// what docs/flight.md promises: every fault is recorded, memory stays constant, the cost is within the budget, and nothing
+// remains after Stop.
 //
 //	go run ./lab/soak -d 1h -rate 5000
 //
-// An interrupt ends it early, and it says what it saw until then.
-// The service is this program in a process of its own, with all that service.Start starts; clients and a collector of recordings are
-// here. The collector fails now and then: 500, 503 with Retry-After, 422. What it was given is the evidence: a fault counts as recorded
-// if a recording arrived that names a request of its time and length. Exit status 1 says that something was not as it should be.
+// An interrupt ends it early, with the results until then. The service is this program in a child process, with everything
+// that service.Start starts. The clients and a collector of recordings run here. The collector fails at times: 500, 503 with
+// Retry-After, 422. Its recordings are the evidence: a fault is recorded if a recording arrived that names a request at its
+// time with its latency. Exit status 1 means that a check failed.
 package main
 
 import (
@@ -37,12 +38,12 @@ import (
 )
 
 func main() {
-	duration := flag.Duration("d", time.Hour, "for how long")
+	duration := flag.Duration("d", time.Hour, "time to run")
 	rate := flag.Float64("rate", 5000, "requests a second")
-	faultInterval := flag.Duration("every", time.Minute, "between two faults")
-	child := flag.Bool("service", false, "be the service")
-	collector := flag.String("collector", "", "of the service")
-	dir := flag.String("dir", "", "of the service")
+	faultInterval := flag.Duration("every", time.Minute, "time between two faults")
+	child := flag.Bool("service", false, "run the service")
+	collector := flag.String("collector", "", "URL of the collector, for the service")
+	dir := flag.String("dir", "", "directory for recordings, for the service")
 	flag.Parse()
 	var err error
 	if *child {
@@ -56,7 +57,7 @@ func main() {
 	}
 }
 
-// A fault is what was done to the service, and when.
+// A fault is a fault injected into the service, and its time.
 type fault struct {
 	name     string
 	from, to time.Time
@@ -64,7 +65,7 @@ type fault struct {
 	slowest  time.Duration // by the clients
 }
 
-// A run is one soak.
+// A run is one execution of the soak.
 type run struct {
 	mu             sync.Mutex
 	faults         []*fault
@@ -138,7 +139,7 @@ func soakService(duration time.Duration, rate float64, faultInterval time.Durati
 	}
 	workGroup.Wait()
 	end = time.Now()
-	// What is still to be sent is, and what waits to be written.
+	// Wait for uploads and for recordings that are still to be written.
 	var last sample
 	for wait := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Second) {
 		if last, err = r.sample(); err != nil {
@@ -151,7 +152,7 @@ func soakService(duration time.Duration, rate float64, faultInterval time.Durati
 	_ = in.Close()
 	var leftovers leftover
 	if !lines.Scan() {
-		return errors.New("the service ended without a word")
+		return errors.New("the service ended without a result")
 	}
 	if err := json.Unmarshal(lines.Bytes(), &leftovers); err != nil {
 		return err
@@ -162,7 +163,7 @@ func soakService(duration time.Duration, rate float64, faultInterval time.Durati
 	return r.judge(began, samples, last, leftovers, end.Sub(began), rate)
 }
 
-// sleepUntil waits until then, and says whether it came to that.
+// sleepUntil sleeps until the deadline. It returns false if ctx ended before.
 func sleepUntil(ctx context.Context, deadline time.Time) bool {
 	select {
 	case <-time.After(time.Until(deadline)):
@@ -174,7 +175,8 @@ func sleepUntil(ctx context.Context, deadline time.Time) bool {
 
 const workers = 64
 
-// sendRequests sends one worker's part of the requests, each at its time. One that is more than a second behind leaves out what it missed.
+// sendRequests sends one worker's share of the requests, each when it is due. A worker that is more than a second late skips
+// requests.
 func (r *run) sendRequests(ctx context.Context, i int, began time.Time, rate float64) {
 	interval := time.Duration(workers / rate * float64(time.Second))
 	for due := began.Add(interval * time.Duration(i) / workers); ctx.Err() == nil; due = due.Add(interval) {
@@ -225,7 +227,7 @@ func (r *run) get(path string, into any) error {
 	return err
 }
 
-// injectFaults does something to the service now and then.
+// injectFaults injects a fault after each interval.
 func (r *run) injectFaults(ctx context.Context, began, end time.Time, interval time.Duration) {
 	for n := 1; ; n++ {
 		faultTime := began.Add(time.Duration(n)*interval - interval/2)
@@ -245,7 +247,7 @@ func (r *run) injectFaults(ctx context.Context, began, end time.Time, interval t
 	}
 }
 
-// collect is the collector.
+// collect is the handler of the collector.
 func (r *run) collect(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
 	r.uploadRequests++
@@ -276,13 +278,13 @@ func (r *run) collect(w http.ResponseWriter, q *http.Request) {
 		}
 	}
 	if n%13 == 0 {
-		w.WriteHeader(http.StatusUnprocessableEntity) // it has seen enough of it
+		w.WriteHeader(http.StatusUnprocessableEntity) // refuses the recording
 		return
 	}
 	w.WriteHeader(http.StatusCreated)
 }
 
-// triggers returns why a recording was kept.
+// triggers returns the triggers of a recording.
 func triggers(body io.Reader) ([]flight.Trigger, error) {
 	z, err := gzip.NewReader(body)
 	if err != nil {
@@ -298,7 +300,7 @@ func triggers(body io.Reader) ([]flight.Trigger, error) {
 	}
 	if t, err := b.Open("trace"); err != nil {
 		return nil, err
-	} else if _, err := io.Copy(io.Discard, t); err != nil { // it is whole
+	} else if _, err := io.Copy(io.Discard, t); err != nil { // it must be complete
 		return nil, err
 	}
 	f, err := b.Open("meta.json")
@@ -336,7 +338,7 @@ func (r *run) printProgress(began time.Time, s sample) {
 
 func megabytes(n uint64) float64 { return float64(n) / 1e6 }
 
-// judge prints the outcome, and returns what is wrong with it.
+// judge prints the outcome and returns the failed checks as an error.
 func (r *run) judge(began time.Time, samples []sample, last sample, leftovers leftover, elapsed time.Duration, rate float64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -350,7 +352,7 @@ func (r *run) judge(began time.Time, samples []sample, last sample, leftovers le
 	}
 	st := &last.State
 	n := float64(r.sent.Load())
-	check(r.failed.Load() == 0, "%.0f requests in %v, %.0f a second, %.1f %% of what was wanted; %d failed %s", n, elapsed, n/elapsed.Seconds(), 100*n/(rate*elapsed.Seconds()), r.failed.Load(), r.lastError)
+	check(r.failed.Load() == 0, "%.0f requests in %v, %.0f a second, %.1f %% of the requested rate; %d failed %s", n, elapsed, n/elapsed.Seconds(), 100*n/(rate*elapsed.Seconds()), r.failed.Load(), r.lastError)
 	recorded, affected := 0, 0
 	for _, f := range r.faults {
 		switch {
@@ -363,8 +365,8 @@ func (r *run) judge(began time.Time, samples []sample, last sample, leftovers le
 			affected++
 		}
 	}
-	check(recorded == len(r.faults), "%d faults, %d of them met by requests, %d recorded", len(r.faults), affected, recorded)
-	// The first quarter fills what is kept: the ring, routes, connections.
+	check(recorded == len(r.faults), "%d faults, %d of them affected requests, %d recorded", len(r.faults), affected, recorded)
+	// In the first quarter, the ring, routes and connections grow.
 	quarter := len(samples) / 4
 	for _, m := range []struct {
 		name  string
@@ -391,7 +393,7 @@ func (r *run) judge(began time.Time, samples []sample, last sample, leftovers le
 	check(leftovers.Goroutines <= 0 && leftovers.Files <= 0 && len(leftovers.Parts) == 0 && leftovers.Disk <= maxDisk,
 		"after Stop: %d goroutines more than before, %d open files more, half written %v, %.1f MB in the folder", leftovers.Goroutines, leftovers.Files, leftovers.Parts, float64(leftovers.Disk)/1e6)
 	if len(problems) > 0 {
-		return fmt.Errorf("not as it should be:\n\t%s", strings.Join(problems, "\n\t"))
+		return fmt.Errorf("failed checks:\n\t%s", strings.Join(problems, "\n\t"))
 	}
 	return nil
 }

@@ -26,10 +26,10 @@ const (
 	maxDisk       = 64 << 20
 )
 
-// faults are done in turns, all to the orders.
+// faults are injected in turn into /order.
 var faults = []string{"lock", "backend", "compute"}
 
-// A sample is what the service says of itself.
+// A sample has the service's measurements of itself.
 type sample struct {
 	Time              time.Time
 	RSS, Live         uint64
@@ -38,16 +38,16 @@ type sample struct {
 	State             flight.State
 }
 
-// A leftover is what is there after Stop and was not before Start.
+// A leftover has what remains after Stop in addition to the state before Start.
 type leftover struct {
 	Goroutines, Files int
 	Parts             []string
 	Disk              int64
 }
 
-// serveUntilEOF is the service: it runs until standard input ends, and then says what is left.
+// serveUntilEOF runs the service until standard input ends, and then prints what remains.
 func serveUntilEOF(dir, collector string) error {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // before anything is counted: the poller's own files stay
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // before counting, because the poller's own files remain
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func serveUntilEOF(dir, collector string) error {
 	<-ended
 	s.Stop()
 	var leftovers leftover
-	for range 50 { // connections' goroutines end by themselves
+	for range 50 { // for connections' goroutines to end
 		leftovers.Goroutines, leftovers.Files = runtime.NumGoroutine()-goroutines, openFiles()-(files-1) // the listener is closed
 		if leftovers.Goroutines <= 0 && leftovers.Files <= 0 {
 			break
@@ -99,16 +99,16 @@ func serveUntilEOF(dir, collector string) error {
 	return json.NewEncoder(os.Stdout).Encode(leftovers)
 }
 
-// orders are what faults are done to.
+// orders is the route with the faults.
 type orders struct {
 	mu          sync.Mutex
-	slowAnswers atomic.Int32 // requests that the backend answers late
+	slowAnswers atomic.Int32 // number of requests that the backend will answer late
 	compute     atomic.Int32
 }
 
 func (o *orders) order(w http.ResponseWriter, _ *http.Request) {
 	o.mu.Lock()
-	late := o.slowAnswers.Load() > 0 && o.slowAnswers.Add(-1) >= 0 // orders wait for who has the lock
+	late := o.slowAnswers.Load() > 0 && o.slowAnswers.Add(-1) >= 0 // orders wait for the lock's holder
 	o.mu.Unlock()
 	if late {
 		time.Sleep(400 * time.Millisecond)

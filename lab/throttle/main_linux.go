@@ -1,14 +1,11 @@
-// Throttle runs small services under real CPU quotas, beside busy neighbours,
-// or neither, and records traces of them together with the kernel's own
-// counters: what internal/explain/freeze is tested with.
+// Command throttle runs small services under real CPU quotas, next to busy processes, or without either, and records traces
+// together with the kernel's counters. The tests of internal/explain/freeze use them.
 //
 //	go run ./lab/throttle run -kind http -quota 0.5 -procs 4 -d 5s -o x.trace
 //	go run ./lab/throttle soak
 //
-// run prints what the kernel counted while the trace was recorded, as JSON.
-// soak records fifty services that no quota holds back (healthy, collecting
-// garbage, driven by tickers, beside busy neighbours), explains each, and
-// fails if a single one is said to be throttled.
+// run prints the kernel's counts during the trace, as JSON. soak records fifty services without a quota (healthy, with much
+// garbage collection, driven by tickers, next to busy processes), explains each, and fails if one is reported as throttled.
 //
 // A quota needs root and a hierarchy with the cpu controller.
 package main
@@ -56,8 +53,8 @@ func runVerb(args []string) error {
 	fs.Float64Var(&c.quota, "quota", 0, "CPU quota in `CPUs`; 0 is none")
 	fs.DurationVar(&c.period, "period", 100*time.Millisecond, "the quota's period")
 	fs.IntVar(&c.procs, "procs", 0, "GOMAXPROCS of the service (0: the number of CPUs)")
-	fs.IntVar(&c.neighbours, "neighbours", 0, "busy threads of other processes beside it")
-	fs.BoolVar(&c.heavy, "heavy", false, "let the service go before neighbours (always so under a quota without any)")
+	fs.IntVar(&c.neighbours, "neighbours", 0, "busy threads of other processes")
+	fs.BoolVar(&c.heavy, "heavy", false, "give the service priority over the busy processes (always so under a quota without any)")
 	fs.IntVar(&c.conns, "conns", 8, "connections that send requests")
 	fs.DurationVar(&c.duration, "d", 5*time.Second, "length of the trace")
 	fs.StringVar(&c.out, "o", "", "write the trace to `file`")

@@ -32,23 +32,21 @@ type config struct {
 	heavy      bool
 }
 
-// A result is what run prints.
+// A result is the output of run.
 type result struct {
 	Kind       string  `json:"kind"`
 	Quota      float64 `json:"quota"`
 	PeriodNS   int64   `json:"period_ns"`
 	Neighbours int     `json:"neighbours"`
 	count
-	// OthersShare is the share of the machine's CPU time that all but the service used
-	// meanwhile: how quiet it was.
+	// OthersShare is the share of the machine's CPU time that other processes used during the trace.
 	OthersShare float64 `json:"others"`
-	// StolenNS is the CPU time that the hypervisor kept from the machine meanwhile:
-	// where that has a quota of its own, a trace shows it like the service's.
+	// StolenNS is the CPU time that the hypervisor did not give to the machine during the trace. If the machine has a quota,
+	// its effect in a trace looks like that of the service's.
 	StolenNS int64 `json:"stolen_ns"`
 }
 
-// recordService runs a service, in a group of its own if it has a quota, and records
-// a trace of it.
+// recordService runs a service, in a cgroup if it has a quota, and records a trace of it.
 func recordService(c config) (r result, err error) {
 	r.Kind, r.Quota, r.PeriodNS, r.Neighbours = c.kind, c.quota, c.period.Nanoseconds(), c.neighbours
 	exe, err := os.Executable()
@@ -65,7 +63,7 @@ func recordService(c config) (r result, err error) {
 			return r, err
 		}
 		if err := n.Start(); err != nil {
-			return r, fmt.Errorf("starting a neighbour: %w", err)
+			return r, fmt.Errorf("starting a busy process: %w", err)
 		}
 		defer func() {
 			in.Close()
@@ -126,7 +124,7 @@ func recordService(c config) (r result, err error) {
 	return r, nil
 }
 
-// sendLoad sends requests, if the service has a handler, until it is stopped.
+// sendLoad sends requests until stop is called, if the service has a handler.
 func sendLoad(ctx context.Context, url string, c config) (stop func()) {
 	switch c.kind {
 	case "http", "light", "gc":
@@ -160,9 +158,9 @@ func sendLoad(ctx context.Context, url string, c config) (stop func()) {
 	}
 }
 
-// cpuTimes are CPU times of all of the machine.
+// cpuTimes are CPU times of the whole machine.
 type cpuTimes struct {
-	busy, stolen time.Duration // stolen is a part of busy: others of the hypervisor's used it
+	busy, stolen time.Duration // stolen is the part of busy that the hypervisor gave to other machines
 }
 
 func machineTimes() (t cpuTimes) {

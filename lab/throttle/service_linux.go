@@ -21,7 +21,7 @@ import (
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 )
 
-// kinds of service. Those with a handler are loaded from outside.
+// kinds are the services. Those with a handler receive load from the parent.
 var kinds = map[string]func() http.HandlerFunc{
 	"http":   handleHTTP,   // two milliseconds of work a request
 	"light":  handleLight,  // a tenth of a millisecond of work after a wait of five
@@ -44,11 +44,11 @@ func kindList() string {
 	return strings.Join(names, ", ")
 }
 
-// sink keeps the compiler from leaving work out.
+// sink prevents the compiler from removing work.
 var sink atomic.Uint64
 
-// compute needs about n/1000 milliseconds of a CPU: it is counted, not timed, so
-// that it does not shrink when it is held back.
+// compute needs about n/1000 milliseconds of CPU time. It counts iterations instead of time, so that a quota does not reduce
+// the work.
 func compute(n int) {
 	x := uint64(n) | 88172645463325252
 	for range n * 600 {
@@ -152,7 +152,7 @@ func startTickers() http.HandlerFunc {
 	return nil
 }
 
-// A count is what a service saw of itself while it was traced.
+// A count has a service's measurements of itself during the trace.
 type count struct {
 	cpugroup.Stat
 	WallNS int64 `json:"wall_ns"`
@@ -161,8 +161,7 @@ type count struct {
 	CPUs   int   `json:"cpus"`
 }
 
-// serveVerb is the service: it says where it listens, is warmed up, writes a
-// trace and says what the kernel counted meanwhile.
+// serveVerb is the service: it prints its address, warms up, writes a trace, and prints the kernel's counts during the trace.
 func serveVerb(args []string) error {
 	fs := flag.NewFlagSet("throttle serve", flag.ExitOnError)
 	kind := fs.String("kind", "", "")
@@ -223,7 +222,7 @@ func processCPU() int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// burnVerb is a busy neighbour: it ends with its standard input.
+// burnVerb is a busy process. It ends when its standard input does.
 func burnVerb() {
 	go func() {
 		for {

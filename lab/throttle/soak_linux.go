@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// verdict is what of a report is judged.
+// verdict is the judged part of a report.
 type verdict struct {
 	Findings []struct {
 		Code string `json:"code"`
@@ -30,7 +30,7 @@ type verdict struct {
 	} `json:"runtime"`
 }
 
-// soakConfigs without a quota, taken in turn; and, for comparison, under one.
+// soakConfigs returns the services to record in turn: without a quota, or for comparison under one.
 func soakConfigs(quota bool) []config {
 	if quota {
 		return []config{
@@ -46,13 +46,12 @@ func soakConfigs(quota bool) []config {
 	}
 }
 
-// soakVerb records and explains services without a quota and fails if one is
-// said to be throttled.
+// soakVerb records and explains services without a quota and fails if one is reported as throttled.
 func soakVerb(args []string) error {
 	fs := flag.NewFlagSet("throttle soak", flag.ExitOnError)
 	runs := fs.Int("runs", 50, "`services` to record")
 	d := fs.Duration("d", 4*time.Second, "length of each trace")
-	quota := fs.Bool("quota", false, "under quotas instead: compare with what the kernel counts; fails where a limit alone is not told, or none is claimed")
+	quota := fs.Bool("quota", false, "under quotas instead: compare with the kernel's counts; fails if a quota is not reported or ruled out wrongly")
 	_ = fs.Parse(args)
 	dir, err := os.MkdirTemp("", "whylate-throttle-")
 	if err != nil {
@@ -90,7 +89,7 @@ func soakVerb(args []string) error {
 		switch {
 		case !isWrong(c, &r, &v):
 		case c.quota == 0 && r.StolenNS > th.LostCPUNS/4:
-			fmt.Printf("void: the machine itself was held back: %s\n", th.How)
+			fmt.Printf("void: the hypervisor held the machine back: %s\n", th.How)
 		default:
 			fmt.Printf("wrong: %s\n", th.How)
 			wrongCount++
@@ -103,9 +102,8 @@ func soakVerb(args []string) error {
 	return nil
 }
 
-// isWrong reports whether the verdict is one that must not be: a limit where
-// there is none, none where the kernel held the service back, or, without
-// neighbours and with a good part of the periods throttled, no limit told.
+// isWrong reports whether the verdict is wrong: a quota without one; no quota although the kernel throttled the service; or,
+// without other busy processes and with most periods throttled, any other verdict than the quota.
 func isWrong(c config, r *result, v *verdict) bool {
 	th := v.Runtime.Throttle
 	if c.quota == 0 {
