@@ -54,9 +54,9 @@ func selectSurplus(files []recordingFile, budget int64, latest string) []recordi
 	if i := slices.IndexFunc(files, func(f recordingFile) bool { return f.name == latest }); i >= 0 {
 		latestTime = files[i].modTime
 	}
-	futureRank := func(f recordingFile) int { return btoi(!latestTime.IsZero() && f.modTime.After(latestTime)) }
+	futureRank := func(f recordingFile) int { return boolToInt(!latestTime.IsZero() && f.modTime.After(latestTime)) }
 	slices.SortFunc(files, func(a, b recordingFile) int {
-		return cmp.Or(cmp.Compare(btoi(a.name == latest), btoi(b.name == latest)), cmp.Compare(futureRank(b), futureRank(a)), a.modTime.Compare(b.modTime), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(boolToInt(a.name == latest), boolToInt(b.name == latest)), cmp.Compare(futureRank(b), futureRank(a)), a.modTime.Compare(b.modTime), cmp.Compare(a.name, b.name))
 	})
 	total := int64(0)
 	newest := make(map[Kind]string)
@@ -77,7 +77,7 @@ func selectSurplus(files []recordingFile, budget int64, latest string) []recordi
 	return deleted
 }
 
-func btoi(b bool) int {
+func boolToInt(b bool) int {
 	if b {
 		return 1
 	}

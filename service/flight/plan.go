@@ -183,7 +183,7 @@ func (p *plan) advance(now time.Time, countOpen func(from, to time.Time) int) ti
 // longer moments before shorter ones.
 func (p *plan) takeWaiting(now time.Time) (reason moment, otherMoments []moment, counts map[Kind]uint64) {
 	slices.SortStableFunc(p.waiting, func(a, b moment) int {
-		return cmp.Or(btoi(isRequestKind(b.kind))-btoi(isRequestKind(a.kind)), cmp.Compare(b.took, a.took))
+		return cmp.Or(boolToInt(isRequestKind(b.kind))-boolToInt(isRequestKind(a.kind)), cmp.Compare(b.took, a.took))
 	})
 	for k := range p.waitingCounts {
 		p.lastRecorded[classOf[k]], p.longestRecorded[classOf[k]] = now, 0

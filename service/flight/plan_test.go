@@ -342,7 +342,7 @@ func TestPlan(t *testing.T) {
 		p := plan{tail: 200 * ms, gap: 20 * time.Second, minAge: 10 * time.Second}
 		p.reach = min(p.minAge, time.Duration(rnd.Int64N(int64(20*time.Second)))+ms)
 		openUntil := now
-		open := func(_, _ time.Time) int { return btoi(now.Before(openUntil)) }
+		open := func(_, _ time.Time) int { return boolToInt(now.Before(openUntil)) }
 		var waiting []moment
 		var lastTaken [classCount]time.Time
 		var longest [classCount]time.Duration

@@ -109,7 +109,7 @@ func (q *sendQueue) handleAnswer(name, token string, o outcome, retryAfter time.
 		state.result = refused
 	default:
 		state.failures++
-		q.failingRecordings += btoi(!state.countedAsFailing)
+		q.failingRecordings += boolToInt(!state.countedAsFailing)
 		state.countedAsFailing = true
 		state.retryAt = now.Add(backoff(state.failures, jitter))
 		q.nextAllowed = now.Add(backoff(q.failingRecordings, jitter))
@@ -130,7 +130,7 @@ func (q *sendQueue) retain(waiting []string) {
 	for _, name := range waiting {
 		if state := q.byName[name]; state != nil {
 			byName[name] = state
-			q.failingRecordings += btoi(state.countedAsFailing)
+			q.failingRecordings += boolToInt(state.countedAsFailing)
 		}
 	}
 	q.byName = byName

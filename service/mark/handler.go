@@ -110,7 +110,7 @@ func (h *handler) endingOf(r *http.Request, class uint8) *ending {
 
 func (h *handler) addEnding(k routeKey) *ending {
 	name := routeName(k.method, k.pattern)
-	e := &ending{markTexts.end(HTTP, name, classes[k.class]), name, classes[k.class]}
+	e := &ending{markTexts.endText(HTTP, name, classes[k.class]), name, classes[k.class]}
 	if h.endings.closed.Load() {
 		return e
 	}

@@ -61,7 +61,7 @@ func begin(kind Kind, name, traceparent string) Mark {
 		openRequests.begin(m.began)
 	}
 	if trace.IsEnabled() {
-		trace.Log(background, markTexts.begin(kind, name), clipTraceparent(traceparent))
+		trace.Log(background, markTexts.beginText(kind, name), clipTraceparent(traceparent))
 	}
 	return m
 }
@@ -78,7 +78,7 @@ func (m *Mark) End(name, status string) {
 	if status == "" {
 		status = "unknown"
 	}
-	m.end(markTexts.end(m.kind, name, status), name, status)
+	m.end(markTexts.endText(m.kind, name, status), name, status)
 }
 
 func (m *Mark) end(text, name, status string) {

@@ -120,7 +120,7 @@ func TestBounds(t *testing.T) {
 	var tab textTable
 	last := ""
 	for i := range 3 * maxNames {
-		last = tab.begin(Job, fmt.Sprintf("name %d of %s", i, strings.Repeat("é", markname.Max)))
+		last = tab.beginText(Job, fmt.Sprintf("name %d of %s", i, strings.Repeat("é", markname.Max)))
 	}
 	if len(tab.names) > maxNames || tab.byKey.len() > maxTexts {
 		t.Errorf("%d names and %d texts are kept", len(tab.names), tab.byKey.len())
@@ -128,7 +128,7 @@ func TestBounds(t *testing.T) {
 	if last != "whylate.mark/1 begin job (others)" {
 		t.Errorf("the last one is written as %q", last)
 	}
-	if got := tab.begin(Job, "name 1 of "+strings.Repeat("é", markname.Max)); !strings.HasPrefix(got, "whylate.mark/1 begin job name 1 of é") || len(got) > markname.Max+40 || strings.ToValidUTF8(got, "?") != got {
+	if got := tab.beginText(Job, "name 1 of "+strings.Repeat("é", markname.Max)); !strings.HasPrefix(got, "whylate.mark/1 begin job name 1 of é") || len(got) > markname.Max+40 || strings.ToValidUTF8(got, "?") != got {
 		t.Errorf("a name that was there before is written as %q", got)
 	}
 }
@@ -138,12 +138,12 @@ func TestBounds(t *testing.T) {
 func TestManyNames(t *testing.T) {
 	var tab textTable
 	for i := range 2 * maxNames {
-		tab.begin(Job, fmt.Sprint("name ", i))
+		tab.beginText(Job, fmt.Sprint("name ", i))
 	}
 	for i := range maxTexts {
-		tab.end(Job, fmt.Sprint("name ", i%maxNames), fmt.Sprint("status-", i/maxNames))
+		tab.endText(Job, fmt.Sprint("name ", i%maxNames), fmt.Sprint("status-", i/maxNames))
 	}
-	tab.end(Job, othersName, OK)
+	tab.endText(Job, othersName, OK)
 	if !tab.byKey.closed.Load() {
 		t.Fatalf("%d texts are kept, and more may come", tab.byKey.len())
 	}
@@ -154,11 +154,11 @@ func TestManyNames(t *testing.T) {
 		for name, want := range map[string]string{
 			"name 9999": "(others)", "name 7": "name 7", "": "", "two\nlines": "(others)", strings.Repeat("x", 1000): "(others)", "(others)": "(others)",
 		} {
-			if got := tab.end(Job, name, "late"); got != strings.TrimSpace("whylate.mark/1 end job late "+want) {
+			if got := tab.endText(Job, name, "late"); got != strings.TrimSpace("whylate.mark/1 end job late "+want) {
 				t.Errorf("%q is written as %q", name, got)
 			}
 		}
-		done <- testing.AllocsPerRun(100, func() { tab.begin(Job, "name 9999") })
+		done <- testing.AllocsPerRun(100, func() { tab.beginText(Job, "name 9999") })
 	}()
 	select {
 	case n := <-done:

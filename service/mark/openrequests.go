@@ -23,14 +23,14 @@ var (
 	ringOrigin   = time.Now()
 )
 
-func stepOf(t time.Time) int64 { return int64(t.Sub(ringOrigin) / openStep) }
+func stepIndex(t time.Time) int64 { return int64(t.Sub(ringOrigin) / openStep) }
 
 func (o *openCounts) slot(step int64) (count *atomic.Uint64, lap uint64) {
 	return &o[uint64(step)%openRingSize], uint64(step) / openRingSize << 32
 }
 
 func (o *openCounts) begin(t time.Time) {
-	count, lap := o.slot(stepOf(t))
+	count, lap := o.slot(stepIndex(t))
 	for {
 		v := count.Load()
 		next := lap | 1
@@ -44,7 +44,7 @@ func (o *openCounts) begin(t time.Time) {
 }
 
 func (o *openCounts) end(began time.Time) {
-	count, lap := o.slot(stepOf(began))
+	count, lap := o.slot(stepIndex(began))
 	for {
 		v := count.Load()
 		if v>>32<<32 != lap || v == lap {
@@ -57,7 +57,7 @@ func (o *openCounts) end(began time.Time) {
 }
 
 func (o *openCounts) count(from, to time.Time) (n int) {
-	first, last := stepOf(from), stepOf(to)
+	first, last := stepIndex(from), stepIndex(to)
 	for step := max(first, last-openRingSize+1); step <= last; step++ {
 		count, lap := o.slot(step)
 		if v := count.Load(); v>>32<<32 == lap {

@@ -30,9 +30,9 @@ func TestOpenCounts(t *testing.T) {
 			}
 			from := now.Add(-time.Duration(rnd.Int64N(int64(40 * time.Second))))
 			want := 0
-			first := max(stepOf(from), stepOf(now)-openRingSize+1)
+			first := max(stepIndex(from), stepIndex(now)-openRingSize+1)
 			for _, offset := range open {
-				if stepOf(offset) >= first {
+				if stepIndex(offset) >= first {
 					want++
 				}
 			}

@@ -40,14 +40,14 @@ type textTable struct {
 
 var markTexts textTable
 
-func (t *textTable) begin(kind Kind, name string) string {
+func (t *textTable) beginText(kind Kind, name string) string {
 	if name == "" && kind == HTTP {
 		return beginVerb + string(HTTP) // written by a handler around a mux; needs no search
 	}
 	return t.text(textKey{kind, name, ""})
 }
 
-func (t *textTable) end(kind Kind, name, status string) string {
+func (t *textTable) endText(kind Kind, name, status string) string {
 	return t.text(textKey{kind, name, status})
 }
 

@@ -45,7 +45,7 @@ func New(t testing.TB, cpus float64) *Group {
 			t.Skipf("cannot enable the cpu controller: %v", err)
 		}
 	}
-	return make1(t, mount, v2, cpus)
+	return makeLimitedGroup(t, mount, v2, cpus)
 }
 
 // Child makes a group below g.
@@ -56,10 +56,10 @@ func (g *Group) Child(t testing.TB, cpus float64) *Group {
 			t.Skipf("cannot enable the cpu controller: %v", err)
 		}
 	}
-	return make1(t, g.Dir, g.v2, cpus)
+	return makeLimitedGroup(t, g.Dir, g.v2, cpus)
 }
 
-func make1(t testing.TB, parent string, v2 bool, cpus float64) *Group {
+func makeLimitedGroup(t testing.TB, parent string, v2 bool, cpus float64) *Group {
 	t.Helper()
 	g := makeGroup(t, parent, v2)
 	if err := g.Limit(cpus); err != nil {
