@@ -47,22 +47,22 @@ func TestInterrupt(t *testing.T) {
 	s := httptest.NewServer(mux)
 	defer s.Close()
 	api := new(kubetest.API)
-	api.Put(&corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "shop-1"},
+	api.PutPod(&corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "shop-1"},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}})
-	api.Listens("shop-1", 6060, s.Listener.Addr().String())
+	api.AddPort("shop-1", 6060, s.Listener.Addr().String())
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0], "--kubeconfig", api.Config(t), "--seconds", "300", "--no-cpu", "shop-1")
 	cmd.Env = append(os.Environ(), "KUBECTL_WHYLATE_TEST=1", "TMPDIR="+dir)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	must.Do(t, cmd.Start())
 	<-sent
 	must.Do(t, cmd.Process.Signal(syscall.SIGINT))
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != cli.ExitInterrupted {
-		t.Errorf("exit status %d:\n%s", code, said.String())
+		t.Errorf("exit status %d:\n%s", code, output.String())
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("left: %v, %v", files, err)
 	}
 }

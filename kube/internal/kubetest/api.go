@@ -31,16 +31,16 @@ type API struct {
 	Deployment *appsv1.Deployment
 	Events     []corev1.Event
 
-	mu        sync.Mutex
-	pods      map[string]*corev1.Pod
-	NoSockets bool            // WebSockets are refused
-	Forbidden map[string]bool // subresources and resources that may not be used
-	Sockets   int             // how many WebSockets there were
-	SPDY      int
+	mu                sync.Mutex
+	pods              map[string]*corev1.Pod
+	RefusesWebSockets bool            // WebSockets are refused
+	Forbidden         map[string]bool // subresources and resources that may not be used
+	WebSockets        int             // how many WebSockets there were
+	SPDY              int
 }
 
-// Put adds a pod or replaces it.
-func (a *API) Put(p *corev1.Pod) {
+// PutPod adds a pod or replaces it.
+func (a *API) PutPod(p *corev1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.pods == nil {
@@ -80,18 +80,18 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.Forbidden[parts[0]] || len(parts) == 3 && a.Forbidden[parts[0]+"/"+parts[2]] {
-		status(w, http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("%s is forbidden: User \"me\" cannot use resource %q", parts[0], path))
+		writeStatus(w, http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("%s is forbidden: User \"me\" cannot use resource %q", parts[0], path))
 		return
 	}
 	switch {
 	case parts[0] == "events":
-		reply(w, corev1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}, Items: a.Events})
+		writeJSON(w, corev1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}, Items: a.Events})
 	case parts[0] == "deployments" && len(parts) == 2 && a.Deployment != nil && parts[1] == a.Deployment.Name:
-		reply(w, a.Deployment)
+		writeJSON(w, a.Deployment)
 	case parts[0] == "pods" && len(parts) == 1:
 		match, err := labels.Parse(r.URL.Query().Get("labelSelector"))
 		if err != nil {
-			status(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+			writeStatus(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 			return
 		}
 		list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
@@ -100,24 +100,24 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				list.Items = append(list.Items, *p)
 			}
 		}
-		reply(w, list)
+		writeJSON(w, list)
 	case parts[0] == "pods" && a.pods[parts[1]] != nil && len(parts) == 2:
-		reply(w, a.pods[parts[1]])
+		writeJSON(w, a.pods[parts[1]])
 	case parts[0] == "pods" && a.pods[parts[1]] != nil && parts[2] == "portforward":
 		a.mu.Unlock()
 		defer a.mu.Lock()
 		a.forward(w, r, parts[1])
 	default:
-		status(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%q not found", path))
+		writeStatus(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%q not found", path))
 	}
 }
 
-func reply(w http.ResponseWriter, v any) {
+func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-func status(w http.ResponseWriter, code int, reason metav1.StatusReason, text string) {
+func writeStatus(w http.ResponseWriter, code int, reason metav1.StatusReason, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: text})
@@ -126,12 +126,12 @@ func status(w http.ResponseWriter, code int, reason metav1.StatusReason, text st
 // forward carries SPDY to the kubelet, and unpacks it from a WebSocket, as API servers have done since Kubernetes 1.31.
 func (a *API) forward(w http.ResponseWriter, r *http.Request, pod string) {
 	if !websocket.IsWebSocketUpgrade(r) {
-		a.count(&a.SPDY)
+		a.increment(&a.SPDY)
 		a.Kubelet.Serve(w, r, pod)
 		return
 	}
-	if a.NoSockets {
-		status(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "Upgrade request required")
+	if a.RefusesWebSockets {
+		writeStatus(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "Upgrade request required")
 		return
 	}
 	up := websocket.Upgrader{Subprotocols: []string{"SPDY/3.1+" + portforward.ProtocolV1Name}}
@@ -139,27 +139,27 @@ func (a *API) forward(w http.ResponseWriter, r *http.Request, pod string) {
 	if err != nil {
 		return
 	}
-	a.count(&a.Sockets)
+	a.increment(&a.WebSockets)
 	inner := r.Clone(r.Context())
 	inner.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": {portforward.ProtocolV1Name}}
-	a.Kubelet.Serve(&tunneled{conn: tunnel.NewTunnelingConnection("server", c), head: http.Header{}}, inner, pod)
+	a.Kubelet.Serve(&tunneledResponse{conn: tunnel.NewTunnelingConnection("server", c), head: http.Header{}}, inner, pod)
 }
 
-func (a *API) count(n *int) {
+func (a *API) increment(n *int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	*n++
 }
 
-// tunneled is the answer to an upgrade that was made already: what is hijacked is the tunnel.
-type tunneled struct {
+// tunneledResponse is the answer to an upgrade that was made already: what is hijacked is the tunnel.
+type tunneledResponse struct {
 	conn net.Conn
 	head http.Header
 }
 
-func (t *tunneled) Header() http.Header         { return t.head }
-func (t *tunneled) Write(p []byte) (int, error) { return len(p), nil }
-func (t *tunneled) WriteHeader(int)             {}
-func (t *tunneled) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (t *tunneledResponse) Header() http.Header         { return t.head }
+func (t *tunneledResponse) Write(p []byte) (int, error) { return len(p), nil }
+func (t *tunneledResponse) WriteHeader(int)             {}
+func (t *tunneledResponse) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return t.conn, bufio.NewReadWriter(bufio.NewReader(t.conn), bufio.NewWriter(t.conn)), nil
 }

@@ -21,8 +21,8 @@ type Kubelet struct {
 	open  int
 }
 
-// Listens says that a process of a pod listens at a port, which is an address of this machine.
-func (k *Kubelet) Listens(pod string, port int, address string) {
+// AddPort says that a process of a pod listens at a port, which is an address of this machine.
+func (k *Kubelet) AddPort(pod string, port int, address string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ports == nil {
@@ -31,14 +31,14 @@ func (k *Kubelet) Listens(pod string, port int, address string) {
 	k.ports[fmt.Sprint(pod, ":", port)] = address
 }
 
-// Open is the number of connections that are forwarded.
-func (k *Kubelet) Open() int {
+// OpenConnections is the number of connections that are forwarded.
+func (k *Kubelet) OpenConnections() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.open
 }
 
-func (k *Kubelet) opened(n int) {
+func (k *Kubelet) addOpen(n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.open += n
@@ -57,8 +57,8 @@ func (k *Kubelet) PortForward(ctx context.Context, pod, _ string, port int32, st
 	if err != nil {
 		return refused
 	}
-	k.opened(1)
-	defer k.opened(-1)
+	k.addOpen(1)
+	defer k.addOpen(-1)
 	defer c.Close()
 	go func() {
 		defer c.Close()

@@ -59,19 +59,19 @@ func TestCluster(t *testing.T) {
 
 	for _, file := range []string{"namespace.yaml", "role.yaml", "shop.yaml"} {
 		for _, doc := range bytes.Split(must.Have(os.ReadFile("../../../docs/kubernetes/"+file))(t), []byte("\n---\n")) {
-			put(t, admin, must.Have(yaml.YAMLToJSON(doc))(t))
+			create(t, admin, must.Have(yaml.YAMLToJSON(doc))(t))
 		}
 	}
-	put(t, admin, rbacv1.RoleBinding{TypeMeta: kind("rbac.authorization.k8s.io/v1", "RoleBinding"), ObjectMeta: named("whylate"),
+	create(t, admin, rbacv1.RoleBinding{TypeMeta: kind("rbac.authorization.k8s.io/v1", "RoleBinding"), ObjectMeta: named("whylate"),
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "whylate"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "ann"}}})
-	put(t, admin, rbacv1.Role{TypeMeta: kind("rbac.authorization.k8s.io/v1", "Role"), ObjectMeta: named("reader"),
+	create(t, admin, rbacv1.Role{TypeMeta: kind("rbac.authorization.k8s.io/v1", "Role"), ObjectMeta: named("reader"),
 		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list"}}}})
-	put(t, admin, rbacv1.RoleBinding{TypeMeta: kind("rbac.authorization.k8s.io/v1", "RoleBinding"), ObjectMeta: named("reader"),
+	create(t, admin, rbacv1.RoleBinding{TypeMeta: kind("rbac.authorization.k8s.io/v1", "RoleBinding"), ObjectMeta: named("reader"),
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "bob"}}})
-	put(t, admin, corev1.Node{TypeMeta: kind("v1", "Node"), ObjectMeta: metav1.ObjectMeta{Name: "node-3"}})
-	status(t, admin, "nodes", "", corev1.Node{TypeMeta: kind("v1", "Node"), ObjectMeta: metav1.ObjectMeta{Name: "node-3"}, Status: corev1.NodeStatus{
+	create(t, admin, corev1.Node{TypeMeta: kind("v1", "Node"), ObjectMeta: metav1.ObjectMeta{Name: "node-3"}})
+	updateStatus(t, admin, "nodes", "", corev1.Node{TypeMeta: kind("v1", "Node"), ObjectMeta: metav1.ObjectMeta{Name: "node-3"}, Status: corev1.NodeStatus{
 		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: port}},
 	}})
@@ -83,35 +83,35 @@ func TestCluster(t *testing.T) {
 		p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: new(bool), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
 		*p.Spec.SecurityContext.RunAsNonRoot = true
 		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
-		put(t, admin, p)
-		status(t, admin, "pods", kubetest.Namespace, p)
+		create(t, admin, p)
+		updateStatus(t, admin, "pods", kubetest.Namespace, p)
 		address, stop, err := testchild.Start(testchild.Command("service "))
 		must.Do(t, err)
 		t.Cleanup(stop)
-		kubelet.Listens(name, 6060, address)
+		kubelet.AddPort(name, 6060, address)
 	}
 
-	as := func(token string, args ...string) (status int, out, said string) {
+	as := func(token string, args ...string) (status int, out, errText string) {
 		t.Helper()
 		var stdout, stderr bytes.Buffer
 		config := kubetest.Kubeconfig(t, url, token)
 		status = Run(t.Context(), append([]string{"--kubeconfig", config}, args...), Streams{strings.NewReader(""), &stdout, &stderr}, t.TempDir())
 		return status, stdout.String(), stderr.String()
 	}
-	code, out, said := as("ann-token", "svc/shop", "--seconds", "2", "--events")
-	t.Logf("%s\n%s", said, out)
+	code, out, errText := as("ann-token", "svc/shop", "--seconds", "2", "--events")
+	t.Logf("%s\n%s", errText, out)
 	if code != cli.ExitOK {
 		t.Fatalf("status %d", code)
 	}
-	holds(t, "the answer", out, "pod shop-1 in namespace shop on node node-3", "pod shop-2", "plugin.order", "on 2 of 2")
-	for kubelet.Open() > 0 {
+	wantTexts(t, "the answer", out, "pod shop-1 in namespace shop on node node-3", "pod shop-2", "plugin.order", "on 2 of 2")
+	for kubelet.OpenConnections() > 0 {
 		time.Sleep(time.Millisecond)
 	}
-	code, out, said = as("ann-token", "deploy/shop", "--watch", "--", "--plain", "--looks", "1")
+	code, out, errText = as("ann-token", "deploy/shop", "--watch", "--", "--plain", "--looks", "1")
 	if code != cli.ExitOK {
-		t.Errorf("watching: status %d: %s", code, said)
+		t.Errorf("watching: status %d: %s", code, errText)
 	}
-	holds(t, "the screen", out, "plugin.order")
+	wantTexts(t, "the screen", out, "plugin.order")
 	for _, c := range []struct {
 		token string
 		args  []string
@@ -123,11 +123,11 @@ func TestCluster(t *testing.T) {
 		{"eve-token", []string{"shop-1"}, []string{"you may not read pods"}},
 		{"nobody", []string{"shop-1"}, []string{"did not accept your credentials"}},
 	} {
-		code, _, said := as(c.token, c.args...)
+		code, _, errText := as(c.token, c.args...)
 		if code != cli.ExitFailed {
 			t.Errorf("%s: %v: status %d", c.token, c.args, code)
 		}
-		holds(t, fmt.Sprint(c.token, c.args), said, c.want...)
+		wantTexts(t, fmt.Sprint(c.token, c.args), errText, c.want...)
 	}
 }
 
@@ -145,10 +145,10 @@ func client(t *testing.T, url, token string) *rest.RESTClient {
 	return must.Have(rest.RESTClientFor(c))(t)
 }
 
-// put creates an object, which must have no field that its schema does not know.
-func put(t *testing.T, c *rest.RESTClient, object any) {
+// create creates an object, which must have no field that its schema does not know.
+func create(t *testing.T, c *rest.RESTClient, object any) {
 	t.Helper()
-	var is struct {
+	var created struct {
 		metav1.TypeMeta   `json:",inline"`
 		metav1.ObjectMeta `json:"metadata"`
 	}
@@ -157,28 +157,28 @@ func put(t *testing.T, c *rest.RESTClient, object any) {
 		data = must.Have(yaml.Marshal(object))(t)
 		data = must.Have(yaml.YAMLToJSON(data))(t)
 	}
-	must.Do(t, yaml.Unmarshal(data, &is))
-	path := "/apis/" + is.APIVersion
-	if is.APIVersion == "v1" {
+	must.Do(t, yaml.Unmarshal(data, &created))
+	path := "/apis/" + created.APIVersion
+	if created.APIVersion == "v1" {
 		path = "/api/v1"
 	}
-	if is.Kind != "Namespace" && is.Kind != "Node" {
+	if created.Kind != "Namespace" && created.Kind != "Node" {
 		path += "/namespaces/" + kubetest.Namespace
 	}
-	if err := c.Post().AbsPath(path+"/"+strings.ToLower(is.Kind)+"s").Param("fieldValidation", "Strict").Body(data).Do(t.Context()).Error(); err != nil {
-		t.Fatalf("creating %s %s: %v", is.Kind, is.Name, err)
+	if err := c.Post().AbsPath(path+"/"+strings.ToLower(created.Kind)+"s").Param("fieldValidation", "Strict").Body(data).Do(t.Context()).Error(); err != nil {
+		t.Fatalf("creating %s %s: %v", created.Kind, created.Name, err)
 	}
 }
 
-// status writes an object's status, as kubelets do.
-func status(t *testing.T, c *rest.RESTClient, resource, namespace string, object any) {
+// updateStatus writes an object's status, as kubelets do.
+func updateStatus(t *testing.T, c *rest.RESTClient, resource, namespace string, object any) {
 	t.Helper()
 	data := must.Have(yaml.YAMLToJSON(must.Have(yaml.Marshal(object))(t)))(t)
-	var is struct {
+	var created struct {
 		metav1.ObjectMeta `json:"metadata"`
 	}
-	must.Do(t, yaml.Unmarshal(data, &is))
-	must.Do(t, c.Put().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(is.Name).SubResource("status").Body(data).Do(t.Context()).Error())
+	must.Do(t, yaml.Unmarshal(data, &created))
+	must.Do(t, c.Put().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(created.Name).SubResource("status").Body(data).Do(t.Context()).Error())
 }
 
 // serveCluster builds and starts etcd and kube-apiserver until the test ends.
@@ -194,7 +194,7 @@ func serveCluster(t *testing.T) (url string) {
 	must.Do(t, os.WriteFile(filepath.Join(dir, "key"), pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: key}), 0o600))
 	must.Do(t, os.WriteFile(filepath.Join(dir, "tokens"), []byte("admin-token,admin,1,system:masters\nann-token,ann,2\nbob-token,bob,3\neve-token,eve,4\n"), 0o600))
 	ports := must.Have(freeport.Find(3))(t)
-	at := func(i int) string { return "127.0.0.1:" + ports[i] }
+	address := func(i int) string { return "127.0.0.1:" + ports[i] }
 	start := func(name string, args ...string) {
 		log := must.Have(os.Create(filepath.Join(dir, name+".log")))(t)
 		cmd := exec.Command(filepath.Join(dir, name), args...)
@@ -205,21 +205,21 @@ func serveCluster(t *testing.T) (url string) {
 			_ = cmd.Wait()
 			log.Close()
 			if t.Failed() {
-				said, _ := os.ReadFile(log.Name())
-				t.Logf("%s said at the end:\n%s", name, said[max(0, len(said)-2000):])
+				output, _ := os.ReadFile(log.Name())
+				t.Logf("%s said at the end:\n%s", name, output[max(0, len(output)-2000):])
 			}
 		})
 	}
-	start("etcd", "--data-dir="+filepath.Join(dir, "data"), "--listen-client-urls=http://"+at(0), "--advertise-client-urls=http://"+at(0), "--listen-peer-urls=http://"+at(1), "--log-level=error")
-	start("apiserver", "--etcd-servers=http://"+at(0), "--bind-address=127.0.0.1", "--secure-port="+ports[2], "--cert-dir="+dir, "--authorization-mode=RBAC",
+	start("etcd", "--data-dir="+filepath.Join(dir, "data"), "--listen-client-urls=http://"+address(0), "--advertise-client-urls=http://"+address(0), "--listen-peer-urls=http://"+address(1), "--log-level=error")
+	start("apiserver", "--etcd-servers=http://"+address(0), "--bind-address=127.0.0.1", "--secure-port="+ports[2], "--cert-dir="+dir, "--authorization-mode=RBAC",
 		"--token-auth-file="+filepath.Join(dir, "tokens"), "--service-account-issuer=https://test", "--service-account-signing-key-file="+filepath.Join(dir, "key"),
 		"--service-account-key-file="+filepath.Join(dir, "key"), "--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount")
-	url = "https://" + at(2)
+	url = "https://" + address(2)
 	admin := client(t, url, "admin-token")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
-		if said, err := admin.Get().AbsPath("/readyz").DoRaw(ctx); err == nil && string(said) == "ok" {
+		if output, err := admin.Get().AbsPath("/readyz").DoRaw(ctx); err == nil && string(output) == "ok" {
 			return url
 		}
 		select {

@@ -28,11 +28,11 @@ type forwarder struct {
 }
 
 const (
-	// dialWithin bounds the way through API server and kubelet.
-	dialWithin = 15 * time.Second
-	// lastWords is how long a connection that ended is waited for to say why.
-	lastWords = time.Second
-	maxWords  = 4 << 10
+	// dialTimeout bounds the way through API server and kubelet.
+	dialTimeout = 15 * time.Second
+	// errorWait is how long a connection that ended is waited for to say why.
+	errorWait     = time.Second
+	maxErrorBytes = 4 << 10
 	// maxLine is how many columns a message may take.
 	maxLine = 2000
 )
@@ -42,7 +42,7 @@ const (
 //
 // Errors are of type *record.Error, and so are those of the connection's Read where the kubelet says what went wrong.
 func (f *forwarder) dial(ctx context.Context, namespace, pod, port string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialWithin)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	type outcome struct {
 		conn *conn
@@ -50,7 +50,7 @@ func (f *forwarder) dial(ctx context.Context, namespace, pod, port string) (net.
 	}
 	done := make(chan outcome)
 	go func() {
-		c, err := f.open(namespace, pod, port)
+		c, err := f.openConn(namespace, pod, port)
 		select {
 		case done <- outcome{c, err}:
 		case <-ctx.Done():
@@ -65,22 +65,22 @@ func (f *forwarder) dial(ctx context.Context, namespace, pod, port string) (net.
 			if e, ok := errors.AsType[*record.Error](o.err); ok {
 				return nil, e
 			}
-			return nil, refusal(pod, port, o.err.Error())
+			return nil, forwardError(pod, port, o.err.Error())
 		}
 		return o.conn, nil
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return nil, &record.Error{Kind: record.Timeout, Op: "reaching it", Text: fmt.Sprintf("no connection to port %s of pod %s within %v", port, pod, dialWithin),
+			return nil, &record.Error{Kind: record.Timeout, Op: "reaching it", Text: fmt.Sprintf("no connection to port %s of pod %s within %v", port, pod, dialTimeout),
 				Remedy: "can the API server reach the pod's node? kubectl port-forward goes the same way"}
 		}
 		return nil, ctx.Err()
 	}
 }
 
-func (f *forwarder) open(namespace, pod, port string) (*conn, error) {
+func (f *forwarder) openConn(namespace, pod, port string) (*conn, error) {
 	// The dialers keep a connection each, so they serve once.
 	u := f.client.Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("portforward").URL()
-	socket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(u, f.config)
+	socketDialer, err := portforward.NewSPDYOverWebsocketDialerForStreaming(u, f.config)
 	if err != nil {
 		return nil, err
 	}
@@ -90,39 +90,39 @@ func (f *forwarder) open(namespace, pod, port string) (*conn, error) {
 	}
 	client := wire.Client(wire.DefaultTransport())
 	client.Transport = transport
-	old := spdy.NewDialerForStreaming(upgrader, client, http.MethodPost, u)
-	over, version, err := portforward.NewFallbackDialerForStreaming(socket, old, func(err error) bool {
+	spdyDialer := spdy.NewDialerForStreaming(upgrader, client, http.MethodPost, u)
+	connection, version, err := portforward.NewFallbackDialerForStreaming(socketDialer, spdyDialer, func(err error) bool {
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	}).Dial(portforward.PortForwardProtocolV1Name)
 	if err != nil {
 		return nil, err
 	}
-	fail := func(err error) (*conn, error) {
-		over.Close()
+	closeWith := func(err error) (*conn, error) {
+		connection.Close()
 		return nil, err
 	}
 	if version != portforward.PortForwardProtocolV1Name {
-		return fail(fmt.Errorf("the cluster speaks %q, not %q", version, portforward.PortForwardProtocolV1Name))
+		return closeWith(fmt.Errorf("the cluster speaks %q, not %q", version, portforward.PortForwardProtocolV1Name))
 	}
-	head := http.Header{}
-	head.Set(corev1.StreamType, corev1.StreamTypeError)
-	head.Set(corev1.PortHeader, port)
-	head.Set(corev1.PortForwardRequestIDHeader, "0")
-	words, err := over.CreateStream(head)
+	headers := http.Header{}
+	headers.Set(corev1.StreamType, corev1.StreamTypeError)
+	headers.Set(corev1.PortHeader, port)
+	headers.Set(corev1.PortForwardRequestIDHeader, "0")
+	errStream, err := connection.CreateStream(headers)
 	if err != nil {
-		return fail(err)
+		return closeWith(err)
 	}
-	words.Close() // nothing is written to it
-	c := &conn{over: over, said: make(chan struct{})}
+	errStream.Close() // nothing is written to it
+	c := &conn{connection: connection, errReady: make(chan struct{})}
 	go func() {
-		defer close(c.said)
-		if text, _ := wire.ReadFirst(words, maxWords); len(text) > 0 {
-			c.err = refusal(pod, port, string(text))
+		defer close(c.errReady)
+		if text, _ := wire.ReadFirst(errStream, maxErrorBytes); len(text) > 0 {
+			c.err = forwardError(pod, port, string(text))
 		}
 	}()
-	head.Set(corev1.StreamType, corev1.StreamTypeData)
-	if c.Stream, err = over.CreateStream(head); err != nil {
-		return fail(c.why(err)) // a port that refuses may end the stream before its opening is confirmed
+	headers.Set(corev1.StreamType, corev1.StreamTypeData)
+	if c.Stream, err = connection.CreateStream(headers); err != nil {
+		return closeWith(c.endReason(err)) // a port that refuses may end the stream before its opening is confirmed
 	}
 	return c, nil
 }
@@ -130,9 +130,9 @@ func (f *forwarder) open(namespace, pod, port string) (*conn, error) {
 // A conn is a pair of streams to a port, as a net.Conn without deadlines.
 type conn struct {
 	httpstream.Stream
-	over httpstream.Connection
-	said chan struct{} // closed once err stands
-	err  *record.Error
+	connection httpstream.Connection
+	errReady   chan struct{} // closed once err stands
+	err        *record.Error
 }
 
 func (c *conn) Read(p []byte) (int, error) {
@@ -140,23 +140,23 @@ func (c *conn) Read(p []byte) (int, error) {
 	if n > 0 || err == nil {
 		return n, nil
 	}
-	return 0, c.why(err)
+	return 0, c.endReason(err)
 }
 
-// why is what the kubelet says of a connection's end, else err.
-func (c *conn) why(err error) error {
+// endReason is what the kubelet says of a connection's end, else err.
+func (c *conn) endReason(err error) error {
 	select {
-	case <-c.said:
+	case <-c.errReady:
 		if c.err != nil {
 			return c.err
 		}
-	case <-time.After(lastWords):
+	case <-time.After(errorWait):
 	}
 	return err
 }
 
 func (c *conn) Close() error {
-	return errors.Join(c.Reset(), c.over.Close())
+	return errors.Join(c.Reset(), c.connection.Close())
 }
 
 type address string
@@ -170,9 +170,9 @@ func (c *conn) SetDeadline(time.Time) error      { return nil }
 func (c *conn) SetReadDeadline(time.Time) error  { return nil }
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
-// refusal says what kept a connection to a port from being made. The texts are those of the API server, kubelets and container runtimes.
-func refusal(pod, port, text string) *record.Error {
-	e := &record.Error{Kind: record.Unreachable, Op: "reaching it", Text: fmt.Sprintf("forwarding to port %s of pod %s failed (%s)", port, pod, short(text))}
+// forwardError says what kept a connection to a port from being made. The texts are those of the API server, kubelets and container runtimes.
+func forwardError(pod, port, text string) *record.Error {
+	e := &record.Error{Kind: record.Unreachable, Op: "reaching it", Text: fmt.Sprintf("forwarding to port %s of pod %s failed (%s)", port, pod, shortText(text))}
 	switch lower := strings.ToLower(text); {
 	case strings.Contains(lower, "forbidden"):
 		e.Kind = record.Forbidden
@@ -190,10 +190,10 @@ func refusal(pod, port, text string) *record.Error {
 	return e
 }
 
-// short makes a foreign text fit to be quoted, line a message for one line.
-func short(text string) string { return clean(text, 300) }
-func line(err error) string    { return clean(err.Error(), maxLine) }
+// shortText makes a foreign text fit to be quoted, line a message for one line.
+func shortText(text string) string { return cleanText(text, 300) }
+func lineText(err error) string    { return cleanText(err.Error(), maxLine) }
 
-func clean(text string, columns int) string {
+func cleanText(text string, columns int) string {
 	return termtext.Head(strings.Join(strings.Fields(text), " "), columns)
 }

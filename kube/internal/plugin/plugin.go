@@ -65,17 +65,17 @@ const (
 
 // options are the flags.
 type options struct {
-	selector, container, port, path, output      string
-	seconds, pods                                int
-	flight, html, json, watch, full, events, cpu bool
-	secondsGiven                                 bool
-	args, pass                                   []string // what comes before -- and after
+	selector, container, port, path, output        string
+	seconds, pods                                  int
+	flight, html, json, watch, full, events, noCPU bool
+	hasSeconds                                     bool
+	args, passedArgs                               []string // what comes before -- and after
 }
 
 // usageError is about how the command was called.
 type usageError struct{ error }
 
-func wrongUse(format string, args ...any) error {
+func newUsageError(format string, args ...any) error {
 	return usageError{fmt.Errorf(format+"; see kubectl whylate --help", args...)}
 }
 
@@ -98,7 +98,7 @@ func Run(ctx context.Context, args []string, s Streams, tmp string) int {
 	flags.StringVar(&o.path, "path", "", "path of the handlers, where it is not /debug/pprof (default: annotation "+pathAnnotation+")")
 	flags.IntVar(&o.seconds, "seconds", int(record.DefaultDuration.Seconds()), "how long to record")
 	flags.BoolVar(&o.flight, "flight", false, "take what the flight recorder holds, and nothing else")
-	flags.BoolVar(&o.cpu, "no-cpu", false, "take no CPU profile beside the trace")
+	flags.BoolVar(&o.noCPU, "no-cpu", false, "take no CPU profile beside the trace")
 	flags.IntVar(&o.pods, "max-pods", 8, "record this many pods at most at the same time")
 	flags.StringVarP(&o.output, "output", "o", "", "keep the recordings in this `directory`")
 	flags.BoolVar(&o.html, "html", false, "also write each answer as a page, into the directory of -o or the current one")
@@ -108,7 +108,7 @@ func Run(ctx context.Context, args []string, s Streams, tmp string) int {
 	flags.BoolVar(&o.watch, "watch", false, "keep looking, as whylate watch does")
 	config := clusterFlags(flags)
 	fail := func(status int, err error) int {
-		fmt.Fprintf(s.Err, "kubectl whylate: %s\n", line(err))
+		fmt.Fprintf(s.Err, "kubectl whylate: %s\n", lineText(err))
 		return status
 	}
 	err := flags.Parse(args)
@@ -117,13 +117,13 @@ func Run(ctx context.Context, args []string, s Streams, tmp string) int {
 		return cli.ExitOK
 	}
 	if err == nil {
-		o.args, o.secondsGiven = flags.Args(), flags.Changed("seconds")
+		o.args, o.hasSeconds = flags.Args(), flags.Changed("seconds")
 		if n := flags.ArgsLenAtDash(); n >= 0 {
-			o.args, o.pass = o.args[:n], o.args[n:]
+			o.args, o.passedArgs = o.args[:n], o.args[n:]
 		}
 		err = o.check()
 	} else {
-		err = wrongUse("%v", err)
+		err = newUsageError("%v", err)
 	}
 	if err != nil {
 		return fail(cli.ExitUsage, err)
@@ -132,8 +132,8 @@ func Run(ctx context.Context, args []string, s Streams, tmp string) int {
 	if err != nil {
 		return fail(cli.ExitFailed, err)
 	}
-	r := &run{options: o, s: s, dir: tmp}
-	status, err := r.all(ctx, c)
+	r := &run{options: o, streams: s, dir: tmp}
+	status, err := r.execute(ctx, c)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -149,25 +149,25 @@ func Run(ctx context.Context, args []string, s Streams, tmp string) int {
 func (o *options) check() error {
 	switch {
 	case len(o.args) == 0 && o.selector == "":
-		return wrongUse("name a pod, or pods by -l LABEL=VALUE")
+		return newUsageError("name a pod, or pods by -l LABEL=VALUE")
 	case o.seconds < 1 || o.seconds > maxSeconds:
-		return wrongUse("--seconds takes 1 to %d", maxSeconds)
+		return newUsageError("--seconds takes 1 to %d", maxSeconds)
 	case o.pods < 1 || o.pods > maxPods:
-		return wrongUse("--max-pods takes 1 to %d", maxPods)
-	case o.flight && (o.secondsGiven || o.watch):
-		return wrongUse("--flight takes what is there, and goes with neither --seconds nor --watch")
+		return newUsageError("--max-pods takes 1 to %d", maxPods)
+	case o.flight && (o.hasSeconds || o.watch):
+		return newUsageError("--flight takes what is there, and goes with neither --seconds nor --watch")
 	case o.watch && (o.json || o.html || o.output != "" || o.full || o.events):
-		return wrongUse("--watch goes with none of --json, --html, -o, --full and --events; flags after -- are those of whylate watch")
+		return newUsageError("--watch goes with none of --json, --html, -o, --full and --events; flags after -- are those of whylate watch")
 	}
 	return nil
 }
 
 // clusterFlags adds kubectl's flags about which cluster is asked, and as whom.
 func clusterFlags(flags *pflag.FlagSet) clientcmd.ClientConfig {
-	rules, over := clientcmd.NewDefaultClientConfigLoadingRules(), new(clientcmd.ConfigOverrides)
+	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), new(clientcmd.ConfigOverrides)
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "file with clusters and users (default: KUBECONFIG, else ~/.kube/config)")
-	clientcmd.BindOverrideFlags(over, flags, clientcmd.RecommendedConfigOverrideFlags(""))
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, over)
+	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 }
 
 func connect(config clientcmd.ClientConfig) (*cluster, error) {
@@ -201,8 +201,8 @@ func connect(config clientcmd.ClientConfig) (*cluster, error) {
 // A run is one run of the command.
 type run struct {
 	options
-	s   Streams
-	dir string // of the recordings
+	streams Streams
+	dir     string // of the recordings
 }
 
 // An answer is what came of a pod.
@@ -224,13 +224,13 @@ type answer struct {
 	report *report.Report
 }
 
-func (r *run) all(ctx context.Context, c *cluster) (int, error) {
-	targets, note, err := c.pick(ctx, r.args, r.selector, r.container, r.pods)
+func (r *run) execute(ctx context.Context, c *cluster) (int, error) {
+	targets, note, err := c.selectTargets(ctx, r.args, r.selector, r.container, r.pods)
 	if err != nil {
 		return 0, err
 	}
 	if note != "" {
-		r.say("%s", note)
+		r.printMessage("%s", note)
 	}
 	if r.output != "" {
 		if err := os.MkdirAll(r.output, 0o755); err != nil {
@@ -244,7 +244,7 @@ func (r *run) all(ctx context.Context, c *cluster) (int, error) {
 		}
 	}
 	if r.watch {
-		return r.look(ctx, targets)
+		return r.watchPods(ctx, targets)
 	}
 	answers := make([]*answer, len(targets))
 	var wg sync.WaitGroup
@@ -254,10 +254,10 @@ func (r *run) all(ctx context.Context, c *cluster) (int, error) {
 	wg.Wait()
 	for i, a := range answers {
 		if a.file != "" {
-			r.explain(ctx, targets[i], a)
+			r.explainRecording(ctx, targets[i], a)
 		}
 	}
-	return exitStatus(answers), r.write(answers)
+	return exitStatus(answers), r.writeAnswers(answers)
 }
 
 // exitStatus returns the command's status: that of the last pod that failed, unless an interrupt explains the failures.
@@ -271,39 +271,39 @@ func exitStatus(answers []*answer) int {
 	return status
 }
 
-var sayOne sync.Mutex
+var messageMutex sync.Mutex
 
-// say writes a message that is no result, in a line. What the cluster answered may be part of it.
-func (r *run) say(format string, args ...any) {
-	sayOne.Lock()
-	defer sayOne.Unlock()
-	fmt.Fprintln(r.s.Err, "kubectl whylate: "+clean(fmt.Sprintf(format, args...), maxLine))
+// printMessage writes a message that is no result, in a line. What the cluster answered may be part of it.
+func (r *run) printMessage(format string, args ...any) {
+	messageMutex.Lock()
+	defer messageMutex.Unlock()
+	fmt.Fprintln(r.streams.Err, "kubectl whylate: "+cleanText(fmt.Sprintf(format, args...), maxLine))
 }
 
 // record records a pod into a file.
 func (r *run) record(ctx context.Context, t *target) *answer {
 	a := &answer{Pod: t.pod.Name}
 	failed := func(err error) *answer {
-		a.status, a.Error = cli.ExitFailed, line(err)
+		a.status, a.Error = cli.ExitFailed, lineText(err)
 		if ctx.Err() != nil {
 			a.status = cli.ExitInterrupted
 		}
-		r.say("pod %s: %s", a.Pod, a.Error)
+		r.printMessage("pod %s: %s", a.Pod, a.Error)
 		return a
 	}
-	err := t.find(ctx, r.port, r.flight, r.secondsGiven)
-	t.serves(t.port)
-	a.Service, a.Port, a.Flight = t.about(), t.port, t.flight
+	err := t.findPort(ctx, r.port, r.flight, r.hasSeconds)
+	t.selectContainer(t.port)
+	a.Service, a.Port, a.Flight = t.attributes(), t.port, t.flight
 	if err != nil {
 		return failed(err)
 	}
-	began := time.Now().UTC()
-	name := filepath.Join(r.dir, t.pod.Name+began.Format("-20060102T150405Z")+record.BundleExt)
+	start := time.Now().UTC()
+	name := filepath.Join(r.dir, t.pod.Name+start.Format("-20060102T150405Z")+record.BundleExt)
 	host := net.JoinHostPort("localhost", strconv.Itoa(t.port))
 	opt := record.Options{
-		Duration: time.Duration(r.seconds) * time.Second, NoCPU: r.cpu, NoHost: true, Proxy: "none", MaxBytes: maxRecording,
+		Duration: time.Duration(r.seconds) * time.Second, NoCPU: r.noCPU, NoHost: true, Proxy: "none", MaxBytes: maxRecording,
 		Header: http.Header{"Host": {host}}, // services may refuse names that they do not know
-		Dial:   t.dial, Service: a.Service, ExplainCut: t.gone, UserAgent: "kubectl-whylate/" + cli.Version(),
+		Dial:   t.dial, Service: a.Service, ExplainCut: t.explainEnd, UserAgent: "kubectl-whylate/" + cli.Version(),
 	}
 	if t.flight {
 		size, err := record.SaveFlight(ctx, t.url(t.port)+t.path, opt, name, nil)
@@ -311,10 +311,10 @@ func (r *run) record(ctx context.Context, t *target) *answer {
 			return failed(err)
 		}
 		a.Bytes, a.file = size, name
-		r.say("pod %s: port %d, %s that its flight recorder held (--seconds records the next ones)", a.Pod, t.port, words.Bytes(size))
+		r.printMessage("pod %s: port %d, %s that its flight recorder held (--seconds records the next ones)", a.Pod, t.port, words.Bytes(size))
 		return a
 	}
-	r.say("pod %s: port %d, recording %d s", a.Pod, t.port, r.seconds)
+	r.printMessage("pod %s: port %d, recording %d s", a.Pod, t.port, r.seconds)
 	res, err := record.Save(ctx, t.url(t.port)+t.path, opt, name, cli.Version(), nil)
 	if res == nil {
 		return failed(err)
@@ -334,18 +334,18 @@ func (r *run) record(ctx context.Context, t *target) *answer {
 	return a
 }
 
-// explain makes the report of a recording by whylate's own verb. It does so as well after an interrupt.
-func (r *run) explain(ctx context.Context, t *target, a *answer) {
+// explainRecording makes the report of a recording by whylate's own verb. It does so as well after an interrupt.
+func (r *run) explainRecording(ctx context.Context, t *target, a *answer) {
 	interrupted := ctx.Err() != nil
 	ctx = context.WithoutCancel(ctx)
-	var out, said bytes.Buffer
-	args := append([]string{"explain", "--json"}, r.pass...)
-	status := cli.Run(ctx, append(args, "--", a.file), strings.NewReader(""), &out, &said)
+	var out, stderr bytes.Buffer
+	args := append([]string{"explain", "--json"}, r.passedArgs...)
+	status := cli.Run(ctx, append(args, "--", a.file), strings.NewReader(""), &out, &stderr)
 	rep, err := report.ReadJSON(&out)
 	if status != cli.ExitOK || err != nil {
-		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
 		a.status, a.Error = max(status, cli.ExitUsage), strings.TrimPrefix(lines[len(lines)-1], "whylate: ")
-		r.say("pod %s: %s", a.Pod, a.Error)
+		r.printMessage("pod %s: %s", a.Pod, a.Error)
 		return
 	}
 	rep.Input.Name, rep.Input.Service = a.Pod+":"+strconv.Itoa(a.Port), a.Service
@@ -356,16 +356,16 @@ func (r *run) explain(ctx context.Context, t *target, a *answer) {
 	}
 	if r.events && !interrupted {
 		if a.Events, err = t.events(ctx); err != nil {
-			r.say("pod %s: %s", a.Pod, line(err))
+			r.printMessage("pod %s: %s", a.Pod, lineText(err))
 		}
 	}
 }
 
-// write prints the answers.
-func (r *run) write(answers []*answer) error {
-	var several []text.NamedReport
+// writeAnswers prints the answers.
+func (r *run) writeAnswers(answers []*answer) error {
+	var reports []text.NamedReport
 	columns := 0
-	if f, ok := r.s.Out.(*os.File); ok {
+	if f, ok := r.streams.Out.(*os.File); ok {
 		columns, _, _ = term.GetSize(int(f.Fd()))
 	}
 	for i, a := range answers {
@@ -377,7 +377,7 @@ func (r *run) write(answers []*answer) error {
 			return err
 		}
 		a.Report = data.Bytes()
-		several = append(several, text.NamedReport{Name: a.Pod, Report: a.report})
+		reports = append(reports, text.NamedReport{Name: a.Pod, Report: a.report})
 		show := []string{"report"}
 		if r.full {
 			show = append(show, "--full")
@@ -390,14 +390,14 @@ func (r *run) write(answers []*answer) error {
 			a.Page = filepath.Join(dir, strings.TrimSuffix(filepath.Base(a.file), record.BundleExt)+".html")
 			show = append(show, "--html", a.Page)
 		}
-		to := r.s.Out
+		out := r.streams.Out
 		if r.json {
-			to = io.Discard
+			out = io.Discard
 		} else if i > 0 {
-			fmt.Fprintln(to)
+			fmt.Fprintln(out)
 		}
 		if r.html || !r.json {
-			if status := cli.Run(context.Background(), append(show, "-"), bytes.NewReader(a.Report), to, r.s.Err); status != cli.ExitOK {
+			if status := cli.Run(context.Background(), append(show, "-"), bytes.NewReader(a.Report), out, r.streams.Err); status != cli.ExitOK {
 				return fmt.Errorf("pod %s: the answer could not be written", a.Pod)
 			}
 		}
@@ -405,48 +405,48 @@ func (r *run) write(answers []*answer) error {
 			continue
 		}
 		for _, e := range a.Events {
-			fmt.Fprintf(to, "event %s %s: %s", e.Time.Format(time.TimeOnly), e.Reason, e.Message)
+			fmt.Fprintf(out, "event %s %s: %s", e.Time.Format(time.TimeOnly), e.Reason, e.Message)
 			if e.Count > 1 {
-				fmt.Fprintf(to, " (%d times)", e.Count)
+				fmt.Fprintf(out, " (%d times)", e.Count)
 			}
-			fmt.Fprintln(to)
+			fmt.Fprintln(out)
 		}
-		for _, kept := range [][2]string{{"recording", a.File}, {"page", a.Page}} {
-			if kept[1] != "" {
-				fmt.Fprintf(to, "%s: %s\n", kept[0], termtext.Escape(kept[1]))
+		for _, output := range [][2]string{{"recording", a.File}, {"page", a.Page}} {
+			if output[1] != "" {
+				fmt.Fprintf(out, "%s: %s\n", output[0], termtext.Escape(output[1]))
 			}
 		}
 	}
 	if r.json {
-		e := json.NewEncoder(r.s.Out)
+		e := json.NewEncoder(r.streams.Out)
 		e.SetIndent("", "  ")
 		return e.Encode(map[string]any{"pods": answers})
 	}
-	if len(several) > 1 {
-		fmt.Fprintln(r.s.Out)
-		return text.WriteSummary(r.s.Out, several, text.Options{Width: columns})
+	if len(reports) > 1 {
+		fmt.Fprintln(r.streams.Out)
+		return text.WriteSummary(r.streams.Out, reports, text.Options{Width: columns})
 	}
 	return nil
 }
 
-// look watches the pods by whylate's own verb.
-func (r *run) look(ctx context.Context, targets []*target) (int, error) {
-	of := map[string]*target{}
-	args := append([]string{"watch", "--no-host", "--proxy", "none"}, r.pass...)
+// watchPods watches the pods by whylate's own verb.
+func (r *run) watchPods(ctx context.Context, targets []*target) (int, error) {
+	targetByName := map[string]*target{}
+	args := append([]string{"watch", "--no-host", "--proxy", "none"}, r.passedArgs...)
 	var urls []string
 	for _, t := range targets {
-		if err := t.find(ctx, r.port, false, false); err != nil {
+		if err := t.findPort(ctx, r.port, false, false); err != nil {
 			return 0, err
 		}
-		of[t.pod.Name] = t
+		targetByName[t.pod.Name] = t
 		urls = append(urls, t.url(t.port)+t.path)
 	}
 	ctx = cli.WithDial(ctx, func(ctx context.Context, network, addr string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(addr)
-		if err != nil || of[host] == nil {
+		if err != nil || targetByName[host] == nil {
 			return nil, fmt.Errorf("%s is none of the pods", addr)
 		}
-		return of[host].dial(ctx, network, addr)
+		return targetByName[host].dial(ctx, network, addr)
 	})
-	return cli.Run(ctx, append(append(args, "--"), urls...), r.s.In, r.s.Out, r.s.Err), nil
+	return cli.Run(ctx, append(append(args, "--"), urls...), r.streams.In, r.streams.Out, r.streams.Err), nil
 }

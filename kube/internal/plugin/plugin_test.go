@@ -53,14 +53,14 @@ func order(w http.ResponseWriter, _ *http.Request) {
 }
 
 // service is a Go service that listens on loopback, with a client. It prints the address of its profiling port.
-func service(_, what string) error {
+func service(_, job string) error {
 	mux, debug := http.NewServeMux(), http.NewServeMux()
 	mux.HandleFunc("/order", order)
 	debug.HandleFunc("/debug/pprof/", pprof.Index)
 	debug.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	debug.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	debug.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	if what == "flight" {
+	if job == "flight" {
 		rec, err := flight.Start(flight.Options{})
 		if err != nil {
 			return err
@@ -77,7 +77,7 @@ func service(_, what string) error {
 			}
 		}
 	}
-	if what == "flight" {
+	if job == "flight" {
 		requests(30) // what is held when it is asked
 	}
 	go requests(-1)
@@ -98,32 +98,32 @@ func pod(name string) *corev1.Pod {
 	}
 }
 
-// served adds a pod whose port 6060 is answered by a handler.
-func served(t *testing.T, api *kubetest.API, name string, h http.Handler) {
+// addHandlerPod adds a pod whose port 6060 is answered by a handler.
+func addHandlerPod(t *testing.T, api *kubetest.API, name string, h http.Handler) {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	api.Put(pod(name))
-	api.Listens(name, 6060, s.Listener.Addr().String())
+	api.PutPod(pod(name))
+	api.AddPort(name, 6060, s.Listener.Addr().String())
 }
 
-// child adds a pod whose port 6060 is that of a service in a process of its own.
-func child(t *testing.T, api *kubetest.API, name, what string) {
+// addServicePod adds a pod whose port 6060 is that of a service in a process of its own.
+func addServicePod(t *testing.T, api *kubetest.API, name, job string) {
 	t.Helper()
-	address, stop, err := testchild.Start(testchild.Command("service " + what))
+	address, stop, err := testchild.Start(testchild.Command("service " + job))
 	must.Do(t, err)
 	t.Cleanup(stop)
-	api.Put(pod(name))
-	api.Listens(name, 6060, address)
+	api.PutPod(pod(name))
+	api.AddPort(name, 6060, address)
 }
 
 // call runs the command against an API. Nothing may be left: no connection, and no file but those that are kept.
-func call(t *testing.T, ctx context.Context, api *kubetest.API, args ...string) (status int, out, said string) {
+func call(t *testing.T, ctx context.Context, api *kubetest.API, args ...string) (status int, out, errText string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	dir := t.TempDir()
 	status = Run(ctx, append([]string{"--kubeconfig", api.Config(t)}, args...), Streams{strings.NewReader(""), &stdout, &stderr}, dir)
-	for api.Open() > 0 { // until the test's deadline
+	for api.OpenConnections() > 0 { // until the test's deadline
 		time.Sleep(time.Millisecond)
 	}
 	for _, f := range must.Have(os.ReadDir(dir))(t) {
@@ -134,12 +134,12 @@ func call(t *testing.T, ctx context.Context, api *kubetest.API, args ...string) 
 	return status, stdout.String(), stderr.String()
 }
 
-func holds(t *testing.T, what, got string, want ...string) {
+func wantTexts(t *testing.T, name, got string, want ...string) {
 	t.Helper()
 	unwrapped := strings.Join(strings.Fields(got), " ")
 	for _, w := range want {
 		if !strings.Contains(unwrapped, w) {
-			t.Errorf("%s does not hold %q:\n%s", what, w, got)
+			t.Errorf("%s does not hold %q:\n%s", name, w, got)
 		}
 	}
 }
@@ -155,12 +155,12 @@ func TestPods(t *testing.T) {
 			Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "shop"}}}},
 		Events: []corev1.Event{{Reason: "Unhealthy", Message: "Readiness probe failed", Count: 3, LastTimestamp: metav1.Now()}},
 	}
-	child(t, api, "shop-1", "")
-	child(t, api, "shop-2", "")
+	addServicePod(t, api, "shop-1", "")
+	addServicePod(t, api, "shop-2", "")
 	dir := filepath.Join(t.TempDir(), "out")
-	status, out, said := call(t, t.Context(), api, "-l", "app=shop", "--seconds", "1", "--json", "--html", "--events", "-o", dir)
+	status, out, stderr := call(t, t.Context(), api, "-l", "app=shop", "--seconds", "1", "--json", "--html", "--events", "-o", dir)
 	if status != cli.ExitOK {
-		t.Fatalf("status %d: %s", status, said)
+		t.Fatalf("status %d: %s", status, stderr)
 	}
 	var got struct {
 		Pods []struct {
@@ -169,11 +169,11 @@ func TestPods(t *testing.T) {
 		} `json:"pods"`
 	}
 	must.Do(t, json.Unmarshal([]byte(out), &got))
-	if len(got.Pods) != 2 || api.Sockets == 0 || api.SPDY != 0 {
-		t.Fatalf("%d pods, %d WebSockets, %d by SPDY", len(got.Pods), api.Sockets, api.SPDY)
+	if len(got.Pods) != 2 || api.WebSockets == 0 || api.SPDY != 0 {
+		t.Fatalf("%d pods, %d WebSockets, %d by SPDY", len(got.Pods), api.WebSockets, api.SPDY)
 	}
 	for i, p := range got.Pods {
-		cause := late(&p.Report)
+		cause := mainCause(&p.Report)
 		if p.Pod != fmt.Sprint("shop-", i+1) || p.Truncated || cause != "sleep plugin.order" {
 			t.Errorf("%s: late for %q: %+v", p.Pod, cause, p.answer)
 		}
@@ -191,16 +191,16 @@ func TestPods(t *testing.T) {
 		}
 	}
 
-	api.NoSockets = true
-	status, out, said = call(t, t.Context(), api, "deploy/shop", "--seconds", "1", "--port", "6060")
+	api.RefusesWebSockets = true
+	status, out, stderr = call(t, t.Context(), api, "deploy/shop", "--seconds", "1", "--port", "6060")
 	if status != cli.ExitOK || api.SPDY == 0 {
-		t.Fatalf("status %d, %d by SPDY: %s", status, api.SPDY, said)
+		t.Fatalf("status %d, %d by SPDY: %s", status, api.SPDY, stderr)
 	}
-	holds(t, "the answer", out, "shop-1:6060", "pod shop-1 in namespace shop on node node-3 · container app · image registry.example/shop:v2 · CPU limit 500m", "plugin.order", "shop-2")
+	wantTexts(t, "the answer", out, "shop-1:6060", "pod shop-1 in namespace shop on node node-3 · container app · image registry.example/shop:v2 · CPU limit 500m", "plugin.order", "shop-2")
 }
 
-// late is the cause that takes most of the slow requests' time, and the function where it is.
-func late(r *report.Report) string {
+// mainCause is the cause that takes most of the slow requests' time, and the function where it is.
+func mainCause(r *report.Report) string {
 	for _, v := range r.Verdict {
 		if len(v.Causes) > 0 && len(v.Causes[0].Sites) > 0 && v.Causes[0].Sites[0].Site != nil {
 			fn := v.Causes[0].Sites[0].Site.Func
@@ -217,17 +217,17 @@ func TestFlight(t *testing.T) {
 	}
 	t.Parallel()
 	api := new(kubetest.API)
-	child(t, api, "shop-1", "flight")
+	addServicePod(t, api, "shop-1", "flight")
 	for _, c := range []struct {
 		args []string
 		want string
 	}{{nil, "that its flight recorder held"}, {[]string{"--flight"}, "that its flight recorder held"}, {[]string{"--seconds", "1"}, "recording 1 s"}} {
-		status, out, said := call(t, t.Context(), api, append(c.args, "pod/shop-1")...)
+		status, out, stderr := call(t, t.Context(), api, append(c.args, "pod/shop-1")...)
 		if status != cli.ExitOK {
-			t.Fatalf("%v: status %d: %s", c.args, status, said)
+			t.Fatalf("%v: status %d: %s", c.args, status, stderr)
 		}
-		holds(t, fmt.Sprint(c.args), said, c.want)
-		holds(t, "the answer", out, "plugin.order", "pod shop-1 in namespace shop")
+		wantTexts(t, fmt.Sprint(c.args), stderr, c.want)
+		wantTexts(t, "the answer", out, "plugin.order", "pod shop-1 in namespace shop")
 	}
 }
 
@@ -238,16 +238,16 @@ func TestWatch(t *testing.T) {
 	}
 	t.Parallel()
 	api := new(kubetest.API)
-	child(t, api, "shop-1", "")
-	status, out, said := call(t, t.Context(), api, "shop-1", "--watch", "--", "--plain", "--looks", "1")
+	addServicePod(t, api, "shop-1", "")
+	status, out, stderr := call(t, t.Context(), api, "shop-1", "--watch", "--", "--plain", "--looks", "1")
 	if status != cli.ExitOK {
-		t.Fatalf("status %d: %s", status, said)
+		t.Fatalf("status %d: %s", status, stderr)
 	}
-	holds(t, "the screen", out, "shop-1:6060", "plugin.order")
+	wantTexts(t, "the screen", out, "shop-1:6060", "plugin.order")
 }
 
-// canned serves a recorded trace, after which it does what then does.
-func canned(t *testing.T, then func(w http.ResponseWriter, r *http.Request)) http.Handler {
+// traceHandler serves a recorded trace, after which it does what then does.
+func traceHandler(t *testing.T, afterTrace func(w http.ResponseWriter, r *http.Request)) http.Handler {
 	trace := testprog.Service(t, "h2-sleep").Trace
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "profiles") })
@@ -256,7 +256,7 @@ func canned(t *testing.T, then func(w http.ResponseWriter, r *http.Request)) htt
 	mux.HandleFunc("/debug/pprof/trace", func(w http.ResponseWriter, r *http.Request) {
 		w.Write(trace)
 		w.(http.Flusher).Flush()
-		then(w, r)
+		afterTrace(w, r)
 	})
 	return mux
 }
@@ -264,21 +264,21 @@ func canned(t *testing.T, then func(w http.ResponseWriter, r *http.Request)) htt
 // TestRestart keeps what came before a container ended, and says why it ended.
 func TestRestart(t *testing.T) {
 	api := new(kubetest.API)
-	served(t, api, "shop-1", canned(t, func(http.ResponseWriter, *http.Request) {
+	addHandlerPod(t, api, "shop-1", traceHandler(t, func(http.ResponseWriter, *http.Request) {
 		p := pod("shop-1")
 		p.Status.ContainerStatuses[0].RestartCount = 2
 		p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137}
-		api.Put(p)
+		api.PutPod(p)
 		panic(http.ErrAbortHandler)
 	}))
 	dir := t.TempDir()
-	status, out, said := call(t, t.Context(), api, "shop-1", "--seconds", "9", "-o", dir)
+	status, out, stderr := call(t, t.Context(), api, "shop-1", "--seconds", "9", "-o", dir)
 	if status != cli.ExitOK {
-		t.Fatalf("status %d: %s", status, said)
+		t.Fatalf("status %d: %s", status, stderr)
 	}
-	const why = "container app of pod shop-1 ended while it was recorded (OOMKilled, exit status 137)"
-	holds(t, "what is said", said, why)
-	holds(t, "the answer", out, "cut short", "recording: "+dir)
+	const reason = "container app of pod shop-1 ended while it was recorded (OOMKilled, exit status 137)"
+	wantTexts(t, "what is said", stderr, reason)
+	wantTexts(t, "the answer", out, "cut short", "recording: "+dir)
 	names := must.Have(filepath.Glob(filepath.Join(dir, "shop-1-*.whylate")))(t)
 	if len(names) != 1 {
 		t.Fatalf("kept %v", names)
@@ -286,7 +286,7 @@ func TestRestart(t *testing.T) {
 	f := must.Have(os.Open(names[0]))(t)
 	defer f.Close()
 	m := must.Have(bundle.New(f, must.Have(f.Stat())(t).Size()))(t).Meta()
-	if !m.Truncated || !slices.ContainsFunc(m.Warnings, func(w bundle.Warning) bool { return strings.Contains(w.Text, why) }) {
+	if !m.Truncated || !slices.ContainsFunc(m.Warnings, func(w bundle.Warning) bool { return strings.Contains(w.Text, reason) }) {
 		t.Errorf("the recording is not marked: %+v", m)
 	}
 }
@@ -295,17 +295,17 @@ func TestRestart(t *testing.T) {
 func TestInterrupt(t *testing.T) {
 	api := new(kubetest.API)
 	ctx, cancel := context.WithCancel(t.Context())
-	served(t, api, "shop-1", canned(t, func(_ http.ResponseWriter, r *http.Request) {
+	addHandlerPod(t, api, "shop-1", traceHandler(t, func(_ http.ResponseWriter, r *http.Request) {
 		cancel()
 		<-r.Context().Done() // the connection through the cluster is closed, too
 	}))
-	if status, _, said := call(t, ctx, api, "shop-1", "--seconds", "300"); status != cli.ExitInterrupted {
-		t.Errorf("status %d: %s", status, said)
+	if status, _, stderr := call(t, ctx, api, "shop-1", "--seconds", "300"); status != cli.ExitInterrupted {
+		t.Errorf("status %d: %s", status, stderr)
 	}
 }
 
-// mute accepts connections and says nothing.
-func mute(t *testing.T) string {
+// silentAddr accepts connections and says nothing.
+func silentAddr(t *testing.T) string {
 	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	return l.Addr().String()
@@ -315,21 +315,21 @@ func mute(t *testing.T) string {
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	api := new(kubetest.API)
-	served(t, api, "ok-1", canned(t, func(http.ResponseWriter, *http.Request) {}))
-	served(t, api, "page-1", http.NotFoundHandler())
-	served(t, api, "locked-1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
-	served(t, api, "closed-1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
-	api.Put(pod("silent-1"))
-	api.Listens("mute-1", 7000, mute(t))
+	addHandlerPod(t, api, "ok-1", traceHandler(t, func(http.ResponseWriter, *http.Request) {}))
+	addHandlerPod(t, api, "page-1", http.NotFoundHandler())
+	addHandlerPod(t, api, "locked-1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	addHandlerPod(t, api, "closed-1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	api.PutPod(pod("silent-1"))
+	api.AddPort("mute-1", 7000, silentAddr(t))
 	p := pod("mute-1")
 	p.Annotations = map[string]string{"whylate/port": "7001"}
-	api.Put(p)
+	api.PutPod(p)
 	p = pod("pending-1")
 	p.Status.Phase, p.Status.ContainerStatuses[0].State.Waiting = corev1.PodPending, &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}
-	api.Put(p)
+	api.PutPod(p)
 	forbidden := &kubetest.API{Forbidden: map[string]bool{"pods": true}}
 	tied := &kubetest.API{Forbidden: map[string]bool{"pods/portforward": true}}
-	tied.Put(pod("shop-1"))
+	tied.PutPod(pod("shop-1"))
 	for _, c := range []struct {
 		name   string
 		api    *kubetest.API
@@ -364,13 +364,13 @@ func TestErrors(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			status, out, said := call(t, t.Context(), c.api, c.args...)
+			status, out, stderr := call(t, t.Context(), c.api, c.args...)
 			if status != c.status {
 				t.Errorf("status %d, want %d", status, c.status)
 			}
-			holds(t, "what is said", said, c.want...)
+			wantTexts(t, "what is said", stderr, c.want...)
 			if c.name == "one of two" {
-				holds(t, "the answer", out, "ok-1:6060")
+				wantTexts(t, "the answer", out, "ok-1:6060")
 			}
 		})
 	}
@@ -383,13 +383,13 @@ func TestMutePort(t *testing.T) {
 	}
 	t.Parallel()
 	api := new(kubetest.API)
-	api.Put(pod("mute-1"))
-	api.Listens("mute-1", 6060, mute(t))
-	status, _, said := call(t, t.Context(), api, "mute-1")
+	api.PutPod(pod("mute-1"))
+	api.AddPort("mute-1", 6060, silentAddr(t))
+	status, _, stderr := call(t, t.Context(), api, "mute-1")
 	if status != cli.ExitFailed {
 		t.Errorf("status %d", status)
 	}
-	holds(t, "what is said", said, "port 6060: no answer to an HTTP request")
+	wantTexts(t, "what is said", stderr, "port 6060: no answer to an HTTP request")
 }
 
 // TestContainer: what is said of a pod is about the container that serves the port, with the limits that hold now.
@@ -402,10 +402,10 @@ func TestContainer(t *testing.T) {
 		port int
 		want string
 	}{{"", 6060, "app 1500m"}, {"", 9000, "sidecar none"}, {"app", 9000, "app 1500m"}} {
-		tg := must.Have(new(cluster).target(p, c.name))(t)
-		tg.serves(c.port)
-		about := tg.about()
-		if got := about["k8s.container.name"] + " " + about["k8s.container.cpu.limit"]; got != c.want {
+		tg := must.Have(new(cluster).newTarget(p, c.name))(t)
+		tg.selectContainer(c.port)
+		attributes := tg.attributes()
+		if got := attributes["k8s.container.name"] + " " + attributes["k8s.container.cpu.limit"]; got != c.want {
 			t.Errorf("container %q, port %d: %s, want %s", c.name, c.port, got, c.want)
 		}
 	}
@@ -427,13 +427,13 @@ func TestCandidates(t *testing.T) {
 		{noted, "", "[9999] true"},
 		{noted, "http-debug", "[7777] true"},
 	} {
-		ports, sure, err := candidates(c.pod, c.flag)
+		ports, sure, err := candidatePorts(c.pod, c.flag)
 		if got := fmt.Sprint(ports, " ", sure); err != nil || got != c.want {
 			t.Errorf("%q: %s, %v; want %s", c.flag, got, err, c.want)
 		}
 	}
 	for _, flag := range []string{"0", "65536", "-1", "x\x1b"} {
-		if _, _, err := candidates(p, flag); err == nil || strings.Contains(err.Error(), "\x1b") {
+		if _, _, err := candidatePorts(p, flag); err == nil || strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("%q: %v", flag, err)
 		}
 	}
@@ -472,7 +472,7 @@ func TestEvents(t *testing.T) {
 	}}
 	c := must.Have(connect(clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: api.Config(t)}, nil)))(t)
 	var got []string
-	for _, e := range must.Have((&target{c: c, pod: pod("x")}).events(t.Context()))(t) {
+	for _, e := range must.Have((&target{cluster: c, pod: pod("x")}).events(t.Context()))(t) {
 		got = append(got, e.Reason)
 	}
 	if want := []string{"First", "Second", "Last"}; !slices.Equal(got, want) {
@@ -496,27 +496,27 @@ func TestDialEnds(t *testing.T) {
 	})
 }
 
-// TestClean: what a cluster answers moves no cursor, changes no direction of writing and stays in its line, wherever it is shown.
-func TestClean(t *testing.T) {
+// TestCleanText: what a cluster answers moves no cursor, changes no direction of writing and stays in its line, wherever it is shown.
+func TestCleanText(t *testing.T) {
 	const hostile = "a\u009b31mred\u202ednib\x1b]0;x\x07\n\u2066b\xff" // U+009B begins a control sequence as ESC [ does
-	if got, want := short(hostile), `a\u009b31mred\u202ednib\x1b]0;x\x07 \u2066b\xff`; got != want {
+	if got, want := shortText(hostile), `a\u009b31mred\u202ednib\x1b]0;x\x07 \u2066b\xff`; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := short(strings.Repeat("\u202e", 1000)); len(got) > 310 {
+	if got := shortText(strings.Repeat("\u202e", 1000)); len(got) > 310 {
 		t.Errorf("%d bytes", len(got))
 	}
 	api := &kubetest.API{Events: []corev1.Event{{Reason: hostile, Message: hostile, LastTimestamp: metav1.Now()}}}
-	served(t, api, "shop-1", canned(t, func(http.ResponseWriter, *http.Request) {}))
+	addHandlerPod(t, api, "shop-1", traceHandler(t, func(http.ResponseWriter, *http.Request) {}))
 	p := pod("shop-2")
 	p.Annotations = map[string]string{"whylate/port": hostile + "x"}
 	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: hostile, ContainerPort: 1}}
-	api.Put(p)
+	api.PutPod(p)
 	p = pod("shop-3")
 	p.Status.Phase, p.Status.ContainerStatuses[0].State.Waiting = corev1.PodPending, &corev1.ContainerStateWaiting{Reason: hostile}
-	api.Put(p)
+	api.PutPod(p)
 	for _, args := range [][]string{{"shop-1", "--seconds", "1", "--events"}, {"shop-2"}, {"shop-3"}, {"shop-1", "--port", hostile}} {
-		_, out, said := call(t, t.Context(), api, args...)
-		if text := out + said; !strings.Contains(text, `\u009b31m`) || strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+		_, out, stderr := call(t, t.Context(), api, args...)
+		if text := out + stderr; !strings.Contains(text, `\u009b31m`) || strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
 			t.Errorf("%q: %q", args, text)
 		}
 	}

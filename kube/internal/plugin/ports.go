@@ -26,54 +26,54 @@ var portAnnotations = []string{"whylate/port", "profiles.grafana.com/cpu.port", 
 // pathAnnotation names the path, where it is none of the usual.
 const pathAnnotation = "whylate/path"
 
-// telling are names of ports at which a service may be looked into.
-var telling = regexp.MustCompile(`pprof|prof|debug|flight|admin|diag|internal|ops`)
+// debugPortNames are names of ports at which a service may be looked into.
+var debugPortNames = regexp.MustCompile(`pprof|prof|debug|flight|admin|diag|internal|ops`)
 
-// usual are ports that services serve net/http/pprof at when they do not say so.
-var usual = []int{6060, 6061, 8080, 8081, 9090}
+// usualPorts are ports that services serve net/http/pprof at when they do not say so.
+var usualPorts = []int{6060, 6061, 8080, 8081, 9090}
 
 const (
 	maxCandidates = 12
-	probeWithin   = 3 * time.Second
+	probeTimeout  = 3 * time.Second
 )
 
-// candidates returns the ports at which a pod may be recorded, the likely ones first. Sure is set if that was said, by the flag or by an
+// candidatePorts returns the ports at which a pod may be recorded, the likely ones first. Sure is set if that was said, by the flag or by an
 // annotation: then there is one.
-func candidates(pod *corev1.Pod, flag string) (ports []int, sure bool, err error) {
-	said, by := flag, "--port"
+func candidatePorts(pod *corev1.Pod, flag string) (ports []int, isSpecified bool, err error) {
+	value, source := flag, "--port"
 	for _, name := range portAnnotations {
-		if v := pod.Annotations[name]; said == "" && v != "" {
-			said, by = v, "annotation "+name
+		if v := pod.Annotations[name]; value == "" && v != "" {
+			value, source = v, "annotation "+name
 		}
 	}
-	var named, declared []int
+	var likely, declared []int
 	var names []string
 	for _, c := range append(slices.Clone(pod.Spec.InitContainers), pod.Spec.Containers...) {
 		for _, p := range c.Ports {
 			if p.Protocol == corev1.ProtocolUDP || p.Protocol == corev1.ProtocolSCTP {
 				continue
 			}
-			if said != "" && p.Name == said {
+			if value != "" && p.Name == value {
 				return []int{int(p.ContainerPort)}, true, nil
 			}
 			if p.Name != "" {
 				names = append(names, p.Name)
 			}
-			if telling.MatchString(p.Name) {
-				named = append(named, int(p.ContainerPort))
+			if debugPortNames.MatchString(p.Name) {
+				likely = append(likely, int(p.ContainerPort))
 			} else {
 				declared = append(declared, int(p.ContainerPort))
 			}
 		}
 	}
-	if said != "" {
-		n, err := strconv.ParseUint(said, 10, 16)
+	if value != "" {
+		n, err := strconv.ParseUint(value, 10, 16)
 		if err != nil || n == 0 {
-			return nil, true, fmt.Errorf("%s of pod %s: %q is neither a port's number nor the name of one that it declares (%s)", by, pod.Name, short(said), strings.Join(names, ", "))
+			return nil, true, fmt.Errorf("%s of pod %s: %q is neither a port's number nor the name of one that it declares (%s)", source, pod.Name, shortText(value), strings.Join(names, ", "))
 		}
 		return []int{int(n)}, true, nil
 	}
-	for _, p := range slices.Concat(named, usual[:1], declared, usual[1:]) {
+	for _, p := range slices.Concat(likely, usualPorts[:1], declared, usualPorts[1:]) {
 		if !slices.Contains(ports, p) && len(ports) < maxCandidates {
 			ports = append(ports, p)
 		}
@@ -82,15 +82,15 @@ func candidates(pod *corev1.Pod, flag string) (ports []int, sure bool, err error
 }
 
 // What answers at a port.
-type offer struct{ pprof, flight bool }
+type portHandlers struct{ pprof, flight bool }
 
 // probe asks what a port serves. The error says why it is nothing that can be recorded.
-func (t *target) probe(ctx context.Context, port int) (o offer, err error) {
+func (t *target) probe(ctx context.Context, port int) (handlers portHandlers, err error) {
 	transport := wire.Transport(&http.Transport{DialContext: t.dial, DisableCompression: true})
 	defer transport.CloseIdleConnections()
 	client := wire.Client(transport)
-	ask := func(path string) (status int, kind string, err error) {
-		ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	get := func(path string) (status int, kind string, err error) {
+		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url(port)+path, nil)
 		if err != nil {
@@ -105,33 +105,33 @@ func (t *target) probe(ctx context.Context, port int) (o offer, err error) {
 		_, _ = wire.ReadFirst(resp.Body, 64<<10) // so that the connection serves the next question
 		return resp.StatusCode, resp.Header.Get("Content-Type"), nil
 	}
-	status, kind, err := ask(record.FlightPath + "?state")
+	status, kind, err := get(record.FlightPath + "?state")
 	if err != nil {
 		if e, ok := errors.AsType[*record.Error](err); ok {
-			return o, e
+			return handlers, e
 		}
-		return o, fmt.Errorf("no answer to an HTTP request (%s)", short(err.Error()))
+		return handlers, fmt.Errorf("no answer to an HTTP request (%s)", shortText(err.Error()))
 	}
-	o.flight = status == http.StatusOK && strings.HasPrefix(kind, "application/json")
-	status, _, err = ask("/debug/pprof/")
+	handlers.flight = status == http.StatusOK && strings.HasPrefix(kind, "application/json")
+	status, _, err = get("/debug/pprof/")
 	switch {
 	case err == nil && (status == http.StatusOK || status == http.StatusUnauthorized || status == http.StatusForbidden):
-		o.pprof = true // also where it wants credentials: the recording then says so
-	case !o.flight && err == nil:
-		return o, fmt.Errorf("no net/http/pprof there: /debug/pprof/ is answered with %d", status)
-	case !o.flight:
-		return o, fmt.Errorf("no answer to an HTTP request (%s)", short(err.Error()))
+		handlers.pprof = true // also where it wants credentials: the recording then says so
+	case !handlers.flight && err == nil:
+		return handlers, fmt.Errorf("no net/http/pprof there: /debug/pprof/ is answered with %d", status)
+	case !handlers.flight:
+		return handlers, fmt.Errorf("no answer to an HTTP request (%s)", shortText(err.Error()))
 	}
-	return o, nil
+	return handlers, nil
 }
 
-// find decides at which port and by what a pod is recorded. Flight is set if its flight recorder is to be asked.
-func (t *target) find(ctx context.Context, flag string, wantFlight, wantTrace bool) error {
-	ports, sure, err := candidates(t.pod, flag)
+// findPort decides at which port and by what a pod is recorded. Flight is set if its flight recorder is to be asked.
+func (t *target) findPort(ctx context.Context, flag string, wantFlight, wantTrace bool) error {
+	ports, isSpecified, err := candidatePorts(t.pod, flag)
 	if err != nil {
 		return err
 	}
-	var telling error
+	var reason error
 	for _, port := range ports {
 		o, err := t.probe(ctx, port)
 		if err == nil && wantFlight && !o.flight {
@@ -144,7 +144,7 @@ func (t *target) find(ctx context.Context, flag string, wantFlight, wantTrace bo
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if sure {
+		if isSpecified {
 			// What stands at another path, or answers otherwise, is for the recording to judge.
 			if e, ok := errors.AsType[*record.Error](err); ok {
 				return e
@@ -153,21 +153,21 @@ func (t *target) find(ctx context.Context, flag string, wantFlight, wantTrace bo
 			return nil
 		}
 		if e, ok := errors.AsType[*record.Error](err); !ok {
-			telling = cmp.Or(telling, fmt.Errorf("port %d: %w", port, err))
+			reason = cmp.Or(reason, fmt.Errorf("port %d: %w", port, err))
 		} else if e.Kind != record.Refused {
 			return e // the next one would not be reached either
 		}
 	}
-	what := "net/http/pprof"
+	wanted := "net/http/pprof"
 	if wantFlight {
-		what = "a flight recorder"
+		wanted = "a flight recorder"
 	}
-	telling = cmp.Or(telling, errors.New("nothing listens there"))
+	reason = cmp.Or(reason, errors.New("nothing listens there"))
 	return fmt.Errorf("pod %s: %s was found at none of the ports %s (%w): name its port with --port, or by the annotation %s; if the service has none, import net/http/pprof and serve it on 127.0.0.1:6060",
-		t.pod.Name, what, joined(ports), telling, portAnnotations[0])
+		t.pod.Name, wanted, joinPorts(ports), reason, portAnnotations[0])
 }
 
-func joined(ports []int) string {
+func joinPorts(ports []int) string {
 	out := make([]string, len(ports))
 	for i, p := range ports {
 		out[i] = strconv.Itoa(p)

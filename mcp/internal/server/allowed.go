@@ -14,8 +14,8 @@ import (
 	"unicode"
 )
 
-// allowed says which files and addresses a client may name.
-type allowed struct {
+// accessPolicy says which files and addresses a client may name.
+type accessPolicy struct {
 	roots   []string // absolute, without symbolic links
 	urls    []*url.URL
 	maxFile int64
@@ -23,8 +23,8 @@ type allowed struct {
 	recordings string
 }
 
-func newAllowed(c Config) (*allowed, error) {
-	a := &allowed{maxFile: c.MaxFile}
+func newAccessPolicy(c Config) (*accessPolicy, error) {
+	a := &accessPolicy{maxFile: c.MaxFile}
 	for _, root := range c.Roots {
 		real, err := realPath(root)
 		if err != nil {
@@ -76,9 +76,9 @@ func realPath(path string) (string, error) {
 	return filepath.EvalSymlinks(abs)
 }
 
-// file returns the absolute path of a regular file below one of the roots, links followed. A relative path is looked up
+// resolveFile returns the absolute path of a regular file below one of the roots, links followed. A relative path is looked up
 // below each root in turn. The error of a path outside does not say whether the file exists.
-func (a *allowed) file(path string) (string, error) {
+func (a *accessPolicy) resolveFile(path string) (string, error) {
 	if path == "" || strings.ContainsRune(path, 0) {
 		return "", errors.New("name a file")
 	}
@@ -91,8 +91,8 @@ func (a *allowed) file(path string) (string, error) {
 	}
 	for _, c := range candidates {
 		real, err := filepath.EvalSymlinks(c)
-		if err != nil || !a.below(real) {
-			if err == nil || !a.below(filepath.Clean(c)) {
+		if err != nil || !a.isBelowRoot(real) {
+			if err == nil || !a.isBelowRoot(filepath.Clean(c)) {
 				return "", fmt.Errorf("%q is outside of the directories that this server may read: start whylate-mcp with -root for it", path)
 			}
 			continue
@@ -111,9 +111,9 @@ func (a *allowed) file(path string) (string, error) {
 	return "", fmt.Errorf("%q: %w in any directory that this server may read", path, fs.ErrNotExist)
 }
 
-// open opens a regular file below one of the roots, of at most so many bytes. A link that leads out of the root since the path was looked up
+// openFile opens a regular file below one of the roots, of at most so many bytes. A link that leads out of the root since the path was looked up
 // is not followed, and a pipe or device that replaced the file is not waited for.
-func (a *allowed) open(path string, most int64) (*os.File, error) {
+func (a *accessPolicy) openFile(path string, limit int64) (*os.File, error) {
 	for _, name := range a.roots {
 		rel, err := filepath.Rel(name, path)
 		if err != nil || !filepath.IsLocal(rel) {
@@ -139,8 +139,8 @@ func (a *allowed) open(path string, most int64) (*os.File, error) {
 		case err != nil:
 		case !info.Mode().IsRegular():
 			err = fmt.Errorf("%q is not a regular file", path)
-		case info.Size() > most:
-			err = fmt.Errorf("%q has %d bytes, more than the %d that are read", path, info.Size(), most)
+		case info.Size() > limit:
+			err = fmt.Errorf("%q has %d bytes, more than the %d that are read", path, info.Size(), limit)
 		}
 		if err != nil {
 			f.Close()
@@ -151,7 +151,7 @@ func (a *allowed) open(path string, most int64) (*os.File, error) {
 	return nil, fmt.Errorf("%q is outside of the directories that this server may read", path)
 }
 
-func (a *allowed) below(path string) bool {
+func (a *accessPolicy) isBelowRoot(path string) bool {
 	return slices.ContainsFunc(a.roots, func(root string) bool {
 		rel, err := filepath.Rel(root, path)
 		return err == nil && filepath.IsLocal(rel)
@@ -174,10 +174,10 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// url returns text as an address if it has scheme, host and port of an allowed one, and a path at or below its path, and public as the
+// resolveURL returns text as an address if it has scheme, host and port of an allowed one, and a path at or below its path, and public as the
 // address that a message may show. Paths are compared decoded and without dots, and the address holds the path that was compared, not the
 // client's spelling of it. Credentials and queries come from the operator, never from a client.
-func (a *allowed) url(text string) (address, public string, err error) {
+func (a *accessPolicy) resolveURL(text string) (address, public string, err error) {
 	u, err := parseURL(text)
 	if err != nil {
 		return "", "", fmt.Errorf("%q is not an address: %w", text, err)
@@ -185,21 +185,21 @@ func (a *allowed) url(text string) (address, public string, err error) {
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return "", "", errors.New("an address may not hold credentials, a query or a fragment")
 	}
-	at := cleanPath(u.Path)
-	for _, ok := range a.urls {
-		under := cleanPath(ok.Path)
-		rest, below := strings.CutPrefix(at, under)
-		if u.Scheme != ok.Scheme || !strings.EqualFold(u.Host, ok.Host) || !below || rest != "" && rest[0] != '/' {
+	path := cleanPath(u.Path)
+	for _, allowedURL := range a.urls {
+		allowedPath := cleanPath(allowedURL.Path)
+		rest, hasPrefix := strings.CutPrefix(path, allowedPath)
+		if u.Scheme != allowedURL.Scheme || !strings.EqualFold(u.Host, allowedURL.Host) || !hasPrefix || rest != "" && rest[0] != '/' {
 			continue
 		}
 		// A server or a proxy before it may decode a path twice, take \ for / or drop what follows a ;.
 		if strings.ContainsFunc(rest, func(r rune) bool { return strings.ContainsRune(`%\;`, r) || !unicode.IsPrint(r) }) {
 			return "", "", errors.New(`a path may not hold %, \, ; or invisible characters, also not escaped`)
 		}
-		out := *ok
-		out.Path, out.RawPath = at, ""
-		shown := url.URL{Scheme: out.Scheme, Host: out.Host, Path: out.Path}
-		return out.String(), shown.String(), nil
+		out := *allowedURL
+		out.Path, out.RawPath = path, ""
+		publicURL := url.URL{Scheme: out.Scheme, Host: out.Host, Path: out.Path}
+		return out.String(), publicURL.String(), nil
 	}
 	return "", "", fmt.Errorf("%s was not allowed: start whylate-mcp with -url %s://%s", u.Redacted(), u.Scheme, u.Host)
 }

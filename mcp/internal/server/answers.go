@@ -32,17 +32,17 @@ const (
 	maxFailure  = 1500
 )
 
-// cut makes text of a recording safe and short: no control characters, at most max columns.
-func cut(text string, max int) string { return termtext.Head(text, max) }
+// shorten makes text of a recording safe and short: no control characters, at most max columns.
+func shorten(text string, max int) string { return termtext.Head(text, max) }
 
-// visible escapes, in all texts that v points to, what a reader would not see: control characters other than line ends and tabs, and
+// escapeInvisible escapes, in all texts that v points to, what a reader would not see: control characters other than line ends and tabs, and
 // characters that change the direction of writing. A name of a file that holds such a character is shown, and cannot be passed back.
-func visible[T any](v T) T {
+func escapeInvisible[T any](v T) T {
 	escapeTexts(reflect.ValueOf(v))
 	return v
 }
 
-var oneLine = regexp.MustCompile(`[^\n\t]+`)
+var lineText = regexp.MustCompile(`[^\n\t]+`)
 
 func escapeTexts(v reflect.Value) {
 	switch v.Kind() {
@@ -59,28 +59,28 @@ func escapeTexts(v reflect.Value) {
 			escapeTexts(v.Index(i))
 		}
 	case reflect.String:
-		v.SetString(oneLine.ReplaceAllStringFunc(v.String(), termtext.Escape))
+		v.SetString(lineText.ReplaceAllStringFunc(v.String(), termtext.Escape))
 	}
 }
 
-// visibleError is the error of a tool as a client may show it.
-func visibleError(err error) error {
+// clientError is the error of a tool as a client may show it.
+func clientError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return errors.New(cut(err.Error(), maxFailure))
+	return errors.New(shorten(err.Error(), maxFailure))
 }
 
 // An Explanation is the short form of a report.
 type Explanation struct {
-	Report   string    `json:"report" jsonschema:"id of this report, for the tools request and what_if"`
-	Recorded string    `json:"recorded" jsonschema:"what was recorded: length, Go version, GOMAXPROCS"`
-	Verdict  []Verdict `json:"verdict" jsonschema:"what slow requests spent their time on, of the groups with the most latency"`
-	Findings []Finding `json:"findings" jsonschema:"what to change, the foremost first; severity info is no fault"`
-	More     int       `json:"more_findings,omitempty" jsonschema:"findings that were left out here"`
-	Judged   string    `json:"judged,omitempty" jsonschema:"which rules found nothing, and which could not judge for want of what"`
-	Groups   []Group   `json:"groups" jsonschema:"groups of requests, those with the most latency first"`
-	Warnings []string  `json:"warnings,omitempty"`
+	Report       string    `json:"report" jsonschema:"id of this report, for the tools request and what_if"`
+	Recorded     string    `json:"recorded" jsonschema:"what was recorded: length, Go version, GOMAXPROCS"`
+	Verdict      []Verdict `json:"verdict" jsonschema:"what slow requests spent their time on, of the groups with the most latency"`
+	Findings     []Finding `json:"findings" jsonschema:"what to change, the foremost first; severity info is no fault"`
+	MoreFindings int       `json:"more_findings,omitempty" jsonschema:"findings that were left out here"`
+	Judged       string    `json:"judged,omitempty" jsonschema:"which rules found nothing, and which could not judge for want of what"`
+	Groups       []Group   `json:"groups" jsonschema:"groups of requests, those with the most latency first"`
+	Warnings     []string  `json:"warnings,omitempty"`
 }
 
 // A Verdict is what one group's slow requests spent their time on.
@@ -93,10 +93,10 @@ type Verdict struct {
 
 // A Cause is one cause of a verdict.
 type Cause struct {
-	Cause string  `json:"cause"`
-	Share float64 `json:"share" jsonschema:"of the slow requests' time, 0 to 1"`
-	Each  string  `json:"each" jsonschema:"of one request, on average"`
-	Text  string  `json:"text"`
+	Cause      string  `json:"cause"`
+	Share      float64 `json:"share" jsonschema:"of the slow requests' time, 0 to 1"`
+	PerRequest string  `json:"each" jsonschema:"of one request, on average"`
+	Text       string  `json:"text"`
 }
 
 // A Finding is one of the report's in words.
@@ -126,48 +126,48 @@ type Group struct {
 	Max   string `json:"max"`
 }
 
-// explanation shortens a report, and shortens it further until it fits.
-func explanation(id string, r *report.Report) *Explanation {
+// newExplanation shortens a report, and shortens it further until it fits.
+func newExplanation(id string, r *report.Report) *Explanation {
 	e := &Explanation{Report: id, Verdict: []Verdict{}, Findings: []Finding{}, Groups: []Group{}}
-	e.Recorded = fmt.Sprintf("%s, Go %s, GOMAXPROCS %d", words.Brief(r.Input.DurationNS), cut(names.GoVersion(r), 40), r.Input.GOMAXPROCS)
+	e.Recorded = fmt.Sprintf("%s, Go %s, GOMAXPROCS %d", words.Brief(r.Input.DurationNS), shorten(names.GoVersion(r), 40), r.Input.GOMAXPROCS)
 	for i := range r.Verdict[:min(len(r.Verdict), maxVerdicts)] {
-		e.Verdict = append(e.Verdict, verdict(r, &r.Verdict[i]))
+		e.Verdict = append(e.Verdict, newVerdict(r, &r.Verdict[i]))
 	}
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		if f.Ignored != "" {
 			continue
 		}
-		same := slices.IndexFunc(r.Findings[:i], func(o report.Finding) bool {
+		duplicate := slices.IndexFunc(r.Findings[:i], func(o report.Finding) bool {
 			return o.Ignored == "" && o.Code == f.Code && o.Title == f.Title && o.Site.Equal(f.Site)
 		})
-		if same >= 0 {
-			title := cut(f.Title, maxText)
-			if at := slices.IndexFunc(e.Findings, func(o Finding) bool { return o.Code == string(f.Code) && o.Title == title }); at >= 0 && len(e.Findings[at].Groups) < 4 {
-				e.Findings[at].Groups = append(e.Findings[at].Groups, groupName(r, f.Group))
+		if duplicate >= 0 {
+			title := shorten(f.Title, maxText)
+			if index := slices.IndexFunc(e.Findings, func(o Finding) bool { return o.Code == string(f.Code) && o.Title == title }); index >= 0 && len(e.Findings[index].Groups) < 4 {
+				e.Findings[index].Groups = append(e.Findings[index].Groups, groupName(r, f.Group))
 			}
 			continue
 		}
 		if len(e.Findings) == maxFindings {
-			e.More++
+			e.MoreFindings++
 			continue
 		}
-		e.Findings = append(e.Findings, finding(r, f))
+		e.Findings = append(e.Findings, newFinding(r, f))
 	}
 	if r.Judged != nil {
-		e.Judged = cut(r.Judged.Text, maxText)
+		e.Judged = shorten(r.Judged.Text, maxText)
 	}
 	for i := range r.Groups[:min(len(r.Groups), maxGroups)] {
 		g := &r.Groups[i]
-		e.Groups = append(e.Groups, Group{g.ID, cut(g.Name, maxName), string(g.Kind), g.Count, g.Open.Count, words.DurationOrUnknown(g.LatencyNS.P50), words.DurationOrUnknown(g.LatencyNS.P99), words.DurationOrUnknown(g.LatencyNS.Max)})
+		e.Groups = append(e.Groups, Group{g.ID, shorten(g.Name, maxName), string(g.Kind), g.Count, g.Open.Count, words.DurationOrUnknown(g.LatencyNS.P50), words.DurationOrUnknown(g.LatencyNS.P99), words.DurationOrUnknown(g.LatencyNS.Max)})
 	}
 	e.Warnings = warnings(r.Input.Warnings)
-	for size(e) > maxAnswer {
+	for jsonSize(e) > maxAnswer {
 		switch {
 		case len(e.Groups) > 3:
 			e.Groups = e.Groups[:len(e.Groups)-1]
 		case len(e.Findings) > 1:
-			e.Findings, e.More = e.Findings[:len(e.Findings)-1], e.More+1
+			e.Findings, e.MoreFindings = e.Findings[:len(e.Findings)-1], e.MoreFindings+1
 		case len(e.Verdict) > 1:
 			e.Verdict = e.Verdict[:len(e.Verdict)-1]
 		default:
@@ -177,23 +177,23 @@ func explanation(id string, r *report.Report) *Explanation {
 	return e
 }
 
-// size is how many bytes of JSON v takes.
-func size(v any) int {
+// jsonSize is how many bytes of JSON v takes.
+func jsonSize(v any) int {
 	b, _ := json.Marshal(v)
 	return len(b)
 }
 
-func verdict(r *report.Report, v *report.Verdict) Verdict {
-	out := Verdict{Group: groupName(r, v.Group), Causes: []Cause{}, Text: cut(v.Text, 2*maxText), Places: []string{}}
+func newVerdict(r *report.Report, v *report.Verdict) Verdict {
+	out := Verdict{Group: groupName(r, v.Group), Causes: []Cause{}, Text: shorten(v.Text, 2*maxText), Places: []string{}}
 	for i := range v.Causes {
 		c := &v.Causes[i]
 		if !c.InSentence {
 			continue
 		}
-		out.Causes = append(out.Causes, Cause{string(c.Cause), c.Share, words.Brief(c.EachNS), cut(c.Text, maxText)})
+		out.Causes = append(out.Causes, Cause{string(c.Cause), c.Share, words.Brief(c.EachNS), shorten(c.Text, maxText)})
 		for k := range c.Sites[:min(len(c.Sites), 2)] {
-			if at := place(c.Sites[k].Site); at != "" {
-				out.Places = append(out.Places, at)
+			if text := siteText(c.Sites[k].Site); text != "" {
+				out.Places = append(out.Places, text)
 			}
 		}
 	}
@@ -202,13 +202,13 @@ func verdict(r *report.Report, v *report.Verdict) Verdict {
 
 func groupName(r *report.Report, id string) string {
 	if g := r.Group(id); g != nil {
-		return cut(g.Name, maxName)
+		return shorten(g.Name, maxName)
 	}
 	return ""
 }
 
-// place writes a site with its full function and file, which source and a reader's editor need.
-func place(s *report.Site) string {
+// siteText writes a site with its full function and file, which source and a reader's editor need.
+func siteText(s *report.Site) string {
 	if s == nil || s.Func == "" {
 		return ""
 	}
@@ -216,38 +216,38 @@ func place(s *report.Site) string {
 	if c := s.CalledFrom; c != nil {
 		text += fmt.Sprintf(", %s%s (%s:%d)", names.CallerLead(c), c.Func, c.File, c.Line)
 	}
-	return cut(text, 2*maxName)
+	return shorten(text, 2*maxName)
 }
 
-func finding(r *report.Report, f *report.Finding) Finding {
+func newFinding(r *report.Report, f *report.Finding) Finding {
 	out := Finding{
-		Code: string(f.Code), Severity: string(f.Severity), Title: cut(f.Title, maxText), Site: place(f.Site), Fix: cut(f.Fix, maxText),
-		Predicted: predicted(f.Predicted), Confidence: f.Confidence,
+		Code: string(f.Code), Severity: string(f.Severity), Title: shorten(f.Title, maxText), Site: siteText(f.Site), Fix: shorten(f.Fix, maxText),
+		Predicted: predictionText(f.Predicted), Confidence: f.Confidence,
 	}
 	if name := groupName(r, f.Group); name != "" {
 		out.Groups = []string{name}
 	}
-	if own := f.Site.OwnLine(); own != nil {
-		out.File, out.Line = cut(own.File, 2*maxName), own.Line
+	if ownLine := f.Site.OwnLine(); ownLine != nil {
+		out.File, out.Line = shorten(ownLine.File, 2*maxName), ownLine.Line
 	}
 	for _, e := range f.Evidence[:min(len(f.Evidence), maxEvidence)] {
-		out.Evidence = append(out.Evidence, cut(e.Text, maxText)+": "+names.Value(e))
+		out.Evidence = append(out.Evidence, shorten(e.Text, maxText)+": "+names.Value(e))
 	}
 	return out
 }
 
-func predicted(p *report.Predicted) string {
+func predictionText(p *report.Predicted) string {
 	if p == nil {
 		return ""
 	}
-	one := func(name string, was *int64, e report.Estimate) string {
-		return fmt.Sprintf("%s %s → %s (%s to %s)", name, words.DurationOrUnknown(was), words.Rough(e.Est), words.Rough(e.Low), words.Rough(e.High))
+	changeText := func(name string, before *int64, e report.Estimate) string {
+		return fmt.Sprintf("%s %s → %s (%s to %s)", name, words.DurationOrUnknown(before), words.Rough(e.Est), words.Rough(e.Low), words.Rough(e.High))
 	}
-	parts := []string{one("p50", p.WasP50NS, p.P50NS), one("p99", p.WasP99NS, p.P99NS)}
+	parts := []string{changeText("p50", p.WasP50NS, p.P50NS), changeText("p99", p.WasP99NS, p.P99NS)}
 	if p.MaxNS != nil {
-		parts = append(parts, one("max", p.WasMaxNS, *p.MaxNS))
+		parts = append(parts, changeText("max", p.WasMaxNS, *p.MaxNS))
 	}
-	return cut(p.Change, maxText) + ": " + strings.Join(parts, ", ")
+	return shorten(p.Change, maxText) + ": " + strings.Join(parts, ", ")
 }
 
 // A Path is one request as a chain of segments.
@@ -258,56 +258,56 @@ type Path struct {
 	Start     string    `json:"start" jsonschema:"since the recording began"`
 	Status    string    `json:"status,omitempty"`
 	TraceID   string    `json:"trace_id,omitempty"`
-	Others    []string  `json:"others,omitempty" jsonschema:"ids of other requests of the group that can be asked for"`
+	OtherIDs  []string  `json:"others,omitempty" jsonschema:"ids of other requests of the group that can be asked for"`
 	Segments  []Segment `json:"segments" jsonschema:"in order of time; adjacent short ones are joined"`
 	Shortened int       `json:"shortened,omitempty" jsonschema:"the shortest segments, which were left out"`
 }
 
 // A Segment is a part of a request's time with one cause.
 type Segment struct {
-	At        string   `json:"at" jsonschema:"since the request began"`
-	Takes     string   `json:"takes"`
+	Start     string   `json:"at" jsonschema:"since the request began"`
+	Duration  string   `json:"takes"`
 	Cause     string   `json:"cause"`
 	Site      string   `json:"site,omitempty"`
 	Goroutine uint64   `json:"goroutine"`
-	Via       []string `json:"via,omitempty" jsonschema:"the chain of waits from the request to the goroutine whose time it was"`
+	WaitChain []string `json:"via,omitempty" jsonschema:"the chain of waits from the request to the goroutine whose time it was"`
 }
 
-// path shortens a request: the longest segments stay.
-func path(g *report.Group, q *report.Request) *Path {
-	p := &Path{Group: cut(g.Name, maxName), ID: q.ID, Latency: words.Brief(q.LatencyNS), Start: words.Brief(q.StartNS), Status: cut(q.Status, 40), TraceID: q.TraceID, Segments: []Segment{}}
+// newPath shortens a request: the longest segments stay.
+func newPath(g *report.Group, q *report.Request) *Path {
+	p := &Path{Group: shorten(g.Name, maxName), ID: q.ID, Latency: words.Brief(q.LatencyNS), Start: words.Brief(q.StartNS), Status: shorten(q.Status, 40), TraceID: q.TraceID, Segments: []Segment{}}
 	for i := range g.Slowest {
 		if g.Slowest[i].ID != q.ID {
-			p.Others = append(p.Others, g.Slowest[i].ID)
+			p.OtherIDs = append(p.OtherIDs, g.Slowest[i].ID)
 		}
 	}
 	if t := g.Typical; t != nil && t.ID != q.ID {
-		p.Others = append(p.Others, t.ID)
+		p.OtherIDs = append(p.OtherIDs, t.ID)
 	}
-	for most := maxSegments; ; most = most * 3 / 4 {
-		p.segments(q, most)
-		if size(p) <= maxAnswer || most < 2 {
+	for limit := maxSegments; ; limit = limit * 3 / 4 {
+		p.setSegments(q, limit)
+		if jsonSize(p) <= maxAnswer || limit < 2 {
 			return p
 		}
 	}
 }
 
-func (p *Path) segments(q *report.Request, most int) {
-	least := int64(0)
-	if len(q.Segments) > most {
-		long := slices.SortedFunc(slices.Values(q.Segments), func(a, b report.Segment) int { return int(b.DurationNS - a.DurationNS) })
-		least = long[most-1].DurationNS
+func (p *Path) setSegments(q *report.Request, limit int) {
+	minDuration := int64(0)
+	if len(q.Segments) > limit {
+		longestFirst := slices.SortedFunc(slices.Values(q.Segments), func(a, b report.Segment) int { return int(b.DurationNS - a.DurationNS) })
+		minDuration = longestFirst[limit-1].DurationNS
 	}
 	p.Segments, p.Shortened = p.Segments[:0], 0
 	for i := range q.Segments {
 		s := &q.Segments[i]
-		if s.DurationNS < least || len(p.Segments) == most {
+		if s.DurationNS < minDuration || len(p.Segments) == limit {
 			p.Shortened++
 			continue
 		}
-		out := Segment{At: words.Brief(s.StartNS - q.StartNS), Takes: words.Brief(s.DurationNS), Cause: string(s.Cause), Site: place(s.Site), Goroutine: s.Goroutine}
+		out := Segment{Start: words.Brief(s.StartNS - q.StartNS), Duration: words.Brief(s.DurationNS), Cause: string(s.Cause), Site: siteText(s.Site), Goroutine: s.Goroutine}
 		for k := range s.Via[:min(len(s.Via), 4)] {
-			out.Via = append(out.Via, strings.TrimSpace(string(s.Via[k].Wait)+" "+place(s.Via[k].Site)))
+			out.WaitChain = append(out.WaitChain, strings.TrimSpace(string(s.Via[k].Wait)+" "+siteText(s.Via[k].Site)))
 		}
 		p.Segments = append(p.Segments, out)
 	}

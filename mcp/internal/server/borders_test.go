@@ -66,7 +66,7 @@ func TestRecordStays(t *testing.T) {
 
 // TestAddresses: the path of an address is compared as a server reads it, and is passed on as it was compared.
 func TestAddresses(t *testing.T) {
-	a, err := newAllowed(Config{URLs: []string{"http://user:pw@host/svc/?key=x", "http://other"}, Recordings: t.TempDir()})
+	a, err := newAccessPolicy(Config{URLs: []string{"http://user:pw@host/svc/?key=x", "http://other"}, Recordings: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestAddresses(t *testing.T) {
 		{"http://host/svc/\u202egnp", ""},
 		{"http://host/svc/%E2%80%AEgnp", ""},
 	} {
-		address, public, err := a.url(c.in)
+		address, public, err := a.resolveURL(c.in)
 		if public != c.public || (err == nil) != (c.public != "") {
 			t.Errorf("%s: %q, %v; want %q", c.in, public, err, c.public)
 		}
@@ -107,8 +107,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestVisible: no control character and none that changes the direction of writing reaches the user or the assistant.
-func TestVisible(t *testing.T) {
+// TestEscapeInvisible: no control character and none that changes the direction of writing reaches the user or the assistant.
+func TestEscapeInvisible(t *testing.T) {
 	const hostile = "a\u202eb\u009b31mc\u2066d\u200be"
 	root := filepath.Join(t.TempDir(), hostile)
 	if err := os.Mkdir(root, 0o700); err != nil {
@@ -156,7 +156,7 @@ func TestVisible(t *testing.T) {
 			t.Errorf("%q", text)
 		}
 	}
-	if lines := visible(&Source{Lines: []string{"a\n\tb\x1b"}}).Lines[0]; lines != "a\n\tb\\x1b" {
+	if lines := escapeInvisible(&Source{Lines: []string{"a\n\tb\x1b"}}).Lines[0]; lines != "a\n\tb\\x1b" {
 		t.Errorf("%q", lines)
 	}
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// maxRanked is how many findings of a fleet are in an answer.
-const maxRanked = 20
+// maxRankedFindings is how many findings of a fleet are in an answer.
+const maxRankedFindings = 20
 
 // addFleet adds the tools that ask a fleet (docs/fleet.md), whose address and token are the operator's.
 func (s *Server) addFleet() {
-	add(s, "fleet", "What costs most, in all services?",
+	addTool(s, "fleet", "What costs most, in all services?",
 		"Ranks the findings of all services of the fleet, or of one, by the time that a fix would win. Ask this first when it is not known which service or recording to look at.",
 		s.fleetTool)
-	add(s, "fleet_recording", "A recording of the fleet, explained",
+	addTool(s, "fleet_recording", "A recording of the fleet, explained",
 		"Fetches a recording by the id that the tool fleet names, and explains it as the tool explain does; its file can then be passed to the other tools.",
 		s.fleetRecordingTool)
 }
@@ -39,12 +39,12 @@ type fleetIn struct {
 
 // A Ranking is what was found in a fleet.
 type Ranking struct {
-	Findings []Ranked `json:"findings" jsonschema:"the one whose fix would win most first"`
-	More     int      `json:"more_findings,omitempty" jsonschema:"findings that were left out here; name a service"`
+	Findings     []RankedFinding `json:"findings" jsonschema:"the one whose fix would win most first"`
+	MoreFindings int             `json:"more_findings,omitempty" jsonschema:"findings that were left out here; name a service"`
 }
 
 // A Ranked is a finding over all recordings of a service.
-type Ranked struct {
+type RankedFinding struct {
 	Service     string   `json:"service"`
 	Environment string   `json:"environment,omitempty"`
 	Versions    []string `json:"versions" jsonschema:"that have it, the oldest first"`
@@ -55,8 +55,8 @@ type Ranked struct {
 	Title       string   `json:"title"`
 	Site        string   `json:"site,omitempty"`
 	Fix         string   `json:"fix,omitempty"`
-	Wins        string   `json:"wins" jsonschema:"time that requests would wait less in each second, by all pods together"`
-	Each        string   `json:"each" jsonschema:"time that one request would win on average"`
+	Gain        string   `json:"wins" jsonschema:"time that requests would wait less in each second, by all pods together"`
+	PerRequest  string   `json:"each" jsonschema:"time that one request would win on average"`
 	Pods        int      `json:"pods"`
 	First       string   `json:"first"`
 	Last        string   `json:"last"`
@@ -70,7 +70,7 @@ func (s *Server) fleetTool(ctx context.Context, in fleetIn) (*Ranking, error) {
 			q.Set(name, value)
 		}
 	}
-	body, err := s.askFleet(ctx, "/v1/findings?"+q.Encode())
+	body, err := s.queryFleet(ctx, "/v1/findings?"+q.Encode())
 	if err != nil {
 		return nil, err
 	}
@@ -79,32 +79,32 @@ func (s *Server) fleetTool(ctx context.Context, in fleetIn) (*Ranking, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the fleet's answer: %w", err)
 	}
-	var found []struct {
+	var findings []struct {
 		Service, Environment, Group, Code, Severity, Title, Site, Fix, Recording string
 		Versions                                                                 []string
-		Gone                                                                     bool
+		Replaced                                                                 bool `json:"gone"`
 		First, Last                                                              time.Time
 		Pods                                                                     int
 		Win                                                                      float64 `json:"win_per_second"`
 		Gain                                                                     int64   `json:"gain_ns"`
 	}
-	if err := json.Unmarshal(data, &found); err != nil {
+	if err := json.Unmarshal(data, &findings); err != nil {
 		return nil, fmt.Errorf("reading the fleet's answer: %w", err)
 	}
-	out := &Ranking{Findings: []Ranked{}}
-	for _, f := range found[:min(len(found), maxRanked)] {
-		r := Ranked{Service: cut(f.Service, maxName), Environment: cut(f.Environment, maxName), Versions: []string{}, Replaced: f.Gone, Group: cut(f.Group, maxName), Code: cut(f.Code, maxName),
-			Severity: cut(f.Severity, maxName), Title: cut(f.Title, maxText), Site: cut(f.Site, 2*maxName), Fix: cut(f.Fix, maxText), Wins: words.Brief(int64(f.Win * 1e9)), Each: words.Brief(f.Gain),
-			Pods: f.Pods, First: f.First.UTC().Format(time.RFC3339), Last: f.Last.UTC().Format(time.RFC3339), Recording: cut(f.Recording, maxName)}
+	out := &Ranking{Findings: []RankedFinding{}}
+	for _, f := range findings[:min(len(findings), maxRankedFindings)] {
+		r := RankedFinding{Service: shorten(f.Service, maxName), Environment: shorten(f.Environment, maxName), Versions: []string{}, Replaced: f.Replaced, Group: shorten(f.Group, maxName), Code: shorten(f.Code, maxName),
+			Severity: shorten(f.Severity, maxName), Title: shorten(f.Title, maxText), Site: shorten(f.Site, 2*maxName), Fix: shorten(f.Fix, maxText), Gain: words.Brief(int64(f.Win * 1e9)), PerRequest: words.Brief(f.Gain),
+			Pods: f.Pods, First: f.First.UTC().Format(time.RFC3339), Last: f.Last.UTC().Format(time.RFC3339), Recording: shorten(f.Recording, maxName)}
 		for _, v := range f.Versions[max(0, len(f.Versions)-4):] {
-			r.Versions = append(r.Versions, cut(v, maxName))
+			r.Versions = append(r.Versions, shorten(v, maxName))
 		}
 		out.Findings = append(out.Findings, r)
 	}
-	for size(out) > maxAnswer && len(out.Findings) > 1 {
+	for jsonSize(out) > maxAnswer && len(out.Findings) > 1 {
 		out.Findings = out.Findings[:len(out.Findings)-1]
 	}
-	out.More = len(found) - len(out.Findings)
+	out.MoreFindings = len(findings) - len(out.Findings)
 	return out, nil
 }
 
@@ -113,20 +113,20 @@ type fleetRecordingIn struct {
 }
 
 // A Fetched is a recording of the fleet in short, and where it lies now.
-type Fetched struct {
+type FetchedRecording struct {
 	File string `json:"file" jsonschema:"pass it to what_if, diff and verify"`
 	*Explanation
 }
 
 var recordingID = regexp.MustCompile("^[0-9a-f]{32}$")
 
-func (s *Server) fleetRecordingTool(ctx context.Context, in fleetRecordingIn) (*Fetched, error) {
+func (s *Server) fleetRecordingTool(ctx context.Context, in fleetRecordingIn) (*FetchedRecording, error) {
 	if !recordingID.MatchString(in.Recording) { // it becomes the name of a file
 		return nil, fmt.Errorf("%q is no id of a recording: call the tool fleet and pass its \"recording\"", in.Recording)
 	}
-	file := filepath.Join(s.allow.recordings, in.Recording+".whylate")
+	file := filepath.Join(s.policy.recordings, in.Recording+".whylate")
 	if _, err := os.Stat(file); err != nil {
-		if err := s.fetch(ctx, in.Recording, file); err != nil {
+		if err := s.fetchRecording(ctx, in.Recording, file); err != nil {
 			return nil, err
 		}
 	}
@@ -134,17 +134,17 @@ func (s *Server) fleetRecordingTool(ctx context.Context, in fleetRecordingIn) (*
 	if err != nil {
 		return nil, err
 	}
-	return &Fetched{file, explanation(k.id, k.report)}, nil
+	return &FetchedRecording{file, newExplanation(k.id, k.report)}, nil
 }
 
-// fetch writes a recording of the fleet to a file, whole or not at all.
-func (s *Server) fetch(ctx context.Context, id, file string) error {
-	body, err := s.askFleet(ctx, "/recordings/"+id+"/raw")
+// fetchRecording writes a recording of the fleet to a file, whole or not at all.
+func (s *Server) fetchRecording(ctx context.Context, id, file string) error {
+	body, err := s.queryFleet(ctx, "/recordings/"+id+"/raw")
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	f, err := os.CreateTemp(s.allow.recordings, "fleet-*")
+	f, err := os.CreateTemp(s.policy.recordings, "fleet-*")
 	if err != nil {
 		return err
 	}
@@ -163,8 +163,8 @@ func (s *Server) fetch(ctx context.Context, id, file string) error {
 	return os.Rename(f.Name(), file)
 }
 
-// askFleet sends a question. Its error does not quote the answer, which a proxy or another server may have written.
-func (s *Server) askFleet(ctx context.Context, path string) (io.ReadCloser, error) {
+// queryFleet sends a question. Its error does not quote the answer, which a proxy or another server may have written.
+func (s *Server) queryFleet(ctx context.Context, path string) (io.ReadCloser, error) {
 	body, err := wire.QueryFleet(ctx, strings.TrimSuffix(s.config.Fleet, "/")+path, s.config.FleetToken, s.config.Timeout)
 	if e, ok := errors.AsType[*wire.FleetError](err); ok {
 		help := map[int]string{

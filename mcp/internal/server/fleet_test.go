@@ -40,7 +40,7 @@ func TestFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	fleet := exec.Command(program, "-dir", dir, "-listen", "127.0.0.1:0", "-workers", "1", "serve")
-	said, err := fleet.StderrPipe()
+	stderr, err := fleet.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,10 +49,10 @@ func TestFleet(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = fleet.Process.Kill(); _ = fleet.Wait() })
 	address := ""
-	for in := bufio.NewScanner(said); address == "" && in.Scan(); {
+	for in := bufio.NewScanner(stderr); address == "" && in.Scan(); {
 		_, address, _ = strings.Cut(in.Text(), "address=")
 	}
-	go func() { _, _ = io.Copy(io.Discard, said) }()
+	go func() { _, _ = io.Copy(io.Discard, stderr) }()
 	q, err := http.NewRequestWithContext(t.Context(), "POST", address+"/v1/recordings", bytes.NewReader(recording))
 	if err != nil {
 		t.Fatal(err)
@@ -74,10 +74,10 @@ func TestFleet(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		r = answer[Ranking](t, s, "fleet", map[string]any{"service": "shop"})
 	}
-	if f := r.Findings[0]; f.Code != "WL2002" || f.Service != "shop" || f.Versions[0] != "v7" || f.Recording != got.ID || f.Wins == "" || !strings.Contains(f.Site, "main.") {
+	if f := r.Findings[0]; f.Code != "WL2002" || f.Service != "shop" || f.Versions[0] != "v7" || f.Recording != got.ID || f.Gain == "" || !strings.Contains(f.Site, "main.") {
 		t.Errorf("%+v", f)
 	}
-	e := answer[Fetched](t, s, "fleet_recording", map[string]any{"recording": got.ID})
+	e := answer[FetchedRecording](t, s, "fleet_recording", map[string]any{"recording": got.ID})
 	if len(e.Findings) == 0 || e.Findings[0].Code != "WL2002" {
 		t.Errorf("%+v", e)
 	}
@@ -124,7 +124,7 @@ func TestHostileFleet(t *testing.T) {
 	s := connect(t, Config{Fleet: fleet.URL, FleetToken: "secret", Recordings: dir, Roots: []string{t.TempDir()}, MaxFile: 1 << 20}, "")
 	text, failed := ask(t, s, "fleet", nil)
 	var r Ranking
-	if err := json.Unmarshal([]byte(text), &r); err != nil || failed || len(text) > maxAnswer || len(r.Findings) == 0 || r.More+len(r.Findings) != 1000 || len(r.Findings[0].Versions) != 4 {
+	if err := json.Unmarshal([]byte(text), &r); err != nil || failed || len(text) > maxAnswer || len(r.Findings) == 0 || r.MoreFindings+len(r.Findings) != 1000 || len(r.Findings[0].Versions) != 4 {
 		t.Errorf("%d bytes, %v, %d findings", len(text), err, len(r.Findings))
 	}
 	for _, c := range []struct{ tool, name, value, want string }{

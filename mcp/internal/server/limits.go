@@ -41,16 +41,16 @@ func (s *Server) limitsTool(ctx context.Context, in limitsIn) (*Limits, error) {
 				out.CPU += fmt.Sprintf(", by the %s in %s", b.Kind, b.File)
 			}
 		}
-		out.CPU = cut(out.CPU+"; "+l.CPU.SightText, maxText)
-		out.Memory = cut(words.Binary(l.Memory.Effective)+"; "+l.Memory.SightText, maxText)
+		out.CPU = shorten(out.CPU+"; "+l.CPU.SightText, maxText)
+		out.Memory = shorten(words.Binary(l.Memory.Effective)+"; "+l.Memory.SightText, maxText)
 	}
 	for _, c := range a.Choices {
 		if c.InForce && c.Value != nil {
-			out.CPU = cut(fmt.Sprintf("%s; %s=%d is in force: %s", out.CPU, c.Knob, *c.Value, c.Reason), 2*maxText)
+			out.CPU = shorten(fmt.Sprintf("%s; %s=%d is in force: %s", out.CPU, c.Knob, *c.Value, c.Reason), 2*maxText)
 		}
 	}
 	for _, t := range a.Traps {
-		out.Traps = append(out.Traps, cut(fmt.Sprintf("%s (%s): %s Fix: %s", t.Code, t.Severity, t.Text, t.Fix), maxText))
+		out.Traps = append(out.Traps, shorten(fmt.Sprintf("%s (%s): %s Fix: %s", t.Code, t.Severity, t.Text, t.Fix), maxText))
 	}
 	return out, nil
 }

@@ -30,8 +30,8 @@ Say "no evidence of a change" where the tool says so: a difference whose interva
 	}))
 }
 
-func prompt(about string, text func(map[string]string) string) mcp.PromptHandler {
+func prompt(description string, text func(map[string]string) string) mcp.PromptHandler {
 	return func(_ context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		return &mcp.GetPromptResult{Description: about, Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: text(req.Params.Arguments)}}}}, nil
+		return &mcp.GetPromptResult{Description: description, Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: text(req.Params.Arguments)}}}}, nil
 	}
 }

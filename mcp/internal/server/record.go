@@ -32,8 +32,8 @@ type Recording struct {
 	Seconds string `json:"seconds"`
 }
 
-// confirmed is the key under which the client answers whether its user agrees.
-const confirmed = "record"
+// confirmationKey is the key under which the client answers whether its user agrees.
+const confirmationKey = "record"
 
 // addRecord adds the tool that costs the service something: it asks the user first.
 func (s *Server) addRecord() {
@@ -44,13 +44,13 @@ func (s *Server) addRecord() {
 		Annotations: &mcp.ToolAnnotations{Title: "Record a running service", DestructiveHint: &no, OpenWorldHint: &no},
 	}, func(ctx context.Context, req *mcp.CallToolRequest, in recordIn) (*mcp.CallToolResult, *Recording, error) {
 		question, rec, err := s.recordTool(ctx, req, in)
-		return question, visible(rec), visibleError(err)
+		return question, escapeInvisible(rec), clientError(err)
 	})
 }
 
 // recordTool returns the question to the user, or with the user's consent the recording.
 func (s *Server) recordTool(ctx context.Context, req *mcp.CallToolRequest, in recordIn) (*mcp.CallToolResult, *Recording, error) {
-	address, public, err := s.allow.url(in.URL)
+	address, public, err := s.policy.resolveURL(in.URL)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -59,14 +59,14 @@ func (s *Server) recordTool(ctx context.Context, req *mcp.CallToolRequest, in re
 	if !(in.Seconds >= 1) || d > s.config.MaxRecord {
 		return nil, nil, fmt.Errorf("a recording takes from 1 to %.0f seconds", s.config.MaxRecord.Seconds())
 	}
-	answer, asked := req.Params.InputResponses[confirmed].(*mcp.ElicitResult)
+	answer, isAnswered := req.Params.InputResponses[confirmationKey].(*mcp.ElicitResult)
 	switch {
-	case !asked:
+	case !isAnswered:
 		if c := req.ClientCapabilities(); c == nil || c.Elicitation == nil {
 			return nil, nil, fmt.Errorf("this client cannot ask its user whether to record; the user can run: whylate record -d %v -o FILE.whylate %s", d, public)
 		}
-		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{confirmed: &mcp.ElicitParams{
-			Message:         cut(fmt.Sprintf("Record an execution trace of %s for %v? It costs the service a few percent of its CPU in that time.", public, d), maxText),
+		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{confirmationKey: &mcp.ElicitParams{
+			Message:         shorten(fmt.Sprintf("Record an execution trace of %s for %v? It costs the service a few percent of its CPU in that time.", public, d), maxText),
 			RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`),
 		}}}, nil, nil
 	case answer.Action != "accept":
@@ -84,9 +84,9 @@ func (s *Server) record(ctx context.Context, address string, d time.Duration) (*
 		return nil, err
 	}
 	name := fmt.Sprintf("%s-%s.whylate", unsafeInNames.ReplaceAllString(u.Host, "_"), time.Now().UTC().Format("20060102T150405.000Z"))
-	file := filepath.Join(s.allow.recordings, name)
-	var said json.RawMessage
-	if err := s.verbs.run(ctx, d, &said, "record", "--json", "--no-redirects", "--duration="+d.String(), "--output="+file, "--", address); err != nil {
+	file := filepath.Join(s.policy.recordings, name)
+	var output json.RawMessage
+	if err := s.verbs.run(ctx, d, &output, "record", "--json", "--no-redirects", "--duration="+d.String(), "--output="+file, "--", address); err != nil {
 		return nil, recordError(err)
 	}
 	info, err := os.Stat(file)
@@ -99,9 +99,9 @@ func (s *Server) record(ctx context.Context, address string, d time.Duration) (*
 	return &Recording{File: file, Bytes: info.Size(), Seconds: d.String()}, nil
 }
 
-// failures say for each kind of failure what it is and what helps. The verb's own words quote what the server answered, which would reach the
+// failureTexts say for each kind of failure what it is and what helps. The verb's own words quote what the server answered, which would reach the
 // assistant as if this server had written it.
-var failures = map[record.Kind]string{
+var failureTexts = map[record.Kind]string{
 	record.NotFound:     `no profiling handlers there: the service has to import net/http/pprof and serve it; if they are at another path, name that`,
 	record.Unauthorized: `the service wants credentials: the operator can put them into the address of -url`,
 	record.Forbidden:    `the service does not allow it to this server`,
@@ -124,19 +124,19 @@ var failures = map[record.Kind]string{
 
 // recordError returns the error of a failed recording without what the server that was asked has written.
 func recordError(err error) error {
-	failed, ok := errors.AsType[*verbError](err)
+	verbErr, ok := errors.AsType[*verbError](err)
 	if !ok {
 		return err
 	}
 	var out struct {
 		Recordings []struct{ Error *struct{ Kind record.Kind } }
 	}
-	if json.Unmarshal(failed.output, &out) != nil || len(out.Recordings) == 0 {
+	if json.Unmarshal(verbErr.output, &out) != nil || len(out.Recordings) == 0 {
 		return err // it ended before it asked a server
 	}
 	text := "what arrived cannot be explained"
 	if e := out.Recordings[0].Error; e != nil {
-		text = cmp.Or(failures[e.Kind], text)
+		text = cmp.Or(failureTexts[e.Kind], text)
 	}
 	return errors.New("recording the service: " + text)
 }

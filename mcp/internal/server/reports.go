@@ -19,47 +19,47 @@ const maxReports = 16
 // reports are the newest reports, by an id that names what was explained and how.
 type reports struct {
 	mu   sync.Mutex
-	list []kept // the newest last
+	list []storedReport // the newest last
 }
 
-type kept struct {
+type storedReport struct {
 	id     string
 	report *report.Report
 }
 
-func (r *reports) add(k kept) {
+func (r *reports) add(k storedReport) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.list = slices.DeleteFunc(r.list, func(o kept) bool { return o.id == k.id })
+	r.list = slices.DeleteFunc(r.list, func(o storedReport) bool { return o.id == k.id })
 	r.list = append(r.list, k)
 	if len(r.list) > maxReports {
 		r.list = slices.Delete(r.list, 0, 1)
 	}
 }
 
-func (r *reports) get(id string) (kept, error) {
+func (r *reports) get(id string) (storedReport, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.list, func(k kept) bool { return k.id == id })
+	i := slices.IndexFunc(r.list, func(k storedReport) bool { return k.id == id })
 	if i < 0 {
-		return kept{}, fmt.Errorf("there is no report %q (the last %d are kept): call explain first and pass its \"report\"", id, maxReports)
+		return storedReport{}, fmt.Errorf("there is no report %q (the last %d are kept): call explain first and pass its \"report\"", id, maxReports)
 	}
 	return r.list[i], nil
 }
 
 // explain returns the report of a file or of a service's address, which is kept. A file that did not change since is not
 // read again.
-func (s *Server) explain(ctx context.Context, source string, args []string) (kept, error) {
+func (s *Server) explain(ctx context.Context, source string, args []string) (storedReport, error) {
 	if isURL(source) {
-		return kept{}, fmt.Errorf("%s is an address: call record first, then explain the file that it names", source)
+		return storedReport{}, fmt.Errorf("%s is an address: call record first, then explain the file that it names", source)
 	}
-	path, err := s.allow.file(source)
+	path, err := s.policy.resolveFile(source)
 	if err != nil {
-		return kept{}, err
+		return storedReport{}, err
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return kept{}, err
+		return storedReport{}, err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %d %d %q", path, info.Size(), info.ModTime().UnixNano(), args))
 	id := hex.EncodeToString(sum[:5])
@@ -68,15 +68,15 @@ func (s *Server) explain(ctx context.Context, source string, args []string) (kep
 	}
 	rep := new(report.Report)
 	if err := s.verbs.run(ctx, 0, rep, slices.Concat([]string{"explain", "--json", "--max-memory", childMemory}, args, []string{"--", path})...); err != nil {
-		return kept{}, err
+		return storedReport{}, err
 	}
-	k := kept{id, rep}
+	k := storedReport{id, rep}
 	s.reports.add(k)
 	return k, nil
 }
 
-// group finds a group by id, by name, or by a part of its name that only one has.
-func (k *kept) group(name string) (*report.Group, error) {
+// findGroup finds a group by id, by name, or by a part of its name that only one has.
+func (k *storedReport) findGroup(name string) (*report.Group, error) {
 	gs := k.report.Groups
 	if name == "" && len(gs) > 0 {
 		return &gs[0], nil
@@ -102,7 +102,7 @@ func (k *kept) group(name string) (*report.Group, error) {
 func groupNames(gs []report.Group) string {
 	list := []string{}
 	for i := range gs[:min(len(gs), maxGroups)] {
-		list = append(list, cut(gs[i].Name, maxName))
+		list = append(list, shorten(gs[i].Name, maxName))
 	}
 	return strings.Join(list, ", ")
 }

@@ -25,7 +25,7 @@ func (s *Server) addResources() {
 		URI: recordingsURI, Name: "recordings", Title: "Recordings that can be explained", MIMEType: "application/json",
 		Description: "Execution traces and .whylate files below the allowed directories, the newest first.",
 	}, func(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-		return asJSON(req.Params.URI, visible(s.allow.list(ctx)))
+		return asJSON(req.Params.URI, escapeInvisible(s.policy.listRecordings(ctx)))
 	})
 	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
 		URITemplate: ruleURI + "{code}", Name: "rule", Title: "What a finding means", MIMEType: "application/json",
@@ -51,19 +51,19 @@ func asJSON(uri string, v any) (*mcp.ReadResourceResult, error) {
 }
 
 // A Listed is a recording that can be explained.
-type Listed struct {
+type ListedRecording struct {
 	File  string `json:"file"`
 	Bytes int64  `json:"bytes"`
 	Time  string `json:"time"`
 }
 
-// list returns the newest recordings below the roots, by their names' endings.
-func (a *allowed) list(ctx context.Context) []Listed {
-	out := []Listed{}
-	seen := 0
+// listRecordings returns the newest recordings below the roots, by their names' endings.
+func (a *accessPolicy) listRecordings(ctx context.Context) []ListedRecording {
+	out := []ListedRecording{}
+	visited := 0
 	for _, root := range a.roots {
 		_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-			if seen++; seen > maxFiles || ctx.Err() != nil {
+			if visited++; visited > maxFiles || ctx.Err() != nil {
 				return filepath.SkipAll
 			}
 			if err != nil || d.IsDir() {
@@ -77,11 +77,11 @@ func (a *allowed) list(ctx context.Context) []Listed {
 				return nil
 			}
 			if info, err := d.Info(); err == nil && info.Size() <= a.maxFile {
-				out = append(out, Listed{p, info.Size(), info.ModTime().UTC().Format("2006-01-02T15:04:05Z")})
+				out = append(out, ListedRecording{p, info.Size(), info.ModTime().UTC().Format("2006-01-02T15:04:05Z")})
 			}
 			return nil
 		})
 	}
-	slices.SortFunc(out, func(x, y Listed) int { return strings.Compare(y.Time+x.File, x.Time+y.File) })
+	slices.SortFunc(out, func(x, y ListedRecording) int { return strings.Compare(y.Time+x.File, x.Time+y.File) })
 	return out[:min(len(out), maxListed)]
 }

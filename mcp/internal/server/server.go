@@ -35,7 +35,7 @@ type Config struct {
 // A Server answers any number of sessions. It is safe for concurrent use.
 type Server struct {
 	config  Config
-	allow   *allowed
+	policy  *accessPolicy
 	reports *reports
 	verbs   verbs
 	mcp     *mcp.Server
@@ -47,11 +47,11 @@ Trust the words: "perhaps" and a low confidence mean that a better recording is 
 
 // New returns a Server. Its error says which directory or address of the Config cannot be used.
 func New(c Config) (*Server, error) {
-	allow, err := newAllowed(c)
+	allow, err := newAccessPolicy(c)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: c, allow: allow, reports: new(reports)}
+	s := &Server{config: c, policy: allow, reports: new(reports)}
 	s.verbs = verbs{timeout: c.Timeout, slots: make(chan struct{}, 1)}
 	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "whylate", Title: "Why is this Go service late?", Version: cli.Version()},
 		&mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}})

@@ -113,18 +113,18 @@ var corpus = []string{
 // be true in what was returned.
 func TestCorpus(t *testing.T) {
 	dir, names := testprog.Corpus(t)
-	type asked struct {
+	type askedCase struct {
 		name string
 		f    *testprog.FieldCase
 	}
-	var list []asked
+	var list []askedCase
 	for _, name := range names {
 		f, err := testprog.ReadField(dir, name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if slices.Contains(corpus, name) && !f.Healthy && len(f.KnownWrong) == 0 {
-			list = append(list, asked{name, f})
+			list = append(list, askedCase{name, f})
 		}
 	}
 	if testing.Short() {
@@ -149,9 +149,9 @@ func TestCorpus(t *testing.T) {
 		}
 		all := first + next
 		missing := []string{}
-		for what, want := range map[string]string{"cause": a.f.Truth.Cause, "site": a.f.Truth.Site, "own": a.f.Truth.OwnSite, "code": a.f.Truth.Code} {
+		for part, want := range map[string]string{"cause": a.f.Truth.Cause, "site": a.f.Truth.Site, "own": a.f.Truth.OwnSite, "code": a.f.Truth.Code} {
 			if ok, err := regexp.MatchString(want, all); err != nil || !ok {
-				missing = append(missing, what)
+				missing = append(missing, part)
 			}
 		}
 		if len(missing) == 0 {
@@ -279,25 +279,25 @@ func TestRecordAsks(t *testing.T) {
 func TestTools(t *testing.T) {
 	dir, _ := testprog.Corpus(t)
 	file := testprog.FieldRecording(t, dir, "sql-pool")
-	here, err := os.Getwd()
+	workDir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := connect(t, Config{Roots: []string{filepath.Dir(file), here}}, "")
+	s := connect(t, Config{Roots: []string{filepath.Dir(file), workDir}}, "")
 	e := answer[Explanation](t, s, "explain", map[string]any{"source": filepath.Base(file)})
-	again := answer[Explanation](t, s, "explain", map[string]any{"source": file})
-	if again.Report != e.Report {
-		t.Errorf("the same file is report %s and %s", e.Report, again.Report)
+	second := answer[Explanation](t, s, "explain", map[string]any{"source": file})
+	if second.Report != e.Report {
+		t.Errorf("the same file is report %s and %s", e.Report, second.Report)
 	}
 	slow := answer[Path](t, s, "request", map[string]any{"report": e.Report, "group": e.Groups[0].Name})
-	if len(slow.Segments) == 0 || len(slow.Others) == 0 {
+	if len(slow.Segments) == 0 || len(slow.OtherIDs) == 0 {
 		t.Errorf("path: %+v", slow)
 	}
-	if other := answer[Path](t, s, "request", map[string]any{"report": e.Report, "id": slow.Others[0]}); other.ID != slow.Others[0] {
-		t.Errorf("asked for %s, got %s", slow.Others[0], other.ID)
+	if otherPath := answer[Path](t, s, "request", map[string]any{"report": e.Report, "id": slow.OtherIDs[0]}); otherPath.ID != slow.OtherIDs[0] {
+		t.Errorf("asked for %s, got %s", slow.OtherIDs[0], otherPath.ID)
 	}
 	d := answer[Comparison](t, s, "diff", map[string]any{"before": file, "after": file})
-	if len(d.Changed) != 0 || len(d.Same) == 0 {
+	if len(d.Changed) != 0 || len(d.Unchanged) == 0 {
 		t.Errorf("diff of a recording with itself: %+v", d)
 	}
 	if p := answer[Proof](t, s, "verify", map[string]any{"before": file, "after": file}); len(p.Verdicts) == 0 {
@@ -367,18 +367,18 @@ func TestAnswersFit(t *testing.T) {
 		r.Findings = append(r.Findings, report.Finding{Code: "WL2001", Title: fmt.Sprint(i, long), Fix: long, Site: site, Group: g.ID, Evidence: []report.Evidence{{Text: long}, {Text: long}, {Text: long}}})
 		r.Verdict = append(r.Verdict, report.Verdict{Group: g.ID, Text: long})
 	}
-	e := explanation("x", r)
-	if n := size(e); n > maxAnswer || len(e.Findings) == 0 || len(e.Findings)+e.More != len(r.Findings) || strings.Contains(e.Findings[0].Title, "\x1b") {
-		t.Errorf("%d bytes, %d findings and %d more", n, len(e.Findings), e.More)
+	e := newExplanation("x", r)
+	if n := jsonSize(e); n > maxAnswer || len(e.Findings) == 0 || len(e.Findings)+e.MoreFindings != len(r.Findings) || strings.Contains(e.Findings[0].Title, "\x1b") {
+		t.Errorf("%d bytes, %d findings and %d more", n, len(e.Findings), e.MoreFindings)
 	}
-	p := path(&r.Groups[0], &r.Groups[0].Slowest[0])
-	if n := size(p); n > maxAnswer || len(p.Segments) == 0 || len(p.Segments)+p.Shortened != 500 {
+	p := newPath(&r.Groups[0], &r.Groups[0].Slowest[0])
+	if n := jsonSize(p); n > maxAnswer || len(p.Segments) == 0 || len(p.Segments)+p.Shortened != 500 {
 		t.Errorf("%d bytes, %d segments and %d more", n, len(p.Segments), p.Shortened)
 	}
 }
 
-// TestLongestStay: a path that is shortened keeps the longest segments, in order of time.
-func TestLongestStay(t *testing.T) {
+// TestLongestSegmentsStay: a path that is shortened keeps the longest segments, in order of time.
+func TestLongestSegmentsStay(t *testing.T) {
 	q := &report.Request{ID: "q"}
 	for i := range 3 * maxSegments {
 		s := report.Segment{StartNS: int64(i) * 1e6, DurationNS: 1000, Goroutine: uint64(i)}
@@ -387,19 +387,19 @@ func TestLongestStay(t *testing.T) {
 		}
 		q.Segments = append(q.Segments, s)
 	}
-	p := path(&report.Group{}, q)
+	p := newPath(&report.Group{}, q)
 	if len(p.Segments) != maxSegments || p.Shortened != 2*maxSegments {
 		t.Fatalf("%d segments and %d more", len(p.Segments), p.Shortened)
 	}
 	for i, s := range p.Segments {
 		if s.Goroutine != uint64(3*i+2) {
-			t.Errorf("segment %d is that of goroutine %d, %s long", i, s.Goroutine, s.Takes)
+			t.Errorf("segment %d is that of goroutine %d, %s long", i, s.Goroutine, s.Duration)
 		}
 	}
 }
 
-// TestChange: a comparison says that there is no evidence where there is none, and by how much a latency changed where there is.
-func TestChange(t *testing.T) {
+// TestChangeText: a comparison says that there is no evidence where there is none, and by how much a latency changed where there is.
+func TestChangeText(t *testing.T) {
 	ns := func(n int64) *int64 { return &n }
 	for _, c := range []struct {
 		change compare.Change
@@ -409,20 +409,20 @@ func TestChange(t *testing.T) {
 		{compare.Change{Old: ns(10e6), New: ns(11e6), Low: ns(-2e6), High: ns(4e6)}, "10.0ms → 11.0ms (no evidence of a change)"},
 		{compare.Change{Old: ns(10e6), New: ns(30e6)}, "10.0ms → 30.0ms (too few requests to tell)"},
 	} {
-		if got := change(&c.change); got != c.want {
+		if got := changeText(&c.change); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
 }
 
-// TestReportsKept: of more reports than are kept the newest stay, and one that is added again counts as new.
-func TestReportsKept(t *testing.T) {
+// TestStoredReports: of more reports than are kept the newest stay, and one that is added again counts as new.
+func TestStoredReports(t *testing.T) {
 	var r reports
 	for i := range maxReports {
-		r.add(kept{id: fmt.Sprint(i)})
+		r.add(storedReport{id: fmt.Sprint(i)})
 	}
-	r.add(kept{id: "0"})
-	r.add(kept{id: "new"})
+	r.add(storedReport{id: "0"})
+	r.add(storedReport{id: "new"})
 	for id, want := range map[string]bool{"new": true, "0": true, "1": false, "2": true, fmt.Sprint(maxReports - 1): true} {
 		if _, err := r.get(id); (err == nil) != want {
 			t.Errorf("report %s: %v", id, err)
@@ -439,11 +439,11 @@ func TestHTTP(t *testing.T) {
 	if err := s.ServeHTTP(t.Context(), "0.0.0.0:0", t.Output()); err == nil || !strings.Contains(err.Error(), "loopback") {
 		t.Errorf("serving on all addresses: %v", err)
 	}
-	said := make(chan string, 1)
+	output := make(chan string, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.ServeHTTP(ctx, "127.0.0.1:0", lines(said)) }()
-	address := regexp.MustCompile(`http://\S+`).FindString(<-said)
+	go func() { ended <- s.ServeHTTP(ctx, "127.0.0.1:0", lineWriter(output)) }()
+	address := regexp.MustCompile(`http://\S+`).FindString(<-output)
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: address}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -474,7 +474,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// lines hands on what is written.
-type lines chan<- string
+// lineWriter hands on what is written.
+type lineWriter chan<- string
 
-func (l lines) Write(p []byte) (int, error) { l <- string(p); return len(p), nil }
+func (l lineWriter) Write(p []byte) (int, error) { l <- string(p); return len(p), nil }

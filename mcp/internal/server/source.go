@@ -13,18 +13,18 @@ import (
 
 // Bounds of what source reads.
 const (
-	maxSource = 4 << 20 // bytes of a file
-	maxLines  = 80
-	maxLine   = 240 // columns
-	usualSide = 12  // lines before and after
-	maxDepth  = 12  // of directories that are searched
-	maxFiles  = 50_000
+	maxSource   = 4 << 20 // bytes of a file
+	maxLines    = 80
+	maxLine     = 240 // columns
+	defaultSide = 12  // lines before and after
+	maxDepth    = 12  // of directories that are searched
+	maxFiles    = 50_000
 )
 
 type sourceIn struct {
-	File   string `json:"file" jsonschema:"file of a place, as a report names it"`
-	Line   int    `json:"line"`
-	Around int    `json:"around,omitempty" jsonschema:"lines before and after it (default: 12)"`
+	File    string `json:"file" jsonschema:"file of a place, as a report names it"`
+	Line    int    `json:"line"`
+	Context int    `json:"around,omitempty" jsonschema:"lines before and after it (default: 12)"`
 }
 
 // Source is lines of a file.
@@ -40,18 +40,18 @@ func (s *Server) sourceTool(ctx context.Context, in sourceIn) (*Source, error) {
 	if in.Line < 1 {
 		return nil, errors.New("lines count from 1")
 	}
-	path, note, err := s.allow.find(ctx, in.File)
+	path, note, err := s.policy.findSource(ctx, in.File)
 	if err != nil {
 		return nil, err
 	}
-	f, err := s.allow.open(path, maxSource)
+	f, err := s.policy.openFile(path, maxSource)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	side := in.Around
+	side := in.Context
 	if side <= 0 {
-		side = usualSide
+		side = defaultSide
 	}
 	side = min(side, maxLines/2)
 	out := &Source{File: path, Lines: []string{}, Note: note}
@@ -66,7 +66,7 @@ func (s *Server) sourceTool(ctx context.Context, in sourceIn) (*Source, error) {
 		if n == in.Line {
 			mark = ">"
 		}
-		out.Lines = append(out.Lines, fmt.Sprintf("%s%5d  %s", mark, n, cut(strings.ReplaceAll(lines.Text(), "\t", "    "), maxLine)))
+		out.Lines = append(out.Lines, fmt.Sprintf("%s%5d  %s", mark, n, shorten(strings.ReplaceAll(lines.Text(), "\t", "    "), maxLine)))
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path, err)
@@ -77,25 +77,25 @@ func (s *Server) sourceTool(ctx context.Context, in sourceIn) (*Source, error) {
 	return out, nil
 }
 
-// find returns the Go source file below a root that a report's file name means.
-func (a *allowed) find(ctx context.Context, name string) (path, note string, err error) {
+// findSource returns the Go source file below a root that a report's file name means.
+func (a *accessPolicy) findSource(ctx context.Context, name string) (path, note string, err error) {
 	if !strings.HasSuffix(name, ".go") {
 		return "", "", fmt.Errorf("%q is not a Go source file", name)
 	}
 	if filepath.IsAbs(name) {
-		if real, err := filepath.EvalSymlinks(name); err == nil && a.below(real) {
+		if real, err := filepath.EvalSymlinks(name); err == nil && a.isBelowRoot(real) {
 			return real, "", nil
 		}
 	}
 	parts := strings.Split(strings.Trim(filepath.ToSlash(name), "/"), "/")
 	base := parts[len(parts)-1]
-	best, same, seen := 0, 0, 0
+	bestParts, equalMatches, visited := 0, 0, 0
 	for _, root := range a.roots {
 		_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return nil // a directory that cannot be read holds no source of ours
 			}
-			if seen++; seen > maxFiles || ctx.Err() != nil {
+			if visited++; visited > maxFiles || ctx.Err() != nil {
 				return filepath.SkipAll
 			}
 			if d.IsDir() {
@@ -108,10 +108,10 @@ func (a *allowed) find(ctx context.Context, name string) (path, note string, err
 				return nil
 			}
 			switch k := commonEnd(strings.Split(filepath.ToSlash(p), "/"), parts); {
-			case k > best:
-				best, same, path = k, 1, p
-			case k == best:
-				same++
+			case k > bestParts:
+				bestParts, equalMatches, path = k, 1, p
+			case k == bestParts:
+				equalMatches++
 			}
 			return nil
 		})
@@ -120,11 +120,11 @@ func (a *allowed) find(ctx context.Context, name string) (path, note string, err
 	case ctx.Err() != nil:
 		return "", "", ctx.Err()
 	case path == "":
-		return "", "", fmt.Errorf("no file of the directories that this server may read is called %s: the code is not checked out there, or is a dependency's", cut(base, maxName))
-	case same > 1:
-		note = fmt.Sprintf("%d files end as %q does; this may be another one", same, cut(name, maxName))
-	case best < len(parts):
-		note = fmt.Sprintf("found by the last %d of %d parts of its name", best, len(parts))
+		return "", "", fmt.Errorf("no file of the directories that this server may read is called %s: the code is not checked out there, or is a dependency's", shorten(base, maxName))
+	case equalMatches > 1:
+		note = fmt.Sprintf("%d files end as %q does; this may be another one", equalMatches, shorten(name, maxName))
+	case bestParts < len(parts):
+		note = fmt.Sprintf("found by the last %d of %d parts of its name", bestParts, len(parts))
 	}
 	return path, note, nil
 }

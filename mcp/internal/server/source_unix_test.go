@@ -49,7 +49,7 @@ func TestReplaced(t *testing.T) {
 	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a, err := newAllowed(Config{Roots: []string{root}})
+	a, err := newAccessPolicy(Config{Roots: []string{root}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,13 +61,13 @@ func TestReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		path string
-		most int64
-		ok   bool
+		path  string
+		limit int64
+		ok    bool
 	}{{link, 100, false}, {outside, 100, false}, {a.roots[0], 100, false}, {file, 99, false}, {file, 100, true}} {
-		f, err := a.open(c.path, c.most)
+		f, err := a.openFile(c.path, c.limit)
 		if (err == nil) != c.ok {
-			t.Errorf("%s, %d: %v", c.path, c.most, err)
+			t.Errorf("%s, %d: %v", c.path, c.limit, err)
 		}
 		if err == nil {
 			f.Close()

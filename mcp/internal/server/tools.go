@@ -17,28 +17,28 @@ import (
 
 // addTools adds a tool for each question. All but record only read.
 func (s *Server) addTools() {
-	add(s, "explain", "Why were requests late?",
+	addTool(s, "explain", "Why were requests late?",
 		"Explains a recording (a Go execution trace, or a .whylate file that record made): what slow requests spent their time on, what to change with the predicted gain, and the groups of requests. Ask this first.",
 		s.explainTool)
-	add(s, "request", "One slow request's path",
+	addTool(s, "request", "One slow request's path",
 		"Shows one request of a report as a chain of segments, each with its cause, place and goroutine. Without an id: the slowest of the group.",
 		s.requestTool)
-	add(s, "source", "Lines around a place",
+	addTool(s, "source", "Lines around a place",
 		"Shows the lines around a place that a report names, where the checkout lies below an allowed directory.",
 		s.sourceTool)
-	add(s, "diff", "What changed?",
+	addTool(s, "diff", "What changed?",
 		"Compares two recordings of a service: which groups of requests became slower or faster, with intervals, and by which causes and lines.",
 		s.diffTool)
-	add(s, "verify", "Were the promises kept?",
+	addTool(s, "verify", "Were the promises kept?",
 		"Compares a recording from before a change with one from after it, and says for each finding of the first what its prediction promised and what came of it.",
 		s.verifyTool)
-	add(s, "what_if", "Predict a change",
+	addTool(s, "what_if", "Predict a change",
 		"Predicts the latencies of a recording with something made shorter: SITE=VALUE such as fetchOffsets=5ms, lock@main.save=50%, queue@main.take=gone, or a setting such as GOGC=400, GOMAXPROCS=2, quota=1.5.",
 		s.whatIfTool)
-	add(s, "rules", "What a finding means",
+	addTool(s, "rules", "What a finding means",
 		"Without codes: every rule in a line. With codes such as WL2001: what they mean, how they are measured, the fix, and when they are wrong.",
 		s.rulesTool)
-	add(s, "limits", "What a process may use",
+	addTool(s, "limits", "What a process may use",
 		"Reads the CPU and memory limits of a Go process on this machine, or of one that would be started here, with the files that set them, and the traps between them.",
 		s.limitsTool)
 	s.addRecord()
@@ -47,15 +47,15 @@ func (s *Server) addTools() {
 	}
 }
 
-// add adds a tool that changes nothing and reaches nothing outside of this machine.
-func add[In, Out any](s *Server, name, title, about string, answer func(context.Context, In) (Out, error)) {
-	closed := false
+// addTool adds a tool that changes nothing and reaches nothing outside of this machine.
+func addTool[In, Out any](s *Server, name, title, description string, answer func(context.Context, In) (Out, error)) {
+	openWorld := false
 	mcp.AddTool(s.mcp, &mcp.Tool{
-		Name: name, Title: title, Description: about,
-		Annotations: &mcp.ToolAnnotations{Title: title, ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &closed},
+		Name: name, Title: title, Description: description,
+		Annotations: &mcp.ToolAnnotations{Title: title, ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &openWorld},
 	}, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
 		out, err := answer(ctx, in)
-		return nil, visible(out), visibleError(err)
+		return nil, escapeInvisible(out), clientError(err)
 	})
 }
 
@@ -88,7 +88,7 @@ func (s *Server) explainTool(ctx context.Context, in explainIn) (*Explanation, e
 	if err != nil {
 		return nil, err
 	}
-	return explanation(k.id, k.report), nil
+	return newExplanation(k.id, k.report), nil
 }
 
 type requestIn struct {
@@ -102,7 +102,7 @@ func (s *Server) requestTool(_ context.Context, in requestIn) (*Path, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := k.group(in.Group)
+	g, err := k.findGroup(in.Group)
 	if err != nil {
 		return nil, err
 	}
@@ -113,12 +113,12 @@ func (s *Server) requestTool(_ context.Context, in requestIn) (*Path, error) {
 	ids := []string{}
 	for i := range list {
 		if in.ID == "" || list[i].ID == in.ID {
-			return path(g, &list[i]), nil
+			return newPath(g, &list[i]), nil
 		}
 		ids = append(ids, list[i].ID)
 	}
 	if len(ids) == 0 {
-		return nil, fmt.Errorf("the report holds no request of %s in full", cut(g.Name, maxName))
+		return nil, fmt.Errorf("the report holds no request of %s in full", shorten(g.Name, maxName))
 	}
 	return nil, fmt.Errorf("there is no request %q in the report; of this group it holds %s", in.ID, strings.Join(ids, ", "))
 }
@@ -156,7 +156,7 @@ func (s *Server) whatIfTool(ctx context.Context, in whatIfIn) (*WhatIf, error) {
 	}
 	out := &WhatIf{Groups: []Gain{}}
 	for _, w := range k.report.WhatIf[:min(len(k.report.WhatIf), maxGroups)] {
-		out.Groups = append(out.Groups, Gain{cut(w.Name, maxName), w.Requests, predicted(&w.Predicted), cut(w.Note, maxText)})
+		out.Groups = append(out.Groups, Gain{shorten(w.Name, maxName), w.Requests, predictionText(&w.Predicted), shorten(w.Note, maxText)})
 	}
 	return out, nil
 }
@@ -167,15 +167,15 @@ type pairIn struct {
 	Group  string `json:"group,omitempty" jsonschema:"compare only groups whose name matches this regular expression"`
 }
 
-// compare runs a verb that reads two recordings.
-func (s *Server) compare(ctx context.Context, in pairIn, v any, verb ...string) error {
+// runComparison runs a verb that reads two recordings.
+func (s *Server) runComparison(ctx context.Context, in pairIn, v any, verb ...string) error {
 	args := append(verb, "--json", "--max-memory", childMemory)
 	if in.Group != "" {
 		args = append(args, "--group="+in.Group)
 	}
 	args = append(args, "--")
 	for _, name := range []string{in.Before, in.After} {
-		path, err := s.allow.file(name)
+		path, err := s.policy.resolveFile(name)
 		if err != nil {
 			return err
 		}
@@ -186,11 +186,11 @@ func (s *Server) compare(ctx context.Context, in pairIn, v any, verb ...string) 
 
 // A Comparison is what changed between two recordings.
 type Comparison struct {
-	Warnings []string      `json:"warnings,omitempty"`
-	Changed  []GroupChange `json:"changed" jsonschema:"groups with evidence of a change"`
-	Same     []GroupChange `json:"same" jsonschema:"groups without"`
-	Appeared []string      `json:"appeared,omitempty"`
-	Vanished []string      `json:"vanished,omitempty"`
+	Warnings  []string      `json:"warnings,omitempty"`
+	Changed   []GroupChange `json:"changed" jsonschema:"groups with evidence of a change"`
+	Unchanged []GroupChange `json:"same" jsonschema:"groups without"`
+	Appeared  []string      `json:"appeared,omitempty"`
+	Vanished  []string      `json:"vanished,omitempty"`
 }
 
 // A GroupChange is how one group changed.
@@ -203,29 +203,29 @@ type GroupChange struct {
 
 func (s *Server) diffTool(ctx context.Context, in pairIn) (*Comparison, error) {
 	var d compare.Diff
-	if err := s.compare(ctx, in, &d, "diff"); err != nil {
+	if err := s.runComparison(ctx, in, &d, "diff"); err != nil {
 		return nil, err
 	}
-	out := &Comparison{Changed: []GroupChange{}, Same: []GroupChange{}, Warnings: warnings(d.Warnings)}
+	out := &Comparison{Changed: []GroupChange{}, Unchanged: []GroupChange{}, Warnings: warnings(d.Warnings)}
 	for i := range d.Groups[:min(len(d.Groups), maxGroups)] {
 		g := &d.Groups[i]
-		c := GroupChange{Group: cut(g.Name, maxName), P50: change(&g.P50), P99: change(&g.P99)}
+		c := GroupChange{Group: shorten(g.Name, maxName), P50: changeText(&g.P50), P99: changeText(&g.P99)}
 		if !g.Changed {
-			out.Same = append(out.Same, c)
+			out.Unchanged = append(out.Unchanged, c)
 			continue
 		}
 		for _, row := range g.Causes[:min(len(g.Causes), 4)] {
 			site := cmp.Or(row.NewSite, row.OldSite)
-			c.Causes = append(c.Causes, fmt.Sprintf("%s of each request: %s → %s, %s", row.Cause, words.Brief(row.OldNS), words.Brief(row.NewNS), place(site)))
+			c.Causes = append(c.Causes, fmt.Sprintf("%s of each request: %s → %s, %s", row.Cause, words.Brief(row.OldNS), words.Brief(row.NewNS), siteText(site)))
 		}
 		out.Changed = append(out.Changed, c)
 	}
-	out.Appeared, out.Vanished = refs(d.Appeared), refs(d.Vanished)
+	out.Appeared, out.Vanished = refNames(d.Appeared), refNames(d.Vanished)
 	return out, nil
 }
 
-// change writes a latency before and after, and whether there is evidence of a difference.
-func change(c *compare.Change) string {
+// changeText writes a latency before and after, and whether there is evidence of a difference.
+func changeText(c *compare.Change) string {
 	text := words.DurationOrUnknown(c.Old) + " → " + words.DurationOrUnknown(c.New)
 	switch {
 	case c.Low == nil || c.High == nil:
@@ -236,10 +236,10 @@ func change(c *compare.Change) string {
 	return fmt.Sprintf("%s (by %s to %s)", text, words.Brief(*c.Low), words.Brief(*c.High))
 }
 
-func refs(list []compare.GroupRef) []string {
+func refNames(list []compare.GroupRef) []string {
 	var out []string
 	for i := range list[:min(len(list), maxGroups)] {
-		out = append(out, cut(list[i].Name, maxName))
+		out = append(out, shorten(list[i].Name, maxName))
 	}
 	return out
 }
@@ -247,7 +247,7 @@ func refs(list []compare.GroupRef) []string {
 func warnings(list []report.Warning) []string {
 	var out []string
 	for _, w := range list[:min(len(list), maxWarnings)] {
-		out = append(out, cut(w.Text, maxText))
+		out = append(out, shorten(w.Text, maxText))
 	}
 	return out
 }
@@ -263,22 +263,22 @@ type Promise struct {
 	Finding   string `json:"finding"`
 	Group     string `json:"group"`
 	Metric    string `json:"metric"`
-	Was       string `json:"was"`
+	Before    string `json:"was"`
 	Promised  string `json:"promised"`
-	Is        string `json:"is"`
+	After     string `json:"is"`
 	Judgement string `json:"judgement" jsonschema:"kept, better, short (less than promised), chance (no evidence either way), unmade (the finding still stands), unknown (too few requests)"`
 }
 
 func (s *Server) verifyTool(ctx context.Context, in pairIn) (*Proof, error) {
 	var r verify.Result
-	if err := s.compare(ctx, in, &r, "verify", "--no-ledger"); err != nil {
+	if err := s.runComparison(ctx, in, &r, "verify"); err != nil {
 		return nil, err
 	}
 	out := &Proof{Verdicts: []Promise{}, Warnings: warnings(r.Warnings)}
 	for i := range r.Verdicts[:min(len(r.Verdicts), 2*maxFindings)] {
 		v := &r.Verdicts[i]
 		out.Verdicts = append(out.Verdicts, Promise{
-			cut(string(v.Code)+" "+v.Title, maxText), cut(v.Group, maxName), v.Metric, words.Brief(v.WasNS),
+			shorten(string(v.Code)+" "+v.Title, maxText), shorten(v.Group, maxName), v.Metric, words.Brief(v.WasNS),
 			fmt.Sprintf("%s (%s to %s)", words.Rough(v.WasNS+v.Promised.Est), words.Rough(v.WasNS+v.Promised.Low), words.Rough(v.WasNS+v.Promised.High)),
 			words.DurationOrUnknown(v.IsNS), string(v.Judgement),
 		})

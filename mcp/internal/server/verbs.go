@@ -48,18 +48,18 @@ func (r *verbs) run(ctx context.Context, extra time.Duration, v any, args ...str
 	cmd := exec.CommandContext(ctx, self, append([]string{VerbArg}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = killAfter
-	out, said := &bounded{most: maxOutput}, &bounded{most: maxError, rest: true}
-	cmd.Stdout, cmd.Stderr = out, said
+	out, stderr := &boundedBuffer{limit: maxOutput}, &boundedBuffer{limit: maxError, dropsRest: true}
+	cmd.Stdout, cmd.Stderr = out, stderr
 	err = cmd.Run()
 	switch {
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("whylate %s took longer than %v and was stopped", args[0], r.timeout+extra)
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case out.over:
+	case out.isExceeded:
 		return fmt.Errorf("whylate %s answered with more than %d MB", args[0], maxOutput>>20)
 	case err != nil:
-		return &verbError{cmp.Or(lastLine(said.String()), fmt.Sprintf("whylate %s: %v", args[0], err)), out.Bytes()}
+		return &verbError{cmp.Or(lastLine(stderr.String()), fmt.Sprintf("whylate %s: %v", args[0], err)), out.Bytes()}
 	}
 	if err := json.Unmarshal(out.Bytes(), v); err != nil {
 		return fmt.Errorf("reading what whylate %s answered: %w", args[0], err)
@@ -82,17 +82,17 @@ func lastLine(text string) string {
 
 // A bounded buffer keeps the first bytes written to it. Beyond, it drops the rest, or with rest unset fails, which ends
 // the child.
-type bounded struct {
+type boundedBuffer struct {
 	bytes.Buffer
-	most       int
-	rest, over bool
+	limit                 int
+	dropsRest, isExceeded bool
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
-	n := min(len(p), b.most-b.Len())
+func (b *boundedBuffer) Write(p []byte) (int, error) {
+	n := min(len(p), b.limit-b.Len())
 	b.Buffer.Write(p[:n])
-	if n < len(p) && !b.rest {
-		b.over = true
+	if n < len(p) && !b.dropsRest {
+		b.isExceeded = true
 		return n, errors.New("too much output")
 	}
 	return len(p), nil
