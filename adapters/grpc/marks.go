@@ -44,6 +44,7 @@ func Stream() grpc.StreamServerInterceptor {
 	}
 }
 
+// runMarked calls f with a mark for a method.
 func runMarked(ctx context.Context, method string, f func() (any, error)) (any, error) {
 	m := mark.Begin(mark.GRPC, method, traceparent(ctx))
 	outcome := mark.Panic

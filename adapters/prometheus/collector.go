@@ -155,6 +155,7 @@ const (
 	longest  = 8 * time.Second
 )
 
+// histogram converts a probe's histogram to one of Prometheus with fewer buckets.
 func histogram(desc *prometheus.Desc, h *probe.Histogram, labels ...string) (prometheus.Metric, error) {
 	buckets := map[float64]uint64{}
 	var sum uint64

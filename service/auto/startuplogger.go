@@ -46,6 +46,7 @@ const (
 	lastWait  = 512 * time.Millisecond
 )
 
+// handleEvent keeps an event for the first line, or logs it after that.
 func (v *startupLogger) handleEvent(e tune.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

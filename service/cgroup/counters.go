@@ -222,6 +222,7 @@ func (s *Sampler) SampleMemoryAt(depth int, m *MemoryStat) error {
 	return s.sampleCharge(&s.ancestorCharge, m)
 }
 
+// sampleCharge reads the memory counters of one group.
 func (s *Sampler) sampleCharge(c *samplerCharge, m *MemoryStat) error {
 	*m = MemoryStat{}
 	n, err := parseNumber(s.read(c.current))

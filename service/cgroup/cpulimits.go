@@ -64,6 +64,7 @@ func (f *finder) cpuLevel(v Version, lv Level) (CPULevel, limitFile) {
 	return l, file
 }
 
+// ratio returns a quota in CPUs, 0 without one.
 func ratio(quota, period time.Duration) float64 {
 	if quota <= 0 || period <= 0 {
 		return 0

@@ -295,6 +295,7 @@ func reason(err error) string {
 	return clip(err.Error())
 }
 
+// joinReason joins two reasons, the first of which may be empty.
 func joinReason(a, b string) string {
 	if a == "" {
 		return b

@@ -110,6 +110,7 @@ type view struct {
 	mounts []mount
 }
 
+// newFinder reads the process's groups and the mounts in which they may be visible.
 func newFinder(opts Options) (*finder, error) {
 	f := &finder{proc: "/proc/self"}
 	if opts.PID < 0 {
@@ -167,6 +168,7 @@ func (f *finder) addNote(format string, args ...any) {
 	f.notes = append(f.notes, fmt.Sprintf(format, args...))
 }
 
+// addView reads the cgroup mounts of a mountinfo file.
 func (f *finder) addView(prefix, name string) {
 	b, err := readFile(f.src, name, maxMountinfo)
 	if err != nil {
@@ -347,6 +349,7 @@ func (f *finder) isHidden(h *Hierarchy) bool {
 	return !f.exists(path.Join(top, "release_agent"))
 }
 
+// exists reports whether a file exists, also if it cannot be opened.
 func (f *finder) exists(name string) bool {
 	h, err := f.src.open(name)
 	if err == nil {

@@ -121,6 +121,7 @@ func NewSampler(opts Options) (*Sampler, error) {
 	return s, nil
 }
 
+// openCharge opens a group's memory counters.
 func (s *Sampler) openCharge(lv Level) samplerCharge {
 	names := memoryFiles[s.memVersion]
 	c := samplerCharge{depth: lv.Depth, current: s.openFile(lv.Dir, names.current)}

@@ -87,6 +87,7 @@ func (s *Sampler) SampleLimits(b *Tightest) error {
 	return nil
 }
 
+// quota reads a group's quota and period; ok is false if they cannot be read.
 func (s *Sampler) quota(c *samplerCPU) (q, p time.Duration, ok bool) {
 	text := s.read(c.quota)
 	if s.version == V2 {

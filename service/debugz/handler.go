@@ -136,6 +136,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// servePage writes the page as text or JSON.
 func (h *handler) servePage(w http.ResponseWriter, r *http.Request) {
 	p := h.page()
 	if r.URL.Query().Get("format") == "json" {
@@ -149,6 +150,7 @@ func (h *handler) servePage(w http.ResponseWriter, r *http.Request) {
 	p.writeText(w)
 }
 
+// page reads the limits and the components' states.
 func (h *handler) page() page {
 	p := page{PID: os.Getpid(), Go: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0), NumCPU: runtime.NumCPU()}
 	if h.opts.Level != nil {
@@ -178,6 +180,7 @@ func (h *handler) page() page {
 	return p
 }
 
+// summarize returns a summary of a probe's snapshot.
 func summarize(p *probe.Probe) *probeSummary {
 	var s probe.Snapshot
 	p.Snapshot(&s)
@@ -302,6 +305,7 @@ func writeFlight(w io.Writer, s *flight.State) {
 	}
 }
 
+// boundMark marks the tightest bound.
 func boundMark(won bool) string {
 	if won {
 		return "*"

@@ -139,6 +139,7 @@ func parseChange(form url.Values) (level slog.Level, d time.Duration, err error)
 	return level, d, nil
 }
 
+// serveChange handles POST: it changes the log level.
 func (h *handler) serveChange(w http.ResponseWriter, r *http.Request) {
 	if origin.IsCrossSite(r) {
 		http.Error(w, "changing the log level from another site's page is not allowed", http.StatusForbidden)

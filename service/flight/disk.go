@@ -84,6 +84,7 @@ func boolToInt(b bool) int {
 	return 0
 }
 
+// listRecordings returns the recordings in a directory, without part files.
 func listRecordings(dir string) ([]recordingFile, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

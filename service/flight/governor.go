@@ -243,6 +243,7 @@ func (r *Recorder) countBytes(seconds int, metrics metricsReading) {
 	r.byteCount = nil
 }
 
+// countRingBytes passes the ring's contents to c, and reports whether that succeeded.
 func (r *Recorder) countRingBytes(c byteCounter) (byteCounter, bool) {
 	c.headerLeft = tracebatch.HeaderLen
 	_, err := r.ring.writeTo(&c)

@@ -42,6 +42,7 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
+// serveGet sends a recording of the last seconds, which is not kept.
 func (r *Recorder) serveGet(w http.ResponseWriter, q *http.Request) {
 	if r.activeFetches.Add(1) > maxFetches {
 		r.activeFetches.Add(-1)
@@ -63,6 +64,7 @@ func (r *Recorder) serveGet(w http.ResponseWriter, q *http.Request) {
 	_, _ = w.Write(recording.Bytes()) // the client is gone
 }
 
+// servePost keeps a recording and sends its name.
 func (r *Recorder) servePost(w http.ResponseWriter, q *http.Request) {
 	if origin.IsCrossSite(q) {
 		http.Error(w, "keeping a recording from another site's page is not allowed", http.StatusForbidden)

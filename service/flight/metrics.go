@@ -41,6 +41,7 @@ func newMetricsReader() *metricsReader {
 // The runtime measures the wait of one goroutine in trackedOneIn (runtime.gTrackingPeriod).
 const trackedOneIn = 8
 
+// read reads the metrics and returns the changes since the previous call.
 func (r *metricsReader) read(now time.Time) (s metricsReading) {
 	metrics.Read(r.samples)
 	if v := r.samples[1].Value; v.Kind() == metrics.KindUint64 {

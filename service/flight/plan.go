@@ -22,6 +22,7 @@ type moment struct {
 	text   string // set for all other kinds
 }
 
+// trigger returns the moment as a recording lists it, with its text and a redacted route.
 func (m *moment) trigger(hide *redact.Options) Trigger {
 	t := Trigger{Kind: m.kind, Text: m.text, At: m.end, TookNS: int64(m.took)}
 	if !isRequestKind(m.kind) {

@@ -82,6 +82,7 @@ func Start(opts Options) (*Recorder, error) {
 	return r, err
 }
 
+// startWith is Start with a given ring.
 func startWith(opts Options, traceRing ring) (*Recorder, error) {
 	if err := opts.setDefaults(); err != nil {
 		return nil, err

@@ -40,6 +40,7 @@ func (b *tokenBucket) checkToken(now time.Time, useReserve bool) bool {
 	return b.tokens > need-1e-9
 }
 
+// refill adds the tokens for the time since the last refill.
 func (b *tokenBucket) refill(now time.Time) {
 	elapsed := now.Sub(b.last)
 	if elapsed > 0 {

@@ -45,6 +45,7 @@ func (r *Recorder) requestEnded(e mark.Ended) {
 	r.noteError(r.guard.Do("flight: judging a request", func() { r.judgeRequest(e) }))
 }
 
+// judgeRequest counts a request in its route, and fires if it is slow or unusual.
 func (r *Recorder) judgeRequest(e mark.Ended) {
 	slow := r.opts.Slow > 0 && e.Took > r.opts.Slow
 	unusual := false

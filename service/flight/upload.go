@@ -227,6 +227,7 @@ func (u *uploader) markDone(name string, o outcome) {
 	}
 }
 
+// token reads the bearer token, "" without a TokenFile.
 func (u *uploader) token() (string, error) {
 	if u.opts.TokenFile == "" {
 		return "", nil

@@ -28,6 +28,7 @@ type entry[K comparable, V any] struct {
 	value V
 }
 
+// get returns the value of a key, or nil if it is not found without the lock.
 func (g *growingMap[K, V]) get(slot uint, k K) *V {
 	recent := &g.recent[slot%uint(len(g.recent))]
 	if e := recent.Load(); e != nil && e.key == k {

@@ -70,6 +70,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.serveMarked(w, r)
 }
 
+// serveMarked calls the next handler with a mark.
 func (h *handler) serveMarked(w http.ResponseWriter, r *http.Request) {
 	traceparent := ""
 	if v := r.Header["Traceparent"]; len(v) == 1 {
@@ -95,6 +96,7 @@ const classPanic = 6
 
 var classes = [...]string{"unknown", "1xx", "2xx", "3xx", "4xx", "5xx", Panic}
 
+// endingOf returns the texts for a finished request.
 func (h *handler) endingOf(r *http.Request, class uint8) *ending {
 	pattern := r.Pattern
 	if pattern == "" && h.route != nil {
@@ -108,6 +110,7 @@ func (h *handler) endingOf(r *http.Request, class uint8) *ending {
 	return h.addEnding(k)
 }
 
+// addEnding creates the texts for a new key, and stores them unless the map is closed.
 func (h *handler) addEnding(k routeKey) *ending {
 	name := routeName(k.method, k.pattern)
 	e := &ending{markTexts.endText(HTTP, name, classes[k.class]), name, classes[k.class]}

@@ -23,8 +23,10 @@ var (
 	ringOrigin   = time.Now()
 )
 
+// stepIndex returns the step of a time, counted from ringOrigin.
 func stepIndex(t time.Time) int64 { return int64(t.Sub(ringOrigin) / openStep) }
 
+// slot returns the counter of a step and its lap, shifted to the upper half.
 func (o *openCounts) slot(step int64) (count *atomic.Uint64, lap uint64) {
 	return &o[uint64(step)%openRingSize], uint64(step) / openRingSize << 32
 }
@@ -56,6 +58,7 @@ func (o *openCounts) end(began time.Time) {
 	}
 }
 
+// count returns the number of open requests that began in the steps between two times.
 func (o *openCounts) count(from, to time.Time) (n int) {
 	first, last := stepIndex(from), stepIndex(to)
 	for step := max(first, last-openRingSize+1); step <= last; step++ {

@@ -51,6 +51,7 @@ func (t *textTable) endText(kind Kind, name, status string) string {
 	return t.text(textKey{kind, name, status})
 }
 
+// text returns the log key for k. A name beyond maxNames is replaced by othersName.
 func (t *textTable) text(k textKey) string {
 	if s := t.byKey.get(slotNumber(k.name)+uint(len(k.status)), k); s != nil {
 		return *s
@@ -71,6 +72,7 @@ func (t *textTable) text(k textKey) string {
 	return t.add(k)
 }
 
+// add creates the log key for k, and stores it unless the table is full.
 func (t *textTable) add(k textKey) string {
 	t.byKey.mu.Lock()
 	defer t.byKey.mu.Unlock()
@@ -98,6 +100,7 @@ func (t *textTable) add(k textKey) string {
 	return text
 }
 
+// keyText returns the log key of a begin (no status) or an end.
 func keyText(kind Kind, name, status string) string {
 	if !isWord(string(kind)) {
 		kind = Job

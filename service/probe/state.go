@@ -59,6 +59,7 @@ type state struct {
 	lastStealOK    bool
 }
 
+// open opens the counters and reads them for the first time.
 func (s *state) open(opts Options) {
 	s.options = opts.Cgroup
 	s.fastUntil = startDuration
@@ -73,6 +74,7 @@ func (s *state) open(opts Options) {
 	s.poll(&opts, 0)
 }
 
+// openSampler opens the counters of the process's current group.
 func (s *state) openSampler() {
 	s.sampler, s.lastStatOK = nil, false
 	sampler, err := cgroup.NewSampler(s.options)
@@ -99,6 +101,7 @@ func (s *state) close() {
 	s.stealReader.close()
 }
 
+// interval returns the current interval between ticks.
 func (s *state) interval(o *Options) time.Duration {
 	if s.tickStart < s.fastUntil {
 		return o.Interval
@@ -169,6 +172,7 @@ func (s *state) total() cgroup.Throttling {
 	return s.reported
 }
 
+// wentBackwards reports whether a counter fell, because the group was replaced.
 func wentBackwards(from, to *cgroup.Stat) bool {
 	return to.Throttled < from.Throttled || to.Periods < from.Periods || to.Local < from.Local && to.Has&cgroup.HasLocal != 0
 }
@@ -216,6 +220,7 @@ func (s *state) poll(o *Options, now time.Duration) {
 	}
 }
 
+// readQuota reads the tightest quota.
 func (s *state) readQuota() {
 	var b cgroup.Tightest
 	s.quota = 0

@@ -95,6 +95,7 @@ func (s *scanner) number() uint64 {
 	return v
 }
 
+// addUse records a use of a text.
 func (t *generationTexts) addUse(id uint64, r role, with use) {
 	u := t.uses[id]
 	u.role |= r

@@ -338,6 +338,7 @@ func Automaxprocs(l *cgroup.Limits, namespaced bool) (n int, ok bool) {
 	return max(1, int(min(math.Floor(c.Levels[0].CPUs), math.MaxInt32))), true
 }
 
+// ownMemory returns the memory limit of the process's group as text.
 func ownMemory(m *cgroup.Memory) string {
 	if len(m.Levels) > 0 && m.Levels[0].Depth == 0 && m.Levels[0].Limited {
 		return quantity.Binary(m.Levels[0].Max)
@@ -345,6 +346,7 @@ func ownMemory(m *cgroup.Memory) string {
 	return "none"
 }
 
+// orNone formats a quota in CPUs, or "none".
 func orNone(c float64) string {
 	if c == 0 {
 		return "none"

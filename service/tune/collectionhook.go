@@ -24,6 +24,7 @@ func newCollectionHook() *collectionHook {
 	return h
 }
 
+// arm allocates an unreachable sentinel, whose finalizer runs after the next collection.
 func (h *collectionHook) arm() { runtime.SetFinalizer(&sentinel{h}, (*sentinel).finalize) }
 
 func (s *sentinel) finalize() {

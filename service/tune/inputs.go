@@ -110,6 +110,7 @@ func newSamples() []metrics.Sample {
 	return s
 }
 
+// readGo reads the runtime's metrics.
 func readGo(samples []metrics.Sample) goStats {
 	metrics.Read(samples)
 	number := func(i int) int64 { return numberOf(&samples[i]) }
@@ -224,6 +225,7 @@ func (r *reader) close() {
 	}
 }
 
+// read reads all inputs of a poll.
 func (r *reader) read(in *inputs, numCPU int) {
 	*in = inputs{readAt: time.Now()}
 	full := r.limits == nil || !in.readAt.Before(r.nextFullRead)
@@ -368,6 +370,7 @@ func (in *inputs) cpuSource() string {
 	return "runtime.NumCPU"
 }
 
+// memorySource returns the source of the memory limit.
 func (in *inputs) memorySource() string {
 	if in.providedSource != "" {
 		return in.providedSource

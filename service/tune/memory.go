@@ -80,6 +80,7 @@ func (in *memoryInput) ceiling() int64 {
 	return wholeMiB(ceiling)
 }
 
+// wholeMiB rounds down to a multiple of 1 MiB, except for less than 1 MiB.
 func wholeMiB(n int64) int64 {
 	if n >= 1<<20 {
 		n &^= 1<<20 - 1

@@ -135,9 +135,9 @@ func (r *Reader) forEachThread(f func(name []byte)) bool {
 	}
 }
 
-// nextDirent takes one entry off a buffer of struct linux_dirent64
-// (getdents64(2)): inode and offset of 8 bytes each, the entry's length in 2,
-// its type in 1, then the name up to a zero byte.
+// nextDirent returns the name of the first entry in a buffer of struct linux_dirent64
+// (getdents64(2)), and the rest of the buffer. An entry has inode and offset of 8 bytes
+// each, its length in 2, its type in 1, then the name up to a zero byte.
 func nextDirent(b []byte) (name, rest []byte) {
 	const lengthAt, nameAt = 16, 19
 	if len(b) < nameAt {
@@ -165,6 +165,7 @@ func (r *Reader) openFile(name []byte) int {
 	return int(fd)
 }
 
+// readThread reads a thread's times, from its open file if there is one.
 func (r *Reader) readThread(name []byte, x *thread) (times, bool) {
 	if x.fd >= 0 {
 		if n, err := syscall.Pread(x.fd, r.fileBuffer[:], 0); err == nil && n > 0 {
