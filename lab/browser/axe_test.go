@@ -21,8 +21,8 @@ const axeFile = "../../artefacts/node_modules/axe-core/axe.min.js"
 // axe checks what a tab shows by the rules of WCAG 2.2, AA, and best practices.
 func (p *tab) axe(source, name string) {
 	p.t.Helper()
-	p.do(chromedp.Evaluate[chromedp.Void](source + "\n;undefined"))
-	text := get(p, chromedp.Evaluate[string](`axe.run(document, { resultTypes: ['violations'] }).then(r => JSON.stringify(r.violations.map(v => ({ ID: v.id, Help: v.help, Nodes: v.nodes.slice(0, 4).map(n => n.html.slice(0, 200) + ' ' + n.failureSummary.slice(0, 200)) }))))`, chromedp.EvalAwaitPromise))
+	p.run(chromedp.Evaluate[chromedp.Void](source + "\n;undefined"))
+	text := runAction(p, chromedp.Evaluate[string](`axe.run(document, { resultTypes: ['violations'] }).then(r => JSON.stringify(r.violations.map(v => ({ ID: v.id, Help: v.help, Nodes: v.nodes.slice(0, 4).map(n => n.html.slice(0, 200) + ' ' + n.failureSummary.slice(0, 200)) }))))`, chromedp.EvalAwaitPromise))
 	var found []struct {
 		ID, Help string
 		Nodes    []string
@@ -46,30 +46,30 @@ func TestAxe(t *testing.T) {
 	for _, name := range []string{"tso", "pubsub", "none"} {
 		for _, width := range []int{390, 1440} {
 			for _, dark := range []bool{false, true} {
-				p := openWith(t, browser, sample(t, name), html.Options{Editor: "vscode"}, width, dark, "")
-				p.do(chromedp.Evaluate[chromedp.Void](`for (const d of document.querySelectorAll('details')) d.open = true`))
+				p := openWith(t, browser, readSample(t, name), html.Options{Editor: "vscode"}, width, dark, "")
+				p.run(chromedp.Evaluate[chromedp.Void](`for (const d of document.querySelectorAll('details')) d.open = true`))
 				p.settle()
 				p.axe(source, fmt.Sprint(name, " ", width, " dark ", dark))
 				p.close()
 			}
 		}
 	}
-	_, trace, url := serve(t, testprog.Trace(t, "http1-long"), "http1.trace")
+	_, trace, url := serveTrace(t, testprog.Trace(t, "http1-long"), "http1.trace")
 	page, err := trace.Requests(context.Background(), inspectSlowest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, width := range []int{390, 2560} {
-		p := visit(t, browser, url, "#open="+page.Rows[0].ID, width, false)
-		p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById('functions').scrollIntoView()`))
-		p.await(`document.querySelectorAll('.functions [data-function]').length > 0`)
-		p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.functions tbody button').click()`))
-		p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.lanes').focus()`))
+		p := visitServer(t, browser, url, "#open="+page.Rows[0].ID, width, false)
+		p.run(chromedp.Evaluate[chromedp.Void](`document.getElementById('functions').scrollIntoView()`))
+		p.waitUntil(`document.querySelectorAll('.functions [data-function]').length > 0`)
+		p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('.functions tbody button').click()`))
+		p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('.lanes').focus()`))
 		p.press("m")
-		p.area()
-		p.quiet()
+		p.selectedArea()
+		p.waitForTiles()
 		p.axe(source, fmt.Sprint("live ", width))
-		p.shot(fmt.Sprint("live-all-open-", width))
+		p.screenshot(fmt.Sprint("live-all-open-", width))
 		p.close()
 	}
 }

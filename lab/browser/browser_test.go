@@ -65,8 +65,8 @@ type tab struct {
 	t   *testing.T
 	ctx context.Context
 
-	mu   sync.Mutex
-	evil []string
+	mu         sync.Mutex
+	violations []string
 }
 
 // open writes r as a page, and shows it.
@@ -85,16 +85,16 @@ func openWith(t *testing.T, browser context.Context, r *report.Report, opts html
 	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	at := (&url.URL{Scheme: "file", Path: file}).String()
-	p := load(t, browser, at+fragment, "html[data-ready=true]", func(url string) bool { return url == at }, width, dark)
+	pageURL := (&url.URL{Scheme: "file", Path: file}).String()
+	p := loadPage(t, browser, pageURL+fragment, "html[data-ready=true]", func(url string) bool { return url == pageURL }, width, dark)
 	p.settle()
 	return p
 }
 
-// load shows a page and waits until it is ready, which an element by the
+// loadPage shows a page and waits until it is ready, which an element by the
 // selector ready says. What it does that no page may do, such as a request that
 // is not allowed, is kept.
-func load(t *testing.T, browser context.Context, at, ready string, allowed func(url string) bool, width int, dark bool) *tab {
+func loadPage(t *testing.T, browser context.Context, pageURL, ready string, allowed func(url string) bool, width int, dark bool) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
@@ -104,19 +104,19 @@ func load(t *testing.T, browser context.Context, at, ready string, allowed func(
 		defer p.mu.Unlock()
 		switch ev := ev.(type) {
 		case *cdpruntime.EventExceptionThrown:
-			p.evil = append(p.evil, fmt.Sprintf("exception: %s %v", ev.ExceptionDetails.Text, ev.ExceptionDetails.Exception))
+			p.violations = append(p.violations, fmt.Sprintf("exception: %s %v", ev.ExceptionDetails.Text, ev.ExceptionDetails.Exception))
 		case *cdpruntime.EventConsoleAPICalled:
-			p.evil = append(p.evil, fmt.Sprintf("console.%s", ev.Type))
+			p.violations = append(p.violations, fmt.Sprintf("console.%s", ev.Type))
 		case *log.EventEntryAdded:
 			if ev.Entry.Level == log.EntryLevelError || ev.Entry.Level == log.EntryLevelWarning {
-				p.evil = append(p.evil, "log: "+ev.Entry.Text)
+				p.violations = append(p.violations, "log: "+ev.Entry.Text)
 			}
 		case *network.EventRequestWillBeSent:
 			if u := ev.Request.URL; !allowed(u) {
-				p.evil = append(p.evil, "request: "+u)
+				p.violations = append(p.violations, "request: "+u)
 			}
 		case *page.EventJavascriptDialogOpening:
-			p.evil = append(p.evil, "dialog: "+ev.Message)
+			p.violations = append(p.violations, "dialog: "+ev.Message)
 		}
 	})
 	if err != nil {
@@ -126,17 +126,17 @@ func load(t *testing.T, browser context.Context, at, ready string, allowed func(
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if t.Failed() {
-			t.Logf("the page: %q", p.evil)
+			t.Logf("the page: %q", p.violations)
 		}
 	})
 	scheme := "light"
 	if dark {
 		scheme = "dark"
 	}
-	p.do(command(network.Enable, network.EnableParams{}), command(log.Enable, cdp.Empty{}), command(cdpruntime.Enable, cdp.Empty{}),
+	p.run(command(network.Enable, network.EnableParams{}), command(log.Enable, cdp.Empty{}), command(cdpruntime.Enable, cdp.Empty{}),
 		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: int64(width), Height: 900, DeviceScaleFactor: 1}),
 		command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}),
-		chromedp.Navigate(at), chromedp.WaitReady(chromedp.CSS(ready)))
+		chromedp.Navigate(pageURL), chromedp.WaitReady(chromedp.CSS(ready)))
 	return p
 }
 
@@ -145,7 +145,7 @@ func (p *tab) close() {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, e := range p.evil {
+	for _, e := range p.violations {
 		p.t.Errorf("the page caused %s", e)
 	}
 }
@@ -158,18 +158,18 @@ func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.V
 	})
 }
 
-// patience is how long a page may take for one thing, on a busy machine.
-const patience = time.Minute
+// actionTimeout is how long a page may take for one thing, on a busy machine.
+const actionTimeout = time.Minute
 
-func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
+func (p *tab) run(actions ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	get(p, chromedp.Steps(actions...))
+	runAction(p, chromedp.Steps(actions...))
 }
 
-// get runs an action that has a result.
-func get[T any](p *tab, a chromedp.Action[T]) T {
+// runAction runs an action that has a result.
+func runAction[T any](p *tab, a chromedp.Action[T]) T {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, actionTimeout)
 	defer cancel()
 	v, err := chromedp.Run(ctx, a)
 	if err != nil {
@@ -181,16 +181,16 @@ func get[T any](p *tab, a chromedp.Action[T]) T {
 // settle waits until all pictures are drawn, and the frame that shows them.
 func (p *tab) settle() {
 	p.t.Helper()
-	get(p, chromedp.Evaluate[bool](`new Promise(done => {
+	runAction(p, chromedp.Evaluate[bool](`new Promise(done => {
 		const frames = n => requestAnimationFrame(() => n ? frames(n - 1) : document.documentElement.dataset.drawn === 'false' ? setTimeout(() => frames(2), 5) : done(true));
 		frames(2);
 	})`, chromedp.EvalAwaitPromise))
 }
 
-// ask evaluates an expression in the page.
-func ask[T any](p *tab, expr string) T {
+// evaluate evaluates an expression in the page.
+func evaluate[T any](p *tab, expr string) T {
 	p.t.Helper()
-	text := get(p, chromedp.Evaluate[string]("JSON.stringify("+expr+")"))
+	text := runAction(p, chromedp.Evaluate[string]("JSON.stringify("+expr+")"))
 	var v T
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
 		p.t.Fatalf("%s gives %.200s: %v", expr, text, err)
@@ -202,14 +202,14 @@ func ask[T any](p *tab, expr string) T {
 func (p *tab) press(keys ...string) {
 	p.t.Helper()
 	for _, k := range keys {
-		p.do(chromedp.KeyEvent(k))
+		p.run(chromedp.KeyEvent(k))
 	}
 	p.settle()
 }
 
-func (p *tab) shot(name string) {
+func (p *tab) screenshot(name string) {
 	p.t.Helper()
-	png := get(p, chromedp.FullScreenshot(100))
+	png := runAction(p, chromedp.FullScreenshot(100))
 	if err := os.MkdirAll(artefacts, 0o755); err != nil {
 		p.t.Fatal(err)
 	}
@@ -218,8 +218,8 @@ func (p *tab) shot(name string) {
 	}
 }
 
-// sample reads a hand-written report.
-func sample(t *testing.T, name string) *report.Report {
+// readSample reads a hand-written report.
+func readSample(t *testing.T, name string) *report.Report {
 	t.Helper()
 	f, err := os.Open(filepath.Join("..", "..", "report", "testdata", name+".json"))
 	if err != nil {
@@ -233,9 +233,9 @@ func sample(t *testing.T, name string) *report.Report {
 	return r
 }
 
-// recorded explains a trace of this process: orders that wait for a lock, for
+// recordOrders explains a trace of this process: orders that wait for a lock, for
 // another goroutine and for a pause, compute, and allocate.
-var recorded = sync.OnceValues(func() (*report.Report, error) {
+var recordOrders = sync.OnceValues(func() (*report.Report, error) {
 	var out bytes.Buffer
 	if err := trace.Start(&out); err != nil {
 		return nil, err
@@ -277,17 +277,17 @@ var recorded = sync.OnceValues(func() (*report.Report, error) {
 	return whylate.Explain(context.Background(), &out, whylate.Options{Name: "orders.trace", Slowest: 5})
 })
 
-func orders(t *testing.T) *report.Report {
+func ordersReport(t *testing.T) *report.Report {
 	t.Helper()
-	r, err := recorded()
+	r, err := recordOrders()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// one is a report of a single request with a single segment.
-func one() *report.Report {
+// singleSegmentReport is a report of a single request with a single segment.
+func singleSegmentReport() *report.Report {
 	ns := func(v int64) *int64 { return &v }
 	seg := report.Segment{StartNS: 1000, DurationNS: 5e6, Goroutine: 7, Cause: "sleep", Site: &report.Site{Func: "main.f", File: "/src/main.go", Line: 3}}
 	return &report.Report{Schema: report.Schema, Input: report.Input{Name: "one.trace", DurationNS: 1e9, Go: "1.26"}, Groups: []report.Group{{
@@ -298,11 +298,11 @@ func one() *report.Report {
 	}}, Runtime: report.Runtime{Throttle: report.Throttle{Verdict: "none"}}}
 }
 
-func every(t *testing.T) map[string]*report.Report {
+func allReports(t *testing.T) map[string]*report.Report {
 	t.Helper()
-	out := map[string]*report.Report{"orders": orders(t), "one": one()}
+	out := map[string]*report.Report{"orders": ordersReport(t), "one": singleSegmentReport()}
 	for _, name := range []string{"pubsub", "tso", "hostile", "none"} {
-		out[name] = sample(t, name)
+		out[name] = readSample(t, name)
 	}
 	return out
 }
@@ -310,7 +310,7 @@ func every(t *testing.T) map[string]*report.Report {
 // TestPages shows every report at both widths and in both themes.
 func TestPages(t *testing.T) {
 	browser := chromium(t)
-	for name, r := range every(t) {
+	for name, r := range allReports(t) {
 		for _, width := range []int{1280, 400} {
 			for _, dark := range []bool{false, true} {
 				theme := "light"
@@ -320,8 +320,8 @@ func TestPages(t *testing.T) {
 				t.Run(fmt.Sprintf("%s-%d-%s", name, width, theme), func(t *testing.T) {
 					p := open(t, browser, r, width, dark, "")
 					defer p.close()
-					p.checkLooks(width)
-					p.shot(fmt.Sprintf("%s-%d-%s", name, width, theme))
+					p.checkAppearance(width)
+					p.screenshot(fmt.Sprintf("%s-%d-%s", name, width, theme))
 				})
 			}
 		}
@@ -383,8 +383,8 @@ const lowContrast = `(() => {
 	return [...out];
 })()`
 
-// drawn is a segment as the picture has it.
-type drawn struct {
+// drawnSegment is a segment as the picture has it.
+type drawnSegment struct {
 	Seg   int
 	X, W  float64
 	Class string
@@ -399,7 +399,7 @@ const segments = `[...document.querySelector('#requests .waterfall').querySelect
 // TestWaterfallMatchesTheJSON holds every drawn segment of every slow request to the report, within a pixel.
 func TestWaterfallMatchesTheJSON(t *testing.T) {
 	browser := chromium(t)
-	for name, r := range map[string]*report.Report{"orders": orders(t), "pubsub": sample(t, "pubsub"), "one": one()} {
+	for name, r := range map[string]*report.Report{"orders": ordersReport(t), "pubsub": readSample(t, "pubsub"), "one": singleSegmentReport()} {
 		for _, width := range []int{1280, 400} {
 			checked := 0
 			for i := range r.Groups {
@@ -419,27 +419,27 @@ func TestWaterfallMatchesTheJSON(t *testing.T) {
 // TestKeys walks along a path, zooms, and goes from request to request, by keyboard alone.
 func TestKeys(t *testing.T) {
 	browser := chromium(t)
-	r := orders(t)
+	r := ordersReport(t)
 	p := open(t, browser, r, 1280, false, "")
 	defer p.close()
-	first := ask[string](p, `document.querySelector('#requests .id').textContent`)
+	first := evaluate[string](p, `document.querySelector('#requests .id').textContent`)
 	p.press("w")
-	if got := ask[string](p, `document.activeElement.className`); !strings.Contains(got, "waterfall") {
+	if got := evaluate[string](p, `document.activeElement.className`); !strings.Contains(got, "waterfall") {
 		t.Fatalf("after w, %q has the focus", got)
 	}
-	const right, left = "\u0303", "\u0302" // as the protocol's client names the arrow keys
-	p.press(right, right)
-	chosen := func() []int {
-		return ask[[]int](p, `[...document.querySelectorAll('#requests .seg.selected')].map(g => +g.dataset.seg)`)
+	const arrowRight, arrowLeft = "\u0303", "\u0302" // as the protocol's client names the arrow keys
+	p.press(arrowRight, arrowRight)
+	selectedSegments := func() []int {
+		return evaluate[[]int](p, `[...document.querySelectorAll('#requests .seg.selected')].map(g => +g.dataset.seg)`)
 	}
-	if got := chosen(); len(got) != 1 || got[0] != 1 {
+	if got := selectedSegments(); len(got) != 1 || got[0] != 1 {
 		t.Errorf("after two steps to the right, segments %v are chosen, want [1]", got)
 	}
-	p.press(left)
-	if got := chosen(); len(got) != 1 || got[0] != 0 {
+	p.press(arrowLeft)
+	if got := selectedSegments(); len(got) != 1 || got[0] != 0 {
 		t.Errorf("after a step back, segments %v are chosen, want [0]", got)
 	}
-	if got := ask[string](p, `document.querySelector('.detail h4').textContent`); !strings.Contains(got, "segment 1 of") {
+	if got := evaluate[string](p, `document.querySelector('.detail h4').textContent`); !strings.Contains(got, "segment 1 of") {
 		t.Errorf("the details say %q", got)
 	}
 	// A pointer chooses, too.
@@ -450,9 +450,9 @@ func TestKeys(t *testing.T) {
 			widest = i
 		}
 	}
-	p.do(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#requests .waterfall [data-seg="%d"] rect.path`, widest))))
+	p.run(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#requests .waterfall [data-seg="%d"] rect.path`, widest))))
 	p.settle()
-	if got := chosen(); len(got) != 1 || got[0] != widest {
+	if got := selectedSegments(); len(got) != 1 || got[0] != widest {
 		t.Errorf("after a click on segment %d of %d, segments %v are chosen", widest, last, got)
 	}
 	p.press("\u0302")
@@ -468,13 +468,13 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	for range longest {
-		p.press(right)
+		p.press(arrowRight)
 	}
-	if got := chosen(); len(got) != 1 || got[0] != longest {
+	if got := selectedSegments(); len(got) != 1 || got[0] != longest {
 		t.Fatalf("segments %v are chosen, want [%d]", got, longest)
 	}
 	width := func() float64 {
-		return ask[float64](p, `+document.querySelector('#requests .seg.selected rect.path').getAttribute('width')`)
+		return evaluate[float64](p, `+document.querySelector('#requests .seg.selected rect.path').getAttribute('width')`)
 	}
 	before := width()
 	p.press("+")
@@ -486,31 +486,31 @@ func TestKeys(t *testing.T) {
 		t.Errorf("0 made the segment %.3f wide, it was %.3f", got, before)
 	}
 	p.press("n")
-	second := ask[string](p, `document.querySelector('#requests .id').textContent`)
-	if second == first || !strings.Contains(ask[string](p, `location.hash`), "req=") {
+	second := evaluate[string](p, `document.querySelector('#requests .id').textContent`)
+	if second == first || !strings.Contains(evaluate[string](p, `location.hash`), "req=") {
 		t.Errorf("n leads from %q to %q", first, second)
 	}
 	p.press("p")
-	if got := ask[string](p, `document.querySelector('#requests .id').textContent`); got != first {
+	if got := evaluate[string](p, `document.querySelector('#requests .id').textContent`); got != first {
 		t.Errorf("p leads to %q, want %q", got, first)
 	}
 	p.press("t", "t")
-	if got := ask[string](p, `getComputedStyle(document.documentElement).colorScheme`); got != "dark" {
+	if got := evaluate[string](p, `getComputedStyle(document.documentElement).colorScheme`); got != "dark" {
 		t.Errorf("after t twice, the colour scheme is %q", got)
 	}
 	p.press("?")
-	if !ask[bool](p, `document.getElementById('help').open`) {
+	if !evaluate[bool](p, `document.getElementById('help').open`) {
 		t.Error("? does not show the keys")
 	}
 }
 
-// TestFindingsLead follows every finding's link: it must land on a request that shows it.
-func TestFindingsLead(t *testing.T) {
+// TestFindingLinks follows every finding's link: it must land on a request that shows it.
+func TestFindingLinks(t *testing.T) {
 	browser := chromium(t)
 	for _, name := range []string{"pubsub", "tso", "hostile"} {
-		r := sample(t, name)
+		r := readSample(t, name)
 		p := open(t, browser, r, 1280, false, "")
-		links := ask[[]string](p, `[...document.querySelectorAll('.finding a.show')].map(a => a.getAttribute('href'))`)
+		links := evaluate[[]string](p, `[...document.querySelectorAll('.finding a.show')].map(a => a.getAttribute('href'))`)
 		p.close()
 		for _, link := range links {
 			q, err := url.ParseQuery(strings.TrimPrefix(link, "#"))
@@ -518,13 +518,13 @@ func TestFindingsLead(t *testing.T) {
 				t.Fatalf("%s: link %q, error %v", name, link, err)
 			}
 			p := open(t, browser, r, 1280, false, link)
-			if got := ask[string](p, `document.querySelector('#requests .id').textContent`); !strings.Contains(got, q.Get("req")) {
+			if got := evaluate[string](p, `document.querySelector('#requests .id').textContent`); !strings.Contains(got, q.Get("req")) {
 				t.Errorf("%s: %s shows request %q", name, link, got)
 			}
-			if top := ask[float64](p, `document.getElementById('requests').getBoundingClientRect().top`); top < -5 || top > 300 {
+			if top := evaluate[float64](p, `document.getElementById('requests').getBoundingClientRect().top`); top < -5 || top > 300 {
 				t.Errorf("%s: after %s the request is %.0f pixels from the top", name, link, top)
 			}
-			if got := ask[[]string](p, `[...document.querySelectorAll('.finding.chosen')].map(e => e.dataset.finding)`); len(got) != 1 || got[0] != q.Get("finding") {
+			if got := evaluate[[]string](p, `[...document.querySelectorAll('.finding.chosen')].map(e => e.dataset.finding)`); len(got) != 1 || got[0] != q.Get("finding") {
 				t.Errorf("%s: %s marks findings %q", name, link, got)
 			}
 			p.close()
@@ -538,28 +538,28 @@ func TestFindingsLead(t *testing.T) {
 // TestTotals adds up what the pictures show: it is what the JSON says.
 func TestTotals(t *testing.T) {
 	browser := chromium(t)
-	r := orders(t)
+	r := ordersReport(t)
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		p := open(t, browser, r, 1280, false, "#group="+g.ID)
-		if got := ask[int](p, `[...document.querySelectorAll('#distribution .bucket')].reduce((n, b) => n + +b.dataset.count, 0)`); got != g.Count {
+		if got := evaluate[int](p, `[...document.querySelectorAll('#distribution .bucket')].reduce((n, b) => n + +b.dataset.count, 0)`); got != g.Count {
 			t.Errorf("%s: the histogram shows %d requests of %d", g.Name, got, g.Count)
 		}
 		for _, b := range g.Bands {
 			if b.Count == 0 {
 				continue
 			}
-			p.do(chromedp.Click(chromedp.CSS(`button[data-band="` + b.Band + `"]`)))
+			p.run(chromedp.Click(chromedp.CSS(`button[data-band="` + b.Band + `"]`)))
 			p.settle()
 			var want int64
 			for _, c := range b.Causes {
 				want += c.TotalNS
 			}
-			got := ask[float64](p, `+document.querySelector('#flame .box').dataset.ns`) * float64(b.Count)
+			got := evaluate[float64](p, `+document.querySelector('#flame .box').dataset.ns`) * float64(b.Count)
 			if got < float64(want)-1 || got > float64(want)+1 {
 				t.Errorf("%s, %s: the flame graph holds %.0f ns, the band %d", g.Name, b.Band, got, want)
 			}
-			leaves := ask[float64](p, `(() => {
+			leaves := evaluate[float64](p, `(() => {
 				const rows = [...document.querySelectorAll('#flame .box')].map(b => ({ ns: +b.dataset.ns, y: +b.querySelector('rect').getAttribute('y'), x: +b.querySelector('rect').getAttribute('x'), w: +b.querySelector('rect').getAttribute('width') }));
 				return rows[0].w;
 			})()`)
@@ -574,7 +574,7 @@ func TestTotals(t *testing.T) {
 // TestBeforeAfter compares the flame graph with that of another report, read from disk.
 func TestBeforeAfter(t *testing.T) {
 	browser := chromium(t)
-	before, after := one(), one()
+	before, after := singleSegmentReport(), singleSegmentReport()
 	b := &before.Groups[0].Bands[0]
 	b.Causes[0].TotalNS = 2e6
 	file := filepath.Join(t.TempDir(), "before.json")
@@ -587,11 +587,11 @@ func TestBeforeAfter(t *testing.T) {
 	}
 	p := open(t, browser, after, 1280, false, "")
 	defer p.close()
-	p.do(chromedp.SetUploadFiles(chromedp.CSS("#before"), []string{file}), chromedp.WaitReady(chromedp.CSS("#flame rect.diff")))
-	if got := ask[[]string](p, `[...document.querySelectorAll('#flame .boxname')].map(e => e.textContent)`); len(got) != 3 || !strings.HasPrefix(got[1], "+3.00ms sleep") || !strings.HasPrefix(got[2], "+3.00ms main.f") {
+	p.run(chromedp.SetUploadFiles(chromedp.CSS("#before"), []string{file}), chromedp.WaitReady(chromedp.CSS("#flame rect.diff")))
+	if got := evaluate[[]string](p, `[...document.querySelectorAll('#flame .boxname')].map(e => e.textContent)`); len(got) != 3 || !strings.HasPrefix(got[1], "+3.00ms sleep") || !strings.HasPrefix(got[2], "+3.00ms main.f") {
 		t.Errorf("the boxes say %q, want +3.00ms", got)
 	}
-	p.shot("before-after")
+	p.screenshot("before-after")
 
 	// The same, written into the page.
 	before.Groups[0].LatencyNS.Max = new(int64)
@@ -599,21 +599,21 @@ func TestBeforeAfter(t *testing.T) {
 	before.Input.Name = "before.json"
 	p = openWith(t, browser, after, html.Options{Before: before}, 1280, false, "")
 	defer p.close()
-	if got := ask[[]string](p, `[...document.querySelectorAll('#flame .boxname')].map(e => e.textContent)`); len(got) != 3 || !strings.HasPrefix(got[1], "+3.00ms sleep") || !strings.HasPrefix(got[2], "+3.00ms main.f") {
+	if got := evaluate[[]string](p, `[...document.querySelectorAll('#flame .boxname')].map(e => e.textContent)`); len(got) != 3 || !strings.HasPrefix(got[1], "+3.00ms sleep") || !strings.HasPrefix(got[2], "+3.00ms main.f") {
 		t.Errorf("the boxes say %q, want +3.00ms", got)
 	}
-	if got := ask[string](p, `document.querySelector('.beforeline').textContent`); !strings.Contains(got, "max 2.00ms → 5.00ms (+150%)") {
+	if got := evaluate[string](p, `document.querySelector('.beforeline').textContent`); !strings.Contains(got, "max 2.00ms → 5.00ms (+150%)") {
 		t.Errorf("of before the page says %q", got)
 	}
 }
 
-// TestJSONComesOut compares the JSON that the page offers for copying with the report.
-func TestJSONComesOut(t *testing.T) {
+// TestPageJSON compares the JSON that the page offers for copying with the report.
+func TestPageJSON(t *testing.T) {
 	browser := chromium(t)
-	r := sample(t, "hostile")
+	r := readSample(t, "hostile")
 	p := open(t, browser, r, 1280, false, "")
 	defer p.close()
-	text := ask[string](p, `document.getElementById('report').textContent`)
+	text := evaluate[string](p, `document.getElementById('report').textContent`)
 	back, err := report.ReadJSON(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
@@ -630,51 +630,51 @@ func TestJSONComesOut(t *testing.T) {
 // the page holds it compressed.
 func TestCopy(t *testing.T) {
 	b := chromium(t)
-	large := *orders(t)
+	large := *ordersReport(t)
 	for i := range 40 {
 		g := large.Groups[0]
 		g.ID = fmt.Sprint("g", i)
 		large.Groups = append(large.Groups[:len(large.Groups):len(large.Groups)], g)
 	}
-	for name, r := range map[string]*report.Report{"hostile": sample(t, "hostile"), "large": &large} {
+	for name, r := range map[string]*report.Report{"hostile": readSample(t, "hostile"), "large": &large} {
 		var want bytes.Buffer
 		if err := report.WriteJSON(&want, r); err != nil {
 			t.Fatal(err)
 		}
-		same := func(how, text string) {
+		checkCopy := func(method, text string) {
 			t.Helper()
 			var got bytes.Buffer
 			back, err := report.ReadJSON(strings.NewReader(text))
 			if err != nil {
-				t.Fatalf("%s, %s: %v", name, how, err)
+				t.Fatalf("%s, %s: %v", name, method, err)
 			}
-			back.Verdict = r.Verdict // as in TestJSONComesOut
+			back.Verdict = r.Verdict // as in TestPageJSON
 			if err := report.WriteJSON(&got, back); err != nil || got.String() != want.String() {
-				t.Errorf("%s, %s: another report came out", name, how)
+				t.Errorf("%s, %s: another report came out", name, method)
 			}
 		}
 		p := open(t, b, r, 1280, false, "")
-		if got := ask[string](p, `document.getElementById('report').type`); (got == "application/json") == (name == "large") {
+		if got := evaluate[string](p, `document.getElementById('report').type`); (got == "application/json") == (name == "large") {
 			t.Errorf("%s: the report stands in the page as %s", name, got)
 		}
-		const taken = `new Promise(done => {
+		const copiedText = `new Promise(done => {
 			Object.defineProperty(navigator, 'clipboard', { configurable: true, value: { writeText: text => { done(text); return Promise.resolve(); } } });
 			document.getElementById('copyjson').click();
 		})`
-		same("clipboard", get(p, chromedp.Evaluate[string](taken, chromedp.EvalAwaitPromise)))
-		ask[bool](p, `(Object.defineProperty(navigator, 'clipboard', { configurable: true, value: undefined }), document.getElementById('copyjson').click(), true)`)
+		checkCopy("clipboard", runAction(p, chromedp.Evaluate[string](copiedText, chromedp.EvalAwaitPromise)))
+		evaluate[bool](p, `(Object.defineProperty(navigator, 'clipboard', { configurable: true, value: undefined }), document.getElementById('copyjson').click(), true)`)
 		p.settle()
-		same("by hand", ask[string](p, `document.querySelector('textarea.json').value`))
+		checkCopy("by hand", evaluate[string](p, `document.querySelector('textarea.json').value`))
 		p.close()
 	}
 }
 
-// TestPrints makes a PDF, as a printer would get it.
-func TestPrints(t *testing.T) {
+// TestPrintsPDF makes a PDF, as a printer would get it.
+func TestPrintsPDF(t *testing.T) {
 	browser := chromium(t)
-	p := open(t, browser, orders(t), 1280, true, "")
+	p := open(t, browser, ordersReport(t), 1280, true, "")
 	defer p.close()
-	pdf := get(p, chromedp.PrintToPDF(chromedp.PDFPrintBackground()))
+	pdf := runAction(p, chromedp.PrintToPDF(chromedp.PDFPrintBackground()))
 	if !bytes.HasPrefix(pdf, []byte("%PDF-")) {
 		t.Fatal("no PDF")
 	}
@@ -686,7 +686,7 @@ func TestPrints(t *testing.T) {
 // TestManyRequests shows a report of a busy service: hundreds of groups, and requests as long as reports hold them.
 func TestManyRequests(t *testing.T) {
 	browser := chromium(t)
-	r := orders(t)
+	r := ordersReport(t)
 	big := *r
 	big.Groups = nil
 	long := r.Groups[0].Slowest[0]
@@ -708,11 +708,11 @@ func TestManyRequests(t *testing.T) {
 	p := open(t, browser, &big, 1280, false, "")
 	defer p.close()
 	t.Logf("60 groups, 2000 segments: shown after %v", time.Since(begin).Round(time.Millisecond))
-	if got := ask[string](p, `document.getElementById('report').type`); got != "application/gzip;base64" {
+	if got := evaluate[string](p, `document.getElementById('report').type`); got != "application/gzip;base64" {
 		t.Errorf("the large report stands in the page as %s", got)
 	}
-	if got := ask[int](p, segments+`.length`); got != 2000 {
+	if got := evaluate[int](p, segments+`.length`); got != 2000 {
 		t.Errorf("%d segments are drawn, want 2000", got)
 	}
-	t.Logf("redrawn in %.1f ms", ask[float64](p, `(() => { const w = document.querySelector('#requests .waterfall'), a = performance.now(); for (let i = 0; i < 5; i++) w.dispatchEvent(new KeyboardEvent('keydown', { key: '0', bubbles: true })); return (performance.now() - a) / 5; })()`))
+	t.Logf("redrawn in %.1f ms", evaluate[float64](p, `(() => { const w = document.querySelector('#requests .waterfall'), a = performance.now(); for (let i = 0; i < 5; i++) w.dispatchEvent(new KeyboardEvent('keydown', { key: '0', bubbles: true })); return (performance.now() - a) / 5; })()`))
 }

@@ -17,11 +17,11 @@ import (
 // TestFlameSearch searches the flame graph, shows the sandwich of a function by keyboard, and follows the link to both.
 func TestFlameSearch(t *testing.T) {
 	browser := chromium(t)
-	r := sample(t, "tso")
+	r := readSample(t, "tso")
 	p := open(t, browser, r, 1440, false, "")
 	defer p.close()
-	band := ask[string](p, `document.getElementById('flameband').value`)
-	group := ask[string](p, `new URLSearchParams(location.hash.slice(1)).get('group') || ''`)
+	band := evaluate[string](p, `document.getElementById('flameband').value`)
+	group := evaluate[string](p, `new URLSearchParams(location.hash.slice(1)).get('group') || ''`)
 	var b *report.Band
 	for i := range r.Groups {
 		if g := &r.Groups[i]; g.ID == group || group == "" && b == nil && len(g.Slowest) > 0 {
@@ -36,7 +36,7 @@ func TestFlameSearch(t *testing.T) {
 		t.Fatalf("no band %q of group %q", band, group)
 	}
 	// What a function's rows hold, by the report: each row once.
-	var all, has float64
+	var all, matching float64
 	fn := ""
 	for _, c := range b.Causes {
 		if fn == "" && c.Site != nil {
@@ -48,63 +48,63 @@ func TestFlameSearch(t *testing.T) {
 			found = found || v.Site != nil && strings.Contains(v.Site.Func, fn)
 		}
 		if found {
-			has += float64(c.TotalNS)
+			matching += float64(c.TotalNS)
 		}
 	}
-	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event('input')); })(document.getElementById('flamesearch'))`, fn)))
-	p.await(`document.querySelectorAll('#flame .box.found').length > 0`)
+	p.run(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event('input')); })(document.getElementById('flamesearch'))`, fn)))
+	p.waitUntil(`document.querySelectorAll('#flame .box.found').length > 0`)
 	var percent float64
-	if _, err := fmt.Sscanf(ask[string](p, `document.querySelector('#flame [role=status]').textContent`), "%f%%", &percent); err != nil || math.Abs(percent-100*has/all) > 1 {
-		t.Errorf("%v of the time is said to match, %.1f %% does (%v)", percent, 100*has/all, err)
+	if _, err := fmt.Sscanf(evaluate[string](p, `document.querySelector('#flame [role=status]').textContent`), "%f%%", &percent); err != nil || math.Abs(percent-100*matching/all) > 1 {
+		t.Errorf("%v of the time is said to match, %.1f %% does (%v)", percent, 100*matching/all, err)
 	}
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#flame .chart').focus()`))
+	p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('#flame .chart').focus()`))
 	for range 12 {
 		p.press(arrowDown)
-		if ask[bool](p, `!!document.getElementById('sandwich')`) {
+		if evaluate[bool](p, `!!document.getElementById('sandwich')`) {
 			break
 		}
 	}
 	p.press("s")
-	p.await(`document.querySelectorAll('#flame .caller').length > 0`)
-	of := ask[string](p, `new URLSearchParams(location.hash.slice(1)).get('flame.of')`)
-	callers := ask[float64](p, `[...document.querySelectorAll('#flame .caller rect')].filter(r => +r.getAttribute('y') > -24).reduce((n, r) => n + +r.getAttribute('width') + 1, 0)`)
-	if wide := ask[float64](p, `+document.querySelector('#flame svg').getAttribute('width')`); math.Abs(callers-wide) > 2 || of == "" {
-		t.Errorf("those that lead to %q are %.0f pixels wide of %.0f", of, callers, wide)
+	p.waitUntil(`document.querySelectorAll('#flame .caller').length > 0`)
+	sandwichFunc := evaluate[string](p, `new URLSearchParams(location.hash.slice(1)).get('flame.of')`)
+	callers := evaluate[float64](p, `[...document.querySelectorAll('#flame .caller rect')].filter(r => +r.getAttribute('y') > -24).reduce((n, r) => n + +r.getAttribute('width') + 1, 0)`)
+	if wide := evaluate[float64](p, `+document.querySelector('#flame svg').getAttribute('width')`); math.Abs(callers-wide) > 2 || sandwichFunc == "" {
+		t.Errorf("those that lead to %q are %.0f pixels wide of %.0f", sandwichFunc, callers, wide)
 	}
-	p.element("flame", "flame-sandwich-1440")
-	link := open(t, browser, r, 390, false, ask[string](p, `location.hash`))
+	p.shotElement("flame", "flame-sandwich-1440")
+	link := open(t, browser, r, 390, false, evaluate[string](p, `location.hash`))
 	defer link.close()
-	link.await(`document.querySelectorAll('#flame .caller').length > 0 && document.getElementById('flamesearch').value === ` + fmt.Sprintf("%q", fn))
+	link.waitUntil(`document.querySelectorAll('#flame .caller').length > 0 && document.getElementById('flamesearch').value === ` + fmt.Sprintf("%q", fn))
 
-	link.element("flame", "flame-sandwich-390")
+	link.shotElement("flame", "flame-sandwich-390")
 }
 
 // TestFlameFilters lists the requests of a box.
 func TestFlameFilters(t *testing.T) {
 	browser := chromium(t)
-	_, _, at := serve(t, testprog.Trace(t, "http1-long"), "http1.trace")
-	p := visit(t, browser, at, "", 1000, false)
+	_, _, origin := serveTrace(t, testprog.Trace(t, "http1-long"), "http1.trace")
+	p := visitServer(t, browser, origin, "", 1000, false)
 	defer p.close()
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#flame .chart').focus()`))
+	p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('#flame .chart').focus()`))
 	p.press(arrowDown)
-	p.await(`document.querySelector('.chosenbox button.listing')`)
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.chosenbox button.listing').click()`))
-	p.await(`location.hash.includes('all.group=') && !document.querySelector('.vbody').hasAttribute('aria-busy') && Number(document.querySelector('.vtable').getAttribute('aria-rowcount')) > 0`)
+	p.waitUntil(`document.querySelector('.chosenbox button.listing')`)
+	p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('.chosenbox button.listing').click()`))
+	p.waitUntil(`location.hash.includes('all.group=') && !document.querySelector('.vbody').hasAttribute('aria-busy') && Number(document.querySelector('.vtable').getAttribute('aria-rowcount')) > 0`)
 }
 
 // TestPlaces opens the menu of a place by keyboard: what it copies, and where its links lead.
 func TestPlaces(t *testing.T) {
 	browser := chromium(t)
-	r := one()
+	r := singleSegmentReport()
 	r.Input.Go = "1.26"
 	c := &r.Groups[0].Bands[0].Causes[0]
 	c.Site = &report.Site{Func: "net/http.(*conn).serve", File: "/usr/local/go/src/net/http/server.go", Line: 2103}
 	p := openWith(t, browser, r, html.Options{Editor: "vscode"}, 1000, false, "")
 	defer p.close()
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#bandcauses button.site').focus()`))
+	p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('#bandcauses button.site').focus()`))
 	p.press("\r")
-	p.await(`document.getElementById('placemenu').matches(':popover-open')`)
-	links := ask[[]string](p, `[...document.querySelectorAll('#placemenu a')].map(a => a.href)`)
+	p.waitUntil(`document.getElementById('placemenu').matches(':popover-open')`)
+	links := evaluate[[]string](p, `[...document.querySelectorAll('#placemenu a')].map(a => a.href)`)
 	want := []string{"vscode://file/usr/local/go/src/net/http/server.go:2103", "https://github.com/golang/go/blob/release-branch.go1.26/src/net/http/server.go#L2103"}
 	if fmt.Sprint(links) != fmt.Sprint(want) {
 		t.Errorf("the links are %q, want %q", links, want)
@@ -114,10 +114,10 @@ func TestPlaces(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	p.shot("place-1000")
+	p.screenshot("place-1000")
 	p.press("\u001b")
-	p.await(`!document.getElementById('placemenu').matches(':popover-open')`)
-	if got := ask[bool](p, `document.activeElement.matches('button.site')`); !got {
+	p.waitUntil(`!document.getElementById('placemenu').matches(':popover-open')`)
+	if got := evaluate[bool](p, `document.activeElement.matches('button.site')`); !got {
 		t.Error("the focus is lost when the menu is closed")
 	}
 }

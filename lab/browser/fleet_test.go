@@ -51,8 +51,8 @@ func startFleet(t *testing.T, exe string, args ...string) *bufio.Scanner {
 	return bufio.NewScanner(out)
 }
 
-// after returns what follows a text in the first line that has it, up to a space.
-func after(t *testing.T, in *bufio.Scanner, text string) string {
+// textAfter returns what follows a text in the first line that has it, up to a space.
+func textAfter(t *testing.T, in *bufio.Scanner, text string) string {
 	t.Helper()
 	for in.Scan() {
 		if _, rest, ok := strings.Cut(in.Text(), text); ok {
@@ -70,9 +70,9 @@ type fleetFinding struct {
 	Win                                 float64 `json:"win_per_second"`
 }
 
-func fleetFindings(t *testing.T, at, query string) (out []fleetFinding) {
+func fleetFindings(t *testing.T, origin, query string) (out []fleetFinding) {
 	t.Helper()
-	res, err := http.Get(at + "/v1/findings" + query)
+	res, err := http.Get(origin + "/v1/findings" + query)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,9 +84,9 @@ func fleetFindings(t *testing.T, at, query string) (out []fleetFinding) {
 }
 
 // look opens a page of the fleet.
-func lookAt(t *testing.T, browser context.Context, origin, path string, width int, dark bool) *tab {
+func openFleetPage(t *testing.T, browser context.Context, origin, path string, width int, dark bool) *tab {
 	t.Helper()
-	p := load(t, browser, origin+path, "footer", func(u string) bool { return strings.HasPrefix(u, origin+"/") || strings.HasPrefix(u, "data:") }, width, dark)
+	p := loadPage(t, browser, origin+path, "footer", func(u string) bool { return strings.HasPrefix(u, origin+"/") || strings.HasPrefix(u, "data:") }, width, dark)
 	p.settle()
 	return p
 }
@@ -94,11 +94,11 @@ func lookAt(t *testing.T, browser context.Context, origin, path string, width in
 // follow clicks on what a selector finds first, and returns the path that one gets to.
 func (p *tab) follow(selector, ready string) string {
 	p.t.Helper()
-	from := ask[string](p, `location.href`)
-	p.do(chromedp.Click(chromedp.CSS(selector)))
-	p.await(fmt.Sprintf(`location.href !== %q && document.readyState === 'complete' && document.querySelector(%q)`, from, ready))
+	from := evaluate[string](p, `location.href`)
+	p.run(chromedp.Click(chromedp.CSS(selector)))
+	p.waitUntil(fmt.Sprintf(`location.href !== %q && document.readyState === 'complete' && document.querySelector(%q)`, from, ready))
 	p.settle()
-	return ask[string](p, `location.pathname`)
+	return evaluate[string](p, `location.pathname`)
 }
 
 // TestFleetDemo: the bad deploy is first on the start page within a minute, with version, cause, line and gain; three clicks lead to
@@ -106,18 +106,18 @@ func (p *tab) follow(selector, ready string) string {
 func TestFleetDemo(t *testing.T) {
 	browser := chromium(t)
 	in := startFleet(t, fleetProgram(t), "-listen", "127.0.0.1:0", "demo")
-	origin := after(t, in, "The fleet is at ")
-	after(t, in, "Checkout v2 is deployed")
+	origin := textAfter(t, in, "The fleet is at ")
+	textAfter(t, in, "Checkout v2 is deployed")
 	begin := time.Now()
 	go func() { // its log must not fill the pipe
 		for in.Scan() {
 		}
 	}()
-	bad := func() bool {
+	isBadDeployFirst := func() bool {
 		f := fleetFindings(t, origin, "")
 		return len(f) > 0 && f[0].Service == "checkout" && slices.Contains(f[0].Versions, "v2") && f[0].Code == "WL2002" && strings.Contains(f[0].Site, "demo.go:") && f[0].Win > 0
 	}
-	for !bad() {
+	for !isBadDeployFirst() {
 		if time.Since(begin) > time.Minute {
 			t.Fatalf("the bad deploy is not first after %v: %+v", time.Since(begin), fleetFindings(t, origin, ""))
 		}
@@ -125,9 +125,9 @@ func TestFleetDemo(t *testing.T) {
 	}
 	t.Logf("the bad deploy was first after %v", time.Since(begin).Round(time.Second))
 
-	p := lookAt(t, browser, origin, "/?from=24h", 1280, false)
+	p := openFleetPage(t, browser, origin, "/?from=24h", 1280, false)
 	for _, want := range []string{"checkout", "v2", "Mutex", "demo.go:", "each minute"} {
-		if got := ask[string](p, `document.querySelector('table tr:nth-child(2)').innerText`); !strings.Contains(got, want) {
+		if got := evaluate[string](p, `document.querySelector('table tr:nth-child(2)').innerText`); !strings.Contains(got, want) {
 			t.Errorf("the first finding says %q, without %q", got, want)
 		}
 	}
@@ -140,12 +140,12 @@ func TestFleetDemo(t *testing.T) {
 		if got := p.follow(click.selector, "footer"); !strings.HasPrefix(got, click.to) {
 			t.Fatalf("click %d leads to %s", i+1, got)
 		}
-		paths = append(paths, ask[string](p, `location.pathname + location.search`))
+		paths = append(paths, evaluate[string](p, `location.pathname + location.search`))
 	}
-	if got := ask[string](p, `document.body.innerText`); !strings.Contains(got, "whylate view") || !strings.Contains(got, "checkout") {
+	if got := evaluate[string](p, `document.body.innerText`); !strings.Contains(got, "whylate view") || !strings.Contains(got, "checkout") {
 		t.Errorf("the recording's page says %q", got)
 	}
-	res, err := http.Get(origin + ask[string](p, `document.querySelector('main a[href$="/raw"]').getAttribute('href')`))
+	res, err := http.Get(origin + evaluate[string](p, `document.querySelector('main a[href$="/raw"]').getAttribute('href')`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,12 +158,12 @@ func TestFleetDemo(t *testing.T) {
 	}
 	p.close()
 	// Two versions side by side, as text and with distributions.
-	p = lookAt(t, browser, origin, paths[1], 1280, false)
+	p = openFleetPage(t, browser, origin, paths[1], 1280, false)
 	p.follow(`a[href^="/compare"]`, "footer")
-	if got := ask[string](p, `document.querySelector('pre').innerText`); !strings.Contains(got, "v1") || !strings.Contains(got, "v2") || !strings.Contains(got, "GET /checkout") {
+	if got := evaluate[string](p, `document.querySelector('pre').innerText`); !strings.Contains(got, "v1") || !strings.Contains(got, "v2") || !strings.Contains(got, "GET /checkout") {
 		t.Errorf("side by side: %q", got)
 	}
-	paths = append(paths, ask[string](p, `location.pathname + location.search`), "/moments?from=24h&service=checkout")
+	paths = append(paths, evaluate[string](p, `location.pathname + location.search`), "/moments?from=24h&service=checkout")
 	p.follow(`main a[href^="/compare/report"]`, "html[data-ready=true]")
 	p.close()
 	checkFleet(t, browser, origin, "demo", paths)
@@ -179,19 +179,19 @@ func checkFleet(t *testing.T, browser context.Context, origin, name string, path
 	for i, path := range paths {
 		for _, width := range []int{390, 1280} {
 			for _, dark := range []bool{false, true} {
-				p := lookAt(t, browser, origin, path, width, dark)
+				p := openFleetPage(t, browser, origin, path, width, dark)
 				p.checkWidth(width)
 				if len(axe) > 0 {
 					p.axe(string(axe), fmt.Sprint(path, " ", width, " dark ", dark))
 				}
 				if !dark || i == 0 {
-					p.shot(fmt.Sprintf("fleet-%s-%d-%d-dark-%v", name, i, width, dark))
+					p.screenshot(fmt.Sprintf("fleet-%s-%d-%d-dark-%v", name, i, width, dark))
 				}
 				if width == 1280 && !dark {
-					if lost := ask[[]string](p, `[...document.querySelectorAll('main a[href^="/"]')].map(a => new URL(a.href)).filter(u => !u.pathname.startsWith('/v1/') && !/\/(raw|report)$/.test(u.pathname) && u.searchParams.get('from') !== '24h').map(u => u.href)`); len(lost) > 0 {
+					if lost := evaluate[[]string](p, `[...document.querySelectorAll('main a[href^="/"]')].map(a => new URL(a.href)).filter(u => !u.pathname.startsWith('/v1/') && !/\/(raw|report)$/.test(u.pathname) && u.searchParams.get('from') !== '24h').map(u => u.href)`); len(lost) > 0 {
 						t.Errorf("%s: links forget the time: %q", path, lost)
 					}
-					p.tabs(path)
+					p.checkTabKey(path)
 				}
 				p.close()
 			}
@@ -209,7 +209,7 @@ func TestFleetHostile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	origin := after(t, startFleet(t, exe, "-dir", dir, "-listen", "127.0.0.1:0", "serve"), "address=")
+	origin := textAfter(t, startFleet(t, exe, "-dir", dir, "-listen", "127.0.0.1:0", "serve"), "address=")
 	for _, version := range []string{"v1", evil} {
 		var trc bytes.Buffer
 		if err := trace.Start(&trc); err != nil {
@@ -240,7 +240,7 @@ func TestFleetHostile(t *testing.T) {
 	}
 	var found []fleetFinding
 	for begin := time.Now(); len(found) == 0; time.Sleep(100 * time.Millisecond) {
-		if found = fleetFindings(t, origin, ""); time.Since(begin) > patience {
+		if found = fleetFindings(t, origin, ""); time.Since(begin) > actionTimeout {
 			t.Fatal("nothing was found")
 		}
 	}

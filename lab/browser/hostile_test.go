@@ -9,11 +9,11 @@ import (
 	"github.com/whylate/whylate/report/html"
 )
 
-// whole is a report that has something of everything: of the kernel, what was
+// fullReport is a report that has something of everything: of the kernel, what was
 // asked for, freezes, findings with and without a group.
-func whole(t *testing.T) *report.Report {
+func fullReport(t *testing.T) *report.Report {
 	t.Helper()
-	r := *orders(t)
+	r := *ordersReport(t)
 	ns := func(v int64) *int64 { return &v }
 	g, end := &r.Groups[0], r.Input.DurationNS
 	predicted := report.Predicted{Change: "main.f=50%", P50NS: report.Estimate{Est: 1e6, Low: 9e5, High: 1.2e6}, P99NS: report.Estimate{Est: 2e6, Low: 1.5e6, High: 4e6}, WasP50NS: ns(2e6), WasP99NS: ns(9e6)}
@@ -50,15 +50,15 @@ func whole(t *testing.T) *report.Report {
 	return &r
 }
 
-// TestWhole finds every part that a report may have on its page, with the
+// TestFullReport finds every part that a report may have on its page, with the
 // JSON's numbers.
-func TestWhole(t *testing.T) {
+func TestFullReport(t *testing.T) {
 	browser := chromium(t)
-	r := whole(t)
+	r := fullReport(t)
 	for _, width := range []int{1280, 400} {
 		for _, dark := range []bool{false, true} {
 			p := open(t, browser, r, width, dark, "")
-			p.checkLooks(width)
+			p.checkAppearance(width)
 			name := "whole-1280"
 			if width == 400 {
 				name = "whole-400"
@@ -66,9 +66,9 @@ func TestWhole(t *testing.T) {
 			if dark {
 				name += "-dark"
 			}
-			p.shot(name)
+			p.screenshot(name)
 			if width == 1280 && !dark {
-				if ask[bool](p, `document.querySelector('#findings [data-finding=f3]').closest('details').open`) {
+				if evaluate[bool](p, `document.querySelector('#findings [data-finding=f3]').closest('details').open`) {
 					t.Error("an ignored finding is not folded away")
 				}
 				p.checkFindings(r)
@@ -76,22 +76,22 @@ func TestWhole(t *testing.T) {
 				if got, want := sumOf(p, "#host .bar .part", "ns"), *r.Host.Lost.QuotaNS+*r.Host.Lost.RunQueueNS+*r.Host.Lost.UnsplitNS+*r.Host.Lost.UnexplainedNS; got != want {
 					t.Errorf("the bar of lost time shows %d ns of %d", got, want)
 				}
-				if got := ask[[][]int64](p, `[...document.querySelectorAll('#whatif .gain')].map(g => [+g.dataset.now, +g.dataset.est, +g.dataset.low, +g.dataset.high])`); len(got) != 2 || !reflect.DeepEqual(got[0], []int64{2e6, 1e6, 9e5, 1.2e6}) || !reflect.DeepEqual(got[1], []int64{9e6, 2e6, 1.5e6, 4e6}) {
+				if got := evaluate[[][]int64](p, `[...document.querySelectorAll('#whatif .gain')].map(g => [+g.dataset.now, +g.dataset.est, +g.dataset.low, +g.dataset.high])`); len(got) != 2 || !reflect.DeepEqual(got[0], []int64{2e6, 1e6, 9e5, 1.2e6}) || !reflect.DeepEqual(got[1], []int64{9e6, 2e6, 1.5e6, 4e6}) {
 					t.Errorf("the predictions asked for are drawn as %v", got)
 				}
-				for where, want := range map[string]string{
+				for selector, want := range map[string]string{
 					`#findings [data-check=agrees][data-p50="1100000"]`: "Checked: 1,312 requests of this trace met at most 100µs of it: p99 2.50ms, p50 1.10ms, which fits.",
 					`#whatif [data-check=differs][data-p50="8000000"]`:  "Differs: 60 requests of this trace met 400µs to 600µs of it: p50 8.00ms, where 1ms (900µs to 1.2ms) is predicted without it. Another cause makes them slow",
 				} {
-					if text := ask[string](p, `(document.querySelector('`+where+`') || { textContent: '' }).textContent`); !strings.Contains(text, want) {
-						t.Errorf("%s says %q, want %q", where, text, want)
+					if text := evaluate[string](p, `(document.querySelector('`+selector+`') || { textContent: '' }).textContent`); !strings.Contains(text, want) {
+						t.Errorf("%s says %q, want %q", selector, text, want)
 					}
 				}
-				if got := ask[int](p, `document.querySelectorAll('#overtime .freezeband').length`); got != 2 {
+				if got := evaluate[int](p, `document.querySelectorAll('#overtime .freezeband').length`); got != 2 {
 					t.Errorf("%d freezes are drawn over time, want 2", got)
 				}
 				for _, want := range []string{"CPU quota", "200ms", "segments were sent again", "3 by this process", "1.50 CPUs", "1.5 CPUs"} {
-					if text := ask[string](p, `document.getElementById('host').textContent`); want != "1.50 CPUs" && !strings.Contains(text, want) {
+					if text := evaluate[string](p, `document.getElementById('host').textContent`); want != "1.50 CPUs" && !strings.Contains(text, want) {
 						t.Errorf("the part about the host does not say %q", want)
 					}
 				}
@@ -101,29 +101,29 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// evil is what nobody should call a function.
-const evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`${x}&amp;\u202emoc.live\u2066\x1b[31m\x00\r\n::error::\u2028"
+// hostileName is what nobody should call a function.
+const hostileName = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`${x}&amp;\u202emoc.live\u2066\x1b[31m\x00\r\n::error::\u2028"
 
-// spoil puts evil into every string of v, a pointer, but for what the page
+// makeHostile puts evil into every string of v, a pointer, but for what the page
 // must know to be a report at all.
-func spoil(v reflect.Value) {
+func makeHostile(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			spoil(v.Elem())
+			makeHostile(v.Elem())
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if name := v.Type().Field(i).Name; name != "Schema" && name != "Band" && v.Field(i).CanSet() {
-				spoil(v.Field(i))
+				makeHostile(v.Field(i))
 			}
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			spoil(v.Index(i))
+			makeHostile(v.Index(i))
 		}
 	case reflect.String:
-		v.SetString(v.String() + evil + strings.Repeat("long", 300))
+		v.SetString(v.String() + hostileName + strings.Repeat("long", 300))
 	}
 }
 
@@ -132,30 +132,30 @@ func spoil(v reflect.Value) {
 func TestEveryNameIsHostile(t *testing.T) {
 	browser := chromium(t)
 	var out strings.Builder
-	if err := report.WriteJSON(&out, whole(t)); err != nil {
+	if err := report.WriteJSON(&out, fullReport(t)); err != nil {
 		t.Fatal(err)
 	}
 	r, err := report.ReadJSON(strings.NewReader(out.String()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	spoil(reflect.ValueOf(r))
-	opts := html.Options{Command: evil, Version: evil}
+	makeHostile(reflect.ValueOf(r))
+	opts := html.Options{Command: hostileName, Version: hostileName}
 	for _, width := range []int{1280, 400} {
 		p := openWith(t, browser, r, opts, width, false, "")
-		ask[bool](p, `(document.querySelectorAll('details').forEach(d => d.open = true), true)`)
+		evaluate[bool](p, `(document.querySelectorAll('details').forEach(d => d.open = true), true)`)
 		p.settle()
-		p.checkLooks(width)
-		if got := ask[[]string](p, `[...document.querySelectorAll('img, iframe, object, embed, base, form:not([method=dialog]), style ~ style, script ~ script ~ script ~ script')].map(e => e.outerHTML.slice(0, 80))`); len(got) > 0 {
+		p.checkAppearance(width)
+		if got := evaluate[[]string](p, `[...document.querySelectorAll('img, iframe, object, embed, base, form:not([method=dialog]), style ~ style, script ~ script ~ script ~ script')].map(e => e.outerHTML.slice(0, 80))`); len(got) > 0 {
 			t.Errorf("names became elements: %q", got)
 		}
-		if got := ask[[]string](p, `(document.getElementById('page').textContent.match(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g) || []).map(c => c.codePointAt(0).toString(16))`); len(got) > 0 {
+		if got := evaluate[[]string](p, `(document.getElementById('page').textContent.match(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g) || []).map(c => c.codePointAt(0).toString(16))`); len(got) > 0 {
 			t.Errorf("characters that nobody sees stand on the page: %q", got[:min(len(got), 5)])
 		}
-		if ask[int](p, `document.querySelectorAll('.finding').length`) != len(r.Findings) || ask[int](p, segments+`.length`) == 0 {
+		if evaluate[int](p, `document.querySelectorAll('.finding').length`) != len(r.Findings) || evaluate[int](p, segments+`.length`) == 0 {
 			t.Error("with such names the page is not whole")
 		}
-		p.shot("every-name-hostile")
+		p.screenshot("every-name-hostile")
 		p.close()
 	}
 }
@@ -164,25 +164,25 @@ func TestEveryNameIsHostile(t *testing.T) {
 func TestSmallAndCut(t *testing.T) {
 	browser := chromium(t)
 	empty := &report.Report{Schema: report.Schema}
-	cut := one()
+	cut := singleSegmentReport()
 	cut.Input.Truncated = true
 	cut.Input.Warnings = []report.Warning{{Code: "truncated", Text: "the trace is cut; 1 whole generation before it is reported"}}
-	open_ := one()
+	open_ := singleSegmentReport()
 	open_.Groups[0].Count, open_.Groups[0].Slowest, open_.Groups[0].Bands, open_.Groups[0].Histogram, open_.Groups[0].Blocks = 0, nil, nil, nil, nil
 	open_.Groups[0].Open = report.Open{Count: 3, OldestNS: 5e9}
-	millions := one()
+	millions := singleSegmentReport()
 	millions.Groups[0].Count = 500000
 	millions.Groups[0].Histogram = [][2]int64{{1114112, 300000}, {5111808, 199999}, {1 << 33, 1}}
 	millions.Groups[0].HistogramCauses = map[report.CauseName][]int64{"sleep": {3e11, 9e11, 8e9}}
 	for name, r := range map[string]*report.Report{"empty": empty, "cut": cut, "open": open_, "millions": millions} {
 		for _, width := range []int{1280, 400} {
 			p := open(t, browser, r, width, width == 400, "")
-			p.checkLooks(width)
+			p.checkAppearance(width)
 			for _, key := range []string{"n", "p", "w", "f", "g", "\u0303", "+", "0"} {
 				p.press(key)
 			}
 			if width == 1280 {
-				p.shot("small-" + name)
+				p.screenshot("small-" + name)
 			}
 			p.close()
 		}

@@ -13,16 +13,16 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// stops lists everything that a pointer could use and that is in sight, by a
+// tabStops lists everything that a pointer could use and that is in sight, by a
 // number that it gets; those of pictures are reached by the pictures' own keys.
-const stops = `(() => {
+const tabStops = `(() => {
 	let n = 0;
 	return [...document.querySelectorAll('a[href], button, select, input, textarea, summary, [tabindex="0"]')].filter(e => e.checkVisibility() && !e.disabled).map(e => (e.dataset.stop = String(n++), e.tagName + '#' + e.id + '.' + (e.getAttribute('class') || '') + ' ' + e.textContent.slice(0, 30)));
 })()`
 
-// focused says what has the focus: the number of stops, and whether one sees
+// focusedElement says what has the focus: the number of stops, and whether one sees
 // that it has it.
-const focused = `(() => {
+const focusedElement = `(() => {
 	const e = document.activeElement, style = getComputedStyle(e), label = e.closest('label');
 	const outlined = s => s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2 && s.outlineColor !== 'rgba(0, 0, 0, 0)';
 	return { Stop: e.dataset.stop === undefined ? -1 : +e.dataset.stop, Seen: outlined(style) || !!label && outlined(getComputedStyle(label)), What: e.tagName + '.' + (e.getAttribute('class') || '') };
@@ -32,41 +32,41 @@ const focused = `(() => {
 // by everything that can be used, and one sees each time where one is.
 func TestEverythingByKeyboard(t *testing.T) {
 	browser := chromium(t)
-	for name, r := range map[string]*report.Report{"orders": orders(t), "tso": sample(t, "tso"), "none": sample(t, "none")} {
+	for name, r := range map[string]*report.Report{"orders": ordersReport(t), "tso": readSample(t, "tso"), "none": readSample(t, "none")} {
 		p := open(t, browser, r, 1280, false, "")
-		if all := p.tabs(name); len(all) < 12 {
+		if all := p.checkTabKey(name); len(all) < 12 {
 			t.Errorf("%s: only %d things can be used: %q", name, len(all), all)
 		}
 		p.close()
 	}
 }
 
-// tabs goes through a page by the tab key, and returns what can be used there.
-func (p *tab) tabs(name string) []string {
+// checkTabKey goes through a page by the tab key, and returns what can be used there.
+func (p *tab) checkTabKey(name string) []string {
 	p.t.Helper()
-	all := ask[[]string](p, stops)
+	all := evaluate[[]string](p, tabStops)
 	reached := map[int]bool{}
 	for range len(all) + 5 {
 		p.press("\t")
-		at := ask[struct {
+		focus := evaluate[struct {
 			Stop int
 			Seen bool
 			What string
-		}](p, focused)
-		if at.Stop < 0 {
+		}](p, focusedElement)
+		if focus.Stop < 0 {
 			continue // the browser's own frame
 		}
-		if reached[at.Stop] {
+		if reached[focus.Stop] {
 			break
 		}
-		reached[at.Stop] = true
-		if !at.Seen {
-			p.t.Errorf("%s: one does not see that %s has the focus", name, all[at.Stop])
+		reached[focus.Stop] = true
+		if !focus.Seen {
+			p.t.Errorf("%s: one does not see that %s has the focus", name, all[focus.Stop])
 		}
 	}
-	for i, what := range all {
+	for i, stop := range all {
 		if !reached[i] {
-			p.t.Errorf("%s: the tab key does not reach %s", name, what)
+			p.t.Errorf("%s: the tab key does not reach %s", name, stop)
 		}
 	}
 	return all
@@ -76,11 +76,11 @@ func (p *tab) tabs(name string) []string {
 // does something.
 func TestDocumentedKeys(t *testing.T) {
 	browser := chromium(t)
-	p := open(t, browser, orders(t), 1280, false, "")
+	p := open(t, browser, ordersReport(t), 1280, false, "")
 	defer p.close()
-	listed := ask[[]string](p, `[...document.querySelectorAll('#help kbd')].map(k => k.textContent)`)
+	listed := evaluate[[]string](p, `[...document.querySelectorAll('#help kbd')].map(k => k.textContent)`)
 	state := func() string {
-		return ask[string](p, `JSON.stringify([location.hash, scrollY, document.activeElement.className, document.activeElement.textContent.slice(0, 40), document.documentElement.dataset.theme, document.getElementById('help').open,
+		return evaluate[string](p, `JSON.stringify([location.hash, scrollY, document.activeElement.className, document.activeElement.textContent.slice(0, 40), document.documentElement.dataset.theme, document.getElementById('help').open,
 			[...document.querySelectorAll('#requests .seg.selected')].map(e => e.dataset.seg), [...document.querySelectorAll('#requests .waterfall .seg rect.path')].slice(0, 3).map(e => e.getAttribute('x') + ' ' + e.getAttribute('width')), document.querySelectorAll('#requests .waterfall .seg').length, document.querySelector('.box.selected')?.textContent])`)
 	}
 	code := map[string]string{"←": "\u0302", "→": "\u0303", "−": "-", "Enter": "\r", "Esc": "\u001b"}
@@ -93,8 +93,8 @@ func TestDocumentedKeys(t *testing.T) {
 		case "w":
 			p.press("f")
 		case "s":
-			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#flame .flame').focus()`))
-			for !ask[bool](p, `!!document.getElementById('sandwich')`) {
+			p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('#flame .flame').focus()`))
+			for !evaluate[bool](p, `!!document.getElementById('sandwich')`) {
 				p.press(arrowDown)
 			}
 		case "g", "f", "0":
@@ -111,8 +111,8 @@ func TestDocumentedKeys(t *testing.T) {
 			t.Errorf("%s does nothing: %s", k, after)
 		}
 		done[k] = true
-		if ask[bool](p, `document.getElementById('help').open`) {
-			ask[bool](p, `(document.getElementById('help').close(), true)`)
+		if evaluate[bool](p, `document.getElementById('help').open`) {
+			evaluate[bool](p, `(document.getElementById('help').close(), true)`)
 		}
 	}
 	for _, k := range []string{"n", "p", "←", "→", "+", "−", "0", "[", "]", "Enter", "Esc", "g", "w", "f", "t", "?"} {
@@ -122,25 +122,25 @@ func TestDocumentedKeys(t *testing.T) {
 	}
 }
 
-// TestWatchSeesEvil makes a page do what no page may do: the other tests would
+// TestViolationsAreSeen makes a page do what no page may do: the other tests would
 // see it.
-func TestWatchSeesEvil(t *testing.T) {
+func TestViolationsAreSeen(t *testing.T) {
 	browser := chromium(t)
-	for what, script := range map[string]string{
+	for kind, script := range map[string]string{
 		"request":   `fetch('http://127.0.0.1:9/x').catch(() => 0).then(() => true)`,
 		"violation": `(document.body.append(Object.assign(document.createElement('script'), { textContent: '1' })), true)`,
 		"console":   `(console.error('x'), true)`,
 		"exception": `(setTimeout(() => { throw new Error('x'); }), true)`,
 	} {
-		p := open(t, browser, one(), 1280, false, "")
-		ask[bool](p, `(`+script+` , true)`)
+		p := open(t, browser, singleSegmentReport(), 1280, false, "")
+		evaluate[bool](p, `(`+script+` , true)`)
 		p.settle()
 		p.settle()
 		p.mu.Lock()
-		seen := slices.Clone(p.evil)
+		violations := slices.Clone(p.violations)
 		p.mu.Unlock()
-		if len(seen) == 0 {
-			t.Errorf("%s: nobody saw it", what)
+		if len(violations) == 0 {
+			t.Errorf("%s: nobody saw it", kind)
 		}
 	}
 }
@@ -149,39 +149,39 @@ func TestWatchSeesEvil(t *testing.T) {
 // sheet, without what only works on a screen.
 func TestPrintStyle(t *testing.T) {
 	browser := chromium(t)
-	p := open(t, browser, orders(t), 794, true, "")
+	p := open(t, browser, ordersReport(t), 794, true, "")
 	defer p.close()
-	p.do(command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print", Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}}))
+	p.run(command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print", Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}}))
 	p.settle()
-	p.checkLooks(794)
-	if got := ask[string](p, `getComputedStyle(document.body).backgroundColor`); got != "rgb(251, 251, 250)" && got != "rgb(255, 255, 255)" {
+	p.checkAppearance(794)
+	if got := evaluate[string](p, `getComputedStyle(document.body).backgroundColor`); got != "rgb(251, 251, 250)" && got != "rgb(255, 255, 255)" {
 		t.Errorf("a page printed in a dark theme has a background of %s", got)
 	}
-	for _, what := range []string{"nav", ".tools", "button.how", "#theme"} {
-		if ask[bool](p, `[...document.querySelectorAll('`+what+`')].some(e => e.checkVisibility())`) {
-			t.Errorf("%s is printed", what)
+	for _, selector := range []string{"nav", ".tools", "button.how", "#theme"} {
+		if evaluate[bool](p, `[...document.querySelectorAll('`+selector+`')].some(e => e.checkVisibility())`) {
+			t.Errorf("%s is printed", selector)
 		}
 	}
-	p.shot("orders-print")
+	p.screenshot("orders-print")
 }
 
 // TestGlossary goes from the list of keys to the words of the page.
 func TestGlossary(t *testing.T) {
 	browser := chromium(t)
-	r := sample(t, "tso")
+	r := readSample(t, "tso")
 	start := time.Date(2026, 11, 25, 3, 4, 5, 0, time.UTC)
 	r.Input.Start = &start
 	p := open(t, browser, r, 1000, false, "")
 	defer p.close()
 	p.press("?")
-	p.await(`document.getElementById('help').open`)
-	p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById('towords').focus()`))
+	p.waitUntil(`document.getElementById('help').open`)
+	p.run(chromedp.Evaluate[chromedp.Void](`document.getElementById('towords').focus()`))
 	p.press("\r")
-	p.await(`document.getElementById('glossary').open && !document.getElementById('help').open && document.activeElement.closest('#glossary')`)
-	if got := ask[[]string](p, `[...document.querySelectorAll('#glossary dt')].map(e => e.textContent)`); len(got) < 20 {
+	p.waitUntil(`document.getElementById('glossary').open && !document.getElementById('help').open && document.activeElement.closest('#glossary')`)
+	if got := evaluate[[]string](p, `[...document.querySelectorAll('#glossary dt')].map(e => e.textContent)`); len(got) < 20 {
 		t.Errorf("the glossary has %q", got)
 	}
-	if got := ask[string](p, `document.querySelector('.title .dim').textContent`); !strings.Contains(got, "at 2026-11-25 03:04:05 UTC") || !strings.Contains(got, "GOMAXPROCS") {
+	if got := evaluate[string](p, `document.querySelector('.title .dim').textContent`); !strings.Contains(got, "at 2026-11-25 03:04:05 UTC") || !strings.Contains(got, "GOMAXPROCS") {
 		t.Errorf("the header says %q", got)
 	}
 }

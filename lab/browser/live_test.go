@@ -22,8 +22,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// serve explains a trace and serves it as whylate view does.
-func serve(t *testing.T, data []byte, name string) (*report.Report, *inspect.Trace, string) {
+// serveTrace explains a trace and serves it as whylate view does.
+func serveTrace(t *testing.T, data []byte, name string) (*report.Report, *inspect.Trace, string) {
 	t.Helper()
 	x := inspect.NewIndex(inspect.Limits{})
 	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: name, Index: x})
@@ -46,28 +46,28 @@ func serve(t *testing.T, data []byte, name string) (*report.Report, *inspect.Tra
 	return rep, trace, server.URL
 }
 
-// visit shows the page of a server, which may ask that server and nobody else.
-func visit(t *testing.T, browser context.Context, origin, fragment string, width int, dark bool) *tab {
+// visitServer shows the page of a server, which may ask that server and nobody else.
+func visitServer(t *testing.T, browser context.Context, origin, fragment string, width int, dark bool) *tab {
 	t.Helper()
-	p := load(t, browser, origin+"/"+fragment, "html[data-live=ready]", func(url string) bool { return strings.HasPrefix(url, origin+"/") }, width, dark)
-	p.await(`document.querySelectorAll('.vbody .vrow[data-n]').length > 0`)
-	p.quiet()
+	p := loadPage(t, browser, origin+"/"+fragment, "html[data-live=ready]", func(url string) bool { return strings.HasPrefix(url, origin+"/") }, width, dark)
+	p.waitUntil(`document.querySelectorAll('.vbody .vrow[data-n]').length > 0`)
+	p.waitForTiles()
 	return p
 }
 
-// await waits until an expression is true in the page.
-func (p *tab) await(expr string) {
+// waitUntil waits until an expression is true in the page.
+func (p *tab) waitUntil(expr string) {
 	p.t.Helper()
-	got := get(p, chromedp.Evaluate[string](`new Promise(done => { const until = performance.now() + 40000; const look = () => { let v; try { v = `+expr+`; } catch (err) { v = false; } if (v) done('yes'); else if (performance.now() > until) done('no'); else setTimeout(look, 30); }; look(); })`, chromedp.EvalAwaitPromise))
+	got := runAction(p, chromedp.Evaluate[string](`new Promise(done => { const until = performance.now() + 40000; const look = () => { let v; try { v = `+expr+`; } catch (err) { v = false; } if (v) done('yes'); else if (performance.now() > until) done('no'); else setTimeout(look, 30); }; look(); })`, chromedp.EvalAwaitPromise))
 	if got != "yes" {
-		p.t.Fatalf("never true: %s\n%s", expr, get(p, chromedp.Evaluate[string](`(t => t && t.tiles ? JSON.stringify({frames: t.frames.count, waiting: t.waiting, known: t.tiles.known.size, running: [...t.tiles.running].map(r => [r.level, r.index, r.lanes.length]), queue: t.tiles.queue.length, partial: [...t.tiles.known].filter(x => x[1].partial).map(x => x[0]).slice(0, 5), overview: t.overviewAsked, weight: t.tiles.weight, spent: t.tiles.spent.slice(-5)}) : 'no timelines')(`+lanes+`)`)))
+		p.t.Fatalf("never true: %s\n%s", expr, runAction(p, chromedp.Evaluate[string](`(t => t && t.tiles ? JSON.stringify({frames: t.frames.count, waiting: t.waiting, known: t.tiles.known.size, running: [...t.tiles.running].map(r => [r.level, r.index, r.lanes.length]), queue: t.tiles.queue.length, partial: [...t.tiles.known].filter(x => x[1].partial).map(x => x[0]).slice(0, 5), overview: t.overviewAsked, weight: t.tiles.weight, spent: t.tiles.spent.slice(-5)}) : 'no timelines')(`+lanes+`)`)))
 	}
 }
 
-// arrives waits until an expression is true, also on a page that comes after this one.
-func (p *tab) arrives(expr string) {
+// waitAcrossPages waits until an expression is true, also on a page that comes after this one.
+func (p *tab) waitAcrossPages(expr string) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, actionTimeout)
 	defer cancel()
 	for {
 		v, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!(() => { try { return "+expr+"; } catch { return false; } })()"))
@@ -83,12 +83,12 @@ func (p *tab) arrives(expr string) {
 
 const lanes = `document.querySelector('.lanes').timelines`
 
-// quiet waits until the timelines have all that they asked for.
-func (p *tab) quiet() {
+// waitForTiles waits until the timelines have all that they asked for.
+func (p *tab) waitForTiles() {
 	p.t.Helper()
-	p.await(`(t => t.width && !t.waiting && !t.asking && !t.tiles.busy && t.lastWanted && t.tiles.known.size > 0 && !t.overviewAsked)(` + lanes + `)`)
+	p.waitUntil(`(t => t.width && !t.waiting && !t.asking && !t.tiles.busy && t.lastWanted && t.tiles.known.size > 0 && !t.overviewAsked)(` + lanes + `)`)
 	p.settle()
-	p.await(`(t => !t.waiting && !t.asking && !t.tiles.busy)(` + lanes + `)`)
+	p.waitUntil(`(t => !t.waiting && !t.asking && !t.tiles.busy)(` + lanes + `)`)
 }
 
 // TestLive goes the way from the table of all requests to one of them and to
@@ -96,143 +96,143 @@ func (p *tab) quiet() {
 func TestLive(t *testing.T) {
 	browser := chromium(t)
 	data := testprog.Trace(t, "http1-long")
-	rep, trace, url := serve(t, data, "http1.trace")
+	rep, trace, url := serveTrace(t, data, "http1.trace")
 	for _, dark := range []bool{false, true} {
 		name := "light"
 		if dark {
 			name = "dark"
 		}
 		t.Run(name, func(t *testing.T) {
-			p := visit(t, browser, url, "", 1280, dark)
+			p := visitServer(t, browser, url, "", 1280, dark)
 			defer p.close()
 			page, err := trace.Requests(context.Background(), inspect.Query{Sort: "latency", Descending: true, Limit: 3})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := ask[int](p, `Number(document.querySelector('.vtable').getAttribute('aria-rowcount'))`); got != page.Total {
+			if got := evaluate[int](p, `Number(document.querySelector('.vtable').getAttribute('aria-rowcount'))`); got != page.Total {
 				t.Errorf("the table has %d rows, there are %d requests", got, page.Total)
 			}
-			if got := ask[int](p, `document.querySelectorAll('.vbody .vrow').length`); got > 100 {
+			if got := evaluate[int](p, `document.querySelectorAll('.vbody .vrow').length`); got > 100 {
 				t.Errorf("%d rows are built", got)
 			}
-			p.element("all", "live-all-"+name)
-			p.element("timelines", "live-lanes-"+name)
+			p.shotElement("all", "live-all-"+name)
+			p.shotElement("timelines", "live-lanes-"+name)
 
 			// By keyboard: the second row.
-			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.vbody').focus()`))
+			p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('.vbody').focus()`))
 			p.press(arrowDown, arrowDown, "\r")
 			want := page.Rows[1]
-			p.await(`document.getElementById('opened').dataset.request === '` + want.ID + `'`)
+			p.waitUntil(`document.getElementById('opened').dataset.request === '` + want.ID + `'`)
 			p.settle()
 			full, err := trace.Request(context.Background(), want.N)
 			if err != nil {
 				t.Fatal(err)
 			}
 			p.checkSegments(full)
-			p.element("all", "live-opened-"+name)
+			p.shotElement("all", "live-opened-"+name)
 
 			// The timelines around it: its own goroutine stands first, and what is
 			// drawn of it is what the timelines say.
-			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#opened .accent').click()`))
-			p.await(`document.querySelector('.lanes').dataset.around === '` + want.ID + `'`)
-			p.quiet()
-			if got := ask[uint64](p, lanes+`.first[0].id`); got != want.Goroutine {
+			p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('#opened .accent').click()`))
+			p.waitUntil(`document.querySelector('.lanes').dataset.around === '` + want.ID + `'`)
+			p.waitForTiles()
+			if got := evaluate[uint64](p, lanes+`.first[0].id`); got != want.Goroutine {
 				t.Errorf("goroutine %d stands first, want %d", got, want.Goroutine)
 			}
 			p.checkLane(trace, want.Goroutine)
 			p.checkPictures(trace, false)
-			p.element("timelines", "live-around-"+name)
+			p.shotElement("timelines", "live-around-"+name)
 
 			// Zoom and pan by keyboard.
-			before := p.look()
-			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.lanes').focus()`))
+			before := p.visibleTime()
+			p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('.lanes').focus()`))
 			p.press("+", "+")
-			if after := p.look(); after.To-after.From > (before.To-before.From)/3 {
+			if after := p.visibleTime(); after.To-after.From > (before.To-before.From)/3 {
 				t.Errorf("two steps in: from %v to %v", before, after)
 			}
-			in := p.look()
+			in := p.visibleTime()
 			p.press(arrowRight)
-			if right := p.look(); right.From <= in.From {
+			if right := p.visibleTime(); right.From <= in.From {
 				t.Errorf("to the right: from %v to %v", in, right)
 			}
-			p.quiet()
+			p.waitForTiles()
 			p.checkLane(trace, want.Goroutine)
 			// What a lane shows in the middle of the view, in words.
 			p.press(arrowDown, "\r")
-			p.await(`document.querySelector('.moment').textContent.length > 0`)
+			p.waitUntil(`document.querySelector('.moment').textContent.length > 0`)
 			p.press("0")
-			if all := p.look(); all.From != 0 || int64(all.To) != rep.Input.DurationNS {
+			if all := p.visibleTime(); all.From != 0 || int64(all.To) != rep.Input.DurationNS {
 				t.Errorf("all of it is %v", all)
 			}
-			p.quiet()
+			p.waitForTiles()
 			p.checkPictures(trace, true)
 			// Lanes below those in view are loaded before they are scrolled to.
-			if got := ask[int](p, `(t => t.lastView[4].filter(k => !t.tiles.get(t.lastView[0], 0, k)).length - (t.lastView[4].length ? 0 : 1))(`+lanes+`)`); got != 0 {
+			if got := evaluate[int](p, `(t => t.lastView[4].filter(k => !t.tiles.get(t.lastView[0], 0, k)).length - (t.lastView[4].length ? 0 : 1))(`+lanes+`)`); got != 0 {
 				t.Errorf("of the lanes that come into view next %d are not known", got)
 			}
 			// What has left the view is not waited for.
-			if !ask[bool](p, `(w => { w.want(10, 0, 0, ['g18446744073709551615'], [], false); const r = [...w.running].pop(); w.want(10, 0, 0, ['p0'], [], false); return r.lanes[0] === 'g18446744073709551615' && r.stop.signal.aborted; })(`+lanes+`.tiles)`) {
+			if !evaluate[bool](p, `(w => { w.want(10, 0, 0, ['g18446744073709551615'], [], false); const r = [...w.running].pop(); w.want(10, 0, 0, ['p0'], [], false); return r.lanes[0] === 'g18446744073709551615' && r.stop.signal.aborted; })(`+lanes+`.tiles)`) {
 				t.Error("a lane that is not in view is still asked for")
 			}
-			p.quiet()
+			p.waitForTiles()
 			// By pointer: Ctrl and the wheel zoom in where the pointer is.
-			p.do(chromedp.Evaluate[chromedp.Void](`(b => { const r = b.getBoundingClientRect(); b.dispatchEvent(new WheelEvent('wheel', { deltaY: -60, ctrlKey: true, clientX: r.left + r.width * 0.6, clientY: r.top + 200, cancelable: true, bubbles: true })); })(document.querySelector('.lanes'))`))
+			p.run(chromedp.Evaluate[chromedp.Void](`(b => { const r = b.getBoundingClientRect(); b.dispatchEvent(new WheelEvent('wheel', { deltaY: -60, ctrlKey: true, clientX: r.left + r.width * 0.6, clientY: r.top + 200, cancelable: true, bubbles: true })); })(document.querySelector('.lanes'))`))
 			p.settle()
-			if z := p.look(); z.To-z.From >= float64(rep.Input.DurationNS) {
+			if z := p.visibleTime(); z.To-z.From >= float64(rep.Input.DurationNS) {
 				t.Errorf("the wheel does not zoom: %v", z)
 			}
 		})
 	}
 	t.Run("search", func(t *testing.T) {
-		p := visit(t, browser, url, "", 1280, false)
+		p := visitServer(t, browser, url, "", 1280, false)
 		defer p.close()
 		g := rep.Groups[0]
-		p.do(chromedp.Evaluate[chromedp.Void](`(e => { e.value = '` + g.ID + `'; e.dispatchEvent(new Event('change')); })(document.querySelector('[data-filter=group]'))`))
-		p.await(fmt.Sprintf(`document.querySelector('.vtable').getAttribute('aria-rowcount') === '%d' && !document.querySelector('.vbody').hasAttribute('aria-busy')`, g.Count+g.Open.Count))
-		p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.filters').reset()`))
-		p.do(chromedp.Evaluate[chromedp.Void](`(e => { e.value = 'no such function'; e.dispatchEvent(new Event('input')); })(document.querySelector('[data-filter=function]'))`))
-		p.await(`document.querySelector('.vtable').getAttribute('aria-rowcount') === '0'`)
+		p.run(chromedp.Evaluate[chromedp.Void](`(e => { e.value = '` + g.ID + `'; e.dispatchEvent(new Event('change')); })(document.querySelector('[data-filter=group]'))`))
+		p.waitUntil(fmt.Sprintf(`document.querySelector('.vtable').getAttribute('aria-rowcount') === '%d' && !document.querySelector('.vbody').hasAttribute('aria-busy')`, g.Count+g.Open.Count))
+		p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('.filters').reset()`))
+		p.run(chromedp.Evaluate[chromedp.Void](`(e => { e.value = 'no such function'; e.dispatchEvent(new Event('input')); })(document.querySelector('[data-filter=function]'))`))
+		p.waitUntil(`document.querySelector('.vtable').getAttribute('aria-rowcount') === '0'`)
 		const fn = "net/http.(*conn).serve"
 		_, n, err := trace.Goroutines(context.Background(), inspect.GoroutineQuery{Function: fn, Limit: 1})
 		if err != nil || n == 0 {
 			t.Fatal(n, err)
 		}
-		p.do(chromedp.Evaluate[chromedp.Void](`(e => { e.value = '` + fn + `'; e.dispatchEvent(new Event('input')); })(document.querySelector('[data-lanes=function]'))`))
-		p.await(fmt.Sprintf(`%s.total === %d`, lanes, n))
+		p.run(chromedp.Evaluate[chromedp.Void](`(e => { e.value = '` + fn + `'; e.dispatchEvent(new Event('input')); })(document.querySelector('[data-lanes=function]'))`))
+		p.waitUntil(fmt.Sprintf(`%s.total === %d`, lanes, n))
 	})
 	t.Run("link", func(t *testing.T) {
 		row := trace.Row(trace.Facts().Requests / 2)
-		p := visit(t, browser, url, "#open="+row.ID, 400, false)
+		p := visitServer(t, browser, url, "#open="+row.ID, 400, false)
 		defer p.close()
-		p.await(`document.getElementById('opened').dataset.request === '` + row.ID + `'`)
+		p.waitUntil(`document.getElementById('opened').dataset.request === '` + row.ID + `'`)
 		p.settle()
-		if over := ask[float64](p, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); over > 0 {
-			t.Errorf("at 400 pixels the page is %v wider than the window", over)
+		if excess := evaluate[float64](p, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); excess > 0 {
+			t.Errorf("at 400 pixels the page is %v wider than the window", excess)
 		}
-		p.shot("live-400")
+		p.screenshot("live-400")
 	})
 }
 
 // The arrow keys, as the protocol's client names them.
 const arrowDown, arrowRight = "\u0301", "\u0303"
 
-type look struct{ From, To float64 }
+type viewWindow struct{ From, To float64 }
 
-// look is the time in view.
-func (p *tab) look() look {
+// visibleTime is the time in view.
+func (p *tab) visibleTime() viewWindow {
 	p.t.Helper()
-	return ask[look](p, `(t => ({From: t.from, To: t.to}))(`+lanes+`)`)
+	return evaluate[viewWindow](p, `(t => ({From: t.from, To: t.to}))(`+lanes+`)`)
 }
 
 // checkSegments holds the opened waterfall to the request's segments.
 func (p *tab) checkSegments(r *report.Request) {
 	p.t.Helper()
 	type box struct{ X, W float64 }
-	got := ask[[]box](p, `[...document.querySelectorAll('#opened .seg')].map(g => { const b = g.querySelector('rect.path'); return {X: Number(b.getAttribute('x')), W: Number(b.getAttribute('width'))}; })`)
+	got := evaluate[[]box](p, `[...document.querySelectorAll('#opened .seg')].map(g => { const b = g.querySelector('rect.path'); return {X: Number(b.getAttribute('x')), W: Number(b.getAttribute('width'))}; })`)
 	if len(got) != len(r.Segments) {
 		p.t.Fatalf("%d segments are drawn, the request has %d", len(got), len(r.Segments))
 	}
-	width := ask[float64](p, `document.querySelector('#opened .waterfall').clientWidth`)
+	width := evaluate[float64](p, `document.querySelector('#opened .waterfall').clientWidth`)
 	const gutter = 196
 	for i, s := range r.Segments {
 		x := gutter + float64(s.StartNS-r.StartNS)/float64(r.LatencyNS)*(width-gutter-2)
@@ -254,7 +254,7 @@ func (p *tab) checkLane(trace *inspect.Trace, g uint64) {
 		From, To int64
 		Pieces   []piece
 	}
-	got := ask[[]tile](p, fmt.Sprintf(`[...%s.tiles.known].filter(([k, t]) => k.endsWith(' g%d') && t.pieces && !t.partial).map(([, t]) => ({From: t.from, To: t.to, Pieces: t.pieces.map(q => ({From: q.from, To: q.to, State: q.state}))}))`, lanes, g))
+	got := evaluate[[]tile](p, fmt.Sprintf(`[...%s.tiles.known].filter(([k, t]) => k.endsWith(' g%d') && t.pieces && !t.partial).map(([, t]) => ({From: t.from, To: t.to, Pieces: t.pieces.map(q => ({From: q.from, To: q.to, State: q.state}))}))`, lanes, g))
 	if len(got) == 0 {
 		p.t.Errorf("no tile shows single stretches of goroutine %d", g)
 	}
@@ -286,7 +286,7 @@ func (p *tab) checkPictures(trace *inspect.Trace, summed bool) {
 		Lane    string
 		Running []int // pixels of each column
 	}
-	got := ask[[]picture](p, fmt.Sprintf(`(t => [...t.tiles.known].filter(([, tile]) => !tile.partial && !!tile.sums === %t).slice(-40).map(([key, tile]) => {
+	got := evaluate[[]picture](p, fmt.Sprintf(`(t => [...t.tiles.known].filter(([, tile]) => !tile.partial && !!tile.sums === %t).slice(-40).map(([key, tile]) => {
 		const [level, index, lane] = key.split(' ');
 		t.pictures.left = 1;
 		const p = t.pictures.of(tile, %d, lane[0] === 'p'), c = new OffscreenCanvas(p.width, p.height).getContext('2d');
@@ -294,7 +294,7 @@ func (p *tab) checkPictures(trace *inspect.Trace, summed bool) {
 		const px = new Uint32Array(c.getImageData(0, 0, p.width, p.height).data.buffer);
 		return { Level: Number(level), Index: Number(index), Lane: lane, Running: Array.from({ length: p.width }, (_, k) => { let n = 0; for (let y = 0; y < p.height; y++) if (px[y * p.width + k] === t.pictures.inks.cpu) n++; return n; }) };
 	}))(`+lanes+`)`, summed, lane))
-	ran := 0
+	runningBuckets := 0
 	for _, pic := range got {
 		var id uint64
 		if _, err := fmt.Sscan(pic.Lane[1:], &id); err != nil {
@@ -322,7 +322,7 @@ func (p *tab) checkPictures(trace *inspect.Trace, summed bool) {
 			// What is there at all is seen. The last bucket of the trace is not whole.
 			high := 0.0
 			if ns > 0 {
-				ran++
+				runningBuckets++
 				high = max(float64(ns)/float64(width), 0.07) * 0.84 * lane
 			}
 			whole := answer.From+int64(k+1)*width <= answer.To
@@ -331,7 +331,7 @@ func (p *tab) checkPictures(trace *inspect.Trace, summed bool) {
 			}
 		}
 	}
-	if ran == 0 {
+	if runningBuckets == 0 {
 		p.t.Error("no picture shows a goroutine that runs")
 	}
 }
@@ -349,40 +349,40 @@ func TestLiveSmooth(t *testing.T) {
 	}
 	browser := chromium(t)
 	began := time.Now()
-	_, trace, url := serve(t, data, "big.trace")
+	_, trace, url := serveTrace(t, data, "big.trace")
 	t.Logf("explained and indexed in %v: %+v", time.Since(began).Round(time.Millisecond), trace.Facts())
-	p := visit(t, browser, url, "", 1280, false)
+	p := visitServer(t, browser, url, "", 1280, false)
 	defer p.close()
-	p.element("timelines", "live-big-lanes")
+	p.shotElement("timelines", "live-big-lanes")
 	for _, m := range []struct{ name, move string }{
 		{"zoom in, 4 s", `const c = w0 * 0.4; t.zoom(0.965, c)`},
 		{"pan, 4 s", `t.pan((t.to - t.from) * 0.02)`},
 		{"zoom out, 4 s", `t.zoom(1.035)`},
 		{"scroll, 4 s", `t.scrollBy(9)`},
 	} {
-		got := get(p, chromedp.Evaluate[string](`new Promise(done => { const t = `+lanes+`, w0 = t.end, steps = [], from = t.frames.drawn.length, asked = t.tiles.spent.length; let last = 0, began = 0;
+		got := runAction(p, chromedp.Evaluate[string](`new Promise(done => { const t = `+lanes+`, w0 = t.end, steps = [], from = t.frames.drawn.length, asked = t.tiles.spent.length; let last = 0, began = 0;
 			const frame = now => { if (last) steps.push(now - last); last = now; began ||= now; if (now - began > 4000) { const s = [...steps].sort((a, b) => a - b), d = t.frames.drawn.slice(from).sort((a, b) => a - b), r = t.tiles.spent.slice(asked).sort((a, b) => a - b), q = (l, x) => l.length ? l[Math.min(l.length - 1, Math.floor(l.length * x))] : 0;
 				done(JSON.stringify({Frames: s.length, P50: q(s, .5), P95: q(s, .95), Max: s[s.length - 1], Draw95: q(d, .95), Answers: r.length, Answer50: q(r, .5), Answer95: q(r, .95)})); return; }
 				{ `+m.move+` } requestAnimationFrame(frame); }; requestAnimationFrame(frame); })`, chromedp.EvalAwaitPromise))
 		t.Logf("%s: %s", m.name, got)
-		p.quiet()
+		p.waitForTiles()
 	}
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.vbody .vrow[data-n]').click()`))
-	p.await(`!document.getElementById('opened').hidden`)
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#opened .accent').click()`))
-	p.await(`document.querySelector('.lanes').dataset.around`)
-	p.quiet()
-	p.element("timelines", "live-big-around")
+	p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('.vbody .vrow[data-n]').click()`))
+	p.waitUntil(`!document.getElementById('opened').hidden`)
+	p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('#opened .accent').click()`))
+	p.waitUntil(`document.querySelector('.lanes').dataset.around`)
+	p.waitForTiles()
+	p.shotElement("timelines", "live-big-around")
 }
 
-// element keeps a picture of one part of the page.
-func (p *tab) element(id, name string) {
+// shotElement keeps a picture of one part of the page.
+func (p *tab) shotElement(id, name string) {
 	p.t.Helper()
 	type box struct{ X, Y, W, H float64 }
-	b := ask[box](p, `(r => ({X: r.left + scrollX, Y: r.top + scrollY, W: r.width, H: r.height}))(document.getElementById('`+id+`').getBoundingClientRect())`)
-	format, beyond := page.CaptureScreenshotFormatPng, true
-	shot := get(p, chromedp.Action[[]byte](func(ctx context.Context, t *chromedp.Target) ([]byte, error) {
-		r, err := cdp.Call(ctx, t, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: format, CaptureBeyondViewport: &beyond, Clip: &page.Viewport{X: b.X, Y: b.Y, Width: b.W, Height: b.H, Scale: 1}})
+	b := evaluate[box](p, `(r => ({X: r.left + scrollX, Y: r.top + scrollY, W: r.width, H: r.height}))(document.getElementById('`+id+`').getBoundingClientRect())`)
+	format, beyondViewport := page.CaptureScreenshotFormatPng, true
+	shot := runAction(p, chromedp.Action[[]byte](func(ctx context.Context, t *chromedp.Target) ([]byte, error) {
+		r, err := cdp.Call(ctx, t, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: format, CaptureBeyondViewport: &beyondViewport, Clip: &page.Viewport{X: b.X, Y: b.Y, Width: b.W, Height: b.H, Scale: 1}})
 		if err != nil {
 			return nil, err
 		}
@@ -400,83 +400,83 @@ func (p *tab) element(id, name string) {
 // back while a dialog is open.
 func TestLiveAddress(t *testing.T) {
 	browser := chromium(t)
-	rep, trace, url := serve(t, testprog.Trace(t, "http1-long"), "http1.trace")
-	p := visit(t, browser, url, "", 1000, false)
+	rep, trace, url := serveTrace(t, testprog.Trace(t, "http1-long"), "http1.trace")
+	p := visitServer(t, browser, url, "", 1000, false)
 	defer p.close()
 	g := rep.Groups[0]
-	p.do(chromedp.Evaluate[chromedp.Void](`(e => { e.value = '` + g.ID + `'; e.dispatchEvent(new Event('change')); })(document.querySelector('[data-filter=group]'))`))
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('[data-sort=goroutine]').click()`))
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.lanes').focus()`))
+	p.run(chromedp.Evaluate[chromedp.Void](`(e => { e.value = '` + g.ID + `'; e.dispatchEvent(new Event('change')); })(document.querySelector('[data-filter=group]'))`))
+	p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('[data-sort=goroutine]').click()`))
+	p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('.lanes').focus()`))
 	p.press("w", "w", "d", arrowDown, "\r")
-	p.await(`document.querySelector('.moment').textContent.length > 0`)
-	p.await(`['all.group=', 'all.sort=', 'lanes.time=', 'lanes.at='].every(k => location.hash.includes(k))`)
-	if !ask[bool](p, `((b, l) => b.top >= l.top && b.bottom <= l.bottom && b.left >= l.left && b.right <= l.right)(document.querySelector('.moment').getBoundingClientRect(), document.querySelector('.lanes').getBoundingClientRect())`) {
+	p.waitUntil(`document.querySelector('.moment').textContent.length > 0`)
+	p.waitUntil(`['all.group=', 'all.sort=', 'lanes.time=', 'lanes.at='].every(k => location.hash.includes(k))`)
+	if !evaluate[bool](p, `((b, l) => b.top >= l.top && b.bottom <= l.bottom && b.left >= l.left && b.right <= l.right)(document.querySelector('.moment').getBoundingClientRect(), document.querySelector('.lanes').getBoundingClientRect())`) {
 		t.Error("what a stretch shows does not open at the lanes")
 	}
-	p.quiet()
-	p.shot("live-told-1000")
-	hash, seen := ask[string](p, `location.hash`), p.look()
+	p.waitForTiles()
+	p.screenshot("live-told-1000")
+	hash, window := evaluate[string](p, `location.hash`), p.visibleTime()
 
-	same := visit(t, browser, url, hash, 1000, false)
-	defer same.close()
-	same.await(`document.querySelector('.moment').textContent.length > 0`)
-	if got := same.look(); got.To-seen.To > 1 || seen.From-got.From > 1 || got.From-seen.From > 1 {
-		t.Errorf("the link shows %v, it was made at %v", got, seen)
+	linked := visitServer(t, browser, url, hash, 1000, false)
+	defer linked.close()
+	linked.waitUntil(`document.querySelector('.moment').textContent.length > 0`)
+	if got := linked.visibleTime(); got.To-window.To > 1 || window.From-got.From > 1 || got.From-window.From > 1 {
+		t.Errorf("the link shows %v, it was made at %v", got, window)
 	}
-	if got := ask[string](same, `document.querySelector('[data-filter=group]').value`); got != g.ID {
+	if got := evaluate[string](linked, `document.querySelector('[data-filter=group]').value`); got != g.ID {
 		t.Errorf("the link filters by group %q, want %q", got, g.ID)
 	}
-	if got := ask[string](same, `document.querySelector('[aria-sort=ascending], [aria-sort=descending]').textContent`); !strings.HasPrefix(got, "Goroutine") {
+	if got := evaluate[string](linked, `document.querySelector('[aria-sort=ascending], [aria-sort=descending]').textContent`); !strings.HasPrefix(got, "Goroutine") {
 		t.Errorf("the link sorts by %q", got)
 	}
-	same.press("?")
-	before := ask[float64](same, `scrollY`)
-	same.press("a", "l")
-	if got := ask[float64](same, `scrollY`); got != before {
+	linked.press("?")
+	before := evaluate[float64](linked, `scrollY`)
+	linked.press("a", "l")
+	if got := evaluate[float64](linked, `scrollY`); got != before {
 		t.Error("keys act behind the dialog")
 	}
-	same.press("\u001b")
-	same.await(`!document.getElementById('help').open`)
-	same.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.moment .close').focus()`))
-	same.press("\u001b")
-	same.await(`document.querySelector('.moment').textContent === ''`)
-	same.await(`!location.hash.includes('lanes.at=')`)
+	linked.press("\u001b")
+	linked.waitUntil(`!document.getElementById('help').open`)
+	linked.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('.moment .close').focus()`))
+	linked.press("\u001b")
+	linked.waitUntil(`document.querySelector('.moment').textContent === ''`)
+	linked.waitUntil(`!location.hash.includes('lanes.at=')`)
 
 	row := trace.Row(0)
-	lost := visit(t, browser, url, "#open="+row.ID+"&finding=nosuch", 390, false)
-	defer lost.close()
-	lost.await(`document.getElementById('opened').dataset.request === '` + row.ID + `'`)
-	lost.await(`document.getElementById('unknown').textContent.includes('finding=nosuch')`)
+	unknownFinding := visitServer(t, browser, url, "#open="+row.ID+"&finding=nosuch", 390, false)
+	defer unknownFinding.close()
+	unknownFinding.waitUntil(`document.getElementById('opened').dataset.request === '` + row.ID + `'`)
+	unknownFinding.waitUntil(`document.getElementById('unknown').textContent.includes('finding=nosuch')`)
 }
 
-// TestLiveLeads goes from pictures to their requests: a bar of the distribution and a band list as many as they say.
-func TestLiveLeads(t *testing.T) {
+// TestLiveLists goes from pictures to their requests: a bar of the distribution and a band list as many as they say.
+func TestLiveLists(t *testing.T) {
 	browser := chromium(t)
-	_, _, url := serve(t, testprog.Trace(t, "http1-long"), "http1.trace")
-	p := visit(t, browser, url, "", 1440, false)
+	_, _, url := serveTrace(t, testprog.Trace(t, "http1-long"), "http1.trace")
+	p := visitServer(t, browser, url, "", 1440, false)
 	defer p.close()
-	listed := func(what, click string, want int) {
+	checkListed := func(name, click string, want int) {
 		t.Helper()
-		p.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('.filters').reset()"))
-		p.do(chromedp.Evaluate[chromedp.Void](click))
-		p.await("!document.querySelector('.vbody').hasAttribute('aria-busy') && location.hash.includes('all.group=')")
-		if got := ask[int](p, "Number(document.querySelector('.vtable').getAttribute('aria-rowcount'))"); got != want {
-			t.Errorf("%s: %d requests are listed, want %d", what, got, want)
+		p.run(chromedp.Evaluate[chromedp.Void]("document.querySelector('.filters').reset()"))
+		p.run(chromedp.Evaluate[chromedp.Void](click))
+		p.waitUntil("!document.querySelector('.vbody').hasAttribute('aria-busy') && location.hash.includes('all.group=')")
+		if got := evaluate[int](p, "Number(document.querySelector('.vtable').getAttribute('aria-rowcount'))"); got != want {
+			t.Errorf("%s: %d requests are listed, want %d", name, got, want)
 		}
 	}
 	bar := "[...document.querySelectorAll('.bucket')].sort((a, b) => b.dataset.count - a.dataset.count)[0]"
-	listed("the highest bar", bar+".dispatchEvent(new MouseEvent('click', { bubbles: true }))", ask[int](p, "Number("+bar+".dataset.count)"))
-	for i := range ask[int](p, "document.querySelectorAll('[data-band]').length") {
+	checkListed("the highest bar", bar+".dispatchEvent(new MouseEvent('click', { bubbles: true }))", evaluate[int](p, "Number("+bar+".dataset.count)"))
+	for i := range evaluate[int](p, "document.querySelectorAll('[data-band]').length") {
 		band := fmt.Sprintf("document.querySelectorAll('[data-band]')[%d]", i)
-		p.do(chromedp.Evaluate[chromedp.Void](band + ".click()"))
-		n := ask[string](p, fmt.Sprintf("document.querySelectorAll('[data-band]')[%d].textContent.replaceAll(',', '').match(/ (\\d+) request/)[1]", i))
+		p.run(chromedp.Evaluate[chromedp.Void](band + ".click()"))
+		n := evaluate[string](p, fmt.Sprintf("document.querySelectorAll('[data-band]')[%d].textContent.replaceAll(',', '').match(/ (\\d+) request/)[1]", i))
 		var want int
 		fmt.Sscan(n, &want)
-		listed("band "+n, "document.querySelector('#bandcauses > p .listing').click()", want)
+		checkListed("band "+n, "document.querySelector('#bandcauses > p .listing').click()", want)
 	}
-	p.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#bandcauses td .listing').click()"))
-	p.await("location.hash.includes('all.cause=') && !document.querySelector('.vbody').hasAttribute('aria-busy') && Number(document.querySelector('.vtable').getAttribute('aria-rowcount')) > 0")
-	p.element("all", "live-led-1440")
+	p.run(chromedp.Evaluate[chromedp.Void]("document.querySelector('#bandcauses td .listing').click()"))
+	p.waitUntil("location.hash.includes('all.cause=') && !document.querySelector('.vbody').hasAttribute('aria-busy') && Number(document.querySelector('.vtable').getAttribute('aria-rowcount')) > 0")
+	p.shotElement("all", "live-led-1440")
 }
 
 // TestLiveReading opens a page before its trace is read: it shows how far that is, then what the address asks for; an error is
@@ -485,8 +485,8 @@ func TestLiveReading(t *testing.T) {
 	browser := chromium(t)
 	data := testprog.Trace(t, "http1-long")
 	x := inspect.NewIndex(inspect.Limits{})
-	again := make(chan struct{}, 1)
-	s, err := view.New(view.Options{RecordAgain: func() { again <- struct{}{} }})
+	recordings := make(chan struct{}, 1)
+	s, err := view.New(view.Options{RecordAgain: func() { recordings <- struct{}{} }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -501,25 +501,25 @@ func TestLiveReading(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := rep.Groups[0]
-	p := load(t, browser, server.URL+"/#all.group="+g.ID, ".reading", func(url string) bool { return strings.HasPrefix(url, server.URL+"/") }, 390, false)
+	p := loadPage(t, browser, server.URL+"/#all.group="+g.ID, ".reading", func(url string) bool { return strings.HasPrefix(url, server.URL+"/") }, 390, false)
 	defer p.close()
 	s.SetProgress("http1.trace", "35% of 84.0 MB", 0.35)
-	p.await(`document.getElementById('text').textContent === '35% of 84.0 MB' && document.getElementById('share').value === 0.35`)
-	p.shot("live-reading-390")
+	p.waitUntil(`document.getElementById('text').textContent === '35% of 84.0 MB' && document.getElementById('share').value === 0.35`)
+	p.screenshot("live-reading-390")
 	if err := s.Show(trace, rep); err != nil {
 		t.Fatal(err)
 	}
-	p.arrives(`document.documentElement.dataset.live === 'ready' && document.querySelector('[data-filter=group]').value === '` + g.ID + `'`)
-	p.quiet()
+	p.waitAcrossPages(`document.documentElement.dataset.live === 'ready' && document.querySelector('[data-filter=group]').value === '` + g.ID + `'`)
+	p.waitForTiles()
 
-	p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById('again').click()`))
-	<-again
-	p.arrives(`document.querySelector('.reading')`)
+	p.run(chromedp.Evaluate[chromedp.Void](`document.getElementById('again').click()`))
+	<-recordings
+	p.waitAcrossPages(`document.querySelector('.reading')`)
 	s.Fail(fmt.Errorf("the service is gone"))
-	p.await(`document.getElementById('problem').textContent === 'the service is gone' && !document.getElementById('back').hidden`)
-	p.shot("live-failed-390")
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#back button').click()`))
-	p.arrives(`document.documentElement.dataset.live === 'ready'`)
-	p.quiet()
+	p.waitUntil(`document.getElementById('problem').textContent === 'the service is gone' && !document.getElementById('back').hidden`)
+	p.screenshot("live-failed-390")
+	p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('#back button').click()`))
+	p.waitAcrossPages(`document.documentElement.dataset.live === 'ready'`)
+	p.waitForTiles()
 	server.CloseClientConnections()
 }

@@ -25,19 +25,19 @@ import (
 // fault that makes a page look different.
 var services = []string{"fsync-lock", "cpu-hogs", "gc-assist", "grpc-unary", "healthy"}
 
-// made holds the reports of services, by name: every test of this process
+// cachedReports holds the reports of services, by name: every test of this process
 // looks at the same ones.
-var made sync.Map // name -> *report.Report
+var cachedReports sync.Map // name -> *report.Report
 
-// service runs a service of lab/truth, or the demo, and explains its trace.
-func service(t *testing.T, name string) *report.Report {
+// serviceReport runs a service of lab/truth, or the demo, and explains its trace.
+func serviceReport(t *testing.T, name string) *report.Report {
 	t.Helper()
-	if r, ok := made.Load(name); ok {
+	if r, ok := cachedReports.Load(name); ok {
 		return r.(*report.Report)
 	}
 	var data []byte
 	if name == "demo" {
-		data = demo(t)
+		data = demoTrace(t)
 	} else {
 		data = testprog.Service(t, name).Trace
 	}
@@ -45,16 +45,16 @@ func service(t *testing.T, name string) *report.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made.Store(name, r)
+	cachedReports.Store(name, r)
 	return r
 }
 
-// demo is the trace of `whylate demo`. Whether it shows all faults is judged
+// demoTrace is the trace of `whylate demo`. Whether it shows all faults is judged
 // elsewhere: on a busy machine it says no.
-func demo(t *testing.T) []byte {
+func demoTrace(t *testing.T) []byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "demo.trace")
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), actionTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, testprog.Build(t, "cmd/whylate"), "demo", "-o", file).CombinedOutput()
 	var exit *exec.ExitError
@@ -74,7 +74,7 @@ func TestServices(t *testing.T) {
 	browser := chromium(t)
 	for _, name := range append([]string{"demo"}, services...) {
 		t.Run(name, func(t *testing.T) {
-			r := service(t, name)
+			r := serviceReport(t, name)
 			for _, width := range []int{1280, 400} {
 				for _, theme := range []string{"light", "dark"} {
 					p := open(t, browser, r, width, theme == "dark", "")
@@ -82,7 +82,7 @@ func TestServices(t *testing.T) {
 					if width == 1280 {
 						p.checkContrast() // colours do not depend on the width
 					}
-					p.shot(fmt.Sprintf("%s-%d-%s", name, width, theme))
+					p.screenshot(fmt.Sprintf("%s-%d-%s", name, width, theme))
 					p.close()
 				}
 			}
@@ -94,10 +94,10 @@ func TestServices(t *testing.T) {
 					break
 				}
 				g := &r.Groups[i]
-				p.visit("#group=" + g.ID)
+				p.goTo("#group=" + g.ID)
 				p.checkGroup(r, g)
 				for k := range g.Slowest {
-					p.visit("#req=" + url.QueryEscape(g.Slowest[k].ID))
+					p.goTo("#req=" + url.QueryEscape(g.Slowest[k].ID))
 					p.checkRequest(g, &g.Slowest[k])
 				}
 			}
@@ -106,9 +106,9 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// checkLooks holds a page to its width, to readable contrasts, and to text
+// checkAppearance holds a page to its width, to readable contrasts, and to text
 // that stays inside its boxes.
-func (p *tab) checkLooks(width int) {
+func (p *tab) checkAppearance(width int) {
 	p.t.Helper()
 	p.checkLayout(width)
 	p.checkContrast()
@@ -116,7 +116,7 @@ func (p *tab) checkLooks(width int) {
 
 func (p *tab) checkContrast() {
 	p.t.Helper()
-	for _, low := range ask[[]string](p, lowContrast) {
+	for _, low := range evaluate[[]string](p, lowContrast) {
 		p.t.Errorf("hard to read: %s", low)
 	}
 }
@@ -124,10 +124,10 @@ func (p *tab) checkContrast() {
 func (p *tab) checkLayout(width int) {
 	p.t.Helper()
 	p.checkWidth(width)
-	for _, text := range ask[[]string](p, `[...document.querySelectorAll('#verdict p')].filter(e => !e.checkVisibility({ visibilityProperty: true })).map(e => e.textContent)`) {
+	for _, text := range evaluate[[]string](p, `[...document.querySelectorAll('#verdict p')].filter(e => !e.checkVisibility({ visibilityProperty: true })).map(e => e.textContent)`) {
 		p.t.Errorf("at %d pixels, nobody sees: %s", width, text)
 	}
-	if got := ask[int](p, `document.scripts.length`); got != 3 {
+	if got := evaluate[int](p, `document.scripts.length`); got != 3 {
 		p.t.Errorf("the page has %d scripts, want its own 3", got)
 	}
 }
@@ -135,10 +135,10 @@ func (p *tab) checkLayout(width int) {
 // checkWidth holds a page to its width, and texts to their boxes.
 func (p *tab) checkWidth(width int) {
 	p.t.Helper()
-	if w := ask[int](p, `document.documentElement.scrollWidth`); w > width {
+	if w := evaluate[int](p, `document.documentElement.scrollWidth`); w > width {
 		p.t.Errorf("at %d pixels, the page is %d pixels wide", width, w)
 	}
-	for _, text := range ask[[]string](p, overflowing) {
+	for _, text := range evaluate[[]string](p, overflowing) {
 		p.t.Errorf("at %d pixels, runs out of its box: %s", width, text)
 	}
 }
@@ -159,23 +159,23 @@ const overflowing = `(() => {
 	return out;
 })()`
 
-// visit goes somewhere on the page that is open.
-func (p *tab) visit(hash string) {
+// goTo goes somewhere on the page that is open.
+func (p *tab) goTo(hash string) {
 	p.t.Helper()
-	ask[bool](p, fmt.Sprintf(`(location.hash = %q, true)`, hash))
+	evaluate[bool](p, fmt.Sprintf(`(location.hash = %q, true)`, hash))
 	p.settle()
 }
 
 // checkFindings follows every finding's link by a click.
 func (p *tab) checkFindings(r *report.Report) {
 	p.t.Helper()
-	if got := ask[int](p, `document.querySelectorAll('#findings .finding').length`); got != len(r.Findings) {
+	if got := evaluate[int](p, `document.querySelectorAll('#findings .finding').length`); got != len(r.Findings) {
 		p.t.Errorf("%d findings are shown of %d", got, len(r.Findings))
 	}
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		card := `document.querySelector('#finding-` + fmt.Sprint(i) + `')`
-		text := ask[string](p, card+`.textContent`)
+		text := evaluate[string](p, card+`.textContent`)
 		for _, want := range []string{string(f.Code), string(f.Severity), f.Title, f.Fix, f.Ignored} {
 			if !strings.Contains(text, want) {
 				p.t.Errorf("the card of %s does not say %q", f.Code, want)
@@ -187,7 +187,7 @@ func (p *tab) checkFindings(r *report.Report) {
 			}
 		}
 		if f.Predicted != nil {
-			got := ask[[][]int64](p, `[...`+card+`.querySelectorAll('.gain')].map(g => [+g.dataset.est, +g.dataset.low, +g.dataset.high])`)
+			got := evaluate[[][]int64](p, `[...`+card+`.querySelectorAll('.gain')].map(g => [+g.dataset.est, +g.dataset.low, +g.dataset.high])`)
 			want := [][]int64{{f.Predicted.P50NS.Est, f.Predicted.P50NS.Low, f.Predicted.P50NS.High}, {f.Predicted.P99NS.Est, f.Predicted.P99NS.Low, f.Predicted.P99NS.High}}
 			for _, g := range got {
 				if fmt.Sprint(g) != fmt.Sprint(want[0]) && fmt.Sprint(g) != fmt.Sprint(want[1]) {
@@ -195,7 +195,7 @@ func (p *tab) checkFindings(r *report.Report) {
 				}
 			}
 		}
-		link := ask[string](p, `(`+card+`.querySelector('a.show') || { getAttribute: () => '' }).getAttribute('href')`)
+		link := evaluate[string](p, `(`+card+`.querySelector('a.show') || { getAttribute: () => '' }).getAttribute('href')`)
 		if link == "" {
 			if len(r.Groups) > 0 && len(r.Groups[0].Slowest) > 0 {
 				p.t.Errorf("%s leads to no request", f.Code)
@@ -207,31 +207,31 @@ func (p *tab) checkFindings(r *report.Report) {
 			p.t.Errorf("%s: link %q, error %v", f.Code, link, err)
 			continue
 		}
-		if ask[bool](p, card+`.checkVisibility()`) {
-			p.do(chromedp.Click(chromedp.CSS(fmt.Sprintf("#finding-%d a.show", i))))
+		if evaluate[bool](p, card+`.checkVisibility()`) {
+			p.run(chromedp.Click(chromedp.CSS(fmt.Sprintf("#finding-%d a.show", i))))
 			p.settle()
 		} else {
-			p.visit(link)
+			p.goTo(link)
 		}
-		p.checkLanded(q.Get("req"), f.ID)
+		p.checkLinkTarget(q.Get("req"), f.ID)
 		// The finding's own address leads to its card, folded or not.
-		p.visit("#finding=" + url.QueryEscape(f.ID))
-		if top := ask[float64](p, card+`.getBoundingClientRect().top`); !ask[bool](p, card+`.checkVisibility()`) || top < -5 || top > 850 {
+		p.goTo("#finding=" + url.QueryEscape(f.ID))
+		if top := evaluate[float64](p, card+`.getBoundingClientRect().top`); !evaluate[bool](p, card+`.checkVisibility()`) || top < -5 || top > 850 {
 			p.t.Errorf("#finding=%s leads to %.0f pixels from the top", f.ID, top)
 		}
 	}
 }
 
-// checkLanded holds the page to what a link asked for.
-func (p *tab) checkLanded(req, finding string) {
+// checkLinkTarget holds the page to what a link asked for.
+func (p *tab) checkLinkTarget(req, finding string) {
 	p.t.Helper()
-	if got := ask[string](p, `document.querySelector('#requests .id').textContent`); !strings.Contains(got, req) {
+	if got := evaluate[string](p, `document.querySelector('#requests .id').textContent`); !strings.Contains(got, req) {
 		p.t.Errorf("request %q is shown, want %s", got, req)
 	}
-	if top := ask[float64](p, `document.getElementById('requests').getBoundingClientRect().top`); top < -5 || top > 300 {
+	if top := evaluate[float64](p, `document.getElementById('requests').getBoundingClientRect().top`); top < -5 || top > 300 {
 		p.t.Errorf("the request is %.0f pixels from the top", top)
 	}
-	if got := ask[[]string](p, `[...document.querySelectorAll('.finding.chosen')].map(e => e.dataset.finding)`); len(got) != 1 || got[0] != finding {
+	if got := evaluate[[]string](p, `[...document.querySelectorAll('.finding.chosen')].map(e => e.dataset.finding)`); len(got) != 1 || got[0] != finding {
 		p.t.Errorf("findings %q are marked, want %s", got, finding)
 	}
 }
@@ -239,7 +239,7 @@ func (p *tab) checkLanded(req, finding string) {
 // sumOf adds up an attribute in the page.
 func sumOf(p *tab, selector, attribute string) int64 {
 	p.t.Helper()
-	return ask[int64](p, fmt.Sprintf(`[...document.querySelectorAll(%q)].reduce((n, e) => n + +e.dataset[%q], 0)`, selector, attribute))
+	return evaluate[int64](p, fmt.Sprintf(`[...document.querySelectorAll(%q)].reduce((n, e) => n + +e.dataset[%q], 0)`, selector, attribute))
 }
 
 func total(causes []report.Cause) (n int64) {
@@ -252,27 +252,27 @@ func total(causes []report.Cause) (n int64) {
 // checkGroup adds up what each picture of a group shows.
 func (p *tab) checkGroup(r *report.Report, g *report.Group) {
 	p.t.Helper()
-	same := func(what string, got, want int64) {
+	check := func(view string, got, want int64) {
 		p.t.Helper()
 		if got != want {
-			p.t.Errorf("%s: %s shows %d, the report has %d", g.Name, what, got, want)
+			p.t.Errorf("%s: %s shows %d, the report has %d", g.Name, view, got, want)
 		}
 	}
 	row := `[data-group="` + g.ID + `"]`
-	same("the table of groups", ask[int64](p, `+document.querySelector('`+row+` td').textContent.replaceAll(',', '')`), int64(g.Count))
+	check("the table of groups", evaluate[int64](p, `+document.querySelector('`+row+` td').textContent.replaceAll(',', '')`), int64(g.Count))
 	if g.Count == 0 {
 		return
 	}
-	same("its bar in the table of groups", sumOf(p, row+" .part", "ns"), total(g.Bands[0].Causes))
-	same("the histogram", sumOf(p, "#distribution .bucket", "count"), int64(g.Count))
+	check("its bar in the table of groups", sumOf(p, row+" .part", "ns"), total(g.Bands[0].Causes))
+	check("the histogram", sumOf(p, "#distribution .bucket", "count"), int64(g.Count))
 	var byCause int64
 	for _, list := range g.HistogramCauses {
 		for _, ns := range list {
 			byCause += ns
 		}
 	}
-	same("the histogram's causes", sumOf(p, "#distribution .bucket [data-ns]", "ns"), byCause)
-	same("the causes by latency", sumOf(p, "#distribution .bucket [data-mix]", "mix"), byCause)
+	check("the histogram's causes", sumOf(p, "#distribution .bucket [data-ns]", "ns"), byCause)
+	check("the causes by latency", sumOf(p, "#distribution .bucket [data-mix]", "mix"), byCause)
 	var blocks, ended int64
 	for _, b := range g.Blocks {
 		for _, ns := range b.Causes {
@@ -280,9 +280,9 @@ func (p *tab) checkGroup(r *report.Report, g *report.Group) {
 		}
 		ended += int64(b.Count)
 	}
-	same("time over time", sumOf(p, "#overtime rect[data-ns]", "ns"), blocks)
-	same("requests over time", sumOf(p, "#overtime rect[data-count]", "count"), ended)
-	if want := ask[int](p, `document.querySelectorAll('#overtime .slowmark[data-req]').length`); want != len(g.Slowest) && len(g.Blocks) > 0 {
+	check("time over time", sumOf(p, "#overtime rect[data-ns]", "ns"), blocks)
+	check("requests over time", sumOf(p, "#overtime rect[data-count]", "count"), ended)
+	if want := evaluate[int](p, `document.querySelectorAll('#overtime .slowmark[data-req]').length`); want != len(g.Slowest) && len(g.Blocks) > 0 {
 		p.t.Errorf("%s: %d slow requests are marked over time, want %d", g.Name, want, len(g.Slowest))
 	}
 	for i := range g.Bands {
@@ -290,20 +290,20 @@ func (p *tab) checkGroup(r *report.Report, g *report.Group) {
 		if b.Count == 0 {
 			continue
 		}
-		p.do(chromedp.Click(chromedp.CSS(`button[data-band="` + b.Band + `"]`)))
+		p.run(chromedp.Click(chromedp.CSS(`button[data-band="` + b.Band + `"]`)))
 		p.settle()
-		if more := `#bandcauses > p > button:not(.how):not(.listing)`; ask[bool](p, `document.querySelector('`+more+`') !== null`) {
-			p.do(chromedp.Click(chromedp.CSS(more)))
+		if moreButton := `#bandcauses > p > button:not(.how):not(.listing)`; evaluate[bool](p, `document.querySelector('`+moreButton+`') !== null`) {
+			p.run(chromedp.Click(chromedp.CSS(moreButton)))
 			p.settle()
 		}
-		same("band "+string(b.Band), sumOf(p, "#bandcauses tbody [data-ns]", "ns"), total(b.Causes))
-		same("the bar of band "+string(b.Band), sumOf(p, "#bandcauses .bar .part", "ns"), total(b.Causes))
-		first := ask[string](p, `document.querySelector('#bandcauses tbody tr').textContent`)
+		check("band "+string(b.Band), sumOf(p, "#bandcauses tbody [data-ns]", "ns"), total(b.Causes))
+		check("the bar of band "+string(b.Band), sumOf(p, "#bandcauses .bar .part", "ns"), total(b.Causes))
+		first := evaluate[string](p, `document.querySelector('#bandcauses tbody tr').textContent`)
 		if c := &b.Causes[0]; c.Site != nil && c.Site.File != "" && !strings.Contains(first, fmt.Sprintf("%s:%d", filepath.Base(c.Site.File), c.Site.Line)) {
 			p.t.Errorf("%s, %s: the first cause is shown as %q", g.Name, b.Band, first)
 		}
 		// The flame graph holds means, so its sums are as exact as floating point is.
-		flame := ask[float64](p, `+document.querySelector('#flame .box').dataset.ns`) * float64(b.Count)
+		flame := evaluate[float64](p, `+document.querySelector('#flame .box').dataset.ns`) * float64(b.Count)
 		if want := float64(total(b.Causes)); math.Abs(flame-want) > 1+1e-8*want {
 			p.t.Errorf("%s: the flame graph of band %s holds %.0f ns of %.0f", g.Name, b.Band, flame, want)
 		}
@@ -313,17 +313,17 @@ func (p *tab) checkGroup(r *report.Report, g *report.Group) {
 // checkRequest holds the waterfall and what stands beside it to a request.
 func (p *tab) checkRequest(g *report.Group, req *report.Request) {
 	p.t.Helper()
-	if got := ask[string](p, `document.querySelector('#requests .id').textContent`); !strings.Contains(got, req.ID) {
+	if got := evaluate[string](p, `document.querySelector('#requests .id').textContent`); !strings.Contains(got, req.ID) {
 		p.t.Fatalf("request %q is shown, want %s", got, req.ID)
 	}
 	p.checkWaterfall(req)
-	for what, got := range map[string]int64{
+	for view, got := range map[string]int64{
 		"the bar of its causes":      sumOf(p, "#requests .two .bar .part", "ns"),
 		"the list of longest":        sumOf(p, "#requests .chain li", "ns"),
 		"the table of its segments:": p.tableSum("Table of all segments", 1),
 	} {
 		if got != req.LatencyNS {
-			p.t.Errorf("%s, request %s: %s adds up to %d ns, its latency is %d", g.Name, req.ID, what, got, req.LatencyNS)
+			p.t.Errorf("%s, request %s: %s adds up to %d ns, its latency is %d", g.Name, req.ID, view, got, req.LatencyNS)
 		}
 	}
 }
@@ -333,30 +333,30 @@ func (p *tab) checkRequest(g *report.Group, req *report.Request) {
 func (p *tab) tableSum(title string, column int) int64 {
 	p.t.Helper()
 	find := fmt.Sprintf(`[...document.querySelectorAll('#requests details')].find(d => d.textContent.startsWith(%q))`, title)
-	if !ask[bool](p, `(`+find+`.open = true)`) {
+	if !evaluate[bool](p, `(`+find+`.open = true)`) {
 		return -1
 	}
 	p.settle()
-	return ask[int64](p, fmt.Sprintf(`[...`+find+`.querySelectorAll('tbody tr')].reduce((n, r) => n + Number(r.cells[%d].textContent.replaceAll(',', '').replace(' ns', '')), 0)`, column))
+	return evaluate[int64](p, fmt.Sprintf(`[...`+find+`.querySelectorAll('tbody tr')].reduce((n, r) => n + Number(r.cells[%d].textContent.replaceAll(',', '').replace(' ns', '')), 0)`, column))
 }
 
 // checkWaterfall holds every drawn segment to the pixel where it belongs.
 func (p *tab) checkWaterfall(req *report.Request) int {
 	p.t.Helper()
-	w := ask[float64](p, `document.querySelector('#requests .waterfall').clientWidth`)
-	left := 196.0
+	w := evaluate[float64](p, `document.querySelector('#requests .waterfall').clientWidth`)
+	gutter := 196.0
 	if w < 640 {
-		left = 0
+		gutter = 0
 	}
-	scale := (w - left - 2) / float64(req.LatencyNS)
-	got := ask[[]drawn](p, segments)
+	scale := (w - gutter - 2) / float64(req.LatencyNS)
+	got := evaluate[[]drawnSegment](p, segments)
 	if len(got) != len(req.Segments) {
 		p.t.Fatalf("%d segments are drawn, request %s has %d", len(got), req.ID, len(req.Segments))
 	}
 	laneOf := map[float64]uint64{}
 	for k, d := range got {
 		s := req.Segments[k]
-		x, width := left+float64(s.StartNS-req.StartNS)*scale, float64(s.DurationNS)*scale
+		x, width := gutter+float64(s.StartNS-req.StartNS)*scale, float64(s.DurationNS)*scale
 		if d.Seg != k || d.X < x-0.5 || d.X > x+0.5 || d.W < width-0.5 || d.W > width+0.5 {
 			p.t.Errorf("request %s: segment %d is drawn at %.2f, %.2f wide, want %.2f, %.2f", req.ID, k, d.X, d.W, x, width)
 		}
@@ -380,15 +380,15 @@ func (p *tab) checkRuntime(r *report.Report) {
 		return
 	}
 	find := `[...document.querySelectorAll('#time details')].find(d => d.textContent.startsWith('Table of the runtime'))`
-	ask[bool](p, `(`+find+`.open = true)`)
+	evaluate[bool](p, `(`+find+`.open = true)`)
 	p.settle()
-	got := ask[map[string]int](p, `[...`+find+`.querySelectorAll('tbody tr')].reduce((n, r) => (n[r.cells[1].textContent] = (n[r.cells[1].textContent] || 0) + 1, n), {})`)
-	for what, want := range map[string]int{
+	got := evaluate[map[string]int](p, `[...`+find+`.querySelectorAll('tbody tr')].reduce((n, r) => (n[r.cells[1].textContent] = (n[r.cells[1].textContent] || 0) + 1, n), {})`)
+	for kind, want := range map[string]int{
 		"heap in use": len(s.HeapBytes), "heap goal": len(s.GoalBytes), "GOMAXPROCS": len(s.GOMAXPROCS), "mark phase": len(s.GC), "world stopped": len(s.STW),
 		"a P idle": len(s.PsIdle), "goroutines running": len(s.Running), "goroutines ready to run": len(s.Runnable), "goroutines in system calls": len(s.Syscall),
 	} {
-		if got[what] != want {
-			p.t.Errorf("the table of the runtime has %d rows of %s, the series %d", got[what], what, want)
+		if got[kind] != want {
+			p.t.Errorf("the table of the runtime has %d rows of %s, the series %d", got[kind], kind, want)
 		}
 	}
 	// What the picture of goroutines covers is what the series adds up to.
@@ -400,7 +400,7 @@ func (p *tab) checkRuntime(r *report.Report) {
 		}
 		want += float64(x[1]+s.Runnable[i][1]+s.Syscall[i][1]) / 1e3 * float64(end-x[0])
 	}
-	area := ask[float64](p, `[...document.querySelectorAll('#overtime path.area')].reduce((sum, path) => {
+	area := evaluate[float64](p, `[...document.querySelectorAll('#overtime path.area')].reduce((sum, path) => {
 		// Twice the area of a polygon of horizontal and vertical lines.
 		let x = 0, y = 0, a = 0;
 		for (const [, c, n] of path.getAttribute('d').matchAll(/([MHVZ])([-\d.,]*)/g)) {
@@ -412,7 +412,7 @@ func (p *tab) checkRuntime(r *report.Report) {
 		}
 		return sum + Math.abs(a) / 2;
 	}, 0)`)
-	scale := ask[[]float64](p, `(() => {
+	scale := evaluate[[]float64](p, `(() => {
 		const axis = [...document.querySelectorAll('#overtime svg text.axis')];
 		const title = axis.find(t => t.textContent === 'Goroutines');
 		const labels = axis.filter(t => t.getAttribute('text-anchor') === 'end' && +t.getAttribute('y') > +title.getAttribute('y') && +t.getAttribute('y') < +title.getAttribute('y') + 120 && /^[\d,.]+$/.test(t.textContent)).map(t => [+t.textContent.replaceAll(',', ''), +t.getAttribute('y')]);

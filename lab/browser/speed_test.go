@@ -17,9 +17,9 @@ import (
 
 var measure = flag.String("measure", "", "measure how fast this page, a `file`, can be used")
 
-// speed is what a browser says of one showing of a page, in ms from the start
+// pageTimes is what a browser says of one showing of a page, in ms from the start
 // of navigation.
-type speed struct {
+type pageTimes struct {
 	Parsed float64 `json:"parsed"` // the HTML
 	Ready  float64 `json:"ready"`  // all parts stand, keys and links work
 	Drawn  float64 `json:"drawn"`  // the frame after the pictures
@@ -28,7 +28,7 @@ type speed struct {
 	Worst  float64 `json:"worst"`  // the longest of them
 }
 
-const speeds = `new Promise(done => {
+const pageTimesScript = `new Promise(done => {
 	const out = { long: 0, worst: 0 };
 	new PerformanceObserver(list => list.getEntries().forEach(e => { out.long++; out.worst = Math.max(out.worst, e.duration); })).observe({ type: 'longtask', buffered: true });
 	const frame = f => requestAnimationFrame(() => requestAnimationFrame(f));
@@ -59,7 +59,7 @@ func TestMeasure(t *testing.T) {
 		t.Fatal(err)
 	}
 	browser := chromium(t)
-	var all []speed
+	var all []pageTimes
 	for range 5 {
 		ctx, cancel := chromedp.NewContext(browser)
 		p := &tab{t: t, ctx: ctx}
@@ -67,17 +67,17 @@ func TestMeasure(t *testing.T) {
 		if err := chromedp.Listen(ctx, func(any) {}); err != nil {
 			t.Fatal(err)
 		}
-		p.do(command(log.Enable, cdp.Empty{}),
+		p.run(command(log.Enable, cdp.Empty{}),
 			command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 1280, Height: 900, DeviceScaleFactor: 1}),
 			chromedp.Navigate((&url.URL{Scheme: "file", Path: file}).String()), chromedp.WaitReady(chromedp.CSS(`html[data-ready=true]`)))
-		var s speed
-		if err := json.Unmarshal([]byte(get(p, chromedp.Evaluate[string](speeds, chromedp.EvalAwaitPromise))), &s); err != nil {
+		var s pageTimes
+		if err := json.Unmarshal([]byte(runAction(p, chromedp.Evaluate[string](pageTimesScript, chromedp.EvalAwaitPromise))), &s); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, s)
 		cancel()
 	}
-	slices.SortFunc(all, func(a, b speed) int { return int(a.Ready - b.Ready) })
+	slices.SortFunc(all, func(a, b pageTimes) int { return int(a.Ready - b.Ready) })
 	t.Logf("%d bytes; ms from navigation: parsed, ready, drawn; a key's answer; tasks over 50 ms, the longest", info.Size())
 	for _, s := range all {
 		t.Logf("%5.0f %5.0f %5.0f   %4.0f   %d, %.0f", s.Parsed, s.Ready, s.Drawn, s.Key, s.Long, s.Worst)
