@@ -1,5 +1,5 @@
-// Whylate-mcp serves whylate's answers to assistants by the Model Context Protocol, on standard input and output or over
-// HTTP on loopback. See docs/assistants.md.
+// Whylate-mcp serves whylate's reports to assistants over the Model Context Protocol, on standard
+// input and output or over HTTP on loopback. See docs/assistants.md.
 package main
 
 import (
@@ -25,7 +25,7 @@ that -fleet names, with the reader's token of WHYLATE_FLEET_TOKEN; nothing else 
 `
 
 func main() {
-	// The server runs each verb in a child process, which is this program again.
+	// The server runs each verb in a child process of this same program.
 	if len(os.Args) > 1 && os.Args[1] == server.VerbArg {
 		os.Args = append(os.Args[:1], os.Args[2:]...)
 		os.Exit(cli.Main())

@@ -15,11 +15,11 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// maxAnswer bounds an answer in bytes of JSON. JSON of this kind has 3 to 4 bytes a token, so that an answer stays below
-// the 8,000 tokens that docs/assistants.md promises.
+// maxAnswer bounds an answer, in bytes of JSON. JSON of this kind has 3 to 4 bytes per token, so an
+// answer stays below the 8,000 tokens that docs/assistants.md promises.
 const maxAnswer = 22 << 10
 
-// Bounds of what an answer holds. A report has more; the tools that ask for one thing return the rest.
+// Bounds on the parts of an answer. The tools for single requests, sources and rules return the rest of a report.
 const (
 	maxFindings = 8
 	maxVerdicts = 3
@@ -28,15 +28,16 @@ const (
 	maxWarnings = 6
 	maxSegments = 40
 	maxText     = 700 // characters of a sentence
-	maxName     = 160 // and of a name
+	maxName     = 160 // characters of a name
 	maxFailure  = 1500
 )
 
-// shorten makes text of a recording safe and short: no control characters, at most max columns.
+// shorten removes control characters from a recording's text and limits it to max columns.
 func shorten(text string, max int) string { return termtext.Head(text, max) }
 
-// escapeInvisible escapes, in all texts that v points to, what a reader would not see: control characters other than line ends and tabs, and
-// characters that change the direction of writing. A name of a file that holds such a character is shown, and cannot be passed back.
+// escapeInvisible escapes invisible characters in all texts that v points to: control characters other
+// than line ends and tabs, and characters that change the direction of writing. The name of a file
+// with such a character is shown, but cannot be passed back.
 func escapeInvisible[T any](v T) T {
 	escapeTexts(reflect.ValueOf(v))
 	return v
@@ -63,7 +64,7 @@ func escapeTexts(v reflect.Value) {
 	}
 }
 
-// clientError is the error of a tool as a client may show it.
+// clientError returns a tool's error in a form that is safe to show to a client.
 func clientError(err error) error {
 	if err == nil {
 		return nil
@@ -71,7 +72,7 @@ func clientError(err error) error {
 	return errors.New(shorten(err.Error(), maxFailure))
 }
 
-// An Explanation is the short form of a report.
+// An Explanation is a short report.
 type Explanation struct {
 	Report       string    `json:"report" jsonschema:"id of this report, for the tools request and what_if"`
 	Recorded     string    `json:"recorded" jsonschema:"what was recorded: length, Go version, GOMAXPROCS"`
@@ -83,7 +84,7 @@ type Explanation struct {
 	Warnings     []string  `json:"warnings,omitempty"`
 }
 
-// A Verdict is what one group's slow requests spent their time on.
+// A Verdict has the causes of one group's slow requests.
 type Verdict struct {
 	Group  string   `json:"group"`
 	Causes []Cause  `json:"causes"`
@@ -99,7 +100,7 @@ type Cause struct {
 	Text       string  `json:"text"`
 }
 
-// A Finding is one of the report's in words.
+// A Finding is a finding of a report, as text.
 type Finding struct {
 	Code       string   `json:"code"`
 	Severity   string   `json:"severity"`
@@ -114,7 +115,7 @@ type Finding struct {
 	Confidence float64  `json:"confidence" jsonschema:"0 to 1"`
 }
 
-// A Group is the latency of one kind of requests.
+// A Group has the latency of one kind of requests.
 type Group struct {
 	ID    string `json:"id"`
 	Name  string `json:"name"`
@@ -126,7 +127,7 @@ type Group struct {
 	Max   string `json:"max"`
 }
 
-// newExplanation shortens a report, and shortens it further until it fits.
+// newExplanation shortens a report until it fits into an answer.
 func newExplanation(id string, r *report.Report) *Explanation {
 	e := &Explanation{Report: id, Verdict: []Verdict{}, Findings: []Finding{}, Groups: []Group{}}
 	e.Recorded = fmt.Sprintf("%s, Go %s, GOMAXPROCS %d", words.Brief(r.Input.DurationNS), shorten(names.GoVersion(r), 40), r.Input.GOMAXPROCS)
@@ -177,7 +178,7 @@ func newExplanation(id string, r *report.Report) *Explanation {
 	return e
 }
 
-// jsonSize is how many bytes of JSON v takes.
+// jsonSize returns the number of bytes of v in JSON.
 func jsonSize(v any) int {
 	b, _ := json.Marshal(v)
 	return len(b)
@@ -207,7 +208,7 @@ func groupName(r *report.Report, id string) string {
 	return ""
 }
 
-// siteText writes a site with its full function and file, which source and a reader's editor need.
+// siteText returns a site with its full function and file, which the tool source and an editor need.
 func siteText(s *report.Site) string {
 	if s == nil || s.Func == "" {
 		return ""
@@ -273,7 +274,7 @@ type Segment struct {
 	WaitChain []string `json:"via,omitempty" jsonschema:"the chain of waits from the request to the goroutine whose time it was"`
 }
 
-// newPath shortens a request: the longest segments stay.
+// newPath shortens a request until it fits into an answer; the longest segments stay.
 func newPath(g *report.Group, q *report.Request) *Path {
 	p := &Path{Group: shorten(g.Name, maxName), ID: q.ID, Latency: words.Brief(q.LatencyNS), Start: words.Brief(q.StartNS), Status: shorten(q.Status, 40), TraceID: q.TraceID, Segments: []Segment{}}
 	for i := range g.Slowest {
@@ -292,6 +293,8 @@ func newPath(g *report.Group, q *report.Request) *Path {
 	}
 }
 
+// setSegments sets the longest segments, at most limit, in order of time, and counts the others in
+// Shortened.
 func (p *Path) setSegments(q *report.Request, limit int) {
 	minDuration := int64(0)
 	if len(q.Segments) > limit {

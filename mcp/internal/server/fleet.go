@@ -18,10 +18,10 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// maxRankedFindings is how many findings of a fleet are in an answer.
+// maxRankedFindings bounds the findings of a fleet in an answer.
 const maxRankedFindings = 20
 
-// addFleet adds the tools that ask a fleet (docs/fleet.md), whose address and token are the operator's.
+// addFleet adds the tools that query a fleet (docs/fleet.md). The operator sets its address and token.
 func (s *Server) addFleet() {
 	addTool(s, "fleet", "What costs most, in all services?",
 		"Ranks the findings of all services of the fleet, or of one, by the time that a fix would win. Ask this first when it is not known which service or recording to look at.",
@@ -37,13 +37,13 @@ type fleetIn struct {
 	From        string `json:"from,omitempty" jsonschema:"a duration before now such as 24h, or a time (default: 168h)"`
 }
 
-// A Ranking is what was found in a fleet.
+// A Ranking has the findings of a fleet.
 type Ranking struct {
 	Findings     []RankedFinding `json:"findings" jsonschema:"the one whose fix would win most first"`
 	MoreFindings int             `json:"more_findings,omitempty" jsonschema:"findings that were left out here; name a service"`
 }
 
-// A Ranked is a finding over all recordings of a service.
+// A RankedFinding is a finding over all recordings of a service.
 type RankedFinding struct {
 	Service     string   `json:"service"`
 	Environment string   `json:"environment,omitempty"`
@@ -112,7 +112,7 @@ type fleetRecordingIn struct {
 	Recording string `json:"recording" jsonschema:"id of a recording, from the tool fleet"`
 }
 
-// A Fetched is a recording of the fleet in short, and where it lies now.
+// A FetchedRecording is a short report on a recording of the fleet, with the file of its local copy.
 type FetchedRecording struct {
 	File string `json:"file" jsonschema:"pass it to what_if, diff and verify"`
 	*Explanation
@@ -121,7 +121,7 @@ type FetchedRecording struct {
 var recordingID = regexp.MustCompile("^[0-9a-f]{32}$")
 
 func (s *Server) fleetRecordingTool(ctx context.Context, in fleetRecordingIn) (*FetchedRecording, error) {
-	if !recordingID.MatchString(in.Recording) { // it becomes the name of a file
+	if !recordingID.MatchString(in.Recording) { // the id becomes the name of a file
 		return nil, fmt.Errorf("%q is no id of a recording: call the tool fleet and pass its \"recording\"", in.Recording)
 	}
 	file := filepath.Join(s.policy.recordings, in.Recording+".whylate")
@@ -137,7 +137,7 @@ func (s *Server) fleetRecordingTool(ctx context.Context, in fleetRecordingIn) (*
 	return &FetchedRecording{file, newExplanation(k.id, k.report)}, nil
 }
 
-// fetchRecording writes a recording of the fleet to a file, whole or not at all.
+// fetchRecording copies a recording of the fleet to a file, completely or not at all.
 func (s *Server) fetchRecording(ctx context.Context, id, file string) error {
 	body, err := s.queryFleet(ctx, "/recordings/"+id+"/raw")
 	if err != nil {
@@ -163,7 +163,8 @@ func (s *Server) fetchRecording(ctx context.Context, id, file string) error {
 	return os.Rename(f.Name(), file)
 }
 
-// queryFleet sends a question. Its error does not quote the answer, which a proxy or another server may have written.
+// queryFleet sends a request to the fleet. Its error does not quote the answer, which may come from a
+// proxy or another server.
 func (s *Server) queryFleet(ctx context.Context, path string) (io.ReadCloser, error) {
 	body, err := wire.QueryFleet(ctx, strings.TrimSuffix(s.config.Fleet, "/")+path, s.config.FleetToken, s.config.Timeout)
 	if e, ok := errors.AsType[*wire.FleetError](err); ok {

@@ -18,7 +18,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-// TestFleet asks a real fleet, in a process of its own, for what it makes of a recording with a known fault.
+// TestFleet queries a real fleet, in a separate process, about a recording with a known fault.
 func TestFleet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts a fleet")
@@ -30,7 +30,7 @@ func TestFleet(t *testing.T) {
 	}
 	dir := t.TempDir()
 	program := filepath.Join(dir, "whylate-fleet")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./cmd/whylate-fleet") // as the gate builds it: testprog would, without cgo, from nothing
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./cmd/whylate-fleet") // uses the build cache; testprog builds without cgo, and so from scratch
 	build.Dir = "../../../fleet"
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -70,7 +70,7 @@ func TestFleet(t *testing.T) {
 	}
 	s := connect(t, Config{Fleet: address, Recordings: filepath.Join(t.TempDir(), "new"), Roots: []string{t.TempDir()}}, "")
 	var r *Ranking
-	for r = answer[Ranking](t, s, "fleet", map[string]any{"service": "shop"}); len(r.Findings) == 0; { // the time limit of all tests ends it
+	for r = answer[Ranking](t, s, "fleet", map[string]any{"service": "shop"}); len(r.Findings) == 0; { // the time limit of the tests ends this loop
 		time.Sleep(100 * time.Millisecond)
 		r = answer[Ranking](t, s, "fleet", map[string]any{"service": "shop"})
 	}
@@ -92,7 +92,8 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// TestHostileFleet: what a fleet answers is text and bounded, a name does not lead to a file, and its token goes nowhere else.
+// TestHostileFleet: a fleet's answer is treated as text of bounded length, a name in it does not lead
+// to another file, and the token is sent to no other server.
 func TestHostileFleet(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("asked elsewhere, with %q", r.Header.Get("Authorization"))

@@ -14,7 +14,7 @@ type limitsIn struct {
 	PID int `json:"pid,omitempty" jsonschema:"a process of this machine (default: one that would be started here)"`
 }
 
-// Limits is what a process may use.
+// Limits are the limits of a process.
 type Limits struct {
 	CPU    string   `json:"cpu"`
 	Memory string   `json:"memory"`

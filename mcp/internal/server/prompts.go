@@ -7,7 +7,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// addPrompts adds the two questions that people come with.
+// addPrompts adds the two most frequent questions of users.
 func (s *Server) addPrompts() {
 	s.mcp.AddPrompt(&mcp.Prompt{
 		Name: "why-is-this-service-slow", Title: "Why is this service slow?",

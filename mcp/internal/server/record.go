@@ -25,17 +25,18 @@ type recordIn struct {
 	Seconds float64 `json:"seconds,omitempty" jsonschema:"how long to record (default: 5)"`
 }
 
-// A Recording is what record made.
+// A Recording is the result of the tool record.
 type Recording struct {
 	File    string `json:"file" jsonschema:"pass it to explain, diff and verify"`
 	Bytes   int64  `json:"bytes"`
 	Seconds string `json:"seconds"`
 }
 
-// confirmationKey is the key under which the client answers whether its user agrees.
+// confirmationKey identifies the client's answer to the question whether its user agrees.
 const confirmationKey = "record"
 
-// addRecord adds the tool that costs the service something: it asks the user first.
+// addRecord adds the tool record, which needs the user's consent because it costs the service CPU
+// time.
 func (s *Server) addRecord() {
 	no := false
 	mcp.AddTool(s.mcp, &mcp.Tool{
@@ -48,7 +49,7 @@ func (s *Server) addRecord() {
 	})
 }
 
-// recordTool returns the question to the user, or with the user's consent the recording.
+// recordTool returns the question to the user or, with the user's consent, the recording.
 func (s *Server) recordTool(ctx context.Context, req *mcp.CallToolRequest, in recordIn) (*mcp.CallToolResult, *Recording, error) {
 	address, public, err := s.policy.resolveURL(in.URL)
 	if err != nil {
@@ -99,8 +100,8 @@ func (s *Server) record(ctx context.Context, address string, d time.Duration) (*
 	return &Recording{File: file, Bytes: info.Size(), Seconds: d.String()}, nil
 }
 
-// failureTexts say for each kind of failure what it is and what helps. The verb's own words quote what the server answered, which would reach the
-// assistant as if this server had written it.
+// failureTexts has a text for each kind of failure. The verb's message quotes the recorded server's
+// answer, which would reach the assistant as if this server had written it.
 var failureTexts = map[record.Kind]string{
 	record.NotFound:     `no profiling handlers there: the service has to import net/http/pprof and serve it; if they are at another path, name that`,
 	record.Unauthorized: `the service wants credentials: the operator can put them into the address of -url`,
@@ -122,7 +123,7 @@ var failureTexts = map[record.Kind]string{
 	record.Write:        `the recording could not be written into the directory of -recordings`,
 }
 
-// recordError returns the error of a failed recording without what the server that was asked has written.
+// recordError returns the error of a failed recording without text from the recorded server.
 func recordError(err error) error {
 	verbErr, ok := errors.AsType[*verbError](err)
 	if !ok {
@@ -132,7 +133,7 @@ func recordError(err error) error {
 		Recordings []struct{ Error *struct{ Kind record.Kind } }
 	}
 	if json.Unmarshal(verbErr.output, &out) != nil || len(out.Recordings) == 0 {
-		return err // it ended before it asked a server
+		return err // it failed before it sent a request
 	}
 	text := "what arrived cannot be explained"
 	if e := out.Recordings[0].Error; e != nil {

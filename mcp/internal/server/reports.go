@@ -13,10 +13,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// maxReports bounds the reports that are kept to be asked on.
+// maxReports bounds the stored reports.
 const maxReports = 16
 
-// reports are the newest reports, by an id that names what was explained and how.
+// reports stores the newest reports by an id, which identifies the recording and the arguments.
 type reports struct {
 	mu   sync.Mutex
 	list []storedReport // the newest last
@@ -47,8 +47,7 @@ func (r *reports) get(id string) (storedReport, error) {
 	return r.list[i], nil
 }
 
-// explain returns the report of a file or of a service's address, which is kept. A file that did not change since is not
-// read again.
+// explain returns the report on a file and stores it. An unchanged file is not read again.
 func (s *Server) explain(ctx context.Context, source string, args []string) (storedReport, error) {
 	if isURL(source) {
 		return storedReport{}, fmt.Errorf("%s is an address: call record first, then explain the file that it names", source)
@@ -75,7 +74,7 @@ func (s *Server) explain(ctx context.Context, source string, args []string) (sto
 	return k, nil
 }
 
-// findGroup finds a group by id, by name, or by a part of its name that only one has.
+// findGroup finds a group by its id, its name, or a unique part of its name.
 func (k *storedReport) findGroup(name string) (*report.Group, error) {
 	gs := k.report.Groups
 	if name == "" && len(gs) > 0 {

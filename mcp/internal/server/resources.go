@@ -19,7 +19,7 @@ const (
 	maxListed     = 100
 )
 
-// addResources adds the list of recordings below the roots, and the page of each rule.
+// addResources adds the list of recordings below the roots, and a page for each rule.
 func (s *Server) addResources() {
 	s.mcp.AddResource(&mcp.Resource{
 		URI: recordingsURI, Name: "recordings", Title: "Recordings that can be explained", MIMEType: "application/json",
@@ -50,14 +50,14 @@ func asJSON(uri string, v any) (*mcp.ReadResourceResult, error) {
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: uri, MIMEType: "application/json", Text: string(text)}}}, nil
 }
 
-// A Listed is a recording that can be explained.
+// A ListedRecording is a recording that the tool explain accepts.
 type ListedRecording struct {
 	File  string `json:"file"`
 	Bytes int64  `json:"bytes"`
 	Time  string `json:"time"`
 }
 
-// listRecordings returns the newest recordings below the roots, by their names' endings.
+// listRecordings returns the newest recordings below the roots. It selects files by extension.
 func (a *accessPolicy) listRecordings(ctx context.Context) []ListedRecording {
 	out := []ListedRecording{}
 	visited := 0

@@ -1,6 +1,9 @@
-// Package server answers assistants by the Model Context Protocol (https://modelcontextprotocol.io) with what whylate's
-// verbs say. It computes nothing: each tool runs one verb in a child process and shortens its JSON until an assistant can
-// read it at once. A hostile recording therefore costs one child, whose time and memory are bounded.
+// Package server answers assistants with whylate's reports over the Model Context Protocol
+// (https://modelcontextprotocol.io).
+//
+// It computes nothing: each tool runs a verb of whylate in a child process and shortens the child's
+// JSON to a size that an assistant can read at once. So a malicious recording can affect one child
+// only, whose time and memory are bounded.
 package server
 
 import (
@@ -17,17 +20,18 @@ import (
 	"github.com/whylate/whylate/internal/cli"
 )
 
-// Config says what a Server may touch.
+// Config configures the files and services that a Server may use.
 type Config struct {
-	// Roots are the directories below which files may be read.
+	// Roots are the directories whose files may be read.
 	Roots []string
-	// URLs are the services that may be recorded and explained: scheme, host and port, and the beginning of the path.
+	// URLs are the services that may be recorded: scheme, host and port, and a prefix of the path.
 	URLs []string
-	// Recordings is the directory that new recordings go to; "" means one in the user's cache directory.
+	// Recordings is the directory of new recordings; "" means one in the user's cache directory.
 	Recordings string
-	// Fleet is the address of a fleet that is asked with FleetToken; "" means none.
+	// Fleet is the address of a fleet, which is queried with FleetToken; "" means none.
 	Fleet, FleetToken string
-	// MaxFile bounds the size in bytes of a file, MaxRecord the length of a recording, Timeout what one answer takes besides.
+	// MaxFile bounds the size of a file in bytes, MaxRecord the length of a recording, and Timeout the
+	// time of an answer without that length.
 	MaxFile            int64
 	MaxRecord, Timeout time.Duration
 }
@@ -45,7 +49,7 @@ const instructions = `whylate says why requests of a Go service were late, from 
 The loop: 1. explain a recording or a service's URL; read "verdict" (what slow requests spent their time on) and "findings" (what to change, where, and the predicted gain). 2. request shows one slow request's path; source shows the lines of a site. 3. Change the code. 4. Record again under the same load and call verify (were the promises kept?) or diff (what changed?).
 Trust the words: "perhaps" and a low confidence mean that a better recording is needed; "judged" names the command that makes it. Do not report causes that no tool returned.`
 
-// New returns a Server. Its error says which directory or address of the Config cannot be used.
+// New returns a Server. The error names a directory or address of the Config that is unusable.
 func New(c Config) (*Server, error) {
 	allow, err := newAccessPolicy(c)
 	if err != nil {
@@ -61,7 +65,7 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// ServeStdio answers one session on standard input and output until it ends or ctx does.
+// ServeStdio serves one session on standard input and output until the session or ctx ends.
 func (s *Server) ServeStdio(ctx context.Context) error {
 	err := s.mcp.Run(ctx, &mcp.StdioTransport{})
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
@@ -70,8 +74,9 @@ func (s *Server) ServeStdio(ctx context.Context) error {
 	return err
 }
 
-// ServeHTTP answers sessions at http://ADDRESS/mcp until ctx ends, and says so on log. The address must be a loopback
-// one: there are no credentials. Requests of web pages are refused by their Origin and Host.
+// ServeHTTP serves sessions at http://ADDRESS/mcp until ctx ends, and prints the address to log. The
+// address must be a loopback address, because there are no credentials. Requests from web pages are
+// refused by their Origin and Host.
 func (s *Server) ServeHTTP(ctx context.Context, address string, log io.Writer) error {
 	l, err := listenLoopback(ctx, address)
 	if err != nil {

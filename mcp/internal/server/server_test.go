@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// connect returns a client's session with a server of the configuration. The client's user answers what he is asked with
-// action; with "" it has no way to ask him.
+// connect returns a client's session with a server of the configuration. The client's user answers a
+// question with action; with "" the client cannot ask its user.
 func connect(t *testing.T, c Config, action string) *mcp.ClientSession {
 	t.Helper()
 	if action == "" {
@@ -42,7 +42,7 @@ func connect(t *testing.T, c Config, action string) *mcp.ClientSession {
 	return connectUser(t, c, func(string) string { return action })
 }
 
-// connectUser is connect with a user that answers each question by answer.
+// connectUser is connect with a user that answers each question with the result of answer.
 func connectUser(t *testing.T, c Config, answer func(question string) string) *mcp.ClientSession {
 	t.Helper()
 	if c.MaxFile == 0 {
@@ -88,7 +88,7 @@ func ask(t *testing.T, s *mcp.ClientSession, tool string, args map[string]any) (
 	return text.String(), res.IsError
 }
 
-// answer calls a tool that must not fail and decodes what it answers.
+// answer calls a tool that must succeed and decodes its answer.
 func answer[T any](t *testing.T, s *mcp.ClientSession, tool string, args map[string]any) *T {
 	t.Helper()
 	text, failed := ask(t, s, tool, args)
@@ -102,15 +102,15 @@ func answer[T any](t *testing.T, s *mcp.ClientSession, tool string, args map[str
 	return v
 }
 
-// corpus are recordings of programs with one known fault each, by every kind of cause.
+// corpus are recordings of programs with one known fault each, for every kind of cause.
 var corpus = []string{
 	"ants-few", "badger", "cache-sweep", "caddy-gzip", "caddy-slow-upstream", "checker-herd", "chi-lock", "controller-few-qps", "coredns-erratic",
 	"coredns-slow-upstream", "cron-lock", "dns-lock", "dns-upstream", "etcd-defragment", "fasthttp-lock", "nats-sync-always", "redis-pool",
 	"slog-pipe", "sql-pool", "transport-conns", "websocket-broadcast",
 }
 
-// TestCorpus asks as the skill teaches, explain and then request, and looks for the cause and the line that are known to
-// be true in what was returned.
+// TestCorpus follows the skill's instructions, explain and then request, and checks that the answers
+// have the known cause and line.
 func TestCorpus(t *testing.T) {
 	dir, names := testprog.Corpus(t)
 	type askedCase struct {
@@ -171,7 +171,7 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// TestNotAllowed asks for what the server may not touch.
+// TestNotAllowed requests files and addresses that the server may not use.
 func TestNotAllowed(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	write := func(dir, name, text string) string {
@@ -220,7 +220,7 @@ func TestNotAllowed(t *testing.T) {
 		{"record", "url", "https://127.0.0.1:1/debug", "was not allowed"},
 		{"record", "url", "http://user:pw@127.0.0.1:1/debug", "credentials"},
 		{"record", "url", "file:///etc/passwd", "neither http nor https"},
-		{"record", "url", "http://127.0.0.1:1/debug", "refused"}, // allowed, but nobody listens
+		{"record", "url", "http://127.0.0.1:1/debug", "refused"}, // allowed, but no process listens
 		{"request", "report", "nothing", "explain first"},
 	} {
 		text, failed := ask(t, s, c.tool, map[string]any{c.arg: c.value})
@@ -249,7 +249,7 @@ func service(t *testing.T) string {
 	return srv.URL
 }
 
-// TestRecordAsks records a service only if the client's user agrees.
+// TestRecordAsks: a service is recorded only if the client's user agrees.
 func TestRecordAsks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("records for a second")
@@ -275,7 +275,7 @@ func TestRecordAsks(t *testing.T) {
 	}
 }
 
-// TestTools asks every tool about one recording, and the tools' descriptions.
+// TestTools calls every tool for one recording, and checks the tools' descriptions.
 func TestTools(t *testing.T) {
 	dir, _ := testprog.Corpus(t)
 	file := testprog.FieldRecording(t, dir, "sql-pool")
@@ -351,7 +351,7 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// TestAnswersFit gives explanation and path more than fits.
+// TestAnswersFit: newExplanation and newPath shorten a report that does not fit.
 func TestAnswersFit(t *testing.T) {
 	long := strings.Repeat("\x1b[31mverylongname.", 500)
 	r := &report.Report{}
@@ -377,7 +377,7 @@ func TestAnswersFit(t *testing.T) {
 	}
 }
 
-// TestLongestSegmentsStay: a path that is shortened keeps the longest segments, in order of time.
+// TestLongestSegmentsStay: a shortened path keeps the longest segments, in order of time.
 func TestLongestSegmentsStay(t *testing.T) {
 	q := &report.Request{ID: "q"}
 	for i := range 3 * maxSegments {
@@ -398,7 +398,8 @@ func TestLongestSegmentsStay(t *testing.T) {
 	}
 }
 
-// TestChangeText: a comparison says that there is no evidence where there is none, and by how much a latency changed where there is.
+// TestChangeText: a comparison reports a lack of evidence of a change, or by how much a latency
+// changed.
 func TestChangeText(t *testing.T) {
 	ns := func(n int64) *int64 { return &n }
 	for _, c := range []struct {
@@ -415,7 +416,7 @@ func TestChangeText(t *testing.T) {
 	}
 }
 
-// TestStoredReports: of more reports than are kept the newest stay, and one that is added again counts as new.
+// TestStoredReports: the newest reports stay, and a report that is added again counts as new.
 func TestStoredReports(t *testing.T) {
 	var r reports
 	for i := range maxReports {
@@ -430,7 +431,7 @@ func TestStoredReports(t *testing.T) {
 	}
 }
 
-// TestHTTP serves on loopback only, and no web page.
+// TestHTTP: the server listens on loopback only and refuses requests from web pages.
 func TestHTTP(t *testing.T) {
 	s, err := New(Config{Roots: []string{t.TempDir()}, Timeout: time.Minute})
 	if err != nil {
@@ -474,7 +475,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// lineWriter hands on what is written.
+// A lineWriter sends the written texts to a channel.
 type lineWriter chan<- string
 
 func (l lineWriter) Write(p []byte) (int, error) { l <- string(p); return len(p), nil }

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// Bounds of what source reads.
+// Bounds of the tool source.
 const (
 	maxSource   = 4 << 20 // bytes of a file
 	maxLines    = 80
 	maxLine     = 240 // columns
-	defaultSide = 12  // lines before and after
-	maxDepth    = 12  // of directories that are searched
+	defaultSide = 12  // lines before and after the requested one
+	maxDepth    = 12  // depth of searched directories
 	maxFiles    = 50_000
 )
 
@@ -27,15 +27,16 @@ type sourceIn struct {
 	Context int    `json:"around,omitempty" jsonschema:"lines before and after it (default: 12)"`
 }
 
-// Source is lines of a file.
+// A Source has lines of a file.
 type Source struct {
 	File  string   `json:"file" jsonschema:"the file that was read"`
 	Lines []string `json:"lines" jsonschema:"each begins with its number; > marks the one that was asked for"`
 	Note  string   `json:"note,omitempty"`
 }
 
-// sourceTool finds a file that a report names by its longest ending that exists below a root: recordings name files as
-// the service's build saw them, on another machine or with -trimpath.
+// sourceTool returns lines of a source file that a report names. Recordings have the file names of the
+// service's build, on another machine or with -trimpath, so sourceTool searches the file below the
+// roots by the longest common end of its path.
 func (s *Server) sourceTool(ctx context.Context, in sourceIn) (*Source, error) {
 	if in.Line < 1 {
 		return nil, errors.New("lines count from 1")
@@ -77,7 +78,8 @@ func (s *Server) sourceTool(ctx context.Context, in sourceIn) (*Source, error) {
 	return out, nil
 }
 
-// findSource returns the Go source file below a root that a report's file name means.
+// findSource returns the Go source file below a root that corresponds to a report's file name, with a
+// note if it may be another file.
 func (a *accessPolicy) findSource(ctx context.Context, name string) (path, note string, err error) {
 	if !strings.HasSuffix(name, ".go") {
 		return "", "", fmt.Errorf("%q is not a Go source file", name)
@@ -93,7 +95,7 @@ func (a *accessPolicy) findSource(ctx context.Context, name string) (path, note 
 	for _, root := range a.roots {
 		_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 			if err != nil {
-				return nil // a directory that cannot be read holds no source of ours
+				return nil // skip unreadable directories
 			}
 			if visited++; visited > maxFiles || ctx.Err() != nil {
 				return filepath.SkipAll
@@ -129,7 +131,7 @@ func (a *accessPolicy) findSource(ctx context.Context, name string) (path, note 
 	return path, note, nil
 }
 
-// commonEnd returns how many parts at the end of two paths are equal.
+// commonEnd returns the number of equal parts at the ends of two paths.
 func commonEnd(a, b []string) (n int) {
 	for n < len(a) && n < len(b) && a[len(a)-1-n] == b[len(b)-1-n] {
 		n++

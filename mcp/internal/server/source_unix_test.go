@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestPipe: a pipe or device that is called like a source file is not read, and a call for it ends.
+// TestPipe: a pipe or device with the name of a source file is not read, and the call returns.
 func TestPipe(t *testing.T) {
 	root := t.TempDir()
 	pipe := filepath.Join(root, "pipe.go")
@@ -43,7 +43,8 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-// TestReplaced: what replaces a file after it was looked up is not read if it is a link out of the root, a pipe, or larger than allowed.
+// TestReplaced: a file that is replaced after resolveFile is not read if it is now a link out of the
+// root, a pipe, or too large.
 func TestReplaced(t *testing.T) {
 	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "secret.go")
 	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// addTools adds a tool for each question. All but record only read.
+// addTools adds all tools. Only record changes something.
 func (s *Server) addTools() {
 	addTool(s, "explain", "Why were requests late?",
 		"Explains a recording (a Go execution trace, or a .whylate file that record made): what slow requests spent their time on, what to change with the predicted gain, and the groups of requests. Ask this first.",
@@ -47,7 +47,7 @@ func (s *Server) addTools() {
 	}
 }
 
-// addTool adds a tool that changes nothing and reaches nothing outside of this machine.
+// addTool adds a tool that changes nothing and accesses nothing outside this machine.
 func addTool[In, Out any](s *Server, name, title, description string, answer func(context.Context, In) (Out, error)) {
 	openWorld := false
 	mcp.AddTool(s.mcp, &mcp.Tool{
@@ -59,7 +59,7 @@ func addTool[In, Out any](s *Server, name, title, description string, answer fun
 	})
 }
 
-// Selection says which part of a recording is meant.
+// A Selection selects a part of a recording.
 type Selection struct {
 	Group   string `json:"group,omitempty" jsonschema:"report only groups whose name matches this regular expression"`
 	Request string `json:"request,omitempty" jsonschema:"take calls of functions that match this regular expression as requests"`
@@ -67,7 +67,8 @@ type Selection struct {
 	To      string `json:"to,omitempty" jsonschema:"leave out requests that end after this time"`
 }
 
-// args are the flags of explain. A value stands in the same word as its flag, so none can become a flag itself.
+// args returns the flags of the verb explain. A value is in the same argument as its flag, so no value
+// can become a flag.
 func (x *Selection) args() []string {
 	var out []string
 	for _, f := range [][2]string{{"--group=", x.Group}, {"--request=", x.Request}, {"--from=", x.From}, {"--to=", x.To}} {
@@ -129,12 +130,12 @@ type whatIfIn struct {
 	Selection
 }
 
-// A WhatIf is what changes would win.
+// A WhatIf is the prediction for changes.
 type WhatIf struct {
 	Groups []Gain `json:"groups"`
 }
 
-// A Gain is what changes would win in one group.
+// A Gain is the prediction for one group.
 type Gain struct {
 	Group     string `json:"group"`
 	Requests  int    `json:"requests"`
@@ -184,7 +185,7 @@ func (s *Server) runComparison(ctx context.Context, in pairIn, v any, verb ...st
 	return s.verbs.run(ctx, 0, v, args...)
 }
 
-// A Comparison is what changed between two recordings.
+// A Comparison has the changes between two recordings.
 type Comparison struct {
 	Warnings  []string      `json:"warnings,omitempty"`
 	Changed   []GroupChange `json:"changed" jsonschema:"groups with evidence of a change"`
@@ -193,7 +194,7 @@ type Comparison struct {
 	Vanished  []string      `json:"vanished,omitempty"`
 }
 
-// A GroupChange is how one group changed.
+// A GroupChange is the change of one group.
 type GroupChange struct {
 	Group  string   `json:"group"`
 	P50    string   `json:"p50"`
@@ -224,7 +225,7 @@ func (s *Server) diffTool(ctx context.Context, in pairIn) (*Comparison, error) {
 	return out, nil
 }
 
-// changeText writes a latency before and after, and whether there is evidence of a difference.
+// changeText returns a latency before and after, and whether there is evidence of a difference.
 func changeText(c *compare.Change) string {
 	text := words.DurationOrUnknown(c.Old) + " → " + words.DurationOrUnknown(c.New)
 	switch {
@@ -252,13 +253,13 @@ func warnings(list []report.Warning) []string {
 	return out
 }
 
-// A Proof is what became of the findings' promises.
+// A Proof compares the predictions of findings with the result of the change.
 type Proof struct {
 	Verdicts []Promise `json:"verdicts"`
 	Warnings []string  `json:"warnings,omitempty"`
 }
 
-// A Promise is one finding's prediction, and what came of it.
+// A Promise is one finding's prediction and its result.
 type Promise struct {
 	Finding   string `json:"finding"`
 	Group     string `json:"group"`
@@ -290,7 +291,7 @@ type rulesIn struct {
 	Codes []string `json:"codes,omitempty" jsonschema:"codes such as WL2001 (default: every rule in a line)"`
 }
 
-// Rules are what findings mean.
+// Rules are the documentation of rules.
 type Rules struct {
 	Rules []Rule `json:"rules"`
 }
@@ -308,7 +309,7 @@ type Rule struct {
 	Wrong    string `json:"wrong,omitempty" jsonschema:"when the rule is wrong"`
 }
 
-// maxRules is how many rules are explained in one answer.
+// maxRules bounds the rules that one answer explains.
 const maxRules = 4
 
 func (s *Server) rulesTool(ctx context.Context, in rulesIn) (*Rules, error) {

@@ -19,19 +19,20 @@ const VerbArg = "verb"
 
 const (
 	maxOutput = 64 << 20 // bytes of a verb's JSON
-	maxError  = 8 << 10  // bytes of what it says of an error
-	// childMemory is what --max-memory gets: the largest generation of a trace has to fit.
+	maxError  = 8 << 10  // bytes of a verb's error output
+	// childMemory is the value of --max-memory: the largest generation of a trace has to fit.
 	childMemory = "1GiB"
 	killAfter   = 3 * time.Second
 )
 
-// verbs runs whylate's verbs, one at a time: a machine that runs a service has no CPUs for more.
+// verbs runs whylate's verbs one at a time, because the CPUs of the machine may be busy with a
+// service.
 type verbs struct {
 	timeout time.Duration
 	slots   chan struct{}
 }
 
-// run runs a verb with arguments and decodes the JSON that it prints into v. It takes at most the timeout and extra.
+// run runs a verb with arguments and decodes its JSON into v. It takes at most the timeout plus extra.
 func (r *verbs) run(ctx context.Context, extra time.Duration, v any, args ...string) error {
 	select {
 	case r.slots <- struct{}{}:
@@ -67,7 +68,8 @@ func (r *verbs) run(ctx context.Context, extra time.Duration, v any, args ...str
 	return nil
 }
 
-// A verbError is what a verb wrote when it failed: the last line about its failure, and the JSON of verbs that print it all the same.
+// A verbError is the output of a failed verb: the last line of its error output, and the JSON of verbs
+// that print it in spite of the failure.
 type verbError struct {
 	line   string
 	output []byte
@@ -80,8 +82,8 @@ func lastLine(text string) string {
 	return strings.TrimPrefix(lines[len(lines)-1], "whylate: ")
 }
 
-// A bounded buffer keeps the first bytes written to it. Beyond, it drops the rest, or with rest unset fails, which ends
-// the child.
+// A boundedBuffer keeps the first limit bytes. It drops further bytes or, if dropsRest is unset,
+// fails, which ends the child.
 type boundedBuffer struct {
 	bytes.Buffer
 	limit                 int

@@ -14,12 +14,12 @@ import (
 	"unicode"
 )
 
-// accessPolicy says which files and addresses a client may name.
+// An accessPolicy decides which files and addresses a client may name.
 type accessPolicy struct {
 	roots   []string // absolute, without symbolic links
 	urls    []*url.URL
 	maxFile int64
-	// recordings is where new ones go; it is a root, too.
+	// recordings is the directory of new recordings. It is also one of the roots.
 	recordings string
 }
 
@@ -76,8 +76,9 @@ func realPath(path string) (string, error) {
 	return filepath.EvalSymlinks(abs)
 }
 
-// resolveFile returns the absolute path of a regular file below one of the roots, links followed. A relative path is looked up
-// below each root in turn. The error of a path outside does not say whether the file exists.
+// resolveFile returns the absolute path, without symbolic links, of a regular file below one of the
+// roots. A relative path is searched below each root in turn. The error for a path outside the roots
+// does not reveal whether the file exists.
 func (a *accessPolicy) resolveFile(path string) (string, error) {
 	if path == "" || strings.ContainsRune(path, 0) {
 		return "", errors.New("name a file")
@@ -111,8 +112,9 @@ func (a *accessPolicy) resolveFile(path string) (string, error) {
 	return "", fmt.Errorf("%q: %w in any directory that this server may read", path, fs.ErrNotExist)
 }
 
-// openFile opens a regular file below one of the roots, of at most so many bytes. A link that leads out of the root since the path was looked up
-// is not followed, and a pipe or device that replaced the file is not waited for.
+// openFile opens a regular file below one of the roots, of at most limit bytes. The file may have been
+// replaced since resolveFile: openFile does not follow a link out of the root and does not block on a
+// pipe or device.
 func (a *accessPolicy) openFile(path string, limit int64) (*os.File, error) {
 	for _, name := range a.roots {
 		rel, err := filepath.Rel(name, path)
@@ -124,7 +126,7 @@ func (a *accessPolicy) openFile(path string, limit int64) (*os.File, error) {
 			return nil, err
 		}
 		defer root.Close()
-		// A device may act when it is opened, so its type is looked at before; opening a pipe would wait for its writer.
+		// Check the type first, because opening a device may have an effect and opening a pipe blocks until it has a writer.
 		if info, err := root.Stat(rel); err != nil {
 			return nil, err
 		} else if !info.Mode().IsRegular() {
@@ -174,9 +176,11 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// resolveURL returns text as an address if it has scheme, host and port of an allowed one, and a path at or below its path, and public as the
-// address that a message may show. Paths are compared decoded and without dots, and the address holds the path that was compared, not the
-// client's spelling of it. Credentials and queries come from the operator, never from a client.
+// resolveURL checks an address from a client against the allowed ones: scheme, host and port must be
+// equal, and its path must be at or below the allowed path. It returns the address to use and, as
+// public, the address for messages. Paths are compared decoded and without dots, and the result has
+// the compared path, not the client's spelling. Credentials and queries come from the operator, never
+// from a client.
 func (a *accessPolicy) resolveURL(text string) (address, public string, err error) {
 	u, err := parseURL(text)
 	if err != nil {
@@ -192,7 +196,7 @@ func (a *accessPolicy) resolveURL(text string) (address, public string, err erro
 		if u.Scheme != allowedURL.Scheme || !strings.EqualFold(u.Host, allowedURL.Host) || !hasPrefix || rest != "" && rest[0] != '/' {
 			continue
 		}
-		// A server or a proxy before it may decode a path twice, take \ for / or drop what follows a ;.
+		// A server, or a proxy before it, may decode a path twice, treat \ as /, or drop the text after a semicolon.
 		if strings.ContainsFunc(rest, func(r rune) bool { return strings.ContainsRune(`%\;`, r) || !unicode.IsPrint(r) }) {
 			return "", "", errors.New(`a path may not hold %, \, ; or invisible characters, also not escaped`)
 		}
@@ -204,8 +208,8 @@ func (a *accessPolicy) resolveURL(text string) (address, public string, err erro
 	return "", "", fmt.Errorf("%s was not allowed: start whylate-mcp with -url %s://%s", u.Redacted(), u.Scheme, u.Host)
 }
 
-// cleanPath returns a decoded path without dots and without a slash at its end.
+// cleanPath returns a decoded path without dots and without a trailing slash.
 func cleanPath(p string) string { return strings.TrimSuffix(slashpath.Clean("/"+p), "/") }
 
-// isURL reports whether a source names an address and not a file.
+// isURL reports whether a source is an address, not a file.
 func isURL(source string) bool { return strings.Contains(source, "://") }
