@@ -1,4 +1,4 @@
-// Kubectl-whylate is a plugin of kubectl: `kubectl whylate POD` says why the requests of a Go service in a pod are late. See
+// Kubectl-whylate is a plugin of kubectl: `kubectl whylate POD` explains why the requests of a Go service in a pod are late. See
 // docs/kubernetes.md.
 package main
 
@@ -20,9 +20,10 @@ import (
 
 func main() { os.Exit(run()) }
 
-// run runs the command. The first interrupt asks it to explain what was recorded by then, the second ends the process.
+// run runs the command. After the first interrupt it explains what has been recorded; the second ends
+// the process.
 func run() int {
-	// Libraries log what is returned as an error anyway.
+	// Libraries log errors that they return as well.
 	log.SetOutput(io.Discard)
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)

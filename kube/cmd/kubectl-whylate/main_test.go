@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestInterrupt: an interrupt ends in order, and no file is left.
+// TestInterrupt: an interrupt ends the command with the right status, and no file remains.
 func TestInterrupt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a process")

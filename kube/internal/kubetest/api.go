@@ -22,10 +22,11 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 )
 
-// Namespace is that of all pods.
+// Namespace is the namespace of all pods.
 const Namespace = "shop"
 
-// API answers as an API server does: about pods, a deployment and events, and it forwards ports by its Kubelet.
+// An API answers like an API server: about pods, a deployment and events, and it forwards ports
+// through its Kubelet.
 type API struct {
 	Kubelet
 	Deployment *appsv1.Deployment
@@ -33,13 +34,13 @@ type API struct {
 
 	mu                sync.Mutex
 	pods              map[string]*corev1.Pod
-	RefusesWebSockets bool            // WebSockets are refused
-	Forbidden         map[string]bool // subresources and resources that may not be used
-	WebSockets        int             // how many WebSockets there were
+	RefusesWebSockets bool            // answer requests for WebSockets with an error
+	Forbidden         map[string]bool // resources and subresources without permission
+	WebSockets        int             // number of opened WebSockets
 	SPDY              int
 }
 
-// PutPod adds a pod or replaces it.
+// PutPod adds or replaces a pod.
 func (a *API) PutPod(p *corev1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -49,7 +50,7 @@ func (a *API) PutPod(p *corev1.Pod) {
 	a.pods[p.Name] = p
 }
 
-// Config serves the API on loopback until the test ends, and returns the name of a kubeconfig that leads to it.
+// Config serves the API on loopback until the test ends, and returns the name of a kubeconfig for it.
 func (a *API) Config(t testing.TB) string {
 	t.Helper()
 	s := httptest.NewServer(a)
@@ -123,7 +124,8 @@ func writeStatus(w http.ResponseWriter, code int, reason metav1.StatusReason, te
 	_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: text})
 }
 
-// forward carries SPDY to the kubelet, and unpacks it from a WebSocket, as API servers have done since Kubernetes 1.31.
+// forward passes SPDY to the kubelet, and unpacks SPDY from a WebSocket, as API servers have done
+// since Kubernetes 1.31.
 func (a *API) forward(w http.ResponseWriter, r *http.Request, pod string) {
 	if !websocket.IsWebSocketUpgrade(r) {
 		a.increment(&a.SPDY)
@@ -151,7 +153,8 @@ func (a *API) increment(n *int) {
 	*n++
 }
 
-// tunneledResponse is the answer to an upgrade that was made already: what is hijacked is the tunnel.
+// A tunneledResponse is the response to an upgrade that is already complete. Hijack returns the
+// tunnel.
 type tunneledResponse struct {
 	conn net.Conn
 	head http.Header

@@ -1,5 +1,6 @@
-// Package kubetest gives tests the parts of a cluster that a forwarded connection goes through: the streaming server of kubelets, and an API
-// server's answers about pods. Its pods are ports of this machine's loopback.
+// Package kubetest provides tests with the parts of a cluster on the path of a forwarded connection:
+// the streaming server of kubelets, and an API server's answers about pods. Ports of its pods are
+// ports on this machine's loopback.
 package kubetest
 
 import (
@@ -14,14 +15,14 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 )
 
-// A Kubelet forwards ports of pods, as kubelets and container runtimes do: with their own streaming server.
+// A Kubelet forwards ports of pods with the streaming server of kubelets and container runtimes.
 type Kubelet struct {
 	mu    sync.Mutex
 	ports map[string]string // "pod:port" to an address
 	open  int
 }
 
-// AddPort says that a process of a pod listens at a port, which is an address of this machine.
+// AddPort maps a port of a pod to an address on this machine.
 func (k *Kubelet) AddPort(pod string, port int, address string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -31,7 +32,7 @@ func (k *Kubelet) AddPort(pod string, port int, address string) {
 	k.ports[fmt.Sprint(pod, ":", port)] = address
 }
 
-// OpenConnections is the number of connections that are forwarded.
+// OpenConnections returns the number of forwarded connections.
 func (k *Kubelet) OpenConnections() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -44,7 +45,8 @@ func (k *Kubelet) addOpen(n int) {
 	k.open += n
 }
 
-// PortForward carries one connection. Its error has containerd's words (internal/cri/server/sandbox_portforward_linux.go).
+// PortForward forwards one connection. Its error has containerd's text
+// (internal/cri/server/sandbox_portforward_linux.go).
 func (k *Kubelet) PortForward(ctx context.Context, pod, _ string, port int32, stream io.ReadWriteCloser) error {
 	k.mu.Lock()
 	address, ok := k.ports[fmt.Sprint(pod, ":", port)]

@@ -35,9 +35,10 @@ import (
 	"github.com/whylate/whylate/kube/internal/kubetest"
 )
 
-// TestCluster records through a real API server, which checks rights, looks up the pod's node, and carries WebSockets to its kubelet. Of the
-// kubelet there is the streaming server alone, since pods need a machine of their own; the services are processes here. The API server also
-// checks every object of docs/kubernetes against its schema, strictly.
+// TestCluster records through a real API server, which checks permissions, finds the pod's node, and
+// forwards WebSockets to its kubelet. Of the kubelet there is only the streaming server, because pods
+// need a dedicated machine; the services are processes here. The API server also checks every object
+// of docs/kubernetes strictly against its schema.
 func TestCluster(t *testing.T) {
 	testfull.Need(t, "kube-apiserver and etcd, ten minutes to build")
 	url := serveCluster(t)
@@ -138,14 +139,14 @@ func named(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: kubetest.Namespace}
 }
 
-// client speaks to an API server.
+// client returns a client of an API server.
 func client(t *testing.T, url, token string) *rest.RESTClient {
 	c := must.Have(clientcmd.BuildConfigFromFlags("", kubetest.Kubeconfig(t, url, token)))(t)
 	c.NegotiatedSerializer, c.GroupVersion, c.APIPath = scheme.Codecs, &corev1.SchemeGroupVersion, "/api"
 	return must.Have(rest.RESTClientFor(c))(t)
 }
 
-// create creates an object, which must have no field that its schema does not know.
+// create creates an object. Fields that are not in its schema are errors.
 func create(t *testing.T, c *rest.RESTClient, object any) {
 	t.Helper()
 	var created struct {
@@ -170,7 +171,7 @@ func create(t *testing.T, c *rest.RESTClient, object any) {
 	}
 }
 
-// updateStatus writes an object's status, as kubelets do.
+// updateStatus updates an object's status, as kubelets do.
 func updateStatus(t *testing.T, c *rest.RESTClient, resource, namespace string, object any) {
 	t.Helper()
 	data := must.Have(yaml.YAMLToJSON(must.Have(yaml.Marshal(object))(t)))(t)
@@ -181,7 +182,7 @@ func updateStatus(t *testing.T, c *rest.RESTClient, resource, namespace string, 
 	must.Do(t, c.Put().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(created.Name).SubResource("status").Body(data).Do(t.Context()).Error())
 }
 
-// serveCluster builds and starts etcd and kube-apiserver until the test ends.
+// serveCluster builds and starts etcd and kube-apiserver, which run until the test ends.
 func serveCluster(t *testing.T) (url string) {
 	dir := t.TempDir()
 	build := exec.Command("go", "build", "-ldflags=-s", "-o", dir, "./...")

@@ -20,27 +20,29 @@ import (
 	"github.com/whylate/whylate/internal/output/termtext"
 )
 
-// A forwarder opens connections to ports of pods through the API server, as kubectl port-forward does: by WebSocket, or SPDY where that is
-// refused. Nothing listens on this machine.
+// A forwarder opens connections to ports of pods through the API server, as kubectl port-forward does:
+// over WebSocket, or SPDY if that is refused. It opens no port on this machine.
 type forwarder struct {
 	config *rest.Config
 	client rest.Interface
 }
 
 const (
-	// dialTimeout bounds the way through API server and kubelet.
+	// dialTimeout bounds the connection through the API server and the kubelet.
 	dialTimeout = 15 * time.Second
-	// errorWait is how long a connection that ended is waited for to say why.
+	// errorWait bounds the wait for the error of a connection that has ended.
 	errorWait     = time.Second
 	maxErrorBytes = 4 << 10
-	// maxLine is how many columns a message may take.
+	// maxLine bounds the columns of a message.
 	maxLine = 2000
 )
 
-// dial connects to a port of a pod. Every connection is an upgraded request of its own: streams in one have no flow control of their own,
-// so a slow reader would hold up the others, and a port that refuses ends all of them.
+// dial connects to a port of a pod. Every connection is a separate upgraded request. Streams of one
+// connection have no separate flow control, so a slow reader would block the others, and a port that
+// refuses would end all of them.
 //
-// Errors are of type *record.Error, and so are those of the connection's Read where the kubelet says what went wrong.
+// Errors are of type *record.Error. So are the errors of the connection's Read if the kubelet reports
+// a reason.
 func (f *forwarder) dial(ctx context.Context, namespace, pod, port string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -78,7 +80,7 @@ func (f *forwarder) dial(ctx context.Context, namespace, pod, port string) (net.
 }
 
 func (f *forwarder) openConn(namespace, pod, port string) (*conn, error) {
-	// The dialers keep a connection each, so they serve once.
+	// Each dialer keeps one connection, so it is used once.
 	u := f.client.Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("portforward").URL()
 	socketDialer, err := portforward.NewSPDYOverWebsocketDialerForStreaming(u, f.config)
 	if err != nil {
@@ -112,7 +114,7 @@ func (f *forwarder) openConn(namespace, pod, port string) (*conn, error) {
 	if err != nil {
 		return closeWith(err)
 	}
-	errStream.Close() // nothing is written to it
+	errStream.Close() // this side writes nothing
 	c := &conn{connection: connection, errReady: make(chan struct{})}
 	go func() {
 		defer close(c.errReady)
@@ -122,16 +124,16 @@ func (f *forwarder) openConn(namespace, pod, port string) (*conn, error) {
 	}()
 	headers.Set(corev1.StreamType, corev1.StreamTypeData)
 	if c.Stream, err = connection.CreateStream(headers); err != nil {
-		return closeWith(c.endReason(err)) // a port that refuses may end the stream before its opening is confirmed
+		return closeWith(c.endReason(err)) // a port that refuses may end the stream before it is open
 	}
 	return c, nil
 }
 
-// A conn is a pair of streams to a port, as a net.Conn without deadlines.
+// A conn is a pair of streams to a port. It is a net.Conn without deadlines.
 type conn struct {
 	httpstream.Stream
 	connection httpstream.Connection
-	errReady   chan struct{} // closed once err stands
+	errReady   chan struct{} // closed when err is final
 	err        *record.Error
 }
 
@@ -143,7 +145,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return 0, c.endReason(err)
 }
 
-// endReason is what the kubelet says of a connection's end, else err.
+// endReason returns the kubelet's reason for the end of the connection, or else err.
 func (c *conn) endReason(err error) error {
 	select {
 	case <-c.errReady:
@@ -170,7 +172,8 @@ func (c *conn) SetDeadline(time.Time) error      { return nil }
 func (c *conn) SetReadDeadline(time.Time) error  { return nil }
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
-// forwardError says what kept a connection to a port from being made. The texts are those of the API server, kubelets and container runtimes.
+// forwardError converts an error of the API server, a kubelet or a container runtime to an error with
+// advice.
 func forwardError(pod, port, text string) *record.Error {
 	e := &record.Error{Kind: record.Unreachable, Op: "reaching it", Text: fmt.Sprintf("forwarding to port %s of pod %s failed (%s)", port, pod, shortText(text))}
 	switch lower := strings.ToLower(text); {
@@ -190,7 +193,7 @@ func forwardError(pod, port, text string) *record.Error {
 	return e
 }
 
-// shortText makes a foreign text fit to be quoted, line a message for one line.
+// shortText prepares a foreign text for a quotation, lineText a message for one line.
 func shortText(text string) string { return cleanText(text, 300) }
 func lineText(err error) string    { return cleanText(err.Error(), maxLine) }
 

@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// TestManifests: Kubernetes' own types have each field of the fleet's manifests, as kustomize puts them together. Which files, the environment says.
+// TestManifests: Kubernetes' Go types have each field of the fleet's manifests in kustomize's output.
+// The environment names the files.
 func TestManifests(t *testing.T) {
 	pattern := os.Getenv("WHYLATE_MANIFESTS")
 	if pattern == "" {

@@ -1,5 +1,6 @@
-// Package plugin is kubectl whylate: it picks pods, reaches their profiling ports through the API server, records, and lets whylate's verbs
-// explain. It computes nothing itself. See docs/kubernetes.md.
+// Package plugin is the command kubectl whylate. It selects pods, connects to their profiling ports
+// through the API server, records, and runs whylate's verbs to explain the recordings. It computes
+// nothing. See docs/kubernetes.md.
 package plugin
 
 import (
@@ -22,7 +23,7 @@ import (
 	"golang.org/x/term"
 	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // how users may log in
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // methods of authentication
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -56,37 +57,37 @@ Exit status: 0 done, also when a recording was cut but can be used; 2 wrong use;
 flags:
 `
 
-// maxRecording bounds the bytes of a pod's recording, and maxAnswer those of its report.
+// maxRecording bounds the bytes of a pod's recording.
 const (
 	maxRecording = 256 << 20
 	maxSeconds   = 300
-	maxPods      = 16 // also what --watch shows at most
+	maxPods      = 16 // --watch shows at most as many
 )
 
-// options are the flags.
+// options are the values of the flags.
 type options struct {
 	selector, container, port, path, output        string
 	seconds, pods                                  int
 	flight, html, json, watch, full, events, noCPU bool
 	hasSeconds                                     bool
-	args, passedArgs                               []string // what comes before -- and after
+	args, passedArgs                               []string // arguments before and after --
 }
 
-// usageError is about how the command was called.
+// A usageError reports a wrong use of the command.
 type usageError struct{ error }
 
 func newUsageError(format string, args ...any) error {
 	return usageError{fmt.Errorf(format+"; see kubectl whylate --help", args...)}
 }
 
-// Streams are where a run reads and writes.
+// Streams are the standard streams of a run.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// Run runs the command and returns the exit status, one of package cli. A done ctx stands for an interrupt. Tmp is a directory for what is
-// not kept, which the caller removes.
+// Run runs the command and returns the exit status, one of package cli. The end of ctx is an
+// interrupt. Tmp is a directory for temporary recordings, which the caller removes.
 func Run(ctx context.Context, args []string, s Streams, tmp string) int {
 	flags := pflag.NewFlagSet("kubectl whylate", pflag.ContinueOnError)
 	flags.SortFlags = false
@@ -162,7 +163,7 @@ func (o *options) check() error {
 	return nil
 }
 
-// clusterFlags adds kubectl's flags about which cluster is asked, and as whom.
+// clusterFlags adds kubectl's flags that select the cluster and the user.
 func clusterFlags(flags *pflag.FlagSet) clientcmd.ClientConfig {
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), new(clientcmd.ConfigOverrides)
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "file with clusters and users (default: KUBECONFIG, else ~/.kube/config)")
@@ -182,7 +183,7 @@ func connect(config clientcmd.ClientConfig) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	// Both clients share a connection.
+	// Both clients share one HTTP client and its connections.
 	client, err := rest.HTTPClientFor(rc)
 	if err != nil {
 		return nil, fmt.Errorf("using the kubeconfig: %w", err)
@@ -202,16 +203,16 @@ func connect(config clientcmd.ClientConfig) (*cluster, error) {
 type run struct {
 	options
 	streams Streams
-	dir     string // of the recordings
+	dir     string // directory of the recordings
 }
 
-// An answer is what came of a pod.
+// An answer is the result for one pod.
 type answer struct {
 	Pod       string            `json:"pod"`
 	Service   map[string]string `json:"service"`
 	Port      int               `json:"port,omitempty"`
-	Flight    bool              `json:"flight,omitempty"` // its flight recorder was asked
-	File      string            `json:"file,omitempty"`   // that was kept
+	Flight    bool              `json:"flight,omitempty"` // recorded by its flight recorder
+	File      string            `json:"file,omitempty"`   // recording in the directory of -o
 	Page      string            `json:"page,omitempty"`
 	Bytes     int64             `json:"bytes,omitempty"`
 	Truncated bool              `json:"truncated,omitempty"`
@@ -220,10 +221,11 @@ type answer struct {
 	Report    json.RawMessage   `json:"report,omitempty"` // report/report.schema.json
 
 	status int
-	file   string // also of what is not kept
+	file   string // recording, including a temporary one
 	report *report.Report
 }
 
+// execute runs the command for all pods and returns the exit status.
 func (r *run) execute(ctx context.Context, c *cluster) (int, error) {
 	targets, note, err := c.selectTargets(ctx, r.args, r.selector, r.container, r.pods)
 	if err != nil {
@@ -260,7 +262,8 @@ func (r *run) execute(ctx context.Context, c *cluster) (int, error) {
 	return exitStatus(answers), r.writeAnswers(answers)
 }
 
-// exitStatus returns the command's status: that of the last pod that failed, unless an interrupt explains the failures.
+// exitStatus returns the command's status: that of the last pod that failed, or the interrupt if there
+// was one, because it explains the failures.
 func exitStatus(answers []*answer) int {
 	status := cli.ExitOK
 	for _, a := range answers {
@@ -273,7 +276,7 @@ func exitStatus(answers []*answer) int {
 
 var messageMutex sync.Mutex
 
-// printMessage writes a message that is no result, in a line. What the cluster answered may be part of it.
+// printMessage prints a one-line message that is not a result. It may quote the cluster.
 func (r *run) printMessage(format string, args ...any) {
 	messageMutex.Lock()
 	defer messageMutex.Unlock()
@@ -302,7 +305,7 @@ func (r *run) record(ctx context.Context, t *target) *answer {
 	host := net.JoinHostPort("localhost", strconv.Itoa(t.port))
 	opt := record.Options{
 		Duration: time.Duration(r.seconds) * time.Second, NoCPU: r.noCPU, NoHost: true, Proxy: "none", MaxBytes: maxRecording,
-		Header: http.Header{"Host": {host}}, // services may refuse names that they do not know
+		Header: http.Header{"Host": {host}}, // services may refuse unknown host names
 		Dial:   t.dial, Service: a.Service, ExplainCut: t.explainEnd, UserAgent: "kubectl-whylate/" + cli.Version(),
 	}
 	if t.flight {
@@ -329,12 +332,12 @@ func (r *run) record(ctx context.Context, t *target) *answer {
 	if res.HasGeneration {
 		a.file = name
 	} else {
-		_ = os.Remove(name) // it holds no whole second
+		_ = os.Remove(name) // it has no complete generation
 	}
 	return a
 }
 
-// explainRecording makes the report of a recording by whylate's own verb. It does so as well after an interrupt.
+// explainRecording runs whylate's verb explain on a recording, also after an interrupt.
 func (r *run) explainRecording(ctx context.Context, t *target, a *answer) {
 	interrupted := ctx.Err() != nil
 	ctx = context.WithoutCancel(ctx)
@@ -361,7 +364,6 @@ func (r *run) explainRecording(ctx context.Context, t *target, a *answer) {
 	}
 }
 
-// writeAnswers prints the answers.
 func (r *run) writeAnswers(answers []*answer) error {
 	var reports []text.NamedReport
 	columns := 0
@@ -429,7 +431,7 @@ func (r *run) writeAnswers(answers []*answer) error {
 	return nil
 }
 
-// watchPods watches the pods by whylate's own verb.
+// watchPods runs whylate's verb watch on the pods.
 func (r *run) watchPods(ctx context.Context, targets []*target) (int, error) {
 	targetByName := map[string]*target{}
 	args := append([]string{"watch", "--no-host", "--proxy", "none"}, r.passedArgs...)

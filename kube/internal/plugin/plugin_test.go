@@ -46,13 +46,14 @@ import (
 
 func TestMain(m *testing.M) { testchild.Main(m, service) }
 
-// order is why the service of these tests is late.
+// order is the fault of the service of these tests.
 func order(w http.ResponseWriter, _ *http.Request) {
 	time.Sleep(20 * time.Millisecond)
 	io.WriteString(w, "ok")
 }
 
-// service is a Go service that listens on loopback, with a client. It prints the address of its profiling port.
+// service is a Go service that listens on loopback, with a client. It prints the address of its
+// profiling port.
 func service(_, job string) error {
 	mux, debug := http.NewServeMux(), http.NewServeMux()
 	mux.HandleFunc("/order", order)
@@ -78,14 +79,14 @@ func service(_, job string) error {
 		}
 	}
 	if job == "flight" {
-		requests(30) // what is held when it is asked
+		requests(30) // requests for the flight recorder
 	}
 	go requests(-1)
 	fmt.Println(looked.Listener.Addr())
 	return testchild.Wait()
 }
 
-// pod is one that runs.
+// pod returns a running pod.
 func pod(name string) *corev1.Pod {
 	return &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -98,7 +99,7 @@ func pod(name string) *corev1.Pod {
 	}
 }
 
-// addHandlerPod adds a pod whose port 6060 is answered by a handler.
+// addHandlerPod adds a pod whose port 6060 is served by a handler.
 func addHandlerPod(t *testing.T, api *kubetest.API, name string, h http.Handler) {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -107,7 +108,7 @@ func addHandlerPod(t *testing.T, api *kubetest.API, name string, h http.Handler)
 	api.AddPort(name, 6060, s.Listener.Addr().String())
 }
 
-// addServicePod adds a pod whose port 6060 is that of a service in a process of its own.
+// addServicePod adds a pod whose port 6060 is served by a service in a separate process.
 func addServicePod(t *testing.T, api *kubetest.API, name, job string) {
 	t.Helper()
 	address, stop, err := testchild.Start(testchild.Command("service " + job))
@@ -117,7 +118,8 @@ func addServicePod(t *testing.T, api *kubetest.API, name, job string) {
 	api.AddPort(name, 6060, address)
 }
 
-// call runs the command against an API. Nothing may be left: no connection, and no file but those that are kept.
+// call runs the command against an API. It fails the test if a connection remains, or a file other
+// than the requested ones.
 func call(t *testing.T, ctx context.Context, api *kubetest.API, args ...string) (status int, out, errText string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -144,7 +146,8 @@ func wantTexts(t *testing.T, name, got string, want ...string) {
 	}
 }
 
-// TestPods records two services in processes of their own, by WebSocket and by SPDY, and finds why they are late.
+// TestPods records two services in separate processes, over WebSocket and over SPDY, and finds their
+// faults.
 func TestPods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -199,7 +202,7 @@ func TestPods(t *testing.T) {
 	wantTexts(t, "the answer", out, "shop-1:6060", "pod shop-1 in namespace shop on node node-3 · container app · image registry.example/shop:v2 · CPU limit 500m", "plugin.order", "shop-2")
 }
 
-// mainCause is the cause that takes most of the slow requests' time, and the function where it is.
+// mainCause returns the cause with most of the slow requests' time, and the function of its site.
 func mainCause(r *report.Report) string {
 	for _, v := range r.Verdict {
 		if len(v.Causes) > 0 && len(v.Causes[0].Sites) > 0 && v.Causes[0].Sites[0].Site != nil {
@@ -210,7 +213,7 @@ func mainCause(r *report.Report) string {
 	return ""
 }
 
-// TestFlight takes what a flight recorder holds, and records anew when that is asked for.
+// TestFlight: the flight recorder's recording is used, and a new one is recorded if that is requested.
 func TestFlight(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -231,7 +234,7 @@ func TestFlight(t *testing.T) {
 	}
 }
 
-// TestWatch looks once by whylate's own verb.
+// TestWatch runs whylate's verb watch for one round.
 func TestWatch(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a process")
@@ -246,7 +249,7 @@ func TestWatch(t *testing.T) {
 	wantTexts(t, "the screen", out, "shop-1:6060", "plugin.order")
 }
 
-// traceHandler serves a recorded trace, after which it does what then does.
+// traceHandler serves a recorded trace and then calls afterTrace.
 func traceHandler(t *testing.T, afterTrace func(w http.ResponseWriter, r *http.Request)) http.Handler {
 	trace := testprog.Service(t, "h2-sleep").Trace
 	mux := http.NewServeMux()
@@ -261,7 +264,7 @@ func traceHandler(t *testing.T, afterTrace func(w http.ResponseWriter, r *http.R
 	return mux
 }
 
-// TestRestart keeps what came before a container ended, and says why it ended.
+// TestRestart: the trace until the end of a container is kept, with the reason for the end.
 func TestRestart(t *testing.T) {
 	api := new(kubetest.API)
 	addHandlerPod(t, api, "shop-1", traceHandler(t, func(http.ResponseWriter, *http.Request) {
@@ -291,27 +294,27 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestInterrupt ends a recording that would take long, and leaves nothing.
+// TestInterrupt: an interrupt ends a long recording and leaves no file.
 func TestInterrupt(t *testing.T) {
 	api := new(kubetest.API)
 	ctx, cancel := context.WithCancel(t.Context())
 	addHandlerPod(t, api, "shop-1", traceHandler(t, func(_ http.ResponseWriter, r *http.Request) {
 		cancel()
-		<-r.Context().Done() // the connection through the cluster is closed, too
+		<-r.Context().Done() // until the connection through the cluster is closed
 	}))
 	if status, _, stderr := call(t, ctx, api, "shop-1", "--seconds", "300"); status != cli.ExitInterrupted {
 		t.Errorf("status %d: %s", status, stderr)
 	}
 }
 
-// silentAddr accepts connections and says nothing.
+// silentAddr returns the address of a listener that accepts connections and sends nothing.
 func silentAddr(t *testing.T) string {
 	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	return l.Addr().String()
 }
 
-// TestErrors: each names its cause and the remedy.
+// TestErrors: each error has its cause and advice.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	api := new(kubetest.API)
@@ -376,7 +379,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestMutePort gives up on a port that accepts and says nothing.
+// TestMutePort: the command gives up on a port that accepts connections and sends nothing.
 func TestMutePort(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a timeout")
@@ -392,7 +395,8 @@ func TestMutePort(t *testing.T) {
 	wantTexts(t, "what is said", stderr, "port 6060: no answer to an HTTP request")
 }
 
-// TestContainer: what is said of a pod is about the container that serves the port, with the limits that hold now.
+// TestContainer: the attributes of a pod are those of the container that serves the port, with its
+// present limits.
 func TestContainer(t *testing.T) {
 	p := pod("x")
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "sidecar", Ports: []corev1.ContainerPort{{ContainerPort: 9000}}})
@@ -439,7 +443,7 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// TestExitStatus: an interrupt explains the other failures, whatever their order.
+// TestExitStatus: an interrupt determines the status, in any order of failures.
 func TestExitStatus(t *testing.T) {
 	for _, c := range []struct {
 		pods []int
@@ -460,7 +464,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// TestEvents: events are those of the last hour, the oldest first, by the time at which each was last seen.
+// TestEvents: the events are those of the last hour, sorted by the time of their last occurrence.
 func TestEvents(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
 	api := &kubetest.API{Events: []corev1.Event{
@@ -480,13 +484,13 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestDialEnds: a connection through a cluster that does not answer is given up within a minute.
+// TestDialEnds: dialling through a cluster that does not answer fails within a minute.
 func TestDialEnds(t *testing.T) {
 	release := make(chan struct{})
 	config := &rest.Config{Host: "http://cluster.invalid", Proxy: func(*http.Request) (*url.URL, error) { <-release; return nil, errors.New("released") }}
 	client := must.Have(typedv1.NewForConfig(config))(t).RESTClient()
 	synctest.Test(t, func(t *testing.T) {
-		release = make(chan struct{}) // of the bubble
+		release = make(chan struct{}) // belongs to the bubble
 		begin := time.Now()
 		_, err := (&forwarder{config, client}).dial(t.Context(), "shop", "shop-1", "6060")
 		if e, ok := errors.AsType[*record.Error](err); !ok || e.Kind != record.Timeout || time.Since(begin) > time.Minute {
@@ -496,7 +500,8 @@ func TestDialEnds(t *testing.T) {
 	})
 }
 
-// TestCleanText: what a cluster answers moves no cursor, changes no direction of writing and stays in its line, wherever it is shown.
+// TestCleanText: a cluster's text contains no control sequence, does not change the direction of
+// writing, and stays on its line, wherever it is printed.
 func TestCleanText(t *testing.T) {
 	const hostile = "a\u009b31mred\u202ednib\x1b]0;x\x07\n\u2066b\xff" // U+009B begins a control sequence as ESC [ does
 	if got, want := shortText(hostile), `a\u009b31mred\u202ednib\x1b]0;x\x07 \u2066b\xff`; got != want {

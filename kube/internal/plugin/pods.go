@@ -19,7 +19,7 @@ import (
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// A cluster is what is asked of the API server, in one namespace.
+// A cluster has the clients of the API server for one namespace.
 type cluster struct {
 	core      typedv1.CoreV1Interface
 	apps      appsv1.AppsV1Interface
@@ -27,21 +27,23 @@ type cluster struct {
 	namespace string
 }
 
-// A target is a pod that is recorded.
+// A target is a pod to record.
 type target struct {
 	cluster          *cluster
 	pod              *corev1.Pod
 	container        *corev1.Container
-	isContainerNamed bool   // the container was named by the user
-	path             string // of the handlers, "" for the usual one
+	isContainerNamed bool   // the user named the container
+	path             string // path of the handlers; "" for the usual one
 	port             int
 	flight           bool
 }
 
-// listLimit bounds what is asked for: a label may match a whole cluster.
+// listLimit bounds the length of a list from the API server, because a label may match a whole
+// cluster.
 const listLimit = 500
 
-// selectTargets returns the running pods that the arguments name or the selector matches, by name; note says what was left out.
+// selectTargets returns the running pods that the arguments name or the selector matches, sorted by
+// name and at most limit. The note reports how many were left out.
 func (c *cluster) selectTargets(ctx context.Context, args []string, selector, container string, limit int) (targets []*target, note string, err error) {
 	var pods []corev1.Pod
 	if selector != "" {
@@ -83,7 +85,7 @@ func (c *cluster) selectTargets(ctx context.Context, args []string, selector, co
 	return targets, note, nil
 }
 
-// podState is a pod's phase, with the reason why a container does not run.
+// podState returns a pod's phase, with the reason if a container does not run.
 func podState(p *corev1.Pod) string {
 	if p.DeletionTimestamp != nil {
 		return "being deleted"
@@ -96,10 +98,11 @@ func podState(p *corev1.Pod) string {
 	return cmp.Or(string(p.Status.Phase), "not known")
 }
 
-// kindAliases has the short names that kubectl knows.
+// kindAliases maps kubectl's short names of kinds to their plurals.
 var kindAliases = map[string]string{"po": "pods", "deploy": "deployments", "sts": "statefulsets", "ds": "daemonsets", "rs": "replicasets", "svc": "services"}
 
-// podsOf returns the pods that an argument means: POD, pod/POD, or those of a deployment, stateful set, daemon set, replica set or service.
+// podsOf returns the pods of an argument: POD, pod/POD, or those of a deployment, stateful set, daemon
+// set, replica set or service.
 func (c *cluster) podsOf(ctx context.Context, arg string) ([]corev1.Pod, error) {
 	kind, name, ok := strings.Cut(arg, "/")
 	if !ok {
@@ -143,7 +146,7 @@ func (c *cluster) podsOf(ctx context.Context, arg string) ([]corev1.Pod, error) 
 	return pods, err
 }
 
-// selectorOf returns by which labels a named object selects its pods.
+// selectorOf returns the label selector of a named object.
 func selectorOf[T any](ctx context.Context, name string, get func(context.Context, string, metav1.GetOptions) (T, error), selector func(T) *metav1.LabelSelector) (*metav1.LabelSelector, error) {
 	o, err := get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -163,7 +166,7 @@ func (c *cluster) listPods(ctx context.Context, selector string) ([]corev1.Pod, 
 	return list.Items, nil
 }
 
-// explainError says what an answer of the API server means, and what to do.
+// explainError returns an error of the API server with advice.
 func (c *cluster) explainError(err error, kind, name string) error {
 	text := lineText(err)
 	switch {
@@ -177,7 +180,7 @@ func (c *cluster) explainError(err error, kind, name string) error {
 	return fmt.Errorf("asking the cluster for %s: %s: does kubectl get pods work?", kind, text)
 }
 
-// newTarget finds the container of a pod that is meant.
+// newTarget returns the pod as a target, with the named container or else the pod's default one.
 func (c *cluster) newTarget(p *corev1.Pod, name string) (*target, error) {
 	named := name != ""
 	name = cmp.Or(name, p.Annotations["kubectl.kubernetes.io/default-container"], p.Spec.Containers[0].Name)
@@ -192,7 +195,7 @@ func (c *cluster) newTarget(p *corev1.Pod, name string) (*target, error) {
 	return &target{cluster: c, pod: p, container: &p.Spec.Containers[i], isContainerNamed: named, path: p.Annotations[pathAnnotation]}, nil
 }
 
-// containerStatus is what the kubelet says of the container in an answer about its pod.
+// containerStatus returns the status of the target's container in p.
 func (t *target) containerStatus(p *corev1.Pod) *corev1.ContainerStatus {
 	i := slices.IndexFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == t.container.Name })
 	if i < 0 {
@@ -201,7 +204,7 @@ func (t *target) containerStatus(p *corev1.Pod) *corev1.ContainerStatus {
 	return &p.Status.ContainerStatuses[i]
 }
 
-// selectContainer takes the container that declares a port as the one that is meant, unless it was named.
+// selectContainer selects the container that declares the port, unless the user named a container.
 func (t *target) selectContainer(port int) {
 	for i := range t.pod.Spec.Containers {
 		c := &t.pod.Spec.Containers[i]
@@ -211,7 +214,7 @@ func (t *target) selectContainer(port int) {
 	}
 }
 
-// attributes is what the cluster says of a pod, with OpenTelemetry's names.
+// attributes describes the pod with OpenTelemetry's names.
 func (t *target) attributes() map[string]string {
 	out := map[string]string{
 		"k8s.namespace.name":      t.pod.Namespace,
@@ -226,7 +229,7 @@ func (t *target) attributes() map[string]string {
 	}
 	limits := t.container.Resources.Limits
 	if r := t.containerStatus(t.pod).Resources; r != nil {
-		limits = r.Limits // what the kubelet has set, where a pod was resized
+		limits = r.Limits // the present limits if the pod was resized
 	}
 	for name, q := range limits {
 		if name == corev1.ResourceCPU || name == corev1.ResourceMemory {
@@ -245,7 +248,7 @@ func (t *target) url(port int) string {
 	return "http://" + net.JoinHostPort(t.pod.Name, strconv.Itoa(port))
 }
 
-// dial connects to the port of an address; its host is the pod's name.
+// dial connects to the port of an address whose host is the pod's name.
 func (t *target) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -255,12 +258,12 @@ func (t *target) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 }
 
 const (
-	// endTimeout is how long kubelets take to say that a container ended.
+	// endTimeout bounds the wait for a kubelet to report the end of a container.
 	endTimeout      = 3 * time.Second
 	endPollInterval = 300 * time.Millisecond
 )
 
-// explainEnd returns what became of the container, if it is no longer the one that was recorded.
+// explainEnd returns why the recorded container no longer runs, "" if it still runs.
 func (t *target) explainEnd(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
@@ -295,7 +298,7 @@ func exitText(s *corev1.ContainerStatus) string {
 	return fmt.Sprintf(" (%s, exit status %d)", cmp.Or(end.Reason, "no reason given"), end.ExitCode)
 }
 
-// An event is one of Kubernetes about a pod.
+// An event is a Kubernetes event about a pod.
 type event struct {
 	Time    time.Time `json:"time"`
 	Reason  string    `json:"reason"`
@@ -308,7 +311,7 @@ const (
 	maxEventAge = time.Hour
 )
 
-// events returns the last events of the pod, oldest first.
+// events returns the latest events of the pod, the oldest first.
 func (t *target) events(ctx context.Context) ([]event, error) {
 	list, err := t.cluster.core.Events(t.cluster.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(t.pod.UID), Limit: listLimit})
 	if err != nil {

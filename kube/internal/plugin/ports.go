@@ -19,17 +19,17 @@ import (
 	"github.com/whylate/whylate/internal/capture/wire"
 )
 
-// Annotations of a pod that name the port at which it serves net/http/pprof or a flight recorder: our own, and those that Grafana's
-// collectors scrape profiles by.
+// portAnnotations are annotations of a pod with the port of net/http/pprof or a flight recorder: our own, and those of
+// Grafana's collectors of profiles.
 var portAnnotations = []string{"whylate/port", "profiles.grafana.com/cpu.port", "profiles.grafana.com/memory.port"}
 
-// pathAnnotation names the path, where it is none of the usual.
+// pathAnnotation is the annotation with an unusual path of the handlers.
 const pathAnnotation = "whylate/path"
 
-// debugPortNames are names of ports at which a service may be looked into.
+// debugPortNames matches names of ports that probably serve debugging handlers.
 var debugPortNames = regexp.MustCompile(`pprof|prof|debug|flight|admin|diag|internal|ops`)
 
-// usualPorts are ports that services serve net/http/pprof at when they do not say so.
+// usualPorts are the ports at which services usually serve net/http/pprof.
 var usualPorts = []int{6060, 6061, 8080, 8081, 9090}
 
 const (
@@ -37,8 +37,8 @@ const (
 	probeTimeout  = 3 * time.Second
 )
 
-// candidatePorts returns the ports at which a pod may be recorded, the likely ones first. Sure is set if that was said, by the flag or by an
-// annotation: then there is one.
+// candidatePorts returns the ports at which the pod may serve profiles, the most likely first.
+// isSpecified means that the flag or an annotation names the only one.
 func candidatePorts(pod *corev1.Pod, flag string) (ports []int, isSpecified bool, err error) {
 	value, source := flag, "--port"
 	for _, name := range portAnnotations {
@@ -81,10 +81,10 @@ func candidatePorts(pod *corev1.Pod, flag string) (ports []int, isSpecified bool
 	return ports, false, nil
 }
 
-// What answers at a port.
+// portHandlers are the handlers that a port serves.
 type portHandlers struct{ pprof, flight bool }
 
-// probe asks what a port serves. The error says why it is nothing that can be recorded.
+// probe finds out which handlers a port serves. The error has the reason if there is none.
 func (t *target) probe(ctx context.Context, port int) (handlers portHandlers, err error) {
 	transport := wire.Transport(&http.Transport{DialContext: t.dial, DisableCompression: true})
 	defer transport.CloseIdleConnections()
@@ -102,7 +102,7 @@ func (t *target) probe(ctx context.Context, port int) (handlers portHandlers, er
 			return 0, "", err
 		}
 		defer resp.Body.Close()
-		_, _ = wire.ReadFirst(resp.Body, 64<<10) // so that the connection serves the next question
+		_, _ = wire.ReadFirst(resp.Body, 64<<10) // so that the connection can be reused
 		return resp.StatusCode, resp.Header.Get("Content-Type"), nil
 	}
 	status, kind, err := get(record.FlightPath + "?state")
@@ -116,7 +116,7 @@ func (t *target) probe(ctx context.Context, port int) (handlers portHandlers, er
 	status, _, err = get("/debug/pprof/")
 	switch {
 	case err == nil && (status == http.StatusOK || status == http.StatusUnauthorized || status == http.StatusForbidden):
-		handlers.pprof = true // also where it wants credentials: the recording then says so
+		handlers.pprof = true // also if it requires credentials, which the recording then reports
 	case !handlers.flight && err == nil:
 		return handlers, fmt.Errorf("no net/http/pprof there: /debug/pprof/ is answered with %d", status)
 	case !handlers.flight:
@@ -125,7 +125,7 @@ func (t *target) probe(ctx context.Context, port int) (handlers portHandlers, er
 	return handlers, nil
 }
 
-// findPort decides at which port and by what a pod is recorded. Flight is set if its flight recorder is to be asked.
+// findPort sets the port to record, and flight if the flight recorder is to be used.
 func (t *target) findPort(ctx context.Context, flag string, wantFlight, wantTrace bool) error {
 	ports, isSpecified, err := candidatePorts(t.pod, flag)
 	if err != nil {
@@ -145,7 +145,7 @@ func (t *target) findPort(ctx context.Context, flag string, wantFlight, wantTrac
 			return ctx.Err()
 		}
 		if isSpecified {
-			// What stands at another path, or answers otherwise, is for the recording to judge.
+			// The user specified the port: the recording reports any other failure.
 			if e, ok := errors.AsType[*record.Error](err); ok {
 				return e
 			}
@@ -155,7 +155,7 @@ func (t *target) findPort(ctx context.Context, flag string, wantFlight, wantTrac
 		if e, ok := errors.AsType[*record.Error](err); !ok {
 			reason = cmp.Or(reason, fmt.Errorf("port %d: %w", port, err))
 		} else if e.Kind != record.Refused {
-			return e // the next one would not be reached either
+			return e // the next port would fail in the same way
 		}
 	}
 	wanted := "net/http/pprof"
