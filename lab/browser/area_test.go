@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-// drag presses the pointer at one place of the lanes with Shift held and lets it go at another.
+// drag presses the pointer at one point of the lanes with Shift held and releases it at another.
 func (p *tab) drag(x1, y1, x2, y2 int) {
 	p.t.Helper()
 	p.run(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`(() => { const box = document.querySelector('.lanes'), r = box.querySelector('canvas').getBoundingClientRect();
@@ -20,15 +20,15 @@ func (p *tab) drag(x1, y1, x2, y2 int) {
 		at('pointerdown', %d, %d, box); at('pointermove', %d, %d, window); at('pointerup', %d, %d, window); })()`, x1, y1, x2, y2, x2, y2)))
 }
 
-// selectedArea reads what a selected area shows: the ns of each state.
+// selectedArea returns the time in ns of each state in the selected area.
 func (p *tab) selectedArea() map[string]int64 {
 	p.t.Helper()
 	p.waitUntil(`document.querySelector('.moment .sums')`)
 	return evaluate[map[string]int64](p, `(sums => { for (const r of document.querySelectorAll('.moment [data-state]')) sums[r.dataset.state] = (sums[r.dataset.state] || 0) + Number(r.dataset.ns); return sums; })({})`)
 }
 
-// TestLiveFunctions finds the goroutines of a function, adds up an area of their lanes by pointer and by keyboard, copies it, and
-// follows a link to the same.
+// TestLiveFunctions finds the goroutines of a function, sums an area of their lanes by pointer and by keyboard, copies the
+// sum, and opens a link to the same area.
 func TestLiveFunctions(t *testing.T) {
 	browser := chromium(t)
 	_, trace, url := serveTrace(t, testprog.Trace(t, "http1-long"), "http1.trace")
@@ -42,9 +42,9 @@ func TestLiveFunctions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := evaluate[int](p, `document.querySelectorAll('.functions [data-function]').length`); got != len(sums) {
-		t.Errorf("%d functions are shown, %d are known", got, len(sums))
+		t.Errorf("%d functions are shown, the trace has %d", got, len(sums))
 	}
-	// By keyboard: the table, the order by name, and the first function.
+	// By keyboard: focus the table, sort by number of goroutines, open the first function.
 	p.press("u")
 	p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('[data-by=goroutines]').focus()`))
 	p.press("\r")
@@ -118,7 +118,7 @@ func TestLiveFunctions(t *testing.T) {
 		t.Errorf("the link shows %q first", got)
 	}
 
-	// The Ps alone: what ran on them, by function.
+	// An area of the Ps shows what ran on them, by function.
 	link.drag(300, 92, 600, 100)
 	link.waitUntil(`document.querySelector('.moment .sums th[scope=row] button')`)
 	n := evaluate[int](link, `document.querySelectorAll('.moment [data-state=running]').length`)

@@ -15,10 +15,10 @@ import (
 	"github.com/whylate/whylate/report/html"
 )
 
-// axeFile is the checker of accessibility, which `npm install --prefix artefacts axe-core@4` brings (.ci/full does).
+// axeFile is the accessibility checker, installed by `npm install --prefix artefacts axe-core@4` (.ci/full does).
 const axeFile = "../../artefacts/node_modules/axe-core/axe.min.js"
 
-// axe checks what a tab shows by the rules of WCAG 2.2, AA, and best practices.
+// axe checks a tab by the rules of WCAG 2.2, AA, and by best practices.
 func (p *tab) axe(source, name string) {
 	p.t.Helper()
 	p.run(chromedp.Evaluate[chromedp.Void](source + "\n;undefined"))
@@ -35,7 +35,7 @@ func (p *tab) axe(source, name string) {
 	}
 }
 
-// TestAxe lets axe-core look at pages in light and dark, wide and narrow, and at the live page with all that can be opened.
+// TestAxe checks pages in light and dark, wide and narrow, and the live page with everything open, with axe-core.
 func TestAxe(t *testing.T) {
 	browser := chromium(t)
 	data, err := os.ReadFile(filepath.FromSlash(axeFile))

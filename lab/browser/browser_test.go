@@ -30,10 +30,10 @@ import (
 	"github.com/whylate/whylate/report/html"
 )
 
-// artefacts is where screenshots go.
+// artefacts is the directory of screenshots.
 const artefacts = "../../artefacts/browser"
 
-// chromium starts one browser for a test, or skips the test where there is none.
+// chromium starts a browser for a test, or skips the test if none is installed.
 func chromium(t *testing.T) context.Context {
 	t.Helper()
 	testfull.Need(t, "a browser")
@@ -60,7 +60,7 @@ func chromium(t *testing.T) context.Context {
 	return ctx
 }
 
-// A tab shows one page and notes what must not happen on it.
+// A tab shows a page and records violations: exceptions, console messages, dialogs, and requests that are not allowed.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -69,7 +69,7 @@ type tab struct {
 	violations []string
 }
 
-// open writes r as a page, and shows it.
+// open writes a report as a page and shows it.
 func open(t *testing.T, browser context.Context, r *report.Report, width int, dark bool, fragment string) *tab {
 	t.Helper()
 	return openWith(t, browser, r, html.Options{Command: "whylate explain x.trace"}, width, dark, fragment)
@@ -91,9 +91,7 @@ func openWith(t *testing.T, browser context.Context, r *report.Report, opts html
 	return p
 }
 
-// loadPage shows a page and waits until it is ready, which an element by the
-// selector ready says. What it does that no page may do, such as a request that
-// is not allowed, is kept.
+// loadPage shows a page and waits for an element with the selector ready. allowed decides which URLs the page may request.
 func loadPage(t *testing.T, browser context.Context, pageURL, ready string, allowed func(url string) bool, width int, dark bool) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(browser)
@@ -140,7 +138,7 @@ func loadPage(t *testing.T, browser context.Context, pageURL, ready string, allo
 	return p
 }
 
-// close fails the test if the page did what no page may do.
+// close fails the test if the page caused violations.
 func (p *tab) close() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -150,7 +148,7 @@ func (p *tab) close() {
 	}
 }
 
-// command makes an action of a command of the protocol.
+// command returns an action for a command of the protocol.
 func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, c, params)
@@ -158,7 +156,7 @@ func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.V
 	})
 }
 
-// actionTimeout is how long a page may take for one thing, on a busy machine.
+// actionTimeout bounds each action on a page, on a busy machine.
 const actionTimeout = time.Minute
 
 func (p *tab) run(actions ...chromedp.Action[chromedp.Void]) {
@@ -178,7 +176,7 @@ func runAction[T any](p *tab, a chromedp.Action[T]) T {
 	return v
 }
 
-// settle waits until all pictures are drawn, and the frame that shows them.
+// settle waits until all pictures are drawn and the next frame shows them.
 func (p *tab) settle() {
 	p.t.Helper()
 	runAction(p, chromedp.Evaluate[bool](`new Promise(done => {
@@ -187,7 +185,7 @@ func (p *tab) settle() {
 	})`, chromedp.EvalAwaitPromise))
 }
 
-// evaluate evaluates an expression in the page.
+// evaluate returns the value of an expression in the page.
 func evaluate[T any](p *tab, expr string) T {
 	p.t.Helper()
 	text := runAction(p, chromedp.Evaluate[string]("JSON.stringify("+expr+")"))
@@ -198,7 +196,7 @@ func evaluate[T any](p *tab, expr string) T {
 	return v
 }
 
-// press sends a key to what has the focus.
+// press sends keys to the focused element.
 func (p *tab) press(keys ...string) {
 	p.t.Helper()
 	for _, k := range keys {
@@ -233,8 +231,8 @@ func readSample(t *testing.T, name string) *report.Report {
 	return r
 }
 
-// recordOrders explains a trace of this process: orders that wait for a lock, for
-// another goroutine and for a pause, compute, and allocate.
+// recordOrders explains a trace of this process: orders that wait for a lock, for another goroutine and for a sleep, compute,
+// and allocate.
 var recordOrders = sync.OnceValues(func() (*report.Report, error) {
 	var out bytes.Buffer
 	if err := trace.Start(&out); err != nil {
@@ -286,7 +284,7 @@ func ordersReport(t *testing.T) *report.Report {
 	return r
 }
 
-// singleSegmentReport is a report of a single request with a single segment.
+// singleSegmentReport returns a report of one request with one segment.
 func singleSegmentReport() *report.Report {
 	ns := func(v int64) *int64 { return &v }
 	seg := report.Segment{StartNS: 1000, DurationNS: 5e6, Goroutine: 7, Cause: "sleep", Site: &report.Site{Func: "main.f", File: "/src/main.go", Line: 3}}
@@ -328,8 +326,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// lowContrast lists texts whose contrast to what is behind them is below what WCAG 2.2, 1.4.3 asks for: 4.5, or 3 for
-// large text. Of text in pictures, what is behind is the topmost shape at its middle.
+// lowContrast lists texts whose contrast to their background is below the limit of WCAG 2.2, 1.4.3: 4.5, or 3 for large text.
+// In pictures, the background is the topmost shape at the middle of the text.
 const lowContrast = `(() => {
 	const out = new Set(), canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
 	const rgba = color => {
@@ -383,7 +381,7 @@ const lowContrast = `(() => {
 	return [...out];
 })()`
 
-// drawnSegment is a segment as the picture has it.
+// drawnSegment is a segment in the picture.
 type drawnSegment struct {
 	Seg   int
 	X, W  float64
@@ -396,7 +394,7 @@ const segments = `[...document.querySelector('#requests .waterfall').querySelect
 	return { Seg: +g.dataset.seg, X: +r.getAttribute('x'), W: +r.getAttribute('width'), Class: r.getAttribute('class'), LaneY: l ? +l.getAttribute('y') + l.getAttribute('height') / 2 : -1 };
 })`
 
-// TestWaterfallMatchesTheJSON holds every drawn segment of every slow request to the report, within a pixel.
+// TestWaterfallMatchesTheJSON compares every drawn segment of every slow request with the report, to a pixel.
 func TestWaterfallMatchesTheJSON(t *testing.T) {
 	browser := chromium(t)
 	for name, r := range map[string]*report.Report{"orders": ordersReport(t), "pubsub": readSample(t, "pubsub"), "one": singleSegmentReport()} {
@@ -416,7 +414,7 @@ func TestWaterfallMatchesTheJSON(t *testing.T) {
 	}
 }
 
-// TestKeys walks along a path, zooms, and goes from request to request, by keyboard alone.
+// TestKeys moves along a path, zooms, and changes the request, by keyboard only.
 func TestKeys(t *testing.T) {
 	browser := chromium(t)
 	r := ordersReport(t)
@@ -442,7 +440,7 @@ func TestKeys(t *testing.T) {
 	if got := evaluate[string](p, `document.querySelector('.detail h4').textContent`); !strings.Contains(got, "segment 1 of") {
 		t.Errorf("the details say %q", got)
 	}
-	// A pointer chooses, too.
+	// A click selects, too.
 	last := len(r.Groups[0].Slowest[0].Segments) - 1
 	widest := 0
 	for i, seg := range r.Groups[0].Slowest[0].Segments {
@@ -459,7 +457,7 @@ func TestKeys(t *testing.T) {
 	for range widest {
 		p.press("\u0302")
 	}
-	// Zooming shows best on a segment that is wider than a pixel.
+	// Zoom on a segment that is wider than a pixel.
 	longest := 0
 	req := r.Groups[0].Slowest[0]
 	for i, s := range req.Segments {
@@ -504,7 +502,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestFindingLinks follows every finding's link: it must land on a request that shows it.
+// TestFindingLinks follows the link of every finding: it must show a request that has the finding.
 func TestFindingLinks(t *testing.T) {
 	browser := chromium(t)
 	for _, name := range []string{"pubsub", "tso", "hostile"} {
@@ -535,7 +533,7 @@ func TestFindingLinks(t *testing.T) {
 	}
 }
 
-// TestTotals adds up what the pictures show: it is what the JSON says.
+// TestTotals compares the sums of the pictures with the JSON.
 func TestTotals(t *testing.T) {
 	browser := chromium(t)
 	r := ordersReport(t)
@@ -571,7 +569,7 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// TestBeforeAfter compares the flame graph with that of another report, read from disk.
+// TestBeforeAfter compares the flame graph with that of another report, from a file and from the page.
 func TestBeforeAfter(t *testing.T) {
 	browser := chromium(t)
 	before, after := singleSegmentReport(), singleSegmentReport()
@@ -593,7 +591,7 @@ func TestBeforeAfter(t *testing.T) {
 	}
 	p.screenshot("before-after")
 
-	// The same, written into the page.
+	// The same with the other report in the page.
 	before.Groups[0].LatencyNS.Max = new(int64)
 	*before.Groups[0].LatencyNS.Max = 2e6
 	before.Input.Name = "before.json"
@@ -603,11 +601,11 @@ func TestBeforeAfter(t *testing.T) {
 		t.Errorf("the boxes say %q, want +3.00ms", got)
 	}
 	if got := evaluate[string](p, `document.querySelector('.beforeline').textContent`); !strings.Contains(got, "max 2.00ms → 5.00ms (+150%)") {
-		t.Errorf("of before the page says %q", got)
+		t.Errorf("the line about the earlier report is %q", got)
 	}
 }
 
-// TestPageJSON compares the JSON that the page offers for copying with the report.
+// TestPageJSON compares the JSON in the page with the report.
 func TestPageJSON(t *testing.T) {
 	browser := chromium(t)
 	r := readSample(t, "hostile")
@@ -618,16 +616,15 @@ func TestPageJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	back.Verdict = r.Verdict // the page works it out where a report of an older version has none
+	back.Verdict = r.Verdict // the page computes it if the report is of an older version
 	var want, got bytes.Buffer
 	if report.WriteJSON(&want, r) != nil || report.WriteJSON(&got, back) != nil || want.String() != got.String() {
-		t.Error("the page's JSON is another report")
+		t.Error("the page's JSON differs from the report")
 	}
 }
 
-// TestCopy presses "Copy JSON": what it gives is the report, by the clipboard,
-// or, where a page may not use that, as text to be copied by hand; also where
-// the page holds it compressed.
+// TestCopy presses "Copy JSON": the copy must be the report, in the clipboard or, if the page may not use it, as text to copy
+// by hand; also if the page holds the JSON compressed.
 func TestCopy(t *testing.T) {
 	b := chromium(t)
 	large := *ordersReport(t)
@@ -650,12 +647,12 @@ func TestCopy(t *testing.T) {
 			}
 			back.Verdict = r.Verdict // as in TestPageJSON
 			if err := report.WriteJSON(&got, back); err != nil || got.String() != want.String() {
-				t.Errorf("%s, %s: another report came out", name, method)
+				t.Errorf("%s, %s: the copy differs from the report", name, method)
 			}
 		}
 		p := open(t, b, r, 1280, false, "")
 		if got := evaluate[string](p, `document.getElementById('report').type`); (got == "application/json") == (name == "large") {
-			t.Errorf("%s: the report stands in the page as %s", name, got)
+			t.Errorf("%s: the page has the report as %s", name, got)
 		}
 		const copiedText = `new Promise(done => {
 			Object.defineProperty(navigator, 'clipboard', { configurable: true, value: { writeText: text => { done(text); return Promise.resolve(); } } });
@@ -669,7 +666,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// TestPrintsPDF makes a PDF, as a printer would get it.
+// TestPrintsPDF prints a page to a PDF.
 func TestPrintsPDF(t *testing.T) {
 	browser := chromium(t)
 	p := open(t, browser, ordersReport(t), 1280, true, "")
@@ -683,7 +680,7 @@ func TestPrintsPDF(t *testing.T) {
 	}
 }
 
-// TestManyRequests shows a report of a busy service: hundreds of groups, and requests as long as reports hold them.
+// TestManyRequests shows a report of a busy service: many groups, and a request with as many segments as reports hold.
 func TestManyRequests(t *testing.T) {
 	browser := chromium(t)
 	r := ordersReport(t)
@@ -709,7 +706,7 @@ func TestManyRequests(t *testing.T) {
 	defer p.close()
 	t.Logf("60 groups, 2000 segments: shown after %v", time.Since(begin).Round(time.Millisecond))
 	if got := evaluate[string](p, `document.getElementById('report').type`); got != "application/gzip;base64" {
-		t.Errorf("the large report stands in the page as %s", got)
+		t.Errorf("the page has the large report as %s", got)
 	}
 	if got := evaluate[int](p, segments+`.length`); got != 2000 {
 		t.Errorf("%d segments are drawn, want 2000", got)

@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/report/html"
 )
 
-// TestCompared shows two reports side by side: percentiles, distributions on one axis, and findings that came and went.
+// TestCompared shows two reports side by side: percentiles, distributions on one axis, and removed and added findings.
 func TestCompared(t *testing.T) {
 	browser := chromium(t)
 	before, after := readSample(t, "tso"), readSample(t, "tso")
@@ -31,7 +31,7 @@ func TestCompared(t *testing.T) {
 		p := openWith(t, browser, after, html.Options{Before: before, Judged: true, Changed: []string{after.Groups[0].ID}}, width, false, "")
 		lists := evaluate[[]int](p, `[...document.querySelectorAll('.threefold > div')].map(d => d.querySelectorAll('li').length)`)
 		if want := []int{1, 1, len(before.Findings) - 1}; fmt.Sprint(lists) != fmt.Sprint(want) {
-			t.Errorf("findings that went, came and stayed: %v, want %v", lists, want)
+			t.Errorf("removed, added and remaining findings: %v, want %v", lists, want)
 		}
 		text := evaluate[string](p, `document.getElementById('before-after').textContent`)
 		for _, want := range []string{"before <b>.json", "a lock that <i>was</i> held", "of a change"} {
@@ -39,10 +39,10 @@ func TestCompared(t *testing.T) {
 				t.Errorf("the section does not say %q: %s", want, text)
 			}
 		}
-		// The same shape, three times slower, lies to the right of the other on the common axis.
+		// On the common axis, the distribution that is three times slower begins to the right of the other.
 		lefts := evaluate[[]float64](p, `['before', 'after'].map(c => document.querySelector('#before-after path.' + c).getBBox().x)`)
 		if len(lefts) != 2 || lefts[0] <= lefts[1]+10 {
-			t.Errorf("before begins at %v px, after it", lefts)
+			t.Errorf("the distributions begin at %v px, want the earlier report's further right", lefts)
 		}
 		p.shotElement("before-after", fmt.Sprint("compared-", width))
 		if wide := evaluate[float64](p, `document.documentElement.scrollWidth`); wide > float64(width) {

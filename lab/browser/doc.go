@@ -1,8 +1,6 @@
-// Package browser tests the pages that package report/html writes in a real
-// browser, headless Chromium, over the DevTools protocol. It is a module of
-// its own, so that the protocol's client is no requirement of the tool's.
+// Package browser tests the pages of package report/html and of the live view in headless Chromium, over the DevTools
+// protocol. It is a separate module, so that the tool does not require the protocol's client.
 //
-// Without Chromium (Debian: apt-get install chromium) the tests are skipped.
-// They leave screenshots in artefacts/, at 1280 and at 400 pixels, light and
-// dark: pages are also to be looked at.
+// Without Chromium (Debian: apt-get install chromium) the tests are skipped. They write screenshots to artefacts/, at 1280 and
+// 400 pixels, light and dark, for a person to look at.
 package browser

@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/report/html"
 )
 
-// TestFlameSearch searches the flame graph, shows the sandwich of a function by keyboard, and follows the link to both.
+// TestFlameSearch searches the flame graph, shows the sandwich of a function by keyboard, and opens a link to both.
 func TestFlameSearch(t *testing.T) {
 	browser := chromium(t)
 	r := readSample(t, "tso")
@@ -35,7 +35,7 @@ func TestFlameSearch(t *testing.T) {
 	if b == nil {
 		t.Fatalf("no band %q of group %q", band, group)
 	}
-	// What a function's rows hold, by the report: each row once.
+	// The time of the rows that contain the function, each row once.
 	var all, matching float64
 	fn := ""
 	for _, c := range b.Causes {
@@ -55,7 +55,7 @@ func TestFlameSearch(t *testing.T) {
 	p.waitUntil(`document.querySelectorAll('#flame .box.found').length > 0`)
 	var percent float64
 	if _, err := fmt.Sscanf(evaluate[string](p, `document.querySelector('#flame [role=status]').textContent`), "%f%%", &percent); err != nil || math.Abs(percent-100*matching/all) > 1 {
-		t.Errorf("%v of the time is said to match, %.1f %% does (%v)", percent, 100*matching/all, err)
+		t.Errorf("the page says that %v %% of the time matches, the report has %.1f %% (%v)", percent, 100*matching/all, err)
 	}
 	p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('#flame .chart').focus()`))
 	for range 12 {
@@ -69,7 +69,7 @@ func TestFlameSearch(t *testing.T) {
 	sandwichFunc := evaluate[string](p, `new URLSearchParams(location.hash.slice(1)).get('flame.of')`)
 	callers := evaluate[float64](p, `[...document.querySelectorAll('#flame .caller rect')].filter(r => +r.getAttribute('y') > -24).reduce((n, r) => n + +r.getAttribute('width') + 1, 0)`)
 	if wide := evaluate[float64](p, `+document.querySelector('#flame svg').getAttribute('width')`); math.Abs(callers-wide) > 2 || sandwichFunc == "" {
-		t.Errorf("those that lead to %q are %.0f pixels wide of %.0f", sandwichFunc, callers, wide)
+		t.Errorf("the callers of %q are %.0f pixels wide of %.0f", sandwichFunc, callers, wide)
 	}
 	p.shotElement("flame", "flame-sandwich-1440")
 	link := open(t, browser, r, 390, false, evaluate[string](p, `location.hash`))
@@ -92,7 +92,7 @@ func TestFlameFilters(t *testing.T) {
 	p.waitUntil(`location.hash.includes('all.group=') && !document.querySelector('.vbody').hasAttribute('aria-busy') && Number(document.querySelector('.vtable').getAttribute('aria-rowcount')) > 0`)
 }
 
-// TestPlaces opens the menu of a place by keyboard: what it copies, and where its links lead.
+// TestPlaces opens the menu of a source line by keyboard and checks its links.
 func TestPlaces(t *testing.T) {
 	browser := chromium(t)
 	r := singleSegmentReport()

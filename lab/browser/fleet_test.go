@@ -31,7 +31,7 @@ func fleetProgram(t *testing.T) string {
 	return exe
 }
 
-// startFleet runs the program until the test ends, and returns the lines that it writes.
+// startFleet runs the program until the test ends, and returns its output by line.
 func startFleet(t *testing.T, exe string, args ...string) *bufio.Scanner {
 	t.Helper()
 	c := exec.Command(exe, args...)
@@ -39,7 +39,7 @@ func startFleet(t *testing.T, exe string, args ...string) *bufio.Scanner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Stderr = c.Stdout // its log has the address of one that is no demo
+	c.Stderr = c.Stdout // verb serve logs its address
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func startFleet(t *testing.T, exe string, args ...string) *bufio.Scanner {
 	return bufio.NewScanner(out)
 }
 
-// textAfter returns what follows a text in the first line that has it, up to a space.
+// textAfter returns the word that follows a text, in the first line that contains the text.
 func textAfter(t *testing.T, in *bufio.Scanner, text string) string {
 	t.Helper()
 	for in.Scan() {
@@ -83,7 +83,7 @@ func fleetFindings(t *testing.T, origin, query string) (out []fleetFinding) {
 	return out
 }
 
-// look opens a page of the fleet.
+// openFleetPage opens a page of the fleet.
 func openFleetPage(t *testing.T, browser context.Context, origin, path string, width int, dark bool) *tab {
 	t.Helper()
 	p := loadPage(t, browser, origin+path, "footer", func(u string) bool { return strings.HasPrefix(u, origin+"/") || strings.HasPrefix(u, "data:") }, width, dark)
@@ -91,7 +91,7 @@ func openFleetPage(t *testing.T, browser context.Context, origin, path string, w
 	return p
 }
 
-// follow clicks on what a selector finds first, and returns the path that one gets to.
+// follow clicks on the first element of a selector, and returns the path of the page that opens.
 func (p *tab) follow(selector, ready string) string {
 	p.t.Helper()
 	from := evaluate[string](p, `location.href`)
@@ -101,8 +101,8 @@ func (p *tab) follow(selector, ready string) string {
 	return evaluate[string](p, `location.pathname`)
 }
 
-// TestFleetDemo: the bad deploy is first on the start page within a minute, with version, cause, line and gain; three clicks lead to
-// the recording. Each page on the way can be read and used by anybody, wide and narrow, in light and dark.
+// TestFleetDemo: within a minute, the bad deploy is first on the start page, with version, cause, line and gain; three clicks
+// lead to the recording. Each page on the way is accessible, wide and narrow, in light and dark.
 func TestFleetDemo(t *testing.T) {
 	browser := chromium(t)
 	in := startFleet(t, fleetProgram(t), "-listen", "127.0.0.1:0", "demo")
@@ -169,7 +169,7 @@ func TestFleetDemo(t *testing.T) {
 	checkFleet(t, browser, origin, "demo", paths)
 }
 
-// checkFleet looks at pages of a fleet that were asked for the last 24 hours.
+// checkFleet checks pages of a fleet for the last 24 hours.
 func checkFleet(t *testing.T, browser context.Context, origin, name string, paths []string) {
 	t.Helper()
 	axe, err := os.ReadFile(filepath.FromSlash(axeFile))
@@ -189,7 +189,7 @@ func checkFleet(t *testing.T, browser context.Context, origin, name string, path
 				}
 				if width == 1280 && !dark {
 					if lost := evaluate[[]string](p, `[...document.querySelectorAll('main a[href^="/"]')].map(a => new URL(a.href)).filter(u => !u.pathname.startsWith('/v1/') && !/\/(raw|report)$/.test(u.pathname) && u.searchParams.get('from') !== '24h').map(u => u.href)`); len(lost) > 0 {
-						t.Errorf("%s: links forget the time: %q", path, lost)
+						t.Errorf("%s: links without the time: %q", path, lost)
 					}
 					p.checkTabKey(path)
 				}
@@ -199,7 +199,7 @@ func checkFleet(t *testing.T, browser context.Context, origin, name string, path
 	}
 }
 
-// TestFleetHostile: names out of recordings and headers are texts on all pages; they run nowhere and break no page.
+// TestFleetHostile: names from recordings and headers are shown as text on all pages; none runs as a script or breaks a page.
 func TestFleetHostile(t *testing.T) {
 	browser := chromium(t)
 	const evil = `<img src=x onerror=alert(1)>"'><script>alert(2)</script>{{.}}` + "\u202e"
@@ -241,7 +241,7 @@ func TestFleetHostile(t *testing.T) {
 	var found []fleetFinding
 	for begin := time.Now(); len(found) == 0; time.Sleep(100 * time.Millisecond) {
 		if found = fleetFindings(t, origin, ""); time.Since(begin) > actionTimeout {
-			t.Fatal("nothing was found")
+			t.Fatal("there is no finding")
 		}
 	}
 	paths := []string{"/?from=24h", "/service/shop?from=24h", "/finding/" + found[0].Problem + "?from=24h", "/moments?from=24h&trace=" + url.QueryEscape(evil), "/moments?from=24h&service=" + url.QueryEscape(evil)}

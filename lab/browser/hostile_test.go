@@ -9,8 +9,7 @@ import (
 	"github.com/whylate/whylate/report/html"
 )
 
-// fullReport is a report that has something of everything: of the kernel, what was
-// asked for, freezes, findings with and without a group.
+// fullReport returns a report with every part: host samples, predictions, freezes, and findings with and without a group.
 func fullReport(t *testing.T) *report.Report {
 	t.Helper()
 	r := *ordersReport(t)
@@ -50,8 +49,7 @@ func fullReport(t *testing.T) *report.Report {
 	return &r
 }
 
-// TestFullReport finds every part that a report may have on its page, with the
-// JSON's numbers.
+// TestFullReport finds every part of a report on its page, with the JSON's numbers.
 func TestFullReport(t *testing.T) {
 	browser := chromium(t)
 	r := fullReport(t)
@@ -77,7 +75,7 @@ func TestFullReport(t *testing.T) {
 					t.Errorf("the bar of lost time shows %d ns of %d", got, want)
 				}
 				if got := evaluate[[][]int64](p, `[...document.querySelectorAll('#whatif .gain')].map(g => [+g.dataset.now, +g.dataset.est, +g.dataset.low, +g.dataset.high])`); len(got) != 2 || !reflect.DeepEqual(got[0], []int64{2e6, 1e6, 9e5, 1.2e6}) || !reflect.DeepEqual(got[1], []int64{9e6, 2e6, 1.5e6, 4e6}) {
-					t.Errorf("the predictions asked for are drawn as %v", got)
+					t.Errorf("the requested predictions are drawn as %v", got)
 				}
 				for selector, want := range map[string]string{
 					`#findings [data-check=agrees][data-p50="1100000"]`: "Checked: 1,312 requests of this trace met at most 100µs of it: p99 2.50ms, p50 1.10ms, which fits.",
@@ -101,11 +99,10 @@ func TestFullReport(t *testing.T) {
 	}
 }
 
-// hostileName is what nobody should call a function.
+// hostileName is a name with scripts, markup and control characters.
 const hostileName = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`${x}&amp;\u202emoc.live\u2066\x1b[31m\x00\r\n::error::\u2028"
 
-// makeHostile puts evil into every string of v, a pointer, but for what the page
-// must know to be a report at all.
+// makeHostile appends hostileName to every string of v, a pointer, except those that the page needs to recognise a report.
 func makeHostile(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -127,8 +124,8 @@ func makeHostile(v reflect.Value) {
 	}
 }
 
-// TestEveryNameIsHostile spoils every string of a report: ids, causes, states
-// and all. What is on the page stays text, and the page stays whole.
+// TestEveryNameIsHostile shows a report in which every string is hostile. The page shows the strings as text, and remains
+// complete.
 func TestEveryNameIsHostile(t *testing.T) {
 	browser := chromium(t)
 	var out strings.Builder
@@ -150,17 +147,17 @@ func TestEveryNameIsHostile(t *testing.T) {
 			t.Errorf("names became elements: %q", got)
 		}
 		if got := evaluate[[]string](p, `(document.getElementById('page').textContent.match(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g) || []).map(c => c.codePointAt(0).toString(16))`); len(got) > 0 {
-			t.Errorf("characters that nobody sees stand on the page: %q", got[:min(len(got), 5)])
+			t.Errorf("the page has invisible characters: %q", got[:min(len(got), 5)])
 		}
 		if evaluate[int](p, `document.querySelectorAll('.finding').length`) != len(r.Findings) || evaluate[int](p, segments+`.length`) == 0 {
-			t.Error("with such names the page is not whole")
+			t.Error("the page is not complete")
 		}
 		p.screenshot("every-name-hostile")
 		p.close()
 	}
 }
 
-// TestSmallAndCut shows what there is hardly anything to show of.
+// TestSmallAndCut shows reports with hardly any data.
 func TestSmallAndCut(t *testing.T) {
 	browser := chromium(t)
 	empty := &report.Report{Schema: report.Schema}

@@ -13,35 +13,32 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// tabStops lists everything that a pointer could use and that is in sight, by a
-// number that it gets; those of pictures are reached by the pictures' own keys.
+// tabStops lists all visible elements that a pointer can use, and numbers them. Parts of pictures have keys instead.
 const tabStops = `(() => {
 	let n = 0;
 	return [...document.querySelectorAll('a[href], button, select, input, textarea, summary, [tabindex="0"]')].filter(e => e.checkVisibility() && !e.disabled).map(e => (e.dataset.stop = String(n++), e.tagName + '#' + e.id + '.' + (e.getAttribute('class') || '') + ' ' + e.textContent.slice(0, 30)));
 })()`
 
-// focusedElement says what has the focus: the number of stops, and whether one sees
-// that it has it.
+// focusedElement returns the number of the focused element, and whether its focus is visible.
 const focusedElement = `(() => {
 	const e = document.activeElement, style = getComputedStyle(e), label = e.closest('label');
 	const outlined = s => s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2 && s.outlineColor !== 'rgba(0, 0, 0, 0)';
 	return { Stop: e.dataset.stop === undefined ? -1 : +e.dataset.stop, Seen: outlined(style) || !!label && outlined(getComputedStyle(label)), What: e.tagName + '.' + (e.getAttribute('class') || '') };
 })()`
 
-// TestEverythingByKeyboard goes through a page by the tab key alone: it comes
-// by everything that can be used, and one sees each time where one is.
+// TestEverythingByKeyboard: the tab key reaches every usable element of a page, and the focus is always visible.
 func TestEverythingByKeyboard(t *testing.T) {
 	browser := chromium(t)
 	for name, r := range map[string]*report.Report{"orders": ordersReport(t), "tso": readSample(t, "tso"), "none": readSample(t, "none")} {
 		p := open(t, browser, r, 1280, false, "")
 		if all := p.checkTabKey(name); len(all) < 12 {
-			t.Errorf("%s: only %d things can be used: %q", name, len(all), all)
+			t.Errorf("%s: only %d elements are usable: %q", name, len(all), all)
 		}
 		p.close()
 	}
 }
 
-// checkTabKey goes through a page by the tab key, and returns what can be used there.
+// checkTabKey moves through a page with the tab key, and returns the usable elements.
 func (p *tab) checkTabKey(name string) []string {
 	p.t.Helper()
 	all := evaluate[[]string](p, tabStops)
@@ -61,7 +58,7 @@ func (p *tab) checkTabKey(name string) []string {
 		}
 		reached[focus.Stop] = true
 		if !focus.Seen {
-			p.t.Errorf("%s: one does not see that %s has the focus", name, all[focus.Stop])
+			p.t.Errorf("%s: the focus of %s is not visible", name, all[focus.Stop])
 		}
 	}
 	for i, stop := range all {
@@ -72,8 +69,7 @@ func (p *tab) checkTabKey(name string) []string {
 	return all
 }
 
-// TestDocumentedKeys presses every key that the page's own list names: each
-// does something.
+// TestDocumentedKeys: every key in the page's list has an effect.
 func TestDocumentedKeys(t *testing.T) {
 	browser := chromium(t)
 	p := open(t, browser, ordersReport(t), 1280, false, "")
@@ -86,8 +82,7 @@ func TestDocumentedKeys(t *testing.T) {
 	code := map[string]string{"←": "\u0302", "→": "\u0303", "−": "-", "Enter": "\r", "Esc": "\u001b"}
 	done := map[string]bool{}
 	for _, k := range listed {
-		// Each from where it makes a difference: in the waterfall, somewhere in the
-		// middle of the path, zoomed in a little.
+		// Each key is pressed where it has an effect: in the waterfall, near the middle of the path, zoomed in a little.
 		p.press("w", "0", code["→"], code["→"], code["→"], "+", "+")
 		switch k {
 		case "w":
@@ -122,8 +117,7 @@ func TestDocumentedKeys(t *testing.T) {
 	}
 }
 
-// TestViolationsAreSeen makes a page do what no page may do: the other tests would
-// see it.
+// TestViolationsAreSeen: a tab records each kind of violation, so that the other tests see it.
 func TestViolationsAreSeen(t *testing.T) {
 	browser := chromium(t)
 	for kind, script := range map[string]string{
@@ -140,13 +134,12 @@ func TestViolationsAreSeen(t *testing.T) {
 		violations := slices.Clone(p.violations)
 		p.mu.Unlock()
 		if len(violations) == 0 {
-			t.Errorf("%s: nobody saw it", kind)
+			t.Errorf("%s: it is not recorded", kind)
 		}
 	}
 }
 
-// TestPrintStyle shows a page as it is printed: on white, at the width of a
-// sheet, without what only works on a screen.
+// TestPrintStyle shows a page as printed: on white, at the width of a sheet, without the parts that only work on a screen.
 func TestPrintStyle(t *testing.T) {
 	browser := chromium(t)
 	p := open(t, browser, ordersReport(t), 794, true, "")
@@ -165,7 +158,7 @@ func TestPrintStyle(t *testing.T) {
 	p.screenshot("orders-print")
 }
 
-// TestGlossary goes from the list of keys to the words of the page.
+// TestGlossary opens the glossary from the list of keys.
 func TestGlossary(t *testing.T) {
 	browser := chromium(t)
 	r := readSample(t, "tso")

@@ -46,7 +46,7 @@ func serveTrace(t *testing.T, data []byte, name string) (*report.Report, *inspec
 	return rep, trace, server.URL
 }
 
-// visitServer shows the page of a server, which may ask that server and nobody else.
+// visitServer shows the page of a server, which may only request from that server.
 func visitServer(t *testing.T, browser context.Context, origin, fragment string, width int, dark bool) *tab {
 	t.Helper()
 	p := loadPage(t, browser, origin+"/"+fragment, "html[data-live=ready]", func(url string) bool { return strings.HasPrefix(url, origin+"/") }, width, dark)
@@ -64,7 +64,7 @@ func (p *tab) waitUntil(expr string) {
 	}
 }
 
-// waitAcrossPages waits until an expression is true, also on a page that comes after this one.
+// waitAcrossPages waits until an expression is true, also on a page that replaces this one.
 func (p *tab) waitAcrossPages(expr string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, actionTimeout)
@@ -83,7 +83,7 @@ func (p *tab) waitAcrossPages(expr string) {
 
 const lanes = `document.querySelector('.lanes').timelines`
 
-// waitForTiles waits until the timelines have all that they asked for.
+// waitForTiles waits until the timelines have all tiles that they requested.
 func (p *tab) waitForTiles() {
 	p.t.Helper()
 	p.waitUntil(`(t => t.width && !t.waiting && !t.asking && !t.tiles.busy && t.lastWanted && t.tiles.known.size > 0 && !t.overviewAsked)(` + lanes + `)`)
@@ -91,8 +91,8 @@ func (p *tab) waitForTiles() {
 	p.waitUntil(`(t => !t.waiting && !t.asking && !t.tiles.busy)(` + lanes + `)`)
 }
 
-// TestLive goes the way from the table of all requests to one of them and to
-// the timelines around it, and holds what it sees to what the server knows.
+// TestLive goes from the table of all requests to one of them and to the timelines around it, and compares the page with the
+// server's data.
 func TestLive(t *testing.T) {
 	browser := chromium(t)
 	data := testprog.Trace(t, "http1-long")
@@ -131,13 +131,12 @@ func TestLive(t *testing.T) {
 			p.checkSegments(full)
 			p.shotElement("all", "live-opened-"+name)
 
-			// The timelines around it: its own goroutine stands first, and what is
-			// drawn of it is what the timelines say.
+			// In the timelines around the request, its goroutine is first, and its lane has the pieces of the trace.
 			p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('#opened .accent').click()`))
 			p.waitUntil(`document.querySelector('.lanes').dataset.around === '` + want.ID + `'`)
 			p.waitForTiles()
 			if got := evaluate[uint64](p, lanes+`.first[0].id`); got != want.Goroutine {
-				t.Errorf("goroutine %d stands first, want %d", got, want.Goroutine)
+				t.Errorf("goroutine %d is first, want %d", got, want.Goroutine)
 			}
 			p.checkLane(trace, want.Goroutine)
 			p.checkPictures(trace, false)
@@ -157,7 +156,7 @@ func TestLive(t *testing.T) {
 			}
 			p.waitForTiles()
 			p.checkLane(trace, want.Goroutine)
-			// What a lane shows in the middle of the view, in words.
+			// The state of a lane in the middle of the view, as text.
 			p.press(arrowDown, "\r")
 			p.waitUntil(`document.querySelector('.moment').textContent.length > 0`)
 			p.press("0")
@@ -166,16 +165,16 @@ func TestLive(t *testing.T) {
 			}
 			p.waitForTiles()
 			p.checkPictures(trace, true)
-			// Lanes below those in view are loaded before they are scrolled to.
+			// Lanes below the view are loaded before they are scrolled to.
 			if got := evaluate[int](p, `(t => t.lastView[4].filter(k => !t.tiles.get(t.lastView[0], 0, k)).length - (t.lastView[4].length ? 0 : 1))(`+lanes+`)`); got != 0 {
-				t.Errorf("of the lanes that come into view next %d are not known", got)
+				t.Errorf("%d of the lanes just below the view are not loaded", got)
 			}
-			// What has left the view is not waited for.
+			// Requests for lanes that have left the view are cancelled.
 			if !evaluate[bool](p, `(w => { w.want(10, 0, 0, ['g18446744073709551615'], [], false); const r = [...w.running].pop(); w.want(10, 0, 0, ['p0'], [], false); return r.lanes[0] === 'g18446744073709551615' && r.stop.signal.aborted; })(`+lanes+`.tiles)`) {
-				t.Error("a lane that is not in view is still asked for")
+				t.Error("a lane outside the view is still requested")
 			}
 			p.waitForTiles()
-			// By pointer: Ctrl and the wheel zoom in where the pointer is.
+			// By pointer: Ctrl and the wheel zoom in at the pointer.
 			p.run(chromedp.Evaluate[chromedp.Void](`(b => { const r = b.getBoundingClientRect(); b.dispatchEvent(new WheelEvent('wheel', { deltaY: -60, ctrlKey: true, clientX: r.left + r.width * 0.6, clientY: r.top + 200, cancelable: true, bubbles: true })); })(document.querySelector('.lanes'))`))
 			p.settle()
 			if z := p.visibleTime(); z.To-z.From >= float64(rep.Input.DurationNS) {
@@ -218,13 +217,13 @@ const arrowDown, arrowRight = "\u0301", "\u0303"
 
 type viewWindow struct{ From, To float64 }
 
-// visibleTime is the time in view.
+// visibleTime returns the visible interval of the timelines.
 func (p *tab) visibleTime() viewWindow {
 	p.t.Helper()
 	return evaluate[viewWindow](p, `(t => ({From: t.from, To: t.to}))(`+lanes+`)`)
 }
 
-// checkSegments holds the opened waterfall to the request's segments.
+// checkSegments compares the opened waterfall with the request's segments.
 func (p *tab) checkSegments(r *report.Request) {
 	p.t.Helper()
 	type box struct{ X, W float64 }
@@ -243,7 +242,7 @@ func (p *tab) checkSegments(r *report.Request) {
 	}
 }
 
-// checkLane holds the tiles of a goroutine's lane in view to the trace.
+// checkLane compares the visible tiles of a goroutine's lane with the trace.
 func (p *tab) checkLane(trace *inspect.Trace, g uint64) {
 	p.t.Helper()
 	type piece struct {
@@ -256,7 +255,7 @@ func (p *tab) checkLane(trace *inspect.Trace, g uint64) {
 	}
 	got := evaluate[[]tile](p, fmt.Sprintf(`[...%s.tiles.known].filter(([k, t]) => k.endsWith(' g%d') && t.pieces && !t.partial).map(([, t]) => ({From: t.from, To: t.to, Pieces: t.pieces.map(q => ({From: q.from, To: q.to, State: q.state}))}))`, lanes, g))
 	if len(got) == 0 {
-		p.t.Errorf("no tile shows single stretches of goroutine %d", g)
+		p.t.Errorf("no tile shows single pieces of goroutine %d", g)
 	}
 	for _, tl := range got {
 		want, err := trace.Strips(context.Background(), inspect.Tile{From: tl.From, To: tl.To, Buckets: 4096, Lanes: []inspect.Lane{{ID: g}}})
@@ -264,19 +263,18 @@ func (p *tab) checkLane(trace *inspect.Trace, g uint64) {
 			p.t.Fatal(err)
 		}
 		if len(want.Strips[0].Pieces) != len(tl.Pieces) {
-			p.t.Fatalf("%d stretches in the page, %d in the trace", len(tl.Pieces), len(want.Strips[0].Pieces))
+			p.t.Fatalf("%d pieces in the page, %d in the trace", len(tl.Pieces), len(want.Strips[0].Pieces))
 		}
 		for i, w := range want.Strips[0].Pieces {
 			if q := tl.Pieces[i]; q.From != w.From || q.To != w.To || q.State != int(w.State-timeline.Running) {
-				p.t.Fatalf("stretch %d is %+v in the page, %+v in the trace", i, q, w)
+				p.t.Fatalf("piece %d is %+v in the page, %+v in the trace", i, q, w)
 			}
 		}
 	}
 }
 
-// checkPictures holds the pictures of tiles to the trace: how much of each
-// bucket a lane ran. Tiles are those that the server summed up, or those whose
-// stretches the page sums up itself.
+// checkPictures compares the pictures of tiles with the trace: how long a lane ran in each bucket. With summed, it checks
+// tiles that the server summed; otherwise, tiles whose pieces the page sums.
 func (p *tab) checkPictures(trace *inspect.Trace, summed bool) {
 	p.t.Helper()
 	const buckets, lane = 512, 22 // pixels
@@ -319,7 +317,7 @@ func (p *tab) checkPictures(trace *inspect.Trace, summed bool) {
 			p.t.Fatalf("a picture of %s has %d columns", pic.Lane, len(pic.Running))
 		}
 		for k, ns := range want {
-			// What is there at all is seen. The last bucket of the trace is not whole.
+			// Any running time is visible. The last bucket of the trace may be incomplete.
 			high := 0.0
 			if ns > 0 {
 				runningBuckets++
@@ -332,12 +330,12 @@ func (p *tab) checkPictures(trace *inspect.Trace, summed bool) {
 		}
 	}
 	if runningBuckets == 0 {
-		p.t.Error("no picture shows a goroutine that runs")
+		p.t.Error("no picture shows a running goroutine")
 	}
 }
 
-// TestLiveSmooth measures zooming and moving through a trace, and keeps
-// pictures; the trace is named by WHYLATE_TRACE (go run ./lab/bench makes one).
+// TestLiveSmooth measures zooming and panning in a trace, and takes screenshots; WHYLATE_TRACE names the trace (go run
+// ./lab/bench records one).
 func TestLiveSmooth(t *testing.T) {
 	file := os.Getenv("WHYLATE_TRACE")
 	if file == "" {
@@ -375,7 +373,7 @@ func TestLiveSmooth(t *testing.T) {
 	p.shotElement("timelines", "live-big-around")
 }
 
-// shotElement keeps a picture of one part of the page.
+// shotElement takes a screenshot of one element of the page.
 func (p *tab) shotElement(id, name string) {
 	p.t.Helper()
 	type box struct{ X, Y, W, H float64 }
@@ -396,8 +394,8 @@ func (p *tab) shotElement(id, name string) {
 	}
 }
 
-// TestLiveAddress follows the address of a view to that same view, closes what was told with Esc, and holds the page's keys
-// back while a dialog is open.
+// TestLiveAddress opens the address of a view and gets the same view, closes the detail box with Esc, and disables the page's
+// keys while a dialog is open.
 func TestLiveAddress(t *testing.T) {
 	browser := chromium(t)
 	rep, trace, url := serveTrace(t, testprog.Trace(t, "http1-long"), "http1.trace")
@@ -411,7 +409,7 @@ func TestLiveAddress(t *testing.T) {
 	p.waitUntil(`document.querySelector('.moment').textContent.length > 0`)
 	p.waitUntil(`['all.group=', 'all.sort=', 'lanes.time=', 'lanes.at='].every(k => location.hash.includes(k))`)
 	if !evaluate[bool](p, `((b, l) => b.top >= l.top && b.bottom <= l.bottom && b.left >= l.left && b.right <= l.right)(document.querySelector('.moment').getBoundingClientRect(), document.querySelector('.lanes').getBoundingClientRect())`) {
-		t.Error("what a stretch shows does not open at the lanes")
+		t.Error("the detail box of a piece is outside the lanes")
 	}
 	p.waitForTiles()
 	p.screenshot("live-told-1000")
@@ -421,7 +419,7 @@ func TestLiveAddress(t *testing.T) {
 	defer linked.close()
 	linked.waitUntil(`document.querySelector('.moment').textContent.length > 0`)
 	if got := linked.visibleTime(); got.To-window.To > 1 || window.From-got.From > 1 || got.From-window.From > 1 {
-		t.Errorf("the link shows %v, it was made at %v", got, window)
+		t.Errorf("the link shows %v, want %v", got, window)
 	}
 	if got := evaluate[string](linked, `document.querySelector('[data-filter=group]').value`); got != g.ID {
 		t.Errorf("the link filters by group %q, want %q", got, g.ID)
@@ -449,7 +447,8 @@ func TestLiveAddress(t *testing.T) {
 	unknownFinding.waitUntil(`document.getElementById('unknown').textContent.includes('finding=nosuch')`)
 }
 
-// TestLiveLists goes from pictures to their requests: a bar of the distribution and a band list as many as they say.
+// TestLiveLists goes from pictures to lists of requests: the list of a bar of the distribution, or of a band, has as many
+// requests as the picture says.
 func TestLiveLists(t *testing.T) {
 	browser := chromium(t)
 	_, _, url := serveTrace(t, testprog.Trace(t, "http1-long"), "http1.trace")
@@ -479,8 +478,8 @@ func TestLiveLists(t *testing.T) {
 	p.shotElement("all", "live-led-1440")
 }
 
-// TestLiveReading opens a page before its trace is read: it shows how far that is, then what the address asks for; an error is
-// said in it, and a recording can be made again.
+// TestLiveReading opens a page before its trace is read: it shows the progress, then the view of its address. It shows an
+// error, and allows another recording.
 func TestLiveReading(t *testing.T) {
 	browser := chromium(t)
 	data := testprog.Trace(t, "http1-long")

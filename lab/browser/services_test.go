@@ -21,15 +21,13 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// services are those of lab/truth whose pages are shown: one of each kind of
-// fault that makes a page look different.
+// services are the services of lab/truth whose pages are shown: one for each kind of fault that changes the page.
 var services = []string{"fsync-lock", "cpu-hogs", "gc-assist", "grpc-unary", "healthy"}
 
-// cachedReports holds the reports of services, by name: every test of this process
-// looks at the same ones.
+// cachedReports has the reports of services, by name, for all tests of this process.
 var cachedReports sync.Map // name -> *report.Report
 
-// serviceReport runs a service of lab/truth, or the demo, and explains its trace.
+// serviceReport explains the trace of a service of lab/truth, or of the demo.
 func serviceReport(t *testing.T, name string) *report.Report {
 	t.Helper()
 	if r, ok := cachedReports.Load(name); ok {
@@ -49,8 +47,8 @@ func serviceReport(t *testing.T, name string) *report.Report {
 	return r
 }
 
-// demoTrace is the trace of `whylate demo`. Whether it shows all faults is judged
-// elsewhere: on a busy machine it says no.
+// demoTrace returns a trace of `whylate demo`. Other tests judge whether it shows all faults; on a busy machine the demo says
+// that it does not.
 func demoTrace(t *testing.T) []byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "demo.trace")
@@ -68,8 +66,7 @@ func demoTrace(t *testing.T) []byte {
 	return data
 }
 
-// TestServices shows the demo and services with known faults as a reader would
-// see them, and holds every part of their pages to the JSON.
+// TestServices shows the demo and services with known faults, and compares every part of their pages with the JSON.
 func TestServices(t *testing.T) {
 	browser := chromium(t)
 	for _, name := range append([]string{"demo"}, services...) {
@@ -106,8 +103,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// checkAppearance holds a page to its width, to readable contrasts, and to text
-// that stays inside its boxes.
+// checkAppearance checks a page's width and contrasts, and that texts are within their boxes.
 func (p *tab) checkAppearance(width int) {
 	p.t.Helper()
 	p.checkLayout(width)
@@ -117,7 +113,7 @@ func (p *tab) checkAppearance(width int) {
 func (p *tab) checkContrast() {
 	p.t.Helper()
 	for _, low := range evaluate[[]string](p, lowContrast) {
-		p.t.Errorf("hard to read: %s", low)
+		p.t.Errorf("low contrast: %s", low)
 	}
 }
 
@@ -125,14 +121,14 @@ func (p *tab) checkLayout(width int) {
 	p.t.Helper()
 	p.checkWidth(width)
 	for _, text := range evaluate[[]string](p, `[...document.querySelectorAll('#verdict p')].filter(e => !e.checkVisibility({ visibilityProperty: true })).map(e => e.textContent)`) {
-		p.t.Errorf("at %d pixels, nobody sees: %s", width, text)
+		p.t.Errorf("at %d pixels, a text is invisible: %s", width, text)
 	}
 	if got := evaluate[int](p, `document.scripts.length`); got != 3 {
 		p.t.Errorf("the page has %d scripts, want its own 3", got)
 	}
 }
 
-// checkWidth holds a page to its width, and texts to their boxes.
+// checkWidth checks a page's width, and that texts are within their boxes.
 func (p *tab) checkWidth(width int) {
 	p.t.Helper()
 	if w := evaluate[int](p, `document.documentElement.scrollWidth`); w > width {
@@ -143,8 +139,8 @@ func (p *tab) checkWidth(width int) {
 	}
 }
 
-// overflowing lists texts of pictures that reach beyond the picture, or, in
-// boxes of flame graphs and segments, beyond the box.
+// overflowing lists texts of pictures that extend beyond the picture or, in boxes of flame graphs and segments, beyond the
+// box.
 const overflowing = `(() => {
 	const out = [];
 	for (const svg of document.querySelectorAll('svg[viewBox]')) {
@@ -159,14 +155,14 @@ const overflowing = `(() => {
 	return out;
 })()`
 
-// goTo goes somewhere on the page that is open.
+// goTo goes to an anchor of the open page.
 func (p *tab) goTo(hash string) {
 	p.t.Helper()
 	evaluate[bool](p, fmt.Sprintf(`(location.hash = %q, true)`, hash))
 	p.settle()
 }
 
-// checkFindings follows every finding's link by a click.
+// checkFindings compares the findings with the report and follows each link by a click.
 func (p *tab) checkFindings(r *report.Report) {
 	p.t.Helper()
 	if got := evaluate[int](p, `document.querySelectorAll('#findings .finding').length`); got != len(r.Findings) {
@@ -222,7 +218,7 @@ func (p *tab) checkFindings(r *report.Report) {
 	}
 }
 
-// checkLinkTarget holds the page to what a link asked for.
+// checkLinkTarget checks that the page shows the request and finding of a link.
 func (p *tab) checkLinkTarget(req, finding string) {
 	p.t.Helper()
 	if got := evaluate[string](p, `document.querySelector('#requests .id').textContent`); !strings.Contains(got, req) {
@@ -236,7 +232,7 @@ func (p *tab) checkLinkTarget(req, finding string) {
 	}
 }
 
-// sumOf adds up an attribute in the page.
+// sumOf sums an attribute of elements in the page.
 func sumOf(p *tab, selector, attribute string) int64 {
 	p.t.Helper()
 	return evaluate[int64](p, fmt.Sprintf(`[...document.querySelectorAll(%q)].reduce((n, e) => n + +e.dataset[%q], 0)`, selector, attribute))
@@ -249,7 +245,7 @@ func total(causes []report.Cause) (n int64) {
 	return n
 }
 
-// checkGroup adds up what each picture of a group shows.
+// checkGroup compares the sums of each picture of a group with the report.
 func (p *tab) checkGroup(r *report.Report, g *report.Group) {
 	p.t.Helper()
 	check := func(view string, got, want int64) {
@@ -310,7 +306,7 @@ func (p *tab) checkGroup(r *report.Report, g *report.Group) {
 	}
 }
 
-// checkRequest holds the waterfall and what stands beside it to a request.
+// checkRequest compares the waterfall and the tables next to it with a request.
 func (p *tab) checkRequest(g *report.Group, req *report.Request) {
 	p.t.Helper()
 	if got := evaluate[string](p, `document.querySelector('#requests .id').textContent`); !strings.Contains(got, req.ID) {
@@ -328,8 +324,7 @@ func (p *tab) checkRequest(g *report.Group, req *report.Request) {
 	}
 }
 
-// tableSum opens a folded table of the requests' section and adds up a column
-// of exact times.
+// tableSum opens a folded table of the requests' section and sums a column of exact times.
 func (p *tab) tableSum(title string, column int) int64 {
 	p.t.Helper()
 	find := fmt.Sprintf(`[...document.querySelectorAll('#requests details')].find(d => d.textContent.startsWith(%q))`, title)
@@ -340,7 +335,7 @@ func (p *tab) tableSum(title string, column int) int64 {
 	return evaluate[int64](p, fmt.Sprintf(`[...`+find+`.querySelectorAll('tbody tr')].reduce((n, r) => n + Number(r.cells[%d].textContent.replaceAll(',', '').replace(' ns', '')), 0)`, column))
 }
 
-// checkWaterfall holds every drawn segment to the pixel where it belongs.
+// checkWaterfall compares the position of every drawn segment with the report.
 func (p *tab) checkWaterfall(req *report.Request) int {
 	p.t.Helper()
 	w := evaluate[float64](p, `document.querySelector('#requests .waterfall').clientWidth`)
@@ -371,8 +366,7 @@ func (p *tab) checkWaterfall(req *report.Request) int {
 	return len(got)
 }
 
-// checkRuntime compares the tables behind the runtime's pictures with the
-// series, row by row.
+// checkRuntime compares the tables of the runtime's pictures with the series, row by row.
 func (p *tab) checkRuntime(r *report.Report) {
 	p.t.Helper()
 	s := r.Runtime.Series
@@ -391,7 +385,7 @@ func (p *tab) checkRuntime(r *report.Report) {
 			p.t.Errorf("the table of the runtime has %d rows of %s, the series %d", got[kind], kind, want)
 		}
 	}
-	// What the picture of goroutines covers is what the series adds up to.
+	// The area of the goroutines' picture is the sum of the series.
 	var want float64
 	for i, x := range s.Running {
 		end := r.Input.DurationNS

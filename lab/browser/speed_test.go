@@ -17,13 +17,12 @@ import (
 
 var measure = flag.String("measure", "", "measure how fast this page, a `file`, can be used")
 
-// pageTimes is what a browser says of one showing of a page, in ms from the start
-// of navigation.
+// pageTimes are the times of one display of a page, in ms from the start of navigation, by the browser.
 type pageTimes struct {
 	Parsed float64 `json:"parsed"` // the HTML
-	Ready  float64 `json:"ready"`  // all parts stand, keys and links work
+	Ready  float64 `json:"ready"`  // all parts are in place, keys and links work
 	Drawn  float64 `json:"drawn"`  // the frame after the pictures
-	Key    float64 `json:"key"`    // from a key to the frame that shows what it did
+	Key    float64 `json:"key"`    // from a key press to the frame with its effect
 	Long   int     `json:"long"`   // tasks of more than 50 ms
 	Worst  float64 `json:"worst"`  // the longest of them
 }
@@ -42,8 +41,7 @@ const pageTimesScript = `new Promise(done => {
 	});
 })`
 
-// TestMeasure shows a page five times and prints how long it took; it is how
-// the figures of docs/html.md are made:
+// TestMeasure shows a page five times and prints the times, for the figures of docs/html.md:
 //
 //	go -C lab/browser test -run Measure -v -args -measure /path/to/page.html
 func TestMeasure(t *testing.T) {
@@ -63,7 +61,7 @@ func TestMeasure(t *testing.T) {
 	for range 5 {
 		ctx, cancel := chromedp.NewContext(browser)
 		p := &tab{t: t, ctx: ctx}
-		// This makes the tab, which would otherwise end with its first command.
+		// This creates the tab, which would otherwise end with its first command.
 		if err := chromedp.Listen(ctx, func(any) {}); err != nil {
 			t.Fatal(err)
 		}
