@@ -39,30 +39,57 @@ type connection struct {
 	timeout               time.Duration
 }
 
+// defaultTimeout is the default of --timeout.
+const defaultTimeout = 15 * time.Second
+
+// addFlags adds the flags of verbs that record or watch services.
 func (c *connection) addFlags(f *pflag.FlagSet) {
+	c.addExplainFlags(f)
 	r := &c.recording
-	f.DurationVarP(&r.Duration, "duration", "d", record.DefaultDuration, "how long to record; rounded up to whole seconds")
-	f.BoolVar(&r.NoCPU, "no-cpu", false, "take no CPU profile together with the trace (the trace then has no CPU samples)")
 	f.BoolVar(&r.NoHost, "no-host", false, "take no host samples, even if the service runs on this host")
-	f.IntVar(&r.PID, "pid", 0, "take host samples of this process instead of the one that listens at the URL's port")
-	f.StringArrayVarP(&c.headers, "header", "H", nil, "send this `header`, 'Name: value'; may be repeated")
 	f.StringVar(&c.headerFile, "header-file", "", "send the headers in this file, one per line")
 	f.StringVarP(&c.user, "user", "u", "", "send this user, or USER:PASSWORD, as basic authentication")
 	f.StringVar(&c.password, "password-file", "", "read the password for --user from this file")
 	f.StringVar(&c.token, "token-file", "", "send the token in this file as a bearer token")
-	addTLS(f, &r.TLS, "server")
+	addTLSFiles(f, &r.TLS, "server")
 	f.StringVar(&r.Proxy, "proxy", "", "use this proxy (http, https, socks5 URL), or none")
-	f.DurationVar(&c.timeout, "timeout", 15*time.Second, "longest time to connect, and to wait for data after the recording's end")
+	f.DurationVar(&c.timeout, "timeout", defaultTimeout, "longest time to connect, and to wait for data after the recording's end")
 	f.BoolVar(&r.NoRedirects, "no-redirects", false, "ask the given address only: a redirect is an error")
 	_ = f.MarkHidden("no-redirects") // for programs that may reach some addresses only, such as whylate-mcp
 }
 
-// addTLS adds the flags of verbs that may reach a server, or what they call it, by TLS.
-func addTLS(f *pflag.FlagSet, t *record.TLSFiles, server string) {
+// addExplainFlags adds the flags of explain. A recording that needs others is made by the verb record.
+func (c *connection) addExplainFlags(f *pflag.FlagSet) {
+	r := &c.recording
+	c.timeout = defaultTimeout
+	f.DurationVarP(&r.Duration, "duration", "d", record.DefaultDuration, "how long to record; rounded up to whole seconds")
+	f.BoolVar(&r.NoCPU, "no-cpu", false, "take no CPU profile together with the trace (the trace then has no CPU samples)")
+	f.IntVar(&r.PID, "pid", 0, "take host samples of this process instead of the one that listens at the URL's port")
+	f.StringArrayVarP(&c.headers, "header", "H", nil, "send this `header`, 'Name: value'; may be repeated")
+	addInsecure(f, &r.TLS, "server")
+}
+
+// isRecordFlag reports whether a name or a shorthand is a flag of record that explain does not have.
+func isRecordFlag(name string) bool {
+	var explain, all pflag.FlagSet
+	new(connection).addExplainFlags(&explain)
+	new(connection).addFlags(&all)
+	f := all.Lookup(name)
+	if len(name) == 1 {
+		f = all.ShorthandLookup(name)
+	}
+	return f != nil && explain.Lookup(f.Name) == nil
+}
+
+// addTLSFiles adds the flags for the TLS of verbs that may connect to a server, which their help names, except --insecure.
+func addTLSFiles(f *pflag.FlagSet, t *record.TLSFiles, server string) {
 	f.StringVar(&t.CACert, "cacert", "", "trust the authorities in this PEM file instead of the system's")
 	f.StringVar(&t.Cert, "cert", "", "present the client certificate in this PEM file")
 	f.StringVar(&t.Key, "key", "", "the private key of --cert, in this PEM file")
 	f.StringVar(&t.ServerName, "server-name", "", "expect this name in the "+server+"'s certificate")
+}
+
+func addInsecure(f *pflag.FlagSet, t *record.TLSFiles, server string) {
 	f.BoolVar(&t.Insecure, "insecure", false, "do not verify the "+server+"'s certificate")
 }
 

@@ -86,7 +86,7 @@ func TestNothingObeyed(t *testing.T) {
 	// The message of an error tells what is no number, no file, no group: what was asked for is hostile too.
 	for _, args := range [][]string{
 		{"explain", "--json", "-o", saved, file},
-		{"explain", file}, {"explain", "--json", file}, {"explain", "--request", ".", file}, {"explain", "--band", "all", "--slowest", "5", file}, {"explain", "--validate", file},
+		{"explain", file}, {"explain", "--json", file}, {"explain", "--request", ".", file}, {"explain", "--band", "all", "--slowest", "5", file},
 		{"explain", "--what-if", "sleep@----=gone", file}, {"explain", "--what-if", hostileName + "=gone", file}, {"explain", "--group", "task", file},
 		{"explain", "--group", regexp.QuoteMeta("no" + strings.ToValidUTF8(hostileName, "")), file}, {"explain", "--request", hostileName + "(", file}, {"explain", "--band", hostileName, file}, {"explain", "--trace-id", hostileName, file},
 		{"explain", "--module", hostileName, file}, {"explain", "--path-map", hostileName + "=" + hostileName, file}, {"explain", "--ignore", hostileName, file},
@@ -102,7 +102,7 @@ func TestNothingObeyed(t *testing.T) {
 		{"export", "--to", "csv", file}, {"export", "--to", "csv", "--rows", "requests", file}, {"export", "--to", "jsonl", "--all", file},
 		{"export", "--to", "otlp", "--all", file}, {"export", "--to", "otlp", "--service", hostileName, file}, {"export", "--to", hostileName, file}, {"export", "--to", "csv", "--rows", hostileName, file},
 		{"export", "--to", "perfetto", "-o", filepath.Join(dir, "out"), file}, {"export", "--to", "pprof", "-o", filepath.Join(dir, "no", "out"), file},
-		{"verify", "--no-ledger", saved, file}, {"verify", "--no-ledger", "--json", saved, file}, {"verify", "--ledger", filepath.Join(dir, "no", "l"), saved, file},
+		{"verify", saved, file}, {"verify", "--json", saved, file}, {"verify", "--ledger", filepath.Join(dir, "no", "l"), saved, file},
 		{"view", filepath.Join(dir, "text.trace")}, {"view", hostileName},
 		{"record", "-o", filepath.Join(dir, "r"), "http://127.0.0.1:1/" + hostileName}, {"record", "--proxy", hostileName, "http://127.0.0.1:1"}, {"record", "-H", hostileName, "http://127.0.0.1:1"},
 		{"rules", hostileName}, {"limits", hostileName}, {"load", hostileName}, {"sweep", hostileName}, {"sweep", "--", hostileName}, {"watch", hostileName}, {"completion", hostileName},

@@ -16,7 +16,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/peers"
 	"github.com/whylate/whylate/internal/explain/source"
-	"github.com/whylate/whylate/internal/explain/validate"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/internal/trace/modules"
@@ -51,31 +50,18 @@ func newExplain(s *streams) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return e.validated(s, e.runURL(cmd, s, args[0], opt))
+				return e.runURL(cmd, s, args[0], opt)
 			}
-			return e.validated(s, e.runFile(cmd, s, args[0]))
+			return e.runFile(cmd, s, args[0])
 		}),
 	}
 	e.addFlags(cmd)
 	cmd.Flags().BoolVar(&e.json, "json", false, "print the report as JSON (report/report.schema.json)")
 	cmd.Flags().StringVarP(&e.output, "output", "o", "", "write to this `file` instead; a name that ends in .json asks for JSON, one in .html for a page")
-	cmd.Flags().BoolVar(&e.validate, "validate", false, "also check that the results are consistent, and fail if they are not")
 	e.addPage(cmd)
-	conn.addFlags(cmd.Flags())
+	conn.addExplainFlags(cmd.Flags())
 	command.ShowFlags(cmd, "duration", "group", "request", "band", "slowest", "from", "to", "what-if", "slo", "ignore", "html", "full", "summary", "json", "output")
 	return cmd
-}
-
-// validated says what --validate found, once the report is written.
-func (e *explanation) validated(s *streams, err error) error {
-	if err != nil || e.checks == nil {
-		return err
-	}
-	if err := e.checks.Err(); err != nil {
-		return fmt.Errorf("the report contradicts itself, which is a bug in whylate: please send the trace or these lines: %w", err)
-	}
-	fmt.Fprintf(s.Err, "whylate: consistent: %s\n", e.checks)
-	return nil
 }
 
 // readPeer reads the recording of the other side.
@@ -118,7 +104,7 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 
 // runReport shows a report that was written as JSON before.
 func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error {
-	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.part[0], e.part[1], "path-map", "max-memory", "what-if", "slo", "validate", "peer"} {
+	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.part[0], e.part[1], "path-map", "max-memory", "what-if", "slo", "peer"} {
 		if cmd.Flags().Changed(flag) {
 			return command.Usage(cmd, "--%s needs the trace: %s is a report", flag, in.name)
 		}
@@ -177,10 +163,6 @@ func (e *explanation) explain(ctx context.Context, in *input) (rep *report.Repor
 	opts.PeerRecording, opts.Reopen = e.served, in.again
 	opts.Host, opts.Allocs, opts.Replayer, opts.Index = in.host, in.allocs, e.keep, e.index
 	opts.Progress = func(int64) { adjust() }
-	if e.validate {
-		e.checks = new(validate.Checks)
-		opts.Validate = e.checks
-	}
 	rep, err = explain.Explain(ctx, in, opts)
 	if rep != nil {
 		source.LocalCache().AddWaitLengths(rep)

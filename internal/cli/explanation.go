@@ -18,7 +18,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/peers"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/spell"
-	"github.com/whylate/whylate/internal/explain/validate"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -45,8 +44,6 @@ type explanation struct {
 	thresholds     string
 	color          colorFlag
 	json           bool
-	validate       bool
-	checks         *validate.Checks // once --validate has a trace
 	output         string
 	page, before   string
 	editor         string

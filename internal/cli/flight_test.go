@@ -86,10 +86,7 @@ func TestExplainFlight(t *testing.T) {
 	} {
 		s := serveRecorded(t, trace, c.flight)
 		var out, errs bytes.Buffer
-		args := append([]string{"explain", "--proxy", "none", "--json"}, c.flags...)
-		if c.traces > 0 && c.flags == nil {
-			args = append(args, "--timeout", "5s")
-		}
+		args := append([]string{"explain", "--json"}, c.flags...)
 		status := Run(context.Background(), append(args, s.URL+c.path), strings.NewReader(""), &out, &errs)
 		first, _, _ := strings.Cut(errs.String(), "\n")
 		if status != c.status || s.flights.Load() != c.flights || s.traces.Load() != c.traces || !strings.Contains(first, c.said) || c.said == "" && strings.Contains(first, "flight") {
@@ -109,7 +106,7 @@ func TestFlightThatHangs(t *testing.T) {
 	trace := testprog.Trace(t, "marked")
 	s := serveRecorded(t, trace, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	var out, errs bytes.Buffer
-	if status := Run(context.Background(), []string{"explain", "--proxy", "none", s.URL}, strings.NewReader(""), &out, &errs); status != ExitOK || s.traces.Load() != 1 {
+	if status := Run(context.Background(), []string{"explain", s.URL}, strings.NewReader(""), &out, &errs); status != ExitOK || s.traces.Load() != 1 {
 		t.Errorf("status %d, %d traces: %s", status, s.traces.Load(), errs.String())
 	}
 }

@@ -50,8 +50,8 @@ func TestPipeInterrupted(t *testing.T) {
 	for i, args := range [][]string{
 		{"explain", "PIPE"}, {"explain", "--peer", "PIPE", file}, {"explain", "--ignore", "PIPE", file}, {"explain", "--thresholds", "PIPE", file}, {"explain", "--html", filepath.Join(dir, "x.html"), "--before", "PIPE", file}, {"report", "PIPE"}, {"view", "PIPE"},
 		{"diff", file, "PIPE"}, {"diff", "PIPE", file}, {"check", "--budget", "p99=1s", "PIPE"}, {"check", "--baseline", "PIPE", file},
-		{"export", "--to", "csv", "PIPE"}, {"verify", "--no-ledger", file, "PIPE"}, {"check", "--ledger", "PIPE", file},
-		{"explain", "--header-file", "PIPE", "http://127.0.0.1:1"}, {"record", "--token-file", "PIPE", "http://127.0.0.1:1"}, {"watch", "--ignore", "PIPE", "http://127.0.0.1:1"},
+		{"export", "--to", "csv", "PIPE"}, {"verify", file, "PIPE"}, {"check", "--ledger", "PIPE", file},
+		{"record", "--header-file", "PIPE", "http://127.0.0.1:1"}, {"record", "--token-file", "PIPE", "http://127.0.0.1:1"}, {"watch", "--ignore", "PIPE", "http://127.0.0.1:1"},
 		{"load", "--targets", "PIPE", "--rate", "1", "http://127.0.0.1:1"}, {"load", "--body-file", "PIPE", "--rate", "1", "http://127.0.0.1:1"}, {"redact", "--key-file", "PIPE", file, filepath.Join(dir, "redacted.trace")},
 		{"sweep", "--resume", "PIPE", "--url", "http://127.0.0.1:1", "--rate", "1", "--", "true"},
 	} {

@@ -77,6 +77,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		return pflag.ErrHelp
 	}
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if cmd.Name() == "explain" && isRecordFlag(unknown.GetSpecifiedName()) {
+			return command.Usage(cmd, "%v: use `whylate record FLAGS -o - URL | whylate explain -`", err)
+		}
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden {

@@ -244,7 +244,7 @@ func TestExplainInterrupted(t *testing.T) {
 func TestExplainURL(t *testing.T) {
 	url := pprofServer(t)
 	var out, errs bytes.Buffer
-	status := Run(context.Background(), []string{"explain", "--proxy", "none", "--json", "-d", "1s", strings.Replace(url, "://", "://jo:s3cret@", 1)}, strings.NewReader(""), &out, &errs)
+	status := Run(context.Background(), []string{"explain", "--json", "-d", "1s", strings.Replace(url, "://", "://jo:s3cret@", 1)}, strings.NewReader(""), &out, &errs)
 	if status != ExitOK {
 		t.Fatalf("exit status %d, standard error %q", status, errs.String())
 	}
@@ -255,6 +255,42 @@ func TestExplainURL(t *testing.T) {
 	if !strings.Contains(out.String(), `"name": "`+url+`/debug/pprof/trace`) {
 		t.Errorf("the report does not name %s:\n%.300s", url, out.String())
 	}
+}
+
+// TestRecordPipedToExplain: explain refuses record's flags, and the command line that its error names explains the recording.
+func TestRecordPipedToExplain(t *testing.T) {
+	const want = "use `whylate record FLAGS -o - URL | whylate explain -`"
+	for _, args := range [][]string{{"--cacert", "x"}, {"--cert", "x"}, {"--key", "x"}, {"--server-name", "x"}, {"--password-file", "x"}, {"--token-file", "x"}, {"--user", "x"}, {"-u", "x"},
+		{"--header-file", "x"}, {"--proxy", "none"}, {"--timeout", "3s"}, {"--no-host"}} {
+		var out, errs bytes.Buffer
+		status := Run(context.Background(), append(append([]string{"explain"}, args...), "http://127.0.0.1:1"), strings.NewReader(""), &out, &errs)
+		if status != ExitUsage || !strings.Contains(errs.String(), want) || out.Len() > 0 {
+			t.Errorf("explain %q: exit status %d, output %q, errors %q", args, status, out.String(), errs.String())
+		}
+	}
+	var out, errs bytes.Buffer
+	if status := Run(context.Background(), []string{"explain", "--nonsense", "x"}, strings.NewReader(""), &out, &errs); status != ExitUsage || strings.Contains(errs.String(), "record") {
+		t.Errorf("a flag that record does not have: exit status %d, errors %q", status, errs.String())
+	}
+	url := pprofServer(t)
+	in, trace := io.Pipe()
+	recorded := make(chan string, 1)
+	go func() {
+		var errs bytes.Buffer
+		status := Run(context.Background(), []string{"record", "--proxy", "none", "--timeout", "20s", "-d", "1s", "-o", "-", url}, strings.NewReader(""), trace, &errs)
+		trace.Close()
+		recorded <- fmt.Sprint(status, " ", errs.String())
+	}()
+	out.Reset()
+	errs.Reset()
+	if status := Run(context.Background(), []string{"explain", "--json", "-"}, in, &out, &errs); status != ExitOK {
+		t.Errorf("exit status %d, errors %q", status, errs.String())
+	}
+	in.Close()
+	if got := <-recorded; !strings.HasPrefix(got, "0 ") {
+		t.Errorf("record: exit status and errors %q", got)
+	}
+	schematest.Validate(t, "the report of a piped recording", out.Bytes())
 }
 
 func TestExplainURLFailures(t *testing.T) {
@@ -273,7 +309,7 @@ func TestExplainURLFailures(t *testing.T) {
 		{[]string{"-u", "jo", page.URL}, ExitUsage},
 	} {
 		var out, errs bytes.Buffer
-		status := Run(context.Background(), append([]string{"explain", "--proxy", "none"}, c.args...), strings.NewReader(""), &out, &errs)
+		status := Run(context.Background(), append([]string{"explain"}, c.args...), strings.NewReader(""), &out, &errs)
 		if status != c.status || strings.Count(errs.String(), "\n") != 1 || out.Len() > 0 {
 			t.Errorf("explain %q: exit status %d, want %d; output %q, errors %q", c.args, status, c.status, out.String(), errs.String())
 		}

@@ -14,14 +14,10 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// defaultLedger is in the directory where verify is called: the repository of the service.
-const defaultLedger = "whylate-ledger.jsonl"
-
 func newVerify(s *streams) *cobra.Command {
 	var (
 		e      explanation
 		ledger string
-		none   bool
 	)
 	cmd := &cobra.Command{
 		Use:   "verify [flags] BEFORE AFTER",
@@ -37,7 +33,7 @@ func newVerify(s *streams) *cobra.Command {
 			}
 			finding.MarkIgnored(before.Findings, e.ignored)
 			res := verify.Reports(before, after)
-			if !none {
+			if ledger != "" {
 				all, err := verify.AddToLedger(ledger, res.Verdicts)
 				if err != nil {
 					return err
@@ -53,8 +49,7 @@ func newVerify(s *streams) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&ledger, "ledger", defaultLedger, "the `file` to add verdicts to")
-	f.BoolVar(&none, "no-ledger", false, "add nothing to a ledger")
+	f.StringVar(&ledger, "ledger", "", "add the verdicts to this `file`, and print how accurate all its predictions have been")
 	f.BoolVar(&e.json, "json", false, "print the verdicts as JSON")
 	f.StringVarP(&e.output, "output", "o", "", "write to this `file` instead")
 	f.StringVar(&e.group, "group", "", "verify only groups whose name matches this regular `expression`")

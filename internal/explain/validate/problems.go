@@ -6,7 +6,7 @@
 // report: groups have the requests that were walked, and no band exceeds the whole.
 //
 // The checks do not decide whether an answer is right for a trace; the oracle tests of package timeline and lab/truth
-// do. Tests with real programs, golden tests, fuzz tests and "whylate explain --validate" run them.
+// do. Tests with real programs, golden tests and fuzz tests run them.
 package validate
 
 import (
