@@ -6,6 +6,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/stdlib"
 )
 
+// formed are the roles that formRoles may return.
+var formed = SetOf(Stdlib, NonStdlib, GRPCMethod, Fetch, Connecting)
+
 // formRoles returns the roles that follow from the package of a function and the form of its name.
 func formRoles(fn string) Roles {
 	found := SetOf(resolved, NonStdlib)

@@ -41,26 +41,45 @@ import (
 //go:embed functions.tsv
 var functionsText string
 
-// functions returns the table. A line that cannot be read is a fault of the program, which its tests find.
-var functions = sync.OnceValue(func() *table {
-	t, err := parseTable(functionsText)
+// functions returns the table, and the part of it that mentions each role. A line that cannot be read is a fault of the
+// program, which its tests find.
+var functions = sync.OnceValues(func() (all *table, byRole [roleCount]*table) {
+	lines, err := parseLines(functionsText)
 	if err != nil {
 		panic(err)
 	}
-	return t
+	for role := range roleCount {
+		var mentions []line
+		for i := range lines {
+			if lines[i].add.Has(role) || lines[i].remove.Has(role) {
+				mentions = append(mentions, lines[i])
+			}
+		}
+		byRole[role] = newTable(mentions)
+	}
+	return newTable(lines), byRole
 })
 
 // Of returns the roles of a function, by its name as in stacks. It takes about a microsecond; an Index caches the result.
 func Of(fn string) Roles {
-	return functions().change(fn, formRoles(fn))
+	all, _ := functions()
+	return all.change(fn, formRoles(fn))
 }
 
-// Has reports whether a function has a role.
-func Has(fn string, role Role) bool { return Of(fn).Has(role) }
+// Has reports whether a function has a role. It is faster than Of for one role.
+func Has(fn string, role Role) bool {
+	_, byRole := functions()
+	var found Roles
+	if formed.Has(role) {
+		found = formRoles(fn)
+	}
+	return byRole[role].change(fn, found).Has(role)
+}
 
 // Named returns the functions of a role that the table names in full, sorted.
 func Named(role Role) (list []string) {
-	for fn, l := range functions().exact {
+	_, byRole := functions()
+	for fn, l := range byRole[role].exact {
 		if l.add.Has(role) {
 			list = append(list, fn)
 		}
@@ -104,6 +123,7 @@ type table struct {
 
 // A line is what one line of the table says of a function.
 type line struct {
+	pattern     string
 	parts       []string // the pattern after the prefix, without "…"
 	add, remove Roles
 }
@@ -141,37 +161,27 @@ func (t *table) change(fn string, found Roles) Roles {
 	return found.Minus(removed)
 }
 
-// matches reports whether the text after the prefix fits the pattern's parts.
+// matches reports whether the text after the prefix fits the pattern's parts. Most texts do not have the last one.
 func (l *line) matches(rest string) bool {
-	last, ok := len(l.parts)-1, true
+	last := len(l.parts) - 1
+	ok := strings.HasSuffix(rest, l.parts[last])
 	for i := 0; i < last && ok; i++ {
 		_, rest, ok = strings.Cut(rest, l.parts[i])
 	}
 	return ok && strings.HasSuffix(rest, l.parts[last])
 }
 
-// parseTable reads a table in the form of functions.tsv.
-func parseTable(text string) (*table, error) {
+func newTable(lines []line) *table {
 	t := &table{exact: make(map[string]line)}
-	lines, seen := make(map[string][]line), make(map[string]bool)
-	var errs []error
-	for number, columns := range rows(text) {
-		pattern := columns[0]
-		l, err := parseLine(columns)
-		if seen[pattern] {
-			err = errors.Join(err, errors.New("the pattern has two lines"))
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("line %d: %s: %w", number, pattern, err))
-		}
-		seen[pattern] = true
-		if prefix, _, isPattern := strings.Cut(pattern, "…"); isPattern {
-			lines[prefix] = append(lines[prefix], l)
+	byPrefix := make(map[string][]line)
+	for _, l := range lines {
+		if prefix, _, isPattern := strings.Cut(l.pattern, "…"); isPattern {
+			byPrefix[prefix] = append(byPrefix[prefix], l)
 		} else {
-			t.exact[pattern] = l
+			t.exact[l.pattern] = l
 		}
 	}
-	for prefix, list := range lines {
+	for prefix, list := range byPrefix {
 		t.groups = append(t.groups, group{prefix: prefix, lines: list})
 	}
 	slices.SortFunc(t.groups, func(a, b group) int { return cmp.Compare(a.prefix, b.prefix) })
@@ -182,12 +192,29 @@ func parseTable(text string) (*table, error) {
 		}
 		t.groups[i].shorter = shorter
 	}
-	return t, errors.Join(errs...)
+	return t
+}
+
+// parseLines reads the lines of a table in the form of functions.tsv.
+func parseLines(text string) (lines []line, err error) {
+	seen := make(map[string]bool)
+	for number, columns := range rows(text) {
+		l, lineErr := parseLine(columns)
+		if seen[l.pattern] {
+			lineErr = errors.Join(lineErr, errors.New("the pattern has two lines"))
+		}
+		if lineErr != nil {
+			err = errors.Join(err, fmt.Errorf("line %d: %s: %w", number, l.pattern, lineErr))
+		}
+		seen[l.pattern] = true
+		lines = append(lines, l)
+	}
+	return lines, err
 }
 
 // parseLine reads the columns of a line: pattern, roles, source and, perhaps, a note.
 func parseLine(columns []string) (line, error) {
-	l := line{parts: strings.Split(columns[0], "…")[1:]}
+	l := line{pattern: columns[0], parts: strings.Split(columns[0], "…")[1:]}
 	if len(columns) < 3 || len(columns) > 4 || slices.Contains(columns, "") {
 		return l, errors.New("want pattern, roles, source and, perhaps, a note, with tabs between them")
 	}

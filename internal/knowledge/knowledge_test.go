@@ -13,7 +13,7 @@ import (
 
 // TestTable: every line of functions.tsv has its columns and known roles, and no pattern has two lines.
 func TestTable(t *testing.T) {
-	if _, err := parseTable(functionsText); err != nil {
+	if _, err := parseLines(functionsText); err != nil {
 		t.Error(err)
 	}
 }
@@ -32,16 +32,10 @@ func TestRoles(t *testing.T) {
 		return true
 	})
 	constants = constants[1 : len(constants)-1] // without resolved and roleCount
-	var used Roles
-	for _, l := range functions().exact {
+	used := formed
+	for _, l := range must.Have(parseLines(functionsText))(t) {
 		used = used.Union(l.add)
 	}
-	for _, g := range functions().groups {
-		for _, l := range g.lines {
-			used = used.Union(l.add)
-		}
-	}
-	used = used.Union(SetOf(Stdlib, NonStdlib, GRPCMethod, Fetch, Connecting))
 	n := 0
 	for number, columns := range rows(rolesText) {
 		if len(columns) != 2 || columns[1] == "" {
@@ -59,8 +53,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestParseTableErrors: a fault in a line is reported with its number.
-func TestParseTableErrors(t *testing.T) {
+// TestParseLinesErrors: a fault in a line is reported with its number.
+func TestParseLinesErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"a.B\tmutexes\tv1\n":                  `line 1: a.B: unknown role "mutexes"`,
 		"# x\n\na.B\tmutex\n":                 "line 3: a.B: want pattern, roles, source",
@@ -68,7 +62,7 @@ func TestParseTableErrors(t *testing.T) {
 		"a.B\tmutex\tv1\na.B\t-mutex\tv1\n":   "line 2: a.B: the pattern has two lines",
 		"a.B\tmutex -resolved\tv1\tsee a.C\n": `unknown role "resolved"`,
 	} {
-		if _, err := parseTable(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseLines(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -76,7 +70,7 @@ func TestParseTableErrors(t *testing.T) {
 
 // TestMatch: which lines of a table change a name, and that no line is missed where prefixes begin with each other.
 func TestMatch(t *testing.T) {
-	table := must.Have(parseTable(strings.Join([]string{
+	table := newTable(must.Have(parseLines(strings.Join([]string{
 		"a/b.F\tmutex\tv1",
 		"a…\tonce\tv1",
 		"a/b.…\tlogger\tv1",
@@ -85,7 +79,7 @@ func TestMatch(t *testing.T) {
 		"….Serve\thandler-caller\tv1",
 		"…x…y).Run\taccept\tv1",
 		"z…mid…\tpoller\tv1",
-	}, "\n")))(t)
+	}, "\n")))(t))
 	for name, want := range map[string][]Role{
 		"a/b.F":        {Mutex, Once, Logger},
 		"a/b.G":        {Logger, DNS},
@@ -135,6 +129,11 @@ func TestOf(t *testing.T) {
 		slices.Sort(expected)
 		if !slices.Equal(got, expected) {
 			t.Errorf("%s has the roles %v, want %v", fn, got, expected)
+		}
+		for role := Role(1); role < roleCount; role++ {
+			if Has(fn, role) != Of(fn).Has(role) {
+				t.Errorf("Has(%s, %s) = %t", fn, roleNames()[role], Has(fn, role))
+			}
 		}
 	}
 }
