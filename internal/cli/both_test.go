@@ -33,14 +33,14 @@ func TestDiffReadsBothAtOnce(t *testing.T) {
 	marked := testprog.Trace(t, "marked")
 	first, second := file("first.trace", marked), file("second.trace", testprog.Service(t, "lock-network").Trace)
 	broken, missing := file("broken.trace", marked[:40]), filepath.Join(dir, "missing.trace")
-	if status, out, errs := diff(bothAtOnce-1, first, second); status != ExitOK {
+	if status, out, errs := diff(minParallelCores-1, first, second); status != ExitOK {
 		t.Errorf("one after the other: exit status %d, %s", status, errs)
-	} else if _, got, _ := diff(bothAtOnce, first, second); got != out {
+	} else if _, got, _ := diff(minParallelCores, first, second); got != out {
 		t.Errorf("at once it says\n%s\none after the other\n%s", got, out)
 	}
 	for _, bad := range []string{broken, missing} {
 		for _, args := range [][]string{{first, bad}, {bad, first}, {bad, bad}} {
-			status, out, errs := diff(bothAtOnce, args...)
+			status, out, errs := diff(minParallelCores, args...)
 			if status != ExitFailed || out != "" || !strings.Contains(errs, filepath.Base(bad)) || strings.Contains(errs, "interrupted") {
 				t.Errorf("diff %v: exit status %d, %q, %q", args, status, out, errs)
 			}
@@ -48,7 +48,7 @@ func TestDiffReadsBothAtOnce(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	runtime.GOMAXPROCS(bothAtOnce)
+	runtime.GOMAXPROCS(minParallelCores)
 	var out, errs bytes.Buffer
 	if status := Run(ctx, []string{"diff", first, second}, strings.NewReader(""), &out, &errs); status != ExitInterrupted || out.Len() > 0 {
 		t.Errorf("interrupted: exit status %d, %q, %q", status, out.String(), errs.String())

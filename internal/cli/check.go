@@ -21,9 +21,9 @@ var (
 	failLevels   = []report.Severity{report.SeverityHigh, report.SeverityMedium, report.SeverityLow}
 )
 
-// checking holds the flags of check.
-type checking struct {
-	explanation
+// checkFlags holds the flags of check.
+type checkFlags struct {
+	explainFlags
 	budgets           []string
 	failOn            report.Severity
 	baseline          string
@@ -32,7 +32,7 @@ type checking struct {
 }
 
 func newCheck(s *streams) *cobra.Command {
-	c := checking{format: "text"}
+	c := checkFlags{format: "text"}
 	cmd := &cobra.Command{
 		Use:   "check [flags] TRACE|REPORT|-",
 		Short: "Check a recording against budgets, for CI",
@@ -52,12 +52,12 @@ func newCheck(s *streams) *cobra.Command {
 	f.StringVar(&c.tolerance, "tolerance", "5%", "allow requests to be slower than the baseline by this `share`")
 	command.Choose(cmd, &c.format, "format", "format of violations: "+words.List(checkFormats), checkFormats...)
 	f.StringVarP(&c.output, "output", "o", "", "write to this `file` instead")
-	c.add(cmd, "request", "path-map", "max-memory", "ignore")
+	c.addShared(cmd, "request", "path-map", "max-memory", "ignore")
 	return cmd
 }
 
 // rules reads the flags, all but the baseline's file.
-func (c *checking) rules(cmd *cobra.Command) (budget.Rules, error) {
+func (c *checkFlags) rules(cmd *cobra.Command) (budget.Rules, error) {
 	rules := budget.Rules{FailOn: c.failOn}
 	for _, b := range c.budgets {
 		limits, err := budget.Parse(b)
@@ -75,10 +75,10 @@ func (c *checking) rules(cmd *cobra.Command) (budget.Rules, error) {
 	case len(rules.Limits) == 0 && c.failOn == "" && c.baseline == "" && c.ledger == "":
 		return rules, command.Usage(cmd, "say what to check: give --budget, --fail-on, --baseline or --ledger")
 	}
-	return rules, c.check(cmd)
+	return rules, c.validate(cmd)
 }
 
-func (c *checking) run(cmd *cobra.Command, s *streams, arg string) error {
+func (c *checkFlags) run(cmd *cobra.Command, s *streams, arg string) error {
 	rules, err := c.rules(cmd)
 	if err != nil {
 		return err

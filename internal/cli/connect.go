@@ -30,8 +30,8 @@ func WithDial(ctx context.Context, dial func(ctx context.Context, network, addr 
 	return context.WithValue(ctx, dialKey{}, dial)
 }
 
-// connection holds the flags of verbs that reach a service.
-type connection struct {
+// connectFlags holds the flags of verbs that reach a service.
+type connectFlags struct {
 	recording             record.Options // as far as flags give them as they are
 	headers               []string
 	headerFile            string
@@ -43,7 +43,7 @@ type connection struct {
 const defaultTimeout = 15 * time.Second
 
 // addFlags adds the flags of verbs that record or watch services.
-func (c *connection) addFlags(f *pflag.FlagSet) {
+func (c *connectFlags) addFlags(f *pflag.FlagSet) {
 	c.addExplainFlags(f)
 	r := &c.recording
 	f.BoolVar(&r.NoHost, "no-host", false, "take no host samples, even if the service runs on this host")
@@ -59,7 +59,7 @@ func (c *connection) addFlags(f *pflag.FlagSet) {
 }
 
 // addExplainFlags adds the flags of explain. A recording that needs others is made by the verb record.
-func (c *connection) addExplainFlags(f *pflag.FlagSet) {
+func (c *connectFlags) addExplainFlags(f *pflag.FlagSet) {
 	r := &c.recording
 	c.timeout = defaultTimeout
 	f.DurationVarP(&r.Duration, "duration", "d", record.DefaultDuration, "how long to record; rounded up to whole seconds")
@@ -72,8 +72,8 @@ func (c *connection) addExplainFlags(f *pflag.FlagSet) {
 // isRecordFlag reports whether a name or a shorthand is a flag of record that explain does not have.
 func isRecordFlag(name string) bool {
 	var explain, all pflag.FlagSet
-	new(connection).addExplainFlags(&explain)
-	new(connection).addFlags(&all)
+	new(connectFlags).addExplainFlags(&explain)
+	new(connectFlags).addFlags(&all)
 	f := all.Lookup(name)
 	if len(name) == 1 {
 		f = all.ShorthandLookup(name)
@@ -94,7 +94,7 @@ func addInsecure(f *pflag.FlagSet, t *record.TLSFiles, server string) {
 }
 
 // options reads the files and variables and returns a function that gives the options for one target.
-func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Options, error), error) {
+func (c *connectFlags) options(cmd *cobra.Command) (func(target string) (record.Options, error), error) {
 	opt := c.recording
 	if opt.Duration <= 0 {
 		return nil, command.Usage(cmd, "--duration must be positive, not %v", opt.Duration)
@@ -147,7 +147,7 @@ func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Op
 }
 
 // optionsFor returns the options for the only target.
-func (c *connection) optionsFor(cmd *cobra.Command, target string) (opt record.Options, err error) {
+func (c *connectFlags) optionsFor(cmd *cobra.Command, target string) (opt record.Options, err error) {
 	options, err := c.options(cmd)
 	if err == nil {
 		opt, err = options(target)
@@ -163,7 +163,7 @@ func secret(cmd *cobra.Command, name string) (string, error) {
 	return command.WaitFor(cmd.Context(), name, func() (string, error) { return record.ReadSecretFile(name, cmd.InOrStdin()) })
 }
 
-func (c *connection) readHeaders(cmd *cobra.Command, h http.Header) error {
+func (c *connectFlags) readHeaders(cmd *cobra.Command, h http.Header) error {
 	env := http.Header{}
 	if err := record.AddHeaders(env, "from "+envHeaders, record.SplitHeaderLines(os.Getenv(envHeaders))); err != nil {
 		return err
@@ -188,16 +188,16 @@ func (c *connection) readHeaders(cmd *cobra.Command, h http.Header) error {
 	return nil
 }
 
-func (c *connection) login(cmd *cobra.Command) (*record.Login, error) {
-	user, password, both := strings.Cut(c.user, ":")
+func (c *connectFlags) login(cmd *cobra.Command) (*record.Login, error) {
+	user, password, hasPassword := strings.Cut(c.user, ":")
 	switch {
 	case c.user == "" && c.password != "":
 		return nil, command.Usage(cmd, "--password-file needs --user")
 	case c.user == "":
 		return nil, nil
-	case both && c.password != "":
+	case hasPassword && c.password != "":
 		return nil, command.Usage(cmd, "--user holds a password and --password-file names another")
-	case both:
+	case hasPassword:
 	case c.password != "":
 		var err error
 		if password, err = secret(cmd, c.password); err != nil {
@@ -215,7 +215,7 @@ func (c *connection) login(cmd *cobra.Command) (*record.Login, error) {
 // eachService calls f for each of the services that a verb is given, with the options of its connection. A service that is given
 // twice is an error.
 func eachService(cmd *cobra.Command, targets []string, options func(target string) (record.Options, error), f func(i int, opt record.Options, end record.Endpoint)) error {
-	seen := map[string]bool{}
+	endpoints := map[string]bool{}
 	for i, target := range targets {
 		if ext := filepath.Ext(target); ext == record.BundleExt || ext == ".trace" {
 			if _, err := os.Stat(target); err == nil {
@@ -230,10 +230,10 @@ func eachService(cmd *cobra.Command, targets []string, options func(target strin
 		if err != nil {
 			return command.RecordError(err)
 		}
-		if seen[end.String()] {
+		if endpoints[end.String()] {
 			return command.Usage(cmd, "%s is given twice: a process can have only one trace at a time", end)
 		}
-		seen[end.String()] = true
+		endpoints[end.String()] = true
 		f(i, opt, end)
 	}
 	return nil

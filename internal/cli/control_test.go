@@ -54,8 +54,8 @@ func hostileTrace(t *testing.T) []byte {
 //go:noinline
 func hostileSleep() { time.Sleep(100 * time.Microsecond) }
 
-// obeyed returns the first place of a text with something that a terminal obeys or that hides text.
-func obeyed(out []byte) (around string, bad bool) {
+// interpretedSequences returns the first place of a text with something that a terminal obeys or that hides text.
+func interpretedSequences(out []byte) (around string, bad bool) {
 	for i := 0; i < len(out); {
 		r, n := utf8.DecodeRune(out[i:])
 		if r == utf8.RuneError && n == 1 || r != '\n' && r != ' ' && !unicode.IsPrint(r) {
@@ -113,7 +113,7 @@ func TestNothingObeyed(t *testing.T) {
 		Run(ctx, args, strings.NewReader(""), &out, &errs, allVerbs()...)
 		cancel()
 		for name, text := range map[string][]byte{"output": out.Bytes(), "error": errs.Bytes()} {
-			if around, bad := obeyed(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))); bad {
+			if around, bad := interpretedSequences(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))); bad {
 				t.Errorf("%.60q: standard %s has %q", args, name, around)
 			}
 		}

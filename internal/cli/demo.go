@@ -59,17 +59,17 @@ func newDemo(s *streams, load demoLoad) *cobra.Command {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
 			var (
-				rep   *report.Report
-				route string
-				seen  map[string]demo.Result
-				err   error
+				rep           *report.Report
+				route         string
+				clientResults map[string]demo.Result
+				err           error
 			)
 			if fly {
 				rep, route, err = flightDemo(ctx, s, load, keep)
-			} else if rep, seen, err = runDemo(ctx, s, load, keep); err == nil && demo.CountMissed(demo.Judge(rep)) > 0 {
+			} else if rep, clientResults, err = runDemo(ctx, s, load, keep); err == nil && demo.CountMissed(demo.Judge(rep)) > 0 {
 				// The faults are about CPUs; on a machine that has none to spare, others' load can hide one for a while.
 				fmt.Fprintln(s.Err, "whylate: not all faults were found, perhaps because this machine is busy: trying again")
-				rep, seen, err = runDemo(ctx, s, load, keep)
+				rep, clientResults, err = runDemo(ctx, s, load, keep)
 			}
 			if cmd.Context().Err() != nil {
 				return command.Exit(ExitInterrupted, errors.New("interrupted"))
@@ -84,7 +84,7 @@ func newDemo(s *streams, load demoLoad) *cobra.Command {
 			if fly {
 				return writeFlightStory(s.Out, rep, route, keep)
 			}
-			return writeVerdicts(s.Out, demo.Judge(rep), seen)
+			return writeVerdicts(s.Out, demo.Judge(rep), clientResults)
 		}),
 	}
 	color.add(cmd)
@@ -136,7 +136,7 @@ func runDemo(ctx context.Context, s *streams, load demoLoad, keep string) (*repo
 		return nil, nil, ctx.Err()
 	}
 	bar := newRecordBar(s.Bar(), []string{url})
-	in, err := openURL(ctx, url, record.Options{Duration: demoRecords, NoCPU: true, NoAllocs: true, Proxy: "none", Progress: bar.of(0)})
+	in, err := openURL(ctx, url, record.Options{Duration: demoRecords, NoCPU: true, NoAllocs: true, Proxy: "none", Progress: bar.callback(0)})
 	if err != nil {
 		bar.clear()
 		return nil, nil, err
@@ -145,7 +145,7 @@ func runDemo(ctx context.Context, s *streams, load demoLoad, keep string) (*repo
 	if file != nil {
 		in.Reader = io.TeeReader(in.Reader, file)
 	}
-	rep, err := (&explanation{}).explain(ctx, in)
+	rep, err := (&explainFlags{}).explain(ctx, in)
 	bar.clear()
 	done()
 	if err != nil {
@@ -175,19 +175,19 @@ func flightDemo(ctx context.Context, s *streams, load demoLoad, keep string) (re
 	defer done()
 	go load(loading, url)
 	fmt.Fprintf(s.Err, "the service records itself, and keeps the seconds around a request that takes longer than %v\n", demo.SlowThreshold)
-	var kept []string
-	for end := time.Now().Add(demoStart); len(kept) == 0; {
+	var files []string
+	for end := time.Now().Add(demoStart); len(files) == 0; {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
 			return nil, "", ctx.Err()
 		}
-		if kept, _ = filepath.Glob(filepath.Join(dir, "*"+record.BundleExt)); len(kept) == 0 && time.Now().After(end) {
+		if files, _ = filepath.Glob(filepath.Join(dir, "*"+record.BundleExt)); len(files) == 0 && time.Now().After(end) {
 			return nil, "", errors.New("the demo's service kept no recording")
 		}
 	}
 	done()
-	name := kept[0]
+	name := files[0]
 	if keep != "" {
 		if _, err := copyTo(keep, name); err != nil {
 			return nil, "", err
@@ -198,7 +198,7 @@ func flightDemo(ctx context.Context, s *streams, load demoLoad, keep string) (re
 		return nil, "", err
 	}
 	defer in.Close()
-	rep, err = (&explanation{}).explain(ctx, in)
+	rep, err = (&explainFlags{}).explain(ctx, in)
 	if err != nil {
 		return nil, "", err
 	}
@@ -219,17 +219,17 @@ func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error
 		}
 		// The largest part of such a request, by its segments.
 		parts := map[report.SiteKey]int64{}
-		var most *report.Segment
+		var largest *report.Segment
 		for k := range g.Slowest[0].Segments {
 			x := &g.Slowest[0].Segments[k]
 			parts[x.Site.Key()] += x.DurationNS
-			if most == nil || parts[x.Site.Key()] > parts[most.Site.Key()] {
-				most = x
+			if largest == nil || parts[x.Site.Key()] > parts[largest.Site.Key()] {
+				largest = x
 			}
 		}
-		if most != nil && g.Slowest[0].LatencyNS > 0 {
-			fmt.Fprintf(&b, "The slowest %s in it spent %s of its %s %s, at %s.\n", termtext.Head(route, 80), words.Percent(float64(parts[most.Site.Key()])/float64(g.Slowest[0].LatencyNS)),
-				words.Duration(g.Slowest[0].LatencyNS), verdict.Words(&report.VerdictCause{Cause: most.Cause, Kind: most.Kind}), names.SiteText(most.Site, 80))
+		if largest != nil && g.Slowest[0].LatencyNS > 0 {
+			fmt.Fprintf(&b, "The slowest %s in it spent %s of its %s %s, at %s.\n", termtext.Head(route, 80), words.Percent(float64(parts[largest.Site.Key()])/float64(g.Slowest[0].LatencyNS)),
+				words.Duration(g.Slowest[0].LatencyNS), verdict.Words(&report.VerdictCause{Cause: largest.Cause, Kind: largest.Kind}), names.SiteText(largest.Site, 80))
 		}
 	}
 	if keep == "" {
@@ -308,30 +308,30 @@ func startService(ctx context.Context, recordings string) (url string, stop func
 }
 
 // writeVerdicts says which faults were found, and fails unless all were.
-func writeVerdicts(w io.Writer, verdicts []demo.Verdict, seen map[string]demo.Result) error {
+func writeVerdicts(w io.Writer, verdicts []demo.Verdict, clientResults map[string]demo.Result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nWhat is wrong with this service, and what was found:\n")
 	missed := demo.CountMissed(verdicts)
 	found := len(verdicts) - missed
 	for _, v := range verdicts {
-		mark, what := "missed", "the report has no group for it"
+		mark, description := "missed", "the report has no group for it"
 		if v.First != nil {
-			what = fmt.Sprintf("%.0f%% %s", 100*v.Share, v.First.Cause)
+			description = fmt.Sprintf("%.0f%% %s", 100*v.Share, v.First.Cause)
 			if s := v.First.Site; s != nil {
-				what += fmt.Sprintf(" in %s %s:%d", s.Func[strings.LastIndexByte(s.Func, '/')+1:], filepath.Base(s.File), s.Line)
+				description += fmt.Sprintf(" in %s %s:%d", s.Func[strings.LastIndexByte(s.Func, '/')+1:], filepath.Base(s.File), s.Line)
 			}
 		}
 		if v.Found {
 			mark = "found"
 		}
-		fmt.Fprintf(&b, "  %-7s %-42s %s: %s\n", mark, v.Fault.Description, v.Fault.Path, what)
-		if r := seen[v.Fault.Path]; r.Count > 0 && v.Group != nil && v.Group.LatencyNS.P50 != nil {
+		fmt.Fprintf(&b, "  %-7s %-42s %s: %s\n", mark, v.Fault.Description, v.Fault.Path, description)
+		if r := clientResults[v.Fault.Path]; r.Count > 0 && v.Group != nil && v.Group.LatencyNS.P50 != nil {
 			fmt.Fprintf(&b, "  %-7s %-42s p50 %v seen by the client, %v by the trace\n", "", "", words.Duration(int64(r.P50)), words.Duration(*v.Group.LatencyNS.P50))
 		}
 	}
 	fmt.Fprintf(&b, "%d of %d known faults found.\n", found, len(verdicts))
 	for _, v := range verdicts {
-		if r := seen[v.Fault.Path]; r.Errors > 0 {
+		if r := clientResults[v.Fault.Path]; r.Errors > 0 {
 			fmt.Fprintf(&b, "%d requests to %s failed: %s\n", r.Errors, v.Fault.Path, termtext.Head(fmt.Sprint(r.Err), 200))
 		}
 	}

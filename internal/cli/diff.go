@@ -26,7 +26,7 @@ import (
 
 func newDiff(s *streams) *cobra.Command {
 	var (
-		e    explanation
+		e    explainFlags
 		full bool
 	)
 	cmd := &cobra.Command{
@@ -34,7 +34,7 @@ func newDiff(s *streams) *cobra.Command {
 		Short: "Say what got slower or faster, and why",
 		Args:  cobra.MatchAll(command.Exactly(2, "name two traces or reports, got {n}"), twoInputs),
 		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
-			if err := e.check(cmd); err != nil {
+			if err := e.validate(cmd); err != nil {
 				return err
 			}
 			old, new, err := e.readBoth(cmd, s, args[0], args[1])
@@ -42,14 +42,14 @@ func newDiff(s *streams) *cobra.Command {
 				return err
 			}
 			d := compare.Reports(old, new)
-			if e.page != "" {
+			if e.pageFile != "" {
 				opts := html.Options{Version: readBuild().Version, Before: old, Judged: true, Editor: e.editor}
 				for i := range d.Groups {
 					if d.Groups[i].Changed {
 						opts.Changed = append(opts.Changed, d.Groups[i].ID)
 					}
 				}
-				if err := atomicfile.WriteTo(e.page, func(w io.Writer) error { return html.Write(w, new, opts) }); err != nil {
+				if err := atomicfile.WriteTo(e.pageFile, func(w io.Writer) error { return html.Write(w, new, opts) }); err != nil {
 					return err
 				}
 			}
@@ -64,12 +64,12 @@ func newDiff(s *streams) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&full, "full", false, "show every group and every cause, also those without evidence of a change")
 	f.BoolVar(&e.json, "json", false, "print the comparison as JSON")
-	f.StringVar(&e.page, "html", "", "also write a page to this `file`: NEW beside OLD, distributions on one axis, flame graphs with what grew and shrank, findings that are new or gone")
+	f.StringVar(&e.pageFile, "html", "", "also write a page to this `file`: NEW beside OLD, distributions on one axis, flame graphs with what grew and shrank, findings that are new or gone")
 	_ = cmd.MarkFlagFilename("html", "html")
 	e.addEditor(cmd)
 	f.StringVarP(&e.output, "output", "o", "", "write to this `file` instead; a name that ends in .json asks for JSON")
 	f.StringVar(&e.group, "group", "", "compare only groups whose name matches this regular `expression`")
-	e.add(cmd, "request", "path-map", "max-memory")
+	e.addShared(cmd, "request", "path-map", "max-memory")
 	e.color.add(cmd)
 	return cmd
 }
@@ -87,12 +87,12 @@ func twoInputs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// bothAtOnce is how many cores it takes to read two traces at once: one trace keeps 1.7 cores busy, so on two the same work took a tenth less
+// minParallelCores is how many cores it takes to read two traces at once: one trace keeps 1.7 cores busy, so on two the same work took a tenth less
 // time (3.3 s became 3.0) and half as much memory again (216 MB became 348).
-const bothAtOnce = 4
+const minParallelCores = 4
 
 // readBoth is readReport for two inputs. It says so if --group matches nothing in them: what is compared then is empty.
-func (e *explanation) readBoth(cmd *cobra.Command, s *streams, before, after string) (old, new *report.Report, err error) {
+func (e *explainFlags) readBoth(cmd *cobra.Command, s *streams, before, after string) (old, new *report.Report, err error) {
 	old, new, err = e.readSides(cmd, s, before, after)
 	if err == nil && e.group != "" && len(old.Groups)+len(new.Groups) == 0 {
 		fmt.Fprintf(s.Err, "whylate: no group's name matches --group %s in either recording\n", words.ShellQuote(e.group))
@@ -101,8 +101,8 @@ func (e *explanation) readBoth(cmd *cobra.Command, s *streams, before, after str
 }
 
 // readSides reads two inputs, at once where there are cores for that. When one cannot be read, the other is left.
-func (e *explanation) readSides(cmd *cobra.Command, s *streams, before, after string) (*report.Report, *report.Report, error) {
-	if runtime.GOMAXPROCS(0) < bothAtOnce {
+func (e *explainFlags) readSides(cmd *cobra.Command, s *streams, before, after string) (*report.Report, *report.Report, error) {
+	if runtime.GOMAXPROCS(0) < minParallelCores {
 		first, err := e.readReport(cmd, s, before)
 		if err != nil {
 			return nil, nil, err
@@ -110,7 +110,7 @@ func (e *explanation) readSides(cmd *cobra.Command, s *streams, before, after st
 		second, err := e.readReport(cmd, s, after)
 		return first, second, err
 	}
-	adjust, restore := holdMemory(int64(e.maxMemory))
+	adjust, restore := limitMemory(int64(e.maxMemory))
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	var (
@@ -122,7 +122,7 @@ func (e *explanation) readSides(cmd *cobra.Command, s *streams, before, after st
 	for i, arg := range []string{before, after} {
 		half := *e
 		half.maxMemory /= 2
-		half.held = adjust
+		half.adjustMemory = adjust
 		sides.Go(func() {
 			var bar *progress.Bar
 			if arg == shown {
@@ -134,7 +134,7 @@ func (e *explanation) readSides(cmd *cobra.Command, s *streams, before, after st
 		})
 	}
 	sides.Wait()
-	beyondLimit(reps[1], restore())
+	warnOfExcess(reps[1], restore())
 	err := errs[0]
 	if st := new(command.StatusError); err == nil || errors.As(err, &st) && st.Status == ExitInterrupted && errs[1] != nil {
 		err = errs[1] // which may be why the first was left
@@ -158,11 +158,11 @@ func longer(a, b string) string {
 }
 
 // readReport reads a report, or explains a trace.
-func (e *explanation) readReport(cmd *cobra.Command, s *streams, arg string) (*report.Report, error) {
+func (e *explainFlags) readReport(cmd *cobra.Command, s *streams, arg string) (*report.Report, error) {
 	return e.reportOf(cmd.Context(), cmd, s, s.Bar(), arg)
 }
 
-func (e *explanation) reportOf(ctx context.Context, cmd *cobra.Command, s *streams, bar *progress.Bar, arg string) (*report.Report, error) {
+func (e *explainFlags) reportOf(ctx context.Context, cmd *cobra.Command, s *streams, bar *progress.Bar, arg string) (*report.Report, error) {
 	in, err := s.openInput(ctx, arg)
 	if err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func (e *explanation) reportOf(ctx context.Context, cmd *cobra.Command, s *strea
 }
 
 // mapPaths applies --path-map to what a saved report says about causes and findings.
-func (e *explanation) mapPaths(rep *report.Report) {
+func (e *explainFlags) mapPaths(rep *report.Report) {
 	apply := func(site *report.Site) {
 		for _, m := range e.pathMap {
 			old, new, _ := strings.Cut(m, "=")

@@ -25,8 +25,8 @@ import (
 
 func newExplain(s *streams) *cobra.Command {
 	var (
-		e    explanation
-		conn connection
+		e    explainFlags
+		conn connectFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "explain [flags] TRACE|URL|-",
@@ -39,7 +39,7 @@ func newExplain(s *streams) *cobra.Command {
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
-			if err := e.check(cmd); err != nil {
+			if err := e.validate(cmd); err != nil {
 				return err
 			}
 			if err := e.readPeer(cmd, s, args[0]); err != nil {
@@ -65,7 +65,7 @@ func newExplain(s *streams) *cobra.Command {
 }
 
 // readPeer reads the recording of the other side.
-func (e *explanation) readPeer(cmd *cobra.Command, s *streams, arg string) error {
+func (e *explainFlags) readPeer(cmd *cobra.Command, s *streams, arg string) error {
 	if e.peer == "" {
 		return nil
 	}
@@ -83,13 +83,13 @@ func (e *explanation) readPeer(cmd *cobra.Command, s *streams, arg string) error
 	if in.isReport {
 		return command.Usage(cmd, "--peer needs the trace: %s is a report", in.name)
 	}
-	e.served = new(peers.Recording)
-	_, err = explain.Explain(cmd.Context(), in, explain.Options{Name: in.name, ServedRecording: e.served, PathMap: e.given.PathMap, MaxMemory: int64(e.maxMemory), Slowest: -1})
+	e.peerRecording = new(peers.Recording)
+	_, err = explain.Explain(cmd.Context(), in, explain.Options{Name: in.name, ServedRecording: e.peerRecording, PathMap: e.options.PathMap, MaxMemory: int64(e.maxMemory), Slowest: -1})
 	return err
 }
 
 // runFile explains a file or standard input.
-func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error {
+func (e *explainFlags) runFile(cmd *cobra.Command, s *streams, arg string) error {
 	in, err := s.openInput(cmd.Context(), arg)
 	if err != nil {
 		return err
@@ -99,12 +99,12 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 		return e.runReport(cmd, s, in)
 	}
 	rep, err := e.explainShown(cmd.Context(), in, s.Bar())
-	return e.finish(cmd, s, arg, rep, err)
+	return e.writeAndExit(cmd, s, arg, rep, err)
 }
 
 // runReport shows a report that was written as JSON before.
-func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error {
-	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.part[0], e.part[1], "path-map", "max-memory", "what-if", "slo", "peer"} {
+func (e *explainFlags) runReport(cmd *cobra.Command, s *streams, in *input) error {
+	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.partFlags[0], e.partFlags[1], "path-map", "max-memory", "what-if", "slo", "peer"} {
 		if cmd.Flags().Changed(flag) {
 			return command.Usage(cmd, "--%s needs the trace: %s is a report", flag, in.name)
 		}
@@ -118,16 +118,16 @@ func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error
 }
 
 // runURL records and explains at the same time.
-func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt record.Options) error {
+func (e *explainFlags) runURL(cmd *cobra.Command, s *streams, target string, opt record.Options) error {
 	if in, err := s.openFlight(cmd, target, opt); err != nil {
 		return err
 	} else if in != nil {
 		defer in.Close()
 		rep, err := e.explain(cmd.Context(), in)
-		return e.finish(cmd, s, in.name, rep, err)
+		return e.writeAndExit(cmd, s, in.name, rep, err)
 	}
 	bar := newRecordBar(s.Bar(), []string{target})
-	opt.Progress = bar.of(0)
+	opt.Progress = bar.callback(0)
 	in, err := openURL(cmd.Context(), target, opt)
 	if err != nil {
 		bar.clear()
@@ -138,30 +138,30 @@ func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt 
 	in.Close()
 	bar.clear()
 	in.warnOfRecording(rep)
-	return e.finish(cmd, s, in.name, rep, err)
+	return e.writeAndExit(cmd, s, in.name, rep, err)
 }
 
 // explainShown is explain with a bar that says how far the input is read.
-func (e *explanation) explainShown(ctx context.Context, in *input, bar *progress.Bar) (*report.Report, error) {
+func (e *explainFlags) explainShown(ctx context.Context, in *input, bar *progress.Bar) (*report.Report, error) {
 	defer bar.Clear()
 	in.Reader = progress.NewReader(in.Reader, bar, in.name, in.size)
 	return e.explain(ctx, in)
 }
 
 // explain runs the engine on an input. The report has the warnings of the recording, too.
-func (e *explanation) explain(ctx context.Context, in *input) (rep *report.Report, err error) {
+func (e *explainFlags) explain(ctx context.Context, in *input) (rep *report.Report, err error) {
 	defer func() { in.addWarnings(rep) }()
-	adjust := e.held
+	adjust := e.adjustMemory
 	if adjust == nil {
-		held, restore := holdMemory(int64(e.maxMemory))
+		held, restore := limitMemory(int64(e.maxMemory))
 		adjust = held
-		defer func() { beyondLimit(rep, restore()) }()
+		defer func() { warnOfExcess(rep, restore()) }()
 	}
-	opts := e.given
-	opts.Name, opts.Slowest, opts.MaxMemory = in.name, e.slowestOr(0), int64(e.maxMemory)
+	opts := e.options
+	opts.Name, opts.Slowest, opts.MaxMemory = in.name, e.slowestCount(0), int64(e.maxMemory)
 	opts.Modules = modules.New(modules.Options{Build: in.program(), OwnPaths: e.modules})
-	opts.PeerRecording, opts.Reopen = e.served, in.again
-	opts.Host, opts.Allocs, opts.Replayer, opts.Index = in.host, in.allocs, e.keep, e.index
+	opts.PeerRecording, opts.Reopen = e.peerRecording, in.reopen
+	opts.Host, opts.Allocs, opts.Replayer, opts.Index = in.host, in.allocs, e.replayer, e.index
 	opts.Progress = func(int64) { adjust() }
 	rep, err = explain.Explain(ctx, in, opts)
 	if rep != nil {
@@ -171,16 +171,16 @@ func (e *explanation) explain(ctx context.Context, in *input) (rep *report.Repor
 	return rep, err
 }
 
-// beyondLimit says in a report by how much --max-memory could not be kept.
-func beyondLimit(rep *report.Report, beyond int64) {
-	if rep != nil && beyond > 0 {
+// warnOfExcess says in a report by how much --max-memory could not be kept.
+func warnOfExcess(rep *report.Report, excess int64) {
+	if rep != nil && excess > 0 {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "max-memory", Text: fmt.Sprintf(
-			"the limit was raised by %s above --max-memory, because the trace needs that much at one time; a shorter trace, or --from and --to, need less", words.Bytes(beyond))})
+			"the limit was raised by %s above --max-memory, because the trace needs that much at one time; a shorter trace, or --from and --to, need less", words.Bytes(excess))})
 	}
 }
 
-// slowestOr is the number of slow requests to show, as the engine and the text understand it: negative for none.
-func (e *explanation) slowestOr(usual int) int {
+// slowestCount is the number of slow requests to show, as the engine and the text understand it: negative for none.
+func (e *explainFlags) slowestCount(usual int) int {
 	switch {
 	case !e.slowestGiven:
 		return usual
@@ -190,8 +190,8 @@ func (e *explanation) slowestOr(usual int) int {
 	return e.slowest
 }
 
-// finish writes what there is and ends the run accordingly.
-func (e *explanation) finish(cmd *cobra.Command, s *streams, arg string, rep *report.Report, err error) error {
+// writeAndExit writes what there is and ends the run accordingly.
+func (e *explainFlags) writeAndExit(cmd *cobra.Command, s *streams, arg string, rep *report.Report, err error) error {
 	interrupted := cmd.Context().Err() != nil
 	if rep == nil {
 		if interrupted {
@@ -202,7 +202,7 @@ func (e *explanation) finish(cmd *cobra.Command, s *streams, arg string, rep *re
 	if errors.Is(err, explain.ErrWhatIf) && !errors.Is(err, explain.ErrRefused) {
 		return command.Usage(cmd, "%v", err)
 	}
-	if werr := e.write(cmd.Context(), s, e.again(cmd, arg), rep); werr != nil {
+	if werr := e.write(cmd.Context(), s, e.reportCommand(cmd, arg), rep); werr != nil {
 		return werr
 	}
 	switch {
@@ -211,14 +211,14 @@ func (e *explanation) finish(cmd *cobra.Command, s *streams, arg string, rep *re
 	case err != nil:
 		return err
 	}
-	if e.as != nil {
+	if e.exportFormat != nil {
 		return nil // an export says itself what it is empty of
 	}
-	return notThere(rep)
+	return noMatchError(rep)
 }
 
-// notThere is the error of a report in which nothing is like what was asked for.
-func notThere(rep *report.Report) error {
+// noMatchError is the error of a report in which nothing is like what was asked for.
+func noMatchError(rep *report.Report) error {
 	for _, w := range rep.Input.Warnings {
 		if len(rep.Groups) == 0 && (w.Code == explain.NoGroup || w.Code == explain.NoMatch) {
 			return command.Exit(ExitFailed, errors.New(w.Text))
@@ -231,8 +231,8 @@ func interruptedEarly() error {
 	return command.Exit(ExitInterrupted, errors.New("interrupted before a whole second of the trace was read"))
 }
 
-// again is the command that makes the same report, for hints. Credentials are no part of it.
-func (e *explanation) again(cmd *cobra.Command, arg string) string {
+// reportCommand is the command that makes the same report, for hints. Credentials are no part of it.
+func (e *explainFlags) reportCommand(cmd *cobra.Command, arg string) string {
 	if arg == "-" {
 		return ""
 	}
@@ -252,17 +252,17 @@ func (e *explanation) again(cmd *cobra.Command, arg string) string {
 }
 
 // write writes the report as text or JSON to standard output, or to a file that is either whole or not there.
-func (e *explanation) write(ctx context.Context, s *streams, again string, rep *report.Report) error {
-	if e.as != nil {
-		return e.as.write(s, e.output, rep)
+func (e *explainFlags) write(ctx context.Context, s *streams, command string, rep *report.Report) error {
+	if e.exportFormat != nil {
+		return e.exportFormat.write(s, e.output, rep)
 	}
-	if e.page != "" {
-		if err := e.writePage(ctx, s, e.page, again, rep); err != nil {
+	if e.pageFile != "" {
+		if err := e.writePage(ctx, s, e.pageFile, command, rep); err != nil {
 			return err
 		}
 	}
 	if !e.json && isPage(e.output) {
-		return e.writePage(ctx, s, e.output, again, rep)
+		return e.writePage(ctx, s, e.output, command, rep)
 	}
 	return e.writeTo(s, func(w io.Writer, color bool, columns int) error {
 		if e.asJSON() {
@@ -273,12 +273,12 @@ func (e *explanation) write(ctx context.Context, s *streams, again string, rep *
 			return err
 		}
 		return text.Write(w, rep, text.Options{
-			Width: columns, Color: color, Full: e.full || e.slowestGiven, AllGroups: e.group != "", Band: e.band, Slowest: e.slowestOr(1), Command: again,
+			Width: columns, Color: color, Full: e.full || e.slowestGiven, AllGroups: e.group != "", Band: e.band, Slowest: e.slowestCount(1), Command: command,
 		})
 	})
 }
 
 // asJSON reports whether JSON is asked for, by flag or by the output's name.
-func (e *explanation) asJSON() bool {
+func (e *explainFlags) asJSON() bool {
 	return e.json || strings.EqualFold(filepath.Ext(e.output), ".json")
 }

@@ -22,60 +22,60 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// explanation holds the flags of verbs that explain a trace.
-type explanation struct {
-	request, group string
-	whatIf         []string
-	slo            string
-	peer           string
-	served         *peers.Recording // what the process of peer served
-	given          explain.Options  // as far as flags give them, or read has made them of flags
-	traceID        string
-	modules        []string
-	slowest        int
-	slowestGiven   bool // 0 is a number, too
-	band           report.BandName
-	part           [2]string // the flags of given.From and given.To
-	pathMap        []string
-	maxMemory      sizeFlag
-	held           func() // adjusts the limit of memory, which is held already
-	ignore         string
-	ignored        []finding.IgnoreEntry // what the file ignore holds
-	thresholds     string
-	color          colorFlag
-	json           bool
-	output         string
-	page, before   string
-	editor         string
-	full, summary  bool
-	as             *exportAs // instead of text, JSON or a page
-	keep           *explain.Replayer
-	index          explain.Index // for view
+// explainFlags holds the flags of verbs that explain a trace.
+type explainFlags struct {
+	request, group   string
+	whatIf           []string
+	slo              string
+	peer             string
+	peerRecording    *peers.Recording // what the process of peer served
+	options          explain.Options  // as far as flags give them, or read has made them of flags
+	traceID          string
+	modules          []string
+	slowest          int
+	slowestGiven     bool // 0 is a number, too
+	band             report.BandName
+	partFlags        [2]string // the flags of given.From and given.To
+	pathMap          []string
+	maxMemory        sizeFlag
+	adjustMemory     func() // adjusts the limit of memory, which is held already
+	ignore           string
+	ignored          []finding.IgnoreEntry // what the file ignore holds
+	thresholds       string
+	color            colorFlag
+	json             bool
+	output           string
+	pageFile, before string
+	editor           string
+	full, summary    bool
+	exportFormat     *exporter // instead of text, JSON or a page
+	replayer         *explain.Replayer
+	index            explain.Index // for view
 }
 
-func (e *explanation) addFlags(cmd *cobra.Command) {
+func (e *explainFlags) addFlags(cmd *cobra.Command) {
 	e.addTraceFlags(cmd)
 	e.addPart(cmd, "from", "to", "leave out requests that end before this time of the trace (also --since)", "leave out requests that end after this time of the trace (also --until)")
 	f := cmd.Flags()
-	e.add(cmd, "ignore")
+	e.addShared(cmd, "ignore")
 	f.StringVar(&e.slo, "slo", "", "search for the fewest changes that are predicted to reach these `goals`, such as p99=20ms,p50=5ms")
 	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with this `change`, SITE=VALUE or a setting such as GOGC=400 (see above; may be repeated)")
 	f.StringVar(&e.peer, "peer", "", "the `recording` of a process that requests wait for, made at the same time: the report shows the waits from both sides")
 	e.addLength(cmd)
-	f.BoolVar(&e.given.Exact, "exact", false, "follow every request; otherwise, from 5,000 on, the slowest tenth and a sample of the others are followed")
+	f.BoolVar(&e.options.Exact, "exact", false, "follow every request; otherwise, from 5,000 on, the slowest tenth and a sample of the others are followed")
 	e.color.add(cmd)
 }
 
 // addTraceFlags adds the flags that all verbs have that read a trace.
-func (e *explanation) addTraceFlags(cmd *cobra.Command) {
-	e.add(cmd, "request", "trace-id", "no-marks", "module", "thresholds", "path-map", "max-memory")
+func (e *explainFlags) addTraceFlags(cmd *cobra.Command) {
+	e.addShared(cmd, "request", "trace-id", "no-marks", "module", "thresholds", "path-map", "max-memory")
 	f := cmd.Flags()
 	f.StringVar(&e.group, "group", "", "report only groups whose name matches this regular `expression`, all in full")
 	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (default: 1 in the text, 3 in JSON)")
 }
 
-// add adds flags that mean the same for several verbs.
-func (e *explanation) add(cmd *cobra.Command, names ...string) {
+// addShared adds flags that mean the same for several verbs.
+func (e *explainFlags) addShared(cmd *cobra.Command, names ...string) {
 	f := cmd.Flags()
 	for _, name := range names {
 		switch name {
@@ -84,7 +84,7 @@ func (e *explanation) add(cmd *cobra.Command, names ...string) {
 		case "trace-id":
 			f.StringVar(&e.traceID, name, "", "report only requests of this trace, or span, of a tracing system: an `id` of 32 or 16 hexadecimal digits, or a traceparent header")
 		case "no-marks":
-			f.BoolVar(&e.given.IgnoreMarks, name, false, "find requests as if the service did not mark them (see service/mark)")
+			f.BoolVar(&e.options.IgnoreMarks, name, false, "find requests as if the service did not mark them (see service/mark)")
 		case "module":
 			f.StringArrayVar(&e.modules, name, nil, "treat the module or package with this `path` as the service's own code (may be repeated); a dependency's lines are shown with the service's line that called them")
 		case "thresholds":
@@ -102,14 +102,14 @@ func (e *explanation) add(cmd *cobra.Command, names ...string) {
 // addPart adds the flags for a part of the trace's time. What they are called
 // depends on the verb, because --to is a format for export; each verb takes the
 // other's names, too, as far as they are free.
-func (e *explanation) addPart(cmd *cobra.Command, from, to, fromText, toText string) {
-	e.part = [2]string{from, to}
+func (e *explainFlags) addPart(cmd *cobra.Command, from, to, fromText, toText string) {
+	e.partFlags = [2]string{from, to}
 	f := cmd.Flags()
-	f.DurationVar(&e.given.From, from, 0, fromText)
-	f.DurationVar(&e.given.To, to, 0, toText)
-	same := map[string]string{"from": from, "since": from, "until": to}
+	f.DurationVar(&e.options.From, from, 0, fromText)
+	f.DurationVar(&e.options.To, to, 0, toText)
+	aliases := map[string]string{"from": from, "since": from, "until": to}
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		if n, ok := same[name]; ok {
+		if n, ok := aliases[name]; ok {
 			name = n
 		}
 		return pflag.NormalizedName(name)
@@ -117,32 +117,32 @@ func (e *explanation) addPart(cmd *cobra.Command, from, to, fromText, toText str
 }
 
 // addLength adds the flags that say how much a report says as text.
-func (e *explanation) addLength(cmd *cobra.Command) {
+func (e *explainFlags) addLength(cmd *cobra.Command) {
 	bands := report.BandNames()
 	command.Choose(cmd, &e.band, "band", "show one latency band in detail: "+words.List(bands), bands...)
 	cmd.Flags().BoolVar(&e.full, "full", false, "also show evidence, causes by latency band, the slowest request, and the runtime")
 	cmd.Flags().BoolVar(&e.summary, "summary", false, "print the answer in one line")
 }
 
-// check refuses values that make no sense, before anything is read or recorded.
-func (e *explanation) check(cmd *cobra.Command) error {
+// validate refuses values that make no sense, before anything is read or recorded.
+func (e *explainFlags) validate(cmd *cobra.Command) error {
 	e.slowestGiven = cmd.Flags().Changed("slowest")
-	if err := e.read(cmd); err != nil {
+	if err := e.parse(cmd); err != nil {
 		return err
 	}
 	switch {
-	case e.before != "" && e.page == "" && !isPage(e.output):
+	case e.before != "" && e.pageFile == "" && !isPage(e.output):
 		return command.Usage(cmd, "--before is for pages: name one with --html")
-	case e.editor != "" && e.page == "" && !isPage(e.output) && cmd.Name() != "view":
+	case e.editor != "" && e.pageFile == "" && !isPage(e.output) && cmd.Name() != "view":
 		return command.Usage(cmd, "--editor is for pages: name one with --html")
 	case e.checkEditor(cmd) != nil:
 		return e.checkEditor(cmd)
 	case e.slowest < 0:
 		return command.Usage(cmd, "--slowest must not be negative")
-	case e.given.From < 0 || e.given.To < 0:
-		return command.Usage(cmd, "--%s and --%s count from the trace's start and cannot be negative", e.part[0], e.part[1])
-	case e.given.To > 0 && e.given.To <= e.given.From:
-		return command.Usage(cmd, "--%s %v is not after --%s %v", e.part[1], e.given.To, e.part[0], e.given.From)
+	case e.options.From < 0 || e.options.To < 0:
+		return command.Usage(cmd, "--%s and --%s count from the trace's start and cannot be negative", e.partFlags[0], e.partFlags[1])
+	case e.options.To > 0 && e.options.To <= e.options.From:
+		return command.Usage(cmd, "--%s %v is not after --%s %v", e.partFlags[1], e.options.To, e.partFlags[0], e.options.From)
 	case e.maxMemory > 0 && e.maxMemory < minMemory:
 		return command.Usage(cmd, "--max-memory must be at least %s", words.Binary(minMemory))
 	}
@@ -152,12 +152,12 @@ func (e *explanation) check(cmd *cobra.Command) error {
 // minMemory is what the program needs for any trace at all.
 const minMemory = 32 << 20
 
-// read reads the flags that are patterns, rewrites and changes into e.given.
-func (e *explanation) read(cmd *cobra.Command) (err error) {
+// parse reads the flags that are patterns, rewrites and changes into e.given.
+func (e *explainFlags) parse(cmd *cobra.Command) (err error) {
 	for _, p := range []struct {
 		flag, pattern string
 		to            **regexp.Regexp
-	}{{"request", e.request, &e.given.Request}, {"group", e.group, &e.given.Group}} {
+	}{{"request", e.request, &e.options.Request}, {"group", e.group, &e.options.Group}} {
 		if p.pattern == "" {
 			continue
 		}
@@ -165,7 +165,7 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 			return command.Usage(cmd, "--%s: %v", p.flag, err)
 		}
 	}
-	if e.given.TraceID, e.given.SpanID, err = spanIDs(e.traceID); err != nil {
+	if e.options.TraceID, e.options.SpanID, err = spanIDs(e.traceID); err != nil {
 		return command.Usage(cmd, "--trace-id %q: %v", e.traceID, err)
 	}
 	for _, m := range e.pathMap {
@@ -173,10 +173,10 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 		if !ok || old == "" {
 			return command.Usage(cmd, "--path-map %q: write OLD=NEW", m)
 		}
-		e.given.PathMap = append(e.given.PathMap, spell.PathRewrite{Old: old, New: with})
+		e.options.PathMap = append(e.options.PathMap, spell.PathRewrite{Old: old, New: with})
 	}
 	if e.thresholds != "" {
-		if e.given.Thresholds, err = command.ReadOption(cmd, e.thresholds, finding.ReadThresholds); err != nil {
+		if e.options.Thresholds, err = command.ReadOption(cmd, e.thresholds, finding.ReadThresholds); err != nil {
 			return err
 		}
 	}
@@ -187,7 +187,7 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 			if !ok || err != nil || d <= 0 || name != "p50" && name != "p99" {
 				return command.Usage(cmd, "--slo %q: write p50 or p99 and a time, such as p99=20ms; other percentiles cannot be predicted", goal)
 			}
-			e.given.Goals = append(e.given.Goals, explain.Goal{Percentile: name, Limit: d})
+			e.options.Goals = append(e.options.Goals, explain.Goal{Percentile: name, Limit: d})
 		}
 	}
 	for _, text := range e.whatIf {
@@ -195,7 +195,7 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 		if err != nil {
 			return command.Usage(cmd, "--%v", err)
 		}
-		e.given.WhatIf = append(e.given.WhatIf, c)
+		e.options.WhatIf = append(e.options.WhatIf, c)
 	}
 	return nil
 }
@@ -234,7 +234,7 @@ func spanIDs(text string) (trace [16]byte, span [8]byte, err error) {
 }
 
 // readIgnores reads the file that --ignore names.
-func (e *explanation) readIgnores(cmd *cobra.Command) (err error) {
+func (e *explainFlags) readIgnores(cmd *cobra.Command) (err error) {
 	if e.ignore != "" {
 		e.ignored, err = command.ReadOption(cmd, e.ignore, finding.ReadIgnoreEntries)
 	}
@@ -242,7 +242,7 @@ func (e *explanation) readIgnores(cmd *cobra.Command) (err error) {
 }
 
 // writeTo is writeTo of streams, with what --color says of where that is, and its width.
-func (e *explanation) writeTo(s *streams, write func(w io.Writer, color bool, columns int) error) error {
+func (e *explainFlags) writeTo(s *streams, write func(w io.Writer, color bool, columns int) error) error {
 	return s.WriteTo(e.output, func(w io.Writer) error {
 		if w == s.Out {
 			return write(w, e.color.on(w, os.Getenv), width(w))

@@ -14,10 +14,10 @@ import (
 
 func newExport(s *streams) *cobra.Command {
 	var (
-		e       explanation
+		e       explainFlags
 		to      string
 		headers []string
-		as      = exportAs{encoding: export.EncodingJSON, header: http.Header{}}
+		as      = exporter{encoding: export.EncodingJSON, header: http.Header{}}
 		options = export.Options{Rows: export.RowCauses}
 	)
 	var names []string
@@ -29,7 +29,7 @@ func newExport(s *streams) *cobra.Command {
 		Short: "Write the results in formats of other tools",
 		Args:  command.Exactly(1, "name one trace or report, or - for standard input"),
 		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
-			if err := e.check(cmd); err != nil {
+			if err := e.validate(cmd); err != nil {
 				return err
 			}
 			if to == "" {
@@ -57,18 +57,18 @@ func newExport(s *streams) *cobra.Command {
 			case (e.output == "" || e.output == "-") && !f.Text && width(s.Out) > 0:
 				return command.Usage(cmd, "%s cannot be shown on a terminal: name a file with -o", to)
 			}
-			for _, only := range []struct{ flag, format string }{{"rows", "csv"}, {"encoding", "otlp"}, {"service", "otlp"}} {
-				if cmd.Flags().Changed(only.flag) && to != only.format {
-					return command.Usage(cmd, "--%s is for --to %s", only.flag, only.format)
+			for _, exclusive := range []struct{ flag, format string }{{"rows", "csv"}, {"encoding", "otlp"}, {"service", "otlp"}} {
+				if cmd.Flags().Changed(exclusive.flag) && to != exclusive.format {
+					return command.Usage(cmd, "--%s is for --to %s", exclusive.flag, exclusive.format)
 				}
 			}
 			if err := record.AddHeaders(as.header, "from --header", headers); err != nil {
 				return command.RecordError(err)
 			}
-			options.FromNS, options.ToNS = int64(e.given.From), int64(e.given.To)
+			options.FromNS, options.ToNS = int64(e.options.From), int64(e.options.To)
 			as.ctx, as.format, as.options = cmd.Context(), f, options
-			e.as = &as
-			return e.as.run(cmd, s, &e, args[0])
+			e.exportFormat = &as
+			return e.exportFormat.run(cmd, s, &e, args[0])
 		}),
 	}
 	e.addTraceFlags(cmd)

@@ -25,8 +25,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// exportAs says in which format a report is written, and for OTLP, how it is sent.
-type exportAs struct {
+// exporter says in which format a report is written, and for OTLP, how it is sent.
+type exporter struct {
 	ctx     context.Context
 	format  export.Format
 	options export.Options
@@ -35,13 +35,13 @@ type exportAs struct {
 	service  string
 	header   http.Header
 	tls      record.TLSFiles
-	// kept and again give the trace a second time, for what the report does not hold; nil without a trace.
-	kept  *explain.Replayer
-	again func() (*input, error)
+	// replayer and again give the trace a second time, for what the report does not hold; nil without a trace.
+	replayer *explain.Replayer
+	reopen   func() (*input, error)
 }
 
 // run explains a trace or reads a report, and writes it.
-func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg string) error {
+func (x *exporter) run(cmd *cobra.Command, s *streams, e *explainFlags, arg string) error {
 	in, err := s.openInput(cmd.Context(), arg)
 	if err != nil {
 		return err
@@ -53,16 +53,16 @@ func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg strin
 		}
 		return e.runReport(cmd, s, in)
 	}
-	if x.again, err = s.readTwice(cmd.Context(), in, arg); err != nil {
+	if x.reopen, err = s.readTwice(cmd.Context(), in, arg); err != nil {
 		return err
 	}
-	x.kept = new(explain.Replayer)
-	e.keep = x.kept
+	x.replayer = new(explain.Replayer)
+	e.replayer = x.replayer
 	rep, err := e.explainShown(cmd.Context(), in, s.Bar())
-	if rep != nil && int64(e.given.From) >= rep.Input.DurationNS {
-		fmt.Fprintf(s.Err, "whylate: the trace ends after %s, before --since %v\n", words.Duration(rep.Input.DurationNS), e.given.From)
+	if rep != nil && int64(e.options.From) >= rep.Input.DurationNS {
+		fmt.Fprintf(s.Err, "whylate: the trace ends after %s, before --since %v\n", words.Duration(rep.Input.DurationNS), e.options.From)
 	}
-	return e.finish(cmd, s, arg, rep, err)
+	return e.writeAndExit(cmd, s, arg, rep, err)
 }
 
 // readTwice returns a function that opens the input again from its beginning. An input that is no file is kept in a temporary one
@@ -75,7 +75,7 @@ func (s *streams) readTwice(ctx context.Context, in *input, arg string) (func() 
 	if err != nil {
 		return nil, fmt.Errorf("keeping %s to read it twice: %w", in.name, err)
 	}
-	in.keep(tmp)
+	in.ownFile(tmp)
 	in.Reader = io.TeeReader(in.Reader, tmp)
 	return func() (*input, error) {
 		if _, err := tmp.Seek(0, io.SeekStart); err != nil {
@@ -86,7 +86,7 @@ func (s *streams) readTwice(ctx context.Context, in *input, arg string) (func() 
 }
 
 // write writes a report, or the trace that it is about, to where it is to go.
-func (x *exportAs) write(s *streams, output string, rep *report.Report) error {
+func (x *exporter) write(s *streams, output string, rep *report.Report) error {
 	if isEndpoint(output) {
 		return x.send(s, output, rep)
 	}
@@ -103,11 +103,11 @@ func isEndpoint(output string) bool {
 	return strings.HasPrefix(output, "http://") || strings.HasPrefix(output, "https://")
 }
 
-func (x *exportAs) writeTo(s *streams, w io.Writer, rep *report.Report) error {
+func (x *exporter) writeTo(s *streams, w io.Writer, rep *report.Report) error {
 	if x.format.Name == "otlp" {
-		return x.spans(s, rep, export.ToWriter(w))
+		return x.writeSpans(s, rep, export.ToWriter(w))
 	}
-	if !x.replays() || x.format.Sink == nil {
+	if !x.canReplay() || x.format.Sink == nil {
 		return x.format.Write(w, rep)
 	}
 	sink := x.format.Sink(w, rep, x.options)
@@ -120,18 +120,18 @@ func (x *exportAs) writeTo(s *streams, w io.Writer, rep *report.Report) error {
 	return x.replay(s, sink)
 }
 
-// replays reports whether there is a trace to read again. After an interrupt, only what the report has is written.
-func (x *exportAs) replays() bool { return x.kept != nil && x.ctx.Err() == nil }
+// canReplay reports whether there is a trace to read again. After an interrupt, only what the report has is written.
+func (x *exporter) canReplay() bool { return x.replayer != nil && x.ctx.Err() == nil }
 
-func (x *exportAs) replay(s *streams, sink export.Sink) error {
-	in, err := x.again()
+func (x *exporter) replay(s *streams, sink export.Sink) error {
+	in, err := x.reopen()
 	if err != nil {
 		return err
 	}
 	defer in.Close()
 	bar := s.Bar()
 	in.Reader = progress.NewReader(in.Reader, bar, "writing "+x.format.Name, in.size)
-	err = x.kept.Replay(x.ctx, in, sink)
+	err = x.replayer.Replay(x.ctx, in, sink)
 	bar.Clear()
 	if x.ctx.Err() != nil && err != nil {
 		return command.Exit(ExitInterrupted, errors.New("interrupted while the trace was read for the second time: the output is incomplete"))
@@ -139,14 +139,14 @@ func (x *exportAs) replay(s *streams, sink export.Sink) error {
 	return err
 }
 
-// spans writes OTLP. From a trace, requests are joined to the spans that tracers wrote into it.
-func (x *exportAs) spans(s *streams, rep *report.Report, emit func([]byte, int) error) error {
+// writeSpans writes OTLP. From a trace, requests are joined to the spans that tracers wrote into it.
+func (x *exporter) writeSpans(s *streams, rep *report.Report, emit func([]byte, int) error) error {
 	spans, err := export.NewSpans(rep, x.encoding, x.options.All, emit)
 	if err != nil {
 		return err
 	}
 	spans.Service = x.service
-	if !x.replays() {
+	if !x.canReplay() {
 		return spans.FromReport(rep)
 	}
 	if err := x.replay(s, spans); err != nil {
@@ -159,7 +159,7 @@ func (x *exportAs) spans(s *streams, rep *report.Report, emit func([]byte, int) 
 }
 
 // send sends OTLP to an endpoint.
-func (x *exportAs) send(s *streams, endpoint string, rep *report.Report) error {
+func (x *exporter) send(s *streams, endpoint string, rep *report.Report) error {
 	var conf *tls.Config
 	if x.tls != (record.TLSFiles{}) {
 		var err error
@@ -172,7 +172,7 @@ func (x *exportAs) send(s *streams, endpoint string, rep *report.Report) error {
 		return err
 	}
 	defer c.Close()
-	err = x.spans(s, rep, func(body []byte, n int) error { return c.Send(x.ctx, body, n) })
+	err = x.writeSpans(s, rep, func(body []byte, n int) error { return c.Send(x.ctx, body, n) })
 	if c.Retries > 0 {
 		fmt.Fprintf(s.Err, "whylate: the endpoint was busy: %d messages were sent again\n", c.Retries)
 	}

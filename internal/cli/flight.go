@@ -15,8 +15,8 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// askFlight is how long a service that may have no flight recorder is waited for.
-const askFlight = 3 * time.Second
+// flightTimeout is how long a service that may have no flight recorder is waited for.
+const flightTimeout = 3 * time.Second
 
 // wantsTrace says which flag asks for a trace that is recorded now, "" if none does.
 func wantsTrace(cmd *cobra.Command) string {
@@ -45,7 +45,7 @@ func (s *streams) openFlight(cmd *cobra.Command, target string, opt record.Optio
 	case err == nil:
 	case cmd.Context().Err() != nil:
 		return nil, interruptedEarly()
-	case named || unreached(err):
+	case named || isUnreachable(err):
 		return nil, command.RecordError(err)
 	default:
 		if e, ok := errors.AsType[*record.Error](err); ok && e.Kind == record.Empty {
@@ -70,13 +70,13 @@ func takeFlight(ctx context.Context, target string, opt record.Options, named bo
 		return nil, fmt.Errorf("keeping the recording for reading: %w", err)
 	}
 	in := &input{}
-	in.keep(tmp)
+	in.ownFile(tmp)
 	first := opt.ConnectTimeout + opt.Grace
 	if !named {
-		first = askFlight
+		first = flightTimeout
 	}
-	to := &lively{w: tmp, silence: opt.Grace, dog: time.AfterFunc(first, cancel)}
-	defer to.dog.Stop()
+	to := &watchdogWriter{w: tmp, silence: opt.Grace, timer: time.AfterFunc(first, cancel)}
+	defer to.timer.Stop()
 	in.size, err = record.SaveFlight(ctx, target, opt, "", to)
 	if err == nil {
 		err = in.unpack(tmp)
@@ -89,20 +89,20 @@ func takeFlight(ctx context.Context, target string, opt record.Options, named bo
 	return in, nil
 }
 
-// lively is a writer that cancels by its timer when nothing is written for a while.
-type lively struct {
+// watchdogWriter is a writer that cancels by its timer when nothing is written for a while.
+type watchdogWriter struct {
 	w       io.Writer
 	silence time.Duration
-	dog     *time.Timer
+	timer   *time.Timer
 }
 
-func (l *lively) Write(p []byte) (int, error) {
-	l.dog.Reset(l.silence)
+func (l *watchdogWriter) Write(p []byte) (int, error) {
+	l.timer.Reset(l.silence)
 	return l.w.Write(p)
 }
 
-// unreached reports whether an error says that the service cannot be asked for a trace, either.
-func unreached(err error) bool {
+// isUnreachable reports whether an error says that the service cannot be asked for a trace, either.
+func isUnreachable(err error) bool {
 	var e *record.Error
 	if !errors.As(err, &e) {
 		return false

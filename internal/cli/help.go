@@ -85,10 +85,10 @@ func writeHelp(w io.Writer, c *cobra.Command, columns int) {
 		b.WriteString("\nExamples:\n" + c.Example + "\n")
 	}
 	if c.HasAvailableLocalFlags() {
-		shown, left := shownFlags(c)
+		shown, hidden := shownFlags(c)
 		b.WriteString("\nFlags:\n" + shown.FlagUsagesWrapped(columns))
-		if left > 0 {
-			fmt.Fprintf(&b, "\n`%s --help-all` shows %d more flags.\n", c.CommandPath(), left)
+		if hidden > 0 {
+			fmt.Fprintf(&b, "\n`%s --help-all` shows %d more flags.\n", c.CommandPath(), hidden)
 		}
 	}
 	if c.HasAvailableSubCommands() {
@@ -101,8 +101,8 @@ func writeHelp(w io.Writer, c *cobra.Command, columns int) {
 func addHelpAll(c *cobra.Command) {
 	all := c.Flags().VarPF(new(helpAll), "help-all", "", "help for "+c.Name()+", with all flags")
 	all.NoOptDefVal = "true"
-	_, more := c.Annotations[command.UsualFlags]
-	all.Hidden = !more
+	_, isShortened := c.Annotations[command.UsualFlags]
+	all.Hidden = !isShortened
 }
 
 // helpAll is the value of --help-all, which asks for help like --help does.
@@ -116,9 +116,9 @@ func (h *helpAll) Set(string) error {
 }
 
 // shownFlags returns the flags that help shows, and how many it does not.
-func shownFlags(c *cobra.Command) (shown *pflag.FlagSet, left int) {
-	names, some := c.Annotations[command.UsualFlags]
-	if all := c.Flags().Lookup("help-all"); !some || bool(*all.Value.(*helpAll)) {
+func shownFlags(c *cobra.Command) (shown *pflag.FlagSet, hidden int) {
+	names, isShortened := c.Annotations[command.UsualFlags]
+	if all := c.Flags().Lookup("help-all"); !isShortened || bool(*all.Value.(*helpAll)) {
 		return c.LocalFlags(), 0
 	}
 	shown = pflag.NewFlagSet(c.Name(), pflag.ContinueOnError)
@@ -127,10 +127,10 @@ func shownFlags(c *cobra.Command) (shown *pflag.FlagSet, left int) {
 		case slices.Contains(strings.Fields(names), f.Name):
 			shown.AddFlag(f)
 		case !f.Hidden:
-			left++
+			hidden++
 		}
 	})
-	return shown, left
+	return shown, hidden
 }
 
 // reflowList breaks the lines of a list again, each a name and what is said of

@@ -27,10 +27,10 @@ type input struct {
 	name     string   // for reports and messages
 	size     int64    // of what Reader will give; 0 if not known
 	isReport bool     // a report in JSON, not a trace
-	plain    *os.File // the regular file that Reader reads as it is; nil for all else
-	// again returns the trace again, from its beginning; nil where it can be read only once.
-	again func() (io.ReadCloser, error)
-	meta  *bundle.Meta
+	file     *os.File // the regular file that Reader reads as it is; nil for all else
+	// reopen returns the trace again, from its beginning; nil where it can be read only once.
+	reopen func() (io.ReadCloser, error)
+	meta   *bundle.Meta
 	// bundle is the recording that the trace is of; nil for a bare trace, and for a recording that was not finished.
 	bundle *bundle.Bundle
 	host   io.Reader // host samples, nil if there are none
@@ -48,9 +48,9 @@ func (in *input) Close() {
 	}
 }
 
-// keep closes and removes a temporary file with the input. Where a file can be removed while it is open, that is done at once, so
+// ownFile closes and removes a temporary file with the input. Where a file can be removed while it is open, that is done at once, so
 // that nothing is left however this ends.
-func (in *input) keep(tmp *os.File) {
+func (in *input) ownFile(tmp *os.File) {
 	if os.Remove(tmp.Name()) == nil {
 		in.closers = append(in.closers, tmp.Close)
 	} else {
@@ -158,8 +158,8 @@ func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err erro
 	case bytes.HasPrefix(bytes.TrimLeft(bytes.TrimPrefix(first, []byte("\xef\xbb\xbf")), " \t\r\n"), []byte("{")):
 		in.isReport = true
 	case arg != "-":
-		if in.plain = file; file != nil {
-			in.again = func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(file, 0, in.size)), nil }
+		if in.file = file; file != nil {
+			in.reopen = func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(file, 0, in.size)), nil }
 		}
 	}
 	return in, nil
@@ -187,7 +187,7 @@ func (in *input) unpack(file *os.File) error {
 		if err != nil {
 			return fmt.Errorf("keeping the recording for reading: %w", err)
 		}
-		in.keep(tmp)
+		in.ownFile(tmp)
 		if in.size, err = io.Copy(tmp, in.Reader); err != nil {
 			return fmt.Errorf("keeping the recording for reading: %w", err)
 		}
@@ -196,7 +196,7 @@ func (in *input) unpack(file *os.File) error {
 	b, err := bundle.New(file, in.size)
 	if trace, ok := bundle.UnfinishedTrace(file, in.size); err != nil && !errors.Is(err, bundle.ErrDirectory) && ok {
 		in.Reader, in.size = trace, trace.Size()
-		in.again = func() (io.ReadCloser, error) {
+		in.reopen = func() (io.ReadCloser, error) {
 			trace, _ := bundle.UnfinishedTrace(file, trace.Size())
 			return io.NopCloser(trace), nil
 		}
@@ -212,7 +212,7 @@ func (in *input) unpack(file *os.File) error {
 		return err
 	}
 	in.closers = append(in.closers, trace.Close)
-	in.again = func() (io.ReadCloser, error) {
+	in.reopen = func() (io.ReadCloser, error) {
 		trace, _, err := b.Trace()
 		return trace, err
 	}
@@ -220,35 +220,35 @@ func (in *input) unpack(file *os.File) error {
 		in.closers = append(in.closers, samples.Close)
 		in.host = samples
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		in.host = failed{err}
+		in.host = failedReader{err}
 	}
 	if profile, err := b.AllocsProfile(); err == nil {
 		in.allocs = bytes.NewReader(profile)
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		in.allocs = failed{err}
+		in.allocs = failedReader{err}
 	}
 	meta := b.Meta()
 	in.Reader, in.size, in.meta = trace, size, &meta
 	return nil
 }
 
-// later is a reader of what is there only when it is read first. Nothing is an empty reader.
-type later struct {
-	get func() []byte
-	r   *bytes.Reader
+// lazyReader is a reader of what is there only when it is read first. Nothing is an empty reader.
+type lazyReader struct {
+	data func() []byte
+	r    *bytes.Reader
 }
 
-func (l *later) Read(p []byte) (int, error) {
+func (l *lazyReader) Read(p []byte) (int, error) {
 	if l.r == nil {
-		l.r = bytes.NewReader(l.get())
+		l.r = bytes.NewReader(l.data())
 	}
 	return l.r.Read(p)
 }
 
-// failed is a reader of what cannot be read.
-type failed struct{ err error }
+// failedReader is a reader of what cannot be read.
+type failedReader struct{ err error }
 
-func (f failed) Read([]byte) (int, error) { return 0, f.err }
+func (f failedReader) Read([]byte) (int, error) { return 0, f.err }
 
 // hostPort is what a URL without a scheme looks like: svc:6060, :6060, [::1]:6060/debug/pprof.
 var hostPort = regexp.MustCompile(`^([A-Za-z0-9._-]*|\[[0-9A-Fa-f:.%]+\]):[0-9]{1,5}(/.*)?$`)
@@ -279,7 +279,7 @@ func openURL(ctx context.Context, target string, opt record.Options) (*input, er
 	watch.AttachStream(s)
 	in := &input{Reader: s, name: s.Result().URL}
 	if !opt.NoAllocs {
-		in.allocs = &later{get: s.Allocs}
+		in.allocs = &lazyReader{data: s.Allocs}
 	}
 	var ofHost []bundle.Warning
 	in.closers = []func() error{s.Close, func() error {
@@ -288,7 +288,7 @@ func openURL(ctx context.Context, target string, opt record.Options) (*input, er
 	}}
 	in.recordWarnings = func() []bundle.Warning { return append(s.Result().Warnings, ofHost...) }
 	if watch != nil {
-		in.host = &later{get: watch.Data}
+		in.host = &lazyReader{data: watch.Data}
 	}
 	return in, nil
 }

@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// usualMemory is what the heap is kept to as long as its live data allow: with the collector's default pace it would
+// defaultMemoryLimit is what the heap is kept to as long as its live data allow: with the collector's default pace it would
 // drift to twice the live data. Nearly all of them are columns without pointers, so that a collection costs little: on a trace
 // of 30 MB with 110 MB of live data 164 MB were resident instead of 205 with a limit of 240 MB, for 12 collections instead of 9.
-const usualMemory = 160 << 20
+const defaultMemoryLimit = 160 << 20
 
-// holdMemory keeps the collector from spending memory that it need not, until the returned function is called. Adjust is
+// limitMemory keeps the collector from spending memory that it need not, until the returned function is called. Adjust is
 // to be called at times: the limit follows the live data, because a limit that they nearly reach makes the collector run
 // back to back (150 cycles and a quarter of the CPU on a trace of 84 MB with 305 MB of live data, to save 60 MB). With a limit
 // of the user's (max above 0, or GOMEMLIMIT in the environment), that one holds, unless live data alone are beyond max: then nothing that the
 // collector does can keep it (29 s of CPU instead of 3 on a million goroutines), and restore returns by how many bytes it was passed.
-func holdMemory(max int64) (adjust func(), restore func() (beyond int64)) {
+func limitMemory(max int64) (adjust func(), restore func() (excess int64)) {
 	if max == 0 && os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}, func() int64 { return 0 }
 	}
-	limit := int64(usualMemory)
-	needed := func(m *heap) int64 { return room(m.live) }
+	limit := int64(defaultMemoryLimit)
+	needed := func(m *heap) int64 { return comfortableLimit(m.live) }
 	if max == 0 {
 		useHugePages()
 	} else {
-		needed = (*heap).tight
+		needed = (*heap).lowestLimit
 		// The rest is the program's text, threads' stacks and what the runtime does not count.
 		limit = max - max/8
 	}
@@ -92,24 +92,24 @@ func newHeap() *heap {
 
 func (m *heap) read() {
 	metrics.Read(m.samples)
-	of := func(i int) int64 {
+	sample := func(i int) int64 {
 		if v := m.samples[i].Value; v.Kind() == metrics.KindUint64 {
 			return int64(v.Uint64())
 		}
 		return 0 // the runtime does not report it
 	}
-	m.live = of(0)
-	m.rest = max(of(1)-of(2)-of(3)-of(4)-of(5), 0)
+	m.live = sample(0)
+	m.rest = max(sample(1)-sample(2)-sample(3)-sample(4)-sample(5), 0)
 }
 
-// tight returns the lowest limit that lets the collector work: a sixteenth of what is live may be made between two collections. The
+// lowestLimit returns the lowest limit that lets the collector work: a sixteenth of what is live may be made between two collections. The
 // runtime takes from a limit what is not the heap, and then 3 % (runtime/mgcpacer.go, memoryLimitHeapGoal); a limit of a sixteenth
 // above live data left it nothing, and 200,000 requests open at once took 254 collections instead of 34.
-func (m *heap) tight() int64 {
+func (m *heap) lowestLimit() int64 {
 	goal := m.live + m.live/16
 	return goal + goal/32 + m.rest
 }
 
-// room returns the limit that lets the collector work at a tolerable pace over so much live data. Half as much room was measured to
+// comfortableLimit returns the limit that lets the collector work at a tolerable pace over so much live data. Half as much room was measured to
 // save 30 MB of 265 for twice as many collections, which cost a tenth of the CPU where other programs want it too.
-func room(live int64) int64 { return live + live/3 }
+func comfortableLimit(live int64) int64 { return live + live/3 }

@@ -13,12 +13,12 @@ import (
 func TestLimitThatCannotHold(t *testing.T) {
 	const max = 128 << 20
 	runtime.GC() // what other tests left is not live
-	adjust, restore := holdMemory(max)
+	adjust, restore := limitMemory(max)
 	adjust()
 	if beyond := restore(); beyond > 0 {
 		t.Errorf("with little that is live %d bytes more than the limit were told", beyond)
 	}
-	adjust, restore = holdMemory(max)
+	adjust, restore = limitMemory(max)
 	live := make([]byte, 3*max)
 	runtime.GC()
 	adjust()
@@ -41,8 +41,8 @@ func TestLimitThatCannotHold(t *testing.T) {
 func TestLimitFollowsLiveData(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "")
 	before := debug.SetMemoryLimit(-1)
-	_, restore := holdMemory(0)
-	live := make([]byte, 2*usualMemory)
+	_, restore := limitMemory(0)
+	live := make([]byte, 2*defaultMemoryLimit)
 	runtime.GC()
 	for end := time.Now().Add(time.Minute); debug.SetMemoryLimit(-1) < int64(len(live)); time.Sleep(adjustEvery) {
 		if time.Now().After(end) {

@@ -96,7 +96,7 @@ func TestUnpackOnlyTraces(t *testing.T) {
 	z.Close()
 	in := &input{name: "bomb.gz", Reader: &packed}
 	defer in.Close()
-	_, size, err := unpacked(context.Background(), in, (*progress.Bar)(nil))
+	_, size, err := seekableTrace(context.Background(), in, (*progress.Bar)(nil))
 	if err == nil || !strings.Contains(err.Error(), "not a Go execution trace") || size != 0 {
 		t.Errorf("%d bytes were unpacked, error %v", size, err)
 	}
@@ -127,7 +127,7 @@ func TestUnpackUntilDamage(t *testing.T) {
 		z.Close()
 		packed.Truncate(packed.Len() - c.cut)
 		in := &input{name: "x.gz", Reader: &packed}
-		plain, size, err := unpacked(context.Background(), in, (*progress.Bar)(nil))
+		plain, size, err := seekableTrace(context.Background(), in, (*progress.Bar)(nil))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue

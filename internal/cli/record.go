@@ -29,7 +29,7 @@ import (
 
 func newRecord(s *streams) *cobra.Command {
 	var (
-		conn   connection
+		conn   connectFlags
 		r      = recorder{s: s}
 		flight bool
 	)
@@ -105,7 +105,7 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 	bar := newRecordBar(progress.NewBar(stderr, os.Getenv), targets)
 	jobs := make([]record.Job, len(targets))
 	err = eachService(cmd, targets, r.options, func(i int, opt record.Options, _ record.Endpoint) {
-		opt.Progress = bar.of(i)
+		opt.Progress = bar.callback(i)
 		jobs[i] = record.Job{Target: targets[i], Name: names[i], Options: opt}
 	})
 	if err != nil {
@@ -116,7 +116,7 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 	}
 	answers := make([]chan answer, len(targets))
 	if r.explain {
-		adjust, restore := holdMemory(0)
+		adjust, restore := limitMemory(0)
 		defer restore()
 		for i := range jobs {
 			samples := new(bytes.Buffer) // complete before the trace ends, read after that
@@ -190,8 +190,8 @@ func (r *recorder) names(cmd *cobra.Command, targets []string) ([]string, error)
 }
 
 // timedName is the name of a recording that is made now.
-func timedName(what string) string {
-	return what + "-" + time.Now().UTC().Format("20060102T150405Z") + record.BundleExt
+func timedName(prefix string) string {
+	return prefix + "-" + time.Now().UTC().Format("20060102T150405Z") + record.BundleExt
 }
 
 // recording is one element of the JSON output.
@@ -271,7 +271,7 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 			}
 		}
 	}
-	if err := r.answer(cmd, jobs, outcomes, answers, list); err != nil {
+	if err := r.writeReports(cmd, jobs, outcomes, answers, list); err != nil {
 		return err
 	}
 	if r.json {
@@ -285,9 +285,9 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 	return nil
 }
 
-// answer prints the reports, or puts them into the list for JSON, and compares them if there are several.
-func (r *recorder) answer(cmd *cobra.Command, jobs []record.Job, outcomes []record.Outcome, answers []answer, list []recording) error {
-	var several []text.NamedReport
+// writeReports prints the reports, or puts them into the list for JSON, and compares them if there are several.
+func (r *recorder) writeReports(cmd *cobra.Command, jobs []record.Job, outcomes []record.Outcome, answers []answer, list []recording) error {
+	var named []text.NamedReport
 	for i, a := range answers {
 		if a.Report == nil {
 			continue
@@ -301,19 +301,19 @@ func (r *recorder) answer(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 			continue
 		}
 		fmt.Fprintln(r.s.Out)
-		e := explanation{color: r.color}
-		if err := e.write(cmd.Context(), r.s, e.again(cmd, jobs[i].Name), a.Report); err != nil {
+		e := explainFlags{color: r.color}
+		if err := e.write(cmd.Context(), r.s, e.reportCommand(cmd, jobs[i].Name), a.Report); err != nil {
 			return err
 		}
 		if res := outcomes[i].Result; res != nil {
-			several = append(several, text.NamedReport{Name: res.Host, Report: a.Report})
+			named = append(named, text.NamedReport{Name: res.Host, Report: a.Report})
 		}
 	}
-	if len(several) < 2 {
+	if len(named) < 2 {
 		return nil
 	}
 	fmt.Fprintln(r.s.Out)
-	return text.WriteSummary(r.s.Out, several, text.Options{Width: width(r.s.Out), Color: r.color.on(r.s.Out, os.Getenv)})
+	return text.WriteSummary(r.s.Out, named, text.Options{Width: width(r.s.Out), Color: r.color.on(r.s.Out, os.Getenv)})
 }
 
 // summary says in a line what was recorded.
@@ -344,14 +344,14 @@ func summary(r *record.Result, name string) string {
 
 // recordBar is one bar for all recordings of a run.
 type recordBar struct {
-	bar   *progress.Bar
-	label string
-	mu    sync.Mutex
-	each  []record.Progress
+	bar        *progress.Bar
+	label      string
+	mu         sync.Mutex
+	progresses []record.Progress
 }
 
 func newRecordBar(bar *progress.Bar, targets []string) *recordBar {
-	b := &recordBar{bar: bar, label: fmt.Sprintf("%d services", len(targets)), each: make([]record.Progress, len(targets))}
+	b := &recordBar{bar: bar, label: fmt.Sprintf("%d services", len(targets)), progresses: make([]record.Progress, len(targets))}
 	if len(targets) == 1 {
 		if end, _, err := record.ParseEndpoint(targets[0]); err == nil {
 			b.label = end.Host()
@@ -360,15 +360,15 @@ func newRecordBar(bar *progress.Bar, targets []string) *recordBar {
 	return b
 }
 
-// of returns the callback for one recording, nil if nothing is drawn.
-func (b *recordBar) of(i int) func(record.Progress) {
+// callback returns the callback for one recording, nil if nothing is drawn.
+func (b *recordBar) callback(i int) func(record.Progress) {
 	if b.bar == nil {
 		return nil
 	}
 	return func(p record.Progress) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.each[i] = p
+		b.progresses[i] = p
 		b.bar.Set(b.state())
 	}
 }
@@ -377,7 +377,7 @@ func (b *recordBar) of(i int) func(record.Progress) {
 func (b *recordBar) state() progress.State {
 	s := progress.State{Label: b.label, Note: "connecting"}
 	first := true
-	for _, p := range b.each {
+	for _, p := range b.progresses {
 		s.Bytes += p.Bytes
 		s.Total = max(s.Total, p.Total)
 		if p.Done || p.Elapsed == 0 {

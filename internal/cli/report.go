@@ -16,13 +16,13 @@ import (
 )
 
 func newReport(s *streams) *cobra.Command {
-	var e explanation
+	var e explainFlags
 	cmd := &cobra.Command{
 		Use:   "report [flags] REPORT|-",
 		Short: "Show a report from its JSON",
 		Args:  command.Exactly(1, "name one report, or - for standard input"),
 		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
-			if err := e.check(cmd); err != nil {
+			if err := e.validate(cmd); err != nil {
 				return err
 			}
 			in, err := s.openInput(cmd.Context(), args[0])
@@ -45,8 +45,8 @@ func newReport(s *streams) *cobra.Command {
 	return cmd
 }
 
-func (e *explanation) addPage(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&e.page, "html", "", "also write the report to this `file` as a page, which needs no other file")
+func (e *explainFlags) addPage(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&e.pageFile, "html", "", "also write the report to this `file` as a page, which needs no other file")
 	_ = cmd.MarkFlagFilename("html", "html")
 	cmd.Flags().StringVar(&e.before, "before", "", "on the page, compare with this earlier `report` in JSON: percentiles, and flame graphs with what has grown and shrunk")
 	_ = cmd.MarkFlagFilename("before", "json")
@@ -54,12 +54,12 @@ func (e *explanation) addPage(cmd *cobra.Command) {
 }
 
 // addEditor adds the flag of verbs that make pages.
-func (e *explanation) addEditor(cmd *cobra.Command) {
+func (e *explainFlags) addEditor(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&e.editor, "editor", "", "let the page open code in this editor: vscode, idea, or an address such as 'zed://file{file}:{line}'")
 }
 
 // checkEditor refuses a value that is neither an editor nor the address of one.
-func (e *explanation) checkEditor(cmd *cobra.Command) error {
+func (e *explainFlags) checkEditor(cmd *cobra.Command) error {
 	switch e.editor {
 	case "", "vscode", "idea":
 		return nil
@@ -84,7 +84,7 @@ func isPage(name string) bool {
 }
 
 // readBefore reads the report that --before names.
-func (e *explanation) readBefore(ctx context.Context, s *streams) (*report.Report, error) {
+func (e *explainFlags) readBefore(ctx context.Context, s *streams) (*report.Report, error) {
 	if e.before == "" {
 		return nil, nil
 	}
@@ -100,12 +100,12 @@ func (e *explanation) readBefore(ctx context.Context, s *streams) (*report.Repor
 }
 
 // writePage writes the report as a page to a file that is either whole or not there.
-func (e *explanation) writePage(ctx context.Context, s *streams, name, again string, rep *report.Report) error {
+func (e *explainFlags) writePage(ctx context.Context, s *streams, name, command string, rep *report.Report) error {
 	before, err := e.readBefore(ctx, s)
 	if err != nil {
 		return err
 	}
 	return atomicfile.WriteTo(name, func(w io.Writer) error {
-		return html.Write(w, rep, html.Options{Command: again, Version: readBuild().Version, Before: before, Editor: e.editor})
+		return html.Write(w, rep, html.Options{Command: command, Version: readBuild().Version, Before: before, Editor: e.editor})
 	})
 }

@@ -23,8 +23,8 @@ func newRoot(s *streams, more ...command.Verb) *cobra.Command {
 				return nil
 			}
 			hint := ""
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				hint = "; did you mean `whylate " + strings.Join(near, "` or `whylate ") + "`?"
+			if suggestions := cmd.SuggestionsFor(args[0]); len(suggestions) > 0 {
+				hint = "; did you mean `whylate " + strings.Join(suggestions, "` or `whylate ") + "`?"
 			}
 			return command.Usage(cmd, "unknown command %q%s", args[0], hint)
 		},
@@ -33,7 +33,7 @@ func newRoot(s *streams, more ...command.Verb) *cobra.Command {
 			return command.Exit(ExitUsage, nil)
 		},
 
-		SuggestionsMinimumDistance: alikeDistance,
+		SuggestionsMinimumDistance: maxEditDistance,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
@@ -86,8 +86,8 @@ func flagError(cmd *cobra.Command, err error) error {
 				names = append(names, f.Name)
 			}
 		})
-		if near := alike(unknown.GetSpecifiedName(), names); len(near) > 0 {
-			return command.Usage(cmd, "%v; did you mean --%s?", err, strings.Join(near, " or --"))
+		if suggestions := suggestNames(unknown.GetSpecifiedName(), names); len(suggestions) > 0 {
+			return command.Usage(cmd, "%v; did you mean --%s?", err, strings.Join(suggestions, " or --"))
 		}
 	}
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
@@ -103,14 +103,14 @@ func flagError(cmd *cobra.Command, err error) error {
 	return command.Usage(cmd, "%v", err)
 }
 
-// alike returns which of names was probably meant by word: cobra's own suggestions for verbs, of other names.
-func alike(word string, names []string) []string {
-	list := &cobra.Command{SuggestionsMinimumDistance: alikeDistance}
+// suggestNames returns which of names was probably meant by word: cobra's own suggestions for verbs, of other names.
+func suggestNames(word string, names []string) []string {
+	list := &cobra.Command{SuggestionsMinimumDistance: maxEditDistance}
 	for _, n := range names {
 		list.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
 	}
 	return list.SuggestionsFor(word)
 }
 
-// alikeDistance is the number of edits up to which a word is like a name: cobra's own choice for its messages.
-const alikeDistance = 2
+// maxEditDistance is the number of edits up to which a word is like a name: cobra's own choice for its messages.
+const maxEditDistance = 2

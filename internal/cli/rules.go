@@ -30,7 +30,7 @@ func newRules(s *streams) *cobra.Command {
 			rules := finding.All()
 			if len(args) > 0 {
 				var err error
-				if rules, err = named(cmd, rules, args); err != nil {
+				if rules, err = rulesByName(cmd, rules, args); err != nil {
 					return err
 				}
 			}
@@ -53,8 +53,8 @@ func newRules(s *streams) *cobra.Command {
 	return cmd
 }
 
-// named returns the rules with these codes or names.
-func named(cmd *cobra.Command, rules []finding.Rule, args []string) ([]finding.Rule, error) {
+// rulesByName returns the rules with these codes or names.
+func rulesByName(cmd *cobra.Command, rules []finding.Rule, args []string) ([]finding.Rule, error) {
 	var out []finding.Rule
 	for _, a := range args {
 		i := slices.IndexFunc(rules, func(r finding.Rule) bool { return strings.EqualFold(string(r.Code), a) || r.Name == a })
@@ -64,8 +64,8 @@ func named(cmd *cobra.Command, rules []finding.Rule, args []string) ([]finding.R
 				names = append(names, r.Name)
 			}
 			hint := "`whylate rules` lists them"
-			if near := alike(a, names); len(near) > 0 {
-				hint = "did you mean " + strings.Join(near, " or ") + "? " + hint
+			if suggestions := suggestNames(a, names); len(suggestions) > 0 {
+				hint = "did you mean " + strings.Join(suggestions, " or ") + "? " + hint
 			}
 			return nil, command.Usage(cmd, "there is no rule %q; %s", a, hint)
 		}

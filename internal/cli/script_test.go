@@ -189,10 +189,10 @@ var inputs = sync.OnceValues(func() (map[string][]byte, error) {
 
 // stuck gives its bytes and then blocks until it is closed, like a pipe whose writer is alive.
 type stuck struct {
-	data  *bytes.Reader
-	empty chan struct{} // closed when all has been given
-	once  sync.Once
-	end   chan struct{}
+	data      *bytes.Reader
+	empty     chan struct{} // closed when all has been given
+	closeOnce sync.Once
+	end       chan struct{}
 }
 
 func (s *stuck) Read(p []byte) (int, error) {
@@ -200,7 +200,7 @@ func (s *stuck) Read(p []byte) (int, error) {
 	if err == nil {
 		return n, nil
 	}
-	s.once.Do(func() { close(s.empty) })
+	s.closeOnce.Do(func() { close(s.empty) })
 	<-s.end
 	return 0, io.EOF
 }

@@ -16,7 +16,7 @@ import (
 
 func newVerify(s *streams) *cobra.Command {
 	var (
-		e      explanation
+		e      explainFlags
 		ledger string
 	)
 	cmd := &cobra.Command{
@@ -24,7 +24,7 @@ func newVerify(s *streams) *cobra.Command {
 		Short: "Check whether predictions came true",
 		Args:  cobra.MatchAll(command.Exactly(2, "name two traces or reports, got {n}"), twoInputs),
 		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
-			if err := e.check(cmd); err != nil {
+			if err := e.validate(cmd); err != nil {
 				return err
 			}
 			before, after, err := e.readBoth(cmd, s, args[0], args[1])
@@ -53,7 +53,7 @@ func newVerify(s *streams) *cobra.Command {
 	f.BoolVar(&e.json, "json", false, "print the verdicts as JSON")
 	f.StringVarP(&e.output, "output", "o", "", "write to this `file` instead")
 	f.StringVar(&e.group, "group", "", "verify only groups whose name matches this regular `expression`")
-	e.add(cmd, "request", "path-map", "max-memory", "ignore")
+	e.addShared(cmd, "request", "path-map", "max-memory", "ignore")
 	e.color.add(cmd)
 	return cmd
 }

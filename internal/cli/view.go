@@ -30,9 +30,9 @@ import (
 	"github.com/whylate/whylate/report/html"
 )
 
-// viewing holds the flags of view.
-type viewing struct {
-	explanation
+// viewFlags holds the flags of view.
+type viewFlags struct {
+	explainFlags
 	listen string
 	remote bool
 	open   bool
@@ -40,15 +40,15 @@ type viewing struct {
 
 func newView(s *streams) *cobra.Command {
 	var (
-		v    viewing
-		conn connection
+		v    viewFlags
+		conn connectFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "view [flags] TRACE|URL|-",
 		Short: "Open a trace in the browser: every request, every timeline",
 		Args:  command.Exactly(1, "name one trace, a URL, or - for standard input"),
 		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
-			if err := v.check(cmd); err != nil {
+			if err := v.validate(cmd); err != nil {
 				return err
 			}
 			if err := v.checkAddress(cmd); err != nil {
@@ -69,7 +69,7 @@ func newView(s *streams) *cobra.Command {
 }
 
 // checkAddress refuses what others can reach, unless that is wanted.
-func (v *viewing) checkAddress(cmd *cobra.Command) error {
+func (v *viewFlags) checkAddress(cmd *cobra.Command) error {
 	host, port, err := net.SplitHostPort(v.listen)
 	if err != nil {
 		return command.Usage(cmd, "--listen %q: write ADDRESS:PORT, such as 127.0.0.1:8080", v.listen)
@@ -84,20 +84,20 @@ func (v *viewing) checkAddress(cmd *cobra.Command) error {
 	return command.Usage(cmd, "--listen %s can be reached from other machines, which would see everything in the trace; add --allow-remote to allow that", v.listen)
 }
 
-func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connection) error {
+func (v *viewFlags) run(cmd *cobra.Command, s *streams, arg string, conn *connectFlags) error {
 	ctx := cmd.Context()
-	served := &served{}
-	served.begin(s.Bar())
-	opts := view.Options{Remote: v.remote, Page: html.Options{Command: v.again(cmd, arg), Version: readBuild().Version, Editor: v.editor}}
-	again := make(chan struct{}, 1)
+	server := &progressServer{}
+	server.beginReading(s.Bar())
+	opts := view.Options{Remote: v.remote, Page: html.Options{Command: v.reportCommand(cmd, arg), Version: readBuild().Version, Editor: v.editor}}
+	recordAgain := make(chan struct{}, 1)
 	if isURL(arg) {
-		opts.RecordAgain = func() { again <- struct{}{} }
+		opts.RecordAgain = func() { recordAgain <- struct{}{} }
 	}
 	var err error
-	if served.Server, err = view.New(opts); err != nil {
+	if server.Server, err = view.New(opts); err != nil {
 		return err
 	}
-	in, err := v.input(cmd, s, arg, conn, served)
+	in, err := v.openArgument(cmd, s, arg, conn, server)
 	if err != nil {
 		return err
 	}
@@ -106,16 +106,16 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 	if in.isReport {
 		return fmt.Errorf("%s is a report: it has no timelines; `whylate report --html FILE %s` makes a page of it", in.name, in.name)
 	}
-	listener, err := v.take(arg)
+	listener, err := v.listenForFile(arg)
 	if err != nil {
 		return fmt.Errorf("listening at %s: %w", v.listen, err)
 	}
 	defer listener.Close()
-	stop, failed := v.serve(ctx, s, listener, served)
+	stop, failed := v.serve(ctx, s, listener, server)
 	defer stop()
-	if err := v.read(ctx, served, in); err != nil {
+	if err := v.show(ctx, server, in); err != nil {
 		if ctx.Err() == nil {
-			served.Fail(err)
+			server.Fail(err)
 			return err
 		}
 		return interruptedEarly()
@@ -128,13 +128,13 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 			return fmt.Errorf("serving: %w", err)
 		case <-ctx.Done():
 			return nil
-		case <-again:
+		case <-recordAgain:
 		}
 		debug.SetGCPercent(usual)
-		served.begin(s.Bar())
-		next, err := v.input(cmd, s, arg, conn, served)
+		server.beginReading(s.Bar())
+		next, err := v.openArgument(cmd, s, arg, conn, server)
 		if err == nil {
-			if err = v.read(ctx, served, next); err != nil {
+			if err = v.show(ctx, server, next); err != nil {
 				next.Close()
 			}
 		}
@@ -143,7 +143,7 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 			return nil
 		case err != nil:
 			fmt.Fprintf(s.Err, "whylate: %s\n", command.OneLine(err.Error()))
-			served.Fail(err)
+			server.Fail(err)
 		default:
 			in.Close()
 			in = next
@@ -152,37 +152,37 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 	}
 }
 
-// served is a server that shows how far reading is, as the terminal does.
-type served struct {
+// progressServer is a server that shows how far reading is, as the terminal does.
+type progressServer struct {
 	*view.Server
 	bar  *progress.Bar
 	stop func()
 }
 
-// begin starts a reading: progress of the one before no longer counts.
-func (s *served) begin(terminal *progress.Bar) {
+// beginReading starts a reading: progress of the one before no longer counts.
+func (s *progressServer) beginReading(terminal *progress.Bar) {
 	if s.stop != nil {
 		s.stop()
 	}
-	var over atomic.Bool
-	s.stop = func() { over.Store(true) }
+	var isReplaced atomic.Bool
+	s.stop = func() { isReplaced.Store(true) }
 	s.bar = terminal.WithObserver(func(p progress.State) {
-		if !over.Load() {
+		if !isReplaced.Load() {
 			text, share := p.Figures()
 			s.SetProgress(p.Label, text, share)
 		}
 	})
 }
 
-// read explains a trace and shows it.
-func (v *viewing) read(ctx context.Context, served *served, in *input) error {
-	bar := served.bar
+// show explains a trace and shows it.
+func (v *viewFlags) show(ctx context.Context, server *progressServer, in *input) error {
+	bar := server.bar
 	defer bar.Clear()
 	unpacking := bar
 	if isURL(in.name) {
 		unpacking = nil // the recording says how far it is
 	}
-	plain, size, err := unpacked(ctx, in, unpacking)
+	plain, size, err := seekableTrace(ctx, in, unpacking)
 	if err != nil {
 		return err
 	}
@@ -198,17 +198,17 @@ func (v *viewing) read(ctx context.Context, served *served, in *input) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", in.name, err)
 	}
-	return served.Show(trace, rep)
+	return server.Show(trace, rep)
 }
 
-// take listens. Of a file, port 0 is the same one each time, so that links into the page work again; below those that systems
+// listenForFile listens. Of a file, port 0 is the same one each time, so that links into the page work again; below those that systems
 // give to connections. If it is taken, or the argument is no file, any free one is.
-func (v *viewing) take(arg string) (net.Listener, error) {
+func (v *viewFlags) listenForFile(arg string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(v.listen)
 	if err == nil && port == "0" && arg != "-" && !isURL(arg) {
 		if path, err := filepath.Abs(arg); err == nil {
-			own := 20000 + crc32.ChecksumIEEE([]byte(path))%12000
-			if l, err := net.Listen("tcp", net.JoinHostPort(host, fmt.Sprint(own))); err == nil {
+			filePort := 20000 + crc32.ChecksumIEEE([]byte(path))%12000
+			if l, err := net.Listen("tcp", net.JoinHostPort(host, fmt.Sprint(filePort))); err == nil {
 				return l, nil
 			}
 		}
@@ -216,8 +216,8 @@ func (v *viewing) take(arg string) (net.Listener, error) {
 	return net.Listen("tcp", v.listen)
 }
 
-// input opens what the argument names.
-func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connection, served *served) (*input, error) {
+// openArgument opens what the argument names.
+func (v *viewFlags) openArgument(cmd *cobra.Command, s *streams, arg string, conn *connectFlags, server *progressServer) (*input, error) {
 	if !isURL(arg) {
 		return s.openInput(cmd.Context(), arg)
 	}
@@ -229,8 +229,8 @@ func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connec
 		return in, err
 	}
 	opt.NoAllocs = true
-	bar := newRecordBar(served.bar, []string{arg})
-	opt.Progress = bar.of(0)
+	bar := newRecordBar(server.bar, []string{arg})
+	opt.Progress = bar.callback(0)
 	in, err := openURL(cmd.Context(), arg, opt)
 	if err != nil {
 		bar.clear()
@@ -240,20 +240,20 @@ func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connec
 	return in, nil
 }
 
-// unpacked returns the bytes of a trace in a form in which any part of it can
+// seekableTrace returns the bytes of a trace in a form in which any part of it can
 // be read: the file itself, or a copy that is gone when the input is closed.
-func unpacked(ctx context.Context, in *input, bar *progress.Bar) (io.ReaderAt, int64, error) {
+func seekableTrace(ctx context.Context, in *input, bar *progress.Bar) (io.ReaderAt, int64, error) {
 	head := bufio.NewReaderSize(in.Reader, readSize)
 	magic, _ := head.Peek(2)
 	zipped := len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b
-	if in.plain != nil && !zipped {
-		return in.plain, in.size, nil
+	if in.file != nil && !zipped {
+		return in.file, in.size, nil
 	}
 	tmp, err := os.CreateTemp("", "whylate-*.part")
 	if err != nil {
 		return nil, 0, fmt.Errorf("keeping the trace for viewing: %w", err)
 	}
-	in.keep(tmp)
+	in.ownFile(tmp)
 	src := progress.NewReader(head, bar, in.name, in.size)
 	if zipped {
 		if src, err = gzip.NewReader(src); err != nil {
@@ -262,8 +262,8 @@ func unpacked(ctx context.Context, in *input, bar *progress.Bar) (io.ReaderAt, i
 	}
 	// Only a trace is unpacked, up to where it is damaged: a small file may unpack to any number of bytes. So this reads by the
 	// reader's own rules, and keeps no generation in memory.
-	kept := &keeping{from: &interruptible{ctx: ctx, r: src}, to: tmp}
-	trace, err := tracefmt.NewReader(kept, tracefmt.Options{MaxGeneration: readSize})
+	copier := &copyingReader{from: &interruptible{ctx: ctx, r: src}, to: tmp}
+	trace, err := tracefmt.NewReader(copier, tracefmt.Options{MaxGeneration: readSize})
 	if err == nil {
 		for err == nil {
 			var g *tracefmt.Generation
@@ -271,7 +271,7 @@ func unpacked(ctx context.Context, in *input, bar *progress.Bar) (io.ReaderAt, i
 				g.Release()
 			}
 		}
-		err = kept.err // a trace that is cut, or damaged, is explained as far as it goes
+		err = copier.err // a trace that is cut, or damaged, is explained as far as it goes
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -279,18 +279,18 @@ func unpacked(ctx context.Context, in *input, bar *progress.Bar) (io.ReaderAt, i
 	case err != nil:
 		return nil, 0, fmt.Errorf("%s: %w", in.name, err)
 	}
-	return tmp, kept.size, nil
+	return tmp, copier.size, nil
 }
 
-// keeping reads, and writes what it read to a file. Its err is what went wrong, other than that there was no more.
-type keeping struct {
+// copyingReader reads, and writes what it read to a file. Its err is what went wrong, other than that there was no more.
+type copyingReader struct {
 	from io.Reader
 	to   *os.File
 	size int64
 	err  error
 }
 
-func (k *keeping) Read(p []byte) (int, error) {
+func (k *copyingReader) Read(p []byte) (int, error) {
 	n, err := k.from.Read(p)
 	if _, werr := k.to.Write(p[:n]); werr != nil {
 		err = fmt.Errorf("keeping the trace for viewing: %w", command.WithoutPath(werr))
@@ -307,7 +307,7 @@ func (k *keeping) Read(p []byte) (int, error) {
 const servingGC = 30
 
 // serve answers from now on, until ctx ends or stop is called.
-func (v *viewing) serve(ctx context.Context, s *streams, listener net.Listener, handler http.Handler) (stop func(), failed <-chan error) {
+func (v *viewFlags) serve(ctx context.Context, s *streams, listener net.Listener, handler http.Handler) (stop func(), failed <-chan error) {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		// Requests end with the program.

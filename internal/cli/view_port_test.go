@@ -4,13 +4,13 @@ import "testing"
 
 // TestViewPort holds a file to its port, and two views of it to two ports.
 func TestViewPort(t *testing.T) {
-	v := viewing{listen: "127.0.0.1:0"}
-	first, err := v.take("some.trace")
+	v := viewFlags{listen: "127.0.0.1:0"}
+	first, err := v.listenForFile("some.trace")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.Close()
-	second, err := v.take("some.trace")
+	second, err := v.listenForFile("some.trace")
 	if err != nil {
 		t.Fatal("a second view of a file:", err)
 	}
@@ -20,7 +20,7 @@ func TestViewPort(t *testing.T) {
 	}
 	address := first.Addr().String()
 	first.Close()
-	again, err := v.take("some.trace")
+	again, err := v.listenForFile("some.trace")
 	if err != nil {
 		t.Fatal(err)
 	}

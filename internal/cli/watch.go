@@ -31,23 +31,23 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// watching holds the flags of watch.
-type watching struct {
-	explanation
-	conn   connection
-	window time.Duration
-	every  time.Duration
-	budget percentFlag
-	looks  int
-	plain  bool
-	trace  bool
+// watchFlags holds the flags of watch.
+type watchFlags struct {
+	explainFlags
+	conn     connectFlags
+	window   time.Duration
+	interval time.Duration
+	budget   percentFlag
+	polls    int
+	plain    bool
+	trace    bool
 }
 
 // maxWatched is how many services are watched at once: more do not fit a screen.
 const maxWatched = 16
 
 func newWatch(s *streams) *cobra.Command {
-	v := watching{budget: 0.02}
+	v := watchFlags{budget: 0.02}
 	cmd := &cobra.Command{
 		Use:   "watch [flags] URL...",
 		Short: "Watch running services during an incident",
@@ -71,35 +71,35 @@ func newWatch(s *streams) *cobra.Command {
 		_ = f.MarkHidden(name)
 	}
 	f.DurationVar(&v.window, "window", time.Second, "length of the trace at each look, in whole seconds")
-	f.DurationVar(&v.every, "every", 5*time.Second, "shortest time between looks")
+	f.DurationVar(&v.interval, "every", 5*time.Second, "shortest time between looks")
 	f.Var(&v.budget, "budget", "the largest share of the service's CPUs that looking may cost")
-	f.IntVar(&v.looks, "looks", 0, "end after this many successful looks, or five failed ones in a row, at each service")
+	f.IntVar(&v.polls, "looks", 0, "end after this many successful looks, or five failed ones in a row, at each service")
 	f.BoolVar(&v.plain, "plain", false, "write lines also on a terminal")
 	f.BoolVar(&v.json, "json", false, "write a line of JSON for every look")
 	f.BoolVar(&v.trace, "trace", false, "take traces also where the service serves a flight recorder")
 	f.StringVar(&v.group, "group", "", "show only groups whose name matches this regular `expression`")
-	v.add(cmd, "request", "no-marks", "module", "thresholds", "ignore")
+	v.addShared(cmd, "request", "no-marks", "module", "thresholds", "ignore")
 	v.color.add(cmd)
 	command.ShowFlags(cmd, "window", "every", "budget", "looks", "plain", "json", "group", "trace", "header", "user")
 	return cmd
 }
 
 // A watched is one service, with what is kept of the last look.
-type watched struct {
+type watchedService struct {
 	target string
 	host   string
 	opt    record.Options
 	// Of the goroutine that follows it:
-	svc    *watch.Service
-	trace  bool      // no flight recorder is asked
-	flight bool      // one has answered
-	ended  time.Time // of the last snapshot, by the service's clock
+	state           *watch.Service
+	trace           bool      // no flight recorder is asked
+	flight          bool      // one has answered
+	lastSnapshotEnd time.Time // of the last snapshot, by the service's clock
 	// Of the one that shows it:
-	shown seen
+	shownResult pollResult
 }
 
 // A seen is what came of a look at a service, and of those before it.
-type seen struct {
+type pollResult struct {
 	state        watch.State
 	last, before *report.Report
 	file         string // the last recording
@@ -107,16 +107,16 @@ type seen struct {
 
 // An event is what happened to the i-th service.
 type event struct {
-	i     int
-	doing string
-	until time.Time
-	seen  *seen // nil: only doing
-	done  bool  // there will be no more looks
-	fatal any   // a panic's value
+	service    int
+	doing      string
+	doingUntil time.Time
+	result     *pollResult // nil: only doing
+	done       bool        // there will be no more looks
+	fatal      any         // a panic's value
 }
 
-func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err error) {
-	if err := v.read(cmd); err != nil {
+func (v *watchFlags) run(cmd *cobra.Command, s *streams, targets []string) (err error) {
+	if err := v.parse(cmd); err != nil {
 		return err
 	}
 	if err := v.readIgnores(cmd); err != nil {
@@ -127,9 +127,9 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 		return command.Usage(cmd, "watch has no --duration: --window is the length of the trace at each look")
 	case v.window < time.Second || v.window > time.Minute || v.window != v.window.Truncate(time.Second):
 		return command.Usage(cmd, "--window %v: give whole seconds, from 1s to 1m", v.window)
-	case v.every < v.window:
-		return command.Usage(cmd, "--every %v is shorter than --window %v", v.every, v.window)
-	case v.looks < 0:
+	case v.interval < v.window:
+		return command.Usage(cmd, "--every %v is shorter than --window %v", v.interval, v.window)
+	case v.polls < 0:
 		return command.Usage(cmd, "--looks must not be negative")
 	case v.conn.recording.PID > 0 && len(targets) > 1:
 		return command.Usage(cmd, "--pid names one process, but you gave %d services", len(targets))
@@ -138,11 +138,11 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 	if err != nil {
 		return command.RecordError(err)
 	}
-	list := make([]*watched, len(targets))
+	list := make([]*watchedService, len(targets))
 	err = eachService(cmd, targets, options, func(i int, opt record.Options, end record.Endpoint) {
-		opt.Duration, opt.NoCPU, opt.NoAllocs, opt.MaxBytes = v.window, true, true, maxLook
+		opt.Duration, opt.NoCPU, opt.NoAllocs, opt.MaxBytes = v.window, true, true, maxPollBytes
 		_, may := record.MayServeFlight(targets[i])
-		list[i] = &watched{target: targets[i], host: end.Host(), opt: opt, trace: v.trace || !may, svc: watch.New(end.Host(), watch.Budget{Share: float64(v.budget), MinInterval: v.every})}
+		list[i] = &watchedService{target: targets[i], host: end.Host(), opt: opt, trace: v.trace || !may, state: watch.New(end.Host(), watch.Budget{Share: float64(v.budget), MinInterval: v.interval})}
 	})
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 			signal.Stop(held)
 		}
 	}()
-	_, restore := holdMemory(0) // at first for all of the run: looks of several services take turns
+	_, restore := limitMemory(0) // at first for all of the run: looks of several services take turns
 	defer restore()
 	events := make(chan event)
 	var following sync.WaitGroup
@@ -176,7 +176,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 		following.Go(func() {
 			defer func() {
 				if p := recover(); p != nil {
-					send(ctx, events, event{i: i, fatal: fmt.Sprintf("%v\n%s", p, debug.Stack())})
+					send(ctx, events, event{service: i, fatal: fmt.Sprintf("%v\n%s", p, debug.Stack())})
 				}
 			}()
 			v.follow(ctx, s, i, w, dir, turn, events)
@@ -194,20 +194,20 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 	}()
 	in, _ := s.In.(*os.File)
 	out, _ := s.Out.(*os.File)
-	if !v.plain && !v.json && screen.Fits(in, out, os.Getenv) {
-		err = v.full(ctx, s, in, out, list, events)
+	if !v.plain && !v.json && screen.CanDraw(in, out, os.Getenv) {
+		err = v.showScreen(ctx, s, in, out, list, events)
 	} else {
-		err = v.lines(ctx, s, list, events)
+		err = v.writeLines(ctx, s, list, events)
 	}
 	if err != nil {
 		return err
 	}
 	trouble := ""
 	for _, w := range list {
-		if w.shown.last != nil {
+		if w.shownResult.last != nil {
 			return nil
 		}
-		trouble = cmp.Or(trouble, w.shown.state.Problem)
+		trouble = cmp.Or(trouble, w.shownResult.state.Problem)
 	}
 	if trouble == "" {
 		return nil // it was ended before anything was known
@@ -225,8 +225,8 @@ func removeAll(dir string) {
 	}
 }
 
-// maxLook bounds a look's recording: a second of a very busy service with 30 cores.
-const maxLook = 256 << 20
+// maxPollBytes bounds a look's recording: a second of a very busy service with 30 cores.
+const maxPollBytes = 256 << 20
 
 func send(ctx context.Context, events chan<- event, e event) bool {
 	select {
@@ -238,18 +238,18 @@ func send(ctx context.Context, events chan<- event, e event) bool {
 }
 
 // follow looks at one service until ctx ends, or it has looked often enough. It alone changes w.svc, between two events.
-func (v *watching) follow(ctx context.Context, s *streams, i int, w *watched, dir string, turn chan struct{}, events chan<- event) {
+func (v *watchFlags) follow(ctx context.Context, s *streams, i int, w *watchedService, dir string, turn chan struct{}, events chan<- event) {
 	answers := 0
-	var kept seen
+	var result pollResult
 	for ctx.Err() == nil {
 		begin := time.Now()
 		// The last recording stays while the next one is made.
 		file := filepath.Join(dir, fmt.Sprintf("%d-%d%s", i, answers%2, record.BundleExt))
-		look := v.look(ctx, s, i, w, file, turn, events)
+		look := v.poll(ctx, s, i, w, file, turn, events)
 		if ctx.Err() != nil {
 			return
 		}
-		wait := w.svc.Add(look, rand.Float64())
+		wait := w.state.Add(look, rand.Float64())
 		next := time.Now().Add(wait)
 		doing := "trying again"
 		if look.Report != nil {
@@ -257,15 +257,15 @@ func (v *watching) follow(ctx context.Context, s *streams, i int, w *watched, di
 			if next.Before(time.Now()) {
 				next = time.Now()
 			}
-			kept.file = file
+			result.file = file
 			answers++
 		}
-		kept.state = w.svc.State()
-		kept.last, kept.before = w.svc.Reports()
-		now := kept
-		e := event{i: i, doing: doing, until: next, seen: &now, done: v.looks > 0 && (answers >= v.looks || givenUp(&kept.state, look.Busy))}
+		result.state = w.state.State()
+		result.last, result.before = w.state.Reports()
+		sent := result
+		e := event{service: i, doing: doing, doingUntil: next, result: &sent, done: v.polls > 0 && (answers >= v.polls || hasGivenUp(&result.state, look.Busy))}
 		if e.done {
-			e.doing, e.until = "done", time.Time{}
+			e.doing, e.doingUntil = "done", time.Time{}
 		}
 		if !send(ctx, events, e) || e.done {
 			return
@@ -277,8 +277,8 @@ func (v *watching) follow(ctx context.Context, s *streams, i int, w *watched, di
 	}
 }
 
-// givenUp says of a service that gave no answer for some time that it will not: who asks for so many looks waits for an end.
-func givenUp(s *watch.State, busy bool) bool {
+// hasGivenUp says of a service that gave no answer for some time that it will not: who asks for so many looks waits for an end.
+func hasGivenUp(s *watch.State, busy bool) bool {
 	const tries, minute = 5, 30 // while another program is tracing, a look comes every 2 s
 	if busy {
 		return s.Failures >= minute
@@ -286,11 +286,11 @@ func givenUp(s *watch.State, busy bool) bool {
 	return s.Failures >= tries
 }
 
-// slack is how much longer a look may take than it must: for a trace that comes over a slow line.
-const slack = 10 * time.Second
+// pollTimeoutSlack is how much longer a look may take than it must: for a trace that comes over a slow line.
+const pollTimeoutSlack = 10 * time.Second
 
-// look records and explains once. However slowly a service answers, it ends.
-func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file string, turn chan struct{}, events chan<- event) watch.Poll {
+// poll records and explains once. However slowly a service answers, it ends.
+func (v *watchFlags) poll(ctx context.Context, s *streams, i int, w *watchedService, file string, turn chan struct{}, events chan<- event) watch.Poll {
 	failed := func(err error) watch.Poll {
 		l := watch.Poll{Time: time.Now(), Problem: command.OneLine(err.Error())}
 		if re, ok := errors.AsType[*record.Error](err); ok {
@@ -305,13 +305,13 @@ func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file
 	out := watch.Poll{}
 	size, err := int64(0), error(nil)
 	if !w.trace {
-		send(ctx, events, event{i: i, doing: "taking a snapshot"})
+		send(ctx, events, event{service: i, doing: "taking a snapshot"})
 		named, _ := record.MayServeFlight(w.target)
 		size, err = saveFlight(ctx, w.target, w.opt, file, named || w.flight)
 		switch {
 		case err == nil:
 			out.Snapshot, out.Bytes, w.flight = true, size, true
-		case named || unreached(err) || ctx.Err() != nil:
+		case named || isUnreachable(err) || ctx.Err() != nil:
 			return failed(err)
 		default:
 			var e *record.Error
@@ -320,13 +320,13 @@ func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file
 		}
 	}
 	if !out.Snapshot {
-		send(ctx, events, event{i: i, doing: "tracing"})
-		tracing, cancel := context.WithTimeout(ctx, v.window+w.opt.Grace+slack)
+		send(ctx, events, event{service: i, doing: "tracing"})
+		tracing, cancel := context.WithTimeout(ctx, v.window+w.opt.Grace+pollTimeoutSlack)
 		res, err := record.Save(tracing, w.target, w.opt, file, readBuild().Version, nil)
 		late := tracing.Err() != nil && ctx.Err() == nil
 		cancel()
 		if late && (res == nil || !res.HasGeneration) {
-			return failed(fmt.Errorf("no trace arrived within %v: the service is stuck or very slow (--timeout allows more time)", v.window+w.opt.Grace+slack))
+			return failed(fmt.Errorf("no trace arrived within %v: the service is stuck or very slow (--timeout allows more time)", v.window+w.opt.Grace+pollTimeoutSlack))
 		}
 		if res == nil {
 			return failed(err)
@@ -348,9 +348,9 @@ func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file
 	case <-ctx.Done():
 		return failed(ctx.Err())
 	}
-	send(ctx, events, event{i: i, doing: "explaining"})
+	send(ctx, events, event{service: i, doing: "explaining"})
 	if out.Report, err = v.explainFile(ctx, s, file, 0); err == nil && out.Snapshot {
-		out.Report, out.ShownPart, err = v.onlyNew(ctx, s, w, file, out.Report)
+		out.Report, out.ShownPart, err = v.explainNewPart(ctx, s, w, file, out.Report)
 	}
 	if err != nil {
 		return failed(err)
@@ -360,14 +360,14 @@ func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file
 	return out
 }
 
-// onlyNew explains, of a snapshot that has a part of the last one in it, the rest, and says how long that is.
-func (v *watching) onlyNew(ctx context.Context, s *streams, w *watched, file string, rep *report.Report) (*report.Report, time.Duration, error) {
+// explainNewPart explains, of a snapshot that has a part of the last one in it, the rest, and says how long that is.
+func (v *watchFlags) explainNewPart(ctx context.Context, s *streams, w *watchedService, file string, rep *report.Report) (*report.Report, time.Duration, error) {
 	all := time.Duration(rep.Input.DurationNS)
 	if rep.Input.Start == nil {
 		return rep, all, nil
 	}
-	before := w.ended
-	w.ended = rep.Input.Start.Add(all)
+	before := w.lastSnapshotEnd
+	w.lastSnapshotEnd = rep.Input.Start.Add(all)
 	from := before.Sub(*rep.Input.Start)
 	if before.IsZero() || from <= 0 || from >= all {
 		return rep, all, nil // the first one, or the service was restarted, or its clock was set
@@ -376,14 +376,14 @@ func (v *watching) onlyNew(ctx context.Context, s *streams, w *watched, file str
 	return rep, all - from, err
 }
 
-func (v *watching) explainFile(ctx context.Context, s *streams, file string, from time.Duration) (*report.Report, error) {
+func (v *watchFlags) explainFile(ctx context.Context, s *streams, file string, from time.Duration) (*report.Report, error) {
 	in, err := s.openInput(ctx, file)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	e := v.explanation
-	e.given.From = from
+	e := v.explainFlags
+	e.options.From = from
 	rep, err := e.explain(ctx, in)
 	if err != nil {
 		return nil, err
@@ -393,21 +393,21 @@ func (v *watching) explainFile(ctx context.Context, s *streams, file string, fro
 
 // saveFlight saves what a flight recorder holds. One that may not be there is not waited for as long.
 func saveFlight(ctx context.Context, target string, opt record.Options, name string, sure bool) (int64, error) {
-	most := opt.Grace + slack
+	timeout := opt.Grace + pollTimeoutSlack
 	if !sure {
-		most = askFlight
+		timeout = flightTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, most)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return record.SaveFlight(ctx, target, opt, name, nil)
 }
 
-// lines writes a block, or a line of JSON, for every look.
-func (v *watching) lines(ctx context.Context, s *streams, list []*watched, events <-chan event) error {
+// writeLines writes a block, or a line of JSON, for every look.
+func (v *watchFlags) writeLines(ctx context.Context, s *streams, list []*watchedService, events <-chan event) error {
 	plain := screen.NewPlain(s.Out, width(s.Out), v.color.on(s.Out, os.Getenv))
 	encoder := json.NewEncoder(s.Out)
 	encoder.SetEscapeHTML(false)
-	for left := len(list); left > 0; {
+	for remaining := len(list); remaining > 0; {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -415,15 +415,15 @@ func (v *watching) lines(ctx context.Context, s *streams, list []*watched, event
 			if e.fatal != nil {
 				panic(e.fatal)
 			}
-			if e.seen == nil {
+			if e.result == nil {
 				continue
 			}
-			list[e.i].shown = *e.seen
+			list[e.service].shownResult = *e.result
 			var err error
 			if v.json {
-				err = encoder.Encode(&e.seen.state)
+				err = encoder.Encode(&e.result.state)
 			} else {
-				err = plain.Write(&e.seen.state)
+				err = plain.Write(&e.result.state)
 			}
 			if errors.Is(err, syscall.EPIPE) {
 				return nil // the reader has ended
@@ -432,18 +432,18 @@ func (v *watching) lines(ctx context.Context, s *streams, list []*watched, event
 				return fmt.Errorf("writing the looks: %w", err)
 			}
 			if e.done {
-				left--
+				remaining--
 			}
 		}
 	}
 	return nil
 }
 
-// full shows everything on a terminal of its own, until it is told to quit.
-func (v *watching) full(ctx context.Context, s *streams, in, out *os.File, list []*watched, events <-chan event) error {
+// showScreen shows everything on a terminal of its own, until it is told to quit.
+func (v *watchFlags) showScreen(ctx context.Context, s *streams, in, out *os.File, list []*watchedService, events <-chan event) error {
 	colored := v.color.on(s.Out, os.Getenv)
 	enableColors(out)
-	t, err := screen.Take(in, out)
+	t, err := screen.OpenTerminal(in, out)
 	if err != nil {
 		return err
 	}
@@ -459,8 +459,8 @@ func (v *watching) full(ctx context.Context, s *streams, in, out *os.File, list 
 		columns, lines := t.Size()
 		t.Draw(app.Draw(columns, lines, time.Now()))
 	}
-	left := len(list)
-	for left > 0 || v.looks == 0 {
+	remaining := len(list)
+	for remaining > 0 || v.polls == 0 {
 		draw()
 		select {
 		case <-ctx.Done():
@@ -470,13 +470,13 @@ func (v *watching) full(ctx context.Context, s *streams, in, out *os.File, list 
 			if e.fatal != nil {
 				panic(e.fatal)
 			}
-			p := app.Pane(e.i)
-			p.Doing, p.Until = e.doing, e.until
-			if e.seen != nil {
-				p.State, list[e.i].shown = e.seen.state, *e.seen
+			p := app.Pane(e.service)
+			p.Doing, p.DoingUntil = e.doing, e.doingUntil
+			if e.result != nil {
+				p.State, list[e.service].shownResult = e.result.state, *e.result
 			}
 			if e.done {
-				left--
+				remaining--
 			}
 		case key, ok := <-t.Keys():
 			if !ok {
@@ -484,7 +484,7 @@ func (v *watching) full(ctx context.Context, s *streams, in, out *os.File, list 
 			}
 			w := list[app.Focus()]
 			columns, _ := t.Size()
-			switch app.Key(key) {
+			switch app.HandleKey(key) {
 			case screen.Quit:
 				return nil
 			case screen.Explain:
@@ -492,7 +492,7 @@ func (v *watching) full(ctx context.Context, s *streams, in, out *os.File, list 
 			case screen.Diff:
 				showDiff(app, w, columns, colored)
 			case screen.Save:
-				app.Say(saveLook(w), time.Now())
+				app.ShowMessage(saveRecording(w), time.Now())
 			}
 		}
 	}
@@ -500,50 +500,50 @@ func (v *watching) full(ctx context.Context, s *streams, in, out *os.File, list 
 }
 
 // showReport lays the last look's report over the screen.
-func (v *watching) showReport(app *screen.App, w *watched, columns int, colored bool) {
-	last := w.shown.last
+func (v *watchFlags) showReport(app *screen.App, w *watchedService, columns int, colored bool) {
+	last := w.shownResult.last
 	if last == nil {
-		app.Say("there is nothing to explain yet", time.Now())
+		app.ShowMessage("there is nothing to explain yet", time.Now())
 		return
 	}
 	var b bytes.Buffer
 	if err := text.Write(&b, last, text.Options{Width: columns, Color: colored, AllGroups: true}); err != nil {
-		app.Say(err.Error(), time.Now())
+		app.ShowMessage(err.Error(), time.Now())
 		return
 	}
-	app.Show(w.host+", the last look", b.String())
+	app.ShowText(w.host+", the last look", b.String())
 }
 
 // showDiff lays what changed since the look before, and over the looks so far, over the screen.
-func showDiff(app *screen.App, w *watched, columns int, colored bool) {
-	last, before := w.shown.last, w.shown.before
+func showDiff(app *screen.App, w *watchedService, columns int, colored bool) {
+	last, before := w.shownResult.last, w.shownResult.before
 	if before == nil {
-		app.Say("there is nothing to compare yet", time.Now())
+		app.ShowMessage("there is nothing to compare yet", time.Now())
 		return
 	}
 	var b bytes.Buffer
 	opts := difftext.Options{Width: columns, Color: colored, Full: true}
 	err := difftext.Write(&b, compare.Reports(before, last), opts)
 	if err == nil {
-		err = difftext.WriteShifts(&b, w.shown.state.Shifts(), opts)
+		err = difftext.WriteShifts(&b, w.shownResult.state.Shifts(), opts)
 	}
 	if err != nil {
-		app.Say(err.Error(), time.Now())
+		app.ShowMessage(err.Error(), time.Now())
 		return
 	}
-	app.Show(w.host+", the last look and the one before", b.String())
+	app.ShowText(w.host+", the last look and the one before", b.String())
 }
 
-// saveLook copies the last recording to a file of its own and says so.
-func saveLook(w *watched) string {
-	if w.shown.file == "" {
+// saveRecording copies the last recording to a file of its own and says so.
+func saveRecording(w *watchedService) string {
+	if w.shownResult.file == "" {
 		return "there is nothing to save yet"
 	}
 	names, err := record.FileNames(timedName("watch"), []string{w.target})
 	if err != nil {
 		return err.Error()
 	}
-	size, err := copyTo(names[0], w.shown.file)
+	size, err := copyTo(names[0], w.shownResult.file)
 	if err != nil {
 		return "not saved: " + err.Error()
 	}

@@ -11,7 +11,7 @@ type Action int
 
 // Actions.
 const (
-	Nothing Action = iota
+	NoAction Action = iota
 	Quit
 	Explain
 	Save
@@ -20,12 +20,12 @@ const (
 
 // An App is what is on the screen. It is used by one goroutine.
 type App struct {
-	panes   []Pane
-	focus   int
-	page    *page
-	message string
-	until   time.Time
-	color   bool
+	panes      []Pane
+	focus      int
+	page       *page
+	message    string
+	messageEnd time.Time
+	color      bool
 }
 
 // NewApp returns an App with so many services, of which nothing is known.
@@ -45,13 +45,13 @@ func (a *App) Pane(i int) *Pane { return &a.panes[i] }
 // Focus is the service that keys are about.
 func (a *App) Focus() int { return a.focus }
 
-// Say shows a message in place of the keys for a while.
-func (a *App) Say(text string, now time.Time) {
-	a.message, a.until = strings.Join(strings.Fields(text), " "), now.Add(8*time.Second)
+// ShowMessage shows a message in place of the keys for a while.
+func (a *App) ShowMessage(text string, now time.Time) {
+	a.message, a.messageEnd = strings.Join(strings.Fields(text), " "), now.Add(8*time.Second)
 }
 
-// Show lays a text over the screen, to be scrolled. It may hold colours, of our own writers, and nothing else that a terminal obeys.
-func (a *App) Show(title, text string) {
+// ShowText lays a text over the screen, to be scrolled. It may hold colours, of our own writers, and nothing else that a terminal obeys.
+func (a *App) ShowText(title, text string) {
 	a.page = &page{title: title, text: strings.Split(strings.TrimRight(text, "\n"), "\n")}
 }
 
@@ -79,8 +79,8 @@ The cost is an estimate: 100 ns for each event of the trace, over the
 time between looks, as a share of the CPUs available to the service.
 whylate looks less often to stay within the budget.`
 
-// Key does what a key asks for, or returns what the program is to do.
-func (a *App) Key(k Key) Action {
+// HandleKey does what a key asks for, or returns what the program is to do.
+func (a *App) HandleKey(k Key) Action {
 	if a.page != nil {
 		switch k {
 		case "q", Esc, Enter, CtrlC:
@@ -91,7 +91,7 @@ func (a *App) Key(k Key) Action {
 		default:
 			a.page.move(k)
 		}
-		return Nothing
+		return NoAction
 	}
 	switch k {
 	case "q", CtrlC:
@@ -103,7 +103,7 @@ func (a *App) Key(k Key) Action {
 	case "d":
 		return Diff
 	case "?", "h":
-		a.Show("whylate watch", help)
+		a.ShowText("whylate watch", help)
 	case Tab:
 		a.focus = (a.focus + 1) % len(a.panes)
 	default:
@@ -111,16 +111,16 @@ func (a *App) Key(k Key) Action {
 			a.focus = int(k[0] - '1')
 		}
 	}
-	return Nothing
+	return NoAction
 }
 
 // A page is a text that is scrolled.
 type page struct {
-	title string
-	text  []string
-	at    int // the first line shown, of those of the last width
-	lines int // of the last drawing: of the text, and of the screen
-	room  int
+	title     string
+	text      []string
+	firstLine int // the first line shown, of those of the last width
+	lines     int // of the last drawing: of the text, and of the screen
+	room      int
 }
 
 func (p *page) draw(columns, lines int, color bool) []string {
@@ -130,35 +130,35 @@ func (p *page) draw(columns, lines int, color bool) []string {
 	}
 	p.lines, p.room = len(all), max(lines-1, 1)
 	p.clamp()
-	out := append([]string(nil), all[p.at:min(p.at+p.room, len(all))]...)
+	out := append([]string(nil), all[p.firstLine:min(p.firstLine+p.room, len(all))]...)
 	for len(out) < lines-1 {
 		out = append(out, "")
 	}
 	foot := newLine(columns, color).add(reverse, " "+p.title+" ")
 	if p.lines > p.room {
-		foot.add(dim, "  "+percent(p.at+p.room, p.lines))
+		foot.add(dim, "  "+percent(p.firstLine+p.room, p.lines))
 	}
 	return append(out, foot.add(bold, "  q").add(dim, " back").add(bold, "  space ↑ ↓").add(dim, " move").String())[:min(len(out)+1, lines)]
 }
 
-func percent(n, of int) string { return strconv.Itoa(min(100*n/max(of, 1), 100)) + "%" }
+func percent(n, total int) string { return strconv.Itoa(min(100*n/max(total, 1), 100)) + "%" }
 
-func (p *page) clamp() { p.at = max(min(p.at, p.lines-p.room), 0) }
+func (p *page) clamp() { p.firstLine = max(min(p.firstLine, p.lines-p.room), 0) }
 
 func (p *page) move(k Key) {
 	switch k {
 	case Down, "j":
-		p.at++
+		p.firstLine++
 	case Up, "k":
-		p.at--
+		p.firstLine--
 	case Space, PageDown, "f":
-		p.at += max(p.room-2, 1)
+		p.firstLine += max(p.room-2, 1)
 	case PageUp, "b":
-		p.at -= max(p.room-2, 1)
+		p.firstLine -= max(p.room-2, 1)
 	case Home, "g":
-		p.at = 0
+		p.firstLine = 0
 	case End, "G":
-		p.at = p.lines
+		p.firstLine = p.lines
 	}
 	p.clamp()
 }

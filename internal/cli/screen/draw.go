@@ -20,8 +20,8 @@ import (
 type Pane struct {
 	watch.State
 	// Doing is what goes on: "tracing". Until, if not zero, is when it ends: "next in 3s".
-	Doing string
-	Until time.Time
+	Doing      string
+	DoingUntil time.Time
 }
 
 // Sizes at which panes stand beside each other, or above each other.
@@ -59,7 +59,7 @@ func (a *App) Draw(columns, lines int, now time.Time) []string {
 				if row < len(part) {
 					text = part[row]
 				}
-				b.WriteString(text + strings.Repeat(" ", max(width-visible(text), 0)))
+				b.WriteString(text + strings.Repeat(" ", max(width-visibleWidth(text), 0)))
 			}
 			out = append(out, strings.TrimRight(b.String(), " "))
 		}
@@ -78,7 +78,7 @@ func (a *App) Draw(columns, lines int, now time.Time) []string {
 	default:
 		for i := range a.panes {
 			if i != a.focus {
-				out = append(out, a.brief(i, columns, now))
+				out = append(out, a.summaryLine(i, columns, now))
 			}
 		}
 		out = out[:min(len(out), max(body/3, 1))]
@@ -91,25 +91,25 @@ func (a *App) Draw(columns, lines int, now time.Time) []string {
 	return append(out, a.footer(columns, now))[:min(len(out)+1, lines)]
 }
 
-// visible is the width of a drawn line without its colours.
-func visible(text string) int {
+// visibleWidth is the width of a drawn line without its colours.
+func visibleWidth(text string) int {
 	for {
-		at := strings.IndexByte(text, 0x1b)
-		if at < 0 {
+		escape := strings.IndexByte(text, 0x1b)
+		if escape < 0 {
 			return termtext.Width(text)
 		}
-		end := strings.IndexByte(text[at:], 'm')
+		end := strings.IndexByte(text[escape:], 'm')
 		if end < 0 {
-			return termtext.Width(text[:at])
+			return termtext.Width(text[:escape])
 		}
-		text = text[:at] + text[at+end+1:]
+		text = text[:escape] + text[escape+end+1:]
 	}
 }
 
 // footer names the keys, or says what came of the last one.
 func (a *App) footer(columns int, now time.Time) string {
 	l := newLine(columns, a.color)
-	if a.message != "" && now.Before(a.until) {
+	if a.message != "" && now.Before(a.messageEnd) {
 		return l.add(bold, " "+a.message).String()
 	}
 	keys := [][2]string{{"e", "explain"}, {"s", "save"}, {"d", "compare"}}
@@ -125,33 +125,33 @@ func (a *App) footer(columns int, now time.Time) string {
 	return l.String()
 }
 
-// brief is a service in one line.
-func (a *App) brief(i, columns int, now time.Time) string {
+// summaryLine is a service in one line.
+func (a *App) summaryLine(i, columns int, now time.Time) string {
 	p := &a.panes[i]
-	l := newLine(columns, a.color).add(dim, strconv.Itoa(i+1)+" ").left(plain, p.Service, min(max(columns/3, 12), 30)).add(plain, " ")
+	l := newLine(columns, a.color).add(dim, strconv.Itoa(i+1)+" ").addLeft(plain, p.Service, min(max(columns/3, 12), 30)).add(plain, " ")
 	switch {
 	case p.Failures > 0:
 		return l.add(red, p.Problem).String()
 	case len(p.Groups) == 0:
-		return l.add(dim, doing(p, now)).String()
+		return l.add(dim, doingText(p, now)).String()
 	}
 	g := &p.Groups[0]
-	l.add(plain, g.Name+" ").add(bold, slow(g)+" ")
+	l.add(plain, g.Name+" ").add(bold, slowLatency(g)+" ")
 	if len(g.Causes) > 0 {
 		l.add(names.CauseStyle(g.Causes[0].Cause), words.Percent(g.Causes[0].Share)+" "+g.Causes[0].Words)
 	}
 	return l.String()
 }
 
-func doing(p *Pane, now time.Time) string {
-	if p.Until.IsZero() {
+func doingText(p *Pane, now time.Time) string {
+	if p.DoingUntil.IsZero() {
 		return p.Doing
 	}
-	left := p.Until.Sub(now)
-	if left <= 0 {
+	remaining := p.DoingUntil.Sub(now)
+	if remaining <= 0 {
 		return p.Doing + " now"
 	}
-	return p.Doing + " in " + seconds(left)
+	return p.Doing + " in " + seconds(remaining)
 }
 
 // seconds writes a time in whole seconds, minutes and hours.
@@ -177,7 +177,7 @@ func (a *App) pane(i, columns, lines int, now time.Time) []string {
 	add := func(l *line) { out = append(out, l.String()) }
 	line := func() *line { return newLine(columns, a.color) }
 
-	state := doing(p, now)
+	state := doingText(p, now)
 	name := bold
 	if len(a.panes) > 1 && i == a.focus {
 		name = bold + ";" + reverse
@@ -203,7 +203,7 @@ func (a *App) pane(i, columns, lines int, now time.Time) []string {
 	if p.Polls == 0 {
 		return out[:min(len(out), lines)]
 	}
-	for _, t := range breakText(about(&p.State, columns), columns, 2) {
+	for _, t := range breakText(pollText(&p.State, columns), columns, 2) {
 		add(line().add(dim, t))
 	}
 	if p.Note != "" {
@@ -228,7 +228,7 @@ func (a *App) pane(i, columns, lines int, now time.Time) []string {
 	if free >= 9 && len(groups) > 0 && len(groups[0].History) > 1 {
 		history = 3
 	}
-	shown := findings(&p.State)
+	shown := shownFindings(&p.State)
 	forFindings := min(len(shown)+1, max((free-history)/3, 2))
 	if len(shown) == 0 {
 		forFindings = 2
@@ -237,27 +237,27 @@ func (a *App) pane(i, columns, lines int, now time.Time) []string {
 	n := min(max(forGroups/perGroup, 1), len(groups))
 	if len(groups) > 0 {
 		add(line())
-		out = append(out, a.groups(groups[:n], len(groups)-n, columns)...)
+		out = append(out, a.groupLines(groups[:n], len(groups)-n, columns)...)
 	}
 	if history > 0 {
 		add(line())
-		out = append(out, a.history(&groups[0], columns, now)...)
+		out = append(out, a.historyLines(&groups[0], columns, now)...)
 	}
 	add(line())
-	out = append(out, a.findings(shown, columns, max(lines-len(out), 1), now)...)
+	out = append(out, a.findingLines(shown, columns, max(lines-len(out), 1), now)...)
 	return out[:min(len(out), lines)]
 }
 
 // narrow is the width below which a group takes two lines.
 const narrow = 72
 
-// about says what the last look was and what it costs.
-func about(s *watch.State, columns int) string {
-	what := words.Rough(s.DurationNS) + " of trace"
+// pollText says what the last look was and what it costs.
+func pollText(s *watch.State, columns int) string {
+	source := words.Rough(s.DurationNS) + " of trace"
 	if s.Snapshot {
-		what = "the flight recorder's last " + words.Rough(s.DurationNS)
+		source = "the flight recorder's last " + words.Rough(s.DurationNS)
 	}
-	text := fmt.Sprintf("%s, %s, %s, every %s · estimated cost %s", what, words.Bytes(s.Bytes), words.Count(s.Requests, "request", "requests"),
+	text := fmt.Sprintf("%s, %s, %s, every %s · estimated cost %s", source, words.Bytes(s.Bytes), words.Count(s.Requests, "request", "requests"),
 		seconds(time.Duration(s.Cost.IntervalNS)), cost(s.Cost.Share))
 	switch {
 	case s.Cost.Exceeded:
@@ -289,8 +289,8 @@ func median(g *watch.Group) string {
 	return words.Duration(*g.P50NS)
 }
 
-// slow is a group's p99, or its slowest request where that is not known.
-func slow(g *watch.Group) string {
+// slowLatency is a group's p99, or its slowest request where that is not known.
+func slowLatency(g *watch.Group) string {
 	switch {
 	case g.P99NS != nil:
 		return words.Duration(*g.P99NS)
@@ -300,7 +300,7 @@ func slow(g *watch.Group) string {
 	return unknown
 }
 
-func (a *App) groups(list []watch.Group, more, columns int) []string {
+func (a *App) groupLines(list []watch.Group, hidden, columns int) []string {
 	var out []string
 	two := columns < narrow
 	figures := 9 + 9
@@ -323,11 +323,11 @@ func (a *App) groups(list []watch.Group, more, columns int) []string {
 	if two {
 		name = columns - figures
 	}
-	head := newLine(columns, a.color).left(dim, "group", name)
+	head := newLine(columns, a.color).addLeft(dim, "group", name)
 	if rate {
-		head.right(dim, "per s", 8)
+		head.addRight(dim, "per s", 8)
 	}
-	head.right(dim, "p50", 9).right(dim, "p99", 9)
+	head.addRight(dim, "p50", 9).addRight(dim, "p99", 9)
 	if !two {
 		head.add(dim, "  slow requests spent their time on")
 	}
@@ -338,11 +338,11 @@ func (a *App) groups(list []watch.Group, more, columns int) []string {
 		if g.Idle {
 			look, strong = dim, dim
 		}
-		l := newLine(columns, a.color).left(look, g.Name, name)
+		l := newLine(columns, a.color).addLeft(look, g.Name, name)
 		if rate {
-			l.right(look, perSecond(g), 8)
+			l.addRight(look, perSecond(g), 8)
 		}
-		l.right(look, median(g), 9).right(strong, slow(g), 9)
+		l.addRight(look, median(g), 9).addRight(strong, slowLatency(g), 9)
 		if two {
 			out = append(out, l.String())
 			l = newLine(columns, a.color)
@@ -351,20 +351,20 @@ func (a *App) groups(list []watch.Group, more, columns int) []string {
 		a.bar(l, g.Causes, bar)
 		if len(g.Causes) > 0 {
 			l.add(plain, " ")
-			leading(l, &g.Causes[0], look)
+			addLargestCause(l, &g.Causes[0], look)
 		} else if g.Open > 0 {
 			l.add(dim, " "+words.Count(g.Open, "request", "requests")+" still running")
 		}
 		out = append(out, l.String())
 	}
-	if more > 0 {
-		out[0] = head.add(dim, "  and "+words.Count(more, "more group", "more groups")).String()
+	if hidden > 0 {
+		out[0] = head.add(dim, "  and "+words.Count(hidden, "more group", "more groups")).String()
 	}
 	return out
 }
 
-// leading adds the largest cause and its place: in words where there is room, else by the names that reports use.
-func leading(l *line, c *watch.Part, look style) {
+// addLargestCause adds the largest cause and its place: in words where there is room, else by the names that reports use.
+func addLargestCause(l *line, c *watch.Part, look style) {
 	l.add(look, words.Percent(c.Share)+" ")
 	name := c.Words
 	if termtext.Width(name)+1+termtext.Width(c.Place) > l.room() && c.Place != "" {
@@ -405,29 +405,29 @@ func (a *App) bar(l *line, causes []watch.Part, cells int) {
 // eighths are a line's heights.
 var eighths = []rune("▁▂▃▄▅▆▇█")
 
-// history draws how the slow requests of a group went on, in the colours of what they spent most time on.
-func (a *App) history(g *watch.Group, columns int, now time.Time) []string {
+// historyLines draws how the slow requests of a group went on, in the colours of what they spent most time on.
+func (a *App) historyLines(g *watch.Group, columns int, now time.Time) []string {
 	points := g.History[max(len(g.History)-(columns-1), 0):]
-	var least, most int64
-	known := 0
+	var smallest, largest int64
+	count := 0
 	for _, p := range points {
 		if p.NS == nil {
 			continue
 		}
-		if known++; known == 1 {
-			least, most = *p.NS, *p.NS
+		if count++; count == 1 {
+			smallest, largest = *p.NS, *p.NS
 		}
-		least, most = min(least, *p.NS), max(most, *p.NS)
+		smallest, largest = min(smallest, *p.NS), max(largest, *p.NS)
 	}
 	title := "slowest 1% of " + g.Name
-	since := ""
+	period := ""
 	if len(points) > 0 {
-		since = " in " + seconds(now.Sub(points[0].Time))
+		period = " in " + seconds(now.Sub(points[0].Time))
 	}
 	label := newLine(columns, a.color)
 	text := ""
-	if known > 0 {
-		text = ": " + words.Duration(least) + " to " + words.Duration(most) + since
+	if count > 0 {
+		text = ": " + words.Duration(smallest) + " to " + words.Duration(largest) + period
 	}
 	label.add(dim, termtext.Head(title, max(columns-termtext.Width(text), 10))).add(dim, text)
 	l := newLine(columns, a.color)
@@ -436,17 +436,17 @@ func (a *App) history(g *watch.Group, columns int, now time.Time) []string {
 			l.add(dim, "·")
 			continue
 		}
-		at := 0
-		if most > 0 {
-			at = int(float64(*p.NS) / float64(most) * float64(len(eighths)-1))
+		level := 0
+		if largest > 0 {
+			level = int(float64(*p.NS) / float64(largest) * float64(len(eighths)-1))
 		}
-		l.add(names.CauseStyle(p.Cause), string(eighths[at]))
+		l.add(names.CauseStyle(p.Cause), string(eighths[level]))
 	}
 	return []string{label.String(), l.String()}
 }
 
-// findings are those to show: facts of no weight only where they are all there is.
-func findings(s *watch.State) []watch.Finding {
+// shownFindings are those to show: facts of no weight only where they are all there is.
+func shownFindings(s *watch.State) []watch.Finding {
 	var out []watch.Finding
 	for _, f := range s.Findings {
 		if f.Severity != report.SeverityInfo {
@@ -456,8 +456,8 @@ func findings(s *watch.State) []watch.Finding {
 	return out
 }
 
-// findings are a line each, and where there is room more of the first ones: the rest of the sentence, and what to do.
-func (a *App) findings(list []watch.Finding, columns, lines int, now time.Time) []string {
+// findingLines are a line each, and where there is room more of the first ones: the rest of the sentence, and what to do.
+func (a *App) findingLines(list []watch.Finding, columns, lines int, now time.Time) []string {
 	if len(list) == 0 {
 		return []string{newLine(columns, a.color).add(dim, "no finding in the last look").String()}
 	}
@@ -476,7 +476,7 @@ func (a *App) findings(list []watch.Finding, columns, lines int, now time.Time) 
 	}
 	for i := range list[:n] {
 		f := &list[i]
-		gone := f.State == watch.StateGone
+		isGone := f.State == watch.StateGone
 		look, text, when, whenLook := names.SeverityStyle(f.Severity), plain, "", dim
 		switch f.State {
 		case watch.StateNew, watch.StateAgain:
@@ -486,21 +486,21 @@ func (a *App) findings(list []watch.Finding, columns, lines int, now time.Time) 
 		case watch.StateGone:
 			look, text, when = dim, dim, "gone "+seconds(now.Sub(f.LastSeen))
 		}
-		l := newLine(columns, a.color).left(look, string(f.Severity), 7)
+		l := newLine(columns, a.color).addLeft(look, string(f.Severity), 7)
 		if columns >= 60 {
-			l.left(dim, string(f.Code), 7)
+			l.addLeft(dim, string(f.Code), 7)
 		}
-		l.left(whenLook, when, 10)
+		l.addLeft(whenLook, when, 10)
 		if columns >= 100 {
-			seen := ""
-			if f.SeenPolls < f.PollsSince && !gone {
-				seen = fmt.Sprintf("%d of %d", f.SeenPolls, f.PollsSince)
+			frequency := ""
+			if f.SeenPolls < f.PollsSince && !isGone {
+				frequency = fmt.Sprintf("%d of %d", f.SeenPolls, f.PollsSince)
 			}
-			l.left(dim, seen, 10)
+			l.addLeft(dim, frequency, 10)
 		}
 		indent := l.used
 		title, in := f.Title, inGroups(f)
-		if gone || spare == 0 {
+		if isGone || spare == 0 {
 			out = append(out, l.add(text, title).add(dim, in).String())
 			continue
 		}
@@ -511,14 +511,14 @@ func (a *App) findings(list []watch.Finding, columns, lines int, now time.Time) 
 		}
 		out = append(out, l.add(text, all[0]).String())
 		for _, t := range all[1:min(len(all), 1+spare)] {
-			out = append(out, newLine(columns, a.color).left(plain, "", indent).add(text, t).String())
+			out = append(out, newLine(columns, a.color).addLeft(plain, "", indent).add(text, t).String())
 			spare--
 		}
 		if f.Fix == "" || f.Severity == report.SeverityLow || spare == 0 {
 			continue
 		}
 		for _, t := range breakText("do: "+f.Fix, columns-indent, min(spare, 2)) {
-			out = append(out, newLine(columns, a.color).left(plain, "", indent).add(dim, t).String())
+			out = append(out, newLine(columns, a.color).addLeft(plain, "", indent).add(dim, t).String())
 			spare--
 		}
 	}

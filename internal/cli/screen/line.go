@@ -40,13 +40,13 @@ func (l *line) add(s style, text string) *line {
 	return l
 }
 
-// left adds text in a column of its own, which is cut in its middle where it is too wide.
-func (l *line) left(s style, text string, columns int) *line {
+// addLeft adds text in a column of its own, which is cut in its middle where it is too wide.
+func (l *line) addLeft(s style, text string, columns int) *line {
 	return l.add(s, termtext.Pad(termtext.Middle(text, columns), columns))
 }
 
-// right is left for what stands at the column's end.
-func (l *line) right(s style, text string, columns int) *line {
+// addRight is left for what stands at the column's end.
+func (l *line) addRight(s style, text string, columns int) *line {
 	return l.add(s, termtext.PadLeft(termtext.Head(text, columns), columns))
 }
 
@@ -56,17 +56,17 @@ func (l *line) room() int { return l.max - l.used }
 func (l *line) String() string { return l.b.String() }
 
 // breakText breaks plain text into lines of at most so many columns, at most so many of them.
-func breakText(text string, columns, most int) []string {
-	if columns < 1 || most < 1 {
+func breakText(text string, columns, maxLines int) []string {
+	if columns < 1 || maxLines < 1 {
 		return nil
 	}
-	words := strings.Fields(termtext.Head(text, columns*most))
+	words := strings.Fields(termtext.Head(text, columns*maxLines))
 	for i := range words {
 		words[i] = termtext.Head(words[i], columns)
 	}
 	out := termtext.Wrap(words, columns)
-	if len(out) > most {
-		out = append(out[:most-1], termtext.Head(out[most-1]+" "+out[most], columns))
+	if len(out) > maxLines {
+		out = append(out[:maxLines-1], termtext.Head(out[maxLines-1]+" "+out[maxLines], columns))
 	}
 	return out
 }
@@ -81,7 +81,7 @@ func wrap(text string, columns int) []string {
 	space, onThere := -1, "" // the last space in it, and the colour there
 	flush := func() {
 		line, rest := current, ""
-		if space > 0 && (space == len(current)-1 || visible(current[space:]) <= columns/2) {
+		if space > 0 && (space == len(current)-1 || visibleWidth(current[space:]) <= columns/2) {
 			line, rest = current[:space], onThere+current[space+1:]
 		} else {
 			rest = on
@@ -90,7 +90,7 @@ func wrap(text string, columns int) []string {
 			line += reset
 		}
 		out = append(out, line)
-		current, used, space = rest, visible(rest), -1
+		current, used, space = rest, visibleWidth(rest), -1
 	}
 	for i := 0; i < len(text); {
 		if text[i] == 0x1b {

@@ -14,10 +14,10 @@ import (
 
 // Plain writes a block of lines for every look, for logs and for terminals that cannot be drawn on.
 type Plain struct {
-	out   io.Writer
-	width int
-	color bool
-	named map[string][]watch.Finding // by service: findings that were shown and are not gone
+	out           io.Writer
+	width         int
+	color         bool
+	shownFindings map[string][]watch.Finding // by service: findings that were shown and are not gone
 }
 
 // NewPlain returns a writer of lines of at most so many columns; 0 means no bound but that of a log.
@@ -25,7 +25,7 @@ func NewPlain(out io.Writer, columns int, color bool) *Plain {
 	if columns <= 0 {
 		columns = 200
 	}
-	return &Plain{out: out, width: max(columns, 40), color: color, named: map[string][]watch.Finding{}}
+	return &Plain{out: out, width: max(columns, 40), color: color, shownFindings: map[string][]watch.Finding{}}
 }
 
 // plainGroups is how many groups a block has.
@@ -40,7 +40,7 @@ func (p *Plain) Write(s *watch.State) error {
 		fmt.Fprintln(w, head.add(red, "  "+s.Problem))
 		return w.Flush()
 	}
-	fmt.Fprintln(w, head.add(dim, "  "+about(s, p.width)))
+	fmt.Fprintln(w, head.add(dim, "  "+pollText(s, p.width)))
 	if s.Note != "" {
 		fmt.Fprintln(w, line().add(yellow, "  "+s.Note))
 	}
@@ -55,9 +55,9 @@ func (p *Plain) Write(s *watch.State) error {
 		if g.Idle {
 			continue
 		}
-		l := line().add(plain, "  ").left(plain, g.Name, name).right(dim, perSecond(g)+"/s", 8).add(dim, "  p50 ").right(plain, median(g), 7).add(dim, "  p99 ").right(bold, slow(g), 8)
+		l := line().add(plain, "  ").addLeft(plain, g.Name, name).addRight(dim, perSecond(g)+"/s", 8).add(dim, "  p50 ").addRight(plain, median(g), 7).add(dim, "  p99 ").addRight(bold, slowLatency(g), 8)
 		if len(g.Causes) > 0 {
-			leading(l.add(plain, "  "), &g.Causes[0], names.CauseStyle(g.Causes[0].Cause))
+			addLargestCause(l.add(plain, "  "), &g.Causes[0], names.CauseStyle(g.Causes[0].Cause))
 		}
 		fmt.Fprintln(w, l)
 	}
@@ -67,7 +67,7 @@ func (p *Plain) Write(s *watch.State) error {
 	var shown []watch.Finding
 	for i := range s.Findings {
 		f := &s.Findings[i]
-		before := slices.ContainsFunc(p.named[s.Service], func(o watch.Finding) bool { return o.IsSameFault(f) })
+		before := slices.ContainsFunc(p.shownFindings[s.Service], func(o watch.Finding) bool { return o.IsSameFault(f) })
 		switch {
 		case f.Severity == report.SeverityInfo:
 		case f.State != watch.StateGone:
@@ -79,12 +79,12 @@ func (p *Plain) Write(s *watch.State) error {
 			p.finding(w, f, string(watch.StateGone))
 		}
 	}
-	p.named[s.Service] = shown
+	p.shownFindings[s.Service] = shown
 	return w.Flush()
 }
 
 func (p *Plain) finding(w io.Writer, f *watch.Finding, when string) {
-	l := newLine(p.width, p.color).add(plain, "  ").left(bold, when, 6).left(names.SeverityStyle(f.Severity), string(f.Severity), 7).add(dim, string(f.Code)+" ").add(plain, f.Title)
+	l := newLine(p.width, p.color).add(plain, "  ").addLeft(bold, when, 6).addLeft(names.SeverityStyle(f.Severity), string(f.Severity), 7).add(dim, string(f.Code)+" ").add(plain, f.Title)
 	l.add(dim, inGroups(f))
 	fmt.Fprintln(w, l)
 }

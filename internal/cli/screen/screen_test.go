@@ -61,7 +61,7 @@ func state(service string) watch.State {
 func app(color bool, services ...string) *App {
 	a := NewApp(services, color)
 	for i, name := range services {
-		*a.Pane(i) = Pane{State: state(name), Doing: "next look", Until: noon.Add(3 * time.Second)}
+		*a.Pane(i) = Pane{State: state(name), Doing: "next look", DoingUntil: noon.Add(3 * time.Second)}
 	}
 	return a
 }
@@ -69,14 +69,14 @@ func app(color bool, services ...string) *App {
 // TestDraw holds screens to what somebody has looked at.
 func TestDraw(t *testing.T) {
 	lost := app(false, "shop-1:6060")
-	*lost.Pane(0) = Pane{State: state("shop-1:6060"), Doing: "trying again", Until: noon.Add(8 * time.Second)}
+	*lost.Pane(0) = Pane{State: state("shop-1:6060"), Doing: "trying again", DoingUntil: noon.Add(8 * time.Second)}
 	tried := noon.Add(-14 * time.Second)
 	lost.Pane(0).Failures, lost.Pane(0).TriedSince, lost.Pane(0).Problem = 3, &tried, "connection to 10.0.0.1:6060 refused: no process listens there: check the host and the port, and that the service is running and lets you reach its profiling port"
 	starting := NewApp([]string{"shop-1:6060"}, false)
 	text := app(false, "shop-1:6060")
-	text.Show("shop-1:6060, the last look", strings.Repeat("a line of a report that is longer than forty columns are\n", 30))
+	text.ShowText("shop-1:6060, the last look", strings.Repeat("a line of a report that is longer than forty columns are\n", 30))
 	text.Draw(40, 12, noon) // as it was when the key was pressed
-	text.Key(Space)
+	text.HandleKey(Space)
 	for _, c := range []struct {
 		name           string
 		app            *App
@@ -124,7 +124,7 @@ func TestDrawFits(t *testing.T) {
 	pane.Groups[0].History[3].NS = p(1 << 62)
 	two, three, none := app(false, "a", "b"), app(false, "a", "b", "c"), NewApp([]string{bad, "b"}, false)
 	text := app(false, "a")
-	text.Show(bad, strings.Repeat(strings.Repeat("words of any length ", 10)+"\n", 50))
+	text.ShowText(bad, strings.Repeat(strings.Repeat("words of any length ", 10)+"\n", 50))
 	for name, a := range map[string]*App{"hostile": one, "two": two, "three": three, "nothing known": none, "text": text} {
 		for _, columns := range []int{1, 2, 3, 7, 20, 39, 40, 59, 60, 71, 72, 80, 99, 100, 113, 140, 200, 500} {
 			for _, lines := range []int{1, 2, 3, 4, 5, 7, 9, 10, 11, 12, 13, 15, 17, 20, 24, 25, 33, 47, 60} {
@@ -205,7 +205,7 @@ func FuzzKeys(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a := app(false, "a", "b")
 		for _, k := range parseKeys(data) {
-			a.Key(k)
+			a.HandleKey(k)
 			a.Draw(50, 20, noon)
 		}
 	})
@@ -214,17 +214,17 @@ func FuzzKeys(f *testing.F) {
 // TestKeysDo: keys choose, open and close.
 func TestKeysDo(t *testing.T) {
 	a := app(false, "a", "b")
-	if a.Key("2"); a.Focus() != 1 {
+	if a.HandleKey("2"); a.Focus() != 1 {
 		t.Error("2 is not the second")
 	}
-	if a.Key(Tab); a.Focus() != 0 {
+	if a.HandleKey(Tab); a.Focus() != 0 {
 		t.Error("after the last comes the first")
 	}
-	if a.Key("3"); a.Focus() != 0 {
+	if a.HandleKey("3"); a.Focus() != 0 {
 		t.Error("there is no third")
 	}
-	for k, want := range map[Key]Action{"e": Explain, "s": Save, "d": Diff, "q": Quit, CtrlC: Quit, "x": Nothing, Esc: Nothing} {
-		if got := a.Key(k); got != want {
+	for k, want := range map[Key]Action{"e": Explain, "s": Save, "d": Diff, "q": Quit, CtrlC: Quit, "x": NoAction, Esc: NoAction} {
+		if got := a.HandleKey(k); got != want {
 			t.Errorf("%s: %v", k, got)
 		}
 	}
@@ -232,17 +232,17 @@ func TestKeysDo(t *testing.T) {
 	for i := range 100 {
 		fmt.Fprintln(&long, "line", i)
 	}
-	a.Show("x", long.String())
+	a.ShowText("x", long.String())
 	first := func() string { return a.Draw(40, 11, noon)[0] }
 	for _, c := range []struct {
 		key  Key
 		want string
 	}{{Up, "line 0"}, {Down, "line 1"}, {Space, "line 9"}, {"G", "line 90"}, {Down, "line 90"}, {PageUp, "line 82"}, {"k", "line 81"}, {Home, "line 0"}} {
-		if first(); a.Key(c.key) != Nothing || first() != c.want {
+		if first(); a.HandleKey(c.key) != NoAction || first() != c.want {
 			t.Errorf("%s: %q, want %q", c.key, first(), c.want)
 		}
 	}
-	if a.Key("s") != Nothing || a.Key("q") != Nothing || a.page != nil || a.Key("q") != Quit {
+	if a.HandleKey("s") != NoAction || a.HandleKey("q") != NoAction || a.page != nil || a.HandleKey("q") != Quit {
 		t.Error("q closes the text first")
 	}
 }

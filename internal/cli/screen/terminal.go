@@ -13,13 +13,13 @@ import (
 
 // A Terminal is a whole terminal, with keys and nothing else on it than what is drawn. What was on it before comes back.
 type Terminal struct {
-	in, out *os.File
-	before  *term.State
-	keys    chan Key
-	frames  chan []string // the next one, if it is not drawn yet
-	stop    chan struct{}
-	stopped chan struct{}
-	once    sync.Once
+	in, out       *os.File
+	originalState *term.State
+	keys          chan Key
+	frames        chan []string // the next one, if it is not drawn yet
+	stop          chan struct{}
+	stopped       chan struct{}
+	closeOnce     sync.Once
 }
 
 // The sequences are xterm's (invisible-island.net/xterm/ctlseqs), which terminals of today obey: the other screen, no cursor, no
@@ -32,18 +32,18 @@ const (
 	frameEnd   = "\x1b[?2026l"
 )
 
-// Fits reports whether both files are a terminal that can be drawn on.
-func Fits(in, out *os.File, getenv func(string) string) bool {
+// CanDraw reports whether both files are a terminal that can be drawn on.
+func CanDraw(in, out *os.File, getenv func(string) string) bool {
 	return in != nil && out != nil && getenv("TERM") != "dumb" && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd()))
 }
 
-// Take takes the terminal. Close gives it back and must be called however the program ends.
-func Take(in, out *os.File) (*Terminal, error) {
+// OpenTerminal takes the terminal. Close gives it back and must be called however the program ends.
+func OpenTerminal(in, out *os.File) (*Terminal, error) {
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
 		return nil, fmt.Errorf("taking the terminal: %w", err)
 	}
-	t := &Terminal{in: in, out: out, before: before, keys: make(chan Key, 16), frames: make(chan []string, 1), stop: make(chan struct{}), stopped: make(chan struct{})}
+	t := &Terminal{in: in, out: out, originalState: before, keys: make(chan Key, 16), frames: make(chan []string, 1), stop: make(chan struct{}), stopped: make(chan struct{})}
 	go t.read()
 	go t.write()
 	return t, nil
@@ -81,13 +81,13 @@ const lastFrame = 200 * time.Millisecond
 
 // Close gives the terminal back as it was.
 func (t *Terminal) Close() {
-	t.once.Do(func() {
+	t.closeOnce.Do(func() {
 		close(t.stop)
 		select {
 		case <-t.stopped:
 		case <-time.After(lastFrame):
 		}
-		_ = term.Restore(int(t.in.Fd()), t.before) // nothing can be done about it
+		_ = term.Restore(int(t.in.Fd()), t.originalState) // nothing can be done about it
 	})
 }
 
