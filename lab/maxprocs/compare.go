@@ -40,7 +40,7 @@ type result struct {
 
 func compare(c config, out, progress io.Writer) error {
 	cpus := runtime.NumCPU()
-	if err := settleLoad(); err != nil {
+	if err := prioritizeLoad(); err != nil {
 		return fmt.Errorf("setting the load apart (root is needed): %w", err)
 	}
 	cost, err := calibrate(progress)
@@ -52,8 +52,8 @@ func compare(c config, out, progress io.Writer) error {
 	arms := []string{armGo, armAutomaxprocs, armWhylate}
 	results := make(map[string]*result)
 	key := func(q float64, arm string) string { return fmt.Sprint(q, " ", arm) }
-	begun, busy := time.Now(), machineCPU()
-	var served time.Duration
+	start, machineBefore := time.Now(), machineCPU()
+	var serviceCPU time.Duration
 	for round := range c.rounds {
 		for _, q := range c.quotas {
 			rate := c.load * q / cost.Seconds()
@@ -64,30 +64,30 @@ func compare(c config, out, progress io.Writer) error {
 					r = &result{}
 					results[key(q, arm)] = r
 				}
-				used, err := measure(c, q, arm, rate, uint64(round+1), r)
+				used, err := measureArm(c, q, arm, rate, uint64(round+1), r)
 				if err != nil {
 					return fmt.Errorf("quota %v, %s: %w", q, arm, err)
 				}
-				served += used
+				serviceCPU += used
 				fmt.Fprintf(progress, "round %d of %d, quota %v, %s: %d requests so far\n", round+1, c.rounds, q, arm, len(r.latencies))
 			}
 		}
 	}
-	wall := time.Since(begun)
-	own := cpuTime()
-	others := machineCPU() - busy - served - own
-	table(out, c, arms, cost, func(q float64, arm string) *result { return results[key(q, arm)] })
-	place := "the load ran on the same CPUs as the service, at a higher priority"
-	if apart() {
-		place = "the load had a CPU of its own"
+	wall := time.Since(start)
+	loadCPU := cpuTime()
+	othersCPU := machineCPU() - machineBefore - serviceCPU - loadCPU
+	writeTable(out, c, arms, cost, func(q float64, arm string) *result { return results[key(q, arm)] })
+	placement := "the load ran on the same CPUs as the service, at a higher priority"
+	if hasLoadCPU() {
+		placement = "the load had a CPU of its own"
 	}
 	fmt.Fprintf(out, "\n%s, %d CPUs (%s), Linux %s, %s. %s; it used %.2f CPUs, and neighbours %.2f CPUs, on average over %v.\n",
-		time.Now().UTC().Format("2006-01-02 15:04 UTC"), cpus, model(), kernel(), runtime.Version(), place,
-		own.Seconds()/wall.Seconds(), max(0, others.Seconds()/wall.Seconds()), wall.Round(time.Second))
+		time.Now().UTC().Format("2006-01-02 15:04 UTC"), cpus, cpuModel(), kernelRelease(), runtime.Version(), placement,
+		loadCPU.Seconds()/wall.Seconds(), max(0, othersCPU.Seconds()/wall.Seconds()), wall.Round(time.Second))
 	return nil
 }
 
-func table(out io.Writer, c config, arms []string, cost time.Duration, get func(float64, string) *result) {
+func writeTable(out io.Writer, c config, arms []string, cost time.Duration, get func(float64, string) *result) {
 	fmt.Fprintln(out, "| quota | set by | GOMAXPROCS | open loop, requests/s | p50 ms | p99 ms | p99.9 ms | throttled periods | closed loop, requests/s | throttled periods |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|")
 	ms := func(d time.Duration) string {
@@ -99,7 +99,7 @@ func table(out io.Writer, c config, arms []string, cost time.Duration, get func(
 	for _, q := range c.quotas {
 		for _, arm := range arms {
 			r := get(q, arm)
-			l := sorted(r.latencies)
+			l := sortedCopy(r.latencies)
 			failed := ""
 			if r.failed > 0 {
 				failed = fmt.Sprintf(" (%d failed)", r.failed)
@@ -120,17 +120,17 @@ func calibrate(progress io.Writer) (time.Duration, error) {
 		return 0, err
 	}
 	defer func() { _ = g.KillAndRemove() }()
-	s, err := launch(armGo, g)
+	s, err := startService(armGo, g)
 	if err != nil {
 		return 0, err
 	}
 	defer s.stop()
-	s.client.closed(4, 500*time.Millisecond) // until caches and connections are warm
+	s.client.closedLoop(4, 500*time.Millisecond) // until caches and connections are warm
 	before, err := s.stats()
 	if err != nil {
 		return 0, err
 	}
-	took, failed := s.client.closed(4, 2*time.Second)
+	took, failed := s.client.closedLoop(4, 2*time.Second)
 	after, err := s.stats()
 	if err != nil {
 		return 0, err
@@ -141,31 +141,31 @@ func calibrate(progress io.Writer) (time.Duration, error) {
 	return (after.CPU - before.CPU) / time.Duration(len(took)), nil
 }
 
-func measure(c config, quota float64, arm string, rate float64, seed uint64, r *result) (used time.Duration, err error) {
+func measureArm(c config, quota float64, arm string, rate float64, seed uint64, r *result) (used time.Duration, err error) {
 	g, err := newGroup(quota)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = g.KillAndRemove() }()
-	s, err := launch(arm, g)
+	s, err := startService(arm, g)
 	if err != nil {
 		return 0, err
 	}
 	defer s.stop()
-	s.client.open(rate/2, time.Second, 99)
+	s.client.openLoop(rate/2, time.Second, 99)
 
-	s0 := counted(g)
-	l, failed := s.client.open(rate, c.open, seed)
-	s1 := counted(g)
+	s0 := readStat(g)
+	l, failed := s.client.openLoop(rate, c.open, seed)
+	s1 := readStat(g)
 	r.latencies = append(r.latencies, l...)
 	r.failed += failed
 	r.periods, r.throttled = r.periods+s1.Periods-s0.Periods, r.throttled+s1.Throttled-s0.Throttled
 
-	begun := time.Now()
-	answered, bad := s.client.closed(connections, c.closed)
-	r.wall += min(time.Since(begun), c.closed)
-	s2 := counted(g)
-	r.done, r.failed = r.done+len(answered), r.failed+bad
+	start := time.Now()
+	answered, failedClosed := s.client.closedLoop(connections, c.closed)
+	r.wall += min(time.Since(start), c.closed)
+	s2 := readStat(g)
+	r.done, r.failed = r.done+len(answered), r.failed+failedClosed
 	r.fullPeriods, r.fullThrottled = r.fullPeriods+s2.Periods-s1.Periods, r.fullThrottled+s2.Throttled-s1.Throttled
 
 	st, err := s.stats()
@@ -185,7 +185,7 @@ type service struct {
 	client *client
 }
 
-func launch(arm string, g *cpugroup.Group, env ...string) (*service, error) {
+func startService(arm string, g *cpugroup.Group, env ...string) (*service, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err

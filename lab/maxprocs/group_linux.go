@@ -19,8 +19,8 @@ func newGroup(cpus float64) (*cpugroup.Group, error) {
 	return cpugroup.New(cpugroup.Options{CPUs: cpus, HighWeight: true})
 }
 
-// counted is what the kernel counts of a group; nothing, where it cannot be read.
-func counted(g *cpugroup.Group) cpugroup.Stat {
+// readStat is what the kernel counts of a group; nothing, where it cannot be read.
+func readStat(g *cpugroup.Group) cpugroup.Stat {
 	s, err := cpugroup.ReadStat(g.Dir)
 	if err != nil {
 		return cpugroup.Stat{}
@@ -28,8 +28,8 @@ func counted(g *cpugroup.Group) cpugroup.Stat {
 	return s
 }
 
-// apart reports whether the load gets a CPU of its own.
-func apart() bool { return onlineCPUs() >= 4 }
+// hasLoadCPU reports whether the load gets a CPU of its own.
+func hasLoadCPU() bool { return onlineCPUs() >= 4 }
 
 // onlineCPUs is runtime.NumCPU of a process that was not bound.
 func onlineCPUs() int {
@@ -51,9 +51,9 @@ func setAffinity(tid int, from, to int) error {
 	return nil
 }
 
-// settleLoad gives all threads of this process the last CPU for themselves, or
+// prioritizeLoad gives all threads of this process the last CPU for themselves, or
 // where there are too few, a higher priority than the service's.
-func settleLoad() error {
+func prioritizeLoad() error {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func settleLoad() error {
 		if err != nil {
 			continue
 		}
-		if apart() {
+		if hasLoadCPU() {
 			err = setAffinity(tid, n-1, n)
 		} else {
 			err = syscall.Setpriority(syscall.PRIO_PROCESS, tid, -15)
@@ -76,10 +76,10 @@ func settleLoad() error {
 	return nil
 }
 
-// settleThread undoes settleLoad for the calling thread, which will be the
+// settleThread undoes prioritizeLoad for the calling thread, which will be the
 // service.
 func settleThread() error {
-	if n := onlineCPUs(); apart() {
+	if n := onlineCPUs(); hasLoadCPU() {
 		return setAffinity(0, 0, n-1)
 	}
 	return syscall.Setpriority(syscall.PRIO_PROCESS, 0, 0)
@@ -103,12 +103,12 @@ func machineCPU() time.Duration {
 	return busy
 }
 
-func kernel() string {
+func kernelRelease() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	return strings.TrimSpace(string(b))
 }
 
-func model() string {
+func cpuModel() string {
 	b, _ := os.ReadFile("/proc/cpuinfo")
 	for _, line := range strings.Split(string(b), "\n") {
 		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {

@@ -33,7 +33,7 @@ func newClient(addr string) *client {
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-func (c *client) page() error {
+func (c *client) getPage() error {
 	r, err := c.http.Get(c.base + "/page?seed=" + strconv.FormatUint(c.seed.Add(1), 10))
 	if err != nil {
 		return err
@@ -48,23 +48,23 @@ func (c *client) page() error {
 	return nil
 }
 
-// open sends requests at Poisson arrivals of the given rate for d. Latencies
+// openLoop sends requests at Poisson arrivals of the given rate for d. Latencies
 // are from the moment a request was due, so that a service that falls behind
 // cannot hide it.
-func (c *client) open(rate float64, d time.Duration, seed uint64) (latencies []time.Duration, failed int) {
+func (c *client) openLoop(rate float64, d time.Duration, seed uint64) (latencies []time.Duration, failed int) {
 	return c.run(load.Options{Phases: []load.Phase{{StartRate: rate, EndRate: rate, Duration: d}}, Seed: seed}, math.MaxInt64)
 }
 
-// closed keeps n connections busy for d and returns how long the requests took
+// closedLoop keeps n connections busy for d and returns how long the requests took
 // that were answered in that time.
-func (c *client) closed(n int, d time.Duration) (took []time.Duration, failed int) {
+func (c *client) closedLoop(n int, d time.Duration) (took []time.Duration, failed int) {
 	return c.run(load.Options{Phases: []load.Phase{{Duration: d}}, ClosedClients: n}, int64(d))
 }
 
 // run returns the latencies of requests that were answered until end, in ns from the start.
 func (c *client) run(o load.Options, end int64) (latencies []time.Duration, failed int) {
 	o.Targets = []load.Target{{Name: "page"}}
-	o.Send = func(context.Context, int) load.Answer { return load.Answer{Err: c.page()} }
+	o.Send = func(context.Context, int) load.Answer { return load.Answer{Err: c.getPage()} }
 	var mu sync.Mutex
 	o.Observe = func(s load.Sample) {
 		mu.Lock()
@@ -90,7 +90,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-func sorted(l []time.Duration) []time.Duration {
+func sortedCopy(l []time.Duration) []time.Duration {
 	l = slices.Clone(l)
 	slices.Sort(l)
 	return l

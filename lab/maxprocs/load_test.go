@@ -15,7 +15,7 @@ func TestQuantile(t *testing.T) {
 	for i := range 1000 {
 		l = append(l, time.Duration(1000-i))
 	}
-	s := sorted(l)
+	s := sortedCopy(l)
 	for q, want := range map[float64]time.Duration{0.5: 501, 0.99: 991, 0.999: 1000} {
 		if got := quantile(s, q); got != want {
 			t.Errorf("quantile %v: %v, want %v", q, got, want)
@@ -53,7 +53,7 @@ func TestCompare(t *testing.T) {
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
-		serve(role)
+		runRole(role)
 		return
 	}
 	os.Exit(m.Run())

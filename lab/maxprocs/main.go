@@ -46,7 +46,7 @@ import (
 
 func main() {
 	if role := os.Getenv(roleVariable); role != "" {
-		serve(role)
+		runRole(role)
 		return
 	}
 	var c config
@@ -56,11 +56,11 @@ func main() {
 	flag.IntVar(&c.rounds, "rounds", 2, "how often each is measured")
 	flag.Float64Var(&c.load, "load", 0.6, "share of the quota that the open-loop load needs")
 	probes := flag.Bool("probe", false, "compare service/probe with the kernel's counters instead, by kind of load")
-	only := flag.String("only", "", "with -probe or -ps: only loads whose name matches this `pattern`")
+	pattern := flag.String("only", "", "with -probe or -ps: only loads whose name matches this `pattern`")
 	ps := flag.Bool("ps", false, "compare numbers of Ps at the quotas instead, under several loads; -open is the length of each")
 	flag.Parse()
 	if *probes {
-		if err := watch(c.rounds, c.open, *only, os.Stdout, os.Stderr); err != nil {
+		if err := compareProbe(c.rounds, c.open, *pattern, os.Stdout, os.Stderr); err != nil {
 			fmt.Fprintln(os.Stderr, "maxprocs:", err)
 			os.Exit(3)
 		}
@@ -76,7 +76,7 @@ func main() {
 	}
 	var err error
 	if *ps {
-		err = sweepPs(c, *only, os.Stdout, os.Stderr)
+		err = sweepPs(c, *pattern, os.Stdout, os.Stderr)
 	} else {
 		err = compare(c, os.Stdout, os.Stderr)
 	}

@@ -13,8 +13,8 @@ import (
 // psLoads are shares of what one P can do within the quota; 0 is a closed loop.
 var psLoads = []float64{0.6, 0.85, 0}
 
-// psTried are the numbers of Ps.
-var psTried = []int{1, 2, 4, 8}
+// psCounts are the numbers of Ps.
+var psCounts = []int{1, 2, 4, 8}
 
 // psConnections of the closed loop.
 const psConnections = 32
@@ -27,12 +27,12 @@ type psCell struct {
 
 // sweepPs measures one quota with several numbers of Ps under several loads, and
 // writes a table of medians over the rounds.
-func sweepPs(c config, only string, out, progress io.Writer) error {
-	re, err := regexp.Compile(only)
+func sweepPs(c config, pattern string, out, progress io.Writer) error {
+	re, err := regexp.Compile(pattern)
 	if err != nil {
 		return err
 	}
-	if err := settleLoad(); err != nil {
+	if err := prioritizeLoad(); err != nil {
 		return fmt.Errorf("setting the load apart (root is needed): %w", err)
 	}
 	cost, err := calibrate(progress)
@@ -40,8 +40,8 @@ func sweepPs(c config, only string, out, progress io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "| quota, load | %s |\n|---|---|---|---|---|\n", "1 P: requests/s, p99 ms, throttled | 2 Ps | 4 Ps | 8 Ps")
-	begun, busy, own := time.Now(), machineCPU(), cpuTime()
-	var served time.Duration
+	start, machineBefore, loadBefore := time.Now(), machineCPU(), cpuTime()
+	var serviceCPU time.Duration
 	for _, q := range c.quotas {
 		for _, load := range psLoads {
 			name := fmt.Sprintf("%.0f %%", 100*load)
@@ -51,15 +51,15 @@ func sweepPs(c config, only string, out, progress io.Writer) error {
 			if !re.MatchString(name) {
 				continue
 			}
-			cells := make([]psCell, len(psTried))
+			cells := make([]psCell, len(psCounts))
 			for round := range c.rounds {
-				for i := range psTried {
-					k := (i + round) % len(psTried)
-					used, err := cells[k].measure(q, load, cost, psTried[k], uint64(round+1), c.open)
+				for i := range psCounts {
+					k := (i + round) % len(psCounts)
+					used, err := cells[k].measure(q, load, cost, psCounts[k], uint64(round+1), c.open)
 					if err != nil {
-						return fmt.Errorf("quota %v, %d Ps: %w", q, psTried[k], err)
+						return fmt.Errorf("quota %v, %d Ps: %w", q, psCounts[k], err)
 					}
-					served += used
+					serviceCPU += used
 				}
 			}
 			fmt.Fprintf(out, "| %v, %s |", q, name)
@@ -69,10 +69,10 @@ func sweepPs(c config, only string, out, progress io.Writer) error {
 			fmt.Fprintln(out)
 		}
 	}
-	wall := time.Since(begun)
+	wall := time.Since(start)
 	fmt.Fprintf(out, "\n%s, %d CPUs (%s), Linux %s; %d rounds of %v; the load used %.2f CPUs, the service %.2f, neighbours %.2f.\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"),
-		onlineCPUs(), model(), kernel(), c.rounds, c.open, (cpuTime()-own).Seconds()/wall.Seconds(), served.Seconds()/wall.Seconds(),
-		max(0, (machineCPU()-busy-served-cpuTime()+own).Seconds()/wall.Seconds()))
+		onlineCPUs(), cpuModel(), kernelRelease(), c.rounds, c.open, (cpuTime()-loadBefore).Seconds()/wall.Seconds(), serviceCPU.Seconds()/wall.Seconds(),
+		max(0, (machineCPU()-machineBefore-serviceCPU-cpuTime()+loadBefore).Seconds()/wall.Seconds()))
 	return nil
 }
 
@@ -87,24 +87,24 @@ func (x *psCell) measure(quota, load float64, cost time.Duration, procs int, see
 		return 0, err
 	}
 	defer func() { _ = g.KillAndRemove() }()
-	s, err := launch(armGo, g, fmt.Sprint("GOMAXPROCS=", procs))
+	s, err := startService(armGo, g, fmt.Sprint("GOMAXPROCS=", procs))
 	if err != nil {
 		return 0, err
 	}
 	defer s.stop()
-	s.client.closed(2, 300*time.Millisecond)
-	s0 := counted(g)
-	begun := time.Now()
+	s.client.closedLoop(2, 300*time.Millisecond)
+	s0 := readStat(g)
+	start := time.Now()
 	var l []time.Duration
 	if load > 0 {
-		l, _ = s.client.open(load*quota/cost.Seconds(), length, seed)
+		l, _ = s.client.openLoop(load*quota/cost.Seconds(), length, seed)
 	} else {
-		l, _ = s.client.closed(psConnections, length)
+		l, _ = s.client.closedLoop(psConnections, length)
 	}
-	x.rate = append(x.rate, float64(len(l))/time.Since(begun).Seconds())
-	s1 := counted(g)
+	x.rate = append(x.rate, float64(len(l))/time.Since(start).Seconds())
+	s1 := readStat(g)
 	x.periods, x.throttled = x.periods+s1.Periods-s0.Periods, x.throttled+s1.Throttled-s0.Throttled
-	x.p99 = append(x.p99, quantile(sorted(l), 0.99).Seconds()*1000)
+	x.p99 = append(x.p99, quantile(sortedCopy(l), 0.99).Seconds()*1000)
 	st, err := s.stats()
 	return st.CPU, err
 }

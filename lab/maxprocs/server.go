@@ -31,13 +31,13 @@ const (
 	armWhylate      = "whylate"
 )
 
-// settle is the role of a process that goes into its place and becomes an arm
+// enterPrefix is the role of a process that goes into its place and becomes an arm
 // there: the role follows a colon.
-const settle = "settle:"
+const enterPrefix = "settle:"
 
 // environment is what an arm's process needs on top of the usual.
 func environment(arm string) []string {
-	env := []string{roleVariable + "=" + settle + arm, "WHYLATE_LOG=off"}
+	env := []string{roleVariable + "=" + enterPrefix + arm, "WHYLATE_LOG=off"}
 	if arm != armWhylate {
 		env = append(env, "WHYLATE_GOMAXPROCS=off", "WHYLATE_GOMEMLIMIT=off", "WHYLATE_GOGC=off")
 	}
@@ -51,9 +51,9 @@ type item struct {
 	Tags  []string
 }
 
-// page does what an HTTP service does: waits for a backend, works on the
+// servePage does what an HTTP service does: waits for a backend, works on the
 // answer, encodes it.
-func page(w http.ResponseWriter, r *http.Request) {
+func servePage(w http.ResponseWriter, r *http.Request) {
 	seed, _ := strconv.ParseUint(r.URL.Query().Get("seed"), 10, 64)
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	time.Sleep(time.Millisecond + time.Duration(rnd.Int64N(int64(2*time.Millisecond))))
@@ -93,10 +93,10 @@ type stats struct {
 // probeVariable asks for a probe.
 const probeVariable = "WHYLATE_MAXPROCS_PROBE"
 
-// become puts this process into the group dir, gives it the usual
+// execInGroup puts this process into the group dir, gives it the usual
 // priority and the service's CPUs, and executes the program again as an arm: the
 // runtime looks for its limits only when it starts.
-func become(arm, dir string) error {
+func execInGroup(arm, dir string) error {
 	runtime.LockOSThread() // priority and affinity are a thread's
 	if err := os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
 		return err
@@ -114,10 +114,10 @@ func become(arm, dir string) error {
 	return syscall.Exec(exe, []string{exe}, os.Environ())
 }
 
-func serve(role string) {
+func runRole(role string) {
 	arm := role
-	if a, ok := strings.CutPrefix(role, settle); ok {
-		fmt.Fprintln(os.Stderr, "maxprocs: starting the service:", become(a, os.Args[len(os.Args)-1]))
+	if a, ok := strings.CutPrefix(role, enterPrefix); ok {
+		fmt.Fprintln(os.Stderr, "maxprocs: starting the service:", execInGroup(a, os.Args[len(os.Args)-1]))
 		os.Exit(1)
 	}
 	if arm == armAutomaxprocs {
@@ -130,7 +130,7 @@ func serve(role string) {
 		p = probe.Start(probe.Options{})
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /page", page)
+	mux.HandleFunc("GET /page", servePage)
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, r *http.Request) {
 		st := stats{GOMAXPROCS: runtime.GOMAXPROCS(0), CPU: cpuTime()}
 		if p != nil {

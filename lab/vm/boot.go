@@ -89,13 +89,13 @@ func Boot(ctx context.Context, m Machine) ([]check.Result, error) {
 	rs, done, err := ParseResults(out)
 	switch {
 	case ctx.Err() != nil:
-		err = fmt.Errorf("the machine did not end in time: %w; console: %s", ctx.Err(), tail(console.String()))
+		err = fmt.Errorf("the machine did not end in time: %w; console: %s", ctx.Err(), lastPart(console.String()))
 	case runErr != nil:
-		err = fmt.Errorf("qemu: %w; console: %s", runErr, tail(console.String()))
+		err = fmt.Errorf("qemu: %w; console: %s", runErr, lastPart(console.String()))
 	case err != nil:
-		err = fmt.Errorf("%w; console: %s", err, tail(console.String()))
+		err = fmt.Errorf("%w; console: %s", err, lastPart(console.String()))
 	case !done:
-		err = fmt.Errorf("the guest ended before its last check; console: %s", tail(console.String()))
+		err = fmt.Errorf("the guest ended before its last check; console: %s", lastPart(console.String()))
 	}
 	return rs, err
 }
@@ -148,11 +148,11 @@ func ParseResults(out []byte) (rs []check.Result, done bool, err error) {
 	return rs, done, nil
 }
 
-func tail(s string) string {
+func lastPart(s string) string {
 	s = strings.TrimSpace(s)
-	const most = 2000
-	if len(s) > most {
-		s = "..." + s[len(s)-most:]
+	const maxLength = 2000
+	if len(s) > maxLength {
+		s = "..." + s[len(s)-maxLength:]
 	}
 	return s
 }

@@ -42,10 +42,10 @@ func report(t *testing.T, rs []check.Result) {
 	}
 }
 
-// bootTwice boots a machine, and once more if its kernel panicked: the first
+// bootWithRetry boots a machine, and once more if its kernel panicked: the first
 // quota of all patches the scheduler's code, and an emulated CPU that runs that
 // code meanwhile may see half of the patch (met once, in dequeue_entity of 6.12).
-func bootTwice(t *testing.T, m Machine) (rs []check.Result, err error) {
+func bootWithRetry(t *testing.T, m Machine) (rs []check.Result, err error) {
 	t.Helper()
 	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -84,7 +84,7 @@ func TestVM(t *testing.T) {
 			} {
 				t.Run(m.name, func(t *testing.T) {
 					m.machine.Kernel, m.machine.Guest = image, guest
-					rs, err := bootTwice(t, m.machine)
+					rs, err := bootWithRetry(t, m.machine)
 					if errors.Is(err, ErrNoQemu) {
 						t.Skip(err)
 					}
@@ -127,7 +127,7 @@ func TestVMHostSamples(t *testing.T) {
 	}
 	for release, image := range kernels {
 		t.Run(release, func(t *testing.T) {
-			rs, err := bootTwice(t, Machine{Kernel: image, Guest: guest, Layout: "v2", CPUs: 1, MemoryMB: 512, Exec: "/testrun", Files: files})
+			rs, err := bootWithRetry(t, Machine{Kernel: image, Guest: guest, Layout: "v2", CPUs: 1, MemoryMB: 512, Exec: "/testrun", Files: files})
 			if errors.Is(err, ErrNoQemu) {
 				t.Skip(err)
 			}

@@ -241,11 +241,11 @@ func limitCPUs(n int) (restore func(), err error) {
 // inGroups observes in real groups of the machine it runs on.
 func inGroups(out func(string, *limitscompare.Observation, error) error) error {
 	e, err := check.NewEnv("/proc/self/exe")
-	if err != nil || e.Usable() != nil || !e.Has("cpu") {
+	if err != nil || e.Usable() != nil || !e.HasController("cpu") {
 		return nil // nothing to compare in: the test says so
 	}
 	const period = 100 * time.Millisecond
-	for _, how := range []check.How{check.Plain, check.Namespaced, check.Bound, check.Covered} {
+	for _, how := range []check.Surroundings{check.Plain, check.Namespaced, check.Bound, check.Covered} {
 		for _, where := range []string{"own", "parent"} {
 			name := fmt.Sprintf("real/%s-quota-%v", where, how)
 			o := &limitscompare.Observation{}
@@ -257,7 +257,7 @@ func inGroups(out func(string, *limitscompare.Observation, error) error) error {
 					g = top
 				}
 				g.SetCPU(t, 250*time.Millisecond, period)
-				if e.Has("memory") {
+				if e.HasController("memory") {
 					g.SetMemory(t, 512<<20)
 				}
 				c := leaf.Start(t, how, nil, "observe")

@@ -20,7 +20,7 @@ type testCase struct {
 	cpuset bool
 	needs  []string // controllers besides cpu and memory
 	// how the hierarchies are mounted.
-	how check.How
+	how check.Surroundings
 	// hide spoils files of the own group: see files.
 	hide []spoiled
 	// neighbours is how many busy threads of a group of the same weight there are.
@@ -102,7 +102,7 @@ func (c *testCase) takes(scale float64) time.Duration {
 
 func (c *testCase) skip(e *check.Env) string {
 	for _, need := range append([]string{"cpu", "memory"}, c.needs...) {
-		if !e.Has(need) {
+		if !e.HasController(need) {
 			return "no " + need + " controller"
 		}
 	}

@@ -48,7 +48,7 @@ type load struct {
 	// Where it is done.
 	Dirs   []string
 	Mounts string
-	How    check.How
+	How    check.Surroundings
 	CPUs   int
 	Over   []over
 	Blind  bool

@@ -68,8 +68,8 @@ func serve(stalls bool) {
 	})))
 }
 
-// seen is what a generator reported, in ms and requests a second.
-type seen struct{ p50, p90, p99, rate float64 }
+// clientStats is what a generator reported, in ms and requests a second.
+type clientStats struct{ p50, p90, p99, rate float64 }
 
 func compare(runs int, d time.Duration, conns int, stalls bool) error {
 	for _, tool := range []string{"wrk", "hey"} {
@@ -111,15 +111,15 @@ func compare(runs int, d time.Duration, conns int, stalls bool) error {
 	rate := strconv.Itoa(each * conns)
 	generators := []struct {
 		name string
-		run  func() (seen, error)
+		run  func() (clientStats, error)
 	}{
-		{"wrk", func() (seen, error) { return wrk(url, d, conns) }},
-		{"hey", func() (seen, error) { return hey(url, d, "-c", clients) }},
-		{"whylate load --closed " + clients, func() (seen, error) { return ours(tool, url, d, "--closed", clients) }},
-		{"hey at " + rate + "/s", func() (seen, error) { return hey(url, d, "-c", clients, "-q", strconv.Itoa(each)) }},
-		{"whylate load --rate " + rate, func() (seen, error) { return ours(tool, url, d, "--rate", rate, "--arrivals", "constant") }},
+		{"wrk", func() (clientStats, error) { return wrk(url, d, conns) }},
+		{"hey", func() (clientStats, error) { return hey(url, d, "-c", clients) }},
+		{"whylate load --closed " + clients, func() (clientStats, error) { return ours(tool, url, d, "--closed", clients) }},
+		{"hey at " + rate + "/s", func() (clientStats, error) { return hey(url, d, "-c", clients, "-q", strconv.Itoa(each)) }},
+		{"whylate load --rate " + rate, func() (clientStats, error) { return ours(tool, url, d, "--rate", rate, "--arrivals", "constant") }},
 	}
-	all := map[string][]seen{}
+	all := map[string][]clientStats{}
 	for range runs {
 		for _, g := range generators {
 			s, err := g.run()
@@ -134,7 +134,7 @@ func compare(runs int, d time.Duration, conns int, stalls bool) error {
 	for _, g := range generators {
 		n := g.name
 		fmt.Printf("%-24s", n)
-		for i, f := range []func(seen) float64{func(s seen) float64 { return s.p50 }, func(s seen) float64 { return s.p90 }, func(s seen) float64 { return s.p99 }, func(s seen) float64 { return s.rate }} {
+		for i, f := range []func(clientStats) float64{func(s clientStats) float64 { return s.p50 }, func(s clientStats) float64 { return s.p90 }, func(s clientStats) float64 { return s.p99 }, func(s clientStats) float64 { return s.rate }} {
 			m, sd := moments(all[n], f)
 			fmt.Printf(" %*.4g ± %-5.2g", []int{8, 8, 10, 8}[i], m, sd)
 		}
@@ -143,7 +143,7 @@ func compare(runs int, d time.Duration, conns int, stalls bool) error {
 	return nil
 }
 
-func moments(all []seen, f func(seen) float64) (mean, sd float64) {
+func moments(all []clientStats, f func(clientStats) float64) (mean, sd float64) {
 	for _, s := range all {
 		mean += f(s) / float64(len(all))
 	}
@@ -158,7 +158,7 @@ var (
 	perSecond  = regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`)
 )
 
-func wrk(url string, d time.Duration, conns int) (s seen, err error) {
+func wrk(url string, d time.Duration, conns int) (s clientStats, err error) {
 	out, err := exec.Command("wrk", "-t1", "-c"+strconv.Itoa(conns), "-d"+strconv.Itoa(int(d.Seconds()))+"s", "--latency", url).Output()
 	if err != nil {
 		return s, fmt.Errorf("wrk: %w", err)
@@ -183,7 +183,7 @@ var (
 	heyRate       = regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`)
 )
 
-func hey(url string, d time.Duration, how ...string) (s seen, err error) {
+func hey(url string, d time.Duration, how ...string) (s clientStats, err error) {
 	out, err := exec.Command("hey", append(append([]string{"-z", d.String()}, how...), url)...).Output()
 	if err != nil {
 		return s, fmt.Errorf("hey: %w", err)
@@ -203,7 +203,7 @@ func hey(url string, d time.Duration, how ...string) (s seen, err error) {
 	return s, err
 }
 
-func ours(tool, url string, d time.Duration, how ...string) (s seen, err error) {
+func ours(tool, url string, d time.Duration, how ...string) (s clientStats, err error) {
 	out, err := exec.Command(tool, append([]string{"load", "--json", "-d", d.String(), url}, how...)...).Output()
 	if err != nil {
 		return s, fmt.Errorf("whylate load: %w", err)
@@ -219,5 +219,5 @@ func ours(tool, url string, d time.Duration, how ...string) (s seen, err error) 
 	if err := json.Unmarshal(out, &r); err != nil {
 		return s, err
 	}
-	return seen{r.Intended.P50 / 1e6, r.Intended.P90 / 1e6, r.Intended.P99 / 1e6, r.Rate}, nil
+	return clientStats{r.Intended.P50 / 1e6, r.Intended.P90 / 1e6, r.Intended.P99 / 1e6, r.Rate}, nil
 }

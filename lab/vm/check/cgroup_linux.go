@@ -31,17 +31,19 @@ func cgroupChecks() []Check {
 		{Name: "cgroup/cpuset", Needs: []string{"cpuset"}, MinCPUs: 2, Run: cpuset},
 		{Name: "cgroup/memory", Needs: []string{"memory"}, Run: memory},
 	}
-	for _, how := range []How{Plain, Namespaced, Bound} {
+	for _, surroundings := range []Surroundings{Plain, Namespaced, Bound} {
 		checks = append(checks,
-			Check{Name: "cgroup/verdict-own-" + how.String(), Needs: []string{"cpu"}, MinCPUs: 2, Run: func(e *Env, t *T) { verdictOwn(e, t, how) }},
-			Check{Name: "cgroup/verdict-ancestor-" + how.String(), Needs: []string{"cpu"}, MinCPUs: 2, Run: func(e *Env, t *T) { verdictAncestor(e, t, how) }},
-			Check{Name: "cgroup/verdict-none-" + how.String(), Needs: []string{"cpu"}, MinCPUs: 2, Run: func(e *Env, t *T) { verdictNone(e, t, how) }},
+			Check{Name: "cgroup/verdict-own-" + surroundings.String(), Needs: []string{"cpu"}, MinCPUs: 2, Run: func(e *Env, t *T) { verdictOwn(e, t, surroundings) }},
+			Check{Name: "cgroup/verdict-ancestor-" + surroundings.String(), Needs: []string{"cpu"}, MinCPUs: 2, Run: func(e *Env, t *T) { verdictAncestor(e, t, surroundings) }},
+			Check{Name: "cgroup/verdict-none-" + surroundings.String(), Needs: []string{"cpu"}, MinCPUs: 2, Run: func(e *Env, t *T) { verdictNone(e, t, surroundings) }},
 		)
 	}
 	return checks
 }
 
-func (h How) String() string { return [...]string{"plain", "namespaced", "bound", "covered"}[h] }
+func (h Surroundings) String() string {
+	return [...]string{"plain", "namespaced", "bound", "covered"}[h]
+}
 
 // Found is what a child says of itself.
 type Found struct {
@@ -143,10 +145,10 @@ type Spun struct {
 	From, To   cgroup.Stat
 }
 
-// foundIn runs a child in the group and returns what it found.
-func foundIn(t *T, g *Group, how How) *Found {
+// limitsIn runs a child in the group and returns what it found.
+func limitsIn(t *T, g *Group, surroundings Surroundings) *Found {
 	var f Found
-	g.Start(t, how, nil, "limits").Receive(t, &f)
+	g.Start(t, surroundings, nil, "limits").Receive(t, &f)
 	return &f
 }
 
@@ -173,7 +175,7 @@ func quotaFor(cpus float64) time.Duration {
 
 func noLimit(e *Env, t *T) {
 	g := e.Group(t)
-	f := foundIn(t, g, Plain)
+	f := limitsIn(t, g, Plain)
 	expectQuota(t, f, 0, -1)
 	if f.Limits.CPU.Parallelism != runtime.NumCPU() {
 		t.Errorf("parallelism %d, want the machine's %d", f.Limits.CPU.Parallelism, runtime.NumCPU())
@@ -187,16 +189,16 @@ func leafQuota(e *Env, t *T) {
 	g := e.Group(t).Sub(t, "leaf")
 	for _, cpus := range []float64{0.25, 1, 1.5} {
 		g.SetCPU(t, quotaFor(cpus), period)
-		for _, how := range []How{Plain, Namespaced, Bound, Covered} {
-			f := foundIn(t, g, how)
+		for _, surroundings := range []Surroundings{Plain, Namespaced, Bound, Covered} {
+			f := limitsIn(t, g, surroundings)
 			expectQuota(t, f, cpus, 0)
-			if want := how != Plain; f.Limits.CPU.Hidden != want {
-				t.Errorf("%v: hidden %v, want %v", how, f.Limits.CPU.Hidden, want)
+			if want := surroundings != Plain; f.Limits.CPU.Hidden != want {
+				t.Errorf("%v: hidden %v, want %v", surroundings, f.Limits.CPU.Hidden, want)
 			}
 			// Two containers' views differ, the file that binds does not.
 			file := f.Limits.CPU.Levels[0].File
 			if _, err := os.Stat(filepath.Join(g.Dir("cpu"), filepath.Base(file))); err != nil {
-				t.Errorf("%v: the file that won, %s, is not one of the group's: %v", how, file, err)
+				t.Errorf("%v: the file that won, %s, is not one of the group's: %v", surroundings, file, err)
 			}
 		}
 	}
@@ -207,12 +209,12 @@ func ancestorQuota(e *Env, t *T) {
 	mid := top.Sub(t, "mid")
 	leaf := mid.Sub(t, "leaf")
 	top.SetCPU(t, quotaFor(0.5), period)
-	expectQuota(t, foundIn(t, leaf, Plain), 0.5, 2)
-	for _, how := range []How{Namespaced, Bound} {
-		f := foundIn(t, leaf, how)
+	expectQuota(t, limitsIn(t, leaf, Plain), 0.5, 2)
+	for _, surroundings := range []Surroundings{Namespaced, Bound} {
+		f := limitsIn(t, leaf, surroundings)
 		expectQuota(t, f, 0, -1)
 		if !f.Limits.CPU.Hidden {
-			t.Errorf("%v: the ancestor with the quota is out of sight, but Hidden is false", how)
+			t.Errorf("%v: the ancestor with the quota is out of sight, but Hidden is false", surroundings)
 		}
 	}
 }
@@ -222,22 +224,22 @@ func bothQuotas(e *Env, t *T) {
 	leaf := top.Sub(t, "leaf")
 	top.SetCPU(t, quotaFor(1.5), period)
 	leaf.SetCPU(t, quotaFor(1), period)
-	expectQuota(t, foundIn(t, leaf, Plain), 1, 0)
+	expectQuota(t, limitsIn(t, leaf, Plain), 1, 0)
 	if e.V2("cpu") {
 		// v1 refuses a child's quota above its parent's.
 		leaf.SetCPU(t, quotaFor(3), period)
-		expectQuota(t, foundIn(t, leaf, Plain), 1.5, 1)
+		expectQuota(t, limitsIn(t, leaf, Plain), 1.5, 1)
 	}
 }
 
 func manyCores(e *Env, t *T) {
 	g := e.Group(t)
 	g.SetCPU(t, quotaFor(4), period)
-	for _, how := range []How{Plain, Namespaced, Bound} {
-		f := foundIn(t, g, how)
+	for _, surroundings := range []Surroundings{Plain, Namespaced, Bound} {
+		f := limitsIn(t, g, surroundings)
 		expectQuota(t, f, 4, 0)
 		if f.GOMAXPROCS != 4 || f.NumCPU != runtime.NumCPU() {
-			t.Errorf("%v: GOMAXPROCS %d of NumCPU %d, want 4 of %d", how, f.GOMAXPROCS, f.NumCPU, runtime.NumCPU())
+			t.Errorf("%v: GOMAXPROCS %d of NumCPU %d, want 4 of %d", surroundings, f.GOMAXPROCS, f.NumCPU, runtime.NumCPU())
 		}
 	}
 	// Without container awareness, as under an older go.mod, the same binary
@@ -259,14 +261,14 @@ func oddNames(e *Env, t *T) {
 		leaf.SetCPU(t, quotaFor(0.5), period)
 		// Plain shows the name in the path, Bound in the mount's root; the
 		// other surroundings show neither and are for once enough.
-		hows := []How{Plain, Bound}
+		hows := []Surroundings{Plain, Bound}
 		if i == 0 {
-			hows = []How{Plain, Namespaced, Bound, Covered}
+			hows = []Surroundings{Plain, Namespaced, Bound, Covered}
 		}
-		for _, how := range hows {
-			f := foundIn(t, leaf, how)
+		for _, surroundings := range hows {
+			f := limitsIn(t, leaf, surroundings)
 			if f.Limits.CPU.Quota != 0.5 {
-				t.Errorf("group %q, %v: quota %v, want 0.5; notes %q", name, how, f.Limits.CPU.Quota, f.Limits.Notes)
+				t.Errorf("group %q, %v: quota %v, want 0.5; notes %q", name, surroundings, f.Limits.CPU.Quota, f.Limits.Notes)
 			}
 		}
 	}
@@ -281,7 +283,7 @@ func burst(e *Env, t *T) {
 	}
 	g.Set(t, "cpu", burstFile, "20000")
 	g.Set(t, "cpu", weightFile, weight)
-	f := foundIn(t, g, Plain)
+	f := limitsIn(t, g, Plain)
 	l := f.Limits.CPU.Levels[0]
 	if l.Burst != 20*time.Millisecond || strconv.FormatInt(l.Weight, 10) != weight || l.Quota != quotaFor(0.5) || l.Period != period {
 		t.Errorf("quota %v, period %v, burst %v, weight %d, want %v, %v, 20ms, %s", l.Quota, l.Period, l.Burst, l.Weight, quotaFor(0.5), period, weight)
@@ -341,8 +343,8 @@ func otherProcess(e *Env, t *T) {
 	top := e.Group(t)
 	leaf := top.Sub(t, "leaf")
 	top.SetCPU(t, quotaFor(1), period)
-	for _, how := range []How{Plain, Namespaced, Bound} {
-		c := leaf.Start(t, how, nil, "follow")
+	for _, surroundings := range []Surroundings{Plain, Namespaced, Bound} {
+		c := leaf.Start(t, surroundings, nil, "follow")
 		var f Followed
 		c.Receive(t, &f)
 		l, err := cgroup.Read(cgroup.Options{PID: c.Pid()})
@@ -351,10 +353,10 @@ func otherProcess(e *Env, t *T) {
 		}
 		// From out here the whole chain shows, whatever the child sees.
 		if l.CPU.Quota != 1 || l.CPU.QuotaLevel != 1 || l.CPU.Hidden {
-			t.Errorf("%v: quota %v at level %d, hidden %v, want 1 at level 1; notes %q", how, l.CPU.Quota, l.CPU.QuotaLevel, l.CPU.Hidden, l.Notes)
+			t.Errorf("%v: quota %v at level %d, hidden %v, want 1 at level 1; notes %q", surroundings, l.CPU.Quota, l.CPU.QuotaLevel, l.CPU.Hidden, l.Notes)
 		}
-		if how == Plain && f.Bounds.Quota != 1 || how != Plain && f.Bounds.Quota != 0 {
-			t.Errorf("%v: the child itself sees quota %v", how, f.Bounds.Quota)
+		if surroundings == Plain && f.Bounds.Quota != 1 || surroundings != Plain && f.Bounds.Quota != 0 {
+			t.Errorf("%v: the child itself sees quota %v", surroundings, f.Bounds.Quota)
 		}
 	}
 }
@@ -376,7 +378,7 @@ func notEnabled(e *Env, t *T) {
 		bare.dirs[c] = d + "/bare"
 	}
 	t.Cleanup(func() { bare.remove(t) })
-	f := foundIn(t, bare, Plain)
+	f := limitsIn(t, bare, Plain)
 	expectQuota(t, f, 0.5, 1)
 	if l := f.Limits.CPU.Levels[0]; !l.Missing {
 		t.Errorf("the own group has no cpu controller, but Missing is false: %+v", l)
@@ -399,7 +401,7 @@ func cpuset(e *Env, t *T) {
 	last := list[strings.LastIndexAny(list, ",-\t ")+1:]
 	g := e.Group(t)
 	g.Set(t, "cpuset", "cpuset.cpus", last)
-	f := foundIn(t, g, Plain)
+	f := limitsIn(t, g, Plain)
 	c := f.Limits.CPU
 	if c.Cpuset != 1 || c.Affinity != 1 || c.Parallelism != 1 || c.Effective != 1 {
 		t.Errorf("cpuset %d, affinity %d, parallelism %d, effective %v, want 1 each; notes %q", c.Cpuset, c.Affinity, c.Parallelism, c.Effective, f.Limits.Notes)
@@ -425,11 +427,11 @@ func memory(e *Env, t *T) {
 		}
 	}
 	leaf.SetMemory(t, big)
-	for _, how := range []How{Plain, Namespaced, Bound} {
-		expect("own limit, "+how.String(), foundIn(t, leaf, how), big)
+	for _, surroundings := range []Surroundings{Plain, Namespaced, Bound} {
+		expect("own limit, "+surroundings.String(), limitsIn(t, leaf, surroundings), big)
 	}
 	top.SetMemory(t, small)
-	f := foundIn(t, leaf, Plain)
+	f := limitsIn(t, leaf, Plain)
 	expect("ancestor's limit", f, small)
 	if lv := f.Limits.Memory.MaxLevel; lv != 1 {
 		t.Errorf("the ancestor's limit is at level %d, want 1", lv)
@@ -439,11 +441,11 @@ func memory(e *Env, t *T) {
 	if !e.V2("memory") {
 		hidden = small
 	}
-	for _, how := range []How{Namespaced, Bound} {
-		f := foundIn(t, leaf, how)
-		expect("hidden ancestor's limit, "+how.String(), f, hidden)
+	for _, surroundings := range []Surroundings{Namespaced, Bound} {
+		f := limitsIn(t, leaf, surroundings)
+		expect("hidden ancestor's limit, "+surroundings.String(), f, hidden)
 		if !f.Limits.Memory.Hidden {
-			t.Errorf("%v: Hidden is false", how)
+			t.Errorf("%v: Hidden is false", surroundings)
 		}
 	}
 	// A limit that changes is followed.
@@ -463,8 +465,8 @@ func memory(e *Env, t *T) {
 
 // throttledBy spins a child in leaf until the kernel has throttled the group
 // holder some times, as seen from outside, and returns what the child says.
-func throttledBy(t *T, holder, leaf *Group, how How) Spun {
-	c := leaf.Start(t, how, nil, "spin", "2")
+func throttledBy(t *T, holder, leaf *Group, surroundings Surroundings) Spun {
+	c := leaf.Start(t, surroundings, nil, "spin", "2")
 	var word string
 	c.Receive(t, &word)
 	before := stat(t, holder, "nr_throttled")
@@ -501,23 +503,23 @@ func stat(t *T, g *Group, key string) int64 {
 	return 0
 }
 
-func verdictOwn(e *Env, t *T, how How) {
+func verdictOwn(e *Env, t *T, surroundings Surroundings) {
 	g := e.Group(t)
 	g.SetCPU(t, quotaFor(0.5), period)
-	s := throttledBy(t, g, g, how)
+	s := throttledBy(t, g, g, surroundings)
 	th := s.Throttling
 	if th.Verdict != cgroup.VerdictOwn || th.ThrottledPeriods == 0 || th.Own <= 0 {
 		t.Errorf("verdict %+v, want own with throttled periods; from %+v to %+v", th, s.From, s.To)
 	}
 }
 
-func verdictAncestor(e *Env, t *T, how How) {
+func verdictAncestor(e *Env, t *T, surroundings Surroundings) {
 	top := e.Group(t)
 	leaf := top.Sub(t, "leaf")
 	top.SetCPU(t, quotaFor(0.5), period)
-	s := throttledBy(t, top, leaf, how)
+	s := throttledBy(t, top, leaf, surroundings)
 	want := cgroup.VerdictAncestor
-	if how != Plain && !e.HasLocal(leaf) {
+	if surroundings != Plain && !e.HasLocal(leaf) {
 		want = cgroup.VerdictUnknown // out of sight, and this kernel does not tell
 	}
 	if s.Throttling.Verdict != want || want == cgroup.VerdictAncestor && s.Throttling.Ancestor <= 0 {
@@ -525,9 +527,9 @@ func verdictAncestor(e *Env, t *T, how How) {
 	}
 }
 
-func verdictNone(e *Env, t *T, how How) {
+func verdictNone(e *Env, t *T, surroundings Surroundings) {
 	g := e.Group(t).Sub(t, "leaf")
-	c := g.Start(t, how, nil, "spin", "1")
+	c := g.Start(t, surroundings, nil, "spin", "1")
 	var word string
 	c.Receive(t, &word)
 	time.Sleep(300 * time.Millisecond) // three periods in which it could have been throttled
@@ -535,7 +537,7 @@ func verdictNone(e *Env, t *T, how How) {
 	var s Spun
 	c.Receive(t, &s)
 	want := cgroup.VerdictNone
-	if how != Plain && !e.HasLocal(g) {
+	if surroundings != Plain && !e.HasLocal(g) {
 		want = cgroup.VerdictUnknown
 	}
 	if s.Throttling.Verdict != want {

@@ -111,7 +111,7 @@ func RunOne(e *Env, c Check) Result {
 			}
 		}()
 		for _, n := range c.Needs {
-			if !e.Has(n) {
+			if !e.HasController(n) {
 				t.Skipf("this kernel offers no %s controller in the %s layout", n, e.Layout)
 			}
 		}

@@ -110,13 +110,13 @@ func (c *clocked) slow(name string) (arrived bool) {
 	c.mu.Lock()
 	before := len(c.arrived)
 	c.mu.Unlock()
-	kept := c.s.Flight().State().Kept
+	stored := c.s.Flight().State().Kept
 	_ = mark.Do(context.Background(), name, func(context.Context) error { time.Sleep(300 * time.Millisecond); return nil })
 	arrivals := func() int { c.mu.Lock(); defer c.mu.Unlock(); return len(c.arrived) }
 	for range 200 {
-		if st := c.s.Flight().State(); st.Kept > kept && arrivals() > before {
+		if st := c.s.Flight().State(); st.Kept > stored && arrivals() > before {
 			return true
-		} else if st.Kept == kept && st.Missed[flight.KindSlow] > 0 {
+		} else if st.Kept == stored && st.Missed[flight.KindSlow] > 0 {
 			return false
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -232,19 +232,19 @@ func suspended(t *T) {
 	if err != nil || os.WriteFile(alarm, []byte("0"), 0) != nil {
 		t.Skipf("this kernel does not sleep, or has no alarm: %v", err)
 	}
-	how := "freeze"
+	surroundings := "freeze"
 	if strings.Contains(string(state), "mem") {
-		how = "mem"
+		surroundings = "mem"
 	}
 	if err := os.WriteFile(alarm, fmt.Appendf(nil, "+%d", asleep), 0); err != nil {
 		t.Skipf("the alarm cannot be set: %v", err)
 	}
 	before, wall := time.Now(), time.Now().Round(0)
-	if err := os.WriteFile("/sys/power/state", []byte(how), 0); err != nil {
-		t.Skipf("it does not sleep (%s of %q): %v", how, state, err)
+	if err := os.WriteFile("/sys/power/state", []byte(surroundings), 0); err != nil {
+		t.Skipf("it does not sleep (%s of %q): %v", surroundings, state, err)
 	}
 	passed, slept := time.Since(before), time.Now().Round(0).Sub(wall)
-	t.Logf("%s: %v by the wall, %v by the clock that is not set", how, slept, passed)
+	t.Logf("%s: %v by the wall, %v by the clock that is not set", surroundings, slept, passed)
 	if slept-passed < 3*time.Second { // a busy machine takes long to fall asleep
 		t.Skipf("the machine was not asleep")
 	}

@@ -89,8 +89,8 @@ func NewEnv(self string) (*Env, error) {
 	return e, nil
 }
 
-// Has reports whether a controller can be used.
-func (e *Env) Has(controller string) bool {
+// HasController reports whether a controller can be used.
+func (e *Env) HasController(controller string) bool {
 	_, ok := e.mounts[controller]
 	return ok
 }
@@ -232,12 +232,12 @@ func (g *Group) Set(t *T, controller, name, value string) {
 	}
 }
 
-// How says in which surroundings a child runs.
-type How int
+// Surroundings says in which surroundings a child runs.
+type Surroundings int
 
 const (
 	// Plain: the child sees the machine's own mounts.
-	Plain How = iota
+	Plain Surroundings = iota
 	// Namespaced: a cgroup namespace rooted at the child's groups, with the
 	// hierarchies mounted again inside, as container engines do by default on
 	// v2.
@@ -269,8 +269,8 @@ type message struct {
 
 // Start runs a child body inside the group, with extra environment settings
 // "K=V" among the arguments' env.
-func (g *Group) Start(t *T, how How, env []string, name string, args ...string) *Child {
-	argv := append([]string{"join", strconv.Itoa(int(how))}, g.Dirs()...)
+func (g *Group) Start(t *T, surroundings Surroundings, env []string, name string, args ...string) *Child {
+	argv := append([]string{"join", strconv.Itoa(int(surroundings))}, g.Dirs()...)
 	argv = append(append(argv, "--", name), args...)
 	c := &Child{name: name, cmd: exec.Command(g.env.Self, argv...)}
 	c.cmd.Env = append(append(os.Environ(), "GOMAXPROCS=", "WHYLATE_MOUNTS="+g.env.Mounts()), env...)
@@ -385,12 +385,12 @@ func Join(self string, args []string) error {
 	if err != nil {
 		return err
 	}
-	how := How(n)
+	surroundings := Surroundings(n)
 	i := slices.Index(args, "--")
 	if i < 0 {
 		return errors.New("join: no --")
 	}
-	if err := Enter(how, os.Getenv("WHYLATE_MOUNTS"), args[1:i]); err != nil {
+	if err := Enter(surroundings, os.Getenv("WHYLATE_MOUNTS"), args[1:i]); err != nil {
 		return err
 	}
 	return syscall.Exec(self, append([]string{self, "child"}, args[i+1:]...), os.Environ())
@@ -399,16 +399,16 @@ func Join(self string, args []string) error {
 // Enter puts this process into the groups with these directories and makes the
 // surroundings; mounts is what Env.Mounts said before. The namespaces are the
 // calling thread's: it must be locked, and go on by exec.
-func Enter(how How, mounts string, dirs []string) error {
+func Enter(surroundings Surroundings, mounts string, dirs []string) error {
 	for _, dir := range dirs {
 		if err := write(dir, "cgroup.procs", "0"); err != nil {
 			return err
 		}
 	}
-	if how == Plain {
+	if surroundings == Plain {
 		return nil
 	}
-	if err := surround(how, mounts, dirs); err != nil {
+	if err := surround(surroundings, mounts, dirs); err != nil {
 		return fmt.Errorf("making the surroundings: %w", err)
 	}
 	return nil
@@ -416,9 +416,9 @@ func Enter(how How, mounts string, dirs []string) error {
 
 // surround makes the mounts of a container. The exec that follows keeps the
 // thread's namespaces, because the caller has locked it.
-func surround(how How, mounts string, dirs []string) error {
+func surround(surroundings Surroundings, mounts string, dirs []string) error {
 	flags := syscall.CLONE_NEWNS
-	if how == Namespaced {
+	if surroundings == Namespaced {
 		flags |= syscall.CLONE_NEWCGROUP
 	}
 	if err := syscall.Unshare(flags); err != nil {
@@ -427,7 +427,7 @@ func surround(how How, mounts string, dirs []string) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)
 	}
-	seen := map[string]bool{}
+	mounted := map[string]bool{}
 	for _, m := range strings.Split(mounts, ";") {
 		// Version, controller (v1 only), mount point: see Mounts.
 		f := strings.SplitN(m, ":", 3)
@@ -435,18 +435,18 @@ func surround(how How, mounts string, dirs []string) error {
 			return fmt.Errorf("bad mount %q", m)
 		}
 		point := f[2]
-		if seen[point] {
+		if mounted[point] {
 			continue
 		}
-		seen[point] = true
-		if how == Bound || how == Covered {
+		mounted[point] = true
+		if surroundings == Bound || surroundings == Covered {
 			src := ""
 			for _, d := range dirs {
 				if strings.HasPrefix(d, point+"/") {
 					src = d
 				}
 			}
-			if err := bindOver(src, point, how == Covered); err != nil {
+			if err := bindOver(src, point, surroundings == Covered); err != nil {
 				return fmt.Errorf("binding %s over %s: %w", src, point, err)
 			}
 			continue
@@ -459,7 +459,7 @@ func surround(how How, mounts string, dirs []string) error {
 		if err := syscall.Unmount(point, syscall.MNT_DETACH); err != nil {
 			return fmt.Errorf("unmounting %s: %w", point, err)
 		}
-		if how == Bare {
+		if surroundings == Bare {
 			continue
 		}
 		if err := syscall.Mount("cgroup", point, fstype, 0, data); err != nil {

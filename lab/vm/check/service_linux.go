@@ -17,10 +17,10 @@ func serviceChecks() []Check {
 		{Name: "tune/environment-wins", Needs: []string{"cpu"}, MinCPUs: 4, Run: tuneEnvironment},
 		{Name: "tune/many-cores-small-quota", Needs: []string{"cpu"}, MinCPUs: 8, Run: tuneManyCores},
 	}
-	for _, how := range []How{Plain, Namespaced, Bound} {
+	for _, surroundings := range []Surroundings{Plain, Namespaced, Bound} {
 		checks = append(checks,
-			Check{Name: "probe/own-" + how.String(), Needs: []string{"cpu"}, MinCPUs: 2, Run: func(e *Env, t *T) { probeOwn(e, t, how) }},
-			Check{Name: "probe/ancestor-" + how.String(), Needs: []string{"cpu"}, MinCPUs: 2, Run: func(e *Env, t *T) { probeAncestor(e, t, how) }},
+			Check{Name: "probe/own-" + surroundings.String(), Needs: []string{"cpu"}, MinCPUs: 2, Run: func(e *Env, t *T) { probeOwn(e, t, surroundings) }},
+			Check{Name: "probe/ancestor-" + surroundings.String(), Needs: []string{"cpu"}, MinCPUs: 2, Run: func(e *Env, t *T) { probeAncestor(e, t, surroundings) }},
 		)
 	}
 	return checks
@@ -112,7 +112,7 @@ func tuneManyCores(e *Env, t *T) {
 // Frozen is what the child "frozen" says.
 type Frozen struct {
 	Freezes   uint64
-	By        map[cgroup.Verdict]uint64
+	ByVerdict map[cgroup.Verdict]uint64
 	Throttled cgroup.Throttling
 	CPU, Wall time.Duration
 }
@@ -145,16 +145,16 @@ func frozen(c *ChildIO, args []string) (any, error) {
 	p.Stop()
 	var s probe.Snapshot
 	p.Snapshot(&s)
-	f := Frozen{Freezes: s.Freezes.Count, By: map[cgroup.Verdict]uint64{}, Throttled: s.Throttled, CPU: s.FreezeCPU, Wall: s.FreezeTime}
+	f := Frozen{Freezes: s.Freezes.Count, ByVerdict: map[cgroup.Verdict]uint64{}, Throttled: s.Throttled, CPU: s.FreezeCPU, Wall: s.FreezeTime}
 	for _, v := range cgroup.Verdicts() {
-		f.By[v] = s.FreezesBy(v).Count
+		f.ByVerdict[v] = s.FreezesBy(v).Count
 	}
 	return f, nil
 }
 
 // probed runs the child until the kernel has throttled holder some times.
-func probed(t *T, holder, leaf *Group, how How) Frozen {
-	c := leaf.Start(t, how, nil, "frozen", "2")
+func probed(t *T, holder, leaf *Group, surroundings Surroundings) Frozen {
+	c := leaf.Start(t, surroundings, nil, "frozen", "2")
 	var word string
 	c.Receive(t, &word)
 	before := stat(t, holder, "nr_throttled")
@@ -168,7 +168,7 @@ func probed(t *T, holder, leaf *Group, how How) Frozen {
 	c.Send(t, "stop")
 	var f Frozen
 	c.Receive(t, &f)
-	t.Logf("%d freezes %v, %v of wall time, %v as CPU time; counters: own %v, ancestor %v, %s (%s)", f.Freezes, f.By, f.Wall, f.CPU, f.Throttled.Own, f.Throttled.Ancestor, f.Throttled.Verdict, f.Throttled.Evidence)
+	t.Logf("%d freezes %v, %v of wall time, %v as CPU time; counters: own %v, ancestor %v, %s (%s)", f.Freezes, f.ByVerdict, f.Wall, f.CPU, f.Throttled.Own, f.Throttled.Ancestor, f.Throttled.Verdict, f.Throttled.Evidence)
 	if f.Freezes == 0 {
 		t.Fatalf("no freeze was seen in ten throttled periods")
 	}
@@ -178,28 +178,28 @@ func probed(t *T, holder, leaf *Group, how How) Frozen {
 // Verdicts of single freezes are asked for only where they can be wrong: on an
 // emulated or busy machine some freezes are the run queue's.
 
-func probeOwn(e *Env, t *T, how How) {
+func probeOwn(e *Env, t *T, surroundings Surroundings) {
 	g := e.Group(t)
 	g.SetCPU(t, quotaFor(0.5), period)
-	f := probed(t, g, g, how)
-	if f.Throttled.Verdict != cgroup.VerdictOwn || f.By[cgroup.VerdictOwn] == 0 || f.By[cgroup.VerdictAncestor] != 0 {
+	f := probed(t, g, g, surroundings)
+	if f.Throttled.Verdict != cgroup.VerdictOwn || f.ByVerdict[cgroup.VerdictOwn] == 0 || f.ByVerdict[cgroup.VerdictAncestor] != 0 {
 		t.Errorf("%+v, want own", f)
 	}
 }
 
-func probeAncestor(e *Env, t *T, how How) {
+func probeAncestor(e *Env, t *T, surroundings Surroundings) {
 	top := e.Group(t)
 	leaf := top.Sub(t, "leaf")
 	top.SetCPU(t, quotaFor(0.5), period)
-	f := probed(t, top, leaf, how)
+	f := probed(t, top, leaf, surroundings)
 	want := cgroup.VerdictAncestor
-	if how != Plain && !e.HasLocal(leaf) {
+	if surroundings != Plain && !e.HasLocal(leaf) {
 		want = cgroup.VerdictUnknown // out of sight, and this kernel does not tell
 	}
-	if f.Throttled.Verdict != want || f.By[want] == 0 || f.By[cgroup.VerdictOwn] != 0 {
+	if f.Throttled.Verdict != want || f.ByVerdict[want] == 0 || f.ByVerdict[cgroup.VerdictOwn] != 0 {
 		t.Errorf("%+v, want %s", f, want)
 	}
-	if want == cgroup.VerdictUnknown && f.By[cgroup.VerdictNone] != 0 {
+	if want == cgroup.VerdictUnknown && f.ByVerdict[cgroup.VerdictNone] != 0 {
 		t.Errorf("%+v: none was claimed where nobody can tell", f)
 	}
 }

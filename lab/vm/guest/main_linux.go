@@ -63,17 +63,17 @@ func runChecks(w io.Writer, self, pattern string) error {
 		return err
 	}
 	enc := json.NewEncoder(w)
-	ran := 0
+	anyRan := 0
 	for _, c := range check.All() {
 		if !re.MatchString(c.Name) {
 			continue
 		}
-		ran++
+		anyRan++
 		if err := enc.Encode(check.RunOne(e, c)); err != nil {
 			return err
 		}
 	}
-	if ran == 0 {
+	if anyRan == 0 {
 		return errors.New("no check matches " + pattern)
 	}
 	return enc.Encode(check.Result{Done: true, Layout: e.Layout, Kernel: e.Kernel})

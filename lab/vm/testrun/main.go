@@ -45,25 +45,25 @@ func run() error {
 		release = strings.TrimSpace(string(b))
 	}
 	results := json.NewEncoder(os.Stdout)
-	var said []string
+	var output []string
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		m := verdict.FindStringSubmatch(lines.Text())
 		if m == nil {
-			said = append(said, lines.Text())
+			output = append(output, lines.Text())
 			continue
 		}
-		r := check.Result{Check: m[2], Kernel: release, Failed: m[1] == "FAIL", Log: said}
+		r := check.Result{Check: m[2], Kernel: release, Failed: m[1] == "FAIL", Log: output}
 		if m[1] == "SKIP" {
-			r.Skip = strings.Join(said, "; ")
+			r.Skip = strings.Join(output, "; ")
 		}
-		said = nil
+		output = nil
 		if err := results.Encode(r); err != nil {
 			return err
 		}
 	}
 	if err := cmd.Wait(); err != nil {
 		// A test that failed has said so; a program that broke off has not.
-		if err := results.Encode(check.Result{Check: "all", Kernel: release, Failed: true, Log: append(said, err.Error())}); err != nil {
+		if err := results.Encode(check.Result{Check: "all", Kernel: release, Failed: true, Log: append(output, err.Error())}); err != nil {
 			return err
 		}
 	}
