@@ -26,7 +26,7 @@ type config struct {
 // connections of the closed loop.
 const connections = 64
 
-// result is what one arm did at one quota, over all rounds.
+// result has the measurements of one arm at one quota, over all rounds.
 type result struct {
 	procs              int
 	latencies          []time.Duration
@@ -41,7 +41,7 @@ type result struct {
 func compare(c config, out, progress io.Writer) error {
 	cpus := runtime.NumCPU()
 	if err := prioritizeLoad(); err != nil {
-		return fmt.Errorf("setting the load apart (root is needed): %w", err)
+		return fmt.Errorf("giving the load a CPU or priority (root is needed): %w", err)
 	}
 	cost, err := calibrate(progress)
 	if err != nil {
@@ -79,7 +79,7 @@ func compare(c config, out, progress io.Writer) error {
 	writeTable(out, c, arms, cost, func(q float64, arm string) *result { return results[key(q, arm)] })
 	placement := "the load ran on the same CPUs as the service, at a higher priority"
 	if hasLoadCPU() {
-		placement = "the load had a CPU of its own"
+		placement = "the load had its own CPU"
 	}
 	fmt.Fprintf(out, "\n%s, %d CPUs (%s), Linux %s, %s. %s; it used %.2f CPUs, and neighbours %.2f CPUs, on average over %v.\n",
 		time.Now().UTC().Format("2006-01-02 15:04 UTC"), cpus, cpuModel(), kernelRelease(), runtime.Version(), placement,
@@ -112,9 +112,9 @@ func writeTable(out io.Writer, c config, arms []string, cost time.Duration, get 
 	}
 }
 
-// calibrate measures what one request costs, without a quota.
+// calibrate measures the CPU time of a request, without a quota.
 func calibrate(progress io.Writer) (time.Duration, error) {
-	fmt.Fprintln(progress, "measuring what a request costs")
+	fmt.Fprintln(progress, "measuring the CPU time of a request")
 	g, err := newGroup(0)
 	if err != nil {
 		return 0, err
@@ -125,7 +125,7 @@ func calibrate(progress io.Writer) (time.Duration, error) {
 		return 0, err
 	}
 	defer s.stop()
-	s.client.closedLoop(4, 500*time.Millisecond) // until caches and connections are warm
+	s.client.closedLoop(4, 500*time.Millisecond) // warm up caches and connections
 	before, err := s.stats()
 	if err != nil {
 		return 0, err

@@ -15,15 +15,14 @@ import (
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 )
 
-// A demand is what the service is asked for while its probe is compared with the
-// kernel.
+// A probedLoad is a load under which the service's probe is compared with the kernel's counters.
 type probedLoad struct {
 	name   string
 	quota  float64
 	parent bool // the quota is the parent group's
 	procs  int
-	// One of these: a share of the quota that an open loop needs, connections of a
-	// closed loop, or a burst of so many requests each every.
+	// One of these: the share of the quota that an open loop needs, the connections of a closed loop, or a burst of requests
+	// each interval.
 	share       float64
 	connections int
 	burst       int
@@ -44,25 +43,25 @@ var probedLoads = []probedLoad{
 	{name: "0.5 on the parent, 1 P, closed loop", quota: 0.5, parent: true, procs: 1, connections: 8},
 }
 
-// probeDelay is how long it takes until the probe has looked at its counters again.
+// probeDelay is the time after which the probe has read its counters again.
 const probeDelay = 1200 * time.Millisecond
 
-// A glimpse is what the probe and the kernel said of one run.
+// A probeResult has the results of the probe and the kernel for one run.
 type probeResult struct {
 	kernel, counted, byTimer, wall time.Duration
 	periods                        int64
 	freezes                        int
 }
 
-// compareProbe compares what the service's probe says with the kernel's counters, by
-// kind of load, and writes a table with the spread over the rounds.
+// compareProbe compares the results of the service's probe with the kernel's counters, by kind of load, and writes a table
+// with the spread over the rounds.
 func compareProbe(rounds int, length time.Duration, pattern string, out, progress io.Writer) error {
 	re, err := regexp.Compile(pattern)
 	if err != nil {
 		return err
 	}
 	if err := prioritizeLoad(); err != nil {
-		return fmt.Errorf("setting the load apart (root is needed): %w", err)
+		return fmt.Errorf("giving the load a CPU or priority (root is needed): %w", err)
 	}
 	cost, err := calibrate(progress)
 	if err != nil {
@@ -139,7 +138,7 @@ func (d *probedLoad) run(cost, length time.Duration) (g probeResult, used time.D
 		return g, 0, err
 	}
 	defer s.stop()
-	s.client.closedLoop(2, 300*time.Millisecond) // until caches are warm; the probe begins at the first question
+	s.client.closedLoop(2, 300*time.Millisecond) // warm up caches; the probe starts at the first request for statistics
 	if _, err := s.stats(); err != nil {
 		return g, 0, err
 	}
@@ -157,7 +156,7 @@ func (d *probedLoad) run(cost, length time.Duration) (g probeResult, used time.D
 	default:
 		s.client.closedLoop(d.connections, length)
 	}
-	// What is held back is counted when it ends.
+	// The kernel counts throttled time at its end.
 	time.Sleep(probeDelay)
 	last, err := s.stats()
 	if err != nil {
@@ -171,7 +170,7 @@ func (d *probedLoad) run(cost, length time.Duration) (g probeResult, used time.D
 	return g, last.CPU, nil
 }
 
-// sendBursts sends n requests at once, again and again, for d.
+// sendBursts sends n concurrent requests at each interval, for d.
 func (c *client) sendBursts(n int, interval, d time.Duration) {
 	for start := time.Now(); time.Since(start) < d; {
 		next := time.Now().Add(interval)

@@ -13,13 +13,12 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// newGroup makes a group with a quota, which goes before its neighbours within
-// it; 0 CPUs is no quota.
+// newGroup creates a group with a quota and with priority over other groups within it; 0 CPUs means no quota.
 func newGroup(cpus float64) (*cpugroup.Group, error) {
 	return cpugroup.New(cpugroup.Options{CPUs: cpus, HighWeight: true})
 }
 
-// readStat is what the kernel counts of a group; nothing, where it cannot be read.
+// readStat returns the kernel's counters of a group, zeros if they cannot be read.
 func readStat(g *cpugroup.Group) cpugroup.Stat {
 	s, err := cpugroup.ReadStat(g.Dir)
 	if err != nil {
@@ -28,10 +27,10 @@ func readStat(g *cpugroup.Group) cpugroup.Stat {
 	return s
 }
 
-// hasLoadCPU reports whether the load gets a CPU of its own.
+// hasLoadCPU reports whether the load gets its own CPU.
 func hasLoadCPU() bool { return onlineCPUs() >= 4 }
 
-// onlineCPUs is runtime.NumCPU of a process that was not bound.
+// onlineCPUs returns runtime.NumCPU of a process without CPU affinity.
 func onlineCPUs() int {
 	l, err := cgroup.Read(cgroup.Options{})
 	if err != nil {
@@ -51,8 +50,7 @@ func setAffinity(tid int, from, to int) error {
 	return nil
 }
 
-// prioritizeLoad gives all threads of this process the last CPU for themselves, or
-// where there are too few, a higher priority than the service's.
+// prioritizeLoad gives all threads of this process the last CPU or, on a small machine, a higher priority than the service's.
 func prioritizeLoad() error {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -85,7 +83,7 @@ func settleThread() error {
 	return syscall.Setpriority(syscall.PRIO_PROCESS, 0, 0)
 }
 
-// machineCPU is the CPU time all of the machine used since it was started.
+// machineCPU returns the CPU time of the whole machine since its start.
 func machineCPU() time.Duration {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -48,20 +48,18 @@ func (c *client) getPage() error {
 	return nil
 }
 
-// openLoop sends requests at Poisson arrivals of the given rate for d. Latencies
-// are from the moment a request was due, so that a service that falls behind
-// cannot hide it.
+// openLoop sends requests at Poisson arrivals of the given rate for d. Latencies count from the due time, so that they include
+// the delay of a service that falls behind.
 func (c *client) openLoop(rate float64, d time.Duration, seed uint64) (latencies []time.Duration, failed int) {
 	return c.run(load.Options{Phases: []load.Phase{{StartRate: rate, EndRate: rate, Duration: d}}, Seed: seed}, math.MaxInt64)
 }
 
-// closedLoop keeps n connections busy for d and returns how long the requests took
-// that were answered in that time.
+// closedLoop keeps n connections busy for d and returns the latencies of the requests that were answered in that time.
 func (c *client) closedLoop(n int, d time.Duration) (took []time.Duration, failed int) {
 	return c.run(load.Options{Phases: []load.Phase{{Duration: d}}, ClosedClients: n}, int64(d))
 }
 
-// run returns the latencies of requests that were answered until end, in ns from the start.
+// run returns the latencies of requests that were answered before end, in ns from the start.
 func (c *client) run(o load.Options, end int64) (latencies []time.Duration, failed int) {
 	o.Targets = []load.Target{{Name: "page"}}
 	o.Send = func(context.Context, int) load.Answer { return load.Answer{Err: c.getPage()} }
@@ -82,7 +80,7 @@ func (c *client) run(o load.Options, end int64) (latencies []time.Duration, fail
 	return latencies, failed
 }
 
-// quantile of sorted latencies; 0 without enough of them to tell.
+// quantile returns a quantile of sorted latencies, 0 if there are too few.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if float64(len(sorted))*(1-q) < 1 {
 		return 0

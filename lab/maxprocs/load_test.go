@@ -26,7 +26,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// The whole comparison, as short as it can be: every arm gets its GOMAXPROCS.
+// TestCompare runs the whole comparison as short as possible: every arm gets its GOMAXPROCS.
 func TestCompare(t *testing.T) {
 	if os.Getenv("WHYLATE_FULL") != "1" {
 		t.Skip("runs for some seconds in cgroups: only with WHYLATE_FULL=1 (.ci/full)")

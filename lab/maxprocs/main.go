@@ -1,34 +1,31 @@
 //go:build linux
 
-// Maxprocs compares three ways of setting GOMAXPROCS under a CPU quota, on one
-// HTTP service, in one run:
+// Command maxprocs compares three ways of setting GOMAXPROCS under a CPU quota, on one HTTP service, in one run:
 //
-//   - go: what the runtime picks by itself
-//   - automaxprocs: go.uber.org/automaxprocs
-//   - whylate: github.com/whylate/whylate/service/auto
+// - go: the runtime's choice - automaxprocs: go.uber.org/automaxprocs - whylate: github.com/whylate/whylate/service/auto
 //
-// It makes a cgroup for each quota, so it needs root and a hierarchy with the
-// cpu controller. For each quota and way it starts the service in the
-// group and measures twice:
+// It creates a cgroup for each quota, so it needs root and a hierarchy with the cpu controller. For each quota and way it
+// starts the service in the group and measures twice:
 //
-//   - latency under open-loop load: requests arrive at random (Poisson) at a
-//     rate that needs 60 % of the quota, no matter how long answers take, and
-//     a request's latency is counted from when it should have been sent
-//   - requests a second when 64 connections send as fast as they get answers
+// - latency in an open loop: requests arrive at random (Poisson) at a rate that needs 60 % of the quota, however long answers
+// take,
 //
-// The order of the ways changes from round to round, so that a neighbour that
-// comes or goes does not hit one of them alone. The table is Markdown.
+//	and a request's latency counts from its due time
+//
+// - requests a second when 64 connections send as fast as they get answers
+//
+// The order of the ways changes from round to round, so that a disturbance by another process does not affect one of them
+// alone. The table is Markdown.
 //
 //	go run ./lab/maxprocs
 //
-// With -ps it compares numbers of Ps instead, at each quota, under 60 and 85 % of
-// what one P can do and in a closed loop. With -probe it starts one service with a probe under each of several loads, and
-// compares what the probe says with the kernel's counters.
+// With -ps it compares numbers of Ps instead, at each quota, under 60 and 85 % of the capacity of one P and in a closed loop.
+// With -probe it starts a service with a probe under each of several loads, and compares the probe's results with the kernel's
+// counters.
 //
-// A request waits for a backend (a timer of 1 to 3 ms), then sorts, encodes as
-// JSON and compresses a list. Where the machine has four CPUs or more, the load
-// has one of its own and the service the others; on a smaller one the load
-// runs at a higher priority, and what it uses is in the table's last line.
+// A request waits for a backend (a timer of 1 to 3 ms), then sorts a list, encodes it as JSON and compresses it. On a machine
+// with four CPUs or more, the load has its own CPU and the service the others; on a smaller one the load runs at a higher
+// priority, and the table's last line has its CPU time.
 package main
 
 import (
@@ -39,8 +36,7 @@ import (
 	"strings"
 	"time"
 
-	// Every arm is the same program; the arms that do not want it switch it
-	// off in the environment.
+	// Every arm is the same program; the other arms disable this package by the environment.
 	_ "github.com/whylate/whylate/service/auto"
 )
 
@@ -53,7 +49,7 @@ func main() {
 	quotas := flag.String("quotas", "0.5,1,1.5", "CPU quotas to compare at")
 	flag.DurationVar(&c.open, "open", 5*time.Second, "length of each measurement of latency")
 	flag.DurationVar(&c.closed, "closed", 2*time.Second, "length of each measurement of throughput")
-	flag.IntVar(&c.rounds, "rounds", 2, "how often each is measured")
+	flag.IntVar(&c.rounds, "rounds", 2, "number of measurements of each")
 	flag.Float64Var(&c.load, "load", 0.6, "share of the quota that the open-loop load needs")
 	probes := flag.Bool("probe", false, "compare service/probe with the kernel's counters instead, by kind of load")
 	pattern := flag.String("only", "", "with -probe or -ps: only loads whose name matches this `pattern`")

@@ -8,6 +8,6 @@ import (
 )
 
 func main() {
-	fmt.Fprintln(os.Stderr, "maxprocs: CPU quotas are a thing of Linux: run this there, as root")
+	fmt.Fprintln(os.Stderr, "maxprocs: CPU quotas need Linux: run this there, as root")
 	os.Exit(3)
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/whylate/whylate/service/pool"
 )
 
-// BenchmarkPool compares a place of a pool taken and given back with the same
-// of x/sync's semaphore and of a buffered channel: 2 places, and goroutines for
-// each P as the name says.
+// BenchmarkPool compares acquiring and releasing a slot of a pool with x/sync's semaphore and a buffered channel: 2 slots, and
+// as many goroutines for each P as the name says.
 func BenchmarkPool(b *testing.B) {
 	const places = 2
 	ctx := context.Background()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// psLoads are shares of what one P can do within the quota; 0 is a closed loop.
+// psLoads are shares of the capacity of one P within the quota; 0 is a closed loop.
 var psLoads = []float64{0.6, 0.85, 0}
 
 // psCounts are the numbers of Ps.
@@ -19,7 +19,7 @@ var psCounts = []int{1, 2, 4, 8}
 // psConnections of the closed loop.
 const psConnections = 32
 
-// psCell is one number of Ps under one load, by round.
+// psCell has the measurements of one number of Ps under one load, by round.
 type psCell struct {
 	rate, p99          []float64 // requests/s, ms
 	periods, throttled int64
@@ -33,7 +33,7 @@ func sweepPs(c config, pattern string, out, progress io.Writer) error {
 		return err
 	}
 	if err := prioritizeLoad(); err != nil {
-		return fmt.Errorf("setting the load apart (root is needed): %w", err)
+		return fmt.Errorf("giving the load a CPU or priority (root is needed): %w", err)
 	}
 	cost, err := calibrate(progress)
 	if err != nil {

@@ -24,18 +24,17 @@ import (
 
 const roleVariable = "WHYLATE_MAXPROCS_ROLE"
 
-// Arms, as they stand in the environment and in the table.
+// Arms, as named in the environment and in the table.
 const (
 	armGo           = "go"
 	armAutomaxprocs = "automaxprocs"
 	armWhylate      = "whylate"
 )
 
-// enterPrefix is the role of a process that goes into its place and becomes an arm
-// there: the role follows a colon.
+// enterPrefix begins the role of a process that enters its group and then becomes the arm after the prefix.
 const enterPrefix = "settle:"
 
-// environment is what an arm's process needs on top of the usual.
+// environment returns the environment variables of an arm's process in addition to the usual.
 func environment(arm string) []string {
 	env := []string{roleVariable + "=" + enterPrefix + arm, "WHYLATE_LOG=off"}
 	if arm != armWhylate {
@@ -51,8 +50,7 @@ type item struct {
 	Tags  []string
 }
 
-// servePage does what an HTTP service does: waits for a backend, works on the
-// answer, encodes it.
+// servePage does the work of a typical HTTP service: it waits for a backend, processes the answer and encodes it.
 func servePage(w http.ResponseWriter, r *http.Request) {
 	seed, _ := strconv.ParseUint(r.URL.Query().Get("seed"), 10, 64)
 	rnd := rand.New(rand.NewPCG(seed, 1))
@@ -81,21 +79,20 @@ func servePage(w http.ResponseWriter, r *http.Request) {
 	_ = z.Close()
 }
 
-// stats is what the service says of itself.
+// stats has the service's measurements of itself.
 type stats struct {
 	GOMAXPROCS int
 	CPU        time.Duration
-	// What the probe says, where there is one.
+	// The probe's measurements, if there is a probe.
 	Counted, FreezeCPU, FreezeTime time.Duration
 	Freezes                        uint64
 }
 
-// probeVariable asks for a probe.
+// probeVariable starts a probe in the service.
 const probeVariable = "WHYLATE_MAXPROCS_PROBE"
 
-// execInGroup puts this process into the group dir, gives it the usual
-// priority and the service's CPUs, and executes the program again as an arm: the
-// runtime looks for its limits only when it starts.
+// execInGroup moves this process to the group dir, gives it the usual priority and the service's CPUs, and executes the
+// program again as an arm, because the runtime reads its limits only at its start.
 func execInGroup(arm, dir string) error {
 	runtime.LockOSThread() // priority and affinity are a thread's
 	if err := os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(os.Getpid())), 0); err != nil {

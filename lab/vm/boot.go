@@ -19,7 +19,7 @@ import (
 	"github.com/whylate/whylate/lab/vm/check"
 )
 
-// Machine is one boot.
+// Machine describes one boot.
 type Machine struct {
 	// Kernel is the path of a bzImage.
 	Kernel string
@@ -27,28 +27,26 @@ type Machine struct {
 	Guest string
 	// Layout is v1, v2 or hybrid.
 	Layout string
-	// Run is a pattern of check names; empty runs all. It must not hold
-	// blanks: it goes through the kernel's command line.
+	// Run is a pattern of check names; empty runs all. It must not contain spaces, because it is part of the kernel's command
+	// line.
 	Run string
 	// CPUs and MemoryMB are the machine's size.
 	CPUs, MemoryMB int
-	// Files are put into the machine's root, by path without a leading slash,
-	// all of them executable.
+	// Files are added to the machine's root, by path without a leading slash, all executable.
 	Files map[string][]byte
-	// Exec, if not empty, is the path of one of Files that runs instead of
-	// the checks; its standard output is what Boot reads, so it must write
-	// check.Result lines and a last one with Done.
+	// Exec, if not empty, is the path of one of Files that runs instead of the checks. Boot reads its standard output, so it
+	// must write lines of check.Result and a last one with Done.
 	Exec string
 }
 
-// Errors that say how to go on.
+// Errors that name the remedy.
 var (
 	ErrNoQemu    = errors.New("qemu-system-x86_64 is not installed (.ci/vm.sh installs it)")
 	ErrNoKernels = errors.New("no kernels to boot (.ci/vm.sh fetches them; WHYLATE_VM_KERNELS is their directory)")
 )
 
-// Boot runs the machine until it powers off, or ctx ends, and returns what
-// its checks said. Results that came before an error are returned with it.
+// Boot runs the machine until it powers off, or ctx ends, and returns the results of its checks. Results before an error are
+// returned with it.
 func Boot(ctx context.Context, m Machine) ([]check.Result, error) {
 	qemu, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
@@ -63,15 +61,14 @@ func Boot(ctx context.Context, m Machine) ([]check.Result, error) {
 	if err := packGuest(initrd, m); err != nil {
 		return nil, fmt.Errorf("packing the initramfs: %w", err)
 	}
-	// Emulated CPUs beyond the real ones wait for each other in spin loops:
-	// one thread for all of them boots 24 CPUs four times as fast as a thread
-	// each does on two.
+	// Emulated CPUs beyond the real ones wait for each other in spin loops: one thread for all of them boots 24 CPUs four
+	// times as fast as one thread each on two real CPUs.
 	accel := "tcg,thread=multi"
 	if m.CPUs > 4 {
 		accel = "tcg,thread=single"
 	}
 	if a := os.Getenv("WHYLATE_VM_ACCEL"); a != "" {
-		accel = a // "kvm" with a machine that can
+		accel = a // "kvm" on a machine that supports it
 	}
 	cmd := exec.CommandContext(ctx, qemu,
 		"-accel", accel, "-smp", strconv.Itoa(m.CPUs), "-m", strconv.Itoa(m.MemoryMB),
@@ -126,9 +123,8 @@ func packGuest(name string, m Machine) error {
 	return errors.Join(writeInitramfs(f, files), f.Close())
 }
 
-// ParseResults reads result lines, as they come from the second serial port,
-// on which the terminal driver ends lines with a carriage return, or from a
-// process. done says that the last line came.
+// ParseResults reads result lines from a process or from the second serial port, whose terminal driver ends lines with a
+// carriage return. done reports that the last line was read.
 func ParseResults(out []byte) (rs []check.Result, done bool, err error) {
 	for line := range bytes.Lines(out) {
 		line = bytes.TrimSpace(line)
@@ -157,8 +153,7 @@ func lastPart(s string) string {
 	return s
 }
 
-// Kernels lists the kernel images of a directory: files named vmlinuz-*, by
-// release.
+// Kernels returns the kernel images of a directory, files named vmlinuz-*, by release.
 func Kernels(dir string) (map[string]string, error) {
 	if dir == "" {
 		return nil, ErrNoKernels
@@ -177,8 +172,7 @@ func Kernels(dir string) (map[string]string, error) {
 	return ks, nil
 }
 
-// BuildGuest builds the guest program into dir as an initramfs needs it,
-// static, and returns its path.
+// BuildGuest builds the guest program into dir, static as an initramfs requires, and returns its path.
 func BuildGuest(ctx context.Context, dir string) (string, error) {
 	return BuildStatic(ctx, dir, "github.com/whylate/whylate/lab/vm/guest")
 }

@@ -42,9 +42,8 @@ func report(t *testing.T, rs []check.Result) {
 	}
 }
 
-// bootWithRetry boots a machine, and once more if its kernel panicked: the first
-// quota of all patches the scheduler's code, and an emulated CPU that runs that
-// code meanwhile may see half of the patch (met once, in dequeue_entity of 6.12).
+// bootWithRetry boots a machine, and again if its kernel panicked: the first quota patches the scheduler's code, and an
+// emulated CPU that runs that code at the same time may see half of the patch (seen once, in dequeue_entity of 6.12).
 func bootWithRetry(t *testing.T, m Machine) (rs []check.Result, err error) {
 	t.Helper()
 	for range 2 {
@@ -98,8 +97,8 @@ func TestVM(t *testing.T) {
 	}
 }
 
-// TestVMHostSamples runs the tests of host samples that make cgroups on every
-// kernel with cgroup v2: what is sampled must be what the kernel counts.
+// TestVMHostSamples runs the tests of host samples that create cgroups on every kernel with cgroup v2: samples must equal the
+// kernel's counters.
 func TestVMHostSamples(t *testing.T) {
 	if os.Getenv("WHYLATE_VM") == "" {
 		t.Skip("set WHYLATE_VM=1 to boot virtual machines (.ci/vm.sh does)")
@@ -168,8 +167,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// The archive must be what the kernel unpacks; the cpio program, where there
-// is one, judges.
+// TestInitramfs checks the archive with the cpio program, if it is installed.
 func TestInitramfs(t *testing.T) {
 	cpio, err := exec.LookPath("cpio")
 	if err != nil {

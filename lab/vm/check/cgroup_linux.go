@@ -96,8 +96,7 @@ type Followed struct {
 	Moved  bool
 }
 
-// spin burns CPU on as many threads as its argument says, and answers each
-// line with what was throttled since its start.
+// spin uses CPU time on as many threads as its argument says, and answers each line with the throttling since its start.
 func spin(c *ChildIO, args []string) (any, error) {
 	n, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -145,7 +144,7 @@ type Spun struct {
 	From, To   cgroup.Stat
 }
 
-// limitsIn runs a child in the group and returns what it found.
+// limitsIn runs a child in the group and returns the limits that it read.
 func limitsIn(t *T, g *Group, surroundings Surroundings) *Found {
 	var f Found
 	g.Start(t, surroundings, nil, "limits").Receive(t, &f)
@@ -252,7 +251,7 @@ func manyCores(e *Env, t *T) {
 	t.Logf("quota 4 CPUs on %d: Go sets 4, with containermaxprocs=0 it sets %d", runtime.NumCPU(), f.GOMAXPROCS)
 }
 
-// oddNames: everything that /proc/PID/mountinfo escapes, and what it does not.
+// oddNames uses every character in group names that /proc/PID/mountinfo escapes, and others that it does not escape.
 func oddNames(e *Env, t *T) {
 	top := e.Group(t)
 	for i, name := range []string{"with blank", `back\slash`, "tab\there", "colon:and,comma", "#hash", "\u00fcml\u00e4ut", "a (deleted)"} {

@@ -29,9 +29,8 @@ func All() []Check {
 	return all
 }
 
-// A ChildFunc is the body of a process that a check starts inside a group.
-// What it returns is sent to the check as JSON; say sends a message earlier,
-// and hear waits for a line from the check.
+// A ChildFunc is the body of a process that a check starts inside a group. Its result is sent to the check as JSON; c.Say
+// sends a message before, and c.Hear waits for a line from the check.
 type ChildFunc func(c *ChildIO, args []string) (any, error)
 
 // Children lists the bodies by name.

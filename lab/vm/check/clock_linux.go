@@ -22,9 +22,8 @@ import (
 	"github.com/whylate/whylate/service/tune"
 )
 
-// clockChecks set the machine's clock, or suspend it, under a service with all
-// that service.Start starts: what is measured there is measured by a clock that
-// nobody sets.
+// clockChecks set the machine's clock, or suspend the machine, under a service with everything that service.Start starts. The
+// service must measure by a clock that cannot be set.
 func clockChecks() []Check {
 	return []Check{
 		{Name: "clock/back-an-hour", Run: func(_ *Env, t *T) { clockJumps(t, -time.Hour) }},
@@ -124,8 +123,7 @@ func (c *clocked) slow(name string) (arrived bool) {
 	return false
 }
 
-// sound checks that what the service says after its clock was set is what
-// happened: began is a reading of the clock that nobody sets.
+// sound checks the service's results after its clock was set. began is a reading of a clock that cannot be set.
 func (c *clocked) sound(began time.Time) {
 	t := c.t
 	for range 100 { // the answer to the last request is on its way

@@ -1,4 +1,3 @@
-// Package check holds what is verified inside a virtual machine, or on the
-// machine itself: each check makes real cgroups, runs processes in them and
-// looks at what the service packages say there. It is for Linux only.
+// Package check has the checks that run inside a virtual machine or on the host: on real kernels and cgroup layouts, they
+// compare the service packages' results with the kernel's. doc.go of package vm says how to add one.
 package check

@@ -35,8 +35,8 @@ type hierarchy struct {
 // Controllers that checks make groups for.
 var controllers = [...]string{"cpu", "cpuacct", "cpuset", "memory"}
 
-// NewEnv looks at what is mounted. It reads mountinfo in the plainest way:
-// the machine's own mounts have no odd names.
+// NewEnv finds the mounted hierarchies. It parses mountinfo without escapes, because the machine's own mounts have ordinary
+// names.
 func NewEnv(self string) (*Env, error) {
 	e := &Env{Self: self, mounts: map[string]hierarchy{}}
 	b, err := os.ReadFile("/proc/sys/kernel/osrelease")
@@ -232,11 +232,11 @@ func (g *Group) Set(t *T, controller, name, value string) {
 	}
 }
 
-// Surroundings says in which surroundings a child runs.
+// Surroundings are the mounts and namespace in which a child runs.
 type Surroundings int
 
 const (
-	// Plain: the child sees the machine's own mounts.
+	// Plain: the child has the machine's own mounts.
 	Plain Surroundings = iota
 	// Namespaced: a cgroup namespace rooted at the child's groups, with the
 	// hierarchies mounted again inside, as container engines do by default on
@@ -396,9 +396,8 @@ func Join(self string, args []string) error {
 	return syscall.Exec(self, append([]string{self, "child"}, args[i+1:]...), os.Environ())
 }
 
-// Enter puts this process into the groups with these directories and makes the
-// surroundings; mounts is what Env.Mounts said before. The namespaces are the
-// calling thread's: it must be locked, and go on by exec.
+// Enter moves this process to the groups with these directories and creates the surroundings. mounts is the earlier result of
+// Env.Mounts. The namespaces belong to the calling thread, which must be locked and continue with exec.
 func Enter(surroundings Surroundings, mounts string, dirs []string) error {
 	for _, dir := range dirs {
 		if err := write(dir, "cgroup.procs", "0"); err != nil {
@@ -522,8 +521,8 @@ func RunChild(args []string) int {
 	return 0
 }
 
-// Usable reports why the checks cannot be run on this machine: they make
-// groups in every hierarchy, and expect nobody's limits above those.
+// Usable returns the reason why the checks cannot run on this machine: they create groups in every hierarchy, and need
+// ancestors without limits.
 func (e *Env) Usable() error {
 	for c, h := range e.mounts {
 		// Only the real root lacks cgroup.type (v2), or has release_agent (v1).

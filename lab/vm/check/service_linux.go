@@ -109,7 +109,7 @@ func tuneManyCores(e *Env, t *T) {
 	}
 }
 
-// Frozen is what the child "frozen" says.
+// Frozen is the output of the child "frozen".
 type Frozen struct {
 	Freezes   uint64
 	ByVerdict map[cgroup.Verdict]uint64
@@ -117,8 +117,7 @@ type Frozen struct {
 	CPU, Wall time.Duration
 }
 
-// frozen burns CPU with a probe beside it, and answers a line with what the
-// probe saw.
+// frozen uses CPU time with a probe running, and answers a line with the probe's results.
 func frozen(c *ChildIO, args []string) (any, error) {
 	n, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -175,8 +174,8 @@ func probed(t *T, holder, leaf *Group, surroundings Surroundings) Frozen {
 	return f
 }
 
-// Verdicts of single freezes are asked for only where they can be wrong: on an
-// emulated or busy machine some freezes are the run queue's.
+// Verdicts of single freezes are checked only where they can be wrong: on an emulated or busy machine, the run queue causes
+// some freezes.
 
 func probeOwn(e *Env, t *T, surroundings Surroundings) {
 	g := e.Group(t)
