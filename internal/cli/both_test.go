@@ -13,8 +13,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-// TestDiffReadsBothAtOnce holds a comparison whose sides are read at once to one whose sides are read one after the other, and errors of either
-// side to what is wrong with it.
+// TestDiffReadsBothAtOnce compares the result of reading both sides concurrently with that of reading them one after the
+// other, and checks that an error of either side gives its reason.
 func TestDiffReadsBothAtOnce(t *testing.T) {
 	cores := runtime.GOMAXPROCS(0)
 	defer runtime.GOMAXPROCS(cores)

@@ -21,7 +21,7 @@ var (
 	failLevels   = []report.Severity{report.SeverityHigh, report.SeverityMedium, report.SeverityLow}
 )
 
-// checkFlags holds the flags of check.
+// checkFlags contains the flags of check.
 type checkFlags struct {
 	explainFlags
 	budgets           []string
@@ -56,7 +56,7 @@ func newCheck(s *streams) *cobra.Command {
 	return cmd
 }
 
-// rules reads the flags, all but the baseline's file.
+// rules parses the flags, all but the baseline's file.
 func (c *checkFlags) rules(cmd *cobra.Command) (budget.Rules, error) {
 	rules := budget.Rules{FailOn: c.failOn}
 	for _, b := range c.budgets {
@@ -105,7 +105,7 @@ func (c *checkFlags) run(cmd *cobra.Command, s *streams, arg string) error {
 	for _, n := range res.Notes {
 		fmt.Fprintf(s.Err, "whylate: note: %s\n", command.OneLine(n.Text))
 	}
-	root, _ := os.Getwd() // without it, files are named as they are
+	root, _ := os.Getwd() // on an error, names of files stay unchanged
 	if err := s.WriteTo(c.output, func(w io.Writer) error {
 		switch c.format {
 		case "json":

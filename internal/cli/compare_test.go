@@ -31,7 +31,7 @@ func addComparable(files map[string][]byte) error {
 	return nil
 }
 
-// shopReport makes a report on 1000 requests that take about 11 ms each and sleep on top of that.
+// shopReport returns a report about 1000 requests that take about 11 ms each, plus the sleep.
 func shopReport(name string, seed uint64, sleep float64) *report.Report {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	site := func(fn string, line int) *report.Site {
@@ -90,8 +90,8 @@ func shopReport(name string, seed uint64, sleep float64) *report.Report {
 	return r
 }
 
-// TestCIDocs runs the commands of docs/ci.md where none of their files is: what is asked for must make sense, so that only
-// the files are missing.
+// TestCIDocs runs the commands of docs/ci.md without their files: the commands are valid, and the only errors are the missing
+// files.
 func TestCIDocs(t *testing.T) {
 	doc := must.Have(os.ReadFile(filepath.Join("..", "..", "docs", "ci.md")))(t)
 	t.Chdir(t.TempDir())

@@ -6,8 +6,8 @@ import (
 	"github.com/whylate/whylate/internal/cli/command"
 )
 
-// addCompletion adds cobra's own completion command, with texts like those of the other verbs. A shell that it has no script for
-// is wrong use: cobra would print its help, which then lies in the file of a script.
+// addCompletion adds cobra's completion command, with texts like those of the other verbs. For an unknown shell it returns a
+// usage error: cobra would print its help, which the user redirects to the file of a script.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	c, _, _ := root.Find([]string{"completion"})

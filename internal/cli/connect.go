@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/internal/cli/command"
 )
 
-// Variables of the environment that hold credentials, so that no command line has to.
+// Environment variables for credentials, which then are in no command line.
 const (
 	envHeaders  = "WHYLATE_HEADERS"
 	envPassword = "WHYLATE_PASSWORD"
@@ -25,14 +25,14 @@ const (
 
 type dialKey struct{}
 
-// WithDial makes verbs that run with the context reach services by dial.
+// WithDial returns a context with which verbs connect to services by dial.
 func WithDial(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error)) context.Context {
 	return context.WithValue(ctx, dialKey{}, dial)
 }
 
-// connectFlags holds the flags of verbs that reach a service.
+// connectFlags contains the flags of verbs that connect to a service.
 type connectFlags struct {
-	recording             record.Options // as far as flags give them as they are
+	recording             record.Options // those that are set directly by flags
 	headers               []string
 	headerFile            string
 	user, password, token string // password and token are files
@@ -58,7 +58,7 @@ func (c *connectFlags) addFlags(f *pflag.FlagSet) {
 	_ = f.MarkHidden("no-redirects") // for programs that may reach some addresses only, such as whylate-mcp
 }
 
-// addExplainFlags adds the flags of explain. A recording that needs others is made by the verb record.
+// addExplainFlags adds the flags of explain. For a recording that needs other flags, users run the verb record.
 func (c *connectFlags) addExplainFlags(f *pflag.FlagSet) {
 	r := &c.recording
 	c.timeout = defaultTimeout
@@ -93,7 +93,7 @@ func addInsecure(f *pflag.FlagSet, t *record.TLSFiles, server string) {
 	f.BoolVar(&t.Insecure, "insecure", false, "do not verify the "+server+"'s certificate")
 }
 
-// options reads the files and variables and returns a function that gives the options for one target.
+// options reads the files and variables, and returns a function that returns the options for one target.
 func (c *connectFlags) options(cmd *cobra.Command) (func(target string) (record.Options, error), error) {
 	opt := c.recording
 	if opt.Duration <= 0 {
@@ -138,7 +138,7 @@ func (c *connectFlags) options(cmd *cobra.Command) (func(target string) (record.
 			return record.Options{}, err
 		}
 		o := opt
-		// The environment stands for all targets of all runs: what is given for this one comes first.
+		// The variables are for all targets of all runs, so credentials for this target take precedence.
 		if o.Token == "" && o.Login == nil && inURL == nil && o.Header.Get("Authorization") == "" {
 			o.Token = envToken
 		}
@@ -212,8 +212,8 @@ func (c *connectFlags) login(cmd *cobra.Command) (*record.Login, error) {
 	return &record.Login{User: user, Password: password}, nil
 }
 
-// eachService calls f for each of the services that a verb is given, with the options of its connection. A service that is given
-// twice is an error.
+// eachService calls f for each service in the arguments, with the options of its connection. A service that occurs twice is an
+// error.
 func eachService(cmd *cobra.Command, targets []string, options func(target string) (record.Options, error), f func(i int, opt record.Options, end record.Endpoint)) error {
 	endpoints := map[string]bool{}
 	for i, target := range targets {

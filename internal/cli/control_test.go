@@ -22,7 +22,7 @@ import (
 // backspace, a carriage return, a bell, directions of writing, a separator of lines, and no UTF-8.
 const hostileName = "\x1b[31mred \u009b31m \x9b31m \u0085 \b\b\r\a\x7f \u202eevil\u2066 \u2028 \ufeff \xff"
 
-// hostileTrace is a trace whose names (of functions, files, tasks, regions, marks, messages) are hostile.
+// hostileTrace returns a trace whose names (of functions, files, tasks, regions, marks, messages) are hostile.
 func hostileTrace(t *testing.T) []byte {
 	t.Helper()
 	if trace.IsEnabled() {
@@ -40,7 +40,7 @@ func hostileTrace(t *testing.T) []byte {
 	}
 	trace.Stop()
 	data := out.Bytes()
-	// The program's own names cannot be hostile: they are made so where they stand in the trace, in as many bytes.
+	// The names of the program cannot be hostile, so they are replaced in the trace by hostile ones of the same length.
 	for _, name := range []string{"hostileSleep", "control_test.go"} {
 		with := []byte("\x1b[2J\u009b\u202e\x9b.go" + "------")[:len(name)]
 		if !bytes.Contains(data, []byte(name)) {
@@ -54,7 +54,7 @@ func hostileTrace(t *testing.T) []byte {
 //go:noinline
 func hostileSleep() { time.Sleep(100 * time.Microsecond) }
 
-// interpretedSequences returns the first place of a text with something that a terminal obeys or that hides text.
+// interpretedSequences returns the first place in a text that a terminal interprets or that hides text.
 func interpretedSequences(out []byte) (around string, bad bool) {
 	for i := 0; i < len(out); {
 		r, n := utf8.DecodeRune(out[i:])
@@ -66,8 +66,8 @@ func interpretedSequences(out []byte) (around string, bad bool) {
 	return "", false
 }
 
-// TestNothingObeyed gives names to every verb and every format of text by which a terminal would do what the trace's writer wants: it is shown
-// none of them, also not in JSON, whose syntax allows U+009B in strings.
+// TestNothingObeyed passes names with terminal commands to every verb and every format of text. No output contains them
+// unescaped, not even JSON, whose syntax allows U+009B in strings.
 func TestNothingObeyed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "\x1b[31m \u009b31m \b\r\n \u202eevil")
 	if err := os.Mkdir(dir, 0o755); err != nil {

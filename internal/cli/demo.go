@@ -28,14 +28,14 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// Times of the demo: in all well under 15 s.
+// Durations of the demo, which takes less than 15 s in total.
 const (
 	demoWarm    = 500 * time.Millisecond // of load before the recording
 	demoRecords = 5 * time.Second
 	demoStart   = 10 * time.Second // for the service to begin, on a machine that is busy
 )
 
-// A demoLoad sends requests to the demo's service until ctx ends, and returns what it saw of each route, by path.
+// A demoLoad sends requests to the demo's service until ctx ends, and returns the client's results of each route, by path.
 type demoLoad = func(ctx context.Context, url string) map[string]demo.Result
 
 // DemoVerbs are the demo and its service; load sends the requests.
@@ -67,7 +67,7 @@ func newDemo(s *streams, load demoLoad) *cobra.Command {
 			if fly {
 				rep, route, err = flightDemo(ctx, s, load, keep)
 			} else if rep, clientResults, err = runDemo(ctx, s, load, keep); err == nil && demo.CountMissed(demo.Judge(rep)) > 0 {
-				// The faults are about CPUs; on a machine that has none to spare, others' load can hide one for a while.
+				// The faults use CPUs. If other processes on this machine use them as well, they can hide a fault for some time.
 				fmt.Fprintln(s.Err, "whylate: not all faults were found, perhaps because this machine is busy: trying again")
 				rep, clientResults, err = runDemo(ctx, s, load, keep)
 			}
@@ -93,7 +93,8 @@ func newDemo(s *streams, load demoLoad) *cobra.Command {
 	return cmd
 }
 
-// newDemoService is the service's process. It ends with its standard input, so that it never outlives the demo.
+// newDemoService returns the verb of the service's process. The process ends when its standard input does, so that it never
+// outlives the demo.
 func newDemoService(s *command.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:    "demo-service STORE [RECORDINGS]",
@@ -111,7 +112,7 @@ func newDemoService(s *command.Streams) *cobra.Command {
 	}
 }
 
-// runDemo returns the report about the service, and what its client saw.
+// runDemo returns the report about the service, and its client's results.
 func runDemo(ctx context.Context, s *streams, load demoLoad, keep string) (*report.Report, map[string]demo.Result, error) {
 	var file *atomicfile.File
 	if keep != "" {
@@ -159,7 +160,7 @@ func runDemo(ctx context.Context, s *streams, load demoLoad, keep string) (*repo
 	return rep, <-results, nil
 }
 
-// flightDemo returns the report about the recording that the service kept by itself, and the route of the request for which it did.
+// flightDemo returns the report about the recording that the service kept, and the route of the request that caused it.
 func flightDemo(ctx context.Context, s *streams, load demoLoad, keep string) (rep *report.Report, route string, err error) {
 	dir, err := os.MkdirTemp("", "whylate-demo-")
 	if err != nil {
@@ -208,7 +209,7 @@ func flightDemo(ctx context.Context, s *streams, load demoLoad, keep string) (re
 	return rep, route, nil
 }
 
-// writeFlightStory says what happened, and how to do the same in one's own service.
+// writeFlightStory explains the recording, and how to record other services in the same way.
 func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nWhat happened: no one started a recording. The service keeps its last seconds in memory, and wrote them to a file because\n%s.\n", termtext.Head(rep.Input.Reason, 200))
@@ -244,7 +245,7 @@ func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error
 	return nil
 }
 
-// startService starts what the demo's service stores things in, and this program again as the service, whose URL it returns.
+// startService starts the store of the demo's service, and this program again as the service, whose URL it returns.
 func startService(ctx context.Context, recordings string) (url string, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -265,7 +266,7 @@ func startService(ctx context.Context, recordings string) (url string, stop func
 		cmd.Args = append(cmd.Args, recordings)
 	}
 	cmd.Args[0] = os.Args[0]
-	// Without garbage collection (there is little garbage) nothing but the faults makes the service late.
+	// Without garbage collection (there is little garbage) only the faults make the service late.
 	cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", demo.MaxProcs), "GOGC=off", "GOMEMLIMIT=256MiB")
 	cmd.WaitDelay = time.Second
 	var complaints strings.Builder
@@ -307,7 +308,7 @@ func startService(ctx context.Context, recordings string) (url string, stop func
 	return url, stop, nil
 }
 
-// writeVerdicts says which faults were found, and fails unless all were.
+// writeVerdicts writes which faults were found, and returns an error unless all were.
 func writeVerdicts(w io.Writer, verdicts []demo.Verdict, clientResults map[string]demo.Result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nWhat is wrong with this service, and what was found:\n")

@@ -14,8 +14,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestDemo runs the demo as a user does. It is about a service on the CPUs that there are: where others use them up, an
-// attempt may miss a fault, but not every one.
+// TestDemo runs the demo as a user does. Its service uses the available CPUs: if other processes use them, some attempts may
+// miss a fault, but not all of them.
 func TestDemo(t *testing.T) {
 	testfull.Need(t, "two CPUs that nobody else uses")
 	name := filepath.Join(t.TempDir(), "demo.trace")
@@ -74,7 +74,7 @@ func TestDemoCannotKeepTheTrace(t *testing.T) {
 	}
 }
 
-// program is this test binary as the program: TestMain looks at the name it is called by.
+// program returns this test binary as the program: TestMain checks the name by which it is called.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self := must.Have(os.Executable())(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestDirectoryOfMany: a recording with far too many entries is refused, and not read as one whose end is missing.
+// TestDirectoryOfMany: a recording with far too many entries is an error, and is not read as one without its end.
 func TestDirectoryOfMany(t *testing.T) {
 	const entries = 100_000
 	head, entry, end := make([]byte, bundle.MagicLen), make([]byte, 46), make([]byte, 22)

@@ -16,9 +16,9 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// TestDiskFullOrReadOnly has every verb that writes a file do so on a real disk that is full, and on one that is read-only: each says
-// what could not be written and why, with exit status 3, an older file stays what it was, and nothing else is left behind. A full disk
-// has room for a file's name: what fails is writing its bytes.
+// TestDiskFullOrReadOnly runs every verb that writes a file on a disk that is full, and on one that is read-only. Each reports
+// the file and the reason, with exit status 3; an older file stays unchanged, and no other file remains. A full disk accepts a
+// file's name: only writing its bytes fails.
 func TestDiskFullOrReadOnly(t *testing.T) {
 	testfull.Need(t, "root, for a small file system of its own")
 	if os.Getuid() != 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/whylate/whylate/internal/cli/command"
 )
 
-// newDocs writes the command's pages from the same texts as its help.
+// newDocs returns the verb that writes pages about the command, with the texts of its help.
 func newDocs() *cobra.Command {
 	return &cobra.Command{
 		Use:    "docs markdown|man DIRECTORY",
@@ -44,7 +44,7 @@ func newDocs() *cobra.Command {
 	}
 }
 
-// pages returns a page for the program and for each of its verbs, by file name. They hold no date and no version: equal
+// pages returns a page for the program and for each of its verbs, by file name. They contain no date and no version: equal
 // help gives equal pages.
 func pages(root *cobra.Command, format string) map[string][]byte {
 	out := map[string][]byte{}
@@ -136,7 +136,8 @@ func manPage(c *cobra.Command, verbs []*cobra.Command) []byte {
 	return b.Bytes()
 }
 
-// roff escapes text: backslashes and hyphens everywhere, and what would be a request at a line's start.
+// roff escapes text: backslashes and hyphens everywhere, and a dot or a quote at the beginning of a line, which would be a
+// request.
 func roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
 	lines := strings.Split(s, "\n")
@@ -156,7 +157,7 @@ func sentence(s string) string {
 	return s + "."
 }
 
-// unindent takes the two spaces from the lines of an example.
+// unindent removes the two spaces before the lines of an example.
 func unindent(s string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(s, "  "), "\n  ", "\n")
 }

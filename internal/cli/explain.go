@@ -102,7 +102,7 @@ func (e *explainFlags) runFile(cmd *cobra.Command, s *streams, arg string) error
 	return e.writeAndExit(cmd, s, arg, rep, err)
 }
 
-// runReport shows a report that was written as JSON before.
+// runReport shows a report that was saved as JSON.
 func (e *explainFlags) runReport(cmd *cobra.Command, s *streams, in *input) error {
 	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.partFlags[0], e.partFlags[1], "path-map", "max-memory", "what-if", "slo", "peer"} {
 		if cmd.Flags().Changed(flag) {
@@ -117,7 +117,7 @@ func (e *explainFlags) runReport(cmd *cobra.Command, s *streams, in *input) erro
 	return e.write(cmd.Context(), s, "", rep)
 }
 
-// runURL records and explains at the same time.
+// runURL records and explains concurrently.
 func (e *explainFlags) runURL(cmd *cobra.Command, s *streams, target string, opt record.Options) error {
 	if in, err := s.openFlight(cmd, target, opt); err != nil {
 		return err
@@ -141,14 +141,14 @@ func (e *explainFlags) runURL(cmd *cobra.Command, s *streams, target string, opt
 	return e.writeAndExit(cmd, s, in.name, rep, err)
 }
 
-// explainShown is explain with a bar that says how far the input is read.
+// explainShown is explain with a bar that shows the progress of reading.
 func (e *explainFlags) explainShown(ctx context.Context, in *input, bar *progress.Bar) (*report.Report, error) {
 	defer bar.Clear()
 	in.Reader = progress.NewReader(in.Reader, bar, in.name, in.size)
 	return e.explain(ctx, in)
 }
 
-// explain runs the engine on an input. The report has the warnings of the recording, too.
+// explain runs the engine on an input, and adds the warnings of the recording to the report.
 func (e *explainFlags) explain(ctx context.Context, in *input) (rep *report.Report, err error) {
 	defer func() { in.addWarnings(rep) }()
 	adjust := e.adjustMemory
@@ -171,7 +171,7 @@ func (e *explainFlags) explain(ctx context.Context, in *input) (rep *report.Repo
 	return rep, err
 }
 
-// warnOfExcess says in a report by how much --max-memory could not be kept.
+// warnOfExcess adds a warning to a report that --max-memory was exceeded.
 func warnOfExcess(rep *report.Report, excess int64) {
 	if rep != nil && excess > 0 {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "max-memory", Text: fmt.Sprintf(
@@ -179,7 +179,7 @@ func warnOfExcess(rep *report.Report, excess int64) {
 	}
 }
 
-// slowestCount is the number of slow requests to show, as the engine and the text understand it: negative for none.
+// slowestCount returns the number of slow requests to show, as the engine and the text expect it: negative for none.
 func (e *explainFlags) slowestCount(usual int) int {
 	switch {
 	case !e.slowestGiven:
@@ -190,7 +190,7 @@ func (e *explainFlags) slowestCount(usual int) int {
 	return e.slowest
 }
 
-// writeAndExit writes what there is and ends the run accordingly.
+// writeAndExit writes the report, if there is one, and returns the error that ends the run.
 func (e *explainFlags) writeAndExit(cmd *cobra.Command, s *streams, arg string, rep *report.Report, err error) error {
 	interrupted := cmd.Context().Err() != nil
 	if rep == nil {
@@ -212,12 +212,12 @@ func (e *explainFlags) writeAndExit(cmd *cobra.Command, s *streams, arg string, 
 		return err
 	}
 	if e.exportFormat != nil {
-		return nil // an export says itself what it is empty of
+		return nil // an export reports itself that it is empty
 	}
 	return noMatchError(rep)
 }
 
-// noMatchError is the error of a report in which nothing is like what was asked for.
+// noMatchError returns the error for a report in which nothing matches the user's options.
 func noMatchError(rep *report.Report) error {
 	for _, w := range rep.Input.Warnings {
 		if len(rep.Groups) == 0 && (w.Code == explain.NoGroup || w.Code == explain.NoMatch) {
@@ -231,7 +231,7 @@ func interruptedEarly() error {
 	return command.Exit(ExitInterrupted, errors.New("interrupted before a whole second of the trace was read"))
 }
 
-// reportCommand is the command that makes the same report, for hints. Credentials are no part of it.
+// reportCommand returns the command that gives the same report, for hints. It contains no credentials.
 func (e *explainFlags) reportCommand(cmd *cobra.Command, arg string) string {
 	if arg == "-" {
 		return ""
@@ -251,7 +251,7 @@ func (e *explainFlags) reportCommand(cmd *cobra.Command, arg string) string {
 	return strings.Join(append(command, words.ShellQuote(arg)), " ")
 }
 
-// write writes the report as text or JSON to standard output, or to a file that is either whole or not there.
+// write writes the report as text or JSON to standard output, or to a file, which is replaced atomically.
 func (e *explainFlags) write(ctx context.Context, s *streams, command string, rep *report.Report) error {
 	if e.exportFormat != nil {
 		return e.exportFormat.write(s, e.output, rep)
@@ -278,7 +278,7 @@ func (e *explainFlags) write(ctx context.Context, s *streams, command string, re
 	})
 }
 
-// asJSON reports whether JSON is asked for, by flag or by the output's name.
+// asJSON reports whether the output is JSON, by flag or by its name.
 func (e *explainFlags) asJSON() bool {
 	return e.json || strings.EqualFold(filepath.Ext(e.output), ".json")
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// explainFlags holds the flags of verbs that explain a trace.
+// explainFlags contains the flags of verbs that explain a trace, and what their values are parsed into.
 type explainFlags struct {
 	request, group   string
 	whatIf           []string
@@ -33,7 +33,7 @@ type explainFlags struct {
 	traceID          string
 	modules          []string
 	slowest          int
-	slowestGiven     bool // 0 is a number, too
+	slowestGiven     bool // distinguishes --slowest 0
 	band             report.BandName
 	partFlags        [2]string // the flags of given.From and given.To
 	pathMap          []string
@@ -66,7 +66,7 @@ func (e *explainFlags) addFlags(cmd *cobra.Command) {
 	e.color.add(cmd)
 }
 
-// addTraceFlags adds the flags that all verbs have that read a trace.
+// addTraceFlags adds the flags of all verbs that read a trace.
 func (e *explainFlags) addTraceFlags(cmd *cobra.Command) {
 	e.addShared(cmd, "request", "trace-id", "no-marks", "module", "thresholds", "path-map", "max-memory")
 	f := cmd.Flags()
@@ -74,7 +74,7 @@ func (e *explainFlags) addTraceFlags(cmd *cobra.Command) {
 	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (default: 1 in the text, 3 in JSON)")
 }
 
-// addShared adds flags that mean the same for several verbs.
+// addShared adds flags that have the same meaning for several verbs.
 func (e *explainFlags) addShared(cmd *cobra.Command, names ...string) {
 	f := cmd.Flags()
 	for _, name := range names {
@@ -99,9 +99,8 @@ func (e *explainFlags) addShared(cmd *cobra.Command, names ...string) {
 	}
 }
 
-// addPart adds the flags for a part of the trace's time. What they are called
-// depends on the verb, because --to is a format for export; each verb takes the
-// other's names, too, as far as they are free.
+// addPart adds the flags for a part of the trace's time. Their names depend on the verb, because --to is a format for export;
+// each verb accepts the other's names as well, if they are free.
 func (e *explainFlags) addPart(cmd *cobra.Command, from, to, fromText, toText string) {
 	e.partFlags = [2]string{from, to}
 	f := cmd.Flags()
@@ -116,7 +115,7 @@ func (e *explainFlags) addPart(cmd *cobra.Command, from, to, fromText, toText st
 	})
 }
 
-// addLength adds the flags that say how much a report says as text.
+// addLength adds the flags for the length of a report as text.
 func (e *explainFlags) addLength(cmd *cobra.Command) {
 	bands := report.BandNames()
 	command.Choose(cmd, &e.band, "band", "show one latency band in detail: "+words.List(bands), bands...)
@@ -124,7 +123,7 @@ func (e *explainFlags) addLength(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&e.summary, "summary", false, "print the answer in one line")
 }
 
-// validate refuses values that make no sense, before anything is read or recorded.
+// validate checks the flags before anything is read or recorded.
 func (e *explainFlags) validate(cmd *cobra.Command) error {
 	e.slowestGiven = cmd.Flags().Changed("slowest")
 	if err := e.parse(cmd); err != nil {
@@ -149,10 +148,10 @@ func (e *explainFlags) validate(cmd *cobra.Command) error {
 	return e.readIgnores(cmd)
 }
 
-// minMemory is what the program needs for any trace at all.
+// minMemory is the memory that the program needs for any trace.
 const minMemory = 32 << 20
 
-// parse reads the flags that are patterns, rewrites and changes into e.given.
+// parse parses the flags that are patterns, rewrites and changes into e.options.
 func (e *explainFlags) parse(cmd *cobra.Command) (err error) {
 	for _, p := range []struct {
 		flag, pattern string
@@ -200,8 +199,8 @@ func (e *explainFlags) parse(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// namePattern compiles a pattern of names. A method's name as reports print it, main.(*T).f, is no regular expression, and
-// means itself.
+// namePattern compiles a pattern of names. The name of a method as reports print it, main.(*T).f, is no regular expression,
+// and matches literally.
 func namePattern(pattern string) (*regexp.Regexp, error) {
 	match, err := regexp.Compile(pattern)
 	if err != nil && strings.Contains(pattern, "(*") {
@@ -214,8 +213,8 @@ func namePattern(pattern string) (*regexp.Regexp, error) {
 	return match, err
 }
 
-// spanIDs reads what --trace-id names. Of a traceparent header (W3C Trace Context, section 3.2) the trace counts: its span is
-// that of the first caller, not of the request to find.
+// spanIDs parses --trace-id. Of a traceparent header (W3C Trace Context, section 3.2) it uses the trace: its span is that of
+// the first caller, not of the request.
 func spanIDs(text string) (trace [16]byte, span [8]byte, err error) {
 	if text = strings.TrimSpace(text); text == "" {
 		return trace, span, nil
@@ -241,7 +240,7 @@ func (e *explainFlags) readIgnores(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// writeTo is writeTo of streams, with what --color says of where that is, and its width.
+// writeTo is writeTo of streams, and passes whether the output is coloured, and its width.
 func (e *explainFlags) writeTo(s *streams, write func(w io.Writer, color bool, columns int) error) error {
 	return s.WriteTo(e.output, func(w io.Writer) error {
 		if w == s.Out {

@@ -25,7 +25,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// exporter says in which format a report is written, and for OTLP, how it is sent.
+// An exporter writes a report in a format, and sends it in the case of OTLP.
 type exporter struct {
 	ctx     context.Context
 	format  export.Format
@@ -65,8 +65,8 @@ func (x *exporter) run(cmd *cobra.Command, s *streams, e *explainFlags, arg stri
 	return e.writeAndExit(cmd, s, arg, rep, err)
 }
 
-// readTwice returns a function that opens the input again from its beginning. An input that is no file is kept in a temporary one
-// while it is read.
+// readTwice returns a function that opens the input again from its beginning. While an input that is no file is read, it is
+// copied to a temporary file.
 func (s *streams) readTwice(ctx context.Context, in *input, arg string) (func() (*input, error), error) {
 	if arg != "-" && in.size > 0 {
 		return func() (*input, error) { return s.openInput(ctx, arg) }, nil
@@ -85,7 +85,7 @@ func (s *streams) readTwice(ctx context.Context, in *input, arg string) (func() 
 	}, nil
 }
 
-// write writes a report, or the trace that it is about, to where it is to go.
+// write writes a report, or the trace of the report, to the output.
 func (x *exporter) write(s *streams, output string, rep *report.Report) error {
 	if isEndpoint(output) {
 		return x.send(s, output, rep)
@@ -120,7 +120,7 @@ func (x *exporter) writeTo(s *streams, w io.Writer, rep *report.Report) error {
 	return x.replay(s, sink)
 }
 
-// canReplay reports whether there is a trace to read again. After an interrupt, only what the report has is written.
+// canReplay reports whether the trace can be read again. After an interrupt, only data of the report is written.
 func (x *exporter) canReplay() bool { return x.replayer != nil && x.ctx.Err() == nil }
 
 func (x *exporter) replay(s *streams, sink export.Sink) error {
@@ -139,7 +139,7 @@ func (x *exporter) replay(s *streams, sink export.Sink) error {
 	return err
 }
 
-// writeSpans writes OTLP. From a trace, requests are joined to the spans that tracers wrote into it.
+// writeSpans writes OTLP. Requests of a trace are joined to the spans that tracers wrote into it.
 func (x *exporter) writeSpans(s *streams, rep *report.Report, emit func([]byte, int) error) error {
 	spans, err := export.NewSpans(rep, x.encoding, x.options.All, emit)
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 	"github.com/whylate/whylate/internal/capture/wire"
 )
 
-// fleetScheme begins the name of an input that a fleet has: fleet://SERVICE@VERSION is its newest reports as one.
+// fleetScheme begins the name of an input from a fleet: fleet://SERVICE@VERSION is the merged newest reports of a version.
 const fleetScheme = "fleet://"
 
-// Variables of the environment that say where the fleet is, and with which reader's token.
+// Environment variables with the fleet's URL and a reader's token.
 const (
 	envFleet      = "WHYLATE_FLEET"
 	envFleetToken = "WHYLATE_FLEET_TOKEN"
 	usualFleet    = "http://127.0.0.1:4319"
 )
 
-// openFleet asks the fleet for the report that a name means.
+// openFleet requests a report from the fleet.
 func openFleet(ctx context.Context, name string) (io.ReadCloser, error) {
 	service, version, ok := strings.Cut(strings.TrimPrefix(name, fleetScheme), "@")
 	if !ok || service == "" {

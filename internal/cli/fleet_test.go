@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestFleet: a version in a fleet is an input as a file is; what the fleet refuses is said.
+// TestFleet: a version in a fleet is an input like a file; errors of the fleet are reported.
 func TestFleet(t *testing.T) {
 	var asked []string
 	fleet := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -15,10 +15,10 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// flightTimeout is how long a service that may have no flight recorder is waited for.
+// flightTimeout is the longest wait for the answer of a service that may have no flight recorder.
 const flightTimeout = 3 * time.Second
 
-// wantsTrace says which flag asks for a trace that is recorded now, "" if none does.
+// wantsTrace returns the flag that requires a new trace, "" if there is none.
 func wantsTrace(cmd *cobra.Command) string {
 	for _, name := range []string{"duration", "no-cpu", "no-host", "pid"} {
 		if cmd.Flags().Changed(name) {
@@ -28,7 +28,8 @@ func wantsTrace(cmd *cobra.Command) string {
 	return ""
 }
 
-// openFlight takes what the flight recorder at a URL holds and says so. It returns nil where a trace is to be recorded instead.
+// openFlight fetches the recording of the flight recorder at a URL, and writes a note. It returns nil if a trace must be
+// recorded instead.
 func (s *streams) openFlight(cmd *cobra.Command, target string, opt record.Options) (*input, error) {
 	named, may := record.MayServeFlight(target)
 	if flag := wantsTrace(cmd); flag != "" {
@@ -61,7 +62,7 @@ func (s *streams) openFlight(cmd *cobra.Command, target string, opt record.Optio
 	return in, nil
 }
 
-// takeFlight fetches a recording of a flight recorder into a file that is gone when the input is closed.
+// takeFlight fetches a recording of a flight recorder into a file that is removed when the input is closed.
 func takeFlight(ctx context.Context, target string, opt record.Options, named bool) (*input, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -89,7 +90,7 @@ func takeFlight(ctx context.Context, target string, opt record.Options, named bo
 	return in, nil
 }
 
-// watchdogWriter is a writer that cancels by its timer when nothing is written for a while.
+// A watchdogWriter is a writer whose timer fires if nothing is written for some time.
 type watchdogWriter struct {
 	w       io.Writer
 	silence time.Duration
@@ -101,7 +102,7 @@ func (l *watchdogWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// isUnreachable reports whether an error says that the service cannot be asked for a trace, either.
+// isUnreachable reports whether an error implies that a trace cannot be requested from the service, either.
 func isUnreachable(err error) bool {
 	var e *record.Error
 	if !errors.As(err, &e) {

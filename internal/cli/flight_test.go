@@ -16,13 +16,13 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-// recorded is a service that answers with recordings instead of making them, so that nothing waits.
+// A recorded is a service that serves existing recordings, so that tests do not wait.
 type recorded struct {
 	*httptest.Server
 	traces, flights atomic.Int32
 }
 
-// serveRecorded serves a trace at pprof's path and at flight, if that is not nil, what it does.
+// serveRecorded serves a trace at pprof's path, and the handler flight, if it is not nil, at the flight recorder's path.
 func serveRecorded(t *testing.T, trace []byte, flight http.HandlerFunc) *recorded {
 	t.Helper()
 	s := &recorded{}
@@ -42,7 +42,7 @@ func serveRecorded(t *testing.T, trace []byte, flight http.HandlerFunc) *recorde
 	return s
 }
 
-// flightFile is a recording as a flight recorder gives it.
+// flightFile returns a recording as a flight recorder serves it.
 func flightFile(t *testing.T, trace []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -54,8 +54,8 @@ func flightFile(t *testing.T, trace []byte) []byte {
 	return b.Bytes()
 }
 
-// TestExplainFlight: a URL is explained from the flight recorder that the service serves, at once, and from a trace where it serves
-// none, where that holds nothing, and where one is asked for.
+// TestExplainFlight: a URL is explained immediately from the service's flight recorder. It is explained from a trace if the
+// service has no flight recorder, if that is empty, and if a flag requires a trace.
 func TestExplainFlight(t *testing.T) {
 	trace := testprog.Trace(t, "marked")
 	file := flightFile(t, trace)
@@ -98,7 +98,7 @@ func TestExplainFlight(t *testing.T) {
 	}
 }
 
-// TestFlightThatHangs: a service that lets the question for a flight recorder hang is recorded all the same.
+// TestFlightThatHangs: a service that does not answer the request for a flight recorder is recorded nevertheless.
 func TestFlightThatHangs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds")
@@ -111,7 +111,7 @@ func TestFlightThatHangs(t *testing.T) {
 	}
 }
 
-// TestSpanIDs: what --trace-id takes.
+// TestSpanIDs checks the values of --trace-id.
 func TestSpanIDs(t *testing.T) {
 	trace, span := [16]byte{0: 0x4b, 15: 0x36}, [8]byte{0: 0xa0, 7: 0x0b}
 	const t32, s16 = "4b000000000000000000000000000036", "a00000000000000b"

@@ -26,7 +26,8 @@ func helpText(name string) string {
 	return strings.TrimRight(string(b), "\n")
 }
 
-// addHelp gives commands the texts of their names, and --help-all. {connect} in one stands for what several say.
+// addHelp sets the texts of commands by their names, and adds --help-all. {connect} and other placeholders are replaced by
+// texts that several commands share.
 func addHelp(commands ...*cobra.Command) {
 	var formats []string
 	for _, f := range export.Formats() {
@@ -42,7 +43,7 @@ func addHelp(commands ...*cobra.Command) {
 	}
 }
 
-// Widths of help: as wide as the terminal, within what reads well.
+// Widths of help: that of the terminal, within limits for readability.
 const (
 	narrowest   = 60
 	widestHelp  = 100
@@ -97,7 +98,7 @@ func writeHelp(w io.Writer, c *cobra.Command, columns int) {
 	_, _ = io.WriteString(w, b.String())
 }
 
-// addHelpAll adds --help-all. Every command knows it, but help names it only where it shows more.
+// addHelpAll adds --help-all. Every command accepts it, but help lists it only if it shows more flags.
 func addHelpAll(c *cobra.Command) {
 	all := c.Flags().VarPF(new(helpAll), "help-all", "", "help for "+c.Name()+", with all flags")
 	all.NoOptDefVal = "true"
@@ -105,7 +106,7 @@ func addHelpAll(c *cobra.Command) {
 	all.Hidden = !isShortened
 }
 
-// helpAll is the value of --help-all, which asks for help like --help does.
+// helpAll is the value of --help-all, which requests help as --help does.
 type helpAll bool
 
 func (h *helpAll) Type() string   { return "bool" }
@@ -115,7 +116,7 @@ func (h *helpAll) Set(string) error {
 	return pflag.ErrHelp
 }
 
-// shownFlags returns the flags that help shows, and how many it does not.
+// shownFlags returns the flags that help shows, and the number of the others.
 func shownFlags(c *cobra.Command) (shown *pflag.FlagSet, hidden int) {
 	names, isShortened := c.Annotations[command.UsualFlags]
 	if all := c.Flags().Lookup("help-all"); !isShortened || bool(*all.Value.(*helpAll)) {
@@ -133,8 +134,7 @@ func shownFlags(c *cobra.Command) (shown *pflag.FlagSet, hidden int) {
 	return shown, hidden
 }
 
-// reflowList breaks the lines of a list again, each a name and what is said of
-// it, which stays in its column.
+// reflowList breaks the lines of a list. Each consists of a name and a description, which stays in its column.
 func reflowList(p string, columns int) string {
 	lines := strings.Split(p, "\n")
 	for i, line := range lines {

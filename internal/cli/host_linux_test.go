@@ -16,8 +16,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A recording on this host is explained with what the kernel counted; one whose
-// samples are damaged without, and says so.
+// TestExplainWithHostSamples: a recording on this host is explained with the kernel's counters; one whose samples are damaged
+// is explained without them, with a warning.
 func TestExplainWithHostSamples(t *testing.T) {
 	url := pprofServer(t)
 	dir := t.TempDir()

@@ -35,21 +35,21 @@ type input struct {
 	bundle *bundle.Bundle
 	host   io.Reader // host samples, nil if there are none
 	allocs io.Reader // an allocation profile of the same time, nil if there is none
-	// recordWarnings returns those of a recording that is made while it is read, nil for all else. Some are known only when the input is
+	// recordWarnings returns the warnings of a recording in progress; it is nil for other inputs. Some are known only when the input is
 	// closed.
 	recordWarnings func() []bundle.Warning
 	closers        []func() error
 }
 
-// Close releases what the input holds.
+// Close releases the resources of the input.
 func (in *input) Close() {
 	for i := len(in.closers) - 1; i >= 0; i-- {
 		in.closers[i]()
 	}
 }
 
-// ownFile closes and removes a temporary file with the input. Where a file can be removed while it is open, that is done at once, so
-// that nothing is left however this ends.
+// ownFile closes and removes a temporary file with the input. If the system allows to remove an open file, it is removed
+// immediately, so that it never remains.
 func (in *input) ownFile(tmp *os.File) {
 	if os.Remove(tmp.Name()) == nil {
 		in.closers = append(in.closers, tmp.Close)
@@ -66,7 +66,7 @@ func (in *input) program() *modules.Build {
 	return in.meta.Program()
 }
 
-// addWarnings adds what a recording's metadata warn of to a report about it.
+// addWarnings adds the warnings in a recording's metadata to its report.
 func (in *input) addWarnings(rep *report.Report) {
 	if in.meta == nil || rep == nil {
 		return
@@ -78,7 +78,7 @@ func (in *input) addWarnings(rep *report.Report) {
 	warn(rep, in.meta.Warnings)
 }
 
-// warnOfRecording adds what a recording that was made for the report warns of.
+// warnOfRecording adds the warnings of a recording that was made for the report.
 func (in *input) warnOfRecording(rep *report.Report) {
 	if in.recordWarnings != nil && rep != nil {
 		warn(rep, in.recordWarnings())
@@ -91,10 +91,10 @@ func warn(rep *report.Report, warnings []bundle.Warning) {
 	}
 }
 
-// openInput opens a file, or standard input for "-". It finds out whether it holds a trace, a recording or a report by
-// its first bytes, not by its name. Errors are one line that says what to do.
+// openInput opens a file, or standard input for "-". It detects a trace, a recording or a report by its first bytes, not by
+// its name. Errors are one line that says what to do.
 //
-// Reading from a pipe or another input that is no regular file ends with ctx, also while nothing arrives.
+// Reading from a pipe or another input that is no regular file ends with ctx, even if no data arrives.
 func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err error) {
 	in := &input{name: arg}
 	defer func() {
@@ -138,7 +138,7 @@ func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err erro
 		case info.Mode().IsRegular():
 			in.size = info.Size()
 		default:
-			file = nil // a pipe or a device: to be read from front to back
+			file = nil // a pipe or a device, which can be read only sequentially
 		}
 	}
 	if file == nil {
@@ -167,7 +167,7 @@ func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err erro
 
 const readSize = 64 << 10
 
-// readReport reads the report that an input holds.
+// readReport reads the report of an input.
 func (in *input) readReport(ctx context.Context) (*report.Report, error) {
 	rep, err := report.ReadJSON(in)
 	switch {
@@ -179,8 +179,8 @@ func (in *input) readReport(ctx context.Context) (*report.Report, error) {
 	return rep, nil
 }
 
-// unpack makes the input the trace of a recording. A zip has its directory at the end, so one that comes through a pipe
-// goes to a temporary file first.
+// unpack replaces the input by the trace of its recording. The directory of a zip is at its end, so a recording from a pipe is
+// copied to a temporary file first.
 func (in *input) unpack(file *os.File) error {
 	if file == nil {
 		tmp, err := os.CreateTemp("", "whylate-*.part")
@@ -232,7 +232,7 @@ func (in *input) unpack(file *os.File) error {
 	return nil
 }
 
-// lazyReader is a reader of what is there only when it is read first. Nothing is an empty reader.
+// A lazyReader reads data that exists only when it is first read. Without data it is empty.
 type lazyReader struct {
 	data func() []byte
 	r    *bytes.Reader
@@ -245,15 +245,15 @@ func (l *lazyReader) Read(p []byte) (int, error) {
 	return l.r.Read(p)
 }
 
-// failedReader is a reader of what cannot be read.
+// A failedReader returns an error.
 type failedReader struct{ err error }
 
 func (f failedReader) Read([]byte) (int, error) { return 0, f.err }
 
-// hostPort is what a URL without a scheme looks like: svc:6060, :6060, [::1]:6060/debug/pprof.
+// hostPort matches a URL without a scheme: svc:6060, :6060, [::1]:6060/debug/pprof.
 var hostPort = regexp.MustCompile(`^([A-Za-z0-9._-]*|\[[0-9A-Fa-f:.%]+\]):[0-9]{1,5}(/.*)?$`)
 
-// isURL reports whether arg names a service. A file of that name comes first.
+// isURL reports whether arg names a service. A file of that name takes precedence.
 func isURL(arg string) bool {
 	if i := strings.Index(arg, "://"); i > 0 {
 		switch strings.ToLower(arg[:i]) {
@@ -268,7 +268,7 @@ func isURL(arg string) bool {
 	return err != nil
 }
 
-// openURL begins a recording and returns its trace as an input, decoded while it arrives.
+// openURL begins a recording and returns its trace as an input, which is decoded while it arrives.
 func openURL(ctx context.Context, target string, opt record.Options) (*input, error) {
 	watch := record.WatchHost(ctx, target, opt)
 	s, err := record.Open(ctx, target, opt)

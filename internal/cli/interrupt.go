@@ -11,7 +11,8 @@ import (
 	"github.com/whylate/whylate/internal/cli/command"
 )
 
-// interruptible ends a Read when its context does, whatever the reader under it waits for. That Read is left to itself.
+// An interruptible ends a Read when its context ends, whatever its reader waits for. The reader's call continues in its
+// goroutine.
 type interruptible struct {
 	ctx  context.Context
 	r    io.Reader
@@ -29,7 +30,7 @@ func (i *interruptible) Read(p []byte) (int, error) {
 		i.buf, i.done = make([]byte, readSize), make(chan readResult, 1)
 	}
 	if err := i.ctx.Err(); err != nil {
-		return 0, err // the buffer may still be written to
+		return 0, err // the earlier call may still write to the buffer
 	}
 	buf := i.buf[:min(len(p), len(i.buf))]
 	go func() {
@@ -44,7 +45,8 @@ func (i *interruptible) Read(p []byte) (int, error) {
 	}
 }
 
-// openWhile is openFile, but ends with ctx: opening a named pipe waits for a writer. If none comes, the open is left to itself.
+// openWhile is openFile, but ends with ctx: opening a named pipe waits for a writer. If there is none, the call continues in
+// its goroutine.
 func openWhile(ctx context.Context, name string) (*os.File, error) {
 	info, err := os.Stat(name)
 	switch {

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// defaultMemoryLimit is what the heap is kept to as long as its live data allow: with the collector's default pace it would
-// drift to twice the live data. Nearly all of them are columns without pointers, so that a collection costs little: on a trace
-// of 30 MB with 110 MB of live data 164 MB were resident instead of 205 with a limit of 240 MB, for 12 collections instead of 9.
+// defaultMemoryLimit limits the heap as long as its live data allow it: with the collector's default pace it would grow to
+// twice the live data. Nearly all live data are columns without pointers, so a collection costs little: on a trace of 30 MB
+// with 110 MB of live data, 164 MB were resident instead of 205 with a limit of 240 MB, for 12 collections instead of 9.
 const defaultMemoryLimit = 160 << 20
 
-// limitMemory keeps the collector from spending memory that it need not, until the returned function is called. Adjust is
-// to be called at times: the limit follows the live data, because a limit that they nearly reach makes the collector run
-// back to back (150 cycles and a quarter of the CPU on a trace of 84 MB with 305 MB of live data, to save 60 MB). With a limit
-// of the user's (max above 0, or GOMEMLIMIT in the environment), that one holds, unless live data alone are beyond max: then nothing that the
-// collector does can keep it (29 s of CPU instead of 3 on a million goroutines), and restore returns by how many bytes it was passed.
+// limitMemory limits the process's memory until restore is called. adjust must be called at intervals: the limit follows the
+// live data, because the collector runs without pause if they nearly reach the limit (150 cycles and a quarter of the CPU on a
+// trace of 84 MB with 305 MB of live data, to save 60 MB). A limit of the user (max above 0, or GOMEMLIMIT in the environment)
+// is kept, unless live data alone exceed max: then the collector cannot keep it (29 s of CPU instead of 3 on a million
+// goroutines), and restore returns by how many bytes it was exceeded.
 func limitMemory(max int64) (adjust func(), restore func() (excess int64)) {
 	if max == 0 && os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}, func() int64 { return 0 }
@@ -28,7 +28,7 @@ func limitMemory(max int64) (adjust func(), restore func() (excess int64)) {
 		useHugePages()
 	} else {
 		needed = (*heap).lowestLimit
-		// The rest is the program's text, threads' stacks and what the runtime does not count.
+		// The rest is the program's text, threads' stacks and memory that the runtime does not count.
 		limit = max - max/8
 	}
 	before := debug.SetMemoryLimit(limit)
@@ -43,8 +43,8 @@ func limitMemory(max int64) (adjust func(), restore func() (excess int64)) {
 			debug.SetMemoryLimit(limit)
 		}
 	}
-	// What is made after the last byte was read counts too: of 32,000 groups of one request the report has most of the live data,
-	// and against the limit of before the collector took two thirds of the CPU.
+	// Allocations after the last byte was read count, too: with 32,000 groups of one request, the report has most of the live data, and
+	// with the limit before it the collector took two thirds of the CPU.
 	stop := make(chan struct{})
 	var ended sync.WaitGroup
 	ended.Go(func() {
@@ -70,19 +70,19 @@ func limitMemory(max int64) (adjust func(), restore func() (excess int64)) {
 	}
 }
 
-// adjustEvery is how often the limit is compared with the live data if nothing calls adjust.
+// adjustEvery is the interval at which the limit is compared with the live data if nothing calls adjust.
 const adjustEvery = 20 * time.Millisecond
 
-// heap is what the runtime says of its memory.
+// heap is the runtime's statistics of memory.
 type heap struct {
-	live    int64 // what the last collection found to be live
-	rest    int64 // what the limit counts and is not the heap: the collector's own tables, stacks
+	live    int64 // live data found by the last collection
+	rest    int64 // memory within the limit that is not the heap: the collector's tables, stacks
 	samples []metrics.Sample
 }
 
 func newHeap() *heap {
 	m := &heap{}
-	// What is unused in the heap's spans is no part of the rest: it takes what is made next.
+	// Unused memory in the heap's spans is no part of the rest: the next allocations use it.
 	for _, name := range [...]string{"/gc/heap/live:bytes", "/memory/classes/total:bytes", "/memory/classes/heap/objects:bytes",
 		"/memory/classes/heap/unused:bytes", "/memory/classes/heap/free:bytes", "/memory/classes/heap/released:bytes"} {
 		m.samples = append(m.samples, metrics.Sample{Name: name})
@@ -102,14 +102,16 @@ func (m *heap) read() {
 	m.rest = max(sample(1)-sample(2)-sample(3)-sample(4)-sample(5), 0)
 }
 
-// lowestLimit returns the lowest limit that lets the collector work: a sixteenth of what is live may be made between two collections. The
-// runtime takes from a limit what is not the heap, and then 3 % (runtime/mgcpacer.go, memoryLimitHeapGoal); a limit of a sixteenth
-// above live data left it nothing, and 200,000 requests open at once took 254 collections instead of 34.
+// lowestLimit returns the lowest limit with which the collector can work: a sixteenth of the live data may be allocated
+// between two collections. The runtime subtracts from a limit the memory that is not the heap, and then 3 %
+// (runtime/mgcpacer.go, memoryLimitHeapGoal). A limit of a sixteenth above live data left nothing after that, and 200,000
+// requests open at the same time took 254 collections instead of 34.
 func (m *heap) lowestLimit() int64 {
 	goal := m.live + m.live/16
 	return goal + goal/32 + m.rest
 }
 
-// comfortableLimit returns the limit that lets the collector work at a tolerable pace over so much live data. Half as much room was measured to
-// save 30 MB of 265 for twice as many collections, which cost a tenth of the CPU where other programs want it too.
+// comfortableLimit returns the limit with which the collector works at a tolerable pace over this much live data. Half of the
+// additional memory was measured to save 30 MB of 265 for twice as many collections, which cost a tenth of the CPU if other
+// programs need it, too.
 func comfortableLimit(live int64) int64 { return live + live/3 }

@@ -6,12 +6,13 @@ import (
 	"syscall"
 )
 
-// hugeHeap is how much of the heap lies in huge pages: more than most traces need. It is room, not memory.
+// hugeHeap is how much of the heap's address space is in huge pages: more than most traces need. It reserves no memory.
 const hugeHeap = 384 << 20
 
-// useHugePages asks the kernel for huge pages where the heap will grow, since page faults took up to a sixth of the CPU: 95,000 for a
-// trace of 71 MB, of which 6,000 are left. The runtime has no switch for it. Memory that was asked for once stays advised when it
-// is given back, so a slice that is never touched marks the place; the kernel says first whether it has the room.
+// useHugePages advises the kernel to use huge pages for the growing heap, since page faults took up to a sixth of the CPU:
+// 95,000 for a trace of 71 MB, of which 6,000 remain. The runtime has no switch for it. The advice persists when memory is
+// released, so a slice that is never written to covers the addresses. A probe asks the kernel first whether it has the address
+// space.
 var useHugePages = sync.OnceFunc(func() {
 	const hugePage = 14 // MADV_HUGEPAGE
 	probe, err := syscall.Mmap(-1, 0, hugeHeap, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)

@@ -9,7 +9,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestHugePages: where the heap grows, the kernel was asked for huge pages. It fails if the runtime takes the advice back.
+// TestHugePages: the kernel has the advice to use huge pages for the addresses of the growing heap. It fails if the runtime
+// removes the advice.
 func TestHugePages(t *testing.T) {
 	if _, err := os.Stat("/sys/kernel/mm/transparent_hugepage"); err != nil {
 		t.Skip("a kernel without huge pages:", err)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestLimitThatCannotHold: live data beyond what the user allows lift the limit, and by how much is told; else the collector runs back to back,
-// and what was taken is not said. What is kept is not told of.
+// TestLimitThatCannotHold: live data above the user's limit raise the limit, and restore returns the excess. Otherwise the
+// collector would run without pause, and the report would not have the excess. It returns 0 for a limit that was kept.
 func TestLimitThatCannotHold(t *testing.T) {
 	const max = 128 << 20
 	runtime.GC() // what other tests left is not live
@@ -36,8 +36,9 @@ func TestLimitThatCannotHold(t *testing.T) {
 	}
 }
 
-// TestLimitFollowsLiveData: the heap's limit follows what is live also while nothing is read, since a report can be most of it; and what
-// was before is back in the end. Were it followed only while bytes are read, the collector would run back to back afterwards.
+// TestLimitFollowsLiveData: the heap's limit follows the live data even while nothing is read, since a report can have most of
+// them, and the former limit is restored at the end. If the limit followed only while bytes are read, the collector would run
+// without pause afterwards.
 func TestLimitFollowsLiveData(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "")
 	before := debug.SetMemoryLimit(-1)

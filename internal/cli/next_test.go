@@ -10,9 +10,9 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-// TestNextRuns: the command that explain proposes runs as it is printed, and answers what it asks: one group, a band, a change.
-// It would catch a pattern of a name that is not quoted, one that finds several groups, and a change that is not understood,
-// and a command that is cut because its file has a long name.
+// TestNextRuns: the command that explain proposes runs as printed, and gives the proposed answer: one group, a band, a change.
+// It detects a name's pattern that is not quoted, a pattern of several groups, an invalid change, and a command that is cut
+// because its file has a long name.
 func TestNextRuns(t *testing.T) {
 	for _, c := range []struct{ name, answer string }{
 		{"etcd-puts", "share of time in"}, {"nats-publish", "share of time in"}, {"kafka-commit", "share of time in"}, {"chi-lock", "what if"},
@@ -41,7 +41,7 @@ func TestNextRuns(t *testing.T) {
 	}
 }
 
-// shellWords divides a line as a shell does, with nothing but single quotes.
+// shellWords divides a line as a shell does, with single quotes only.
 func shellWords(line string) []string {
 	var out []string
 	word, quoted := "", false

@@ -2,8 +2,8 @@ package cli
 
 import "testing"
 
-// TestNamePattern: a name as a report prints it finds what it names; what is a regular expression stays one, and what is neither
-// is refused. It would catch a name that is copied from a report and not understood.
+// TestNamePattern: a name as printed by a report matches itself, a regular expression stays one, and other text is an error.
+// It detects a name copied from a report that is not accepted.
 func TestNamePattern(t *testing.T) {
 	for _, c := range []struct {
 		pattern, name string

@@ -19,7 +19,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestPipeWithoutWriter opens a named pipe that nobody writes to: an interrupt ends that.
+// TestPipeWithoutWriter: an interrupt ends the opening of a named pipe without a writer.
 func TestPipeWithoutWriter(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(name, 0o600); err != nil {
@@ -37,8 +37,9 @@ func TestPipeWithoutWriter(t *testing.T) {
 	}
 }
 
-// TestPipeInterrupted sends every verb that reads a file the signals of Ctrl-C and of a shutdown while a named pipe, to which nobody writes, is
-// its input: the first one ends it, and says so. A verb that waits for the rest all the same would run until the test's own limit.
+// TestPipeInterrupted sends the signals of Ctrl-C and of a shutdown to every verb that reads a file, while its input is a
+// named pipe without a writer. The first signal ends the verb, with a message. A verb that continued to wait would run until
+// the test's limit.
 func TestPipeInterrupted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -102,8 +103,9 @@ func TestUnpackOnlyTraces(t *testing.T) {
 	}
 }
 
-// TestUnpackUntilDamage gives view small files of very many zero bytes behind a trace's header, and behind a whole trace: what follows the
-// damage is not unpacked, what stands before it is all there. A trace without damage is unpacked whole, also one that is cut.
+// TestUnpackUntilDamage passes small files with very many zero bytes after a trace's header, and after a whole trace, to view:
+// nothing after the damage is unpacked, and everything before it is. A trace without damage is unpacked completely, also a cut
+// one.
 func TestUnpackUntilDamage(t *testing.T) {
 	const zeros, readAhead = 16 << 20, 4 << 20
 	data := must.Have(aTrace())(t)
@@ -141,7 +143,8 @@ func TestUnpackUntilDamage(t *testing.T) {
 	}
 }
 
-// TestLedgerIsNoPipe: verify reads its ledger and then replaces it, which a pipe cannot be: it says so at once, and waits for nobody.
+// TestLedgerIsNoPipe: verify reads its ledger and then replaces it, which is impossible with a pipe. It reports that
+// immediately, and does not wait for a writer.
 func TestLedgerIsNoPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {

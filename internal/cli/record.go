@@ -58,7 +58,7 @@ func newRecord(s *streams) *cobra.Command {
 	return cmd
 }
 
-// flight fetches what flight recorders hold.
+// flight fetches the recordings of flight recorders.
 func (r *recorder) flight(cmd *cobra.Command, targets []string) error {
 	if r.json || r.explain {
 		return command.Usage(cmd, "--flight fetches a file and excludes --json and --explain: explain the file")
@@ -86,7 +86,7 @@ func (r *recorder) flight(cmd *cobra.Command, targets []string) error {
 	return nil
 }
 
-// recorder is one run of the verb.
+// A recorder is one run of record.
 type recorder struct {
 	s       *streams
 	output  string
@@ -142,15 +142,15 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 	return r.report(cmd, jobs, outcomes, reports)
 }
 
-// answer is what came of explaining a recording.
+// An answer is the result of explaining a recording.
 type answer struct {
 	*report.Report
 	err error
 }
 
-// explainWhile explains what is written to the returned writer, until that is closed. It takes all that is written,
-// even when the engine has given up, so that a trace that cannot be explained is still recorded; and it does not end
-// with ctx, because the end of the recording is the end of its input.
+// explainWhile explains the data written to the returned writer, until that is closed. It reads all data, even after the
+// engine returned an error, so that a trace that cannot be explained is still recorded. It does not end with ctx, because the
+// end of the recording ends its input.
 func explainWhile(ctx context.Context, opt whylate.Options) (io.WriteCloser, chan answer) {
 	out, in := io.Pipe()
 	done := make(chan answer, 1)
@@ -162,7 +162,7 @@ func explainWhile(ctx context.Context, opt whylate.Options) (io.WriteCloser, cha
 	return in, done
 }
 
-// names decides where each recording goes.
+// names returns the file of each recording.
 func (r *recorder) names(cmd *cobra.Command, targets []string) ([]string, error) {
 	switch {
 	case r.output == "-":
@@ -189,7 +189,7 @@ func (r *recorder) names(cmd *cobra.Command, targets []string) ([]string, error)
 	return names, nil
 }
 
-// timedName is the name of a recording that is made now.
+// timedName returns the name of a recording that begins now.
 func timedName(prefix string) string {
 	return prefix + "-" + time.Now().UTC().Format("20060102T150405Z") + record.BundleExt
 }
@@ -217,7 +217,7 @@ type recordingError struct {
 	Text string      `json:"text"`
 }
 
-// report prints what came of the jobs and returns the run's end.
+// report writes the results of the jobs, and returns the error that ends the run.
 func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []record.Outcome, answers []answer) error {
 	status := ExitOK
 	raise := func(to int) {
@@ -316,7 +316,7 @@ func (r *recorder) writeReports(cmd *cobra.Command, jobs []record.Job, outcomes 
 	return text.WriteSummary(r.s.Out, named, text.Options{Width: width(r.s.Out), Color: r.color.on(r.s.Out, os.Getenv)})
 }
 
-// summary says in a line what was recorded.
+// summary describes a recording in a line.
 func summary(r *record.Result, name string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s of trace in %.1fs", r.Host, words.Bytes(r.Bytes), r.Received.Seconds())
@@ -342,7 +342,7 @@ func summary(r *record.Result, name string) string {
 	return b.String()
 }
 
-// recordBar is one bar for all recordings of a run.
+// A recordBar is one bar for all recordings of a run.
 type recordBar struct {
 	bar        *progress.Bar
 	label      string
@@ -360,7 +360,7 @@ func newRecordBar(bar *progress.Bar, targets []string) *recordBar {
 	return b
 }
 
-// callback returns the callback for one recording, nil if nothing is drawn.
+// callback returns the progress callback of one recording, nil if nothing is drawn.
 func (b *recordBar) callback(i int) func(record.Progress) {
 	if b.bar == nil {
 		return nil
@@ -373,7 +373,7 @@ func (b *recordBar) callback(i int) func(record.Progress) {
 	}
 }
 
-// state adds the recordings up: the bytes of all, the time of the one that is furthest behind.
+// state sums the recordings: the bytes of all, and the time of the slowest.
 func (b *recordBar) state() progress.State {
 	s := progress.State{Label: b.label, Note: "connecting"}
 	first := true

@@ -31,7 +31,7 @@ func runRecord(ctx context.Context, args ...string) (status int, stdout, stderr 
 	return status, out.String(), errs.String()
 }
 
-// pprofServer serves this process's own profiles. One trace at a time: tests that use it do not run in parallel.
+// pprofServer serves this process's profiles. There is one trace at a time, so tests that use it do not run in parallel.
 func pprofServer(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
@@ -227,7 +227,8 @@ func TestRecordWrongUse(t *testing.T) {
 	}
 }
 
-// Every source of credentials reaches the service, what is nearer to the command first, and nothing is printed.
+// TestRecordCredentials: every source of credentials reaches the service, the one nearest to the command takes precedence, and
+// none is printed.
 func TestRecordCredentials(t *testing.T) {
 	var mu sync.Mutex
 	var got http.Header
@@ -291,7 +292,7 @@ func work(w http.ResponseWriter, _ *http.Request) {
 	io.WriteString(w, "done")
 }
 
-// askFor asks until the context ends.
+// askFor sends requests until the context ends.
 func askFor(ctx context.Context, url string) {
 	for ctx.Err() == nil {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -374,7 +375,7 @@ func TestRecordExplain(t *testing.T) {
 	}
 }
 
-// A trace that cannot be explained is recorded all the same.
+// TestRecordExplainNothing: a trace that cannot be explained is recorded nevertheless.
 func TestRecordExplainNothing(t *testing.T) {
 	bad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "go 1.26 trace\x00\x00\x00"+strings.Repeat("nonsense", 100_000))

@@ -1,5 +1,5 @@
 package cli
 
-// releasedFrom is the revision that a release was made from. tools/release writes it: a program that was installed from a
-// module proxy knows its version, but not its revision.
+// releasedFrom is the revision of a release. tools/release writes it: a program installed from a module proxy has its version,
+// but not its revision.
 const releasedFrom = ""

@@ -53,12 +53,12 @@ func (e *explainFlags) addPage(cmd *cobra.Command) {
 	e.addEditor(cmd)
 }
 
-// addEditor adds the flag of verbs that make pages.
+// addEditor adds the flag of verbs that write pages.
 func (e *explainFlags) addEditor(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&e.editor, "editor", "", "let the page open code in this editor: vscode, idea, or an address such as 'zed://file{file}:{line}'")
 }
 
-// checkEditor refuses a value that is neither an editor nor the address of one.
+// checkEditor returns an error for a value that is neither an editor nor the URL form of one.
 func (e *explainFlags) checkEditor(cmd *cobra.Command) error {
 	switch e.editor {
 	case "", "vscode", "idea":
@@ -77,13 +77,13 @@ func (e *explainFlags) checkEditor(cmd *cobra.Command) error {
 	return nil
 }
 
-// isPage reports whether an output's name asks for a page.
+// isPage reports whether an output is a page, by its name.
 func isPage(name string) bool {
 	ext := filepath.Ext(name)
 	return strings.EqualFold(ext, ".html") || strings.EqualFold(ext, ".htm")
 }
 
-// readBefore reads the report that --before names.
+// readBefore reads the report of --before.
 func (e *explainFlags) readBefore(ctx context.Context, s *streams) (*report.Report, error) {
 	if e.before == "" {
 		return nil, nil
@@ -99,7 +99,7 @@ func (e *explainFlags) readBefore(ctx context.Context, s *streams) (*report.Repo
 	return in.readReport(ctx)
 }
 
-// writePage writes the report as a page to a file that is either whole or not there.
+// writePage writes the report as a page to a file, which is replaced atomically.
 func (e *explainFlags) writePage(ctx context.Context, s *streams, name, command string, rep *report.Report) error {
 	before, err := e.readBefore(ctx, s)
 	if err != nil {

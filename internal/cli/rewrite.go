@@ -111,7 +111,7 @@ func newRedact(s *streams) *cobra.Command {
 	return cmd
 }
 
-// warnOfLoss says what could not be read of the recording that a new one was written from.
+// warnOfLoss writes which parts of the original recording could not be read.
 func (s *streams) warnOfLoss(name string, loss rewrite.Loss) {
 	if loss.Truncated {
 		fmt.Fprintf(s.Err, "whylate: %s is cut or damaged: what was written ends where it can no longer be read\n", name)
@@ -121,7 +121,7 @@ func (s *streams) warnOfLoss(name string, loss rewrite.Loss) {
 	}
 }
 
-// rewrite opens a recording and writes another one from it, whole or not at all.
+// rewrite opens a recording and writes another one from it, which is complete or missing.
 func (s *streams) rewrite(cmd *cobra.Command, from, to string, write func(io.Writer, *rewrite.Source) error) error {
 	in, err := s.openInput(cmd.Context(), from)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/cli/command"
 )
 
-// newRoot builds the whole command, with more verbs at the end of their groups.
+// newRoot builds the whole command, with the verbs of more at the end of their groups.
 func newRoot(s *streams, more ...command.Verb) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "whylate",
@@ -68,10 +68,10 @@ func newRoot(s *streams, more ...command.Verb) *cobra.Command {
 	return root
 }
 
-// Help lists commands by what they are for, and suggests them in that order.
+// Help lists commands by purpose, and suggests them in that order.
 func init() { cobra.EnableCommandSorting = false }
 
-// flagError words what pflag found wrong, with the flag that was probably meant.
+// flagError rewrites pflag's errors, and adds the flag that was probably intended.
 func flagError(cmd *cobra.Command, err error) error {
 	if errors.Is(err, pflag.ErrHelp) {
 		return pflag.ErrHelp
@@ -103,7 +103,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return command.Usage(cmd, "%v", err)
 }
 
-// suggestNames returns which of names was probably meant by word: cobra's own suggestions for verbs, of other names.
+// suggestNames returns which of the names was probably intended by word. It uses cobra's suggestions for verbs.
 func suggestNames(word string, names []string) []string {
 	list := &cobra.Command{SuggestionsMinimumDistance: maxEditDistance}
 	for _, n := range names {
@@ -112,5 +112,5 @@ func suggestNames(word string, names []string) []string {
 	return list.SuggestionsFor(word)
 }
 
-// maxEditDistance is the number of edits up to which a word is like a name: cobra's own choice for its messages.
+// maxEditDistance is the number of edits up to which a word is similar to a name: cobra's default.
 const maxEditDistance = 2

@@ -59,7 +59,7 @@ func rulesByName(cmd *cobra.Command, rules []finding.Rule, args []string) ([]fin
 	for _, a := range args {
 		i := slices.IndexFunc(rules, func(r finding.Rule) bool { return strings.EqualFold(string(r.Code), a) || r.Name == a })
 		if i < 0 {
-			var names []string // every code is like every other one
+			var names []string // without codes, which are all similar
 			for _, r := range rules {
 				names = append(names, r.Name)
 			}

@@ -1,4 +1,5 @@
-// Package cli is the whylate command: one file a verb, wiring only. What a verb computes lives in other packages.
+// Package cli is the whylate command: one file for each verb, which only connects flags, inputs and outputs. Other packages
+// compute the results.
 package cli
 
 import (
@@ -26,7 +27,7 @@ const (
 // what it has, the second ends the process. A verb that reads and computes has a second for its report. A verb that runs
 // something else, such as a recording or a load, ends that in good order.
 func Main(more ...command.Verb) int {
-	// net/http's client writes what a server sends unasked to the standard logger, over whatever is on the screen.
+	// net/http's client writes a server's unsolicited data to the standard logger, which would overwrite the screen.
 	log.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	patient := isPatient(os.Args[1:], more...)
@@ -45,17 +46,17 @@ func Main(more ...command.Verb) int {
 		fmt.Fprintln(os.Stderr, "whylate: interrupted before the computation was finished")
 		os.Exit(ExitInterrupted)
 	})
-	// stop ends ctx, too, and that is no interrupt: a process may take a while to exit after this.
+	// stop also ends ctx, which is no interrupt: a process may take some time to exit after this.
 	defer stop()
 	defer dismiss()
 	defer close(done)
 	return Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, more...)
 }
 
-// lastSecond is how long a verb that was interrupted may take to write what it has.
+// lastSecond is the time that an interrupted verb has to write its results.
 const lastSecond = 800 * time.Millisecond
 
-// isPatient reports whether the verb of a command line ends what it runs by itself when it is interrupted.
+// isPatient reports whether the verb of a command line ends its own work when it is interrupted.
 func isPatient(args []string, more ...command.Verb) bool {
 	verb, _, err := newRoot(new(streams), more...).Find(args)
 	if err != nil {
@@ -68,8 +69,8 @@ func isPatient(args []string, more ...command.Verb) bool {
 	return true
 }
 
-// Run runs the command with args (without the program's name) and returns the exit status. Results go to stdout,
-// everything else to stderr. A done ctx stands for an interrupt. Terminals are recognised when a stream is an *os.File.
+// Run runs the command with args (without the program's name) and returns the exit status. Results go to stdout, everything
+// else to stderr. A done ctx is an interrupt. A stream is a terminal only if it is an *os.File.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, more ...command.Verb) int {
 	root := newRoot(&streams{command.Streams{In: stdin, Out: stdout, Err: stderr}}, more...)
 	root.SetArgs(args)

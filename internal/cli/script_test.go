@@ -41,10 +41,10 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"whylate": func() { os.Exit(Main(allVerbs()...)) }})
 }
 
-// allVerbs are the verbs that only the whylate command has.
+// allVerbs returns the verbs that only the whylate command has.
 func allVerbs() []command.Verb { return append(DemoVerbs(client.Load), experiments.Verbs()...) }
 
-// TestScripts runs the command as a process of its own, as a shell would.
+// TestScripts runs the command as a separate process, as a shell would.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
@@ -187,7 +187,7 @@ var inputs = sync.OnceValues(func() (map[string][]byte, error) {
 	return files, addComparable(files)
 })
 
-// stuck gives its bytes and then blocks until it is closed, like a pipe whose writer is alive.
+// stuck returns its bytes and then blocks until it is closed, like a pipe whose writer is alive.
 type stuck struct {
 	data      *bytes.Reader
 	empty     chan struct{} // closed when all has been given

@@ -22,8 +22,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/schematest"
 )
 
-// TestInterruptSignal sends the process the signal that Ctrl-C does, while it waits for more of its input: it reports
-// what it has, and ends at once.
+// TestInterruptSignal sends the signal of Ctrl-C to the process while it waits for more input: it reports its results, and
+// ends immediately.
 func TestInterruptSignal(t *testing.T) {
 	data, err := aTrace()
 	if err != nil {
@@ -62,8 +62,8 @@ func TestInterruptSignal(t *testing.T) {
 	}
 }
 
-// TestRecordEnds ends a recording by signals while the service still sends: an interrupt and a termination leave a whole file and nothing else,
-// and what a kill leaves is readable as it is.
+// TestRecordEnds ends a recording by signals while the service still sends: an interrupt and a termination leave one complete
+// file, and the file that a kill leaves is readable.
 func TestRecordEnds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -120,7 +120,7 @@ func TestRecordEnds(t *testing.T) {
 	}
 }
 
-// TestUnasked records from a server that sends more than it was asked for: net/http would show that on the terminal.
+// TestUnasked records from a server that sends unsolicited data, which net/http would write to the terminal.
 func TestUnasked(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a process")

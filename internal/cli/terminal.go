@@ -19,15 +19,15 @@ func (f *colorFlag) add(cmd *cobra.Command) {
 	command.ChooseKind(cmd, f, "when", "color", "colours: auto (on a terminal, unless NO_COLOR is set or TERM is dumb), always, never", "auto", "always", "never")
 }
 
-// on decides whether what goes to w is coloured.
+// on reports whether output to w is coloured.
 func (f colorFlag) on(w io.Writer, getenv func(string) string) bool {
 	file, ok := w.(*os.File)
 	terminal := ok && term.IsTerminal(int(file.Fd()))
 	return f.wanted(terminal, getenv) && (!terminal || enableColors(file) || f == "always")
 }
 
-// wanted decides for a stream that is a terminal or is not. What is asked for by flag comes before the environment's
-// NO_COLOR (https://no-color.org: set and not empty) and TERM.
+// wanted reports whether a stream is coloured; terminal says whether it is a terminal. The flag takes precedence over the
+// environment's NO_COLOR (https://no-color.org: set and not empty) and TERM.
 func (f colorFlag) wanted(terminal bool, getenv func(string) string) bool {
 	switch f {
 	case "always":

@@ -4,5 +4,5 @@ package cli
 
 import "os"
 
-// enableColors reports whether a terminal obeys escape sequences: outside Windows, all do.
+// enableColors reports whether a terminal supports escape sequences: outside Windows, all do.
 func enableColors(*os.File) bool { return true }

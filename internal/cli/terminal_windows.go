@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// enableColors asks a console to obey escape sequences. Old ones do not.
+// enableColors enables escape sequences of a console. Old ones do not support them.
 func enableColors(f *os.File) bool {
 	var mode uint32
 	h := windows.Handle(f.Fd())

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/cli/command"
 )
 
-// build is what the Go toolchain recorded about this binary.
+// build is the toolchain's information about this program.
 type build struct {
 	Version  string   `json:"version"` // "(devel)" outside a tagged module
 	Revision string   `json:"revision,omitempty"`
@@ -57,10 +57,10 @@ func readBuild() build {
 	return b
 }
 
-// Version is that of the module that this program is built from, "(devel)" outside of a tagged one.
+// Version returns the version of this program's module, "(devel)" outside a tagged one.
 func Version() string { return readBuild().Version }
 
-// versionLine is the version in one line, such as "whylate v0.3.0 (revision 1a2b3c, 2026-11-21T04:00:00Z)".
+// versionLine returns the version in one line, such as "whylate v0.3.0 (revision 1a2b3c, 2026-11-21T04:00:00Z)".
 func versionLine() string { return readBuild().line() }
 
 func (b build) line() string {

@@ -30,7 +30,7 @@ import (
 	"github.com/whylate/whylate/report/html"
 )
 
-// viewFlags holds the flags of view.
+// viewFlags contains the flags of view.
 type viewFlags struct {
 	explainFlags
 	listen string
@@ -68,7 +68,7 @@ func newView(s *streams) *cobra.Command {
 	return cmd
 }
 
-// checkAddress refuses what others can reach, unless that is wanted.
+// checkAddress returns an error for an address that other machines can reach, unless --allow-remote is set.
 func (v *viewFlags) checkAddress(cmd *cobra.Command) error {
 	host, port, err := net.SplitHostPort(v.listen)
 	if err != nil {
@@ -101,7 +101,7 @@ func (v *viewFlags) run(cmd *cobra.Command, s *streams, arg string, conn *connec
 	if err != nil {
 		return err
 	}
-	// What is shown is replaced by a new recording, and closed then.
+	// A new recording replaces the shown one, which is then closed.
 	defer func() { in.Close() }()
 	if in.isReport {
 		return fmt.Errorf("%s is a report: it has no timelines; `whylate report --html FILE %s` makes a page of it", in.name, in.name)
@@ -152,14 +152,14 @@ func (v *viewFlags) run(cmd *cobra.Command, s *streams, arg string, conn *connec
 	}
 }
 
-// progressServer is a server that shows how far reading is, as the terminal does.
+// A progressServer is a server that shows the progress of reading, as the terminal does.
 type progressServer struct {
 	*view.Server
 	bar  *progress.Bar
 	stop func()
 }
 
-// beginReading starts a reading: progress of the one before no longer counts.
+// beginReading begins a reading. It ignores further progress of the one before.
 func (s *progressServer) beginReading(terminal *progress.Bar) {
 	if s.stop != nil {
 		s.stop()
@@ -180,7 +180,7 @@ func (v *viewFlags) show(ctx context.Context, server *progressServer, in *input)
 	defer bar.Clear()
 	unpacking := bar
 	if isURL(in.name) {
-		unpacking = nil // the recording says how far it is
+		unpacking = nil // the recording shows its own progress
 	}
 	plain, size, err := seekableTrace(ctx, in, unpacking)
 	if err != nil {
@@ -201,8 +201,9 @@ func (v *viewFlags) show(ctx context.Context, server *progressServer, in *input)
 	return server.Show(trace, rep)
 }
 
-// listenForFile listens. Of a file, port 0 is the same one each time, so that links into the page work again; below those that systems
-// give to connections. If it is taken, or the argument is no file, any free one is.
+// listenForFile listens at the address of --listen. For a file, port 0 is the same free port each time, so that links to the
+// page stay valid; it is below the ports that systems assign to connections. If that port is in use, or the argument is no
+// file, it is any free port.
 func (v *viewFlags) listenForFile(arg string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(v.listen)
 	if err == nil && port == "0" && arg != "-" && !isURL(arg) {
@@ -216,7 +217,7 @@ func (v *viewFlags) listenForFile(arg string) (net.Listener, error) {
 	return net.Listen("tcp", v.listen)
 }
 
-// openArgument opens what the argument names.
+// openArgument opens the argument's file or recording.
 func (v *viewFlags) openArgument(cmd *cobra.Command, s *streams, arg string, conn *connectFlags, server *progressServer) (*input, error) {
 	if !isURL(arg) {
 		return s.openInput(cmd.Context(), arg)
@@ -240,8 +241,7 @@ func (v *viewFlags) openArgument(cmd *cobra.Command, s *streams, arg string, con
 	return in, nil
 }
 
-// seekableTrace returns the bytes of a trace in a form in which any part of it can
-// be read: the file itself, or a copy that is gone when the input is closed.
+// seekableTrace returns a trace of which any part can be read: the file, or a copy that is removed when the input is closed.
 func seekableTrace(ctx context.Context, in *input, bar *progress.Bar) (io.ReaderAt, int64, error) {
 	head := bufio.NewReaderSize(in.Reader, readSize)
 	magic, _ := head.Peek(2)
@@ -260,8 +260,8 @@ func seekableTrace(ctx context.Context, in *input, bar *progress.Bar) (io.Reader
 			return nil, 0, fmt.Errorf("%s: this begins like gzip but cannot be unpacked: %w", in.name, err)
 		}
 	}
-	// Only a trace is unpacked, up to where it is damaged: a small file may unpack to any number of bytes. So this reads by the
-	// reader's own rules, and keeps no generation in memory.
+	// Only a valid trace is unpacked, up to a damaged part, because a small file may unpack to any number of bytes. So the trace's reader
+	// reads it, without keeping generations in memory.
 	copier := &copyingReader{from: &interruptible{ctx: ctx, r: src}, to: tmp}
 	trace, err := tracefmt.NewReader(copier, tracefmt.Options{MaxGeneration: readSize})
 	if err == nil {
@@ -271,7 +271,7 @@ func seekableTrace(ctx context.Context, in *input, bar *progress.Bar) (io.Reader
 				g.Release()
 			}
 		}
-		err = copier.err // a trace that is cut, or damaged, is explained as far as it goes
+		err = copier.err // the valid part of a cut or damaged trace is explained
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -282,7 +282,7 @@ func seekableTrace(ctx context.Context, in *input, bar *progress.Bar) (io.Reader
 	return tmp, copier.size, nil
 }
 
-// copyingReader reads, and writes what it read to a file. Its err is what went wrong, other than that there was no more.
+// A copyingReader copies everything that is read to a file. err is the first error other than the end.
 type copyingReader struct {
 	from io.Reader
 	to   *os.File
@@ -306,7 +306,7 @@ func (k *copyingReader) Read(p []byte) (int, error) {
 // the memory is decoded generations, which live long and hold no pointers.
 const servingGC = 30
 
-// serve answers from now on, until ctx ends or stop is called.
+// serve serves the page until ctx ends or stop is called.
 func (v *viewFlags) serve(ctx context.Context, s *streams, listener net.Listener, handler http.Handler) (stop func(), failed <-chan error) {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
@@ -333,7 +333,7 @@ func (v *viewFlags) serve(ctx context.Context, s *streams, listener net.Listener
 	}, ended
 }
 
-// openBrowser asks the desktop to show a page.
+// openBrowser opens a page in the desktop's browser.
 func openBrowser(url string) error {
 	name, args := "xdg-open", []string{url}
 	switch runtime.GOOS {

@@ -2,7 +2,7 @@ package cli
 
 import "testing"
 
-// TestViewPort holds a file to its port, and two views of it to two ports.
+// TestViewPort: a file has the same port each time, and two views of it have different ports.
 func TestViewPort(t *testing.T) {
 	v := viewFlags{listen: "127.0.0.1:0"}
 	first, err := v.listenForFile("some.trace")

@@ -87,7 +87,7 @@ func TestView(t *testing.T) {
 	}
 }
 
-// TestViewRecordsAgain asks for a new recording of a service, first while it is there and then when it is gone.
+// TestViewRecordsAgain requests a new recording of a service, first while it runs and then after it ended.
 func TestViewRecordsAgain(t *testing.T) {
 	if testing.Short() {
 		t.Skip("records for two seconds")

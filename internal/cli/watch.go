@@ -31,7 +31,7 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// watchFlags holds the flags of watch.
+// watchFlags contains the flags of watch.
 type watchFlags struct {
 	explainFlags
 	conn     connectFlags
@@ -43,7 +43,7 @@ type watchFlags struct {
 	trace    bool
 }
 
-// maxWatched is how many services are watched at once: more do not fit a screen.
+// maxWatched is the largest number of services: more do not fit on a screen.
 const maxWatched = 16
 
 func newWatch(s *streams) *cobra.Command {
@@ -64,7 +64,7 @@ func newWatch(s *streams) *cobra.Command {
 	}
 	f := cmd.Flags()
 	v.conn.addFlags(f)
-	// A look is taken again anyway; who waits long for one sees nothing meanwhile.
+	// A failed poll is repeated anyway, and during a long wait the screen shows nothing new.
 	v.conn.timeout = 5 * time.Second
 	f.Lookup("timeout").DefValue = "5s"
 	for _, name := range []string{"duration", "no-cpu"} {
@@ -84,28 +84,28 @@ func newWatch(s *streams) *cobra.Command {
 	return cmd
 }
 
-// A watched is one service, with what is kept of the last look.
+// A watchedService is one service, with the result of the last poll.
 type watchedService struct {
 	target string
 	host   string
 	opt    record.Options
-	// Of the goroutine that follows it:
+	// Used by the goroutine that follows the service:
 	state           *watch.Service
-	trace           bool      // no flight recorder is asked
-	flight          bool      // one has answered
+	trace           bool      // no request to a flight recorder
+	flight          bool      // a flight recorder has answered
 	lastSnapshotEnd time.Time // of the last snapshot, by the service's clock
-	// Of the one that shows it:
+	// Used by the goroutine that shows it:
 	shownResult pollResult
 }
 
-// A seen is what came of a look at a service, and of those before it.
+// A pollResult is the result of a poll of a service, and of those before it.
 type pollResult struct {
 	state        watch.State
 	last, before *report.Report
 	file         string // the last recording
 }
 
-// An event is what happened to the i-th service.
+// An event is a change of a service: the beginning of an activity, or the result of a poll.
 type event struct {
 	service    int
 	doing      string
@@ -154,20 +154,20 @@ func (v *watchFlags) run(cmd *cobra.Command, s *streams, targets []string) (err 
 	}
 	defer removeAll(dir)
 
-	// A terminal that is closed says so by a signal that would end the process with everything lying about.
+	// Closing a terminal sends a signal that would end the process without removing its files.
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
 	defer stop()
 	// The reader of our output may end, and an interrupt often comes twice (timeout and shells send it to the process and to its
-	// group): either would end the process before the terminal is given back and the folder is gone.
+	// group): either would end the process before the terminal is restored and the directory is removed.
 	held := make(chan os.Signal, 1)
 	signal.Notify(held, syscall.SIGPIPE, syscall.SIGHUP, os.Interrupt, syscall.SIGTERM)
 	interrupted := false
 	defer func() {
-		if !interrupted { // the next one may be on its way, and the process ends anyway
+		if !interrupted { // after an interrupt a second one may follow, and the process ends anyway
 			signal.Stop(held)
 		}
 	}()
-	_, restore := limitMemory(0) // at first for all of the run: looks of several services take turns
+	_, restore := limitMemory(0) // for the whole run, because only one service's poll is explained at a time
 	defer restore()
 	events := make(chan event)
 	var following sync.WaitGroup
@@ -187,7 +187,7 @@ func (v *watchFlags) run(cmd *cobra.Command, s *streams, targets []string) (err 
 		stop()
 		done := make(chan struct{})
 		go func() { following.Wait(); close(done) }()
-		select { // the folder is removed when nothing writes to it any more, but an interrupt is answered at once
+		select { // the directory is removed when no goroutine writes to it, but an interrupt is handled immediately
 		case <-done:
 		case <-time.After(lastSecond / 2):
 		}
@@ -210,7 +210,7 @@ func (v *watchFlags) run(cmd *cobra.Command, s *streams, targets []string) (err 
 		trouble = cmp.Or(trouble, w.shownResult.state.Problem)
 	}
 	if trouble == "" {
-		return nil // it was ended before anything was known
+		return nil // it ended before the first result
 	}
 	return command.Exit(ExitFailed, errors.New("no look at any service succeeded: "+trouble))
 }
@@ -225,7 +225,7 @@ func removeAll(dir string) {
 	}
 }
 
-// maxPollBytes bounds a look's recording: a second of a very busy service with 30 cores.
+// maxPollBytes bounds a poll's recording: a second of a very busy service with 30 cores.
 const maxPollBytes = 256 << 20
 
 func send(ctx context.Context, events chan<- event, e event) bool {
@@ -237,13 +237,14 @@ func send(ctx context.Context, events chan<- event, e event) bool {
 	}
 }
 
-// follow looks at one service until ctx ends, or it has looked often enough. It alone changes w.svc, between two events.
+// follow polls one service until ctx ends, or the number of polls is reached. Only this goroutine changes the service's state,
+// between two events.
 func (v *watchFlags) follow(ctx context.Context, s *streams, i int, w *watchedService, dir string, turn chan struct{}, events chan<- event) {
 	answers := 0
 	var result pollResult
 	for ctx.Err() == nil {
 		begin := time.Now()
-		// The last recording stays while the next one is made.
+		// The last recording is kept during the next poll.
 		file := filepath.Join(dir, fmt.Sprintf("%d-%d%s", i, answers%2, record.BundleExt))
 		look := v.poll(ctx, s, i, w, file, turn, events)
 		if ctx.Err() != nil {
@@ -277,19 +278,20 @@ func (v *watchFlags) follow(ctx context.Context, s *streams, i int, w *watchedSe
 	}
 }
 
-// hasGivenUp says of a service that gave no answer for some time that it will not: who asks for so many looks waits for an end.
+// hasGivenUp reports whether a service that has not answered for some time is considered lost, so that a run with a number of
+// polls ends.
 func hasGivenUp(s *watch.State, busy bool) bool {
-	const tries, minute = 5, 30 // while another program is tracing, a look comes every 2 s
+	const tries, minute = 5, 30 // while another program is tracing, there is a poll every 2 s
 	if busy {
 		return s.Failures >= minute
 	}
 	return s.Failures >= tries
 }
 
-// pollTimeoutSlack is how much longer a look may take than it must: for a trace that comes over a slow line.
+// pollTimeoutSlack is the additional time of a poll, for a trace that arrives over a slow connection.
 const pollTimeoutSlack = 10 * time.Second
 
-// poll records and explains once. However slowly a service answers, it ends.
+// poll records and explains once. It ends however slowly the service answers.
 func (v *watchFlags) poll(ctx context.Context, s *streams, i int, w *watchedService, file string, turn chan struct{}, events chan<- event) watch.Poll {
 	failed := func(err error) watch.Poll {
 		l := watch.Poll{Time: time.Now(), Problem: command.OneLine(err.Error())}
@@ -315,7 +317,7 @@ func (v *watchFlags) poll(ctx context.Context, s *streams, i int, w *watchedServ
 			return failed(err)
 		default:
 			var e *record.Error
-			// A recorder that is off for a while is asked again. Something that is no recorder is not.
+			// A recorder that is temporarily off is asked again at the next poll, but any other answer means that the service has none.
 			w.trace = !errors.As(err, &e) || e.Kind != record.Empty
 		}
 	}
@@ -360,7 +362,7 @@ func (v *watchFlags) poll(ctx context.Context, s *streams, i int, w *watchedServ
 	return out
 }
 
-// explainNewPart explains, of a snapshot that has a part of the last one in it, the rest, and says how long that is.
+// explainNewPart explains the part of a snapshot that the last one does not contain, and returns its duration.
 func (v *watchFlags) explainNewPart(ctx context.Context, s *streams, w *watchedService, file string, rep *report.Report) (*report.Report, time.Duration, error) {
 	all := time.Duration(rep.Input.DurationNS)
 	if rep.Input.Start == nil {
@@ -370,7 +372,7 @@ func (v *watchFlags) explainNewPart(ctx context.Context, s *streams, w *watchedS
 	w.lastSnapshotEnd = rep.Input.Start.Add(all)
 	from := before.Sub(*rep.Input.Start)
 	if before.IsZero() || from <= 0 || from >= all {
-		return rep, all, nil // the first one, or the service was restarted, or its clock was set
+		return rep, all, nil // the first snapshot, or the service was restarted, or its clock was set
 	}
 	rep, err := v.explainFile(ctx, s, file, from)
 	return rep, all - from, err
@@ -391,7 +393,7 @@ func (v *watchFlags) explainFile(ctx context.Context, s *streams, file string, f
 	return rep, nil
 }
 
-// saveFlight saves what a flight recorder holds. One that may not be there is not waited for as long.
+// saveFlight saves the recording of a flight recorder. Unless sure is set, it waits only a short time.
 func saveFlight(ctx context.Context, target string, opt record.Options, name string, sure bool) (int64, error) {
 	timeout := opt.Grace + pollTimeoutSlack
 	if !sure {
@@ -402,7 +404,7 @@ func saveFlight(ctx context.Context, target string, opt record.Options, name str
 	return record.SaveFlight(ctx, target, opt, name, nil)
 }
 
-// writeLines writes a block, or a line of JSON, for every look.
+// writeLines writes a block, or a line of JSON, for every poll.
 func (v *watchFlags) writeLines(ctx context.Context, s *streams, list []*watchedService, events <-chan event) error {
 	plain := screen.NewPlain(s.Out, width(s.Out), v.color.on(s.Out, os.Getenv))
 	encoder := json.NewEncoder(s.Out)
@@ -439,7 +441,7 @@ func (v *watchFlags) writeLines(ctx context.Context, s *streams, list []*watched
 	return nil
 }
 
-// showScreen shows everything on a terminal of its own, until it is told to quit.
+// showScreen shows everything on the whole terminal, until the user quits.
 func (v *watchFlags) showScreen(ctx context.Context, s *streams, in, out *os.File, list []*watchedService, events <-chan event) error {
 	colored := v.color.on(s.Out, os.Getenv)
 	enableColors(out)
@@ -453,7 +455,7 @@ func (v *watchFlags) showScreen(ctx context.Context, s *streams, in, out *os.Fil
 		names[i] = w.host
 	}
 	app := screen.NewApp(names, colored)
-	tick := time.NewTicker(250 * time.Millisecond) // for what counts seconds, and for a terminal that changes its size
+	tick := time.NewTicker(250 * time.Millisecond) // for countdowns, and for changes of the terminal's size
 	defer tick.Stop()
 	draw := func() {
 		columns, lines := t.Size()
@@ -499,7 +501,7 @@ func (v *watchFlags) showScreen(ctx context.Context, s *streams, in, out *os.Fil
 	return nil
 }
 
-// showReport lays the last look's report over the screen.
+// showReport shows the last poll's report over the screen.
 func (v *watchFlags) showReport(app *screen.App, w *watchedService, columns int, colored bool) {
 	last := w.shownResult.last
 	if last == nil {
@@ -514,7 +516,7 @@ func (v *watchFlags) showReport(app *screen.App, w *watchedService, columns int,
 	app.ShowText(w.host+", the last look", b.String())
 }
 
-// showDiff lays what changed since the look before, and over the looks so far, over the screen.
+// showDiff shows the changes since the poll before, and over all polls, over the screen.
 func showDiff(app *screen.App, w *watchedService, columns int, colored bool) {
 	last, before := w.shownResult.last, w.shownResult.before
 	if before == nil {
@@ -534,7 +536,7 @@ func showDiff(app *screen.App, w *watchedService, columns int, colored bool) {
 	app.ShowText(w.host+", the last look and the one before", b.String())
 }
 
-// saveRecording copies the last recording to a file of its own and says so.
+// saveRecording copies the last recording to a new file, and returns a message.
 func saveRecording(w *watchedService) string {
 	if w.shownResult.file == "" {
 		return "there is nothing to save yet"

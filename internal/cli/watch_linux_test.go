@@ -21,7 +21,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-// A terminal is the other side of a program's terminal: it keeps what a person would see.
+// A terminal is the other side of a program's terminal: it has the visible text.
 type terminal struct {
 	master, slave *os.File
 	before        unix.Termios
@@ -34,7 +34,7 @@ type terminal struct {
 	rest          []byte
 }
 
-// newTerminal opens one of the kernel's own.
+// newTerminal opens a terminal of the kernel.
 func newTerminal(t *testing.T, columns, lines int) *terminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -86,7 +86,7 @@ func (t *terminal) resize(tb testing.TB, columns, lines int) {
 
 var sequence = regexp.MustCompile(`^\x1b\[([?0-9;]*)([A-Za-z])`)
 
-// write obeys what a program writes: moving, erasing, modes, colours, and letters of one column.
+// write interprets a program's output: moving, erasing, modes, colours, and letters of one column.
 func (t *terminal) write(data []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,7 +154,7 @@ func (t *terminal) obey(args, command string) {
 	}
 }
 
-// text is what stands on the screen.
+// text returns the text on the screen.
 func (t *terminal) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -208,7 +208,7 @@ func (t *terminal) givenBack(tb testing.TB) {
 	}
 }
 
-// onTerminal starts the command as a process of its own on a terminal.
+// onTerminal starts the command as a separate process on a terminal.
 func onTerminal(t *testing.T, term *terminal, dir string, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	self := must.Have(os.Executable())(t)
@@ -229,7 +229,7 @@ func onTerminal(t *testing.T, term *terminal, dir string, env []string, args ...
 	return cmd
 }
 
-// TestWatchTerminal plays what a person does: looks, explains, saves, compares, resizes, and leaves by key and by signal.
+// TestWatchTerminal acts like a user: watches, explains, saves, compares, resizes, and ends the program by key and by signal.
 func TestWatchTerminal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a process and waits for looks")
@@ -313,7 +313,7 @@ func TestWatchDumb(t *testing.T) {
 	term.givenBack(t)
 }
 
-// TestWatchHangs: what never answers does not keep anybody from leaving.
+// TestWatchHangs: a service that never answers does not prevent the user from quitting.
 func TestWatchHangs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a process")
@@ -329,7 +329,7 @@ func TestWatchHangs(t *testing.T) {
 	term.givenBack(t)
 }
 
-// TestWatchGivesUp: who asks for so many looks gets an end, also of a service that is dead.
+// TestWatchGivesUp: a run with a number of polls ends even if a service is dead.
 func TestWatchGivesUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("tries again for 15 s")

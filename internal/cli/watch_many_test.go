@@ -12,7 +12,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestWatchTooMany names 10,000 services to watch: it says how many it shows and what to do, connects to none, and takes next to no memory.
+// TestWatchTooMany watches 10,000 services: the error names the largest number and the remedy, and the command connects to
+// none and uses almost no memory.
 func TestWatchTooMany(t *testing.T) {
 	const many, most = 10_000, 8 << 20
 	listener := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An Action is what a key asks the program for.
+// An Action is an action that a key requests from the program.
 type Action int
 
 // Actions.
@@ -18,7 +18,7 @@ const (
 	Diff
 )
 
-// An App is what is on the screen. It is used by one goroutine.
+// An App is the contents of the screen. Only one goroutine may use it.
 type App struct {
 	panes      []Pane
 	focus      int
@@ -28,7 +28,7 @@ type App struct {
 	color      bool
 }
 
-// NewApp returns an App with so many services, of which nothing is known.
+// NewApp returns an App with the named services, without results.
 func NewApp(names []string, color bool) *App {
 	a := &App{color: color}
 	for _, n := range names {
@@ -39,18 +39,19 @@ func NewApp(names []string, color bool) *App {
 	return a
 }
 
-// Pane returns what is shown of a service, to be changed.
+// Pane returns the pane of a service, for changes.
 func (a *App) Pane(i int) *Pane { return &a.panes[i] }
 
-// Focus is the service that keys are about.
+// Focus returns the service to which keys apply.
 func (a *App) Focus() int { return a.focus }
 
-// ShowMessage shows a message in place of the keys for a while.
+// ShowMessage shows a message instead of the keys for some time.
 func (a *App) ShowMessage(text string, now time.Time) {
 	a.message, a.messageEnd = strings.Join(strings.Fields(text), " "), now.Add(8*time.Second)
 }
 
-// ShowText lays a text over the screen, to be scrolled. It may hold colours, of our own writers, and nothing else that a terminal obeys.
+// ShowText shows a text over the screen, which can be scrolled. It may contain colours of our own writers, and no other escape
+// sequences.
 func (a *App) ShowText(title, text string) {
 	a.page = &page{title: title, text: strings.Split(strings.TrimRight(text, "\n"), "\n")}
 }
@@ -79,7 +80,7 @@ The cost is an estimate: 100 ns for each event of the trace, over the
 time between looks, as a share of the CPUs available to the service.
 whylate looks less often to stay within the budget.`
 
-// HandleKey does what a key asks for, or returns what the program is to do.
+// HandleKey handles a key, or returns the action that it requests from the program.
 func (a *App) HandleKey(k Key) Action {
 	if a.page != nil {
 		switch k {
@@ -114,7 +115,7 @@ func (a *App) HandleKey(k Key) Action {
 	return NoAction
 }
 
-// A page is a text that is scrolled.
+// A page is a scrolled text.
 type page struct {
 	title     string
 	text      []string

@@ -1,5 +1,5 @@
-// Package screen shows what package watch knows, on a terminal that it has for itself, or line by line where there is none.
-// Drawing is a function from the state and the size to lines; [Terminal] puts these on a real one.
+// Package screen shows the states of package watch on a whole terminal, or line by line if there is none. Drawing is a
+// function from the state and the size to lines; [Terminal] shows these on a real terminal.
 package screen
 
 import (
@@ -19,18 +19,18 @@ import (
 // A Pane is one service on the screen.
 type Pane struct {
 	watch.State
-	// Doing is what goes on: "tracing". Until, if not zero, is when it ends: "next in 3s".
+	// Doing is the current activity: "tracing". DoingUntil, if not zero, is its end: "next in 3s".
 	Doing      string
 	DoingUntil time.Time
 }
 
-// Sizes at which panes stand beside each other, or above each other.
+// Sizes from which panes are next to each other, or above each other.
 const (
 	sideBySide = 56
 	aboveOther = 11
 )
 
-// Draw shows panes on so many columns and lines. It returns as many lines, or fewer, none wider.
+// Draw draws the panes on the given columns and lines. It returns at most that many lines, none wider.
 func (a *App) Draw(columns, lines int, now time.Time) []string {
 	if columns < 1 || lines < 1 {
 		return nil
@@ -91,7 +91,7 @@ func (a *App) Draw(columns, lines int, now time.Time) []string {
 	return append(out, a.footer(columns, now))[:min(len(out)+1, lines)]
 }
 
-// visibleWidth is the width of a drawn line without its colours.
+// visibleWidth returns the width of a drawn line without its colours.
 func visibleWidth(text string) int {
 	for {
 		escape := strings.IndexByte(text, 0x1b)
@@ -106,7 +106,7 @@ func visibleWidth(text string) int {
 	}
 }
 
-// footer names the keys, or says what came of the last one.
+// footer shows the keys, or the message about the last one.
 func (a *App) footer(columns int, now time.Time) string {
 	l := newLine(columns, a.color)
 	if a.message != "" && now.Before(a.messageEnd) {
@@ -125,7 +125,7 @@ func (a *App) footer(columns int, now time.Time) string {
 	return l.String()
 }
 
-// summaryLine is a service in one line.
+// summaryLine returns a service in one line.
 func (a *App) summaryLine(i, columns int, now time.Time) string {
 	p := &a.panes[i]
 	l := newLine(columns, a.color).add(dim, strconv.Itoa(i+1)+" ").addLeft(plain, p.Service, min(max(columns/3, 12), 30)).add(plain, " ")
@@ -154,7 +154,7 @@ func doingText(p *Pane, now time.Time) string {
 	return p.Doing + " in " + seconds(remaining)
 }
 
-// seconds writes a time in whole seconds, minutes and hours.
+// seconds formats a duration in whole seconds, minutes and hours.
 func seconds(d time.Duration) string {
 	d = d.Round(time.Second)
 	if d < time.Second {
@@ -219,7 +219,7 @@ func (a *App) pane(i, columns, lines int, now time.Time) []string {
 			add(line().add(plain, t))
 		}
 	}
-	// Findings and groups share what is left, findings have a third of it at least.
+	// Findings and groups share the remaining lines; findings have at least a third of them.
 	perGroup := 1
 	if columns < narrow {
 		perGroup = 2
@@ -251,7 +251,7 @@ func (a *App) pane(i, columns, lines int, now time.Time) []string {
 // narrow is the width below which a group takes two lines.
 const narrow = 72
 
-// pollText says what the last look was and what it costs.
+// pollText describes the last poll and its cost.
 func pollText(s *watch.State, columns int) string {
 	source := words.Rough(s.DurationNS) + " of trace"
 	if s.Snapshot {
@@ -268,7 +268,7 @@ func pollText(s *watch.State, columns int) string {
 	return text
 }
 
-// cost writes a share of CPUs.
+// cost formats a share of CPUs.
 func cost(share float64) string {
 	switch {
 	case share <= 0:
@@ -281,7 +281,7 @@ func cost(share float64) string {
 
 const unknown = "–"
 
-// median is a group's p50.
+// median returns a group's p50.
 func median(g *watch.Group) string {
 	if g.P50NS == nil {
 		return unknown
@@ -289,7 +289,7 @@ func median(g *watch.Group) string {
 	return words.Duration(*g.P50NS)
 }
 
-// slowLatency is a group's p99, or its slowest request where that is not known.
+// slowLatency returns a group's p99, or its slowest request if that is unknown.
 func slowLatency(g *watch.Group) string {
 	switch {
 	case g.P99NS != nil:
@@ -363,7 +363,7 @@ func (a *App) groupLines(list []watch.Group, hidden, columns int) []string {
 	return out
 }
 
-// addLargestCause adds the largest cause and its place: in words where there is room, else by the names that reports use.
+// addLargestCause adds the largest cause and its place: in words if they fit, else by the names in reports.
 func addLargestCause(l *line, c *watch.Part, look style) {
 	l.add(look, words.Percent(c.Share)+" ")
 	name := c.Words
@@ -386,7 +386,7 @@ func perSecond(g *watch.Group) string {
 // shades distinguish the parts of a bar without colours, the largest first.
 var shades = [...]string{"█", "▓", "▒", "░"}
 
-// bar adds the causes as parts of so many cells.
+// bar adds the causes as parts of the given number of cells.
 func (a *App) bar(l *line, causes []watch.Part, cells int) {
 	drawn, sum := 0, 0.0
 	for i, c := range causes {
@@ -402,10 +402,10 @@ func (a *App) bar(l *line, causes []watch.Part, cells int) {
 	l.add(dim, strings.Repeat("·", cells-drawn))
 }
 
-// eighths are a line's heights.
+// eighths are the heights of a point.
 var eighths = []rune("▁▂▃▄▅▆▇█")
 
-// historyLines draws how the slow requests of a group went on, in the colours of what they spent most time on.
+// historyLines draws the latency of a group's slow requests over time, in the colours of their largest causes.
 func (a *App) historyLines(g *watch.Group, columns int, now time.Time) []string {
 	points := g.History[max(len(g.History)-(columns-1), 0):]
 	var smallest, largest int64
@@ -445,7 +445,7 @@ func (a *App) historyLines(g *watch.Group, columns int, now time.Time) []string 
 	return []string{label.String(), l.String()}
 }
 
-// shownFindings are those to show: facts of no weight only where they are all there is.
+// shownFindings returns the findings to show: all but those of severity info.
 func shownFindings(s *watch.State) []watch.Finding {
 	var out []watch.Finding
 	for _, f := range s.Findings {
@@ -456,7 +456,8 @@ func shownFindings(s *watch.State) []watch.Finding {
 	return out
 }
 
-// findingLines are a line each, and where there is room more of the first ones: the rest of the sentence, and what to do.
+// findingLines returns a line for each finding and, if there are free lines, the rest of the sentence and the fix of the first
+// ones.
 func (a *App) findingLines(list []watch.Finding, columns, lines int, now time.Time) []string {
 	if len(list) == 0 {
 		return []string{newLine(columns, a.color).add(dim, "no finding in the last look").String()}
@@ -505,7 +506,7 @@ func (a *App) findingLines(list []watch.Finding, columns, lines int, now time.Ti
 			continue
 		}
 		all := breakText(title+in, columns-indent, 3)
-		if len(all) == 0 { // there is no column left
+		if len(all) == 0 { // there is no free column
 			out = append(out, l.String())
 			continue
 		}
@@ -528,7 +529,7 @@ func (a *App) findingLines(list []watch.Finding, columns, lines int, now time.Ti
 	return out
 }
 
-// inGroups names the groups in which a finding shows.
+// inGroups names the groups of a finding.
 func inGroups(f *watch.Finding) string {
 	switch len(f.Groups) {
 	case 0:

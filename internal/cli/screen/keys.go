@@ -2,7 +2,7 @@ package screen
 
 import "unicode/utf8"
 
-// A Key is a letter, or one of those below.
+// A Key is a letter, or one of the constants.
 type Key string
 
 // Keys that are no letters.
@@ -20,13 +20,13 @@ const (
 	CtrlC    Key = "ctrl-c"
 )
 
-// sequences are what terminals send behind an escape, as xterm does in both of its modes.
+// sequences are the sequences that terminals send after an escape, as xterm does in both of its modes.
 var sequences = map[string]Key{
 	"[A": Up, "[B": Down, "OA": Up, "OB": Down, "[5~": PageUp, "[6~": PageDown,
 	"[H": Home, "[F": End, "OH": Home, "OF": End, "[1~": Home, "[4~": End, "[7~": Home, "[8~": End, "[Z": Tab,
 }
 
-// parseKeys reads what came at once. An escape alone is the key of that name; sequences that mean nothing here are dropped whole.
+// parseKeys parses data that arrived together. An escape alone is the key Esc; unknown sequences are ignored completely.
 func parseKeys(data []byte) []Key {
 	var out []Key
 	for len(data) > 0 {
@@ -40,7 +40,7 @@ func parseKeys(data []byte) []Key {
 			}
 			data = data[n:]
 			continue
-		case c == 0x03 || c == 0x04: // Ctrl-D ends most things, too
+		case c == 0x03 || c == 0x04: // Ctrl-D ends most programs, too
 			out = append(out, CtrlC)
 		case c == '\r' || c == '\n':
 			out = append(out, Enter)
@@ -60,7 +60,8 @@ func parseKeys(data []byte) []Key {
 	return out
 }
 
-// sequenceLen is the length of the sequence at the start of data: ESC [ parameters letter, or ESC O letter (ECMA-48, 5.4).
+// sequenceLen returns the length of the sequence at the beginning of data: ESC [ parameters letter, or ESC O letter (ECMA-48,
+// 5.4).
 func sequenceLen(data []byte) int {
 	if len(data) < 2 || data[1] != '[' && data[1] != 'O' {
 		return 1

@@ -16,7 +16,7 @@ const (
 	reset = termtext.Reset
 )
 
-// A line is text of at most so many columns.
+// A line is text of at most max columns.
 type line struct {
 	b         strings.Builder
 	used, max int
@@ -26,7 +26,7 @@ type line struct {
 // newLine returns an empty line.
 func newLine(columns int, color bool) *line { return &line{max: columns, color: color} }
 
-// add adds text as far as there is room. Nothing in it can disturb the terminal.
+// add adds text as far as it fits. No text can disturb the terminal.
 func (l *line) add(s style, text string) *line {
 	text = termtext.Head(text, l.max-l.used)
 	if text == "" {
@@ -40,22 +40,22 @@ func (l *line) add(s style, text string) *line {
 	return l
 }
 
-// addLeft adds text in a column of its own, which is cut in its middle where it is too wide.
+// addLeft adds text in a column of the given width, cut in its middle if it is too wide.
 func (l *line) addLeft(s style, text string, columns int) *line {
 	return l.add(s, termtext.Pad(termtext.Middle(text, columns), columns))
 }
 
-// addRight is left for what stands at the column's end.
+// addRight is addLeft for text at the end of the column.
 func (l *line) addRight(s style, text string, columns int) *line {
 	return l.add(s, termtext.PadLeft(termtext.Head(text, columns), columns))
 }
 
-// room is how many columns are free.
+// room returns the number of free columns.
 func (l *line) room() int { return l.max - l.used }
 
 func (l *line) String() string { return l.b.String() }
 
-// breakText breaks plain text into lines of at most so many columns, at most so many of them.
+// breakText breaks plain text into at most maxLines lines of the given width.
 func breakText(text string, columns, maxLines int) []string {
 	if columns < 1 || maxLines < 1 {
 		return nil
@@ -71,8 +71,8 @@ func breakText(text string, columns, maxLines int) []string {
 	return out
 }
 
-// wrap divides a line that may have colours of our own writers into lines of at most so many columns, between words where it
-// can. A colour that is on at a break continues on the next line.
+// wrap divides a line, which may have colours of our own writers, into lines of the given width, between words if possible. A
+// colour at a break continues on the next line.
 func wrap(text string, columns int) []string {
 	columns = max(columns, 1)
 	var out []string
@@ -112,7 +112,7 @@ func wrap(text string, columns int) []string {
 		if used+w > columns {
 			if char == " " {
 				space, onThere = len(current), on
-				current += " " // which goes with the break
+				current += " " // the break replaces it
 				flush()
 				i += n
 				continue

@@ -12,15 +12,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Plain writes a block of lines for every look, for logs and for terminals that cannot be drawn on.
+// A Plain writes a block of lines for every poll, for logs and for terminals that cannot be drawn on.
 type Plain struct {
 	out           io.Writer
 	width         int
 	color         bool
-	shownFindings map[string][]watch.Finding // by service: findings that were shown and are not gone
+	shownFindings map[string][]watch.Finding // by service: findings that were shown and have not vanished
 }
 
-// NewPlain returns a writer of lines of at most so many columns; 0 means no bound but that of a log.
+// NewPlain returns a writer of lines of the given width; 0 is the default width for a log.
 func NewPlain(out io.Writer, columns int, color bool) *Plain {
 	if columns <= 0 {
 		columns = 200
@@ -28,10 +28,10 @@ func NewPlain(out io.Writer, columns int, color bool) *Plain {
 	return &Plain{out: out, width: max(columns, 40), color: color, shownFindings: map[string][]watch.Finding{}}
 }
 
-// plainGroups is how many groups a block has.
+// plainGroups is the number of groups of a block.
 const plainGroups = 5
 
-// Write writes what came of a look: what it was, the groups, and the findings that appeared or went.
+// Write writes the result of a poll: its source, the groups, and the findings that appeared or vanished.
 func (p *Plain) Write(s *watch.State) error {
 	w := bufio.NewWriter(p.out)
 	line := func() *line { return newLine(p.width, p.color) }

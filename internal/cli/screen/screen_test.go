@@ -21,7 +21,7 @@ var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 func p(ns int64) *int64 { return &ns }
 
-// state is that of a service in trouble.
+// state returns the state of a service with problems.
 func state(service string) watch.State {
 	at, since := noon.Add(-2*time.Second), noon.Add(-50*time.Second)
 	s := watch.State{
@@ -66,7 +66,7 @@ func app(color bool, services ...string) *App {
 	return a
 }
 
-// TestDraw holds screens to what somebody has looked at.
+// TestDraw compares screens with golden files, which a person has checked.
 func TestDraw(t *testing.T) {
 	lost := app(false, "shop-1:6060")
 	*lost.Pane(0) = Pane{State: state("shop-1:6060"), Doing: "trying again", DoingUntil: noon.Add(8 * time.Second)}
@@ -103,8 +103,8 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// TestDrawFits: whatever a service calls itself and says, at every size no line is wider than the screen, there are no more of
-// them than it has, and nothing in them is obeyed by a terminal.
+// TestDrawFits: for any texts of a service and at every size, no line is wider than the screen, there are no more lines than
+// it has, and no text reaches the terminal unescaped.
 func TestDrawFits(t *testing.T) {
 	bad := "\x1b[2J\x07日本語\u202e" + strings.Repeat("x", 300) + "\r\n"
 	one := app(false, bad)
@@ -145,7 +145,8 @@ func TestDrawFits(t *testing.T) {
 	}
 }
 
-// TestColoursAreClosed: each line ends without a colour, and without its colours is the line that is drawn without any.
+// TestColoursAreClosed: each line ends without a colour, and without its colours equals the line that is drawn without
+// colours.
 func TestColoursAreClosed(t *testing.T) {
 	for _, columns := range []int{40, 80, 200} {
 		with, without := app(true, "a", "b").Draw(columns, 40, noon), app(false, "a", "b").Draw(columns, 40, noon)
@@ -187,7 +188,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// TestKeys: what terminals send, in one piece or several.
+// TestKeys checks the sequences that terminals send, in one piece or several.
 func TestKeys(t *testing.T) {
 	for data, want := range map[string][]Key{
 		"q": {"q"}, "\x1b": {Esc}, "\x1b[A\x1bOB": {Up, Down}, "\x1b[5~\x1b[6~": {PageUp, PageDown}, "\x03": {CtrlC}, "\r": {Enter}, "\t ": {Tab, Space},
@@ -199,7 +200,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// FuzzKeys: anything may be pasted.
+// FuzzKeys: users may paste anything.
 func FuzzKeys(f *testing.F) {
 	f.Add([]byte("\x1b[A\xff\x1bO"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -211,7 +212,7 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// TestKeysDo: keys choose, open and close.
+// TestKeysDo: keys select, open and close.
 func TestKeysDo(t *testing.T) {
 	a := app(false, "a", "b")
 	if a.HandleKey("2"); a.Focus() != 1 {
@@ -247,7 +248,7 @@ func TestKeysDo(t *testing.T) {
 	}
 }
 
-// TestPlain: a block a look, findings only as they come and go.
+// TestPlain: there is a block for each poll, and findings are shown only when they appear and vanish.
 func TestPlain(t *testing.T) {
 	var b strings.Builder
 	w := NewPlain(&b, 100, false)

@@ -11,23 +11,23 @@ import (
 	"golang.org/x/term"
 )
 
-// A Terminal is a whole terminal, with keys and nothing else on it than what is drawn. What was on it before comes back.
+// A Terminal is a whole terminal, with keys and the drawn lines. Close restores its former contents.
 type Terminal struct {
 	in, out       *os.File
 	originalState *term.State
 	keys          chan Key
-	frames        chan []string // the next one, if it is not drawn yet
+	frames        chan []string // the next frame, until it is drawn
 	stop          chan struct{}
 	stopped       chan struct{}
 	closeOnce     sync.Once
 }
 
-// The sequences are xterm's (invisible-island.net/xterm/ctlseqs), which terminals of today obey: the other screen, no cursor, no
-// wrapping at the right edge; and the way back.
+// The sequences are xterm's (invisible-island.net/xterm/ctlseqs), which current terminals support: the alternate screen, no cursor, no
+// wrapping at the right edge; and the reverse.
 const (
 	enter = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 	leave = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
-	// Between these a terminal that knows them shows nothing half done.
+	// Between these, a terminal that supports them shows no incomplete frame.
 	frameBegin = "\x1b[?2026h"
 	frameEnd   = "\x1b[?2026l"
 )
@@ -37,7 +37,7 @@ func CanDraw(in, out *os.File, getenv func(string) string) bool {
 	return in != nil && out != nil && getenv("TERM") != "dumb" && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd()))
 }
 
-// OpenTerminal takes the terminal. Close gives it back and must be called however the program ends.
+// OpenTerminal switches the terminal to drawing. Close restores it, and must be called however the program ends.
 func OpenTerminal(in, out *os.File) (*Terminal, error) {
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
@@ -49,7 +49,7 @@ func OpenTerminal(in, out *os.File) (*Terminal, error) {
 	return t, nil
 }
 
-// Keys gives the keys that are pressed. It is closed when there will be none: the terminal is gone.
+// Keys returns the channel of pressed keys. It is closed when the terminal is closed.
 func (t *Terminal) Keys() <-chan Key { return t.keys }
 
 // Size returns columns and lines.
@@ -61,7 +61,7 @@ func (t *Terminal) Size() (columns, lines int) {
 	return columns, lines
 }
 
-// Draw shows lines, in place of any that were not shown yet. It does not wait: a terminal may be stopped, or at the end of a slow line.
+// Draw shows lines, and drops earlier ones that were not shown yet. It does not wait: a terminal may be stopped, or slow.
 func (t *Terminal) Draw(lines []string) {
 	for {
 		select {
@@ -76,10 +76,10 @@ func (t *Terminal) Draw(lines []string) {
 	}
 }
 
-// lastFrame is how long a terminal that does not take what is written is waited for.
+// lastFrame is the longest wait for a terminal that accepts no output.
 const lastFrame = 200 * time.Millisecond
 
-// Close gives the terminal back as it was.
+// Close restores the terminal.
 func (t *Terminal) Close() {
 	t.closeOnce.Do(func() {
 		close(t.stop)
@@ -87,11 +87,11 @@ func (t *Terminal) Close() {
 		case <-t.stopped:
 		case <-time.After(lastFrame):
 		}
-		_ = term.Restore(int(t.in.Fd()), t.originalState) // nothing can be done about it
+		_ = term.Restore(int(t.in.Fd()), t.originalState) // an error cannot be handled
 	})
 }
 
-// write draws frames, of each only the lines that changed.
+// write draws frames, and of each only the changed lines.
 func (t *Terminal) write() {
 	defer close(t.stopped)
 	if _, err := io.WriteString(t.out, enter); err != nil {
@@ -132,7 +132,7 @@ func changes(shown, frame []string, all bool) string {
 		if !all && i < len(shown) && shown[i] == text {
 			continue
 		}
-		// What is erased after a line that is full would be its last letter.
+		// Erasing after a full line would erase its last letter.
 		fmt.Fprintf(&b, "\x1b[%d;1H\x1b[0m\x1b[2K%s\x1b[0m", i+1, text)
 	}
 	b.WriteString(frameEnd)
