@@ -199,7 +199,7 @@ func HasMagic(prefix []byte) bool {
 // IsZip reports whether the bytes begin like a zip file with at least one entry.
 func IsZip(prefix []byte) bool { return bytes.HasPrefix(prefix, []byte("PK\x03\x04")) }
 
-func (m *Meta) check() error {
+func (m *Meta) checkSchema() error {
 	switch {
 	case m.Schema == Schema:
 		return nil
@@ -222,7 +222,7 @@ func parseMeta(data []byte) (Meta, error) {
 	if err := json.Unmarshal(data, &m); err != nil {
 		return Meta{}, fmt.Errorf("%w: reading its %s: %w", ErrNotBundle, NameMeta, err)
 	}
-	if err := m.check(); err != nil {
+	if err := m.checkSchema(); err != nil {
 		return Meta{}, err
 	}
 	return m, nil

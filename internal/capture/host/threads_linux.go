@@ -83,7 +83,7 @@ func (t *threads) relist() error {
 		if th == nil {
 			th = &thread{fd: -1}
 			if len(t.byTID) < maxThreads {
-				th.fd = t.open(tid)
+				th.fd = t.openSchedstat(tid)
 			}
 			t.byTID[tid] = th
 		}
@@ -91,13 +91,13 @@ func (t *threads) relist() error {
 	}
 	for tid, th := range t.byTID {
 		if !th.isListed {
-			t.drop(tid, th)
+			t.dropEnded(tid, th)
 		}
 	}
 	return nil
 }
 
-func (t *threads) open(tid int) int {
+func (t *threads) openSchedstat(tid int) int {
 	fd, err := unix.Openat(t.dirFD, strconv.Itoa(tid)+"/schedstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1
@@ -105,8 +105,8 @@ func (t *threads) open(tid int) int {
 	return fd
 }
 
-// drop moves the times of an ended thread into the sum of ended threads.
-func (t *threads) drop(tid int, th *thread) {
+// dropEnded moves the times of an ended thread into the sum of ended threads.
+func (t *threads) dropEnded(tid int, th *thread) {
 	if th.fd >= 0 {
 		unix.Close(th.fd)
 	}
@@ -159,7 +159,7 @@ func (t *threads) read(count int) (run, delay int64, err error) {
 func (t *threads) readThread(tid int, th *thread) ([2]int64, bool) {
 	fd := th.fd
 	if fd < 0 {
-		if fd = t.open(tid); fd < 0 {
+		if fd = t.openSchedstat(tid); fd < 0 {
 			return [2]int64{}, false
 		}
 		defer unix.Close(fd)
