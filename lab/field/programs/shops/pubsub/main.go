@@ -1,7 +1,6 @@
 // Pubsub gives messages of Kafka away over HTTP: a short request opens a
 // consumer of its group by bsm/sarama-cluster, takes the first message and
-// closes it again. It is a module of its own, because that library needs an
-// old sarama.
+// closes it again.
 //
 // Faults: dwell (Consumer.MaxProcessingTime stays at its default of 100 ms,
 // which opening a consumer sleeps three times; the healthy twin says 5 ms).
