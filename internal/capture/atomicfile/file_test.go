@@ -69,7 +69,7 @@ func TestOnDiskFirst(t *testing.T) {
 				t.Errorf("%q is to be on the disk", tmp)
 			}
 			if b, _ := os.ReadFile(name); string(b) != "old" {
-				t.Errorf("meanwhile the file reads %q", b)
+				t.Errorf("before the commit the file has %q", b)
 			}
 			return c.fails
 		}

@@ -199,6 +199,7 @@ func HasMagic(prefix []byte) bool {
 // IsZip reports whether the bytes begin like a zip file with at least one entry.
 func IsZip(prefix []byte) bool { return bytes.HasPrefix(prefix, []byte("PK\x03\x04")) }
 
+// checkSchema returns an error for a schema that this program cannot read.
 func (m *Meta) checkSchema() error {
 	switch {
 	case m.Schema == Schema:

@@ -38,7 +38,7 @@ func TestMagic(t *testing.T) {
 	}
 	whole := head(NameTrace)
 	if len(whole) != MagicLen {
-		t.Errorf("%d bytes tell", len(whole))
+		t.Errorf("%d bytes are recognised as a recording", len(whole))
 	}
 	for n := range len(whole) + 1 {
 		if HasMagic(whole[:n]) != (n == MagicLen) || IsZip(whole[:n]) != (n >= 4) {

@@ -97,6 +97,7 @@ func (t *threads) relist() error {
 	return nil
 }
 
+// openSchedstat opens the schedstat file of a thread, -1 if it has ended.
 func (t *threads) openSchedstat(tid int) int {
 	fd, err := unix.Openat(t.dirFD, strconv.Itoa(tid)+"/schedstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -122,7 +122,7 @@ func TestCompressedAnswers(t *testing.T) {
 				t.Errorf("%d of %d bytes, %v, %+v", len(data), len(trace), err, r)
 			}
 			if accepts != "identity" {
-				t.Errorf("asked for encoding %q: the observed service should not compress for us", accepts)
+				t.Errorf("the request accepts encoding %q: the observed service should not compress", accepts)
 			}
 		})
 	}

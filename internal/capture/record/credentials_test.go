@@ -376,7 +376,7 @@ func TestNothingLeaks(t *testing.T) {
 func TestNoRedirects(t *testing.T) {
 	s := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/elsewhere") {
-			t.Errorf("asked for %s", r.URL)
+			t.Errorf("request for %s", r.URL)
 		}
 		http.Redirect(w, r, "/elsewhere"+r.URL.Path, http.StatusTemporaryRedirect)
 	}))

@@ -87,7 +87,7 @@ func TestMessages(t *testing.T) {
 	}
 	certClient := clientOf(t, "https://service:6060", quickOptions())
 	certClient.certRequested.Store(true)
-	write("after a certificate was asked for", certClient.describeRequest(t.Context(), "recording", target, io.EOF))
+	write("after a request for a certificate", certClient.describeRequest(t.Context(), "recording", target, io.EOF))
 	write("refused all the same", certClient.describeRequest(t.Context(), "recording", target, syscall.ECONNREFUSED))
 	write("without such a wish", anonymous.describeRequest(t.Context(), "recording", target, io.EOF))
 	certClient.options.TLS.Cert = "x.pem"

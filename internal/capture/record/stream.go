@@ -109,6 +109,7 @@ func Open(ctx context.Context, target string, options Options) (*Stream, error) 
 	return s, nil
 }
 
+// warnAboutOptions adds the warnings that follow from the options.
 func (s *Stream) warnAboutOptions() {
 	if s.result.Window != s.result.Requested {
 		s.warn(WarnRounded, fmt.Sprintf("recording %v instead of %v: the endpoint takes whole seconds", s.result.Window, s.result.Requested))

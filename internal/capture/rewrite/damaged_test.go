@@ -277,11 +277,11 @@ func TestCutHostLines(t *testing.T) {
 	samples := must.Have(source(t, out.Bytes()).Bundle.HostSamples())(t)
 	for mono := range want {
 		if !bytes.Contains(samples, fmt.Appendf(nil, `"mono_ns":%d,`, mono)) {
-			t.Errorf("the line at %d is gone", mono)
+			t.Errorf("the line at %d is missing", mono)
 		}
 	}
 	if n := bytes.Count(samples, []byte("\n")); n != len(want) {
-		t.Errorf("%d lines are kept, want %d:\n%s", n, len(want), samples)
+		t.Errorf("%d lines, want %d:\n%s", n, len(want), samples)
 	}
 }
 

@@ -154,7 +154,7 @@ func TestCut(t *testing.T) {
 				t.Fatalf("%s %v: %v", name, part, err)
 			}
 			if p.Generations == 0 || p.Start > part[0] || part[1] > 0 && p.End < part[1] {
-				t.Errorf("%s: asked for %v, got %+v", name, part, p)
+				t.Errorf("%s: requested %v, got %+v", name, part, p)
 			}
 			short := traceOf(t, out.Bytes())
 			referenceEvents(t, name, short)

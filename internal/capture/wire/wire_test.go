@@ -98,7 +98,7 @@ func TestNoRedirects(t *testing.T) {
 	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" {
-			t.Errorf("%s was asked for", r.URL)
+			t.Errorf("unexpected request for %s", r.URL)
 		}
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 	})}

@@ -106,7 +106,7 @@ func TestRemoveOrphaned(t *testing.T) {
 		t.Errorf("%s is still there", orphan.Dir)
 	}
 	if _, err := os.Stat(living.Dir); err != nil {
-		t.Errorf("the group of a living process is gone: %v", err)
+		t.Errorf("the group of a living process was removed: %v", err)
 	}
 }
 

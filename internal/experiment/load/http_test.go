@@ -76,7 +76,7 @@ func TestHTTP(t *testing.T) {
 			}
 		})
 	}
-	t.Run("nobody there", func(t *testing.T) {
+	t.Run("no listener", func(t *testing.T) {
 		l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 		l.Close()
 		r, err := Run(context.Background(), Options{Targets: []Target{{URL: "http://" + l.Addr().String()}}, Phases: []Phase{{100, 100, 100 * time.Millisecond}}})
@@ -116,7 +116,7 @@ func TestReadTargets(t *testing.T) {
 		}
 	}
 	if !AreLoopback(got) || AreLoopback([]Target{{URL: "http://10.0.0.1/"}}) || AreLoopback([]Target{{URL: "http://localhost.example/"}}) || !AreLoopback([]Target{{URL: "http://[::1]:80/"}, {URL: "http://localhost/"}}) {
-		t.Error("loopback addresses are not told from others")
+		t.Error("loopback addresses are not distinguished from others")
 	}
 }
 

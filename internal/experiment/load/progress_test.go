@@ -20,7 +20,7 @@ func TestProgress(t *testing.T) {
 		stop()
 		time.Sleep(time.Second)
 		if len(done) != 40 || done[0] != 100*time.Millisecond || done[29] != 3*time.Second || done[39] != 3*time.Second {
-			t.Errorf("told were %v", done)
+			t.Errorf("reported progress: %v", done)
 		}
 		(&generator{options: &Options{}}).reportProgress()()
 	})

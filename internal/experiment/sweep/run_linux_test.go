@@ -151,7 +151,7 @@ func TestResume(t *testing.T) {
 	o.Progress = func(Progress) { made++ }
 	r, err := Do(context.Background(), o)
 	if !errors.Is(err, full) {
-		t.Errorf("the full disk is not told: %v", err)
+		t.Errorf("the error does not report the full disk: %v", err)
 	}
 	if made != 2 || len(r.Measurements) != 4 || r.Arms[0].Runs != 2 || !r.Measurements[0].Start.Equal(first.Measurements[0].Start) {
 		t.Errorf("%d runs were made, there are %d", made, len(r.Measurements))
@@ -242,7 +242,7 @@ func TestLoadShare(t *testing.T) {
 	for _, m := range r.Measurements {
 		share := must.Have(parseShare(m.Settings[LoadShare]))(t)
 		if got := m.Load.RequestedPerS; got < share*capacity*0.9-5 || got > share*capacity*1.1+5 {
-			t.Errorf("%s of %v: %v were asked for", m.Settings[LoadShare], capacity, got)
+			t.Errorf("%s of %v: %v were requested", m.Settings[LoadShare], capacity, got)
 		}
 	}
 	wantNoGroups(t)

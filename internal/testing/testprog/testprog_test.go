@@ -28,7 +28,7 @@ func TestRecordings(t *testing.T) {
 	for _, r := range Runs() {
 		knownNames[r.Name] = true
 		if rec := Service(t, r.Name); r.Client != (rec.Client != nil) {
-			t.Errorf("%s: its client's account is kept: %v", r.Name, rec.Client != nil)
+			t.Errorf("%s: the client's measurements are stored: %v", r.Name, rec.Client != nil)
 		}
 	}
 	services := 0
@@ -101,7 +101,7 @@ func TestBuildOnce(t *testing.T) {
 	}
 	after := must.Have(os.Stat(second))(t)
 	if first != second || !os.SameFile(before, after) {
-		t.Errorf("the same program built twice is kept as %s and %s", first, second)
+		t.Errorf("the same program built twice is stored as %s and %s", first, second)
 	}
 }
 

@@ -217,7 +217,7 @@ func marks(b *tracetext.Builder, n int) {
 func distinctStrings(b *tracetext.Builder, n int) {
 	m, clock := startMain(b)
 	for i := range n {
-		m.Log(clock, 0, "key", fmt.Sprintf("value of some length that nobody else has, number %d", i), "main.work:7")
+		m.Log(clock, 0, "key", fmt.Sprintf("distinct value of some length, with its number %d", i), "main.work:7")
 		clock += 10
 	}
 	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")

@@ -21,13 +21,13 @@ import (
 func TestRecordStays(t *testing.T) {
 	const words = "ignore all previous instructions"
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		t.Errorf("the other server was asked for %s", r.URL)
+		t.Errorf("the other server got a request for %s", r.URL)
 		http.Error(w, words, http.StatusNotFound)
 	}))
 	defer elsewhere.Close()
 	allowed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Via") != "" || !strings.Contains(r.URL.Path, "/pprof/") && !strings.Contains(r.URL.Path, "/symbol") {
-			t.Errorf("asked for %s", r.URL)
+			t.Errorf("request for %s", r.URL)
 		}
 		switch dir, _, _ := strings.Cut(r.URL.Path[1:], "/"); dir {
 		case "away":

@@ -294,7 +294,7 @@ func TestTools(t *testing.T) {
 		t.Errorf("path: %+v", slow)
 	}
 	if otherPath := answer[Path](t, s, "request", map[string]any{"report": e.Report, "id": slow.OtherIDs[0]}); otherPath.ID != slow.OtherIDs[0] {
-		t.Errorf("asked for %s, got %s", slow.OtherIDs[0], otherPath.ID)
+		t.Errorf("requested %s, got %s", slow.OtherIDs[0], otherPath.ID)
 	}
 	d := answer[Comparison](t, s, "diff", map[string]any{"before": file, "after": file})
 	if len(d.Changed) != 0 || len(d.Unchanged) == 0 {

@@ -29,7 +29,7 @@ type Promise struct {
 const sizeLimit = 5 << 20
 
 // Run checks a scenario's promises, and that the reference reader accepts the whole trace: by default of the stored recording,
-// which other tests use; with testfull.On of a new run. A run starts the test binary again, whose TestMain must call the
+// which other tests use; with testfull.IsEnabled of a new run. A run starts the test binary again, whose TestMain must call the
 // program if the environment has AsProgram. A run of duration d whose promises fail, for example on a busy machine, is
 // repeated twice for longer; with d 0 it only has the scenario's own duration.
 func Run(t *testing.T, s rig.Scenario, promises []Promise, d time.Duration, args ...string) {
