@@ -35,14 +35,14 @@ func workflows(t *testing.T) []string {
 
 // TestToken: the steps that have the token are those that read the baseline and write the comment, and no other.
 func TestToken(t *testing.T) {
-	var have []string
+	var token []string
 	for _, step := range steps(t, "../../action/action.yml") {
 		if strings.Contains(step, "inputs.token") || strings.Contains(step, "github.token") {
-			have = append(have, regexp.MustCompile(`\w+\.sh`).FindString(step))
+			token = append(token, regexp.MustCompile(`\w+\.sh`).FindString(step))
 		}
 	}
-	if want := []string{"baseline.sh", "comment.sh"}; !slices.Equal(have, want) {
-		t.Errorf("the token is in the steps of %v, want %v", have, want)
+	if want := []string{"baseline.sh", "comment.sh"}; !slices.Equal(token, want) {
+		t.Errorf("the token is in the steps of %v, want %v", token, want)
 	}
 }
 

@@ -85,9 +85,9 @@ func service(address, dir string) error {
 	if err := errors.Join(m.Observe(p, t), m.ObserveFlight(r)); err != nil {
 		return err
 	}
-	own := prometheus.NewRegistry()
-	own.MustRegister(whylateprom.NewCollector(p, t), whylateprom.NewFlightCollector(r))
-	http.Handle("/prometheus", promhttp.HandlerFor(own, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	collectors := prometheus.NewRegistry()
+	collectors.MustRegister(whylateprom.NewCollector(p, t), whylateprom.NewFlightCollector(r))
+	http.Handle("/prometheus", promhttp.HandlerFor(collectors, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	http.Handle("/otel", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	for range 2 {
 		go func() {
@@ -119,7 +119,7 @@ func check(docs string, keep time.Duration) error {
 	if err := schema.UnmarshalJSONStrict(text); err != nil && err.Error() != "" {
 		return fmt.Errorf("by Grafana's schema, the dashboard is wrong: %w", err)
 	}
-	var d board
+	var d dashboardQueries
 	if err := json.Unmarshal(text, &d); err != nil {
 		return err
 	}
@@ -145,14 +145,14 @@ func check(docs string, keep time.Duration) error {
 	if err != nil {
 		return err
 	}
-	served := exec.Command(exe, "-serve", address(0), "-dir", recordings)
-	served.Stderr, served.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	served.Env = append(os.Environ(), "GOMEMLIMIT=400MiB")
-	group.Attach(served)
-	if err := served.Start(); err != nil {
+	scraped := exec.Command(exe, "-serve", address(0), "-dir", recordings)
+	scraped.Stderr, scraped.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	scraped.Env = append(os.Environ(), "GOMEMLIMIT=400MiB")
+	group.Attach(scraped)
+	if err := scraped.Start(); err != nil {
 		return err
 	}
-	defer stop(served)
+	defer stop(scraped)
 
 	// Five minutes would be mostly of before the service was started.
 	rules, err := os.ReadFile(filepath.Join(docs, "rules.yml"))
@@ -177,13 +177,13 @@ func check(docs string, keep time.Duration) error {
 		return err
 	}
 	defer stop(prom)
-	asked := &asked{base: "http://" + address(1)}
-	if err := asked.until(`min(count_over_time(up[1m])) >= 25 and count(up) == 2`, 3*time.Minute); err != nil {
+	api := &prometheusAPI{base: "http://" + address(1)}
+	if err := api.waitFor(`min(count_over_time(up[1m])) >= 25 and count(up) == 2`, 3*time.Minute); err != nil {
 		return err
 	}
-	err = errors.Join(asked.dashboard(d), asked.exemplar(recordings), asked.alerts())
+	err = errors.Join(api.dashboard(d), api.exemplar(recordings), api.alerts())
 	if keep > 0 {
-		fmt.Println(asked.base)
+		fmt.Println(api.base)
 		time.Sleep(keep)
 	}
 	return err
@@ -194,8 +194,8 @@ func stop(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-// asked is a Prometheus.
-type asked struct{ base string }
+// prometheusAPI is a Prometheus.
+type prometheusAPI struct{ base string }
 
 type series struct {
 	Metric map[string]string
@@ -207,7 +207,7 @@ func (s *series) number() float64 {
 	return f
 }
 
-func (a *asked) get(path string, query url.Values, into any) error {
+func (a *prometheusAPI) get(path string, query url.Values, into any) error {
 	resp, err := http.Get(a.base + path + "?" + query.Encode())
 	if err != nil {
 		return err
@@ -230,26 +230,26 @@ func (a *asked) get(path string, query url.Values, into any) error {
 	return json.Unmarshal(answer.Data, into)
 }
 
-func (a *asked) ask(expr string) ([]series, error) {
+func (a *prometheusAPI) query(expr string) ([]series, error) {
 	var data struct{ Result []series }
 	err := a.get("/api/v1/query", url.Values{"query": {expr}}, &data)
 	return data.Result, err
 }
 
-func (a *asked) until(expr string, within time.Duration) error {
-	for end := time.Now().Add(within); ; time.Sleep(200 * time.Millisecond) {
-		got, err := a.ask(expr)
+func (a *prometheusAPI) waitFor(expr string, timeout time.Duration) error {
+	for end := time.Now().Add(timeout); ; time.Sleep(200 * time.Millisecond) {
+		got, err := a.query(expr)
 		if err == nil && len(got) > 0 {
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%s did not come true within %v: %w", expr, within, err)
+			return fmt.Errorf("%s did not come true within %v: %w", expr, timeout, err)
 		}
 	}
 }
 
 // A board is what is asked of a dashboard.
-type board struct {
+type dashboardQueries struct {
 	Panels []struct {
 		Title   string
 		Targets []struct{ Expr, RefID string }
@@ -259,7 +259,7 @@ type board struct {
 // dashboard asks what each panel asks, for each adapter. Names of labels differ between adapters, their values do not. What
 // has not happened yet is zero in one adapter and absent in the other, whose first event a rate misses: series below a
 // twentieth of the largest are not compared.
-func (a *asked) dashboard(d board) error {
+func (a *prometheusAPI) dashboard(d dashboardQueries) error {
 	var bad []error
 	for _, panel := range d.Panels {
 		for _, query := range panel.Targets {
@@ -267,20 +267,20 @@ func (a *asked) dashboard(d board) error {
 			all := 0
 			for _, job := range jobs {
 				expr := strings.NewReplacer("$__rate_interval", "20s", "$job", job, "$instance", ".*").Replace(query.Expr)
-				found, err := a.ask(expr)
+				found, err := a.query(expr)
 				if err != nil {
 					bad = append(bad, fmt.Errorf("%s, %s, for %s: %w", panel.Title, query.RefID, job, err))
 				}
 				if job == jobs[0] {
 					all = len(found)
 				}
-				most := 0.
+				longest := 0.
 				for _, s := range found {
-					most = max(most, s.number())
+					longest = max(longest, s.number())
 				}
 				for _, s := range found {
 					value := s.number()
-					if value <= most/20 {
+					if value <= longest/20 {
 						continue
 					}
 					delete(s.Metric, "job")
@@ -305,33 +305,33 @@ func (a *asked) dashboard(d board) error {
 }
 
 // exemplar: the recordings that Prometheus knows of are files.
-func (a *asked) exemplar(dir string) error {
+func (a *prometheusAPI) exemplar(dir string) error {
 	var data []struct {
 		Exemplars []struct{ Labels map[string]string }
 	}
-	now := time.Now()
-	query := url.Values{"query": {"whylate_flight_recordings_total"}, "start": {now.Add(-time.Hour).Format(time.RFC3339)}, "end": {now.Add(time.Minute).Format(time.RFC3339)}}
+	end := time.Now()
+	query := url.Values{"query": {"whylate_flight_recordings_total"}, "start": {end.Add(-time.Hour).Format(time.RFC3339)}, "end": {end.Add(time.Minute).Format(time.RFC3339)}}
 	if err := a.get("/api/v1/query_exemplars", query, &data); err != nil {
 		return err
 	}
-	seen := 0
+	found := 0
 	for _, s := range data {
 		for _, e := range s.Exemplars {
 			if _, err := os.Stat(filepath.Join(dir, e.Labels["recording"])); err != nil || e.Labels["recording"] == "" {
 				return fmt.Errorf("an exemplar %v: %w", e.Labels, err)
 			}
-			seen++
+			found++
 		}
 	}
-	if seen == 0 {
+	if found == 0 {
 		return errors.New("no exemplar has arrived")
 	}
-	fmt.Println("exemplars:", seen, "recordings, each there")
+	fmt.Println("exemplars:", found, "recordings, each there")
 	return nil
 }
 
 // alerts: each rule can be evaluated, and the quota's has noticed for both adapters. It would fire after ten minutes.
-func (a *asked) alerts() error {
+func (a *prometheusAPI) alerts() error {
 	var data struct {
 		Groups []struct {
 			Rules []struct {

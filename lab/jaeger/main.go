@@ -36,15 +36,15 @@ const version = "v1.76.0"
 func main() {
 	whylate := flag.String("whylate", "whylate", "the whylate command")
 	jaeger := flag.String("jaeger", "", "a Jaeger v2 binary; built if empty")
-	most := flag.Int("most", 2000, "compare at most this many traces in each encoding")
+	maxTraces := flag.Int("most", 2000, "compare at most this many traces in each encoding")
 	flag.Parse()
-	if err := run(*whylate, *jaeger, flag.Arg(0), *most); err != nil {
+	if err := run(*whylate, *jaeger, flag.Arg(0), *maxTraces); err != nil {
 		fmt.Fprintln(os.Stderr, "jaeger:", err)
 		os.Exit(1)
 	}
 }
 
-func run(whylate, jaeger, trace string, most int) error {
+func run(whylate, jaeger, trace string, maxTraces int) error {
 	if trace == "" {
 		return errors.New("name a trace")
 	}
@@ -63,7 +63,7 @@ func run(whylate, jaeger, trace string, most int) error {
 		return err
 	}
 	for _, encoding := range []string{"json", "protobuf"} {
-		if err := prove(whylate, jaeger, trace, dir, encoding, want, most); err != nil {
+		if err := proveTraces(whylate, jaeger, trace, dir, encoding, want, maxTraces); err != nil {
 			return fmt.Errorf("%s: %w", encoding, err)
 		}
 	}
@@ -182,7 +182,7 @@ exporters:
   jaeger_storage_exporter: {trace_storage: some_storage}
 `
 
-func prove(whylate, jaeger, trace, dir, encoding string, want map[string]*request, most int) error {
+func proveTraces(whylate, jaeger, trace, dir, encoding string, want map[string]*request, maxTraces int) error {
 	var ports [3]int
 	for i := range ports {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -224,7 +224,7 @@ func prove(whylate, jaeger, trace, dir, encoding string, want map[string]*reques
 	compared, spans := 0, 0
 	var total, reference int64
 	for id, trace := range ids {
-		if compared == most {
+		if compared == maxTraces {
 			break
 		}
 		r := want[id]
@@ -336,11 +336,11 @@ func compare(api, trace string, r *request) (int, int64, error) {
 				p := piece{name: s.Name}
 				p.start, _ = strconv.ParseInt(s.StartTimeUnixNano, 10, 64)
 				p.end, _ = strconv.ParseInt(s.EndTimeUnixNano, 10, 64)
-				mine := false
+				isRoot := false
 				for _, a := range s.Attributes {
-					mine = mine || a.Key == "whylate.request" && a.Value.StringValue == r.id
+					isRoot = isRoot || a.Key == "whylate.request" && a.Value.StringValue == r.id
 				}
-				if mine {
+				if isRoot {
 					root, rootID = &p, s.SpanID
 				}
 			}

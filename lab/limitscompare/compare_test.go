@@ -55,20 +55,20 @@ func collect(t *testing.T, rs []check.Result) []row {
 // that they do, which must never differ, and against the limits that bind,
 // where each difference has an expected reason.
 func compare(t *testing.T, rows []row, cpus int) {
-	reasons := expected()
-	seen := map[string]bool{}
-	differ := func(name, who string, theirs, bound any) {
+	reasons := expectedDifferences()
+	found := map[string]bool{}
+	differ := func(name, source string, library, bound any) {
 		t.Helper()
-		key := name + ": " + who
-		if theirs == bound {
+		key := name + ": " + source
+		if library == bound {
 			if r, ok := reasons[key]; ok && len(rows) > 0 && cpus >= 16 {
 				t.Errorf("%s sets what binds, but is expected to differ: %s", key, r)
 			}
 			return
 		}
-		seen[key] = true
+		found[key] = true
 		if _, ok := reasons[key]; !ok {
-			t.Errorf("%s sets %v, the limits that bind call for %v: no reason is known", key, theirs, bound)
+			t.Errorf("%s sets %v, the limits that bind call for %v: no reason is known", key, library, bound)
 		}
 	}
 	for _, r := range rows {
@@ -121,7 +121,7 @@ func compare(t *testing.T, rows []row, cpus int) {
 	}
 	// Fewer CPUs hide differences; real groups depend on where it runs.
 	for key := range reasons {
-		if cpus >= 16 && !seen[key] {
+		if cpus >= 16 && !found[key] {
 			t.Errorf("%s is expected to differ and did not: %s", key, reasons[key])
 		}
 	}
@@ -169,7 +169,7 @@ func outside(t *testing.T, name string, o *Observation) {
 
 func table(rows []row) []byte {
 	var b bytes.Buffer
-	reasons := expected()
+	reasons := expectedDifferences()
 	fmt.Fprintf(&b, "%-38s %9s %4s %13s %5s %11s %12s\n", "machine", "quota", "Go", "automaxprocs", "auto", "memory", "automemlimit")
 	num := func(n int64) string {
 		if n == 0 {
@@ -196,9 +196,9 @@ func table(rows []row) []byte {
 			quota = fmt.Sprint(l.CPU.Quota)
 		}
 		fmt.Fprintf(&b, "%-38s %9s %4d %13s %5d %11s %12s\n", r.name, quota, o.Go, num(int64(o.Automaxprocs)), limits.AutoProcs(&l), mib(l.Memory.Max), mib(o.Automemlimit))
-		for _, who := range []string{"Go", "automaxprocs", "automemlimit"} {
-			if reason, ok := reasons[r.name+": "+who]; ok {
-				fmt.Fprintf(&b, "    %s: %s\n", who, reason)
+		for _, source := range []string{"Go", "automaxprocs", "automemlimit"} {
+			if reason, ok := reasons[r.name+": "+source]; ok {
+				fmt.Fprintf(&b, "    %s: %s\n", source, reason)
 			}
 		}
 	}

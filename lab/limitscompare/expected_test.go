@@ -2,17 +2,17 @@
 
 package limitscompare
 
-// expected lists where somebody's answer is not the one that the limits that
+// expectedDifferences lists where somebody's answer is not the one that the limits that
 // bind call for, by machine and who, with the reason. Go and automaxprocs are
 // held against the tightest visible quota, rounded as each rounds;
 // automemlimit against nine tenths of the tightest memory limit. A difference
 // that is not here fails the test, and so does one that is here and no longer
 // happens.
-func expected() map[string]string {
+func expectedDifferences() map[string]string {
 	m := map[string]string{}
-	add := func(who, reason string, machines ...string) {
+	add := func(source, reason string, machines ...string) {
 		for _, n := range machines {
-			m[n+": "+who] = reason
+			m[n+": "+source] = reason
 		}
 	}
 	const (

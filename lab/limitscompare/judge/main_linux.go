@@ -245,22 +245,22 @@ func inGroups(out func(string, *limitscompare.Observation, error) error) error {
 		return nil // nothing to compare in: the test says so
 	}
 	const period = 100 * time.Millisecond
-	for _, how := range []check.Surroundings{check.Plain, check.Namespaced, check.Bound, check.Covered} {
-		for _, where := range []string{"own", "parent"} {
-			name := fmt.Sprintf("real/%s-quota-%v", where, how)
+	for _, surroundings := range []check.Surroundings{check.Plain, check.Namespaced, check.Bound, check.Covered} {
+		for _, path := range []string{"own", "parent"} {
+			name := fmt.Sprintf("real/%s-quota-%v", path, surroundings)
 			o := &limitscompare.Observation{}
 			r := check.RunOne(e, check.Check{Name: name, Run: func(e *check.Env, t *check.T) {
 				top := e.Group(t)
 				leaf := top.Sub(t, "leaf")
 				g := leaf
-				if where == "parent" {
+				if path == "parent" {
 					g = top
 				}
 				g.SetCPU(t, 250*time.Millisecond, period)
 				if e.HasController("memory") {
 					g.SetMemory(t, 512<<20)
 				}
-				c := leaf.Start(t, how, nil, "observe")
+				c := leaf.Start(t, surroundings, nil, "observe")
 				c.Receive(t, o)
 				f, err := limits.Gather(c.Pid())
 				if err != nil {

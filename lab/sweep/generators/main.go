@@ -1,12 +1,12 @@
-// Generators holds "whylate load" against two independent load generators, wrk and hey (Debian's packages), on the same
-// service, turn about. Percentiles must agree within what each differs from run to run, as far as they mean the same:
+// Command generators compares "whylate load" with two independent load generators, wrk and hey (Debian's packages), on the same
+// service, in turn. Percentiles with the same meaning must agree within the variation of each from run to run:
 //
-//   - hey and a closed loop of as many clients here count from when a request was sent.
-//   - wrk is a closed loop, too, but adds samples for what it holds to be missing (its own correction of coordinated
-//     omission, github.com/wg/wrk/issues/485), so beyond the median its percentiles are higher.
-//   - hey -q and --rate send at the same rate; the latter counts from when a request should have been sent.
+//   - hey and a closed loop of as many clients measure from the time at which a request was sent.
+//   - wrk is a closed loop, too, but adds samples for requests that it considers missing (its correction of coordinated
+//     omission, github.com/wg/wrk/issues/485), so its percentiles above the median are higher.
+//   - hey -q and --rate send at the same rate; the latter measures from the time at which a request was due.
 //
-// With -stall the service stops for a second in every five, and the generators part: a closed loop sends nothing meanwhile.
+// With -stall the service stops for a second in every five, and the results differ: a closed loop sends nothing during a stop.
 //
 //	go run ./lab/sweep/generators
 //	go run ./lab/sweep/generators -stall
@@ -60,8 +60,8 @@ func serve(stalls bool) {
 		os.Exit(0)
 	}()
 	log.Fatal(http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if since := time.Since(begin) % (5 * time.Second); stalls && since > 4*time.Second {
-			time.Sleep(5*time.Second - since)
+		if phase := time.Since(begin) % (5 * time.Second); stalls && phase > 4*time.Second {
+			time.Sleep(5*time.Second - phase)
 		}
 		time.Sleep(time.Millisecond)
 		_, _ = io.WriteString(w, "ok")
@@ -107,17 +107,19 @@ func compare(runs int, d time.Duration, conns int, stalls bool) error {
 	if _, err := fmt.Fscanln(out, &url); err != nil {
 		return fmt.Errorf("the service did not start: %w", err)
 	}
-	clients, each := strconv.Itoa(conns), 50
-	rate := strconv.Itoa(each * conns)
+	clients, stats := strconv.Itoa(conns), 50
+	rate := strconv.Itoa(stats * conns)
 	generators := []struct {
 		name string
 		run  func() (clientStats, error)
 	}{
 		{"wrk", func() (clientStats, error) { return wrk(url, d, conns) }},
 		{"hey", func() (clientStats, error) { return hey(url, d, "-c", clients) }},
-		{"whylate load --closed " + clients, func() (clientStats, error) { return ours(tool, url, d, "--closed", clients) }},
-		{"hey at " + rate + "/s", func() (clientStats, error) { return hey(url, d, "-c", clients, "-q", strconv.Itoa(each)) }},
-		{"whylate load --rate " + rate, func() (clientStats, error) { return ours(tool, url, d, "--rate", rate, "--arrivals", "constant") }},
+		{"whylate load --closed " + clients, func() (clientStats, error) { return whylateLoad(tool, url, d, "--closed", clients) }},
+		{"hey at " + rate + "/s", func() (clientStats, error) { return hey(url, d, "-c", clients, "-q", strconv.Itoa(stats)) }},
+		{"whylate load --rate " + rate, func() (clientStats, error) {
+			return whylateLoad(tool, url, d, "--rate", rate, "--arrivals", "constant")
+		}},
 	}
 	all := map[string][]clientStats{}
 	for range runs {
@@ -183,8 +185,8 @@ var (
 	heyRate       = regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`)
 )
 
-func hey(url string, d time.Duration, how ...string) (s clientStats, err error) {
-	out, err := exec.Command("hey", append(append([]string{"-z", d.String()}, how...), url)...).Output()
+func hey(url string, d time.Duration, flags ...string) (s clientStats, err error) {
+	out, err := exec.Command("hey", append(append([]string{"-z", d.String()}, flags...), url)...).Output()
 	if err != nil {
 		return s, fmt.Errorf("hey: %w", err)
 	}
@@ -203,8 +205,8 @@ func hey(url string, d time.Duration, how ...string) (s clientStats, err error) 
 	return s, err
 }
 
-func ours(tool, url string, d time.Duration, how ...string) (s clientStats, err error) {
-	out, err := exec.Command(tool, append([]string{"load", "--json", "-d", d.String(), url}, how...)...).Output()
+func whylateLoad(tool, url string, d time.Duration, flags ...string) (s clientStats, err error) {
+	out, err := exec.Command(tool, append([]string{"load", "--json", "-d", d.String(), url}, flags...)...).Output()
 	if err != nil {
 		return s, fmt.Errorf("whylate load: %w", err)
 	}
