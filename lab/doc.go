@@ -1,29 +1,28 @@
-// Package lab holds programs that the tests and proofs of whylate run for
-// real: services that are late for one known reason, programs whose traces
-// the reference reader must agree on, and the published stories.
+// Package lab has the programs that the tests and proofs of whylate run: services that are late for one known reason, programs
+// whose traces the reference reader must read equally, and published incidents.
 //
-//	go run ./lab/traceprog -list             kinds of activity to be traced
-//	go run ./lab/traceprog http1 -o x.trace  record one; prints what it did, counted by itself
+//	go run ./lab/traceprog -list             kinds of recorded activity
+//	go run ./lab/traceprog http1 -o x.trace  record one; prints its own counts of what it did
 //	go run ./lab/traceprog/cgo -list         those that need a C compiler
 //	go run ./lab/truth list                  late services, with the truth about each
 //	go run ./lab/truth run semaphore -o dir  serve, load from another process, trace: dir/semaphore.trace, client.json, truth.json
 //	go run ./lab/truth serve semaphore       serve until standard input ends, with net/http/pprof
 //	go run ./lab/truth load -url ... -path /slow:1:slow -path /fast -rate 80 -json
 //	go run ./lab/throttle run -kind http -quota 0.5 -o x.trace   a service under a real CPU quota, with the kernel's counts
-//	go run ./lab/proof                       predict, really make the change, measure, compare
+//	go run ./lab/proof                       predict, make the change, measure, compare
 //	go run ./lab/mutants -n 60               change a line of the engine, run its tests, and count the changes that they catch
 //	go run ./lab/soak -d 1h                  a service with the flight recorder at 5,000 requests a second, a fault each minute
 //	go run ./lab/thresholds -n 12            halve and double a threshold of the engine, and list the answers that change
 //	go run ./lab/damage -whylate PROGRAM x.trace ...             damaged traces through all verbs, within bounds of time and memory
 //
 //	go run ./lab/field -corpus               record real programs, with and without faults, for docs/internals/accuracy.md
-//	go run ./lab/recordings                  record them for tests, which need no clock then
+//	go run ./lab/recordings                  record programs and services for tests, which then need no clock
 //
-// What else is run is steps of .ci/full: vm (lab/vm, lab/limitscompare), cases (lab/maxprocs/cases), browser, and programs
+// Other programs are steps of .ci/full: vm (lab/vm, lab/limitscompare), cases (lab/maxprocs/cases), browser, and programs
 // (lab/damage, lab/jaeger, lab/maxprocs, lab/peers, lab/perfetto, lab/sweep, soaks of lab/throttle).
 //
-// Tests of other modules have recordings of them, or run them, through internal/testing/testprog.
+// Tests of other modules use recordings of them, or run them, through internal/testing/testprog.
 //
-// A new service is an entry and its code in lab/truth/catalog: the line of the
-// fault carries the comment "truth: site NAME" and lies in a named function.
+// A new service is an entry and its code in lab/truth/catalog: the line of the fault has the comment "truth: site NAME" and is
+// in a named function.
 package lab

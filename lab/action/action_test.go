@@ -1,4 +1,5 @@
-// Package action_test runs the scripts of the GitHub Action and the GitLab template as a runner would, with a stand-in for the host's API.
+// Package action_test runs the scripts of the GitHub Action and the GitLab template as a runner would, with a fake of the
+// host's API.
 package action_test
 
 import (
@@ -63,7 +64,7 @@ func (j *job) read(name string) string {
 	return string(text)
 }
 
-// run runs a script and returns its exit status and what it wrote.
+// run runs a script and returns its exit status and output.
 func (j *job) run(script string, env ...string) (status int, stdout, stderr string) {
 	j.t.Helper()
 	scripts, err := filepath.Abs("../../action")

@@ -33,7 +33,7 @@ func workflows(t *testing.T) []string {
 	return files
 }
 
-// TestToken: the steps that have the token are those that read the baseline and write the comment, and no other.
+// TestToken: only the steps that read the baseline and write the comment have the token.
 func TestToken(t *testing.T) {
 	var token []string
 	for _, step := range steps(t, "../../action/action.yml") {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// BenchmarkPut puts four values at once; with LOCKED in the environment, the lock is held meanwhile.
+// BenchmarkPut puts four values concurrently; with LOCKED in the environment, each while it holds the lock.
 func BenchmarkPut(b *testing.B) {
 	s := newStore(os.Getenv("LOCKED") != "")
 	for b.Loop() {

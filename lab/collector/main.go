@@ -1,5 +1,5 @@
-// Collector is an OpenTelemetry Collector with an OTLP receiver and an OTLP exporter, for the fleet's test. It is a module of its own
-// outside of go.work, for its dependencies.
+// Command collector is an OpenTelemetry Collector with an OTLP receiver and an OTLP exporter, for the fleet's test. Because of
+// its dependencies it is a separate module outside of go.work.
 package main
 
 import (

@@ -154,7 +154,7 @@ func check(docs string, keep time.Duration) error {
 	}
 	defer stop(scraped)
 
-	// Five minutes would be mostly of before the service was started.
+	// Five minutes would mostly be before the start of the service.
 	rules, err := os.ReadFile(filepath.Join(docs, "rules.yml"))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "rules.yml"), bytes.ReplaceAll(rules, []byte("[5m]"), []byte("[20s]")), 0o600)
@@ -194,7 +194,7 @@ func stop(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-// prometheusAPI is a Prometheus.
+// prometheusAPI is the API of a Prometheus server.
 type prometheusAPI struct{ base string }
 
 type series struct {
@@ -248,7 +248,7 @@ func (a *prometheusAPI) waitFor(expr string, timeout time.Duration) error {
 	}
 }
 
-// A board is what is asked of a dashboard.
+// dashboardQueries are the queries of a Grafana dashboard.
 type dashboardQueries struct {
 	Panels []struct {
 		Title   string
@@ -304,7 +304,7 @@ func (a *prometheusAPI) dashboard(d dashboardQueries) error {
 	return errors.Join(bad...)
 }
 
-// exemplar: the recordings that Prometheus knows of are files.
+// exemplar requires that the recordings in Prometheus' exemplars exist as files.
 func (a *prometheusAPI) exemplar(dir string) error {
 	var data []struct {
 		Exemplars []struct{ Labels map[string]string }

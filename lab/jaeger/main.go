@@ -95,7 +95,7 @@ type piece struct {
 	start, end int64
 }
 
-// A request is what is expected of one trace.
+// A request is the expected content of one trace.
 type request struct {
 	id       string
 	root     piece

@@ -1,6 +1,6 @@
-// Ko rehearses the image of docs/kubernetes.md: it builds it by ko as .ko.yaml says, with nothing pushed, and looks at the result: two
-// architectures, no root, and a program that runs. The base image cannot be had without a network, so an empty one stands for it, in a registry
-// of this process: distroless's own files, such as certificates, are not in what is looked at.
+// Command ko builds the image of docs/kubernetes.md with ko as .ko.yaml says, without pushing it, and checks the result: two
+// architectures, no root, and a program that runs. The base image needs a network, so an empty one replaces it, in a registry
+// of this process; distroless's own files, such as certificates, are not checked.
 package main
 
 import (

@@ -51,9 +51,8 @@ func collect(t *testing.T, rs []check.Result) []row {
 	return rows
 }
 
-// compare holds what the runtime and the libraries did against what we say
-// that they do, which must never differ, and against the limits that bind,
-// where each difference has an expected reason.
+// compare compares the settings of the runtime and the libraries with our predictions of them, which must never differ, and
+// with the binding limits, where each difference has an expected reason.
 func compare(t *testing.T, rows []row, cpus int) {
 	reasons := expectedDifferences()
 	found := map[string]bool{}

@@ -2,12 +2,9 @@
 
 package limitscompare
 
-// expectedDifferences lists where somebody's answer is not the one that the limits that
-// bind call for, by machine and who, with the reason. Go and automaxprocs are
-// held against the tightest visible quota, rounded as each rounds;
-// automemlimit against nine tenths of the tightest memory limit. A difference
-// that is not here fails the test, and so does one that is here and no longer
-// happens.
+// expectedDifferences has the settings that differ from the binding limits, by machine and library, with the reason. Go and
+// automaxprocs are compared with the tightest visible quota, rounded as each rounds; automemlimit with nine tenths of the
+// tightest memory limit. A difference that is not listed fails the test, and so does a listed one that no longer occurs.
 func expectedDifferences() map[string]string {
 	m := map[string]string{}
 	add := func(source, reason string, machines ...string) {

@@ -9,24 +9,21 @@ import (
 
 // Observation is what everybody makes of one machine.
 type Observation struct {
-	// NumCPU is what the process really may run on.
+	// NumCPU is the number of CPUs that the process may use.
 	NumCPU int
-	// Go is the GOMAXPROCS that the runtime began with.
+	// Go is the GOMAXPROCS at the runtime's start.
 	Go int
-	// Automaxprocs and Automemlimit are what the libraries set, 0 where they
-	// set nothing; their errors stand beside them.
+	// Automaxprocs and Automemlimit are the libraries' settings, 0 if they set nothing.
 	Automaxprocs    int
 	AutomaxprocsErr string
 	Automemlimit    int64
 	AutomemlimitErr string
-	// Auto is the GOMAXPROCS of a program that imports service/auto; 0 where
-	// it was not run.
+	// Auto is the GOMAXPROCS of a program that imports service/auto; 0 if there was no such run.
 	Auto int
-	// Limits is our answer, nil with an error.
+	// Limits is the result of package cgroup, nil with an error.
 	Limits  *cgroup.Limits
 	OursErr string
-	// Outside is what `whylate limits --pid` says of the process, asked from
-	// outside its container; nil where nobody asked.
+	// Outside is the result of `whylate limits --pid` for the process, outside its container; nil if it was not run.
 	Outside *limits.Answer
 }
 

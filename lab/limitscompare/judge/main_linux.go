@@ -142,7 +142,7 @@ func inMachine(name string) (*limitscompare.Observation, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Beside this program, so that a link to it can stand inside.
+	// In the program's directory, so that it can contain a link to the program.
 	root, err := os.MkdirTemp(filepath.Dir(exe), "machine-")
 	if err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func plant(root, txtar string) error {
 	return nil
 }
 
-// limitCPUs binds this thread, and what it starts, to n of its CPUs.
+// limitCPUs binds this thread, and its child processes, to n of its CPUs.
 func limitCPUs(n int) (restore func(), err error) {
 	var old, set [128]uint64
 	call := func(nr uintptr, m *[128]uint64) error {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// piece is the size of what is allocated: small enough to be collected like any object.
+// piece is the size of an allocation, small enough to be collected like any object.
 const piece = 1 << 10
 
 func main() {
