@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/report"
@@ -33,12 +34,8 @@ func (s *Sum) Merge(ts []path.Translation) {
 	for i, k := range s.collectors {
 		for id := range k.groups {
 			to := s.merged.group(ts[i].Groups[id])
-			for _, r := range k.groups[id].slowest {
-				to.addSlow(r, s.maxSlowest)
-			}
-			for _, r := range k.groups[id].sample {
-				to.addSample(r)
-			}
+			to.slowest.Merge(k.groups[id].slowest)
+			to.sample.Merge(k.groups[id].sample)
 		}
 	}
 	s.collectors = nil
@@ -48,7 +45,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 // latency.
 func (s *Sum) FillGroup(g *report.Group, id path.GroupID, median int64, sp *spell.Speller) {
 	k := s.merged.group(id)
-	for _, r := range k.slowest {
+	for _, r := range k.slowest.Sorted() {
 		g.Slowest = append(g.Slowest, r.Report(g.ID, sp))
 	}
 	if r := k.typical(median); r != nil {
@@ -67,11 +64,17 @@ type collector struct {
 
 // groupRequests are the requests of one group.
 type groupRequests struct {
-	slowest []*Request
-	sample  []*Request // those with the smallest keys
+	slowest *sample.TopN[*Request]
+	sample  *sample.TopN[*Request] // those with the smallest keys
 }
 
-func (k *collector) group(id path.GroupID) *groupRequests { return entry.GetOrGrow(&k.groups, id) }
+func (k *collector) group(id path.GroupID) *groupRequests {
+	g := entry.GetOrGrow(&k.groups, id)
+	if g.slowest == nil {
+		*g = groupRequests{sample.New(k.maxSlowest, slowerFirst), sample.New(sampleSize, smallerKeyFirst)}
+	}
+	return g
+}
 
 // Add implements pass.Adder.
 func (k *collector) Add(w *path.WalkResult) {
@@ -79,14 +82,11 @@ func (k *collector) Add(w *path.WalkResult) {
 		return
 	}
 	requests := k.group(w.Group)
-	slow := len(requests.slowest) < k.maxSlowest
-	if !slow {
-		last := requests.slowest[len(requests.slowest)-1]
-		slow = w.Latency() >= last.End-last.Start
-	}
+	fastest, isFull := requests.slowest.Last()
+	slow := !isFull || w.Latency() >= fastest.End-fastest.Start
+	last, isFull := requests.sample.Last()
 	// A request that was walked in pieces has no surroundings any more.
-	sampled := w.Form == path.Whole && (len(requests.sample) < sampleSize ||
-		sampleKey(w.Start, w.Req.G) < requests.sample[len(requests.sample)-1].sampleKey())
+	sampled := w.Form == path.Whole && (!isFull || sampleKey(w.Start, w.Req.G) < sampleKey(last.Start, last.G))
 	if !slow && !sampled {
 		return
 	}
@@ -96,50 +96,32 @@ func (k *collector) Add(w *path.WalkResult) {
 		k.spans = r.AddLanes(k.stage, w.Steps, k.spans)
 	}
 	if slow {
-		requests.addSlow(r, k.maxSlowest)
+		requests.slowest.Add(r)
 	}
 	if sampled {
-		requests.addSample(r)
+		requests.sample.Add(r)
 	}
 }
 
-// addSlow inserts a request, and drops the fastest if there are too many.
-func (g *groupRequests) addSlow(r *Request, maxSlowest int) {
-	index, _ := slices.BinarySearchFunc(g.slowest, r, func(a, b *Request) int {
-		return cmp.Or(cmp.Compare(b.End-b.Start, a.End-a.Start), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
-	})
-	g.slowest = slices.Insert(g.slowest, index, r)
-	g.slowest = g.slowest[:min(len(g.slowest), maxSlowest)]
+func slowerFirst(a, b *Request) int {
+	return cmp.Or(cmp.Compare(b.End-b.Start, a.End-a.Start), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
+}
+
+func smallerKeyFirst(a, b *Request) int {
+	return cmp.Compare(sampleKey(a.Start, a.G), sampleKey(b.Start, b.G))
 }
 
 // sampleSize is how many requests of a group are sampled regardless of latency. One of them becomes the typical request.
 const sampleSize = 5
 
-// sampleKey returns a pseudo-random number that depends only on the request: a hash (the finalizer of SplitMix64, Steele et
-// al., OOPSLA 2014). The requests with the smallest keys are a sample that depends neither on latencies, nor on workers, nor
-// on the order.
-func sampleKey(start int64, g uint64) uint64 {
-	z := uint64(start) + g*0x9e3779b97f4a7c15
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
-func (r *Request) sampleKey() uint64 { return sampleKey(r.Start, r.G) }
-
-// addSample adds a request, and drops the one with the largest key if there are too many.
-func (g *groupRequests) addSample(r *Request) {
-	g.sample = append(g.sample, r)
-	slices.SortFunc(g.sample, func(a, b *Request) int { return cmp.Compare(a.sampleKey(), b.sampleKey()) })
-	g.sample = g.sample[:min(len(g.sample), sampleSize)]
-}
+func sampleKey(start int64, g uint64) uint64 { return sample.Key(start, g, 1) }
 
 // typical returns the sampled request with the latency nearest to the median, or nil if all of them are among the slowest.
 func (g *groupRequests) typical(median int64) *Request {
 	var best *Request
 	deviation := func(r *Request) int64 { return max(r.End-r.Start-median, median-(r.End-r.Start)) }
-	for _, r := range g.sample {
-		isSlowest := slices.ContainsFunc(g.slowest, func(o *Request) bool { return o.Start == r.Start && o.G == r.G })
+	for _, r := range g.sample.Sorted() {
+		isSlowest := slices.ContainsFunc(g.slowest.All(), func(o *Request) bool { return o.Start == r.Start && o.G == r.G })
 		if !isSlowest && (best == nil || deviation(r) < deviation(best)) {
 			best = r
 		}
