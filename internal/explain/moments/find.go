@@ -24,8 +24,7 @@ func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Sp
 	if g.Role != report.RoleRequests || g.Count < threshold.TailSample || g.LatencyNS.P50 == nil || record == nil || record.hasOverflowed {
 		return nil
 	}
-	clusters := slowClusters(record, g, sp.End-sp.Start)
-	_, total := record.selectSlowest(g)
+	clusters, total := slowClusters(record, g, sp.End-sp.Start)
 	var out []report.Moment
 	for _, cluster := range clusters {
 		moment := report.Moment{
@@ -40,17 +39,15 @@ func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Sp
 	return out
 }
 
-// slowClusters returns, in order of time, clusters of slow requests that begin close together. It returns none if
-// they contain too few of the slow requests, if they take too much of the trace's time, or if requests of any latency
-// begin mostly there.
-func slowClusters(record *groupRecord, g *report.Group, durationNS int64) [][]slowRequest {
-	record.sortSlowest()
+// slowClusters returns, in order of time, clusters of slow requests that begin close together, and the number of slow
+// requests. It returns no cluster if they contain too few of the slow requests, if they take too much of the trace's time, or if
+// requests of any latency begin mostly there.
+func slowClusters(record *groupRecord, g *report.Group, durationNS int64) (found [][]slowRequest, total int64) {
 	list, total := record.selectSlowest(g)
 	if total < threshold.MedianSample/2 {
-		return nil
+		return nil, total
 	}
 	slices.SortFunc(list, func(a, b slowRequest) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g)) })
-	var found [][]slowRequest
 	for i := 0; i < len(list); {
 		j := i + 1
 		for j < len(list) && list[j].start-list[j-1].start <= threshold.TimeSliceNS {
@@ -71,16 +68,16 @@ func slowClusters(record *groupRecord, g *report.Group, durationNS int64) [][]sl
 	}
 	share := float64(slowCount) / float64(total)
 	if share < threshold.MajorShare || float64(lengthNS) > threshold.MinorShare*float64(durationNS) || share < threshold.FarFactor*float64(began)/float64(g.Count) {
-		return nil
+		return nil, total
 	}
 	slices.SortFunc(found, func(a, b []slowRequest) int { return cmp.Compare(a[0].start, b[0].start) })
-	return found
+	return found, total
 }
 
 // selectSlowest returns the slowest requests that are examined, and how many requests they represent.
 func (k *groupRecord) selectSlowest(g *report.Group) (list []slowRequest, total int64) {
 	n := max(int64(threshold.MedianSample), int64(g.Count/100))
-	for _, r := range k.slowest {
+	for _, r := range k.slowest.Sorted() {
 		if total >= n || r.end-r.start < threshold.FarFactor**g.LatencyNS.P50 {
 			break
 		}
@@ -100,7 +97,7 @@ func (k *groupRecord) countOpenIntervals(leastNS int64) (n int) {
 	if k == nil {
 		return 0
 	}
-	list := slices.DeleteFunc(slices.Clone(k.slowest), func(r slowRequest) bool { return r.end-r.start < leastNS })
+	list := slices.DeleteFunc(slices.Clone(k.slowest.All()), func(r slowRequest) bool { return r.end-r.start < leastNS })
 	slices.SortFunc(list, func(a, b slowRequest) int { return cmp.Compare(a.start, b.start) })
 	end := int64(0)
 	for i, r := range list {

@@ -8,11 +8,11 @@ package moments
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
@@ -33,12 +33,15 @@ type slowRequest struct {
 
 // A groupRecord stores the data of one group.
 type groupRecord struct {
-	slowest                 []slowRequest
-	minLatency              int64           // a request must be at least that slow to be stored
+	slowest                 *sample.TopN[slowRequest]
 	beganByInterval         map[int64]int64 // requests that began, by interval; nil after an overflow
 	hasOverflowed           bool            // there were more than maxIntervals intervals
 	lastInterval, lastCount int64           // lastCount more requests began in lastInterval
 	cpuWaits                waitHistogram
+}
+
+func newGroupRecord() *groupRecord {
+	return &groupRecord{slowest: sample.New(maxSlowest, slowerFirst), beganByInterval: make(map[int64]int64)}
 }
 
 // A Sum stores the slowest requests of each group. It implements pass.Sum.
@@ -65,9 +68,9 @@ func (s *Sum) Merge(ts []path.Translation) {
 				continue
 			}
 			merged := s.merged.recordOf(ts[i].Groups[id])
-			for _, r := range record.slowest {
+			for _, r := range record.slowest.All() {
 				r.cause = ts[i].Causes[r.cause]
-				merged.addSlow(r)
+				merged.slowest.Add(r)
 			}
 			merged.cpuWaits.merge(&record.cpuWaits)
 			record.flushBegins()
@@ -99,7 +102,7 @@ type adder struct {
 func (p *adder) recordOf(id path.GroupID) *groupRecord {
 	k := entry.GetOrGrow(&p.groups, id)
 	if *k == nil {
-		*k = &groupRecord{beganByInterval: make(map[int64]int64)}
+		*k = newGroupRecord()
 	}
 	return *k
 }
@@ -120,7 +123,7 @@ func (p *adder) Add(w *path.WalkResult) {
 			k.cpuWaits.add(w.Segments[i].Start, w.Segments[i].End, w.Weight)
 		}
 	}
-	if w.Latency() < k.minLatency {
+	if fastest, isFull := k.slowest.Last(); isFull && w.Latency() < fastest.end-fastest.start {
 		return
 	}
 	top := &w.CauseTimes[0]
@@ -129,7 +132,7 @@ func (p *adder) Add(w *path.WalkResult) {
 			top = s
 		}
 	}
-	k.addSlow(slowRequest{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause})
+	k.slowest.Add(slowRequest{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause})
 }
 
 // countBegin counts n requests that began in an interval.
@@ -165,45 +168,3 @@ func slowerFirst(a, b slowRequest) int {
 	}
 	return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }
-
-// addSlow stores a request if it is among the slowest. From maxSlowest requests on, slowest is a heap whose top is
-// the fastest of them, the next one to be replaced.
-func (k *groupRecord) addSlow(r slowRequest) {
-	if len(k.slowest) < maxSlowest {
-		if k.slowest = append(k.slowest, r); len(k.slowest) == maxSlowest {
-			for i := maxSlowest/2 - 1; i >= 0; i-- {
-				k.siftDown(i)
-			}
-			k.minLatency = k.slowest[0].end - k.slowest[0].start
-		}
-		return
-	}
-	if slowerFirst(r, k.slowest[0]) < 0 {
-		k.slowest[0] = r
-		k.siftDown(0)
-		k.minLatency = k.slowest[0].end - k.slowest[0].start
-	}
-}
-
-// siftDown restores the heap below entry i.
-func (k *groupRecord) siftDown(i int) {
-	r := k.slowest[i]
-	for {
-		c := 2*i + 1
-		if c >= len(k.slowest) {
-			break
-		}
-		if c+1 < len(k.slowest) && slowerFirst(k.slowest[c], k.slowest[c+1]) < 0 {
-			c++
-		}
-		if slowerFirst(k.slowest[c], r) <= 0 {
-			break
-		}
-		k.slowest[i] = k.slowest[c]
-		i = c
-	}
-	k.slowest[i] = r
-}
-
-// sortSlowest sorts the stored requests, the slowest first. No requests may be added afterwards.
-func (k *groupRecord) sortSlowest() { slices.SortFunc(k.slowest, slowerFirst) }

@@ -3,7 +3,6 @@ package moments
 import (
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/path"
@@ -19,7 +18,7 @@ const ms = int64(1e6)
 
 // testGroup returns a group of 2000 requests over 10 s, one every 5 ms, with a median of 1 ms.
 func testGroup() (*groupRecord, *report.Group) {
-	k := &groupRecord{beganByInterval: map[int64]int64{}}
+	k := newGroupRecord()
 	for i := range int64(2000) {
 		k.countBegin(i*5*ms/threshold.TimeSliceNS, 1)
 	}
@@ -33,31 +32,31 @@ func testGroup() (*groupRecord, *report.Group) {
 func TestMoments(t *testing.T) {
 	k, g := testGroup()
 	for i := range int64(6) {
-		k.addSlow(slowRequest{start: 2000*ms + i*2*ms, end: 2080 * ms, weight: 1})
-		k.addSlow(slowRequest{start: 7000*ms + i*ms, end: 7100 * ms, weight: 1})
+		k.slowest.Add(slowRequest{start: 2000*ms + i*2*ms, end: 2080 * ms, weight: 1})
+		k.slowest.Add(slowRequest{start: 7000*ms + i*ms, end: 7100 * ms, weight: 1})
 	}
 	for i := range int64(8) {
-		k.addSlow(slowRequest{start: 300*ms + i*1100*ms, end: 300*ms + i*1100*ms + 40*ms, weight: 1})
+		k.slowest.Add(slowRequest{start: 300*ms + i*1100*ms, end: 300*ms + i*1100*ms + 40*ms, weight: 1})
 	}
-	got := slowClusters(k, g, 10_000*ms)
+	got, _ := slowClusters(k, g, 10_000*ms)
 	if len(got) != 2 || got[0][0].start != 2000*ms || len(got[0]) != 6 || got[1][5].start != 7005*ms {
 		t.Fatalf("the clusters are %+v", got)
 	}
 
 	k, g = testGroup()
 	for i := range int64(20) {
-		k.addSlow(slowRequest{start: i * 500 * ms, end: i*500*ms + 40*ms, weight: 1})
+		k.slowest.Add(slowRequest{start: i * 500 * ms, end: i*500*ms + 40*ms, weight: 1})
 	}
-	if got := slowClusters(k, g, 10_000*ms); len(got) != 0 {
+	if got, _ := slowClusters(k, g, 10_000*ms); len(got) != 0 {
 		t.Errorf("slow requests that are spread over the trace: %+v", got)
 	}
 
 	k, g = testGroup()
 	k.beganByInterval = map[int64]int64{200: 1200, 500: 800} // all requests begin where the slow ones do
 	for i := range int64(20) {
-		k.addSlow(slowRequest{start: 2000*ms + i*ms/10, end: 2080 * ms, weight: 1})
+		k.slowest.Add(slowRequest{start: 2000*ms + i*ms/10, end: 2080 * ms, weight: 1})
 	}
-	if got := slowClusters(k, g, 10_000*ms); len(got) != 0 {
+	if got, _ := slowClusters(k, g, 10_000*ms); len(got) != 0 {
 		t.Errorf("where all requests begin: %+v", got)
 	}
 }
@@ -69,9 +68,9 @@ func TestTwoOrThreeAreNoMoment(t *testing.T) {
 		k, g := testGroup()
 		for i := range int64(20) {
 			start := i/n*900*ms + i%n*ms
-			k.addSlow(slowRequest{start: start, end: start + 40*ms, weight: 1})
+			k.slowest.Add(slowRequest{start: start, end: start + 40*ms, weight: 1})
 		}
-		if got := slowClusters(k, g, 10_000*ms); len(got) != want {
+		if got, _ := slowClusters(k, g, 10_000*ms); len(got) != want {
 			t.Errorf("twenty slow requests, of which %d begin together each time: %d moments, want %d", n, len(got), want)
 		}
 	}
@@ -82,7 +81,7 @@ func TestTwoOrThreeAreNoMoment(t *testing.T) {
 func TestCountOpenIntervals(t *testing.T) {
 	k, _ := testGroup()
 	for _, r := range [][2]int64{{100, 130}, {101, 115}, {120, 131}, {132, 133}, {500, 520}, {519, 540}, {541, 560}} {
-		k.addSlow(slowRequest{start: r[0] * ms, end: r[1] * ms, weight: 1})
+		k.slowest.Add(slowRequest{start: r[0] * ms, end: r[1] * ms, weight: 1})
 	}
 	for minLatency, want := range map[int64]int{10 * ms: 3, 20 * ms: 2, ms: 4, 100 * ms: 0} {
 		if got := k.countOpenIntervals(minLatency); got != want {
@@ -162,39 +161,11 @@ func TestAddEvents(t *testing.T) {
 	}
 }
 
-// TestKeepsTheSlowest: exactly the slowest requests are stored, in whatever order they arrive, also after a merge of
-// several workers. It fails if the heap sifts to the wrong child.
-func TestKeepsTheSlowest(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(1, 2))
-	all := make([]slowRequest, 3*maxSlowest)
-	for i := range all {
-		start := int64(i) * 10
-		all[i] = slowRequest{start: start, end: start + int64(rnd.IntN(500)), g: uint64(i), weight: 1}
-	}
-	want := slices.SortedFunc(slices.Values(all), slowerFirst)[:maxSlowest]
-	for range 5 {
-		rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		var parts [2]groupRecord
-		for i, r := range all {
-			parts[i%2].addSlow(r)
-		}
-		var k groupRecord
-		for i := range parts {
-			for _, r := range parts[i].slowest {
-				k.addSlow(r)
-			}
-		}
-		if k.sortSlowest(); !slices.Equal(k.slowest, want) {
-			t.Fatal("other requests than the slowest are stored")
-		}
-	}
-}
-
 // TestWhereRequestsBegin: requests are counted in the interval in which they began, in any order and with any weight.
 // If there are too many intervals, nothing is counted. It fails if requests are counted in the next interval: then a
 // burst of requests would seem to be a moment in which they were slow.
 func TestWhereRequestsBegin(t *testing.T) {
-	k := &groupRecord{beganByInterval: make(map[int64]int64)}
+	k := newGroupRecord()
 	for _, r := range [][2]int64{{3, 1}, {3, 1}, {0, 1}, {5, 10}, {3, 1}, {5, 1}, {6, 2}, {6, 2}} {
 		k.countBegin(r[0], r[1])
 	}
@@ -220,9 +191,9 @@ func TestNoMomentOfAShortTrace(t *testing.T) {
 	g.Role = report.RoleRequests
 	for i := range int64(20) { // over 171 ms
 		start := clock + 1000*ms + i*9*ms
-		k.addSlow(slowRequest{start: start, end: start + 40*ms, weight: 1})
+		k.slowest.Add(slowRequest{start: start, end: start + 40*ms, weight: 1})
 	}
-	if got := slowClusters(k, g, 10_000*ms); len(got) != 1 {
+	if got, _ := slowClusters(k, g, 10_000*ms); len(got) != 1 {
 		t.Fatalf("in ten seconds: %+v", got)
 	}
 	sum := New()
