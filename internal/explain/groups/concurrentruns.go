@@ -7,9 +7,9 @@ import (
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/cause"
-	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -77,19 +77,12 @@ func (t *table) addPWaits(w *path.WalkResult) {
 		}
 		return
 	}
-	if key.group == anyGroup {
-		return
+	if key.group != anyGroup {
+		t.addSlow(w, key)
 	}
-	entry.GetOrAdd(t.slowByGroup, w.Group).add(w, key)
 }
 
-// slowRequests are the slowest requests of a group in one generation that waited for a P.
-type slowRequests struct {
-	list    []slowRequest
-	fastest int // index of the fastest of them
-}
-
-// A slowRequest is one of them with its waits.
+// A slowRequest is one of the slowest requests of a group in one generation, with its waits for a P.
 type slowRequest struct {
 	latency, start int64
 	g              uint64
@@ -105,23 +98,22 @@ const (
 	maxSlow         = 64
 )
 
-// compareSlow orders slow requests, the slowest first.
-func compareSlow(a, b *slowRequest) int {
+func slowerFirst(a, b *slowRequest) int {
 	return cmp.Or(cmp.Compare(b.latency, a.latency), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }
 
-// add adds a request, in place of the fastest if there are too many. Waits of less than threshold.MinorShare of the latency are
-// omitted.
-func (l *slowRequests) add(w *path.WalkResult, key waitKey) {
-	request := slowRequest{latency: w.Latency(), start: w.Start, g: w.Req.G, weight: w.Weight, key: key}
-	if len(l.list) < maxSlowPerGroup {
-		l.list = append(l.list, slowRequest{})
-		l.fastest = len(l.list) - 1
-	} else if compareSlow(&request, &l.list[l.fastest]) > 0 {
+// addSlow records a request if it is among the slowest of its group so far. Waits of less than threshold.MinorShare of the
+// latency are omitted.
+func (t *table) addSlow(w *path.WalkResult, key waitKey) {
+	slowest := t.slowByGroup[w.Group]
+	if slowest == nil {
+		slowest = sample.New(maxSlowPerGroup, slowerFirst)
+		t.slowByGroup[w.Group] = slowest
+	}
+	if fastest, isFull := slowest.Last(); isFull && w.Latency() < fastest.latency {
 		return
 	}
-	replaced := &l.list[l.fastest]
-	request.waits = replaced.waits[:0]
+	request := &slowRequest{latency: w.Latency(), start: w.Start, g: w.Req.G, weight: w.Weight, key: key, table: t}
 	for _, i := range w.LongPWaits {
 		segment := &w.Segments[i]
 		if float64(segment.End-segment.Start) < threshold.MinorShare*float64(request.latency) {
@@ -129,34 +121,27 @@ func (l *slowRequests) add(w *path.WalkResult, key waitKey) {
 		}
 		request.waits = append(request.waits, pWait{w.CauseIDs[i], segment.Start, segment.End, segment.G})
 	}
-	*replaced = request
-	if len(l.list) == maxSlowPerGroup {
-		for i := range l.list {
-			if compareSlow(&l.list[i], &l.list[l.fastest]) > 0 {
-				l.fastest = i
-			}
-		}
-	}
+	slowest.Add(request)
 }
 
 // addSlowPWaits adds what ran during the waits of the slowest requests of all workers. Which requests these are does not
 // depend on the workers.
 func addSlowPWaits(tables []*table) {
-	byGroup := map[path.GroupKey][]slowRequest{}
+	byGroup := map[path.GroupKey]*sample.TopN[*slowRequest]{}
 	for _, t := range tables {
-		for id, l := range t.slowByGroup {
+		for id, slowest := range t.slowByGroup {
 			key := t.stage.IDs.Group(id)
-			for _, s := range l.list {
-				s.table = t
-				byGroup[key] = append(byGroup[key], s)
+			if byGroup[key] == nil {
+				byGroup[key] = sample.New(maxSlowPerGroup, slowerFirst)
 			}
+			byGroup[key].Merge(slowest)
 		}
 		clear(t.slowByGroup)
 	}
-	byTable := make(map[*table][]slowRequest)
-	for _, list := range byGroup {
-		slices.SortFunc(list, func(a, b slowRequest) int { return compareSlow(&a, &b) })
-		for _, s := range list[:min(len(list), maxSlowPerGroup, max(maxSlow/len(byGroup), 4))] {
+	byTable := make(map[*table][]*slowRequest)
+	for _, slowest := range byGroup {
+		list := slowest.Sorted()
+		for _, s := range list[:min(len(list), max(maxSlow/len(byGroup), 4))] {
 			byTable[s.table] = append(byTable[s.table], s)
 		}
 	}
@@ -164,9 +149,9 @@ func addSlowPWaits(tables []*table) {
 	var wg sync.WaitGroup
 	for t, list := range byTable {
 		wg.Go(func() {
-			for i := range list {
-				for k := range list[i].waits {
-					t.addConcurrentRuns(&list[i].waits[k], list[i].key, list[i].weight)
+			for _, s := range list {
+				for i := range s.waits {
+					t.addConcurrentRuns(&s.waits[i], s.key, s.weight)
 				}
 			}
 		})

@@ -16,6 +16,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -118,7 +119,7 @@ type table struct {
 	groups           []*group // by path.GroupID; nil: nothing was added
 	observerRequests int64
 	concurrentRuns   concurrentRuns
-	slowByGroup      map[path.GroupID]*slowRequests // of the current generation
+	slowByGroup      map[path.GroupID]*sample.TopN[*slowRequest] // of the current generation
 	runSamples       runSamples
 	traversals       traversals
 
@@ -128,7 +129,7 @@ type table struct {
 
 func newTable(s *path.Stage) *table {
 	return &table{
-		stage: s, concurrentRuns: make(concurrentRuns), slowByGroup: make(map[path.GroupID]*slowRequests),
+		stage: s, concurrentRuns: make(concurrentRuns), slowByGroup: make(map[path.GroupID]*sample.TopN[*slowRequest]),
 		runSamples: newRunSamples(s), traversals: newTraversals(s),
 	}
 }
