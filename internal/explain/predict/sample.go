@@ -2,11 +2,10 @@ package predict
 
 import (
 	"cmp"
-	"math"
-	"slices"
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/loglinear"
+	"github.com/whylate/whylate/internal/explain/sample"
 )
 
 // Bounds of a sample: requests are divided by latency into strata a quarter of an octave wide, and a few of each are sampled.
@@ -29,8 +28,8 @@ type Sample struct {
 // smallestKeys are the smallest sample keys of each stratum over all samples of one group, including those of other workers.
 // Graphs with larger keys need not be built. It is safe for concurrent use; nil is empty.
 type smallestKeys struct {
-	mu   sync.Mutex
-	keys [maxStrata][]uint64
+	mu     sync.Mutex
+	strata [maxStrata]*sample.TopN[uint64]
 }
 
 // add adds the key of a sampled request.
@@ -40,9 +39,10 @@ func (r *smallestKeys) add(stratum int, key uint64) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k, _ := slices.BinarySearch(r.keys[stratum], key)
-	keys := slices.Insert(r.keys[stratum], k, key)
-	r.keys[stratum] = keys[:min(len(keys), maxPerStratum)]
+	if r.strata[stratum] == nil {
+		r.strata[stratum] = sample.New(maxPerStratum, cmp.Compare[uint64])
+	}
+	r.strata[stratum].Add(key)
 }
 
 // excludes reports whether enough smaller keys are known.
@@ -52,29 +52,25 @@ func (r *smallestKeys) excludes(stratum int, key uint64) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	keys := r.keys[stratum]
-	return len(keys) == maxPerStratum && keys[maxPerStratum-1] < key
+	largest, isFull := r.strata[stratum].Last()
+	return isFull && largest < key
 }
 
 type stratum struct {
-	count    int64
-	graphs   []*Graph // those with the smallest keys, sorted by key
-	keyLimit uint64   // a new key must be below it
+	count  int64
+	graphs *sample.TopN[*Graph] // those with the smallest keys
 }
 
 // stratumIndex returns the stratum of a latency.
 func stratumIndex(latency int64) int { return int(loglinear.Bucket(latency, strataBits)) }
 
-// sampleKey returns a pseudo-random number that depends only on the request (the finalizer of SplitMix64).
-func sampleKey(start int64, g uint64) uint64 {
-	z := uint64(start)*0xd1342543de82ef95 + g*0x9e3779b97f4a7c15
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
+// sampleKey returns the key of a request. Its factor makes this sample independent of the one in package detailed.
+func sampleKey(start int64, g uint64) uint64 { return sample.Key(start, g, 0xd1342543de82ef95) }
 
 // sampleKey returns the key of the graph's request.
 func (g *Graph) sampleKey() uint64 { return sampleKey(g.Start, g.G) }
+
+func smallerKeyFirst(a, b *Graph) int { return cmp.Compare(a.sampleKey(), b.sampleKey()) }
 
 // Reserve counts a request of a weight. If the sample selects it, its graph is left to BuildPending, because later requests
 // may replace it. It reports whether it is the first for which BuildPending must be called.
@@ -104,33 +100,21 @@ func (s *Sample) Count(start, end int64, g uint64, weight int64) bool {
 	i := stratumIndex(end - start)
 	st := s.strata[i]
 	if st == nil {
-		st = &stratum{keyLimit: math.MaxUint64}
+		st = &stratum{graphs: sample.New(maxPerStratum, smallerKeyFirst)}
 		s.strata[i] = st
 	}
 	st.count += weight
-	return sampleKey(start, g) < st.keyLimit
+	last, isFull := st.graphs.Last()
+	return !isFull || sampleKey(start, g) < last.sampleKey()
 }
 
 // Add adds the graph of a request that was counted.
 func (s *Sample) Add(g *Graph) {
 	i := stratumIndex(g.Latency)
-	s.strata[i].add(g)
-	s.smallestKeys.add(i, g.sampleKey())
-}
-
-// add adds a graph, and drops the one with the largest key if there are too many.
-func (st *stratum) add(g *Graph) {
-	st.graphs = append(st.graphs, g)
-	slices.SortFunc(st.graphs, func(a, b *Graph) int {
-		return cmp.Or(cmp.Compare(a.sampleKey(), b.sampleKey()), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
-	})
-	if len(st.graphs) >= maxPerStratum {
-		for _, out := range st.graphs[maxPerStratum:] {
-			out.needsBuild = false
-		}
-		st.graphs = st.graphs[:maxPerStratum]
-		st.keyLimit = st.graphs[maxPerStratum-1].sampleKey()
+	if dropped, isFull := s.strata[i].graphs.Add(g); isFull {
+		dropped.needsBuild = false
 	}
+	s.smallestKeys.add(i, g.sampleKey())
 }
 
 // Merge adds another sample, which must not be used afterwards.
@@ -144,20 +128,19 @@ func (s *Sample) Merge(second *Sample) {
 			continue
 		}
 		s.strata[i].count += st.count
-		for _, g := range st.graphs {
-			s.strata[i].add(g)
-		}
+		s.strata[i].graphs.Merge(st.graphs)
 	}
 }
 
 // eachGraph calls f for every graph with the number of requests that it represents.
 func (s *Sample) eachGraph(f func(g *Graph, weight float64)) {
 	for _, st := range s.strata {
-		if st == nil || len(st.graphs) == 0 {
+		if st == nil {
 			continue
 		}
-		for _, g := range st.graphs {
-			f(g, float64(st.count)/float64(len(st.graphs)))
+		graphs := st.graphs.Sorted()
+		for _, g := range graphs {
+			f(g, float64(st.count)/float64(len(graphs)))
 		}
 	}
 }
