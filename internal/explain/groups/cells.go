@@ -1,6 +1,9 @@
 package groups
 
-import "github.com/whylate/whylate/internal/explain/path"
+import (
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/sample"
+)
 
 // A cellTable holds sums by latency bucket and cause, in a hash table with open addressing: additions to it are most of the
 // work for a request.
@@ -21,7 +24,7 @@ func (t *cellTable[sum]) find(bucket, cause int32) *sum {
 	}
 	k := packKey(bucket, cause)
 	mask := uint64(len(t.slots) - 1)
-	for i := hash(k) & mask; t.slots[i].key != 0; i = (i + 1) & mask {
+	for i := sample.Hash(k) & mask; t.slots[i].key != 0; i = (i + 1) & mask {
 		if t.slots[i].key == k {
 			return &t.slots[i].sum
 		}
@@ -39,7 +42,7 @@ func (t *cellTable[sum]) getOrAdd(bucket, cause int32) *sum {
 	}
 	k := packKey(bucket, cause)
 	mask := uint64(len(t.slots) - 1)
-	for i := hash(k) & mask; ; i = (i + 1) & mask {
+	for i := sample.Hash(k) & mask; ; i = (i + 1) & mask {
 		s := &t.slots[i]
 		if s.key == k {
 			return &s.sum
@@ -50,11 +53,6 @@ func (t *cellTable[sum]) getOrAdd(bucket, cause int32) *sum {
 			return &s.sum
 		}
 	}
-}
-
-func hash(k uint64) uint64 {
-	k *= 0x9e3779b97f4a7c15
-	return k ^ k>>32
 }
 
 func (t *cellTable[sum]) grow() {

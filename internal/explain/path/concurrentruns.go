@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -46,7 +47,7 @@ func (s *Stage) EachConcurrentRun(from, to int64, waiter uint64, f func(site tra
 // on from, so it is the same in every run.
 func SampleInterval(from, to, maxLength int64) (int64, int64) {
 	if d := to - from; d > maxLength {
-		from += int64(uint64(from)*0x9e3779b97f4a7c15>>1) % (d - maxLength)
+		from += int64(sample.Spread(uint64(from))>>1) % (d - maxLength)
 		to = from + maxLength
 	}
 	return from, to

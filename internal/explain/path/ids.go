@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -149,7 +150,7 @@ func (x *IDs) LeadsToAnswer(id ChainID) bool { return x.chains[id].leadsToAnswer
 func (x *IDs) LastSite(id ChainID) tracefmt.FrameID { return x.chains[id].Site }
 
 func (x *IDs) causeID(key CauseKey) CauseID {
-	h := (uint64(key.Site)<<32 | uint64(uint32(key.Chain))<<8 | uint64(key.Code)<<2 | uint64(key.SiteSource) | uint64(key.RunLength)<<5) * 0x9e3779b97f4a7c15
+	h := sample.Spread(uint64(key.Site)<<32 | uint64(uint32(key.Chain))<<8 | uint64(key.Code)<<2 | uint64(key.SiteSource) | uint64(key.RunLength)<<5)
 	return x.causes.id(key, uint32(h>>54))
 }
 

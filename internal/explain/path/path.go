@@ -15,6 +15,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -222,7 +223,7 @@ func (s *Stage) Walk(r *request.Request) *WalkResult {
 	if !r.Kind.IsServed() {
 		perSampled = s.otherPerSampled
 	}
-	w.Sampled = hash(uint64(r.Start)^r.G<<32)>>8%perSampled == 0
+	w.Sampled = sample.Hash(uint64(r.Start)^r.G<<32)>>8%perSampled == 0
 	w.Steps = s.walker.Walk(r.G, w.PathStart, r.End)
 	w.ReadyNS, w.PollGapNS = s.readyTime(r, w.Steps)
 	s.nameBySamples(r, w.Steps)
@@ -311,9 +312,4 @@ func (s *Stage) sumByCause(w *WalkResult) {
 		s.causeTimeIndex[sum.Cause] = 0
 	}
 	w.CauseIDs, w.CauseTimes, w.LongPWaits = s.causeIDs, s.causeTimes, s.longPWaits
-}
-
-func hash(k uint64) uint64 {
-	k *= 0x9e3779b97f4a7c15
-	return k ^ k>>32
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -130,7 +131,7 @@ func (c *Collector) addRuns(g *timeline.Gen) {
 	var parts [][2]int64
 	for from := g.Base; from < g.End; from += width {
 		partIndex++
-		partStart := from + int64((g.Num*1009+partIndex)*0x9e3779b97f4a7c15>>33)%(width-partNS)
+		partStart := from + int64(sample.Spread(g.Num*1009+partIndex)>>33)%(width-partNS)
 		if to := min(partStart+partNS, g.End); partStart < to {
 			parts = append(parts, [2]int64{partStart, to})
 			examinedNS += to - partStart

@@ -7,6 +7,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -61,8 +62,7 @@ const (
 
 // isSampled reports whether a run belongs to the sample.
 func (l *lateRuns) isSampled(k lateRunKey) bool {
-	h := (uint64(k.start) ^ k.g<<40) * 0x9e3779b97f4a7c15
-	return (h^h>>32)>>16&l.sampleMask == 0
+	return sample.Hash(uint64(k.start)^k.g<<40)>>16&l.sampleMask == 0
 }
 
 // thinOut halves the sample until it is within its bound.

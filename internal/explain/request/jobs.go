@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -98,7 +99,7 @@ func (s *startFuncStats) countOnly(g uint64) bool {
 	if s == nil {
 		return false
 	}
-	if s.bornCount++; !s.allParts || g*0x9e3779b97f4a7c15>>32&s.sampleMask == 0 {
+	if s.bornCount++; !s.allParts || sample.Spread(g)>>32&s.sampleMask == 0 {
 		return false
 	}
 	s.origin.total++
