@@ -66,7 +66,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, wanted, stage.Options{Short: *short, Keep: *html, Arms: *arms, Log: os.Stderr}, *out); err != nil {
+	if err := runStories(ctx, wanted, stage.Options{Short: *short, Keep: *html, Arms: *arms, Log: os.Stderr}, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "stories:", err)
 		os.Exit(1)
 	}
@@ -79,7 +79,7 @@ func names() (all []string) {
 	return all
 }
 
-func run(ctx context.Context, wanted []string, o stage.Options, out string) error {
+func runStories(ctx context.Context, wanted []string, o stage.Options, out string) error {
 	if slices.Equal(wanted, []string{"all"}) {
 		wanted = names()
 	}
@@ -93,7 +93,7 @@ func run(ctx context.Context, wanted []string, o stage.Options, out string) erro
 	}
 	results := []*stage.Result{}
 	var errs, missing []error
-	var able []story
+	var runnable []story
 	for _, s := range stories {
 		if !slices.Contains(wanted, s.name) {
 			continue
@@ -102,16 +102,16 @@ func run(ctx context.Context, wanted []string, o stage.Options, out string) erro
 			missing = append(missing, fmt.Errorf("%s: %w", s.name, err))
 			continue
 		}
-		able = append(able, s)
+		runnable = append(runnable, s)
 	}
-	if len(able) > 0 {
+	if len(runnable) > 0 {
 		for _, err := range missing { // at once, and not only after the others ran for minutes
 			fmt.Fprintln(o.Log, err)
 		}
 	}
 	errs = append(errs, missing...)
-	for _, s := range able {
-		r, err := tell(ctx, s.run, o)
+	for _, s := range runnable {
+		r, err := runStory(ctx, s.run, o)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 			if ctx.Err() != nil {
@@ -147,7 +147,7 @@ func run(ctx context.Context, wanted []string, o stage.Options, out string) erro
 	return errors.Join(errs...)
 }
 
-func tell(ctx context.Context, story func(context.Context, *stage.Stage) (*stage.Result, error), o stage.Options) (r *stage.Result, err error) {
+func runStory(ctx context.Context, story func(context.Context, *stage.Stage) (*stage.Result, error), o stage.Options) (r *stage.Result, err error) {
 	s, err := stage.New(o)
 	if err != nil {
 		return nil, err

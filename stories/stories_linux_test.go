@@ -21,13 +21,13 @@ func TestMain(m *testing.M) {
 
 // A claim is what must come of a story, with tolerances that another machine keeps, too.
 type claim struct {
-	before string         // the arm with the fault
-	code   *regexp.Regexp // its first finding
-	site   *regexp.Regexp
-	share  float64           // of the requests' time, at least
-	factor float64           // before by after, at least
-	within float64           // how far the prediction may be off what was measured; 0 if nothing is predicted
-	loud   []report.RuleCode // findings that must be told, at whatever place
+	before          string         // the arm with the fault
+	code            *regexp.Regexp // its first finding
+	site            *regexp.Regexp
+	share           float64           // of the requests' time, at least
+	factor          float64           // before by after, at least
+	predictionError float64           // how far the prediction may be off what was measured; 0 if nothing is predicted
+	loud            []report.RuleCode // findings that must be told, at whatever place
 }
 
 var claims = map[string]claim{
@@ -38,8 +38,8 @@ var claims = map[string]claim{
 	"tso":         {"before", regexp.MustCompile(`^WL1001$`), regexp.MustCompile(`http2\.readFrameHeader|transport\.|tso\.`), 0.2, 20, 0, nil},
 }
 
-// wrong says what of a result is not as claimed.
-func (c *claim) wrong(r *stage.Result) (errs []error) {
+// problems says what of a result is not as claimed.
+func (c *claim) problems(r *stage.Result) (errs []error) {
 	for _, a := range r.Arms {
 		if !a.Right {
 			errs = append(errs, fmt.Errorf("%s: found %+v, expected %+v", a.Name, a.Finding, a.Expected))
@@ -63,7 +63,7 @@ func (c *claim) wrong(r *stage.Result) (errs []error) {
 	if r.Factor < c.factor {
 		errs = append(errs, fmt.Errorf("before by after is %.3g, want %.3g", r.Factor, c.factor))
 	}
-	if off := math.Abs(float64(r.Predicted)/float64(max(1, r.Measured)) - 1); c.within > 0 && off > c.within {
+	if off := math.Abs(float64(r.Predicted)/float64(max(1, r.Measured)) - 1); c.predictionError > 0 && off > c.predictionError {
 		errs = append(errs, fmt.Errorf("p50 of %d ns predicted, %d measured", r.Predicted, r.Measured))
 	}
 	return errs
@@ -80,12 +80,12 @@ func TestStories(t *testing.T) {
 		}
 		c := claims[s.name]
 		for _, healthy := range []bool{false, true} {
-			r, err := tell(context.Background(), s.run, stage.Options{Short: true, Healthy: healthy, Log: t.Output()})
+			r, err := runStory(context.Background(), s.run, stage.Options{Short: true, Healthy: healthy, Log: t.Output()})
 			if err != nil {
 				t.Errorf("%s: %v", s.name, err)
 				break
 			}
-			errs := c.wrong(r)
+			errs := c.problems(r)
 			if !healthy {
 				for _, err := range errs {
 					t.Errorf("%s: %v", s.name, err)
@@ -108,10 +108,10 @@ func TestClaims(t *testing.T) {
 		return &stage.Result{Factor: 5, Predicted: 100, Measured: 96, Arms: []stage.Arm{{Name: "before", Right: true, Share: 0.8, Loud: []report.RuleCode{"WL2001"},
 			Finding: stage.Place{Code: "WL2001", Site: "github.com/bsm/sarama-cluster.(*Consumer).release consumer.go:419"}}}}
 	}
-	if errs := c.wrong(right()); len(errs) > 0 {
+	if errs := c.problems(right()); len(errs) > 0 {
 		t.Errorf("%v", errs)
 	}
-	for what, spoil := range map[string]func(*stage.Result){
+	for name, change := range map[string]func(*stage.Result){
 		"not right":    func(r *stage.Result) { r.Arms[0].Right = false },
 		"another code": func(r *stage.Result) { r.Arms[0].Finding.Code = "WL2005" },
 		"another line": func(r *stage.Result) {
@@ -124,8 +124,8 @@ func TestClaims(t *testing.T) {
 		"no such arm":   func(r *stage.Result) { r.Arms[0].Name = "x" },
 	} {
 		r := right()
-		if spoil(r); len(c.wrong(r)) == 0 {
-			t.Errorf("%s: nothing is wrong", what)
+		if change(r); len(c.problems(r)) == 0 {
+			t.Errorf("%s: nothing is wrong", name)
 		}
 	}
 }

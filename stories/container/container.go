@@ -55,7 +55,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		return nil, err
 	}
 	swept := math.Round(0.7*judged/100) * 100
-	steps := []float64{low, known, judged, 2 * judged}
+	steps := []float64{low, knownLoad, judged, 2 * judged}
 	before.steps = steps
 	arms := []arm{
 		before,
@@ -76,7 +76,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	r := &stage.Result{
 		Story: "container", Versions: map[string]string{"automaxprocs": "v1.6.0"}, Published: 2.2,
 		Notes: []string{
-			fmt.Sprintf("The factor is of CPU time a request at %.0f requests a second: as many as need %.1f times the quota by what one costs before the fix at %.0f a second.", judged, over, known),
+			fmt.Sprintf("The factor is of CPU time a request at %.0f requests a second: as many as need %.1f times the quota by what one costs before the fix at %.0f a second.", judged, overload, knownLoad),
 			"Times, CPU time and the scheduler's share are measured without a trace, which costs CPU time itself; then the same load is recorded at the lowest load and at that one.",
 		},
 	}
@@ -90,7 +90,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 			continue
 		}
 		for _, step := range a.steps {
-			got, row, err := one(ctx, s, service, a, step, judged, quota)
+			got, row, err := runArm(ctx, s, service, a, step, judged, quota)
 			if err != nil {
 				return nil, err
 			}
@@ -99,7 +99,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 				r.Arms = append(r.Arms, *got)
 			}
 			if step == judged {
-				cpu[a.name] = row.each()
+				cpu[a.name] = row.cpuPerRequest()
 				if a.name == "after" {
 					r.Measured = row.p50
 				}
@@ -115,42 +115,42 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 }
 
 // Requests a second: at the low load nothing is to be found; from the known one it is told what a request costs.
-const low, known = 200., 2000.
+const low, knownLoad = 200., 2000.
 
-// over is how much of the quota the requests of the judged load need before the fix. A request costs less of the CPU the more there are
+// overload is how much of the quota the requests of the judged load need before the fix. A request costs less of the CPU the more there are
 // (a tenth less at twice as many), and more while it is recorded, so the quota is just used up, and after the fix it suffices.
-const over = 1.1
+const overload = 1.1
 
 // calibrate returns the load at which each arm is recorded and judged, beside the low one, in requests a second: as CPUs differ, so
 // does the load that uses up a quota.
 func calibrate(ctx context.Context, s *stage.Stage, service string, before arm, quota float64) (float64, error) {
 	before.name = "how much a request costs"
-	_, at, err := one(ctx, s, service, before, known, 0, quota)
+	_, measured, err := runArm(ctx, s, service, before, knownLoad, 0, quota)
 	if err != nil {
 		return 0, err
 	}
-	if at.each() <= 0 {
+	if measured.cpuPerRequest() <= 0 {
 		return 0, errors.New("no CPU time was counted for the service")
 	}
-	return math.Round(over*quota/at.each()/100) * 100, nil
+	return math.Round(overload*quota/measured.cpuPerRequest()/100) * 100, nil
 }
 
 // A row is what one arm did at one load.
 type row struct {
-	arm                  string
-	asked, achieved      float64
-	requests             int64
-	p50, p99, p999, mean int64         // ns
-	cpu                  time.Duration // while requests were sent for span
-	span                 time.Duration
-	memory, threads      int64
-	periods, throttled   int64
-	lost                 int64   // ns of throttled time
-	scheduler            float64 // share of CPU time
+	arm                     string
+	rate, achieved          float64
+	requests                int64
+	p50, p99, p999, meanCPU int64         // ns
+	cpu                     time.Duration // while requests were sent for span
+	span                    time.Duration
+	memory, threads         int64
+	periods, throttled      int64
+	lost                    int64   // ns of throttled time
+	scheduler               float64 // share of CPU time
 }
 
-// each is the CPU time of a request in s.
-func (r *row) each() float64 {
+// cpuPerRequest is the CPU time of a request in s.
+func (r *row) cpuPerRequest() float64 {
 	return r.cpu.Seconds() / max(1, r.achieved*r.span.Seconds())
 }
 
@@ -159,7 +159,7 @@ func table(rows []row) string {
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "arm\tasked/s\tachieved/s\tCPUs\tCPU a request\tscheduler\tmean\tp50\tp99\tp99.9\tmemory\tthreads\tperiods throttled\tthrottled\t")
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.2f\t%s\t%.0f %%\t%s\t%s\t%s\t%s\t%s\t%d\t%d of %d\t%s\t\n", r.arm, r.asked, r.achieved, r.cpu.Seconds()/r.span.Seconds(), words.Duration(int64(1e9*r.each())), 100*r.scheduler, words.Duration(r.mean),
+		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.2f\t%s\t%.0f %%\t%s\t%s\t%s\t%s\t%s\t%d\t%d of %d\t%s\t\n", r.arm, r.rate, r.achieved, r.cpu.Seconds()/r.span.Seconds(), words.Duration(int64(1e9*r.cpuPerRequest())), 100*r.scheduler, words.Duration(r.meanCPU),
 			words.Duration(r.p50), words.Duration(r.p99), words.Duration(r.p999), words.Bytes(r.memory), r.threads, r.throttled, r.periods, words.Duration(r.lost))
 	}
 	t.Flush()
@@ -175,9 +175,9 @@ func charts(rows []row, arms []arm, steps []float64, swept float64, procs []stri
 	for _, c := range []struct {
 		title, unit string
 		log         bool
-		of          func(*row) float64
+		value       func(*row) float64
 	}{
-		{"CPU time a request", "ns", false, func(r *row) float64 { return 1e9 * r.each() }},
+		{"CPU time a request", "ns", false, func(r *row) float64 { return 1e9 * r.cpuPerRequest() }},
 		{"The scheduler's share of CPU time", " %", false, func(r *row) float64 { return 100 * r.scheduler }},
 		{"Median latency", "ns", true, func(r *row) float64 { return float64(r.p50) }},
 		{"99th percentile", "ns", true, func(r *row) float64 { return float64(r.p99) }},
@@ -190,7 +190,7 @@ func charts(rows []row, arms []arm, steps []float64, swept float64, procs []stri
 			line := stage.Line{Name: a.name}
 			for i := range rows {
 				if rows[i].arm == a.name {
-					line.Y = append(line.Y, c.of(&rows[i]))
+					line.Y = append(line.Y, c.value(&rows[i]))
 				}
 			}
 			if len(line.Y) == len(steps) {
@@ -201,7 +201,7 @@ func charts(rows []row, arms []arm, steps []float64, swept float64, procs []stri
 	}
 	sweep := stage.Chart{Title: fmt.Sprintf("Latency by GOMAXPROCS at %.0f requests a second", swept), Unit: "ns", Log: true, X: procs, Lines: []stage.Line{{Name: "p50"}, {Name: "p99"}, {Name: "p99.9"}}}
 	for i := range rows {
-		if r := &rows[i]; r.asked == swept {
+		if r := &rows[i]; r.rate == swept {
 			for k, v := range []int64{r.p50, r.p99, r.p999} {
 				sweep.Lines[k].Y = append(sweep.Lines[k].Y, float64(v))
 			}
@@ -213,12 +213,12 @@ func charts(rows []row, arms []arm, steps []float64, swept float64, procs []stri
 	return out
 }
 
-// one runs the service in one way at one load, measures it, and at the low load and the judged one records it then.
-func one(ctx context.Context, s *stage.Stage, service string, a arm, step, judged, quota float64) (*stage.Arm, row, error) {
-	at := row{arm: a.name, asked: step}
+// runArm runs the service in one way at one load, measures it, and at the low load and the judged one records it then.
+func runArm(ctx context.Context, s *stage.Stage, service string, a arm, step, judged, quota float64) (*stage.Arm, row, error) {
+	result := row{arm: a.name, rate: step}
 	ports, err := freeport.Find(1)
 	if err != nil {
-		return nil, at, err
+		return nil, result, err
 	}
 	address := "127.0.0.1:" + ports[0]
 	server, err := s.Start(ctx, stage.Program{
@@ -226,12 +226,12 @@ func one(ctx context.Context, s *stage.Stage, service string, a arm, step, judge
 		Args: []string{service, "-listen", address, "-procs", a.procs}, Env: a.env, Quota: quota,
 	})
 	if err != nil {
-		return nil, at, err
+		return nil, result, err
 	}
 	defer server.Stop()
 	body, err := json.Marshal(order())
 	if err != nil {
-		return nil, at, err
+		return nil, result, err
 	}
 	const long = 4 * time.Second
 	o := load.Options{
@@ -239,9 +239,9 @@ func one(ctx context.Context, s *stage.Stage, service string, a arm, step, judge
 		Phases:  []load.Phase{{StartRate: step, EndRate: step, Duration: long + time.Second}},
 		Warmup:  time.Second, Seed: 1, Timeout: 5 * time.Second,
 	}
-	measured, err := stage.While(ctx, o, func() (err error) {
+	measured, err := stage.RunUnderLoad(ctx, o, func() (err error) {
 		time.Sleep(o.Warmup)
-		before, used, err := usedBy(server.Group())
+		before, cpuBefore, err := usedBy(server.Group())
 		if err != nil {
 			return err
 		}
@@ -250,39 +250,39 @@ func one(ctx context.Context, s *stage.Stage, service string, a arm, step, judge
 		if err != nil {
 			return err
 		}
-		at.span = time.Since(begin)
-		after, now, err := usedBy(server.Group())
+		result.span = time.Since(begin)
+		after, cpuAfter, err := usedBy(server.Group())
 		if err != nil {
 			return err
 		}
 		d := after.Minus(before)
-		at.periods, at.throttled, at.lost, at.cpu, at.scheduler = d.Periods, d.Throttled, d.ThrottledNS, now-used, profile.Scheduler()
-		at.memory, at.threads = server.Memory(), server.Threads()
+		result.periods, result.throttled, result.lost, result.cpu, result.scheduler = d.Periods, d.Throttled, d.ThrottledNS, cpuAfter-cpuBefore, profile.Scheduler()
+		result.memory, result.threads = server.Memory(), server.Threads()
 		return nil
 	})
 	if err != nil {
-		return nil, at, err
+		return nil, result, err
 	}
-	at.requests, at.achieved, at.mean = measured.Requests, measured.AchievedPerS, measured.MeanNS
-	at.p50, at.p99, at.p999 = measured.Intended.P50, measured.Intended.P99, measured.Intended.P999
+	result.requests, result.achieved, result.meanCPU = measured.Requests, measured.AchievedPerS, measured.MeanNS
+	result.p50, result.p99, result.p999 = measured.Intended.P50, measured.Intended.P99, measured.Intended.P999
 	name := fmt.Sprintf("%.0f/s", step)
 	switch step {
 	case low:
 	case judged:
 		name = "loaded"
 	default:
-		return nil, at, server.Stop()
+		return nil, result, server.Stop()
 	}
 	var file string
-	if _, err := stage.While(ctx, o, func() (err error) {
+	if _, err := stage.RunUnderLoad(ctx, o, func() (err error) {
 		time.Sleep(o.Warmup)
 		file, err = s.Record(ctx, "container-"+strings.NewReplacer(" ", "-", ".", "", ",", "", "/s", "").Replace(a.name+" "+name), address, long)
 		return err
 	}); err != nil {
-		return nil, at, err
+		return nil, result, err
 	}
 	if err := server.Stop(); err != nil {
-		return nil, at, err
+		return nil, result, err
 	}
 	expected := stage.Place{} // at low load the tool must not cry wolf
 	if step == judged {
@@ -290,8 +290,8 @@ func one(ctx context.Context, s *stage.Stage, service string, a arm, step, judge
 	}
 	got, err := s.Judge(ctx, a.name+", "+name, file, expected)
 	got.Measure(measured)
-	got.Counted = fmt.Sprintf("the kernel counted %d of %d periods throttled, %s in all; the scheduler took %.0f %% of the CPU time", at.throttled, at.periods, words.Duration(at.lost), 100*at.scheduler)
-	return &got, at, err
+	got.Counted = fmt.Sprintf("the kernel counted %d of %d periods throttled, %s in all; the scheduler took %.0f %% of the CPU time", result.throttled, result.periods, words.Duration(result.lost), 100*result.scheduler)
+	return &got, result, err
 }
 
 // usedBy returns a group's counters and CPU time.

@@ -43,17 +43,17 @@ type arm struct {
 
 // Faults of the incident.
 var (
-	together = []string{"-together"}
-	garbage  = []string{"-format", "-labels"}
-	many     = []string{"GOMAXPROCS=8"} // Ps beyond the quota
+	burstFlags   = []string{"-together"}
+	garbageFlags = []string{"-format", "-labels"}
+	manyPs       = []string{"GOMAXPROCS=8"} // Ps beyond the quota
 )
 
 // A run is what one arm showed.
 type run struct {
 	arm
 	stage.Arm
-	file string        // its recording
-	each time.Duration // CPU time of a check
+	file        string        // its recording
+	cpuPerCheck time.Duration // CPU time of a check
 }
 
 // Run tells the story: the checker as it was for more and more targets, then one step of the fix after the other, and HAProxy
@@ -78,30 +78,30 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		return nil, err
 	}
 	off := []string{"WHYLATE_GOMAXPROCS=off"}
-	all := slices.Concat(together, garbage)
-	bad := slices.Concat(many, off)
+	all := slices.Concat(burstFlags, garbageFlags)
+	bad := slices.Concat(manyPs, off)
 	burst := stage.Place{Code: "WL1004", Site: `main\.\(\*checker\)`}
 	// Either is right as the first: that all checks begin at once, or that the collector is on their path, with the lines that make the
 	// garbage. Which costs more differs from run to run; the collector must be told.
-	either := stage.Place{Code: burst.Code + "|WL3001", Site: `main\.\(\*checker\)\.(debug|report|check) `}
+	burstOrGC := stage.Place{Code: burst.Code + "|WL3001", Site: `main\.\(\*checker\)\.(debug|report|check) `}
 	// With Ps beyond the quota, threads that wait for each other are a third, which has no place.
-	crowd := stage.Place{Code: either.Code + "|WL1005", Site: `^$|` + either.Site}
+	withManyPs := stage.Place{Code: burstOrGC.Code + "|WL1005", Site: `^$|` + burstOrGC.Site}
 	// A burst of a few takes some milliseconds on a machine that does nothing else: it may be told, or nothing.
-	few := stage.Place{Code: "|" + crowd.Code, Site: crowd.Site}
+	smallBurst := stage.Place{Code: "|" + withManyPs.Code, Site: withManyPs.Site}
 	gogc := func(n int) arm {
 		set := fmt.Sprintf("GOGC=%d", n)
-		return arm{name: fmt.Sprintf("GOGC %d", n), targets: 10_000, args: together, env: slices.Concat([]string{set}, bad), expected: crowd, full: true, from: "counters as metrics", whatIf: []string{set}}
+		return arm{name: fmt.Sprintf("GOGC %d", n), targets: 10_000, args: burstFlags, env: slices.Concat([]string{set}, bad), expected: withManyPs, full: true, from: "counters as metrics", whatIf: []string{set}}
 	}
 	arms := []arm{
 		{name: "1 target", targets: 1, args: all, env: bad, full: true},
-		{name: "100 targets", targets: 100, args: all, env: bad, expected: few, full: true},
-		{name: "1,000 targets", targets: 1000, args: all, env: bad, expected: few, full: true},
-		{name: "before", targets: 10_000, args: all, env: bad, expected: crowd},
-		{name: "two processes", targets: 10_000, args: all, env: bad, expected: crowd, full: true, halves: true},
-		{name: "no debug messages", targets: 10_000, args: slices.Concat(together, []string{"-labels"}), env: bad, expected: crowd, full: true, from: "before", whatIf: []string{"(*checker).debug=gone"}},
-		{name: "counters as metrics", targets: 10_000, args: together, env: bad, expected: crowd, full: true, from: "no debug messages", whatIf: []string{"(*checker).report=gone"}},
+		{name: "100 targets", targets: 100, args: all, env: bad, expected: smallBurst, full: true},
+		{name: "1,000 targets", targets: 1000, args: all, env: bad, expected: smallBurst, full: true},
+		{name: "before", targets: 10_000, args: all, env: bad, expected: withManyPs},
+		{name: "two processes", targets: 10_000, args: all, env: bad, expected: withManyPs, full: true, halves: true},
+		{name: "no debug messages", targets: 10_000, args: slices.Concat(burstFlags, []string{"-labels"}), env: bad, expected: withManyPs, full: true, from: "before", whatIf: []string{"(*checker).debug=gone"}},
+		{name: "counters as metrics", targets: 10_000, args: burstFlags, env: bad, expected: withManyPs, full: true, from: "no debug messages", whatIf: []string{"(*checker).report=gone"}},
 		gogc(200), gogc(500), gogc(1000),
-		{name: "Ps by the quota", targets: 10_000, args: together, env: []string{"GOGC=500"}, expected: either, full: true, from: "GOGC 500", whatIf: []string{"GOMAXPROCS=2"}},
+		{name: "Ps by the quota", targets: 10_000, args: burstFlags, env: []string{"GOGC=500"}, expected: burstOrGC, full: true, from: "GOGC 500", whatIf: []string{"GOMAXPROCS=2"}},
 		{name: "after", targets: 10_000, env: []string{"GOGC=500"}},
 	}
 	r := &stage.Result{Story: "healthcheck", Versions: map[string]string{}, Published: 40. / 8}
@@ -113,20 +113,20 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		if s.Healthy {
 			a.args, a.env = nil, []string{"GOGC=500"}
 		}
-		got, err := one(ctx, s, &p, a)
+		got, err := runArm(ctx, s, &p, a)
 		if err != nil {
 			return nil, err
 		}
 		runs, r.Arms = append(runs, got), append(r.Arms, got.Arm)
 	}
 	r.Compare("before", "after", stage.P50)
-	steps, err := gains(ctx, s, runs)
+	steps, err := stepGains(ctx, s, runs)
 	if err != nil {
 		return nil, err
 	}
 	r.Table = steps
 	if s.Wants("HAProxy", true) {
-		beside, err := peers(ctx, s, &p, slices.DeleteFunc(slices.Clone(arms), func(a arm) bool { return a.name != "before" && a.name != "after" }))
+		haproxyTable, err := compareHAProxy(ctx, s, &p, slices.DeleteFunc(slices.Clone(arms), func(a arm) bool { return a.name != "before" && a.name != "after" }))
 		var missing *stage.Missing
 		switch {
 		case errors.As(err, &missing):
@@ -134,30 +134,30 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		case err != nil:
 			return nil, err
 		}
-		r.Table += beside
+		r.Table += haproxyTable
 	}
 	return r, nil
 }
 
-// gains lays what each step won beside what was predicted of it, from the recording before.
-func gains(ctx context.Context, s *stage.Stage, runs []*run) (string, error) {
+// stepGains lays what each step won beside what was predicted of it, from the recording before.
+func stepGains(ctx context.Context, s *stage.Stage, runs []*run) (string, error) {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "step\tfrom\tp50\tp99\tCPU a check\tp50 and p99 predicted\t")
 	any := false
-	for _, now := range runs {
-		i := slices.IndexFunc(runs, func(r *run) bool { return r.arm.name == now.from })
+	for _, step := range runs {
+		i := slices.IndexFunc(runs, func(r *run) bool { return r.arm.name == step.from })
 		if i < 0 {
 			continue
 		}
-		was := runs[i]
+		previous := runs[i]
 		var flags []string
-		for _, w := range now.whatIf {
+		for _, w := range step.whatIf {
 			flags = append(flags, "--what-if", w)
 		}
 		predicted := "refused"
 		// A setting that the trace tells nothing of is refused with the reason.
-		if e, err := s.Explain(ctx, was.file, flags...); err == nil {
+		if e, err := s.Explain(ctx, previous.file, flags...); err == nil {
 			if k := slices.IndexFunc(e.Report.WhatIf, func(w report.WhatIf) bool { return strings.Contains(w.Name, "checker") }); k >= 0 {
 				g := e.Report.Group(e.Report.WhatIf[k].Group)
 				if g != nil && g.LatencyNS.P50 != nil {
@@ -172,10 +172,10 @@ func gains(ctx context.Context, s *stage.Stage, runs []*run) (string, error) {
 			s.Say("%v", err)
 		}
 		any = true
-		change := func(was, now int64) string {
-			return fmt.Sprintf("%s to %s, %.2f times", words.Duration(was), words.Duration(now), float64(now)/float64(max(1, was)))
+		change := func(previous, step int64) string {
+			return fmt.Sprintf("%s to %s, %.2f times", words.Duration(previous), words.Duration(step), float64(step)/float64(max(1, previous)))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", now.arm.name, was.arm.name, change(was.P50NS, now.P50NS), change(was.P99NS, now.P99NS), change(int64(was.each), int64(now.each)), predicted)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", step.arm.name, previous.arm.name, change(previous.P50NS, step.P50NS), change(previous.P99NS, step.P99NS), change(int64(previous.cpuPerCheck), int64(step.cpuPerCheck)), predicted)
 	}
 	t.Flush()
 	if !any {
@@ -195,8 +195,8 @@ type process struct {
 	address, journal string
 }
 
-// start starts a checker for some of the targets.
-func (p *programs) start(ctx context.Context, s *stage.Stage, a arm, from, to int, share float64, args ...string) (*process, error) {
+// startChecker starts a checker for some of the targets.
+func (p *programs) startChecker(ctx context.Context, s *stage.Stage, a arm, from, to int, share float64, args ...string) (*process, error) {
 	dir, err := s.Temp("checker")
 	if err != nil {
 		return nil, err
@@ -205,11 +205,11 @@ func (p *programs) start(ctx context.Context, s *stage.Stage, a arm, from, to in
 	if err := os.WriteFile(list, addresses(from, to, p.ports), 0o666); err != nil {
 		return nil, err
 	}
-	own, err := freeport.Find(1)
+	port, err := freeport.Find(1)
 	if err != nil {
 		return nil, err
 	}
-	c := &process{address: "127.0.0.1:" + own[0], journal: filepath.Join(dir, "journal")}
+	c := &process{address: "127.0.0.1:" + port[0], journal: filepath.Join(dir, "journal")}
 	c.Server, err = s.Start(ctx, stage.Program{
 		Name: "the checker, " + a.name, Ready: "http://" + c.address + "/metrics", Quota: quota * share, Env: a.env,
 		Args: slices.Concat([]string{p.checker, "-listen", c.address, "-targets", list, "-journal", c.journal}, a.args, args),
@@ -217,15 +217,15 @@ func (p *programs) start(ctx context.Context, s *stage.Stage, a arm, from, to in
 	return c, err
 }
 
-// one runs the checker in one way. Its own clock measures connects: what its time-out is judged by.
-func one(ctx context.Context, s *stage.Stage, p *programs, a arm) (*run, error) {
+// runArm runs the checker in one way. Its own clock measures connects: what its time-out is judged by.
+func runArm(ctx context.Context, s *stage.Stage, p *programs, a arm) (*run, error) {
 	n := 1
 	if a.halves {
 		n = 2
 	}
 	var all []*process
 	for i := range n {
-		c, err := p.start(ctx, s, a, a.targets*i/n, a.targets*(i+1)/n, 1/float64(n))
+		c, err := p.startChecker(ctx, s, a, a.targets*i/n, a.targets*(i+1)/n, 1/float64(n))
 		if err != nil {
 			return nil, err
 		}
@@ -237,7 +237,7 @@ func one(ctx context.Context, s *stage.Stage, p *programs, a arm) (*run, error) 
 	if err != nil {
 		return nil, err
 	}
-	used, err := cpuOf(all)
+	cpuBefore, err := cpuOf(all)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func one(ctx context.Context, s *stage.Stage, p *programs, a arm) (*run, error) 
 	if err != nil {
 		return nil, err
 	}
-	now, err := cpuOf(all)
+	cpuAfter, err := cpuOf(all)
 	if err != nil {
 		return nil, err
 	}
@@ -274,8 +274,8 @@ func one(ctx context.Context, s *stage.Stage, p *programs, a arm) (*run, error) 
 		}
 	}
 	got.Arm, err = s.Judge(ctx, a.name, got.file, a.expected)
-	got.P50NS, got.P99NS, got.Requests = last.since(first)
-	got.each = (now - used) / time.Duration(max(1, got.Requests))
+	got.P50NS, got.P99NS, got.Requests = last.percentilesSince(first)
+	got.cpuPerCheck = (cpuAfter - cpuBefore) / time.Duration(max(1, got.Requests))
 	return got, err
 }
 
@@ -291,9 +291,9 @@ func cpuOf(all []*process) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// peers compares checkers with HAProxy, which checks the same targets in the same quota: what they use, and how many targets that
+// compareHAProxy compares checkers with HAProxy, which checks the same targets in the same quota: what they use, and how many targets that
 // always accept they take out, at two time-outs.
-func peers(ctx context.Context, s *stage.Stage, p *programs, arms []arm) (string, error) {
+func compareHAProxy(ctx context.Context, s *stage.Stage, p *programs, arms []arm) (string, error) {
 	if err := stage.Need("haproxy", "apt-get install haproxy"); err != nil {
 		return "", err
 	}
@@ -303,13 +303,13 @@ func peers(ctx context.Context, s *stage.Stage, p *programs, arms []arm) (string
 	row := func(name string, timeout time.Duration, server *stage.Server, removed func() (int, error)) error {
 		defer server.Stop()
 		time.Sleep(2 * time.Second) // it starts
-		used, err := server.Group().CPUTime()
+		cpuBefore, err := server.Group().CPUTime()
 		if err != nil {
 			return err
 		}
 		begin := time.Now()
 		time.Sleep(12 * time.Second) // four rounds
-		now, err := server.Group().CPUTime()
+		cpuAfter, err := server.Group().CPUTime()
 		if err != nil {
 			return err
 		}
@@ -318,16 +318,16 @@ func peers(ctx context.Context, s *stage.Stage, p *programs, arms []arm) (string
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(t, "%s\t%v\t%.2f\t%s\t%d\t\n", name, timeout, (now-used).Seconds()/span.Seconds(), words.Bytes(server.Memory()), n)
+		fmt.Fprintf(t, "%s\t%v\t%.2f\t%s\t%d\t\n", name, timeout, (cpuAfter-cpuBefore).Seconds()/span.Seconds(), words.Bytes(server.Memory()), n)
 		return server.Stop()
 	}
 	for _, timeout := range []time.Duration{50 * time.Millisecond, 100 * time.Millisecond} {
 		for _, a := range arms {
-			c, err := p.start(ctx, s, a, 0, a.targets, 1, "-timeout", timeout.String())
+			c, err := p.startChecker(ctx, s, a, 0, a.targets, 1, "-timeout", timeout.String())
 			if err != nil {
 				return "", err
 			}
-			if err := row("this one, "+a.name, timeout, c.Server, func() (int, error) { return outByJournal(c.journal, p.ports[0]) }); err != nil {
+			if err := row("this one, "+a.name, timeout, c.Server, func() (int, error) { return removedByJournal(c.journal, p.ports[0]) }); err != nil {
 				return "", err
 			}
 		}
@@ -335,7 +335,7 @@ func peers(ctx context.Context, s *stage.Stage, p *programs, arms []arm) (string
 		if err != nil {
 			return "", err
 		}
-		if err := row("HAProxy", timeout, server, func() (int, error) { return outByHAProxy(socket) }); err != nil {
+		if err := row("HAProxy", timeout, server, func() (int, error) { return removedByHAProxy(socket) }); err != nil {
 			return "", err
 		}
 	}
@@ -368,8 +368,8 @@ func haproxy(ctx context.Context, s *stage.Stage, p *programs, timeout time.Dura
 	return server, socket, err
 }
 
-// outByHAProxy counts how often targets that always accept were taken out.
-func outByHAProxy(socket string) (n int, err error) {
+// removedByHAProxy counts how often targets that always accept were taken out.
+func removedByHAProxy(socket string) (n int, err error) {
 	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
 	if err != nil {
 		return 0, err
@@ -407,8 +407,8 @@ func countDown(rows [][]string) (n int, err error) {
 	return n, nil
 }
 
-// outByJournal counts the same in a checker's journal.
-func outByJournal(journal, steady string) (n int, err error) {
+// removedByJournal counts the same in a checker's journal.
+func removedByJournal(journal, steady string) (n int, err error) {
 	b, err := os.ReadFile(journal)
 	if err != nil {
 		return 0, err
@@ -499,13 +499,13 @@ func (c counts) plus(o counts) (sum counts) {
 	slices.Sort(sum.le)
 	sum.le = slices.Compact(sum.le)
 	for _, le := range sum.le {
-		sum.n = append(sum.n, c.at(le)+o.at(le))
+		sum.n = append(sum.n, c.atMost(le)+o.atMost(le))
 	}
 	return sum
 }
 
-// at returns how many took at most le seconds.
-func (c counts) at(le float64) (n int64) {
+// atMost returns how many took at most le seconds.
+func (c counts) atMost(le float64) (n int64) {
 	for i, b := range c.le {
 		if b <= le {
 			n = c.n[i]
@@ -514,18 +514,18 @@ func (c counts) at(le float64) (n int64) {
 	return n
 }
 
-// since returns the median, the 99th percentile (upper bounds of buckets, in ns) and the number of what came after first.
-func (c counts) since(first counts) (p50, p99, n int64) {
+// percentilesSince returns the median, the 99th percentile (upper bounds of buckets, in ns) and the number of what came after first.
+func (c counts) percentilesSince(first counts) (p50, p99, n int64) {
 	if len(c.n) == 0 {
 		return 0, 0, 0
 	}
-	n = c.n[len(c.n)-1] - first.at(c.le[len(c.le)-1])
+	n = c.n[len(c.n)-1] - first.atMost(c.le[len(c.le)-1])
 	for i, le := range c.le {
-		below := c.n[i] - first.at(le)
-		if p50 == 0 && 2*below >= n {
+		count := c.n[i] - first.atMost(le)
+		if p50 == 0 && 2*count >= n {
 			p50 = int64(1e9 * le)
 		}
-		if p99 == 0 && 100*below >= 99*n {
+		if p99 == 0 && 100*count >= 99*n {
 			p99 = int64(1e9 * le)
 		}
 	}

@@ -12,10 +12,10 @@ import (
 func TestSince(t *testing.T) {
 	first := counts{[]float64{0.001, 0.004}, []int64{5, 10}}
 	last := counts{[]float64{0.001, 0.002, 0.004, 1}, []int64{5, 65, 109, 110}}
-	if p50, p99, n := last.since(first); p50 != 2e6 || p99 != 4e6 || n != 100 {
+	if p50, p99, n := last.percentilesSince(first); p50 != 2e6 || p99 != 4e6 || n != 100 {
 		t.Errorf("p50 %d, p99 %d, n %d", p50, p99, n)
 	}
-	if p50, p99, n := (counts{}).since(first); p50 != 0 || p99 != 0 || n != 0 {
+	if p50, p99, n := (counts{}).percentilesSince(first); p50 != 0 || p99 != 0 || n != 0 {
 		t.Error("of nothing")
 	}
 }
@@ -24,7 +24,7 @@ func TestSince(t *testing.T) {
 func TestPlus(t *testing.T) {
 	sum := counts{[]float64{0.001, 0.004}, []int64{5, 10}}.plus(counts{[]float64{0.002}, []int64{3}})
 	for le, want := range map[float64]int64{0.001: 5, 0.002: 8, 0.004: 13} {
-		if got := sum.at(le); got != want {
+		if got := sum.atMost(le); got != want {
 			t.Errorf("at most %v s: %d, want %d", le, got, want)
 		}
 	}
@@ -44,7 +44,7 @@ func TestWronglyOut(t *testing.T) {
 	if err := os.WriteFile(journal, []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := outByJournal(journal, "80"); n != 1 || err != nil {
+	if n, err := removedByJournal(journal, "80"); n != 1 || err != nil {
 		t.Errorf("the journal says %d, %v", n, err)
 	}
 }

@@ -48,7 +48,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		if s.Healthy {
 			a.env, a.args = nil, []string{"-follow"}
 		}
-		got, tied, err := one(ctx, s, service, quota, a)
+		got, tied, err := runArm(ctx, s, service, quota, a)
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +57,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	}
 	r.Compare("before", "after", stage.P99)
 	if s.Wants("benchmark", true) {
-		text, err := benchmark(ctx, s, service)
+		text, err := runBenchmark(ctx, s, service)
 		if err != nil {
 			return nil, err
 		}
@@ -74,21 +74,21 @@ type arm struct {
 }
 
 // A seen is a request by its client's clock.
-type seen struct{ due, end time.Time }
+type timedRequest struct{ due, end time.Time }
 
-func one(ctx context.Context, s *stage.Stage, service string, quota float64, a arm) (got stage.Arm, tied string, err error) {
+func runArm(ctx context.Context, s *stage.Stage, service string, quota float64, a arm) (got stage.Arm, tied string, err error) {
 	ports, err := freeport.Find(1)
 	if err != nil {
 		return got, "", err
 	}
 	address := "127.0.0.1:" + ports[0]
-	every, long := 8*time.Second, 32*time.Second
+	updateInterval, duration := 8*time.Second, 32*time.Second
 	if s.Short {
-		every, long = 2*time.Second, 10*time.Second
+		updateInterval, duration = 2*time.Second, 10*time.Second
 	}
 	server, err := s.Start(ctx, stage.Program{
 		Name: "the service, " + a.name, Ready: "http://" + address + "/ready", Quota: quota, Env: a.env,
-		Args: append([]string{service, "-listen", address, "-every", every.String(), "-work", "5000"}, a.args...),
+		Args: append([]string{service, "-listen", address, "-every", updateInterval.String(), "-work", "5000"}, a.args...),
 	})
 	if err != nil {
 		return got, "", err
@@ -98,7 +98,7 @@ func one(ctx context.Context, s *stage.Stage, service string, quota float64, a a
 	var requests []load.Sample
 	o := load.Options{
 		Targets: []load.Target{{URL: "http://" + address + "/price?id=7"}},
-		Phases:  []load.Phase{{StartRate: perSecond, EndRate: perSecond, Duration: long + time.Second}},
+		Phases:  []load.Phase{{StartRate: perSecond, EndRate: perSecond, Duration: duration + time.Second}},
 		Warmup:  2 * time.Second, Seed: 1,
 		Observe: func(t load.Sample) {
 			mu.Lock()
@@ -108,13 +108,13 @@ func one(ctx context.Context, s *stage.Stage, service string, quota float64, a a
 	}
 	var file string
 	var counted cpugroup.Stat
-	measured, err := stage.While(ctx, o, func() error {
+	measured, err := stage.RunUnderLoad(ctx, o, func() error {
 		time.Sleep(o.Warmup)
 		before, err := cpugroup.ReadStat(server.Group().Dir)
 		if err != nil {
 			return err
 		}
-		if file, err = s.Record(ctx, "pool-"+a.name, address, long); err != nil {
+		if file, err = s.Record(ctx, "pool-"+a.name, address, duration); err != nil {
 			return err
 		}
 		after, err := cpugroup.ReadStat(server.Group().Dir)
@@ -136,11 +136,11 @@ func one(ctx context.Context, s *stage.Stage, service string, quota float64, a a
 	}
 	got.Measure(measured)
 	got.Counted = fmt.Sprintf("the kernel counted %d of %d periods throttled, %v in all", counted.Throttled, counted.Periods, time.Duration(counted.ThrottledNS))
-	var all []seen
+	var all []timedRequest
 	for _, t := range requests {
-		all = append(all, seen{measured.Start.Add(time.Duration(t.Due)), measured.Start.Add(time.Duration(t.End))})
+		all = append(all, timedRequest{measured.Start.Add(time.Duration(t.Due)), measured.Start.Add(time.Duration(t.End))})
 	}
-	return got, tie(all, frozen), nil
+	return got, matchFreezes(all, frozen), nil
 }
 
 // A freeze is one of the probe's record.
@@ -168,25 +168,25 @@ func freezes(ctx context.Context, address string) (all []freeze, err error) {
 	return all, nil
 }
 
-// slow is from when on a request of this service is slow: it answers from memory.
-const slow = 10 * time.Millisecond
+// slowLatency is from when on a request of this service is slow: it answers from memory.
+const slowLatency = 10 * time.Millisecond
 
-// tie says which slow requests the probe's freezes hit.
-func tie(requests []seen, frozen []freeze) string {
-	late, hit, other := 0, 0, 0
+// matchFreezes says which slow requests the probe's freezes hit.
+func matchFreezes(requests []timedRequest, frozen []freeze) string {
+	late, hit, fastHit := 0, 0, 0
 	for _, r := range requests {
-		meets := false
+		overlaps := false
 		for _, f := range frozen {
-			meets = meets || r.due.Before(f.End) && f.Start.Before(r.end)
+			overlaps = overlaps || r.due.Before(f.End) && f.Start.Before(r.end)
 		}
-		switch isLate := r.end.Sub(r.due) >= slow; {
-		case isLate && meets:
+		switch isLate := r.end.Sub(r.due) >= slowLatency; {
+		case isLate && overlaps:
 			late++
 			hit++
 		case isLate:
 			late++
-		case meets:
-			other++
+		case overlaps:
+			fastHit++
 		}
 	}
 	longest, quota := time.Duration(0), 0
@@ -197,15 +197,15 @@ func tie(requests []seen, frozen []freeze) string {
 		}
 	}
 	if len(frozen) == 0 {
-		return fmt.Sprintf("the probe's record has no freeze; %d of %d requests took %s and more", late, len(requests), words.Duration(int64(slow)))
+		return fmt.Sprintf("the probe's record has no freeze; %d of %d requests took %s and more", late, len(requests), words.Duration(int64(slowLatency)))
 	}
 	return fmt.Sprintf("the probe's record has %s of up to %s, %d of them by the quota; of %d requests, %d took %s and more, and %d of these met one (%d others did)",
-		words.Count(len(frozen), "freeze", "freezes"), words.Duration(int64(longest)), quota, len(requests), late, words.Duration(int64(slow)), hit, other)
+		words.Count(len(frozen), "freeze", "freezes"), words.Duration(int64(longest)), quota, len(requests), late, words.Duration(int64(slowLatency)), hit, fastHit)
 }
 
-// benchmark runs the published one: a million goroutines through a semaphore, with four times as many Ps and places as the quota has
+// runBenchmark runs the published one: a million goroutines through a semaphore, with four times as many Ps and places as the quota has
 // CPUs, and with as many.
-func benchmark(ctx context.Context, s *stage.Stage, service string) (string, error) {
+func runBenchmark(ctx context.Context, s *stage.Stage, service string) (string, error) {
 	const n = 1_000_000
 	quota := max(0.5, float64(runtime.NumCPU())/2)
 	var b strings.Builder
@@ -221,19 +221,19 @@ func benchmark(ctx context.Context, s *stage.Stage, service string) (string, err
 		}
 		var stat cpugroup.Stat
 		for ctx.Err() == nil { // its group ends with it
-			now, err := cpugroup.ReadStat(server.Group().Dir)
+			current, err := cpugroup.ReadStat(server.Group().Dir)
 			if err != nil || server.Ended() {
 				break
 			}
-			stat = now
+			stat = current
 			time.Sleep(5 * time.Millisecond)
 		}
 		if err := server.Wait(ctx); err != nil {
 			return "", err
 		}
-		ns, err := strconv.ParseInt(strings.TrimSpace(server.Said()), 10, 64)
+		ns, err := strconv.ParseInt(strings.TrimSpace(server.LastLines()), 10, 64)
 		if err != nil {
-			return "", fmt.Errorf("the benchmark said %q: %w", server.Said(), err)
+			return "", fmt.Errorf("the benchmark said %q: %w", server.LastLines(), err)
 		}
 		fmt.Fprintf(t, "%d Ps and places\t%s\t%d of %d\t\n", procs, words.Duration(ns/n), stat.Throttled, stat.Periods)
 	}

@@ -35,8 +35,8 @@ const (
 	offsets = "sarama-cluster.(*Consumer).fetchOffsets"
 )
 
-// fixed is MaxProcessingTime in the second arm.
-const fixed = 5 * time.Millisecond
+// fixedWait is MaxProcessingTime in the second arm.
+const fixedWait = 5 * time.Millisecond
 
 // Need looks for Java, and for Maven until the jars of Kafka were fetched.
 func Need() error { return stage.NeedJars(jarsFolder, kafkaJars) }
@@ -56,7 +56,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	broker, err := kafka(ctx, s, jars)
+	broker, err := startKafka(ctx, s, jars)
 	if err != nil {
 		return nil, err
 	}
@@ -68,17 +68,17 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	// The wait of fetchOffsets is the longer one.
 	var healed []string
 	if s.Healthy {
-		healed = []string{"-wait", fixed.String()}
+		healed = []string{"-wait", fixedWait.String()}
 	}
-	before, file, err := arm(ctx, s, "before", service, broker, stage.Place{Code: "WL2001", Site: regexp.QuoteMeta(offsets) + "|" + regexp.QuoteMeta(release)}, 8, healed...)
+	before, file, err := runArm(ctx, s, "before", service, broker, stage.Place{Code: "WL2001", Site: regexp.QuoteMeta(offsets) + "|" + regexp.QuoteMeta(release)}, 8, healed...)
 	if err != nil {
 		return nil, err
 	}
-	asked, err := s.Explain(ctx, file, "--what-if", offsets+"="+(2*fixed).String(), "--what-if", release+"="+fixed.String())
+	prediction, err := s.Explain(ctx, file, "--what-if", offsets+"="+(2*fixedWait).String(), "--what-if", release+"="+fixedWait.String())
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range asked.Report.WhatIf {
+	for _, w := range prediction.Report.WhatIf {
 		if strings.Contains(w.Name, "sub") {
 			r.Predicted = w.Predicted.P50NS.Est
 		}
@@ -87,11 +87,11 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	busiest, of := profile.Busiest()
-	library := profile.In(func(f string) bool { return strings.Contains(f, "sarama-cluster") })
+	busiest, busiestTime := profile.Busiest()
+	library := profile.TimeIn(func(f string) bool { return strings.Contains(f, "sarama-cluster") })
 	r.Notes = append(r.Notes, fmt.Sprintf("The CPU profile of the arm before, taken beside the trace, shows nothing of it: %v of CPU in %v, %v of that in the library's functions, release and fetchOffsets among them: %v. Its busiest function is %s with %v.",
-		profile.Total, recorded(s), library, profile.In(func(f string) bool { return strings.Contains(f, release) || strings.Contains(f, offsets) }), busiest, of))
-	flame, err := s.Flame(profile, "pubsub-before-flame")
+		profile.Total, recordingTime(s), library, profile.TimeIn(func(f string) bool { return strings.Contains(f, release) || strings.Contains(f, offsets) }), busiest, busiestTime))
+	flame, err := s.WriteFlame(profile, "pubsub-before-flame")
 	if err != nil {
 		return nil, err
 	}
@@ -99,11 +99,11 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		r.Pictures = append(r.Pictures, stage.Picture{Title: "CPU time before, as a flame graph: no sleep is in it", File: flame})
 	}
 	// What is left is Kafka's own: a group's member joins, reads and leaves in a dozen round trips.
-	after, _, err := arm(ctx, s, "after", service, broker, stage.Place{Code: "WL2005", Site: `sarama\.\(\*bufConn\)\.Read`}, 8, "-wait", fixed.String())
+	after, _, err := runArm(ctx, s, "after", service, broker, stage.Place{Code: "WL2005", Site: `sarama\.\(\*bufConn\)\.Read`}, 8, "-wait", fixedWait.String())
 	if err != nil {
 		return nil, err
 	}
-	modern, _, err := arm(ctx, s, "modern", service, broker, stage.Place{}, 8, "-modern")
+	modern, _, err := runArm(ctx, s, "modern", service, broker, stage.Place{}, 8, "-modern")
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +112,8 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	return r, nil
 }
 
-// kafka starts a broker that is its own controller and returns its address.
-func kafka(ctx context.Context, s *stage.Stage, jars string) (string, error) {
+// startKafka starts a broker that is its own controller and returns its address.
+func startKafka(ctx context.Context, s *stage.Stage, jars string) (string, error) {
 	dir, err := s.Temp("kafka")
 	if err != nil {
 		return "", err
@@ -148,16 +148,16 @@ func kafka(ctx context.Context, s *stage.Stage, jars string) (string, error) {
 	return broker, err
 }
 
-// recorded is for how long an arm is recorded.
-func recorded(s *stage.Stage) time.Duration {
+// recordingTime is for how long an arm is recorded.
+func recordingTime(s *stage.Stage) time.Duration {
 	if s.Short {
 		return 5 * time.Second
 	}
 	return 20 * time.Second
 }
 
-// arm runs the service in one way and returns what its clients measured and what whylate says of it.
-func arm(ctx context.Context, s *stage.Stage, name, service, broker string, expected stage.Place, perSecond float64, args ...string) (stage.Arm, string, error) {
+// runArm runs the service in one way and returns what its clients measured and what whylate says of it.
+func runArm(ctx context.Context, s *stage.Stage, name, service, broker string, expected stage.Place, perSecond float64, args ...string) (stage.Arm, string, error) {
 	ports, err := freeport.Find(1)
 	if err != nil {
 		return stage.Arm{}, "", err
@@ -172,7 +172,7 @@ func arm(ctx context.Context, s *stage.Stage, name, service, broker string, expe
 	}
 	defer server.Stop()
 
-	long := recorded(s)
+	long := recordingTime(s)
 	const publish, subscribe = 0, 1
 	var next atomic.Int64
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
@@ -197,7 +197,7 @@ func arm(ctx context.Context, s *stage.Stage, name, service, broker string, expe
 		},
 	}
 	var file string
-	measured, err := stage.While(ctx, o, func() (err error) {
+	measured, err := stage.RunUnderLoad(ctx, o, func() (err error) {
 		time.Sleep(o.Warmup) // the first requests meet a broker that has just started
 		file, err = s.Record(ctx, "pubsub-"+name, address, long)
 		return err

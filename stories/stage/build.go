@@ -20,7 +20,7 @@ func (s *Stage) Whylate(ctx context.Context) (string, error) {
 		return out, nil
 	}
 	s.Say("building whylate")
-	if err := s.command(ctx, filepath.Dir(s.source), nil, "go", "build", "-o", out, "./cmd/whylate"); err != nil {
+	if err := s.runCommand(ctx, filepath.Dir(s.source), nil, "go", "build", "-o", out, "./cmd/whylate"); err != nil {
 		return "", fmt.Errorf("building whylate: %w", err)
 	}
 	return out, nil
@@ -30,7 +30,7 @@ func (s *Stage) Whylate(ctx context.Context) (string, error) {
 // binary. It is built once for the same sources, module files and version of Go.
 func (s *Stage) Build(ctx context.Context, folder string) (string, error) {
 	dir := filepath.Join(s.source, filepath.FromSlash(folder))
-	sum, err := hash(dir)
+	sum, err := hashModule(dir)
 	if err != nil {
 		return "", err
 	}
@@ -47,7 +47,7 @@ func (s *Stage) Build(ctx context.Context, folder string) (string, error) {
 	if err := os.WriteFile(work, []byte(text), 0o666); err != nil {
 		return "", err
 	}
-	if err := s.command(ctx, dir, []string{"GOWORK=" + work}, "go", "build", "-o", out+".new", "."); err != nil {
+	if err := s.runCommand(ctx, dir, []string{"GOWORK=" + work}, "go", "build", "-o", out+".new", "."); err != nil {
 		return "", fmt.Errorf("building %s: %w", folder, err)
 	}
 	return out, os.Rename(out+".new", out)
@@ -57,7 +57,7 @@ func (s *Stage) Build(ctx context.Context, folder string) (string, error) {
 func (s *Stage) BuildHere(ctx context.Context, folder string) (string, error) {
 	out := filepath.Join(s.dir, strings.ReplaceAll(folder, "/", "-"))
 	s.Say("building %s", folder)
-	if err := s.command(ctx, s.source, nil, "go", "build", "-o", out, "./"+folder); err != nil {
+	if err := s.runCommand(ctx, s.source, nil, "go", "build", "-o", out, "./"+folder); err != nil {
 		return "", fmt.Errorf("building %s: %w", folder, err)
 	}
 	return out, nil
@@ -79,7 +79,7 @@ func (s *Stage) BuildPackage(ctx context.Context, module, version, pkg string, f
 	}
 	s.Say("building %s@%s (the first time it fetches its modules)", pkg, version)
 	args := append(append([]string{"build"}, flags...), "-o", out+".new", pkg)
-	if err := s.command(ctx, dir, []string{"GOWORK=off", "GOFLAGS=-mod=mod"}, "go", args...); err != nil {
+	if err := s.runCommand(ctx, dir, []string{"GOWORK=off", "GOFLAGS=-mod=mod"}, "go", args...); err != nil {
 		return "", fmt.Errorf("building %s@%s: %w", pkg, version, err)
 	}
 	return out, os.Rename(out+".new", out)
@@ -119,7 +119,7 @@ func (s *Stage) Jars(ctx context.Context, folder string, properties ...string) (
 	for _, p := range properties {
 		args = append(args, "-D"+p)
 	}
-	if err := s.command(ctx, tmp, nil, "mvn", args...); err != nil {
+	if err := s.runCommand(ctx, tmp, nil, "mvn", args...); err != nil {
 		return "", fmt.Errorf("fetching the jars of %s: %w", folder, err)
 	}
 	// The temporary folder may be on another file system.
@@ -129,8 +129,8 @@ func (s *Stage) Jars(ctx context.Context, folder string, properties ...string) (
 	return out, os.Rename(out+".new", out)
 }
 
-// hash is one of all files of a module.
-func hash(dir string) (string, error) {
+// hashModule is one of all files of a module.
+func hashModule(dir string) (string, error) {
 	h := sha256.New()
 	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -150,8 +150,8 @@ func hash(dir string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:8]), nil
 }
 
-// command runs a program; what it printed is in the error.
-func (s *Stage) command(ctx context.Context, dir string, env []string, name string, args ...string) error {
+// runCommand runs a program; what it printed is in the error.
+func (s *Stage) runCommand(ctx context.Context, dir string, env []string, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -11,7 +11,7 @@ import (
 // A Net is a network namespace of one program's own, joined to this process's by a pair of virtual Ethernet devices. The kernel
 // removes namespace and devices when the program ends, however it does: nothing else holds them.
 type Net struct {
-	Here, There string // addresses of the two ends
+	HostAddr, ProgramAddr string // addresses of the two ends
 	// Lose is the share of segments with data, in percent, that are lost on the way to the program.
 	Lose int
 
@@ -33,7 +33,7 @@ func (s *Stage) Net(lose int) (*Net, error) {
 	n := os.Getpid()*4 + 4*s.nets // four addresses a pair: two are the ends
 	first := fmt.Sprintf("198.18.%d.", n>>8&0xff)
 	return &Net{
-		Here: first + strconv.Itoa(n&0xfc+1), There: first + strconv.Itoa(n&0xfc+2), Lose: lose,
+		HostAddr: first + strconv.Itoa(n&0xfc+1), ProgramAddr: first + strconv.Itoa(n&0xfc+2), Lose: lose,
 		device: fmt.Sprintf("wl%d-%d", os.Getpid(), s.nets),
 	}, nil
 }
@@ -48,7 +48,7 @@ until ip link set peer up 2>/dev/null; do
 	[ $n -lt 500 ] || { echo "no device arrived"; exit 1; }
 	sleep 0.02
 done
-ip address add ` + n.There + `/30 dev peer
+ip address add ` + n.ProgramAddr + `/30 dev peer
 `
 	if n.Lose > 0 {
 		which := ""
@@ -82,7 +82,7 @@ func (n *Net) join(ctx context.Context, s *Stage, pid int) error {
 	}
 	for _, args := range [][]string{
 		{"link", "add", "name", n.device, "type", "veth", "peer", "name", "peer", "netns", strconv.Itoa(pid)},
-		{"address", "add", n.Here + "/30", "dev", n.device},
+		{"address", "add", n.HostAddr + "/30", "dev", n.device},
 		{"link", "set", n.device, "up"},
 	} {
 		if _, err := s.output(ctx, "ip", args...); err != nil {

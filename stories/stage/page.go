@@ -46,7 +46,7 @@ var colors = []string{"var(--cpu)", "var(--chan)", "var(--sched)", "var(--thrott
 
 // SVG draws a chart.
 func (c *Chart) SVG() template.HTML {
-	const left, right, top, bottom = 76, 668, 12, 216
+	const xMin, xMax, yMin, yMax = 76, 668, 12, 216
 	low, high := math.Inf(1), 0.
 	for _, l := range c.Lines {
 		for _, v := range l.Y {
@@ -58,11 +58,11 @@ func (c *Chart) SVG() template.HTML {
 	if high == 0 {
 		return ""
 	}
-	y := func(v float64) float64 { return bottom - (bottom-top)*max(v, 0)/high/1.05 }
+	y := func(v float64) float64 { return yMax - (yMax-yMin)*max(v, 0)/high/1.05 }
 	grid := []float64{0, high / 2, high}
 	if c.Log {
 		a, b := math.Log(low/1.3), math.Log(high*1.3)
-		y = func(v float64) float64 { return bottom - (bottom-top)*max((math.Log(max(v, 1e-9))-a)/(b-a), 0) }
+		y = func(v float64) float64 { return yMax - (yMax-yMin)*max((math.Log(max(v, 1e-9))-a)/(b-a), 0) }
 		grid = nil
 		for v := math.Pow(10, math.Floor(math.Log10(low))); v <= high*1.3; v *= 10 {
 			if v >= low/1.3 {
@@ -70,14 +70,14 @@ func (c *Chart) SVG() template.HTML {
 			}
 		}
 	}
-	x := func(i int) float64 { return left + (right-left)*(float64(i)+0.5)/float64(len(c.X)) }
+	x := func(i int) float64 { return xMin + (xMax-xMin)*(float64(i)+0.5)/float64(len(c.X)) }
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg viewBox="0 0 680 260" role="img" aria-label="%s">`, template.HTMLEscapeString(c.Title))
 	for _, v := range grid {
-		fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%.1f" y2="%[3]f" stroke="var(--grid)"/><text x="70" y="%.1[3]f" dy="4" text-anchor="end">%s</text>`, left, right, y(v), template.HTMLEscapeString(c.format(v)))
+		fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%.1f" y2="%[3]f" stroke="var(--grid)"/><text x="70" y="%.1[3]f" dy="4" text-anchor="end">%s</text>`, xMin, xMax, y(v), template.HTMLEscapeString(c.format(v)))
 	}
 	for i, label := range c.X {
-		fmt.Fprintf(&b, `<text x="%.1f" y="%d" dy="18" text-anchor="middle">%s</text>`, x(i), bottom, template.HTMLEscapeString(label))
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d" dy="18" text-anchor="middle">%s</text>`, x(i), yMax, template.HTMLEscapeString(label))
 	}
 	for k, l := range c.Lines {
 		color, points := colors[k%len(colors)], ""
@@ -100,7 +100,7 @@ func (c *Chart) SVG() template.HTML {
 
 // WriteHTML writes a page of several results that links to the reports of their arms.
 func WriteHTML(w io.Writer, results []*Result) error {
-	t, err := template.New("page").Funcs(template.FuncMap{"time": words.Duration, "or": or}).Parse(pageSource)
+	t, err := template.New("page").Funcs(template.FuncMap{"time": words.Duration, "or": orDefault}).Parse(pageSource)
 	if err != nil {
 		return fmt.Errorf("the page's template: %w", err)
 	}

@@ -25,14 +25,14 @@ func TestProfile(t *testing.T) {
 	if p.Total != 40*time.Millisecond || p.Scheduler() != 0.25 {
 		t.Errorf("%v in all, %v in the scheduler", p.Total, p.Scheduler())
 	}
-	if got := p.In(func(f string) bool { return strings.HasPrefix(f, "main.") }); got != 30*time.Millisecond {
+	if got := p.TimeIn(func(f string) bool { return strings.HasPrefix(f, "main.") }); got != 30*time.Millisecond {
 		t.Errorf("%v in main", got)
 	}
 	if f, d := p.Busiest(); f != "main.(*m).work" || d != 30*time.Millisecond {
 		t.Errorf("%s took the most, %v", f, d)
 	}
 	s := &Stage{keep: t.TempDir()}
-	name, err := s.Flame(p, "flame")
+	name, err := s.WriteFlame(p, "flame")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,8 @@ type Profile struct {
 }
 
 type stack struct {
-	of     time.Duration
-	frames []string // the root first
+	cpuTime time.Duration
+	frames  []string // the root first
 }
 
 // Profile reads the CPU profile that was recorded beside a trace, by go tool pprof.
@@ -95,72 +95,72 @@ func parseTraces(text string) (*Profile, error) {
 				if err != nil {
 					return nil, fmt.Errorf("a profile's stack: %w", err)
 				}
-				one.of = time.Duration(ms * 1e6)
+				one.cpuTime = time.Duration(ms * 1e6)
 				one.frames = append(one.frames, fields[1])
-			case one.of > 0:
+			case one.cpuTime > 0:
 				one.frames = append(one.frames, fields[0])
 			}
 		}
-		if one.of == 0 {
+		if one.cpuTime == 0 {
 			continue
 		}
 		slices.Reverse(one.frames)
-		p.Total += one.of
+		p.Total += one.cpuTime
 		p.stacks = append(p.stacks, one)
 	}
 	return p, nil
 }
 
-// In returns the time in stacks that have a function of which is true.
-func (p *Profile) In(is func(function string) bool) (d time.Duration) {
+// TimeIn returns the time in stacks that have a function of which is true.
+func (p *Profile) TimeIn(matches func(function string) bool) (d time.Duration) {
 	for _, s := range p.stacks {
-		if slices.ContainsFunc(s.frames, is) {
-			d += s.of
+		if slices.ContainsFunc(s.frames, matches) {
+			d += s.cpuTime
 		}
 	}
 	return d
 }
 
 // Busiest returns the function that itself took the most CPU time.
-func (p *Profile) Busiest() (name string, of time.Duration) {
+func (p *Profile) Busiest() (name string, cpuTime time.Duration) {
 	self := map[string]time.Duration{}
 	for _, s := range p.stacks {
-		self[s.frames[len(s.frames)-1]] += s.of
+		self[s.frames[len(s.frames)-1]] += s.cpuTime
 	}
 	for f, d := range self {
-		if d > of || d == of && f < name {
-			name, of = f, d
+		if d > cpuTime || d == cpuTime && f < name {
+			name, cpuTime = f, d
 		}
 	}
-	return name, of
+	return name, cpuTime
 }
 
 // Scheduler returns the share of CPU time that the runtime's scheduler took to find something to run, and to wait for it.
 func (p *Profile) Scheduler() float64 {
-	in := p.In(func(f string) bool { return f == "runtime.schedule" || f == "runtime.findRunnable" })
+	in := p.TimeIn(func(f string) bool { return f == "runtime.schedule" || f == "runtime.findRunnable" })
 	return float64(in) / float64(max(1, p.Total))
 }
 
 // A node is a function below another one.
 type node struct {
-	of    time.Duration
-	below map[string]*node
+	cpuTime  time.Duration
+	children map[string]*node
 }
 
-// Flame writes a flame graph into the folder that keeps things, and returns its file's name; "" if nothing is kept.
-func (s *Stage) Flame(p *Profile, name string) (string, error) {
+// WriteFlame writes a flame graph into the folder that keeps things, and returns its file's name; "" if nothing is kept.
+func (s *Stage) WriteFlame(p *Profile, name string) (string, error) {
 	if s.keep == "" {
 		return "", nil
 	}
-	root := &node{of: p.Total, below: map[string]*node{}}
+	root := &node{cpuTime: p.Total, children: map[string]*node{}}
 	for _, one := range p.stacks {
-		at := root
+		current := root
 		for _, f := range one.frames {
-			if at.below[f] == nil {
-				at.below[f] = &node{below: map[string]*node{}}
+			if current.children[f] == nil {
+				current.children[f] = &node{children: map[string]*node{}}
 			}
-			at = at.below[f]
-			at.of += one.of
+			current = current.children[f]
+			current.cpuTime += one.cpuTime
 		}
 	}
 	const width, row = 1180, 16
@@ -168,12 +168,12 @@ func (s *Stage) Flame(p *Profile, name string) (string, error) {
 	deepest := 0
 	var draw func(n *node, x float64, depth int)
 	draw = func(n *node, x float64, depth int) {
-		names := slices.SortedFunc(maps.Keys(n.below), func(a, b string) int {
-			return cmp.Or(cmp.Compare(n.below[b].of, n.below[a].of), cmp.Compare(a, b))
+		names := slices.SortedFunc(maps.Keys(n.children), func(a, b string) int {
+			return cmp.Or(cmp.Compare(n.children[b].cpuTime, n.children[a].cpuTime), cmp.Compare(a, b))
 		})
 		for _, f := range names {
-			c := n.below[f]
-			w := width * float64(c.of) / float64(max(1, p.Total))
+			c := n.children[f]
+			w := width * float64(c.cpuTime) / float64(max(1, p.Total))
 			if w < 1 {
 				continue
 			}
@@ -183,7 +183,7 @@ func (s *Stage) Flame(p *Profile, name string) (string, error) {
 				label = label[:max(0, letters)]
 			}
 			fmt.Fprintf(&b, `<g><title>%s, %v</title><rect x="%.1f" y="%d" width="%.1f" height="%d" fill="hsl(%d 70%% 65%%)"/><text x="%.1f" y="%d">%s</text></g>`+"\n",
-				template.HTMLEscapeString(f), c.of, x, depth*row, max(0.5, w-1), row-1, 15+len(f)*7%40, x+3, depth*row+12, template.HTMLEscapeString(label))
+				template.HTMLEscapeString(f), c.cpuTime, x, depth*row, max(0.5, w-1), row-1, 15+len(f)*7%40, x+3, depth*row+12, template.HTMLEscapeString(label))
 			draw(c, x, depth+1)
 			x += w
 		}

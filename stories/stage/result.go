@@ -26,7 +26,7 @@ type Place struct {
 	Only bool            `json:"only,omitempty"`
 }
 
-func (p Place) has(c report.RuleCode) bool {
+func (p Place) matchesCode(c report.RuleCode) bool {
 	return slices.Contains(strings.Split(string(p.Code), "|"), string(c))
 }
 
@@ -90,15 +90,15 @@ func (s *Stage) Judge(ctx context.Context, name, file string, expected Place) (A
 	if err != nil {
 		return Arm{}, err
 	}
-	a, err := judge(name, e, expected)
+	a, err := judgeArm(name, e, expected)
 	if s.keep != "" {
 		a.Report = filepath.Base(pageOf(file))
 	}
 	return a, err
 }
 
-func judge(name string, e *Explained, expected Place) (Arm, error) {
-	a := Arm{Name: name, Expected: expected, Says: first(e.Text)}
+func judgeArm(name string, e *Explained, expected Place) (Arm, error) {
+	a := Arm{Name: name, Expected: expected, Says: firstParagraph(e.Text)}
 	f := e.Report.Foremost()
 	if f != nil {
 		a.Finding.Code, a.Share = f.Code, f.Share
@@ -115,12 +115,12 @@ func judge(name string, e *Explained, expected Place) (Arm, error) {
 	if err != nil {
 		return a, fmt.Errorf("what is expected of the arm %s: %w", name, err)
 	}
-	if a.Right = expected.has(a.Finding.Code) && site.MatchString(a.Finding.Site); expected.Code == "" {
+	if a.Right = expected.matchesCode(a.Finding.Code) && site.MatchString(a.Finding.Site); expected.Code == "" {
 		a.Right = f == nil || f.Severity == report.SeverityLow
 	}
 	if expected.Only {
-		for _, other := range a.Loud {
-			if !expected.has(other) && !other.OfMachine() {
+		for _, loud := range a.Loud {
+			if !expected.matchesCode(loud) && !loud.OfMachine() {
 				a.Right = false
 			}
 		}
@@ -138,8 +138,8 @@ func Evidence(f *report.Finding, words string) (float64, bool) {
 	return 0, false
 }
 
-// first is the first paragraph of a text after its heading.
-func first(text string) string {
+// firstParagraph is the first paragraph of a text after its heading.
+func firstParagraph(text string) string {
 	paragraphs := strings.SplitN(strings.TrimSpace(text), "\n\n", 3)
 	return paragraphs[min(1, len(paragraphs)-1)]
 }
@@ -155,12 +155,12 @@ func (r *Result) Arm(name string) *Arm {
 
 // Compare sets what was measured after the fix, and the factor, by of: what of an arm was published. It does nothing where not
 // both arms were run.
-func (r *Result) Compare(before, after string, of func(*Arm) int64) {
+func (r *Result) Compare(before, after string, percentile func(*Arm) int64) {
 	b, a := r.Arm(before), r.Arm(after)
 	if b == nil || a == nil {
 		return
 	}
-	r.Measured, r.Factor = a.P50NS, float64(of(b))/float64(of(a))
+	r.Measured, r.Factor = a.P50NS, float64(percentile(b))/float64(percentile(a))
 }
 
 // P50 and P99 are for Compare.
@@ -182,9 +182,9 @@ func (r *Result) WriteText(w io.Writer) error {
 	for _, a := range r.Arms {
 		mark := "right"
 		if !a.Right {
-			mark = fmt.Sprintf("WRONG, expected %s %s", or(string(a.Expected.Code), "none"), a.Expected.Site)
+			mark = fmt.Sprintf("WRONG, expected %s %s", orDefault(string(a.Expected.Code), "none"), a.Expected.Site)
 		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s %s\t%s\n", a.Name, a.Requests, words.Duration(a.P50NS), words.Duration(a.P99NS), or(string(a.Finding.Code), "none"), a.Finding.Site, mark)
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s %s\t%s\n", a.Name, a.Requests, words.Duration(a.P50NS), words.Duration(a.P99NS), orDefault(string(a.Finding.Code), "none"), a.Finding.Site, mark)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -212,9 +212,9 @@ func (r *Result) WriteText(w io.Writer) error {
 	return nil
 }
 
-func or(s, other string) string {
+func orDefault(s, fallback string) string {
 	if s == "" {
-		return other
+		return fallback
 	}
 	return s
 }

@@ -45,8 +45,8 @@ func Helper() {
 	}
 }
 
-// self is this program as a helper.
-func self(env string) (*exec.Cmd, error) {
+// helperCommand is this program as a helper.
+func helperCommand(env string) (*exec.Cmd, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program, to start it as a helper: %w", err)
@@ -56,14 +56,14 @@ func self(env string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// temporary makes the stage's folder, and a process that removes it when this one ends, however it does.
-func (s *Stage) temporary() error {
+// makeTempDir makes the stage's folder, and a process that removes it when this one ends, however it does.
+func (s *Stage) makeTempDir() error {
 	dir, err := os.MkdirTemp("", "whylate-story-")
 	if err != nil {
 		return err
 	}
 	s.dir = dir
-	janitor, err := self(asJanitor + "=" + dir)
+	janitor, err := helperCommand(asJanitor + "=" + dir)
 	if err != nil {
 		return err
 	}
@@ -139,9 +139,9 @@ func (s *Stage) Start(ctx context.Context, p Program) (_ *Server, err error) {
 		}
 		c.GroupDirs = v.group.Dirs()
 	}
-	g, err := self(asGuard + "=1")
+	g, err := helperCommand(asGuard + "=1")
 	if err == nil {
-		v.process, err = guard.Start(g, c, v.add)
+		v.process, err = guard.Start(g, c, v.addLine)
 	}
 	if err != nil {
 		if v.group != nil {
@@ -152,21 +152,21 @@ func (s *Stage) Start(ctx context.Context, p Program) (_ *Server, err error) {
 	s.ends = append(s.ends, v.Stop)
 	if p.Net != nil {
 		if err := p.Net.join(ctx, s, v.PID()); err != nil {
-			return nil, fmt.Errorf("%w; %s said:\n%s", err, p.Name, v.said())
+			return nil, fmt.Errorf("%w; %s said:\n%s", err, p.Name, v.lastLines())
 		}
 	}
-	return v, v.ready(ctx, p.Ready)
+	return v, v.waitReady(ctx, p.Ready)
 }
 
 // Wait waits until the program has ended by itself, and returns an error if it failed.
 func (v *Server) Wait(ctx context.Context) error {
 	for {
-		switch how := v.process.ExitText(); how {
+		switch exit := v.process.ExitText(); exit {
 		case "":
 		case "exit status 0":
 			return v.Stop()
 		default:
-			return fmt.Errorf("%s failed (%s); it said:\n%s", v.name, how, v.said())
+			return fmt.Errorf("%s failed (%s); it said:\n%s", v.name, exit, v.lastLines())
 		}
 		select {
 		case <-ctx.Done():
@@ -221,7 +221,7 @@ func (v *Server) status(name string) int64 {
 	return 0
 }
 
-func (v *Server) add(line string) {
+func (v *Server) addLine(line string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.lines = append(v.lines, line); len(v.lines) > 10 {
@@ -229,47 +229,47 @@ func (v *Server) add(line string) {
 	}
 }
 
-// Said is what the program printed last, when it has ended by itself.
-func (v *Server) Said() string { return v.said() }
+// LastLines is what the program printed last, when it has ended by itself.
+func (v *Server) LastLines() string { return v.lastLines() }
 
-// said is what the program printed last.
-func (v *Server) said() string {
+// lastLines is what the program printed last.
+func (v *Server) lastLines() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return strings.Join(v.lines, "\n")
 }
 
-func (v *Server) ready(ctx context.Context, where string) error {
-	if where == "" {
+func (v *Server) waitReady(ctx context.Context, address string) error {
+	if address == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	var last error
 	for {
-		if last = answers(ctx, where); last == nil {
+		if last = checkAddress(ctx, address); last == nil {
 			return nil
 		}
-		if how := v.process.ExitText(); how != "" {
-			return fmt.Errorf("%s ended before it was ready (%s); it said:\n%s", v.name, how, v.said())
+		if exit := v.process.ExitText(); exit != "" {
+			return fmt.Errorf("%s ended before it was ready (%s); it said:\n%s", v.name, exit, v.lastLines())
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %w (%w); it said:\n%s", v.name, last, context.Cause(ctx), v.said())
+			return fmt.Errorf("%s is not ready: %w (%w); it said:\n%s", v.name, last, context.Cause(ctx), v.lastLines())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
-func answers(ctx context.Context, where string) error {
-	if !strings.Contains(where, "://") {
-		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", where)
+func checkAddress(ctx context.Context, address string) error {
+	if !strings.Contains(address, "://") {
+		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
 		if err == nil {
 			c.Close()
 		}
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return err
 	}

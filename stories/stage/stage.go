@@ -71,7 +71,7 @@ func New(o Options) (*Stage, error) {
 			return nil, err
 		}
 	}
-	if err := s.temporary(); err != nil {
+	if err := s.makeTempDir(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -109,9 +109,9 @@ func (s *Stage) Close() error {
 }
 
 // A Missing is something that the machine lacks: the story cannot run here, others can.
-type Missing struct{ What, Do string }
+type Missing struct{ Name, Remedy string }
 
-func (m *Missing) Error() string { return "no " + m.What + " here: " + m.Do }
+func (m *Missing) Error() string { return "no " + m.Name + " here: " + m.Remedy }
 
 // Need looks for a program that a story cannot bring along.
 func Need(program, do string) error {
@@ -163,11 +163,11 @@ func (s *Stage) Explain(ctx context.Context, file string, args ...string) (*Expl
 	if err := json.Unmarshal(out, e.Report); err != nil {
 		return nil, fmt.Errorf("reading the report of %s: %w", file, err)
 	}
-	more := append([]string{"explain", "--color", "never", file}, args...)
+	textArgs := append([]string{"explain", "--color", "never", file}, args...)
 	if s.keep != "" {
-		more = append(more, "--html", pageOf(file))
+		textArgs = append(textArgs, "--html", pageOf(file))
 	}
-	text, err := s.output(ctx, whylate, more...)
+	text, err := s.output(ctx, whylate, textArgs...)
 	if err != nil {
 		return nil, fmt.Errorf("explaining %s: %w", file, err)
 	}
@@ -182,18 +182,18 @@ func pageOf(file string) string { return strings.TrimSuffix(file, ".whylate") + 
 func (s *Stage) output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = 5 * time.Second
-	var said strings.Builder
-	cmd.Stderr = &said
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(said.String()))
+		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
 	}
 	return out, nil
 }
 
-// While runs f while the load l runs and returns what the load's clients measured. The load must be long enough; it ends
+// RunUnderLoad runs f while the load l runs and returns what the load's clients measured. The load must be long enough; it ends
 // when f does.
-func While(ctx context.Context, o load.Options, f func() error) (*load.Result, error) {
+func RunUnderLoad(ctx context.Context, o load.Options, f func() error) (*load.Result, error) {
 	loading, stop := context.WithCancel(ctx)
 	defer stop()
 	type outcome struct {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	testchild.Main(m, func(kind, _ string) error {
 		switch kind {
 		case "story":
-			return story()
+			return runStory()
 		case "nobody": // tells what a user without rights lacks for a quota
 			if err := errors.Join(syscall.Setgid(65534), syscall.Setuid(65534)); err != nil {
 				return err
@@ -61,8 +61,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// story starts a server on a stage and waits.
-func story() error {
+// runStory starts a server on a stage and waits.
+func runStory() error {
 	s, err := New(Options{Log: io.Discard})
 	if err != nil {
 		return err
@@ -76,16 +76,16 @@ func story() error {
 	if err != nil {
 		return err
 	}
-	for v.said() == "" {
+	for v.lastLines() == "" {
 		time.Sleep(time.Millisecond)
 	}
-	fmt.Printf("%s %d %s\n", v.said(), v.PID(), s.dir)
+	fmt.Printf("%s %d %s\n", v.lastLines(), v.PID(), s.dir)
 	return testchild.Wait()
 }
 
-// TestNothingStays: whatever kills a story, its servers, what these started in sessions of their own, and its temporary
+// TestNothingRemains: whatever kills a story, its servers, what these started in sessions of their own, and its temporary
 // folder are gone. It fails if a server is started without a guard, or the folder is removed by Close alone.
-func TestNothingStays(t *testing.T) {
+func TestNothingRemains(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
@@ -107,21 +107,21 @@ func TestNothingStays(t *testing.T) {
 		}
 		stop()
 		deadline := time.Now().Add(time.Minute)
-		left := func() (left []string) {
+		remaining := func() (remaining []string) {
 			for _, pid := range []int{sleeper, server} {
 				if !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-					left = append(left, fmt.Sprintf("process %d", pid))
+					remaining = append(remaining, fmt.Sprintf("process %d", pid))
 				}
 			}
 			if _, err := os.Stat(dir); err == nil {
-				left = append(left, dir)
+				remaining = append(remaining, dir)
 			}
-			return left
+			return remaining
 		}
-		for len(left()) > 0 && time.Now().Before(deadline) {
+		for len(remaining()) > 0 && time.Now().Before(deadline) {
 			time.Sleep(5 * time.Millisecond)
 		}
-		if l := left(); len(l) > 0 {
+		if l := remaining(); len(l) > 0 {
 			t.Errorf("after %v there are still %v", sig, l)
 		}
 	}
@@ -160,7 +160,7 @@ func TestMissingRoot(t *testing.T) {
 // TestJudge: the first finding counts, facts that weaken a report do not, and where nothing is to be found nothing loud may be.
 func TestJudge(t *testing.T) {
 	sleep := report.Finding{Code: "WL2001", Severity: report.SeverityMedium, Site: &report.Site{Func: "lib.(*C).release", File: "/a/lib.go", Line: 7}}
-	few := report.Finding{Code: "WL5001", Severity: report.SeverityInfo}
+	fewRequests := report.Finding{Code: "WL5001", Severity: report.SeverityInfo}
 	busy := report.Finding{Code: "WL1009", Severity: report.SeverityMedium}
 	lock := report.Finding{Code: "WL2002", Severity: report.SeverityMedium}
 	low := report.Finding{Code: "WL2005", Severity: report.SeverityLow}
@@ -169,19 +169,19 @@ func TestJudge(t *testing.T) {
 		expected Place
 		want     bool
 	}{
-		"right":         {[]report.Finding{few, sleep, low}, Place{Code: "WL2001", Site: `lib\.\(\*C\)\.release`}, true},
+		"right":         {[]report.Finding{fewRequests, sleep, low}, Place{Code: "WL2001", Site: `lib\.\(\*C\)\.release`}, true},
 		"by line":       {[]report.Finding{sleep}, Place{Code: "WL2001", Site: `lib\.go:7`}, true},
 		"busy machine":  {[]report.Finding{busy, sleep}, Place{Code: "WL2001", Site: ""}, true},
 		"but busy":      {[]report.Finding{busy}, Place{}, false},
-		"alone":         {[]report.Finding{few, sleep, low}, Place{Code: "WL2001", Only: true}, true},
+		"alone":         {[]report.Finding{fewRequests, sleep, low}, Place{Code: "WL2001", Only: true}, true},
 		"not alone":     {[]report.Finding{sleep, lock}, Place{Code: "WL2001", Only: true}, false},
 		"second":        {[]report.Finding{low, sleep}, Place{Code: "WL2001", Site: ""}, false},
 		"elsewhere":     {[]report.Finding{sleep}, Place{Code: "WL2001", Site: `fetch`}, false},
-		"quiet":         {[]report.Finding{few, low}, Place{}, true},
+		"quiet":         {[]report.Finding{fewRequests, low}, Place{}, true},
 		"loud":          {[]report.Finding{sleep}, Place{}, false},
 		"nothing found": {nil, Place{Code: "WL2001", Site: ""}, false},
 	} {
-		got, err := judge(name, &Explained{Report: &report.Report{Findings: c.findings}, Text: "head\n\nwhy"}, c.expected)
+		got, err := judgeArm(name, &Explained{Report: &report.Report{Findings: c.findings}, Text: "head\n\nwhy"}, c.expected)
 		if err != nil || got.Right != c.want {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
@@ -206,7 +206,7 @@ func TestNetEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		address := net.JoinHostPort(n.There, "7")
+		address := net.JoinHostPort(n.ProgramAddr, "7")
 		v, err := s.Start(context.Background(), Program{Name: "an echo", Args: []string{exe}, Env: []string{"WHYLATE_TEST_CHILD=echo"}, Net: n, Ready: address})
 		if err != nil {
 			t.Fatal(err)

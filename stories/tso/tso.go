@@ -51,7 +51,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := pd(ctx, s, program, nil, nil)
+	server, err := startPD(ctx, s, program, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	}
 	hub := stage.Place{Code: "WL1001", Site: `http2\.readFrameHeader|transport\.|tso\.`}
 	loops := stage.Place{Code: "WL1002", Site: `main\.\(\*beside\)\.(compute|loop)`}
-	both := []string{"-loops", "8", "-tickers", "10000"}
+	loopsAndTickers := []string{"-loops", "8", "-tickers", "10000"}
 	// Two loops of 20 ms without a call: what could not be interrupted in the incident's time.
 	tight := []string{"-loops", "2", "-tight"}
 	// Either is right: who waits for a CPU, or whom all wait for.
@@ -74,12 +74,12 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		{name: "loops", args: []string{"-loops", "8"}, expected: busy, long: true},
 		{name: "two loops", args: tight, expected: busy, long: true},
 		{name: "two loops, no preemption", args: tight, env: []string{"GODEBUG=asyncpreemptoff=1"}, expected: busy, long: true},
-		{name: "before", args: both, expected: hub},
-		{name: "after", args: append([]string{"-bounded"}, both...)},
+		{name: "before", args: loopsAndTickers, expected: hub},
+		{name: "after", args: append([]string{"-bounded"}, loopsAndTickers...)},
 	}
 	var rows []row
-	tell := func(server *peer, a arm, cpus []int) error {
-		got, row, err := one(ctx, s, client, server, a, cpus)
+	addArm := func(server *pdServer, a arm, cpus []int) error {
+		got, row, err := runArm(ctx, s, client, server, a, cpus)
 		if err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		if !s.Wants(a.name, a.long) {
 			continue
 		}
-		if err := tell(server, a, nil); err != nil {
+		if err := addArm(server, a, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -105,10 +105,10 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		for c := range n - 1 {
 			rest = append(rest, c)
 		}
-		if server, err = pd(ctx, s, program, []int{n - 1}, nil); err != nil {
+		if server, err = startPD(ctx, s, program, []int{n - 1}, nil); err != nil {
 			return nil, err
 		}
-		if err := tell(server, arm{name: "own CPUs", args: both, expected: hub}, rest); err != nil {
+		if err := addArm(server, arm{name: "own CPUs", args: loopsAndTickers, expected: hub}, rest); err != nil {
 			return nil, err
 		}
 		if err := server.Stop(); err != nil {
@@ -116,11 +116,11 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		}
 	}
 	r.Compare("before", "after", stage.P50)
-	r.Table = table(rows)
+	r.Table = tableOf(rows)
 	if !s.Wants("lost segments", false) {
 		return r, nil
 	}
-	net, err := s.Net(lost)
+	net, err := s.Net(lossPercent)
 	var missing *stage.Missing
 	switch {
 	case errors.As(err, &missing):
@@ -128,28 +128,28 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	case err != nil:
 		return nil, err
 	default:
-		if server, err = pd(ctx, s, program, nil, net); err != nil {
+		if server, err = startPD(ctx, s, program, nil, net); err != nil {
 			return nil, err
 		}
-		if err := tell(server, arm{name: "lost segments", expected: stage.Place{Code: "WL2008", Only: true}}, nil); err != nil {
+		if err := addArm(server, arm{name: "lost segments", expected: stage.Place{Code: "WL2008", Only: true}}, nil); err != nil {
 			return nil, err
 		}
 	}
-	r.Table = table(rows)
+	r.Table = tableOf(rows)
 	return r, nil
 }
 
-// lost is the share of segments with data, in percent, that a network drops which drops any.
-const lost = 3
+// lossPercent is the share of segments with data, in percent, that a network drops which drops any.
+const lossPercent = 3
 
 // A peer is a PD server.
-type peer struct {
+type pdServer struct {
 	*stage.Server
 	address string
 }
 
-// pd starts a PD server, in a network namespace of its own if net is not nil.
-func pd(ctx context.Context, s *stage.Stage, program string, cpus []int, net *stage.Net) (*peer, error) {
+// startPD starts a PD server, in a network namespace of its own if net is not nil.
+func startPD(ctx context.Context, s *stage.Stage, program string, cpus []int, net *stage.Net) (*pdServer, error) {
 	dir, err := s.Temp("pd")
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func pd(ctx context.Context, s *stage.Stage, program string, cpus []int, net *st
 	}
 	host := "127.0.0.1"
 	if net != nil {
-		host = net.There
+		host = net.ProgramAddr
 	}
 	address := host + ":" + ports[0]
 	server, err := s.Start(ctx, stage.Program{
@@ -171,7 +171,7 @@ func pd(ctx context.Context, s *stage.Stage, program string, cpus []int, net *st
 		Args: []string{"nice", "-n", "-15", program, "--name=pd1", "--data-dir=" + filepath.Join(dir, "data"), "--log-file=" + filepath.Join(dir, "log"),
 			"--client-urls=http://" + address, "--peer-urls=http://" + host + ":" + ports[1]},
 	})
-	return &peer{server, address}, err
+	return &pdServer{server, address}, err
 }
 
 // A row is what one arm showed beside its latency. Times are ns.
@@ -182,7 +182,7 @@ type row struct {
 	network             string // what was the network's and the server's
 }
 
-func table(rows []row) string {
+func tableOf(rows []row) string {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "arm\tp50\tp80\tp99\tp99.9\tthe hub, after its message was readable\t")
@@ -197,12 +197,12 @@ func table(rows []row) string {
 	return b.String()
 }
 
-// one runs the client in one way, under transactions at a fixed rate.
-func one(ctx context.Context, s *stage.Stage, client string, server *peer, a arm, cpus []int) (stage.Arm, row, error) {
-	at := row{arm: a.name}
+// runArm runs the client in one way, under transactions at a fixed rate.
+func runArm(ctx context.Context, s *stage.Stage, client string, server *pdServer, a arm, cpus []int) (stage.Arm, row, error) {
+	result := row{arm: a.name}
 	ports, err := freeport.Find(1)
 	if err != nil {
-		return stage.Arm{}, at, err
+		return stage.Arm{}, result, err
 	}
 	address := "127.0.0.1:" + ports[0]
 	service, err := s.Start(ctx, stage.Program{
@@ -210,18 +210,18 @@ func one(ctx context.Context, s *stage.Stage, client string, server *peer, a arm
 		Args: append([]string{client, "-listen", address, "-pd", "http://" + server.address}, a.args...),
 	})
 	if err != nil {
-		return stage.Arm{}, at, err
+		return stage.Arm{}, result, err
 	}
 	defer service.Stop()
-	long := 10 * time.Second
+	duration := 10 * time.Second
 	if s.Short {
-		long = 4 * time.Second
+		duration = 4 * time.Second
 	}
 	var mu sync.Mutex
 	var times []time.Duration
 	o := load.Options{
 		Targets: []load.Target{{URL: "http://" + address + "/txn"}},
-		Phases:  []load.Phase{{StartRate: perSecond, EndRate: perSecond, Duration: long + 2*time.Second}},
+		Phases:  []load.Phase{{StartRate: perSecond, EndRate: perSecond, Duration: duration + 2*time.Second}},
 		Warmup:  2 * time.Second, Seed: 1,
 		Observe: func(t load.Sample) {
 			mu.Lock()
@@ -231,66 +231,66 @@ func one(ctx context.Context, s *stage.Stage, client string, server *peer, a arm
 	}
 	name := "tso-" + strings.NewReplacer(" ", "-", ",", "").Replace(a.name)
 	var file, side string
-	measured, err := stage.While(ctx, o, func() error {
+	measured, err := stage.RunUnderLoad(ctx, o, func() error {
 		time.Sleep(o.Warmup)
-		both := make(chan error, 1)
+		pdDone := make(chan error, 1)
 		go func() (err error) {
-			defer func() { both <- err }()
-			side, err = s.Record(ctx, name+"-pd", server.address, long, "--pid", strconv.Itoa(server.PID()))
+			defer func() { pdDone <- err }()
+			side, err = s.Record(ctx, name+"-pd", server.address, duration, "--pid", strconv.Itoa(server.PID()))
 			return err
 		}()
 		var err error
-		file, err = s.Record(ctx, name, address, long)
-		return errors.Join(err, <-both)
+		file, err = s.Record(ctx, name, address, duration)
+		return errors.Join(err, <-pdDone)
 	})
 	if err != nil {
-		return stage.Arm{}, at, err
+		return stage.Arm{}, result, err
 	}
 	if err := service.Stop(); err != nil {
-		return stage.Arm{}, at, err
+		return stage.Arm{}, result, err
 	}
 	got, err := s.Judge(ctx, a.name, file, a.expected)
 	if err != nil {
-		return stage.Arm{}, at, err
+		return stage.Arm{}, result, err
 	}
 	got.Measure(measured)
 	if measured.Errors > 0 {
 		s.Say("%d of %d requests failed: %s", measured.Errors, measured.Requests, measured.Reasons[0].Text)
 	}
 	slices.Sort(times)
-	at.p50, at.p99, at.p999 = measured.Intended.P50, measured.Intended.P99, measured.Intended.P999
-	at.p80 = int64(times[len(times)*8/10])
-	beside, err := s.Explain(ctx, file, "--peer", side)
+	result.p50, result.p99, result.p999 = measured.Intended.P50, measured.Intended.P99, measured.Intended.P999
+	result.p80 = int64(times[len(times)*8/10])
+	withPeer, err := s.Explain(ctx, file, "--peer", side)
 	if err != nil {
-		return stage.Arm{}, at, err
+		return stage.Arm{}, result, err
 	}
-	of, err := s.Explain(ctx, side)
+	pdReport, err := s.Explain(ctx, side)
 	if err != nil {
-		return stage.Arm{}, at, err
+		return stage.Arm{}, result, err
 	}
-	at.hub, at.network = hub(beside.Report), network(beside.Report, of.Report)
-	return got, at, nil
+	result.hub, result.network = hubText(withPeer.Report), networkText(withPeer.Report, pdReport.Report)
+	return got, result, nil
 }
 
-// hub says how late the goroutine ran that all wait for.
-func hub(r *report.Report) string {
+// hubText says how late the goroutine ran that all wait for.
+func hubText(r *report.Report) string {
 	for _, f := range r.Findings {
 		if f.Code != "WL1001" {
 			continue
 		}
 		late, _ := stage.Evidence(&f, "from when the message was readable")
-		most, _ := stage.Evidence(&f, "longest delay")
+		longest, _ := stage.Evidence(&f, "longest delay")
 		gap, _ := stage.Evidence(&f, "no P polled")
 		n, _ := stage.Evidence(&f, "late runs")
-		each, _ := stage.Evidence(&f, "held up by each")
-		return fmt.Sprintf("%s on average (%s of it unread), %s at worst; %.0f times, %.0f requests each", words.Duration(int64(late)), words.Duration(int64(gap)), words.Duration(int64(most)), n, each)
+		perRun, _ := stage.Evidence(&f, "held up by each")
+		return fmt.Sprintf("%s on average (%s of it unread), %s at worst; %.0f times, %.0f requests each", words.Duration(int64(late)), words.Duration(int64(gap)), words.Duration(int64(longest)), n, perRun)
 	}
 	return "not late"
 }
 
-// network says what of the client's waits for PD was the network's, and what PD's: by the client's own connections, and by PD's
+// networkText says what of the client's waits for PD was the network's, and what PD's: by the client's own connections, and by PD's
 // recording.
-func network(client, server *report.Report) string {
+func networkText(client, server *report.Report) string {
 	text := "the network is not judged"
 	if h := client.Host; h != nil {
 		text = fmt.Sprintf("network %s, %d segments sent again", h.Network.Verdict, h.Network.Retransmitted+h.Network.PeerRetransmitted)
