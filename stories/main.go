@@ -1,13 +1,13 @@
 //go:build linux
 
-// Stories runs published incidents again, with real parts: it starts the servers that a story needs, reproduces what was
-// slow, records it, lets whylate explain it without a hint, makes the fix, measures again, and prints all of it beside the
-// published figures. README.md tells the stories.
+// Command stories repeats published incidents with real servers: it starts the servers of a story, reproduces the slow
+// requests, records them, lets whylate explain the recording without a hint, makes the fix, measures again, and prints the
+// results next to the published figures. README.md describes the stories.
 //
 //	go run . STORY...          pubsub, or all
 //	go run . --short all       under a minute each, once everything is built
 //
-// What a story needs is fetched and built into the user's cache directory on its first run.
+// On its first run a story fetches and builds its programs into the user's cache directory.
 package main
 
 import (
@@ -36,7 +36,7 @@ import (
 
 type story struct {
 	name string
-	// need looks for what the story cannot run without and cannot bring along.
+	// need checks for the requirements that the story cannot fetch.
 	need func() error
 	run  func(context.Context, *stage.Stage) (*stage.Result, error)
 }
@@ -46,7 +46,7 @@ var stories = []story{
 	{"healthcheck", stage.NeedQuota, healthcheck.Run},
 	{"pool", stage.NeedQuota, pool.Run},
 	{"pubsub", pubsub.Need, pubsub.Run},
-	{"tso", func() error { return nil }, tso.Run}, // it leaves an arm out where it cannot lose packets
+	{"tso", func() error { return nil }, tso.Run}, // without packet loss it leaves out an arm
 }
 
 func main() {
@@ -60,7 +60,7 @@ func main() {
 		flag.PrintDefaults()
 	}
 	var wanted []string
-	for flag.Parse(); flag.NArg() > 0; { // flags may follow a story's name
+	for flag.Parse(); flag.NArg() > 0; { // flags may come after a story's name
 		wanted = append(wanted, flag.Arg(0))
 		_ = flag.CommandLine.Parse(flag.Args()[1:]) // it exits on an error
 	}
@@ -105,7 +105,7 @@ func runStories(ctx context.Context, wanted []string, o stage.Options, out strin
 		runnable = append(runnable, s)
 	}
 	if len(runnable) > 0 {
-		for _, err := range missing { // at once, and not only after the others ran for minutes
+		for _, err := range missing { // now, because the other stories take minutes
 			fmt.Fprintln(o.Log, err)
 		}
 	}
@@ -153,7 +153,7 @@ func runStory(ctx context.Context, story func(context.Context, *stage.Stage) (*s
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	// Building it beside a load would be measured, too.
+	// Built before the load starts, because a build would disturb the measurement.
 	if _, err := s.Whylate(ctx); err != nil {
 		return nil, err
 	}

@@ -26,8 +26,8 @@ type claim struct {
 	site            *regexp.Regexp
 	share           float64           // of the requests' time, at least
 	factor          float64           // before by after, at least
-	predictionError float64           // how far the prediction may be off what was measured; 0 if nothing is predicted
-	loud            []report.RuleCode // findings that must be told, at whatever place
+	predictionError float64           // the largest error of the prediction; 0 if there is none
+	loud            []report.RuleCode // findings that must be of medium or high severity, at any site
 }
 
 var claims = map[string]claim{
@@ -38,7 +38,7 @@ var claims = map[string]claim{
 	"tso":         {"before", regexp.MustCompile(`^WL1001$`), regexp.MustCompile(`http2\.readFrameHeader|transport\.|tso\.`), 0.2, 20, 0, nil},
 }
 
-// problems says what of a result is not as claimed.
+// problems returns the parts of a result that contradict the claim.
 func (c *claim) problems(r *stage.Result) (errs []error) {
 	for _, a := range r.Arms {
 		if !a.Right {
@@ -69,8 +69,8 @@ func (c *claim) problems(r *stage.Result) (errs []error) {
 	return errs
 }
 
-// TestStories runs each story with its real servers: plain explain must name the fault, and the fix must win what it does. With
-// the fault switched off the same claims must fail: they are no claims about the machine.
+// TestStories runs each story with its real servers: explain without a hint must name the fault, and the fix must have the
+// claimed effect. With the fault disabled the same claims must fail: they are no claims about the machine.
 func TestStories(t *testing.T) {
 	testfull.Need(t, "real servers, a cgroup quota, and a machine that does nothing else")
 	for _, s := range stories {
@@ -91,13 +91,13 @@ func TestStories(t *testing.T) {
 					t.Errorf("%s: %v", s.name, err)
 				}
 			} else if len(errs) == 0 {
-				t.Errorf("%s: with the fault switched off it is told all the same: %+v", s.name, r.Arm(c.before))
+				t.Errorf("%s: the claims hold without the fault: %+v", s.name, r.Arm(c.before))
 			}
 		}
 	}
 }
 
-// TestClaims: each story has a claim, and each part of one can fail.
+// TestClaims: each story has a claim, and each part of a claim can fail.
 func TestClaims(t *testing.T) {
 	if len(claims) != len(stories) || slices.ContainsFunc(stories, func(s story) bool { return claims[s.name].code == nil }) {
 		t.Fatal("not each story has a claim")
@@ -125,7 +125,7 @@ func TestClaims(t *testing.T) {
 	} {
 		r := right()
 		if change(r); len(c.problems(r)) == 0 {
-			t.Errorf("%s: nothing is wrong", name)
+			t.Errorf("%s: there are no problems", name)
 		}
 	}
 }

@@ -32,7 +32,7 @@ type arm struct {
 	steps    []float64   // loads
 }
 
-// Run tells the story: who sets GOMAXPROCS, at which load.
+// Run compares settings of GOMAXPROCS at several loads.
 func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	service, err := s.BuildHere(ctx, "container/service")
 	if err != nil {
@@ -114,15 +114,16 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	return r, nil
 }
 
-// Requests a second: at the low load nothing is to be found; from the known one it is told what a request costs.
+// Requests a second: at the low load no finding is expected; the known load measures the cost of a request.
 const low, knownLoad = 200., 2000.
 
-// overload is how much of the quota the requests of the judged load need before the fix. A request costs less of the CPU the more there are
-// (a tenth less at twice as many), and more while it is recorded, so the quota is just used up, and after the fix it suffices.
+// overload is the CPU time of the requests of the judged load before the fix, as a multiple of the quota. A request costs less
+// CPU time the more there are (a tenth less at twice as many), and more while it is recorded, so the quota is just used up,
+// and after the fix it suffices.
 const overload = 1.1
 
-// calibrate returns the load at which each arm is recorded and judged, beside the low one, in requests a second: as CPUs differ, so
-// does the load that uses up a quota.
+// calibrate returns the load at which each arm is recorded and judged, in addition to the low load, in requests a second. CPUs
+// differ, and so does the load that uses up a quota.
 func calibrate(ctx context.Context, s *stage.Stage, service string, before arm, quota float64) (float64, error) {
 	before.name = "how much a request costs"
 	_, measured, err := runArm(ctx, s, service, before, knownLoad, 0, quota)
@@ -135,7 +136,7 @@ func calibrate(ctx context.Context, s *stage.Stage, service string, before arm, 
 	return math.Round(overload*quota/measured.cpuPerRequest()/100) * 100, nil
 }
 
-// A row is what one arm did at one load.
+// A row has the measurements of one arm at one load.
 type row struct {
 	arm                     string
 	rate, achieved          float64
@@ -149,7 +150,7 @@ type row struct {
 	scheduler               float64 // share of CPU time
 }
 
-// cpuPerRequest is the CPU time of a request in s.
+// cpuPerRequest returns the CPU time of a request in s.
 func (r *row) cpuPerRequest() float64 {
 	return r.cpu.Seconds() / max(1, r.achieved*r.span.Seconds())
 }
@@ -166,7 +167,7 @@ func table(rows []row) string {
 	return b.String()
 }
 
-// charts draws the table: each arm over the load, and the sweep over the number of Ps.
+// charts returns the charts of the table: each arm over the load, and the sweep over the number of Ps.
 func charts(rows []row, arms []arm, steps []float64, swept float64, procs []string) (out []stage.Chart) {
 	var loads []string
 	for _, step := range steps {
@@ -213,7 +214,7 @@ func charts(rows []row, arms []arm, steps []float64, swept float64, procs []stri
 	return out
 }
 
-// runArm runs the service in one way at one load, measures it, and at the low load and the judged one records it then.
+// runArm runs the service as an arm at one load and measures it. At the low and the judged load it also records and judges it.
 func runArm(ctx context.Context, s *stage.Stage, service string, a arm, step, judged, quota float64) (*stage.Arm, row, error) {
 	result := row{arm: a.name, rate: step}
 	ports, err := freeport.Find(1)

@@ -1,5 +1,5 @@
-// Package healthcheck is the story of a TCP health checker whose connects took 40 ms where a C program's took a few: the more
-// targets, the worse, by bursts of its own making and by garbage that debug messages and metrics left.
+// Package healthcheck is the story of a TCP health checker whose connects took 40 ms where a C program's took a few: more with
+// more targets, because of its own bursts and of the garbage of debug messages and metrics.
 package healthcheck
 
 import (
@@ -35,7 +35,7 @@ type arm struct {
 	env      []string
 	expected stage.Place
 	full     bool // only in full runs
-	// From is the arm whose recording tells what this one's change would win, by whatIf; "" for none.
+	// from is the arm whose recording predicts the effect of this arm's change, by whatIf; "" for none.
 	from   string
 	whatIf []string
 	halves bool // two processes with half of targets and quota each
@@ -48,7 +48,7 @@ var (
 	manyPs       = []string{"GOMAXPROCS=8"} // Ps beyond the quota
 )
 
-// A run is what one arm showed.
+// A run has the measurements of an arm.
 type run struct {
 	arm
 	stage.Arm
@@ -56,8 +56,8 @@ type run struct {
 	cpuPerCheck time.Duration // CPU time of a check
 }
 
-// Run tells the story: the checker as it was for more and more targets, then one step of the fix after the other, and HAProxy
-// with the same targets.
+// Run runs the original checker for more and more targets, then one step of the fix after the other, and HAProxy with the same
+// targets.
 func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	var p programs
 	var err error
@@ -81,12 +81,12 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	all := slices.Concat(burstFlags, garbageFlags)
 	bad := slices.Concat(manyPs, off)
 	burst := stage.Place{Code: "WL1004", Site: `main\.\(\*checker\)`}
-	// Either is right as the first: that all checks begin at once, or that the collector is on their path, with the lines that make the
-	// garbage. Which costs more differs from run to run; the collector must be told.
+	// Both are right as the first finding: all checks start together, or the garbage collector is on their path, at the lines
+	// that make the garbage. Which costs more differs from run to run; there must be a finding about the collector.
 	burstOrGC := stage.Place{Code: burst.Code + "|WL3001", Site: `main\.\(\*checker\)\.(debug|report|check) `}
-	// With Ps beyond the quota, threads that wait for each other are a third, which has no place.
+	// With more Ps than the quota, threads that wait for each other are a third one, without a site.
 	withManyPs := stage.Place{Code: burstOrGC.Code + "|WL1005", Site: `^$|` + burstOrGC.Site}
-	// A burst of a few takes some milliseconds on a machine that does nothing else: it may be told, or nothing.
+	// A small burst takes some milliseconds on an idle machine: a finding about it is allowed, but not required.
 	smallBurst := stage.Place{Code: "|" + withManyPs.Code, Site: withManyPs.Site}
 	gogc := func(n int) arm {
 		set := fmt.Sprintf("GOGC=%d", n)
@@ -139,7 +139,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	return r, nil
 }
 
-// stepGains lays what each step won beside what was predicted of it, from the recording before.
+// stepGains returns a table of the effect of each step and of its prediction from the recording before.
 func stepGains(ctx context.Context, s *stage.Stage, runs []*run) (string, error) {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -156,7 +156,7 @@ func stepGains(ctx context.Context, s *stage.Stage, runs []*run) (string, error)
 			flags = append(flags, "--what-if", w)
 		}
 		predicted := "refused"
-		// A setting that the trace tells nothing of is refused with the reason.
+		// A setting about which the trace has no data is refused with the reason.
 		if e, err := s.Explain(ctx, previous.file, flags...); err == nil {
 			if k := slices.IndexFunc(e.Report.WhatIf, func(w report.WhatIf) bool { return strings.Contains(w.Name, "checker") }); k >= 0 {
 				g := e.Report.Group(e.Report.WhatIf[k].Group)
@@ -189,7 +189,7 @@ type programs struct {
 	ports   []string // of targets: those that always accept, those that refuse at times
 }
 
-// A process is one checker.
+// A process is a running checker.
 type process struct {
 	*stage.Server
 	address, journal string
@@ -217,7 +217,7 @@ func (p *programs) startChecker(ctx context.Context, s *stage.Stage, a arm, from
 	return c, err
 }
 
-// runArm runs the checker in one way. Its own clock measures connects: what its time-out is judged by.
+// runArm runs the checker as an arm. The checker's own clock measures connects, because its time-out is judged by that clock.
 func runArm(ctx context.Context, s *stage.Stage, p *programs, a arm) (*run, error) {
 	n := 1
 	if a.halves {
@@ -249,7 +249,8 @@ func runArm(ctx context.Context, s *stage.Stage, p *programs, a arm) (*run, erro
 	if s.Short {
 		err = record()
 	} else {
-		// A burst's checks are answered early or late by chance, all of them: some bursts say little of a step. And a trace costs time.
+		// A burst's checks are all answered early or late by chance, so a few bursts show little of a step. And recording
+		// costs time.
 		time.Sleep(24 * time.Second)
 	}
 	if err != nil {
@@ -279,7 +280,7 @@ func runArm(ctx context.Context, s *stage.Stage, p *programs, a arm) (*run, erro
 	return got, err
 }
 
-// cpuOf is the CPU time of several processes.
+// cpuOf returns the CPU time of several processes.
 func cpuOf(all []*process) (sum time.Duration, err error) {
 	for _, p := range all {
 		used, err := p.Group().CPUTime()
@@ -291,8 +292,8 @@ func cpuOf(all []*process) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// compareHAProxy compares checkers with HAProxy, which checks the same targets in the same quota: what they use, and how many targets that
-// always accept they take out, at two time-outs.
+// compareHAProxy compares the checkers with HAProxy, which checks the same targets in the same quota: their CPU time and
+// memory, and the number of always accepting targets that they remove, at two time-outs.
 func compareHAProxy(ctx context.Context, s *stage.Stage, p *programs, arms []arm) (string, error) {
 	if err := stage.Need("haproxy", "apt-get install haproxy"); err != nil {
 		return "", err
@@ -343,7 +344,7 @@ func compareHAProxy(ctx context.Context, s *stage.Stage, p *programs, arms []arm
 	return b.String(), nil
 }
 
-// haproxy starts HAProxy with the same targets and the same rules, and returns the socket that its statistics are read from.
+// haproxy starts HAProxy with the same targets and rules, and returns the socket of its statistics.
 func haproxy(ctx context.Context, s *stage.Stage, p *programs, timeout time.Duration) (*stage.Server, string, error) {
 	dir, err := s.Temp("haproxy")
 	if err != nil {
@@ -368,7 +369,7 @@ func haproxy(ctx context.Context, s *stage.Stage, p *programs, timeout time.Dura
 	return server, socket, err
 }
 
-// removedByHAProxy counts how often targets that always accept were taken out.
+// removedByHAProxy counts how often HAProxy removed targets that always accept.
 func removedByHAProxy(socket string) (n int, err error) {
 	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
 	if err != nil {
@@ -385,7 +386,7 @@ func removedByHAProxy(socket string) (n int, err error) {
 	return countDown(rows)
 }
 
-// countDown counts transitions to down of the servers called steady..., in the table that HAProxy prints.
+// countDown counts transitions to down of the servers named steady... in HAProxy's table of statistics.
 func countDown(rows [][]string) (n int, err error) {
 	if len(rows) == 0 {
 		return 0, errors.New("HAProxy has no statistics")
@@ -428,7 +429,7 @@ func removedByJournal(journal, steady string) (n int, err error) {
 	return n, nil
 }
 
-// addresses returns distinct loopback addresses, one in a hundred with the port that refuses at times.
+// addresses returns distinct loopback addresses; one in a hundred has the port that refuses at times.
 func addresses(from, to int, ports []string) []byte {
 	var b []byte
 	for i := from; i < to; i++ {
@@ -441,7 +442,7 @@ func addresses(from, to int, ports []string) []byte {
 	return b
 }
 
-// counts are a histogram of Prometheus: how many took at most so long.
+// counts are a Prometheus histogram: the number of values up to each bound.
 type counts struct {
 	le []float64 // s
 	n  []int64
@@ -480,7 +481,7 @@ func histogram(ctx context.Context, address string) (c counts, err error) {
 	return c, lines.Err()
 }
 
-// histograms returns what several checkers counted together.
+// histograms returns the sum of several checkers' histograms.
 func histograms(ctx context.Context, all []*process) (counts, error) {
 	var sum counts
 	for _, p := range all {
@@ -504,7 +505,7 @@ func (c counts) plus(o counts) (sum counts) {
 	return sum
 }
 
-// atMost returns how many took at most le seconds.
+// atMost returns the number of values of at most le seconds.
 func (c counts) atMost(le float64) (n int64) {
 	for i, b := range c.le {
 		if b <= le {
@@ -514,7 +515,8 @@ func (c counts) atMost(le float64) (n int64) {
 	return n
 }
 
-// percentilesSince returns the median, the 99th percentile (upper bounds of buckets, in ns) and the number of what came after first.
+// percentilesSince returns the median, the 99th percentile (upper bounds of buckets, in ns) and the number of values since
+// first.
 func (c counts) percentilesSince(first counts) (p50, p99, n int64) {
 	if len(c.n) == 0 {
 		return 0, 0, 0

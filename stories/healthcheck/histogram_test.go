@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestSince: percentiles are of what came between two readings, also where a bucket is new in the second.
+// TestSince: percentiles are of the values between two readings, also if the second has new buckets.
 func TestSince(t *testing.T) {
 	first := counts{[]float64{0.001, 0.004}, []int64{5, 10}}
 	last := counts{[]float64{0.001, 0.002, 0.004, 1}, []int64{5, 65, 109, 110}}
@@ -20,7 +20,7 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// TestPlus: two processes' histograms add up, also where a bucket is in one of them only.
+// TestPlus: the histograms of two processes add up, also if only one has a bucket.
 func TestPlus(t *testing.T) {
 	sum := counts{[]float64{0.001, 0.004}, []int64{5, 10}}.plus(counts{[]float64{0.002}, []int64{3}})
 	for le, want := range map[float64]int64{0.001: 5, 0.002: 8, 0.004: 13} {
@@ -30,7 +30,7 @@ func TestPlus(t *testing.T) {
 	}
 }
 
-// TestWronglyOut: targets that refuse at times are rightly taken out and do not count, nor does one that comes back.
+// TestWronglyOut: targets that refuse at times are rightly removed and do not count, nor do targets that return.
 func TestWronglyOut(t *testing.T) {
 	rows, err := csv.NewReader(strings.NewReader("# pxname,svname,status,chkdown,\ntargets,steady0,UP,2,\ntargets,flapping1,DOWN,7,\ntargets,steady2,UP,0,\ntargets,BACKEND,UP,1,\n")).ReadAll()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package pool is the story of a service that updates market data behind a semaphore with a place for each of the host's CPUs,
-// in a container with fewer: rare freezes, which nearly no tool shows, own its 99th percentile.
+// Package pool is the story of a service that updates market data behind a semaphore with a slot for each of the host's CPUs,
+// in a container with fewer: rare freezes, which hardly any tool shows, determine its 99th percentile.
 package pool
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/whylate/whylate/stories/stage"
 )
 
-// perSecond is how many requests begin, at random.
+// perSecond is the rate of requests, which arrive at random.
 const perSecond = 300
 
-// Run tells the story: places and Ps of the host, and those of the container; then the published benchmark.
+// Run compares slots and Ps for the host's CPUs with those for the container's; then it runs the published benchmark.
 func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	service, err := s.BuildHere(ctx, "pool/service")
 	if err != nil {
@@ -38,7 +38,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	host := "GOMAXPROCS=" + strconv.Itoa(max(2, 2*int(quota+0.5)))
 	var table strings.Builder
 	for _, a := range []arm{
-		// The update that takes all Ps is what to change; that the quota then freezes it is told beside.
+		// The update that takes all Ps is to be changed; a further finding reports that the quota then freezes it.
 		{"before", []string{host}, nil, stage.Place{Code: "WL1002", Site: `main\.\(\*market\)\.(update|compute)`}},
 		{"after", nil, []string{"-follow"}, stage.Place{}},
 	} {
@@ -73,7 +73,7 @@ type arm struct {
 	expected  stage.Place
 }
 
-// A seen is a request by its client's clock.
+// A timedRequest is a request by its client's clock.
 type timedRequest struct{ due, end time.Time }
 
 func runArm(ctx context.Context, s *stage.Stage, service string, quota float64, a arm) (got stage.Arm, tied string, err error) {
@@ -143,7 +143,7 @@ func runArm(ctx context.Context, s *stage.Stage, service string, quota float64, 
 	return got, matchFreezes(all, frozen), nil
 }
 
-// A freeze is one of the probe's record.
+// A freeze is an entry of the probe's record.
 type freeze struct {
 	Start   time.Time
 	End     time.Time
@@ -151,7 +151,7 @@ type freeze struct {
 	Verdict string
 }
 
-// freezes asks a service for its probe's record.
+// freezes fetches the probe's record from a service.
 func freezes(ctx context.Context, address string) (all []freeze, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/freezes", nil)
 	if err != nil {
@@ -168,10 +168,10 @@ func freezes(ctx context.Context, address string) (all []freeze, err error) {
 	return all, nil
 }
 
-// slowLatency is from when on a request of this service is slow: it answers from memory.
+// slowLatency is the latency from which a request is slow: the service answers from memory.
 const slowLatency = 10 * time.Millisecond
 
-// matchFreezes says which slow requests the probe's freezes hit.
+// matchFreezes returns how many slow requests overlap the probe's freezes.
 func matchFreezes(requests []timedRequest, frozen []freeze) string {
 	late, hit, fastHit := 0, 0, 0
 	for _, r := range requests {
@@ -203,8 +203,8 @@ func matchFreezes(requests []timedRequest, frozen []freeze) string {
 		words.Count(len(frozen), "freeze", "freezes"), words.Duration(int64(longest)), quota, len(requests), late, words.Duration(int64(slowLatency)), hit, fastHit)
 }
 
-// runBenchmark runs the published one: a million goroutines through a semaphore, with four times as many Ps and places as the quota has
-// CPUs, and with as many.
+// runBenchmark runs the published benchmark: a million goroutines through a semaphore, with four times as many Ps and slots as
+// the quota has CPUs, and with as many.
 func runBenchmark(ctx context.Context, s *stage.Stage, service string) (string, error) {
 	const n = 1_000_000
 	quota := max(0.5, float64(runtime.NumCPU())/2)

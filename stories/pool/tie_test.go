@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestMatchFreezes: a slow request that was open during a freeze is tied to it, one that was not is not, and a quick one is no slow one.
+// TestMatchFreezes: a slow request counts if it was open during a freeze; a fast one is not slow.
 func TestMatchFreezes(t *testing.T) {
 	atMS := func(ms int) time.Time { return time.Unix(1000, 0).Add(time.Duration(ms) * time.Millisecond) }
 	frozen := []freeze{{Start: atMS(100), End: atMS(150), Likely: 50 * time.Millisecond, Verdict: "own"}}

@@ -1,5 +1,5 @@
 // Package pubsub is the story of an HTTP service over Kafka whose requests became five times slower by a change of the
-// consumer library: each opens a consumer, and the library sleeps twice on a goroutine of its own.
+// consumer library: each request opens a consumer, and the library sleeps twice on its own goroutine.
 package pubsub
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/whylate/whylate/stories/stage"
 )
 
-// Versions that are known to work together: Kafka 4 no longer speaks what older clients speak by default, so the service
-// sets the protocol's version.
+// Versions that work together: Kafka 4 no longer supports the defaults of older clients, so the service sets the protocol's
+// version.
 const (
 	kafkaVersion   = "4.3.0"
 	clusterVersion = "v2.1.8"
@@ -38,7 +38,7 @@ const (
 // fixedWait is MaxProcessingTime in the second arm.
 const fixedWait = 5 * time.Millisecond
 
-// Need looks for Java, and for Maven until the jars of Kafka were fetched.
+// Need checks for Java, and for Maven until Kafka's jars are fetched.
 func Need() error { return stage.NeedJars(jarsFolder, kafkaJars) }
 
 const (
@@ -46,7 +46,7 @@ const (
 	kafkaJars  = "kafka.version=" + kafkaVersion
 )
 
-// Run tells the story: the library's defaults, short waits, and one consumer for all.
+// Run compares the library's defaults, short waits, and one consumer for all requests.
 func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	jars, err := s.Jars(ctx, jarsFolder, kafkaJars)
 	if err != nil {
@@ -98,7 +98,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	if flame != "" {
 		r.Pictures = append(r.Pictures, stage.Picture{Title: "CPU time before, as a flame graph: no sleep is in it", File: flame})
 	}
-	// What is left is Kafka's own: a group's member joins, reads and leaves in a dozen round trips.
+	// The rest is Kafka's: a group's member joins, reads and leaves in a dozen round trips.
 	after, _, err := runArm(ctx, s, "after", service, broker, stage.Place{Code: "WL2005", Site: `sarama\.\(\*bufConn\)\.Read`}, 8, "-wait", fixedWait.String())
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func startKafka(ctx context.Context, s *stage.Stage, jars string) (string, error
 	return broker, err
 }
 
-// recordingTime is for how long an arm is recorded.
+// recordingTime returns the duration of an arm's recording.
 func recordingTime(s *stage.Stage) time.Duration {
 	if s.Short {
 		return 5 * time.Second
@@ -156,7 +156,7 @@ func recordingTime(s *stage.Stage) time.Duration {
 	return 20 * time.Second
 }
 
-// runArm runs the service in one way and returns what its clients measured and what whylate says of it.
+// runArm runs the service as an arm and returns its clients' measurements with whylate's answer.
 func runArm(ctx context.Context, s *stage.Stage, name, service, broker string, expected stage.Place, perSecond float64, args ...string) (stage.Arm, string, error) {
 	ports, err := freeport.Find(1)
 	if err != nil {
@@ -177,7 +177,7 @@ func runArm(ctx context.Context, s *stage.Stage, name, service, broker string, e
 	var next atomic.Int64
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	defer client.CloseIdleConnections()
-	// The load goes on a little after the recording's end, so that the last requests in it meet the others.
+	// The load continues a little after the end of the recording, so that its last requests have the same load.
 	o := load.Options{
 		Targets:  []load.Target{publish: {Name: "pub", Weight: 2}, subscribe: {Name: "sub", Weight: 1}},
 		Phases:   []load.Phase{{StartRate: 3 * perSecond, EndRate: 3 * perSecond, Duration: long + 2*time.Second}},

@@ -26,8 +26,8 @@ func (s *Stage) Whylate(ctx context.Context) (string, error) {
 	return out, nil
 }
 
-// Build builds the Go module in a folder below the stories', with exactly the versions of its go.sum, and returns the
-// binary. It is built once for the same sources, module files and version of Go.
+// Build builds the Go module in a directory below the stories', with exactly the versions of its go.sum, and returns the
+// binary. It builds once for the same sources, module files and version of Go.
 func (s *Stage) Build(ctx context.Context, folder string) (string, error) {
 	dir := filepath.Join(s.source, filepath.FromSlash(folder))
 	sum, err := hashModule(dir)
@@ -39,7 +39,7 @@ func (s *Stage) Build(ctx context.Context, folder string) (string, error) {
 		return out, nil
 	}
 	s.Say("building %s (the first time it fetches its modules)", folder)
-	// A workspace of its own: its dependencies have no part in the versions of other modules', and service is this
+	// A separate workspace, so that other modules do not change the versions of its dependencies; module service is this
 	// repository's.
 	service := filepath.Join(filepath.Dir(s.source), "service")
 	work := filepath.Join(s.dir, "go.work")
@@ -85,7 +85,7 @@ func (s *Stage) BuildPackage(ctx context.Context, module, version, pkg string, f
 	return out, os.Rename(out+".new", out)
 }
 
-// NeedJars looks for what Jars needs: Java to run them, and Maven if they were not fetched yet.
+// NeedJars checks the requirements of Jars: Java to run them, and Maven if they are not fetched yet.
 func NeedJars(folder string, properties ...string) error {
 	if err := Need("java", "apt-get install openjdk-17-jre-headless"); err != nil {
 		return err
@@ -104,7 +104,7 @@ func jarsIn(cache, folder string, properties []string) string {
 	return filepath.Join(cache, strings.Join(append([]string{strings.ReplaceAll(folder, "/", "-")}, properties...), "-"))
 }
 
-// Jars fetches the artifacts of a folder's pom.xml from Maven's repositories and returns the folder of jars.
+// Jars fetches the artifacts of a directory's pom.xml from Maven's repositories and returns the directory of jars.
 func (s *Stage) Jars(ctx context.Context, folder string, properties ...string) (string, error) {
 	out := jarsIn(s.cache, folder, properties)
 	if _, err := os.Stat(out); err == nil {
@@ -129,7 +129,7 @@ func (s *Stage) Jars(ctx context.Context, folder string, properties ...string) (
 	return out, os.Rename(out+".new", out)
 }
 
-// hashModule is one of all files of a module.
+// hashModule returns a hash of all files of a module.
 func hashModule(dir string) (string, error) {
 	h := sha256.New()
 	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
@@ -150,7 +150,7 @@ func hashModule(dir string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:8]), nil
 }
 
-// runCommand runs a program; what it printed is in the error.
+// runCommand runs a program; its output is in the error.
 func (s *Stage) runCommand(ctx context.Context, dir string, env []string, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// A Net is a network namespace of one program's own, joined to this process's by a pair of virtual Ethernet devices. The kernel
-// removes namespace and devices when the program ends, however it does: nothing else holds them.
+// A Net is the network namespace of one program, connected to this process's by a pair of virtual Ethernet devices. The kernel
+// removes namespace and devices when the program ends, for any reason, because only the program uses them.
 type Net struct {
 	HostAddr, ProgramAddr string // addresses of the two ends
-	// Lose is the share of segments with data, in percent, that are lost on the way to the program.
-	Lose int
+	// LossPercent is the share of segments with data, in percent, that are lost on the way to the program.
+	LossPercent int
 
-	device string // the end here
+	device string // the end in this process's namespace
 }
 
-// Net returns a namespace for a program that is not started yet. The addresses are of a range that is kept for benchmarks
-// (RFC 2544), which no network routes.
+// Net returns a namespace for a program that is not started yet. The addresses are of a range reserved for benchmarks (RFC
+// 2544), which no network routes.
 func (s *Stage) Net(lose int) (*Net, error) {
 	if os.Getuid() != 0 {
 		return nil, &Missing{"right to make a network namespace", "run as root"}
@@ -30,16 +30,16 @@ func (s *Stage) Net(lose int) (*Net, error) {
 		}
 	}
 	s.nets++
-	n := os.Getpid()*4 + 4*s.nets // four addresses a pair: two are the ends
+	n := os.Getpid()*4 + 4*s.nets // four addresses a pair, of which two are the ends
 	first := fmt.Sprintf("198.18.%d.", n>>8&0xff)
 	return &Net{
-		HostAddr: first + strconv.Itoa(n&0xfc+1), ProgramAddr: first + strconv.Itoa(n&0xfc+2), Lose: lose,
+		HostAddr: first + strconv.Itoa(n&0xfc+1), ProgramAddr: first + strconv.Itoa(n&0xfc+2), LossPercent: lose,
 		device: fmt.Sprintf("wl%d-%d", os.Getpid(), s.nets),
 	}, nil
 }
 
-// in returns the arguments that start a program in the namespace. It waits there for its device.
-func (n *Net) in(args []string) []string {
+// wrapArgs returns the arguments that start a program in the namespace. The program waits there for its device.
+func (n *Net) wrapArgs(args []string) []string {
 	script := `set -e
 ip link set lo up
 n=0
@@ -50,30 +50,31 @@ until ip link set peer up 2>/dev/null; do
 done
 ip address add ` + n.ProgramAddr + `/30 dev peer
 `
-	if n.Lose > 0 {
-		which := ""
-		if n.Lose < 100 {
-			which = fmt.Sprintf("numgen random mod 100 < %d ", n.Lose)
+	if n.LossPercent > 0 {
+		probability := ""
+		if n.LossPercent < 100 {
+			probability = fmt.Sprintf("numgen random mod 100 < %d ", n.LossPercent)
 		}
-		// What has no data (an acknowledgement, a handshake) gets through: a segment of more than 60 bytes of headers.
+		// Segments without data (acknowledgements, handshakes) pass: only those with more than 60 bytes of headers and data
+		// are dropped.
 		script += fmt.Sprintf("nft -f - <<END\ntable inet story {\n\tchain in {\n\t\ttype filter hook input priority 0;\n"+
-			"\t\tiifname peer meta l4proto tcp meta length > 80 %sdrop\n\t}\n}\nEND\n", which)
+			"\t\tiifname peer meta l4proto tcp meta length > 80 %sdrop\n\t}\n}\nEND\n", probability)
 	}
 	return append([]string{"unshare", "--net", "sh", "-c", script + `exec "$@"`, "sh"}, args...)
 }
 
-// join makes the pair of devices, when the program with this id has entered its namespace.
-func (n *Net) join(ctx context.Context, s *Stage, pid int) error {
-	own, err := os.Readlink("/proc/self/ns/net")
+// connect creates the pair of devices when the program with this ID has entered its namespace.
+func (n *Net) connect(ctx context.Context, s *Stage, pid int) error {
+	ownNamespace, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		return err
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		its, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/net")
+		programNamespace, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/net")
 		if err != nil {
 			return err
 		}
-		if its != own {
+		if programNamespace != ownNamespace {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -20,7 +20,7 @@ type Chart struct {
 	Title string   `json:"title"`
 	X     []string `json:"x"` // labels, at equal distances
 	Lines []Line   `json:"lines"`
-	// Unit is ns, bytes or what is written behind a number; Log makes the vertical axis logarithmic.
+	// Unit is ns, bytes or a text after the number; Log makes the vertical axis logarithmic.
 	Unit string `json:"unit"`
 	Log  bool   `json:"log,omitempty"`
 }
@@ -41,7 +41,7 @@ func (c *Chart) format(v float64) string {
 	return fmt.Sprintf("%.3g%s", v, c.Unit)
 }
 
-// colors are those of causes in the report's style sheet, which fit light and dark.
+// colors are those of the causes in the report's style sheet, which suit light and dark.
 var colors = []string{"var(--cpu)", "var(--chan)", "var(--sched)", "var(--throttle)", "var(--network)", "var(--syscall)", "var(--gc-assist)", "var(--lock)"}
 
 // SVG draws a chart.

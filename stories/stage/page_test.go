@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestProfile: stacks that pprof prints are read from the leaf to the root, and a function counts once in a stack. It fails if a
-// frame without a value is taken for a stack of its own.
+// TestProfile: the stacks that pprof prints are read from the leaf to the root, and a function counts once per stack. A frame
+// without a value belongs to the stack before it.
 func TestProfile(t *testing.T) {
 	p, err := parseTraces("File: x\nType: cpu\n" +
 		"-----------+-------------------------------------------------------\n" +
@@ -47,8 +47,8 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// TestPage: a page shows each arm with a link to its report, and what was expected where it is not right; charts have a point a
-// value, and what a service says is escaped.
+// TestPage: a page shows each arm with a link to its report, and the expected finding of a wrong arm; charts have a point for
+// each value, and a service's text is escaped.
 func TestPage(t *testing.T) {
 	var b strings.Builder
 	err := WriteHTML(&b, []*Result{{Story: "pool", Date: "2026-11-23", Machine: "2 CPUs", Arms: []Arm{
@@ -68,7 +68,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestContract: what programs read of a result keeps its names.
+// TestContract: the JSON names of a result that programs read stay.
 func TestContract(t *testing.T) {
 	b, err := json.Marshal(&Result{Arms: []Arm{{}}})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/whylate/whylate/internal/capture/bundle"
 )
 
-// A Profile is a CPU profile, as anybody takes one.
+// A Profile is a CPU profile.
 type Profile struct {
 	Total  time.Duration
 	stacks []stack
@@ -27,10 +27,10 @@ type Profile struct {
 
 type stack struct {
 	cpuTime time.Duration
-	frames  []string // the root first
+	frames  []string // root first
 }
 
-// Profile reads the CPU profile that was recorded beside a trace, by go tool pprof.
+// Profile reads the CPU profile of a recording, by go tool pprof.
 func (s *Stage) Profile(ctx context.Context, recording string) (*Profile, error) {
 	b, err := bundle.Open(recording)
 	if err != nil {
@@ -80,7 +80,8 @@ func (s *Stage) profile(ctx context.Context, data []byte) (*Profile, error) {
 	return parseTraces(string(out))
 }
 
-// parseTraces reads what pprof -traces -unit=ms prints: stacks between lines of dashes, the leaf first, with its value before it.
+// parseTraces parses the output of pprof -traces -unit=ms: stacks between lines of dashes, leaf first, with the value in front
+// of the leaf.
 func parseTraces(text string) (*Profile, error) {
 	p := &Profile{}
 	parts := strings.Split(text, "-----------+")
@@ -111,7 +112,7 @@ func parseTraces(text string) (*Profile, error) {
 	return p, nil
 }
 
-// TimeIn returns the time in stacks that have a function of which is true.
+// TimeIn returns the CPU time of stacks with a matching function.
 func (p *Profile) TimeIn(matches func(function string) bool) (d time.Duration) {
 	for _, s := range p.stacks {
 		if slices.ContainsFunc(s.frames, matches) {
@@ -121,7 +122,7 @@ func (p *Profile) TimeIn(matches func(function string) bool) (d time.Duration) {
 	return d
 }
 
-// Busiest returns the function that itself took the most CPU time.
+// Busiest returns the function with the most CPU time of its own frames.
 func (p *Profile) Busiest() (name string, cpuTime time.Duration) {
 	self := map[string]time.Duration{}
 	for _, s := range p.stacks {
@@ -135,19 +136,19 @@ func (p *Profile) Busiest() (name string, cpuTime time.Duration) {
 	return name, cpuTime
 }
 
-// Scheduler returns the share of CPU time that the runtime's scheduler took to find something to run, and to wait for it.
+// Scheduler returns the share of CPU time that the runtime's scheduler took to find goroutines and to wait for them.
 func (p *Profile) Scheduler() float64 {
 	in := p.TimeIn(func(f string) bool { return f == "runtime.schedule" || f == "runtime.findRunnable" })
 	return float64(in) / float64(max(1, p.Total))
 }
 
-// A node is a function below another one.
+// A node is a function in the flame graph, with its callees.
 type node struct {
 	cpuTime  time.Duration
 	children map[string]*node
 }
 
-// WriteFlame writes a flame graph into the folder that keeps things, and returns its file's name; "" if nothing is kept.
+// WriteFlame writes a flame graph to the output directory and returns its file's name; "" without such a directory.
 func (s *Stage) WriteFlame(p *Profile, name string) (string, error) {
 	if s.keep == "" {
 		return "", nil

@@ -17,9 +17,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Place is a finding: the rule's code and where. As what is expected, Code may be several with | between, and Site is a regular
-// expression for the function or for file:line; both empty mean that nothing loud may be found: of medium or high severity. Only means that nothing loud may
-// be found beside it.
+// A Place is a finding: a rule's code and a site. In an expectation, Code may be several codes separated by |, and Site is a
+// regular expression for the function or file:line. If both are empty, there must be no finding of medium or high severity.
+// Only forbids further findings of these severities.
 type Place struct {
 	Code report.RuleCode `json:"code"`
 	Site string          `json:"site"`
@@ -30,7 +30,7 @@ func (p Place) matchesCode(c report.RuleCode) bool {
 	return slices.Contains(strings.Split(string(p.Code), "|"), string(c))
 }
 
-// An Arm is one way in which a story ran. Times are those of the clients' own clock.
+// An Arm is one run of a story's service. Times are by the clients' clock.
 type Arm struct {
 	Name     string  `json:"name"`
 	P50NS    int64   `json:"p50_ns"`
@@ -39,16 +39,16 @@ type Arm struct {
 	Finding  Place   `json:"finding"` // the first one
 	Expected Place   `json:"expected"`
 	Right    bool    `json:"right"`
-	Share    float64 `json:"share"` // of the requests' time, as that finding says
+	Share    float64 `json:"share"` // of the requests' time, by the finding
 	// Loud are the codes of all findings of medium or high severity, in the report's order.
 	Loud    []report.RuleCode `json:"loud,omitempty"`
-	Says    string            `json:"says"`              // the first paragraph of what plain "whylate explain" prints
-	Counted string            `json:"counted,omitempty"` // what the kernel says of it
-	// Report is the file of the report's page, if pages are kept.
+	Says    string            `json:"says"`              // the first paragraph of the output of "whylate explain"
+	Counted string            `json:"counted,omitempty"` // the kernel's counters
+	// Report is the file of the report's page, if pages are written.
 	Report string `json:"report,omitempty"`
 }
 
-// A Result is what came of a story. Fields may be added, never renamed.
+// A Result is the outcome of a story. Fields may be added, never renamed.
 type Result struct {
 	Story    string            `json:"story"`
 	Date     string            `json:"date"`
@@ -56,23 +56,23 @@ type Result struct {
 	Machine  string            `json:"machine"`
 	Versions map[string]string `json:"versions"`
 	Arms     []Arm             `json:"arms"`
-	// Predicted and Measured are the median after the fix, in ns: as whylate predicted it from the recording before, and as
-	// the clients measured it then. 0: nothing is predicted.
+	// Predicted and Measured are the median after the fix, in ns: whylate's prediction from the recording before, and the
+	// clients' measurement. 0: there is no prediction.
 	Predicted int64 `json:"predicted_p50_ns"`
 	Measured  int64 `json:"measured_p50_ns"`
-	// Factor is the median before by that after, Published that of the incident, as it was published.
+	// Factor is the median before divided by the median after, Published the published factor of the incident.
 	Factor    float64 `json:"factor"`
 	Published float64 `json:"published_factor"`
-	// Table is more that was measured, as aligned text.
+	// Table has further measurements, as aligned text.
 	Table  string  `json:"table,omitempty"`
 	Charts []Chart `json:"charts,omitempty"`
-	// Pictures are files beside the page.
+	// Pictures are files in the directory of the page.
 	Pictures []Picture `json:"pictures,omitempty"`
-	// Notes say what differs from what was published, and why.
+	// Notes explain the differences from the publication.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// A Picture is an SVG file in the folder of the pages.
+// A Picture is an SVG file in the directory of the pages.
 type Picture struct {
 	Title string `json:"title"`
 	File  string `json:"file"`
@@ -84,7 +84,7 @@ func Machine() string {
 	return fmt.Sprintf("%d CPUs, %s/%s, Linux %s, %s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, strings.TrimSpace(string(kernel)), runtime.Version())
 }
 
-// Judge explains a recording and makes an arm of it: whether its first finding is the expected one.
+// Judge explains a recording and returns it as an arm, which is right if its first finding is the expected one.
 func (s *Stage) Judge(ctx context.Context, name, file string, expected Place) (Arm, error) {
 	e, err := s.Explain(ctx, file)
 	if err != nil {
@@ -113,7 +113,7 @@ func judgeArm(name string, e *Explained, expected Place) (Arm, error) {
 	}
 	site, err := regexp.Compile(expected.Site)
 	if err != nil {
-		return a, fmt.Errorf("what is expected of the arm %s: %w", name, err)
+		return a, fmt.Errorf("the expectation of the arm %s: %w", name, err)
 	}
 	if a.Right = expected.matchesCode(a.Finding.Code) && site.MatchString(a.Finding.Site); expected.Code == "" {
 		a.Right = f == nil || f.Severity == report.SeverityLow
@@ -128,7 +128,7 @@ func judgeArm(name string, e *Explained, expected Place) (Arm, error) {
 	return a, nil
 }
 
-// Evidence returns the fact of a finding whose text contains some words.
+// Evidence returns the value of a finding's evidence whose text contains some words.
 func Evidence(f *report.Finding, words string) (float64, bool) {
 	for _, e := range f.Evidence {
 		if strings.Contains(e.Text, words) {
@@ -138,7 +138,7 @@ func Evidence(f *report.Finding, words string) (float64, bool) {
 	return 0, false
 }
 
-// firstParagraph is the first paragraph of a text after its heading.
+// firstParagraph returns the first paragraph of a text after its heading.
 func firstParagraph(text string) string {
 	paragraphs := strings.SplitN(strings.TrimSpace(text), "\n\n", 3)
 	return paragraphs[min(1, len(paragraphs)-1)]
@@ -153,8 +153,8 @@ func (r *Result) Arm(name string) *Arm {
 	return &r.Arms[i]
 }
 
-// Compare sets what was measured after the fix, and the factor, by of: what of an arm was published. It does nothing where not
-// both arms were run.
+// Compare sets the measurement after the fix, and the factor by the published percentile. It does nothing if one of the arms
+// was not run.
 func (r *Result) Compare(before, after string, percentile func(*Arm) int64) {
 	b, a := r.Arm(before), r.Arm(after)
 	if b == nil || a == nil {
@@ -163,18 +163,18 @@ func (r *Result) Compare(before, after string, percentile func(*Arm) int64) {
 	r.Measured, r.Factor = a.P50NS, float64(percentile(b))/float64(percentile(a))
 }
 
-// P50 and P99 are for Compare.
+// P50 returns the median of an arm.
 func P50(a *Arm) int64 { return a.P50NS }
 
-// P99 is the 99th percentile of an arm.
+// P99 returns the 99th percentile of an arm.
 func P99(a *Arm) int64 { return a.P99NS }
 
-// Measure takes what the load's clients measured.
+// Measure sets the measurements of the load's clients.
 func (a *Arm) Measure(l *load.Result) {
 	a.P50NS, a.P99NS, a.Requests = l.Intended.P50, l.Intended.P99, l.Requests
 }
 
-// WriteText prints a result: what was published, what was measured, what the tool said and predicted.
+// WriteText prints a result: the published and the measured figures, whylate's answers and predictions.
 func (r *Result) WriteText(w io.Writer) error {
 	fmt.Fprintf(w, "\n%s on %s\n\n", r.Story, r.Machine)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -18,13 +18,13 @@ import (
 	"github.com/whylate/whylate/internal/experiment/guard"
 )
 
-// Environment variables by which this program is started again as a helper of its own.
+// Environment variables that start this program again as a helper process.
 const (
 	asGuard   = "WHYLATE_STORIES_GUARD"
-	asJanitor = "WHYLATE_STORIES_JANITOR" // the folder to remove
+	asJanitor = "WHYLATE_STORIES_JANITOR" // the directory to remove
 )
 
-// Helper does the work of a helper process if this process was started as one; then it does not return.
+// Helper does the work of a helper process and does not return, if this process was started as one.
 func Helper() {
 	switch dir := os.Getenv(asJanitor); {
 	case os.Getenv(asGuard) != "":
@@ -45,7 +45,7 @@ func Helper() {
 	}
 }
 
-// helperCommand is this program as a helper.
+// helperCommand returns the command that starts this program as a helper.
 func helperCommand(env string) (*exec.Cmd, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -56,7 +56,7 @@ func helperCommand(env string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// makeTempDir makes the stage's folder, and a process that removes it when this one ends, however it does.
+// makeTempDir creates the stage's directory, and a process that removes it when this one ends, for any reason.
 func (s *Stage) makeTempDir() error {
 	dir, err := os.MkdirTemp("", "whylate-story-")
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Stage) makeTempDir() error {
 		err = janitor.Start()
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("starting what cleans up: %w", err), os.RemoveAll(dir))
+		return errors.Join(fmt.Errorf("starting the cleanup process: %w", err), os.RemoveAll(dir))
 	}
 	s.ends = append(s.ends, func() error {
 		in.Close()
@@ -82,18 +82,18 @@ func (s *Stage) makeTempDir() error {
 	return nil
 }
 
-// A Program is what a stage starts.
+// A Program is a program to start on a stage.
 type Program struct {
-	Name string // for what is said about it
+	Name string // for messages
 	Args []string
-	Env  []string // beside this process's
+	Env  []string // in addition to this process's
 	Dir  string
-	// Quota in CPUs and Memory in bytes are limits of its cgroup; 0 for none of its own.
+	// Quota in CPUs and Memory in bytes are limits of its cgroup; without both it has no cgroup.
 	Quota  float64
 	Memory int64
-	CPUs   []int // those it may run on; all if empty
+	CPUs   []int // CPUs that it may use; all if empty
 	Net    *Net  // its own network namespace; nil for this process's
-	// Ready is a URL that answers, or host:port that accepts, when it can be used; "" if it can be used at once.
+	// Ready is a URL that answers, or host:port that accepts, once the program is ready; "" if it is ready at once.
 	Ready string
 }
 
@@ -107,7 +107,7 @@ type Server struct {
 	stopped bool
 }
 
-// newGroup makes a cgroup with limits for a program.
+// newGroup creates a cgroup with limits for a program.
 func newGroup(name string, quota float64, memory int64) (*cpugroup.Group, error) {
 	g, err := cpugroup.New(cpugroup.Options{CPUs: quota, Memory: memory, CountUsage: true, Owner: "whylate-story"})
 	if err != nil {
@@ -116,7 +116,7 @@ func newGroup(name string, quota float64, memory int64) (*cpugroup.Group, error)
 	return g, nil
 }
 
-// NeedQuota tries whether this process may give a program a CPU quota.
+// NeedQuota checks whether this process may give a program a CPU quota.
 func NeedQuota() error {
 	g, err := newGroup("a quota", 1, 0)
 	if err != nil {
@@ -125,12 +125,12 @@ func NeedQuota() error {
 	return g.Remove()
 }
 
-// Start starts a program and waits until it is ready. It ends with the stage at the latest.
+// Start starts a program and waits until it is ready. The program ends with the stage at the latest.
 func (s *Stage) Start(ctx context.Context, p Program) (_ *Server, err error) {
 	s.Say("starting %s", p.Name)
 	v := &Server{name: p.Name}
 	if p.Net != nil {
-		p.Args = p.Net.in(p.Args)
+		p.Args = p.Net.wrapArgs(p.Args)
 	}
 	c := guard.Command{Args: p.Args, Env: append(os.Environ(), p.Env...), Dir: p.Dir, CPUs: p.CPUs, RemoveGroup: true}
 	if p.Quota > 0 || p.Memory > 0 {
@@ -151,14 +151,14 @@ func (s *Stage) Start(ctx context.Context, p Program) (_ *Server, err error) {
 	}
 	s.ends = append(s.ends, v.Stop)
 	if p.Net != nil {
-		if err := p.Net.join(ctx, s, v.PID()); err != nil {
+		if err := p.Net.connect(ctx, s, v.PID()); err != nil {
 			return nil, fmt.Errorf("%w; %s said:\n%s", err, p.Name, v.lastLines())
 		}
 	}
 	return v, v.waitReady(ctx, p.Ready)
 }
 
-// Wait waits until the program has ended by itself, and returns an error if it failed.
+// Wait waits until the program ends, and returns an error if it failed.
 func (v *Server) Wait(ctx context.Context) error {
 	for {
 		switch exit := v.process.ExitText(); exit {
@@ -176,23 +176,23 @@ func (v *Server) Wait(ctx context.Context) error {
 	}
 }
 
-// Ended reports whether the program has ended by itself.
+// Ended reports whether the program has ended.
 func (v *Server) Ended() bool { return v.process.ExitText() != "" }
 
-// Stop ends the program and everything that it started.
+// Stop ends the program and all its child processes.
 func (v *Server) Stop() error {
 	if v.stopped {
 		return nil
 	}
 	v.stopped = true
 	err := v.process.Stop()
-	if v.group != nil { // the guard has removed it, unless it was killed itself
+	if v.group != nil { // the guard has removed it, unless the guard was killed
 		err = v.group.KillAndRemove()
 	}
 	return err
 }
 
-// Group returns the program's cgroup, nil if it has none of its own.
+// Group returns the program's cgroup, nil if it has none.
 func (v *Server) Group() *cpugroup.Group { return v.group }
 
 // PID returns the program's process id.
@@ -201,7 +201,7 @@ func (v *Server) PID() int { return v.process.PID }
 // Memory returns the program's resident memory in bytes, 0 if it has ended.
 func (v *Server) Memory() int64 { return v.status("VmRSS") << 10 }
 
-// Threads returns how many threads the program has.
+// Threads returns the number of the program's threads.
 func (v *Server) Threads() int64 { return v.status("Threads") }
 
 // status returns a number of /proc/PID/status.
@@ -229,10 +229,10 @@ func (v *Server) addLine(line string) {
 	}
 }
 
-// LastLines is what the program printed last, when it has ended by itself.
+// LastLines returns the last output of the program.
 func (v *Server) LastLines() string { return v.lastLines() }
 
-// lastLines is what the program printed last.
+// lastLines returns the last output of the program.
 func (v *Server) lastLines() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package stage is what the stories stand on: programs are fetched and built into a cache, servers are started on free
-// loopback ports and never left behind, services are recorded and explained by the command that people use.
+// Package stage runs the programs of stories: it fetches and builds them into a cache, starts servers on free loopback ports
+// and always stops them, and records and explains services with the whylate command.
 package stage
 
 import (
@@ -20,15 +20,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Stage is where one run of one story happens. Its methods are for one goroutine. Close ends what runs on it.
+// A Stage is the environment of one run of one story. Its methods are for one goroutine. Close stops everything on it.
 type Stage struct {
-	Short bool // under a minute, for machines that test
-	// Healthy runs the arm with the fault as the one after the fix, to see that what is said of it is not said of anything.
+	Short bool // under a minute, for tests
+	// Healthy runs the arm with the fault like the one after the fix, to check that the answer about the fault disappears.
 	Healthy bool
 
 	dir    string // temporary
-	cache  string // what is fetched and built, kept between runs
-	keep   string // where recordings and reports go; "" for nowhere
+	cache  string // fetched and built files, for later runs
+	keep   string // directory for recordings and reports; "" for none
 	source string // the stories' folder
 	arms   *regexp.Regexp
 	log    io.Writer
@@ -39,9 +39,9 @@ type Stage struct {
 // Options of a stage.
 type Options struct {
 	Short bool
-	// Healthy switches the fault off, see Stage.
+	// Healthy disables the fault, see Stage.
 	Healthy bool
-	Keep    string    // a folder for recordings and pages; "" keeps none
+	Keep    string    // a directory for recordings and pages; "" for none
 	Arms    string    // regular expression for the arms to run; "" for all
 	Log     io.Writer // progress, a line each
 }
@@ -77,11 +77,11 @@ func New(o Options) (*Stage, error) {
 	return s, nil
 }
 
-// cacheDir is where what is fetched and built stays between runs.
+// cacheDir returns the directory of fetched and built files.
 func cacheDir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("finding a place for what the stories build: %w", err)
+		return "", fmt.Errorf("finding the cache directory: %w", err)
 	}
 	return filepath.Join(cache, "whylate-stories"), nil
 }
@@ -89,15 +89,15 @@ func cacheDir() (string, error) {
 // Say prints a line of progress.
 func (s *Stage) Say(format string, args ...any) { fmt.Fprintf(s.log, format+"\n", args...) }
 
-// Wants reports whether an arm is to be run; full are those that short runs leave out.
+// Wants reports whether an arm is to be run; full marks arms that short runs leave out.
 func (s *Stage) Wants(arm string, full bool) bool {
 	return !(full && s.Short) && (s.arms == nil || s.arms.MatchString(arm))
 }
 
-// Temp returns a new folder that lasts as long as the stage.
+// Temp returns a new directory that lasts as long as the stage.
 func (s *Stage) Temp(name string) (string, error) { return os.MkdirTemp(s.dir, name+"-") }
 
-// Close ends all that was started, the last first, and removes the temporary folder.
+// Close stops everything that was started, in reverse order, and removes the temporary directory.
 func (s *Stage) Close() error {
 	var errs []error
 	for len(s.ends) > 0 {
@@ -108,12 +108,12 @@ func (s *Stage) Close() error {
 	return errors.Join(errs...)
 }
 
-// A Missing is something that the machine lacks: the story cannot run here, others can.
+// A Missing is a requirement that this machine lacks: the story cannot run here, others can.
 type Missing struct{ Name, Remedy string }
 
 func (m *Missing) Error() string { return "no " + m.Name + " here: " + m.Remedy }
 
-// Need looks for a program that a story cannot bring along.
+// Need checks for a program that a story cannot fetch.
 func Need(program, do string) error {
 	if _, err := exec.LookPath(program); err != nil {
 		return &Missing{program, do}
@@ -121,16 +121,15 @@ func Need(program, do string) error {
 	return nil
 }
 
-// An Explained is a recording with what whylate says of it without a hint.
+// An Explained is a recording with whylate's answer without a hint.
 type Explained struct {
 	File   string
 	Report *report.Report
-	Text   string // as a terminal shows it
+	Text   string // the terminal output
 }
 
-// Record records a service for d, rounded up to seconds, while load runs, and explains the recording by plain "whylate
-// explain". Address is host:port of its net/http/pprof. With a folder to keep things in, the recording and the report as a
-// page go there.
+// Record records a service for d, rounded up to seconds, while load runs. Address is host:port of its net/http/pprof. The
+// recording goes to the output directory, if there is one.
 func (s *Stage) Record(ctx context.Context, name, address string, d time.Duration, flags ...string) (string, error) {
 	whylate, err := s.Whylate(ctx)
 	if err != nil {
@@ -148,7 +147,7 @@ func (s *Stage) Record(ctx context.Context, name, address string, d time.Duratio
 	return file, nil
 }
 
-// Explain explains a recording by plain "whylate explain", with args if there are questions beyond.
+// Explain explains a recording with "whylate explain" and further arguments.
 func (s *Stage) Explain(ctx context.Context, file string, args ...string) (*Explained, error) {
 	whylate, err := s.Whylate(ctx)
 	if err != nil {
@@ -175,10 +174,10 @@ func (s *Stage) Explain(ctx context.Context, file string, args ...string) (*Expl
 	return e, nil
 }
 
-// pageOf is the page of a recording's report.
+// pageOf returns the page of a recording's report.
 func pageOf(file string) string { return strings.TrimSuffix(file, ".whylate") + ".html" }
 
-// output runs a program and returns what it prints; what it says to its standard error is in the error.
+// output runs a program and returns its standard output; the error contains its standard error.
 func (s *Stage) output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = 5 * time.Second
@@ -191,8 +190,7 @@ func (s *Stage) output(ctx context.Context, name string, args ...string) ([]byte
 	return out, nil
 }
 
-// RunUnderLoad runs f while the load l runs and returns what the load's clients measured. The load must be long enough; it ends
-// when f does.
+// RunUnderLoad runs f under load and returns the clients' measurements. The load must be long enough; it ends when f does.
 func RunUnderLoad(ctx context.Context, o load.Options, f func() error) (*load.Result, error) {
 	loading, stop := context.WithCancel(ctx)
 	defer stop()

@@ -23,13 +23,13 @@ func TestMain(m *testing.M) {
 		switch kind {
 		case "story":
 			return runStory()
-		case "nobody": // tells what a user without rights lacks for a quota
+		case "nobody": // prints what a user without rights lacks for a quota
 			if err := errors.Join(syscall.Setgid(65534), syscall.Setuid(65534)); err != nil {
 				return err
 			}
 			fmt.Println(NeedQuota())
 			return testchild.Wait()
-		case "leaves": // starts a process that outlives it, and tells which
+		case "leaves": // starts a process that outlives it, and prints its ID
 			cmd := testchild.Command("sleeper")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 			in, err := cmd.StdinPipe()
@@ -83,13 +83,13 @@ func runStory() error {
 	return testchild.Wait()
 }
 
-// TestNothingRemains: whatever kills a story, its servers, what these started in sessions of their own, and its temporary
-// folder are gone. It fails if a server is started without a guard, or the folder is removed by Close alone.
+// TestNothingRemains: whatever kills a story, its servers, their child processes in other sessions, and its temporary
+// directory are gone. It fails if a server is started without a guard, or only Close removes the directory.
 func TestNothingRemains(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
-	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, 0} { // 0: it ends by itself
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, 0} { // 0: it ends without a signal
 		cmd := testchild.Command("story")
 		line, stop, err := testchild.Start(cmd)
 		if err != nil {
@@ -127,7 +127,7 @@ func TestNothingRemains(t *testing.T) {
 	}
 }
 
-// TestMissing: what a machine lacks is one line that says what to do.
+// TestMissing: a missing requirement is reported in one line, with the remedy.
 func TestMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
@@ -142,7 +142,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestMissingRoot: a user who may not make cgroups is told so in one line. It fails if NeedQuota only looks for files.
+// TestMissingRoot: a user without the right to create cgroups gets one line about it. It fails if NeedQuota only checks files.
 func TestMissingRoot(t *testing.T) {
 	if testing.Short() || os.Getuid() != 0 {
 		t.Skip("starts a process that gives up root")
@@ -157,7 +157,8 @@ func TestMissingRoot(t *testing.T) {
 	}
 }
 
-// TestJudge: the first finding counts, facts that weaken a report do not, and where nothing is to be found nothing loud may be.
+// TestJudge: the first finding counts, facts that weaken a report do not, and if no finding is expected, none may be of medium
+// or high severity.
 func TestJudge(t *testing.T) {
 	sleep := report.Finding{Code: "WL2001", Severity: report.SeverityMedium, Site: &report.Site{Func: "lib.(*C).release", File: "/a/lib.go", Line: 7}}
 	fewRequests := report.Finding{Code: "WL5001", Severity: report.SeverityInfo}
@@ -188,8 +189,9 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestNetEnds: a program in a network namespace of its own is reached over its pair of devices, loses what is to be lost, and takes
-// namespace and devices with it when it is killed. It fails if the namespace has a name, or the devices are made in this one.
+// TestNetEnds: a program in its own network namespace is reachable over its pair of devices, loses the given share of
+// segments, and its namespace and devices disappear when it is killed. It fails if the namespace has a name, or the devices
+// are created in this one.
 func TestNetEnds(t *testing.T) {
 	testfull.Need(t, "root, to make network namespaces")
 	s, err := New(Options{Log: io.Discard})

@@ -1,5 +1,5 @@
-// Package tso is the story of a database's client that fetches timestamps over the network, and of how late they come when
-// unrelated goroutines of its process tick or compute: one goroutine sends for all, and it runs late.
+// Package tso is the story of a database client that fetches timestamps over the network, and of the delay when unrelated
+// goroutines of its process tick or compute: one goroutine sends for all, and it runs late.
 package tso
 
 import (
@@ -22,14 +22,14 @@ import (
 	"github.com/whylate/whylate/stories/stage"
 )
 
-// PD's commit is contained in v8.1.0; the client's is the newest that there was in June 2026.
+// PD's commit is in v8.1.0; the client's is the newest of June 2026.
 const (
 	pdModule      = "github.com/tikv/pd"
 	pdVersion     = "v1.1.0-beta.0.20240407022249-7179657d129b"
 	clientVersion = "v0.0.0-20260609141937-b01426f6b08b"
 )
 
-// published says how late the incident's hub ran.
+// published describes the delay of the incident's hub.
 const published = "Published: the factor is of the message's delay to the round trip that was expected; the goroutine that reads the answer ran 4.4 ms after its message could be read, 19 ms at worst."
 
 type arm struct {
@@ -40,8 +40,8 @@ type arm struct {
 	env      []string
 }
 
-// Run tells the story: quiet, beside tickers, beside loops, beside both, with what computes bounded; then with server and
-// client on CPUs of their own, and over a network that loses segments.
+// Run runs the client alone, with tickers, with computing loops, with both, and with bounded computing; then with separate
+// CPUs for server and client, and over a network that loses segments.
 func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	program, err := s.BuildPackage(ctx, pdModule, pdVersion, pdModule+"/cmd/pd-server", "-tags", "without_dashboard")
 	if err != nil {
@@ -62,14 +62,15 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	hub := stage.Place{Code: "WL1001", Site: `http2\.readFrameHeader|transport\.|tso\.`}
 	loops := stage.Place{Code: "WL1002", Site: `main\.\(\*beside\)\.(compute|loop)`}
 	loopsAndTickers := []string{"-loops", "8", "-tickers", "10000"}
-	// Two loops of 20 ms without a call: what could not be interrupted in the incident's time.
+	// Two loops of 20 ms without a call: they could not be interrupted at the time of the incident.
 	tight := []string{"-loops", "2", "-tight"}
-	// Either is right: who waits for a CPU, or whom all wait for.
+	// Both are right: the goroutines wait for a CPU, or for the hub, which waits for one.
 	busy := stage.Place{Code: "WL1001|WL1002", Site: hub.Site + "|" + loops.Site}
 	arms := []arm{
 		{name: "quiet"},
 		{name: "1,000 tickers", args: []string{"-tickers", "1000"}, long: true},
-		// Ten thousand that tick at once cost the slowest 1 % two milliseconds on today's Go: nothing loud.
+		// Ten thousand simultaneous ticks delay the slowest 1 % by two milliseconds with today's Go: no finding of medium
+		// severity.
 		{name: "10,000 tickers", args: []string{"-tickers", "10000"}, long: true},
 		{name: "loops", args: []string{"-loops", "8"}, expected: busy, long: true},
 		{name: "two loops", args: tight, expected: busy, long: true},
@@ -139,16 +140,16 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	return r, nil
 }
 
-// lossPercent is the share of segments with data, in percent, that a network drops which drops any.
+// lossPercent is the share of segments with data, in percent, that the lossy network drops.
 const lossPercent = 3
 
-// A peer is a PD server.
+// A pdServer is a running PD server.
 type pdServer struct {
 	*stage.Server
 	address string
 }
 
-// startPD starts a PD server, in a network namespace of its own if net is not nil.
+// startPD starts a PD server, in its own network namespace if net is not nil.
 func startPD(ctx context.Context, s *stage.Stage, program string, cpus []int, net *stage.Net) (*pdServer, error) {
 	dir, err := s.Temp("pd")
 	if err != nil {
@@ -167,19 +168,19 @@ func startPD(ctx context.Context, s *stage.Stage, program string, cpus []int, ne
 		Name: "PD " + pdVersion, Ready: "http://" + address + "/pd/api/v1/health", CPUs: cpus, Net: net,
 		// Its etcd registers a pattern that ServeMux refuses since Go 1.22.
 		Env: []string{"GODEBUG=httpmuxgo121=1"},
-		// A host of its own, as far as one machine can stand for two: it need not wait for the client's CPUs.
+		// Like a separate host, as far as possible on one machine: it need not wait for the client's CPUs.
 		Args: []string{"nice", "-n", "-15", program, "--name=pd1", "--data-dir=" + filepath.Join(dir, "data"), "--log-file=" + filepath.Join(dir, "log"),
 			"--client-urls=http://" + address, "--peer-urls=http://" + host + ":" + ports[1]},
 	})
 	return &pdServer{server, address}, err
 }
 
-// A row is what one arm showed beside its latency. Times are ns.
+// A row has the measurements of an arm in addition to its latency. Times are ns.
 type row struct {
 	arm                 string
 	p50, p80, p99, p999 int64
-	hub                 string // how late the goroutine that reads ran after its message could be read
-	network             string // what was the network's and the server's
+	hub                 string // delay of the reading goroutine after its message was readable
+	network             string // the parts of the network and the server
 }
 
 func tableOf(rows []row) string {
@@ -197,7 +198,7 @@ func tableOf(rows []row) string {
 	return b.String()
 }
 
-// runArm runs the client in one way, under transactions at a fixed rate.
+// runArm runs the client as an arm, under transactions at a fixed rate.
 func runArm(ctx context.Context, s *stage.Stage, client string, server *pdServer, a arm, cpus []int) (stage.Arm, row, error) {
 	result := row{arm: a.name}
 	ports, err := freeport.Find(1)
@@ -272,7 +273,7 @@ func runArm(ctx context.Context, s *stage.Stage, client string, server *pdServer
 	return got, result, nil
 }
 
-// hubText says how late the goroutine ran that all wait for.
+// hubText returns the delays of the goroutine that all requests wait for.
 func hubText(r *report.Report) string {
 	for _, f := range r.Findings {
 		if f.Code != "WL1001" {
@@ -288,7 +289,7 @@ func hubText(r *report.Report) string {
 	return "not late"
 }
 
-// networkText says what of the client's waits for PD was the network's, and what PD's: by the client's own connections, and by PD's
+// networkText returns the network's and PD's parts of the client's waits for PD: by the client's own connections, and by PD's
 // recording.
 func networkText(client, server *report.Report) string {
 	text := "the network is not judged"
@@ -304,5 +305,5 @@ func networkText(client, server *report.Report) string {
 	return text
 }
 
-// perSecond is how many transactions begin, at random.
+// perSecond is the rate of transactions, which start at random.
 const perSecond = 300

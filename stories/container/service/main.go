@@ -59,7 +59,7 @@ type Line struct {
 	Check   uint64  `json:"check,omitempty"`
 }
 
-// An Order is what somebody wants to buy.
+// An Order is a customer's order.
 type Order struct {
 	Customer string  `json:"customer"`
 	Lines    []Line  `json:"lines"`

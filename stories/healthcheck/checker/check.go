@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A checker checks each target on a goroutine of its own.
+// A checker checks each target on a separate goroutine.
 type checker struct {
 	o        *options
 	registry *registry
@@ -78,7 +78,7 @@ func (c *checker) check(ctx context.Context, i int, target string) {
 // debug logs at level debug.
 func (c *checker) debug(what, target string, took time.Duration, err error) {
 	if c.o.format {
-		// A message that is made before anybody asks for the level, as in the incident.
+		// A message that is formatted before the level is checked, as in the incident.
 		m := fmt.Sprintf("check: %s target=%s took=%v timeout=%v interval=%v err=%v state=%+v", what, target, took, c.o.timeout, c.o.interval, err, map[string]any{"target": target, "fall": c.o.fall, "rise": c.o.rise})
 		c.log.Debug(m)
 		return
@@ -88,7 +88,7 @@ func (c *checker) debug(what, target string, took time.Duration, err error) {
 	}
 }
 
-// report sends a check to metrics as clients of the incident's time did: labels and a name are made for each.
+// report sends a check to metrics as clients of the incident's time did: it creates labels and a name for each.
 func (c *checker) report(target string, took time.Duration, err error) {
 	host, port, _ := net.SplitHostPort(target)
 	for _, name := range []string{"check_count", "check_seconds", "check_failed"} {

@@ -4,7 +4,7 @@
 //
 // A target is taken out after -fall failed checks in a row and comes back after -rise good ones. GET /targets lists those that
 // are in, /targets?all=1 all with their state, GET /metrics is in Prometheus' text format, PUT /log?level=debug changes the
-// level. Each change is a line of -journal, which is read at the start: what was out stays out over a restart, a kill -9 too.
+// level. Each change is a line of -journal, which is read at the start: removed targets stay so over a restart or kill -9.
 package main
 
 import (

@@ -26,8 +26,8 @@ func in(t *testing.T, r *registry) (names []string) {
 	return names
 }
 
-// TestRegistry: only failures in a row take a target out, only good checks in a row bring it back, and what was out stays
-// out over a restart, also if the last line of the journal was cut by a crash.
+// TestRegistry: only consecutive failures remove a target, only consecutive good checks return it, and a removed target stays
+// removed over a restart, also if a crash cut the last line of the journal.
 func TestRegistry(t *testing.T) {
 	journal := filepath.Join(t.TempDir(), "journal")
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -51,7 +51,7 @@ func TestRegistry(t *testing.T) {
 	}
 	f.WriteString(`{"target":"b:1","in":fal`)
 	f.Close()
-	for range 2 { // what was cut does not spoil what is written next
+	for range 2 { // a cut line does not damage the next one
 		if r, err = newRegistry([]string{"a:1", "b:1"}, 3, 2, journal, log); err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// TestMetrics: a bucket's bound is not below what is counted in it, and at most a quarter above.
+// TestMetrics: the bound of a bucket is not below its values, and at most a quarter above.
 func TestMetrics(t *testing.T) {
 	for d := 4 * time.Nanosecond; d < time.Hour; d = d*13/11 + 1 {
 		if u := upper(bucket(d)); u < d || u > d*5/4+1 {

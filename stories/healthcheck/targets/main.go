@@ -1,5 +1,5 @@
-// Targets listens on loopback for whoever checks: -steady is a port that always accepts, -flapping one that refuses for
-// -down of every -period. Each accepted connection is closed at once.
+// Command targets listens on loopback for checkers: -steady is a port that always accepts, -flapping one that refuses for -down
+// of every -period. Each accepted connection is closed at once.
 package main
 
 import (

@@ -46,7 +46,7 @@ type service struct {
 
 func (s *service) run(listen, topic string, modern bool) error {
 	cfg := sarama.NewConfig()
-	cfg.Version = sarama.V1_0_0_0 // Kafka 4 no longer speaks what is older
+	cfg.Version = sarama.V1_0_0_0 // Kafka 4 no longer supports older versions
 	cfg.Producer.Return.Successes = true
 	var err error
 	if s.producer, err = sarama.NewSyncProducer(s.brokers, cfg); err != nil {
@@ -83,7 +83,7 @@ func (s *service) pub(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sub opens a consumer for one message, as a subscriber without a connection of its own does.
+// sub opens a consumer for one message, like a subscriber without its own connection.
 func (s *service) sub(w http.ResponseWriter, r *http.Request) {
 	cfg := cluster.NewConfig()
 	cfg.Version = sarama.V1_0_0_0
@@ -122,7 +122,7 @@ func (s *service) next(ctx context.Context, group, topic string, later bool, cfg
 	}
 }
 
-// consume keeps one member of one group and hands its messages to whoever asks.
+// consume keeps one member of one group and passes its messages to requests.
 func (s *service) consume(topic string) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(s.brokers...), kgo.ConsumerGroup("subscribers"), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.AutoCommitInterval(time.Second))

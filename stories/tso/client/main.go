@@ -3,9 +3,9 @@
 //
 //	GET /txn   begins, works for a moment, commits: two timestamps
 //
-// The faults are unrelated work beside it: -tickers goroutines that only tick once a second, -loops goroutines that compute
-// without a pause, in pieces of -piece, with -tight without a call in a piece, where Go before 1.14 could not take the P away (and
-// today's cannot with GODEBUG=asyncpreemptoff=1). With -bounded, loops and ticks share places by service/pool, one a P less one, and one timer wakes for all that ticks.
+// The faults are unrelated work: -tickers goroutines that only tick once a second, -loops goroutines that compute without a pause,
+// in pieces of -piece, with -tight without a call in a piece, which Go before 1.14 could not preempt (nor today's with
+// GODEBUG=asyncpreemptoff=1). With -bounded, loops and ticks share slots of service/pool, GOMAXPROCS-1, and one timer serves all ticks.
 package main
 
 import (
@@ -102,7 +102,7 @@ func (s *service) timestamp(ctx context.Context) (int64, error) {
 	return physical<<18 | logical, err
 }
 
-// beside is the work that has nothing to do with requests.
+// beside is the work without a connection to requests.
 type beside struct {
 	piece  time.Duration
 	rounds int           // of a piece without a call; 0: it looks at the clock
