@@ -11,7 +11,7 @@
 //	                                              # cd stories && go run . all --html DIR --json DIR/all.json
 //
 // A recording is an entry in a table (entries.go) with program, arguments, load and truth. A program is a module at a fixed
-// version, or a small program in lab/field/programs that uses a module's packages. lab/field/programs is a separate module
+// version, or a small program in lab/field/programs that uses a module's packages. The directories there are modules
 // outside of go.work.
 package main
 

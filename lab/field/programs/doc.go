@@ -1,6 +1,5 @@
-// Package programs holds small mains around the packages of real programs and libraries, for the corpus of lab/field. They are
-// a module of their own, outside of go.work, so that what they depend on stays out of all others; one that quarrels with
-// another's dependencies gets a go.mod of its own.
+// Package programs holds small mains around the packages of real programs and libraries, for the corpus of lab/field. Each
+// directory is a module outside of go.work, so that its dependencies do not change the versions of other modules.
 //
 // Services around libraries are in shops, a module with a path of its own, as that of a user: the service's own code is told from
 // that of its dependencies by it. What they have in common is in shops/internal/run; the servers that they need (PostgreSQL,

@@ -1,3 +1,0 @@
-module github.com/whylate/whylate/lab/field/programs
-
-go 1.26.0
