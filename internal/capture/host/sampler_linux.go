@@ -169,7 +169,7 @@ func (s *Sampler) run(first chan struct{}) {
 	}
 	mono, wall := readClocks()
 	if !s.processEnded {
-		s.nextThreadRead = 0 // read once more, at any cost: the last sample must be complete
+		s.nextThreadRead = 0 // read again, at any cost: the last sample must be complete
 		s.takeSample(mono, wall)
 		s.takeSecond(mono, wall)
 		s.pollSockets(mono, wall, true)
