@@ -2,17 +2,16 @@
 
 // Command maxprocs compares three ways of setting GOMAXPROCS under a CPU quota, on one HTTP service, in one run:
 //
-// - go: the runtime's choice - automaxprocs: go.uber.org/automaxprocs - whylate: github.com/whylate/whylate/service/auto
+//   - go: the runtime's choice
+//   - automaxprocs: go.uber.org/automaxprocs
+//   - whylate: github.com/whylate/whylate/service/auto
 //
 // It creates a cgroup for each quota, so it needs root and a hierarchy with the cpu controller. For each quota and way it
 // starts the service in the group and measures twice:
 //
-// - latency in an open loop: requests arrive at random (Poisson) at a rate that needs 60 % of the quota, however long answers
-// take,
-//
-//	and a request's latency counts from its due time
-//
-// - requests a second when 64 connections send as fast as they get answers
+//   - latency in an open loop: requests arrive at random (Poisson) at a rate that needs 60 % of the quota, however long
+//     answers take, and a request's latency counts from its due time
+//   - requests a second when 64 connections send as fast as they get answers
 //
 // The order of the ways changes from round to round, so that a disturbance by another process does not affect one of them
 // alone. The table is Markdown.
