@@ -121,7 +121,7 @@ func (g *groupRequests) typical(median int64) *Request {
 	var best *Request
 	deviation := func(r *Request) int64 { return max(r.End-r.Start-median, median-(r.End-r.Start)) }
 	for _, r := range g.sample.Sorted() {
-		isSlowest := slices.ContainsFunc(g.slowest.All(), func(o *Request) bool { return o.Start == r.Start && o.G == r.G })
+		isSlowest := slices.ContainsFunc(g.slowest.Sorted(), func(o *Request) bool { return o.Start == r.Start && o.G == r.G })
 		if !isSlowest && (best == nil || deviation(r) < deviation(best)) {
 			best = r
 		}

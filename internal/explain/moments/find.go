@@ -42,12 +42,12 @@ func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Sp
 // slowClusters returns, in order of time, clusters of slow requests that begin close together, and the number of slow
 // requests. It returns no cluster if they contain too few of the slow requests, if they take too much of the trace's time, or if
 // requests of any latency begin mostly there.
-func slowClusters(record *groupRecord, g *report.Group, durationNS int64) (found [][]slowRequest, total int64) {
+func slowClusters(record *groupRecord, g *report.Group, durationNS int64) (found [][]*slowRequest, total int64) {
 	list, total := record.selectSlowest(g)
 	if total < threshold.MedianSample/2 {
 		return nil, total
 	}
-	slices.SortFunc(list, func(a, b slowRequest) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g)) })
+	slices.SortFunc(list, func(a, b *slowRequest) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g)) })
 	for i := 0; i < len(list); {
 		j := i + 1
 		for j < len(list) && list[j].start-list[j-1].start <= threshold.TimeSliceNS {
@@ -58,7 +58,7 @@ func slowClusters(record *groupRecord, g *report.Group, durationNS int64) (found
 		}
 		i = j
 	}
-	slices.SortStableFunc(found, func(a, b []slowRequest) int { return cmp.Compare(totalWeight(b), totalWeight(a)) })
+	slices.SortStableFunc(found, func(a, b []*slowRequest) int { return cmp.Compare(totalWeight(b), totalWeight(a)) })
 	found = found[:min(len(found), maxMoments)]
 	var slowCount, began, lengthNS int64
 	for _, cluster := range found {
@@ -70,12 +70,12 @@ func slowClusters(record *groupRecord, g *report.Group, durationNS int64) (found
 	if share < threshold.MajorShare || float64(lengthNS) > threshold.MinorShare*float64(durationNS) || share < threshold.FarFactor*float64(began)/float64(g.Count) {
 		return nil, total
 	}
-	slices.SortFunc(found, func(a, b []slowRequest) int { return cmp.Compare(a[0].start, b[0].start) })
+	slices.SortFunc(found, func(a, b []*slowRequest) int { return cmp.Compare(a[0].start, b[0].start) })
 	return found, total
 }
 
 // selectSlowest returns the slowest requests that are examined, and how many requests they represent.
-func (k *groupRecord) selectSlowest(g *report.Group) (list []slowRequest, total int64) {
+func (k *groupRecord) selectSlowest(g *report.Group) (list []*slowRequest, total int64) {
 	n := max(int64(threshold.MedianSample), int64(g.Count/100))
 	for _, r := range k.slowest.Sorted() {
 		if total >= n || r.end-r.start < threshold.FarFactor**g.LatencyNS.P50 {
@@ -97,8 +97,8 @@ func (k *groupRecord) countOpenIntervals(leastNS int64) (n int) {
 	if k == nil {
 		return 0
 	}
-	list := slices.DeleteFunc(slices.Clone(k.slowest.All()), func(r slowRequest) bool { return r.end-r.start < leastNS })
-	slices.SortFunc(list, func(a, b slowRequest) int { return cmp.Compare(a.start, b.start) })
+	list := slices.DeleteFunc(slices.Clone(k.slowest.Sorted()), func(r *slowRequest) bool { return r.end-r.start < leastNS })
+	slices.SortFunc(list, func(a, b *slowRequest) int { return cmp.Compare(a.start, b.start) })
 	end := int64(0)
 	for i, r := range list {
 		if i == 0 || r.start > end {
@@ -109,7 +109,7 @@ func (k *groupRecord) countOpenIntervals(leastNS int64) (n int) {
 	return n
 }
 
-func totalWeight(list []slowRequest) (n int64) {
+func totalWeight(list []*slowRequest) (n int64) {
 	for i := range list {
 		n += list[i].weight
 	}
@@ -125,7 +125,7 @@ func (k *groupRecord) beganBetween(from, to int64) (n int64) {
 }
 
 // mainCause returns the cause that most often took the most time of a request, and its share of the requests.
-func mainCause(list []slowRequest, ids *path.IDs, sp *spell.Speller) (report.CauseName, float64) {
+func mainCause(list []*slowRequest, ids *path.IDs, sp *spell.Speller) (report.CauseName, float64) {
 	sums := map[cause.Cause]int64{}
 	for _, r := range list {
 		sums[ids.Cause(r.cause).WithSettledCause(sp.Settlement).Code.Cause()] += r.weight

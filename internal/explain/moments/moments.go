@@ -33,7 +33,7 @@ type slowRequest struct {
 
 // A groupRecord stores the data of one group.
 type groupRecord struct {
-	slowest                 *sample.TopN[slowRequest]
+	slowest                 *sample.TopN[*slowRequest]
 	beganByInterval         map[int64]int64 // requests that began, by interval; nil after an overflow
 	hasOverflowed           bool            // there were more than maxIntervals intervals
 	lastInterval, lastCount int64           // lastCount more requests began in lastInterval
@@ -68,7 +68,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 				continue
 			}
 			merged := s.merged.recordOf(ts[i].Groups[id])
-			for _, r := range record.slowest.All() {
+			for _, r := range record.slowest.Sorted() {
 				r.cause = ts[i].Causes[r.cause]
 				merged.slowest.Add(r)
 			}
@@ -132,7 +132,7 @@ func (p *adder) Add(w *path.WalkResult) {
 			top = s
 		}
 	}
-	k.slowest.Add(slowRequest{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause})
+	k.slowest.Add(&slowRequest{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause})
 }
 
 // countBegin counts n requests that began in an interval.
@@ -162,9 +162,6 @@ func (k *groupRecord) flushBegins() {
 
 // slowerFirst orders requests, the slowest first. No two requests are equal, so their order of arrival has no effect
 // on which are stored.
-func slowerFirst(a, b slowRequest) int {
-	if x, y := a.end-a.start, b.end-b.start; x != y {
-		return cmp.Compare(y, x)
-	}
-	return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
+func slowerFirst(a, b *slowRequest) int {
+	return cmp.Or(cmp.Compare(b.end-b.start, a.end-a.start), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }

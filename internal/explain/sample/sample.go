@@ -5,12 +5,11 @@ package sample
 
 import "slices"
 
-// A TopN stores the first elements, in an order, of all that are added: at most a limit. A nil TopN is empty; only Add and Merge
-// need one from New.
+// A TopN stores the first elements, in an order, of all that are added: at most a limit. A nil TopN is empty, and cannot be added to.
 type TopN[T any] struct {
 	limit    int
 	compare  func(a, b T) int
-	elements []T // when there are limit of them: a heap with the last one at index 0
+	elements []T // sorted
 }
 
 // New returns an empty TopN. The limit must be positive. If compare returns 0 for different elements, which of them is stored
@@ -24,66 +23,32 @@ func (t *TopN[T]) Last() (last T, isFull bool) {
 	if t == nil || len(t.elements) < t.limit {
 		return last, false
 	}
-	return t.elements[0], true
+	return t.elements[t.limit-1], true
 }
 
-// Add adds an element. If that exceeds the limit, it drops the last one, perhaps x, and returns it and true.
+// Add adds an element. If that exceeds the limit, it drops the last one, perhaps x, and returns it and true. It moves the elements
+// after x, so those of a large TopN should be pointers.
 func (t *TopN[T]) Add(x T) (dropped T, isFull bool) {
-	if len(t.elements) < t.limit {
-		if t.elements = append(t.elements, x); len(t.elements) == t.limit {
-			for i := t.limit/2 - 1; i >= 0; i-- {
-				t.siftDown(i)
-			}
-		}
+	i, _ := slices.BinarySearchFunc(t.elements, x, t.compare)
+	t.elements = slices.Insert(t.elements, i, x)
+	if len(t.elements) <= t.limit {
 		return dropped, false
 	}
-	if t.compare(x, t.elements[0]) >= 0 {
-		return x, true
-	}
-	dropped, t.elements[0] = t.elements[0], x
-	t.siftDown(0)
+	dropped, t.elements = t.elements[t.limit], t.elements[:t.limit]
 	return dropped, true
-}
-
-// siftDown restores the heap below index i.
-func (t *TopN[T]) siftDown(i int) {
-	x := t.elements[i]
-	for {
-		child := 2*i + 1
-		if child >= len(t.elements) {
-			break
-		}
-		if child+1 < len(t.elements) && t.compare(t.elements[child], t.elements[child+1]) < 0 {
-			child++
-		}
-		if t.compare(t.elements[child], x) <= 0 {
-			break
-		}
-		t.elements[i] = t.elements[child]
-		i = child
-	}
-	t.elements[i] = x
 }
 
 // Merge adds the elements of another TopN.
 func (t *TopN[T]) Merge(other *TopN[T]) {
-	for _, x := range other.All() {
+	for _, x := range other.Sorted() {
 		t.Add(x)
 	}
 }
 
-// All returns the stored elements in no particular order. The slice is valid until the next Add.
-func (t *TopN[T]) All() []T {
-	if t == nil {
-		return nil
-	}
-	return t.elements
-}
-
-// Sorted returns the stored elements in order, in a new slice.
+// Sorted returns the stored elements in order. The slice is valid until the next Add, and must not be changed.
 func (t *TopN[T]) Sorted() []T {
 	if t == nil {
 		return nil
 	}
-	return slices.SortedFunc(slices.Values(t.elements), t.compare)
+	return t.elements
 }
