@@ -107,7 +107,7 @@ func repositoryRoot() string {
 	return filepath.Join(filepath.Dir(file), "../../..")
 }
 
-// MinIO starts a MinIO server with a bucket, and sets its keys in the environment. It builds the server of lab/minio unless one
+// MinIO starts a MinIO server with a bucket, and sets its keys in the environment. It builds the server unless one
 // is installed.
 func MinIO(t testing.TB) *Engine {
 	t.Helper()
@@ -116,7 +116,7 @@ func MinIO(t testing.TB) *Engine {
 	if err != nil {
 		server = filepath.Join(dir, "minio")
 		build := exec.Command("go", "build", "-ldflags=-s", "-o", server, "github.com/minio/minio")
-		build.Dir, build.Env = filepath.Join(repositoryRoot(), "lab/minio"), append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+		build.Dir, build.Env = filepath.Join(repositoryRoot(), "lab/field/programs/minio"), append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
