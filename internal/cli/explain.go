@@ -231,7 +231,8 @@ func interruptedEarly() error {
 	return command.Exit(ExitInterrupted, errors.New("interrupted before a whole second of the trace was read"))
 }
 
-// reportCommand returns the command that gives the same report, for hints. It contains no credentials.
+// reportCommand returns the command that explains the same requests of the argument, for hints: "" for standard input.
+// A URL is shown without credentials.
 func (e *explainFlags) reportCommand(cmd *cobra.Command, arg string) string {
 	if arg == "-" {
 		return ""
@@ -247,6 +248,9 @@ func (e *explainFlags) reportCommand(cmd *cobra.Command, arg string) string {
 	}
 	if cmd.Name() != "explain" {
 		command = []string{cmd.Root().Name(), "explain"}
+	}
+	if isURL(arg) {
+		arg = record.RedactString(arg)
 	}
 	return strings.Join(append(command, words.ShellQuote(arg)), " ")
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/viewer/view"
 )
@@ -184,5 +186,14 @@ func TestViewRefuses(t *testing.T) {
 		if status != tc.status || !strings.Contains(complaints.String(), tc.says) || out.Len() > 0 {
 			t.Errorf("view %q: status %d, %q", tc.args, status, complaints.String())
 		}
+	}
+}
+
+// TestReportCommandHidesLogin fails if the page of a live service could show the password of its URL.
+func TestReportCommandHidesLogin(t *testing.T) {
+	var flags explainFlags
+	cmd := &cobra.Command{Use: "view"}
+	if got := flags.reportCommand(cmd, "http://scott:tiger@127.0.0.1:6060/?token=s3cret"); strings.Contains(got, "tiger") || strings.Contains(got, "s3cret") || !strings.Contains(got, "127.0.0.1:6060") {
+		t.Errorf("the command is %q", got)
 	}
 }

@@ -56,7 +56,7 @@ func reasonAuto(c *cgroup.CPU, leftToRuntime bool) string {
 	return s
 }
 
-// quotaOwner names the level of the tightest quota.
+// quotaOwner says which group sets the tightest quota, as the end of a sentence that begins with a space; "" without a quota.
 func quotaOwner(c *cgroup.CPU) string {
 	if c.QuotaLevel < 0 {
 		return ""

@@ -151,7 +151,7 @@ func describeService(env func(string) string) map[string]string {
 	return identity
 }
 
-// clip bounds the length of a text that comes from outside the program.
+// clip bounds a text from outside the program to 300 bytes of valid UTF-8: other bytes become "?".
 func clip(s string) string {
 	if len(s) > 300 {
 		s = s[:300]

@@ -70,7 +70,7 @@ type procsInput struct {
 	noQuotaReason string
 	// cpus is the number of CPUs in the affinity mask; at least 1.
 	cpus int
-	// minProcs and most are the user's bounds; 0 is none.
+	// minProcs and maxProcs are the user's bounds; 0 is none.
 	minProcs, maxProcs int
 	// rounding is Options.Rounding, which replaces the policy's; nil is none.
 	rounding func(float64) int
@@ -148,7 +148,7 @@ type latencyWindow struct {
 	runnable float64
 	// usedCPUs is the CPU time of the process divided by the window's length.
 	usedCPUs float64
-	// minProcs and most are the user's bounds of GOMAXPROCS; 0 is none.
+	// minProcs and maxProcs are the user's bounds of GOMAXPROCS; 0 is none.
 	minProcs, maxProcs int
 	// measured is false if one of the measurements is unknown.
 	measured bool

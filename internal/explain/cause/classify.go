@@ -107,7 +107,7 @@ func (c *Classifier) addStep(step *critpath.Step) {
 	c.addSegment(&segment)
 }
 
-// stepCauses has the causes of step kinds that have one cause each. hasCall says whether the segment has a Call.
+// stepCauses has the causes of step kinds that have one cause each. calls says whether the segment has a Call.
 var stepCauses = [...]struct {
 	cause Cause
 	calls bool
@@ -178,7 +178,7 @@ func runLengthOf(ns int64) RunLength {
 	return length
 }
 
-// -
+// generationAt returns the generation of the window that contains t; nil if the window is empty.
 func (c *Classifier) generationAt(t int64) *timeline.Gen {
 	if len(c.window.Gens) == 0 {
 		return nil
@@ -266,7 +266,7 @@ func stopEnd(g *timeline.Gen, r *timeline.STWRange) int64 {
 	return g.End
 }
 
-// -
+// worldStopAt returns the stop of the world at t; false if the world ran.
 func (c *Classifier) worldStopAt(t int64) (timeline.STWRange, bool) {
 	var found timeline.STWRange
 	ok := false

@@ -95,7 +95,7 @@ type graphPart struct {
 	firstNode      int32    // the index of the node of the first cut
 }
 
-// -
+// contains reports whether an instant is in the part, its ends included.
 func (p *graphPart) contains(point instant) bool {
 	return p.g == point.g && p.start <= point.t && point.t <= p.end
 }

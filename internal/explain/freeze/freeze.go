@@ -100,7 +100,7 @@ func (s *silence) hasStuckThread() bool {
 	return s.InScheduler > 0 && s.Length() >= minSingleNS || s.hasStuckSyscall()
 }
 
-// -
+// hasStuckSyscall reports whether a thread was in a system call for as long as only a freeze explains.
 func (s *silence) hasStuckSyscall() bool { return s.InSyscall > 0 && s.Length() >= longFreezeNS }
 
 // heldThreads returns how many threads a freeze stopped, as far as known.

@@ -114,7 +114,7 @@ func (pl *plan) planGeneration(p *Pass, reqs []request.Request, exactUntil int64
 	pl.assignWeights()
 }
 
-// -
+// An interval is [from, to) in ns of the trace.
 type interval struct{ from, to int64 }
 
 // findMarkPhases finds the mark phases of the collector.

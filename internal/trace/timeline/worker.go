@@ -77,7 +77,8 @@ type tally struct{ count, top uint32 }
 // A goStart names the local stack id of a created goroutine's start function.
 type goStart struct{ g, stack uint32 }
 
-// beginGeneration prepares the worker for the streams of another generation.
+// beginGeneration prepares the worker to decode streams of g into records of the layout. flags has the stack flags by local stack
+// id. Memory of the worker's last generation is reused or given back.
 func (w *worker) beginGeneration(g *Gen, flags []uint8, layout layout) {
 	w.gen, w.ids, w.flags, w.layout = g, &g.ids, flags, layout
 	w.slab, w.nextWord, w.trackedOpen = nil, 0, false
@@ -422,7 +423,7 @@ func readNumbers(v *[8]uint64, b []byte, i, n int) int {
 }
 
 // uvarintLong reads a varint of up to eight bytes with one load: the first byte without its high bit ends the
-// number, then three steps join the groups of seven bits.
+// number, then three steps join the groups of seven bits. It returns the number and the index after it.
 func uvarintLong(b []byte, i int) (uint64, int) {
 	v := binary.LittleEndian.Uint64(b[i:])
 	stop := ^v & 0x8080808080808080
