@@ -58,7 +58,7 @@ func TestBundleOfARealService(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if raw, err := io.ReadAll(z); err != nil || !bytes.Contains(raw, []byte("burn")) {
+		if raw, err := io.ReadAll(z); err != nil || !bytes.Contains(raw, []byte("useCPU")) {
 			t.Errorf("a profile of %d bytes does not know the busy function: %v", len(raw), err)
 		}
 	}
