@@ -16,12 +16,12 @@ type carrier struct {
 
 // addCarrier reports whether goroutines with a start function of the standard library are to be followed. It creates
 // the function's carrier.
-func (j *jobFinder) addCarrier(f *Finder, start tracefmt.StackID) bool {
-	frames := f.syms.Stack(start)
-	fn := f.syms.Frame(frames[0]).Func
+func (j *jobSource) addCarrier(c *collector, start tracefmt.StackID) bool {
+	frames := c.syms.Stack(start)
+	fn := c.syms.Frame(frames[0]).Func
 	found, ok := j.carriers[fn]
 	if !ok {
-		if f.namer.function(fn).Has(knowledge.Stdlib) { // other sources find gRPC's requests
+		if c.namer.function(fn).Has(knowledge.Stdlib) { // other sources find gRPC's requests
 			found = &carrier{starters: make(map[uint64]bool)}
 		}
 		j.carriers[fn] = found
@@ -31,34 +31,27 @@ func (j *jobFinder) addCarrier(f *Finder, start tracefmt.StackID) bool {
 
 // addCarriedJob records a goroutine that was started with a carrier's function outside of requests of a protocol, if it
 // may be a request.
-func (j *jobFinder) addCarriedJob(f *Finder, g *timeline.Gen, birth *timeline.Birth) {
-	carrier := j.carriers[f.syms.Frame(f.syms.Stack(birth.Start)[0]).Func]
+func (j *jobSource) addCarriedJob(c *collector, g *timeline.Gen, birth *timeline.Birth) {
+	carrier := j.carriers[c.syms.Frame(c.syms.Stack(birth.Start)[0]).Func]
 	hasStartedBefore := carrier.starters[birth.Creator]
 	carrier.starters[birth.Creator] = true
-	if f.isAnnotatedAt(birth.Creator, birth.Time) || !carrier.carriesRequests &&
-		!(hasStartedBefore && f.isLastWaitForNetwork(g, birth.Creator, birth.Time)) {
+	if c.isAnnotatedAt(birth.Creator, birth.Time) || !carrier.carriesRequests &&
+		!(hasStartedBefore && isLastWaitForNetwork(c, g, birth.Creator, birth.Time)) {
 		return
 	}
 	delete(j.jobs, birth.Creator) // a reader of requests is no job
 	j.jobs[birth.G] = &job{
-		openRequest: openRequest{start: birth.Time, pieceStart: birth.Time}, startStack: birth.Start, creatorID: birth.Creator,
+		openRequest: openAt(birth.Time), startStack: birth.Start, creatorID: birth.Creator,
 		creatorStack: birth.Stack, carrier: carrier,
 	}
 }
 
-// isServing reports whether a goroutine serves a protocol's requests or its stack is in a server.
-func (f *Finder) isServing(id uint64, stack tracefmt.StackID) bool {
-	return f.stackInfo(stack).role == roleServer || f.connections[id] != nil || f.streams[id] != nil ||
-		f.grpcWorkers[id] != nil || f.messages.readers[id] != nil
-}
-
 // isLastWaitForNetwork reports whether the last wait of a goroutine that ended by an instant was for the network.
-func (f *Finder) isLastWaitForNetwork(g *timeline.Gen, id uint64, before int64) bool {
+func isLastWaitForNetwork(c *collector, g *timeline.Gen, id uint64, before int64) bool {
 	isNetwork := false
-	f.spanBuffer = f.window.Spans(id, g.Base, before, f.spanBuffer[:0])
-	for i := range f.spanBuffer {
-		if s := &f.spanBuffer[i]; s.State == timeline.Waiting && s.End <= before {
-			isNetwork = f.reasonOf(s.Reason) == reasonNetwork
+	for _, s := range c.spans(id, g.Base, before) {
+		if s.State == timeline.Waiting && s.End <= before {
+			isNetwork = c.reasonOf(s.Reason) == reasonNetwork
 		}
 	}
 	return isNetwork
@@ -67,11 +60,10 @@ func (f *Finder) isLastWaitForNetwork(g *timeline.Gen, id uint64, before int64) 
 // resolveCarriedJob sets the kind of a carried job when it has ended. The job is named by the service function that ran
 // in it, which depends on the message; ownedFrame is its frame. If none was seen, ownedFrame is 0 and the library's
 // function names the job. ok is false if the function is not known to carry requests.
-func (j *jobFinder) resolveCarriedJob(f *Finder, job *job, id uint64, end int64) (ownedFrame tracefmt.FrameID, ok bool) {
-	f.spanBuffer = f.window.Spans(id, job.start, end, f.spanBuffer[:0])
-	for i := range f.spanBuffer {
-		if s := &f.spanBuffer[i]; s.Stack != 0 && s.Origin != timeline.OriginCreated {
-			if ownedFrame = f.stackInfo(s.Stack).outerOwned; ownedFrame != 0 {
+func (j *jobSource) resolveCarriedJob(c *collector, job *job, id uint64, end int64) (ownedFrame tracefmt.FrameID, ok bool) {
+	for _, s := range c.spans(id, job.start, end) {
+		if s.Stack != 0 && s.Origin != timeline.OriginCreated {
+			if ownedFrame = c.stackInfo(s.Stack).outerOwned; ownedFrame != 0 {
 				job.carrier.carriesRequests = true
 				break
 			}
@@ -80,21 +72,21 @@ func (j *jobFinder) resolveCarriedJob(f *Finder, job *job, id uint64, end int64)
 	if !job.carrier.carriesRequests {
 		return 0, false
 	}
-	fn := f.syms.Frame(f.syms.Stack(job.startStack)[0]).Func
+	fn := c.syms.Frame(c.syms.Stack(job.startStack)[0]).Func
 	key := jobKey{startFunc: fn}
 	if j.kinds[key] == nil {
-		j.kinds[key] = &jobKind{originStats: f.originFor(Goroutine, fn, fn)}
+		j.kinds[key] = &jobKind{originStats: j.work.originFor(Goroutine, fn, fn)}
 	}
 	job.kind = j.kinds[key]
 	name := fn
 	if ownedFrame != 0 {
-		name = f.syms.Frame(ownedFrame).Func
+		name = c.syms.Frame(ownedFrame).Func
 	}
-	origin := f.originFor(Goroutine, name, fn)
+	origin := j.work.originFor(Goroutine, name, fn)
 	origin.isOwned = true
 	origin.inspected++
 	origin.total++
 	origin.emittedNS += end - job.start
-	origin.addStarter(f, job.creatorID, job.creatorStack)
+	origin.addStarter(c, job.creatorID, job.creatorStack)
 	return ownedFrame, true
 }

@@ -2,7 +2,6 @@ package request
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -21,6 +20,8 @@ import (
 // A busy connection may not wait between two requests. Then only the events in between separate the requests.
 type http1Conn struct {
 	openRequest
+	id               uint64
+	marks            []timeline.Mark // of the current generation
 	phase            connPhase
 	idleSince        int64 // when the wait for a request began
 	isWoken          bool  // a wake began the request
@@ -33,6 +34,13 @@ type http1Conn struct {
 	isLastWait       bool  // the last event was a wait
 }
 
+// http1Source finds the requests of HTTP/1 connections.
+type http1Source struct {
+	sourceStubs
+	connections   map[uint64]*http1Conn
+	workerOutputs [][]Request
+}
+
 type connPhase uint8
 
 const (
@@ -41,93 +49,74 @@ const (
 	connActive
 )
 
-func (f *Finder) followHTTP1(g *timeline.Gen) {
-	for _, id := range slices.Sorted(maps.Keys(f.connections)) {
-		conn := f.connections[id]
+func (hs *http1Source) add(c *collector, g *timeline.Gen) {
+	for id, conn := range hs.connections {
 		if conn.phase == connIdle {
-			if t, ok := g.NextWake(id, conn.idleSince); ok {
-				conn.begin(t, true)
-			}
+			wake, ok := g.NextWake(id, conn.idleSince)
+			conn.rest(conn.idleSince, wake, ok)
 		}
 	}
-	var work []markedConn
+	var marked []*http1Conn
 	g.EachMarked(func(id uint64, marks []timeline.Mark) {
-		conn := f.connections[id]
+		conn := hs.connections[id]
 		if conn == nil {
-			if !isHTTP1Conn(marks) {
+			if !slices.ContainsFunc(marks, func(m timeline.Mark) bool { return m.Flags&(flagPeek|flagHeader|flagBody|flagFinish) != 0 }) {
 				return
 			}
-			conn = &http1Conn{}
+			conn = &http1Conn{id: id}
 			if b, ok := g.BirthOf(id); ok {
 				conn.begin(b.Time, false)
 				conn.awaitsFirstByte = true
 			}
-			f.connections[id] = conn
+			hs.connections[id] = conn
 		}
-		work = append(work, markedConn{id, conn, marks})
+		conn.marks = marks
+		marked = append(marked, conn)
 	})
-	f.followConns(g, work)
-	removeEnded(f.connections, g, func(id uint64, conn *http1Conn, t int64) {
+	// The connections are independent, so workers process them in parallel.
+	runParallel(&hs.workerOutputs, c.workers, marked, 1, func(out *[]Request, conns []*http1Conn) {
+		for _, conn := range conns {
+			wakes := g.Wakes(conn.id)
+			for _, m := range conn.marks {
+				conn.addMark(c, out, g, m, &wakes)
+			}
+			conn.marks = nil
+		}
+	})
+	for k, out := range hs.workerOutputs {
+		c.emitted = append(c.emitted, out...)
+		hs.workerOutputs[k] = out[:0]
+	}
+	removeEnded(hs.connections, g, func(_ uint64, conn *http1Conn, t int64) {
 		if conn.phase == connActive && (conn.finishStart != 0 || conn.isHandlerEntered) {
 			// Without a response the connection was hijacked, or the handler panicked.
-			f.endHTTP1(&f.emitted, id, conn, cmp.Or(conn.finishStart, t))
+			conn.end(c, &c.emitted, cmp.Or(conn.finishStart, t))
 		}
 	})
 }
 
-// markedConn is a connection with its marks of one generation.
-type markedConn struct {
-	id    uint64
-	conn  *http1Conn
-	marks []timeline.Mark
+func (conn *http1Conn) begin(t int64, ready bool) {
+	*conn = http1Conn{id: conn.id, marks: conn.marks, phase: connActive, openRequest: openAt(t), isWoken: ready}
 }
 
-// followConns processes the marks of connections. The connections are independent, so workers process them in parallel,
-// except when there are tasks, because those are shared.
-func (f *Finder) followConns(g *timeline.Gen, work []markedConn) {
-	workers := f.opts.Workers
-	if len(f.endedTasks) > 0 {
-		workers = 1
-	}
-	runParallel(&f.workerOutputs, workers, work, 1, func(out *[]Request, part []markedConn) {
-		for i := range part {
-			w := &part[i]
-			wakes := g.Wakes(w.id)
-			for _, m := range w.marks {
-				f.addConnMark(out, g, w.id, w.conn, m, &wakes)
-			}
-		}
-	})
-	for k, out := range f.workerOutputs {
-		f.emitted = append(f.emitted, out...)
-		f.workerOutputs[k] = out[:0]
+// rest begins a wait for a request. If isWoken, the wait ended and the request began.
+func (conn *http1Conn) rest(t, wake int64, isWoken bool) {
+	*conn = http1Conn{id: conn.id, marks: conn.marks, phase: connIdle, idleSince: t}
+	if isWoken {
+		conn.begin(wake, true)
 	}
 }
 
-func isHTTP1Conn(marks []timeline.Mark) bool {
-	for _, m := range marks {
-		if m.Flags&(flagPeek|flagHeader|flagBody|flagFinish) != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (c *http1Conn) begin(t int64, ready bool) {
-	*c = http1Conn{phase: connActive, openRequest: openRequest{start: t, pieceStart: t}, isWoken: ready}
-}
-
-func (f *Finder) endHTTP1(out *[]Request, id uint64, conn *http1Conn, end int64) {
-	r := Request{Kind: HTTP1, End: end, G: id}
+// end emits the open request.
+func (conn *http1Conn) end(c *collector, out *[]Request, end int64) {
+	r := Request{Kind: HTTP1, End: end, G: conn.id}
 	if conn.isWoken {
 		r.WokenAt = conn.start
 	}
-	f.emitFromProtocol(out, &conn.openRequest, r)
+	c.emitServed(out, &conn.openRequest, r)
 }
 
-func (f *Finder) addConnMark(
-	out *[]Request, g *timeline.Gen, id uint64, conn *http1Conn, mark timeline.Mark, wakes *timeline.Wakes,
-) {
+func (conn *http1Conn) addMark(c *collector, out *[]Request, g *timeline.Gen, mark timeline.Mark, wakes *timeline.Wakes) {
 	kind, t := mark.Kind, mark.Time
 	isBlock := kind == tracefmt.EvGoBlock
 	switch {
@@ -136,12 +125,10 @@ func (f *Finder) addConnMark(
 			return // a read that had no data yet
 		}
 		if conn.phase == connActive && (conn.finishStart != 0 || conn.isHandlerEntered) {
-			f.endHTTP1(out, id, conn, cmp.Or(conn.finishStart, t))
+			conn.end(c, out, cmp.Or(conn.finishStart, t))
 		}
-		*conn = http1Conn{phase: connIdle, idleSince: t}
-		if w, ok := wakes.Next(t); ok {
-			conn.begin(w, true)
-		}
+		wake, ok := wakes.Next(t)
+		conn.rest(t, wake, ok)
 	case mark.Flags&flagHeader != 0 && mark.Flags&flagBody == 0:
 		if !isBlock || conn.phase == connActive && !conn.awaitsFirstByte {
 			return
@@ -152,10 +139,7 @@ func (f *Finder) addConnMark(
 		if ok && conn.phase == connActive && w-t <= t-conn.start {
 			return
 		}
-		*conn = http1Conn{phase: connIdle, idleSince: t}
-		if ok {
-			conn.begin(w, true)
-		}
+		conn.rest(t, w, ok)
 	case mark.Flags&(flagBody|flagFinish) == flagBody:
 		// While a response is finished, the server may read the rest of a body that the handler left, and the goroutine
 		// may assist the garbage collector. Neither begins a new request.
@@ -164,14 +148,14 @@ func (f *Finder) addConnMark(
 		}
 		switch {
 		case conn.phase != connActive:
-			if w, ok := f.firstRequestWake(g, id, t); ok && conn.phase == connUnknown {
+			if w, ok := conn.firstRequestWake(c, g, t); ok && conn.phase == connUnknown {
 				conn.begin(w, true)
 				break
 			}
 			conn.begin(t, false)
 			conn.cutAtStart = true
 		case conn.finishStart != 0 || conn.isHandlerEntered:
-			f.beginNext(out, id, conn, t)
+			conn.beginNext(c, out, t)
 		}
 		conn.isHandlerEntered, conn.awaitsFirstByte = true, false
 	case mark.Flags&flagFinish != 0:
@@ -180,10 +164,10 @@ func (f *Finder) addConnMark(
 			conn.cutAtStart = true
 		}
 		isWrite := mark.Flags&flagFlush != 0 && kind == tracefmt.EvGoSyscallBegin
-		if isWrite && conn.flushCount > 0 && !conn.isLastWait && !f.continuesWrite(id, conn.lastFlush, t) {
+		if isWrite && conn.flushCount > 0 && !conn.isLastWait && !conn.continuesWrite(c, t) {
 			// A response is flushed to its end once, so this flush belongs to another response: that of a pipelined
 			// request whose handler has no event.
-			f.beginNext(out, id, conn, t)
+			conn.beginNext(c, out, t)
 		}
 		if isWrite {
 			conn.flushCount++
@@ -197,42 +181,72 @@ func (f *Finder) addConnMark(
 }
 
 // beginNext ends the open request and begins the next one, whose data was available so that there was no idle wait.
-func (f *Finder) beginNext(out *[]Request, id uint64, conn *http1Conn, t int64) {
+func (conn *http1Conn) beginNext(c *collector, out *[]Request, t int64) {
 	end, start := conn.finishStart, conn.finishLast
 	if end == 0 {
 		end, start = t, t
 	}
-	f.endHTTP1(out, id, conn, end)
+	conn.end(c, out, end)
 	conn.begin(start, false)
 }
 
 // firstRequestWake returns when a connection that was idle at the start of the trace got its first request. Its first
 // event is the background read, which precedes the handler, and before it the network woke it from one wait.
-func (f *Finder) firstRequestWake(g *timeline.Gen, id uint64, before int64) (int64, bool) {
+func (conn *http1Conn) firstRequestWake(c *collector, g *timeline.Gen, before int64) (int64, bool) {
 	if !g.First {
 		return 0, false
 	}
-	spans := f.window.Spans(id, g.Base, before, nil)
+	spans := c.window.Spans(conn.id, g.Base, before, nil)
 	if len(spans) == 0 || spans[0].Start != timeline.BeforeTrace || spans[0].State != timeline.Waiting ||
 		!spans[0].Woken || spans[0].Waker != 0 {
 		return 0, false
 	}
-	for i := 1; i < len(spans); i++ {
-		if spans[i].State == timeline.Waiting {
-			return 0, false
-		}
-	}
-	return spans[0].End, true
+	isWaiting := func(s timeline.Span) bool { return s.State == timeline.Waiting }
+	return spans[0].End, !slices.ContainsFunc(spans[1:], isWaiting)
 }
 
-// continuesWrite reports whether a flush's system call at time t continues the one that began at last. net/http retries
+// continuesWrite reports whether a flush's system call at time t continues the last one. net/http retries
 // at once if the socket took only a part of the bytes. Between two responses a request has to be read.
-func (f *Finder) continuesWrite(id uint64, last, t int64) bool {
+func (conn *http1Conn) continuesWrite(c *collector, t int64) bool {
 	const atOnce = 1000 // ns; the loop around write(2) takes a few hundred
-	for _, s := range f.window.Spans(id, last, t, nil) {
-		if s.State == timeline.Syscall && s.Start == last {
+	for _, s := range c.window.Spans(conn.id, conn.lastFlush, t, nil) {
+		if s.State == timeline.Syscall && s.Start == conn.lastFlush {
 			return t-s.End <= atOnce
 		}
 	}
 	return false
+}
+
+// finish ends the requests whose response was sent. They are over even if the goroutine did not get to its next wait.
+func (hs *http1Source) finish(c *collector, _ int64) {
+	for _, conn := range hs.connections {
+		if conn.phase == connActive && conn.finishStart != 0 {
+			conn.end(c, &c.emitted, conn.finishStart)
+		}
+	}
+}
+
+func (hs *http1Source) serves(id uint64) bool { return hs.connections[id] != nil }
+
+func (hs *http1Source) openOn(id uint64) *openRequest {
+	if conn := hs.connections[id]; conn != nil && conn.phase == connActive {
+		return &conn.openRequest
+	}
+	return nil
+}
+
+func (hs *http1Source) visitOpen(visit func(*openRequest, Request)) {
+	for id, conn := range hs.connections {
+		if conn.phase == connActive && !conn.cutAtStart && conn.finishStart == 0 && (conn.isHandlerEntered || !conn.awaitsFirstByte) {
+			visit(&conn.openRequest, Request{Kind: HTTP1, G: id})
+		}
+	}
+}
+
+// hijack removes a connection that continues with another protocol. The request that opened it ends.
+func (hs *http1Source) hijack(c *collector, id uint64, t int64) {
+	if conn := hs.connections[id]; conn != nil && conn.phase == connActive && !conn.cutAtStart {
+		conn.end(c, &c.emitted, t)
+	}
+	delete(hs.connections, id)
 }

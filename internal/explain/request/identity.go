@@ -137,6 +137,15 @@ func (t *taskIdentity) identity() *Identity {
 	return nil
 }
 
+// attach sets the identities that tracers wrote for requests.
+func (x *identityFinder) attach(reqs []Request) {
+	for i := range reqs {
+		if r := &reqs[i]; x.hasIDs && r.Identity == nil && r.Piece != MiddlePiece && !r.CutAtStart {
+			r.Identity = x.identityOf(r)
+		}
+	}
+}
+
 // identityOf returns a request's identity: that of its task, or for other requests the first one that was logged on its
 // goroutine during the request. It is nil if there is none.
 func (x *identityFinder) identityOf(request *Request) *Identity {
@@ -155,9 +164,6 @@ func (x *identityFinder) identityOf(request *Request) *Identity {
 	}
 	return nil
 }
-
-// isEmpty reports whether no request has an identity.
-func (x *identityFinder) isEmpty() bool { return !x.hasIDs }
 
 // An Identity holds what a mark or a tracer writes about a request: its outcome and its ids in a tracing system.
 type Identity struct {

@@ -47,20 +47,20 @@ type endedIteration struct {
 	loopFunc   *loopFunc
 	origin     *originStats
 	iterationContent
-	waitCycle string // see loopFinder.waitCycle
+	waitCycle string // see loopSource.waitCycle
 }
 
 // add records an observation within the iteration.
-func (in *iterationContent) add(loops *loopFinder, f *Finder, obs *observation) {
+func (in *iterationContent) add(loops *loopSource, c *collector, obs *observation) {
 	if !in.hasWorked {
-		in.hasWorked = in.idleWait == 0 || loops.leavesWaitCall(f, in.idleWait, obs.stack)
+		in.hasWorked = in.idleWait == 0 || loops.leavesWaitCall(c, in.idleWait, obs.stack)
 	}
 	if in.ownedFrame == 0 && !obs.isCreatorStack {
-		in.ownedFrame = f.stackInfo(obs.stack).outerOwned
+		in.ownedFrame = c.stackInfo(obs.stack).outerOwned
 	}
 	switch obs.state {
 	case timeline.Syscall:
-		in.hasWritten = in.hasWritten || f.stackInfo(obs.stack).isWrite
+		in.hasWritten = in.hasWritten || c.stackInfo(obs.stack).isWrite
 	case timeline.Running:
 		if in.awaitsRun {
 			in.waits[len(in.waits)-1].resumed = obs.start
@@ -71,7 +71,7 @@ func (in *iterationContent) add(loops *loopFinder, f *Finder, obs *observation) 
 		case reasonOther, reasonSync:
 			return // whether the goroutine waits there depends on other goroutines
 		}
-		wait := f.canonicalStack(obs.stack)
+		wait := c.canonicalStack(obs.stack)
 		if n := len(in.waits); n > 0 && in.waits[n-1].start == obs.start {
 			return // the generation before reported it too
 		}
@@ -87,12 +87,12 @@ func (in *iterationContent) add(loops *loopFinder, f *Finder, obs *observation) 
 
 // leavesWaitCall reports whether a stack is outside of the call in which the goroutine waits for work. The call is the
 // innermost function outside of the standard library. If it is service code, its other lines count as work.
-func (l *loopFinder) leavesWaitCall(f *Finder, idle, id tracefmt.StackID) bool {
+func (l *loopSource) leavesWaitCall(c *collector, idle, id tracefmt.StackID) bool {
 	if id == idle {
 		return false
 	}
-	info := f.stackInfo(idle)
-	wait, stack, callIndex := f.syms.Stack(idle), f.syms.Stack(id), info.innermostIndex
+	info := c.stackInfo(idle)
+	wait, stack, callIndex := c.syms.Stack(idle), c.syms.Stack(id), info.innermostIndex
 	if callIndex < 0 || len(stack) < len(wait)-callIndex {
 		return true
 	}
@@ -100,7 +100,7 @@ func (l *loopFinder) leavesWaitCall(f *Finder, idle, id tracefmt.StackID) bool {
 	if !slices.Equal(stack[1:], wait[callIndex+1:]) {
 		return true
 	}
-	a, b := f.syms.Frame(wait[callIndex]), f.syms.Frame(stack[0])
+	a, b := c.syms.Frame(wait[callIndex]), c.syms.Frame(stack[0])
 	return a.Func != b.Func || info.isInnermostOwned && a.Line != b.Line
 }
 
@@ -112,12 +112,12 @@ type wakeStats struct {
 
 // finishIteration counts an ended iteration. It emits the iteration if it is known to be one unit of work; otherwise
 // the iteration stays unclassified until the generation ends.
-func (l *loopFinder) finishIteration(f *Finder, t endedIteration) {
+func (l *loopSource) finishIteration(c *collector, t endedIteration) {
 	if t.loopFunc.isBusy {
-		l.emitIteration(f, &t, t.start, t.end, 0) // no wake began it
+		l.emitIteration(c, &t, t.start, t.end, 0) // no wake began it
 		return
 	}
-	t.waitCycle = l.waitCycle(f, &t)
+	t.waitCycle = l.waitCycle(c, &t)
 	t.loopFunc.cycles.add(t.waitCycle, len(t.waits))
 	stats := t.loopFunc.wakers[t.wakerFunc]
 	if t.hasWorked {
@@ -127,17 +127,17 @@ func (l *loopFinder) finishIteration(f *Finder, t endedIteration) {
 	}
 	t.loopFunc.wakers[t.wakerFunc] = stats
 	if t.waitCycle == "" && (t.hasWorked || t.wakerFunc == 0) {
-		l.emitIteration(f, &t, t.start, t.end, t.start)
+		l.emitIteration(c, &t, t.start, t.end, t.start)
 	} else {
 		*l.unclassified.extend() = t
 	}
 }
 
 // emitUnclassified emits the units of work of the generation's remaining iterations.
-func (l *loopFinder) emitUnclassified(f *Finder) {
+func (l *loopSource) emitUnclassified(c *collector) {
 	for t := range l.unclassified.elements(0, l.unclassified.length) {
 		if t.hasWorked || !t.loopFunc.isWorklessWaker(t.wakerFunc) {
-			l.emitWorkUnits(f, t)
+			l.emitWorkUnits(c, t)
 		}
 	}
 	l.unclassified.length = 0
@@ -159,7 +159,7 @@ func (r *loopFunc) isWorklessWaker(waker tracefmt.StringID) bool {
 }
 
 // emitIteration emits an iteration or one unit of work of it.
-func (l *loopFinder) emitIteration(f *Finder, t *endedIteration, start, end, ready int64) {
+func (l *loopSource) emitIteration(c *collector, t *endedIteration, start, end, ready int64) {
 	t.origin.inspected++
 	t.origin.total++
 	t.origin.emittedNS += end - start
@@ -167,7 +167,7 @@ func (l *loopFinder) emitIteration(f *Finder, t *endedIteration, start, end, rea
 	if t.loopFunc.emittedCount++; answersClient {
 		t.loopFunc.clientCount++
 	}
-	f.emitted = append(f.emitted, Request{
+	c.emitted = append(c.emitted, Request{
 		Kind: Loop, Start: start, wholeStart: start, End: end, G: t.goroutine, WokenAt: ready,
 		EntryStack: t.waitStack, RootFrame: t.frame, AnswersClient: answersClient,
 	})
@@ -206,7 +206,7 @@ func (c *cycleStats) isWorkUnit(key string) bool {
 // waitCycle returns the sequence of waits that an iteration repeats until it ends, or all its waits if it repeats none.
 // It is "" where the sequence proves nothing. That holds for a single wait, which may be a loop within one unit or a
 // retry. It also holds for waits in a function that the looping function calls.
-func (l *loopFinder) waitCycle(f *Finder, t *endedIteration) string {
+func (l *loopSource) waitCycle(c *collector, t *endedIteration) string {
 	n := len(t.waits)
 	if t.hasTooManyWaits || n < 2 {
 		return ""
@@ -222,7 +222,7 @@ func (l *loopFinder) waitCycle(f *Finder, t *endedIteration) string {
 			break
 		}
 	}
-	if n < 2 || !l.isCycleInLoop(f, t, n) {
+	if n < 2 || !l.isCycleInLoop(c, t, n) {
 		return ""
 	}
 	return all[:4*n]
@@ -232,26 +232,26 @@ func appendID(key []byte, id uint32) []byte { return binary.LittleEndian.AppendU
 
 // isCycleInLoop reports whether the innermost common caller of an iteration's first n waits is the function that waits
 // for work.
-func (l *loopFinder) isCycleInLoop(f *Finder, t *endedIteration, n int) bool {
-	wait, index := f.syms.Stack(t.idleWait), f.stackInfo(t.idleWait).innerOwnedIndex
+func (l *loopSource) isCycleInLoop(c *collector, t *endedIteration, n int) bool {
+	wait, index := c.syms.Stack(t.idleWait), c.stackInfo(t.idleWait).innerOwnedIndex
 	if index < 0 {
 		return false
 	}
-	first := f.syms.Stack(t.waits[0].stack)
+	first := c.syms.Stack(t.waits[0].stack)
 	common := len(first)
 	for _, w := range t.waits[1:n] {
-		o := f.syms.Stack(w.stack)
+		o := c.syms.Stack(w.stack)
 		k := 0
-		for k < common && k < len(o) && f.syms.Frame(first[len(first)-1-k]).Func == f.syms.Frame(o[len(o)-1-k]).Func {
+		for k < common && k < len(o) && c.syms.Frame(first[len(first)-1-k]).Func == c.syms.Frame(o[len(o)-1-k]).Func {
 			k++
 		}
 		common = k
 	}
-	return common == len(wait)-index && f.syms.Frame(first[len(first)-common]).Func == f.syms.Frame(wait[index]).Func
+	return common == len(wait)-index && c.syms.Frame(first[len(first)-common]).Func == c.syms.Frame(wait[index]).Func
 }
 
 // emitWorkUnits emits the units of work of an iteration.
-func (l *loopFinder) emitWorkUnits(f *Finder, t *endedIteration) {
+func (l *loopSource) emitWorkUnits(c *collector, t *endedIteration) {
 	start, ready := t.start, t.start
 	if key := t.waitCycle; key != "" && len(key) < 4*len(t.waits) && t.loopFunc.cycles.isWorkUnit(key) {
 		n := len(key) / 4
@@ -260,9 +260,9 @@ func (l *loopFinder) emitWorkUnits(f *Finder, t *endedIteration) {
 			if unitEnd <= start || unitEnd >= t.end {
 				continue
 			}
-			l.emitIteration(f, t, start, unitEnd, ready)
+			l.emitIteration(c, t, start, unitEnd, ready)
 			start, ready = unitEnd, 0 // the next unit was ready: no wake began it
 		}
 	}
-	l.emitIteration(f, t, start, t.end, ready)
+	l.emitIteration(c, t, start, t.end, ready)
 }

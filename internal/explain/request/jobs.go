@@ -16,9 +16,12 @@ import (
 // minJobs is how many goroutines of a start function must have ended before they count as jobs.
 const minJobs = 8
 
-// jobFinder finds jobs: goroutines whose whole life is one unit of work, of a function that is started repeatedly. A
+// jobSource finds jobs: goroutines whose whole life is one unit of work, of a function that is started repeatedly. A
 // goroutine that a job starts is a part of that job.
-type jobFinder struct {
+type jobSource struct {
+	sourceStubs
+	loops      *loopSource // if the goroutines loop, the iterations are the requests
+	work       *workIndex
 	jobs       map[uint64]*job
 	kinds      map[jobKey]*jobKind
 	startFuncs map[tracefmt.StringID]*startFuncStats
@@ -26,12 +29,8 @@ type jobFinder struct {
 	// the jobs.
 	namesByStarter map[tracefmt.FrameID]tracefmt.FrameID
 	// carriers are the start functions of the standard library. An entry is nil if the function carries no requests.
-	carriers    map[tracefmt.StringID]*carrier
-	mainLife    openRequest // for a trace without requests
-	isMainKnown bool
-	mainPieces  int // emitted in this generation
-	// mainIdleNS is how long the main goroutine waited without work of this process ending the wait.
-	mainIdleNS int64
+	carriers map[tracefmt.StringID]*carrier
+	births   []timeline.Birth // of this generation
 }
 
 type job struct {
@@ -106,61 +105,58 @@ func (s *startFuncStats) countOnly(g uint64) bool {
 	return true
 }
 
-func newJobFinder() jobFinder {
-	return jobFinder{
+func newJobSource(work *workIndex) *jobSource {
+	return &jobSource{
+		work: work,
 		jobs: make(map[uint64]*job), kinds: make(map[jobKey]*jobKind), startFuncs: make(map[tracefmt.StringID]*startFuncStats),
 		namesByStarter: make(map[tracefmt.FrameID]tracefmt.FrameID), carriers: make(map[tracefmt.StringID]*carrier),
 	}
 }
 
-// addBirths records the goroutines that were created in a generation.
-func (j *jobFinder) addBirths(f *Finder, g *timeline.Gen) {
-	for _, c := range j.carriers {
-		if c != nil {
-			clear(c.starters)
+// add records the goroutines that were created in a generation.
+func (j *jobSource) add(c *collector, g *timeline.Gen) {
+	for _, carrier := range j.carriers {
+		if carrier != nil {
+			clear(carrier.starters)
 		}
-	}
-	j.mainPieces = 0
-	if f.requestCount+len(f.emitted) < threshold.MedianSample {
-		f.followMain(g)
 	}
 	for _, s := range j.startFuncs {
 		s.beginGeneration()
 	}
 	// Goroutines that a server starts for itself, net/http one for each request, are removed before sorting.
-	f.births = slices.DeleteFunc(g.Births(f.selectStart, f.births[:0]), func(b timeline.Birth) bool {
-		start := f.stackInfo(b.Start)
+	j.births = slices.DeleteFunc(g.Births(func(start tracefmt.StackID) bool { return j.selectsStart(c, start) }, j.births[:0]), func(b timeline.Birth) bool {
+		start := c.stackInfo(b.Start)
 		if start.role != roleUnclaimed {
-			return b.Creator == 0 || f.isServing(b.Creator, b.Stack)
+			return b.Creator == 0 || c.isServing(b.Creator, b.Stack)
 		}
 		return j.startFuncs[start.startFunc].countOnly(b.G)
 	})
-	timeline.SortBirths(f.births)
-	for i := range f.births {
-		if b := &f.births[i]; f.stackInfo(b.Start).role == roleUnclaimed {
-			j.addJob(f, b)
+	timeline.SortBirths(j.births)
+	for i := range j.births {
+		if b := &j.births[i]; c.stackInfo(b.Start).role == roleUnclaimed {
+			j.addJob(c, b)
 		} else {
-			j.addCarriedJob(f, g, b)
+			j.addCarriedJob(c, g, b)
 		}
 	}
 }
 
 // addJob records a goroutine whose start function belongs to the service or a library other than the standard one.
-func (j *jobFinder) addJob(f *Finder, birth *timeline.Birth) {
+func (j *jobSource) addJob(c *collector, birth *timeline.Birth) {
 	job := &job{
-		openRequest: openRequest{start: birth.Time, pieceStart: birth.Time}, startStack: birth.Start,
-		starterFrame: f.stackInfo(birth.Stack).innerOwned, creatorID: birth.Creator,
-		isStartOwned: f.stackInfo(birth.Start).outerOwned != 0,
+		openRequest: openAt(birth.Time), startStack: birth.Start,
+		starterFrame: c.stackInfo(birth.Stack).innerOwned, creatorID: birth.Creator,
+		isStartOwned: c.stackInfo(birth.Start).outerOwned != 0,
 	}
-	job.isStartedByFetch = !job.isStartOwned && f.stackInfo(birth.Stack).isFetch
-	startFunc, kind := j.kindFor(f, job)
+	job.isStartedByFetch = !job.isStartOwned && c.stackInfo(birth.Stack).isFetch
+	startFunc, kind := j.kindFor(c, job)
 	origin := kind.originStats
 	job.kind = kind
 	if kind.firstEnd != 0 {
 		kind.laterStarts++
 	}
 	servingBefore := origin.servingCount
-	origin.addStarter(f, birth.Creator, birth.Stack)
+	origin.addStarter(c, birth.Creator, birth.Stack)
 	if birth.Creator == 0 {
 		origin.timerCount++
 	}
@@ -169,14 +165,14 @@ func (j *jobFinder) addJob(f *Finder, birth *timeline.Birth) {
 	// A goroutine that a handler or a job starts is a part of that request or job.
 	if creator := j.jobs[birth.Creator]; creator != nil {
 		job.isPart = creator.isPart
-		if creator.carrier != nil && f.stackInfo(birth.Stack).outerOwned != 0 {
+		if creator.carrier != nil && c.stackInfo(birth.Stack).outerOwned != 0 {
 			job.isPart, creator.carrier.carriesRequests = true, true
 		}
 		if !job.isPart && creator.kind != nil && creator.kind.originStats.inspected >= minJobs {
 			job.isPart = true
 		}
 	}
-	if origin.servingCount == servingBefore && f.isAnnotatedAt(birth.Creator, birth.Time) {
+	if origin.servingCount == servingBefore && c.isAnnotatedAt(birth.Creator, birth.Time) {
 		origin.servingCount++
 	}
 	if origin.servingCount > servingBefore {
@@ -191,39 +187,39 @@ func (j *jobFinder) addJob(f *Finder, birth *timeline.Birth) {
 	}
 }
 
-// endJobs emits the jobs that ended in a generation.
-func (j *jobFinder) endJobs(f *Finder, g *timeline.Gen) {
+// settle emits the jobs that ended in a generation.
+func (j *jobSource) settle(c *collector, g *timeline.Gen) {
 	dropped := make(map[uint64]bool)
-	removeEnded(j.jobs, g, func(id uint64, job *job, t int64) { j.endJob(f, id, job, t, dropped) })
+	removeEnded(j.jobs, g, func(id uint64, job *job, t int64) { j.endJob(c, id, job, t, dropped) })
 	if len(dropped) > 0 {
 		// Their lives are the requests, and not their iterations.
-		f.emitted = slices.DeleteFunc(f.emitted, func(r Request) bool { return r.Kind == Loop && dropped[r.G] })
+		c.emitted = slices.DeleteFunc(c.emitted, func(r Request) bool { return r.Kind == Loop && dropped[r.G] })
 	}
 }
 
 // endJob emits a job that ended at t if its goroutines are known to be jobs. It adds goroutines to dropped whose
 // iterations are no requests any more.
-func (j *jobFinder) endJob(f *Finder, id uint64, job *job, t int64, dropped map[uint64]bool) {
-	if job.isPart || f.work.annotated[id] {
+func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64, dropped map[uint64]bool) {
+	if job.isPart || c.annotated[id] {
 		return
 	}
 	var ownedFrame tracefmt.FrameID
 	if job.carrier != nil {
 		var ok bool
-		if ownedFrame, ok = j.resolveCarriedJob(f, job, id, t); !ok {
+		if ownedFrame, ok = j.resolveCarriedJob(c, job, id, t); !ok {
 			return
 		}
 	}
 	kind := job.kind
-	if f.messages.readers[id] != nil {
+	if c.isServed(id) {
 		kind.workerCount++
 	}
-	if turn := f.loops.iterationOf(id); turn != nil && turn.count >= threshold.SmallSample {
+	if turn := j.loops.iterationOf(id); turn != nil && turn.count >= threshold.SmallSample {
 		kind.workerCount++
 	}
 	request := job.complete(Request{Kind: Goroutine, End: t, G: id, EntryStack: job.startStack, RootFrame: ownedFrame})
 	if job.carrier == nil {
-		request.RootFrame = j.nameFrame(f, job, id, t)
+		request.RootFrame = j.nameFrame(c, job, id, t)
 	}
 	if !job.isStartOwned {
 		request.StarterFrame = job.starterFrame
@@ -235,7 +231,7 @@ func (j *jobFinder) endJob(f *Finder, id uint64, job *job, t int64, dropped map[
 	}
 	kind.endedCount++
 	if kind.endedCount <= inspectedPerFunc && !job.isStartOwned && job.starterFrame != 0 &&
-		request.RootFrame == job.starterFrame && f.hasCreatorAwaited(job, id, t) {
+		request.RootFrame == job.starterFrame && job.hasCreatorAwaited(c, id, t) {
 		kind.awaitedCount++
 	}
 	kind.lifeNS += t - job.start
@@ -243,14 +239,14 @@ func (j *jobFinder) endJob(f *Finder, id uint64, job *job, t int64, dropped map[
 		kind.originStats.isLibraryWait = kind.areLibraryWaits()
 		kind.originStats.emittedNS += t - job.start
 	}
-	if kind.pending = append(kind.pending, request); !kind.decideJobs(t - f.traceStart) {
+	if kind.pending = append(kind.pending, request); !kind.decideJobs(t - c.traceStart) {
 		if len(kind.pending) > threshold.TailSample {
 			kind.pending = slices.Delete(kind.pending, 0, 1)
 		}
 		return
 	}
 	for _, request := range kind.pending {
-		if f.loops.iterationOf(request.G) != nil {
+		if j.loops.iterationOf(request.G) != nil {
 			dropped[request.G] = true
 		}
 	}
@@ -259,11 +255,11 @@ func (j *jobFinder) endJob(f *Finder, id uint64, job *job, t int64, dropped map[
 	case request.RootFrame == 0:
 		kind.originStats.groupKeys = appendUnique(kind.originStats.groupKeys, originKey{Goroutine, kind.originStats.startFunc})
 	default:
-		key := originKey{Goroutine, f.syms.Frame(request.RootFrame).Func}
-		f.work.aliases[key] = kind.originStats
+		key := originKey{Goroutine, c.syms.Frame(request.RootFrame).Func}
+		j.work.aliases[key] = kind.originStats
 		kind.originStats.groupKeys = appendUnique(kind.originStats.groupKeys, key)
 	}
-	f.emitted = append(f.emitted, kind.pending...)
+	c.emitted = append(c.emitted, kind.pending...)
 	kind.pending = kind.pending[:0]
 }
 
@@ -278,18 +274,16 @@ func (e *jobKind) areLibraryWaits() bool {
 // hasCreatorAwaited reports whether a job's creator waited for the job and has no other work. The creator must have
 // spent most of the job's life in a wait that the job ended. Its wait before must have been at the same stack, or, if a
 // fetch started the job, a wait for an answer.
-func (f *Finder) hasCreatorAwaited(job *job, jobID uint64, end int64) bool {
+func (job *job) hasCreatorAwaited(c *collector, jobID uint64, end int64) bool {
 	start := job.start
 	var before tracefmt.StackID
-	f.spanBuffer = f.window.Spans(job.creatorID, 2*start-end, end, f.spanBuffer[:0])
-	for i := range f.spanBuffer {
-		s := &f.spanBuffer[i]
+	for _, s := range c.spans(job.creatorID, 2*start-end, end) {
 		switch {
 		case s.State != timeline.Waiting:
 		case s.Start < start:
 			before = s.Stack
 		default:
-			return s.Woken && s.Waker == jobID && (s.Stack == before || job.isStartedByFetch && f.isAnswerWait(before)) &&
+			return s.Woken && s.Waker == jobID && (s.Stack == before || job.isStartedByFetch && c.isAnswerWait(before)) &&
 				2*(s.End-s.Start) > end-start
 		}
 	}
@@ -297,11 +291,11 @@ func (f *Finder) hasCreatorAwaited(job *job, jobID uint64, end int64) bool {
 }
 
 // isAnswerWait reports whether a wait is for an answer, in a library or in a client of the standard library.
-func (f *Finder) isAnswerWait(wait tracefmt.StackID) bool {
+func (sr *stackReader) isAnswerWait(wait tracefmt.StackID) bool {
 	if wait == 0 {
 		return false
 	}
-	p := f.stackInfo(wait)
+	p := sr.stackInfo(wait)
 	return p.isClientCall || p.isInLibrary
 }
 
@@ -316,8 +310,8 @@ func (e *jobKind) decideJobs(observedNS int64) bool {
 
 // nameFrame returns the frame that names a job, 0 for its start function. If the start function
 // belongs to a library, it is the service function that ran, or if none was seen, the line that started the goroutine.
-func (j *jobFinder) nameFrame(f *Finder, job *job, id uint64, end int64) tracefmt.FrameID {
-	if f.stackInfo(job.startStack).outerOwned != 0 {
+func (j *jobSource) nameFrame(c *collector, job *job, id uint64, end int64) tracefmt.FrameID {
+	if c.stackInfo(job.startStack).outerOwned != 0 {
 		return 0
 	}
 	// A service line always gives the library the same function to run. In a library's loop it depends on the
@@ -327,10 +321,9 @@ func (j *jobFinder) nameFrame(f *Finder, job *job, id uint64, end int64) tracefm
 		named = 0
 	}
 	if !ok || job.kind.areTests || job.starterFrame == 0 {
-		f.spanBuffer = f.window.Spans(id, job.start, end, f.spanBuffer[:0])
-		for i := range f.spanBuffer {
-			if s := &f.spanBuffer[i]; s.Stack != 0 && s.Start > job.start {
-				if named = f.stackInfo(s.Stack).outerOwned; named != 0 {
+		for _, s := range c.spans(id, job.start, end) {
+			if s.Stack != 0 && s.Start > job.start {
+				if named = c.stackInfo(s.Stack).outerOwned; named != 0 {
 					j.namesByStarter[job.starterFrame] = named
 					break
 				}
@@ -341,25 +334,25 @@ func (j *jobFinder) nameFrame(f *Finder, job *job, id uint64, end int64) tracefm
 }
 
 // isAlwaysPart reports whether all goroutines with a start function are parts of other work.
-func (j *jobFinder) isAlwaysPart(f *Finder, start tracefmt.StackID) bool {
-	s := j.startFuncs[f.stackInfo(start).startFunc]
+func (j *jobSource) isAlwaysPart(c *collector, start tracefmt.StackID) bool {
+	s := j.startFuncs[c.stackInfo(start).startFunc]
 	return s != nil && s.allParts
 }
 
 // kindFor returns the statistics of a job's start function and of its kind. It creates missing ones.
-func (j *jobFinder) kindFor(f *Finder, job *job) (*startFuncStats, *jobKind) {
-	fn := f.syms.Frame(f.syms.Stack(job.startStack)[0]).Func
+func (j *jobSource) kindFor(c *collector, job *job) (*startFuncStats, *jobKind) {
+	fn := c.syms.Frame(c.syms.Stack(job.startStack)[0]).Func
 	key := jobKey{startFunc: fn}
-	if f.stackInfo(job.startStack).outerOwned == 0 {
+	if c.stackInfo(job.startStack).outerOwned == 0 {
 		key.starterFrame = job.starterFrame
 	}
 	startFunc, kind := entry.GetOrAdd(j.startFuncs, fn), j.kinds[key]
 	if kind == nil {
-		kind = &jobKind{originStats: f.originFor(Goroutine, fn, fn)}
+		kind = &jobKind{originStats: j.work.originFor(Goroutine, fn, fn)}
 		if key.starterFrame != 0 {
-			kind.originStats = f.originFor(Goroutine, f.syms.Frame(key.starterFrame).Func, fn)
+			kind.originStats = j.work.originFor(Goroutine, c.syms.Frame(key.starterFrame).Func, fn)
 		}
-		kind.areTests = f.namer.function(fn).Has(knowledge.Test)
+		kind.areTests = c.namer.function(fn).Has(knowledge.Test)
 		kind.originStats.isOwned = true // even if only library code runs in it
 		j.kinds[key] = kind
 	}
@@ -367,7 +360,7 @@ func (j *jobFinder) kindFor(f *Finder, job *job) (*startFuncStats, *jobKind) {
 	return startFunc, kind
 }
 
-func (j *jobFinder) visitOpen(visit func(*openRequest, Request)) {
+func (j *jobSource) visitOpen(visit func(*openRequest, Request)) {
 	for id, job := range j.jobs {
 		if !job.isPart && job.kind != nil && job.kind.areJobs {
 			r := Request{Kind: Goroutine, G: id, EntryStack: job.startStack}
@@ -379,66 +372,14 @@ func (j *jobFinder) visitOpen(visit func(*openRequest, Request)) {
 	}
 }
 
-// selectStart reports whether goroutines with a start function are to be inspected. Servers' goroutines are not; those
+// selectsStart reports whether goroutines with a start function are to be inspected. Servers' goroutines are not; those
 // of the standard library are if the function may carry requests.
-func (f *Finder) selectStart(start tracefmt.StackID) bool {
-	switch info := f.stackInfo(start); info.role {
+func (j *jobSource) selectsStart(c *collector, start tracefmt.StackID) bool {
+	switch info := c.stackInfo(start); info.role {
 	case roleMachinery:
-		return info.startFunc != 0 && f.jobs.addCarrier(f, start)
+		return info.startFunc != 0 && j.addCarrier(c, start)
 	case roleServer:
 		return false
 	}
 	return true
-}
-
-// mainKey is the PieceKey of the main goroutine's life.
-const mainKey = ^uint64(0)
-
-// followMain emits the main goroutine's life of a generation as one piece, for programs in which no request is found.
-func (f *Finder) followMain(g *timeline.Gen) {
-	jobs := &f.jobs
-	if !g.Knows(1) {
-		return
-	}
-	if !jobs.isMainKnown {
-		jobs.isMainKnown, jobs.mainLife = true, openRequest{start: g.Base, pieceStart: g.Base}
-	}
-	f.spanBuffer = f.window.Spans(1, g.Base, g.End, f.spanBuffer[:0])
-	for i := range f.spanBuffer {
-		s := &f.spanBuffer[i]
-		if s.State != timeline.Waiting {
-			continue
-		}
-		if f.isEndedOutside(g, s) {
-			jobs.mainIdleNS += min(s.End, g.End) - max(s.Start, g.Base)
-		}
-	}
-	if to := f.pieceEnd(1, jobs.mainLife.pieceStart, g.End); to > jobs.mainLife.pieceStart {
-		f.emitted = append(f.emitted, Request{
-			Kind: Main, Start: jobs.mainLife.pieceStart, End: to, G: 1, Piece: MiddlePiece, PieceKey: mainKey,
-		})
-		jobs.mainLife.pieceStart = to
-		jobs.mainPieces = 1
-	}
-}
-
-// isEndedOutside reports whether no work of this process ended a wait: it has not ended, or a timer or the network
-// ended it.
-func (f *Finder) isEndedOutside(g *timeline.Gen, s *timeline.Span) bool {
-	if !s.Woken || s.Waker == 0 {
-		return true
-	}
-	switch f.reasonOf(s.Reason) {
-	case reasonSleep, reasonNetwork:
-		return true
-	}
-	b, born := g.BirthOf(s.Waker) // the runtime starts a goroutine for a context's deadline
-	return born && b.Creator == 0 && f.stackInfo(b.Start).role == roleMachinery
-}
-
-// IsMainIdle reports whether the main goroutine was idle for most of the time: it slept, accepted connections, or
-// waited for a signal.
-func (f *Finder) IsMainIdle() bool {
-	j := &f.jobs
-	return j.isMainKnown && 2*j.mainIdleNS > j.mainLife.pieceStart-j.mainLife.start
 }

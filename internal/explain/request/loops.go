@@ -2,7 +2,6 @@ package request
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 
@@ -13,9 +12,12 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// loopFinder finds worker loops: goroutines that return to the same idle wait repeatedly. An iteration is one request.
+// loopSource finds worker loops: goroutines that return to the same idle wait repeatedly. An iteration is one request.
 // It lasts from the wake of one idle wait to the beginning of the next.
-type loopFinder struct {
+type loopSource struct {
+	sourceStubs
+	jobs        *jobSource // if the goroutines' lives are units of work, their iterations are none
+	work        *workIndex
 	clientWaits map[tracefmt.StackID]bool // waits for the next request of a client
 	loopFuncs   map[tracefmt.StringID]*loopFunc
 	// goroutines are all that may loop, candidates those of the current generation.
@@ -38,8 +40,9 @@ type loopFinder struct {
 	scannedStacks   int
 }
 
-func newLoopFinder(workers int) loopFinder {
-	l := loopFinder{
+func newLoopSource(workers int, jobs *jobSource, work *workIndex) *loopSource {
+	l := &loopSource{
+		jobs: jobs, work: work,
 		clientWaits: make(map[tracefmt.StackID]bool), loopFuncs: make(map[tracefmt.StringID]*loopFunc),
 		goroutines: make(map[uint64]*loopGoroutine),
 		followers:  make(map[tracefmt.StringID]map[tracefmt.StringID]bool),
@@ -52,11 +55,11 @@ func newLoopFinder(workers int) loopFinder {
 
 // scanForServer searches new stacks for an accept call outside of known servers. If there is one, data from the network
 // may be a request of a client; otherwise it is an answer to the process's own request.
-func (l *loopFinder) scanForServer(f *Finder) {
-	for ; l.scannedStacks < f.syms.Stacks() && !l.isUnknownServer; l.scannedStacks++ {
+func (l *loopSource) scanForServer(c *collector) {
+	for ; l.scannedStacks < c.syms.Stacks() && !l.isUnknownServer; l.scannedStacks++ {
 		var roles knowledge.Roles
-		for _, fr := range f.syms.Stack(tracefmt.StackID(l.scannedStacks)) {
-			roles = roles.Union(f.namer.frameFunction(fr).Roles)
+		for _, fr := range c.syms.Stack(tracefmt.StackID(l.scannedStacks)) {
+			roles = roles.Union(c.namer.frameFunction(fr).Roles)
 		}
 		l.isUnknownServer = roles.Has(knowledge.Accept) && !roles.Has(knowledge.KnownServer)
 	}
@@ -134,8 +137,8 @@ type iterationState struct {
 
 // idleRank ranks a wait by how likely it is the loop's wait for work; 0 means it is not. Waits for locks, clients'
 // calls and most sleeps are part of the work.
-func (l *loopFinder) idleRank(f *Finder, obs *observation) (rank int, isLibraryDelay bool) {
-	info := f.stackInfo(obs.stack)
+func (l *loopSource) idleRank(c *collector, obs *observation) (rank int, isLibraryDelay bool) {
+	info := c.stackInfo(obs.stack)
 	if info.isClientCall {
 		return 0, false
 	}
@@ -169,6 +172,9 @@ func (l *loopFinder) idleRank(f *Finder, obs *observation) (rank int, isLibraryD
 // idleMost is the rank of the waits in which nearly every worker waits for work.
 const idleMost = 3
 
+// IsUnknownServer reports whether the process accepts connections for a protocol that no source knows.
+func (f *Finder) IsUnknownServer() bool { return f.loops.isUnknownServer }
+
 // ClientWaits returns a function that reports whether a network wait is for the next request of a client, in a protocol
 // of the service's own. The function holds no reference to the Finder and must not run concurrently with Add.
 func (f *Finder) ClientWaits() func(wait tracefmt.StackID) bool {
@@ -176,36 +182,36 @@ func (f *Finder) ClientWaits() func(wait tracefmt.StackID) bool {
 	return func(wait tracefmt.StackID) bool { return clientWaits[wait] }
 }
 
-func (l *loopFinder) add(f *Finder, g *timeline.Gen) {
+func (l *loopSource) add(c *collector, g *timeline.Gen) {
 	l.expectedIterations = 0
 	removeUnknown(l.goroutines, g)
-	l.scanForServer(f)
-	l.listCandidates(f, g)
-	l.collectObservations(f, g)
+	l.scanForServer(c)
+	l.listCandidates(c, g)
+	l.collectObservations(c, g)
 	for _, goroutine := range l.candidates {
 		if goroutine.pieces > 2*threshold.SmallSample {
-			l.narrowPath(f, goroutine)
+			l.narrowPath(c, goroutine)
 		}
 	}
 	for _, goroutine := range l.candidates {
-		l.findOwnedFrame(f, goroutine)
-		l.countWaits(f, g, goroutine)
+		l.findOwnedFrame(c, goroutine)
+		l.countWaits(c, g, goroutine)
 	}
 	for _, loop := range l.loopFuncs {
 		if loop != nil && loop.idleWait == 0 {
-			if loop.chooseIdleWait(f); loop.idleWait != 0 {
+			if loop.chooseIdleWait(c); loop.idleWait != 0 {
 				l.expectedIterations += loop.waits[loop.idleWait].count
 			}
 		}
 	}
 	// Jobs are appended after the iterations.
-	f.emitted = slices.Grow(f.emitted, l.expectedIterations+min(l.expectedIterations, len(f.births)))
+	c.emitted = slices.Grow(c.emitted, l.expectedIterations+min(l.expectedIterations, len(l.jobs.births)))
 	for _, goroutine := range l.candidates {
 		if goroutine.canIterate {
-			l.followIterations(f, g, goroutine)
+			l.followIterations(c, g, goroutine)
 		}
 	}
-	l.emitUnclassified(f)
+	l.emitUnclassified(c)
 	for _, loop := range l.loopFuncs {
 		if loop != nil && 2*loop.clientCount > loop.emittedCount {
 			l.clientWaits[loop.idleWait] = true
@@ -216,15 +222,17 @@ func (l *loopFinder) add(f *Finder, g *timeline.Gen) {
 	}
 }
 
+func (l *loopSource) settle(c *collector, g *timeline.Gen) { l.work.settle(c, g) }
+
 // listCandidates lists the goroutines that may loop, by id: those that returned from a wait in the generation and that
 // no other source claims.
-func (l *loopFinder) listCandidates(f *Finder, g *timeline.Gen) {
+func (l *loopSource) listCandidates(c *collector, g *timeline.Gen) {
 	l.candidates = l.candidates[:0]
 	g.EachStart(func(id uint64, start tracefmt.StackID, pieces int) {
 		// An older goroutine that never waited in the generation has one piece: its status. A new one has two: its
 		// creation and its run.
-		if pieces < 2 || pieces == 2 && start != 0 || f.startRoleOf(g, id, start) != roleUnclaimed ||
-			start != 0 && f.jobs.isAlwaysPart(f, start) {
+		if pieces < 2 || pieces == 2 && start != 0 || l.work.startRoleOf(c, g, id, start) != roleUnclaimed ||
+			start != 0 && l.jobs.isAlwaysPart(c, start) {
 			return
 		}
 		goroutine := l.goroutines[id]
@@ -234,7 +242,7 @@ func (l *loopFinder) listCandidates(f *Finder, g *timeline.Gen) {
 			o.total += pieces * o.inspected / max(o.pieceCount, 1)
 			return
 		}
-		if j := f.jobs.jobs[id]; f.work.annotated[id] || f.messages.readers[id] != nil || j != nil && (j.isPart || j.kind.areJobs) {
+		if j := l.jobs.jobs[id]; c.annotated[id] || c.isServed(id) || j != nil && (j.isPart || j.kind.areJobs) {
 			return
 		}
 		goroutine = entry.GetOrAdd(l.goroutines, id)
@@ -245,13 +253,13 @@ func (l *loopFinder) listCandidates(f *Finder, g *timeline.Gen) {
 }
 
 // findOwnedFrame sets the outermost service frame of a goroutine.
-func (l *loopFinder) findOwnedFrame(f *Finder, goroutine *loopGoroutine) {
+func (l *loopSource) findOwnedFrame(c *collector, goroutine *loopGoroutine) {
 	if goroutine.ownedFrame != 0 {
 		return
 	}
 	for obs := range goroutine.observations() {
 		if obs.stack != 0 && !obs.isCreatorStack {
-			if goroutine.ownedFrame = f.stackInfo(obs.stack).outerOwned; goroutine.ownedFrame != 0 {
+			if goroutine.ownedFrame = c.stackInfo(obs.stack).outerOwned; goroutine.ownedFrame != 0 {
 				return
 			}
 		}
@@ -259,18 +267,18 @@ func (l *loopFinder) findOwnedFrame(f *Finder, goroutine *loopGoroutine) {
 }
 
 // countWaits adds a goroutine's waits to the statistics of its loop.
-func (l *loopFinder) countWaits(f *Finder, g *timeline.Gen, goroutine *loopGoroutine) {
+func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGoroutine) {
 	var lastLoop *loopFunc
 	goroutine.resetCache()
 	for obs := range goroutine.observations() {
 		if obs.stack == 0 || obs.state != timeline.Syscall && obs.state != timeline.Waiting {
 			continue
 		}
-		loop, _ := l.loopFuncAt(f, goroutine, obs.stack)
+		loop, _ := l.loopFuncAt(c, goroutine, obs.stack)
 		if loop == nil || obs.state == timeline.Syscall && !loop.isBenchmark {
 			continue
 		}
-		info, canonical := f.stackInfo(obs.stack), f.canonicalStack(obs.stack)
+		info, canonical := c.stackInfo(obs.stack), c.canonicalStack(obs.stack)
 		goroutine.canIterate = goroutine.canIterate || loop.idleWait == 0 || loop.idleWait == canonical
 		if loop.idleWait == canonical {
 			l.expectedIterations++
@@ -284,7 +292,7 @@ func (l *loopFinder) countWaits(f *Finder, g *timeline.Gen, goroutine *loopGorou
 			loop.waits[canonical] = stats
 		}
 		if stats.rank == 0 { // a wait that began before the trace has no reason
-			stats.rank, stats.isLibraryDelay = l.idleRank(f, obs)
+			stats.rank, stats.isLibraryDelay = l.idleRank(c, obs)
 			isAnswerWait := info.isLibraryLoop && stats.isLibraryDelay && obs.reason == reasonNetwork
 			if stats.isClientCall = stats.isClientCall || isAnswerWait; stats.isClientCall {
 				stats.rank = 0
@@ -311,7 +319,7 @@ func (l *loopFinder) countWaits(f *Finder, g *timeline.Gen, goroutine *loopGorou
 
 // followIterations ends the iterations of a goroutine: each lasts from the end of an idle wait to the beginning of the
 // next.
-func (l *loopFinder) followIterations(f *Finder, g *timeline.Gen, goroutine *loopGoroutine) {
+func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *loopGoroutine) {
 	iteration := goroutine.iteration
 	var origin *originStats
 	var earlyWait observation // a wait that began before the trace
@@ -324,25 +332,25 @@ func (l *loopFinder) followIterations(f *Finder, g *timeline.Gen, goroutine *loo
 			}
 			continue
 		}
-		if origin != nil && !origin.isOwned && f.stackInfo(obs.stack).outerOwned != 0 && !obs.isCreatorStack {
+		if origin != nil && !origin.isOwned && c.stackInfo(obs.stack).outerOwned != 0 && !obs.isCreatorStack {
 			origin.isOwned = true
 		}
-		loop, isIdle := l.matchIdleWait(f, goroutine, obs)
+		loop, isIdle := l.matchIdleWait(c, goroutine, obs)
 		if !isIdle {
 			switch {
 			case iteration == nil || iteration.start == 0 || obs.start < iteration.start:
-			case loop != nil && loop.isBusy && obs.state == timeline.Waiting && loop.restWaits[f.canonicalStack(obs.stack)]:
+			case loop != nil && loop.isBusy && obs.state == timeline.Waiting && loop.restWaits[c.canonicalStack(obs.stack)]:
 				if origin == nil {
-					origin = l.originOf(f, g, goroutine, iteration.busyWait)
+					origin = l.originOf(c, g, goroutine, iteration.busyWait)
 				}
-				l.endIteration(f, goroutine, obs.start, iteration.busyWait, loop, origin)
+				l.endIteration(c, goroutine, obs.start, iteration.busyWait, loop, origin)
 				if obs.waker != 0 {
 					iteration.restWaker = obs.waker
 				}
 				rests++
 				iteration.start, iteration.iterationContent = 0, iterationContent{}
 			default:
-				iteration.add(l, f, obs)
+				iteration.add(l, c, obs)
 			}
 			continue
 		}
@@ -361,16 +369,16 @@ func (l *loopFinder) followIterations(f *Finder, g *timeline.Gen, goroutine *loo
 		}
 		iteration.lastIdleStart = obs.start
 		if origin == nil {
-			origin = l.originOf(f, g, goroutine, obs.stack)
+			origin = l.originOf(c, g, goroutine, obs.stack)
 		}
 		if iteration.start != 0 && iteration.start == earlyWait.end {
 			earlyWait.reason = obs.reason // assumed, as its stack is
-			l.addBeginning(f, origin, &earlyWait)
+			l.addBeginning(c, origin, &earlyWait)
 			iteration.beginWait, earlyWait.end = earlyWait, 0
 		}
 		if iteration.start != 0 {
-			l.endIteration(f, goroutine, obs.start, obs.stack, loop, origin)
-			if loop.isBusy && f.stackInfo(obs.stack).isLibraryLoop {
+			l.endIteration(c, goroutine, obs.start, obs.stack, loop, origin)
+			if loop.isBusy && c.stackInfo(obs.stack).isLibraryLoop {
 				backToBack++
 			}
 		}
@@ -380,22 +388,22 @@ func (l *loopFinder) followIterations(f *Finder, g *timeline.Gen, goroutine *loo
 			iteration.start, iteration.busyWait = obs.start, obs.stack
 		case obs.woken:
 			iteration.start, iteration.beginWait, iteration.idleWait = obs.end, *obs, obs.stack
-			iteration.wakerFunc = f.stackInfo(obs.wakerStack).innermost
-			l.addBeginning(f, origin, obs)
+			iteration.wakerFunc = c.stackInfo(obs.wakerStack).innermost
+			l.addBeginning(c, origin, obs)
 		}
 	}
 	if backToBack+rests > 0 && iteration.restWaker != 0 {
 		origin.backToBack += backToBack
 		origin.rests += rests
-		origin.arrivals += l.countArrivals(f, g, iteration.restWaker)
+		origin.arrivals += l.countArrivals(c, g, iteration.restWaker)
 	}
 }
 
 // countArrivals counts how often a goroutine got new work in a generation: the ends of its waits for it.
-func (l *loopFinder) countArrivals(f *Finder, g *timeline.Gen, id uint64) (n int) {
-	l.spans = f.window.EachSpans(id, g.Base, g.End+1, l.spans, func(spans []timeline.Span) {
+func (l *loopSource) countArrivals(c *collector, g *timeline.Gen, id uint64) (n int) {
+	l.spans = c.window.EachSpans(id, g.Base, g.End+1, l.spans, func(spans []timeline.Span) {
 		for i := range spans {
-			switch s := &spans[i]; f.reasonOf(s.Reason) {
+			switch s := &spans[i]; c.reasonOf(s.Reason) {
 			case reasonNetwork, reasonReceive, reasonCond:
 				if s.State == timeline.Waiting && s.Woken {
 					n++
@@ -407,7 +415,7 @@ func (l *loopFinder) countArrivals(f *Finder, g *timeline.Gen, id uint64) (n int
 }
 
 // iterationOf returns the iteration of a goroutine, nil if the goroutine never waited for work.
-func (l *loopFinder) iterationOf(id uint64) *iterationState {
+func (l *loopSource) iterationOf(id uint64) *iterationState {
 	if c := l.goroutines[id]; c != nil {
 		return c.iteration
 	}
@@ -415,52 +423,52 @@ func (l *loopFinder) iterationOf(id uint64) *iterationState {
 }
 
 // originOf returns the statistics of the loop that has the given idle wait, and sets them as the goroutine's.
-func (l *loopFinder) originOf(f *Finder, g *timeline.Gen, goroutine *loopGoroutine, wait tracefmt.StackID) *originStats {
-	_, frame := l.loopFuncAt(f, goroutine, wait)
-	origin := f.originFor(Loop, f.syms.Frame(frame).Func, f.stackInfo(wait).startFunc)
-	origin.isOwned = origin.isOwned || f.stackInfo(wait).outerOwned != 0
+func (l *loopSource) originOf(c *collector, g *timeline.Gen, goroutine *loopGoroutine, wait tracefmt.StackID) *originStats {
+	_, frame := l.loopFuncAt(c, goroutine, wait)
+	origin := l.work.originFor(Loop, c.syms.Frame(frame).Func, c.stackInfo(wait).startFunc)
+	origin.isOwned = origin.isOwned || c.stackInfo(wait).outerOwned != 0
 	origin.pieceCount += g.Pieces(goroutine.id)
 	goroutine.origin = origin
 	return origin
 }
 
 // endIteration ends a goroutine's iteration, if it has a duration.
-func (l *loopFinder) endIteration(
-	f *Finder, goroutine *loopGoroutine, end int64, wait tracefmt.StackID, loop *loopFunc, origin *originStats,
+func (l *loopSource) endIteration(
+	c *collector, goroutine *loopGoroutine, end int64, wait tracefmt.StackID, loop *loopFunc, origin *originStats,
 ) {
 	iteration := goroutine.iteration
 	if end <= iteration.start {
 		return
 	}
 	iteration.count++
-	_, frame := l.loopFuncAt(f, goroutine, wait)
+	_, frame := l.loopFuncAt(c, goroutine, wait)
 	// A library's loop runs the functions that it is given: each iteration belongs to the function that ran.
-	if iteration.ownedFrame != 0 && f.stackInfo(wait).outerOwned == 0 {
-		if ranOrigin := f.originFor(Loop, f.syms.Frame(iteration.ownedFrame).Func, f.stackInfo(wait).startFunc); ranOrigin != origin {
+	if iteration.ownedFrame != 0 && c.stackInfo(wait).outerOwned == 0 {
+		if ranOrigin := l.work.originFor(Loop, c.syms.Frame(iteration.ownedFrame).Func, c.stackInfo(wait).startFunc); ranOrigin != origin {
 			if ranOrigin.isOwned = true; iteration.beginWait.end == iteration.start {
-				l.addBeginning(f, ranOrigin, &iteration.beginWait)
+				l.addBeginning(c, ranOrigin, &iteration.beginWait)
 			}
 			origin = ranOrigin
 		}
 		frame = iteration.ownedFrame
 	}
-	l.finishIteration(f, endedIteration{
+	l.finishIteration(c, endedIteration{
 		start: iteration.start, end: end, goroutine: goroutine.id, waitStack: wait, frame: frame, loopFunc: loop, origin: origin,
 		iterationContent: iteration.iterationContent,
 	})
 }
 
 // matchIdleWait returns the loop of an observation, and whether the goroutine waits for work there.
-func (l *loopFinder) matchIdleWait(f *Finder, goroutine *loopGoroutine, obs *observation) (*loopFunc, bool) {
+func (l *loopSource) matchIdleWait(c *collector, goroutine *loopGoroutine, obs *observation) (*loopFunc, bool) {
 	if obs.state != timeline.Waiting && obs.state != timeline.Syscall {
 		return nil, false
 	}
-	loop, _ := l.loopFuncAt(f, goroutine, obs.stack)
-	return loop, loop != nil && loop.idleWait == f.canonicalStack(obs.stack) && (obs.state == timeline.Waiting || loop.isBenchmark)
+	loop, _ := l.loopFuncAt(c, goroutine, obs.stack)
+	return loop, loop != nil && loop.idleWait == c.canonicalStack(obs.stack) && (obs.state == timeline.Waiting || loop.isBenchmark)
 }
 
 // addBeginning counts what ended an idle wait: the network, a timer or a goroutine.
-func (l *loopFinder) addBeginning(f *Finder, origin *originStats, wait *observation) {
+func (l *loopSource) addBeginning(c *collector, origin *originStats, wait *observation) {
 	switch {
 	case wait.reason == reasonNetwork:
 		origin.networkCount++
@@ -468,26 +476,26 @@ func (l *loopFinder) addBeginning(f *Finder, origin *originStats, wait *observat
 		origin.timerCount++
 	default:
 		servingBefore := origin.servingCount
-		origin.addStarter(f, wait.waker, wait.wakerStack)
+		origin.addStarter(c, wait.waker, wait.wakerStack)
 		if origin.servingCount > servingBefore && origin.handlerWaits+origin.handlerDepartures < maxHandlersInspected {
-			l.inspectHandler(f, origin, wait)
+			l.inspectHandler(c, origin, wait)
 		}
 	}
 }
 
 // inspectHandler checks what a handler does after it passed work to a loop: whether it waits for the result or
 // proceeds.
-func (l *loopFinder) inspectHandler(f *Finder, origin *originStats, wait *observation) {
+func (l *loopSource) inspectHandler(c *collector, origin *originStats, wait *observation) {
 	const lookahead = 2e9
-	f.spanBuffer = f.window.SpansCoarse(wait.waker, wait.end, wait.end+lookahead, f.spanBuffer[:0])
-	for i := range f.spanBuffer {
-		span := &f.spanBuffer[i]
+	c.spanBuffer = c.window.SpansCoarse(wait.waker, wait.end, wait.end+lookahead, c.spanBuffer[:0])
+	for i := range c.spanBuffer {
+		span := &c.spanBuffer[i]
 		switch {
 		case span.State == timeline.NotAlive:
 			origin.handlerDepartures++
 			return
 		case span.State == timeline.Waiting && span.Start >= wait.end:
-			if f.reasonOf(span.Reason) == reasonNetwork {
+			if c.reasonOf(span.Reason) == reasonNetwork {
 				origin.handlerDepartures++
 			} else {
 				origin.handlerWaits++
@@ -497,12 +505,6 @@ func (l *loopFinder) inspectHandler(f *Finder, origin *originStats, wait *observ
 	}
 }
 
-// removeUnknown deletes the entries of goroutines that the generation does not know. Unlike removeEnded, it keeps those
-// that end in the generation.
-func removeUnknown[V any](byGoroutine map[uint64]V, g *timeline.Gen) {
-	maps.DeleteFunc(byGoroutine, func(id uint64, _ V) bool { return !g.Knows(id) })
-}
-
 // isRest reports whether a busy goroutine waits for more work in this wait.
 func (w *waitStats) isRest() bool {
 	return w.rank == idleMost && !w.isLibraryDelay && 2*w.selfEndedCount < w.count
@@ -510,7 +512,7 @@ func (w *waitStats) isRest() bool {
 
 // chooseIdleWait chooses the loop's idle wait: by rank, then by distance from the looping function, then by total
 // duration. For a benchmark it is the most frequent event nearest to the benchmark's function.
-func (r *loopFunc) chooseIdleWait(f *Finder) {
+func (r *loopFunc) chooseIdleWait(c *collector) {
 	maxCount := 0
 	for _, stats := range r.waits {
 		maxCount = max(maxCount, stats.count)
@@ -544,7 +546,7 @@ func (r *loopFunc) chooseIdleWait(f *Finder) {
 	}
 	r.idleWait = slices.MinFunc(idleWaits, func(a, b tracefmt.StackID) int {
 		v, stats := r.waits[a], r.waits[b]
-		p, q := *f.stackInfo(a), f.stackInfo(b)
+		p, q := *c.stackInfo(a), c.stackInfo(b)
 		if r.isBenchmark {
 			return cmp.Or(p.depth-q.depth, stats.count-v.count, cmp.Compare(a, b))
 		}
@@ -565,12 +567,12 @@ func (r *loopFunc) chooseIdleWait(f *Finder) {
 
 // loopFuncAt returns the function that loops in a goroutine that waits at a stack, and its frame. The function is nil
 // if loops there are of no interest.
-func (l *loopFinder) loopFuncAt(f *Finder, goroutine *loopGoroutine, id tracefmt.StackID) (*loopFunc, tracefmt.FrameID) {
+func (l *loopSource) loopFuncAt(c *collector, goroutine *loopGoroutine, id tracefmt.StackID) (*loopFunc, tracefmt.FrameID) {
 	// With a common path, all stacks have the same function.
 	if goroutine.cachedStack == id || goroutine.cachedStack != 0 && len(goroutine.commonPath) > 0 {
 		return goroutine.cachedFunc, goroutine.cachedFrame
 	}
-	path, frames := goroutine.commonPath, f.syms.Stack(id)
+	path, frames := goroutine.commonPath, c.syms.Stack(id)
 	if len(frames) == 0 {
 		return nil, 0
 	}
@@ -579,14 +581,14 @@ func (l *loopFinder) loopFuncAt(f *Finder, goroutine *loopGoroutine, id tracefmt
 		path = l.outerFrames
 	}
 	k := 0
-	for k+1 < len(path) && len(l.followers[f.syms.Frame(path[k]).Func]) > 1 {
+	for k+1 < len(path) && len(l.followers[c.syms.Frame(path[k]).Func]) > 1 {
 		k++
 	}
 	goroutine.cachedStack, goroutine.cachedFrame = id, path[k]
-	if goroutine.ownedFrame != 0 && !f.namer.isOwned(f.syms.Frame(path[k])) {
+	if goroutine.ownedFrame != 0 && !c.namer.isOwned(c.syms.Frame(path[k])) {
 		goroutine.cachedFrame = goroutine.ownedFrame
 	}
-	goroutine.cachedFunc = l.loopFuncOf(f, f.syms.Frame(goroutine.cachedFrame).Func, frames)
+	goroutine.cachedFunc = l.loopFuncOf(c, c.syms.Frame(goroutine.cachedFrame).Func, frames)
 	return goroutine.cachedFunc, goroutine.cachedFrame
 }
 
@@ -594,46 +596,46 @@ func (l *loopFinder) loopFuncAt(f *Finder, goroutine *loopGoroutine, id tracefmt
 func (c *loopGoroutine) resetCache() { c.cachedStack, c.cachedFunc, c.cachedFrame = 0, nil, 0 }
 
 // loopFuncOf returns a looping function, nil if loops there are of no interest.
-func (l *loopFinder) loopFuncOf(f *Finder, fn tracefmt.StringID, frames []tracefmt.FrameID) *loopFunc {
+func (l *loopSource) loopFuncOf(c *collector, fn tracefmt.StringID, frames []tracefmt.FrameID) *loopFunc {
 	loop, ok := l.loopFuncs[fn]
 	if !ok {
-		if !f.namer.function(fn).Has(knowledge.Stdlib) {
+		if !c.namer.function(fn).Has(knowledge.Stdlib) {
 			loop = &loopFunc{
 				waits: make(map[tracefmt.StackID]*waitStats), wakers: make(map[tracefmt.StringID]wakeStats),
 				cycles: cycleStats{single: make(map[string]int), repeated: make(map[string]int)},
 			}
-			loop.isBenchmark = f.namer.frameFunction(frames[len(frames)-1]).Has(knowledge.Benchmark)
+			loop.isBenchmark = c.namer.frameFunction(frames[len(frames)-1]).Has(knowledge.Benchmark)
 		}
 		l.loopFuncs[fn] = loop
 	}
-	if e := f.jobs.kinds[jobKey{startFunc: fn}]; e != nil && e.areJobs {
+	if e := l.jobs.kinds[jobKey{startFunc: fn}]; e != nil && e.areJobs {
 		return nil // the goroutine's life is the unit
 	}
 	return loop
 }
 
 // narrowPath reduces commonPath to what the stacks of the goroutine's new waits share with it, and records followers.
-func (l *loopFinder) narrowPath(f *Finder, goroutine *loopGoroutine) {
+func (l *loopSource) narrowPath(c *collector, goroutine *loopGoroutine) {
 	lastStack := tracefmt.StackID(0)
 	for obs := range goroutine.observations() {
 		if obs.state != timeline.Waiting || obs.stack == 0 || obs.stack == lastStack {
 			continue
 		}
 		lastStack = obs.stack
-		frames := f.syms.Stack(obs.stack)
+		frames := c.syms.Stack(obs.stack)
 		if goroutine.commonPath == nil {
 			goroutine.commonPath = appendOutermost(frames, nil)
 			continue
 		}
 		path, n := goroutine.commonPath, 0
-		for n < len(path) && n < len(frames) && f.syms.Frame(path[n]).Func == f.syms.Frame(frames[len(frames)-1-n]).Func {
+		for n < len(path) && n < len(frames) && c.syms.Frame(path[n]).Func == c.syms.Frame(frames[len(frames)-1-n]).Func {
 			n++
 		}
 		goroutine.commonPath = path[:n]
 	}
 	for k := 0; k+1 < len(goroutine.commonPath); k++ {
-		fn, next := f.syms.Frame(goroutine.commonPath[k]).Func, f.syms.Frame(goroutine.commonPath[k+1]).Func
-		if f.namer.function(next).Has(knowledge.Stdlib) {
+		fn, next := c.syms.Frame(goroutine.commonPath[k]).Func, c.syms.Frame(goroutine.commonPath[k+1]).Func
+		if c.namer.function(next).Has(knowledge.Stdlib) {
 			break
 		}
 		if l.followers[fn] == nil {

@@ -46,6 +46,14 @@ type marker struct {
 	earlySpanTime int64
 }
 
+// markSource finds the requests that service/mark delimits.
+type markSource struct {
+	sourceStubs
+	isIgnored bool
+	markers   map[uint64]*marker
+	keys      map[tracefmt.StringID]markKey
+}
+
 type openMark struct {
 	openRequest
 	name tracefmt.StringID
@@ -60,13 +68,13 @@ type endedMark struct {
 // InternMarks adds the words of a generation's marks to symbols. The caller takes the Finder's snapshot of the symbols
 // after it and then calls Add.
 func (f *Finder) InternMarks(syms *tracefmt.Symbols, g *timeline.Gen) {
-	if f.opts.IgnoreMarks || f.calls != nil {
+	if f.marks.isIgnored {
 		return
 	}
 	for i := range g.User {
 		e := &g.User[i]
-		if _, ok := f.markKeys[e.Name]; !ok && e.Kind == timeline.LogMessage {
-			f.markKeys[e.Name] = readMark(syms, syms.String(e.Name))
+		if _, ok := f.marks.keys[e.Name]; !ok && e.Kind == timeline.LogMessage {
+			f.marks.keys[e.Name] = readMark(syms, syms.String(e.Name))
 		}
 	}
 }
@@ -103,28 +111,28 @@ func readMark(syms *tracefmt.Symbols, text string) markKey {
 // maxSpanBefore is how long before its request's mark a span may begin.
 const maxSpanBefore = 1e6
 
-// followMark processes a user log, if it is a mark.
-func (f *Finder) followMark(event *timeline.UserEvent) {
-	key := f.markKeys[event.Name]
+// addEvent processes a user log, if it is a mark.
+func (ms *markSource) addEvent(c *collector, event *timeline.UserEvent) {
+	key := ms.keys[event.Name]
 	if key.verb == markNone {
 		return
 	}
-	marker := entry.GetOrAdd(f.markers, event.G)
-	f.work.annotated[event.G] = true
+	marker := entry.GetOrAdd(ms.markers, event.G)
+	c.annotated[event.G] = true
 	switch key.verb {
 	case markBegin:
 		if marker.depth++; marker.depth > 1 {
 			break // a part of the outer mark
 		}
 		marker.mark = openMark{
-			openRequest: openRequest{start: event.Time, pieceStart: event.Time}, name: key.name,
+			openRequest: openAt(event.Time), name: key.name,
 			id: Identity{MarkKind: key.kind, BeforeMark: -1},
 		}
 		if marker.earlySpanTime != 0 && event.Time-marker.earlySpanTime < maxSpanBefore {
 			marker.mark.id.TraceID, marker.mark.id.SpanID = marker.earlySpan.TraceID, marker.earlySpan.SpanID
 		}
 		var caller Identity
-		if caller.readTraceparent(f.syms.String(event.Value)) {
+		if caller.readTraceparent(c.syms.String(event.Value)) {
 			if !marker.mark.id.HasTraceID() {
 				marker.mark.id.TraceID = caller.TraceID
 			}
@@ -150,10 +158,10 @@ func (f *Finder) followMark(event *timeline.UserEvent) {
 			ended.name = key.name
 		}
 		marker.ended = append(marker.ended, ended)
-		f.work.addAnnotation(event.G, ended.start, ended.endTime)
+		c.addAnnotation(event.G, ended.start, ended.endTime)
 	case markSpan:
 		var spanIDs Identity
-		if !spanIDs.readTraceparent(f.syms.String(event.Value)) {
+		if !spanIDs.readTraceparent(c.syms.String(event.Value)) {
 			break
 		}
 		switch {
@@ -177,10 +185,9 @@ func (d *endedMark) request(g uint64) Request {
 	return r
 }
 
-// emitMarks emits the marks within a request of another source on goroutine id. It returns true if the request has
-// marks, emitted or open, which represent it.
-func (f *Finder) emitMarks(out *[]Request, id uint64, begin *openRequest, end int64) bool {
-	marker := f.markers[id]
+// emitInstead emits the marks within a request of a protocol. They represent it, emitted or open.
+func (ms *markSource) emitInstead(out *[]Request, id uint64, begin *openRequest, end int64) bool {
+	marker := ms.markers[id]
 	if marker == nil {
 		return false
 	}
@@ -214,46 +221,44 @@ func (m *marker) hasMarkWithin(o *openRequest, end int64) bool {
 }
 
 // isMarked reports whether an open request of another source is a marked request or a part of one.
-func (f *Finder) isMarked(id uint64, o *openRequest) bool {
-	m := f.markers[id]
+func (ms *markSource) isMarked(id uint64, o *openRequest) bool {
+	m := ms.markers[id]
 	return m != nil && o.pieceKey == 0 && (m.depth > 0 && m.mark.start <= o.start || m.hasMarkWithin(o, math.MaxInt64))
 }
 
 // isPartlyMarked reports whether a task or region that ended now is within a mark or contains marks. The marks are the
 // requests then. If pieces of it were emitted, it returns false, because the last piece must be emitted too.
-func (f *Finder) isPartlyMarked(id uint64, o *openRequest) bool {
-	m := f.markers[id]
-	return m != nil && o.pieceKey == 0 && (f.isMarked(id, o) ||
+func (ms *markSource) isPartlyMarked(id uint64, o *openRequest) bool {
+	m := ms.markers[id]
+	return m != nil && o.pieceKey == 0 && (ms.isMarked(id, o) ||
 		slices.ContainsFunc(m.ended, func(d endedMark) bool { return d.start >= o.start || d.cutAtStart }))
 }
 
-// emitFreeMarks emits the marks that ended without their protocol's request, which may end later or not exist. It also
-// removes goroutines that are gone.
-func (f *Finder) emitFreeMarks(g *timeline.Gen) {
-	for id, m := range f.markers {
+// settle emits the marks that ended without their protocol's request, which may end later or not exist.
+func (ms *markSource) settle(c *collector, g *timeline.Gen) {
+	for id, m := range ms.markers {
 		for i := range m.ended {
 			d := &m.ended[i]
-			if o := f.protocolRequest(id); o != nil && !d.cutAtStart && !o.cutAtStart && o.start <= d.start {
+			if o := c.openServed(id); o != nil && !d.cutAtStart && !o.cutAtStart && o.start <= d.start {
 				d.id.BeforeMark = d.start - o.start
 			}
-			f.emitted = append(f.emitted, d.request(id))
+			c.emitted = append(c.emitted, d.request(id))
 			m.setLastEmitted(d)
 		}
 		m.ended = m.ended[:0]
 	}
-	removeEnded(f.markers, g, nil)
+	removeEnded(ms.markers, g, nil)
 }
 
-// protocolRequest returns the open request of a protocol on a goroutine, nil if there is none.
-func (f *Finder) protocolRequest(id uint64) *openRequest {
-	if c := f.connections[id]; c != nil && c.phase == connActive {
-		return &c.openRequest
+func (ms *markSource) isOpenAt(g uint64, t int64) bool {
+	m := ms.markers[g]
+	return m != nil && m.depth > 0 && m.mark.start <= t
+}
+
+func (ms *markSource) visitOpen(visit func(*openRequest, Request)) {
+	for id, m := range ms.markers {
+		if m.depth > 0 {
+			visit(&m.mark.openRequest, Request{Kind: Mark, G: id, Name: m.mark.name, Identity: &m.mark.id})
+		}
 	}
-	if s := f.streams[id]; s != nil {
-		return &s.openRequest
-	}
-	if w := f.grpcWorkers[id]; w != nil && w.busy {
-		return &w.openRequest
-	}
-	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// messageFinder follows goroutines that read messages from a WebSocket: the goroutine of an HTTP/1 connection whose
+// messageSource follows goroutines that read messages from a WebSocket: the goroutine of an HTTP/1 connection whose
 // handler has hijacked it, or one that was started for it. A message is a request:
 //
 //	wait for the next message (NextReader) -> woken: start
@@ -20,14 +20,15 @@ import (
 //
 // If the next message is available at once, it is read without a wait; then that read ends the one and begins the
 // other. A message that one read returned together with the one before leaves no event and counts as a part of it.
-type messageFinder struct {
-	readers map[uint64]*messageReader
+type messageSource struct {
+	sourceStubs
+	connections *http1Source // loses the connections that become WebSockets
+	readers     map[uint64]*messageReader
 	// otherReaders are connections' goroutines that read a WebSocket and continued with HTTP: the WebSocket belongs to
 	// a connection from their handler to another server.
 	otherReaders  map[uint64]bool
 	nameFrames    map[tracefmt.FrameID]tracefmt.FrameID // what names the messages, by the library's caller
-	spans         []timeline.Span
-	handlingTimes map[tracefmt.FrameID]*handlingTime // by the library's caller
+	handlingTimes map[tracefmt.FrameID]*handlingTime    // by the library's caller
 }
 
 // handlingTime is the total time in which messages were handled. queuedNS is the time of those messages at whose end
@@ -56,35 +57,36 @@ const (
 	readActive
 )
 
-func newMessageFinder() messageFinder {
-	return messageFinder{
-		readers: make(map[uint64]*messageReader), otherReaders: make(map[uint64]bool),
+func newMessageSource(connections *http1Source) *messageSource {
+	return &messageSource{
+		connections: connections,
+		readers:     make(map[uint64]*messageReader), otherReaders: make(map[uint64]bool),
 		nameFrames: make(map[tracefmt.FrameID]tracefmt.FrameID), handlingTimes: make(map[tracefmt.FrameID]*handlingTime),
 	}
 }
 
-func (ms *messageFinder) add(f *Finder, g *timeline.Gen) {
+func (ms *messageSource) add(c *collector, g *timeline.Gen) {
 	removeUnknown(ms.otherReaders, g)
-	g.EachMarked(func(id uint64, marks []timeline.Mark) { ms.addMarks(f, id, marks) })
+	g.EachMarked(func(id uint64, marks []timeline.Mark) { ms.addMarks(c, id, marks) })
 	if len(ms.readers) == 0 {
 		return
 	}
-	first := len(f.emitted)
+	first := len(c.emitted)
 	votes := make(map[tracefmt.FrameID]map[tracefmt.FrameID]int)
 	for _, id := range slices.Sorted(maps.Keys(ms.readers)) {
 		r := ms.readers[id]
-		if !f.work.annotated[id] {
-			ms.spans = f.window.Spans(id, g.Base, g.End+1, ms.spans[:0])
-			ms.follow(f, id, r)
-			ms.addVotes(f, r, votes)
+		if !c.annotated[id] {
+			spans := c.spans(id, g.Base, g.End+1)
+			ms.follow(c, id, r, spans)
+			ms.addVotes(c, r, spans, votes)
 		}
 	}
 	removeEnded(ms.readers, g, nil) // events after the end of a connection are no message
-	ms.resolveNames(votes, f.emitted[first:])
+	ms.resolveNames(votes, c.emitted[first:])
 }
 
 // addMarks records a goroutine that waited for a message.
-func (ms *messageFinder) addMarks(f *Finder, id uint64, marks []timeline.Mark) {
+func (ms *messageSource) addMarks(c *collector, id uint64, marks []timeline.Mark) {
 	index := slices.IndexFunc(marks, func(m timeline.Mark) bool { return m.Flags&flagMessage != 0 })
 	reader := ms.readers[id]
 	if index < 0 && reader == nil || ms.otherReaders[id] {
@@ -100,31 +102,25 @@ func (ms *messageFinder) addMarks(f *Finder, id uint64, marks []timeline.Mark) {
 		return
 	}
 	ms.readers[id] = &messageReader{}
-	if conn := f.connections[id]; conn != nil {
-		// The request that opened the WebSocket is over.
-		if conn.phase == connActive && !conn.cutAtStart {
-			f.endHTTP1(&f.emitted, id, conn, marks[index].Time)
-		}
-		delete(f.connections, id)
-	}
+	ms.connections.hijack(c, id, marks[index].Time)
 }
 
 // follow emits the messages of a goroutine.
-func (ms *messageFinder) follow(f *Finder, id uint64, reader *messageReader) {
-	for i := range ms.spans {
-		span := &ms.spans[i]
+func (ms *messageSource) follow(c *collector, id uint64, reader *messageReader, spans []timeline.Span) {
+	for i := range spans {
+		span := &spans[i]
 		isSameWait := reader.phase == readIdle && span.State == timeline.Waiting && span.Start == reader.idleSince
 		if span.Stack == 0 || span.Origin == timeline.OriginCreated || span.Start < reader.followedUntil && !isSameWait {
 			continue // both generations report a span that crosses their border
 		}
 		reader.followedUntil = span.Start + 1
-		switch message := f.stackInfo(span.Stack).isMessageWait; {
+		switch message := c.stackInfo(span.Stack).isMessageWait; {
 		case !message:
 			if reader.nextRead != 0 && span.State != timeline.Runnable {
 				if reader.phase == readActive && reader.callerFrame != 0 {
 					entry.GetOrAdd(ms.handlingTimes, reader.callerFrame).queuedNS += reader.nextRead - reader.start
 				}
-				ms.endMessage(f, id, reader, reader.nextRead) // the read returned data
+				ms.endMessage(c, id, reader, reader.nextRead) // the read returned data
 				reader.begin(reader.nextRead, false)
 			}
 			reader.hasWorked = true
@@ -132,13 +128,13 @@ func (ms *messageFinder) follow(f *Finder, id uint64, reader *messageReader) {
 			if reader.nextRead == 0 && (reader.phase == readUnknown || reader.phase == readActive && reader.hasWorked) {
 				reader.nextRead = span.Start
 			}
-		case span.State == timeline.Waiting && f.reasonOf(span.Reason) == reasonNetwork:
+		case span.State == timeline.Waiting && c.reasonOf(span.Reason) == reasonNetwork:
 			reader.waitStack = span.Stack
 			if reader.callerFrame == 0 {
-				reader.callerFrame = ms.libraryCaller(f, span.Stack)
+				reader.callerFrame = ms.libraryCaller(c, span.Stack)
 			}
 			if !isSameWait {
-				ms.endMessage(f, id, reader, span.Start)
+				ms.endMessage(c, id, reader, span.Start)
 				reader.openRequest, reader.phase, reader.idleSince, reader.nextRead = openRequest{}, readIdle, span.Start, 0
 			}
 			if span.Woken {
@@ -149,11 +145,11 @@ func (ms *messageFinder) follow(f *Finder, id uint64, reader *messageReader) {
 }
 
 func (r *messageReader) begin(t int64, ready bool) {
-	r.openRequest, r.phase, r.isWoken, r.hasWorked, r.nextRead = openRequest{start: t, pieceStart: t}, readActive, ready, false, 0
+	r.openRequest, r.phase, r.isWoken, r.hasWorked, r.nextRead = openAt(t), readActive, ready, false, 0
 }
 
 // endMessage emits the message that a goroutine handled until t.
-func (ms *messageFinder) endMessage(f *Finder, id uint64, reader *messageReader, t int64) {
+func (ms *messageSource) endMessage(c *collector, id uint64, reader *messageReader, t int64) {
 	if reader.phase != readActive {
 		return
 	}
@@ -164,17 +160,22 @@ func (ms *messageFinder) endMessage(f *Finder, id uint64, reader *messageReader,
 	if reader.isWoken {
 		message.WokenAt = reader.start
 	}
-	f.emitFromProtocol(&f.emitted, &reader.openRequest, message)
+	c.emitServed(&c.emitted, &reader.openRequest, message)
 }
 
-func (r *messageReader) openMessage(id uint64, ms *messageFinder) Request {
+func (r *messageReader) openMessage(id uint64, ms *messageSource) Request {
 	return Request{Kind: WebSocket, G: id, EntryStack: r.waitStack, RootFrame: ms.nameFrame(r.callerFrame)}
 }
 
-func (ms *messageFinder) visitOpen(f *Finder, visit func(*openRequest, Request)) {
+func (ms *messageSource) serves(id uint64) bool { return ms.readers[id] != nil }
+
+// openOn returns nil: annotations within a message are emitted when they end, and represent it.
+func (ms *messageSource) openOn(uint64) *openRequest { return nil }
+
+func (ms *messageSource) visitOpen(visit func(*openRequest, Request)) {
 	for id, r := range ms.readers {
 		// A goroutine that has read one message may only write from then on. That is a stream, and no message.
-		if r.phase == readActive && r.count > 0 && !f.isMarked(id, &r.openRequest) {
+		if r.phase == readActive && r.count > 0 {
 			visit(&r.openRequest, r.openMessage(id, ms))
 		}
 	}
@@ -194,16 +195,16 @@ func (f *Finder) QueuedMessageShare(name tracefmt.StringID) float64 {
 
 // libraryCaller returns the frame that called the library to read a message: the innermost service frame, else one of
 // another library, else the library's own.
-func (ms *messageFinder) libraryCaller(f *Finder, stack tracefmt.StackID) tracefmt.FrameID {
-	frames := f.syms.Stack(stack)
-	index := slices.IndexFunc(frames, func(fr tracefmt.FrameID) bool { return f.namer.frameFunction(fr).Has(knowledge.MessageBegin) })
+func (ms *messageSource) libraryCaller(c *collector, stack tracefmt.StackID) tracefmt.FrameID {
+	frames := c.syms.Stack(stack)
+	index := slices.IndexFunc(frames, func(fr tracefmt.FrameID) bool { return c.namer.frameFunction(fr).Has(knowledge.MessageBegin) })
 	callers := frames[index+1:]
-	if i := slices.IndexFunc(callers, func(fr tracefmt.FrameID) bool { return f.namer.isOwned(f.syms.Frame(fr)) }); i >= 0 {
+	if i := slices.IndexFunc(callers, func(fr tracefmt.FrameID) bool { return c.namer.isOwned(c.syms.Frame(fr)) }); i >= 0 {
 		return callers[i]
 	}
-	library := libraryOf(f.namer.frameFunction(frames[index]).name)
+	library := libraryOf(c.namer.frameFunction(frames[index]).name)
 	if i := slices.IndexFunc(callers, func(fr tracefmt.FrameID) bool {
-		fn := f.namer.frameFunction(fr)
+		fn := c.namer.frameFunction(fr)
 		return !fn.Has(knowledge.Stdlib) && libraryOf(fn.name) != library
 	}); i >= 0 {
 		return callers[i]
@@ -213,24 +214,24 @@ func (ms *messageFinder) libraryCaller(f *Finder, stack tracefmt.StackID) tracef
 
 // addVotes counts which function both calls the library and handles messages: the innermost service function that the
 // wait's stack shares with each other stack.
-func (ms *messageFinder) addVotes(f *Finder, reader *messageReader, votes map[tracefmt.FrameID]map[tracefmt.FrameID]int) {
+func (ms *messageSource) addVotes(c *collector, reader *messageReader, spans []timeline.Span, votes map[tracefmt.FrameID]map[tracefmt.FrameID]int) {
 	if reader.callerFrame == 0 || ms.nameFrames[reader.callerFrame] != 0 {
 		return
 	}
 	if votes[reader.callerFrame] == nil {
 		votes[reader.callerFrame] = make(map[tracefmt.FrameID]int)
 	}
-	frames := f.syms.Stack(reader.waitStack)
+	frames := c.syms.Stack(reader.waitStack)
 	frames = frames[max(slices.Index(frames, reader.callerFrame), 0):]
-	for i := range ms.spans {
-		span := &ms.spans[i]
-		if span.Stack == 0 || span.Origin == timeline.OriginCreated || f.stackInfo(span.Stack).isMessageWait {
+	for i := range spans {
+		span := &spans[i]
+		if span.Stack == 0 || span.Origin == timeline.OriginCreated || c.stackInfo(span.Stack).isMessageWait {
 			continue
 		}
 		for _, fr := range frames {
-			frame := f.syms.Frame(fr)
-			isSameFunc := func(handlerFrame tracefmt.FrameID) bool { return f.syms.Frame(handlerFrame).Func == frame.Func }
-			if f.namer.isOwned(frame) && slices.ContainsFunc(f.syms.Stack(span.Stack), isSameFunc) {
+			frame := c.syms.Frame(fr)
+			isSameFunc := func(handlerFrame tracefmt.FrameID) bool { return c.syms.Frame(handlerFrame).Func == frame.Func }
+			if c.namer.isOwned(frame) && slices.ContainsFunc(c.syms.Stack(span.Stack), isSameFunc) {
 				votes[reader.callerFrame][fr]++
 				break
 			}
@@ -239,12 +240,12 @@ func (ms *messageFinder) addVotes(f *Finder, reader *messageReader, votes map[tr
 }
 
 // nameFrame returns the frame that names the messages of a library's caller: the caller until resolveNames has chosen.
-func (ms *messageFinder) nameFrame(caller tracefmt.FrameID) tracefmt.FrameID {
+func (ms *messageSource) nameFrame(caller tracefmt.FrameID) tracefmt.FrameID {
 	return cmp.Or(ms.nameFrames[caller], caller)
 }
 
 // resolveNames chooses the frame with the most votes for each caller that has messages, and renames the emitted ones.
-func (ms *messageFinder) resolveNames(votes map[tracefmt.FrameID]map[tracefmt.FrameID]int, out []Request) {
+func (ms *messageSource) resolveNames(votes map[tracefmt.FrameID]map[tracefmt.FrameID]int, out []Request) {
 	for caller, counts := range votes {
 		best := caller
 		for fr, n := range counts {

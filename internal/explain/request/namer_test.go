@@ -201,8 +201,8 @@ func TestTasksInstead(t *testing.T) {
 		start, end int64 // of the task, in a request from 0 to 100
 		want       bool
 	}{{20, 100, true}, {80, 100, false}, {80, 1000, false}, {50, 1000, true}} {
-		f := &Finder{endedTasks: map[uint64][]endedTask{1: {{openRequest{start: c.start, pieceStart: c.start}, Request{G: 1, End: c.end}}}}}
-		if got := f.emitTasksInstead(1, 0, 100); got != c.want {
+		tasks := &taskSource{ended: map[uint64]*[]endedTask{1: {{openAt(c.start), Request{G: 1, End: c.end}}}}}
+		if got := tasks.emitInstead(new([]Request), 1, new(openRequest), 100); got != c.want {
 			t.Errorf("a task from %d to %d replaces a request from 0 to 100: %t", c.start, c.end, got)
 		}
 	}

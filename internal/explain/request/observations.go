@@ -46,7 +46,7 @@ func (x *observationCollector) reset() {
 	x.isFirst, x.hasRun, x.recentStacks = true, false, [4]tracefmt.StackID{}
 }
 
-func (x *observationCollector) add(f *Finder, spans []timeline.Span) {
+func (x *observationCollector) add(c *collector, spans []timeline.Span) {
 	for i := range spans {
 		span := &spans[i]
 		isFirst := x.isFirst
@@ -69,7 +69,7 @@ func (x *observationCollector) add(f *Finder, spans []timeline.Span) {
 			x.recentCount++
 			x.recentStacks[x.recentCount%len(x.recentStacks)] = stack
 		}
-		*x.states.extend() = observedState{span.Start, span.Stack, span.State, f.reasonOf(span.Reason), span.Woken, isCreatorStack}
+		*x.states.extend() = observedState{span.Start, span.Stack, span.State, c.reasonOf(span.Reason), span.Woken, isCreatorStack}
 		if isWait {
 			*x.waits.extend() = observedWait{span.End, span.Waker, span.WakerStack}
 			x.hasRun, x.recentStacks, x.recentCount = false, [4]tracefmt.StackID{span.Stack}, 0
@@ -78,15 +78,15 @@ func (x *observationCollector) add(f *Finder, spans []timeline.Span) {
 }
 
 // collectObservations collects the observations of all candidates in parallel.
-func (l *loopFinder) collectObservations(f *Finder, g *timeline.Gen) {
-	runParallel(&l.collectors, f.opts.Workers, l.candidates, 1, func(collectors **observationCollector, list []*loopGoroutine) {
+func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
+	runParallel(&l.collectors, c.workers, l.candidates, 1, func(collectors **observationCollector, list []*loopGoroutine) {
 		collector := *collectors
 		for _, goroutine := range list {
 			goroutine.collector = collector
 			goroutine.firstObservation, goroutine.firstWait = collector.states.length, collector.waits.length
 			collector.reset()
-			collector.spans = f.window.EachSpans(goroutine.id, g.Base, g.End+1, collector.spans, func(spans []timeline.Span) {
-				collector.add(f, spans)
+			collector.spans = c.window.EachSpans(goroutine.id, g.Base, g.End+1, collector.spans, func(spans []timeline.Span) {
+				collector.add(c, spans)
 			})
 			goroutine.endObservation = collector.states.length
 		}
@@ -164,17 +164,17 @@ var reasonTexts = [...]struct {
 }
 
 // resolveReasons looks up the texts of reasons that are not known yet.
-func (f *Finder) resolveReasons() {
+func (sr *stackReader) resolveReasons() {
 	for i := range reasonTexts {
-		if f.reasonIDs[i] == 0 {
-			f.reasonIDs[i] = f.syms.Lookup(reasonTexts[i].text)
+		if sr.reasonIDs[i] == 0 {
+			sr.reasonIDs[i] = sr.syms.Lookup(reasonTexts[i].text)
 		}
 	}
 }
 
 // reasonOf returns the reason that a text means. It is safe for concurrent use.
-func (f *Finder) reasonOf(id tracefmt.StringID) reason {
-	for i, textID := range f.reasonIDs {
+func (sr *stackReader) reasonOf(id tracefmt.StringID) reason {
+	for i, textID := range sr.reasonIDs {
 		if textID == id && id != 0 {
 			return reasonTexts[i].reason
 		}

@@ -2,26 +2,27 @@
 // program waits. The input is the window of timelines (package timeline), one generation after the other. The output is
 // a list of Requests: bounds, goroutine, kind and the frames that name the group.
 //
-// A service needs no instrumentation. Finder tries these sources in order, and a later source ignores the time that an
-// earlier one has claimed:
+// A service needs no instrumentation. Each way to find requests is a source, in a file that can be read alone: source.go
+// says how to add one. Earlier sources have precedence:
 //
-// - marks of service/mark
-// - user tasks of runtime/trace
-// - user regions outside of tasks
-// - HTTP/1 connections: the goroutine of net/http.(*conn).serve
-// - HTTP/2 and gRPC streams: one goroutine a stream
-// - messages of WebSockets
-// - jobs: goroutines whose whole life is one unit of work
-// - iterations of loops: from one idle wait of a worker to the next
+//   - marks.go: marks of service/mark; tasks.go: user tasks; regions.go: user regions outside of tasks
+//   - http1.go: the goroutines of net/http.(*conn).serve
+//   - streams.go, grpcworkers.go: HTTP/2 and gRPC, one goroutine a stream or workers
+//   - messages.go: messages of WebSockets
+//   - mainlife.go: the life of the main goroutine, for programs that have no requests
+//   - jobs.go, carriers.go: goroutines whose whole life is one unit of work
+//   - loops.go, iterations.go, observations.go: from one idle wait of a worker to the next
+//   - hanging.go: requests that last as long as the trace; starts.go: start functions, if nothing is found
 //
-// If the user names functions (Options.MatchFunc), their calls are the only requests. If nothing is found, the main
-// goroutine's life and the goroutines' start functions (Finder.Starts) remain to be reported.
+// If the user names functions (Options.MatchFunc), their calls (usercalls.go) are the only requests.
 //
 // Frames and function names decide most questions: package knowledge has the roles of functions, namer.go finds the
 // handler that names a request.
 package request
 
 import (
+	"cmp"
+
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -107,6 +108,12 @@ type Request struct {
 
 // IsServed reports whether a client waits for the end of the request.
 func (r *Request) IsServed() bool { return r.Kind.IsServed() || r.AnswersClient }
+
+// Compare orders requests by end, then by start, goroutine, kind and name.
+func Compare(a, b Request) int {
+	return cmp.Or(cmp.Compare(a.End, b.End), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G),
+		cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+}
 
 // Piece says which piece of a request a Request holds.
 type Piece uint8

@@ -35,7 +35,7 @@ type stackInfo struct {
 	isMessageWait bool // waits for the beginning of a WebSocket message
 
 	// For waits.
-	canonical    tracefmt.StackID // see Finder.canonicalStack
+	canonical    tracefmt.StackID // see stackReader.canonicalStack
 	depth        int              // frames outside of the runtime
 	ownedDepth   int              // service frames; the fewer, the nearer the wait is to the loop
 	isClientCall bool             // a client's request
@@ -52,32 +52,41 @@ type stackInfo struct {
 // workSleepDepth is from how many service frames on a sleep is part of the work and no pause between iterations.
 const workSleepDepth = 4
 
+// A stackReader describes stacks and the reasons of waits. It caches the results.
+type stackReader struct {
+	syms            *tracefmt.Symbols
+	namer           *Namer
+	stackInfos      []stackInfo
+	canonicalStacks map[string]tracefmt.StackID // by the key that canonicalStack builds
+	reasonIDs       [len(reasonTexts)]tracefmt.StringID
+}
+
 // stackInfo returns the description of a stack. It is valid until the next call.
-func (f *Finder) stackInfo(id tracefmt.StackID) *stackInfo {
-	if size := len(f.stackInfos); int(id) >= size {
-		f.stackInfos = append(f.stackInfos, make([]stackInfo, max(int(id)+1, f.syms.Stacks())-size)...)
+func (sr *stackReader) stackInfo(id tracefmt.StackID) *stackInfo {
+	if size := len(sr.stackInfos); int(id) >= size {
+		sr.stackInfos = append(sr.stackInfos, make([]stackInfo, max(int(id)+1, sr.syms.Stacks())-size)...)
 	}
-	s := &f.stackInfos[id]
+	s := &sr.stackInfos[id]
 	if s.role == roleUnknown {
-		*s = f.readStack(f.syms.Stack(id))
+		*s = sr.readStack(sr.syms.Stack(id))
 	}
 	return s
 }
 
-func (f *Finder) readStack(frames []tracefmt.FrameID) stackInfo {
+func (sr *stackReader) readStack(frames []tracefmt.FrameID) stackInfo {
 	info := stackInfo{role: roleMachinery, innerOwnedIndex: -1, innermostIndex: -1}
 	if len(frames) == 0 {
 		return info
 	}
 	callee, roles := new(function), knowledge.Roles{} // the function that service code called
 	for i, fr := range frames {                       // from the innermost frame outwards
-		fn, owned := f.namer.frameFunction(fr), f.namer.isOwned(f.syms.Frame(fr))
+		fn, owned := sr.namer.frameFunction(fr), sr.namer.isOwned(sr.syms.Frame(fr))
 		roles = roles.Union(fn.Roles)
 		if !fn.Has(knowledge.Runtime) {
 			info.depth++
 		}
 		if info.innermostIndex < 0 && !fn.Has(knowledge.Stdlib) {
-			info.innermostIndex, info.isInnermostOwned, info.innermost = i, owned, f.syms.Frame(fr).Func
+			info.innermostIndex, info.isInnermostOwned, info.innermost = i, owned, sr.syms.Frame(fr).Func
 		}
 		if owned {
 			if info.outerOwned == 0 {
@@ -93,8 +102,8 @@ func (f *Finder) readStack(frames []tracefmt.FrameID) stackInfo {
 			info.isInLibrary = info.isInLibrary || !fn.Has(knowledge.Stdlib)
 		}
 	}
-	outer := f.syms.Frame(frames[len(frames)-1])
-	start := f.namer.function(outer.Func)
+	outer := sr.syms.Frame(frames[len(frames)-1])
+	start := sr.namer.function(outer.Func)
 	info.startFunc = outer.Func
 	switch info.role = roleUnclaimed; {
 	case start.servedKind() != 0:
@@ -107,14 +116,14 @@ func (f *Finder) readStack(frames []tracefmt.FrameID) stackInfo {
 		info.streamKind = start.servedKind()
 	}
 	info.isMessageWait = awaitsMessage(roles)
-	info.isMutexWait = f.namer.frameFunction(frames[0]).Has(knowledge.Mutex)
+	info.isMutexWait = sr.namer.frameFunction(frames[0]).Has(knowledge.Mutex)
 	if info.outerOwned != 0 {
 		next := callee.Has(knowledge.Fetch)
 		info.isFetch = next && !callee.Has(knowledge.Stdlib)
 		info.isLibraryDelay = info.isInLibrary && !next
 		info.isLoopPause = info.ownedDepth == 1 && !info.isInLibrary
 		// The service code that a library's loop calls is work.
-		info.isLibraryLoop = !start.Has(knowledge.Stdlib) && !f.namer.isOwned(outer)
+		info.isLibraryLoop = !start.Has(knowledge.Stdlib) && !sr.namer.isOwned(outer)
 	}
 	info.isWorkSleep = info.isLibraryLoop || info.ownedDepth >= workSleepDepth
 	return info
@@ -122,31 +131,31 @@ func (f *Finder) readStack(frames []tracefmt.FrameID) stackInfo {
 
 // canonicalStack returns one stack for all stacks that differ only in the runtime's innermost frames. The status of a
 // goroutine that waited when the trace began has more of those frames than its later waits.
-func (f *Finder) canonicalStack(id tracefmt.StackID) tracefmt.StackID {
-	info := f.stackInfo(id)
+func (sr *stackReader) canonicalStack(id tracefmt.StackID) tracefmt.StackID {
+	info := sr.stackInfo(id)
 	if info.canonical != 0 {
 		return info.canonical
 	}
-	frames := f.syms.Stack(id)
-	for len(frames) > 1 && f.namer.frameFunction(frames[0]).Has(knowledge.Runtime) {
+	frames := sr.syms.Stack(id)
+	for len(frames) > 1 && sr.namer.frameFunction(frames[0]).Has(knowledge.Runtime) {
 		frames = frames[1:]
 	}
 	key := make([]byte, 0, 8*len(frames))
 	for _, fr := range frames {
-		frame := f.syms.Frame(fr)
+		frame := sr.syms.Frame(fr)
 		key = appendID(appendID(key, uint32(frame.Func)), frame.Line)
 	}
-	if _, ok := f.canonicalStacks[string(key)]; !ok {
-		f.canonicalStacks[string(key)] = id
+	if _, ok := sr.canonicalStacks[string(key)]; !ok {
+		sr.canonicalStacks[string(key)] = id
 	}
-	info.canonical = f.canonicalStacks[string(key)]
+	info.canonical = sr.canonicalStacks[string(key)]
 	return info.canonical
 }
 
 // findMainModule determines which code is the service's, and discards descriptions of stacks when that changes.
-func (f *Finder) findMainModule() {
-	home := f.namer.mainModuleDir
-	if f.namer.FindMainModule(); f.namer.mainModuleDir != home {
-		f.stackInfos = nil
+func (sr *stackReader) findMainModule() {
+	home := sr.namer.mainModuleDir
+	if sr.namer.FindMainModule(); sr.namer.mainModuleDir != home {
+		sr.stackInfos = nil
 	}
 }

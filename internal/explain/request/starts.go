@@ -21,11 +21,11 @@ type Start struct {
 	RunningNS  int64 // sum over the goroutines
 }
 
-// startCounter measures the goroutines of start functions as long as no requests are found.
-type startCounter struct {
+// startSource measures the goroutines of start functions as long as no requests are found. It emits none.
+type startSource struct {
+	sourceStubs
 	byStartFunc map[tracefmt.StringID]*startStats
 	byGoroutine map[uint64]*startStats // goroutines that were counted
-	spans       []timeline.Span
 }
 
 type startStats struct {
@@ -34,52 +34,52 @@ type startStats struct {
 	lastInner   tracefmt.StringID
 }
 
-func (s *startCounter) add(f *Finder, g *timeline.Gen) {
-	if s.byStartFunc == nil {
-		s.byStartFunc, s.byGoroutine = make(map[tracefmt.StringID]*startStats), make(map[uint64]*startStats)
+func (s *startSource) add(c *collector, g *timeline.Gen) {
+	if c.requestCount+len(c.emitted) > 0 {
+		return
 	}
 	removeUnknown(s.byGoroutine, g)
 	g.Goroutines(func(id uint64) {
-		s.spans = f.window.Spans(id, g.Base, g.End, s.spans[:0])
+		spans := c.spans(id, g.Base, g.End)
 		stats := s.byGoroutine[id]
 		if stats == nil {
-			if stats = s.statsFor(f); stats == nil {
+			if stats = s.statsFor(c, spans); stats == nil {
 				return
 			}
 			stats.Goroutines++
 			s.byGoroutine[id] = stats
 		}
-		for i := range s.spans {
-			stats.add(f, &s.spans[i])
+		for i := range spans {
+			stats.add(c, &spans[i])
 		}
 	})
 }
 
-// statsFor returns the statistics of the goroutine that has s.spans. It is nil if the spans have no stack or the
+// statsFor returns the statistics of the goroutine that has spans. It is nil if the spans have no stack or the
 // goroutine is of no interest.
-func (s *startCounter) statsFor(f *Finder) *startStats {
+func (s *startSource) statsFor(c *collector, spans []timeline.Span) *startStats {
 	outer := tracefmt.FrameID(0)
-	for i := range s.spans {
-		span := &s.spans[i]
+	for i := range spans {
+		span := &spans[i]
 		if span.Stack == 0 || span.Origin == timeline.OriginCreated {
 			continue
 		}
-		info := f.stackInfo(span.Stack)
-		if info.role == roleServer || f.namer.function(info.startFunc).Has(knowledge.TraceRecorder) {
+		info := c.stackInfo(span.Stack)
+		if info.role == roleServer || c.namer.function(info.startFunc).Has(knowledge.TraceRecorder) {
 			return nil
 		}
 		if info.outerOwned != 0 {
 			outer = info.outerOwned
 			break
 		}
-		if frames := f.syms.Stack(span.Stack); info.role == roleUnclaimed && len(frames) > 0 {
+		if frames := c.syms.Stack(span.Stack); info.role == roleUnclaimed && len(frames) > 0 {
 			outer = frames[len(frames)-1]
 		}
 	}
 	if outer == 0 {
 		return nil
 	}
-	fn := f.syms.Frame(outer).Func
+	fn := c.syms.Frame(outer).Func
 	stats := s.byStartFunc[fn]
 	if stats == nil {
 		stats = &startStats{Start: Start{RootFrame: outer}, innerCounts: make(map[tracefmt.FrameID]int)}
@@ -89,10 +89,10 @@ func (s *startCounter) statsFor(f *Finder) *startStats {
 }
 
 // add counts a span.
-func (sum *startStats) add(f *Finder, span *timeline.Span) {
+func (sum *startStats) add(c *collector, span *timeline.Span) {
 	switch {
 	case span.State == timeline.Running:
-		sum.RunningNS += span.End - max(span.Start, f.traceStart)
+		sum.RunningNS += span.End - max(span.Start, c.traceStart)
 	case span.State == timeline.Waiting && span.Woken:
 		sum.Wakes++
 	}
@@ -100,19 +100,19 @@ func (sum *startStats) add(f *Finder, span *timeline.Span) {
 		return
 	}
 	// Find the service function that the root calls.
-	frames := f.syms.Stack(span.Stack)
+	frames := c.syms.Stack(span.Stack)
 	innerFrame, isBelowRoot := tracefmt.FrameID(0), false
 	for k := len(frames) - 1; k >= 0; k-- {
-		fr := f.syms.Frame(frames[k])
-		if isBelowRoot && f.namer.isOwned(fr) {
+		fr := c.syms.Frame(frames[k])
+		if isBelowRoot && c.namer.isOwned(fr) {
 			innerFrame = frames[k]
 			break
 		}
-		isBelowRoot = isBelowRoot || fr.Func == f.syms.Frame(sum.RootFrame).Func
+		isBelowRoot = isBelowRoot || fr.Func == c.syms.Frame(sum.RootFrame).Func
 	}
 	fn := tracefmt.StringID(0)
 	if innerFrame != 0 {
-		fn = f.syms.Frame(innerFrame).Func
+		fn = c.syms.Frame(innerFrame).Func
 	}
 	if fn != sum.lastInner && innerFrame != 0 {
 		sum.innerCounts[innerFrame]++
@@ -145,11 +145,11 @@ func (f *Finder) Starts() []Start {
 	return out
 }
 
-func (f *Finder) frameFuncName(fr tracefmt.FrameID) string {
-	return f.syms.String(f.syms.Frame(fr).Func)
+func (sr *stackReader) frameFuncName(fr tracefmt.FrameID) string {
+	return sr.syms.String(sr.syms.Frame(fr).Func)
 }
 
 // isFrameBefore orders frames by function and line.
-func (f *Finder) isFrameBefore(a, b tracefmt.FrameID) bool {
-	return cmp.Or(cmp.Compare(f.frameFuncName(a), f.frameFuncName(b)), cmp.Compare(f.syms.Frame(a).Line, f.syms.Frame(b).Line)) < 0
+func (sr *stackReader) isFrameBefore(a, b tracefmt.FrameID) bool {
+	return cmp.Or(cmp.Compare(sr.frameFuncName(a), sr.frameFuncName(b)), cmp.Compare(sr.syms.Frame(a).Line, sr.syms.Frame(b).Line)) < 0
 }

@@ -8,15 +8,14 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// callFinder finds calls of functions that the user names. A call lasts from the first event with the function on the
+// callSource finds calls of functions that the user names. A call lasts from the first event with the function on the
 // goroutine's stack to the last. Calls from one line with no event of their caller in between count as one. The
 // outermost function that matches counts, and its callees are part of it.
-type callFinder struct {
+type callSource struct {
+	sourceStubs
 	matchName     func(string) bool
 	matches       []int8        // by function: 0 unknown, 1 matches, -1 does not
 	byStack       []matchedFunc // by stack
-	isResolved    []bool        // by stack
-	spans         []timeline.Span
 	calls         map[uint64]*userCall
 	repeatedCalls int // calls that may be several
 }
@@ -51,6 +50,7 @@ func (c *userCall) addWait(syms *tracefmt.Symbols, s *timeline.Span, match match
 type matchedFunc struct {
 	frame       tracefmt.FrameID // the outermost that matches, 0 for none
 	callerFrame tracefmt.FrameID // 0 for none
+	isResolved  bool
 }
 
 // isSameCall reports whether two stacks can belong to one call: they have the same function, called by the same line.
@@ -58,18 +58,13 @@ func (c matchedFunc) isSameCall(o matchedFunc, syms *tracefmt.Symbols) bool {
 	return o.frame != 0 && syms.Frame(c.frame).Func == syms.Frame(o.frame).Func && c.callerFrame == o.callerFrame
 }
 
-func newCallFinder(match func(string) bool) *callFinder {
-	return &callFinder{matchName: match, calls: make(map[uint64]*userCall)}
-}
-
 // matchIn returns the function in a stack that the user named.
-func (fs *callFinder) matchIn(syms *tracefmt.Symbols, id tracefmt.StackID) matchedFunc {
+func (fs *callSource) matchIn(syms *tracefmt.Symbols, id tracefmt.StackID) matchedFunc {
 	match := entry.GetOrGrow(&fs.byStack, id)
-	isResolved := entry.GetOrGrow(&fs.isResolved, id)
-	if *isResolved {
+	if match.isResolved {
 		return *match
 	}
-	*isResolved = true
+	match.isResolved = true
 	frames := syms.Stack(id)
 	for i := len(frames) - 1; i >= 0; i-- {
 		fn := syms.Frame(frames[i]).Func
@@ -95,31 +90,29 @@ func (c *userCall) toRequest(id uint64) Request {
 	return Request{Kind: Func, End: c.end, G: id, EntryStack: c.entryStack, RootFrame: c.function.frame}
 }
 
-func (fs *callFinder) add(f *Finder, g *timeline.Gen) {
+func (fs *callSource) add(c *collector, g *timeline.Gen) {
 	var ids []uint64
 	g.Goroutines(func(id uint64) { ids = append(ids, id) })
 	slices.Sort(ids)
 	for _, id := range ids {
-		fs.spans = f.window.Spans(id, g.Base, g.End+1, fs.spans[:0])
 		call := fs.calls[id]
-		for i := range fs.spans {
-			span := &fs.spans[i]
+		for _, span := range c.spans(id, g.Base, g.End+1) {
 			if span.Stack == 0 && span.State != timeline.NotAlive {
 				continue // a coroutine switch, or a run whose end has no stack
 			}
 			var match matchedFunc
 			if span.State != timeline.NotAlive && span.Origin != timeline.OriginCreated {
-				match = fs.matchIn(f.syms, span.Stack)
+				match = fs.matchIn(c.syms, span.Stack)
 			}
 			// The end of one call may be the beginning of another.
-			if call != nil && !call.function.isSameCall(match, f.syms) {
+			if call != nil && !call.function.isSameCall(match, c.syms) {
 				if span.State == timeline.NotAlive {
 					call.end = span.Start
 				}
 				if call.latestStart != 0 {
 					fs.repeatedCalls++
 				}
-				f.emit(&call.openRequest, call.toRequest(id))
+				c.emit(&call.openRequest, call.toRequest(id))
 				delete(fs.calls, id)
 				call = nil
 			}
@@ -127,27 +120,29 @@ func (fs *callFinder) add(f *Finder, g *timeline.Gen) {
 				continue
 			}
 			if call == nil {
-				start := max(span.Start, f.window.Start())
+				start := max(span.Start, c.window.Start())
 				call = &userCall{
-					openRequest: openRequest{start: start, pieceStart: start, cutAtStart: span.Start < f.window.Start()},
+					openRequest: openRequest{start: start, pieceStart: start, cutAtStart: span.Start < c.window.Start()},
 					entryStack:  span.Stack, function: match,
 				}
 				fs.calls[id] = call
 			}
 			call.end = span.End
-			call.addWait(f.syms, span, match)
+			call.addWait(c.syms, &span, match)
 		}
 	}
-	for id := range fs.calls {
-		if !g.Knows(id) {
-			delete(fs.calls, id)
-		}
+	removeUnknown(fs.calls, g)
+}
+
+func (fs *callSource) visitOpen(visit func(*openRequest, Request)) {
+	for id, c := range fs.calls {
+		visit(&c.openRequest, c.toRequest(id))
 	}
 }
 
-// narrowOpenCalls sets the starts of open calls to the latest possible time, so that many calls in a row do not appear
-// as one call that hangs.
-func (fs *callFinder) narrowOpenCalls() {
+// finish sets the starts of open calls to the latest possible time, so that many calls in a row do not appear as one call
+// that hangs.
+func (fs *callSource) finish(*collector, int64) {
 	for _, c := range fs.calls {
 		switch {
 		case c.latestStart == 0:
@@ -159,14 +154,6 @@ func (fs *callFinder) narrowOpenCalls() {
 	}
 }
 
-// IsUnknownServer reports whether the process accepts connections for a protocol that no source knows.
-func (f *Finder) IsUnknownServer() bool { return f.loops.isUnknownServer }
-
 // RepeatedCalls returns how many calls reached the same line again. Each has a loop or is several calls with no event
 // between them.
-func (f *Finder) RepeatedCalls() int {
-	if f.calls == nil {
-		return 0
-	}
-	return f.calls.repeatedCalls
-}
+func (f *Finder) RepeatedCalls() int { return f.calls.repeatedCalls }

@@ -62,69 +62,23 @@ const (
 	maxHandlersInspected = 32  // iterations of a function whose handlers are inspected
 )
 
-// workIndex holds the work of all goroutines that no protocol claims.
+// workIndex holds the work of all goroutines that no protocol claims. Jobs, loops and regions count theirs in it.
 type workIndex struct {
 	origins map[originKey]*originStats
 	aliases map[originKey]*originStats // of groups with another name than the function's
 	roles   map[uint64]startRole       // of goroutines that are older than the generation
-	// annotated are the goroutines on which a task, region or mark ended. Those represent the goroutine's work.
-	annotated map[uint64]bool
-	// annotatedSpans are the start and end of those that ended in this generation, by goroutine.
-	annotatedSpans map[uint64][][2]int64
 }
 
-// addAnnotation records a task, region or mark on a goroutine.
-func (w *workIndex) addAnnotation(g uint64, start, end int64) {
-	w.annotated[g] = true
-	w.annotatedSpans[g] = append(w.annotatedSpans[g], [2]int64{start, end})
-}
-
-// isAnnotatedAt reports whether a goroutine was in a task, region or mark at t.
-func (f *Finder) isAnnotatedAt(g uint64, t int64) bool {
-	if len(f.tasks) > 0 {
-		for _, task := range f.tasks {
-			if task.goroutine == g && task.start <= t {
-				return true
-			}
-		}
-	}
-	if m := f.markers[g]; m != nil && m.depth > 0 && m.mark.start <= t {
-		return true
-	}
-	if nested := f.openRegions[g]; len(nested) > 0 && nested[0].start <= t {
-		return true
-	}
-	for _, span := range f.work.annotatedSpans[g] {
-		if span[0] <= t && t <= span[1] {
-			return true
-		}
-	}
-	return false
-}
-
-func newWorkIndex() workIndex {
-	return workIndex{
-		origins: make(map[originKey]*originStats), aliases: make(map[originKey]*originStats), roles: make(map[uint64]startRole),
-		annotated: make(map[uint64]bool), annotatedSpans: make(map[uint64][][2]int64),
-	}
-}
-
-// findWork finds jobs and iterations in the window's last generation.
-func (f *Finder) findWork(g *timeline.Gen) {
-	index := &f.work
-	f.jobs.addBirths(f, g)
-	clear(index.annotatedSpans)
-	f.loops.add(f, g)
-	f.jobs.endJobs(f, g)
-	removeUnknown(index.roles, g)
-	removeUnknown(index.annotated, g)
+// settle decides at the end of a generation which loops serve requests and are only counted from then on.
+func (w *workIndex) settle(c *collector, g *timeline.Gen) {
+	removeUnknown(w.roles, g)
 	var roles map[originKey]Role
-	for k, origin := range index.origins {
+	for k, origin := range w.origins {
 		if k.kind != Loop || origin.isSettled || origin.inspected < settledCount {
 			continue
 		}
 		if roles == nil {
-			roles = f.workRoles(func(tracefmt.StringID) int64 { return 0 })
+			roles = w.workRoles(c, func(tracefmt.StringID) int64 { return 0 })
 		}
 		origin.isSettled = roles[k] == Serving
 	}
@@ -138,16 +92,15 @@ type originKey struct {
 
 // startRoleOf returns the role of a goroutine. start is the stack of its start function if it was created in the
 // generation, else 0.
-func (f *Finder) startRoleOf(g *timeline.Gen, id uint64, start tracefmt.StackID) startRole {
+func (w *workIndex) startRoleOf(c *collector, g *timeline.Gen, id uint64, start tracefmt.StackID) startRole {
 	if start != 0 {
-		return f.stackInfo(start).role
+		return c.stackInfo(start).role
 	}
-	w := &f.work
 	r, ok := w.roles[id]
 	if !ok {
 		r = roleUnknown
 		if stack := g.AnyStack(id); stack != 0 {
-			r = f.stackInfo(stack).role
+			r = c.stackInfo(stack).role
 			w.roles[id] = r
 		}
 	}
@@ -155,21 +108,21 @@ func (f *Finder) startRoleOf(g *timeline.Gen, id uint64, start tracefmt.StackID)
 }
 
 // originFor returns the statistics of a group of work. It creates missing ones.
-func (f *Finder) originFor(kind Kind, name, root tracefmt.StringID) *originStats {
+func (w *workIndex) originFor(kind Kind, name, root tracefmt.StringID) *originStats {
 	k := originKey{kind, name}
-	o := f.work.origins[k]
+	o := w.origins[k]
 	if o == nil {
 		o = &originStats{kind: kind, startFunc: root, starters: make(map[tracefmt.StringID]int)}
-		f.work.origins[k] = o
+		w.origins[k] = o
 	}
 	return o
 }
 
 // addStarter counts the goroutine that began a job or an iteration, by the start function of its stack.
-func (o *originStats) addStarter(f *Finder, starterID uint64, stack tracefmt.StackID) {
-	if f.isServing(starterID, stack) {
+func (o *originStats) addStarter(c *collector, starterID uint64, stack tracefmt.StackID) {
+	if c.isServing(starterID, stack) {
 		o.servingCount++
-	} else if root := f.stackInfo(stack).startFunc; root != 0 {
+	} else if root := c.stackInfo(stack).startFunc; root != 0 {
 		o.starters[root]++
 	}
 }
@@ -193,7 +146,7 @@ type Work struct {
 // with a given start function.
 func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) []Work {
 	var out []Work
-	roles, isOutside := f.workRoles(requestsThrough), f.startedOutside()
+	roles, isOutside := f.work.workRoles(&f.collector, requestsThrough), f.work.startedOutside()
 	for k, origin := range f.work.origins {
 		if origin.total > 0 {
 			keys := origin.groupKeys
@@ -203,7 +156,7 @@ func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) []Wor
 			for _, k := range keys {
 				out = append(out, Work{
 					k.kind, k.name, origin.startFunc, roles[k], origin.total / len(keys),
-					f.isTimerStarted(origin), isOutside[origin], origin.queuedShare(),
+					f.work.isTimerStarted(origin), isOutside[origin], origin.queuedShare(),
 				})
 			}
 		}
@@ -224,10 +177,10 @@ func (o *originStats) queuedShare() float64 {
 }
 
 // isTimerStarted reports whether timers began most of the work, or most of the loops that started it.
-func (f *Finder) isTimerStarted(o *originStats) bool {
+func (w *workIndex) isTimerStarted(o *originStats) bool {
 	timer := o.timerCount
 	if o.kind == Goroutine {
-		for _, l := range f.work.origins {
+		for _, l := range w.origins {
 			if l.kind == Loop && l.inspected > 0 && 2*l.timerCount > l.inspected {
 				timer += o.starters[l.startFunc]
 			}
@@ -237,12 +190,12 @@ func (f *Finder) isTimerStarted(o *originStats) bool {
 }
 
 // startedOutside returns the work that clients or the network began in part, directly or by the work that started it.
-func (f *Finder) startedOutside() map[*originStats]bool {
+func (w *workIndex) startedOutside() map[*originStats]bool {
 	isOutside := make(map[*originStats]bool)
 	roots := make(map[tracefmt.StringID]bool) // start functions of such work
 	for hasChanged := true; hasChanged; {
 		hasChanged = false
-		for _, origin := range f.work.origins {
+		for _, origin := range w.origins {
 			if isOutside[origin] {
 				continue
 			}
@@ -266,9 +219,9 @@ type startCycle struct {
 }
 
 // startCycles returns the cycle of each start function that is in one.
-func (f *Finder) startCycles() map[tracefmt.StringID]*startCycle {
+func (w *workIndex) startCycles() map[tracefmt.StringID]*startCycle {
 	starters := make(map[tracefmt.StringID]map[tracefmt.StringID]bool) // by start function: the start functions of its starters
-	for _, origin := range f.work.origins {
+	for _, origin := range w.origins {
 		for fn, n := range origin.starters {
 			if origin.kind == Goroutine && n > 0 {
 				if starters[origin.startFunc] == nil {
@@ -311,7 +264,7 @@ func (f *Finder) startCycles() map[tracefmt.StringID]*startCycle {
 			visit(fn)
 		}
 	}
-	for _, origin := range f.work.origins {
+	for _, origin := range w.origins {
 		if cycle := out[origin.startFunc]; cycle != nil && origin.kind == Goroutine {
 			cycle.origins = append(cycle.origins, origin)
 		}
@@ -343,12 +296,12 @@ func (c *startCycle) startedOutside(serves map[tracefmt.StringID]bool) (serving,
 }
 
 // workRoles returns the role of each group of work. It repeats until the set of serving start functions is stable.
-func (f *Finder) workRoles(requestsThrough func(root tracefmt.StringID) int64) map[originKey]Role {
+func (w *workIndex) workRoles(c *collector, requestsThrough func(root tracefmt.StringID) int64) map[originKey]Role {
 	roles := make(map[originKey]Role)
 	isServing := make(map[tracefmt.StringID]bool) // start functions all of whose work serves requests
 	// Jobs, and their duration, by the start function of the goroutines that started them.
 	startedJobs, jobNS := make(map[tracefmt.StringID]int), make(map[tracefmt.StringID]int64)
-	for _, origin := range f.work.origins {
+	for _, origin := range w.origins {
 		if origin.kind == Goroutine && origin.inspected > 0 && !origin.isLibraryWait {
 			for fn, n := range origin.starters {
 				startedJobs[fn] += n
@@ -356,10 +309,10 @@ func (f *Finder) workRoles(requestsThrough func(root tracefmt.StringID) int64) m
 			}
 		}
 	}
-	cycles := f.startCycles()
+	cycles := w.startCycles()
 	for {
 		isIndependent := make(map[tracefmt.StringID]bool)
-		for k, origin := range f.work.origins {
+		for k, origin := range w.origins {
 			if origin.total == 0 {
 				continue
 			}
@@ -378,7 +331,7 @@ func (f *Finder) workRoles(requestsThrough func(root tracefmt.StringID) int64) m
 				serving, all = cycle.startedOutside(isServing)
 			}
 			switch {
-			case origin.kind == Loop && f.namer.function(origin.startFunc).Has(knowledge.Benchmark) && origin.isOwned:
+			case origin.kind == Loop && c.namer.function(origin.startFunc).Has(knowledge.Benchmark) && origin.isOwned:
 				// The benchmark measures its iterations, and any goroutine may do the work.
 				roles[k] = Independent
 			case origin.kind == Loop && 2*startedJobs[origin.startFunc] >= origin.total && jobNS[origin.startFunc] >= 3*origin.emittedNS:
@@ -398,14 +351,14 @@ func (f *Finder) workRoles(requestsThrough func(root tracefmt.StringID) int64) m
 			}
 		}
 		changed := false
-		for _, origin := range f.work.origins {
+		for _, origin := range w.origins {
 			if !isIndependent[origin.startFunc] && !isServing[origin.startFunc] {
 				isServing[origin.startFunc], changed = true, true
 			}
 		}
 		if !changed {
-			for k, origin := range f.work.origins {
-				for name, aliased := range f.work.aliases {
+			for k, origin := range w.origins {
+				for name, aliased := range w.aliases {
 					if aliased == origin {
 						roles[name] = roles[k]
 					}

@@ -1,0 +1,124 @@
+package request
+
+import (
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// regionSource finds user regions outside of tasks and of requests.
+type regionSource struct {
+	sourceStubs
+	marks       *markSource   // regions with marks are no requests
+	connections *http1Source  // regions on their goroutines are parts of their requests,
+	streams     *streamSource // or of streams
+	work        *workIndex    // counts regions as work, because a library's regions are none
+	open        map[uint64][]region
+}
+
+type region struct {
+	openRequest
+	name        tracefmt.StringID
+	beginStack  tracefmt.StackID // of the event that began the region
+	isOutermost bool             // in no task and in no other region
+}
+
+func (rs *regionSource) addEvent(c *collector, event *timeline.UserEvent) {
+	nested := rs.open[event.G]
+	if event.Kind == timeline.RegionBegin {
+		rs.open[event.G] = append(nested, region{
+			openRequest: openAt(event.Time),
+			name:        event.Name,
+			beginStack:  event.Stack,
+			isOutermost: len(nested) == 0 && event.Task == 0 && !rs.connections.serves(event.G) && !rs.streams.serves(event.G),
+		})
+		return
+	}
+	if len(nested) == 0 {
+		return
+	}
+	last := nested[len(nested)-1]
+	if last.name != event.Name {
+		return // the region of this end began before the trace
+	}
+	isServices := rs.inspectRegion(c, event.G, &last, event)
+	if isServices {
+		c.addAnnotation(event.G, last.start, event.Time)
+	}
+	if nested = nested[:len(nested)-1]; len(nested) == 0 {
+		delete(rs.open, event.G)
+	} else {
+		rs.open[event.G] = nested
+	}
+	if last.isOutermost && !rs.marks.isPartlyMarked(event.G, &last.openRequest) {
+		o := rs.work.originFor(Region, last.name, 0)
+		o.total++
+		o.isOwned = o.isOwned || isServices
+		c.emit(&last.openRequest, Request{Kind: Region, End: event.Time, G: event.G, Name: last.name})
+	}
+}
+
+func (rs *regionSource) add(_ *collector, g *timeline.Gen) { removeEnded(rs.open, g, nil) }
+
+// emitInstead returns false: regions within a request are parts of it.
+func (rs *regionSource) emitInstead(*[]Request, uint64, *openRequest, int64) bool { return false }
+
+func (rs *regionSource) isOpenAt(g uint64, t int64) bool {
+	nested := rs.open[g]
+	return len(nested) > 0 && nested[0].start <= t
+}
+
+func (rs *regionSource) visitOpen(visit func(*openRequest, Request)) {
+	for id, nested := range rs.open {
+		if nested[0].isOutermost {
+			visit(&nested[0].openRequest, Request{Kind: Region, G: id, Name: nested[0].name})
+		}
+	}
+}
+
+// inspectRegion reports whether a region of goroutine g delimits work of the service. It does if the innermost function
+// that encloses both its ends is service code, or if service code ran in it, as when a framework marks its calls of the
+// service. Regions of a library around its own work are no requests; their callers may be. It counts the inspection.
+func (rs *regionSource) inspectRegion(c *collector, g uint64, r *region, end *timeline.UserEvent) bool {
+	if c.isCommonCallerOwned(r.beginStack, end.Stack) {
+		return true
+	}
+	origin := rs.work.originFor(Region, r.name, 0)
+	if origin.isOwned || origin.inspected >= settledCount {
+		return origin.isOwned
+	}
+	origin.inspected++
+	caller := c.stackInfo(end.Stack).innerOwned
+	c.spanBuffer = c.window.SpansCoarse(g, max(r.start, c.window.Start()), end.Time, c.spanBuffer[:0])
+	for i := range c.spanBuffer {
+		span := &c.spanBuffer[i]
+		if span.Stack == 0 || span.End >= end.Time || span.Origin == timeline.OriginCreated {
+			continue // the run continues after the region, and its stack is from its end
+		}
+		if in := c.stackInfo(span.Stack).innerOwned; in != 0 && in != caller {
+			return true
+		}
+	}
+	return false
+}
+
+// isCommonCallerOwned reports whether the innermost function that two stacks share, except for the standard library's,
+// is service code. If they share none, the innermost function of the end's stack decides.
+func (sr *stackReader) isCommonCallerOwned(begin, end tracefmt.StackID) bool {
+	innermost := tracefmt.FrameID(0)
+	for _, fr := range sr.syms.Stack(end) {
+		frame := sr.syms.Frame(fr)
+		if sr.namer.frameFunction(fr).Has(knowledge.Stdlib) {
+			continue
+		}
+		if innermost == 0 {
+			innermost = fr
+		}
+		for _, beginFrame := range sr.syms.Stack(begin) {
+			if sr.syms.Frame(beginFrame).Func == frame.Func {
+				return sr.namer.isOwned(frame)
+			}
+		}
+	}
+	return innermost == 0 || sr.namer.isOwned(sr.syms.Frame(innermost))
+}

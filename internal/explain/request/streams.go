@@ -1,0 +1,131 @@
+package request
+
+import (
+	"slices"
+
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// streamSource finds HTTP/2 and gRPC streams: each has a goroutine.
+type streamSource struct {
+	sourceStubs
+	streams map[uint64]*stream // open ones
+	// Buffers of one generation.
+	births      []timeline.Birth
+	newStreams  []newStream
+	workerSpans [][]timeline.Span
+}
+
+func (ss *streamSource) add(c *collector, g *timeline.Gen) {
+	ss.newStreams = ss.newStreams[:0]
+	ss.births = g.Births(func(start tracefmt.StackID) bool { return c.stackInfo(start).streamKind != 0 }, ss.births[:0])
+	for _, b := range ss.births {
+		ss.newStreams = append(ss.newStreams, newStream{birth: b, stream: stream{kind: c.stackInfo(b.Start).streamKind}})
+	}
+	// Most streams begin and end in one generation. They are independent, so workers process them in parallel.
+	runParallel(&ss.workerSpans, c.workers, ss.newStreams, streamBatch, func(spans *[]timeline.Span, list []newStream) {
+		for i := range list {
+			n := &list[i]
+			n.setArrival(c, spans)
+			n.deathTime, n.dead = g.Death(n.birth.G)
+		}
+	})
+	removeEnded(ss.streams, g, func(id uint64, s *stream, t int64) { s.end(c, id, t) })
+	for i := range ss.newStreams {
+		if n := &ss.newStreams[i]; n.dead {
+			n.end(c, n.birth.G, n.deathTime)
+		} else {
+			s := n.stream
+			ss.streams[n.birth.G] = &s
+		}
+	}
+}
+
+// end emits the stream.
+func (s *stream) end(c *collector, id uint64, t int64) {
+	c.emitServed(&c.emitted, &s.openRequest, Request{Kind: s.kind, End: t, G: id, WokenAt: s.wokenAt})
+}
+
+// streamBatch is how many streams a worker takes at once.
+const streamBatch = 64
+
+// A newStream is a goroutine that serves a stream and was created in this generation.
+type newStream struct {
+	stream
+	birth     timeline.Birth
+	deathTime int64
+	dead      bool
+}
+
+type stream struct {
+	openRequest
+	kind    Kind
+	wokenAt int64 // equals start if the network woke the reader, else 0
+}
+
+// setArrival sets when the frame that began a stream was read. With gRPC, the goroutine that reads the connection creates
+// the stream's goroutine. With HTTP/2, the reader passes each frame to the connection's goroutine, which creates it. The
+// time from the reader's wake to the creation is part of the request. If one read returned several frames, the later ones
+// count from when the reader passed them on, so their requests may have begun a little earlier.
+func (n *newStream) setArrival(c *collector, spans *[]timeline.Span) {
+	n.openRequest = openAt(n.birth.Time)
+	wait, ok := lastWait(c, n.birth.Creator, n.birth.Time, spans)
+	if !ok {
+		return
+	}
+	isNetwork := c.reasonOf(wait.Reason) == reasonNetwork
+	// A wait without a reason that no goroutine ended was probably for the network poller: a status event does not say. A
+	// timer that woke the creator proves nothing: its earlier work may belong to other streams.
+	if !isNetwork && wait.Waker == 0 && wait.Origin != timeline.OriginStatus {
+		return
+	}
+	if !isNetwork && wait.Waker != 0 {
+		if readerWait, ok := lastWait(c, wait.Waker, wait.End, spans); ok {
+			wait, isNetwork = readerWait, c.reasonOf(readerWait.Reason) == reasonNetwork
+		}
+	}
+	if n.openRequest = openAt(wait.End); isNetwork {
+		n.wokenAt = wait.End
+	}
+}
+
+// lookback bounds the search for a goroutine's last wait. No goroutine stays runnable for longer on a working machine.
+const lookback = 2e9
+
+// lastWait returns the last wait of a goroutine that ended before t.
+func lastWait(c *collector, id uint64, t int64, spans *[]timeline.Span) (timeline.Span, bool) {
+	wakeTime, ok := c.window.LastWake(id, t-lookback, t)
+	if !ok {
+		return timeline.Span{}, false
+	}
+	// If a part of the trace is missing, the goroutine may not have waited before this wake.
+	from, to := wakeTime-1, min(wakeTime+1, t)
+	for back := int64(20e3); ; back *= 10 {
+		*spans = c.window.SpansCoarse(id, from, to, (*spans)[:0])
+		for _, s := range slices.Backward(*spans) {
+			if s.State == timeline.Waiting && s.Woken && s.End <= t {
+				return s, true
+			}
+		}
+		if from < wakeTime-1 && (len(*spans) == 0 || (*spans)[0].Start < t-lookback) || back > lookback {
+			return timeline.Span{}, false
+		}
+		from, to = t-back, t
+	}
+}
+
+func (ss *streamSource) serves(id uint64) bool { return ss.streams[id] != nil }
+
+func (ss *streamSource) openOn(id uint64) *openRequest {
+	if s := ss.streams[id]; s != nil {
+		return &s.openRequest
+	}
+	return nil
+}
+
+func (ss *streamSource) visitOpen(visit func(*openRequest, Request)) {
+	for id, s := range ss.streams {
+		visit(&s.openRequest, Request{Kind: s.kind, G: id})
+	}
+}
