@@ -163,5 +163,8 @@ func (k *groupRecord) flushBegins() {
 // slowerFirst orders requests, the slowest first. No two requests are equal, so their order of arrival has no effect
 // on which are stored.
 func slowerFirst(a, b *slowRequest) int {
-	return cmp.Or(cmp.Compare(b.end-b.start, a.end-a.start), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
+	if x, y := a.end-a.start, b.end-b.start; x != y {
+		return cmp.Compare(y, x)
+	}
+	return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }

@@ -2,6 +2,7 @@ package predict
 
 import (
 	"cmp"
+	"math"
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/loglinear"
@@ -57,8 +58,9 @@ func (r *smallestKeys) excludes(stratum int, key uint64) bool {
 }
 
 type stratum struct {
-	count  int64
-	graphs *sample.TopN[*Graph] // those with the smallest keys
+	count    int64
+	graphs   *sample.TopN[*Graph] // those with the smallest keys
+	keyLimit uint64               // a new key must be below it
 }
 
 // stratumIndex returns the stratum of a latency.
@@ -100,19 +102,22 @@ func (s *Sample) Count(start, end int64, g uint64, weight int64) bool {
 	i := stratumIndex(end - start)
 	st := s.strata[i]
 	if st == nil {
-		st = &stratum{graphs: sample.New(maxPerStratum, smallerKeyFirst)}
+		st = &stratum{graphs: sample.New(maxPerStratum, smallerKeyFirst), keyLimit: math.MaxUint64}
 		s.strata[i] = st
 	}
 	st.count += weight
-	last, isFull := st.graphs.Last()
-	return !isFull || sampleKey(start, g) < last.sampleKey()
+	return sampleKey(start, g) < st.keyLimit
 }
 
 // Add adds the graph of a request that was counted.
 func (s *Sample) Add(g *Graph) {
 	i := stratumIndex(g.Latency)
-	if dropped, isFull := s.strata[i].graphs.Add(g); isFull {
+	st := s.strata[i]
+	if dropped, isFull := st.graphs.Add(g); isFull {
 		dropped.needsBuild = false
+	}
+	if last, isFull := st.graphs.Last(); isFull {
+		st.keyLimit = last.sampleKey()
 	}
 	s.smallestKeys.add(i, g.sampleKey())
 }

@@ -29,6 +29,9 @@ func (t *TopN[T]) Last() (last T, isFull bool) {
 // Add adds an element. If that exceeds the limit, it drops the last one, perhaps x, and returns it and true. It moves the elements
 // after x, so those of a large TopN should be pointers.
 func (t *TopN[T]) Add(x T) (dropped T, isFull bool) {
+	if last, isFull := t.Last(); isFull && t.compare(x, last) >= 0 {
+		return x, true
+	}
 	i, _ := slices.BinarySearchFunc(t.elements, x, t.compare)
 	t.elements = slices.Insert(t.elements, i, x)
 	if len(t.elements) <= t.limit {
