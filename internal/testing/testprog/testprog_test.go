@@ -66,13 +66,13 @@ func TestRecordings(t *testing.T) {
 	size := int64(0)
 	files := must.Have(filepath.Glob(filepath.Join(recordingsDir(t), "*", "*")))(t)
 	for _, f := range files {
-		if name, _, _ := strings.Cut(filepath.Base(f), "."); !knownNames[name] {
+		if name, _, _ := strings.Cut(filepath.Base(f), "."); !knownNames[name] && filepath.Base(filepath.Dir(f)) != "cases" {
 			t.Errorf("%s is of no program that tests ask for", f)
 		}
 		info := must.Have(os.Stat(f))(t)
 		size += info.Size()
 	}
-	if size > 12<<20 {
+	if size > 15<<20 {
 		t.Errorf("the recordings take %d bytes", size)
 	}
 }
