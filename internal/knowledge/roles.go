@@ -67,6 +67,7 @@ const (
 	PeerCall
 	HTTP1RoundTrip
 	ResponseBody
+	AnswerRead
 	Connecting
 	Dial
 	DNS

@@ -151,12 +151,13 @@ func (p *workerSum) handedOver(g uint64, from, to int64) bool {
 	return found
 }
 
-// isHandover reports whether a stack that woke or created a goroutine hands work over. Three things do not: the release of a
-// lock, an answer to the client, and what net/http does for each request, such as to read the body and, in HTTP/2, notify the
-// connection's goroutine of that.
+// isHandover reports whether a stack that woke or created a goroutine hands work over. Four things do not: the release of a
+// lock, an answer to the client, what net/http does for each request, such as to read the body and, in HTTP/2, notify the
+// connection's goroutine of that, and the flow control of a peer's answer.
 func (p *workerSum) isHandover(stack tracefmt.StackID) bool {
-	sites := p.stage.Sites
-	return !sites.HasRole(stack, knowledge.Mutex) && !sites.HasRole(stack, knowledge.RequestUpkeep) && !sites.HasRole(stack, knowledge.AnswerWrite)
+	return !slices.ContainsFunc([]knowledge.Role{knowledge.Mutex, knowledge.RequestUpkeep, knowledge.AnswerWrite, knowledge.AnswerRead}, func(role knowledge.Role) bool {
+		return p.stage.Sites.HasRole(stack, role)
+	})
 }
 
 // LongWaits describes the requests that spent most of their time in one wait of their own goroutine at one line, in the

@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -90,20 +91,21 @@ type requestCalls struct {
 	stack     tracefmt.StackID
 	g         uint64
 	wait      int32 // index of the request's latest wait for them; -1: its own goroutine waits for the network
+	waitEnd   int64 // of the latest wait
 	lastNS    int64 // of the latest call
 	peerCallSum
 }
 
-// addPeerCalls records how often the request waited for answers of a peer. A new call begins where the same goroutine has
-// written to a connection since the previous answer or, if other goroutines write and read for the request, where the request
-// waits again.
+// addPeerCalls records how often the request called a peer and waited for the answer. A call begins with what is sent: the
+// same goroutine has written to a connection since its previous wait or, if other goroutines write and read for the request,
+// has handed work over. Without that, the next wait is for another part of the same answer: frames of a stream, a body.
 func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWait) {
 	p.callScratch, p.writers = p.callScratch[:0], p.writers[:0]
 	for i := range w.Steps {
 		step := &w.Steps[i]
 		switch {
 		case step.Kind == critpath.Syscall && step.FollowedWait < 0:
-			if p.stage.Sites.HasRole(step.Stack, knowledge.SocketWrite) && !slices.Contains(p.writers, step.G) {
+			if p.sendsRequest(step.Stack) && !slices.Contains(p.writers, step.G) {
 				p.writers = append(p.writers, step.G)
 			}
 		case step.Kind == critpath.Network && !step.Inbound:
@@ -124,8 +126,13 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			}
 			calls := &p.callScratch[index]
 			writer := slices.Index(p.writers, call.g)
-			if calls.calls == 0 || call.wait >= 0 && call.wait != calls.wait || call.wait < 0 && writer >= 0 {
-				calls.calls, calls.lastNS, calls.wait = calls.calls+1, 0, call.wait
+			isNext := call.wait < 0 && writer >= 0 // the step follows a write of its goroutine
+			if call.wait >= 0 && call.wait != calls.wait {
+				isNext = calls.calls > 0 && (p.beginsCall(call.stack) || p.hasSent(call.g, calls.waitEnd, waits[call.wait].Start))
+				calls.wait, calls.waitEnd = call.wait, waits[call.wait].End
+			}
+			if calls.calls == 0 || isNext {
+				calls.calls, calls.lastNS = calls.calls+1, 0
 				if call.wait >= 0 && calls.calls <= maxRequestWaits {
 					calls.fanOut = p.findFanOut(w, waits[call.wait].Waker, waits[call.wait].End)
 				}
@@ -167,6 +174,26 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		}
 		entry.GetOrAdd(p.peerCalls, peerCallKey{w.Group, call.site, call.via}).add(&sum, w.Weight)
 	}
+}
+
+// sendsRequest reports whether a system call with that stack writes a request to a peer. An answer to the client is none, nor
+// is what a reader sends for flow control.
+func (p *workerSum) sendsRequest(stack tracefmt.StackID) bool {
+	sites := p.stage.Sites
+	return sites.HasRole(stack, knowledge.SocketWrite) && !sites.HasRole(stack, knowledge.AnswerWrite) && !sites.HasRole(stack, knowledge.AnswerRead)
+}
+
+// beginsCall reports whether every wait with that stack is for the first part of an answer.
+func (p *workerSum) beginsCall(stack tracefmt.StackID) bool {
+	return p.stage.Sites.HasRole(stack, knowledge.PeerCall) && !p.stage.Sites.HasRole(stack, knowledge.AnswerRead)
+}
+
+// hasSent reports whether goroutine g wrote a request in [from, to), or handed it over to a goroutine that writes.
+func (p *workerSum) hasSent(g uint64, from, to int64) bool {
+	p.spans = p.stage.Win.SpansCoarse(g, from, to, p.spans[:0])
+	return slices.ContainsFunc(p.spans, func(s timeline.Span) bool {
+		return s.State == timeline.Syscall && s.Start >= from && p.sendsRequest(s.Stack)
+	}) || p.handedOver(g, from, to)
 }
 
 // endsWithoutRead reports whether the goroutine that waits for the network in the first step does something else than to read
