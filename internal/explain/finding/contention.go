@@ -17,8 +17,12 @@ func (a *attribution) findQueueWaits() {
 	queuedNS, totalNS := map[waitKey]int64{}, map[waitKey]int64{}
 	for cause, route := range a.routes(a.group.All()) {
 		for i := range route.Via {
-			if v := &route.Via[i]; isHandoverWait(v.Wait) {
-				wait := waitKeyOf(v)
+			v := &route.Via[i]
+			wait := waitKeyOf(v)
+			if isLockWait(wait) {
+				break // what follows is what the lock's holder waits for
+			}
+			if isHandoverWait(v.Wait) {
 				slots := a.in.slotWaitsAt(wait)
 				if isEndedByChildren(slots) && !isFanOutLimit(wait, slots) {
 					continue // the goroutines are the request's own, and may themselves queue elsewhere

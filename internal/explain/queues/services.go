@@ -54,8 +54,9 @@ type serviceSum struct {
 	otherRequestNS int64 // part of waitNS: on goroutines that were serving other requests
 	behindLockNS   int64 // part of waitNS: behind a lock
 	requests       int64 // number of last services
-	serverWrites   int64 // part of requests: the server itself sent the call to the peer
-	alreadyRunning int64 // part of requests: the server was already at this work, for another request
+	unlocked       int64 // part of requests: not behind a lock
+	serverWrites   int64 // part of unlocked: the server itself sent the call to the peer
+	alreadyRunning int64 // part of unlocked: the server was already at this work, for another request
 	endInstants    int64 // instants at which last services ended; fewer than requests if several end together
 	servers        map[uint64]struct{}
 	maxServers     int // servers at the same time, each counted from its first service to its last
@@ -266,17 +267,21 @@ func (s *serviceSum) add(list []*service, requests map[uint64]struct{}) (lastEnd
 	}
 	slices.SortFunc(lastServices, func(a, b *service) int { return cmp.Compare(a.end, b.end) })
 	for i := 0; i < len(lastServices); {
-		requestCount, serverWrote, end := int64(0), false, i
+		unlocked, serverWrote, end := int64(0), false, i
 		for ; end < len(lastServices) && (end == i || lastServices[end].end-lastServices[end-1].end <= threshold.IdleCheckNS); end++ {
 			a := lastServices[end]
-			requestCount += a.weight
+			s.requests += a.weight
+			if a.behindLock {
+				continue // the lock's holder waits for the server
+			}
+			unlocked += a.weight
 			serverWrote = serverWrote || a.serverWrote // requests that arrived later did not observe the write
 			if a.alreadyRunning {
 				s.alreadyRunning += a.weight
 			}
 		}
-		if s.requests += requestCount; serverWrote {
-			s.serverWrites += requestCount
+		if s.unlocked += unlocked; serverWrote {
+			s.serverWrites += unlocked
 		}
 		s.endInstants++
 		if len(s.endMarks) < maxEndMarks {
@@ -302,11 +307,10 @@ type ServiceStats struct {
 	// BehindLockShare is the share of the waiting time that was reached through a lock: requests queue for the lock.
 	BehindLockShare float64
 	// ServerWroteShare is, for waits for the network, the share of the requests for which the server itself had written since
-	// the previous answer.
-	ServerWroteShare float64
-	// AlreadyRunningShare is the share of the requests that arrived when the server had already started the work that they
-	// waited for last. It was work for another request.
-	AlreadyRunningShare float64
+	// the previous answer. AlreadyRunningShare is the share of the requests that arrived when the server had already started
+	// the work that they waited for last. It was work for another request. Both are shares of the requests that are not behind
+	// a lock: behind one, only its holder waits for the server.
+	ServerWroteShare, AlreadyRunningShare float64
 	// Servers counts the servers, up to 1024, and MaxServers those at the same time. The former is larger if workers end and
 	// others replace them.
 	Servers, MaxServers int
@@ -350,8 +354,8 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 			BatchSize:           float64(sum.requests) / float64(sum.endInstants),
 			OtherRequestShare:   float64(sum.otherRequestNS) / float64(sum.waitNS),
 			BehindLockShare:     float64(sum.behindLockNS) / float64(sum.waitNS),
-			ServerWroteShare:    float64(sum.serverWrites) / float64(sum.requests),
-			AlreadyRunningShare: float64(sum.alreadyRunning) / float64(sum.requests),
+			ServerWroteShare:    float64(sum.serverWrites) / float64(max(sum.unlocked, 1)),
+			AlreadyRunningShare: float64(sum.alreadyRunning) / float64(max(sum.unlocked, 1)),
 			ServiceNS:           sum.busyNS / sum.endInstants, PeriodNS: endPeriod(sum.endMarks),
 		}
 		if s.sliceNS > 0 {

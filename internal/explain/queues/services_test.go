@@ -37,7 +37,7 @@ func serviceStatsOf(workers int, services []service, requestGoroutines ...uint64
 func TestServices(t *testing.T) {
 	key := serviceKey{kind: request.HTTP1, cause: cause.Sleep}
 	const ms = 1_000_000
-	var worker, batch, ownServer, slotHolders, replacedServers, lockHolder, stateOwner []service
+	var worker, batch, ownServer, slotHolders, replacedServers, lockHolder, stateOwner, askingHolder []service
 	for i := range int64(20) {
 		start := i * 10 * ms
 		// One worker, 10 ms for each request: each waits through the service of two others, then through its own.
@@ -56,6 +56,8 @@ func TestServices(t *testing.T) {
 		lockHolder = append(lockHolder,
 			service{key, 7, start, start + 20*ms, false, 1, false, true, false},
 			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, false})
+		// The holder of a lock calls a peer, on a goroutine of its own; a dozen requests wait for the lock.
+		askingHolder = append(askingHolder, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 > 0, i%3 > 0, i%3 > 0})
 		// A slot of a pool: another request holds it.
 		slotHolders = append(slotHolders, service{key, uint64(i%4 + 1), start, start + 10*ms, true, 1, false, false, false})
 	}
@@ -73,6 +75,7 @@ func TestServices(t *testing.T) {
 		{"lock holder", lockHolder, nil, 600.0 / 220, 1, 0, 1, 1, 220 * ms / 20, 10 * ms, 2.0 / 3},
 		{"batch", batch, nil, 600.0 / 210, 20.0 / 7, 0, 1, 1, 30 * ms, 30 * ms, 0},
 		{"state owner", stateOwner, nil, 410.0 / 210, 20.0 / 7, 0, 1, 1, 30 * ms, 30 * ms, 0},
+		{"holder that asks", askingHolder, nil, 410.0 / 210, 20.0 / 7, 0, 1, 1, 30 * ms, 30 * ms, 200.0 / 410},
 		{"own server", ownServer, nil, 1, 1, 0, 20, 3, 30 * ms, 0, 0},
 		{"replaced servers", replacedServers, nil, 1, 1, 0, 20, 2, 20 * ms, 0, 0},
 		{"slots", slotHolders, []uint64{1, 2, 3, 4}, 1, 1, 1, 4, 4, 10 * ms, 40 * ms, 0},
