@@ -11,7 +11,7 @@ import (
 // heldOutShop is a program of lab/field/programs/shops/held.
 func heldOutShop(name, module, version string, configure func(p *program)) program {
 	p := shopProgram(name, module, version, configure)
-	p.dir = "shops/held/" + name
+	p.dir = "lab/field/programs/shops/held/" + name
 	return p
 }
 

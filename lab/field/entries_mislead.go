@@ -9,7 +9,7 @@ import (
 // misleadingProgram is a program of lab/field/programs/shops/mislead: a small service whose times fit a wrong answer.
 func misleadingProgram(name string, configure func(p *program)) program {
 	p := shopProgram(name, "net/http", "go1.26", configure)
-	p.dir = "shops/mislead/" + name
+	p.dir = "lab/field/programs/shops/mislead/" + name
 	return p
 }
 

@@ -14,7 +14,7 @@ import (
 // its own path, like a user's.
 func shopProgram(name, module, version string, configure func(p *program)) program {
 	p := program{
-		name: name, dir: "shops/" + name, module: module, version: version,
+		name: name, dir: "lab/field/programs/shops/" + name, module: module, version: version,
 		arguments: func(_ string, ports []string) ([]string, error) {
 			return []string{"-listen", "127.0.0.1:" + ports[0], "-pprof", "127.0.0.1:" + ports[1]}, nil
 		},
@@ -40,7 +40,7 @@ var shops = []program{
 	shopProgram("accounts", "github.com/jackc/pgx/v5", "v5.11.0", func(p *program) { p.backend, p.peer = startPostgres, true }),
 	shopProgram("catalog", "github.com/redis/go-redis/v9", "v9.22.0", func(p *program) { p.backend, p.peer = startRedis, true }),
 	shopProgram("gateway", "google.golang.org/grpc", "v1.85.0", nil),
-	shopProgram("gateway-two", "google.golang.org/grpc", "v1.85.0", func(p *program) { p.dir, p.peer = "shops/gateway", true }),
+	shopProgram("gateway-two", "google.golang.org/grpc", "v1.85.0", func(p *program) { p.dir, p.peer = "lab/field/programs/shops/gateway", true }),
 	shopProgram("bench", "go.etcd.io/bbolt", "v1.4.3", nil),
 	shopProgram("quotes", "golang.org/x/sync", "v0.23.0", nil),
 	shopProgram("queue", "net", "go1.26", nil),

@@ -21,8 +21,7 @@ type program struct {
 	name            string
 	module, version string
 	pkg             string // of the main function
-	// dir is the directory below lab/field/programs of a small program that uses the module; empty for the module's own
-	// program.
+	// dir is the directory of a small program that uses the module; empty for the module's own program.
 	dir         string
 	noFaultFlag bool // a program in dir without a flag -fault
 	tags        string
@@ -72,12 +71,12 @@ func init() {
 		ready:     func(p []string) string { return "http://127.0.0.1:" + p[1] + "/config/" },
 		pprof:     func(p []string) string { return "http://127.0.0.1:" + p[1] },
 	}, program{
-		name: "coredns", module: "github.com/coredns/coredns", version: "v1.14.7", dir: "coredns", noFaultFlag: true,
+		name: "coredns", module: "github.com/coredns/coredns", version: "v1.14.7", dir: "lab/field/programs/coredns", noFaultFlag: true,
 		arguments: corednsArguments("forward . 127.0.0.1:UPSTREAM"),
 		ready:     func(p []string) string { return "http://127.0.0.1:" + p[1] + "/debug/pprof/cmdline" },
 		pprof:     func(p []string) string { return "http://127.0.0.1:" + p[1] },
 	}, program{
-		name: "minio", module: "github.com/minio/minio", version: "v0.0.0-20260212201848-7aac2a2c5b7c", dir: "minio", noFaultFlag: true,
+		name: "minio", module: "github.com/minio/minio", version: "v0.0.0-20260212201848-7aac2a2c5b7c", dir: "lab/field/programs/minio", noFaultFlag: true,
 		arguments: func(data string, p []string) ([]string, error) {
 			return []string{"127.0.0.1:" + p[1], "server", "--quiet", "--address", "127.0.0.1:" + p[0], "--console-address", "127.0.0.1:" + p[2], filepath.Join(data, "disk")}, nil
 		},
@@ -85,7 +84,7 @@ func init() {
 		ready: func(p []string) string { return "http://127.0.0.1:" + p[0] + "/minio/health/live" },
 		pprof: func(p []string) string { return "http://127.0.0.1:" + p[1] },
 	}, program{
-		name: "controller", module: "k8s.io/client-go", version: "v0.37.2", dir: "controller",
+		name: "controller", module: "k8s.io/client-go", version: "v0.37.2", dir: "lab/kube/controller",
 		arguments: func(data string, p []string) ([]string, error) {
 			return []string{"-server", "http://127.0.0.1:" + p[3], "-pprof", "127.0.0.1:" + p[1]}, nil
 		},
@@ -101,7 +100,7 @@ func init() {
 		ready: func(p []string) string { return "http://127.0.0.1:" + p[0] + "/pd/api/v1/health" },
 		pprof: func(p []string) string { return "http://127.0.0.1:" + p[0] + "/pd/api/v1/debug/pprof/trace" },
 	}, program{
-		name: "tso", module: "github.com/tikv/pd/client", version: "v0.0.0-20260609141937-b01426f6b08b", dir: "tso",
+		name: "tso", module: "github.com/tikv/pd/client", version: "v0.0.0-20260609141937-b01426f6b08b", dir: "stories/tso/client/field",
 		arguments: func(data string, p []string) ([]string, error) {
 			return []string{"-server", "http://127.0.0.1:" + p[3], "-pprof", "127.0.0.1:" + p[1]}, nil
 		},
@@ -180,15 +179,15 @@ func (p program) build(ctx context.Context) (string, error) {
 	if p.dir != "" {
 		// The checksums of its own module apply.
 		verb := []string{"build"}
-		if tests, _ := filepath.Glob(filepath.Join("lab/field/programs", p.dir, "*_test.go")); len(tests) > 0 {
+		if tests, _ := filepath.Glob(filepath.Join(p.dir, "*_test.go")); len(tests) > 0 {
 			verb = []string{"test", "-c"}
 		}
 		env[1] = "GOFLAGS=-mod=readonly -trimpath -buildvcs=false"
 		if p.cgo {
 			env[2] = "CGO_ENABLED=1"
 		}
-		if err := runCommand(ctx, filepath.Join("lab/field/programs", p.dir), env, "go", append(verb, "-tags", p.tags, "-o", binary, ".")...); err != nil {
-			return "", fmt.Errorf("building lab/field/programs/%s: %w", p.dir, err)
+		if err := runCommand(ctx, p.dir, env, "go", append(verb, "-tags", p.tags, "-o", binary, ".")...); err != nil {
+			return "", fmt.Errorf("building %s: %w", p.dir, err)
 		}
 		return binary, nil
 	}
