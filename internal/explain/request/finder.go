@@ -79,8 +79,8 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 	f.protocols = []protocol{connections, streams, workers, messages}
 	f.stages = [][]source{
 		{marks, tasks, regions, connections, streams, workers, messages},
-		{f.main, jobs, loops},
-		{&hangingSource{connections: connections, messages: messages}, f.starts},
+		{jobs, loops},
+		{f.main, &hangingSource{connections: connections, messages: messages}, f.starts},
 	}
 	f.eventSources = [...]annotation{
 		timeline.TaskBegin: tasks, timeline.TaskEnd: tasks, timeline.RegionBegin: regions, timeline.RegionEnd: regions,

@@ -8,6 +8,11 @@ import (
 // mainKey is the PieceKey of the main goroutine's life.
 const mainKey = ^uint64(0)
 
+// maxEvidenceSpans is up to how many states in a generation the main goroutine's life is emitted although jobs or iterations
+// were found in it. Their short runs without stacks are assigned to sites by longer runs below the same function, and the main
+// goroutine may have those.
+const maxEvidenceSpans = 1 << 14
+
 // mainSource emits the main goroutine's life, for programs in which no request is found: one piece in each generation.
 type mainSource struct {
 	sourceStubs
@@ -17,18 +22,31 @@ type mainSource struct {
 }
 
 func (m *mainSource) add(c *collector, g *timeline.Gen) {
-	if c.requestCount+len(c.emitted) >= threshold.MedianSample || !g.Knows(1) {
+	others := c.requestCount
+	for i := 0; i < len(c.emitted) && others < threshold.MedianSample; i++ {
+		if kind := c.emitted[i].Kind; kind != Goroutine && kind != Loop {
+			others++
+		}
+	}
+	if others >= threshold.MedianSample || !g.Knows(1) {
+		return
+	}
+	idleNS, spanCount := int64(0), 0
+	c.spanBuffer = c.window.EachSpans(1, g.Base, g.End, c.spanBuffer, func(spans []timeline.Span) {
+		for i := range spans {
+			if s := &spans[i]; s.State == timeline.Waiting && isEndedOutside(c, g, s) {
+				idleNS += min(s.End, g.End) - max(s.Start, g.Base)
+			}
+		}
+		spanCount += len(spans)
+	})
+	if len(c.emitted) >= threshold.MedianSample && spanCount > maxEvidenceSpans {
 		return
 	}
 	if !m.isKnown {
 		m.isKnown, m.life = true, openAt(g.Base)
 	}
-	spans := c.spans(1, g.Base, g.End)
-	for i := range spans {
-		if s := &spans[i]; s.State == timeline.Waiting && isEndedOutside(c, g, s) {
-			m.idleNS += min(s.End, g.End) - max(s.Start, g.Base)
-		}
-	}
+	m.idleNS += idleNS
 	if to := c.pieceEnd(1, m.life.pieceStart, g.End); to > m.life.pieceStart {
 		m.emitPiece(c, to, MiddlePiece)
 		m.life.pieceStart = to
