@@ -354,6 +354,10 @@ func (c checker) checkFinding(f *Finding, groups map[string]bool) {
 			c.field("asked_by", k, "predicted").checkPredicted(a.Predicted)
 		}
 	}
+	for k := range f.Changes {
+		checkName(c, f.Changes[k].Kind, ChangeKinds(), "changes", k, "kind")
+		c.field("changes", k).failIf(f.Changes[k].Text == "", "it has no text for --what-if")
+	}
 	if f.Predicted != nil {
 		c.field("predicted").checkPredicted(f.Predicted)
 	}

@@ -15,14 +15,27 @@ type Finding struct {
 	Confidence float64    `json:"confidence"`
 	Evidence   []Evidence `json:"evidence"`
 	Fix        string     `json:"fix"`
-	Predicted  *Predicted `json:"predicted"`
-	Ignored    string     `json:"ignored,omitempty"` // the reason of the option that ignores it
+	// Changes are what Fix advises, as far as a trace can answer it: Predicted is for all of them together. It is empty if requests
+	// cannot be timed again with the fix.
+	Changes   []Change   `json:"changes,omitempty"`
+	Predicted *Predicted `json:"predicted"`
+	Ignored   string     `json:"ignored,omitempty"` // the reason of the option that ignores it
 	// AskedBy are groups of the same process whose requests wait for this group's over the network, and so for the fault, too.
 	AskedBy []AskedBy `json:"asked_by,omitempty"`
 	// Decided holds the numbers that decided Severity; nil for facts, which are always info.
 	Decided *Decided `json:"decided,omitempty"`
 	// Queue is what requests queue for, if that is the fault.
 	Queue *Queue `json:"queue,omitempty"`
+}
+
+// A Change is one change of the service, as data.
+type Change struct {
+	Kind  ChangeKind `json:"kind"`
+	Cause CauseName  `json:"cause,omitempty"` // of ChangeTime and ChangeShare: only this cause, or this family, or "queue"
+	Site  string     `json:"site,omitempty"`  // as --what-if accepts it
+	Value float64    `json:"value"`           // in the unit of the kind; 0 where the kind has none
+	// Text is the change as --what-if and whylate.ParseChange accept it.
+	Text string `json:"what_if"`
 }
 
 // A Queue is what requests wait for until others ahead of them have finished.

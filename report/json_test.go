@@ -123,6 +123,7 @@ func TestSchemaKnowsTheVocabulary(t *testing.T) {
 	sameList(t, "roles", report.Roles(), property("Group", "role"))
 	sameList(t, "reasons to leave out", report.LeftOutReasons(), property("LeftOut", "why"))
 	sameList(t, "severities", report.Severities(), property("Finding", "severity"))
+	sameList(t, "kinds of changes", report.ChangeKinds(), property("Change", "kind"))
 	sameList(t, "verdicts about throttling", report.ThrottleVerdicts(), property("Throttle", "verdict"))
 	sameList(t, "the host's verdicts about throttling", report.ThrottleVerdicts(), property("HostQuota", "verdict"))
 	sameList(t, "verdicts about the network", report.NetworkVerdicts(), property("HostNetwork", "verdict"))

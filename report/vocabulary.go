@@ -239,6 +239,32 @@ func ThrottleVerdicts() []ThrottleVerdict {
 // HeldBack reports whether a quota held the process back.
 func (v ThrottleVerdict) HeldBack() bool { return v == ThrottleOwn || v == ThrottleAncestor }
 
+// A ChangeKind says what a Change changes, and the unit of its value.
+type ChangeKind string
+
+// Kinds of changes.
+const (
+	ChangeTime       ChangeKind = "time"       // ns: each wait or computation at the site takes at most this; 0: there are none
+	ChangeShare      ChangeKind = "share"      // 0 to 1: each takes this share of its length
+	ChangeSlots      ChangeKind = "slots"      // number of slots of the pool for which requests wait at the site
+	ChangeUnlock     ChangeKind = "unlock"     // what the site does is no longer done while a lock or slot is held
+	ChangeCalls      ChangeKind = "calls"      // number of calls from the site that each request makes
+	ChangeParallel   ChangeKind = "parallel"   // a request's calls from the site are made at the same time
+	ChangeReuse      ChangeKind = "reuse"      // no connection is opened at the site, so no name looked up and no handshake made
+	ChangeGOGC       ChangeKind = "GOGC"       // percent; off is a negative number
+	ChangeGOMEMLIMIT ChangeKind = "GOMEMLIMIT" // bytes
+	ChangeGOMAXPROCS ChangeKind = "GOMAXPROCS" // number of Ps
+	ChangeQuota      ChangeKind = "quota"      // CPUs
+)
+
+// ChangeKinds returns all of them.
+func ChangeKinds() []ChangeKind {
+	return []ChangeKind{
+		ChangeTime, ChangeShare, ChangeSlots, ChangeUnlock, ChangeCalls, ChangeParallel, ChangeReuse,
+		ChangeGOGC, ChangeGOMEMLIMIT, ChangeGOMAXPROCS, ChangeQuota,
+	}
+}
+
 // DecidedBy says which requests decided a severity.
 type DecidedBy string
 

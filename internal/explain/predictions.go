@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
@@ -121,6 +123,52 @@ func processFacts(rep *report.Report, stats *process.Stats, start int64) *predic
 		f.QuotaCPUs = h.Facts.QuotaCPUs
 	}
 	return f
+}
+
+// addPredictionFacts adds to a model what sums show of pools and calls.
+func addPredictionFacts(model *predict.Model, in *finding.Input) {
+	for i := range in.SlotWaits {
+		if s := &in.SlotWaits[i]; s.Slots > 0 && s.FormerWaiterShare >= threshold.HalfShare {
+			model.AddPool(predict.Pool{Site: s.Site, Slots: s.Slots, HoldNS: s.HoldNS})
+		}
+	}
+	calls := map[string][]predict.CallSum{}
+	for id, list := range in.PeerCalls {
+		for i := range list {
+			c := &list[i]
+			if c.Requests == 0 || c.AnswerNS == 0 {
+				continue
+			}
+			sum := predict.CallSum{
+				Site: c.Site, Via: c.Via, PerRequest: float64(c.Calls) / float64(c.Requests),
+				LongestShare: float64(c.LongestNS) / float64(c.AnswerNS), SiteShare: 1,
+			}
+			if c.Via != nil { // the reader of a shared connection waits for the calls of all lines
+				sum.SiteShare = callerShare(in.Report.Group(id), c.Site)
+			}
+			calls[id] = append(calls[id], sum)
+		}
+	}
+	model.SetCalls(calls)
+}
+
+// callerShare returns the share of a calling line in a group's network waits at a site.
+func callerShare(g *report.Group, s *report.Site) float64 {
+	var line, all float64
+	if g == nil || s == nil {
+		return 1
+	}
+	for i := range g.All().Causes {
+		if c := &g.All().Causes[i]; c.Cause == report.CauseNetwork && c.Site != nil && c.Site.LineKey() == s.LineKey() {
+			if all += c.Share; c.Site.Matches(s) {
+				line += c.Share
+			}
+		}
+	}
+	if line == 0 {
+		return 1
+	}
+	return line / all
 }
 
 // A Goal is a limit for a percentile of latency: p50 or p99, the ones that can be predicted.

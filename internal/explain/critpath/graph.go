@@ -39,11 +39,16 @@ type Node struct {
 	// edges does not move.
 	FirstStep, EndStep int32
 	FirstEdge, EndEdge int32
+	// OtherWork is GraphStep.OtherWork of the node's steps.
+	OtherWork bool
 }
 
 // An Edge is a dependency of a node on another node.
 type Edge struct {
 	From int32
+	// Wait is the stack of the wait that the other goroutine ended, and WaitKind its kind; 0 if the dependency is no wait.
+	Wait     tracefmt.StackID
+	WaitKind WaitKind
 	// Soft reports that the trace does not prove the dependency: the waiter had started the goroutine, which ended
 	// during the wait, so the waiter may have waited for it.
 	Soft bool
@@ -126,9 +131,11 @@ func (i instant) compare(point instant) int {
 	return cmp.Or(cmp.Compare(i.t, point.t), cmp.Compare(i.g, point.g))
 }
 
-// A link is a dependency between two instants. soft is Edge.Soft.
+// A link is a dependency between two instants. The other fields are those of Edge.
 type link struct {
 	from, to instant
+	wait     tracefmt.StackID
+	waitKind WaitKind
 	soft     bool
 }
 
@@ -200,7 +207,9 @@ func (b *graphBuilder) scanPart(part *graphPart) {
 		if wait.waker == 0 || wait.step.End <= scannedUntil {
 			continue
 		}
-		b.addLink(wait.waker, part.g, wait.step.End)
+		b.links = append(b.links, link{
+			from: instant{wait.waker, wait.step.End}, to: instant{part.g, wait.step.End}, wait: wait.step.Stack, waitKind: wait.kind,
+		})
 		if wait.answer != nil {
 			b.addAnswer(part, wait)
 			continue
@@ -592,15 +601,20 @@ func (b *graphBuilder) addSiblings(part *graphPart, wait *partItem, hasOrigin bo
 // assemble turns the parts and links into a graph, or returns nil if that is not possible.
 func (b *graphBuilder) assemble() *Graph {
 	slices.SortFunc(b.parts[1:], func(x, y *graphPart) int { return cmp.Or(cmp.Compare(x.g, y.g), cmp.Compare(x.start, y.start)) })
-	slices.SortFunc(b.links, func(x, y link) int {
-		if c := cmp.Or(x.to.compare(y.to), x.from.compare(y.from)); c != 0 || x.soft == y.soft {
-			return c
-		} else if y.soft {
-			return -1
+	// Of several links between the same instants, the first remains: one that is not soft, with its wait.
+	rank := func(l link) int {
+		switch {
+		case l.soft:
+			return 2
+		case l.wait == 0:
+			return 1
 		}
-		return 1
+		return 0
+	}
+	slices.SortFunc(b.links, func(x, y link) int {
+		return cmp.Or(x.to.compare(y.to), x.from.compare(y.from), cmp.Compare(rank(x), rank(y)))
 	})
-	b.links = slices.CompactFunc(b.links, func(x, y link) bool { return x.to == y.to && x.from == y.from }) // keeps the hard one
+	b.links = slices.CompactFunc(b.links, func(x, y link) bool { return x.to == y.to && x.from == y.from })
 	b.graph = &Graph{}
 	b.collectCuts()
 	if !b.buildNodes() || !b.buildEdges() || !b.sortNodes() || !b.graph.isConsistent() {
@@ -640,7 +654,7 @@ func (b *graphBuilder) buildNodes() bool {
 		part.firstNode = int32(len(b.graph.Nodes))
 		firstItem := 0
 		for j, t := range part.cuts {
-			node := Node{Time: t, G: part.g, Predecessor: -1, FirstStep: int32(len(b.graph.Steps))}
+			node := Node{Time: t, G: part.g, OtherWork: !part.hasOrigin, Predecessor: -1, FirstStep: int32(len(b.graph.Steps))}
 			if j > 0 {
 				node.Predecessor = int32(len(b.graph.Nodes) - 1)
 				from := part.cuts[j-1]
@@ -691,7 +705,7 @@ func (b *graphBuilder) buildEdges() bool {
 			if to == from || to == part.firstNode && part.anchor.g != 0 {
 				continue // what came before the anchor has no effect
 			}
-			edgesByNode[to] = append(edgesByNode[to], Edge{from, l.soft})
+			edgesByNode[to] = append(edgesByNode[to], Edge{From: from, Wait: l.wait, WaitKind: l.waitKind, Soft: l.soft})
 		}
 	}
 	for _, part := range b.parts {

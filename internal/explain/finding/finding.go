@@ -109,6 +109,8 @@ type Input struct {
 	// Predict returns what all changes together would save in the group with this id; nil if the group has nothing that they
 	// change. The field may be nil.
 	Predict func(group string, changes []predict.Change) *report.Predicted
+	// AddPool makes a pool known to Predict. The field may be nil.
+	AddPool func(predict.Pool)
 	// Polls describes how requests of a group poll in the sleeps that changes are about; nil if they do not poll. The field may
 	// be nil.
 	Polls func(group string, changes []predict.Change) *predict.Poll
@@ -128,6 +130,11 @@ func (in *Input) predict(group string, changes ...predict.Change) *report.Predic
 // fillPrediction sets a verdict's prediction. A rule that names no changes predicts that half of the finding's cause at its
 // site goes away.
 func (in *Input) fillPrediction(v *Verdict) {
+	defer func() {
+		for _, c := range v.Changes {
+			v.Finding.Changes = append(v.Finding.Changes, c.Data())
+		}
+	}()
 	if v.Predicted != nil {
 		return
 	}

@@ -177,12 +177,14 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 		if attr.queueShare(cand) >= threshold.NearlyAllShare {
 			site = ""
 		}
-		v.Predicted = attr.in.predict(attr.group.ID, predict.Remove(predict.Queue, site))
+		v.Changes = []predict.Change{predict.Remove(predict.Queue, site)}
+		v.Predicted = attr.in.predict(attr.group.ID, v.Changes...)
 	}
 	if facts.slots != nil && v.Predicted == nil && 2*facts.slots.Slots <= attr.in.Report.Input.GOMAXPROCS && attr.in.Report.Runtime.Sched.PsIdle >= 0.5 && attr.queueShare(cand) >= 0.9 {
 		// With twice as many slots and a P for each, the queue is less than half as long. The holders compute at many lines,
 		// so the change applies to all queueing.
-		v.Predicted = attr.in.predict(attr.group.ID, predict.Change{Cause: predict.Queue, Relative: true, Scale: 0.5})
+		v.Changes = []predict.Change{{Cause: predict.Queue, Relative: true, Scale: 0.5}}
+		v.Predicted = attr.in.predict(attr.group.ID, v.Changes...)
 	}
 	v.Queue = attr.reportQueue(cand, facts.kind.nameWithoutSite)
 	v.Queue.OwnNS = facts.serviceNS

@@ -245,37 +245,14 @@ func (a *attribution) describeSequentialCalls(v *Verdict, top *causeRoute, calls
 	v.prependEvidence(
 		evidenceOf("evidence sequential-answers", n, "count"),
 		evidenceOf("evidence sequential-wait", float64(calls.AnswerNS)/float64(calls.Calls), "ns"))
-	v.Changes = nil
-	// The reader of a shared connection waits for the calls of all lines.
-	lineShare := 1.0
-	if len(top.via) > 0 {
-		lineShare = a.callerShare(top.Site)
-	}
-	predicted := func(scale float64) *report.Predicted {
-		return a.in.predict(a.group.ID, predict.Change{Cause: report.CauseNetwork, Site: predict.SiteText(top.Site, report.CauseNetwork), Relative: true, Scale: 1 - (1-scale)*lineShare, OwnWork: true})
-	}
-	if v.Predicted = predicted(1 / n); v.Predicted != nil {
+	site := predict.SiteText(top.Site, report.CauseNetwork)
+	v.Changes = []predict.Change{predict.Calls(site, 1)}
+	if v.Predicted = a.in.predict(a.group.ID, v.Changes...); v.Predicted != nil {
 		v.Predicted.ChangeText = textOf("phrase one-call", "n", times)
 	}
-	if p := predicted(float64(calls.LongestNS) / float64(calls.AnswerNS)); p != nil {
+	if p := a.in.predict(a.group.ID, predict.Parallel(site)); p != nil {
 		v.addEvidence(evidenceOf("evidence all-in-parallel", p.P50NS.Est, "ns"))
 	}
-}
-
-// callerShare returns the share of a calling line in the group's network waits at a site.
-func (a *attribution) callerShare(s *report.Site) float64 {
-	var line, all float64
-	for i := range a.group.All().Causes {
-		if c := &a.group.All().Causes[i]; c.Cause == report.CauseNetwork && c.Site != nil && c.Site.LineKey() == s.LineKey() {
-			if all += c.Share; c.Site.Matches(s) {
-				line += c.Share
-			}
-		}
-	}
-	if line == 0 {
-		return 1
-	}
-	return line / all
 }
 
 // largestCause returns the largest cause of a group's slow requests; nil if it is unknown.

@@ -2,6 +2,7 @@ package predict
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,8 +12,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Change makes a cause at a site smaller. whylate.Change describes the fields without a comment.
+// A Change is a change of the service. whylate.Change describes the fields without a comment.
 type Change struct {
+	Kind     report.ChangeKind // "" for ChangeTime, ChangeShare, and settings: the other fields say which
+	Count    int               // of ChangeSlots and ChangeCalls
 	Cause    report.CauseName
 	Site     string
 	To       time.Duration
@@ -48,6 +51,28 @@ func Remove(cause report.CauseName, site string) Change {
 	return Change{Cause: cause, Site: site, Relative: true}
 }
 
+// Slots returns a change that gives the pool for which requests wait at a site so many slots.
+func Slots(site string, count int) Change {
+	return Change{Kind: report.ChangeSlots, Site: site, Count: count}
+}
+
+// Unlock returns a change after which the work at a site is no longer done while a lock or slot is held.
+func Unlock(site string) Change { return Change{Kind: report.ChangeUnlock, Site: site} }
+
+// Calls returns a change after which each request makes so many calls from a site.
+func Calls(site string, count int) Change {
+	return Change{Kind: report.ChangeCalls, Site: site, Count: count}
+}
+
+// Parallel returns a change after which a request makes its calls from a site at the same time.
+func Parallel(site string) Change { return Change{Kind: report.ChangeParallel, Site: site} }
+
+// Reuse returns a change after which no connection is opened at a site.
+func Reuse(site string) Change { return Change{Kind: report.ChangeReuse, Site: site} }
+
+// Set returns a change of a setting.
+func Set(name string, value float64) Change { return Change{Setting: Setting{name, value}} }
+
 // Queue is the Cause of changes to the time that requests wait for others that are served before them.
 const Queue = "queue"
 
@@ -60,6 +85,22 @@ var families = map[report.CauseName][]cause.Cause{
 // isCause reports whether a name may be a Change's cause.
 func isCause(name report.CauseName) bool {
 	return name == Queue || name != report.CauseOther && report.Family(name) != nil
+}
+
+// isAboutOthers reports whether the change is only about work for others that the request waits for.
+func (c *Change) isAboutOthers() bool { return c.Cause == Queue || c.Kind == report.ChangeUnlock }
+
+// includes reports whether the change may be about a target.
+func (c *Change) includes(t *target) bool {
+	switch c.Kind {
+	case report.ChangeSlots: // the waits of which the waker is not known
+		return t.cause == cause.Lock || t.cause == cause.Chan
+	case report.ChangeReuse:
+		return t.connects
+	case report.ChangeCalls, report.ChangeParallel:
+		return false // see resolveCalls
+	}
+	return c.includesCause(t.cause)
 }
 
 // includesCause reports whether the change is about a cause.
@@ -81,6 +122,12 @@ var lateness = variantValues{est: 0.4e6, low: 0, high: 1.1e6}
 // others at its target, which remains if the sleep is shortened; it is negative for anything but a sleep.
 func (c *Change) instanceFactor(fullNS, lateNS int64) variantValues {
 	factors := unchanged
+	switch c.Kind {
+	case report.ChangeUnlock, report.ChangeReuse:
+		return variantValues{}
+	case report.ChangeSlots, report.ChangeCalls, report.ChangeParallel:
+		return factors // see slotsEffect and resolveCalls
+	}
 	if c.Relative {
 		s := min(max(c.Scale, 0), 1)
 		for variant := range factors {
@@ -108,8 +155,34 @@ func (c *Change) instanceFactor(fullNS, lateNS int64) variantValues {
 	return factors
 }
 
+// Data returns the change as the report has it.
+func (c Change) Data() report.Change {
+	out := report.Change{Kind: c.Kind, Cause: c.Cause, Site: c.Site, Value: float64(c.Count), Text: c.String()}
+	switch {
+	case c.Setting.Name != "":
+		out.Kind, out.Value = report.ChangeKind(c.Setting.Name), c.Setting.Value
+		if math.IsInf(out.Value, 1) {
+			out.Value = -1
+		}
+	case c.Kind != "":
+	case c.Relative && c.Scale > 0:
+		out.Kind, out.Value = report.ChangeShare, c.Scale
+	default:
+		if out.Kind = report.ChangeTime; !c.Relative {
+			out.Value = float64(c.To)
+		}
+	}
+	return out
+}
+
 // String formats the change as --what-if accepts it.
 func (c Change) String() string {
+	switch c.Kind {
+	case report.ChangeSlots, report.ChangeCalls:
+		return string(c.Kind) + "@" + c.Site + "=" + strconv.Itoa(c.Count)
+	case report.ChangeUnlock, report.ChangeParallel, report.ChangeReuse:
+		return string(c.Kind) + "@" + c.Site
+	}
 	if c.Setting.Name != "" {
 		return c.Setting.String()
 	}
@@ -127,8 +200,12 @@ func (c Change) String() string {
 }
 
 // Parse parses a change: SITE=VALUE or CAUSE@SITE=VALUE, where VALUE is a duration, a percentage of the present length, 0, or
-// gone; or a setting: GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=2, quota=1.5.
+// gone; slots@SITE=N, calls@SITE=N, unlock@SITE, parallel@SITE, or reuse@SITE; or a setting: GOGC=400, GOMEMLIMIT=900MiB,
+// GOMAXPROCS=2, quota=1.5.
 func Parse(text string) (Change, error) {
+	if change, ok, err := parseKind(text); ok {
+		return change, err
+	}
 	i := strings.LastIndexByte(text, '=')
 	if i < 0 {
 		return Change{}, fmt.Errorf("what-if %q: write SITE=5ms, SITE=50%%, or SITE=gone", text)
@@ -167,4 +244,26 @@ func Parse(text string) (Change, error) {
 	}
 	change.To = d
 	return change, nil
+}
+
+// parseKind parses a change that begins with its kind; ok is false for anything else.
+func parseKind(text string) (change Change, ok bool, err error) {
+	kind, site, _ := strings.Cut(strings.TrimSpace(text), "@")
+	change.Kind = report.ChangeKind(kind)
+	switch change.Kind {
+	case report.ChangeUnlock, report.ChangeParallel, report.ChangeReuse:
+		if change.Site = strings.TrimSpace(site); change.Site == "" || strings.Contains(site, "=") {
+			return Change{}, true, fmt.Errorf("what-if %q: write %s@SITE, without a value", text, kind)
+		}
+		return change, true, nil
+	case report.ChangeSlots, report.ChangeCalls:
+		i := strings.LastIndexByte(site, '=')
+		n, numberErr := strconv.Atoi(strings.TrimSpace(site[i+1:]))
+		if i <= 0 || numberErr != nil || n <= 0 || n > 1e9 {
+			return Change{}, true, fmt.Errorf("what-if %q: write %s@SITE=N, with a whole number from 1", text, kind)
+		}
+		change.Site, change.Count = strings.TrimSpace(site[:i]), n
+		return change, true, nil
+	}
+	return Change{}, false, nil
 }

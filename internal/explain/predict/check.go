@@ -63,7 +63,7 @@ func (t *trial) exposure(graph *Graph) (exposureNS, remainingNS float64) {
 func (t *trial) changedShare(graph *Graph, iv *interval) float64 {
 	share := 0.0
 	for k := range t.changes {
-		if c := &t.changes[k]; c.Cause != Queue || !c.isOwnWork(iv) && !iv.endsWithTick {
+		if c := &t.changes[k]; !c.isAboutOthers() || !c.isOwnWork(iv) && !iv.endsWithTick {
 			share = max(share, c.weights[iv.targetID])
 		}
 	}
@@ -101,7 +101,7 @@ func (m *Model) checkPrediction(group *group, changes []Change, requests []retim
 	for i := range removals {
 		removals[i].To, removals[i].Scale, removals[i].Relative = 0, 0, true
 	}
-	trial := m.compile(removals)
+	trial := m.compile(group.id, removals)
 	trial.survey(group)
 	impact = group.impactOf(trial.retimeAll(group))
 	if impact == nil {

@@ -35,6 +35,7 @@ type node struct {
 	predecessor                int32
 	firstInterval, endInterval int32
 	firstEdge, endEdge         int32
+	otherWork                  bool // interval.otherWork of its intervals
 }
 
 // An interval is a part of the time between two nodes of a graph, with one cause.
@@ -69,6 +70,7 @@ type target struct {
 	// stackIsNear reports that the stack is that of an adjacent event: the code that ran may be a function that its function
 	// calls.
 	stackIsNear bool
+	connects    bool // the wait opens a connection: it looks a name up, dials, or shakes hands
 }
 
 // A runShare is the share of a wait for a P in which a target ran on other goroutines.
@@ -98,6 +100,7 @@ type Builder struct {
 	lastComputation int32
 	sharedWaitsLeft int
 	stepScratch     []critpath.Step
+	opensByCall     map[tracefmt.StringID]bool // memo of connects
 }
 
 // NewBuilder returns a Builder for the window of a stage.
@@ -105,6 +108,7 @@ func NewBuilder(stage *path.Stage) *Builder {
 	b := &Builder{
 		stage: stage, win: stage.Win, syms: stage.Syms, classifier: cause.New(stage.Win, stage.Syms),
 		computationByG: make(map[uint64]int32), stepScratch: make([]critpath.Step, 1),
+		opensByCall: make(map[tracefmt.StringID]bool),
 	}
 	b.classifier.Sites = stage.Sites
 	b.split = func(segs []cause.Segment) []cause.Segment { return stage.SplitAtFreezes(&b.splitScratch, segs) }
@@ -138,7 +142,7 @@ func (b *Builder) addNodes(out *Graph, src *critpath.Graph) {
 		sourceNode := &src.Nodes[i]
 		newNode := node{
 			time: sourceNode.Time - out.Start, predecessor: sourceNode.Predecessor,
-			firstInterval: int32(len(out.intervals)), firstEdge: int32(len(out.edges)),
+			firstInterval: int32(len(out.intervals)), firstEdge: int32(len(out.edges)), otherWork: sourceNode.OtherWork,
 		}
 		for k := sourceNode.FirstStep; k < sourceNode.EndStep; k++ {
 			b.addStep(out, &src.Steps[k])
@@ -165,7 +169,7 @@ func (b *Builder) addStep(out *Graph, s *critpath.GraphStep) {
 // addInterval adds one interval to the graph.
 func (b *Builder) addInterval(out *Graph, seg *cause.Segment, src *critpath.GraphStep) {
 	iv := interval{
-		target: target{cause: seg.Code.Cause(), site: seg.Site}, ns: seg.End - seg.Start,
+		target: target{cause: seg.Code.Cause(), site: seg.Site, connects: b.connects(seg)}, ns: seg.End - seg.Start,
 		otherWork: src.OtherWork && !src.EndsWithTick, deliversResult: src.DeliversResult && !src.EndsWithTick,
 		endsWithTick: src.EndsWithTick, code: seg.Code,
 	}
@@ -194,6 +198,22 @@ func (b *Builder) addInterval(out *Graph, seg *cause.Segment, src *critpath.Grap
 	}
 	out.intervals = append(out.intervals, iv)
 }
+
+// connects reports whether a segment is a wait of the opening of a connection.
+func (b *Builder) connects(seg *cause.Segment) bool {
+	if x := seg.Code.Cause(); seg.Call == 0 || x != cause.Network && x != cause.Syscall {
+		return false
+	}
+	opens, ok := b.opensByCall[seg.Call]
+	if !ok {
+		call := b.syms.String(seg.Call)
+		opens = slices.ContainsFunc(openingRoles, func(role knowledge.Role) bool { return knowledge.Has(call, role) })
+		b.opensByCall[seg.Call] = opens
+	}
+	return opens
+}
+
+var openingRoles = []knowledge.Role{knowledge.DNS, knowledge.Dial, knowledge.Connecting, knowledge.TLSHandshake}
 
 // addPauseSequences finds the pause sequences among the intervals before a node.
 func (b *Builder) addPauseSequences(out *Graph, intervals []interval, n *critpath.Node) {
@@ -239,7 +259,7 @@ func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment) *Graph {
 	intervals := make([]interval, len(segs))
 	for i := range segs {
 		segment := &segs[i]
-		intervals[i] = interval{target: target{cause: segment.Code.Cause(), site: segment.Site}, ns: segment.End - segment.Start}
+		intervals[i] = interval{target: target{cause: segment.Code.Cause(), site: segment.Site, connects: b.connects(segment)}, ns: segment.End - segment.Start}
 	}
 	if len(segs) > 0 {
 		out.addPauseSequences(intervals, segs[0].Start, b.handoverChecker(out.G))

@@ -14,34 +14,42 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// compile computes which targets the changes are about.
-func (m *Model) compile(changes []Change) *trial {
+// compile computes what the changes are about in a group.
+func (m *Model) compile(groupID string, changes []Change) *trial {
 	t := &trial{model: m}
 	for i := range changes {
-		c := trialChange{Change: changes[i]}
+		c := trialChange{Change: m.resolveCalls(groupID, changes[i])}
 		if c.Setting.Name != "" {
 			if c.effect, _, _ = m.PredictSetting(c.Setting); c.effect == nil {
 				c.effect = new(effect) // refused: Validate returns the reason
 			}
 			c.weights = m.effectWeights(c.effect)
 		} else {
-			c.weights = m.targetWeights(&changes[i])
+			c.weights, c.matcher = m.targetWeights(&c.Change)
+			if c.Kind == report.ChangeSlots || c.isAboutOthers() {
+				c.waits = make(map[tracefmt.StackID]bool)
+			}
 		}
 		t.changes = append(t.changes, c)
+	}
+	for i := range t.changes {
+		if c := &t.changes[i]; c.Kind == report.ChangeSlots {
+			t.measureSlots(c)
+		}
 	}
 	return t
 }
 
-// targetWeights returns, by target id, the share of its time that a change is about.
-func (m *Model) targetWeights(c *Change) []float64 {
+// targetWeights returns, by target id, the share of its time that a change is about, and the matcher of its site.
+func (m *Model) targetWeights(c *Change) ([]float64, *siteMatcher) {
 	matcher := m.parseSite(c.Site)
 	out := make([]float64, len(m.targets))
 	for i, p := range m.targets {
-		if c.includesCause(p.cause) {
+		if c.includes(&p) {
 			out[i] = m.matchShare(matcher, p)
 		}
 	}
-	return out
+	return out, matcher
 }
 
 // A siteMatcher is the parsed text of a Change's site.
@@ -145,14 +153,20 @@ func (m *Model) Validate(change *Change) (note string, err error) {
 		_, note, err = m.PredictSetting(change.Setting)
 		return note, err
 	}
-	trial := m.compile([]Change{*change})
 	for _, g := range m.groups {
-		if trial.meets(g) {
-			return "", nil
+		trial := m.compile(g.id, []Change{*change})
+		if !trial.meets(g) {
+			continue
 		}
+		if c := &trial.changes[0]; c.slots != nil {
+			return "", m.refuseSlots(c)
+		}
+		return "", nil
 	}
 	message := "no request of the sample spent time"
-	if change.Cause == Queue {
+	if text := missingByKind[change.Kind]; text != "" {
+		message = text
+	} else if change.Cause == Queue {
 		message = "no request of the sample waited for others to be served"
 	} else if change.Cause != "" {
 		message += " on " + string(change.Cause)
@@ -166,6 +180,15 @@ func (m *Model) Validate(change *Change) (note string, err error) {
 		message += "; it has " + strings.Join(names, ", ")
 	}
 	return "", fmt.Errorf("what-if %s: %s", change, message)
+}
+
+// missingByKind says what no request of the sample did, for changes that are not about time.
+var missingByKind = map[report.ChangeKind]string{
+	report.ChangeSlots:    "no request of the sample waited for a slot",
+	report.ChangeUnlock:   "no request of the sample waited for a lock or slot that was held during work",
+	report.ChangeCalls:    "no request of the sample made several calls",
+	report.ChangeParallel: "no request of the sample made several calls",
+	report.ChangeReuse:    "no request of the sample opened a connection",
 }
 
 // maxSuggestions bounds the names in an error.

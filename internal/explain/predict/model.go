@@ -44,9 +44,12 @@ type Model struct {
 	// duration is the length of the trace in ns.
 	duration int64
 	facts    *Facts // of the process; nil: unknown
+	pools    []Pool
+	calls    map[string][]CallSum // by the group's id
 }
 
 type group struct {
+	id       string
 	sample   *Sample
 	p50, p99 *int64
 	max      *int64
@@ -73,7 +76,7 @@ func NewModel(
 
 // AddGroup adds a group by its id in the report, with its measured percentiles; nil where unknown.
 func (m *Model) AddGroup(id string, s *Sample, latency report.Latency) {
-	m.groups[id] = &group{sample: s, p50: latency.P50, p99: latency.P99, max: latency.Max}
+	m.groups[id] = &group{id: id, sample: s, p50: latency.P50, p99: latency.P99, max: latency.Max}
 }
 
 // prepare loads all groups once, in an order that does not depend on which group is predicted first.
@@ -171,7 +174,7 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	if len(group.graphs) == 0 {
 		return nil
 	}
-	trial := m.compile(changes)
+	trial := m.compile(id, changes)
 	switch {
 	case trial.isNoOp() && group.p50 != nil:
 		return unchangedPrediction(group, changes)

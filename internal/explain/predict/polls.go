@@ -124,7 +124,7 @@ func (m *Model) PollOf(id string, changes []Change) *Poll {
 		return nil
 	}
 	m.prepare()
-	trial := m.compile(changes)
+	trial := m.compile(id, changes)
 	var sleepNS, pollNS, sequences, pauses, totalNS float64
 	for i := range group.graphs {
 		graph := &group.graphs[i]

@@ -5,6 +5,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // Variants of a prediction: the estimate and the ends of its range.
@@ -33,8 +34,11 @@ type trialChange struct {
 	Change
 	// weights is, by target id, the share of the target's time that the change is about.
 	weights []float64
-	effect  *effect // of a setting; nil for a change of a cause
-	usualNS int64   // median length of the computations that the change is about, where all of it is known
+	matcher *siteMatcher
+	waits   map[tracefmt.StackID]bool // memo of isAboutWait; nil: the change is about no waits
+	slots   *slotsEffect              // of ChangeSlots
+	effect  *effect                   // of a setting; nil for a change of a cause
+	usualNS int64                     // median length of the computations that the change is about, where all of it is known
 	queue   queue
 	// encounterShare is the share of the requests with encounters that would still have one, see remainingEncounters.
 	encounterShare float64
@@ -50,7 +54,7 @@ type trialChange struct {
 // waited for a P does not count.
 func (t *trial) meets(group *group) bool {
 	for i := range t.changes {
-		if t.changes[i].meets(group) {
+		if t.meetsChange(&t.changes[i], group) {
 			return true
 		}
 	}
@@ -59,11 +63,11 @@ func (t *trial) meets(group *group) bool {
 
 // hasQueueChange reports whether a change is about the queue before requests.
 func (t *trial) hasQueueChange() bool {
-	return slices.ContainsFunc(t.changes, func(c trialChange) bool { return c.Cause == Queue })
+	return slices.ContainsFunc(t.changes, func(c trialChange) bool { return c.waits != nil })
 }
 
-// meets reports whether the change is about something that requests of the group do or wait for.
-func (c *trialChange) meets(group *group) bool {
+// meetsChange reports whether a change is about something that requests of the group do or wait for.
+func (t *trial) meetsChange(c *trialChange, group *group) bool {
 	if e := c.effect; e != nil && (e.changesProcs && e.waitPerRunNS[high] > 0 || e.changesGC && e.cycles[high] > 1) {
 		return true
 	}
@@ -71,9 +75,12 @@ func (c *trialChange) meets(group *group) bool {
 		graph := group.graphs[i].Graph
 		c.selectGraph(graph)
 		for k := range graph.intervals {
-			if iv := &graph.intervals[k]; c.weights[iv.targetID] > 0 && (c.Cause != Queue || !c.isOwnWork(iv)) {
+			if iv := &graph.intervals[k]; c.weights[iv.targetID] > 0 && (!c.isAboutOthers() || !c.isOwnWork(iv)) {
 				return true
 			}
+		}
+		if c.meetsWait(t.model, graph) {
+			return true
 		}
 	}
 	return false
@@ -175,6 +182,14 @@ func (t *trial) retime(graph *Graph) (latencies, unmetLatencies, encounterChance
 			}
 			continue
 		}
+		if c.slots != nil {
+			if c.meetsWait(t.model, graph) {
+				for v, chance := range c.slots.chances() {
+					encounterChances[v] = min(encounterChances[v], chance)
+				}
+			}
+			continue
+		}
 		if c.selectGraph(graph); c.meetsOtherWork && !c.meetsOwnWork && c.Cause != Queue {
 			encounterChances[est] = min(encounterChances[est], c.encounterShare)
 			encounterChances[low] = min(encounterChances[low], c.encounterShare)
@@ -217,10 +232,12 @@ func (t *trial) endTimes(graph *Graph) variantValues {
 				ends[v] = max(0, float64(node.time))
 			}
 		}
-		for _, e := range graph.edges[node.firstEdge:node.endEdge] {
+		ready := ends
+		for k := node.firstEdge; k < node.endEdge; k++ {
+			edge := &graph.edges[k]
 			for v := range ends {
-				if !e.Soft || v == high {
-					ends[v] = max(ends[v], t.nodeTimes[e.From][v])
+				if end := t.nodeTimes[edge.From][v]; end > ends[v] && (!edge.Soft || v == high) {
+					ends[v] = max(ends[v], t.waitEnd(node, edge, ready[v], end, v))
 				}
 			}
 		}
@@ -333,9 +350,17 @@ func (c *trialChange) factor(iv *interval, withoutEncounters bool) variantValues
 		lateNS = iv.lateNS
 	}
 	factors := c.instanceFactor(fullNS, lateNS)
+	if c.isAboutOthers() && (c.isOwnWork(iv) || iv.endsWithTick) {
+		return unchanged
+	}
 	if c.Cause == Queue {
-		if c.isOwnWork(iv) || iv.endsWithTick {
-			return unchanged
+		return factors
+	}
+	if c.slots != nil {
+		for v := range factors {
+			if factors[v] = c.slots.newWait(float64(iv.ns), v) / float64(max(iv.ns, 1)); withoutEncounters {
+				factors[v] = 0
+			}
 		}
 		return factors
 	}

@@ -123,15 +123,15 @@ type Facts struct {
 	CPUs, QuotaCPUs float64
 }
 
-// A Refusal is the reason why the effect of a setting cannot be predicted.
+// A Refusal is the reason why the effect of a change cannot be predicted.
 type Refusal struct {
-	Setting Setting
-	Reason  string
+	Change Change
+	Reason string
 }
 
 // Error implements error.
 func (r *Refusal) Error() string {
-	return fmt.Sprintf("what-if %s is not answered: %s", r.Setting, r.Reason)
+	return fmt.Sprintf("what-if %s is not answered: %s", r.Change, r.Reason)
 }
 
 // SetFacts sets the facts that PredictSetting needs.
@@ -142,7 +142,7 @@ func (m *Model) SetFacts(f *Facts) { m.facts = f }
 func (m *Model) PredictSetting(s Setting) (e *effect, note string, err error) {
 	f := m.facts
 	refuse := func(format string, args ...any) (*effect, string, error) {
-		return nil, "", &Refusal{s, fmt.Sprintf(format, args...)}
+		return nil, "", &Refusal{Change{Setting: s}, fmt.Sprintf(format, args...)}
 	}
 	if f == nil || f.SpanNS <= 0 {
 		return refuse("nothing is known of the process")

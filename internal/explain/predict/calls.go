@@ -1,0 +1,64 @@
+package predict
+
+import "github.com/whylate/whylate/report"
+
+// CallSum is what a trace shows of the calls that requests of a group make from one line, one after the other.
+type CallSum struct {
+	Site, Via    *report.Site // where a goroutine waits for the answer, and where the request waits for that goroutine; nil if it is its own
+	PerRequest   float64      // mean number of calls
+	LongestShare float64      // share of the longest call of a request in the time of all its calls
+	SiteShare    float64      // share of these calls in the time for which the group's requests wait at Site
+}
+
+// SetCalls sets the calls of each group, by its id.
+func (m *Model) SetCalls(calls map[string][]CallSum) { m.calls = calls }
+
+// resolveCalls returns a change of the number of calls, or of their order, as a change of the time that a group's requests wait
+// for answers. What a request does between its calls stays.
+func (m *Model) resolveCalls(groupID string, c Change) Change {
+	if c.Kind != report.ChangeCalls && c.Kind != report.ChangeParallel {
+		return c
+	}
+	out := Change{Cause: report.CauseNetwork, Site: c.Site, Relative: true, Scale: 1, OwnWork: true}
+	matcher := m.parseSite(c.Site)
+	for i := range m.calls[groupID] {
+		calls := &m.calls[groupID][i]
+		if calls.PerRequest <= 1 || !matcher.matchesSite(calls.Site) && !matcher.matchesSite(calls.Via) {
+			continue
+		}
+		scale := calls.LongestShare
+		if c.Kind == report.ChangeCalls {
+			scale = min(1, float64(c.Count)/calls.PerRequest)
+		}
+		if scale = 1 - (1-scale)*calls.SiteShare; scale < out.Scale {
+			out.Scale, out.Site = scale, SiteText(calls.Site, report.CauseNetwork)
+		}
+	}
+	if out.Scale == 1 {
+		return c
+	}
+	return out
+}
+
+// matchesSite reports whether a site of the report is the one that the matcher names.
+func (s *siteMatcher) matchesSite(site *report.Site) bool {
+	if site == nil {
+		return false
+	}
+	matchesLine := func(m *siteMatcher, fn, file string, line int) bool {
+		if m.line != 0 {
+			return m.line == line && (hasNameSuffix(file, m.file) || hasNameSuffix(fn, m.file))
+		}
+		return hasNameSuffix(fn, m.function)
+	}
+	switch from := site.CalledFrom; {
+	case s.matchesAny:
+		return true
+	case from == nil:
+		return matchesLine(s, site.Func, site.File, site.Line)
+	case s.caller != nil:
+		return matchesLine(s, site.Func, site.File, site.Line) && matchesLine(s.caller, from.Func, from.File, from.Line)
+	default:
+		return matchesLine(s, site.Func, site.File, site.Line) || matchesLine(s, from.Func, from.File, from.Line)
+	}
+}

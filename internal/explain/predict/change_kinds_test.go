@@ -1,0 +1,70 @@
+package predict
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/report"
+)
+
+// TestChangesAsData: what a change is as data, and that --what-if accepts its text as the same change.
+func TestChangesAsData(t *testing.T) {
+	for _, c := range []struct {
+		change Change
+		kind   report.ChangeKind
+		value  float64
+		text   string
+	}{
+		{Slots("main.go:71", 5), report.ChangeSlots, 5, "slots@main.go:71=5"},
+		{Unlock("main.(*Shop).charge:95"), report.ChangeUnlock, 0, "unlock@main.(*Shop).charge:95"},
+		{Calls("main.fetch:12 from main.all:8", 1), report.ChangeCalls, 1, "calls@main.fetch:12 from main.all:8=1"},
+		{Parallel("main.fetch"), report.ChangeParallel, 0, "parallel@main.fetch"},
+		{Reuse("main.fetch"), report.ChangeReuse, 0, "reuse@main.fetch"},
+		{Remove(report.CauseSleep, "main.poll:3"), report.ChangeTime, 0, "sleep@main.poll:3=gone"},
+		{Change{Cause: report.CauseNetwork, Site: "main.ask", To: 5 * time.Millisecond}, report.ChangeTime, 5e6, "network@main.ask=5ms"},
+		{Halve(report.CauseCPU, "main.work"), report.ChangeShare, 0.5, "cpu@main.work=50%"},
+		{Remove(Queue, ""), report.ChangeTime, 0, "queue@=gone"},
+		{Set(GOGC, 400), report.ChangeGOGC, 400, "GOGC=400"},
+		{Set(GOGC, math.Inf(1)), report.ChangeGOGC, -1, "GOGC=off"},
+		{Set(GOMEMLIMIT, 900<<20), report.ChangeGOMEMLIMIT, 900 << 20, "GOMEMLIMIT=900MiB"},
+		{Set(GOMAXPROCS, 2), report.ChangeGOMAXPROCS, 2, "GOMAXPROCS=2"},
+		{Set(Quota, 1.5), report.ChangeQuota, 1.5, "quota=1.5"},
+	} {
+		data := c.change.Data()
+		if want := (report.Change{Kind: c.kind, Cause: c.change.Cause, Site: c.change.Site, Value: c.value, Text: c.text}); data != want {
+			t.Errorf("%+v, want %+v", data, want)
+		}
+		if parsed, err := Parse(data.Text); err != nil || parsed != c.change {
+			t.Errorf("%s is read as %+v, %v", data.Text, parsed, err)
+		}
+	}
+	for _, text := range []string{"slots@main.go:71", "slots@main.go:71=0", "slots@=3", "slots@main.go:71=1.5", "unlock@", "unlock@main.go:1=gone", "calls@x=gone", "parallel@x=2"} {
+		if c, err := Parse(text); err == nil {
+			t.Errorf("%s is read as %+v", text, c)
+		}
+	}
+}
+
+// TestSlotsEffect: more slots make random arrivals wait seldom, and clients without rest wait as the rest of them does.
+func TestSlotsEffect(t *testing.T) {
+	load := erlangLoad(2, 1.5)
+	if got := load * erlangWait(2, load); math.Abs(got-1.5) > 1e-6 {
+		t.Errorf("the queue of load %f is %f", load, got)
+	}
+	e := &slotsEffect{slots: 2, newSlots: 4, chance: 0.2, length: 0.3, holdNS: 10e6}
+	if got := e.newWait(100e6, est); math.Abs(got-30e6) > 1 { // random arrivals
+		t.Errorf("%f", got)
+	}
+	if got := e.newWait(100e6, high); math.Abs(got-(100e6*2-2*10e6)/4) > 1 { // 20 requests ahead, 18 with 4 slots
+		t.Errorf("%f", got)
+	}
+	e.regularity = 1
+	if got := e.newWait(100e6, est); got != e.newWait(100e6, high) || e.chances()[est] != 1 {
+		t.Errorf("%f, %v", got, e.chances())
+	}
+	e.ownNS = 20e6 // a worker's wait contains the service
+	if got := e.newWait(20e6, low); got != 20e6 {
+		t.Errorf("%f", got)
+	}
+}

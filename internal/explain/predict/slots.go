@@ -1,0 +1,239 @@
+package predict
+
+import (
+	"fmt"
+
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// A Pool is what a trace shows of a pool for whose slots requests wait.
+type Pool struct {
+	Site   *report.Site // where they wait
+	Slots  int          // that exist
+	HoldNS int64        // mean time for which a slot is held; 0: unknown
+	OwnNS  int64        // the part of a wait in which the request itself is served
+}
+
+// AddPool adds a pool of the trace.
+func (m *Model) AddPool(p Pool) { m.pools = append(m.pools, p) }
+
+// A slotsEffect is what another number of slots does to the waits for one.
+//
+// Two models bound it, as for a shorter service (see queue). Requests that arrive at random (M/M/c): the length of the queue
+// and the number of slots give the load (Erlang C, solved for it), and the load gives the queue with the new number. Both the
+// share of requests that wait and the length of such a wait shrink. Clients without rest: as many as now are in the pool or in
+// its queue, whatever its size. The regularity of the waits decides between the two.
+type slotsEffect struct {
+	slots, newSlots float64
+	chance, length  float64 // random arrivals: factors of the share of requests that wait, and of the length of a wait
+	holdNS, ownNS   float64
+	regularity      float64
+	waits           float64 // number of waits
+	unknown         bool    // the number of slots is not known
+}
+
+// chances returns by what the share of requests that wait is multiplied.
+func (e *slotsEffect) chances() variantValues {
+	return variantValues{est: e.chance + e.regularity*(1-e.chance), low: e.chance, high: 1}
+}
+
+// newWait returns how long a request waits that waited for ns, if it still waits.
+func (e *slotsEffect) newWait(ns float64, variant int) float64 {
+	queued := max(0, ns-e.ownNS)
+	random := queued * e.length
+	closed := min(queued, max(0, queued*e.slots-(e.newSlots-e.slots)*e.holdNS)/e.newSlots)
+	switch variant {
+	case est:
+		queued = random + e.regularity*(max(random, closed)-random)
+	case low:
+		queued = random
+	case high:
+		queued = max(random, closed)
+	}
+	return min(ns, e.ownNS+queued)
+}
+
+// measureSlots measures the queue for the slots that a change is about, in all groups.
+func (t *trial) measureSlots(c *trialChange) {
+	e := &slotsEffect{newSlots: float64(c.Count), chance: 1, length: 1, regularity: 1}
+	c.slots = e
+	var waitNS float64
+	var lengths []point
+	for _, group := range t.model.groups {
+		for i := range group.graphs {
+			graph := &group.graphs[i]
+			for k := range graph.nodes {
+				node := &graph.nodes[k]
+				for _, edge := range graph.edges[node.firstEdge:node.endEdge] {
+					if !c.isAboutWait(t.model, &edge) {
+						continue
+					}
+					t.model.readPool(e, &edge)
+					if ns := graph.waitNS(node); ns > 0 && !node.otherWork {
+						waitNS += graph.weight * ns
+						e.waits += graph.weight
+						lengths = append(lengths, point{ns, graph.weight})
+					}
+				}
+			}
+		}
+	}
+	switch {
+	case len(lengths) == 0 || t.model.duration <= 0:
+		return
+	case e.slots == 0:
+		e.unknown = true
+		return
+	case e.newSlots <= e.slots:
+		return // Validate refuses fewer
+	}
+	queueLength := max(0, waitNS-e.ownNS*e.waits) / float64(t.model.duration)
+	load := erlangLoad(e.slots, queueLength)
+	if e.holdNS == 0 {
+		e.holdNS = load * float64(t.model.duration) / e.waits
+	}
+	e.chance = erlangC(e.newSlots, load) / max(erlangC(e.slots, load), 1e-9)
+	e.length = (e.slots - load) / (e.newSlots - load)
+	e.regularity = regularity(lengths)
+}
+
+// readPool adds what is known of the pool of a wait.
+func (m *Model) readPool(e *slotsEffect, edge *critpath.Edge) {
+	frame := m.syms.Frame(m.sites.SiteOf(edge.Wait))
+	fn, file := m.syms.String(frame.Func), m.syms.String(frame.File)
+	for i := range m.pools {
+		p := &m.pools[i]
+		if p.Site.Func == fn && p.Site.File == file && p.Site.Line == int(frame.Line) {
+			e.slots, e.holdNS, e.ownNS = max(e.slots, float64(p.Slots)), max(e.holdNS, float64(p.HoldNS)), max(e.ownNS, float64(p.OwnNS))
+		}
+	}
+	if edge.WaitKind == critpath.WaitLock {
+		e.slots = max(e.slots, 1)
+	}
+}
+
+// erlangC returns the share of requests that wait, in a queue with random arrivals.
+func erlangC(servers, load float64) float64 {
+	if load <= 0 {
+		return 0
+	}
+	return min(1, erlangWait(servers, load)*(servers-load))
+}
+
+// erlangLoad returns the load, in busy servers, at which a queue of random arrivals has a mean length.
+func erlangLoad(servers, length float64) float64 {
+	lowLoad, highLoad := 0.0, servers
+	for range 60 {
+		load := (lowLoad + highLoad) / 2
+		if load*erlangWait(servers, load) < length {
+			lowLoad = load
+		} else {
+			highLoad = load
+		}
+	}
+	return min(lowLoad, servers*(1-1e-6))
+}
+
+// waitNS returns the length of the wait that ends at a node: the time since the goroutine's own last interval before.
+func (g *Graph) waitNS(n *node) float64 {
+	if n.predecessor < 0 {
+		return 0
+	}
+	ns := n.time - g.nodes[n.predecessor].time
+	for i := n.firstInterval; i < n.endInterval; i++ {
+		ns -= g.intervals[i].ns
+	}
+	return float64(ns)
+}
+
+// isAboutWait reports whether a change is about the wait that an edge ends.
+func (c *trialChange) isAboutWait(m *Model, edge *critpath.Edge) bool {
+	if edge.Wait == 0 || c.waits == nil {
+		return false
+	}
+	isAbout, ok := c.waits[edge.Wait]
+	if !ok {
+		isAbout = m.isWaitAt(c.matcher, edge.Wait)
+		c.waits[edge.Wait] = isAbout
+	}
+	// What ends such a wait is a result, of which the queue is a part only.
+	return isAbout && (c.Cause != Queue || edge.WaitKind == critpath.WaitLock || edge.WaitKind == critpath.WaitSend)
+}
+
+// isWaitAt reports whether a wait is at a site, or in a function of the standard library that the site calls.
+func (m *Model) isWaitAt(matcher *siteMatcher, stack tracefmt.StackID) bool {
+	site := m.sites.SiteOf(stack)
+	if site == 0 || matcher.matchesAny {
+		return false
+	}
+	if m.matches(matcher, site) {
+		return true
+	}
+	end := m.syms.Frame(site)
+	for _, f := range m.syms.Stack(stack) {
+		if frame := m.syms.Frame(f); frame.Func == end.Func && frame.Line == end.Line {
+			break
+		}
+		if m.matchesFrame(matcher, f) {
+			return true
+		}
+	}
+	return false
+}
+
+// waitEnd returns when a node's wait ends, which began at start and ends with an edge from a node at end.
+func (t *trial) waitEnd(n *node, edge *critpath.Edge, start, end float64, variant int) float64 {
+	for i := range t.changes {
+		c := &t.changes[i]
+		if end <= start || !c.isAboutWait(t.model, edge) {
+			continue
+		}
+		switch {
+		case c.slots != nil:
+			if t.withoutEncounters {
+				end = min(end, start+c.slots.ownNS)
+			} else {
+				end = start + c.slots.newWait(end-start, variant)
+			}
+		case c.Kind == report.ChangeUnlock:
+			if n.otherWork {
+				end = start
+			}
+		case c.Cause == Queue:
+			end = start + (end-start)*min(max(c.Scale, 0), 1)
+		}
+	}
+	return end
+}
+
+// meetsWait reports whether a change is about a wait of a graph.
+func (c *trialChange) meetsWait(m *Model, graph *Graph) bool {
+	if c.waits == nil {
+		return false
+	}
+	for i := range graph.nodes {
+		n := &graph.nodes[i]
+		if c.Kind == report.ChangeUnlock && !n.otherWork {
+			continue
+		}
+		for k := n.firstEdge; k < n.endEdge; k++ {
+			if c.isAboutWait(m, &graph.edges[k]) && graph.waitNS(n) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// refuseSlots returns why a number of slots cannot be predicted; nil if it can.
+func (m *Model) refuseSlots(c *trialChange) error {
+	switch e := c.slots; {
+	case e.unknown:
+		return &Refusal{c.Change, "the trace does not show how many slots there are"}
+	case e.slots > 0 && e.newSlots < e.slots:
+		return &Refusal{c.Change, fmt.Sprintf("there are %.0f slots; the trace does not show what fewer would do", e.slots)}
+	}
+	return nil
+}
