@@ -35,8 +35,9 @@ type collector struct {
 // openRequest is the state that all open requests share.
 type openRequest struct {
 	start      int64
-	pieceStart int64  // start of the first piece that was not emitted yet
-	pieceKey   uint64 // 0 until a piece was emitted
+	pieceStart int64             // start of the first piece that was not emitted yet
+	pieceKey   uint64            // 0 until a piece was emitted
+	pieceTask  tracefmt.StringID // name of the task that the pieces are of, if the request is a protocol's
 	cutAtStart bool
 }
 
@@ -58,7 +59,7 @@ func (c *collector) emit(o *openRequest, r Request) { c.emitted = append(c.emitt
 // emitServed emits a request that a protocol delimits. If annotations within it represent it, they are emitted instead.
 func (c *collector) emitServed(out *[]Request, begin *openRequest, r Request) {
 	for _, a := range c.annotations {
-		if a.emitInstead(out, r.G, begin, r.End) {
+		if a.emitInstead(out, begin, r) {
 			return
 		}
 	}

@@ -21,6 +21,7 @@ type Finder struct {
 
 	// Sources that have more results than requests.
 	marks    *markSource
+	tasks    *taskSource
 	messages *messageSource
 	main     *mainSource
 	loops    *loopSource
@@ -52,7 +53,9 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 		isIgnored: opts.IgnoreMarks || opts.MatchFunc != nil,
 		markers:   make(map[uint64]*marker), keys: make(map[tracefmt.StringID]markKey),
 	}
-	tasks := &taskSource{marks: marks, open: make(map[uint64]*task), ended: make(map[uint64]*[]endedTask)}
+	tasks := &taskSource{
+		marks: marks, open: make(map[uint64]*task), ended: make(map[uint64]*[]endedTask), represents: make(map[tracefmt.StringID]bool),
+	}
 	connections := &http1Source{connections: make(map[uint64]*http1Conn)}
 	streams := &streamSource{streams: make(map[uint64]*stream)}
 	workers := &grpcWorkerSource{workers: make(map[uint64]*grpcWorker)}
@@ -67,7 +70,7 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 			window:      win, workers: opts.Workers,
 			annotated: make(map[uint64]bool), openAtEnd: make(map[uint64]bool), annotatedSpans: make(map[uint64][][2]int64),
 		},
-		identities: newIdentityFinder(), work: work, marks: marks, messages: messages, main: new(mainSource), loops: loops,
+		identities: newIdentityFinder(), work: work, marks: marks, tasks: tasks, messages: messages, main: new(mainSource), loops: loops,
 		starts: &startSource{byStartFunc: make(map[tracefmt.StringID]*startStats), byGoroutine: make(map[uint64]*startStats)},
 		calls:  &callSource{matchName: opts.MatchFunc, calls: make(map[uint64]*userCall)},
 	}
@@ -78,7 +81,7 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 	f.annotations = []annotation{marks, tasks, regions}
 	f.protocols = []protocol{connections, streams, workers, messages}
 	f.stages = [][]source{
-		{marks, tasks, regions, connections, streams, workers, messages},
+		{marks, regions, connections, streams, workers, messages, tasks}, // tasks settle what the protocols ended
 		{jobs, loops},
 		{f.main, &hangingSource{connections: connections, messages: messages}, f.starts},
 	}
@@ -138,13 +141,26 @@ func (f *Finder) visitOpen(visit func(*openRequest, Request)) {
 	}
 }
 
-// visitOpenOf visits the open requests of a stage, without those that marks represent.
+// visitOpenOf visits the open requests of a stage, without those that marks represent. A request of a protocol and the
+// task in it are one.
 func (f *Finder) visitOpenOf(stage []source, visit func(*openRequest, Request)) {
 	for _, s := range stage {
 		s.visitOpen(func(o *openRequest, r Request) {
-			if r.Kind == Mark || !r.Kind.IsServed() || !f.marks.isMarked(r.G, o) {
-				visit(o, r)
+			if r.Kind != Mark && r.Kind.IsServed() && f.marks.isMarked(r.G, o) {
+				return
 			}
+			if r.Kind.HasProtocol() {
+				name := o.pieceTask
+				if o.pieceKey == 0 {
+					name = f.tasks.representing(r.G, o)
+				}
+				if name != 0 {
+					r.Kind, r.Name = Task, name
+				}
+			} else if served := f.openServed(r.G); r.Kind == Task && served != nil && served.start <= o.start {
+				return
+			}
+			visit(o, r)
 		})
 	}
 }
@@ -167,6 +183,9 @@ func (f *Finder) emitLongPieces(g *timeline.Gen) {
 		if begin.pieceKey == 0 {
 			f.lastPieceKey++
 			begin.pieceKey = f.lastPieceKey
+			if f.openServed(piece.G) == begin {
+				begin.pieceTask = piece.Name
+			}
 		}
 		piece.Start, piece.End, piece.Piece, piece.PieceKey = begin.pieceStart, end, MiddlePiece, begin.pieceKey
 		begin.pieceStart = end

@@ -155,7 +155,6 @@ func (x *identityFinder) identityOf(request *Request) *Identity {
 				return t.identity()
 			}
 		}
-		return nil
 	}
 	list := x.byGoroutine[request.G]
 	i, _ := slices.BinarySearchFunc(list, request.wholeStart, func(l loggedIdentity, t int64) int { return cmp.Compare(l.time, t) })

@@ -186,7 +186,8 @@ func (d *endedMark) request(g uint64) Request {
 }
 
 // emitInstead emits the marks within a request of a protocol. They represent it, emitted or open.
-func (ms *markSource) emitInstead(out *[]Request, id uint64, begin *openRequest, end int64) bool {
+func (ms *markSource) emitInstead(out *[]Request, begin *openRequest, served Request) bool {
+	id, end := served.G, served.End
 	marker := ms.markers[id]
 	if marker == nil {
 		return false

@@ -194,16 +194,35 @@ func TestNamesAfterMainModule(t *testing.T) {
 	}
 }
 
-// TestTasksInstead: a task replaces the request if it covers at least half of it. Its time after the request does not
-// count.
+// TestTasksInstead: a task replaces the request if it covers at least half of it, or if its name does so for most. Its
+// time after the request does not count, and the task has the bounds of the request.
 func TestTasksInstead(t *testing.T) {
+	type bounds struct{ start, end int64 } // of the task in a request from 0 to 100, one after the other
 	for _, c := range []struct {
-		start, end int64 // of the task, in a request from 0 to 100
-		want       bool
-	}{{20, 100, true}, {80, 100, false}, {80, 1000, false}, {50, 1000, true}} {
-		tasks := &taskSource{ended: map[uint64]*[]endedTask{1: {{openAt(c.start), Request{G: 1, End: c.end}}}}}
-		if got := tasks.emitInstead(new([]Request), 1, new(openRequest), 100); got != c.want {
-			t.Errorf("a task from %d to %d replaces a request from 0 to 100: %t", c.start, c.end, got)
+		tasks []bounds
+		want  Kind
+	}{
+		{[]bounds{{20, 100}}, Task}, {[]bounds{{80, 100}}, HTTP1}, {[]bounds{{80, 1000}}, HTTP1}, {[]bounds{{50, 1000}}, Task},
+		{[]bounds{{20, 100}, {10, 90}, {80, 100}}, Task}, {[]bounds{{80, 100}, {70, 90}, {20, 100}}, HTTP1},
+	} {
+		tasks := &taskSource{ended: make(map[uint64]*[]endedTask), represents: make(map[tracefmt.StringID]bool)}
+		requests := new(collector)
+		for i, b := range c.tasks {
+			start, id := int64(2000*i), uint64(i)
+			begin := openAt(start)
+			tasks.ended[id] = &[]endedTask{{openRequest: openAt(start + b.start), request: Request{Kind: Task, G: id, Name: 1, End: start + b.end}}}
+			if !tasks.emitInstead(nil, &begin, Request{Kind: HTTP1, G: id, End: start + 100}) {
+				t.Fatalf("the request around the task %+v is not deferred", b)
+			}
+		}
+		tasks.settle(requests, nil)
+		for _, r := range requests.emitted {
+			if r.Kind != c.want || r.Start%2000 != 0 || r.End != r.Start+100 {
+				t.Errorf("tasks %+v in requests of 100 give the request %+v", c.tasks, r)
+			}
+		}
+		if len(requests.emitted) != len(c.tasks) {
+			t.Errorf("%d requests for %d", len(requests.emitted), len(c.tasks))
 		}
 	}
 }

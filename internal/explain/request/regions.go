@@ -61,7 +61,7 @@ func (rs *regionSource) addEvent(c *collector, event *timeline.UserEvent) {
 func (rs *regionSource) add(_ *collector, g *timeline.Gen) { removeEnded(rs.open, g, nil) }
 
 // emitInstead returns false: regions within a request are parts of it.
-func (rs *regionSource) emitInstead(*[]Request, uint64, *openRequest, int64) bool { return false }
+func (rs *regionSource) emitInstead(*[]Request, *openRequest, Request) bool { return false }
 
 func (rs *regionSource) isOpenAt(g uint64, t int64) bool {
 	nested := rs.open[g]

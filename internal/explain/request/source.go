@@ -47,9 +47,9 @@ type annotation interface {
 	addEvent(c *collector, event *timeline.UserEvent)
 	// isOpenAt reports whether a request that is open on a goroutine had begun at t.
 	isOpenAt(goroutine uint64, t int64) bool
-	// emitInstead emits the source's requests within a request of a protocol, from begin to end on a goroutine. It returns
-	// true if they represent that request. Workers may call it concurrently for different goroutines.
-	emitInstead(out *[]Request, goroutine uint64, begin *openRequest, end int64) bool
+	// emitInstead emits the source's requests within a request of a protocol. It returns true if they represent that
+	// request, or if settle will decide and emit. Workers may call it concurrently for different goroutines.
+	emitInstead(out *[]Request, begin *openRequest, served Request) bool
 }
 
 // A protocol is a source of requests that clients send. It emits them by collector.emitServed.

@@ -1,9 +1,11 @@
 package request
 
 import (
+	"math"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -17,21 +19,26 @@ type taskSource struct {
 	sourceStubs
 	marks *markSource      // tasks with marks are no requests
 	open  map[uint64]*task // by the task's id
-	// ended are by the goroutine on which they began. They wait for the request of a protocol around them, which decides
-	// whether they or that request is reported.
+	// ended are by the goroutine on which they began. They wait for the request of a protocol around them.
 	ended map[uint64]*[]endedTask
+	// represents holds, by name of a task, whether tasks represent the requests of a protocol around them. The first
+	// generation with such requests decides it, so that one handler's requests are in one group.
+	represents map[tracefmt.StringID]bool
 }
 
 type task struct {
 	openRequest
-	goroutine uint64 // on which the task began
-	name      tracefmt.StringID
-	isRequest bool
+	goroutine     uint64 // on which the task began
+	name          tracefmt.StringID
+	isRequest     bool
+	isHandlerSpan bool
 }
 
 type endedTask struct {
 	openRequest
-	request Request
+	request       Request
+	isHandlerSpan bool
+	served        *Request // the protocol's request around it, if that ended
 }
 
 func (ts *taskSource) addEvent(c *collector, event *timeline.UserEvent) {
@@ -39,7 +46,8 @@ func (ts *taskSource) addEvent(c *collector, event *timeline.UserEvent) {
 		parent := ts.open[event.Parent]
 		ts.open[event.Task] = &task{
 			openRequest: openAt(event.Time), goroutine: event.G, name: event.Name,
-			isRequest: event.Parent == 0 || parent == nil || event.Time-parent.start >= containerTaskNS,
+			isRequest:     event.Parent == 0 || parent == nil || event.Time-parent.start >= containerTaskNS,
+			isHandlerSpan: c.isHandlerSpan(event.Stack),
 		}
 		return
 	}
@@ -52,51 +60,158 @@ func (ts *taskSource) addEvent(c *collector, event *timeline.UserEvent) {
 	c.annotated[event.G] = true
 	if t.isRequest && t.name != 0 && !ts.marks.isPartlyMarked(t.goroutine, &t.openRequest) {
 		list := entry.GetOrAdd(ts.ended, t.goroutine)
-		*list = append(*list, endedTask{t.openRequest, Request{Kind: Task, End: event.Time, G: event.G, Name: t.name}})
+		*list = append(*list, endedTask{
+			openRequest: t.openRequest, isHandlerSpan: t.isHandlerSpan,
+			request: Request{Kind: Task, End: event.Time, G: event.G, Name: t.name},
+		})
 	}
 }
 
-// emitInstead removes the tasks that began in a request from the waiting ones. If they cover half of the request or more,
-// it emits them in place of the request. Otherwise they are parts of it.
-func (ts *taskSource) emitInstead(out *[]Request, id uint64, begin *openRequest, end int64) bool {
-	tasks := ts.ended[id]
+// isHandlerSpan reports whether the outermost service function of a stack, or a library before any service code, began a
+// task by calling the tracing library itself. Such a task encloses the handler's work. Clients of databases and peers
+// begin tasks for their calls, too.
+func (sr *stackReader) isHandlerSpan(begin tracefmt.StackID) bool {
+	if begin == 0 {
+		return false
+	}
+	info, frames := sr.stackInfo(begin), sr.syms.Stack(begin)
+	tracer := slices.IndexFunc(frames, func(f tracefmt.FrameID) bool { return !sr.namer.frameFunction(f).Has(knowledge.Stdlib) })
+	switch {
+	case info.ownedDepth > 1 || info.isClientCall || tracer < 0:
+		return false
+	case info.outerOwned == 0 || tracer == info.innerOwnedIndex:
+		return true
+	}
+	library := libraryOf(sr.namer.frameFunction(frames[tracer]).name)
+	return !slices.ContainsFunc(frames[tracer:info.innerOwnedIndex], func(f tracefmt.FrameID) bool {
+		return libraryOf(sr.namer.frameFunction(f).name) != library
+	})
+}
+
+// emitInstead defers a request in which tasks began to settle, which emits either the request or its tasks.
+func (ts *taskSource) emitInstead(_ *[]Request, begin *openRequest, served Request) bool {
+	tasks := ts.ended[served.G]
 	if tasks == nil {
 		return false
 	}
-	var inside []endedTask
-	var sum int64
-	*tasks = slices.DeleteFunc(*tasks, func(t endedTask) bool {
-		isInside := begin.cutAtStart || begin.start <= t.start && t.start <= end
-		if isInside {
-			inside = append(inside, t)
-			sum += min(t.request.End, end) - t.start
-		}
-		return isInside
-	})
-	if begin.cutAtStart || len(inside) == 0 || 2*sum < end-begin.start {
+	isInside := func(t *endedTask) bool {
+		return t.served == nil && t.start <= served.End && (begin.cutAtStart || begin.start <= t.start)
+	}
+	if begin.cutAtStart {
+		*tasks = slices.DeleteFunc(*tasks, func(t endedTask) bool { return isInside(&t) })
 		return false
 	}
-	for i := range inside {
-		*out = append(*out, inside[i].complete(inside[i].request))
+	whole := begin.complete(served)
+	if begin.pieceTask != 0 {
+		whole.Kind, whole.Name = Task, begin.pieceTask
 	}
-	return true
+	found := false
+	for i := range *tasks {
+		if t := &(*tasks)[i]; isInside(t) {
+			t.served, found = &whole, true
+		}
+	}
+	return found
 }
 
-// settle emits the tasks that are in no open request.
+// settle emits the tasks that are in no open request. Of the tasks in requests that ended, it emits those that represent
+// the request, and otherwise the request. One task has the bounds of its request, for which the client waits.
 func (ts *taskSource) settle(c *collector, _ *timeline.Gen) {
+	ts.decide()
 	for id, tasks := range ts.ended {
 		o := c.openServed(id)
-		*tasks = slices.DeleteFunc(*tasks, func(t endedTask) bool {
-			isFree := o == nil || o.start > t.start
-			if isFree {
-				c.emit(&t.openRequest, t.request)
+		for i := 0; i < len(*tasks); {
+			t := &(*tasks)[i]
+			n := t.siblings((*tasks)[i:])
+			switch {
+			case t.served == nil:
+				if o == nil || o.start > t.start {
+					c.emit(&t.openRequest, t.request)
+					t.request.Kind = 0
+				}
+			case !ts.represents[t.request.Name] || t.served.Piece != WholeRequest:
+				c.emitted = append(c.emitted, *t.served)
+			case n == 1:
+				t.served.Kind, t.served.Name = Task, t.request.Name
+				c.emitted = append(c.emitted, *t.served)
+			default:
+				for k := i; k < i+n; k++ {
+					c.emit(&(*tasks)[k].openRequest, (*tasks)[k].request)
+				}
 			}
-			return isFree
-		})
+			i += n
+		}
+		*tasks = slices.DeleteFunc(*tasks, func(t endedTask) bool { return t.served != nil || t.request.Kind == 0 })
 		if len(*tasks) == 0 {
 			delete(ts.ended, id)
 		}
 	}
+}
+
+// decide decides for names that are new whether their tasks represent requests. They do if most of the requests have
+// one task that encloses the handler's work, or tasks that cover half of the request or more.
+func (ts *taskSource) decide() {
+	type votes struct{ represented, all int }
+	count := map[tracefmt.StringID]votes{}
+	for _, tasks := range ts.ended {
+		for i := 0; i < len(*tasks); {
+			t := &(*tasks)[i]
+			n := t.siblings((*tasks)[i:])
+			if t.served != nil {
+				sum := int64(0)
+				for _, inside := range (*tasks)[i : i+n] {
+					sum += min(inside.request.End, t.served.End) - inside.start
+				}
+				v := count[t.request.Name]
+				v.all++
+				if n == 1 && t.isHandlerSpan || 2*sum >= t.served.End-t.served.wholeStart {
+					v.represented++
+				}
+				count[t.request.Name] = v
+			}
+			i += n
+		}
+	}
+	for name, v := range count {
+		if _, ok := ts.represents[name]; !ok {
+			ts.represents[name] = 2*v.represented >= v.all
+		}
+	}
+}
+
+// siblings returns how many of the tasks, from t on, are in the same request as t.
+func (t *endedTask) siblings(tasks []endedTask) int {
+	n := 1
+	for t.served != nil && n < len(tasks) && tasks[n].served == t.served {
+		n++
+	}
+	return n
+}
+
+// finish emits the requests that the protocols ended at the end of the trace.
+func (ts *taskSource) finish(c *collector, _ int64) { ts.settle(c, nil) }
+
+// representing returns the name of the first task in an open request of a protocol, if it represents the request; 0 if
+// there is none.
+func (ts *taskSource) representing(goroutine uint64, served *openRequest) tracefmt.StringID {
+	var name tracefmt.StringID
+	first := int64(math.MaxInt64)
+	if tasks := ts.ended[goroutine]; tasks != nil {
+		for _, t := range *tasks {
+			if t.served == nil && t.start >= served.start && t.start < first {
+				name, first = t.request.Name, t.start
+			}
+		}
+	}
+	for _, t := range ts.open {
+		if t.goroutine == goroutine && t.isRequest && t.start >= served.start && t.start < first {
+			name, first = t.name, t.start
+		}
+	}
+	if !ts.represents[name] {
+		return 0
+	}
+	return name
 }
 
 func (ts *taskSource) isOpenAt(g uint64, t int64) bool {
