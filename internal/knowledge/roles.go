@@ -46,7 +46,6 @@ const (
 	AnswerWrite
 	ClientWait
 	ResponseCopy
-	FileSend
 
 	// WebSockets.
 	WebSocketConnection
@@ -76,7 +75,6 @@ const (
 	ConnectionRead
 	ConnectionWrite
 	Socket
-	SocketRead
 	SocketWrite
 	ChildProcess
 	CCall

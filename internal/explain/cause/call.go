@@ -9,16 +9,23 @@ import (
 )
 
 // CallOf returns the function that shows what a wait or system call is for: the innermost operation on the stack (see
-// knowledge.Operation), otherwise the function of the standard library that the site called. It is 0 if the stack shows
-// none.
+// knowledge.Operation), otherwise the outermost write to a connection, otherwise the function of the standard library that
+// the site called. It is 0 if the stack shows none. A copy is a write where the other end does not read, and a read where it
+// does not send.
 func (s *Sites) CallOf(id tracefmt.StackID) tracefmt.StringID { return s.calls.get(id, s.findCall) }
 
 func (s *Sites) findCall(id tracefmt.StackID) tracefmt.StringID {
 	frames := s.syms.Stack(id)
+	write := tracefmt.StringID(0)
 	for _, f := range frames {
-		if s.RolesOf(f).Has(knowledge.Operation) {
+		if roles := s.RolesOf(f); roles.Has(knowledge.Operation) {
 			return s.syms.Frame(f).Func
+		} else if roles.Has(knowledge.ConnectionWrite) {
+			write = s.syms.Frame(f).Func
 		}
+	}
+	if write != 0 {
+		return write
 	}
 	site := s.syms.Frame(s.SiteOf(id))
 	site.Caller = 0

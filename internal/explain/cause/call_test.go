@@ -17,6 +17,9 @@ func TestCall(t *testing.T) {
 		{"a lock by a dependency", []string{"sync.(*RWMutex).RLock", "example.org/x.(*T).get", "main.f"}, "sync.(*RWMutex).RLock", ""},
 		{"a name", []string{"runtime.cgocall", "net._C2func_getaddrinfo", "net.cgoLookupHostIP", "net.doBlockingWithCtx[...].func1"}, "net.cgoLookupHostIP", ""},
 		{"a socket", []string{"syscall.write", "internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write", "main.f"}, "net.(*conn).Write", "net.(*netFD).Write"},
+		{"a copy that waits for its reader", []string{"internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write", "io.copyBuffer", "io.Copy", "main.f"}, "net.(*conn).Write", "net.(*netFD).Write"},
+		{"a copy that waits for its source", []string{"internal/poll.(*FD).Read", "net.(*netFD).Read", "net.(*conn).Read", "io.copyBuffer", "io.Copy", "main.f"}, "io.Copy", "net.(*netFD).Read"},
+		{"a raw read", []string{"syscall.read", "example.org/r.sysRead", "internal/poll.(*FD).RawRead", "net.(*rawConn).Read", "example.org/r.read", "main.f"}, "syscall.read", "net.(*rawConn).Read"},
 		{"nothing below the site", []string{"main.f", "runtime.goexit"}, "", ""},
 	} {
 		syms, id := oneStack(c.stack)

@@ -22,7 +22,7 @@ func (w *Walker) rolesOf(id tracefmt.StackID) knowledge.Roles {
 		roles = roles.Union(function)
 	}
 	isHandler := roles.Has(knowledge.ServerHandler)
-	if roles.Has(knowledge.HTTP1Connection) && !isHandler || isHandler && roles.Has(knowledge.WebSocketConnection) || roles.Has(knowledge.ResponseCopy) && roles.Has(knowledge.FileSend) {
+	if roles.Has(knowledge.HTTP1Connection) && !isHandler || isHandler && roles.Has(knowledge.WebSocketConnection) || roles.Has(knowledge.ResponseCopy) && roles.Has(knowledge.SocketWrite) {
 		roles = roles.Union(knowledge.SetOf(knowledge.ClientWait))
 	}
 	*cached = roles

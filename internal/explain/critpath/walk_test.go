@@ -185,6 +185,31 @@ var walkCases = []struct {
 400-410 g1 runnable internal/poll.(*FD).Read
 410-500 g1 cpu main.end
 `},
+	{"a handler that copies writes to its client; the body of an answer comes from a peer, that of a request from the client", 100, 700, func(b *tracetext.Builder) {
+		m, n := b.Thread(1), b.Thread()
+		for i, wait := range [][]string{
+			{"internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write", "io.copyBuffer", "net.(*TCPConn).ReadFrom", "net/http.(*response).ReadFrom", "io.Copy", "main.get", "net/http.serverHandler.ServeHTTP"},
+			{"internal/poll.(*FD).Read", "net.(*conn).Read", "net/http.(*persistConn).Read", "net/http.(*body).Read", "net/http.(*bodyEOFSignal).Read", "main.get", "net/http.serverHandler.ServeHTTP"},
+			{"internal/poll.(*FD).Read", "net.(*conn).Read", "net/http.(*connReader).Read", "net/http.(*body).Read", "main.get", "net/http.serverHandler.ServeHTTP"},
+		} {
+			start := 150 + 200*int64(i)
+			m.Block(start, "network", wait...)
+			n.Unblock(start+50, 1)
+			m.Start(start+60, 1)
+		}
+		m.Block(700, "forever", "main.end")
+	}, `
+100-150 g1 cpu internal/poll.(*FD).Write
+150-200 g1 network internal/poll.(*FD).Write inbound
+200-210 g1 runnable internal/poll.(*FD).Write
+210-350 g1 cpu internal/poll.(*FD).Read
+350-400 g1 network internal/poll.(*FD).Read
+400-410 g1 runnable internal/poll.(*FD).Read
+410-550 g1 cpu internal/poll.(*FD).Read
+550-600 g1 network internal/poll.(*FD).Read inbound
+600-610 g1 runnable internal/poll.(*FD).Read
+610-700 g1 cpu main.end
+`},
 	{"a wait for new connections is inbound", 100, 300, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread()
 		m.Block(150, "network", "internal/poll.(*FD).Accept", "net.(*netFD).accept", "net/http.(*Server).Serve")

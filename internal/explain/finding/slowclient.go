@@ -14,7 +14,7 @@ func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	switch {
 	case knowledge.Has(top.Call, knowledge.TLSHandshake):
 		v.Title, v.Fix = textOf("title slow-client-handshake"), textOf("fix slow-client-handshake")
-	case knowledge.Has(top.Call, knowledge.AnswerWrite) || isFlowControlWait(top):
+	case knowledge.Has(top.Call, knowledge.AnswerWrite) || knowledge.Has(top.Call, knowledge.ConnectionWrite) || isFlowControlWait(top):
 		v.Title, v.Fix = textOf("title slow-client-read", "site", v.Site), textOf("fix slow-client-read")
 	default:
 		v.Title, v.Fix = textOf("title slow-client", "site", v.Site), textOf("fix slow-client")

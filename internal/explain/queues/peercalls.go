@@ -26,8 +26,7 @@ type PeerCalls struct {
 	// continue. FanOutLastNS is how long that one lived, FanOutOthersNS how long the others lived, both summed over requests,
 	// the latter an average over the goroutines of a request.
 	FanOut, FanOutLastNS, FanOutOthersNS int64
-	// Unanswered counts the waits after which nothing was read: a deadline ended them, or the connection was closed.
-	// UnansweredNS is their time.
+	// Unanswered counts the waits that a deadline ended. UnansweredNS is their time.
 	Unanswered, UnansweredNS int64
 	// TotalNS is the time of all answers there, for all stacks, and ConnOpenNS the part in which ConnOpenRequests requests
 	// opened a connection. ConnOpenFunc is the function of the standard library in which that took longest, "" if no stack
@@ -141,7 +140,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				p.writers = slices.Delete(p.writers, writer, writer+1)
 			}
 			stepNS := step.End - step.Start
-			if endsWithoutRead(p, w.Steps[i:]) {
+			if isUnanswered(p, w.Steps[i:]) {
 				calls.unanswered, calls.unansweredNS = calls.unanswered+1, calls.unansweredNS+stepNS
 			}
 			if p.stage.Syms.OpensConnection(step.Stack) {
@@ -196,16 +195,40 @@ func (p *workerSum) hasSent(g uint64, from, to int64) bool {
 	}) || p.handedOver(g, from, to)
 }
 
-// endsWithoutRead reports whether the goroutine that waits for the network in the first step does something else than to read
-// in its next system call. A goroutine reads at once what has arrived, but does not try to read after a deadline or after the
-// connection was closed.
-func endsWithoutRead(p *workerSum, steps []critpath.Step) bool {
-	for i := range steps {
-		if st := &steps[i]; i > 0 && st.G == steps[0].G && st.Kind != critpath.CPU && st.Kind != critpath.Runnable {
-			return st.Kind == critpath.Syscall && p.stage.Sites.SocketCall(st.Stack) != 0 && !p.stage.Sites.HasRole(st.Stack, knowledge.SocketRead)
+// isUnanswered reports whether a deadline ended the network wait in the first step. Whatever the poller reports, package
+// internal/poll then tries again what had to wait: a read, a write, whoever asked for it. Only after a deadline it does not, so
+// the goroutine's next system call on a socket is another one.
+func isUnanswered(p *workerSum, steps []critpath.Step) bool {
+	for i := range steps[1:] {
+		if step := &steps[1+i]; step.G == steps[0].G && step.Kind != critpath.CPU && step.Kind != critpath.Runnable {
+			return step.Kind == critpath.Syscall && p.stage.Sites.SocketCall(step.Stack) != 0 && !p.isRetry(steps[0].Stack, step.Stack)
 		}
 	}
 	return false
+}
+
+// isRetry reports whether a system call tries again what a wait of package internal/poll waited for: the same callers called
+// that package or, to connect, the system.
+func (p *workerSum) isRetry(wait, call tracefmt.StackID) bool {
+	isPoller := func(f tracefmt.FrameID) bool {
+		roles := p.stage.Sites.RolesOf(f)
+		return roles.Has(knowledge.Poller) || roles.Has(knowledge.Runtime)
+	}
+	waiting, calling := p.stage.Syms.Stack(wait), p.stage.Syms.Stack(call)
+	for len(waiting) > 0 && isPoller(waiting[0]) {
+		waiting = waiting[1:]
+	}
+	if len(waiting) == 0 {
+		return true // no stack shows it
+	}
+	user := p.stage.Syms.Frame(waiting[0]).Func // of package internal/poll, at any of its lines
+	index := slices.IndexFunc(calling, func(f tracefmt.FrameID) bool { return p.stage.Syms.Frame(f).Func == user })
+	if index < 0 {
+		return false
+	}
+	waiting, calling = waiting[1:], calling[index+1:]
+	common := min(len(waiting), len(calling)) // the longer stack may have lost more of its outermost frames
+	return slices.Equal(waiting[:common], calling[:common])
 }
 
 // findFanOut looks for the goroutines that a request started in parallel and waited for until it resumed. lastG ended last;

@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/cause"
@@ -13,33 +14,72 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestEndsWithoutRead: the goroutine that waited reads at once what has arrived. If it closes the connection instead, a
-// deadline passed. A system call without a stack decides nothing.
-func TestEndsWithoutRead(t *testing.T) {
+// TestUnanswered: after a wait, the goroutine tries again what it waited for, whichever function of package internal/poll that is
+// and whoever calls it. Only after a deadline it does something else. A system call without a stack decides nothing.
+func TestUnanswered(t *testing.T) {
 	symbols := tracefmt.NewSymbols()
-	stack := func(fn string) tracefmt.StackID {
-		return symbols.AddStack(tracefmt.FrameText{Func: "syscall.syscall"}, tracefmt.FrameText{Func: fn}, tracefmt.FrameText{Func: "main.ask"})
+	stack := func(fns ...string) tracefmt.StackID {
+		var frames []tracefmt.FrameText
+		for _, fn := range append(fns, "main.ask") {
+			frames = append(frames, tracefmt.FrameText{Func: fn})
+		}
+		return symbols.AddStack(frames...)
 	}
-	read, closed, file := stack("net.(*netFD).Read"), stack("net.(*netFD).Close"), stack("os.(*File).Write")
+	stacks := map[string]tracefmt.StackID{
+		"":              0,
+		"read":          stack("syscall.read", "internal/poll.(*FD).Read", "net.(*netFD).Read", "net.(*conn).Read"),
+		"close":         stack("syscall.Close", "internal/poll.(*FD).Close", "net.(*netFD).Close", "net.(*conn).Close"),
+		"file":          stack("syscall.write", "internal/poll.(*FD).Write", "os.(*File).Write"),
+		"write":         stack("syscall.write", "internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write"),
+		"elsewhere":     stack("syscall.read", "internal/poll.(*FD).Read", "net.(*netFD).Read", "net.(*conn).Read", "main.next"),
+		"read wait":     stack("internal/poll.runtime_pollWait", "internal/poll.(*FD).Read", "net.(*netFD).Read", "net.(*conn).Read"),
+		"write wait":    stack("internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write"),
+		"raw wait":      stack("internal/poll.(*FD).RawRead", "net.(*rawConn).Read", "dep.org/x/reader.(*reader).ReadOnReady"),
+		"raw":           stack("syscall.read", "dep.org/x/reader.sysRead", "internal/poll.(*FD).RawRead", "net.(*rawConn).Read", "dep.org/x/reader.(*reader).ReadOnReady"),
+		"connect wait":  stack("internal/poll.(*FD).WaitWrite", "net.(*netFD).connect", "net.(*netFD).dial"),
+		"connect":       stack("syscall.getsockopt", "net.(*netFD).connect", "net.(*netFD).dial"),
+		"connect close": stack("syscall.Close", "internal/poll.(*FD).Close", "net.(*netFD).Close", "net.(*netFD).dial"),
+		"send":          stack("syscall.sendfile", "internal/poll.SendFile", "net.sendFile", "net.(*TCPConn).readFrom"),
+		"send wait":     stack("internal/poll.SendFile", "net.sendFile", "net.(*TCPConn).readFrom"),
+	}
 	syms := symbols.Snapshot()
 	p := &workerSum{stage: path.New(&timeline.Window{}, &syms, path.Options{})}
-	call := func(g uint64, stack tracefmt.StackID) critpath.Step {
-		return critpath.Step{Kind: critpath.Syscall, G: g, Stack: stack}
-	}
-	wait, run := critpath.Step{Kind: critpath.Network, G: 7}, critpath.Step{Kind: critpath.CPU, G: 7}
+	const other = "another goroutine: "
 	for name, c := range map[string]struct {
-		steps []critpath.Step
+		wait  string
+		calls []string
 		want  bool
 	}{
-		"read":                   {[]critpath.Step{wait, run, call(7, read), call(7, closed)}, false},
-		"closed":                 {[]critpath.Step{wait, run, call(7, closed)}, true},
-		"another goroutine":      {[]critpath.Step{wait, run, call(8, closed)}, false},
-		"another goroutine read": {[]critpath.Step{wait, call(8, read), run, call(7, closed)}, true},
-		"no stack":               {[]critpath.Step{wait, run, call(7, 0), call(7, closed)}, false},
-		"a file":                 {[]critpath.Step{wait, run, call(7, file), call(7, closed)}, false},
-		"next wait":              {[]critpath.Step{wait, run, wait, run, call(7, closed)}, false},
+		"read":                   {"read wait", []string{"read", "close"}, false},
+		"closed":                 {"read wait", []string{"close"}, true},
+		"written":                {"read wait", []string{"write", "read"}, true},
+		"read by another line":   {"read wait", []string{"elsewhere"}, true},
+		"another goroutine":      {"read wait", []string{other + "close"}, false},
+		"another goroutine read": {"read wait", []string{other + "read", "close"}, true},
+		"no stack":               {"read wait", []string{"", "close"}, false},
+		"a file":                 {"read wait", []string{"file", "close"}, false},
+		"next wait":              {"read wait", []string{"read wait", "close"}, false},
+		"raw":                    {"raw wait", []string{"raw"}, false},
+		"raw, closed":            {"raw wait", []string{"close"}, true},
+		"write":                  {"write wait", []string{"write"}, false},
+		"write, closed":          {"write wait", []string{"close"}, true},
+		"sent":                   {"send wait", []string{"send"}, false},
+		"connected":              {"connect wait", []string{"connect"}, false},
+		"not connected":          {"connect wait", []string{"connect close"}, true},
 	} {
-		if got := endsWithoutRead(p, c.steps); got != c.want {
+		steps := []critpath.Step{{Kind: critpath.Network, G: 7, Stack: stacks[c.wait]}, {Kind: critpath.CPU, G: 7}}
+		for _, call := range c.calls {
+			call, isOther := strings.CutPrefix(call, other)
+			step := critpath.Step{Kind: critpath.Syscall, G: 7, Stack: stacks[call]}
+			if isOther {
+				step.G = 8
+			}
+			if strings.HasSuffix(call, "wait") {
+				step.Kind = critpath.Network
+			}
+			steps = append(steps, step)
+		}
+		if got := isUnanswered(p, steps); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
