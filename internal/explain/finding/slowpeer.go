@@ -96,6 +96,9 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 		describeUnanswered(&v, calls)
 		v.Gain = cand.gain // no part of it is the time of an answer
 		return v, true
+	case attr.group.Peer == nil && calls != nil && calls.DelaysAcks():
+		attr.describeAckDelays(&v, cand, calls)
+		return v, true
 	case attr.group.Peer == nil && calls != nil && calls.ConnOpenNS > 0 && float64(calls.ConnOpenNS) >= threshold.MajorShare*float64(calls.TotalNS):
 		if isParallel {
 			awaited = describeParallelCalls(&v, calls)
@@ -168,6 +171,19 @@ func describeUnanswered(v *Verdict, calls *queues.PeerCalls) {
 	v.prependEvidence(
 		evidenceOf("evidence unanswered", calls.Unanswered, "count"),
 		evidenceOf("evidence unanswered-length", float64(calls.UnansweredNS)/float64(calls.Unanswered), "ns"))
+}
+
+// describeAckDelays rewrites a verdict on waits for the rest of an answer that the peer's kernel holds back until this process's
+// kernel has acknowledged the beginning. It takes about as long each time, whatever the peer does.
+func (a *attribution) describeAckDelays(v *Verdict, cand *candidate, calls *queues.PeerCalls) {
+	mean := calls.AckDelayNS / calls.AckDelays
+	v.Title, v.Fix = textOf("title ack-delay", "mean", words.Brief(mean), "site", v.Site), textOf("fix ack-delay")
+	v.prependEvidence(
+		evidenceOf("evidence ack-delays", calls.AckDelays, "count", "n", calls.LaterParts),
+		evidenceOf("evidence ack-delay-length", mean, "ns"))
+	v.Confidence *= 0.9                                                           // no event shows the acknowledgement: the length fits
+	v.Gain = cand.gain.scaled(float64(calls.AckDelayNS) / float64(calls.TotalNS)) // the rest is the time of the peer
+	v.Changes = []predict.Change{predict.Remove(report.CauseNetwork, predict.SiteText(cand.routes[0].Site, report.CauseNetwork))}
 }
 
 // describeConnOpens adds to a verdict on a wait that part of it opens connections, which reuse would save. If most

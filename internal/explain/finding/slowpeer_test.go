@@ -111,6 +111,8 @@ func TestCallPatterns(t *testing.T) {
 		{"opens hardly any", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 3e8, ConnOpenRequests: 100}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
 		{"no answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 20, UnansweredNS: 19e8}, report.SeverityHigh, "a peer that does not answer", "make that deadline shorter"},
 		{"one without an answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
+		{"delayed acknowledgements", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 4e9, LongestNS: 4e9, TotalNS: 4e9, LaterParts: 100, AckDelays: 90, ShortAckDelays: 20, AckDelayNS: 38e8}, report.SeverityHigh, "held back by Nagle's algorithm", "on the peer's side, write head and body"},
+		{"pauses of any length", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 4e9, LongestNS: 4e9, TotalNS: 4e9, LaterParts: 100, AckDelays: 40, ShortAckDelays: 20, AckDelayNS: 16e8}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
 		{"parallel, one far slower", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 1e8}, report.SeverityHigh, "last of 6 answers", "find out why that peer is slow"},
 	} {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,

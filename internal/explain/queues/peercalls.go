@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -28,11 +29,23 @@ type PeerCalls struct {
 	FanOut, FanOutLastNS, FanOutOthersNS int64
 	// Unanswered counts the waits that a deadline ended. UnansweredNS is their time.
 	Unanswered, UnansweredNS int64
+	// LaterParts counts the waits for a later part of an answer. AckDelays are those of them that took as long as Linux delays
+	// an acknowledgement, and had no other wait of the same answer between the head and them. ShortAckDelays are those whose
+	// delay the clock of the kernel hardly lengthened. AckDelayNS is the time of AckDelays.
+	LaterParts, AckDelays, ShortAckDelays, AckDelayNS int64
 	// TotalNS is the time of all answers there, for all stacks, and ConnOpenNS the part in which ConnOpenRequests requests
 	// opened a connection. ConnOpenFunc is the function of the standard library in which that took longest, "" if no stack
 	// shows it.
 	TotalNS, ConnOpenNS, ConnOpenRequests int64
 	ConnOpenFunc                          string
+}
+
+// DelaysAcks reports whether the answers come in two parts, of which the sender's kernel keeps the second back until the first
+// one is acknowledged. A pause of the sender would not be that long in nearly all answers, and only before the second part; a
+// pause that is somewhat longer would not be as short as the delay in some of them.
+func (c *PeerCalls) DelaysAcks() bool {
+	return c.AckDelays >= threshold.MedianSample && float64(c.AckDelays) >= threshold.MostShare*float64(c.LaterParts) &&
+		float64(c.ShortAckDelays) >= threshold.NoticeableShare*float64(c.AckDelays)
 }
 
 // A peerCallKey is a pair of sites at which requests of a group wait for answers (see PeerCalls).
@@ -46,6 +59,7 @@ type peerCallKey struct {
 type peerCallSum struct {
 	requests, calls, answerNS, longestNS int64
 	unanswered, unansweredNS             int64
+	laterParts                           laterPartSum
 	totalNS                              int64
 	fanOut                               fanOutSum
 	connOpens                            connOpenSum
@@ -61,6 +75,38 @@ type connOpenSum struct {
 	longestFunc  tracefmt.StringID // function of the longest one
 }
 
+// A laterPartSum adds up the waits for later parts of answers. The fields are those of PeerCalls.
+type laterPartSum struct{ waits, ackDelays, shortAckDelays, ackDelayNS int64 }
+
+// Linux acknowledges a segment at the latest 40 ms after it arrived (TCP_DELACK_MIN in net/tcp.h), at the next tick of its
+// clock: 10 ms later at 100 ticks a second. Nagle's algorithm in the sender keeps the next small segment until then. The
+// goroutine begins to wait somewhat after the segment arrived.
+const (
+	minAckDelayNS      = 38e6
+	maxShortAckDelayNS = 42e6
+	maxAckDelayNS      = 52e6
+)
+
+// add adds a wait. isSecond says that the wait before was for the beginning of the answer. What arrives together with the
+// beginning, or soon after, was not held back.
+func (s *laterPartSum) add(ns int64, isSecond bool) {
+	if threshold.FarFactor*ns < minAckDelayNS {
+		return
+	}
+	if s.waits++; isSecond && ns >= minAckDelayNS && ns <= maxAckDelayNS {
+		s.ackDelays, s.ackDelayNS = s.ackDelays+1, s.ackDelayNS+ns
+		if ns <= maxShortAckDelayNS {
+			s.shortAckDelays++
+		}
+	}
+}
+
+// merge adds another sum, multiplied by a weight.
+func (s *laterPartSum) merge(addend *laterPartSum, weight int64) {
+	s.waits, s.ackDelays = s.waits+addend.waits*weight, s.ackDelays+addend.ackDelays*weight
+	s.shortAckDelays, s.ackDelayNS = s.shortAckDelays+addend.shortAckDelays*weight, s.ackDelayNS+addend.ackDelayNS*weight
+}
+
 // add adds another sum, multiplied by a weight.
 func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.requests += addend.requests * weight
@@ -69,6 +115,7 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.longestNS += addend.longestNS * weight
 	s.unanswered += addend.unanswered * weight
 	s.unansweredNS += addend.unansweredNS * weight
+	s.laterParts.merge(&addend.laterParts, weight)
 	s.totalNS += addend.totalNS * weight
 	s.fanOut.goroutines += addend.fanOut.goroutines * weight
 	s.fanOut.lastNS += addend.fanOut.lastNS * weight
@@ -100,6 +147,7 @@ type requestCalls struct {
 // has handed work over. Without that, the next wait is for another part of the same answer: frames of a stream, a body.
 func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWait) {
 	p.callScratch, p.writers = p.callScratch[:0], p.writers[:0]
+	readerG, isLaterPart := uint64(0), false // of the latest wait
 	for i := range w.Steps {
 		step := &w.Steps[i]
 		switch {
@@ -130,6 +178,9 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				isNext = calls.calls > 0 && (p.beginsCall(call.stack) || p.hasSent(call.g, calls.waitEnd, waits[call.wait].Start))
 				calls.wait, calls.waitEnd = call.wait, waits[call.wait].End
 			}
+			wasLaterPart := isLaterPart
+			isLaterPart = p.stage.Sites.HasRole(call.stack, knowledge.ResponseBody) || !isNext && (calls.calls > 0 || call.wait < 0 && readerG == call.g)
+			readerG = call.g
 			if calls.calls == 0 || isNext {
 				calls.calls, calls.lastNS = calls.calls+1, 0
 				if call.wait >= 0 && calls.calls <= maxRequestWaits {
@@ -142,6 +193,9 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			stepNS := step.End - step.Start
 			if isUnanswered(p, w.Steps[i:]) {
 				calls.unanswered, calls.unansweredNS = calls.unanswered+1, calls.unansweredNS+stepNS
+			}
+			if isLaterPart {
+				calls.laterParts.add(stepNS, !wasLaterPart)
 			}
 			if p.stage.Syms.OpensConnection(step.Stack) {
 				calls.connOpens.add(&connOpenSum{ns: stepNS, longestNS: stepNS, longestFunc: p.stage.Sites.CallOf(step.Stack)}, 1)
@@ -161,10 +215,11 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			continue // another stack at the same sites makes more calls
 		}
 		sum := call.peerCallSum
-		sum.requests, sum.connOpens = 1, connOpenSum{}
+		sum.requests, sum.connOpens, sum.laterParts = 1, connOpenSum{}, laterPartSum{}
 		for _, o := range p.callScratch[i:] {
 			if isSamePlace(o) {
 				sum.totalNS += o.answerNS
+				sum.laterParts.merge(&o.laterParts, 1)
 				sum.connOpens.add(&o.connOpens, 1)
 			}
 		}
@@ -296,7 +351,9 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 			out = append(out, PeerCalls{
 				Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, AnswerNS: o.answerNS, LongestNS: o.longestNS,
 				FanOut: o.fanOut.goroutines, FanOutLastNS: o.fanOut.lastNS, FanOutOthersNS: o.fanOut.othersNS,
-				Unanswered: o.unanswered, UnansweredNS: o.unansweredNS, TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
+				Unanswered: o.unanswered, UnansweredNS: o.unansweredNS,
+				LaterParts: o.laterParts.waits, AckDelays: o.laterParts.ackDelays, ShortAckDelays: o.laterParts.shortAckDelays, AckDelayNS: o.laterParts.ackDelayNS,
+				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
 				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc),
 			})
 		}

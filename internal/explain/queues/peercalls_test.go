@@ -115,3 +115,62 @@ func TestConnOpens(t *testing.T) {
 		t.Errorf("three requests of weight 2 that open a connection for 6 of 20 ns: %+v", got)
 	}
 }
+
+// TestAckDelays: a body that comes about 40 ms after its head was held back until the head was acknowledged. That happens once
+// an answer: parts of a stream that come every 41 ms, or heads that do, have another reason, and so have longer pauses.
+func TestAckDelays(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
+	stack := func(fns ...string) tracefmt.StackID {
+		var frames []tracefmt.FrameText
+		for _, fn := range append(fns, "main.ask") {
+			frames = append(frames, tracefmt.FrameText{Func: fn})
+		}
+		return symbols.AddStack(frames...)
+	}
+	read := []string{"internal/poll.(*FD).Read", "net.(*netFD).Read", "net.(*conn).Read"}
+	head, body := stack(append(read, "io.ReadFull", "main.head")...), stack(append(read, "io.ReadFull")...)
+	httpBody, write := stack(append(read, "net/http.(*body).Read")...), stack("syscall.write", "net.(*netFD).Write", "net.(*conn).Write")
+	syms := symbols.Snapshot()
+	for name, c := range map[string]struct {
+		stacks  []tracefmt.StackID // of the waits for an answer; 0 is a write
+		lengths []float64          // of the waits for body, in ms; requests take them in turn
+		want    bool
+	}{
+		"after a head":             {[]tracefmt.StackID{0, head, body}, []float64{40.1, 41.5, 43, 44.9}, true},
+		"a body of HTTP":           {[]tracefmt.StackID{httpBody}, []float64{40.1, 41.5, 43, 44.9}, true},
+		"two calls":                {[]tracefmt.StackID{0, head, body, 0, head, body}, []float64{40.1, 41.5, 43, 44.9}, true},
+		"most come at once":        {[]tracefmt.StackID{httpBody}, []float64{40.1, 43, 0.1, 0.1}, true},
+		"a head":                   {[]tracefmt.StackID{0, body}, []float64{40.1, 41.5, 43, 44.9}, false},
+		"a stream":                 {[]tracefmt.StackID{httpBody, httpBody, httpBody}, []float64{40.1, 41.5, 43, 44.9}, false},
+		"a longer pause":           {[]tracefmt.StackID{0, head, body}, []float64{45.1, 45.2, 45.3}, false},
+		"pauses of several length": {[]tracefmt.StackID{0, head, body}, []float64{40.1, 20, 43, 60, 80}, false},
+	} {
+		sum := New()
+		p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
+		n := 0
+		for range 40 {
+			var steps []critpath.Step
+			now := int64(0)
+			for _, id := range c.stacks {
+				step := critpath.Step{Kind: critpath.Network, G: 7, Stack: id, Start: now, End: now + 1e6, FollowedWait: -1}
+				switch id {
+				case 0:
+					step.Kind, step.Stack = critpath.Syscall, write
+				case body, httpBody:
+					step.End = now + int64(c.lengths[n%len(c.lengths)]*1e6)
+					n++
+				}
+				steps, now = append(steps, step), step.End
+			}
+			p.addPeerCalls(&path.WalkResult{Req: &request.Request{G: 7, End: now}, Weight: 1, Steps: steps}, nil)
+		}
+		sp := &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}
+		got := false
+		for _, calls := range sum.PeerCalls(sp, 0) {
+			got = got || calls.DelaysAcks()
+		}
+		if got != c.want {
+			t.Errorf("%s: %t: %+v", name, got, sum.PeerCalls(sp, 0))
+		}
+	}
+}
