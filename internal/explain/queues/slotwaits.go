@@ -11,6 +11,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -53,6 +54,8 @@ type handover struct {
 	wakerCreated       int64
 	serviceEnd         int64 // when the waker ended the same request's next wait at another site; 0: it did not
 	prevServiceEnd     int64 // when the waker had last ended a wait of another goroutine
+	wakerSeenSince     int64 // since when the waker's own waits are known
+	wakerAcquired      int64 // when its last wait at the same line ended; 0: it has not waited there since wakerSeenSince
 }
 
 // maxRequestWaits bounds the waits of one request that are recorded.
@@ -85,8 +88,8 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 			key: slotKey{wait.Kind, p.stage.Sites.SiteOf(wait.Stack)}, waiter: wait.G, waitStart: wait.Start, waitEnd: wait.End,
 			requestEnd: w.Req.End, waker: wait.Waker,
 		}
-		frame := p.stage.Syms.Frame(handover.key.site)
-		handover.line = sourceLine{frame.Func, frame.File, frame.Line}
+		handover.line = p.lineOf(handover.key.site)
+		p.findAcquisition(&handover)
 		if b, ok := p.stage.Win.Born(wait.Waker, wait.End); ok {
 			handover.wakerCreator, handover.wakerCreated = b.Creator, b.Time
 		}
@@ -100,6 +103,30 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 	}
 }
 
+// holderSearchFactor is for how many times the length of a wait its waker is searched for an acquisition of the slot.
+const holderSearchFactor = 4
+
+// findAcquisition sets when the waker of a handover acquired the slot that it releases, if it waited for that. The waker may
+// be no request's goroutine, such as a loop in the background.
+func (p *workerSum) findAcquisition(h *handover) {
+	if h.waker == 0 {
+		return
+	}
+	h.wakerSeenSince = h.waitStart - holderSearchFactor*(h.waitEnd-h.waitStart)
+	p.spans = p.stage.Win.SpansCoarse(h.waker, h.wakerSeenSince, h.waitEnd, p.spans[:0])
+	for i := range p.spans {
+		if span := &p.spans[i]; span.State == timeline.Waiting && p.lineOf(p.stage.Sites.SiteOf(span.Stack)) == h.line {
+			h.wakerAcquired = span.End
+		}
+	}
+}
+
+// lineOf returns the line of a site.
+func (p *workerSum) lineOf(site tracefmt.FrameID) sourceLine {
+	frame := p.stage.Syms.Frame(site)
+	return sourceLine{frame.Func, frame.File, frame.Line}
+}
+
 // A slotWaitSum adds up the waits with one key.
 type slotWaitSum struct {
 	waits                int64 // those that a goroutine ended
@@ -111,8 +138,11 @@ type slotWaitSum struct {
 	byOtherRequest       int64 // part of waits: ended by a goroutine that was serving another request
 	slots                int   // slots that were held at once; 0 if perhaps not all were observed
 	maxWaiters           int   // waits at the same time
+	queuedNS             int64 // time during which a goroutine waited
 	holdNS               int64 // sum of holds, from the end of the holder's wait to that of the next one, or of the service
 	holds                int64
+	partialNS            int64 // sum of the parts during queue periods of holds that had begun before
+	partialHolds         int64
 	byWorker             int64 // part of waits: ended by a worker that had just finished other work, and then did the waiter's
 	byInterleavingWorker int64 // the same, but the worker was not done with other work
 	workNS               int64 // length of the services of byWorker
@@ -156,6 +186,7 @@ func (s *Sum) addPool(list []*handover) {
 		if joined.add(list, s.requestGoroutines); joined.byFormerWaiter > byFormerWaiter {
 			for _, sum := range sums {
 				sum.slots, sum.holdNS, sum.holds = joined.slots, joined.holdNS, joined.holds
+				sum.queuedNS, sum.partialNS, sum.partialHolds = joined.queuedNS, joined.partialNS, joined.partialHolds
 			}
 		}
 	}
@@ -198,25 +229,26 @@ func setPrevServiceEnds(list []*handover) {
 // An interval is a time in ns, such as that of a wait or a hold.
 type interval struct{ start, end int64 }
 
-// queuePeriodStarts returns, for each wait, since when there had been a waiter at all times when it ended. Since then every
-// slot was acquired after a wait, so every release is attributed to its hold.
-func queuePeriodStarts(list []*handover) []int64 {
+// queuePeriodStarts returns, for each wait, since when there had been a waiter at all times when it ended, and the length of
+// all these periods. During a period all slots are held, every slot is acquired after a wait, and every release ends a wait.
+func queuePeriodStarts(list []*handover) (periodStarts []int64, totalNS int64) {
 	byWaitStart := make([]int, len(list))
 	for i := range byWaitStart {
 		byWaitStart[i] = i
 	}
 	slices.SortFunc(byWaitStart, func(a, b int) int { return cmp.Compare(list[a].waitStart, list[b].waitStart) })
-	periodStarts := make([]int64, len(list))
+	periodStarts = make([]int64, len(list))
 	var start, end int64
 	for k, i := range byWaitStart {
 		if h := list[i]; k == 0 || h.waitStart >= end {
+			totalNS += end - start
 			start, end = h.waitStart, h.waitEnd
 		} else {
 			end = max(end, h.waitEnd)
 		}
 		periodStarts[i] = start
 	}
-	return periodStarts
+	return periodStarts, totalNS + end - start
 }
 
 // findWorkers returns the wakers that ended waits of several goroutines at different times. A request that finds capacity
@@ -241,16 +273,24 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 	}
 	holdByWaiter := map[uint64]*slotHold{} // latest hold of each goroutine
 	lastWakeByWaker, childWakers := map[uint64]int64{}, map[uint64]bool{}
-	holdsByPeriod := map[int64][]interval{} // by the start of the queue period
+	var holds, partialHolds []interval
 	waits := make([]interval, 0, len(list))
 	childrenByWaiter := map[uint64][]interval{} // lifetimes of the goroutines that a waiter created and waited for
 	workerFreeAt := map[uint64]int64{}          // when a worker is done with the latest work
-	periodStarts, workers := queuePeriodStarts(list), findWorkers(list)
+	periodStarts, queuedNS := queuePeriodStarts(list)
+	workers := findWorkers(list)
+	s.queuedNS += queuedNS
+	addHold := func(hold interval) {
+		holds = append(holds, hold)
+		s.holdNS += hold.end - hold.start
+		s.holds++
+	}
 	for i, h := range list {
+		period, lastWake := periodStarts[i], lastWakeByWaker[h.waker]
 		byChild := h.wakerCreator == h.waiter && !workers[h.waker]
 		waits = append(waits, interval{h.waitStart, h.waitEnd})
 		s.waits++
-		if lastWake, ok := lastWakeByWaker[h.waker]; !ok || h.waitEnd-lastWake > threshold.IdleCheckNS {
+		if lastWake == 0 || h.waitEnd-lastWake > threshold.IdleCheckNS {
 			s.wakeInstants++
 		}
 		lastWakeByWaker[h.waker] = h.waitEnd
@@ -285,15 +325,20 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 				s.byWorker++
 				s.workNS += h.serviceEnd - h.waitEnd
 				s.idleNS += h.waitEnd - h.prevServiceEnd
-				holdsByPeriod[periodStarts[i]] = append(holdsByPeriod[periodStarts[i]], interval{h.waitEnd, h.serviceEnd})
-				s.holdNS += h.serviceEnd - h.waitEnd
-				s.holds++
+				addHold(interval{h.waitEnd, h.serviceEnd})
 			}
 			workerFreeAt[h.waker] = max(workerFreeAt[h.waker], h.serviceEnd)
-		case releasedHold != nil && !releasedHold.released && releasedHold.acquired >= periodStarts[i]:
-			holdsByPeriod[periodStarts[i]] = append(holdsByPeriod[periodStarts[i]], interval{releasedHold.acquired, h.waitEnd})
-			s.holdNS += h.waitEnd - releasedHold.acquired
-			s.holds++
+		case releasedHold != nil && releasedHold.acquired >= period:
+			if !releasedHold.released {
+				addHold(interval{releasedHold.acquired, h.waitEnd})
+			}
+		case releasedHold == nil && h.wakerAcquired > max(period, lastWake):
+			addHold(interval{h.wakerAcquired, h.waitEnd})
+		case lastWake <= period:
+			part := interval{max(period, h.wakerSeenSince), h.waitEnd}
+			partialHolds = append(partialHolds, part)
+			s.partialNS += part.end - part.start
+			s.partialHolds++
 		}
 		if releasedHold != nil {
 			releasedHold.released = true
@@ -301,12 +346,14 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 		holdByWaiter[h.waiter] = &slotHold{waitStart: h.waitStart, acquired: h.waitEnd, requestEnd: h.requestEnd}
 	}
 	s.maxWaiters, s.childWakers = max(s.maxWaiters, maxOverlap(waits)), s.childWakers+int64(len(childWakers))
-	for _, holds := range holdsByPeriod {
-		// A slot that was acquired before the queue period shows only when it is released. All are observed once each was
-		// released twice.
-		if n := maxOverlap(holds); len(holds) >= 2*n {
-			s.slots = max(s.slots, n)
-		}
+	if s.byWorker == 0 && list[0].key.wait != critpath.WaitCond {
+		// Who is handed a slot has waited for it. A goroutine that a Cond woke may find that another one took the slot.
+		holds = append(holds, partialHolds...)
+	}
+	// A slot that was acquired before the queue period shows only when it is released. All are observed once each was
+	// released twice.
+	if n := maxOverlap(holds); len(holds) >= 2*n {
+		s.slots = n
 	}
 	for _, lifetimes := range childrenByWaiter {
 		s.slots = max(s.slots, maxOverlap(lifetimes))
@@ -344,6 +391,9 @@ func (s *slotWaitSum) merge(addend *slotWaitSum) {
 	s.slots, s.maxWaiters = max(s.slots, addend.slots), max(s.maxWaiters, addend.maxWaiters)
 	s.holdNS += addend.holdNS
 	s.holds += addend.holds
+	s.queuedNS += addend.queuedNS
+	s.partialNS += addend.partialNS
+	s.partialHolds += addend.partialHolds
 	s.byWorker += addend.byWorker
 	s.byInterleavingWorker += addend.byInterleavingWorker
 	s.workNS += addend.workNS
@@ -368,9 +418,10 @@ type SlotWaits struct {
 	// Slots is the number of slots: how many were held at once, while so many waited that each was released twice; 0 if the
 	// waits were too few for that. MaxWaiters is how many goroutines waited at once.
 	Slots, MaxWaiters int
-	// HoldNS is the mean time that a slot was held, over the holds during which there were waiters at all times; 0 if these
-	// are too few.
+	// HoldNS is the mean time that a slot was held; 0 if the holds that were seen are too few.
 	HoldNS int64
+	// QueuedNS is for how long there was at least one waiter. All slots were held then.
+	QueuedNS int64
 }
 
 // SlotWaits returns the sums of all waits that other goroutines ended, the most frequent first. Merge must have been called.
@@ -384,7 +435,7 @@ func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 		sum := s.slotWaits[key]
 		stats := SlotWaits{Wait: report.WaitKind(key.wait.String()), Site: sp.Site(key.site), Waits: int(sum.waits),
 			BatchSize: float64(sum.waits) / float64(max(sum.wakeInstants, 1)), Slots: sum.slots, MaxWaiters: sum.maxWaiters,
-			ChildShare: float64(sum.byChild) / float64(sum.waits), OtherRequestShare: float64(sum.byOtherRequest) / float64(sum.waits)}
+			QueuedNS: sum.queuedNS, ChildShare: float64(sum.byChild) / float64(sum.waits), OtherRequestShare: float64(sum.byOtherRequest) / float64(sum.waits)}
 		if sum.byFormerWaiter > 4*sum.byLaterWaiter {
 			stats.FormerWaiterShare = float64(sum.byFormerWaiter) / float64(sum.waits)
 		}
@@ -396,6 +447,11 @@ func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 		}
 		if sum.holds >= threshold.SmallSample {
 			stats.HoldNS = sum.holdNS / sum.holds
+			// Those that were seen from start to end are the short ones if others take much of the slots' time. Each of these ended
+			// in the period, but began before it: on average, the part before is as long as the parts of those that end after it.
+			if float64(sum.partialNS) >= threshold.HalfShare*float64(sum.partialNS+sum.holdNS) {
+				stats.HoldNS = (sum.holdNS + 2*sum.partialNS) / (sum.holds + sum.partialHolds)
+			}
 		}
 		out = append(out, stats)
 	}
