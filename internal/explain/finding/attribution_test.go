@@ -2,6 +2,7 @@ package finding
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -306,7 +307,7 @@ func TestPoolSize(t *testing.T) {
 	}
 	for text, want := range map[string]float64{
 		"requests that need a place that other requests hold": 100, "mean wait for it, at main.use (main.go:4)": 30e6, "mean time for which it is held": 10e6,
-		"mean number waiting (rate x wait)": 3, "mean number in use (rate x time)": 1, "places sufficient at this load": 4,
+		"mean number waiting (rate x wait)": 3, "mean number in use": 1, "places sufficient at this load": 4,
 	} {
 		if got[text] != want {
 			t.Errorf("%s: %g, want %g", text, got[text], want)
@@ -317,7 +318,7 @@ func TestPoolSize(t *testing.T) {
 	in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 2.5, BatchSize: 1, Servers: 1, MaxServers: 1, ServiceNS: 1e6, Requests: 100}}}
 	in.Report.Input.DurationNS = 10e9
 	for _, v := range rulesByCode(report.RulePoolTooSmall)[0].Run(in) {
-		if e := v.Evidence[len(v.Evidence)-1]; e.Value != 2 || !strings.Contains(v.Fix, "about 2 are enough") {
+		if e := v.Evidence[len(v.Evidence)-2]; e.Value != 2 || !strings.Contains(v.Fix, "about 2 are enough") {
 			t.Errorf("%s: %g; %s", e.Text, e.Value, v.Fix)
 		}
 	}
@@ -331,7 +332,7 @@ func TestPoolSize(t *testing.T) {
 		}
 	}
 	// 200 requests wait for the only slot, whose holder computes: with two Ps no more than two slots help.
-	for procs, want := range map[int]string{2: "about 2 are enough", 0: "about 100 are enough"} {
+	for procs, want := range map[int]string{2: "about 2 are enough", 0: "about 35 are enough"} {
 		rep = oneGroup(report.Cause{Cause: "cpu", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		rep.Input.GOMAXPROCS, rep.Input.DurationNS = procs, 40e6
 		in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "cpu", Site: site("use@4"), WaitersPerServer: 100, BatchSize: 1, OtherRequestShare: 1, Servers: 1, MaxServers: 1, ServiceNS: 10e6, Requests: 100}}}
@@ -340,9 +341,27 @@ func TestPoolSize(t *testing.T) {
 			t.Errorf("a holder that computes, %d Ps: %+v", procs, vs)
 		}
 	}
-	// No request waits now, but at 90 % utilisation many would: 0.9 slots in use need 2 slots at 70 %.
-	if l := newLittleLaw(90, 1e9, 0, 10e6); l.sufficient != 2 {
-		t.Errorf("0.9 slots in use: %d slots, want 2", l.sufficient)
+}
+
+// TestPoolUse: the advised size is for the requests that arrive, by what all holders of slots show, and is larger than the pool.
+func TestPoolUse(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		slots           queues.SlotWaits
+		rate, holdNS    float64
+		ended, open     int
+		inUse           float64
+		minimum, enough int
+	}{
+		{"a backlog does not matter", queues.SlotWaits{Slots: 2, QueuedShare: 0.8}, 72, 23.6e6, 72, 0, 1.7, 5, 5},
+		{"requests that still wait have arrived", queues.SlotWaits{Slots: 2, QueuedShare: 1}, 72, 23.6e6, 72, 72, 3.4, 8, 8},
+		{"while requests queue, all are in use", queues.SlotWaits{Slots: 4, QueuedShare: 0.9}, 100, 1e5, 100, 0, 3.6, 7, 9},
+		{"goroutines in the background hold them", queues.SlotWaits{Slots: 10, QueuedShare: 0.9, BackgroundShare: 0.9, BackgroundHolders: 10}, 25, 550e6, 50, 0, 9, 15, 17},
+	} {
+		facts := &poolFacts{slots: &c.slots, littleLaw: newLittleLaw(c.ended, int64(float64(c.ended)/c.rate*1e9), 0, c.holdNS)}
+		if facts.setUse(c.ended, c.open); math.Abs(facts.inUse-c.inUse) > 0.1 || facts.sufficient < c.minimum || facts.sufficient > c.enough {
+			t.Errorf("%s: %.2f in use, %d are enough; want %+v", c.name, facts.inUse, facts.sufficient, c)
+		}
 	}
 }
 

@@ -109,7 +109,9 @@ func isNotification(wait waitKey, slots *queues.SlotWaits) bool {
 
 // slotWaitsAt returns the facts about the goroutines that ended the waits at a line, nil if there are none.
 func (in *Input) slotWaitsAt(wait waitKey) *queues.SlotWaits {
-	return firstMatch(in.SlotWaits, func(p *queues.SlotWaits) bool { return p.Wait == wait.kind && p.Site.LineKey() == wait.site })
+	return firstMatch(in.SlotWaits, func(p *queues.SlotWaits) bool {
+		return p.Wait == wait.kind && p.Call == wait.call && p.Site.LineKey() == wait.site
+	})
 }
 
 // isSemaphoreWait reports whether a request waits for a slot of a semaphore. Each holder releases its slot,

@@ -21,7 +21,7 @@ type library struct {
 	// The pool of a package of the standard library:
 	slotFunc     string // the function in which a request waits for a slot
 	slotWait     string // neverOpens, or ""
-	slotName     string
+	poolName     string
 	sizeAdvice   string // how to enlarge the pool, to users of the package itself
 	reuseAdvice  string // how to keep connections open
 	unusedAdvice string // what to check if slots are held without use
@@ -38,7 +38,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 		l := library{name: s.Title}
 		fields := map[string]*string{
 			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "peer": &l.peerAdvice, "pause": &l.pauseAdvice, "slot function": &l.slotFunc,
-			"slot wait": &l.slotWait, "slot": &l.slotName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
+			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {
 			name, value, _ := strings.Cut(line, ": ")
@@ -62,7 +62,7 @@ func stdPool(call string) *library {
 }
 
 // isStdPool reports whether a call waits for a slot of a pool of the standard library.
-func isStdPool(call string) bool { return stdPool(call).slotName != "" }
+func isStdPool(call string) bool { return stdPool(call).poolName != "" }
 
 // libraryAt returns the library that contains a site or that its caller called; nil if none is known.
 func libraryAt(sites ...*report.Site) *library {

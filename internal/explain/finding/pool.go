@@ -3,7 +3,6 @@ package finding
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -14,10 +13,6 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
-
-// targetUtilisation is the utilisation of a pool above which the wait for a slot grows steeply: in an M/M/c queue the
-// mean wait at 70 % is about a third of the mean wait at 90 % (Erlang C, c = 2 to 8).
-const targetUtilisation = 0.7
 
 // checkPoolTooSmall is WL2003, pool-too-small.
 func checkPoolTooSmall(attr *attribution, cand *candidate) Verdict {
@@ -40,7 +35,7 @@ type littleLaw struct {
 	holdNS     float64 // mean time for which a slot is held
 	waiting    float64 // L of the queue
 	inUse      float64 // L of the slots
-	sufficient int     // number of slots that suffice
+	sufficient int     // number of slots that suffice for the requests that arrive
 }
 
 // newLittleLaw computes the numbers of a pool from the requests in a trace, their total time in the queue, and the
@@ -54,7 +49,6 @@ func newLittleLaw(requests int, durationNS, queuedNS int64, holdNS float64) litt
 	l.waitNS, l.holdNS = float64(queuedNS)/float64(requests), holdNS
 	l.waiting = l.rate * l.waitNS / 1e9
 	l.inUse = l.rate * l.holdNS / 1e9
-	l.sufficient = int(max(math.Ceil(l.inUse/targetUtilisation-0.05), math.Round(l.inUse+l.waiting)))
 	return l
 }
 
@@ -70,6 +64,7 @@ type poolFacts struct {
 	serviceNS      int64                // the request's own service time, if it is part of the wait
 	holderActivity string               // phrase for the activity of its holders
 	isScattered    bool                 // the holders' activity is at many lines
+	queuedNS       int64                // time for which requests queued
 }
 
 // poolFactsOf collects the facts about a candidate's pool. top is its heaviest contended route.
@@ -77,11 +72,12 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	facts := &poolFacts{slots: a.in.slotWaitsAt(cand.wait), service: a.in.serviceAt(top.Cause, top.via), holdersCompute: top.Cause.Cause == report.CauseCPU, holderActivity: top.activity()}
 	service := facts.service
 	isQueued := service != nil && slices.ContainsFunc(top.via, func(v report.Via) bool { return waitKeyOf(&v) == cand.wait && isQueue(service, top.Cause, &v) })
-	if !isSlotPool(facts.slots) && (isQueued || !isWorkerPool(facts.slots)) {
+	if !isSlotPool(facts.slots) && !isConnectionPool(facts.slots, cand, top) && (isQueued || !isWorkerPool(facts.slots)) {
 		facts.slots = nil
 	}
 	facts.kind = poolKindOf(cand, top, service, facts.slots)
 	queuedNS, ownNS, requests := a.queueTimes(cand)
+	facts.queuedNS = queuedNS
 	// A worker's time for a request is on no other request's path: the last service time before the
 	// wait ends is the request's own.
 	hasServers := service != nil && service.OtherRequestShare <= 0.5 && facts.slots == nil
@@ -104,6 +100,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		holdNS = float64(a.ownServiceNS(top.Cause.Cause)) / float64(max(requests, 1))
 	}
 	facts.littleLaw = newLittleLaw(requests, a.in.Report.Input.DurationNS, queuedNS, holdNS)
+	facts.setUse(requests, a.openRequestsAt(cand.wait))
 	// A goroutine that works for the holder of a semaphore's slot is not the slot.
 	facts.hasServers = hasServers && !isStdPool(cand.wait.call)
 	if isSemaphoreWait(cand.wait) && facts.slots == nil && (service == nil || facts.hasServers) {
@@ -125,6 +122,34 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		facts.sufficient = min(facts.sufficient, procs)
 	}
 	return facts
+}
+
+// setUse computes the slots in use if all requests that arrived, ended or open, held one, and how many slots suffice for that.
+// While requests queue, all slots are in use. For how long goroutines in the background hold them does not depend on requests.
+func (p *poolFacts) setUse(ended, open int) {
+	p.inUse *= float64(ended+open) / float64(max(ended, 1))
+	if p.slots != nil {
+		usedNow := float64(p.slots.Slots) * p.slots.QueuedShare
+		if p.inUse = max(p.inUse, usedNow); p.isHeldInBackground() {
+			p.inUse = usedNow
+		}
+	}
+	p.sufficient = predict.SufficientSlots(p.inUse)
+}
+
+// openRequestsAt returns how many of the group's requests are in a wait at the end of the trace.
+func (a *attribution) openRequestsAt(wait waitKey) (n int) {
+	for i := range a.group.Open.Waits {
+		if w := &a.group.Open.Waits[i]; w.Site != nil && w.Site.LineKey() == wait.site {
+			n += w.Count
+		}
+	}
+	return n
+}
+
+// isHeldInBackground reports whether goroutines that serve no request hold the slots for most of the time.
+func (p *poolFacts) isHeldInBackground() bool {
+	return p.slots != nil && p.slots.Slots > 0 && p.slots.BackgroundHolders > 0 && p.slots.BackgroundShare >= threshold.HalfShare
 }
 
 // queueTimes returns for how long requests queued for a candidate's pool, for how long they held it, and how many did.
@@ -157,14 +182,18 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	facts := attr.poolFactsOf(cand, top)
 	v := attr.newVerdict(cand, top)
 	title := textKey("title pool")
-	if facts.kind.hasHolder {
+	switch {
+	case facts.kind.hasHolder:
 		title = "title pool-held"
+	case facts.kind.isConnection && !facts.isScattered && top.ownLine() != top.nonStdSite():
+		title, facts.holderActivity = "title pool-held-by", activityWithoutCaller(top)
 	}
-	v.Title = textOf(title, "pool", facts.kind.name, "activity", facts.holderActivity)
+	v.Title = textOf(title, "pool", facts.kind.name, "activity", facts.holderActivity, "holder", facts.holderText(top))
 	if facts.holdersCompute {
 		v.Confidence = 0.7
 	}
 	facts.addNumbers(&v, cand)
+	v.addEvidence(holderEvidence(attr, cand, facts.queuedNS)...)
 	v.Fix = attr.slotAdvice(cand, top, facts)
 	_, v.Gain = weighRoutes(attr.group, func(cause *report.Cause, via []report.Via) bool {
 		_, ok := attr.contendedWait(via)
@@ -227,6 +256,8 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		fix = textOf("fix pool-enough", "fix", fix, "n", facts.sufficient)
 	}
 	switch {
+	case facts.isHeldInBackground():
+		fix = textOf("fix pool-background", "n", facts.slots.BackgroundHolders, "site", top.ownLine(), "fix", fix)
 	case facts.isSizeKnown() && facts.isScattered:
 		fix = textOf("fix pool-or-compute-less", "fix", fix, "time", holdText)
 	case facts.isSizeKnown():
@@ -242,6 +273,9 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	}
 	if facts.kind.isSingleSlot {
 		fix = textOf("fix pool-single-slot", "site", a.movableWork(cand, top), "fix", fix)
+	}
+	if top.Cause.Cause == report.CauseNetwork && top.Cause.Kind == "inbound" && !facts.kind.isSingleSlot {
+		fix = textOf("fix pool-client-work", "site", a.movableWork(cand, top), "fix", fix)
 	}
 	if facts.isBursty {
 		fix = textOf("fix pool-bursty", "site", workSite, "time", holdText, "advice", facts.kind.advice, "number", fmt.Sprintf("%.2g", facts.inUse))
@@ -368,6 +402,7 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 type poolKind struct {
 	name, nameWithoutSite, advice string
 	hasHolder                     bool // requests hold the slot, and no goroutine or connection serves them
+	isConnection                  bool // a connection, which the pool of a library opens
 	isSingleSlot                  bool // its holder releases it, like a lock; it may guard data, which excludes more slots
 }
 
@@ -384,7 +419,7 @@ func (k *poolKind) shortName() string {
 func poolKindOf(cand *candidate, top *causeRoute, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
 	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && !isStdPool(cand.wait.call) {
 		if l := libraryAt(v.Site); l != nil && l.poolAdvice != "" {
-			return served(textOf("phrase connection", "library", l.name), l.poolAdvice)
+			return connectionOf(l.name, l.poolAdvice, slotWaits)
 		}
 	}
 	return poolKindAtWait(cand.wait, service, slotWaits)
@@ -397,8 +432,8 @@ func poolKindAtWait(wait waitKey, service *queues.ServiceStats, slotWaits *queue
 		n = slotWaits.Slots
 	}
 	switch p := stdPool(wait.call); {
-	case p.slotName != "":
-		return served(p.slotName, p.sizeAdvice)
+	case p.poolName != "":
+		return connectionOf(p.poolName, p.sizeAdvice, slotWaits)
 	case knowledge.Has(wait.site.Func, knowledge.Semaphore):
 		kind := held(textOf("phrase semaphore"), textOf("fix pool-more-weight"))
 		switch {
@@ -425,6 +460,47 @@ func poolKindAtWait(wait waitKey, service *queues.ServiceStats, slotWaits *queue
 		return served(textOf("phrase only-worker"), serverAdvice)
 	}
 	return served(textOf("phrase worker"), serverAdvice)
+}
+
+// connectionOf returns the kind of a connection of a pool.
+func connectionOf(pool, advice string, slotWaits *queues.SlotWaits) poolKind {
+	key, n := textKey("phrase connection"), 0
+	if slotWaits != nil {
+		n = slotWaits.Slots
+	}
+	switch {
+	case n == 1:
+		key = "phrase only-connection"
+	case n > 1:
+		key = "phrase one-connection"
+	}
+	kind := served(textOf(key, "n", n, "library", pool), advice)
+	kind.isConnection = true
+	return kind
+}
+
+// isConnectionPool reports whether requests wait for a connection of a library's pool. Some pools do not serve the first
+// waiter first.
+func isConnectionPool(slots *queues.SlotWaits, cand *candidate, top *causeRoute) bool {
+	return slots != nil && slots.Waits >= threshold.SmallSample && slots.Slots > 0 && poolKindOf(cand, top, nil, nil).isConnection
+}
+
+// holderText names who holds a connection: the line of the service, and how many goroutines if they serve no requests.
+func (p *poolFacts) holderText(top *causeRoute) string {
+	if p.isHeldInBackground() {
+		return textOf("phrase background-holders", "n", p.slots.BackgroundHolders, "site", top.ownLine())
+	}
+	return lineText(top.ownLine())
+}
+
+// activityWithoutCaller is causeRoute.activity for a sentence that has named the service's line already.
+func activityWithoutCaller(top *causeRoute) string {
+	cause := *top.Cause
+	if cause.Site != nil {
+		site := *cause.Site
+		site.CalledFrom, cause.Site = nil, &site
+	}
+	return activityAt(&cause, top.via)
 }
 
 // held and served return the kind of a slot that requests hold, and of a goroutine or connection that serves them.

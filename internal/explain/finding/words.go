@@ -86,6 +86,9 @@ func activityOf(cause *report.Cause) textKey {
 	return "phrase waits-for-network"
 }
 
+// ownLine returns the service's line of a route: the one that called a dependency, else the site that a finding names.
+func (p *causeRoute) ownLine() *report.Site { return p.nonStdSite().OwnLine() }
+
 // activity returns a phrase for the activity at the end of a route.
 func (p *causeRoute) activity() string { return activityAt(p.Cause, p.via) }
 

@@ -2,6 +2,7 @@ package predict
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -120,6 +121,19 @@ func erlangC(servers, load float64) float64 {
 		return 0
 	}
 	return min(1, erlangWait(servers, load)*(servers-load))
+}
+
+// maxQueueChance is the share of requests that may queue for a pool that is large enough.
+const maxQueueChance = 0.05
+
+// SufficientSlots returns the least number of slots at which few requests queue, if a mean number of slots is in use and
+// requests arrive at random (Erlang C). It is about the load and twice its square root.
+func SufficientSlots(load float64) int {
+	n := math.Floor(load) + 1
+	for erlangC(n, load) > maxQueueChance {
+		n++
+	}
+	return int(n)
 }
 
 // erlangLoad returns the load, in busy servers, at which a queue of random arrivals has a mean length.

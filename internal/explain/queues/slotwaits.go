@@ -11,6 +11,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -25,10 +26,11 @@ import (
 // same worker has done it. A goroutine that demultiplexes responses is not a worker: it blocks between two waiters that it
 // wakes, never between two wakes of the same waiter.
 
-// A slotKey identifies waits that are added up: of one kind, at one site.
+// A slotKey identifies waits that are added up: of one kind, at one site, in one function of a library.
 type slotKey struct {
 	wait critpath.WaitKind
 	site tracefmt.FrameID
+	call tracefmt.StringID
 }
 
 // A sourceLine is the line of a site. Sites may differ by their callers and yet be at one line.
@@ -55,6 +57,7 @@ type handover struct {
 	serviceEnd         int64 // when the waker ended the same request's next wait at another site; 0: it did not
 	prevServiceEnd     int64 // when the waker had last ended a wait of another goroutine
 	wakerSeenSince     int64 // since when the waker's own waits are known
+	isUnordered        bool  // the pool may serve another waiter than the first one
 	wakerAcquired      int64 // when its last wait at the same line ended; 0: it has not waited there since wakerSeenSince
 }
 
@@ -85,10 +88,11 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 			}
 		}
 		handover := handover{
-			key: slotKey{wait.Kind, p.stage.Sites.SiteOf(wait.Stack)}, waiter: wait.G, waitStart: wait.Start, waitEnd: wait.End,
+			key: slotKey{wait.Kind, p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.CallOf(wait.Stack)}, waiter: wait.G, waitStart: wait.Start, waitEnd: wait.End,
 			requestEnd: w.Req.End, waker: wait.Waker,
 		}
 		handover.line = p.lineOf(handover.key.site)
+		handover.isUnordered = wait.Kind == critpath.WaitCond || p.stage.Sites.HasRole(wait.Stack, knowledge.UnorderedPool)
 		p.findAcquisition(&handover)
 		if b, ok := p.stage.Win.Born(wait.Waker, wait.End); ok {
 			handover.wakerCreator, handover.wakerCreated = b.Creator, b.Time
@@ -107,7 +111,8 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 const holderSearchFactor = 4
 
 // findAcquisition sets when the waker of a handover acquired the slot that it releases, if it waited for that. The waker may
-// be no request's goroutine, such as a loop in the background.
+// be no request's goroutine, such as a loop in the background. If it waited in the same function at another line, it may have
+// acquired the slot there.
 func (p *workerSum) findAcquisition(h *handover) {
 	if h.waker == 0 {
 		return
@@ -115,8 +120,14 @@ func (p *workerSum) findAcquisition(h *handover) {
 	h.wakerSeenSince = h.waitStart - holderSearchFactor*(h.waitEnd-h.waitStart)
 	p.spans = p.stage.Win.SpansCoarse(h.waker, h.wakerSeenSince, h.waitEnd, p.spans[:0])
 	for i := range p.spans {
-		if span := &p.spans[i]; span.State == timeline.Waiting && p.lineOf(p.stage.Sites.SiteOf(span.Stack)) == h.line {
+		span := &p.spans[i]
+		if span.State != timeline.Waiting || p.stage.Sites.CallOf(span.Stack) != h.key.call || span.End >= h.waitEnd {
+			continue
+		}
+		if p.stage.Sites.HasRole(span.Stack, knowledge.PoolWait) || p.lineOf(p.stage.Sites.SiteOf(span.Stack)) == h.line {
 			h.wakerAcquired = span.End
+		} else {
+			h.wakerSeenSince = span.End
 		}
 	}
 }
@@ -143,6 +154,8 @@ type slotWaitSum struct {
 	holds                int64
 	partialNS            int64 // sum of the parts during queue periods of holds that had begun before
 	partialHolds         int64
+	backgroundNS         int64 // part of holdNS and partialNS: by goroutines that served no request
+	backgroundHolders    int   // how many of them held a slot at once
 	byWorker             int64 // part of waits: ended by a worker that had just finished other work, and then did the waiter's
 	byInterleavingWorker int64 // the same, but the worker was not done with other work
 	workNS               int64 // length of the services of byWorker
@@ -159,14 +172,16 @@ func (s *Sum) aggregateHandovers() {
 	}
 	setPrevServiceEnds(list)
 	slices.SortFunc(list, func(a, b *handover) int {
-		return cmp.Or(cmp.Compare(a.key.wait, b.key.wait), a.line.compare(b.line), cmp.Compare(a.key.site, b.key.site),
+		return cmp.Or(cmp.Compare(a.key.wait, b.key.wait), cmp.Compare(a.key.call, b.key.call), a.line.compare(b.line), cmp.Compare(a.key.site, b.key.site),
 			a.compareByWaitEnd(b))
 	})
 	// One wait may be on the paths of several requests.
 	list = slices.CompactFunc(list, func(a, b *handover) bool {
 		return a.key == b.key && a.waiter == b.waiter && a.waitEnd == b.waitEnd
 	})
-	for atLine := range equalRuns(list, func(a, b *handover) bool { return a.key.wait == b.key.wait && a.line == b.line }) {
+	for atLine := range equalRuns(list, func(a, b *handover) bool {
+		return a.key.wait == b.key.wait && a.key.call == b.key.call && a.line == b.line
+	}) {
 		s.addPool(atLine)
 	}
 }
@@ -187,6 +202,7 @@ func (s *Sum) addPool(list []*handover) {
 			for _, sum := range sums {
 				sum.slots, sum.holdNS, sum.holds = joined.slots, joined.holdNS, joined.holds
 				sum.queuedNS, sum.partialNS, sum.partialHolds = joined.queuedNS, joined.partialNS, joined.partialHolds
+				sum.backgroundNS, sum.backgroundHolders = joined.backgroundNS, joined.backgroundHolders
 			}
 		}
 	}
@@ -267,23 +283,26 @@ func findWorkers(list []*handover) map[uint64]bool {
 // add adds the waits with one key, sorted by their ends.
 func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 	type slotHold struct {
+		holder              uint64
 		waitStart, acquired int64 // when the holder started to wait for the slot, and when it got it
 		requestEnd          int64 // by this time the holder, or a goroutine that it created, has released the slot
 		released            bool
 	}
 	holdByWaiter := map[uint64]*slotHold{} // latest hold of each goroutine
 	lastWakeByWaker, childWakers := map[uint64]int64{}, map[uint64]bool{}
-	var holds, partialHolds []interval
+	var holds, partialHolds, backgroundHolds []interval
 	waits := make([]interval, 0, len(list))
 	childrenByWaiter := map[uint64][]interval{} // lifetimes of the goroutines that a waiter created and waited for
 	workerFreeAt := map[uint64]int64{}          // when a worker is done with the latest work
 	periodStarts, queuedNS := queuePeriodStarts(list)
 	workers := findWorkers(list)
 	s.queuedNS += queuedNS
-	addHold := func(hold interval) {
-		holds = append(holds, hold)
-		s.holdNS += hold.end - hold.start
-		s.holds++
+	addHold := func(hold interval, list *[]interval, holder uint64) {
+		*list = append(*list, hold)
+		if _, ok := requests[holder]; !ok {
+			backgroundHolds = append(backgroundHolds, hold)
+			s.backgroundNS += hold.end - hold.start
+		}
 	}
 	for i, h := range list {
 		period, lastWake := periodStarts[i], lastWakeByWaker[h.waker]
@@ -325,29 +344,28 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 				s.byWorker++
 				s.workNS += h.serviceEnd - h.waitEnd
 				s.idleNS += h.waitEnd - h.prevServiceEnd
-				addHold(interval{h.waitEnd, h.serviceEnd})
+				addHold(interval{h.waitEnd, h.serviceEnd}, &holds, h.waiter)
 			}
 			workerFreeAt[h.waker] = max(workerFreeAt[h.waker], h.serviceEnd)
 		case releasedHold != nil && releasedHold.acquired >= period:
 			if !releasedHold.released {
-				addHold(interval{releasedHold.acquired, h.waitEnd})
+				addHold(interval{releasedHold.acquired, h.waitEnd}, &holds, releasedHold.holder)
 			}
 		case releasedHold == nil && h.wakerAcquired > max(period, lastWake):
-			addHold(interval{h.wakerAcquired, h.waitEnd})
+			addHold(interval{h.wakerAcquired, h.waitEnd}, &holds, h.waker)
 		case lastWake <= period:
-			part := interval{max(period, h.wakerSeenSince), h.waitEnd}
-			partialHolds = append(partialHolds, part)
-			s.partialNS += part.end - part.start
-			s.partialHolds++
+			addHold(interval{max(period, h.wakerSeenSince), h.waitEnd}, &partialHolds, h.waker)
 		}
 		if releasedHold != nil {
 			releasedHold.released = true
 		}
-		holdByWaiter[h.waiter] = &slotHold{waitStart: h.waitStart, acquired: h.waitEnd, requestEnd: h.requestEnd}
+		holdByWaiter[h.waiter] = &slotHold{holder: h.waiter, waitStart: h.waitStart, acquired: h.waitEnd, requestEnd: h.requestEnd}
 	}
 	s.maxWaiters, s.childWakers = max(s.maxWaiters, maxOverlap(waits)), s.childWakers+int64(len(childWakers))
-	if s.byWorker == 0 && list[0].key.wait != critpath.WaitCond {
-		// Who is handed a slot has waited for it. A goroutine that a Cond woke may find that another one took the slot.
+	s.holdNS, s.holds = s.holdNS+totalLength(holds), s.holds+int64(len(holds))
+	s.partialNS, s.partialHolds = s.partialNS+totalLength(partialHolds), s.partialHolds+int64(len(partialHolds))
+	s.backgroundHolders = maxOverlap(backgroundHolds)
+	if s.byWorker == 0 && !list[0].isUnordered { // else a goroutine may have overtaken the waiters
 		holds = append(holds, partialHolds...)
 	}
 	// A slot that was acquired before the queue period shows only when it is released. All are observed once each was
@@ -358,6 +376,14 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 	for _, lifetimes := range childrenByWaiter {
 		s.slots = max(s.slots, maxOverlap(lifetimes))
 	}
+}
+
+// totalLength returns the sum of the lengths of intervals.
+func totalLength(intervals []interval) (ns int64) {
+	for _, i := range intervals {
+		ns += i.end - i.start
+	}
+	return ns
 }
 
 // maxOverlap returns the largest number of intervals that overlap. An interval that starts when another one ends does not
@@ -394,6 +420,8 @@ func (s *slotWaitSum) merge(addend *slotWaitSum) {
 	s.queuedNS += addend.queuedNS
 	s.partialNS += addend.partialNS
 	s.partialHolds += addend.partialHolds
+	s.backgroundNS += addend.backgroundNS
+	s.backgroundHolders = max(s.backgroundHolders, addend.backgroundHolders)
 	s.byWorker += addend.byWorker
 	s.byInterleavingWorker += addend.byInterleavingWorker
 	s.workNS += addend.workNS
@@ -405,6 +433,7 @@ func (s *slotWaitSum) merge(addend *slotWaitSum) {
 type SlotWaits struct {
 	Wait report.WaitKind
 	Site *report.Site
+	Call string // the function of a library in which they waited; "": none
 	// Waits counts the waits. BatchSize is the mean number of waits that one goroutine ended at one instant.
 	Waits     int
 	BatchSize float64
@@ -420,22 +449,28 @@ type SlotWaits struct {
 	Slots, MaxWaiters int
 	// HoldNS is the mean time that a slot was held; 0 if the holds that were seen are too few.
 	HoldNS int64
-	// QueuedNS is for how long there was at least one waiter. All slots were held then.
-	QueuedNS int64
+	// QueuedShare is the share of the time during which there was at least one waiter. All slots were held then.
+	QueuedShare float64
+	// BackgroundShare is the share of the holding time that was seen of goroutines that served no request, BackgroundHolders
+	// how many of them held a slot at once.
+	BackgroundShare   float64
+	BackgroundHolders int
 }
 
 // SlotWaits returns the sums of all waits that other goroutines ended, the most frequent first. Merge must have been called.
 func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 	keys := slices.SortedFunc(maps.Keys(s.slotWaits), func(a, b slotKey) int {
 		return cmp.Or(cmp.Compare(s.slotWaits[b].waits, s.slotWaits[a].waits), cmp.Compare(a.wait, b.wait),
-			sp.CompareFrames(a.site, b.site))
+			sp.CompareFrames(a.site, b.site), cmp.Compare(sp.Syms.String(a.call), sp.Syms.String(b.call)))
 	})
 	var out []SlotWaits
 	for _, key := range keys {
 		sum := s.slotWaits[key]
-		stats := SlotWaits{Wait: report.WaitKind(key.wait.String()), Site: sp.Site(key.site), Waits: int(sum.waits),
+		stats := SlotWaits{Wait: report.WaitKind(key.wait.String()), Site: sp.Site(key.site), Call: sp.Syms.String(key.call), Waits: int(sum.waits),
 			BatchSize: float64(sum.waits) / float64(max(sum.wakeInstants, 1)), Slots: sum.slots, MaxWaiters: sum.maxWaiters,
-			QueuedNS: sum.queuedNS, ChildShare: float64(sum.byChild) / float64(sum.waits), OtherRequestShare: float64(sum.byOtherRequest) / float64(sum.waits)}
+			QueuedShare: min(1, float64(sum.queuedNS)/float64(max(s.sliceNS, 1))), BackgroundHolders: sum.backgroundHolders,
+			BackgroundShare: float64(sum.backgroundNS) / float64(max(sum.holdNS+sum.partialNS, 1)),
+			ChildShare:      float64(sum.byChild) / float64(sum.waits), OtherRequestShare: float64(sum.byOtherRequest) / float64(sum.waits)}
 		if sum.byFormerWaiter > 4*sum.byLaterWaiter {
 			stats.FormerWaiterShare = float64(sum.byFormerWaiter) / float64(sum.waits)
 		}
