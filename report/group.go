@@ -1,5 +1,7 @@
 package report
 
+import "slices"
+
 // SampleNS is the CPU time between two CPU samples: runtime/pprof takes 100 per second of CPU time.
 const SampleNS = 10e6
 
@@ -127,10 +129,53 @@ type Cause struct {
 	// Samples counts the CPU samples in running time. Each represents 10 ms of a CPU. The rest of TotalNS is assumed to be
 	// similar, or the thread had no CPU.
 	Samples int `json:"samples,omitempty"`
-	// Kind is the kind of a stop of the world (cause stw), the direction of a network wait, or InC for a system call.
+	// Kind is the kind of a stop of the world (cause stw), the direction of a network wait, InC for a system call, or what requests
+	// queue for: "a connection of a database/sql pool".
 	Kind string `json:"kind,omitempty"`
 	// Call is the standard library's function that explains a wait or a system call: time.Sleep, os.(*File).Sync.
 	Call string `json:"call,omitempty"`
+	// Behind is, for cause queue, the work of those ahead that Via leads to; each of Routes has its own.
+	Behind *Work `json:"behind,omitempty"`
+}
+
+// Work is what those ahead in a queue spend their time on. The fields have the meaning of those of Cause.
+type Work struct {
+	Cause    CauseName `json:"cause"`
+	Kind     string    `json:"kind,omitempty"`
+	Site     *Site     `json:"site"`
+	SiteFrom string    `json:"site_from,omitempty"`
+	Call     string    `json:"call,omitempty"`
+}
+
+// Works returns the rows that the routes of a cause would be if its time had the cause of its work: for cause queue one row for each
+// kind of work of those ahead, for other causes the row itself.
+func (c *Cause) Works() []Cause {
+	if c.Cause != CauseQueue {
+		return []Cause{*c}
+	}
+	var rows []Cause
+	for _, r := range c.AllRoutes() {
+		if r.Behind == nil {
+			r.Behind = &Work{Cause: CauseUnknown}
+		}
+		i := slices.IndexFunc(rows, func(row Cause) bool { return row.isWork(r.Behind) })
+		if i < 0 {
+			i = len(rows)
+			rows = append(rows, Cause{Cause: r.Behind.Cause, Kind: r.Behind.Kind, Site: r.Behind.Site, SiteFrom: r.Behind.SiteFrom, Call: r.Behind.Call, Via: r.Via, Requests: c.Requests, RanMeanwhile: c.RanMeanwhile})
+		}
+		row := &rows[i]
+		row.Routes = append(row.Routes, r)
+		row.TotalNS += r.TotalNS
+		if c.TotalNS > 0 {
+			row.Share += c.Share * float64(r.TotalNS) / float64(c.TotalNS)
+		}
+	}
+	return rows
+}
+
+// isWork reports whether a row has the cause, kind, site and call of a work.
+func (c *Cause) isWork(w *Work) bool {
+	return c.Cause == w.Cause && c.Kind == w.Kind && c.SiteFrom == w.SiteFrom && c.Call == w.Call && c.Site.Equal(w.Site)
 }
 
 // InC is the Kind of a call of C code. A trace shows it as a system call; only the stack differs.
@@ -140,6 +185,7 @@ const InC = "C"
 type Route struct {
 	Via     []Via `json:"via"`
 	TotalNS int64 `json:"total_ns"`
+	Behind  *Work `json:"behind,omitempty"` // see Cause.Behind
 }
 
 // A Via is one wait on the way from the request to the goroutine that spent the time.

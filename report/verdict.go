@@ -27,10 +27,12 @@ type VerdictCause struct {
 	Kind string `json:"kind,omitempty"`
 	// Queue is set if requests were queued and requests ahead of them spent the time on the cause. A finding names the same queue. It
 	// is nil if the requests spent the time themselves.
-	Queue   *Queue  `json:"queue,omitempty"`
-	Share   float64 `json:"share"`
-	TotalNS int64   `json:"total_ns"`
-	EachNS  int64   `json:"each_ns"` // per request, on average
+	Queue *Queue `json:"queue,omitempty"`
+	// Behind is, for cause queue, what those ahead spend most of that time on.
+	Behind  *VerdictWork `json:"behind,omitempty"`
+	Share   float64      `json:"share"`
+	TotalNS int64        `json:"total_ns"`
+	EachNS  int64        `json:"each_ns"` // per request, on average
 	// Sites are its largest places.
 	Sites        []VerdictSite `json:"sites"`
 	RanMeanwhile []Share       `json:"ran_meanwhile,omitempty"`
@@ -38,6 +40,14 @@ type VerdictCause struct {
 	InSentence bool   `json:"said"`
 	Words      string `json:"words"`
 	Text       string `json:"text"`
+}
+
+// VerdictWork is the work of those ahead in a queue with the largest part of the time.
+type VerdictWork struct {
+	Cause   CauseName     `json:"cause"`
+	Kind    string        `json:"kind,omitempty"` // as in VerdictCause
+	TotalNS int64         `json:"total_ns"`
+	Sites   []VerdictSite `json:"sites"`
 }
 
 // A VerdictSite is the time of a cause at one place.

@@ -18,6 +18,7 @@ const (
 	CauseSyscall   CauseName = "syscall"    // in the kernel or in cgo
 	CauseLock      CauseName = "lock"       // a lock whose release no goroutine of this process explains
 	CauseChan      CauseName = "chan"       // a channel operation whose end no goroutine of this process explains
+	CauseQueue     CauseName = "queue"      // waiting for a slot, a server or a stream while others have them; Cause.Behind says what those did
 	CauseUnknown   CauseName = "unknown"    // before the trace began, or lost
 	// CauseOther sums the rows that a capped list leaves out. A single segment never has it.
 	CauseOther CauseName = "other"
@@ -33,7 +34,7 @@ const (
 func Causes() []CauseName {
 	return []CauseName{
 		CauseCPU, CauseSched, CauseSchedWake, CauseSchedPoll, CauseThrottle, CauseGCAssist, CauseGCWait, CauseSTW, CauseSleep, CauseNetwork,
-		CauseSyscall, CauseLock, CauseChan, CauseUnknown, CauseOther,
+		CauseSyscall, CauseLock, CauseChan, CauseQueue, CauseUnknown, CauseOther,
 	}
 }
 

@@ -127,10 +127,8 @@ func answerOfReport(t *testing.T, rep *report.Report) *caseAnswer {
 		verdict = append(verdict, v.Text)
 		for j := range v.Causes {
 			c := &v.Causes[j]
-			claimed := claim{cause: c.Cause}
-			if len(c.Sites) > 0 {
-				claimed.site = c.Sites[0].Site
-			}
+			claimed := claim{}
+			claimed.cause, claimed.site = workOf(c)
 			key := strings.TrimPrefix(claimed.key(), "sentence ")
 			if c.Queue != nil {
 				key = "queued " + key

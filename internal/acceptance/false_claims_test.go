@@ -94,10 +94,8 @@ func firstSentence(rep *report.Report, g *report.Group) *claim {
 		if !c.InSentence || hedgeWord.MatchString(c.Text) {
 			return nil
 		}
-		out := claim{cause: c.Cause, text: v.Text}
-		if len(c.Sites) > 0 {
-			out.site = c.Sites[0].Site
-		}
+		out := claim{text: v.Text}
+		out.cause, out.site = workOf(c)
 		return &out
 	}
 	return nil
@@ -255,7 +253,7 @@ func falseServiceClaims(rep *report.Report, o *outcome) (out []string) {
 		return slices.Contains(append([]string{tr.Cause}, tr.OrCauses...), string(cause)) &&
 			slices.ContainsFunc(append([]truthSite{tr.Site}, tr.OrSites...), func(s truthSite) bool { return s.matches(site) })
 	}
-	rows := g.Tail().Causes
+	rows := workRows(g.Tail())
 	if !right(c.cause, c.site) && !(tr.Unmeasured && slices.ContainsFunc(rows[:min(3, len(rows))], func(r report.Cause) bool { return right(r.Cause, r.Site) })) {
 		out = append(out, c.key())
 	}

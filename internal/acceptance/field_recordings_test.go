@@ -175,14 +175,12 @@ func firstCause(rep *report.Report, g *report.Group) (cause, site, ownLine strin
 	for _, v := range rep.Verdict {
 		if v.Group == g.ID && g.ID != "" && len(v.Causes) > 0 {
 			c := &v.Causes[0]
-			if len(c.Sites) > 0 {
-				site, ownLine = siteText(c.Sites[0].Site), ownText(c.Sites[0].Site)
-			}
-			return string(c.Cause), site, ownLine
+			work, s := workOf(c)
+			return string(work), siteText(s), ownText(s)
 		}
 	}
 	sums := map[report.CauseName]int64{}
-	rows := g.Tail().Causes
+	rows := workRows(g.Tail())
 	for _, c := range rows {
 		sums[c.Cause] += c.TotalNS
 	}

@@ -37,12 +37,15 @@ func (g *firstScreens) add(t *testing.T, name string, rep *report.Report, o *out
 	if len(rep.Verdict) > 0 {
 		v = &rep.Verdict[0]
 	}
-	causeText, firstCause := "", "nothing"
+	causeText, firstCause, workName := "", "nothing", ""
 	if len(v.Causes) > 0 {
 		c := &v.Causes[0]
-		causeText, firstCause = c.Text, string(c.Cause)
-		if len(c.Sites) > 0 && c.Sites[0].Site != nil {
-			firstCause += " in " + words.FuncName(c.Sites[0].Site.Func)
+		work, site := workOf(c)
+		if causeText, firstCause, workName = c.Text, string(work), string(work); c.Behind != nil {
+			firstCause = "queue behind " + firstCause
+		}
+		if site != nil {
+			firstCause += " in " + words.FuncName(site.Func)
 		}
 	}
 	top := strings.Join(strings.Fields(verdictText), " ")
@@ -51,7 +54,7 @@ func (g *firstScreens) add(t *testing.T, name string, rep *report.Report, o *out
 	}
 	sites := append([]truthSite{truth.Site}, truth.OrSites...)
 	last := func(fn string) string { return fn[strings.LastIndexByte(fn, '.')+1:] }
-	ok := len(v.Causes) > 0 && (string(v.Causes[0].Cause) == truth.Cause || slices.Contains(truth.OrCauses, string(v.Causes[0].Cause))) &&
+	ok := len(v.Causes) > 0 && (workName == truth.Cause || slices.Contains(truth.OrCauses, workName)) &&
 		slices.ContainsFunc(sites, func(s truthSite) bool { return strings.Contains(top, last(s.Func)) })
 	mark := "no"
 	if ok {

@@ -107,10 +107,11 @@ func judgeCauses(rep *report.Report, o *outcome) judgement {
 	isRight := func(c *report.Cause) bool {
 		return slices.Contains(causes, string(c.Cause)) && slices.ContainsFunc(sites, func(s truthSite) bool { return s.matches(c.Site) })
 	}
-	first := &g.Bands[0].Causes[0]
-	if i := slices.IndexFunc(g.Bands[0].Causes, func(c report.Cause) bool { return isRight(&c) }); tr.Unmeasured && i >= 0 && i < 3 {
+	rows := workRows(&g.Bands[0])
+	first := &rows[0]
+	if i := slices.IndexFunc(rows, func(c report.Cause) bool { return isRight(&c) }); tr.Unmeasured && i >= 0 && i < 3 {
 		// The service does not measure all delays, so it may compute, or queue for a P, for longer than the injected delay.
-		first = &g.Bands[0].Causes[i]
+		first = &rows[i]
 	}
 	if !isRight(first) {
 		wrong = append(wrong, fmt.Errorf("the first cause of %s is %s, not %s at %s:%d", g.Name, describe(first), tr.Cause, tr.Site.Func, tr.Site.Line))
@@ -118,10 +119,10 @@ func judgeCauses(rep *report.Report, o *outcome) judgement {
 		wrong = append(wrong, fmt.Errorf("the wait chain of %s is %s, not by %v", g.Name, describe(first), tr.Via))
 	}
 	share, ns := 0.0, int64(0)
-	for i := range g.Bands[0].Causes {
+	for i := range rows {
 		// The service's clock cannot distinguish computing from assisting the garbage collector and from waiting for a P in
 		// between.
-		c := &g.Bands[0].Causes[i]
+		c := &rows[i]
 		asCause := *c
 		if asCause.Cause = report.CauseName(tr.Cause); isRight(c) || tr.Cause == "cpu" && slices.Contains(overheads, c.Cause) && isRight(&asCause) {
 			share += c.Share
@@ -155,7 +156,7 @@ func judgeCauses(rep *report.Report, o *outcome) judgement {
 		spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of the time of %s, by construction at least %.3f", share, g.Name, tr.ShareMin))
 	}
 	if tr.Second != nil {
-		if i := slices.IndexFunc(g.Bands[0].Causes, func(c report.Cause) bool { return tr.Second.matches(c.Site) }); i < 0 || i > 2 {
+		if i := slices.IndexFunc(rows, func(c report.Cause) bool { return tr.Second.matches(c.Site) }); i < 0 || i > 2 {
 			wrong = append(wrong, fmt.Errorf("the second fault, at %s:%d, is not among the first causes of %s", tr.Second.Func, tr.Second.Line, g.Name))
 		}
 	}

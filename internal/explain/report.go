@@ -18,6 +18,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/queued"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/verdict"
@@ -39,7 +40,6 @@ func (r *reading) finish(ctx context.Context) (*report.Report, error) {
 		return nil, fmt.Errorf("%s: %w: %w", name, ErrNothing, damage)
 	}
 	rep, model := r.report()
-	rep.Goals = searchGoals(r.opts.Goals, rep.Groups, model)
 	var err error
 	if rep.WhatIf, err = predictChanges(r.opts.WhatIf, rep.Groups, model); err != nil {
 		return rep, fmt.Errorf("%s: %w", name, err)
@@ -63,9 +63,12 @@ func (r *reading) report() (*report.Report, *predict.Model) {
 	measured := r.measure(table, sums.moments, work, stats, &froze, sp)
 	joined := r.joinHost(measured, samples, sampleErr, stats)
 	model := r.newModel(joined, table, sums.samples, stats, sp)
-	judged := r.judge(joined, table, sums, work, stats, model, sp)
-	r.fillOutputs(judged, table, work, sp)
-	return judged, model
+	in := r.judge(joined, table, sums, work, stats, model, sp)
+	joined.Goals = searchGoals(r.opts.Goals, joined.Groups, model)
+	r.labelQueues(joined, in, table, sums, sp)
+	joined.Verdict = verdict.Verdicts(joined)
+	r.fillOutputs(joined, table, work, sp)
+	return joined, model
 }
 
 // loadHost returns the host samples that accompany the trace or are in it.
@@ -109,6 +112,7 @@ func (r *reading) mergeSums() detailSums {
 type groupTable struct {
 	groups       []report.Group
 	pathIDs      []path.GroupID     // of groups
+	medians      []int64            // of groups, see groups.Row
 	selfPaced    map[string]bool    // by id, of groups of iterations: their loops begin them after a pause
 	queuedShares map[string]float64 // by id: share of a group's iterations whose work was available at once
 }
@@ -128,7 +132,7 @@ func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *s
 		g := row.Group
 		g.Peer = r.findPeer(row.PathGroup, work.shown, sp)
 		slowest.FillGroup(&g, row.PathGroup, row.MedianNS, sp)
-		out.groups, out.pathIDs = append(out.groups, g), append(out.pathIDs, row.PathGroup)
+		out.groups, out.pathIDs, out.medians = append(out.groups, g), append(out.pathIDs, row.PathGroup), append(out.medians, row.MedianNS)
 	}
 	return out
 }
@@ -201,8 +205,8 @@ func (r *reading) newModel(joined *report.Report, table *groupTable, samples *pr
 	return model
 }
 
-// judge adds findings and verdicts.
-func (r *reading) judge(joined *report.Report, table *groupTable, sums detailSums, work *workSelection, stats *process.Stats, model *predict.Model, sp *spell.Speller) *report.Report {
+// judge adds findings. It returns the rules' input.
+func (r *reading) judge(joined *report.Report, table *groupTable, sums detailSums, work *workSelection, stats *process.Stats, model *predict.Model, sp *spell.Speller) *finding.Input {
 	profile, warnings := readAllocs(r.opts.Allocs, sp)
 	joined.Input.Warnings = append(joined.Input.Warnings, warnings...)
 	in := &finding.Input{
@@ -222,8 +226,20 @@ func (r *reading) judge(joined *report.Report, table *groupTable, sums detailSum
 	rules := finding.All()
 	joined.Findings = finding.Find(in, rules)
 	joined.Judged = finding.Judge(in, rules, joined.Findings)
-	joined.Verdict = verdict.Verdicts(joined)
-	return joined
+	return in
+}
+
+// labelQueues gives the time in queues the cause queue. Rules and the search for changes need the causes of those ahead, and
+// precede it; verdicts and all output follow.
+func (r *reading) labelQueues(joined *report.Report, in *finding.Input, table *groupTable, sums detailSums, sp *spell.Speller) {
+	sp.Queues = finding.Queues(in)
+	for i, id := range table.pathIDs {
+		g := &joined.Groups[i]
+		if queues := sp.Queues[g.ID]; len(queues) > 0 {
+			queued.Label(g, queues, r.groups.BandsWithAllRoutes(id, sp), r.groups.HistogramCauses(id, g.ID, sp))
+			sums.slowest.FillGroup(g, id, table.medians[i], sp)
+		}
+	}
 }
 
 // fillOutputs fills what the options want in addition to the report.

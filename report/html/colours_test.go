@@ -111,8 +111,8 @@ func TestColours(t *testing.T) {
 			}
 		}
 	}
-	if len(patterns) != 5 {
-		t.Errorf("%d patterns, want 5: %v", len(patterns), patterns)
+	if len(patterns) != 6 {
+		t.Errorf("%d patterns, want 6: %v", len(patterns), patterns)
 	}
 	t.Logf("causes of one pattern differ by at least %.1f in lightness, %.1f in colour", grey, plain)
 }

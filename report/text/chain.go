@@ -100,7 +100,7 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 			continue
 		}
 		spans = append(spans, padRight(names.CauseStyle(s.longest.Cause), causeName(s.longest.Cause), causeColumn-1))
-		if s.longest.Kind != "" {
+		if s.longest.Kind != "" && s.longest.Cause != report.CauseQueue {
 			spans = append(spans, span{plain, termtext.Head(s.longest.Kind, 20) + " "})
 		}
 		on := ""

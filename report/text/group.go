@@ -32,7 +32,7 @@ type row struct {
 // addRoutes adds the wait chains of a cause to the row's.
 func (r *row) addRoutes(c *report.Cause) {
 	for _, added := range c.AllRoutes() {
-		index := slices.IndexFunc(r.routes, func(route report.Route) bool { return slices.EqualFunc(route.Via, added.Via, sameVia) })
+		index := slices.IndexFunc(r.routes, func(route report.Route) bool { return slices.EqualFunc(route.Via, added.Via, sameVia) && sameWork(route.Behind, added.Behind) })
 		if index < 0 {
 			r.routes = append(r.routes, added)
 		} else {
@@ -45,6 +45,13 @@ func (r *row) addRoutes(c *report.Cause) {
 }
 
 func sameVia(a, b report.Via) bool { return a.Equal(&b) }
+
+func sameWork(a, b *report.Work) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Cause == b.Cause && a.Site.Equal(b.Site)
+}
 
 // largestChain returns the wait chain with the most time, its fraction of the row's time, and the number of chains. It ignores routes
 // without waits.
@@ -413,7 +420,7 @@ func (p *page) rowPlace(r *row, room int) []span {
 	if r.inferred && r.site != nil {
 		spans = append(spans, span{dim, "inferred "})
 	}
-	if r.kind != "" {
+	if r.kind != "" && (r.cause != report.CauseQueue || r.site == nil) {
 		spans = append(spans, span{plain, termtext.Head(r.kind, max(room/2, 12)) + " "})
 	}
 	if r.site == nil && r.kind == "" && r.cause != report.CauseOther {
@@ -425,6 +432,23 @@ func (p *page) rowPlace(r *row, room int) []span {
 // A wait chain with less than minChainFraction of its cause's time is not shown.
 const minChainFraction = 0.03
 
+// queueDetails writes what requests queue for, and what those ahead of them mostly do.
+func (p *page) queueDetails(r *row, indent string) {
+	spans := []span{{plain, indent}, {dim, "for " + termtext.Head(r.kind, 60)}}
+	works := (&report.Cause{Cause: r.cause, TotalNS: 1, Routes: r.routes}).Works()
+	largest := 0
+	for i := range works {
+		if works[i].TotalNS > works[largest].TotalNS {
+			largest = i
+		}
+	}
+	if len(works) > 0 {
+		spans = append(spans, span{dim, ", behind "}, span{names.CauseStyle(works[largest].Cause), causeName(works[largest].Cause) + " "})
+		spans = append(spans, siteSpans(works[largest].Site, max(p.width-widthOf(spans)-1, 12))...)
+	}
+	p.line(spans...)
+}
+
 // rowDetails writes the waits that lead to a cause, and the code that ran during the wait.
 func (p *page) rowDetails(r *row) {
 	via, fraction, chains := r.largestChain()
@@ -434,7 +458,10 @@ func (p *page) rowDetails(r *row) {
 	if callerPlace := callerSpans(r.site, p.width-len(indent)); callerPlace != nil && !shown {
 		p.line(append([]span{{plain, indent}}, callerPlace...)...)
 	}
-	if len(via) > 0 && fraction >= minChainFraction {
+	if r.cause == report.CauseQueue {
+		p.queueDetails(r, indent)
+	}
+	if len(via) > 0 && fraction >= minChainFraction && !(r.cause == report.CauseQueue && len(via) == 1) { // the one wait is that in the queue
 		lead, moreChains := "via ", ""
 		if fraction < 0.995 {
 			lead = words.Percent(fraction) + " via "

@@ -37,7 +37,7 @@ type legendEntry struct {
 }
 
 // colors are the colors of causes, distinct also with red-green color blindness.
-var colors = []string{"#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#994455", "#117733", "#ddcc77", "#882255", "#44aa99", "#332288", "#999933", "#661100", "#888888"}
+var colors = []string{"#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#994455", "#117733", "#ddcc77", "#882255", "#44aa99", "#332288", "#e69f00", "#999933", "#661100", "#888888"}
 
 func colorOf(cause string) string {
 	i := slices.Index(report.Causes(), report.CauseName(cause))

@@ -33,9 +33,10 @@ const (
 	Syscall
 	Lock
 	Chan
+	Queue // no segment of a walk has it: only the whole trace shows which waits are queues
 )
 
-var causeNames = [...]string{"unknown", "cpu", "sched", "sched-wake", "sched-poll", "throttle", "gc-assist", "gc-wait", "stw", "sleep", "network", "syscall", "lock", "chan"}
+var causeNames = [...]string{"unknown", "cpu", "sched", "sched-wake", "sched-poll", "throttle", "gc-assist", "gc-wait", "stw", "sleep", "network", "syscall", "lock", "chan", "queue"}
 
 func (c Cause) String() string { return causeNames[c] }
 

@@ -7,7 +7,7 @@ const Limit = 1 << causeBits
 
 const causeBits = 4
 
-var _ [Limit - int(Chan) - 1]struct{} // all causes fit
+var _ [Limit - int(Queue) - 1]struct{} // all causes fit
 
 // A Code is a cause, or the pair of the class of a candidate freeze and the cause that the time has if the candidate
 // was not a freeze. Which silences were freezes is known only at the end of a trace. Until then, time in a candidate

@@ -42,9 +42,10 @@ func (s *Sum) Merge(ts []path.Translation) {
 }
 
 // FillGroup adds a group's slowest requests and its typical one to a group of the report. median is the group's median
-// latency.
+// latency. If it was called before, it replaces them.
 func (s *Sum) FillGroup(g *report.Group, id path.GroupID, median int64, sp *spell.Speller) {
 	k := s.merged.group(id)
+	g.Slowest, g.Typical = []report.Request{}, nil
 	for _, r := range k.slowest.Sorted() {
 		g.Slowest = append(g.Slowest, r.Report(g.ID, sp))
 	}

@@ -14,7 +14,9 @@ import (
 
 // Report returns the request as a report contains it, for a group's id.
 func (r *Request) Report(group string, sp *spell.Speller) report.Request {
-	return r.withSettledCauses(sp.Settlement).report(group, sp)
+	settled := r.withSettledCauses(sp.Settlement)
+	settled.findQueueWaits(group, sp)
+	return settled.report(group, sp)
 }
 
 func (r *Request) report(group string, sp *spell.Speller) report.Request {
@@ -34,7 +36,7 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 		if to-from > 1 {
 			out.Segments = append(out.Segments, r.joinedSegment(from, to, sp))
 		} else {
-			out.Segments = append(out.Segments, sp.Segment(&r.Segments[from], r.Vias[from], r.StarterFrame))
+			out.Segments = append(out.Segments, r.segment(from, sp))
 		}
 	}
 	// A request over many generations has only the first segments.
@@ -136,16 +138,21 @@ func (r *Request) joinedSegment(from, to int, sp *spell.Speller) report.Segment 
 	joined := &report.Joined{Count: len(list), Causes: map[report.CauseName]int64{}}
 	isSame, longest := true, from
 	nsByG := map[uint64]int64{}
+	queue := r.queueWait(from).queue
 	for i := range list {
 		segment := &list[i]
-		joined.Causes[spell.Cause(segment.Code.Cause())] += segment.End - segment.Start
+		name := spell.Cause(segment.Code.Cause())
+		if r.queueWait(from+i).queue != nil {
+			name = report.CauseQueue
+		}
+		joined.Causes[name] += segment.End - segment.Start
 		nsByG[segment.G] += segment.End - segment.Start
-		isSame = isSame && segment.Code == list[0].Code && segment.Site == list[0].Site
+		isSame = isSame && r.queueWait(from+i).queue == queue && (queue != nil || segment.Code == list[0].Code && segment.Site == list[0].Site)
 		if l := &r.Segments[longest]; segment.End-segment.Start > l.End-l.Start {
 			longest = from + i
 		}
 	}
-	seg := sp.Segment(&r.Segments[longest], r.Vias[longest], r.StarterFrame)
+	seg := r.segment(longest, sp)
 	seg.StartNS, seg.DurationNS, seg.Joined = list[0].Start-sp.Start, list[len(list)-1].End-list[0].Start, joined
 	for segment, ns := range nsByG {
 		if ns > nsByG[seg.Goroutine] || ns == nsByG[seg.Goroutine] && segment < seg.Goroutine {
@@ -153,7 +160,7 @@ func (r *Request) joinedSegment(from, to int, sp *spell.Speller) report.Segment 
 		}
 	}
 	if !isSame {
-		seg.Site, seg.Via, seg.Kind = nil, []report.Via{}, ""
+		seg.Site, seg.Via, seg.Kind, seg.Behind = nil, []report.Via{}, "", nil
 	}
 	if len(joined.Causes) > 1 {
 		seg.Cause = report.CauseOther

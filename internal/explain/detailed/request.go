@@ -26,6 +26,7 @@ type Request struct {
 	Wakes        []Wake
 	StarterFrame tracefmt.FrameID  // see request.Request
 	Identity     *request.Identity // nil: no tracing system knows it
+	queueWaits   []queueWait       // by segment, set by findQueueWaits
 }
 
 // A Lane is the timeline of a goroutine on the request's path.

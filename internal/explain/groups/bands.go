@@ -4,8 +4,17 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/loglinear"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/report"
 )
+
+// BandsWithAllRoutes returns a group's bands as Rows does, but with all chains of waits.
+func (s *Sum) BandsWithAllRoutes(id path.GroupID, sp *spell.Speller) []report.Band {
+	w := rowWriter{table: s.tables[0], sp: sp, samplesByGroup: s.tables[0].runSamples.byGroup(), hasAllRoutes: true}
+	w.indexConcurrentRuns()
+	return w.bands(w.groups[id])
+}
 
 // bands divides the group's requests by latency. A coarse bucket belongs to the band that contains the median of its
 // requests, so the bounds of a band are exact to the width of a bucket, 3 %.

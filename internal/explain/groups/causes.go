@@ -69,8 +69,8 @@ func (r *causeRow) mainCall(sp *spell.Speller) string {
 	return best
 }
 
-// maxRoutes bounds the routes that are listed for one cause.
-const maxRoutes = 10
+// MaxRoutes bounds the routes that are listed for one cause.
+const MaxRoutes = 10
 
 // routes returns the wait chain with the most time of a row and, if there are several, all chains with their times.
 func (w rowWriter) routes(nsByChain map[path.ChainID]int64) ([]report.Via, []report.Route) {
@@ -88,7 +88,10 @@ func (w rowWriter) routes(nsByChain map[path.ChainID]int64) ([]report.Via, []rep
 	if len(list) == 1 {
 		return first, nil
 	}
-	return first, list[:min(len(list), maxRoutes)]
+	if !w.hasAllRoutes {
+		list = list[:min(len(list), MaxRoutes)]
+	}
+	return first, list
 }
 
 // viaText returns a text by which chains are ordered.

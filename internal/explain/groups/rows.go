@@ -132,6 +132,7 @@ type rowWriter struct {
 	runsByCause    map[path.CauseID]map[waitKey]map[tracefmt.FrameID]int64
 	pWaitCauses    []path.CauseID
 	samplesByGroup map[path.GroupID][]sampleKey // see runSamples.byGroup
+	hasAllRoutes   bool                         // more than MaxRoutes of a cause
 }
 
 // row creates the row of a group.
@@ -184,7 +185,7 @@ func (w rowWriter) row(group *group) report.Group {
 		row.Blocks = append(row.Blocks, blockRow)
 	}
 	row.Bands = w.bands(group)
-	row.HistogramCauses = w.histogramCauses(group)
+	row.HistogramCauses = w.histogramCauses(group, row.ID)
 	row.Open = report.Open{Count: int(group.openCount)}
 	if group.openCount > 0 {
 		row.Open.OldestNS = w.sp.End - group.oldestStart
@@ -213,26 +214,5 @@ func histogramPairs(h *histogram) [][2]int64 {
 	for _, b := range sortedKeys(sums) {
 		out = append(out, [2]int64{loglinear.LowerBound(b+1, coarseBits), sums[b]})
 	}
-	return out
-}
-
-// histogramCauses returns the ns of each cause in the buckets of histogramPairs.
-func (w rowWriter) histogramCauses(g *group) map[report.CauseName][]int64 {
-	indexByBucket := map[int32]int{}
-	for i, b := range sortedKeys(g.latencies.coarseCounts()) {
-		indexByBucket[b] = i
-	}
-	out := map[report.CauseName][]int64{}
-	g.causeCells.forEach(func(bucket, id int32, c *cell) {
-		i, ok := indexByBucket[bucket]
-		if !ok || c.ns == 0 {
-			return
-		}
-		name := spell.Cause(w.sp.Settlement[w.stage.IDs.Cause(path.CauseID(id)).Code])
-		if out[name] == nil {
-			out[name] = make([]int64, len(indexByBucket))
-		}
-		out[name][i] += c.ns
-	})
 	return out
 }

@@ -39,6 +39,8 @@ type Speller struct {
 	Modules *modules.Set
 	// Settlement says which candidates for freezes were freezes.
 	Settlement *cause.Settlement
+	// Queues are the queues of each group, by id. They are known only after the findings; until then no time has the cause queue.
+	Queues map[string][]*report.Queue
 }
 
 // Site returns the site of a frame, nil for 0.

@@ -1,6 +1,8 @@
 package verdict
 
 import (
+	"slices"
+
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
@@ -99,6 +101,10 @@ func divideRows(b *report.Band, queues []*report.Queue) []rowPart {
 	type queueTotal struct{ ns, requests int64 }
 	totals := map[*report.Queue]*queueTotal{}
 	var parts []rowPart
+	unlabelled := queues
+	if slices.ContainsFunc(b.Causes, func(c report.Cause) bool { return c.Cause == report.CauseQueue }) {
+		unlabelled = lockQueues(queues)
+	}
 	for i := range b.Causes {
 		row := &b.Causes[i]
 		unqueued := rowPart{causeKey: causeKeyOf(row), row: row}
@@ -108,8 +114,12 @@ func divideRows(b *report.Band, queues []*report.Queue) []rowPart {
 			allRoutesNS += r.TotalNS
 		}
 		first := len(parts)
+		isLabelled := row.Cause == report.CauseQueue
 		for _, r := range routes {
-			q, _ := queueWait(queues, r.Via)
+			q, _ := queueWait(unlabelled, r.Via)
+			if isLabelled && q == nil {
+				q = queueOfRow(row, queues)
+			}
 			if q == nil {
 				unqueued.routes = append(unqueued.routes, r)
 				continue
@@ -141,7 +151,7 @@ func divideRows(b *report.Band, queues []*report.Queue) []rowPart {
 	}
 	for i := range parts {
 		p := &parts[i]
-		if p.queue == nil || p.queue.OwnNS == 0 {
+		if p.queue == nil || p.queue.OwnNS == 0 || p.cause == report.CauseQueue {
 			continue
 		}
 		total := totals[p.queue]
@@ -152,6 +162,35 @@ func divideRows(b *report.Band, queues []*report.Queue) []rowPart {
 		parts = append(parts, ownTurn)
 	}
 	return parts
+}
+
+// lockQueues returns the queues for locks. Time in them has the cause of what the holder does, not the cause queue.
+func lockQueues(queues []*report.Queue) (locks []*report.Queue) {
+	for _, q := range queues {
+		if len(q.Waits) > 0 && (q.Waits[0].Wait == report.WaitLock || q.Waits[0].Wait == report.WaitOnce) {
+			locks = append(locks, q)
+		}
+	}
+	return locks
+}
+
+// queueOfRow returns the queue of a row of the cause queue: a finding's, else one of the row itself.
+func queueOfRow(row *report.Cause, queues []*report.Queue) *report.Queue {
+	var q *report.Queue
+	for _, r := range row.AllRoutes() {
+		via, _ := AfterLastAnswer(r.Via)
+		i := slices.IndexFunc(via, func(v report.Via) bool { return v.Call == row.Call && v.Site.Equal(row.Site) })
+		if i < 0 {
+			continue
+		}
+		for _, known := range queues {
+			if known.For == row.Kind && known.Contains(&via[i]) {
+				return known
+			}
+		}
+		q = &report.Queue{For: row.Kind, Waits: []report.Via{via[i]}}
+	}
+	return q
 }
 
 // AfterLastAnswer returns the waits of a chain that follow the last wait for an answer of this process itself, and the

@@ -27,7 +27,7 @@ func demoteScatteredCPU(causes []report.VerdictCause) []report.VerdictCause {
 // isServiceWait reports whether time of a cause is a wait that the service's own code requested.
 func isServiceWait(c report.CauseName) bool {
 	switch c {
-	case report.CauseSleep, report.CauseNetwork, report.CauseSyscall, report.CauseLock, report.CauseChan:
+	case report.CauseSleep, report.CauseNetwork, report.CauseSyscall, report.CauseLock, report.CauseChan, report.CauseQueue:
 		return true
 	}
 	return false

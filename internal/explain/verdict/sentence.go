@@ -24,6 +24,8 @@ func Words(c *report.VerdictCause) string {
 // activity returns a phrase for the work of a cause, whether or not a request is queued for it.
 func activity(cause *report.VerdictCause) string {
 	switch {
+	case cause.Cause == report.CauseQueue && cause.Kind != "":
+		return "queueing for " + termtext.Head(cause.Kind, 100)
 	case cause.Cause == report.CauseSTW && cause.Kind != "":
 		return "with the world stopped (" + termtext.Head(cause.Kind, 40) + ")"
 	case cause.Cause == report.CauseNetwork && cause.Kind == Pipe:
@@ -62,6 +64,7 @@ var causeWords = map[report.CauseName]struct{ text, preposition string }{
 	report.CauseSyscall:   {"in the kernel", ", called from "},
 	report.CauseLock:      {"waiting for a lock", " in "},
 	report.CauseChan:      {"waiting on a channel", " in "},
+	report.CauseQueue:     {"queueing", " at "},
 	report.CauseUnknown:   {"in ways the trace does not show", ", at "},
 	report.CauseOther:     {"on many small causes", ", at "},
 }
@@ -102,44 +105,67 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 		return text.pieces
 	}
 	top := &cause.Sites[0]
+	if work := cause.Behind; work != nil {
+		text.addQueueSites(cause)
+		asWork := report.VerdictCause{Cause: work.Cause, Kind: work.Kind, TotalNS: work.TotalNS, Sites: work.Sites, RanMeanwhile: cause.RanMeanwhile, Queue: cause.Queue}
+		text.add(Plain, ", behind others that are "+activity(&asWork))
+		text.addPlaces(&asWork)
+		return text.pieces
+	}
 	if cause.Queue != nil {
 		if _, preposition := queueWait([]*report.Queue{cause.Queue}, top.Via); preposition != nil {
 			text.addSite(" at ", preposition.Site.OwnLine())
 		}
 		text.add(Plain, ", behind others that are "+activity(cause))
 	}
+	text.addPlaces(cause)
+	return text.pieces
+}
+
+// addQueueSites adds the line at which most requests wait in a queue, and how many more lines there are.
+func (s *sentence) addQueueSites(cause *report.VerdictCause) {
+	top := &cause.Sites[0]
+	s.addSite(" at ", top.Site.OwnLine())
+	if n := len(cause.Sites) - 1; n > 0 && float64(top.TotalNS) < 0.9*float64(cause.TotalNS) {
+		s.add(Plain, " and "+words.Count(n, "other line", "other lines"))
+	}
+}
+
+// addPlaces adds the sites of a cause, what ran during it, and the waits that led there.
+func (s *sentence) addPlaces(cause *report.VerdictCause) {
+	top := &cause.Sites[0]
 	preposition := cmp.Or(causeWords[cause.Cause].preposition, ", at ")
 	if cause.Kind == report.InC {
 		preposition = ", through "
 	}
 	if cause.TotalNS == 0 || float64(top.TotalNS) >= 0.9*float64(cause.TotalNS) { // one place
-		text.addSite(preposition, top.Site)
-		text.markInferred(top)
-		text.addCaller(", ", top.Site)
-		text.addConcurrent(cause)
+		s.addSite(preposition, top.Site)
+		s.markInferred(top)
+		s.addCaller(", ", top.Site)
+		s.addConcurrent(cause)
 		if cause.Queue == nil {
-			text.addRoute(top, ", ", "", true)
+			s.addRoute(top, ", ", "", true)
 		}
-		return text.pieces
+		return
 	}
-	text.addConcurrent(cause)
+	s.addConcurrent(cause)
 	if isScattered(cause) {
-		text.add(Plain, " in many short runs")
+		s.add(Plain, " in many short runs")
 	}
 	sites, lead := namedSites(cause.Sites), ": "
 	haveOneCaller := hasOneCaller(sites)
 	for i, site := range sites {
 		if i > 0 && !haveOneCaller && site.Site.CalledFrom != nil && site.Site.LineKey() == sites[i-1].Site.LineKey() {
-			text.add(Plain, lead+words.PercentOr0(site.Share)+" there") // called from another line of the service
+			s.add(Plain, lead+words.PercentOr0(site.Share)+" there") // called from another line of the service
 		} else {
-			text.addSite(lead+words.PercentOr0(site.Share)+strings.TrimPrefix(preposition, ","), site.Site)
+			s.addSite(lead+words.PercentOr0(site.Share)+strings.TrimPrefix(preposition, ","), site.Site)
 		}
-		text.markInferred(site)
+		s.markInferred(site)
 		if !haveOneCaller {
-			text.addCaller(" ", site.Site)
+			s.addCaller(" ", site.Site)
 		}
 		if i == 0 && cause.Queue == nil {
-			text.addRoute(site, " (", ")", !haveOneCaller)
+			s.addRoute(site, " (", ")", !haveOneCaller)
 		}
 		lead = ", "
 		if i := strings.LastIndexByte(strings.TrimSuffix(preposition, " "), ' '); i > 0 {
@@ -147,9 +173,8 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 		}
 	}
 	if haveOneCaller {
-		text.addCaller(", all ", sites[0].Site)
+		s.addCaller(", all ", sites[0].Site)
 	}
-	return text.pieces
 }
 
 // A sentence collects pieces. Each site takes at most siteColumns columns.

@@ -36,8 +36,11 @@ func sumCauses(band *report.Band, queues []*report.Queue, firstQueue *report.Que
 		if cause.Share < threshold.NoiseShare || cause.TotalNS <= 0 {
 			continue
 		}
-		totalNS[unqueuedKey(&cause)] += cause.TotalNS
 		addSites(&cause, parts)
+		if cause.Cause == report.CauseQueue && cause.Queue != nil && cause.Queue.For == cause.Kind {
+			cause.Behind = largestWork(parts)
+		}
+		totalNS[unqueuedKey(&cause)] += cause.TotalNS
 		cause.Words = Words(&cause)
 		causes = append(causes, cause)
 	}
@@ -70,7 +73,41 @@ func unqueuedKey(c *report.VerdictCause) causeKey {
 	if c.Cause == report.CauseSTW {
 		return causeKey{cause: c.Cause}
 	}
+	if c.Behind != nil {
+		return causeKey{cause: c.Behind.Cause, kind: c.Behind.Kind}
+	}
 	return causeKey{cause: c.Cause, kind: c.Kind}
+}
+
+// largestWork returns the kind of work that those ahead in a queue spend most of the time on, of parts of rows of the cause queue.
+func largestWork(parts []rowPart) *report.VerdictWork {
+	var partsByKey [][]rowPart
+	var sumNS []int64
+	for _, p := range parts {
+		whole := *p.row
+		whole.TotalNS, whole.Share, whole.Routes, whole.Via = p.ns, p.share, p.routes, nil
+		works := whole.Works()
+		for i := range works {
+			work := &works[i]
+			part := rowPart{causeKey: causeKeyOf(work), row: work, ns: work.TotalNS, share: work.Share, routes: work.Routes}
+			k := slices.IndexFunc(partsByKey, func(group []rowPart) bool { return group[0].causeKey == part.causeKey })
+			if k < 0 {
+				k = len(partsByKey)
+				partsByKey, sumNS = append(partsByKey, nil), append(sumNS, 0)
+			}
+			partsByKey[k], sumNS[k] = append(partsByKey[k], part), sumNS[k]+part.ns
+		}
+	}
+	largest := 0
+	for k := range sumNS {
+		if sumNS[k] > sumNS[largest] {
+			largest = k
+		}
+	}
+	key := partsByKey[largest][0].causeKey
+	sum := report.VerdictCause{Cause: key.cause, Kind: key.kind, TotalNS: sumNS[largest], Sites: []report.VerdictSite{}}
+	addSites(&sum, partsByKey[largest])
+	return &report.VerdictWork{Cause: sum.Cause, Kind: sum.Kind, TotalNS: sum.TotalNS, Sites: sum.Sites}
 }
 
 // compareCauses orders causes by time, the largest first. The sum of all small causes comes last.

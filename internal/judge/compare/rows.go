@@ -19,6 +19,9 @@ type rowPlace struct {
 // placeOf returns the place of a row; callers says whether both reports have the callers of dependencies.
 func placeOf(c *report.Cause, callers bool) rowPlace {
 	p := rowPlace{cause: c.Cause, kind: c.Kind, fn: c.Site.LineKey().Func}
+	if c.Cause == report.CauseQueue {
+		p.kind = "" // it may count the slots
+	}
 	if callers {
 		p.callerFunc = c.Site.Key().From.Func
 	}

@@ -18,7 +18,7 @@ func CauseStyle(c report.CauseName) termtext.Style {
 		return termtext.Magenta
 	case report.CauseSyscall:
 		return termtext.Cyan
-	case report.CauseThrottle, report.CauseSTW, report.CauseLock, report.CauseChan:
+	case report.CauseThrottle, report.CauseSTW, report.CauseLock, report.CauseChan, report.CauseQueue:
 		return termtext.Red
 	}
 	return termtext.Dim

@@ -12,6 +12,7 @@ export const causes = {
   'sleep':      { words: 'asleep', at: ' in ', short: 'sleep' },
   'lock':       { words: 'waiting for a lock', at: ' in ', short: 'lock' },
   'chan':       { words: 'waiting on a channel', at: ' in ', short: 'channel' },
+  'queue':      { words: 'queueing', at: ' at ', short: 'queue' },
   'gc-assist':  { words: 'helping the garbage collector', at: ', allocating in ', short: 'GC assist' },
   'gc-wait':    { words: 'waiting for the garbage collector', at: ', in ', short: 'GC wait' },
   'stw':        { words: 'with the world stopped', at: ', by ', short: 'stopped world' },

@@ -1,0 +1,70 @@
+package detailed
+
+import (
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/report"
+)
+
+// A queueWait is a segment's wait in a queue: index is that of the wait in its chain. The queue is nil if there is none.
+type queueWait struct {
+	queue *report.Queue
+	index int
+}
+
+// findQueueWaits finds the segments in which the request is in a queue. If the wait contains the request's own service time, that
+// is the last part of it.
+func (r *Request) findQueueWaits(group string, sp *spell.Speller) {
+	r.queueWaits = make([]queueWait, len(r.Segments))
+	for i := range r.Segments {
+		r.queueWaits[i].queue, r.queueWaits[i].index = sp.QueueWait(group, r.Vias[i])
+	}
+	for end := len(r.Segments); end > 0; {
+		q := r.queueWaits[end-1].queue
+		start := end - 1
+		for start > 0 && r.queueWaits[start-1].queue == q && r.Segments[start-1].End == r.Segments[start].Start {
+			start--
+		}
+		if q != nil {
+			r.endQueueWait(start, end, q.OwnNS)
+		}
+		end = start
+	}
+}
+
+// endQueueWait takes the last ns of the segments from start to end out of the queue. A segment that is only partly in the queue is
+// divided.
+func (r *Request) endQueueWait(start, end int, ns int64) {
+	for i := end - 1; i >= start && ns > 0; i-- {
+		s := &r.Segments[i]
+		if length := s.End - s.Start; length > ns {
+			own := *s
+			s.End -= ns
+			own.Start = s.End
+			r.Segments = slices.Insert(r.Segments, i+1, own)
+			r.Vias = slices.Insert(r.Vias, i+1, r.Vias[i])
+			r.queueWaits = slices.Insert(r.queueWaits, i+1, queueWait{})
+			return
+		} else {
+			r.queueWaits[i], ns = queueWait{}, ns-length
+		}
+	}
+}
+
+// queueWait returns the wait in a queue of a segment.
+func (r *Request) queueWait(i int) queueWait {
+	if i >= len(r.queueWaits) {
+		return queueWait{}
+	}
+	return r.queueWaits[i]
+}
+
+// segment returns a segment of the report.
+func (r *Request) segment(i int, sp *spell.Speller) report.Segment {
+	seg := sp.Segment(&r.Segments[i], r.Vias[i], r.StarterFrame)
+	if w := r.queueWait(i); w.queue != nil {
+		spell.Requeue(&seg, w.queue, w.index, sp.Syms.String(r.Segments[i].Call))
+	}
+	return seg
+}

@@ -1,0 +1,86 @@
+package groups
+
+import (
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/report"
+)
+
+// HistogramCauses returns the ns of each cause in the buckets of a group's histogram. groupID is the group's id in the report.
+func (s *Sum) HistogramCauses(id path.GroupID, groupID string, sp *spell.Speller) map[report.CauseName][]int64 {
+	w := rowWriter{table: s.tables[0], sp: sp}
+	return w.histogramCauses(w.groups[id], groupID)
+}
+
+// A queueKey is a queue and a cause of those ahead in it.
+type queueKey struct {
+	queue *report.Queue
+	cause report.CauseName
+}
+
+// histogramCauses returns the ns of each cause in the buckets of histogramPairs.
+func (w rowWriter) histogramCauses(g *group, groupID string) map[report.CauseName][]int64 {
+	indexByBucket := map[int32]int{}
+	for i, b := range sortedKeys(g.latencies.coarseCounts()) {
+		indexByBucket[b] = i
+	}
+	out, queued := map[report.CauseName][]int64{}, map[queueKey][]int64{}
+	requests := map[*report.Queue][]int64{}
+	queueByChain := map[path.ChainID]*report.Queue{}
+	queueOf := func(id path.ChainID) *report.Queue {
+		if len(w.sp.Queues[groupID]) == 0 {
+			return nil
+		}
+		queue, known := queueByChain[id]
+		if !known {
+			queue, _ = w.sp.QueueWait(groupID, w.stage.IDs.Chain(id))
+			queueByChain[id] = queue
+		}
+		return queue
+	}
+	g.causeCells.forEach(func(bucket, id int32, c *cell) {
+		i, ok := indexByBucket[bucket]
+		if !ok || c.ns == 0 {
+			return
+		}
+		key := w.stage.IDs.Cause(path.CauseID(id))
+		name := spell.Cause(w.sp.Settlement[key.Code])
+		if queue := queueOf(key.Chain); queue != nil {
+			columnOf(queued, queueKey{queue, name}, len(indexByBucket))[i] += c.ns
+			counts := columnOf(requests, queue, len(indexByBucket))
+			counts[i] = max(counts[i], c.requests)
+			return
+		}
+		columnOf(out, name, len(indexByBucket))[i] += c.ns
+	})
+	waitNS := map[*report.Queue][]int64{}
+	for key, column := range queued {
+		sum := columnOf(waitNS, key.queue, len(column))
+		for i, ns := range column {
+			sum[i] += ns
+		}
+	}
+	for key, column := range queued {
+		for i, ns := range column {
+			if ns == 0 {
+				continue
+			}
+			own := spell.OwnPart(ns, key.queue.OwnNS, requests[key.queue][i], waitNS[key.queue][i])
+			if own > 0 {
+				columnOf(out, key.cause, len(column))[i] += own
+			}
+			if ns > own {
+				columnOf(out, report.CauseQueue, len(column))[i] += ns - own
+			}
+		}
+	}
+	return out
+}
+
+// columnOf returns the column of a key with n cells, creating it on demand.
+func columnOf[K comparable](columns map[K][]int64, key K, n int) []int64 {
+	if columns[key] == nil {
+		columns[key] = make([]int64, n)
+	}
+	return columns[key]
+}

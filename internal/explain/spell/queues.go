@@ -1,0 +1,57 @@
+package spell
+
+import (
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/report"
+)
+
+// QueueWait returns the first wait of a chain that is in one of a group's queues: the queue and the index of the wait; nil if none
+// is. In requests over the network of this process itself, only the waits of the request that answers count.
+func (s *Speller) QueueWait(group string, chain []path.ChainWait) (*report.Queue, int) {
+	queues := s.Queues[group]
+	if len(queues) == 0 {
+		return nil, 0
+	}
+	first := 0
+	for i := range chain {
+		if chain[i].Kind == critpath.WaitPeer {
+			first = i + 1
+		}
+	}
+	for i := first; i < len(chain); i++ {
+		for _, q := range queues {
+			for k := range q.Waits {
+				if s.isWait(&chain[i], &q.Waits[k]) {
+					return q, i
+				}
+			}
+		}
+	}
+	return nil, 0
+}
+
+// isWait reports whether a wait of a chain is of the kind, the call and the line of a wait of the report.
+func (s *Speller) isWait(wait *path.ChainWait, shown *report.Via) bool {
+	if shown.Wait != report.WaitKind(wait.Kind.String()) || shown.Call != s.Syms.String(wait.Call) || shown.Site == nil || wait.Site == 0 {
+		return false
+	}
+	f := s.Syms.MethodOfWrapper(wait.Site)
+	return int(f.Line) == shown.Site.Line && s.Syms.String(f.Func) == shown.Site.Func && s.File(s.Syms.String(f.File)) == shown.Site.File
+}
+
+// Requeue gives a segment the cause queue: wait is the index in its Via of the wait in the queue.
+func Requeue(seg *report.Segment, q *report.Queue, wait int, call string) {
+	seg.Behind = &report.Work{Cause: seg.Cause, Kind: seg.Kind, Site: seg.Site, Call: call}
+	seg.Cause, seg.Kind, seg.Site = Cause(cause.Queue), q.For, seg.Via[wait].Site
+}
+
+// OwnPart returns the part of the time in a queue that is the requests' own service time, if each of a number of requests has
+// ownNS of it on average, and all time in the queue is queueNS.
+func OwnPart(ns, ownNS, requests, queueNS int64) int64 {
+	if ownNS == 0 || queueNS == 0 {
+		return 0
+	}
+	return int64(min(1, float64(ownNS)*float64(requests)/float64(queueNS)) * float64(ns))
+}
