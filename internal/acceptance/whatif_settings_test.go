@@ -66,6 +66,26 @@ func TestWhatIfSettings(t *testing.T) {
 	}
 }
 
+// TestWhatIfWithoutCollector: without the collector's time, requests do not wait behind its workers either. So the answer is
+// close to that for GOGC=400, which the clients of TestWhatIfSettings measured. It fails if only assists and stops go away.
+func TestWhatIfWithoutCollector(t *testing.T) {
+	recording := testprog.Settings(t)["gogc-50"]
+	predict := func(change string) *report.Predicted {
+		rep := explainBytes(t, recording.Trace, whylate.Options{WhatIf: parseChanges(t, change)})
+		for i := range rep.WhatIf {
+			if g := rep.Group(rep.WhatIf[i].Group); g != nil && g.Entry != nil && g.Entry.Func == recording.Group {
+				return &rep.WhatIf[i].Predicted
+			}
+		}
+		t.Fatalf("%s: no prediction", change)
+		return nil
+	}
+	without, gogc := predict("gc@=gone"), predict("GOGC=400")
+	if without.P50NS.Est > gogc.P50NS.Est || without.P99NS.Est > gogc.P99NS.Est {
+		t.Errorf("p50 %v, p99 %v without the collector; %v and %v with a larger GOGC", without.P50NS, without.P99NS, gogc.P50NS, gogc.P99NS)
+	}
+}
+
 // TestWhatIfRefused: a trace without a garbage collection does not allow a prediction about GOGC; the report is complete
 // otherwise.
 func TestWhatIfRefused(t *testing.T) {

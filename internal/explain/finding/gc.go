@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"math"
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -131,7 +132,8 @@ func checkMarkAssist(in *Input, group *report.Group) []Verdict {
 	}
 	gc := &in.Process.GC
 	site, causes := in.topAllocSite()
-	v.Cause, v.Site, v.Changes = report.CauseGCAssist, site, []predict.Change{predict.Halve(report.CauseGCAssist, "")}
+	advice, changes := growthAdvice(in.Process)
+	v.Cause, v.Site, v.Changes = report.CauseGCAssist, site, changes
 	v.Title, v.Fix = textOf("title mark-assist"), textOf("fix mark-assist")
 	v.addSlowEvidence(evidenceOf("evidence slow-mean", v.Gain.Slow.NS, "ns"))
 	v.addEvidence(
@@ -140,7 +142,7 @@ func checkMarkAssist(in *Input, group *report.Group) []Verdict {
 	v.addEvidence(collectorEvidence(group)...)
 	v.addEvidence(causes...)
 	if site != nil {
-		v.Fix = textOf("fix mark-assist-at", "site", site, "advice", growthAdvice(in.Process))
+		v.Fix = textOf("fix mark-assist-at", "site", site, "advice", advice)
 	}
 	return []Verdict{v}
 }
@@ -157,8 +159,9 @@ func checkGCTakesPs(in *Input, group *report.Group) []Verdict {
 		site = gc.BegunAt
 		causes = []report.Evidence{evidenceOf("evidence collections-begun", gc.BegunShare, "share", "site", site)}
 	}
-	v.Cause, v.Site, v.Confidence, v.Changes = report.CauseSched, site, 0.8, []predict.Change{}
-	v.Title, v.Fix = textOf("title gc-takes-ps"), textOf("fix gc-takes-ps", "advice", growthAdvice(in.Process))
+	advice, changes := growthAdvice(in.Process)
+	v.Cause, v.Site, v.Confidence, v.Changes = report.CauseSched, site, 0.8, changes
+	v.Title, v.Fix = textOf("title gc-takes-ps"), textOf("fix gc-takes-ps", "advice", advice)
 	v.addSlowEvidence(evidenceOf("evidence slow-mean", v.Gain.Slow.NS, "ns"))
 	v.addEvidence(
 		evidenceOf("evidence dedicated-workers", float64(gc.DedicatedNS)/psTimeNS, "share"),
@@ -198,7 +201,7 @@ func checkForcedGC(in *Input, group *report.Group) []Verdict {
 			return nil
 		}
 		v.Title, v.Site = textOf("title forced-gc-elsewhere", "site", gc.ForcedAt), gc.ForcedAt
-		v.Changes = []predict.Change{} // predictions do not cover waits for Ps
+		v.Changes = []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: math.Round(100*float64(gc.Cycles-gc.Forced)/float64(gc.Cycles)) / 100}}
 	} else {
 		v.Title, v.Site, v.Cause = textOf("title forced-gc", "site", site), site, report.CauseGCWait
 		v.Changes = []predict.Change{predict.Remove(report.FamilyGC, "")}

@@ -38,6 +38,30 @@ func TestFullLimit(t *testing.T) {
 	}
 }
 
+// TestCollectorChanges: the prediction is about the change that the advice names. It fails if that is half of the assists.
+func TestCollectorChanges(t *testing.T) {
+	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(400)}
+	behindWorkers := report.Cause{Cause: "sched", Site: site("f@1"), TotalNS: ms(400), RanMeanwhile: []report.Share{{Site: site("runtime.gcBgMarkWorker@1"), Share: 1}}}
+	full := statsWithFullHeap(300, 0, 0.5)
+	full.GC.AllocatedBytes = 30 * full.GC.FullBytes
+	for name, c := range map[string]struct {
+		cause        report.Cause
+		stats        *process.Stats
+		change, text string
+	}{
+		"small GOGC":      {assist, statsWithCycles(60, 0, 40*mib, 44*mib, 0.9), "GOGC=100", "GOGC=100"},
+		"assists":         {assist, statsWithCycles(50, 0, 200*mib, 400*mib, 0.3), "GOGC=200", "GOGC=200: 2.5 collections a second instead of 5 for 210 MB more heap"},
+		"workers":         {behindWorkers, statsWithCycles(50, 0, 200*mib, 400*mib, 0.3), "GOGC=200", "GOGC=200"},
+		"full limit":      {assist, full, "gc@=20%", "raise GOMEMLIMIT"}, // 60 collections of half of the live heap
+		"forced, another": {behindWorkers, statsWithCycles(10, 9, 30*mib, 60*mib, 0.3), "gc@=10%", "remove the call"},
+	} {
+		found := Find(&Input{Report: oneGroup(c.cause, report.Cause{Cause: "cpu", Site: site("f@1"), TotalNS: ms(600)}), Process: c.stats}, rulesWithPrefix("WL3"))
+		if len(found) != 1 || len(found[0].Changes) != 1 || found[0].Changes[0].Text != c.change || !strings.Contains(found[0].Fix, c.text) {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
+}
+
 func TestCollectorRules(t *testing.T) {
 	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(400)}
 	behindWorkers := report.Cause{Cause: "sched", Site: site("f@1"), TotalNS: ms(400), RanMeanwhile: []report.Share{{Site: site("runtime.gcBgMarkWorker@1"), Share: 0.75}, {Site: site("other@1"), Share: 0.25}}}
@@ -176,12 +200,12 @@ func TestGrowthAdvice(t *testing.T) {
 		gc   process.GC
 		want string
 	}{
-		{process.GC{MeasuredCycles: 9, LiveBytes: 100 << 20, GoalBytes: 200 << 20}, "raise GOGC"},
+		{process.GC{MeasuredCycles: 9, LiveBytes: 100 << 20, GoalBytes: 200 << 20}, "raise GOGC"}, // how often is not known
 		{process.GC{MeasuredCycles: 9, LiveBytes: 100 << 20, GoalBytes: 130 << 20}, "raise GOMEMLIMIT"},
 		{process.GC{MeasuredCycles: 9, FullCycles: 1, LiveBytes: 100 << 20, GoalBytes: 200 << 20}, "raise GOMEMLIMIT"},
 		{process.GC{}, "raise GOGC"},
 	} {
-		if got := growthAdvice(&process.Stats{GC: c.gc}); !strings.HasPrefix(got, c.want) {
+		if got, _ := growthAdvice(&process.Stats{GC: c.gc}); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%+v: %q, want %q", c.gc, got, c.want)
 		}
 	}

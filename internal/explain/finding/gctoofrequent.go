@@ -26,7 +26,7 @@ func checkGCTooFrequent(in *Input, group *report.Group) []Verdict {
 	}
 	gc := &in.Process.GC
 	site, causes := in.topAllocSite()
-	v.Site, v.Changes = site, []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: advice.newPerSecond / advice.perSecond}}
+	v.Site, v.Changes = site, []predict.Change{predict.Set(predict.GOGC, float64(advice.gogc))}
 	v.Title = textOf("title gc-too-frequent", "n", words.Figure(advice.perSecond), "room", words.Bytes(gc.GoalBytes-gc.LiveBytes))
 	v.addEvidence(
 		evidenceOf("evidence collections", advice.perSecond, "1/s"),
@@ -41,7 +41,7 @@ func checkGCTooFrequent(in *Input, group *report.Group) []Verdict {
 	if advice.effectiveGOGC <= lowGOGC {
 		fix = "fix gogc-and-limit"
 	}
-	v.Fix = textOf(fix, "gogc", advice.gogc, "gain", textOf("phrase gogc-gain", "new", words.Figure(advice.newPerSecond), "now", words.Figure(advice.perSecond), "heap", words.Bytes(advice.extraBytes)))
+	v.Fix = textOf(fix, "gogc", advice.gogc, "gain", advice.gain())
 	switch {
 	case site != nil && in.hasDominantAllocSite() && advice.effectiveGOGC > lowGOGC: // with a usual GOGC the fault is the garbage of one site
 		v.Fix = textOf("fix gogc-or-allocate-less", "site", in.dominantAllocSiteText(), "fix", v.Fix)
@@ -54,8 +54,8 @@ func checkGCTooFrequent(in *Input, group *report.Group) []Verdict {
 	return []Verdict{v}
 }
 
-// fullLimitVerdicts returns the finding where the live heap fills the memory limit. It predicts half of the collector's work,
-// however much memory that takes: while the limit is full, the trace does not show how much is allocated in a cycle.
+// fullLimitVerdicts returns the finding where the live heap fills the memory limit. It predicts the collections that the same
+// rate of allocation needs with half of the live heap as room.
 func (in *Input) fullLimitVerdicts(group *report.Group) []Verdict {
 	v, ok := in.collectorVerdict(group, collectorPart)
 	if !ok {
@@ -64,7 +64,9 @@ func (in *Input) fullLimitVerdicts(group *report.Group) []Verdict {
 	gc := &in.Process.GC
 	site, causes := in.topAllocSite()
 	perSecond := float64(gc.Cycles-gc.Forced) / (float64(in.Process.SpanNS) / 1e9)
-	v.Site, v.Confidence, v.Changes = site, 0.9, []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: 0.5}}
+	roomCycles := float64(gc.AllocatedBytes) / float64(max(gc.FullBytes/2, 1))
+	scale := min(0.5, (roomCycles+float64(gc.Forced))/float64(gc.Cycles))
+	v.Site, v.Confidence, v.Changes = site, 0.9, []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: max(0.01, math.Round(100*scale)/100)}}
 	v.Title = textOf("title gc-full-limit", "n", words.Figure(perSecond))
 	v.addEvidence(
 		evidenceOf("evidence collections", perSecond, "1/s"),
@@ -127,6 +129,13 @@ func adviseGOGC(stats *process.Stats) (advice gogcAdvice, ok bool) {
 	if advice.gogc = usualGOGC; advice.effectiveGOGC > lowGOGC {
 		advice.gogc = largestGOGC
 	}
+	advice.enlarge(gc)
+	return advice, advice.newPerSecond < 0.7*advice.perSecond
+}
+
+// enlarge doubles the advised GOGC while that costs little memory, and computes its effect.
+func (advice *gogcAdvice) enlarge(gc *process.GC) {
+	room := float64(gc.GoalBytes - gc.LiveBytes)
 	roomWith := func(gogc int) float64 {
 		return max(float64(gc.LiveBytes)*float64(gogc)/100, minHeap*float64(gogc)/100-float64(gc.LiveBytes))
 	}
@@ -136,7 +145,11 @@ func adviseGOGC(stats *process.Stats) (advice gogcAdvice, ok bool) {
 	newRoom := roomWith(advice.gogc)
 	advice.newPerSecond = advice.perSecond * room / newRoom
 	advice.extraBytes = int64(newRoom - room)
-	return advice, advice.newPerSecond < 0.7*advice.perSecond
+}
+
+// gain writes what the advised GOGC changes.
+func (advice *gogcAdvice) gain() string {
+	return textOf("phrase gogc-gain", "new", words.Figure(advice.newPerSecond), "now", words.Figure(advice.perSecond), "heap", words.Bytes(advice.extraBytes))
 }
 
 // isLimitFull reports whether the live heap fills the memory limit, so that a collection begins as soon as the last one ends. A
@@ -146,12 +159,21 @@ func isLimitFull(stats *process.Stats) bool {
 	return gc.FullCycles >= 3 && gc.FullCycles > gc.MeasuredCycles && stats.SpanNS > 0 && float64(gc.MarkNS) >= threshold.MinorShare*float64(stats.SpanNS)
 }
 
-// growthAdvice returns advice to let the heap grow, by what bounds it: if the goal is at times no higher than the live heap, or
-// this close to it, a memory limit most likely holds it there, and a larger GOGC has no effect.
-func growthAdvice(stats *process.Stats) string {
+// growthAdvice returns advice to let the heap grow, by what bounds it, and the change that this is: if the goal is at times no
+// higher than the live heap, or this close to it, a memory limit most likely holds it there, and a larger GOGC has no effect.
+func growthAdvice(stats *process.Stats) (string, []predict.Change) {
 	gc := &stats.GC
+	half := []predict.Change{predict.Halve(report.FamilyGC, "")}
 	if gc.FullCycles > 0 || gc.MeasuredCycles > 0 && gc.LiveBytes > 0 && 100*(gc.GoalBytes-gc.LiveBytes) <= lowGOGC*gc.LiveBytes {
-		return textOf("phrase raise-limit")
+		return textOf("phrase raise-limit"), half
 	}
-	return textOf("phrase raise-gogc")
+	advice, _ := adviseGOGC(stats)
+	advice.gogc = 2 * usualGOGC
+	if gc.MeasuredCycles < threshold.Repeats || gc.LiveBytes <= 0 || advice.perSecond == 0 {
+		return textOf("phrase raise-gogc"), half
+	}
+	if advice.enlarge(gc); advice.newPerSecond >= 0.7*advice.perSecond {
+		return textOf("phrase raise-gogc"), half
+	}
+	return textOf("phrase raise-gogc-to", "gogc", advice.gogc, "gain", advice.gain()), []predict.Change{predict.Set(predict.GOGC, float64(advice.gogc))}
 }

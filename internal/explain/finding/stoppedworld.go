@@ -76,7 +76,8 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 	case isGC && stoppingShare >= 0.5:
 		v.Fix = textOf("fix stop-slow")
 	case isGC:
-		v.Fix = textOf("fix stop-for-gc", "advice", growthAdvice(in.Process))
+		advice, _ := growthAdvice(in.Process)
+		v.Fix = textOf("fix stop-for-gc", "advice", advice)
 	default:
 		v.Fix = textOf("fix stop")
 	}

@@ -90,6 +90,12 @@ func isCause(name report.CauseName) bool {
 // isAboutOthers reports whether the change is only about work for others that the request waits for.
 func (c *Change) isAboutOthers() bool { return c.Cause == Queue || c.Kind == report.ChangeUnlock }
 
+// isAboutCollector reports whether the change is fewer collections of all kinds: then waits for Ps that the collector takes
+// change, too.
+func (c *Change) isAboutCollector() bool {
+	return c.Kind == "" && c.Cause == report.FamilyGC && c.Site == "" && c.Relative
+}
+
 // includes reports whether the change may be about a target.
 func (c *Change) includes(t *target) bool {
 	switch c.Kind {

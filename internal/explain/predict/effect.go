@@ -96,7 +96,7 @@ func (e *effect) survey(group *group, f *Facts) {
 		ratio := min(1, outsideWaitNS/outsideNS/(insideWaitNS/insideNS))
 		e.outsideMarks = variantValues{est: ratio, low: ratio * ratio, high: math.Sqrt(ratio)}
 	} else if insideWaitNS > 0 {
-		e.outsideMarks = variantValues{est: 0.5, low: 0, high: 1} // the trace shows nothing outside mark phases
+		e.outsideMarks = variantValues{est: f.waitRatioWithoutCollector(), low: 0, high: 1} // the trace shows nothing outside mark phases
 	}
 	if phases > 0 {
 		collectorNS /= phases
@@ -116,6 +116,8 @@ func (e *effect) selectGraph(graph *Graph, f *Facts) {
 		phases := f.markPhases(graph)
 		for v, s := range e.cycles {
 			switch {
+			case s == 0:
+				e.remaining[v], e.encounterChance[v] = 0, 0
 			case s > 1:
 				extraPhases := (s - 1) * (float64(graph.Latency)*float64(f.Cycles) + float64(f.MarkNS)) / float64(f.SpanNS)
 				e.encounterChance[v], e.extraNS[v] = min(1, extraPhases), e.markCost[v]*max(1, extraPhases)

@@ -24,6 +24,9 @@ func (m *Model) compile(groupID string, changes []Change) *trial {
 				c.effect = new(effect) // refused: Validate returns the reason
 			}
 			c.weights = m.effectWeights(c.effect)
+		} else if c.isAboutCollector() && m.facts != nil {
+			c.effect = &effect{changesGC: true, cycles: variantValues{c.Scale, c.Scale, c.Scale}, assist: unchanged}
+			c.weights = m.effectWeights(c.effect)
 		} else {
 			c.weights, c.matcher = m.targetWeights(&c.Change)
 			if c.Kind == report.ChangeSlots || c.isAboutOthers() {

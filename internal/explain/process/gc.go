@@ -34,6 +34,8 @@ type GC struct {
 	// of the live heap then.
 	FullCycles int
 	FullBytes  int64
+	// AllocatedBytes is by how much the heap grew between collections, all together.
+	AllocatedBytes int64
 	// Running time of the mark workers, by mode: dedicated workers occupy their P, fractional workers use a part of
 	// it, idle workers run only on idle Ps.
 	DedicatedNS, FractionalNS, IdleNS int64
@@ -68,6 +70,8 @@ type gcSums struct {
 	lastCycleEnd         int64  // 0 while a cycle is active, and before the first one ends
 	lowestHeap           uint64 // since the end of the last cycle
 	currentGoal          uint64
+	currentHeap          uint64
+	allocatedBytes       uint64
 	stops                map[stopKey]*stopTotals
 	openStops            timeline.Stops
 }
@@ -104,6 +108,12 @@ func (c *Collector) addGC(g *timeline.Gen) {
 	addHeapUntil := func(end int64) {
 		for ; nextPoint < len(g.Heap) && g.Heap[nextPoint].Time < end; nextPoint++ {
 			p := &g.Heap[nextPoint]
+			if !p.Goal {
+				if p.Bytes > s.currentHeap && s.currentHeap != 0 {
+					s.allocatedBytes += p.Bytes - s.currentHeap
+				}
+				s.currentHeap = p.Bytes
+			}
 			switch {
 			case p.Goal:
 				s.currentGoal = p.Bytes
@@ -287,6 +297,7 @@ func (c *Collector) gcRows(sp *spell.Speller) (GC, []Stop) {
 	}
 	if s.fullCycles > 0 {
 		out.FullCycles, out.FullBytes = s.fullCycles, s.fullBytes/int64(s.fullCycles)
+		out.AllocatedBytes = int64(min(s.allocatedBytes, 1<<50))
 	}
 	for name, ns := range c.workerTimes {
 		switch sp.Syms.String(name) {
