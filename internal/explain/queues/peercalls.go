@@ -131,64 +131,62 @@ func (o *connOpenSum) add(addend *connOpenSum, weight int64) {
 	}
 }
 
-// requestCalls are the calls that one request makes with one stack on one goroutine.
+// requestCalls are the calls that one request makes with one stack.
 type requestCalls struct {
 	site, via tracefmt.FrameID
-	stack     tracefmt.StackID
-	g         uint64
-	wait      int32 // index of the request's latest wait for them; -1: its own goroutine waits for the network
-	waitEnd   int64 // of the latest wait
-	lastNS    int64 // of the latest call
+	stack     tracefmt.StackID // of the caller's wait
+	caller    uint64           // goroutine of the latest call
+	root      int32            // index of the request's own wait in which it waits for the caller, -1 if there is none
+	wait      int32            // index of the caller's latest wait; -1: the caller itself waits for the network
+	waitEnd   int64            // of that wait
+	lastNS    int64            // of the latest call
 	peerCallSum
 }
 
 // addPeerCalls records how often the request called a peer and waited for the answer. A call begins with what is sent: the
-// same goroutine has written to a connection since its previous wait or, if other goroutines write and read for the request,
-// has handed work over. Without that, the next wait is for another part of the same answer: frames of a stream, a body.
+// caller has written to a connection since its previous wait, or has handed work over to a goroutine that writes. Without
+// that, the next wait is for another part of the same answer: frames of a stream, a body.
 func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWait) {
 	p.callScratch, p.writers = p.callScratch[:0], p.writers[:0]
-	readerG, isLaterPart := uint64(0), false // of the latest wait
+	reader, isLaterPart := uint64(0), false // of the latest wait
 	for i := range w.Steps {
 		step := &w.Steps[i]
 		switch {
-		case step.Kind == critpath.Syscall && step.FollowedWait < 0:
+		case step.Kind == critpath.Syscall:
 			if p.sendsRequest(step.Stack) && !slices.Contains(p.writers, step.G) {
 				p.writers = append(p.writers, step.G)
 			}
 		case step.Kind == critpath.Network && !step.Inbound:
-			call := requestCalls{site: p.stage.Sites.SiteOf(step.Stack), stack: step.Stack, g: step.G, wait: -1}
-			if step.FollowedWait >= 0 {
-				for call.wait = step.FollowedWait; waits[call.wait].Parent >= 0; {
-					call.wait = waits[call.wait].Parent
-				}
-				wait := &waits[call.wait]
-				call.stack, call.g, call.via = wait.Stack, wait.G, p.stage.Sites.SiteOf(wait.Stack)
-			}
+			call := p.callOf(w, step, waits)
 			index := slices.IndexFunc(p.callScratch, func(o requestCalls) bool {
-				return o.site == call.site && o.stack == call.stack && o.g == call.g
+				return o.site == call.site && o.stack == call.stack && o.via == call.via
 			})
 			if index < 0 {
 				index = len(p.callScratch)
 				p.callScratch = append(p.callScratch, call)
 			}
 			calls := &p.callScratch[index]
-			writer := slices.Index(p.writers, call.g)
-			isNext := call.wait < 0 && writer >= 0 // the step follows a write of its goroutine
-			if call.wait >= 0 && call.wait != calls.wait {
-				isNext = calls.calls > 0 && (p.beginsCall(call.stack) || p.hasSent(call.g, calls.waitEnd, waits[call.wait].Start))
-				calls.wait, calls.waitEnd = call.wait, waits[call.wait].End
+			sent := false
+			if writer := slices.Index(p.writers, step.G); call.wait < 0 && writer >= 0 {
+				sent = true
+				p.writers = slices.Delete(p.writers, writer, writer+1)
+			}
+			if call.wait >= 0 {
+				wait, since := &waits[call.wait], calls.waitEnd
+				if call.caller != calls.caller {
+					since = w.Req.Start
+				}
+				sent = calls.calls > 0 && call.wait != calls.wait && (p.beginsCall(call.stack) || p.hasSent(call.caller, since, wait))
+				calls.wait, calls.waitEnd, calls.caller = call.wait, wait.End, call.caller
 			}
 			wasLaterPart := isLaterPart
-			isLaterPart = p.stage.Sites.HasRole(call.stack, knowledge.ResponseBody) || !isNext && (calls.calls > 0 || call.wait < 0 && readerG == call.g)
-			readerG = call.g
-			if calls.calls == 0 || isNext {
+			isLaterPart = p.stage.Sites.HasRole(call.stack, knowledge.ResponseBody) || !sent && (calls.calls > 0 || call.wait < 0 && reader == call.caller)
+			reader = call.caller
+			if calls.calls == 0 || sent {
 				calls.calls, calls.lastNS = calls.calls+1, 0
-				if call.wait >= 0 && calls.calls <= maxRequestWaits {
-					calls.fanOut = p.findFanOut(w, waits[call.wait].Waker, waits[call.wait].End)
+				if call.root >= 0 && calls.calls <= maxRequestWaits {
+					calls.fanOut = p.findFanOut(w, waits[call.root].Waker, waits[call.root].End)
 				}
-			}
-			if call.wait < 0 && writer >= 0 {
-				p.writers = slices.Delete(p.writers, writer, writer+1)
 			}
 			stepNS := step.End - step.Start
 			if isUnanswered(p, w.Steps[i:]) {
@@ -242,12 +240,64 @@ func (p *workerSum) beginsCall(stack tracefmt.StackID) bool {
 	return p.stage.Sites.HasRole(stack, knowledge.PeerCall) && !p.stage.Sites.HasRole(stack, knowledge.AnswerRead)
 }
 
-// hasSent reports whether goroutine g wrote a request in [from, to), or handed it over to a goroutine that writes.
-func (p *workerSum) hasSent(g uint64, from, to int64) bool {
+// callOf returns the call that a step waits for. The caller is the innermost goroutine on the way to the step that works for
+// the request alone: its own, or one that it started. That goroutine reads the answer itself, or waits for a reader.
+func (p *workerSum) callOf(w *path.WalkResult, step *critpath.Step, waits []critpath.FollowedWait) requestCalls {
+	call := requestCalls{site: p.stage.Sites.SiteOf(step.Stack), stack: step.Stack, caller: step.G, root: -1, wait: -1}
+	if step.FollowedWait < 0 {
+		return call
+	}
+	isOwn := func(g uint64, at int64) bool {
+		birth, ok := p.stage.Win.Born(g, at)
+		return g == w.Req.G || ok && birth.Time >= w.Req.Start
+	}
+	for k := step.FollowedWait; k >= 0; k = waits[k].Parent {
+		if call.root = k; call.wait < 0 && isOwn(waits[k].G, waits[k].End) {
+			call.wait = k
+		}
+	}
+	if call.wait < 0 {
+		call.wait = call.root
+	}
+	call.via = p.stage.Sites.SiteOf(waits[call.root].Stack)
+	readsItself := slices.Contains(p.writers, step.G) || slices.ContainsFunc(p.callScratch, func(o requestCalls) bool {
+		return o.wait < 0 && o.caller == step.G && o.stack == step.Stack
+	})
+	if readsItself && isOwn(step.G, step.End) {
+		call.wait = -1
+	} else {
+		call.stack, call.caller = waits[call.wait].Stack, waits[call.wait].G
+	}
+	return call
+}
+
+// hasSent reports whether a goroutine wrote a request between a time and its wait, or handed it over to a goroutine that wrote
+// before the wait ended.
+func (p *workerSum) hasSent(g uint64, since int64, wait *critpath.FollowedWait) bool {
+	if p.hasWritten(g, since, wait.Start) {
+		return true
+	}
+	found := false
+	complete := p.stage.Win.EachWoken(g, since, wait.Start, func(woken uint64, stack tracefmt.StackID) bool {
+		found = p.isHandover(stack) && p.hasWritten(woken, since, wait.End)
+		return !found
+	})
+	if found || !complete {
+		return true
+	}
+	p.stage.Win.Children(g, since, wait.Start, func(child uint64, created int64) bool {
+		found = p.hasWritten(child, created, wait.End)
+		return !found
+	})
+	return found
+}
+
+// hasWritten reports whether goroutine g wrote a request in [from, to).
+func (p *workerSum) hasWritten(g uint64, from, to int64) bool {
 	p.spans = p.stage.Win.SpansCoarse(g, from, to, p.spans[:0])
 	return slices.ContainsFunc(p.spans, func(s timeline.Span) bool {
 		return s.State == timeline.Syscall && s.Start >= from && p.sendsRequest(s.Stack)
-	}) || p.handedOver(g, from, to)
+	})
 }
 
 // isUnanswered reports whether a deadline ended the network wait in the first step. Whatever the poller reports, package
