@@ -2,6 +2,7 @@ package finding
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -32,23 +33,23 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 // and missing answers do not depend on the machine, but the time of answers does.
 func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	top := &cand.routes[0]
-	awaited, fix, isAnswer := textOf("phrase peer-answer"), textOf("fix slow-peer"), false
+	awaited, fix, isAnswer, kept := textOf("phrase peer-answer"), textOf("fix slow-peer"), false, textKey("")
 	if l := libraryOfRoute(top); l != nil && l.peerAdvice != "" {
 		fix = textOf("fix in-library", "library", l.name, "advice", l.peerAdvice)
 	}
 	switch call := knowledge.Of(top.Call); {
 	case call.Has(knowledge.DNS) || top.Site != nil && knowledge.Has(top.Site.Func, knowledge.DNS):
-		awaited, fix = textOf("phrase name-server"), textOf("fix name-server")
+		awaited, fix, kept = textOf("phrase name-server"), textOf("fix name-server"), "phrase kept-address"
 	case call.Has(knowledge.ConnectionWrite):
 		awaited, fix = textOf("phrase slow-reader"), textOf("fix slow-reader")
 	case call.Has(knowledge.Dial):
-		awaited, fix = textOf("phrase connection-opening"), textOf("fix dial", "advice", stdPool(httpSlotFunc).reuseAdvice)
+		awaited, fix, kept = textOf("phrase connection-opening"), textOf("fix dial", "advice", stdPool(httpSlotFunc).reuseAdvice), "phrase kept-connections"
 	case call.Has(knowledge.TLS):
-		awaited, fix = textOf("phrase tls-handshake"), textOf("fix tls-handshake")
+		awaited, fix, kept = textOf("phrase tls-handshake"), textOf("fix tls-handshake"), "phrase kept-connections"
 	default:
 		isAnswer = true
 	}
-	calls := attr.peerCallsAt(top)
+	calls, opens := attr.peerCallsAt(top), attr.connOpensOf(cand)
 	isParallel := calls != nil && calls.FanOut >= 2*calls.Requests
 	maybeClient := isAnswer && attr.mayBeClient(top.Cause, top.via)
 	sequential := calls
@@ -91,21 +92,26 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	v.addEvidence(peer.evidence...)
 	v.addEvidence(callEvidence(cand, top)...)
 	switch {
-	case !isUnknownPeer:
-	case attr.group.Peer == nil && calls != nil && 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= threshold.SmallSample:
+	case isUnknownPeer && attr.group.Peer == nil && calls != nil && 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= threshold.SmallSample:
 		describeUnanswered(&v, calls)
 		v.Gain = cand.gain // no part of it is the time of an answer
 		return v, true
 	case attr.group.Peer == nil && calls != nil && calls.DelaysAcks():
 		attr.describeAckDelays(&v, cand, calls)
 		return v, true
-	case attr.group.Peer == nil && calls != nil && calls.ConnOpenNS > 0 && float64(calls.ConnOpenNS) >= threshold.MajorShare*float64(calls.TotalNS):
+	case attr.group.Peer == nil && !maybeClient && opens.share >= threshold.MajorShare && (isAnswer || opens.share < threshold.NearlyAllShare):
+		awaited = textOf("phrase awaited-at", "awaited", textOf("phrase peer-answer"), "site", v.Site)
 		if isParallel {
 			awaited = describeParallelCalls(&v, calls)
 		}
-		return v, attr.describeConnOpens(&v, cand, calls, awaited)
+		return v, attr.describeConnOpens(&v, cand, &opens, awaited)
+	case kept != "" && attr.concernsMost(top.Requests):
+		v.Gain, v.Changes = cand.gain, []predict.Change{predict.Reuse(predict.SiteText(top.Site, report.CauseNetwork))} // the service can keep what it waits for
+		attr.predictAs(&v, kept)
+		return v, true
+	case !isUnknownPeer:
 	case sequential != nil:
-		attr.describeSequentialCalls(&v, top, sequential)
+		attr.describeSequentialCalls(&v, cand, sequential)
 		return v, true
 	case isParallel && attr.group.Peer == nil:
 		describeParallelCalls(&v, calls)
@@ -186,27 +192,77 @@ func (a *attribution) describeAckDelays(v *Verdict, cand *candidate, calls *queu
 	v.Changes = []predict.Change{predict.Remove(report.CauseNetwork, predict.SiteText(cand.routes[0].Site, report.CauseNetwork))}
 }
 
+// connOpens describes the connections that requests open at the routes of a candidate.
+type connOpens struct {
+	share    float64          // of the time of all waits of these routes
+	requests int64            // that open one
+	advice   string           // how to keep connections open
+	changes  []predict.Change // without the opening
+}
+
+// connOpensOf adds up the connections that requests open at the routes of a candidate: the handshake and the answer are
+// different waits of one call.
+func (a *attribution) connOpensOf(cand *candidate) connOpens {
+	out := connOpens{changes: []predict.Change{}}
+	seen := map[*queues.PeerCalls]bool{}
+	var openNS, totalNS, longestNS int64
+	for i := range cand.routes {
+		route := &cand.routes[i]
+		calls := a.peerCallsAt(route)
+		if calls == nil || seen[calls] {
+			continue
+		}
+		seen[calls] = true
+		openNS, totalNS, out.requests = openNS+calls.ConnOpenNS, totalNS+calls.TotalNS, max(out.requests, calls.ConnOpenRequests)
+		if calls.ConnOpenNS > 0 {
+			out.changes = append(out.changes, predict.Reuse(predict.SiteText(route.Site, report.CauseNetwork)))
+		}
+		if calls.ConnOpenNS <= longestNS {
+			continue
+		}
+		longestNS, out.advice = calls.ConnOpenNS, stdPool(calls.ConnOpenFunc).reuseAdvice
+		for k := range route.via {
+			out.advice = cmp.Or(out.advice, stdPool(route.via[k].Call).reuseAdvice)
+		}
+	}
+	if openNS > 0 {
+		out.share = float64(openNS) / float64(totalNS)
+	}
+	return out
+}
+
+// concernsMost reports whether a number of requests is most of the group's, and enough to say so.
+func (a *attribution) concernsMost(requests int) bool {
+	return requests >= threshold.MedianSample && float64(requests) >= threshold.HalfShare*float64(a.group.Count)
+}
+
 // describeConnOpens adds to a verdict on a wait that part of it opens connections, which reuse would save. If most
 // requests open one, this holds on any machine and its time counts in full. It reports whether that is so.
-func (a *attribution) describeConnOpens(v *Verdict, cand *candidate, calls *queues.PeerCalls, awaited string) bool {
-	openShare := float64(calls.ConnOpenNS) / float64(calls.TotalNS)
-	v.Title = textOf("title open-connections", "share", words.Percent(openShare), "awaited", awaited)
+func (a *attribution) describeConnOpens(v *Verdict, cand *candidate, opens *connOpens, awaited string) bool {
+	v.Title = textOf("title open-connections", "share", words.Percent(opens.share), "awaited", awaited)
 	v.prependEvidence(
-		evidenceOf("evidence connection-openings", openShare, "share"),
-		evidenceOf("evidence connection-openers", calls.ConnOpenRequests, "count"))
-	fix := textOf("fix open-connections", "advice", cmp.Or(stdPool(calls.ConnOpenFunc).reuseAdvice, textOf("phrase reuse-connections")))
-	if openShare < threshold.HalfShare {
+		evidenceOf("evidence connection-openings", opens.share, "share"),
+		evidenceOf("evidence connection-openers", opens.requests, "count"))
+	fix := textOf("fix open-connections", "advice", cmp.Or(opens.advice, textOf("phrase reuse-connections")))
+	if opens.share < threshold.HalfShare {
 		fix = textOf("fix open-connections-and-rest", "fix", fix, "rest", v.Fix)
 	}
-	v.Fix = fix
-	v.Share *= openShare
-	if calls.ConnOpenRequests < threshold.MedianSample || float64(calls.ConnOpenRequests) < threshold.HalfShare*float64(a.group.Count) {
+	v.Fix, v.Changes = fix, opens.changes
+	v.Share *= opens.share
+	if !a.concernsMost(int(opens.requests)) {
 		v.MaxSeverityByAll = report.SeverityLow
 		return false
 	}
-	v.Gain, v.MaxSeverity, v.Changes = cand.gain.scaled(openShare), "", []predict.Change{}
-	v.Gain.ThresholdFactor = threshold.FarFactor
+	v.Gain, v.MaxSeverity = cand.gain.scaled(opens.share), ""
+	a.predictAs(v, "phrase kept-connections")
 	return true
+}
+
+// predictAs predicts a verdict's changes and words them as its advice.
+func (a *attribution) predictAs(v *Verdict, change textKey) {
+	if v.Predicted = a.in.predict(a.group.ID, v.Changes...); v.Predicted != nil {
+		v.Predicted.ChangeText = textOf(change)
+	}
 }
 
 // describeParallelCalls rewrites a verdict on parallel calls, of which the slowest decides, and returns a phrase for the answer
@@ -251,9 +307,9 @@ func (a *attribution) peerCallsAt(p *causeRoute) *queues.PeerCalls {
 
 // describeSequentialCalls rewrites a verdict on sequential calls, with predictions for one call and for parallel
 // calls.
-func (a *attribution) describeSequentialCalls(v *Verdict, top *causeRoute, calls *queues.PeerCalls) {
-	n := float64(calls.Calls) / float64(calls.Requests)
-	times := words.Figure(n)
+func (a *attribution) describeSequentialCalls(v *Verdict, cand *candidate, calls *queues.PeerCalls) {
+	top, n := &cand.routes[0], float64(calls.Calls)/float64(calls.Requests)
+	times := words.Figure(math.Round(n))
 	v.Title, v.Fix = textOf("title sequential-calls", "n", times, "site", v.Site), textOf("fix sequential-calls")
 	if l := libraryOfRoute(top); l != nil && l.peerAdvice != "" {
 		v.Fix = textOf("fix sequential-calls-in-library", "library", l.name, "advice", l.peerAdvice)
@@ -262,7 +318,7 @@ func (a *attribution) describeSequentialCalls(v *Verdict, top *causeRoute, calls
 		evidenceOf("evidence sequential-answers", n, "count"),
 		evidenceOf("evidence sequential-wait", float64(calls.AnswerNS)/float64(calls.Calls), "ns"))
 	site := predict.SiteText(top.Site, report.CauseNetwork)
-	v.Changes = []predict.Change{predict.Calls(site, 1)}
+	v.Changes, v.Gain = []predict.Change{predict.Calls(site, 1)}, cand.gain.scaled(1-1/n)
 	if v.Predicted = a.in.predict(a.group.ID, v.Changes...); v.Predicted != nil {
 		v.Predicted.ChangeText = textOf("phrase one-call", "n", times)
 	}

@@ -195,7 +195,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			if isLaterPart {
 				calls.laterParts.add(stepNS, !wasLaterPart)
 			}
-			if p.stage.Syms.OpensConnection(step.Stack) {
+			if p.opensConnection(step, waits) {
 				calls.connOpens.add(&connOpenSum{ns: stepNS, longestNS: stepNS, longestFunc: p.stage.Sites.CallOf(step.Stack)}, 1)
 			}
 			calls.answerNS += stepNS
@@ -298,6 +298,15 @@ func (p *workerSum) hasWritten(g uint64, from, to int64) bool {
 	return slices.ContainsFunc(p.spans, func(s timeline.Span) bool {
 		return s.State == timeline.Syscall && s.Start >= from && p.sendsRequest(s.Stack)
 	})
+}
+
+// opensConnection reports whether a step is a part of opening a connection: of the handshake, or of the look-up of its name.
+func (p *workerSum) opensConnection(step *critpath.Step, waits []critpath.FollowedWait) bool {
+	opens := p.stage.Syms.OpensConnection(step.Stack)
+	for k := step.FollowedWait; k >= 0 && !opens; k = waits[k].Parent {
+		opens = p.stage.Syms.OpensConnection(waits[k].Stack)
+	}
+	return opens
 }
 
 // isUnanswered reports whether a deadline ended the network wait in the first step. Whatever the poller reports, package
