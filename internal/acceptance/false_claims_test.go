@@ -151,6 +151,8 @@ func falseFieldClaims(rep *report.Report, f *testprog.FieldCase) (out []string) 
 		}
 	}
 	out = append(out, impossiblePredictions(rep, tr)...)
+	untrue, _ := judgeTopics(rep, fieldGroup(rep, tr.Group), "field/"+f.Name)
+	out = append(out, untrue...)
 	for _, v := range rep.Verdict {
 		if v.Open != nil && v.Open.Late && f.Healthy {
 			out = append(out, "late "+v.Open.Text)
@@ -225,7 +227,7 @@ func classOfField(wrong map[string]string, untrue []string) class {
 		return &right
 	}
 	everyPart := allRight(fieldAnswerKeys...)
-	return classOf(allRight("cause", "site", "own"), allRight("code", "finding", "only", "says", "loud"), everyPart == nil || *everyPart, untrue)
+	return classOf(allRight("cause", "site", "own"), allRight("code", "finding", "only", "says", "topics", "loud"), everyPart == nil || *everyPart, untrue)
 }
 
 // falseServiceClaims returns the confident claims of a report that contradict the catalog's truth about a service of
@@ -245,6 +247,8 @@ func falseServiceClaims(rep *report.Report, o *outcome) (out []string) {
 		}
 	}
 	g := slowGroup(rep, o)
+	untrue, _ := judgeTopics(rep, g, "truth/"+o.Service.Name)
+	out = append(out, untrue...)
 	c := firstSentence(rep, g)
 	if c == nil || tr.Cause == "" {
 		return out
@@ -275,7 +279,8 @@ func allowedSites(o *outcome) []truthSite {
 // classOfService classifies an answer by the results of judgeCauses and judgeFindings, and returns its false claims.
 func classOfService(rep *report.Report, o *outcome) (class, []string) {
 	j, f, untrue := judgeCauses(rep, o), judgeFindings(rep, o), falseServiceClaims(rep, o)
-	sentence, first := j.wrong == nil && j.spoiled == nil, f.wrong == nil && f.spoiled == nil
+	_, missing := judgeTopics(rep, slowGroup(rep, o), "truth/"+o.Service.Name)
+	sentence, first := j.wrong == nil && j.spoiled == nil, f.wrong == nil && f.spoiled == nil && len(missing) == 0
 	if o.Service.Findings == nil {
 		first = sentence
 	}

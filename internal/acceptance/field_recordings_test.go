@@ -42,7 +42,7 @@ type fieldAnswer struct {
 
 // fieldAnswerKeys and fieldNumberKeys name the judged parts of an answer.
 var (
-	fieldAnswerKeys = []string{"group", "cause", "site", "own", "code", "finding", "only", "says", "loud"}
+	fieldAnswerKeys = []string{"group", "cause", "site", "own", "code", "finding", "only", "says", "topics", "loud"}
 	fieldNumberKeys = []string{"count", "p50", "p99"}
 	fieldKeys       = slices.Concat(fieldAnswerKeys, []string{"false"}, fieldNumberKeys)
 )
@@ -102,6 +102,10 @@ func judgeField(rep *report.Report, f *testprog.FieldCase) (problems map[string]
 		if ok, err := regexp.MatchString(tr.RequiredText, reportWords(rep)); err != nil || !ok {
 			problems["says"] = fmt.Sprintf("does not say %s", tr.RequiredText)
 		}
+	}
+	problems["topics"] = ""
+	if _, missing := judgeTopics(rep, fieldGroup(rep, tr.Group), "field/"+f.Name); len(missing) > 0 {
+		problems["topics"] = fmt.Sprintf("says nothing of %q", missing)
 	}
 	answer.alarms = alarmsOf(rep, f.OtherLoad != "")
 	if first := firstFieldFinding(rep, f.Story != ""); tr.Loud {
@@ -255,6 +259,7 @@ func TestField(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			f := must.Have(testprog.ReadField(dir, name))(t)
+			requireTopics(t, "field/"+name)
 			rep := explainFile(t, testprog.FieldRecording(t, dir, name))
 			problems, answer := judgeField(rep, f)
 			if *update {

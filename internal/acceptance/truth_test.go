@@ -237,6 +237,7 @@ func TestTruth(t *testing.T) {
 		wanted[name] = o.Service.Findings
 		t.Run(name, func(t *testing.T) {
 			rep := explainService(t, name)
+			requireTopics(t, "truth/"+name)
 			j := judgeCauses(rep, o).plus(judgeFindings(rep, o))
 			table.add(o, rep)
 			screens.add(t, name, rep, o)
@@ -244,6 +245,9 @@ func TestTruth(t *testing.T) {
 			classes[c]++
 			if (len(untrue) > 0) != (knownFalse[name] != "") {
 				t.Errorf("confident false claims: %q; knownFalse has %q", untrue, knownFalse[name])
+			}
+			if _, missing := judgeTopics(rep, slowGroup(rep, o), "truth/"+name); len(missing) > 0 {
+				j.wrong = errors.Join(j.wrong, fmt.Errorf("nothing is said of %q", missing))
 			}
 			err, knownReason := errors.Join(j.wrong, j.spoiled), knownWrong[name]
 			switch {
