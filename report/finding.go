@@ -38,6 +38,20 @@ type Change struct {
 	Text string `json:"what_if"`
 }
 
+// SameFault reports whether two findings, of two reports, are of one fault: by their ids, or by rule and place, because requests can be
+// in another group and lines move.
+func (f *Finding) SameFault(o *Finding) bool {
+	return f.ID != "" && f.ID == o.ID || f.Code == o.Code && f.SamePlace(o)
+}
+
+// SamePlace reports whether two findings have the same function and, if both reports have callers, the same caller.
+func (f *Finding) SamePlace(o *Finding) bool {
+	if f.Site == nil || o.Site == nil || f.Site.CalledFrom == nil || o.Site.CalledFrom == nil {
+		return f.Site.LineKey().Func == o.Site.LineKey().Func
+	}
+	return f.Site.OwnLine().Func == o.Site.OwnLine().Func
+}
+
 // A Queue is what requests wait for until others ahead of them have finished.
 type Queue struct {
 	For string `json:"for"` // "a Mutex", "a connection of a database/sql pool"

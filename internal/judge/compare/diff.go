@@ -25,13 +25,19 @@ type Diff struct {
 	Schema     string           `json:"schema"`
 	Old        Input            `json:"old"`
 	New        Input            `json:"new"`
-	Confidence float64          `json:"confidence"` // of every interval, 0..1
+	Confidence float64          `json:"confidence"` // of all intervals of one number, 0..1
 	Warnings   []report.Warning `json:"warnings"`
+	// Servers compare all requests of a server, for each kind of which a report has several groups. They come first: requests can move
+	// between groups, but not away from their server. Their rows have no Tail.
+	Servers []Group `json:"servers"`
 	// Groups are the groups of both reports: changed ones first, then by the time that the change of the mean is, summed over
 	// all requests.
 	Groups   []Group    `json:"groups"`
 	Appeared []GroupRef `json:"appeared"` // only in the new report, by total latency
 	Vanished []GroupRef `json:"vanished"` // only in the old one
+	// Findings above info that only one of the reports has, the most severe first.
+	NewFindings  []FindingRef `json:"new_findings"`
+	GoneFindings []FindingRef `json:"gone_findings"`
 }
 
 // Input is one of the two reports.
@@ -61,21 +67,39 @@ type Group struct {
 	Name string      `json:"name"`
 	Kind report.Kind `json:"kind"`
 	// Changed reports whether there is evidence of any change, in a latency or in a cause.
-	Changed  bool   `json:"changed"`
-	OldCount int    `json:"old_count"`
-	NewCount int    `json:"new_count"`
-	OldOpen  int    `json:"old_open"` // requests that were still running at the end of the trace
-	NewOpen  int    `json:"new_open"`
-	Mean     Change `json:"mean"`
-	P50      Change `json:"p50"`
-	P90      Change `json:"p90"`
-	P99      Change `json:"p99"`
+	Changed bool `json:"changed"`
+	// Confidence is that of each interval, 0..1. With more groups, their intervals are wider.
+	Confidence float64 `json:"confidence"`
+	// Moved says that requests moved between this group and others of its server: its numbers are those of other requests than before,
+	// so they have no intervals and are no evidence.
+	Moved bool `json:"moved,omitempty"`
+	// Members are, of a server, its groups, the one whose number of requests changed most first.
+	Members  []Member `json:"members,omitempty"`
+	OldCount int      `json:"old_count"`
+	NewCount int      `json:"new_count"`
+	OldOpen  int      `json:"old_open"` // requests that were still running at the end of the trace
+	NewOpen  int      `json:"new_open"`
+	Mean     Change   `json:"mean"`
+	P50      Change   `json:"p50"`
+	P90      Change   `json:"p90"`
+	P99      Change   `json:"p99"`
 	// Causes divides the change of the mean: each row is time per request of band all, the largest change first. Rows without
 	// time on either side do not exist, so the deltas add up to that of the mean, except for rounding.
 	Causes []Row `json:"causes"`
 	// Tail divides the mean of band p99-max in the same way. Its rows rank the causes of the slowest requests;
 	// they have no intervals, because the blocks of a report are not divided by band. P99 shows whether the tail changed.
 	Tail []Row `json:"tail"`
+}
+
+// A Member is a group of a server's requests.
+type Member struct {
+	ID       string `json:"id"`
+	Name     string `json:"name"`
+	OldCount int    `json:"old_count"`
+	NewCount int    `json:"new_count"`
+	// Moved says that its share of the requests changed by more than chance explains, in a server some of whose requests show no
+	// handler.
+	Moved bool `json:"moved,omitempty"`
 }
 
 // A Change is one number of a group, before and after, in ns. Unknown values are null.
@@ -134,20 +158,49 @@ func (r *Row) Site() *report.Site {
 	return r.NewSite
 }
 
-// IsEmpty reports whether no group changed, appeared or vanished.
+// Populations returns the servers, then the groups.
+func (d *Diff) Populations() []*Group {
+	var list []*Group
+	for i := range d.Servers {
+		list = append(list, &d.Servers[i])
+	}
+	for i := range d.Groups {
+		list = append(list, &d.Groups[i])
+	}
+	return list
+}
+
+// IsEmpty reports whether no server and no group changed, and no group appeared or vanished.
 func (d *Diff) IsEmpty() bool {
-	return len(d.Appeared) == 0 && len(d.Vanished) == 0 && !slices.ContainsFunc(d.Groups, func(g Group) bool { return g.Changed })
+	return len(d.Appeared) == 0 && len(d.Vanished) == 0 && !slices.ContainsFunc(d.Populations(), func(g *Group) bool { return g.Changed })
 }
 
 // Reports compares two reports. It does not change them.
 func Reports(old, new *report.Report) *Diff {
 	d := &Diff{
 		Schema: Schema, Old: inputOf(old), New: inputOf(new), Confidence: Confidence, Warnings: comparabilityWarnings(old, new),
-		Groups: []Group{}, Appeared: []GroupRef{}, Vanished: []GroupRef{},
+		Servers: []Group{}, Groups: []Group{}, Appeared: []GroupRef{}, Vanished: []GroupRef{},
 	}
+	moved := map[*report.Group]bool{}
+	quiet := isQuiet(old) && isQuiet(new)
+	d.compareServers(old, new, quiet, moved)
 	pairs, vanished, appeared := matchGroups(old.Groups, new.Groups)
+	// The probability of a false alarm is divided between the servers and the groups, and among the groups that can be judged.
+	alpha, judged := 1-Confidence, 0
+	if len(d.Servers) > 0 {
+		alpha /= 2
+	}
 	for _, p := range pairs {
-		d.Groups = append(d.Groups, compareGroups(p[0], p[1]))
+		if hasInterval(p[0]) && hasInterval(p[1]) && !moved[p[0]] {
+			judged++
+		}
+	}
+	for _, p := range pairs {
+		g := compareGroups(p[0], p[1], test{alpha / float64(max(judged, 1)), quiet})
+		if moved[p[0]] {
+			g.withdraw()
+		}
+		d.Groups = append(d.Groups, g)
 	}
 	weight := func(g *Group) float64 {
 		if g.Mean.Delta == nil {
@@ -170,7 +223,19 @@ func Reports(old, new *report.Report) *Diff {
 	for _, g := range appeared {
 		d.Appeared = append(d.Appeared, refOf(g))
 	}
+	d.NewFindings, d.GoneFindings = findingChanges(old, new)
 	return d
+}
+
+// withdraw removes the evidence of a group to or from which requests moved.
+func (g *Group) withdraw() {
+	g.Moved, g.Changed = true, false
+	for _, n := range g.Numbers() {
+		n.Low, n.High, n.Evidence = nil, nil, false
+	}
+	for i := range g.Causes {
+		g.Causes[i].LowNS, g.Causes[i].HighNS, g.Causes[i].Evidence = nil, nil, false
+	}
 }
 
 func inputOf(r *report.Report) Input {
@@ -219,24 +284,51 @@ func matchGroups(old, new []report.Group) (pairs [][2]*report.Group, onlyOld, on
 	return pairs, onlyOld, onlyNew
 }
 
-// Smallest changes that are evidence, relative to the latency, whatever the interval is. Two starts of one service differ by about 1 %
-// in values that are constant within each, and percentiles of blocks come from buckets that are 3 % wide.
+// The smallest changes that are evidence, relative to the latency, whatever the interval is: an interval shows how much latency varies
+// within recordings, and not between them. On a machine on which threads rarely wait for a CPU, two starts of one service differ by
+// about 1 % in values that are constant within each, and percentiles of blocks come from buckets that are 3 % wide. Where other
+// processes use the CPUs, or it is unknown, means and medians of recordings of one program seconds apart differ by up to 15 %, other
+// percentiles by up to 20 % (docs/internals/diff.md).
 const (
 	minMeanChange       = 0.02
 	minPercentileChange = 0.032
+	minNoisyMiddle      = 0.15
+	minNoisyTail        = 0.20
+	// quietPressure is the largest share of time in which a thread of any process waits for a CPU of a quiet machine.
+	quietPressure = 0.05
 )
 
-func compareGroups(old, new *report.Group) Group {
+// isQuiet reports whether the kernel's counters show that threads rarely waited for a CPU, in the process and on the machine.
+func isQuiet(r *report.Report) bool {
+	pressure := r.Host != nil && r.Host.Lost.PressureNS != nil && float64(*r.Host.Lost.PressureNS) < quietPressure*float64(r.Input.DurationNS)
+	return pressure && r.WithoutCPU() < quietPressure
+}
+
+// A test is the requirements of evidence.
+type test struct {
+	alpha float64 // the probability that an interval does not contain the true difference
+	quiet bool    // both recordings are from a quiet machine
+}
+
+// minChange returns the smallest change that is evidence, relative to the latency.
+func (t test) minChange(name string) float64 {
+	switch isMiddle := name == "mean" || name == "p50"; {
+	case !t.quiet && isMiddle:
+		return minNoisyMiddle
+	case !t.quiet:
+		return minNoisyTail
+	case name == "mean":
+		return minMeanChange
+	}
+	return minPercentileChange
+}
+
+func compareGroups(old, new *report.Group, t test) Group {
 	g := Group{
 		ID: new.ID, Name: new.Name, Kind: new.Kind, OldCount: old.Count, NewCount: new.Count, OldOpen: old.Open.Count, NewOpen: new.Open.Count,
-		Causes: []Row{}, Tail: []Row{},
+		Confidence: 1 - t.alpha, Causes: []Row{}, Tail: []Row{},
 	}
-	a, b := resample(old), resample(new)
-	hasIntervals := a != nil && b != nil
-	df := 0
-	if hasIntervals {
-		df = min(a.draws, b.draws) - 1
-	}
+	pair := pairOf(old, new, t.alpha)
 	oldLatencies, newLatencies := latencies(old), latencies(new)
 	for i, c := range g.Numbers() {
 		*c.Change = Change{Old: oldLatencies[i], New: newLatencies[i]}
@@ -245,16 +337,17 @@ func compareGroups(old, new *report.Group) Group {
 		}
 		delta := *newLatencies[i] - *oldLatencies[i]
 		c.Delta = &delta
-		if !hasIntervals {
+		if pair == nil {
 			continue
 		}
-		minChange := minPercentileChange
+		var low, high float64
 		if c.Name == "mean" {
-			minChange = minMeanChange
+			low, high = pair.meanInterval(float64(delta))
+		} else {
+			low, high = pair.percentileInterval(quantiles[i-1], *oldLatencies[i], *newLatencies[i])
 		}
-		low, high := interval(float64(delta), differences(a.latency[i], b.latency[i]), df, 1-Confidence)
 		c.Low, c.High = roundBound(low), roundBound(high)
-		c.Evidence = (low > 0 || high < 0) && math.Abs(float64(delta)) > minChange*float64(max(*oldLatencies[i], *newLatencies[i]))
+		c.Evidence = (low > 0 || high < 0) && math.Abs(float64(delta)) > t.minChange(c.Name)*float64(max(*oldLatencies[i], *newLatencies[i]))
 		g.Changed = g.Changed || c.Evidence
 	}
 	g.Causes = append(g.Causes, compareRows(old.All(), new.All())...)
@@ -265,8 +358,8 @@ func compareGroups(old, new *report.Group) Group {
 			largerMean = max(largerMean, *l)
 		}
 	}
-	if hasIntervals {
-		setRowIntervals(g.Causes, old.All(), new.All(), a, b, df, minMeanChange*float64(largerMean))
+	if pair != nil {
+		pair.setRowIntervals(g.Causes, old.All(), new.All(), t.alpha, t.minChange("mean")*float64(largerMean))
 	}
 	for i := range g.Causes {
 		g.Changed = g.Changed || g.Causes[i].Evidence

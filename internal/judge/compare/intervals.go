@@ -1,130 +1,62 @@
 package compare
 
 import (
-	"encoding/binary"
-	"hash/fnv"
 	"math"
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/whylate/whylate/report"
 )
 
-// The intervals are computed by a circular block bootstrap (Politis and Romano, A circular block-resampling procedure for
-// stationary data, 1992; after Künsch, The jackknife and the bootstrap for general stationary observations, 1989).
-// Requests near each other in time share queues, collections and other processes on the machine, so they are not independent, and an
-// interval that assumed independence would be far too narrow. A report has summaries of blocks of at least 250 ms. A resample draws
-// runs of n^(1/3) adjacent blocks from the circle of all n blocks, until it has n blocks, and computes the mean, the percentiles and the
-// causes from their sums. Both sides are resampled independently.
+// Requests near each other in time share queues, collections and other processes on the machine, so they are not independent, and a
+// test that assumed independence would find changes everywhere. A report has summaries of blocks of at least 250 ms. From them, all
+// intervals are computed as follows.
 //
-// The bounds are the percentiles of the resampled differences, moved to the difference of the reports, which have a higher resolution
-// than the blocks' buckets. A percentile interval from few draws m is too narrow, by sqrt((m-1)/m) and because it treats the standard
-// error as known (Hesterberg, What Teachers Should Know about the Bootstrap, 2015, section 4.1). So the distance of both bounds is
-// multiplied by the ratio of Student's quantile for m-1 to the normal one, and by sqrt(m/(m-1)), where m is the number of runs in a
-// resample of the shorter side: n^(2/3), 10 for a recording of 10 s.
+// The variance of a sum over a recording is that of its blocks with their autocovariances up to a lag, in Bartlett's weights
+// (Newey and West, A simple, positive semi-definite, heteroskedasticity and autocorrelation consistent covariance matrix, 1987). It is
+// never smaller than for independent requests. The bounds use Student's distribution with the degrees of freedom of that estimate,
+// 3n/2l for n blocks and l lags (Priestley, Spectral analysis and time series, 1981, table 6.2).
 //
-// The random numbers of a side are seeded by its contents: equal input gives equal intervals, exchanging the sides changes only
-// their signs, and the difference of a report from itself is exactly 0.
+// A test asks whether both recordings can be of one process, so both sides have one variance, by their numbers of requests. This
+// protects against rare events: without it, one recording with three slow seconds and one without any would differ for certain,
+// because the latter does not vary.
+//
+// A percentile is compared by ranks, not by its distance: the test is whether the sides have different shares of requests above a
+// threshold that is, on the logarithmic scale, in the middle of both percentiles (the two-sample test of a quantile: Mood, On the
+// asymptotic efficiency of certain nonparametric two-sample tests, 1954). So very slow requests and distributions with two peaks need
+// no exception. The interval of one side's percentile is between two ranks (Woodruff, Confidence intervals for medians and other
+// position measures, 1952), that of the difference comes from those of both sides (Zou and Donner, Construction of confidence limits
+// about effect measures, 2008), and contains 0 if the test finds no difference.
 const (
-	// Confidence is the confidence of one interval of a Diff or of a RunsChange. It is not 95 %: a diff has several numbers for every
-	// group, and with one false alarm in twenty nearly every diff would have one.
+	// Confidence is the confidence of one interval of a population, and of a RunsChange. It is not 95 %: a diff has several numbers for
+	// every population, and with one false alarm in twenty nearly every diff would have one.
 	Confidence = 0.99
-	resamples  = 1000
-	// minBlocks is the smallest number of blocks of an interval: with fewer, almost all resamples are equal.
+	// minBlocks is the smallest number of blocks of an interval.
 	minBlocks = 6
 	// blockNS is the length of a report's blocks, unless the trace is long.
 	blockNS = 250e6
+	// minCount is the smallest number of requests of each side of an interval.
+	minCount = 10
 )
-
-// resampledStats are the resampled statistics of one side.
-type resampledStats struct {
-	draws   int // the number of independent draws of a resample
-	seed    uint64
-	latency [4][]float64 // mean, p50, p90, p99, each minus its value without resampling
-	// causes contains, by cause, the time per request relative to that without resampling.
-	causes map[report.CauseName][]float64
-}
 
 var quantiles = [3]float64{0.50, 0.90, 0.99}
 
-// resample returns the statistics of resamples of a group, nil if it has too few blocks.
-func resample(g *report.Group) *resampledStats {
-	var blocks []*report.Block
-	for i := range g.Blocks {
-		if b := &g.Blocks[i]; b.Count > 0 {
-			blocks = append(blocks, b)
-		}
-	}
-	n := len(blocks)
-	if n < minBlocks {
-		return nil
-	}
-	buckets, counts := histogramColumns(blocks)
-	causes, sums := causeColumns(blocks)
-	length := int(math.Ceil(math.Cbrt(float64(n))))
-	s := &resampledStats{draws: n / length, seed: seedOf(blocks), causes: map[report.CauseName][]float64{}}
-	rng := rand.New(rand.NewPCG(s.seed, 1))
-	weights := make([]int64, n)
-	for i := range weights {
-		weights[i] = 1
-	}
-	merged := make([]int64, len(buckets))
-	stat := func() (latency [4]float64, byCause []float64) {
-		var requests, total int64
-		clear(merged)
-		byCause = make([]float64, len(causes))
-		for i, w := range weights {
-			if w == 0 {
-				continue
-			}
-			requests += w * int64(blocks[i].Count)
-			total += w * blocks[i].TotalNS
-			for _, c := range counts[i] {
-				merged[c.bucket] += w * c.n
-			}
-			for c, ns := range sums[i] {
-				byCause[c] += float64(w) * float64(ns)
-			}
-		}
-		latency[0] = float64(total) / float64(requests)
-		for i, q := range quantiles {
-			latency[1+i] = quantile(buckets, merged, q)
-		}
-		for c := range byCause {
-			byCause[c] /= float64(requests)
-		}
-		return latency, byCause
-	}
-	point, pointCauses := stat()
-	for i := range s.latency {
-		s.latency[i] = make([]float64, resamples)
-	}
-	for i, c := range causes {
-		if pointCauses[i] > 0 {
-			s.causes[c] = make([]float64, resamples)
-		}
-	}
-	for k := range resamples {
-		clear(weights)
-		for drawn := 0; drawn < n; {
-			start := rng.IntN(n)
-			for i := 0; i < length && drawn < n; i++ {
-				weights[(start+i)%n]++
-				drawn++
-			}
-		}
-		latency, byCause := stat()
-		for i, v := range latency {
-			s.latency[i][k] = v - point[i]
-		}
-		for c, v := range byCause {
-			if pointCauses[c] > 0 {
-				s.causes[causes[c]][k] = v / pointCauses[c]
-			}
-		}
-	}
-	return s
+// A side is the requests of one report, by block.
+type side struct {
+	blocks []sideBlock
+	bounds []int64 // upper bounds of all buckets, in order
+	counts []int64 // requests in each bucket
+	n      float64 // requests
+	mean   float64
+	lags   int
+	// within is the variance of single requests.
+	within float64
+}
+
+type sideBlock struct {
+	count, total float64
+	buckets      []bucketCount
+	causes       map[report.CauseName]int64
 }
 
 type bucketCount struct {
@@ -132,73 +64,217 @@ type bucketCount struct {
 	n      int64
 }
 
-// histogramColumns returns the upper bounds of all buckets in order, and each block's counts by index into them.
-func histogramColumns(blocks []*report.Block) ([]int64, [][]bucketCount) {
+// hasInterval reports whether a group has enough requests and blocks for an interval.
+func hasInterval(g *report.Group) bool {
+	filled, n := 0, 0
+	for i := range g.Blocks {
+		if c := g.Blocks[i].Count; c > 0 {
+			filled++
+			n += c
+		}
+	}
+	return filled >= minBlocks && n >= minCount
+}
+
+// sideOf returns the side of a group; nil if it has too few requests or blocks.
+func sideOf(g *report.Group) *side {
+	if !hasInterval(g) {
+		return nil
+	}
+	s := &side{}
 	index := map[int64]int{}
-	var bounds []int64
-	for _, b := range blocks {
+	last := int64(-1)
+	for i := range g.Blocks {
+		b := &g.Blocks[i]
+		if b.Count <= 0 {
+			continue
+		}
+		// A report has no blocks without requests, but they are part of the time.
+		if last >= 0 && b.DurationNS > 0 && b.StartNS > last {
+			for range min((b.StartNS-last)/b.DurationNS, maxGap) {
+				s.blocks = append(s.blocks, sideBlock{})
+			}
+		}
+		last = b.StartNS + b.DurationNS
+		s.n += float64(b.Count)
+		s.mean += float64(b.TotalNS)
+		s.blocks = append(s.blocks, sideBlock{count: float64(b.Count), total: float64(b.TotalNS), causes: b.Causes})
 		for _, p := range b.Histogram {
 			if _, ok := index[p[0]]; !ok {
 				index[p[0]] = 0
-				bounds = append(bounds, p[0])
+				s.bounds = append(s.bounds, p[0])
 			}
 		}
 	}
-	slices.Sort(bounds)
-	for i, hi := range bounds {
-		index[hi] = i
+	s.mean /= s.n
+	slices.Sort(s.bounds)
+	for i, upper := range s.bounds {
+		index[upper] = i
 	}
-	counts := make([][]bucketCount, len(blocks))
-	for i, b := range blocks {
-		for _, p := range b.Histogram {
-			counts[i] = append(counts[i], bucketCount{index[p[0]], p[1]})
+	s.counts = make([]int64, len(s.bounds))
+	k := 0
+	for i := range s.blocks {
+		if s.blocks[i].count == 0 {
+			continue
 		}
+		for g.Blocks[k].Count <= 0 {
+			k++
+		}
+		for _, p := range g.Blocks[k].Histogram {
+			s.counts[index[p[0]]] += p[1]
+			s.blocks[i].buckets = append(s.blocks[i].buckets, bucketCount{index[p[0]], p[1]})
+		}
+		k++
 	}
-	return bounds, counts
+	for i, c := range s.counts {
+		distance := float64(s.bounds[i]) - bucketWidth(s.bounds[i])/2 - s.mean
+		s.within += float64(c) * distance * distance / s.n
+	}
+	s.lags = int(math.Ceil(lagFactor * math.Sqrt(float64(len(s.blocks)))))
+	return s
 }
 
-func causeColumns(blocks []*report.Block) ([]report.CauseName, [][]int64) {
-	isListed := map[report.CauseName]bool{}
-	var names []report.CauseName
-	for _, b := range blocks {
-		for c := range b.Causes {
-			if !isListed[c] {
-				isListed[c] = true
-				names = append(names, c)
-			}
-		}
+const (
+	// maxGap bounds the blocks without requests between two others, which come from numbers of a file.
+	maxGap = 256
+	// lagFactor times the cube root of the number of blocks is the number of lags: a second of a recording of 10 s.
+	lagFactor = 1.3
+)
+
+// variance returns the variance per request of a mean over the side, from the sum's deviations by block. minPart is the smallest part
+// of the blocks' own variance to which their covariances can reduce it.
+func (s *side) variance(minPart float64, deviation func(b *sideBlock) float64) float64 {
+	z := make([]float64, len(s.blocks))
+	for i := range s.blocks {
+		z[i] = deviation(&s.blocks[i])
 	}
-	slices.Sort(names)
-	sums := make([][]int64, len(blocks))
-	for i, b := range blocks {
-		sums[i] = make([]int64, len(names))
-		for k, c := range names {
-			sums[i][k] = b.Causes[c]
+	covariance := func(lag int) (sum float64) {
+		for i := lag; i < len(z); i++ {
+			sum += z[i] * z[i-lag]
 		}
+		return sum
 	}
-	return names, sums
+	own := covariance(0)
+	total := own
+	for lag := 1; lag <= min(s.lags, len(z)-1); lag++ {
+		total += 2 * (1 - float64(lag)/float64(s.lags+1)) * covariance(lag)
+	}
+	// The deviations are from the side's own mean, which makes this smaller than it is: by the sum of all weights, for independent
+	// blocks.
+	n, window := float64(len(z)), float64(min(s.lags, len(z)-1)+1)
+	total *= n / (n - window + (window*window-1)/(3*n))
+	return max(total, minPart*own*n/(n-1)) / s.n
 }
 
-// quantile interpolates within the bucket that contains the rank, so that the result changes continuously with the counts.
+// minVariancePart is the smallest part of the blocks' own variance to which regular events, such as those of a timer, reduce that of a
+// sum.
+const minVariancePart = 0.25
+
+// above returns the share of requests that are slower than a threshold, within a bucket by interpolation, and its variance per
+// request.
+func (s *side) above(threshold float64) (share, variance float64) {
+	parts := make([]float64, len(s.bounds))
+	for i, upper := range s.bounds {
+		parts[i] = max(0, min(1, (float64(upper)-threshold)/bucketWidth(upper)))
+		share += parts[i] * float64(s.counts[i]) / s.n
+	}
+	return share, s.variance(minVariancePart, func(b *sideBlock) float64 {
+		sum := -share * b.count
+		for _, c := range b.buckets {
+			sum += parts[c.bucket] * float64(c.n)
+		}
+		return sum
+	})
+}
+
+// A sidePair is two sides that are compared.
+type sidePair struct {
+	old, new *side
+	factor   float64 // Student's
+}
+
+// pairOf returns the pair of two groups; nil if one has too few requests or blocks. alpha is the probability that an interval does
+// not contain the true difference.
+func pairOf(old, new *report.Group, alpha float64) *sidePair {
+	p := &sidePair{old: sideOf(old), new: sideOf(new)}
+	if p.old == nil || p.new == nil {
+		return nil
+	}
+	p.factor = p.studentFactor(alpha)
+	return p
+}
+
+func (p *sidePair) studentFactor(alpha float64) float64 {
+	df := 0.0
+	for _, s := range []*side{p.old, p.new} {
+		df += min(1.5*float64(len(s.blocks))/float64(s.lags+1), float64(len(s.blocks)-1))
+	}
+	return studentQuantile(1-alpha/2, max(1, int(df)))
+}
+
+// pooledVariance returns the variance per request of both sides, if both are of one process with at least the variance within.
+func (p *sidePair) pooledVariance(oldVariance, newVariance, within float64) float64 {
+	return max((p.old.n*oldVariance+p.new.n*newVariance)/(p.old.n+p.new.n), within)
+}
+
+// meanInterval returns the bounds of the difference of the means.
+func (p *sidePair) meanInterval(delta float64) (low, high float64) {
+	deviation := func(s *side) func(*sideBlock) float64 {
+		return func(b *sideBlock) float64 { return b.total - s.mean*b.count }
+	}
+	a, b := p.old.n, p.new.n
+	within := (a*p.old.within + b*p.new.within) / (a + b)
+	distance := p.factor * math.Sqrt(p.pooledVariance(p.old.variance(minVariancePart, deviation(p.old)), p.new.variance(minVariancePart, deviation(p.new)), within)*(1/a+1/b))
+	return clip(delta-distance, delta+distance, p.old.mean, p.new.mean)
+}
+
+// clip bounds a difference of two latencies: neither is negative.
+func clip(low, high, old, new float64) (float64, float64) {
+	return max(low, min(-old, new-old)), min(high, max(new, new-old))
+}
+
+// percentileInterval returns the bounds of the difference of a percentile, the quantile q.
+func (p *sidePair) percentileInterval(q float64, oldNS, newNS int64) (low, high float64) {
+	a, b := p.old.n, p.new.n
+	old, new := float64(max(1, oldNS)), float64(max(1, newNS))
+	middle := math.Sqrt(old * new)
+	oldShare, oldVariance := p.old.above(middle)
+	newShare, newVariance := p.new.above(middle)
+	all := (a*oldShare + b*newShare) / (a + b)
+	differs := math.Abs(oldShare-newShare) > p.factor*math.Sqrt(p.pooledVariance(oldVariance, newVariance, all*(1-all))*(1/a+1/b))
+
+	_, oldVariance = p.old.above(old)
+	_, newVariance = p.new.above(new)
+	distance := p.factor * math.Sqrt(p.pooledVariance(oldVariance, newVariance, q*(1-q)))
+	oldLow, oldHigh := p.old.between(q, distance/math.Sqrt(a), old)
+	newLow, newHigh := p.new.between(q, distance/math.Sqrt(b), new)
+	low = new - old - math.Hypot(new-newLow, oldHigh-old)
+	high = new - old + math.Hypot(newHigh-new, old-oldLow)
+	if !differs {
+		low, high = min(low, 0), max(high, 0)
+	}
+	return clip(low, high, old, new)
+}
+
+// between returns the latencies between which the quantile q of a side is, if the share below it is known to within distance.
+func (s *side) between(q, distance, ns float64) (low, high float64) {
+	return min(ns, quantile(s.bounds, s.counts, q-distance)), max(ns, quantile(s.bounds, s.counts, q+distance))
+}
+
+// quantile interpolates within the bucket that contains the rank.
 func quantile(bounds, counts []int64, q float64) float64 {
 	var n int64
 	for _, c := range counts {
 		n += c
 	}
-	if n == 0 {
-		return 0
-	}
-	rank, count := q*float64(n), 0.0
-	last := 0.0
+	rank, count, last := max(0, min(q, 1))*float64(n), 0.0, 0.0
 	for i, c := range counts {
 		if c == 0 {
 			continue
 		}
-		hi := float64(bounds[i])
-		lo := hi - bucketWidth(bounds[i])
-		last = hi
+		last = float64(bounds[i])
 		if count+float64(c) >= rank {
-			return lo + (hi-lo)*(rank-count)/float64(c)
+			return last - bucketWidth(bounds[i])*(1-(rank-count)/float64(c))
 		}
 		count += float64(c)
 	}
@@ -211,48 +287,6 @@ func bucketWidth(upper int64) float64 {
 		return 1
 	}
 	return float64(int64(1) << (bits.Len64(uint64(upper-1)) - 6))
-}
-
-// seedOf computes a seed from the contents of the blocks.
-func seedOf(blocks []*report.Block) uint64 {
-	h := fnv.New64a()
-	var buf [8]byte
-	write := func(v int64) {
-		binary.LittleEndian.PutUint64(buf[:], uint64(v))
-		h.Write(buf[:])
-	}
-	for _, b := range blocks {
-		write(b.StartNS)
-		write(int64(b.Count))
-		write(b.TotalNS)
-		for _, p := range b.Histogram {
-			write(p[0])
-			write(p[1])
-		}
-	}
-	return h.Sum64()
-}
-
-// differences returns b-a, element by element, in order.
-func differences(a, b []float64) []float64 {
-	out := make([]float64, len(a))
-	for i := range a {
-		out[i] = b[i] - a[i]
-	}
-	slices.Sort(out)
-	return out
-}
-
-// interval returns the bounds of a difference, from the sorted deviations of its resamples. alpha is the probability that the
-// bounds do not contain the true difference.
-func interval(delta float64, deviations []float64, df int, alpha float64) (low, high float64) {
-	// The same number of deviations is outside on both sides, so that exchanging the sides only changes the signs.
-	k := int((1 - Confidence) / 2 * float64(len(deviations)))
-	z := math.Sqrt2 * math.Erfinv(Confidence)
-	factor := studentQuantile(1-alpha/2, df) / z * math.Sqrt(float64(df+1)/float64(df))
-	below := max(0, -deviations[k]) * factor
-	above := max(0, deviations[len(deviations)-1-k]) * factor
-	return delta - below, delta + above
 }
 
 // studentQuantile returns the p-quantile, p > 0.5, of Student's t with df > 0 degrees of freedom, by bisection of the
@@ -303,21 +337,21 @@ func studentCDF(t float64, df int) float64 {
 //
 // minChange is the smallest change, in ns per request, of a row with an interval. The bounds of these rows hold together
 // (Bonferroni).
-func setRowIntervals(rows []Row, oldBand, newBand *report.Band, a, b *resampledStats, df int, minChange float64) {
+func (p *sidePair) setRowIntervals(rows []Row, oldBand, newBand *report.Band, alpha, minChange float64) {
 	examined := 0
 	for i := range rows {
 		if math.Abs(float64(rows[i].DeltaNS)) > minChange {
 			examined++
 		}
 	}
+	factor := p.studentFactor(alpha / float64(max(examined, 1)))
 	for i := range rows {
 		r := &rows[i]
 		if math.Abs(float64(r.DeltaNS)) <= minChange {
 			continue
 		}
-		x := a.rowDeviations(r, r.OldSite, r.OldNS, oldBand)
-		y := b.rowDeviations(r, r.NewSite, r.NewNS, newBand)
-		low, high := interval(float64(r.DeltaNS), differences(x, y), df, (1-Confidence)/float64(examined))
+		distance := factor * math.Hypot(p.old.rowError(r, r.OldSite, r.OldNS, oldBand), p.new.rowError(r, r.NewSite, r.NewNS, newBand))
+		low, high := float64(r.DeltaNS)-distance, float64(r.DeltaNS)+distance
 		// If a list was capped, a missing row may be in its row "other".
 		if r.OldNS == 0 {
 			low -= maxHiddenTime(oldBand)
@@ -330,34 +364,25 @@ func setRowIntervals(rows []Row, oldBand, newBand *report.Band, a, b *resampledS
 	}
 }
 
-// rowDeviations returns the deviations of one row's time per request.
-func (s *resampledStats) rowDeviations(r *Row, site *report.Site, ns int64, band *report.Band) []float64 {
-	out := make([]float64, resamples)
+// rowError returns the standard error of one row's time per request.
+func (s *side) rowError(r *Row, site *report.Site, ns int64, band *report.Band) float64 {
 	if ns == 0 {
-		return out
+		return 0
 	}
-	ratios := s.causes[r.Cause]
-	found := band.Find(r.Cause, r.Kind, site)
 	spread := 0.0
-	if found != nil && band.Count > 0 {
-		hit := max(found.Requests, 1)
-		spread = math.Sqrt(max(0, 1-float64(hit)/float64(band.Count)) / float64(hit))
+	if found := band.Find(r.Cause, r.Kind, site); found != nil && band.Count > 0 {
+		hit := float64(max(found.Requests, 1))
+		spread = max(0, 1-hit/float64(band.Count)) / hit
 	}
-	h := fnv.New64a()
-	h.Write([]byte(string(r.Cause) + "\x00" + r.Kind))
-	if site != nil {
-		h.Write([]byte("\x00" + site.Func))
-		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(site.Line)))
+	total := 0.0
+	for i := range s.blocks {
+		total += float64(s.blocks[i].causes[r.Cause])
 	}
-	rng := rand.New(rand.NewPCG(s.seed, h.Sum64()))
-	for k := range out {
-		ratio := 1.0
-		if ratios != nil { // blocks do not have the row "other"
-			ratio = ratios[k]
-		}
-		out[k] = float64(ns) * (ratio*(1+spread*rng.NormFloat64()) - 1)
+	if total > 0 { // blocks do not have the row "other"
+		variance := s.variance(1, func(b *sideBlock) float64 { return float64(b.causes[r.Cause]) - total/s.n*b.count })
+		spread += variance * s.n / (total * total)
 	}
-	return out
+	return float64(ns) * math.Sqrt(spread)
 }
 
 // maxHiddenTime returns the largest time per request that a row can have that a capped list leaves out.

@@ -12,6 +12,9 @@ import (
 // differences is Confidence.
 const runsConfidence = 0.95
 
+// resamples is the number of resamples of a bootstrap.
+const resamples = 1000
+
 // An Interval is a number with its bounds, null if there are too few runs.
 type Interval struct {
 	Est  float64  `json:"est"`
@@ -32,7 +35,7 @@ const (
 // RunsInterval estimates the mean number of runs, with a 95 % interval. Each run started a new process, so runs are
 // independent and the bootstrap draws single ones, not blocks. With few runs, the resamples have few different values. So not
 // their percentiles are used, but their standard error, times Student's quantile, and times sqrt(n/(n-1)) because drawing from
-// n values makes it too small (as in interval).
+// n values makes it too small (Hesterberg, What Teachers Should Know about the Bootstrap, 2015, section 4.1).
 func RunsInterval(values []float64, scale Scale) Interval {
 	x, back := toScale(scale, values)
 	if len(x[0]) == 0 {

@@ -25,7 +25,7 @@ func TestSamePlace(t *testing.T) {
 		{withoutSite, withoutSite, true}, {withoutSite, site("f", ""), false}, {site("f", ""), withoutSite, false}, {site("f", ""), site("f", ""), true}, {site("f", ""), site("g", ""), false},
 		{site("f", "a"), site("f", ""), true}, {site("f", ""), site("f", "a"), true}, {site("f", "a"), site("g", ""), false}, {site("f", "a"), site("g", "a"), true}, {site("f", "a"), site("f", "b"), false}, {site("f", "a"), withoutSite, false}, {withoutSite, site("f", "a"), false},
 	} {
-		if got := isSamePlace(c.a, c.b); got != c.want {
+		if got := c.a.SamePlace(c.b); got != c.want {
 			t.Errorf("%+v and %+v: %v", c.a.Site, c.b.Site, got)
 		}
 	}

@@ -135,7 +135,7 @@ func judgePromise(f *report.Finding, before, after *report.Report, diff *compare
 func isStillFound(f *report.Finding, group string, after *report.Report) bool {
 	for i := range after.Findings {
 		g := &after.Findings[i]
-		if g.Code == f.Code && isSamePlace(g, f) && 2*g.Share >= f.Share && (g.Group == f.Group || groupName(after, g.Group) == group) {
+		if g.Code == f.Code && g.SamePlace(f) && 2*g.Share >= f.Share && (g.Group == f.Group || groupName(after, g.Group) == group) {
 			return true
 		}
 	}
@@ -155,14 +155,6 @@ func siteOf(f *report.Finding) string {
 		return ""
 	}
 	return f.Site.OwnLine().Func
-}
-
-// isSamePlace reports whether two findings have the same function and, if both reports have callers, the same caller.
-func isSamePlace(a, b *report.Finding) bool {
-	if a.Site == nil || b.Site == nil || a.Site.CalledFrom == nil || b.Site.CalledFrom == nil {
-		return a.Site.LineKey().Func == b.Site.LineKey().Func
-	}
-	return siteOf(a) == siteOf(b)
 }
 
 func startOf(r *report.Report) string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/internal/judge/compare"
@@ -50,17 +51,19 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	for _, note := range d.Warnings {
 		p.wrapText("note  ", note.Text)
 	}
-	var unchanged, unknown []string
+	var unchanged, unknown, moved []string
 	shown, hiddenGroups := 0, 0
-	for i := range d.Groups {
-		g := &d.Groups[i]
+	for i, g := range d.Populations() {
+		isServer := i < len(d.Servers)
 		switch {
-		case !g.Changed && !opts.Full:
+		case g.Moved && !opts.Full:
+			moved = append(moved, fmt.Sprintf("%s (%d → %d requests)", groupName(g.Kind, g.Name, opts.Width), g.OldCount, g.NewCount))
+		case !g.Changed && (!opts.Full || isServer):
 			list := &unchanged
 			if g.Mean.Low == nil {
 				list = &unknown
 			}
-			text := groupName(g.Kind, g.Name, opts.Width)
+			text := populationName(g, isServer, opts.Width)
 			if len(*list) < screenValues {
 				text += latencyValues(g)
 			}
@@ -69,12 +72,16 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 			hiddenGroups++
 		default:
 			shown++
-			p.writeGroup(g, d.Confidence, shown == 1)
+			p.writeGroup(g, isServer, shown == 1)
 		}
 	}
 	if hiddenGroups > 0 {
 		p.line("")
 		p.wrapText("", fmt.Sprintf("%s changed as well: --full shows all groups.", words.Count(hiddenGroups, "group", "groups")))
+	}
+	if len(moved) > 0 {
+		p.line("")
+		p.wrapText("", "Not compared, because requests moved between them (a request shows its handler only if it waits): "+listNames(moved)+".")
 	}
 	if len(d.Appeared)+len(d.Vanished) > 0 {
 		p.line("")
@@ -93,12 +100,22 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 		p.line("")
 		p.wrapText("", fmt.Sprintf("Too few requests to judge %s: %s. Record for longer, 10 s or more.", words.Count(len(unknown), "group", "groups"), listNames(unknown)))
 	}
+	p.writeFindings("Findings that are new", d.NewFindings)
+	p.writeFindings("Findings that are gone", d.GoneFindings)
 	return p.out.Flush()
 }
 
 // groupName returns a group's name as in other views: functions without their directories, routes unchanged.
 func groupName(kind report.Kind, group string, room int) string {
 	return names.GroupName(&report.Group{Kind: kind, Name: group}, room)
+}
+
+// populationName returns the name of a group, or of all requests of a server.
+func populationName(g *compare.Group, isServer bool, room int) string {
+	if isServer {
+		return termtext.Middle(g.Name, room)
+	}
+	return groupName(g.Kind, g.Name, room)
 }
 
 // latencyValues returns a group's latencies before and after, in parentheses. They are useful also if they did not change.
@@ -177,20 +194,37 @@ func (p *page) writeRefs(head string, list []compare.GroupRef) {
 	}
 }
 
+// writeFindings writes the findings that only one of the recordings has.
+func (p *page) writeFindings(head string, list []compare.FindingRef) {
+	if len(list) == 0 {
+		return
+	}
+	p.line("")
+	p.line(head + ":")
+	for i := range list {
+		f := &list[i]
+		if i == screenNames && !p.opts.Full {
+			p.line(fmt.Sprintf("  and %d more: --full shows all", len(list)-i))
+			return
+		}
+		p.wrapText("  "+termtext.Pad(termtext.Head(f.Severity, 6), 8)+termtext.Head(string(f.Code), 6)+"  ", f.Title)
+	}
+}
+
 const (
 	valueColumn  = 9
 	changeColumn = 10
 )
 
-func (p *page) writeGroup(g *compare.Group, confidence float64, first bool) {
+func (p *page) writeGroup(g *compare.Group, isServer, first bool) {
 	p.line("")
 	room := p.opts.Width - 40
-	p.line(p.paint(termtext.Bold, termtext.Middle(groupName(g.Kind, g.Name, room), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
+	p.line(p.paint(termtext.Bold, termtext.Middle(populationName(g, isServer, room), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
 	if g.OldOpen != g.NewOpen {
 		p.line(fmt.Sprintf("  still running at the end of the trace: %d → %d", g.OldOpen, g.NewOpen))
 	}
 	p.line("  " + termtext.Pad("", 4) + termtext.PadLeft("old", valueColumn) + termtext.PadLeft("new", valueColumn) + termtext.PadLeft("change", changeColumn) +
-		fmt.Sprintf("  %.0f%% interval of the change", 100*confidence))
+		"  " + confidenceText(g.Confidence) + " interval of the change")
 	for _, l := range g.Numbers() {
 		if l.Old == nil && l.New == nil {
 			continue
@@ -211,6 +245,14 @@ func (p *page) writeGroup(g *compare.Group, confidence float64, first bool) {
 		}
 		p.line(s)
 	}
+	if slices.ContainsFunc(g.Members, func(m compare.Member) bool { return m.Moved }) {
+		var texts []string
+		for i := range g.Members {
+			m := &g.Members[i]
+			texts = append(texts, fmt.Sprintf("%s %d → %d", groupName(g.Kind, m.Name, room), m.OldCount, m.NewCount))
+		}
+		p.wrapText("  its requests by group  ", listNames(texts))
+	}
 	if g.Mean.Delta != nil {
 		limit := otherRows
 		if first {
@@ -223,6 +265,11 @@ func (p *page) writeGroup(g *compare.Group, confidence float64, first bool) {
 	}
 }
 
+// confidenceText returns a confidence in percent, with a digit after the point if it needs one.
+func confidenceText(confidence float64) string {
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*confidence), ".0") + "%"
+}
+
 // writeRows writes the rows of which a change consists. If there is evidence of the change, it shows rows with a large part of
 // it even without evidence for the single row.
 func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence bool, isSignificant func(*compare.Row) bool) {
@@ -230,11 +277,15 @@ func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence
 	for i := range rows {
 		totalDelta += float64(rows[i].DeltaNS)
 	}
+	// A row that is most of a change with evidence needs none of its own.
+	hasEvidence := func(r *compare.Row) bool {
+		return isSignificant(r) || evidence && float64(r.DeltaNS)*totalDelta > 0 && 2*math.Abs(float64(r.DeltaNS)) > math.Abs(totalDelta)
+	}
 	var shown []*compare.Row
 	for i := range rows {
 		r := &rows[i]
 		part := math.Abs(float64(r.DeltaNS)) / math.Abs(totalDelta)
-		if p.opts.Full || len(shown) < limit && (isSignificant(r) && part >= minRowPart || evidence && part >= largePart) {
+		if p.opts.Full || len(shown) < limit && (hasEvidence(r) && part >= minRowPart || evidence && part >= largePart) {
 			shown = append(shown, r)
 		}
 	}
@@ -245,7 +296,7 @@ func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence
 	room := p.opts.Width - 4 - changeColumn - 2 - 11 - 2*valueColumn - 4
 	for _, r := range shown {
 		change := noEvidence
-		if isSignificant(r) {
+		if hasEvidence(r) {
 			change = signedDuration(r.DeltaNS)
 		}
 		place := names.SiteText(r.Site(), room)
@@ -258,9 +309,9 @@ func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence
 			place = "place unknown"
 		}
 		delta := r.DeltaNS
-		p.line("  " + p.colourChange(termtext.PadLeft(change, changeColumn), isSignificant(r), &delta) + "  " + termtext.Pad(termtext.Head(r.Cause, 10), 11) +
+		p.line("  " + p.colourChange(termtext.PadLeft(change, changeColumn), hasEvidence(r), &delta) + "  " + termtext.Pad(termtext.Head(r.Cause, 10), 11) +
 			termtext.Pad(place, room) + termtext.PadLeft(words.Duration(r.OldNS), valueColumn) + " →" + termtext.PadLeft(words.Duration(r.NewNS), valueColumn))
-		if n := len(r.Via); n > 0 && isSignificant(r) {
+		if n := len(r.Via); n > 0 && hasEvidence(r) {
 			const lead = 4 + changeColumn + 11
 			p.line("  " + termtext.Pad("", lead-2) + termtext.Head("via "+string(r.Via[n-1].Wait)+" "+names.SiteText(r.Via[n-1].Site, room), p.opts.Width-lead))
 		}

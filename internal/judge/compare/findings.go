@@ -1,0 +1,43 @@
+package compare
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/report"
+)
+
+// A FindingRef is a finding that only one of the reports has.
+type FindingRef struct {
+	ID       string          `json:"id"`
+	Code     report.RuleCode `json:"code"`
+	Severity report.Severity `json:"severity"`
+	Title    string          `json:"title"`
+	Group    string          `json:"group"` // its name
+	Share    float64         `json:"share"`
+}
+
+// findingChanges returns the findings above info that only one of two reports has. A finding at the same place is the same one, also
+// if its requests are now in another group.
+func findingChanges(old, new *report.Report) (appeared, gone []FindingRef) {
+	return onlyIn(new, old), onlyIn(old, new)
+}
+
+func onlyIn(r, other *report.Report) []FindingRef {
+	list := []FindingRef{}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if f.Ignored != "" || f.Severity == report.SeverityInfo || slices.ContainsFunc(other.Findings, func(o report.Finding) bool { return o.SameFault(f) }) {
+			continue
+		}
+		name := f.Group
+		if g := r.Group(f.Group); g != nil {
+			name = g.Name
+		}
+		list = append(list, FindingRef{f.ID, f.Code, f.Severity, f.Title, name, f.Share})
+	}
+	slices.SortStableFunc(list, func(a, b FindingRef) int {
+		return cmp.Compare(slices.Index(report.Severities(), a.Severity), slices.Index(report.Severities(), b.Severity))
+	})
+	return list
+}
