@@ -42,12 +42,23 @@ func newDiff(s *streams) *cobra.Command {
 				return err
 			}
 			d := compare.Reports(old, new)
+			if e.group != "" {
+				d.Servers = []compare.Group{} // only some groups were read
+			}
 			if e.pageFile != "" {
 				opts := html.Options{Version: readBuild().Version, Before: old, Judged: true, Editor: e.editor}
 				for i := range d.Groups {
 					if d.Groups[i].Changed {
 						opts.Changed = append(opts.Changed, d.Groups[i].ID)
 					}
+					if d.Groups[i].Moved {
+						opts.Moved = append(opts.Moved, d.Groups[i].ID)
+					}
+				}
+				for i := range d.Servers {
+					s := &d.Servers[i]
+					before, after := s.Latencies()
+					opts.Servers = append(opts.Servers, html.Server{Name: s.Name, OldCount: s.OldCount, NewCount: s.NewCount, Old: before, New: after, Changed: s.Changed})
 				}
 				if err := atomicfile.WriteTo(e.pageFile, func(w io.Writer) error { return html.Write(w, new, opts) }); err != nil {
 					return err

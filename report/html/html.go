@@ -41,6 +41,10 @@ type Options struct {
 	// by the evidence of both recordings.
 	Judged  bool
 	Changed []string
+	// Servers are comparisons of all requests of a server, for the page's table before those of groups. Moved lists the groups of r, by
+	// their ids, that are not compared because requests moved between them.
+	Servers []Server
+	Moved   []string
 	// Live adds the parts for which the page asks a server: the page of "whylate
 	// view". It sends requests to its own origin only.
 	Live bool
@@ -50,6 +54,16 @@ type Options struct {
 	// Recording, on a live page that may ask for a new recording, is the number
 	// of this one.
 	Recording int
+}
+
+// A Server is all requests of a server, before and after.
+type Server struct {
+	Name     string         `json:"name"`
+	OldCount int            `json:"old_count"`
+	NewCount int            `json:"new_count"`
+	Old      report.Latency `json:"old"`
+	New      report.Latency `json:"new"`
+	Changed  bool           `json:"changed"`
 }
 
 // A rule is the documentation of a finding's code on the page.
@@ -102,7 +116,7 @@ type removedFinding struct {
 }
 
 // comparison returns the data of the earlier report, nil if there is none. Groups
-// and findings of the two reports with equal ids correspond.
+// of the two reports with equal ids correspond, and findings of one fault.
 func (o *Options) comparison(r *report.Report) any {
 	before := o.Before
 	if before == nil {
@@ -119,7 +133,7 @@ func (o *Options) comparison(r *report.Report) any {
 	}
 	added, common, removed := []string{}, []string{}, []removedFinding{}
 	for i := range r.Findings {
-		if slices.ContainsFunc(before.Findings, func(f report.Finding) bool { return f.ID == r.Findings[i].ID }) {
+		if slices.ContainsFunc(before.Findings, func(f report.Finding) bool { return f.SameFault(&r.Findings[i]) }) {
 			common = append(common, r.Findings[i].ID)
 		} else {
 			added = append(added, r.Findings[i].ID)
@@ -127,7 +141,7 @@ func (o *Options) comparison(r *report.Report) any {
 	}
 	for i := range before.Findings {
 		f := &before.Findings[i]
-		if slices.ContainsFunc(r.Findings, func(n report.Finding) bool { return n.ID == f.ID }) {
+		if slices.ContainsFunc(r.Findings, func(n report.Finding) bool { return n.SameFault(f) }) {
 			continue
 		}
 		name := f.Group
@@ -140,7 +154,7 @@ func (o *Options) comparison(r *report.Report) any {
 	}
 	return map[string]any{
 		"name": strings.ToValidUTF8(before.Input.Name, "\ufffd"), "groups": groups, "vanished": vanished,
-		"came": added, "stayed": common, "went": removed, "judged": o.Judged, "changed": append([]string{}, o.Changed...),
+		"came": added, "stayed": common, "went": removed, "judged": o.Judged, "changed": append([]string{}, o.Changed...), "servers": append([]Server{}, o.Servers...), "moved": append([]string{}, o.Moved...),
 	}
 }
 

@@ -212,8 +212,7 @@ func (n *Notifier) compareVersion(ctx context.Context, now time.Time, firstCheck
 	}
 	regression := Regression{Service: version.Service, Environment: version.Environment, Version: version.Version, PreviousVersion: previous.Version,
 		URL: n.pageURL("/compare", "service", version.Service, "environment", version.Environment, "old", previous.Version, "new", version.Version)}
-	for i := range diff.Groups {
-		g := &diff.Groups[i]
+	for _, g := range diff.Populations() {
 		if !isSlower(&g.P50) && !isSlower(&g.P99) {
 			continue
 		}

@@ -287,3 +287,50 @@ func TestOnlyOneSide(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// server returns a report of a server with two groups of requests, of which one shows no handler.
+func server(named, unseen int, namedNS, unseenNS int64) *report.Report {
+	group := func(id string, count int, ns int64) report.Group {
+		return report.Group{
+			ID: id, Name: id, Named: id != "unseen", Kind: report.KindHTTP1, Count: count, TotalNS: int64(count) * ns, Histogram: [][2]int64{{ns, int64(count)}},
+			LatencyNS: report.Latency{Mean: &ns, P50: &ns, P90: &ns, P99: &ns, Max: &ns},
+			Bands:     []report.Band{{Band: report.BandAll, Count: count, Causes: []report.Cause{{Cause: report.CauseSleep, TotalNS: int64(count) * ns, Share: 1}}}},
+		}
+	}
+	return &report.Report{Groups: []report.Group{group("main.document", named, namedNS), group("unseen", unseen, unseenNS)}}
+}
+
+// TestAllRequests: a limit also concerns all requests of a server, whose percentiles no group shows, and can name them.
+func TestAllRequests(t *testing.T) {
+	rep := server(300, 700, 100<<20, 1<<20)
+	check := func(budget string) []string {
+		var groups []string
+		for _, v := range Check(rep, Rules{Limits: must.Have(Parse(budget))(t)}).Violations {
+			groups = append(groups, v.Group)
+		}
+		return groups
+	}
+	for budget, want := range map[string][]string{
+		"group=all HTTP/1 requests,p90=50ms": {"all HTTP/1 requests"}, "group=all HTTP/1 requests,p50=50ms": nil, "group=all-http1,mean=20ms": {"all HTTP/1 requests"},
+		"p90=50ms": {"main.document", "all HTTP/1 requests"}, "group=all HTTP/1 requests,sleep=90%": {"all HTTP/1 requests"},
+		"group=all HTTP/1 requests,p99-max:sleep=90%": {""},
+	} {
+		if got := check(budget); !slices.Equal(got, want) && !(want != nil && want[0] == "" && len(got) == 1) {
+			t.Errorf("%s: violations of %q, want %q", budget, got, want)
+		}
+	}
+}
+
+// TestMovedGroups: a group that lost requests to another one of its server is no violation of a baseline; all requests are compared.
+func TestMovedGroups(t *testing.T) {
+	r := Check(server(5, 995, 100<<20, 2<<20), Rules{Baseline: server(300, 700, 100<<20, 1<<20)})
+	moved := 0
+	for _, n := range r.Notes {
+		if n.Code == "moved" {
+			moved++
+		}
+	}
+	if moved != 2 || len(r.Violations) > 0 {
+		t.Errorf("%d notes: %+v, violations %+v", moved, r.Notes, r.Violations)
+	}
+}

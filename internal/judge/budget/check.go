@@ -116,8 +116,13 @@ func stableID(parts ...string) string {
 func (r *Result) checkLimit(rep *report.Report, l *Limit) {
 	found, judged := false, false
 	var unknown []Violation
-	for i := range rep.Groups {
-		g := &rep.Groups[i]
+	groups := rep.Groups
+	if l.Stat != "" || l.Band == report.BandAll {
+		// What clients see does not depend on which requests show their handler.
+		groups = slices.Concat(groups, compare.AllRequests(rep))
+	}
+	for i := range groups {
+		g := &groups[i]
 		if l.Group != "" && l.Group != g.ID && l.Group != g.Name && l.Group != words.FuncName(g.Name) {
 			continue
 		}
@@ -286,8 +291,11 @@ func (r *Result) findingViolation(rep *report.Report, f *report.Finding, kind st
 func (r *Result) checkBaseline(base, rep *report.Report, tolerance float64) {
 	d := compare.Reports(base, rep)
 	r.Notes = append(r.Notes, d.Warnings...)
-	for i := range d.Groups {
-		g := &d.Groups[i]
+	for _, g := range d.Populations() {
+		if g.Moved {
+			r.addNote("moved", movedText(g))
+			continue
+		}
 		r.Checked++
 		r.checkGrowth(g, tolerance)
 	}
@@ -317,7 +325,7 @@ func (r *Result) checkGrowth(g *compare.Group, tolerance float64) {
 	first := grown[0]
 	v.Metric, v.Limit, v.Value = first.Name, new(float64(*first.Old)*(1+tolerance)), new(float64(*first.New))
 	rows := g.Causes
-	if first.Name == "p99" { // only the slowest requests are slower, so their causes explain it
+	if first.Name == "p99" && len(g.Tail) > 0 { // only the slowest requests are slower, so their causes explain it
 		rows = g.Tail
 	}
 	var largestRow *compare.Row

@@ -120,6 +120,10 @@ func appearedText(group string) string {
 	return words.FuncName(group) + " is not in the baseline: it was not compared"
 }
 
+func movedText(g *compare.Group) string {
+	return fmt.Sprintf("%s: not compared with the baseline, because requests moved to or from it (%d → %d): all requests of the server were compared", words.FuncName(g.Name), g.OldCount, g.NewCount)
+}
+
 func notComparedText(g *compare.Group, number string) string {
 	return fmt.Sprintf("%s: %s cannot be compared with the baseline: too few requests or intervals", words.FuncName(g.Name), number)
 }

@@ -124,6 +124,11 @@ func (g *Group) Numbers() []Number {
 	return []Number{{"mean", &g.Mean}, {"p50", &g.P50}, {"p90", &g.P90}, {"p99", &g.P99}}
 }
 
+// Latencies returns the latencies before and after.
+func (g *Group) Latencies() (old, new report.Latency) {
+	return report.Latency{Mean: g.Mean.Old, P50: g.P50.Old, P90: g.P90.Old, P99: g.P99.Old}, report.Latency{Mean: g.Mean.New, P50: g.P50.New, P90: g.P90.New, P99: g.P99.New}
+}
+
 // Ratio returns delta/old, 0 if it is unknown.
 func (c *Change) Ratio() float64 {
 	if c.Old == nil || c.Delta == nil || *c.Old == 0 {

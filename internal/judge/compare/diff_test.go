@@ -134,37 +134,6 @@ func TestMovedTime(t *testing.T) {
 	}
 }
 
-// TestFalseAlarms checks the confidence of intervals in a difficult case: load that comes and goes for a second at a time, so
-// that adjacent requests are similar. Two recordings of one service should differ in about one of a hundred pairs; intervals
-// that treat requests as independent would find differences in most.
-func TestFalseAlarms(t *testing.T) {
-	service := func(seed uint64) *report.Report {
-		rng := rand.New(rand.NewPCG(seed, 3))
-		busy := make([]float64, 11)
-		for i := range busy {
-			busy[i] = rng.ExpFloat64()
-		}
-		work := noisy(2e6)
-		return reportOf("r", load{"main.h", report.KindHTTP1, 10, 200, func(rng *rand.Rand, at float64) []spent {
-			return []spent{{"sched", "main.h", 1, int64(busy[int(at)] * 2e6 * rng.Float64())}, {"cpu", "main.h", 1, work(rng)}}
-		}}.group(seed))
-	}
-	pairs, alarms := 100, 0
-	if testing.Short() {
-		pairs = 20
-	}
-	for i := range pairs {
-		d := Reports(service(uint64(2*i)), service(uint64(2*i+1)))
-		if d.Groups[0].Mean.Evidence {
-			alarms++
-		}
-	}
-	t.Logf("%d of %d pairs of equal services differ", alarms, pairs)
-	if alarms > pairs*5/100 {
-		t.Errorf("%d of %d pairs of equal services differ", alarms, pairs)
-	}
-}
-
 func TestSmallChangeAmongNoise(t *testing.T) {
 	found := 0
 	for seed := range uint64(10) {

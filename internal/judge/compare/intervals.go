@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"sort"
 
 	"github.com/whylate/whylate/report"
 )
@@ -14,8 +15,8 @@ import (
 //
 // The variance of a sum over a recording is that of its blocks with their autocovariances up to a lag, in Bartlett's weights
 // (Newey and West, A simple, positive semi-definite, heteroskedasticity and autocorrelation consistent covariance matrix, 1987). It is
-// never smaller than for independent requests. The bounds use Student's distribution with the degrees of freedom of that estimate,
-// 3n/2l for n blocks and l lags (Priestley, Spectral analysis and time series, 1981, table 6.2).
+// never smaller than for independent requests. The bounds use Student's distribution, and each side has as many degrees of freedom as
+// there are separate intervals of that many blocks.
 //
 // A test asks whether both recordings can be of one process, so both sides have one variance, by their numbers of requests. This
 // protects against rare events: without it, one recording with three slow seconds and one without any would differ for certain,
@@ -24,9 +25,9 @@ import (
 // A percentile is compared by ranks, not by its distance: the test is whether the sides have different shares of requests above a
 // threshold that is, on the logarithmic scale, in the middle of both percentiles (the two-sample test of a quantile: Mood, On the
 // asymptotic efficiency of certain nonparametric two-sample tests, 1954). So very slow requests and distributions with two peaks need
-// no exception. The interval of one side's percentile is between two ranks (Woodruff, Confidence intervals for medians and other
-// position measures, 1952), that of the difference comes from those of both sides (Zou and Donner, Construction of confidence limits
-// about effect measures, 2008), and contains 0 if the test finds no difference.
+// no exception. The interval of one side's percentile is the latencies above which the share of requests can be that of the percentile
+// (Francisco and Fuller, Quantile estimation with a complex survey design, 1991), that of the difference comes from those of both
+// sides (Zou and Donner, Construction of confidence limits about effect measures, 2008), and contains 0 if the test finds no difference.
 const (
 	// Confidence is the confidence of one interval of a population, and of a RunsChange. It is not 95 %: a diff has several numbers for
 	// every population, and with one false alarm in twenty nearly every diff would have one.
@@ -207,7 +208,7 @@ func pairOf(old, new *report.Group, alpha float64) *sidePair {
 func (p *sidePair) studentFactor(alpha float64) float64 {
 	df := 0.0
 	for _, s := range []*side{p.old, p.new} {
-		df += min(1.5*float64(len(s.blocks))/float64(s.lags+1), float64(len(s.blocks)-1))
+		df += float64(len(s.blocks)) / float64(s.lags+1)
 	}
 	return studentQuantile(1-alpha/2, max(1, int(df)))
 }
@@ -243,11 +244,12 @@ func (p *sidePair) percentileInterval(q float64, oldNS, newNS int64) (low, high 
 	all := (a*oldShare + b*newShare) / (a + b)
 	differs := math.Abs(oldShare-newShare) > p.factor*math.Sqrt(p.pooledVariance(oldVariance, newVariance, all*(1-all))*(1/a+1/b))
 
+	// How much more the share varies than for independent requests is best known at the percentiles themselves, on both sides.
 	_, oldVariance = p.old.above(old)
 	_, newVariance = p.new.above(new)
-	distance := p.factor * math.Sqrt(p.pooledVariance(oldVariance, newVariance, q*(1-q)))
-	oldLow, oldHigh := p.old.between(q, distance/math.Sqrt(a), old)
-	newLow, newHigh := p.new.between(q, distance/math.Sqrt(b), new)
+	effect := p.pooledVariance(oldVariance, newVariance, q*(1-q)) / (q * (1 - q))
+	oldLow, oldHigh := p.old.percentileBounds(q, p.factor, effect, old)
+	newLow, newHigh := p.new.percentileBounds(q, p.factor, effect, new)
 	low = new - old - math.Hypot(new-newLow, oldHigh-old)
 	high = new - old + math.Hypot(newHigh-new, old-oldLow)
 	if !differs {
@@ -256,9 +258,25 @@ func (p *sidePair) percentileInterval(q float64, oldNS, newNS int64) (low, high 
 	return clip(low, high, old, new)
 }
 
-// between returns the latencies between which the quantile q of a side is, if the share below it is known to within distance.
-func (s *side) between(q, distance, ns float64) (low, high float64) {
-	return min(ns, quantile(s.bounds, s.counts, q-distance)), max(ns, quantile(s.bounds, s.counts, q+distance))
+// percentileBounds returns the latencies around ns, the quantile q, at which the share of slower requests can be 1-q.
+// effect is by how much the variance of a share is at least larger than for independent requests.
+func (s *side) percentileBounds(q, factor, effect, ns float64) (low, high float64) {
+	isPossible := func(threshold float64) bool {
+		share, variance := s.above(threshold)
+		return math.Abs(share-(1-q)) <= factor*math.Sqrt(max(variance, effect*share*(1-share), q*(1-q))/s.n)
+	}
+	at, _ := slices.BinarySearch(s.bounds, int64(ns))
+	// The first of the buckets below that is possible, and the first above that is not. The slowest request is always possible.
+	first := sort.Search(at, func(i int) bool { return isPossible(float64(s.bounds[i])) })
+	last := at + sort.Search(len(s.bounds)-at, func(i int) bool { return !isPossible(float64(s.bounds[at+i]) - bucketWidth(s.bounds[at+i])) })
+	low, high = ns, ns
+	if first < at {
+		low = float64(s.bounds[first]) - bucketWidth(s.bounds[first])
+	}
+	if last > at {
+		high = float64(s.bounds[last-1])
+	}
+	return min(low, ns), max(high, ns)
 }
 
 // quantile interpolates within the bucket that contains the rank.

@@ -24,3 +24,39 @@ func TestCallersOfRows(t *testing.T) {
 		t.Errorf("a report that does not say who called: %+v", rows)
 	}
 }
+
+// TestRowError: a row that every request has varies as its cause does, a row of a single request varies additionally by its own size,
+// and a missing row does not vary.
+func TestRowError(t *testing.T) {
+	site := &report.Site{Func: "f", File: "f.go", Line: 1}
+	band := &report.Band{Count: 240, Causes: []report.Cause{{Cause: report.CauseCPU, Site: site, Requests: 240}, {Cause: report.CauseSleep, Site: site, Requests: 1}}}
+	var g report.Group
+	for i := range 24 {
+		g.Blocks = append(g.Blocks, report.Block{StartNS: int64(i) * 250e6, DurationNS: 250e6, Count: 10, TotalNS: 10_000, Histogram: [][2]int64{{1024, 10}},
+			Causes: map[report.CauseName]int64{report.CauseCPU: 9000, report.CauseSleep: 1000 + 500*int64(i%2*2-1)}})
+	}
+	s := sideOf(&g)
+	if e := s.rowError(&Row{Cause: report.CauseCPU}, site, 1000, band); e != 0 {
+		t.Errorf("what all requests have, in equal blocks, varies by %v", e)
+	}
+	if e := s.rowError(&Row{Cause: report.CauseSleep}, site, 1000, band); e < 990 || e > 1100 {
+		t.Errorf("what one request of 240 has varies by %v of 1000", e)
+	}
+	if e := s.rowError(&Row{Cause: report.CauseSleep}, site, 0, band); e != 0 {
+		t.Errorf("a row without time varies by %v", e)
+	}
+	g.Blocks = g.Blocks[:minBlocks-1]
+	if sideOf(&g) != nil {
+		t.Errorf("%d blocks are enough", minBlocks-1)
+	}
+}
+
+// TestGaps: blocks without requests are part of the time, but a report does not have them.
+func TestGaps(t *testing.T) {
+	g := shop(0).group(1)
+	all := sideOf(&g)
+	g.Blocks = append(g.Blocks[:10:10], g.Blocks[15:]...)
+	if s := sideOf(&g); len(s.blocks) != len(all.blocks) || s.blocks[12].count != 0 || s.blocks[15].count == 0 || s.n >= all.n {
+		t.Errorf("%d blocks, with all %d", len(s.blocks), len(all.blocks))
+	}
+}

@@ -35,13 +35,13 @@ func membersOf(r *report.Report, kind report.Kind) []*report.Group {
 	return members
 }
 
-// compareServers compares all requests of each kind of which a report has several groups, and marks in moved the groups whose numbers
+// compareServers compares all requests of each kind of which the reports have several groups, and marks in moved the groups whose numbers
 // cannot be compared because requests moved between them.
 func (d *Diff) compareServers(old, new *report.Report, quiet bool, moved map[*report.Group]bool) {
 	var pairs [][2][]*report.Group
 	for _, kind := range report.Kinds() {
 		a, b := membersOf(old, kind), membersOf(new, kind)
-		if len(a) > 0 && len(b) > 0 && len(a)+len(b) > 2 {
+		if len(a) > 0 && len(b) > 0 && (len(a)+len(b) > 2 || a[0].Name != b[0].Name) {
 			pairs = append(pairs, [2][]*report.Group{a, b})
 		}
 	}

@@ -2,15 +2,15 @@
 // predicted to become, how much faster they are, and whether that may be chance.
 //
 // A promise is a finding's prediction for its group (report.Predicted). It is compared with the difference between the two
-// recordings with its 99 % interval (package compare). A ledger collects verdicts, so that the accuracy of predictions on this
-// service can be computed.
+// recordings with its interval (package compare), but only with the part of it that the finding's own wait explains: a change of
+// something else makes requests faster, too, and proves nothing about the finding (attribution.go). A ledger collects verdicts, so that
+// the accuracy of predictions on this service can be computed.
 package verify
 
 import (
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,12 +26,13 @@ type Judgement string
 
 // Judgements.
 const (
-	PromiseKept   Judgement = "kept"    // the group is faster, and the promise is within the interval
-	AbovePromise  Judgement = "better"  // faster than promised
-	BelowPromise  Judgement = "short"   // less fast than promised, and chance does not explain it
-	MaybeChance   Judgement = "chance"  // both the promise and no change are within the interval
-	ChangeMissing Judgement = "unmade"  // the finding is still found and nothing is faster: the recorded program does not have the change
-	Unknown       Judgement = "unknown" // too few requests, or the group is missing
+	PromiseKept   Judgement = "kept"      // the group is faster, and the promise is within the interval
+	AbovePromise  Judgement = "better"    // faster than promised
+	BelowPromise  Judgement = "short"     // less fast than promised, and chance does not explain it
+	MaybeChance   Judgement = "chance"    // both the promise and no change are within the interval
+	Elsewhere     Judgement = "elsewhere" // the group is faster, but the finding's own wait is as long as before: the promise was not tested
+	ChangeMissing Judgement = "unmade"    // the finding is still found and nothing is faster: the recorded program does not have the change
+	Unknown       Judgement = "unknown"   // too few requests, or the group is missing
 )
 
 // IsConclusive reports whether a judgement is evidence about the prediction.
@@ -41,23 +42,30 @@ func (j Judgement) IsConclusive() bool {
 
 // A Verdict is the judgement of one finding's promise. Differences are after minus before, in ns: negative is faster.
 type Verdict struct {
-	ID        string          `json:"id"` // of the finding and both recordings
-	Before    string          `json:"before"`
-	After     string          `json:"after"`
-	When      *time.Time      `json:"when"` // the beginning of the second recording; null if unknown
-	Code      report.RuleCode `json:"code"`
-	Title     string          `json:"title"`
-	Site      string          `json:"site"`   // its function, because lines move
-	Group     string          `json:"group"`  // its name
-	Change    string          `json:"change"` // the change that the promise assumes
-	Metric    string          `json:"metric"` // p50 or p99
-	WasNS     int64           `json:"was_ns"`
-	IsNS      *int64          `json:"is_ns"`
-	Promised  report.Estimate `json:"promised_ns"`
-	Got       *int64          `json:"got_ns"`
-	GotLow    *int64          `json:"got_low_ns"`
-	GotHigh   *int64          `json:"got_high_ns"`
-	Judgement Judgement       `json:"judgement"`
+	ID       string          `json:"id"` // of the finding and both recordings
+	Before   string          `json:"before"`
+	After    string          `json:"after"`
+	When     *time.Time      `json:"when"` // the beginning of the second recording; null if unknown
+	Code     report.RuleCode `json:"code"`
+	Title    string          `json:"title"`
+	Site     string          `json:"site"`   // its function, because lines move
+	Group    string          `json:"group"`  // its name
+	Change   string          `json:"change"` // the change that the promise assumes
+	Metric   string          `json:"metric"` // p50 or p99
+	WasNS    int64           `json:"was_ns"`
+	IsNS     *int64          `json:"is_ns"`
+	Promised report.Estimate `json:"promised_ns"`
+	// Got is the part of Whole that the finding's own wait explains.
+	Got       *int64    `json:"got_ns"`
+	GotLow    *int64    `json:"got_low_ns"`
+	GotHigh   *int64    `json:"got_high_ns"`
+	Whole     *int64    `json:"whole_ns"` // the whole change of the metric
+	Judgement Judgement `json:"judgement"`
+	// OwnWasNS and OwnIsNS are the time per request of the finding's cause at its site; null if the report does not show it.
+	OwnWasNS *int64 `json:"own_was_ns"`
+	OwnIsNS  *int64 `json:"own_is_ns"`
+	// Population is the name of all requests of the server, if requests moved between their groups; else empty.
+	Population string `json:"population,omitempty"`
 }
 
 // A Result contains the verdicts on all findings of a report that have a promise.
@@ -89,9 +97,9 @@ func judgePromise(f *report.Finding, before, after *report.Report, diff *compare
 		Change: f.Predicted.Change, Metric: "p99", Judgement: Unknown,
 	}
 	v.ID = idOf(f.ID, v.Before, v.After, startOf(before), startOf(after))
-	var group *compare.Group
-	if i := slices.IndexFunc(diff.Groups, func(g compare.Group) bool { return g.ID == f.Group || g.Name == v.Group }); i >= 0 {
-		group = &diff.Groups[i]
+	group := populationOf(f, v.Group, before, diff)
+	if group != nil && group.Members != nil {
+		v.Population = group.Name
 	}
 	// The promise concerns the 99th percentile; if the recordings do not show its change, the median is used.
 	promised, baseline := f.Predicted.P99NS, f.Predicted.WasP99NS
@@ -110,15 +118,24 @@ func judgePromise(f *report.Finding, before, after *report.Report, diff *compare
 	}
 	v.WasNS = *baseline
 	v.Promised = report.Estimate{Est: promised.Est - *baseline, Low: promised.Low - *baseline, High: promised.High - *baseline}
+	own := attribute(f, group, before, after)
+	if own.isShown {
+		v.OwnWasNS, v.OwnIsNS = &own.wasNS, &own.isNS
+	}
+	faster := false
 	if got != nil {
-		v.IsNS, v.Got, v.GotLow, v.GotHigh = got.New, got.Delta, got.Low, got.High
+		v.IsNS, v.Whole = got.New, got.Delta
+		faster = got.High != nil && *got.High < 0
+		v.Got, v.GotLow, v.GotHigh = own.partOf(got.Delta, v.Metric, got.Old), own.partOf(got.Low, v.Metric, got.Old), own.partOf(got.High, v.Metric, got.Old)
 	}
 	// If requests are faster but the finding is still there, the change was partial: a shorter sleep is still a sleep.
-	faster := v.GotHigh != nil && *v.GotHigh < 0
 	switch {
 	case !faster && isStillFound(f, v.Group, after):
 		v.Judgement = ChangeMissing
 	case v.Got == nil || v.GotLow == nil:
+	case faster && own.isShown && !own.wentAway():
+		v.Judgement = Elsewhere
+	case faster && !own.isShown:
 	case *v.GotHigh < v.Promised.Low:
 		v.Judgement = AbovePromise
 	case *v.GotLow > v.Promised.High:
@@ -192,8 +209,17 @@ func (v *Verdict) Text(duration func(int64) string) string {
 		return promised + got + "; a smaller change than promised, and not by chance"
 	case MaybeChance:
 		return promised + got + "; that may be chance: record for longer"
+	case Elsewhere:
+		s := promised + "; requests are faster, but not by this"
+		if v.OwnWasNS != nil && v.OwnIsNS != nil {
+			s += fmt.Sprintf(": it took %s of a request and takes %s", duration(*v.OwnWasNS), duration(*v.OwnIsNS))
+		}
+		return s
 	case ChangeMissing:
 		return promised + "; the finding is still there, so this recording does not have the change"
+	}
+	if v.Got != nil && v.GotLow != nil {
+		return promised + "; the recording does not show the time of this finding apart from other time, so nothing is attributed to it"
 	}
 	if v.WasNS == 0 {
 		return "too few requests to measure what was promised"

@@ -39,13 +39,21 @@ func recording(name string, base time.Duration, requests int, findings ...report
 		slices.SortFunc(block.Histogram, func(a, b [2]int64) int { return int(a[0] - b[0]) })
 		g.Blocks = append(g.Blocks, block)
 	}
+	for i := range g.Blocks {
+		g.Histogram, g.TotalNS = append(g.Histogram, g.Blocks[i].Histogram...), g.TotalNS+g.Blocks[i].TotalNS
+	}
 	slices.Sort(all)
 	at := func(q float64) *int64 { return &all[int(q*float64(len(all)-1))] }
 	g.LatencyNS = report.Latency{Mean: at(0.5), P50: at(0.5), Max: at(1)}
 	if requests >= 100 {
 		g.LatencyNS.P99 = at(0.99)
 	}
-	return &report.Report{Input: report.Input{Name: name, Start: &start, DurationNS: 10e9}, Groups: []report.Group{g}, Findings: findings}
+	g.Bands = []report.Band{{Band: report.BandAll, Count: requests, Causes: []report.Cause{
+		{Cause: report.CauseSleep, Site: &report.Site{Func: "main.backoff", Line: 7}, TotalNS: int64(requests) * int64(base-9*time.Millisecond), Requests: requests},
+		{Cause: report.CauseCPU, Site: &report.Site{Func: "main.handle", Line: 3}, TotalNS: int64(requests) * 9e6, Requests: requests},
+	}}}
+	quiet := &report.Host{Lost: report.Lost{PressureNS: new(int64)}}
+	return &report.Report{Input: report.Input{Name: name, Start: &start, DurationNS: 10e9}, Host: quiet, Groups: []report.Group{g}, Findings: findings}
 }
 
 func ms(n int64) *int64 { n *= 1e6; return &n }
@@ -54,7 +62,7 @@ func ms(n int64) *int64 { n *= 1e6; return &n }
 func finding(to int64) report.Finding {
 	e := report.Estimate{Est: to * 1e6, Low: (to - 2) * 1e6, High: (to + 2) * 1e6}
 	return report.Finding{
-		ID: "f1", Code: "WL2001", Title: "it sleeps", Site: &report.Site{Func: "main.backoff", Line: 7}, Group: "g1", Share: 0.8,
+		ID: "f1", Code: "WL2001", Title: "it sleeps", Cause: report.CauseSleep, Site: &report.Site{Func: "main.backoff", Line: 7}, Group: "g1", Share: 0.8,
 		Predicted: &report.Predicted{Change: "sleep@main.backoff:7=gone", P50NS: e, P99NS: e, WasP50NS: ms(52), WasP99NS: ms(55)},
 	}
 }

@@ -53,17 +53,16 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	}
 	var unchanged, unknown, moved []string
 	shown, hiddenGroups := 0, 0
-	for i, g := range d.Populations() {
-		isServer := i < len(d.Servers)
+	for _, g := range d.Populations() {
 		switch {
 		case g.Moved && !opts.Full:
 			moved = append(moved, fmt.Sprintf("%s (%d → %d requests)", groupName(g.Kind, g.Name, opts.Width), g.OldCount, g.NewCount))
-		case !g.Changed && (!opts.Full || isServer):
+		case !g.Changed && !opts.Full:
 			list := &unchanged
 			if g.Mean.Low == nil {
 				list = &unknown
 			}
-			text := populationName(g, isServer, opts.Width)
+			text := groupName(g.Kind, g.Name, opts.Width)
 			if len(*list) < screenValues {
 				text += latencyValues(g)
 			}
@@ -72,7 +71,7 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 			hiddenGroups++
 		default:
 			shown++
-			p.writeGroup(g, isServer, shown == 1)
+			p.writeGroup(g, shown == 1)
 		}
 	}
 	if hiddenGroups > 0 {
@@ -108,14 +107,6 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 // groupName returns a group's name as in other views: functions without their directories, routes unchanged.
 func groupName(kind report.Kind, group string, room int) string {
 	return names.GroupName(&report.Group{Kind: kind, Name: group}, room)
-}
-
-// populationName returns the name of a group, or of all requests of a server.
-func populationName(g *compare.Group, isServer bool, room int) string {
-	if isServer {
-		return termtext.Middle(g.Name, room)
-	}
-	return groupName(g.Kind, g.Name, room)
 }
 
 // latencyValues returns a group's latencies before and after, in parentheses. They are useful also if they did not change.
@@ -216,10 +207,10 @@ const (
 	changeColumn = 10
 )
 
-func (p *page) writeGroup(g *compare.Group, isServer, first bool) {
+func (p *page) writeGroup(g *compare.Group, first bool) {
 	p.line("")
 	room := p.opts.Width - 40
-	p.line(p.paint(termtext.Bold, termtext.Middle(populationName(g, isServer, room), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
+	p.line(p.paint(termtext.Bold, termtext.Middle(groupName(g.Kind, g.Name, room), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
 	if g.OldOpen != g.NewOpen {
 		p.line(fmt.Sprintf("  still running at the end of the trace: %d → %d", g.OldOpen, g.NewOpen))
 	}

@@ -147,3 +147,42 @@ func TestTooFew(t *testing.T) {
 		}
 	}
 }
+
+// TestServersAndFindings: all requests of a server come first, groups between which requests moved are not compared, and findings that
+// are new or gone are listed.
+func TestServersAndFindings(t *testing.T) {
+	p := func(ns int64) *int64 { return &ns }
+	fell := compare.Change{Old: p(50e6), New: p(1e6), Delta: p(-49e6), Low: p(-50e6), High: p(-40e6), Evidence: true}
+	d := &compare.Diff{
+		Servers: []compare.Group{{Name: "all HTTP/1 requests", Kind: report.KindHTTP1, Changed: true, Confidence: 0.995, OldCount: 1000, NewCount: 1100, Mean: fell, P50: fell,
+			Members: []compare.Member{{Name: "example.org/shop/main.(*api).document", OldCount: 300, NewCount: 2, Moved: true}, {Name: "unseen HTTP/1 handlers", OldCount: 700, NewCount: 1098, Moved: true}}}},
+		Groups:       []compare.Group{{Name: "unseen HTTP/1 handlers", Kind: report.KindHTTP1, Moved: true, OldCount: 700, NewCount: 1098}},
+		Vanished:     []compare.GroupRef{{Name: "example.org/shop/main.(*api).document", Kind: report.KindHTTP1, Count: 300}},
+		NewFindings:  []compare.FindingRef{{Code: "WL2005", Severity: report.SeverityLow, Title: "requests wait for a peer's answer"}},
+		GoneFindings: []compare.FindingRef{{Code: "WL2002", Severity: report.SeverityHigh, Title: "requests queue for a Mutex"}, {Code: "WL2001", Severity: report.SeverityLow, Title: "a sleep"}},
+	}
+	var out strings.Builder
+	must.Do(t, Write(&out, d, Options{Width: 100}))
+	_, text, _ := strings.Cut(out.String(), "\n\n")
+	const want = `all HTTP/1 requests  http1, 1000 → 1100 requests
+            old      new    change  99.5% interval of the change
+  mean   50.0ms   1.00ms      -98%  -50.0ms to -40.0ms
+  p50    50.0ms   1.00ms      -98%  -50.0ms to -40.0ms
+  its requests by group  main.(*api).document 300 → 2, unseen HTTP/1 handlers 700 → 1098
+
+Not compared, because requests moved between them (a request shows its handler only if it waits):
+unseen HTTP/1 handlers (700 → 1098 requests).
+
+only in the old  main.(*api).document (300 requests)
+
+Findings that are new:
+  low     WL2005  requests wait for a peer's answer
+
+Findings that are gone:
+  high    WL2002  requests queue for a Mutex
+  low     WL2001  a sleep
+`
+	if text != want {
+		t.Errorf("it says\n%s", text)
+	}
+}

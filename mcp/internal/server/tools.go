@@ -190,8 +190,11 @@ type Comparison struct {
 	Warnings  []string      `json:"warnings,omitempty"`
 	Changed   []GroupChange `json:"changed" jsonschema:"groups with evidence of a change"`
 	Unchanged []GroupChange `json:"same" jsonschema:"groups without"`
+	Moved     []string      `json:"moved,omitempty" jsonschema:"groups that are not compared, because requests moved between them: a request shows its handler only if it waits"`
 	Appeared  []string      `json:"appeared,omitempty"`
 	Vanished  []string      `json:"vanished,omitempty"`
+	New       []string      `json:"new_findings,omitempty"`
+	Gone      []string      `json:"gone_findings,omitempty"`
 }
 
 // A GroupChange is the change of one group.
@@ -208,8 +211,12 @@ func (s *Server) diffTool(ctx context.Context, in pairIn) (*Comparison, error) {
 		return nil, err
 	}
 	out := &Comparison{Changed: []GroupChange{}, Unchanged: []GroupChange{}, Warnings: warnings(d.Warnings)}
-	for i := range d.Groups[:min(len(d.Groups), maxGroups)] {
-		g := &d.Groups[i]
+	populations := d.Populations()
+	for _, g := range populations[:min(len(populations), maxGroups)] {
+		if g.Moved {
+			out.Moved = append(out.Moved, shorten(g.Name, maxName))
+			continue
+		}
 		c := GroupChange{Group: shorten(g.Name, maxName), P50: changeText(&g.P50), P99: changeText(&g.P99)}
 		if !g.Changed {
 			out.Unchanged = append(out.Unchanged, c)
@@ -222,6 +229,7 @@ func (s *Server) diffTool(ctx context.Context, in pairIn) (*Comparison, error) {
 		out.Changed = append(out.Changed, c)
 	}
 	out.Appeared, out.Vanished = refNames(d.Appeared), refNames(d.Vanished)
+	out.New, out.Gone = findingTitles(d.NewFindings), findingTitles(d.GoneFindings)
 	return out, nil
 }
 
@@ -241,6 +249,14 @@ func refNames(list []compare.GroupRef) []string {
 	var out []string
 	for i := range list[:min(len(list), maxGroups)] {
 		out = append(out, shorten(list[i].Name, maxName))
+	}
+	return out
+}
+
+func findingTitles(list []compare.FindingRef) []string {
+	var out []string
+	for i := range list[:min(len(list), maxFindings)] {
+		out = append(out, shorten(string(list[i].Severity)+" "+string(list[i].Code)+" "+list[i].Title, maxText))
 	}
 	return out
 }
@@ -267,7 +283,7 @@ type Promise struct {
 	Before    string `json:"was"`
 	Promised  string `json:"promised"`
 	After     string `json:"is"`
-	Judgement string `json:"judgement" jsonschema:"kept, better, short (less than promised), chance (no evidence either way), unmade (the finding still stands), unknown (too few requests)"`
+	Judgement string `json:"judgement" jsonschema:"kept, better, short (less than promised), chance (no evidence either way), elsewhere (faster, but this wait is as long as before), unmade (the finding still stands), unknown (too few requests)"`
 }
 
 func (s *Server) verifyTool(ctx context.Context, in pairIn) (*Proof, error) {

@@ -43,6 +43,8 @@ export function compared() {
   if (!b) return null;
   const pairs = b.groups.map(old => ({ old, now: groupByID(old.id) }));
   const change = (was, now) => was === null || now === null ? '–' : [h('span', { class: 'dim' }, duration(was)), ' → ', duration(now)];
+  const percentiles = ['p50', 'p90', 'p99', 'max'], counts = (was, now) => [h('span', { class: 'dim' }, number(was)), ' → ', number(now)];
+  const evidence = changed => b.judged ? [changed ? h('strong', null, 'of a change') : h('span', { class: 'dim' }, 'none')] : [];
   const finding = f => h('li', { 'data-code': f.code }, h('span', { class: 'severity ' + clean(f.severity) }, clean(f.severity)), brief(f.title, 300), f.group ? h('span', { class: 'dim' }, ` ${brief(f.group, 80)}`) : null, ' ', h('code', { class: 'dim' }, clean(f.code)));
   const link = id => {
     const f = report.findings.find(x => x.id === id);
@@ -62,7 +64,8 @@ export function compared() {
   onChange(c => { if (c.has('group')) pic.again(); });
   return h('section', { id: 'before-after' }, h('h2', null, 'Before and after'), h('p', null, h('strong', null, brief(b.name, 200) || 'another report'), ' → ', h('strong', null, brief(report.input.name, 200))),
     table('Groups before and after', [{ text: 'Group' }, { text: 'Requests', num: true }, { text: 'p50', num: true }, { text: 'p90', num: true }, { text: 'p99', num: true }, { text: 'Max', num: true }, ...(b.judged ? [{ text: 'Evidence' }] : [])],
-      pairs.map(({ old, now }) => [groupLink(now), [h('span', { class: 'dim' }, number(old.count)), ' → ', number(now.count)], ...['p50', 'p90', 'p99', 'max'].map(q => change(old.latency_ns[q], now.latency_ns[q])), ...(b.judged ? [b.changed.includes(now.id) ? h('strong', null, 'of a change') : h('span', { class: 'dim' }, 'none')] : [])])),
+      [...b.servers.map(x => [h('strong', null, brief(x.name, 80)), counts(x.old_count, x.new_count), ...percentiles.map(q => change(x.old[q], x.new[q])), ...evidence(x.changed)]),
+        ...pairs.map(({ old, now }) => [groupLink(now), counts(old.count, now.count), ...percentiles.map(q => change(old.latency_ns[q], now.latency_ns[q])), ...(b.judged && b.moved.includes(now.id) ? [h('span', { class: 'dim' }, 'requests moved')] : evidence(b.changed.includes(now.id)))])]),
     b.vanished.length ? h('p', null, 'Only before: ', b.vanished.map((g, i) => [i ? ', ' : '', `${brief(g.name, 80)} (${count(g.count, 'request')})`])) : null,
     report.groups.length > pairs.length ? h('p', null, 'Only after: ', report.groups.filter(g => !pairs.some(p => p.now === g)).map((g, i) => [i ? ', ' : '', groupLink(g), ` (${count(g.count, 'request')})`])) : null,
     h('figure', null, h('figcaption', null, name, ': shares of requests by latency, ', h('i', { class: 'side-before' }), 'before, ', h('i', { class: 'side-after' }), 'after'), box, tab),
