@@ -18,7 +18,7 @@ type process struct {
 	// percent is the largest percentage of false alarms, and isClear says that a change of 40 % is found.
 	percent int
 	isClear bool
-	start   func(rng *rand.Rand, seconds int) func(at float64) float64
+	start   func(rng *rand.Rand, seconds int) func(second float64) float64
 }
 
 // processes are difficult in different ways. Latencies are in ns.
@@ -50,7 +50,7 @@ var processes = []process{
 		for i := range busy {
 			busy[i] = rng.ExpFloat64()
 		}
-		return func(at float64) float64 { return 2e6 * (1 + busy[int(at)]*rng.Float64()) }
+		return func(second float64) float64 { return 2e6 * (1 + busy[int(second)]*rng.Float64()) }
 	}},
 	{"slow drift", 6, false, func(rng *rand.Rand, seconds int) func(float64) float64 {
 		level := make([]float64, seconds*20+1)
@@ -59,7 +59,7 @@ var processes = []process{
 			v = 0.95*v + math.Sqrt(1-0.95*0.95)*rng.NormFloat64()
 			level[i] = 0.5 * v
 		}
-		return func(at float64) float64 { return 3e6 * math.Exp(level[int(at*20)]) * (0.8 + 0.4*rng.Float64()) }
+		return func(second float64) float64 { return 3e6 * math.Exp(level[int(second*20)]) * (0.8 + 0.4*rng.Float64()) }
 	}},
 	{"rare stops", 5, true, stops(0.2)},
 	{"stops", 5, true, stops(0.45)},
@@ -69,8 +69,8 @@ var processes = []process{
 	}},
 	{"timer", 5, true, func(rng *rand.Rand, _ int) func(float64) float64 {
 		phase := 2.3 * rng.Float64()
-		return func(at float64) float64 {
-			if in := math.Mod(at+phase, 2.3); in < 0.3 {
+		return func(second float64) float64 {
+			if in := math.Mod(second+phase, 2.3); in < 0.3 {
 				return (0.3-in)*1e9 + 4e6
 			}
 			return 4e6 * (1 + 0.2*rng.Float64())
@@ -82,14 +82,14 @@ var processes = []process{
 func stops(perSecond float64) func(rng *rand.Rand, seconds int) func(float64) float64 {
 	return func(rng *rand.Rand, seconds int) func(float64) float64 {
 		var begins []float64
-		for at := rng.ExpFloat64() / perSecond; at < float64(seconds); at += rng.ExpFloat64() / perSecond {
-			begins = append(begins, at)
+		for begin := rng.ExpFloat64() / perSecond; begin < float64(seconds); begin += rng.ExpFloat64() / perSecond {
+			begins = append(begins, begin)
 		}
-		return func(at float64) float64 {
+		return func(second float64) float64 {
 			longest := 0.0
 			for _, b := range begins {
-				if at >= b && at < b+0.3 {
-					longest = max(longest, b+0.3-at)
+				if second >= b && second < b+0.3 {
+					longest = max(longest, b+0.3-second)
 				}
 			}
 			return longest*1e9 + 4e6*(1+0.2*rng.Float64())
@@ -101,8 +101,8 @@ func stops(perSecond float64) func(rng *rand.Rand, seconds int) func(float64) fl
 func (p *process) simulated(seconds, rate int, factor float64, seed uint64) *report.Report {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	latency := p.start(rng, seconds)
-	r := reportOf(p.name, load{"main.h", report.KindHTTP1, seconds, rate, func(_ *rand.Rand, at float64) []spent {
-		return []spent{{"network", "main.h", 1, int64(factor * latency(at))}}
+	r := reportOf(p.name, load{"main.h", report.KindHTTP1, seconds, rate, func(_ *rand.Rand, second float64) []spent {
+		return []spent{{"network", "main.h", 1, int64(factor * latency(second))}}
 	}}.group(seed))
 	r.Input.DurationNS = int64(seconds) * 1e9
 	return r
@@ -123,23 +123,23 @@ func TestFalseAlarms(t *testing.T) {
 	for i := range processes {
 		p := &processes[i]
 		for _, c := range cases {
-			alarms, seen, changed := 0, 0, min(pairs, 200)
+			alarms, detected, changed := 0, 0, min(pairs, 200)
 			for k := range uint64(pairs) {
 				old := p.simulated(c[0], c[1], 1, 2*k)
 				if Reports(old, p.simulated(c[0], c[1], 1, 2*k+1)).Groups[0].Changed {
 					alarms++
 				}
 				if int(k) < changed && Reports(old, p.simulated(c[0], c[1], 0.6, 2*k+1)).Groups[0].Changed {
-					seen++
+					detected++
 				}
 			}
-			fmt.Fprintf(&table, "| %s | %d s, %d/s | %.1f %% | %.0f %% |\n", p.name, c[0], c[1], 100*float64(alarms)/float64(pairs), 100*float64(seen)/float64(changed))
+			fmt.Fprintf(&table, "| %s | %d s, %d/s | %.1f %% | %.0f %% |\n", p.name, c[0], c[1], 100*float64(alarms)/float64(pairs), 100*float64(detected)/float64(changed))
 			// Of a recording of a few seconds, nothing can say whether a level of a second is usual.
 			if limit := max(2, pairs*p.percent/100); c[0] >= 10 && alarms > limit {
 				t.Errorf("%s, %v: %d of %d pairs of equal services differ", p.name, c, alarms, pairs)
 			}
-			if p.isClear && c[0] >= 10 && seen < changed*9/10 {
-				t.Errorf("%s, %v: a change of 40 %% was seen in %d of %d pairs", p.name, c, seen, changed)
+			if p.isClear && c[0] >= 10 && detected < changed*9/10 {
+				t.Errorf("%s, %v: a change of 40 %% was seen in %d of %d pairs", p.name, c, detected, changed)
 			}
 		}
 	}
@@ -149,16 +149,16 @@ func TestFalseAlarms(t *testing.T) {
 // TestTimer: a timer makes a tenth of the requests slow, in four short intervals. After the change none is, which is evidence because
 // the intervals are regular: four stops at random are none against none.
 func TestTimer(t *testing.T) {
-	seen := 0
+	detected := 0
 	for seed := range uint64(20) {
 		old := processNamed("timer").simulated(9, 60, 1, seed)
 		new := processNamed("quiet").simulated(9, 60, 1, seed+100)
 		if g := &Reports(old, new).Groups[0]; g.P99.Evidence && g.Mean.Evidence {
-			seen++
+			detected++
 		}
 	}
-	if seen < 18 {
-		t.Errorf("seen in %d of 20 pairs", seen)
+	if detected < 18 {
+		t.Errorf("seen in %d of 20 pairs", detected)
 	}
 }
 

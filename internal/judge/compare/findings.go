@@ -19,15 +19,15 @@ type FindingRef struct {
 
 // findingChanges returns the findings above info that only one of two reports has. A finding at the same place is the same one, also
 // if its requests are now in another group.
-func findingChanges(old, new *report.Report) (appeared, gone []FindingRef) {
+func findingChanges(old, new *report.Report) (added, removed []FindingRef) {
 	return onlyIn(new, old), onlyIn(old, new)
 }
 
-func onlyIn(r, other *report.Report) []FindingRef {
+func onlyIn(r, counterpart *report.Report) []FindingRef {
 	list := []FindingRef{}
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		if f.Ignored != "" || f.Severity == report.SeverityInfo || slices.ContainsFunc(other.Findings, func(o report.Finding) bool { return o.SameFault(f) }) {
+		if f.Ignored != "" || f.Severity == report.SeverityInfo || slices.ContainsFunc(counterpart.Findings, func(o report.Finding) bool { return o.SameFault(f) }) {
 			continue
 		}
 		name := f.Group

@@ -48,10 +48,10 @@ type side struct {
 	bounds []int64 // upper bounds of all buckets, in order
 	counts []int64 // requests in each bucket
 	n      float64 // requests
-	mean   float64
+	meanNS float64
 	lags   int
-	// within is the variance of single requests.
-	within float64
+	// variancePerRequest is the variance of single requests.
+	variancePerRequest float64
 }
 
 type sideBlock struct {
@@ -98,7 +98,7 @@ func sideOf(g *report.Group) *side {
 		}
 		last = b.StartNS + b.DurationNS
 		s.n += float64(b.Count)
-		s.mean += float64(b.TotalNS)
+		s.meanNS += float64(b.TotalNS)
 		s.blocks = append(s.blocks, sideBlock{count: float64(b.Count), total: float64(b.TotalNS), causes: b.Causes})
 		for _, p := range b.Histogram {
 			if _, ok := index[p[0]]; !ok {
@@ -107,7 +107,7 @@ func sideOf(g *report.Group) *side {
 			}
 		}
 	}
-	s.mean /= s.n
+	s.meanNS /= s.n
 	slices.Sort(s.bounds)
 	for i, upper := range s.bounds {
 		index[upper] = i
@@ -128,8 +128,8 @@ func sideOf(g *report.Group) *side {
 		k++
 	}
 	for i, c := range s.counts {
-		distance := float64(s.bounds[i]) - bucketWidth(s.bounds[i])/2 - s.mean
-		s.within += float64(c) * distance * distance / s.n
+		distance := float64(s.bounds[i]) - bucketWidth(s.bounds[i])/2 - s.meanNS
+		s.variancePerRequest += float64(c) * distance * distance / s.n
 	}
 	s.lags = int(math.Ceil(lagFactor * math.Sqrt(float64(len(s.blocks)))))
 	return s
@@ -155,8 +155,8 @@ func (s *side) variance(minPart float64, deviation func(b *sideBlock) float64) f
 		}
 		return sum
 	}
-	own := covariance(0)
-	total := own
+	squares := covariance(0)
+	total := squares
 	for lag := 1; lag <= min(s.lags, len(z)-1); lag++ {
 		total += 2 * (1 - float64(lag)/float64(s.lags+1)) * covariance(lag)
 	}
@@ -164,16 +164,16 @@ func (s *side) variance(minPart float64, deviation func(b *sideBlock) float64) f
 	// blocks.
 	n, window := float64(len(z)), float64(min(s.lags, len(z)-1)+1)
 	total *= n / (n - window + (window*window-1)/(3*n))
-	return max(total, minPart*own*n/(n-1)) / s.n
+	return max(total, minPart*squares*n/(n-1)) / s.n
 }
 
 // minVariancePart is the smallest part of the blocks' own variance to which regular events, such as those of a timer, reduce that of a
 // sum.
 const minVariancePart = 0.25
 
-// above returns the share of requests that are slower than a threshold, within a bucket by interpolation, and its variance per
+// shareAbove returns the share of requests that are slower than a threshold, within a bucket by interpolation, and its variance per
 // request.
-func (s *side) above(threshold float64) (share, variance float64) {
+func (s *side) shareAbove(threshold float64) (share, variance float64) {
 	parts := make([]float64, len(s.bounds))
 	for i, upper := range s.bounds {
 		parts[i] = max(0, min(1, (float64(upper)-threshold)/bucketWidth(upper)))
@@ -213,20 +213,20 @@ func (p *sidePair) studentFactor(alpha float64) float64 {
 	return studentQuantile(1-alpha/2, max(1, int(df)))
 }
 
-// pooledVariance returns the variance per request of both sides, if both are of one process with at least the variance within.
-func (p *sidePair) pooledVariance(oldVariance, newVariance, within float64) float64 {
-	return max((p.old.n*oldVariance+p.new.n*newVariance)/(p.old.n+p.new.n), within)
+// pooledVariance returns the variance per request of both sides, if both are of one process with at least the variance smallest.
+func (p *sidePair) pooledVariance(oldVariance, newVariance, smallest float64) float64 {
+	return max((p.old.n*oldVariance+p.new.n*newVariance)/(p.old.n+p.new.n), smallest)
 }
 
 // meanInterval returns the bounds of the difference of the means.
 func (p *sidePair) meanInterval(delta float64) (low, high float64) {
 	deviation := func(s *side) func(*sideBlock) float64 {
-		return func(b *sideBlock) float64 { return b.total - s.mean*b.count }
+		return func(b *sideBlock) float64 { return b.total - s.meanNS*b.count }
 	}
 	a, b := p.old.n, p.new.n
-	within := (a*p.old.within + b*p.new.within) / (a + b)
-	distance := p.factor * math.Sqrt(p.pooledVariance(p.old.variance(minVariancePart, deviation(p.old)), p.new.variance(minVariancePart, deviation(p.new)), within)*(1/a+1/b))
-	return clip(delta-distance, delta+distance, p.old.mean, p.new.mean)
+	smallest := (a*p.old.variancePerRequest + b*p.new.variancePerRequest) / (a + b)
+	distance := p.factor * math.Sqrt(p.pooledVariance(p.old.variance(minVariancePart, deviation(p.old)), p.new.variance(minVariancePart, deviation(p.new)), smallest)*(1/a+1/b))
+	return clip(delta-distance, delta+distance, p.old.meanNS, p.new.meanNS)
 }
 
 // clip bounds a difference of two latencies: neither is negative.
@@ -239,14 +239,14 @@ func (p *sidePair) percentileInterval(q float64, oldNS, newNS int64) (low, high 
 	a, b := p.old.n, p.new.n
 	old, new := float64(max(1, oldNS)), float64(max(1, newNS))
 	middle := math.Sqrt(old * new)
-	oldShare, oldVariance := p.old.above(middle)
-	newShare, newVariance := p.new.above(middle)
+	oldShare, oldVariance := p.old.shareAbove(middle)
+	newShare, newVariance := p.new.shareAbove(middle)
 	all := (a*oldShare + b*newShare) / (a + b)
 	differs := math.Abs(oldShare-newShare) > p.factor*math.Sqrt(p.pooledVariance(oldVariance, newVariance, all*(1-all))*(1/a+1/b))
 
 	// How much more the share varies than for independent requests is best known at the percentiles themselves, on both sides.
-	_, oldVariance = p.old.above(old)
-	_, newVariance = p.new.above(new)
+	_, oldVariance = p.old.shareAbove(old)
+	_, newVariance = p.new.shareAbove(new)
 	effect := p.pooledVariance(oldVariance, newVariance, q*(1-q)) / (q * (1 - q))
 	oldLow, oldHigh := p.old.percentileBounds(q, p.factor, effect, old)
 	newLow, newHigh := p.new.percentileBounds(q, p.factor, effect, new)
@@ -262,21 +262,18 @@ func (p *sidePair) percentileInterval(q float64, oldNS, newNS int64) (low, high 
 // effect is by how much the variance of a share is at least larger than for independent requests.
 func (s *side) percentileBounds(q, factor, effect, ns float64) (low, high float64) {
 	isPossible := func(threshold float64) bool {
-		share, variance := s.above(threshold)
+		share, variance := s.shareAbove(threshold)
 		return math.Abs(share-(1-q)) <= factor*math.Sqrt(max(variance, effect*share*(1-share), q*(1-q))/s.n)
 	}
-	at, _ := slices.BinarySearch(s.bounds, int64(ns))
-	// The first of the buckets below that is possible, and the first above that is not. The slowest request is always possible.
-	first := sort.Search(at, func(i int) bool { return isPossible(float64(s.bounds[i])) })
-	last := at + sort.Search(len(s.bounds)-at, func(i int) bool { return !isPossible(float64(s.bounds[at+i]) - bucketWidth(s.bounds[at+i])) })
-	low, high = ns, ns
-	if first < at {
-		low = float64(s.bounds[first]) - bucketWidth(s.bounds[first])
-	}
-	if last > at {
-		high = float64(s.bounds[last-1])
-	}
-	return min(low, ns), max(high, ns)
+	bucket, _ := slices.BinarySearch(s.bounds, int64(ns))
+	bucket = min(bucket, len(s.bounds)-1)
+	// The first possible bucket, and the first above that is not. The percentile's own bucket is possible: it has no finer resolution.
+	first := sort.Search(bucket, func(i int) bool { return isPossible(float64(s.bounds[i])) })
+	last := bucket + 1 + sort.Search(len(s.bounds)-bucket-1, func(i int) bool {
+		upper := s.bounds[bucket+1+i]
+		return !isPossible(float64(upper) - bucketWidth(upper))
+	})
+	return min(ns, float64(s.bounds[first])-bucketWidth(s.bounds[first])), max(ns, float64(s.bounds[last-1]))
 }
 
 // quantile interpolates within the bucket that contains the rank.

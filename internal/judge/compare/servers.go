@@ -41,7 +41,7 @@ func (d *Diff) compareServers(old, new *report.Report, quiet bool, moved map[*re
 	var pairs [][2][]*report.Group
 	for _, kind := range report.Kinds() {
 		a, b := membersOf(old, kind), membersOf(new, kind)
-		if len(a) > 0 && len(b) > 0 && (len(a)+len(b) > 2 || a[0].Name != b[0].Name) {
+		if isOneServer(a, b) && (len(a)+len(b) > 2 || a[0].Name != b[0].Name) {
 			pairs = append(pairs, [2][]*report.Group{a, b})
 		}
 	}
@@ -52,6 +52,14 @@ func (d *Diff) compareServers(old, new *report.Report, quiet bool, moved map[*re
 		g.Members = memberChanges(p, &a, &b, moved)
 		d.Servers = append(d.Servers, g)
 	}
+}
+
+// isOneServer reports whether requests can have moved between the groups of two reports: they have a group in common, or some
+// requests show no handler. Otherwise the reports may be of different programs.
+func isOneServer(old, new []*report.Group) bool {
+	return slices.ContainsFunc(old, func(a *report.Group) bool {
+		return slices.ContainsFunc(new, func(b *report.Group) bool { return a.Name == b.Name || !a.Named || !b.Named })
+	})
 }
 
 // memberChanges returns how the requests of a server are divided into groups.
@@ -123,8 +131,8 @@ func mergeGroups(kind report.Kind, groups []*report.Group) report.Group {
 		for i := range from.Causes {
 			c := from.Causes[i]
 			k := rowKey{c.Cause, c.Kind, c.Site.Key()}
-			if at, ok := rows[k]; ok {
-				into := &band.Causes[at]
+			if row, ok := rows[k]; ok {
+				into := &band.Causes[row]
 				if c.TotalNS > into.TotalNS {
 					into.Via, into.Routes = c.Via, c.Routes
 				}

@@ -47,10 +47,10 @@ func attribute(f *report.Finding, population *compare.Group, before, after *repo
 	if population == nil {
 		return a
 	}
-	was, is := waitsOf(f, population, before), waitsOf(f, population, after)
-	a.wasNS, a.isNS = was.perRequest(), is.perRequest()
-	a.isShown = was.ns > 0
-	a.share = was.share()
+	oldWaits, newWaits := waitsOf(f, population, before), waitsOf(f, population, after)
+	a.wasNS, a.isNS = oldWaits.perRequest(), newWaits.perRequest()
+	a.isShown = oldWaits.ns > 0
+	a.share = oldWaits.share()
 	a.tailShare = a.share
 	if g := before.Group(f.Group); g != nil {
 		tail := ownWaits{}
@@ -59,10 +59,10 @@ func attribute(f *report.Finding, population *compare.Group, before, after *repo
 	}
 	if f.Queue == nil {
 		var direct, remaining float64
-		for chain, ns := range was.byChain {
-			if is.byChain[chain] > 0 {
-				direct += float64(ns) / float64(max(was.requests, 1))
-				remaining += float64(is.byChain[chain]) / float64(max(is.requests, 1))
+		for chain, ns := range oldWaits.byChain {
+			if newWaits.byChain[chain] > 0 {
+				direct += float64(ns) / float64(max(oldWaits.requests, 1))
+				remaining += float64(newWaits.byChain[chain]) / float64(max(newWaits.requests, 1))
 			}
 		}
 		a.isUntouched = direct >= leastDirect*float64(a.wasNS) && direct < float64(a.wasNS) && remaining > (1-leastRemoved)*direct
@@ -125,11 +125,11 @@ func (w *ownWaits) addBand(f *report.Finding, b *report.Band) {
 		c := &b.Causes[i]
 		isSite := (f.Cause == "" || c.In(f.Cause)) && (f.Site == nil || isSameCode(f.Site, c.Site))
 		for _, route := range c.AllRoutes() {
-			isOwn := isSite
+			isOfFinding := isSite
 			if f.Queue != nil {
-				isOwn = slices.ContainsFunc(route.Via, func(v report.Via) bool { return isQueueWait(f.Queue, &v) })
+				isOfFinding = slices.ContainsFunc(route.Via, func(v report.Via) bool { return isQueueWait(f.Queue, &v) })
 			}
-			if isOwn {
+			if isOfFinding {
 				w.ns += route.TotalNS
 				w.byChain[chainOf(route.Via)] += route.TotalNS
 			}

@@ -118,24 +118,24 @@ func judgePromise(f *report.Finding, before, after *report.Report, diff *compare
 	}
 	v.WasNS = *baseline
 	v.Promised = report.Estimate{Est: promised.Est - *baseline, Low: promised.Low - *baseline, High: promised.High - *baseline}
-	own := attribute(f, group, before, after)
-	if own.isShown {
-		v.OwnWasNS, v.OwnIsNS = &own.wasNS, &own.isNS
+	explained := attribute(f, group, before, after)
+	if explained.isShown {
+		v.OwnWasNS, v.OwnIsNS = &explained.wasNS, &explained.isNS
 	}
 	faster := false
 	if got != nil {
 		v.IsNS, v.Whole = got.New, got.Delta
 		faster = got.High != nil && *got.High < 0
-		v.Got, v.GotLow, v.GotHigh = own.partOf(got.Delta, v.Metric, got.Old), own.partOf(got.Low, v.Metric, got.Old), own.partOf(got.High, v.Metric, got.Old)
+		v.Got, v.GotLow, v.GotHigh = explained.partOf(got.Delta, v.Metric, got.Old), explained.partOf(got.Low, v.Metric, got.Old), explained.partOf(got.High, v.Metric, got.Old)
 	}
 	// If requests are faster but the finding is still there, the change was partial: a shorter sleep is still a sleep.
 	switch {
 	case !faster && isStillFound(f, v.Group, after):
 		v.Judgement = ChangeMissing
 	case v.Got == nil || v.GotLow == nil:
-	case faster && own.isShown && !own.wentAway():
+	case faster && explained.isShown && !explained.wentAway():
 		v.Judgement = Elsewhere
-	case faster && !own.isShown:
+	case faster && !explained.isShown:
 	case *v.GotHigh < v.Promised.Low:
 		v.Judgement = AbovePromise
 	case *v.GotLow > v.Promised.High:

@@ -268,7 +268,7 @@ func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence
 	for i := range rows {
 		totalDelta += float64(rows[i].DeltaNS)
 	}
-	// A row that is most of a change with evidence needs none of its own.
+	// A row that is most of a change with evidence is evident, too.
 	hasEvidence := func(r *compare.Row) bool {
 		return isSignificant(r) || evidence && float64(r.DeltaNS)*totalDelta > 0 && 2*math.Abs(float64(r.DeltaNS)) > math.Abs(totalDelta)
 	}

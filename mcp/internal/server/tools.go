@@ -194,7 +194,7 @@ type Comparison struct {
 	Appeared  []string      `json:"appeared,omitempty"`
 	Vanished  []string      `json:"vanished,omitempty"`
 	New       []string      `json:"new_findings,omitempty"`
-	Gone      []string      `json:"gone_findings,omitempty"`
+	Removed   []string      `json:"gone_findings,omitempty"`
 }
 
 // A GroupChange is the change of one group.
@@ -229,7 +229,7 @@ func (s *Server) diffTool(ctx context.Context, in pairIn) (*Comparison, error) {
 		out.Changed = append(out.Changed, c)
 	}
 	out.Appeared, out.Vanished = refNames(d.Appeared), refNames(d.Vanished)
-	out.New, out.Gone = findingTitles(d.NewFindings), findingTitles(d.GoneFindings)
+	out.New, out.Removed = findingTitles(d.NewFindings), findingTitles(d.GoneFindings)
 	return out, nil
 }
 
