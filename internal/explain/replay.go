@@ -27,11 +27,13 @@ type Replayer struct {
 	opts         Options
 	walkOptions  path.Options
 	plan         *answers.Plan
-	groups       map[string]*report.Group // by path.GroupKey.Text
-	requestCount int                      // in the groups
+	groups       map[string]*report.Group   // by path.GroupKey.Text
+	requestCount int                        // in the groups
+	queues       map[string][]*report.Queue // see spell.Speller
 }
 
 func (k *Replayer) fill(r *reading, rep *report.Report, shown groups.Selection, sp *spell.Speller) {
+	k.queues = sp.Queues
 	k.opts, k.walkOptions = r.opts, path.Options{Freezes: r.freezes, Settlement: sp.Settlement}
 	if r.selfWaits != nil {
 		k.plan = &r.selfWaits.plan
@@ -108,7 +110,7 @@ func (p *replayRun) BeginGeneration([]request.Request) {
 	opts := &p.replayer.opts
 	p.speller = spell.Speller{
 		Syms: &p.pass.Symbols, Sites: p.stage.Sites, Start: p.pass.Start, Paths: opts.PathMap, Modules: opts.Modules,
-		Settlement: p.replayer.walkOptions.Settlement,
+		Settlement: p.replayer.walkOptions.Settlement, Queues: p.replayer.queues,
 	}
 }
 
@@ -122,16 +124,40 @@ func (p *replayRun) Add(walked *path.WalkResult) {
 		return
 	}
 	p.remaining--
-	var causes [cause.Limit]int64
-	for _, s := range walked.CauseTimes {
-		causes[p.stage.IDs.Cause(s.Cause).Code] += s.NS
-	}
+	causes := p.causeTimes(walked, group.ID)
 	start := walked.Start - p.pass.Start
 	p.setErr(p.sink.Request(&export.Request{
 		Group: group, ID: spell.RequestID(group.ID, start, walked.Req.G), StartNS: start, LatencyNS: walked.Latency(),
 		Goroutine: walked.Req.G, CauseNS: causes[:],
 		Full: func() report.Request { return detailed.NewRequest(walked).Report(group.ID, &p.speller) },
 	}))
+}
+
+// causeTimes returns the ns of each cause of a request.
+func (p *replayRun) causeTimes(walked *path.WalkResult, group string) (causes [cause.Limit]int64) {
+	type queuedTime struct {
+		queue *report.Queue
+		code  cause.Code
+		ns    int64
+	}
+	var queued []queuedTime
+	sums := map[*report.Queue]int64{}
+	for _, s := range walked.CauseTimes {
+		key := p.stage.IDs.Cause(s.Cause)
+		if len(p.speller.Queues[group]) > 0 {
+			if q, _ := p.speller.QueueWait(group, p.stage.IDs.Chain(key.Chain)); q != nil {
+				queued, sums[q] = append(queued, queuedTime{q, key.Code, s.NS}), sums[q]+s.NS
+				continue
+			}
+		}
+		causes[key.Code] += s.NS
+	}
+	for _, t := range queued {
+		own := spell.OwnPart(t.ns, t.queue.OwnNS, 1, sums[t.queue])
+		causes[t.code] += own
+		causes[cause.Queue] += t.ns - own
+	}
+	return causes
 }
 
 // reportGroup returns the report's group that contains a group of this run, nil if the report does not show it.

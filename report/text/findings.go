@@ -67,7 +67,11 @@ func (p *page) splitFindings() (weighty, lesser []*report.Finding) {
 // processes: the service's authors can change this cause.
 func (p *page) matchesVerdict(f *report.Finding) bool {
 	v := p.verdicts()
-	return f.Severity == report.SeverityLow && len(v) > 0 && v[0].Group == f.Group && len(v[0].Causes) > 0 && v[0].Causes[0].Cause == f.Cause
+	if f.Severity != report.SeverityLow || len(v) == 0 || v[0].Group != f.Group || len(v[0].Causes) == 0 {
+		return false
+	}
+	c := &v[0].Causes[0]
+	return c.Cause == f.Cause || c.Behind != nil && f.Queue != nil && c.Behind.Cause == f.Cause
 }
 
 // finding writes a finding's fault, evidence, fix and predicted gain, in a few lines.

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/explain/path"
@@ -45,6 +44,7 @@ type Index struct {
 	decoded       map[int]*timeline.Gen
 	decodedBytes  int64
 	requests      requestColumns
+	waits         waitTable
 	goroutines    goroutineColumns
 	runs          timeline.Runs // runs that continue in the next generation
 	carried       carriedSpans
@@ -84,6 +84,7 @@ func NewIndex(limits Limits) *Index {
 func (x *Index) Reset() {
 	x.background.Wait()
 	fresh := NewIndex(x.limits)
+	x.waits = waitTable{}
 	x.gens, x.decoded, x.decodedBytes, x.requests, x.goroutines, x.runs, x.carried = nil, fresh.decoded, 0, fresh.requests, fresh.goroutines, fresh.runs, fresh.carried
 	x.firstInWindow, x.procs, x.buffers, x.requestMemory = 0, 0, nil, nil
 }
@@ -99,11 +100,13 @@ type buffer struct {
 	stage    *path.Stage
 	requests []addedRequest
 	details  []byte // memory of the requests' details
+	waits    *waitNumbers
+	times    []keyTime // of one request
 }
 
 // NewAdder implements pass.Sum.
 func (x *Index) NewAdder(stage *path.Stage) path.Adder {
-	b := &buffer{number: groupRef(len(x.buffers)), stage: stage}
+	b := &buffer{number: groupRef(len(x.buffers)), stage: stage, waits: &waitNumbers{shared: &x.waits}}
 	x.buffers = append(x.buffers, b)
 	return b
 }
@@ -114,12 +117,13 @@ func (b *buffer) Add(w *path.WalkResult) {
 		return
 	}
 	r := w.Req
-	var causes cause.TimeByCode
+	b.times = b.times[:0]
 	for _, s := range w.CauseTimes {
-		causes.Add(b.stage.IDs.Cause(s.Cause).Code, s.NS)
+		key := b.stage.IDs.Cause(s.Cause)
+		b.times = addTime(b.times, timeKey(key.Code)+codeLimit*timeKey(b.waits.ofChain(b.stage.IDs, key.Chain)), s.NS)
 	}
 	before := len(b.details)
-	b.details = appendDetail(b.details, r, r.End-w.PathStart, &causes)
+	b.details = appendDetail(b.details, r, r.End-w.PathStart, b.times)
 	b.requests = append(b.requests, addedRequest{
 		kind: r.Kind, group: b.number<<refShift | groupRef(w.Group), start: w.PathStart, end: r.End, g: r.G, detail: b.details[before:], pieceEnds: slices.Clone(w.PieceEnds),
 	})
@@ -210,5 +214,8 @@ func (x *Index) Finish(p *pass.Pass, ts []path.Translation, ids map[path.GroupID
 	x.speller = &speller
 	x.walkOptions = path.Options{Freezes: freezes, Settlement: sp.Settlement, AnswersOf: p.Answers(), IsClientWait: p.Finder.ClientWaits()}
 	x.requests.setGroups(x.buffers, ts, ids, sp.Settlement)
+	for _, id := range x.requests.ids {
+		x.requests.queues = append(x.requests.queues, x.waits.queues(id, sp))
+	}
 	x.buffers, x.requestMemory = nil, nil
 }

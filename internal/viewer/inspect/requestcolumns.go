@@ -10,6 +10,8 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/report"
 )
 
 // A requestColumns holds one row of 20 bytes for each request, and about 4 bytes for each of its causes.
@@ -24,6 +26,7 @@ type requestColumns struct {
 
 	settlement *cause.Settlement // cause of each code
 	ids        []string          // ids of the groups
+	queues     [][]*report.Queue // by the number of the group and of the wait, nil where the wait is no queue
 	total      int               // number of requests in the trace
 	minLatency int64             // shorter requests were left out
 }
@@ -43,14 +46,37 @@ type addedRequest struct {
 	kind       request.Kind
 	start, end int64
 	g          uint64
-	// detail is a byte of flags and the causes: for each code, code + 1 and ns as varints; 0 ends them. If the
+	// detail is a byte of flags and the causes: for each timeKey, its number + 1 and ns as varints; 0 ends them. If the
 	// causes add up to the latency, the ns of the largest one are 0, and derived from the others.
 	detail    []byte
 	pieceEnds []int64 // times at which a long request was divided into pieces for walking
 }
 
+// A timeKey is a cause's code and, times codeLimit, the number of the first hand-over wait that led to it: see waitNumbers. Only at
+// the end of the trace it is known which waits are queues.
+type timeKey uint64
+
+const codeLimit = timeKey(len(cause.Settlement{}))
+
+// A keyTime is a request's time of one key.
+type keyTime struct {
+	key timeKey
+	ns  int64
+}
+
+// addTime adds time to a list of few keys.
+func addTime(times []keyTime, key timeKey, ns int64) []keyTime {
+	for i := range times {
+		if times[i].key == key {
+			times[i].ns += ns
+			return times
+		}
+	}
+	return append(times, keyTime{key, ns})
+}
+
 // appendDetail appends the encoded detail of a request: see addedRequest.detail.
-func appendDetail(b []byte, r *request.Request, latency int64, causes *cause.TimeByCode) []byte {
+func appendDetail(b []byte, r *request.Request, latency int64, times []keyTime) []byte {
 	f := uint8(r.Kind) << kindShift
 	if r.Open {
 		f |= flagOpen
@@ -59,22 +85,22 @@ func appendDetail(b []byte, r *request.Request, latency int64, causes *cause.Tim
 		f |= flagCut
 	}
 	b = append(b, f)
-	sum, longest, longestCode := int64(0), int64(0), cause.Code(0)
-	causes.EachCode(func(code cause.Code, ns int64) {
-		if sum += ns; ns > longest {
-			longest, longestCode = ns, code
+	sum, longest := int64(0), keyTime{}
+	for _, t := range times {
+		if sum += t.ns; t.ns > longest.ns {
+			longest = t
 		}
-	})
-	causes.EachCode(func(code cause.Code, ns int64) {
+	}
+	for _, t := range times {
 		switch {
-		case code == longestCode && sum == latency:
-			ns = 0
-		case ns == 0:
-			return
+		case t.key == longest.key && sum == latency:
+			t.ns = 0
+		case t.ns == 0:
+			continue
 		}
-		b = binary.AppendUvarint(b, uint64(code)+1)
-		b = binary.AppendUvarint(b, uint64(ns))
-	})
+		b = binary.AppendUvarint(b, uint64(t.key)+1)
+		b = binary.AppendUvarint(b, uint64(t.ns))
+	}
 	return append(b, 0)
 }
 
@@ -135,20 +161,50 @@ func (c *requestColumns) append(gen int32, start, latency, g int64, group uint32
 
 // eachCauseTime calls f for each cause of a row and its time; it may call f several times for one cause.
 func (c *requestColumns) eachCauseTime(row int32, f func(k cause.Cause, ns int64)) {
-	remainder, remainderCode := c.latency(row), cause.Code(0)
+	var waits []*report.Queue // by number
+	if len(c.queues) > 0 {
+		waits = c.queues[c.group(row)]
+	}
+	remainder, remainderKey := c.latency(row), timeKey(0)
+	var queuedTimes []keyTime
+	add := func(key timeKey, ns int64) {
+		if wait := int(key / codeLimit); wait < len(waits) && waits[wait] != nil {
+			queuedTimes = append(queuedTimes, keyTime{key, ns})
+			return
+		}
+		f(c.settlement[key%codeLimit], ns)
+	}
 	for b := c.details.bytesFrom(row)[1:]; b[0] != 0; {
-		code, n := binary.Uvarint(b)
+		number, n := binary.Uvarint(b)
 		ns, m := binary.Uvarint(b[n:])
 		b = b[n+m:]
 		if ns == 0 {
-			remainderCode = cause.Code(code)
+			remainderKey = timeKey(number)
 			continue
 		}
 		remainder -= int64(ns)
-		f(c.settlement[code-1], int64(ns))
+		add(timeKey(number-1), int64(ns))
 	}
-	if remainderCode != 0 {
-		f(c.settlement[remainderCode-1], remainder)
+	if remainderKey != 0 {
+		add(remainderKey-1, remainder)
+	}
+	eachQueuedTime(queuedTimes, waits, func(key timeKey, own, queued int64) {
+		f(c.settlement[key%codeLimit], own)
+		f(cause.Queue, queued)
+	})
+}
+
+// eachQueuedTime divides each time in a queue of one request into the request's own service time and the time in the queue.
+func eachQueuedTime(times []keyTime, waits []*report.Queue, f func(key timeKey, own, queued int64)) {
+	for i := range times {
+		q, sum := waits[times[i].key/codeLimit], int64(0)
+		for k := range times {
+			if waits[times[k].key/codeLimit] == q {
+				sum += times[k].ns
+			}
+		}
+		own := spell.OwnPart(times[i].ns, q.OwnNS, 1, sum)
+		f(times[i].key, own, times[i].ns-own)
 	}
 }
 

@@ -40,10 +40,10 @@ func TestRequestColumns(t *testing.T) {
 			kind: request.Kind(rnd.IntN(4)), open: rnd.IntN(9) == 0, cut: rnd.IntN(9) == 0, causes: make(map[cause.Code]int64),
 		}
 		remainder := w.latency
-		var sums cause.TimeByCode
+		var times []keyTime
 		add := func(code cause.Code, ns int64) {
 			if ns > 0 {
-				sums.Add(code, ns)
+				times = addTime(times, timeKey(code)+codeLimit*timeKey(rnd.IntN(3)), ns)
 				w.causes[code] += ns
 			}
 		}
@@ -63,7 +63,7 @@ func TestRequestColumns(t *testing.T) {
 			w.parts = []int64{w.start + 1, w.start + 2}
 		}
 		r := request.Request{Kind: w.kind, Open: w.open, CutAtStart: w.cut}
-		c.add(&addedRequest{group: groupRef(w.group), kind: w.kind, start: w.start, end: w.start + w.latency, g: w.g, detail: appendDetail(nil, &r, w.latency, &sums), pieceEnds: w.parts}, int(w.gen))
+		c.add(&addedRequest{group: groupRef(w.group), kind: w.kind, start: w.start, end: w.start + w.latency, g: w.g, detail: appendDetail(nil, &r, w.latency, times), pieceEnds: w.parts}, int(w.gen))
 		want = append(want, w)
 	}
 	check := func() {
