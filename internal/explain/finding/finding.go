@@ -162,6 +162,8 @@ type Verdict struct {
 	// Changes are what the prediction assumes. Nil means half of the finding's cause at its site. An empty list means that
 	// requests cannot be timed again with the fix.
 	Changes []predict.Change
+	// hasOption says that the fix names an option of a library.
+	hasOption bool
 	// slowEvidence is the evidence that is about slow requests only.
 	slowEvidence []report.Evidence
 }
@@ -227,7 +229,10 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 		v.capSeverity(report.SeverityLow) // it is more likely wrong than right
 	}
 	if in.UnawaitedGroups[v.Group] && v.Code[2] == '2' {
-		v.capSeverity(report.SeverityInfo) // no client and no goroutine waits for these requests
+		// No client and no goroutine waits for these requests. An option of a library may be worth knowing nevertheless.
+		if v.capSeverity(report.SeverityLow); !v.hasOption {
+			v.capSeverity(report.SeverityInfo)
+		}
 	}
 	if v.Decided != nil && v.Decided.Requests == report.DecidedByBeside {
 		v.prependEvidence(in.otherTailEvidence(v))

@@ -43,6 +43,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	}
 	if l := libraryOfRoute(top); l != nil && l.pauseAdvice != "" {
 		v.Fix = textOf("fix in-library", "library", l.name, "advice", l.pauseAdvice)
+		v.hasOption = true
 	}
 	switch {
 	case len(top.via) > 0 && top.via[0].Wait == report.WaitChanSend:

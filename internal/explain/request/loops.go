@@ -115,6 +115,7 @@ type waitStats struct {
 	// timerCount is how often a timer ended the wait.
 	isLibraryDelay bool
 	timerCount     int
+	isPause        bool // a sleep of the looping function itself
 	// selfEndedCount counts the waits that a goroutine ended which the waiting one had started. The waiting goroutine
 	// waits for its own work then, except when a library starts goroutines to fetch work.
 	selfEndedCount int
@@ -152,7 +153,10 @@ func (l *loopSource) idleRank(c *collector, obs *observation) (rank int, isLibra
 		}
 		return idleMost, false
 	case reasonReceive, reasonCond:
-		return idleMost, info.isLibraryDelay
+		if info.isLibraryDelay {
+			return 2, true // less likely than a pause of the loop's own, see chooseIdleWait
+		}
+		return idleMost, false
 	case reasonSync:
 		if info.isMutexWait { // the goroutine reached the lock while it worked
 			return 0, false
@@ -298,6 +302,7 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 				stats.rank = 0
 			}
 			stats.isServed = stats.rank == idleMost && obs.reason == reasonNetwork
+			stats.isPause = obs.reason == reasonSleep && stats.rank == 2 && !stats.isLibraryDelay
 		}
 		if obs.waker == 0 && obs.reason != reasonNetwork {
 			stats.timerCount++
@@ -513,11 +518,12 @@ func (w *waitStats) isRest() bool {
 // chooseIdleWait chooses the loop's idle wait: by rank, then by distance from the looping function, then by total
 // duration. For a benchmark it is the most frequent event nearest to the benchmark's function.
 func (r *loopFunc) chooseIdleWait(c *collector) {
-	maxCount := 0
+	maxCount, maxRank, isPaced := 0, 0, false
 	for _, stats := range r.waits {
-		maxCount = max(maxCount, stats.count)
+		maxCount, maxRank = max(maxCount, stats.count), max(maxRank, stats.rank)
+		isPaced = isPaced || stats.isPause && stats.count > 1 // a function that sleeps twice at one line loops
 	}
-	if maxCount < threshold.SmallSample {
+	if maxCount < threshold.SmallSample && (!isPaced || maxRank == idleMost) {
 		return
 	}
 	var idleWaits, busyWaits []tracefmt.StackID
@@ -528,7 +534,7 @@ func (r *loopFunc) chooseIdleWait(c *collector) {
 			if isFrequent {
 				busyWaits = append(busyWaits, id)
 			}
-		case stats.count < threshold.SmallSample || !isFrequent && !stats.isServed || 2*stats.selfEndedCount >= stats.count:
+		case stats.count < threshold.SmallSample && !stats.isPause || !isFrequent && !stats.isServed || 2*stats.selfEndedCount >= stats.count:
 		case stats.isClientCall:
 			busyWaits = append(busyWaits, id) // a client's call in a library's loop that always has work
 		case stats.rank == 0:
@@ -550,7 +556,7 @@ func (r *loopFunc) chooseIdleWait(c *collector) {
 		if r.isBenchmark {
 			return cmp.Or(p.depth-q.depth, stats.count-v.count, cmp.Compare(a, b))
 		}
-		return cmp.Or(stats.rank-v.rank, p.ownedDepth-q.ownedDepth, p.depth-q.depth,
+		return cmp.Or(stats.rank-v.rank, numberOf(stats.isPause)-numberOf(v.isPause), p.ownedDepth-q.ownedDepth, p.depth-q.depth,
 			cmp.Compare(stats.totalNS, v.totalNS), cmp.Compare(a, b))
 	})
 	if r.isBenchmark {
@@ -563,6 +569,13 @@ func (r *loopFunc) chooseIdleWait(c *collector) {
 			r.restWaits[id] = stats.isRest()
 		}
 	}
+}
+
+func numberOf(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // loopFuncAt returns the function that loops in a goroutine that waits at a stack, and its frame. The function is nil
