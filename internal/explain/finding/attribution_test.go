@@ -136,7 +136,7 @@ func TestWaitingRules(t *testing.T) {
 		{"too few workers", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
 			[]queues.ServiceStats{service("sleep", "work@5", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
 		{"the holder of a lock waits for a worker", []report.Cause{{Cause: "sleep", Site: site("work@5"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock in@3", "chan ask@4"), TotalNS: ms(2000)}, {Via: via("chan ask@4"), TotalNS: ms(1000)}}}},
-			[]queues.ServiceStats{behindLock}, []string{"WL2002 work@5 1.00"}},
+			[]queues.ServiceStats{behindLock}, []string{"WL2002 ask@4 1.00"}},
 		{"one worker that computes", []report.Cause{{Cause: "cpu", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
 			[]queues.ServiceStats{service("cpu", "ask@4", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
 		{"a goroutine for each request", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
@@ -578,8 +578,8 @@ func TestLockHeldBySiblings(t *testing.T) {
 		want                string
 	}{
 		{"goroutines of one request", 300, 1, "WL2001 tick@9 1.00"},
-		{"goroutines of other requests", 300, 0.5, "WL2002 tick@9 1.00"},
-		{"behind the lock alone", 0, 1, "WL2002 tick@9 1.00"},
+		{"goroutines of other requests", 300, 0.5, "WL2002 load@2 1.00"},
+		{"behind the lock alone", 0, 1, "WL2002 load@2 1.00"},
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("tick@9"), TotalNS: ms(1000), Requests: 100, Share: 1, Routes: []report.Route{{Via: via("lock get@1 sync.(*Mutex).Lock", "chan load@2"), TotalNS: ms(1000 - int64(c.withoutLockMS))}, {Via: via("chan load@2"), TotalNS: ms(int64(c.withoutLockMS))}}})
 		found := Find(&Input{Report: rep, Process: &process.Stats{}, SiblingShares: []queues.SiblingShare{{Site: site("get@1"), Share: c.part}}}, rulesWithPrefix("WL2"))

@@ -17,6 +17,7 @@ type library struct {
 	poolAdvice  string // how to enlarge its pool
 	peerAdvice  string // how to shorten waits for its peer
 	pauseAdvice string // which options set its intended pauses
+	lockAdvice  string // how to avoid waits for its own lock
 
 	// The pool of a package of the standard library:
 	slotFunc     string // the function in which a request waits for a slot
@@ -37,7 +38,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 	for _, s := range sections {
 		l := library{name: s.Title}
 		fields := map[string]*string{
-			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "peer": &l.peerAdvice, "pause": &l.pauseAdvice, "slot function": &l.slotFunc,
+			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "peer": &l.peerAdvice, "pause": &l.pauseAdvice, "lock": &l.lockAdvice, "slot function": &l.slotFunc,
 			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {
@@ -76,6 +77,14 @@ func libraryAt(sites ...*report.Site) *library {
 		}
 		return false
 	})
+}
+
+// libraryOfFunc returns the library that contains the function of a site, whatever the service called; nil if none is known.
+func libraryOfFunc(s *report.Site) *library {
+	if s == nil {
+		return nil
+	}
+	return libraryAt(&report.Site{Func: s.Func})
 }
 
 // libraryOfRoute returns the library in which a route waits; nil if none is known.

@@ -36,9 +36,13 @@ func holderWork(c *report.Cause, via []report.Via, lock *report.Site) causeSite 
 }
 
 // isInDependency reports whether a site is in the dependency that took the lock, and not in a function of the service that the
-// dependency called back.
+// dependency called back. The service may have called both through another library, such as net/http.
 func isInDependency(s, lock *report.Site) bool {
-	return lock != nil && s != nil && s.Module != "" && (s.CalledFrom == nil || strings.HasPrefix(s.CalledFrom.Calls, lock.Module))
+	if lock == nil || s == nil || s.Module == "" {
+		return false
+	}
+	isSameCall := s.Module == lock.Module && s.CalledFrom != nil && lock.CalledFrom != nil && s.CalledFrom.Calls == lock.CalledFrom.Calls
+	return s.CalledFrom == nil || isSameCall || strings.HasPrefix(s.CalledFrom.Calls, lock.Module)
 }
 
 // dependencyLock returns where a dependency takes the lock that a candidate is about, nil if the service's own code takes it.
@@ -137,10 +141,18 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	}
 	top := heaviestContendedRoute(attr, cand.reportedRoutes())
 	v := attr.newVerdict(cand, top)
-	v.Title = textOf("title lock-convoy", "lock", lockText(cand.wait), "activity", top.activity())
-	if isBehindReader(top.via) {
-		v.Title = textOf("title lock-convoy-behind-reader", "lock", lockText(cand.wait), "activity", top.activity())
+	held, title := attr.holdOf(cand, top), textKey("title lock-convoy")
+	switch {
+	case isBehindReader(top.via):
+		title = "title lock-convoy-behind-reader"
+	case held.isForSlot:
+		title, v.Site = "title lock-convoy-for-slot", held.holder
+	case held.awaited != "":
+		title, v.Site = "title lock-convoy-for-goroutine", held.holder
+	case held.work != nil && held.work.LineKey() != top.ownLine().LineKey() && held.work.LineKey() != top.nonStdSite().LineKey():
+		title = "title lock-convoy-at"
 	}
+	v.Title = textOf(title, "lock", lockText(cand.wait), "activity", top.activity(), "holder", held.holder, "work", held.work, "awaited", held.awaited)
 	v.Confidence = 0.95 * (1 - float64(unseenNS)/float64(max(totalNS, 1)))
 	v.addSlowEvidence(evidenceOf("evidence slow-mean", cand.gain.Slow.NS, "ns"))
 	v.addEvidence(evidenceOf("evidence lock-wait-share", ratio(queuedNS, totalNS), "share", "locks", strings.Join(lockTexts, ", ")))
@@ -151,9 +163,18 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	if siteTime := attr.in.serviceAt(top.Cause, top.via); siteTime != nil {
 		v.addEvidence(evidenceOf("evidence lock-waiters", siteTime.WaitersPerServer, "count"))
 	}
-	switch {
+	lock := dependencyLock(cand)
+	switch library := libraryOfFunc(lock); {
+	case library != nil && library.lockAdvice != "" && isInDependency(top.nonStdSite(), lock):
+		v.Fix = textOf("fix in-library", "library", library.name, "advice", library.lockAdvice)
+	case isInDependency(top.nonStdSite(), lock) && !knowledge.Has(top.Cause.Call, knowledge.FileWrite):
+		v.Fix = textOf("fix lock-in-dependency", "module", lock.Module)
 	case isBehindReader(top.via):
 		v.Fix = textOf("fix lock-behind-reader", "site", v.Site)
+	case held.isForSlot:
+		v.Fix = textOf("fix lock-for-slot", "awaited", held.awaited, "holder", held.holder, "site", top.nonStdSite())
+	case held.awaited != "":
+		v.Fix = textOf("fix lock-for-goroutine", "holder", held.holder)
 	case cand.wait.kind == report.WaitOnce:
 		v.Fix = textOf("fix lock-once")
 	case top.Cause.Cause == report.CauseCPU && knowledge.Has(cand.wait.call, knowledge.WriteLock):
@@ -167,8 +188,6 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-syncs")
 	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix lock-writes-pipe", "site", v.Site)
-	case isInDependency(v.Site, dependencyLock(cand)):
-		v.Fix = textOf("fix lock-in-dependency", "module", dependencyLock(cand).Module)
 	default:
 		v.Fix = textOf("fix lock-move-work", "site", attr.movableWork(cand, top))
 	}
@@ -176,16 +195,70 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
+// A lockHold is what the holder of a lock does while others wait for the lock.
+type lockHold struct {
+	holder    *report.Site // the line where the holder is
+	work      *report.Site // the innermost line that is in the package of the function that took the lock; nil: unknown
+	awaited   string       // what it waits for, if another goroutine does the work that takes the time; "" if the holder itself does
+	isForSlot bool         // it waits for a slot that the other goroutine holds
+}
+
+// holdOf returns what the holder of a candidate's lock does. A route that leads on from the lock through another wait is that
+// of the holder. If it ends in a library, that may be a goroutine which works for the holder alone.
+func (a *attribution) holdOf(cand *candidate, top *causeRoute) (hold lockHold) {
+	hold.holder = top.nonStdSite()
+	if u := a.holderLine(cand, top); u != nil {
+		hold.work = u.Work
+	}
+	i := slices.IndexFunc(top.via, func(v report.Via) bool { return a.canonicalWait(waitKeyOf(&v)) == cand.wait })
+	for i >= 0 && i < len(top.via) && isLockWait(waitKeyOf(&top.via[i])) {
+		i++ // an earlier holder of the lock, or of one that its holder waits for
+	}
+	if i <= 0 || i >= len(top.via) || top.Site == nil || isStdSite(top.Site) {
+		return hold
+	}
+	next := &top.via[i]
+	if next.Site == nil || top.Site.Module != "" && (top.Site.CalledFrom == nil || next.Site.Module == top.Site.Module) || top.ownLine().LineKey() == next.Site.OwnLine().LineKey() {
+		return hold
+	}
+	hold.holder = next.Site.OwnLine()
+	hold.awaited, hold.isForSlot = a.slotText(next)
+	return hold
+}
+
+// slotText names what a wait that another goroutine ends is for, and reports whether it is for a slot.
+func (a *attribution) slotText(v *report.Via) (name string, isSlot bool) {
+	wait := waitKeyOf(v)
+	slots := a.in.slotWaitsAt(wait)
+	switch library := libraryAt(v.Site); {
+	case isStdPool(v.Call):
+		return textOf("phrase connection", "library", stdPool(v.Call).poolName), true
+	case library != nil && library.poolAdvice != "":
+		return textOf("phrase connection", "library", library.name), true
+	case isSemaphoreWait(wait):
+		return textOf("phrase semaphore"), true
+	case wait.kind == report.WaitChanSend:
+		return textOf("phrase place-in-channel"), true
+	case isSlotPool(slots), a.queueWaits[wait]:
+		return textOf("phrase place"), true
+	}
+	return textOf("phrase other-goroutine-short"), false
+}
+
 // movableWork returns the service's own line that works while a lock or a slot is held, and could work at another time: the
 // call in the function that took the lock or slot, if that call was seen, else the line where the holder is.
 func (a *attribution) movableWork(cand *candidate, top *causeRoute) *report.Site {
-	u := firstMatch(a.in.HolderLines, func(u *queues.HolderLine) bool {
-		return u.WaitSite.LineKey() == cand.wait.site && u.HolderSite.Matches(top.Site) && u.Line.Module == "" && !isStdSite(u.Line)
-	})
-	if u != nil {
+	if u := a.holderLine(cand, top); u != nil {
 		return u.Line
 	}
 	return top.nonStdSite()
+}
+
+// holderLine returns where the function that took a candidate's lock or slot works, if that is in the service's own code.
+func (a *attribution) holderLine(cand *candidate, top *causeRoute) *queues.HolderLine {
+	return firstMatch(a.in.HolderLines, func(u *queues.HolderLine) bool {
+		return u.WaitSite.LineKey() == cand.wait.site && u.HolderSite.Matches(top.Site) && u.Line.Module == "" && !isStdSite(u.Line)
+	})
 }
 
 // isBehindReader reports whether a route leads from an RWMutex's reader to a writer that also waits for the RWMutex. That

@@ -4,8 +4,39 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/report"
 )
+
+// TestLockHolder: the holder of a lock is where the path leads on from the lock. If it waits there for another goroutine, that
+// goroutine's work is under no lock, and the advice is about the holder's wait.
+func TestLockHolder(t *testing.T) {
+	const lock = "lock report@16 sync.(*RWMutex).RLock"
+	inLibrary := &report.Site{Func: "example.org/db.(*conn).read", Line: 9, Module: "example.org/db", CalledFrom: &report.Caller{Func: "main.refresh", File: "/src/main.go", Line: 32}}
+	for _, c := range []struct {
+		name       string
+		via        []report.Via
+		site       *report.Site
+		lines      []queues.HolderLine
+		title, fix string
+	}{
+		{"the holder works itself", via(lock), site("work@27"), nil, "its holder sleeps at main.work (main.go:27)", "move main.work"},
+		{"in a helper's package", via(lock), site("kit.Get@101"), []queues.HolderLine{{WaitSite: site("report@16"), HolderSite: site("kit.Get@101"), Line: site("report@18"), Work: site("fetch@44")}},
+			"its holder, at main.fetch (main.go:44), sleeps at kit.Get (main.go:101)", "move main.report (main.go:18) out"},
+		{"it waits for a place", via(lock, "chan send refresh@32 runtime.chansend1"), site("work@27"), nil,
+			"its holder, at main.refresh (main.go:32), waits for a place in a channel that another goroutine keeps, which sleeps at main.work (main.go:27)", "take a place in a channel at main.refresh (main.go:32) before"},
+		{"it waits for a place behind other holders", via(lock, lock, "chan send refresh@32 runtime.chansend1"), site("work@27"), nil, "its holder, at main.refresh (main.go:32), waits for", "take a place"},
+		{"it waits for a connection", via(lock, "select refresh@32 database/sql.(*DB).conn"), site("charge@95"), nil, "waits for a connection of a database/sql pool that", "take a connection of a database/sql pool at main.refresh"},
+		{"it waits for a goroutine", via(lock, "chan refresh@32 runtime.chanrecv1"), site("work@27"), nil, "its holder, at main.refresh (main.go:32), waits for another goroutine, which sleeps", "do not wait at main.refresh (main.go:32) with the lock held"},
+		{"a library's goroutine works for it", via(lock, "chan refresh@32 runtime.chanrecv1"), inLibrary, nil, "its holder sleeps at db.(*conn).read", "move db.(*conn).read"},
+	} {
+		rep := oneGroup(report.Cause{Cause: "sleep", Call: "time.Sleep", Site: c.site, Via: c.via, TotalNS: ms(3000)})
+		got := rulesByCode(report.RuleLockConvoy)[0].Run(&Input{Report: rep, HolderLines: c.lines})
+		if len(got) != 1 || !strings.Contains(got[0].Title, c.title) || !strings.HasPrefix(got[0].Fix, c.fix) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
 
 // TestLockOfDependency: all that a library does under its own lock is one work, whichever line called it, and its user cannot
 // move it out of the lock. The functions that the library calls back belong to the user.
@@ -22,8 +53,13 @@ func TestLockOfDependency(t *testing.T) {
 	}{
 		{"work of the library", [2]*report.Site{library("(*sink).send", 1, "example.org/log.(*Logger).Info"), library("(*sink).send", 2, "example.org/log.(*Logger).Warn")}, 1, "have the library do that"},
 		{"functions called back", [2]*report.Site{site("format@1"), site("format@2")}, 2, "move main.format"},
+		{"work that was called through net/http", [2]*report.Site{library("(*sink).send", 1, "net/http.(*Client).Do"), library("(*sink).send", 2, "net/http.(*Client).Do")}, 1, "have the library do that"},
 		{"functions called back that call another library", [2]*report.Site{library("x", 1, "example.org/other.Ask"), library("x", 2, "example.org/other.Ask")}, 2, "move log.x"},
 	} {
+		lock := lock
+		if c.sites[0].CalledFrom != nil && strings.HasPrefix(c.sites[0].CalledFrom.Calls, "net/http") {
+			lock = []report.Via{{Wait: report.WaitLock, Call: "sync.(*Mutex).Lock", Site: library("(*Logger).write", 3, "net/http.(*Client).Do")}}
+		}
 		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: c.sites[0], Via: lock, TotalNS: ms(3000)}, report.Cause{Cause: "network", Kind: "outbound", Site: c.sites[1], Via: lock, TotalNS: ms(2000)})
 		got := rulesByCode(report.RuleLockConvoy)[0].Run(&Input{Report: rep})
 		if len(got) != c.count || !strings.HasPrefix(got[0].Fix, c.fix) {

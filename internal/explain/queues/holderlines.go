@@ -3,6 +3,7 @@ package queues
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
@@ -14,11 +15,18 @@ import (
 
 // The holder of a lock, or of a slot of a pool, has acquired it in a function, and a later line of the same function works
 // while it is held, in however many nested calls. That function is the innermost one that the stacks of a waiter and of the
-// holder have in common, if the two are at different lines.
+// holder have in common, if the two are at different lines. Below it, helper packages may do the work: the innermost line of
+// the function's own package says more about it.
 
-// A holderLineKey is the site of a wait, the site of the holder during the wait, and the line of the common function below
-// which the holder works.
-type holderLineKey struct{ waitSite, holderSite, line tracefmt.FrameID }
+// A holderLineKey is the site of a wait, the site of the holder during the wait, and where the holder is.
+type holderLineKey struct {
+	waitSite, holderSite tracefmt.FrameID
+	holderPosition
+}
+
+// A holderPosition is the line of the common function below which the holder works, and the innermost line of the same package
+// on the holder's stack.
+type holderPosition struct{ line, work tracefmt.FrameID }
 
 // addHolderLines records the lines below which holders work.
 func (p *workerSum) addHolderLines(w *path.WalkResult, waits []critpath.FollowedWait) {
@@ -31,8 +39,8 @@ func (p *workerSum) addHolderLines(w *path.WalkResult, waits []critpath.Followed
 		for index := step.FollowedWait; index >= 0; index = waits[index].Parent {
 			wait := &waits[index]
 			if g == wait.Waker {
-				if line := p.divergingLine(wait.Stack, stack); line != 0 {
-					key := holderLineKey{p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.SiteOf(step.Stack), line}
+				if position := p.divergingPosition(wait.Stack, stack); position.line != 0 {
+					key := holderLineKey{p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.SiteOf(step.Stack), position}
 					p.holderLines[key] += (step.End - step.Start) * w.Weight
 				}
 			}
@@ -41,15 +49,16 @@ func (p *workerSum) addHolderLines(w *path.WalkResult, waits []critpath.Followed
 	}
 }
 
-// divergingLine returns the holder's line in the innermost function that its stack has in common with the waiter's, apart
+// divergingPosition returns the holder's line in the innermost function that its stack has in common with the waiter's, apart
 // from the standard library's; 0 if there is none, or if both are at the same line of it.
-func (p *workerSum) divergingLine(waiter, holder tracefmt.StackID) tracefmt.FrameID {
+func (p *workerSum) divergingPosition(waiter, holder tracefmt.StackID) holderPosition {
 	key := [2]tracefmt.StackID{waiter, holder}
-	line, cached := p.divergingLines[key]
+	position, cached := p.divergingPositions[key]
 	if cached {
-		return line
+		return position
 	}
-	for _, frame := range p.stage.Syms.Stack(holder) {
+	frames := p.stage.Syms.Stack(holder)
+	for _, frame := range frames {
 		holderFrame := p.stage.Syms.Frame(frame)
 		if p.stage.Sites.IsStdlib(holderFrame.Func) {
 			continue
@@ -58,13 +67,25 @@ func (p *workerSum) divergingLine(waiter, holder tracefmt.StackID) tracefmt.Fram
 		isSameFunc := func(o tracefmt.FrameID) bool { return p.stage.Syms.Frame(o).Func == holderFrame.Func }
 		if i := slices.IndexFunc(waiterFrames, isSameFunc); i >= 0 {
 			if p.stage.Syms.Frame(waiterFrames[i]).Line != holderFrame.Line {
-				line = frame
+				isSamePackage := func(o tracefmt.FrameID) bool {
+					return packageOf(p.stage.Syms.String(p.stage.Syms.Frame(o).Func)) == packageOf(p.stage.Syms.String(holderFrame.Func))
+				}
+				position = holderPosition{frame, frames[slices.IndexFunc(frames, isSamePackage)]}
 			}
 			break
 		}
 	}
-	p.divergingLines[key] = line
-	return line
+	p.divergingPositions[key] = position
+	return position
+}
+
+// packageOf returns the package of a function: its name up to the first dot after the last slash.
+func packageOf(fn string) string {
+	slash := strings.LastIndexByte(fn, '/') + 1
+	if dot := strings.IndexByte(fn[slash:], '.'); dot >= 0 {
+		return fn[:slash+dot]
+	}
+	return fn
 }
 
 // A HolderLine is the line of the acquiring function below which the holders of a lock or slot mostly are while others wait
@@ -72,6 +93,7 @@ func (p *workerSum) divergingLine(waiter, holder tracefmt.StackID) tracefmt.Fram
 type HolderLine struct {
 	WaitSite, HolderSite *report.Site // where the waiters and the holders are
 	Line                 *report.Site
+	Work                 *report.Site // the innermost line of the same package on the holder's stack
 }
 
 // HolderLines returns, for each pair of sites, the line that more than half of the time is below. Merge must have been
@@ -84,11 +106,11 @@ func (s *Sum) HolderLines(sp *spell.Speller) []HolderLine {
 	var out []HolderLine
 	for k, ns := range s.workers[0].holderLines {
 		if float64(ns) > threshold.HalfShare*float64(totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}]) {
-			out = append(out, HolderLine{sp.Site(k.waitSite), sp.Site(k.holderSite), sp.Site(k.line)})
+			out = append(out, HolderLine{sp.Site(k.waitSite), sp.Site(k.holderSite), sp.Site(k.line), sp.Site(k.work)})
 		}
 	}
 	slices.SortFunc(out, func(a, b HolderLine) int {
-		return cmp.Or(a.WaitSite.Compare(b.WaitSite), a.HolderSite.Compare(b.HolderSite), a.Line.Compare(b.Line))
+		return cmp.Or(a.WaitSite.Compare(b.WaitSite), a.HolderSite.Compare(b.HolderSite), a.Line.Compare(b.Line), a.Work.Compare(b.Work))
 	})
 	return out
 }

@@ -44,7 +44,7 @@ func TestHolderLines(t *testing.T) {
 		got := sum.HolderLines(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})})
 		line := 0
 		for _, u := range got {
-			if u.WaitSite.Func == "shop.org/s.acquire" && u.HolderSite.Func == "net/http.(*persistConn).readLoop" && u.Line.Func == "shop.org/s.post" {
+			if u.WaitSite.Func == "shop.org/s.acquire" && u.HolderSite.Func == "net/http.(*persistConn).readLoop" && u.Line.Func == "shop.org/s.post" && u.Work.Func == "shop.org/s.check" && u.Work.Line == 112 {
 				line = u.Line.Line
 			}
 		}

@@ -66,8 +66,8 @@ type workerSum struct {
 	holderLines  map[holderLineKey]int64          // in ns
 	peerCalls    map[peerCallKey]*peerCallSum
 
-	// divergingLines caches the results of divergingLine by the waiter's and the holder's stack.
-	divergingLines map[[2]tracefmt.StackID]tracefmt.FrameID
+	// divergingPositions caches the results of divergingPosition by the waiter's and the holder's stack.
+	divergingPositions map[[2]tracefmt.StackID]holderPosition
 	// Scratch space for one request:
 	spans          []timeline.Span
 	ownWaitScratch []ownWait
@@ -91,7 +91,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 		sleeps:   make(map[serviceKey]sleepSum), longWaits: make(map[tracefmt.FrameID]longWaitSum),
 		streams: make(map[tracefmt.FrameID]streamSum), siblingLocks: make(map[tracefmt.FrameID]siblingSum),
 		holderLines: make(map[holderLineKey]int64), peerCalls: make(map[peerCallKey]*peerCallSum),
-		divergingLines: make(map[[2]tracefmt.StackID]tracefmt.FrameID),
+		divergingPositions: make(map[[2]tracefmt.StackID]holderPosition),
 	}
 	s.workers = append(s.workers, p)
 	return p
