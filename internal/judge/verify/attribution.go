@@ -125,7 +125,7 @@ func (w *ownWaits) addBand(f *report.Finding, b *report.Band) {
 		c := &b.Causes[i]
 		isSite := (f.Cause == "" || c.In(f.Cause)) && (f.Site == nil || isSameCode(f.Site, c.Site))
 		for _, route := range c.AllRoutes() {
-			isOfFinding := isSite
+			isOfFinding := isSite || (f.Cause == "" || c.In(f.Cause)) && slices.ContainsFunc(route.Via, func(v report.Via) bool { return isSameCode(f.Site, v.Site) })
 			if f.Queue != nil {
 				isOfFinding = slices.ContainsFunc(route.Via, func(v report.Via) bool { return isQueueWait(f.Queue, &v) })
 			}
@@ -137,9 +137,16 @@ func (w *ownWaits) addBand(f *report.Finding, b *report.Band) {
 	}
 }
 
-// isSameCode reports whether two sites, of two builds, are of the same function and, if both have callers, the same caller.
+// isSameCode reports whether two sites, of two builds, are of the same function or are called from the same one. A finding's site can be
+// the caller of the function that a row has.
 func isSameCode(a, b *report.Site) bool {
-	return (&report.Finding{Site: a}).SamePlace(&report.Finding{Site: b})
+	if a == nil || b == nil {
+		return a == b
+	}
+	if a.CalledFrom != nil && b.CalledFrom != nil {
+		return a.OwnLine().Func == b.OwnLine().Func
+	}
+	return a.Func == b.Func || a.OwnLine().Func == b.OwnLine().Func
 }
 
 // isQueueWait reports whether a wait is one in the queue, perhaps of another build.
