@@ -122,17 +122,23 @@ func (w *ownWaits) addBand(f *report.Finding, b *report.Band) {
 	w.requests += int64(b.Count)
 	w.totalNS += b.TotalNS()
 	for i := range b.Causes {
-		c := &b.Causes[i]
-		isSite := (f.Cause == "" || c.In(f.Cause)) && (f.Site == nil || isSameCode(f.Site, c.Site))
-		for _, route := range c.AllRoutes() {
-			isOfFinding := isSite || (f.Cause == "" || c.In(f.Cause)) && slices.ContainsFunc(route.Via, func(v report.Via) bool { return isSameCode(f.Site, v.Site) })
-			if f.Queue != nil {
-				isOfFinding = slices.ContainsFunc(route.Via, func(v report.Via) bool { return isQueueWait(f.Queue, &v) })
-			}
-			if isOfFinding {
-				w.ns += route.TotalNS
-				w.byChain[chainOf(route.Via)] += route.TotalNS
-			}
+		for _, c := range b.Causes[i].Works() {
+			w.addRow(f, &c)
+		}
+	}
+}
+
+// addRow adds the time of a row that belongs to the finding.
+func (w *ownWaits) addRow(f *report.Finding, c *report.Cause) {
+	isOfCause := f.Cause == "" || c.In(f.Cause)
+	for _, route := range c.AllRoutes() {
+		isOfFinding := isOfCause && (f.Site == nil || isSameCode(f.Site, c.Site) || slices.ContainsFunc(route.Via, func(v report.Via) bool { return isSameCode(f.Site, v.Site) }))
+		if f.Queue != nil {
+			isOfFinding = slices.ContainsFunc(route.Via, func(v report.Via) bool { return isQueueWait(f.Queue, &v) })
+		}
+		if isOfFinding {
+			w.ns += route.TotalNS
+			w.byChain[chainOf(route.Via)] += route.TotalNS
 		}
 	}
 }
