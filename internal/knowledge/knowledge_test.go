@@ -114,14 +114,17 @@ func names(s Roles) (list []string) {
 // TestOf: the roles of functions that several lines and forms of names describe.
 func TestOf(t *testing.T) {
 	for fn, want := range map[string]string{
-		"net/http.(*conn).serve":                          "stdlib http1-connection client-call deadline http-timeout",
-		"net/http.(*Server).Serve":                        "stdlib known-server deadline http-timeout",
-		"internal/poll.(*FD).Accept":                      "stdlib client-wait fetch",
-		"golang.org/x/net/http2.(*serverConn).runHandler": "non-stdlib http2-stream handler-root protocol-library",
-		"example.com/pb._Orders_Place_Handler.func1":      "non-stdlib grpc-method",
-		"example.com/q.(*Queue).NextItem":                 "non-stdlib fetch",
-		"example.com/db.connectTo":                        "non-stdlib connecting",
-		"main.main":                                       "non-stdlib",
+		"net/http.(*conn).serve":                                             "stdlib http1-connection client-call deadline http-timeout",
+		"net/http.(*Server).Serve":                                           "stdlib known-server deadline http-timeout",
+		"internal/poll.(*FD).Accept":                                         "stdlib client-wait fetch",
+		"golang.org/x/net/http2.(*serverConn).runHandler":                    "non-stdlib http2-stream handler-root protocol-library",
+		"golang.org/x/net/http2.(*serverConn).writeFrameAsync":               "non-stdlib client-wait protocol-library",
+		"google.golang.org/grpc/internal/transport.NewServerTransport.func2": "non-stdlib client-wait protocol-library",
+		"github.com/quic-go/quic-go.(*connection).run":                       "non-stdlib event-loop",
+		"example.com/pb._Orders_Place_Handler.func1":                         "non-stdlib grpc-method",
+		"example.com/q.(*Queue).NextItem":                                    "non-stdlib fetch",
+		"example.com/db.connectTo":                                           "non-stdlib connecting",
+		"main.main":                                                          "non-stdlib",
 	} {
 		expected := strings.Fields(want)
 		got := names(Of(fn))

@@ -110,6 +110,7 @@ const (
 	Semaphore
 	SemaphoreAcquire
 	FanOutLimiter
+	EventLoop
 	Errgroup
 	RateLimiter
 	Deadline

@@ -503,7 +503,7 @@ func (b *graphBuilder) requestSentAt(g uint64, part *graphPart, from, to int64) 
 	b.spanBuffer = window.Spans(g, runStart, runStart+1, b.spanBuffer[:0])
 	for i := range b.spanBuffer {
 		if span := &b.spanBuffer[i]; span.State == timeline.Waiting && span.Start < runStart && span.End > runStart {
-			return runStart, b.walker.waitReason(span.Reason) == reasonNetwork && !b.walker.rolesOf(span.Stack).Has(knowledge.ClientWait)
+			return runStart, b.walker.waitReason(span.Reason) == reasonNetwork && !b.walker.isClientWait(span.Stack)
 		}
 	}
 	return 0, false

@@ -109,6 +109,8 @@ const maxNesting = 256
 //     belongs to the standard library (a context's deadline), the place of the Sleep is the place of the wait.
 //   - If a pool hands its slots to waiters in any order, the goroutine that releases a slot may have arrived after
 //     the waiter. Its time before the wait for its own slot is not on the path.
+//   - The event loop of a connection waits for packets, timers and other requests alike. If it was idle before the event
+//     that counts, the time before that was not its own, but that of the goroutine that brought the event.
 //   - If Broadcast wakes a waiter of a Cond, which finds its condition false and waits again, the wake was not the
 //     cause: only the last wake counts. This does not hold for locks and Signal. A lock's waiter that was woken and
 //     lost waited for a holder each time, and Signal wakes one chosen waiter: those waits are followed one by one.
@@ -126,8 +128,8 @@ type Walker struct {
 	VisitOwnStack func(stack tracefmt.StackID)
 	// AnswersOf, if not nil, returns the requests of this process for which the given request waits over the network.
 	AnswersOf func(g uint64, start int64) []Answer
-	// IsClientWait, if not nil, identifies further network waits that a client of the process ends, by their stack.
-	IsClientWait func(wait tracefmt.StackID) bool
+	// IsClientWait, if not nil, reports whether a client of the process ends a network wait, if that is known of its stack.
+	IsClientWait func(wait tracefmt.StackID) (isClient, isKnown bool)
 
 	window        *timeline.Window
 	symbols       *tracefmt.Symbols
@@ -375,7 +377,7 @@ func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, 
 		return false
 	}
 	followedWait := frame.followedWait
-	if followedWait >= 0 && w.mayHaveOvertaken(w.FollowedWaits[followedWait].Stack, span.Stack) {
+	if followedWait >= 0 && (w.mayHaveOvertaken(w.FollowedWaits[followedWait].Stack, span.Stack) || w.rolesOf(span.Stack).Has(knowledge.EventLoop)) {
 		start = frame.start
 	}
 	if v.kind != WaitCoroutine {
@@ -442,7 +444,7 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 	case reasonForever:
 		step.Kind = Chan
 	case reasonNetwork:
-		step.Kind, step.Inbound = Network, roles.Has(knowledge.ClientWait) || w.IsClientWait != nil && w.IsClientWait(span.Stack)
+		step.Kind, step.Inbound = Network, w.isClientWait(span.Stack)
 		if waker := w.rolesOf(span.WakerStack); hasEnded && span.Waker != 0 && waker.Has(knowledge.Poller) && !waker.Has(knowledge.WorldStart) {
 			v.kind = WaitPoll
 		} else if hasEnded && span.Waker == 0 {
@@ -486,7 +488,7 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 			// The wait began before the trace, so its reason and place are unknown. A goroutine that first reads from
 			// the poller afterwards waited for it.
 			if next := w.stackAfterWait(frame); w.rolesOf(next).Has(knowledge.Poller) {
-				step.Kind, step.Stack, step.Inbound = Network, next, w.rolesOf(next).Has(knowledge.ClientWait)
+				step.Kind, step.Stack, step.Inbound = Network, next, w.isClientWait(next)
 			}
 		}
 	}
@@ -495,6 +497,16 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 	}
 	v.followWaker = v.kind != WaitOther && hasEnded && span.Waker != 0 && span.Waker != frame.g
 	return v
+}
+
+// isClientWait reports whether a client of the process ends the network waits with a stack.
+func (w *Walker) isClientWait(stack tracefmt.StackID) bool {
+	if w.IsClientWait != nil {
+		if isClient, isKnown := w.IsClientWait(stack); isKnown {
+			return isClient
+		}
+	}
+	return w.rolesOf(stack).Has(knowledge.ClientWait)
 }
 
 // stackAfterWait returns the stack of the first running span after the wait that was just taken from the frame; 0 if

@@ -706,6 +706,33 @@ var walkCases = []struct {
 510-520 g1 runnable runtime.chanrecv1
 520-600 g1 cpu main.end
 `},
+	{"an event loop of a connection: only what brought the last event delayed the request", 100, 600, func(b *tracetext.Builder) {
+		// Goroutine 1 is the request, 3 the event loop, 2 reads packets for it. A timer of the connection ends the loop's first wait.
+		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
+		loop := []string{"runtime.selectgo", "github.com/quic-go/quic-go.(*Conn).run"}
+		n.Block(10, "network", pollReadStack...)
+		o.Block(90, "select", loop...)
+		m.Block(200, "chan receive", "runtime.chanrecv1", "main.read")
+		o.Unblock(300, 3)
+		o.Start(305, 3)
+		o.Block(310, "select", loop...)
+		n.Unblock(480, 2)
+		n.Start(485, 2)
+		n.Unblock(490, 3, "runtime.chansend1", "main.packet")
+		o.Start(500, 3)
+		o.Unblock(510, 1, "runtime.chansend1", "main.frame")
+		m.Start(520, 1)
+		m.Block(600, "forever", "main.end")
+	}, `
+100-200 g1 cpu runtime.chanrecv1
+200-480 g2 network internal/poll.(*FD).Read <select runtime.selectgo <chan runtime.chanrecv1
+480-485 g2 runnable internal/poll.(*FD).Read <select runtime.selectgo <chan runtime.chanrecv1
+485-490 g2 cpu runtime.chansend1 <select runtime.selectgo <chan runtime.chanrecv1
+490-500 g3 runnable runtime.selectgo <chan runtime.chanrecv1
+500-510 g3 cpu runtime.chansend1 <chan runtime.chanrecv1
+510-520 g1 runnable runtime.chanrecv1
+520-600 g1 cpu main.end
+`},
 	{"a Signal wakes one chosen waiter", 100, 600, func(b *tracetext.Builder) {
 		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		n.Syscall(20, "syscall.read", "main.first")

@@ -126,7 +126,7 @@ type Options struct {
 	Settlement *cause.Settlement
 	// AnswersOf and IsClientWait configure the walker: see critpath.Walker.
 	AnswersOf    func(g uint64, start int64) []critpath.Answer
-	IsClientWait func(wait tracefmt.StackID) bool
+	IsClientWait func(wait tracefmt.StackID) (isClient, isKnown bool)
 }
 
 // ConfigureWalker sets the walker's external sources: in-process answers and client detection.

@@ -179,11 +179,14 @@ const idleMost = 3
 // IsUnknownServer reports whether the process accepts connections for a protocol that no source knows.
 func (f *Finder) IsUnknownServer() bool { return f.loops.isUnknownServer }
 
-// ClientWaits returns a function that reports whether a network wait is for the next request of a client, in a protocol
-// of the service's own. The function holds no reference to the Finder and must not run concurrently with Add.
-func (f *Finder) ClientWaits() func(wait tracefmt.StackID) bool {
-	clientWaits := f.loops.clientWaits
-	return func(wait tracefmt.StackID) bool { return clientWaits[wait] }
+// ClientWaits returns a function that reports whether a network wait is for a client, if that is known of its stack: for its
+// next request in a protocol of the service's own it is; for a peer that a handler calls over a WebSocket it is not. The
+// function holds no reference to the Finder and must not run concurrently with Add.
+func (f *Finder) ClientWaits() func(wait tracefmt.StackID) (isClient, isKnown bool) {
+	clientWaits, peerStacks := f.loops.clientWaits, f.messages.peerStacks
+	return func(wait tracefmt.StackID) (bool, bool) {
+		return clientWaits[wait], clientWaits[wait] || peerStacks[wait]
+	}
 }
 
 func (l *loopSource) add(c *collector, g *timeline.Gen) {

@@ -27,6 +27,7 @@ type messageSource struct {
 	// otherReaders are connections' goroutines that read a WebSocket and continued with HTTP: the WebSocket belongs to
 	// a connection from their handler to another server.
 	otherReaders  map[uint64]bool
+	peerStacks    map[tracefmt.StackID]bool             // of otherReaders, where they call a WebSocket connection
 	nameFrames    map[tracefmt.FrameID]tracefmt.FrameID // what names the messages, by the library's caller
 	handlingTimes map[tracefmt.FrameID]*handlingTime    // by the library's caller
 }
@@ -60,7 +61,7 @@ const (
 func newMessageSource(connections *http1Source) *messageSource {
 	return &messageSource{
 		connections: connections,
-		readers:     make(map[uint64]*messageReader), otherReaders: make(map[uint64]bool),
+		readers:     make(map[uint64]*messageReader), otherReaders: make(map[uint64]bool), peerStacks: make(map[tracefmt.StackID]bool),
 		nameFrames: make(map[tracefmt.FrameID]tracefmt.FrameID), handlingTimes: make(map[tracefmt.FrameID]*handlingTime),
 	}
 }
@@ -68,6 +69,13 @@ func newMessageSource(connections *http1Source) *messageSource {
 func (ms *messageSource) add(c *collector, g *timeline.Gen) {
 	removeUnknown(ms.otherReaders, g)
 	g.EachMarked(func(id uint64, marks []timeline.Mark) { ms.addMarks(c, id, marks) })
+	for id := range ms.otherReaders {
+		for _, span := range c.spans(id, g.Base, g.End+1) {
+			if c.stackInfo(span.Stack).isWebSocket {
+				ms.peerStacks[span.Stack] = true
+			}
+		}
+	}
 	if len(ms.readers) == 0 {
 		return
 	}

@@ -164,8 +164,9 @@ func TestReadPump(t *testing.T) {
 // connection, so its request continues.
 func TestWebSocketToAnotherServer(t *testing.T) {
 	builder := tracetext.New(26)
-	th, poller := builder.Thread(), builder.ThreadWithoutP()
+	th, idle, poller := builder.Thread(), builder.Thread(), builder.ThreadWithoutP()
 	builder.Waiting(7)
+	idle.ProcStop(10) // an idle P polls the network
 	writeIdleWait(th, poller, 1*ms, 7)
 	const serve = "net/http.(*conn).serve:2074"
 	clock := int64(2 * ms)
@@ -183,7 +184,10 @@ func TestWebSocketToAnotherServer(t *testing.T) {
 	}
 	rep := explain(t, builder, whylate.Options{})
 	if len(rep.Groups) != 1 || rep.Groups[0].Kind != report.KindHTTP1 || rep.Groups[0].Count != 12 {
-		t.Errorf("groups: %q", groupTexts(rep))
+		t.Fatalf("groups: %q", groupTexts(rep))
+	}
+	if !slices.ContainsFunc(rep.Groups[0].All().Causes, func(c report.Cause) bool { return c.Cause == report.CauseNetwork && c.Kind == "outbound" }) {
+		t.Errorf("it does not wait for the other server: %+v", rep.Groups[0].All().Causes)
 	}
 }
 

@@ -33,6 +33,7 @@ type stackInfo struct {
 	// isFetch says that service code calls a library for the next item of work.
 	isFetch       bool
 	isMessageWait bool // waits for the beginning of a WebSocket message
+	isWebSocket   bool // calls a WebSocket connection
 
 	// For waits.
 	canonical    tracefmt.StackID // see stackReader.canonicalStack
@@ -115,7 +116,7 @@ func (sr *stackReader) readStack(frames []tracefmt.FrameID) stackInfo {
 	if start.Has(knowledge.HTTP2Stream) || start.Has(knowledge.GRPCStream) {
 		info.streamKind = start.servedKind()
 	}
-	info.isMessageWait = awaitsMessage(roles)
+	info.isMessageWait, info.isWebSocket = awaitsMessage(roles), roles.Has(knowledge.WebSocketConnection)
 	info.isMutexWait = sr.namer.frameFunction(frames[0]).Has(knowledge.Mutex)
 	if info.outerOwned != 0 {
 		next := callee.Has(knowledge.Fetch)
