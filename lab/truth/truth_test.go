@@ -38,7 +38,7 @@ func TestCatalog(t *testing.T) {
 	}
 	// The causes of a report.
 	causes := map[string]bool{"cpu": true, "sched": true, "sched-wake": true, "sched-poll": true, "throttle": true, "gc-assist": true, "gc-wait": true,
-		"stw": true, "sleep": true, "network": true, "syscall": true, "lock": true, "chan": true}
+		"stw": true, "sleep": true, "network": true, "syscall": true, "lock": true, "chan": true, "queue": true}
 	kinds := map[string]string{"http1": "http1", "h2": "http2", "grpc": "grpc"}
 	names := map[string]bool{}
 	for _, s := range all {

@@ -32,7 +32,9 @@ type row struct {
 // addRoutes adds the wait chains of a cause to the row's.
 func (r *row) addRoutes(c *report.Cause) {
 	for _, added := range c.AllRoutes() {
-		index := slices.IndexFunc(r.routes, func(route report.Route) bool { return slices.EqualFunc(route.Via, added.Via, sameVia) && sameWork(route.Behind, added.Behind) })
+		index := slices.IndexFunc(r.routes, func(route report.Route) bool {
+			return slices.EqualFunc(route.Via, added.Via, sameVia) && sameWork(route.Behind, added.Behind)
+		})
 		if index < 0 {
 			r.routes = append(r.routes, added)
 		} else {

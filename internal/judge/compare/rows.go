@@ -113,12 +113,12 @@ func newRow(a, b *report.Cause, oldCount, newCount int) Row {
 	r := Row{OldNS: perRequest(a, oldCount), NewNS: perRequest(b, newCount)}
 	r.DeltaNS = r.NewNS - r.OldNS
 	if a != nil {
-		r.Cause, r.Kind, r.OldSite, r.Via = a.Cause, a.Kind, a.Site, a.Via
+		r.Cause, r.Kind, r.OldSite, r.Via, r.Behind = a.Cause, a.Kind, a.Site, a.Via, a.Behind
 	}
 	if b != nil {
 		r.Cause, r.Kind, r.NewSite = b.Cause, b.Kind, b.Site
 		if a == nil || r.NewNS >= r.OldNS {
-			r.Via = b.Via
+			r.Via, r.Behind = b.Via, b.Behind
 		}
 	}
 	if r.Via == nil {

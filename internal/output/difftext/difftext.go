@@ -302,8 +302,14 @@ func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence
 		delta := r.DeltaNS
 		p.line("  " + p.colourChange(termtext.PadLeft(change, changeColumn), hasEvidence(r), &delta) + "  " + termtext.Pad(termtext.Head(r.Cause, 10), 11) +
 			termtext.Pad(place, room) + termtext.PadLeft(words.Duration(r.OldNS), valueColumn) + " →" + termtext.PadLeft(words.Duration(r.NewNS), valueColumn))
-		if n := len(r.Via); n > 0 && hasEvidence(r) {
-			const lead = 4 + changeColumn + 11
+		const lead = 4 + changeColumn + 11
+		if r.Cause == report.CauseQueue && hasEvidence(r) {
+			queue := "for " + r.Kind
+			if r.Behind != nil {
+				queue += ", behind " + string(r.Behind.Cause) + " " + names.SiteText(r.Behind.Site, room)
+			}
+			p.line("  " + termtext.Pad("", lead-2) + termtext.Head(queue, p.opts.Width-lead))
+		} else if n := len(r.Via); n > 0 && hasEvidence(r) {
 			p.line("  " + termtext.Pad("", lead-2) + termtext.Head("via "+string(r.Via[n-1].Wait)+" "+names.SiteText(r.Via[n-1].Site, room), p.opts.Width-lead))
 		}
 	}

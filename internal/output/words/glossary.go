@@ -19,6 +19,7 @@ func Glossary() []Term {
 		{"mark phase", "The part of a garbage collection in which the heap is searched for live objects while the program runs."},
 		{"P", "A processor of the Go scheduler. A goroutine needs one to run; there are GOMAXPROCS of them."},
 		{"poll gap", "A time in which no P asked the kernel for network events. Messages that arrive meanwhile lie unread, before latency begins."},
+		{"queue", "Requests that wait for their turn at a pool, a semaphore, a worker or a stream while others have it. The time has the cause queue; behind says what those ahead do."},
 		{"quota", "A limit on the CPU time of a container in each period. When it is used up, the kernel stops all threads until the next period."},
 		{"ready to run", "A goroutine could run, but has no P yet."},
 		{"severity", "How much of the requests' time a finding has, in percent and in time: high, medium, low or info. --thresholds sets the limits."},

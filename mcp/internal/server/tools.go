@@ -224,13 +224,21 @@ func (s *Server) diffTool(ctx context.Context, in pairIn) (*Comparison, error) {
 		}
 		for _, row := range g.Causes[:min(len(g.Causes), 4)] {
 			site := cmp.Or(row.NewSite, row.OldSite)
-			c.Causes = append(c.Causes, fmt.Sprintf("%s of each request: %s → %s, %s", row.Cause, words.Brief(row.OldNS), words.Brief(row.NewNS), siteText(site)))
+			c.Causes = append(c.Causes, fmt.Sprintf("%s of each request: %s → %s, %s", causeText(&row), words.Brief(row.OldNS), words.Brief(row.NewNS), siteText(site)))
 		}
 		out.Changed = append(out.Changed, c)
 	}
 	out.Appeared, out.Vanished = refNames(d.Appeared), refNames(d.Vanished)
 	out.New, out.Removed = findingTitles(d.NewFindings), findingTitles(d.GoneFindings)
 	return out, nil
+}
+
+// causeText names the cause of a row; a queue with what requests queue for.
+func causeText(row *compare.Row) string {
+	if row.Cause == report.CauseQueue && row.Kind != "" {
+		return "queueing for " + shorten(row.Kind, maxName)
+	}
+	return string(row.Cause)
 }
 
 // changeText returns a latency before and after, and whether there is evidence of a difference.

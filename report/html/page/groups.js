@@ -69,16 +69,21 @@ export function bandCauses() {
       h('p', { class: 'dim' }, `${count(b.count, 'request')} of ${duration(b.from_ns)} to ${duration(Math.min(b.to_ns, g.latency_ns.max ?? b.to_ns))}, on average ${duration(each)} `, asked('bands'), ' ', listing('list them', of)),
       bar(byCause(b.causes), 'Causes of band ' + b.band),
       table('Causes of band ' + b.band, [{ text: 'Cause' }, { text: 'Share', num: true }, { text: 'Per request', num: true }, { text: 'Requests', num: true }, { text: 'Where, and by which waits' }],
-        rows.map(r => [h('span', { class: 'nowrap', 'data-ns': r.total_ns }, h('i', { class: 'chip ' + causeClass(r.cause) }), about(r.cause).short, about(r.cause).short.toLowerCase() === r.cause ? null : h('code', { class: 'dim code', title: 'its name in JSON, budgets and exports' }, ' ' + clean(r.cause)), r.kind ? h('span', { class: 'kind' }, brief(r.kind, 32)) : null, r.call ? h('span', { class: 'kind' }, middle(shortFunc(r.call), 32)) : null),
+        rows.map(r => [h('span', { class: 'nowrap', 'data-ns': r.total_ns }, h('i', { class: 'chip ' + causeClass(r.cause) }), about(r.cause).short, about(r.cause).short.toLowerCase() === r.cause ? null : h('code', { class: 'dim code', title: 'its name in JSON, budgets and exports' }, ' ' + clean(r.cause)), r.kind ? h('span', { class: 'kind' }, r.cause === 'queue' ? 'for ' + brief(r.kind, 60) : brief(r.kind, 32)) : null, r.call ? h('span', { class: 'kind' }, middle(shortFunc(r.call), 32)) : null),
           percent(r.share), duration(r.total_ns / b.count),
           [number(r.requests), r.cause === 'other' ? null : listing('list', { ...of, cause: r.cause, function: r.site ? r.site.func : '' }, 'list the requests of this band with this cause and this function on their path')],
           h('div', null, r.site ? siteNode(r.site) : h('span', { class: 'dim' }, r.cause === 'other' ? 'the rest' : 'no place known'), siteFrom(r),
-            r.routes && r.routes.length ? r.routes.slice(0, 5).map(x => h('div', { class: 'route' }, h('span', { class: 'num' }, percent(x.total_ns / r.total_ns)), viaNode(x.via) || h('span', { class: 'dim' }, 'on its own goroutine'))) : viaNode(r.via), ranNode(r.ran_meanwhile))]), { class: 'causes' }),
+            r.routes && r.routes.length ? r.routes.slice(0, 5).map(x => h('div', { class: 'route' }, h('span', { class: 'num' }, percent(x.total_ns / r.total_ns)), viaNode(x.via) || h('span', { class: 'dim' }, 'on its own goroutine'), behindNode(x.behind))) : [viaNode(r.via), behindNode(r.behind)], ranNode(r.ran_meanwhile))]), { class: 'causes' }),
       b.causes.length > rows.length ? h('p', null, h('button', { type: 'button', onclick: () => { all = true; draw(); } }, `Show all ${b.causes.length} causes`)) : null);
   };
   onChange(c => { if (c.has('group') || c.has('band')) draw(); });
   draw();
   return out;
+}
+
+// behindNode shows what those ahead in a queue do.
+function behindNode(work) {
+  return work ? h('div', { class: 'dim', 'data-behind': work.cause }, 'behind others ', about(work.cause).words, work.site ? [about(work.cause).at, siteNode(work.site)] : null) : null;
 }
 
 // siteFrom says from which data the line of running time is known: without CPU samples, the line of a short run is only inferred.

@@ -181,10 +181,11 @@ export class Waterfall {
 
   facts(i) {
     const x = this.request.segments[i];
-    return [h('i', { class: 'chip ' + causeClass(x.cause) }), h('strong', null, `${duration(x.duration_ns)} ${spentOn(x)}`), x.kind && !leftOut(x) ? h('span', { class: 'kind' }, brief(x.kind, 40)) : null, h('br'),
+    return [h('i', { class: 'chip ' + causeClass(x.cause) }), h('strong', null, `${duration(x.duration_ns)} ${spentOn(x)}`), x.kind && !leftOut(x) && x.cause !== 'queue' ? h('span', { class: 'kind' }, brief(x.kind, 40)) : null, h('br'),
       x.site ? [place(x.site), h('br')] : null, h('span', { class: 'dim' }, `${percent(x.duration_ns / this.request.latency_ns)} of the request, from ${duration(x.start_ns - this.request.start_ns)}, goroutine ${x.goroutine}`),
       x.joined ? [h('br'), h('span', { class: 'dim' }, `${count(x.joined.count, 'short segment')}: ${partsOf(x).map(([c, ns]) => `${about(c).short} ${percent(ns / x.duration_ns)}`).join(', ')}`)] : null,
-      (x.via || []).map(v => [h('br'), h('span', { class: 'dim' }, `via ${clean(waitWords(v.wait))} ${place(v.site)}`)])];
+      (x.via || []).map(v => [h('br'), h('span', { class: 'dim' }, `via ${clean(waitWords(v.wait))} ${place(v.site)}`)]),
+      x.behind ? [h('br'), h('span', { class: 'dim' }, `behind others ${about(x.behind.cause).words}${x.behind.site ? about(x.behind.cause).at + place(x.behind.site) : ''}`)] : null];
   }
 
   draw() {
@@ -316,6 +317,7 @@ function short(x) { return leftOut(x) ? 'the rest, left out' : x.joined && x.cau
 // spentOn describes a segment in words.
 export function spentOn(x) {
   if (leftOut(x)) return 'in further segments, left out of the report';
+  if (x.cause === 'queue' && x.kind) return 'queueing for ' + brief(x.kind, 100);
   return x.joined && x.cause === 'other' ? 'in short segments, joined' : clean(about(x.cause).words);
 }
 
