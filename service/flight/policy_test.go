@@ -384,6 +384,10 @@ func TestSamplingPace(t *testing.T) {
 	if d := p.nextInterval(100*time.Microsecond, 2, true); d != idleSampleInterval {
 		t.Errorf("an idle process is looked at every %v", d)
 	}
+	one, two := samplingPace{}, samplingPace{}
+	if d := one.nextInterval(time.Millisecond, 1, false); d != 2*two.nextInterval(time.Millisecond, 2, false) {
+		t.Errorf("with one P every %v, want half as often as with two", d)
+	}
 	d := time.Duration(0)
 	for range 100 { // thousands of threads
 		d = p.nextInterval(5*time.Millisecond, 2, true)

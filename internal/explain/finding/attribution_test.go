@@ -365,6 +365,26 @@ func TestPoolUse(t *testing.T) {
 	}
 }
 
+// TestIsSizeKnown: one kind of evidence suffices for a pool's size, and without any the size is unknown while requests queue.
+func TestIsSizeKnown(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		facts poolFacts
+		want  bool
+	}{
+		{"its workers are known", poolFacts{hasServers: true, littleLaw: littleLaw{waiting: 5}}, true},
+		{"its slots are counted", poolFacts{slots: &queues.SlotWaits{Slots: 4}, littleLaw: littleLaw{waiting: 5}}, true},
+		{"how long slots are held is known", poolFacts{slots: &queues.SlotWaits{HoldNS: 1e6}, littleLaw: littleLaw{waiting: 5}}, true},
+		{"half a slot is in use", poolFacts{littleLaw: littleLaw{inUse: 0.5, waiting: 5}}, true},
+		{"hardly a request queues", poolFacts{littleLaw: littleLaw{waiting: 0.9}}, true},
+		{"many queue although the slots seem free", poolFacts{slots: &queues.SlotWaits{}, littleLaw: littleLaw{inUse: 0.4, waiting: 1}}, false},
+	} {
+		if got := c.facts.isSizeKnown(); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
 // TestSlotsOrNotification: the goroutines that end the waits decide, not the goroutine whose time it is. Goroutines that had
 // waited there themselves release a slot. Goroutines that never waited there send news, and more slots do not help. Goroutines
 // that the request started do its own work. The test fails if a long poll is reported as a pool, and if a pool is not found

@@ -120,6 +120,18 @@ func TestCollectorRules(t *testing.T) {
 	}
 }
 
+// TestCollectorConfidence: a profile of allocations makes verdicts about the collector more certain.
+func TestCollectorConfidence(t *testing.T) {
+	in := newInput(process.Stats{}, groupWith(report.Cause{Cause: report.CauseGCAssist, Site: siteOf("main.fill"), TotalNS: 40e6}))
+	assists := func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseGCAssist) }
+	without, ok := in.collectorVerdict(&in.Report.Groups[0], assists)
+	in.Allocs = new(allocs.Profile)
+	with, _ := in.collectorVerdict(&in.Report.Groups[0], assists)
+	if !ok || with.Confidence <= without.Confidence {
+		t.Errorf("confidence %v with a profile, %v without", with.Confidence, without.Confidence)
+	}
+}
+
 // TestDominantAllocSite: with a usual GOGC, the advice begins with the site that allocates most of the bytes. With a small
 // GOGC, or if no site allocates most, it begins with GOGC.
 func TestDominantAllocSite(t *testing.T) {

@@ -479,9 +479,15 @@ func TestQuotaBeforeBusyMachine(t *testing.T) {
 		h.Quota = report.HostQuota{Verdict: report.ThrottleOwn, Periods: 21, ThrottledPeriods: c.throttled}
 		in.Report.Host = h
 		in.Report.Runtime.Throttle = report.Throttle{Verdict: report.ThrottleOwn, Confidence: 1, LostCPUNS: quota, CPUs: 2}
-		faults, _, _ := findCodes(in)
+		faults, _, all := findCodes(in)
 		if len(faults) < 2 || faults[0] != "WL4001" || slices.Contains(faults, "WL1009") != c.busy {
 			t.Errorf("%s: %v, want WL4001 first, and WL1009: %v", c.name, faults, c.busy)
+		}
+		for _, f := range all {
+			isExplained := func(e report.Evidence) bool { return strings.HasPrefix(e.Text, "less than it seems") }
+			if f.Code == report.RulePsTaken && !slices.ContainsFunc(f.Evidence, isExplained) {
+				t.Errorf("%s: the evidence does not state what the time of %s is due to: %+v", c.name, f.Code, f.Evidence)
+			}
 		}
 	}
 }
