@@ -49,8 +49,15 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	if k == otherSystemCall {
 		v.Confidence = 0.6
 	}
-	if top.Cause.Cause == report.CauseNetwork {
+	switch isPipe := top.Cause.Cause == report.CauseNetwork; {
+	case isPipe && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix pipe-reader", "site", v.Site)
+	case isPipe && top.Site != nil && knowledge.Has(top.Site.Func, knowledge.ChildProcess):
+		v.Fix = textOf("fix pipe-of-child")
+	case isPipe:
+		v.Fix = textOf("fix pipe-read", "site", v.Site)
+	case k.fix == "fix file-write" && v.Site != nil && v.Site.Module != "" && !knowledge.Has(top.Cause.Call, knowledge.Logger):
+		v.Fix = textOf("fix file-write-in-dependency", "module", v.Site.Module)
 	}
 	return v
 }
