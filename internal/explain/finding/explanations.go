@@ -182,11 +182,21 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 	return out
 }
 
-// sortVerdicts sorts verdicts by severity, then by the loss of the slow requests, which the report's first sentence
+// sortVerdicts orders verdicts as orderByLoss does, but a process that did not run comes first: all clients waited for it.
+func sortVerdicts(all []Verdict) {
+	orderByLoss(all)
+	if i := slices.IndexFunc(all, func(v Verdict) bool { return v.Code == report.RuleStopped && v.Severity.IsMajor() }); i > 0 {
+		stopped := all[i]
+		copy(all[1:i+1], all[:i])
+		all[0] = stopped
+	}
+}
+
+// orderByLoss sorts verdicts by severity, then by the loss of the slow requests, which the report's first sentence
 // describes. A busy machine comes before the verdicts that it makes worse, unless their loss is far larger. If
 // requests compute for far longer than other processes used the CPUs, the busy machine is only a fact. The service's
 // own waits are the same on any machine.
-func sortVerdicts(all []Verdict) {
+func orderByLoss(all []Verdict) {
 	isOfMachine := func(v Verdict) bool { return v.Code.OfMachine() }
 	if index := slices.IndexFunc(all, isOfMachine); index >= 0 && slices.ContainsFunc(all, func(v Verdict) bool {
 		return v.Code == report.RuleComputes && v.Gain.TotalNS > threshold.FarFactor*all[index].Gain.TotalNS

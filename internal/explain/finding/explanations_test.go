@@ -47,3 +47,21 @@ func TestForcedGCOnBusyMachine(t *testing.T) {
 		}
 	}
 }
+
+// TestStoppedFirst: a process that did not run comes before what its requests waited for while it ran.
+func TestStoppedFirst(t *testing.T) {
+	verdict := func(code report.RuleCode, severity report.Severity, ns int64) Verdict {
+		return Verdict{Finding: report.Finding{Code: code, Severity: severity}, Gain: Gain{TotalNS: ns, Slow: Loss{NS: ns}}}
+	}
+	all := []Verdict{
+		verdict(report.RuleSleep, report.SeverityHigh, 9), verdict(report.RuleSlowPeer, report.SeverityMedium, 8),
+		verdict(report.RuleStopped, report.SeverityMedium, 1),
+	}
+	if sortVerdicts(all); all[0].Code != report.RuleStopped || all[1].Code != report.RuleSleep {
+		t.Errorf("%s comes before %s", all[0].Code, all[1].Code)
+	}
+	all[0].Severity = report.SeverityLow
+	if sortVerdicts(all); all[2].Code != report.RuleStopped {
+		t.Errorf("a finding of low severity comes first")
+	}
+}
