@@ -89,7 +89,7 @@ func (p *Peer) Followed() bool { return p != nil && p.Recording == "" && p.Joine
 // AllRoutes returns the chains of waits that led to a cause: Routes, or Via alone where there is one.
 func (c *Cause) AllRoutes() []Route {
 	if len(c.Routes) == 0 {
-		return []Route{{Via: c.Via, TotalNS: c.TotalNS, Behind: c.Behind}}
+		return []Route{{Via: c.Via, TotalNS: c.TotalNS, AheadWork: c.AheadWork}}
 	}
 	return c.Routes
 }

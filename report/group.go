@@ -134,8 +134,8 @@ type Cause struct {
 	Kind string `json:"kind,omitempty"`
 	// Call is the standard library's function that explains a wait or a system call: time.Sleep, os.(*File).Sync.
 	Call string `json:"call,omitempty"`
-	// Behind is, for cause queue, the work of those ahead that Via leads to; each of Routes has its own.
-	Behind *Work `json:"behind,omitempty"`
+	// AheadWork is, for cause queue, the work of those ahead that Via leads to; each of Routes has its own.
+	AheadWork *Work `json:"behind,omitempty"`
 }
 
 // Work is what those ahead in a queue spend their time on. The fields have the meaning of those of Cause.
@@ -155,13 +155,13 @@ func (c *Cause) Works() []Cause {
 	}
 	var rows []Cause
 	for _, r := range c.AllRoutes() {
-		if r.Behind == nil {
-			r.Behind = &Work{Cause: CauseUnknown}
+		if r.AheadWork == nil {
+			r.AheadWork = &Work{Cause: CauseUnknown}
 		}
-		i := slices.IndexFunc(rows, func(row Cause) bool { return row.isWork(r.Behind) })
+		i := slices.IndexFunc(rows, func(row Cause) bool { return row.isWork(r.AheadWork) })
 		if i < 0 {
 			i = len(rows)
-			rows = append(rows, Cause{Cause: r.Behind.Cause, Kind: r.Behind.Kind, Site: r.Behind.Site, SiteFrom: r.Behind.SiteFrom, Call: r.Behind.Call, Via: r.Via, Requests: c.Requests, RanMeanwhile: c.RanMeanwhile})
+			rows = append(rows, Cause{Cause: r.AheadWork.Cause, Kind: r.AheadWork.Kind, Site: r.AheadWork.Site, SiteFrom: r.AheadWork.SiteFrom, Call: r.AheadWork.Call, Via: r.Via, Requests: c.Requests, RanMeanwhile: c.RanMeanwhile})
 		}
 		row := &rows[i]
 		row.Routes = append(row.Routes, r)
@@ -183,9 +183,9 @@ const InC = "C"
 
 // A Route is one of several chains of waits that led to a cause.
 type Route struct {
-	Via     []Via `json:"via"`
-	TotalNS int64 `json:"total_ns"`
-	Behind  *Work `json:"behind,omitempty"` // see Cause.Behind
+	Via       []Via `json:"via"`
+	TotalNS   int64 `json:"total_ns"`
+	AheadWork *Work `json:"behind,omitempty"` // see Cause.AheadWork
 }
 
 // A Via is one wait on the way from the request to the goroutine that spent the time.

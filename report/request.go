@@ -27,7 +27,7 @@ type Segment struct {
 	Site       *Site     `json:"site"`
 	Via        []Via     `json:"via"`
 	Kind       string    `json:"kind,omitempty"`
-	Behind     *Work     `json:"behind,omitempty"` // see Cause.Behind
+	AheadWork  *Work     `json:"behind,omitempty"` // see Cause.AheadWork
 	// Joined is set if this segment replaces several short ones, because there were too many. Cause is then CauseOther unless
 	// all have one cause, and Goroutine is the one with most of the time.
 	Joined *Joined `json:"joined,omitempty"`

@@ -28,11 +28,11 @@ type VerdictCause struct {
 	// Queue is set if requests were queued and requests ahead of them spent the time on the cause. A finding names the same queue. It
 	// is nil if the requests spent the time themselves.
 	Queue *Queue `json:"queue,omitempty"`
-	// Behind is, for cause queue, what those ahead spend most of that time on.
-	Behind  *VerdictWork `json:"behind,omitempty"`
-	Share   float64      `json:"share"`
-	TotalNS int64        `json:"total_ns"`
-	EachNS  int64        `json:"each_ns"` // per request, on average
+	// AheadWork is, for cause queue, what those ahead spend most of that time on.
+	AheadWork *VerdictWork `json:"behind,omitempty"`
+	Share     float64      `json:"share"`
+	TotalNS   int64        `json:"total_ns"`
+	EachNS    int64        `json:"each_ns"` // per request, on average
 	// Sites are its largest places.
 	Sites        []VerdictSite `json:"sites"`
 	RanMeanwhile []Share       `json:"ran_meanwhile,omitempty"`

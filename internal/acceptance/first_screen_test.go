@@ -41,7 +41,7 @@ func (g *firstScreens) add(t *testing.T, name string, rep *report.Report, o *out
 	if len(v.Causes) > 0 {
 		c := &v.Causes[0]
 		work, site := workOf(c)
-		if causeText, firstCause, workName = c.Text, string(work), string(work); c.Behind != nil {
+		if causeText, firstCause, workName = c.Text, string(work), string(work); c.AheadWork != nil {
 			firstCause = "queue behind " + firstCause
 		}
 		if site != nil {

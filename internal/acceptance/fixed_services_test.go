@@ -24,7 +24,7 @@ func TestFixes(t *testing.T) {
 	}
 }
 
-// judgeFix returns what is wrong with the comparison of two runs, one with the fault and one without.
+// judgeFix returns the errors of the comparison of two runs, one with the fault and one without.
 func judgeFix(t *testing.T, recs ...*testprog.Recorded) error {
 	t.Helper()
 	out, fixed := outcomeOf(t, recs[0]), outcomeOf(t, recs[1])

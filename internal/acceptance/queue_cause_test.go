@@ -36,11 +36,11 @@ func TestOutputsNameTheQueue(t *testing.T) {
 			}
 			c := &v.Causes[i]
 			site := c.Sites[0].Site
-			if !c.InSentence || !strings.HasPrefix(c.Text, "queueing for "+c.Queue.For+" at ") || !strings.Contains(c.Text, ", behind others that are ") || !strings.HasSuffix(site.Func, "."+fn) || c.Behind == nil {
+			if !c.InSentence || !strings.HasPrefix(c.Text, "queueing for "+c.Queue.For+" at ") || !strings.Contains(c.Text, ", behind others that are ") || !strings.HasSuffix(site.Func, "."+fn) || c.AheadWork == nil {
 				t.Errorf("%s at %s, want %s", c.Text, site.Func, fn)
 			}
 			row := queueRow(g.Tail())
-			if row == nil || !row.Site.Equal(site) || row.Behind == nil || len(row.Via) == 0 || row.Kind != c.Queue.For {
+			if row == nil || !row.Site.Equal(site) || row.AheadWork == nil || len(row.Via) == 0 || row.Kind != c.Queue.For {
 				t.Fatalf("the row of the band is %+v", row)
 			}
 			queueNS := checkQueueSums(t, g)
@@ -91,7 +91,7 @@ func checkQueueSums(t *testing.T, g *report.Group) int64 {
 		queueNS += c.TotalNS
 		var routeNS int64
 		for _, r := range c.AllRoutes() {
-			if routeNS += r.TotalNS; r.Behind == nil {
+			if routeNS += r.TotalNS; r.AheadWork == nil {
 				t.Errorf("a route of %s has no work of those ahead", c.Kind)
 			}
 		}

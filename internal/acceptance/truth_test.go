@@ -141,7 +141,7 @@ func judgeCauses(rep *report.Report, o *outcome) judgement {
 	client := float64(o.Traced.MeanNS) * float64(o.Traced.Count)
 	switch {
 	case o.Share != nil && unnamedCount > 0 && tr.Cause != "cpu" && g.Count < o.Traced.Count-slack:
-		// Requests that did not wait show no handler. The client cannot tell which these were, but they have no part in the
+		// Requests that did not wait show no handler. The client does not know which these were, but they have no part in the
 		// cause.
 		if shareOfClientTime := float64(ns) / client; math.Abs(shareOfClientTime-*o.Share) > 0.05 {
 			spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of all requests' time, by the service's own clock %.3f", shareOfClientTime, *o.Share))

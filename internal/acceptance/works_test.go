@@ -35,8 +35,8 @@ func workRows(b *report.Band) (rows []report.Cause) {
 // workOf returns the cause of a verdict's time and its first site; of the cause queue, those of the work of those ahead.
 func workOf(c *report.VerdictCause) (cause report.CauseName, site *report.Site) {
 	cause, sites := c.Cause, c.Sites
-	if c.Behind != nil {
-		cause, sites = c.Behind.Cause, c.Behind.Sites
+	if c.AheadWork != nil {
+		cause, sites = c.AheadWork.Cause, c.AheadWork.Sites
 	}
 	if len(sites) > 0 {
 		site = sites[0].Site

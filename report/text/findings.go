@@ -71,7 +71,7 @@ func (p *page) matchesVerdict(f *report.Finding) bool {
 		return false
 	}
 	c := &v[0].Causes[0]
-	return c.Cause == f.Cause || c.Behind != nil && f.Queue != nil && c.Behind.Cause == f.Cause
+	return c.Cause == f.Cause || c.AheadWork != nil && f.Queue != nil && c.AheadWork.Cause == f.Cause
 }
 
 // finding writes a finding's fault, evidence, fix and predicted gain, in a few lines.

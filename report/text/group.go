@@ -33,7 +33,7 @@ type row struct {
 func (r *row) addRoutes(c *report.Cause) {
 	for _, added := range c.AllRoutes() {
 		index := slices.IndexFunc(r.routes, func(route report.Route) bool {
-			return slices.EqualFunc(route.Via, added.Via, sameVia) && sameWork(route.Behind, added.Behind)
+			return slices.EqualFunc(route.Via, added.Via, sameVia) && sameWork(route.AheadWork, added.AheadWork)
 		})
 		if index < 0 {
 			r.routes = append(r.routes, added)

@@ -22,7 +22,7 @@ import (
 //   - If the request started that goroutine, or handed it the work, the goroutine is followed back to that instant:
 //     it ran concurrently with the request's own.
 //   - For any other goroutine (the holder of a lock, a worker still busy with an earlier job), the graph assumes that
-//     what it did during the wait came after the wait began, as on the critical path. These steps are marked
+//     its work during the wait came after the wait began, as on the critical path. These steps are marked
 //     OtherWork.
 type Graph struct {
 	Nodes []Node // in topological order; the last one is the end of the request

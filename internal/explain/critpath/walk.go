@@ -109,7 +109,7 @@ const maxNesting = 256
 //     belongs to the standard library (a context's deadline), the place of the Sleep is the place of the wait.
 //   - If a pool hands its slots to waiters in any order, the goroutine that releases a slot may have arrived after
 //     the waiter. Its time before the wait for its own slot is not on the path.
-//   - The event loop of a connection waits for packets, timers and other requests alike. If it was idle before the event
+//   - The event loop of a connection waits for packets, timers and other requests. If it was idle before the event
 //     that counts, the time before that was not its own, but that of the goroutine that brought the event.
 //   - If Broadcast wakes a waiter of a Cond, which finds its condition false and waits again, the wake was not the
 //     cause: only the last wake counts. This does not hold for locks and Signal. A lock's waiter that was woken and

@@ -160,7 +160,7 @@ func (r *Request) joinedSegment(from, to int, sp *spell.Speller) report.Segment 
 		}
 	}
 	if !isSame {
-		seg.Site, seg.Via, seg.Kind, seg.Behind = nil, []report.Via{}, "", nil
+		seg.Site, seg.Via, seg.Kind, seg.AheadWork = nil, []report.Via{}, "", nil
 	}
 	if len(joined.Causes) > 1 {
 		seg.Cause = report.CauseOther

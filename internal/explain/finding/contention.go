@@ -20,7 +20,7 @@ func (a *attribution) findQueueWaits() {
 			v := &route.Via[i]
 			wait := waitKeyOf(v)
 			if isLockWait(wait) {
-				break // what follows is what the lock's holder waits for
+				break // the later waits are the holder's
 			}
 			if isHandoverWait(v.Wait) {
 				slots := a.in.slotWaitsAt(wait)

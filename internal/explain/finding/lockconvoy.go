@@ -88,8 +88,8 @@ func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	out := make([]*candidate, 0, len(works))
 	for i, work := range works {
 		belongs := func(cause *report.Cause, via []report.Via) bool {
-			other := holderWork(cause, via, lock)
-			return other == work || i == 0 && !slices.Contains(works, other)
+			holder := holderWork(cause, via, lock)
+			return holder == work || i == 0 && !slices.Contains(works, holder)
 		}
 		part := &candidate{candidateKey: cand.candidateKey}
 		for _, list := range []struct{ from, to *[]causeRoute }{{&cand.routes, &part.routes}, {&cand.slowRoutes, &part.slowRoutes}} {
@@ -199,7 +199,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 type lockHold struct {
 	holder    *report.Site // the line where the holder is
 	work      *report.Site // the innermost line that is in the package of the function that took the lock; nil: unknown
-	awaited   string       // what it waits for, if another goroutine does the work that takes the time; "" if the holder itself does
+	awaited   string       // the holder's wait, if another goroutine does the work that takes the time; else ""
 	isForSlot bool         // it waits for a slot that the other goroutine holds
 }
 

@@ -485,7 +485,7 @@ func isConnectionPool(slots *queues.SlotWaits, cand *candidate, top *causeRoute)
 	return slots != nil && slots.Waits >= threshold.SmallSample && slots.Slots > 0 && poolKindOf(cand, top, nil, nil).isConnection
 }
 
-// holderText names who holds a connection: the line of the service, and how many goroutines if they serve no requests.
+// holderText names the holder of a connection: the line of the service, and how many goroutines if they serve no requests.
 func (p *poolFacts) holderText(top *causeRoute) string {
 	if p.isHeldInBackground() {
 		return textOf("phrase background-holders", "n", p.slots.BackgroundHolders, "site", top.ownLine())

@@ -33,19 +33,19 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 // and missing answers do not depend on the machine, but the time of answers does.
 func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	top := &cand.routes[0]
-	awaited, fix, isAnswer, kept := textOf("phrase peer-answer"), textOf("fix slow-peer"), false, textKey("")
+	awaited, fix, isAnswer, assumption := textOf("phrase peer-answer"), textOf("fix slow-peer"), false, textKey("")
 	if l := libraryOfRoute(top); l != nil && l.peerAdvice != "" {
 		fix = textOf("fix in-library", "library", l.name, "advice", l.peerAdvice)
 	}
 	switch call := knowledge.Of(top.Call); {
 	case call.Has(knowledge.DNS) || top.Site != nil && knowledge.Has(top.Site.Func, knowledge.DNS):
-		awaited, fix, kept = textOf("phrase name-server"), textOf("fix name-server"), "phrase kept-address"
+		awaited, fix, assumption = textOf("phrase name-server"), textOf("fix name-server"), "phrase kept-address"
 	case call.Has(knowledge.ConnectionWrite):
 		awaited, fix = textOf("phrase slow-reader"), textOf("fix slow-reader")
 	case call.Has(knowledge.Dial):
-		awaited, fix, kept = textOf("phrase connection-opening"), textOf("fix dial", "advice", stdPool(httpSlotFunc).reuseAdvice), "phrase kept-connections"
+		awaited, fix, assumption = textOf("phrase connection-opening"), textOf("fix dial", "advice", stdPool(httpSlotFunc).reuseAdvice), "phrase kept-connections"
 	case call.Has(knowledge.TLS):
-		awaited, fix, kept = textOf("phrase tls-handshake"), textOf("fix tls-handshake"), "phrase kept-connections"
+		awaited, fix, assumption = textOf("phrase tls-handshake"), textOf("fix tls-handshake"), "phrase kept-connections"
 	default:
 		isAnswer = true
 	}
@@ -105,9 +105,9 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 			awaited = describeParallelCalls(&v, calls)
 		}
 		return v, attr.describeConnOpens(&v, cand, &opens, awaited)
-	case kept != "" && attr.concernsMost(top.Requests):
-		v.Gain, v.Changes = cand.gain, []predict.Change{predict.Reuse(predict.SiteText(top.Site, report.CauseNetwork))} // the service can keep what it waits for
-		attr.predictAs(&v, kept)
+	case assumption != "" && attr.concernsMost(top.Requests):
+		v.Gain, v.Changes = cand.gain, []predict.Change{predict.Reuse(predict.SiteText(top.Site, report.CauseNetwork))} // the service can keep the connection or address
+		attr.predictAs(&v, assumption)
 		return v, true
 	case !isUnknownPeer:
 	case sequential != nil:
@@ -182,11 +182,11 @@ func describeUnanswered(v *Verdict, calls *queues.PeerCalls) {
 // describeAckDelays rewrites a verdict on waits for the rest of an answer that the peer's kernel holds back until this process's
 // kernel has acknowledged the beginning. It takes about as long each time, whatever the peer does.
 func (a *attribution) describeAckDelays(v *Verdict, cand *candidate, calls *queues.PeerCalls) {
-	mean := calls.AckDelayNS / calls.AckDelays
-	v.Title, v.Fix = textOf("title ack-delay", "mean", words.Brief(mean), "site", v.Site), textOf("fix ack-delay")
+	meanNS := calls.AckDelayNS / calls.AckDelays
+	v.Title, v.Fix = textOf("title ack-delay", "mean", words.Brief(meanNS), "site", v.Site), textOf("fix ack-delay")
 	v.prependEvidence(
 		evidenceOf("evidence ack-delays", calls.AckDelays, "count", "n", calls.LaterParts),
-		evidenceOf("evidence ack-delay-length", mean, "ns"))
+		evidenceOf("evidence ack-delay-length", meanNS, "ns"))
 	v.Confidence *= 0.9                                                           // no event shows the acknowledgement: the length fits
 	v.Gain = cand.gain.scaled(float64(calls.AckDelayNS) / float64(calls.TotalNS)) // the rest is the time of the peer
 	v.Changes = []predict.Change{predict.Remove(report.CauseNetwork, predict.SiteText(cand.routes[0].Site, report.CauseNetwork))}
@@ -204,15 +204,15 @@ type connOpens struct {
 // different waits of one call.
 func (a *attribution) connOpensOf(cand *candidate) connOpens {
 	out := connOpens{changes: []predict.Change{}}
-	seen := map[*queues.PeerCalls]bool{}
+	countedCalls := map[*queues.PeerCalls]bool{}
 	var openNS, totalNS, longestNS int64
 	for i := range cand.routes {
 		route := &cand.routes[i]
 		calls := a.peerCallsAt(route)
-		if calls == nil || seen[calls] {
+		if calls == nil || countedCalls[calls] {
 			continue
 		}
-		seen[calls] = true
+		countedCalls[calls] = true
 		openNS, totalNS, out.requests = openNS+calls.ConnOpenNS, totalNS+calls.TotalNS, max(out.requests, calls.ConnOpenRequests)
 		if calls.ConnOpenNS > 0 {
 			out.changes = append(out.changes, predict.Reuse(predict.SiteText(route.Site, report.CauseNetwork)))

@@ -31,8 +31,8 @@ func (w rowWriter) histogramCauses(g *group, groupID string) map[report.CauseNam
 		if len(w.sp.Queues[groupID]) == 0 {
 			return nil
 		}
-		queue, known := queueByChain[id]
-		if !known {
+		queue, isQueue := queueByChain[id]
+		if !isQueue {
 			queue, _ = w.sp.QueueWait(groupID, w.stage.IDs.Chain(id))
 			queueByChain[id] = queue
 		}
@@ -65,12 +65,12 @@ func (w rowWriter) histogramCauses(g *group, groupID string) map[report.CauseNam
 			if ns == 0 {
 				continue
 			}
-			own := spell.OwnPart(ns, key.queue.OwnNS, requests[key.queue][i], waitNS[key.queue][i])
-			if own > 0 {
-				columnOf(out, key.cause, len(column))[i] += own
+			ownNS := spell.OwnPart(ns, key.queue.OwnNS, requests[key.queue][i], waitNS[key.queue][i])
+			if ownNS > 0 {
+				columnOf(out, key.cause, len(column))[i] += ownNS
 			}
-			if ns > own {
-				columnOf(out, report.CauseQueue, len(column))[i] += ns - own
+			if ns > ownNS {
+				columnOf(out, report.CauseQueue, len(column))[i] += ns - ownNS
 			}
 		}
 	}

@@ -128,12 +128,12 @@ func (f *Facts) assistFactors(ratio variantValues) variantValues {
 // arrivals, waits are proportional to r/(1-r), where r is the utilisation of the Ps. Idle workers run where no goroutine waits.
 func (f *Facts) waitRatioWithoutCollector() float64 {
 	capacity := float64(f.Procs) * float64(f.SpanNS)
-	now := min(0.98, float64(f.BusyNS-f.IdleMarkNS)/max(capacity, 1))
-	without := now - float64(f.CollectorNS+f.AssistNS)/max(capacity, 1)
-	if now <= 0 || without <= 0 {
+	utilisation := min(0.98, float64(f.BusyNS-f.IdleMarkNS)/max(capacity, 1))
+	reduced := utilisation - float64(f.CollectorNS+f.AssistNS)/max(capacity, 1)
+	if utilisation <= 0 || reduced <= 0 {
 		return 0.5
 	}
-	return min(1, without/(1-without)/(now/(1-now)))
+	return min(1, reduced/(1-reduced)/(utilisation/(1-utilisation)))
 }
 
 // predictMemoryLimit predicts another GOMEMLIMIT. A limit above the goal changes nothing. How close the goal can come to a

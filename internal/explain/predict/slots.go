@@ -100,7 +100,7 @@ func (t *trial) measureSlots(c *trialChange) {
 	e.regularity = regularity(lengths)
 }
 
-// readPool adds what is known of the pool of a wait.
+// readPool adds the known facts about the pool of a wait.
 func (m *Model) readPool(e *slotsEffect, edge *critpath.Edge) {
 	frame := m.syms.Frame(m.sites.SiteOf(edge.Wait))
 	fn, file := m.syms.String(frame.Func), m.syms.String(frame.File)

@@ -50,7 +50,7 @@ type queuedPart struct {
 	wait   *report.Via
 }
 
-// labelBand moves the time in queues to rows of its own.
+// labelBand moves the time in queues to separate rows.
 func labelBand(b *report.Band, queues []*report.Queue) {
 	var parts []queuedPart
 	queueNS, requests := map[*report.Queue]int64{}, map[*report.Queue]int64{}
@@ -61,7 +61,7 @@ func labelBand(b *report.Band, queues []*report.Queue) {
 			if q == nil {
 				continue
 			}
-			r.Behind = &report.Work{Cause: row.Cause, Kind: row.Kind, Site: row.Site, SiteFrom: row.SiteFrom, Call: row.Call}
+			r.AheadWork = &report.Work{Cause: row.Cause, Kind: row.Kind, Site: row.Site, SiteFrom: row.SiteFrom, Call: row.Call}
 			parts = append(parts, queuedPart{i, r, q, wait})
 			queueNS[q] += r.TotalNS
 			requests[q] = max(requests[q], int64(row.Requests))
@@ -71,9 +71,9 @@ func labelBand(b *report.Band, queues []*report.Queue) {
 	ownRoutes := make([][]report.Route, len(b.Causes))
 	var rows []report.Cause
 	for _, p := range parts {
-		if own := spell.OwnPart(p.route.TotalNS, p.queue.OwnNS, requests[p.queue], queueNS[p.queue]); own > 0 {
-			ownRoutes[p.source] = append(ownRoutes[p.source], report.Route{Via: p.route.Via, TotalNS: own})
-			p.route.TotalNS -= own
+		if ownNS := spell.OwnPart(p.route.TotalNS, p.queue.OwnNS, requests[p.queue], queueNS[p.queue]); ownNS > 0 {
+			ownRoutes[p.source] = append(ownRoutes[p.source], report.Route{Via: p.route.Via, TotalNS: ownNS})
+			p.route.TotalNS -= ownNS
 		}
 		if p.route.TotalNS > 0 {
 			movedNS[p.source] += p.route.TotalNS
@@ -139,7 +139,7 @@ const maxRanMeanwhile = 5
 // finishRow sorts a row's routes and computes shares of its time.
 func finishRow(row *report.Cause) {
 	slices.SortStableFunc(row.Routes, func(a, b report.Route) int { return cmp.Compare(b.TotalNS, a.TotalNS) })
-	row.Via, row.Behind = row.Routes[0].Via, row.Routes[0].Behind
+	row.Via, row.AheadWork = row.Routes[0].Via, row.Routes[0].AheadWork
 	if len(row.Routes) == 1 {
 		row.Routes = nil
 	}

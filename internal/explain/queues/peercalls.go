@@ -143,7 +143,7 @@ type requestCalls struct {
 	peerCallSum
 }
 
-// addPeerCalls records how often the request called a peer and waited for the answer. A call begins with what is sent: the
+// addPeerCalls records how often the request called a peer and waited for the answer. A call begins with its request: the
 // caller has written to a connection since its previous wait, or has handed work over to a goroutine that writes. Without
 // that, the next wait is for another part of the same answer: frames of a stream, a body.
 func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWait) {
@@ -172,11 +172,11 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				p.writers = slices.Delete(p.writers, writer, writer+1)
 			}
 			if call.wait >= 0 {
-				wait, since := &waits[call.wait], calls.waitEnd
+				wait, previousEnd := &waits[call.wait], calls.waitEnd
 				if call.caller != calls.caller {
-					since = w.Req.Start
+					previousEnd = w.Req.Start
 				}
-				sent = calls.calls > 0 && call.wait != calls.wait && (p.beginsCall(call.stack) || p.hasSent(call.caller, since, wait))
+				sent = calls.calls > 0 && call.wait != calls.wait && (p.beginsCall(call.stack) || p.hasSent(call.caller, previousEnd, wait))
 				calls.wait, calls.waitEnd, calls.caller = call.wait, wait.End, call.caller
 			}
 			wasLaterPart := isLaterPart
@@ -247,8 +247,8 @@ func (p *workerSum) callOf(w *path.WalkResult, step *critpath.Step, waits []crit
 	if step.FollowedWait < 0 {
 		return call
 	}
-	isOwn := func(g uint64, at int64) bool {
-		birth, ok := p.stage.Win.Born(g, at)
+	isOwn := func(g uint64, time int64) bool {
+		birth, ok := p.stage.Win.Born(g, time)
 		return g == w.Req.G || ok && birth.Time >= w.Req.Start
 	}
 	for k := step.FollowedWait; k >= 0; k = waits[k].Parent {
@@ -273,19 +273,19 @@ func (p *workerSum) callOf(w *path.WalkResult, step *critpath.Step, waits []crit
 
 // hasSent reports whether a goroutine wrote a request between a time and its wait, or handed it over to a goroutine that wrote
 // before the wait ended.
-func (p *workerSum) hasSent(g uint64, since int64, wait *critpath.FollowedWait) bool {
-	if p.hasWritten(g, since, wait.Start) {
+func (p *workerSum) hasSent(g uint64, from int64, wait *critpath.FollowedWait) bool {
+	if p.hasWritten(g, from, wait.Start) {
 		return true
 	}
 	found := false
-	complete := p.stage.Win.EachWoken(g, since, wait.Start, func(woken uint64, stack tracefmt.StackID) bool {
-		found = p.isHandover(stack) && p.hasWritten(woken, since, wait.End)
+	complete := p.stage.Win.EachWoken(g, from, wait.Start, func(woken uint64, stack tracefmt.StackID) bool {
+		found = p.isHandover(stack) && p.hasWritten(woken, from, wait.End)
 		return !found
 	})
 	if found || !complete {
 		return true
 	}
-	p.stage.Win.Children(g, since, wait.Start, func(child uint64, created int64) bool {
+	p.stage.Win.Children(g, from, wait.Start, func(child uint64, created int64) bool {
 		found = p.hasWritten(child, created, wait.End)
 		return !found
 	})
@@ -309,8 +309,8 @@ func (p *workerSum) opensConnection(step *critpath.Step, waits []critpath.Follow
 	return opens
 }
 
-// isUnanswered reports whether a deadline ended the network wait in the first step. Whatever the poller reports, package
-// internal/poll then tries again what had to wait: a read, a write, whoever asked for it. Only after a deadline it does not, so
+// isUnanswered reports whether a deadline ended the network wait in the first step. After any other
+// report of the poller, package internal/poll repeats the call that had to wait, a read or a write. After a deadline it does not, so
 // the goroutine's next system call on a socket is another one.
 func isUnanswered(p *workerSum, steps []critpath.Step) bool {
 	for i := range steps[1:] {

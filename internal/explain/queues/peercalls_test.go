@@ -14,8 +14,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestUnanswered: after a wait, the goroutine tries again what it waited for, whichever function of package internal/poll that is
-// and whoever calls it. Only after a deadline it does something else. A system call without a stack decides nothing.
+// TestUnanswered: after a wait, the goroutine repeats the call that had to wait, whichever function of package internal/poll that is
+// and from every caller. Only after a deadline it does something else. A system call without a stack decides nothing.
 func TestUnanswered(t *testing.T) {
 	symbols := tracefmt.NewSymbols()
 	stack := func(fns ...string) tracefmt.StackID {

@@ -56,7 +56,7 @@ func TestServices(t *testing.T) {
 		lockHolder = append(lockHolder,
 			service{key, 7, start, start + 20*ms, false, 1, false, true, false},
 			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, false})
-		// The holder of a lock calls a peer, on a goroutine of its own; a dozen requests wait for the lock.
+		// The holder of a lock calls a peer, on another goroutine; a dozen requests wait for the lock.
 		askingHolder = append(askingHolder, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 > 0, i%3 > 0, i%3 > 0})
 		// A slot of a pool: another request holds it.
 		slotHolders = append(slotHolders, service{key, uint64(i%4 + 1), start, start + 10*ms, true, 1, false, false, false})

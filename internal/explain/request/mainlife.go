@@ -22,13 +22,13 @@ type mainSource struct {
 }
 
 func (m *mainSource) add(c *collector, g *timeline.Gen) {
-	others := c.requestCount
-	for i := 0; i < len(c.emitted) && others < threshold.MedianSample; i++ {
+	requestCount := c.requestCount
+	for i := 0; i < len(c.emitted) && requestCount < threshold.MedianSample; i++ {
 		if kind := c.emitted[i].Kind; kind != Goroutine && kind != Loop {
-			others++
+			requestCount++
 		}
 	}
-	if others >= threshold.MedianSample || !g.Knows(1) {
+	if requestCount >= threshold.MedianSample || !g.Knows(1) {
 		return
 	}
 	idleNS, spanCount := int64(0), 0

@@ -43,7 +43,7 @@ func (s *Speller) isWait(wait *path.ChainWait, shown *report.Via) bool {
 
 // Requeue gives a segment the cause queue: wait is the index in its Via of the wait in the queue.
 func Requeue(seg *report.Segment, q *report.Queue, wait int, call string) {
-	seg.Behind = &report.Work{Cause: seg.Cause, Kind: seg.Kind, Site: seg.Site, Call: call}
+	seg.AheadWork = &report.Work{Cause: seg.Cause, Kind: seg.Kind, Site: seg.Site, Call: call}
 	seg.Cause, seg.Kind, seg.Site = Cause(cause.Queue), q.For, seg.Via[wait].Site
 }
 

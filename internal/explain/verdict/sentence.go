@@ -105,7 +105,7 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 		return text.pieces
 	}
 	top := &cause.Sites[0]
-	if work := cause.Behind; work != nil {
+	if work := cause.AheadWork; work != nil {
 		text.addQueueSites(cause)
 		asWork := report.VerdictCause{Cause: work.Cause, Kind: work.Kind, TotalNS: work.TotalNS, Sites: work.Sites, RanMeanwhile: cause.RanMeanwhile, Queue: cause.Queue}
 		text.add(Plain, ", behind others that are "+activity(&asWork))

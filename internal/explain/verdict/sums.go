@@ -38,7 +38,7 @@ func sumCauses(band *report.Band, queues []*report.Queue, firstQueue *report.Que
 		}
 		addSites(&cause, parts)
 		if cause.Cause == report.CauseQueue && cause.Queue != nil && cause.Queue.For == cause.Kind {
-			cause.Behind = largestWork(parts)
+			cause.AheadWork = largestWork(parts)
 		}
 		totalNS[unqueuedKey(&cause)] += cause.TotalNS
 		cause.Words = Words(&cause)
@@ -73,8 +73,8 @@ func unqueuedKey(c *report.VerdictCause) causeKey {
 	if c.Cause == report.CauseSTW {
 		return causeKey{cause: c.Cause}
 	}
-	if c.Behind != nil {
-		return causeKey{cause: c.Behind.Cause, kind: c.Behind.Kind}
+	if c.AheadWork != nil {
+		return causeKey{cause: c.AheadWork.Cause, kind: c.AheadWork.Kind}
 	}
 	return causeKey{cause: c.Cause, kind: c.Kind}
 }

@@ -153,8 +153,8 @@ type Row struct {
 	Evidence bool `json:"evidence"`
 	// Via is the wait chain to the cause on the side on which it takes more time.
 	Via []report.Via `json:"via"`
-	// Behind is, for cause queue, the work of those ahead at the end of Via.
-	Behind *report.Work `json:"behind,omitempty"`
+	// AheadWork is, for cause queue, the work of those ahead at the end of Via.
+	AheadWork *report.Work `json:"behind,omitempty"`
 }
 
 // Site returns the site on the side on which the row takes more time.

@@ -113,12 +113,12 @@ func newRow(a, b *report.Cause, oldCount, newCount int) Row {
 	r := Row{OldNS: perRequest(a, oldCount), NewNS: perRequest(b, newCount)}
 	r.DeltaNS = r.NewNS - r.OldNS
 	if a != nil {
-		r.Cause, r.Kind, r.OldSite, r.Via, r.Behind = a.Cause, a.Kind, a.Site, a.Via, a.Behind
+		r.Cause, r.Kind, r.OldSite, r.Via, r.AheadWork = a.Cause, a.Kind, a.Site, a.Via, a.AheadWork
 	}
 	if b != nil {
 		r.Cause, r.Kind, r.NewSite = b.Cause, b.Kind, b.Site
 		if a == nil || r.NewNS >= r.OldNS {
-			r.Via, r.Behind = b.Via, b.Behind
+			r.Via, r.AheadWork = b.Via, b.AheadWork
 		}
 	}
 	if r.Via == nil {

@@ -305,8 +305,8 @@ func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence
 		const lead = 4 + changeColumn + 11
 		if r.Cause == report.CauseQueue && hasEvidence(r) {
 			queue := "for " + r.Kind
-			if r.Behind != nil {
-				queue += ", behind " + string(r.Behind.Cause) + " " + names.SiteText(r.Behind.Site, room)
+			if r.AheadWork != nil {
+				queue += ", behind " + string(r.AheadWork.Cause) + " " + names.SiteText(r.AheadWork.Site, room)
 			}
 			p.line("  " + termtext.Pad("", lead-2) + termtext.Head(queue, p.opts.Width-lead))
 		} else if n := len(r.Via); n > 0 && hasEvidence(r) {

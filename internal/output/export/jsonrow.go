@@ -22,7 +22,7 @@ type requestRow struct {
 }
 
 type segmentRow struct {
-	Behind     *report.Work     `json:"behind,omitempty"`
+	AheadWork  *report.Work     `json:"behind,omitempty"`
 	Cause      report.CauseName `json:"cause"`
 	DurationNS int64            `json:"duration_ns"`
 	Goroutine  uint64           `json:"goroutine"`
@@ -39,5 +39,5 @@ func rowOfRequest(g *report.Group, q *report.Request) requestRow {
 }
 
 func rowOfSegment(request string, s *report.Segment) segmentRow {
-	return segmentRow{s.Behind, s.Cause, s.DurationNS, s.Goroutine, s.Kind, request, s.Site, s.StartNS, "segment", s.Via}
+	return segmentRow{s.AheadWork, s.Cause, s.DurationNS, s.Goroutine, s.Kind, request, s.Site, s.StartNS, "segment", s.Via}
 }

@@ -188,14 +188,14 @@ func (c *requestColumns) eachCauseTime(row int32, f func(k cause.Cause, ns int64
 	if remainderKey != 0 {
 		add(remainderKey-1, remainder)
 	}
-	eachQueuedTime(queuedTimes, waits, func(key timeKey, own, queued int64) {
-		f(c.settlement[key%codeLimit], own)
-		f(cause.Queue, queued)
+	eachQueuedTime(queuedTimes, waits, func(key timeKey, ownNS, queuedNS int64) {
+		f(c.settlement[key%codeLimit], ownNS)
+		f(cause.Queue, queuedNS)
 	})
 }
 
 // eachQueuedTime divides each time in a queue of one request into the request's own service time and the time in the queue.
-func eachQueuedTime(times []keyTime, waits []*report.Queue, f func(key timeKey, own, queued int64)) {
+func eachQueuedTime(times []keyTime, waits []*report.Queue, f func(key timeKey, ownNS, queuedNS int64)) {
 	for i := range times {
 		q, sum := waits[times[i].key/codeLimit], int64(0)
 		for k := range times {
@@ -203,8 +203,8 @@ func eachQueuedTime(times []keyTime, waits []*report.Queue, f func(key timeKey, 
 				sum += times[k].ns
 			}
 		}
-		own := spell.OwnPart(times[i].ns, q.OwnNS, 1, sum)
-		f(times[i].key, own, times[i].ns-own)
+		ownNS := spell.OwnPart(times[i].ns, q.OwnNS, 1, sum)
+		f(times[i].key, ownNS, times[i].ns-ownNS)
 	}
 }
 

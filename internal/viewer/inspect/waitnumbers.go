@@ -19,8 +19,8 @@ type waitTable struct {
 func (t *waitTable) number(wait path.ChainWait) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n, known := t.numbers[wait]
-	if !known {
+	n, isNumbered := t.numbers[wait]
+	if !isNumbered {
 		if t.numbers == nil {
 			t.numbers = map[path.ChainWait]int{}
 		}
