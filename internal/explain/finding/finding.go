@@ -20,6 +20,7 @@
 package finding
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -130,18 +131,18 @@ func (in *Input) predict(group string, changes ...predict.Change) *report.Predic
 // fillPrediction sets a verdict's prediction. A rule that names no changes predicts that half of the finding's cause at its
 // site goes away.
 func (in *Input) fillPrediction(v *Verdict) {
-	defer func() {
-		for _, c := range v.Changes {
-			v.Finding.Changes = append(v.Finding.Changes, c.Data())
-		}
-	}()
-	if v.Predicted != nil {
-		return
-	}
 	if v.Changes == nil && v.Cause != "" && v.Site != nil {
 		v.Changes = []predict.Change{predict.Halve(v.Cause, predict.SiteText(v.Site, v.Cause))}
 	}
-	v.Predicted = in.predict(v.Group, v.Changes...)
+	for _, c := range v.Changes {
+		v.Finding.Changes = append(v.Finding.Changes, c.Data())
+	}
+	if v.Predicted == nil {
+		v.Predicted = in.predict(v.Group, v.Changes...)
+	}
+	if v.Predicted != nil && v.Predicted.ChangeText == "" {
+		v.Predicted.ChangeText = cmp.Or(v.ChangeText, changeText(v.Changes))
+	}
 }
 
 // A Verdict is a finding before its severity is known.
@@ -164,6 +165,8 @@ type Verdict struct {
 	Changes []predict.Change
 	// hasOption says that the fix names an option of a library.
 	hasOption bool
+	// ChangeText says the changes in words; "" means those that follow from the changes (see changeText).
+	ChangeText string
 	// slowEvidence is the evidence that is about slow requests only.
 	slowEvidence []report.Evidence
 }

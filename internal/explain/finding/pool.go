@@ -3,6 +3,7 @@ package finding
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -199,25 +200,64 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 		_, ok := attr.contendedWait(via)
 		return ok && attr.keyOf(cause, via) == cand.candidateKey
 	})
-	if !facts.holdersCompute && top.Cause.Site != nil {
-		// The prediction assumes the fix: enough slots that no request queues, whichever line called. If there is no other
-		// queue, it applies to all activities of the holders.
-		site := predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause)
-		if attr.queueShare(cand) >= threshold.NearlyAllShare {
-			site = ""
-		}
-		v.Changes = []predict.Change{predict.Remove(predict.Queue, site)}
-		v.Predicted = attr.in.predict(attr.group.ID, v.Changes...)
-	}
-	if facts.slots != nil && v.Predicted == nil && 2*facts.slots.Slots <= attr.in.Report.Input.GOMAXPROCS && attr.in.Report.Runtime.Sched.PsIdle >= 0.5 && attr.queueShare(cand) >= 0.9 {
-		// With twice as many slots and a P for each, the queue is less than half as long. The holders compute at many lines,
-		// so the change applies to all queueing.
-		v.Changes = []predict.Change{{Cause: predict.Queue, Relative: true, Scale: 0.5}}
-		v.Predicted = attr.in.predict(attr.group.ID, v.Changes...)
-	}
 	v.Queue = attr.reportQueue(cand, facts.kind.nameWithoutSite)
+	v.Changes, v.ChangeText = attr.slotChanges(cand, top, facts, v.Queue)
 	v.Queue.OwnNS = facts.serviceNS
 	return v
+}
+
+// slotChanges returns the change that gives a pool enough slots, and its text: their number at each line where requests wait for
+// one or, if the number is not known, that no request queues. It returns no change if holders compute and have no Ps for more.
+func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolFacts, queue *report.Queue) ([]predict.Change, string) {
+	changes := []predict.Change{}
+	runtime := &a.in.Report.Runtime
+	if facts.holdersCompute && (facts.slots == nil || 2*facts.slots.Slots > a.in.Report.Input.GOMAXPROCS || runtime.Sched.PsIdle < threshold.HalfShare || a.queueShare(cand) < threshold.NearlyAllShare) {
+		return changes, ""
+	}
+	if facts.isBursty || !facts.isSizeKnown() {
+		if top.Cause.Site == nil || facts.holdersCompute {
+			return changes, ""
+		}
+		// If there is no other queue, the change applies to all activities of the holders.
+		site := predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause)
+		if a.queueShare(cand) >= threshold.NearlyAllShare {
+			site = ""
+		}
+		return append(changes, predict.Remove(predict.Queue, site)), textOf("phrase change-no-queue")
+	}
+	for i := range queue.Waits {
+		wait := &queue.Waits[i]
+		if a.in.AddPool != nil {
+			a.in.AddPool(facts.poolAt(wait.Site))
+		}
+		site := wait.Call
+		if !isStdPool(wait.Call) {
+			site = predict.SiteText(wait.Site.LineKey().Site(), "")
+		}
+		if c := predict.Slots(site, facts.sufficient); !slices.Contains(changes, c) {
+			changes = append(changes, c)
+		}
+	}
+	key := textKey("phrase change-slots")
+	switch {
+	case facts.hasServers:
+		key = "phrase change-servers"
+	case !facts.kind.hasHolder:
+		key = "phrase change-connections"
+	}
+	return changes, textOf(key, "n", facts.sufficient)
+}
+
+// poolAt returns the pool for predictions of waits at a site. While requests wait, all slots are in use.
+func (p *poolFacts) poolAt(site *report.Site) predict.Pool {
+	out := predict.Pool{Site: site, Slots: int(max(1, math.Ceil(p.inUse-0.05))), HoldNS: int64(p.holdNS), OwnNS: p.serviceNS}
+	switch {
+	case p.slots != nil && p.slots.Slots > 0:
+		out.Slots = p.slots.Slots
+	case p.hasServers:
+		out.Slots = p.service.MaxServers
+	}
+	return out
 }
 
 // addNumbers adds the numbers of a pool as evidence.

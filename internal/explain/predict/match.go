@@ -37,7 +37,7 @@ func (m *Model) compile(groupID string, changes []Change) *trial {
 	}
 	for i := range t.changes {
 		if c := &t.changes[i]; c.Kind == report.ChangeSlots {
-			t.measureSlots(c)
+			c.slots = t.measureSlots(c.Count)
 		}
 	}
 	return t

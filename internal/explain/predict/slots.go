@@ -3,6 +3,7 @@ package predict
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -56,10 +57,10 @@ func (e *slotsEffect) newWait(ns float64, variant int) float64 {
 	return min(ns, e.ownNS+queued)
 }
 
-// measureSlots measures the queue for the slots that a change is about, in all groups.
-func (t *trial) measureSlots(c *trialChange) {
-	e := &slotsEffect{newSlots: float64(c.Count), chance: 1, length: 1, regularity: 1}
-	c.slots = e
+// measureSlots measures the queue for the slots that changes are about, in all groups. Changes to the same number are about one
+// pool, for which requests wait at several lines.
+func (t *trial) measureSlots(count int) *slotsEffect {
+	e := &slotsEffect{newSlots: float64(count), chance: 1, length: 1, regularity: 1}
 	var waitNS float64
 	var lengths []point
 	for _, group := range t.model.groups {
@@ -68,7 +69,9 @@ func (t *trial) measureSlots(c *trialChange) {
 			for k := range graph.nodes {
 				node := &graph.nodes[k]
 				for _, edge := range graph.edges[node.firstEdge:node.endEdge] {
-					if !c.isAboutWait(t.model, &edge) {
+					if !slices.ContainsFunc(t.changes, func(c trialChange) bool {
+						return c.Kind == report.ChangeSlots && c.Count == count && c.isAboutWait(t.model, &edge)
+					}) {
 						continue
 					}
 					t.model.readPool(e, &edge)
@@ -83,12 +86,12 @@ func (t *trial) measureSlots(c *trialChange) {
 	}
 	switch {
 	case len(lengths) == 0 || t.model.duration <= 0:
-		return
+		return e
 	case e.slots == 0:
 		e.unknown = true
-		return
+		return e
 	case e.newSlots <= e.slots:
-		return // Validate refuses fewer
+		return e // Validate refuses fewer
 	}
 	queueLength := max(0, waitNS-e.ownNS*e.waits) / float64(t.model.duration)
 	load := erlangLoad(e.slots, queueLength)
@@ -98,6 +101,7 @@ func (t *trial) measureSlots(c *trialChange) {
 	e.chance = erlangC(e.newSlots, load) / max(erlangC(e.slots, load), 1e-9)
 	e.length = (e.slots - load) / (e.newSlots - load)
 	e.regularity = regularity(lengths)
+	return e
 }
 
 // readPool adds the known facts about the pool of a wait.
@@ -172,8 +176,15 @@ func (c *trialChange) isAboutWait(m *Model, edge *critpath.Edge) bool {
 		isAbout = m.isWaitAt(c.matcher, edge.Wait)
 		c.waits[edge.Wait] = isAbout
 	}
-	// What ends such a wait is a result, of which the queue is a part only.
-	return isAbout && (c.Cause != Queue || edge.WaitKind == critpath.WaitLock || edge.WaitKind == critpath.WaitSend)
+	// Of a wait for a result the queue is a part only.
+	return isAbout && (c.Cause != Queue || edge.WaitKind == critpath.WaitLock || edge.WaitKind == critpath.WaitSend || m.isPoolWait(edge))
+}
+
+// isPoolWait reports whether a wait is for a slot of a known pool, which its holder releases.
+func (m *Model) isPoolWait(edge *critpath.Edge) bool {
+	var e slotsEffect
+	m.readPool(&e, edge)
+	return e.slots > 0 && e.ownNS == 0
 }
 
 // isWaitAt reports whether a wait is at a site, or in a function of the standard library that the site calls.

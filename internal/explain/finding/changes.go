@@ -1,0 +1,48 @@
+package finding
+
+import (
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// changeText says changes in words, as a condition of the prediction. It names no site, because the finding does. It is "" if
+// the changes differ.
+func changeText(changes []predict.Change) string {
+	text := ""
+	for i := range changes {
+		next := conditionOf(&changes[i])
+		if text != "" && text != next {
+			return ""
+		}
+		text = next
+	}
+	return text
+}
+
+// conditionOf says one change in words.
+func conditionOf(c *predict.Change) string {
+	switch c.Kind {
+	case report.ChangeSlots:
+		return textOf("phrase change-slots", "n", c.Count)
+	case report.ChangeUnlock:
+		return textOf("phrase change-unlock")
+	case report.ChangeCalls:
+		return textOf("phrase change-calls", "n", c.Count)
+	case report.ChangeParallel:
+		return textOf("phrase change-parallel")
+	case report.ChangeReuse:
+		return textOf("phrase change-reuse")
+	}
+	switch {
+	case c.Setting.Name != "":
+		return textOf("phrase change-setting", "setting", c.Setting)
+	case !c.Relative && c.To > 0:
+		return textOf("phrase change-time", "time", words.Brief(int64(c.To)))
+	case c.Relative && c.Scale > 0:
+		return textOf("phrase change-share", "share", words.Percent(c.Scale))
+	case c.Cause == predict.Queue:
+		return textOf("phrase change-no-queue")
+	}
+	return textOf("phrase change-gone")
+}
