@@ -185,14 +185,14 @@ const (
 )
 
 // searchGoals returns for each group whether it meets the goals, and if not, the fewest changes predicted to meet them.
-func searchGoals(goals []Goal, groups []report.Group, model *predict.Model) []report.Goal {
+func searchGoals(goals []Goal, rep *report.Report, model *predict.Model) []report.Goal {
 	if len(goals) == 0 {
 		return nil
 	}
 	all := []report.Goal{}
 	for _, goal := range goals {
-		for i := range groups {
-			g := &groups[i]
+		for i := range rep.Groups {
+			g := &rep.Groups[i]
 			out := report.Goal{Group: g.ID, Name: g.Name, Percentile: goal.Percentile, MostNS: int64(goal.Limit), IsNS: g.LatencyNS.P99}
 			if goal.Percentile == "p50" {
 				out.IsNS = g.LatencyNS.P50
@@ -202,7 +202,7 @@ func searchGoals(goals []Goal, groups []report.Group, model *predict.Model) []re
 			case *out.IsNS <= out.MostNS:
 				out.Kept = true
 			default:
-				out.Predicted, out.Changes, out.Reached = findChanges(g, goal, model)
+				out.Predicted, out.Changes, out.Reached = findChanges(g, goal, adviceFor(g, rep.Findings), model)
 			}
 			all = append(all, out)
 		}
@@ -210,34 +210,59 @@ func searchGoals(goals []Goal, groups []report.Group, model *predict.Model) []re
 	return all
 }
 
-// findChanges returns the prediction for the fewest changes that meet a goal in a group, and their number. Of sets of
-// equal size it chooses the one that gains most. A change removes a cause at a site; if removing half of each is
-// enough, the prediction is for that. reached is false if no set meets the goal; then the result is the one nearest to
+// adviceFor returns the changes that findings of a group advise, one list for each finding.
+func adviceFor(g *report.Group, findings []report.Finding) [][]predict.Change {
+	var out [][]predict.Change
+	for i := range findings {
+		f := &findings[i]
+		if f.Group != g.ID || len(f.Changes) == 0 || f.Severity == report.SeverityInfo {
+			continue
+		}
+		advice := make([]predict.Change, len(f.Changes))
+		for k := range f.Changes {
+			advice[k], _ = predict.Parse(f.Changes[k].Text) // no error: the text is a change's
+		}
+		out = append(out, advice)
+	}
+	return out
+}
+
+// findChanges returns the prediction for the fewest changes that meet a goal in a group, and their number. What findings advise
+// is tried first, then the removal of causes at sites; if removing half of each is enough, the prediction is for that. Of sets of
+// equal size it chooses the one that gains most. reached is false if no set meets the goal; then the result is the one nearest to
 // it.
-func findChanges(g *report.Group, goal Goal, model *predict.Model) (best *report.Predicted, n int, reached bool) {
-	candidates := goalCandidates(g)
+func findChanges(g *report.Group, goal Goal, advice [][]predict.Change, model *predict.Model) (best *report.Predicted, n int, reached bool) {
 	predictedNS := func(p *report.Predicted) int64 {
 		if goal.Percentile == "p50" {
 			return p.P50NS.Est
 		}
 		return p.P99NS.Est
 	}
-	var chosen []predict.Change
-	for size := 1; size <= min(maxGoalChanges, len(candidates)) && !reached; size++ {
-		for _, set := range subsets(0, len(candidates), size) {
-			changes := make([]predict.Change, size)
-			for i, k := range set {
-				changes[i] = candidates[k]
+	var chosen [][]predict.Change
+	search := func(candidates [][]predict.Change) {
+		for size := 1; size <= min(maxGoalChanges, len(candidates)) && !reached; size++ {
+			for _, set := range subsets(0, len(candidates), size) {
+				lists := make([][]predict.Change, size)
+				for i, k := range set {
+					lists[i] = candidates[k]
+				}
+				p := model.WhatIf(g.ID, slices.Concat(lists...))
+				if p != nil && (best == nil || predictedNS(p) < predictedNS(best)) {
+					best, chosen = p, lists
+				}
 			}
-			p := model.WhatIf(g.ID, changes)
-			if p != nil && (best == nil || predictedNS(p) < predictedNS(best)) {
-				best, chosen = p, changes
-			}
+			reached = best != nil && predictedNS(best) <= int64(goal.Limit)
 		}
-		reached = best != nil && predictedNS(best) <= int64(goal.Limit)
 	}
-	if reached {
-		half := slices.Clone(chosen)
+	if search(advice[:min(len(advice), maxGoalCauses)]); reached {
+		return best, len(chosen), reached
+	}
+	var removals [][]predict.Change
+	for _, c := range goalCandidates(g) {
+		removals = append(removals, []predict.Change{c})
+	}
+	if search(removals); reached {
+		half := slices.Clone(slices.Concat(chosen...))
 		for i := range half {
 			half[i].Scale = 0.5
 		}

@@ -64,7 +64,7 @@ func (r *reading) report() (*report.Report, *predict.Model) {
 	joined := r.joinHost(measured, samples, sampleErr, stats)
 	model := r.newModel(joined, table, sums.samples, stats, sp)
 	in := r.judge(joined, table, sums, work, stats, model, sp)
-	joined.Goals = searchGoals(r.opts.Goals, joined.Groups, model)
+	joined.Goals = searchGoals(r.opts.Goals, joined, model)
 	r.labelQueues(joined, in, table, sums, sp)
 	joined.Verdict = verdict.Verdicts(joined)
 	r.fillOutputs(joined, table, work, sp)

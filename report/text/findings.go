@@ -184,12 +184,9 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 	}
 	if pr := f.Predicted; pr != nil {
 		if pr.Change != "" {
-			says := describeChange(pr.Change)
+			says := "with " + pr.Change
 			if pr.ChangeText != "" {
 				says = termtext.Head(pr.ChangeText, 80)
-			}
-			if short {
-				says = strings.Replace(says, "that time were ", "", 1)
 			}
 			if g := p.report.Group(f.Group); g != nil && g.Named && g.Kind.IsCall() {
 				if withoutHandler, all := p.report.CountWithoutHandler(); withoutHandler > 0 { // fast ones of this handler may be among the others
@@ -211,6 +208,8 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 		}
 	} else if f.Share > 0 {
 		spans = append(spans, span{plain, words.Percent(f.Share) + " of the requests' time; "})
+	} else if short && len(f.Evidence) > 0 {
+		spans = append(spans, span{plain, p.sentence(f.Evidence[0].Text) + ": " + names.Value(f.Evidence[0]) + "; "})
 	}
 	return append(spans, span{plain, "confidence " + words.PercentOr0(f.Confidence) + "; "})
 }
@@ -244,43 +243,6 @@ func decidedBy(d *report.Decided) string {
 // onlyMax reports whether a change affects so few requests that it moves only the maximum.
 func onlyMax(p *report.Predicted) bool {
 	return p.MaxNS != nil && p.WasMaxNS != nil && p.WasP99NS != nil && p.MaxNS.Est < *p.WasMaxNS && float64(p.P99NS.Est) > 0.99*float64(*p.WasP99NS)
-}
-
-// describeChange describes the change of a prediction in words. It omits the site of a change written as for --what-if: the finding
-// already has it.
-func describeChange(change string) string {
-	description := ""
-	for part := range strings.SplitSeq(change, ", ") {
-		separator := strings.LastIndexByte(part, '=')
-		if separator < 0 || !strings.Contains(part[:separator], "@") {
-			return "with " + change
-		}
-		words := describeAssumption(part[:separator], part[separator+1:])
-		if description != "" && description != words {
-			return "with " + change
-		}
-		description = words
-	}
-	return description
-}
-
-func describeAssumption(target, to string) string {
-	switch {
-	case strings.HasPrefix(target, "queue@") && to == "gone":
-		return "if no request queued"
-	case strings.HasPrefix(target, "queue@") && to == "50%":
-		return "if that wait were halved"
-	case to == "50%":
-		return "if that time were halved"
-	case to == "0%" || to == "0s" || to == "0" || to == "gone":
-		return "without it"
-	case strings.HasSuffix(to, "%") && strings.Contains(target, " from "):
-		return "if its part were halved" // other callers wait for this line, too: see finding.halfOf
-	case strings.HasSuffix(to, "%"):
-		return "if it fell to " + to
-	default:
-		return "with " + to + " for each"
-	}
 }
 
 // latencyChange writes a latency before and after a change, or "stays" if it changes by less than 1 %.

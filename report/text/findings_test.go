@@ -6,22 +6,25 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func TestDescribeChange(t *testing.T) {
-	for change, want := range map[string]string{
-		"network@x.F:1 from main.a:2=60%":                                  "if its part were halved",
-		"network@x.F:1 from main.a:2=60%, network@x.G:9 from main.a:2=90%": "if its part were halved",
-		"sleep@main.f:7=50%":                                               "if that time were halved",
-		"sched@main.f:7=50%, sched@main.g=50%":                             "if that time were halved",
-		"sched@=50%":                                                       "if that time were halved",
-		"sleep@main.f:7=5ms":                                               "with 5ms for each",
-		"gc@=gone":                                                         "without it",
-		"queue@=50%":                                                       "if that wait were halved",
-		"queue@main.f=gone":                                                "if no request queued",
-		"sleep@main.f=5ms, sleep@main.g=50%":                               "with sleep@main.f=5ms, sleep@main.g=50%",
-		"main.f=50%":                                                       "with main.f=50%",
+// TestGainAndCost: the gain says what the change is, in the finding's words if it has some. Without a prediction the cost is the
+// share of the time or, without one, the first evidence: never the confidence alone.
+func TestGainAndCost(t *testing.T) {
+	predicted := func(text string) *report.Predicted {
+		return &report.Predicted{Change: "slots@main.go:7=5", ChangeText: text, P50NS: report.Estimate{Est: 5e6, Low: 5e6, High: 5e6}, P99NS: report.Estimate{Est: 9e6, Low: 9e6, High: 9e6}}
+	}
+	for want, f := range map[string]report.Finding{
+		"with 5 connections: p50 5.00ms, p99 9.00ms; confidence 60%; ":     {Predicted: predicted("with 5 connections")},
+		"with slots@main.go:7=5: p50 5.00ms, p99 9.00ms; confidence 60%; ": {Predicted: predicted("")},
+		"25% of the requests' time; confidence 60%; ":                      {Share: 0.25},
+		"requests that never ended: 8; confidence 60%; ":                   {Evidence: []report.Evidence{{Text: "requests that never ended", Value: 8, Unit: "count"}}},
 	} {
-		if got := describeChange(change); got != want {
-			t.Errorf("%s: %q, want %q", change, got, want)
+		f.Confidence = 0.6
+		got := ""
+		for _, s := range (&page{printer: printer{width: 100}, report: &report.Report{}}).predictedGain(&f, true) {
+			got += s.text
+		}
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

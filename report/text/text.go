@@ -382,19 +382,14 @@ func (p *page) firstMajorFinding() *report.Finding {
 	return nil
 }
 
-// whatIfChange returns the --what-if for the largest gain that the first finding's fix can have: its site without that time. It is
-// empty if the report has a --what-if already, or if the prediction is not about one site.
+// whatIfChange returns the --what-if for the change that the first finding advises. It is empty if the report has a --what-if
+// already, or if there are several changes.
 func (p *page) whatIfChange() string {
 	f := p.firstMajorFinding()
-	if f == nil || f.Predicted == nil || len(p.report.WhatIf) > 0 {
+	if f == nil || len(f.Changes) != 1 || len(p.report.WhatIf) > 0 || strings.ContainsAny(f.Changes[0].Text, " \t\n") {
 		return ""
 	}
-	change := f.Predicted.Change
-	separator := strings.LastIndexByte(change, '=')
-	if separator < 0 || strings.Contains(change, ", ") || !strings.Contains(change[:separator], "@") || strings.ContainsAny(change[:separator], " \t") || strings.HasSuffix(change, "=gone") {
-		return ""
-	}
-	return change[:separator] + "=gone"
+	return f.Changes[0].Text
 }
 
 // namePattern returns a regular expression that finds a group by the end of its name.

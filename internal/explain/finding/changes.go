@@ -6,18 +6,26 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// changeText says changes in words, as a condition of the prediction. It names no site, because the finding does. It is "" if
-// the changes differ.
-func changeText(changes []predict.Change) string {
+// changeText says a verdict's changes in words, as a condition of the prediction. It names no site, because the finding does. It
+// is "" if the changes differ.
+func changeText(v *Verdict) string {
 	text := ""
-	for i := range changes {
-		next := conditionOf(&changes[i])
+	for i := range v.Changes {
+		next := conditionOf(&v.Changes[i])
 		if text != "" && text != next {
 			return ""
 		}
 		text = next
 	}
+	if text == textOf("phrase change-gone") && leavesSome[v.Cause] {
+		text = textOf("phrase change-at-most")
+	}
 	return text
+}
+
+// leavesSome has the causes of which a fix leaves a part that no trace shows: the prediction is the most that it can win.
+var leavesSome = map[report.CauseName]bool{
+	report.CauseCPU: true, report.CauseSched: true, report.CauseSchedWake: true, report.CauseNetwork: true, report.CauseSyscall: true,
 }
 
 // conditionOf says one change in words.
@@ -39,6 +47,8 @@ func conditionOf(c *predict.Change) string {
 		return textOf("phrase change-setting", "setting", c.Setting)
 	case !c.Relative && c.To > 0:
 		return textOf("phrase change-time", "time", words.Brief(int64(c.To)))
+	case c.Relative && c.Scale > 0 && c.Cause != report.FamilyGC && c.Cause != report.CauseGCAssist && c.Cause != predict.Queue:
+		return textOf("phrase change-part") // other lines wait for it, too: see withoutSite
 	case c.Relative && c.Scale > 0:
 		return textOf("phrase change-share", "share", words.Percent(c.Scale))
 	case c.Cause == predict.Queue:

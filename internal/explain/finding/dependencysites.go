@@ -43,25 +43,24 @@ func otherSiteEvidence(cand *candidate, top *causeRoute) []report.Evidence {
 	return out
 }
 
-// halfAtAllSites returns the change that a prediction assumes for a candidate with several sites: half of the time at
-// each.
-func halfAtAllSites(attr *attribution, cand *candidate) []predict.Change {
+// withoutAllSites returns the change that a prediction assumes for a candidate with several sites: no time at any.
+func withoutAllSites(attr *attribution, cand *candidate) []predict.Change {
 	out := []predict.Change{}
 	for _, p := range siteCauses(cand, cand.heaviestRoute(report.CauseSleep)) {
-		out = append(out, attr.halfAtSite(p)...)
+		out = append(out, attr.withoutSite(p)...)
 	}
 	return out
 }
 
-// halfAtSite returns the change that a prediction assumes for a cause whose finding may name another site: the line of
+// withoutSite returns the change that a prediction assumes for a cause whose finding may name another site: the line of
 // the service instead of that of the library. If a library waits on another goroutine, a prediction cannot separate
-// the lines of the service that wait for it. Then half of one line's share is subtracted from the time of all lines.
-func (a *attribution) halfAtSite(c *report.Cause) []predict.Change {
+// the lines of the service that wait for it. Then one line's share is subtracted from the time of all lines.
+func (a *attribution) withoutSite(c *report.Cause) []predict.Change {
 	if c.Site == nil {
 		return []predict.Change{}
 	}
-	change := predict.Halve(c.Cause, predict.SiteText(c.Site, c.Cause))
-	change.Scale = 1 - change.Scale*a.lineShare(c)
+	change := predict.Remove(c.Cause, predict.SiteText(c.Site, c.Cause))
+	change.Scale = 1 - a.lineShare(c)
 	return []predict.Change{change}
 }
 

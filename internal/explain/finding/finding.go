@@ -128,11 +128,11 @@ func (in *Input) predict(group string, changes ...predict.Change) *report.Predic
 	return in.Predict(group, changes)
 }
 
-// fillPrediction sets a verdict's prediction. A rule that names no changes predicts that half of the finding's cause at its
+// fillPrediction sets a verdict's changes and prediction. A rule that names no changes predicts that the finding's cause at its
 // site goes away.
 func (in *Input) fillPrediction(v *Verdict) {
 	if v.Changes == nil && v.Cause != "" && v.Site != nil {
-		v.Changes = []predict.Change{predict.Halve(v.Cause, predict.SiteText(v.Site, v.Cause))}
+		v.Changes = []predict.Change{predict.Remove(v.Cause, predict.SiteText(v.Site, v.Cause))}
 	}
 	for _, c := range v.Changes {
 		v.Finding.Changes = append(v.Finding.Changes, c.Data())
@@ -141,7 +141,7 @@ func (in *Input) fillPrediction(v *Verdict) {
 		v.Predicted = in.predict(v.Group, v.Changes...)
 	}
 	if v.Predicted != nil && v.Predicted.ChangeText == "" {
-		v.Predicted.ChangeText = cmp.Or(v.ChangeText, changeText(v.Changes))
+		v.Predicted.ChangeText = cmp.Or(v.ChangeText, changeText(v))
 	}
 }
 
@@ -160,7 +160,7 @@ type Verdict struct {
 	MaxSeverityByAll report.Severity
 	// Fact marks information that is no fault: its severity is info, whatever it costs.
 	Fact bool
-	// Changes are what the prediction assumes. Nil means half of the finding's cause at its site. An empty list means that
+	// Changes are what the fix changes. Nil means that the finding's cause at its site goes away. An empty list means that
 	// requests cannot be timed again with the fix.
 	Changes []predict.Change
 	// hasOption says that the fix names an option of a library.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -190,6 +191,9 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-writes-pipe", "site", v.Site)
 	default:
 		v.Fix = textOf("fix lock-move-work", "site", attr.movableWork(cand, top))
+	}
+	if v.Site != nil && cand.wait.kind != report.WaitOnce && !isInDependency(v.Site, dependencyLock(cand)) {
+		v.Changes = []predict.Change{predict.Unlock(predict.SiteText(top.Site, top.Cause.Cause))}
 	}
 	v.Queue = attr.reportQueue(cand, lockText(cand.wait))
 	return v

@@ -210,8 +210,7 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 // one or, if the number is not known, that no request queues. It returns no change if holders compute and have no Ps for more.
 func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolFacts, queue *report.Queue) ([]predict.Change, string) {
 	changes := []predict.Change{}
-	runtime := &a.in.Report.Runtime
-	if facts.holdersCompute && (facts.slots == nil || 2*facts.slots.Slots > a.in.Report.Input.GOMAXPROCS || runtime.Sched.PsIdle < threshold.HalfShare || a.queueShare(cand) < threshold.NearlyAllShare) {
+	if facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
 		return changes, ""
 	}
 	if facts.isBursty || !facts.isSizeKnown() {
@@ -431,6 +430,7 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 		v.addEvidence(evidenceOf("evidence pool-fan-out-goroutines", slotWaits.Slots, "count"))
 	}
 	v.Queue = attr.reportQueue(cand, textOf("phrase fan-out-place"))
+	v.Changes, v.ChangeText = []predict.Change{predict.Remove(predict.Queue, predict.SiteText(cand.wait.site.Site(), ""))}, textOf("phrase change-all-at-once")
 	if top.Cause.Cause == report.CauseCPU {
 		v.Confidence = 0.7
 		v.Fix = textOf("fix pool-fan-out-computes", "fix", v.Fix, "ps", attr.in.Report.Input.GOMAXPROCS)

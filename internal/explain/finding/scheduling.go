@@ -265,11 +265,11 @@ func (t *occupant) servesRequests(in *Input) bool {
 // maxChangeSites bounds the sites in one prediction: a reader cannot use more.
 const maxChangeSites = 4
 
-// predictedChanges returns half of the wait for a P without the waits of hubs; none if that takes too many sites. The
+// predictedChanges returns the removal of the waits for a P without those of hubs; none if that takes too many sites. The
 // site of the finding is that of the occupant, not that of the waiting goroutine.
 func (q *runQueueWait) predictedChanges() []predict.Change {
 	if len(q.hubs) == 0 {
-		return []predict.Change{predict.Halve(report.CauseSched, "")}
+		return []predict.Change{predict.Remove(report.CauseSched, "")}
 	}
 	type siteWait struct {
 		ns     int64
@@ -296,7 +296,7 @@ func (q *runQueueWait) predictedChanges() []predict.Change {
 	out := []predict.Change{}
 	for _, text := range texts {
 		if w := sites[text]; w.ns > 0 && !w.shared && len(out) < maxChangeSites {
-			out = append(out, predict.Halve(report.CauseSched, text))
+			out = append(out, predict.Remove(report.CauseSched, text))
 			coveredNS += w.ns
 		}
 	}

@@ -160,8 +160,8 @@ func TestQueuePrediction(t *testing.T) {
 		hubs   []queues.Hub
 		want   []string
 	}{
-		{"no hub", []report.Cause{waitAt("main.handle", 4e6)}, nil, []string{"sched@=50%"}},
-		{"a hub", []report.Cause{receive, waitAt("main.handle", 4e6), waitAt("main.spin", 3e5)}, []queues.Hub{hub}, []string{"sched@main.handle:7=50%", "sched@main.spin:7=50%"}},
+		{"no hub", []report.Cause{waitAt("main.handle", 4e6)}, nil, []string{"sched@=gone"}},
+		{"a hub", []report.Cause{receive, waitAt("main.handle", 4e6), waitAt("main.spin", 3e5)}, []queues.Hub{hub}, []string{"sched@main.handle:7=gone", "sched@main.spin:7=gone"}},
 		{"too many sites", manySites, []queues.Hub{hub}, nil},
 		{"a hub at the same site", []report.Cause{receive, waitAt("main.receive", 4e6)}, []queues.Hub{hub}, nil},
 	} {

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
@@ -10,6 +11,7 @@ func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	top := &cand.routes[0]
 	v := attr.newVerdict(cand, top)
 	v.Cause, v.Confidence, v.MaxSeverity = report.CauseNetwork, 0.95, report.SeverityLow // only the client itself is delayed
+	v.Changes = []predict.Change{}
 	attr.addSlowMean(&v, "evidence slow-wait-on", cand, top, top.via)
 	switch {
 	case knowledge.Has(top.Call, knowledge.TLSHandshake):

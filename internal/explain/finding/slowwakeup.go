@@ -17,7 +17,7 @@ func checkSlowWakeup(in *Input, g *report.Group) []Verdict {
 	if share == 0 || site == nil {
 		return nil
 	}
-	v := Verdict{Gain: gain, Changes: []predict.Change{predict.Halve(report.CauseSchedWake, "")}, Finding: report.Finding{
+	v := Verdict{Gain: gain, Changes: []predict.Change{predict.Remove(report.CauseSchedWake, "")}, Finding: report.Finding{
 		Title: textOf("title slow-wakeup"), Fix: textOf("fix slow-wakeup"), Cause: report.CauseSchedWake, Site: site, Group: g.ID, Share: share, Confidence: 0.7,
 	}}
 	v.addSlowEvidence(evidenceOf("evidence wakeup-latency", gain.Slow.NS, "ns"))

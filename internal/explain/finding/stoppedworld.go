@@ -42,7 +42,7 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 		sum.ExaminedNS += s.ExaminedNS
 		sum.StoppingNS += s.StoppingNS
 	}
-	v := Verdict{Gain: gain, Changes: []predict.Change{predict.Halve(report.CauseSTW, "")}, Finding: report.Finding{
+	v := Verdict{Gain: gain, Changes: []predict.Change{predict.Remove(report.CauseSTW, "")}, Finding: report.Finding{
 		Title: textOf("title stopped-world", "kind", kind), Cause: report.CauseSTW, Group: g.ID, Share: share, Confidence: 0.95,
 	}}
 	v.addSlowEvidence(evidenceOf("evidence slow-mean", gain.Slow.NS, "ns"))

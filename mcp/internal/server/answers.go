@@ -248,7 +248,11 @@ func predictionText(p *report.Predicted) string {
 	if p.MaxNS != nil {
 		parts = append(parts, changeText("max", p.WasMaxNS, *p.MaxNS))
 	}
-	return shorten(p.Change, maxText) + ": " + strings.Join(parts, ", ")
+	change := shorten(p.Change, maxText)
+	if p.ChangeText != "" {
+		change = shorten(p.ChangeText, maxText) + " (" + change + ")"
+	}
+	return change + ": " + strings.Join(parts, ", ")
 }
 
 // A Path is one request as a chain of segments.
