@@ -18,7 +18,7 @@ const (
 	CauseSyscall   CauseName = "syscall"    // in the kernel or in cgo
 	CauseLock      CauseName = "lock"       // a lock whose release no goroutine of this process explains
 	CauseChan      CauseName = "chan"       // a channel operation whose end no goroutine of this process explains
-	CauseQueue     CauseName = "queue"      // waiting for a slot, a server or a stream while others have them; Cause.AheadWork says what those did
+	CauseQueue     CauseName = "queue"      // waiting for a slot, a server or a stream while others have them; Cause.Behind says what those did
 	CauseUnknown   CauseName = "unknown"    // before the trace began, or lost
 	// CauseOther sums the rows that a capped list leaves out. A single segment never has it.
 	CauseOther CauseName = "other"
@@ -250,7 +250,7 @@ const (
 	ChangeSlots      ChangeKind = "slots"      // number of slots of the pool for which requests wait at the site
 	ChangeUnlock     ChangeKind = "unlock"     // what the site does is no longer done while a lock or slot is held
 	ChangeCalls      ChangeKind = "calls"      // number of calls from the site that each request makes
-	ChangeParallel   ChangeKind = "parallel"   // a request sends its calls from the site at the same time
+	ChangeParallel   ChangeKind = "parallel"   // a request's calls from the site run at the same time
 	ChangeReuse      ChangeKind = "reuse"      // no connection is opened at the site, so no name looked up and no handshake made
 	ChangeGOGC       ChangeKind = "GOGC"       // percent; off is a negative number
 	ChangeGOMEMLIMIT ChangeKind = "GOMEMLIMIT" // bytes

@@ -192,8 +192,12 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	default:
 		v.Fix = textOf("fix lock-move-work", "site", attr.movableWork(cand, top))
 	}
-	if v.Site != nil && cand.wait.kind != report.WaitOnce && !isInDependency(v.Site, dependencyLock(cand)) {
-		v.Changes = []predict.Change{predict.Unlock(predict.SiteText(top.Site, top.Cause.Cause))}
+	if top.Site != nil && cand.wait.kind != report.WaitOnce && !isInDependency(v.Site, dependencyLock(cand)) {
+		unlock := predict.Unlock(predict.SiteText(top.Site, top.Cause.Cause))
+		// Where the holders work for the same request, only less of their work helps.
+		if v.Predicted = attr.in.predict(attr.group.ID, unlock); v.Predicted != nil {
+			v.Changes = []predict.Change{unlock}
+		}
 	}
 	v.Queue = attr.reportQueue(cand, lockText(cand.wait))
 	return v

@@ -27,6 +27,7 @@ type trial struct {
 	model             *Model
 	changes           []trialChange
 	nodeTimes         []variantValues // new times of the current graph's nodes
+	serverScales      []variantValues // by node of the current graph, see scaleServers
 	withoutEncounters bool            // compute latencies without encounters, see retime
 }
 
@@ -211,6 +212,7 @@ func (t *trial) retime(graph *Graph) (latencies, unmetLatencies, encounterChance
 // endTimes computes the end of a graph with the changes.
 func (t *trial) endTimes(graph *Graph) variantValues {
 	t.nodeTimes = t.nodeTimes[:0]
+	t.scaleServers(graph)
 	for i := range graph.nodes {
 		node := &graph.nodes[i]
 		var ends variantValues
@@ -223,7 +225,7 @@ func (t *trial) endTimes(graph *Graph) variantValues {
 				isAhead := iv.otherWork && !t.isChanged(iv)
 				for v := range ends {
 					if isAhead {
-						factors[v] = min(factors[v], queueScale[v])
+						factors[v] = min(factors[v], queueScale[v], t.serverScales[i][v])
 					}
 					ends[v] += factors[v] * ns
 				}
@@ -238,7 +240,7 @@ func (t *trial) endTimes(graph *Graph) variantValues {
 			edge := &graph.edges[k]
 			for v := range ends {
 				if end := t.nodeTimes[edge.From][v]; end > ends[v] && (!edge.Soft || v == high) {
-					ends[v] = max(ends[v], t.waitEnd(node, edge, ready[v], end, v))
+					ends[v] = max(ends[v], t.waitEnd(graph, node, edge, ready[v], end, v))
 				}
 			}
 		}

@@ -104,7 +104,7 @@ func (t *trial) measureSlots(count int) *slotsEffect {
 	return e
 }
 
-// readPool adds the known facts about the pool of a wait.
+// readPool adds the numbers of the pool of a wait.
 func (m *Model) readPool(e *slotsEffect, edge *critpath.Edge) {
 	frame := m.syms.Frame(m.sites.SiteOf(edge.Wait))
 	fn, file := m.syms.String(frame.Func), m.syms.String(frame.File)
@@ -209,7 +209,7 @@ func (m *Model) isWaitAt(matcher *siteMatcher, stack tracefmt.StackID) bool {
 }
 
 // waitEnd returns when a node's wait ends, which began at start and ends with an edge from a node at end.
-func (t *trial) waitEnd(n *node, edge *critpath.Edge, start, end float64, variant int) float64 {
+func (t *trial) waitEnd(graph *Graph, n *node, edge *critpath.Edge, start, end float64, variant int) float64 {
 	for i := range t.changes {
 		c := &t.changes[i]
 		if end <= start || !c.isAboutWait(t.model, edge) {
@@ -217,11 +217,7 @@ func (t *trial) waitEnd(n *node, edge *critpath.Edge, start, end float64, varian
 		}
 		switch {
 		case c.slots != nil:
-			if t.withoutEncounters {
-				end = min(end, start+c.slots.ownNS)
-			} else {
-				end = start + c.slots.newWait(end-start, variant)
-			}
+			end = min(end, start+t.newWaitOf(c, graph.waitNS(n), variant))
 		case c.Kind == report.ChangeUnlock:
 			if n.otherWork {
 				end = start
@@ -261,4 +257,44 @@ func (m *Model) refuseSlots(c *trialChange) error {
 		return &Refusal{c.Change, fmt.Sprintf("there are %.0f slots; the trace does not show what fewer would do", e.slots)}
 	}
 	return nil
+}
+
+// scaleServers sets, for each node of a graph, by what the intervals before it are multiplied because they were work for others
+// during a wait for a slot. A goroutine that serves the queue then begins with the request's own work earlier.
+func (t *trial) scaleServers(graph *Graph) {
+	t.serverScales = slices.Grow(t.serverScales[:0], len(graph.nodes))[:len(graph.nodes)]
+	for i := range t.serverScales {
+		t.serverScales[i] = unchanged
+	}
+	for i := range t.changes {
+		c := &t.changes[i]
+		if c.slots == nil {
+			continue
+		}
+		for k := range graph.nodes {
+			n := &graph.nodes[k]
+			ns := graph.waitNS(n)
+			if ns <= 0 {
+				continue
+			}
+			for _, edge := range graph.edges[n.firstEdge:n.endEdge] {
+				if !c.isAboutWait(t.model, &edge) {
+					continue
+				}
+				for server := edge.From; server >= 0 && graph.nodes[server].otherWork && float64(n.time-graph.nodes[server].time) < ns; server = graph.nodes[server].predecessor {
+					for v := range t.serverScales[server] {
+						t.serverScales[server][v] = min(t.serverScales[server][v], t.newWaitOf(c, ns, v)/ns)
+					}
+				}
+			}
+		}
+	}
+}
+
+// newWaitOf returns how long a request waits for a slot that waited for ns.
+func (t *trial) newWaitOf(c *trialChange, ns float64, variant int) float64 {
+	if t.withoutEncounters {
+		return min(ns, c.slots.ownNS)
+	}
+	return c.slots.newWait(ns, variant)
 }
