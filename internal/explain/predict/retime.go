@@ -6,7 +6,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
-	"github.com/whylate/whylate/report"
 )
 
 // Variants of a prediction: the estimate and the ends of its range.
@@ -107,7 +106,7 @@ func (c *trialChange) selectGraph(graph *Graph) {
 		}
 	}
 	c.meetsOwnWork, c.meetsOtherWork, c.remainingAhead = ownNS > threshold.NoticeableShare*otherNS, otherNS > 0, unchanged
-	if c.ownResult = nil; c.meetsOtherWork && !c.meetsOwnWork && c.Kind != report.ChangeUnlock {
+	if c.ownResult = nil; c.meetsOtherWork && !c.meetsOwnWork {
 		c.ownResult = c.lastResult(graph, threshold.NoticeableShare*largest)
 		c.meetsOwnWork = c.ownResult != nil
 	}
