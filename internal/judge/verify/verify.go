@@ -28,12 +28,16 @@ type Judgement string
 const (
 	PromiseKept   Judgement = "kept"      // the group is faster, and the promise is within the interval
 	AbovePromise  Judgement = "better"    // faster than promised
-	BelowPromise  Judgement = "short"     // less fast than promised, and chance does not explain it
+	BelowPromise  Judgement = "short"     // less fast than promised by more than shortfall, and chance does not explain it
 	MaybeChance   Judgement = "chance"    // both the promise and no change are within the interval
 	Elsewhere     Judgement = "elsewhere" // the group is faster, but the finding's own wait is as long as before: the promise was not tested
 	ChangeMissing Judgement = "unmade"    // the finding is still found and nothing is faster: the recorded program does not have the change
 	Unknown       Judgement = "unknown"   // too few requests, or the group is missing
 )
+
+// shortfall is by which share a measured gain may fall short of a promise that is kept: predictions without what a fix leaves
+// behind are upper bounds.
+const shortfall = 0.2
 
 // IsConclusive reports whether a judgement is evidence about the prediction.
 func (j Judgement) IsConclusive() bool {
@@ -138,7 +142,7 @@ func judgePromise(f *report.Finding, before, after *report.Report, diff *compare
 	case faster && !explained.isShown:
 	case *v.GotHigh < v.Promised.Low:
 		v.Judgement = AbovePromise
-	case *v.GotLow > v.Promised.High:
+	case float64(*v.GotLow) > (1-shortfall)*float64(v.Promised.High):
 		v.Judgement = BelowPromise
 	case faster:
 		v.Judgement = PromiseKept
