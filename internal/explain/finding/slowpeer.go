@@ -38,7 +38,7 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 		fix = textOf("fix in-library", "library", l.name, "advice", l.peerAdvice)
 	}
 	switch call := knowledge.Of(top.Call); {
-	case call.Has(knowledge.DNS) || top.Site != nil && knowledge.Has(top.Site.Func, knowledge.DNS):
+	case verdict.KindOf(top.Cause) == verdict.NameServer:
 		awaited, fix, assumption = textOf("phrase name-server"), textOf("fix name-server"), "phrase kept-address"
 	case call.Has(knowledge.ConnectionWrite):
 		awaited, fix = textOf("phrase slow-reader"), textOf("fix slow-reader")

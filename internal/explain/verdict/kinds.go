@@ -9,20 +9,25 @@ import (
 
 // Kinds of a verdict's time, in addition to the kinds of causes. Each kind has a different remedy.
 const (
-	NoCPU    = "no-cpu"   // waiting for a CPU while goroutines showed as running
-	Pipe     = "pipe"     // the network's poller waits for the other end of a pipe
-	Deadline = "deadline" // the deadline of a context, or a time-out of net/http or database/sql
-	Timer    = "timer"    // a timer or ticker, but not time.Sleep
-	Limiter  = "limiter"  // a rate limiter delays the request
+	NoCPU = "no-cpu" // waiting for a CPU while goroutines showed as running
+	Pipe  = "pipe"   // the network's poller waits for the other end of a pipe
+	// NameServer is a look-up of a name.
+	NameServer = "name-server"
+	Deadline   = "deadline" // the deadline of a context, or a time-out of net/http or database/sql
+	Timer      = "timer"    // a timer or ticker, but not time.Sleep
+	Limiter    = "limiter"  // a rate limiter delays the request
 )
 
-// KindOf returns the kind of a row's time. It is finer than the row's own kind: it separates pipes from connections,
-// and deadlines, timers and rate limiters from time.Sleep. Verdicts and findings use the same kinds.
+// KindOf returns the kind of a row's time. It is finer than the row's own kind: it separates pipes and name servers from other
+// peers, and deadlines, timers and rate limiters from time.Sleep. Verdicts and findings use the same kinds.
 func KindOf(cause *report.Cause) string {
 	switch call := knowledge.Of(cause.Call); cause.Cause {
 	case report.CauseNetwork:
-		if call.Has(knowledge.File) {
+		switch {
+		case call.Has(knowledge.File):
 			return Pipe
+		case call.Has(knowledge.DNS), cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.DNS):
+			return NameServer
 		}
 	case report.CauseSleep:
 		switch {

@@ -30,6 +30,8 @@ func activity(cause *report.VerdictCause) string {
 		return "with the world stopped (" + termtext.Head(cause.Kind, 40) + ")"
 	case cause.Cause == report.CauseNetwork && cause.Kind == Pipe:
 		return "waiting for the other end of a pipe"
+	case cause.Cause == report.CauseNetwork && cause.Kind == NameServer:
+		return "waiting for a name server"
 	case cause.Cause == report.CauseNetwork && cause.Kind == "inbound":
 		return "waiting for the client"
 	case cause.Cause == report.CauseNetwork && cause.Kind == "outbound":
