@@ -25,8 +25,8 @@ var stages = []struct {
 }{
 	{"read", []string{"trace/tracefmt.(*Reader)"}},
 	{"decode", []string{"trace/timeline.(*Decoder)", "trace/timeline.(*worker)", "trace/tracefmt.(*Tables)"}},
-	{"find", []string{"explain/request.(*Finder)", "explain/request.(*loopFinder)", "explain/request.(*jobFinder)", "explain/request.(*messageFinder)",
-		"explain/request.(*identityFinder)", "explain/request.(*callFinder)", "explain/request.runParallel"}},
+	{"find", []string{"explain/request.(*Finder)", "explain/request.(*loopSource)", "explain/request.(*jobSource)", "explain/request.(*messageSource)",
+		"explain/request.(*identityFinder)", "explain/request.(*callSource)", "explain/request.runParallel"}},
 	{"name", []string{"explain/path.(*Stage).QuickGroup"}},
 	{"choose", []string{"explain/pass.(*plan)", "explain/pass.(*Pass).walkOrder"}},
 	{"walk", []string{"explain/path.(*Stage).Walk"}},
