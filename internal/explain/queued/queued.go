@@ -29,19 +29,6 @@ func Label(g *report.Group, queues []*report.Queue, bands []report.Band, histogr
 	g.HistogramCauses = histogramCauses
 }
 
-// waitOf returns the first wait of a chain in one of the queues; nil if none is.
-func waitOf(queues []*report.Queue, via []report.Via) (*report.Queue, *report.Via) {
-	via, _ = verdict.AfterLastAnswer(via)
-	for i := range via {
-		for _, q := range queues {
-			if q.Contains(&via[i]) {
-				return q, &via[i]
-			}
-		}
-	}
-	return nil, nil
-}
-
 // A queuedPart is the time of one route that is moved to the row of a queue.
 type queuedPart struct {
 	source int // index of the row
@@ -57,7 +44,7 @@ func labelBand(b *report.Band, queues []*report.Queue) {
 	for i := range b.Causes {
 		row := &b.Causes[i]
 		for _, r := range row.AllRoutes() {
-			q, wait := waitOf(queues, r.Via)
+			q, wait := verdict.QueueWait(queues, r.Via)
 			if q == nil {
 				continue
 			}
@@ -97,16 +84,8 @@ func labelBand(b *report.Band, queues []*report.Queue) {
 		row.Routes = row.Routes[:min(len(row.Routes), groups.MaxRoutes)]
 	}
 	slices.SortStableFunc(b.Causes, func(a, b report.Cause) int {
-		return cmp.Or(rank(a.Cause)-rank(b.Cause), cmp.Compare(b.TotalNS, a.TotalNS))
+		return verdict.CompareTimes(a.Cause, a.TotalNS, b.Cause, b.TotalNS)
 	})
-}
-
-// rank returns 1 for the sum of all small causes, which comes last.
-func rank(c report.CauseName) int {
-	if c == report.CauseOther {
-		return 1
-	}
-	return 0
 }
 
 // addToQueue adds a part of a row to the row of its queue and line.
@@ -160,7 +139,7 @@ func withoutQueue(row *report.Cause, movedNS int64, ownRoutes []report.Route, qu
 	out.Share, out.Samples = fraction*row.Share, int(fraction*float64(row.Samples)+0.5)
 	routes := ownRoutes
 	for _, r := range row.AllRoutes() {
-		if q, _ := waitOf(queues, r.Via); q == nil {
+		if q, _ := verdict.QueueWait(queues, r.Via); q == nil {
 			routes = append(routes, r)
 		}
 	}

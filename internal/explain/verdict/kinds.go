@@ -9,13 +9,12 @@ import (
 
 // Kinds of a verdict's time, in addition to the kinds of causes. Each kind has a different remedy.
 const (
-	NoCPU = "no-cpu" // waiting for a CPU while goroutines showed as running
-	Pipe  = "pipe"   // the network's poller waits for the other end of a pipe
-	// NameServer is a look-up of a name.
-	NameServer = "name-server"
-	Deadline   = "deadline" // the deadline of a context, or a time-out of net/http or database/sql
-	Timer      = "timer"    // a timer or ticker, but not time.Sleep
-	Limiter    = "limiter"  // a rate limiter delays the request
+	NoCPU      = "no-cpu"      // waiting for a CPU while goroutines showed as running
+	Pipe       = "pipe"        // the network's poller waits for the other end of a pipe
+	NameServer = "name-server" // a name is looked up
+	Deadline   = "deadline"    // the deadline of a context, or a time-out of net/http or database/sql
+	Timer      = "timer"       // a timer or ticker, but not time.Sleep
+	Limiter    = "limiter"     // a rate limiter delays the request
 )
 
 // KindOf returns the kind of a row's time. It is finer than the row's own kind: it separates pipes and name servers from other
@@ -77,8 +76,8 @@ func groupQueues(r *report.Report, g *report.Group) (list []*report.Queue, first
 	return list, first
 }
 
-// queueWait returns the first wait of a chain that is a wait in one of the queues, with its queue; nil if no wait is.
-func queueWait(queues []*report.Queue, via []report.Via) (*report.Queue, *report.Via) {
+// QueueWait returns the first wait of a chain that is a wait in one of the queues, with its queue; nil if no wait is.
+func QueueWait(queues []*report.Queue, via []report.Via) (*report.Queue, *report.Via) {
 	via, _ = AfterLastAnswer(via)
 	for i := range via {
 		for _, q := range queues {
@@ -121,7 +120,7 @@ func divideRows(b *report.Band, queues []*report.Queue) []rowPart {
 		first := len(parts)
 		isLabelled := row.Cause == report.CauseQueue
 		for _, r := range routes {
-			q, _ := queueWait(unlabelled, r.Via)
+			q, _ := QueueWait(unlabelled, r.Via)
 			if isLabelled && q == nil {
 				q = queueOfRow(row, queues)
 			}

@@ -115,7 +115,7 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 		return text.pieces
 	}
 	if cause.Queue != nil {
-		if _, preposition := queueWait([]*report.Queue{cause.Queue}, top.Via); preposition != nil {
+		if _, preposition := QueueWait([]*report.Queue{cause.Queue}, top.Via); preposition != nil {
 			text.addSite(" at ", preposition.Site.OwnLine())
 		}
 		text.add(Plain, ", behind others that are "+activity(cause))

@@ -110,9 +110,14 @@ func largestWork(parts []rowPart) *report.VerdictWork {
 	return &report.VerdictWork{Cause: sum.Cause, Kind: sum.Kind, TotalNS: sum.TotalNS, Sites: sum.Sites}
 }
 
-// compareCauses orders causes by time, the largest first. The sum of all small causes comes last.
+// compareCauses orders causes as CompareTimes does.
 func compareCauses(a, b report.VerdictCause) int {
-	return cmp.Or(rank(a.Cause)-rank(b.Cause), cmp.Compare(b.TotalNS, a.TotalNS))
+	return CompareTimes(a.Cause, a.TotalNS, b.Cause, b.TotalNS)
+}
+
+// CompareTimes orders two causes by time, the largest first. The sum of all small causes comes last.
+func CompareTimes(a report.CauseName, aNS int64, b report.CauseName, bNS int64) int {
+	return cmp.Or(rank(a)-rank(b), cmp.Compare(bNS, aNS))
 }
 
 // rank returns 1 for the sum of all small causes, which comes last.
