@@ -30,6 +30,7 @@ const (
 	NameCPU    = "cpu.pb.gz"    // CPU profile of the same time, gzipped pprof
 	NameAllocs = "allocs.pb.gz" // allocations of the same time (a difference of two profiles), gzipped pprof
 	NameHost   = "host.jsonl"   // samples of the host or container, one JSON object a line (package host)
+	NameKernel = "kernel.bin"   // events of the kernel (package kernelevents)
 	NameMeta   = "meta.json"    // Meta
 )
 
@@ -38,7 +39,8 @@ const (
 	maxMeta    = 1 << 20  // a few hundred bytes in practice
 	maxProfile = 64 << 20 // the largest profiles of real services are some MB
 	maxHost    = 256 << 20
-	maxEntries = 1024 // five in practice; the rest is for later versions
+	maxKernel  = 64 << 20 // packed; ten seconds at 50,000 events a second take 4 MiB
+	maxEntries = 1024     // six in practice; the rest is for later versions
 	// maxDirectory bounds the bytes that are read to find the entries: 67 KiB at the end of the file,
 	// and 300 bytes an entry.
 	maxDirectory = 384 << 10
@@ -70,6 +72,8 @@ type Meta struct {
 	Host *Host `json:"host,omitempty"`
 	// Service describes the service and its environment, as the recorder knew them, with OpenTelemetry's names.
 	Service map[string]string `json:"service,omitempty"`
+	// Kernel describes the recording of the kernel's events, if there is one.
+	Kernel *Kernel `json:"kernel,omitempty"`
 	// Flight has the reason if the service itself kept the recording with service/flight.
 	Flight *Flight `json:"flight,omitempty"`
 }
@@ -167,6 +171,37 @@ func (m *Meta) Program() *modules.Build {
 		return &modules.Build{Main: modules.Module{Path: m.Flight.Service["module"]}}
 	}
 	return nil
+}
+
+// Kernel describes the recording of the kernel's events.
+type Kernel struct {
+	// Schema is that of the entry kernel.bin.
+	Schema string `json:"schema"`
+	// Events, Lost and Late count the events, those that did not fit the recorder's buffer, and those that came too late
+	// for their place in the order of time.
+	Events int64 `json:"events"`
+	Lost   int64 `json:"lost"`
+	Late   int64 `json:"late,omitempty"`
+	// Programs are the recorder's programs in the kernel.
+	Programs []KernelProgram `json:"programs,omitempty"`
+	// ClockOffsetNS is to be added to the events' times to get those of the service's own CLOCK_MONOTONIC. IsClockChecked
+	// means that the two clocks were compared.
+	ClockOffsetNS  int64 `json:"clock_offset_ns,omitempty"`
+	IsClockChecked bool  `json:"clock_checked,omitempty"`
+	CPUs           int   `json:"cpus,omitempty"`
+	// ProgramNS is the CPU time that the programs took.
+	ProgramNS int64 `json:"bpf_ns,omitempty"`
+	// StartNS and EndNS bound the events, by CLOCK_MONOTONIC. StopReason says why they end before the trace does.
+	StartNS    int64  `json:"start_ns,omitempty"`
+	EndNS      int64  `json:"end_ns,omitempty"`
+	StopReason string `json:"stopped,omitempty"`
+}
+
+// A KernelProgram is a program that the recorder attached to the kernel, or why the kernel refused it.
+type KernelProgram struct {
+	Name       string `json:"name"`
+	IsAttached bool   `json:"attached"`
+	Reason     string `json:"reason,omitempty"`
 }
 
 // A Warning reports a failure, or a deviation from the options, that leaves the recording usable.

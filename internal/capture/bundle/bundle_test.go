@@ -25,6 +25,7 @@ var sampleMeta = Meta{
 	Start:       time.Date(2026, 11, 21, 4, 5, 6, 7000, time.UTC),
 	RequestedNS: 1_500_000_000, WindowNS: 2_000_000_000, ReceivedNS: 2_013_000_000,
 	TraceVersion: "go 1.26",
+	Kernel:       &Kernel{Schema: "whylate.kernel/v1", Events: 7, Programs: []KernelProgram{{Name: "sched_switch", IsAttached: true}, {Name: "sk_data_ready", Reason: "EPERM"}}},
 	Warnings:     []Warning{{Code: "rounded", Text: "recording 2 s instead of 1.5s"}},
 }
 
@@ -38,6 +39,7 @@ func sample(t testing.TB, trace []byte) []byte {
 		rest = rest[n:]
 	}
 	must.Do(t, w.Add(NameCPU, []byte("cpu")))
+	must.Do(t, w.Add(NameKernel, []byte("events")))
 	if err := w.Add(NameAllocs, nil); err != nil { // nothing recorded: no entry
 		t.Fatal(err)
 	}
@@ -73,6 +75,9 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if _, err := b.AllocsProfile(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a profile that was not recorded: %v, want ErrNotExist", err)
+	}
+	if events, err := b.KernelEvents(); err != nil || string(events) != "events" {
+		t.Errorf("the kernel's events: %q, %v", events, err)
 	}
 	if _, err := b.HostStream(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a stream of host samples that were not recorded: %v, want ErrNotExist", err)

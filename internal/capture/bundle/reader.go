@@ -174,6 +174,9 @@ func (b *Bundle) HostSamples() ([]byte, error) { return b.read(NameHost, maxHost
 // HostStream returns the host samples as a stream, which ends with an error at the limit.
 func (b *Bundle) HostStream() (io.ReadCloser, error) { return b.stream(NameHost, maxHost) }
 
+// KernelEvents returns the kernel's events; the error wraps [fs.ErrNotExist] if none were recorded.
+func (b *Bundle) KernelEvents() ([]byte, error) { return b.read(NameKernel, maxKernel) }
+
 // read returns a whole entry of at most limit bytes.
 func (b *Bundle) read(name string, limit int64) ([]byte, error) {
 	r, err := b.stream(name, limit)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/capture/kernelevents"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -60,6 +61,17 @@ func Cut(w io.Writer, s *Source, from, to time.Duration) (Excerpt, error) {
 			})
 		}
 		entries.cpu = nil
+		if first != nil {
+			var offset int64
+			if k := entries.meta.Kernel; k != nil {
+				offset = k.ClockOffsetNS
+			}
+			start := int64(clockTime(first, first.MinTime)) - offset
+			begin, end := start+int64(excerpt.Start)-int64(hostMargin), start+int64(excerpt.End)+int64(hostMargin)
+			entries.rewriteKernelEvents(func(e *kernelevents.Event) bool { return e.Time >= begin && e.Time <= end }, func(t *kernelevents.Tables) {
+				t.Start, t.End = max(t.Start, begin), min(t.End, end)
+			})
+		}
 		m, length := &entries.meta, int64(excerpt.End-excerpt.Start)
 		if s.Bundle == nil && ok {
 			m.Start = wall

@@ -16,6 +16,7 @@ import (
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/capture/kernelevents"
 	"github.com/whylate/whylate/internal/capture/rewrite"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -282,6 +283,52 @@ func TestCutHostLines(t *testing.T) {
 	}
 	if n := bytes.Count(samples, []byte("\n")); n != len(want) {
 		t.Errorf("%d lines, want %d:\n%s", n, len(want), samples)
+	}
+}
+
+// TestKernelEvents: a cut keeps the kernel's events of its time, redaction keeps all and hides the tables, and damaged
+// ones are reported.
+func TestKernelEvents(t *testing.T) {
+	trace := testprog.Trace(t, "snapshot")
+	g := must.Have(must.Have(tracefmt.NewReader(bytes.NewReader(trace), tracefmt.Options{}))(t).Next())(t)
+	begin := tracefmt.NewScale(g.Freq).NS(g.MinTime)
+	const margin, offset = 1100 * 1_000_000, 5_000_000_000
+	var file bytes.Buffer
+	w := must.Have(kernelevents.NewWriter(&file))(t)
+	for _, at := range []int64{-margin - 1, -margin, 0, 3600e9} {
+		must.Do(t, w.Add(kernelevents.Event{Time: begin + at - offset, Kind: kernelevents.Refill, A: at}))
+	}
+	must.Do(t, w.Close(kernelevents.Tables{PID: 77, Threads: []kernelevents.Thread{{TID: 9, Comm: "secret"}}}))
+	recording := func(data []byte) *rewrite.Source {
+		var out bytes.Buffer
+		w := must.Have(bundle.NewWriter(&out, time.Now()))(t)
+		must.Have(w.Write(trace))(t)
+		must.Do(t, w.Add(bundle.NameKernel, data))
+		must.Do(t, w.Close(bundle.Meta{Kernel: &bundle.Kernel{ClockOffsetNS: offset}}))
+		return source(t, out.Bytes())
+	}
+	copied := func(data []byte) (tables kernelevents.Tables, values []int64) {
+		r := must.Have(kernelevents.NewReader(must.Have(source(t, data).Bundle.KernelEvents())(t)))(t)
+		events, _ := r.Next(nil)
+		for _, e := range events {
+			values = append(values, e.A)
+		}
+		return r.Tables, values
+	}
+	var out bytes.Buffer
+	must.Have(rewrite.Cut(&out, recording(file.Bytes()), 0, time.Hour))(t)
+	if tables, values := copied(out.Bytes()); !slices.Equal(values, []int64{-margin, 0}) || tables.PID != 77 {
+		t.Errorf("the excerpt has the events %d and the process %d", values, tables.PID)
+	}
+	out.Reset()
+	must.Have(rewrite.Redact(&out, recording(file.Bytes()), redact.Options{}))(t)
+	if tables, values := copied(out.Bytes()); len(values) != 4 || tables.PID != 1 || tables.Threads[0].Comm == "secret" {
+		t.Errorf("the redacted copy has the events %d and the tables %+v", values, tables)
+	}
+	out.Reset()
+	loss := must.Have(rewrite.Redact(&out, recording([]byte("damaged")), redact.Options{}))(t)
+	if !slices.Equal(loss.Entries, []string{bundle.NameKernel}) {
+		t.Errorf("damaged events: %+v", loss)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/capture/kernelevents"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/service/redact"
 )
@@ -44,6 +45,21 @@ func TestHidden(t *testing.T) {
 	}
 	if h.address("[::ffff:10.0.0.1]:5") != strings.Replace(h.address("10.0.0.1:80"), "]:80", "]:5", 1) || h.address("10.0.0.1:80") == h.address("10.0.0.2:80") || h.address("") != "" || h.address("x") != "" {
 		t.Error("equal addresses are not equal, or others are")
+	}
+}
+
+// TestHiddenKernelTables: names, process numbers and addresses of the kernel's tables are replaced, equal ones stay equal.
+func TestHiddenKernelTables(t *testing.T) {
+	h := &hider{redact.Options{Key: []byte("k")}}
+	tables := kernelevents.Tables{PID: 9227, NSPID: 7, Threads: []kernelevents.Thread{
+		{TID: 9227, NSTID: 1, PID: 9227, Comm: "secret", Process: "secret", Own: true}, {TID: 50, PID: 50, Comm: "hidden", Process: "hidden", Cgroup: 5}, {TID: 51, PID: 50, Comm: "other", Process: "hidden"}},
+		Cgroups: []kernelevents.Cgroup{{ID: 5, Path: "/secret", Container: "secret", QuotaNS: 4}}, Sockets: []kernelevents.Socket{{ID: 1, Local: "10.0.0.1:80", Remote: "127.0.0.1:5"}}}
+	h.kernelTables(&tables)
+	want := kernelevents.Tables{PID: 1, Threads: []kernelevents.Thread{
+		{TID: 9227, NSTID: 1, PID: 1, Comm: "process 1", Process: "process 1", Own: true}, {TID: 50, PID: 2, Comm: "process 2", Process: "process 2", Cgroup: 5}, {TID: 51, PID: 2, Comm: "process 3", Process: "process 2"}},
+		Cgroups: []kernelevents.Cgroup{{ID: 5, Path: "group 1", QuotaNS: 4}}, Sockets: []kernelevents.Socket{{ID: 1, Local: h.address("10.0.0.1:80"), Remote: "127.0.0.1:5"}}}
+	if !reflect.DeepEqual(tables, want) {
+		t.Errorf("%+v\nwant\n%+v", tables, want)
 	}
 }
 

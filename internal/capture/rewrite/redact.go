@@ -12,6 +12,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/capture/kernelevents"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/service/redact"
 )
@@ -52,6 +53,7 @@ func Redact(w io.Writer, s *Source, o redact.Options) (Loss, error) {
 			}
 		}
 		entries.host, err = filterHostLines(entries.host, func(l *host.Line) bool { h.hostLine(l); return true })
+		entries.rewriteKernelEvents(func(*kernelevents.Event) bool { return true }, h.kernelTables)
 		return err
 	})
 	return entries.loss, err
@@ -160,6 +162,32 @@ func (h *hider) hostLine(l *host.Line) {
 	}
 	for i := range l.ListenAddrs {
 		l.ListenAddrs[i] = h.address(l.ListenAddrs[i])
+	}
+}
+
+// kernelTables replaces names of processes and control groups, process numbers and addresses. Equal ones stay equal.
+func (h *hider) kernelTables(t *kernelevents.Tables) {
+	processes, names := map[int32]int32{t.PID: 1}, map[string]string{"": ""}
+	for i := range t.Threads {
+		th := &t.Threads[i]
+		if processes[th.PID] == 0 {
+			processes[th.PID] = int32(len(processes) + 1)
+		}
+		th.PID = processes[th.PID]
+		for _, name := range []*string{&th.Comm, &th.Process} {
+			if _, ok := names[*name]; !ok {
+				names[*name] = fmt.Sprint("process ", len(names))
+			}
+			*name = names[*name]
+		}
+	}
+	t.PID, t.NSPID = 1, 0
+	for i := range t.Cgroups {
+		t.Cgroups[i].Path, t.Cgroups[i].Container = fmt.Sprint("group ", i+1), ""
+	}
+	for i := range t.Sockets {
+		s := &t.Sockets[i]
+		s.Local, s.Remote = h.address(s.Local), h.address(s.Remote)
 	}
 }
 

@@ -15,11 +15,13 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/capture/kernelevents"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -74,9 +76,9 @@ func (s *Source) classifyError(err error) (truncated bool, failure error) {
 
 // bundleEntries are the entries of a bundle except its trace.
 type bundleEntries struct {
-	meta              bundle.Meta
-	host, allocs, cpu []byte
-	loss              Loss
+	meta                      bundle.Meta
+	host, allocs, cpu, kernel []byte
+	loss                      Loss
 }
 
 func (s *Source) isBundle() bool { return s.Bundle != nil || s.Meta != nil }
@@ -90,8 +92,8 @@ func (s *Source) readEntries() *bundleEntries {
 		target  *[]byte
 		name    string
 		read    func() ([]byte, error)
-		isLines bool // the lines before the damage are usable
-	}{{&e.host, bundle.NameHost, s.Bundle.HostSamples, true}, {&e.allocs, bundle.NameAllocs, s.Bundle.AllocsProfile, false}, {&e.cpu, bundle.NameCPU, s.Bundle.CPUProfile, false}} {
+		isLines bool // the part before the damage is usable
+	}{{&e.host, bundle.NameHost, s.Bundle.HostSamples, true}, {&e.allocs, bundle.NameAllocs, s.Bundle.AllocsProfile, false}, {&e.cpu, bundle.NameCPU, s.Bundle.CPUProfile, false}, {&e.kernel, bundle.NameKernel, s.Bundle.KernelEvents, true}} {
 		data, err := entry.read()
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			e.loss.Entries = append(e.loss.Entries, entry.name)
@@ -120,12 +122,26 @@ func (e *bundleEntries) writeBundle(w io.Writer, writeTrace func(io.Writer) erro
 	for _, entry := range []struct {
 		name string
 		data []byte
-	}{{bundle.NameCPU, e.cpu}, {bundle.NameAllocs, e.allocs}, {bundle.NameHost, e.host}} {
+	}{{bundle.NameCPU, e.cpu}, {bundle.NameAllocs, e.allocs}, {bundle.NameHost, e.host}, {bundle.NameKernel, e.kernel}} {
 		if err := b.Add(entry.name, entry.data); err != nil {
 			return err
 		}
 	}
 	return b.Close(e.meta)
+}
+
+// rewriteKernelEvents keeps the kernel's events for which keep returns true, and changes their tables.
+func (e *bundleEntries) rewriteKernelEvents(keep func(*kernelevents.Event) bool, change func(*kernelevents.Tables)) {
+	if len(e.kernel) == 0 {
+		return
+	}
+	var err error
+	if e.kernel, err = kernelevents.Rewrite(e.kernel, keep, change); err != nil {
+		e.kernel = nil
+		if !slices.Contains(e.loss.Entries, bundle.NameKernel) {
+			e.loss.Entries = append(e.loss.Entries, bundle.NameKernel)
+		}
+	}
 }
 
 // addLoss adds warnings about the loss to the metadata, before other warnings, because a report may
