@@ -83,6 +83,8 @@ const (
 	FileWrite
 	FileSync
 	FileLock
+	DatabaseLock
+	Transaction
 	Logger
 	Operation
 

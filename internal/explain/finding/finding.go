@@ -81,6 +81,8 @@ type Input struct {
 	SiblingShares []queues.SiblingShare
 	// HolderLines has, for a lock or slot, the line of the function that took it which its holders execute while others wait.
 	HolderLines []queues.HolderLine
+	// LockedWaits has, for sleeps until a database is no longer locked, the transactions that were open in that time.
+	LockedWaits []queues.LockedWait
 	// PeerCalls has, by group id, how often requests call a peer from one line.
 	PeerCalls map[string][]queues.PeerCalls
 	// AcceptsConnections means that the process accepts connections for an unknown protocol: a goroutine that reads may read

@@ -45,6 +45,9 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix in-library", "library", l.name, "advice", l.pauseAdvice)
 		v.hasOption = true
 	}
+	if describeTransactions(attr.in, &v, top) {
+		return v
+	}
 	switch {
 	case len(top.via) > 0 && top.via[0].Wait == report.WaitChanSend:
 		v.Fix = textOf("fix sleep-or-larger-buffer", "fix", v.Fix, "site", top.via[0].Site)
@@ -58,6 +61,30 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		}
 	}
 	return v
+}
+
+// describeTransactions rewrites a verdict on sleeps until a database is no longer locked, if transactions were open for most
+// of that time. It reports whether they were.
+func describeTransactions(in *Input, v *Verdict, top *causeRoute) bool {
+	locked := firstMatch(in.LockedWaits, func(l *queues.LockedWait) bool { return l.Site.Matches(top.Site) })
+	if locked == nil || locked.Share < threshold.HalfShare {
+		return false
+	}
+	library := libraryOfRoute(top)
+	fix := textOf("fix transaction-holds", "begin", locked.Begin.OwnLine(), "share", words.Percent(locked.Share))
+	v.addEvidence(evidenceOf("evidence transaction-open", locked.Share, "share", "begin", locked.Begin.OwnLine()))
+	if locked.WorkShare >= threshold.HalfShare {
+		work := siteText(locked.Work)
+		if locked.Line != nil && !locked.Line.Matches(locked.Work.OwnLine()) {
+			work = textOf("phrase work-below", "work", work, "line", locked.Line)
+		}
+		fix = textOf("fix transaction-holds-during", "begin", locked.Begin.OwnLine(), "work", work)
+		v.addEvidence(evidenceOf("evidence transaction-work", locked.WorkShare, "share", "work", work))
+	}
+	if v.Fix = fix; library != nil {
+		v.Fix = textOf("fix in-library", "library", library.name, "advice", fix)
+	}
+	return true
 }
 
 // describePolling rewrites a verdict on sleeps that are the pauses of a poll. Only the last pause can be saved; the

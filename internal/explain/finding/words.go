@@ -104,6 +104,8 @@ func timerActivity(c *report.Cause) textKey {
 		return "phrase waits-for-timer"
 	case verdict.Limiter:
 		return "phrase waits-for-limiter"
+	case verdict.DatabaseLock:
+		return "phrase waits-for-database-lock"
 	}
 	return "phrase sleeps"
 }

@@ -12,6 +12,7 @@
 //	peercalls.go    calls to a peer from one line, in sequence or in parallel
 //	siblings.go     locks that goroutines of one and the same request hold
 //	holderlines.go  the line below which the holder of a lock works
+//	transactions.go transactions during which requests wait for a locked database
 //	lateruns.go     goroutines that run late while many requests wait for them
 //
 // Words: a server is a goroutine that requests wait for, and a service is an interval that a request waited for it. A waiter
@@ -65,7 +66,11 @@ type workerSum struct {
 	siblingLocks map[tracefmt.FrameID]siblingSum  // by the site that waits for the lock
 	holderLines  map[holderLineKey]int64          // in ns
 	peerCalls    map[peerCallKey]*peerCallSum
+	lockedWaits  map[lockedKey]*lockedSum
 
+	// The transactions of the window, if they were searched for in this generation.
+	transactions    []transaction
+	hasTransactions bool
 	// divergingPositions caches the results of divergingPosition by the waiter's and the holder's stack.
 	divergingPositions map[[2]tracefmt.StackID]holderPosition
 	// Scratch space for one request:
@@ -90,7 +95,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 		lateRuns: lateRuns{runs: make(map[lateRunKey]lateRun), maxNSByG: make(map[uint64]int64)},
 		sleeps:   make(map[serviceKey]sleepSum), longWaits: make(map[tracefmt.FrameID]longWaitSum),
 		streams: make(map[tracefmt.FrameID]streamSum), siblingLocks: make(map[tracefmt.FrameID]siblingSum),
-		holderLines: make(map[holderLineKey]int64), peerCalls: make(map[peerCallKey]*peerCallSum),
+		holderLines: make(map[holderLineKey]int64), peerCalls: make(map[peerCallKey]*peerCallSum), lockedWaits: make(map[lockedKey]*lockedSum),
 		divergingPositions: make(map[[2]tracefmt.StackID]holderPosition),
 	}
 	s.workers = append(s.workers, p)
@@ -133,6 +138,7 @@ func (s *Sum) BeginGeneration(reqs []request.Request) {
 		p.sliceEnd = sliceEnd
 		p.services, p.handovers = p.services[:0], p.handovers[:0]
 		clear(p.requestGoroutines)
+		p.hasTransactions = false
 	}
 }
 
@@ -152,6 +158,7 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	p.addHandovers(w)
 	p.addPeerCalls(w, w.FollowedWaits())
 	p.addHolderLines(w, w.FollowedWaits())
+	p.addLockedWaits(w)
 	if w.Req.IsServed() {
 		waits := p.ownWaits(w)
 		p.addLongWait(w, waits)
@@ -182,6 +189,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 		addSums(all.streams, p.streams, streamSum.plus)
 		addSums(all.siblingLocks, p.siblingLocks, siblingSum.plus)
 		addSums(all.holderLines, p.holderLines, func(a, b int64) int64 { return a + b })
+		addSums(all.lockedWaits, p.lockedWaits, (*lockedSum).plus)
 	}
 	s.workers = s.workers[:1]
 }

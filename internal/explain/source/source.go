@@ -19,6 +19,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
 
@@ -47,8 +48,8 @@ func LocalCache() Cache {
 func (c Cache) AddWaitLengths(r *report.Report) {
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		if f.Cause != report.CauseSleep || f.Site == nil {
-			continue
+		if f.Cause != report.CauseSleep || f.Site == nil || knowledge.Has(f.Site.Func, knowledge.DatabaseLock) {
+			continue // no option sets how long a database stays locked
 		}
 		if length := c.WaitLength(f.Site); length != "" {
 			f.Fix = "it waits for " + length + " there (source of " + f.Site.Module + " " + f.Site.Version + "): set that; else " + f.Fix

@@ -15,10 +15,12 @@ const (
 	Deadline   = "deadline"    // the deadline of a context, or a time-out of net/http or database/sql
 	Timer      = "timer"       // a timer or ticker, but not time.Sleep
 	Limiter    = "limiter"     // a rate limiter delays the request
+	// DatabaseLock is a sleep until a transaction no longer locks a database.
+	DatabaseLock = "database-lock"
 )
 
 // KindOf returns the kind of a row's time. It is finer than the row's own kind: it separates pipes and name servers from other
-// peers, and deadlines, timers and rate limiters from time.Sleep. Verdicts and findings use the same kinds.
+// peers, and locked databases, deadlines, timers and rate limiters from time.Sleep. Verdicts and findings use the same kinds.
 func KindOf(cause *report.Cause) string {
 	switch call := knowledge.Of(cause.Call); cause.Cause {
 	case report.CauseNetwork:
@@ -32,6 +34,8 @@ func KindOf(cause *report.Cause) string {
 		switch {
 		case cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.RateLimiter):
 			return Limiter
+		case call.Has(knowledge.DatabaseLock), cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.DatabaseLock):
+			return DatabaseLock
 		case call.Has(knowledge.Deadline):
 			return Deadline
 		case cause.Call != "" && !call.Has(knowledge.SleepWait):

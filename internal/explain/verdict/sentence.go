@@ -44,6 +44,8 @@ func activity(cause *report.VerdictCause) string {
 		return "waiting for a timer or ticker"
 	case cause.Cause == report.CauseSleep && cause.Kind == Limiter:
 		return "waiting for a rate limiter"
+	case cause.Cause == report.CauseSleep && cause.Kind == DatabaseLock:
+		return "waiting for a locked database"
 	}
 	if w, ok := causeWords[cause.Cause]; ok {
 		return w.text
