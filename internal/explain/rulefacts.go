@@ -26,6 +26,17 @@ func peerCalls(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string
 	return out
 }
 
+// heldAnswers returns, by group id, which goroutine writes the answers to messages that the group only reads.
+func heldAnswers(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string]*queues.HeldAnswers {
+	out := map[string]*queues.HeldAnswers{}
+	for i, id := range table.pathIDs {
+		if held := sum.HeldAnswers(sp, id); held != nil {
+			out[table.groups[i].ID] = held
+		}
+	}
+	return out
+}
+
 // outlierIntervals returns, by group id, in how many separate intervals the group's outliers were open.
 func outlierIntervals(table *groupTable, sum *moments.Sum) map[string]int {
 	out := map[string]int{}

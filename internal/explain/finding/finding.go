@@ -83,6 +83,8 @@ type Input struct {
 	HolderLines []queues.HolderLine
 	// LockedWaits has, for sleeps until a database is no longer locked, the transactions that were open in that time.
 	LockedWaits []queues.LockedWait
+	// HeldAnswers has, by group id, which goroutine writes the answers to messages that the group only reads.
+	HeldAnswers map[string]*queues.HeldAnswers
 	// PeerCalls has, by group id, how often requests call a peer from one line.
 	PeerCalls map[string][]queues.PeerCalls
 	// AcceptsConnections means that the process accepts connections for an unknown protocol: a goroutine that reads may read

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -37,4 +38,35 @@ func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	v.addSlowEvidence(evidenceOf("evidence slow-wait-on", cand.gain.Slow.NS, "ns", "goroutine", goroutineText(top.via)))
 	v.addEvidence(evidenceOf("evidence flush-batch", service.BatchSize, "count"))
 	return v
+}
+
+// checkHeldAnswers is WL2004 for messages of a protocol of the service's own: the goroutine that reads them neither answers nor
+// hands them over, and one that only a timer wakes writes about as often as there are connections with messages. It is at most
+// medium, because no event connects message and answer.
+func checkHeldAnswers(in *Input, group *report.Group) []Verdict {
+	held := in.HeldAnswers[group.ID]
+	if held == nil || in.UnawaitedGroups[group.ID] {
+		return nil
+	}
+	// Each message waits for half a period on average, at most for all of it; the recorded latency does not include that.
+	lossOf := func(b *report.Band, ns int64) Loss {
+		var latencyNS int64
+		for i := range b.Causes {
+			latencyNS += b.Causes[i].TotalNS / int64(max(b.Count, 1))
+		}
+		return Loss{Share: float64(ns) / float64(ns+latencyNS), NS: ns}
+	}
+	interval, meanNS := words.Brief(held.PeriodNS), held.PeriodNS/2
+	v := Verdict{
+		Gain:        Gain{All: lossOf(group.All(), meanNS), Slow: lossOf(group.Tail(), meanNS), TotalNS: meanNS * int64(group.Count)},
+		MaxSeverity: report.SeverityMedium, Changes: []predict.Change{},
+		Finding: report.Finding{Cause: report.CauseSleep, Site: held.WriteSite, Group: group.ID, Confidence: 0.7},
+	}
+	if v.Share = v.Gain.All.Share; !held.HasIdle {
+		v.Confidence, v.MaxSeverity = 0.4, report.SeverityLow // it may be a heartbeat
+	}
+	v.Title, v.Fix = textOf("title held-answers", "interval", interval, "site", held.WriteSite), textOf("fix held-answers", "interval", interval)
+	v.addEvidence(evidenceOf("evidence held-messages", held.Messages, "count"), evidenceOf("evidence held-writes", held.Writes, "count", "site", held.WriteSite),
+		evidenceOf("evidence held-interval", held.PeriodNS, "ns"))
+	return []Verdict{v}
 }

@@ -35,7 +35,7 @@ var rules = []Rule{
 	perCandidate(report.RuleSleep, checkSleep, needRequests),
 	perReport(report.RuleLockConvoy, checkLockConvoy, needRequests),
 	perCandidate(report.RulePoolTooSmall, checkPoolTooSmall, needRequests),
-	perCandidate(report.RuleFlushInterval, checkFlushInterval, needRequests),
+	either(perCandidate(report.RuleFlushInterval, checkFlushInterval, needRequests), perGroup(report.RuleFlushInterval, checkHeldAnswers)),
 	perCandidate(report.RuleSlowPeer, checkSlowPeer, needRequests),
 	perCandidate(report.RuleSlowClient, checkSlowClient, needRequests),
 	perCandidate(report.RuleBlockingSyscall, checkBlockingSyscall, needRequests),
@@ -68,6 +68,13 @@ var rules = []Rule{
 // perReport makes a rule that checks the process or the recording as a whole.
 func perReport(code report.RuleCode, check func(*Input) []Verdict, needs ...requirement) Rule {
 	return Rule{Code: code, Run: check, requirements: needs}
+}
+
+// either makes a rule that finds what one of two finds.
+func either(rule, other Rule) Rule {
+	run := rule.Run
+	rule.Run = func(in *Input) []Verdict { return append(run(in), other.Run(in)...) }
+	return rule
 }
 
 // perGroup makes a rule that checks each group of requests.

@@ -13,6 +13,7 @@
 //	siblings.go     locks that goroutines of one and the same request hold
 //	holderlines.go  the line below which the holder of a lock works
 //	transactions.go transactions during which requests wait for a locked database
+//	heldanswers.go  messages of clients whose answers are written when a timer fires
 //	lateruns.go     goroutines that run late while many requests wait for them
 //
 // Words: a server is a goroutine that requests wait for, and a service is an interval that a request waited for it. A waiter
@@ -67,6 +68,8 @@ type workerSum struct {
 	holderLines  map[holderLineKey]int64          // in ns
 	peerCalls    map[peerCallKey]*peerCallSum
 	lockedWaits  map[lockedKey]*lockedSum
+	messages     map[path.GroupID]*messageSum
+	ticks        map[path.GroupID]*tickSum
 
 	// The transactions of the window, if they were searched for in this generation.
 	transactions    []transaction
@@ -96,6 +99,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 		sleeps:   make(map[serviceKey]sleepSum), longWaits: make(map[tracefmt.FrameID]longWaitSum),
 		streams: make(map[tracefmt.FrameID]streamSum), siblingLocks: make(map[tracefmt.FrameID]siblingSum),
 		holderLines: make(map[holderLineKey]int64), peerCalls: make(map[peerCallKey]*peerCallSum), lockedWaits: make(map[lockedKey]*lockedSum),
+		messages: make(map[path.GroupID]*messageSum), ticks: make(map[path.GroupID]*tickSum),
 		divergingPositions: make(map[[2]tracefmt.StackID]holderPosition),
 	}
 	s.workers = append(s.workers, p)
@@ -159,6 +163,7 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	p.addPeerCalls(w, w.FollowedWaits())
 	p.addHolderLines(w, w.FollowedWaits())
 	p.addLockedWaits(w)
+	p.addHeldAnswers(w)
 	if w.Req.IsServed() {
 		waits := p.ownWaits(w)
 		p.addLongWait(w, waits)
@@ -182,6 +187,7 @@ func (s *Sum) EndGeneration() {
 func (s *Sum) Merge(ts []path.Translation) {
 	s.aggregation.Wait()
 	s.mergePeerCalls(ts)
+	s.mergeHeldAnswers(ts)
 	all := s.workers[0]
 	for _, p := range s.workers[1:] {
 		addSums(all.sleeps, p.sleeps, sleepSum.plus)

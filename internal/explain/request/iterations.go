@@ -163,13 +163,14 @@ func (l *loopSource) emitIteration(c *collector, t *endedIteration, start, end, 
 	t.origin.inspected++
 	t.origin.total++
 	t.origin.emittedNS += end - start
-	answersClient := t.loopFunc.isIdleWaitServed && t.hasWritten
+	readsClient := t.loopFunc.isIdleWaitServed
+	answersClient := readsClient && t.hasWritten
 	if t.loopFunc.emittedCount++; answersClient {
 		t.loopFunc.clientCount++
 	}
 	c.emitted = append(c.emitted, Request{
 		Kind: Loop, Start: start, wholeStart: start, End: end, G: t.goroutine, WokenAt: ready,
-		EntryStack: t.waitStack, RootFrame: t.frame, AnswersClient: answersClient,
+		EntryStack: t.waitStack, RootFrame: t.frame, ReadsClient: readsClient, AnswersClient: answersClient,
 	})
 }
 

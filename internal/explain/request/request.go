@@ -89,9 +89,9 @@ type Request struct {
 	// library. 0 means unknown.
 	StarterFrame tracefmt.FrameID
 	Kind         Kind
-	// AnswersClient says of an iteration that data from a client's connection began it and that it wrote to a
-	// connection. A client waits for such an iteration as for a request of a known protocol.
-	AnswersClient bool
+	// ReadsClient says of an iteration that data from a client's connection began it, AnswersClient that it wrote to a
+	// connection as well. A client waits for the end of such an iteration as for a request of a known protocol.
+	ReadsClient, AnswersClient bool
 	// Open says that the request was running at the end of the trace. End is the end of the trace then.
 	Open bool
 	// CutAtStart says that the request began before the trace. Start is unknown then.

@@ -1,0 +1,154 @@
+package queues
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// A server may put an answer into a buffer that a goroutine of its own writes to the client when a ticker fires. No event
+// connects the two, but the numbers do: goroutines that read clients' messages write nothing and hand nothing over, and a
+// goroutine that only a timer wakes writes about as often as there are connections with a message since the tick before. A
+// heartbeat is written whether or not there was a message.
+
+// A messageSum counts the messages that one group of loops read.
+type messageSum struct {
+	messages, answered int64     // answered: written or handed over by the iteration itself
+	silent             []endMark // ends of the others, by goroutine
+}
+
+func (s *messageSum) plus(addend *messageSum) *messageSum {
+	if s == nil {
+		return addend
+	}
+	return &messageSum{s.messages + addend.messages, s.answered + addend.answered, append(s.silent, addend.silent...)}
+}
+
+// A tickSum has the iterations of one group of loops that a timer began and that wrote to connections.
+type tickSum struct {
+	writes int64
+	ticks  []endMark // by goroutine
+	site   tracefmt.FrameID
+}
+
+func (s *tickSum) plus(addend *tickSum) *tickSum {
+	if s == nil {
+		return addend
+	}
+	return &tickSum{s.writes + addend.writes, append(s.ticks, addend.ticks...), max(s.site, addend.site)}
+}
+
+// maxMessages bounds the messages of a group, and its ticks, that a worker records.
+const maxMessages = 8192
+
+// addHeldAnswers records an iteration of a loop that reads clients' messages, or that a timer began and that writes.
+func (p *workerSum) addHeldAnswers(w *path.WalkResult) {
+	r := w.Req
+	if r.Kind != request.Loop {
+		return
+	}
+	if r.ReadsClient {
+		sum := entry.GetOrAdd(p.messages, w.Group)
+		if len(sum.silent) >= maxMessages {
+			return
+		}
+		sum.messages++
+		if r.AnswersClient || p.handedOver(r.G, r.Start, r.End) {
+			sum.answered++
+		} else {
+			sum.silent = append(sum.silent, endMark{r.G, r.End})
+		}
+		return
+	}
+	writes, site := int64(0), tracefmt.FrameID(0)
+	for i := range w.Steps {
+		if step := &w.Steps[i]; step.G == r.G && step.Kind == critpath.Syscall && p.stage.Sites.HasRole(step.Stack, knowledge.SocketWrite) {
+			writes, site = writes+1, p.stage.Sites.SiteOf(step.Stack)
+		}
+	}
+	if writes == 0 || !p.isTimerStarted(r) {
+		return
+	}
+	if sum := entry.GetOrAdd(p.ticks, w.Group); len(sum.ticks) < maxMessages {
+		sum.writes, sum.site, sum.ticks = sum.writes+writes, site, append(sum.ticks, endMark{r.G, r.Start})
+	}
+}
+
+// isTimerStarted reports whether a timer ended the wait before an iteration.
+func (p *workerSum) isTimerStarted(r *request.Request) bool {
+	p.spans = p.stage.Win.SpansCoarse(r.G, r.Start-1, r.Start, p.spans[:0])
+	for i := range p.spans {
+		if span := &p.spans[i]; span.State == timeline.Waiting && span.End == r.Start {
+			return span.Waker == 0 && span.Woken
+		}
+	}
+	return false
+}
+
+// mergeHeldAnswers combines the sums of all workers by the groups of the report.
+func (s *Sum) mergeHeldAnswers(ts []path.Translation) {
+	messages, ticks := make(map[path.GroupID]*messageSum), make(map[path.GroupID]*tickSum)
+	for i, p := range s.workers {
+		for id, sum := range p.messages {
+			messages[ts[i].Groups[id]] = messages[ts[i].Groups[id]].plus(sum)
+		}
+		for id, sum := range p.ticks {
+			ticks[ts[i].Groups[id]] = ticks[ts[i].Groups[id]].plus(sum)
+		}
+	}
+	s.workers[0].messages, s.workers[0].ticks = messages, ticks
+}
+
+// HeldAnswers describes a group of loops that read clients' messages, whose answers another goroutine writes when a timer fires.
+type HeldAnswers struct {
+	// Messages is how many messages were read, Writes how many answers were written.
+	Messages, Writes int
+	WriteSite        *report.Site
+	PeriodNS         int64
+	// HasIdle reports that connections often had no message in a period, and then nothing was written: the writes are no
+	// heartbeat.
+	HasIdle bool
+}
+
+// The number of writes is that of the connections with messages if it differs by less than this factor. A message that is read
+// at the end of a period may be written in the next one.
+const maxWritesFactor = 1.4
+
+// HeldAnswers returns which goroutine writes the answers to a group's messages; nil if the group writes or hands over its answers
+// itself. Merge must have been called.
+func (s *Sum) HeldAnswers(sp *spell.Speller, group path.GroupID) (best *HeldAnswers) {
+	messages := s.workers[0].messages[group]
+	if messages == nil || len(messages.silent) < 2*threshold.SmallSample || float64(messages.answered) > threshold.MinorShare*float64(messages.messages) {
+		return nil
+	}
+	bestFactor := maxWritesFactor
+	for _, id := range slices.Sorted(maps.Keys(s.workers[0].ticks)) {
+		ticks := s.workers[0].ticks[id]
+		period := endPeriod(ticks.ticks)
+		if period == 0 {
+			continue
+		}
+		windows, connections := make(map[endMark]bool), make(map[uint64]bool)
+		for _, m := range messages.silent {
+			windows[endMark{m.server, m.time / period}], connections[m.server] = true, true
+		}
+		factor := float64(ticks.writes) / float64(len(windows))
+		if factor = max(factor, 1/factor); factor < bestFactor {
+			bestFactor = factor
+			silentTicks := s.sliceNS/period*int64(len(connections)) - ticks.writes // if each connection has a tick of its own
+			differing := max(ticks.writes-int64(len(windows)), int64(len(windows))-ticks.writes)
+			best = &HeldAnswers{len(messages.silent), int(ticks.writes), sp.Site(ticks.site), period, silentTicks >= max(threshold.SmallSample, threshold.FarFactor*differing)}
+		}
+	}
+	return best
+}
