@@ -85,6 +85,13 @@ type Latency struct {
 	Max  *int64 `json:"max"`
 }
 
+// A Server is all requests that a process served by one protocol, in all groups: the latency that its clients see.
+type Server struct {
+	Kind      Kind    `json:"kind"`
+	Count     int     `json:"count"`
+	LatencyNS Latency `json:"latency_ns"`
+}
+
 // Quantiles holds three points of a distribution.
 type Quantiles struct {
 	P50 *int64 `json:"p50"`

@@ -15,9 +15,11 @@ const Schema = "whylate.report/v1"
 
 // A Report says why requests were late.
 type Report struct {
-	Schema   string    `json:"schema"`
-	Input    Input     `json:"input"`
-	Groups   []Group   `json:"groups"`
+	Schema string  `json:"schema"`
+	Input  Input   `json:"input"`
+	Groups []Group `json:"groups"`
+	// Servers sum up the requests of servers by protocol, whether or not a request shows its handler.
+	Servers  []Server  `json:"servers,omitempty"`
 	Findings []Finding `json:"findings"`
 	// Judged says which rules had the data they need; nil in reports of older versions.
 	Judged *Judged `json:"judged,omitempty"`
@@ -104,6 +106,9 @@ type LeftOut struct {
 	Count  int           `json:"count"` // approximate
 	Reason LeftOutReason `json:"why"`
 }
+
+// WarnUnnamedRequests is the code of the warning that requests without a wait are missing in the groups of their handlers.
+const WarnUnnamedRequests = "unnamed-requests"
 
 // A Warning is a reason to trust the report less.
 type Warning struct {

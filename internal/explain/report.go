@@ -113,6 +113,7 @@ type groupTable struct {
 	groups       []report.Group
 	pathIDs      []path.GroupID     // of groups
 	medians      []int64            // of groups, see groups.Row
+	servers      []report.Server
 	selfPaced    map[string]bool    // by id, of groups of iterations: their loops begin them after a pause
 	queuedShares map[string]float64 // by id: share of a group's iterations whose work was available at once
 }
@@ -122,7 +123,7 @@ func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *s
 	rows := r.groups.Rows(sp, work.shown)
 	isSelfStarted := func(row *groups.Row) bool { return work.isSelfStarted(r.groups.GroupKey(row.PathGroup)) }
 	groups.SortByRole(rows, time.Duration(r.pass.End-r.pass.Start), isSelfStarted)
-	out := &groupTable{groups: []report.Group{}, selfPaced: map[string]bool{}, queuedShares: map[string]float64{}}
+	out := &groupTable{groups: []report.Group{}, servers: r.groups.Servers(rows), selfPaced: map[string]bool{}, queuedShares: map[string]float64{}}
 	for _, row := range rows {
 		key := r.groups.GroupKey(row.PathGroup)
 		if out.queuedShares[row.ID] = work.queuedShare(key); key.Kind == request.WebSocket {
@@ -147,7 +148,7 @@ func (r *reading) measure(table *groupTable, found *moments.Sum, work *workSelec
 			Go: fmt.Sprintf("1.%d", p.Reader.Minor()), GOMAXPROCS: r.process.Procs(), Truncated: r.damage != nil,
 			Observer: r.groups.ObserverRequests(), Sampled: sampling(p), LeftOut: work.leftOut(sp), Warnings: []report.Warning{},
 		},
-		Groups: table.groups, Runtime: r.process.Runtime(sp, froze), Findings: []report.Finding{},
+		Groups: table.groups, Servers: table.servers, Runtime: r.process.Runtime(sp, froze), Findings: []report.Finding{},
 	}
 	if s, snapshotTime := r.process.Clock(); s != nil {
 		wall := time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-time.Duration(snapshotTime - p.Start)).UTC()

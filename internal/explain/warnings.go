@@ -45,7 +45,7 @@ func (r *reading) addWarnings(rep *report.Report, shown groups.Selection, sp *sp
 		}
 	}
 	if unnamed, all := rep.CountWithoutHandler(); unnamed > 0 {
-		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked, so they show no handler; the percentiles of the named groups are biased upward", unnamed, all))
+		warn(report.WarnUnnamedRequests, fmt.Sprintf("%d of %d requests never waited, and a trace does not name the handler of those: times of the named groups are of the others, so too high; marks name all (service/mark)", unnamed, all))
 	}
 	if from := int64(r.opts.From); from >= rep.Input.DurationNS && from > 0 && len(rep.Groups) == 0 {
 		warn(NoMatch, fmt.Sprintf("the part that was asked for begins at %v, and the trace ends after %v", r.opts.From, time.Duration(rep.Input.DurationNS).Round(time.Millisecond)))

@@ -22,6 +22,9 @@ const (
 // findings writes the major findings in full, and the lesser ones in one paragraph.
 func (p *page) findings() {
 	weighty, lesser := p.splitFindings()
+	if len(weighty) == 0 && len(p.report.Groups) > 0 {
+		p.nothingToChange()
+	}
 	head := span{bold, "change"}
 	for _, f := range weighty {
 		p.line()
@@ -30,16 +33,8 @@ func (p *page) findings() {
 	}
 	if len(lesser) > 0 {
 		p.line()
-		p.listFindings(lesserHeading(weighty), lesser)
+		p.listFindings(span{dim, "also"}, lesser)
 	}
-}
-
-// lesserHeading is the heading of the lesser findings. It is "found" if there are no major ones: then there is nothing to change.
-func lesserHeading(weighty []*report.Finding) span {
-	if len(weighty) > 0 {
-		return span{dim, "also"}
-	}
-	return span{bold, "found"}
 }
 
 // splitFindings returns the major findings that are written in full, and the others. It leaves out ignored ones and duplicates.
@@ -163,7 +158,7 @@ func (p *page) evidence(list []report.Evidence) []span {
 
 // gain describes the gain that a fix would have, its confidence, the numbers that decided the severity, and the rule.
 func (p *page) gain(f *report.Finding) []span {
-	spans := p.predictedGain(f, false)
+	spans := append(p.predictedGain(f, false), span{plain, "; "})
 	if d := f.Decided; d != nil {
 		spans = append(spans, span{plain, "severity " + termtext.Head(f.Severity, 10) + ": " + words.PercentOr0(d.Share) + " and " + words.Duration(d.NS) + decidedBy(d) + " (limits: " + words.PercentOr0(d.LeastShare) + ", " + words.Rough(d.LeastNS) + "); "})
 	}
@@ -211,7 +206,7 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 	} else if short && len(f.Evidence) > 0 {
 		spans = append(spans, span{plain, p.sentence(f.Evidence[0].Text) + ": " + names.Value(f.Evidence[0]) + "; "})
 	}
-	return append(spans, span{plain, "confidence " + words.PercentOr0(f.Confidence) + "; "})
+	return append(spans, span{plain, "confidence " + words.PercentOr0(f.Confidence)})
 }
 
 // askedBy describes the time that requests of another group lose to a fault, because they wait for its group over the network, and the

@@ -128,6 +128,9 @@ func (p *page) header() {
 	if len(p.report.Groups) != 1 {
 		found += " of " + words.Count(len(p.report.Groups), "group", "groups")
 	}
+	if servers := p.report.Servers; len(servers) == 1 && servers[0].Count == requests && servers[0].LatencyNS.P50 != nil && servers[0].LatencyNS.P99 != nil {
+		found += ", p50 " + words.Duration(*servers[0].LatencyNS.P50) + ", p99 " + words.Duration(*servers[0].LatencyNS.P99)
+	}
 	facts = append(facts, found)
 	if s := in.Sampled; s != nil {
 		followed := "followed " + strconv.Itoa(s.Walked) + ": the slowest tenth and a sample of the others"

@@ -23,7 +23,7 @@ func (p *page) verdict() {
 			continue
 		}
 		p.line()
-		p.groupVerdict(g, &list[i], head, 0)
+		p.groupVerdict(g, &list[i], head)
 		head = span{}
 	}
 }
@@ -37,8 +37,8 @@ func (p *page) verdicts() []report.Verdict {
 	return p.report.Verdict
 }
 
-// groupVerdict writes the verdict of one group. A cause takes at most the given number of lines, any number with 0.
-func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span, lines int) {
+// groupVerdict writes the verdict of one group.
+func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span) {
 	var list []*report.VerdictCause
 	eachWidth := 0
 	for i := range v.Causes {
@@ -51,10 +51,10 @@ func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span, lines
 	if len(list) == 0 {
 		p.paragraph(head, indent, name, span{plain, ": no request ended in the trace."})
 	} else {
-		p.paragraph(head, indent, span{plain, termtext.Head(v.Lead, 60) + " "}, name, span{plain, " " + termtext.Head(v.Range, 60) + " spent"})
+		p.paragraph(head, indent, span{plain, termtext.Head(v.Lead, 60) + " "}, name, span{plain, " " + termtext.Head(v.Range, 120) + " spent"})
 	}
 	for _, c := range list {
-		p.verdictCause(c, eachWidth, lines)
+		p.verdictCause(c, eachWidth)
 	}
 	if v.Held != "" {
 		p.paragraph(span{}, indent, span{boldRed, termtext.Head(v.Held, 300)})
@@ -76,16 +76,13 @@ func (p *page) open(o *report.VerdictOpen) {
 }
 
 // verdictCause writes a cause's share of a band's time, the mean time per request, and what the time was spent on.
-func (p *page) verdictCause(c *report.VerdictCause, eachWidth, lines int) {
+func (p *page) verdictCause(c *report.VerdictCause, eachWidth int) {
 	numbers := termtext.PadLeft(words.Percent(c.Share), 4) + "  " + termtext.PadLeft(words.Duration(c.EachNS), eachWidth)
 	hangingIndent := indent + termtext.Width(numbers) + 2
 	var spans []span
 	for _, piece := range verdict.Describe(c, p.width-hangingIndent-2) {
 		st := [...]style{verdict.Plain: plain, verdict.Strong: bold, verdict.Function: plain, verdict.Position: cyan, verdict.Remark: dim}[piece.Style]
 		spans = append(spans, span{st, piece.Text})
-	}
-	if lines > 0 {
-		spans = fitLines(spans, p.width-hangingIndent, lines)
 	}
 	p.paragraph(span{shareStyle(c.Share, true), strings.Repeat(" ", indent) + numbers}, hangingIndent, spans...)
 }

@@ -246,6 +246,7 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	}
 	replaceSlowEvidence(v)
 	v.ID = findingID(&v.Finding)
+	v.Fix, v.Remedy = splitRemedy(v.Fix)
 	in.fillPrediction(v)
 	if v.Evidence == nil {
 		v.Evidence = []report.Evidence{}

@@ -75,6 +75,15 @@ func textOf(key textKey, params ...any) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
+// remedyEnd ends, in a text of the kind fix, what to do first. What follows are alternatives, conditions and details.
+const remedyEnd = "|"
+
+// splitRemedy returns a fix without marks, and its part up to the first mark.
+func splitRemedy(text string) (fix, remedy string) {
+	remedy, _, _ = strings.Cut(text, remedyEnd)
+	return strings.ReplaceAll(text, remedyEnd, ""), remedy
+}
+
 // evidenceOf returns evidence with a number.
 func evidenceOf[N int | int64 | float64](key textKey, value N, unit string, params ...any) report.Evidence {
 	return report.Evidence{Text: textOf(key, params...), Value: float64(value), Unit: unit}

@@ -52,7 +52,8 @@ func (c Cache) AddWaitLengths(r *report.Report) {
 			continue // no option sets how long a database stays locked
 		}
 		if length := c.WaitLength(f.Site); length != "" {
-			f.Fix = "it waits for " + length + " there (source of " + f.Site.Module + " " + f.Site.Version + "): set that; else " + f.Fix
+			f.Remedy = "it waits for " + length + " there (source of " + f.Site.Module + " " + f.Site.Version + "): set that"
+			f.Fix = f.Remedy + "; else " + f.Fix
 		}
 	}
 }

@@ -8,6 +8,7 @@
 package verdict
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -91,6 +92,9 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 		}
 	}
 	v.Lead, v.Range = bandWords(g, chosenBand)
+	if withoutHandler, all := r.CountWithoutHandler(); withoutHandler > 0 && g.Named && g.Kind.IsCall() {
+		v.Range = fmt.Sprintf("%s; of the %s of %s requests that waited)", strings.TrimSuffix(v.Range, ")"), words.Number(int64(g.Count)), words.Number(int64(all)))
+	}
 	maxNamed, minShare := maxNamedCauses, minCauseShare
 	if !isFirst {
 		maxNamed, minShare = maxNamedFurther, minFurtherShare
