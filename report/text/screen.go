@@ -14,10 +14,11 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Limits on the short form: nine of ten answers take at most screenLines. What a reader must know is written in any case.
+// Limits on the short form. What a reader must know is written even if it takes more lines.
 const (
 	screenLines = 26
 	maxRank     = 7
+	maxSentence = 320 // columns
 )
 
 // A block is a rendered part of the short form. Blocks of a high rank are left out first.
@@ -80,14 +81,18 @@ func (p *page) shortForm() {
 			p.lesserFindings(span{dim, "also"}, lesser)
 		})
 	}
+	head = span{yellow, "note"}
 	for _, w := range p.report.Input.Warnings {
 		if w.Code == report.WarnUnnamedRequests {
 			continue // a part of the sentences about named groups
 		}
 		add(5, "note", func(p *page) {
-			p.line()
-			p.paragraph(span{yellow, "note"}, indent, span{plain, p.sentence(w.Text)})
+			if head.text != "" {
+				p.line()
+			}
+			p.paragraph(head, indent, span{plain, p.sentence(termtext.Head(w.Text, maxSentence))})
 		})
+		head = span{}
 	}
 	last := p.render((*page).next)
 
@@ -116,13 +121,16 @@ func (p *page) shortForm() {
 		omitted = append(omitted, words.Count(n, "note", "notes"))
 	}
 	if len(omitted) > 0 {
-		p.line(padRight(dim, "also", indent), span{dim, strings.Join(omitted, " and ") + ": --full"})
+		p.paragraph(span{dim, "also"}, indent, span{dim, strings.Join(omitted, " and ") + ": --full"})
 	}
 	p.out.Write(last)
 }
 
 // nothingToChange writes that no finding needs a change, and how many rules could say so.
 func (p *page) nothingToChange() {
+	if p.report.Judged == nil {
+		return // a report of an earlier version does not say which rules could judge
+	}
 	requests, latency := 0, report.Latency{}
 	for i := range p.report.Servers {
 		if s := &p.report.Servers[i]; s.Count > requests {
@@ -139,15 +147,13 @@ func (p *page) nothingToChange() {
 	case latency.Max != nil:
 		text += ", max " + words.Duration(*latency.Max)
 	}
-	if j := p.report.Judged; j != nil {
-		blind := 0
-		for i := range j.Blind {
-			blind += len(j.Blind[i].Codes)
-		}
-		text += fmt.Sprintf("; %d of %s clear", len(j.Clear), words.Count(j.Rules, "rule", "rules"))
-		if blind > 0 {
-			text += fmt.Sprintf(", %d lacked data", blind)
-		}
+	blind := 0
+	for i := range p.report.Judged.Blind {
+		blind += len(p.report.Judged.Blind[i].Codes)
+	}
+	text += fmt.Sprintf("; %d of %s clear", len(p.report.Judged.Clear), words.Count(p.report.Judged.Rules, "rule", "rules"))
+	if blind > 0 {
+		text += fmt.Sprintf(", %d lacked data", blind)
 	}
 	p.line()
 	p.paragraph(span{bold, "found"}, indent, span{bold, "nothing to change"}, span{plain, ": " + text + "."})
@@ -167,7 +173,7 @@ func (p *page) render(write func(*page)) []byte {
 func (p *page) shortFinding(head span, f *report.Finding, advise bool) {
 	st := names.SeverityStyle(f.Severity)
 	hangingIndent := indent + 9
-	title := []span{{bold, p.sentence(shortenTitle(f.Title))}}
+	title := []span{{bold, p.sentence(termtext.Head(shortenTitle(f.Title), maxSentence))}}
 	if len(p.report.Groups) > 1 {
 		title = append(title, p.groupsOf(f)...)
 	}
@@ -180,13 +186,15 @@ func (p *page) shortFinding(head span, f *report.Finding, advise bool) {
 		return
 	}
 	if remedy := cmp.Or(f.Remedy, f.Fix); remedy != "" {
-		p.paragraph(span{dim, strings.Repeat(" ", indent) + "do"}, hangingIndent, span{plain, p.sentence(remedy)})
+		p.paragraph(span{dim, strings.Repeat(" ", indent) + "do"}, hangingIndent, span{plain, p.sentence(termtext.Head(remedy, maxSentence))})
 	}
 	label := "gain"
 	if f.Predicted == nil {
 		label = "cost" // the lost time is known, the gain of a fix is not
 	}
-	p.paragraph(span{dim, strings.Repeat(" ", indent) + label}, hangingIndent, p.predictedGain(f, true)...)
+	if gain := p.predictedGain(f, true); len(gain) > 1 { // more than the confidence
+		p.paragraph(span{dim, strings.Repeat(" ", indent) + label}, hangingIndent, gain...)
+	}
 }
 
 // lesserFindings writes the title of the first finding, and how many others there are.

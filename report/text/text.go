@@ -58,13 +58,15 @@ const (
 func Write(w io.Writer, r *report.Report, opts Options) error {
 	p := newPage(w, opts)
 	p.report = r
-	if len(r.Groups) > 0 && !opts.Full && !opts.AllGroups && opts.Band == "" && r.WhatIf == nil && len(r.Goals) == 0 {
+	if p.isShort() {
 		p.shortForm()
 		return p.end()
 	}
 	p.header()
 	if len(r.Groups) == 0 {
-		p.noRequests()
+		if p.noRequests() {
+			return p.end()
+		}
 		p.whatIf()
 		p.findings()
 		p.judged()
@@ -82,6 +84,11 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 	p.warnings()
 	p.next()
 	return p.end()
+}
+
+// isShort reports whether the page is the short form.
+func (p *page) isShort() bool {
+	return len(p.report.Groups) > 0 && !p.opts.Full && !p.opts.AllGroups && p.opts.Band == "" && p.report.WhatIf == nil && len(p.report.Goals) == 0
 }
 
 func (p *page) end() error {
@@ -142,8 +149,12 @@ func (p *page) header() {
 	if in.Truncated {
 		facts = append(facts, "cut short")
 	}
+	marks := p.marks()
+	if p.isShort() {
+		marks = "" // it has no footnotes
+	}
 	rest := " · " + strings.Join(facts, " · ")
-	p.paragraph(span{}, 0, span{bold, termtext.Middle(cmp.Or(in.Name, "trace"), p.width-12)}, span{yellow, p.marks()}, span{dim, rest})
+	p.paragraph(span{}, 0, span{bold, termtext.Middle(cmp.Or(in.Name, "trace"), p.width-12)}, span{yellow, marks}, span{dim, rest})
 	if pod := names.Pod(p.report); pod != "" {
 		p.paragraph(span{}, 0, span{plain, termtext.Head(pod, maxWarning)})
 	}
@@ -173,21 +184,24 @@ func raised(n int) string {
 	return b.String()
 }
 
-func (p *page) noRequests() {
+// noRequests says why the report has no requests, and what to do. It reports whether nothing matches what the user asked for: then the
+// rest of the report is about something else.
+func (p *page) noRequests() (noMatch bool) {
 	p.line()
 	for _, w := range p.report.Input.Warnings {
 		switch w.Code {
-		case "no-group": // there are requests, of groups with other names: the footnote lists them
-			p.paragraph(span{}, 0, span{bold, "No group's name matches."}, span{plain, " The footnote lists the groups."})
-			return
-		case "no-match": // no request matches the user's options; there may be others
-			p.paragraph(span{}, 0, span{bold, "Nothing matches what was asked for."}, span{plain, " The footnote says why."})
-			return
+		case "no-group":
+			p.paragraph(span{}, 0, span{bold, "No group's name matches."}, span{plain, " " + p.sentence(w.Text)})
+			return true
+		case "no-match":
+			p.paragraph(span{}, 0, span{bold, "Nothing matches what was asked for."}, span{plain, " " + p.sentence(w.Text)})
+			return true
 		}
 	}
-	p.paragraph(span{}, 0, span{bold, "No requests were found."}, span{plain, " If one of your functions does the work, name it: every call of it is then a" +
-		" request. Or the trace has no complete request: record longer, or under load."})
+	p.paragraph(span{}, 0, span{bold, "No request ended in these " + words.Duration(p.report.Input.DurationNS) + "."}, span{plain, " Record while the service has load, or longer (record -d 30s)." +
+		" If one of your functions does the work, name it: every call of it is then a request."})
 	p.starts()
+	return false
 }
 
 // maxStarts is how many functions are proposed if no requests were found.

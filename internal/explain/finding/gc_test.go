@@ -167,7 +167,7 @@ func TestLimitOrGOGC(t *testing.T) {
 		}
 		assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
 		found := Find(&Input{Report: oneGroup(assist), Process: statsWithCycles(300, 0, live, goal, 0.9)}, rulesWithPrefix("WL3004"))
-		if len(found) != 1 || strings.Contains(found[0].Fix, "a lower one keeps the goal close") != want {
+		if len(found) != 1 || strings.Contains(found[0].Fix, "a lower limit keeps the goal close") != want {
 			t.Errorf("%d live, goal %d: %+v", live, goal, found)
 		}
 	}
