@@ -65,8 +65,8 @@ export function verdict() {
   }
   if (!report.groups.length) {
     return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late'),
-      h('p', { class: 'lead' }, 'No requests were found.'),
-      h('p', null, 'If the work is done by a function of yours, name it with --request: every call of it is then a request. Or the trace holds no whole one: record longer, or while there is load.'),
+      h('p', { class: 'lead' }, 'No request ended in this time.'),
+      h('p', null, 'Record while the service has load, or longer. If one of your functions does the work, name it with --request: every call of it is then a request.'),
       startTable());
   }
   return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late ', asked('verdict')), (report.verdict || []).filter(v => groupByID(v.group)).map(groupVerdict));
