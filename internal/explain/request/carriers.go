@@ -31,7 +31,7 @@ func (j *jobSource) addCarrier(c *collector, start tracefmt.StackID) bool {
 
 // addCarriedJob records a goroutine that was started with a carrier's function outside of requests of a protocol, if it
 // may be a request.
-func (j *jobSource) addCarriedJob(c *collector, g *timeline.Gen, birth *timeline.Birth) {
+func (j *jobSource) addCarriedJob(c *collector, g *timeline.Gen, number uint32, birth *timeline.Birth) {
 	carrier := j.carriers[c.syms.Frame(c.syms.Stack(birth.Start)[0]).Func]
 	hasStartedBefore := carrier.starters[birth.Creator]
 	carrier.starters[birth.Creator] = true
@@ -40,10 +40,10 @@ func (j *jobSource) addCarriedJob(c *collector, g *timeline.Gen, birth *timeline
 		return
 	}
 	delete(j.jobs, birth.Creator) // a reader of requests is no job
-	j.jobs[birth.G] = &job{
-		openRequest: openAt(birth.Time), startStack: birth.Start, creatorID: birth.Creator,
-		creatorStack: birth.Stack, carrier: carrier,
-	}
+	j.states[g.Number(birth.Creator)] = 0
+	job := newJob(c, birth)
+	job.carrier = carrier
+	j.keep(number, birth.G, job)
 }
 
 // isLastWaitForNetwork reports whether the last wait of a goroutine that ended by an instant was for the network.

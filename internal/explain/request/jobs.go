@@ -22,7 +22,7 @@ type jobSource struct {
 	sourceStubs
 	loops      *loopSource // if the goroutines loop, the iterations are the requests
 	work       *workIndex
-	jobs       map[uint64]*job
+	jobs       map[uint64]*job // without those of states
 	kinds      map[jobKey]*jobKind
 	startFuncs map[tracefmt.StringID]*startFuncStats
 	// namesByStarter holds, for jobs of a library's start function, the service function that ran, by the line that starts
@@ -30,23 +30,37 @@ type jobSource struct {
 	namesByStarter map[tracefmt.FrameID]tracefmt.FrameID
 	// carriers are the start functions of the standard library. An entry is nil if the function carries no requests.
 	carriers map[tracefmt.StringID]*carrier
-	births   []timeline.Birth // of this generation
+	// Of this generation: the births and their order by time, the kinds by index, and the jobs.
+	births   []timeline.BirthTime
+	order    []int32
+	kindList []*jobKind
+	states   []jobState
+	// droppedLoops are the goroutines, of this generation, whose iterations are no requests since their lives are.
+	droppedLoops map[uint64]bool
 }
 
 type job struct {
 	openRequest
-	startStack       tracefmt.StackID // of the start function
-	kind             *jobKind
-	isStartOwned     bool             // the start function is service code
-	isPart           bool             // of another job or request
-	isStartedByFetch bool             // by a library that the service called for the next item of work
-	starterFrame     tracefmt.FrameID // the service line that started it, 0 for none
-	creatorID        uint64
-	// For start functions of the standard library: their carrier and the creator's stack. kind is nil until the job
-	// ends.
-	carrier      *carrier
+	startStack   tracefmt.StackID // of the start function
+	kind         *jobKind
+	isPart       bool             // of another job or request
+	starterFrame tracefmt.FrameID // the service line that started a library's function, 0 for none
 	creatorStack tracefmt.StackID
+	creatorID    uint64
+	carrier      *carrier // for start functions of the standard library; kind is nil then until the job ends
 }
+
+// A jobState is what is known of a goroutine, by its Number: whether it is a job, whether that is part of other work, and the
+// index of its kind. Most jobs end in the generation in which they began. All else about them can be read again, so there is no
+// entry for each.
+type jobState uint32
+
+const (
+	isJob jobState = 1 << iota
+	isPartJob
+	isInMap      // the job is in jobSource.jobs, and the other fields are 0
+	jobStateBits = iota
+)
 
 // A jobKey identifies a kind of job: by the start function and, if that belongs to a library, by the service line that
 // started the goroutine.
@@ -57,6 +71,7 @@ type jobKey struct {
 
 type jobKind struct {
 	*originStats
+	index      int  // in jobSource.kindList
 	areJobs    bool // decided: the goroutines are jobs
 	areTests   bool // started by package testing
 	endedCount int
@@ -115,6 +130,7 @@ func newJobSource(work *workIndex) *jobSource {
 
 // add records the goroutines that were created in a generation.
 func (j *jobSource) add(c *collector, g *timeline.Gen) {
+	j.beginGeneration(g)
 	for _, carrier := range j.carriers {
 		if carrier != nil {
 			clear(carrier.starters)
@@ -124,34 +140,71 @@ func (j *jobSource) add(c *collector, g *timeline.Gen) {
 		s.beginGeneration()
 	}
 	// Goroutines that a server starts for itself, net/http one for each request, are removed before sorting.
-	j.births = slices.DeleteFunc(g.Births(func(start tracefmt.StackID) bool { return j.selectsStart(c, start) }, j.births[:0]), func(b timeline.Birth) bool {
-		start := c.stackInfo(b.Start)
-		if start.role != roleUnclaimed {
-			return b.Creator == 0 || c.isServing(b.Creator, b.Stack)
+	g.EachBirth(func(start tracefmt.StackID) bool { return j.selectsStart(c, start) }, func(number uint32, b timeline.Birth) {
+		if start := c.stackInfo(b.Start); start.role != roleUnclaimed {
+			if b.Creator == 0 || c.isServing(b.Creator, b.Stack) {
+				return
+			}
+		} else if j.startFuncs[start.startFunc].countOnly(b.G) {
+			return
 		}
-		return j.startFuncs[start.startFunc].countOnly(b.G)
+		j.births = append(j.births, timeline.BirthTime{Time: b.Time, Number: number})
 	})
-	timeline.SortBirths(j.births)
-	for i := range j.births {
-		if b := &j.births[i]; c.stackInfo(b.Start).role == roleUnclaimed {
-			j.addJob(c, b)
+	j.order = g.OrderBirths(j.births, j.order)
+	for _, i := range j.order {
+		number := j.births[i].Number
+		if b, _ := g.BirthAt(number); c.stackInfo(b.Start).role == roleUnclaimed {
+			j.addJob(c, g, number, &b)
 		} else {
-			j.addCarriedJob(c, g, b)
+			j.addCarriedJob(c, g, number, &b)
 		}
 	}
 }
 
-// addJob records a goroutine whose start function belongs to the service or a library other than the standard one.
-func (j *jobSource) addJob(c *collector, birth *timeline.Birth) {
-	job := &job{
-		openRequest: openAt(birth.Time), startStack: birth.Start,
-		starterFrame: c.stackInfo(birth.Stack).innerOwned, creatorID: birth.Creator,
-		isStartOwned: c.stackInfo(birth.Start).outerOwned != 0,
+// beginGeneration sets the states of goroutines that have jobs, and removes jobs of goroutines that the generation does not
+// know, because a part of the trace was lost.
+func (j *jobSource) beginGeneration(g *timeline.Gen) {
+	j.births, j.kindList = j.births[:0], j.kindList[:0]
+	j.states = append(j.states[:0], make([]jobState, g.GoroutineCount()+1)...)
+	for id := range j.jobs {
+		if number := g.Number(id); number != 0 {
+			j.states[number] = isJob | isInMap
+		} else {
+			delete(j.jobs, id)
+		}
 	}
-	job.isStartedByFetch = !job.isStartOwned && c.stackInfo(birth.Stack).isFetch
-	startFunc, kind := j.kindFor(c, job)
+	for _, kind := range j.kinds {
+		kind.index = len(j.kindList)
+		j.kindList = append(j.kindList, kind)
+	}
+}
+
+// stateOf returns whether a goroutine is a job, and the fields of that job which others ask for.
+func (j *jobSource) stateOf(g *timeline.Gen, id uint64) (ok, isPart bool, carrier *carrier, kind *jobKind) {
+	switch s := j.states[g.Number(id)]; {
+	case s&isInMap != 0:
+		job := j.jobs[id]
+		return true, job.isPart, job.carrier, job.kind
+	case s&isJob != 0:
+		return true, s&isPartJob != 0, nil, j.kindList[s>>jobStateBits]
+	}
+	return false, false, nil, nil
+}
+
+// newJob returns the job that begins with a birth, without its kind.
+func newJob(c *collector, b *timeline.Birth) job {
+	job := job{openRequest: openAt(b.Time), startStack: b.Start, creatorID: b.Creator, creatorStack: b.Stack}
+	if start := c.stackInfo(b.Start); start.role == roleUnclaimed && start.outerOwned == 0 {
+		job.starterFrame = c.stackInfo(b.Stack).innerOwned
+	}
+	return job
+}
+
+// addJob records a goroutine whose start function belongs to the service or a library other than the standard one.
+func (j *jobSource) addJob(c *collector, g *timeline.Gen, number uint32, birth *timeline.Birth) {
+	job := newJob(c, birth)
+	startFunc, kind := j.kindFor(c, &job)
 	origin := kind.originStats
-	job.kind = kind
 	if kind.firstEnd != 0 {
 		kind.laterStarts++
 	}
@@ -163,12 +216,12 @@ func (j *jobSource) addJob(c *collector, birth *timeline.Birth) {
 	origin.inspected++
 	origin.total++
 	// A goroutine that a handler or a job starts is a part of that request or job.
-	if creator := j.jobs[birth.Creator]; creator != nil {
-		job.isPart = creator.isPart
-		if creator.carrier != nil && c.stackInfo(birth.Stack).outerOwned != 0 {
-			job.isPart, creator.carrier.carriesRequests = true, true
+	if ok, isPart, carrier, kind := j.stateOf(g, birth.Creator); ok {
+		job.isPart = isPart
+		if carrier != nil && c.stackInfo(birth.Stack).outerOwned != 0 {
+			job.isPart, carrier.carriesRequests = true, true
 		}
-		if !job.isPart && creator.kind != nil && creator.kind.originStats.inspected >= minJobs {
+		if !job.isPart && kind != nil && kind.originStats.inspected >= minJobs {
 			job.isPart = true
 		}
 	}
@@ -183,23 +236,59 @@ func (j *jobSource) addJob(c *collector, birth *timeline.Birth) {
 		startFunc.partCount++
 	}
 	if startFunc.allParts = startFunc.partCount >= settledCount && startFunc.partCount == startFunc.count; !startFunc.allParts {
-		j.jobs[birth.G] = job
+		if _, ends := g.DeathOf(number); ends {
+			j.states[number] = isJob | jobState(kind.index)<<jobStateBits
+			if job.isPart {
+				j.states[number] |= isPartJob
+			}
+		} else {
+			job.kind = kind
+			j.keep(number, birth.G, job)
+		}
 	}
 }
 
-// settle emits the jobs that ended in a generation.
+// keep stores a job beyond the generation.
+func (j *jobSource) keep(number uint32, id uint64, job job) {
+	j.jobs[id], j.states[number] = &job, isJob|isInMap
+}
+
+// settle emits the jobs that ended in a generation, in order of the goroutines' ids.
 func (j *jobSource) settle(c *collector, g *timeline.Gen) {
-	dropped := make(map[uint64]bool)
-	removeEnded(j.jobs, g, func(id uint64, job *job, t int64) { j.endJob(c, id, job, t, dropped) })
-	if len(dropped) > 0 {
-		// Their lives are the requests, and not their iterations.
-		c.emitted = slices.DeleteFunc(c.emitted, func(r Request) bool { return r.Kind == Loop && dropped[r.G] })
+	count := 0
+	for _, s := range j.states {
+		if s&(isJob|isPartJob) == isJob {
+			count++
+		}
+	}
+	c.emitted = slices.Grow(c.emitted, count)
+	g.EachInOrder(func(id uint64, number uint32) {
+		s := j.states[number]
+		if s&isJob == 0 || s&isPartJob != 0 {
+			return
+		}
+		end, ok := g.DeathOf(number)
+		switch {
+		case !ok:
+		case s&isInMap != 0:
+			job := j.jobs[id]
+			delete(j.jobs, id)
+			j.endJob(c, id, job, end)
+		default:
+			b, _ := g.BirthAt(number)
+			job := newJob(c, &b)
+			job.kind = j.kindList[s>>jobStateBits]
+			j.endJob(c, id, &job, end)
+		}
+	})
+	if len(j.droppedLoops) > 0 {
+		c.emitted = slices.DeleteFunc(c.emitted, func(r Request) bool { return r.Kind == Loop && j.droppedLoops[r.G] })
+		j.droppedLoops = nil
 	}
 }
 
-// endJob emits a job that ended at t if its goroutines are known to be jobs. It adds goroutines to dropped whose
-// iterations are no requests any more.
-func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64, dropped map[uint64]bool) {
+// endJob emits a job that ended at t if its goroutines are known to be jobs.
+func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64) {
 	if job.isPart || c.annotated[id] {
 		return
 	}
@@ -217,12 +306,11 @@ func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64, dropped m
 	if turn := j.loops.iterationOf(id); turn != nil && turn.count >= threshold.SmallSample {
 		kind.workerCount++
 	}
-	request := job.complete(Request{Kind: Goroutine, End: t, G: id, EntryStack: job.startStack, RootFrame: ownedFrame})
+	request := job.complete(Request{
+		Kind: Goroutine, End: t, G: id, EntryStack: job.startStack, RootFrame: ownedFrame, StarterFrame: job.starterFrame,
+	})
 	if job.carrier == nil {
 		request.RootFrame = j.nameFrame(c, job, id, t)
-	}
-	if !job.isStartOwned {
-		request.StarterFrame = job.starterFrame
 	}
 	if kind.firstEnd == 0 {
 		kind.firstEnd = t
@@ -230,7 +318,7 @@ func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64, dropped m
 		kind.laterStarts++
 	}
 	kind.endedCount++
-	if kind.endedCount <= inspectedPerFunc && !job.isStartOwned && job.starterFrame != 0 &&
+	if kind.endedCount <= inspectedPerFunc && job.starterFrame != 0 &&
 		request.RootFrame == job.starterFrame && job.hasCreatorAwaited(c, id, t) {
 		kind.awaitedCount++
 	}
@@ -247,11 +335,14 @@ func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64, dropped m
 	}
 	for _, request := range kind.pending {
 		if j.loops.iterationOf(request.G) != nil {
-			dropped[request.G] = true
+			if j.droppedLoops == nil {
+				j.droppedLoops = make(map[uint64]bool)
+			}
+			j.droppedLoops[request.G] = true
 		}
 	}
 	switch {
-	case job.carrier != nil || job.isStartOwned:
+	case job.carrier != nil || c.stackInfo(job.startStack).outerOwned != 0:
 	case request.RootFrame == 0:
 		kind.originStats.groupKeys = appendUnique(kind.originStats.groupKeys, originKey{Goroutine, kind.originStats.startFunc})
 	default:
@@ -275,7 +366,7 @@ func (e *jobKind) areLibraryWaits() bool {
 // spent most of the job's life in a wait that the job ended. Its wait before must have been at the same stack, or, if a
 // fetch started the job, a wait for an answer.
 func (job *job) hasCreatorAwaited(c *collector, jobID uint64, end int64) bool {
-	start := job.start
+	start, isStartedByFetch := job.start, c.stackInfo(job.creatorStack).isFetch
 	var before tracefmt.StackID
 	for _, s := range c.spans(job.creatorID, 2*start-end, end) {
 		switch {
@@ -283,7 +374,7 @@ func (job *job) hasCreatorAwaited(c *collector, jobID uint64, end int64) bool {
 		case s.Start < start:
 			before = s.Stack
 		default:
-			return s.Woken && s.Waker == jobID && (s.Stack == before || job.isStartedByFetch && c.isAnswerWait(before)) &&
+			return s.Woken && s.Waker == jobID && (s.Stack == before || isStartedByFetch && c.isAnswerWait(before)) &&
 				2*(s.End-s.Start) > end-start
 		}
 	}
@@ -342,10 +433,7 @@ func (j *jobSource) isAlwaysPart(c *collector, start tracefmt.StackID) bool {
 // kindFor returns the statistics of a job's start function and of its kind. It creates missing ones.
 func (j *jobSource) kindFor(c *collector, job *job) (*startFuncStats, *jobKind) {
 	fn := c.syms.Frame(c.syms.Stack(job.startStack)[0]).Func
-	key := jobKey{startFunc: fn}
-	if c.stackInfo(job.startStack).outerOwned == 0 {
-		key.starterFrame = job.starterFrame
-	}
+	key := jobKey{fn, job.starterFrame}
 	startFunc, kind := entry.GetOrAdd(j.startFuncs, fn), j.kinds[key]
 	if kind == nil {
 		kind = &jobKind{originStats: j.work.originFor(Goroutine, fn, fn)}
@@ -355,6 +443,8 @@ func (j *jobSource) kindFor(c *collector, job *job) (*startFuncStats, *jobKind) 
 		kind.areTests = c.namer.function(fn).Has(knowledge.Test)
 		kind.originStats.isOwned = true // even if only library code runs in it
 		j.kinds[key] = kind
+		kind.index = len(j.kindList)
+		j.kindList = append(j.kindList, kind)
 	}
 	startFunc.origin = kind.originStats
 	return startFunc, kind
@@ -364,7 +454,7 @@ func (j *jobSource) visitOpen(visit func(*openRequest, Request)) {
 	for id, job := range j.jobs {
 		if !job.isPart && job.kind != nil && job.kind.areJobs {
 			r := Request{Kind: Goroutine, G: id, EntryStack: job.startStack}
-			if !job.isStartOwned && job.starterFrame != 0 {
+			if job.starterFrame != 0 {
 				r.StarterFrame, r.RootFrame = job.starterFrame, cmp.Or(j.namesByStarter[job.starterFrame], job.starterFrame)
 			}
 			visit(&job.openRequest, r)

@@ -249,7 +249,7 @@ func (l *loopSource) listCandidates(c *collector, g *timeline.Gen) {
 			o.total += pieces * o.inspected / max(o.pieceCount, 1)
 			return
 		}
-		if j := l.jobs.jobs[id]; c.annotated[id] || c.isServed(id) || j != nil && (j.isPart || j.kind.areJobs) {
+		if isJob, isPart, _, kind := l.jobs.stateOf(g, id); c.annotated[id] || c.isServed(id) || isJob && (isPart || kind.areJobs) {
 			return
 		}
 		goroutine = entry.GetOrAdd(l.goroutines, id)

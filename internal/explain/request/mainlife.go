@@ -31,6 +31,9 @@ func (m *mainSource) add(c *collector, g *timeline.Gen) {
 	if requestCount >= threshold.MedianSample || !g.Knows(1) {
 		return
 	}
+	if len(c.emitted) >= threshold.MedianSample && g.Pieces(1) > 2*maxEvidenceSpans {
+		return
+	}
 	idleNS, spanCount := int64(0), 0
 	c.spanBuffer = c.window.EachSpans(1, g.Base, g.End, c.spanBuffer, func(spans []timeline.Span) {
 		for i := range spans {

@@ -226,6 +226,9 @@ func (g *Gen) str(local uint32) tracefmt.StringID {
 	return tracefmt.StringID(g.strings.Get(uint64(local)))
 }
 
+// GoroutineCount returns how many goroutines occur in the generation. It is the highest Number.
+func (g *Gen) GoroutineCount() int { return len(g.ids.ids) - 1 }
+
 // Goroutines calls f for each goroutine that occurs in the generation.
 func (g *Gen) Goroutines(f func(id uint64)) {
 	for _, id := range g.ids.ids[1:] {

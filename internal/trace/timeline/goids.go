@@ -109,6 +109,25 @@ func (t *goids) lookup(id uint64) uint32 {
 	return t.sparse[id]
 }
 
+// EachInOrder calls f for each goroutine that occurs in the generation, with its Number, in order of their ids.
+func (g *Gen) EachInOrder(f func(id uint64, number uint32)) {
+	sparse := slices.Sorted(maps.Keys(g.ids.sparse))
+	for _, key := range slices.Sorted(maps.Keys(g.ids.pages)) {
+		for len(sparse) > 0 && sparse[0]>>8 < key {
+			f(sparse[0], g.ids.sparse[sparse[0]])
+			sparse = sparse[1:]
+		}
+		for i := range g.ids.pages[key] {
+			if number := g.ids.pages[key][i].Load(); number != 0 {
+				f(key<<8+uint64(i), number)
+			}
+		}
+	}
+	for _, id := range sparse {
+		f(id, g.ids.sparse[id])
+	}
+}
+
 // assignSparse returns the dense number of an id in the map, a new one if it has none.
 func (t *goids) assignSparse(id uint64) uint32 {
 	t.mu.Lock()

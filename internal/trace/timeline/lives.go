@@ -24,7 +24,13 @@ func SortBirths(list []Birth) {
 // Births appends to out the goroutines that were created in this generation and whose start function is wanted, in
 // no order.
 func (g *Gen) Births(wanted func(start tracefmt.StackID) bool, out []Birth) []Birth {
-	for d := 1; d < len(g.startStacks); d++ {
+	g.EachBirth(wanted, func(_ uint32, b Birth) { out = append(out, b) })
+	return out
+}
+
+// EachBirth calls f with the Births and the goroutines' Numbers.
+func (g *Gen) EachBirth(wanted func(start tracefmt.StackID) bool, f func(number uint32, b Birth)) {
+	for d := uint32(1); int(d) < len(g.startStacks); d++ {
 		if g.startStacks[d] == 0 {
 			continue
 		}
@@ -32,12 +38,54 @@ func (g *Gen) Births(wanted func(start tracefmt.StackID) bool, out []Birth) []Bi
 		if !wanted(start) {
 			continue
 		}
-		if b, ok := g.birth(uint32(d)); ok {
+		if b, ok := g.birth(d); ok {
 			b.Start = start
-			out = append(out, b)
+			f(d, b)
 		}
 	}
-	return out
+}
+
+// A BirthTime is when the goroutine with a Number was created.
+type BirthTime struct {
+	Time   int64
+	Number uint32
+}
+
+// OrderBirths returns the indexes of births in the order of SortBirths, in the memory of order if that suffices. Births are
+// about evenly distributed over a generation. So each index is put near its place, and the few at one place are sorted.
+func (g *Gen) OrderBirths(list []BirthTime, order []int32) []int32 {
+	order = resize(order, len(list))
+	if len(list) == 0 {
+		return order
+	}
+	first, last := list[0].Time, list[0].Time
+	for i := range list {
+		first, last = min(first, list[i].Time), max(last, list[i].Time)
+	}
+	scale := float64(len(list)) / float64(last-first+1)
+	placeOf := func(i int) int { return int(float64(list[i].Time-first) * scale) }
+	next := make([]int32, len(list)+1) // by place: where its next index goes
+	for i := range list {
+		next[placeOf(i)+1]++
+	}
+	for k := range list {
+		next[k+1] += next[k]
+	}
+	for i := range list {
+		place := placeOf(i)
+		order[next[place]] = int32(i)
+		next[place]++
+	}
+	from := int32(0)
+	for _, end := range next[:len(list)] {
+		if end > from+1 {
+			slices.SortFunc(order[from:end], func(a, b int32) int {
+				return cmp.Or(cmp.Compare(list[a].Time, list[b].Time), cmp.Compare(g.ids.ids[list[a].Number], g.ids.ids[list[b].Number]))
+			})
+		}
+		from = end
+	}
+	return order
 }
 
 // birth returns the creation of a goroutine, without its start function; false if it was not in this generation.
@@ -69,6 +117,11 @@ func (g *Gen) BirthOf(id uint64) (Birth, bool) {
 	if d == 0 {
 		return Birth{}, false
 	}
+	return g.BirthAt(d)
+}
+
+// BirthAt is BirthOf for a goroutine's Number.
+func (g *Gen) BirthAt(d uint32) (Birth, bool) {
 	b, ok := g.birth(d)
 	if ok {
 		b.Start = g.stack(g.startStacks[d])
@@ -76,12 +129,18 @@ func (g *Gen) BirthOf(id uint64) (Birth, bool) {
 	return b, ok
 }
 
+// Number returns the number of a goroutine in this generation, from 1 on, 0 if it does not occur. The numbers depend on the
+// workers.
+func (g *Gen) Number(id uint64) uint32 { return g.ids.lookup(id) }
+
 // Knows reports whether a goroutine occurs in this generation.
 func (g *Gen) Knows(id uint64) bool { return g.ids.lookup(id) != 0 }
 
 // Death returns when a goroutine ended, false if it did not end in this generation.
-func (g *Gen) Death(id uint64) (int64, bool) {
-	d := g.ids.lookup(id)
+func (g *Gen) Death(id uint64) (int64, bool) { return g.DeathOf(g.ids.lookup(id)) }
+
+// DeathOf is Death for a goroutine's Number.
+func (g *Gen) DeathOf(d uint32) (int64, bool) {
 	if d == 0 || g.slotBase[d] == g.slotBase[d+1] {
 		return 0, false
 	}
