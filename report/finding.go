@@ -14,7 +14,7 @@ type Finding struct {
 	Share      float64    `json:"share"`
 	Confidence float64    `json:"confidence"`
 	Evidence   []Evidence `json:"evidence"`
-	// Fix is what to do, with alternatives and conditions. It begins with Remedy: what to do first, in a clause that can stand alone.
+	// Fix is what to do, with alternatives and conditions. It begins with Remedy: the first thing to do, in a complete clause.
 	Fix    string `json:"fix"`
 	Remedy string `json:"remedy,omitempty"`
 	// Changes are what Fix advises, as far as a trace can answer it: Predicted is for all of them together. It is empty if requests

@@ -31,7 +31,7 @@ type block struct {
 func (b *block) lines() int { return bytes.Count(b.text, []byte{'\n'}) }
 
 // shortForm writes the short form: why, change, next. No sentence is cut. Blocks that do not fit on one screen are left out, by rank,
-// but never the first verdict, a finding of high severity, or the first finding; the last line counts what is missing.
+// but never the first verdict, a finding of high severity, or the first finding; the last line counts the omitted findings and notes.
 func (p *page) shortForm() {
 	var blocks []block
 	add := func(rank int, note string, write func(*page)) {

@@ -184,7 +184,7 @@ func raised(n int) string {
 	return b.String()
 }
 
-// noRequests says why the report has no requests, and what to do. It reports whether nothing matches what the user asked for: then the
+// noRequests writes why the report has no requests. It reports whether none matches the options of the user: then the
 // rest of the report is about something else.
 func (p *page) noRequests() (noMatch bool) {
 	p.line()

@@ -75,7 +75,7 @@ func textOf(key textKey, params ...any) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// remedyEnd ends, in a text of the kind fix, what to do first. What follows are alternatives, conditions and details.
+// remedyEnd ends the first remedy in a text of the kind fix. Alternatives, conditions and details follow.
 const remedyEnd = "|"
 
 // splitRemedy returns a fix without marks, and its part up to the first mark.
