@@ -111,8 +111,8 @@ func (r *reading) mergeSums() detailSums {
 // A groupTable holds the groups of a report, with facts about them that the report does not have.
 type groupTable struct {
 	groups       []report.Group
-	pathIDs      []path.GroupID     // of groups
-	medians      []int64            // of groups, see groups.Row
+	pathIDs      []path.GroupID // of groups
+	medians      []int64        // of groups, see groups.Row
 	servers      []report.Server
 	selfPaced    map[string]bool    // by id, of groups of iterations: their loops begin them after a pause
 	queuedShares map[string]float64 // by id: share of a group's iterations whose work was available at once
