@@ -22,9 +22,7 @@ const (
 // findings writes the major findings in full, and the lesser ones in one paragraph.
 func (p *page) findings() {
 	weighty, lesser := p.splitFindings()
-	if len(weighty) == 0 && len(p.report.Groups) > 0 {
-		p.nothingToChange()
-	}
+	p.nothingMajor(weighty)
 	head := span{bold, "change"}
 	for _, f := range weighty {
 		p.line()
@@ -37,7 +35,7 @@ func (p *page) findings() {
 	}
 }
 
-// splitFindings returns the major findings that are written in full, and the others. It leaves out ignored ones and duplicates.
+// splitFindings returns the findings that are written in full, which are major ones or one that matches the verdict, and the others. It leaves out ignored ones and duplicates.
 func (p *page) splitFindings() (weighty, lesser []*report.Finding) {
 	all := p.report.Findings[:min(len(p.report.Findings), maxExamined)]
 	for i := range all {
@@ -49,17 +47,17 @@ func (p *page) splitFindings() (weighty, lesser []*report.Finding) {
 			lesser = append(lesser, f)
 		}
 	}
-	if len(weighty) == 1 && weighty[0].Code.OfMachine() {
+	if len(weighty) == 0 || len(weighty) == 1 && weighty[0].Code.OfMachine() {
 		if i := slices.IndexFunc(lesser, p.matchesVerdict); i >= 0 {
-			weighty = []*report.Finding{lesser[i], weighty[0]}
+			weighty = slices.Insert(weighty, 0, lesser[i])
 			lesser = slices.Delete(lesser, i, i+1)
 		}
 	}
 	return weighty, lesser
 }
 
-// matchesVerdict reports whether a low finding is about the first cause of the first verdict. It precedes a finding about other
-// processes: the service's authors can change this cause.
+// matchesVerdict reports whether a low finding is about the first cause of the first verdict. It is written in full if there is no major
+// one, and precedes one about other processes: the service's authors can change this cause.
 func (p *page) matchesVerdict(f *report.Finding) bool {
 	v := p.verdicts()
 	if f.Severity != report.SeverityLow || len(v) == 0 || v[0].Group != f.Group || len(v[0].Causes) == 0 {

@@ -41,9 +41,7 @@ func (p *page) shortForm() {
 	}
 	add(0, "", (*page).header)
 	weighty, lesser := p.splitFindings()
-	if len(weighty) == 0 {
-		add(0, "", (*page).nothingToChange)
-	}
+	add(0, "", func(p *page) { p.nothingMajor(weighty) })
 	head := span{bold, "why"}
 	list := p.verdicts()
 	for i := range list {
@@ -126,10 +124,14 @@ func (p *page) shortForm() {
 	p.out.Write(last)
 }
 
-// nothingToChange writes that no finding needs a change, and how many rules could say so.
-func (p *page) nothingToChange() {
-	if p.report.Judged == nil {
-		return // a report of an earlier version does not say which rules could judge
+// nothingMajor writes that no finding is major, if none of the weighty ones is, and how many rules could find one.
+func (p *page) nothingMajor(weighty []*report.Finding) {
+	if p.report.Judged == nil || len(p.report.Groups) == 0 || len(weighty) > 0 && weighty[len(weighty)-1].Severity.IsMajor() {
+		return // a report of an earlier version does not have Judged
+	}
+	result := "nothing to change"
+	if len(weighty) > 0 {
+		result = "nothing urgent"
 	}
 	requests, latency := 0, report.Latency{}
 	for i := range p.report.Servers {
@@ -156,7 +158,7 @@ func (p *page) nothingToChange() {
 		text += fmt.Sprintf(", %d lacked data", blind)
 	}
 	p.line()
-	p.paragraph(span{bold, "found"}, indent, span{bold, "nothing to change"}, span{plain, ": " + text + "."})
+	p.paragraph(span{bold, "found"}, indent, span{bold, result}, span{plain, ": " + text + "."})
 }
 
 // render returns the text that write writes to a page.
