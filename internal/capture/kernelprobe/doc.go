@@ -1,5 +1,5 @@
 // Package kernelprobe records the kernel's events about a process of this machine: when its threads got and lost a CPU and why, what ran
-// instead, and when bytes reached its sockets. It loads the programs of bpf/probe.bpf.c and writes what they send in the format of package
+// instead, and when bytes reached its sockets. It loads the programs of bpf/probe.bpf.c and writes their events in the format of package
 // kernelevents.
 //
 //	p, err := kernelprobe.Start(pid)

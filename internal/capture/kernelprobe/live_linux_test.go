@@ -170,7 +170,7 @@ func TestRunAndWait(t *testing.T) {
 			t.Errorf("thread %d waited %v by its events, %v by the kernel's account", tid, time.Duration(got.endedWaits), time.Duration(wantQueued))
 		}
 		run, queued = run+got.run, queued+got.queued
-		for name, ns := range got.others {
+		for name, ns := range got.rivals {
 			if name != "idle" && name != "" {
 				others += ns
 			}
@@ -254,7 +254,7 @@ func forEachEvent(t *testing.T, data []byte, f func(*kernelevents.Event, *kernel
 
 // throttledUnion returns for how long each CPU held the service's threads back, summed over CPUs.
 func throttledUnion(t *testing.T, data []byte, from, to int64) (sum int64) {
-	type wait struct{ since, cpu int64 }
+	type wait struct{ start, cpu int64 }
 	waits := map[int32]wait{}
 	type interval struct{ start, end int64 }
 	perCPU := map[int64][]interval{}
@@ -266,7 +266,7 @@ func throttledUnion(t *testing.T, data []byte, from, to int64) (sum int64) {
 			waits[e.Thread] = wait{e.Time, e.B}
 		case kernelevents.Throttled:
 			w := waits[e.Thread]
-			perCPU[w.cpu] = append(perCPU[w.cpu], interval{max(w.since, from), min(w.since+e.A, to)})
+			perCPU[w.cpu] = append(perCPU[w.cpu], interval{max(w.start, from), min(w.start+e.A, to)})
 		}
 	})
 	for _, list := range perCPU {
@@ -373,19 +373,19 @@ func TestNamespace(t *testing.T) {
 	_, pid := startChild(t, "busy 3", func(cmd *exec.Cmd) { cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID })
 	data := recordWhile(t, pid, func() { time.Sleep(300 * time.Millisecond) })
 	tables := must.Have(kernelevents.NewReader(data))(t).Tables
-	own := 0
+	serviceThreads := 0
 	for _, x := range tables.Threads {
 		if !x.Own {
 			continue
 		}
-		own++
+		serviceThreads++
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, x.TID))
 		if err == nil && !strings.Contains(string(b), fmt.Sprintf("NSpid:\t%d\t%d\n", x.TID, x.NSTID)) {
 			t.Errorf("thread %+v is not that of\n%s", x, b)
 		}
 	}
-	if own < 3 || tables.NSPID != 1 || tables.PID != int32(pid) {
-		t.Errorf("%d threads, process %d is %d", own, tables.PID, tables.NSPID)
+	if serviceThreads < 3 || tables.NSPID != 1 || tables.PID != int32(pid) {
+		t.Errorf("%d threads, process %d is %d", serviceThreads, tables.PID, tables.NSPID)
 	}
 }
 

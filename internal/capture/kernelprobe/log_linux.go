@@ -171,15 +171,15 @@ func protocolName(family, protocol uint16) string {
 }
 
 // addLost records the loss of events since the last call, and ends the recording of an event storm.
-func (l *eventLog) addLost(total, now int64) {
+func (l *eventLog) addLost(total, drainTime int64) {
 	if n := total - l.lost; n > 0 {
-		_ = l.writer.Add(kernelevents.Event{Time: now, Kind: kernelevents.Lost, A: n, B: l.lastDrain})
+		_ = l.writer.Add(kernelevents.Event{Time: drainTime, Kind: kernelevents.Lost, A: n, B: l.lastDrain})
 		l.lost = total
 	}
-	if elapsed := now - l.lastDrain; l.stopReason == "" && elapsed > 0 && float64(l.events-l.drained)/float64(elapsed) > maxRate/1e9 {
-		l.end, l.stopReason = now, fmt.Sprintf("there were more than %d a second", maxRate)
+	if elapsed := drainTime - l.lastDrain; l.stopReason == "" && elapsed > 0 && float64(l.events-l.drained)/float64(elapsed) > maxRate/1e9 {
+		l.end, l.stopReason = drainTime, fmt.Sprintf("there were more than %d a second", maxRate)
 	}
-	l.lastDrain, l.drained = now, l.events
+	l.lastDrain, l.drained = drainTime, l.events
 }
 
 // finish writes the tables.

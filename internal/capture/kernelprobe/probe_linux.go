@@ -64,7 +64,7 @@ type Probe struct {
 	cost time.Duration
 }
 
-// Start begins to record events about a process. The error says what is missing.
+// Start begins to record events about a process. The error names the missing capability or feature of the kernel.
 func Start(pid int) (*Probe, error) {
 	if object == nil {
 		return nil, fmt.Errorf("not available on %s", runtime.GOARCH)
@@ -160,16 +160,16 @@ func (p *Probe) setTargets() error {
 	}
 	var targets [4]uint32
 	wanted := uint32(0)
-	own, err := namespaceNumber(os.Getpid(), "pid")
+	namespace, err := namespaceNumber(os.Getpid(), "pid")
 	if err != nil {
 		return err
 	}
-	if p.hasHostPIDs = own == firstPIDNamespace; p.hasHostPIDs {
+	if p.hasHostPIDs = namespace == firstPIDNamespace; p.hasHostPIDs {
 		targets[0] = uint32(p.pid)
 	} else {
 		wanted = uint32(p.pid)
 	}
-	if err := errors.Join(set("target_network", network), set("targets", targets), set("wanted_namespace", own), set("wanted_pid", wanted)); err != nil {
+	if err := errors.Join(set("target_network", network), set("targets", targets), set("wanted_namespace", namespace), set("wanted_pid", wanted)); err != nil {
 		return err
 	}
 	for _, port := range host.ListeningPorts(p.pid) {
@@ -201,14 +201,14 @@ func missingCapabilities() (missing []string) {
 	if unix.Capget(&header, &data[0]) != nil {
 		return nil
 	}
-	has := func(c int) bool { return data[c/32].Effective&(1<<(c%32)) != 0 }
-	if has(unix.CAP_SYS_ADMIN) { // includes both
+	isEffective := func(c int) bool { return data[c/32].Effective&(1<<(c%32)) != 0 }
+	if isEffective(unix.CAP_SYS_ADMIN) { // includes both
 		return nil
 	}
-	if !has(unix.CAP_BPF) {
+	if !isEffective(unix.CAP_BPF) {
 		missing = append(missing, "CAP_BPF")
 	}
-	if !has(unix.CAP_PERFMON) {
+	if !isEffective(unix.CAP_PERFMON) {
 		missing = append(missing, "CAP_PERFMON")
 	}
 	return missing
@@ -247,11 +247,11 @@ func (p *Probe) run() {
 
 // hasThrottledClock reports whether the kernel has the clock from which Throttled events come.
 func (p *Probe) hasThrottledClock() bool {
-	var has uint32
-	return p.maps.Variables["has_throttled_clock"].Get(&has) == nil && has != 0
+	var clock uint32
+	return p.maps.Variables["has_throttled_clock"].Get(&clock) == nil && clock != 0
 }
 
-// drain reads what is in the ring.
+// drain reads the ring until it is empty.
 func (p *Probe) drain() {
 	begin := monotonicNow()
 	p.reader.SetDeadline(time.Unix(1, 0))
@@ -298,7 +298,7 @@ func (p *Probe) facts() *bundle.Kernel {
 	}
 }
 
-// warnings says what is missing.
+// warnings lists the gaps of the recording.
 func (p *Probe) warnings() (out []bundle.Warning) {
 	warn := func(format string, args ...any) {
 		out = append(out, bundle.Warning{Code: WarnKernel, Text: fmt.Sprintf(format, args...)})

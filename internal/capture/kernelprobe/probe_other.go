@@ -11,7 +11,7 @@ import (
 // A Probe records events until Stop. There is none outside of Linux.
 type Probe struct{}
 
-// Start reports that there are no kernel events.
+// Start returns an error: kernel events exist on Linux only.
 func Start(int) (*Probe, error) { return nil, errors.New("kernel events exist on Linux only") }
 
 // Stop does nothing.

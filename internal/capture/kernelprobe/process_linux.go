@@ -61,7 +61,7 @@ func cpuGroup(text string) (group string) {
 	return group
 }
 
-// cgroupNumber returns the number of a group in the tables. A group that is not one of the service's gets a number of its own, because the
+// cgroupNumber returns the number of a group in the tables. A group of other processes gets the hash of its path, because the
 // kernel's number says nothing more.
 func (l *eventLog) cgroupNumber(group string) uint64 {
 	if group == "" {

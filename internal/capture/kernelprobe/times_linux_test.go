@@ -10,7 +10,7 @@ import (
 type threadTimes struct {
 	run, queued, throttled, disk, sleep int64
 	endedWaits                          int64            // waits for a CPU that ended, whole
-	others                              map[string]int64 // what ran while the thread was queued, by process
+	rivals                              map[string]int64 // what ran while the thread was queued, by process
 }
 
 // timesOf adds up the states of the service's threads in [from, to).
@@ -29,20 +29,20 @@ func timesOf(t testing.TB, data []byte, from, to int64) (map[int32]*threadTimes,
 	)
 	type state struct {
 		kind    int
-		since   int64
+		start   int64
 		cpu     int64
 		current *threadTimes
 	}
-	own, process := map[int32]bool{}, map[int64]string{0: "idle"}
+	isOwn, process := map[int32]bool{}, map[int64]string{0: "idle"}
 	for _, th := range r.Tables.Threads {
-		own[th.TID] = th.Own
+		isOwn[th.TID] = th.Own
 		process[int64(th.TID)] = th.Process
 	}
 	states := map[int32]*state{}
 	times := map[int32]*threadTimes{}
 	type slot struct {
 		tid   int64
-		since int64
+		start int64
 	}
 	cpus := map[int64]*slot{}
 	cpu := func(n int64) *slot {
@@ -52,38 +52,38 @@ func timesOf(t testing.TB, data []byte, from, to int64) (map[int32]*threadTimes,
 		return cpus[n]
 	}
 	overlap := func(a, b int64) int64 { return max(0, min(b, to)-max(a, from)) }
-	of := func(tid int32) *state {
+	stateOf := func(tid int32) *state {
 		s := states[tid]
 		if s == nil {
-			times[tid] = &threadTimes{others: map[string]int64{}}
+			times[tid] = &threadTimes{rivals: map[string]int64{}}
 			s = &state{current: times[tid]}
 			states[tid] = s
 		}
 		return s
 	}
-	change := func(s *state, kind int, now int64) {
-		d := overlap(s.since, now)
+	change := func(s *state, kind int, time int64) {
+		d := overlap(s.start, time)
 		switch s.kind {
 		case running:
 			s.current.run += d
 		case queued:
 			s.current.queued += d
-			if from <= now && now < to {
-				s.current.endedWaits += now - s.since
+			if from <= time && time < to {
+				s.current.endedWaits += time - s.start
 			}
 		case disk:
 			s.current.disk += d
 		case sleeping:
 			s.current.sleep += d
 		}
-		s.kind, s.since = kind, now
+		s.kind, s.start = kind, time
 	}
-	// account gives the time on a CPU since its last change to what ran there, for each thread in its queue.
-	account := func(n, now int64) {
+	// account gives the time on a CPU start its last change to what ran there, for each thread in its queue.
+	account := func(n, time int64) {
 		c := cpu(n)
 		for _, s := range states {
 			if s.kind == queued && s.cpu == n && c.tid >= 0 {
-				s.current.others[process[c.tid]] += overlap(max(s.since, c.since), now)
+				s.current.rivals[process[c.tid]] += overlap(max(s.start, c.start), time)
 			}
 		}
 	}
@@ -99,8 +99,8 @@ func timesOf(t testing.TB, data []byte, from, to int64) (map[int32]*threadTimes,
 			case kernelevents.Switch:
 				account(int64(e.CPU), e.Time)
 				*cpu(int64(e.CPU)) = slot{e.A, e.Time}
-				if own[e.Thread] {
-					s := of(e.Thread)
+				if isOwn[e.Thread] {
+					s := stateOf(e.Thread)
 					kind := sleeping
 					switch kernelevents.State(e.B).Class() {
 					case kernelevents.Runnable:
@@ -111,15 +111,15 @@ func timesOf(t testing.TB, data []byte, from, to int64) (map[int32]*threadTimes,
 					s.cpu = int64(e.CPU)
 					change(s, kind, e.Time)
 				}
-				if own[int32(e.A)] {
-					change(of(int32(e.A)), running, e.Time)
+				if isOwn[int32(e.A)] {
+					change(stateOf(int32(e.A)), running, e.Time)
 				}
 			case kernelevents.Wakeup:
 				account(e.B, e.Time)
 				if e.C >= 0 && cpu(e.B).tid != e.C {
 					*cpu(e.B) = slot{e.C, e.Time}
 				}
-				s := of(e.Thread)
+				s := stateOf(e.Thread)
 				s.cpu = e.B
 				change(s, queued, e.Time)
 			case kernelevents.Migrate:
@@ -127,9 +127,9 @@ func timesOf(t testing.TB, data []byte, from, to int64) (map[int32]*threadTimes,
 				if e.C >= 0 && cpu(e.B).tid != e.C {
 					*cpu(e.B) = slot{e.C, e.Time}
 				}
-				of(e.Thread).cpu = e.B
+				stateOf(e.Thread).cpu = e.B
 			case kernelevents.Throttled:
-				of(e.Thread).current.throttled += overlap(e.Time-e.A, e.Time)
+				stateOf(e.Thread).current.throttled += overlap(e.Time-e.A, e.Time)
 			}
 		}
 	}

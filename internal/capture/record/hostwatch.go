@@ -18,7 +18,7 @@ import (
 )
 
 // A HostWatch takes host samples, and with Options.Kernel the kernel's events, of the recorded process
-// if that process is on this host. It never makes a recording fail: what is missing is a warning.
+// if that process is on this host. It never makes a recording fail: missing samples and events are warnings.
 type HostWatch struct {
 	sampler       *hostsamples.Sampler
 	startKernel   func(pid int) (KernelProbe, error) // nil if no events are wanted
@@ -90,14 +90,14 @@ func WatchHost(ctx context.Context, target string, opt Options) *HostWatch {
 }
 
 func (w *HostWatch) warn(text string) {
-	what := "no host samples: "
+	prefix := "no host samples: "
 	if w.startKernel != nil {
-		what = "no host samples and no kernel events: "
+		prefix = "no host samples and no kernel events: "
 	}
-	w.warnings = append(w.warnings, bundle.Warning{Code: hostsamples.WarnHost, Text: what + text})
+	w.warnings = append(w.warnings, bundle.Warning{Code: hostsamples.WarnHost, Text: prefix + text})
 }
 
-// onlyKernelWarning returns a watch of nothing, which warns if kernel events are wanted; nil if they are not.
+// onlyKernelWarning returns a watch without samples, with a warning if kernel events are wanted; nil if they are not.
 func (w *HostWatch) onlyKernelWarning(text string) *HostWatch {
 	if w.startKernel == nil {
 		return nil
