@@ -57,6 +57,8 @@ type Options struct {
 	// Host reads the host samples of a recording ("host.jsonl" of a x.whylate file), Allocs an allocation profile of the
 	// same time (gzipped pprof). nil means none. An error in them becomes a warning.
 	Host, Allocs io.Reader
+	// Kernel reads the kernel's events of a recording ("kernel.bin"). nil means none. An error in them becomes a warning.
+	Kernel io.Reader
 	// WhatIf are changes whose combined gain is predicted for every group that they affect.
 	WhatIf []Change
 	// Progress, if not nil, is called repeatedly with the bytes of input consumed, from the calling goroutine.
@@ -80,7 +82,7 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 	in := explain.Options{
 		Selection: pass.Selection{Request: opts.Request, IgnoreMarks: opts.NoMarks, TraceID: opts.TraceID, SpanID: opts.SpanID, From: opts.From, To: opts.To},
 		Name:      opts.Name, Group: opts.Group, Exact: opts.Exact, Slowest: opts.Slowest, MaxMemory: opts.MaxMemory, Workers: opts.Workers,
-		Host: opts.Host, Allocs: opts.Allocs, Progress: opts.Progress, Modules: modules.New(modules.Options{OwnPaths: opts.Modules}),
+		Host: opts.Host, Allocs: opts.Allocs, Kernel: opts.Kernel, Progress: opts.Progress, Modules: modules.New(modules.Options{OwnPaths: opts.Modules}),
 	}
 	for _, p := range opts.PathMap {
 		in.PathMap = append(in.PathMap, spell.PathRewrite(p))

@@ -141,6 +141,8 @@ type Cause struct {
 	Kind string `json:"kind,omitempty"`
 	// Call is the standard library's function that explains a wait or a system call: time.Sleep, os.(*File).Sync.
 	Call string `json:"call,omitempty"`
+	// Observed reports that the kernel's events show the cause: nothing about it is inferred from the trace or from samples.
+	Observed bool `json:"observed,omitempty"`
 	// AheadWork is, for cause queue, the work of those ahead that Via leads to; each of Routes has its own.
 	AheadWork *Work `json:"behind,omitempty"`
 }

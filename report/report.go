@@ -32,6 +32,8 @@ type Report struct {
 	Moments []Moment `json:"moments,omitempty"`
 	// Host is what the kernel's counters show, if the recording has samples of them.
 	Host *Host `json:"host,omitempty"`
+	// Kernel summarises the kernel's events; nil if the recording has none.
+	Kernel *Kernel `json:"kernel,omitempty"`
 	// WhatIf predicts what the requested changes would win, for each group that they affect.
 	WhatIf []WhatIf `json:"what_if,omitempty"`
 	// Goals are the requested latency goals, and which changes would reach them.

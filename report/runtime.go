@@ -75,8 +75,12 @@ type Sched struct {
 }
 
 // WithoutCPU returns the share of goroutines' running time in which their threads had no CPU for any reason but a known quota:
-// from host samples, else from CPU samples. It is 0 if unknown.
+// from host samples, else from CPU samples. It is 0 if unknown, and if the kernel's events
+// show that time.
 func (r *Report) WithoutCPU() float64 {
+	if r.Kernel.IsComplete() {
+		return 0 // such time has causes of its own
+	}
 	if r.Host == nil {
 		return r.Runtime.Sched.WithoutCPU
 	}

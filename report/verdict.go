@@ -36,10 +36,20 @@ type VerdictCause struct {
 	// Sites are its largest places.
 	Sites        []VerdictSite `json:"sites"`
 	RanMeanwhile []Share       `json:"ran_meanwhile,omitempty"`
+	// Processes are, for cause cpu-wait, the processes that had the CPU, the largest share first.
+	Processes []ProcessShare `json:"processes,omitempty"`
+	// Observed is as in Cause.
+	Observed bool `json:"observed,omitempty"`
 	// InSentence reports whether the sentence contains this cause. Words says what the time was spent on, Text the same with places.
 	InSentence bool   `json:"said"`
 	Words      string `json:"words"`
 	Text       string `json:"text"`
+}
+
+// A ProcessShare is a process's share of a time. Process is its name with its number; several processes of one name are one.
+type ProcessShare struct {
+	Process string  `json:"process"`
+	Share   float64 `json:"share"`
 }
 
 // VerdictWork is the work of those ahead in a queue with the largest part of the time.

@@ -18,6 +18,8 @@ const (
 	CauseSyscall   CauseName = "syscall"    // in the kernel or in cgo
 	CauseLock      CauseName = "lock"       // a lock whose release no goroutine of this process explains
 	CauseChan      CauseName = "chan"       // a channel operation whose end no goroutine of this process explains
+	CauseCPUWait   CauseName = "cpu-wait"   // running, but the thread waited for a CPU; Cause.Kind says what had it; only with the kernel's events
+	CauseDisk      CauseName = "disk"       // a page fault that waits for a disk; only with the kernel's events
 	CauseQueue     CauseName = "queue"      // waiting for a slot, a server or a stream while others have them; Cause.Behind says what those did
 	CauseUnknown   CauseName = "unknown"    // before the trace began, or lost
 	// CauseOther sums the rows that a capped list leaves out. A single segment never has it.
@@ -34,7 +36,7 @@ const (
 func Causes() []CauseName {
 	return []CauseName{
 		CauseCPU, CauseSched, CauseSchedWake, CauseSchedPoll, CauseThrottle, CauseGCAssist, CauseGCWait, CauseSTW, CauseSleep, CauseNetwork,
-		CauseSyscall, CauseLock, CauseChan, CauseQueue, CauseUnknown, CauseOther,
+		CauseSyscall, CauseLock, CauseChan, CauseCPUWait, CauseDisk, CauseQueue, CauseUnknown, CauseOther,
 	}
 }
 
@@ -56,6 +58,9 @@ func Family(name CauseName) []CauseName {
 
 // A WaitKind says what a goroutine waited for while another one worked for it.
 type WaitKind string
+
+// Arrived is the kind of the time between the arrival of a request's first byte and its poll, if the kernel's events show both.
+const Arrived = "arrived"
 
 // Kinds of wait.
 const (

@@ -34,6 +34,7 @@ type input struct {
 	// bundle is the recording that the trace is of; nil for a bare trace, and for a recording that was not finished.
 	bundle *bundle.Bundle
 	host   io.Reader // host samples, nil if there are none
+	kernel io.Reader // the kernel's events, nil if there are none
 	allocs io.Reader // an allocation profile of the same time, nil if there is none
 	// recordWarnings returns the warnings of a recording in progress; it is nil for other inputs. Some are known only when the input is
 	// closed.
@@ -221,6 +222,11 @@ func (in *input) unpack(file *os.File) error {
 		in.host = samples
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		in.host = failedReader{err}
+	}
+	if events, err := b.KernelEvents(); err == nil {
+		in.kernel = bytes.NewReader(events)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		in.kernel = failedReader{err}
 	}
 	if profile, err := b.AllocsProfile(); err == nil {
 		in.allocs = bytes.NewReader(profile)

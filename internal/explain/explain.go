@@ -34,6 +34,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/stops"
+	"github.com/whylate/whylate/internal/explain/threadstate"
 	"github.com/whylate/whylate/internal/explain/validate"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -50,9 +51,11 @@ type Options struct {
 	MaxMemory    int64
 	Workers      int
 	Host, Allocs io.Reader
-	Progress     func(bytes int64)
-	PathMap      []spell.PathRewrite
-	WhatIf       []predict.Change
+	// Kernel has the kernel's events of the recording ("kernel.bin"); nil if there are none.
+	Kernel   io.Reader
+	Progress func(bytes int64)
+	PathMap  []spell.PathRewrite
+	WhatIf   []predict.Change
 	// Exact walks every request, however many there are. Replayer and Index imply it.
 	Exact bool
 	// Modules decides which code belongs to the service and which to its dependencies; nil means by file names alone.
@@ -78,6 +81,9 @@ type Options struct {
 	// hostSamples and hostErr are read from Host. All readings of the trace share them.
 	hostSamples *host.Samples
 	hostErr     error
+	// kernelData and kernelErr are read from Kernel.
+	kernelData []byte
+	kernelErr  error
 }
 
 // An Index is filled while the trace is explained, in the same pass. Package inspect has one.
@@ -116,6 +122,7 @@ func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report
 		trace, reopen, canReopen = reopenable(trace)
 	}
 	opts.hostSamples, opts.hostErr = readHost(opts.Host)
+	opts.kernelData, opts.kernelErr = readKernel(opts.Kernel)
 	var selfWaits *selfWaits
 	selectsPart := canReopen && opts.selectsPart()
 	if selectsPart {
@@ -194,6 +201,11 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 		unmerged: detailSums{slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), moments: moments.New()},
 	}
 	passOptions := opts.passOptions(path.Options{Freezes: freezes})
+	if len(opts.kernelData) > 0 {
+		if r.kernel, r.kernelErr = threadstate.New(opts.kernelData); r.kernelErr == nil {
+			passOptions.Path.Threads, freezes.Observed = r.kernel, r.kernel.FreezesIn
+		}
+	}
 	if selfWaits != nil {
 		passOptions.Plan, passOptions.KeepAnswers = &selfWaits.plan, opts.Index != nil
 	}
@@ -270,6 +282,8 @@ type reading struct {
 	freezes      *freeze.Detector // not embedded: the index refers to it and must not refer to the reading
 	threads      hostjoin.Threads
 	hostLog      hostLog
+	kernel       *threadstate.Tracker // nil without the kernel's events
+	kernelErr    error
 	translations []path.Translation
 	mergedGroups []path.GroupID // see groups.Sum.Merge
 }

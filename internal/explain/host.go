@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/capture/wire"
 	"github.com/whylate/whylate/internal/explain/hostjoin"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -24,6 +25,17 @@ func readHost(source io.Reader) (*host.Samples, error) {
 		return nil, nil
 	}
 	return host.Read(r)
+}
+
+// maxKernelFile bounds the kernel's events.
+const maxKernelFile = 64 << 20
+
+// readKernel reads the kernel's events.
+func readKernel(source io.Reader) ([]byte, error) {
+	if source == nil {
+		return nil, nil
+	}
+	return wire.ReadAll(source, maxKernelFile)
 }
 
 func (r *reading) hostWindow() hostjoin.Window {

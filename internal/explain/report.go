@@ -21,6 +21,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/queued"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threadstate"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -184,6 +185,7 @@ func (r *reading) joinHost(rep *report.Report, samples *host.Samples, err error,
 	} else {
 		hostjoin.ReplaceThrottle(rep)
 	}
+	r.joinKernel(rep, window)
 	silences, requests := r.stops.Silences()
 	r.threads.SetOffCPU(rep, window)
 	hostjoin.AddStops(samples, window, rep, silences, requests)
@@ -193,6 +195,28 @@ func (r *reading) joinHost(rep *report.Report, samples *host.Samples, err error,
 	r.warnPeer(rep)
 	return rep
 }
+
+// joinKernel adds what the kernel's events show. An error becomes a warning.
+func (r *reading) joinKernel(rep *report.Report, window hostjoin.Window) {
+	err := cmp.Or(r.opts.kernelErr, r.kernelErr)
+	if r.kernel != nil {
+		err = cmp.Or(err, r.kernel.Err())
+	}
+	if err != nil {
+		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: warnKernel, Text: err.Error()})
+	}
+	if r.kernel == nil || !r.kernel.IsUsed() {
+		return
+	}
+	hostjoin.AddKernel(rep, r.kernel, window, r.pass.Arrivals, func(s *threadstate.Summary, add func(string, int64)) {
+		for name, ns := range s.WaitByName {
+			add(r.pass.Symbols.String(name), ns)
+		}
+	})
+}
+
+// warnKernel is the code of warnings about the kernel's events.
+const warnKernel = "kernel-events"
 
 // newModel returns the model for predictions.
 func (r *reading) newModel(joined *report.Report, table *groupTable, samples *predict.Samples, stats *process.Stats, sp *spell.Speller) *predict.Model {

@@ -140,6 +140,8 @@ type Tables struct {
 	// PID is the service's process number on the host, NSPID the one in its own namespace.
 	PID, NSPID int32
 	CPUs       int
+	// ClockOffsetNS is to be added to the events' times to get those of the service's own CLOCK_MONOTONIC.
+	ClockOffsetNS int64
 	// IsThrottleExact means that Throttled events have the time that quotas took. Without it only the end of a freeze is
 	// known, by the Refill before.
 	IsThrottleExact bool

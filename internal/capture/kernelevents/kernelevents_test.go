@@ -16,7 +16,7 @@ import (
 )
 
 var sampleTables = Tables{
-	Start: 1e9, End: 3e9, PID: 9227, NSPID: 1, CPUs: 2, IsThrottleExact: true, Calls: map[int32]string{0: "read", 202: "futex"},
+	Start: 1e9, End: 3e9, PID: 9227, NSPID: 1, CPUs: 2, ClockOffsetNS: -5, IsThrottleExact: true, Calls: map[int32]string{0: "read", 202: "futex"},
 	Threads: []Thread{{TID: 9227, NSTID: 1, PID: 9227, Comm: "orders", Process: "orders", Cgroup: 7, Own: true}, {TID: 44, PID: 44, Comm: "python3", Process: "python3"}},
 	Stacks:  []Stack{{[]string{"io_schedule", "filemap_fault"}}, {[]string{"futex_wait"}}},
 	Cgroups: []Cgroup{{ID: 7, Path: "/kube/x", Container: "orders", QuotaNS: 4e7, PeriodNS: 1e8}},

@@ -115,7 +115,7 @@ func (r *Reader) readTables(b block) error {
 		case row.Recording != nil:
 			x := row.Recording
 			t.Start, t.End, t.PID, t.NSPID, t.CPUs = x.Start, x.End, x.PID, x.NSPID, x.CPUs
-			t.IsThrottleExact, t.Calls = x.IsThrottleExact, x.Calls
+			t.ClockOffsetNS, t.IsThrottleExact, t.Calls = x.ClockOffsetNS, x.IsThrottleExact, x.Calls
 		case row.Thread != nil:
 			t.Threads = append(t.Threads, *row.Thread)
 		case row.Stack != nil:

@@ -169,13 +169,14 @@ type recordingRow struct {
 	PID             int32            `json:"pid"`
 	NSPID           int32            `json:"nspid,omitempty"`
 	CPUs            int              `json:"cpus"`
+	ClockOffsetNS   int64            `json:"clock_offset_ns,omitempty"`
 	IsThrottleExact bool             `json:"throttle_exact,omitempty"`
 	Calls           map[int32]string `json:"calls,omitempty"`
 }
 
 // rows returns the lines of the tables. Stacks are before threads, because their numbers are their places.
 func (t *Tables) rows() []row {
-	out := []row{{Recording: &recordingRow{t.Start, t.End, t.PID, t.NSPID, t.CPUs, t.IsThrottleExact, t.Calls}}}
+	out := []row{{Recording: &recordingRow{t.Start, t.End, t.PID, t.NSPID, t.CPUs, t.ClockOffsetNS, t.IsThrottleExact, t.Calls}}}
 	for i := range t.Stacks {
 		s := t.Stacks[i]
 		s.Frames = s.Frames[:min(len(s.Frames), maxFrames)]

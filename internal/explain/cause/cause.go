@@ -33,10 +33,12 @@ const (
 	Syscall
 	Lock
 	Chan
-	Queue // no segment of a walk has it: only the whole trace shows which waits are queues
+	CPUWait // only with the kernel's events: Kind of the segment is what had the CPU
+	Disk    // only with the kernel's events: a page fault
+	Queue   // no segment of a walk has it: only the whole trace shows which waits are queues
 )
 
-var causeNames = [...]string{"unknown", "cpu", "sched", "sched-wake", "sched-poll", "throttle", "gc-assist", "gc-wait", "stw", "sleep", "network", "syscall", "lock", "chan", "queue"}
+var causeNames = [...]string{"unknown", "cpu", "sched", "sched-wake", "sched-poll", "throttle", "gc-assist", "gc-wait", "stw", "sleep", "network", "syscall", "lock", "chan", "cpu-wait", "disk", "queue"}
 
 func (c Cause) String() string { return causeNames[c] }
 

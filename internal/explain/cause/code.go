@@ -5,7 +5,7 @@ import "github.com/whylate/whylate/internal/explain/freeze"
 // Limit is above all causes.
 const Limit = 1 << causeBits
 
-const causeBits = 4
+const causeBits = 5
 
 var _ [Limit - int(Queue) - 1]struct{} // all causes fit
 

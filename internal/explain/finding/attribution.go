@@ -200,7 +200,7 @@ func attributableRoutes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] 
 // isAttributable reports whether rules about waiting report a cause: a wait, or computing, which other requests may wait for.
 func isAttributable(cause report.CauseName) bool {
 	switch cause {
-	case report.CauseCPU, report.CauseSleep, report.CauseNetwork, report.CauseSyscall, report.CauseLock, report.CauseChan:
+	case report.CauseCPU, report.CauseSleep, report.CauseNetwork, report.CauseSyscall, report.CauseDisk, report.CauseLock, report.CauseChan:
 		return true
 	}
 	return false
@@ -284,6 +284,8 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 			code = report.RuleSlowClient
 		}
 		return candidateKey{code: code, causeSite: site}
+	case report.CauseDisk:
+		return candidateKey{code: report.RuleBlockingSyscall, causeSite: site}
 	case report.CauseSyscall:
 		if knowledge.Has(c.Call, knowledge.Socket) {
 			return candidateKey{} // calls on sockets do not block: the thread had no CPU

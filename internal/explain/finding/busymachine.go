@@ -13,10 +13,14 @@ type otherLoad struct {
 	lostShare  float64 // minimum share of goroutines' running time in which other processes had the CPU
 	cpus       float64 // CPUs that other processes used, on average; 0 if not known
 	confidence float64
+	isObserved bool // by the kernel's events: running time has a CPU, and waits for one are a cause
 }
 
 // measureOtherLoad returns the load of other processes; false if threads did not wait for CPUs because of them.
 func measureOtherLoad(in *Input) (otherLoad, bool) {
+	if k := in.Report.Kernel; k.IsComplete() {
+		return observedLoad(k)
+	}
 	host := in.Report.Host
 	if host == nil || host.Lost.BusyNS == nil || host.Lost.CPUNS == nil || host.Lost.RunDelayNS == nil || *host.Lost.BusyNS <= 0 {
 		return otherLoad{}, false
@@ -67,11 +71,71 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 	return load, isFull && othersNS >= threshold.MajorShare*capacityNS && othersPart*waitedNS >= threshold.NoticeableShare*float64(*lost.BusyNS)
 }
 
+// observedLoad returns the load of other processes by the kernel's events; false if threads hardly waited because of them.
+func observedLoad(k *report.Kernel) (otherLoad, bool) {
+	if k.RunningNS <= 0 || k.CPUNS+k.CPUWaitNS <= 0 {
+		return otherLoad{}, false
+	}
+	othersNS := float64(k.CPUWaitNS)
+	for _, p := range k.Processes {
+		if p.Process == report.OwnThreads {
+			othersNS -= p.Share * float64(k.CPUWaitNS)
+		}
+	}
+	load := otherLoad{waitShare: othersNS / float64(k.CPUNS+k.CPUWaitNS), lostShare: othersNS / float64(k.RunningNS), confidence: 1, isObserved: true}
+	return load, load.lostShare >= threshold.MinorShare
+}
+
+// isOthersCPU reports whether a cause is a wait for a CPU that another process had.
+func isOthersCPU(c *report.Cause) bool {
+	return c.Cause == report.CauseCPUWait && c.Kind != "" && c.Kind != report.OwnThreads
+}
+
+// observedCPUWaits returns a verdict on each group whose requests waited for CPUs that other processes had.
+func observedCPUWaits(in *Input, load *otherLoad) (out []Verdict) {
+	for i := range in.Report.Groups {
+		g := &in.Report.Groups[i]
+		share, gain := weigh(g, isOthersCPU)
+		if gain.TotalNS == 0 {
+			continue
+		}
+		nsByProcess, largest := map[string]int64{}, ""
+		for k := range g.Tail().Causes {
+			if c := &g.Tail().Causes[k]; isOthersCPU(c) {
+				if nsByProcess[c.Kind] += c.TotalNS; nsByProcess[c.Kind] > nsByProcess[largest] {
+					largest = c.Kind
+				}
+			}
+		}
+		for k := range g.All().Causes {
+			if c := &g.All().Causes[k]; largest == "" && isOthersCPU(c) {
+				largest = c.Kind
+			}
+		}
+		v := Verdict{Gain: gain, Finding: report.Finding{
+			Title: textOf("title cpu-of-others", "time", words.Brief(gain.Slow.NS), "process", largest), Fix: textOf("fix busy-machine"),
+			Cause: report.CauseCPUWait, Site: topSite(g, isOthersCPU), Group: g.ID, Share: share, Confidence: 1,
+		}}
+		v.addSlowEvidence(evidenceOf("evidence cpu-of-others", gain.Slow.NS, "ns"))
+		v.addEvidence(evidenceOf("evidence running-without-cpu", load.lostShare, "share"))
+		for k, p := range in.Report.Kernel.Processes {
+			if k < 3 && p.Process != report.OwnThreads && p.Share >= threshold.MinorShare {
+				v.addEvidence(evidenceOf("evidence had-the-cpu", p.Share, "share", "process", p.Process))
+			}
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
 // checkBusyMachine is WL1009, busy-machine: other processes use the machine's CPUs, and the service's threads wait for them.
 func checkBusyMachine(in *Input) []Verdict {
 	load, ok := measureOtherLoad(in)
 	if !ok {
 		return nil
+	}
+	if load.isObserved {
+		return observedCPUWaits(in, &load)
 	}
 	host := in.Report.Host
 	v := Verdict{Fact: true, Finding: report.Finding{

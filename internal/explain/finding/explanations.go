@@ -72,7 +72,9 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 				switch c {
 				case report.CauseSchedWake:
 					return load.wakeShare
-				case report.CauseCPU, report.CauseSched, report.CauseSchedPoll, report.CauseGCAssist, report.CauseGCWait, report.FamilyGC:
+				case report.CauseCPU, report.CauseGCAssist:
+					return load.lostShare * oneIf(!load.isObserved)
+				case report.CauseSched, report.CauseSchedPoll, report.CauseGCWait, report.FamilyGC:
 					return load.lostShare
 				}
 				return 0

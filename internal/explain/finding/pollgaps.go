@@ -12,8 +12,8 @@ func checkPollGaps(in *Input) []Verdict {
 	worstShare := 0.0
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
-		share, _ := weigh(g, isPollGap)
-		if gap := g.PollGapNS.P50; gap != nil && g.LatencyNS.P50 != nil {
+		share, _ := weigh(g, func(c *report.Cause) bool { return isPollGap(c) && !c.Observed })
+		if gap := g.PollGapNS.P50; gap != nil && !in.Report.Kernel.IsComplete() && g.LatencyNS.P50 != nil {
 			// A message that arrives during a gap waits before its request starts in the trace.
 			share = max(share, float64(*gap)/float64(*gap+*g.LatencyNS.P50))
 		}

@@ -11,10 +11,14 @@ type syscallKind struct{ activity, fix textKey }
 // Kinds of system calls that rules distinguish.
 var (
 	diskSync        = syscallKind{"phrase syncs", "fix sync"}
+	pageFault       = syscallKind{"phrase waits-for-page", "fix page-fault"}
 	otherSystemCall = syscallKind{"phrase is-in-system-call", "fix system-call"}
 )
 
 func syscallOf(cause *report.Cause) syscallKind {
+	if cause.Cause == report.CauseDisk {
+		return pageFault
+	}
 	call, site := knowledge.Of(cause.Call), knowledge.Roles{}
 	if cause.Site != nil {
 		site = knowledge.Of(cause.Site.Func)

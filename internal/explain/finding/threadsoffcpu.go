@@ -9,6 +9,9 @@ import (
 
 // checkThreadsOffCPU is WL5011, threads-off-cpu: goroutines shown as running were often not on a CPU.
 func checkThreadsOffCPU(in *Input) []Verdict {
+	if in.Report.Kernel.IsComplete() {
+		return nil // that time has the causes cpu-wait, throttle and disk
+	}
 	if host := in.Report.Host; host != nil && host.Lost.CPUNS != nil && host.Lost.BusyNS != nil {
 		cpuShare := cpuShareOfRunning(in)
 		if cpuShare < 0 || cpuShare >= threshold.MostShare {

@@ -10,6 +10,9 @@ func hasTooManyPs(in *Input) bool { return hasMorePsThanCPUs(in) || isSearchingF
 
 // hasMorePsThanCPUs reports whether there are more Ps than CPUs, and threads that wait for a CPU because of that.
 func hasMorePsThanCPUs(in *Input) bool {
+	if k := in.Report.Kernel; k.IsComplete() {
+		return in.Report.Host != nil && in.Report.Host.Facts.Parallelism > 0 && in.Process.Procs > in.Report.Host.Facts.Parallelism && ownThreadsShare(k) >= threshold.NoticeableShare
+	}
 	delayShare, ok := runDelayShare(in)
 	host := in.Report.Host
 	return ok && delayShare >= threshold.NoticeableShare && host.Facts.Parallelism > 0 && in.Process.Procs > host.Facts.Parallelism && ownCrowdShare(host) >= 0.5
@@ -41,10 +44,21 @@ func ownCrowdShare(host *report.Host) float64 {
 	return 0
 }
 
+// ownThreadsShare returns the share of goroutines' running time in which their threads waited for a CPU that another thread of
+// the process had, by the kernel's events.
+func ownThreadsShare(k *report.Kernel) float64 {
+	for _, p := range k.Processes {
+		if p.Process == report.OwnThreads && k.RunningNS > 0 {
+			return p.Share * float64(k.CPUWaitNS) / float64(k.RunningNS)
+		}
+	}
+	return 0
+}
+
 // lostToOwnThreads returns the share of goroutines' running time in which their threads waited for other threads of
 // the process, because it has more Ps than CPUs.
 func lostToOwnThreads(in *Input) float64 {
-	if !hasMorePsThanCPUs(in) {
+	if !hasMorePsThanCPUs(in) || in.Report.Kernel.IsComplete() { // by the kernel's events running time has a CPU
 		return 0
 	}
 	lost, _ := in.Report.Host.Lost.WithoutCPU()
@@ -79,6 +93,10 @@ func checkTooManyPs(in *Input) []Verdict {
 		v.Title, v.Confidence = textOf("title more-ps-than-cpus"), 0.8
 		v.addEvidence(evidenceOf("evidence process-cpus", in.Report.Host.Facts.Parallelism, "CPUs"),
 			evidenceOf("evidence thread-waits", delayShare, "share"))
+		if k := in.Report.Kernel; k.IsComplete() {
+			v.Confidence = 1
+			v.addEvidence(evidenceOf("evidence threads-without-cpu", ownThreadsShare(k), "share"))
+		}
 		if ownLostShare > 0 {
 			v.addEvidence(evidenceOf("evidence threads-without-cpu", ownLostShare, "share"))
 		}
@@ -92,6 +110,8 @@ func checkTooManyPs(in *Input) []Verdict {
 		switch c.Cause {
 		case report.CauseCPU, report.CauseGCAssist:
 			return ownLostShare
+		case report.CauseCPUWait:
+			return oneIf(c.Kind == report.OwnThreads)
 		}
 		return oneIf(isWake(c))
 	})

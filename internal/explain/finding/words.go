@@ -74,7 +74,7 @@ func activityOf(cause *report.Cause) textKey {
 		return "phrase computes"
 	case cause.Cause == report.CauseSleep:
 		return timerActivity(cause)
-	case cause.Cause == report.CauseSyscall:
+	case cause.Cause == report.CauseSyscall, cause.Cause == report.CauseDisk:
 		return syscallOf(cause).activity
 	case cause.Cause != report.CauseNetwork:
 		return "phrase waits"

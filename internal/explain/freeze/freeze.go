@@ -69,6 +69,10 @@ type Detector struct {
 	// something other than a quota. Silences in them are not examined. It may be set before the first call of Add.
 	KnownHolds []Interval
 
+	// Observed, if not nil, returns the intervals in [from, to) in which the kernel's events show that the process was held
+	// back; isKnown is false where there are none. Silences of which it is known are not examined.
+	Observed func(from, to int64) (held []Interval, isKnown bool)
+
 	silences     []silence   // in order of time
 	longSilences []Interval  // longer than maxBusySilenceNS, whatever ran; only the first ones
 	candidates   []Candidate // in order of time
@@ -146,6 +150,12 @@ func (d *Detector) Add(g *timeline.Gen) {
 			continue
 		}
 		s.hasReadyGoroutine = s.Running == 0 && s.Length() >= minSingleNS && loads.hasReadyGoroutine(g, s.Start, s.End)
+		if held, isKnown := d.observed(s.Interval); isKnown {
+			for _, h := range held {
+				d.candidates = append(d.candidates, Candidate{h, KnownHold})
+			}
+			continue
+		}
 		if s.Running > 0 || s.hasStuckThread() || s.hasReadyGoroutine {
 			d.silences = append(d.silences, s)
 		}
@@ -170,6 +180,13 @@ func (d *Detector) Add(g *timeline.Gen) {
 	}
 	slices.SortFunc(d.candidates[firstCandidate:], func(a, b Candidate) int { return cmp.Compare(a.End, b.End) })
 	d.dropOldSilences()
+}
+
+func (d *Detector) observed(s Interval) (held []Interval, isKnown bool) {
+	if d.Observed == nil {
+		return nil, false
+	}
+	return d.Observed(s.Start, s.End)
 }
 
 // knownHold returns the part of a silence in which the process is known to have been held.

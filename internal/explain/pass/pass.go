@@ -153,6 +153,8 @@ type Pass struct {
 	Generations int
 	// Requests is the number of requests added. NotWalked is how many of them were not walked.
 	Requests, NotWalked int64
+	// Arrivals is the number of requests that begin at the arrival of their first byte.
+	Arrivals int64
 
 	options                Options
 	hasDroppedOptionalSums bool
@@ -227,6 +229,9 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (readErr error) {
 		}
 		<-walked
 		p.dropGenerations(oldest)
+		if threads := p.options.Path.Threads; threads != nil && len(p.Window.Gens) > 0 {
+			threads.Drop(p.Window.Start())
+		}
 		if g == nil {
 			p.Window = timeline.Window{} // a generation was skipped, so spans before it cannot be continued
 			isAfterGap = true
@@ -236,6 +241,9 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (readErr error) {
 		}
 		p.Finder.InternMarks(decoder.Symbols, g)
 		placer.Place()
+		if p.options.Path.Threads != nil {
+			p.options.Path.Threads.Add(decoder.Symbols, g)
+		}
 		p.Symbols = decoder.Symbols.Snapshot()
 		go decode()
 		if p.Generations == 0 {
@@ -246,6 +254,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (readErr error) {
 		p.Events += g.Events
 		p.Window.Gens = append(p.Window.Gens, g)
 		reqs := p.Finder.Add(g)
+		p.beginAtArrival(reqs)
 		if !p.KeepMarks {
 			decoder.DropMarks(g)
 		}
@@ -266,7 +275,9 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (readErr error) {
 	<-walked
 	p.Symbols = decoder.Symbols.Snapshot()
 	if p.Generations > 0 {
-		p.walkGeneration(p.Finder.Finish(p.End))
+		reqs := p.Finder.Finish(p.End)
+		p.beginAtArrival(reqs)
+		p.walkGeneration(reqs)
 	}
 	return readErr
 }

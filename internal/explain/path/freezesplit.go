@@ -5,7 +5,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/freeze"
 )
 
-// SplitAtFreezes cuts segments at the borders of candidate freezes, and gives the overlap a pending code, or its
+// splitAtFreezes cuts segments at the borders of candidate freezes, and gives the overlap a pending code, or its
 // settled cause.
 //
 // A freeze takes time from goroutines that run or are ready. It lengthens a wait only if the wait ended in the burst
@@ -13,7 +13,7 @@ import (
 // the middle of the wait.
 //
 // The result is segs if no candidate overlaps, otherwise it uses buf.
-func (s *Stage) SplitAtFreezes(buf *[]cause.Segment, segs []cause.Segment) []cause.Segment {
+func (s *Stage) splitAtFreezes(buf *[]cause.Segment, segs []cause.Segment) []cause.Segment {
 	freezes := s.options.Freezes
 	if freezes == nil || len(segs) == 0 || !freezes.HasCandidates(segs[0].Start, segs[len(segs)-1].End) {
 		return segs
@@ -21,6 +21,10 @@ func (s *Stage) SplitAtFreezes(buf *[]cause.Segment, segs []cause.Segment) []cau
 	out := (*buf)[:0]
 	defer func() { *buf = out }()
 	for _, segment := range segs {
+		if s.isObserved(&segment) {
+			out = append(out, segment)
+			continue
+		}
 		freezes.EachCandidate(segment.Start, segment.End, func(candidate freeze.Candidate) {
 			from, to := max(segment.Start, candidate.Start), min(segment.End, candidate.End)
 			if s.options.Settlement != nil && !s.options.Settlement.IsFreeze(candidate.Class) {
@@ -47,6 +51,19 @@ func (s *Stage) SplitAtFreezes(buf *[]cause.Segment, segs []cause.Segment) []cau
 		}
 	}
 	return out
+}
+
+// isObserved reports whether the kernel's events decide what a segment's thread did, so that no freeze is inferred.
+func (s *Stage) isObserved(segment *cause.Segment) bool {
+	threads := s.options.Threads
+	if threads == nil || segment.Start < threads.Start() || segment.End > threads.End() {
+		return false
+	}
+	switch segment.Code.Cause() {
+	case cause.CPU, cause.Syscall, cause.GCAssist, cause.STW, cause.CPUWait, cause.Disk, cause.Throttle:
+		return true
+	}
+	return false
 }
 
 // isWait reports whether a goroutine with this cause waits, and so does not need a CPU.

@@ -16,6 +16,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/sample"
+	"github.com/whylate/whylate/internal/explain/threadstate"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -124,6 +125,8 @@ type Options struct {
 	Freezes *freeze.Detector
 	// Settlement, if not nil, decides which candidates were freezes. Then no code is pending.
 	Settlement *cause.Settlement
+	// Threads, if not nil, has the kernel's events about the process's threads.
+	Threads *threadstate.Tracker
 	// AnswersOf and IsClientWait configure the walker: see critpath.Walker.
 	AnswersOf    func(g uint64, start int64) []critpath.Answer
 	IsClientWait func(wait tracefmt.StackID) (isClient, isKnown bool)
@@ -162,7 +165,7 @@ type Stage struct {
 	longPWaits        []int32
 	causeTimes        []CauseTime
 	causeTimeIndex    []int32 // by cause: index in causeTimes plus one
-	splitSegments     []cause.Segment
+	splitBuffers      SplitBuffers
 	spans             []timeline.Span
 	namingStacks      []tracefmt.StackID
 	timeoutGoroutines map[int64]map[uint64][]timeline.Birth // by generation and creator: see nameTimedOutHandler
@@ -228,7 +231,7 @@ func (s *Stage) Walk(r *request.Request) *WalkResult {
 	w.ReadyNS, w.PollGapNS = s.readyTime(r, w.Steps)
 	s.nameBySamples(r, w.Steps)
 	s.nameByTimeoutHandler(r, w.Steps)
-	w.Segments = s.SplitAtFreezes(&s.splitSegments, s.classifier.Segments(w.Steps))
+	w.Segments = s.Split(&s.splitBuffers, s.classifier.Segments(w.Steps))
 	w.Observer, w.HandlerSeenTwice = s.bestHandler.IsObserver, s.handlerSeenTwice
 	if r.Piece == request.WholeRequest && w.Observer {
 		return w
@@ -247,7 +250,7 @@ func (s *Stage) Walk(r *request.Request) *WalkResult {
 // Segments walks one goroutine's path in [from, to) and returns its segments, which are valid until the next call. It
 // names and sums nothing.
 func (s *Stage) Segments(g uint64, from, to int64) []cause.Segment {
-	return s.SplitAtFreezes(&s.splitSegments, s.classifier.Segments(s.walker.Walk(g, from, to)))
+	return s.Split(&s.splitBuffers, s.classifier.Segments(s.walker.Walk(g, from, to)))
 }
 
 // Graph returns what the end of the work of goroutine g in [from, to) depends on: see critpath.Walker.Graph.
@@ -258,15 +261,23 @@ func (s *Stage) WalkAgain(r *request.Request) *WalkResult {
 	s.result = WalkResult{Req: r, Weight: 1, Start: r.Start, PathStart: r.Start, stage: s}
 	w := &s.result
 	w.Steps = s.walker.Walk(r.G, r.Start, r.End)
-	w.Segments = s.SplitAtFreezes(&s.splitSegments, s.classifier.Segments(w.Steps))
+	w.Segments = s.Split(&s.splitBuffers, s.classifier.Segments(w.Steps))
 	s.numberChains()
 	return w
 }
 
 // readyTime returns for how long, in ns, a request was ready before it first ran, and the poll gap before that.
 func (s *Stage) readyTime(r *request.Request, steps []critpath.Step) (readyNS, pollGapNS int64) {
-	if r.WokenAt == 0 || r.WokenAt != r.Start || len(steps) == 0 || steps[0].Kind != critpath.Runnable {
+	if r.ArrivedAt != 0 && r.Start < r.WokenAt {
+		for len(steps) > 0 && steps[0].Start < r.WokenAt {
+			steps = steps[1:]
+		}
+		pollGapNS = r.WokenAt - r.Start
+	} else if r.WokenAt != r.Start {
 		return -1, 0
+	}
+	if r.WokenAt == 0 || len(steps) == 0 || steps[0].Kind != critpath.Runnable {
+		return -1, pollGapNS
 	}
 	for i := range steps {
 		if steps[i].Kind != critpath.Runnable || steps[i].G != steps[0].G {
@@ -274,7 +285,7 @@ func (s *Stage) readyTime(r *request.Request, steps []critpath.Step) (readyNS, p
 		}
 		readyNS = steps[i].End - r.WokenAt
 	}
-	if steps[0].WokenByPoller {
+	if steps[0].WokenByPoller && r.ArrivedAt == 0 {
 		pollGapNS = s.walker.PollGap(r.WokenAt)
 	}
 	return readyNS, pollGapNS

@@ -93,8 +93,8 @@ type Builder struct {
 	win          *timeline.Window
 	syms         *tracefmt.Symbols
 	classifier   *cause.Classifier
-	split        func([]cause.Segment) []cause.Segment // at the edges of candidate freezes
-	splitScratch []cause.Segment
+	split        func([]cause.Segment) []cause.Segment // by the states of threads, and at the edges of candidate freezes
+	splitScratch path.SplitBuffers
 
 	computationByG  map[uint64]int32 // computation in progress of each goroutine
 	lastComputation int32
@@ -111,7 +111,7 @@ func NewBuilder(stage *path.Stage) *Builder {
 		opensByCall: make(map[tracefmt.StringID]bool),
 	}
 	b.classifier.Sites = stage.Sites
-	b.split = func(segs []cause.Segment) []cause.Segment { return stage.SplitAtFreezes(&b.splitScratch, segs) }
+	b.split = func(segs []cause.Segment) []cause.Segment { return stage.Split(&b.splitScratch, segs) }
 	return b
 }
 

@@ -78,6 +78,9 @@ type Request struct {
 	// WokenAt is when the goroutine was woken for the request, 0 if it was not. The time from the wake until the
 	// goroutine runs is part of the request.
 	WokenAt int64
+	// ArrivedAt is when the first byte of the request reached the process's socket, if the kernel's events show it, else 0.
+	// Then Start is that time, or the end of what the goroutine did before.
+	ArrivedAt int64
 	// Name is the name of a mark, task or region, or 0.
 	Name tracefmt.StringID
 	// EntryStack is the stack that names the group, if the source knows one: that of a goroutine's start function, or

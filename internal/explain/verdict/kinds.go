@@ -54,9 +54,9 @@ type causeKey struct {
 }
 
 // causeKeyOf returns the key of the part of a row that is not spent in a queue. All stops of the world have one key,
-// whatever caused them.
+// whatever caused them, and so have all waits for a CPU and all page faults.
 func causeKeyOf(c *report.Cause) causeKey {
-	if c.Cause == report.CauseSTW {
+	if c.Cause == report.CauseSTW || c.Cause == report.CauseCPUWait || c.Cause == report.CauseDisk {
 		return causeKey{cause: c.Cause}
 	}
 	return causeKey{cause: c.Cause, kind: KindOf(c)}

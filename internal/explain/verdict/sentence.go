@@ -36,6 +36,10 @@ func activity(cause *report.VerdictCause) string {
 		return "waiting for the client"
 	case cause.Cause == report.CauseNetwork && cause.Kind == "outbound":
 		return "waiting for a peer on the network"
+	case cause.Cause == report.CauseCPUWait && len(cause.Processes) > 0:
+		return "with its thread waiting for a CPU" + whoRan(cause.Processes)
+	case cause.Cause == report.CauseSchedPoll && cause.Kind == report.Arrived:
+		return "with its bytes arrived and not yet read"
 	case cause.Cause == report.CauseSyscall && cause.Kind == report.InC:
 		return "in C code"
 	case cause.Cause == report.CauseSleep && cause.Kind == Deadline:
@@ -53,6 +57,24 @@ func activity(cause *report.VerdictCause) string {
 	return "on " + termtext.Head(cause.Cause, 20)
 }
 
+// whoRan returns a phrase for the processes that had the CPU for which a thread waited.
+func whoRan(list []report.ProcessShare) string {
+	if list[0].Share >= threshold.NearlyAllShare {
+		return " while " + termtext.Head(list[0].Process, 60) + " ran"
+	}
+	text := ""
+	for i, p := range list {
+		if i == 2 || i > 0 && p.Share < threshold.NoticeableShare {
+			break
+		}
+		if i > 0 {
+			text += " and"
+		}
+		text += " " + words.Percent(p.Share) + " while " + termtext.Head(p.Process, 60)
+	}
+	return "," + text + " ran"
+}
+
 // causeWords are the phrase for each cause and the preposition before its site.
 var causeWords = map[report.CauseName]struct{ text, preposition string }{
 	report.CauseCPU:       {"computing", " in "},
@@ -68,6 +90,8 @@ var causeWords = map[report.CauseName]struct{ text, preposition string }{
 	report.CauseSyscall:   {"in the kernel", ", called from "},
 	report.CauseLock:      {"waiting for a lock", " in "},
 	report.CauseChan:      {"waiting on a channel", " in "},
+	report.CauseCPUWait:   {"with its thread waiting for a CPU", ", in "},
+	report.CauseDisk:      {"waiting for the disk in a page fault", " in "},
 	report.CauseQueue:     {"queueing", " at "},
 	report.CauseUnknown:   {"in ways the trace does not show", ", at "},
 	report.CauseOther:     {"on many small causes", ", at "},

@@ -149,10 +149,14 @@ func addSites(cause *report.VerdictCause, parts []rowPart) {
 				cause.Kind = ""
 			}
 		}
-		k := slices.IndexFunc(sums, func(p siteSum) bool { return p.site.Kind == row.Kind && p.site.Site.Equal(row.Site) })
+		kind := row.Kind
+		if cause.Cause == report.CauseCPUWait {
+			kind = "" // Processes has it
+		}
+		k := slices.IndexFunc(sums, func(p siteSum) bool { return p.site.Kind == kind && p.site.Site.Equal(row.Site) })
 		if k < 0 {
 			k = len(sums)
-			sums = append(sums, siteSum{site: report.VerdictSite{Site: row.Site, Kind: row.Kind, Via: []report.Via{}}})
+			sums = append(sums, siteSum{site: report.VerdictSite{Site: row.Site, Kind: kind, Via: []report.Via{}}})
 		}
 		p := &sums[k]
 		p.site.TotalNS += part.ns
@@ -161,6 +165,10 @@ func addSites(cause *report.VerdictCause, parts []rowPart) {
 			p.inferredNS += part.ns
 		}
 		p.addRoutes(part.routes)
+		cause.Observed = row.Observed && (i == 0 || cause.Observed)
+		if cause.Cause == report.CauseCPUWait {
+			addProcess(cause, row.Kind, part.ns)
+		}
 		for _, s := range row.RanMeanwhile {
 			if s.Site != nil && cause.TotalNS > 0 {
 				concurrentSite[s.Site.Key()] = s.Site
@@ -181,10 +189,25 @@ func addSites(cause *report.VerdictCause, parts []rowPart) {
 			cause.RanMeanwhile = append(cause.RanMeanwhile, report.Share{Site: concurrentSite[site], Share: min(share, 1)})
 		}
 	}
+	slices.SortStableFunc(cause.Processes, func(a, b report.ProcessShare) int { return cmp.Compare(b.Share, a.Share) })
+	cause.Processes = cause.Processes[:min(len(cause.Processes), maxSites)]
 	slices.SortFunc(cause.RanMeanwhile, func(a, b report.Share) int {
 		return cmp.Or(cmp.Compare(b.Share, a.Share), a.Site.Compare(b.Site))
 	})
 	cause.RanMeanwhile = cause.RanMeanwhile[:min(len(cause.RanMeanwhile), maxSites)]
+}
+
+// addProcess adds to a wait for a CPU what had that CPU; "" is an idle CPU that took time to wake up.
+func addProcess(cause *report.VerdictCause, name string, ns int64) {
+	if name == "" || cause.TotalNS <= 0 {
+		return
+	}
+	i := slices.IndexFunc(cause.Processes, func(p report.ProcessShare) bool { return p.Process == name })
+	if i < 0 {
+		i = len(cause.Processes)
+		cause.Processes = append(cause.Processes, report.ProcessShare{Process: name})
+	}
+	cause.Processes[i].Share = min(1, cause.Processes[i].Share+float64(ns)/float64(cause.TotalNS))
 }
 
 // addRoutes adds routes to the sum; routes with the same chain of waits are one.

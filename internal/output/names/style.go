@@ -10,13 +10,13 @@ func CauseStyle(c report.CauseName) termtext.Style {
 	switch c {
 	case report.CauseCPU:
 		return termtext.Green
-	case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseGCAssist, report.CauseGCWait:
+	case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseCPUWait, report.CauseGCAssist, report.CauseGCWait:
 		return termtext.Yellow
 	case report.CauseSleep:
 		return termtext.Blue
 	case report.CauseNetwork:
 		return termtext.Magenta
-	case report.CauseSyscall:
+	case report.CauseSyscall, report.CauseDisk:
 		return termtext.Cyan
 	case report.CauseThrottle, report.CauseSTW, report.CauseLock, report.CauseChan, report.CauseQueue:
 		return termtext.Red

@@ -1,7 +1,7 @@
 // The drawing of lanes on the canvas. States differ by height and position as well as by colour: running is a full bar, a system
 // call a lower one, ready to run an outlined one, waiting a thin line in the colour of the wait's cause.
 
-const variables = ['bg', 'card', 'ink', 'dim', 'line', 'grid', 'stripe', 'run', 'hatch', 'accent', 'link', 'cpu', 'syscall', 'network', 'sleep', 'lock', 'chan', 'queue', 'gc-assist', 'gc-wait', 'stw', 'sched', 'sched-wake', 'sched-poll', 'throttle', 'unknown', 'other'];
+const variables = ['bg', 'card', 'ink', 'dim', 'line', 'grid', 'stripe', 'run', 'hatch', 'accent', 'link', 'cpu', 'syscall', 'network', 'sleep', 'lock', 'chan', 'queue', 'gc-assist', 'gc-wait', 'stw', 'sched', 'sched-wake', 'sched-poll', 'cpu-wait', 'disk', 'throttle', 'unknown', 'other'];
 const causesDrawn = variables.slice(variables.indexOf('cpu'));
 
 // colors returns the style sheet's colours in the current theme, because a canvas cannot use its variables.

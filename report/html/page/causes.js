@@ -19,6 +19,8 @@ export const causes = {
   'sched':      { words: 'ready to run, waiting for a CPU', at: ', at ', short: 'scheduling' },
   'sched-wake': { words: 'ready to run although a P was idle', at: ', at ', short: 'thread wake-up' },
   'sched-poll': { words: 'with data perhaps ready that no P polled for', at: ', at ', short: 'late poll' },
+  'cpu-wait':   { words: 'with its thread waiting for a CPU', at: ', in ', short: 'wait for a CPU' },
+  'disk':       { words: 'waiting for the disk in a page fault', at: ' in ', short: 'page fault' },
   'throttle':   { words: 'throttled by the CPU quota', at: ', at ', short: 'throttled' },
   'unknown':    { words: 'in ways the trace does not show', at: ', at ', short: 'unknown' },
   'other':      { words: 'on many small causes', at: ', at ', short: 'other' },

@@ -77,7 +77,7 @@ function patterns() {
 
 // patternMarks are the patterns that causes have in addition to their colours, as in the style sheet.
 const patternMarks = { up: [5, 'M-1,1l2,-2M0,5l5,-5M4,6l2,-2'], down: [5, 'M-1,4l2,2M0,0l5,5M4,-1l2,2'], lines: [4, 'M0,1h4'], dots: [5, 'M1.5,2h1.4'], bars: [5, 'M1,0v5'] };
-const patterned = { syscall: 'up', network: 'up', 'gc-wait': 'up', lock: 'dots', unknown: 'dots', chan: 'dots', queue: 'bars', sleep: 'lines', 'gc-assist': 'lines', other: 'lines', throttle: 'down', 'sched-wake': 'down', stw: 'down' };
+const patterned = { syscall: 'up', network: 'up', 'gc-wait': 'up', lock: 'dots', unknown: 'dots', chan: 'dots', queue: 'bars', 'cpu-wait': 'bars', disk: 'bars', sleep: 'lines', 'gc-assist': 'lines', other: 'lines', throttle: 'down', 'sched-wake': 'down', stw: 'down' };
 
 function causePatterns() {
   return Object.entries(patterned).map(([cause, m]) => s('pattern', { id: 'pt-' + cause, width: patternMarks[m][0], height: patternMarks[m][0], patternUnits: 'userSpaceOnUse' },

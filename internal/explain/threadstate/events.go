@@ -1,0 +1,207 @@
+package threadstate
+
+import (
+	"github.com/whylate/whylate/internal/capture/kernelevents"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// maxPollDelayNS is how long after an arrival the wake of a thread on the same CPU is due to it: both are in one
+// interrupt.
+const maxPollDelayNS = 50e3
+
+// addEvent updates threads, CPUs and sockets.
+func (t *Tracker) addEvent(syms *tracefmt.Symbols, e *kernelevents.Event) {
+	switch e.Kind {
+	case kernelevents.Switch:
+		if th := t.threads[e.Thread]; th != nil {
+			t.leaveCPU(syms, th, e)
+		}
+		if th := t.threads[int32(e.A)]; th != nil {
+			th.enter(change{time: e.Time, cpu: e.CPU, kind: OnCPU})
+		}
+		t.occupy(syms, e.CPU, e.Time, int32(e.A))
+	case kernelevents.Wakeup:
+		th := t.threads[e.Thread]
+		if th == nil {
+			return
+		}
+		if last := t.lastCPU[e.CPU]; e.D&kernelevents.WakeupBySoftirq != 0 && last.socket != 0 && e.Time-last.time <= maxPollDelayNS {
+			arrivals := t.sockets[last.socket].arrivals
+			arrivals[len(arrivals)-1].poller = th.tid
+		}
+		if th.current == OnCPU || th.current == Waiting || th.current == Throttled {
+			return // it had not slept yet
+		}
+		th.ready(change{time: e.Time - e.WakeupDelay(), cpu: int32(e.B), kind: Waiting})
+		t.occupy(syms, int32(e.B), e.Time-e.WakeupDelay(), int32(e.C))
+	case kernelevents.Migrate:
+		if th := t.threads[e.Thread]; th != nil && (th.current == Waiting || th.current == Throttled) {
+			th.enter(change{time: e.Time, cpu: int32(e.B), kind: th.current})
+			t.occupy(syms, int32(e.B), e.Time, int32(e.C))
+		}
+	case kernelevents.Throttled:
+		if th := t.threads[e.Thread]; th != nil {
+			th.throttle(e.Time, e.A)
+		}
+	case kernelevents.Refill:
+		if t.tables.IsThrottleExact {
+			return
+		}
+		for _, th := range t.threads {
+			if th.current == Throttled {
+				last := th.changes[len(th.changes)-1]
+				last.time, last.kind = e.Time, Waiting
+				th.enter(last)
+			}
+		}
+	case kernelevents.Arrival:
+		s := t.socket(uint64(e.A))
+		s.arrivals = append(s.arrivals, arrival{time: e.Time, position: uint32(e.C)})
+		t.lastCPU[e.CPU] = lastArrival{uint64(e.A), e.Time}
+	case kernelevents.Read:
+		if th := t.threads[e.Thread]; th != nil && e.B > 0 {
+			th.reads = append(th.reads, read{time: e.Time, socket: uint64(e.A), length: e.B, end: uint32(e.D)})
+		}
+	case kernelevents.Retransmit:
+		t.sums.addRetransmission(e.Time, uint64(e.A))
+	case kernelevents.Softirq:
+		t.sums.softirqNS += e.B
+	case kernelevents.Lost:
+		t.sums.lost += e.A
+		t.forget(e.B + t.tables.ClockOffsetNS)
+	}
+}
+
+func (t *Tracker) socket(id uint64) *socket {
+	s := t.sockets[id]
+	if s == nil {
+		s = new(socket)
+		t.sockets[id] = s
+	}
+	return s
+}
+
+// leaveCPU gives a thread the state in which a switch leaves it.
+func (t *Tracker) leaveCPU(syms *tracefmt.Symbols, th *thread, e *kernelevents.Event) {
+	if th.current == Unknown && len(th.changes) == 0 {
+		th.enter(change{time: t.Start(), cpu: e.CPU, kind: OnCPU}) // it had the CPU when the events began
+	}
+	t.sums.softirqNS += e.D
+	state := kernelevents.State(e.B)
+	next := change{time: e.Time, cpu: e.CPU}
+	switch {
+	case state&kernelevents.FrozenByGroup != 0:
+		next.kind = Stopped
+	case state.Class() == kernelevents.Runnable:
+		next.kind = Waiting
+		if state&kernelevents.QuotaUsedUp != 0 {
+			next.kind = Throttled
+		}
+		th.ready(next)
+		return
+	case state&kernelevents.InIOWait != 0:
+		next.kind = Disk
+	case state.Class() == kernelevents.DiskWait, state.Class() == kernelevents.Sleeping:
+		next.kind = Asleep
+	case state.Class() == kernelevents.Stopped:
+		next.kind = Stopped
+	default:
+		next.kind = Unknown
+	}
+	if next.kind == Disk || next.kind == Asleep {
+		next.name, next.isFault = t.names.internSleep(syms, state, int32(e.C))
+	}
+	th.enter(next)
+}
+
+// enter begins a state.
+func (th *thread) enter(c change) {
+	if n := len(th.changes); n > 0 {
+		c.time = max(c.time, th.changes[n-1].time)
+	}
+	th.current = c.kind
+	th.changes = append(th.changes, c)
+}
+
+// ready begins the time in a run queue.
+func (th *thread) ready(c change) {
+	th.readyIndex = len(th.changes)
+	th.enter(c)
+}
+
+// throttle marks the first ns of the wait that ends at t as held back by a quota, and the rest as a wait for a CPU.
+func (th *thread) throttle(t, ns int64) {
+	first, end := th.readyIndex, len(th.changes)
+	if end > first && th.changes[end-1].kind == OnCPU && th.changes[end-1].time == t {
+		end--
+	}
+	if first < 0 || first >= end || ns <= 0 {
+		return
+	}
+	throttleEnd := min(th.changes[first].time+ns, t)
+	for i := first; i < end; i++ {
+		c := &th.changes[i]
+		next := t
+		if i+1 < end {
+			next = th.changes[i+1].time
+		}
+		if c.time >= throttleEnd {
+			c.kind = Waiting
+			continue
+		}
+		c.kind = Throttled
+		if next > throttleEnd {
+			rest := *c
+			rest.time, rest.kind = throttleEnd, Waiting
+			th.changes = append(th.changes, change{})
+			copy(th.changes[i+2:], th.changes[i+1:])
+			th.changes[i+1] = rest
+			end++
+			i++
+		}
+	}
+}
+
+// occupy notes which thread has a CPU.
+func (t *Tracker) occupy(syms *tracefmt.Symbols, number int32, time int64, tid int32) {
+	c := t.cpus[number]
+	if c == nil {
+		c = new(cpu)
+		t.cpus[number] = c
+	}
+	if n := len(c.occupants); n > 0 {
+		last := &c.occupants[n-1]
+		if last.tid == tid {
+			return
+		}
+		time = max(time, last.time)
+	}
+	t.names.intern(syms, tid)
+	c.occupants = append(c.occupants, occupant{time, tid})
+}
+
+// forget makes all states from a time on unknown, because events after it are missing. The next event of each thread
+// gives it a state.
+func (t *Tracker) forget(from int64) {
+	for _, th := range t.threads {
+		for len(th.changes) > 0 && th.changes[len(th.changes)-1].time > from {
+			th.changes = th.changes[:len(th.changes)-1]
+		}
+		th.enter(change{time: from, kind: Unknown})
+		th.readyIndex = len(th.changes)
+	}
+	for _, c := range t.cpus {
+		if n := len(c.occupants); n > 0 {
+			c.occupants = append(c.occupants, occupant{max(from, c.occupants[n-1].time), -1})
+		}
+	}
+}
+
+// endLists ends all states at the end of the events.
+func (t *Tracker) endLists() {
+	for _, th := range t.threads {
+		if n := len(th.changes); n > 0 && th.changes[n-1].time < t.End() {
+			th.enter(change{time: t.End(), kind: Unknown})
+		}
+	}
+}

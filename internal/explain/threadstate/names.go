@@ -1,0 +1,142 @@
+package threadstate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/capture/kernelevents"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// names has names of threads, and of calls in which threads sleep.
+type names struct {
+	tables  *kernelevents.Tables
+	threads map[int32]*kernelevents.Thread // by number on the host
+	pids    map[string]map[int32]bool      // by name of a process, the processes with that name
+	cgroups map[uint64]*kernelevents.Cgroup
+	ownName string // of the process's container
+	texts   map[int32]tracefmt.StringID
+	sleeps  map[sleepKey]tracefmt.StringID
+}
+
+type sleepKey struct {
+	call, stack int32
+}
+
+func (n *names) init(tables *kernelevents.Tables) {
+	*n = names{
+		tables: tables, threads: map[int32]*kernelevents.Thread{}, pids: map[string]map[int32]bool{}, cgroups: map[uint64]*kernelevents.Cgroup{},
+		texts: map[int32]tracefmt.StringID{0: 0, -1: 0}, sleeps: map[sleepKey]tracefmt.StringID{},
+	}
+	for i := range tables.Cgroups {
+		n.cgroups[tables.Cgroups[i].ID] = &tables.Cgroups[i]
+	}
+	for i := range tables.Threads {
+		th := &tables.Threads[i]
+		n.threads[th.TID] = th
+		name := processName(th)
+		if n.pids[name] == nil {
+			n.pids[name] = map[int32]bool{}
+		}
+		n.pids[name][th.PID] = true
+		if c := n.cgroups[th.Cgroup]; th.Own && c != nil {
+			n.ownName = cmp.Or(n.ownName, c.Container)
+		}
+	}
+}
+
+// processName returns the name of a thread's process. Workers of the kernel have one name each: that before the slash.
+func processName(th *kernelevents.Thread) string {
+	name := cmp.Or(th.Process, th.Comm)
+	if kind, _, ok := strings.Cut(name, "/"); ok && kind != "" {
+		return kind
+	}
+	return name
+}
+
+// intern makes the name of a thread known.
+func (n *names) intern(syms *tracefmt.Symbols, tid int32) {
+	if _, ok := n.texts[tid]; !ok {
+		n.texts[tid] = syms.Intern(n.processText(tid))
+	}
+}
+
+// processText names the process of a thread. Of several processes with one name it gives their number, because the
+// processes of a build, for example, are one load.
+func (n *names) processText(tid int32) string {
+	th := n.threads[tid]
+	if th == nil {
+		return fmt.Sprintf("thread %d", tid)
+	}
+	if th.Own {
+		return report.OwnThreads
+	}
+	name := processName(th)
+	text := name
+	if count := len(n.pids[name]); count > 1 {
+		text = fmt.Sprintf("%s (%d processes)", name, count)
+	} else if th.PID > 0 {
+		text = fmt.Sprintf("%s (pid %d)", name, th.PID)
+	}
+	if c := n.cgroups[th.Cgroup]; c != nil && c.Container != "" && c.Container != n.ownName {
+		text = strings.TrimSuffix(text, ")")
+		if text == name {
+			return fmt.Sprintf("%s (container %s)", text, c.Container)
+		}
+		return fmt.Sprintf("%s, container %s)", text, c.Container)
+	}
+	return text
+}
+
+// internSleep names what a thread sleeps in: its system call, otherwise the kernel's function that sleeps for a fault.
+func (n *names) internSleep(syms *tracefmt.Symbols, state kernelevents.State, stack int32) (name tracefmt.StringID, isFault bool) {
+	call, inCall := state.Call()
+	if !inCall {
+		call = -1
+	}
+	key := sleepKey{call, stack}
+	frames := n.frames(stack)
+	isFault = !inCall && (len(frames) == 0 || slices.ContainsFunc(frames, isFaultFunction))
+	if id, ok := n.sleeps[key]; ok {
+		return id, isFault
+	}
+	text := n.tables.Calls[call]
+	if !inCall || text == "" {
+		text = sleepFunction(frames)
+	}
+	id := tracefmt.StringID(0)
+	if text != "" {
+		id = syms.Intern(text)
+	}
+	n.sleeps[key] = id
+	return id, isFault
+}
+
+func (n *names) frames(stack int32) []string {
+	if stack < 1 || int(stack) > len(n.tables.Stacks) {
+		return nil
+	}
+	return n.tables.Stacks[stack-1].Frames
+}
+
+// isFaultFunction reports whether a kernel's function handles page faults: filemap_fault, do_swap_page, handle_mm_fault.
+func isFaultFunction(fn string) bool {
+	return strings.Contains(fn, "fault") || strings.HasPrefix(fn, "do_swap_page")
+}
+
+// sleepFunction returns the kernel's function that best says why a thread sleeps: the innermost one that handles a fault,
+// otherwise the innermost one outside the scheduler.
+func sleepFunction(frames []string) string {
+	if i := slices.IndexFunc(frames, isFaultFunction); i >= 0 {
+		return frames[i]
+	}
+	for _, fn := range frames {
+		if !strings.Contains(fn, "schedule") {
+			return fn
+		}
+	}
+	return ""
+}

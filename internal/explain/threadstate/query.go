@@ -1,0 +1,226 @@
+package threadstate
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"github.com/whylate/whylate/internal/explain/freeze"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// EachInterval calls f for the known states of the threads that a goroutine was bound to in [from, to), in order of
+// time. A wait for a CPU is divided by what had that CPU, and its parts follow one another in the order in which each
+// first had it.
+func (t *Tracker) EachInterval(g uint64, from, to int64, f func(Interval)) {
+	t.eachBinding(g, from, to, func(b *timeline.Binding) {
+		if th := t.byM[b.M]; th != nil {
+			t.eachOfThread(th, max(from, b.From), min(to, b.To), f)
+		}
+	})
+}
+
+// EachWake calls f for the time in [from, to) in which a goroutine that begins to run at to was ready while a thread that
+// had no goroutine waited for a CPU: the runtime woke such threads to run ready goroutines. If no P was idle, only the thread
+// that runs the goroutine counts.
+func (t *Tracker) EachWake(g uint64, from, to int64, wasPIdle bool, f func(Interval)) {
+	if !wasPIdle || to-from < threshold.ThreadWakeNS {
+		t.eachBinding(g, to, to+1, func(b *timeline.Binding) {
+			if th := t.byM[b.M]; th != nil && b.From == to {
+				t.eachWithoutGoroutine(b.M, th, from, to, f)
+			}
+		})
+		return
+	}
+	var all []Interval
+	for m, th := range t.byM {
+		if t.wasBound[m] {
+			t.eachWithoutGoroutine(m, th, from, to, func(x Interval) { all = append(all, x) })
+		}
+	}
+	slices.SortFunc(all, func(a, b Interval) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End), cmp.Compare(b.Kind, a.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	for _, x := range all {
+		if x.Start = max(x.Start, from); x.Start < x.End {
+			f(x)
+			from = x.End
+		}
+	}
+}
+
+// eachWithoutGoroutine calls f for the waits for a CPU, in [from, to), of a thread while it has no goroutine.
+func (t *Tracker) eachWithoutGoroutine(m uint64, th *thread, from, to int64, f func(Interval)) {
+	waits := func(from, to int64) {
+		t.eachOfThread(th, from, to, func(x Interval) {
+			if x.Kind == Waiting || x.Kind == Throttled || x.Kind == Stopped {
+				f(x)
+			}
+		})
+	}
+	for k := range t.gens {
+		if x := &t.gens[k]; x.base < to && (k+1 == len(t.gens) || t.gens[k+1].base > from) {
+			list := x.byThread[m]
+			i, _ := slices.BinarySearchFunc(list, from, func(x freeze.Interval, from int64) int { return cmp.Compare(x.End, from) })
+			for ; i < len(list) && list[i].Start < to; i++ {
+				waits(from, list[i].Start)
+				from = max(from, list[i].End)
+			}
+		}
+	}
+	waits(from, to)
+}
+
+// AddArrival notes the arrival with which a request of a goroutine begins. They must be added in order of time.
+func (t *Tracker) AddArrival(g uint64, a Arrival) { t.arrivals[g] = append(t.arrivals[g], a) }
+
+// SocketOf returns the socket of the last arrival for a goroutine, 0 if there was none.
+func (t *Tracker) SocketOf(g uint64) uint64 {
+	list := t.arrivals[g]
+	if len(list) == 0 {
+		return 0
+	}
+	return list[len(list)-1].Socket
+}
+
+// ArrivalBefore returns the last arrival for a goroutine at or before a time.
+func (t *Tracker) ArrivalBefore(g uint64, time int64) (a Arrival, ok bool) {
+	list := t.arrivals[g]
+	i := sort.Search(len(list), func(i int) bool { return list[i].Time > time })
+	if i == 0 {
+		return a, false
+	}
+	return list[i-1], true
+}
+
+// EachPollerWait calls f for the waits for a CPU, in [from, to), of the thread that an arrival woke.
+func (t *Tracker) EachPollerWait(a *Arrival, from, to int64, f func(Interval)) {
+	if th := t.threads[a.poller]; th != nil {
+		t.eachOfThread(th, from, to, func(x Interval) {
+			if x.Kind == Waiting || x.Kind == Throttled || x.Kind == Stopped {
+				f(x)
+			}
+		})
+	}
+}
+
+// eachBinding calls f for the bindings of a goroutine that overlap [from, to).
+func (t *Tracker) eachBinding(g uint64, from, to int64, f func(*timeline.Binding)) {
+	for k := range t.gens {
+		x := &t.gens[k]
+		if x.base >= to || k+1 < len(t.gens) && t.gens[k+1].end < from {
+			continue
+		}
+		i, _ := slices.BinarySearchFunc(x.bindings, from, func(b timeline.Binding, from int64) int {
+			return cmp.Or(cmp.Compare(b.G, g), cmp.Compare(b.To, from+1))
+		})
+		for ; i < len(x.bindings) && x.bindings[i].G == g && x.bindings[i].From < to; i++ {
+			f(&x.bindings[i])
+		}
+	}
+}
+
+// eachOfThread calls f for the known states of a thread in [from, to).
+func (t *Tracker) eachOfThread(th *thread, from, to int64, f func(Interval)) {
+	if from >= to || len(th.changes) == 0 {
+		return
+	}
+	for i := indexBefore(th.changes, from, func(c *change) int64 { return c.time }); i < len(th.changes) && th.changes[i].time < to; i++ {
+		c := &th.changes[i]
+		x := Interval{Start: max(from, c.time), End: to, Kind: c.kind, Name: c.name, IsFault: c.isFault}
+		if i+1 < len(th.changes) {
+			x.End = min(to, th.changes[i+1].time)
+		}
+		switch {
+		case x.End <= x.Start || c.kind == Unknown:
+		case c.kind == Waiting:
+			t.divideWait(c.cpu, x, f)
+		default:
+			f(x)
+		}
+	}
+}
+
+// A namedTime is a part of a wait.
+type namedTime struct {
+	name tracefmt.StringID
+	ns   int64
+}
+
+// divideWait calls f for the parts of a wait for a CPU, by what had it.
+func (t *Tracker) divideWait(number int32, wait Interval, f func(Interval)) {
+	var buf [8]namedTime
+	parts := buf[:0]
+	add := func(name tracefmt.StringID, ns int64) {
+		if ns <= 0 {
+			return
+		}
+		i := slices.IndexFunc(parts, func(p namedTime) bool { return p.name == name })
+		if i < 0 {
+			i = len(parts)
+			parts = append(parts, namedTime{name: name})
+		}
+		parts[i].ns += ns
+	}
+	if c := t.cpus[number]; c != nil && len(c.occupants) > 0 {
+		start := wait.Start
+		first := sort.Search(len(c.occupants), func(i int) bool { return c.occupants[i].time > wait.Start })
+		if first == 0 {
+			add(0, min(wait.End, c.occupants[0].time)-start)
+			start = min(wait.End, max(start, c.occupants[0].time))
+		}
+		for i := max(first-1, 0); i < len(c.occupants) && c.occupants[i].time < wait.End; i++ {
+			end := wait.End
+			if i+1 < len(c.occupants) {
+				end = min(end, c.occupants[i+1].time)
+			}
+			add(t.names.texts[c.occupants[i].tid], end-max(start, c.occupants[i].time))
+		}
+	} else {
+		add(0, wait.End-wait.Start)
+	}
+	start := wait.Start
+	for _, p := range parts {
+		part := wait
+		part.Start, part.End, part.Name = start, start+p.ns, p.name
+		start = part.End
+		f(part)
+	}
+}
+
+// ArrivalOf returns when the first of the bytes arrived that a goroutine first read in [from, to). ok is false if that is
+// unknown.
+func (t *Tracker) ArrivalOf(g uint64, from, to int64) (a Arrival, ok bool) {
+	var first *read
+	t.eachBinding(g, from, to, func(b *timeline.Binding) {
+		th := t.byM[b.M]
+		if first != nil || th == nil {
+			return
+		}
+		begin, end := max(from, b.From), min(to, b.To)
+		i := sort.Search(len(th.reads), func(i int) bool { return th.reads[i].time >= begin })
+		if i < len(th.reads) && th.reads[i].time < end {
+			first = &th.reads[i]
+		}
+	})
+	if first == nil {
+		return a, false
+	}
+	s := t.sockets[first.socket]
+	if s == nil {
+		return a, false
+	}
+	start := first.end - uint32(first.length) // position of the first byte that was read
+	i := sort.Search(len(s.arrivals), func(i int) bool { return s.arrivals[i].time > first.time }) - 1
+	found := -1
+	for ; i >= 0 && s.arrivals[i].position != 0 && first.end != 0 && int32(s.arrivals[i].position-start) > 0; i-- {
+		found = i
+	}
+	if found < 0 {
+		return a, false
+	}
+	x := &s.arrivals[found]
+	return Arrival{Time: x.time, Socket: first.socket, WokenAt: from, poller: x.poller}, true
+}

@@ -1,0 +1,253 @@
+package threadstate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/whylate/whylate/internal/capture/kernelevents"
+	"github.com/whylate/whylate/internal/explain/freeze"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// lookaheadNS is how much later than a generation events are read: the event that ends a wait shows whether a quota
+// caused it, and a period lasts a second at most.
+const lookaheadNS = 1100e6
+
+// maxClockErrorNS is how much a trace's snapshot of CLOCK_MONOTONIC may differ from its own clock if that is the same clock.
+const maxClockErrorNS = 1e6
+
+// A Tracker follows the threads of a process. Between two calls of Add several goroutines may read it.
+type Tracker struct {
+	reader   *kernelevents.Reader
+	tables   *kernelevents.Tables
+	err      error // why reading the events ended early
+	readTo   int64 // all events before this time were read
+	buf      []kernelevents.Event
+	threads  map[int32]*thread  // own ones, by number on the host
+	byM      map[uint64]*thread // by number in the process's own namespace
+	cpus     map[int32]*cpu
+	sockets  map[uint64]*socket
+	names    names
+	gens     []generation
+	sums     sums
+	lastCPU  map[int32]lastArrival // by CPU
+	wasBound map[uint64]bool       // the threads of the trace that have run a goroutine: not the runtime's monitor
+	// arrivals has those with which requests begin, by goroutine.
+	arrivals map[uint64][]Arrival
+	// ArrivedName is the symbol of report.Arrived.
+	ArrivedName tracefmt.StringID
+}
+
+// A generation has the bindings of goroutines to threads, sorted by goroutine and time, and the same for each thread.
+type generation struct {
+	base, end int64
+	bindings  []timeline.Binding
+	byThread  map[uint64][]freeze.Interval
+}
+
+// A change is the beginning of a state.
+type change struct {
+	time int64
+	cpu  int32 // that it has or waits for
+	kind Kind
+	// name and isFault are those of an Interval, for Disk and Asleep.
+	name    tracefmt.StringID
+	isFault bool
+}
+
+type thread struct {
+	tid     int32
+	changes []change
+	// current is its state, since the last element of changes.
+	current Kind
+	// readyIndex is the index of the change by which it entered a run queue, for Waiting and Throttled.
+	readyIndex int
+	reads      []read
+}
+
+// A cpu has the threads that had it, as far as events show.
+type cpu struct{ occupants []occupant }
+
+type occupant struct {
+	time int64
+	tid  int32 // 0: idle, -1: unknown
+}
+
+// A socket has the arrivals and reads of a connection.
+type socket struct {
+	arrivals []arrival
+}
+
+type arrival struct {
+	time     int64
+	position uint32 // in the stream, after the bytes; 0: unknown
+	poller   int32
+}
+
+type lastArrival struct {
+	socket uint64
+	time   int64
+}
+
+// A read is a read of a socket by a thread.
+type read struct {
+	time   int64
+	socket uint64
+	length int64
+	end    uint32
+}
+
+// New returns a Tracker for a file of the kernel's events.
+func New(data []byte) (*Tracker, error) {
+	r, err := kernelevents.NewReader(data)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kernel's events: %w", err)
+	}
+	if !r.HasTables {
+		return nil, errors.New("reading the kernel's events: their tables are missing, because the recorder ended early")
+	}
+	t := &Tracker{
+		reader: r, tables: &r.Tables, readTo: math.MinInt64, threads: map[int32]*thread{}, byM: map[uint64]*thread{}, cpus: map[int32]*cpu{}, sockets: map[uint64]*socket{},
+		lastCPU: map[int32]lastArrival{}, arrivals: map[uint64][]Arrival{}, wasBound: map[uint64]bool{},
+	}
+	for i := range t.tables.Threads {
+		if x := &t.tables.Threads[i]; x.Own {
+			th := &thread{tid: x.TID}
+			t.threads[x.TID] = th
+			t.byM[uint64(cmp.Or(x.NSTID, x.TID))] = th
+		}
+	}
+	t.names.init(t.tables)
+	t.sums.init()
+	return t, nil
+}
+
+// Add adds the next generation, and the events up to its end. It interns names in syms.
+func (t *Tracker) Add(syms *tracefmt.Symbols, g *timeline.Gen) {
+	if t.err != nil {
+		return
+	}
+	t.ArrivedName = syms.Intern(report.Arrived)
+	if g.First && g.Snapshot != nil {
+		if d := g.SnapshotTime - int64(g.Snapshot.Mono); d > maxClockErrorNS || d < -maxClockErrorNS {
+			t.tables.ClockOffsetNS += d // the trace has another clock
+		}
+	}
+	if g.First && (t.Start() >= g.End || t.End() <= g.Base) {
+		t.err = errors.New("the kernel's events are not used: they have another time than the trace")
+		return
+	}
+	for t.readTo < g.End+lookaheadNS && t.err == nil {
+		t.readBlock(syms)
+	}
+	x := generation{base: g.Base, end: g.End, byThread: map[uint64][]freeze.Interval{}}
+	open := map[uint64]*timeline.Binding{} // by thread, its binding at the end of the generation before
+	if n := len(t.gens); n > 0 {
+		for i := range t.gens[n-1].bindings {
+			if b := &t.gens[n-1].bindings[i]; !b.Ended {
+				open[b.M] = b
+			}
+		}
+	}
+	g.EachBinding(func(b timeline.Binding) {
+		if before := open[b.M]; before != nil {
+			before.To = max(before.To, b.From)
+			x.byThread[b.M] = append(x.byThread[b.M], freeze.Interval{Start: g.Base, End: b.From})
+			delete(open, b.M)
+		}
+		x.bindings = append(x.bindings, b)
+		x.byThread[b.M] = append(x.byThread[b.M], freeze.Interval{Start: b.From, End: b.To})
+		t.wasBound[b.M] = true
+	})
+	t.sums.add(t, g)
+	slices.SortFunc(x.bindings, func(a, b timeline.Binding) int { return cmp.Or(cmp.Compare(a.G, b.G), cmp.Compare(a.From, b.From)) })
+	t.gens = append(t.gens, x)
+}
+
+// Start and End bound the time of the events.
+func (t *Tracker) Start() int64 { return t.tables.Start + t.tables.ClockOffsetNS }
+
+// End is the end of the time of the events.
+func (t *Tracker) End() int64 { return t.tables.End + t.tables.ClockOffsetNS }
+
+// Err returns why the events are not used, or not to their end.
+func (t *Tracker) Err() error {
+	if errors.Is(t.err, io.EOF) {
+		return nil
+	}
+	return t.err
+}
+
+// IsUsed reports whether the events have been of any use.
+func (t *Tracker) IsUsed() bool { return len(t.gens) > 0 }
+
+// Drop drops everything before a time.
+func (t *Tracker) Drop(before int64) {
+	i := 0
+	for i < len(t.gens)-1 && t.gens[i+1].base <= before {
+		i++
+	}
+	t.gens = slices.Delete(t.gens, 0, i)
+	for _, th := range t.threads {
+		if n := indexBefore(th.changes, before, func(c *change) int64 { return c.time }); n > 1000 && n > len(th.changes)/2 {
+			th.readyIndex -= n
+			th.changes = slices.Delete(th.changes, 0, n)
+		}
+		if n := indexBefore(th.reads, before, func(r *read) int64 { return r.time }); n > 1000 && n > len(th.reads)/2 {
+			th.reads = slices.Delete(th.reads, 0, n)
+		}
+	}
+	for _, c := range t.cpus {
+		if n := indexBefore(c.occupants, before, func(o *occupant) int64 { return o.time }); n > 1000 && n > len(c.occupants)/2 {
+			c.occupants = slices.Delete(c.occupants, 0, n)
+		}
+	}
+	for g, list := range t.arrivals {
+		if list[len(list)-1].WokenAt < before {
+			delete(t.arrivals, g)
+		}
+	}
+	for _, s := range t.sockets {
+		if n := indexBefore(s.arrivals, before, func(a *arrival) int64 { return a.time }); n > 100 && n > len(s.arrivals)/2 {
+			s.arrivals = slices.Delete(s.arrivals, 0, n)
+		}
+	}
+}
+
+// indexBefore returns the index of the last element whose time is not after t, 0 if there is none.
+func indexBefore[T any](list []T, t int64, timeOf func(*T) int64) int {
+	lo, hi := 0, len(list)
+	for lo < hi {
+		if m := (lo + hi) / 2; timeOf(&list[m]) <= t {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	return max(lo-1, 0)
+}
+
+// readBlock reads the next block of events.
+func (t *Tracker) readBlock(syms *tracefmt.Symbols) {
+	events, err := t.reader.Next(t.buf)
+	if t.buf = events; err != nil {
+		t.err, t.readTo = err, math.MaxInt64
+		if errors.Is(err, io.EOF) {
+			t.err = nil
+		}
+		t.endLists()
+		return
+	}
+	for i := range events {
+		e := &events[i]
+		e.Time += t.tables.ClockOffsetNS
+		t.addEvent(syms, e)
+		t.readTo = e.Time
+	}
+}
