@@ -77,12 +77,18 @@ type Input struct {
 	Sampled *Sampled `json:"sampled,omitempty"`
 	// LeftOut is work that was found but is not a group, the most frequent first.
 	LeftOut []LeftOut `json:"left_out,omitempty"`
+	// TraceFrom is [TraceFromUprobes] for a trace that was made from outside the process; empty for one of the runtime.
+	TraceFrom string `json:"trace_from,omitempty"`
 	// Reason is why the service's flight recorder kept the recording, if it did.
 	Reason string `json:"reason,omitempty"`
 	// Service identifies the process, with OpenTelemetry's names (k8s.pod.name), if the recording does.
 	Service  map[string]string `json:"service,omitempty"`
 	Warnings []Warning         `json:"warnings"`
 }
+
+// TraceFromUprobes is Input.TraceFrom of a trace that whylate record --pid made. It shows no Ps, no garbage collection, no marks and tasks,
+// so the report concludes nothing from their absence.
+const TraceFromUprobes = "uprobes"
 
 // A Sampled says how many requests' paths were followed. Counts and latencies are those of all requests, and the slowest
 // tenth of every group was followed. Of the rest, those followed represent similar ones of the group, by weights.

@@ -37,6 +37,7 @@ type connectFlags struct {
 	headerFile            string
 	user, password, token string // password and token are files
 	timeout               time.Duration
+	force                 bool
 }
 
 // defaultTimeout is the default of --timeout.
@@ -67,6 +68,12 @@ func (c *connectFlags) addExplainFlags(f *pflag.FlagSet) {
 	f.IntVar(&r.PID, "pid", 0, "take host samples of this process instead of the one that listens at the URL's port")
 	f.StringArrayVarP(&c.headers, "header", "H", nil, "send this `header`, 'Name: value'; may be repeated")
 	addInsecure(f, &r.TLS, "server")
+}
+
+// addProcessFlags adds the flags of verbs that record a process from outside. It must follow the others.
+func (c *connectFlags) addProcessFlags(f *pflag.FlagSet) {
+	f.Lookup("pid").Usage = "without a URL: record this process from outside, for 3s unless -d is given; with a URL: take host samples of it"
+	f.BoolVar(&c.force, "force", false, "with --pid and no URL: record even if that takes more than 5 % of the CPUs that the process may use")
 }
 
 // isRecordFlag reports whether a name or a shorthand is a flag of record that explain does not have.
@@ -145,6 +152,18 @@ func (c *connectFlags) options(cmd *cobra.Command) (func(target string) (record.
 		return o, nil
 	}, nil
 }
+
+// processOptions returns the options for recording the process that --pid names from outside.
+func (c *connectFlags) processOptions(cmd *cobra.Command) (record.Options, error) {
+	opt := c.recording
+	if opt.Duration <= 0 || opt.Duration > maxProcessDuration {
+		return opt, command.Usage(cmd, "--duration of a recording from outside must be positive and at most %v, not %v", maxProcessDuration, opt.Duration)
+	}
+	return opt, nil
+}
+
+// maxProcessDuration bounds a recording from outside, which costs the process CPU time while it runs.
+const maxProcessDuration = 30 * time.Second
 
 // optionsFor returns the options for the only target.
 func (c *connectFlags) optionsFor(cmd *cobra.Command, target string) (opt record.Options, err error) {

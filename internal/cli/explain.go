@@ -29,9 +29,14 @@ func newExplain(s *streams) *cobra.Command {
 		conn connectFlags
 	)
 	cmd := &cobra.Command{
-		Use:   "explain [flags] TRACE|URL|-",
+		Use:   "explain [flags] TRACE|URL|-|--pid N",
 		Short: "Say why requests were late",
-		Args:  cobra.MatchAll(command.AtLeast(1, "name a trace, a URL, or - for standard input"), command.Exactly(1, "name one trace, got {n}")),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && conn.recording.PID > 0 {
+				return nil
+			}
+			return cobra.MatchAll(command.AtLeast(1, "name a trace, a URL, - for standard input, or a process with --pid"), command.Exactly(1, "name one trace, got {n}"))(cmd, args)
+		},
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -41,6 +46,16 @@ func newExplain(s *streams) *cobra.Command {
 		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			if err := e.validate(cmd); err != nil {
 				return err
+			}
+			if len(args) == 0 {
+				opt, err := conn.processOptions(cmd)
+				if err != nil {
+					return err
+				}
+				if e.peer != "" {
+					return command.Usage(cmd, "--peer needs two recordings that were made at the same time: record the process with `whylate record --pid`")
+				}
+				return e.runProcess(cmd, s, opt, conn.force)
 			}
 			if err := e.readPeer(cmd, s, args[0]); err != nil {
 				return err
@@ -60,6 +75,7 @@ func newExplain(s *streams) *cobra.Command {
 	cmd.Flags().StringVarP(&e.output, "output", "o", "", "write to this `file` instead; a name that ends in .json asks for JSON, one in .html for a page")
 	e.addPage(cmd)
 	conn.addExplainFlags(cmd.Flags())
+	conn.addProcessFlags(cmd.Flags())
 	command.ShowFlags(cmd, "duration", "group", "request", "band", "slowest", "from", "to", "what-if", "slo", "ignore", "html", "full", "summary", "json", "output")
 	return cmd
 }
@@ -252,7 +268,10 @@ func (e *explainFlags) reportCommand(cmd *cobra.Command, arg string) string {
 	if isURL(arg) {
 		arg = record.RedactString(arg)
 	}
-	return strings.Join(append(command, words.ShellQuote(arg)), " ")
+	if !strings.HasPrefix(arg, "--pid ") {
+		arg = words.ShellQuote(arg)
+	}
+	return strings.Join(append(command, arg), " ")
 }
 
 // write writes the report as text or JSON to standard output, or to a file, which is replaced atomically.

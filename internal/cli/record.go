@@ -34,10 +34,22 @@ func newRecord(s *streams) *cobra.Command {
 		flight bool
 	)
 	cmd := &cobra.Command{
-		Use:   "record [flags] URL...",
+		Use:   "record [flags] URL...|--pid N",
 		Short: "Record a trace of a running service",
-		Args:  command.AtLeast(1, "name at least one URL"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if conn.recording.PID > 0 && !flight {
+				return nil
+			}
+			return command.AtLeast(1, "name at least one URL, or a process with --pid")(cmd, args)
+		},
 		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				opt, err := conn.processOptions(cmd)
+				if err != nil {
+					return err
+				}
+				return r.process(cmd, opt, conn.force)
+			}
 			var err error
 			if r.options, err = conn.options(cmd); err != nil {
 				return command.RecordError(err)
@@ -49,12 +61,13 @@ func newRecord(s *streams) *cobra.Command {
 		}),
 	}
 	conn.addFlags(cmd.Flags())
+	conn.addProcessFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&r.output, "output", "o", "", "write to this `file`: x.trace, x.whylate, or - for the bare trace on standard output")
 	cmd.Flags().BoolVar(&r.json, "json", false, "print what was recorded, and the reports of --explain, as JSON")
 	cmd.Flags().BoolVar(&r.explain, "explain", false, "also explain what was recorded")
 	cmd.Flags().BoolVar(&flight, "flight", false, "fetch the last seconds from the service's flight recorder, without waiting (URL, or URL"+record.FlightPath+")")
 	r.color.add(cmd)
-	command.ShowFlags(cmd, "duration", "output", "explain", "flight", "json", "pid", "no-host", "header", "user", "token-file", "cacert")
+	command.ShowFlags(cmd, "duration", "output", "explain", "flight", "json", "pid", "force", "no-host", "header", "user", "token-file", "cacert")
 	return cmd
 }
 
@@ -232,8 +245,11 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 		out = r.s.Err
 	}
 	for i, o := range outcomes {
-		end, _, _ := record.ParseEndpoint(jobs[i].Target)
-		list[i] = recording{URL: end.String(), Warnings: []bundle.Warning{}}
+		list[i] = recording{Warnings: []bundle.Warning{}}
+		if jobs[i].Target != "" {
+			end, _, _ := record.ParseEndpoint(jobs[i].Target)
+			list[i].URL = end.String()
+		}
 		if o.Err != nil {
 			e := &recordingError{Text: o.Err.Error()}
 			if re, ok := errors.AsType[*record.Error](o.Err); ok {

@@ -162,6 +162,9 @@ func (r *reading) measure(table *groupTable, found *moments.Sum, work *workSelec
 		rep.Moments = append(rep.Moments, found.Find(id, &rep.Groups[i], p.Stages[0].IDs, sp)...)
 	}
 	moments.AddEvents(rep.Moments, rep.Runtime.Series, stats.HerdWakeups, rep.Input.DurationNS)
+	if r.process.PsUnknown() {
+		rep.Input.TraceFrom = report.TraceFromUprobes
+	}
 	r.addWarnings(rep, work.shown, sp)
 	return rep
 }

@@ -26,6 +26,9 @@ func (r *reading) addWarnings(rep *report.Report, shown groups.Selection, sp *sp
 	for _, w := range r.pass.Reader.Warnings() {
 		warn(w.Code, w.Text)
 	}
+	if rep.Input.TraceFrom == report.TraceFromUprobes {
+		warn("uprobes", "this trace was made from outside the process (whylate record --pid): it does not show Ps, garbage collection, marks and tasks, nor goroutines that did nothing during it, so the report says nothing of them")
+	}
 	if r.damage != nil {
 		warn("truncated", fmt.Sprintf("%v; %s before it are reported", r.damage, plural(r.pass.Generations, "whole generation")))
 	}

@@ -65,9 +65,11 @@ type Meta struct {
 	Truncated bool `json:"truncated"`
 	// TraceVersion is the version in the trace's header, such as "go 1.26". Go is the exact version of
 	// the service, if known.
-	TraceVersion string    `json:"trace_version,omitempty"`
-	Go           string    `json:"go,omitempty"`
-	Warnings     []Warning `json:"warnings,omitempty"`
+	TraceVersion string `json:"trace_version,omitempty"`
+	Go           string `json:"go,omitempty"`
+	// TraceFrom is "uprobes" for a trace that was made from outside the process; empty for one of the runtime.
+	TraceFrom string    `json:"trace_from,omitempty"`
+	Warnings  []Warning `json:"warnings,omitempty"`
 	// Host describes the service's machine and process if the recorder took host samples.
 	Host *Host `json:"host,omitempty"`
 	// Service describes the service and its environment, as the recorder knew them, with OpenTelemetry's names.

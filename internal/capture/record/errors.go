@@ -41,6 +41,10 @@ const (
 	Cut          Kind = "cut"          // the trace ended early
 	Interrupted  Kind = "interrupted"  // the context was cancelled
 	Write        Kind = "write"        // the output could not be written
+	NoProcess    Kind = "no-process"   // no such process, or one that is no Go program that can be recorded from outside
+	Capability   Kind = "capability"   // the kernel's permissions do not allow to record a process from outside
+	Costly       Kind = "costly"       // recording from outside would take too much of the process's CPU time
+	Unsupported  Kind = "unsupported"  // the system cannot record a process from outside
 	Empty        Kind = "empty"        // the flight recorder has no data: it is off, or has just started
 )
 

@@ -20,6 +20,7 @@ type runtimeStats struct {
 	goroutines   int
 	snapshot     *tracefmt.ClockSnapshot
 	snapshotTime int64
+	psUnknown    bool
 	series       series
 }
 
@@ -27,6 +28,7 @@ func (s *runtimeStats) add(g *timeline.Gen) {
 	for _, p := range g.Procs {
 		s.procs = p.N
 	}
+	s.psUnknown = s.psUnknown || g.PsUnknown
 	for _, h := range g.Heap {
 		if h.Goal {
 			s.maxGoal = max(s.maxGoal, h.Bytes)
@@ -45,6 +47,9 @@ func (s *runtimeStats) add(g *timeline.Gen) {
 
 // Procs returns the last GOMAXPROCS of the trace, 0 if unknown.
 func (c *Collector) Procs() int { return c.runtime.procs }
+
+// PsUnknown reports that the trace was made from outside the process, and says nothing of Ps and garbage collection.
+func (c *Collector) PsUnknown() bool { return c.runtime.psUnknown }
 
 // Clock returns the first reading of the wall clock in the trace, and its time on the trace's clock. It returns nil
 // if there is none.

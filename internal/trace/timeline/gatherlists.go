@@ -64,6 +64,10 @@ func (d *Decoder) gatherLists(g *Gen, sc tracefmt.Scale) {
 				g.STW = append(g.STW, STWRange{End: t, G: g.ids.ids[e.g]})
 			}
 		case tracefmt.EvProcsChange:
+			if e.x == 0 {
+				g.PsUnknown = true
+				continue
+			}
 			g.Procs = append(g.Procs, ProcsChange{t, int(min(e.x, 1<<20)), g.stack(uint32(e.y))})
 		case tracefmt.EvGCActive:
 			g.GC = append(g.GC, GCEvent{Time: t, Begin: true, Active: true})

@@ -21,6 +21,9 @@ type Gen struct {
 	// First reports that this is the first generation of the trace: its statuses describe states that began
 	// before the trace.
 	First bool
+	// PsUnknown reports that the trace says so, by a change to no Ps at all: it was not written by the runtime, and its Ps only keep the
+	// format. The Gen then has no time at which a P was idle or polled.
+	PsUnknown bool
 
 	// Snapshot relates the trace's clock to other clocks; nil if the format has none.
 	Snapshot *tracefmt.ClockSnapshot
@@ -43,6 +46,7 @@ type Gen struct {
 // decoding sets the fields that belong to no part.
 func (g *Gen) reset() {
 	g.Num, g.Base, g.End, g.Events, g.Bytes, g.Offset, g.First = 0, 0, 0, 0, 0, 0, false
+	g.PsUnknown = false
 	g.Snapshot, g.SnapshotTime = nil, 0
 	g.Lists.reset()
 	g.pieces.reset()

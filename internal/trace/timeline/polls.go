@@ -212,6 +212,9 @@ func (g *Gen) isNetwork(reason uint32) bool { return g.network != 0 && g.str(rea
 // it can. Wakes at t itself do not count. While all Ps are busy, only sysmon polls, about every 10 ms, so data may
 // have been unread since the returned instant.
 func (g *Gen) LastPoll(t int64) (int64, bool) {
+	if g.PsUnknown {
+		return 0, false
+	}
 	g.idleOnce.Do(g.buildIdle)
 	g.pollOnce.Do(g.buildPolls)
 	i, _ := slices.BinarySearchFunc(g.floods, t, func(f flood, t int64) int { return cmp.Compare(f.to, t) })

@@ -114,6 +114,9 @@ type idleIntervals struct {
 // buildIdle computes the intervals from the changes of all Ps, ordered by time. Ps that the generation never names
 // do not count: those beyond GOMAXPROCS, and those that are idle all the time in a trace without their status.
 func (g *Gen) buildIdle() {
+	if g.PsUnknown {
+		return
+	}
 	evs := slices.Clone(g.ProcEvents)
 	slices.SortFunc(evs, func(a, b ProcEvent) int {
 		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.P, b.P), cmp.Compare(a.seq, b.seq), cmp.Compare(a.Change, b.Change))

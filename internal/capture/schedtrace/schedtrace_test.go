@@ -1,0 +1,210 @@
+package schedtrace_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	reference "golang.org/x/exp/trace"
+
+	"github.com/whylate/whylate/internal/capture/gobinary"
+	"github.com/whylate/whylate/internal/capture/schedtrace"
+)
+
+// stacks are those of the tests' events.
+var stacks = [][]gobinary.Frame{
+	nil,
+	{{PC: 16, Func: "time.Sleep", File: "/go/src/time/sleep.go", Line: 300}, {PC: 32, Func: "main.wait", File: "/app/main.go", Line: 7}},
+	{{PC: 48, Func: "main.worker", File: "/app/main.go", Line: 12}},
+}
+
+func recordingOf(events ...schedtrace.Event) *schedtrace.Recording {
+	return &schedtrace.Recording{Start: 1e9, End: 2e9, Wall: time.Unix(1767225600, 0), Events: events, Stacks: stacks}
+}
+
+// transitions writes a recording, reads the trace with the reference reader, and returns the changes of goroutines' states.
+func transitions(t *testing.T, r *schedtrace.Recording) []string {
+	t.Helper()
+	var trace bytes.Buffer
+	if err := schedtrace.Write(&trace, r); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := reference.NewReader(bytes.NewReader(trace.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for {
+		e, err := reader.ReadEvent()
+		if errors.Is(err, io.EOF) {
+			return lines
+		}
+		if err != nil {
+			t.Fatalf("the reference reader refuses the trace after %d changes: %v", len(lines), err)
+		}
+		if e.Kind() != reference.EventStateTransition || e.StateTransition().Resource.Kind != reference.ResourceGoroutine {
+			continue
+		}
+		change := e.StateTransition()
+		from, to := change.Goroutine()
+		line := fmt.Sprintf("%d: %v->%v", change.Resource.Goroutine(), from, to)
+		if change.Reason != "" {
+			line += " (" + change.Reason + ")"
+		}
+		for f := range change.Stack.Frames() {
+			line += " " + f.Func
+		}
+		lines = append(lines, line)
+	}
+}
+
+func TestTransitions(t *testing.T) {
+	const at = 1e9
+	for _, c := range []struct {
+		name   string
+		events []schedtrace.Event
+		want   string
+	}{
+		{"wait for the poller", []schedtrace.Event{
+			{Time: at + 100, Kind: schedtrace.Block, G: 5, Thread: 1, Reason: "network", Stack: 1},
+			{Time: at + 9000, Kind: schedtrace.Start, G: 5, Thread: 2},
+		}, `5: Undetermined->Runnable
+5: Runnable->Running
+5: Running->Waiting (network) time.Sleep main.wait
+5: Waiting->Runnable
+5: Runnable->Running`},
+		{"create, wake, end", []schedtrace.Event{
+			{Time: at + 100, Kind: schedtrace.Create, G: 6, Peer: 5, Thread: 1, Stack: 1, NewStack: 2},
+			{Time: at + 500, Kind: schedtrace.Start, G: 6, Thread: 2},
+			{Time: at + 900, Kind: schedtrace.Block, G: 6, Thread: 2, Reason: "sync"},
+			{Time: at + 1900, Kind: schedtrace.Ready, G: 6, Peer: 5, Thread: 1, Stack: 1},
+			{Time: at + 2900, Kind: schedtrace.Start, G: 6, Thread: 2},
+			{Time: at + 3900, Kind: schedtrace.Destroy, G: 6, Thread: 2},
+		}, `5: Undetermined->Runnable
+5: Runnable->Running
+6: NotExist->Runnable main.worker
+6: Runnable->Running
+6: Running->Waiting (sync)
+6: Waiting->Runnable
+6: Runnable->Running
+6: Running->NotExist`},
+		{"a system call that keeps its P", []schedtrace.Event{
+			{Time: at + 100, Kind: schedtrace.Start, G: 5, Thread: 1},
+			{Time: at + 1000, Kind: schedtrace.SyscallBegin, G: 5, Thread: 1, Stack: 1},
+			{Time: at + 9000, Kind: schedtrace.SyscallEnd, G: 5, Thread: 1},
+			{Time: at + 9500, Kind: schedtrace.Block, G: 5, Thread: 1, Reason: "sleep"},
+		}, `5: Undetermined->Waiting
+5: Waiting->Runnable
+5: Runnable->Running
+5: Running->Syscall time.Sleep main.wait
+5: Syscall->Running
+5: Running->Waiting (sleep)`},
+		{"a system call that loses its P", []schedtrace.Event{
+			{Time: at + 100, Kind: schedtrace.Start, G: 5, Thread: 1},
+			{Time: at + 1000, Kind: schedtrace.SyscallBegin, G: 5, Thread: 1},
+			{Time: at + 9000, Kind: schedtrace.SyscallEnd, G: 5, Thread: 1},
+			{Time: at + 9500, Kind: schedtrace.Start, G: 5, Thread: 2},
+		}, `5: Undetermined->Waiting
+5: Waiting->Runnable
+5: Runnable->Running
+5: Running->Syscall
+5: Syscall->Runnable
+5: Runnable->Running`},
+		{"one call with several waits, and a write that then gives up the CPU", []schedtrace.Event{
+			{Time: at + 100, Kind: schedtrace.Start, G: 5, Thread: 1},
+			{Time: at + 1000, Kind: schedtrace.SyscallBegin, G: 5, Thread: 1, Stack: 1},
+			{Time: at + 9000, Kind: schedtrace.SyscallEnd, G: 5, Thread: 1},
+			{Time: at + 9900, Kind: schedtrace.SyscallBegin, G: 5, Thread: 1, Stack: 1},
+			{Time: at + 19000, Kind: schedtrace.SyscallEnd, G: 5, Thread: 1},
+			{Time: at + 990000, Kind: schedtrace.Send, G: 5, Thread: 1, Stack: 2},
+			{Time: at + 990900, Kind: schedtrace.SyscallBegin, G: 5, Thread: 1, Stack: 2},
+			{Time: at + 1190900, Kind: schedtrace.SyscallEnd, G: 5, Thread: 1, Stack: 2},
+			{Time: at + 1200900, Kind: schedtrace.Send, G: 5, Thread: 1, Stack: 2},
+		}, `5: Undetermined->Waiting
+5: Waiting->Runnable
+5: Runnable->Running
+5: Running->Syscall time.Sleep main.wait
+5: Syscall->Running
+5: Running->Syscall main.worker
+5: Syscall->Running
+5: Running->Syscall main.worker
+5: Syscall->Running`},
+		{"a coroutine", []schedtrace.Event{
+			{Time: at + 100, Kind: schedtrace.Start, G: 5, Thread: 1},
+			{Time: at + 200, Kind: schedtrace.Switch, G: 5, Peer: 6, Thread: 1},
+			{Time: at + 300, Kind: schedtrace.Switch, G: 6, Peer: 5, Thread: 1},
+			{Time: at + 310, Kind: schedtrace.Destroy, G: 6, Thread: 1},
+			{Time: at + 400, Kind: schedtrace.Stop, G: 5, Thread: 1, Reason: "preempted", Stack: 1},
+		}, `5: Undetermined->Waiting
+6: Undetermined->Waiting
+5: Waiting->Runnable
+5: Runnable->Running
+6: Waiting->Runnable
+5: Running->Waiting
+6: Runnable->Running
+5: Waiting->Runnable
+6: Running->Waiting
+5: Runnable->Running
+5: Running->Runnable (preempted) time.Sleep main.wait`},
+		{"lost events: it acts where it was not started", []schedtrace.Event{
+			{Time: at + 100, Kind: schedtrace.Start, G: 5, Thread: 1},
+			{Time: at + 200, Kind: schedtrace.Ready, G: 7, Peer: 5, Thread: 2},
+			{Time: at + 300, Kind: schedtrace.Block, G: 5, Thread: 2, Reason: "select"},
+		}, `5: Undetermined->Waiting
+7: Undetermined->Waiting
+5: Waiting->Runnable
+5: Runnable->Running
+5: Running->Runnable (unspecified)
+5: Runnable->Running
+7: Waiting->Runnable
+5: Running->Waiting (select)`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := strings.Join(transitions(t, recordingOf(c.events...)), "\n"); got != c.want {
+				t.Errorf("got\n%s\nwant\n%s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestAnyOrder writes traces from arbitrary events, as they are if some are lost. The reference reader must accept each of them.
+func TestAnyOrder(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for n := range 400 {
+		var events []schedtrace.Event
+		clock := int64(1e9)
+		for range 300 {
+			clock += random.Int64N(40_000)
+			e := schedtrace.Event{
+				Time: clock, Kind: schedtrace.Kind(1 + random.IntN(11)), G: 1 + random.Uint64N(7), Peer: random.Uint64N(7), Thread: 1 + random.Uint64N(4),
+				Reason: []string{"sync", "network"}[random.IntN(2)], Stack: random.IntN(len(stacks)), NewStack: random.IntN(len(stacks)),
+			}
+			events = append(events, e)
+		}
+		if got := transitions(t, recordingOf(events...)); len(got) < 20 {
+			t.Errorf("recording %d has only %d changes of states", n, len(got))
+		}
+	}
+}
+
+// TestLarge writes more than fits into one batch of each kind.
+func TestLarge(t *testing.T) {
+	r := recordingOf()
+	for i := range 3000 {
+		r.Stacks = append(r.Stacks, []gobinary.Frame{{PC: uint64(i + 1), Func: fmt.Sprintf("main.function%d", i), File: strings.Repeat("long/", 20) + "main.go", Line: i}})
+	}
+	for i := range 60_000 {
+		start := r.Start + int64(i)*10_000
+		r.Events = append(r.Events, schedtrace.Event{Time: start, Kind: schedtrace.Start, G: 5, Thread: 1},
+			schedtrace.Event{Time: start + 2000, Kind: schedtrace.Sample, G: 5, Thread: 1, Stack: 3 + i%3000},
+			schedtrace.Event{Time: start + 5000, Kind: schedtrace.Block, G: 5, Thread: 1, Reason: "sleep", Stack: 3 + i%3000})
+	}
+	if got, want := len(transitions(t, r)), 3*60_000+1; got != want {
+		t.Errorf("%d changes, want %d", got, want)
+	}
+}

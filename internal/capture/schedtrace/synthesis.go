@@ -1,0 +1,269 @@
+package schedtrace
+
+import (
+	"io"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A goroutine's state, as the trace has it so far.
+type state uint8
+
+const (
+	unseen state = iota
+	runnable
+	running
+	inSyscall
+	waiting
+	dead
+)
+
+type goroutine struct {
+	id     uint64
+	state  state
+	seq    uint64
+	thread *thread // where it runs or is in a system call
+}
+
+type thread struct {
+	id uint64
+	g  *goroutine // that runs or is in a system call
+	p  int        // -1: none
+	// wokenAt is the time at which the thread got a CPU in a system call of g, 0 if it did not. Whether the call then kept its P is
+	// known by the next event.
+	wokenAt   int64
+	callStack int  // of the system call
+	hasSent   bool // the system call has written to a socket
+
+	batch     *batch
+	lastTicks uint64
+}
+
+type existingGoroutine struct{ id, status uint64 }
+
+// A writer holds the trace while it grows.
+type writer struct {
+	recording  *Recording
+	goroutines map[uint64]*goroutine
+	threads    map[uint64]*thread
+	procs      []uint64 // sequence numbers of Ps
+	idleProcs  []int
+	existing   []existingGoroutine
+	// hasProcsChange reports that the trace says that its Ps are not those of the process.
+	hasProcsChange bool
+
+	batches    []*batch
+	strings    []string
+	stringIDs  map[string]uint64
+	usedStacks map[int]bool
+}
+
+// Write writes the recording as an execution trace of one generation.
+func Write(out io.Writer, r *Recording) error {
+	w := &writer{recording: r, goroutines: map[uint64]*goroutine{}, threads: map[uint64]*thread{}, stringIDs: map[string]uint64{}, usedStacks: map[int]bool{}}
+	for i := range r.Events {
+		w.apply(&r.Events[i])
+	}
+	for _, t := range w.threads {
+		if t.wokenAt != 0 {
+			w.endSyscall(t, false, t.wokenAt)
+		}
+	}
+	return w.write(out)
+}
+
+func (w *writer) threadOf(id uint64) *thread {
+	t := w.threads[id]
+	if t == nil {
+		t = &thread{id: id, p: -1}
+		w.threads[id] = t
+	}
+	return t
+}
+
+// goroutineOf returns a goroutine. One that was not seen before existed before the recording, with the given state.
+func (w *writer) goroutineOf(id uint64, initial state) *goroutine {
+	g := w.goroutines[id]
+	if g == nil {
+		g = &goroutine{id: id, state: initial}
+		w.goroutines[id] = g
+		status := tracefmt.GoWaiting
+		if initial == runnable {
+			status = tracefmt.GoRunnable
+		}
+		w.existing = append(w.existing, existingGoroutine{id, status})
+	}
+	return g
+}
+
+// apply adds the events of the format for an event.
+func (w *writer) apply(e *Event) {
+	if e.Kind == Sample || e.G == 0 {
+		return
+	}
+	t := w.threadOf(e.Thread)
+	switch e.Kind {
+	case SyscallBegin, SyscallEnd, Send:
+		w.applySyscall(t, e)
+		return
+	case Start:
+		// A thread that starts a goroutine has left the one that it had.
+		w.endSyscall(t, true, e.Time)
+		g := w.goroutineOf(e.G, waiting)
+		if g.thread != nil {
+			w.endSyscall(g.thread, true, e.Time)
+		}
+		if g.state != dead && !(g.state == running && g.thread == t) {
+			w.run(t, g, e.Time)
+		}
+		return
+	}
+	w.endSyscall(t, false, e.Time)
+	switch e.Kind {
+	case Block:
+		if w.runs(t, e.G, e.Time) != nil {
+			w.add(t, e.Time, tracefmt.EvGoBlock, w.stringID(e.Reason), w.stackID(e.Stack))
+			w.leave(t, waiting, e.Time)
+		}
+	case Stop:
+		if w.runs(t, e.G, e.Time) != nil {
+			w.stop(t, e.Reason, w.stackID(e.Stack), e.Time)
+		}
+	case Destroy:
+		if g := w.goroutines[e.G]; g != nil && g.state == waiting {
+			g.state = dead // a coroutine that has passed its thread on
+		} else if w.runs(t, e.G, e.Time) != nil {
+			w.add(t, e.Time, tracefmt.EvGoDestroy)
+			w.leave(t, dead, e.Time)
+		}
+	case Ready:
+		w.acts(t, e.Peer, e.Time)
+		w.makeReady(t, w.goroutineOf(e.G, waiting), w.stackID(e.Stack), e.Time)
+	case Create:
+		w.acts(t, e.Peer, e.Time)
+		if w.goroutines[e.G] != nil {
+			break
+		}
+		w.takeProc(t, e.Time)
+		w.goroutines[e.G] = &goroutine{id: e.G, state: runnable}
+		w.add(t, e.Time, tracefmt.EvGoCreate, e.G, w.stackID(e.NewStack), w.stackID(e.Stack))
+		if t.g == nil {
+			w.returnProc(t, e.Time)
+		}
+	case Switch:
+		next := w.goroutineOf(e.Peer, waiting)
+		if g := w.runs(t, e.G, e.Time); g == nil || next.state != waiting {
+			break
+		}
+		next.seq++
+		w.add(t, e.Time, tracefmt.EvGoSwitch, next.id, next.seq)
+		t.g.state, t.g.thread = waiting, nil
+		next.state, next.thread, t.g = running, t, next
+	}
+}
+
+// acts lets a goroutine, or with 0 none, run on a thread, because it made another goroutine ready or created it.
+func (w *writer) acts(t *thread, id uint64, time int64) {
+	switch {
+	case id != 0:
+		w.runs(t, id, time)
+	case t.g != nil:
+		w.stop(t, stopUnspecified, 0, time)
+	}
+}
+
+// stopUnspecified is the reason of stops of which no event was seen.
+const stopUnspecified = "unspecified"
+
+// runs lets a goroutine run on a thread, because it did something there. It returns nil if the goroutine has ended.
+func (w *writer) runs(t *thread, id uint64, time int64) *goroutine {
+	g := w.goroutines[id]
+	if g == nil {
+		g = w.goroutineOf(id, runnable)
+		if t.g == nil && t.batch == nil {
+			time = w.recording.Start // the first that is seen of this thread
+		}
+	}
+	switch {
+	case g.state == dead:
+		return nil
+	case g.state != running || g.thread != t:
+		w.run(t, g, time)
+	}
+	return g
+}
+
+// run starts a goroutine on a thread, whatever it and the thread did before.
+func (w *writer) run(t *thread, g *goroutine, time int64) {
+	if t.g != nil {
+		w.endSyscall(t, false, time)
+		w.stop(t, stopUnspecified, 0, time)
+	}
+	if g.thread != nil {
+		previous := g.thread
+		if g.state == inSyscall {
+			w.endSyscall(previous, true, time)
+		} else {
+			w.stop(previous, stopUnspecified, 0, time)
+		}
+	}
+	if g.state == waiting {
+		// The poller returns its first goroutine to the scheduler, which starts it without a call that makes it ready.
+		w.makeReady(t, g, 0, time)
+	}
+	w.takeProc(t, time)
+	g.seq++
+	w.add(t, time, tracefmt.EvGoStart, g.id, g.seq)
+	if !w.hasProcsChange {
+		// No process has no Ps, so readers of this package's traces know by it that the Ps mean nothing.
+		w.add(t, time, tracefmt.EvProcsChange, 0, 0)
+		w.hasProcsChange = true
+	}
+	g.state, g.thread, t.g = running, t, g
+}
+
+func (w *writer) makeReady(t *thread, g *goroutine, stack uint64, time int64) {
+	if g.thread != nil {
+		w.endSyscall(g.thread, false, time)
+		w.add(g.thread, time, tracefmt.EvGoBlock, w.stringID("unspecified"), 0)
+		w.leave(g.thread, waiting, time)
+	}
+	if g.state != waiting {
+		return
+	}
+	g.seq++
+	w.add(t, time, tracefmt.EvGoUnblock, g.id, g.seq, stack)
+	g.state = runnable
+}
+
+// stop makes the goroutine of a thread ready, and the thread idle.
+func (w *writer) stop(t *thread, reason string, stack uint64, time int64) {
+	w.add(t, time, tracefmt.EvGoStop, w.stringID(reason), stack)
+	w.leave(t, runnable, time)
+}
+
+// leave ends the connection of a thread and its goroutine.
+func (w *writer) leave(t *thread, s state, time int64) {
+	t.g.state, t.g.thread, t.g = s, nil, nil
+	w.returnProc(t, time)
+}
+
+func (w *writer) takeProc(t *thread, time int64) {
+	if t.p >= 0 {
+		return
+	}
+	if n := len(w.idleProcs); n > 0 {
+		t.p, w.idleProcs = w.idleProcs[n-1], w.idleProcs[:n-1]
+	} else {
+		t.p = len(w.procs)
+		w.procs = append(w.procs, 0)
+	}
+	w.procs[t.p]++
+	w.add(t, time, tracefmt.EvProcStart, uint64(t.p), w.procs[t.p])
+}
+
+func (w *writer) returnProc(t *thread, time int64) {
+	w.add(t, time, tracefmt.EvProcStop)
+	w.idleProcs = append(w.idleProcs, t.p)
+	t.p = -1
+}

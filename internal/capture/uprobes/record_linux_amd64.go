@@ -1,0 +1,262 @@
+package uprobes
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/whylate/whylate/internal/capture/gobinary"
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// Record records a process. It ends with ctx, and then returns the events until then.
+func Record(ctx context.Context, opt Options) (*Result, error) {
+	t, err := openTarget(opt.PID)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkCapabilities(); err != nil {
+		return nil, err
+	}
+	if err := checkNamespace(); err != nil {
+		return nil, err
+	}
+	estimate, err := t.estimate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if estimate > budget && !opt.Force {
+		return nil, fmt.Errorf("%w: the probes would take about %.0f %% of the %s CPUs that process %d may use, more than %.0f %%: record when it has less load, use its profiling endpoint (the runtime's tracer costs a third), or record anyway with --force",
+			ErrCostly, 100*estimate, strconv.FormatFloat(t.cpus, 'f', -1, 64), opt.PID, 100*budget)
+	}
+	return t.record(ctx, opt)
+}
+
+// A target is the process to record.
+type target struct {
+	pid     int
+	exe     string // path by which the kernel opens the executable
+	program *gobinary.Program
+	base    uint64 // see gobinary.Program.Base
+	points  []point
+	cpus    float64
+}
+
+// A point is the place of a probe.
+type point struct {
+	program string // name of the BPF program
+	offset  uint64 // in the file
+}
+
+// runtimeFunctions are the functions with probes, and their BPF programs.
+var runtimeFunctions = []struct {
+	function, program string
+	isOptional        bool // programs without it never do this
+}{
+	{"runtime.gopark", "block", false},
+	{"runtime.execute", "start", false},
+	{"runtime.ready", "make_ready", false},
+	{"runtime.injectglist", "make_list_ready", false},
+	{"runtime.gdestroy", "destroy", false},
+	{"runtime.goschedImpl", "stop", false},
+	{"runtime.goyield_m", "yield", true},
+	{"runtime.preemptPark", "preempt", true},
+	{"runtime.coroswitch_m", "coroutine", true},
+}
+
+func openTarget(pid int) (*target, error) {
+	t := &target{pid: pid, exe: fmt.Sprintf("/proc/%d/exe", pid)}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
+		return nil, fmt.Errorf("%w: %d", ErrNoProcess, pid)
+	}
+	f, err := os.Open(t.exe)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("%w to read the program of process %d: run as root, or with the capability CAP_SYS_PTRACE", ErrPermission, pid)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w with a program: %d is a thread of the kernel, or has ended", ErrNoProcess, pid)
+	case err != nil:
+		return nil, fmt.Errorf("opening the program of process %d: %w", pid, err)
+	}
+	if t.program, err = gobinary.Open(f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("process %d: %w", pid, err)
+	}
+	// The file remains open, because names and lines are read after the recording.
+	if t.base, err = findBase(pid, t.program); err != nil {
+		return nil, err
+	}
+	if err := t.findPoints(); err != nil {
+		return nil, err
+	}
+	t.cpus = 1
+	if l, err := cgroup.Read(cgroup.Options{PID: pid}); err == nil {
+		t.cpus = float64(max(1, l.CPU.Parallelism))
+		if l.CPU.Quota > 0 {
+			t.cpus = min(t.cpus, l.CPU.Quota)
+		}
+	}
+	return t, nil
+}
+
+// findBase returns the difference between the addresses of the process and those in its file.
+func findBase(pid int, p *gobinary.Program) (uint64, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return 0, fmt.Errorf("%w to read the mappings of process %d: run as root, or with the capability CAP_SYS_PTRACE", ErrPermission, pid)
+	}
+	defer f.Close()
+	path, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	for s := bufio.NewScanner(f); s.Scan(); {
+		// start-end permissions offset device inode path
+		fields := strings.Fields(s.Text())
+		if len(fields) < 6 || !strings.Contains(fields[1], "x") || !strings.HasSuffix(s.Text(), path) {
+			continue
+		}
+		start, _, _ := strings.Cut(fields[0], "-")
+		address, err1 := strconv.ParseUint(start, 16, 64)
+		offset, err2 := strconv.ParseUint(fields[2], 16, 64)
+		if base, ok := p.Base(address, offset); ok && err1 == nil && err2 == nil {
+			return base, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: process %d has no mapping of its program", ErrSystem, pid)
+}
+
+// findPoints finds the places of the probes.
+func (t *target) findPoints() error {
+	names := []string{"runtime.newproc.func1", "runtime.runqput"}
+	for _, f := range runtimeFunctions {
+		names = append(names, f.function)
+	}
+	entries := t.program.Addresses(names...)
+	add := func(program string, address uint64, err error) error {
+		if err != nil {
+			return fmt.Errorf("process %d (%s): no place for a probe: %w", t.pid, t.program.Version, err)
+		}
+		offset, ok := t.program.FileOffset(address)
+		if !ok {
+			return fmt.Errorf("process %d: the runtime's functions are not in the program's file", t.pid)
+		}
+		t.points = append(t.points, point{program, offset})
+		return nil
+	}
+	for _, f := range runtimeFunctions {
+		entry, ok := entries[f.function]
+		if !ok && f.isOptional {
+			continue
+		}
+		if !ok {
+			return fmt.Errorf("process %d (%s): the program has no function %s", t.pid, t.program.Version, f.function)
+		}
+		address, err := t.program.PushOf(f.function, entry)
+		if err := add(f.program, address, err); err != nil {
+			return err
+		}
+	}
+	address, err := t.program.CallOf("runtime.newproc.func1", entries["runtime.newproc.func1"], entries["runtime.runqput"])
+	return add("create", address, err)
+}
+
+// checkCapabilities returns an error that names the capabilities that are missing.
+func checkCapabilities() error {
+	var header unix.CapUserHeader
+	var data [2]unix.CapUserData
+	header.Version = unix.LINUX_CAPABILITY_VERSION_3
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return nil // the kernel decides
+	}
+	isSet := func(c int) bool { return data[c/32].Effective&(1<<(c%32)) != 0 }
+	if isSet(unix.CAP_SYS_ADMIN) {
+		return nil
+	}
+	var missing []string
+	for _, c := range []struct {
+		bit  int
+		name string
+	}{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_PERFMON, "CAP_PERFMON"}} {
+		if !isSet(c.bit) {
+			missing = append(missing, c.name)
+		}
+	}
+	if missing == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: recording without the process's help needs %s: run as root, or give the capabilities CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE", ErrPermission, strings.Join(missing, " and "))
+}
+
+// checkNamespace returns an error if process ids here are not those of the kernel, by which the BPF programs know the process.
+func checkNamespace() error {
+	const initial = "pid:[4026531836]" // PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h
+	if link, err := os.Readlink("/proc/self/ns/pid"); err == nil && link != initial {
+		return fmt.Errorf("%w: whylate runs in a PID namespace of its own: run it on the host, or in a pod with hostPID: true", ErrSystem)
+	}
+	return nil
+}
+
+// monotonic returns the clock of the events.
+func monotonic() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0
+	}
+	return ts.Nano()
+}
+
+// threadIDs returns the ids by which the process knows its threads, where they differ from the host's.
+func (t *target) threadIDs() map[uint64]uint64 {
+	ids := map[uint64]uint64{}
+	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", t.pid))
+	for _, e := range entries {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", t.pid, e.Name()))
+		if err != nil {
+			continue
+		}
+		_, rest, _ := strings.Cut(string(status), "\nNSpid:")
+		line, _, _ := strings.Cut(rest, "\n")
+		levels := strings.Fields(line)
+		if len(levels) < 2 {
+			continue
+		}
+		host, err1 := strconv.ParseUint(e.Name(), 10, 64)
+		inner, err2 := strconv.ParseUint(levels[len(levels)-1], 10, 64)
+		if err1 == nil && err2 == nil {
+			ids[host] = inner
+		}
+	}
+	return ids
+}
+
+// estimate counts starts of goroutines and returns the share of the process's CPUs that all probes would take.
+func (t *target) estimate(ctx context.Context) (float64, error) {
+	p, err := load(t, []string{"count_start"})
+	if err != nil {
+		return 0, err
+	}
+	defer p.close()
+	for _, at := range t.points {
+		if at.program == "start" {
+			if err := p.attach(t, "count_start", at.offset); err != nil {
+				return 0, err
+			}
+		}
+	}
+	begin := time.Now()
+	select {
+	case <-time.After(countTime):
+	case <-ctx.Done():
+	}
+	_, starts := p.counters()
+	return float64(starts) * startCost.Seconds() / time.Since(begin).Seconds() / t.cpus, nil
+}
