@@ -220,7 +220,7 @@ func adviceFor(g *report.Group, findings []report.Finding) [][]predict.Change {
 		}
 		advice := make([]predict.Change, len(f.Changes))
 		for k := range f.Changes {
-			advice[k], _ = predict.Parse(f.Changes[k].Text) // no error: the text is a change's
+			advice[k] = predict.ChangeOf(&f.Changes[k])
 		}
 		out = append(out, advice)
 	}

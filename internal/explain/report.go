@@ -248,7 +248,7 @@ func (r *reading) judge(joined *report.Report, table *groupTable, sums detailSum
 		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdShares(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares,
 		UnawaitedGroups: table.selfPaced,
 		WorksForServer:  work.servesRequests(sp), AcceptsConnections: r.pass.Finder.IsUnknownServer(),
-		Predict: model.WhatIf, AddPool: model.AddPool, Polls: model.PollOf,
+		Predict: model.WhatIf, AddPool: model.AddPool, Polls: model.PollOf, RepeatShare: model.RepeatShare,
 	}
 	addPredictionFacts(model, in)
 	rules := finding.All()

@@ -88,6 +88,7 @@ func runVerb(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.
 	procs := fs.Int("procs", 0, "GOMAXPROCS of the service (0: its own)")
 	hogs := fs.Int("hogs", 0, "additional goroutines in the service's process that compute without a pause")
 	gogc := fs.Int("gogc", 0, "GOGC of the service, whatever it sets itself (0: its own)")
+	gone := fs.Bool("gone", false, "as -fix, and what took time takes none")
 	quota := fs.Float64("quota", 0, "CPU quota of the service, in CPUs (0: its own)")
 	name, err := parse(fs, args, stderr)
 	if err != nil {
@@ -100,7 +101,7 @@ func runVerb(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.
 	if err := os.MkdirAll(*dir, 0o777); err != nil {
 		return fmt.Errorf("creating the directory for results: %w", err)
 	}
-	out, res, rec, err := recordRun(ctx, s, startOptions{*fixed, *procs, *hogs, *gogc, *quota}, *d, *seconds, stderr)
+	out, res, rec, err := recordRun(ctx, s, startOptions{*fixed || *gone, *gone, *procs, *hogs, *gogc, *quota}, *d, *seconds, stderr)
 	if err != nil {
 		return err
 	}
@@ -139,7 +140,7 @@ func startServer(ctx context.Context, s *catalog.Service, options startOptions, 
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	args := []string{"serve", s.Name, fmt.Sprintf("-fix=%t", options.fixed), fmt.Sprintf("-procs=%d", options.procs), fmt.Sprintf("-hogs=%d", options.hogs), fmt.Sprintf("-gogc=%d", options.gogc)}
+	args := []string{"serve", s.Name, fmt.Sprintf("-fix=%t", options.fixed), fmt.Sprintf("-gone=%t", options.gone), fmt.Sprintf("-procs=%d", options.procs), fmt.Sprintf("-hogs=%d", options.hogs), fmt.Sprintf("-gogc=%d", options.gogc)}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stderr = stderr
 	cmd.WaitDelay = 5 * time.Second
@@ -199,9 +200,10 @@ func (s *server) stop() error {
 // startOptions are a service's options for a run.
 type startOptions struct {
 	fixed bool
-	procs int // GOMAXPROCS; 0: the service's own
-	hogs  int // additional goroutines that compute without a pause
-	gogc  int // 0: the service's own
+	gone  bool // with fixed: what took time takes none
+	procs int  // GOMAXPROCS; 0: the service's own
+	hogs  int  // additional goroutines that compute without a pause
+	gogc  int  // 0: the service's own
 	quota float64
 }
 

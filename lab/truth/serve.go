@@ -30,6 +30,7 @@ func serveVerb(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	procs := fs.Int("procs", 0, "set GOMAXPROCS (0: as the service needs it)")
 	hogs := fs.Int("hogs", 0, "start goroutines that compute without any rest")
 	gogc := fs.Int("gogc", 0, "set GOGC, whatever the service sets itself")
+	gone := fs.Bool("gone", false, "as -fix, and what took time takes none")
 	name, err := parse(fs, args, stderr)
 	if err != nil {
 		return err
@@ -47,7 +48,7 @@ func serveVerb(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	if *procs > 0 {
 		runtime.GOMAXPROCS(*procs)
 	}
-	env, err := catalog.NewEnv(*fixed)
+	env, err := catalog.NewEnv(*fixed, *gone)
 	if err != nil {
 		return err
 	}

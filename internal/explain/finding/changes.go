@@ -47,8 +47,6 @@ func conditionOf(c *predict.Change) string {
 		return textOf("phrase change-setting", "setting", c.Setting)
 	case !c.Relative && c.To > 0:
 		return textOf("phrase change-time", "time", words.Brief(int64(c.To)))
-	case c.Relative && c.Scale > 0 && c.Cause != report.FamilyGC && c.Cause != report.CauseGCAssist && c.Cause != predict.Queue:
-		return textOf("phrase change-part") // other lines wait for it, too: see withoutSite
 	case c.Relative && c.Scale > 0:
 		return textOf("phrase change-share", "share", words.Percent(c.Scale))
 	case c.Cause == predict.Queue:

@@ -45,7 +45,7 @@ func TestOneFaultAtSeveralSites(t *testing.T) {
 		},
 		{
 			"two lines wait for one site", []report.Cause{sleepOf(waited(10, 5), ms(240), 60), sleepOf(waited(10, 9), ms(60), 40)},
-			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=20%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=80%"},
+			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=gone", "sleep@dep.org/client.(*C).wait:10 from main.load:9=gone"},
 		},
 		{
 			"one line calls, one waits", []report.Cause{sleepOf(in(10, 5), ms(200), 60), sleepOf(waited(10, 9), ms(100), 40)},

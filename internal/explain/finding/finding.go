@@ -116,6 +116,9 @@ type Input struct {
 	Predict func(group string, changes []predict.Change) *report.Predicted
 	// AddPool makes a pool known to Predict. The field may be nil.
 	AddPool func(predict.Pool)
+	// RepeatShare returns the share of the requests which wait for work of others that then do the same work, which a change is
+	// about, themselves; false if none wait for it. The field may be nil.
+	RepeatShare func(group string, change predict.Change) (share float64, ok bool)
 	// Polls describes how requests of a group poll in the sleeps that changes are about; nil if they do not poll. The field may
 	// be nil.
 	Polls func(group string, changes []predict.Change) *predict.Poll

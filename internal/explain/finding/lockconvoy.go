@@ -178,6 +178,8 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-for-goroutine", "holder", held.holder)
 	case cand.wait.kind == report.WaitOnce:
 		v.Fix = textOf("fix lock-once")
+	case attr.sharedWork(cand, top) != nil:
+		v.Fix = textOf("fix lock-shared-work", "site", attr.sharedWork(cand, top))
 	case top.Cause.Cause == report.CauseCPU && knowledge.Has(cand.wait.call, knowledge.WriteLock):
 		// The wait of a writer does not show whether a reader or another writer holds it up.
 		v.Fix = textOf("fix lock-of-writers", "site", v.Site)
@@ -192,15 +194,51 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	default:
 		v.Fix = textOf("fix lock-move-work", "site", attr.movableWork(cand, top))
 	}
-	if top.Site != nil && cand.wait.kind != report.WaitOnce && !isInDependency(v.Site, dependencyLock(cand)) {
-		unlock := predict.Unlock(predict.SiteText(top.Site, top.Cause.Cause))
-		// Where the holders work for the same request, only less of their work helps.
-		if v.Predicted = attr.in.predict(attr.group.ID, unlock); v.Predicted != nil {
-			v.Changes = []predict.Change{unlock}
-		}
-	}
+	attr.setConvoyChanges(&v, cand, top)
 	v.Queue = attr.reportQueue(cand, lockText(cand.wait))
 	return v
+}
+
+// setConvoyChanges sets the changes of a verdict about a lock, and their prediction where it decides which changes these are.
+func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRoute) {
+	isAll := func(cause report.CauseName, site *report.Site) {
+		v.Changes = []predict.Change{predict.Remove(cause, predict.SiteText(site, ""))}
+	}
+	switch work := a.sharedWork(cand, top); {
+	case top.Site == nil:
+	case cand.wait.kind == report.WaitOnce:
+		isAll("", cand.wait.site.Site())
+	case isInDependency(v.Site, dependencyLock(cand)): // its callers share the lock
+		isAll(top.Cause.Cause, v.Site.LineKey().Site())
+	case work != nil:
+		isAll("", work)
+	default:
+		sites := []*report.Site{top.Site}
+		if line := a.movableWork(cand, top); line != nil && top.Cause.Cause != report.CauseCPU {
+			sites = []*report.Site{line, top.Site}
+		}
+		for _, site := range sites {
+			unlock := predict.Unlock(predict.SiteText(site, top.Cause.Cause))
+			// Where the holders work for the same request, only less of their work helps.
+			if v.Predicted = a.in.predict(a.group.ID, unlock); v.Predicted != nil {
+				v.Changes = []predict.Change{unlock}
+				return
+			}
+		}
+	}
+}
+
+// sharedWork returns the line of the work under a lock if requests wait for its result: the function that takes the lock does the
+// work on demand, and few of the requests that wait for the lock do it after that. It returns nil for other locks.
+func (a *attribution) sharedWork(cand *candidate, top *causeRoute) *report.Site {
+	work := a.holderLine(cand, top)
+	if work == nil || a.in.RepeatShare == nil || work.Line.Func != cand.wait.site.Func || top.Cause.Cause == report.CauseCPU {
+		return nil
+	}
+	if share, ok := a.in.RepeatShare(a.group.ID, predict.Remove("", predict.SiteText(work.Line, ""))); !ok || share >= threshold.HalfShare {
+		return nil
+	}
+	return work.Line
 }
 
 // A lockHold is what the holder of a lock does while others wait for the lock.

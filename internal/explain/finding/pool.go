@@ -210,6 +210,11 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 // one or, if the number is not known, that no request queues. It returns no change if holders compute and have no Ps for more.
 func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolFacts, queue *report.Queue) ([]predict.Change, string) {
 	changes := []predict.Change{}
+	if isClientWork(top, facts) {
+		if line := a.movableWork(cand, top); a.in.predict(a.group.ID, predict.Unlock(predict.SiteText(line, top.Cause.Cause))) != nil {
+			return append(changes, predict.Unlock(predict.SiteText(line, top.Cause.Cause))), textOf("phrase change-unlock-slot")
+		}
+	}
 	if facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
 		return changes, ""
 	}
@@ -245,6 +250,11 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 		key = "phrase change-connections"
 	}
 	return changes, textOf(key, "n", facts.sufficient)
+}
+
+// isClientWork reports whether holders of a slot wait for their clients: they can do that before they take the slot.
+func isClientWork(top *causeRoute, facts *poolFacts) bool {
+	return top.Cause.Cause == report.CauseNetwork && top.Cause.Kind == "inbound" && !facts.kind.isSingleSlot
 }
 
 // poolAt returns the pool for predictions of waits at a site. While requests wait, all slots are in use.
@@ -313,7 +323,7 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	if facts.kind.isSingleSlot {
 		fix = textOf("fix pool-single-slot", "site", a.movableWork(cand, top), "fix", fix)
 	}
-	if top.Cause.Cause == report.CauseNetwork && top.Cause.Kind == "inbound" && !facts.kind.isSingleSlot {
+	if isClientWork(top, facts) {
 		fix = textOf("fix pool-client-work", "site", a.movableWork(cand, top), "fix", fix)
 	}
 	if facts.isBursty {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
@@ -91,6 +92,9 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	attr.addSlowMean(&v, "evidence slow-wait-on", cand, top, top.via)
 	v.addEvidence(peer.evidence...)
 	v.addEvidence(callEvidence(cand, top)...)
+	if isUnknownPeer {
+		attr.setUsualAnswer(&v, cand, top)
+	}
 	switch {
 	case isUnknownPeer && attr.group.Peer == nil && calls != nil && 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= threshold.SmallSample:
 		describeUnanswered(&v, calls)
@@ -119,6 +123,30 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 		v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
 	}
 	return v, false
+}
+
+// setUsualAnswer sets the change of a verdict on answers of which some take far longer than usual: each takes its usual time.
+func (a *attribution) setUsualAnswer(v *Verdict, cand *candidate, top *causeRoute) {
+	band := a.group.Band(report.Band5090)
+	if band == nil {
+		return
+	}
+	usual := firstMatch(band.Causes, func(c *report.Cause) bool { return causeSiteOf(c) == causeSiteOf(top.Cause) && c.Site.Equal(top.Site) })
+	if usual == nil || usual.Requests == 0 || len(v.Changes) != 1 {
+		return
+	}
+	usualNS := usual.TotalNS / int64(usual.Requests)
+	if cand.gain.Slow.NS < threshold.FarFactor*usualNS {
+		return
+	}
+	change := v.Changes[0]
+	change.Relative, change.To = false, time.Duration(usualNS).Round(10*time.Microsecond)
+	without, with := a.in.predict(a.group.ID, v.Changes[0]), a.in.predict(a.group.ID, change)
+	if without == nil || with == nil || with.P99NS.Est-without.P99NS.Est > threshold.FarFactor*usualNS {
+		return // an answer is many waits, as for the reader of a shared connection: no wait has its usual time
+	}
+	v.Changes, v.Predicted = []predict.Change{change}, with
+	v.ChangeText = textOf("phrase change-usual", "time", words.Brief(usualNS))
 }
 
 // A knownPeer describes a peer that may be this process itself, or that has another recording.

@@ -253,6 +253,9 @@ func (s *Stage) Segments(g uint64, from, to int64) []cause.Segment {
 	return s.Split(&s.splitBuffers, s.classifier.Segments(s.walker.Walk(g, from, to)))
 }
 
+// FollowedWaits returns the waits that Segments followed last.
+func (s *Stage) FollowedWaits() []critpath.FollowedWait { return s.walker.FollowedWaits }
+
 // Graph returns what the end of the work of goroutine g in [from, to) depends on: see critpath.Walker.Graph.
 func (s *Stage) Graph(g uint64, from, to int64) *critpath.Graph { return s.walker.Graph(g, from, to) }
 

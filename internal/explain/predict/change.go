@@ -181,6 +181,26 @@ func (c Change) Data() report.Change {
 	return out
 }
 
+// ChangeOf returns the change of a report. It is the inverse of Data.
+func ChangeOf(data *report.Change) Change {
+	c := Change{Cause: data.Cause, Site: data.Site}
+	switch data.Kind {
+	case report.ChangeSlots, report.ChangeCalls:
+		c.Kind, c.Count = data.Kind, int(data.Value)
+	case report.ChangeUnlock, report.ChangeParallel, report.ChangeReuse:
+		c.Kind = data.Kind
+	case report.ChangeShare:
+		c.Relative, c.Scale = true, data.Value
+	case report.ChangeTime:
+		c.To, c.Relative = time.Duration(data.Value), data.Value == 0
+	default:
+		if c.Setting = (Setting{string(data.Kind), data.Value}); data.Value < 0 {
+			c.Setting.Value = math.Inf(1)
+		}
+	}
+	return c
+}
+
 // String formats the change as --what-if accepts it.
 func (c Change) String() string {
 	switch c.Kind {

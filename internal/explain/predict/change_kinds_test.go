@@ -35,6 +35,9 @@ func TestChangesAsData(t *testing.T) {
 		if want := (report.Change{Kind: c.kind, Cause: c.change.Cause, Site: c.change.Site, Value: c.value, Text: c.text}); data != want {
 			t.Errorf("%+v, want %+v", data, want)
 		}
+		if back := ChangeOf(&data); back != c.change {
+			t.Errorf("%+v of the report is %+v", data, back)
+		}
 		if parsed, err := Parse(data.Text); err != nil || parsed != c.change {
 			t.Errorf("%s is read as %+v, %v", data.Text, parsed, err)
 		}

@@ -28,6 +28,7 @@ type Graph struct {
 	computations   int32
 
 	needsBuild bool // reserved in a Sample, see Reserve
+	isPartial  bool // it depends on a wait that began before the trace, so it is unknown which one
 }
 
 type node struct {
@@ -66,11 +67,34 @@ type interval struct {
 type target struct {
 	cause cause.Cause
 	site  tracefmt.FrameID
-	stack tracefmt.StackID // of running time, if a CPU sample or an event shows it
+	stack tracefmt.StackID // of a wait in code that is not the standard library's, and of running time, if a CPU sample or an event shows it
 	// stackIsNear reports that the stack is that of an adjacent event: the code that ran may be a function that its function
 	// calls.
 	stackIsNear bool
 	connects    bool // the wait opens a connection: it looks a name up, dials, or shakes hands
+	waits waitStacks
+}
+
+// waitStacks are the stacks of the waits, in code that is not the standard library's, that work of another goroutine ended, the
+// innermost first; if there are more, the last one is the outermost.
+type waitStacks [4]tracefmt.StackID
+
+// unknownWait is the stack of a wait for a lock or slot, or of one that is not known.
+const unknownWait = ^tracefmt.StackID(0)
+
+// isForTurn reports whether a wait is for a lock or slot: its holder does not work for the waiter.
+func isForTurn(kind critpath.WaitKind) bool {
+	return kind == critpath.WaitLock || kind == critpath.WaitOnce || kind == critpath.WaitSend
+}
+
+// add returns the stacks with one more inside of them.
+func (w waitStacks) add(stack tracefmt.StackID) waitStacks {
+	out, last := w, len(w)-1
+	copy(out[1:], w[:last])
+	if out[0] = stack; w[last] != 0 {
+		out[last] = w[last]
+	}
+	return out
 }
 
 // A runShare is the share of a wait for a P in which a target ran on other goroutines.
@@ -120,7 +144,8 @@ func NewBuilder(stage *path.Stage) *Builder {
 func (b *Builder) Build(g uint64, from, to int64) *Graph {
 	src := b.stage.Graph(g, from, to)
 	if src == nil || len(src.Steps) > maxIntervals {
-		return b.Chain(g, from, to, b.stage.Segments(g, from, to))
+		segs := b.stage.Segments(g, from, to)
+		return b.Chain(g, from, to, segs, b.stage.FollowedWaits())
 	}
 	out := &Graph{Latency: to - from, Start: from, G: g}
 	b.sharedWaitsLeft = maxSharedWaits
@@ -155,7 +180,51 @@ func (b *Builder) addNodes(out *Graph, src *critpath.Graph) {
 	}
 	out.computations = b.lastComputation
 	out.intervals = slices.Clip(out.intervals)
+	b.setWaits(out, src)
 }
+
+// setWaits sets, in each interval of another goroutine, the waits that its work ended, or that of a goroutine to which it gave the
+// work. A holder of a lock or slot does not work for its waiters.
+func (b *Builder) setWaits(out *Graph, src *critpath.Graph) {
+	type endedWaits struct {
+		stacks  waitStacks
+		isKnown bool
+	}
+	waits := make([]endedWaits, len(out.nodes))
+	for i := len(out.nodes) - 1; i >= 0; i-- {
+		n := &out.nodes[i]
+		for _, edge := range out.edges[n.firstEdge:n.endEdge] {
+			ended := endedWaits{isKnown: true}
+			switch {
+			case isForTurn(edge.WaitKind):
+				out.isPartial = out.isPartial || edge.Wait == 0
+				ended.stacks = ended.stacks.add(unknownWait)
+			case edge.Wait == 0:
+				isHandedOver := !n.otherWork && src.Nodes[edge.From].G != out.G
+				if from := &waits[edge.From]; isHandedOver && from.stacks == (waitStacks{}) {
+					from.stacks = waits[i].stacks
+				}
+				continue
+			default:
+				if ended.stacks = waits[i].stacks; b.stage.Sites.HasRole(edge.Wait, knowledge.NonStdlib) {
+					ended.stacks = ended.stacks.add(edge.Wait)
+				}
+			}
+			waits[edge.From] = ended
+		}
+		if p := n.predecessor; p >= 0 && !waits[p].isKnown && waits[i].stacks != (waitStacks{}) {
+			waits[p] = waits[i]
+		}
+		for k := n.firstInterval; k < n.endInterval; k++ {
+			if iv := &out.intervals[k]; isLeafWait(iv.cause) {
+				iv.waits = waits[i].stacks
+			}
+		}
+	}
+}
+
+// isLeafWait reports whether a cause is a wait that no goroutine of the process ends.
+func isLeafWait(x cause.Cause) bool { return x == cause.Network || x == cause.Sleep || x == cause.Syscall }
 
 // addStep adds one step as intervals, divided at the edges of candidate freezes.
 func (b *Builder) addStep(out *Graph, s *critpath.GraphStep) {
@@ -195,6 +264,9 @@ func (b *Builder) addInterval(out *Graph, seg *cause.Segment, src *critpath.Grap
 	case cause.SchedWake, cause.STW, cause.GCAssist, cause.GCWait:
 	default:
 		b.computationByG[seg.G] = 0
+		if isLeafWait(seg.Code.Cause()) && b.stage.Sites.HasRole(src.Stack, knowledge.NonStdlib) {
+			iv.stack = src.Stack
+		}
 	}
 	out.intervals = append(out.intervals, iv)
 }
@@ -245,8 +317,9 @@ func (b *Builder) isHandover(stack tracefmt.StackID) bool {
 	return len(frames) > 0 && b.stage.Sites.RolesOf(frames[0]).Has(knowledge.Handover)
 }
 
-// Chain returns the graph of a request of which only the critical path is known: one sum for each cause and site.
-func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment) *Graph {
+// Chain returns the graph of a request of which only the critical path is known: one sum for each cause and site. followed are the
+// waits that led to the segments; nil if they are not known.
+func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment, followed []critpath.FollowedWait) *Graph {
 	out := &Graph{Latency: to - from, Start: from, G: g}
 	type chainKey struct {
 		target
@@ -260,6 +333,9 @@ func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment) *Graph {
 	for i := range segs {
 		segment := &segs[i]
 		intervals[i] = interval{target: target{cause: segment.Code.Cause(), site: segment.Site, connects: b.connects(segment)}, ns: segment.End - segment.Start}
+		if isLeafWait(segment.Code.Cause()) {
+			intervals[i].waits = b.waitsOf(segment, followed)
+		}
 	}
 	if len(segs) > 0 {
 		out.addPauseSequences(intervals, segs[0].Start, b.handoverChecker(out.G))
@@ -286,6 +362,27 @@ func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment) *Graph {
 	endNode.predecessor = 0
 	out.isChain = true
 	out.nodes = []node{{predecessor: -1}, endNode}
+	return out
+}
+
+// waitsOf returns the stacks of the waits that led to a segment of a path.
+func (b *Builder) waitsOf(segment *cause.Segment, followed []critpath.FollowedWait) (out waitStacks) {
+	if followed == nil {
+		return waitStacks{len(out) - 1: unknownWait}
+	}
+	var stacks []tracefmt.StackID // the innermost first
+	for i := segment.FollowedWait; i >= 0; i = followed[i].Parent {
+		if isForTurn(followed[i].Kind) {
+			stacks = append(stacks, unknownWait)
+			break
+		}
+		if b.stage.Sites.HasRole(followed[i].Stack, knowledge.NonStdlib) {
+			stacks = append(stacks, followed[i].Stack)
+		}
+	}
+	for _, stack := range slices.Backward(stacks) {
+		out = out.add(stack)
+	}
 	return out
 }
 

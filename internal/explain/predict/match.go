@@ -29,6 +29,9 @@ func (m *Model) compile(groupID string, changes []Change) *trial {
 			c.weights = m.effectWeights(c.effect)
 		} else {
 			c.weights, c.matcher = m.targetWeights(&c.Change)
+			if m.facts != nil {
+				c.procs = float64(m.facts.Procs)
+			}
 			if c.Kind == report.ChangeSlots || c.isAboutOthers() {
 				c.waits = make(map[tracefmt.StackID]bool)
 			}
@@ -46,13 +49,20 @@ func (m *Model) compile(groupID string, changes []Change) *trial {
 // targetWeights returns, by target id, the share of its time that a change is about, and the matcher of its site.
 func (m *Model) targetWeights(c *Change) ([]float64, *siteMatcher) {
 	matcher := m.parseSite(c.Site)
-	out := make([]float64, len(m.targets))
+	out, isMet := make([]float64, len(m.targets)), false
 	for i, p := range m.targets {
 		if c.includes(&p) {
-			out[i] = m.matchShare(matcher, p)
+			out[i] = m.matchShare(matcher, p, c.Cause != "" || matcher.line != 0)
+			isMet = isMet || out[i] > 0
 		}
 	}
-	return out, matcher
+	if matcher.caller == nil || isMet {
+		return out, matcher
+	}
+	// The line started the goroutine or is on a path that no wait shows. The work may be that of any line.
+	anyLine := *c
+	anyLine.Site, _, _ = strings.Cut(c.Site, callerSeparator)
+	return m.targetWeights(&anyLine)
 }
 
 // A siteMatcher is the parsed text of a Change's site.
@@ -113,26 +123,19 @@ func (m *Model) matchesFrame(matcher *siteMatcher, f tracefmt.FrameID) bool {
 	return matched
 }
 
-// matchShare returns the share of a target's time that a site has.
-func (m *Model) matchShare(matcher *siteMatcher, place target) float64 {
+// matchShare returns the share of a target's time that a site has; includesWaits: also as the site of a wait that the target ends.
+func (m *Model) matchShare(matcher *siteMatcher, place target, includesWaits bool) float64 {
 	if matcher.matchesAny {
 		return 1
 	}
-	if place.site != 0 && m.matches(matcher, place.site) {
-		return 1
-	}
-	if place.cause != cause.CPU {
+	switch isAtSite := place.site != 0 && m.matches(matcher, place.site); {
+	case isAtSite || m.isInStack(matcher, place.stack):
+		return oneIf(m.mayComeFrom(matcher, &place))
+	case place.cause != cause.CPU:
+		isBehind := func(wait tracefmt.StackID) bool { return m.isInStack(matcher, wait) }
+		return oneIf(includesWaits && slices.ContainsFunc(place.waits[:], isBehind) && m.mayComeFrom(matcher, &place))
+	case place.stack != 0 && !place.stackIsNear:
 		return 0
-	}
-	if place.stack != 0 {
-		for _, f := range m.syms.Stack(place.stack) {
-			if m.matches(matcher, f) {
-				return 1
-			}
-		}
-		if !place.stackIsNear {
-			return 0
-		}
 	}
 	// Running time without its own stack is divided as the CPU samples below the same function.
 	nsBySite, total := m.sitesBelow(m.syms.Frame(place.site).Func)
@@ -146,6 +149,21 @@ func (m *Model) matchShare(matcher *siteMatcher, place target) float64 {
 		}
 	}
 	return float64(matchedNS) / float64(total)
+}
+
+// mayComeFrom reports whether a place may have come from the line that a matcher names as the caller.
+func (m *Model) mayComeFrom(matcher *siteMatcher, place *target) bool {
+	if matcher.caller == nil || m.syms.Frame(place.site).Caller != 0 {
+		return true // else matches has decided
+	}
+	isFrom := func(stack tracefmt.StackID) bool { return m.isInStack(matcher.caller, stack) }
+	isUnknown := place.stack == 0 && place.waits == waitStacks{} || slices.Contains(place.waits[:], unknownWait)
+	return isUnknown || isFrom(place.stack) || slices.ContainsFunc(place.waits[:], isFrom)
+}
+
+// isInStack reports whether a frame of a stack is the site that a matcher names.
+func (m *Model) isInStack(matcher *siteMatcher, stack tracefmt.StackID) bool {
+	return stack != 0 && stack != unknownWait && slices.ContainsFunc(m.syms.Stack(stack), func(f tracefmt.FrameID) bool { return m.matches(matcher, f) })
 }
 
 // Validate returns an error, with similar names, if a change is about nothing in any group. For a setting it returns a note

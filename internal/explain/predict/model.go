@@ -182,7 +182,7 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 		return nil
 	}
 	trial.survey(group)
-	requests := trial.retimeAll(group)
+	requests := withoutPartial(trial.retimeAll(group))
 	var samples series
 	for i := range requests {
 		samples.add(&requests[i])
@@ -210,6 +210,20 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 		predicted.MaxNS, predicted.WasMaxNS = &maximum, group.max
 	}
 	return predicted
+}
+
+// withoutPartial returns the requests of which everything is known that they depended on; all, if these are too few.
+func withoutPartial(requests []retimedRequest) []retimedRequest {
+	var known, all float64
+	for i := range requests {
+		if all += requests[i].weight; !requests[i].isPartial {
+			known += requests[i].weight
+		}
+	}
+	if known < threshold.MostShare*all {
+		return requests
+	}
+	return slices.DeleteFunc(requests, func(r retimedRequest) bool { return r.isPartial })
 }
 
 // hasChainTail reports whether at least half of the slowest hundredth of the requests are chains: they queued for so long

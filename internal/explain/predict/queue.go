@@ -1,6 +1,9 @@
 package predict
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // A queue describes the work for other requests, ahead of this one's, that a change shrinks.
 //
@@ -122,6 +125,28 @@ func (c *trialChange) workSums(graph *Graph) (otherNS, ownNS float64) {
 		}
 	}
 	return otherNS, ownNS
+}
+
+// RepeatShare returns the share of the requests which wait for work of others that then do the same work themselves; false if none
+// wait for it. A change says what the work is.
+func (m *Model) RepeatShare(id string, change Change) (share float64, ok bool) {
+	group := m.groups[id]
+	if group == nil {
+		return 0, false
+	}
+	m.prepare()
+	c := &m.compile(id, []Change{change}).changes[0]
+	var repeating, waiting float64
+	for i := range group.graphs {
+		graph := &group.graphs[i]
+		if c.selectGraph(graph.Graph); c.meetsOtherWork {
+			waiting += graph.weight
+			if slices.ContainsFunc(graph.intervals, func(iv interval) bool { return c.weights[iv.targetID] > 0 && !iv.otherWork }) {
+				repeating += graph.weight // for however short a time
+			}
+		}
+	}
+	return repeating / max(waiting, 1e-9), waiting > 0
 }
 
 // remainingEncounters returns the share of the requests with encounters that would still have one. An encounter is work of

@@ -6,6 +6,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
 )
 
 // Variants of a prediction: the estimate and the ends of its range.
@@ -21,11 +22,15 @@ type variantValues [variants]float64
 
 var unchanged = variantValues{1, 1, 1}
 
+// variantFlags holds a condition for each variant.
+type variantFlags [variants]bool
+
 // A trial is a set of changes, compiled for the targets of a model.
 type trial struct {
 	model             *Model
 	changes           []trialChange
 	nodeTimes         []variantValues // new times of the current graph's nodes
+	noWaits           []variantFlags  // by node of the current graph: it ended a wait that is gone
 	serverScales      []variantValues // by node of the current graph, see scaleServers
 	withoutEncounters bool            // compute latencies without encounters, see retime
 }
@@ -35,6 +40,7 @@ type trialChange struct {
 	Change
 	// weights is, by target id, the share of the target's time that the change is about.
 	weights []float64
+	procs   float64 // GOMAXPROCS; 0: unknown
 	matcher *siteMatcher
 	waits   map[tracefmt.StackID]bool // memo of isAboutWait; nil: the change is about no waits
 	slots   *slotsEffect              // of ChangeSlots
@@ -47,6 +53,7 @@ type trialChange struct {
 	nsByComputation []float64     // time that the change is about, in each computation
 	meetsOwnWork    bool          // the change is about the request's own work
 	meetsOtherWork  bool          // the change is about work for others
+	concurrent      float64       // factor of work for others that runs at the same time as the request's own, see shareOfPs
 	remainingAhead  variantValues // factor of the number of requests that are served before this one, at the current node
 	ownResult       *interval     // the last of otherWork if it was done for the request itself; nil if not
 }
@@ -105,11 +112,21 @@ func (c *trialChange) selectGraph(graph *Graph) {
 			ownNS += changedNS
 		}
 	}
+	c.concurrent = c.shareOfPs(ownNS, otherNS)
 	c.meetsOwnWork, c.meetsOtherWork, c.remainingAhead = ownNS > threshold.NoticeableShare*otherNS, otherNS > 0, unchanged
 	if c.ownResult = nil; c.meetsOtherWork && !c.meetsOwnWork {
 		c.ownResult = c.lastResult(graph, threshold.NoticeableShare*largest)
 		c.meetsOwnWork = c.ownResult != nil
 	}
+}
+
+// shareOfPs returns the part of the work for others that still delays a request if that work no longer waits for a lock, but runs
+// at the same time: if there are fewer Ps than goroutines that compute, each has its share of them.
+func (c *trialChange) shareOfPs(ownNS, otherNS float64) float64 {
+	if c.Kind != report.ChangeUnlock || c.procs == 0 || ownNS == 0 || otherNS == 0 {
+		return 0
+	}
+	return max(0, (ownNS+otherNS)/c.procs-ownNS) / otherNS
 }
 
 // lastResult returns the latest interval of otherWork that the change is about, if its work may have been for the request
@@ -210,13 +227,14 @@ func (t *trial) retime(graph *Graph) (latencies, unmetLatencies, encounterChance
 
 // endTimes computes the end of a graph with the changes.
 func (t *trial) endTimes(graph *Graph) variantValues {
-	t.nodeTimes = t.nodeTimes[:0]
+	t.nodeTimes, t.noWaits = t.nodeTimes[:0], t.noWaits[:0]
 	t.scaleServers(graph)
 	for i := range graph.nodes {
 		node := &graph.nodes[i]
 		var ends variantValues
+		var noWait variantFlags
 		if node.predecessor >= 0 {
-			ends = t.nodeTimes[node.predecessor]
+			ends, noWait = t.nodeTimes[node.predecessor], t.noWaits[node.predecessor]
 			queueScale := t.queueScale(graph, node)
 			for k := node.firstInterval; k < node.endInterval; k++ {
 				iv := &graph.intervals[k]
@@ -225,6 +243,13 @@ func (t *trial) endTimes(graph *Graph) variantValues {
 				for v := range ends {
 					if isAhead {
 						factors[v] = min(factors[v], queueScale[v], t.serverScales[i][v])
+					}
+					if isWakeup(iv) {
+						if noWait[v] && v != high {
+							continue
+						}
+					} else {
+						noWait[v] = isLeafWait(iv.cause) && factors[v] == 0
 					}
 					ends[v] += factors[v] * ns
 				}
@@ -243,9 +268,18 @@ func (t *trial) endTimes(graph *Graph) variantValues {
 				}
 			}
 		}
-		t.nodeTimes = append(t.nodeTimes, ends)
+		waited := graph.waitNS(node) > 0
+		for v := range ends {
+			noWait[v] = waited && ends[v] == ready[v] || !waited && noWait[v]
+		}
+		t.nodeTimes, t.noWaits = append(t.nodeTimes, ends), append(t.noWaits, noWait)
 	}
 	return t.nodeTimes[len(t.nodeTimes)-1]
+}
+
+// isWakeup reports whether an interval is the time from the end of a wait until the goroutine runs. It goes with the wait.
+func isWakeup(iv *interval) bool {
+	return iv.cause == cause.Sched || iv.cause == cause.SchedWake || iv.cause == cause.SchedPoll
 }
 
 // isChanged reports whether a change is about an interval.
@@ -265,7 +299,7 @@ func (t *trial) queueScale(graph *Graph, node *node) variantValues {
 	for i := range t.changes {
 		change := &t.changes[i]
 		change.remainingAhead = unchanged
-		if change.effect != nil || !change.meetsOtherWork || !change.meetsOwnWork && change.Cause != Queue {
+		if change.effect != nil || change.Kind == report.ChangeUnlock || !change.meetsOtherWork || !change.meetsOwnWork && change.Cause != Queue {
 			continue
 		}
 		var before, after variantValues
@@ -356,6 +390,10 @@ func (c *trialChange) factor(iv *interval, withoutEncounters bool) variantValues
 		return unchanged
 	}
 	if c.Cause == Queue {
+		return factors
+	}
+	if c.Kind == report.ChangeUnlock && iv.cause == cause.CPU {
+		factors[est], factors[high] = c.concurrent, c.concurrent
 		return factors
 	}
 	if c.slots != nil {

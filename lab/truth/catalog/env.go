@@ -20,6 +20,7 @@ import (
 // Env is the environment of a started service. Its methods are safe for concurrent use.
 type Env struct {
 	Fixed bool   // without the fault
+	Gone  bool   // with Fixed: what took time takes none
 	Dir   string // for files; removed by Close
 
 	mu    sync.Mutex
@@ -29,12 +30,12 @@ type Env struct {
 }
 
 // NewEnv creates the environment of one service.
-func NewEnv(fixed bool) (*Env, error) {
+func NewEnv(fixed, gone bool) (*Env, error) {
 	dir, err := os.MkdirTemp("", "truth")
 	if err != nil {
 		return nil, fmt.Errorf("creating the service's directory: %w", err)
 	}
-	return &Env{Fixed: fixed, Dir: dir}, nil
+	return &Env{Fixed: fixed || gone, Gone: gone, Dir: dir}, nil
 }
 
 // Close ends the child processes and removes the directory.
@@ -57,8 +58,11 @@ func (e *Env) Close() error {
 	return errors.Join(append(errs, os.RemoveAll(e.Dir))...)
 }
 
-// pickDuration returns the faulty duration or, with the fix, the other.
+// pickDuration returns the faulty duration or, with the fix, the other; none if what took time is gone.
 func (e *Env) pickDuration(faulty, fixed time.Duration) time.Duration {
+	if e.Gone {
+		return 0
+	}
 	if e.Fixed {
 		return fixed
 	}
