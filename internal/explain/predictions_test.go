@@ -3,7 +3,27 @@ package explain
 import (
 	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/report"
 )
+
+// TestAdviceFor: a goal is searched with the values of what findings advise, whatever their text is.
+func TestAdviceFor(t *testing.T) {
+	want := []predict.Change{predict.Slots("main.go:7", 5), predict.Remove(report.CauseSleep, "main.go:9")}
+	finding := report.Finding{Group: "g", Severity: report.SeverityHigh}
+	for _, change := range want {
+		data := change.Data()
+		data.Text = "in words"
+		finding.Changes = append(finding.Changes, data)
+	}
+	other, info := finding, finding
+	other.Group, info.Severity = "h", report.SeverityInfo
+	got := adviceFor(&report.Group{ID: "g"}, []report.Finding{other, info, finding})
+	if len(got) != 1 || !slices.Equal(got[0], want) {
+		t.Errorf("%+v, want only %+v", got, want)
+	}
+}
 
 func TestSubsets(t *testing.T) {
 	got := subsets(0, 4, 2)

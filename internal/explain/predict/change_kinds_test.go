@@ -71,3 +71,31 @@ func TestSlotsEffect(t *testing.T) {
 		t.Errorf("%f", got)
 	}
 }
+
+// TestShareOfPs: work that no longer waits for a lock competes for Ps with the request's own.
+func TestShareOfPs(t *testing.T) {
+	for _, c := range []struct{ procs, ownNS, otherNS, want float64 }{
+		{2, 4, 12, (16./2 - 4) / 12}, // four goroutines on two Ps take twice as long as alone
+		{8, 4, 12, 0},                // a P for each
+		{2, 0, 12, 0},                // the request itself computes nothing
+		{0, 4, 12, 0},                // it is not known how many Ps there are
+	} {
+		change := trialChange{Change: Unlock("main.work"), procs: c.procs}
+		if got := change.shareOfPs(c.ownNS, c.otherNS); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// TestWithoutPartial: requests that depended on what was before the trace say nothing about a change, unless they are most.
+func TestWithoutPartial(t *testing.T) {
+	request := func(weight float64, isPartial bool) retimedRequest {
+		return retimedRequest{weightedGraph: &weightedGraph{&Graph{isPartial: isPartial}, weight}}
+	}
+	for _, c := range []struct{ known, partial float64 }{{6, 4}, {4, 6}} {
+		left := withoutPartial([]retimedRequest{request(c.known, false), request(c.partial, true)})
+		if want := 1 + int(c.partial/5); len(left) != want {
+			t.Errorf("%+v: %d requests are left, want %d", c, len(left), want)
+		}
+	}
+}

@@ -192,7 +192,12 @@ func (b *Builder) setWaits(out *Graph, src *critpath.Graph) {
 	}
 	waits := make([]endedWaits, len(out.nodes))
 	for i := len(out.nodes) - 1; i >= 0; i-- {
-		n := &out.nodes[i]
+		n, wait := &out.nodes[i], tracefmt.StackID(0)
+		for _, edge := range out.edges[n.firstEdge:n.endEdge] {
+			if edge.Wait != 0 && b.stage.Sites.HasRole(edge.Wait, knowledge.NonStdlib) {
+				wait = edge.Wait
+			}
+		}
 		for _, edge := range out.edges[n.firstEdge:n.endEdge] {
 			ended := endedWaits{isKnown: true}
 			switch {
@@ -201,6 +206,10 @@ func (b *Builder) setWaits(out *Graph, src *critpath.Graph) {
 				ended.stacks = ended.stacks.add(unknownWait)
 			case edge.Wait == 0:
 				isHandedOver := !n.otherWork && src.Nodes[edge.From].G != out.G
+				if isHandedOver && n.predecessor >= 0 && wait != 0 { // one of several goroutines that the wait was for
+					waits[edge.From] = endedWaits{waits[i].stacks.add(wait), true}
+					continue
+				}
 				if from := &waits[edge.From]; isHandedOver && from.stacks == (waitStacks{}) {
 					from.stacks = waits[i].stacks
 				}

@@ -220,7 +220,7 @@ func withoutPartial(requests []retimedRequest) []retimedRequest {
 			known += requests[i].weight
 		}
 	}
-	if known < threshold.MostShare*all {
+	if known < threshold.HalfShare*all {
 		return requests
 	}
 	return slices.DeleteFunc(requests, func(r retimedRequest) bool { return r.isPartial })

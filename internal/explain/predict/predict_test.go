@@ -122,7 +122,19 @@ var graphs = []struct {
 		m.Block(12000*us, "forever", "main.end")
 	}, []whatIf{
 		{[]string{"long=gone"}, 200 + 5000 + 700 + 1000, 6900, 6900},
+		{[]string{"sleep@main.handle=gone"}, 200 + 700 + 1000, 1900, 1900}, // all sleeps for which it waits there
+		{[]string{"sleep@main.two=gone"}, 1900, 1900, 1900},
+		{[]string{"sleep@main.long from main.handle=gone"}, 6900, 6900, 6900},
 		{[]string{"long=70%"}, 200 + 7000 + 700 + 1000, 8900, 8900},
+	}},
+	{"the wake-up goes with the wait", 4000, func(b *tracetext.Builder) {
+		m := b.Thread(1)
+		m.Block(200*us, "sleep", "time.Sleep", "main.nap", "main.a")
+		m.Unblock(3000*us, 1)
+		m.Start(3500*us, 1)
+		m.Block(4000*us, "forever", "main.end")
+	}, []whatIf{
+		{[]string{"sleep@nap=gone"}, 100 + 500, 600, 100 + 500 + 500},
 	}},
 	{"lock chain: others hold it, the site is theirs as well", 21000, func(b *tracetext.Builder) {
 		// 2 has the lock from 0 to 4000, 3 from then to 12000, 1 to 20000, each
