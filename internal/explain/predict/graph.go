@@ -72,7 +72,7 @@ type target struct {
 	// calls.
 	stackIsNear bool
 	connects    bool // the wait opens a connection: it looks a name up, dials, or shakes hands
-	waits waitStacks
+	waits       waitStacks
 }
 
 // waitStacks are the stacks of the waits, in code that is not the standard library's, that work of another goroutine ended, the
@@ -233,7 +233,9 @@ func (b *Builder) setWaits(out *Graph, src *critpath.Graph) {
 }
 
 // isLeafWait reports whether a cause is a wait that no goroutine of the process ends.
-func isLeafWait(x cause.Cause) bool { return x == cause.Network || x == cause.Sleep || x == cause.Syscall }
+func isLeafWait(x cause.Cause) bool {
+	return x == cause.Network || x == cause.Sleep || x == cause.Syscall
+}
 
 // addStep adds one step as intervals, divided at the edges of candidate freezes.
 func (b *Builder) addStep(out *Graph, s *critpath.GraphStep) {
