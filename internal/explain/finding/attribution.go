@@ -364,7 +364,7 @@ func (r *causeRoute) nonStdSite() *report.Site { return nonStdSite(r.Cause, r.vi
 
 // newVerdict returns a verdict about a candidate. The route that represents the candidate supplies its cause and its site.
 func (a *attribution) newVerdict(cand *candidate, route *causeRoute) Verdict {
-	return Verdict{Gain: cand.gain, Changes: withoutSite(route), Finding: report.Finding{
+	return Verdict{Gain: cand.gain, Changes: a.withoutSite(route), Finding: report.Finding{
 		Cause: route.Cause.Cause, Site: route.nonStdSite(), Group: a.group.ID, Share: cand.share, Confidence: 0.9,
 	}}
 }

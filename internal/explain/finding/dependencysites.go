@@ -44,10 +44,10 @@ func otherSiteEvidence(cand *candidate, top *causeRoute) []report.Evidence {
 }
 
 // withoutAllSites returns the change that a prediction assumes for a candidate with several sites: no time at any.
-func withoutAllSites(cand *candidate) []predict.Change {
+func withoutAllSites(attr *attribution, cand *candidate) []predict.Change {
 	out := []predict.Change{}
 	for _, p := range siteCauses(cand, cand.heaviestRoute(report.CauseSleep)) {
-		for _, change := range withoutSite(p) {
+		for _, change := range attr.withoutSite(p) {
 			if !slices.Contains(out, change) {
 				out = append(out, change)
 			}
@@ -57,13 +57,31 @@ func withoutAllSites(cand *candidate) []predict.Change {
 }
 
 // withoutSite returns the change that a prediction assumes for a route: no time of its cause at the site that the finding names.
-func withoutSite(route *causeRoute) []predict.Change {
+func (a *attribution) withoutSite(route *causeRoute) []predict.Change {
 	site := route.nonStdSite()
 	if slices.ContainsFunc(route.via, func(v report.Via) bool { return isLockWait(waitKeyOf(&v)) && v.Site.Equal(site) }) {
 		site = route.Site // the holder's work is not that of the line that waits
+	}
+	if site != route.Site && a.isOnlyLine(route.Cause) {
+		site = route.Site.LineKey().Site() // its waits may be behind others that are not known
 	}
 	if site == nil {
 		return []predict.Change{}
 	}
 	return []predict.Change{predict.Remove(route.Cause.Cause, predict.SiteText(site, route.Cause.Cause))}
+}
+
+// isOnlyLine reports whether one line of the service has nearly all of the group's time of a cause at a site.
+func (a *attribution) isOnlyLine(c *report.Cause) bool {
+	var lineNS, allNS int64
+	for i := range a.group.All().Causes {
+		o := &a.group.All().Causes[i]
+		if o.Cause != c.Cause || o.Site == nil || o.Site.LineKey() != c.Site.LineKey() {
+			continue
+		}
+		if allNS += o.TotalNS; o.Site.Equal(c.Site) {
+			lineNS += o.TotalNS
+		}
+	}
+	return len(c.AllRoutes()) == 1 && float64(lineNS) >= threshold.NearlyAllShare*float64(allNS)
 }

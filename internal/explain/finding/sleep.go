@@ -22,7 +22,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		return streamVerdict(attr, cand, top)
 	}
 	v := attr.newVerdict(cand, top)
-	v.Changes = withoutAllSites(cand)
+	v.Changes = withoutAllSites(attr, cand)
 	v.Title, v.Cause = textOf("title sleep", "goroutine", goroutineActivity(top)), report.CauseSleep
 	attr.addSlowMean(&v, "evidence slow-mean-on", cand, top, top.via)
 	if t := attr.in.serviceAt(top.Cause, top.via); t != nil && t.Sleeps > 0 {
