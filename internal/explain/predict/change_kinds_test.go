@@ -87,15 +87,15 @@ func TestShareOfPs(t *testing.T) {
 	}
 }
 
-// TestWithoutPartial: requests that depended on what was before the trace say nothing about a change, unless they are most.
+// TestWithoutPartial: requests that depend on events before the trace are excluded, unless they are the majority.
 func TestWithoutPartial(t *testing.T) {
 	request := func(weight float64, isPartial bool) retimedRequest {
 		return retimedRequest{weightedGraph: &weightedGraph{&Graph{isPartial: isPartial}, weight}}
 	}
-	for _, c := range []struct{ known, partial float64 }{{6, 4}, {4, 6}} {
-		left := withoutPartial([]retimedRequest{request(c.known, false), request(c.partial, true)})
-		if want := 1 + int(c.partial/5); len(left) != want {
-			t.Errorf("%+v: %d requests are left, want %d", c, len(left), want)
+	for _, c := range []struct{ complete, partial float64 }{{6, 4}, {4, 6}} {
+		remaining := withoutPartial([]retimedRequest{request(c.complete, false), request(c.partial, true)})
+		if want := 1 + int(c.partial/5); len(remaining) != want {
+			t.Errorf("%+v: %d requests remain, want %d", c, len(remaining), want)
 		}
 	}
 }
