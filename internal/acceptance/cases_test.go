@@ -2,6 +2,7 @@ package acceptance_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -173,7 +174,12 @@ func findingWords(f *report.Finding) string {
 // the sentences, and titles and advice of findings above info. Demands marked "known wrong" must be violated, all others met.
 func TestCases(t *testing.T) {
 	cases := must.Have(casesIn(string(must.Have(os.ReadFile(casesTable))(t))))(t)
-	path := func(file string) string { return testprog.Recording(t, "cases/"+file) }
+	path := func(file string) string { // of the directory cases, unless the name has another one
+		if !strings.Contains(file, "/") {
+			file = "cases/" + file
+		}
+		return testprog.Recording(t, file)
+	}
 	judged := map[string]bool{}
 	for i := range cases {
 		c := &cases[i]
@@ -203,10 +209,11 @@ func TestCases(t *testing.T) {
 			}
 		})
 	}
-	files := must.Have(filepath.Glob(testprog.Dir + "/cases/*"))(t)
-	for _, f := range files {
-		if name := strings.TrimSuffix(filepath.Base(f), testprog.Packed); !judged[name] {
-			t.Errorf("%s has no case of %s in %s", f, name, casesTable)
+	for _, prefix := range []string{"", "strangers/"} {
+		for _, f := range must.Have(filepath.Glob(testprog.Dir + "/" + cmp.Or(prefix, "cases/") + "*"))(t) {
+			if name := prefix + strings.TrimSuffix(filepath.Base(f), testprog.Packed); !judged[name] {
+				t.Errorf("%s has no case of %s in %s", f, name, casesTable)
+			}
 		}
 	}
 }

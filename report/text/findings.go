@@ -38,11 +38,14 @@ func (p *page) findings() {
 // splitFindings returns the findings that are written in full, which are major ones or one that matches the verdict, and the others. It leaves out ignored ones and duplicates.
 func (p *page) splitFindings() (weighty, lesser []*report.Finding) {
 	all := p.report.Findings[:min(len(p.report.Findings), maxExamined)]
+	faults := 0
 	for i := range all {
 		switch f := &all[i]; {
 		case f.Ignored != "" || p.earlierDuplicate(i) >= 0: // the first one names the groups of its duplicates
-		case f.Severity.IsMajor() && len(weighty) < maxFindings:
-			weighty = append(weighty, f)
+		case f.Severity.IsMajor() && (faults < maxFindings || f.Code.OfMachine()):
+			if weighty = append(weighty, f); !f.Code.OfMachine() {
+				faults++
+			}
 		default:
 			lesser = append(lesser, f)
 		}

@@ -44,7 +44,7 @@ type Options struct {
 
 // Limits on the number of rows, and on the length of texts.
 const (
-	maxFindings    = 3
+	maxFindings    = 4 // major ones of the service
 	maxShort       = 2 // groups after the first that are shown in short
 	maxTableGroups = 8 // groups in one line each
 	fullRows       = 7 // causes of a group

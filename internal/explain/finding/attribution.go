@@ -250,8 +250,8 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 	if len(via) > 0 {
 		waitSite = via[0].Site
 	}
-	if c.Cause == report.CauseSleep && a.in.isStream(waitSite) {
-		return candidateKey{code: report.RuleSleep, causeSite: causeSite{streamCause, waitSite.OwnLine().Key()}}
+	if code := a.streamRule(c, via); code != "" && a.in.isStream(waitSite) {
+		return candidateKey{code: code, causeSite: causeSite{streamCause, waitSite.OwnLine().Key()}}
 	}
 	if wait, ok := a.contendedWait(via); ok && !a.minorWaits[wait] {
 		return contentionKey(a.canonicalWait(wait))

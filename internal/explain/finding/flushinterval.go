@@ -40,7 +40,7 @@ func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
-// checkHeldAnswers is WL2004 for messages of a protocol of the service's own: the goroutine that reads them neither answers nor
+// checkHeldAnswers is WL2004 for messages of a protocol that only the service knows: the goroutine that reads them neither answers nor
 // hands them over, and one that only a timer wakes writes about as often as there are connections with messages. It is at most
 // medium, because no event connects message and answer.
 func checkHeldAnswers(in *Input, group *report.Group) []Verdict {

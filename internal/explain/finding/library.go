@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
 
@@ -18,6 +19,7 @@ type library struct {
 	peerAdvice  string // how to shorten waits for its peer
 	pauseAdvice string // which options set its intended pauses
 	lockAdvice  string // how to avoid waits for its own lock
+	shareAdvice string // how to avoid waits for a call of another request
 
 	// The pool of a package of the standard library:
 	slotFunc     string // the function in which a request waits for a slot
@@ -38,7 +40,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 	for _, s := range sections {
 		l := library{name: s.Title}
 		fields := map[string]*string{
-			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "peer": &l.peerAdvice, "pause": &l.pauseAdvice, "lock": &l.lockAdvice, "slot function": &l.slotFunc,
+			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "peer": &l.peerAdvice, "pause": &l.pauseAdvice, "lock": &l.lockAdvice, "share": &l.shareAdvice, "slot function": &l.slotFunc,
 			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {
@@ -94,4 +96,25 @@ func libraryOfRoute(p *causeRoute) *library {
 		sites = append(sites, p.via[i].Site)
 	}
 	return libraryAt(sites...)
+}
+
+// sharingLibrary returns the library that lets requests of a candidate wait for a call that another request began; nil unless
+// that is much of their time.
+func (c *candidate) sharingLibrary() *library {
+	var sharedNS, totalNS int64
+	var sharing *library
+	for i := range c.routes {
+		route := &c.routes[i]
+		totalNS += route.routeNS
+		for k := range route.via {
+			if l := libraryOfFunc(route.via[k].Site); l != nil && l.shareAdvice != "" {
+				sharing, sharedNS = l, sharedNS+route.routeNS
+				break
+			}
+		}
+	}
+	if float64(sharedNS) < threshold.MajorShare*float64(totalNS) {
+		return nil
+	}
+	return sharing
 }

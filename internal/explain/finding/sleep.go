@@ -45,6 +45,10 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix in-library", "library", l.name, "advice", l.pauseAdvice)
 		v.hasOption = true
 	}
+	if l := cand.sharingLibrary(); l != nil {
+		v.Fix = textOf("fix in-library", "library", l.name, "advice", l.shareAdvice)
+		return v
+	}
 	if describeTransactions(attr.in, &v, top) {
 		return v
 	}
@@ -115,14 +119,32 @@ func (in *Input) isStream(site *report.Site) bool {
 	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.WriteShare >= threshold.HalfShare && s.Site.Matches(site) })
 }
 
+// streamRule returns the rule for a route if it belongs to a stream where requests write to their client between such waits: the
+// pace of a timer, or the parts of a peer's answer that another goroutine reads. It is "" for other routes. Requests that call
+// the peer for each part are slow by the calls.
+func (a *attribution) streamRule(c *report.Cause, via []report.Via) report.RuleCode {
+	switch {
+	case c.Cause == report.CauseSleep:
+		return report.RuleSleep
+	case c.Cause == report.CauseNetwork && c.Kind != "inbound" && len(via) > 0 && isHandoverWait(via[0].Wait):
+		if calls := a.peerCallsAt(&causeRoute{Cause: c, via: via}); calls != nil && calls.Calls < threshold.Repeats*calls.Requests {
+			return report.RuleSlowPeer
+		}
+	}
+	return ""
+}
+
 // streamVerdict makes no prediction: the client of a stream receives parts early.
 func streamVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	v := attr.newVerdict(cand, top)
-	v.Cause, v.Confidence, v.Fact, v.Changes = report.CauseSleep, 0.8, true, []predict.Change{}
+	v.Confidence, v.Fact, v.Changes = 0.8, true, []predict.Change{}
 	if v.Site = nonStdSite(top.Cause, nil); len(top.via) > 0 {
 		v.Site = top.via[0].Site
 	}
 	v.Title, v.Fix = textOf("title stream", "site", v.Site), textOf("fix stream")
+	if top.Cause.Cause == report.CauseNetwork {
+		v.Title, v.Fix = textOf("title peer-stream", "site", v.Site), textOf("fix peer-stream")
+	}
 	attr.addSlowMean(&v, "evidence slow-mean-on", cand, top, nil)
 	return v
 }

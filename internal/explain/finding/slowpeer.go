@@ -18,6 +18,9 @@ import (
 
 // checkSlowPeer is WL2005, slow-peer.
 func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
+	if cand.causeSite.cause == streamCause {
+		return streamVerdict(attr, cand, &cand.routes[0])
+	}
 	v, holdsWhenBusy := peerVerdict(attr, cand)
 	if n, isKnown := attr.in.OutlierMoments[attr.group.ID]; isKnown && n < attr.group.Band(report.BandOutliers).Count {
 		v.addEvidence(evidenceOf("evidence outlier-moments", n, "count"))
@@ -37,6 +40,10 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	awaited, fix, isAnswer, assumption := textOf("phrase peer-answer"), textOf("fix slow-peer"), false, textKey("")
 	if l := libraryOfRoute(top); l != nil && l.peerAdvice != "" {
 		fix = textOf("fix in-library", "library", l.name, "advice", l.peerAdvice)
+	}
+	sharing := cand.sharingLibrary()
+	if sharing != nil {
+		fix = textOf("fix in-library", "library", sharing.name, "advice", sharing.shareAdvice)
 	}
 	switch call := knowledge.Of(top.Call); {
 	case verdict.KindOf(top.Cause) == verdict.NameServer:
@@ -114,6 +121,9 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 		attr.predictAs(&v, assumption)
 		return v, true
 	case !isUnknownPeer:
+	case sharing != nil:
+		v.Gain = cand.gain // the service can begin the call earlier
+		return v, true
 	case sequential != nil:
 		attr.describeSequentialCalls(&v, cand, sequential)
 		return v, true
@@ -121,6 +131,9 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 		describeParallelCalls(&v, calls)
 	case attr.group.Count >= threshold.MedianSample:
 		v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
+	default: // too few to distinguish slow ones
+		v.Gain.All.IsRare, v.MaxSeverity = true, report.SeverityMedium
+		v.Gain.Slow, v.Gain.OtherTail = v.Gain.All, Loss{}
 	}
 	return v, false
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A server may put an answer into a buffer that a goroutine of its own writes to the client when a ticker fires. No event
+// A server may put an answer into a buffer that another goroutine writes to the client when a ticker fires. No event
 // connects the two, but the numbers do: goroutines that read clients' messages write nothing and hand nothing over, and a
 // goroutine that only a timer wakes writes about as often as there are connections with a message since the tick before. A
 // heartbeat is written whether or not there was a message.
@@ -145,7 +145,7 @@ func (s *Sum) HeldAnswers(sp *spell.Speller, group path.GroupID) (best *HeldAnsw
 		factor := float64(ticks.writes) / float64(len(windows))
 		if factor = max(factor, 1/factor); factor < bestFactor {
 			bestFactor = factor
-			silentTicks := s.sliceNS/period*int64(len(connections)) - ticks.writes // if each connection has a tick of its own
+			silentTicks := s.sliceNS/period*int64(len(connections)) - ticks.writes // if each connection has its own ticker
 			differing := max(ticks.writes-int64(len(windows)), int64(len(windows))-ticks.writes)
 			best = &HeldAnswers{len(messages.silent), int(ticks.writes), sp.Site(ticks.site), period, silentTicks >= max(threshold.SmallSample, threshold.FarFactor*differing)}
 		}

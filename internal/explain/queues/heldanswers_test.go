@@ -12,8 +12,8 @@ import (
 )
 
 // TestHeldAnswers: eight connections have a ticker of 40 ms each for two seconds. The ticks write the answers if they write as
-// often as connections had messages. If each tick writes, they are heartbeats; if all connections always have messages, nobody
-// can say; if the readers answer themselves, or hand most messages over, nothing is held.
+// often as connections had messages. If each tick writes, they are heartbeats; if all connections always have messages, the writes
+// prove nothing; if the readers answer themselves, or hand most messages over, nothing is held.
 func TestHeldAnswers(t *testing.T) {
 	const period, connections, periods = 40e6, 8, 50
 	for _, c := range []struct {

@@ -117,7 +117,7 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 		}
 		p.services = append(p.services, service{
 			key: keyOf(segment), server: segment.G, start: segment.Start, end: segment.End, weight: w.CountedRequests(),
-			serverWrote:    waits[segment.FollowedWait].Parent >= 0 && p.stage.Sites.HasRole(waits[segment.FollowedWait].Stack, knowledge.HTTP1RoundTrip),
+			serverWrote:    isHandedWork(waits, segment.FollowedWait) && p.stage.Sites.HasRole(waits[segment.FollowedWait].Stack, knowledge.HTTP1RoundTrip),
 			alreadyRunning: alreadyRunning, behindLock: isBehindLock(waits, segment.FollowedWait),
 		})
 	}
@@ -148,6 +148,19 @@ func isBehindLock(waits []critpath.FollowedWait, i int32) (locked bool) {
 		}
 	}
 	return locked
+}
+
+// isHandedWork reports whether the goroutine of a wait works for one that handed it work over. Goroutines that wait in a WaitGroup
+// wait for work that began without them, and all get its result at once.
+func isHandedWork(waits []critpath.FollowedWait, i int32) bool {
+	if i = waits[i].Parent; i < 0 {
+		return false
+	}
+	switch waits[i].Kind {
+	case critpath.WaitChan, critpath.WaitSend, critpath.WaitSelect, critpath.WaitCond:
+		return true
+	}
+	return false
 }
 
 // outermostWait returns the wait of the request's own goroutine that leads to wait i.

@@ -74,6 +74,9 @@ type jobKind struct {
 	index      int  // in jobSource.kindList
 	areJobs    bool // decided: the goroutines are jobs
 	areTests   bool // started by package testing
+	// Of those that began and end in this generation: how many there are, and how many run service code and have so few
+	// pieces that they cannot have returned to a wait often.
+	bornCount, shortCount int
 	endedCount int
 	// firstEnd is when the first of them ended. laterStarts counts those that began after that: only a function that is
 	// started repeatedly has them.
@@ -140,7 +143,9 @@ func (j *jobSource) add(c *collector, g *timeline.Gen) {
 		s.beginGeneration()
 	}
 	// Goroutines that a server starts for itself, net/http one for each request, are removed before sorting.
-	g.EachBirth(func(start tracefmt.StackID) bool { return j.selectsStart(c, start) }, func(number uint32, b timeline.Birth) {
+	isSelected := func(start tracefmt.StackID) bool { return j.selectsStart(c, start) }
+	j.births = slices.Grow(j.births, g.CountStarts(isSelected))
+	g.EachBirth(isSelected, func(number uint32, b timeline.Birth) {
 		if start := c.stackInfo(b.Start); start.role != roleUnclaimed {
 			if b.Creator == 0 || c.isServing(b.Creator, b.Stack) {
 				return
@@ -159,6 +164,10 @@ func (j *jobSource) add(c *collector, g *timeline.Gen) {
 			j.addCarriedJob(c, g, number, &b)
 		}
 	}
+	for _, kind := range j.kinds {
+		// Their ends will show that they are jobs, so their waits need not be observed.
+		kind.areJobs = kind.areJobs || kind.shortCount >= threshold.TailSample && 2*kind.shortCount > kind.bornCount && !kind.areWorkers()
+	}
 }
 
 // beginGeneration sets the states of goroutines that have jobs, and removes jobs of goroutines that the generation does not
@@ -174,7 +183,7 @@ func (j *jobSource) beginGeneration(g *timeline.Gen) {
 		}
 	}
 	for _, kind := range j.kinds {
-		kind.index = len(j.kindList)
+		kind.index, kind.bornCount, kind.shortCount = len(j.kindList), 0, 0
 		j.kindList = append(j.kindList, kind)
 	}
 }
@@ -238,6 +247,9 @@ func (j *jobSource) addJob(c *collector, g *timeline.Gen, number uint32, birth *
 	if startFunc.allParts = startFunc.partCount >= settledCount && startFunc.partCount == startFunc.count; !startFunc.allParts {
 		if _, ends := g.DeathOf(number); ends {
 			j.states[number] = isJob | jobState(kind.index)<<jobStateBits
+			if kind.bornCount++; g.PiecesOf(number) < 2*threshold.SmallSample && c.stackInfo(birth.Start).outerOwned != 0 {
+				kind.shortCount++
+			}
 			if job.isPart {
 				j.states[number] |= isPartJob
 			}

@@ -88,7 +88,7 @@ func (t *goids) assign(p *goidPage, id uint64) uint32 {
 		return v
 	}
 	v := uint32(len(t.ids))
-	t.ids = append(t.ids, id)
+	t.ids = appendDoubling(t.ids, id)
 	p[id&255].Store(v)
 	return v
 }

@@ -45,6 +45,16 @@ func (g *Gen) EachBirth(wanted func(start tracefmt.StackID) bool, f func(number 
 	}
 }
 
+// CountStarts returns how many goroutines with a wanted start function were created, or a few more.
+func (g *Gen) CountStarts(wanted func(start tracefmt.StackID) bool) (n int) {
+	for _, start := range g.startStacks {
+		if start != 0 && wanted(g.stack(start)) {
+			n++
+		}
+	}
+	return n
+}
+
 // A BirthTime is when the goroutine with a Number was created.
 type BirthTime struct {
 	Time   int64
@@ -157,9 +167,11 @@ func (g *Gen) DeathOf(d uint32) (int64, bool) {
 
 // Pieces returns the number of a goroutine's pieces (its runs and the events about it), a measure of its activity.
 func (g *Gen) Pieces(id uint64) int {
-	d := g.ids.lookup(id)
-	return int(g.slotBase[d+1] - g.slotBase[d])
+	return g.PiecesOf(g.ids.lookup(id))
 }
+
+// PiecesOf is Pieces for a goroutine's Number.
+func (g *Gen) PiecesOf(d uint32) int { return int(g.slotBase[d+1] - g.slotBase[d]) }
 
 // A Life summarizes a goroutine within one generation.
 type Life struct {

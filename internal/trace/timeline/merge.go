@@ -36,6 +36,15 @@ func resize[T any](list []T, n int) []T {
 	return list[:n]
 }
 
+// appendDoubling is append for long lists. It doubles the capacity: append's quarter copies a list five times, and each copy
+// takes memory that the process has not touched yet.
+func appendDoubling[T any](list []T, v T) []T {
+	if len(list) == cap(list) {
+		list = append(make([]T, 0, max(2*len(list), 64)), list...)
+	}
+	return append(list, v)
+}
+
 // mergeTwo merges the sorted lists a and b into dst.
 func mergeTwo[T any](dst, a, b []T, isLess func(a, b T) bool) {
 	for len(a) > 0 && len(b) > 0 {

@@ -141,7 +141,7 @@ func (w *worker) putWide(k kind, t int64, aux, peer, stack uint32) uint64 {
 	if ticks > maxTick || int64(ticks<<s.layout.unit) != t {
 		ticks = maxTick
 	}
-	s.wide = append(s.wide, wideRecord{t, peer, stack, aux})
+	s.wide = appendDoubling(s.wide, wideRecord{t, peer, stack, aux})
 	return ticks<<tickShift | uint64(k)<<kindShift | wideBit | uint64(len(s.wide)-1)
 }
 

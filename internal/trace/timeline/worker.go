@@ -181,7 +181,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 				g := w.denseID(x)
 				w.addPiece(g, uint32(y), rec, cur, t)
 				if cur == 0 {
-					w.unattributed = append(w.unattributed, unattributedWake{t, g, uint32(y)})
+					w.unattributed = appendDoubling(w.unattributed, unattributedWake{t, g, uint32(y)})
 				} else if z < nStack && flags[z] != 0 {
 					w.noteFlagged(cur, flags[z], ev, t, run, uint32(z))
 				}
@@ -231,7 +231,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 			case tracefmt.EvGoCreate, tracefmt.EvGoCreateBlocked:
 				g := w.denseID(x)
 				w.addPiece(g, 0, rec, cur, t)
-				w.starts = append(w.starts, goStart{g, uint32(y)})
+				w.starts = appendDoubling(w.starts, goStart{g, uint32(y)})
 				if z < nStack && flags[z] != 0 && cur != 0 {
 					w.noteFlagged(cur, flags[z], ev, t, run, uint32(z))
 				}

@@ -229,7 +229,7 @@ func (r *Reader) ensure(n int) error {
 const (
 	readChunk   = 1 << 20 // the largest single read
 	firstBuffer = 1 << 18 // initial size of the buffer, which grows until a generation fits:
-	maxDoubling = 1 << 22 // it doubles, but grows by at most the larger of this and a quarter
+	maxDoubling = 1 << 24 // it doubles, but grows by at most the larger of this and a quarter
 	reserveFrom = 1 << 25 // from this size on it grows to the largest size that a generation may need: untouched pages take no memory
 )
 

@@ -72,8 +72,20 @@ function documentation(code) {
     example('Before', r.before), example('After', r.after), r.wrong ? [h('h4', null, 'When it is wrong, or does not matter'), paragraphs(r.wrong)] : null), { class: 'behind ruledoc' });
 }
 
+// fix shows what to do: the first remedy, then alternatives and conditions.
+function fix(f) {
+  if (!f.fix) return null;
+  const first = f.remedy && f.fix.startsWith(f.remedy) ? f.remedy : f.fix, rest = f.fix.slice(first.length);
+  return h('p', { class: 'fix' }, h('strong', null, 'Do: ', brief(first, 600)), rest ? h('span', { class: 'dim' }, brief(rest, 600)) : null);
+}
+
+// evidence is folded, because it is for those who doubt a finding.
 function evidence(list) {
   if (!list.length) return null;
+  return h('details', { class: 'behind' }, h('summary', null, `Evidence (${list.length})`), evidenceList(list));
+}
+
+function evidenceList(list) {
   return h('ul', { class: 'evidence' }, list.map(e => h('li', null, brief(e.text, 400), e.unit || e.value ? [': ', h('strong', null, quantity(e.value, e.unit))] : null)));
 }
 
@@ -83,14 +95,14 @@ function card(f, i) {
     h('h3', null, h('span', { class: 'severity' }, `${marks[f.severity] || '○'} ${brief(f.severity, 12)}`), h('code', { class: 'code' }, brief(f.code, 16)), ' ', brief(f.title, 400)),
     h('div', { class: f.predicted ? 'findingbody' : null },
       h('div', null,
+        fix(f),
         h('p', { class: 'facts' },
           f.cause ? h('span', { class: 'nowrap' }, h('i', { class: 'chip ' + causeClass(f.cause) }), about(f.cause).short) : null,
           f.site ? [f.cause ? ' at ' : '', siteNode(f.site)] : null, g ? [' in ', groupLink(g)] : f.group ? [' in ', brief(f.group)] : [f.cause || f.site ? ' · ' : '', 'whole trace'],
           f.share > 0 ? [` · ${percent(f.share)} of ${g ? 'its' : 'all'} time `, asked('share')] : null,
           f.decided ? ` · severity ${brief(f.severity, 12)}: ${percent(f.decided.share)} and ${duration(f.decided.ns)} ${({ all: 'of each request', slow: 'of each slow request' })[f.decided.by] || 'of each request of the other slow band'} (limits: ${percent(f.decided.least_share)}, ${rough(f.decided.least_ns)})` : null,
           ` · confidence ${percent(f.confidence)} `, asked('confidence')),
-        evidence(f.evidence),
-        f.fix ? h('p', { class: 'fix' }, h('strong', null, 'Fix: '), brief(f.fix, 1000)) : null),
+        evidence(f.evidence)),
       f.predicted ? prediction(g, f.predicted) : null),
     (f.asked_by || []).map(askedBy),
     f.ignored ? h('p', { class: 'dim' }, `Ignored: ${brief(f.ignored, 600)}`) : null,

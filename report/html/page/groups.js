@@ -61,8 +61,9 @@ export function bandCauses() {
       return;
     }
     const each = total(b.causes) / b.count, of = { group: g.id, min: b.from_ns, max: b.to_ns };
-    // Rows below half a percent are folded, because they are rarely useful.
-    const rows = all ? b.causes : b.causes.filter((r, i) => i < 4 || i < 12 && r.share >= 0.005);
+    // Small rows, and rare ways to a cause, are folded: they are rarely useful.
+    const rows = all ? b.causes : b.causes.filter((r, i) => i < 3 || i < 12 && r.share >= 0.03);
+    const routes = r => r.routes.slice(0, 5).filter((x, i) => all || i < 1 || x.total_ns >= 0.05 * r.total_ns);
     replace(out,
       h('div', { class: 'tabs', role: 'group', 'aria-label': 'Latency band' }, names.map(x => h('button', { type: 'button', 'aria-pressed': String(x === b), 'data-band': x.band, onclick: () => go({ band: x.band }) },
         h('strong', null, x.band), h('span', { class: 'dim' }, ` ${count(x.count, 'request')}`)))),
@@ -73,8 +74,8 @@ export function bandCauses() {
           percent(r.share), duration(r.total_ns / b.count),
           [number(r.requests), r.cause === 'other' ? null : listing('list', { ...of, cause: r.cause, function: r.site ? r.site.func : '' }, 'list the requests of this band with this cause and this function on their path')],
           h('div', null, r.site ? siteNode(r.site) : h('span', { class: 'dim' }, r.cause === 'other' ? 'the rest' : 'no place known'), siteFrom(r),
-            r.routes && r.routes.length ? r.routes.slice(0, 5).map(x => h('div', { class: 'route' }, h('span', { class: 'num' }, percent(x.total_ns / r.total_ns)), viaNode(x.via) || h('span', { class: 'dim' }, 'on its own goroutine'), behindNode(x.behind))) : [viaNode(r.via), behindNode(r.behind)], ranNode(r.ran_meanwhile))]), { class: 'causes' }),
-      b.causes.length > rows.length ? h('p', null, h('button', { type: 'button', onclick: () => { all = true; draw(); } }, `Show all ${b.causes.length} causes`)) : null);
+            r.routes && r.routes.length ? routes(r).map(x => h('div', { class: 'route' }, h('span', { class: 'num' }, percent(x.total_ns / r.total_ns)), viaNode(x.via) || h('span', { class: 'dim' }, 'on its own goroutine'), behindNode(x.behind))) : [viaNode(r.via), behindNode(r.behind)], ranNode(r.ran_meanwhile))]), { class: 'causes' }),
+      !all && (b.causes.length > rows.length || rows.some(r => r.routes && routes(r).length < Math.min(5, r.routes.length))) ? h('p', null, h('button', { type: 'button', onclick: () => { all = true; draw(); } }, `Show all ${count(b.causes.length, 'cause')} and the waits before them`)) : null);
   };
   onChange(c => { if (c.has('group') || c.has('band')) draw(); });
   draw();
