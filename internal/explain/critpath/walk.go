@@ -109,6 +109,8 @@ const maxNesting = 256
 //     belongs to the standard library (a context's deadline), the place of the Sleep is the place of the wait.
 //   - If a pool hands its slots to waiters in any order, the goroutine that releases a slot may have arrived after
 //     the waiter. Its time before the wait for its own slot is not on the path.
+//   - The goroutine that releases a lock may have begun its request after the waiter began to wait: another goroutine,
+//     which no event names, had the lock before. The time before that request is the waiter's wait for the lock.
 //   - The event loop of a connection waits for packets, timers and other requests. If it was idle before the event
 //     that counts, the time before that was not its own, but that of the goroutine that brought the event.
 //   - If Broadcast wakes a waiter of a Cond, which finds its condition false and waits again, the wake was not the
@@ -356,6 +358,10 @@ func (w *Walker) emitSpan(frame *walkFrame, span *timeline.Span, start int64, cu
 // followWait continues the walk in the waker of a wait and reports true, or emits the wait itself and reports false.
 func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, cursor *int64) bool {
 	v := w.judgeWait(frame, span, *cursor)
+	if v.step.Inbound && frame.followedWait >= 0 && w.FollowedWaits[frame.followedWait].Kind == WaitLock && w.rolesOf(span.Stack).Has(knowledge.RequestPeek) {
+		w.emitStep(cursor, frame.start, w.unknownHolderStep(frame))
+		return false
+	}
 	answer := frame.matchAnswer(&v, start, *cursor)
 	if v.pollGapStart != 0 {
 		gap := v.step
@@ -391,6 +397,20 @@ func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, 
 	}
 	w.inheritAnswers(outer)
 	return true
+}
+
+// unknownHolderStep returns a step for the time in which an unknown goroutine has the lock that the frame's goroutine releases
+// later. The lock of a file protects only calls of the system, so the earlier holder is in the same call.
+func (w *Walker) unknownHolderStep(frame *walkFrame) Step {
+	waiting := &w.FollowedWaits[frame.followedWait]
+	if w.rolesOf(waiting.Stack).Has(knowledge.File) {
+		for i := len(w.steps) - 1; i >= 0 && w.steps[i].FollowedWait == frame.followedWait; i-- {
+			if step := &w.steps[i]; (step.Kind == Syscall || step.Kind == Network) && w.rolesOf(step.Stack).Has(knowledge.File) {
+				return Step{G: step.G, Kind: step.Kind, Stack: step.Stack, FollowedWait: frame.followedWait}
+			}
+		}
+	}
+	return Step{G: waiting.G, Kind: Lock, Stack: waiting.Stack, FollowedWait: waiting.Parent}
 }
 
 // enterGoroutine continues the walk in the goroutine that ended a wait. It reports false if the window knows nothing

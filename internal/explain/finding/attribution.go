@@ -290,6 +290,9 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 		if knowledge.Has(c.Call, knowledge.Socket) {
 			return candidateKey{} // calls on sockets do not block: the thread had no CPU
 		}
+		if a.isSharedWrite(c) {
+			site.site = c.Site.LineKey() // whichever line of the service logs, the file is slow
+		}
 		return candidateKey{code: report.RuleBlockingSyscall, causeSite: site}
 	}
 	return candidateKey{}

@@ -1,6 +1,9 @@
 package finding
 
 import (
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
@@ -42,6 +45,16 @@ func syscallOf(cause *report.Cause) syscallKind {
 	return otherSystemCall
 }
 
+// isSharedWrite reports whether a library writes to a file or pipe for several lines of the service, as a logger does.
+func (a *attribution) isSharedWrite(c *report.Cause) bool {
+	isWrite := func(o *report.Cause) bool {
+		return o.Cause == report.CauseSyscall && o.Site != nil && o.Site.Module != "" && syscallOf(o).fix == "fix file-write"
+	}
+	return isWrite(c) && slices.ContainsFunc(a.group.All().Causes, func(o report.Cause) bool {
+		return isWrite(&o) && o.Site.LineKey() == c.Site.LineKey() && o.Site.OwnLine().Key() != c.Site.OwnLine().Key()
+	})
+}
+
 // checkBlockingSyscall is WL2007, blocking-syscall.
 func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	top := &cand.routes[0]
@@ -50,6 +63,12 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	v.Title, v.Fix = textOf("title blocking-syscall", "goroutine", goroutineActivity(top)), textOf(k.fix)
 	attr.addSlowMean(&v, "evidence slow-mean-on", cand, top, top.via)
 	v.addEvidence(callEvidence(cand, top)...)
+	if attr.isSharedWrite(top.Cause) {
+		site := *top.Site
+		site.CalledFrom = nil
+		v.Changes = []predict.Change{predict.Remove(top.Cause.Cause, predict.SiteText(&site, top.Cause.Cause))}
+		v.addEvidence(otherSiteEvidence(cand, top)...)
+	}
 	if k == otherSystemCall {
 		v.Confidence = 0.6
 	}
