@@ -262,7 +262,10 @@ func (p *page) runtime() {
 		parts = append(parts, s)
 	}
 	if rt.Sched.Goroutines > 0 {
-		parts = append(parts, words.Count(rt.Sched.Goroutines, "goroutine", "goroutines")+" seen", "at least one P idle "+words.PercentOr0(rt.Sched.PsIdle)+" of the time")
+		parts = append(parts, words.Count(rt.Sched.Goroutines, "goroutine", "goroutines")+" seen")
+		if p.report.Input.TraceFrom == "" {
+			parts = append(parts, "at least one P idle "+words.PercentOr0(rt.Sched.PsIdle)+" of the time")
+		}
 	}
 	var worst *report.STW
 	for i := range rt.STW {

@@ -2,18 +2,23 @@ package schedtrace_test
 
 import (
 	"bytes"
+	"compress/gzip"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	reference "golang.org/x/exp/trace"
 
+	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/capture/gobinary"
 	"github.com/whylate/whylate/internal/capture/schedtrace"
+	"github.com/whylate/whylate/report"
 )
 
 // stacks are those of the tests' events.
@@ -206,5 +211,59 @@ func TestLarge(t *testing.T) {
 	}
 	if got, want := len(transitions(t, r)), 3*60_000+1; got != want {
 		t.Errorf("%d changes, want %d", got, want)
+	}
+}
+
+// TestRecordedService writes the trace of half a second of a service, whose requests sleep 3 ms under one mutex. The client sent 150 a
+// second.
+func TestRecordedService(t *testing.T) {
+	f, err := os.Open("testdata/lock.gob.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r schedtrace.Recording
+	if err := gob.NewDecoder(z).Decode(&r); err != nil {
+		t.Fatal(err)
+	}
+	sleeps, ends := 0, 0
+	for _, line := range transitions(t, &r) {
+		if strings.Contains(line, "Running->Waiting (sleep) time.Sleep main.holdLock main.main.func1 net/http.HandlerFunc.ServeHTTP") {
+			sleeps++
+		}
+		if strings.Contains(line, "Running->Syscall syscall.write") && strings.Contains(line, "net/http.(*response).finishRequest") {
+			ends++
+		}
+		if strings.Contains(line, "unspecified") {
+			t.Errorf("a state without an event: %s", line)
+		}
+	}
+	if sleeps < 50 || ends < 50 || sleeps-ends > 4 || ends-sleeps > 4 {
+		t.Errorf("%d requests slept and %d ended, want some 60", sleeps, ends)
+	}
+	var trace bytes.Buffer
+	if err := schedtrace.Write(&trace, &r); err != nil {
+		t.Fatal(err)
+	}
+	rep, err := whylate.Explain(t.Context(), &trace, whylate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep.Input.TraceFrom != report.TraceFromUprobes || rep.Input.GOMAXPROCS != 0 || rep.Runtime.Sched.PsIdle != 0 {
+		t.Errorf("the report says something of Ps: %+v", rep.Input)
+	}
+	for _, g := range rep.Groups {
+		for _, c := range g.All().Causes {
+			if c.Cause == report.CauseSchedWake || c.Cause == report.CauseSchedPoll {
+				t.Errorf("%s: cause %s needs Ps", g.Name, c.Cause)
+			}
+		}
+	}
+	if len(rep.Findings) == 0 || rep.Findings[0].Code != report.RuleLockConvoy || rep.Findings[0].Site.Func != "main.holdLock" || rep.Findings[0].Site.Line != 4 {
+		t.Errorf("findings %+v, want first a lock that is held in main.holdLock", rep.Findings)
 	}
 }

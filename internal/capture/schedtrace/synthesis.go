@@ -175,13 +175,21 @@ func (w *writer) acts(t *thread, id uint64, time int64) {
 // stopUnspecified is the reason of stops of which no event was seen.
 const stopUnspecified = "unspecified"
 
+// longestRun is the longest time that a goroutine runs without an event, in nanoseconds: the runtime stops it after 10 ms.
+const longestRun = 20e6
+
 // runs lets a goroutine run on a thread, because it did something there. It returns nil if the goroutine has ended.
 func (w *writer) runs(t *thread, id uint64, time int64) *goroutine {
 	g := w.goroutines[id]
 	if g == nil {
-		g = w.goroutineOf(id, runnable)
-		if t.g == nil && t.batch == nil {
-			time = w.recording.Start // the first that is seen of this thread
+		if t.batch == nil && time-w.recording.Start < longestRun {
+			g = w.goroutineOf(id, runnable)
+			time = w.recording.Start // it ran before the recording
+			t.p = len(w.procs)       // a P that was not idle in the meantime
+			w.procs = append(w.procs, 1)
+			w.add(t, time, tracefmt.EvProcStart, uint64(t.p), 1)
+		} else {
+			g = w.goroutineOf(id, waiting) // in a system call, of which the recording has no event
 		}
 	}
 	switch {

@@ -329,7 +329,7 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	if facts.isBursty {
 		fix = textOf("fix pool-bursty", "site", workSite, "time", holdText, "advice", facts.kind.advice, "number", fmt.Sprintf("%.2g", facts.inUse))
 	}
-	if facts.holdersCompute {
+	if facts.holdersCompute && a.in.Report.Input.GOMAXPROCS > 0 {
 		fix = textOf("fix pool-holders-compute", "fix", fix, "ps", a.in.Report.Input.GOMAXPROCS, "busy", fmt.Sprintf("%.0f", 100*(1-a.in.Report.Runtime.Sched.PsIdle)))
 	}
 	return fix

@@ -185,10 +185,12 @@ func haveShortCPUTime(in *Input, t *occupant) bool {
 	return cpuShare > 0 && cpuShare < threshold.MostShare && cpuShare*float64(ns) < process.LongNS*float64(runs)
 }
 
-// psInUse returns the share of the Ps' time in which they ran goroutines.
+// psInUse returns the share of the Ps' time in which they ran goroutines. If the trace does not show Ps, there are as many as goroutines
+// ran concurrently: while requests wait for a P, all are in use.
 func psInUse(in *Input) float64 {
-	if c := in.Process; c.Procs > 0 && c.SpanNS > 0 {
-		return min(float64(c.BusyNS)/(float64(c.Procs)*float64(c.SpanNS)), 1)
+	c := in.Process
+	if procs := max(float64(c.Procs), c.Parallelism); procs > 0 && c.SpanNS > 0 {
+		return min(float64(c.BusyNS)/(procs*float64(c.SpanNS)), 1)
 	}
 	return 0
 }

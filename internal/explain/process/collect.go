@@ -262,6 +262,7 @@ func (c *Collector) finish() {
 func (c *Collector) Stats(sp *spell.Speller) *Stats {
 	c.finish()
 	out := c.stats
+	out.Parallelism = c.runtime.parallelism
 	out.Runs = c.runRows(sp, &out)
 	out.ClientCalls = c.clientCalls(sp)
 	out.Herds = c.herdRows(sp)

@@ -18,6 +18,8 @@ type Stats struct {
 	SpanNS int64 // length of the trace's complete generations
 	Procs  int   // the largest GOMAXPROCS
 	Events int64
+	// Parallelism is the most goroutines that ran concurrently, a lower limit of Procs, of a trace that does not show Ps; else 0.
+	Parallelism float64
 	// BusyNS is the time in which Ps ran goroutines, summed over all Ps; at most Procs * SpanNS.
 	BusyNS int64
 	// Runs are the running times by start function and site, the longest first.

@@ -21,6 +21,7 @@ type runtimeStats struct {
 	snapshot     *tracefmt.ClockSnapshot
 	snapshotTime int64
 	psUnknown    bool
+	parallelism  float64 // the most goroutines that ran concurrently, of a trace with unknown Ps
 	series       series
 }
 
@@ -28,7 +29,10 @@ func (s *runtimeStats) add(g *timeline.Gen) {
 	for _, p := range g.Procs {
 		s.procs = p.N
 	}
-	s.psUnknown = s.psUnknown || g.PsUnknown
+	if g.PsUnknown {
+		s.psUnknown = true
+		s.addParallelism(g)
+	}
 	for _, h := range g.Heap {
 		if h.Goal {
 			s.maxGoal = max(s.maxGoal, h.Bytes)
@@ -47,6 +51,16 @@ func (s *runtimeStats) add(g *timeline.Gen) {
 
 // Procs returns the last GOMAXPROCS of the trace, 0 if unknown.
 func (c *Collector) Procs() int { return c.runtime.procs }
+
+// parallelismStep is the time, in ns, over which concurrent runs are averaged.
+const parallelismStep = 10e6
+
+func (s *runtimeStats) addParallelism(g *timeline.Gen) {
+	loads, step := g.Loads(g.End, parallelismStep)
+	for i := 1; i < len(loads)-1; i++ { // the first and the last step may be shorter
+		s.parallelism = max(s.parallelism, float64(loads[i].Running)/float64(step))
+	}
+}
 
 // PsUnknown reports that the trace was made from outside the process, and says nothing of Ps and garbage collection.
 func (c *Collector) PsUnknown() bool { return c.runtime.psUnknown }
