@@ -11,8 +11,6 @@
 //	go run ./lab/throttle run -kind http -quota 0.5 -o x.trace   a service under a real CPU quota, with the kernel's counts
 //	go run ./lab/proof                       predict, make the change, measure, compare
 //	go run ./lab/mutants -n 60               change a line of the engine, run its tests, and count the changes that they catch
-//	go run ./lab/soak -d 1h                  a service with the flight recorder at 5,000 requests a second, a fault each minute
-//	go run ./lab/thresholds -n 12            halve and double a threshold of the engine, and list the answers that change
 //	go run ./lab/damage -whylate PROGRAM x.trace ...             damaged traces through all verbs, within bounds of time and memory
 //
 //	go run ./lab/field -corpus               record real programs, with and without faults, for docs/internals/accuracy.md

@@ -51,8 +51,6 @@ type entry struct {
 	// loads run concurrently. The first is judged; its kind names what a request is for the client.
 	loads []loadStream
 	truth testprog.FieldTruth
-	// afterLoad is called after the load and the recording, before the program stops.
-	afterLoad func(s *server) error
 }
 
 // A loadStream is load of one kind. It is an open loop, so that clients do not wait for each other.
@@ -253,11 +251,6 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 	f := e.newCase(p, seconds, otherLoad)
 	if err := storePacked(f, raw, dir); err != nil {
 		return nil, err
-	}
-	if e.afterLoad != nil {
-		if err := e.afterLoad(s); err != nil {
-			return nil, err
-		}
 	}
 	f.Client = samples[0].summary(from, to)
 	f.Client.Kind = e.loads[0].kind

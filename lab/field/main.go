@@ -5,7 +5,6 @@
 //	go run ./lab/field -corpus                    # all; builds for half an hour the first time
 //	go run ./lab/field -corpus -only '^etcd'      # those with a matching name
 //	go run ./lab/field -corpus -truth             # only write the truths of the tables below
-//	go run ./lab/field -corpus -marks             # compare requests found with and without marks, as a table
 //	go run ./lab/field -corpus -held -out DIR     # the held-out entries (entries_held.go), which no rule was written with
 //	go run ./lab/field -corpus -stories DIR       # arms of the stories (entries_stories.go), cut from a full run of them:
 //	                                              # cd stories && go run . all --html DIR --json DIR/all.json
@@ -36,7 +35,6 @@ func main() {
 	heldOut := flag.Bool("held", false, "with -corpus: record the held-out entries instead; not into "+testprog.FieldDir)
 	build := flag.Bool("build", false, "with -corpus: only build the programs")
 	stories := flag.String("stories", "", "with -corpus: store arms of the stories, from a full run that wrote recordings and "+resultsFile+" in this directory")
-	marks := flag.Bool("marks", false, "with -corpus: record programs with marked requests, and compare the reports with and without marks with the log that the programs wrote")
 	busy := flag.Bool("spin", false, "use a CPU for half a minute")
 	flag.Parse()
 	if *busy {
@@ -48,11 +46,8 @@ func main() {
 		os.Exit(2)
 	}
 	verb := func() error { return runCorpus(*out, *nameFilter, *truths, *build, *heldOut) }
-	switch {
-	case *stories != "":
+	if *stories != "" {
 		verb = func() error { return runArms(*stories, *out, *nameFilter) }
-	case *marks:
-		verb = func() error { return runMarks(*nameFilter) }
 	}
 	if err := verb(); err != nil {
 		fmt.Fprintln(os.Stderr, "field:", err)

@@ -1,5 +1,5 @@
 // Package oneline changes one place of a Go package's source and runs the go command with the change, without writing to the
-// source file. lab/mutants and lab/thresholds use it.
+// source file, for lab/mutants.
 package oneline
 
 import (

@@ -83,5 +83,5 @@ func main() {
 	r.Get("/{page}", s.ServeHTTP)
 	run.Profiles()
 	// All pages have one pattern.
-	log.Fatal(http.ListenAndServe(*run.Listen, run.Marked(r, func(q *http.Request) string { return q.URL.Path })))
+	log.Fatal(http.ListenAndServe(*run.Listen, r))
 }

@@ -33,10 +33,6 @@ import (
 	"time"
 )
 
-// With -marked a service marks its requests by service/mark, and /log on the
-// profiles' address tells what it measured of each by itself: lines "log
-// END-UNIX-NS TOOK-NS ROUTE".
-
 // The flags' values.
 var (
 	Listen  = flag.String("listen", "127.0.0.1:0", "address to serve on")
@@ -45,7 +41,6 @@ var (
 	Peer    = flag.String("peer", "", "address of the other service that the service calls")
 	AsPeer  = flag.Bool("as-peer", false, "be the other service")
 	profile = flag.String("pprof", "127.0.0.1:0", "address of the profiles")
-	marked  = flag.Bool("marked", false, "mark requests, and log them")
 	fault   = flag.String("fault", "", "fault to have (none: the healthy twin)")
 )
 
@@ -60,6 +55,9 @@ func Parse(faults ...string) {
 // Fault says whether the program has this fault.
 func Fault(name string) bool { return *fault == name }
 
+// ListenAndServe serves requests.
+func ListenAndServe(h http.Handler) error { return http.ListenAndServe(*Listen, h) }
+
 // Profiles serves the profiles. A program calls it when it is ready, so who
 // waits for an answer there waits for the program.
 func Profiles() {
@@ -73,7 +71,6 @@ func Profiles() {
 // Serve serves the profiles' address by a mux of the program's own.
 func Serve(mux *http.ServeMux) {
 	mux.HandleFunc("/samples", func(w http.ResponseWriter, _ *http.Request) { tell(w) })
-	mux.HandleFunc("/log", func(w http.ResponseWriter, _ *http.Request) { tellLog(w) })
 	l, err := net.Listen("tcp", *profile)
 	if err != nil {
 		log.Fatal(err)
