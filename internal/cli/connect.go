@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/whylate/whylate/internal/capture/kernelprobe"
 	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/cli/command"
 )
@@ -37,6 +38,7 @@ type connectFlags struct {
 	headerFile            string
 	user, password, token string // password and token are files
 	timeout               time.Duration
+	kernel                bool
 	force                 bool
 }
 
@@ -68,6 +70,11 @@ func (c *connectFlags) addExplainFlags(f *pflag.FlagSet) {
 	f.IntVar(&r.PID, "pid", 0, "take host samples of this process instead of the one that listens at the URL's port")
 	f.StringArrayVarP(&c.headers, "header", "H", nil, "send this `header`, 'Name: value'; may be repeated")
 	addInsecure(f, &r.TLS, "server")
+}
+
+// addKernel adds the flag of verbs that can record the kernel's events.
+func (c *connectFlags) addKernel(f *pflag.FlagSet) {
+	f.BoolVar(&c.kernel, "kernel", false, "also record the kernel's events about the service's threads; needs root, or CAP_BPF and CAP_PERFMON")
 }
 
 // addProcessFlags adds the flags of verbs that record a process from outside. It must follow the others.
@@ -111,6 +118,12 @@ func (c *connectFlags) options(cmd *cobra.Command) (func(target string) (record.
 	}
 	if opt.PID < 0 || opt.PID > 0 && opt.NoHost {
 		return nil, command.Usage(cmd, "--pid samples a process, and --no-host samples none: give one of them")
+	}
+	if c.kernel && opt.NoHost {
+		return nil, command.Usage(cmd, "--kernel records about a process of this host, and --no-host records nothing about it: give one of them")
+	}
+	if c.kernel {
+		opt.Kernel = func(pid int) (record.KernelProbe, error) { return kernelprobe.Start(pid) }
 	}
 	fromStdin := 0
 	for _, name := range []string{c.headerFile, c.password, c.token} {

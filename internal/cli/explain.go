@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -75,6 +76,7 @@ func newExplain(s *streams) *cobra.Command {
 	cmd.Flags().StringVarP(&e.output, "output", "o", "", "write to this `file` instead; a name that ends in .json asks for JSON, one in .html for a page")
 	e.addPage(cmd)
 	conn.addExplainFlags(cmd.Flags())
+	conn.addKernel(cmd.Flags())
 	conn.addProcessFlags(cmd.Flags())
 	command.ShowFlags(cmd, "duration", "group", "request", "band", "slowest", "from", "to", "what-if", "slo", "ignore", "html", "full", "summary", "json", "output")
 	return cmd
@@ -144,6 +146,9 @@ func (e *explainFlags) runURL(cmd *cobra.Command, s *streams, target string, opt
 	}
 	bar := newRecordBar(s.Bar(), []string{target})
 	opt.Progress = bar.callback(0)
+	if opt.Kernel != nil {
+		return e.runSaved(cmd, s, target, opt, bar)
+	}
 	in, err := openURL(cmd.Context(), target, opt)
 	if err != nil {
 		bar.clear()
@@ -154,6 +159,29 @@ func (e *explainFlags) runURL(cmd *cobra.Command, s *streams, target string, opt
 	in.Close()
 	bar.clear()
 	in.warnOfRecording(rep)
+	return e.writeAndExit(cmd, s, in.name, rep, err)
+}
+
+// runSaved records into a temporary file and explains that: the kernel's events are complete only at the end.
+func (e *explainFlags) runSaved(cmd *cobra.Command, s *streams, target string, opt record.Options, bar *recordBar) error {
+	dir, err := os.MkdirTemp("", "whylate-*")
+	if err != nil {
+		return fmt.Errorf("keeping the recording for reading: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	name := filepath.Join(dir, "x"+record.BundleExt)
+	res, err := record.Save(cmd.Context(), target, opt, name, readBuild().Version, nil)
+	bar.clear()
+	if res == nil || !res.HasGeneration {
+		return command.RecordError(err)
+	}
+	in, err := s.openInput(context.WithoutCancel(cmd.Context()), name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	in.name = res.URL
+	rep, err := e.explain(context.WithoutCancel(cmd.Context()), in)
 	return e.writeAndExit(cmd, s, in.name, rep, err)
 }
 

@@ -61,13 +61,14 @@ func newRecord(s *streams) *cobra.Command {
 		}),
 	}
 	conn.addFlags(cmd.Flags())
+	conn.addKernel(cmd.Flags())
 	conn.addProcessFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&r.output, "output", "o", "", "write to this `file`: x.trace, x.whylate, or - for the bare trace on standard output")
 	cmd.Flags().BoolVar(&r.json, "json", false, "print what was recorded, and the reports of --explain, as JSON")
 	cmd.Flags().BoolVar(&r.explain, "explain", false, "also explain what was recorded")
 	cmd.Flags().BoolVar(&flight, "flight", false, "fetch the last seconds from the service's flight recorder, without waiting (URL, or URL"+record.FlightPath+")")
 	r.color.add(cmd)
-	command.ShowFlags(cmd, "duration", "output", "explain", "flight", "json", "pid", "force", "no-host", "header", "user", "token-file", "cacert")
+	command.ShowFlags(cmd, "duration", "output", "explain", "flight", "json", "kernel", "pid", "force", "no-host", "header", "user", "token-file", "cacert")
 	return cmd
 }
 
@@ -124,6 +125,11 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 	if err != nil {
 		return err
 	}
+	for _, j := range jobs {
+		if j.Options.Kernel != nil && !strings.EqualFold(filepath.Ext(j.Name), record.BundleExt) {
+			return command.Usage(cmd, "--kernel writes a recording with its metadata: name the file x%s", record.BundleExt)
+		}
+	}
 	if len(targets) > 1 && jobs[0].Options.PID > 0 {
 		return command.Usage(cmd, "--pid names one process, but you gave %d services", len(targets))
 	}
@@ -132,6 +138,9 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 		adjust, restore := limitMemory(0)
 		defer restore()
 		for i := range jobs {
+			if jobs[i].Options.Kernel != nil {
+				continue // explained when the file is complete
+			}
 			samples := new(bytes.Buffer) // complete before the trace ends, read after that
 			jobs[i].Options.HostWriter = samples
 			jobs[i].Tee, answers[i] = explainWhile(cmd.Context(), whylate.Options{Name: names[i], Host: samples, Progress: func(int64) { adjust() }})
@@ -149,6 +158,8 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 	for i, a := range answers {
 		if a != nil {
 			reports[i] = <-a
+		} else if res := outcomes[i].Result; r.explain && res != nil && res.HasGeneration {
+			reports[i] = r.explainSaved(cmd.Context(), names[i])
 		}
 	}
 	bar.clear()
@@ -173,6 +184,18 @@ func explainWhile(ctx context.Context, opt whylate.Options) (io.WriteCloser, cha
 		done <- answer{rep, err}
 	}()
 	return in, done
+}
+
+// explainSaved explains the file of a recording. The warnings of the recording are left to the caller.
+func (r *recorder) explainSaved(ctx context.Context, name string) answer {
+	in, err := r.s.openInput(context.WithoutCancel(ctx), name)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer in.Close()
+	in.meta.Warnings = nil
+	rep, err := new(explainFlags).explain(context.WithoutCancel(ctx), in)
+	return answer{rep, err}
 }
 
 // names returns the file of each recording.
@@ -345,6 +368,9 @@ func summary(r *record.Result, name string) string {
 	}
 	if r.HostSamples > 0 {
 		with = append(with, "host samples")
+	}
+	if r.Kernel != nil {
+		with = append(with, fmt.Sprintf("%d kernel events", r.Kernel.Events))
 	}
 	if len(with) > 0 {
 		b.WriteString(", with " + strings.Join(with, " and "))

@@ -91,3 +91,22 @@ func ProgramName(pid int) string {
 	}
 	return string(bytes.TrimSpace(b))
 }
+
+// ListeningPorts returns the TCP ports on which a process accepts connections; none if its files cannot be read.
+func ListeningPorts(pid int) (ports []uint16) {
+	process := strconv.Itoa(pid)
+	list, err := readTCP(procFS(), process)
+	if err != nil {
+		return nil
+	}
+	inodes, err := socketInodes(procFS(), process)
+	if err != nil {
+		return nil
+	}
+	for _, e := range list {
+		if e.state == tcpListen && inodes[e.inode] {
+			ports = append(ports, e.local.Port())
+		}
+	}
+	return ports
+}

@@ -17,10 +17,13 @@ import (
 	"github.com/whylate/whylate/internal/capture/wire"
 )
 
-// A HostWatch takes host samples of the recorded process if that process is on this host. It never
-// makes a recording fail: missing samples are a warning.
+// A HostWatch takes host samples, and with Options.Kernel the kernel's events, of the recorded process
+// if that process is on this host. It never makes a recording fail: missing samples and events are warnings.
 type HostWatch struct {
 	sampler       *hostsamples.Sampler
+	startKernel   func(pid int) (KernelProbe, error) // nil if no events are wanted
+	kernelProbe   KernelProbe
+	kernel        KernelEvents
 	candidatePIDs []int // processes that listen on the port; the trace's connection decides
 	warnings      []bundle.Warning
 	finalCheck    func() string // a check to make at the end of the trace
@@ -29,29 +32,38 @@ type HostWatch struct {
 	recording  *hostsamples.Recording
 }
 
+// KernelEvents are the kernel's events of a recording. Data is empty if there are none.
+type KernelEvents struct {
+	Data  []byte // kernel.bin
+	Facts *bundle.Kernel
+}
+
+// WarnKernel is the code of warnings about the kernel's events.
+const WarnKernel = "kernel-events"
+
 // WatchHost starts to sample Options.PID or else the process that the target leads to, if that is on
 // this host. It returns nil, which all methods accept, if there is no process to sample.
 func WatchHost(ctx context.Context, target string, opt Options) *HostWatch {
 	if opt.NoHost {
 		return nil
 	}
-	w := &HostWatch{}
+	w := &HostWatch{startKernel: opt.Kernel}
 	if opt.PID > 0 {
 		w.startSampler(opt.PID) // the user's choice needs no check
 		return w
 	}
 	endpoint, urlLogin, err := ParseEndpoint(target)
 	if err != nil || opt.Proxy != "" && opt.Proxy != "none" {
-		return nil
+		return w.onlyKernelWarning("a proxy is between this host and the service")
 	}
 	_, name, portText := origin(&endpoint.base)
 	port, err := strconv.ParseUint(portText, 10, 16)
 	if err != nil {
-		return nil
+		return w.onlyKernelWarning("the URL has no port")
 	}
 	addrs := hostsamples.LocalAddrs(ctx, name)
 	if len(addrs) == 0 {
-		return nil // another machine
+		return w.onlyKernelWarning("the service is on another machine: record on that one")
 	}
 	listeners, err := hostsamples.Listeners(addrs, uint16(port))
 	switch {
@@ -62,7 +74,8 @@ func WatchHost(ctx context.Context, target string, opt Options) *HostWatch {
 		if w.startSampler(listeners.PIDs[0]); w.sampler != nil {
 			if mismatch := checkBeforeTrace(ctx, endpoint, urlLogin, opt, listeners.PIDs[0]); mismatch != "" {
 				w.sampler.Stop()
-				w.sampler = nil
+				w.stopKernel()
+				w.sampler, w.kernel = nil, KernelEvents{}
 				w.warn(mismatch)
 			}
 		}
@@ -77,7 +90,35 @@ func WatchHost(ctx context.Context, target string, opt Options) *HostWatch {
 }
 
 func (w *HostWatch) warn(text string) {
-	w.warnings = append(w.warnings, bundle.Warning{Code: hostsamples.WarnHost, Text: "no host samples: " + text})
+	prefix := "no host samples: "
+	if w.startKernel != nil {
+		prefix = "no host samples and no kernel events: "
+	}
+	w.warnings = append(w.warnings, bundle.Warning{Code: hostsamples.WarnHost, Text: prefix + text})
+}
+
+// onlyKernelWarning returns a watch without samples, with a warning if kernel events are wanted; nil if they are not.
+func (w *HostWatch) onlyKernelWarning(text string) *HostWatch {
+	if w.startKernel == nil {
+		return nil
+	}
+	w.warnKernel(text)
+	return w
+}
+
+func (w *HostWatch) warnKernel(text string) {
+	w.warnings = append(w.warnings, bundle.Warning{Code: WarnKernel, Text: "no kernel events: " + text})
+}
+
+// stopKernel ends the recording of the kernel's events.
+func (w *HostWatch) stopKernel() {
+	if w.kernelProbe == nil {
+		return
+	}
+	var warnings []bundle.Warning
+	w.kernel.Data, w.kernel.Facts, warnings = w.kernelProbe.Stop()
+	w.warnings = append(w.warnings, warnings...)
+	w.kernelProbe = nil
 }
 
 func (w *HostWatch) startSampler(pid int) {
@@ -87,6 +128,13 @@ func (w *HostWatch) startSampler(pid int) {
 		return
 	}
 	w.sampler = s
+	if w.startKernel == nil {
+		return
+	}
+	if w.kernelProbe, err = w.startKernel(pid); err != nil {
+		w.kernelProbe = nil
+		w.warnKernel(err.Error())
+	}
 }
 
 // AttachStream passes the trace's connection to the watch. If several processes listen, the watch
@@ -141,16 +189,25 @@ func (w *HostWatch) Finish() (*hostsamples.Recording, []bundle.Warning) {
 		if w.sampler == nil {
 			return
 		}
+		w.stopKernel()
 		w.recording = w.sampler.Stop()
 		w.warnings = append(w.warnings, w.recording.Warnings...)
 		if w.finalCheck != nil {
 			if mismatch := w.finalCheck(); mismatch != "" {
-				w.recording, w.warnings = nil, nil
+				w.recording, w.warnings, w.kernel = nil, nil, KernelEvents{}
 				w.warn(mismatch)
 			}
 		}
 	})
 	return w.recording, w.warnings
+}
+
+// Kernel returns the kernel's events after Finish.
+func (w *HostWatch) Kernel() KernelEvents {
+	if w == nil {
+		return KernelEvents{}
+	}
+	return w.kernel
 }
 
 // Data ends sampling and returns host.jsonl.

@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -52,6 +53,59 @@ func TestSamplesOfTheServiceByPort(t *testing.T) {
 	}
 	if len(b.Meta().Warnings) != 0 {
 		t.Errorf("warnings %v", b.Meta().Warnings)
+	}
+}
+
+// A fakeProbe records its own end.
+type fakeProbe struct{ stops int }
+
+func (f *fakeProbe) Stop() ([]byte, *bundle.Kernel, []bundle.Warning) {
+	f.stops++
+	return []byte("events"), &bundle.Kernel{Events: 5}, []bundle.Warning{{Code: WarnKernel, Text: "refused"}}
+}
+
+// The kernel's events of the service's process are in the file. If they cannot be recorded, that is one warning.
+func TestKernelEvents(t *testing.T) {
+	t.Parallel()
+	p := start(t, service{})
+	var probe fakeProbe
+	opt := shortOptions()
+	opt.Kernel = func(pid int) (KernelProbe, error) {
+		if pid != p.cmd.Process.Pid {
+			t.Errorf("process %d, want %d", pid, p.cmd.Process.Pid)
+		}
+		return &probe, nil
+	}
+	b := recordBundle(t, p.addr, opt)
+	data, err := b.KernelEvents()
+	if m := b.Meta(); err != nil || string(data) != "events" || probe.stops != 1 || m.Kernel == nil || m.Kernel.Events != 5 || len(m.Warnings) != 1 || m.Warnings[0].Text != "refused" {
+		t.Errorf("%q, %v, %d stops, metadata %+v", data, err, probe.stops, m)
+	}
+
+	opt.Kernel = func(int) (KernelProbe, error) { return nil, errors.New("it needs CAP_BPF") }
+	b = recordBundle(t, p.addr, opt)
+	if _, err := b.HostSamples(); err != nil {
+		t.Error(err)
+	}
+	_, err = b.KernelEvents()
+	if m := b.Meta(); err == nil || m.Kernel != nil || len(m.Warnings) != 1 || m.Warnings[0].Code != WarnKernel || !strings.Contains(m.Warnings[0].Text, "needs CAP_BPF") {
+		t.Errorf("%v, metadata %+v", err, m)
+	}
+
+	// Of a proxy they would be the proxy's.
+	probe = fakeProbe{}
+	opt.Kernel = func(int) (KernelProbe, error) { return &probe, nil }
+	backend := must.Have(url.Parse("http://" + p.addr))(t)
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(backend) }, FlushInterval: -1})
+	defer proxy.Close()
+	b = recordBundle(t, proxy.URL, opt)
+	if _, err := b.KernelEvents(); err == nil || probe.stops != 1 || b.Meta().Kernel != nil {
+		t.Errorf("events of a proxy: %v, %d stops, metadata %+v", err, probe.stops, b.Meta())
+	}
+	// On another machine there are none.
+	opt.Proxy = proxy.URL
+	if w := WatchHost(context.Background(), "http://192.0.2.1:6060", opt); w == nil || len(w.warnings) != 1 || w.warnings[0].Code != WarnKernel {
+		t.Errorf("watch of another machine: %+v", w)
 	}
 }
 

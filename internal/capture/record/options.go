@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/wire"
 )
 
@@ -30,6 +31,8 @@ type Options struct {
 	NoHost     bool
 	PID        int
 	HostWriter io.Writer
+	// Kernel, if not nil, starts to record the kernel's events about a process of this host.
+	Kernel func(pid int) (KernelProbe, error)
 
 	// Header is sent with every request to the endpoint's own host; Host in it replaces the request's host name.
 	Header http.Header
@@ -67,6 +70,12 @@ type Options struct {
 	// ExplainCut, if not nil, is called when a trace was cut. It returns the reason why the service
 	// ended, "" if unknown.
 	ExplainCut func(ctx context.Context) string
+}
+
+// A KernelProbe records the kernel's events about a process (package kernelprobe).
+type KernelProbe interface {
+	// Stop ends recording and returns kernel.bin, its description, and warnings.
+	Stop() ([]byte, *bundle.Kernel, []bundle.Warning)
 }
 
 // TLSFiles names files in PEM format.

@@ -93,11 +93,13 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 	if hostRecording != nil && isBundle {
 		samples, r.HostFacts, r.HostSamples = hostRecording.Data, hostRecording.Facts, hostRecording.Samples
 	}
+	kernel := watch.Kernel()
+	r.Kernel = kernel.Facts
 	if r.Bytes < headerLen {
 		return nil, traceErr
 	}
 	if isBundle {
-		if err := errors.Join(b.Add(bundle.NameCPU, cpu), b.Add(bundle.NameAllocs, allocs), b.Add(bundle.NameHost, samples), b.Close(r.meta(tool, opt.Service))); err != nil {
+		if err := errors.Join(b.Add(bundle.NameCPU, cpu), b.Add(bundle.NameAllocs, allocs), b.Add(bundle.NameHost, samples), b.Add(bundle.NameKernel, kernel.Data), b.Close(r.meta(tool, opt.Service))); err != nil {
 			return nil, writeError(name, err)
 		}
 	}
@@ -165,7 +167,7 @@ func copyTrace(w io.Writer, s *Stream) (traceErr, err error) {
 func (r Result) meta(tool string, service map[string]string) bundle.Meta {
 	m := bundle.Meta{
 		Tool: tool, URL: r.URL, Service: service, Start: r.Start, RequestedNS: int64(r.Requested), WindowNS: int64(r.Window), ReceivedNS: int64(r.Received),
-		Truncated: r.Partial, TraceVersion: r.TraceVersion, Warnings: r.Warnings, Host: r.HostFacts,
+		Truncated: r.Partial, TraceVersion: r.TraceVersion, Warnings: r.Warnings, Host: r.HostFacts, Kernel: r.Kernel,
 	}
 	if r.HostFacts != nil {
 		m.Go = r.HostFacts.Go

@@ -50,6 +50,8 @@ type Result struct {
 	// service's machine and process, and the number of samples.
 	HostFacts   *bundle.Host
 	HostSamples int
+	// Kernel is set by Save if the file has the kernel's events.
+	Kernel *bundle.Kernel
 }
 
 // A Stream is a trace that is being recorded. One goroutine reads it to its end without waiting for

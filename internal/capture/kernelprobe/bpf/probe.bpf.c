@@ -1,0 +1,710 @@
+// Programs at the kernel's tracepoints that record when the threads of a service had a CPU, what ran instead of them, why they slept,
+// and when bytes arrived at their sockets. User space loads each program separately, because a host may refuse some of them.
+//
+// generate.sh compiles this file. Tracepoints of type tp_btf only: hosts refuse fentry and kprobes more often.
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+#define MAX_CPUS 1024 // a power of two
+#define MAX_TARGETS 4
+#define STACK_DEPTH 32
+
+// Kinds of records. Those below FIRST_NAME are events of kernelevents.Kind in the order of its constants.
+enum kind {
+	SWITCH = 1,
+	WAKEUP,
+	MIGRATE,
+	REFILL,
+	THROTTLED,
+	ARRIVAL,
+	READ,
+	SEND,
+	RETRANSMIT,
+	THREAD_NAME = 64,
+	SOCKET_NAME,
+};
+
+// States of a thread that leaves its CPU.
+enum state {
+	RUNNABLE,
+	SLEEP,
+	DISK,
+	STOPPED,
+	DEAD,
+	OTHER,
+	IN_IOWAIT = 16,
+	IS_THROTTLED = 32,
+	IS_FROZEN = 64,
+};
+#define CALL_SHIFT 16 // system call number + 1 in the state
+
+struct event {
+	__u64 time;
+	__u16 kind;
+	__u16 cpu;
+	__u32 thread;
+	__s64 a, b, c, d;
+};
+
+struct thread_name {
+	__u64 time;
+	__u16 kind;
+	__u16 cpu;
+	__u32 thread;
+	__u32 process;
+	__u32 inner; // the thread's number in its own PID namespace
+	char comm[16];
+};
+
+struct socket_name {
+	__u64 time;
+	__u16 kind;
+	__u16 family;
+	__u16 protocol;
+	__u16 local_port, remote_port;
+	__u16 _pad[3];
+	__u64 id;
+	__u8 local[16], remote[16];
+};
+
+// What is known about a thread of the service.
+struct thread {
+	__s32 queued_cpu;      // in whose queue it is, + 1; 0: in none
+	__u32 waker;
+	__u64 queued_time;     // since when
+	__u64 waking_time;     // of its last sched_waking
+	__u64 throttled_queue; // the cfs_rq whose throttled clock is throttled_base
+	__u64 throttled_base;
+};
+
+struct socket {
+	__u64 id;
+	__u32 ports;
+	__u32 remote;
+};
+
+struct cpu {
+	__u32 running;  // thread + 1; 0: not known
+	__u32 queued;   // threads of the service in its queue
+	__u32 in_softirq;
+	__u32 sockets;  // that got their id on this CPU
+	__u64 softirq_start;
+	__u64 softirq_time; // in the running thread of the service since it was switched in
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 32 << 20);
+} ring SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+// Threads whose names have been sent.
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u8);
+} named SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, struct socket);
+} sockets SEC(".maps");
+
+// Ports on which the service listens.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u16);
+	__type(value, __u8);
+} ports SEC(".maps");
+
+// Period timers of the service's groups, with the groups' ids.
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 64);
+	__type(key, __u64);
+	__type(value, __u64);
+} timers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
+	__uint(max_entries, 4096);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, STACK_DEPTH * sizeof(__u64));
+} stacks SEC(".maps");
+
+// What user space writes.
+__u32 targets[MAX_TARGETS] = {}; // processes, by their numbers in the first PID namespace
+__u32 wanted_pid = 0, wanted_namespace = 0; // or a process by its number in another namespace
+__u32 target_network = 0;        // network namespace of the service
+__u32 enabled = 0;
+// What user space reads.
+__u64 lost = 0;
+__u64 lost_stacks = 0;
+__u32 has_throttled_clock = 0;
+// Of both.
+struct cpu cpus[MAX_CPUS] = {};
+__u64 last_group = 0;
+
+static __always_inline bool is_target(__u32 process)
+{
+	bool found = false;
+#pragma unroll
+	for (int i = 0; i < MAX_TARGETS; i++)
+		found |= targets[i] == process;
+	return found && process;
+}
+
+static __always_inline struct cpu *cpu_of(__u32 n)
+{
+	return &cpus[n & (MAX_CPUS - 1)];
+}
+
+static __always_inline void emit(__u64 time, __u16 kind, __u32 thread, __s64 a, __s64 b, __s64 c, __s64 d)
+{
+	struct event *e = bpf_ringbuf_reserve(&ring, sizeof(*e), 0);
+	if (!e) {
+		__sync_fetch_and_add(&lost, 1);
+		return;
+	}
+	e->time = time;
+	e->kind = kind;
+	e->cpu = bpf_get_smp_processor_id();
+	e->thread = thread;
+	e->a = a;
+	e->b = b;
+	e->c = c;
+	e->d = d;
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+}
+
+// emit_name sends a thread's name and process once.
+static __always_inline void emit_name(struct task_struct *p)
+{
+	__u32 tid = p->pid;
+	__u8 one = 1;
+	if (!tid || bpf_map_lookup_elem(&named, &tid))
+		return;
+	struct thread_name *n = bpf_ringbuf_reserve(&ring, sizeof(*n), 0);
+	if (!n)
+		return; // the next event of this thread tries again
+	n->time = bpf_ktime_get_ns();
+	n->kind = THREAD_NAME;
+	n->cpu = bpf_get_smp_processor_id();
+	n->thread = tid;
+	n->process = p->tgid;
+	n->inner = 0;
+	bpf_probe_read_kernel(n->comm, sizeof(n->comm), &p->comm);
+	struct pid *pid = p->thread_pid;
+	if (pid) {
+		__u64 innermost = (__u64)&pid->numbers[0] + (pid->level & 31) * bpf_core_type_size(struct upid);
+		bpf_probe_read_kernel(&n->inner, sizeof(n->inner), (void *)(innermost + bpf_core_field_offset(struct upid, nr)));
+	}
+	bpf_ringbuf_submit(n, BPF_RB_NO_WAKEUP);
+	bpf_map_update_elem(&named, &tid, &one, BPF_ANY);
+}
+
+// find_wanted looks whether a thread belongs to the wanted process.
+static __always_inline void find_wanted(struct task_struct *p)
+{
+	if (!wanted_pid || targets[0])
+		return;
+	struct pid *pid = BPF_CORE_READ(p, group_leader, thread_pid);
+	__u32 level = BPF_CORE_READ(pid, level);
+	__u64 base = (__u64)pid + bpf_core_field_offset(struct pid, numbers);
+	for (int i = 0; i < 8; i++) {
+		struct upid *u = (struct upid *)(base + i * bpf_core_type_size(struct upid));
+		if (i <= level && BPF_CORE_READ(u, nr) == wanted_pid && BPF_CORE_READ(u, ns, ns.inum) == wanted_namespace)
+			targets[0] = p->tgid;
+	}
+}
+
+static __always_inline struct thread *thread_of(__u32 tid)
+{
+	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
+	if (t)
+		return t;
+	struct thread empty = {};
+	bpf_map_update_elem(&threads, &tid, &empty, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&threads, &tid);
+}
+
+static __always_inline void leave_queue(struct thread *t)
+{
+	if (t->queued_cpu)
+		__sync_fetch_and_add(&cpu_of(t->queued_cpu - 1)->queued, -1);
+	t->queued_cpu = 0;
+}
+
+static __always_inline void enter_queue(struct thread *t, __u32 cpu, __u64 now)
+{
+	leave_queue(t);
+	t->queued_cpu = cpu + 1;
+	t->queued_time = now;
+	__sync_fetch_and_add(&cpu_of(cpu)->queued, 1);
+}
+
+// throttled_clock returns for how long a queue has been throttled by its own group or an ancestor, since it exists.
+static __always_inline __u64 throttled_clock(struct cfs_rq *q)
+{
+	if (!q || !bpf_core_field_exists(q->throttled_clock_self_time))
+		return 0;
+	__u64 since = BPF_CORE_READ(q, throttled_clock_self), sum = BPF_CORE_READ(q, throttled_clock_self_time);
+	if (since) {
+		__u64 now = BPF_CORE_READ(q, rq, clock);
+		if (now > since)
+			sum += now - since;
+	}
+	return sum;
+}
+
+// start_throttled_clock begins to measure for how long a thread's queue is throttled while the thread waits.
+static __always_inline void start_throttled_clock(struct thread *t, struct task_struct *p)
+{
+	struct cfs_rq *q = p->se.cfs_rq;
+	t->throttled_queue = (__u64)q;
+	t->throttled_base = throttled_clock(q);
+}
+
+static __always_inline bool is_throttled(struct task_struct *p)
+{
+	if (bpf_core_field_exists(p->throttled))
+		return BPF_CORE_READ(p, throttled);
+	struct cfs_rq *q = p->se.cfs_rq;
+	return q && bpf_core_field_exists(q->throttle_count) && BPF_CORE_READ(q, throttle_count) > 0;
+}
+
+// watch_group registers the period timers of a thread's group and of its ancestors.
+static __always_inline void watch_group(struct task_struct *p)
+{
+	struct task_group *g = p->sched_task_group;
+	if ((__u64)g == last_group)
+		return;
+	last_group = (__u64)g;
+	for (int i = 0; i < 12 && g; i++) {
+		__u64 timer = (__u64)g + bpf_core_field_offset(struct task_group, cfs_bandwidth.period_timer);
+		__u64 id = BPF_CORE_READ(g, css.cgroup, kn, id);
+		bpf_map_update_elem(&timers, &timer, &id, BPF_ANY);
+		g = BPF_CORE_READ(g, parent);
+	}
+}
+
+// call_number returns the number of the system call that the current thread is in, + 1; 0 if it is in none.
+static __always_inline __u32 call_number(struct task_struct *p)
+{
+	if (!bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs))
+		return 0;
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+#if defined(__TARGET_ARCH_arm64)
+	return (__u16)(BPF_CORE_READ(regs, syscallno) + 1);
+#else
+	return (__u16)(BPF_CORE_READ(regs, orig_ax) + 1);
+#endif
+}
+
+// has_plain_name reports whether the number of a system call alone says what a thread waits for: another thread, events of
+// its sockets, or a time.
+static __always_inline bool has_plain_name(__u32 number)
+{
+#if defined(__TARGET_ARCH_arm64)
+	return number == 98 || number == 22 || number == 101 || number == 115; // futex, epoll_pwait, nanosleep, clock_nanosleep
+#else
+	return number == 202 || number == 232 || number == 281 || number == 35 || number == 230; // futex, epoll_wait, epoll_pwait, nanosleep, clock_nanosleep
+#endif
+}
+
+static __always_inline __u32 state_of(__u64 state)
+{
+	__u32 frozen = state & 0x8000 ? IS_FROZEN : 0; // TASK_FROZEN, Linux 6.1
+	if (state & 0x1)
+		return SLEEP | frozen;
+	if (state & 0x2)
+		return DISK | frozen;
+	if (state & (0x4 | 0x8))
+		return STOPPED | frozen;
+	if (state & (0x10 | 0x20 | 0x80))
+		return DEAD;
+	return OTHER | frozen;
+}
+
+// emit_missed_switch sends a switch to a thread that the kernel did not report. Some kernels run no program at a few switches. The
+// thread's own account says for how long it has had the CPU.
+static __always_inline void emit_missed_switch(struct task_struct *p, __u32 before, __u64 now)
+{
+	__u64 time = now - (p->se.sum_exec_runtime - p->se.prev_sum_exec_runtime);
+	__u32 tid = p->pid;
+	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
+	if (t && t->queued_cpu && time <= t->queued_time)
+		time = t->queued_time + 1; // the account may begin with the wake
+	else if (!t || !t->queued_cpu)
+		emit(time - 1, WAKEUP, tid, 0, bpf_get_smp_processor_id(), before, 0); // not reported either
+	emit(time, SWITCH, before, tid, OTHER, 0, 0);
+}
+
+// emit_missed_wakeup sends the wakeup of a thread that is switched in and was not reported as woken. The thread's own account says for how
+// long it has been in the queue.
+static __always_inline void emit_missed_wakeup(struct task_struct *p, __u32 cpu, __u64 now)
+{
+	struct cfs_rq *q = p->se.cfs_rq;
+	if (!q || !bpf_core_field_exists(p->sched_info.last_queued))
+		return;
+	__u64 clock = BPF_CORE_READ(q, rq, clock), since = p->sched_info.last_queued;
+	if (since && since <= clock)
+		emit(now - (clock - since), WAKEUP, p->pid, 0, cpu, -1, 0);
+}
+
+static __always_inline int switched(void *ctx, bool preempt, struct task_struct *prev, struct task_struct *next, __u64 prev_state)
+{
+	if (!enabled)
+		return 0;
+	find_wanted(prev);
+	__u32 n = bpf_get_smp_processor_id();
+	struct cpu *cpu = cpu_of(n);
+	__u32 from = prev->pid, to = next->pid;
+	bool from_ours = is_target(prev->tgid), to_ours = is_target(next->tgid);
+	__u32 before = cpu->running;
+	cpu->running = to + 1;
+	if (!from_ours && !to_ours && (__s32)cpu->queued <= 0)
+		return 0;
+	__u64 now = bpf_ktime_get_ns();
+	__u64 state = preempt || !prev_state ? RUNNABLE : state_of(prev_state);
+	__s64 stack = 0, softirq = 0;
+	emit_name(prev);
+	emit_name(next);
+	if (before && before != from + 1)
+		emit_missed_switch(prev, before - 1, now);
+	if (from_ours) {
+		softirq = cpu->softirq_time;
+		struct thread *t = thread_of(from);
+		if (state == RUNNABLE) {
+			if (is_throttled(prev))
+				state |= IS_THROTTLED;
+			if (t) {
+				enter_queue(t, n, now);
+				start_throttled_clock(t, prev);
+			}
+		} else {
+			if (t)
+				leave_queue(t);
+			if ((state & 15) == DEAD)
+				bpf_map_delete_elem(&threads, &from);
+			if ((state & 15) <= DISK) {
+				__u32 call = call_number(prev);
+				if ((state & 15) == DISK && BPF_CORE_READ_BITFIELD_PROBED(prev, in_iowait))
+					state |= IN_IOWAIT;
+				if ((state & 15) == DISK || !call || !has_plain_name(call - 1)) {
+					stack = bpf_get_stackid(ctx, &stacks, 0) + 1;
+					if (stack <= 0) {
+						__sync_fetch_and_add(&lost_stacks, 1);
+						stack = 0;
+					}
+				}
+				state |= (__u64)call << CALL_SHIFT;
+			}
+		}
+	}
+	if (to_ours) {
+		struct thread *t = thread_of(to);
+		if (t && !t->queued_cpu)
+			emit_missed_wakeup(next, n, now);
+	}
+	emit(now, SWITCH, from, to, state, stack, softirq);
+	cpu->softirq_time = 0;
+	cpu->softirq_start = 0;
+	if (to_ours) {
+		struct thread *t = thread_of(to);
+		if (t) {
+			leave_queue(t);
+			if (t->throttled_queue) {
+				__u64 throttled = throttled_clock((struct cfs_rq *)t->throttled_queue);
+				if (throttled > t->throttled_base)
+					emit(now, THROTTLED, to, throttled - t->throttled_base, 0, 0, 0);
+				t->throttled_queue = 0;
+			}
+		}
+		watch_group(next);
+		has_throttled_clock = bpf_core_field_exists(next->se.cfs_rq->throttled_clock_self_time);
+	}
+	return 0;
+}
+
+// sched_switch has prev_state as an argument since Linux 5.18.
+SEC("tp_btf/sched_switch")
+int sched_switch(__u64 *ctx)
+{
+	return switched(ctx, ctx[0], (struct task_struct *)ctx[1], (struct task_struct *)ctx[2], (__u32)ctx[3]);
+}
+
+SEC("tp_btf/sched_switch")
+int sched_switch_5_17(__u64 *ctx)
+{
+	struct task_struct *prev = (struct task_struct *)ctx[1];
+	__u64 state;
+	if (bpf_core_field_exists(prev->__state))
+		state = BPF_CORE_READ(prev, __state);
+	else
+		state = BPF_CORE_READ((struct task_struct___5_13 *)prev, state);
+	return switched(ctx, ctx[0], prev, (struct task_struct *)ctx[2], state);
+}
+
+// sched_waking runs in the context of the waker; sched_wakeup may run on the CPU of the woken thread.
+SEC("tp_btf/sched_waking")
+int sched_waking(__u64 *ctx)
+{
+	struct task_struct *p = (struct task_struct *)ctx[0];
+	if (!enabled || !is_target(p->tgid))
+		return 0;
+	struct thread *t = thread_of(p->pid);
+	if (!t)
+		return 0;
+	t->waking_time = bpf_ktime_get_ns();
+	t->waker = cpu_of(bpf_get_smp_processor_id())->in_softirq ? 0 : (__u32)bpf_get_current_pid_tgid();
+	return 0;
+}
+
+static __always_inline __u32 cpu_of_thread(struct task_struct *p)
+{
+	if (bpf_core_field_exists(p->thread_info.cpu))
+		return BPF_CORE_READ(p, thread_info.cpu);
+	return BPF_CORE_READ((struct task_struct___5_15 *)p, cpu);
+}
+
+static __always_inline int woken(struct task_struct *p, bool is_new)
+{
+	if (!enabled || !is_target(p->tgid))
+		return 0;
+	// A wake of a thread that is still on its CPU, about to sleep, only makes it stay there.
+	if (p->on_cpu)
+		return 0;
+	struct thread *t = thread_of(p->pid);
+	if (!t || t->queued_cpu)
+		return 0;
+	__u64 now = bpf_ktime_get_ns();
+	__u64 flags = is_new;
+	__u32 waker = t->waker;
+	if (t->waking_time) {
+		if (!waker)
+			flags |= 2;
+		flags |= (now - t->waking_time) << 2;
+	} else {
+		waker = is_new ? (__u32)bpf_get_current_pid_tgid() : 0;
+	}
+	t->waking_time = 0;
+	t->waker = 0;
+	__u32 n = cpu_of_thread(p);
+	enter_queue(t, n, now);
+	start_throttled_clock(t, p);
+	if (is_new)
+		emit_name(p);
+	emit(now, WAKEUP, p->pid, waker, n, (__s64)cpu_of(n)->running - 1, flags);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int sched_wakeup(__u64 *ctx)
+{
+	return woken((struct task_struct *)ctx[0], false);
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int sched_wakeup_new(__u64 *ctx)
+{
+	return woken((struct task_struct *)ctx[0], true);
+}
+
+SEC("tp_btf/sched_migrate_task")
+int sched_migrate_task(__u64 *ctx)
+{
+	struct task_struct *p = (struct task_struct *)ctx[0];
+	if (!enabled || !is_target(p->tgid))
+		return 0;
+	__u32 tid = p->pid, dest = (int)ctx[1];
+	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
+	if (!t || !t->queued_cpu)
+		return 0;
+	__u32 before = t->queued_cpu - 1;
+	enter_queue(t, dest, t->queued_time);
+	emit(bpf_ktime_get_ns(), MIGRATE, tid, before, dest, (__s64)cpu_of(dest)->running - 1, 0);
+	return 0;
+}
+
+// A process that runs another program gets another name.
+SEC("tp_btf/sched_process_exec")
+int sched_process_exec(__u64 *ctx)
+{
+	struct task_struct *p = (struct task_struct *)ctx[0];
+	__u32 tid = p->pid;
+	if (enabled)
+		bpf_map_delete_elem(&named, &tid);
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int softirq_entry(__u64 *ctx)
+{
+	if (!enabled)
+		return 0;
+	struct cpu *cpu = cpu_of(bpf_get_smp_processor_id());
+	cpu->in_softirq = 1;
+	if (is_target(bpf_get_current_pid_tgid() >> 32))
+		cpu->softirq_start = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int softirq_exit(__u64 *ctx)
+{
+	if (!enabled)
+		return 0;
+	struct cpu *cpu = cpu_of(bpf_get_smp_processor_id());
+	cpu->in_softirq = 0;
+	if (cpu->softirq_start) {
+		cpu->softirq_time += bpf_ktime_get_ns() - cpu->softirq_start;
+		cpu->softirq_start = 0;
+	}
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int hrtimer_expire_entry(__u64 *ctx)
+{
+	__u64 timer = ctx[0];
+	if (!enabled)
+		return 0;
+	__u64 *group = bpf_map_lookup_elem(&timers, &timer);
+	if (group)
+		emit(bpf_ktime_get_ns(), REFILL, 0, *group, 0, 0, 0);
+	return 0;
+}
+
+#define AF_INET 2
+#define AF_INET6 10
+#define TCP_LISTEN 10
+#define IPPROTO_TCP 6
+
+static __always_inline bool is_tcp(struct sock *sk)
+{
+	return (sk->__sk_common.skc_family == AF_INET || sk->__sk_common.skc_family == AF_INET6) && sk->sk_protocol == IPPROTO_TCP;
+}
+
+// socket_of returns the number of a socket; 0 if it has none, and add is false. The address of a closed socket may be that of a new one, with
+// other ports.
+static __always_inline __u64 socket_of(struct sock *sk, bool add)
+{
+	__u64 key = (__u64)sk;
+	struct sock_common *c = &sk->__sk_common;
+	__u32 ports = (__u32)c->skc_num << 16 | c->skc_dport;
+	struct socket *s = bpf_map_lookup_elem(&sockets, &key);
+	if (s && s->ports == ports && s->remote == c->skc_daddr)
+		return s->id;
+	if (!add)
+		return 0;
+	struct socket_name *name = bpf_ringbuf_reserve(&ring, sizeof(*name), 0);
+	if (!name) {
+		__sync_fetch_and_add(&lost, 1);
+		return 0;
+	}
+	__u32 n = bpf_get_smp_processor_id();
+	struct socket new = {.id = (__u64)(n + 1) << 32 | ++cpu_of(n)->sockets, .ports = ports, .remote = c->skc_daddr};
+	__builtin_memset(name, 0, sizeof(*name));
+	name->time = bpf_ktime_get_ns();
+	name->kind = SOCKET_NAME;
+	name->family = c->skc_family;
+	name->protocol = sk->sk_protocol;
+	name->local_port = c->skc_num;
+	name->remote_port = c->skc_dport;
+	name->id = new.id;
+	if (name->family == AF_INET) {
+		bpf_probe_read_kernel(name->local, 4, &c->skc_rcv_saddr);
+		bpf_probe_read_kernel(name->remote, 4, &c->skc_daddr);
+	} else if (name->family == AF_INET6) {
+		bpf_probe_read_kernel(name->local, 16, &c->skc_v6_rcv_saddr);
+		bpf_probe_read_kernel(name->remote, 16, &c->skc_v6_daddr);
+	}
+	bpf_ringbuf_submit(name, BPF_RB_NO_WAKEUP);
+	bpf_map_update_elem(&sockets, &key, &new, BPF_ANY);
+	return new.id;
+}
+
+// is_served reports whether a connection came to a port on which the service listens.
+static __always_inline bool is_served(struct sock *sk)
+{
+	__u16 port = sk->__sk_common.skc_num;
+	if (!is_tcp(sk) || sk->__sk_common.skc_state == TCP_LISTEN || !bpf_map_lookup_elem(&ports, &port))
+		return false;
+	return BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) == target_network;
+}
+
+SEC("tp_btf/sk_data_ready")
+int sk_data_ready(__u64 *ctx)
+{
+	if (!enabled)
+		return 0;
+	struct sock *sk = (struct sock *)ctx[0];
+	__u64 id = socket_of(sk, false);
+	if (!id && is_served(sk))
+		id = socket_of(sk, true);
+	if (!id)
+		return 0;
+	__u32 next = 0, unread = 0;
+	if (is_tcp(sk)) {
+		next = BPF_CORE_READ((struct tcp_sock *)sk, rcv_nxt);
+		unread = next - BPF_CORE_READ((struct tcp_sock *)sk, copied_seq);
+	}
+	emit(bpf_ktime_get_ns(), ARRIVAL, 0, id, unread, next, 0);
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int sock_recv_length(__u64 *ctx)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	int size = ctx[1], flags = ctx[2];
+	__u64 current = bpf_get_current_pid_tgid();
+	if (!enabled || size < 0 || !is_target(current >> 32))
+		return 0;
+	__u64 id = socket_of(sk, true);
+	__u32 position = is_tcp(sk) ? BPF_CORE_READ((struct tcp_sock *)sk, copied_seq) : 0;
+	if (id)
+		emit(bpf_ktime_get_ns(), READ, (__u32)current, id, size, flags, position);
+	return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int sock_send_length(__u64 *ctx)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	int size = ctx[1];
+	__u64 current = bpf_get_current_pid_tgid();
+	if (!enabled || size < 0 || !is_target(current >> 32))
+		return 0;
+	__u64 id = socket_of(sk, true);
+	__u32 position = is_tcp(sk) ? BPF_CORE_READ((struct tcp_sock *)sk, write_seq) : 0;
+	if (id)
+		emit(bpf_ktime_get_ns(), SEND, (__u32)current, id, size, position, 0);
+	return 0;
+}
+
+SEC("tp_btf/tcp_retransmit_skb")
+int tcp_retransmit_skb(__u64 *ctx)
+{
+	if (!enabled)
+		return 0;
+	struct sock *sk = (struct sock *)ctx[0];
+	__u64 id = socket_of(sk, is_served(sk));
+	if (id)
+		emit(bpf_ktime_get_ns(), RETRANSMIT, 0, id, BPF_CORE_READ((struct tcp_sock *)sk, snd_una), 0, 0);
+	return 0;
+}

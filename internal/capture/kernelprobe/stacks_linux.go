@@ -1,0 +1,89 @@
+package kernelprobe
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/whylate/whylate/internal/capture/kernelevents"
+)
+
+// A symbol is a function of the kernel.
+type symbol struct {
+	address uint64
+	name    string
+}
+
+// nameStacks returns the stacks with the names of functions. Without names they are empty, so that the numbers of others stay.
+func nameStacks(stacks [][]uint64) (named []kernelevents.Stack, isUnnamed bool) {
+	if len(stacks) == 0 {
+		return nil, false
+	}
+	var names map[uint64]string
+	if f, err := os.Open("/proc/kallsyms"); err == nil {
+		defer f.Close()
+		names = resolve(f, stacks)
+	}
+	return namedStacks(names, stacks), len(names) == 0
+}
+
+// namedStacks returns the stacks with names, from the place where the thread went to sleep.
+func namedStacks(names map[uint64]string, stacks [][]uint64) []kernelevents.Stack {
+	named := make([]kernelevents.Stack, len(stacks))
+	for i, stack := range stacks {
+		for _, address := range stack {
+			if name := names[address]; name != "" && (len(named[i].Frames) > 0 || !isOfSwitch(name)) {
+				named[i].Frames = append(named[i].Frames, name)
+			}
+		}
+	}
+	return named
+}
+
+// isOfSwitch reports whether a function is part of every stack: the program, the tracepoint and the scheduler.
+func isOfSwitch(name string) bool {
+	return strings.HasPrefix(name, "bpf_") || strings.HasPrefix(name, "__bpf_") || strings.HasPrefix(name, "__traceiter_") || strings.Contains(name, "__schedule") ||
+		name == "schedule" || strings.HasPrefix(name, "__SCT__") || strings.HasPrefix(name, "schedule_preempt_disabled")
+}
+
+// resolve returns the functions at the addresses, by the kernel's list of symbols. The list has no order, and all its addresses are 0 for a
+// reader without CAP_SYSLOG.
+func resolve(list io.Reader, stacks [][]uint64) map[uint64]string {
+	var addresses []uint64
+	for _, s := range stacks {
+		addresses = append(addresses, s...)
+	}
+	slices.Sort(addresses)
+	addresses = slices.Compact(addresses)
+	best := make([]symbol, len(addresses))
+	scanner := bufio.NewScanner(list)
+	for scanner.Scan() {
+		line := scanner.Bytes()
+		i := bytes.IndexByte(line, ' ')
+		if i < 1 || i+3 >= len(line) || line[i+1]|0x20 != 't' && line[i+1]|0x20 != 'w' {
+			continue
+		}
+		start, err := strconv.ParseUint(string(line[:i]), 16, 64)
+		if err != nil || start == 0 {
+			continue
+		}
+		// The symbol is that of the addresses from its own on, up to those that another one is nearer to.
+		n, _ := slices.BinarySearch(addresses, start)
+		for ; n < len(addresses) && best[n].address <= start; n++ {
+			name, _, _ := bytes.Cut(line[i+3:], []byte{'\t'})
+			best[n] = symbol{start, string(name)}
+		}
+	}
+	const largest = 1 << 20 // bytes of a function
+	names := map[uint64]string{}
+	for i, address := range addresses {
+		if s := best[i]; s.address != 0 && address-s.address < largest {
+			names[address] = s.name
+		}
+	}
+	return names
+}
