@@ -20,7 +20,7 @@ import (
 )
 
 // recordOwnTrace traces a program in this process until the trace has the given size: "inside" is a busy server with its
-// clients and worker loops, "twenty" has goroutines of twenty kinds, "tickers" has ten thousand goroutines with a ticker each.
+// clients and worker loops, "twenty" has goroutines of twenty kinds, "tickers" has ten thousand goroutines with a ticker each. Others are in shapes.
 func recordOwnTrace(kind, name, size string) error {
 	n, err := strconv.ParseInt(size, 10, 64)
 	if err != nil {
@@ -37,6 +37,8 @@ func recordOwnTrace(kind, name, size string) error {
 		for i := range 10_000 {
 			go runTicker(ctx, time.Duration(20+i%30)*time.Millisecond)
 		}
+	default:
+		go shapes[kind](ctx)
 	}
 	if err != nil {
 		return err

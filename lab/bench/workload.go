@@ -19,17 +19,21 @@ import (
 	"time"
 )
 
-var kinds = []string{"http", "calls", "streams", "inside", "twenty", "tickers"}
+var kinds = []string{
+	"http", "calls", "streams", "inside", "twenty", "tickers", "pipeline", "fanout", "mutex", "syscalls", "echo", "published",
+}
 
 // traceSizes returns the sizes of a kind's traces, in bytes.
 func traceSizes(kind string, n int64) []int64 {
 	switch kind {
 	case "inside":
 		return []int64{n * 71 / 104}
-	case "twenty", "tickers":
-		return []int64{n / 4}
+	case "http", "calls", "streams":
+		return []int64{n / 4, n, 4 * n}
+	case "mutex":
+		return []int64{n / 52} // its goroutines have few events
 	}
-	return []int64{n / 4, n, 4 * n}
+	return []int64{n / 4}
 }
 
 // makeTrace returns a trace with at least n bytes from the cache, or records it. Kind is "http", a busy server; "calls", whose

@@ -31,6 +31,9 @@ var volumeShapes = []shape{
 	{"generations", generations},
 	{"waiting", waiting},
 	{"herd", herd},
+	{"started", started},
+	{"pipeline", pipeline},
+	{"timers", timers},
 }
 
 const (
@@ -343,6 +346,76 @@ func herd(b *tracetext.Builder, n int) {
 		m.RegionEnd(clock+30, 0, "order", "runtime/trace.WithRegion", "main.work:7")
 		m.Destroy(clock + 40)
 		clock += 100
+	}
+}
+
+// started: n goroutines, one after the other, that each wait for a lock once and end.
+func started(b *tracetext.Builder, n int) {
+	m, clock := startMain(b)
+	for i := range n {
+		id := uint64(firstG + i)
+		m.Create(clock, id, "main.work", "main.start:10")
+		m.Block(clock+10, "chan send", "runtime.chansend1", "main.start:11")
+		m.Start(clock+20, id)
+		m.Unblock(clock+30, mainG, "runtime.chanrecv1", "main.work:5")
+		m.Block(clock+40, "sync", "sync.(*Mutex).Lock", "main.work:6")
+		m.Start(clock+50, mainG)
+		m.Unblock(clock+60, id, "sync.(*Mutex).Unlock", "main.start:12")
+		m.Block(clock+70, "sync", "sync.(*WaitGroup).Wait", "main.start:13")
+		m.Start(clock+80, id)
+		m.Unblock(clock+90, mainG, "sync.(*WaitGroup).Done", "main.work:7")
+		m.Destroy(clock + 100)
+		m.Start(clock+110, mainG)
+		clock += 200
+	}
+}
+
+// pipeline: n messages go through six goroutines.
+func pipeline(b *tracetext.Builder, n int) {
+	const stages = 6
+	m, clock := startMain(b)
+	poller := b.ThreadWithoutP()
+	for i := range uint64(stages) {
+		m.Create(clock+int64(i), firstG+i, "main.stage", "main.start:10")
+	}
+	m.Block(clock+10, "chan receive", "runtime.chanrecv1", "main.start:13")
+	for i := range uint64(stages) {
+		clock += 20
+		m.Start(clock, firstG+i)
+		m.Block(clock+10, "chan receive", "runtime.chanrecv2", "main.stage:20")
+	}
+	for range n {
+		clock += 20
+		poller.Unblock(clock, firstG)
+		for i := range uint64(stages) {
+			clock += 40
+			m.Start(clock, firstG+i)
+			if i+1 < stages {
+				m.Unblock(clock+10, firstG+i+1, "runtime.chansend1", "main.stage:21")
+			}
+			m.Block(clock+20, "chan receive", "runtime.chanrecv2", "main.stage:20")
+		}
+	}
+}
+
+// timers: a hundred goroutines wait for timers, n times together.
+func timers(b *tracetext.Builder, n int) {
+	const goroutines = 100
+	m, clock := startMain(b)
+	poller := b.ThreadWithoutP()
+	for i := range uint64(goroutines) {
+		m.Create(clock+int64(i), firstG+i, "main.tick", "main.start:10")
+	}
+	m.Block(clock+goroutines, "chan receive", "runtime.chanrecv1", "main.start:13")
+	clock += goroutines
+	for i := range n + goroutines {
+		clock += 40
+		id := uint64(firstG + i%goroutines)
+		if i >= goroutines {
+			poller.Unblock(clock, id)
+		}
+		m.Start(clock+10, id)
+		m.Block(clock+20, "select", "runtime.selectgo", "main.tick:20")
 	}
 }
 

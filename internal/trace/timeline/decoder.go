@@ -178,6 +178,16 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	if k := slices.Index(g.strings.Dense(), uint32(g.network)); k >= 0 {
 		g.networkLocal = uint64(k)
 	}
+	networkIDs := 0
+	g.strings.Any(func(v uint32) bool {
+		if v == uint32(g.network) {
+			networkIDs++
+		}
+		return false
+	})
+	if networkIDs == 0 || networkIDs == 1 && g.networkLocal != math.MaxUint64 {
+		g.otherWait = otherWaitBit
+	}
 	flags, layout := d.classify(g), newLayout(sc, len(g.stacks.Dense()))
 
 	threads := groupByThread(src)

@@ -26,6 +26,7 @@ type unattributedWakes struct {
 	network      tracefmt.StringID // id of the reason "network"
 	// networkLocal is the id of the same text in the generation's table.
 	networkLocal uint64
+	otherWait    uint32 // otherWaitBit, or 0 if that id does not distinguish all waits for the network
 }
 
 func (w *unattributedWakes) reset() {
@@ -48,6 +49,8 @@ func (g *Gen) buildPolls() {
 		}
 		if before.endedInNetwork() {
 			addPollerWake(w)
+		} else if before.endedInOtherWait() {
+			g.timerWakes = append(g.timerWakes, int32(i))
 		} else if end, ok := g.endOfRun(before.rec); ok && tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
 			if g.isNetwork(end.peer()) { // a table may hold the text under two ids
 				addPollerWake(w)

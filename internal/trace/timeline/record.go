@@ -210,13 +210,15 @@ func (l *pieceList) all() iter.Seq[*piece] {
 	}
 }
 
-// networkWaitBit, in the owner bits of a run, reports that the run ended in a wait for the network; trackedBit
-// reports that the run has events with a tracked stack, and the other bits are the index of the first one in its
+// networkWaitBit, in the owner bits of a run, reports that the run ended in a wait for the network, and otherWaitBit that it
+// ended in another wait (not set if the reason "network" has several ids in the generation). trackedBit reports that the run has events with a tracked stack, and the other bits are the index of the first one in its
 // worker's list. Neither dense goroutine numbers nor these indices reach these bits: each needs at least four
-// bytes of a generation, and a generation has fewer than 4 GiB.
+// bytes of a generation, and a generation has fewer than 2 GiB.
 const (
 	networkWaitBit = 1 << 31
 	trackedBit     = 1 << 30
+	otherWaitBit   = 1 << 29
+	runBits        = networkWaitBit | trackedBit | otherWaitBit
 )
 
 // A slot is a piece in the index: its record, its owner, and its time since the generation's base in units of 64
@@ -233,9 +235,12 @@ func (s *slot) creatorOrWaker() uint32 { return s.ownerBits }
 // endedInNetwork reports whether a run ended in a wait for the network.
 func (s *slot) endedInNetwork() bool { return s.ownerBits&networkWaitBit != 0 }
 
+// endedInOtherWait reports whether it is known of a run that it ended in a wait for something else.
+func (s *slot) endedInOtherWait() bool { return s.ownerBits&otherWaitBit != 0 }
+
 // firstTracked returns the index of the run's first tracked stack, false if it has none.
 func (s *slot) firstTracked() (int, bool) {
-	return int(s.ownerBits &^ (networkWaitBit | trackedBit)), s.ownerBits&trackedBit != 0
+	return int(s.ownerBits &^ runBits), s.ownerBits&trackedBit != 0
 }
 
 // coarseTimeOf converts a time to a slot's units; a time that does not fit becomes the largest value.

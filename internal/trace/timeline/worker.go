@@ -108,8 +108,9 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 		unit      = w.layout.unit
 		fitsUntil = min(int64(maxTime), int64(maxTick)<<unit-1)
 		// run is the piece of the current run, network the local id of the reason "network".
-		run     *piece
-		network = w.gen.networkLocal
+		run       *piece
+		network   = w.gen.networkLocal
+		otherWait = w.gen.otherWait
 	)
 	// A stream begins in the current slab, but never continues an earlier stream: the kindEnd record of that
 	// one is in between.
@@ -201,8 +202,12 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 				}
 				words[n] = w.encodeRecord(head, tooLate, t, x, y)
 				n++
-				if x == network && ev == tracefmt.EvGoBlock {
-					run.ownerBits |= networkWaitBit
+				if ev == tracefmt.EvGoBlock {
+					if x == network {
+						run.ownerBits |= networkWaitBit
+					} else {
+						run.ownerBits |= otherWait
+					}
 				}
 				cur = 0
 			case tracefmt.EvGoSyscallBegin:
