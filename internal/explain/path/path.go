@@ -77,6 +77,8 @@ type WalkResult struct {
 	// ReadyNS is how long the request was ready before it first ran, -1 if unknown. PollGapNS is how long its message
 	// may have been unread before that.
 	ReadyNS, PollGapNS int64
+	// Unlisted has, for the segments that a Joined result lost, one for each cause and site, with the sum of their lengths.
+	Unlisted []cause.Segment
 	// PieceEnds are the times at which a Joined request was cut into pieces.
 	PieceEnds []int64
 

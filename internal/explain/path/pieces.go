@@ -15,6 +15,8 @@ type joinedPieces struct {
 	causeTimes         []CauseTime // sorted by cause
 	bestHandler        request.Handler
 	segments           []cause.Segment
+	unlisted           []cause.Segment // one for all segments after those that have the same cause and site
+	unlistedIndexes    map[cause.Segment]int
 	waitChains         [][]ChainWait // nil as long as no segment has one
 	pollGapNS, readyNS int64
 	pieceEnds          []int64
@@ -44,9 +46,28 @@ func (s *Stage) addPiece(w *WalkResult) {
 			pieces.waitChains = append(pieces.waitChains, s.waitChains(w.Segments)...)
 		}
 		pieces.segments = append(pieces.segments, w.Segments...)
+	} else {
+		pieces.addUnlisted(w.Segments)
 	}
 	if r.Piece == request.MiddlePiece {
 		pieces.pieceEnds = append(pieces.pieceEnds, r.End)
+	}
+}
+
+// addUnlisted adds up segments by cause and site.
+func (p *joinedPieces) addUnlisted(segments []cause.Segment) {
+	if p.unlistedIndexes == nil {
+		p.unlistedIndexes = make(map[cause.Segment]int)
+	}
+	for i := range segments {
+		s := &segments[i]
+		sum := cause.Segment{Code: s.Code, Site: s.Site, Stack: s.Stack, Kind: s.Kind, Inbound: s.Inbound, Call: s.Call, FollowedWait: -1}
+		index, ok := p.unlistedIndexes[sum]
+		if !ok {
+			index = len(p.unlisted)
+			p.unlistedIndexes[sum], p.unlisted = index, append(p.unlisted, sum)
+		}
+		p.unlisted[index].End += s.End - s.Start
 	}
 }
 
@@ -71,7 +92,7 @@ func (s *Stage) Join(r *request.Request) *WalkResult {
 	s.bestHandler = pieces.bestHandler
 	s.result = WalkResult{
 		Req: r, Form: Joined, Weight: 1, Start: pieces.start, PathStart: pieces.start, Observer: pieces.bestHandler.IsObserver, HandlerSeenTwice: s.handlerSeenTwice,
-		Segments: pieces.segments, ReadyNS: pieces.readyNS, PollGapNS: pieces.pollGapNS, PieceEnds: pieces.pieceEnds, waitChains: pieces.waitChains, stage: s,
+		Segments: pieces.segments, ReadyNS: pieces.readyNS, PollGapNS: pieces.pollGapNS, PieceEnds: pieces.pieceEnds, waitChains: pieces.waitChains, Unlisted: pieces.unlisted, stage: s,
 	}
 	w := &s.result
 	if w.Observer {

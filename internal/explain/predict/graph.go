@@ -145,7 +145,7 @@ func (b *Builder) Build(g uint64, from, to int64) *Graph {
 	src := b.stage.Graph(g, from, to)
 	if src == nil || len(src.Steps) > maxIntervals {
 		segs := b.stage.Segments(g, from, to)
-		return b.Chain(g, from, to, segs, b.stage.FollowedWaits())
+		return b.Chain(g, from, to, segs, nil, b.stage.FollowedWaits())
 	}
 	out := &Graph{Latency: to - from, Start: from, G: g}
 	b.sharedWaitsLeft = maxSharedWaits
@@ -328,9 +328,9 @@ func (b *Builder) isHandover(stack tracefmt.StackID) bool {
 	return len(frames) > 0 && b.stage.Sites.RolesOf(frames[0]).Has(knowledge.Handover)
 }
 
-// Chain returns the graph of a request of which only the critical path is known: one sum for each cause and site. followed are the
-// waits that led to the segments; nil if they are not known.
-func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment, followed []critpath.FollowedWait) *Graph {
+// Chain returns the graph of a request of which only the critical path is known: one sum for each cause and site. unlisted are
+// sums of further segments. followed are the waits that led to the segments; nil if they are not known.
+func (b *Builder) Chain(g uint64, from, to int64, segs, unlisted []cause.Segment, followed []critpath.FollowedWait) *Graph {
 	out := &Graph{Latency: to - from, Start: from, G: g}
 	type chainKey struct {
 		target
@@ -339,6 +339,16 @@ func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment, followed
 		held bool
 	}
 	indexByKey := make(map[chainKey]int)
+	add := func(key chainKey, ns, longestNS int64) {
+		index, ok := indexByKey[key]
+		if !ok {
+			index = len(out.intervals)
+			indexByKey[key] = index
+			out.intervals = append(out.intervals, interval{target: key.target, code: key.code, sequence: key.row, hasNextPause: key.held})
+		}
+		out.intervals[index].ns += ns
+		out.intervals[index].fullNS = max(out.intervals[index].fullNS, longestNS)
+	}
 	endNode := node{time: out.Latency}
 	intervals := make([]interval, len(segs))
 	for i := range segs {
@@ -360,14 +370,15 @@ func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment, followed
 		if key.cause == cause.CPU {
 			key.stack = segment.Stack
 		}
-		index, ok := indexByKey[key]
-		if !ok {
-			index = len(out.intervals)
-			indexByKey[key] = index
-			out.intervals = append(out.intervals, interval{target: key.target, code: key.code, sequence: key.row, hasNextPause: key.held})
+		add(key, segment.End-segment.Start, segment.End-segment.Start)
+	}
+	for i := range unlisted {
+		segment := &unlisted[i]
+		key := chainKey{target: target{cause: segment.Code.Cause(), site: segment.Site, connects: b.connects(segment)}, code: segment.Code}
+		if key.cause == cause.CPU {
+			key.stack = segment.Stack
 		}
-		out.intervals[index].ns += segment.End - segment.Start
-		out.intervals[index].fullNS = max(out.intervals[index].fullNS, segment.End-segment.Start)
+		add(key, segment.End-segment.Start, 0)
 	}
 	endNode.endInterval = int32(len(out.intervals))
 	endNode.predecessor = 0

@@ -98,7 +98,7 @@ func TestPollsTooLarge(t *testing.T) {
 		segs = append(segs, cause.Segment{Start: 1100 * i, End: 1100*i + 1000, Code: cause.Code(cause.Sleep), Site: 1}, cause.Segment{Start: 1100*i + 1000, End: 1100 * (i + 1), Code: cause.Code(cause.CPU), Site: 2})
 	}
 	win, syms := timelinetest.BuildWindow(t, graphs[0].build)
-	g := NewBuilder(path.New(win, syms, path.Options{})).Chain(0, 0, 2200*1000, segs, nil)
+	g := NewBuilder(path.New(win, syms, path.Options{})).Chain(0, 0, 2200*1000, segs, nil, nil)
 	held, last := int64(0), int64(0)
 	for i := range g.intervals {
 		if p := &g.intervals[i]; p.hasNextPause {

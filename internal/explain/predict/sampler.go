@@ -73,7 +73,7 @@ func (p *sampler) Add(w *path.WalkResult) {
 	sample := *slot
 	if w.Form == path.Joined {
 		if sample.Count(w.Start, w.Req.End, w.Req.G, w.Weight) {
-			sample.Add(p.builder.Chain(w.Req.G, w.Start, w.Req.End, w.Segments, nil))
+			sample.Add(p.builder.Chain(w.Req.G, w.Start, w.Req.End, w.Segments, w.Unlisted, nil))
 		}
 		return
 	}
