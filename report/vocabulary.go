@@ -97,6 +97,7 @@ const (
 	KindGoroutine Kind = "goroutine"
 	KindLoop      Kind = "loop"
 	KindFunc      Kind = "func"
+	KindRun       Kind = "run" // a whole program, or a benchmark, whose parts nothing waits for
 )
 
 type kindFacts struct {
@@ -119,6 +120,7 @@ var kinds = [...]kindFacts{
 	{KindGoroutine, "job", "", false},
 	{KindLoop, "turn", "", false},
 	{KindFunc, "call", "", false},
+	{KindRun, "run", "", false},
 }
 
 // Kinds returns all kinds of group.
@@ -140,7 +142,7 @@ func (k Kind) facts() kindFacts {
 	return kindFacts{kind: k, noun: "request"}
 }
 
-// RequestNoun is the noun for one request of this kind: request, message, job, turn or call.
+// RequestNoun is the noun for one request of this kind: request, message, job, turn, call or run.
 func (k Kind) RequestNoun() string { return k.facts().noun }
 
 // Protocol names the protocol by which others ask for requests of this kind. It is empty where the kind names none.
@@ -168,11 +170,14 @@ type LeftOutReason string
 // Reasons.
 const (
 	LeftOutServing LeftOutReason = "serving" // it is done for requests that are groups, and part of them
+	LeftOutPart    LeftOutReason = "part"    // nothing waits for it by itself: it is part of the program's run
 	LeftOutLibrary LeftOutReason = "library" // the machinery of a library: no line of the service's own code was seen in it
 )
 
 // LeftOutReasons returns all reasons.
-func LeftOutReasons() []LeftOutReason { return []LeftOutReason{LeftOutServing, LeftOutLibrary} }
+func LeftOutReasons() []LeftOutReason {
+	return []LeftOutReason{LeftOutServing, LeftOutPart, LeftOutLibrary}
+}
 
 // A BandName names the requests of a group between two percentiles of its latency, or its outliers.
 type BandName string

@@ -16,10 +16,13 @@ import (
 // A workSelection decides which groups are reported. Requests of servers are. Jobs and loops are, unless they serve
 // those requests. Work of libraries and the main goroutine's life are only reported if there is nothing else.
 type workSelection struct {
-	isUserDefined bool // the user named the functions that are requests
-	byKey         map[workKey]*request.Work
-	list          []request.Work
-	maxRole       request.Role // the least important role that is reported
+	countsIterations bool // the user gave the number of iterations of the run
+	isUserDefined    bool // the user named the functions that are requests
+	byKey            map[workKey]*request.Work
+	list             []request.Work
+	maxRole          request.Role // the least important role that is reported
+	// isBatch says that the program is a batch program: its jobs and iterations are parts of its run.
+	isBatch bool
 	// isMainIdle says that the only work is the main goroutine's, and that it was idle.
 	isMainIdle bool
 	// hasServer says that a server handled requests.
@@ -34,7 +37,7 @@ type workKey struct {
 }
 
 func selectWork(opts *Options, finder *request.Finder, sum *groups.Sum) *workSelection {
-	f := &workSelection{isUserDefined: opts.Request != nil, byKey: make(map[workKey]*request.Work)}
+	f := &workSelection{isUserDefined: opts.Request != nil, countsIterations: len(opts.Iterations) > 0, byKey: make(map[workKey]*request.Work)}
 	f.shown = groups.Selection{Name: opts.Group, Wanted: f.isShown}
 	if f.isUserDefined {
 		return f
@@ -44,6 +47,10 @@ func selectWork(opts *Options, finder *request.Finder, sum *groups.Sum) *workSel
 		w := &f.list[i]
 		f.byKey[workKey{w.Kind, w.Name}] = w
 	}
+	isOther := func(k request.Kind, _ tracefmt.StringID) bool {
+		return k != request.Goroutine && k != request.Loop && k != request.Run
+	}
+	f.isBatch = finder.IsBatch() && !sum.HasRequests(isOther)
 	hasMaxRole := func(k request.Kind, name tracefmt.StringID) bool { return f.role(k, name) == f.maxRole }
 	for f.maxRole < request.MainLife && !sum.HasRequests(hasMaxRole) {
 		f.maxRole++
@@ -57,10 +64,18 @@ func (f *workSelection) role(k request.Kind, name tracefmt.StringID) request.Rol
 	switch k {
 	case request.Goroutine, request.Loop, request.Region:
 		if w := f.byKey[workKey{k, name}]; w != nil {
+			if f.isBatch && (!w.IsMeasured || k == request.Loop && f.countsIterations) {
+				return request.Part
+			}
 			return w.Role
 		}
-	case request.Main:
-		return request.MainLife
+	case request.Run:
+		switch {
+		case !f.isBatch:
+			return request.MainLife
+		case !f.countsIterations && f.byKey[workKey{request.Loop, name}] != nil && f.byKey[workKey{request.Loop, name}].IsMeasured:
+			return request.Part // the benchmark's iterations show
+		}
 	}
 	return request.Independent
 }
@@ -72,7 +87,7 @@ func (f *workSelection) isShown(k request.Kind, name tracefmt.StringID) bool {
 
 // isJudged reports whether queues are judged by requests of this kind: if a server handled requests, only those count.
 func (f *workSelection) isJudged(k request.Kind) bool {
-	return f.isUserDefined || k != request.Main && (!f.hasServer || k.IsServed())
+	return f.isUserDefined || k != request.Run && (!f.hasServer || k.IsServed())
 }
 
 // isTimerStarted reports whether a timer began most of a group's work.
@@ -129,11 +144,15 @@ func (f *workSelection) leftOut(sp *spell.Speller) []report.LeftOut {
 	var out []report.LeftOut
 	for i := range f.list {
 		w := &f.list[i]
-		if w.Role <= f.maxRole {
+		role := f.role(w.Kind, w.Name)
+		if role <= f.maxRole {
 			continue
 		}
 		reason := report.LeftOutServing
-		if w.Role == request.Library {
+		switch role {
+		case request.Part:
+			reason = report.LeftOutPart
+		case request.Library:
 			reason = report.LeftOutLibrary
 		}
 		out = append(out, report.LeftOut{Kind: report.Kind(w.Kind.String()), Name: sp.Syms.String(w.Name), Count: w.Count, Reason: reason})

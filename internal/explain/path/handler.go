@@ -28,8 +28,12 @@ func (s *Stage) groupKey(r *request.Request) (key GroupKey, frame tracefmt.Frame
 		if key.Name == 0 { // no end, which would have the name
 			key.Name = s.bestHandler.Key
 		}
-	case request.Main:
-		key.Name = s.Syms.Lookup("main.main")
+	case request.Run:
+		if frame = r.RootFrame; frame != 0 {
+			key.Name = s.Syms.Frame(frame).Func
+		} else {
+			key.Name = s.Syms.Lookup("main.main")
+		}
 	case request.Goroutine, request.Func, request.Loop, request.WebSocket:
 		if frames := s.Syms.Stack(r.EntryStack); len(frames) > 0 {
 			frame = frames[len(frames)-1]

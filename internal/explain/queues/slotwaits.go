@@ -67,7 +67,7 @@ const maxRequestWaits = 32
 // addHandovers records the waits of a request that other goroutines ended: the request's own, and those of goroutines it
 // created and waited for.
 func (p *workerSum) addHandovers(w *path.WalkResult) {
-	if w.Req.Kind == request.Loop && !w.Req.AnswersClient || w.Req.Kind == request.Main {
+	if w.Req.Kind == request.Loop && !w.Req.AnswersClient || w.Req.Kind == request.Run {
 		return // the stages of a pipeline wait one after the other, at one line, and hold no slots
 	}
 	count := 0

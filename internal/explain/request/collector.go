@@ -20,7 +20,7 @@ type collector struct {
 	traceStart int64
 
 	emitted      []Request // in this generation
-	requestCount int       // emitted in earlier ones, without the pieces of the main goroutine's life
+	requestCount int       // emitted in earlier ones, without the pieces of runs
 
 	annotations []annotation // by precedence
 	protocols   []protocol

@@ -23,7 +23,7 @@ type Finder struct {
 	marks    *markSource
 	tasks    *taskSource
 	messages *messageSource
-	main     *mainSource
+	runs     *runSource
 	loops    *loopSource
 	starts   *startSource
 	calls    *callSource
@@ -70,8 +70,9 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 			window:      win, workers: opts.Workers,
 			annotated: make(map[uint64]bool), openAtEnd: make(map[uint64]bool), annotatedSpans: make(map[uint64][][2]int64),
 		},
-		identities: newIdentityFinder(), work: work, marks: marks, tasks: tasks, messages: messages, main: new(mainSource), loops: loops,
-		starts: &startSource{byStartFunc: make(map[tracefmt.StringID]*startStats), byGoroutine: make(map[uint64]*startStats)},
+		identities: newIdentityFinder(), work: work, marks: marks, tasks: tasks, messages: messages, loops: loops,
+		runs:   &runSource{work: work, loops: loops},
+		starts: &startSource{work: work, byStartFunc: make(map[tracefmt.StringID]*startStats), byGoroutine: make(map[uint64]*startStats)},
 		calls:  &callSource{matchName: opts.MatchFunc, calls: make(map[uint64]*userCall)},
 	}
 	if opts.MatchFunc != nil {
@@ -83,7 +84,7 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 	f.stages = [][]source{
 		{marks, regions, connections, streams, workers, messages, tasks}, // tasks settle what the protocols ended
 		{jobs, loops},
-		{f.main, &hangingSource{connections: connections, messages: messages}, f.starts},
+		{f.runs, &hangingSource{connections: connections, messages: messages}, f.starts},
 	}
 	f.eventSources = [...]annotation{
 		timeline.TaskBegin: tasks, timeline.TaskEnd: tasks, timeline.RegionBegin: regions, timeline.RegionEnd: regions,

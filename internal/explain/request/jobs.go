@@ -362,7 +362,9 @@ func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64) {
 		j.work.aliases[key] = kind.originStats
 		kind.originStats.groupKeys = appendUnique(kind.originStats.groupKeys, key)
 	}
-	c.emitted = append(c.emitted, kind.pending...)
+	if !j.work.isBatch || kind.areTests {
+		c.emitted = append(c.emitted, kind.pending...)
+	}
 	kind.pending = kind.pending[:0]
 }
 
@@ -464,7 +466,7 @@ func (j *jobSource) kindFor(c *collector, job *job) (*startFuncStats, *jobKind) 
 
 func (j *jobSource) visitOpen(visit func(*openRequest, Request)) {
 	for id, job := range j.jobs {
-		if !job.isPart && job.kind != nil && job.kind.areJobs {
+		if !job.isPart && job.kind != nil && job.kind.areJobs && (!j.work.isBatch || job.kind.areTests) {
 			r := Request{Kind: Goroutine, G: id, EntryStack: job.startStack}
 			if job.starterFrame != 0 {
 				r.StarterFrame, r.RootFrame = job.starterFrame, cmp.Or(j.namesByStarter[job.starterFrame], job.starterFrame)

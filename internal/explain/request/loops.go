@@ -2,6 +2,7 @@ package request
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 
@@ -98,9 +99,11 @@ type loopFunc struct {
 	isBusy bool
 	// restWaits are the waits in which busy goroutines sometimes wait for work. An iteration ends there, too.
 	restWaits map[tracefmt.StackID]bool
-	// isBenchmark says that the function is a benchmark's. Its iterations do not wait for work; a wait or system call
-	// that each has once separates them.
+	// isBenchmark says that the function is a benchmark's. Its iterations do not wait for work. sequence has its first waits
+	// and system calls: they separate the iterations if they repeat regularly.
 	isBenchmark      bool
+	sequence         []tracefmt.StackID
+	isDecided        bool // whether and by what the iterations are separated, by those of the first generation
 	cycles           cycleStats
 	wakers           map[tracefmt.StringID]wakeStats // by the function that ended an idle wait
 	isIdleWaitServed bool                            // waitStats.isServed of idleWait
@@ -110,7 +113,7 @@ type loopFunc struct {
 
 type waitStats struct {
 	count   int
-	totalNS int64 // in ns; of no use for benchmarks, whose system calls count and have no end
+	totalNS int64
 	// isLibraryDelay says that service code called a library that waits for another reason than to fetch work.
 	// timerCount is how often a timer ended the wait.
 	isLibraryDelay bool
@@ -206,7 +209,7 @@ func (l *loopSource) add(c *collector, g *timeline.Gen) {
 	}
 	for _, loop := range l.loopFuncs {
 		if loop != nil && loop.idleWait == 0 {
-			if loop.chooseIdleWait(c); loop.idleWait != 0 {
+			if loop.chooseIdleWait(c); loop.waits[loop.idleWait] != nil {
 				l.expectedIterations += loop.waits[loop.idleWait].count
 			}
 		}
@@ -291,6 +294,12 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 			l.expectedIterations++
 		}
 		if loop.idleWait != 0 && loop.restWaits == nil {
+			continue
+		}
+		if loop.isBenchmark {
+			if len(loop.sequence) < maxSequence && !loop.isDecided {
+				loop.sequence = append(loop.sequence, canonical)
+			}
 			continue
 		}
 		stats := loop.waits[canonical]
@@ -518,9 +527,90 @@ func (w *waitStats) isRest() bool {
 	return w.rank == idleMost && !w.isLibraryDelay && 2*w.selfEndedCount < w.count
 }
 
+// maxSequence bounds the waits and system calls in which the iterations of a benchmark are searched for.
+const maxSequence = 1 << 20
+
+// findIterations returns the wait or system call that separates the iterations of a benchmark: the rarest one that repeats
+// regularly for most of the time. If several lines of the benchmark itself repeat, it is at the one that does so least often,
+// because the others may be in an inner loop. It returns 0 if there is none: the beginning of an iteration leaves no event, and
+// what is repeated in it, or comes by chance, is no iteration.
+func findIterations(c *collector, sequence []tracefmt.StackID) tracefmt.StackID {
+	sequence = longestCall(c, sequence)
+	indexes, lineRuns := make(map[tracefmt.StackID][]int), make(map[tracefmt.FrameID]int)
+	lastLine := tracefmt.FrameID(0)
+	for i, id := range sequence {
+		indexes[id] = append(indexes[id], i)
+		if line := c.stackInfo(id).outerOwned; line != lastLine {
+			lineRuns[line]++
+			lastLine = line
+		}
+	}
+	repeatedLines, fewestRuns := 0, len(sequence)
+	for _, runs := range lineRuns {
+		if runs > 1 {
+			repeatedLines, fewestRuns = repeatedLines+1, min(fewestRuns, runs)
+		}
+	}
+	candidates := slices.SortedFunc(maps.Keys(indexes), func(a, b tracefmt.StackID) int {
+		return cmp.Or(len(indexes[a])-len(indexes[b]), indexes[a][0]-indexes[b][0])
+	})
+	for _, candidate := range candidates {
+		list := indexes[candidate]
+		isOuter := repeatedLines < 2 || lineRuns[c.stackInfo(candidate).outerOwned] >= len(list) && len(list) <= fewestRuns+1
+		if len(list) >= minJobs && isOuter && 2*(list[len(list)-1]-list[0]) >= len(sequence) && isRegular(sequence, list) {
+			return candidate
+		}
+	}
+	return 0
+}
+
+// longestCall returns the longest part of a sequence in which one call of the benchmark was on all stacks. The benchmark is
+// called several times, and package testing waits in between.
+func longestCall(c *collector, sequence []tracefmt.StackID) (longest []tracefmt.StackID) {
+	first := 0
+	for i := range len(sequence) + 1 {
+		if i == len(sequence) || c.stackInfo(sequence[i]).outerOwned == 0 {
+			if i-first > len(longest) {
+				longest = sequence[first:i]
+			}
+			first = i + 1
+		}
+	}
+	return longest
+}
+
+// isRegular reports whether a sequence is about the same between consecutive indexes. The lengths between events that come by chance
+// vary as much as their mean.
+func isRegular(sequence []tracefmt.StackID, indexes []int) bool {
+	const maxVariation = 0.4 // by chance, eight exponential lengths vary so little once in 50 times
+	contents, mostFrequent := make(map[string]int), 0
+	mean := float64(indexes[len(indexes)-1]-indexes[0]) / float64(len(indexes)-1)
+	variance := 0.0
+	for k, end := range indexes[1:] {
+		distinct := slices.Clone(sequence[indexes[k]+1 : end])
+		slices.Sort(distinct)
+		var content []byte
+		for _, id := range slices.Compact(distinct) {
+			content = appendID(content, uint32(id))
+		}
+		contents[string(content)]++
+		mostFrequent = max(mostFrequent, contents[string(content)])
+		deviation := float64(end-indexes[k]) - mean
+		variance += deviation * deviation / float64(len(indexes)-1)
+	}
+	return float64(mostFrequent) >= threshold.MostShare*float64(len(indexes)-1) && variance <= maxVariation*maxVariation*mean*mean
+}
+
 // chooseIdleWait chooses the loop's idle wait: by rank, then by distance from the looping function, then by total
-// duration. For a benchmark it is the most frequent event nearest to the benchmark's function.
+// duration.
 func (r *loopFunc) chooseIdleWait(c *collector) {
+	if r.isBenchmark {
+		if len(r.sequence) >= threshold.MedianSample && !r.isDecided {
+			r.idleWait = findIterations(c, r.sequence)
+			r.isBusy, r.isDecided, r.sequence = r.idleWait != 0, true, nil
+		}
+		return
+	}
 	maxCount, maxRank, isPaced := 0, 0, false
 	for _, stats := range r.waits {
 		maxCount, maxRank = max(maxCount, stats.count), max(maxRank, stats.rank)
@@ -533,10 +623,6 @@ func (r *loopFunc) chooseIdleWait(c *collector) {
 	for id, stats := range r.waits {
 		isFrequent := stats.count*4 >= maxCount
 		switch {
-		case r.isBenchmark:
-			if isFrequent {
-				busyWaits = append(busyWaits, id)
-			}
 		case stats.count < threshold.SmallSample && !stats.isPause || !isFrequent && !stats.isServed || 2*stats.selfEndedCount >= stats.count:
 		case stats.isClientCall:
 			busyWaits = append(busyWaits, id) // a client's call in a library's loop that always has work
@@ -556,15 +642,9 @@ func (r *loopFunc) chooseIdleWait(c *collector) {
 	r.idleWait = slices.MinFunc(idleWaits, func(a, b tracefmt.StackID) int {
 		v, stats := r.waits[a], r.waits[b]
 		p, q := *c.stackInfo(a), c.stackInfo(b)
-		if r.isBenchmark {
-			return cmp.Or(p.depth-q.depth, stats.count-v.count, cmp.Compare(a, b))
-		}
 		return cmp.Or(stats.rank-v.rank, numberOf(stats.isPause)-numberOf(v.isPause), p.ownedDepth-q.ownedDepth, p.depth-q.depth,
 			cmp.Compare(stats.totalNS, v.totalNS), cmp.Compare(a, b))
 	})
-	if r.isBenchmark {
-		return
-	}
 	r.isIdleWaitServed = r.waits[r.idleWait].isServed
 	if r.isBusy {
 		r.restWaits = make(map[tracefmt.StackID]bool)

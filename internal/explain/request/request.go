@@ -9,7 +9,7 @@
 //   - http1.go: the goroutines of net/http.(*conn).serve
 //   - streams.go, grpcworkers.go: HTTP/2 and gRPC, one goroutine a stream or workers
 //   - messages.go: messages of WebSockets
-//   - mainlife.go: the life of the main goroutine, for programs that have no requests
+//   - runs.go: the run of a batch program, whose jobs and iterations nothing waits for
 //   - jobs.go, carriers.go: goroutines whose whole life is one unit of work
 //   - loops.go, iterations.go, observations.go: from one idle wait of a worker to the next
 //   - hanging.go: requests that last as long as the trace; starts.go: start functions, if nothing is found
@@ -42,12 +42,12 @@ const (
 	Goroutine
 	Loop
 	Func
-	// Main is the life of the main goroutine. It is reported if a program has no requests.
-	Main
+	// Run is the run of a whole program.
+	Run
 )
 
 // kindTexts are the report's kinds, indexed by Kind.
-var kindTexts = append(append([]report.Kind{""}, report.Kinds()...), report.KindFunc)
+var kindTexts = append([]report.Kind{""}, report.Kinds()...)
 
 // kindTraits caches what report.Kind says about each Kind, because it is needed for every request.
 var kindTraits = func() (list []struct{ protocol, call bool }) {

@@ -24,6 +24,7 @@ type Start struct {
 // startSource measures the goroutines of start functions as long as no requests are found. It emits none.
 type startSource struct {
 	sourceStubs
+	work        *workIndex
 	byStartFunc map[tracefmt.StringID]*startStats
 	byGoroutine map[uint64]*startStats // goroutines that were counted
 }
@@ -35,7 +36,7 @@ type startStats struct {
 }
 
 func (s *startSource) add(c *collector, g *timeline.Gen) {
-	if c.requestCount+len(c.emitted) > 0 {
+	if c.requestCount+len(c.emitted) > 0 || s.work.isBatch {
 		return
 	}
 	removeUnknown(s.byGoroutine, g)

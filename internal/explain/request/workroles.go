@@ -29,7 +29,9 @@ const (
 	Library
 	// Serving work is a part of requests.
 	Serving
-	// MainLife is the life of the main goroutine.
+	// Part is work of a batch program's run.
+	Part
+	// MainLife is the run of a program that is no batch program.
 	MainLife
 )
 
@@ -67,6 +69,8 @@ type workIndex struct {
 	origins map[originKey]*originStats
 	aliases map[originKey]*originStats // of groups with another name than the function's
 	roles   map[uint64]startRole       // of goroutines that are older than the generation
+	// isBatch says that, so far, jobs and iterations are parts of the program's run. They are counted and not emitted.
+	isBatch bool
 }
 
 // settle decides at the end of a generation which loops serve requests and are only counted from then on.
@@ -137,6 +141,7 @@ type Work struct {
 	// IsTimerStarted says that timers began most of the work. IsStartedOutside says that clients or the network began
 	// some of it, or of the work that started it.
 	IsTimerStarted, IsStartedOutside bool
+	IsMeasured                       bool // tests, or the iterations of a benchmark
 	// QueuedShare is the share of iterations whose work was available when the iteration before ended. It is 0 except
 	// for service functions that a library's loop calls and whose goroutine also waited for more work.
 	QueuedShare float64
@@ -156,7 +161,7 @@ func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) []Wor
 			for _, k := range keys {
 				out = append(out, Work{
 					k.kind, k.name, origin.startFunc, roles[k], origin.total / len(keys),
-					f.work.isTimerStarted(origin), isOutside[origin], origin.queuedShare(),
+					f.work.isTimerStarted(origin), isOutside[origin], f.isMeasured(origin.startFunc), origin.queuedShare(),
 				})
 			}
 		}

@@ -1,0 +1,293 @@
+package request
+
+import (
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// mainID is the id of the main goroutine, mainKey the PieceKey of its run.
+const (
+	mainID  = 1
+	mainKey = ^uint64(0)
+)
+
+// Limits of the pieces of a run.
+const (
+	// maxPieceSpans is about how many states of its goroutine a piece has: all segments of a piece are in memory at once.
+	maxPieceSpans = 1 << 12
+	// longWaitNS is from which length on pieces follow the goroutine that ended a wait, through up to maxFollowed waits.
+	longWaitNS  = 10e6
+	maxFollowed = 16
+	// borderWaitNS is how long before the end of a generation a wait may begin that is left to the piece of the next one.
+	// The window keeps that much.
+	borderWaitNS = 40e6
+)
+
+// runSource emits the run of a program: the life of its main goroutine, in pieces.
+//
+// The main goroutine of a service is idle, and clients wait for parts of its work. In a batch program nothing waits for
+// a job or an iteration by itself: the main goroutine waits for all of them, or does the work, and a person waits for its end.
+//
+// A piece ends where the state of its goroutine changes, because the critical path is then on that goroutine. During a long
+// wait, the path is on the goroutine that ended it, so the next pieces follow that one. The wait in which the main goroutine
+// is at the end of a generation may last long, and the trace does not show yet what will end it. Then the pieces follow a
+// goroutine that works at that instant, as one of those for which it waits.
+//
+// The pieces of a benchmark's goroutines are a run by itself, named by the benchmark: that is what its command measures.
+type runSource struct {
+	sourceStubs
+	work    *workIndex
+	loops   *loopSource
+	life    openRequest
+	isKnown bool
+	// hasOthers says that a request was found that is neither a job nor an iteration.
+	hasOthers bool
+	idleNS    int64 // how long the goroutine waited without work of this process ending the wait
+	// openWait is when the wait began that has not ended yet, 0 for none.
+	openWait int64
+	lastEnd  int64 // of the last generation
+	// benchmark is the last benchmark, 0 for none, benchmarkCount how many there were.
+	benchmark      tracefmt.FrameID
+	benchmarkCount uint64
+}
+
+func (r *runSource) add(c *collector, g *timeline.Gen) {
+	requestCount := c.requestCount
+	for i := range c.emitted {
+		if kind := c.emitted[i].Kind; kind != Goroutine && kind != Loop {
+			requestCount++
+			r.hasOthers = true
+		}
+	}
+	if r.work.isBatch = false; r.hasOthers && requestCount >= threshold.MedianSample || !g.Knows(mainID) {
+		return
+	}
+	if !r.isKnown {
+		r.isKnown, r.life = true, openAt(g.Base)
+	}
+	r.countIdle(c, g)
+	first := len(c.emitted)
+	r.follow(c, g, mainID, g.End, 0, 0)
+	if r.work.isBatch = r.isBatch(); r.work.isBatch {
+		pieces := slices.Clone(c.emitted[first:])
+		c.emitted = append(slices.DeleteFunc(c.emitted[:first], c.isPart), pieces...)
+	}
+}
+
+// countIdle counts how long the main goroutine was idle.
+func (r *runSource) countIdle(c *collector, g *timeline.Gen) {
+	r.lastEnd = g.End
+	c.spanBuffer = c.window.EachSpans(mainID, g.Base, g.End, c.spanBuffer, func(spans []timeline.Span) {
+		for i := range spans {
+			span := &spans[i]
+			if span.State != timeline.Waiting {
+				continue
+			}
+			start := span.Start
+			if r.openWait != 0 && start <= g.Base {
+				start = r.openWait // the window may not have its beginning
+			}
+			switch r.openWait = 0; {
+			case !span.Woken:
+				r.openWait = start
+			case isEndedOutside(c, g, span):
+				r.idleNS += span.End - start
+			}
+		}
+	})
+}
+
+// A pieceEnd ends a piece of a run at a time. If waker is not 0, a long wait begins there, which lasts until wake.
+type pieceEnd struct {
+	time, wake int64
+	waker      uint64
+}
+
+// follow emits the pieces of a goroutine from the end of the last piece to a time. depth is the number of goroutines that wait
+// for this one. benchmark is the benchmark that runs, 0 for none.
+func (r *runSource) follow(c *collector, g *timeline.Gen, id uint64, to int64, depth int, benchmark tracefmt.FrameID) {
+	var ends []pieceEnd
+	var last timeline.Span
+	spanCount := 0
+	isBenchmark, name := false, tracefmt.FrameID(0)
+	c.spanBuffer = c.window.EachSpans(id, r.life.pieceStart, to, c.spanBuffer, func(spans []timeline.Span) {
+		for i := range spans {
+			last = spans[i]
+			if last.Stack != 0 && name == 0 && depth > 0 && benchmark == 0 && last.Origin != timeline.OriginCreated {
+				info := c.stackInfo(last.Stack)
+				isBenchmark = c.namer.function(info.startFunc).Has(knowledge.Benchmark)
+				name = info.outerOwned
+			}
+			spanCount++
+			isLongWait := last.State == timeline.Waiting && last.Woken && last.Waker != 0 && last.End-last.Start >= longWaitNS && last.End <= to &&
+				depth < maxFollowed && !isEndedOutside(c, g, &last)
+			switch {
+			case last.Start <= r.life.pieceStart && !isLongWait:
+			case isLongWait:
+				ends, spanCount = append(ends, pieceEnd{max(last.Start, r.life.pieceStart), last.End, last.Waker}), 0
+			case spanCount >= maxPieceSpans && last.State != timeline.Runnable:
+				ends, spanCount = append(ends, pieceEnd{time: last.Start}), 0
+			}
+		}
+	})
+	if isBenchmark && name != 0 {
+		benchmark = name
+	}
+	for _, end := range ends {
+		if r.emitPiece(c, id, end.time, benchmark); end.waker != 0 {
+			r.follow(c, g, end.waker, end.wake, depth+1, benchmark)
+		}
+	}
+	switch isOpenWait := last.State == timeline.Waiting && !last.Woken; {
+	case to < g.End || depth > 0:
+		r.emitPiece(c, id, to, benchmark)
+	case !isOpenWait && last.Start <= r.life.pieceStart:
+		r.emitPiece(c, id, to, benchmark)
+	default:
+		r.emitPiece(c, id, last.Start, benchmark)
+		if isOpenWait && to-r.life.pieceStart > borderWaitNS {
+			r.follow(c, g, workingGoroutine(c, g), to, depth+1, benchmark)
+		}
+	}
+}
+
+func (r *runSource) emitPiece(c *collector, id uint64, end int64, benchmark tracefmt.FrameID) {
+	if end <= r.life.pieceStart {
+		return
+	}
+	if benchmark != 0 && c.syms.Frame(benchmark).Func != c.syms.Frame(r.benchmark).Func {
+		r.endBenchmark(c)
+		r.benchmark = benchmark
+		r.benchmarkCount++
+	}
+	c.emitted = append(c.emitted, r.piece(id, end, MiddlePiece))
+	c.requestCount--
+	r.life.pieceStart = end
+}
+
+// endBenchmark emits the last piece of the benchmark that ran. It is empty, because only the next benchmark shows that this one has
+// ended.
+func (r *runSource) endBenchmark(c *collector) {
+	if r.benchmark != 0 {
+		c.emitted = append(c.emitted, r.piece(mainID, r.life.pieceStart, LastPiece))
+		c.requestCount--
+	}
+}
+
+// piece returns the piece from the end of the last one to a time.
+func (r *runSource) piece(id uint64, end int64, piece Piece) Request {
+	key := mainKey
+	if r.benchmark != 0 {
+		key -= r.benchmarkCount
+	}
+	return Request{Kind: Run, Start: r.life.pieceStart, End: end, G: id, RootFrame: r.benchmark, Piece: piece, PieceKey: key}
+}
+
+func (r *runSource) finish(c *collector, end int64) {
+	if !r.isKnown {
+		return
+	}
+	if r.endBenchmark(c); r.benchmarkCount == 0 {
+		c.emitted = append(c.emitted, r.piece(mainID, end, LastPiece))
+	}
+}
+
+// workingGoroutine returns a goroutine that works at the end of a generation, of those that no server or library needs: one
+// that runs, else one that is ready to run, else the one that began to wait last.
+func workingGoroutine(c *collector, g *timeline.Gen) uint64 {
+	best, bestRank, bestStart := uint64(mainID), 0, int64(0)
+	g.EachStart(func(id uint64, start tracefmt.StackID, _ int) {
+		if _, isDead := g.Death(id); isDead || id == mainID {
+			return
+		}
+		if start == 0 {
+			start = g.AnyStack(id)
+		}
+		if c.stackInfo(start).role != roleUnclaimed {
+			return
+		}
+		spans := c.spans(id, g.End-1, g.End)
+		if len(spans) == 0 {
+			return
+		}
+		last, rank := &spans[len(spans)-1], 1
+		switch last.State {
+		case timeline.Running, timeline.Syscall:
+			rank = 3
+		case timeline.Runnable:
+			rank = 2
+		}
+		if rank > bestRank || rank == bestRank && (last.Start > bestStart || last.Start == bestStart && id < best) {
+			best, bestRank, bestStart = id, rank, last.Start
+		}
+	})
+	return best
+}
+
+// isEndedOutside reports whether no work of this process ended a wait: a timer or the network did.
+func isEndedOutside(c *collector, g *timeline.Gen, s *timeline.Span) bool {
+	if s.Waker == 0 {
+		return true
+	}
+	reason := c.reasonOf(s.Reason)
+	b, born := g.BirthOf(s.Waker) // the runtime starts a goroutine for a context's deadline
+	return reason == reasonSleep || reason == reasonNetwork || born && b.Creator == 0 && c.stackInfo(b.Start).role == roleMachinery
+}
+
+// isIdle reports whether the main goroutine was idle for most of the time: it slept, accepted connections, or waited for a
+// signal. A wait that has not ended is idle, except for the end of a benchmark.
+func (r *runSource) isIdle() bool {
+	idleNS := r.idleNS
+	if r.openWait != 0 && r.benchmark == 0 {
+		idleNS += r.lastEnd - r.openWait
+	}
+	return 2*idleNS > r.lastEnd-r.life.start
+}
+
+// isBatch reports whether nothing outside of the process waits for its work or began it, as far as the trace was read.
+func (r *runSource) isBatch() bool {
+	return r.isKnown && !r.hasOthers && !r.loops.isUnknownServer && !r.isIdle() && !r.work.isStartedOutside()
+}
+
+// IsMainIdle reports whether the main goroutine was idle for most of the time.
+func (f *Finder) IsMainIdle() bool { return f.runs.isKnown && f.runs.isIdle() }
+
+// IsBatch reports whether nothing outside of the process waits for its work or began it. Then the run as a whole explains its
+// time, and jobs and iterations are parts of it.
+func (f *Finder) IsBatch() bool { return f.runs.isBatch() }
+
+// HasBenchmark reports whether a benchmark ran.
+func (f *Finder) HasBenchmark() bool { return f.runs.benchmark != 0 }
+
+// isPart reports whether a request is a part of a batch program's run: a job or an iteration. Tests are jobs that the
+// command that runs them reports one by one, and iterations of a benchmark are what it measures.
+func (c *collector) isPart(r Request) bool {
+	return (r.Kind == Goroutine || r.Kind == Loop) && !c.isMeasured(c.stackInfo(r.EntryStack).startFunc)
+}
+
+// isMeasured reports whether goroutines with a start function run a test or a benchmark.
+func (c *collector) isMeasured(startFunc tracefmt.StringID) bool {
+	fn := c.namer.function(startFunc)
+	return fn.Has(knowledge.Test) || fn.Has(knowledge.Benchmark)
+}
+
+// isStartedOutside reports whether clients, the network or timers began work of the service's own code that takes a noticeable
+// part of all such work's time.
+func (w *workIndex) isStartedOutside() bool {
+	isOutside := w.startedOutside()
+	var allNS, outsideNS int64
+	for _, origin := range w.origins {
+		if !origin.isOwned || origin.total == 0 {
+			continue
+		}
+		allNS += origin.emittedNS
+		if isOutside[origin] || w.isTimerStarted(origin) {
+			outsideNS += origin.emittedNS
+		}
+	}
+	return float64(outsideNS) > threshold.NoticeableShare*float64(allNS)
+}
