@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/names"
@@ -57,6 +58,13 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 			evidenceOf("evidence computing-sampled", extra.sampledShare, "share"))
 	} else if share < 0.5 || 10*group.TotalNS < in.totalRequestNS() {
 		return nil // it neither makes requests slow nor is most of the service's work
+	} else if group.Kind == report.KindRun {
+		v.Title, v.Fix, v.MaxSeverity = textOf("title computes-in-run", "function", funcText), textOf("fix computes-in-run"), report.SeverityLow
+		v.Changes = []predict.Change{} // it cannot go away
+		if in.Report.Runtime.Sched.PsIdle >= threshold.HalfShare {
+			v.Fix = textOf("fix computes-in-run-alone")
+		}
+		v.addEvidence(evidenceOf("evidence ps-idle", in.Report.Runtime.Sched.PsIdle, "share"))
 	} else if top := verdict.Causes(in.Report, group, group.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampledShare(group.Tail(), isOwn) < threshold.HalfShare || site.OwnLine().Module != "" || isStdSite(site.OwnLine()) || in.UnawaitedGroups[group.ID] {
 		v.Fact = true
 	} else {

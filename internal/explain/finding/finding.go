@@ -23,6 +23,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/internal/explain/allocs"
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -246,6 +247,11 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	}
 	if v.Decided != nil && v.Decided.Requests == report.DecidedByBeside {
 		v.prependEvidence(in.otherTailEvidence(v))
+	}
+	if g := in.Report.Group(v.Group); g != nil && g.Kind == report.KindRun {
+		if predicate, ok := strings.CutPrefix(v.Title, "requests "); ok {
+			v.Title = textOf("phrase in-run", "predicate", predicate)
+		}
 	}
 	replaceSlowEvidence(v)
 	v.ID = findingID(&v.Finding)

@@ -27,6 +27,12 @@ func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 	if !t.servesRequests(in) {
 		v.Fix = textOf("fix ps-taken", "function", shortFunc(t.site.Func))
 	}
+	if wait.group.Kind == report.KindRun {
+		v.Fix = textOf("fix ps-taken-in-run", "function", shortFunc(t.site.Func))
+		if psInUse(in) < threshold.MostShare {
+			v.Fix = textOf("fix ps-idle-in-run", "function", shortFunc(t.site.Func))
+		}
+	}
 	if wait.isBurst(in) {
 		v.MaxSeverity = report.SeverityLow
 		v.Title, v.Fix = textOf("title burst"), textOf("fix burst")

@@ -69,6 +69,9 @@ func runQueueWaitOf(in *Input, g *report.Group) *runQueueWait {
 	for i := range wait.occupants {
 		kinds[ruleForOccupant(in, &wait.occupants[i])] += wait.occupants[i].share
 	}
+	if g.Kind == report.KindRun {
+		kinds[report.RuleLongRuns] = 0 // long runs are what a batch program is for
+	}
 	wait.ruleCode = report.RulePsTaken
 	for _, code := range []report.RuleCode{report.RuleHerd, report.RuleLongRuns} {
 		if kinds[code] > 0.5 {

@@ -20,6 +20,9 @@ func checkSlowWakeup(in *Input, g *report.Group) []Verdict {
 	v := Verdict{Gain: gain, Changes: []predict.Change{predict.Remove(report.CauseSchedWake, "")}, Finding: report.Finding{
 		Title: textOf("title slow-wakeup"), Fix: textOf("fix slow-wakeup"), Cause: report.CauseSchedWake, Site: site, Group: g.ID, Share: share, Confidence: 0.7,
 	}}
+	if g.Kind == report.KindRun {
+		v.Fix = textOf("fix slow-wakeup-in-run")
+	}
 	v.addSlowEvidence(evidenceOf("evidence wakeup-latency", gain.Slow.NS, "ns"))
 	v.addEvidence(
 		evidenceOf("evidence wakeup-idle-p", in.Report.Runtime.Sched.PsIdle, "share"),
