@@ -41,6 +41,9 @@ type Options struct {
 	SpanID  [8]byte
 	// Slowest is how many of the slowest requests of a group are reported in full. 0 means 3, negative none.
 	Slowest int
+	// Iterations divides the time of a benchmark's or a program's run, because a trace does not show where iterations begin. It
+	// is their number, or lines that benchmarks printed ("BenchmarkSum-2 40 34123456 ns/op"). "" means unknown.
+	Iterations string
 	// From and To limit the report to requests that end in [From, To), as time since the start of the trace. A To of 0
 	// means the end.
 	From, To time.Duration
@@ -83,6 +86,12 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 		Selection: pass.Selection{Request: opts.Request, IgnoreMarks: opts.NoMarks, TraceID: opts.TraceID, SpanID: opts.SpanID, From: opts.From, To: opts.To},
 		Name:      opts.Name, Group: opts.Group, Exact: opts.Exact, Slowest: opts.Slowest, MaxMemory: opts.MaxMemory, Workers: opts.Workers,
 		Host: opts.Host, Allocs: opts.Allocs, Kernel: opts.Kernel, Progress: opts.Progress, Modules: modules.New(modules.Options{OwnPaths: opts.Modules}),
+	}
+	if opts.Iterations != "" {
+		var err error
+		if in.Iterations, err = explain.ParseIterations(opts.Iterations); err != nil {
+			return nil, err
+		}
 	}
 	for _, p := range opts.PathMap {
 		in.PathMap = append(in.PathMap, spell.PathRewrite(p))

@@ -41,6 +41,14 @@ type Group struct {
 	TotalNS      int64    `json:"total_ns"`
 	CutAtStart   int      `json:"cut_at_start,omitempty"` // requests that began before the trace
 	UnresolvedNS int64    `json:"unresolved_ns,omitempty"`
+	// Iterations divides the time of a run; nil if the number of its iterations is not known.
+	Iterations *Iterations `json:"iterations,omitempty"`
+}
+
+// Iterations are those of a benchmark or a loop. A trace does not show where they begin: their number is given.
+type Iterations struct {
+	Count  int   `json:"count"`
+	EachNS int64 `json:"each_ns"` // as the benchmark printed it, else the length of the run divided by Count
 }
 
 // Open are requests that were still running at the end of the trace.

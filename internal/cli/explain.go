@@ -122,7 +122,7 @@ func (e *explainFlags) runFile(cmd *cobra.Command, s *streams, arg string) error
 
 // runReport shows a report that was saved as JSON.
 func (e *explainFlags) runReport(cmd *cobra.Command, s *streams, in *input) error {
-	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.partFlags[0], e.partFlags[1], "path-map", "max-memory", "what-if", "slo", "peer"} {
+	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.partFlags[0], e.partFlags[1], "path-map", "max-memory", "what-if", "slo", "peer", "iterations"} {
 		if cmd.Flags().Changed(flag) {
 			return command.Usage(cmd, "--%s needs the trace: %s is a report", flag, in.name)
 		}

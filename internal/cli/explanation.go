@@ -33,6 +33,7 @@ type explainFlags struct {
 	traceID          string
 	modules          []string
 	slowest          int
+	iterations       string
 	slowestGiven     bool // distinguishes --slowest 0
 	band             report.BandName
 	partFlags        [2]string // the flags of given.From and given.To
@@ -60,6 +61,7 @@ func (e *explainFlags) addFlags(cmd *cobra.Command) {
 	e.addShared(cmd, "ignore")
 	f.StringVar(&e.slo, "slo", "", "search for the fewest changes that are predicted to reach these `goals`, such as p99=20ms,p50=5ms")
 	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with this `change`, SITE=VALUE or a setting such as GOGC=400 (see above; may be repeated)")
+	f.StringVar(&e.iterations, "iterations", "", "divide the time of a benchmark's or a program's run by this `count`, or by the lines that go test -bench printed")
 	f.StringVar(&e.peer, "peer", "", "the `recording` of a process that requests wait for, made at the same time: the report shows the waits from both sides")
 	e.addLength(cmd)
 	f.BoolVar(&e.options.Exact, "exact", false, "follow every request; otherwise, from 5,000 on, the slowest tenth and a sample of the others are followed")
@@ -187,6 +189,11 @@ func (e *explainFlags) parse(cmd *cobra.Command) (err error) {
 				return command.Usage(cmd, "--slo %q: write p50 or p99 and a time, such as p99=20ms; other percentiles cannot be predicted", goal)
 			}
 			e.options.Goals = append(e.options.Goals, explain.Goal{Percentile: name, Limit: d})
+		}
+	}
+	if e.iterations != "" {
+		if e.options.Iterations, err = explain.ParseIterations(e.iterations); err != nil {
+			return command.Usage(cmd, "--iterations: %v", err)
 		}
 	}
 	for _, text := range e.whatIf {

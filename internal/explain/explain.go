@@ -65,6 +65,8 @@ type Options struct {
 	// Reopen returns a new reader of the same trace, for the second reading. If it is nil, the trace must be seekable,
 	// or it is buffered in memory up to maxBuffered while it is read.
 	Reopen func() (io.ReadCloser, error)
+	// Iterations are how many iterations runs have.
+	Iterations []IterationCount
 	// Goals are limits of latencies. Changes that reach them are searched for.
 	Goals []Goal
 	// ServedRecording, if not nil, is filled with the requests that the process served. PeerRecording, if not nil, is

@@ -134,6 +134,7 @@ func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *s
 		g := row.Group
 		g.Peer = r.findPeer(row.PathGroup, work.shown, sp)
 		slowest.FillGroup(&g, row.PathGroup, row.MedianNS, sp)
+		g.Iterations = r.opts.iterationsOf(&g)
 		out.groups, out.pathIDs, out.medians = append(out.groups, g), append(out.pathIDs, row.PathGroup), append(out.medians, row.MedianNS)
 	}
 	return out

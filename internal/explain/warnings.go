@@ -41,6 +41,9 @@ func (r *reading) addWarnings(rep *report.Report, shown groups.Selection, sp *sp
 	if decoder.Orphans > 0 {
 		warn("lost-events", fmt.Sprintf("%s came without the goroutine or P they belong to and were left out", plural(int(decoder.Orphans), "event")))
 	}
+	if text := r.iterationText(rep.Groups); text != "" {
+		warn("iterations", text)
+	}
 	for i := range rep.Groups {
 		if text := beforeMarksText(&rep.Groups[i]); text != "" {
 			warn("before-marks", text)
@@ -69,7 +72,7 @@ func (r *reading) addWarnings(rep *report.Report, shown groups.Selection, sp *sp
 		}
 		warn("calls-unseen", text)
 	}
-	if len(rep.Groups) == 0 || len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindFunc && r.opts.Request == nil {
+	if len(rep.Groups) == 0 {
 		if r.opts.Request != nil {
 			warn(NoMatch, fmt.Sprintf("no call of a function that matches %q was seen: none waited, made a system call or was interrupted in it, or there was none", r.opts.Request))
 		} else {

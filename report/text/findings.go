@@ -196,14 +196,22 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 			p50, p99 = g.LatencyNS.P50, g.LatencyNS.P99
 		}
 		if p50 == nil && pr.MaxNS != nil {
-			spans = append(spans, span{plain, "max "}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate), span{plain, "; "})
+			what := "max "
+			if g := p.report.Group(f.Group); g != nil && g.Kind == report.KindRun {
+				what = "run "
+			}
+			spans = append(spans, span{plain, what}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate), span{plain, "; "})
 		} else if onlyMax(pr) {
 			spans = append(spans, span{plain, "p50 and p99 stay, max " + beforeArrow(pr.WasMaxNS)}, span{green, formatEstimate(*pr.MaxNS)}, span{plain, "; "})
 		} else {
 			spans = append(spans, span{plain, "p50 "}, latencyChange(p50, pr.P50NS, formatEstimate), span{plain, ", p99 "}, latencyChange(p99, pr.P99NS, formatEstimate), span{plain, "; "})
 		}
 	} else if f.Share > 0 {
-		spans = append(spans, span{plain, words.Percent(f.Share) + " of the requests' time; "})
+		whose := "the requests' time; "
+		if g := p.report.Group(f.Group); g != nil && g.Kind == report.KindRun {
+			whose = "the run; "
+		}
+		spans = append(spans, span{plain, words.Percent(f.Share) + " of " + whose})
 	} else if short && len(f.Evidence) > 0 {
 		spans = append(spans, span{plain, p.sentence(f.Evidence[0].Text) + ": " + names.Value(f.Evidence[0]) + "; "})
 	}

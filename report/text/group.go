@@ -176,7 +176,10 @@ func (p *page) leftOut() {
 			names = append(names, words.Count(len(list)-maxNamed, "other", "others"))
 		}
 		head, text := "besides", ": done for requests, whose latency includes it"
-		if reason == report.LeftOutLibrary {
+		switch reason {
+		case report.LeftOutPart:
+			text = ": parts of the run, which nothing waits for by themselves"
+		case report.LeftOutLibrary:
 			head, text = "left out", ": a library's own work, without code of the service"
 		}
 		p.line()

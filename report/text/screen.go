@@ -144,6 +144,8 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 	}
 	text := words.Count(requests, "request", "requests")
 	switch {
+	case runCount(p.report) > 0:
+		text = words.Count(runCount(p.report), "run", "runs") + " of " + words.Duration(p.report.Groups[0].TotalNS)
 	case latency.P99 != nil:
 		text += ", p99 " + words.Duration(*latency.P99)
 	case latency.Max != nil:

@@ -91,6 +91,16 @@ func (p *page) isShort() bool {
 	return len(p.report.Groups) > 0 && !p.opts.Full && !p.opts.AllGroups && p.opts.Band == "" && p.report.WhatIf == nil && len(p.report.Goals) == 0
 }
 
+// runCount returns how many runs of programs and benchmarks a report has.
+func runCount(r *report.Report) (n int) {
+	for i := range r.Groups {
+		if r.Groups[i].Kind == report.KindRun {
+			n += r.Groups[i].Count
+		}
+	}
+	return n
+}
+
 func (p *page) end() error {
 	if err := p.out.Flush(); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
@@ -132,6 +142,12 @@ func (p *page) header() {
 		facts = append(facts, "GOMAXPROCS "+strconv.Itoa(in.GOMAXPROCS))
 	}
 	found := words.Count(requests, "request", "requests")
+	if n := runCount(p.report); n > 0 {
+		found = words.Count(n, "run", "runs")
+		if requests > n {
+			found += " and " + words.Count(requests-n, "request", "requests")
+		}
+	}
 	if len(p.report.Groups) != 1 {
 		found += " of " + words.Count(len(p.report.Groups), "group", "groups")
 	}

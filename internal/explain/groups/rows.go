@@ -144,7 +144,7 @@ func (w rowWriter) row(group *group) report.Group {
 		Name:       name,
 		Named:      named,
 		Count:      int(group.latencies.count),
-		Streaming:  group.hasJoined,
+		Streaming:  group.hasJoined && report.Kind(kind) != report.KindRun,
 		Entry:      w.sp.Site(group.handlerFrame),
 		TotalNS:    group.latencies.sum,
 		CutAtStart: int(group.cutAtStart),

@@ -23,7 +23,7 @@ func TestVocabulary(t *testing.T) {
 	}
 	checkEqual(t, "kinds of wait", waits, report.WaitKinds())
 	var kinds []report.Kind
-	for k := request.Mark; k <= request.Func; k++ {
+	for k := request.Mark; k <= request.Run; k++ {
 		kinds = append(kinds, report.Kind(k.String()))
 		if k.IsCall() && !k.HasProtocol() || k.HasProtocol() && !k.IsServed() {
 			t.Errorf("%s: is a call %t, has a protocol %t, is served %t", k, k.IsCall(), k.HasProtocol(), k.IsServed())

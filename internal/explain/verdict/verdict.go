@@ -85,6 +85,9 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 	v := report.Verdict{Group: g.ID, Band: chosenBand.Band, Requests: chosenBand.Count, Causes: Causes(r, g, chosenBand), Open: openRequests(g, isHung)}
 	for i := range v.Causes {
 		c := &v.Causes[i]
+		if g.Iterations != nil {
+			c.EachNS = int64(c.Share * float64(g.Iterations.EachNS))
+		}
 		nameStopperOrPeer(c, r, g)
 		for k := range c.Sites {
 			_, hops := AfterLastAnswer(c.Sites[k].Via)
@@ -196,6 +199,8 @@ const siteColumns = 160
 // bandWords returns phrases for the requests of a band and for their latencies.
 func bandWords(g *report.Group, band *report.Band) (lead, latency string) {
 	switch {
+	case g.Kind == report.KindRun && band.Count == 1:
+		return "The run of", runLength(g)
 	case band.Band == report.BandOutliers && band.Count == 1:
 		lead = "One far slower request of"
 	case band.Band == report.BandOutliers:
@@ -210,6 +215,15 @@ func bandWords(g *report.Group, band *report.Band) (lead, latency string) {
 		lead = BandText(band.Band) + " of"
 	}
 	return lead, LatencyRange(g, band)
+}
+
+// runLength returns how long a run took, and its iterations if their number is known, in parentheses.
+func runLength(g *report.Group) string {
+	text := words.Duration(g.TotalNS)
+	if it := g.Iterations; it != nil {
+		text += ", " + words.Count(it.Count, "iteration", "iterations") + " of " + words.Duration(it.EachNS)
+	}
+	return "(" + text + ")"
 }
 
 // BandText returns a phrase for the requests of a band.
