@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/whylate/whylate/internal/capture/kernelevents"
@@ -59,6 +58,7 @@ func resolve(list io.Reader, stacks [][]uint64) map[uint64]string {
 	}
 	slices.Sort(addresses)
 	addresses = slices.Compact(addresses)
+	// best has, for each address, the last symbol between the address before and it.
 	best := make([]symbol, len(addresses))
 	scanner := bufio.NewScanner(list)
 	for scanner.Scan() {
@@ -67,15 +67,18 @@ func resolve(list io.Reader, stacks [][]uint64) map[uint64]string {
 		if i < 1 || i+3 >= len(line) || line[i+1]|0x20 != 't' && line[i+1]|0x20 != 'w' {
 			continue
 		}
-		start, err := strconv.ParseUint(string(line[:i]), 16, 64)
-		if err != nil || start == 0 {
+		start, ok := parseHex(line[:i])
+		if !ok || start == 0 {
 			continue
 		}
-		// The symbol is that of the addresses from its own on, up to those that another one is nearer to.
-		n, _ := slices.BinarySearch(addresses, start)
-		for ; n < len(addresses) && best[n].address <= start; n++ {
+		if n, _ := slices.BinarySearch(addresses, start); n < len(addresses) && best[n].address <= start {
 			name, _, _ := bytes.Cut(line[i+3:], []byte{'\t'})
 			best[n] = symbol{start, string(name)}
+		}
+	}
+	for i := 1; i < len(best); i++ {
+		if best[i].address == 0 {
+			best[i] = best[i-1]
 		}
 	}
 	const largest = 1 << 20 // bytes of a function
@@ -86,4 +89,18 @@ func resolve(list io.Reader, stacks [][]uint64) map[uint64]string {
 		}
 	}
 	return names
+}
+
+func parseHex(digits []byte) (n uint64, ok bool) {
+	for _, c := range digits {
+		switch {
+		case '0' <= c && c <= '9':
+			n = n<<4 | uint64(c-'0')
+		case 'a' <= c && c <= 'f':
+			n = n<<4 | uint64(c-'a'+10)
+		default:
+			return 0, false
+		}
+	}
+	return n, len(digits) <= 16
 }
