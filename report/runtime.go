@@ -79,7 +79,7 @@ type Sched struct {
 // show that time.
 func (r *Report) WithoutCPU() float64 {
 	if r.Kernel.IsComplete() {
-		return 0 // such time has causes of its own
+		return 0 // that time has other causes
 	}
 	if r.Host == nil {
 		return r.Runtime.Sched.WithoutCPU

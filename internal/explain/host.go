@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/capture/host"
-	"github.com/whylate/whylate/internal/capture/wire"
 	"github.com/whylate/whylate/internal/explain/hostjoin"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -35,7 +34,11 @@ func readKernel(source io.Reader) ([]byte, error) {
 	if source == nil {
 		return nil, nil
 	}
-	return wire.ReadAll(source, maxKernelFile)
+	data, err := io.ReadAll(io.LimitReader(source, maxKernelFile+1))
+	if err == nil && len(data) > maxKernelFile {
+		err = fmt.Errorf("reading the kernel's events: they have more than %d MiB", maxKernelFile>>20)
+	}
+	return data, err
 }
 
 func (r *reading) hostWindow() hostjoin.Window {

@@ -56,7 +56,7 @@ func eventsOf(r *Reader) (all []Event, err error) {
 	}
 }
 
-// What was written is read: several blocks, and a last one that is not full.
+// A reader returns all written events: several blocks, and a last one that is not full.
 func TestRoundTrip(t *testing.T) {
 	for _, n := range []int{0, 1, BlockEvents, 3*BlockEvents + 5} {
 		want := someEvents(n)

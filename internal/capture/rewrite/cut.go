@@ -26,6 +26,10 @@ type Excerpt struct {
 // are read once a second, and only differences have a meaning.
 const hostMargin = 1100 * time.Millisecond
 
+// kernelMargin is how much longer than the excerpt, on each side, its kernel events are: the first event of each thread
+// shows its state, and the end of a wait shows what it was.
+const kernelMargin = 300 * time.Millisecond
+
 // ErrEmptyRange is wrapped by errors about a range of time without any part of the trace.
 var ErrEmptyRange = errors.New("the trace has nothing in that time")
 
@@ -67,7 +71,7 @@ func Cut(w io.Writer, s *Source, from, to time.Duration) (Excerpt, error) {
 				offset = k.ClockOffsetNS
 			}
 			start := int64(clockTime(first, first.MinTime)) - offset
-			begin, end := start+int64(excerpt.Start)-int64(hostMargin), start+int64(excerpt.End)+int64(hostMargin)
+			begin, end := start+int64(excerpt.Start)-int64(kernelMargin), start+int64(excerpt.End)+int64(kernelMargin)
 			entries.rewriteKernelEvents(func(e *kernelevents.Event) bool { return e.Time >= begin && e.Time <= end }, func(t *kernelevents.Tables) {
 				t.Start, t.End = max(t.Start, begin), min(t.End, end)
 			})

@@ -292,7 +292,7 @@ func TestKernelEvents(t *testing.T) {
 	trace := testprog.Trace(t, "snapshot")
 	g := must.Have(must.Have(tracefmt.NewReader(bytes.NewReader(trace), tracefmt.Options{}))(t).Next())(t)
 	begin := tracefmt.NewScale(g.Freq).NS(g.MinTime)
-	const margin, offset = 1100 * 1_000_000, 5_000_000_000
+	const margin, offset = 300 * 1_000_000, 5_000_000_000
 	var file bytes.Buffer
 	w := must.Have(kernelevents.NewWriter(&file))(t)
 	for _, at := range []int64{-margin - 1, -margin, 0, 3600e9} {

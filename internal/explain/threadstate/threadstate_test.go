@@ -149,7 +149,7 @@ func TestStates(t *testing.T) {
 		got := intervals(syms, func(f func(Interval)) {
 			tracker.EachInterval(1, tracetext.Origin, tracetext.Origin+10_000*us, f)
 		})
-		if name == "woken although it runs" { // the first event of a thread says what it did before
+		if name == "woken although it runs" { // the first event of a thread shows its state before
 			got = strings.TrimPrefix(got, "cpu 0-1000, ")
 		}
 		if got != c.want {
