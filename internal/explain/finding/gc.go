@@ -204,7 +204,8 @@ func checkForcedGC(in *Input, group *report.Group) []Verdict {
 		v.Changes = []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: math.Round(100*float64(gc.Cycles-gc.Forced)/float64(gc.Cycles)) / 100}}
 	} else {
 		v.Title, v.Site, v.Cause = textOf("title forced-gc", "site", site), site, report.CauseGCWait
-		v.Changes = []predict.Change{predict.Remove(report.FamilyGC, "")}
+		// The call also sweeps the heap and stops the world.
+		v.Changes = []predict.Change{predict.Remove(report.FamilyGC, ""), predict.Remove("", predict.SiteText(site, ""))}
 	}
 	v.addSlowEvidence(evidenceOf("evidence slow-mean", v.Gain.Slow.NS, "ns"))
 	v.addEvidence(evidenceOf("evidence forced-collections", gc.Forced, "count"), evidenceOf("evidence all-collections", gc.Cycles, "count"))
