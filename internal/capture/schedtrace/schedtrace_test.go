@@ -214,6 +214,32 @@ func TestLarge(t *testing.T) {
 	}
 }
 
+// TestSilence has two goroutines that are silent for 40 of every 100 ms. A trace of the runtime would show a CPU quota, but one from outside
+// has no events of goroutines that compute.
+func TestSilence(t *testing.T) {
+	r := recordingOf()
+	r.End = 4e9
+	for period := r.Start; period < r.End; period += 100e6 {
+		for at := period; at < period+60e6; at += 1e6 {
+			for thread := range uint64(2) {
+				r.Events = append(r.Events, schedtrace.Event{Time: at, Kind: schedtrace.Stop, G: 5 + thread, Thread: 1 + thread, Reason: "preempted", Stack: 2},
+					schedtrace.Event{Time: at + 1000, Kind: schedtrace.Start, G: 5 + thread, Thread: 1 + thread})
+			}
+		}
+	}
+	var trace bytes.Buffer
+	if err := schedtrace.Write(&trace, r); err != nil {
+		t.Fatal(err)
+	}
+	rep, err := whylate.Explain(t.Context(), &trace, whylate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := rep.Runtime.Throttle; got.LostWallNS != 0 {
+		t.Errorf("throttling %+v, want none", got)
+	}
+}
+
 // TestRecordedService writes the trace of half a second of a service, whose requests sleep 3 ms under one mutex. The client sent 150 a
 // second.
 func TestRecordedService(t *testing.T) {

@@ -156,7 +156,8 @@ func (d *Detector) Add(g *timeline.Gen) {
 			}
 			continue
 		}
-		if s.Running > 0 || s.hasStuckThread() || s.hasReadyGoroutine {
+		// A trace from outside has too few events: goroutines that only compute are silent in it between two preemptions.
+		if !g.PsUnknown && (s.Running > 0 || s.hasStuckThread() || s.hasReadyGoroutine) {
 			d.silences = append(d.silences, s)
 		}
 	}
