@@ -298,11 +298,12 @@ const (
 	BlindTime        BlindReason = "time"         // it is too short
 	BlindCPUSamples  BlindReason = "cpu-samples"  // it has no or too few CPU samples
 	BlindHostSamples BlindReason = "host-samples" // no samples of the kernel's counters
+	BlindOutside     BlindReason = "outside"      // it was made from outside the process and does not show Ps and garbage collection
 )
 
 // BlindReasons returns all reasons, in the order of reports.
 func BlindReasons() []BlindReason {
-	return []BlindReason{BlindRequests, BlindTime, BlindCPUSamples, BlindHostSamples}
+	return []BlindReason{BlindRequests, BlindTime, BlindCPUSamples, BlindHostSamples, BlindOutside}
 }
 
 // A NetworkVerdict says whether the network lost segments.

@@ -282,6 +282,14 @@ func TestRecordedService(t *testing.T) {
 	if rep.Input.TraceFrom != report.TraceFromUprobes || rep.Input.GOMAXPROCS != 0 || rep.Runtime.Sched.PsIdle != 0 {
 		t.Errorf("the report says something of Ps: %+v", rep.Input)
 	}
+	if got := rep.Runtime.Throttle.Verdict; got != report.ThrottleUnknown {
+		t.Errorf("throttling %q, want unknown", got)
+	}
+	for _, code := range rep.Judged.Clear {
+		if code == report.RuleGCTooFrequent || code == report.RuleSlowWakeup {
+			t.Errorf("%s is called clear, although it needs a trace of the runtime", code)
+		}
+	}
 	for _, g := range rep.Groups {
 		for _, c := range g.All().Causes {
 			if c.Cause == report.CauseSchedWake || c.Cause == report.CauseSchedPoll {

@@ -37,6 +37,14 @@ func needRequests(in *Input) *missingInput {
 	return &missingInput{reason: report.BlindRequests, text: textOf("phrase no-request-ended"), otherCommand: explain}
 }
 
+// needRuntimeTrace requires a trace of the runtime, which shows Ps and the collector.
+func needRuntimeTrace(in *Input) *missingInput {
+	if in.Report.Input.TraceFrom == "" {
+		return nil
+	}
+	return &missingInput{reason: report.BlindOutside, text: textOf("phrase made-from-outside")}
+}
+
 // needCPUSamples requires enough CPU samples to compute shares.
 func needCPUSamples(in *Input) *missingInput {
 	switch n := in.Process.Samples.All; {

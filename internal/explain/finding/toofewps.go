@@ -43,5 +43,5 @@ func runDelayShare(in *Input) (float64, bool) {
 // hasTooFewPs reports whether all Ps are in use while CPUs are free: GOMAXPROCS is the limit.
 func hasTooFewPs(in *Input) bool {
 	delay, ok := runDelayShare(in)
-	return ok && delay < threshold.NoticeableShare && psInUse(in) >= threshold.MostShare && float64(in.Process.Procs)+1 <= usableCPUs(&in.Report.Host.Facts)
+	return ok && in.Process.Procs > 0 && delay < threshold.NoticeableShare && psInUse(in) >= threshold.MostShare && float64(in.Process.Procs)+1 <= usableCPUs(&in.Report.Host.Facts)
 }

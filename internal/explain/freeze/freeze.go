@@ -73,19 +73,20 @@ type Detector struct {
 	// back; isKnown is false where there are none. Silences of which it is known are not examined.
 	Observed func(from, to int64) (held []Interval, isKnown bool)
 
-	silences     []silence   // in order of time
-	longSilences []Interval  // longer than maxBusySilenceNS, whatever ran; only the first ones
-	candidates   []Candidate // in order of time
-	droppedLoss  loss        // of the silences that were dropped
-	end          int64       // of the generations so far
-	start        int64
-	idleNS       int64 // of silences in which nothing ran
-	maxProcs     int
-	singleCount  int
-	generations  int
-	nextSearch   int       // the number of generations at which to search for a period again
-	hasDropped   bool      // silences were dropped
-	current      phaseLock // the period as far as it is known
+	silences      []silence   // in order of time
+	longSilences  []Interval  // longer than maxBusySilenceNS, whatever ran; only the first ones
+	candidates    []Candidate // in order of time
+	droppedLoss   loss        // of the silences that were dropped
+	end           int64       // of the generations so far
+	start         int64
+	idleNS        int64 // of silences in which nothing ran
+	maxProcs      int
+	isFromOutside bool // the trace has too few events to infer freezes
+	singleCount   int
+	generations   int
+	nextSearch    int       // the number of generations at which to search for a period again
+	hasDropped    bool      // silences were dropped
+	current       phaseLock // the period as far as it is known
 }
 
 // KernelLimits are facts from the kernel's counters, if they were read.
@@ -136,6 +137,7 @@ func (d *Detector) Add(g *timeline.Gen) {
 	for _, p := range g.Procs {
 		d.maxProcs = max(d.maxProcs, p.N)
 	}
+	d.isFromOutside = d.isFromOutside || g.PsUnknown
 	firstSilence, firstCandidate := len(d.silences), len(d.candidates)
 	var loads goroutineLoads
 	for _, s := range silencesOf(g, d.end, minSilenceNS) {

@@ -70,6 +70,8 @@ func (d *Detector) Verdict() Verdict {
 		}
 	}
 	switch longCount := d.countFewLong(); {
+	case d.isFromOutside:
+		v.Text = "a trace made from outside the process does not show freezes; the kernel's counters do"
 	case final.score >= minSuspectScore && final.doubt != "" && final.doubt != manyOthers:
 		v.PeriodNS, v.Suspect = final.period, final.inWindow
 		v.Text = fmt.Sprintf("%d of %d silences end in step with a clock of %s, but %s", final.inWindow, final.tested, formatMillis(final.period), final.doubt)
