@@ -14,6 +14,10 @@ import (
 func (p *page) host() {
 	h := p.report.Host
 	if h == nil {
+		if k := p.report.Kernel; k != nil {
+			p.line()
+			p.paragraph(span{bold, "kernel"}, indent, threadStates(k)...)
+		}
 		return
 	}
 	p.line()
@@ -21,7 +25,24 @@ func (p *page) host() {
 	if lost := lostTime(h); len(lost) > 0 {
 		p.paragraph(span{}, indent, lost...)
 	}
+	if k := p.report.Kernel; k != nil {
+		p.paragraph(span{}, indent, threadStates(k)...)
+	}
 	p.network(&h.Network)
+}
+
+// threadStates describes what the threads of running goroutines did, by the kernel's events.
+func threadStates(k *report.Kernel) []span {
+	text := "by the kernel's events, goroutines that showed as running for " + words.Duration(k.RunningNS) + " had a CPU for " + words.Duration(k.CPUNS)
+	for _, part := range []struct {
+		ns   int64
+		what string
+	}{{k.CPUWaitNS, "waited for one"}, {k.ThrottledNS, "were throttled"}, {k.DiskNS, "waited for a disk"}, {k.StoppedNS, "were stopped"}} {
+		if part.ns > 0 {
+			text += ", " + part.what + " for " + words.Duration(part.ns)
+		}
+	}
+	return []span{{plain, text}}
 }
 
 // limitsAndUse describes the process's limits of CPU and memory, and how much of them it used.
