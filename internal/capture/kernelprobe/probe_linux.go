@@ -185,6 +185,9 @@ const firstPIDNamespace = 0xEFFFFFFC
 
 // explainRefusal returns an error with the missing capability if that is the reason.
 func explainRefusal(err error) error {
+	if _, ok := errors.AsType[*ebpf.VerifierError](err); ok {
+		return fmt.Errorf("this kernel rejects the program (%w)", err)
+	}
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
 		return err
 	}

@@ -281,7 +281,7 @@ static __always_inline void start_throttled_clock(struct thread *t, struct task_
 static __always_inline bool is_throttled(struct task_struct *p)
 {
 	if (bpf_core_field_exists(p->throttled))
-		return BPF_CORE_READ(p, throttled);
+		return BPF_CORE_READ_BITFIELD_PROBED(p, throttled);
 	struct cfs_rq *q = p->se.cfs_rq;
 	return q && bpf_core_field_exists(q->throttle_count) && BPF_CORE_READ(q, throttle_count) > 0;
 }
@@ -486,7 +486,7 @@ static __always_inline int woken(struct task_struct *p, bool is_new)
 	if (!enabled || !is_target(p->tgid))
 		return 0;
 	// A wake of a thread that is still on its CPU, about to sleep, only makes it stay there.
-	if (p->on_cpu)
+	if (BPF_CORE_READ_BITFIELD_PROBED(p, on_cpu)) // its size has changed since 6.18
 		return 0;
 	struct thread *t = thread_of(p->pid);
 	if (!t || t->queued_cpu)
