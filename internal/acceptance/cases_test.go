@@ -239,3 +239,15 @@ func TestCaseDemands(t *testing.T) {
 		}
 	}
 }
+
+// TestBatchIsNoLongPoll: requests that wait for a batch which another of them began wait for work, whichever part of the recording
+// is explained.
+func TestBatchIsNoLongPoll(t *testing.T) {
+	file := testprog.Recording(t, "strangers/events.trace")
+	for _, from := range []string{"1s", "1500ms"} {
+		findings := explainFile(t, file, "--from", from).Findings
+		if len(findings) == 0 || findings[0].Code != report.RuleSleep || !findings[0].Severity.IsMajor() {
+			t.Errorf("from %s: %+v", from, findings)
+		}
+	}
+}

@@ -295,6 +295,14 @@ func (p *poolFacts) addNumbers(v *Verdict, c *candidate) {
 	}
 }
 
+// callsOtherPeer reports whether the holder of a connection waits for the answer to a call of another service, which does not need
+// that connection.
+func callsOtherPeer(cand *candidate, top *causeRoute) bool {
+	return cand.wait.call != httpSlotFunc && top.Cause.Cause == report.CauseNetwork && slices.ContainsFunc(top.via, func(v report.Via) bool {
+		return knowledge.Has(v.Call, knowledge.HTTP1RoundTrip) || knowledge.Has(v.Call, knowledge.PeerCall)
+	})
+}
+
 // slotAdvice returns the advice to add slots, or to hold them for less time.
 func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFacts) string {
 	fix, workSite, holdText := facts.kind.advice, top.nonStdSite(), words.Brief(int64(facts.holdNS))
@@ -307,6 +315,8 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	switch {
 	case facts.isHeldInBackground():
 		fix = textOf("fix pool-background", "n", facts.slots.BackgroundHolders, "site", top.ownLine(), "fix", fix)
+	case facts.isSizeKnown() && facts.kind.isConnection && callsOtherPeer(cand, top):
+		fix = textOf("fix pool-or-call-before", "fix", fix, "site", workSite)
 	case facts.isSizeKnown() && facts.isScattered:
 		fix = textOf("fix pool-or-compute-less", "fix", fix, "time", holdText)
 	case facts.isSizeKnown():

@@ -74,7 +74,6 @@ func describeTransactions(in *Input, v *Verdict, top *causeRoute) bool {
 	if locked == nil || locked.Share < threshold.HalfShare {
 		return false
 	}
-	library := libraryOfRoute(top)
 	fix := textOf("fix transaction-holds", "begin", locked.Begin.OwnLine(), "share", words.Percent(locked.Share))
 	v.addEvidence(evidenceOf("evidence transaction-open", locked.Share, "share", "begin", locked.Begin.OwnLine()))
 	if locked.WorkShare >= threshold.HalfShare {
@@ -85,9 +84,7 @@ func describeTransactions(in *Input, v *Verdict, top *causeRoute) bool {
 		fix = textOf("fix transaction-holds-during", "begin", locked.Begin.OwnLine(), "work", work)
 		v.addEvidence(evidenceOf("evidence transaction-work", locked.WorkShare, "share", "work", work))
 	}
-	if v.Fix = fix; library != nil {
-		v.Fix = textOf("fix in-library", "library", library.name, "advice", fix)
-	}
+	v.Fix = fix
 	return true
 }
 

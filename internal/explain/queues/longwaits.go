@@ -15,6 +15,9 @@ import (
 // A goroutine that waits for a result has handed work over first: it sent on a channel, woke a goroutine, or started one. A
 // subscriber has not: it only waits until there is news or its time is up, and news does not make it late.
 //
+// Work that is added to a batch under a lock leaves no event either. If one of the requests that wait in a function started the
+// goroutine that ends the batch, all have handed work over.
+//
 // Work that is queued under a lock for a periodic batcher leaves no event. The batcher is recognised by its cycle: it drains
 // the queue, works, and then wakes all producers. A producer that arrives during a cycle is woken at the end of the next one.
 // News, in contrast, reaches all waiters at once.
@@ -71,7 +74,7 @@ func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 		return
 	}
 	sum := longWaitSum{waits: 1}
-	if p.handedOver(r.G, r.Start, longest.start) {
+	if p.handedOver(r.G, r.Start, longest.start) || p.startedInCall(w, longest) {
 		sum.handedOver++
 	}
 	if longest.waitIndex >= 0 {
@@ -83,6 +86,28 @@ func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 		}
 	}
 	p.longWaits[longest.site] = p.longWaits[longest.site].plus(sum)
+}
+
+// startedInCall reports whether a goroutine that a request waits for was started in the function where the request waits, perhaps
+// by another request: it works for all that wait there. An example is the goroutine that waits until a batch is due.
+func (p *workerSum) startedInCall(w *path.WalkResult, wait ownWait) bool {
+	if wait.waitIndex < 0 {
+		return false
+	}
+	waits, function, last := w.FollowedWaits(), p.stage.Syms.Frame(wait.site).Func, w.Req.G
+	for i := range w.Segments {
+		segment := &w.Segments[i]
+		if segment.G == last || segment.G == w.Req.G || segment.FollowedWait < 0 || outermostWait(waits, segment.FollowedWait) != wait.waitIndex {
+			continue
+		}
+		last = segment.G
+		if birth, ok := p.stage.Win.Born(segment.G, segment.End); ok && slices.ContainsFunc(p.stage.Syms.Stack(birth.Stack), func(f tracefmt.FrameID) bool {
+			return p.stage.Syms.Frame(f).Func == function
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // addBatchCycle records how many cycles, each from one sleep of the waker to the next, the request waited through, and
