@@ -27,7 +27,7 @@ func ParseIterations(text string) ([]IterationCount, error) {
 			continue
 		}
 		n, errCount := strconv.Atoi(fields[1])
-		each, errEach := strconv.ParseFloat(fields[2], 64)
+		eachNS, errEach := strconv.ParseFloat(fields[2], 64)
 		if errCount != nil || errEach != nil || n <= 0 {
 			continue
 		}
@@ -35,7 +35,7 @@ func ParseIterations(text string) ([]IterationCount, error) {
 		if name == fields[0] { // the suffix is GOMAXPROCS
 			name, _, _ = strings.Cut(name, "-")
 		}
-		list = append(list, IterationCount{name, report.Iterations{Count: n, EachNS: int64(each)}})
+		list = append(list, IterationCount{name, report.Iterations{Count: n, EachNS: int64(eachNS)}})
 	}
 	if list == nil {
 		return nil, fmt.Errorf("%q is neither a number of iterations nor a line that a benchmark printed, such as BenchmarkSum-2 40 34123456 ns/op", text)
@@ -49,11 +49,11 @@ func (o *Options) iterationsOf(g *report.Group) *report.Iterations {
 		if g.Kind != report.KindRun || c.Benchmark != "" && !isNamed(g.Name, c.Benchmark) {
 			continue
 		}
-		it := c.Iterations
-		if it.EachNS == 0 {
-			it.EachNS = g.TotalNS / int64(it.Count)
+		iterations := c.Iterations
+		if iterations.EachNS == 0 {
+			iterations.EachNS = g.TotalNS / int64(iterations.Count)
 		}
-		return &it
+		return &iterations
 	}
 	return nil
 }

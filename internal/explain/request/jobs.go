@@ -71,13 +71,13 @@ type jobKey struct {
 
 type jobKind struct {
 	*originStats
-	index      int  // in jobSource.kindList
-	areJobs    bool // decided: the goroutines are jobs
-	areTests   bool // started by package testing
+	index    int  // in jobSource.kindList
+	areJobs  bool // decided: the goroutines are jobs
+	areTests bool // started by package testing
 	// Of those that began and end in this generation: how many there are, and how many run service code and have so few
 	// pieces that they cannot have returned to a wait often.
 	bornCount, shortCount int
-	endedCount int
+	endedCount            int
 	// firstEnd is when the first of them ended. laterStarts counts those that began after that: only a function that is
 	// started repeatedly has them.
 	firstEnd    int64

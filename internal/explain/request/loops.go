@@ -533,7 +533,7 @@ const maxSequence = 1 << 20
 // findIterations returns the wait or system call that separates the iterations of a benchmark: the rarest one that repeats
 // regularly for most of the time. If several lines of the benchmark itself repeat, it is at the one that does so least often,
 // because the others may be in an inner loop. It returns 0 if there is none: the beginning of an iteration leaves no event, and
-// what is repeated in it, or comes by chance, is no iteration.
+// waits of an inner loop, or by chance, separate none.
 func findIterations(c *collector, sequence []tracefmt.StackID) tracefmt.StackID {
 	sequence = longestCall(c, sequence)
 	indexes, lineRuns := make(map[tracefmt.StackID][]int), make(map[tracefmt.FrameID]int)
@@ -584,7 +584,7 @@ func longestCall(c *collector, sequence []tracefmt.StackID) (longest []tracefmt.
 func isRegular(sequence []tracefmt.StackID, indexes []int) bool {
 	const maxVariation = 0.4 // by chance, eight exponential lengths vary so little once in 50 times
 	contents, mostFrequent := make(map[string]int), 0
-	mean := float64(indexes[len(indexes)-1]-indexes[0]) / float64(len(indexes)-1)
+	meanLength := float64(indexes[len(indexes)-1]-indexes[0]) / float64(len(indexes)-1)
 	variance := 0.0
 	for k, end := range indexes[1:] {
 		distinct := slices.Clone(sequence[indexes[k]+1 : end])
@@ -595,10 +595,10 @@ func isRegular(sequence []tracefmt.StackID, indexes []int) bool {
 		}
 		contents[string(content)]++
 		mostFrequent = max(mostFrequent, contents[string(content)])
-		deviation := float64(end-indexes[k]) - mean
+		deviation := float64(end-indexes[k]) - meanLength
 		variance += deviation * deviation / float64(len(indexes)-1)
 	}
-	return float64(mostFrequent) >= threshold.MostShare*float64(len(indexes)-1) && variance <= maxVariation*maxVariation*mean*mean
+	return float64(mostFrequent) >= threshold.MostShare*float64(len(indexes)-1) && variance <= maxVariation*maxVariation*meanLength*meanLength
 }
 
 // chooseIdleWait chooses the loop's idle wait: by rank, then by distance from the looping function, then by total

@@ -30,14 +30,14 @@ const (
 // runSource emits the run of a program: the life of its main goroutine, in pieces.
 //
 // The main goroutine of a service is idle, and clients wait for parts of its work. In a batch program nothing waits for
-// a job or an iteration by itself: the main goroutine waits for all of them, or does the work, and a person waits for its end.
+// a single job or iteration: the main goroutine waits for all of them, or does the work, and a person waits for its end.
 //
 // A piece ends where the state of its goroutine changes, because the critical path is then on that goroutine. During a long
 // wait, the path is on the goroutine that ended it, so the next pieces follow that one. The wait in which the main goroutine
 // is at the end of a generation may last long, and the trace does not show yet what will end it. Then the pieces follow a
 // goroutine that works at that instant, as one of those for which it waits.
 //
-// The pieces of a benchmark's goroutines are a run by itself, named by the benchmark: that is what its command measures.
+// The pieces of a benchmark's goroutines are a separate run, named by the benchmark, because its command measures that.
 type runSource struct {
 	sourceStubs
 	work    *workIndex
@@ -69,7 +69,7 @@ func (r *runSource) add(c *collector, g *timeline.Gen) {
 	if !r.isKnown {
 		r.isKnown, r.life = true, openAt(g.Base)
 	}
-	r.countIdle(c, g)
+	r.lastEnd = g.End
 	first := len(c.emitted)
 	r.follow(c, g, mainID, g.End, 0, 0)
 	if r.work.isBatch = r.isBatch(); r.work.isBatch {
@@ -78,27 +78,18 @@ func (r *runSource) add(c *collector, g *timeline.Gen) {
 	}
 }
 
-// countIdle counts how long the main goroutine was idle.
-func (r *runSource) countIdle(c *collector, g *timeline.Gen) {
-	r.lastEnd = g.End
-	c.spanBuffer = c.window.EachSpans(mainID, g.Base, g.End, c.spanBuffer, func(spans []timeline.Span) {
-		for i := range spans {
-			span := &spans[i]
-			if span.State != timeline.Waiting {
-				continue
-			}
-			start := span.Start
-			if r.openWait != 0 && start <= g.Base {
-				start = r.openWait // the window may not have its beginning
-			}
-			switch r.openWait = 0; {
-			case !span.Woken:
-				r.openWait = start
-			case isEndedOutside(c, g, span):
-				r.idleNS += span.End - start
-			}
-		}
-	})
+// countIdle counts how long the main goroutine was idle in a wait.
+func (r *runSource) countIdle(c *collector, g *timeline.Gen, wait *timeline.Span) {
+	start := wait.Start
+	if r.openWait != 0 && start <= g.Base {
+		start = r.openWait // the window may not have its beginning
+	}
+	switch r.openWait = 0; {
+	case !wait.Woken:
+		r.openWait = start
+	case isEndedOutside(c, g, wait):
+		r.idleNS += wait.End - start
+	}
 }
 
 // A pieceEnd ends a piece of a run at a time. If waker is not 0, a long wait begins there, which lasts until wake.
@@ -117,6 +108,9 @@ func (r *runSource) follow(c *collector, g *timeline.Gen, id uint64, to int64, d
 	c.spanBuffer = c.window.EachSpans(id, r.life.pieceStart, to, c.spanBuffer, func(spans []timeline.Span) {
 		for i := range spans {
 			last = spans[i]
+			if depth == 0 && last.State == timeline.Waiting {
+				r.countIdle(c, g, &last)
+			}
 			if last.Stack != 0 && name == 0 && depth > 0 && benchmark == 0 && last.Origin != timeline.OriginCreated {
 				info := c.stackInfo(last.Stack)
 				isBenchmark = c.namer.function(info.startFunc).Has(knowledge.Benchmark)
@@ -264,7 +258,7 @@ func (f *Finder) IsBatch() bool { return f.runs.isBatch() }
 func (f *Finder) HasBenchmark() bool { return f.runs.benchmark != 0 }
 
 // isPart reports whether a request is a part of a batch program's run: a job or an iteration. Tests are jobs that the
-// command that runs them reports one by one, and iterations of a benchmark are what it measures.
+// command that runs them reports one by one, and a benchmark measures its iterations.
 func (c *collector) isPart(r Request) bool {
 	return (r.Kind == Goroutine || r.Kind == Loop) && !c.isMeasured(c.stackInfo(r.EntryStack).startFunc)
 }

@@ -220,8 +220,8 @@ func bandWords(g *report.Group, band *report.Band) (lead, latency string) {
 // runLength returns how long a run took, and its iterations if their number is known, in parentheses.
 func runLength(g *report.Group) string {
 	text := words.Duration(g.TotalNS)
-	if it := g.Iterations; it != nil {
-		text += ", " + words.Count(it.Count, "iteration", "iterations") + " of " + words.Duration(it.EachNS)
+	if g.Iterations != nil {
+		text += ", " + words.Count(g.Iterations.Count, "iteration", "iterations") + " of " + words.Duration(g.Iterations.EachNS)
 	}
 	return "(" + text + ")"
 }
