@@ -10,8 +10,8 @@ import (
 	"github.com/whylate/whylate/internal/cli/command"
 )
 
-// newRoot builds the whole command, with the verbs of more at the end of their groups.
-func newRoot(s *streams, more ...command.Verb) *cobra.Command {
+// newRoot builds the whole command, with the verbs of extraVerbs at the end of their groups.
+func newRoot(s *streams, extraVerbs ...command.Verb) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "whylate",
 		Short:         "Why is this Go service late?",
@@ -40,7 +40,7 @@ func newRoot(s *streams, more ...command.Verb) *cobra.Command {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd, width(cmd.OutOrStdout())) })
 	root.SetOut(s.Out)
 	byGroup := map[string][]*cobra.Command{"": {newDocs()}}
-	for _, newVerb := range more {
+	for _, newVerb := range extraVerbs {
 		v := newVerb(&s.Streams)
 		byGroup[v.GroupID] = append(byGroup[v.GroupID], v)
 	}

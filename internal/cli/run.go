@@ -22,15 +22,15 @@ const (
 	ExitFailed, ExitInterrupted  = command.ExitFailed, command.ExitInterrupted
 )
 
-// Main runs the command with the arguments, streams and signals of the process and returns its exit status. more are verbs
+// Main runs the command with the arguments, streams and signals of the process and returns its exit status. extraVerbs are verbs
 // in addition to those of this package, which run no experiments. The first interrupt asks the verb to stop and to report
-// what it has, the second ends the process. A verb that reads and computes has a second for its report. A verb that runs
+// its results until then, the second ends the process. A verb that reads and computes has a second for its report. A verb that runs
 // something else, such as a recording or a load, ends that in good order.
-func Main(more ...command.Verb) int {
+func Main(extraVerbs ...command.Verb) int {
 	// net/http's client writes a server's unsolicited data to the standard logger, which would overwrite the screen.
 	log.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	patient := isPatient(os.Args[1:], more...)
+	patient := isPatient(os.Args[1:], extraVerbs...)
 	done := make(chan struct{})
 	dismiss := context.AfterFunc(ctx, func() {
 		stop() // from now on a signal has its default effect again
@@ -50,15 +50,15 @@ func Main(more ...command.Verb) int {
 	defer stop()
 	defer dismiss()
 	defer close(done)
-	return Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, more...)
+	return Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, extraVerbs...)
 }
 
 // lastSecond is the time that an interrupted verb has to write its results.
 const lastSecond = 800 * time.Millisecond
 
 // isPatient reports whether the verb of a command line ends its own work when it is interrupted.
-func isPatient(args []string, more ...command.Verb) bool {
-	verb, _, err := newRoot(new(streams), more...).Find(args)
+func isPatient(args []string, extraVerbs ...command.Verb) bool {
+	verb, _, err := newRoot(new(streams), extraVerbs...).Find(args)
 	if err != nil {
 		return false
 	}
@@ -71,8 +71,8 @@ func isPatient(args []string, more ...command.Verb) bool {
 
 // Run runs the command with args (without the program's name) and returns the exit status. Results go to stdout, everything
 // else to stderr. A done ctx is an interrupt. A stream is a terminal only if it is an *os.File.
-func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, more ...command.Verb) int {
-	root := newRoot(&streams{command.Streams{In: stdin, Out: stdout, Err: stderr}}, more...)
+func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, extraVerbs ...command.Verb) int {
+	root := newRoot(&streams{command.Streams{In: stdin, Out: stdout, Err: stderr}}, extraVerbs...)
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)

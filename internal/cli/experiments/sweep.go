@@ -55,7 +55,7 @@ func newSweep(s *command.Streams) *cobra.Command {
 		Use:     "sweep [flags] --url URL -- COMMAND [ARGUMENTS]",
 		Short:   "Try settings on your own service, in real limits, under load",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if at := cmd.ArgsLenAtDash(); len(args) == 0 || at != 0 {
+			if dashIndex := cmd.ArgsLenAtDash(); len(args) == 0 || dashIndex != 0 {
 				return command.Usage(cmd, "write the service's command after --, and only flags before it")
 			}
 			return nil

@@ -156,11 +156,7 @@ func doingText(p *Pane, now time.Time) string {
 
 // seconds formats a duration in whole seconds, minutes and hours.
 func seconds(d time.Duration) string {
-	d = d.Round(time.Second)
-	if d < time.Second {
-		d = time.Second
-	}
-	text := d.String()
+	text := max(d.Round(time.Second), time.Second).String()
 	if strings.HasSuffix(text, "m0s") {
 		text = text[:len(text)-2]
 	}

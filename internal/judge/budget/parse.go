@@ -57,8 +57,8 @@ func isOfFamily(c *report.Cause, name report.CauseName) bool {
 }
 
 // Parse parses a budget: limits separated by commas, each STAT=DURATION, CAUSE=PERCENT or BAND:CAUSE=PERCENT, and optionally
-// group=NAME, which applies to all of them. Commas inside brackets belong to a name, as in main.F[int,string]. Errors say what
-// was expected.
+// group=NAME, which applies to all of them. Commas inside brackets belong to a name, as in main.F[int,string]. An error
+// names the expected form.
 func Parse(s string) ([]Limit, error) {
 	var limits []Limit
 	group, grouped := "", false
