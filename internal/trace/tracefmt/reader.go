@@ -229,15 +229,15 @@ func (r *Reader) ensure(n int) error {
 const (
 	readChunk   = 1 << 20 // the largest single read
 	firstBuffer = 1 << 18 // initial size of the buffer, which grows until a generation fits:
-	maxDoubling = 1 << 24 // it doubles, but grows by at most the larger of this and a quarter
-	reserveFrom = 3 << 24 // beyond this size it grows to the largest size that a generation may need: untouched pages take no memory
+	maxDoubling = 1 << 22 // it doubles, but grows by at most the larger of this and a quarter
+	reserveFrom = 1 << 25 // from this size on it grows to the largest size that a generation may need: untouched pages take no memory
 )
 
 // readMore reads the next bytes of the source, into a larger buffer if necessary.
 func (r *Reader) readMore() error {
 	if cap(r.buffer)-len(r.buffer) < firstBuffer/4+Pad {
 		n := max(cap(r.buffer)+max(min(cap(r.buffer), maxDoubling), cap(r.buffer)/4), firstBuffer)
-		if largestNeeded := r.maxGeneration + maxBatchSize + readChunk + firstBuffer; n > reserveFrom && n < largestNeeded && largestNeeded <= maxReserved {
+		if largestNeeded := r.maxGeneration + maxBatchSize + readChunk + firstBuffer; n >= reserveFrom && n < largestNeeded && largestNeeded <= maxReserved {
 			n = largestNeeded
 		}
 		grown := r.takeBuffer(n)
