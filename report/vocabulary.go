@@ -170,7 +170,7 @@ type LeftOutReason string
 // Reasons.
 const (
 	LeftOutServing LeftOutReason = "serving" // it is done for requests that are groups, and part of them
-	LeftOutPart    LeftOutReason = "part"    // nothing waits for it by itself: it is part of the program's run
+	LeftOutPart    LeftOutReason = "part"    // nothing waits for it alone: it is part of the program's run
 	LeftOutLibrary LeftOutReason = "library" // the machinery of a library: no line of the service's own code was seen in it
 )
 

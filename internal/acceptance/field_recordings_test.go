@@ -307,7 +307,7 @@ func TestField(t *testing.T) {
 }
 
 // checkScreen checks a default answer: what to do is written in whole, a gain names its change, each finding of high severity is there,
-// and those of medium severity are there or counted. Without any the answer says that there is nothing to change.
+// and those of medium severity are there or counted. Without any the answer says so.
 func checkScreen(t *testing.T, rep *report.Report, screen string) {
 	t.Helper()
 	screen = strings.Join(strings.Fields(screen), " ") // lines are broken at spaces

@@ -139,7 +139,7 @@ type Host struct {
 	Parallelism int `json:"parallelism,omitempty"`
 	// QuotaCPUs is the tightest CPU quota of the process's cgroups, QuotaPeriodNS its period, QuotaFile
 	// the file that sets it, and QuotaDepth its level, 0 for the process's own cgroup. HasHiddenGroups
-	// means that there are cgroups above the visible ones.
+	// means that cgroups exist above the visible ones.
 	QuotaCPUs       float64 `json:"quota_cpus,omitempty"`
 	QuotaPeriodNS   int64   `json:"period_ns,omitempty"`
 	QuotaFile       string  `json:"quota_from,omitempty"`

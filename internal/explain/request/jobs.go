@@ -50,7 +50,7 @@ type job struct {
 	carrier      *carrier // for start functions of the standard library; kind is nil then until the job ends
 }
 
-// A jobState is what is known of a goroutine, by its Number: whether it is a job, whether that is part of other work, and the
+// A jobState describes a goroutine, by its Number: whether it is a job, whether that is part of other work, and the
 // index of its kind. Most jobs end in the generation in which they began. All else about them can be read again, so there is no
 // entry for each.
 type jobState uint32

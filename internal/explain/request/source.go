@@ -55,7 +55,7 @@ type annotation interface {
 // A protocol is a source of requests that clients send. It emits them by collector.emitServed.
 type protocol interface {
 	source
-	// serves reports whether a goroutine serves the protocol. What it does and starts is a part of requests.
+	// serves reports whether a goroutine serves the protocol. Its work, and goroutines that it starts, are parts of requests.
 	serves(goroutine uint64) bool
 	// openOn returns the open request on a goroutine, nil if there is none or if annotations need not wait for its end.
 	openOn(goroutine uint64) *openRequest

@@ -414,7 +414,7 @@ func TestSubtests(t *testing.T) {
 	}
 }
 
-// TestRegionsOfLibraries: a client library marks parts of its own calls as regions of some microseconds. They are no
+// TestRegionsOfLibraries: a client library marks parts of calls as regions of some microseconds. They are no
 // requests, but their callers are. A helper that begins and ends a region for its caller marks the caller's work, and
 // so does a framework that calls the service within a region.
 func TestRegionsOfLibraries(t *testing.T) {
