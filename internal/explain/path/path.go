@@ -79,8 +79,8 @@ type WalkResult struct {
 	ReadyNS, PollGapNS int64
 	// Unlisted has, for the segments that a Joined result lost, one for each cause and site, with the sum of their lengths.
 	Unlisted []cause.Segment
-	// PieceEnds are the times at which a Joined request was cut into pieces.
-	PieceEnds []int64
+	// PieceEnds are the ends of all pieces of a Joined request but the last.
+	PieceEnds []PieceEnd
 
 	waitChains [][]ChainWait // of the segments of a Joined result
 	stage      *Stage

@@ -9,6 +9,12 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 )
 
+// A PieceEnd is where a piece of a long request ends: a time, and the goroutine from which its path is walked.
+type PieceEnd struct {
+	Time int64
+	G    uint64
+}
+
 // joinedPieces is what the pieces of a long request have shown so far.
 type joinedPieces struct {
 	start              int64
@@ -19,7 +25,7 @@ type joinedPieces struct {
 	unlistedIndexes    map[cause.Segment]int
 	waitChains         [][]ChainWait // nil as long as no segment has one
 	pollGapNS, readyNS int64
-	pieceEnds          []int64
+	pieceEnds          []PieceEnd
 }
 
 // maxPartialSegments bounds the segments that are stored of one long request.
@@ -50,7 +56,7 @@ func (s *Stage) addPiece(w *WalkResult) {
 		pieces.addUnlisted(w.Segments)
 	}
 	if r.Piece == request.MiddlePiece {
-		pieces.pieceEnds = append(pieces.pieceEnds, r.End)
+		pieces.pieceEnds = append(pieces.pieceEnds, PieceEnd{r.End, r.G})
 	}
 }
 

@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/detailed"
@@ -27,21 +28,20 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 	row := int32(n)
 	start, end, last := c.start(row), c.start(row)+c.latency(row), int(c.gen(row))
 	out := detailed.Request{Start: start, End: end, G: c.goroutine(row)}
-	parts := append([]int64{start}, c.pieceEnds[row]...)
+	pieceEnds := append(slices.Clone(c.pieceEnds[row]), path.PieceEnd{Time: end, G: out.G})
 	var sites *cause.Sites
-	for i, from := range parts {
-		r := request.Request{Kind: c.kind(row), Start: from, End: end, G: c.goroutine(row)}
-		if len(parts) > 1 {
+	for i, piece := range pieceEnds {
+		r := request.Request{Kind: c.kind(row), Start: start, End: piece.Time, G: piece.G}
+		if len(pieceEnds) > 1 {
 			r.Piece = request.MiddlePiece
 		}
 		gen := last
-		if i+1 < len(parts) {
+		if i+1 < len(pieceEnds) {
 			// The piece was walked in the generation in which it was cut, or in the next one.
-			r.End = parts[i+1]
-			_, gen = t.generationsIn(from, r.End)
+			_, gen = t.generationsIn(start, r.End)
 			gen = min(gen, last)
 		}
-		win, err := t.windowOf(ctx, from, gen)
+		win, err := t.windowOf(ctx, start, gen)
 		if err != nil {
 			return nil, err
 		}
@@ -51,7 +51,7 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 		if r.Piece == request.WholeRequest {
 			out.AddLanes(stage, w.Steps, nil)
 		}
-		sites = stage.Sites
+		sites, start = stage.Sites, piece.Time
 	}
 	sp := *t.index.speller
 	sp.Sites = sites

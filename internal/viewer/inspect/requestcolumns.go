@@ -22,7 +22,7 @@ type requestColumns struct {
 	groups     column   // a groupRef until setGroups, then an index in ids
 	details    texts    // see addedRequest.detail
 	gens       []genRow // the generation of each row
-	pieceEnds  map[int32][]int64
+	pieceEnds  map[int32][]path.PieceEnd
 
 	settlement *cause.Settlement // cause of each code
 	ids        []string          // ids of the groups
@@ -49,7 +49,7 @@ type addedRequest struct {
 	// detail is a byte of flags and the causes: for each timeKey, its number + 1 and ns as varints; 0 ends them. If the
 	// causes add up to the latency, the ns of the largest one are 0, and derived from the others.
 	detail    []byte
-	pieceEnds []int64 // times at which a long request was divided into pieces for walking
+	pieceEnds []path.PieceEnd // where a long request was divided into pieces for walking
 }
 
 // A timeKey is a cause's code and, times codeLimit, the number of the first hand-over wait that led to it: see waitNumbers. Only at
@@ -110,7 +110,7 @@ func compareAdded(a, b addedRequest) int {
 
 func (c *requestColumns) init() {
 	c.starts.relative, c.goroutines.relative = true, true
-	c.pieceEnds = make(map[int32][]int64)
+	c.pieceEnds = make(map[int32][]path.PieceEnd)
 }
 
 func (c *requestColumns) rows() int { return c.starts.length }
@@ -142,7 +142,7 @@ func (c *requestColumns) add(v *addedRequest, gen int) {
 }
 
 // append adds a row.
-func (c *requestColumns) append(gen int32, start, latency, g int64, group uint32, detail []byte, parts []int64) {
+func (c *requestColumns) append(gen int32, start, latency, g int64, group uint32, detail []byte, pieceEnds []path.PieceEnd) {
 	if !c.details.add(detail) {
 		return
 	}
@@ -154,8 +154,8 @@ func (c *requestColumns) append(gen int32, start, latency, g int64, group uint32
 	c.latencies.add(latency)
 	c.goroutines.add(g)
 	c.groups.add(group)
-	if len(parts) > 0 {
-		c.pieceEnds[row] = parts
+	if len(pieceEnds) > 0 {
+		c.pieceEnds[row] = pieceEnds
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 )
 
@@ -21,7 +22,7 @@ func TestRequestColumns(t *testing.T) {
 		kind           request.Kind
 		open, cut      bool
 		causes         map[cause.Code]int64
-		parts          []int64
+		pieceEnds      []path.PieceEnd
 	}
 	rnd := rand.New(rand.NewPCG(9, 10))
 	var settled cause.Settlement
@@ -60,10 +61,10 @@ func TestRequestColumns(t *testing.T) {
 			add(cause.Code(rnd.IntN(int(cause.Count))), remainder)
 		}
 		if rnd.IntN(500) == 0 {
-			w.parts = []int64{w.start + 1, w.start + 2}
+			w.pieceEnds = []path.PieceEnd{{Time: w.start + 1, G: w.g}, {Time: w.start + 2, G: w.g + 1}}
 		}
 		r := request.Request{Kind: w.kind, Open: w.open, CutAtStart: w.cut}
-		c.add(&addedRequest{group: groupRef(w.group), kind: w.kind, start: w.start, end: w.start + w.latency, g: w.g, detail: appendDetail(nil, &r, w.latency, times), pieceEnds: w.parts}, int(w.gen))
+		c.add(&addedRequest{group: groupRef(w.group), kind: w.kind, start: w.start, end: w.start + w.latency, g: w.g, detail: appendDetail(nil, &r, w.latency, times), pieceEnds: w.pieceEnds}, int(w.gen))
 		want = append(want, w)
 	}
 	check := func() {
@@ -80,8 +81,8 @@ func TestRequestColumns(t *testing.T) {
 			if got.start != w.start || got.latency != w.latency || got.g != w.g || got.group != w.group || got.gen != w.gen || got.kind != w.kind || got.open != w.open || got.cut != w.cut {
 				t.Fatalf("row %d is %+v, should be %+v", k, got, w)
 			}
-			if !slices.Equal(c.pieceEnds[i], w.parts) {
-				t.Fatalf("row %d has the borders %v, should be %v", k, c.pieceEnds[i], w.parts)
+			if !slices.Equal(c.pieceEnds[i], w.pieceEnds) {
+				t.Fatalf("row %d has the pieces %v, should have %v", k, c.pieceEnds[i], w.pieceEnds)
 			}
 			sums := make(map[cause.Cause]int64)
 			for code, ns := range w.causes {
