@@ -14,6 +14,10 @@ import (
 
 func procFS() fs.FS { return os.DirFS("/proc") }
 
+// ownThread is the directory of the calling thread. That of the process, "self", is its main thread's, which stays in another network
+// namespace if the goroutine that asked for the sockets of a container happened to run on it: a locked main thread does not end.
+const ownThread = "thread-self"
+
 // LocalAddrs resolves a host name and returns those of its addresses that belong to this machine:
 // loopback addresses and addresses of the machine's interfaces.
 func LocalAddrs(ctx context.Context, name string) []netip.Addr {
@@ -48,7 +52,7 @@ func LocalAddrs(ctx context.Context, name string) []netip.Addr {
 // Listeners returns the processes of this host that accept connections to the port at one of the
 // addresses. An unspecified address (0.0.0.0) means loopback, as in connect(2).
 func Listeners(addrs []netip.Addr, port uint16) (Owners, error) {
-	list, err := readTCP(procFS(), "self")
+	list, err := readTCP(procFS(), ownThread)
 	if err != nil {
 		return Owners{}, err
 	}
@@ -64,7 +68,7 @@ func Listeners(addrs []netip.Addr, port uint16) (Owners, error) {
 // Acceptor returns the process that has accepted a connection of the calling process, given by its two
 // ends. The result has no process as long as none has accepted the connection.
 func Acceptor(client, server netip.AddrPort) (Owners, error) {
-	list, err := readTCP(procFS(), "self")
+	list, err := readTCP(procFS(), ownThread)
 	if err != nil {
 		return Owners{}, err
 	}

@@ -45,7 +45,7 @@ func build(t testing.TB, f func(*tracetext.Builder, int), n int) []byte {
 }
 
 const (
-	mainG  = 2 // not the main goroutine, whose run would be the only request
+	mainG  = 900  // not the main goroutine, whose run would be the only request
 	firstG = 1000 // number of the first of n goroutines
 )
 
