@@ -31,8 +31,8 @@ func TestDemo(t *testing.T) {
 	if out == nil {
 		t.Fatal("no attempt found all faults")
 	}
-	for _, want := range []string{"3 of 3 known faults found.", "asleep in demo.(*service).backoff service.go:", "demo.(*journal).append service.go:", "demo.(*service).ask service.go:",
-		"demo.audit"} {
+	for _, want := range []string{"3 of 3 known faults found.", "asleep in demo.(*service).backoff service.go:", "demo.(*journal).append service.go:", "demo.(*service).queryStore service.go:",
+		"demo.useCPU"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the output does not say %q:\n%s", want, out)
 		}
@@ -52,8 +52,8 @@ func TestDemo(t *testing.T) {
 			}
 		}
 		for f, share := range most {
-			if share > most["demo.audit"] {
-				t.Errorf("%s ran meanwhile for more (%.2f) than the hogs (%.2f)", f, share, most["demo.audit"])
+			if share > most["demo.useCPU"] {
+				t.Errorf("%s ran meanwhile for more (%.2f) than the hogs (%.2f)", f, share, most["demo.useCPU"])
 			}
 		}
 	}

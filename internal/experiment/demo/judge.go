@@ -22,7 +22,7 @@ func Faults() []Fault {
 		{"a sleep on another goroutine", "/report", "(*service).report", []report.CauseName{"sleep"}, "(*service).backoff"},
 		{"a lock held across a slow write", "/order", "(*service).order", []report.CauseName{"network"}, "(*journal).append"},
 		// A wait that no P polled for (sched-poll) is the same lack of a CPU.
-		{"CPU hogs that hold up a batching goroutine", "/price", "(*service).price", []report.CauseName{"sched", "sched-poll", "sched-wake"}, "(*service).ask"},
+		{"CPU hogs that hold up a batching goroutine", "/price", "(*service).price", []report.CauseName{"sched", "sched-poll", "sched-wake"}, "(*service).queryStore"},
 	}
 }
 

@@ -3,6 +3,9 @@ package demo
 import (
 	"context"
 	"net"
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/must"
@@ -50,9 +53,9 @@ func TestJudge(t *testing.T) {
 		{"something else at the sleep", group(pkg+"(*service).report", causeAt("network", pkg+"(*service).backoff", .9)), false, .9},
 		{"the sleep second", group(pkg+"(*service).report", causeAt("cpu", "x", .6), causeAt("sleep", pkg+"(*service).backoff", .4)), false, .6},
 		{"the write, at two lines", group(pkg+"(*service).order", causeAt("sched", "x", .4), causeAt("network", pkg+"(*journal).append", .3), causeAt("network", pkg+"(*journal).append", .3)), true, .6},
-		{"the hogs, as several causes", group(pkg+"(*service).price", causeAt("network", pkg+"(*service).ask", .4), causeAt("sched", pkg+"(*service).ask", .35),
-			causeAt("sched-poll", pkg+"(*service).ask", .25)), true, .6},
-		{"the hogs, but less than the network", group(pkg+"(*service).price", causeAt("network", pkg+"(*service).ask", .7), causeAt("sched", pkg+"(*service).ask", .3)), false, .7},
+		{"the hogs, as several causes", group(pkg+"(*service).price", causeAt("network", pkg+"(*service).queryStore", .4), causeAt("sched", pkg+"(*service).queryStore", .35),
+			causeAt("sched-poll", pkg+"(*service).queryStore", .25)), true, .6},
+		{"the hogs, but less than the network", group(pkg+"(*service).price", causeAt("network", pkg+"(*service).queryStore", .7), causeAt("sched", pkg+"(*service).queryStore", .3)), false, .7},
 		{"nothing but the rest", group(pkg+"(*service).price", causeAt(report.CauseOther, "", 1)), false, 0},
 	} {
 		v := judgeGroup(t, c.group)
@@ -73,5 +76,18 @@ func TestServeWithoutAStore(t *testing.T) {
 	l.Close()
 	if err := Serve(context.Background(), address, "", func(string) { t.Error("ready") }); err == nil {
 		t.Error("no error")
+	}
+}
+
+// TestFaultsAreDeclared: the handler and the site of each fault are methods of the service, however it is changed.
+func TestFaultsAreDeclared(t *testing.T) {
+	source := string(must.Have(os.ReadFile("service.go"))(t))
+	for _, f := range Faults() {
+		for _, method := range []string{f.Handler, f.Site} {
+			receiver, name, _ := strings.Cut(strings.TrimPrefix(method, "(*"), ").")
+			if !regexp.MustCompile(`(?m)^func \(\w+ \*` + receiver + `\) ` + name + `\(`).MatchString(source) {
+				t.Errorf("%s: the service has no method %s", f.Description, method)
+			}
+		}
 	}
 }
