@@ -124,13 +124,7 @@ func (s *Sampler) SetTraceRequest(t time.Time) { s.traceRequestTime = t }
 func (s *Sampler) PID() int { return s.pid }
 
 // readClocks returns CLOCK_MONOTONIC and the time since 1970, in ns.
-func readClocks() (mono, wall int64) {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err == nil {
-		mono = ts.Nano()
-	}
-	return mono, time.Now().UnixNano()
-}
+func readClocks() (mono, wall int64) { return MonotonicNS(), time.Now().UnixNano() }
 
 // run takes samples until Stop. It closes first after the first sample. The thread runs nothing else,
 // so its CPU time is the cost of sampling.

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/capture/kernelevents"
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 	"github.com/whylate/whylate/internal/testing/must"
@@ -145,9 +146,9 @@ func TestRunAndWait(t *testing.T) {
 	var before, after map[int32][3]int64
 	data := recordWhile(t, pid, func() {
 		time.Sleep(300 * time.Millisecond)
-		before, from = schedstat(t, pid), monotonicNow()
+		before, from = schedstat(t, pid), host.MonotonicNS()
 		time.Sleep(2 * time.Second)
-		after, to = schedstat(t, pid), monotonicNow()
+		after, to = schedstat(t, pid), host.MonotonicNS()
 	})
 	times, tables := timesOf(t, data, from, to)
 	if name := processName(pid); tables.PID != int32(pid) || !slices.ContainsFunc(tables.Threads, func(x kernelevents.Thread) bool { return x.Own && x.Process == name && x.NSTID == x.TID }) {
@@ -200,9 +201,9 @@ func TestThrottled(t *testing.T) {
 			var from, to, lostBefore, lostAfter int64
 			data := recordWhile(t, pid, func() {
 				time.Sleep(500 * time.Millisecond)
-				from, lostBefore = monotonicNow(), must.Have(cpugroup.ReadStat(group.Dir))(t).ThrottledNS
+				from, lostBefore = host.MonotonicNS(), must.Have(cpugroup.ReadStat(group.Dir))(t).ThrottledNS
 				time.Sleep(2 * time.Second)
-				to, lostAfter = monotonicNow(), must.Have(cpugroup.ReadStat(group.Dir))(t).ThrottledNS
+				to, lostAfter = host.MonotonicNS(), must.Have(cpugroup.ReadStat(group.Dir))(t).ThrottledNS
 				time.Sleep(300 * time.Millisecond) // the last freeze ends, too
 			})
 			got, want := throttledUnion(t, data, from, to), lostAfter-lostBefore
@@ -295,9 +296,9 @@ func TestArrival(t *testing.T) {
 		local = netip.MustParseAddrPort(c.LocalAddr().String())
 		r := bufio.NewReader(c)
 		for range 20 {
-			before := monotonicNow()
+			before := host.MonotonicNS()
 			must.Have(c.Write(make([]byte, 100)))(t)
-			messages = append(messages, message{before, monotonicNow()})
+			messages = append(messages, message{before, host.MonotonicNS()})
 			must.Have(io.ReadFull(r, make([]byte, 100)))(t)
 			time.Sleep(3 * time.Millisecond)
 		}

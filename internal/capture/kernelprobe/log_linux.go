@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/capture/kernelevents"
 )
 
@@ -62,7 +63,7 @@ type eventLog struct {
 func newEventLog(pid int, hasHostPIDs bool) *eventLog {
 	l := &eventLog{pid: pid, hasHostPIDs: hasHostPIDs, groups: map[string]uint64{}, threads: map[int32]*kernelevents.Thread{}, processes: map[int32]process{}, sockets: map[uint64]int64{}, stacks: map[int64]int64{}}
 	l.writer, _ = kernelevents.NewWriter(&l.data) // writing to memory cannot fail
-	l.lastDrain = monotonicNow()
+	l.lastDrain = host.MonotonicNS()
 	l.tables.CPUs = runtime.NumCPU()
 	l.addServiceGroups()
 	return l
@@ -185,7 +186,7 @@ func (l *eventLog) addLost(total, drainTime int64) {
 // finish writes the tables.
 func (l *eventLog) finish(p *Probe) {
 	l.tables.Start, l.tables.End, l.tables.IsThrottleExact = p.start, l.end, p.hasThrottledClock()
-	l.tables.NSPID = innermostPID(l.pid)
+	l.tables.NSPID = host.InnermostPID(l.pid)
 	l.tables.Calls = callNames
 	l.finishTables(func(id int64) []uint64 {
 		var stack [stackDepth]uint64

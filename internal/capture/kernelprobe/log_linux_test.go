@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/capture/kernelevents"
 	"github.com/whylate/whylate/internal/testing/must"
 )
@@ -246,7 +247,7 @@ func TestRefusal(t *testing.T) {
 	}
 	refused := fmt.Errorf("creating a map: %w", unix.EPERM)
 	err := explainRefusal(refused)
-	if missing := missingCapabilities(); len(missing) > 0 != strings.Contains(err.Error(), "CAP_") || len(missing) == 0 && !errors.Is(err, unix.EPERM) {
+	if missing := host.MissingBPFCapabilities(); len(missing) > 0 != strings.Contains(err.Error(), "CAP_") || len(missing) == 0 && !errors.Is(err, unix.EPERM) {
 		t.Errorf("%v; missing are %v", err, missing)
 	}
 }

@@ -84,7 +84,7 @@ func Start(pid int) (*Probe, error) {
 	if p.hasHostPIDs {
 		p.log.setPID(int32(pid))
 	}
-	p.start = monotonicNow()
+	p.start = host.MonotonicNS()
 	go p.run()
 	return p, nil
 }
@@ -154,17 +154,17 @@ func (p *Probe) attach(spec *ebpf.CollectionSpec, programs map[string]*ebpf.Prog
 // setTargets says to the programs whose events they record.
 func (p *Probe) setTargets() error {
 	set := func(name string, value any) error { return p.maps.Variables[name].Set(value) }
-	network, err := namespaceNumber(p.pid, "net")
+	network, err := host.NamespaceNumber(p.pid, "net")
 	if err != nil {
 		return fmt.Errorf("reading about process %d: %w", p.pid, err)
 	}
 	var targets [4]uint32
 	wanted := uint32(0)
-	namespace, err := namespaceNumber(os.Getpid(), "pid")
+	namespace, err := host.NamespaceNumber(os.Getpid(), "pid")
 	if err != nil {
 		return err
 	}
-	if p.hasHostPIDs = namespace == firstPIDNamespace; p.hasHostPIDs {
+	if p.hasHostPIDs = namespace == host.FirstPIDNamespace; p.hasHostPIDs {
 		targets[0] = uint32(p.pid)
 	} else {
 		wanted = uint32(p.pid)
@@ -180,9 +180,6 @@ func (p *Probe) setTargets() error {
 	return nil
 }
 
-// firstPIDNamespace is the number of the host's PID namespace: PROC_PID_INIT_INO of include/linux/proc_ns.h.
-const firstPIDNamespace = 0xEFFFFFFC
-
 // explainRefusal returns an error with the missing capability if that is the reason.
 func explainRefusal(err error) error {
 	if _, ok := errors.AsType[*ebpf.VerifierError](err); ok {
@@ -191,30 +188,10 @@ func explainRefusal(err error) error {
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
 		return err
 	}
-	if missing := missingCapabilities(); len(missing) > 0 {
+	if missing := host.MissingBPFCapabilities(); len(missing) > 0 {
 		return fmt.Errorf("it needs %s: run as root, or grant them with setcap %s=ep", strings.Join(missing, " and "), strings.ToLower(strings.Join(missing, ",")))
 	}
 	return fmt.Errorf("this host does not allow it (%w)", errors.Unwrap(err))
-}
-
-// missingCapabilities returns which of the needed capabilities this process lacks.
-func missingCapabilities() (missing []string) {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if unix.Capget(&header, &data[0]) != nil {
-		return nil
-	}
-	isEffective := func(c int) bool { return data[c/32].Effective&(1<<(c%32)) != 0 }
-	if isEffective(unix.CAP_SYS_ADMIN) { // includes both
-		return nil
-	}
-	if !isEffective(unix.CAP_BPF) {
-		missing = append(missing, "CAP_BPF")
-	}
-	if !isEffective(unix.CAP_PERFMON) {
-		missing = append(missing, "CAP_PERFMON")
-	}
-	return missing
 }
 
 // drainInterval is the time between two readings of the ring. In it, 32 MiB are full at 12 million events a second.
@@ -231,7 +208,7 @@ func (p *Probe) run() {
 		case <-timer.C:
 		case <-p.stop:
 			_ = p.maps.Variables["enabled"].Set(uint32(0))
-			p.log.end = monotonicNow()
+			p.log.end = host.MonotonicNS()
 			ended = true
 		}
 		p.drain()
@@ -256,7 +233,7 @@ func (p *Probe) hasThrottledClock() bool {
 
 // drain reads the ring until it is empty.
 func (p *Probe) drain() {
-	begin := monotonicNow()
+	begin := host.MonotonicNS()
 	p.reader.SetDeadline(time.Unix(1, 0))
 	var record ringbuf.Record
 	for p.reader.ReadInto(&record) == nil {
@@ -331,14 +308,6 @@ func (p *Probe) warnings() (out []bundle.Warning) {
 		warn("the kernel's stacks have no names: reading /proc/kallsyms needs CAP_SYSLOG or kernel.kptr_restrict=0")
 	}
 	return out
-}
-
-func monotonicNow() int64 {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
-		return 0
-	}
-	return ts.Nano()
 }
 
 func oneLine(s string) string {

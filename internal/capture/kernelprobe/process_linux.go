@@ -119,32 +119,6 @@ func containerID(group string) string {
 	return ""
 }
 
-// namespaceNumber returns the number of a process's namespace of a kind.
-func namespaceNumber(pid int, kind string) (uint32, error) {
-	text, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(text, kind+":["), "]"), 10, 32)
-	return uint32(n), err
-}
-
-// innermostPID returns a process's number in its own PID namespace.
-func innermostPID(pid int) int32 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(b)) {
-		if list, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			numbers := strings.Fields(list)
-			n, _ := strconv.ParseInt(numbers[len(numbers)-1], 10, 32)
-			return int32(n)
-		}
-	}
-	return 0
-}
-
 // timeOffset returns by how much the monotonic clock of a process differs from that of the host, in ns.
 func timeOffset(pid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/timens_offsets", pid))

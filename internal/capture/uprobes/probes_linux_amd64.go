@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/whylate/whylate/internal/capture/gobinary"
+	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/capture/schedtrace"
 )
 
@@ -230,9 +231,9 @@ func (t *target) record(ctx context.Context, opt Options) (*Result, error) {
 		}
 	}
 	c := collector{target: t, reader: reader, stacks: map[uint64][]uint64{}}
-	start, wall := monotonic(), time.Now()
+	start, wall := host.MonotonicNS(), time.Now()
 	err = c.run(ctx, opt, p, start)
-	end := monotonic()
+	end := host.MonotonicNS()
 	p.detach()
 	c.drain()
 	res.Lost, res.Hits = p.counters()
@@ -293,7 +294,7 @@ func (c *collector) run(ctx context.Context, opt Options, p *probes, start int64
 				return nil // it has ended
 			}
 			if opt.Progress != nil {
-				opt.Progress(time.Duration(monotonic() - start))
+				opt.Progress(time.Duration(host.MonotonicNS() - start))
 			}
 		}
 	}

@@ -11,9 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/whylate/whylate/internal/capture/gobinary"
+	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/service/cgroup"
 )
 
@@ -171,25 +170,7 @@ func (t *target) findPoints() error {
 
 // checkCapabilities returns an error that names the capabilities that are missing.
 func checkCapabilities() error {
-	var header unix.CapUserHeader
-	var data [2]unix.CapUserData
-	header.Version = unix.LINUX_CAPABILITY_VERSION_3
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return nil // the kernel decides
-	}
-	isSet := func(c int) bool { return data[c/32].Effective&(1<<(c%32)) != 0 }
-	if isSet(unix.CAP_SYS_ADMIN) {
-		return nil
-	}
-	var missing []string
-	for _, c := range []struct {
-		bit  int
-		name string
-	}{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_PERFMON, "CAP_PERFMON"}} {
-		if !isSet(c.bit) {
-			missing = append(missing, c.name)
-		}
-	}
+	missing := host.MissingBPFCapabilities()
 	if missing == nil {
 		return nil
 	}
@@ -198,20 +179,10 @@ func checkCapabilities() error {
 
 // checkNamespace returns an error if process ids here are not those of the kernel, by which the BPF programs know the process.
 func checkNamespace() error {
-	const initial = "pid:[4026531836]" // PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h
-	if link, err := os.Readlink("/proc/self/ns/pid"); err == nil && link != initial {
+	if n, err := host.NamespaceNumber(os.Getpid(), "pid"); err == nil && n != host.FirstPIDNamespace {
 		return fmt.Errorf("%w: whylate runs in a PID namespace of its own: run it on the host, or in a pod with hostPID: true", ErrSystem)
 	}
 	return nil
-}
-
-// monotonic returns the clock of the events.
-func monotonic() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0
-	}
-	return ts.Nano()
 }
 
 // threadIDs returns the ids by which the process knows its threads, where they differ from the host's.
@@ -219,20 +190,12 @@ func (t *target) threadIDs() map[uint64]uint64 {
 	ids := map[uint64]uint64{}
 	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", t.pid))
 	for _, e := range entries {
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", t.pid, e.Name()))
+		tid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		_, rest, _ := strings.Cut(string(status), "\nNSpid:")
-		line, _, _ := strings.Cut(rest, "\n")
-		levels := strings.Fields(line)
-		if len(levels) < 2 {
-			continue
-		}
-		host, err1 := strconv.ParseUint(e.Name(), 10, 64)
-		inner, err2 := strconv.ParseUint(levels[len(levels)-1], 10, 64)
-		if err1 == nil && err2 == nil {
-			ids[host] = inner
+		if inner := int(host.InnermostPID(tid)); inner != 0 && inner != tid {
+			ids[uint64(tid)] = uint64(inner)
 		}
 	}
 	return ids
