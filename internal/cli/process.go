@@ -109,11 +109,9 @@ func processError(name string, err error) error {
 
 // meta returns the metadata of the recording.
 func (p *processRecording) meta(tool string) bundle.Meta {
-	r := &p.result
-	return bundle.Meta{
-		Tool: tool, Start: r.Start, RequestedNS: int64(r.Requested), WindowNS: int64(r.Window), ReceivedNS: int64(r.Received), Truncated: r.Partial,
-		TraceVersion: r.TraceVersion, Go: p.goName, TraceFrom: report.TraceFromUprobes, Warnings: r.Warnings, Host: r.HostFacts,
-	}
+	m := p.result.Meta(tool, nil)
+	m.Go, m.TraceFrom = p.goName, report.TraceFromUprobes
+	return m
 }
 
 // write writes the recording as a bundle.

@@ -99,7 +99,7 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 		return nil, traceErr
 	}
 	if isBundle {
-		if err := errors.Join(b.Add(bundle.NameCPU, cpu), b.Add(bundle.NameAllocs, allocs), b.Add(bundle.NameHost, samples), b.Add(bundle.NameKernel, kernel.Data), b.Close(r.meta(tool, opt.Service))); err != nil {
+		if err := errors.Join(b.Add(bundle.NameCPU, cpu), b.Add(bundle.NameAllocs, allocs), b.Add(bundle.NameHost, samples), b.Add(bundle.NameKernel, kernel.Data), b.Close(r.Meta(tool, opt.Service))); err != nil {
 			return nil, writeError(name, err)
 		}
 	}
@@ -163,8 +163,8 @@ func copyTrace(w io.Writer, s *Stream) (traceErr, err error) {
 	}
 }
 
-// meta returns the metadata of a bundle with this result.
-func (r Result) meta(tool string, service map[string]string) bundle.Meta {
+// Meta returns the metadata of a bundle with this result.
+func (r Result) Meta(tool string, service map[string]string) bundle.Meta {
 	m := bundle.Meta{
 		Tool: tool, URL: r.URL, Service: service, Start: r.Start, RequestedNS: int64(r.Requested), WindowNS: int64(r.Window), ReceivedNS: int64(r.Received),
 		Truncated: r.Partial, TraceVersion: r.TraceVersion, Warnings: r.Warnings, Host: r.HostFacts, Kernel: r.Kernel,
