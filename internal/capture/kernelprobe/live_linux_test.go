@@ -394,7 +394,10 @@ func TestNamespace(t *testing.T) {
 func TestWithoutRights(t *testing.T) {
 	needKernel(t)
 	_, pid := startChild(t, "busy 0", nil)
-	line, _ := startChild(t, "start "+strconv.Itoa(pid), func(cmd *exec.Cmd) { cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534} })
+	line, _ := startChild(t, "start "+strconv.Itoa(pid), func(cmd *exec.Cmd) {
+		cmd.Path = "/proc/self/exe" // the directory of a test's program may be readable by its owner only
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+	})
 	if !strings.Contains(line, "CAP_BPF and CAP_PERFMON") {
 		t.Errorf("it says %q", line)
 	}
