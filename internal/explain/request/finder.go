@@ -83,7 +83,7 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 	f.protocols = []protocol{connections, streams, workers, messages}
 	f.stages = [][]source{
 		{marks, regions, connections, streams, workers, messages, tasks}, // tasks settle what the protocols ended
-		{jobs, loops},
+		{&mainSource{run: f.runs}, jobs, loops},
 		{f.runs, &hangingSource{connections: connections, messages: messages}, f.starts},
 	}
 	f.eventSources = [...]annotation{

@@ -168,13 +168,10 @@ func (l *loopSource) emitIteration(c *collector, t *endedIteration, start, end, 
 	if t.loopFunc.emittedCount++; answersClient {
 		t.loopFunc.clientCount++
 	}
-	request := Request{
+	l.work.emit(c, Request{
 		Kind: Loop, Start: start, wholeStart: start, End: end, G: t.goroutine, WokenAt: ready,
 		EntryStack: t.waitStack, RootFrame: t.frame, ReadsClient: readsClient, AnswersClient: answersClient,
-	}
-	if !l.work.isBatch || !c.isPart(request) {
-		c.emitted = append(c.emitted, request)
-	}
+	})
 }
 
 // cycleStats counts iterations by their waitCycle: separately those that go through the cycle once and repeatedly.

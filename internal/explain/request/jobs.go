@@ -267,13 +267,15 @@ func (j *jobSource) keep(number uint32, id uint64, job job) {
 
 // settle emits the jobs that ended in a generation, in order of the goroutines' ids.
 func (j *jobSource) settle(c *collector, g *timeline.Gen) {
-	count := 0
-	for _, s := range j.states {
-		if s&(isJob|isPartJob) == isJob {
-			count++
+	if !j.work.mayBeBatch {
+		count := 0
+		for _, s := range j.states {
+			if s&(isJob|isPartJob) == isJob {
+				count++
+			}
 		}
+		c.emitted = slices.Grow(c.emitted, count)
 	}
-	c.emitted = slices.Grow(c.emitted, count)
 	g.EachInOrder(func(id uint64, number uint32) {
 		s := j.states[number]
 		if s&isJob == 0 || s&isPartJob != 0 {
@@ -294,7 +296,9 @@ func (j *jobSource) settle(c *collector, g *timeline.Gen) {
 		}
 	})
 	if len(j.droppedLoops) > 0 {
-		c.emitted = slices.DeleteFunc(c.emitted, func(r Request) bool { return r.Kind == Loop && j.droppedLoops[r.G] })
+		isDropped := func(r Request) bool { return r.Kind == Loop && j.droppedLoops[r.G] }
+		c.emitted = slices.DeleteFunc(c.emitted, isDropped)
+		j.work.parts.deleteFunc(isDropped)
 		j.droppedLoops = nil
 	}
 }
@@ -362,8 +366,8 @@ func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64) {
 		j.work.aliases[key] = kind.originStats
 		kind.originStats.groupKeys = appendUnique(kind.originStats.groupKeys, key)
 	}
-	if !j.work.isBatch || kind.areTests {
-		c.emitted = append(c.emitted, kind.pending...)
+	for _, request := range kind.pending {
+		j.work.emit(c, request)
 	}
 	kind.pending = kind.pending[:0]
 }

@@ -215,7 +215,9 @@ func (l *loopSource) add(c *collector, g *timeline.Gen) {
 		}
 	}
 	// Jobs are appended after the iterations.
-	c.emitted = slices.Grow(c.emitted, l.expectedIterations+min(l.expectedIterations, len(l.jobs.births)))
+	if !l.work.mayBeBatch {
+		c.emitted = slices.Grow(c.emitted, l.expectedIterations+min(l.expectedIterations, len(l.jobs.births)))
+	}
 	for _, goroutine := range l.candidates {
 		if goroutine.canIterate {
 			l.followIterations(c, g, goroutine)

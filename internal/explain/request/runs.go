@@ -53,29 +53,46 @@ type runSource struct {
 	// benchmark is the last benchmark, 0 for none, benchmarkCount how many there were.
 	benchmark      tracefmt.FrameID
 	benchmarkCount uint64
+	pieces         []Request // of this generation
 }
 
-func (r *runSource) add(c *collector, g *timeline.Gen) {
-	requestCount := c.requestCount
+// A mainSource reads the states of the main goroutine for a runSource before jobs and iterations are found, because they show
+// that most programs are no batch programs.
+type mainSource struct {
+	sourceStubs
+	run *runSource
+}
+
+func (m *mainSource) add(c *collector, g *timeline.Gen) {
+	r, requestCount := m.run, c.requestCount
 	for i := range c.emitted {
 		if kind := c.emitted[i].Kind; kind != Goroutine && kind != Loop {
 			requestCount++
 			r.hasOthers = true
 		}
 	}
-	if r.work.isBatch = false; r.hasOthers && requestCount >= threshold.MedianSample || !g.Knows(mainID) {
+	r.work.mayBeBatch, r.pieces = false, r.pieces[:0]
+	if r.hasOthers && requestCount >= threshold.MedianSample || !g.Knows(mainID) {
 		return
 	}
 	if !r.isKnown {
 		r.isKnown, r.life = true, openAt(g.Base)
 	}
 	r.lastEnd = g.End
-	first := len(c.emitted)
 	r.follow(c, g, mainID, g.End, 0, 0)
-	if r.work.isBatch = r.isBatch(); r.work.isBatch {
-		pieces := slices.Clone(c.emitted[first:])
-		c.emitted = append(slices.DeleteFunc(c.emitted[:first], c.isPart), pieces...)
+	r.work.mayBeBatch = r.mayBeBatch()
+}
+
+func (r *runSource) add(c *collector, _ *timeline.Gen) {
+	parts := &r.work.parts
+	if r.work.isBatch = r.work.mayBeBatch && r.isBatch(); !r.work.isBatch {
+		c.emitted = slices.Grow(c.emitted, parts.length+len(r.pieces))
+		for part := range parts.elements(0, parts.length) {
+			c.emitted = append(c.emitted, *part)
+		}
 	}
+	*parts = chunkedList[Request]{}
+	c.emitted = append(c.emitted, r.pieces...)
 }
 
 // countIdle counts how long the main goroutine was idle in a wait.
@@ -158,7 +175,7 @@ func (r *runSource) emitPiece(c *collector, id uint64, end int64, benchmark trac
 		r.benchmark = benchmark
 		r.benchmarkCount++
 	}
-	c.emitted = append(c.emitted, r.piece(id, end, MiddlePiece))
+	r.pieces = append(r.pieces, r.piece(id, end, MiddlePiece))
 	c.requestCount--
 	r.life.pieceStart = end
 }
@@ -167,7 +184,7 @@ func (r *runSource) emitPiece(c *collector, id uint64, end int64, benchmark trac
 // ended.
 func (r *runSource) endBenchmark(c *collector) {
 	if r.benchmark != 0 {
-		c.emitted = append(c.emitted, r.piece(mainID, r.life.pieceStart, LastPiece))
+		r.pieces = append(r.pieces, r.piece(mainID, r.life.pieceStart, LastPiece))
 		c.requestCount--
 	}
 }
@@ -185,9 +202,11 @@ func (r *runSource) finish(c *collector, end int64) {
 	if !r.isKnown {
 		return
 	}
+	r.pieces = r.pieces[:0]
 	if r.endBenchmark(c); r.benchmarkCount == 0 {
-		c.emitted = append(c.emitted, r.piece(mainID, end, LastPiece))
+		r.pieces = append(r.pieces, r.piece(mainID, end, LastPiece))
 	}
+	c.emitted = append(c.emitted, r.pieces...)
 }
 
 // workingGoroutine returns a goroutine that works at the end of a generation, of those that no server or library needs: one
@@ -242,10 +261,13 @@ func (r *runSource) isIdle() bool {
 	return 2*idleNS > r.lastEnd-r.life.start
 }
 
-// isBatch reports whether nothing outside of the process waits for its work or began it, as far as the trace was read.
-func (r *runSource) isBatch() bool {
-	return r.isKnown && !r.hasOthers && !r.loops.isUnknownServer && !r.isIdle() && !r.work.isStartedOutside()
+// mayBeBatch reports whether the process has no server and its main goroutine is not idle, as far as the trace was read.
+func (r *runSource) mayBeBatch() bool {
+	return r.isKnown && !r.hasOthers && !r.loops.isUnknownServer && !r.isIdle()
 }
+
+// isBatch reports whether nothing outside of the process waits for its work or began it, as far as the trace was read.
+func (r *runSource) isBatch() bool { return r.mayBeBatch() && !r.work.isStartedOutside() }
 
 // IsMainIdle reports whether the main goroutine was idle for most of the time.
 func (f *Finder) IsMainIdle() bool { return f.runs.isKnown && f.runs.isIdle() }

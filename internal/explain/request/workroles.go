@@ -69,8 +69,20 @@ type workIndex struct {
 	origins map[originKey]*originStats
 	aliases map[originKey]*originStats // of groups with another name than the function's
 	roles   map[uint64]startRole       // of goroutines that are older than the generation
-	// isBatch says that, so far, jobs and iterations are parts of the program's run. They are counted and not emitted.
-	isBatch bool
+	// isBatch says that, in the generations before, jobs and iterations were parts of the program's run. They are counted and
+	// not emitted. mayBeBatch says that this generation's may be such parts. Then they are in parts until that is known.
+	isBatch, mayBeBatch bool
+	parts               chunkedList[Request]
+}
+
+// emit emits a job or an iteration, unless it is or may be a part of a batch program's run.
+func (w *workIndex) emit(c *collector, r Request) {
+	switch {
+	case !w.mayBeBatch || !c.isPart(r):
+		c.emitted = append(c.emitted, r)
+	case !w.isBatch:
+		*w.parts.extend() = r
+	}
 }
 
 // settle decides at the end of a generation which loops serve requests and are only counted from then on.
