@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	neturl "net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -158,19 +160,30 @@ func (c *client) describe(ctx context.Context, op, url string, err error) *Error
 		if errors.As(err, &opErr) && opErr.Addr != nil {
 			e.Text = "connection to " + opErr.Addr.String() + " refused: no process listens there"
 		}
-		e.Remedy = "check the host and the port, and that the service is running and lets you reach its profiling port"
+		e.Remedy = "check the host and the port, and that the service is running and lets you reach its profiling port" + tunnelHint(url)
 		if errors.As(err, &opErr) && opErr.Op == "proxyconnect" {
 			e.Text, e.Remedy = "connection to the proxy refused", "check --proxy, or HTTP_PROXY and HTTPS_PROXY in the environment"
 			e.Kind = Proxy
 		}
 	case errors.As(err, &netErr) && netErr.Timeout():
 		e.Kind, e.Text = Timeout, "no connection within "+c.options.ConnectTimeout.String()
-		e.Remedy = "check host, port and firewall, or allow more with --timeout"
+		e.Remedy = "check host, port and firewall, or allow more with --timeout" + tunnelHint(url)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		e.Text = "the server closed the connection without an answer"
 		e.Remedy = "is it an HTTP port (or https://)? A WriteTimeout shorter than the recording ends it that way too: try -d 1s"
 	}
 	return e
+}
+
+// tunnelHint returns how to reach a port that only the other machine can reach, nothing if the URL is of this machine.
+func tunnelHint(target string) string {
+	u, err := neturl.Parse(target)
+	if err != nil || u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback() {
+		return ""
+	}
+	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	host := cleanLine(u.Hostname(), 80)
+	return "; if only that machine can reach the port: ssh -L 6060:localhost:" + port + " " + host + ", then " + u.Scheme + "://localhost:6060"
 }
 
 // certificateRemedy returns the advice for a server that refuses the client's certificate or lack of
