@@ -9,4 +9,6 @@ import (
 	"github.com/whylate/whylate/internal/experiment/demo/client"
 )
 
-func main() { os.Exit(cli.Main(append(cli.DemoVerbs(client.Load), experiments.Verbs()...)...)) }
+func main() {
+	os.Exit(cli.Main(append(cli.DemoVerbs(client.Load), experiments.Verbs(cli.StartRecording)...)...))
+}

@@ -147,6 +147,7 @@ func runDemo(ctx context.Context, s *streams, load demoLoad, keep string) (*repo
 		in.Reader = io.TeeReader(in.Reader, file)
 	}
 	rep, err := (&explainFlags{}).explain(ctx, in)
+	in.Close() // no progress is reported after this
 	bar.clear()
 	done()
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -172,6 +174,11 @@ func (e *explainFlags) runSaved(cmd *cobra.Command, s *streams, target string, o
 	name := filepath.Join(dir, "x"+record.BundleExt)
 	res, err := record.Save(cmd.Context(), target, opt, name, readBuild().Version, nil)
 	bar.clear()
+	return e.explainSaved(cmd, s, name, res, err)
+}
+
+// explainSaved explains a recording in a temporary file, for which record.Save returned res and err.
+func (e *explainFlags) explainSaved(cmd *cobra.Command, s *streams, name string, res *record.Result, err error) error {
 	if res == nil || !res.HasGeneration {
 		return command.RecordError(err)
 	}
@@ -183,6 +190,51 @@ func (e *explainFlags) runSaved(cmd *cobra.Command, s *streams, target string, o
 	in.name = res.URL
 	rep, err := e.explain(context.WithoutCancel(cmd.Context()), in)
 	return e.writeAndExit(cmd, s, in.name, rep, err)
+}
+
+// StartRecording begins to record a service for a verb that loads it, and returns when the trace has begun. explainRecording waits
+// for the end of the recording, explains it and writes the answer. discard ends the recording and removes it; call it in any case.
+func StartRecording(cmd *cobra.Command, streamsOfVerb *command.Streams, target string, duration time.Duration) (explainRecording func() error, discard func(), err error) {
+	s, e := &streams{*streamsOfVerb}, &explainFlags{}
+	opt, err := (&connectFlags{recording: record.Options{Duration: duration}, timeout: defaultTimeout}).optionsFor(cmd, target)
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, err := os.MkdirTemp("", "whylate-*")
+	if err != nil {
+		return nil, nil, fmt.Errorf("keeping the recording for reading: %w", err)
+	}
+	ctx, cancel := context.WithCancel(cmd.Context())
+	name := filepath.Join(dir, "x"+record.BundleExt)
+	begun, ended := make(chan struct{}), make(chan struct{})
+	begin := sync.OnceFunc(func() { close(begun) })
+	opt.Progress = func(p record.Progress) {
+		if p.Elapsed > 0 {
+			begin()
+		}
+	}
+	var res *record.Result
+	go func() {
+		defer close(ended)
+		res, err = record.Save(ctx, target, opt, name, readBuild().Version, nil)
+	}()
+	discard = func() {
+		cancel()
+		<-ended
+		os.RemoveAll(dir)
+	}
+	select {
+	case <-begun:
+	case <-ended:
+		if res == nil || !res.HasGeneration {
+			discard()
+			return nil, nil, command.RecordError(err)
+		}
+	}
+	return func() error {
+		<-ended
+		return e.explainSaved(cmd, s, name, res, err)
+	}, discard, nil
 }
 
 // explainShown is explain with a bar that shows the progress of reading.

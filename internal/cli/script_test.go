@@ -42,7 +42,9 @@ func TestMain(m *testing.M) {
 }
 
 // allVerbs returns the verbs that only the whylate command has.
-func allVerbs() []command.Verb { return append(DemoVerbs(client.Load), experiments.Verbs()...) }
+func allVerbs() []command.Verb {
+	return append(DemoVerbs(client.Load), experiments.Verbs(StartRecording)...)
+}
 
 // TestScripts runs the command as a separate process, as a shell would.
 func TestScripts(t *testing.T) {

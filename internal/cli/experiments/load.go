@@ -142,16 +142,24 @@ func redactedURL(s string) string {
 	return u.Redacted()
 }
 
-// Verbs are the verbs of this package.
-func Verbs() []command.Verb { return []command.Verb{newLoad, newSweep, newSweepGuard} }
+// A Recorder begins to record a service for a time, and returns when the trace has begun. explain waits for the end of the recording
+// and writes why requests were late; discard ends the recording and removes it.
+type Recorder = func(cmd *cobra.Command, s *command.Streams, target string, duration time.Duration) (explain func() error, discard func(), err error)
 
-func newLoad(s *command.Streams) *cobra.Command {
+// Verbs are the verbs of this package. startRecording records the services that they load.
+func Verbs(startRecording Recorder) []command.Verb {
+	return []command.Verb{func(s *command.Streams) *cobra.Command { return newLoad(s, startRecording) }, newSweep, newSweepGuard}
+}
+
+func newLoad(s *command.Streams, startRecording Recorder) *cobra.Command {
 	var (
 		l                loadFlags
 		rate             string
 		duration         time.Duration
 		asJSON, bench    bool
 		output, histFile string
+		explainURL       string
+		explainRecording func() error
 	)
 	cmd := &cobra.Command{
 		GroupID: command.GroupTry,
@@ -164,6 +172,9 @@ func newLoad(s *command.Streams) *cobra.Command {
 			}
 			if asJSON && bench {
 				return command.Usage(cmd, "--json and --bench exclude each other")
+			}
+			if explainURL != "" && (asJSON || bench) {
+				return command.Usage(cmd, "--explain writes text: leave --json and --bench out, or run `whylate record` during the load")
 			}
 			o, err := l.options(cmd, args[0])
 			if err != nil {
@@ -179,6 +190,16 @@ func newLoad(s *command.Streams) *cobra.Command {
 			o.Pace = l.paceFor(runtime.NumCPU() >= 4)
 			// A goroutine that sleeps in the kernel holds a P for a moment.
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 1))
+			if explainURL == loadedService {
+				explainURL = serviceOf(o.Targets[0].URL)
+			}
+			if explainURL != "" {
+				var discard func()
+				if explainRecording, discard, err = startRecording(cmd, s, explainURL, l.Warmup+duration); err != nil {
+					return err
+				}
+				defer discard()
+			}
 			bar := s.Bar()
 			if bar != nil {
 				label := redactedURL(o.Targets[0].URL)
@@ -219,6 +240,12 @@ func newLoad(s *command.Streams) *cobra.Command {
 					fmt.Fprintf(s.Err, "whylate: %s\n", termtext.Escape(w.Text))
 				}
 			}
+			if explainRecording != nil {
+				fmt.Fprint(s.Out, "\nthe service during the load:\n\n")
+				if err := explainRecording(); err != nil {
+					return err
+				}
+			}
 			switch {
 			case cmd.Context().Err() != nil:
 				return command.Exit(command.ExitInterrupted, nil)
@@ -234,12 +261,26 @@ func newLoad(s *command.Streams) *cobra.Command {
 	f.DurationVar(&l.Warmup, "warmup", 0, "send requests for this long before measuring")
 	f.IntVar(&l.ClosedClients, "closed", 0, "instead of a rate, this many `clients` that each wait for an answer before the next request")
 	l.add(cmd)
+	f.StringVar(&explainURL, "explain", "", "record the service during the load, and say why its requests were late; `URL` is that of its net/http/pprof")
+	f.Lookup("explain").NoOptDefVal = loadedService
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	f.BoolVar(&bench, "bench", false, "print the result as a line of the Go benchmark format, for benchstat")
 	f.StringVar(&histFile, "hdr", "", "write the latencies to this `file` as a histogram log of HdrHistogram")
 	f.StringVarP(&output, "output", "o", "", "write to this `file` instead of standard output")
-	command.ShowFlags(cmd, "rate", "duration", "warmup", "closed", "timeout", "method", "body", "header", "targets", "http2", "allow-remote", "json", "output")
+	command.ShowFlags(cmd, "rate", "duration", "warmup", "closed", "timeout", "method", "body", "header", "targets", "http2", "allow-remote", "explain", "json", "output")
 	return cmd
+}
+
+// loadedService is the value of --explain without a URL: the service that is loaded serves its profiles itself.
+const loadedService = "that of the load"
+
+// serviceOf returns the address of the service in a URL.
+func serviceOf(target string) string {
+	u, err := url.Parse(target)
+	if err != nil {
+		return target
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 func pathOf(s string) string {
