@@ -1,4 +1,4 @@
-"""Makes a site of docs/: a page for each rule, and links that leave docs/ lead to the repository."""
+"""Makes a site of docs/: the repository's README is its home, each rule has a page, and links that leave docs/ lead to the repository."""
 import atexit
 import os
 import re
@@ -24,6 +24,17 @@ def on_files(files, config):
     made = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, made)
     os.mkdir(os.path.join(made, "rules"))
+    root = os.path.dirname(config["docs_dir"])
+    for path in ["README.md", "README.zh-CN.md"]:  # written for the repository's root
+        with open(os.path.join(root, path), encoding="utf-8") as f, open(os.path.join(made, path), "w", encoding="utf-8") as home:
+            text = re.sub(r"\]\(docs/README\.md", "](pages.md", f.read())
+            home.write(re.sub(r"\]\((?:docs/|(?=[a-zA-Z]+[./)]))(?!README|pages)", lambda m: "](" if m.group(0) == "](docs/" else "](../", text))
+    shutil.copy(os.path.join(config["docs_dir"], "README.md"), os.path.join(made, "pages.md"))
+    for f in list(files):
+        if f.src_path == "README.md":
+            files.remove(f)
+    for path in ["README.md", "README.zh-CN.md", "pages.md"]:
+        files.append(File(path, made, config["site_dir"], config["use_directory_urls"]))
     for code, name, text in rules(config["docs_dir"]):
         path = f"rules/{code}.md"
         with open(os.path.join(made, path), "w", encoding="utf-8") as f:
