@@ -48,11 +48,11 @@ func TestUserPages(t *testing.T) {
 	size := 0
 	for _, path := range must.Have(filepath.Glob("docs/*.md"))(t) {
 		text := string(must.Have(os.ReadFile(path))(t))
-		if lines := strings.SplitN(text, "\n", 4); len(lines) < 4 || !strings.HasPrefix(lines[2], "For ") && filepath.Base(path) != "findings.zh-CN.md" {
+		if lines := strings.SplitN(text, "\n", 4); len(lines) < 4 || !strings.HasPrefix(lines[2], "For ") && !strings.HasSuffix(path, ".zh-CN.md") {
 			t.Errorf("%s: the first line below the title does not name the readers", path)
 		}
 		switch strings.TrimSuffix(filepath.Base(path), ".md") {
-		case "findings", "findings.zh-CN", "glossary", "fleet-flags", "bundle", "versions":
+		case "findings", "findings.zh-CN", "start.zh-CN", "glossary", "fleet-flags", "bundle", "versions":
 		default:
 			size += len(text)
 		}
@@ -76,17 +76,17 @@ func TestDeveloperPages(t *testing.T) {
 	}
 }
 
-// TestChineseReadme: the Chinese README has every command of the English one except those of the sections that it omits.
+// TestChineseReadme: the Chinese README has every command and section of the English one, and the same sample answer.
 func TestChineseReadme(t *testing.T) {
 	english, chinese := string(must.Have(os.ReadFile("README.md"))(t)), string(must.Have(os.ReadFile("README.zh-CN.md"))(t))
-	command := regexp.MustCompile("(?m)^    (?:go|whylate) .*$|`whylate [a-z][^`]*`")
-	for _, c := range command.FindAllString(english, -1) {
-		if c == "`whylate demo`" || strings.HasPrefix(c, "`whylate completion") {
-			continue
-		}
+	same := regexp.MustCompile("(?m)^    (?:git|go|whylate) [^#\n]*|`whylate [a-z][^`]*`|```(?s:.*?)```")
+	for _, c := range same.FindAllString(english, -1) {
 		if !strings.Contains(chinese, c) {
 			t.Errorf("README.zh-CN.md lacks %q", c)
 		}
+	}
+	if e, c := strings.Count(english, "\n## "), strings.Count(chinese, "\n## "); e != c {
+		t.Errorf("README.zh-CN.md has %d sections, README.md %d", c, e)
 	}
 }
 
