@@ -16,6 +16,8 @@ type Request struct {
 	Segments      []Segment `json:"segments"`
 	Wakes         []Wake    `json:"wakes,omitempty"`
 	Lanes         []Lane    `json:"lanes,omitempty"`
+	// CPUs are those that the lanes' threads had or waited for, from the kernel's events.
+	CPUs []CPULane `json:"cpus,omitempty"`
 }
 
 // A Segment is an interval of a request's critical path with one cause.
@@ -52,6 +54,10 @@ type Lane struct {
 	Goroutine uint64     `json:"goroutine"`
 	Name      string     `json:"name"` // its start function
 	Spans     []LaneSpan `json:"spans"`
+	// Threads are the states of the threads that ran the goroutine, and ArrivalsNS when bytes reached a socket that it then
+	// read. Both need the kernel's events.
+	Threads    []ThreadSpan `json:"threads,omitempty"`
+	ArrivalsNS []int64      `json:"arrivals_ns,omitempty"`
 }
 
 // A LaneSpan is an interval in which a lane's goroutine has one state.
@@ -61,4 +67,40 @@ type LaneSpan struct {
 	State      string `json:"state"`
 	Reason     string `json:"reason,omitempty"`
 	Site       *Site  `json:"site"`
+}
+
+// A ThreadSpan is an interval in which the thread that ran a lane's goroutine has one state.
+type ThreadSpan struct {
+	StartNS    int64       `json:"start_ns"`
+	DurationNS int64       `json:"duration_ns"`
+	State      ThreadState `json:"state"`
+	// Detail is the process that had the CPU for which the thread waited, or the call or kind of page fault in which it slept.
+	Detail string `json:"detail,omitempty"`
+}
+
+// A ThreadState is what the kernel did with a thread.
+type ThreadState string
+
+// States of threads.
+const (
+	ThreadOnCPU     ThreadState = "on-cpu"
+	ThreadCPUWait   ThreadState = "cpu-wait"
+	ThreadThrottled ThreadState = "throttled"
+	ThreadDisk      ThreadState = "disk"
+	ThreadAsleep    ThreadState = "asleep"
+	ThreadStopped   ThreadState = "stopped"
+)
+
+// A CPULane is a CPU, and the processes that had it.
+type CPULane struct {
+	CPU   int       `json:"cpu"`
+	Spans []CPUSpan `json:"spans"`
+}
+
+// A CPUSpan is an interval in which a process had a CPU. The process's own threads are OwnThreads. Other processes are known
+// only while one of its threads waits for that CPU.
+type CPUSpan struct {
+	StartNS    int64  `json:"start_ns"`
+	DurationNS int64  `json:"duration_ns"`
+	Process    string `json:"process"`
 }

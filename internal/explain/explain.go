@@ -206,6 +206,9 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 	if len(opts.kernelData) > 0 {
 		if r.kernel, r.kernelErr = threadstate.New(opts.kernelData); r.kernelErr == nil {
 			passOptions.Path.Threads, freezes.Observed = r.kernel, r.kernel.FreezesIn
+			if opts.Index != nil {
+				r.kernel.KeepAll()
+			}
 		}
 	}
 	if selfWaits != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threadstate"
 	"github.com/whylate/whylate/internal/output/export"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -65,7 +66,16 @@ func (k *Replayer) Replay(ctx context.Context, trace io.Reader, sink export.Sink
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	opts := k.opts.passOptions(k.walkOptions)
+	walkOptions := k.walkOptions
+	if len(k.opts.kernelData) > 0 {
+		if walkOptions.Threads, err = threadstate.New(k.opts.kernelData); err == nil {
+			walkOptions.Threads.KeepAll()
+		}
+	}
+	if s, ok := sink.(export.ThreadSink); ok && walkOptions.Threads != nil {
+		s.SetThreads(walkOptions.Threads)
+	}
+	opts := k.opts.passOptions(walkOptions)
 	opts.InOrder, opts.Plan = true, k.plan
 	run := &replayRun{replayer: k, sink: sink, cancel: stop, remaining: k.requestCount, pass: pass.New(opts)}
 	run.pass.Sums, run.pass.Listeners = []pass.Sum{run}, []pass.Listener{run}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http/httptest"
 	"os"
 	"strings"
@@ -25,8 +26,14 @@ import (
 // serveTrace explains a trace and serves it as whylate view does.
 func serveTrace(t *testing.T, data []byte, name string) (*report.Report, *inspect.Trace, string) {
 	t.Helper()
+	return serveRecording(t, data, nil, name)
+}
+
+// serveRecording serves a trace with the kernel's events.
+func serveRecording(t *testing.T, data []byte, kernel io.Reader, name string) (*report.Report, *inspect.Trace, string) {
+	t.Helper()
 	x := inspect.NewIndex(inspect.Limits{})
-	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: name, Index: x})
+	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: name, Kernel: kernel, Index: x})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +294,7 @@ func (p *tab) checkPictures(trace *inspect.Trace, summed bool) {
 	got := evaluate[[]picture](p, fmt.Sprintf(`(t => [...t.tiles.known].filter(([, tile]) => !tile.partial && !!tile.sums === %t).slice(-40).map(([key, tile]) => {
 		const [level, index, lane] = key.split(' ');
 		t.pictures.left = 1;
-		const p = t.pictures.of(tile, %d, lane[0] === 'p'), c = new OffscreenCanvas(p.width, p.height).getContext('2d');
+		const p = t.pictures.of(tile, %d, lane[0]), c = new OffscreenCanvas(p.width, p.height).getContext('2d');
 		c.drawImage(p, 0, 0);
 		const px = new Uint32Array(c.getImageData(0, 0, p.width, p.height).data.buffer);
 		return { Level: Number(level), Index: Number(index), Lane: lane, Running: Array.from({ length: p.width }, (_, k) => { let n = 0; for (let y = 0; y < p.height; y++) if (px[y * p.width + k] === t.pictures.inks.cpu) n++; return n; }) };
@@ -299,7 +306,7 @@ func (p *tab) checkPictures(trace *inspect.Trace, summed bool) {
 			p.t.Fatal(err)
 		}
 		span := int64(buckets) << pic.Level
-		answer, err := trace.Strips(context.Background(), inspect.Tile{From: pic.Index * span, To: (pic.Index + 1) * span, Buckets: buckets, Lanes: []inspect.Lane{{Proc: pic.Lane[0] == 'p', ID: id}}})
+		answer, err := trace.Strips(context.Background(), inspect.Tile{From: pic.Index * span, To: (pic.Index + 1) * span, Buckets: buckets, Lanes: []inspect.Lane{{Kind: map[byte]inspect.LaneKind{'p': inspect.ProcLane}[pic.Lane[0]], ID: id}}})
 		if err != nil {
 			p.t.Fatal(err)
 		}

@@ -87,6 +87,9 @@ func TestColours(t *testing.T) {
 		if drawn != (pattern[string(a)] != "") {
 			t.Errorf("%s has another pattern in pictures than in bars", a)
 		}
+		if flat := fmt.Sprintf(".flat-%[1]s { fill: var(--%[1]s); } text.on-c-%[1]s { stroke: var(--%[1]s); }", a); drawn && !strings.Contains(style, flat) {
+			t.Errorf("the pattern of %s in pictures has no ground: it is black", a)
+		}
 		for theme := range 2 {
 			textLuminance, groundLuminance := luminance(linear(t, ca[2+theme])), luminance(linear(t, ca[theme]))
 			if c := (max(textLuminance, groundLuminance) + 0.05) / (min(textLuminance, groundLuminance) + 0.05); c < minTextContrast {

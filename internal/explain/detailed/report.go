@@ -79,8 +79,10 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 			}
 			lane.Spans = append(lane.Spans, laneSpan)
 		}
+		l.reportThreads(&lane, sp)
 		out.Lanes = append(out.Lanes, lane)
 	}
+	r.reportCPUs(&out, sp)
 	return out
 }
 

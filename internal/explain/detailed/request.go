@@ -12,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/threadstate"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -24,6 +25,7 @@ type Request struct {
 	Vias         [][]path.ChainWait // by segment
 	Lanes        []Lane
 	Wakes        []Wake
+	CPUs         []CPULane
 	StarterFrame tracefmt.FrameID  // see request.Request
 	Identity     *request.Identity // nil: no tracing system knows it
 	queueWaits   []queueWait       // by segment, set by findQueueWaits
@@ -34,6 +36,9 @@ type Lane struct {
 	G     uint64
 	Start tracefmt.StackID
 	Spans []timeline.Span
+	// Threads and Arrivals are from the kernel's events.
+	Threads  []threadstate.Interval
+	Arrivals []int64
 }
 
 // A Wake is an edge from the waker's lane to the lane of the goroutine that it woke or created.
@@ -91,6 +96,7 @@ func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step, buf []timel
 	// Only edges between lanes can be drawn.
 	r.Wakes = slices.DeleteFunc(r.Wakes, func(w Wake) bool { return !hasLane[w.From] })
 	slices.SortFunc(r.Wakes, func(a, b Wake) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.To, b.To)) })
+	r.addThreads(stage.Threads())
 	return buf
 }
 

@@ -6,10 +6,13 @@ import (
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
+// Threads returns what the kernel's events show of threads, nil without them.
+func (p *Pass) Threads() *threadstate.Tracker { return p.options.Path.Threads }
+
 // beginAtArrival lets requests begin when their first byte reached the socket, if the kernel's events show that: a client
 // waits from then on. What the goroutine did before it waited for the byte is not part of the request.
 func (p *Pass) beginAtArrival(reqs []request.Request) {
-	threads := p.options.Path.Threads
+	threads := p.Threads()
 	if threads == nil {
 		return
 	}

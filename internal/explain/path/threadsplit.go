@@ -8,6 +8,9 @@ import (
 // SplitBuffers are memory for Split.
 type SplitBuffers struct{ byThread, atFreezes []cause.Segment }
 
+// Threads returns what the kernel's events show of threads, nil without them.
+func (s *Stage) Threads() *threadstate.Tracker { return s.options.Threads }
+
 // Split cuts segments where the kernel's events show that their threads had no CPU, and where a freeze may have taken
 // time. The result is segs, or uses the buffers.
 func (s *Stage) Split(buffers *SplitBuffers, segs []cause.Segment) []cause.Segment {

@@ -208,19 +208,13 @@ func (t *Tracker) ArrivalOf(g uint64, from, to int64) (a Arrival, ok bool) {
 	if first == nil {
 		return a, false
 	}
-	s := t.sockets[first.socket]
-	if s == nil {
+	var x *arrival
+	t.eachArrivalOf(first, func(a *arrival) bool {
+		x = a
+		return true
+	})
+	if x == nil {
 		return a, false
 	}
-	start := first.end - uint32(first.length) // position of the first byte that was read
-	i := sort.Search(len(s.arrivals), func(i int) bool { return s.arrivals[i].time > first.time }) - 1
-	found := -1
-	for ; i >= 0 && s.arrivals[i].position != 0 && first.end != 0 && int32(s.arrivals[i].position-start) > 0; i-- {
-		found = i
-	}
-	if found < 0 {
-		return a, false
-	}
-	x := &s.arrivals[found]
 	return Arrival{Time: x.time, Socket: first.socket, WokenAt: from, poller: x.poller}, true
 }

@@ -74,11 +74,13 @@ func (s *sums) add(t *Tracker, g *timeline.Gen) {
 const joinGapNS = 1e6
 
 // union returns the union of intervals, and joins those that are close.
-func union(list []freeze.Interval) (out []freeze.Interval) {
-	list = slices.Clone(list)
+func union(list []freeze.Interval) []freeze.Interval { return joined(slices.Clone(list), joinGapNS) }
+
+// joined sorts intervals, and joins those that overlap or are at most a gap apart.
+func joined(list []freeze.Interval, gap int64) (out []freeze.Interval) {
 	slices.SortFunc(list, func(a, b freeze.Interval) int { return cmp.Compare(a.Start, b.Start) })
 	for _, x := range list {
-		if n := len(out); n > 0 && x.Start <= out[n-1].End+joinGapNS {
+		if n := len(out); n > 0 && x.Start <= out[n-1].End+gap {
 			out[n-1].End = max(out[n-1].End, x.End)
 		} else {
 			out = append(out, x)

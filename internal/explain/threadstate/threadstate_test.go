@@ -266,3 +266,31 @@ func TestOtherTime(t *testing.T) {
 		t.Error("a file without tables was read")
 	}
 }
+
+// TestShow: other processes are shown on a CPU only while an own thread waits for it, because later switches between them are
+// not recorded.
+func TestShow(t *testing.T) {
+	arrival := kernelevents.Event{Time: 500, Kind: kernelevents.Arrival, CPU: 1, A: 3, C: 0x20}
+	tracker, syms := track(t, tables, []kernelevents.Event{
+		arrival, {Time: 1000, Kind: kernelevents.Read, Thread: first, A: 3, B: 0x20, D: 0x20},
+		sw(2000, 0, first, python, 0), sw(5000, 0, python, first, 0), sw(8000, 0, first, python, kernelevents.Sleeping),
+		wake(9000, first, 0, python), sw(9500, 0, python, first, 0),
+	}, oneRun)
+	var got []string
+	tracker.EachOccupation(0, tracetext.Origin+1000*us, tracetext.Origin+10_000*us, func(x Occupation) {
+		got = append(got, fmt.Sprintf("%d-%d %s", (x.Start-tracetext.Origin)/us, (x.End-tracetext.Origin)/us, syms.String(x.Name)))
+	})
+	if want := []string{"2000-5000 python3 (pid 90)", "5000-8000 its own threads", "9000-9500 python3 (pid 90)", "9500-10000 its own threads"}; !slices.Equal(got, want) {
+		t.Errorf("had the CPU: %q, want %q", got, want)
+	}
+	var arrivals []int64
+	tracker.EachArrival(1, tracetext.Origin, tracetext.Origin+10_000*us, func(time int64) { arrivals = append(arrivals, (time-tracetext.Origin)/us) })
+	if !slices.Equal(arrivals, []int64{500}) {
+		t.Errorf("arrivals at %d", arrivals)
+	}
+	tracker.KeepAll()
+	tracker.Drop(tracetext.Origin + 9000*us)
+	if held, isKnown := tracker.FreezesIn(tracetext.Origin, tracetext.Origin+1000*us); !isKnown || len(held) != 0 || len(tracker.CPUs()) != 1 {
+		t.Errorf("after a drop: %v, %t, CPUs %v", held, isKnown, tracker.CPUs())
+	}
+}

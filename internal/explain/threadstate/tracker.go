@@ -37,6 +37,7 @@ type Tracker struct {
 	gens     []generation
 	sums     sums
 	lastCPU  map[int32]lastArrival // by CPU
+	isWhole  bool                  // nothing is dropped
 	wasBound map[uint64]bool       // the threads of the trace that have run a goroutine: not the runtime's monitor
 	// arrivals has those with which requests begin, by goroutine.
 	arrivals map[uint64][]Arrival
@@ -63,6 +64,7 @@ type change struct {
 
 type thread struct {
 	tid     int32
+	number  uint64 // in the trace
 	changes []change
 	// current is its state, since the last element of changes.
 	current Kind
@@ -118,9 +120,8 @@ func New(data []byte) (*Tracker, error) {
 	}
 	for i := range t.tables.Threads {
 		if x := &t.tables.Threads[i]; x.Own {
-			th := &thread{tid: x.TID}
-			t.threads[x.TID] = th
-			t.byM[uint64(cmp.Or(x.NSTID, x.TID))] = th
+			th := &thread{tid: x.TID, number: uint64(cmp.Or(x.NSTID, x.TID))}
+			t.threads[x.TID], t.byM[th.number] = th, th
 		}
 	}
 	t.names.init(t.tables)
@@ -189,6 +190,9 @@ func (t *Tracker) IsUsed() bool { return len(t.gens) > 0 }
 
 // Drop drops everything before a time.
 func (t *Tracker) Drop(before int64) {
+	if t.isWhole {
+		return
+	}
 	i := 0
 	for i < len(t.gens)-1 && t.gens[i+1].base <= before {
 		i++

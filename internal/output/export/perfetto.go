@@ -23,6 +23,7 @@ const (
 	runnableTrack
 	syscallTrack
 	freezeTrack
+	cpusTrack
 )
 
 // Numbers of other tracks begin here.
@@ -80,16 +81,22 @@ func (p *packets) writeRequest(uuid uint64, g *report.Group, n int) {
 	lanes := map[uint64]uint64{}
 	for i := range r.Lanes {
 		l := &r.Lanes[i]
-		if i >= tracksOfRequest-2 {
+		if i >= tracksOfRequest-2-len(r.CPUs) {
 			break
 		}
 		id := uuid + 2 + uint64(i)
 		lanes[l.Goroutine] = id
 		p.writeTrack(track{uuid: id, parent: uuid, name: fmt.Sprintf("G%d %s", l.Goroutine, l.Name), rank: i + 1})
 		for _, s := range l.Spans {
-			p.writeSlice(s.StartNS, s.DurationNS, id, "state", stateText(s.State, s.Reason), note{key: "site", text: siteText(s.Site)})
+			p.writeEvent(&event{time: s.StartNS, eventType: sliceBegin, track: id, category: "state", name: stateText(s.State, s.Reason), notes: []note{{key: "site", text: siteText(s.Site)}}})
+			p.writeReportedThreads(l, s.StartNS, s.StartNS+s.DurationNS, id)
+			p.endSlice(s.StartNS+s.DurationNS, id)
+		}
+		for _, time := range l.ArrivalsNS {
+			p.writeArrival(time, id)
 		}
 	}
+	p.writeReportedCPUs(r, uuid)
 	for _, w := range r.Wakes {
 		from, okFrom := lanes[w.From]
 		to, okTo := lanes[w.To]

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/threadstate"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -19,7 +20,8 @@ import (
 //
 //   - a track for each P, with the goroutines that ran on it;
 //   - a track for each goroutine, with its states and places, and flows from what
-//     woke it;
+//     woke it; with the kernel's events also the states of its threads, and when bytes arrived;
+//   - with the kernel's events, a track for each CPU, with the processes that had it;
 //   - requests by group, their segments below each;
 //   - GC mark phases, stops of the world, freezes, heap, goal, GOMAXPROCS, and
 //     how many goroutines ran, were ready to run and were in system calls.
@@ -50,6 +52,9 @@ type PerfettoTrace struct {
 	openSlices      map[uint64]bool          // by goroutine with a track: a slice is open
 	goroutineTracks map[uint64]*writtenTrack // by goroutine
 	spans           []timeline.Span
+
+	threads   *threadstate.Tracker // nil without the kernel's events
+	cpuTracks map[int32]*writtenTrack
 
 	runs        timeline.Runs
 	pendingRuns []timeline.Run
@@ -105,6 +110,9 @@ func (t *PerfettoTrace) writeBeginning(base int64) {
 	p.writeTrack(track{uuid: runtimeTrack, name: "runtime", order: explicitOrder})
 	p.writeTrack(track{uuid: requestsTrack, name: "requests", order: explicitOrder, description: t.description()})
 	p.writeTrack(track{uuid: procsTrack, name: "Ps", order: explicitOrder})
+	if t.threads != nil {
+		p.writeTrack(track{uuid: cpusTrack, name: "CPUs", order: explicitOrder, description: "Other processes are known only while a thread of the service waits for the CPU."})
+	}
 	p.writeTrack(track{uuid: goroutinesTrack, name: "goroutines", order: chronological, description: t.description()})
 	for i, c := range []track{
 		{uuid: gomaxprocsTrack, name: "GOMAXPROCS", counter: unitCount},
@@ -147,6 +155,7 @@ func (t *PerfettoTrace) Generation(g *timeline.Gen, syms *tracefmt.Symbols, join
 	t.findNames(g)
 	if n := len(t.window.Gens); n > 1 {
 		t.writeStates(t.window.Gens[n-2], g.Base)
+		t.writeCPUs(t.window.Gens[n-2], g.Base)
 		t.dropTracks()
 	}
 	t.pendingRuns = t.pendingRuns[:0]
@@ -175,6 +184,7 @@ func (t *PerfettoTrace) endOpenSlices() {
 	}
 	end := t.window.Gens[n-1].End
 	t.writeStates(t.window.Gens[n-1], end)
+	t.writeCPUs(t.window.Gens[n-1], end)
 	t.writeLoads(t.window.Gens[n-1], end)
 	// A slice that is still open lacks the event that should have ended it here.
 	end = min(end, t.endTime())
@@ -320,6 +330,7 @@ func (t *PerfettoTrace) writeStates(g *timeline.Gen, end int64) {
 		for i := range t.spans {
 			t.writeState(id, from, end, i)
 		}
+		t.writeArrivals(id, from, end)
 	})
 }
 
@@ -349,6 +360,9 @@ func (t *PerfettoTrace) writeState(id uint64, from, limit int64, i int) {
 		t.p.writeEvent(&e)
 		t.openSlices[id] = true
 		track.end = start
+	}
+	if s.State == timeline.Running || s.State == timeline.Syscall {
+		t.writeThreadStates(id, max(s.Start, from), min(s.End, limit), t.goroutineTracks[id])
 	}
 	if !continues && (s.End <= limit || limit == t.endTime()) {
 		track := t.goroutineTracks[id]

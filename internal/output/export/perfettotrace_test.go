@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/output/export"
 	"github.com/whylate/whylate/internal/testing/must"
@@ -322,5 +323,47 @@ func TestPerfettoOfOddTraces(t *testing.T) {
 				compareSorted(t, fmt.Sprintf("from %d to %d", x[0], x[1]), contents(full, x[0], x[1], rep), contents(s, math.MinInt64, math.MaxInt64, rep))
 			}
 		})
+	}
+}
+
+// TestPerfettoThreads: with the kernel's events a Perfetto trace has the processes that had each CPU, the states of threads
+// within those of goroutines, and arrivals. So has that of a report alone.
+func TestPerfettoThreads(t *testing.T) {
+	b := must.Have(bundle.Open(testprog.Recording(t, "cases/kernel-mmap.whylate")))(t)
+	defer b.Close()
+	r, _, err := b.Trace()
+	must.Do(t, err)
+	data := must.Have(io.ReadAll(r))(t)
+	events := must.Have(b.KernelEvents())(t)
+	e := &explained{data: data}
+	e.rep = must.Have(explain.Explain(t.Context(), bytes.NewReader(data), explain.Options{Kernel: bytes.NewReader(events), Replayer: &e.replayer}))(t)
+	var fromReport bytes.Buffer
+	must.Do(t, export.Perfetto(&fromReport, e.rep))
+	for name, out := range map[string][]byte{
+		"trace": e.replay(t, func(w io.Writer, r *report.Report) export.Sink {
+			return export.NewPerfettoTrace(w, r, export.Options{All: true})
+		}),
+		"report": fromReport.Bytes(),
+	} {
+		s := showPerfetto(t, out)
+		found := map[string]int{}
+		for _, track := range s.tracks {
+			for _, x := range track.slices {
+				switch {
+				case strings.HasPrefix(track.name, "CPU ") && x.name == report.OwnThreads:
+					found["own"]++
+				case strings.HasPrefix(track.name, "CPU "):
+					found["other"]++
+				case strings.HasPrefix(track.name, "G") && x.depth == 1:
+					kind, _, _ := strings.Cut(x.name, " ")
+					found[kind]++
+				}
+			}
+		}
+		for _, kind := range []string{"own", "other", "cpu-wait", "disk"} {
+			if found[kind] == 0 {
+				t.Errorf("%s: no slices of %s: %v", name, kind, found)
+			}
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"github.com/whylate/whylate/internal/explain/threadstate"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -23,6 +24,12 @@ type BoundedSink interface {
 	Sink
 	// IsComplete reports whether the sink needs no more generations.
 	IsComplete() bool
+}
+
+// A ThreadSink shows what the kernel's events show of threads. SetThreads is called before all other methods; when a generation is
+// passed, its events have been read.
+type ThreadSink interface {
+	SetThreads(*threadstate.Tracker)
 }
 
 // noGenerations is embedded in a Sink that does not use generations.

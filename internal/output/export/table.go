@@ -204,11 +204,20 @@ func (l *jsonLines) writeRequest(g *report.Group, q *report.Request) {
 	}
 	for k := range q.Lanes {
 		lane := q.Lanes[k]
-		spans := lane.Spans
-		lane.Spans = nil
+		spans, threads := lane.Spans, lane.Threads
+		lane.Spans, lane.Threads = nil, nil
 		l.writeTyped("lane", lane, requestID)
+		goroutine := map[string]any{"request_id": q.ID, "goroutine": lane.Goroutine}
 		for i := range spans {
-			l.writeTyped("span", spans[i], map[string]any{"request_id": q.ID, "goroutine": lane.Goroutine})
+			l.writeTyped("span", spans[i], goroutine)
+		}
+		for i := range threads {
+			l.writeTyped("thread_span", threads[i], goroutine)
+		}
+	}
+	for k := range q.CPUs {
+		for i := range q.CPUs[k].Spans {
+			l.writeTyped("cpu_span", q.CPUs[k].Spans[i], map[string]any{"request_id": q.ID, "cpu": q.CPUs[k].CPU})
 		}
 	}
 }
@@ -217,7 +226,7 @@ func (l *jsonLines) writeRequest(g *report.Group, q *report.Request) {
 func (l *jsonLines) Request(q *Request) error {
 	full := q.Full()
 	if d := l.fullRequests[q.ID]; d != nil {
-		full.Lanes, full.Wakes = d.Lanes, d.Wakes
+		full.Lanes, full.Wakes, full.CPUs = d.Lanes, d.Wakes, d.CPUs
 	}
 	l.writeRequest(q.Group, &full)
 	if l.err != nil {

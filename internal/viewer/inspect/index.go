@@ -212,7 +212,7 @@ func (x *Index) Finish(p *pass.Pass, ts []path.Translation, ids map[path.GroupID
 	speller := *sp
 	speller.Syms, speller.Sites = &x.syms, nil
 	x.speller = &speller
-	x.walkOptions = path.Options{Freezes: freezes, Settlement: sp.Settlement, AnswersOf: p.Answers(), IsClientWait: p.Finder.ClientWaits()}
+	x.walkOptions = path.Options{Freezes: freezes, Threads: p.Threads(), Settlement: sp.Settlement, AnswersOf: p.Answers(), IsClientWait: p.Finder.ClientWaits()}
 	x.requests.setGroups(x.buffers, ts, ids, sp.Settlement)
 	for _, id := range x.requests.ids {
 		x.requests.queues = append(x.requests.queues, x.waits.queues(id, sp))

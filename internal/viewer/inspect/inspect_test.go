@@ -205,7 +205,7 @@ func TestStrips(t *testing.T) {
 			}
 			lanes := make([]inspect.Lane, 0, 48)
 			for p := range rep.Input.GOMAXPROCS {
-				lanes = append(lanes, inspect.Lane{Proc: true, ID: uint64(p)})
+				lanes = append(lanes, inspect.Lane{Kind: inspect.ProcLane, ID: uint64(p)})
 			}
 			for _, g := range gs {
 				lanes = append(lanes, inspect.Lane{ID: g.ID})
@@ -221,7 +221,7 @@ func TestStrips(t *testing.T) {
 				}
 				for i, s := range got.Strips {
 					sum := stripTimes(&s, z.from, to)
-					if s.Lane.Proc {
+					if s.Lane.Kind == inspect.ProcLane {
 						want := int64(0)
 						win.EachRun(start+z.from, start+to, func(r timeline.Run) {
 							if r.P == uint32(s.Lane.ID) {
@@ -531,7 +531,7 @@ func TestConcurrentQueries(t *testing.T) {
 					t.Error(err)
 				}
 				from := rep.Input.DurationNS / 7 * int64(k)
-				if _, err := tr.Strips(ctx, inspect.Tile{From: from, To: from + 1e8, Buckets: 300, Lanes: []inspect.Lane{{ID: uint64(i + 1)}, {Proc: true, ID: 0}}}); err != nil {
+				if _, err := tr.Strips(ctx, inspect.Tile{From: from, To: from + 1e8, Buckets: 300, Lanes: []inspect.Lane{{ID: uint64(i + 1)}, {Kind: inspect.ProcLane, ID: 0}}}); err != nil {
 					t.Error(err)
 				}
 				if _, err := tr.Requests(ctx, inspect.Query{Function: fmt.Sprint("main.", string(rune('a'+i))), Limit: 3}); err != nil {
@@ -540,7 +540,7 @@ func TestConcurrentQueries(t *testing.T) {
 				if _, _, err := tr.Goroutines(ctx, inspect.GoroutineQuery{Function: "http", OnStack: true, Limit: 3}); err != nil {
 					t.Error(err)
 				}
-				if _, err := tr.MomentAt(ctx, inspect.Lane{Proc: true, ID: uint64(k)}, from); err != nil {
+				if _, err := tr.MomentAt(ctx, inspect.Lane{Kind: inspect.ProcLane, ID: uint64(k)}, from); err != nil {
 					t.Error(err)
 				}
 			}
@@ -604,8 +604,8 @@ func TestEmptyTiles(t *testing.T) {
 		}
 	}
 	before := tr.Facts().DecodedAgain
-	got := must.Have(tr.Strips(ctx, inspect.Tile{From: end + 10, To: end + 20, Buckets: 5, Lanes: []inspect.Lane{{ID: 1}, {Proc: true}}}))(t)
-	if len(got.Strips) != 2 || got.Strips[0].Lane.ID != 1 || len(got.Strips[0].Pieces) > 0 || !got.Strips[1].Lane.Proc || got.Strips[1].Sums != nil {
+	got := must.Have(tr.Strips(ctx, inspect.Tile{From: end + 10, To: end + 20, Buckets: 5, Lanes: []inspect.Lane{{ID: 1}, {Kind: inspect.ProcLane}}}))(t)
+	if len(got.Strips) != 2 || got.Strips[0].Lane.ID != 1 || len(got.Strips[0].Pieces) > 0 || got.Strips[1].Lane.Kind != inspect.ProcLane || got.Strips[1].Sums != nil {
 		t.Errorf("after the trace: %+v", got)
 	}
 	if decoded := tr.Facts().DecodedAgain - before; decoded > 0 {

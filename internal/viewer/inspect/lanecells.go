@@ -56,18 +56,17 @@ func spreadEvenly(sums []int64, out *Strips, a, b, ns int64) {
 
 type cellsKey struct {
 	gen  int32
-	proc bool
-	id   uint64
+	lane Lane
 }
 
 // hasCells reports whether the cells of all lanes in a generation are cached.
 func (t *Trace) hasCells(gen int, lanes []Lane) bool {
 	from, to := t.extent(gen)
 	for _, l := range lanes {
-		if !l.Proc && !t.mayHaveLived(l.ID, from, to) {
+		if l.isGoroutine() && !t.mayHaveLived(l.ID, from, to) {
 			continue
 		}
-		if _, ok := t.cells.get(cellsKey{int32(gen), l.Proc, l.ID}); !ok {
+		if _, ok := t.cells.get(cellsKey{int32(gen), l}); !ok {
 			return false
 		}
 	}
@@ -82,10 +81,10 @@ func (t *Trace) cellsOf(ctx context.Context, gen int, lanes []Lane) ([]*laneCell
 	var places []int // for each element of fresh, its index in out
 	for i, l := range lanes {
 		var ok bool
-		if out[i], ok = t.cells.get(cellsKey{int32(gen), l.Proc, l.ID}); ok {
+		if out[i], ok = t.cells.get(cellsKey{int32(gen), l}); ok {
 			continue
 		}
-		if out[i] = new(laneCells); l.Proc || t.mayHaveLived(l.ID, from, to) {
+		if out[i] = new(laneCells); !l.isGoroutine() || t.mayHaveLived(l.ID, from, to) {
 			fresh, places = append(fresh, Strip{Lane: l}), append(places, i)
 		}
 	}
@@ -102,7 +101,7 @@ func (t *Trace) cellsOf(ctx context.Context, gen int, lanes []Lane) ([]*laneCell
 	for k := range fresh {
 		l := fresh[k].Lane
 		out[places[k]].addPieces(fresh[k].Pieces, from, to)
-		t.cells.put(cellsKey{int32(gen), l.Proc, l.ID}, out[places[k]])
+		t.cells.put(cellsKey{int32(gen), l}, out[places[k]])
 	}
 	return out, nil
 }

@@ -11,11 +11,22 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Lane identifies a goroutine or a P.
+// A Lane identifies a goroutine, a P, the threads that ran a goroutine, or a CPU.
 type Lane struct {
-	Proc bool
-	ID   uint64
+	Kind LaneKind
+	ID   uint64 // of the goroutine, the P or the CPU
 }
+
+// A LaneKind is the kind of a Lane.
+type LaneKind uint8
+
+// Kinds of lanes. The last two show the kernel's events and are empty without them.
+const (
+	GoroutineLane LaneKind = iota
+	ProcLane
+	ThreadLane
+	CPULane
+)
 
 // A Tile requests the states of lanes in [From, To): as pieces if there are few, otherwise as sums by bucket.
 type Tile struct {
@@ -37,10 +48,11 @@ const (
 // their stack are one.
 type Piece struct {
 	From, To int64
-	State    timeline.State // a state of a live goroutine; Running for Ps
-	// G is the goroutine that ran, on the lane of a P.
+	State    timeline.State // a state of a live goroutine; Running for Ps; see laneState for others
+	// G is the goroutine that ran, on the lane of a P, and the state of a thread, a threadstate.Kind.
 	G uint64
-	// Reason and Site are the reason and the site of a goroutine's wait, or its last site.
+	// Reason and Site are the reason and the site of a goroutine's wait, or its last site. On the lane of a CPU Reason is the process
+	// that had it, on that of a thread what had the CPU for which it waited, or the call in which it slept.
 	Reason tracefmt.StringID
 	Site   tracefmt.FrameID
 }
@@ -142,8 +154,12 @@ func (t *Trace) addPieces(ctx context.Context, win *timeline.Window, from, to in
 	var spans []timeline.Span
 	for i := range strips {
 		s := &strips[i]
-		if s.Lane.Proc {
+		switch s.Lane.Kind {
+		case ProcLane:
 			procs[s.Lane.ID] = s
+			continue
+		case ThreadLane, CPULane:
+			t.addKernelPieces(s, from, to)
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -180,7 +196,7 @@ func (s *Strip) addPiece(p Piece, start int64) {
 	p.From, p.To = p.From-start, p.To-start
 	if n := len(s.Pieces); n > 0 {
 		l := &s.Pieces[n-1]
-		if l.To == p.From && l.State == p.State && l.G == p.G && (l.State == timeline.Running && !s.Lane.Proc || l.Site == p.Site && l.Reason == p.Reason) {
+		if l.To == p.From && l.State == p.State && l.G == p.G && (l.State == timeline.Running && s.Lane.Kind == GoroutineLane || l.Site == p.Site && l.Reason == p.Reason) {
 			l.To = p.To
 			if p.Site != 0 {
 				l.Site = p.Site

@@ -57,7 +57,7 @@ func (t *Trace) MomentAt(ctx context.Context, l Lane, instant int64) (*Moment, e
 	}
 	m := &Moment{}
 	g := l.ID
-	if l.Proc {
+	if l.Kind == ProcLane {
 		found := false
 		win.EachRun(abs, abs+1, func(r timeline.Run) {
 			if uint64(r.P) == l.ID && r.P != timeline.NoP {

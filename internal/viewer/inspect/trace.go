@@ -178,6 +178,8 @@ type Facts struct {
 	Events          int64 `json:"events"`
 	DurationNS      int64 `json:"duration_ns"`
 	Procs           int   `json:"procs"` // number of Ps that the trace names
+	// CPUs are those that the kernel's events name.
+	CPUs []int32 `json:"cpus,omitempty"`
 }
 
 // Facts returns the current facts.
@@ -189,6 +191,9 @@ func (t *Trace) Facts() Facts {
 		Goroutines:   g.rows(), GoroutineBytes: g.bytes(),
 		Generations: len(t.index.gens), GenerationBytes: t.index.limits.Generations, Procs: int(t.index.procs),
 		DurationNS: t.index.speller.End - t.start, DecodedAgain: int(t.redecoded.Load()),
+	}
+	if threads := t.index.walkOptions.Threads; threads != nil {
+		f.CPUs = threads.CPUs()
 	}
 	for i := range t.index.gens {
 		f.Events += t.index.gens[i].events

@@ -158,6 +158,12 @@ func (s *Server) area(r *http.Request) (any, error) {
 	return map[string]any{"from_ns": from, "to_ns": to, "goroutines": ids, "sums": sums}, err
 }
 
+// laneKinds are the kinds of lanes, with the parameter that has their ids.
+var laneKinds = []struct {
+	parameter string
+	kind      inspect.LaneKind
+}{{"p", inspect.ProcLane}, {"g", inspect.GoroutineLane}, {"t", inspect.ThreadLane}, {"c", inspect.CPULane}}
+
 // patience bounds the time in which one answer decodes generations; the page requests missing intervals again.
 const patience = 150 * time.Millisecond
 
@@ -165,11 +171,10 @@ const patience = 150 * time.Millisecond
 func (s *Server) strips(r *http.Request) (any, error) {
 	p := newParameters(r)
 	t := inspect.Tile{From: p.number("from", 0), To: p.number("to", 0), Buckets: int(p.upTo("buckets", 512, inspect.MaxBuckets)), Patience: patience}
-	for _, id := range p.ids("p", inspect.MaxLanes) {
-		t.Lanes = append(t.Lanes, inspect.Lane{Proc: true, ID: id})
-	}
-	for _, id := range p.ids("g", inspect.MaxLanes) {
-		t.Lanes = append(t.Lanes, inspect.Lane{ID: id})
+	for _, kind := range laneKinds {
+		for _, id := range p.ids(kind.parameter, inspect.MaxLanes) {
+			t.Lanes = append(t.Lanes, inspect.Lane{Kind: kind.kind, ID: id})
+		}
 	}
 	switch {
 	case p.err != nil:
@@ -199,12 +204,14 @@ type tileJSON struct {
 	Missing  [][2]int64     `json:"missing,omitempty"`
 }
 
-// stripJSON is the strip of a P or a goroutine. Each piece is six numbers: offset from the tile's start, length,
+// stripJSON is the strip of a P, a goroutine, a goroutine's threads or a CPU. Each piece is six numbers: offset from the tile's start, length,
 // state, goroutine, text, site. The text is a reason or, for a P, the name of the goroutine. Sums are bytes, one
 // for each state and bucket, 255 for the whole bucket.
 type stripJSON struct {
 	P      *uint64 `json:"p,omitempty"`
 	G      *uint64 `json:"g,omitempty"`
+	T      *uint64 `json:"t,omitempty"`
+	C      *uint64 `json:"c,omitempty"`
 	Sums   []byte  `json:"sums,omitempty"`
 	Pieces []int64 `json:"pieces,omitzero"`
 }
@@ -240,11 +247,7 @@ func (s *Server) tileAnswer(in *inspect.Strips, buckets int) *tileJSON {
 	out := &tileJSON{From: in.From, To: in.To, BucketNS: in.BucketNS, Strips: make([]stripJSON, len(in.Strips)), Missing: in.Missing}
 	for i := range in.Strips {
 		st, to := &in.Strips[i], &out.Strips[i]
-		if st.Lane.Proc {
-			to.P = &st.Lane.ID
-		} else {
-			to.G = &st.Lane.ID
-		}
+		*[...]**uint64{inspect.GoroutineLane: &to.G, inspect.ProcLane: &to.P, inspect.ThreadLane: &to.T, inspect.CPULane: &to.C}[st.Lane.Kind] = &st.Lane.ID
 		if st.Sums != nil {
 			to.Sums = quantized(in, st.Sums, buckets)
 			continue
@@ -253,7 +256,7 @@ func (s *Server) tileAnswer(in *inspect.Strips, buckets int) *tileJSON {
 		for k := range st.Pieces {
 			p := &st.Pieces[k]
 			text := p.Reason
-			if st.Lane.Proc {
+			if st.Lane.Kind == inspect.ProcLane {
 				text = s.trace.NameOf(p.G)
 			}
 			to.Pieces = append(to.Pieces, p.From-in.From, p.To-p.From, int64(p.State-timeline.Running), int64(p.G), texts.numberOf(text), sites.numberOf(p.Site))
@@ -285,7 +288,7 @@ func (s *Server) moment(r *http.Request) (any, error) {
 	instant := p.number("t", -1)
 	lane := inspect.Lane{ID: p.id("g")}
 	if lane.ID == 0 {
-		lane = inspect.Lane{Proc: true, ID: uint64(p.upTo("p", 0, 1<<32-1))}
+		lane = inspect.Lane{Kind: inspect.ProcLane, ID: uint64(p.upTo("p", 0, 1<<32-1))}
 	}
 	if p.err != nil {
 		return nil, p.err

@@ -254,7 +254,7 @@ func TestStripsJSON(t *testing.T) {
 	g := rep.Groups[0].Slowest[0].Goroutine
 	for _, buckets := range []int{2, 4000} {
 		got := answer[strips](t, s, fmt.Sprintf("/api/strips?from=0&to=%d&buckets=%d&p=0&g=%d,1", rep.Input.DurationNS, buckets, g))
-		want := must.Have(tr.Strips(context.Background(), inspect.Tile{From: 0, To: rep.Input.DurationNS, Buckets: buckets, Lanes: []inspect.Lane{{Proc: true}, {ID: g}, {ID: 1}}}))(t)
+		want := must.Have(tr.Strips(context.Background(), inspect.Tile{From: 0, To: rep.Input.DurationNS, Buckets: buckets, Lanes: []inspect.Lane{{Kind: inspect.ProcLane}, {ID: g}, {ID: 1}}}))(t)
 		if len(got.Strips) != 3 || got.Strips[0].P == nil || got.Strips[1].G == nil || *got.Strips[1].G != g || got.BucketNS != want.BucketNS {
 			t.Fatalf("%+v", got)
 		}

@@ -1,6 +1,8 @@
 // The drawing of lanes on the canvas. States differ by height and position as well as by colour: running is a full bar, a system
 // call a lower one, ready to run an outlined one, waiting a thin line in the colour of the wait's cause.
 
+import { threadStates } from './waterfall.js';
+
 const variables = ['bg', 'card', 'ink', 'dim', 'line', 'grid', 'stripe', 'run', 'hatch', 'accent', 'link', 'cpu', 'syscall', 'network', 'sleep', 'lock', 'chan', 'queue', 'gc-assist', 'gc-wait', 'stw', 'sched', 'sched-wake', 'sched-poll', 'cpu-wait', 'disk', 'throttle', 'unknown', 'other'];
 const causesDrawn = variables.slice(variables.indexOf('cpu'));
 
@@ -44,12 +46,15 @@ export function hue(name, dark) {
   return c;
 }
 
+// The states of threads, by number, as the server sends them: words, and the cause whose colour they have.
+export const threadKinds = ['unknown', 'on-cpu', 'cpu-wait', 'throttled', 'disk', 'asleep', 'stopped'].map(name => [name, (threadStates[name] || [0, 'unknown'])[1]]);
+
 // The bars of a lane of height h, by state: [top, height], as shares of it.
 const bars = [[0.14, 0.72], [0.26, 0.48], [0.44, 0.12], [0.26, 0.48]];
 
-// piecesOn draws single spans. Spans narrower than a pixel are drawn as one part of their pixel, so that each pixel is drawn only
+// piecesOn draws single spans of a lane of a kind: the first letter of its key. Spans narrower than a pixel are drawn as one part of their pixel, so that each pixel is drawn only
 // once.
-export function piecesOn(c, tile, from, to, x, y, h, col, isProc, focus, label) {
+export function piecesOn(c, tile, from, to, x, y, h, col, kind, focus, label) {
   const p = tile.pieces;
   let lo = 0, hi = p.length;
   while (lo < hi) {
@@ -62,7 +67,18 @@ export function piecesOn(c, tile, from, to, x, y, h, col, isProc, focus, label) 
     if (b - a < 0.6 && b < done[st] + 0.6) continue;
     const w = Math.max(0.8, b - a), [t, part] = bars[st];
     done[st] = a + w;
-    if (isProc) {
+    if (kind === 't') {
+      c.fillStyle = col[threadKinds[q.g][1]];
+      c.fillRect(a, y, w, h);
+      continue;
+    }
+    if (kind === 'c') {
+      c.fillStyle = st === 0 ? col.cpu : hue(q.text, col.dark);
+      c.fillRect(a, y + h * 0.1, w, h * 0.8);
+      if (w > 12 && st !== 0) label(q, a, w);
+      continue;
+    }
+    if (kind === 'p') {
       const mine = focus && focus.has(q.g);
       c.globalAlpha = focus && !mine ? 0.35 : 1;
       c.fillStyle = mine ? col.accent : hue(q.text || String(q.g), col.dark);
@@ -122,7 +138,7 @@ export class Pictures {
     this.made.clear();
     [this.col, this.ratio] = [col, ratio];
     this.inks = {};
-    for (const v of ['cpu', 'syscall', 'sched', 'hatch', 'grid']) this.inks[v] = this.ink(col[v], v === 'sched' ? 0.8 : 1);
+    for (const v of ['cpu', 'syscall', 'sched', 'cpu-wait', 'throttle', 'disk', 'hatch', 'grid']) this.inks[v] = this.ink(col[v], v === 'sched' ? 0.8 : 1);
   }
 
   // ink returns a colour as a pixel of four bytes.
@@ -137,7 +153,7 @@ export class Pictures {
   }
 
   // of returns the picture of a tile on a lane of height h, null if this frame's limit is reached.
-  of(tile, h, isProc) {
+  of(tile, h, kind) {
     const height = Math.max(1, Math.round(h * this.ratio));
     let p = this.made.get(tile);
     if (p) this.made.delete(tile);
@@ -147,7 +163,7 @@ export class Pictures {
         this.short = true;
         return null;
       }
-      p = this.make(tile, height, isProc);
+      p = this.make(tile, height, kind);
     }
     this.made.set(tile, p);
     if (this.made.size > keepPictures) {
@@ -158,13 +174,13 @@ export class Pictures {
     return p;
   }
 
-  make(tile, height, isProc) {
+  make(tile, height, kind) {
     const sums = tile.sums || sumsOf(tile), n = sums[0].length, image = new ImageData(n, height), to = new Uint32Array(image.data.buffer), ink = this.inks;
     const top = height * 0.08, full = height * 0.84, bottom = Math.round(top + full);
     const bar = (k, y0, y1, color) => { for (let y = Math.max(0, y0); y < y1; y++) to[y * n + k] = color; };
-    if (isProc) for (let k = 0; k < n; k++) bar(k, Math.round(top), bottom, ink.grid);
+    if (kind === 'p') for (let k = 0; k < n; k++) bar(k, Math.round(top), bottom, ink.grid);
     // States are stacked from the bottom.
-    const stack = isProc ? [[0, ink.cpu]] : [[0, ink.cpu], [3, ink.syscall], [1, ink.sched]];
+    const stack = { p: [[0, ink.cpu]], c: [[0, ink.cpu], [1, ink['cpu-wait']]], t: [[0, ink.cpu], [1, ink['cpu-wait']], [3, ink.throttle], [2, ink.disk]] }[kind] || [[0, ink.cpu], [3, ink.syscall], [1, ink.sched]];
     const line = Math.round(top + full * 0.44), thick = Math.max(1, Math.round(full * 0.14));
     for (let k = 0; k < n; k++) {
       let base = 0, y = bottom;
@@ -177,7 +193,7 @@ export class Pictures {
         y = next;
       }
       // Waiting is only a thin line, because most goroutines wait most of the time.
-      if (base === 0 && !isProc && sums[2][k]) bar(k, line, line + thick, ink.hatch);
+      if (base === 0 && kind === 'g' && sums[2][k]) bar(k, line, line + thick, ink.hatch);
     }
     this.canvas.width = n;
     this.canvas.height = height;
@@ -201,8 +217,8 @@ export function sumsOf(tile) {
 }
 
 // sumsOn draws the part of a tile in [from, to) as sums, and reports whether it could.
-export function sumsOn(c, pictures, tile, from, to, x, y, h, isProc) {
-  const p = pictures.of(tile, h, isProc), whole = v => Math.round(v * pictures.ratio) / pictures.ratio;
+export function sumsOn(c, pictures, tile, from, to, x, y, h, kind) {
+  const p = pictures.of(tile, h, kind), whole = v => Math.round(v * pictures.ratio) / pictures.ratio;
   to = Math.min(to, tile.to);
   // Borders are at whole device pixels, so that there is no gap between adjacent tiles.
   const a = whole(x(from)), b = whole(x(to));

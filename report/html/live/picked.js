@@ -3,7 +3,7 @@
 import { h, replace, later, table } from './dom.js';
 import { duration, exact, count, clean, groupName } from './format.js';
 import { groupByID, segmentCauses } from './model.js';
-import { when, detail, longest } from './requests.js';
+import { when, detail, longest, threadLegend } from './requests.js';
 import { Waterfall, segmentRows } from './waterfall.js';
 import { bar } from './verdict.js';
 import { legend } from './distribution.js';
@@ -36,7 +36,7 @@ export function picked(options) {
         h('button', { type: 'button', class: 'accent', onclick: () => options.timeline(r) }, 'Show the timelines around it'),
         h('span', { class: 'zoom' }, h('button', { type: 'button', 'aria-label': 'zoom in', onclick: () => wf.zoom(0.5, wf.middleOfSelected()) }, '+'), h('button', { type: 'button', 'aria-label': 'zoom out', onclick: () => wf.zoom(2) }, '−'), h('button', { type: 'button', onclick: () => wf.fit() }, 'all')));
       replace(facts, `${when(r)}, goroutine ${r.goroutine}, ${count(r.segments.length, 'segment')} on the critical path`, h('span', { class: 'dim id' }, ` id ${clean(r.id)}`));
-      replace(key, legend(segmentCauses(r).map(c => c[0])));
+      replace(key, legend(segmentCauses(r).map(c => c[0])), threadLegend(r));
       wf.show(r);
       wf.options.select(-1);
       replace(chain, h('h4', null, 'Its longest segments, in order'), bar(segmentCauses(r), 'Causes of this request'), longest(r, wf));

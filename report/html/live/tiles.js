@@ -122,13 +122,13 @@ export class Tiles {
     let partial = false;
     try {
       const of = kind => q.lanes.filter(l => l[0] === kind).map(l => l.slice(1)).join(',');
-      const answer = await ask('strips', { from: q.index * span, to: (q.index + 1) * span, buckets: tileBuckets, p: of('p'), g: of('g') }, run.stop.signal);
+      const answer = await ask('strips', { from: q.index * span, to: (q.index + 1) * span, buckets: tileBuckets, p: of('p'), g: of('g'), t: of('t'), c: of('c') }, run.stop.signal);
       partial = !!answer.missing;
       for (const strip of answer.strips) {
         const tile = decode(answer, strip);
         tile.partial = partial;
         tile.missing = answer.missing || [];
-        this.put(`${q.level} ${q.index} ${strip.p !== undefined ? 'p' + strip.p : 'g' + strip.g}`, tile);
+        this.put(`${q.level} ${q.index} ${['p', 'g', 't', 'c'].filter(k => strip[k] !== undefined).map(k => k + strip[k])}`, tile);
       }
       this.spent.push(performance.now() - began);
       this.trim();

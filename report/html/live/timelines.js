@@ -6,14 +6,14 @@ import { duration, count, clean, shortFunc, place, brief, number, siteText, exac
 import { about } from './causes.js';
 import { report } from './model.js';
 import { siteButton } from './site.js';
-import { tickText } from './waterfall.js';
+import { tickText, threadWords, threadStates } from './waterfall.js';
 import { ask, latest, soon } from './ask.js';
 import { functionInput } from './allrequests.js';
 import { areaNode, procNode, momentText, copies, kindOf, stateWords } from './area.js';
 import { Tiles, levelFor, tileSpan } from './tiles.js';
-import { colors, piecesOn, sumsOn, Pictures, hue } from './paint.js';
+import { colors, piecesOn, sumsOn, Pictures, hue, threadKinds } from './paint.js';
 
-const axisHeight = 26, overviewHeight = 44, laneHeight = 22, procHeight = 20, gutter = 210, narrowGutter = 110;
+const axisHeight = 26, overviewHeight = 44, laneHeight = 22, threadHeight = 7, procHeight = 20, gutter = 210, narrowGutter = 110;
 const stateNames = ['running', 'ready to run', 'waiting', 'in a system call'];
 const closest = 640; // ns: the least time across the view
 const lanesAhead = 32; // requested beyond the edge in the direction of scrolling
@@ -27,6 +27,7 @@ export class Timelines {
     this.to = this.end;
     this.scroll = 0;
     this.procs = Math.max(report.input.gomaxprocs || 0, 0);
+    this.cpus = []; // those that the kernel's events show
     this.first = []; // goroutines at the top: those of a request
     this.order = { sort: 'run', desc: true, function: '', stack: false, from: 0, to: 0 };
     this.total = 0;
@@ -80,6 +81,19 @@ export class Timelines {
     this.box.addEventListener('dblclick', ev => this.zoom(0.25, this.at(ev.clientX - this.left())));
   }
 
+  // showCPUs adds lanes of the CPUs that the kernel's events show, and the states of threads to the goroutines' lanes.
+  showCPUs(cpus) {
+    if (!cpus.length) return;
+    this.cpus = cpus;
+    const keys = Object.values(threadStates).map(([words, cause]) => {
+      const key = h('i', { class: 'tkey tk-thread' });
+      key.style.setProperty('--k', `var(--${cause})`);
+      return h('li', null, key, words);
+    });
+    this.legend.append(h('li', { class: 'dim' }, 'below a goroutine, its thread:'), ...keys, h('li', { class: 'dim' }, 'on a CPU: the service’s threads, and other processes while one of these waited'));
+    this.soon();
+  }
+
   recolour() {
     this.colors = null;
     this.soon();
@@ -106,10 +120,14 @@ export class Timelines {
 
   // Lanes: the runtime's, the path of a request, Ps, and goroutines.
 
+  // laneStep is the height of a goroutine's lane. With the kernel's events it has its threads' states below.
+  get laneStep() { return laneHeight + (this.cpus.length ? threadHeight : 0); }
+
   rows() {
     const fixed = [{ kind: 'runtime', height: 18 }];
     if (this.path) fixed.push({ kind: 'path', height: 26 });
     for (let p = 0; p < this.procs; p++) fixed.push({ kind: 'proc', id: p, key: 'p' + p, height: procHeight });
+    for (const n of this.cpus) fixed.push({ kind: 'cpu', id: n, tile: 'c' + n, height: procHeight });
     return fixed;
   }
 
@@ -208,7 +226,7 @@ export class Timelines {
 
   pan(ns) { this.look(this.from + ns, this.to + ns); }
 
-  contentHeight() { return this.rows().reduce((n, r) => n + r.height, 0) + this.laneCount() * laneHeight + 8; }
+  contentHeight() { return this.rows().reduce((n, r) => n + r.height, 0) + this.laneCount() * this.laneStep + 8; }
 
   viewHeight() { return this.height - axisHeight - overviewHeight; }
 
@@ -347,7 +365,7 @@ export class Timelines {
     let y = overviewHeight + axisHeight - this.scroll;
     const take = (key, height) => { if (key && y + height > Math.max(top, overviewHeight + axisHeight) && y < Math.min(bottom, this.height)) keys.push(key); y += height; };
     for (const r of this.rows()) take(r.key, r.height);
-    for (let i = 0; i < this.laneCount() && y < this.height; i++) take(this.laneAt(i) && 'g' + this.laneAt(i).id, laneHeight);
+    for (let i = 0; i < this.laneCount() && y < this.height; i++) take(this.laneAt(i) && 'g' + this.laneAt(i).id, this.laneStep);
     return keys.slice(0, 128);
   }
 
@@ -392,7 +410,7 @@ export class Timelines {
       y += r.height;
     }
     const n = this.laneCount();
-    for (let i = 0; i < n; i++) yield { index: i, y: y + i * laneHeight, height: laneHeight };
+    for (let i = 0; i < n; i++) yield { index: i, y: y + i * this.laneStep, height: this.laneStep };
   }
 
   step(by) {
@@ -406,9 +424,9 @@ export class Timelines {
     this.chosen = g ? 'g' + g.id : 'p' + to;
     this.focus = g ? new Set([g.id]) : null;
     const head = this.rows().reduce((s, r) => s + r.height, 0);
-    const y = g ? head + (to - procs) * laneHeight : head - (procs - to) * procHeight;
+    const y = g ? head + (to - procs) * this.laneStep : head - (procs + this.cpus.length - to) * procHeight;
     if (y < this.scroll) this.scroll = y;
-    if (y + laneHeight > this.scroll + this.viewHeight()) this.scroll = y + laneHeight - this.viewHeight();
+    if (y + this.laneStep > this.scroll + this.viewHeight()) this.scroll = y + this.laneStep - this.viewHeight();
     this.soon();
   }
 
@@ -420,8 +438,8 @@ export class Timelines {
       if (py >= y && py < y + r.height) return { ...r, t: this.at(px) };
       y += r.height;
     }
-    const i = Math.floor((py - y) / laneHeight), g = i >= 0 && i < this.laneCount() ? this.laneAt(i) : null;
-    return g ? { kind: 'goroutine', key: 'g' + g.id, index: i, g, t: this.at(px) } : null;
+    const i = Math.floor((py - y) / this.laneStep), g = i >= 0 && i < this.laneCount() ? this.laneAt(i) : null;
+    return g ? { kind: 'goroutine', key: 'g' + g.id, index: i, g, t: this.at(px), onThread: py - y - i * this.laneStep >= laneHeight - 1 } : null;
   }
 
   // pieceAt returns the interval of a lane at a time, as far as the loaded tiles show it.
@@ -444,7 +462,12 @@ export class Timelines {
       return x ? tip(ev, h('strong', null, `${duration(x.duration_ns)} ${about(x.cause).words}`), h('br'), x.site ? place(x.site) : '', h('br'), h('span', { class: 'dim' }, `critical path, goroutine ${x.goroutine}`)) : untip();
     }
     if (u.kind === 'runtime') return untip();
-    const q = this.pieceAt(u.key, u.t);
+    if (u.onThread) {
+      const x = this.pieceAt('t' + u.g.id, u.t);
+      return x ? tip(ev, h('strong', null, `${duration(x.to - x.from)} ${threadWords(threadKinds[x.g][0], x.text)}`), h('br'), h('span', { class: 'dim' }, `the thread of G${u.g.id}`)) : untip();
+    }
+    const q = this.pieceAt(u.key || u.tile, u.t);
+    if (u.kind === 'cpu') return q ? tip(ev, h('strong', null, `${duration(q.to - q.from)} ${clean(q.text || '')}`), h('br'), h('span', { class: 'dim' }, `had CPU ${u.id}`)) : untip();
     if (!q) return tip(ev, laneName, h('br'), h('span', { class: 'dim' }, `${duration(u.t)} into the trace; zoom in for single intervals`));
     if (u.kind === 'proc') return tip(ev, h('strong', null, `${duration(q.to - q.from)} of G${q.g}`), h('br'), clean(q.text || ''), q.site ? [h('br'), h('span', { class: 'dim' }, place(q.site))] : null);
     tip(ev, h('strong', null, `${duration(q.to - q.from)} ${stateNames[q.state]}`), q.text ? ` (${clean(q.text)})` : '', q.site ? [h('br'), place(q.site)] : null, h('br'), h('span', { class: 'dim' }, `G${u.g.id} ${shortFunc(u.g.name)}`));
@@ -539,15 +562,16 @@ export class Timelines {
         if (r.kind === 'runtime') this.drawRuntime(c, col, y, r.height);
         else if (r.kind === 'path') this.drawPath(c, col, y, r.height);
         else {
-          wanted.push(r.key);
-          this.drawLane(c, col, r.key, `P${r.id}`, y, r.height, level, i0, i1, true, r.id % 2 === 0);
+          const key = r.key || r.tile;
+          wanted.push(key);
+          this.drawLane(c, col, key, `${r.kind === 'cpu' ? 'CPU ' : 'P'}${r.id}`, y, r.height, level, i0, i1, r.id % 2 === 0);
         }
       }
       y += r.height;
     }
-    const before = Math.max(0, Math.floor((top - y) / laneHeight)), n = this.laneCount(), after = Math.min(n, Math.ceil((this.height - y) / laneHeight));
+    const before = Math.max(0, Math.floor((top - y) / this.laneStep)), n = this.laneCount(), after = Math.min(n, Math.ceil((this.height - y) / this.laneStep));
     for (let i = before; i < after; i++) {
-      const g = this.laneAt(i), ly = y + i * laneHeight;
+      const g = this.laneAt(i), ly = y + i * this.laneStep;
       if (!g) {
         this.needPage(i);
         c.fillStyle = col.dim;
@@ -556,7 +580,8 @@ export class Timelines {
       }
       const key = 'g' + g.id;
       wanted.push(key);
-      this.drawLane(c, col, key, `G${g.id} ${shortFunc(g.name || '')}`, ly, laneHeight, level, i0, i1, false, i % 2 === 0, i === this.first.length - 1);
+      if (this.cpus.length) wanted.push('t' + g.id);
+      this.drawLane(c, col, key, `G${g.id} ${shortFunc(g.name || '')}`, ly, laneHeight, level, i0, i1, i % 2 === 0, i === this.first.length - 1);
     }
     this.drawWakes(c, col, y);
     const area = this.band || this.area;
@@ -581,7 +606,7 @@ export class Timelines {
     const next = [], by = this.down ? 1 : -1;
     for (let k = 0, i = this.down ? after : before - 1; k < lanesAhead && i >= 0 && i < n; k++, i += by) {
       const g = this.laneAt(i);
-      if (g) next.push('g' + g.id); else this.needPage(i);
+      if (g) next.push('g' + g.id, ...this.cpus.length ? ['t' + g.id] : []); else this.needPage(i);
     }
     if (this.pictures.short) this.soon();
     // While the view moves, missing tiles are requested at intervals.
@@ -603,12 +628,63 @@ export class Timelines {
     }, this.where.textContent ? 120 : 0);
   }
 
-  drawLane(c, col, key, name, y, height, level, i0, i1, isProc, striped, last) {
+  drawLane(c, col, key, name, y, height, level, i0, i1, striped, last) {
+    const kind = key[0], isGoroutine = kind === 'g', whole = isGoroutine ? this.laneStep : height;
     if (striped) {
       c.fillStyle = col.stripe;
-      c.fillRect(0, y, this.width, height);
+      c.fillRect(0, y, this.width, whole);
     }
-    const span = tileSpan(level), x = t => this.x(t), focus = isProc ? this.focus : null;
+    this.drawTiles(c, col, key, y, height, level, i0, i1, striped);
+    if (whole > height) this.drawTiles(c, col, 't' + key.slice(1), y + height - 1, threadHeight - 2, level, i0, i1, striped);
+    if (this.mark && this.mark.key === key) {
+      c.strokeStyle = col.ink;
+      c.lineWidth = 1.5;
+      const a = Math.max(this.gut, this.x(this.mark.from)), b = Math.min(this.width, this.x(this.mark.to));
+      if (b > a) c.strokeRect(a, y + 1, Math.max(2, b - a), height - 2);
+    }
+    if (this.path && isGoroutine) this.drawPathOn(c, col, Number(key.slice(1)), y, height);
+    const chosen = this.chosen === key;
+    c.fillStyle = striped ? col.stripe : col.card;
+    c.fillRect(0, y, this.gut, whole);
+    if (chosen) {
+      c.fillStyle = col.link;
+      c.fillRect(0, y, 3, whole);
+    }
+    c.fillStyle = chosen || this.focus && this.focus.has(Number(key.slice(1))) && isGoroutine ? col.ink : col.dim;
+    c.font = (chosen ? '600 ' : '') + '11.5px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace';
+    c.fillText(this.fit(c, name, this.gut - 14, 11.5), 8, y + height / 2 + 0.5);
+    if (last) {
+      c.fillStyle = col.line;
+      c.fillRect(0, y + whole - 1, this.width, 1);
+    }
+  }
+
+  // drawPathOn draws on a goroutine's lane the critical path where it visits the goroutine, and when bytes arrived for it.
+  drawPathOn(c, col, g, y, height) {
+    for (const s of this.path.segments) {
+      if (s.goroutine !== g) continue;
+      const a = Math.max(this.gut, this.x(s.start_ns)), b = Math.min(this.width, this.x(s.start_ns + s.duration_ns));
+      if (b < this.gut || a > this.width || b <= a) continue;
+      c.fillStyle = col[s.cause] || col.unknown;
+      c.fillRect(a, y + height - 4, Math.max(1, b - a), 3);
+    }
+    c.fillStyle = col.network;
+    for (const l of this.path.lanes || []) {
+      for (const t of l.goroutine === g && l.arrivals_ns || []) {
+        const px = this.x(t);
+        if (px < this.gut || px > this.width) continue;
+        c.beginPath();
+        c.moveTo(px - 4, y);
+        c.lineTo(px + 4, y);
+        c.lineTo(px, y + 7);
+        c.fill();
+      }
+    }
+  }
+
+  // drawTiles draws the content of a lane.
+  drawTiles(c, col, key, y, height, level, i0, i1, striped) {
+    const kind = key[0], isNarrow = kind === 'p' || kind === 'c', span = tileSpan(level), x = t => this.x(t), focus = kind === 'p' ? this.focus : null;
     // An interval that continues in the next tile has one name.
     const names = [];
     const label = (q, a, w) => {
@@ -621,12 +697,12 @@ export class Timelines {
     };
     const write = ({ q, from: a, to }) => {
       const from = Math.max(a, this.gut), room = Math.min(to, this.width) - from - 8;
-      if (room < (isProc ? 26 : 60)) return;
-      const text = isProc ? `${q.text ? shortFunc(q.text) : 'G' + q.g}` : `${q.text || ''}${q.site ? ' · ' + place(q.site) : ''}`;
+      if (room < (isNarrow ? 26 : 60)) return;
+      const text = kind === 'c' ? q.text : kind === 'p' ? `${q.text ? shortFunc(q.text) : 'G' + q.g}` : `${q.text || ''}${q.site ? ' · ' + place(q.site) : ''}`;
       const px = 11, fit = this.fit(c, text, room, px);
       c.font = `${px}px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace`;
       const mid = y + height / 2 + 0.5;
-      if (isProc) {
+      if (isNarrow) {
         c.fillStyle = focus && !focus.has(q.g) ? col.ink : '#fff';
         c.fillText(fit, from + 4, mid);
       } else {
@@ -649,8 +725,8 @@ export class Timelines {
         b = Math.min(b, to);
         if (a >= b) return true;
         // Pieces of a lower level are drawn as sums, too, if possible: there are many in a pixel.
-        if ((!t.pieces || t.span < span && !focus) && sumsOn(c, this.pictures, t, a, b, x, y, height, isProc)) return true;
-        if (t.pieces) piecesOn(c, t, a, b, x, y, height, col, isProc, focus, label);
+        if ((!t.pieces || t.span < span && !focus) && sumsOn(c, this.pictures, t, a, b, x, y, height, kind)) return true;
+        if (t.pieces) piecesOn(c, t, a, b, x, y, height, col, kind, focus, label);
         return !!t.pieces;
       };
       // A tile that cannot be drawn yet is replaced in the same way as a missing one.
@@ -659,36 +735,6 @@ export class Timelines {
     }
     names.forEach(write);
     c.restore();
-    if (this.mark && this.mark.key === key) {
-      c.strokeStyle = col.ink;
-      c.lineWidth = 1.5;
-      const a = Math.max(this.gut, x(this.mark.from)), b = Math.min(this.width, x(this.mark.to));
-      if (b > a) c.strokeRect(a, y + 1, Math.max(2, b - a), height - 2);
-    }
-    // The critical path on the lanes that it visits.
-    if (this.path && !isProc) {
-      for (const s of this.path.segments) {
-        if ('g' + s.goroutine !== key) continue;
-        const a = Math.max(this.gut, x(s.start_ns)), b = Math.min(this.width, x(s.start_ns + s.duration_ns));
-        if (b < this.gut || a > this.width || b <= a) continue;
-        c.fillStyle = col[s.cause] || col.unknown;
-        c.fillRect(a, y + height - 4, Math.max(1, b - a), 3);
-      }
-    }
-    const chosen = this.chosen === key;
-    c.fillStyle = striped ? col.stripe : col.card;
-    c.fillRect(0, y, this.gut, height);
-    if (chosen) {
-      c.fillStyle = col.link;
-      c.fillRect(0, y, 3, height);
-    }
-    c.fillStyle = chosen || this.focus && this.focus.has(Number(key.slice(1))) && !isProc ? col.ink : col.dim;
-    c.font = (chosen ? '600 ' : '') + '11.5px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace';
-    c.fillText(this.fit(c, name, this.gut - 14, 11.5), 8, y + height / 2 + 0.5);
-    if (last) {
-      c.fillStyle = col.line;
-      c.fillRect(0, y + height - 1, this.width, 1);
-    }
   }
 
   // fit shortens a name in its middle if it is too long; all letters have the same width.
@@ -746,7 +792,7 @@ export class Timelines {
   drawWakes(c, col, top) {
     if (!this.path) return;
     const row = new Map();
-    this.first.forEach((g, i) => row.set(g.id, top + i * laneHeight + laneHeight / 2));
+    this.first.forEach((g, i) => row.set(g.id, top + i * this.laneStep + laneHeight / 2));
     c.strokeStyle = c.fillStyle = col.ink;
     c.lineWidth = 1;
     const seg = this.path.segments;

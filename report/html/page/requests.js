@@ -1,13 +1,13 @@
 // Slow requests one by one, each with its waterfall, its causes, and a typical request of its group for comparison.
 
 import { h, replace, later, table, add } from './dom.js';
-import { duration, percent, exact, count, clean, siteText, place, brief } from './format.js';
+import { duration, percent, exact, count, clean, siteText, place, brief, number } from './format.js';
 import { siteButton } from './site.js';
 import { about, causeClass, waitWords, partsOf } from './causes.js';
 import { report, concerns, segmentCauses } from './model.js';
 import { asked } from './how.js';
 import { view, onChange, go, current } from './state.js';
-import { Waterfall, segmentRows, spentOn } from './waterfall.js';
+import { Waterfall, segmentRows, spentOn, threadStates, threadWords } from './waterfall.js';
 import { bar } from './verdict.js';
 import { legend } from './distribution.js';
 
@@ -56,6 +56,18 @@ export function longest(r, wf) {
   rest > 0 ? h('li', { class: 'dim rest', 'data-ns': restNS }, h('span', { class: 'num' }, percent(restNS / r.latency_ns)), h('span', { class: 'num' }, duration(restNS)), h('span', null, `in ${count(rest, 'shorter segment')}`)) : null);
 }
 
+function hasThreads(r) { return (r.lanes || []).some(l => (l.threads || []).length); }
+
+// threadLegend explains the marks that only the kernel's events give.
+export function threadLegend(r) {
+  if (!hasThreads(r)) return null;
+  const seen = new Set(r.lanes.flatMap(l => (l.threads || []).map(x => x.state)));
+  return h('ul', { class: 'legend states', 'aria-label': 'Marks of threads and CPUs' }, h('li', { class: 'dim' }, 'thin bars, its thread:'),
+    Object.entries(threadStates).filter(([state]) => seen.has(state)).map(([, [words, cause]]) => h('li', null, h('i', { class: 'chip ' + causeClass(cause) }), words)),
+    r.lanes.some(l => (l.arrivals_ns || []).length) ? h('li', null, h('i', { class: 'key key-arrival' }), 'bytes arrived') : null,
+    (r.cpus || []).length ? [h('li', null, h('i', { class: 'key key-cpu-own' }), 'CPU: the service’s threads'), h('li', null, h('i', { class: 'key key-cpu-other' }), 'another process, while a thread of the service waited')] : null);
+}
+
 export function requests() {
   if (!report.groups.some(g => g.slowest.length)) return null;
   const title = h('h2'), facts = h('p'), side = h('div', { class: 'side' }), chain = h('div'), behind = h('div'), compare = h('div', { class: 'compare' }), key = h('div'), pills = h('div', { class: 'tabs', role: 'group', 'aria-label': 'Slow requests of this group' });
@@ -102,14 +114,18 @@ export function requests() {
       h('span', { class: 'zoom' }, h('button', { type: 'button', 'aria-label': 'zoom in', onclick: () => wf.zoom(0.5, wf.middleOfSelected()) }, '+'), h('button', { type: 'button', 'aria-label': 'zoom out', onclick: () => wf.zoom(2) }, '−'), h('button', { type: 'button', onclick: () => wf.fit() }, 'all')));
     replace(facts, `${when(r)}, goroutine ${r.goroutine}, ${count(r.segments.length, 'segment')} on the critical path, `, ...ids(r), `${count((r.wakes || []).length, 'wake')} between its goroutines `, asked('wakes'), h('span', { class: 'dim id' }, ` id ${clean(r.id)}`));
     replace(key, legend(segmentCauses(r).map(c => c[0])), h('ul', { class: 'legend states', 'aria-label': 'Marks of the waterfall' },
-      [['path', 'critical path'], ['running', 'running'], ['runnable', 'runnable'], ['waiting', 'waiting'], ['syscall', 'syscall'], ['arrow', 'wake']].map(([c, name]) => h('li', null, h('i', { class: 'key key-' + c }), name))));
+      [['path', 'critical path'], ['running', 'running'], ['runnable', 'runnable'], ['waiting', 'waiting'], ['syscall', 'syscall'], ['arrow', 'wake']].map(([c, name]) => h('li', null, h('i', { class: 'key key-' + c }), name))), threadLegend(r));
     wf.show(r);
     wf.options.select(-1);
     replace(chain, h('h3', null, 'Its longest segments, in order'), bar(segmentCauses(r), 'Causes of this request'), longest(r, wf));
     replace(behind, later('Table of all segments', () => table('Segments of the request', columns, segmentRows(r))),
       (r.wakes || []).length ? later('Table of wakes', () => table('Wakes', [{ text: 'At', num: true }, { text: 'From' }, { text: 'To' }, { text: 'Site' }], r.wakes.map(w => [exact(w.time_ns - r.start_ns), 'G' + w.from, 'G' + w.to, siteText(w.site)]))) : null,
       (r.lanes || []).length ? later('Table of goroutines’ states', () => table('States', [{ text: 'Goroutine' }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'State' }, { text: 'Site' }],
-        r.lanes.flatMap(l => l.spans.map(x => [`G${l.goroutine} ${clean(l.name)}`, exact(x.start_ns - r.start_ns), exact(x.duration_ns), clean(x.state) + (x.reason ? ` (${clean(x.reason)})` : ''), siteText(x.site)])))) : null);
+        r.lanes.flatMap(l => l.spans.map(x => [`G${l.goroutine} ${clean(l.name)}`, exact(x.start_ns - r.start_ns), exact(x.duration_ns), clean(x.state) + (x.reason ? ` (${clean(x.reason)})` : ''), siteText(x.site)])))) : null,
+      hasThreads(r) ? later('Table of threads’ states', () => table('Threads', [{ text: 'Goroutine' }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Its thread' }],
+        r.lanes.flatMap(l => (l.threads || []).map(x => [`G${l.goroutine} ${clean(l.name)}`, exact(x.start_ns - r.start_ns), exact(x.duration_ns), threadWords(x.state, x.detail)])))) : null,
+      (r.cpus || []).length ? later('Table of what had the CPUs', () => table('CPUs', [{ text: 'CPU', num: true }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Process' }],
+        r.cpus.flatMap(c => c.spans.map(x => [number(c.cpu), exact(x.start_ns - r.start_ns), exact(x.duration_ns), clean(x.process)])))) : null);
     drawCompare();
   };
   onChange(c => { if (c.has('request') || c.has('group') || c.has('finding')) change(); });

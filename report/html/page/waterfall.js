@@ -5,7 +5,19 @@ import { h, s, replace, picture, tip, untip, ticks, cut } from './dom.js';
 import { duration, percent, exact, clean, middle, place, shortFunc, siteText, number, count, brief } from './format.js';
 import { about, causeClass, waitWords, partsOf } from './causes.js';
 
-const head = 26, pathH = 34, gap = 10, laneH = 30, narrowLaneH = 44, most = 14;
+const head = 26, pathH = 34, gap = 10, laneH = 30, narrowLaneH = 44, cpuH = 22, most = 14;
+
+// The states of threads in words, and the cause whose colour each has.
+export const threadStates = {
+  'on-cpu': ['on a CPU', 'cpu'], 'cpu-wait': ['waiting for a CPU', 'cpu-wait'], 'throttled': ['held back by a CPU quota', 'throttle'],
+  'disk': ['waiting for the disk', 'disk'], 'asleep': ['asleep in the kernel', 'syscall'], 'stopped': ['stopped by a signal or a freezer', 'throttle'],
+};
+
+// threadWords says what the thread of a goroutine did.
+export function threadWords(state, detail) {
+  const words = (threadStates[state] || [clean(state)])[0];
+  return detail ? `${words}: ${brief(detail, 80)}${state === 'cpu-wait' ? ' had it' : ''}` : words;
+}
 
 // lanesOf returns the goroutines of a request: its own first, then the others in the order in which the path visits them, then the
 // rest. A report may contain segments without lanes.
@@ -193,7 +205,7 @@ export class Waterfall {
     const r = this.request, { lanes: every, onPath } = lanesOf(r);
     const shown = this.all || every.length <= most ? every : every.slice(0, Math.max(1, Math.min(onPath, most)));
     const narrow = this.gutter() === 0, rowH = narrow ? narrowLaneH : laneH, left = this.gutter(), right = this.width - 2;
-    const top = head + pathH + gap, height = top + shown.length * rowH + 6;
+    const cpus = r.cpus || [], top = head + pathH + gap, cpuTop = top + shown.length * rowH + 4, height = cpuTop + cpus.length * cpuH + 2;
     const row = new Map(shown.map((l, i) => [l.goroutine, i]));
     const mid = i => top + i * rowH + (narrow ? 30 : rowH / 2);
     const svg = s('svg', { width: this.width, height, viewBox: `0 0 ${this.width} ${height}` });
@@ -231,6 +243,9 @@ export class Waterfall {
       }
     });
 
+    this.drawThreads(plot, r, shown, mid, left, right);
+    this.drawCPUs(svg, plot, cpus, cpuTop, left, right);
+
     // The path: thick, in its own row and on the lanes.
     const marked = this.options.marked || (() => false), divided = new Map(); // by cause, one shape for all
     r.segments.forEach((x, i) => {
@@ -266,6 +281,7 @@ export class Waterfall {
       }
     });
 
+    shown.forEach((l, i) => this.drawArrivals(plot, l, mid(i)));
     for (const [c, d] of divided) plot.append(s('path', { class: 'joined ' + causeClass(c), d }));
     // One listener for all segments: there may be thousands.
     const segAt = ev => { const g = ev.target.closest('[data-seg]'); return g ? +g.dataset.seg : -1; };
@@ -300,8 +316,64 @@ export class Waterfall {
     replace(this.more, every.length > shown.length || this.all && every.length > most ? h('button', { type: 'button', onclick: () => { this.all = !this.all; this.draw(); } },
       this.all ? 'Show the lanes of the path only' : `Show all ${number(every.length)} goroutines (${number(every.length - shown.length)} more)`) : null);
   }
+
+  // bar returns the bar of an interval, null if it is not in the view, or narrower than the rest of the pixel that ends at done.
+  bar(from, length, done, left, right, attributes) {
+    const x1 = this.x(from), x2 = this.x(from + length);
+    if (x2 < left || x1 > right || x2 < done + 0.5) return null;
+    const x = Math.max(x1, left - 2), width = Math.max(0.6, Math.min(x2, right + 2) - x);
+    return { x, width, end: x2, el: s('rect', { x, width, ...attributes }) };
+  }
+
+  // drawThreads draws below each goroutine's states those of its threads.
+  drawThreads(plot, r, lanes, mid, left, right) {
+    lanes.forEach((l, i) => {
+      let done = -1;
+      for (const t of l.threads || []) {
+        const b = this.bar(t.start_ns, t.duration_ns, done, left, right, { class: 'thread ' + causeClass((threadStates[t.state] || [0, 'unknown'])[1]), 'data-thread': t.state, y: mid(i) + 9, height: 5 });
+        if (!b) continue;
+        done = b.end;
+        hint(b.el, () => [h('strong', null, `${duration(t.duration_ns)} ${threadWords(t.state, t.detail)}`), h('br'), h('span', { class: 'dim' }, `the thread of goroutine ${l.goroutine}, from ${duration(t.start_ns - r.start_ns)}`)]);
+        plot.append(b.el);
+      }
+    });
+  }
+
+  // drawArrivals marks on a goroutine's lane when bytes reached a socket that it then read.
+  drawArrivals(plot, l, y) {
+    for (const t of l.arrivals_ns || []) {
+      const px = this.x(t), el = s('path', { class: 'arrival', d: `M${px - 4},${y - 14}h8l-4,7z` });
+      hint(el, () => [h('strong', null, 'bytes arrived'), ` after ${duration(t - this.request.start_ns)}`, h('br'), h('span', { class: 'dim' }, `goroutine ${l.goroutine} read them`)]);
+      plot.append(el);
+    }
+  }
+
+  // drawCPUs draws which process had each CPU.
+  drawCPUs(svg, plot, cpus, top, left, right) {
+    cpus.forEach((cpu, i) => {
+      const y = top + i * cpuH;
+      let done = -1;
+      for (const x of cpu.spans) {
+        const own = x.process === ownThreads, b = this.bar(x.start_ns, x.duration_ns, done, left, right, { class: own ? 'cpu-own' : 'cpu-other', y: y + 2, height: cpuH - 6 });
+        if (!b) continue;
+        done = b.end;
+        hint(b.el, () => [h('strong', null, `${duration(x.duration_ns)} ${clean(x.process)}`), h('br'), h('span', { class: 'dim' }, `had CPU ${cpu.cpu}`)]);
+        plot.append(b.el);
+        if (!own && left && b.width > 60) plot.append(s('text', { class: 'waitname', x: b.x + 4, y: y + 14 }, cut(clean(x.process), b.width - 8, 11)));
+      }
+      (left ? svg : plot).append(s('text', { class: left ? 'lane' : 'waitname', x: left ? 0 : 2, y: y + 14 }, `CPU ${cpu.cpu}`));
+    });
+  }
 }
 Waterfall.next = 0;
+
+const ownThreads = 'its own threads';
+
+// hint shows facts while the pointer is on an element.
+function hint(el, facts) {
+  el.addEventListener('pointermove', ev => tip(ev, ...facts()));
+  el.addEventListener('pointerleave', untip);
+}
 
 // timed returns a time and a site in px pixels. It never shortens the time.
 function timed(time, where, px) {

@@ -1,0 +1,162 @@
+package acceptance_test
+
+import (
+	"bytes"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/cli"
+	engine "github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/viewer/inspect"
+	"github.com/whylate/whylate/report"
+)
+
+// TestKernelLanes: the lanes of slow requests show what their threads did, who had their CPUs, and when bytes arrived. The
+// waits of the path are those of the lanes.
+func TestKernelLanes(t *testing.T) {
+	seen := map[report.ThreadState]int{}
+	arrived, others := 0, 0
+	for _, name := range []string{"kernel-hogs-quota", "kernel-mmap"} {
+		rep := explainFile(t, testprog.Recording(t, "cases/"+name+".whylate"), "--slowest", "3")
+		for i := range rep.Groups {
+			for k := range rep.Groups[i].Slowest {
+				r := &rep.Groups[i].Slowest[k]
+				checkThreads(t, name, r, seen)
+				for _, l := range r.Lanes {
+					if l.Goroutine == r.Goroutine && len(l.ArrivalsNS) > 0 && l.ArrivalsNS[0] == r.StartNS {
+						arrived++
+					}
+				}
+				for _, c := range r.CPUs {
+					others += len(c.Spans)
+					for n, x := range c.Spans {
+						if x.Process == report.OwnThreads {
+							others--
+						}
+						if n > 0 && x.StartNS < c.Spans[n-1].StartNS+c.Spans[n-1].DurationNS {
+							t.Errorf("%s: two processes have CPU %d at %d", name, c.CPU, x.StartNS)
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, state := range []report.ThreadState{report.ThreadOnCPU, report.ThreadCPUWait, report.ThreadDisk} {
+		if seen[state] == 0 {
+			t.Errorf("no thread was %s: %v", state, seen)
+		}
+	}
+	if arrived == 0 || others == 0 {
+		t.Errorf("%d requests begin with an arrival, %d spans of other processes", arrived, others)
+	}
+}
+
+func checkThreads(t *testing.T, name string, r *report.Request, seen map[report.ThreadState]int) {
+	t.Helper()
+	for _, l := range r.Lanes {
+		end := r.StartNS
+		for _, x := range l.Threads {
+			seen[x.State]++
+			if x.StartNS < end || x.DurationNS <= 0 || x.StartNS+x.DurationNS > r.StartNS+r.LatencyNS {
+				t.Errorf("%s: a thread's state of %d ns at %d, after one that ends at %d", name, x.DurationNS, x.StartNS, end)
+			}
+			end = x.StartNS + x.DurationNS
+		}
+		for _, s := range r.Segments {
+			if s.Goroutine != l.Goroutine || s.Cause != report.CauseDisk || s.Joined != nil {
+				continue
+			}
+			isShown := false
+			for _, x := range l.Threads {
+				isShown = isShown || x.State == report.ThreadDisk && x.StartNS <= s.StartNS && s.StartNS+s.DurationNS <= x.StartNS+x.DurationNS
+			}
+			if !isShown {
+				t.Errorf("%s: the lane does not show the page fault of %d ns at %d", name, s.DurationNS, s.StartNS)
+			}
+		}
+	}
+}
+
+// TestKernelReread: what reads a recording again shows the same requests as the report, with the kernel's events: the index of
+// view, and exports of all requests.
+func TestKernelReread(t *testing.T) {
+	file := testprog.Recording(t, "cases/kernel-hogs-quota.whylate")
+	b := must.Have(bundle.Open(file))(t)
+	defer b.Close()
+	r, _, err := b.Trace()
+	must.Do(t, err)
+	data := must.Have(io.ReadAll(r))(t)
+	events := must.Have(b.KernelEvents())(t)
+	x := inspect.NewIndex(inspect.Limits{})
+	rep := must.Have(engine.Explain(t.Context(), bytes.NewReader(data), engine.Options{Kernel: bytes.NewReader(events), Index: x}))(t)
+	tr := must.Have(inspect.Open(x, bytes.NewReader(data), int64(len(data))))(t)
+	compared := 0
+	for i := range rep.Groups {
+		for k := range rep.Groups[i].Slowest {
+			want := &rep.Groups[i].Slowest[k]
+			n, ok := tr.Find(want.ID)
+			if !ok {
+				t.Fatalf("request %s is not in the index", want.ID)
+			}
+			if got := must.Have(tr.Request(t.Context(), int(n)))(t); !reflect.DeepEqual(got, want) {
+				t.Errorf("request %s\n%+v\nin the report\n%+v", want.ID, got, want)
+			}
+			compared++
+		}
+	}
+	cpus := tr.Facts().CPUs
+	if compared == 0 || len(cpus) != 2 {
+		t.Fatalf("%d requests compared, CPUs %v", compared, cpus)
+	}
+	q := &rep.Groups[0].Slowest[0]
+	tile := inspect.Tile{From: q.StartNS, To: q.StartNS + q.LatencyNS, Buckets: 4096, Lanes: []inspect.Lane{{Kind: inspect.ThreadLane, ID: q.Goroutine}, {Kind: inspect.CPULane, ID: 0}, {Kind: inspect.CPULane, ID: 1}}}
+	strips := must.Have(tr.Strips(t.Context(), tile))(t)
+	if got, want := len(strips.Strips[0].Pieces), len(q.Lanes[0].Threads); got != want {
+		t.Errorf("the lane of the request's thread has %d pieces, want %d", got, want)
+	}
+	if len(strips.Strips[1].Pieces)+len(strips.Strips[2].Pieces) == 0 {
+		t.Error("nothing had a CPU")
+	}
+	tile.From, tile.To, tile.Buckets = 0, rep.Input.DurationNS, 100
+	if strips = must.Have(tr.Strips(t.Context(), tile))(t); strips.Strips[1].Sums == nil {
+		t.Error("no sums of the CPUs over the whole trace")
+	}
+
+	var out, stderr bytes.Buffer
+	if status := cli.Run(t.Context(), []string{"export", "--to", "csv", "--rows", "requests", file}, strings.NewReader(""), &out, &stderr); status != 0 {
+		t.Fatalf("status %d: %s", status, stderr.Bytes())
+	}
+	sums := csvSums(t, out.String())
+	for _, cause := range []report.CauseName{report.CauseCPUWait, report.CauseCPU, report.CauseThrottle} {
+		want := int64(0)
+		for i := range rep.Groups {
+			for _, ns := range rep.Groups[i].HistogramCauses[cause] {
+				want += ns
+			}
+		}
+		if got := sums[string(cause)+"_ns"]; got != want || want == 0 {
+			t.Errorf("the exported requests have %d ns of %s, the report %d", got, cause, want)
+		}
+	}
+}
+
+// csvSums returns the sums of a table's columns of numbers.
+func csvSums(t *testing.T, table string) map[string]int64 {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(table), "\n")
+	names, sums := strings.Split(lines[0], ","), map[string]int64{}
+	for _, line := range lines[1:] {
+		for i, field := range strings.Split(line, ",") {
+			if n, err := strconv.ParseInt(field, 10, 64); err == nil && i < len(names) {
+				sums[names[i]] += n
+			}
+		}
+	}
+	return sums
+}

@@ -1,0 +1,84 @@
+package detailed
+
+import (
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threadstate"
+	"github.com/whylate/whylate/report"
+)
+
+// A CPULane is a CPU with what had it.
+type CPULane struct {
+	Number int32
+	Spans  []threadstate.Occupation
+}
+
+// maxCPULanes bounds the CPUs of a request: its lanes have at most 40 goroutines.
+const maxCPULanes = 16
+
+// addThreads adds what the kernel's events show of the lanes' threads and of their CPUs.
+func (r *Request) addThreads(threads *threadstate.Tracker) {
+	if threads == nil {
+		return
+	}
+	var numbers []int32
+	for i := range r.Lanes {
+		l := &r.Lanes[i]
+		threads.EachInterval(l.G, r.Start, r.End, func(x threadstate.Interval) {
+			if n := len(l.Threads); n > 0 && l.Threads[n-1].Kind == x.Kind && l.Threads[n-1].Name == x.Name && l.Threads[n-1].End == x.Start {
+				l.Threads[n-1].End = x.End
+			} else if n < maxLaneSpans {
+				l.Threads = append(l.Threads, x)
+			}
+		})
+		threads.EachArrival(l.G, r.Start, r.End, func(time int64) {
+			if time >= r.Start && len(l.Arrivals) < maxLaneSpans {
+				l.Arrivals = append(l.Arrivals, time)
+			}
+		})
+		slices.Sort(l.Arrivals)
+		l.Arrivals = slices.Compact(l.Arrivals)
+		threads.EachThreadCPU(l.G, r.Start, r.End, func(number int32) {
+			if len(numbers) < maxCPULanes && !slices.Contains(numbers, number) {
+				numbers = append(numbers, number)
+			}
+		})
+	}
+	slices.Sort(numbers)
+	for _, number := range numbers {
+		lane := CPULane{Number: number}
+		threads.EachOccupation(number, r.Start, r.End, func(x threadstate.Occupation) {
+			if n := len(lane.Spans); n > 0 && lane.Spans[n-1].Name == x.Name && lane.Spans[n-1].End == x.Start {
+				lane.Spans[n-1].End = x.End
+			} else if n < maxLaneSpans {
+				lane.Spans = append(lane.Spans, x)
+			}
+		})
+		r.CPUs = append(r.CPUs, lane)
+	}
+}
+
+// reportThreads adds a lane's threads and arrivals to its report.
+func (l *Lane) reportThreads(out *report.Lane, sp *spell.Speller) {
+	for i := range l.Threads {
+		x := &l.Threads[i]
+		out.Threads = append(out.Threads, report.ThreadSpan{
+			StartNS: x.Start - sp.Start, DurationNS: x.End - x.Start, State: report.ThreadState(x.Kind.String()), Detail: sp.Syms.String(x.Name),
+		})
+	}
+	for _, time := range l.Arrivals {
+		out.ArrivalsNS = append(out.ArrivalsNS, time-sp.Start)
+	}
+}
+
+// reportCPUs adds the CPUs of a request to its report.
+func (r *Request) reportCPUs(out *report.Request, sp *spell.Speller) {
+	for i := range r.CPUs {
+		lane := report.CPULane{CPU: int(r.CPUs[i].Number), Spans: []report.CPUSpan{}}
+		for _, x := range r.CPUs[i].Spans {
+			lane.Spans = append(lane.Spans, report.CPUSpan{StartNS: x.Start - sp.Start, DurationNS: x.End - x.Start, Process: sp.Syms.String(x.Name)})
+		}
+		out.CPUs = append(out.CPUs, lane)
+	}
+}
