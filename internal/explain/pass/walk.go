@@ -101,25 +101,56 @@ func (p *Pass) walkInParallel(reqs []request.Request) {
 		wg.Go(p.workers[i].flush)
 	}
 	wg.Wait()
+	p.walkPieces(reqs, order, pieceCount)
+	for _, s := range p.allSums()[:len(p.workers[0].adders)] {
+		if s, ok := s.(GenerationEnder); ok {
+			s.EndGeneration()
+		}
+	}
+}
+
+// walkPieces walks the pieces of long requests. The first worker lists their first segments; then all workers walk the other
+// pieces, and the first worker joins them.
+func (p *Pass) walkPieces(reqs []request.Request, order []int32, pieceCount int) {
 	w := &p.workers[0]
+	var unlisted, last []*request.Request
 	for i := 0; i < len(order) && pieceCount > 0; i++ {
 		r := &reqs[order[i]]
 		if r.Piece == request.WholeRequest {
 			continue
 		}
-		if pieceCount--; !p.isSelected(r) {
-			continue
-		}
-		w.add(w.stage.Walk(r))
-		if r.Piece == request.LastPiece {
-			w.add(w.stage.Join(r))
+		switch pieceCount--; {
+		case !p.isSelected(r):
+		case r.Piece == request.LastPiece && len(unlisted) > 0:
+			last = append(last, r)
+		case r.Piece == request.MiddlePiece && len(p.workers) > 1 && w.stage.HasListed(r):
+			unlisted = append(unlisted, r)
+		default:
+			p.walkPiece(w, r)
 		}
 	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for k := range p.workers {
+		wg.Go(func() {
+			w := &p.workers[k]
+			for i := next.Add(1) - 1; i < int64(len(unlisted)); i = next.Add(1) - 1 {
+				w.add(w.stage.WalkUnlisted(unlisted[i]))
+			}
+			w.flush()
+		})
+	}
+	wg.Wait()
+	for _, r := range last {
+		p.walkPiece(w, r)
+	}
 	w.flush()
-	for _, s := range p.allSums()[:len(p.workers[0].adders)] {
-		if s, ok := s.(GenerationEnder); ok {
-			s.EndGeneration()
-		}
+}
+
+// walkPiece lets a worker walk a piece, and join the pieces of its request after the last one.
+func (p *Pass) walkPiece(w *worker, r *request.Request) {
+	if w.add(w.stage.Walk(r)); r.Piece == request.LastPiece {
+		w.add(w.stage.Join(r, p.Stages[1:]))
 	}
 }
 

@@ -153,6 +153,7 @@ type Stage struct {
 	namer             *request.Namer
 	result            WalkResult
 	joined            map[uint64]*joinedPieces // by request.Key
+	isUnlisted        bool                     // WalkUnlisted is walking
 	hasCPUSamples     bool
 	hasTimeoutHandler bool   // http.TimeoutHandler is in the symbols
 	servedPerSampled  uint64 // one of so many served requests is Sampled,
@@ -247,6 +248,13 @@ func (s *Stage) Walk(r *request.Request) *WalkResult {
 	}
 	w.Group, w.HandlerFrame = s.groupOf(r)
 	return w
+}
+
+// WalkUnlisted walks a piece of a request of which another stage HasListed.
+func (s *Stage) WalkUnlisted(r *request.Request) *WalkResult {
+	s.isUnlisted = true
+	defer func() { s.isUnlisted = false }()
+	return s.Walk(r)
 }
 
 // Segments walks one goroutine's path in [from, to) and returns its segments, which are valid until the next call. It

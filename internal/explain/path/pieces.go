@@ -6,7 +6,9 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // A PieceEnd is where a piece of a long request ends: a time, and the goroutine from which its path is walked.
@@ -20,16 +22,42 @@ type joinedPieces struct {
 	start              int64
 	causeTimes         []CauseTime // sorted by cause
 	bestHandler        request.Handler
+	bestHandlerStart   int64 // of the piece that showed it
 	segments           []cause.Segment
-	unlisted           []cause.Segment // one for all segments after those that have the same cause and site
-	unlistedIndexes    map[cause.Segment]int
+	unlisted           []unlistedSum // of the segments after those
+	unlistedIndexes    map[unlistedKey]int32
+	lastUnlisted       []int32       // by cause: an index in unlisted plus one
 	waitChains         [][]ChainWait // nil as long as no segment has one
 	pollGapNS, readyNS int64
 	pieceEnds          []PieceEnd
 }
 
+// An unlistedKey identifies segments of one cause and site.
+type unlistedKey struct {
+	site       tracefmt.FrameID
+	stack      tracefmt.StackID
+	kind, call tracefmt.StringID
+	code       cause.Code
+	isInbound  bool
+}
+
+// An unlistedSum is the sum of such segments. Start is that of the first one.
+type unlistedSum struct {
+	unlistedKey
+	start, ns int64
+}
+
 // maxPartialSegments bounds the segments that are stored of one long request.
 const maxPartialSegments = 10000
+
+func (p *joinedPieces) isFull() bool { return len(p.segments) >= maxPartialSegments }
+
+// HasListed reports whether the pieces that the stage has walked have so many segments that those of other pieces are only
+// added up. Then other stages may walk them with WalkUnlisted.
+func (s *Stage) HasListed(r *request.Request) bool {
+	pieces := s.joined[r.PieceKey]
+	return pieces != nil && pieces.isFull()
+}
 
 // addPiece adds a piece to the other pieces of its request.
 func (s *Stage) addPiece(w *WalkResult) {
@@ -39,12 +67,9 @@ func (s *Stage) addPiece(w *WalkResult) {
 		pieces = &joinedPieces{start: r.Start, readyNS: w.ReadyNS, pollGapNS: w.PollGapNS}
 		s.joined[r.PieceKey] = pieces
 	}
-	if s.bestHandler.Rank > pieces.bestHandler.Rank {
-		pieces.bestHandler = s.bestHandler
-	}
-	pieces.bestHandler.IsObserver = pieces.bestHandler.IsObserver || s.bestHandler.IsObserver
+	pieces.offerHandler(s.bestHandler, r.Start)
 	pieces.addCauseTimes(w.CauseTimes)
-	if len(pieces.segments) < maxPartialSegments {
+	if !s.isUnlisted && !pieces.isFull() {
 		if pieces.waitChains == nil && slices.ContainsFunc(w.Segments, func(seg cause.Segment) bool { return seg.FollowedWait >= 0 }) {
 			pieces.waitChains = make([][]ChainWait, len(pieces.segments))
 		}
@@ -53,28 +78,50 @@ func (s *Stage) addPiece(w *WalkResult) {
 		}
 		pieces.segments = append(pieces.segments, w.Segments...)
 	} else {
-		pieces.addUnlisted(w.Segments)
+		pieces.addUnlisted(w)
 	}
 	if r.Piece == request.MiddlePiece {
 		pieces.pieceEnds = append(pieces.pieceEnds, PieceEnd{r.End, r.G})
 	}
 }
 
+// offerHandler sets the best handler to one that a piece showed, if that is better, or equal and earlier.
+func (p *joinedPieces) offerHandler(handler request.Handler, start int64) {
+	isObserver := p.bestHandler.IsObserver || handler.IsObserver
+	if handler.Rank > p.bestHandler.Rank || handler.Rank == p.bestHandler.Rank && start < p.bestHandlerStart {
+		p.bestHandler, p.bestHandlerStart = handler, start
+	}
+	p.bestHandler.IsObserver = isObserver
+}
+
 // addUnlisted adds up segments by cause and site.
-func (p *joinedPieces) addUnlisted(segments []cause.Segment) {
-	if p.unlistedIndexes == nil {
-		p.unlistedIndexes = make(map[cause.Segment]int)
-	}
-	for i := range segments {
-		s := &segments[i]
-		sum := cause.Segment{Code: s.Code, Site: s.Site, Stack: s.Stack, Kind: s.Kind, Inbound: s.Inbound, Call: s.Call, FollowedWait: -1}
-		index, ok := p.unlistedIndexes[sum]
-		if !ok {
-			index = len(p.unlisted)
-			p.unlistedIndexes[sum], p.unlisted = index, append(p.unlisted, sum)
+func (p *joinedPieces) addUnlisted(w *WalkResult) {
+	for i := range w.Segments {
+		s := &w.Segments[i]
+		sum := unlistedSum{unlistedKey{s.Site, s.Stack, s.Kind, s.Call, s.Code, s.Inbound}, s.Start, s.End - s.Start}
+		index := entry.GetOrGrow(&p.lastUnlisted, w.CauseIDs[i])
+		if *index != 0 && p.unlisted[*index-1].unlistedKey == sum.unlistedKey {
+			p.unlisted[*index-1].ns += sum.ns
+		} else {
+			*index = p.addUnlistedSum(sum) + 1
 		}
-		p.unlisted[index].End += s.End - s.Start
 	}
+}
+
+// addUnlistedSum adds a sum and returns its index.
+func (p *joinedPieces) addUnlistedSum(sum unlistedSum) int32 {
+	index, ok := p.unlistedIndexes[sum.unlistedKey]
+	if ok {
+		p.unlisted[index].ns += sum.ns
+		p.unlisted[index].start = min(p.unlisted[index].start, sum.start)
+		return index
+	}
+	if p.unlistedIndexes == nil {
+		p.unlistedIndexes = make(map[unlistedKey]int32)
+	}
+	index = int32(len(p.unlisted))
+	p.unlistedIndexes[sum.unlistedKey], p.unlisted = index, append(p.unlisted, sum)
+	return index
 }
 
 // addCauseTimes adds the times of a piece. Very many requests can be open at once, most of them with one or two
@@ -90,15 +137,50 @@ func (p *joinedPieces) addCauseTimes(times []CauseTime) {
 	}
 }
 
+// joinOthers adds the pieces that other stages walked.
+func (s *Stage) joinOthers(pieces *joinedPieces, key uint64, others []*Stage) {
+	for _, other := range others {
+		part := other.joined[key]
+		if part == nil {
+			continue
+		}
+		delete(other.joined, key)
+		pieces.offerHandler(part.bestHandler, part.bestHandlerStart)
+		for _, sum := range part.causeTimes {
+			k := *other.IDs.Cause(sum.Cause)
+			chain := ChainID(0)
+			for _, wait := range other.IDs.Chain(k.Chain) {
+				chain = s.IDs.chainID(chainKey{chain, wait})
+			}
+			k.Chain = chain
+			pieces.addCauseTimes([]CauseTime{{s.IDs.causeID(k), sum.NS}})
+		}
+		for _, sum := range part.unlisted {
+			pieces.addUnlistedSum(sum)
+		}
+		pieces.pieceEnds = append(pieces.pieceEnds, part.pieceEnds...)
+	}
+	slices.SortFunc(pieces.unlisted, func(a, b unlistedSum) int { return cmp.Compare(a.start, b.start) })
+	slices.SortFunc(pieces.pieceEnds, func(a, b PieceEnd) int { return cmp.Compare(a.Time, b.Time) })
+}
+
 // Join returns the whole request of which Walk has just returned the last piece. The result is valid until the next
-// call of Walk; its slices stay valid.
-func (s *Stage) Join(r *request.Request) *WalkResult {
+// call of Walk; its slices stay valid. Other stages may have walked pieces with WalkUnlisted.
+func (s *Stage) Join(r *request.Request, others []*Stage) *WalkResult {
 	pieces := s.joined[r.PieceKey]
 	delete(s.joined, r.PieceKey)
+	s.joinOthers(pieces, r.PieceKey, others)
+	var unlisted []cause.Segment
+	for i := range pieces.unlisted {
+		sum := &pieces.unlisted[i]
+		unlisted = append(unlisted, cause.Segment{
+			End: sum.ns, Code: sum.code, Site: sum.site, Stack: sum.stack, Kind: sum.kind, Inbound: sum.isInbound, Call: sum.call, FollowedWait: -1,
+		})
+	}
 	s.bestHandler = pieces.bestHandler
 	s.result = WalkResult{
 		Req: r, Form: Joined, Weight: 1, Start: pieces.start, PathStart: pieces.start, Observer: pieces.bestHandler.IsObserver, HandlerSeenTwice: s.handlerSeenTwice,
-		Segments: pieces.segments, ReadyNS: pieces.readyNS, PollGapNS: pieces.pollGapNS, PieceEnds: pieces.pieceEnds, waitChains: pieces.waitChains, Unlisted: pieces.unlisted, stage: s,
+		Segments: pieces.segments, ReadyNS: pieces.readyNS, PollGapNS: pieces.pollGapNS, PieceEnds: pieces.pieceEnds, waitChains: pieces.waitChains, Unlisted: unlisted, stage: s,
 	}
 	w := &s.result
 	if w.Observer {

@@ -3,12 +3,14 @@ package worstcase
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
 )
 
 // volumeShapes are traces with a large number of one kind of event. Some of them have no request.
@@ -17,6 +19,7 @@ var volumeShapes = []shape{
 	{"open-at-once", openAtOnce},
 	{"relay", relay},
 	{"pingpong", pingpong},
+	{"batch", batch},
 	{"nested-regions", nestedRegions},
 	{"nested-tasks", nestedTasks},
 	{"open-tasks", openTasks},
@@ -122,23 +125,36 @@ func relay(b *tracetext.Builder, n int) {
 // pingpong: a request waits n times for the same goroutine, which waits for it.
 func pingpong(b *tracetext.Builder, n int) {
 	m, clock := startMain(b)
+	m.RegionBegin(clock, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+	clock = exchange(b, m, mainG, clock+10, n)
+	m.RegionEnd(clock, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+	m.Block(clock+10, "chan receive", "runtime.chanrecv1", "main.start:13")
+}
+
+// batch: the main goroutine of a program without requests waits n times for the same goroutine, which waits for it.
+func batch(b *tracetext.Builder, n int) {
+	m := b.Thread()
+	m.HasRun(1)
+	exchange(b, m, 1, 1000, n)
+}
+
+// exchange lets goroutine id, which runs on m, and another one wait for each other n times, and returns the time after that.
+func exchange(b *tracetext.Builder, m *tracetext.Thread, id uint64, clock int64, n int) int64 {
 	otherThread := b.Thread()
 	m.Create(clock, firstG, "main.other", "main.start:10")
 	otherThread.Start(clock+10, firstG)
 	otherThread.Block(clock+20, "chan receive", "runtime.chanrecv1", "main.other:20")
-	m.RegionBegin(clock+30, 0, "order", "runtime/trace.WithRegion", "main.work:7")
 	clock += 100
 	for range n {
 		m.Unblock(clock, firstG, "runtime.chansend1", "main.work:8")
 		m.Block(clock+10, "chan receive", "runtime.chanrecv1", "main.work:9")
 		otherThread.Start(clock+20, firstG)
-		otherThread.Unblock(clock+30, mainG, "runtime.chansend1", "main.other:21")
+		otherThread.Unblock(clock+30, id, "runtime.chansend1", "main.other:21")
 		otherThread.Block(clock+40, "chan receive", "runtime.chanrecv1", "main.other:20")
-		m.Start(clock+50, mainG)
+		m.Start(clock+50, id)
 		clock += 100
 	}
-	m.RegionEnd(clock, 0, "order", "runtime/trace.WithRegion", "main.work:7")
-	m.Block(clock+10, "chan receive", "runtime.chanrecv1", "main.start:13")
+	return clock
 }
 
 // nestedRegions: n regions, each inside the previous one.
@@ -429,5 +445,22 @@ func TestVolumeShapesAreRead(t *testing.T) {
 				t.Error("the trace is cut or damaged")
 			}
 		})
+	}
+}
+
+// TestRunByWorkers: the report about the run of a batch program, whose pieces all workers walk, does not depend on their number.
+func TestRunByWorkers(t *testing.T) {
+	data := build(t, batch, 20_000)
+	var want []byte
+	for _, workers := range []int{1, 2, 3, 8} {
+		rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Workers: workers}))(t)
+		if len(rep.Groups) != 1 || rep.Groups[0].Kind != report.KindRun {
+			t.Fatalf("the groups are %+v, want one run", rep.Groups)
+		}
+		if got := must.Have(json.Marshal(rep))(t); want == nil {
+			want = got
+		} else if !bytes.Equal(got, want) {
+			t.Errorf("the report with %d workers differs from that with one", workers)
+		}
 	}
 }
