@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/host"
@@ -117,6 +118,7 @@ type groupTable struct {
 	servers      []report.Server
 	selfPaced    map[string]bool    // by id, of groups of iterations: their loops begin them after a pause
 	queuedShares map[string]float64 // by id: share of a group's iterations whose work was available at once
+	backlogs     map[string]*request.Backlog
 }
 
 // reportGroups returns the groups of the report.
@@ -124,11 +126,15 @@ func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *s
 	rows := r.groups.Rows(sp, work.shown)
 	isSelfStarted := func(row *groups.Row) bool { return work.isSelfStarted(r.groups.GroupKey(row.PathGroup)) }
 	groups.SortByRole(rows, time.Duration(r.pass.End-r.pass.Start), isSelfStarted)
-	out := &groupTable{groups: []report.Group{}, servers: r.groups.Servers(rows), selfPaced: map[string]bool{}, queuedShares: map[string]float64{}}
+	out := &groupTable{groups: []report.Group{}, servers: r.groups.Servers(rows), selfPaced: map[string]bool{}, queuedShares: map[string]float64{}, backlogs: map[string]*request.Backlog{}}
+	backlogs := r.pass.Finder.Backlogs()
 	for _, row := range rows {
 		key := r.groups.GroupKey(row.PathGroup)
 		if out.queuedShares[row.ID] = work.queuedShare(key); key.Kind == request.WebSocket {
 			out.queuedShares[row.ID] = r.pass.Finder.QueuedMessageShare(key.Name)
+		}
+		if i := slices.IndexFunc(backlogs, func(b request.Backlog) bool { return key.Kind == request.Loop && b.Loop == key.Name }); i >= 0 {
+			out.backlogs[row.ID] = &backlogs[i]
 		}
 		out.selfPaced[row.ID] = row.Kind == report.KindLoop && work.isTimerStarted(key)
 		g := row.Group
@@ -239,14 +245,14 @@ func (r *reading) judge(joined *report.Report, table *groupTable, sums detailSum
 	profile, warnings := readAllocs(r.opts.Allocs, sp)
 	joined.Input.Warnings = append(joined.Input.Warnings, warnings...)
 	in := &finding.Input{
-		Report: work.judgedReport(joined), Process: stats, Thresholds: r.opts.Thresholds, Allocs: profile,
+		Report: work.judgedReport(joined, table.backlogs), Process: stats, Thresholds: r.opts.Thresholds, Allocs: profile,
 		// Queues and their servers.
 		Services: sums.queues.Services(sp, work.isJudged), SlotWaits: sums.queues.SlotWaits(sp), LongWaits: sums.queues.LongWaits(sp),
 		Streams: sums.queues.Streams(sp), SiblingShares: sums.queues.SiblingShares(sp),
 		HolderLines: sums.queues.HolderLines(sp), LockedWaits: sums.queues.LockedWaits(sp), HeldAnswers: heldAnswers(table, sums.queues, sp), Hubs: sums.queues.Hubs(sp), PeerCalls: peerCalls(table, sums.queues, sp), FindHolder: lockHolder(&r.pass.Window, sp),
 		NoSelfConnections: r.peers.IsRefuted(),
 		// Groups and start functions.
-		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdShares(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares,
+		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdShares(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares, Backlogs: table.backlogs,
 		UnawaitedGroups: table.selfPaced,
 		WorksForServer:  work.servesRequests(sp), AcceptsConnections: r.pass.Finder.IsUnknownServer(),
 		Predict: model.WhatIf, AddPool: model.AddPool, Polls: model.PollOf, RepeatShare: model.RepeatShare,

@@ -161,11 +161,12 @@ func (f *workSelection) leftOut(sp *spell.Speller) []report.LeftOut {
 	return out
 }
 
-// judgedReport returns the report without the groups that rules ignore, because no client waits for their requests.
-func (f *workSelection) judgedReport(rep *report.Report) *report.Report {
+// judgedReport returns the report without the groups that rules ignore, because no client waits for their requests. Clients wait
+// for the loops of backlogs.
+func (f *workSelection) judgedReport(rep *report.Report, backlogs map[string]*request.Backlog) *report.Report {
 	judged := func(g *report.Group) bool {
 		work := g.Kind == report.KindGoroutine || g.Kind == report.KindLoop
-		return g.Role == report.RoleRequests && (!work || !f.hasServer || g.Count >= threshold.TailSample)
+		return g.Role == report.RoleRequests && (!work || !f.hasServer || g.Count >= threshold.TailSample || backlogs[g.ID] != nil)
 	}
 	judgedPart := *rep
 	judgedPart.Groups = nil

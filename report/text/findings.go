@@ -117,8 +117,11 @@ func isSameFault(a, b *report.Finding) bool {
 // maxGroups is how many groups of one fault are named.
 const maxGroups = 2
 
-// groupsOf names the groups in which a fault was found.
+// groupsOf names the groups in which a fault was found, unless its title does.
 func (p *page) groupsOf(f *report.Finding) []span {
+	if g := p.report.Group(f.Group); g != nil && g.Kind == report.KindLoop && strings.Contains(f.Title, g.Name) {
+		return nil
+	}
 	var spans []span
 	n := 0
 	for i := range p.report.Findings[:min(len(p.report.Findings), maxExamined)] {

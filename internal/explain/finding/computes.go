@@ -19,22 +19,11 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 	if share < 0.05 {
 		return nil
 	}
-	site, mostNS, inferred := (*report.Site)(nil), int64(0), false
-	nsByFunc, heaviest := map[string]int64{}, map[string]*report.Cause{}
-	for k := range group.All().Causes {
-		if c := &group.All().Causes[k]; isOwn(c) && c.Site != nil {
-			fn := c.Site.OwnLine().Func // computing in a dependency counts for the line that calls it
-			if heaviest[fn] == nil {
-				heaviest[fn] = c
-			}
-			if nsByFunc[fn] += c.TotalNS; nsByFunc[fn] > mostNS {
-				site, mostNS, inferred = heaviest[fn].Site, nsByFunc[fn], heaviest[fn].SiteFrom == "bracket"
-			}
-		}
-	}
-	if site == nil {
+	heaviest := heaviestWork(group, isOwn)
+	if heaviest == nil {
 		return nil
 	}
+	site := heaviest.Site
 	funcText, title := shortFunc(site.Func), textKey("title computes")
 	if c := site.CalledFrom; c != nil {
 		funcText, title = funcText+", "+names.CallerLead(c)+shortFunc(c.Func), "title computes-called"
@@ -43,7 +32,7 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 		Title: textOf(title, "function", funcText), Fix: textOf("fix computes"), Cause: report.CauseCPU, Site: site, Group: group.ID, Share: share, Confidence: 0.8,
 	}}
 	v.addSlowEvidence(evidenceOf("evidence computing", gain.Slow.NS, "ns"))
-	if inferred {
+	if heaviest.SiteFrom == inferredSource {
 		v.Confidence = 0.6
 		v.addEvidence(statementOf("evidence line-inferred"))
 	}
@@ -73,6 +62,25 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 		v.MaxSeverity, v.MinSeverity, v.Gain.All, v.Gain.OtherTail, v.Gain.ThresholdFactor = report.SeverityLow, report.SeverityInfo, Loss{}, Loss{}, threshold.Repeats
 	}
 	return []Verdict{v}
+}
+
+// heaviestWork returns, of the causes of a group that match, the longest one of the function with the most time; nil if there is
+// none. Work in a dependency counts for the function that calls it.
+func heaviestWork(group *report.Group, match func(*report.Cause) bool) (most *report.Cause) {
+	nsByFunc, heaviest := map[string]int64{}, map[string]*report.Cause{}
+	mostNS := int64(0)
+	for k := range group.All().Causes {
+		if c := &group.All().Causes[k]; c.Site != nil && match(c) {
+			fn := c.Site.OwnLine().Func
+			if heaviest[fn] == nil {
+				heaviest[fn] = c
+			}
+			if nsByFunc[fn] += c.TotalNS; nsByFunc[fn] > mostNS {
+				most, mostNS = heaviest[fn], nsByFunc[fn]
+			}
+		}
+	}
+	return most
 }
 
 // totalRequestNS returns the time of all requests of all groups.

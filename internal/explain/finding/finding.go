@@ -29,6 +29,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
@@ -96,6 +97,8 @@ type Input struct {
 	// BacklogShares has, by group id, the share of a loop's iterations whose work was already there when the iteration before
 	// ended. For messages on WebSockets it is the share of the handling time at whose end the next message was already there.
 	BacklogShares map[string]float64
+	// Backlogs has, by group id, the messages of clients that queue for the one goroutine of a loop.
+	Backlogs map[string]*request.Backlog
 	// Hubs are goroutines that ran late while requests waited for them, those that delayed requests for the longest time first.
 	Hubs []queues.Hub
 	// Allocs is the allocation profile of the recording's time; nil if none was recorded.

@@ -34,7 +34,7 @@ var rules = []Rule{
 
 	perCandidate(report.RuleSleep, checkSleep, needRequests),
 	perReport(report.RuleLockConvoy, checkLockConvoy, needRequests),
-	perCandidate(report.RulePoolTooSmall, checkPoolTooSmall, needRequests),
+	either(perCandidate(report.RulePoolTooSmall, checkPoolTooSmall, needRequests), perGroup(report.RulePoolTooSmall, checkBacklog)),
 	either(perCandidate(report.RuleFlushInterval, checkFlushInterval, needRequests), perGroup(report.RuleFlushInterval, checkHeldAnswers)),
 	perCandidate(report.RuleSlowPeer, checkSlowPeer, needRequests),
 	perCandidate(report.RuleSlowClient, checkSlowClient, needRequests),

@@ -18,6 +18,7 @@ type collector struct {
 	spanBuffer []timeline.Span
 	workers    int // how many goroutines a source may use
 	traceStart int64
+	traceEnd   int64 // set by Finish
 
 	emitted      []Request // in this generation
 	requestCount int       // emitted in earlier ones, without the pieces of runs

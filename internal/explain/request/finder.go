@@ -62,7 +62,7 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 	regions := &regionSource{marks: marks, connections: connections, streams: streams, work: work, open: make(map[uint64][]region)}
 	messages := newMessageSource(connections)
 	jobs := newJobSource(work)
-	loops := newLoopSource(opts.Workers, jobs, work)
+	loops := newLoopSource(opts.Workers, jobs, work, messages)
 	jobs.loops = loops
 	f := &Finder{
 		collector: collector{
@@ -121,6 +121,7 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 		}
 	}
 	f.requestCount += len(f.emitted)
+	f.loops.backlogs.addMessages(f.emitted)
 	removeUnknown(f.annotated, g)
 	clear(f.annotatedSpans)
 	f.emitLongPieces(g)
@@ -196,6 +197,7 @@ func (f *Finder) emitLongPieces(g *timeline.Gen) {
 
 // Finish returns the requests that are open at the end of the trace.
 func (f *Finder) Finish(end int64) []Request {
+	f.traceEnd = end
 	f.emitted = f.emitted[:0]
 	for _, stage := range f.stages {
 		for _, s := range stage {

@@ -19,6 +19,7 @@ type loopSource struct {
 	sourceStubs
 	jobs        *jobSource // if the goroutines' lives are units of work, their iterations are none
 	work        *workIndex
+	messages    *messageSource
 	clientWaits map[tracefmt.StackID]bool // waits for the next request of a client
 	loopFuncs   map[tracefmt.StringID]*loopFunc
 	// goroutines are all that may loop, candidates those of the current generation.
@@ -39,11 +40,12 @@ type loopSource struct {
 	// how many stacks were searched for that.
 	isUnknownServer bool
 	scannedStacks   int
+	backlogs        backlogFinder
 }
 
-func newLoopSource(workers int, jobs *jobSource, work *workIndex) *loopSource {
+func newLoopSource(workers int, jobs *jobSource, work *workIndex, messages *messageSource) *loopSource {
 	l := &loopSource{
-		jobs: jobs, work: work,
+		jobs: jobs, work: work, messages: messages,
 		clientWaits: make(map[tracefmt.StackID]bool), loopFuncs: make(map[tracefmt.StringID]*loopFunc),
 		goroutines: make(map[uint64]*loopGoroutine),
 		followers:  make(map[tracefmt.StringID]map[tracefmt.StringID]bool),
@@ -390,6 +392,10 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 		if origin == nil {
 			origin = l.originOf(c, g, goroutine, obs.stack)
 		}
+		if iteration.count == 0 && iteration.start == 0 {
+			early := iterationState{start: max(earlyWait.end, c.traceStart)}
+			l.addWorkPeriod(goroutine.id, &early, obs.start, loop, origin)
+		}
 		if iteration.start != 0 && iteration.start == earlyWait.end {
 			earlyWait.reason = obs.reason // assumed, as its stack is
 			l.addBeginning(c, origin, &earlyWait)
@@ -471,6 +477,7 @@ func (l *loopSource) endIteration(
 		}
 		frame = iteration.ownedFrame
 	}
+	l.addWorkPeriod(goroutine.id, iteration, end, loop, origin)
 	l.finishIteration(c, endedIteration{
 		start: iteration.start, end: end, goroutine: goroutine.id, waitStack: wait, frame: frame, loopFunc: loop, origin: origin,
 		iterationContent: iteration.iterationContent,

@@ -1,0 +1,46 @@
+package finding
+
+import (
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// checkBacklog finds the messages of clients that queue for the one goroutine that handles them, see request.Backlog. It makes no
+// prediction: how many goroutines may share the messages is not in the trace.
+func checkBacklog(in *Input, group *report.Group) []Verdict {
+	backlog := in.Backlogs[group.ID]
+	if backlog == nil || backlog.Queued < threshold.MedianSample {
+		return nil
+	}
+	heaviest := heaviestWork(group, func(*report.Cause) bool { return true })
+	if heaviest == nil {
+		return nil
+	}
+	work := *heaviest
+	work.Site = work.Site.OwnLine()
+	loss := func(from, to int) (l Loss) {
+		var sum int64
+		for _, ns := range backlog.WaitsNS[from:to] {
+			sum += ns
+		}
+		l.NS = sum / int64(max(to-from, 1))
+		l.Share = float64(l.NS) / float64(max(l.NS+backlog.HandlingNS, 1))
+		return l
+	}
+	gain := Gain{All: loss(0, backlog.Count), Slow: loss(backlog.Count*90/100, backlog.Count*99/100)}
+	gain.TotalNS = gain.All.NS * int64(backlog.Count)
+	v := Verdict{Gain: gain, Changes: []predict.Change{}, Finding: report.Finding{
+		Cause: work.Cause, Site: work.Site, Group: group.ID, Share: gain.All.Share, Confidence: 0.7,
+		Title: textOf("title backlog", "messages", shortFunc(backlog.Messages), "time", words.Brief(gain.Slow.NS), "group", group.Name, "activity", activityAt(&work, nil)),
+		Fix:   textOf("fix backlog", "site", work.Site),
+	}}
+	v.addEvidence(
+		evidenceOf("evidence backlog-queued", float64(backlog.Queued)/float64(backlog.Count), "share", "n", backlog.Count),
+		evidenceOf("evidence backlog-wait", gain.All.NS, "ns"),
+		evidenceOf("evidence pool-message", backlog.HandlingNS, "ns"),
+		evidenceOf("evidence backlog-busy", min(1, float64(backlog.WorkNS)/float64(max(in.Report.Input.DurationNS, 1))), "share"),
+		evidenceOf("evidence backlog-slow-wait", gain.Slow.NS, "ns"))
+	return []Verdict{v}
+}
