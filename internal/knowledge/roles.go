@@ -99,6 +99,7 @@ const (
 	SemaphoreWait
 	CommonWait
 	Poller
+	ReadTurn
 	Mutex
 	RWMutex
 	ReadLock

@@ -136,7 +136,7 @@ func (l *loopSource) finishIteration(c *collector, t endedIteration) {
 // emitUnclassified emits the units of work of the generation's remaining iterations.
 func (l *loopSource) emitUnclassified(c *collector) {
 	for t := range l.unclassified.elements(0, l.unclassified.length) {
-		if t.hasWorked || !t.loopFunc.isWorklessWaker(t.wakerFunc) {
+		if t.hasWorked || !t.loopFunc.isWorklessWaker(t.wakerFunc) && !c.stackInfo(t.idleWait).isReadTurn {
 			l.emitWorkUnits(c, t)
 		}
 	}

@@ -91,6 +91,14 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 			goroutine.endObservation = collector.states.length
 		}
 	})
+	// Whose turn it is to wait for data on a socket makes no difference.
+	for _, collector := range l.collectors {
+		for state := range collector.states.elements(0, collector.states.length) {
+			if state.state == timeline.Waiting && state.reason == reasonSync && state.stack != 0 && c.stackInfo(state.stack).isReadTurn {
+				state.reason = reasonNetwork
+			}
+		}
+	}
 }
 
 // observations yields the goroutine's observations in the generation.

@@ -45,6 +45,7 @@ type stackInfo struct {
 	// work.
 	isInLibrary, isLibraryDelay bool
 	isMutexWait                 bool
+	isReadTurn                  bool // for a socket that another goroutine reads
 	isLibraryLoop               bool // a library's loop called the service code
 	isLoopPause                 bool // a sleep here is the pause between iterations
 	isWorkSleep                 bool // a sleep here is part of the work
@@ -117,6 +118,7 @@ func (sr *stackReader) readStack(frames []tracefmt.FrameID) stackInfo {
 		info.streamKind = start.servedKind()
 	}
 	info.isMessageWait, info.isWebSocket = awaitsMessage(roles), roles.Has(knowledge.WebSocketConnection)
+	info.isReadTurn = roles.Has(knowledge.ReadTurn)
 	info.isMutexWait = sr.namer.frameFunction(frames[0]).Has(knowledge.Mutex)
 	if info.outerOwned != 0 {
 		next := callee.Has(knowledge.Fetch)
@@ -130,15 +132,16 @@ func (sr *stackReader) readStack(frames []tracefmt.FrameID) stackInfo {
 	return info
 }
 
-// canonicalStack returns one stack for all stacks that differ only in the runtime's innermost frames. The status of a
-// goroutine that waited when the trace began has more of those frames than its later waits.
+// canonicalStack returns one stack for all stacks that differ only in the runtime's and the poller's innermost frames. The
+// status of a goroutine that waited when the trace began has more of those frames than its later waits. A goroutine that reads
+// a socket waits for data, or for its turn while another one does.
 func (sr *stackReader) canonicalStack(id tracefmt.StackID) tracefmt.StackID {
 	info := sr.stackInfo(id)
 	if info.canonical != 0 {
 		return info.canonical
 	}
 	frames := sr.syms.Stack(id)
-	for len(frames) > 1 && sr.namer.frameFunction(frames[0]).Has(knowledge.Runtime) {
+	for len(frames) > 1 && (sr.namer.frameFunction(frames[0]).Has(knowledge.Runtime) || sr.namer.frameFunction(frames[0]).Has(knowledge.Poller)) {
 		frames = frames[1:]
 	}
 	key := make([]byte, 0, 8*len(frames))
