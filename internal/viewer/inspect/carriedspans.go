@@ -51,3 +51,13 @@ func (c *carriedSpans) spanAt(gen int, id uint64) (timeline.Span, bool) {
 	}
 	return timeline.Span{}, false
 }
+
+// lastGenerationOf returns the last generation at whose begin a span of a goroutine continued, -1 if there is none.
+func (c *carriedSpans) lastGenerationOf(id uint64, s *timeline.Span) int {
+	for _, carried := range slices.Backward(c.spans[id]) {
+		if carried.span.Start == s.Start && carried.span.State == s.State {
+			return int(carried.to)
+		}
+	}
+	return -1
+}

@@ -589,6 +589,37 @@ func TestTileDecodesFewGenerations(t *testing.T) {
 
 // TestEmptyTiles checks that an invalid tile is an error, and that a tile outside the trace has lanes without
 // pieces. It fails if either reads a generation, or divides by a width of 0.
+// TestMomentOfLongWait: wherever a wait over several generations is clicked, its start, end and waker are those of the whole wait.
+func TestMomentOfLongWait(t *testing.T) {
+	b := tracetext.New(26)
+	waiter, waker := b.Thread(1), b.Thread(2)
+	waiter.Block(2000, "chan receive", "main.wait:9")
+	times := []int64{3000}
+	for range 4 {
+		last := times[len(times)-1]
+		b.NextGeneration(last + 1e9)
+		times = append(times, last+1e9+1000)
+	}
+	end := times[len(times)-1] + 400e6
+	waker.Unblock(end, 1, "main.send:30")
+	waiter.Start(end+1000, 1)
+	waiter.Block(end+2000, "chan receive", "main.wait:9")
+	tr := openIndex(t, must.Have(b.Bytes())(t), inspect.Limits{Generations: 1})
+	base := int64(-1)
+	for _, at := range append(times, end-1e6) {
+		m := must.Have(tr.MomentAt(t.Context(), inspect.Lane{ID: 1}, at-times[0]+5000))(t)
+		if m == nil || m.Waker != 2 || m.State != "waiting" {
+			t.Fatalf("at %d: %+v, want a wait that G2 ends", at, m)
+		}
+		if base < 0 {
+			base = m.StartNS
+		}
+		if m.StartNS != base || m.EndNS-m.StartNS != end-2000 {
+			t.Errorf("at %d: a wait of %d ns from %d, want %d ns from %d", at, m.EndNS-m.StartNS, m.StartNS, end-2000, base)
+		}
+	}
+}
+
 func TestEmptyTiles(t *testing.T) {
 	data := testprog.Trace(t, "locks")
 	rep, tr := explainAndOpen(t, data, inspect.Limits{Generations: 1})

@@ -75,6 +75,11 @@ func (t *Trace) MomentAt(ctx context.Context, l Lane, instant int64) (*Moment, e
 		return nil, nil
 	}
 	s := spans[0]
+	if end := t.index.carried.lastGenerationOf(g, &s); end > last && s.State != timeline.Running {
+		if s, err = t.endedSpan(ctx, g, s, end); err != nil {
+			return nil, err
+		}
+	}
 	if s.State == timeline.Running {
 		// Viewers see the parts of one run as one.
 		s = t.wholeRun(win, g, s)
@@ -95,6 +100,24 @@ func (t *Trace) MomentAt(ctx context.Context, l Lane, instant int64) (*Moment, e
 	}
 	m.Requests = t.requestsOf(g, abs)
 	return m, nil
+}
+
+// endedSpan returns a span of a goroutine with its end, which is in generation end or, by the clocks of its threads, at the begin of
+// the next one.
+func (t *Trace) endedSpan(ctx context.Context, g uint64, s timeline.Span, end int) (timeline.Span, error) {
+	next := min(end+1, len(t.index.gens)-1)
+	if t.index.gens[next].afterGap {
+		next = end
+	}
+	win, err := t.window(ctx, end, next)
+	if err != nil {
+		return s, err
+	}
+	begin := t.index.gens[end].base
+	if spans := win.Spans(g, begin, begin+1, nil); len(spans) > 0 && spans[0].Start == s.Start && spans[0].State == s.State {
+		return spans[0], nil
+	}
+	return s, nil
 }
 
 // wholeRun joins a part of a run with the parts of the same run around it.
