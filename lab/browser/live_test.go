@@ -195,7 +195,7 @@ func TestLive(t *testing.T) {
 		g := rep.Groups[0]
 		p.run(chromedp.Evaluate[chromedp.Void](`(e => { e.value = '` + g.ID + `'; e.dispatchEvent(new Event('change')); })(document.querySelector('[data-filter=group]'))`))
 		p.waitUntil(fmt.Sprintf(`document.querySelector('.vtable').getAttribute('aria-rowcount') === '%d' && !document.querySelector('.vbody').hasAttribute('aria-busy')`, g.Count+g.Open.Count))
-		p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('.filters').reset()`))
+		p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('#all .filters').reset()`))
 		p.run(chromedp.Evaluate[chromedp.Void](`(e => { e.value = 'no such function'; e.dispatchEvent(new Event('input')); })(document.querySelector('[data-filter=function]'))`))
 		p.waitUntil(`document.querySelector('.vtable').getAttribute('aria-rowcount') === '0'`)
 		const fn = "net/http.(*conn).serve"
@@ -425,6 +425,9 @@ func TestLiveAddress(t *testing.T) {
 	linked := visitServer(t, browser, url, hash, 1000, false)
 	defer linked.close()
 	linked.waitUntil(`document.querySelector('.moment').textContent.length > 0`)
+	if !evaluate[bool](linked, `(r => r.top >= 0 && r.top < innerHeight / 2)(document.getElementById('timelines').getBoundingClientRect())`) {
+		t.Error("a link to the timelines opens elsewhere")
+	}
 	if got := linked.visibleTime(); got.To-window.To > 1 || window.From-got.From > 1 || got.From-window.From > 1 {
 		t.Errorf("the link shows %v, want %v", got, window)
 	}
@@ -461,9 +464,12 @@ func TestLiveLists(t *testing.T) {
 	_, _, url := serveTrace(t, testprog.Trace(t, "http1-long"), "http1.trace")
 	p := visitServer(t, browser, url, "", 1440, false)
 	defer p.close()
+	if !evaluate[bool](p, `((lanes, answer) => lanes.top < innerHeight / 3 && Math.abs(answer.top - lanes.top) < 2 && answer.left >= lanes.right)(document.getElementById('timelines').getBoundingClientRect(), document.getElementById('verdict').getBoundingClientRect())`) {
+		t.Error("the page does not open on the timelines with the answer beside them")
+	}
 	checkListed := func(name, click string, want int) {
 		t.Helper()
-		p.run(chromedp.Evaluate[chromedp.Void]("document.querySelector('.filters').reset()"))
+		p.run(chromedp.Evaluate[chromedp.Void]("document.querySelector('#all .filters').reset()"))
 		p.run(chromedp.Evaluate[chromedp.Void](click))
 		p.waitUntil("!document.querySelector('.vbody').hasAttribute('aria-busy') && location.hash.includes('all.group=')")
 		if got := evaluate[int](p, "Number(document.querySelector('.vtable').getAttribute('aria-rowcount'))"); got != want {

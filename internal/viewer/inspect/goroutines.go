@@ -30,6 +30,9 @@ type Goroutine struct {
 	LastNS int64  `json:"last_ns"`
 	Pieces int    `json:"pieces"`
 	RunNS  int64  `json:"run_ns,omitempty"` // in the query's interval, if it is sorted by run
+	// Group is the id of the group of the requests that ended on it; of the first one if Mixed.
+	Group string `json:"group,omitempty"`
+	Mixed bool   `json:"mixed,omitempty"`
 }
 
 // A goroutineSelection lists the goroutines that a query selects, in increasing order. It is cached, so that only
@@ -142,7 +145,35 @@ func (t *Trace) goroutine(row int32, runTime int64) Goroutine {
 	if born := g.born(row); born != 0 {
 		out.BornNS = born - t.start
 	}
+	if group := t.groupsOfGoroutines()[row]; group > 0 {
+		out.Group = t.index.requests.ids[group-1]
+	} else if group < 0 {
+		out.Group, out.Mixed = t.index.requests.ids[-group-1], true
+	}
 	return out
+}
+
+// groupsOfGoroutines returns for each goroutine the number of its requests' group plus 1, 0 for none. If there are several groups, it
+// returns the first one, negated.
+func (t *Trace) groupsOfGoroutines() []int32 {
+	t.groupsOnce.Do(func() {
+		c := &t.index.requests
+		t.groups = make([]int32, t.index.goroutines.rows())
+		for i := range int32(c.rows()) {
+			row, ok := t.index.goroutines.table.get(c.goroutine(i))
+			if !ok {
+				continue
+			}
+			switch group := c.group(i) + 1; t.groups[row] {
+			case 0:
+				t.groups[row] = group
+			case group, -group:
+			default:
+				t.groups[row] = -max(t.groups[row], -t.groups[row])
+			}
+		}
+	})
+	return t.groups
 }
 
 // DescribeGoroutines returns the summaries of the given goroutines, in the same order.

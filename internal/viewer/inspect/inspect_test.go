@@ -620,6 +620,27 @@ func TestMomentOfLongWait(t *testing.T) {
 	}
 }
 
+// TestGroupsOfGoroutines: a goroutine has the group of the requests that ended on it.
+func TestGroupsOfGoroutines(t *testing.T) {
+	_, tr := openShared(t)
+	groups := map[uint64]map[string]bool{}
+	for _, row := range allRowsOf(t, tr, inspect.Query{}) {
+		if groups[row.Goroutine] == nil {
+			groups[row.Goroutine] = map[string]bool{}
+		}
+		groups[row.Goroutine][row.Group] = true
+	}
+	list, _, err := tr.Goroutines(t.Context(), inspect.GoroutineQuery{Limit: 1 << 20})
+	if err != nil || len(list) == 0 || len(groups) == 0 {
+		t.Fatal(len(list), len(groups), err)
+	}
+	for _, g := range list {
+		if want := groups[g.ID]; g.Mixed != (len(want) > 1) || (g.Group != "") != (len(want) > 0) || g.Group != "" && !want[g.Group] {
+			t.Errorf("goroutine %d has group %q, several: %t; its requests are of %v", g.ID, g.Group, g.Mixed, want)
+		}
+	}
+}
+
 func TestEmptyTiles(t *testing.T) {
 	data := testprog.Trace(t, "locks")
 	rep, tr := explainAndOpen(t, data, inspect.Limits{Generations: 1})

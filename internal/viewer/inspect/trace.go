@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime"
 	"sort"
+	"sync"
 	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -35,6 +36,9 @@ type Trace struct {
 	requestSearches   *cache[string, bitset]
 	goroutineSearches *cache[string, bitset]
 	functionSums      *cache[[2]int64, []FunctionSum]
+
+	groupsOnce sync.Once
+	groups     []int32 // see groupsOfGoroutines
 }
 
 // Limits of the caches. A selection of requests has 4 bytes for each row, one of goroutines 12, and a search 1

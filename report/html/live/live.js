@@ -4,7 +4,7 @@ import { h, add, typing } from './dom.js';
 import { number, bytes, clean } from './format.js';
 import { ask, latest, soon, recordAgain } from './ask.js';
 import { about_ } from './model.js';
-import { beside, withBeside, onChange } from './state.js';
+import { beside, withBeside, onChange, linked } from './state.js';
 import { requestTable } from './listing.js';
 import { allRequests } from './allrequests.js';
 import { picked } from './picked.js';
@@ -12,7 +12,7 @@ import { Timelines } from './timelines.js';
 import { functionsTable } from './functions.js';
 
 function begin() {
-  const main = document.querySelector('#page main'), before = document.getElementById('requests') || document.getElementById('group');
+  const main = document.querySelector('#page main');
   let query = {};
   const note = text => { document.getElementById('all').querySelector('.warn').hidden = !text; document.getElementById('all').querySelector('.warn').textContent = clean(text); };
   const open = latest(async (signal, n, q, stay) => {
@@ -51,10 +51,13 @@ function begin() {
   const table = functionsTable({ changed, view: () => [lanes.from, lanes.to], lane: g => { lanes.goTo(g); lanes.el.scrollIntoView(); lanes.box.focus({ preventScroll: true }); }, lanes: name => lanes.only(name) });
   list.el.append(one.el);
   requestTable.list = filter => { list.show(k => ({ sort: '-latency', ...filter })[k], true); list.el.scrollIntoView(); list.el.querySelector('.vbody').focus({ preventScroll: true }); };
-  if (before) before.before(list.el, lanes.el, table.el); else main.prepend(list.el, lanes.el, table.el);
+  // The answer is beside the timelines and the requests, on narrow screens below them.
+  const answer = ['verdict', 'findings'].map(id => document.getElementById(id)).filter(Boolean);
+  main.prepend(h('div', { class: 'deck' }, h('div', { class: 'stage' }, lanes.el, list.el), answer.length ? h('div', { class: 'answer' }, answer) : null), table.el);
+  document.documentElement.classList.add('live');
 
   const nav = document.querySelector('#page nav');
-  for (const [el, text] of [[list.el, 'All requests'], [lanes.el, 'Timelines'], [table.el, 'Functions']]) {
+  for (const [el, text] of [[lanes.el, 'Timelines'], [list.el, 'All requests'], [table.el, 'Functions']]) {
     nav.insertBefore(h('button', { type: 'button', class: 'plain', 'data-goto': el.id, onclick: () => { el.scrollIntoView(); el.querySelector('.vbody, .lanes, .functions button').focus({ preventScroll: true }); } }, text), nav.querySelector('[data-goto=requests]'));
   }
   if (about_.recording) document.querySelector('.tools').prepend(h('button', { type: 'button', id: 'again', class: 'accent', onclick: () => recordAgain().catch(err => note(err.message)) }, 'Record again'));
@@ -90,6 +93,8 @@ function begin() {
     list.show(k => p.get('all.' + k));
     lanes.show(k => p.get('lanes.' + k));
     table.show(k => p.get('fn.' + k));
+    const part = [['lanes', lanes], ['all', list], ['fn', table]].find(([name]) => [...p.keys()].some(k => k.startsWith(name + '.')));
+    if (part && !p.get('open') && !linked()) part[1].el.scrollIntoView();
     return follow();
   };
   addEventListener('hashchange', () => {

@@ -2,9 +2,9 @@
 // current zoom.
 
 import { h, replace, add, tip, untip, ticks, cut } from './dom.js';
-import { duration, count, clean, shortFunc, place, brief, number, siteText, exact } from './format.js';
+import { duration, count, clean, shortFunc, place, brief, number, siteText, exact, groupName } from './format.js';
 import { about } from './causes.js';
-import { report } from './model.js';
+import { report, groupByID } from './model.js';
 import { siteButton } from './site.js';
 import { tickText, threadWords, threadStates } from './waterfall.js';
 import { ask, latest, soon } from './ask.js';
@@ -17,6 +17,12 @@ const axisHeight = 26, overviewHeight = 44, laneHeight = 22, threadHeight = 7, p
 const stateNames = ['running', 'ready to run', 'waiting', 'in a system call'];
 const closest = 640; // ns: the least time across the view
 const lanesAhead = 32; // requested beyond the edge in the direction of scrolling
+
+// laneTitle names a goroutine by the requests that it serves, else by the function that it started with.
+function laneTitle(g) {
+  const group = g.group && groupByID(g.group);
+  return group ? groupName(group) + (g.mixed ? ', …' : '') : shortFunc(g.name || '');
+}
 
 export class Timelines {
   // options: open(n) opens a request.
@@ -455,7 +461,7 @@ export class Timelines {
     if (ev.buttons || !this.width) return;
     const box = this.canvas.getBoundingClientRect(), px = ev.clientX - box.left, py = ev.clientY - box.top, u = this.under(px, py);
     if (!u) return untip();
-    const laneName = u.kind === 'goroutine' ? [h('strong', null, `G${u.g.id} `), clean(u.g.name)] : u.kind === 'proc' ? h('strong', null, `P${u.id}`) : null;
+    const laneName = u.kind === 'goroutine' ? [h('strong', null, `G${u.g.id} `), clean(u.g.name), u.g.group ? [h('br'), `requests of ${clean(laneTitle(u.g))}`] : null] : u.kind === 'proc' ? h('strong', null, `P${u.id}`) : null;
     if (px < this.gut) return laneName ? tip(ev, laneName, u.kind === 'goroutine' ? [h('br'), h('span', { class: 'dim' }, u.g.born_ns >= 0 ? `born at ${duration(u.g.born_ns)}` : 'older than the trace', u.g.run_ns ? `, ran ${duration(u.g.run_ns)} in the time that was in view` : '')] : null) : untip();
     if (u.kind === 'path') {
       const x = this.path.segments.find(s => s.start_ns <= u.t && u.t < s.start_ns + s.duration_ns);
@@ -470,7 +476,7 @@ export class Timelines {
     if (u.kind === 'cpu') return q ? tip(ev, h('strong', null, `${duration(q.to - q.from)} ${clean(q.text || '')}`), h('br'), h('span', { class: 'dim' }, `had CPU ${u.id}`)) : untip();
     if (!q) return tip(ev, laneName, h('br'), h('span', { class: 'dim' }, `${duration(u.t)} into the trace; zoom in for single intervals`));
     if (u.kind === 'proc') return tip(ev, h('strong', null, `${duration(q.to - q.from)} of G${q.g}`), h('br'), clean(q.text || ''), q.site ? [h('br'), h('span', { class: 'dim' }, place(q.site))] : null);
-    tip(ev, h('strong', null, `${duration(q.to - q.from)} ${stateNames[q.state]}`), q.text ? ` (${clean(q.text)})` : '', q.site ? [h('br'), place(q.site)] : null, h('br'), h('span', { class: 'dim' }, `G${u.g.id} ${shortFunc(u.g.name)}`));
+    tip(ev, h('strong', null, `${duration(q.to - q.from)} ${stateNames[q.state]}`), q.text ? ` (${clean(q.text)})` : '', q.site ? [h('br'), place(q.site)] : null, h('br'), h('span', { class: 'dim' }, `G${u.g.id} ${clean(laneTitle(u.g))}`));
   }
 
   choose(px, py) {
@@ -512,7 +518,7 @@ export class Timelines {
         row('goroutine', go(m.goroutine, `G${m.goroutine}`), ' ', h('code', { class: 'wrap' }, clean(m.name))), m.proc !== undefined ? row('on', `P${m.proc}`) : null,
         row('from', m.start_ns < 0 ? 'before the trace' : exact(m.start_ns)), row('to', exact(m.end_ns)), m.assist ? row('in', 'a GC mark assist') : null,
         m.waker ? row(m.state === 'waiting' ? 'ended by' : 'woken by', go(m.waker, `G${m.waker}`), ' ', h('code', { class: 'wrap' }, clean(m.waker_name || ''))) : m.woken || m.state === 'runnable' ? row('woken by', m.creator ? ['born of ', go(m.creator, `G${m.creator}`)] : 'nobody: the poller, a timer, or the scheduler') : null,
-        m.requests.length ? row('requests', m.requests.map(r => [h('button', { type: 'button', class: 'plain link', 'data-open': r.n, onclick: () => this.options.open(r.n) }, `${duration(r.latency_ns)} from ${duration(r.start_ns)}`), ' '])) : null),
+        m.requests.length ? row('requests', m.requests.map(r => [h('button', { type: 'button', class: 'plain link', 'data-open': r.n, onclick: () => this.options.open(r.n) }, `${groupByID(r.group) ? groupName(groupByID(r.group)) + ': ' : ''}${duration(r.latency_ns)} from ${duration(r.start_ns)}`), ' '])) : null),
       stack(m.stack, `Stack: ${m.stack_of || 'none'}`), stack(m.waker_stack, `The waker’s stack`), copies(momentText(m), m));
   }
 
@@ -581,7 +587,7 @@ export class Timelines {
       const key = 'g' + g.id;
       wanted.push(key);
       if (this.cpus.length) wanted.push('t' + g.id);
-      this.drawLane(c, col, key, `G${g.id} ${shortFunc(g.name || '')}`, ly, laneHeight, level, i0, i1, i % 2 === 0, i === this.first.length - 1);
+      this.drawLane(c, col, key, `G${g.id} ${laneTitle(g)}`, ly, laneHeight, level, i0, i1, i % 2 === 0, i === this.first.length - 1);
     }
     this.drawWakes(c, col, y);
     const area = this.band || this.area;
