@@ -16,9 +16,9 @@ import (
 
 	"github.com/whylate/whylate"
 	engine "github.com/whylate/whylate/internal/explain"
-	"github.com/whylate/whylate/internal/explain/validate"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/testing/validate"
 	"github.com/whylate/whylate/report"
 )
 
@@ -160,9 +160,10 @@ func TestBandsHaveNoMoreThanAll(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			opts := engine.Options{Validate: new(validate.Checks)}
+			checks := new(validate.Checks)
+			opts := engine.Options{Checks: checks}
 			must.Have(engine.Explain(context.Background(), bytes.NewReader(testprog.Service(t, name).Trace), opts))(t)
-			if err := opts.Validate.Err(); err != nil {
+			if err := checks.Err(); err != nil {
 				t.Error(err)
 			}
 		})

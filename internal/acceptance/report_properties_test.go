@@ -13,10 +13,10 @@ import (
 
 	"github.com/whylate/whylate"
 	engine "github.com/whylate/whylate/internal/explain"
-	"github.com/whylate/whylate/internal/explain/validate"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/testing/validate"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
@@ -81,12 +81,13 @@ func checkProperties(t *testing.T, data []byte) {
 // checkConsistent checks timelines, requests and report with package validate.
 func checkConsistent(t *testing.T, data []byte, request *regexp.Regexp, damaged bool) {
 	t.Helper()
-	opts := engine.Options{Validate: &validate.Checks{Damaged: damaged}}
+	checks := &validate.Checks{Damaged: damaged}
+	opts := engine.Options{Checks: checks}
 	opts.Request = request
 	if _, err := engine.Explain(context.Background(), bytes.NewReader(data), opts); err != nil {
 		return // the callers judge errors
 	}
-	if err := opts.Validate.Err(); err != nil {
+	if err := checks.Err(); err != nil {
 		t.Error(err)
 	}
 }

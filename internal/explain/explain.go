@@ -35,7 +35,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/stops"
 	"github.com/whylate/whylate/internal/explain/threadstate"
-	"github.com/whylate/whylate/internal/explain/validate"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -76,8 +75,8 @@ type Options struct {
 	Replayer *Replayer
 	// Index, if not nil, is filled for later questions about this trace.
 	Index Index
-	// Validate, if not nil, checks the pass and the report. It must be new.
-	Validate *validate.Checks
+	// Checks, if not nil, check the pass and the report, for tests.
+	Checks Checks
 
 	isRereadForced bool // for tests of wrong guesses: see reading.guessReread
 	// hostSamples and hostErr are read from Host. All readings of the trace share them.
@@ -86,6 +85,14 @@ type Options struct {
 	// kernelData and kernelErr are read from Kernel.
 	kernelData []byte
 	kernelErr  error
+}
+
+// Checks look for contradictions in a pass and its report. Package validate has them.
+type Checks interface {
+	// Attach adds the checks to a pass before it runs, and forgets an earlier pass.
+	Attach(*pass.Pass)
+	// Report checks the report of the pass. all says that no group was excluded by name. It is called once, last.
+	Report(rep *report.Report, all bool)
 }
 
 // An Index is filled while the trace is explained, in the same pass. Package inspect has one.
@@ -142,7 +149,7 @@ func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report
 		trace = next
 	}
 	reread := rereadNever
-	if canReopen && !selectsPart && opts.Index == nil && opts.Validate == nil && opts.Replayer == nil {
+	if canReopen && !selectsPart && opts.Index == nil && opts.Checks == nil && opts.Replayer == nil {
 		reread = rereadMaybe
 		if opts.Reopen != nil {
 			// The second reading adds what the first leaves out, so the trace is opened for it first.
@@ -232,8 +239,8 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 		r.pass.Sums = append(r.pass.Sums, opts.Index)
 		r.pass.Listeners = append(r.pass.Listeners, opts.Index)
 	}
-	if opts.Validate != nil {
-		opts.Validate.Attach(r.pass)
+	if opts.Checks != nil {
+		opts.Checks.Attach(r.pass)
 	}
 	r.damage = r.pass.Run(ctx, reader)
 	if r.pass.Generations > 0 {

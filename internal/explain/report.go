@@ -288,7 +288,7 @@ func (r *reading) fillOutputs(rep *report.Report, table *groupTable, work *workS
 	if r.opts.ServedRecording != nil {
 		r.fillServed(r.opts.ServedRecording, rep, table)
 	}
-	if r.opts.Validate != nil {
-		r.opts.Validate.Report(rep, r.opts.Group == nil)
+	if r.opts.Checks != nil {
+		r.opts.Checks.Report(rep, r.opts.Group == nil)
 	}
 }

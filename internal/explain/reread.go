@@ -11,7 +11,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/peers"
-	"github.com/whylate/whylate/internal/explain/validate"
 )
 
 // selfWaits holds which groups' requests wait for other groups of the process.
@@ -90,9 +89,6 @@ func (o *Options) resetOutputs() {
 	if o.Index != nil {
 		o.Index.Reset()
 	}
-	if o.Validate != nil {
-		*o.Validate = validate.Checks{Damaged: o.Validate.Damaged}
-	}
 }
 
 // maxBuffered bounds how much of a trace that is not seekable is buffered for the second reading.
@@ -122,7 +118,7 @@ func (o *Options) idTexts() string {
 func (o *Options) wholeTrace() Options {
 	out := *o
 	out.From, out.To, out.TraceID, out.SpanID = 0, 0, [16]byte{}, [8]byte{}
-	out.Index, out.Validate, out.Replayer, out.Slowest = nil, nil, nil, -1
+	out.Index, out.Checks, out.Replayer, out.Slowest = nil, nil, nil, -1
 	return out
 }
 

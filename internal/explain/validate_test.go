@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/pass"
-	"github.com/whylate/whylate/internal/explain/validate"
 	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/validate"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -21,7 +21,8 @@ func TestValidate(t *testing.T) {
 	for _, tr := range traces {
 		data := must.Have(tracetext.Assemble(tr.Text))(t)
 		for _, opts := range []Options{{}, {Selection: pass.Selection{Request: regexp.MustCompile(`.`)}, Workers: 3}} {
-			opts.Validate = new(validate.Checks)
+			checks := new(validate.Checks)
+			opts.Checks = checks
 			switch _, err := Explain(context.Background(), bytes.NewReader(data), opts); {
 			case errors.Is(err, ErrNothing):
 				continue
@@ -29,7 +30,7 @@ func TestValidate(t *testing.T) {
 				t.Fatalf("%s: %v", tr.Name, err)
 			}
 			explained++
-			if err := opts.Validate.Err(); err != nil {
+			if err := checks.Err(); err != nil {
 				t.Errorf("%s: %v", tr.Name, err)
 			}
 		}

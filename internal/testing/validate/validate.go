@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Checks are all checks of one pass over a trace. The zero value is ready for use by one pass.
+// Checks are all checks of the last pass over a trace that they were attached to.
 type Checks struct {
 	// Damaged disables the rules of timelines, which a trace with lost or altered events breaks. The rules of requests
 	// and reports remain.
@@ -21,9 +21,9 @@ type Checks struct {
 	problems  Problems
 }
 
-// Attach adds the checks to a pass before it runs.
+// Attach implements explain.Checks.
 func (c *Checks) Attach(p *pass.Pass) {
-	c.window = &p.Window
+	*c = Checks{Damaged: c.Damaged, window: &p.Window}
 	p.Sums = append(p.Sums, &c.requests)
 	p.Listeners = append(p.Listeners, c)
 	p.KeepMarks = true
@@ -36,7 +36,7 @@ func (c *Checks) AddGeneration(_ *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	}
 }
 
-// Report checks the report of the pass. all says that no group was excluded by name. It is called once, last.
+// Report implements explain.Checks.
 func (c *Checks) Report(rep *report.Report, all bool) {
 	c.requests.Report(rep, all)
 	c.problems.join(&c.timelines.Problems)
