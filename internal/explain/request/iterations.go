@@ -163,6 +163,7 @@ func (l *loopSource) emitIteration(c *collector, t *endedIteration, start, end, 
 	t.origin.inspected++
 	t.origin.total++
 	t.origin.emittedNS += end - start
+	t.origin.observedNS += end - start
 	readsClient := t.loopFunc.isIdleWaitServed
 	answersClient := readsClient && t.hasWritten
 	if t.loopFunc.emittedCount++; answersClient {

@@ -82,6 +82,9 @@ type loopGoroutine struct {
 	// Of the current generation.
 	pieces     int
 	canIterate bool // it has a wait that may be the idle one
+	// maxSpans is how many states are observed at first. observedUntil is the end of those that were: see observeRest.
+	maxSpans      int
+	observedUntil int64
 	// collector holds the goroutine's observations firstObservation to endObservation, and its waits from firstWait on.
 	collector                                   *observationCollector
 	firstObservation, endObservation, firstWait int
@@ -199,6 +202,12 @@ func (l *loopSource) add(c *collector, g *timeline.Gen) {
 	removeUnknown(l.goroutines, g)
 	l.scanForServer(c)
 	l.listCandidates(c, g)
+	l.limitObservations(c, g)
+	l.addObservations(c, g)
+}
+
+// addObservations observes the candidates' states and ends their iterations.
+func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 	l.collectObservations(c, g)
 	for _, goroutine := range l.candidates {
 		if goroutine.pieces > 2*threshold.SmallSample {
@@ -236,7 +245,73 @@ func (l *loopSource) add(c *collector, g *timeline.Gen) {
 	}
 }
 
-func (l *loopSource) settle(c *collector, g *timeline.Gen) { l.work.settle(c, g) }
+func (l *loopSource) settle(c *collector, g *timeline.Gen) {
+	l.observeRest(c, g)
+	l.work.settle(c, g)
+}
+
+// Limits of the states that are observed of goroutines whose iterations may be parts of a batch program's run: of all goroutines
+// together, and the least of one.
+const (
+	maxPartSpans = 1 << 17
+	minPartSpans = 1 << 11
+)
+
+// limitObservations sets how many states of each candidate are observed. Parts of a batch program's run are only counted, for which
+// the first ones of a generation are enough.
+func (l *loopSource) limitObservations(c *collector, g *timeline.Gen) {
+	limit := max(maxPartSpans/max(len(l.candidates), 1), minPartSpans)
+	for _, goroutine := range l.candidates {
+		goroutine.maxSpans, goroutine.observedUntil = math.MaxInt, g.Base
+		if l.work.mayBeBatch && goroutine.pieces > limit && !c.isMeasured(c.stackInfo(g.AnyStack(goroutine.id)).startFunc) {
+			goroutine.maxSpans = limit
+		}
+	}
+	for _, origin := range l.work.origins {
+		origin.lastInspected, origin.observedNS = origin.inspected, 0
+	}
+}
+
+// observeRest processes the states that limitObservations left out. If the program is a batch program, it estimates their
+// iterations by those that were observed. Otherwise it observes them.
+func (l *loopSource) observeRest(c *collector, g *timeline.Gen) {
+	var rest []*loopGoroutine
+	restPieces, pieces := make(map[*originStats]int), make(map[*originStats]int)
+	for _, goroutine := range l.candidates {
+		if goroutine.observedUntil < g.End {
+			rest = append(rest, goroutine)
+			restPieces[goroutine.origin] += g.PiecesAfter(goroutine.id, goroutine.observedUntil)
+		}
+		pieces[goroutine.origin] += goroutine.pieces
+	}
+	if len(rest) == 0 {
+		return
+	}
+	addEstimates := func(sign float64) {
+		for origin, n := range restPieces {
+			if origin != nil && n < pieces[origin] {
+				ratio := sign * float64(n) / float64(pieces[origin]-n)
+				origin.total += int(ratio * float64(origin.inspected-origin.lastInspected))
+				origin.emittedNS += int64(ratio * float64(origin.observedNS))
+			}
+		}
+	}
+	addEstimates(1)
+	if !l.isUnknownServer && !l.work.isStartedOutside() {
+		for _, goroutine := range rest {
+			if iteration := goroutine.iteration; iteration != nil {
+				iteration.start, iteration.iterationContent = 0, iterationContent{}
+			}
+		}
+		return
+	}
+	addEstimates(-1)
+	for _, goroutine := range rest {
+		goroutine.maxSpans = math.MaxInt
+	}
+	l.candidates = rest
+	l.addObservations(c, g)
+}
 
 // listCandidates lists the goroutines that may loop, by id: those that returned from a wait in the generation and that
 // no other source claims.
@@ -426,7 +501,7 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 
 // countArrivals counts how often a goroutine got new work in a generation: the ends of its waits for it.
 func (l *loopSource) countArrivals(c *collector, g *timeline.Gen, id uint64) (n int) {
-	l.spans = c.window.EachSpans(id, g.Base, g.End+1, l.spans, func(spans []timeline.Span) {
+	l.spans = c.window.EachSpans(id, g.Base, g.End+1, l.spans, func(spans []timeline.Span) bool {
 		for i := range spans {
 			switch s := &spans[i]; c.reasonOf(s.Reason) {
 			case reasonNetwork, reasonReceive, reasonCond:
@@ -435,6 +510,7 @@ func (l *loopSource) countArrivals(c *collector, g *timeline.Gen, id uint64) (n 
 				}
 			}
 		}
+		return true
 	})
 	return n
 }

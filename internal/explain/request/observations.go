@@ -85,8 +85,14 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 			goroutine.collector = collector
 			goroutine.firstObservation, goroutine.firstWait = collector.states.length, collector.waits.length
 			collector.reset()
-			collector.spans = c.window.EachSpans(goroutine.id, g.Base, g.End+1, collector.spans, func(spans []timeline.Span) {
+			spanCount, from := 0, goroutine.observedUntil
+			goroutine.observedUntil = g.End
+			collector.spans = c.window.EachSpans(goroutine.id, from, g.End+1, collector.spans, func(spans []timeline.Span) bool {
 				collector.add(c, spans)
+				if spanCount += len(spans); spanCount >= goroutine.maxSpans {
+					goroutine.observedUntil = min(spans[len(spans)-1].End, g.End)
+				}
+				return goroutine.observedUntil == g.End
 			})
 			goroutine.endObservation = collector.states.length
 		}

@@ -122,7 +122,7 @@ func (r *runSource) follow(c *collector, g *timeline.Gen, id uint64, to int64, d
 	var last timeline.Span
 	spanCount := 0
 	isBenchmark, name := false, tracefmt.FrameID(0)
-	c.spanBuffer = c.window.EachSpans(id, r.life.pieceStart, to, c.spanBuffer, func(spans []timeline.Span) {
+	c.spanBuffer = c.window.EachSpans(id, r.life.pieceStart, to, c.spanBuffer, func(spans []timeline.Span) bool {
 		for i := range spans {
 			last = spans[i]
 			if depth == 0 && last.State == timeline.Waiting {
@@ -144,6 +144,7 @@ func (r *runSource) follow(c *collector, g *timeline.Gen, id uint64, to int64, d
 				ends, spanCount = append(ends, pieceEnd{time: last.Start}), 0
 			}
 		}
+		return true
 	})
 	if isBenchmark && name != 0 {
 		benchmark = name

@@ -39,6 +39,8 @@ const (
 type originStats struct {
 	inspected         int   // jobs or iterations that were inspected
 	emittedNS         int64 // duration of the emitted ones
+	lastInspected     int   // inspected in earlier generations
+	observedNS        int64 // of the iterations that were observed in this generation
 	total             int   // inspected or not
 	pieceCount        int   // timeline pieces of the inspected goroutines
 	servingCount      int   // begun by a handler of requests

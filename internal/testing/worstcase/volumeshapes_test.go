@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain"
@@ -20,6 +21,7 @@ var volumeShapes = []shape{
 	{"relay", relay},
 	{"pingpong", pingpong},
 	{"batch", batch},
+	{"clients", clients},
 	{"nested-regions", nestedRegions},
 	{"nested-tasks", nestedTasks},
 	{"open-tasks", openTasks},
@@ -155,6 +157,19 @@ func exchange(b *tracetext.Builder, m *tracetext.Thread, id uint64, clock int64,
 		clock += 100
 	}
 	return clock
+}
+
+// clients is batch, and another goroutine of the program reads n messages from the network.
+func clients(b *tracetext.Builder, n int) {
+	const reader = firstG + 1
+	thread, poller := b.Thread(), b.ThreadWithoutP()
+	batch(b, n)
+	thread.HasRun(reader)
+	for i := range int64(n) {
+		thread.Block(1000+100*i, "network", "internal/poll.(*FD).Read", "main.read:30")
+		poller.Unblock(1050+100*i, reader)
+		thread.Start(1060+100*i, reader)
+	}
 }
 
 // nestedRegions: n regions, each inside the previous one.
@@ -449,18 +464,28 @@ func TestVolumeShapesAreRead(t *testing.T) {
 }
 
 // TestRunByWorkers: the report about the run of a batch program, whose pieces all workers walk, does not depend on their number.
+// Iterations of its goroutines are estimated if there are many. If the network begins some of them, all are found.
 func TestRunByWorkers(t *testing.T) {
-	data := build(t, batch, 20_000)
+	const n = 40_000
+	data := build(t, batch, n)
 	var want []byte
 	for _, workers := range []int{1, 2, 3, 8} {
 		rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Workers: workers}))(t)
 		if len(rep.Groups) != 1 || rep.Groups[0].Kind != report.KindRun {
 			t.Fatalf("the groups are %+v, want one run", rep.Groups)
 		}
+		if parts := rep.Input.LeftOut; len(parts) == 0 || parts[0].Count == n || parts[0].Count < n*99/100 || parts[0].Count > n*101/100 {
+			t.Errorf("the parts are %+v, want about %d iterations", parts, n)
+		}
 		if got := must.Have(json.Marshal(rep))(t); want == nil {
 			want = got
 		} else if !bytes.Equal(got, want) {
 			t.Errorf("the report with %d workers differs from that with one", workers)
 		}
+	}
+	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(build(t, clients, n)), explain.Options{}))(t)
+	i := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.Name == "main.read" })
+	if i < 0 || rep.Groups[i].Count != n-1 {
+		t.Errorf("the groups are %+v, want %d iterations of main.read", rep.Groups, n-1)
 	}
 }

@@ -173,6 +173,13 @@ func (g *Gen) Pieces(id uint64) int {
 // PiecesOf is Pieces for a goroutine's Number.
 func (g *Gen) PiecesOf(d uint32) int { return int(g.slotBase[d+1] - g.slotBase[d]) }
 
+// PiecesAfter returns how many of a goroutine's pieces begin after t.
+func (g *Gen) PiecesAfter(id uint64, t int64) int {
+	d := g.ids.lookup(id)
+	hi := g.slotBase[d+1]
+	return int(hi - g.slotAfter(g.slotBase[d], hi, t-g.Base))
+}
+
 // A Life summarizes a goroutine within one generation.
 type Life struct {
 	ID uint64

@@ -97,26 +97,39 @@ func (w *Window) SpansCoarse(id uint64, from, to int64, buf []Span) []Span {
 }
 
 // EachSpans calls f with the spans that Spans would return, in batches, so that the memory does not grow with the
-// life of the goroutine. The batches are in buf, which EachSpans returns, perhaps extended.
-func (w *Window) EachSpans(id uint64, from, to int64, buf []Span, f func([]Span)) []Span {
-	buf = w.appendSpans(id, expander{from: from, to: to, buf: buf[:0], sink: f})
-	f(buf)
+// life of the goroutine, until f returns false. The batches are in buf, which EachSpans returns, perhaps extended.
+func (w *Window) EachSpans(id uint64, from, to int64, buf []Span, f func([]Span) bool) []Span {
+	isDone := false
+	buf = w.appendSpans(id, expander{from: from, to: to, buf: buf[:0], sink: func(spans []Span) bool {
+		isDone = !f(spans)
+		return !isDone
+	}})
+	if !isDone {
+		f(buf)
+	}
 	return buf
 }
 
 // spansPerCall is the number of spans after which EachSpans calls f.
 const spansPerCall = 256
 
-// passToSink passes all spans except the open one to the sink, and removes them from buf.
-func (e *expander) passToSink() {
+// passToSink passes all spans except the open one to the sink, if there are many, and removes them from buf. It returns false
+// if the sink needs no more.
+func (e *expander) passToSink() bool {
+	if e.sink == nil || len(e.buf) < spansPerCall {
+		return true
+	}
 	n := len(e.buf)
 	if e.open {
 		n--
 	}
-	e.sink(e.buf[:n])
+	if !e.sink(e.buf[:n]) {
+		return false
+	}
 	if e.buf = append(e.buf[:0], e.buf[n:]...); e.open {
 		e.openSpan = &e.buf[0]
 	}
+	return true
 }
 
 // appendSpans expands the spans of a goroutine as e requests, and returns e's buffer.
@@ -224,7 +237,7 @@ type expander struct {
 	openSpan   *Span
 	open       bool
 	before     func(id uint64) (Span, bool) // Window.carriedSpan; nil if expansion begins inside the window
-	sink       func([]Span)                 // receives batches, see Window.EachSpans; nil for none
+	sink       func([]Span) bool            // receives batches, see Window.EachSpans; nil for none
 	coarse     bool                         // less detail for long runs, see Window.SpansCoarse
 	initialLen int                          // length of buf before the first span
 	passed     int                          // number of visited events
@@ -260,8 +273,8 @@ func (e *expander) expandPieces(g *Gen, d, lo, hi uint32) bool {
 		if s.rec == 0 {
 			continue
 		}
-		if e.sink != nil && len(e.buf) >= spansPerCall {
-			e.passToSink()
+		if !e.passToSink() {
+			return true
 		}
 		r := g.record(s.rec)
 		t := g.Base + r.time()
@@ -350,6 +363,9 @@ func (e *expander) expandRun(g *Gen, runStart ref) bool {
 		t := g.Base + r.time()
 		if e.open && e.openSpan.Start >= e.to {
 			e.dropOpenSpan()
+			return true
+		}
+		if passed%markEvery == 0 && !e.passToSink() {
 			return true
 		}
 		if passed%markEvery == 0 && e.open {
