@@ -14,13 +14,13 @@ step "programs" of .ci/full runs it.
 import collections
 import csv
 import sys
+import zlib
 
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 
-def packets(name):
-    """The packets, one by one: the file is one Trace message."""
-    data = open(name, "rb").read()
+def packets(data):
+    """The packets, one by one: the file is one Trace message, and so is each compressed block in it."""
     at = 0
 
     def varint():
@@ -40,7 +40,10 @@ def packets(name):
         packet = proto.TracePacket()
         packet.ParseFromString(data[at:at + size])
         at += size
-        yield packet
+        if packet.compressed_packets:
+            yield from packets(zlib.decompress(packet.compressed_packets))
+        else:
+            yield packet
 
 
 def main(trace, table):
@@ -50,7 +53,7 @@ def main(trace, table):
     count, total = collections.Counter(), collections.Counter()
     flows = collections.Counter()
     n = 0
-    for p in packets(trace):
+    for p in packets(open(trace, "rb").read()):
         n += 1
         for x in p.interned_data.event_names:
             names[x.iid] = x.name

@@ -2,6 +2,8 @@ package export
 
 import (
 	"bufio"
+	"bytes"
+	"compress/zlib"
 	"encoding/binary"
 	"io"
 	"math"
@@ -22,6 +24,7 @@ const (
 	packetTrackEvent    = 11
 	packetInterned      = 12
 	packetFlags         = 13
+	packetCompressed    = 50
 	packetTrack         = 60
 
 	snapshotClock  = 1
@@ -82,19 +85,27 @@ const (
 	sequence      = 1
 )
 
-// packets writes packets of a Perfetto trace, one by one. It writes each text once, and then refers to it by a number.
+// packets writes packets of a Perfetto trace, one by one. It writes each text once, and then refers to it by a number. Packets are
+// compressed in blocks, as Perfetto's own service does.
 type packets struct {
-	out  *bufio.Writer
-	flow uint64
+	out        *bufio.Writer
+	block      message // packets that are not yet written
+	compressor *zlib.Writer
+	compressed bytes.Buffer
+	flow       uint64
 
 	categories, names, keys, texts interner
 	interned                       message // interned by the current packet
-	inner, middle, outer, detail   message // buffers
+	inner, middle, detail          message // buffers
 }
 
 func newPackets(w io.Writer) *packets {
+	compressor, err := zlib.NewWriterLevel(nil, zlib.BestSpeed)
+	if err != nil {
+		panic(err) // the level is wrong
+	}
 	return &packets{
-		out:        bufio.NewWriterSize(w, 1<<18),
+		out: bufio.NewWriter(w), compressor: compressor,
 		categories: interner{field: internedCategories}, names: interner{field: internedNames},
 		keys: interner{field: internedKeys}, texts: interner{field: internedTexts},
 	}
@@ -145,12 +156,37 @@ func (p *packets) writeHeader(start int64) {
 	p.writePacket(first)
 }
 
-// writePacket completes a packet and writes it. The writer keeps a write error.
+// blockBytes is the size of a block before it is compressed.
+const blockBytes = 1 << 18
+
+// writePacket completes a packet and adds it to the block. The writer keeps a write error.
 func (p *packets) writePacket(m message) {
 	m.uint(packetSequence, sequence)
-	p.outer = p.outer[:0]
-	p.outer.bytes(tracePacket, m)
-	p.out.Write(p.outer)
+	if p.block.bytes(tracePacket, m); len(p.block) >= blockBytes {
+		p.writeBlock()
+	}
+}
+
+// writeBlock writes the packets of the block as one packet.
+func (p *packets) writeBlock() {
+	if len(p.block) == 0 {
+		return
+	}
+	p.compressed.Reset()
+	p.compressor.Reset(&p.compressed)
+	p.compressor.Write(p.block)
+	p.compressor.Close()
+	var packet, outer message
+	packet.bytes(packetCompressed, p.compressed.Bytes())
+	outer.bytes(tracePacket, packet)
+	p.out.Write(outer)
+	p.block = p.block[:0]
+}
+
+// flush writes all packets.
+func (p *packets) flush() error {
+	p.writeBlock()
+	return p.out.Flush()
 }
 
 // A track is a row of the viewer, with events or child tracks.

@@ -57,7 +57,7 @@ func Perfetto(w io.Writer, r *report.Report) error {
 		p.writeIntervals(stwTrack, "stops of the world", "world stopped", s.STW)
 		p.writeIntervals(freezeTrack, "freezes", "held back by the kernel", s.Freezes)
 	}
-	if err := p.out.Flush(); err != nil {
+	if err := p.flush(); err != nil {
 		return fmt.Errorf("writing a Perfetto trace: %w", err)
 	}
 	return nil

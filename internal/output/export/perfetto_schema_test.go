@@ -2,8 +2,10 @@ package export_test
 
 import (
 	"bufio"
+	"compress/zlib"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"iter"
 	"math"
 	"os"
@@ -231,12 +233,22 @@ func (s *shown) byName(parent uint64, name string) *writtenTrack {
 	return found
 }
 
+// unpacked decodes a trace whose packets are all in compressed blocks.
+func unpacked(t *testing.T, s *schema, data []byte) (trace decoded) {
+	t.Helper()
+	for p := range must.Have(s.decode("Trace", data))(t).all("packet") {
+		block := must.Have(zlib.NewReader(strings.NewReader(p.text("compressed_packets"))))(t)
+		trace = append(trace, must.Have(s.decode("Trace", must.Have(io.ReadAll(block))(t)))(t)...)
+	}
+	return trace
+}
+
 // showPerfetto decodes a trace and collects its tracks. It checks that the slices of every track are in order of time and
 // nested.
 func showPerfetto(t *testing.T, data []byte) *shown {
 	t.Helper()
 	s := readSchema(t, "testdata/perfetto.schema")
-	trace := must.Have(s.decode("Trace", data))(t)
+	trace := unpacked(t, s, data)
 	out := &shown{tracks: map[uint64]*writtenTrack{}, flows: map[uint64]*[2]*writtenTrack{}, flowAt: map[uint64]int64{}, bytes: len(data)}
 	texts := map[string]map[uint64]string{}
 	first := true

@@ -162,7 +162,7 @@ func (t *PerfettoTrace) Generation(g *timeline.Gen, syms *tracefmt.Symbols, join
 	t.runs.Add(g, func(r timeline.Run) { t.pendingRuns = append(t.pendingRuns, r) })
 	t.writeRuns()
 	t.writeRuntime(g)
-	return t.p.out.Flush()
+	return t.p.flush()
 }
 
 // dropTracks drops the tracks of goroutines that are in neither of the last two generations: they can no longer wake another
@@ -227,7 +227,7 @@ func (t *PerfettoTrace) Close(end int64) error {
 	for _, s := range t.stops.Unfinished() {
 		t.writeStop(s.Start, t.start+end, s.Kind)
 	}
-	if err := t.p.out.Flush(); err != nil {
+	if err := t.p.flush(); err != nil {
 		return fmt.Errorf("writing a Perfetto trace: %w", err)
 	}
 	return nil

@@ -41,6 +41,9 @@ func TestPerfettoTrace(t *testing.T) {
 			out, rep := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink {
 				return export.NewPerfettoTrace(w, r, export.Options{All: true})
 			})
+			if len(out) > 10*len(data) {
+				t.Errorf("%d bytes for a trace of %d bytes, want at most ten times as many", len(out), len(data))
+			}
 			s := showPerfetto(t, out)
 			checkRequests(t, s, rep, true)
 			checkFlows(t, s)
