@@ -9,6 +9,7 @@
 //	go run ./lab/truth serve semaphore       serve until standard input ends, with net/http/pprof
 //	go run ./lab/truth load -url ... -path /slow:1:slow -path /fast -rate 80 -json
 //	go run ./lab/throttle run -kind http -quota 0.5 -o x.trace   a service under a real CPU quota, with the kernel's counts
+//	go run ./lab/agreement DIR               what is inferred, against the kernel's events in the same recordings
 //	go run ./lab/proof                       predict, make the change, measure, compare
 //	go run ./lab/mutants -n 60               change a line of the engine, run its tests, and count the changes that they catch
 //	go run ./lab/damage -whylate PROGRAM x.trace ...             damaged traces through all verbs, within bounds of time and memory

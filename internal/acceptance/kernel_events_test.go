@@ -24,6 +24,15 @@ func TestKernelEvents(t *testing.T) {
 		if sum := k.CPUNS + k.CPUWaitNS + k.ThrottledNS + k.DiskNS + k.AsleepNS + k.StoppedNS; math.Abs(float64(sum-k.RunningNS)) > 0.02*float64(k.RunningNS) {
 			t.Errorf("%s: the parts of %d ns are %d", name, k.RunningNS, sum)
 		}
+		if s := rep.Runtime.Series; s != nil {
+			frozen := int64(0)
+			for _, x := range s.Freezes {
+				frozen += x[1]
+			}
+			if frozen != rep.Runtime.Throttle.LostWallNS {
+				t.Errorf("%s: the freezes of the series last %d ns, those of the verdict %d", name, frozen, rep.Runtime.Throttle.LostWallNS)
+			}
+		}
 		requests, disk := int64(0), 0.0
 		for i := range rep.Groups {
 			g := &rep.Groups[i]

@@ -168,7 +168,6 @@ func (r *reading) measure(table *groupTable, found *moments.Sum, work *workSelec
 	for i, id := range table.pathIDs {
 		rep.Moments = append(rep.Moments, found.Find(id, &rep.Groups[i], p.Stages[0].IDs, sp)...)
 	}
-	moments.AddEvents(rep.Moments, rep.Runtime.Series, stats.HerdWakeups, rep.Input.DurationNS)
 	if r.process.PsUnknown() {
 		rep.Input.TraceFrom = report.TraceFromUprobes
 	}
@@ -196,6 +195,7 @@ func (r *reading) joinHost(rep *report.Report, samples *host.Samples, err error,
 		hostjoin.ReplaceThrottle(rep)
 	}
 	r.joinKernel(rep, window)
+	moments.AddEvents(rep.Moments, rep.Runtime.Series, stats.HerdWakeups, rep.Input.DurationNS)
 	silences, requests := r.stops.Silences()
 	r.threads.SetOffCPU(rep, window)
 	hostjoin.AddStops(samples, window, rep, silences, requests)

@@ -36,6 +36,9 @@ const (
 	// Switch: a CPU changed from Thread to the thread A (0: idle). B is the State of Thread. C is the number of its
 	// kernel stack, counted from 1, and 0 if none was recorded. D is the time that interrupts took since Thread got the
 	// CPU, in nanoseconds.
+	//
+	// A Switch from a thread to itself is none: it shows that another process's thread has that CPU when a thread of the
+	// service begins to wait, on another CPU, behind one of the service's own.
 	Switch Kind = iota + 1
 	// Wakeup: Thread can run and is in the run queue of CPU B. A is the thread that woke it, 0 for an interrupt. C is the
 	// thread on CPU B then, -1 if unknown. D has the bits WakeupNew and WakeupBySoftirq, and from bit 2 on the

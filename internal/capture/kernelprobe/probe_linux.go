@@ -169,7 +169,7 @@ func (p *Probe) setTargets() error {
 	} else {
 		wanted = uint32(p.pid)
 	}
-	if err := errors.Join(set("target_network", network), set("targets", targets), set("wanted_namespace", namespace), set("wanted_pid", wanted)); err != nil {
+	if err := errors.Join(set("target_network", network), set("targets", targets), set("wanted_namespace", namespace), set("wanted_pid", wanted), set("cpu_count", uint32(max(1, ebpf.MustPossibleCPU())))); err != nil {
 		return err
 	}
 	for _, port := range host.ListeningPorts(p.pid) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/threadstate"
 	"github.com/whylate/whylate/report"
 )
@@ -48,7 +49,23 @@ func AddKernel(rep *report.Report, t *threadstate.Tracker, w Window, arrivals in
 	markObserved(rep, k.IsComplete())
 	if k.IsComplete() {
 		replaceThrottleByKernel(rep, &s)
+		if rep.Runtime.Series != nil {
+			rep.Runtime.Series.Freezes = longestFreezes(s.Freezes, w)
+		}
 	}
+}
+
+// longestFreezes returns [start, length] of the longest freezes in a trace, in order of time.
+func longestFreezes(freezes []freeze.Interval, w Window) (out [][2]int64) {
+	for _, x := range freezes {
+		if start, end := max(x.Start, w.Start), min(x.End, w.End); start < end {
+			out = append(out, [2]int64{start - w.Start, end - start})
+		}
+	}
+	slices.SortFunc(out, func(a, b [2]int64) int { return cmp.Compare(b[1], a[1]) })
+	out = out[:min(len(out), maxSeries)]
+	slices.SortFunc(out, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
+	return out
 }
 
 // markObserved marks the rows whose causes the kernel's events show. Those of cause cpu, syscall and throttle are only if the

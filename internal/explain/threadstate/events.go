@@ -13,6 +13,10 @@ const maxPollDelayNS = 50e3
 func (t *Tracker) addEvent(syms *tracefmt.Symbols, e *kernelevents.Event) {
 	switch e.Kind {
 	case kernelevents.Switch:
+		if int64(e.Thread) == e.A {
+			t.observe(syms, e)
+			return
+		}
 		if th := t.threads[e.Thread]; th != nil {
 			t.leaveCPU(syms, th, e)
 		}
@@ -178,6 +182,14 @@ func (t *Tracker) occupy(syms *tracefmt.Symbols, number int32, time int64, tid i
 	}
 	t.names.intern(syms, tid)
 	c.occupants = append(c.occupants, occupant{time, tid})
+}
+
+// observe notes that another process has a CPU while an own thread waits behind an own one on another CPU.
+func (t *Tracker) observe(syms *tracefmt.Symbols, e *kernelevents.Event) {
+	t.names.intern(syms, e.Thread)
+	if n := len(t.others); n == 0 || t.others[n-1].time != e.Time { // the first of several names them
+		t.others = append(t.others, occupant{e.Time, e.Thread})
+	}
 }
 
 // forget makes all states from a time on unknown, because events after it are missing. The next event of each thread

@@ -176,7 +176,7 @@ func (t *Tracker) divideWait(number int32, wait Interval, f func(Interval)) {
 			if i+1 < len(c.occupants) {
 				end = min(end, c.occupants[i+1].time)
 			}
-			add(t.names.texts[c.occupants[i].tid], end-max(start, c.occupants[i].time))
+			add(t.whoHad(&c.occupants[i], max(start, c.occupants[i].time), end), end-max(start, c.occupants[i].time))
 		}
 	} else {
 		add(0, wait.End-wait.Start)
@@ -189,6 +189,21 @@ func (t *Tracker) divideWait(number int32, wait Interval, f func(Interval)) {
 		f(part)
 	}
 }
+
+// whoHad returns what a thread waited for while another had its CPU in [from, to). A thread that waits behind one of its own
+// process, although that leaves CPUs, waits for the processes that have these: an idle CPU would have taken it.
+func (t *Tracker) whoHad(o *occupant, from, to int64) tracefmt.StringID {
+	if t.threads[o.tid] != nil {
+		i := sort.Search(len(t.others), func(i int) bool { return t.others[i].time >= from-maxWakeDelayNS })
+		if i < len(t.others) && t.others[i].time < to {
+			return t.names.texts[t.others[i].tid]
+		}
+	}
+	return t.names.texts[o.tid]
+}
+
+// maxWakeDelayNS bounds the time between the demand to wake a thread, with which its wait begins, and its place in a run queue.
+const maxWakeDelayNS = 100e3
 
 // ArrivalOf returns when the first of the bytes arrived that a goroutine first read in [from, to). ok is false if that is
 // unknown.

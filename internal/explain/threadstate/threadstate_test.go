@@ -138,6 +138,11 @@ func TestStates(t *testing.T) {
 			"cpu 0-2000, throttled 2000-6000, waits 6000-7000 python3 (pid 90), cpu 7000-10000"},
 		"throttled, moved meanwhile, and told before the switch": {tables, []kernelevents.Event{sw(2000, 0, first, python, 0), {Time: 3000, Kind: kernelevents.Migrate, Thread: first, B: 1, C: compiler}, {Time: 7000, Kind: kernelevents.Throttled, Thread: first, A: 2000 * us}, sw(7000, 1, compiler, first, 1)},
 			"cpu 0-2000, throttled 2000-3000, throttled 3000-4000, waits 4000-7000 compile (2 processes), cpu 7000-10000"},
+		"behind an own thread, while another process has the other CPU": {tables, []kernelevents.Event{
+			sw(2000, 0, first, second, 0), {Time: 2000, Kind: kernelevents.Switch, CPU: 1, Thread: python, A: python}, sw(5000, 0, second, first, 0)},
+			"cpu 0-2000, waits 2000-5000 python3 (pid 90), cpu 5000-10000"},
+		"behind an own thread": {tables, []kernelevents.Event{sw(2000, 0, first, second, 0), sw(5000, 0, second, first, 0)},
+			"cpu 0-2000, waits 2000-5000 its own threads, cpu 5000-10000"},
 		"throttled until a refill": {inexact, []kernelevents.Event{sw(2000, 0, first, python, kernelevents.QuotaUsedUp), {Time: 6000, Kind: kernelevents.Refill, A: 4}, sw(7000, 0, python, first, 1)},
 			"cpu 0-2000, throttled 2000-6000, waits 6000-7000 python3 (pid 90), cpu 7000-10000"},
 		"stopped": {tables, []kernelevents.Event{sw(2000, 0, first, 0, kernelevents.Stopped), wake(6000, first, 0, 0), sw(6000, 0, 0, first, 1)},

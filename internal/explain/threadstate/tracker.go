@@ -32,6 +32,7 @@ type Tracker struct {
 	threads  map[int32]*thread  // own ones, by number on the host
 	byM      map[uint64]*thread // by number in the process's own namespace
 	cpus     map[int32]*cpu
+	others   []occupant // of other CPUs, when an own thread began to wait behind an own one
 	sockets  map[uint64]*socket
 	names    names
 	gens     []generation
@@ -211,6 +212,9 @@ func (t *Tracker) Drop(before int64) {
 		if n := indexBefore(c.occupants, before, func(o *occupant) int64 { return o.time }); n > 1000 && n > len(c.occupants)/2 {
 			c.occupants = slices.Delete(c.occupants, 0, n)
 		}
+	}
+	if n := indexBefore(t.others, before, func(o *occupant) int64 { return o.time }); n > 1000 && n > len(t.others)/2 {
+		t.others = slices.Delete(t.others, 0, n)
 	}
 	for g, list := range t.arrivals {
 		if list[len(list)-1].WokenAt < before {

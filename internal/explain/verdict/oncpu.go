@@ -7,13 +7,20 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// SaidWithoutCPU is the least share of running time without a CPU that is said. Compared with the kernel's events, host samples
+// give that share within 3 % where no quota takes time (docs/internals/accuracy.md).
+const SaidWithoutCPU = threshold.NoticeableShare
+
 // onCPUShare returns the share of a band's running time in which its requests had a CPU, and whether that share is an
 // upper bound. A goroutine shows as running while its thread waits for a CPU that other processes use. The process's
 // CPU time gives a lower bound of the time without a CPU over all running time. If there are enough CPU samples, they
 // give the share of this band, because a waiting thread is not sampled. The share is 1 if nothing is known.
 func onCPUShare(r *report.Report, b *report.Band) (share float64, atMost bool) {
-	if share = 1 - r.WithoutCPU(); share >= threshold.MostShare {
+	if share = 1 - r.WithoutCPU(); share > 1-SaidWithoutCPU {
 		return 1, false
+	}
+	if share > threshold.MostShare {
+		return share, true // the samples of a band are too few for a small share
 	}
 	runningNS, samples := int64(0), 0
 	for i := range b.Causes {
@@ -34,7 +41,7 @@ func onCPUShare(r *report.Report, b *report.Band) (share float64, atMost bool) {
 // distribution of that part over sites is not known: each site loses the same share.
 func splitOffCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) []report.VerdictCause {
 	offCPUShare := r.WithoutCPU()
-	if 1-offCPUShare >= threshold.MostShare {
+	if offCPUShare < SaidWithoutCPU {
 		return causes
 	}
 	computingShare, atMost := onCPUShare(r, b)
@@ -44,7 +51,7 @@ func splitOffCPU(causes []report.VerdictCause, r *report.Report, b *report.Band)
 		share := 1 - offCPUShare // CPU samples do not count GC assists
 		switch cause.Cause {
 		case report.CauseCPU:
-			if computingShare >= threshold.MostShare {
+			if computingShare > 1-SaidWithoutCPU {
 				continue
 			}
 			if share = computingShare; cause.Queue == nil {

@@ -23,7 +23,9 @@ func TestSplitOffCPU(t *testing.T) {
 		words   string
 	}{
 		{"no host samples", nil, 1e9, 10, 1, "computing"},
-		{"threads found a CPU", host(9e8, 1e8), 1e9, 0, 1, "computing"},
+		{"threads found a CPU", host(95e7, 5e7), 1e9, 0, 1, "computing"},
+		{"threads waited for an eighth", host(875e6, 125e6), 1e9, 0, 0.875, "computing (at most)"},
+		{"too small a share for samples", host(875e6, 125e6), 1e9, 30, 0.875, "computing (at most)"},
 		{"threads waited for one", host(4e8, 6e8), 1e9, 0, 0.4, "computing (at most)"},
 		{"threads waited after being woken, but running ones had a CPU", host(11e8, 15e8), 1e9, 0, 1, "computing"},
 		{"threads waited for less than the missing time", host(4e8, 3e8), 1e9, 0, 0.7, "computing (at most)"},

@@ -93,6 +93,9 @@ struct cpu {
 	__u32 sockets;  // that got their id on this CPU
 	__u64 softirq_start;
 	__u64 softirq_time; // in the running thread of the service since it was switched in
+	__u64 task;         // the running thread
+	__u32 is_own;       // it belongs to the service
+	__u32 _pad;
 };
 
 struct {
@@ -150,6 +153,7 @@ __u32 targets[MAX_TARGETS] = {}; // processes, by their numbers in the first PID
 __u32 wanted_pid = 0, wanted_namespace = 0; // or a process by its number in another namespace
 __u32 target_network = 0;        // network namespace of the service
 __u32 enabled = 0;
+__u32 cpu_count = 0;             // possible CPUs
 // What user space reads.
 __u64 lost = 0;
 __u64 lost_stacks = 0;
@@ -172,7 +176,7 @@ static __always_inline struct cpu *cpu_of(__u32 n)
 	return &cpus[n & (MAX_CPUS - 1)];
 }
 
-static __always_inline void emit(__u64 time, __u16 kind, __u32 thread, __s64 a, __s64 b, __s64 c, __s64 d)
+static __always_inline void emit_on(__u32 cpu, __u64 time, __u16 kind, __u32 thread, __s64 a, __s64 b, __s64 c, __s64 d)
 {
 	struct event *e = bpf_ringbuf_reserve(&ring, sizeof(*e), 0);
 	if (!e) {
@@ -181,7 +185,7 @@ static __always_inline void emit(__u64 time, __u16 kind, __u32 thread, __s64 a, 
 	}
 	e->time = time;
 	e->kind = kind;
-	e->cpu = bpf_get_smp_processor_id();
+	e->cpu = cpu;
 	e->thread = thread;
 	e->a = a;
 	e->b = b;
@@ -190,10 +194,15 @@ static __always_inline void emit(__u64 time, __u16 kind, __u32 thread, __s64 a, 
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }
 
+static __always_inline void emit(__u64 time, __u16 kind, __u32 thread, __s64 a, __s64 b, __s64 c, __s64 d)
+{
+	emit_on(bpf_get_smp_processor_id(), time, kind, thread, a, b, c, d);
+}
+
 // emit_name sends a thread's name and process once.
 static __always_inline void emit_name(struct task_struct *p)
 {
-	__u32 tid = p->pid;
+	__u32 tid = BPF_CORE_READ(p, pid);
 	__u8 one = 1;
 	if (!tid || bpf_map_lookup_elem(&named, &tid))
 		return;
@@ -204,16 +213,38 @@ static __always_inline void emit_name(struct task_struct *p)
 	n->kind = THREAD_NAME;
 	n->cpu = bpf_get_smp_processor_id();
 	n->thread = tid;
-	n->process = p->tgid;
+	n->process = BPF_CORE_READ(p, tgid);
 	n->inner = 0;
 	bpf_probe_read_kernel(n->comm, sizeof(n->comm), &p->comm);
-	struct pid *pid = p->thread_pid;
+	struct pid *pid = BPF_CORE_READ(p, thread_pid);
 	if (pid) {
-		__u64 innermost = (__u64)&pid->numbers[0] + (pid->level & 31) * bpf_core_type_size(struct upid);
+		__u64 innermost = (__u64)pid + bpf_core_field_offset(struct pid, numbers) + (BPF_CORE_READ(pid, level) & 31) * bpf_core_type_size(struct upid);
 		bpf_probe_read_kernel(&n->inner, sizeof(n->inner), (void *)(innermost + bpf_core_field_offset(struct upid, nr)));
 	}
 	bpf_ringbuf_submit(n, BPF_RB_NO_WAKEUP);
 	bpf_map_update_elem(&named, &tid, &one, BPF_ANY);
+}
+
+#define SCANNED_CPUS 16
+#define SHOWN_CPUS 2
+
+// emit_others sends which other processes have other CPUs when a thread of the service waits behind one of its own threads: a switch
+// from a thread to itself. An idle CPU would have taken the thread, so these are why it waits.
+static __always_inline void emit_others(__u32 n, __u64 now)
+{
+	int shown = 0;
+	for (int i = 1; i <= SCANNED_CPUS && i < cpu_count && shown < SHOWN_CPUS; i++) {
+		__u32 number = n + i;
+		if (number >= cpu_count)
+			number -= cpu_count;
+		struct cpu *cpu = cpu_of(number);
+		__u32 tid = cpu->running - 1;
+		if (cpu->running <= 1 || cpu->is_own)
+			continue;
+		emit_name((struct task_struct *)cpu->task);
+		emit_on(number, now, SWITCH, tid, tid, RUNNABLE, 0, 0);
+		shown++;
+	}
 }
 
 // find_wanted looks whether a thread belongs to the wanted process.
@@ -376,6 +407,8 @@ static __always_inline int switched(void *ctx, bool preempt, struct task_struct 
 	bool from_ours = is_target(prev->tgid), to_ours = is_target(next->tgid);
 	__u32 before = cpu->running;
 	cpu->running = to + 1;
+	cpu->task = (__u64)next;
+	cpu->is_own = to_ours;
 	if (!from_ours && !to_ours && (__s32)cpu->queued <= 0)
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
@@ -434,6 +467,8 @@ static __always_inline int switched(void *ctx, bool preempt, struct task_struct 
 				t->throttled_queue = 0;
 			}
 		}
+		if ((__s32)cpu->queued > 0)
+			emit_others(n, now);
 		watch_group(next);
 		has_throttled_clock = bpf_core_field_exists(next->se.cfs_rq->throttled_clock_self_time);
 	}
@@ -509,6 +544,8 @@ static __always_inline int woken(struct task_struct *p, bool is_new)
 	if (is_new)
 		emit_name(p);
 	emit(now, WAKEUP, p->pid, waker, n, (__s64)cpu_of(n)->running - 1, flags);
+	if (cpu_of(n)->is_own)
+		emit_others(n, now);
 	return 0;
 }
 
@@ -536,7 +573,10 @@ int sched_migrate_task(__u64 *ctx)
 		return 0;
 	__u32 before = t->queued_cpu - 1;
 	enter_queue(t, dest, t->queued_time);
-	emit(bpf_ktime_get_ns(), MIGRATE, tid, before, dest, (__s64)cpu_of(dest)->running - 1, 0);
+	__u64 now = bpf_ktime_get_ns();
+	emit(now, MIGRATE, tid, before, dest, (__s64)cpu_of(dest)->running - 1, 0);
+	if (cpu_of(dest)->is_own)
+		emit_others(dest, now);
 	return 0;
 }
 

@@ -1,0 +1,6 @@
+//go:build !linux
+
+// Command agreement needs Linux.
+package main
+
+func main() { panic("agreement needs Linux") }
