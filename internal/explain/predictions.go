@@ -65,6 +65,7 @@ func processFacts(rep *report.Report, stats *process.Stats, start int64) *predic
 	f := &predict.Facts{
 		SpanNS: stats.SpanNS, Procs: stats.Procs, BusyNS: stats.BusyNS,
 		Cycles: gc.Cycles, ForcedCycles: gc.Forced, Measured: gc.MeasuredCycles, LiveBytes: gc.LiveBytes, GoalBytes: gc.GoalBytes,
+		FullCycles: gc.FullCycles, FullBytes: gc.FullBytes, AllocatedBytes: gc.AllocatedBytes,
 		MarkNS: gc.MarkNS, CollectorNS: gc.DedicatedNS + gc.FractionalNS, IdleMarkNS: gc.IdleNS, GCStopShare: 1,
 		Throttled: rt.Throttle.Verdict.HeldBack(), FrozenNS: rt.Throttle.LostWallNS, FrozenCPUs: rt.Throttle.CPUs,
 		MaybeThrottled: rt.Throttle.Suspect > 0,

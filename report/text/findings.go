@@ -218,6 +218,9 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 	} else if short && len(f.Evidence) > 0 {
 		spans = append(spans, span{plain, p.sentence(f.Evidence[0].Text) + ": " + names.Value(f.Evidence[0]) + "; "})
 	}
+	if f.Predicted == nil && len(spans) > 0 {
+		spans = append(spans, span{plain, "what a fix gains cannot be predicted; "})
+	}
 	return append(spans, span{plain, "confidence " + words.PercentOr0(f.Confidence)})
 }
 

@@ -33,7 +33,7 @@ func checkBacklog(in *Input, group *report.Group) []Verdict {
 	gain.TotalNS = gain.All.NS * int64(backlog.Count)
 	v := Verdict{Gain: gain, Changes: []predict.Change{}, Finding: report.Finding{
 		Cause: work.Cause, Site: work.Site, Group: group.ID, Share: gain.All.Share, Confidence: 0.7,
-		Title: textOf("title backlog", "messages", shortFunc(backlog.Messages), "time", words.Brief(gain.Slow.NS), "group", group.Name, "activity", activityAt(&work, nil)),
+		Title: textOf("title backlog", "messages", words.FuncName(backlog.Messages), "time", words.Brief(gain.Slow.NS), "group", words.FuncName(group.Name), "activity", activityAt(&work, nil)),
 		Fix:   textOf("fix backlog", "site", work.Site),
 	}}
 	v.addEvidence(

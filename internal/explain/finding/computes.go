@@ -5,6 +5,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/names"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -24,9 +25,9 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 		return nil
 	}
 	site := heaviest.Site
-	funcText, title := shortFunc(site.Func), textKey("title computes")
+	funcText, title := words.FuncName(site.Func), textKey("title computes")
 	if c := site.CalledFrom; c != nil {
-		funcText, title = funcText+", "+names.CallerLead(c)+shortFunc(c.Func), "title computes-called"
+		funcText, title = funcText+", "+names.CallerLead(c)+words.FuncName(c.Func), "title computes-called"
 	}
 	v := Verdict{Gain: gain, Finding: report.Finding{
 		Title: textOf(title, "function", funcText), Fix: textOf("fix computes"), Cause: report.CauseCPU, Site: site, Group: group.ID, Share: share, Confidence: 0.8,

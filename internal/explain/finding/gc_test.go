@@ -52,7 +52,7 @@ func TestCollectorChanges(t *testing.T) {
 		"small GOGC":      {assist, statsWithCycles(60, 0, 40*mib, 44*mib, 0.9), "GOGC=100", "GOGC=100"},
 		"assists":         {assist, statsWithCycles(50, 0, 200*mib, 400*mib, 0.3), "GOGC=200", "GOGC=200: 2.5 collections a second instead of 5 for 210 MB more heap"},
 		"workers":         {behindWorkers, statsWithCycles(50, 0, 200*mib, 400*mib, 0.3), "GOGC=200", "GOGC=200"},
-		"full limit":      {assist, full, "gc@=20%", "raise GOMEMLIMIT"}, // 60 collections of half of the live heap
+		"full limit":      {assist, full, "GOMEMLIMIT=145MiB", "raise GOMEMLIMIT"},
 		"forced, another": {behindWorkers, statsWithCycles(10, 9, 30*mib, 60*mib, 0.3), "gc@=10%", "remove the call"},
 	} {
 		found := Find(&Input{Report: oneGroup(c.cause, report.Cause{Cause: "cpu", Site: site("f@1"), TotalNS: ms(600)}), Process: c.stats}, rulesWithPrefix("WL3"))

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -54,8 +55,7 @@ func checkGCTooFrequent(in *Input, group *report.Group) []Verdict {
 	return []Verdict{v}
 }
 
-// fullLimitVerdicts returns the finding where the live heap fills the memory limit. It predicts the collections that the same
-// rate of allocation needs with half of the live heap as room.
+// fullLimitVerdicts returns the finding where the live heap fills the memory limit. It advises half of the live heap as room.
 func (in *Input) fullLimitVerdicts(group *report.Group) []Verdict {
 	v, ok := in.collectorVerdict(group, collectorPart)
 	if !ok {
@@ -64,9 +64,8 @@ func (in *Input) fullLimitVerdicts(group *report.Group) []Verdict {
 	gc := &in.Process.GC
 	site, causes := in.topAllocSite()
 	perSecond := float64(gc.Cycles-gc.Forced) / (float64(in.Process.SpanNS) / 1e9)
-	roomCycles := float64(gc.AllocatedBytes) / float64(max(gc.FullBytes/2, 1))
-	scale := min(0.5, (roomCycles+float64(gc.Forced))/float64(gc.Cycles))
-	v.Site, v.Confidence, v.Changes = site, 0.9, []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: max(0.01, math.Round(100*scale)/100)}}
+	limit := predict.MemoryLimitFor(gc.FullBytes + gc.FullBytes/2)
+	v.Site, v.Confidence, v.Changes = site, 0.9, []predict.Change{predict.Set(predict.GOMEMLIMIT, float64(limit))}
 	v.Title = textOf("title gc-full-limit", "n", words.Figure(perSecond))
 	v.addEvidence(
 		evidenceOf("evidence collections", perSecond, "1/s"),
@@ -75,7 +74,7 @@ func (in *Input) fullLimitVerdicts(group *report.Group) []Verdict {
 		evidenceOf("evidence marking", float64(gc.MarkNS)/float64(in.Process.SpanNS), "share"))
 	v.addEvidence(collectorEvidence(group)...)
 	v.addEvidence(causes...)
-	v.Fix = textOf("fix gc-full-limit", "half", words.Bytes(gc.FullBytes/2))
+	v.Fix = textOf("fix gc-full-limit", "limit", fmt.Sprintf("%dMiB", limit>>20), "half", words.Bytes(gc.FullBytes/2))
 	if site != nil {
 		v.Fix = textOf("fix gc-full-limit-and-allocate-less", "fix", v.Fix, "site", site)
 	}

@@ -9,7 +9,7 @@ func checkHerd(in *Input, wait *runQueueWait) []Verdict {
 		herd = herdOf(in.Process, &wait.occupants[i])
 	}
 	v := wait.newVerdict(herd.Site, 0.85)
-	v.Title, v.Fix = textOf("title herd", "n", herd.Largest, "start", shortFunc(herd.Start)), textOf("fix herd")
+	v.Title, v.Fix = textOf("title herd", "n", herd.Largest, "start", words.FuncName(herd.Start)), textOf("fix herd")
 	v.addEvidence(
 		evidenceOf("evidence herd-size", herd.Largest, "count", "time", words.Brief(herd.WithinNS)),
 		evidenceOf("evidence herd-last", herd.LateNS, "ns"))

@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -74,13 +75,13 @@ func checkHubLate(in *Input, group *report.Group) (out []Verdict) {
 func (h *hubWait) newVerdict(in *Input, group *report.Group) Verdict {
 	heldUpPerRun := float64(h.DelayedRequests) / float64(h.LateRuns)
 	v := Verdict{Gain: h.gain, Finding: report.Finding{
-		Title: textOf("title hub-late", "start", shortFunc(h.Start), "requests", fmt.Sprintf("%.1f", heldUpPerRun)), Fix: textOf("fix hub-late"),
+		Title: textOf("title hub-late", "start", words.FuncName(h.Start), "requests", fmt.Sprintf("%.1f", heldUpPerRun)), Fix: textOf("fix hub-late"),
 		Cause: report.CauseSched, Site: h.Sites[0], Group: group.ID, Share: h.share, Confidence: 0.85,
 	}}
 	v.addEvidence(evidenceOf("evidence hub-delay", float64(h.LateNS)/float64(h.LateRuns), "ns"), evidenceOf("evidence hub-requests", heldUpPerRun, "count"))
 	for i, r := range h.RanInstead {
 		if i < 2 && r.Site != nil && r.Share >= 0.1 {
-			v.addEvidence(evidenceOf("evidence ran-meanwhile", r.Share, "share", "function", shortFunc(r.Site.Func)))
+			v.addEvidence(evidenceOf("evidence ran-meanwhile", r.Share, "share", "function", words.FuncName(r.Site.Func)))
 		}
 	}
 	if len(h.RanInstead) > 0 && h.RanInstead[0].Site != nil {
@@ -88,7 +89,7 @@ func (h *hubWait) newVerdict(in *Input, group *report.Group) Verdict {
 		t := occupant{site: h.RanInstead[0].Site, share: h.RanInstead[0].Share}
 		t.startFunc, _ = runsEndingIn(in.Process, t.site.Func)
 		if herd := herdOf(in.Process, &t); herd != nil {
-			v.addEvidence(evidenceOf("evidence hub-herd", herd.Largest, "count", "start", shortFunc(herd.Start)))
+			v.addEvidence(evidenceOf("evidence hub-herd", herd.Largest, "count", "start", words.FuncName(herd.Start)))
 		}
 	}
 	if h.PollGapNS*20 > h.LateNS {

@@ -4,8 +4,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -17,7 +19,8 @@ type library struct {
 	functions   string // prefixes of its functions, separated by spaces
 	poolAdvice  string // how to enlarge its pool
 	peerAdvice  string // how to shorten waits for its peer
-	pauseAdvice string // which options set its intended pauses
+	pauseAdvice string // which options set its intended pauses; {length} is that of the first
+	pauseLength string // how long that one is unless set
 	lockAdvice  string // how to avoid waits for its own lock
 	shareAdvice string // how to avoid waits for a call of another request
 
@@ -40,7 +43,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 	for _, s := range sections {
 		l := library{name: s.Title}
 		fields := map[string]*string{
-			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "peer": &l.peerAdvice, "pause": &l.pauseAdvice, "lock": &l.lockAdvice, "share": &l.shareAdvice, "slot function": &l.slotFunc,
+			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "peer": &l.peerAdvice, "pause": &l.pauseAdvice, "pause length": &l.pauseLength, "lock": &l.lockAdvice, "share": &l.shareAdvice, "slot function": &l.slotFunc,
 			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {
@@ -79,6 +82,16 @@ func libraryAt(sites ...*report.Site) *library {
 		}
 		return false
 	})
+}
+
+// adviceForPause returns the advice on the library's intended pauses, of which those in the trace are seenNS long on average, 0 if
+// that is not known. isSet means that they are much shorter than they are unless set: the service's authors chose that.
+func (l *library) adviceForPause(seenNS int64) (advice string, isSet bool) {
+	length := textOf("phrase pause-unless-set", "time", l.pauseLength)
+	if unlessSet, err := time.ParseDuration(l.pauseLength); err == nil && 0 < 2*seenNS && 2*seenNS < int64(unlessSet) {
+		length, isSet = textOf("phrase pause-is-set", "time", words.Rough(seenNS), "default", l.pauseLength), true
+	}
+	return strings.NewReplacer("{length}", length).Replace(l.pauseAdvice), isSet
 }
 
 // libraryOfFunc returns the library that contains the function of a site, whatever the service called; nil if none is known.

@@ -70,3 +70,37 @@ func TestLibraryPause(t *testing.T) {
 		}
 	}
 }
+
+// TestPauseOfALibrary: a library's default is not advised where the pauses are far shorter, because the service's authors set them.
+// Such a finding is low, however much of the requests' time the pauses are.
+func TestPauseOfALibrary(t *testing.T) {
+	for _, c := range []struct {
+		seenNS   int64
+		severity report.Severity
+		text     string
+	}{
+		{1e9, report.SeverityHigh, "in kafka-go: shorten Writer.BatchTimeout (1s unless set)"},
+		{0, report.SeverityHigh, "in kafka-go: shorten Writer.BatchTimeout (1s unless set)"},
+		{20e6, report.SeverityLow, "in kafka-go: shorten Writer.BatchTimeout (about 20ms here; the default is 1s)"},
+	} {
+		cause := report.Cause{Cause: "sleep", Call: "runtime.selectgo", TotalNS: ms(3000), Via: via("select write@5 runtime.selectgo"),
+			Site: &report.Site{Func: "github.com/segmentio/kafka-go.(*partitionWriter).awaitBatch", File: "x.go", Line: 7, Module: "dep.org/x"}}
+		in := &Input{Report: oneGroup(cause), Process: &process.Stats{}}
+		if c.seenNS != 0 {
+			in.Services = []queues.ServiceStats{{Cause: "sleep", Site: cause.Site, Requests: 100, Sleeps: 50, SleepNS: c.seenNS, BatchSize: 1}}
+		}
+		found := Find(in, rulesWithPrefix("WL2001"))
+		if len(found) != 1 || found[0].Severity != c.severity || !strings.HasPrefix(found[0].Fix, c.text) {
+			t.Errorf("pauses of %d ns: %+v", c.seenNS, found)
+		}
+	}
+}
+
+// TestEscapedNames: the linker's escapes in the path of a package are not shown.
+func TestEscapedNames(t *testing.T) {
+	cpu := report.Cause{Cause: "cpu", Site: site("github.com/nats-io/nats%2ego.(*Conn).processMsg@1"), TotalNS: ms(3000)}
+	found := Find(&Input{Report: oneGroup(cpu), Process: &process.Stats{}}, rulesWithPrefix("WL1008"))
+	if len(found) != 1 || found[0].Title != "nats.go.(*Conn).processMsg computes" {
+		t.Errorf("%+v", found)
+	}
+}

@@ -359,7 +359,7 @@ func backlogVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 	}
 	v := attr.newVerdict(cand, top)
 	v.Changes = []predict.Change{}
-	v.Title, v.Fix = textOf("title pool-backlog", "group", attr.group.Name, "activity", top.activity()), textOf(fix, "site", v.Site)
+	v.Title, v.Fix = textOf("title pool-backlog", "group", words.FuncName(attr.group.Name), "activity", top.activity()), textOf(fix, "site", v.Site)
 	v.addEvidence(
 		evidenceOf(queued, queuedShare, "share"),
 		evidenceOf("evidence pool-message", meanNS, "ns"),

@@ -2,6 +2,7 @@ package finding
 
 import (
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -25,19 +26,19 @@ func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 	}
 	v.Title, v.Fix = textOf("title ps-taken", "function", t.name()), textOf("fix ps-taken-by-requests")
 	if !t.servesRequests(in) {
-		v.Fix = textOf("fix ps-taken", "function", shortFunc(t.site.Func))
+		v.Fix = textOf("fix ps-taken", "function", words.FuncName(t.site.Func))
 	}
 	if wait.group.Kind == report.KindRun {
-		v.Fix = textOf("fix ps-taken-in-run", "function", shortFunc(t.site.Func))
+		v.Fix = textOf("fix ps-taken-in-run", "function", words.FuncName(t.site.Func))
 		if psInUse(in) < threshold.MostShare {
-			v.Fix = textOf("fix ps-idle-in-run", "function", shortFunc(t.site.Func))
+			v.Fix = textOf("fix ps-idle-in-run", "function", words.FuncName(t.site.Func))
 		}
 	}
 	if wait.isBurst(in) {
 		v.MaxSeverity = report.SeverityLow
 		v.Title, v.Fix = textOf("title burst"), textOf("fix burst")
 		if v.Site = computeSite(wait.group); v.Site != nil {
-			v.Title = textOf("title burst-computes", "function", shortFunc(v.Site.Func))
+			v.Title = textOf("title burst-computes", "function", words.FuncName(v.Site.Func))
 		}
 	}
 	return []Verdict{v}

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -17,7 +18,7 @@ func checkFewRequests(in *Input) []Verdict {
 		return nil
 	}
 	return doubt(report.Finding{
-		Title: textOf(plural(g.Count, "title few-requests-one", "title few-requests-many"), "n", g.Count, "group", shortFunc(g.Name)), Fix: textOf("fix few-requests"),
+		Title: textOf(plural(g.Count, "title few-requests-one", "title few-requests-many"), "n", g.Count, "group", words.FuncName(g.Name)), Fix: textOf("fix few-requests"),
 		Group: g.ID, Confidence: 1, Evidence: []report.Evidence{evidenceOf("evidence requests", g.Count, "count")},
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -219,15 +220,12 @@ func herdOf(c *process.Stats, t *occupant) *process.Herd {
 	return nil
 }
 
-// shortFunc returns a function's name without the directories of its package.
-func shortFunc(fn string) string { return fn[strings.LastIndexByte(fn, '/')+1:] }
-
 // name returns the function's name, with the goroutine's start function if that is another one.
 func (t *occupant) name() string {
 	if t.startFunc == "" || t.startFunc == t.site.Func {
-		return shortFunc(t.site.Func)
+		return words.FuncName(t.site.Func)
 	}
-	return textOf("phrase occupant", "function", shortFunc(t.site.Func), "start", shortFunc(t.startFunc))
+	return textOf("phrase occupant", "function", words.FuncName(t.site.Func), "start", words.FuncName(t.startFunc))
 }
 
 // occupantEvidence lists the largest occupants.

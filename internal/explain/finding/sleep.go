@@ -25,7 +25,9 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	v.Changes = withoutAllSites(attr, cand)
 	v.Title, v.Cause = textOf("title sleep", "goroutine", goroutineActivity(top)), report.CauseSleep
 	attr.addSlowMean(&v, "evidence slow-mean-on", cand, top, top.via)
+	pauseNS := int64(0)
 	if t := attr.in.serviceAt(top.Cause, top.via); t != nil && t.Sleeps > 0 {
+		pauseNS = t.SleepNS
 		v.addEvidence(evidenceOf("evidence sleep-length", t.SleepNS, "ns"))
 		if t.BatchSize > 1.5 {
 			v.addEvidence(evidenceOf("evidence sleep-sharers", t.BatchSize, "count"))
@@ -42,8 +44,11 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix sleep-of-timer")
 	}
 	if l := libraryOfRoute(top); l != nil && l.pauseAdvice != "" {
-		v.Fix = textOf("fix in-library", "library", l.name, "advice", l.pauseAdvice)
-		v.hasOption = true
+		advice, isSet := l.adviceForPause(pauseNS)
+		v.Fix, v.hasOption = textOf("fix in-library", "library", l.name, "advice", advice), true
+		if isSet {
+			v.MaxSeverity = report.SeverityLow
+		}
 	}
 	if l := cand.sharingLibrary(); l != nil {
 		v.Fix = textOf("fix in-library", "library", l.name, "advice", l.shareAdvice)

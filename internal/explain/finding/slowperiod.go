@@ -1,6 +1,9 @@
 package finding
 
-import "github.com/whylate/whylate/report"
+import (
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
 
 // checkOneSlowPeriod is WL5010, one-slow-period: most slow requests of a group are in one of its blocks.
 func checkOneSlowPeriod(_ *Input, g *report.Group) []Verdict {
@@ -28,7 +31,7 @@ func checkOneSlowPeriod(_ *Input, g *report.Group) []Verdict {
 		return nil
 	}
 	return doubt(report.Finding{
-		Title: textOf("title one-slow-period", "group", shortFunc(g.Name)), Fix: textOf("fix one-slow-period"), Group: g.ID, Confidence: 0.9,
+		Title: textOf("title one-slow-period", "group", words.FuncName(g.Name)), Fix: textOf("fix one-slow-period"), Group: g.ID, Confidence: 0.9,
 		Evidence: []report.Evidence{
 			evidenceOf("evidence slow-period-share", float64(worstCount)/float64(slow), "share"),
 			evidenceOf("evidence slow-period-begin", worst.StartNS, "ns"),

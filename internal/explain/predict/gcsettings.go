@@ -136,16 +136,27 @@ func (f *Facts) waitRatioWithoutCollector() float64 {
 	return min(1, reduced/(1-reduced)/(utilisation/(1-utilisation)))
 }
 
+// MemoryLimitFor returns a limit, in bytes and whole MiB, that most likely leaves as many bytes for the heap, see
+// predictMemoryLimit.
+func MemoryLimitFor(heapBytes int64) int64 {
+	return int64(math.Ceil((float64(heapBytes)+5<<20)/0.865/(1<<20))) << 20
+}
+
 // predictMemoryLimit predicts another GOMEMLIMIT. A limit above the goal changes nothing. How close the goal can come to a
 // limit depends on the memory that the process uses outside of the heap.
 func (f *Facts) predictMemoryLimit(setting Setting, refuse refuseFunc) (*effect, string, error) {
-	if e, note, err := f.requireCollections(refuse); e == nil {
+	isFull := f.FullCycles >= threshold.Repeats && f.FullCycles > f.Measured
+	if e, note, err := f.requireCollections(refuse); e == nil && !isFull {
 		return e, note, err
 	}
 	// Stacks, globals, spans, and free memory that is not returned: between 2 % and 25 % of the limit, and some MiB, in any
 	// process.
 	maxGoal, minGoal := setting.Value*0.98-2<<20, setting.Value*0.75-8<<20
 	goal, live := float64(f.GoalBytes), float64(f.LiveBytes)
+	basis := fmt.Sprintf("the limit leaves between %s and %s for the heap, depending on what else the process uses", words.Binary(int64(minGoal)), words.Binary(int64(maxGoal)))
+	if isFull {
+		goal, live = math.Inf(1), float64(f.FullBytes) // no collection had room
+	}
 	switch {
 	case minGoal >= goal && goal > 1.6*live:
 		return &effect{}, fmt.Sprintf("nothing would change: the heap's goal is %s, by GOGC, and stays below that limit", words.Binary(int64(goal))), nil
@@ -154,12 +165,20 @@ func (f *Facts) predictMemoryLimit(setting Setting, refuse refuseFunc) (*effect,
 	case minGoal <= live*1.1:
 		return refuse("the live heap is %s, so the collector would run nearly all of the time, or limit itself to half of the CPU", words.Binary(int64(live)))
 	}
+	if isFull {
+		// A collection begins as soon as the last one ends. With room, they are as many as the allocations need.
+		ratio := variantValues{est: (maxGoal+minGoal)/2 - live, low: maxGoal - live, high: minGoal - live}
+		for v, room := range ratio {
+			ratio[v] = min(1, float64(f.AllocatedBytes)/room/float64(f.Cycles-f.ForcedCycles))
+		}
+		return f.cyclesEffect(ratio, basis, 0, refuse)
+	}
 	headroom := goal - live
 	ratio := variantValues{est: headroom / max(1, (maxGoal+minGoal)/2-live), low: headroom / max(1, maxGoal-live), high: headroom / max(1, minGoal-live)}
 	for v := range ratio {
 		ratio[v] = max(1, ratio[v])
 	}
-	return f.cyclesEffect(ratio, fmt.Sprintf("the limit leaves between %s and %s for the heap, depending on what else the process uses", words.Binary(int64(minGoal)), words.Binary(int64(maxGoal))), min(goal, (maxGoal+minGoal)/2), refuse)
+	return f.cyclesEffect(ratio, basis, min(goal, (maxGoal+minGoal)/2), refuse)
 }
 
 // setMarkShares sets, for each interval of a graph, the share inside of mark phases.

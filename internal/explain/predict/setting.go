@@ -104,6 +104,10 @@ type Facts struct {
 	// Measured collections.
 	Cycles, ForcedCycles, Measured int
 	LiveBytes, GoalBytes           int64
+	// FullCycles are further collections, after which the live heap, of FullBytes, left no room below the goal. The heap grew by
+	// AllocatedBytes between all collections.
+	FullCycles                int
+	FullBytes, AllocatedBytes int64
 	// MarkPhases are [start, length], sorted: all mark phases (MarksComplete), or only the longest.
 	MarkPhases    [][2]int64
 	MarksComplete bool

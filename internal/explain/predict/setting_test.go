@@ -70,6 +70,8 @@ func TestRefusals(t *testing.T) {
 		{"GOMEMLIMIT=1GiB", func(f *Facts) {}, ""},
 		{"GOMEMLIMIT=1GiB", func(f *Facts) { f.GoalBytes = 110 << 20 }, "whether a lower limit or a small GOGC"},
 		{"GOMEMLIMIT=110MiB", func(f *Facts) {}, "the live heap is"},
+		{"GOMEMLIMIT=300MiB", func(f *Facts) { f.Measured, f.FullCycles, f.FullBytes, f.AllocatedBytes = 0, 9, 100<<20, 900<<20 }, ""},
+		{"GOMEMLIMIT=110MiB", func(f *Facts) { f.Measured, f.FullCycles, f.FullBytes, f.AllocatedBytes = 0, 9, 100<<20, 900<<20 }, "the live heap is"},
 		{"GOMAXPROCS=4", func(f *Facts) {}, ""},
 		{"GOMAXPROCS=4", func(f *Facts) { f.CPUs = 2 }, "may run on 2 CPUs"},
 		{"GOMAXPROCS=4", func(f *Facts) { f.Throttled = true }, "Ask about quota"},
