@@ -1,17 +1,19 @@
 // Package must ends a test at an error of its preparation, if the error's text is a sufficient
-// message.
+// message, and at a failed check without which the rest of the test has no meaning.
 package must
 
 import (
 	"os"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
-// Do ends the test if err is not nil.
-func Do(t testing.TB, err error) {
+// Do ends the test if err is not nil. The context says what failed.
+func Do(t testing.TB, err error, context ...any) {
 	t.Helper()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatal(append(context, err)...)
 	}
 }
 
@@ -22,6 +24,34 @@ func Have[T any](v T, err error) func(testing.TB) T {
 		Do(t, err)
 		return v
 	}
+}
+
+// Equal is check.Equal, and ends the test if got and want differ.
+func Equal[T comparable](t testing.TB, got, want T, format string, args ...any) {
+	t.Helper()
+	if !check.Equal(t, got, want, format, args...) {
+		t.FailNow()
+	}
+}
+
+// True ends the test if ok is false.
+func True(t testing.TB, ok bool, format string, args ...any) {
+	t.Helper()
+	if !ok {
+		t.Fatalf(format, args...)
+	}
+}
+
+// False ends the test if isWrong is true.
+func False(t testing.TB, isWrong bool, format string, args ...any) {
+	t.Helper()
+	True(t, !isWrong, format, args...)
+}
+
+// Error ends the test if err is nil.
+func Error(t testing.TB, err error, format string, args ...any) {
+	t.Helper()
+	True(t, err != nil, "no error: "+format, args...)
 }
 
 // Golden compares got with a golden file. With update it writes the file first.

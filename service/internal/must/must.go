@@ -1,17 +1,19 @@
-// Package must ends a test at an error in its preparation. It is a copy of the tool's internal/testing/must, which this module
-// may not import.
+// Package must ends a test at an error in its preparation, or at a failed check without which the rest of the test has no meaning. It
+// is a copy of the tool's internal/testing/must, which this module may not import.
 package must
 
 import (
 	"os"
 	"testing"
+
+	"github.com/whylate/whylate/service/internal/check"
 )
 
-// Do ends the test if err is not nil.
-func Do(t testing.TB, err error) {
+// Do ends the test if err is not nil. The context says what failed.
+func Do(t testing.TB, err error, context ...any) {
 	t.Helper()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatal(append(context, err)...)
 	}
 }
 
@@ -24,7 +26,35 @@ func Have[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// Golden compares got with a golden file, which it writes before if the test was called with -update.
+// Equal is check.Equal, and ends the test if got and want differ.
+func Equal[T comparable](t testing.TB, got, want T, format string, args ...any) {
+	t.Helper()
+	if !check.Equal(t, got, want, format, args...) {
+		t.FailNow()
+	}
+}
+
+// True ends the test if ok is false.
+func True(t testing.TB, ok bool, format string, args ...any) {
+	t.Helper()
+	if !ok {
+		t.Fatalf(format, args...)
+	}
+}
+
+// False ends the test if isWrong is true.
+func False(t testing.TB, isWrong bool, format string, args ...any) {
+	t.Helper()
+	True(t, !isWrong, format, args...)
+}
+
+// Error ends the test if err is nil.
+func Error(t testing.TB, err error, format string, args ...any) {
+	t.Helper()
+	True(t, err != nil, "no error: "+format, args...)
+}
+
+// Golden compares got with a golden file. With update it writes the file first.
 func Golden(t testing.TB, update bool, file string, got []byte) {
 	t.Helper()
 	if update {
