@@ -26,6 +26,7 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/debugz"
 	"github.com/whylate/whylate/service/flight"
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/mark"
 	"github.com/whylate/whylate/service/pool"
@@ -142,9 +143,7 @@ func TestHostileGlobals(t *testing.T) {
 
 	hide := redact.Options{Logs: redact.Hash, Tasks: redact.Hash, Routes: redact.Hash, Parents: redact.Hash, Files: redact.Trim}
 	s := Start(Options{Flight: &flight.Options{Dir: dir, Slow: time.Nanosecond, Tail: time.Millisecond, Redact: hide, Upload: &flight.UploadOptions{URL: collector.URL}}})
-	if s.Flight() == nil {
-		t.Fatal("no recorder was started")
-	}
+	must.True(t, s.Flight() != nil, "no recorder was started")
 	limiter := must.Have(pool.Follow(pool.Options{Interval: time.Millisecond}))(t)
 	h := mark.Handler(http.NotFoundHandler())
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
@@ -154,22 +153,16 @@ func TestHostileGlobals(t *testing.T) {
 	for _, path := range []string{"/?format=json", "/flight?state"} {
 		w := httptest.NewRecorder()
 		page.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-		if !json.Valid(w.Body.Bytes()) {
-			t.Errorf("%s is no JSON: %q", path, w.Body)
-		}
+		check.True(t, json.Valid(w.Body.Bytes()), "%s is no JSON: %q", path, w.Body)
 	}
 	page.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/?level=error", nil))
-	if level.Level() != slog.LevelError {
-		t.Errorf("the level is %v", level.Level())
-	}
+	check.Equal(t, level.Level(), slog.LevelError, "the level")
 	if st := s.State().Flight; st.LastError != "" || st.Upload.LastError != "" {
 		t.Errorf("the recorder's state is %+v", st)
 	}
 	must.Do(t, limiter.Close())
 	s.Stop()
-	if p.calls.Load() == 0 {
-		t.Error("the logger was not called")
-	}
+	check.True(t, p.calls.Load() != 0, "the logger was not called")
 }
 
 // TestHostileCallbacks passes panicking functions as all callbacks. Each is called, none ends the process, and the other
@@ -203,9 +196,7 @@ func TestHostileCallbacks(t *testing.T) {
 	for range 3 {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-		if w.Code != http.StatusNotFound {
-			t.Errorf("a request ends with %d", w.Code)
-		}
+		check.Equal(t, w.Code, http.StatusNotFound, "a request ends with")
 	}
 	eventually(func() bool {
 		st := s.State()
@@ -218,9 +209,7 @@ func TestHostileCallbacks(t *testing.T) {
 	if _, err := s.Flight().Capture(t.Context(), "asked"); err == nil || !strings.Contains(err.Error(), "in Allow") {
 		t.Errorf("a recording that Allow could not be asked for: %v", err)
 	}
-	if !trace.IsEnabled() {
-		t.Error("the recorder ended")
-	}
+	check.True(t, trace.IsEnabled(), "the recorder ended")
 	must.Do(t, limiter.Close())
 	s.Stop()
 }
@@ -230,9 +219,7 @@ func TestNoRecorder(t *testing.T) {
 	s := Start(Options{Logger: slog.New(slog.DiscardHandler), Flight: &flight.Options{Share: 2}})
 	defer s.Stop()
 	r := s.Flight()
-	if r != nil {
-		t.Fatal("a recorder was started with options that make no sense")
-	}
+	must.True(t, r == nil, "a recorder was started with options that make no sense")
 	r.OnFreeze(probe.Freeze{Likely: time.Hour})
 	if _, err := r.Capture(t.Context(), "x"); err == nil || r.State().Recording || r.State().Why == "" {
 		t.Errorf("Capture: %v, the state is %+v", err, r.State())
@@ -240,9 +227,7 @@ func TestNoRecorder(t *testing.T) {
 	for _, path := range []string{"/", "/?state"} {
 		w := httptest.NewRecorder()
 		r.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-		if w.Code != http.StatusServiceUnavailable {
-			t.Errorf("GET %s gives %d", path, w.Code)
-		}
+		check.Equal(t, w.Code, http.StatusServiceUnavailable, "GET %s", path)
 	}
 	r.Stop()
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/debugz"
 	"github.com/whylate/whylate/service/flight"
+	"github.com/whylate/whylate/service/internal/check"
+	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/probe"
 	"github.com/whylate/whylate/service/tune"
 )
@@ -26,17 +28,12 @@ func TestStart(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	s.Handler(debugz.Options{}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-	if !strings.Contains(w.Body.String(), "freezes") || !strings.Contains(w.Body.String(), "GOGC") {
-		t.Errorf("the page lacks the probe or the tuner:\n%s", w.Body)
-	}
+	check.True(t, strings.Contains(w.Body.String(), "freezes") && strings.Contains(w.Body.String(), "GOGC"),
+		"the page lacks the probe or the tuner:\n%s", w.Body)
 	s.Stop()
 	s.Stop()
-	if s.State().Tune.Time.IsZero() {
-		t.Error("no state after Stop")
-	}
-	if !strings.Contains(buf.String(), "loud") || !strings.Contains(buf.String(), "GOMAXPROCS") {
-		t.Errorf("log:\n%s", buf.String())
-	}
+	check.False(t, s.State().Tune.Time.IsZero(), "no state after Stop")
+	check.True(t, strings.Contains(buf.String(), "loud") && strings.Contains(buf.String(), "GOMAXPROCS"), "log:\n%s", buf.String())
 }
 
 func TestStartWithOptions(t *testing.T) {
@@ -58,18 +55,12 @@ func TestStartFlight(t *testing.T) {
 	o := Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Flight: &flight.Options{Dir: t.TempDir()}}
 	s := start(o, func(string) string { return "" })
 	defer s.Stop()
-	if s.Flight() == nil || s.State().Flight == nil {
-		t.Fatal("there is no recorder")
-	}
+	must.True(t, s.Flight() != nil && s.State().Flight != nil, "there is no recorder")
 	w := httptest.NewRecorder()
 	s.Handler(debugz.Options{}).ServeHTTP(w, httptest.NewRequest("GET", "/debug/flight?state", nil))
-	if w.Code != 200 || !strings.Contains(w.Body.String(), `"cost"`) {
-		t.Errorf("it answers %d %s", w.Code, w.Body)
-	}
+	check.True(t, w.Code == 200 && strings.Contains(w.Body.String(), `"cost"`), "it answers %d %s", w.Code, w.Body)
 	s.Stop()
-	if s.State().Flight.Recording {
-		t.Error("it records after Stop")
-	}
+	check.False(t, s.State().Flight.Recording, "it records after Stop")
 	heard := 0
 	o.Probe.OnFreeze = func(probe.Freeze) { heard++ }
 	rec, p := withFlight(&o)

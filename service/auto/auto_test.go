@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
+	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/tune"
 )
 
@@ -46,17 +48,11 @@ func TestOneLine(t *testing.T) {
 		p.logger.handleEvent(tune.Event{Knob: tune.KnobGOGC, Action: tune.ActionSet, Undo: "GOGC in the environment sets another value"})
 		lines := strings.Split(strings.TrimSpace(after.String()), "\n")
 		if c.level == "" {
-			if after.Len() > 0 {
-				t.Errorf("%s: %s", name, after)
-			}
+			check.True(t, after.Len() <= 0, "%s: %s", name, after)
 			continue
 		}
-		if early {
-			t.Fatalf("%s: told before the program had a logger", name)
-		}
-		if len(lines) != 2 || !strings.Contains(lines[1], "WHYLATE_GOGC=off") {
-			t.Fatalf("%s: %d lines:\n%s", name, len(lines), after)
-		}
+		must.False(t, early, "%s: told before the program had a logger", name)
+		must.True(t, len(lines) == 2 && strings.Contains(lines[1], "WHYLATE_GOGC=off"), "%s: %d lines:\n%s", name, len(lines), after)
 		keys := map[string]int{}
 		d := json.NewDecoder(strings.NewReader(lines[0]))
 		for depth := 0; ; {
@@ -72,9 +68,7 @@ func TestOneLine(t *testing.T) {
 			}
 		}
 		for key, n := range keys {
-			if n > 1 {
-				t.Errorf("%s: key %q stands %d times", name, key, n)
-			}
+			check.True(t, n <= 1, "%s: key %q stands %d times", name, key, n)
 		}
 		if keys["undo"] != 1 || !strings.Contains(lines[0], `"level":"`+c.level+`"`) {
 			t.Errorf("%s: %s", name, lines[0])
@@ -100,22 +94,18 @@ func TestWhenTheLineComes(t *testing.T) {
 	for _, d := range waits {
 		sum += d
 	}
-	if strings.Count(buf.String(), "\n") != 1 || sum < 900*time.Millisecond || sum > 1100*time.Millisecond {
-		t.Errorf("after %v: %s", sum, buf.String())
-	}
+	check.True(t, strings.Count(buf.String(), "\n") == 1 && sum >= 900*time.Millisecond && sum <= 1100*time.Millisecond,
+		"after %v: %s", sum, buf.String())
 	var logger bytes.Buffer
 	v = newStartupLogger(func() *slog.Logger { return l }, false, nil)
 	v.afterFunc = func(time.Duration, func()) {}
 	v.finishStart()
 	v.handleEvent(tune.Event{Knob: tune.KnobGOGC, Action: tune.ActionSet, Reason: "later"})
 	v.setLogger(slog.New(slog.NewTextHandler(&logger, nil)))
-	if strings.Count(logger.String(), "\n") != 2 || !strings.Contains(logger.String(), "later") {
-		t.Errorf("the given logger got %q", logger.String())
-	}
+	check.True(t, strings.Count(logger.String(), "\n") == 2 && strings.Contains(logger.String(), "later"),
+		"the given logger got %q", logger.String())
 }
 
 func TestTuner(t *testing.T) {
-	if Tuner() == nil || Tuner().State().GOMAXPROCS < 1 {
-		t.Error("importing the package started nothing")
-	}
+	check.True(t, Tuner() != nil && Tuner().State().GOMAXPROCS >= 1, "importing the package started nothing")
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -78,17 +79,12 @@ func main() {
 	run("get", "github.com/whylate/whylate/service@"+version)
 	run("mod", "tidy")
 	out, logged := run("run", ".")
-	if !regexp.MustCompile(`^[1-9][0-9]*\n$`).MatchString(out) {
-		t.Errorf("the service printed %q", out)
-	}
-	if strings.Count(logged, "whylate: ") != 1 || !strings.Contains(logged, `{"time":`) {
-		t.Errorf("the service logged, instead of one line of JSON:\n%s", logged)
-	}
+	check.True(t, regexp.MustCompile(`^[1-9][0-9]*\n$`).MatchString(out), "the service printed %q", out)
+	check.True(t, strings.Count(logged, "whylate: ") == 1 && strings.Contains(logged, `{"time":`),
+		"the service logged, instead of one line of JSON:\n%s", logged)
 	after := must.Have(os.ReadFile(filepath.Join(dir, "go.mod")))(t)
 	want := before + "\nrequire github.com/whylate/whylate/service " + version + "\n"
-	if string(after) != want {
-		t.Errorf("go.mod became\n%s\nwant\n%s", after, want)
-	}
+	check.True(t, string(after) == want, "go.mod became\n%s\nwant\n%s", after, want)
 }
 
 // writeProxy lays this module out as a module proxy serves it
@@ -98,9 +94,7 @@ func writeProxy(t *testing.T, dir, module, version string) {
 	root := must.Have(filepath.Abs(".."))(t)
 	versionDir := filepath.Join(dir, filepath.FromSlash(module), "@v")
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	write(t, filepath.Join(versionDir, "list"), version+"\n")
 	write(t, filepath.Join(versionDir, version+".info"), `{"Version":"`+version+`"}`)
 	write(t, filepath.Join(versionDir, version+".mod"), string(mod))
@@ -136,9 +130,7 @@ func writeProxy(t *testing.T, dir, module, version string) {
 		_, err = w.Write(b)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	must.Do(t, z.Close())
 	write(t, filepath.Join(versionDir, version+".zip"), buf.String())
 }

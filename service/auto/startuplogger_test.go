@@ -7,14 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/tune"
 )
 
 // TestWords tests the lines with the first poll's decisions and their undo.
 func TestWords(t *testing.T) {
-	if summary(nil) != "nothing to do" || undoText(nil) != "nothing was done" {
-		t.Errorf("of nothing: %q, %q", summary(nil), undoText(nil))
-	}
+	check.True(t, summary(nil) == "nothing to do" && undoText(nil) == "nothing was done", "of nothing: %q, %q", summary(nil), undoText(nil))
 	events := []tune.Event{{Knob: tune.KnobGOMAXPROCS, Action: tune.ActionSet, From: 8, To: 2, Reason: "why", Source: "/cpu.max"}, {Knob: tune.KnobGOGC, Action: tune.ActionKeep, Reason: "because"}}
 	if got, want := summary(events), events[0].String()+" [/cpu.max]; "+events[1].String(); got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -46,9 +47,7 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	for us, want := range map[int64]time.Duration{0: 0, 1: 1000, math.MaxInt64 / 1000: math.MaxInt64 / 1000 * 1000, math.MaxInt64/1000 + 1: math.MaxInt64} {
-		if got := micros(us); got != want {
-			t.Errorf("%d us are %d", us, got)
-		}
+		check.Equal(t, micros(us), want, "%d us", us)
 	}
 	for text, want := range map[string]string{
 		"50000 100000\n": "50ms 100ms <nil>", "max 100000\n": "0s 100ms <nil>", "1 1": "1µs 1µs <nil>", "50000 100000 more": "bad", "50000": "bad", "0 100000": "bad", "-1 100000": "bad", "50000 0": "bad", "max 0": "bad", "max -5": "bad", "x 1": "bad", "": "bad",
@@ -104,9 +103,7 @@ func TestProcTexts(t *testing.T) {
 		for _, m := range ms {
 			got = append(got, fmt.Sprint("{", m.id, " ", m.controllers, " ", m.path, " ", m.deleted, "}"))
 		}
-		if got := fmt.Sprintf("[%s] %d", strings.Join(got, " "), bad); got != want {
-			t.Errorf("%q: %s, want %s", text, got, want)
-		}
+		check.Equal(t, fmt.Sprintf("[%s] %d", strings.Join(got, " "), bad), want, "%q", text)
 	}
 	line := func(root, point, rest string) string { return "30 23 0:26 " + root + " " + point + " rw" + rest + "\n" }
 	for text, want := range map[string]string{
@@ -124,14 +121,10 @@ func TestProcTexts(t *testing.T) {
 		for _, m := range ms {
 			got = append(got, fmt.Sprint("{", m.version, " ", m.root, " ", m.point, " ", m.controllers, "}"))
 		}
-		if got := fmt.Sprintf("[%s] %d", strings.Join(got, " "), bad); got != want {
-			t.Errorf("%q: %s, want %s", text, got, want)
-		}
+		check.Equal(t, fmt.Sprintf("[%s] %d", strings.Join(got, " "), bad), want, "%q", text)
 	}
 	for in, want := range map[string]string{"a\n": "a", strings.Repeat("x", 80): strings.Repeat("x", 80), strings.Repeat("x", 81): strings.Repeat("x", 80) + "...", "a\tb\x00": `a\tb\x00`, "a\nb": `a\nb`} {
-		if got := clip(in); got != want {
-			t.Errorf("%q is shown as %q", in, got)
-		}
+		check.Equal(t, clip(in), want, "%q is shown as", in)
 	}
 	for _, v := range []Version{VersionNone, V1, V2} {
 		var back Version
@@ -140,9 +133,7 @@ func TestProcTexts(t *testing.T) {
 		}
 	}
 	var v Version
-	if v.UnmarshalText([]byte("v3")) == nil {
-		t.Error("there is a version 3")
-	}
+	check.Error(t, v.UnmarshalText([]byte("v3")), "there is a version 3")
 }
 
 // TestReadFile tests that files with lengths around the size of one read are read completely, up to the limit, from the real
@@ -171,14 +162,10 @@ func TestReadFile(t *testing.T) {
 		for _, n := range sizes {
 			got, err := readFile(src, fmt.Sprint("/", n), limit)
 			if n >= limit {
-				if !errors.Is(err, errTooLarge) {
-					t.Errorf("%s: %d bytes: %v", kind, n, err)
-				}
+				check.True(t, errors.Is(err, errTooLarge), "%s: %d bytes: %v", kind, n, err)
 				continue
 			}
-			if err != nil || string(got) != string(files[fmt.Sprint(n)].Data) {
-				t.Errorf("%s: %d bytes: %d, %v", kind, n, len(got), err)
-			}
+			check.True(t, err == nil && string(got) == string(files[fmt.Sprint(n)].Data), "%s: %d bytes: %d, %v", kind, n, len(got), err)
 		}
 		for _, name := range []string{"/none", "/folder"} {
 			if _, err := readFile(src, name, limit); err == nil {
@@ -186,9 +173,7 @@ func TestReadFile(t *testing.T) {
 			}
 		}
 		for name, want := range map[string]bool{"/folder": true, "/1": false, "/none": false, "/": true} {
-			if got := src.isDir(name); got != want {
-				t.Errorf("%s: %s is a folder: %v", kind, name, got)
-			}
+			check.Equal(t, src.isDir(name), want, "%s: %s is a folder", kind, name)
 		}
 		h := must.Have(src.open("/4097"))(t)
 		buf := make([]byte, 5000)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -69,9 +70,7 @@ func readFixture(t *testing.T, name string) *fixture {
 		}
 		for _, kv := range strings.Fields(rest) {
 			k, v, ok := strings.Cut(kv, "=")
-			if !ok {
-				t.Fatalf("%s: bad expectation %q", name, kv)
-			}
+			must.True(t, ok, "%s: bad expectation %q", name, kv)
 			f.expect[k] = v
 		}
 	}
@@ -90,9 +89,7 @@ func (f *fixture) options(t *testing.T) Options {
 func fixtures(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(names) < 25 {
-		t.Fatalf("%d fixtures, %v", len(names), err)
-	}
+	must.True(t, err == nil && len(names) >= 25, "%d fixtures, %v", len(names), err)
 	return names
 }
 
@@ -107,9 +104,7 @@ func TestFixtures(t *testing.T) {
 				writeWant(t, name, got)
 				return
 			}
-			if got != f.want {
-				t.Errorf("the answer differs from the want section (run with -update to see it in a diff):\n%s", got)
-			}
+			check.Equal(t, got, f.want, "the answer differs from the want section (run with -update to see it in a diff)")
 		})
 	}
 }
@@ -118,14 +113,11 @@ func TestFixtures(t *testing.T) {
 func checkExpected(t *testing.T, f *fixture, l *Limits, err error) {
 	t.Helper()
 	if want, ok := f.expect["error"]; ok {
-		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, ErrNotMeasurable) {
-			t.Errorf("error %v, want one that wraps ErrNotMeasurable and says %q", err, want)
-		}
+		check.True(t, err != nil && strings.Contains(err.Error(), want) && errors.Is(err, ErrNotMeasurable),
+			"error %v, want one that wraps ErrNotMeasurable and says %q", err, want)
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c, m := &l.CPU, &l.Memory
 	depth := -1
 	if c.QuotaLevel >= 0 {
@@ -146,17 +138,13 @@ func checkExpected(t *testing.T, f *fixture, l *Limits, err error) {
 	for k, want := range f.expect {
 		switch k {
 		case "note":
-			if !strings.Contains(strings.Join(l.Notes, "\n"), want) {
-				t.Errorf("no note says %q: %q", want, l.Notes)
-			}
+			check.True(t, strings.Contains(strings.Join(l.Notes, "\n"), want), "no note says %q: %q", want, l.Notes)
 		case "bound":
 			found := false
 			for _, b := range c.Bounds {
 				found = found || strings.Contains(b.Why, want)
 			}
-			if !found {
-				t.Errorf("no bound says %q: %+v", want, c.Bounds)
-			}
+			check.True(t, found, "no bound says %q: %+v", want, c.Bounds)
 		default:
 			g, ok := got[k]
 			if !ok {
@@ -166,9 +154,7 @@ func checkExpected(t *testing.T, f *fixture, l *Limits, err error) {
 			}
 		}
 	}
-	if m.HasSwap != (f.expect["swap"] != "") {
-		t.Errorf("HasSwap is %v", m.HasSwap)
-	}
+	check.Equal(t, m.HasSwap, f.expect["swap"] != "", "HasSwap")
 }
 
 // render writes the whole answer for people.
@@ -245,9 +231,7 @@ func TestEachFileDenied(t *testing.T) {
 			o.FS = deniedFS{f.files, func(n string) bool { return n == denied }}
 			l, err := Read(o)
 			if err != nil {
-				if !errors.Is(err, ErrNotMeasurable) {
-					t.Errorf("%s without %s: %v", name, denied, err)
-				}
+				check.True(t, errors.Is(err, ErrNotMeasurable), "%s without %s: %v", name, denied, err)
 				continue
 			}
 			if whole.CPU.Quota == 0 && l.CPU.Quota != 0 || l.CPU.Quota != 0 && l.CPU.Quota < whole.CPU.Quota {
@@ -258,9 +242,7 @@ func TestEachFileDenied(t *testing.T) {
 				for _, b := range l.CPU.Bounds {
 					reported = reported || strings.Contains(b.Why, "permission denied")
 				}
-				if relevant := onPath(whole, "/"+denied); relevant && !reported {
-					t.Errorf("%s without %s: no bound shows it: %+v", name, denied, l.CPU.Bounds)
-				}
+				check.False(t, onPath(whole, "/"+denied) && !reported, "%s without %s: no bound shows it: %+v", name, denied, l.CPU.Bounds)
 			}
 			if s, err := NewSampler(o); err == nil {
 				var st Stat

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/check"
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 func FuzzMembership(f *testing.F) {
@@ -20,9 +23,7 @@ func FuzzMembership(f *testing.F) {
 		ms, bad := parseMembership(b)
 		var back strings.Builder
 		for _, m := range ms {
-			if m.id < 0 || !strings.HasPrefix(m.path, "/") || strings.ContainsAny(m.path, "\n\x00") {
-				t.Fatalf("parsed %+v", m)
-			}
+			must.True(t, m.id >= 0 && strings.HasPrefix(m.path, "/") && !strings.ContainsAny(m.path, "\n\x00"), "parsed %+v", m)
 			path := m.path
 			if m.deleted {
 				path += " (deleted)"
@@ -31,9 +32,7 @@ func FuzzMembership(f *testing.F) {
 		}
 		// The parsed lines, written again, parse to the same.
 		reparsed, bad2 := parseMembership([]byte(back.String()))
-		if bad2 != 0 || fmt.Sprint(reparsed) != fmt.Sprint(ms) {
-			t.Fatalf("%q: %+v, %d bad; again %+v, %d bad", b, ms, bad, reparsed, bad2)
-		}
+		must.True(t, bad2 == 0 && fmt.Sprint(reparsed) == fmt.Sprint(ms), "%q: %+v, %d bad; again %+v, %d bad", b, ms, bad, reparsed, bad2)
 	})
 }
 
@@ -87,9 +86,8 @@ func FuzzMounts(f *testing.F) {
 			fmt.Fprintf(&back, "1 2 0:1 %s %s rw - %s none %s\n", escapePath(m.root), escapePath(m.point), kind, super)
 		}
 		reparsed, bad := parseMounts([]byte(back.String()))
-		if bad != 0 || fmt.Sprint(reparsed) != fmt.Sprint(ms) {
-			t.Fatalf("%q: %+v; again %+v, %d bad, from %q", b, ms, reparsed, bad, back.String())
-		}
+		must.True(t, bad == 0 && fmt.Sprint(reparsed) == fmt.Sprint(ms),
+			"%q: %+v; again %+v, %d bad, from %q", b, ms, reparsed, bad, back.String())
 	})
 }
 
@@ -99,9 +97,7 @@ func FuzzCPUList(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		n, err := parseCPUList(s)
-		if n < 0 || n > maxCPUs {
-			t.Fatalf("%q: %d CPUs", s, n)
-		}
+		must.True(t, n >= 0 && n <= maxCPUs, "%q: %d CPUs", s, n)
 		// Another way to count, for lists that it can afford.
 		if err != nil || len(s) > 64 || n > 4096 {
 			return
@@ -118,9 +114,7 @@ func FuzzCPUList(f *testing.F) {
 				set[i] = true
 			}
 		}
-		if len(set) != n {
-			t.Fatalf("%q: %d CPUs, want %d", s, n, len(set))
-		}
+		must.True(t, len(set) == n, "%q: %d CPUs, want %d", s, n, len(set))
 	})
 }
 
@@ -139,9 +133,7 @@ func FuzzNumbers(f *testing.F) {
 				text = strconv.FormatInt(q.Microseconds(), 10)
 			}
 			q2, p2, err := parseCPUMax(fmt.Appendf(nil, "%s %d\n", text, p.Microseconds()))
-			if err != nil || q2 != q || p2 != p {
-				t.Fatalf("cpu.max %q: %v %v; again %v %v %v", b, q, p, q2, p2, err)
-			}
+			must.True(t, err == nil && q2 == q && p2 == p, "cpu.max %q: %v %v; again %v %v %v", b, q, p, q2, p2, err)
 		}
 		if q, err := parseQuota(b); err == nil && q < 0 || err != nil && q != 0 {
 			t.Fatalf("quota %q: %v %v", b, q, err)
@@ -176,12 +168,9 @@ func FuzzCounters(f *testing.F) {
 		default:
 			t.Fatalf("verdict %q", th.Verdict)
 		}
-		if th.Evidence == "" || th.Own < 0 || th.Ancestor < 0 || th.Periods < 0 || th.ThrottledPeriods < 0 {
-			t.Fatalf("%+v from %+v to %+v", th, from, to)
-		}
-		if th.Verdict == VerdictNone && (th.Own != 0 || th.Ancestor != 0) {
-			t.Fatalf("none, but %+v", th)
-		}
+		must.True(t, th.Evidence != "" && th.Own >= 0 && th.Ancestor >= 0 && th.Periods >= 0 && th.ThrottledPeriods >= 0,
+			"%+v from %+v to %+v", th, from, to)
+		must.False(t, th.Verdict == VerdictNone && (th.Own != 0 || th.Ancestor != 0), "none, but %+v", th)
 	})
 }
 
@@ -226,12 +215,9 @@ func FuzzRead(f *testing.F) {
 		s.SampleMemory(&m)
 		s.SampleMemoryAt(1, &m)
 		var p Pressure
-		if s.SamplePressure(&p); p.CPU < 0 || p.Memory < 0 || p.MemoryFull < 0 {
-			t.Fatalf("%+v", p)
-		}
-		if s.Moved() {
-			t.Fatal("moved, though nothing changed")
-		}
+		s.SamplePressure(&p)
+		must.True(t, p.CPU >= 0 && p.Memory >= 0 && p.MemoryFull >= 0, "%+v", p)
+		must.False(t, s.Moved(), "moved, though nothing changed")
 		Compare(&a, &b)
 	})
 }
@@ -244,20 +230,12 @@ func checkInvariants(t *testing.T, l *Limits) {
 	for _, b := range c.Bounds {
 		if b.Won {
 			won++
-			if b.CPUs != c.Effective {
-				t.Errorf("bound %+v won, effective is %v", b, c.Effective)
-			}
+			check.True(t, b.CPUs == c.Effective, "bound %+v won, effective is %v", b, c.Effective)
 		}
-		if b.CPUs > 0 && b.CPUs < c.Effective {
-			t.Errorf("bound %+v is tighter than the effective %v", b, c.Effective)
-		}
-		if b.Why == "" {
-			t.Errorf("bound %+v has no reason", b)
-		}
+		check.False(t, b.CPUs > 0 && b.CPUs < c.Effective, "bound %+v is tighter than the effective %v", b, c.Effective)
+		check.True(t, b.Why != "", "bound %+v has no reason", b)
 	}
-	if won > 1 || (won == 0) != (c.Effective == 0) {
-		t.Errorf("%d bounds won, effective %v: %+v", won, c.Effective, c.Bounds)
-	}
+	check.True(t, won <= 1 && (won == 0) == (c.Effective == 0), "%d bounds won, effective %v: %+v", won, c.Effective, c.Bounds)
 	tight, field := 0.0, -1
 	for i, lv := range c.Levels {
 		if lv.CPUs > 0 && (field < 0 || lv.CPUs < tight) {
@@ -270,9 +248,7 @@ func checkInvariants(t *testing.T, l *Limits) {
 			t.Errorf("depths jump from %d to %d", c.Levels[i-1].Depth, lv.Depth)
 		}
 	}
-	if tight != c.Quota || field != c.QuotaLevel {
-		t.Errorf("quota %v at %d, want %v at %d", c.Quota, c.QuotaLevel, tight, field)
-	}
+	check.True(t, tight == c.Quota && field == c.QuotaLevel, "quota %v at %d, want %v at %d", c.Quota, c.QuotaLevel, tight, field)
 	if n := c.RuntimeDefault(); n < 0 || n > c.Parallelism {
 		t.Errorf("runtime default %d of %d CPUs", n, c.Parallelism)
 	}
@@ -281,16 +257,11 @@ func checkInvariants(t *testing.T, l *Limits) {
 	for _, b := range m.Bounds {
 		if b.Won {
 			won++
-			if b.Bytes != m.Effective {
-				t.Errorf("bound %+v won, effective is %d", b, m.Effective)
-			}
+			check.True(t, b.Bytes == m.Effective, "bound %+v won, effective is %d", b, m.Effective)
 		}
-		if b.Limited && b.Bytes < m.Effective && !strings.Contains(b.Why, "does not bind") {
-			t.Errorf("bound %+v is tighter than the effective %d", b, m.Effective)
-		}
-		if b.Why == "" {
-			t.Errorf("bound %+v has no reason", b)
-		}
+		check.False(t, b.Limited && b.Bytes < m.Effective && !strings.Contains(b.Why, "does not bind"),
+			"bound %+v is tighter than the effective %d", b, m.Effective)
+		check.True(t, b.Why != "", "bound %+v has no reason", b)
 	}
 	if won > 1 || won == 0 && m.Effective != 0 {
 		t.Errorf("%d bounds won: %+v", won, m.Bounds)

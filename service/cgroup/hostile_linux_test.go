@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -34,9 +35,7 @@ func TestFixturesAsRealFiles(t *testing.T) {
 		o := f.options(t)
 		o.FS, o.root = nil, plant(t, f)
 		l, err := Read(o)
-		if got := render(l, err); got != f.want {
-			t.Errorf("%s:\n%s", name, got)
-		}
+		check.Equal(t, render(l, err), f.want, "%s", name)
 	}
 }
 
@@ -88,9 +87,7 @@ func TestHostileFiles(t *testing.T) {
 					l, err := Read(o)
 					switch {
 					case err != nil:
-						if !errors.Is(err, ErrNotMeasurable) {
-							t.Errorf("%s, %s is %s: %v", name, file, content, err)
-						}
+						check.True(t, errors.Is(err, ErrNotMeasurable), "%s, %s is %s: %v", name, file, content, err)
 					default:
 						checkInvariants(t, l)
 						if q := l.CPU.Quota; q != 0 && q < whole.CPU.Quota {

@@ -7,6 +7,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -32,9 +33,7 @@ func TestSamplerAllocatesNothing(t *testing.T) {
 		s.Moved()
 		Compare(&old, &st)
 	})
-	if n != 0 {
-		t.Errorf("%v allocations a round, want 0", n)
-	}
+	check.Equal(t, n, 0, "allocations a round, want 0")
 }
 
 func TestSamplerAfterClose(t *testing.T) {
@@ -48,15 +47,9 @@ func TestSamplerAfterClose(t *testing.T) {
 	}
 	var b Tightest
 	var m MemoryStat
-	if err := s.SampleLimits(&b); err == nil {
-		t.Error("SampleLimits after Close: no error")
-	}
-	if err := s.SampleMemory(&m); err == nil {
-		t.Error("SampleMemory after Close: no error")
-	}
-	if s.Moved() {
-		t.Error("Moved after Close")
-	}
+	check.Error(t, s.SampleLimits(&b), "SampleLimits after Close: no error")
+	check.Error(t, s.SampleMemory(&m), "SampleMemory after Close: no error")
+	check.False(t, s.Moved(), "Moved after Close")
 }
 
 func BenchmarkSample(b *testing.B) {
@@ -128,9 +121,7 @@ func TestSamplerReadsUnits(t *testing.T) {
 		if f == v2 {
 			w.User, w.System = 5*time.Second, 2*time.Second
 		}
-		if st != w {
-			t.Errorf("sampled %+v\nwant    %+v", st, w)
-		}
+		check.True(t, st == w, "sampled %+v\nwant    %+v", st, w)
 		var m MemoryStat
 		must.Do(t, s.SampleMemory(&m))
 		wm, unreclaimable := MemoryStat{Current: 100 << 20, InactiveFile: 20 << 20, ActiveFile: 10 << 20, Swap: 4096, AtMax: 3, OOMKills: 1}, int64(70<<20)
@@ -144,9 +135,7 @@ func TestSamplerReadsUnits(t *testing.T) {
 			if err := s.SampleMemoryAt(1, &m); err != nil || m.Current != 200<<20 {
 				t.Errorf("memory of the parent: %+v, %v", m, err)
 			}
-			if err := s.SampleMemoryAt(9, &m); err == nil {
-				t.Errorf("memory of a group that is not there: %+v", m)
-			}
+			check.Error(t, s.SampleMemoryAt(9, &m), "memory of a group that is not there: %+v", m)
 		}
 		var p Pressure
 		if err := s.SamplePressure(&p); err != nil {
@@ -191,17 +180,14 @@ func TestBoundsAgreeWithRead(t *testing.T) {
 		l, err := Read(f.options(t))
 		s, serr := NewSampler(f.options(t))
 		if err != nil || serr != nil {
-			if err != nil && serr == nil {
-				t.Errorf("%s: Read fails (%v) and NewSampler does not", name, err)
-			}
+			check.False(t, err != nil && serr == nil, "%s: Read fails (%v) and NewSampler does not", name, err)
 			continue
 		}
 		var b Tightest
 		if err := s.SampleLimits(&b); err != nil {
 			// A machine without one limit file: then Read found none either.
-			if l.CPU.Quota != 0 || l.Memory.Max != 0 {
-				t.Errorf("%s: %v, but Read found %v CPUs and %d bytes", name, err, l.CPU.Quota, l.Memory.Max)
-			}
+			check.True(t, l.CPU.Quota == 0 && l.Memory.Max == 0,
+				"%s: %v, but Read found %v CPUs and %d bytes", name, err, l.CPU.Quota, l.Memory.Max)
 			continue
 		}
 		depth, memDepth, ownDir := -1, -1, 0.0
@@ -232,9 +218,7 @@ func TestBoundsAgreeWithRead(t *testing.T) {
 	if err := s.SampleLimits(&b); err != nil || b.Quota != 0.4 || b.QuotaDepth != 2 || b.Period != 50*time.Millisecond || b.OwnQuota != 3 {
 		t.Errorf("after the change: %+v, %v", b, err)
 	}
-	if !s.Moved() {
-		t.Error("moved elsewhere, and Moved is false")
-	}
+	check.True(t, s.Moved(), "moved elsewhere, and Moved is false")
 }
 
 // TestPressureText tests that a malformed total does not count as 0.
@@ -318,7 +302,5 @@ func TestUsageOfEachShape(t *testing.T) {
 			rootOnly[l.CPU.Version]++
 		}
 	}
-	if rootOnly[V1] == 0 || rootOnly[V2] == 0 {
-		t.Errorf("groups without any above them: %v", rootOnly)
-	}
+	check.True(t, rootOnly[V1] != 0 && rootOnly[V2] != 0, "groups without any above them: %v", rootOnly)
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/whylate/whylate/service/internal/check"
 )
 
 // TestSight tests the outcomes of the search for a limit.
@@ -51,9 +53,8 @@ func TestSight(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if l.CPU.Sight != c.want || !strings.Contains(l.CPU.SightText, c.says) {
-			t.Errorf("%s: %s (%s), want %s (%s)", c.name, l.CPU.Sight, l.CPU.SightText, c.want, c.says)
-		}
+		check.True(t, l.CPU.Sight == c.want && strings.Contains(l.CPU.SightText, c.says),
+			"%s: %s (%s), want %s (%s)", c.name, l.CPU.Sight, l.CPU.SightText, c.want, c.says)
 	}
 	v1 := readFixture(t, "testdata/v1-use-hierarchy-off.txtar")
 	if l, err := Read(v1.options(t)); err != nil || l.Memory.Sight != SightFound {

@@ -3,6 +3,8 @@ package cgroup
 import (
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/check"
 )
 
 func TestCompare(t *testing.T) {
@@ -35,8 +37,7 @@ func TestCompare(t *testing.T) {
 		{"the ancestor was replaced", Stat{Has: all, AncestorThrottled: ms(50)}, Stat{Has: all, Local: ms(7)}, VerdictUnknown, 0, 0},
 	} {
 		got := Compare(&tt.from, &tt.to)
-		if got.Verdict != tt.want || got.Own != tt.ownTime || got.Ancestor != tt.anc || got.Evidence == "" {
-			t.Errorf("%s: %+v, want %s, own %v, ancestor %v", tt.name, got, tt.want, tt.ownTime, tt.anc)
-		}
+		check.True(t, got.Verdict == tt.want && got.Own == tt.ownTime && got.Ancestor == tt.anc && got.Evidence != "",
+			"%s: %+v, want %s, own %v, ancestor %v", tt.name, got, tt.want, tt.ownTime, tt.anc)
 	}
 }

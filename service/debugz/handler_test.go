@@ -13,6 +13,7 @@ import (
 
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/flight"
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/probe"
 	"github.com/whylate/whylate/service/tune"
@@ -44,13 +45,9 @@ func TestPage(t *testing.T) {
 	h := Handler(Options{Cgroup: machine(), Tuner: tuner, Probe: p, Level: new(slog.LevelVar)})
 
 	w := get(h, "/debug/limits")
-	if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
-		t.Errorf("%d %v", w.Code, w.Header())
-	}
+	check.True(t, w.Code == 200 && strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain"), "%d %v", w.Code, w.Header())
 	for _, want := range []string{"/sys/fs/cgroup/pod/cpu.max", "0.5 CPUs", "* quota", "GOMAXPROCS=1", "freezes", "log level", "to undo", "ancestor-tighter"} {
-		if !strings.Contains(w.Body.String(), want) {
-			t.Errorf("the page does not say %q:\n%s", want, w.Body)
-		}
+		check.True(t, strings.Contains(w.Body.String(), want), "the page does not say %q:\n%s", want, w.Body)
 	}
 
 	var page page
@@ -63,9 +60,7 @@ func TestPage(t *testing.T) {
 
 func TestNothingToShow(t *testing.T) {
 	w := get(Handler(Options{Cgroup: cgroup.Options{FS: fstest.MapFS{}}}), "/")
-	if w.Code != 200 || !strings.Contains(w.Body.String(), "GOMAXPROCS") {
-		t.Errorf("%d\n%s", w.Code, w.Body)
-	}
+	check.True(t, w.Code == 200 && strings.Contains(w.Body.String(), "GOMAXPROCS"), "%d\n%s", w.Code, w.Body)
 }
 
 func TestLevel(t *testing.T) {
@@ -139,40 +134,29 @@ func TestLevelExpires(t *testing.T) {
 	// A second change for a while keeps what comes back in the end.
 	l.set(slog.LevelInfo, time.Minute, "10.0.0.2")
 	expire[0]()
-	if level.Level() != slog.LevelInfo {
-		t.Errorf("an overtaken expiry set %v", level.Level())
-	}
+	check.Equal(t, level.Level(), slog.LevelInfo, "an overtaken expiry set")
 	expire[1]()
-	if level.Level() != slog.LevelWarn || l.String() != "WARN" {
-		t.Errorf("after the expiry: %s", l)
-	}
+	check.True(t, level.Level() == slog.LevelWarn && l.String() == "WARN", "after the expiry: %s", l)
 	// The program has changed the level: its value stays.
 	l.set(slog.LevelDebug, time.Minute, "10.0.0.1")
 	level.Set(slog.LevelError)
 	expire[2]()
-	if level.Level() != slog.LevelError {
-		t.Errorf("the program's own level became %v", level.Level())
-	}
+	check.Equal(t, level.Level(), slog.LevelError, "the program's own level became")
 	// For good: nothing comes back.
 	l.set(slog.LevelDebug, time.Minute, "10.0.0.1")
 	l.set(slog.LevelInfo, 0, "10.0.0.1")
 	expire[3]()
-	if level.Level() != slog.LevelInfo || l.String() != "INFO" {
-		t.Errorf("%s", l)
-	}
+	check.True(t, level.Level() == slog.LevelInfo && l.String() == "INFO", "%s", l)
 	lines := strings.Split(strings.TrimSpace(buf.String()), "\n")
-	if len(lines) != 6 || !strings.Contains(lines[0], `"from":"WARN","to":"DEBUG","by":"10.0.0.1","for":"5m0s","then":"WARN"`) {
-		t.Errorf("%d lines:\n%s", len(lines), buf.String())
-	}
+	check.True(t, len(lines) == 6 && strings.Contains(lines[0], `"from":"WARN","to":"DEBUG","by":"10.0.0.1","for":"5m0s","then":"WARN"`),
+		"%d lines:\n%s", len(lines), buf.String())
 
 	otherLevel := &otherLogger{}
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("POST", "/", strings.NewReader("level=debug"))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	Handler(Options{Level: otherLevel, Logger: slog.New(slog.DiscardHandler), Cgroup: machine()}).ServeHTTP(w, r)
-	if otherLevel.verbosity != 4 {
-		t.Errorf("another logger's verbosity %d: %s", otherLevel.verbosity, w.Body)
-	}
+	check.True(t, otherLevel.verbosity == 4, "another logger's verbosity %d: %s", otherLevel.verbosity, w.Body)
 }
 
 // TestFlight serves a recorder next to the page, and shows it there.
@@ -203,7 +187,5 @@ func TestFlight(t *testing.T) {
 		}
 	}
 	h = Handler(Options{})
-	if w := ask("GET", "/debug/flight"); w.Code != 404 {
-		t.Errorf("without a recorder it answers %d", w.Code)
-	}
+	check.Equal(t, ask("GET", "/debug/flight").Code, 404, "without a recorder it answers")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/flight"
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/traps"
 	"github.com/whylate/whylate/service/tune"
@@ -83,9 +84,7 @@ func TestSetter(t *testing.T) {
 		{traps.Facts{Procs: 3}, l, nil, traps.SetByProgram},
 		{traps.Facts{Procs: 5}, l, nil, traps.SetByProgram},
 	} {
-		if got := procsSetter(c.f, c.l, c.t); got != c.want {
-			t.Errorf("%+v: %v, want %v", c.f, got, c.want)
-		}
+		check.Equal(t, procsSetter(c.f, c.l, c.t), c.want, "%+v", c.f)
 	}
 	for env, want := range map[string]int{"": 0, "0": 0, "-1": 0, "1": 1, "5": 5, "x": 0} {
 		t.Setenv("GOMAXPROCS", env)
@@ -117,7 +116,5 @@ func TestChange(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodDelete, "/", nil))
-	if w.Code != 405 || w.Header().Get("Allow") != "GET, HEAD, POST" {
-		t.Errorf("%d %v", w.Code, w.Header())
-	}
+	check.True(t, w.Code == 405 && w.Header().Get("Allow") == "GET, HEAD, POST", "%d %v", w.Code, w.Header())
 }

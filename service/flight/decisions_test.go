@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -165,9 +166,7 @@ func TestList(t *testing.T) {
 	if _, err := enforceBudget(filepath.Join(dir, "none"), 1, ""); err == nil {
 		t.Error("enforceBudget accepts a directory that does not exist")
 	}
-	if makeRoom(filepath.Join(dir, "none")) {
-		t.Error("makeRoom deleted files in a directory that does not exist")
-	}
+	check.False(t, makeRoom(filepath.Join(dir, "none")), "makeRoom deleted files in a directory that does not exist")
 }
 
 // TestWriteAtomically tests that a file gets its name when it is complete, and that nothing is left if writing fails.
@@ -190,14 +189,10 @@ func TestWriteAtomically(t *testing.T) {
 	if err := writeAtomically(dir, name, 7, func(f *os.File) error { f.WriteString("half"); return full }); err != full {
 		t.Errorf("%v", err)
 	}
-	if err := writeAtomically(dir, name, 7, func(f *os.File) error { return f.Close() }); err == nil {
-		t.Error("an error of Close was ignored")
-	}
+	check.Error(t, writeAtomically(dir, name, 7, func(f *os.File) error { return f.Close() }), "an error of Close was ignored")
 	must.Do(t, os.Mkdir(filepath.Join(dir, "taken"), 0o700))
 	must.Do(t, os.WriteFile(filepath.Join(dir, "taken", "x"), nil, 0o600))
-	if err := writeAtomically(dir, "taken", 7, func(*os.File) error { return nil }); err == nil {
-		t.Error("a directory was replaced")
-	}
+	check.Error(t, writeAtomically(dir, "taken", 7, func(*os.File) error { return nil }), "a directory was replaced")
 	if entries := must.Have(os.ReadDir(dir))(t); len(entries) != 2 {
 		t.Errorf("there are %v", entries)
 	}
@@ -215,9 +210,7 @@ func TestWriteAtomically(t *testing.T) {
 		}
 		f.Close()
 		g, locked, lockable := tryLockFile(part + "0")
-		if lockable && !locked {
-			t.Error("a file without a writer was not locked")
-		}
+		check.False(t, lockable && !locked, "a file without a writer was not locked")
 		if g != nil {
 			g.Close()
 		}
@@ -225,7 +218,5 @@ func TestWriteAtomically(t *testing.T) {
 	if _, _, lockable := tryLockFile(filepath.Join(dir, "none")); lockable {
 		t.Error("a missing file was locked")
 	}
-	if !processExists(os.Getpid()) || strings.Contains(name, " ") {
-		t.Error("this process is not alive")
-	}
+	check.True(t, processExists(os.Getpid()) && !strings.Contains(name, " "), "this process is not alive")
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -102,18 +103,14 @@ func TestNoMoreFiles(t *testing.T) {
 			must.Do(t, capture())
 		}
 		files, err := listRecordings(dir)
-		if err != nil || len(files) != 2 {
-			t.Fatalf("%d recordings are left, %v", len(files), err)
-		}
+		must.True(t, err == nil && len(files) == 2, "%d recordings are left, %v", len(files), err)
 		for _, f := range files {
 			if f.name != r.State().Last {
 				must.Do(t, os.Remove(filepath.Join(dir, f.name)))
 			}
 		}
 		fill()
-		if capture() == nil {
-			t.Error("it was kept although the newest one stays")
-		}
+		check.Error(t, capture(), "it was kept although the newest one stays")
 		if s := r.State(); s.Failed != 1 || !strings.Contains(s.LastError, "no space") || !s.Recording {
 			t.Errorf("where others have all files the state is %+v", s)
 		}
@@ -122,9 +119,7 @@ func TestNoMoreFiles(t *testing.T) {
 		}
 		must.Do(t, os.RemoveAll(dir))
 		fill()
-		if capture() == nil {
-			t.Error("it was kept although no directory can be created")
-		}
+		check.Error(t, capture(), "it was kept although no directory can be created")
 		for i := range 8 {
 			_ = os.Remove(filepath.Join(disc, "other"+strconv.Itoa(i)))
 		}
@@ -235,9 +230,7 @@ func testSmallDisk(t *testing.T, dir string) {
 	}
 	// Another file fills the disk.
 	f, err := os.Create(filepath.Join(dir, "other"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for err == nil {
 		_, err = f.Write(make([]byte, 4096))
 	}

@@ -23,6 +23,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/mark"
 )
@@ -66,9 +67,7 @@ func TestSinkNeverAnswers(t *testing.T) {
 		if took := time.Since(began); took > sinkPatience {
 			t.Errorf("Stop took %v", took)
 		}
-		if err := <-captured; err == nil {
-			t.Error("it was kept")
-		}
+		check.Error(t, <-captured, "it was kept")
 		close(sinkMayReturn)
 	})
 }
@@ -183,23 +182,15 @@ func TestPosts(t *testing.T) {
 			}
 			return accepted
 		}
-		if n := storm(); n != postsPerMinute {
-			t.Errorf("%d are kept at once", n)
-		}
-		if w := send("GET"); w.Code != 200 {
-			t.Errorf("GET gives %d", w.Code)
-		}
+		check.Equal(t, storm(), postsPerMinute, "are kept at once")
+		check.Equal(t, send("GET").Code, 200, "GET")
 		if _, err := s.recorder.Capture(s.t.Context(), "x"); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(6 * time.Second)
-		if n := storm(); n != 1 {
-			t.Errorf("%d are kept six seconds later", n)
-		}
+		check.Equal(t, storm(), 1, "are kept six seconds later")
 		time.Sleep(time.Hour)
-		if n := storm(); n != postsPerMinute {
-			t.Errorf("%d are kept at once an hour later", n)
-		}
+		check.Equal(t, storm(), postsPerMinute, "are kept at once an hour later")
 	})
 }
 
@@ -212,9 +203,7 @@ func TestDirectoryRemoved(t *testing.T) {
 		must.Do(t, os.RemoveAll(dir))
 		name := must.Have(r.Capture(context.Background(), "x"))(t)
 		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil || len(zipEntries(t, data)) != 2 {
-			t.Errorf("%s: %v", name, err)
-		}
+		check.True(t, err == nil && len(zipEntries(t, data)) == 2, "%s: %v", name, err)
 	}
 }
 
@@ -259,9 +248,7 @@ func TestHostileNames(t *testing.T) {
 	waitUntil(t, "a recording", func() bool { return r.State().Kept > 0 })
 	routes := 0
 	r.routes.visit(func(*route) { routes++ })
-	if routes > maxRoutes {
-		t.Errorf("%d routes are followed", routes)
-	}
+	check.True(t, routes <= maxRoutes, "%d routes are followed", routes)
 	data := must.Have(os.ReadFile(filepath.Join(dir, r.State().Last)))(t)
 	parts := zipEntries(t, data)
 	var m recordingMeta
@@ -273,9 +260,7 @@ func TestHostileNames(t *testing.T) {
 	}
 	named := append([]Trigger{m.Flight.Reason}, m.Flight.OtherTriggers...)
 	i := slices.IndexFunc(named, func(t Trigger) bool { return strings.HasPrefix(t.Route, "last ") })
-	if i < 0 || named[i].Route != "last /1/_[31m_2J___\"x" {
-		t.Errorf("it was kept because of %+v", named)
-	}
+	check.True(t, i >= 0 && named[i].Route == "last /1/_[31m_2J___\"x", "it was kept because of %+v", named)
 }
 
 // TestRestart starts a recorder in the directory of a killed one: part files are removed,
@@ -360,9 +345,7 @@ func TestChildInheritsNothing(t *testing.T) {
 		return nil
 	}})
 	must.Have(r.Capture(context.Background(), "x"))(t)
-	if !slices.Equal(before, during) {
-		t.Errorf("with a recorder a child has %q, else %q", during, before)
-	}
+	check.True(t, slices.Equal(before, during), "with a recorder a child has %q, else %q", during, before)
 }
 
 // TestWithTraceEndpoint takes a trace as net/http/pprof does, and recordings at the same time:
@@ -393,9 +376,7 @@ func TestWithTraceEndpoint(t *testing.T) {
 		{"the second recording", func() []byte { data, _ := os.ReadFile(filepath.Join(dir, second)); return data }, []string{"in both", "in the second"}},
 	} {
 		for _, name := range c.jobs {
-			if !bytes.Contains(c.data(), []byte("whylate.mark/1 end job ok "+name)) {
-				t.Errorf("%s does not hold %q", c.name, name)
-			}
+			check.True(t, bytes.Contains(c.data(), []byte("whylate.mark/1 end job ok "+name)), "%s does not hold %q", c.name, name)
 		}
 	}
 	if s := r.State(); !s.Recording || s.Failed != 0 {

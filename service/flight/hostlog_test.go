@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/internal/schedstat"
 )
@@ -21,9 +22,7 @@ func TestHostLogger(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	if h := newHostLoggerFrom(&hostFacts{}, nil, nil); h != nil {
-		t.Error("there is a logger of nothing")
-	}
+	check.True(t, newHostLoggerFrom(&hostFacts{}, nil, nil) == nil, "there is a logger of nothing")
 	for counters, h := range map[string]*hostLogger{"threads": newHostLoggerFrom(&hostFacts{}, nil, schedstat.New(openThreads)), "cgroup": newHostLoggerFrom(&hostFacts{}, cpu, nil)} {
 		if h == nil {
 			if counters == "threads" && schedstat.New(openThreads) == nil {

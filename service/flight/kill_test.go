@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -62,9 +63,7 @@ func TestKilled(t *testing.T) {
 		time.Sleep(30*time.Millisecond + rand.N(60*time.Millisecond)) // the random time of the kill
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		if complaints.Len() > 0 {
-			t.Fatalf("it says %s", &complaints)
-		}
+		must.True(t, complaints.Len() <= 0, "it says %s", &complaints)
 		if partFiles := strings.TrimSpace(out.String()); partFiles != "" && partFiles != "0" {
 			t.Errorf("Start left %s part files", partFiles)
 		}
@@ -85,9 +84,7 @@ func TestKilled(t *testing.T) {
 			}
 			z.Close()
 		}
-		if halves > 1 {
-			t.Errorf("%d part files", halves)
-		}
+		check.True(t, halves <= 1, "%d part files", halves)
 		parts += halves
 	}
 	t.Logf("%d of %d kills left a part file", parts, kills)

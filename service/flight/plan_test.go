@@ -17,6 +17,7 @@ import (
 
 	"encoding/json"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/mark"
 	"github.com/whylate/whylate/service/probe"
@@ -157,9 +158,7 @@ func TestFreezeBeforeRequest(t *testing.T) {
 			s.request("GET /order", time.Duration(i*30)*ms, 310*ms)
 		}
 		got := s.recordingsAfter(50 * time.Second)
-		if len(got) != 1 || got[0].takenAt < 310*ms || got[0].takenAt > 700*ms {
-			s.t.Fatalf("recordings %+v", got)
-		}
+		must.True(s.t, len(got) == 1 && got[0].takenAt >= 310*ms && got[0].takenAt <= 700*ms, "recordings %+v", got)
 		if g := got[0]; g.Reason.Kind != KindSlow || g.Reason.TookNS != int64(310*ms) || len(g.OtherTriggers) != 1 || g.OtherTriggers[0].Kind != KindFreeze || !maps.Equal(g.HeldCounts, map[Kind]uint64{KindSlow: 5, KindFreeze: 1}) {
 			s.t.Errorf("it says %+v", g)
 		}
@@ -212,9 +211,7 @@ func TestWithinGap(t *testing.T) {
 		s.freeze(30*time.Second, 60*ms)
 		s.request("later", 55*time.Second, 56*time.Second)
 		got := s.recordingsAfter(100 * time.Second)
-		if len(got) != 3 {
-			s.t.Fatalf("recordings %+v", got)
-		}
+		must.Equal(s.t, len(got), 3, "recordings %+v", got)
 		if got[1].Reason.Kind != KindFreeze || got[1].takenAt != 30200*ms || !maps.Equal(got[1].MissedCounts, map[Kind]uint64{KindSlow: 1}) {
 			s.t.Errorf("the freeze's says %+v", got[1])
 		}
@@ -265,9 +262,7 @@ func TestFreezesLeaveRoomForRequests(t *testing.T) {
 		for _, g := range got {
 			byKind[g.Reason.Kind]++
 		}
-		if byKind[KindSlow] != 1 || byKind[KindFreeze] < 3 || byKind[KindFreeze] > 7 {
-			s.t.Errorf("kept are %v", byKind)
-		}
+		check.True(s.t, byKind[KindSlow] == 1 && byKind[KindFreeze] >= 3 && byKind[KindFreeze] <= 7, "kept are %v", byKind)
 	})
 }
 
@@ -352,9 +347,7 @@ func TestPlan(t *testing.T) {
 			for end := now.Add(time.Duration(rnd.ExpFloat64() * float64(3*time.Second))); ; {
 				wait := p.advance(now, open)
 				if wait < 0 || now.Add(wait).After(end) {
-					if (wait < 0) != (len(waiting) == 0) {
-						t.Fatalf("seed %d: %d wait, and the next step is in %v", seed, len(waiting), wait)
-					}
+					must.Equal(t, wait < 0, (len(waiting) == 0), "seed %d: %d wait, and the next step is in %v", seed, len(waiting), wait)
 					now = end
 					break
 				}
@@ -367,9 +360,8 @@ func TestPlan(t *testing.T) {
 				for _, n := range counts {
 					total += n
 				}
-				if total != uint64(len(waiting)) || len(otherMoments) >= maxNamed {
-					t.Fatalf("seed %d: %d of %d are held, %d named", seed, total, len(waiting), len(otherMoments))
-				}
+				must.True(t, total == uint64(len(waiting)) && len(otherMoments) < maxNamed,
+					"seed %d: %d of %d are held, %d named", seed, total, len(waiting), len(otherMoments))
 				var fresh bool
 				for _, m := range waiting {
 					if reserve := p.reach - min(p.tail, p.reach/4) - m.took; reserve > snapshotMargin && now.Sub(m.end.Add(-m.took)) > p.reach {
@@ -379,9 +371,7 @@ func TestPlan(t *testing.T) {
 						fresh = true
 					}
 				}
-				if !fresh {
-					t.Fatalf("seed %d: a snapshot of classes that all had one within the gap", seed)
-				}
+				must.True(t, fresh, "seed %d: a snapshot of classes that all had one within the gap", seed)
 				for _, m := range waiting {
 					lastTaken[classOf[m.kind]], longest[classOf[m.kind]] = now, 0
 				}
@@ -406,9 +396,7 @@ func TestNamedTriggers(t *testing.T) {
 		now := time.Unix(1000, 0)
 		p := plan{tail: 200 * ms, gap: time.Minute, minAge: 10 * time.Second, reach: 10 * time.Second}
 		add := func(k Kind, name string, took time.Duration) {
-			if !p.add(moment{kind: k, end: now, took: took, name: name}, now) {
-				t.Error("not taken")
-			}
+			check.True(t, p.add(moment{kind: k, end: now, took: took, name: name}, now), "not taken")
 		}
 		if first {
 			add(KindFreeze, "", ms)
@@ -423,13 +411,10 @@ func TestNamedTriggers(t *testing.T) {
 		add(KindSlow, "short", 3*ms)
 		add(KindFreeze, "", ms/2)
 		reason, otherMoments, counts := p.takeWaiting(now)
-		if reason.name != "t" || reason.took != 200*ms || len(otherMoments) != maxNamed-1 || counts[KindSlow] != 41 {
-			t.Errorf("it is kept for %+v and names %+v of %v", reason, otherMoments, counts)
-		}
+		check.True(t, reason.name == "t" && reason.took == 200*ms && len(otherMoments) == maxNamed-1 && counts[KindSlow] == 41,
+			"it is kept for %+v and names %+v of %v", reason, otherMoments, counts)
 		for i, m := range otherMoments[:maxNamed-2] {
-			if want := string(rune('s' - i)); m.name != want {
-				t.Errorf("it names %+v in place of %s", m, want)
-			}
+			check.Equal(t, m.name, string(rune('s'-i)), "it names %+v in place", m)
 		}
 		if last := otherMoments[maxNamed-2]; last.kind != KindFreeze || last.took != ms {
 			t.Errorf("it does not name the freeze: %+v", otherMoments)
@@ -448,16 +433,12 @@ func TestFarWorseNeedsNoGap(t *testing.T) {
 	noneOpen := func(time.Time, time.Time) int { return 0 }
 	for i, c := range []struct{ after, took time.Duration }{{0, 2 * time.Second}, {2 * time.Minute, 30 * ms}, {10 * time.Second, 200 * ms}} {
 		now = now.Add(c.after)
-		if !p.add(moment{kind: KindSlow, end: now, took: c.took}, now) {
-			t.Fatalf("number %d is not taken", i)
-		}
+		must.True(t, p.add(moment{kind: KindSlow, end: now, took: c.took}, now), "number %d is not taken", i)
 		if wait := p.advance(now, noneOpen); wait > 200*ms || wait <= 0 {
 			t.Fatalf("number %d waits for %v", i, wait)
 		}
 		now = now.Add(200 * ms)
-		if p.advance(now, noneOpen) != 0 {
-			t.Fatalf("number %d is not due", i)
-		}
+		must.Equal(t, p.advance(now, noneOpen), 0, "number %d is not due", i)
 		p.takeWaiting(now)
 	}
 }
@@ -588,17 +569,13 @@ func TestDay(t *testing.T) {
 				total += f.size
 				data, rerr := os.ReadFile(filepath.Join(dir, f.name))
 				var m recordingMeta
-				if rerr != nil || json.Unmarshal(zipEntries(t, data)["meta.json"], &m) != nil {
-					t.Fatalf("%s: %v", f.name, rerr)
-				}
+				must.True(t, rerr == nil && json.Unmarshal(zipEntries(t, data)["meta.json"], &m) == nil, "%s: %v", f.name, rerr)
 				if m.Flight.Reason.Route == "POST /order" && m.Flight.Reason.Status == "5xx" && m.Flight.Reason.TookNS == int64(time.Duration(700+faults)*ms) {
 					named++
 					must.Do(t, os.Rename(filepath.Join(dir, f.name), filepath.Join(dir, f.name+".seen")))
 				}
 			}
-			if err != nil || total > disk {
-				t.Fatalf("%d bytes in %d files, %v", total, len(files), err)
-			}
+			must.True(t, err == nil && total <= disk, "%d bytes in %d files, %v", total, len(files), err)
 		}
 		s := r.State()
 		if named != faults || s.Failed != 0 || s.Kept > uint64(6+6*hours) || s.Kept < uint64(faults) || s.Triggers[KindUnusual] < 5000 || s.Missed[KindUnusual] >= s.Triggers[KindUnusual] {
@@ -614,9 +591,7 @@ func TestShortestFreeze(t *testing.T) {
 	for took, want := range map[time.Duration]int{300*time.Millisecond - 1: 0, 300 * time.Millisecond: 1} {
 		runScenario(t, Options{Freeze: 300 * time.Millisecond}, func(s *scenario) {
 			s.freeze(time.Second, took)
-			if got := s.recordingsAfter(time.Minute); len(got) != want {
-				t.Errorf("%d recordings of a freeze of %v", len(got), took)
-			}
+			check.Equal(t, len(s.recordingsAfter(time.Minute)), want, "recordings of a freeze of %v", took)
 			began := time.Now()
 			if s.recorder.Stop(); time.Since(began) >= sinkPatience {
 				t.Errorf("Stop took %v", time.Since(began))

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/internal/tracebatch"
 )
@@ -33,15 +34,9 @@ func TestTokenBucket(t *testing.T) {
 	for passed = 0; b.checkToken(now, true); passed++ {
 		b.takeToken()
 	}
-	if passed != 3 {
-		t.Errorf("%d passed at once after a long rest", passed)
-	}
-	if b.checkToken(now.Add(-time.Hour), true) {
-		t.Error("a clock that goes back lets one pass")
-	}
-	if unlimited := newTokenBucket(-1, time.Hour, now); !unlimited.checkToken(now, false) {
-		t.Error("no bound does not let pass")
-	}
+	check.Equal(t, passed, 3, "passed at once after a long rest")
+	check.False(t, b.checkToken(now.Add(-time.Hour), true), "a clock that goes back lets one pass")
+	check.True(t, newTokenBucket(-1, time.Hour, now).checkToken(now, false), "no bound does not let pass")
 }
 
 // TestRouteLimit compares a route's limit with the quantile of its latencies.
@@ -51,18 +46,13 @@ func TestRouteLimit(t *testing.T) {
 			t.Fatalf("bucket %d ends at %d, which is in %d", b, d, bucketOf(d))
 		}
 	}
-	if b := bucketOf(math.MaxInt64); b != bucketCount-1 {
-		t.Errorf("the longest is in bucket %d", b)
-	}
+	check.Equal(t, bucketOf(math.MaxInt64), bucketCount-1, "the longest is in bucket")
 	r := newRoute()
 	for range minRequests - 1 {
-		if r.add(time.Millisecond) {
-			t.Fatal("slow, before anything is known")
-		}
+		must.False(t, r.add(time.Millisecond), "slow, before anything is known")
 	}
-	if r.updateLimit(0.99, 3, 0); r.add(time.Hour) {
-		t.Error("slow, while too few are known")
-	}
+	r.updateLimit(0.99, 3, 0)
+	check.False(t, r.add(time.Hour), "slow, while too few are known")
 	for i := range 10000 {
 		r.add(time.Duration(i%1000) * time.Microsecond)
 	}
@@ -70,12 +60,9 @@ func TestRouteLimit(t *testing.T) {
 	if got := time.Duration(r.limit.Load()); got < 3*990*time.Microsecond || got > 3*1150*time.Microsecond {
 		t.Errorf("the limit is %v, want three times 990µs, at most an eighth more", got)
 	}
-	if r.add(2*time.Millisecond) || !r.add(4*time.Millisecond) {
-		t.Error("2 ms is slow, or 4 ms is not")
-	}
-	if r.updateLimit(0.99, 3, time.Second); time.Duration(r.limit.Load()) != time.Second {
-		t.Errorf("the limit is %v, want the least", time.Duration(r.limit.Load()))
-	}
+	check.True(t, !r.add(2*time.Millisecond) && r.add(4*time.Millisecond), "2 ms is slow, or 4 ms is not")
+	r.updateLimit(0.99, 3, time.Second)
+	check.True(t, time.Duration(r.limit.Load()) == time.Second, "the limit is %v, want the least", time.Duration(r.limit.Load()))
 	// Old latencies do not count.
 	for range windowCount {
 		r.rotate()
@@ -111,9 +98,7 @@ func TestSelectSurplus(t *testing.T) {
 		for _, f := range selectSurplus(files, budget, "") {
 			got = append(got, int(f.modTime.Unix()/60))
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("budget %d: those of minutes %v go, want %v", budget, got, want)
-		}
+		check.True(t, slices.Equal(got, want), "budget %d: those of minutes %v go, want %v", budget, got, want)
 	}
 }
 
@@ -126,9 +111,7 @@ func TestClockBack(t *testing.T) {
 	}
 	files := []recordingFile{recordingOf(50), recordingOf(51), recordingOf(2)}
 	got := selectSurplus(files, 10, recordingOf(2).name)
-	if len(got) != 2 || got[0].name != recordingOf(50).name || got[1].name != recordingOf(51).name {
-		t.Errorf("%v go", got)
-	}
+	check.True(t, len(got) == 2 && got[0].name == recordingOf(50).name && got[1].name == recordingOf(51).name, "%v go", got)
 	// The clock was a day ahead for a while: files of that time are deleted before those
 	// written after the clock was corrected.
 	day := 24 * 60
@@ -229,27 +212,17 @@ func TestGovernor(t *testing.T) {
 	}
 	service := fresh()
 	for i := range 60 {
-		if !service.second(costs(0.015)) {
-			t.Fatalf("off after %d seconds within the budget", i)
-		}
+		must.True(t, service.second(costs(0.015)), "off after %d seconds within the budget", i)
 	}
-	if !service.second(costs(0.1)) {
-		t.Fatal("off after one second over the budget")
-	}
+	must.True(t, service.second(costs(0.1)), "off after one second over the budget")
 	for service.second(costs(0.015)); service.cost > 0.016; {
-		if !service.second(costs(0.015)) {
-			t.Fatal("off after one burst")
-		}
+		must.True(t, service.second(costs(0.015)), "off after one burst")
 	}
 	seconds := 0
 	for ; service.second(costs(0.1)); seconds++ {
-		if seconds > 60 {
-			t.Fatal("never off")
-		}
+		must.True(t, seconds <= 60, "never off")
 	}
-	if seconds < 9 {
-		t.Errorf("off after %d seconds", seconds)
-	}
+	check.True(t, seconds >= 9, "off after %d seconds", seconds)
 	service.runSeconds, service.seconds = 0, 0
 	longest, run := 0, 0
 	for range 2000 {
@@ -261,72 +234,55 @@ func TestGovernor(t *testing.T) {
 	if part := float64(service.runSeconds) / float64(service.seconds); part < 0.17 || part > 0.23 {
 		t.Errorf("it costs five times its budget and runs %.2f of the time", part)
 	}
-	if longest < 14 {
-		t.Errorf("it runs for %d s at once, which is no recording of 10 s", longest)
-	}
+	check.True(t, longest >= 14, "it runs for %d s at once, which is no recording of 10 s", longest)
 	for seconds = 0; service.duty != 1; seconds++ {
-		if service.second(costs(0.01)); seconds > 60 {
-			t.Fatal("never on again")
-		}
+		service.second(costs(0.01))
+		must.True(t, seconds <= 60, "never on again")
 	}
 	// The recorder is off if it could run for less than a twentieth of the time.
 	for range 60 {
 		service.second(costs(1))
 	}
-	if service.running || service.duty != 0 {
-		t.Errorf("it runs although it costs fifty times its budget: %+v", service.governor)
-	}
+	check.True(t, !service.running && service.duty == 0, "it runs although it costs fifty times its budget: %+v", service.governor)
 	for seconds = 0; !service.second(costs(0.1)); seconds++ {
-		if seconds > 90 {
-			t.Fatal("never on again")
-		}
+		must.True(t, seconds <= 90, "never on again")
 	}
 	// Counted bytes correct the estimate by starts, and measured CPU time corrects both.
 	service = fresh()
 	service.noteBytes(100*5*startBytes, 100) // too few
-	if service.costSource != costByStarts {
-		t.Errorf("a hundred starts tell %v bytes each", service.bytesPerStart)
-	}
+	check.Equal(t, service.costSource, costByStarts, "a hundred starts tell %v bytes each", service.bytesPerStart)
 	if service.noteBytes(4*startBytes*1e4, 1e4); service.costSource != costByBytes || service.bytesPerStart != 4*startBytes {
 		t.Errorf("each start writes %v bytes by %s", service.bytesPerStart, service.costSource)
 	}
 	for range 30 {
 		service.second(costs(0.015))
 	}
-	if math.Abs(service.cost-0.06) > 0.005 {
-		t.Errorf("the cost is %v, want 0.06", service.cost)
-	}
+	check.True(t, math.Abs(service.cost-0.06) <= 0.005, "the cost is %v, want 0.06", service.cost)
 	service = fresh()
 	service.recordedCPU = 3 * start
 	for range 2000 {
 		service.second(costs(0.05))
 	}
-	if service.costSource != costByCPU || math.Abs(service.cpuFactor-3) > 0.1 || math.Abs(service.cost-0.15) > 0.01 {
-		t.Errorf("by %s it costs %v, factor %v; want 0.15 and 3", service.costSource, service.cost, service.cpuFactor)
-	}
+	check.True(t, service.costSource == costByCPU && math.Abs(service.cpuFactor-3) <= 0.1 && math.Abs(service.cost-0.15) <= 0.01,
+		"by %s it costs %v, factor %v; want 0.15 and 3", service.costSource, service.cost, service.cpuFactor)
 	// Varying work of the service is not the recorder's cost.
 	service = fresh()
 	service.recordedCPU = -start // the service used less CPU time while recorded
 	for range 2000 {
 		service.second(costs(0.05))
 	}
-	if service.cpuFactor != 1./maxCPUFactor {
-		t.Errorf("the factor is %v", service.cpuFactor)
-	}
+	check.Equal(t, service.cpuFactor, 1./maxCPUFactor, "the factor")
 	service = fresh()
 	service.budget = -1
 	for range 100 {
-		if !service.second(costs(1)) {
-			t.Fatal("no bound is one")
-		}
+		must.True(t, service.second(costs(1)), "no bound is one")
 	}
 	service = fresh()
 	for range 100 { // a system without CPU clocks
 		service.decide(time.Second, costs(0.05), 2, -1)
 	}
-	if service.costSource != costByStarts || service.duty > 0.5 {
-		t.Errorf("by %s it runs %v of the time", service.costSource, service.duty)
-	}
+	check.True(t, service.costSource == costByStarts && service.duty <= 0.5,
+		"by %s it runs %v of the time", service.costSource, service.duty)
 }
 
 // TestGovernorMedian tests that the recorder's cost is the median of the last cycles: a cycle in which
@@ -345,15 +301,13 @@ func TestGovernorMedian(t *testing.T) {
 		{90, 2.2}, {90, 2.4}, {2.1, 2.2}, // 0.1 2 2.1 2.2 2.4 90 90
 		{2.3, 2.3}, {2.3, 2.3}, // the oldest are dropped: 2.1 2.2 2.3 2.3 2.4 90 90
 	} {
-		if cycle(c.cost); math.Abs(g.cpuFactor-c.want) > 1e-9 {
-			t.Errorf("after %d cycles the factor is %v, want %v", i+1, g.cpuFactor, c.want)
-		}
+		cycle(c.cost)
+		check.True(t, math.Abs(g.cpuFactor-c.want) <= 1e-9, "after %d cycles the factor is %v, want %v", i+1, g.cpuFactor, c.want)
 	}
 	before := g.cpuFactor
 	g.phaseUsage = [2]usage{{cpu: 1, starts: minStarts - 1}, {cpu: 1, starts: minStarts}}
-	if g.compareCPU(); g.cpuFactor != before || len(g.measuredCosts) != medianCycles {
-		t.Errorf("a phase of few starts is compared: %+v", g)
-	}
+	g.compareCPU()
+	check.True(t, g.cpuFactor == before && len(g.measuredCosts) == medianCycles, "a phase of few starts is compared: %+v", g)
 }
 
 // TestCounter tests the estimate of the ring's bytes, also for generations that it has dropped.
@@ -381,9 +335,7 @@ func TestSamplingPace(t *testing.T) {
 	if d := p.nextInterval(100*time.Microsecond, 2, false); d != sampleInterval || p.cpuShare(d, 2) > samplingBudget {
 		t.Errorf("every %v, %v of the CPUs", d, p.cpuShare(d, 2))
 	}
-	if d := p.nextInterval(100*time.Microsecond, 2, true); d != idleSampleInterval {
-		t.Errorf("an idle process is looked at every %v", d)
-	}
+	check.Equal(t, p.nextInterval(100*time.Microsecond, 2, true), idleSampleInterval, "an idle process is looked at every")
 	one, two := samplingPace{}, samplingPace{}
 	if d := one.nextInterval(time.Millisecond, 1, false); d != 2*two.nextInterval(time.Millisecond, 2, false) {
 		t.Errorf("with one P every %v, want half as often as with two", d)
@@ -405,9 +357,7 @@ func TestQuantile(t *testing.T) {
 	if got := quantile(bounds, []uint64{0, 995, 5, 0}, 1000, 0.99); got != 0 {
 		t.Errorf("%v, want 0", got)
 	}
-	if got := quantile(bounds, []uint64{0, 0, 0, 99}, 99, 0.99); got != 0 {
-		t.Errorf("%v of too few", got)
-	}
+	check.Equal(t, quantile(bounds, []uint64{0, 0, 0, 99}, 99, 0.99), 0, "of too few")
 }
 
 func TestDescribeService(t *testing.T) {
@@ -416,13 +366,9 @@ func TestDescribeService(t *testing.T) {
 	}
 	got := describeService(func(k string) string { return env[k] })
 	for k, want := range map[string]string{"service.name": "shop", "k8s.pod.name": "shop-1", "k8s.node.name": "n1", "password": ""} {
-		if got[k] != want {
-			t.Errorf("%s is %q, want %q", k, got[k], want)
-		}
+		check.Equal(t, got[k], want, "%s", k)
 	}
-	if got["go"] == "" || got["pid"] == "" {
-		t.Errorf("described as %v", got)
-	}
+	check.True(t, got["go"] != "" && got["pid"] != "", "described as %v", got)
 }
 
 // TestTokenBucketJitter tests that requests that end out of order, each a tenth of a second
@@ -434,18 +380,14 @@ func TestTokenBucketJitter(t *testing.T) {
 		b.takeToken()
 	}
 	for i := range 100_000 {
-		if b.checkToken(now.Add(time.Duration(i%2)*100*time.Millisecond), true) {
-			t.Fatalf("one passes after %d looks within a tenth of a second", i)
-		}
+		must.False(t, b.checkToken(now.Add(time.Duration(i%2)*100*time.Millisecond), true),
+			"one passes after %d looks within a tenth of a second", i)
 	}
 	// After the clock was set back by a day, tokens are added from there.
 	now = now.Add(-24 * time.Hour)
-	if b.checkToken(now, true) {
-		t.Error("a clock that goes back lets one pass")
-	}
-	if !b.checkToken(now.Add(10*time.Minute), true) || b.checkToken(now.Add(9*time.Minute), false) {
-		t.Error("ten minutes after that there is not exactly one")
-	}
+	check.False(t, b.checkToken(now, true), "a clock that goes back lets one pass")
+	check.True(t, b.checkToken(now.Add(10*time.Minute), true) && !b.checkToken(now.Add(9*time.Minute), false),
+		"ten minutes after that there is not exactly one")
 }
 
 // TestReplay tests that a process that is restarted repeatedly has the tokens that one

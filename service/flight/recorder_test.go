@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/mark"
 	"github.com/whylate/whylate/service/redact"
@@ -32,9 +33,7 @@ import (
 func waitUntil(t *testing.T, name string, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("timeout waiting for: %s", name)
-		}
+		must.False(t, time.Now().After(end), "timeout waiting for: %s", name)
 	}
 }
 
@@ -58,9 +57,7 @@ func zipEntries(t *testing.T, data []byte) map[string][]byte {
 	out := make(map[string][]byte)
 	for _, f := range z.File {
 		e, err := f.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if out[f.Name], err = io.ReadAll(e); err != nil {
 			t.Fatal(err)
 		}
@@ -87,27 +84,22 @@ func TestSlowRequest(t *testing.T) {
 	}
 	waitUntil(t, "a recording", func() bool { return r.State().Kept == 1 })
 	s := r.State()
-	if s.Triggers[KindSlow] != 6 || s.Failed != 0 || s.LastError != "" || s.DiskBytes != s.LastBytes || s.LastBytes == 0 {
-		t.Errorf("the state is %+v", s)
-	}
+	check.True(t, s.Triggers[KindSlow] == 6 && s.Failed == 0 && s.LastError == "" && s.DiskBytes == s.LastBytes && s.LastBytes != 0,
+		"the state is %+v", s)
 	data := must.Have(os.ReadFile(filepath.Join(dir, s.Last)))(t)
 	parts := zipEntries(t, data)
 	if !bytes.HasPrefix(parts["trace"], []byte("go 1.")) || !bytes.Contains(parts["trace"], []byte("whylate.mark/1 end job ok slow one")) {
 		t.Error("the trace does not hold the slow request's end")
 	}
 	for _, text := range []string{hostStart, hostSample, `"run_delay_ns"`} {
-		if runtime.GOOS == "linux" && !bytes.Contains(parts["trace"], []byte(text)) {
-			t.Errorf("the trace does not hold %q", text)
-		}
+		check.False(t, runtime.GOOS == "linux" && !bytes.Contains(parts["trace"], []byte(text)), "the trace does not hold %q", text)
 	}
 	var m recordingMeta
 	must.Do(t, json.Unmarshal(parts["meta.json"], &m))
 	// On a busy machine another request may take longer.
 	named := append([]Trigger{m.Flight.Reason}, m.Flight.OtherTriggers...)
 	i := slices.IndexFunc(named, func(t Trigger) bool { return t.Route == "slow one" })
-	if m.Schema != bundleSchema || i < 0 {
-		t.Fatalf("the metadata is %+v", m)
-	}
+	must.True(t, m.Schema == bundleSchema && i >= 0, "the metadata is %+v", m)
 	if slow := named[i]; slow.Kind != KindSlow || slow.Status != "ok" || slow.TookNS < int64(80*time.Millisecond) || slow.TookNS > named[0].TookNS || !strings.Contains(slow.Text, "longer than 50ms") {
 		t.Errorf("the metadata is %+v", m)
 	}
@@ -116,20 +108,15 @@ func TestSlowRequest(t *testing.T) {
 	}
 	// The next recording reports the missed triggers.
 	name, err := r.Capture(context.Background(), "to see")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	data = must.Have(os.ReadFile(filepath.Join(dir, name)))(t)
 	m = recordingMeta{}
 	must.Do(t, json.Unmarshal(zipEntries(t, data)["meta.json"], &m))
-	if m.Flight.Reason.Text != "to see" || m.Flight.Reason.Kind != KindAsked || m.Flight.MissedCounts[KindSlow] == 0 {
-		t.Errorf("the metadata is %+v", m)
-	}
+	check.True(t, m.Flight.Reason.Text == "to see" && m.Flight.Reason.Kind == KindAsked && m.Flight.MissedCounts[KindSlow] != 0,
+		"the metadata is %+v", m)
 	r.Stop()
 	files, err := os.ReadDir(dir)
-	if err != nil || len(files) != 2 {
-		t.Errorf("%d files, %v", len(files), err)
-	}
+	check.True(t, err == nil && len(files) == 2, "%d files, %v", len(files), err)
 	if _, err := r.Capture(context.Background(), "late"); err == nil {
 		t.Error("a stopped recorder keeps a recording")
 	}
@@ -155,15 +142,11 @@ func TestUnusualRequest(t *testing.T) {
 	r.requestEnded(mark.Ended{Name: "GET /", Took: 30 * time.Millisecond})
 	select {
 	case name := <-recorded:
-		if kindOf(name) != KindUnusual {
-			t.Errorf("it is called %s", name)
-		}
+		check.Equal(t, kindOf(name), KindUnusual, "it is called %s", name)
 	case <-time.After(30 * time.Second):
 		t.Fatal("nothing was kept")
 	}
-	if n := r.State().Triggers[KindUnusual]; n != 1 {
-		t.Errorf("%d triggers", n)
-	}
+	check.Equal(t, r.State().Triggers[KindUnusual], 1, "triggers")
 }
 
 // TestHTTP takes recordings over HTTP.
@@ -175,9 +158,7 @@ func TestHTTP(t *testing.T) {
 	if parts := zipEntries(t, w.Body.Bytes()); w.Code != 200 || len(parts["trace"]) == 0 || len(parts["meta.json"]) == 0 {
 		t.Errorf("GET gives %d", w.Code)
 	}
-	if got := w.Header().Get("Content-Type"); got != "application/vnd.whylate.recording+zip" {
-		t.Errorf("GET gives %s", got)
-	}
+	check.Equal(t, w.Header().Get("Content-Type"), "application/vnd.whylate.recording+zip", "GET")
 	if files, _ := os.ReadDir(dir); len(files) != 0 {
 		t.Errorf("GET keeps %d files", len(files))
 	}
@@ -194,9 +175,8 @@ func TestHTTP(t *testing.T) {
 		t.Errorf("the state is %+v, %v", s, err)
 	}
 	w = httptest.NewRecorder()
-	if r.ServeHTTP(w, httptest.NewRequest("DELETE", "/debug/flight", nil)); w.Code != 405 {
-		t.Errorf("DELETE gives %d", w.Code)
-	}
+	r.ServeHTTP(w, httptest.NewRequest("DELETE", "/debug/flight", nil))
+	check.Equal(t, w.Code, 405, "DELETE")
 }
 
 // TestOtherSite tests that pages of other sites cannot make a service keep recordings.
@@ -207,13 +187,10 @@ func TestOtherSite(t *testing.T) {
 		q := httptest.NewRequest("POST", "/debug/flight", nil)
 		q.Header.Set(name, value)
 		w := httptest.NewRecorder()
-		if r.ServeHTTP(w, q); w.Code != 403 {
-			t.Errorf("with %s %s it answers %d", name, value, w.Code)
-		}
+		r.ServeHTTP(w, q)
+		check.Equal(t, w.Code, 403, "with %s %s it answers", name, value)
 	}
-	if s := r.State(); s.Kept != 0 {
-		t.Errorf("%d are kept", s.Kept)
-	}
+	check.Equal(t, r.State().Kept, 0, "are kept")
 }
 
 // A slowReader is a client that reads nothing until proceed is closed.
@@ -249,14 +226,10 @@ func TestSlowReaders(t *testing.T) {
 		r.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		return w.Code
 	}
-	if code := get(); code != 503 {
-		t.Errorf("one more gives %d", code)
-	}
+	check.Equal(t, get(), 503, "one more")
 	close(proceed)
 	wg.Wait()
-	if code := get(); code != 200 {
-		t.Errorf("later one gives %d", code)
-	}
+	check.Equal(t, get(), 200, "later one")
 }
 
 // TestRedacted tests that hidden texts are neither in a recording's trace nor in its
@@ -275,9 +248,7 @@ func TestRedacted(t *testing.T) {
 	waitUntil(t, "a recording", func() bool { return r.State().Kept == 1 })
 	data := must.Have(os.ReadFile(filepath.Join(dir, r.State().Last)))(t)
 	for _, secret := range []string{"secret", "0af7651916cd43dd", "b7ad6b7169203331", "recorder_test.go"} {
-		if bytes.Contains(data, []byte(secret)) {
-			t.Errorf("%q is left", secret)
-		}
+		check.False(t, bytes.Contains(data, []byte(secret)), "%q is left", secret)
 	}
 	parts := zipEntries(t, data)
 	var m recordingMeta
@@ -288,9 +259,7 @@ func TestRedacted(t *testing.T) {
 				t.Errorf("the process id %s is left in %s", id, name)
 			}
 		}
-		if bytes.Contains(text, []byte("/sys/fs/cgroup")) {
-			t.Errorf("a control group is left in %s", name)
-		}
+		check.False(t, bytes.Contains(text, []byte("/sys/fs/cgroup")), "a control group is left in %s", name)
 	}
 	if h := m.Host; h.PID != 0 || h.CPUs == 0 || h.QuotaFrom+h.MemoryFrom+h.Group != "" || !bytes.Contains(parts["trace"], []byte(`"cpus":77`)) {
 		t.Errorf("the host is %+v", h)
@@ -377,9 +346,8 @@ func TestStorm(t *testing.T) {
 	// A GET at the same time reads the counts of missed triggers.
 	for range 3 {
 		w := httptest.NewRecorder()
-		if r.ServeHTTP(w, httptest.NewRequest("GET", "/", nil)); w.Code != 200 {
-			t.Errorf("GET gives %d", w.Code)
-		}
+		r.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		check.Equal(t, w.Code, 200, "GET")
 	}
 	wg.Wait()
 	waitUntil(t, "a recording", func() bool { return r.State().Kept > 0 })
@@ -438,9 +406,7 @@ func TestWithOtherProfilers(t *testing.T) {
 	s := r.State()
 	r.requestEnded(mark.Ended{Name: "GET /", Took: time.Hour}) // while nothing is recorded
 	runtimeRecorder.Stop()
-	if s.Recording || !strings.Contains(s.Why, "already") {
-		t.Errorf("with another flight recorder the state is %+v", s)
-	}
+	check.True(t, !s.Recording && strings.Contains(s.Why, "already"), "with another flight recorder the state is %+v", s)
 	waitUntil(t, "it records", func() bool { return r.State().Recording })
 	must.Do(t, pprof.StartCPUProfile(io.Discard))
 	defer pprof.StopCPUProfile()

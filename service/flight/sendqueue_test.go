@@ -6,6 +6,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/check"
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 func TestBackoff(t *testing.T) {
@@ -36,13 +39,9 @@ func TestRetryAfter(t *testing.T) {
 		h := http.Header{}
 		h.Set("Retry-After", c.after)
 		h.Set("Date", c.date)
-		if got := retryAfter(h, now); got != c.want {
-			t.Errorf("%q at %q asks for %v, want %v", c.after, c.date, got, c.want)
-		}
+		check.Equal(t, retryAfter(h, now), c.want, "%q at %q asks for", c.after, c.date)
 	}
-	if got := retryAfter(nil, now); got != 0 {
-		t.Errorf("no answer asks for %v", got)
-	}
+	check.Equal(t, retryAfter(nil, now), 0, "no answer asks for")
 }
 
 // A simulatedSpool sends recordings to a simulated receiver.
@@ -83,9 +82,8 @@ func TestSendQueueOverADay(t *testing.T) {
 			t.Errorf("%d recordings: a receiver that is down is asked %d times in a day", n, got)
 		}
 		s.run(maxBackoff+time.Minute, func(string) outcome { return accepted })
-		if len(s.waiting) > 0 {
-			t.Errorf("of %d recordings %d have not arrived five minutes after the receiver came up", n, len(s.waiting))
-		}
+		check.True(t, len(s.waiting) <= 0,
+			"of %d recordings %d have not arrived five minutes after the receiver came up", n, len(s.waiting))
 	}
 	for bad := range 4 {
 		s := &simulatedSpool{now: time.Unix(1000, 0)}
@@ -102,9 +100,8 @@ func TestSendQueueOverADay(t *testing.T) {
 		for i := range 100 {
 			s.waiting = append(s.waiting, fmt.Sprintf("good %d", i))
 			for d := 0; len(s.waiting) > bad; d++ {
-				if s.run(time.Second, answer); d > 5 {
-					t.Fatalf("with %d recordings that the receiver cannot store another one waits for more than 5 s", bad)
-				}
+				s.run(time.Second, answer)
+				must.True(t, d <= 5, "with %d recordings that the receiver cannot store another one waits for more than 5 s", bad)
 			}
 			s.run(7*time.Minute, answer)
 		}
@@ -116,7 +113,5 @@ func TestSendQueueRotates(t *testing.T) {
 	s := &simulatedSpool{now: time.Unix(1000, 0), waiting: []string{"a", "b", "c"}}
 	sent := map[string]int{}
 	s.run(6*time.Hour, func(name string) outcome { sent[name]++; return retryLater })
-	if sent["a"]-sent["c"] > 1 || sent["a"] < 30 {
-		t.Errorf("asked were %v", sent)
-	}
+	check.True(t, sent["a"]-sent["c"] <= 1 && sent["a"] >= 30, "asked were %v", sent)
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -21,7 +22,5 @@ func TestSignal(t *testing.T) {
 		t.Errorf("kept is %s", s.Last)
 	}
 	data, err := os.ReadFile(dir + "/" + r.State().Last)
-	if err != nil || !strings.Contains(string(data), "signal: user defined signal 1") {
-		t.Errorf("it does not say why: %v", err)
-	}
+	check.True(t, err == nil && strings.Contains(string(data), "signal: user defined signal 1"), "it does not say why: %v", err)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/mark"
 	"github.com/whylate/whylate/service/probe"
@@ -74,9 +75,8 @@ func TestHandleSecond(t *testing.T) {
 			}
 		}
 		slices.Sort(got)
-		if !slices.Equal(got, c.want) || r.markedRequests != 0 || r.slowRequests != 0 {
-			t.Errorf("%s: %v, want %v; %d seen, %d slow are left", name, got, c.want, r.markedRequests, r.slowRequests)
-		}
+		check.True(t, slices.Equal(got, c.want) && r.markedRequests == 0 && r.slowRequests == 0,
+			"%s: %v, want %v; %d seen, %d slow are left", name, got, c.want, r.markedRequests, r.slowRequests)
 	}
 }
 
@@ -90,9 +90,7 @@ func TestReach(t *testing.T) {
 	for n := range 100 {
 		r.handleSecond(n, metricsReading{elapsed: time.Second})
 	}
-	if r.plan.reach != 10*time.Second {
-		t.Errorf("when it is calm it reaches %v back", r.plan.reach)
-	}
+	check.True(t, r.plan.reach == 10*time.Second, "when it is calm it reaches %v back", r.plan.reach)
 }
 
 // TestRequestEnded tests which requests are slow by Options.Slow and which are unusual for their route.
@@ -108,21 +106,16 @@ func TestRequestEnded(t *testing.T) {
 		before := map[Kind]uint64{KindSlow: r.state.Triggers[KindSlow], KindUnusual: r.state.Triggers[KindUnusual]}
 		r.requestEnded(mark.Ended{Name: "/a", Took: c.took, Began: began})
 		for k, n := range before {
-			if fired := r.state.Triggers[k] > n; fired != (k == c.want) {
-				t.Errorf("request %d of %v: %s fired %v", i, c.took, k, fired)
-			}
+			check.Equal(t, r.state.Triggers[k] > n, k == c.want, "request %d of %v: %s fired", i, c.took, k)
 		}
 	}
-	if r.markedRequests != 4 || r.slowRequests != 3 {
-		t.Errorf("%d seen, %d slow", r.markedRequests, r.slowRequests)
-	}
+	check.True(t, r.markedRequests == 4 && r.slowRequests == 3, "%d seen, %d slow", r.markedRequests, r.slowRequests)
 	freezes := newIdleRecorder(Options{MinAge: 10 * time.Second, Freeze: 50 * time.Millisecond})
 	for _, d := range []time.Duration{50*time.Millisecond - 1, 50 * time.Millisecond, time.Second} {
 		freezes.OnFreeze(probe.Freeze{Likely: d})
 	}
-	if freezes.state.Triggers[KindFreeze] != 2 || len(freezes.plan.waiting) != 1 || freezes.plan.waiting[0].took != time.Second {
-		t.Errorf("%v, %+v", freezes.state.Triggers, freezes.plan.waiting)
-	}
+	check.True(t, freezes.state.Triggers[KindFreeze] == 2 && len(freezes.plan.waiting) == 1 && freezes.plan.waiting[0].took == time.Second,
+		"%v, %+v", freezes.state.Triggers, freezes.plan.waiting)
 }
 
 // TestFire tests that the first trigger wakes the recorder's goroutine, and that a trigger counts as missed if no recording
@@ -131,43 +124,29 @@ func TestFire(t *testing.T) {
 	r := newIdleRecorder(Options{MinAge: 10 * time.Second})
 	now := time.Now()
 	r.fire(moment{kind: KindSlow, end: now, took: time.Second})
-	if len(r.planChanged) != 1 || len(r.missedSinceLast) != 0 {
-		t.Errorf("%d wake, %v missed", len(r.planChanged), r.missedSinceLast)
-	}
+	check.True(t, len(r.planChanged) == 1 && len(r.missedSinceLast) == 0, "%d wake, %v missed", len(r.planChanged), r.missedSinceLast)
 	<-r.planChanged
 	if r.fire(moment{kind: KindSlow, end: now, took: time.Second}); len(r.planChanged) != 0 || r.state.Triggers[KindSlow] != 2 {
 		t.Errorf("a further trigger wakes %d, %v", len(r.planChanged), r.state.Triggers)
 	}
 	r.stopRing("why")
-	if r.state.Recording || r.state.Why != "why" || r.state.Missed[KindSlow] != 2 || r.ring.enabled() {
-		t.Errorf("%+v", r.state)
-	}
-	if r.fire(moment{kind: KindGC, end: now}); r.missedSinceLast[KindGC] != 1 || r.state.Missed[KindGC] != 1 {
-		t.Errorf("while it is off: %v", r.missedSinceLast)
-	}
+	check.True(t, !r.state.Recording && r.state.Why == "why" && r.state.Missed[KindSlow] == 2 && !r.ring.enabled(), "%+v", r.state)
+	r.fire(moment{kind: KindGC, end: now})
+	check.True(t, r.missedSinceLast[KindGC] == 1 && r.state.Missed[KindGC] == 1, "while it is off: %v", r.missedSinceLast)
 	r.ring.(*emptyRing).fail = errors.New("busy")
-	if r.startRing(); r.state.Recording || r.state.Why != "busy; it is tried again" {
-		t.Errorf("%+v", r.state)
-	}
+	r.startRing()
+	check.True(t, !r.state.Recording && r.state.Why == "busy; it is tried again", "%+v", r.state)
 	r.ring.(*emptyRing).fail = nil
-	if r.startRing(); !r.state.Recording || r.state.Why != "" {
-		t.Errorf("%+v", r.state)
-	}
+	r.startRing()
+	check.True(t, r.state.Recording && r.state.Why == "", "%+v", r.state)
 	r.hourBucket.tokens = 0
-	if r.fire(moment{kind: KindSlow, end: now}); r.missedSinceLast[KindSlow] != 3 {
-		t.Errorf("beyond the hour's: %v", r.missedSinceLast)
-	}
-	if r.checkLimits(KindSlow, now) || !r.checkLimits(KindSlow, now.Add(time.Hour)) {
-		t.Error("the hour's number is not kept")
-	}
+	r.fire(moment{kind: KindSlow, end: now})
+	check.Equal(t, r.missedSinceLast[KindSlow], 3, "beyond the hour's: %v", r.missedSinceLast)
+	check.True(t, !r.checkLimits(KindSlow, now) && r.checkLimits(KindSlow, now.Add(time.Hour)), "the hour's number is not kept")
 	r.hourBucket.tokens = 50.5
-	if r.checkLimits(KindFreeze, now) || !r.checkLimits(KindSlow, now) {
-		t.Error("half of them are not for requests")
-	}
+	check.True(t, !r.checkLimits(KindFreeze, now) && r.checkLimits(KindSlow, now), "half of them are not for requests")
 	a := &captureRequest{trigger: Trigger{Kind: KindAsked}, heldCounts: map[Kind]uint64{KindGC: 2}, done: make(chan struct{})}
-	if r.capture(a) || a.err == nil {
-		t.Error("a ring that holds nothing was kept")
-	}
+	check.True(t, !r.capture(a) && a.err != nil, "a ring that holds nothing was kept")
 }
 
 // TestSetDefaults tests the defaults of options and the ends of their ranges.
@@ -184,30 +163,22 @@ func TestSetDefaults(t *testing.T) {
 	} {
 		for v, ok := range map[int]bool{-1: false, 0: true, 1: true} {
 			var o Options
-			if change(&o, v); (o.setDefaults() == nil) != ok {
-				t.Errorf("%s of %d is taken: %v", name, v, !ok)
-			}
+			change(&o, v)
+			check.Equal(t, (o.setDefaults() == nil), ok, "%s of %d is taken: %v", name, v, !ok)
 		}
 	}
 	for v, ok := range map[float64]bool{-0.01: false, 0: true, 1: true, 1.01: false} {
-		if (&Options{Share: v}).setDefaults() == nil != ok || (&Options{GC: v}).setDefaults() == nil != ok {
-			t.Errorf("shares of %v are taken: %v", v, !ok)
-		}
+		check.True(t, (&Options{Share: v}).setDefaults() == nil == ok && (&Options{GC: v}).setDefaults() == nil == ok,
+			"shares of %v are taken: %v", v, !ok)
 	}
 	sink := Options{Sink: func(_ context.Context, _ string, _ io.Reader) error { return nil }}
-	if sink.setDefaults() != nil || sink.Dir != "" {
-		t.Errorf("with a sink there is a directory %s", sink.Dir)
-	}
+	check.True(t, sink.setDefaults() == nil && sink.Dir == "", "with a sink there is a directory %s", sink.Dir)
 	if sink.Upload = new(UploadOptions); sink.setDefaults() == nil {
 		t.Error("an upload without a directory")
 	}
-	if (&Options{Redact: redact.Options{Logs: redact.Trim}}).setDefaults() == nil {
-		t.Error("an invalid mode")
-	}
+	check.Error(t, (&Options{Redact: redact.Options{Logs: redact.Trim}}).setDefaults(), "an invalid mode")
 	for n, want := range map[int]int{300: 300, 301: 300} {
-		if got := clip(strings.Repeat("x", n)); len(got) != want {
-			t.Errorf("%d bytes are clipped to %d", n, len(got))
-		}
+		check.Equal(t, len(clip(strings.Repeat("x", n))), want, "%d bytes are clipped to", n)
 	}
 	if got := clip(strings.Repeat("x", 299) + "é"); got != strings.Repeat("x", 299)+"?" {
 		t.Errorf("%q", got[290:])

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -96,10 +97,7 @@ func TestUpload(t *testing.T) {
 	must.Do(t, os.WriteFile(token, []byte("old\n"), 0o600))
 	first, second := putRecording(t, dir, 1, strings.Repeat("first", 1000)), putRecording(t, dir, 2, "second")
 	opts := UploadOptions{URL: srv.URL, TokenFile: token, CAFile: ca}
-	up, err := startUploader(dir, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	up := must.Have(startUploader(dir, opts))(t)
 	waitFor(t, func() bool { return up.currentState().Failed > 0 })
 	if s := up.currentState(); !strings.Contains(s.LastError, "401") || s.Sent != 0 {
 		t.Errorf("with the old token: %+v", s)
@@ -114,22 +112,17 @@ func TestUpload(t *testing.T) {
 	for _, data := range r.got {
 		found = found || bytes.Equal(data, []byte(strings.Repeat("first", 1000)))
 	}
-	if !found || len(r.got) != 2 {
-		t.Errorf("%d recordings arrived", len(r.got))
-	}
+	check.True(t, found && len(r.got) == 2, "%d recordings arrived", len(r.got))
 	// The next process sends only the recordings that were not sent yet.
 	putRecording(t, dir, 3, "third")
 	attempts := r.attempts
 	up = must.Have(startUploader(dir, opts))(t)
 	waitFor(t, func() bool { return up.currentState().Sent == 1 })
 	up.stop()
-	if r.attempts != attempts+1 || len(r.got) != 3 {
-		t.Errorf("%d requests for one recording, %d arrived in all", r.attempts-attempts, len(r.got))
-	}
+	check.True(t, r.attempts == attempts+1 && len(r.got) == 3,
+		"%d requests for one recording, %d arrived in all", r.attempts-attempts, len(r.got))
 	for _, name := range recordingNames(t, dir) {
-		if !strings.HasSuffix(name, sentMark+nameSuffix) || kindOf(name) != KindSlow {
-			t.Errorf("left is %s", name)
-		}
+		check.True(t, strings.HasSuffix(name, sentMark+nameSuffix) && kindOf(name) == KindSlow, "left is %s", name)
 	}
 }
 
@@ -189,9 +182,7 @@ func TestUploadAnswers(t *testing.T) {
 		if s.Sent != c.sent || s.Refused != c.refused || s.Failed != c.retries || s.Held != c.held || s.Waiting != c.held || (s.LastError == "") != (c.refused+c.retries == 0) {
 			t.Errorf("%v: %+v", c.answers, s)
 		}
-		if want := int(c.retries + c.sent + c.refused); r.attempts != want {
-			t.Errorf("%v: %d requests, want %d", c.answers, r.attempts, want)
-		}
+		check.Equal(t, r.attempts, int(c.retries+c.sent+c.refused), "%v: requests", c.answers)
 		if remaining := recordingNames(t, up.dir); len(remaining) != 1 || (remaining[0] == put[0]) != (c.held == 1) {
 			t.Errorf("%v: left is %q", c.answers, remaining)
 		}
@@ -222,15 +213,11 @@ func TestUploadSkipsFailing(t *testing.T) {
 	defer up.stop()
 	waitFor(t, func() bool { return up.currentState().Sent == 3 })
 	mu.Lock()
-	if bad == 0 || bad > 2 {
-		t.Errorf("it was sent %d times before the others", bad)
-	}
+	check.True(t, bad != 0 && bad <= 2, "it was sent %d times before the others", bad)
 	broken = false
 	mu.Unlock()
 	waitFor(t, func() bool { return up.currentState().Sent == 4 })
-	if !slices.Equal(r.names, append(put[1:], put[0])) {
-		t.Errorf("sent were %q", r.names)
-	}
+	check.True(t, slices.Equal(r.names, append(put[1:], put[0])), "sent were %q", r.names)
 	if s := up.currentState(); s.Failed == 0 || s.Refused != 0 || !strings.Contains(s.LastError, "500") {
 		t.Errorf("the state is %+v", s)
 	}
@@ -261,9 +248,7 @@ func TestUploadHeld(t *testing.T) {
 		}
 		s := up.currentState()
 		s.LastError = ""
-		if s != want || requests != n {
-			t.Errorf("%s: %+v after %d requests, want %+v after %d", name, s, requests, want, n)
-		}
+		check.True(t, s == want && requests == n, "%s: %+v after %d requests, want %+v after %d", name, s, requests, want, n)
 	}
 	expect("all forbidden", UploadState{Failed: 2, Waiting: 2, Held: 2}, 2)
 	must.Do(t, os.WriteFile(up.opts.TokenFile, []byte("other"), 0o600))
@@ -315,9 +300,8 @@ func TestHugeAnswer(t *testing.T) {
 	}))
 	defer srv.Close()
 	up, _ := newSender(t, srv.URL, "x")
-	if sendAllNow(up); up.currentState().Sent != 0 || up.currentState().Failed != 1 {
-		t.Errorf("the state is %+v", up.currentState())
-	}
+	sendAllNow(up)
+	check.True(t, up.currentState().Sent == 0 && up.currentState().Failed == 1, "the state is %+v", up.currentState())
 }
 
 func TestUploadOptions(t *testing.T) {
@@ -332,8 +316,6 @@ func TestUploadOptions(t *testing.T) {
 func waitFor(t *testing.T, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("timeout")
-		}
+		must.False(t, time.Now().After(end), "timeout")
 	}
 }

@@ -3,6 +3,9 @@ package mark
 import (
 	"math"
 	"testing"
+
+	"github.com/whylate/whylate/service/internal/check"
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // TestGrowing tests that all added entries are found, that repeated lookups soon need no lock,
@@ -29,22 +32,16 @@ func TestGrowing(t *testing.T) {
 	}
 	const all = 4000
 	for k := range all {
-		if find(k) || !find(k) || !find(k/2) {
-			t.Fatalf("%d is there before it is added, or not after", k)
-		}
+		must.True(t, !find(k) && find(k) && find(k/2), "%d is there before it is added, or not after", k)
 	}
-	if g.len() != all || copies > 20 {
-		t.Errorf("%d are kept, %d copies were made", g.len(), copies)
-	}
+	check.True(t, g.len() == all && copies <= 20, "%d are kept, %d copies were made", g.len(), copies)
 	for range 8 {
 		for k := range all {
 			find(k)
 		}
 	}
 	for k := range all {
-		if g.get(uint(k), k) == nil {
-			t.Fatalf("%d is found under the lock alone", k)
-		}
+		must.True(t, g.get(uint(k), k) != nil, "%d is found under the lock alone", k)
 	}
 }
 
@@ -54,9 +51,7 @@ func TestGrowingCloses(t *testing.T) {
 	var g growingMap[int, int]
 	const all = 100
 	for k := range 2 * all {
-		if g.closed.Load() != (k >= all) {
-			t.Fatalf("with %d entries it is closed, or is not", k)
-		}
+		must.Equal(t, g.closed.Load(), k >= all, "with %d entries it is closed, or is not", k)
 		g.mu.Lock()
 		g.add(k, k, all)
 		g.mu.Unlock()

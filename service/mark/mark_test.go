@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/cputime"
 	"github.com/whylate/whylate/service/internal/markname"
 	"github.com/whylate/whylate/service/internal/must"
@@ -103,14 +104,10 @@ func TestTexts(t *testing.T) {
 		"begin job job a", "end job ok job a", "end job error job b", "end job canceled job c", "end job timeout job d",
 		"end message panic one_message", "00-ab000000000000000000000000000000-cd00000000000000-01", "end job unknown named", parent,
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the trace does not hold %q", want)
-		}
+		check.True(t, strings.Contains(text, want), "the trace does not hold %q", want)
 	}
 	for _, excluded := range []string{"secret", "nonsense", parent + "-more", "again"} {
-		if strings.Contains(text, excluded) {
-			t.Errorf("the trace holds %q", excluded)
-		}
+		check.False(t, strings.Contains(text, excluded), "the trace holds %q", excluded)
 	}
 }
 
@@ -122,12 +119,9 @@ func TestBounds(t *testing.T) {
 	for i := range 3 * maxNames {
 		last = tab.beginText(Job, fmt.Sprintf("name %d of %s", i, strings.Repeat("é", markname.Max)))
 	}
-	if len(tab.names) > maxNames || tab.byKey.len() > maxTexts {
-		t.Errorf("%d names and %d texts are kept", len(tab.names), tab.byKey.len())
-	}
-	if last != "whylate.mark/1 begin job (others)" {
-		t.Errorf("the last one is written as %q", last)
-	}
+	check.True(t, len(tab.names) <= maxNames && tab.byKey.len() <= maxTexts,
+		"%d names and %d texts are kept", len(tab.names), tab.byKey.len())
+	check.Equal(t, last, "whylate.mark/1 begin job (others)", "the last one is written as")
 	if got := tab.beginText(Job, "name 1 of "+strings.Repeat("é", markname.Max)); !strings.HasPrefix(got, "whylate.mark/1 begin job name 1 of é") || len(got) > markname.Max+40 || strings.ToValidUTF8(got, "?") != got {
 		t.Errorf("a name that was there before is written as %q", got)
 	}
@@ -144,9 +138,7 @@ func TestManyNames(t *testing.T) {
 		tab.endText(Job, fmt.Sprint("name ", i%maxNames), fmt.Sprint("status-", i/maxNames))
 	}
 	tab.endText(Job, othersName, OK)
-	if !tab.byKey.closed.Load() {
-		t.Fatalf("%d texts are kept, and more may come", tab.byKey.len())
-	}
+	must.True(t, tab.byKey.closed.Load(), "%d texts are kept, and more may come", tab.byKey.len())
 	tab.byKey.mu.Lock()
 	defer tab.byKey.mu.Unlock()
 	done := make(chan float64)
@@ -154,17 +146,13 @@ func TestManyNames(t *testing.T) {
 		for name, want := range map[string]string{
 			"name 9999": "(others)", "name 7": "name 7", "": "", "two\nlines": "(others)", strings.Repeat("x", 1000): "(others)", "(others)": "(others)",
 		} {
-			if got := tab.endText(Job, name, "late"); got != strings.TrimSpace("whylate.mark/1 end job late "+want) {
-				t.Errorf("%q is written as %q", name, got)
-			}
+			check.Equal(t, tab.endText(Job, name, "late"), strings.TrimSpace("whylate.mark/1 end job late "+want), "%q is written as", name)
 		}
 		done <- testing.AllocsPerRun(100, func() { tab.beginText(Job, "name 9999") })
 	}()
 	select {
 	case n := <-done:
-		if n > 2 {
-			t.Errorf("a name that is not kept allocates %v times", n)
-		}
+		check.True(t, n <= 2, "a name that is not kept allocates %v times", n)
 	case <-time.After(30 * time.Second):
 		t.Error("a name that is not kept waits for the lock")
 	}
@@ -241,9 +229,7 @@ func TestWriter(t *testing.T) {
 			if path != "/hijacked" {
 				writers[path] = <-can
 			}
-			if res.StatusCode != 200 || (res.ProtoMajor == 2) != http2 {
-				t.Errorf("%s: %s over HTTP/%d", path, res.Status, res.ProtoMajor)
-			}
+			check.True(t, res.StatusCode == 200 && (res.ProtoMajor == 2) == http2, "%s: %s over HTTP/%d", path, res.Status, res.ProtoMajor)
 		}
 		srv.Close()
 		if plain, marked := writers["/plain"], writers["/marked"]; plain != marked || !strings.HasSuffix(plain, "<nil>") {
@@ -256,9 +242,7 @@ func TestWriter(t *testing.T) {
 func TestWatch(t *testing.T) {
 	var ended []Ended
 	stop, ok := Watch(func(e Ended) { ended = append(ended, e) })
-	if !ok {
-		t.Fatal("somebody else watches")
-	}
+	must.True(t, ok, "somebody else watches")
 	if _, ok := Watch(func(Ended) {}); ok {
 		t.Error("two watch")
 	}

@@ -6,6 +6,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/check"
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // TestOpenCounts compares the ring with a list of all open requests.
@@ -36,16 +39,12 @@ func TestOpenCounts(t *testing.T) {
 					want++
 				}
 			}
-			if got := o.count(from, now); got != want {
-				t.Fatalf("seed %d: %d are open, want %d of %d", seed, got, want, len(open))
-			}
+			must.Equal(t, o.count(from, now), want, "seed %d: are open of %d", seed, len(open))
 		}
 		for _, offset := range open {
 			o.end(offset)
 		}
-		if n := o.count(now.Add(-time.Hour), now); n != 0 {
-			t.Errorf("seed %d: %d stay open", seed, n)
-		}
+		check.Equal(t, o.count(now.Add(-time.Hour), now), 0, "seed %d: stay open", seed)
 	}
 }
 
@@ -56,9 +55,7 @@ func TestOpen(t *testing.T) {
 	open := func() int { return Open(running, time.Now()) }
 	watched := 0
 	stop, ok := Watch(func(Ended) { watched = open() })
-	if !ok {
-		t.Fatal("somebody else watches")
-	}
+	must.True(t, ok, "somebody else watches")
 	// If no request is open, the watcher has received all.
 	if _ = Do(context.Background(), "job", func(context.Context) error { return nil }); watched == 0 {
 		t.Error("a request is no longer open when its end is told")
@@ -84,13 +81,9 @@ func TestOpen(t *testing.T) {
 	for range 8 {
 		<-inside
 	}
-	if n := open(); n != before+8 {
-		t.Errorf("%d are open, want 8 more than %d", n, before)
-	}
+	check.Equal(t, open(), before+8, "are open, want 8 more than %d", before)
 	stop() // they end although the watcher has stopped
 	close(let)
 	wg.Wait()
-	if n := open(); n != before {
-		t.Errorf("%d are open at the end", n)
-	}
+	check.Equal(t, open(), before, "are open at the end")
 }

@@ -3,6 +3,8 @@ package mark
 import (
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/service/internal/check"
 )
 
 // TestWord tests that a status is one word of at most 40 printable characters.
@@ -11,8 +13,6 @@ func TestWord(t *testing.T) {
 		"": false, "x": true, "2xx": true, "!": true, "~": true, strings.Repeat("x", 40): true, strings.Repeat("x", 41): false,
 		"a b": false, " ": false, "\x7f": false, "é": false, "a\n": false, "\x1b[2J": false,
 	} {
-		if isWord(s) != want {
-			t.Errorf("%q is a word: %v", s, !want)
-		}
+		check.Equal(t, isWord(s), want, "%q is a word: %v", s, !want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -18,9 +19,7 @@ func TestPerCPU(t *testing.T) {
 		{1, 4, 4}, {1, 1.5, 2}, {1, 0.25, 1}, {2, 1.5, 3}, {8, 0.5, 4},
 		{1, 0, 1}, {0, 4, 1}, {-1, 4, 1}, {math.NaN(), 4, 1}, {math.Inf(1), 4, math.MaxInt32},
 	} {
-		if got := PerCPU(c.per)(Limit{CPUs: c.cpus}); got != c.want {
-			t.Errorf("PerCPU(%v) of %v CPUs: %d, want %d", c.per, c.cpus, got, c.want)
-		}
+		check.Equal(t, PerCPU(c.per)(Limit{CPUs: c.cpus}), c.want, "PerCPU(%v) of %v CPUs", c.per, c.cpus)
 	}
 }
 
@@ -46,9 +45,7 @@ func TestFollowsTheLimit(t *testing.T) {
 		},
 		OnResize: func(from, to int64, _ Limit) { resized <- resize{from, to} },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := l.Size(); got != 2 {
 		t.Fatalf("size %d at 2 CPUs", got)
 	}
@@ -60,18 +57,14 @@ func TestFollowsTheLimit(t *testing.T) {
 		if step.cpus < 0 {
 			continue
 		}
-		if got := <-resized; got != step.want {
-			t.Errorf("at %v CPUs: %+v, want %+v", step.cpus, got, step.want)
-		}
+		check.Equal(t, <-resized, step.want, "at %v CPUs", step.cpus)
 	}
 	for range 2 {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if !l.TryAcquire(7) || l.TryAcquire(1) {
-		t.Error("a closed limiter does not work on with its last size")
-	}
+	check.True(t, l.TryAcquire(7) && !l.TryAcquire(1), "a closed limiter does not work on with its last size")
 }
 
 func TestFollowReportsTheFirstError(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -39,16 +40,10 @@ func queued(t *testing.T, l *Limiter, ctx context.Context, n int64) <-chan error
 func TestAcquireTakesAndReleaseReturns(t *testing.T) {
 	l := New(3)
 	must.Do(t, l.Acquire(context.Background(), 2))
-	if l.TryAcquire(2) {
-		t.Error("2 of 1 free unit were granted")
-	}
-	if !l.TryAcquire(1) {
-		t.Error("the last free unit was refused")
-	}
+	check.False(t, l.TryAcquire(2), "2 of 1 free unit were granted")
+	check.True(t, l.TryAcquire(1), "the last free unit was refused")
 	l.Release(3)
-	if got := l.Stats(); got != (Stats{Size: 3}) {
-		t.Errorf("after all came back: %+v", got)
-	}
+	check.Equal(t, l.Stats(), Stats{Size: 3}, "after all came back")
 }
 
 func TestWrongWeights(t *testing.T) {
@@ -57,26 +52,20 @@ func TestWrongWeights(t *testing.T) {
 		if err := l.Acquire(context.Background(), n); !errors.Is(err, ErrWeight) {
 			t.Errorf("Acquire(%d): %v", n, err)
 		}
-		if l.TryAcquire(n) {
-			t.Errorf("TryAcquire(%d) succeeded", n)
-		}
+		check.False(t, l.TryAcquire(n), "TryAcquire(%d) succeeded", n)
 		l.Release(n)
 	}
 	l.Release(5)
 	if got := l.Stats(); got.Used != 0 || got.Excess != 5 {
 		t.Errorf("after a release of what nobody took: %+v", got)
 	}
-	if !l.TryAcquire(1) || l.TryAcquire(1) {
-		t.Error("an excess release changed the size")
-	}
+	check.True(t, l.TryAcquire(1) && !l.TryAcquire(1), "an excess release changed the size")
 }
 
 func TestHeaviestPossible(t *testing.T) {
 	l := New(4)
 	must.Do(t, l.Acquire(context.Background(), math.MaxInt64))
-	if l.TryAcquire(1) {
-		t.Error("a unit was free beside a request for everything")
-	}
+	check.False(t, l.TryAcquire(1), "a unit was free beside a request for everything")
 	l.Release(math.MaxInt64)
 	if got := l.Stats(); got.Used != 0 {
 		t.Errorf("used %d after everything came back", got.Used)
@@ -89,9 +78,7 @@ func TestOrderIsKept(t *testing.T) {
 	must.Do(t, l.Acquire(ctx, 3))
 	heavy := queued(t, l, ctx, 4)
 	light := queued(t, l, ctx, 1)
-	if l.TryAcquire(1) {
-		t.Fatal("a light request overtook a heavy one that waits")
-	}
+	must.False(t, l.TryAcquire(1), "a light request overtook a heavy one that waits")
 	l.Release(3)
 	must.Do(t, <-heavy)
 	if got := l.Stats(); got.Used != 4 || got.Waiting != 1 {
@@ -124,9 +111,7 @@ func TestEndedContextTakesNothing(t *testing.T) {
 	if err := l.Acquire(ctx, 1); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if got := l.Stats().Used; got != 0 {
-		t.Errorf("used %d", got)
-	}
+	check.Equal(t, l.Stats().Used, 0, "used")
 }
 
 func TestShrinkLosesNoWaiter(t *testing.T) {
@@ -165,9 +150,7 @@ func TestGrowServesAtOnce(t *testing.T) {
 		must.Do(t, <-c)
 	}
 	l.Resize(-7)
-	if got := l.Size(); got != 1 {
-		t.Errorf("a size below 1 became %d", got)
-	}
+	check.Equal(t, l.Size(), 1, "a size below 1 became")
 }
 
 // TestAllAreServedWhileTheSizeChanges runs random weights, cancellations and
@@ -227,22 +210,17 @@ func TestAllAreServedWhileTheSizeChanges(t *testing.T) {
 	wg.Wait()
 	close(stop)
 	<-resized
-	if got := completed.Load() + cancelled.Load(); got != workers*turns {
-		t.Errorf("%d of %d requests ended", got, workers*turns)
-	}
+	check.Equal(t, completed.Load()+cancelled.Load(), workers*turns, "requests ended")
 	if s := l.Stats(); s.Used != 0 || s.Waiting != 0 || s.Excess != 0 {
 		t.Errorf("left over: %+v", s)
 	}
-	if completed.Load() == 0 || cancelled.Load() == 0 {
-		t.Errorf("served %d, cancelled %d: the test did not exercise both", completed.Load(), cancelled.Load())
-	}
+	check.True(t, completed.Load() != 0 && cancelled.Load() != 0,
+		"served %d, cancelled %d: the test did not exercise both", completed.Load(), cancelled.Load())
 }
 
 func TestZeroValue(t *testing.T) {
 	var l Limiter
-	if !l.TryAcquire(1) || l.TryAcquire(1) || l.Size() != 1 {
-		t.Error("the zero value is not a pool of one")
-	}
+	check.True(t, l.TryAcquire(1) && !l.TryAcquire(1) && l.Size() == 1, "the zero value is not a pool of one")
 	l.Release(1)
 	if err := l.Close(); err != nil {
 		t.Error(err)
@@ -254,9 +232,7 @@ func BenchmarkUncontended(b *testing.B) {
 	ctx := context.Background()
 	b.ReportAllocs()
 	for range b.N {
-		if err := l.Acquire(ctx, 1); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, l.Acquire(ctx, 1))
 		l.Release(1)
 	}
 }
@@ -289,9 +265,7 @@ func TestDo(t *testing.T) {
 		defer func() { _ = recover() }()
 		_ = l.Do(ctx, 1, func() error { panic("x") })
 	}()
-	if n := l.Stats().Used; n != 0 {
-		t.Errorf("%d units are out after a panic", n)
-	}
+	check.Equal(t, l.Stats().Used, 0, "units are out after a panic")
 	cancel()
 	if err := l.Do(ctx, 1, func() error { t.Error("called though the context ended"); return nil }); err != context.Canceled {
 		t.Error(err)
@@ -329,7 +303,5 @@ func TestWaits(t *testing.T) {
 		}
 	}
 	s := l.Stats()
-	if s.Waits.Count != 51 || s.Waits.GivenUp != 1 || s.Waits.Time <= 0 || s.Waits.Max > s.Waits.Time {
-		t.Errorf("%+v", s.Waits)
-	}
+	check.True(t, s.Waits.Count == 51 && s.Waits.GivenUp == 1 && s.Waits.Time > 0 && s.Waits.Max <= s.Waits.Time, "%+v", s.Waits)
 }

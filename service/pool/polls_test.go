@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -21,9 +22,7 @@ func TestPolls(t *testing.T) {
 		Read: func() (Limit, error) { return limit, fails },
 		Size: func(l Limit) int64 { sized++; return int64(l.CPUs) },
 		OnResize: func(from, to int64, reason Limit) {
-			if reason != limit {
-				t.Errorf("because of %+v, it is %+v", reason, limit)
-			}
+			check.True(t, reason == limit, "because of %+v, it is %+v", reason, limit)
 			reported = append(reported, resize{from, to})
 		},
 	}}
@@ -46,17 +45,13 @@ func TestPolls(t *testing.T) {
 			t.Errorf("look %d: size %d, asked %d times, told %v", i, l.Size(), sized, reported)
 		}
 	}
-	if reported[0] != (resize{2, 5}) || reported[1] != (resize{5, 1}) {
-		t.Errorf("told %v", reported)
-	}
+	check.True(t, reported[0] == (resize{2, 5}) && reported[1] == (resize{5, 1}), "told %v", reported)
 	f.opts.OnResize = nil
 	limit = Limit{CPUs: 3}
-	if f.poll(l); l.Size() != 3 {
-		t.Errorf("without a listener: %d", l.Size())
-	}
-	if f.close(); released != 1 {
-		t.Errorf("released %d times", released)
-	}
+	f.poll(l)
+	check.Equal(t, l.Size(), 3, "without a listener")
+	f.close()
+	check.True(t, released == 1, "released %d times", released)
 	(&follower{}).close()
 }
 
@@ -75,9 +70,7 @@ func TestFollowCloses(t *testing.T) {
 	for range 2 {
 		must.Do(t, l.Close())
 	}
-	if l.Size() != 3 {
-		t.Errorf("size %d", l.Size())
-	}
+	check.Equal(t, l.Size(), 3, "size")
 	must.Do(t, New(1).Close())
 }
 
@@ -86,9 +79,8 @@ func TestProcessLimit(t *testing.T) {
 	lastComplete := cgroup.Tightest{Quota: 1e-3, Memory: 12345}
 	blind := &processLimit{lastComplete: lastComplete}
 	l := must.Have(blind.read())(t)
-	if l.Quota != lastComplete.Quota || l.Memory != lastComplete.Memory || l.CPUs != lastComplete.Quota || l.GOMAXPROCS < 1 {
-		t.Errorf("%+v", l)
-	}
+	check.True(t, l.Quota == lastComplete.Quota && l.Memory == lastComplete.Memory && l.CPUs == lastComplete.Quota && l.GOMAXPROCS >= 1,
+		"%+v", l)
 	sees := &processLimit{lastComplete: lastComplete}
 	sees.open()
 	defer sees.close()
@@ -101,9 +93,8 @@ func TestProcessLimit(t *testing.T) {
 	if b.Unread == 0 && (l.Quota != b.Quota || l.Memory != b.Memory) || l.CPUs != float64(l.GOMAXPROCS) && l.CPUs != l.Quota {
 		t.Errorf("%+v, the limits are %+v", l, b)
 	}
-	if sees.close(); sees.sampler != nil {
-		t.Error("the sampler is kept")
-	}
+	sees.close()
+	check.True(t, sees.sampler == nil, "the sampler is kept")
 	sees.close()
 	for _, n := range []float64{0, -1, math.NaN(), 1e300} {
 		if got := PerCPU(n)(Limit{CPUs: 2}); got != 1 && got != math.MaxInt32 || (n > 1) != (got > 1) {

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 const ms = time.Millisecond
@@ -79,15 +81,9 @@ func TestEstimateBoundsTheTruth(t *testing.T) {
 		}
 		s := x.estimate()
 		const rounding = 2 * time.Nanosecond
-		if frozen < s.min-rounding || frozen > s.max+rounding {
-			t.Fatalf("%+v: frozen %v outside of %+v", x, frozen, s)
-		}
-		if s.likely < s.min || s.likely > s.max {
-			t.Fatalf("%+v: %+v", x, s)
-		}
-		if s.max-s.min > interval+rounding {
-			t.Fatalf("%+v: least and most are further apart than the interval: %+v", x, s)
-		}
+		must.True(t, frozen >= s.min-rounding && frozen <= s.max+rounding, "%+v: frozen %v outside of %+v", x, frozen, s)
+		must.True(t, s.likely >= s.min && s.likely <= s.max, "%+v: %+v", x, s)
+		must.True(t, s.max-s.min <= interval+rounding, "%+v: least and most are further apart than the interval: %+v", x, s)
 		truth += frozen
 		likely += s.likely
 	}

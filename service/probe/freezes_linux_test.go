@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/internal/quotatest"
 )
@@ -203,20 +204,13 @@ func TestAncestorQuota(t *testing.T) {
 	s := &c.Snapshot
 	t.Logf("%d freezes, verdicts %v; own %v ancestor %v (%s); the parent lost %v in %d periods; others used %.0f %%",
 		s.Freezes.Count, c.FreezesByVerdict, s.Throttled.Own, s.Throttled.Ancestor, s.Throttled.Evidence, kernel, throttled, 100*othersShare)
-	if s.Freezes.Count == 0 {
-		t.Fatal("no freeze was seen")
-	}
+	must.True(t, s.Freezes.Count != 0, "no freeze was seen")
 	// All groups up to the root are visible here, so a kernel without cpu.stat.local
 	// suffices.
-	if s.Throttled.Verdict != cgroup.VerdictAncestor {
-		t.Errorf("verdict %q, want ancestor", s.Throttled.Verdict)
-	}
-	if c.FreezesByVerdict[cgroup.VerdictOwn] != 0 {
-		t.Errorf("%d freezes were blamed on the own group, which has no quota", c.FreezesByVerdict[cgroup.VerdictOwn])
-	}
-	if 2*c.FreezesByVerdict[cgroup.VerdictAncestor] < uint64(throttled) {
-		t.Errorf("%d freezes were blamed on the ancestor, of %d throttled periods", c.FreezesByVerdict[cgroup.VerdictAncestor], throttled)
-	}
+	check.True(t, s.Throttled.Verdict == cgroup.VerdictAncestor, "verdict %q, want ancestor", s.Throttled.Verdict)
+	check.Equal(t, c.FreezesByVerdict[cgroup.VerdictOwn], 0, "freezes were blamed on the own group, which has no quota")
+	check.True(t, 2*c.FreezesByVerdict[cgroup.VerdictAncestor] >= uint64(throttled),
+		"%d freezes were blamed on the ancestor, of %d throttled periods", c.FreezesByVerdict[cgroup.VerdictAncestor], throttled)
 }
 
 // TestIdleCost measures the whole process, with every thread the probe wakes.
@@ -233,9 +227,7 @@ func TestIdleCost(t *testing.T) {
 		if othersShare > maxOthersForIdle {
 			continue
 		}
-		if c.Snapshot.Interval != 250*time.Millisecond {
-			t.Errorf("an idle process has ticks every %v", c.Snapshot.Interval)
-		}
+		check.Equal(t, c.Snapshot.Interval, 250*time.Millisecond, "an idle process has ticks every")
 		if best = min(best, share); best < 0.001 {
 			return
 		}
@@ -245,7 +237,5 @@ func TestIdleCost(t *testing.T) {
 	}
 	// Waking an idle CPU costs several times more in some virtual machines than on
 	// hardware. A larger share means that a thread spins.
-	if best > 0.005 {
-		t.Errorf("an idle process used %.2f %% of one CPU", 100*best)
-	}
+	check.True(t, best <= 0.005, "an idle process used %.2f %% of one CPU", 100*best)
 }

@@ -6,24 +6,20 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/check"
 )
 
 func TestBucketsMeet(t *testing.T) {
 	for i := range bucketCount - 1 {
 		end := upperBound(i)
-		if got := bucketOf(end - 1); got != i {
-			t.Errorf("%v is in bucket %d, want %d", end-1, got, i)
-		}
-		if got := bucketOf(end); got != i+1 {
-			t.Errorf("%v is in bucket %d, want %d", end, got, i+1)
-		}
+		check.Equal(t, bucketOf(end-1), i, "%v is in bucket", end-1)
+		check.Equal(t, bucketOf(end), i+1, "%v is in bucket", end)
 		if i > 0 && float64(end) > 1.26*float64(upperBound(i-1)) {
 			t.Errorf("bucket %d is wider than a quarter: %v to %v", i, upperBound(i-1), end)
 		}
 	}
-	if got := bucketOf(math.MaxInt64); got != bucketCount-1 {
-		t.Errorf("the largest duration is in bucket %d", got)
-	}
+	check.Equal(t, bucketOf(math.MaxInt64), bucketCount-1, "the largest duration is in bucket")
 }
 
 func TestQuantilesAgreeWithSorting(t *testing.T) {
@@ -39,19 +35,11 @@ func TestQuantilesAgreeWithSorting(t *testing.T) {
 	for _, q := range []float64{0.01, 0.5, 0.9, 0.99, 0.999, 1} {
 		exact := all[int(math.Ceil(q*float64(len(all))))-1]
 		got := h.Quantile(q)
-		if got < exact || float64(got) > 1.26*float64(exact) {
-			t.Errorf("quantile %v: %v, exact %v", q, got, exact)
-		}
+		check.True(t, got >= exact && float64(got) <= 1.26*float64(exact), "quantile %v: %v, exact %v", q, got, exact)
 	}
-	if h.Max != all[len(all)-1] || h.Count != 5000 {
-		t.Errorf("max %v count %d", h.Max, h.Count)
-	}
+	check.True(t, h.Max == all[len(all)-1] && h.Count == 5000, "max %v count %d", h.Max, h.Count)
 	h.Record(-1)
-	if h.counts[0] == 0 {
-		t.Error("a negative duration was lost")
-	}
+	check.True(t, h.counts[0] != 0, "a negative duration was lost")
 	var empty Histogram
-	if empty.Quantile(0.5) != 0 {
-		t.Error("the quantile of nothing is not 0")
-	}
+	check.Equal(t, empty.Quantile(0.5), 0, "the quantile of nothing is not 0")
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/cputime"
 )
 
@@ -19,9 +20,7 @@ func TestATickAllocatesNothing(t *testing.T) {
 		p.state.nextPoll, p.state.nextThreadRead = 0, 0
 		p.endTick(interval)
 	}
-	if n := testing.AllocsPerRun(200, runTick); n != 0 {
-		t.Errorf("%v allocations a tick", n)
-	}
+	check.Equal(t, testing.AllocsPerRun(200, runTick), 0, "allocations a tick")
 	var s Snapshot
 	if n := testing.AllocsPerRun(200, func() { p.Snapshot(&s) }); n != 0 {
 		t.Errorf("%v allocations a snapshot", n)
@@ -48,15 +47,9 @@ func TestNothingToRead(t *testing.T) {
 	p.Stop()
 	p.Stop()
 	p.Snapshot(&s)
-	if s.Has&(HasThrottling|HasRunQueue|HasSteal) != 0 {
-		t.Errorf("measured from nothing: %b", s.Has)
-	}
-	if s.Throttled.Verdict != cgroup.VerdictUnknown {
-		t.Errorf("verdict %q", s.Throttled.Verdict)
-	}
-	if s.Lateness.Count != s.Ticks {
-		t.Errorf("%d ticks, %d latenesses", s.Ticks, s.Lateness.Count)
-	}
+	check.Equal(t, s.Has&(HasThrottling|HasRunQueue|HasSteal), 0, "measured from nothing: %b", s.Has)
+	check.Equal(t, s.Throttled.Verdict, cgroup.VerdictUnknown, "verdict")
+	check.True(t, s.Lateness.Count == s.Ticks, "%d ticks, %d latenesses", s.Ticks, s.Lateness.Count)
 }
 
 // cpuFiles returns a v2 group with the given cpu.stat and, if not empty,
@@ -98,12 +91,9 @@ func TestVerdictOfAFreeze(t *testing.T) {
 		}
 		p.state.tickStart -= 100 * time.Millisecond
 		f, frozen := p.endTick(10 * time.Millisecond)
-		if !frozen || f.Verdict != c.want {
-			t.Errorf("%s: frozen %v, verdict %q (%s), want %q", c.name, frozen, f.Verdict, f.Evidence, c.want)
-		}
-		if f.Min < 85*time.Millisecond || f.Likely < f.Min || f.Max < f.Likely || !f.End.After(f.Start) {
-			t.Errorf("%s: %+v", c.name, f)
-		}
+		check.True(t, frozen && f.Verdict == c.want,
+			"%s: frozen %v, verdict %q (%s), want %q", c.name, frozen, f.Verdict, f.Evidence, c.want)
+		check.True(t, f.Min >= 85*time.Millisecond && f.Likely >= f.Min && f.Max >= f.Likely && f.End.After(f.Start), "%s: %+v", c.name, f)
 		var s Snapshot
 		p.Snapshot(&s)
 		p.state.tickStart += startDuration + time.Second // it has run for a while
@@ -115,9 +105,7 @@ func TestVerdictOfAFreeze(t *testing.T) {
 		for _, v := range cgroup.Verdicts() {
 			n += s.FreezesBy(v).Count
 		}
-		if f.Throttled.Verdict != f.Verdict {
-			t.Errorf("%s: counters %+v", c.name, f.Throttled)
-		}
+		check.Equal(t, f.Throttled.Verdict, f.Verdict, "%s: counters %+v", c.name, f.Throttled)
 		lost, measured := s.Lost()
 		if measurable := s.Has&HasThrottling != 0 && s.Throttled.Verdict != cgroup.VerdictUnknown; measured != measurable || measurable && lost != s.Throttled.Own+s.Throttled.Ancestor || !measurable && lost != f.CPU {
 			t.Errorf("%s: lost %v, measured %v; counters %+v", c.name, lost, measured, s.Throttled)
@@ -142,14 +130,11 @@ func TestHiddenAncestors(t *testing.T) {
 	p.beginTick()
 	p.state.tickStart -= 100 * time.Millisecond
 	f, frozen := p.endTick(10 * time.Millisecond)
-	if !frozen || f.Verdict != cgroup.VerdictUnknown {
-		t.Errorf("frozen %v, verdict %q (%s), want unknown", frozen, f.Verdict, f.Evidence)
-	}
+	check.True(t, frozen && f.Verdict == cgroup.VerdictUnknown, "frozen %v, verdict %q (%s), want unknown", frozen, f.Verdict, f.Evidence)
 	var s Snapshot
 	p.Snapshot(&s)
-	if s.Throttled.Verdict != cgroup.VerdictUnknown {
-		t.Errorf("verdict of the whole %q (%s), want unknown", s.Throttled.Verdict, s.Throttled.Evidence)
-	}
+	check.True(t, s.Throttled.Verdict == cgroup.VerdictUnknown,
+		"verdict of the whole %q (%s), want unknown", s.Throttled.Verdict, s.Throttled.Evidence)
 }
 
 // TestCountersNeverFall tests that the counters of a snapshot never fall even if the
@@ -173,9 +158,7 @@ func TestCountersNeverFall(t *testing.T) {
 		}
 		last = s.Throttled
 	}
-	if last.Own == 0 || last.Ancestor == 0 {
-		t.Errorf("nothing was counted: %+v", last)
-	}
+	check.True(t, last.Own != 0 && last.Ancestor != 0, "nothing was counted: %+v", last)
 }
 
 func TestRunDelayIsSplitByQuota(t *testing.T) {
@@ -188,9 +171,7 @@ func TestRunDelayIsSplitByQuota(t *testing.T) {
 	s.splitRunDelay(10 * ms)
 	s.unsplit = cgroup.Throttling{Verdict: cgroup.VerdictUnknown}
 	s.splitRunDelay(7 * ms)
-	if s.snap.RunQueue != 30*ms || s.snap.Unsplit != 37*ms {
-		t.Errorf("run queue %v, unsplit %v", s.snap.RunQueue, s.snap.Unsplit)
-	}
+	check.True(t, s.snap.RunQueue == 30*ms && s.snap.Unsplit == 37*ms, "run queue %v, unsplit %v", s.snap.RunQueue, s.snap.Unsplit)
 }
 
 // TestTickBudget tests that ticks at the default interval use less than a thousandth of a

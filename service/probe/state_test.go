@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/check"
 )
 
 // TestEachBucket tests that each bucket starts at the end of the previous one, and that a bound belongs to the later bucket.
@@ -24,25 +25,17 @@ func TestEachBucket(t *testing.T) {
 		last = end
 	}
 	for i, want := range map[int]time.Duration{-1: time.Microsecond, 1: 1250, 4: 2000, 5: 2500, 8: 4000, 99: 7 << 22 * time.Microsecond, 100: math.MaxInt64, 200: math.MaxInt64} {
-		if got := upperBound(i); got != want {
-			t.Errorf("bucket %d ends at %d, want %d", i, got, want)
-		}
+		check.Equal(t, upperBound(i), want, "bucket %d ends at", i)
 	}
 	var h Histogram
-	if h.Quantile(1) != 0 {
-		t.Error("of nothing there is a quantile")
-	}
+	check.Equal(t, h.Quantile(1), 0, "of nothing there is a quantile")
 	for _, d := range []time.Duration{-5, 0, 1, 1500, 3000, 3100, time.Hour} {
 		h.Record(d)
 	}
 	for q, want := range map[float64]time.Duration{0: 1000, 3. / 7: 1000, 3.01 / 7: 1750, 4. / 7: 1750, 5. / 7: 3500, 6. / 7: 3500, 1: time.Hour, 2: time.Hour} {
-		if got := h.Quantile(q); got != want {
-			t.Errorf("quantile %v: %v, want %v", q, got, want)
-		}
+		check.Equal(t, h.Quantile(q), want, "quantile %v", q)
 	}
-	if h.Count != 7 || h.Sum != time.Hour+1+1500+3000+3100 || h.Max != time.Hour {
-		t.Errorf("%d, %v, %v", h.Count, h.Sum, h.Max)
-	}
+	check.True(t, h.Count == 7 && h.Sum == time.Hour+1+1500+3000+3100 && h.Max == time.Hour, "%d, %v, %v", h.Count, h.Sum, h.Max)
 	n, sum := 0, uint64(0)
 	for _, c := range h.Buckets() {
 		if n++; n <= 2 {
@@ -52,9 +45,7 @@ func TestEachBucket(t *testing.T) {
 			break
 		}
 	}
-	if n != 5 || sum != 3 {
-		t.Errorf("%d buckets, %d in the first two", n, sum)
-	}
+	check.True(t, n == 5 && sum == 3, "%d buckets, %d in the first two", n, sum)
 }
 
 // TestEstimates tests ticks whose CPU time explains all, a part or none of their lateness.
@@ -78,9 +69,7 @@ func TestEstimates(t *testing.T) {
 		{tick{0, 10 * m, 110 * m, 5 * m, 0, 1, 5 * m}, freezeEstimate{95 * m, 105 * m, 105 * m, 0}},
 		{tick{100 * m, 110 * m, 210 * m, 5 * m, 0.5, 1, 5 * m}, freezeEstimate{95 * m, 105 * m, 105 * m, 0}},
 	} {
-		if got := c.tick.estimate(); got != c.want {
-			t.Errorf("%+v: %+v, want %+v", c.tick, got, c.want)
-		}
+		check.Equal(t, c.tick.estimate(), c.want, "%+v", c.tick)
 	}
 }
 
@@ -88,9 +77,8 @@ func TestEstimates(t *testing.T) {
 func TestStateHelpers(t *testing.T) {
 	var s state
 	for i, want := range []float64{2, 3, 3.5} {
-		if s.updateUsualCPUs(max(float64(2*i+2)-float64(i/2)*2, 0)); s.usualCPUs != want {
-			t.Errorf("after %d ticks the rate is %v, want %v", i+1, s.usualCPUs, want)
-		}
+		s.updateUsualCPUs(max(float64(2*i+2)-float64(i/2)*2, 0))
+		check.Equal(t, s.usualCPUs, want, "after %d ticks the rate", i+1)
 	}
 	for _, c := range []struct {
 		used, procs, quota float64
@@ -98,18 +86,14 @@ func TestStateHelpers(t *testing.T) {
 	}{{1, 2, 0, true}, {0.99, 2, 0, false}, {0.5, 2, 1, true}, {0.49, 2, 1, false}, {1, 2, 4, true}, {0.9, 2, 4, false}} {
 		s := state{quota: c.quota, fastUntil: time.Second}
 		s.speedUpNearLimit(c.used, c.procs, 5*time.Second, 0)
-		if want := map[bool]time.Duration{true: 7 * time.Second, false: time.Second}[c.fast]; s.fastUntil != want {
-			t.Errorf("%+v: fast until %v", c, s.fastUntil)
-		}
+		check.Equal(t, s.fastUntil, map[bool]time.Duration{true: 7 * time.Second, false: time.Second}[c.fast], "%+v: fast until", c)
 	}
 	alreadyFast := state{fastUntil: time.Minute}
-	if alreadyFast.speedUpNearLimit(9, 1, 0, 0); alreadyFast.fastUntil != time.Minute {
-		t.Errorf("fast until %v", alreadyFast.fastUntil)
-	}
+	alreadyFast.speedUpNearLimit(9, 1, 0, 0)
+	check.Equal(t, alreadyFast.fastUntil, time.Minute, "fast until")
 	o := &Options{Interval: 1, IdleInterval: 2}
-	if (&state{tickStart: 4, fastUntil: 5}).interval(o) != 1 || (&state{tickStart: 5, fastUntil: 5}).interval(o) != 2 {
-		t.Error("ticks are fast at the wrong time")
-	}
+	check.True(t, (&state{tickStart: 4, fastUntil: 5}).interval(o) == 1 && (&state{tickStart: 5, fastUntil: 5}).interval(o) == 2,
+		"ticks are fast at the wrong time")
 	noThrottling, ownThrottling := cgroup.Throttling{Verdict: cgroup.VerdictNone}, cgroup.Throttling{Verdict: cgroup.VerdictOwn, Evidence: "x", Own: 1, Ancestor: 2, Periods: 3, ThrottledPeriods: 4}
 	sum := noThrottling
 	addThrottling(&sum, ownThrottling)
@@ -117,12 +101,10 @@ func TestStateHelpers(t *testing.T) {
 	if sum != (cgroup.Throttling{Verdict: cgroup.VerdictOwn, Evidence: "x", Own: 2, Ancestor: 4, Periods: 6, ThrottledPeriods: 8}) {
 		t.Errorf("%+v", sum)
 	}
-	if addThrottling(&sum, noThrottling); sum.Verdict != cgroup.VerdictOwn {
-		t.Errorf("a window without throttling makes %+v", sum)
-	}
-	if addThrottling(&noThrottling, cgroup.Throttling{Verdict: cgroup.VerdictNone, Evidence: "y"}); noThrottling.Evidence != "y" {
-		t.Errorf("%+v", noThrottling)
-	}
+	addThrottling(&sum, noThrottling)
+	check.Equal(t, sum.Verdict, cgroup.VerdictOwn, "a window without throttling makes %+v", sum)
+	addThrottling(&noThrottling, cgroup.Throttling{Verdict: cgroup.VerdictNone, Evidence: "y"})
+	check.Equal(t, noThrottling.Evidence, "y", "%+v", noThrottling)
 	before := cgroup.Stat{Throttled: 5, Periods: 5, Local: 5, Has: cgroup.HasLocal}
 	for i, want := range []bool{false, true, true, true, false} {
 		after := before
@@ -136,9 +118,7 @@ func TestStateHelpers(t *testing.T) {
 		case 4:
 			after.Local, after.Has = 0, 0
 		}
-		if wentBackwards(&before, &after) != want {
-			t.Errorf("change %d goes back: %v", i, !want)
-		}
+		check.Equal(t, wentBackwards(&before, &after), want, "change %d goes back: %v", i, !want)
 	}
 	for _, c := range []struct {
 		unsplit             cgroup.Throttling
@@ -168,9 +148,8 @@ func TestPollTimes(t *testing.T) {
 	}
 	set := func(text string) { fsys["sys/fs/cgroup/a/cpu.stat"].Data = []byte(text) }
 	set(stat(1))
-	if s.poll(&o, time.Second-1); s.lastStat.ThrottledPeriods != 0 {
-		t.Error("the counters were read too early")
-	}
+	s.poll(&o, time.Second-1)
+	check.Equal(t, s.lastStat.ThrottledPeriods, 0, "the counters were read too early")
 	fsys["sys/fs/cgroup/a/cpu.max"].Data = []byte("100000 100000\n")
 	if s.poll(&o, time.Second); s.lastStat.ThrottledPeriods != 1 || s.fastUntil != time.Second+alertDuration || s.quota != 1 || s.nextPoll != 2*time.Second {
 		t.Errorf("after a second %+v", s)
@@ -184,22 +163,18 @@ func TestPollTimes(t *testing.T) {
 		fsys[strings.Replace(name, "/a/", "/b/", 1)] = f
 	}
 	fsys["proc/self/cgroup"].Data = []byte("0::/b\n")
-	if s.poll(&o, time.Minute+movedInterval-1); s.lastStat.ThrottledPeriods != 1 {
-		t.Error("it was followed too early")
-	}
+	s.poll(&o, time.Minute+movedInterval-1)
+	check.Equal(t, s.lastStat.ThrottledPeriods, 1, "it was followed too early")
 	s.poll(&o, time.Minute+movedInterval)
-	if s.lastStat.ThrottledPeriods != 7 || s.total().ThrottledPeriods != 1 {
-		t.Errorf("in its new group %+v, in all %+v", s.lastStat, s.total())
-	}
+	check.True(t, s.lastStat.ThrottledPeriods == 7 && s.total().ThrottledPeriods == 1,
+		"in its new group %+v, in all %+v", s.lastStat, s.total())
 	set = func(text string) { fsys["sys/fs/cgroup/b/cpu.stat"].Data = []byte(text) }
 	set(stat(9))
-	if s.poll(&o, 2*time.Minute); s.total().ThrottledPeriods != 3 || s.total().Own != 3*time.Millisecond {
-		t.Errorf("in all %+v", s.total())
-	}
+	s.poll(&o, 2*time.Minute)
+	check.True(t, s.total().ThrottledPeriods == 3 && s.total().Own == 3*time.Millisecond, "in all %+v", s.total())
 	set(stat(2)) // another group of the same name
-	if s.poll(&o, 3*time.Minute); s.total().ThrottledPeriods != 3 {
-		t.Errorf("with a group that was replaced %+v", s.total())
-	}
+	s.poll(&o, 3*time.Minute)
+	check.Equal(t, s.total().ThrottledPeriods, 3, "with a group that was replaced %+v", s.total())
 	delete(fsys, "sys/fs/cgroup/b/cpu.stat")
 	if got := s.readCounters(); got.Verdict != cgroup.VerdictUnknown || s.lastStatOK {
 		t.Errorf("without a file %+v", got)
@@ -214,7 +189,5 @@ func TestHostileOnFreeze(t *testing.T) {
 	p.report(Freeze{})
 	go p.run()
 	p.Stop()
-	if called != 2 {
-		t.Errorf("it was called %d times", called)
-	}
+	check.True(t, called == 2, "it was called %d times", called)
 }

@@ -3,6 +3,8 @@ package probe
 import (
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/check"
 )
 
 func TestSteal(t *testing.T) {
@@ -19,9 +21,7 @@ func TestSteal(t *testing.T) {
 		if !ok {
 			got = -1
 		}
-		if got != want {
-			t.Errorf("%q: %v, want %v", text, got, want)
-		}
+		check.Equal(t, got, want, "%q", text)
 	}
 }
 

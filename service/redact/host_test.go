@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/service/internal/check"
 )
 
 // TestHostLine tests that host lines keep numbers and words that are not file names.
@@ -35,7 +37,5 @@ func TestHostLine(t *testing.T) {
 			t.Errorf("%s became %s", text, got)
 		}
 	}
-	if !json.Valid([]byte(startKept)) || strings.Contains(startKept, "secret") {
-		t.Error("the test is wrong")
-	}
+	check.True(t, json.Valid([]byte(startKept)) && !strings.Contains(startKept, "secret"), "the test is wrong")
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/internal/tracebatch"
 )
@@ -86,14 +87,10 @@ func TestLearn(t *testing.T) {
 		t.Errorf("%v, %v, want %v", got.uses, err, want)
 	}
 	got, err = learn(tracebatch.Events, texts)
-	if err != nil || fmt.Sprint(got.text) != "map[7:abc 8: 200:d]" {
-		t.Errorf("%v, %v", got.text, err)
-	}
+	check.True(t, err == nil && fmt.Sprint(got.text) == "map[7:abc 8: 200:d]", "%v, %v", got.text, err)
 	got, err = learn(tracebatch.Events, events)
 	want := map[uint64]use{20: {role: asReason}, 21: {role: asReason}, 22: {role: asReason}, 23: {role: asReason}, 24: {role: asTask}, 25: {role: asTask}, 26: {role: asTask}, 27: {role: asKey}, 28: {role: asMessage, key: 27}}
-	if err != nil || fmt.Sprint(got.uses) != fmt.Sprint(want) {
-		t.Errorf("%v, %v, want %v", got.uses, err, want)
-	}
+	check.True(t, err == nil && fmt.Sprint(got.uses) == fmt.Sprint(want), "%v, %v, want %v", got.uses, err, want)
 	for name, data := range map[string][]byte{"stacks": stacks, "strings": texts} {
 		wholes := 0
 		for cut := 1; cut < len(data); cut++ {
@@ -148,9 +145,8 @@ func TestRewrite(t *testing.T) {
 	texts, batches := map[uint64]string{}, 0
 	for len(out) > 0 {
 		b := must.Have(tracebatch.Parse(out))(t)
-		if b.Len == 0 || !bytes.Equal(b.Head, head) || len(b.Data) > tracebatch.MaxData {
-			t.Fatalf("batch %d: %d bytes, head %v", batches, len(b.Data), b.Head)
-		}
+		must.True(t, b.Len != 0 && bytes.Equal(b.Head, head) && len(b.Data) <= tracebatch.MaxData,
+			"batch %d: %d bytes, head %v", batches, len(b.Data), b.Head)
 		must.Do(t, x.forEachText(b.Data, func(id uint64, text []byte) error { texts[id] = string(text); return nil }))
 		out, batches = out[b.Len:], batches+1
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/check"
 )
 
 func TestFind(t *testing.T) {
@@ -83,13 +84,10 @@ func TestFind(t *testing.T) {
 		var got []Code
 		for _, x := range Find(c.f) {
 			got = append(got, x.Code)
-			if x.Text == "" || x.Fix == "" || !slices.Contains(severities, x.Severity) || !slices.Contains(Codes(), x.Code) {
-				t.Errorf("%s: %+v", c.name, x)
-			}
+			check.True(t, x.Text != "" && x.Fix != "" && slices.Contains(severities, x.Severity) && slices.Contains(Codes(), x.Code),
+				"%s: %+v", c.name, x)
 		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
-		}
+		check.True(t, slices.Equal(got, c.want), "%s: %q, want %q", c.name, got, c.want)
 	}
 }
 
@@ -105,8 +103,6 @@ func TestFreezeOfAFraction(t *testing.T) {
 		}, Memory: cgroup.Memory{MaxLevel: -1, HighLevel: -1}}
 		all := Find(Facts{Limits: l, Go: "go1.26.8", Aware: true, Procs: 2, ProcsBy: SetByRuntime, NumCPU: 4})
 		i := slices.IndexFunc(all, func(t Trap) bool { return t.Code == FractionalQuota })
-		if i < 0 || !strings.Contains(all[i].Text, want) {
-			t.Errorf("a period of %v: %+v, want %q", period, all, want)
-		}
+		check.True(t, i >= 0 && strings.Contains(all[i].Text, want), "a period of %v: %+v, want %q", period, all, want)
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/check"
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 const mib = 1 << 20
@@ -72,12 +75,8 @@ func TestMemoryForIsNeverOutOfBounds(t *testing.T) {
 func TestEffectiveGOGC(t *testing.T) {
 	// 100 MiB live, goal 200 MiB: GOGC 100. A limit that cuts the goal to 110
 	// MiB leaves 10.
-	if got := effectiveGOGC(gcWindow{live: 100 * mib, goal: 200 * mib}); got != 100 {
-		t.Errorf("no limit: %v", got)
-	}
-	if got := effectiveGOGC(gcWindow{live: 90 * mib, stacks: 8 * mib, globals: 2 * mib, goal: 100 * mib}); got != 10 {
-		t.Errorf("cut goal: %v", got)
-	}
+	check.Equal(t, effectiveGOGC(gcWindow{live: 100 * mib, goal: 200 * mib}), 100, "no limit")
+	check.Equal(t, effectiveGOGC(gcWindow{live: 90 * mib, stacks: 8 * mib, globals: 2 * mib, goal: 100 * mib}), 10, "cut goal")
 	if got := effectiveGOGC(gcWindow{}); !math.IsInf(got, 1) {
 		t.Errorf("empty heap: %v", got)
 	}
@@ -97,9 +96,7 @@ func TestGCShare(t *testing.T) {
 		{"the counters went backwards", -1, 5, 5, -1},
 		{"all of it", 9, 8, 8, 1},
 	} {
-		if got := gcShare(gcTimes{}, gcTimes{gcSeconds: c.gc, busySeconds: c.busy, realSeconds: c.real}); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
+		check.Equal(t, gcShare(gcTimes{}, gcTimes{gcSeconds: c.gc, busySeconds: c.busy, realSeconds: c.real}), c.want, "%s", c.name)
 	}
 }
 
@@ -167,21 +164,15 @@ func TestGOGCIsRaisedTowardsTheTarget(t *testing.T) {
 	before := h.gogc
 	for range 100 {
 		d := s.step(h.window(&s))
-		if float64(d.gogc) > math.Ceil(1.5*float64(before)) {
-			t.Fatalf("a step from %d to %d", before, d.gogc)
-		}
-		if d.gogc != h.gogc && !strings.Contains(d.reason, "70%") {
-			t.Errorf("reason %q", d.reason)
-		}
+		must.True(t, float64(d.gogc) <= math.Ceil(1.5*float64(before)), "a step from %d to %d", before, d.gogc)
+		check.False(t, d.gogc != h.gogc && !strings.Contains(d.reason, "70%"), "reason %q", d.reason)
 		h.gogc, before = d.gogc, d.gogc
 		if h.window(&s); h.gogc > 100 && h.limit != 700*mib {
 			t.Fatalf("GOGC %d with a limit of %s", h.gogc, bytesText(h.limit))
 		}
 	}
 	// 700 MiB would allow 600; 400 is the cap.
-	if h.gogc != 400 {
-		t.Errorf("GOGC %d, want 400", h.gogc)
-	}
+	check.True(t, h.gogc == 400, "GOGC %d, want 400", h.gogc)
 	// The live heap grows: GOGC falls at the next collection, and never below the base.
 	h.live = 250 * mib
 	if d := s.step(h.window(&s)); d.gogc != 180 {
@@ -202,12 +193,8 @@ func TestGOGCDoesNotFlap(t *testing.T) {
 		h.live = int64(180+30*math.Sin(float64(i)/7)) * mib
 		changes += len(h.run(&s, 1))
 	}
-	if changes > 8 {
-		t.Errorf("%d changes in 2000 collections", changes)
-	}
-	if h.gogc < 200 {
-		t.Errorf("GOGC ended at %d", h.gogc)
-	}
+	check.True(t, changes <= 8, "%d changes in 2000 collections", changes)
+	check.True(t, h.gogc >= 200, "GOGC ended at %d", h.gogc)
 	// For a heap that needs the room every minute, the rests grow.
 	changes = 0
 	for i := range 20000 {
@@ -217,9 +204,7 @@ func TestGOGCDoesNotFlap(t *testing.T) {
 		}
 		changes += len(h.run(&s, 1))
 	}
-	if changes > 120 {
-		t.Errorf("%d changes in 20000 collections with 50 swings", changes)
-	}
+	check.True(t, changes <= 120, "%d changes in 20000 collections with 50 swings", changes)
 }
 
 func TestGOGCIsLeftAlone(t *testing.T) {
@@ -256,9 +241,7 @@ func TestTheGuardGivesOtherMemoryUp(t *testing.T) {
 		t.Fatalf("before ten collections: %+v, limit %s", got, bytesText(h.limit))
 	}
 	got := h.run(&s, 1)
-	if len(got) != 1 || !got[0].relax || !got[0].alarm || got[0].gogc != 100 {
-		t.Fatalf("at the tenth: %+v", got)
-	}
+	must.True(t, len(got) == 1 && got[0].relax && got[0].alarm && got[0].gogc == 100, "at the tenth: %+v", got)
 	if got := h.run(&s, 100); len(got) != 0 || h.limit != 900*mib {
 		t.Errorf("while the live heap stays: %+v, limit %s", got, bytesText(h.limit))
 	}
@@ -274,18 +257,15 @@ func TestTheGuardGivesOtherMemoryUp(t *testing.T) {
 	if got := h.run(&s, 1); len(got) != 1 || !got[0].restore {
 		t.Errorf("when calm: %+v", got)
 	}
-	if h.window(&s); h.limit != 450*mib {
-		t.Errorf("limit %s", bytesText(h.limit))
-	}
+	h.window(&s)
+	check.Equal(t, h.limit, 450*mib, "limit %s", bytesText(h.limit))
 }
 
 func TestTheGuardOnlyAlarmsAboutAForeignLimit(t *testing.T) {
 	h := simulatedHeap{live: 880 * mib, memory: 1000 * mib, foreignLimit: 900 * mib, gogc: 100, cost: 0.1}
 	var s gcState
 	got := h.run(&s, 200)
-	if len(got) != 1 || !got[0].alarm || got[0].relax {
-		t.Errorf("%+v", got)
-	}
+	check.True(t, len(got) == 1 && got[0].alarm && !got[0].relax, "%+v", got)
 	// The service recovers and thrashes again: a second alarm.
 	h.live, h.cost = 100*mib, 0.01
 	h.run(&s, cyclesToCalm)
@@ -301,9 +281,7 @@ func TestTheGuardWatchesWithoutGOGC(t *testing.T) {
 	var s gcState
 	w := gcWindow{cycles: 1, elapsed: time.Second, live: 880 * mib, goal: 890 * mib, gogc: -1, memoryBound: 1000 * mib, gomemlimit: 900 * mib, limitOurs: true, gcShare: 0.4}
 	for range cyclesToThrash - 1 {
-		if d := s.step(w); d.alarm {
-			t.Fatal("too early")
-		}
+		must.False(t, s.step(w).alarm, "too early")
 	}
 	if d := s.step(w); !d.alarm || d.gogc != -1 {
 		t.Errorf("%+v", d)

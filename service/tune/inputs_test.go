@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -31,9 +32,7 @@ func TestReadEnvironment(t *testing.T) {
 		t.Setenv("GOMAXPROCS", in.procs)
 		t.Setenv("GOMEMLIMIT", in.memory)
 		t.Setenv("GOGC", in.gogc)
-		if got := readEnvironment(); got != want {
-			t.Errorf("%+v is read as %+v", in, got)
-		}
+		check.Equal(t, readEnvironment(), want, "%+v is read as", in)
 	}
 }
 
@@ -77,9 +76,7 @@ func TestReadGo(t *testing.T) {
 		12.5: {Counts: []uint64{1, 3}, Buckets: []float64{-inf, 1, 7}},
 		8:    {Counts: []uint64{2}, Buckets: []float64{4, inf}},
 	} {
-		if got := sumOf(h); got != want {
-			t.Errorf("%+v adds up to %v, want %v", h, got, want)
-		}
+		check.Equal(t, sumOf(h), want, "%+v adds up to", h)
 	}
 }
 
@@ -166,8 +163,6 @@ func TestCrowdedWindow(t *testing.T) {
 	}{{0, cgroup.HasBandwidth, cgroup.HasBandwidth, true, true}, {0, cgroup.HasBandwidth, cgroup.HasBandwidth, false, false}, {1, cgroup.HasBandwidth, cgroup.HasBandwidth, true, false}, {0, cgroup.HasBandwidth, 0, true, false}, {0, 0, cgroup.HasBandwidth, true, false}} {
 		tuner := &Tuner{}
 		tuner.current.bounds.QuotaDepth, tuner.current.stat.Has, tuner.previous.stat.Has, tuner.current.cpuOK = c.depth, c.current, c.previous, c.cpu
-		if got := tuner.crowdedWindow(3).measured; got != c.measured {
-			t.Errorf("%+v: measured %v", c, got)
-		}
+		check.Equal(t, tuner.crowdedWindow(3).measured, c.measured, "%+v: measured", c)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/internal/quotatest"
 )
@@ -169,9 +170,7 @@ func runLoadInGroup(t *testing.T, limit int64, l load) (r loadResult, killed boo
 	}
 	b := must.Have(json.Marshal(l))(t)
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cmd := g.Command(exe)
 	cmd.Env = append(os.Environ(), childVariable+"=endure", "WHYLATE_TUNE_TEST_LOAD="+string(b), "GOGC=", "GOMEMLIMIT=", "GOMAXPROCS=2")
 	var out, errs bytes.Buffer
@@ -184,9 +183,7 @@ func runLoadInGroup(t *testing.T, limit int64, l load) (r loadResult, killed boo
 	if quotatest.Killed(err) && kills > 0 {
 		return r, true
 	}
-	if err != nil {
-		t.Fatalf("child: %v", err)
-	}
+	must.Do(t, err, "child")
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatalf("child said %q: %v", out.Bytes(), err)
 	}
@@ -226,9 +223,7 @@ func TestServicesSurvive(t *testing.T) {
 	}} {
 		t.Run(c.name, func(t *testing.T) {
 			r, killed := runLoadInGroup(t, c.limit, c.load)
-			if killed {
-				t.Fatal("killed")
-			}
+			must.False(t, killed, "killed")
 			t.Logf("lowest limit %s, highest GOGC %d (%d changes), footprint %s, %.0f collections a GiB", bytesText(r.Limit), r.GOGC, r.Changes, bytesText(r.Footprint), r.Collections)
 			if problem := c.check(r); problem != "" {
 				t.Error(problem)
@@ -254,9 +249,8 @@ func TestTheShareOfMemoryIsKept(t *testing.T) {
 	}
 	r, killed := runLoadInGroup(t, 512, load{Memory: ModeApply, GC: ModeApply, From: 60, To: 60, Warm: 4 * time.Second, Run: 4 * time.Second})
 	t.Logf("highest GOGC %d, footprint %s of 512 MiB", r.GOGC, bytesText(r.Footprint))
-	if killed || r.GOGC < 300 || r.Footprint > 370*mib || r.Footprint < 250*mib {
-		t.Errorf("killed %v, highest GOGC %d, footprint %s; want 300 or more, and about 358 MiB, 70 %%", killed, r.GOGC, bytesText(r.Footprint))
-	}
+	check.True(t, !killed && r.GOGC >= 300 && r.Footprint <= 370*mib && r.Footprint >= 250*mib,
+		"killed %v, highest GOGC %d, footprint %s; want 300 or more, and about 358 MiB, 70 %%", killed, r.GOGC, bytesText(r.Footprint))
 }
 
 func atLeast(name string, got, want float64) string {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/check"
 )
 
 // TestLatencyWindow tests the measurements between two polls, and that missing ones are reported.
@@ -53,9 +54,7 @@ func TestLatencyWindow(t *testing.T) {
 			to.readAt = begin.Add(2 * time.Second)
 		}, whole},
 	} {
-		if got := window(c.change); got != c.want {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
+		check.Equal(t, window(c.change), c.want, "%s", name)
 	}
 }
 

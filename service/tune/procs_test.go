@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/service/internal/check"
 )
 
 func TestProcsFor(t *testing.T) {
@@ -36,12 +38,8 @@ func TestProcsFor(t *testing.T) {
 	} {
 		for policy, want := range map[Policy]int{PolicyCeil: c.ceil, PolicyFloor: c.floor, PolicyRound: c.round, PolicyLatency: c.ceil} {
 			got, reason := procsFor(procsInput{policy: policy, quota: c.quota, cpus: c.cpus})
-			if got != want {
-				t.Errorf("%v of quota %v on %d CPUs: %d, want %d (%s)", policy, c.quota, c.cpus, got, want, reason)
-			}
-			if reason == "" {
-				t.Errorf("%v of quota %v on %d CPUs: no reason", policy, c.quota, c.cpus)
-			}
+			check.Equal(t, got, want, "%v of quota %v on %d CPUs: (%s)", policy, c.quota, c.cpus, reason)
+			check.True(t, reason != "", "%v of quota %v on %d CPUs: no reason", policy, c.quota, c.cpus)
 		}
 	}
 }
@@ -52,9 +50,7 @@ func TestRuntimeDefault(t *testing.T) {
 		cpus  int
 		want  int
 	}{{0, 8, 8}, {0.5, 8, 2}, {0.5, 1, 1}, {2, 8, 2}, {2.1, 8, 3}, {8.5, 4, 4}} {
-		if got := runtimeDefault(c.quota, c.cpus); got != c.want {
-			t.Errorf("quota %v, %d CPUs: %d, want %d", c.quota, c.cpus, got, c.want)
-		}
+		check.Equal(t, runtimeDefault(c.quota, c.cpus), c.want, "quota %v, %d CPUs", c.quota, c.cpus)
 	}
 }
 
@@ -127,9 +123,8 @@ func TestLatencyPolicy(t *testing.T) {
 	} {
 		var s latencyState
 		values, steppedAt := feedWindow(&s, c.w, 100)
-		if !equalInts(values, c.values) || !equalInts(steppedAt, c.steppedAt) {
-			t.Errorf("%s: %v after %v windows, want %v after %v", c.name, values, steppedAt, c.values, c.steppedAt)
-		}
+		check.True(t, equalInts(values, c.values) && equalInts(steppedAt, c.steppedAt),
+			"%s: %v after %v windows, want %v after %v", c.name, values, steppedAt, c.values, c.steppedAt)
 	}
 }
 
@@ -176,12 +171,8 @@ func TestLatencyPolicyDoesNotFlap(t *testing.T) {
 	}
 	// Each reversal doubles the patience, up to 16 times 5 windows; a cycle then has
 	// at least 80 + 20 + 5 + 20 windows.
-	if lastHour > 2*hour/100 {
-		t.Errorf("%d changes in the second hour", lastHour)
-	}
-	if changes == 0 {
-		t.Error("the policy did nothing")
-	}
+	check.True(t, lastHour <= 2*hour/100, "%d changes in the second hour", lastHour)
+	check.True(t, changes != 0, "the policy did nothing")
 	// Windows that contradict each other change nothing.
 	s = latencyState{}
 	for i := range 1000 {
@@ -246,17 +237,14 @@ func TestCrowdedState(t *testing.T) {
 		current := 1
 		for i := range 100 {
 			n, reason := s.step(c.window(current, i), 1, c.high)
-			if (reason != "") != (n != current) {
-				t.Errorf("%s: from %d to %d because %q", c.name, current, n, reason)
-			}
+			check.Equal(t, reason != "", n != current, "%s: from %d to %d because %q", c.name, current, n, reason)
 			if n != current {
 				current = n
 				values, steppedAt = append(values, n), append(steppedAt, i+1)
 			}
 		}
-		if !equalInts(values, c.values) || !equalInts(steppedAt, c.steppedAt) {
-			t.Errorf("%s: %v after %v windows, want %v after %v", c.name, values, steppedAt, c.values, c.steppedAt)
-		}
+		check.True(t, equalInts(values, c.values) && equalInts(steppedAt, c.steppedAt),
+			"%s: %v after %v windows, want %v after %v", c.name, values, steppedAt, c.values, c.steppedAt)
 	}
 	// In an hour with busy neighbours, nearly all windows have two Ps, and there are few
 	// changes.
@@ -272,9 +260,7 @@ func TestCrowdedState(t *testing.T) {
 			withTwoPs++
 		}
 	}
-	if changes > 40 || withTwoPs < 3400 {
-		t.Errorf("%d changes, %d of 3600 windows with two Ps", changes, withTwoPs)
-	}
+	check.True(t, changes <= 40 && withTwoPs >= 3400, "%d changes, %d of 3600 windows with two Ps", changes, withTwoPs)
 }
 
 // TestLatencyPolicyIsPatient counts the windows before a step up that is then reversed: five at first, twice as many

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/internal/quotatest"
 )
@@ -59,9 +60,7 @@ func TestLatencyUnderARealQuota(t *testing.T) {
 	periods, throttled, _ := g.Stat(t)
 	select {
 	case r := <-reports:
-		if r.Procs != 1 || r.Event.Action != ActionSet {
-			t.Errorf("%+v", r)
-		}
+		check.True(t, r.Procs == 1 && r.Event.Action == ActionSet, "%+v", r)
 	case <-time.After(20 * time.Second):
 		p, th, _ := g.Stat(t)
 		if share := float64(th-throttled) / float64(max(1, p-periods)); share < 0.5 {
@@ -101,9 +100,7 @@ func TestCrowdedByRealProcesses(t *testing.T) {
 	start, before := time.Now(), g.Used(t)
 	select {
 	case r := <-reports:
-		if r.Procs != 2 {
-			t.Errorf("%+v", r)
-		}
+		check.Equal(t, r.Procs, 2, "%+v", r)
 	case <-time.After(20 * time.Second):
 		if used := (g.Used(t) - before).Seconds() / time.Since(start).Seconds(); used > 0.8 {
 			t.Skipf("one P got %.2f CPUs: the neighbours did not take their part", used)

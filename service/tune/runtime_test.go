@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -36,19 +37,13 @@ func TestTheGuardOnTheRealRuntime(t *testing.T) {
 		t.Fatalf("child: %v\n%s", err, errs.Bytes())
 	}
 	var r thrashResult
-	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
-		t.Fatalf("%q: %v", out.Bytes(), err)
-	}
+	must.Do(t, json.Unmarshal(out.Bytes(), &r), out.Bytes())
 	t.Logf("limit %s, alarm after %v: %s", bytesText(r.Limit), r.Took.Round(time.Millisecond), r.Alarm)
-	if r.Alarm == "" {
-		t.Fatal("no alarm")
-	}
-	if r.Limit != 108*mib || r.After != 108*mib {
-		t.Errorf("GOMEMLIMIT %s, after the alarm %s; want nine tenths of 120 MiB", bytesText(r.Limit), bytesText(r.After))
-	}
-	if r.Restored != noMemoryLimit || r.RestoredGOGC != 100 {
-		t.Errorf("after Stop: GOMEMLIMIT %s, GOGC %d", bytesText(r.Restored), r.RestoredGOGC)
-	}
+	must.True(t, r.Alarm != "", "no alarm")
+	check.True(t, r.Limit == 108*mib && r.After == 108*mib,
+		"GOMEMLIMIT %s, after the alarm %s; want nine tenths of 120 MiB", bytesText(r.Limit), bytesText(r.After))
+	check.True(t, r.Restored == noMemoryLimit && r.RestoredGOGC == 100,
+		"after Stop: GOMEMLIMIT %s, GOGC %d", bytesText(r.Restored), r.RestoredGOGC)
 }
 
 type thrashResult struct {
@@ -115,9 +110,8 @@ func TestHowManyWait(t *testing.T) {
 	cmd.Env = append(os.Environ(), childVariable+"=waits")
 	out := must.Have(cmd.Output())(t)
 	waiting := must.Have(strconv.ParseFloat(strings.TrimSpace(string(out)), 64))(t)
-	if t.Logf("%.2f wait on average", waiting); waiting < 1.5 || waiting > 6 {
-		t.Errorf("%.2f wait on average, want about 3", waiting)
-	}
+	t.Logf("%.2f wait on average", waiting)
+	check.True(t, waiting >= 1.5 && waiting <= 6, "%.2f wait on average, want about 3", waiting)
 }
 
 var garbage []byte

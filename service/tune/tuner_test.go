@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/check"
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // machine returns the files of a v2 group /pod/app with quotas at both levels, on 8 CPUs.
@@ -122,15 +124,11 @@ func TestFirstPoll(t *testing.T) {
 		f := &fakeRuntime{procs: c.procs, aware: c.aware, hasDefault: c.aware}
 		tuner, r := startTuner(f, machine(c.pod, c.app), c.env, Options{Procs: c.mode, Policy: c.policy, Memory: ModeOff, GC: ModeOff})
 		e := r.last(KnobGOMAXPROCS)
-		if f.procs != c.want || e.Action != c.action || !strings.Contains(e.Reason, c.says) {
-			t.Errorf("%s: GOMAXPROCS %d, want %d; event %+v, want %q with %q", c.name, f.procs, c.want, e, c.action, c.says)
-		}
-		if c.action == ActionKeep && len(f.procsCalls) > 0 {
-			t.Errorf("%s: runtime.GOMAXPROCS was called with %v: that turns the runtime's updates off", c.name, f.procsCalls)
-		}
-		if c.action != "" && (e.Source == "" || e.Undo == "") {
-			t.Errorf("%s: event without source or undo: %+v", c.name, e)
-		}
+		check.True(t, f.procs == c.want && e.Action == c.action && strings.Contains(e.Reason, c.says),
+			"%s: GOMAXPROCS %d, want %d; event %+v, want %q with %q", c.name, f.procs, c.want, e, c.action, c.says)
+		check.False(t, c.action == ActionKeep && len(f.procsCalls) > 0,
+			"%s: runtime.GOMAXPROCS was called with %v: that turns the runtime's updates off", c.name, f.procsCalls)
+		check.False(t, c.action != "" && (e.Source == "" || e.Undo == ""), "%s: event without source or undo: %+v", c.name, e)
 		n := len(r.events)
 		for range 10 {
 			tuner.poll()
@@ -164,22 +162,17 @@ func TestFollowsAChange(t *testing.T) {
 	fsys := machine("max 100000", "50000 100000")
 	f := &fakeRuntime{procs: 2, defaultProcs: 2, aware: true, hasDefault: true}
 	tuner, r := startTuner(f, fsys, environment{}, Options{Procs: ModeApply, Memory: ModeOff, GC: ModeOff})
-	if f.procs != 1 {
-		t.Fatalf("quota 0.5: GOMAXPROCS %d", f.procs)
-	}
+	must.Equal(t, f.procs, 1, "quota 0.5: GOMAXPROCS")
 	setQuota(fsys, "350000 100000")
 	f.defaultProcs = 4
 	for range pollsToChange - 1 {
 		tuner.poll()
-		if f.procs != 1 {
-			t.Fatal("followed before the runtime could")
-		}
+		must.Equal(t, f.procs, 1, "followed before the runtime could")
 	}
 	tuner.poll()
 	// The runtime's default is 4 as well now: it gets control again.
-	if f.procs != 4 || f.defaultCalls != 1 || len(f.procsCalls) != 1 {
-		t.Errorf("quota 3.5: GOMAXPROCS %d, calls %v, handed back %d times", f.procs, f.procsCalls, f.defaultCalls)
-	}
+	check.True(t, f.procs == 4 && f.defaultCalls == 1 && len(f.procsCalls) == 1,
+		"quota 3.5: GOMAXPROCS %d, calls %v, handed back %d times", f.procs, f.procsCalls, f.defaultCalls)
 	if e := r.last(KnobGOMAXPROCS); e.Action != ActionRestore || e.To != 4 {
 		t.Errorf("event %+v", e)
 	}
@@ -190,9 +183,8 @@ func TestFollowsAChange(t *testing.T) {
 		tuner.poll()
 	}
 	tuner.Stop()
-	if len(f.procsCalls) != 1 || f.defaultCalls != 1 || f.procs != 3 {
-		t.Errorf("after the runtime's own update: calls %v, handed back %d times, GOMAXPROCS %d", f.procsCalls, f.defaultCalls, f.procs)
-	}
+	check.True(t, len(f.procsCalls) == 1 && f.defaultCalls == 1 && f.procs == 3,
+		"after the runtime's own update: calls %v, handed back %d times, GOMAXPROCS %d", f.procsCalls, f.defaultCalls, f.procs)
 }
 
 func TestStopRestores(t *testing.T) {
@@ -209,9 +201,7 @@ func TestStopRestores(t *testing.T) {
 	} {
 		f := c.f
 		tuner, r := startTuner(&f, machine("200000 100000", "max 100000"), environment{}, Options{Procs: ModeApply, Memory: ModeOff, GC: ModeOff})
-		if f.procs != 2 {
-			t.Fatalf("%s: GOMAXPROCS %d", c.name, f.procs)
-		}
+		must.Equal(t, f.procs, 2, "%s: GOMAXPROCS", c.name)
 		if c.foreign != 0 {
 			f.procs = c.foreign
 			tuner.poll()
@@ -221,9 +211,8 @@ func TestStopRestores(t *testing.T) {
 		}
 		tuner.Stop()
 		tuner.Stop()
-		if f.procs != c.want || f.defaultCalls != c.defaultCalls {
-			t.Errorf("%s: GOMAXPROCS %d, want %d; handed back %d times, want %d", c.name, f.procs, c.want, f.defaultCalls, c.defaultCalls)
-		}
+		check.True(t, f.procs == c.want && f.defaultCalls == c.defaultCalls,
+			"%s: GOMAXPROCS %d, want %d; handed back %d times, want %d", c.name, f.procs, c.want, f.defaultCalls, c.defaultCalls)
 	}
 }
 
@@ -237,12 +226,9 @@ func TestNothingToRead(t *testing.T) {
 	tuner.Stop()
 	// The number of CPUs is this machine's, which may not be 8. The test checks that no
 	// limit is invented.
-	if s.Quota != 0 || s.MemoryLimit != 0 || s.Headroom != -1 || len(f.memory) != 0 || len(f.gogc) != 0 {
-		t.Errorf("%+v, memory %v, GOGC %v", s, f.memory, f.gogc)
-	}
-	if s.Throttled.Verdict != cgroup.VerdictUnknown {
-		t.Errorf("verdict %q", s.Throttled.Verdict)
-	}
+	check.True(t, s.Quota == 0 && s.MemoryLimit == 0 && s.Headroom == -1 && len(f.memory) == 0 && len(f.gogc) == 0,
+		"%+v, memory %v, GOGC %v", s, f.memory, f.gogc)
+	check.Equal(t, s.Throttled.Verdict, cgroup.VerdictUnknown, "verdict")
 	if e := r.last(KnobGOMEMLIMIT); e.Action != ActionKeep || !strings.Contains(e.Reason, "no memory limit") {
 		t.Errorf("event %+v", e)
 	}
@@ -275,9 +261,7 @@ func TestMemoryLimit(t *testing.T) {
 		f := &fakeRuntime{procs: 8}
 		tuner, r := startTuner(f, withMemory(machine("max 100000", "max 100000"), gib, "1000\n"), c.env, Options{Procs: ModeOff, Memory: c.mode, GC: ModeOff})
 		e := r.last(KnobGOMEMLIMIT)
-		if e.Action != c.action || (len(f.memory) > 0) != c.set {
-			t.Errorf("%s: %+v, set %v", c.name, e, f.memory)
-		}
+		check.True(t, e.Action == c.action && (len(f.memory) > 0) == c.set, "%s: %+v, set %v", c.name, e, f.memory)
 		if want := int64(921 * mib); c.action != ActionKeep && e.To != want {
 			t.Errorf("%s: %s, want %s", c.name, e.Value(), bytesText(want))
 		}
@@ -329,9 +313,7 @@ func TestPollStopsNothing(t *testing.T) {
 	k.setProcs(n + 1)
 	k.setProcs(n)
 	k.defaultProc()
-	if pauses() == before {
-		t.Error("two changes of GOMAXPROCS were not counted: this test proves nothing")
-	}
+	check.True(t, pauses() != before, "two changes of GOMAXPROCS were not counted: this test proves nothing")
 	tuner.Stop()
 }
 
@@ -339,14 +321,10 @@ func TestStartAndStop(t *testing.T) {
 	events := make(chan Event, 100)
 	tuner := Start(Options{Interval: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler), OnEvent: func(e Event) { events <- e }})
 	s := tuner.State()
-	if s.GOMAXPROCS < 1 || s.Affinity < 1 || s.Limits == nil || len(s.Events) == 0 {
-		t.Errorf("%+v", s)
-	}
+	check.True(t, s.GOMAXPROCS >= 1 && s.Affinity >= 1 && s.Limits != nil && len(s.Events) != 0, "%+v", s)
 	tuner.Stop()
 	tuner.Stop()
-	if s := tuner.State(); s.Time.IsZero() {
-		t.Error("no state after Stop")
-	}
+	check.False(t, tuner.State().Time.IsZero(), "no state after Stop")
 }
 
 // TestStateInACallback tests that a callback may call State and gets the new values.
@@ -359,9 +337,7 @@ func TestStateInACallback(t *testing.T) {
 	})
 	tuner.poll()
 	tuner.Stop()
-	if !equalInts(got, []int{2, 8}) {
-		t.Errorf("GOMAXPROCS in the callbacks: %v, want 2 and then 8", got)
-	}
+	check.True(t, equalInts(got, []int{2, 8}), "GOMAXPROCS in the callbacks: %v, want 2 and then 8", got)
 }
 
 func TestEventText(t *testing.T) {
@@ -426,9 +402,7 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 		// Not even between the two settings of one poll.
 		setGOGC, setMemory := tuner.runtime.setGOGC, tuner.runtime.setMemory
 		bounded := func() {
-			if s.percent > 100 && s.limit == noMemoryLimit {
-				t.Errorf("%v: GOGC %d without a limit: %q", mode, s.percent, s.log)
-			}
+			check.False(t, s.percent > 100 && s.limit == noMemoryLimit, "%v: GOGC %d without a limit: %q", mode, s.percent, s.log)
 		}
 		tuner.runtime.setGOGC = func(n int) { setGOGC(n); bounded() }
 		tuner.runtime.setMemory = func(n int64) { setMemory(n); bounded() }
@@ -440,9 +414,7 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 				t.Fatalf("%v: GOGC %d with a limit of %s: %q", mode, s.percent, bytesText(s.limit), s.log)
 			}
 		}
-		if s.percent < 300 || !strings.HasPrefix(s.log[len(s.log)-1], "GOGC") {
-			t.Errorf("%v: GOGC %d: %q", mode, s.percent, s.log)
-		}
+		check.True(t, s.percent >= 300 && strings.HasPrefix(s.log[len(s.log)-1], "GOGC"), "%v: GOGC %d: %q", mode, s.percent, s.log)
 		// The live heap exceeds the share: GOGC falls first, and the limit stays as
 		// long as the heap would exceed it.
 		s.live = 300 * mib
@@ -474,18 +446,14 @@ func TestGOGCFallsBeforeTheLimitGoes(t *testing.T) {
 		tuner.gcShare = 0.3
 		tuner.poll()
 	}
-	if s.percent < 300 || s.limit == noMemoryLimit {
-		t.Fatalf("GOGC %d, limit %s", s.percent, bytesText(s.limit))
-	}
+	must.True(t, s.percent >= 300 && s.limit != noMemoryLimit, "GOGC %d, limit %s", s.percent, bytesText(s.limit))
 	s.log = nil
 	// The container's limit is removed.
 	writeGroupFile(fsys, "app/memory.max", "max\n")
 	for range 3 {
 		tuner.poll()
 	}
-	if len(s.log) != 2 || s.log[0] != "GOGC 100" || s.log[1] != "limit none" {
-		t.Errorf("it did %q", s.log)
-	}
+	check.True(t, len(s.log) == 2 && s.log[0] == "GOGC 100" && s.log[1] == "limit none", "it did %q", s.log)
 }
 
 // TestALimitRisesWhenSettled tests that a limit rises after other memory has been less for
@@ -502,9 +470,7 @@ func TestALimitRisesWhenSettled(t *testing.T) {
 	defer tuner.Stop()
 	tuner.poll()
 	low := s.limit
-	if low > 430*mib {
-		t.Fatalf("GOMEMLIMIT is %s with 500 MiB of other memory", bytesText(low))
-	}
+	must.True(t, low <= 430*mib, "GOMEMLIMIT is %s with 500 MiB of other memory", bytesText(low))
 	for round := range 3 {
 		setOtherMemory(100)
 		for range pollsToSettle - 1 {
@@ -520,13 +486,10 @@ func TestALimitRisesWhenSettled(t *testing.T) {
 	for ; s.limit == low && looks < 100; looks++ {
 		tuner.poll()
 	}
-	if looks != pollsToSettle+1 || s.limit < 800*mib {
-		t.Errorf("after %d looks GOMEMLIMIT is %s", looks, bytesText(s.limit))
-	}
+	check.True(t, looks == pollsToSettle+1 && s.limit >= 800*mib, "after %d looks GOMEMLIMIT is %s", looks, bytesText(s.limit))
 	setOtherMemory(500)
-	if tuner.poll(); s.limit != low {
-		t.Errorf("GOMEMLIMIT is %s when others need memory again", bytesText(s.limit))
-	}
+	tuner.poll()
+	check.Equal(t, s.limit, low, "GOMEMLIMIT is %s when others need memory again", bytesText(s.limit))
 }
 
 // TestAlarmsAreFew tests that an alarm is reported at most once a minute, but always if the
@@ -554,9 +517,7 @@ func TestAlarmsAreFew(t *testing.T) {
 		{0, gcDecision{}, false}, {time.Second, alarm, true}, {2 * time.Second, alarm, false}, {60 * time.Second, alarm, false}, {61 * time.Second, alarm, true},
 		{62 * time.Second, gcDecision{alarm: true, relax: true, reason: "it crawls"}, true}, {63 * time.Second, alarm, false},
 	} {
-		if recordAlarm(c.after, c.d) != c.want {
-			t.Errorf("after %v: %+v: want the opposite; the events are %+v", c.after, c.d, r.events)
-		}
+		check.Equal(t, recordAlarm(c.after, c.d), c.want, "after %v: %+v: want the opposite; the events are %+v", c.after, c.d, r.events)
 	}
 }
 
@@ -727,9 +688,7 @@ func TestOverruledIsReportedAgain(t *testing.T) {
 	for range 10 {
 		tuner.poll()
 	}
-	if n := len(r.events); n != 2 || !strings.Contains(r.events[1].Reason, "would be 8") {
-		t.Errorf("after the quota was lifted: %+v", r.events)
-	}
+	check.True(t, len(r.events) == 2 && strings.Contains(r.events[1].Reason, "would be 8"), "after the quota was lifted: %+v", r.events)
 	tuner.Stop()
 }
 
@@ -821,9 +780,7 @@ func TestLimitsThatVanish(t *testing.T) {
 		for range 5 {
 			tuner.poll()
 		}
-		if s.procs != 3 {
-			t.Errorf("%s: %d Ps when the files came back with a quota of 3", name, s.procs)
-		}
+		check.Equal(t, s.procs, 3, "%s: Ps when the files came back with a quota of 3", name)
 		tuner.Stop()
 	}
 }
@@ -855,8 +812,6 @@ func TestRepeatedEvents(t *testing.T) {
 		tuner.record(&k, Event{Action: c.second, To: c.to, Source: c.source})
 		recorded := len(tuner.undelivered) > n
 		tuner.unlockAndDeliver()
-		if recorded != c.want {
-			t.Errorf("%s, then %s of %d by %s: recorded is %v", c.first, c.second, c.to, c.source, recorded)
-		}
+		check.Equal(t, recorded, c.want, "%s, then %s of %d by %s: recorded", c.first, c.second, c.to, c.source)
 	}
 }

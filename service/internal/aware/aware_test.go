@@ -1,6 +1,10 @@
 package aware
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/whylate/whylate/service/internal/check"
+)
 
 func TestOn(t *testing.T) {
 	for _, c := range []struct {
@@ -13,8 +17,6 @@ func TestOn(t *testing.T) {
 		{"", "gctrace=1,containermaxprocs=0", false},
 		{"asynctimerchan=1", "", true},
 	} {
-		if got := on("containermaxprocs", c.built, c.env); got != c.want {
-			t.Errorf("%q, %q: %v", c.built, c.env, got)
-		}
+		check.Equal(t, on("containermaxprocs", c.built, c.env), c.want, "%q, %q", c.built, c.env)
 	}
 }

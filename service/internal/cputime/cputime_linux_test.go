@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // TestWork tests that a thread's work counts in its time and the process's, and a sleep in neither.
@@ -12,15 +14,11 @@ func TestWork(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	process, ok := Process()
 	thread, ok2 := Thread()
-	if !ok || !ok2 {
-		t.Fatal("the kernel does not say")
-	}
+	must.True(t, ok && ok2, "the kernel does not say")
 	const minimum = 20 * time.Millisecond
 	for {
 		now, ok := Thread()
-		if !ok {
-			t.Fatal("the kernel does not say any more")
-		}
+		must.True(t, ok, "the kernel does not say any more")
 		if now-thread >= minimum {
 			break
 		}

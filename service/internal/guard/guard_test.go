@@ -7,6 +7,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/service/internal/check"
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // records passes each record's text on.
@@ -37,23 +40,19 @@ func TestDo(t *testing.T) {
 	const panics = 20
 	for range panics {
 		err := g.Do("a callback", func() { panic("no\xff" + strings.Repeat("!", 1000)) })
-		if err == nil || !strings.HasPrefix(err.Error(), "a callback panicked: no?!") || len(err.Error()) > 400 {
-			t.Fatalf("the error is %v", err)
-		}
+		must.True(t, err != nil && strings.HasPrefix(err.Error(), "a callback panicked: no?!") && len(err.Error()) <= 400,
+			"the error is %v", err)
 	}
 	all := ""
 	for range 5 { // 1, 2, 4, 8, 16
 		text := <-r.written
-		if !strings.HasPrefix(text, "whylate: a callback panicked panic=no?!") || !strings.Contains(text, "guard_test.go") {
-			t.Errorf("the record is %s", text)
-		}
+		check.True(t, strings.HasPrefix(text, "whylate: a callback panicked panic=no?!") && strings.Contains(text, "guard_test.go"),
+			"the record is %s", text)
 		_, count, _ := strings.Cut(text, " count=")
 		all += strings.Fields(count)[0] + " "
 	}
 	for _, n := range []string{"1 ", "2 ", "4 ", "8 ", "16 "} {
-		if !strings.Contains(" "+all, " "+n) {
-			t.Errorf("records have the counts %s", all)
-		}
+		check.True(t, strings.Contains(" "+all, " "+n), "records have the counts %s", all)
 	}
 }
 
@@ -65,9 +64,7 @@ func TestHostile(t *testing.T) {
 	slog.SetDefault(slog.New(h))
 	var g Guard
 	for _, value := range []any{errors.New("x"), (*failing)(nil), failing{}, runtime.Error(nil)} {
-		if err := g.Do("it", func() { panic(value) }); err == nil {
-			t.Errorf("%T is no error", value)
-		}
+		check.Error(t, g.Do("it", func() { panic(value) }), "%T is no error", value)
 	}
 	<-h.called
 }

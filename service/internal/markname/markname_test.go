@@ -3,6 +3,8 @@ package markname
 import (
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/service/internal/check"
 )
 
 func TestClean(t *testing.T) {
@@ -10,8 +12,6 @@ func TestClean(t *testing.T) {
 		"": "", "GET /a b": "GET /a b", "a\nb\x00c\x7fd\u0085e": "a_b_c_d_e", "é": "é", "a\xffb": "a_b", // \u0085 is a control, too
 		strings.Repeat("x", Max): strings.Repeat("x", Max), strings.Repeat("x", Max+1): strings.Repeat("x", Max), strings.Repeat("x", Max-1) + "é": strings.Repeat("x", Max-1) + "_",
 	} {
-		if got := Clean(in); got != want {
-			t.Errorf("%q becomes %q", in, got)
-		}
+		check.Equal(t, Clean(in), want, "%q becomes", in)
 	}
 }

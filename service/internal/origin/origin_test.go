@@ -3,6 +3,8 @@ package origin
 import (
 	"net/http"
 	"testing"
+
+	"github.com/whylate/whylate/service/internal/check"
 )
 
 func TestOther(t *testing.T) {
@@ -17,8 +19,6 @@ func TestOther(t *testing.T) {
 		r := &http.Request{Host: "here:80", Header: http.Header{}}
 		r.Header.Set("Sec-Fetch-Site", c.site)
 		r.Header.Set("Origin", c.origin)
-		if got := IsCrossSite(r); got != c.want {
-			t.Errorf("Sec-Fetch-Site %q, Origin %q: %v", c.site, c.origin, got)
-		}
+		check.Equal(t, IsCrossSite(r), c.want, "Sec-Fetch-Site %q, Origin %q", c.site, c.origin)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -23,7 +24,5 @@ func TestCases(t *testing.T) {
 			t.Errorf("%s of %s is %q, want %q", f[0], f[1], got, f[2])
 		}
 	}
-	if got := Cost(0.00031); got != "0.03%" {
-		t.Errorf("a cost of 0.00031 is %q", got)
-	}
+	check.Equal(t, Cost(0.00031), "0.03%", "a cost of 0.00031")
 }

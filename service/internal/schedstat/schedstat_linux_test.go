@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -47,9 +48,7 @@ func TestThreads(t *testing.T) {
 			defer func() { <-ended }()
 		}
 		run, delay, n, ok := openReader.Read()
-		if !ok || run < last.run || delay < last.delay || n == 0 {
-			t.Fatalf("sums %v and %v of %d threads after %v", run, delay, n, last)
-		}
+		must.True(t, ok && run >= last.run && delay >= last.delay && n != 0, "sums %v and %v of %d threads after %v", run, delay, n, last)
 		// A thread's times are between those of readings before and after.
 		before, after := New(mostOpen), New(mostOpen)
 		before.Read()
@@ -67,9 +66,7 @@ func TestThreads(t *testing.T) {
 		after.Close()
 		last = times{run, delay}
 	}
-	if len(openReader.threads) > mostOpen+64 {
-		t.Errorf("%d threads are remembered", len(openReader.threads))
-	}
+	check.True(t, len(openReader.threads) <= mostOpen+64, "%d threads are remembered", len(openReader.threads))
 	openReader.Close()
 	if after := open(); after > before+1 { // the directory that is being listed
 		t.Errorf("%s files are open, before %s", strconv.Itoa(after), strconv.Itoa(before))
@@ -103,9 +100,7 @@ func TestThreadsStayOpen(t *testing.T) {
 			unchanged++
 		}
 	}
-	if unchanged == 0 {
-		t.Errorf("of %d threads all were opened again", len(files))
-	}
+	check.True(t, unchanged != 0, "of %d threads all were opened again", len(files))
 }
 
 // TestThreadRead tests reading a thread whose file is not open or belongs to an ended thread, and a missing thread.
@@ -164,9 +159,8 @@ func TestAgreesWithProc(t *testing.T) {
 	before := sum()
 	_, got, n, ok := reader.Read()
 	after := sum()
-	if !ok || n < 1 || got < before || got > after {
-		t.Errorf("%v of %d threads, ok %v, not between %v and %v", got, n, ok, before, after)
-	}
+	check.True(t, ok && n >= 1 && got >= before && got <= after,
+		"%v of %d threads, ok %v, not between %v and %v", got, n, ok, before, after)
 }
 
 // TestAllocatesNothing tests allocations: a probe reads once a second, and a recorder twenty times.
@@ -200,9 +194,8 @@ func TestCannotBeRead(t *testing.T) {
 	must.Do(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: limit.Max}))
 	run2, delay2, n, ok := r.Read()
 	must.Do(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
-	if ok || n != 0 || run2 != run || delay2 != delay || r.ended != (times{}) {
-		t.Errorf("without files %v and %v of %d threads, %v; before %v and %v", run2, delay2, n, ok, run, delay)
-	}
+	check.True(t, !ok && n == 0 && run2 == run && delay2 == delay && r.ended == (times{}),
+		"without files %v and %v of %d threads, %v; before %v and %v", run2, delay2, n, ok, run, delay)
 }
 
 // TestParse tests contents of a file, also cut at any byte: the result is two numbers or an error.
@@ -215,9 +208,7 @@ func TestParse(t *testing.T) {
 		if !ok {
 			got.delay = -1
 		}
-		if got.delay != want {
-			t.Errorf("%q: %d, want %d", text, got, want)
-		}
+		check.Equal(t, got.delay, want, "%q: %d", text, got)
 		for i := range text {
 			parseTimes([]byte(text)[:i])
 		}

@@ -3,6 +3,7 @@ package settings
 import (
 	"testing"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/tune"
 )
 
@@ -38,9 +39,7 @@ func TestOptions(t *testing.T) {
 		if got.Procs != want.Procs || got.Policy != want.Policy || got.Memory != want.Memory || got.MemoryRatio != want.MemoryRatio || got.GC != want.GC {
 			t.Errorf("%v: %+v, want %+v", c.env, got, want)
 		}
-		if quiet != c.quiet || len(problems) != c.problems {
-			t.Errorf("%v: quiet %v, problems %q", c.env, quiet, problems)
-		}
+		check.True(t, quiet == c.quiet && len(problems) == c.problems, "%v: quiet %v, problems %q", c.env, quiet, problems)
 	}
 }
 
@@ -49,8 +48,6 @@ func TestUndo(t *testing.T) {
 		{"GOGC in the environment sets another value", "WHYLATE_GOGC=off, or GOGC in the environment sets another value"},
 		{"remove GOGC from the environment", "remove GOGC from the environment"},
 	} {
-		if got := Undo(tune.Event{Knob: tune.KnobGOGC, Undo: c.undo}); got != c.want {
-			t.Errorf("%q: %q", c.undo, got)
-		}
+		check.Equal(t, Undo(tune.Event{Knob: tune.KnobGOGC, Undo: c.undo}), c.want, "%q", c.undo)
 	}
 }
