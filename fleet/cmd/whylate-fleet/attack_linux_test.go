@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 var attackDuration = flag.Duration("attack", 3*time.Second, "duration of TestMixedAttack; from a minute on it judges how fast pages answer")
@@ -37,9 +39,7 @@ func gzipped(t *testing.T, parts ...[]byte) []byte {
 			t.Fatal(err)
 		}
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, z.Close())
 	return out.Bytes()
 }
 
@@ -61,22 +61,15 @@ func directoryBomb(t *testing.T) []byte {
 func TestMixedAttack(t *testing.T) {
 	const requests = 20
 	dir := t.TempDir()
-	st, err := (&config{dir: dir}).openStore(t.Context(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := must.Have((&config{dir: dir}).openStore(t.Context(), false))(t)
 	defer st.Close()
 	for _, service := range []string{"bank", "attacker"} {
-		if err := st.AddToken(t.Context(), service, store.SendScope, service, time.Now().Add(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, st.AddToken(t.Context(), service, store.SendScope, service, time.Now().Add(time.Hour)))
 	}
 	trace := recordTrace(t, requests)
 	url, server := startFleet(t, dir)
 	firstID, status := postAs(url, "bank", newRecording(t, trace, "bank", "pod", -1))
-	if status != http.StatusAccepted {
-		t.Fatal("the first recording is refused:", status)
-	}
+	must.Equal(t, status, http.StatusAccepted, "the first recording is refused")
 	var mu sync.Mutex
 	accepted := map[string][]string{"bank": {firstID}}
 	answers := map[int]int{} // by status
@@ -184,15 +177,10 @@ func TestMixedAttack(t *testing.T) {
 
 	memory := peakMemoryMB(t, server.Process.Pid)
 	t.Logf("%v: %d pages, the slowest after %v; %.0f MB; answers by status %v; accepted %d of bank, %d of the attacker", *attackDuration, pages, slowest, memory, answers, len(accepted["bank"]), len(accepted["attacker"]))
-	if failed > 0 {
-		t.Errorf("%d of %d pages of the other service failed", failed, pages)
-	}
-	if *attackDuration >= time.Minute && slowest > maxPageTime {
-		t.Errorf("a page of the other service took %v, want at most %v", slowest, maxPageTime)
-	}
-	if memory > maxServerMemoryMB {
-		t.Errorf("the server took %.0f MB, want at most %d", memory, maxServerMemoryMB)
-	}
+	check.True(t, failed <= 0, "%d of %d pages of the other service failed", failed, pages)
+	check.False(t, *attackDuration >= time.Minute && slowest > maxPageTime,
+		"a page of the other service took %v, want at most %v", slowest, maxPageTime)
+	check.True(t, memory <= maxServerMemoryMB, "the server took %.0f MB, want at most %d", memory, maxServerMemoryMB)
 	for service, ids := range accepted {
 		for _, id := range ids {
 			if _, status := get("/recordings/" + id); status != http.StatusOK {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 var update = flag.Bool("update", false, "write the reference of docs/fleet-flags.md")
@@ -14,15 +16,10 @@ var update = flag.Bool("update", false, "write the reference of docs/fleet-flags
 // TestReference: docs/fleet-flags.md lists all flags.
 func TestReference(t *testing.T) {
 	const file, begin, end = "../../../docs/fleet-flags.md", "-update -->\n", "<!-- end -->"
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(os.ReadFile(file))(t)
 	before, rest, ok := strings.Cut(string(data), begin)
 	_, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatal("the place for flags is gone")
-	}
+	must.True(t, ok && ok2, "the place for flags is gone")
 	var list strings.Builder
 	fmt.Fprint(&list, "| flag | what | default |\n|---|---|---|\n")
 	newFlagSet(new(config)).VisitAll(func(f *flag.Flag) {
@@ -38,9 +35,7 @@ func TestReference(t *testing.T) {
 	})
 	want := before + begin + list.String() + end + after
 	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(want), 0o644))
 	} else if string(data) != want {
 		t.Error("docs/fleet-flags.md is not as the flags are: go test ./cmd/whylate-fleet -run Reference -update")
 	}
@@ -51,9 +46,7 @@ func TestConfig(t *testing.T) {
 	dir := t.TempDir()
 	file := func(text string) string {
 		name := filepath.Join(dir, fmt.Sprintf("%x", text))
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 		return name
 	}
 	t.Setenv("WHYLATE_FLEET_MAX_QUEUED", "7")

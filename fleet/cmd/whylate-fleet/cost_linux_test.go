@@ -19,6 +19,8 @@ import (
 
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/internal/experiment/freeport"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -47,10 +49,7 @@ func TestCost(t *testing.T) {
 	var bodies [][]byte
 	var bytesPerRecording float64
 	for _, f := range files {
-		out, err := exec.Command("xz", "-dc", f).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Have(exec.Command("xz", "-dc", f).Output())(t)
 		for i := range uint32(copies) {
 			// Bytes after the end of a zip do not change the recording, but give it another id.
 			bodies = append(bodies, binary.BigEndian.AppendUint32(slices.Clone(out), i))
@@ -59,22 +58,13 @@ func TestCost(t *testing.T) {
 	}
 	dir := t.TempDir()
 	st, err := (&config{dir: dir}).openStore(t.Context(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer st.Close()
-	if err := st.AddToken(t.Context(), "token", store.SendScope, "shop", time.Now().Add(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.AddToken(t.Context(), "token", store.SendScope, "shop", time.Now().Add(time.Hour)))
 	startRole := func(target string, workers int) (string, *os.Process) {
-		port, err := freeport.Find(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		port := must.Have(freeport.Find(1))(t)
 		c := exec.Command(os.Args[0], "-dir", dir, "-listen", "127.0.0.1:"+port[0], "-target", target, "-workers", strconv.Itoa(workers), "-max-recordings", "1000000", "-max-bytes", "1TB", "serve")
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Start())
 		t.Cleanup(func() {
 			_ = c.Process.Kill()
 			_ = c.Wait()
@@ -85,9 +75,7 @@ func TestCost(t *testing.T) {
 				_ = res.Body.Close()
 				return url, c.Process
 			}
-			if time.Since(begin) > time.Minute {
-				t.Fatal("it does not answer")
-			}
+			must.True(t, time.Since(begin) <= time.Minute, "it does not answer")
 		}
 	}
 
@@ -105,9 +93,7 @@ func TestCost(t *testing.T) {
 				mu.Lock()
 				took = append(took, time.Since(begin))
 				mu.Unlock()
-				if status != http.StatusAccepted {
-					t.Errorf("refused: %d", status)
-				}
+				check.Equal(t, status, http.StatusAccepted, "refused")
 			}
 		})
 	}
@@ -137,10 +123,7 @@ func TestCost(t *testing.T) {
 			processes = append(processes, p)
 		}
 		for {
-			states, err := st.CountByState(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			states := must.Have(st.CountByState(t.Context()))(t)
 			if states[store.Waiting]+states[store.Working] == 0 {
 				if states[store.Done] != int64(n) {
 					t.Fatal(states)
@@ -160,25 +143,16 @@ func TestCost(t *testing.T) {
 	url, query := startRole("query", 1)
 	for range 20 {
 		for _, path := range []string{"/", "/service/shop"} {
-			res, err := http.Get(url + path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			res := must.Have(http.Get(url + path))(t)
 			_ = res.Body.Close()
 		}
 	}
 	var sums float64
-	if err := st.VisitSums(t.Context(), func(string, string, int64, int64, int64) { sums++ }); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.VisitSums(t.Context(), func(string, string, int64, int64, int64) { sums++ }))
 	copyFile := filepath.Join(t.TempDir(), "copy.db")
-	if err := st.Backup(t.Context(), copyFile); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Backup(t.Context(), copyFile))
 	info, err := os.Stat(copyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var reports float64
 	if err := filepath.WalkDir(filepath.Join(dir, "raw"), func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && strings.Contains(d.Name(), "report") {
@@ -232,16 +206,10 @@ func TestCost(t *testing.T) {
 // cpuSeconds returns the CPU time of a process and its ended children.
 func cpuSeconds(t *testing.T, pid int) (seconds float64) {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Have(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))(t)
 	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	for _, ticks := range f[11:15] {
-		v, err := strconv.ParseFloat(ticks, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Have(strconv.ParseFloat(ticks, 64))(t)
 		seconds += v / 100
 	}
 	return seconds
@@ -258,8 +226,6 @@ func peakMemoryMB(t *testing.T, pid int) float64 {
 		t.Fatal(err, string(text))
 	}
 	v, err := strconv.ParseFloat(string(m[1]), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return v * 1024 / 1e6
 }

@@ -22,6 +22,8 @@ import (
 	"github.com/whylate/whylate/fleet/internal/raw"
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/service/mark"
@@ -64,9 +66,7 @@ func newFleet(t *testing.T, services ...string) *fleet {
 			err = f.st.AddToken(t.Context(), "token-"+s, store.SendScope, s, time.Now().Add(24*time.Hour))
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		for name := range f.processes {
 			f.kill(name)
@@ -92,17 +92,12 @@ func (f *fleet) startRole(name string, extraArgs ...string) {
 	if f.ports[name] == "" {
 		f.ports[name] = enginetest.FreePort(f.t)
 	}
-	log, err := os.OpenFile(f.logFile(name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	log := must.Have(os.OpenFile(f.logFile(name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600))(f.t)
 	defer log.Close()
 	p := exec.Command(os.Args[0], slices.Concat(f.args(name), []string{"-target", strings.TrimRight(name, "0123456789"), "-listen", "127.0.0.1:" + f.ports[name],
 		"-max-recordings", "1000000", "-max-bytes", "1TiB", "-max-queued", "1000000000"}, extraArgs, []string{"serve"})...)
 	p.Stderr = log
-	if err := p.Start(); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Do(f.t, p.Start())
 	f.processes[name] = p
 }
 
@@ -116,10 +111,7 @@ func (f *fleet) kill(name string) {
 func (f *fleet) waitForQueue(maxQueued int64) (states map[string]int64) {
 	f.t.Helper()
 	for last := time.Now(); ; time.Sleep(200 * time.Millisecond) {
-		states, err := f.st.CountByState(f.t.Context())
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		states := must.Have(f.st.CountByState(f.t.Context()))(f.t)
 		if states[store.Waiting]+states[store.Working] <= maxQueued {
 			return states
 		}
@@ -277,9 +269,7 @@ func TestGrowth(t *testing.T) {
 			t.Logf("%s: %.0f MB of memory at most", name, peakMemoryMB(t, f.processes[name].Process.Pid))
 			f.kill(name)
 		}
-		if states[store.Done] != int64(n) {
-			t.Errorf("%d workers: %v", workers, states)
-		}
+		check.Equal(t, states[store.Done], int64(n), "%d workers: %v", workers, states)
 	}
 }
 
@@ -327,9 +317,7 @@ func TestScrapedAndNotified(t *testing.T) {
 	secrets, config := filepath.Join(f.dir, "secrets"), filepath.Join(f.dir, "scrape.yaml")
 	for file, text := range map[string]string{secrets: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n", config: fmt.Sprintf(
 		"scrape_configs: [{job_name: checkout, static_configs: [{targets: [%q], labels: {version: v2, pod: checkout-1}}]}]\n", service.Listener.Addr())} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	workers := []string{"work1", "work2"}
 	startWorkers := func() {
@@ -361,20 +349,15 @@ func TestScrapedAndNotified(t *testing.T) {
 	problems, _, err := f.st.Overview(t.Context(), store.Selection{From: time.Now().Add(-time.Hour), To: time.Now()})
 	mu.Lock()
 	defer mu.Unlock()
-	if err != nil || len(problems) == 0 || len(deliveries) == 0 || len(deliveries) > len(problems) {
-		t.Errorf("%d findings, %d of them were said, %v", len(problems), len(deliveries), err)
-	}
+	check.True(t, err == nil && len(problems) != 0 && len(deliveries) != 0 && len(deliveries) <= len(problems),
+		"%d findings, %d of them were said, %v", len(problems), len(deliveries), err)
 	redelivered := 0
 	for problem, ids := range deliveries {
-		if len(ids) != 1 {
-			t.Errorf("%s was said as %v", problem, ids)
-		}
+		check.Equal(t, len(ids), 1, "%s was said as %v", problem, ids)
 		for _, n := range ids {
 			redelivered += n - 1
 		}
 	}
-	if redelivered == 0 {
-		t.Error("what the killed worker was delivering was not delivered again")
-	}
+	check.True(t, redelivered != 0, "what the killed worker was delivering was not delivered again")
 	t.Log(len(problems), "findings:", deliveries)
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/fleet/internal/work"
 	"github.com/whylate/whylate/internal/experiment/freeport"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -34,13 +36,9 @@ func TestNothingLost(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	st, err := (&config{dir: dir}).openStore(t.Context(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer st.Close()
-	if err := st.AddToken(t.Context(), "token", store.SendScope, "shop", time.Now().Add(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.AddToken(t.Context(), "token", store.SendScope, "shop", time.Now().Add(time.Hour)))
 	var traces [kinds][]byte
 	var explained [kinds]*rows.Rows
 	for i := range traces {
@@ -48,15 +46,11 @@ func TestNothingLost(t *testing.T) {
 		explained[i] = explainAlone(t, traces[i])
 	}
 	port, err := freeport.Find(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	url := "http://127.0.0.1:" + port[0]
 	startRole := func(target, port string) *exec.Cmd {
 		c := exec.Command(os.Args[0], "-dir", dir, "-listen", "127.0.0.1:"+port, "-target", target, "-min-free", "1MB", "-max-recordings", "1000000", "serve")
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Start())
 		return c
 	}
 	sent := make(map[string]int) // by id: index of the trace
@@ -115,10 +109,7 @@ func TestNothingLost(t *testing.T) {
 	}
 	_ = os.Remove(fill)
 	for {
-		states, err := st.CountByState(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		states := must.Have(st.CountByState(t.Context()))(t)
 		if states[store.Waiting]+states[store.Working] == 0 {
 			break
 		}
@@ -131,12 +122,9 @@ func TestNothingLost(t *testing.T) {
 	t.Logf("%d recordings, %d kills, %d times a full disk, which refused %d", len(sent), kills, fills, refused.Load())
 
 	states, err := st.CountByState(t.Context())
-	if refused.Load() == 0 {
-		t.Error("the disk was never full")
-	}
-	if err != nil || states[store.Done] != int64(len(sent)) || len(states) != 1 || len(sent) != pods*recordingsPerPod {
-		t.Errorf("states %v, %v; %d were accepted", states, err, len(sent))
-	}
+	check.True(t, refused.Load() != 0, "the disk was never full")
+	check.True(t, err == nil && states[store.Done] == int64(len(sent)) && len(states) == 1 && len(sent) == pods*recordingsPerPod,
+		"states %v, %v; %d were accepted", states, err, len(sent))
 	for id := range sent {
 		if r, err := st.Recording(t.Context(), id); err != nil || r == nil || r.State != store.Done {
 			t.Errorf("%s: %+v %v", id, r, err)

@@ -19,6 +19,8 @@ import (
 
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/fleet/internal/work"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/service/mark"
 )
 
@@ -35,13 +37,8 @@ func TestMain(m *testing.M) {
 func startFleet(t *testing.T, dir string) (url string, c *exec.Cmd) {
 	t.Helper()
 	c = exec.Command(os.Args[0], "-dir", dir, "-listen", "127.0.0.1:0", "serve")
-	out, err := c.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Have(c.StderrPipe())(t)
+	must.Do(t, c.Start())
 	t.Cleanup(func() { _ = c.Process.Kill() })
 	in := bufio.NewScanner(out)
 	for in.Scan() {
@@ -77,15 +74,9 @@ func TestKilled(t *testing.T) {
 	const files, requests = 4, 30
 	dir := t.TempDir()
 	st, err := (&config{dir: dir}).openStore(t.Context(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := st.AddToken(t.Context(), "token", store.SendScope, "shop", time.Now().Add(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, st.AddToken(t.Context(), "token", store.SendScope, "shop", time.Now().Add(time.Hour)))
+	must.Do(t, st.Close())
 	recordings := make([][]byte, files)
 	for i := range recordings {
 		recordings[i] = recordTrace(t, requests)
@@ -93,14 +84,10 @@ func TestKilled(t *testing.T) {
 	send := func(url string) {
 		for _, r := range recordings {
 			q, err := http.NewRequest("POST", url+"/v1/recordings", bytes.NewReader(r))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			q.Header.Set("Authorization", "Bearer token")
 			res, err := http.DefaultClient.Do(q)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			_ = res.Body.Close()
 			if res.StatusCode != http.StatusAccepted {
 				t.Fatal(res.Status)
@@ -109,9 +96,7 @@ func TestKilled(t *testing.T) {
 	}
 	url, c := startFleet(t, dir)
 	send(url)
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Process.Kill())
 	_ = c.Wait()
 	if st, err = store.Open(t.Context(), filepath.Join(dir, "fleet.db"), ""); err != nil {
 		t.Fatal(err)
@@ -134,9 +119,7 @@ func TestKilled(t *testing.T) {
 	_ = c.Process.Kill()
 	_ = c.Wait()
 	_, v, err := st.Overview(t.Context(), store.Selection{Service: "shop", From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)})
-	if err != nil || len(v) != 1 || v[0].Requests != files*requests {
-		t.Errorf("%+v %v, want %d requests", v, err, files*requests)
-	}
+	check.True(t, err == nil && len(v) == 1 && v[0].Requests == files*requests, "%+v %v, want %d requests", v, err, files*requests)
 }
 
 // shopRecording returns a .whylate file of the service shop with a trace. n makes its bytes unique.

@@ -17,28 +17,22 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // writeCertificate writes a certificate with a serial number, and its key.
 func writeCertificate(t *testing.T, cert, key string, number int64) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c := &x509.Certificate{SerialNumber: big.NewInt(number), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, k.Public(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, b := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: pkcs8}} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(b), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, pem.EncodeToMemory(b), 0o600))
 	}
 }
 
@@ -51,13 +45,9 @@ func TestCertificate(t *testing.T) {
 	}
 	writeCertificate(t, cert, key, 1)
 	conf, err := newTLSConfig(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", conf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	go func() {
 		for {
@@ -70,22 +60,16 @@ func TestCertificate(t *testing.T) {
 	}()
 	number := func() int64 {
 		c, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true}) // only the serial number matters here
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Close()
 		return c.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 	}
-	if n := number(); n != 1 {
-		t.Errorf("certificate %d", n)
-	}
+	check.Equal(t, number(), 1, "certificate")
 	writeCertificate(t, cert, key, 2)
 	if n := number(); n != 2 {
 		t.Errorf("certificate %d after a new one", n)
 	}
-	if err := os.WriteFile(cert, []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(cert, []byte("half"), 0o600))
 	if n := number(); n != 2 {
 		t.Errorf("certificate %d after a damaged one", n)
 	}
@@ -95,22 +79,14 @@ func TestCertificate(t *testing.T) {
 func TestEmptyStore(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "raw", strings.Repeat("a", 32))
-	if err := os.Mkdir(filepath.Dir(name), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Dir(name), 0o700))
 	for _, file := range []string{name, filepath.Join(dir, "fleet.db")} {
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, nil, 0o600))
 	}
-	if err := os.Chtimes(name, time.Time{}, time.Now().Add(-48*time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chtimes(name, time.Time{}, time.Now().Add(-48*time.Hour)))
 	for _, target := range []string{"all", "ingest", "work", "query"} {
 		c, _, err := parseConfig([]string{"-dir", dir, "-listen", "127.0.0.1:0", "-target", target})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if err := serve(t.Context(), c, func(string, *store.Store) error { return errors.New("it serves") }); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "raw")) || !strings.Contains(err.Error(), "Put their store back") {
 			t.Errorf("%s: %v", target, err)
 		}
@@ -123,9 +99,7 @@ func TestEmptyStore(t *testing.T) {
 // TestListen: an address other than loopback needs TLS or -plain.
 func TestListen(t *testing.T) {
 	c, _, err := parseConfig([]string{"-dir", t.TempDir(), "-listen", "0.0.0.0:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := serve(t.Context(), c, nil); err == nil || !strings.Contains(err.Error(), "-tls-cert") {
 		t.Error(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/fleet/internal/work"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -17,21 +19,13 @@ import (
 func explainAlone(t *testing.T, trace []byte) *rows.Rows {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "trace")
-	if err := os.WriteFile(file, trace, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, trace, 0o600))
 	out, err := work.RunVerb(t.Context(), "explain", "--json", file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	rep, err := report.ReadJSON(bytes.NewReader(out))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r := rows.FromReport(rows.Labels{}, time.Now(), rep)
-	if len(r.Sums) == 0 {
-		t.Fatal("a trace has no requests")
-	}
+	must.True(t, len(r.Sums) != 0, "a trace has no requests")
 	return r
 }
 
@@ -57,7 +51,5 @@ func checkSums(t *testing.T, st *store.Store, sent map[string]int, kinds []*rows
 		}
 		got++
 	})
-	if err != nil || got != len(want) {
-		t.Errorf("%d sums, want %d, %v", got, len(want), err)
-	}
+	check.True(t, err == nil && got == len(want), "%d sums, want %d, %v", got, len(want), err)
 }

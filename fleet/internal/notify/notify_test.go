@@ -25,6 +25,8 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" // the example of the specification
@@ -60,22 +62,14 @@ func newNotifier(t *testing.T, receiverURL string) *Notifier {
 	t.Helper()
 	dir := t.TempDir()
 	st, err := store.Open(t.Context(), filepath.Join(dir, "fleet.db"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	file := filepath.Join(dir, "secrets")
-	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
 	secrets, err := ReadSecrets(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	allowed, err := outgoing.ParseRanges("127.0.0.0/8")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return &Notifier{Store: st, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), ReceiverURL: receiverURL, Secrets: secrets, PublicURL: "https://fleet.example.com/", AllowedRanges: allowed,
 		Compare: func(context.Context, string, string, string, string) (*compare.Diff, error) {
 			return new(compare.Diff), nil
@@ -108,15 +102,10 @@ func (n *Notifier) addRecording(t *testing.T, received time.Time, version, title
 // checkAndDeliver runs a check, delivers all due messages, and returns their events.
 func (n *Notifier) checkAndDeliver(t *testing.T, r *receiver, now time.Time) (out []string) {
 	t.Helper()
-	if err := n.EnqueueEvents(t.Context(), now); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.EnqueueEvents(t.Context(), now))
 	first := len(r.bodies)
 	for s := n.newSender(); ; {
-		found, err := s.deliverNext(t.Context(), now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := must.Have(s.deliverNext(t.Context(), now))(t)
 		if !found {
 			break
 		}
@@ -141,39 +130,37 @@ func TestFindingEvents(t *testing.T) {
 	n := newNotifier(t, r.URL)
 	now := time.Now().Add(-5 * 24 * time.Hour).Truncate(time.Minute)
 	n.addRecording(t, now, "v1", "old")
-	check := func(situation string, want ...string) {
+	checkEvents := func(situation string, want ...string) {
 		t.Helper()
 		if got := n.checkAndDeliver(t, r, now); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: %q, want %q", situation, got, want)
 		}
 	}
-	check("at first")
+	checkEvents("at first")
 	n.addRecording(t, now, "v1", "new")
-	check("a new one", "finding.new new v1")
+	checkEvents("a new one", "finding.new new v1")
 	n.addRecording(t, now.Add(time.Second), "v1", "new")
-	check("the same finding again")
+	checkEvents("the same finding again")
 	now = now.Add(10 * time.Minute)
 	n.addRecording(t, now, "v2", "")
-	check("its version is replaced")
+	checkEvents("its version is replaced")
 	n.addRecording(t, now, "v2", "new")
-	check("the finding is in the next version", "finding.back new v2")
-	check("after that event")
+	checkEvents("the finding is in the next version", "finding.back new v2")
+	checkEvents("after that event")
 	for range 4 { // checks without new recordings
 		now = now.Add(8 * time.Hour)
-		check("no recordings")
+		checkEvents("no recordings")
 	}
 	n.addRecording(t, now, "v2", "new")
-	check("after a day", "finding.back new v2")
+	checkEvents("after a day", "finding.back new v2")
 	ids := make(map[string]bool)
 	for _, q := range r.requests {
 		ids[q.Header.Get("webhook-id")] = true
 	}
-	if len(ids) != 3 {
-		t.Errorf("%d ids of three events", len(ids))
-	}
+	check.Equal(t, len(ids), 3, "ids of three events")
 	now = now.Add(30 * time.Hour)
 	n.addRecording(t, now, "v2", "new")
-	check("after a day without checks")
+	checkEvents("after a day without checks")
 }
 
 // TestSlowerVersion: a version that is slower than the previous one causes one event, once it has enough recordings.
@@ -197,16 +184,12 @@ func TestSlowerVersion(t *testing.T) {
 	for i, want := range []string{"", "", "", "", "", "version.slower  v2", "", "", "", "", "", ""} {
 		now = now.Add(time.Second)
 		n.addRecording(t, now, []string{"v1", "v2"}[min(i/3, 1)], "")
-		if got := strings.Join(n.checkAndDeliver(t, r, now), ", "); got != want {
-			t.Errorf("recording %d: %q, want %q", i, got, want)
-		}
+		check.Equal(t, strings.Join(n.checkAndDeliver(t, r, now), ", "), want, "recording %d", i)
 		if i == 5 { // from here on no comparison is expected
 			slower = change
 		}
 	}
-	if comparisons != 1 {
-		t.Errorf("compared %d times", comparisons)
-	}
+	check.True(t, comparisons == 1, "compared %d times", comparisons)
 	var e struct{ Data Regression }
 	if err := json.Unmarshal(r.bodies[0], &e); err != nil || len(e.Data.Groups) != 1 || e.Data.Groups[0].Cause != "lock" || e.Data.PreviousVersion != "v1" ||
 		e.Data.URL != "https://fleet.example.com/compare?new=v2&old=v1&service=shop" {
@@ -221,13 +204,9 @@ func TestDelivery(t *testing.T) {
 	n := newNotifier(t, r.URL)
 	now := time.Now()
 	n.Secrets = append([]Secret{make([]byte, 32)}, n.Secrets...) // a new key in addition to the old one
-	if err := n.Store.SaveMarks(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{"type":"x"}`), Created: now}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.Store.SaveMarks(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{"type":"x"}`), Created: now}}))
 	library, err := standard.NewWebhook(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s := n.newSender()
 	deliveryTime := now
 	for i := 1; i <= 4; i++ {
@@ -243,13 +222,10 @@ func TestDelivery(t *testing.T) {
 		t.Errorf("%d are left, %v", unsentCount, err)
 	}
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i, q := range r.requests {
-		if q.URL.Path != "/" || q.Method != http.MethodPost || q.Header.Get("webhook-id") != "msg_1" {
-			t.Errorf("request %d: %s %s %v", i, q.Method, q.URL, q.Header)
-		}
+		check.True(t, q.URL.Path == "/" && q.Method == http.MethodPost && q.Header.Get("webhook-id") == "msg_1",
+			"request %d: %s %s %v", i, q.Method, q.URL, q.Header)
 		verify := library.VerifyIgnoringTimestamp
 		if i == 0 {
 			verify = library.Verify // which also checks the time
@@ -262,13 +238,9 @@ func TestDelivery(t *testing.T) {
 		if want := "v1," + base64.StdEncoding.EncodeToString(h.Sum(nil)); !strings.HasSuffix(q.Header.Get("webhook-signature"), " "+want) {
 			t.Errorf("request %d is signed %s, want %s", i, q.Header.Get("webhook-signature"), want)
 		}
-		if err := verify([]byte(`{"type":"y"}`), q.Header); err == nil {
-			t.Error("another text has the same signature")
-		}
+		check.Error(t, verify([]byte(`{"type":"y"}`), q.Header), "another text has the same signature")
 	}
-	if got := testutil.ToFloat64(n.Metrics.WebhookAttempts.WithLabelValues("failed")); got != 3 {
-		t.Errorf("%v failed", got)
-	}
+	check.Equal(t, testutil.ToFloat64(n.Metrics.WebhookAttempts.WithLabelValues("failed")), 3, "failed")
 }
 
 // TestPrivateReceiver: a receiver at a private address that is not listed gets nothing, and the message is given up after all
@@ -278,9 +250,7 @@ func TestPrivateReceiver(t *testing.T) {
 	n := newNotifier(t, r.URL)
 	n.AllowedRanges = nil
 	now := time.Now()
-	if err := n.Store.SaveMarks(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{}`), Created: now}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.Store.SaveMarks(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{}`), Created: now}}))
 	s := n.newSender()
 	for i := range maxTries {
 		if found, err := s.deliverNext(t.Context(), now); !found || err != nil {
@@ -306,16 +276,12 @@ func TestFullOutbox(t *testing.T) {
 	for i := range maxUnsent {
 		list = append(list, store.Message{ID: fmt.Sprint("msg_", i), Body: []byte(`{}`), Created: now.Add(time.Hour)})
 	}
-	if err := n.Store.SaveMarks(t.Context(), nil, list); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.Store.SaveMarks(t.Context(), nil, list))
 	n.addRecording(t, now, "v1", "new")
 	if got := n.checkAndDeliver(t, r, now); len(got) > 0 {
 		t.Error(got)
 	}
-	if err := n.Store.RemoveMessage(t.Context(), &list[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.Store.RemoveMessage(t.Context(), &list[0]))
 	if got := n.checkAndDeliver(t, r, now); fmt.Sprint(got) != "[finding.new new v1]" {
 		t.Error(got)
 	}
@@ -324,9 +290,7 @@ func TestFullOutbox(t *testing.T) {
 func TestReadSecrets(t *testing.T) {
 	for text, ok := range map[string]bool{secret: true, secret + "\n" + strings.TrimPrefix(secret, "whsec_") + "\n": true, "": false, "whsec_c2hvcnQ=": false, "whsec_???": false} {
 		file := filepath.Join(t.TempDir(), "f")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 		if list, err := ReadSecrets(file); (err == nil) != ok {
 			t.Errorf("%q: %d, %v", text, len(list), err)
 		}

@@ -20,6 +20,8 @@ import (
 
 	"github.com/whylate/whylate/fleet/internal/enginetest"
 	"github.com/whylate/whylate/fleet/internal/rows"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -101,9 +103,7 @@ func (r *receiver) checkSample(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.metrics) != 1 || len(r.logs) != 1 {
-		t.Fatalf("%d metrics, %d logs", len(r.metrics), len(r.logs))
-	}
+	must.True(t, len(r.metrics) == 1 && len(r.logs) == 1, "%d metrics, %d logs", len(r.metrics), len(r.logs))
 	var attributes []string
 	for _, a := range r.metrics[0].Resource.Attributes {
 		attributes = append(attributes, a.Key+"="+a.Value.GetStringValue())
@@ -150,9 +150,7 @@ func (r *receiver) checkSample(t *testing.T) {
 func TestSend(t *testing.T) {
 	r := newReceiver(t)
 	e, counts := newExporter(t, r.URL)
-	if err := e.Send(t.Context(), "id", labels, sample, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.Send(t.Context(), "id", labels, sample, nil))
 	r.checkSample(t)
 	if h := r.requests[0].Header; h.Get("Authorization") != "Bearer secret" || h.Get("X-Tenant") != "shop" || counts["sent"] != 2 {
 		t.Error(h, counts)
@@ -187,9 +185,7 @@ func TestFailures(t *testing.T) {
 	e, _ := newExporter(t, "http://127.0.0.1:1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := e.Send(ctx, "id", labels, sample, nil); err == nil {
-		t.Error("no error without a receiver")
-	}
+	check.Error(t, e.Send(ctx, "id", labels, sample, nil), "no error without a receiver")
 }
 
 // TestCollector: an OpenTelemetry Collector accepts the messages and forwards the same values.

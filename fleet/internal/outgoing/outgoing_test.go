@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestCheck: addresses that are not publicly routable are refused in all their spellings, unless they are listed.
@@ -22,10 +24,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %v", ip, err)
 		}
 	}
-	a, err := ParseRanges("10.2.0.0/16, ::1/128,")
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Have(ParseRanges("10.2.0.0/16, ::1/128,"))(t)
 	for ip, ok := range map[string]bool{"10.2.3.4": true, "::ffff:10.2.3.4": true, "::1": true, "10.3.0.0": false, "127.0.0.1": false} {
 		if err := a.Check(netip.MustParseAddr(ip)); (err == nil) != ok {
 			t.Errorf("%s: %v", ip, err)
@@ -48,13 +47,9 @@ func TestClient(t *testing.T) {
 		t.Errorf("%v, asked %d times", err, requests)
 	}
 	a, err := ParseRanges("127.0.0.0/8")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	res, err := a.Client(time.Minute).Get(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _ = res.Body.Close(); res.StatusCode != http.StatusFound || requests != 1 {
 		t.Errorf("%s, asked %d times", res.Status, requests)
 	}

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // fakeBucket implements the requests of S3 that Save and Open need.
@@ -81,16 +83,10 @@ func TestChecksums(t *testing.T) {
 	defer server.Close()
 	t.Setenv("AWS_ACCESS_KEY_ID", "a")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "b")
-	s, err := OpenS3(t.Context(), "s3://bucket/x?region=us-east-1&endpoint="+server.URL, Dir(t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(OpenS3(t.Context(), "s3://bucket/x?region=us-east-1&endpoint="+server.URL, Dir(t.TempDir())))(t)
 	content := []byte("sent")
 	read := func(name string) ([]byte, error) {
-		f, err := s.Open(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Have(s.Open(t.Context(), name))(t)
 		defer f.Close()
 		return io.ReadAll(f)
 	}

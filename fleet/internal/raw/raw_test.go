@@ -17,6 +17,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/whylate/whylate/fleet/internal/enginetest"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -25,10 +26,7 @@ func testBothStores(t *testing.T, test func(t *testing.T, s Store)) {
 	t.Run("directory", func(t *testing.T) { test(t, Dir(t.TempDir())) })
 	t.Run("S3", func(t *testing.T) {
 		testfull.Need(t, "a MinIO server, whose build takes minutes")
-		s, err := OpenS3(t.Context(), enginetest.MinIO(t).Address, Dir(t.TempDir()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Have(OpenS3(t.Context(), enginetest.MinIO(t).Address, Dir(t.TempDir())))(t)
 		test(t, s)
 		if leftovers, err := os.ReadDir(string(s.spool)); err != nil || len(leftovers) > 0 {
 			t.Errorf("left in the spool: %v %v", leftovers, err)
@@ -43,18 +41,13 @@ func contentID(content []byte) string {
 
 func saveFile(t *testing.T, s Store, name string, content []byte) {
 	t.Helper()
-	f, err := s.CreateTemp()
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Have(s.CreateTemp())(t)
 	defer os.Remove(f.Name())
 	defer f.Close()
 	if _, err := f.Write(content); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Save(t.Context(), f, name); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Save(t.Context(), f, name))
 }
 
 func listNames(t *testing.T, s Store) (names []string) {
@@ -87,17 +80,13 @@ func TestStore(t *testing.T) {
 		}
 		for name, content := range map[string][]byte{contentID(small): small, contentID(large): large, contentID(nil): nil, ReportName(contentID(small)): []byte("a report")} {
 			f, err := s.Open(t.Context(), name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			got, err := io.ReadAll(f)
 			if err = errors.Join(err, f.Close()); err != nil || !bytes.Equal(got, content) {
 				t.Errorf("%s: %d bytes, want %d, %v", name, len(got), len(content), err)
 			}
 			path, release, err := s.LocalPath(t.Context(), name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, content) {
 				t.Errorf("%s: %d bytes, want %d, %v", name, len(got), len(content), err)
 			}
@@ -132,10 +121,7 @@ func TestS3(t *testing.T) {
 		}
 	}
 	testfull.Need(t, "a MinIO server, whose build takes minutes")
-	s, err := OpenS3(t.Context(), enginetest.MinIO(t).Address, Dir(t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(OpenS3(t.Context(), enginetest.MinIO(t).Address, Dir(t.TempDir())))(t)
 	if err := s.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -31,9 +32,8 @@ func TestWin(t *testing.T) {
 		{"nothing is won", predicted(10e6, 10e6, 10e6, 10e6), 0.9, 0},
 		{"a prediction of loss", predicted(10e6, 12e6, 10e6, 12e6), 0.9, 0},
 	} {
-		if got := PredictedWin(&report.Finding{Predicted: c.p, Share: c.share}, &report.Group{Count: 1000, TotalNS: 10e9}); got != c.want {
-			t.Errorf("%s: %d, want %d", c.situation, got, c.want)
-		}
+		check.Equal(t, PredictedWin(&report.Finding{Predicted: c.p, Share: c.share}, &report.Group{Count: 1000, TotalNS: 10e9}), c.want,
+			"%s", c.situation)
 	}
 }
 
@@ -62,9 +62,7 @@ func TestAdd(t *testing.T) {
 		groups[s.Group] = true
 		n += s.N
 		ns += s.NS
-		if s.Bucket < 1 || s.Bucket > 1.125e9 {
-			t.Errorf("bucket %d", s.Bucket)
-		}
+		check.True(t, s.Bucket >= 1 && s.Bucket <= 1.125e9, "bucket %d", s.Bucket)
 	}
 	if n != count || ns != totalNS || r.Requests != count || len(groups) != maxGroups+1 || !groups[OtherLabel] || r.Cause != "cpu" || !r.Start.Equal(received) {
 		t.Errorf("%d of %d requests, %d of %d ns, %d groups, %+v", n, count, ns, totalNS, len(groups), r.Start)
@@ -84,9 +82,7 @@ func TestIgnored(t *testing.T) {
 	for _, f := range r.Findings {
 		got = append(got, f.Code)
 	}
-	if want := "WL2003 WL2004"; strings.Join(got, " ") != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	check.Equal(t, strings.Join(got, " "), "WL2003 WL2004", "%q", got)
 }
 
 // TestBounds: for reports with extreme numbers, all rows are within their bounds.
@@ -100,25 +96,21 @@ func TestBounds(t *testing.T) {
 			Predicted: &report.Predicted{WasP50NS: ns(extreme), WasP99NS: ns(extreme), WasMaxNS: ns(extreme), MaxNS: &report.Estimate{}, P50NS: report.Estimate{Est: -extreme}}}}}
 		received := time.Now()
 		r := FromReport(Labels{Service: "a"}, received, rep)
-		check := func(quantity string, v, limit int64) {
-			if v < 0 || v > limit {
-				t.Errorf("of %d, %s is %d", extreme, quantity, v)
-			}
+		checkRange := func(quantity string, v, limit int64) {
+			check.True(t, v >= 0 && v <= limit, "of %d, %s is %d", extreme, quantity, v)
 		}
-		check("its duration", r.DurationNS, maxNS)
-		check("requests", r.Requests, maxCount)
+		checkRange("its duration", r.DurationNS, maxNS)
+		checkRange("requests", r.Requests, maxCount)
 		for _, s := range r.Sums {
-			check("a sum", s.NS, maxNS)
-			check("a number", s.N, maxCount)
-			check("a bucket", s.Bucket, math.MaxInt64)
+			checkRange("a sum", s.NS, maxNS)
+			checkRange("a number", s.N, maxCount)
+			checkRange("a bucket", s.Bucket, math.MaxInt64)
 		}
 		for _, f := range r.Findings {
-			check("a gain", f.WinNS, maxNS)
-			check("requests of a finding", f.Requests, maxCount)
+			checkRange("a gain", f.WinNS, maxNS)
+			checkRange("requests of a finding", f.Requests, maxCount)
 		}
-		if !r.Start.Equal(received) || len(r.Findings) != 1 || len(r.Sums) == 0 {
-			t.Errorf("%+v", r)
-		}
+		check.True(t, r.Start.Equal(received) && len(r.Findings) == 1 && len(r.Sums) != 0, "%+v", r)
 	}
 	if got := PredictedWin(&report.Finding{Share: math.NaN(), Predicted: &report.Predicted{WasP99NS: ns(5)}}, &report.Group{Count: 1, TotalNS: 1}); got != 0 {
 		t.Errorf("a share that is no number wins %d", got)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -31,13 +32,9 @@ func TestDNS(t *testing.T) {
 		return
 	}
 	_, port, err := net.SplitHostPort(newProfiledServer(t).Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	listener, err := net.ListenPacket("udp", resolver+":53")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	server := &dns.Server{PacketConn: listener, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		answer := new(dns.Msg).SetReply(q)
 		for _, record := range []string{"by-address.test. 1 IN A 127.0.0.1", "pod.test. 1 IN A 127.0.0.1", "_pprof._tcp.by-host.test. 1 IN SRV 1 1 " + port + " pod.test."} {

@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/prometheus/discovery/targetgroup"
 
 	"github.com/whylate/whylate/fleet/internal/outgoing"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // refreshOnce runs one refresh of the discovery of the first job.
@@ -24,13 +26,8 @@ func refreshOnce(t *testing.T, s *Scraper) ([]*targetgroup.Group, error) {
 	guarded := guardRedirects(c, s.AllowedRanges)[0]
 	rmi := discovery.NewRefreshMetrics(reg)
 	metrics := guarded.NewDiscovererMetrics(reg, rmi)
-	if err := metrics.Register(); err != nil {
-		t.Fatal(err)
-	}
-	d, err := guarded.NewDiscoverer(discovery.DiscovererOptions{Logger: s.Log, Metrics: metrics, SetName: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, metrics.Register())
+	d := must.Have(guarded.NewDiscoverer(discovery.DiscovererOptions{Logger: s.Log, Metrics: metrics, SetName: "x"}))(t)
 	return d.(interface {
 		Refresh(context.Context) ([]*targetgroup.Group, error)
 	}).Refresh(t.Context())
@@ -65,10 +62,7 @@ func TestRedirectedDiscovery(t *testing.T) {
 		mux.ServeHTTP(w, r)
 	}))
 	defer proxy.Close()
-	loopback, err := outgoing.ParseRanges("127.0.0.0/8,::1/128")
-	if err != nil {
-		t.Fatal(err)
-	}
+	loopback := must.Have(outgoing.ParseRanges("127.0.0.0/8,::1/128"))(t)
 	for _, c := range []struct {
 		path, extraConfig string
 		allowed           outgoing.AllowedRanges
@@ -84,9 +78,8 @@ func TestRedirectedDiscovery(t *testing.T) {
 		if (err == nil) != c.ok || c.ok && (len(groups) != 1 || len(groups[0].Targets) != 1) {
 			t.Errorf("%+v: %v %v", c, groups, err)
 		}
-		if !c.ok && c.extraConfig == "" && !strings.Contains(fmt.Sprint(err), "-allow-private") {
-			t.Errorf("%+v: the error does not say why: %v", c, err)
-		}
+		check.False(t, !c.ok && c.extraConfig == "" && !strings.Contains(fmt.Sprint(err), "-allow-private"),
+			"%+v: the error does not say why: %v", c, err)
 		if n := reached.Load(); n > 0 != (c.ok && c.allowed != nil) {
 			t.Errorf("%+v: the other server was asked %d times", c, n)
 		}

@@ -27,14 +27,14 @@ import (
 	"github.com/whylate/whylate/fleet/internal/metrics"
 	"github.com/whylate/whylate/fleet/internal/outgoing"
 	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -42,17 +42,11 @@ func writeFile(t *testing.T, name, text string) string {
 func newScraper(t *testing.T, config string) *Scraper {
 	t.Helper()
 	c, err := ReadConfig(writeFile(t, "scrape.yaml", config))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	allowed, err := outgoing.ParseRanges("127.0.0.0/8")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	st, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "fleet.db"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	return &Scraper{Config: c, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), AllowedRanges: allowed, TraceLength: time.Second, HourlyBudget: time.Hour,
 		Accept: func(context.Context, string, io.Reader) (string, error) {
@@ -87,18 +81,16 @@ scrape_configs:
 		pod("__address__", ""), pod("__address__", "a/b"), pod("__address__", "user:secret@10.0.0.3:1"), pod("__scheme__", "file"), pod("__address__", "[::1"),
 		pod("__address__", "10.0.0.4:6060", "service", strings.Repeat("x", 1000)+"\n")}}}}, now)
 	cart := s.services["cart"]
-	if len(s.services) != 2 || cart == nil || len(cart.targets) != 1 || s.services[strings.Repeat("x", maxLabelBytes)] == nil {
-		t.Fatalf("%+v", s.services)
-	}
+	must.True(t, len(s.services) == 2 && cart != nil && len(cart.targets) == 1 && s.services[strings.Repeat("x", maxLabelBytes)] != nil,
+		"%+v", s.services)
 	found := cart.targets["http://10.0.0.1:6060/admin/pprof"]
 	if got, want := fmt.Sprint(found.labels), "{cart  live cart-1 n1}"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	found.lastTraced = now
 	s.updateServices(map[string][]*targetgroup.Group{"pods": {{Targets: []model.LabelSet{pod()}}}}, now.Add(time.Hour))
-	if s.services["cart"] != cart || len(s.services) != 1 || cart.targets[found.url.String()].lastTraced != now {
-		t.Error("the time of the last trace is lost")
-	}
+	check.True(t, s.services["cart"] == cart && len(s.services) == 1 && cart.targets[found.url.String()].lastTraced == now,
+		"the time of the last trace is lost")
 }
 
 // TestTooMany: of two million targets in as many services, only the maximum is kept.
@@ -137,16 +129,12 @@ func TestBudget(t *testing.T) {
 		if pods == nil {
 			continue
 		}
-		if len(pods) != 4 {
-			t.Fatalf("%d pods at a time", len(pods))
-		}
+		must.Equal(t, len(pods), 4, "pods at a time")
 		for _, x := range pods {
 			traceCounts[x.url.Host]++
 		}
 		rounds = append(rounds, now)
-		if s.startRound(svc, now.Add(10*time.Hour)) != nil {
-			t.Fatal("a round began within another")
-		}
+		must.True(t, s.startRound(svc, now.Add(10*time.Hour)) == nil, "a round began within another")
 		svc.inRound = false
 		roundsInHour := 0
 		for _, before := range rounds {
@@ -162,9 +150,8 @@ func TestBudget(t *testing.T) {
 	for _, n := range traceCounts {
 		minCount, maxCount = min(minCount, n), max(maxCount, n)
 	}
-	if len(traceCounts) != 200 || maxCount-minCount > 1 || len(rounds) < 24*60*2/20*6/10 {
-		t.Errorf("%d rounds; %d pods had %d to %d turns", len(rounds), len(traceCounts), minCount, maxCount)
-	}
+	check.True(t, len(traceCounts) == 200 && maxCount-minCount <= 1 && len(rounds) >= 24*60*2/20*6/10,
+		"%d rounds; %d pods had %d to %d turns", len(rounds), len(traceCounts), minCount, maxCount)
 }
 
 // newProfiledServer starts a server with the handlers of net/http/pprof.
@@ -217,20 +204,14 @@ func TestRecord(t *testing.T) {
 	got := s.recordOutcome(t, target.URL)
 	running := trace.IsEnabled()
 	trace.Stop()
-	if got != "busy" || !running || body != nil {
-		t.Errorf("%s, the other trace runs: %v", got, running)
-	}
+	check.True(t, got == "busy" && running && body == nil, "%s, the other trace runs: %v", got, running)
 	if got := s.recordOutcome(t, target.URL); got != "taken" {
 		t.Fatal(got)
 	}
 	z, err := zip.NewReader(bytes.NewReader(body), int64(len(body)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	f, err := z.Open("meta.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var meta struct{ Service map[string]string }
 	if err := json.NewDecoder(f).Decode(&meta); err != nil || meta.Service["service.name"] != "shop" || meta.Service["service.version"] != "v7" || meta.Service["k8s.pod.name"] != target.Listener.Addr().String() {
 		t.Errorf("%v %v", meta, err)
@@ -292,9 +273,7 @@ func TestHostile(t *testing.T) {
 				t.Errorf("%s, want %s", got, c.want)
 			}
 			s.AllowedRanges = nil
-			if got := s.recordOutcome(t, target.URL); got != "refused" {
-				t.Errorf("%s where loopback is not listed", got)
-			}
+			check.Equal(t, s.recordOutcome(t, target.URL), "refused", "where loopback is not listed")
 		})
 	}
 	t.Cleanup(func() {
@@ -320,16 +299,11 @@ func TestReadConfig(t *testing.T) {
 	}
 	// Credentials are read from their files at each call.
 	file := writeFile(t, "f", job(", scheme: https, authorization: {credentials_file: token}, tls_config: {ca_file: ca}"))
-	c, err := ReadConfig(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Have(ReadConfig(file))(t)
 	if _, err := c.Jobs[0].recordOptions("https"); err == nil {
 		t.Error("no file with the token is no error")
 	}
-	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "token"), []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(filepath.Dir(file), "token"), []byte("secret\n"), 0o600))
 	if opt, err := c.Jobs[0].recordOptions("https"); err != nil || opt.Token != "secret" || opt.TLS.CACert != filepath.Join(filepath.Dir(file), "ca") {
 		t.Errorf("%+v %v", opt, err)
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -19,9 +21,7 @@ func TestEndlessSums(t *testing.T) {
 	s, h := newTestServer(t)
 	for i := range 8 {
 		l := rows.Labels{Service: "shop", Version: "v1", Pod: fmt.Sprint("p", i)}
-		if err := s.Store.AddRecording(t.Context(), store.Recording{ID: fmt.Sprintf("%032x", i), Labels: l, Received: time.Now()}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Store.AddRecording(t.Context(), store.Recording{ID: fmt.Sprintf("%032x", i), Labels: l, Received: time.Now()}))
 		r, err := s.Store.Claim(t.Context(), time.Now(), time.Minute)
 		if err != nil || r == nil {
 			t.Fatal(r, err)
@@ -36,12 +36,9 @@ func TestEndlessSums(t *testing.T) {
 	}
 	for _, path := range []string{"/", "/service/shop", "/service/shop?from=1h", "/service/OTHER", "/finding/p", "/v1/findings", "/v1/versions", "/v1/pods?service=shop", "/v1/series?service=shop", "/metrics"} {
 		w := request(h, "GET", path, "")
-		if w.Code != http.StatusOK {
-			t.Errorf("%s: %d %s", path, w.Code, w.Body)
-		}
-		if strings.HasPrefix(path, "/v1") && (!json.Valid(w.Body.Bytes()) || strings.Contains(w.Body.String(), ":-")) {
-			t.Errorf("%s: %s", path, w.Body)
-		}
+		check.Equal(t, w.Code, http.StatusOK, "%s: %s", path, w.Body)
+		check.False(t, strings.HasPrefix(path, "/v1") && (!json.Valid(w.Body.Bytes()) || strings.Contains(w.Body.String(), ":-")),
+			"%s: %s", path, w.Body)
 	}
 }
 

@@ -28,6 +28,8 @@ import (
 	"github.com/whylate/whylate/fleet/internal/raw"
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -36,18 +38,13 @@ const bareTrace = "go 1.26 trace\x00\x00\x00"
 func newTestServer(t testing.TB) (*Server, http.Handler) {
 	t.Helper()
 	dir := t.TempDir()
-	st, err := store.Open(t.Context(), filepath.Join(dir, "fleet.db"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := must.Have(store.Open(t.Context(), filepath.Join(dir, "fleet.db"), ""))(t)
 	t.Cleanup(func() { _ = st.Close() })
 	for _, k := range []struct {
 		token, scope, name string
 		valid              time.Duration
 	}{{"right", store.SendScope, "shop", time.Hour}, {"old", store.SendScope, "shop", -time.Hour}, {"bank", store.SendScope, "bank", time.Hour}, {"reader", store.ReadScope, "ann", time.Hour}} {
-		if err := st.AddToken(t.Context(), k.token, k.scope, k.name, time.Now().Add(k.valid)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, st.AddToken(t.Context(), k.token, k.scope, k.name, time.Now().Add(k.valid)))
 	}
 	s := &Server{Store: st, Files: raw.Dir(dir), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), Ingest: true, Query: true, Loopback: true,
 		Bounds: Bounds{RecordingsPerMinute: 1000, BytesPerMinute: 1 << 40, MaxQueued: 100}}
@@ -79,9 +76,7 @@ func gzipBomb(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, z.Close())
 	return out.String()
 }
 
@@ -89,38 +84,28 @@ func gzipBomb(t *testing.T) string {
 func bundleWith(t *testing.T, meta string, size uint64) string {
 	var out bytes.Buffer
 	z := zip.NewWriter(&out)
-	m, err := z.Create("meta.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Have(z.Create("meta.json"))(t)
 	if _, err := io.WriteString(m, meta); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := z.CreateRaw(&zip.FileHeader{Name: "trace", Method: zip.Deflate, UncompressedSize64: size}); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, z.Close())
 	return out.String()
 }
 
 // TestDescribe: labels come from the program that took the recording, then from the service, then from headers.
 func TestDescribe(t *testing.T) {
 	body := bundleWith(t, `{"service":{"k8s.pod.name":"shop-1","service.version":"v2"},"flight":{"service":{"k8s.pod.name":"x","k8s.node.name":"node-3"}}}`, 1)
-	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Have(os.Create(filepath.Join(t.TempDir(), "f")))(t)
 	defer f.Close()
 	if _, err := f.WriteString(body); err != nil {
 		t.Fatal(err)
 	}
 	rec := &store.Recording{Bytes: int64(len(body))}
 	rec.Service = "shop"
-	if err := readLabels(rec, f, http.Header{"Whylate-Environment": {"live"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, readLabels(rec, f, http.Header{"Whylate-Environment": {"live"}}))
 	if got := fmt.Sprint(rec.Pod, rec.Version, rec.Node, rec.Environment); got != "shop-1v2node-3live" {
 		t.Error(got)
 	}
@@ -154,42 +139,33 @@ func TestRefusals(t *testing.T) {
 	} {
 		before := testutil.ToFloat64(s.Metrics.ReceivedRecordings.WithLabelValues(c.metric))
 		w := send(h, c.body, c.header...)
-		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
-			t.Errorf("%s: %d %s, want %d %q", c.situation, w.Code, w.Body, c.status, c.says)
-		}
-		if after := testutil.ToFloat64(s.Metrics.ReceivedRecordings.WithLabelValues(c.metric)); after != before+1 {
-			t.Errorf("%s: the metric %q went from %v to %v", c.situation, c.metric, before, after)
-		}
+		check.True(t, w.Code == c.status && strings.Contains(w.Body.String(), c.says),
+			"%s: %d %s, want %d %q", c.situation, w.Code, w.Body, c.status, c.says)
+		check.Equal(t, testutil.ToFloat64(s.Metrics.ReceivedRecordings.WithLabelValues(c.metric)), before+1,
+			"%s: the metric %q went from %v to", c.situation, c.metric, before)
 	}
 	if n, err := s.Store.CountQueued(t.Context(), "shop"); n != 0 || err != nil {
 		t.Errorf("%d recordings wait, %v", n, err)
 	}
 	err := s.Files.List(t.Context(), func(name string, _ time.Time) error {
-		if !strings.HasPrefix(name, "fleet.db") {
-			t.Errorf("%s is left", name)
-		}
+		check.True(t, strings.HasPrefix(name, "fleet.db"), "%s is left", name)
 		return nil
 	})
 	if err != nil {
 		t.Error(err)
 	}
 	for _, path := range []string{"/recordings/..%2Ffleet.db/raw", "/recordings/" + strings.Repeat("F", 32) + "/raw", "/recordings/fleet.db/report", "/recordings/" + strings.Repeat("a", 32)} {
-		if w := request(h, "GET", path, ""); w.Code != http.StatusNotFound {
-			t.Errorf("%s: %d", path, w.Code)
-		}
+		check.Equal(t, request(h, "GET", path, "").Code, http.StatusNotFound, "%s", path)
 	}
 	for i, role := range []struct{ ingest, query bool }{{true, true}, {true, false}, {false, true}, {false, false}} {
 		s.Ingest, s.Query = role.ingest, role.query
 		h := s.Handler()
 		for _, path := range []string{"/", "/v1/recordings", "/healthz", "/metrics"} {
 			w := httptest.NewRecorder()
-			if h.ServeHTTP(w, httptest.NewRequest("GET", "http://evil.example"+path, nil)); w.Code != http.StatusForbidden {
-				t.Errorf("%+v: %s by another name for this machine: %d", role, path, w.Code)
-			}
+			h.ServeHTTP(w, httptest.NewRequest("GET", "http://evil.example"+path, nil))
+			check.Equal(t, w.Code, http.StatusForbidden, "%+v: %s by another name for this machine", role, path)
 		}
-		if n := testutil.ToFloat64(s.Metrics.DeniedRequests.WithLabelValues("host")); n != float64(4*(i+1)) {
-			t.Errorf("%+v: %v were denied", role, n)
-		}
+		check.Equal(t, testutil.ToFloat64(s.Metrics.DeniedRequests.WithLabelValues("host")), float64(4*(i+1)), "%+v: were denied", role)
 	}
 }
 
@@ -212,16 +188,13 @@ func TestDirectoryBomb(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := z.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, z.Close())
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		w := send(h, body.String(), "Content-Encoding", "gzip")
 		runtime.ReadMemStats(&after)
-		if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "more than 1024 entries") {
-			t.Errorf("claim %d: %d %s", claim, w.Code, w.Body)
-		}
+		check.True(t, w.Code == http.StatusRequestEntityTooLarge && strings.Contains(w.Body.String(), "more than 1024 entries"),
+			"claim %d: %d %s", claim, w.Code, w.Body)
 		if used := after.TotalAlloc - before.TotalAlloc; used > 16<<20 {
 			t.Errorf("claim %d: %d MiB were allocated", claim, used>>20)
 		}
@@ -237,23 +210,18 @@ func TestSameBytes(t *testing.T) {
 	for _, c := range []struct{ token, body string }{{"right", bareTrace}, {"bank", bareTrace}, {"right", bareTrace}, {"bank", bareTrace}, {"right", named}, {"right", named}, {"right", bundleWith(t, "{}", 1)}, {"bank", bundleWith(t, "{}", 1)}} {
 		w := send(h, c.body, "Authorization", "Bearer "+c.token)
 		var got struct{ ID string }
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusAccepted || !raw.IsRecordingFile(got.ID) {
-			t.Fatalf("%d %s", w.Code, w.Body)
-		}
+		must.True(t, json.Unmarshal(w.Body.Bytes(), &got) == nil && w.Code == http.StatusAccepted && raw.IsRecordingFile(got.ID),
+			"%d %s", w.Code, w.Body)
 		ids[got.ID] = true
 		sum := sha256.Sum256([]byte(c.body))
-		if c.body == named && got.ID != hex.EncodeToString(sum[:16]) {
-			t.Errorf("the id of a recording of a named service is %s", got.ID)
-		}
+		check.False(t, c.body == named && got.ID != hex.EncodeToString(sum[:16]), "the id of a recording of a named service is %s", got.ID)
 	}
 	for service, want := range map[string]int{"shop": 3, "bank": 2} {
 		if n, err := s.Store.CountQueued(t.Context(), service); n != want || err != nil {
 			t.Errorf("%s has sent %d recordings, want %d, %v", service, n, want, err)
 		}
 	}
-	if len(ids) != 5 {
-		t.Errorf("%d ids, want 5", len(ids))
-	}
+	check.Equal(t, len(ids), 5, "ids, want 5")
 	if w := send(h, named, "Authorization", "Bearer bank"); w.Code != http.StatusForbidden {
 		t.Errorf("another service's: %d %s", w.Code, w.Body)
 	}
@@ -266,9 +234,7 @@ func TestReaders(t *testing.T) {
 	h := s.Handler()
 	for _, path := range []string{"/", "/metrics", "/v1/findings", "/openapi.json", "/recordings/" + strings.Repeat("a", 32) + "/raw"} {
 		for _, token := range []string{"", "Bearer wrong", "Bearer right", "Basic eDp3cm9uZw=="} {
-			if w := request(h, "GET", path, "", "Authorization", token); w.Code != http.StatusUnauthorized {
-				t.Errorf("%s with %q: %d", path, token, w.Code)
-			}
+			check.Equal(t, request(h, "GET", path, "", "Authorization", token).Code, http.StatusUnauthorized, "%s with %q", path, token)
 		}
 		for _, token := range []string{"Bearer reader", "Basic eDpyZWFkZXI="} {
 			if w := request(h, "GET", path, "", "Authorization", token); w.Code == http.StatusUnauthorized {
@@ -276,15 +242,11 @@ func TestReaders(t *testing.T) {
 			}
 		}
 	}
-	if w := request(h, "GET", "/healthz", ""); w.Code != http.StatusOK {
-		t.Errorf("health: %d", w.Code)
-	}
+	check.Equal(t, request(h, "GET", "/healthz", "").Code, http.StatusOK, "health")
 	if n, err := s.Store.RevokeTokens(t.Context(), store.ReadScope, "ann"); n != 1 || err != nil {
 		t.Error(n, err)
 	}
-	if w := request(h, "GET", "/", "", "Authorization", "Bearer reader"); w.Code != http.StatusUnauthorized {
-		t.Errorf("a revoked token: %d", w.Code)
-	}
+	check.Equal(t, request(h, "GET", "/", "", "Authorization", "Bearer reader").Code, http.StatusUnauthorized, "a revoked token")
 }
 
 // TestRateLimits: a service that sends too much is refused with Retry-After, and other services are not.
@@ -323,9 +285,7 @@ func TestRateLimits(t *testing.T) {
 		t.Errorf("a full disk: %d: %s", w.Code, w.Body)
 	}
 	s.Drain()
-	if w := request(h, "GET", "/readyz", ""); w.Code != 503 {
-		t.Errorf("ready while it ends: %d", w.Code)
-	}
+	check.Equal(t, request(h, "GET", "/readyz", "").Code, 503, "ready while it ends")
 }
 
 // disk is a directory with a simulated disk size.
@@ -354,10 +314,7 @@ func TestReservations(t *testing.T) {
 	h := s.Handler()
 	free := func() int64 {
 		t.Helper()
-		room, err := d.FreeBytes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		room := must.Have(d.FreeBytes())(t)
 		return room
 	}
 	var slow sync.WaitGroup
@@ -386,15 +343,12 @@ func TestReservations(t *testing.T) {
 	if _, err := io.WriteString(z, bareTrace+strings.Repeat("y", 30<<20)); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, z.Close())
 	if w := send(h, packed.String(), "Content-Encoding", "gzip"); w.Code != http.StatusInsufficientStorage {
 		t.Errorf("a body that unpacks to more than is free: %d %s", w.Code, w.Body)
 	}
-	if s.diskSpace.reserved != 0 || free() != before {
-		t.Errorf("%d bytes are reserved, %d are free, %d were", s.diskSpace.reserved, free(), before)
-	}
+	check.True(t, s.diskSpace.reserved == 0 && free() == before,
+		"%d bytes are reserved, %d are free, %d were", s.diskSpace.reserved, free(), before)
 }
 
 // addExplained uploads a recording, finishes it with a report, and returns its id.
@@ -402,28 +356,18 @@ func addExplained(t *testing.T, s *Server, h http.Handler, body, version string,
 	t.Helper()
 	w := send(h, body, "Whylate-Version", version, "Whylate-Pod", version+"-pod")
 	var got struct{ ID string }
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 202 {
-		t.Fatalf("%d %s", w.Code, w.Body)
-	}
+	must.True(t, json.Unmarshal(w.Body.Bytes(), &got) == nil && w.Code == 202, "%d %s", w.Code, w.Body)
 	r, err := s.Store.Claim(t.Context(), time.Now(), time.Minute)
 	if err != nil || r == nil || r.ID != got.ID {
 		t.Fatal(r, err)
 	}
 	f, err := os.CreateTemp(string(s.Files.(raw.Dir)), "new-*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	z := gzip.NewWriter(f)
-	if err := report.WriteJSON(z, rep); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Files.Save(t.Context(), f, raw.ReportName(r.ID)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, report.WriteJSON(z, rep))
+	must.Do(t, z.Close())
+	must.Do(t, s.Files.Save(t.Context(), f, raw.ReportName(r.ID)))
 	if _, err := s.Store.Finish(t.Context(), r, rows.FromReport(r.Labels, r.Received, rep)); err != nil {
 		t.Fatal(err)
 	}
@@ -505,9 +449,7 @@ func TestPodsDiffer(t *testing.T) {
 		}
 	}
 	for _, p := range judgePods(pods[2:5]) {
-		if len(p.Differs) > 0 {
-			t.Errorf("three pods: %s differs", p.Pod.Pod)
-		}
+		check.True(t, len(p.Differs) <= 0, "three pods: %s differs", p.Pod.Pod)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/fleet/internal/raw"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // stuckWriter is a client that does not read until end is closed.
@@ -83,9 +85,7 @@ func TestDeadlines(t *testing.T) {
 		w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
 		begin := time.Now()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1"+path, nil))
-		if len(w.deadlines) < minDeadlines {
-			t.Errorf("%s has %d deadlines, want %d", path, len(w.deadlines), minDeadlines)
-		}
+		check.True(t, len(w.deadlines) >= minDeadlines, "%s has %d deadlines, want %d", path, len(w.deadlines), minDeadlines)
 		for i, deadline := range w.deadlines {
 			if deadline.Before(begin.Add(s.readTimeout)) || w.written[i] > maxWriteBytes {
 				t.Errorf("%s: %d bytes within %v", path, w.written[i], deadline.Sub(begin))
@@ -109,10 +109,7 @@ func TestUnreadAnswer(t *testing.T) {
 		h.ServeHTTP(w, r)
 	}))
 	defer server.Close()
-	c, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Have(net.Dial("tcp", server.Listener.Addr().String()))(t)
 	defer c.Close()
 	if _, err := io.WriteString(c, "GET /recordings/"+id+"/raw HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -141,14 +138,10 @@ func TestDeadlineOfEarlierAnswer(t *testing.T) {
 	for range 2 {
 		for _, path := range []string{"/healthz", "/"} {
 			res, err := server.Client().Get(server.URL + path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			body, err := io.ReadAll(res.Body)
 			_ = res.Body.Close()
-			if err != nil || res.StatusCode != http.StatusOK || len(body) == 0 {
-				t.Errorf("%s: %d %q %v", path, res.StatusCode, body, err)
-			}
+			check.True(t, err == nil && res.StatusCode == http.StatusOK && len(body) != 0, "%s: %d %q %v", path, res.StatusCode, body, err)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/fleet/internal/rows"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // storeWithFindings returns a store with findingsPerService findings in each service, as an earlier version without a bound
@@ -44,20 +46,15 @@ func TestOverviewOfMany(t *testing.T) {
 	}{{1, 100, sel}, {3, 700, sel}, {3, 700, Selection{From: sel.From, To: sel.To, Service: "service1", Environment: "prod"}}, {2, 700, Selection{From: sel.From, To: sel.To, Service: "none"}}} {
 		s := storeWithFindings(t, c.services, c.findings, now)
 		got, versions, err := s.Overview(t.Context(), c.sel)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		all, err := s.problemSums(t.Context(), c.sel, "problem<>''")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		want, err := s.rankProblems(t.Context(), all, func(r *problemSum) *Version {
 			i := slices.IndexFunc(versions, func(v Version) bool { return v.Service == r.service && v.Version == r.version })
 			return &versions[i]
 		})
-		if err != nil || !reflect.DeepEqual(got, want) || len(got) != min(len(all), maxListedProblems) {
-			t.Errorf("%+v: %d problems\n%+v\nwant %d\n%+v\n%v", c, len(got), got, len(want), want, err)
-		}
+		check.True(t, err == nil && reflect.DeepEqual(got, want) && len(got) == min(len(all), maxListedProblems),
+			"%+v: %d problems\n%+v\nwant %d\n%+v\n%v", c, len(got), got, len(want), want, err)
 	}
 	s := storeWithFindings(t, 1, 200_000, now)
 	var before, after runtime.MemStats
@@ -91,32 +88,21 @@ func TestManyFindings(t *testing.T) {
 			t.Fatal(rec, err)
 		}
 		folded, err := s.Finish(t.Context(), rec, r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return folded
 	}
 	count := func(service string) (n int) {
 		t.Helper()
-		if err := s.reader.QueryRow(`SELECT count(DISTINCT problem) FROM seen WHERE problem<>'' AND service=?`, service).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.reader.QueryRow(`SELECT count(DISTINCT problem) FROM seen WHERE problem<>'' AND service=?`, service).Scan(&n))
 		return n
 	}
-	if send("1", "a", "live", newRows(0, MaxProblems-1)) {
-		t.Error("findings are folded before there are too many")
-	}
+	check.False(t, send("1", "a", "live", newRows(0, MaxProblems-1)), "findings are folded before there are too many")
 	for i := range 5 {
-		if !send(fmt.Sprint("2", i), "a", []string{"live", "test"}[i%2], newRows(MaxProblems-1+3*i, 3)) {
-			t.Error("nothing is folded")
-		}
+		check.True(t, send(fmt.Sprint("2", i), "a", []string{"live", "test"}[i%2], newRows(MaxProblems-1+3*i, 3)), "nothing is folded")
 	}
-	if n := count("a"); n != MaxProblems+1 {
-		t.Errorf("%d findings, want %d", n, MaxProblems+1)
-	}
-	if send("3", "a", "live", newRows(5, 3)) || send("4", "b", "live", newRows(5000, 3)) || count("b") != 3 {
-		t.Error("known findings, or those of another service, are folded")
-	}
+	check.Equal(t, count("a"), MaxProblems+1, "findings")
+	check.True(t, !send("3", "a", "live", newRows(5, 3)) && !send("4", "b", "live", newRows(5000, 3)) && count("b") == 3,
+		"known findings, or those of another service, are folded")
 	sel := Selection{From: begin.Add(-day), To: begin.Add(day), Service: "a"}
 	problems, _, err := s.Overview(t.Context(), sel)
 	i := slices.IndexFunc(problems, func(p Problem) bool { return p.Code == rows.OtherLabel })
@@ -124,17 +110,13 @@ func TestManyFindings(t *testing.T) {
 		t.Fatalf("%+v %v", problems, err)
 	}
 	p, sightings, err := s.Finding(t.Context(), sel, problems[i].Problem)
-	if err != nil || p == nil || p.Recordings != 5 || len(sightings) != 2 || sightings[0].Requests+sightings[1].Requests != 50 {
-		t.Errorf("%+v %+v %v", p, sightings, err)
-	}
+	check.True(t, err == nil && p != nil && p.Recordings == 5 && len(sightings) == 2 && sightings[0].Requests+sightings[1].Requests == 50,
+		"%+v %+v %v", p, sightings, err)
 	if _, err := s.Requeue(t.Context(), "a", time.Unix(0, 0)); err != nil {
 		t.Fatal(err)
 	}
 	for {
-		rec, err := s.Claim(t.Context(), time.Now(), time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rec := must.Have(s.Claim(t.Context(), time.Now(), time.Minute))(t)
 		if rec == nil {
 			break
 		}
@@ -197,10 +179,7 @@ func TestManyEnvironments(t *testing.T) {
 
 // TestClickHouseFolds: findings in ClickHouse are bounded, too.
 func TestClickHouseFolds(t *testing.T) {
-	db, err := openClickHouse(t.Context(), startClickHouse(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Have(openClickHouse(t.Context(), startClickHouse(t)))(t)
 	defer db.Close()
 	received := time.Now().Add(-time.Hour)
 	for worker := range 2 {
@@ -213,12 +192,8 @@ func TestClickHouseFolds(t *testing.T) {
 			}
 			contribution.Rows.SetProblemIDs(l)
 			o := &outcome{flight: &flight{queueMessage: queueMessage{Recording: Recording{ID: fmt.Sprint(worker, i), Labels: l, Received: received}}, written: 1}, contribution: contribution}
-			if err := c.writeRows(t.Context(), []*outcome{o}); err != nil {
-				t.Fatal(err)
-			}
-			if first := worker == 0 && i == 0; o.folded == first {
-				t.Errorf("worker %d, recording %d: folded is %v", worker, i, o.folded)
-			}
+			must.Do(t, c.writeRows(t.Context(), []*outcome{o}))
+			check.True(t, o.folded != (worker == 0 && i == 0), "worker %d, recording %d: folded is %v", worker, i, o.folded)
 		}
 	}
 	var n uint64

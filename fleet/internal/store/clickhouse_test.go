@@ -13,6 +13,7 @@ import (
 
 	"github.com/whylate/whylate/fleet/internal/enginetest"
 	"github.com/whylate/whylate/fleet/internal/rows"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -32,20 +33,14 @@ func TestClickHouseToday(t *testing.T) {
 	c := exec.Command(python, "testdata/today.py", t.TempDir())
 	c.Stderr = t.Output()
 	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, c.Start())
 	t.Cleanup(func() {
 		_ = c.Process.Kill()
 		_ = c.Wait()
 	})
 	port, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	checkSameAnswers(t, "http://127.0.0.1:"+strings.TrimSpace(port)+"/default")
 }
 
@@ -57,10 +52,7 @@ func checkSameAnswers(t *testing.T, address string) {
 	begin := time.Now().Add(-3 * time.Hour).Truncate(time.Second)
 	sel := Selection{From: begin.Add(-time.Hour), To: time.Now(), Service: "a"}
 	answers := func(clickhouse string) []any {
-		s, err := Open(t.Context(), filepath.Join(t.TempDir(), "fleet.db"), clickhouse)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Have(Open(t.Context(), filepath.Join(t.TempDir(), "fleet.db"), clickhouse))(t)
 		defer s.Close()
 		for i := range 40 {
 			newRows := func(n int) *rows.Rows {
@@ -80,9 +72,7 @@ func checkSameAnswers(t *testing.T, address string) {
 				if s.clickhouse != nil { // as a worker that was killed between both databases
 					var b block
 					b.addRecording(r, &contribution{l, *newRows(7)}, time.Now().UnixNano())
-					if err := b.insert(t.Context(), s.clickhouse); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, b.insert(t.Context(), s.clickhouse))
 				}
 				if _, err := s.writer.Exec(`UPDATE recordings SET state='waiting' WHERE id=?`, r.ID); err != nil {
 					t.Fatal(err)
@@ -94,9 +84,7 @@ func checkSameAnswers(t *testing.T, address string) {
 			addExplained(t, s, fmt.Sprint("e", i), rows.Labels{Service: "c", Version: "v1", Environment: "prod", Pod: "p"}, endlessRows(begin.Add(time.Duration(i)*time.Minute)))
 		}
 		for range 2 { // the second run must not change the sums
-			if err := s.RollUp(t.Context(), time.Now().Add(2*rollInterval)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.RollUp(t.Context(), time.Now().Add(2*rollInterval)))
 		}
 		if got, want := storedByDay(t, s), recountByDay(t, s); !reflect.DeepEqual(got, want) {
 			t.Errorf("by day %v, want %v", got, want)
@@ -119,9 +107,7 @@ func checkSameAnswers(t *testing.T, address string) {
 			add(s.Pods(t.Context(), sel))
 			add(s.Moments(t.Context(), sel, "t", 100))
 		}
-		if err := s.DeleteOldRows(t.Context(), time.Now(), begin.Add(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.DeleteOldRows(t.Context(), time.Now(), begin.Add(time.Hour)))
 		return out
 	}
 	lite, click := answers(""), answers(address)

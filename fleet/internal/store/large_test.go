@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -16,9 +18,7 @@ func TestTenMillion(t *testing.T) {
 	testfull.Need(t, "two minutes and 600 MB of disk")
 	file := filepath.Join(t.TempDir(), "fleet.db")
 	s, err := Open(t.Context(), file, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	now := time.Now()
 	begin := now.Add(-14 * day).Truncate(time.Minute)
@@ -53,9 +53,7 @@ func TestTenMillion(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Logf("%d sums, %d by day, %d findings; %.1f bytes a sum", points, dayPoints, podProblems, float64(info.Size())/float64(points))
 	measureQueries(t, s, now)
 }
@@ -109,9 +107,7 @@ func measureQueries(t *testing.T, s *Store, now time.Time) {
 func TestHundredMillion(t *testing.T) {
 	address := startClickHouse(t)
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "fleet.db"), address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	now := time.Now()
 	begin := itoa(now.Add(-14 * day).Truncate(time.Hour).Unix())
@@ -133,9 +129,7 @@ func TestHundredMillion(t *testing.T) {
 	}
 	t.Logf("written in %v", time.Since(started).Round(time.Second))
 	started = time.Now()
-	if err := s.RollUp(t.Context(), now); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.RollUp(t.Context(), now))
 	t.Logf("all added up in %v", time.Since(started).Round(time.Second))
 	problems, versions, err := s.Overview(t.Context(), Selection{From: now.Add(-30 * day), To: now.Add(day)})
 	var requests, recordings int64
@@ -143,9 +137,8 @@ func TestHundredMillion(t *testing.T) {
 		requests += v.Requests
 		recordings += v.Recordings
 	}
-	if err != nil || len(problems) != 200 || len(versions) != 80 || requests < 59e6 || requests > 61e6 || recordings != 666667 {
-		t.Errorf("%d problems, %d versions, %d requests, %d recordings, %v", len(problems), len(versions), requests, recordings, err)
-	}
+	check.True(t, err == nil && len(problems) == 200 && len(versions) == 80 && requests >= 59e6 && requests <= 61e6 && recordings == 666667,
+		"%d problems, %d versions, %d requests, %d recordings, %v", len(problems), len(versions), requests, recordings, err)
 	measureQueries(t, s, now)
 	var rowsOf, bytes uint64
 	if err := s.clickhouse.QueryRow(`SELECT sum(rows), sum(bytes_on_disk) FROM system.parts WHERE active AND table='explained_rows'`).Scan(&rowsOf, &bytes); err != nil {

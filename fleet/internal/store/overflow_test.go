@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/fleet/internal/rows"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // endlessRows returns rows with the largest possible numbers.
@@ -25,9 +27,7 @@ func queriedSums(t *testing.T, s *Store, sel Selection) (sums []int64) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	problems, versions, err := s.Overview(t.Context(), sel)
 	must(err)
@@ -89,9 +89,7 @@ func TestSumsStayIntegers(t *testing.T) {
 		addExplained(t, s, fmt.Sprint(i), rows.Labels{Service: "a", Version: fmt.Sprint("v", i%3), Pod: fmt.Sprint("p", i%2)}, endlessRows(begin.Add(-time.Duration(i/3)*day)))
 		sums := queriedSums(t, s, all)
 		for _, sum := range sums {
-			if sum < 0 || sum > rows.MaxSum {
-				t.Fatalf("a sum is %d", sum)
-			}
+			must.True(t, sum >= 0 && sum <= rows.MaxSum, "a sum is %d", sum)
 		}
 		if n := countNonIntegers(t, s); n > 0 {
 			t.Fatalf("after %d recordings, %d sums are no integers", i+1, n)
@@ -128,9 +126,7 @@ func TestSumsStayIntegers(t *testing.T) {
 func TestRealSumsBecomeIntegers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "fleet.db")
 	s, err := Open(t.Context(), file, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	begin := time.Now().Add(-time.Hour).Truncate(time.Second)
 	addExplained(t, s, "1", rows.Labels{Service: "a", Version: "v1", Pod: "p"}, endlessRows(begin))
 	for _, q := range []string{`UPDATE seen SET ns=1.001378264481911e+19, requests=9.3e18`, `UPDATE points SET ns=2e19, n=9.3e18`, `UPDATE daypoints SET ns=9223372036854775807, n=1e30`,
@@ -139,12 +135,8 @@ func TestRealSumsBecomeIntegers(t *testing.T) {
 			t.Fatal(q, err)
 		}
 	}
-	if n := countNonIntegers(t, s); n == 0 {
-		t.Fatal("the store has no sums to repair")
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.True(t, countNonIntegers(t, s) != 0, "the store has no sums to repair")
+	must.Do(t, s.Close())
 	if s, err = Open(t.Context(), file, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +144,5 @@ func TestRealSumsBecomeIntegers(t *testing.T) {
 	if n := countNonIntegers(t, s); n > 0 {
 		t.Errorf("%d sums are no integers", n)
 	}
-	if sums := queriedSums(t, s, Selection{From: begin.Add(-day), To: begin.Add(day)}); len(sums) == 0 {
-		t.Error("nothing is answered")
-	}
+	check.True(t, len(queriedSums(t, s, Selection{From: begin.Add(-day), To: begin.Add(day)})) != 0, "nothing is answered")
 }

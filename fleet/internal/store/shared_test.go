@@ -20,6 +20,8 @@ import (
 	"github.com/whylate/whylate/fleet/internal/enginetest"
 	"github.com/whylate/whylate/fleet/internal/raw"
 	"github.com/whylate/whylate/fleet/internal/rows"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -137,10 +139,7 @@ func (u *unreliableFacts) runDelayed(makeReliable bool) error {
 
 // newMember returns the ledger of a worker that has joined the consumer group.
 func newMember(t *testing.T, address string, f factStore) *sharedLedger {
-	topic, err := openTopic(t.Context(), address, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	topic := must.Have(openTopic(t.Context(), address, true))(t)
 	s := &sharedLedger{topic: topic, facts: f, linger: time.Millisecond}
 	s.startFlushing()
 	return s
@@ -189,9 +188,7 @@ func testSharedQueue(t *testing.T, address string, f factStore, visitSums func(c
 		switch step := random.IntN(20); {
 		case step < 6:
 			id := fmt.Sprintf("%032x", 1000*int(seed)+random.IntN(40))
-			if err := worker.AddRecording(ctx, Recording{ID: id, Labels: rows.Labels{Service: "shop"}, Received: time.Now()}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, worker.AddRecording(ctx, Recording{ID: id, Labels: rows.Labels{Service: "shop"}, Received: time.Now()}))
 			added[id] = true
 		case step < 13:
 			got, err := worker.Claim(ctx, time.Now(), time.Minute)
@@ -199,9 +196,7 @@ func testSharedQueue(t *testing.T, address string, f factStore, visitSums func(c
 				t.Fatal(err)
 			}
 			if got != nil {
-				if !added[got.ID] || got.Tries < 1 {
-					t.Fatalf("claimed %+v", got)
-				}
+				must.True(t, added[got.ID] && got.Tries >= 1, "claimed %+v", got)
 				claims[i] = append(claims[i], got)
 			}
 		case step == 13:
@@ -212,13 +207,9 @@ func testSharedQueue(t *testing.T, address string, f factStore, visitSums func(c
 				worker.kill()
 			}
 			topic, err := openTopic(ctx, address, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			starts, err := topic.admin.ListStartOffsets(ctx, topic.name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			offsets := make(kadm.Offsets)
 			starts.Each(func(o kadm.ListedOffset) { offsets.AddOffset(o.Topic, o.Partition, o.Offset, -1) })
 			if _, err := topic.admin.CommitOffsets(ctx, consumerGroup, offsets); err != nil {
@@ -229,20 +220,14 @@ func testSharedQueue(t *testing.T, address string, f factStore, visitSums func(c
 				workers[i], claims[i] = newMember(t, address, unreliable), nil
 			}
 		case step == 15 && random.IntN(2) == 0:
-			if err := unreliable.runDelayed(false); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, unreliable.runDelayed(false))
 		case claim == nil:
 		case step == 15:
-			if err := worker.Release(ctx, claim); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, worker.Release(ctx, claim))
 			drop()
 		case step == 16:
 			isPoison := random.IntN(2) == 0
-			if err := worker.Fail(ctx, claim, isPoison, "why"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, worker.Fail(ctx, claim, isPoison, "why"))
 			poison[claim.ID] = poison[claim.ID] || isPoison
 			drop()
 		default:
@@ -250,9 +235,7 @@ func testSharedQueue(t *testing.T, address string, f factStore, visitSums func(c
 			drop()
 		}
 	}
-	if err := unreliable.runDelayed(true); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unreliable.runDelayed(true))
 	for _, worker := range workers {
 		worker.kill()
 	}
@@ -260,9 +243,7 @@ func testSharedQueue(t *testing.T, address string, f factStore, visitSums func(c
 	defer worker.close()
 	for lag := int64(1); lag > 0; { // the time limit of the test bounds the loop
 		claim, err := worker.Claim(ctx, time.Now(), time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if claim != nil {
 			finish(worker, claim)
 			continue
@@ -281,13 +262,9 @@ func testSharedQueue(t *testing.T, address string, f factStore, visitSums func(c
 			counts[id][bucket] += n
 		})
 	}
-	if err != nil || len(all) != len(added) {
-		t.Errorf("seed %d: %d recordings are known, want %d, %v", seed, len(all), len(added), err)
-	}
+	check.True(t, err == nil && len(all) == len(added), "seed %d: %d recordings are known, want %d, %v", seed, len(all), len(added), err)
 	for id, k := range all {
-		if k.state != Done && (k.state != Poison || !poison[id]) {
-			t.Errorf("seed %d: %s is %s", seed, id, k.state)
-		}
+		check.False(t, k.state != Done && (k.state != Poison || !poison[id]), "seed %d: %s is %s", seed, id, k.state)
 		if k.state == Done && !slices.ContainsFunc(explained[id], func(e map[int64]int64) bool { return maps.Equal(e, counts[id]) }) {
 			t.Errorf("seed %d: %s counts %v, and was explained as %v", seed, id, counts[id], explained[id])
 		}
@@ -301,10 +278,7 @@ func TestSharedQueue(t *testing.T) {
 		seeds = 1
 	}
 	for seed := range seeds {
-		c, err := kfake.NewCluster(kfake.NumBrokers(1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Have(kfake.NewCluster(kfake.NumBrokers(1)))(t)
 		m := &memoryFacts{states: make(map[string]recordingState), contributions: make(map[string]*contribution), written: make(map[string]int64)}
 		testSharedQueue(t, "kafka://"+c.ListenAddrs()[0]+"/whylate?partitions=3", m, m.visitSums, seed, 150)
 		c.Close()
@@ -320,10 +294,7 @@ var addClickHouseFunctions = sync.OnceFunc(func() {
 // excludes those that a worker holds. SQLite replaces ClickHouse.
 func TestSharedRequeue(t *testing.T) {
 	addClickHouseFunctions()
-	c, err := kfake.NewCluster(kfake.NumBrokers(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Have(kfake.NewCluster(kfake.NumBrokers(1)))(t)
 	defer c.Close()
 	m := &memoryFacts{states: make(map[string]recordingState), contributions: make(map[string]*contribution), written: make(map[string]int64)}
 	w := newMember(t, "kafka://"+c.ListenAddrs()[0]+"/whylate?partitions=1", m)
@@ -345,10 +316,7 @@ func TestSharedRequeue(t *testing.T) {
 	claim := func() *Recording {
 		t.Helper()
 		for {
-			r, err := w.Claim(ctx, time.Now(), time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Have(w.Claim(ctx, time.Now(), time.Minute))(t)
 			if r != nil {
 				setState(r.ID, Working)
 				return r
@@ -368,17 +336,14 @@ func TestSharedRequeue(t *testing.T) {
 	send := func(ids ...string) {
 		t.Helper()
 		for _, id := range ids {
-			if err := w.AddRecording(ctx, Recording{ID: id, Labels: rows.Labels{Service: "shop"}, Received: time.Now()}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, w.AddRecording(ctx, Recording{ID: id, Labels: rows.Labels{Service: "shop"}, Received: time.Now()}))
 		}
 	}
 	checkStates := func(waiting, working, done int64) {
 		t.Helper()
 		got, err := w.CountByState(ctx)
-		if err != nil || got[Waiting] != waiting || got[Working] != working || got[Done] != done {
-			t.Errorf("%v %v, want %d waiting, %d working, %d done", got, err, waiting, working, done)
-		}
+		check.True(t, err == nil && got[Waiting] == waiting && got[Working] == working && got[Done] == done,
+			"%v %v, want %d waiting, %d working, %d done", got, err, waiting, working, done)
 	}
 	send("a", "b", "c")
 	checkStates(3, 0, 0)
@@ -401,9 +366,7 @@ func TestSharedRequeue(t *testing.T) {
 		requeued[r.ID] = true
 		finish(r, 100)
 	}
-	if len(requeued) != 3 || m.contributions["a"].Rows.Requests != 100 {
-		t.Errorf("%v are explained again", requeued)
-	}
+	check.True(t, len(requeued) == 3 && m.contributions["a"].Rows.Requests == 100, "%v are explained again", requeued)
 	checkStates(0, 0, 3)
 }
 
@@ -411,10 +374,7 @@ func TestSharedRequeue(t *testing.T) {
 func TestSharedQueueKafka(t *testing.T) {
 	testfull.Need(t, "Kafka and ClickHouse")
 	e := enginetest.Kafka(t)
-	db, err := openClickHouse(t.Context(), enginetest.ClickHouse(t).Address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Have(openClickHouse(t.Context(), enginetest.ClickHouse(t).Address))(t)
 	defer db.Close()
 	d := &databases{clickhouse: db, rowReader: db, reader: db}
 	for seed := range uint64(3) {
@@ -425,9 +385,7 @@ func TestSharedQueueKafka(t *testing.T) {
 // TestKafkaAddress: an invalid address is an error.
 func TestKafkaAddress(t *testing.T) {
 	c, err := kfake.NewCluster(kfake.NumBrokers(2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	all := c.ListenAddrs()
 	for _, address := range []string{"", "kafka://", "kafka://host", "kafka://host:1/", "http://host/topic", "kafka://host/topic?x=1", "kafka://host/topic?sasl=none", "kafka://host/topic?partitions=0"} {
@@ -436,22 +394,16 @@ func TestKafkaAddress(t *testing.T) {
 		}
 	}
 	topic, err := openTopic(t.Context(), "kafka://"+all[0]+","+all[1]+"/a?partitions=2", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer topic.client.Close()
-	if seeds := topic.client.SeedBrokers(); len(seeds) != 2 {
-		t.Errorf("%d brokers", len(seeds))
-	}
+	check.Equal(t, len(topic.client.SeedBrokers()), 2, "brokers")
 }
 
 // TestTokens: tokens in a bucket are found by one listing, expire, and can be revoked.
 func TestTokens(t *testing.T) {
 	testfull.Need(t, "MinIO")
 	files, err := raw.OpenS3(t.Context(), enginetest.MinIO(t).Address, raw.Dir(t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s := &sharedLedger{tokenFiles: &tokenFiles{files: files.WithPrefix("tokens")}}
 	ctx, now := t.Context(), time.Now()
 	for token, name := range map[string]string{"a": "shop", "b": "a.b/c", "old": "shop"} {
@@ -459,9 +411,7 @@ func TestTokens(t *testing.T) {
 		if token == "old" {
 			expires = now.Add(-time.Hour)
 		}
-		if err := s.AddToken(ctx, token, SendScope, name, expires); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.AddToken(ctx, token, SendScope, name, expires))
 	}
 	checkName := func(token, scope, want string) {
 		t.Helper()

@@ -17,14 +17,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/whylate/whylate/fleet/internal/rows"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 func openTestStore(t testing.TB) *Store {
 	t.Helper()
-	s, err := Open(context.Background(), filepath.Join(t.TempDir(), "fleet.db"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(Open(context.Background(), filepath.Join(t.TempDir(), "fleet.db"), ""))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -191,9 +190,7 @@ func TestClockSetBack(t *testing.T) {
 	s := openTestStore(t)
 	ctx, now, lease := t.Context(), time.Now(), 30*time.Second
 	for _, id := range []string{"dead", "live"} {
-		if err := s.AddRecording(ctx, Recording{ID: id, Labels: rows.Labels{Service: "a"}, Received: now}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.AddRecording(ctx, Recording{ID: id, Labels: rows.Labels{Service: "a"}, Received: now}))
 	}
 	claims := make(map[string]*Recording)
 	for range 2 {
@@ -207,9 +204,7 @@ func TestClockSetBack(t *testing.T) {
 		t.Fatal(held, err)
 	}
 	r, err := s.Claim(ctx, now, lease)
-	if err != nil || r == nil || r.ID != "dead" {
-		t.Fatalf("claimed %+v %v", r, err)
-	}
+	must.True(t, err == nil && r != nil && r.ID == "dead", "claimed %+v %v", r, err)
 	for _, clock := range []time.Time{now, now.Add(-lease / 2), now.Add(-lease)} { // a worker may have read its clock earlier
 		if r, err := s.Claim(ctx, clock, lease); r != nil || err != nil {
 			t.Errorf("claimed %+v of a worker that lives, %v", r, err)
@@ -266,9 +261,7 @@ func recountByDay(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
 func addExplained(t testing.TB, s *Store, id string, l rows.Labels, r *rows.Rows) {
 	t.Helper()
 	ctx := context.Background()
-	if err := s.AddRecording(ctx, Recording{ID: fmt.Sprintf("%032s", id), Labels: l, Received: r.Start, Bytes: 100}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.AddRecording(ctx, Recording{ID: fmt.Sprintf("%032s", id), Labels: l, Received: r.Start, Bytes: 100}))
 	rec, err := s.Claim(ctx, time.Now(), time.Minute)
 	if err != nil || rec == nil {
 		t.Fatal(rec, err)
@@ -292,13 +285,9 @@ func TestForeignStore(t *testing.T) {
 		"a first start's that was killed": {[]string{`CREATE TABLE goose_db_version (id INTEGER PRIMARY KEY AUTOINCREMENT, version_id INTEGER NOT NULL, is_applied INTEGER NOT NULL, tstamp TIMESTAMP DEFAULT (datetime('now')))`, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (0, 1)`}, ""},
 	} {
 		file := filepath.Join(t.TempDir(), "fleet.db")
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, nil, 0o600))
 		db, err := sql.Open("sqlite", file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, q := range c.queries {
 			if q == "" {
 				err = migrate(t.Context(), db)
@@ -327,9 +316,7 @@ func TestForeignStore(t *testing.T) {
 		if (err == nil) != (c.says == "") || err != nil && (!strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), file)) {
 			t.Errorf("%s: %v, want %q", situation, err, c.says)
 		}
-		if err != nil && !bytes.Equal(content(), before) {
-			t.Errorf("%s: the file has changed", situation)
-		}
+		check.False(t, err != nil && !bytes.Equal(content(), before), "%s: the file has changed", situation)
 	}
 }
 
@@ -338,35 +325,22 @@ func TestPrivate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "fleet.db")
 	for _, mode := range []os.FileMode{0, 0o644, 0o666} {
 		if mode > 0 {
-			if err := os.Chmod(file, mode); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Chmod(file, mode))
 		}
-		s, err := Open(t.Context(), file, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.AddRecording(t.Context(), Recording{ID: fmt.Sprint(mode), Received: time.Now()}); err != nil {
-			t.Fatal(err)
-		}
+		s := must.Have(Open(t.Context(), file, ""))(t)
+		must.Do(t, s.AddRecording(t.Context(), Recording{ID: fmt.Sprint(mode), Received: time.Now()}))
 		list := []string{file, file + "-wal", file + "-shm"}
 		if mode == 0 {
 			list = append(list, file+".copy")
-			if err := s.Backup(t.Context(), file+".copy"); err != nil {
-				t.Fatal(err)
-			}
-			if s.Backup(t.Context(), file+".copy") == nil {
-				t.Error("a copy replaces another")
-			}
+			must.Do(t, s.Backup(t.Context(), file+".copy"))
+			check.Error(t, s.Backup(t.Context(), file+".copy"), "a copy replaces another")
 		}
 		for _, name := range list {
 			if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
 				t.Errorf("%s was %v: %v %v", name, mode, info.Mode(), err)
 			}
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Close())
 	}
 }
 
@@ -387,17 +361,13 @@ func TestRank(t *testing.T) {
 	recording("b1", "b", "v1", "p1", 0, map[string]int64{"once": 5e8})
 	recording("b2", "b", "v1", "p1", time.Minute, nil)
 	problems, versions, err := s.Overview(t.Context(), Selection{From: begin.Add(-time.Hour), To: time.Now()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got := make([]string, 0, len(problems))
 	for _, p := range problems {
 		got = append(got, fmt.Sprintf("%s %.2f %v gone=%v %d %s", p.Problem, p.WinPerSecond, p.Versions, p.Replaced, p.Recordings, p.Title))
 	}
 	want := []string{"both 0.40 [v1 v2] gone=false 3 title a3", "once 0.25 [v1] gone=false 1 title b1", "old 0.90 [v1] gone=true 1 title a1"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q\nwant %q", got, want)
-	}
+	check.True(t, slices.Equal(got, want), "got %q\nwant %q", got, want)
 	if p := problems[0]; p.GainNS != 2e7 || p.RequestsPerSecond != 20 || p.Pods != 2 || strings.TrimLeft(p.Recording, "0") != "a3" || !p.First.Equal(begin) {
 		t.Errorf("%+v", p)
 	}
@@ -416,9 +386,7 @@ func TestMedian(t *testing.T) {
 	}
 	addExplained(t, s, "1", rows.Labels{Service: "a", Version: "v1"}, r)
 	_, versions, err := s.Overview(t.Context(), Selection{From: begin.Add(-time.Hour), To: time.Now()})
-	if err != nil || len(versions) != 1 || versions[0].P50NS != 200 || versions[0].P99NS != 300 {
-		t.Errorf("%+v, %v", versions, err)
-	}
+	check.True(t, err == nil && len(versions) == 1 && versions[0].P50NS == 200 && versions[0].P99NS == 300, "%+v, %v", versions, err)
 }
 
 // TestGain: the gain of a request is that of all current versions, and an unknown problem is not found.
@@ -434,9 +402,8 @@ func TestGain(t *testing.T) {
 	}
 	sel := Selection{From: begin.Add(-time.Hour), To: time.Now()}
 	problems, _, err := s.Overview(t.Context(), sel)
-	if err != nil || len(problems) != 1 || problems[0].GainNS != 8e6/40 || problems[0].Recordings != 2 || problems[0].Replaced {
-		t.Errorf("%+v %v", problems, err)
-	}
+	check.True(t, err == nil && len(problems) == 1 && problems[0].GainNS == 8e6/40 && problems[0].Recordings == 2 && !problems[0].Replaced,
+		"%+v %v", problems, err)
 	p, sightings, err := s.Finding(t.Context(), sel, "x")
 	if err != nil || p == nil || p.GainNS != 8e6/40 || len(sightings) != 2 || sightings[0].GainNS != 233_333 || sightings[1].GainNS != 1e5 {
 		t.Errorf("%+v %+v %v", p, sightings, err)
@@ -473,9 +440,7 @@ func TestRetention(t *testing.T) {
 	if isKept, err := s.IsFileKept(t.Context(), "waits", 0, 0); !isKept || err != nil {
 		t.Error("what waits is gone", err)
 	}
-	if err := s.DeleteOldRows(t.Context(), now, now.Add(-24*time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.DeleteOldRows(t.Context(), now, now.Add(-24*time.Hour)))
 	if r, err := s.Recording(t.Context(), fmt.Sprintf("%032d", 0)); r != nil || err != nil {
 		t.Error("an old recording is known still", err)
 	}
@@ -485,9 +450,7 @@ func TestRetention(t *testing.T) {
 			t.Errorf("%s: %d, want %d, %v", query, n, want, err)
 		}
 	}
-	if err := s.DeleteOldRows(t.Context(), now, now.Add(48*time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.DeleteOldRows(t.Context(), now, now.Add(48*time.Hour)))
 	for _, table := range []string{"points", "daypoints", "seen", "slow", "series", "problems"} {
 		var n int
 		if err := s.reader.QueryRow(`SELECT count(*) FROM ` + table).Scan(&n); err != nil || n != 0 {
@@ -495,13 +458,9 @@ func TestRetention(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "copy.db")
-	if err := s.Backup(t.Context(), file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Backup(t.Context(), file))
 	c, err := Open(t.Context(), file, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	if r, err := c.Recording(t.Context(), "waits"); r == nil || err != nil {
 		t.Error("the copy lacks a recording", err)

@@ -22,6 +22,8 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -40,24 +42,17 @@ func TestMain(m *testing.M) {
 func newWorker(t *testing.T) *Worker {
 	t.Helper()
 	dir := t.TempDir()
-	st, err := store.Open(t.Context(), filepath.Join(dir, "fleet.db"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := must.Have(store.Open(t.Context(), filepath.Join(dir, "fleet.db"), ""))(t)
 	t.Cleanup(func() { _ = st.Close() })
 	files := filepath.Join(dir, "raw")
-	if err := os.Mkdir(files, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(files, 0o700))
 	return &Worker{Store: st, Files: raw.Dir(files), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), MaxChildren: 1, childSlots: make(chan struct{}, 1)}
 }
 
 func addRecording(t *testing.T, w *Worker, id string, body []byte) string {
 	t.Helper()
 	id += strings.Repeat("0", 32-len(id))
-	if err := os.WriteFile(filepath.Join(string(w.Files.(raw.Dir)), id), body, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(string(w.Files.(raw.Dir)), id), body, 0o600))
 	if err := w.Store.AddRecording(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop"}, Received: time.Now(), Bytes: int64(len(body))}); err != nil {
 		t.Fatal(err)
 	}
@@ -89,25 +84,17 @@ func TestPoison(t *testing.T) {
 	}
 	for id := range badIDs {
 		r, err := w.Store.Recording(t.Context(), id)
-		if err != nil || r.State != store.Poison || r.Error == "" || !r.Raw || r.Tries != maxFailures {
-			t.Errorf("%+v %v", r, err)
-		}
+		check.True(t, err == nil && r.State == store.Poison && r.Error != "" && r.Raw && r.Tries == maxFailures, "%+v %v", r, err)
 	}
-	if n := testutil.ToFloat64(w.Metrics.Explanations.WithLabelValues("poison")); n != float64(len(badIDs)) {
-		t.Errorf("%v are poison", n)
-	}
+	check.Equal(t, testutil.ToFloat64(w.Metrics.Explanations.WithLabelValues("poison")), float64(len(badIDs)), "are poison")
 	if r, err := w.Store.Recording(t.Context(), goodID); err != nil || r.State != store.Done {
 		t.Errorf("%+v %v", r, err)
 	}
 	f, err := w.Files.Open(t.Context(), raw.ReportName(goodID))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if rep, err := report.ReadJSON(z); err != nil || rep.Input.Name != goodID[:12]+".whylate" {
 		t.Errorf("the report: %v %+v", err, rep)
 	}
@@ -164,16 +151,11 @@ func TestRetainOnce(t *testing.T) {
 	id := addRecording(t, w, "a", []byte("hello"))
 	dir := string(w.Files.(raw.Dir))
 	for _, name := range []string{raw.ReportName(id), "new-123", strings.Repeat("b", 32), raw.ReportName(strings.Repeat("b", 32)), "notes.txt", "new-notes", "new-", strings.Repeat("b", 30)} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	retention := Retention{FileAge: 24 * time.Hour, FileBytes: 1 << 30, RowAge: 48 * time.Hour}
 	countFiles := func() (n int) {
-		list, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := must.Have(os.ReadDir(dir))(t)
 		return len(list)
 	}
 	for _, c := range []struct {
@@ -184,13 +166,8 @@ func TestRetainOnce(t *testing.T) {
 			t.Errorf("after %v: %d files, want %d, %v", c.after, countFiles(), c.want, err)
 		}
 	}
-	r, err := w.Store.Claim(t.Context(), time.Now(), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Store.Fail(t.Context(), r, true, "why"); err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(w.Store.Claim(t.Context(), time.Now(), time.Minute))(t)
+	must.Do(t, w.Store.Fail(t.Context(), r, true, "why"))
 	if err := w.RetainOnce(t.Context(), retention, time.Now().Add(30*time.Hour), true); err != nil || countFiles() != 4 {
 		t.Errorf("%d files, %v", countFiles(), err)
 	}
@@ -204,9 +181,7 @@ func TestRetainOnce(t *testing.T) {
 func TestCheckFiles(t *testing.T) {
 	w := newWorker(t)
 	createFile := func(name string) {
-		if err := os.WriteFile(filepath.Join(string(w.Files.(raw.Dir)), name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(string(w.Files.(raw.Dir)), name), nil, 0o600))
 	}
 	for _, name := range []string{"notes.txt", "new-123"} {
 		createFile(name)
@@ -263,9 +238,7 @@ func TestFolded(t *testing.T) {
 	}
 	trace.Stop()
 	id := strings.Repeat("f", 32)
-	if err := os.WriteFile(filepath.Join(string(w.Files.(raw.Dir)), id), body.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(string(w.Files.(raw.Dir)), id), body.Bytes(), 0o600))
 	if err := w.Store.AddRecording(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Pod: "new"}, Received: time.Now()}); err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ import (
 
 	"github.com/whylate/whylate/internal/cli"
 	"github.com/whylate/whylate/internal/experiment/freeport"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 	"github.com/whylate/whylate/internal/testing/testfull"
@@ -101,17 +102,13 @@ func TestCluster(t *testing.T) {
 	}
 	code, out, errText := as("ann-token", "svc/shop", "--seconds", "2", "--events")
 	t.Logf("%s\n%s", errText, out)
-	if code != cli.ExitOK {
-		t.Fatalf("status %d", code)
-	}
+	must.Equal(t, code, cli.ExitOK, "status")
 	wantTexts(t, "the answer", out, "pod shop-1 in namespace shop on node node-3", "pod shop-2", "plugin.order", "on 2 of 2")
 	for kubelet.OpenConnections() > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	code, out, errText = as("ann-token", "deploy/shop", "--watch", "--", "--plain", "--looks", "1")
-	if code != cli.ExitOK {
-		t.Errorf("watching: status %d: %s", code, errText)
-	}
+	check.True(t, code == cli.ExitOK, "watching: status %d: %s", code, errText)
 	wantTexts(t, "the screen", out, "plugin.order")
 	for _, c := range []struct {
 		token string
@@ -125,9 +122,7 @@ func TestCluster(t *testing.T) {
 		{"nobody", []string{"shop-1"}, []string{"did not accept your credentials"}},
 	} {
 		code, _, errText := as(c.token, c.args...)
-		if code != cli.ExitFailed {
-			t.Errorf("%s: %v: status %d", c.token, c.args, code)
-		}
+		check.Equal(t, code, cli.ExitFailed, "%s: %v: status", c.token, c.args)
 		wantTexts(t, fmt.Sprint(c.token, c.args), errText, c.want...)
 	}
 }

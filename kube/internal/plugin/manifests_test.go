@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestManifests: Kubernetes' Go types have each field of the fleet's manifests in kustomize's output.
@@ -27,10 +29,7 @@ func TestManifests(t *testing.T) {
 	}
 	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(os.ReadFile(file))(t)
 		n := 0
 		for documents := yaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(data))); ; n++ {
 			text := make([]byte, len(data)+1)

@@ -35,6 +35,7 @@ import (
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -140,9 +141,7 @@ func wantTexts(t *testing.T, name, got string, want ...string) {
 	t.Helper()
 	unwrapped := strings.Join(strings.Fields(got), " ")
 	for _, w := range want {
-		if !strings.Contains(unwrapped, w) {
-			t.Errorf("%s does not hold %q:\n%s", name, w, got)
-		}
+		check.True(t, strings.Contains(unwrapped, w), "%s does not hold %q:\n%s", name, w, got)
 	}
 }
 
@@ -162,9 +161,7 @@ func TestPods(t *testing.T) {
 	addServicePod(t, api, "shop-2", "")
 	dir := filepath.Join(t.TempDir(), "out")
 	status, out, stderr := call(t, t.Context(), api, "-l", "app=shop", "--seconds", "1", "--json", "--html", "--events", "-o", dir)
-	if status != cli.ExitOK {
-		t.Fatalf("status %d: %s", status, stderr)
-	}
+	must.True(t, status == cli.ExitOK, "status %d: %s", status, stderr)
 	var got struct {
 		Pods []struct {
 			answer
@@ -172,33 +169,26 @@ func TestPods(t *testing.T) {
 		} `json:"pods"`
 	}
 	must.Do(t, json.Unmarshal([]byte(out), &got))
-	if len(got.Pods) != 2 || api.WebSockets == 0 || api.SPDY != 0 {
-		t.Fatalf("%d pods, %d WebSockets, %d by SPDY", len(got.Pods), api.WebSockets, api.SPDY)
-	}
+	must.True(t, len(got.Pods) == 2 && api.WebSockets != 0 && api.SPDY == 0,
+		"%d pods, %d WebSockets, %d by SPDY", len(got.Pods), api.WebSockets, api.SPDY)
 	for i, p := range got.Pods {
 		cause := mainCause(&p.Report)
-		if p.Pod != fmt.Sprint("shop-", i+1) || p.Truncated || cause != "sleep plugin.order" {
-			t.Errorf("%s: late for %q: %+v", p.Pod, cause, p.answer)
-		}
-		if p.Report.Input.Service["k8s.node.name"] != "node-3" || len(p.Events) != 1 || p.Events[0].Count != 3 {
-			t.Errorf("about %v, events %v", p.Report.Input.Service, p.Events)
-		}
+		check.True(t, p.Pod == fmt.Sprint("shop-", i+1) && !p.Truncated && cause == "sleep plugin.order",
+			"%s: late for %q: %+v", p.Pod, cause, p.answer)
+		check.True(t, p.Report.Input.Service["k8s.node.name"] == "node-3" && len(p.Events) == 1 && p.Events[0].Count == 3,
+			"about %v, events %v", p.Report.Input.Service, p.Events)
 		f := must.Have(os.Open(p.File))(t)
 		defer f.Close()
 		m := must.Have(bundle.New(f, must.Have(f.Stat())(t).Size()))(t).Meta()
 		if m.Service["k8s.container.cpu.limit"] != "500m" || m.Service["container.image.name"] != "registry.example/shop:v2" || m.Service["service.version"] != "v2" {
 			t.Errorf("the recording says %v", m.Service)
 		}
-		if page := must.Have(os.ReadFile(p.Page))(t); !bytes.Contains(page, []byte("plugin.order")) {
-			t.Errorf("%s does not name the cause", p.Page)
-		}
+		check.True(t, bytes.Contains(must.Have(os.ReadFile(p.Page))(t), []byte("plugin.order")), "%s does not name the cause", p.Page)
 	}
 
 	api.RefusesWebSockets = true
 	status, out, stderr = call(t, t.Context(), api, "deploy/shop", "--seconds", "1", "--port", "6060")
-	if status != cli.ExitOK || api.SPDY == 0 {
-		t.Fatalf("status %d, %d by SPDY: %s", status, api.SPDY, stderr)
-	}
+	must.True(t, status == cli.ExitOK && api.SPDY != 0, "status %d, %d by SPDY: %s", status, api.SPDY, stderr)
 	wantTexts(t, "the answer", out, "shop-1:6060", "pod shop-1 in namespace shop on node node-3 · container app · image registry.example/shop:v2 · CPU limit 500m", "plugin.order", "shop-2")
 }
 
@@ -226,9 +216,7 @@ func TestFlight(t *testing.T) {
 		want string
 	}{{nil, "that its flight recorder held"}, {[]string{"--flight"}, "that its flight recorder held"}, {[]string{"--seconds", "1"}, "recording 1 s"}} {
 		status, out, stderr := call(t, t.Context(), api, append(c.args, "pod/shop-1")...)
-		if status != cli.ExitOK {
-			t.Fatalf("%v: status %d: %s", c.args, status, stderr)
-		}
+		must.True(t, status == cli.ExitOK, "%v: status %d: %s", c.args, status, stderr)
 		wantTexts(t, fmt.Sprint(c.args), stderr, c.want)
 		wantTexts(t, "the answer", out, "plugin.order", "pod shop-1 in namespace shop")
 	}
@@ -243,9 +231,7 @@ func TestWatch(t *testing.T) {
 	api := new(kubetest.API)
 	addServicePod(t, api, "shop-1", "")
 	status, out, stderr := call(t, t.Context(), api, "shop-1", "--watch", "--", "--plain", "--looks", "1")
-	if status != cli.ExitOK {
-		t.Fatalf("status %d: %s", status, stderr)
-	}
+	must.True(t, status == cli.ExitOK, "status %d: %s", status, stderr)
 	wantTexts(t, "the screen", out, "shop-1:6060", "plugin.order")
 }
 
@@ -276,16 +262,12 @@ func TestRestart(t *testing.T) {
 	}))
 	dir := t.TempDir()
 	status, out, stderr := call(t, t.Context(), api, "shop-1", "--seconds", "9", "-o", dir)
-	if status != cli.ExitOK {
-		t.Fatalf("status %d: %s", status, stderr)
-	}
+	must.True(t, status == cli.ExitOK, "status %d: %s", status, stderr)
 	const reason = "container app of pod shop-1 ended while it was recorded (OOMKilled, exit status 137)"
 	wantTexts(t, "what is said", stderr, reason)
 	wantTexts(t, "the answer", out, "cut short", "recording: "+dir)
 	names := must.Have(filepath.Glob(filepath.Join(dir, "shop-1-*.whylate")))(t)
-	if len(names) != 1 {
-		t.Fatalf("kept %v", names)
-	}
+	must.Equal(t, len(names), 1, "kept %v", names)
 	f := must.Have(os.Open(names[0]))(t)
 	defer f.Close()
 	m := must.Have(bundle.New(f, must.Have(f.Stat())(t).Size()))(t).Meta()
@@ -368,9 +350,7 @@ func TestErrors(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			status, out, stderr := call(t, t.Context(), c.api, c.args...)
-			if status != c.status {
-				t.Errorf("status %d, want %d", status, c.status)
-			}
+			check.Equal(t, status, c.status, "status")
 			wantTexts(t, "what is said", stderr, c.want...)
 			if c.name == "one of two" {
 				wantTexts(t, "the answer", out, "ok-1:6060")
@@ -389,9 +369,7 @@ func TestMutePort(t *testing.T) {
 	api.PutPod(pod("mute-1"))
 	api.AddPort("mute-1", 6060, silentAddr(t))
 	status, _, stderr := call(t, t.Context(), api, "mute-1")
-	if status != cli.ExitFailed {
-		t.Errorf("status %d", status)
-	}
+	check.Equal(t, status, cli.ExitFailed, "status")
 	wantTexts(t, "what is said", stderr, "port 6060: no answer to an HTTP request")
 }
 
@@ -409,9 +387,8 @@ func TestContainer(t *testing.T) {
 		tg := must.Have(new(cluster).newTarget(p, c.name))(t)
 		tg.selectContainer(c.port)
 		attributes := tg.attributes()
-		if got := attributes["k8s.container.name"] + " " + attributes["k8s.container.cpu.limit"]; got != c.want {
-			t.Errorf("container %q, port %d: %s, want %s", c.name, c.port, got, c.want)
-		}
+		check.Equal(t, attributes["k8s.container.name"]+" "+attributes["k8s.container.cpu.limit"], c.want,
+			"container %q, port %d", c.name, c.port)
 	}
 }
 
@@ -458,9 +435,7 @@ func TestExitStatus(t *testing.T) {
 		for _, status := range c.pods {
 			answers = append(answers, &answer{status: status})
 		}
-		if got := exitStatus(answers); got != c.want {
-			t.Errorf("%v: %d, want %d", c.pods, got, c.want)
-		}
+		check.Equal(t, exitStatus(answers), c.want, "%v", c.pods)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
@@ -31,21 +33,14 @@ func TestWorkedExamples(t *testing.T) {
 	dir, _ := testprog.Corpus(t)
 	root := t.TempDir()
 	for _, name := range []string{"sql-pool", "coredns-erratic", "chi-lock"} {
-		data, err := os.ReadFile(testprog.FieldRecording(t, dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, name+".whylate"), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(os.ReadFile(testprog.FieldRecording(t, dir, name)))(t)
+		must.Do(t, os.WriteFile(filepath.Join(root, name+".whylate"), data, 0o600))
 	}
 	cmd := exec.Command(os.Args[0], "-root", root)
 	cmd.Env = append(os.Environ(), "WHYLATE_MCP_TEST=1")
 	cmd.Stderr = t.Output()
 	s, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	calls, report, answer := 0, "", ""
 	blocks := strings.Split(string(text), "```call\n")
@@ -55,17 +50,13 @@ func TestWorkedExamples(t *testing.T) {
 			line = strings.TrimSuffix(line, "\n")
 			word, rest, _ := strings.Cut(line, " ")
 			if word == "answer" {
-				if !strings.Contains(answer, rest) {
-					t.Errorf("the answer does not hold %q:\n%s", rest, answer)
-				}
+				check.True(t, strings.Contains(answer, rest), "the answer does not hold %q:\n%s", rest, answer)
 				continue
 			}
 			calls++
 			args := strings.ReplaceAll(rest, "REPORT", report)
 			res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: word, Arguments: json.RawMessage(args)})
-			if err != nil {
-				t.Fatalf("%s: %v", line, err)
-			}
+			must.Do(t, err, line)
 			answer = res.Content[0].(*mcp.TextContent).Text
 			var id struct {
 				Report string `json:"report"`
@@ -75,7 +66,5 @@ func TestWorkedExamples(t *testing.T) {
 			}
 		}
 	}
-	if len(blocks) != 4 || calls != 8 {
-		t.Errorf("%d examples with %d calls", len(blocks)-1, calls)
-	}
+	check.True(t, len(blocks) == 4 && calls == 8, "%d examples with %d calls", len(blocks)-1, calls)
 }

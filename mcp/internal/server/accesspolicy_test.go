@@ -14,6 +14,9 @@ import (
 	"unicode"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestRecordStays: a recorded server cannot redirect the recording to another address, and its texts
@@ -59,19 +62,15 @@ func TestRecordStays(t *testing.T) {
 		{"busy", "another program"}, {"reason", "does not allow"}, {"header", "no connection"},
 	} {
 		text, failed := ask(t, s, "record", map[string]any{"url": allowed.URL + "/" + c.path + "/debug/pprof/trace", "seconds": 1})
-		if !failed || !strings.Contains(text, c.want) || strings.Contains(text, "instructions") {
-			t.Errorf("%s: %q, want %q and no word of the server", c.path, text, c.want)
-		}
+		check.True(t, failed && strings.Contains(text, c.want) && !strings.Contains(text, "instructions"),
+			"%s: %q, want %q and no word of the server", c.path, text, c.want)
 	}
 }
 
 // TestAddresses: the path of an address is compared as a server decodes it, and the compared path is
 // the one that is used.
 func TestAddresses(t *testing.T) {
-	a, err := newAccessPolicy(Config{URLs: []string{"http://user:pw@host/svc/?key=x", "http://other"}, Recordings: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Have(newAccessPolicy(Config{URLs: []string{"http://user:pw@host/svc/?key=x", "http://other"}, Recordings: t.TempDir()}))(t)
 	for _, c := range []struct{ in, public string }{
 		{"http://host/svc", "http://host/svc"},
 		{"http://HOST/svc/", "http://host/svc"},
@@ -96,9 +95,7 @@ func TestAddresses(t *testing.T) {
 		{"http://host/svc/%E2%80%AEgnp", ""},
 	} {
 		address, public, err := a.resolveURL(c.in)
-		if public != c.public || (err == nil) != (c.public != "") {
-			t.Errorf("%s: %q, %v; want %q", c.in, public, err, c.public)
-		}
+		check.True(t, public == c.public && (err == nil) == (c.public != ""), "%s: %q, %v; want %q", c.in, public, err, c.public)
 		if err != nil {
 			continue
 		}
@@ -118,9 +115,7 @@ func TestEscapeInvisible(t *testing.T) {
 		t.Skip(err)
 	}
 	for name, text := range map[string]string{"x.trace": "", "main.go": "package main // " + hostile + "\n"} {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o600))
 	}
 	var questions []string
 	s := connectUser(t, Config{Roots: []string{root}, URLs: []string{"http://127.0.0.1:1/debug"}, Recordings: t.TempDir()}, func(question string) string {
@@ -148,12 +143,9 @@ func TestEscapeInvisible(t *testing.T) {
 		texts = append(texts, text)
 	}
 	res, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: recordingsURI})
-	if err != nil || !strings.Contains(res.Contents[0].Text, "x.trace") {
-		t.Fatalf("%v, %v", res, err)
-	}
-	if len(questions) != 1 || !strings.Contains(questions[0], " http://127.0.0.1:1/debug/pprof for 5s?") {
-		t.Errorf("questions to the user: %q", questions)
-	}
+	must.True(t, err == nil && strings.Contains(res.Contents[0].Text, "x.trace"), "%v, %v", res, err)
+	check.True(t, len(questions) == 1 && strings.Contains(questions[0], " http://127.0.0.1:1/debug/pprof for 5s?"),
+		"questions to the user: %q", questions)
 	for _, text := range slices.Concat(texts, questions, []string{res.Contents[0].Text}) {
 		if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			t.Errorf("%q", text)

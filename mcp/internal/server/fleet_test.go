@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
@@ -25,9 +27,7 @@ func TestFleet(t *testing.T) {
 	}
 	corpus, _ := testprog.Corpus(t)
 	recording, err := os.ReadFile(testprog.FieldRecording(t, corpus, "chi-lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dir := t.TempDir()
 	program := filepath.Join(dir, "whylate-fleet")
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./cmd/whylate-fleet") // uses the build cache; testprog builds without cgo, and so from scratch
@@ -36,17 +36,11 @@ func TestFleet(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	token, err := exec.Command(program, "-dir", dir, "token", "shop").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	fleet := exec.Command(program, "-dir", dir, "-listen", "127.0.0.1:0", "-workers", "1", "serve")
 	stderr, err := fleet.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := fleet.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, fleet.Start())
 	t.Cleanup(func() { _ = fleet.Process.Kill(); _ = fleet.Wait() })
 	address := ""
 	for in := bufio.NewScanner(stderr); address == "" && in.Scan(); {
@@ -54,15 +48,11 @@ func TestFleet(t *testing.T) {
 	}
 	go func() { _, _ = io.Copy(io.Discard, stderr) }()
 	q, err := http.NewRequestWithContext(t.Context(), "POST", address+"/v1/recordings", bytes.NewReader(recording))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	q.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	q.Header.Set("Whylate-Version", "v7")
 	res, err := http.DefaultClient.Do(q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer res.Body.Close()
 	var got struct{ ID string }
 	if err := json.NewDecoder(res.Body).Decode(&got); err != nil || res.StatusCode != http.StatusAccepted {
@@ -78,9 +68,7 @@ func TestFleet(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	e := answer[FetchedRecording](t, s, "fleet_recording", map[string]any{"recording": got.ID})
-	if len(e.Findings) == 0 || e.Findings[0].Code != "WL2002" {
-		t.Errorf("%+v", e)
-	}
+	check.True(t, len(e.Findings) != 0 && e.Findings[0].Code == "WL2002", "%+v", e)
 	if text, failed := ask(t, s, "request", map[string]any{"report": e.Report}); failed {
 		t.Error(text)
 	}

@@ -19,6 +19,8 @@ import (
 
 	"github.com/whylate/whylate/internal/cli"
 	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -50,9 +52,7 @@ func connectUser(t *testing.T, c Config, answer func(question string) string) *m
 	}
 	c.MaxRecord, c.Timeout = 5*time.Second, time.Minute
 	s, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var opts mcp.ClientOptions
 	if answer != nil {
 		opts.ElicitationHandler = func(_ context.Context, q *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
@@ -64,9 +64,7 @@ func connectUser(t *testing.T, c Config, answer func(question string) string) *m
 		t.Fatal(err)
 	}
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, &opts).Connect(t.Context(), b, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { session.Close() })
 	return session
 }
@@ -82,9 +80,7 @@ func ask(t *testing.T, s *mcp.ClientSession, tool string, args map[string]any) (
 	for _, c := range res.Content {
 		text.WriteString(c.(*mcp.TextContent).Text)
 	}
-	if strings.ContainsAny(text.String(), "\x1b\x00\u202e") {
-		t.Errorf("%s %v: control characters in %q", tool, args, text.String())
-	}
+	check.False(t, strings.ContainsAny(text.String(), "\x1b\x00\u202e"), "%s %v: control characters in %q", tool, args, text.String())
 	return text.String(), res.IsError
 }
 
@@ -92,9 +88,7 @@ func ask(t *testing.T, s *mcp.ClientSession, tool string, args map[string]any) (
 func answer[T any](t *testing.T, s *mcp.ClientSession, tool string, args map[string]any) *T {
 	t.Helper()
 	text, failed := ask(t, s, tool, args)
-	if failed {
-		t.Fatalf("%s %v: %s", tool, args, text)
-	}
+	must.False(t, failed, "%s %v: %s", tool, args, text)
 	v := new(T)
 	if err := json.Unmarshal([]byte(text), v); err != nil {
 		t.Fatalf("%s %v: %v", tool, args, err)
@@ -119,10 +113,7 @@ func TestCorpus(t *testing.T) {
 	}
 	var list []askedCase
 	for _, name := range names {
-		f, err := testprog.ReadField(dir, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Have(testprog.ReadField(dir, name))(t)
 		if slices.Contains(corpus, name) && !f.Healthy && len(f.KnownWrong) == 0 {
 			list = append(list, askedCase{name, f})
 		}
@@ -140,13 +131,9 @@ func TestCorpus(t *testing.T) {
 			continue
 		}
 		var e Explanation
-		if err := json.Unmarshal([]byte(first), &e); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(first), &e))
 		next, failed := ask(t, s, "request", map[string]any{"report": e.Report})
-		if failed {
-			t.Errorf("%s: %s", a.name, next)
-		}
+		check.False(t, failed, "%s: %s", a.name, next)
 		all := first + next
 		missing := []string{}
 		for part, want := range map[string]string{"cause": a.f.Truth.Cause, "site": a.f.Truth.Site, "own": a.f.Truth.OwnSite, "code": a.f.Truth.Code} {
@@ -160,15 +147,11 @@ func TestCorpus(t *testing.T) {
 			t.Logf("%s: not in the answers: %v", a.name, missing)
 		}
 		for tool, text := range map[string]string{"explain": first, "request": next} {
-			if len(text) > maxAnswer {
-				t.Errorf("%s: %s answers with %d bytes", a.name, tool, len(text))
-			}
+			check.True(t, len(text) <= maxAnswer, "%s: %s answers with %d bytes", a.name, tool, len(text))
 		}
 		t.Logf("%-24s explain %5d bytes, request %5d", a.name, len(first), len(next))
 	}
-	if found*20 < len(list)*18 {
-		t.Errorf("cause and line were found for %d of %d recordings, want 18 of 20", found, len(list))
-	}
+	check.True(t, found*20 >= len(list)*18, "cause and line were found for %d of %d recordings, want 18 of 20", found, len(list))
 }
 
 // TestNotAllowed requests files and addresses that the server may not use.
@@ -176,9 +159,7 @@ func TestNotAllowed(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	write := func(dir, name, text string) string {
 		p := filepath.Join(dir, name)
-		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(p, []byte(text), 0o600))
 		return p
 	}
 	secret := write(outside, "secret.trace", "secret")
@@ -190,13 +171,8 @@ func TestNotAllowed(t *testing.T) {
 	if err := os.Symlink(secret, filepath.Join(root, "link.trace")); err != nil {
 		t.Skip(err)
 	}
-	if err := os.Symlink(outside, filepath.Join(root, "dir")); err != nil {
-		t.Fatal(err)
-	}
-	large, err := os.Create(filepath.Join(root, "large.trace"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(outside, filepath.Join(root, "dir")))
+	large := must.Have(os.Create(filepath.Join(root, "large.trace")))(t)
 	if err := large.Truncate(2 << 30); err != nil {
 		t.Skip(err)
 	}
@@ -224,9 +200,8 @@ func TestNotAllowed(t *testing.T) {
 		{"request", "report", "nothing", "explain first"},
 	} {
 		text, failed := ask(t, s, c.tool, map[string]any{c.arg: c.value})
-		if !failed || !strings.Contains(text, c.want) {
-			t.Errorf("%s %s: %v, %q; want an error with %q", c.tool, c.value, failed, text, c.want)
-		}
+		check.True(t, failed && strings.Contains(text, c.want),
+			"%s %s: %v, %q; want an error with %q", c.tool, c.value, failed, text, c.want)
 	}
 	for _, file := range []string{filepath.Join(outside, "secret.go"), "secret.go", "../secret.go", "link.go", filepath.Join(root, "link.go")} {
 		if text, failed := ask(t, s, "source", map[string]any{"file": file, "line": 1}); !failed || !strings.HasPrefix(text, "no file of the directories") {
@@ -270,9 +245,8 @@ func TestRecordAsks(t *testing.T) {
 		t.Errorf("explain of what was recorded: %+v", e)
 	}
 	res, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: recordingsURI})
-	if err != nil || !strings.Contains(res.Contents[0].Text, filepath.Base(rec.File)) {
-		t.Errorf("the recording is not in the list: %v, %v", res, err)
-	}
+	check.True(t, err == nil && strings.Contains(res.Contents[0].Text, filepath.Base(rec.File)),
+		"the recording is not in the list: %v, %v", res, err)
 }
 
 // TestTools calls every tool for one recording, and checks the tools' descriptions.
@@ -280,26 +254,18 @@ func TestTools(t *testing.T) {
 	dir, _ := testprog.Corpus(t)
 	file := testprog.FieldRecording(t, dir, "sql-pool")
 	workDir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s := connect(t, Config{Roots: []string{filepath.Dir(file), workDir}}, "")
 	e := answer[Explanation](t, s, "explain", map[string]any{"source": filepath.Base(file)})
 	second := answer[Explanation](t, s, "explain", map[string]any{"source": file})
-	if second.Report != e.Report {
-		t.Errorf("the same file is report %s and %s", e.Report, second.Report)
-	}
+	check.True(t, second.Report == e.Report, "the same file is report %s and %s", e.Report, second.Report)
 	slow := answer[Path](t, s, "request", map[string]any{"report": e.Report, "group": e.Groups[0].Name})
-	if len(slow.Segments) == 0 || len(slow.OtherIDs) == 0 {
-		t.Errorf("path: %+v", slow)
-	}
+	check.True(t, len(slow.Segments) != 0 && len(slow.OtherIDs) != 0, "path: %+v", slow)
 	if otherPath := answer[Path](t, s, "request", map[string]any{"report": e.Report, "id": slow.OtherIDs[0]}); otherPath.ID != slow.OtherIDs[0] {
 		t.Errorf("requested %s, got %s", slow.OtherIDs[0], otherPath.ID)
 	}
 	d := answer[Comparison](t, s, "diff", map[string]any{"before": file, "after": file})
-	if len(d.Changed) != 0 || len(d.Unchanged) == 0 {
-		t.Errorf("diff of a recording with itself: %+v", d)
-	}
+	check.True(t, len(d.Changed) == 0 && len(d.Unchanged) != 0, "diff of a recording with itself: %+v", d)
 	if p := answer[Proof](t, s, "verify", map[string]any{"before": file, "after": file}); len(p.Verdicts) == 0 {
 		t.Errorf("verify: %+v", p)
 	}
@@ -322,9 +288,7 @@ func TestTools(t *testing.T) {
 		t.Errorf("limits: %+v", l)
 	}
 	src := answer[Source](t, s, "source", map[string]any{"file": "github.com/whylate/whylate/mcp/internal/server/server_test.go", "line": 1, "around": 1})
-	if len(src.Lines) != 2 || src.Lines[0] != ">    1  package server" {
-		t.Errorf("source: %q", src.Lines)
-	}
+	check.True(t, len(src.Lines) == 2 && src.Lines[0] == ">    1  package server", "source: %q", src.Lines)
 	if text, failed := ask(t, s, "source", map[string]any{"file": "server_test.go", "line": 100000}); !failed || !strings.Contains(text, "lines only") {
 		t.Errorf("a line beyond the end: %q", text)
 	}
@@ -334,9 +298,7 @@ func TestTools(t *testing.T) {
 		}
 	}
 	tools, err := s.ListTools(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, tool := range tools.Tools {
 		a := tool.Annotations
 		if a == nil || a.ReadOnlyHint != (tool.Name != "record") || a.OpenWorldHint == nil || *a.OpenWorldHint || tool.OutputSchema == nil || tool.Description == "" {
@@ -345,9 +307,8 @@ func TestTools(t *testing.T) {
 	}
 	for _, name := range []string{"why-is-this-service-slow", "is-this-change-slower"} {
 		p, err := s.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: name, Arguments: map[string]string{"source": "x.trace", "before": "x.trace", "after": "y.trace"}})
-		if err != nil || !strings.Contains(p.Messages[0].Content.(*mcp.TextContent).Text, "x.trace") {
-			t.Errorf("prompt %s: %v, %v", name, p, err)
-		}
+		check.True(t, err == nil && strings.Contains(p.Messages[0].Content.(*mcp.TextContent).Text, "x.trace"),
+			"prompt %s: %v, %v", name, p, err)
 	}
 }
 
@@ -388,13 +349,9 @@ func TestLongestSegmentsStay(t *testing.T) {
 		q.Segments = append(q.Segments, s)
 	}
 	p := newPath(&report.Group{}, q)
-	if len(p.Segments) != maxSegments || p.Shortened != 2*maxSegments {
-		t.Fatalf("%d segments and %d more", len(p.Segments), p.Shortened)
-	}
+	must.True(t, len(p.Segments) == maxSegments && p.Shortened == 2*maxSegments, "%d segments and %d more", len(p.Segments), p.Shortened)
 	for i, s := range p.Segments {
-		if s.Goroutine != uint64(3*i+2) {
-			t.Errorf("segment %d is that of goroutine %d, %s long", i, s.Goroutine, s.Duration)
-		}
+		check.True(t, s.Goroutine == uint64(3*i+2), "segment %d is that of goroutine %d, %s long", i, s.Goroutine, s.Duration)
 	}
 }
 
@@ -434,9 +391,7 @@ func TestStoredReports(t *testing.T) {
 // TestHTTP: the server listens on loopback only and refuses requests from web pages.
 func TestHTTP(t *testing.T) {
 	s, err := New(Config{Roots: []string{t.TempDir()}, Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := s.ServeHTTP(t.Context(), "0.0.0.0:0", t.Output()); err == nil || !strings.Contains(err.Error(), "loopback") {
 		t.Errorf("serving on all addresses: %v", err)
 	}
@@ -446,9 +401,7 @@ func TestHTTP(t *testing.T) {
 	go func() { ended <- s.ServeHTTP(ctx, "127.0.0.1:0", lineWriter(output)) }()
 	address := regexp.MustCompile(`http://\S+`).FindString(<-output)
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: address}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if r := answer[Rules](t, session, "rules", map[string]any{"codes": []string{"WL2001"}}); len(r.Rules) != 1 {
 		t.Errorf("rules over HTTP: %+v", r)
 	}
@@ -460,14 +413,9 @@ func TestHTTP(t *testing.T) {
 		if req.Header.Set(header, value); header == "Host" {
 			req.Host = value
 		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must.Have(http.DefaultClient.Do(req))(t)
 		res.Body.Close()
-		if res.StatusCode != http.StatusForbidden {
-			t.Errorf("a request with %s %s: status %d", header, value, res.StatusCode)
-		}
+		check.Equal(t, res.StatusCode, http.StatusForbidden, "a request with %s %s: status", header, value)
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestPipe: a pipe or device with the name of a source file is not read, and the call returns.
@@ -47,29 +50,20 @@ func TestPipe(t *testing.T) {
 // root, a pipe, or too large.
 func TestReplaced(t *testing.T) {
 	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "secret.go")
-	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	a, err := newAccessPolicy(Config{Roots: []string{root}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(outside, []byte("secret"), 0o600))
+	a := must.Have(newAccessPolicy(Config{Roots: []string{root}}))(t)
 	link, file := filepath.Join(a.roots[0], "link.go"), filepath.Join(a.roots[0], "file.go")
 	if err := os.Symlink(outside, link); err != nil {
 		t.Skip(err)
 	}
-	if err := os.WriteFile(file, make([]byte, 100), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, make([]byte, 100), 0o600))
 	for _, c := range []struct {
 		path  string
 		limit int64
 		ok    bool
 	}{{link, 100, false}, {outside, 100, false}, {a.roots[0], 100, false}, {file, 99, false}, {file, 100, true}} {
 		f, err := a.openFile(c.path, c.limit)
-		if (err == nil) != c.ok {
-			t.Errorf("%s, %d: %v", c.path, c.limit, err)
-		}
+		check.Equal(t, err == nil, c.ok, "%s, %d: %v", c.path, c.limit, err)
 		if err == nil {
 			f.Close()
 		}
