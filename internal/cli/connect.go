@@ -2,16 +2,20 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/capture/kernelprobe"
 	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/cli/command"
@@ -67,9 +71,32 @@ func (c *connectFlags) addExplainFlags(f *pflag.FlagSet) {
 	c.timeout = defaultTimeout
 	f.DurationVarP(&r.Duration, "duration", "d", record.DefaultDuration, "how long to record; rounded up to whole seconds")
 	f.BoolVar(&r.NoCPU, "no-cpu", false, "take no CPU profile together with the trace (the trace then has no CPU samples)")
-	f.IntVar(&r.PID, "pid", 0, "take host samples of this process instead of the one that listens at the URL's port")
+	f.Var((*processFlag)(&r.PID), "pid", "take host samples of this process, or of container:ID, instead of the one that listens at the URL's port")
 	f.StringArrayVarP(&c.headers, "header", "H", nil, "send this `header`, 'Name: value'; may be repeated")
 	addInsecure(f, &r.TLS, "server")
+}
+
+// A processFlag is the number of a process, or container:ID for the first process of a container of this host.
+type processFlag int
+
+var containerName = regexp.MustCompile(`^container:([0-9a-f]{12,64})$`)
+
+func (p *processFlag) String() string { return strconv.Itoa(int(*p)) }
+
+func (p *processFlag) Type() string { return "process" }
+
+func (p *processFlag) Set(text string) error {
+	if m := containerName.FindStringSubmatch(text); m != nil {
+		pid, err := host.ContainerPID(m[1])
+		*p = processFlag(pid)
+		return err
+	}
+	pid, err := strconv.Atoi(text)
+	if err != nil {
+		return errors.New("write the number of a process, or container: and the container's identifier")
+	}
+	*p = processFlag(pid)
+	return nil
 }
 
 // addKernel adds the flag of verbs that can record the kernel's events.
@@ -79,7 +106,7 @@ func (c *connectFlags) addKernel(f *pflag.FlagSet) {
 
 // addProcessFlags adds the flags of verbs that record a process from outside. It must follow the others.
 func (c *connectFlags) addProcessFlags(f *pflag.FlagSet) {
-	f.Lookup("pid").Usage = "without a URL: record this process from outside, for 3s unless -d is given; with a URL: take host samples of it"
+	f.Lookup("pid").Usage = "without a URL: record this process, or the first one of container:ID, from outside, for 3s unless -d is given; with a URL: take host samples of it"
 	f.BoolVar(&c.force, "force", false, "with --pid and no URL: record even if that takes more than 5 % of the CPUs that the process may use")
 }
 

@@ -3,6 +3,7 @@ package host
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -113,4 +114,28 @@ func ListeningPorts(pid int) (ports []uint16) {
 		}
 	}
 	return ports
+}
+
+// ContainerPID returns the first process of a container, whose identifier or its beginning is in the names of its control groups.
+func ContainerPID(id string) (int, error) { return containerPID(procFS(), id) }
+
+func containerPID(proc fs.FS, id string) (pid int, err error) {
+	entries, err := fs.ReadDir(proc, ".")
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		n, err := strconv.Atoi(e.Name())
+		if err != nil || pid != 0 && n > pid {
+			continue
+		}
+		groups, err := fs.ReadFile(proc, e.Name()+"/cgroup")
+		if err == nil && bytes.Contains(groups, []byte(id)) {
+			pid = n
+		}
+	}
+	if pid == 0 {
+		return 0, fmt.Errorf("no process here is in a control group of container %s", id)
+	}
+	return pid, nil
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -175,5 +176,24 @@ func TestStatTexts(t *testing.T) {
 	}
 	if v, ok := parseSchedstat([]byte("208798438 13486940 " + strconv.Itoa(380) + "\n")); !ok || v != [2]int64{208798438, 13486940} {
 		t.Errorf("schedstat %v, %v", v, ok)
+	}
+}
+
+// TestContainerPID: the first process whose control groups have the container's identifier.
+func TestContainerPID(t *testing.T) {
+	id := strings.Repeat("0123456789abcdef", 4)
+	proc := fstest.MapFS{
+		"7/cgroup":    {Data: []byte("0::/system.slice\n")},
+		"4242/cgroup": {Data: []byte("0::/../../kubepods.slice/cri-containerd-" + id + ".scope\n")},
+		"512/cgroup":  {Data: []byte("1:cpu:/kubepods/pod1/" + id + "\n")},
+		"self/cgroup": {Data: []byte("0::/" + id + "\n")},
+	}
+	for _, part := range []string{id, id[:12]} {
+		if pid, err := containerPID(proc, part); pid != 512 || err != nil {
+			t.Errorf("%s: process %d, error %v", part, pid, err)
+		}
+	}
+	if pid, err := containerPID(proc, "ffffffffffff"); err == nil {
+		t.Errorf("process %d of a container that is not here", pid)
 	}
 }

@@ -4,6 +4,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 )
 
@@ -21,3 +22,6 @@ func CommandLine(int) (string, bool) { return "", false }
 
 // ProgramName returns "".
 func ProgramName(int) string { return "" }
+
+// ContainerPID returns an error.
+func ContainerPID(string) (int, error) { return 0, errors.New("containers are found on Linux only") }

@@ -50,6 +50,7 @@ examples:
   kubectl whylate deploy/shop --json
   kubectl whylate shop-0 --watch                # keep looking, until q or Ctrl-C
   kubectl whylate shop-0 -- --group checkout    # flags of whylate explain
+  kubectl whylate shop-0 --node-agent registry.example/whylate:v1 --kernel  # print a pod for its node: no endpoint needed
 
 Exit status: 0 done, also when a recording was cut but can be used; 2 wrong use; 3 a pod could not be reached, recorded or explained;
 130 interrupted: what was recorded by then is explained.
@@ -67,6 +68,8 @@ const (
 // options are the values of the flags.
 type options struct {
 	selector, container, port, path, output        string
+	nodeAgent                                      string
+	kernel                                         bool
 	seconds, pods                                  int
 	flight, html, json, watch, full, events, noCPU bool
 	hasSeconds                                     bool
@@ -107,6 +110,8 @@ func Run(ctx context.Context, args []string, s Streams, tmp string) int {
 	flags.BoolVar(&o.full, "full", false, "show evidence, causes by latency band, the slowest request and the runtime")
 	flags.BoolVar(&o.events, "events", false, "show the pods' events of the last hour beside the answers")
 	flags.BoolVar(&o.watch, "watch", false, "keep looking, as whylate watch does")
+	flags.StringVar(&o.nodeAgent, "node-agent", "", "print pods that explain the services from their nodes with this `image` of whylate, for kubectl apply -f -")
+	flags.BoolVar(&o.kernel, "kernel", false, "with --node-agent: also record the kernel's events")
 	config := clusterFlags(flags)
 	fail := func(status int, err error) int {
 		fmt.Fprintf(s.Err, "kubectl whylate: %s\n", lineText(err))
@@ -157,6 +162,10 @@ func (o *options) check() error {
 		return newUsageError("--max-pods takes 1 to %d", maxPods)
 	case o.flight && (o.hasSeconds || o.watch):
 		return newUsageError("--flight takes what is there, and goes with neither --seconds nor --watch")
+	case o.kernel && o.nodeAgent == "":
+		return newUsageError("--kernel needs a recorder on the node of the pod: add --node-agent IMAGE")
+	case o.nodeAgent != "" && (o.watch || o.flight || o.json || o.html || o.output != ""):
+		return newUsageError("--node-agent prints pods, and goes with none of --watch, --flight, --json, --html and -o")
 	case o.watch && (o.json || o.html || o.output != "" || o.full || o.events):
 		return newUsageError("--watch goes with none of --json, --html, -o, --full and --events; flags after -- are those of whylate watch")
 	}
@@ -233,6 +242,9 @@ func (r *run) execute(ctx context.Context, c *cluster) (int, error) {
 	}
 	if note != "" {
 		r.printMessage("%s", note)
+	}
+	if r.nodeAgent != "" {
+		return cli.ExitOK, r.writeAgents(r.streams.Out, targets)
 	}
 	if r.output != "" {
 		if err := os.MkdirAll(r.output, 0o755); err != nil {
