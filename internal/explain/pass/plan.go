@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
@@ -165,7 +166,7 @@ type workerShare struct {
 // itself: Choosers need requests of a certain time, and other times may differ.
 func (pl *plan) findQuickGroups(p *Pass, reqs []request.Request, needs func(*request.Request) bool) []workerShare {
 	n := len(reqs)
-	pl.quickGroups, pl.candidates = slices.Grow(pl.quickGroups[:0], n)[:n], slices.Grow(pl.candidates[:0], n)[:n]
+	pl.quickGroups, pl.candidates = entry.Resize(pl.quickGroups, n), entry.Resize(pl.candidates, n)
 	shares := make([]workerShare, len(p.workers))
 	var wg sync.WaitGroup
 	shareSize := (n + len(p.workers) - 1) / len(p.workers)
@@ -294,7 +295,7 @@ func (l *latencyCounts) slowestBucket(part float64) int32 {
 // assignWeights draws the samples, and assigns weights.
 func (pl *plan) assignWeights() {
 	n := len(pl.candidates)
-	pl.weights = slices.Grow(pl.weights[:0], n)[:n]
+	pl.weights = entry.Resize(pl.weights, n)
 	for k := range pl.candidates {
 		candidate := &pl.candidates[k]
 		pl.weights[k] = 1

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -53,6 +54,15 @@ func (o *openRequest) complete(r Request) Request {
 	}
 	r.End = max(r.End, r.Start)
 	return r
+}
+
+// expect makes room for n more requests.
+func (c *collector) expect(n int) {
+	if len(c.emitted) == 0 {
+		c.emitted = entry.Resize(c.emitted, n)[:0] // slices.Grow would copy the requests of the last generation
+	} else {
+		c.emitted = slices.Grow(c.emitted, n)
+	}
 }
 
 func (c *collector) emit(o *openRequest, r Request) { c.emitted = append(c.emitted, o.complete(r)) }

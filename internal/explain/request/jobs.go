@@ -144,7 +144,7 @@ func (j *jobSource) add(c *collector, g *timeline.Gen) {
 	}
 	// Goroutines that a server starts for itself, net/http one for each request, are removed before sorting.
 	isSelected := func(start tracefmt.StackID) bool { return j.selectsStart(c, start) }
-	j.births = slices.Grow(j.births, g.CountStarts(isSelected))
+	j.births = entry.Resize(j.births, g.CountStarts(isSelected))[:0]
 	g.EachBirth(isSelected, func(number uint32, b timeline.Birth) {
 		if start := c.stackInfo(b.Start); start.role != roleUnclaimed {
 			if b.Creator == 0 || c.isServing(b.Creator, b.Stack) {
@@ -274,7 +274,7 @@ func (j *jobSource) settle(c *collector, g *timeline.Gen) {
 				count++
 			}
 		}
-		c.emitted = slices.Grow(c.emitted, count)
+		c.expect(count)
 	}
 	g.EachInOrder(func(id uint64, number uint32) {
 		s := j.states[number]

@@ -227,7 +227,7 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 	}
 	// Jobs are appended after the iterations.
 	if !l.work.mayBeBatch {
-		c.emitted = slices.Grow(c.emitted, l.expectedIterations+min(l.expectedIterations, len(l.jobs.births)))
+		c.expect(l.expectedIterations + min(l.expectedIterations, len(l.jobs.births)))
 	}
 	for _, goroutine := range l.candidates {
 		if goroutine.canIterate {

@@ -1,8 +1,6 @@
 package request
 
 import (
-	"slices"
-
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -86,7 +84,7 @@ func (m *mainSource) add(c *collector, g *timeline.Gen) {
 func (r *runSource) add(c *collector, _ *timeline.Gen) {
 	parts := &r.work.parts
 	if r.work.isBatch = r.work.mayBeBatch && r.isBatch(); !r.work.isBatch {
-		c.emitted = slices.Grow(c.emitted, parts.length+len(r.pieces))
+		c.expect(parts.length + len(r.pieces))
 		for part := range parts.elements(0, parts.length) {
 			c.emitted = append(c.emitted, *part)
 		}

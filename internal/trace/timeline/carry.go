@@ -1,5 +1,7 @@
 package timeline
 
+import "github.com/whylate/whylate/internal/explain/entry"
+
 // A Carry holds the states in which goroutines were when a generation began: since when, and with which stack. Of
 // a million waiting goroutines mostly the begin differs, so the other fields of their spans are stored once.
 type Carry struct {
@@ -18,8 +20,8 @@ func (c *Carry) reset(g *Gen, after *Carry) {
 	}
 	n := len(g.ids.ids)
 	c.gen = g
-	c.start = resize(c.start, n)
-	c.formIndex = resize(c.formIndex, n)
+	c.start = entry.Resize(c.start, n)
+	c.formIndex = entry.Resize(c.formIndex, n)
 	clear(c.formIndex)
 	c.forms = c.forms[:0]
 	if c.formOf == nil {

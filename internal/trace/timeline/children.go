@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sort"
 	"sync"
+
+	"github.com/whylate/whylate/internal/explain/entry"
 )
 
 // A childIndex lists the goroutines that were created in a generation, by creator and time. It is built on the
@@ -63,7 +65,7 @@ func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, birthTim
 // buildChildren sorts the births by creator with a counting sort, and those of one creator by time.
 func (g *Gen) buildChildren() {
 	n := len(g.ids.ids)
-	base := resize(g.childBase, n+1)
+	base := entry.Resize(g.childBase, n+1)
 	clear(base)
 	eachBirth := func(yield func(s *slot, d uint32)) {
 		for d := range uint32(n) {
@@ -78,7 +80,7 @@ func (g *Gen) buildChildren() {
 	for creator := range n {
 		base[creator+1] += base[creator]
 	}
-	g.children = resize(g.children, int(base[n]))
+	g.children = entry.Resize(g.children, int(base[n]))
 	eachBirth(func(s *slot, d uint32) {
 		g.children[base[s.ownerBits]] = child{s.coarseTime, d}
 		base[s.ownerBits]++

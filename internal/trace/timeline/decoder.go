@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -28,6 +29,7 @@ type Decoder struct {
 	spareGens          []*Gen
 	globalFlags        []uint8 // for each stack of the symbols
 	localFlags         []uint8 // for each stack of the generation
+	hasTracked         bool    // one of globalFlags has FlagTracked
 	nextIsFirst        bool
 	reads              chan readResult
 	generationReleased chan struct{} // the generation received from reads is no longer needed
@@ -214,7 +216,7 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 		d.Recycle(g)
 		return nil, fmt.Errorf("generation %d: an event runs over the end of its batch", src.Num)
 	}
-	g.tracked = resize(g.tracked, len(d.workers))
+	g.tracked = entry.Resize(g.tracked, len(d.workers))
 	late, orphans := int64(0), int64(0)
 	for _, w := range d.workers {
 		g.tracked[w.id], w.tracked = w.tracked, nil
@@ -251,8 +253,11 @@ func (d *Decoder) classify(g *Gen) []uint8 {
 		return nil
 	}
 	for len(d.globalFlags) < d.Symbols.Stacks() {
-		d.globalFlags = append(d.globalFlags, d.Classify(tracefmt.StackID(len(d.globalFlags))))
+		flags := d.Classify(tracefmt.StackID(len(d.globalFlags)))
+		d.hasTracked = d.hasTracked || flags&FlagTracked != 0
+		d.globalFlags = append(d.globalFlags, flags)
 	}
+	g.mayHaveTracked = d.hasTracked
 	for _, id := range g.stacks.Dense() {
 		d.localFlags = append(d.localFlags, d.globalFlags[id])
 	}

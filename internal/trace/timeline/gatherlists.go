@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -15,7 +16,7 @@ func (d *Decoder) gatherLists(g *Gen, sc tracefmt.Scale) {
 	g.ProcEvents = concat(g.ProcEvents, d.threadLists, func(f *threadLists) []ProcEvent { return f.procs })
 	g.unattributed = concat(g.unattributed, d.threadLists, func(f *threadLists) []unattributedWake { return f.unattributed })
 	extra := concat(nil, d.threadLists, func(f *threadLists) []extraEvent { return f.extra })
-	g.streams = resize(g.streams, len(d.threadLists))
+	g.streams = entry.Resize(g.streams, len(d.threadLists))
 	for no, st := range d.threadLists {
 		n, h := len(g.index), len(g.holds)
 		g.index, g.holds = append(g.index, st.index...), append(g.holds, st.holds...)
@@ -106,7 +107,7 @@ func concat[T any](list []T, streams []threadLists, listOf func(*threadLists) []
 	for i := range streams {
 		n += len(listOf(&streams[i]))
 	}
-	list = resize(list, n)[:0]
+	list = entry.Resize(list, n)[:0]
 	for i := range streams {
 		list = append(list, listOf(&streams[i])...)
 	}

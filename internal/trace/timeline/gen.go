@@ -24,6 +24,8 @@ type Gen struct {
 	// PsUnknown reports that the trace says so, by a change to no Ps at all: it was not written by the runtime, and its Ps only keep the
 	// format. The Gen then has no time at which a P was idle or polled.
 	PsUnknown bool
+	// mayHaveTracked reports that a stack of this generation or an earlier one is tracked.
+	mayHaveTracked bool
 
 	// Snapshot relates the trace's clock to other clocks; nil if the format has none.
 	Snapshot *tracefmt.ClockSnapshot
@@ -46,7 +48,7 @@ type Gen struct {
 // decoding sets the fields that belong to no part.
 func (g *Gen) reset() {
 	g.Num, g.Base, g.End, g.Events, g.Bytes, g.Offset, g.First = 0, 0, 0, 0, 0, 0, false
-	g.PsUnknown = false
+	g.PsUnknown, g.mayHaveTracked = false, false
 	g.Snapshot, g.SnapshotTime = nil, 0
 	g.Lists.reset()
 	g.pieces.reset()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -64,7 +65,7 @@ type BirthTime struct {
 // OrderBirths returns the indexes of births in the order of SortBirths, in the memory of order if that suffices. Births are
 // about evenly distributed over a generation. So each index is put near its place, and the few at one place are sorted.
 func (g *Gen) OrderBirths(list []BirthTime, order []int32) []int32 {
-	order = resize(order, len(list))
+	order = entry.Resize(order, len(list))
 	if len(list) == 0 {
 		return order
 	}

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/bits"
 	"sync"
+
+	"github.com/whylate/whylate/internal/explain/entry"
 )
 
 // A Load is the goroutine-time, in ns, spent in each state during one step. Divided by the length of the step, it
@@ -116,7 +118,7 @@ func (g *Gen) countMoves() {
 func (m *moveCounts) count(g *Gen, step, listedFrom int64, maxListed int) {
 	m.step, m.leadIn, m.listedFrom = step, g.Base%step, listedFrom
 	n := int((listedFrom + m.leadIn + step - 1) / step)
-	m.bins = resize(m.bins, n)
+	m.bins = entry.Resize(m.bins, n)
 	clear(m.bins)
 	for _, s := range g.streams {
 		if s.index[0] < s.index[1] {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -20,7 +21,7 @@ type Mark struct {
 // time.
 func (d *Decoder) gatherMarks(g *Gen) {
 	n := len(g.ids.ids)
-	g.markBase = resize(g.markBase, n+1)
+	g.markBase = entry.Resize(g.markBase, n+1)
 	clear(g.markBase)
 	total := 0
 	for _, st := range d.threadLists {
@@ -39,7 +40,7 @@ func (d *Decoder) gatherMarks(g *Gen) {
 		g.Marks, d.pool.spareMarks = d.pool.spareMarks, nil
 		d.pool.mu.Unlock()
 	}
-	g.Marks = resize(g.Marks, total)
+	g.Marks = entry.Resize(g.Marks, total)
 	for _, st := range d.threadLists {
 		for _, m := range st.marks {
 			m.Time += g.Base

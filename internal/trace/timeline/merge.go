@@ -27,15 +27,6 @@ func mergeSorted[T any](list []T, isLess func(a, b T) bool) {
 	copy(list, src) // src may be list
 }
 
-// resize returns a slice of length n, in the memory of list if that suffices. In contrast to slices.Grow it copies
-// no elements and allocates no additional quarter.
-func resize[T any](list []T, n int) []T {
-	if cap(list) < n {
-		list = make([]T, n)
-	}
-	return list[:n]
-}
-
 // appendDoubling is append for long lists. It doubles the capacity: append's quarter copies a list five times, and each copy
 // takes memory that the process has not touched yet.
 func appendDoubling[T any](list []T, v T) []T {

@@ -6,14 +6,15 @@ import (
 	"math"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // placePieces assigns each goroutine's pieces to slots in order.
 func (d *Decoder) placePieces(g *Gen) {
 	n := len(g.ids.ids)
-	g.slotBase = resize(g.slotBase, n+1)
-	g.startStacks = resize(g.startStacks, n)
+	g.slotBase = entry.Resize(g.slotBase, n+1)
+	g.startStacks = entry.Resize(g.startStacks, n)
 	clear(g.startStacks)
 	total := uint32(0)
 	var irregular []uint32 // goroutines whose pieces are not numbered 0..count-1
@@ -32,7 +33,7 @@ func (d *Decoder) placePieces(g *Gen) {
 		}
 	}
 	g.slotBase[n] = total
-	g.slots = resize(g.slots, int(total))
+	g.slots = entry.Resize(g.slots, int(total))
 	isIrregular := func(i uint32) bool { _, ok := slices.BinarySearch(irregular, i); return ok }
 	d.onEachWorker(func(w *worker) {
 		// Two workers never write the same slot, unless a goroutine has one number twice and lacks

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -53,7 +54,7 @@ func (d *Decoder) gatherRanges(g *Gen) {
 	for i := range len(nextIndex) - 1 {
 		nextIndex[i+1] += nextIndex[i]
 	}
-	g.ranges = resize(g.ranges, total)
+	g.ranges = entry.Resize(g.ranges, total)
 	for _, st := range d.threadLists {
 		for i := range st.ranges {
 			e := &st.ranges[i]

@@ -70,6 +70,9 @@ func (w *Window) MayHaveTrackedStack(id uint64, from, to int64) bool {
 	if len(w.Gens) == 0 {
 		return true
 	}
+	if !w.Gens[len(w.Gens)-1].mayHaveTracked {
+		return false
+	}
 	i := w.genAt(from)
 	g := w.Gens[i]
 	d := g.ids.lookup(id)
