@@ -212,6 +212,7 @@ type writtenTrack struct {
 	name     string
 	parent   uint64
 	slices   []slice
+	instants int
 	counters [][2]int64
 	doubles  []float64
 	doubleAt []int64
@@ -341,6 +342,7 @@ func (s *shown) addEvent(t *testing.T, e decoded, time int64, texts map[string]m
 		x.len = time - x.from
 		tr.open = tr.open[:n]
 	case 3: // TYPE_INSTANT
+		tr.instants++
 		for i, key := range []string{"flow_ids", "terminating_flow_ids"} {
 			for id := range all[uint64](e, key) {
 				f := s.flows[id]

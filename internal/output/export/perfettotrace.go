@@ -22,6 +22,7 @@ import (
 //   - a track for each goroutine, with its states and places, and flows from what
 //     woke it; with the kernel's events also the states of its threads, and when bytes arrived;
 //   - with the kernel's events, a track for each CPU, with the processes that had it;
+//   - below a goroutine's track, its regions and log messages of runtime/trace;
 //   - requests by group, their segments below each;
 //   - GC mark phases, stops of the world, freezes, heap, goal, GOMAXPROCS, and
 //     how many goroutines ran, were ready to run and were in system calls.
@@ -53,6 +54,9 @@ type PerfettoTrace struct {
 	goroutineTracks map[uint64]*writtenTrack // by goroutine
 	spans           []timeline.Span
 
+	regions          timeline.Regions
+	annotationTracks map[annotationTrack]uint64
+
 	threads   *threadstate.Tracker // nil without the kernel's events
 	cpuTracks map[int32]*writtenTrack
 
@@ -74,7 +78,7 @@ func NewPerfettoTrace(w io.Writer, r *report.Report, o Options) *PerfettoTrace {
 	t := &PerfettoTrace{
 		p: newPackets(w), report: r, fromNS: o.FromNS, toNS: math.MaxInt64, texts: make(map[tracefmt.FrameID]string), names: make(map[uint64]string), openSlices: make(map[uint64]bool),
 		goroutineTracks: make(map[uint64]*writtenTrack), procTracks: make(map[uint32]*writtenTrack), groupLanes: make(map[string]*laneSet), nextTrack: firstOther, lastLoad: [3]float64{-1, -1, -1},
-		valueBefore: make(map[uint64]counterValue),
+		valueBefore: make(map[uint64]counterValue), annotationTracks: make(map[annotationTrack]uint64),
 	}
 	if o.ToNS > 0 {
 		t.toNS = o.ToNS
@@ -162,18 +166,21 @@ func (t *PerfettoTrace) Generation(g *timeline.Gen, syms *tracefmt.Symbols, join
 	t.runs.Add(g, func(r timeline.Run) { t.pendingRuns = append(t.pendingRuns, r) })
 	t.writeRuns()
 	t.writeRuntime(g)
+	t.writeAnnotations(g)
 	return t.p.flush()
 }
 
 // dropTracks drops the tracks of goroutines that are in neither of the last two generations: they can no longer wake another
 // goroutine. It keeps a track whose state is still open, since a damaged trace may lack events of a live goroutine.
 func (t *PerfettoTrace) dropTracks() {
-	maps.DeleteFunc(t.goroutineTracks, func(id uint64, _ *writtenTrack) bool {
+	isGone := func(id uint64) bool {
 		_, inLast := t.names[id]
 		_, inPrevious := t.previousNames[id]
 		_, open := t.openSlices[id]
 		return !inLast && !inPrevious && !open
-	})
+	}
+	maps.DeleteFunc(t.goroutineTracks, func(id uint64, _ *writtenTrack) bool { return isGone(id) })
+	maps.DeleteFunc(t.annotationTracks, func(key annotationTrack, _ uint64) bool { return isGone(key.g) })
 }
 
 // endOpenSlices ends open slices before a missing part of the trace.
@@ -219,6 +226,7 @@ func (t *PerfettoTrace) IsComplete() bool {
 func (t *PerfettoTrace) Close(end int64) error {
 	t.endOpenSlices()
 	t.phases.Close(t.start+end, t.writeMarkPhase)
+	t.regions.Close(t.start+end, t.writeRegion)
 	for _, id := range slices.Sorted(maps.Keys(t.valueBefore)) {
 		if t.fromNS <= end {
 			t.writeInitialValue(id)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"strings"
 	"testing"
@@ -49,6 +50,7 @@ func TestPerfettoTrace(t *testing.T) {
 			checkFlows(t, s)
 			checkRuntime(t, s, rep)
 			checkTimelines(t, s, data)
+			checkRegions(t, s, data)
 			if len(s.flows) == 0 && program != "filesyscall" {
 				t.Error("no flows")
 			}
@@ -56,6 +58,33 @@ func TestPerfettoTrace(t *testing.T) {
 				t.Errorf("the trace begins at %d, by the report at %v", s.realtime, rep.Input.Start)
 			}
 		})
+	}
+}
+
+// checkRegions holds the regions and log messages below goroutines to the annotations of the trace.
+func checkRegions(t *testing.T, s *shown, data []byte) {
+	t.Helper()
+	want, got := map[string]int{}, map[string]int{}
+	timelinetest.ForEachGen(t, data, 2, func(g *timeline.Gen) {
+		for i := range g.User {
+			switch g.User[i].Kind {
+			case timeline.RegionBegin:
+				want["region"]++
+			case timeline.LogMessage:
+				want["log"]++
+			}
+		}
+	})
+	for _, tr := range s.tracks {
+		switch tr.name {
+		case "regions":
+			got["region"] += len(tr.slices)
+		case "log":
+			got["log"] += tr.instants
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("regions and messages: %v, want %v", got, want)
 	}
 }
 
