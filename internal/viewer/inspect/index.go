@@ -48,6 +48,7 @@ type Index struct {
 	goroutines    goroutineColumns
 	runs          timeline.Runs // runs that continue in the next generation
 	carried       carriedSpans
+	annotations   annotations
 	firstInWindow int // index in gens of the first generation in explain's window
 	procs         uint32
 
@@ -86,6 +87,7 @@ func (x *Index) Reset() {
 	fresh := NewIndex(x.limits)
 	x.waits = waitTable{}
 	x.gens, x.decoded, x.decodedBytes, x.requests, x.goroutines, x.runs, x.carried = nil, fresh.decoded, 0, fresh.requests, fresh.goroutines, fresh.runs, fresh.carried
+	x.annotations = annotations{}
 	x.firstInWindow, x.procs, x.buffers, x.requestMemory = 0, 0, nil, nil
 }
 
@@ -148,6 +150,7 @@ func (x *Index) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 			x.runs.Close(x.addRun)
 		}
 		x.runs.Add(g, x.addRun)
+		x.annotations.addGeneration(g)
 	})
 }
 
@@ -207,6 +210,9 @@ func (x *Index) Finish(p *pass.Pass, ts []path.Translation, ids map[path.GroupID
 		x.KeepDropped(p.Window.DropFirst(), p.Window.Carry())
 	}
 	x.runs.Close(x.addRun)
+	if n := len(x.gens); n > 0 {
+		x.annotations.finish(x.gens[n-1].end)
+	}
 	x.master, x.syms, x.minor = p.Decoder.Symbols, p.Decoder.Symbols.Snapshot(), p.Reader.Minor()
 	// From now on, many goroutines look up sites concurrently, each with another cache.
 	speller := *sp

@@ -181,7 +181,8 @@ type Facts struct {
 	GenerationBytes int64 `json:"generation_bytes"` // the limit of DecodedBytes
 	Events          int64 `json:"events"`
 	DurationNS      int64 `json:"duration_ns"`
-	Procs           int   `json:"procs"` // number of Ps that the trace names
+	Procs           int   `json:"procs"`       // number of Ps that the trace names
+	Annotations     int   `json:"annotations"` // number of regions and log messages
 	// CPUs are those that the kernel's events name.
 	CPUs []int32 `json:"cpus,omitempty"`
 }
@@ -193,7 +194,7 @@ func (t *Trace) Facts() Facts {
 		Requests: c.rows(), RequestsSeen: c.total, AtLeastNS: c.minLatency,
 		RequestBytes: c.bytes(),
 		Goroutines:   g.rows(), GoroutineBytes: g.bytes(),
-		Generations: len(t.index.gens), GenerationBytes: t.index.limits.Generations, Procs: int(t.index.procs),
+		Generations: len(t.index.gens), GenerationBytes: t.index.limits.Generations, Procs: int(t.index.procs), Annotations: len(t.index.annotations.list),
 		DurationNS: t.index.speller.End - t.start, DecodedAgain: int(t.redecoded.Load()),
 	}
 	if threads := t.index.walkOptions.Threads; threads != nil {

@@ -164,6 +164,17 @@ var laneKinds = []struct {
 	kind      inspect.LaneKind
 }{{"p", inspect.ProcLane}, {"g", inspect.GoroutineLane}, {"t", inspect.ThreadLane}, {"c", inspect.CPULane}}
 
+// annotations answers /api/annotations with regions and log messages of goroutines.
+func (s *Server) annotations(r *http.Request) (any, error) {
+	p := newParameters(r)
+	from, to, shortest, ids := p.number("from", 0), p.number("to", 0), p.number("min", 0), p.ids("g", inspect.MaxLanes)
+	if p.err != nil {
+		return nil, p.err
+	}
+	list, all := s.trace.AnnotationsIn(from, to, shortest, ids, 4000)
+	return map[string]any{"rows": list, "all": all}, nil
+}
+
 // patience bounds the time in which one answer decodes generations; the page requests missing intervals again.
 const patience = 150 * time.Millisecond
 

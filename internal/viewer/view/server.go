@@ -59,15 +59,16 @@ func New(opts Options) (*Server, error) {
 	s := &Server{opts: opts, waiting: waiting.Bytes()}
 	s.reading.init()
 	s.routes = map[string]func(*http.Request) (any, error){
-		"/api/facts":      s.facts,
-		"/api/requests":   s.requests,
-		"/api/request":    s.request,
-		"/api/goroutines": s.goroutines,
-		"/api/functions":  s.functions,
-		"/api/byfunction": s.byFunction,
-		"/api/area":       s.area,
-		"/api/strips":     s.strips,
-		"/api/moment":     s.moment,
+		"/api/facts":       s.facts,
+		"/api/requests":    s.requests,
+		"/api/request":     s.request,
+		"/api/goroutines":  s.goroutines,
+		"/api/functions":   s.functions,
+		"/api/byfunction":  s.byFunction,
+		"/api/area":        s.area,
+		"/api/annotations": s.annotations,
+		"/api/strips":      s.strips,
+		"/api/moment":      s.moment,
 	}
 	return s, nil
 }

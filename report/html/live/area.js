@@ -31,6 +31,12 @@ export function areaText(a) {
     ...a.sums.flatMap(x => [`${percent(x.ns / whole)} ${duration(x.ns)} ${stateWords(x.state, x.reason)}, ${number(x.count)} times, longest ${duration(x.longest_ns)}`, ...x.sites.filter(s => s.site).map(s => `    ${duration(s.ns)} ${siteText(s.site)}`)])].join('\n') + '\n';
 }
 
+// marksTable lists regions and log messages of runtime/trace, with times from a start.
+export function marksTable(rows, start = 0) {
+  return h('table', { class: 'sums marks' }, h('thead', null, h('tr', null, [['From', 'num'], ['Lasted', 'num'], ['Region or message', '']].map(([t, c]) => h('th', { scope: 'col', class: c || null }, t)))),
+    h('tbody', null, rows.slice(0, 200).map(a => h('tr', { 'data-mark': a.name }, h('td', { class: 'num' }, duration(a.start_ns - start)), h('td', { class: 'num' }, a.text ? '' : duration(a.duration_ns)), h('td', null, '\u2003'.repeat(a.depth), a.text ? [h('span', { class: 'dim' }, `${clean(a.name)}: `), clean(a.text)] : h('code', null, clean(a.name)))))));
+}
+
 // areaNode shows sums of an area of goroutines' lanes.
 export function areaNode(a, buttons) {
   const whole = a.sums.reduce((n, x) => n + x.ns, 0) || 1, title = h('h3', null, `${duration(a.to_ns - a.from_ns)} of ${count(a.goroutines.length, 'goroutine')}`);

@@ -103,6 +103,8 @@ function begin() {
   });
   restore().finally(() => { reading = false; });
   ask('facts').then(f => {
+    lanes.annotated = f.annotations > 0;
+    lanes.soon();
     lanes.showCPUs(f.cpus || []);
     list.el.querySelector('h2').append(h('span', { class: 'dim' }, ` ${number(f.requests)}${f.requests_seen > f.requests ? ` slowest of ${number(f.requests_seen)}` : ''}`));
     document.getElementById('method')?.append(h('p', { class: 'dim' }, `This page is served by whylate view. Its index of ${number(f.requests)} requests takes ${bytes(f.request_bytes)}, that of ${number(f.goroutines)} goroutines ${bytes(f.goroutine_bytes)}; of ${number(f.generations)} generations with ${number(f.events)} events, ${number(f.decoded)} are decoded (${bytes(f.decoded_bytes)} of at most ${bytes(f.generation_bytes)}).`));

@@ -8,11 +8,19 @@ import { Waterfall, segmentRows } from './waterfall.js';
 import { bar } from './verdict.js';
 import { legend } from './distribution.js';
 import { asked } from './how.js';
+import { ask, latest } from './ask.js';
+import { marksTable } from './area.js';
 
 // picked creates the part. Options: move(n) opens another request, timeline(request) shows the time around it.
 export function picked(options) {
-  const title = h('h3'), facts = h('p'), tools = h('div', { class: 'tabs' }), side = h('div', { class: 'side' }), chain = h('div'), key = h('div'), behind = h('div');
+  const title = h('h3'), facts = h('p'), tools = h('div', { class: 'tabs' }), side = h('div', { class: 'side' }), chain = h('div'), key = h('div'), marks = h('div'), behind = h('div');
   let shown = null;
+  // showMarks shows what the program wrote about the request: regions and log messages of the goroutines that took part.
+  const showMarks = latest(async (signal, r) => {
+    const ids = [...new Set([r.goroutine, ...r.segments.map(x => x.goroutine), ...(r.lanes || []).map(l => l.goroutine)])].slice(0, 60);
+    const { rows } = await ask('annotations', { from: r.start_ns, to: r.start_ns + r.latency_ns, g: ids.join(',') }, signal);
+    if (rows.length) replace(marks, h('details', { open: rows.length < 13, class: 'annotations' }, h('summary', null, `${count(rows.length, 'region or log message', 'regions and log messages')} of its goroutines`), marksTable(rows, r.start_ns)));
+  });
   const wf = new Waterfall('Waterfall of the opened request. Arrow keys choose a segment, plus and minus zoom, 0 shows all.', {
     select: i => {
       const r = shown.request;
@@ -20,7 +28,7 @@ export function picked(options) {
       replace(side, r.segments.length ? detail(r, at, i < 0) : null);
     },
   });
-  const el = h('div', { id: 'opened', hidden: true, tabindex: -1 }, title, tools, facts, h('figure', null, key, wf.el), h('div', { class: 'two' }, chain, side), behind);
+  const el = h('div', { id: 'opened', hidden: true, tabindex: -1 }, title, tools, facts, h('figure', null, key, wf.el), marks, h('div', { class: 'two' }, chain, side), behind);
   const button = (text, n, hint) => h('button', { type: 'button', disabled: n < 0, title: hint, onclick: () => options.move(n) }, text);
   return {
     el,
@@ -39,6 +47,8 @@ export function picked(options) {
       replace(key, legend(segmentCauses(r).map(c => c[0])), threadLegend(r));
       wf.show(r);
       wf.options.select(-1);
+      replace(marks);
+      showMarks(r).catch(() => {});
       replace(chain, h('h4', null, 'Its longest segments, in order'), bar(segmentCauses(r), 'Causes of this request'), longest(r, wf));
       replace(behind, later('Table of all segments', () => table('Segments of the opened request', [{ text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Share', num: true }, { text: 'Cause' }, { text: 'Goroutine' }, { text: 'Site' }, { text: 'Via' }], segmentRows(r))),
         (r.lanes || []).length ? later('Table of goroutines’ states', () => table('States', [{ text: 'Goroutine' }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'State' }],

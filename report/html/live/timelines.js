@@ -9,11 +9,11 @@ import { siteButton } from './site.js';
 import { tickText, threadWords, threadStates } from './waterfall.js';
 import { ask, latest, soon } from './ask.js';
 import { functionInput } from './allrequests.js';
-import { areaNode, procNode, momentText, copies, kindOf, stateWords } from './area.js';
+import { areaNode, procNode, momentText, copies, kindOf, stateWords, marksTable } from './area.js';
 import { Tiles, levelFor, tileSpan } from './tiles.js';
 import { colors, piecesOn, sumsOn, Pictures, hue, threadKinds } from './paint.js';
 
-const axisHeight = 26, overviewHeight = 44, laneHeight = 22, threadHeight = 7, procHeight = 20, gutter = 210, narrowGutter = 110;
+const axisHeight = 26, overviewHeight = 44, laneHeight = 22, threadHeight = 7, markHeight = 14, procHeight = 20, gutter = 210, narrowGutter = 110;
 const stateNames = ['running', 'ready to run', 'waiting', 'in a system call'];
 const closest = 640; // ns: the least time across the view
 const lanesAhead = 32; // requested beyond the edge in the direction of scrolling
@@ -23,6 +23,9 @@ function laneTitle(g) {
   const group = g.group && groupByID(g.group);
   return group ? groupName(group) + (g.mixed ? ', …' : '') : shortFunc(g.name || '');
 }
+
+// markWords describes regions and log messages, a line each.
+export function markWords(marks) { return marks.map(a => [h('br'), a.text ? `log ${clean(a.name)}: ${clean(a.text)}` : `region ${clean(a.name)}, ${duration(a.duration_ns)}`]); }
 
 export class Timelines {
   // options: open(n) opens a request.
@@ -43,6 +46,8 @@ export class Timelines {
     this.path = null; // a request whose critical path is shown
     this.focus = null;
     this.frames = { count: 0, drawn: [] };
+    this.annotated = false; // the trace has regions or log messages
+    this.marks = { key: '', byLane: new Map() }; // those in sight
     this.pictures = new Pictures();
     this.down = true; // the list was last scrolled down
     this.out = false; // the view was last zoomed out
@@ -127,7 +132,10 @@ export class Timelines {
   // Lanes: the runtime's, the path of a request, Ps, and goroutines.
 
   // laneStep is the height of a goroutine's lane. With the kernel's events it has its threads' states below.
-  get laneStep() { return laneHeight + (this.cpus.length ? threadHeight : 0); }
+  get laneStep() { return this.markStep + laneHeight + (this.cpus.length ? threadHeight : 0); }
+
+  // markStep is the height above a goroutine's lane for its regions and log messages.
+  get markStep() { return this.annotated ? markHeight : 0; }
 
   rows() {
     const fixed = [{ kind: 'runtime', height: 18 }];
@@ -445,7 +453,7 @@ export class Timelines {
       y += r.height;
     }
     const i = Math.floor((py - y) / this.laneStep), g = i >= 0 && i < this.laneCount() ? this.laneAt(i) : null;
-    return g ? { kind: 'goroutine', key: 'g' + g.id, index: i, g, t: this.at(px), onThread: py - y - i * this.laneStep >= laneHeight - 1 } : null;
+    return g ? { kind: 'goroutine', key: 'g' + g.id, index: i, g, t: this.at(px), onThread: py - y - i * this.laneStep >= this.markStep + laneHeight - 1 } : null;
   }
 
   // pieceAt returns the interval of a lane at a time, as far as the loaded tiles show it.
@@ -474,9 +482,9 @@ export class Timelines {
     }
     const q = this.pieceAt(u.key || u.tile, u.t);
     if (u.kind === 'cpu') return q ? tip(ev, h('strong', null, `${duration(q.to - q.from)} ${clean(q.text || '')}`), h('br'), h('span', { class: 'dim' }, `had CPU ${u.id}`)) : untip();
-    if (!q) return tip(ev, laneName, h('br'), h('span', { class: 'dim' }, `${duration(u.t)} into the trace; zoom in for single intervals`));
+    if (!q) return tip(ev, laneName, u.g ? markWords(this.marksAt(u.g.id, u.t)) : null, h('br'), h('span', { class: 'dim' }, `${duration(u.t)} into the trace; zoom in for single intervals`));
     if (u.kind === 'proc') return tip(ev, h('strong', null, `${duration(q.to - q.from)} of G${q.g}`), h('br'), clean(q.text || ''), q.site ? [h('br'), h('span', { class: 'dim' }, place(q.site))] : null);
-    tip(ev, h('strong', null, `${duration(q.to - q.from)} ${stateNames[q.state]}`), q.text ? ` (${clean(q.text)})` : '', q.site ? [h('br'), place(q.site)] : null, h('br'), h('span', { class: 'dim' }, `G${u.g.id} ${clean(laneTitle(u.g))}`));
+    tip(ev, h('strong', null, `${duration(q.to - q.from)} ${stateNames[q.state]}`), q.text ? ` (${clean(q.text)})` : '', q.site ? [h('br'), place(q.site)] : null, h('br'), h('span', { class: 'dim' }, `G${u.g.id} ${clean(laneTitle(u.g))}`), markWords(this.marksAt(u.g.id, u.t)));
   }
 
   choose(px, py) {
@@ -497,6 +505,7 @@ export class Timelines {
         this.area = null;
         this.options.changed();
         const { moment } = await ask('moment', { [k[0]]: k.slice(1), t: Math.round(at) }, signal);
+        if (moment && this.annotated) moment.annotations = (await ask('annotations', { from: moment.start_ns, to: moment.end_ns, g: moment.goroutine }, signal)).rows;
         replace(this.details, this.closeButton(), moment ? this.momentNode(moment) : h('p', { class: 'dim' }, `Nothing on ${k[0] === 'p' ? 'P' : 'goroutine '}${k.slice(1)} at ${duration(at)}.`));
         this.mark = moment && { key: 'g' + moment.goroutine, from: moment.start_ns, to: moment.end_ns };
         if (moment && k[0] === 'p') this.focus = new Set([moment.goroutine]);
@@ -519,6 +528,7 @@ export class Timelines {
         row('from', m.start_ns < 0 ? 'before the trace' : exact(m.start_ns)), row('to', exact(m.end_ns)), m.assist ? row('in', 'a GC mark assist') : null,
         m.waker ? row(m.state === 'waiting' ? 'ended by' : 'woken by', go(m.waker, `G${m.waker}`), ' ', h('code', { class: 'wrap' }, clean(m.waker_name || ''))) : m.woken || m.state === 'runnable' ? row('woken by', m.creator ? ['born of ', go(m.creator, `G${m.creator}`)] : 'nobody: the poller, a timer, or the scheduler') : null,
         m.requests.length ? row('requests', m.requests.map(r => [h('button', { type: 'button', class: 'plain link', 'data-open': r.n, onclick: () => this.options.open(r.n) }, `${groupByID(r.group) ? groupName(groupByID(r.group)) + ': ' : ''}${duration(r.latency_ns)} from ${duration(r.start_ns)}`), ' '])) : null),
+      (m.annotations || []).length ? h('details', { open: true }, h('summary', null, 'Regions and log messages of it'), marksTable(m.annotations)) : null,
       stack(m.stack, `Stack: ${m.stack_of || 'none'}`), stack(m.waker_stack, `The waker’s stack`), copies(momentText(m), m));
   }
 
@@ -581,14 +591,20 @@ export class Timelines {
       if (!g) {
         this.needPage(i);
         c.fillStyle = col.dim;
-        c.fillText('…', 6, ly + laneHeight / 2);
+        c.fillText('…', 6, ly + this.markStep + laneHeight / 2);
         continue;
       }
       const key = 'g' + g.id;
       wanted.push(key);
       if (this.cpus.length) wanted.push('t' + g.id);
-      this.drawLane(c, col, key, `G${g.id} ${laneTitle(g)}`, ly, laneHeight, level, i0, i1, i % 2 === 0, i === this.first.length - 1);
+      if (this.markStep && i % 2 === 0) {
+        c.fillStyle = col.stripe;
+        c.fillRect(0, ly, this.width, this.markStep);
+      }
+      this.drawLane(c, col, key, `G${g.id} ${laneTitle(g)}`, ly + this.markStep, laneHeight, level, i0, i1, i % 2 === 0, i === this.first.length - 1);
     }
+    for (let i = before; i < after; i++) if (this.laneAt(i)) this.drawMarks(c, col, this.laneAt(i).id, y + i * this.laneStep);
+    this.needMarks(wanted);
     this.drawWakes(c, col, y);
     const area = this.band || this.area;
     if (area) {
@@ -626,6 +642,60 @@ export class Timelines {
     if (this.frames.drawn.length > 2000) this.frames.drawn.splice(0, 1000);
   }
 
+  // needMarks requests the regions and log messages of the lanes in sight, when the view has come to rest.
+  needMarks(lanes) {
+    if (!this.annotated) return;
+    this.marksOf = lanes.filter(k => k[0] === 'g').map(k => k.slice(1)).slice(0, 128);
+    this.askMarks ||= soon(latest(async signal => {
+      const key = `${this.from} ${this.to} ${this.marksOf}`;
+      if (key === this.marks.key || !this.marksOf.length) return;
+      try {
+        const answer = await ask('annotations', { from: Math.floor(this.from), to: Math.ceil(this.to), min: Math.floor((this.to - this.from) / this.width), g: this.marksOf.join(',') }, signal);
+        const byLane = new Map();
+        for (const a of answer.rows) {
+          if (!byLane.has(a.goroutine)) byLane.set(a.goroutine, []);
+          byLane.get(a.goroutine).push(a);
+        }
+        this.marks = { key, byLane };
+        this.box.dataset.marks = answer.rows.length;
+        this.soon();
+      } catch (err) {
+        this.say(err.message);
+      }
+    }), 150);
+    this.askMarks();
+  }
+
+  // drawMarks draws regions as brackets on top of a lane, and log messages as points.
+  drawMarks(c, col, g, y) {
+    for (const a of this.marks.byLane.get(g) || []) {
+      const from = Math.max(this.x(a.start_ns), this.gut), to = Math.min(this.x(a.start_ns + a.duration_ns), this.width);
+      if (to < from) continue;
+      c.fillStyle = col.link;
+      if (a.text) {
+        c.beginPath();
+        c.arc(from, y + 5, 3, 0, 7);
+        c.fill();
+        continue;
+      }
+      const top = y + 1 + 2 * Math.min(a.depth, 2);
+      c.globalAlpha = 0.8;
+      c.fillRect(from, top, Math.max(1, to - from), 1.5);
+      c.fillRect(from, top, 1, 5);
+      c.fillRect(to - 1, top, 1, 5);
+      c.globalAlpha = 1;
+      if (to - from < 60 || a.depth) continue;
+      c.font = '9px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace';
+      c.fillText(this.fit(c, a.name, to - from - 12, 9), from + 4, y + 10);
+    }
+  }
+
+  // marksAt returns the regions around a point of a lane and the messages at it.
+  marksAt(g, t) {
+    const near = 4 * (this.to - this.from) / (this.width - this.gut);
+    return (this.marks.byLane.get(g) || []).filter(a => a.text ? Math.abs(a.start_ns - t) <= near : a.start_ns <= t && t <= a.start_ns + a.duration_ns);
+  }
+
   // tellWhere shows the visible time, at most a few times a second: a change outside of the canvas costs more than drawing.
   tellWhere() {
     this.whereLater ||= setTimeout(() => {
@@ -635,7 +705,7 @@ export class Timelines {
   }
 
   drawLane(c, col, key, name, y, height, level, i0, i1, striped, last) {
-    const kind = key[0], isGoroutine = kind === 'g', whole = isGoroutine ? this.laneStep : height;
+    const kind = key[0], isGoroutine = kind === 'g', whole = isGoroutine ? this.laneStep - this.markStep : height;
     if (striped) {
       c.fillStyle = col.stripe;
       c.fillRect(0, y, this.width, whole);
@@ -798,7 +868,7 @@ export class Timelines {
   drawWakes(c, col, top) {
     if (!this.path) return;
     const row = new Map();
-    this.first.forEach((g, i) => row.set(g.id, top + i * this.laneStep + laneHeight / 2));
+    this.first.forEach((g, i) => row.set(g.id, top + i * this.laneStep + this.markStep + laneHeight / 2));
     c.strokeStyle = c.fillStyle = col.ink;
     c.lineWidth = 1;
     const seg = this.path.segments;
