@@ -36,6 +36,8 @@ type Report struct {
 	Kernel *Kernel `json:"kernel,omitempty"`
 	// WhatIf predicts what the requested changes would win, for each group that they affect.
 	WhatIf []WhatIf `json:"what_if,omitempty"`
+	// Capacity says at which load each resource saturates, if that was asked.
+	Capacity *Capacity `json:"capacity,omitempty"`
 	// Goals are the requested latency goals, and which changes would reach them.
 	Goals []Goal `json:"goals,omitempty"`
 }

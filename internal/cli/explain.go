@@ -368,6 +368,9 @@ func (e *explainFlags) write(ctx context.Context, s *streams, command string, re
 		return e.writePage(ctx, s, e.output, command, rep)
 	}
 	return e.writeTo(s, func(w io.Writer, color bool, columns int) error {
+		if e.writeAnswer != nil {
+			return e.writeAnswer(w, rep, columns)
+		}
 		if e.asJSON() {
 			return report.WriteJSON(w, rep)
 		}

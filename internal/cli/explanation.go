@@ -49,7 +49,8 @@ type explainFlags struct {
 	pageFile, before string
 	editor           string
 	full, summary    bool
-	exportFormat     *exporter // instead of text, JSON or a page
+	exportFormat     *exporter                                                // instead of text, JSON or a page
+	writeAnswer      func(w io.Writer, rep *report.Report, columns int) error // the same, for a verb that answers another question
 	replayer         *explain.Replayer
 	index            explain.Index // for view
 }

@@ -48,7 +48,7 @@ func newRoot(s *streams, extraVerbs ...command.Verb) *cobra.Command {
 		title string
 		verbs []*cobra.Command
 	}{
-		{command.GroupExplain, []*cobra.Command{newExplain(s), newRecord(s), newWatch(s), newView(s), newReport(s)}},
+		{command.GroupExplain, []*cobra.Command{newExplain(s), newRecord(s), newWatch(s), newView(s), newReport(s), newCapacity(s)}},
 		{command.GroupCompare, []*cobra.Command{newDiff(s), newCheck(s), newVerify(s)}},
 		{command.GroupPassOn, []*cobra.Command{newExport(s), newCut(s), newRedact(s)}},
 		{command.GroupTry, []*cobra.Command{newLimits()}},

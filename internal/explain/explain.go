@@ -20,6 +20,7 @@ import (
 	"regexp"
 
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/explain/capacity"
 	"github.com/whylate/whylate/internal/explain/detailed"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/freeze"
@@ -73,6 +74,8 @@ type Options struct {
 	ServedRecording, PeerRecording *peers.Recording
 	// Replayer, if not nil, is filled so that the trace can be replayed.
 	Replayer *Replayer
+	// Capacity, if not nil, asks at which loads the process's resources saturate.
+	Capacity *capacity.Question
 	// Index, if not nil, is filled for later questions about this trace.
 	Index Index
 	// Checks, if not nil, check the pass and the report, for tests.
@@ -235,6 +238,10 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 		r.pass.DropOptionalSums()
 	}
 	r.pass.Listeners = []pass.Listener{freezeListener{freezes, &r.threads, opts.hostSamples}, &r.hostLog, r.process}
+	if opts.Capacity != nil {
+		r.capacity = capacity.New()
+		r.pass.OptionalSums = append(r.pass.OptionalSums, r.capacity)
+	}
 	if opts.Index != nil {
 		r.pass.Sums = append(r.pass.Sums, opts.Index)
 		r.pass.Listeners = append(r.pass.Listeners, opts.Index)
@@ -291,6 +298,7 @@ type reading struct {
 	stops        *stops.Sum
 	unmerged     detailSums
 	process      *process.Collector
+	capacity     *capacity.Sum    // nil unless it was asked for
 	freezes      *freeze.Detector // not embedded: the index refers to it and must not refer to the reading
 	threads      hostjoin.Threads
 	hostLog      hostLog

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/explain/capacity"
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/detailed"
 	"github.com/whylate/whylate/internal/explain/finding"
@@ -41,8 +42,10 @@ func (r *reading) finish(ctx context.Context) (*report.Report, error) {
 		}
 		return nil, fmt.Errorf("%s: %w: %w", name, ErrNothing, damage)
 	}
-	rep, model := r.report()
-	var err error
+	rep, model, err := r.report()
+	if err != nil {
+		return rep, fmt.Errorf("%s: %w: %w", name, ErrWhatIf, err)
+	}
 	if rep.WhatIf, err = predictChanges(r.opts.WhatIf, rep.Groups, model); err != nil {
 		return rep, fmt.Errorf("%s: %w", name, err)
 	}
@@ -54,7 +57,7 @@ func (r *reading) finish(ctx context.Context) (*report.Report, error) {
 
 // report builds the report, and the model for predictions, from what the reading filled. Each step takes the results of
 // the steps that must precede it, so that they cannot run in another order.
-func (r *reading) report() (*report.Report, *predict.Model) {
+func (r *reading) report() (*report.Report, *predict.Model, error) {
 	samples, sampleErr := r.loadHost()
 	froze := r.judgeFreezes(samples)
 	sp := r.newSpeller(&froze)
@@ -67,10 +70,28 @@ func (r *reading) report() (*report.Report, *predict.Model) {
 	model := r.newModel(joined, table, sums.samples, stats, sp)
 	in := r.judge(joined, table, sums, work, stats, model, sp)
 	joined.Goals = searchGoals(r.opts.Goals, joined, model)
+	var err error
+	if r.capacity != nil {
+		joined.Capacity, err = r.judgeCapacity(joined, table, work, stats, sp)
+	}
 	r.labelQueues(joined, in, table, sums, sp)
 	joined.Verdict = verdict.Verdicts(joined)
 	r.fillOutputs(joined, table, work, sp)
-	return joined, model
+	return joined, model, err
+}
+
+// judgeCapacity returns at which loads the process's resources saturate.
+func (r *reading) judgeCapacity(joined *report.Report, table *groupTable, work *workSelection, stats *process.Stats, sp *spell.Speller) (*report.Capacity, error) {
+	in := capacity.Input{
+		Report: joined, Groups: map[path.GroupID]*report.Group{}, Stats: stats, Facts: processFacts(joined, stats, r.pass.Start), Speller: sp, Question: *r.opts.Capacity,
+	}
+	for i, id := range table.pathIDs {
+		if g := &joined.Groups[i]; g.Role == report.RoleRequests && g.Count > 0 && work.isJudged(r.groups.GroupKey(id).Kind) {
+			in.Groups[id] = g
+		}
+	}
+	r.capacity.Merge(r.translations)
+	return r.capacity.Judge(&in)
 }
 
 // loadHost returns the host samples that accompany the trace or are in it.

@@ -1,0 +1,293 @@
+package capacity
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// A Goal is a limit for a percentile of latency: p50 or p99.
+type Goal struct {
+	Percentile string
+	MostNS     int64
+}
+
+// A Question is what is asked of a capacity, in addition to its limits.
+type Question struct {
+	Goals   []Goal
+	Changes []Change
+}
+
+// An Input is what Judge needs in addition to the Sum.
+type Input struct {
+	Report   *report.Report
+	Groups   map[path.GroupID]*report.Group // those that a client waits for
+	Stats    *process.Stats
+	Facts    *predict.Facts
+	Speller  *spell.Speller
+	Question Question
+}
+
+// Judge returns the capacity, nil if no client waits for a request. Merge must have been called.
+func (s *Sum) Judge(in *Input) (*report.Capacity, error) {
+	a := &analysis{Sum: s, in: in}
+	a.prepare()
+	requests := 0
+	for _, g := range in.Groups {
+		requests += g.Count
+	}
+	if a.load == 0 || in.Report.Input.DurationNS <= 0 {
+		return nil, nil
+	}
+	out := &report.Capacity{
+		LoadPerS: round(float64(requests) / float64(in.Report.Input.DurationNS) * 1e9), Limits: []report.Limit{}, Curve: []report.CurvePoint{},
+	}
+	a.addQueues()
+	a.addCPU(float64(requests))
+	load, err := a.applyChanges(in.Question.Changes, out.LoadPerS)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range in.Question.Changes {
+		out.Changes = append(out.Changes, c.String())
+	}
+	slices.SortStableFunc(a.resources, func(x, y *resource) int { return cmp.Compare(y.utilisation(), x.utilisation()) })
+	for _, r := range a.resources {
+		out.Limits = append(out.Limits, a.limit(r, out.LoadPerS))
+	}
+	out.NotJudged = append(a.notJudged, a.peers()...)
+	out.NotJudged = append(out.NotJudged, report.NotJudged{Why: "locks and pools for which no request waited in this recording"})
+	out.ClosedClients = a.closedClients()
+	if len(out.Limits) > 0 {
+		a.predictLatencies(out, load)
+	}
+	out.Text = Text(out)
+	return out, nil
+}
+
+func (r *resource) utilisation() float64 { return r.busy / r.servers }
+
+// round rounds to three digits.
+func round(x float64) float64 {
+	if x <= 0 {
+		return 0
+	}
+	step := math.Pow(10, math.Floor(math.Log10(x))-2)
+	return math.Round(x/step) * step
+}
+
+// limit returns a resource as the report has it.
+func (a *analysis) limit(r *resource, loadPerS float64) report.Limit {
+	u := max(r.utilisation(), 1e-9)
+	out := report.Limit{
+		Kind: r.kind, Site: r.site, Servers: math.Round(100*r.servers) / 100, DemandNS: int64(r.busy / a.load), Utilisation: min(1, math.Round(1e4*u)/1e4),
+		SaturatesPerS: round(loadPerS / u), SaturatesLow: round(loadPerS / u / (1 + r.error)), SaturatesHigh: round(loadPerS / u * (1 + r.error)),
+		How: r.how, Groups: a.shares(r.groups),
+	}
+	if r.kind == report.LimitCPU || r.kind == report.LimitQuota {
+		out.CollectorShare = math.Round(1000*a.collectorShare()) / 1000
+	}
+	return out
+}
+
+// shares returns the groups by their share of a demand, the largest first.
+func (a *analysis) shares(weights map[path.GroupID]float64) []report.LimitShare {
+	sum := 0.0
+	for _, w := range weights {
+		sum += w
+	}
+	out := []report.LimitShare{}
+	for id, w := range weights {
+		if g := a.in.Groups[id]; g != nil && w > 0 {
+			out = append(out, report.LimitShare{Group: g.ID, Name: g.Name, Share: math.Round(1000*w/sum) / 1000})
+		}
+	}
+	slices.SortFunc(out, func(x, y report.LimitShare) int {
+		return cmp.Or(cmp.Compare(y.Share, x.Share), cmp.Compare(x.Group, y.Group))
+	})
+	return out
+}
+
+// addCPU adds the CPU time: that of all goroutines, those of the collector too, and the short system calls of requests, which
+// mostly compute in the kernel. The kernel's count for the process is an upper bound. It contains the search for runnable
+// goroutines, of which a busy process does less, and the recording itself.
+func (a *analysis) addCPU(requests float64) {
+	stats, facts := a.in.Stats, a.in.Facts
+	r := &resource{kind: report.LimitCPU, groups: map[path.GroupID]float64{}, visits: 1, factor: 1, how: "the time in which goroutines ran"}
+	syscallNS := 0.0
+	for i := range a.requests {
+		if a.isLoad[i] {
+			syscallNS += float64(a.requests[i].syscallNS)
+			r.groups[a.requests[i].group] += float64(a.requests[i].runNS + a.requests[i].syscallNS)
+		}
+	}
+	r.busy = float64(stats.BusyNS)/float64(max(stats.SpanNS, 1)) + syscallNS/float64(a.sliceNS)
+	r.error = 0.2
+	if host := a.in.Report.Host; host != nil && host.Lost.CPUNS != nil && host.ToNS > host.FromNS && *host.Lost.CPUNS > 0 {
+		if off := host.Lost.OffCPUNS; off != nil { // a goroutine runs, but its thread does not
+			r.busy -= float64(*off) / float64(host.ToNS-host.FromNS)
+		}
+		counted := float64(*host.Lost.CPUNS) / float64(host.ToNS-host.FromNS)
+		if r.busy = min(r.busy, counted); r.busy == counted {
+			r.how = "the CPU time of the process, by the kernel"
+		}
+		r.error = max(0.1, counted/r.busy-1)
+	}
+	r.servers = float64(stats.Procs)
+	if facts.CPUs > 0 {
+		r.servers = min(r.servers, facts.CPUs)
+	}
+	if facts.QuotaCPUs > 0 && facts.QuotaCPUs < r.servers {
+		r.kind, r.servers = report.LimitQuota, facts.QuotaCPUs
+	}
+	if r.busy <= 0 || r.servers <= 0 {
+		return
+	}
+	r.error += 1 / math.Sqrt(max(requests, 1))
+	a.resources = append(a.resources, r)
+}
+
+// collectorShare returns the share of the running time that is the collector's.
+func (a *analysis) collectorShare() float64 {
+	gc := &a.in.Stats.GC
+	return min(1, float64(gc.DedicatedNS+gc.FractionalNS+gc.IdleNS+a.in.Facts.AssistNS)/float64(max(a.in.Stats.BusyNS, 1)))
+}
+
+// maxPeers bounds the lines that wait for peers in a report.
+const maxPeers = 3
+
+// peers returns the lines that wait for peers, whose own limits no trace of this process shows.
+func (a *analysis) peers() (out []report.NotJudged) {
+	byLine := map[line]int64{}
+	stacks := map[line]leaf{}
+	for _, l := range a.leaves {
+		if l.isNetwork && a.isLoad[l.request] {
+			at := a.lineOf(l.stack)
+			byLine[at] += l.end - l.start
+			stacks[at] = l
+		}
+	}
+	lines := make([]line, 0, len(byLine))
+	for at := range byLine {
+		lines = append(lines, at)
+	}
+	slices.SortFunc(lines, func(x, y line) int {
+		return cmp.Or(cmp.Compare(byLine[y], byLine[x]), cmp.Compare(x.number, y.number), cmp.Compare(x.fn, y.fn))
+	})
+	for _, at := range lines[:min(len(lines), maxPeers)] {
+		out = append(out, report.NotJudged{Site: a.siteOf(stacks[at].stack), Why: "the peer that answers here: its limits are not in this recording"})
+	}
+	return out
+}
+
+// closedClients returns how many requests are in the process at all times, if their number hardly varies: a client then sends the
+// next request when it has an answer. At random arrivals the variance of the number is about its mean. 0 means that it varies.
+func (a *analysis) closedClients() int {
+	type change struct {
+		time int64
+		step int
+	}
+	var sum, squares, total float64
+	for i := 0; i < len(a.requests); {
+		var changes []change
+		end := i
+		for ; end < len(a.requests) && a.requests[end].slice == a.requests[i].slice; end++ {
+			if r := &a.requests[end]; a.isLoad[end] {
+				changes = append(changes, change{r.start, 1}, change{r.end, -1})
+			}
+		}
+		i = end
+		slices.SortFunc(changes, func(x, y change) int { return cmp.Or(cmp.Compare(x.time, y.time), cmp.Compare(x.step, y.step)) })
+		// The requests at both ends of a slice are not all known.
+		n, edge := 0, len(changes)/10
+		for k := range changes {
+			if k > edge && k < len(changes)-edge {
+				ns := float64(changes[k].time - changes[k-1].time)
+				sum, squares, total = sum+ns*float64(n), squares+ns*float64(n*n), total+ns
+			}
+			n += changes[k].step
+		}
+	}
+	if total == 0 {
+		return 0
+	}
+	mean := sum / total
+	if variance := squares/total - mean*mean; mean < 0.8 || variance > threshold.MajorShare*mean {
+		return 0
+	}
+	return int(math.Round(mean))
+}
+
+// Text returns the capacity in a sentence.
+func Text(c *report.Capacity) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "today %s/s", perSecond(c.LoadPerS))
+	for i := range c.Limits[:min(len(c.Limits), 3)] {
+		l := &c.Limits[i]
+		switch i {
+		case 0:
+			fmt.Fprintf(&b, "; first limit: %s at %s/s (%s to %s)", LimitName(l), perSecond(l.SaturatesPerS), perSecond(l.SaturatesLow), perSecond(l.SaturatesHigh))
+		default:
+			fmt.Fprintf(&b, ", then %s at %s/s", LimitName(l), perSecond(l.SaturatesPerS))
+		}
+	}
+	if len(c.Limits) == 0 {
+		b.WriteString("; the recording shows no limit")
+	}
+	var names []string
+	for i := range c.NotJudged {
+		if n := &c.NotJudged[i]; n.Site != nil {
+			names = append(names, siteName(n.Site))
+		}
+	}
+	if len(names) > 0 {
+		b.WriteString("; not judged: " + strings.Join(names, ", "))
+	}
+	return b.String()
+}
+
+// LimitName names a limit and its place.
+func LimitName(l *report.Limit) string {
+	name := map[report.LimitKind]string{
+		report.LimitLock: "lock", report.LimitPool: "pool", report.LimitStage: "goroutine", report.LimitCPU: "CPU", report.LimitQuota: "CPU quota",
+	}[l.Kind]
+	switch {
+	case l.Kind == report.LimitPool:
+		name = fmt.Sprintf("pool of %.0f", l.Servers)
+	case l.Kind == report.LimitCPU || l.Kind == report.LimitQuota:
+		name += " of " + words.CPUs(l.Servers)
+	case l.Servers > 1:
+		name = fmt.Sprintf("%.0f %ss", l.Servers, name)
+	}
+	if l.Site != nil {
+		name += " " + siteName(l.Site)
+	}
+	return name
+}
+
+func siteName(s *report.Site) string {
+	return fmt.Sprintf("%s %s:%d", s.Func, s.File[strings.LastIndexByte(s.File, '/')+1:], s.Line)
+}
+
+func perSecond(x float64) string {
+	digits := fmt.Sprintf("%.0f", x)
+	if x < 10 {
+		return fmt.Sprintf("%.2g", x)
+	}
+	if n := len(digits); n > 3 && n <= 9 {
+		for i := n - 3; i > 0; i -= 3 {
+			digits = digits[:i] + "," + digits[i:]
+		}
+	}
+	return digits
+}

@@ -1,0 +1,56 @@
+package capacity
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/report"
+)
+
+// AddGrowth corrects the limits of a recording by those of another one with less load: by the line through both. If a request
+// needs less at more load, the process needs a part without any requests: use = c0 + c1 X. If it needs more, the demand itself
+// grows: D = d0 + d1 X.
+func AddGrowth(c, low *report.Capacity) {
+	if low.LoadPerS <= 0 || c.LoadPerS < 1.2*low.LoadPerS {
+		return // the difference is noise
+	}
+	for i := range c.Limits {
+		l := &c.Limits[i]
+		k := slices.IndexFunc(low.Limits, func(o report.Limit) bool { return o.Kind == l.Kind && o.Site.Matches(l.Site) })
+		if k < 0 {
+			continue
+		}
+		o := &low.Limits[k]
+		l.Growth = &report.Growth{LoadPerS: [2]float64{low.LoadPerS, c.LoadPerS}, DemandNS: [2]int64{o.DemandNS, l.DemandNS}}
+		d0, d1 := float64(o.DemandNS), float64(l.DemandNS)
+		capacity := l.Servers * 1e9 // in use, in ns a second
+		saturates := l.SaturatesPerS
+		switch slope := (d1 - d0) / (c.LoadPerS - low.LoadPerS); {
+		case slope > 0:
+			saturates = solveGrowth(d0-slope*low.LoadPerS, slope, capacity)
+		case slope < 0:
+			perRequest := (d1*c.LoadPerS - d0*low.LoadPerS) / (c.LoadPerS - low.LoadPerS)
+			if idle := (d0 - perRequest) * low.LoadPerS; perRequest > 0 && idle < capacity {
+				saturates = (capacity - idle) / perRequest
+			}
+		}
+		factor := saturates / l.SaturatesPerS
+		l.SaturatesPerS = round(saturates)
+		l.SaturatesLow, l.SaturatesHigh = round(l.SaturatesLow*min(1, factor)), round(l.SaturatesHigh*max(1, factor))
+	}
+	slices.SortStableFunc(c.Limits, func(x, y report.Limit) int { return cmp.Compare(x.SaturatesPerS, y.SaturatesPerS) })
+	c.Text = Text(c)
+}
+
+// solveGrowth returns the load X at which X (base + slope X) is the capacity, by bisection.
+func solveGrowth(base, slope, capacity float64) float64 {
+	low, high := 0.0, 1e12
+	for range 200 {
+		if x := (low + high) / 2; x*(base+slope*x) < capacity {
+			low = x
+		} else {
+			high = x
+		}
+	}
+	return low
+}

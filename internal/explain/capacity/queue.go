@@ -1,0 +1,299 @@
+package capacity
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// A resource serves requests, some at once. Rates are per ns of the slices.
+type resource struct {
+	kind       report.LimitKind
+	site       *report.Site
+	how        string
+	servers    float64
+	busy       float64 // servers in use, on average
+	error      float64 // of busy, relative; about two standard deviations
+	visits     float64 // per request that counts as load
+	service    []float64
+	lead, tail float64                  // of each service: from the end of a wait for it to the leaf, and from the leaf to its end
+	factor     float64                  // of each service, by a change
+	groups     map[path.GroupID]float64 // weights
+	waits      []int32                  // of requests that waited for it
+	lines      map[line]bool            // of the leaves while it is held
+}
+
+// A line is the source line of a site, without its callers.
+type line struct {
+	fn, file tracefmt.StringID
+	number   uint32
+}
+
+// An analysis finds the resources of a Sum.
+type analysis struct {
+	*Sum
+	in         *Input
+	isLoad     []bool // by request: a client waits for it
+	load       float64
+	requestsBy map[uint64][]int32 // by goroutine, in order of time
+	leavesOf   [][]leaf           // by request, in order of time
+	resources  []*resource
+	notJudged  []report.NotJudged
+}
+
+func (a *analysis) lineOf(stack tracefmt.StackID) line {
+	frame := a.in.Speller.Syms.Frame(a.in.Speller.Sites.SiteOf(stack))
+	return line{frame.Func, frame.File, frame.Line}
+}
+
+func (a *analysis) siteOf(stack tracefmt.StackID) *report.Site {
+	return a.in.Speller.Site(a.in.Speller.Sites.SiteOf(stack))
+}
+
+// prepare indexes requests and leaves.
+func (a *analysis) prepare() {
+	a.isLoad, a.leavesOf, a.requestsBy = make([]bool, len(a.requests)), make([][]leaf, len(a.requests)), make(map[uint64][]int32)
+	loads := 0
+	for i := range a.requests {
+		r := &a.requests[i]
+		if _, a.isLoad[i] = a.in.Groups[r.group]; a.isLoad[i] {
+			loads++
+		}
+		if a.isLoad[i] || r.kind != request.Loop {
+			a.requestsBy[r.g] = append(a.requestsBy[r.g], int32(i))
+		}
+	}
+	a.load = float64(loads) / float64(max(a.sliceNS, 1))
+	for _, list := range a.requestsBy {
+		slices.SortFunc(list, func(x, y int32) int { return cmp.Compare(a.requests[x].end, a.requests[y].end) })
+	}
+	for _, l := range a.leaves {
+		a.leavesOf[l.request] = append(a.leavesOf[l.request], l)
+	}
+	for i := range a.leavesOf {
+		slices.SortFunc(a.leavesOf[i], func(x, y leaf) int { return cmp.Compare(x.start, y.start) })
+	}
+}
+
+// requestAt returns the request that a goroutine served at a time, -1 if none.
+func (a *analysis) requestAt(g uint64, t int64) int32 {
+	list := a.requestsBy[g]
+	i, _ := slices.BinarySearchFunc(list, t, func(r int32, t int64) int { return cmp.Compare(a.requests[r].end, t) })
+	if i < len(list) && a.requests[list[i]].start <= t {
+		return list[i]
+	}
+	return -1
+}
+
+// holderOf returns the request that ended a wait, on its own goroutine or on one that it created; -1 if none did.
+func (a *analysis) holderOf(w *wait) int32 {
+	if r := a.requestAt(w.waker, w.end); r >= 0 || w.wakerCreator == 0 {
+		return r
+	}
+	return a.requestAt(w.wakerCreator, w.end)
+}
+
+// findQueues divides the waits into queues. Two waits are for one resource if they are at one line, or if goroutines ended both at
+// one line: that of the release.
+func (a *analysis) findQueues() [][]int32 {
+	type node struct {
+		line
+		isLock, isRelease bool
+	}
+	parents := map[node]node{}
+	var root func(n node) node
+	root = func(n node) node {
+		if p, ok := parents[n]; ok && p != n {
+			top := root(p)
+			parents[n] = top
+			return top
+		}
+		parents[n] = n
+		return n
+	}
+	nodeOf := func(w *wait) node { return node{a.lineOf(w.stack), w.kind == critpath.WaitLock, false} }
+	for i := range a.waits {
+		if w := &a.waits[i]; w.releaseStack != 0 {
+			parents[root(node{a.lineOf(w.releaseStack), w.kind == critpath.WaitLock, true})] = root(nodeOf(w))
+		}
+	}
+	byRoot := map[node][]int32{}
+	for i := range a.waits {
+		top := root(nodeOf(&a.waits[i]))
+		byRoot[top] = append(byRoot[top], int32(i))
+	}
+	var queues [][]int32
+	for _, list := range byRoot {
+		slices.SortFunc(list, func(x, y int32) int {
+			v, w := &a.waits[x], &a.waits[y]
+			return cmp.Or(cmp.Compare(v.end, w.end), cmp.Compare(v.g, w.g), cmp.Compare(v.start, w.start))
+		})
+		list = slices.CompactFunc(list, func(x, y int32) bool { return a.waits[x].g == a.waits[y].g && a.waits[x].end == a.waits[y].end })
+		queues = append(queues, list)
+	}
+	slices.SortFunc(queues, func(x, y []int32) int { return cmp.Or(cmp.Compare(len(y), len(x)), cmp.Compare(x[0], y[0])) })
+	return queues
+}
+
+// addQueues adds the resources for which requests waited.
+func (a *analysis) addQueues() {
+	for _, list := range a.findQueues() {
+		byRequests := 0
+		for _, i := range list {
+			if a.holderOf(&a.waits[i]) >= 0 {
+				byRequests++
+			}
+		}
+		isLock := a.waits[list[0]].kind == critpath.WaitLock
+		switch {
+		case float64(byRequests) >= threshold.HalfShare*float64(len(list)):
+			a.addHeld(list, isLock)
+		case isLock:
+			a.skip(report.LimitLock, list[0], "a goroutine that serves no request holds it most of the time")
+		}
+	}
+	a.addStages()
+}
+
+// skip adds a resource that cannot be judged.
+func (a *analysis) skip(kind report.LimitKind, i int32, why string) {
+	site := a.siteOf(a.waits[i].stack)
+	if !slices.ContainsFunc(a.notJudged, func(n report.NotJudged) bool { return n.Site.Matches(site) && n.Kind == kind }) {
+		a.notJudged = append(a.notJudged, report.NotJudged{Kind: kind, Site: site, Why: why})
+	}
+}
+
+// A stageKey identifies goroutines that wait for work at one line.
+type stageKey struct {
+	start string
+	idle  line
+}
+
+// A stage is goroutines that wait for work at one line.
+type stage struct {
+	idleStack        tracefmt.StackID
+	observed, busyNS float64
+	networkNS        float64
+	wakes, together  int // waits of requests that they ended, and those right after another one
+	members          map[uint64]bool
+	service          []float64
+}
+
+// addStages adds goroutines that work for requests, one after the other.
+func (a *analysis) addStages() {
+	stages := map[stageKey]*stage{}
+	sp := a.in.Speller
+	for _, g := range slices.Sorted(maps.Keys(a.servers)) {
+		s := a.servers[g]
+		idle := s.idleStacks()
+		if len(idle) == 0 || len(s.wakes) < threshold.Repeats {
+			continue
+		}
+		start := sp.StartOf(idle[0])
+		if stdlib.Contains(start) || request.IsServerStart(start) {
+			continue // a connection's goroutine: there are as many as connections
+		}
+		key := stageKey{start, a.lineOf(idle[0])}
+		st := stages[key]
+		if st == nil {
+			st = &stage{idleStack: idle[0], members: map[uint64]bool{}}
+			stages[key] = st
+		}
+		idleNS := int64(0)
+		var resumed []int64
+		for _, stack := range idle {
+			idleNS += s.waits[stack].ns
+			resumed = append(resumed, s.waits[stack].ends...)
+		}
+		st.observed, st.busyNS = st.observed+float64(s.observedNS), st.busyNS+float64(s.observedNS-idleNS)
+		st.members[g] = true
+		slices.Sort(s.wakes)
+		slices.Sort(resumed)
+		last := int64(0)
+		for i, wake := range s.wakes {
+			if i > 0 && wake-last <= threshold.IdleCheckNS {
+				st.together++
+			}
+			begin := last
+			if k, _ := slices.BinarySearch(resumed, wake); k > 0 {
+				begin = max(begin, resumed[k-1])
+			}
+			if begin > 0 {
+				st.service = append(st.service, float64(wake-begin))
+			}
+			last = wake
+			st.wakes++
+		}
+	}
+	keys := slices.SortedFunc(maps.Keys(stages), func(x, y stageKey) int {
+		return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.idle.fn, y.idle.fn), cmp.Compare(x.idle.number, y.idle.number))
+	})
+	for _, key := range keys {
+		st := stages[key]
+		r := &resource{
+			kind: report.LimitStage, factor: 1, site: a.siteOf(st.idleStack), servers: max(1, math.Round(st.observed/float64(a.sliceNS))),
+			busy: st.busyNS / float64(a.sliceNS), service: st.service, groups: map[path.GroupID]float64{},
+			how: "the time in which its goroutines did not wait for work", error: sampleError(st.service, st.wakes),
+		}
+		r.visits = float64(st.wakes) / float64(a.sliceNS) / a.load
+		for i := range a.waits {
+			if w := &a.waits[i]; st.members[w.waker] && a.isLoad[w.request] {
+				r.waits = append(r.waits, int32(i))
+				r.groups[a.requests[w.request].group]++
+			}
+		}
+		if len(r.waits) == 0 {
+			continue
+		}
+		switch {
+		case float64(st.together) > threshold.NoticeableShare*float64(st.wakes):
+			a.skip(report.LimitStage, r.waits[0], "it works for several requests at once, and the recording does not show for how many at most")
+		case len(st.members) > int(2*r.servers):
+			a.skip(report.LimitStage, r.waits[0], "its goroutines are replaced by others")
+		default:
+			a.resources = append(a.resources, r)
+		}
+	}
+}
+
+// idleStacks returns the stacks at which a server waits for work: mostly requests end these waits.
+func (s *server) idleStacks() (out []tracefmt.StackID) {
+	for stack, at := range s.waits {
+		if at.byRequest > 0 && 2*at.byRequest >= at.count {
+			out = append(out, stack)
+		}
+	}
+	slices.SortFunc(out, func(x, y tracefmt.StackID) int {
+		return cmp.Or(cmp.Compare(s.waits[y].byRequest, s.waits[x].byRequest), cmp.Compare(x, y))
+	})
+	return out
+}
+
+// sampleError returns about two standard errors of the mean of a sample, relative to it, for n observations.
+func sampleError(list []float64, n int) float64 {
+	if n == 0 || len(list) == 0 {
+		return 1
+	}
+	mean, variance := moments(list)
+	return min(1, 2*math.Sqrt(variance)/max(mean, 1)/math.Sqrt(float64(n))+2*threshold.NoiseShare)
+}
+
+// moments returns the mean and the variance.
+func moments(list []float64) (mean, variance float64) {
+	for _, x := range list {
+		mean += x / float64(len(list))
+	}
+	for _, x := range list {
+		variance += (x - mean) * (x - mean) / float64(len(list))
+	}
+	return mean, variance
+}

@@ -1,0 +1,317 @@
+package capacity
+
+import (
+	"container/heap"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/report"
+)
+
+// The latencies at another load come from a simulation of the recorded requests: each one is drawn from those of the recording,
+// arrives at random, waits for the CPU and for each resource in a queue, and needs it for as long as recorded. All of its other
+// time is a delay that load does not change.
+
+// A plan is what one recorded request needs: the CPU, resources in order, and a delay.
+type plan struct {
+	cpu, delay float64
+	services   []service
+}
+
+type service struct {
+	resource *resource
+	ns       float64
+}
+
+// A simulation has the plans of a recording.
+type simulation struct {
+	plans    []plan
+	cpu      *resource // nil if unknown
+	procs    int
+	otherCPU float64 // CPU time per request on other goroutines than the request's
+	load     float64 // of the recording, per ns
+}
+
+// newSimulation makes a plan of each request that counts as load.
+func (a *analysis) newSimulation() *simulation {
+	s := &simulation{procs: max(1, a.in.Stats.Procs), load: a.load}
+	queued, uses := make([]float64, len(a.requests)), make([][]service, len(a.requests))
+	for _, r := range a.resources {
+		if r.kind == report.LimitCPU || r.kind == report.LimitQuota {
+			s.cpu = r
+			continue
+		}
+		for _, i := range r.waits {
+			queued[a.waits[i].request] += float64(a.waits[i].end - a.waits[i].start)
+		}
+		for _, span := range a.leafSpans(r.lines) {
+			uses[span.request] = append(uses[span.request], service{r, float64(span.end - span.start)})
+		}
+	}
+	random, runNS := rand.New(rand.NewPCG(1, 2)), 0.0
+	for i := range a.requests {
+		if !a.isLoad[i] {
+			continue
+		}
+		r := &a.requests[i]
+		p := plan{cpu: float64(r.runNS + r.syscallNS), services: uses[i]}
+		known := queued[i] + float64(r.runNS+r.readyNS+r.syscallNS)
+		for k := range p.services {
+			use := &p.services[k]
+			known += use.ns
+			use.ns = (use.ns + use.resource.tail) * use.resource.factor
+		}
+		for _, res := range a.resources {
+			if res == s.cpu || len(res.lines) > 0 || len(res.service) == 0 {
+				continue
+			}
+			for visits := res.visits * a.groupFactor(res, r.group); visits > random.Float64(); visits-- {
+				ns := res.service[random.IntN(len(res.service))] * res.factor
+				if res.kind == report.LimitLock { // its holder runs
+					p.cpu = max(0, p.cpu-ns)
+				}
+				p.services = append(p.services, service{res, ns})
+			}
+		}
+		p.delay = max(0, float64(r.end-r.start)-known)
+		runNS += p.cpu
+		s.plans = append(s.plans, p)
+	}
+	if s.cpu != nil && len(s.plans) > 0 {
+		s.otherCPU = max(0, s.cpu.busy/a.load-runNS/float64(len(s.plans)))
+	}
+	return s
+}
+
+// groupFactor returns by how many times as often requests of a group use a resource as all requests do.
+func (a *analysis) groupFactor(r *resource, id path.GroupID) float64 {
+	sum, requests := 0.0, 0
+	for group, weight := range r.groups {
+		if a.in.Groups[group] != nil {
+			sum += weight
+		}
+	}
+	for _, g := range a.in.Groups {
+		requests += g.Count
+	}
+	if g := a.in.Groups[id]; g != nil && sum > 0 && g.Count > 0 {
+		return r.groups[id] / sum * float64(requests) / float64(g.Count)
+	}
+	return 0
+}
+
+// An arrival is a simulated request at its next step.
+type arrival struct {
+	time float64
+	job  int32
+	step int32
+}
+
+type arrivals []arrival
+
+func (q arrivals) Len() int           { return len(q) }
+func (q arrivals) Less(i, j int) bool { return q[i].time < q[j].time }
+func (q arrivals) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *arrivals) Push(x any)        { *q = append(*q, x.(arrival)) }
+func (q *arrivals) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+// servers are the times at which the servers of a resource are free.
+type servers []float64
+
+// serve returns when a service that is wanted at a time ends. lead is added to it if it has to wait.
+func (s servers) serve(time, ns, lead float64) float64 {
+	first := 0
+	for i := range s {
+		if s[i] < s[first] {
+			first = i
+		}
+	}
+	if s[first] > time {
+		time, ns = s[first], ns+lead
+	}
+	s[first] = time + ns
+	return s[first]
+}
+
+// A quota gives so much CPU time in each period.
+type quota struct {
+	budget float64
+	used   map[int]float64
+}
+
+const quotaPeriodNS = 100e6
+
+// start returns when a computation that is wanted at a time may start.
+func (q *quota) start(time, ns float64) float64 {
+	period := int(time / quotaPeriodNS)
+	for q.used[period] >= q.budget {
+		period++
+	}
+	q.used[period] += ns
+	for p := period; q.used[p] > q.budget; p++ {
+		q.used[p+1] += q.used[p] - q.budget
+		q.used[p] = q.budget
+	}
+	return max(time, float64(period)*quotaPeriodNS)
+}
+
+// Simulated requests for one load: those that count, and those before them.
+const (
+	maxSimulated = 6000
+	warmUp       = 500
+)
+
+// latencies returns the sorted latencies at a load, in requests per ns.
+func (s *simulation) latencies(load float64) []float64 {
+	random := rand.New(rand.NewPCG(3, 4))
+	free := map[*resource]servers{}
+	var limit *quota
+	serve := func(r *resource, time, ns float64) float64 {
+		if r == nil || ns <= 0 {
+			return time + ns
+		}
+		if free[r] == nil {
+			n := int(math.Ceil(r.servers))
+			if r.kind == report.LimitQuota {
+				n, limit = s.procs, &quota{r.servers * quotaPeriodNS, map[int]float64{}}
+			}
+			free[r] = make(servers, max(1, n))
+		}
+		if r == s.cpu && limit != nil {
+			time = limit.start(time, ns)
+		}
+		among := free[r]
+		if r.kind == report.LimitLock { // of several locks, each request needs a certain one
+			i := random.IntN(len(among))
+			among = among[i : i+1]
+		}
+		return among.serve(time, ns, r.lead)
+	}
+	var queue arrivals
+	starts, plans := make([]float64, warmUp+maxSimulated), make([]int, warmUp+maxSimulated)
+	time := 0.0
+	for i := range starts {
+		time += random.ExpFloat64() / load
+		starts[i], plans[i] = time, random.IntN(len(s.plans))
+		queue = append(queue, arrival{time, int32(i), 0})
+	}
+	out := make([]float64, 0, maxSimulated)
+	for len(queue) > 0 {
+		now := heap.Pop(&queue).(arrival)
+		p := &s.plans[plans[now.job]]
+		end := now.time
+		switch step := int(now.step) - 1; {
+		case step == -1:
+			end = serve(s.cpu, end, p.cpu/2)
+		case step < len(p.services):
+			end = serve(p.services[step].resource, end, p.services[step].ns)
+		case step == len(p.services):
+			end += p.delay
+		case step == len(p.services)+1:
+			end = serve(s.cpu, end, p.cpu/2)
+		default:
+			if now.job >= warmUp {
+				out = append(out, end-starts[now.job])
+			}
+			serve(s.cpu, end, s.otherCPU)
+			continue
+		}
+		heap.Push(&queue, arrival{end, now.job, now.step + 1})
+	}
+	slices.Sort(out)
+	return out
+}
+
+func percentile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[int(q*float64(len(sorted)-1))]
+}
+
+// loadShares are the points of a curve, as shares of the first limit.
+var loadShares = []float64{0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95}
+
+// A predictor predicts latencies at a load.
+type predictor struct {
+	*simulation
+	perSecond        float64 // of the recording
+	error            float64 // of the first limit
+	excess50, least9 float64 // what the simulation misses of today's p50; today's p99
+}
+
+// at returns the latencies at a load.
+func (p *predictor) at(perSecond float64) report.CurvePoint {
+	estimate := func(perSecond float64) (p50, p99 float64) {
+		list := p.latencies(perSecond / p.perSecond * p.load)
+		p50, p99 = max(0, percentile(list, 0.5)+p.excess50), percentile(list, 0.99)
+		if perSecond >= p.perSecond {
+			p99 = max(p99, p.least9)
+		}
+		return p50, max(p50, p99)
+	}
+	p50, p99 := estimate(perSecond)
+	low50, low99 := estimate(perSecond / (1 + p.error))
+	high50, high99 := estimate(perSecond * (1 + p.error))
+	return report.CurvePoint{
+		LoadPerS: round(perSecond), P50NS: int64(round(p50)), P99NS: int64(round(p99)),
+		P50: report.Estimate{Est: int64(round(p50)), Low: int64(round(min(p50, low50) * 0.9)), High: int64(round(max(p50, high50) * 1.1))},
+		P99: report.Estimate{Est: int64(round(p99)), Low: int64(round(min(p99, low99) * 0.75)), High: int64(round(max(p99, high99) * 1.5))},
+	}
+}
+
+// predictLatencies fills the curve and the goals. load is a load that was asked for, 0 if none was.
+func (a *analysis) predictLatencies(out *report.Capacity, load float64) {
+	p := &predictor{simulation: a.newSimulation(), perSecond: out.LoadPerS, error: a.resources[0].error}
+	if len(p.plans) == 0 {
+		return
+	}
+	var measured []float64
+	for i := range a.requests {
+		if a.isLoad[i] {
+			measured = append(measured, float64(a.requests[i].end-a.requests[i].start))
+		}
+	}
+	slices.Sort(measured)
+	today, limit := p.latencies(p.load), out.Limits[0].SaturatesPerS
+	if len(out.Changes) == 0 {
+		p.excess50 = percentile(measured, 0.5) - percentile(today, 0.5)
+		p.least9 = percentile(measured, 0.99)
+	}
+	loads := []float64{out.LoadPerS}
+	for _, share := range loadShares {
+		loads = append(loads, share*limit)
+	}
+	if load > 0 && load < limit {
+		loads = append(loads, load)
+	}
+	slices.Sort(loads)
+	for _, perSecond := range slices.Compact(loads) {
+		if perSecond <= max(limit*loadShares[len(loadShares)-1], out.LoadPerS) {
+			out.Curve = append(out.Curve, p.at(perSecond))
+		}
+	}
+	for _, goal := range a.in.Question.Goals {
+		low, high := 0.0, 0.98*limit
+		for range 10 {
+			middle := (low + high) / 2
+			point := p.at(middle)
+			ns := point.P99NS
+			if goal.Percentile == "p50" {
+				ns = point.P50NS
+			}
+			if ns <= goal.MostNS {
+				low = middle
+			} else {
+				high = middle
+			}
+		}
+		out.Goals = append(out.Goals, report.CapacityGoal{Percentile: goal.Percentile, MostNS: goal.MostNS, LoadPerS: round(low)})
+	}
+}

@@ -1,0 +1,279 @@
+// Package capacity computes at which load each resource of a process saturates. Input: the requests of a recording, with what
+// each of them waited for and who ended these waits, and the goroutines that serve them. Output: a report.Capacity.
+//
+// The operational laws need no distributions (Denning and Buzen 1978; Lazowska et al., Quantitative System Performance,
+// chapters 3 and 5): if each request needs a resource with m servers for D ns, the resource is in use for the share X D/m of
+// the time at X requests a second, and X stays below m/D. What a trace shows of D depends on the resource:
+//
+//	sum.go       what is recorded of each request, and of the goroutines that end their waits
+//	queue.go     which waits are for one resource; locks, pools and stages from them
+//	holds.go     for how long locks and slots are held
+//	capacity.go  the CPU; all limits in order; what is not judged
+//	simulate.go  latencies at other loads
+//	growth.go    two recordings at two loads
+//
+// A lock or slot that is free leaves no event. So only those are judged for which requests waited; the report says so.
+package capacity
+
+import (
+	"math"
+
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A Sum records requests and servers. It implements pass.Sum. Of a generation with very many requests it records those that
+// end in the first part of it: a slice of time, in which all of them are known.
+type Sum struct {
+	workers   []*worker
+	from, to  int64 // of the slice of this generation
+	isWhole   bool  // the slice of the generation before was all of it
+	sliceNS   int64 // length of all slices
+	slice     int32
+	hasServer bool // some requests are of a server
+	requests  []servedRequest
+	waits     []wait
+	leaves    []leaf
+	servers   map[uint64]*server
+}
+
+// A servedRequest is a request of a slice.
+type servedRequest struct {
+	start, end     int64
+	g              uint64
+	group          path.GroupID
+	kind           request.Kind
+	slice          int32
+	worker         int32 // that numbered the group, until Merge
+	runNS, readyNS int64 // on its own goroutines
+	syscallNS      int64 // in short system calls
+}
+
+// A wait is a request's wait that another goroutine ended, on the request's goroutine or on one that it created.
+type wait struct {
+	request      int32 // index
+	kind         critpath.WaitKind
+	stack        tracefmt.StackID
+	releaseStack tracefmt.StackID // of the waker
+	g            uint64
+	waker        uint64
+	wakerCreator uint64
+	start, end   int64
+	isRW         bool
+}
+
+// A leaf is a wait or a system call of a request that no other goroutine ended.
+type leaf struct {
+	request    int32
+	stack      tracefmt.StackID
+	isNetwork  bool
+	start, end int64
+}
+
+// A server is a goroutine that ended waits of requests.
+type server struct {
+	g          uint64
+	observedNS int64
+	busyNS     int64 // not waiting
+	waits      map[tracefmt.StackID]*serverWait
+	wakes      []int64 // when it ended waits of requests
+}
+
+// A serverWait adds up the waits of a server at one stack.
+type serverWait struct {
+	ns, count, byRequest int64
+	ends                 []int64
+}
+
+type worker struct {
+	sum      *Sum
+	stage    *path.Stage
+	number   int32
+	requests []servedRequest
+	waits    []wait
+	leaves   []leaf
+	spans    []timeline.Span
+}
+
+// New returns an empty Sum.
+func New() *Sum { return &Sum{servers: make(map[uint64]*server)} }
+
+// NewAdder implements pass.Sum.
+func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
+	p := &worker{sum: s, stage: stage, number: int32(len(s.workers))}
+	s.workers = append(s.workers, p)
+	return p
+}
+
+// Bounds of what is recorded, in requests of a generation and of all, and in servers.
+const (
+	maxSliceRequests = 4000
+	maxRequests      = 40_000
+	maxServers       = 256
+)
+
+// BeginGeneration implements pass.GenerationBeginner.
+func (s *Sum) BeginGeneration(reqs []request.Request) {
+	from, to := int64(math.MaxInt64), int64(0)
+	for i := range reqs {
+		if r := &reqs[i]; r.Piece == request.WholeRequest && !r.Open {
+			from, to = min(from, r.End), max(to, r.End)
+		}
+	}
+	limit := min(maxSliceRequests, max(0, maxRequests-len(s.requests)))
+	if s.isWhole && s.to > 0 && from > s.to {
+		from = s.to
+	}
+	s.isWhole = len(reqs) <= limit
+	if !s.isWhole {
+		to = from + int64(float64(to-from)*float64(limit)/float64(len(reqs)))
+	}
+	if s.from, s.to = from, to; to > from {
+		s.sliceNS += to - from
+	}
+	s.slice++
+}
+
+// NeedsWalk implements pass.Chooser.
+func (s *Sum) NeedsWalk(r *request.Request) bool { return r.End <= s.to }
+
+// Add implements pass.Adder.
+func (p *worker) Add(w *path.WalkResult) {
+	r := w.Req
+	if w.Form != path.Whole || w.Observer || r.Open || r.End > p.sum.to || r.Kind == request.Run {
+		return
+	}
+	index := int32(len(p.requests))
+	record := servedRequest{start: r.Start, end: r.End, g: r.G, group: w.Group, kind: r.Kind, slice: p.sum.slice, worker: p.number}
+	for i := range w.Steps {
+		step := &w.Steps[i]
+		if step.G != r.G {
+			if birth, ok := p.stage.Win.Born(step.G, step.End); !ok || birth.Creator != r.G {
+				continue
+			}
+		}
+		switch step.Kind {
+		case critpath.CPU:
+			record.runNS += step.End - step.Start
+		case critpath.Runnable:
+			record.readyNS += step.End - step.Start
+		case critpath.Network, critpath.Sleep, critpath.Syscall:
+			if step.Kind == critpath.Syscall && step.End-step.Start <= threshold.LoopbackNS {
+				record.syscallNS += step.End - step.Start
+			} else if !step.Inbound {
+				p.leaves = append(p.leaves, leaf{index, step.Stack, step.Kind == critpath.Network, step.Start, step.End})
+			}
+		}
+	}
+	p.addWaits(w, index)
+	p.requests = append(p.requests, record)
+}
+
+// addWaits records the waits of a request that may be for a lock, a slot, or a goroutine that serves others, too.
+func (p *worker) addWaits(w *path.WalkResult, index int32) {
+	for _, followed := range w.FollowedWaits() {
+		switch followed.Kind {
+		case critpath.WaitLock, critpath.WaitChan, critpath.WaitSend, critpath.WaitSelect, critpath.WaitCond:
+		default:
+			continue
+		}
+		if followed.G != w.Req.G {
+			if birth, ok := p.stage.Win.Born(followed.G, followed.End); !ok || birth.Creator != w.Req.G {
+				continue
+			}
+		}
+		birth, _ := p.stage.Win.Born(followed.Waker, followed.End)
+		if birth.Creator == followed.G {
+			continue // it works for this waiter alone
+		}
+		one := wait{request: index, kind: followed.Kind, stack: followed.Stack, g: followed.G, waker: followed.Waker, wakerCreator: birth.Creator,
+			start: followed.Start, end: followed.End}
+		p.spans = p.stage.Win.SpansCoarse(followed.G, followed.End-1, followed.End, p.spans[:0])
+		for i := range p.spans {
+			if p.spans[i].State == timeline.Waiting {
+				one.releaseStack = p.spans[i].WakerStack
+			}
+		}
+		one.isRW = p.stage.Sites.HasRole(followed.Stack, knowledge.RWMutex)
+		p.waits = append(p.waits, one)
+	}
+}
+
+// EndGeneration implements pass.GenerationEnder.
+func (s *Sum) EndGeneration() {
+	served, wakers := map[uint64]bool{}, map[uint64][]int64{}
+	for _, p := range s.workers {
+		for i := range p.requests {
+			r := &p.requests[i]
+			s.hasServer = s.hasServer || r.kind.IsServed()
+			if r.kind.IsServed() || !s.hasServer && r.kind != request.Loop {
+				served[r.g] = true
+			}
+		}
+	}
+	for _, p := range s.workers {
+		for i := range p.waits {
+			w := &p.waits[i]
+			wakers[w.waker] = append(wakers[w.waker], w.end)
+		}
+	}
+	for g, wakes := range wakers {
+		if !served[g] && (len(s.servers) < maxServers || s.servers[g] != nil) {
+			s.observeServer(g, served).wakes = append(s.servers[g].wakes, wakes...)
+		}
+	}
+	for _, p := range s.workers {
+		first := int32(len(s.requests))
+		for i := range p.waits {
+			p.waits[i].request += first
+		}
+		for i := range p.leaves {
+			p.leaves[i].request += first
+		}
+		s.requests, s.waits, s.leaves = append(s.requests, p.requests...), append(s.waits, p.waits...), append(s.leaves, p.leaves...)
+		p.requests, p.waits, p.leaves = p.requests[:0], p.waits[:0], p.leaves[:0]
+	}
+}
+
+// observeServer adds what a goroutine did in the slice of this generation.
+func (s *Sum) observeServer(g uint64, served map[uint64]bool) *server {
+	out := entry.GetOrAdd(s.servers, g)
+	if out.waits == nil {
+		out.g, out.waits = g, make(map[tracefmt.StackID]*serverWait)
+	}
+	win, p := s.workers[0].stage.Win, s.workers[0]
+	p.spans = win.SpansCoarse(g, s.from, s.to, p.spans[:0])
+	for i := range p.spans {
+		span := &p.spans[i]
+		ns := min(span.End, s.to) - max(span.Start, s.from)
+		if ns <= 0 {
+			continue
+		}
+		out.observedNS += ns
+		if span.State != timeline.Waiting {
+			out.busyNS += ns
+			continue
+		}
+		at := entry.GetOrAdd(out.waits, span.Stack)
+		at.ns += ns
+		at.ends = append(at.ends, span.End)
+		if at.count++; span.Waker != 0 && served[span.Waker] {
+			at.byRequest++
+		}
+	}
+	return out
+}
+
+// Merge translates the group ids of all workers to those of the report.
+func (s *Sum) Merge(ts []path.Translation) {
+	for i := range s.requests {
+		r := &s.requests[i]
+		r.group = ts[r.worker].Groups[r.group]
+	}
+}
