@@ -12,8 +12,8 @@ const (
 	LimitQuota LimitKind = "quota" // a CPU quota of the kernel
 )
 
-// A Capacity says at which load each resource of the process saturates, if requests stay what they are and there are only more
-// of them: a resource with m servers, of which each request needs D ns, serves no more than m/D requests.
+// A Capacity says at which load each resource of the process saturates, if there are only more of the same
+// requests: a resource with m servers, of which each request needs D ns, serves no more than m/D requests.
 type Capacity struct {
 	LoadPerS float64 `json:"load_per_s"` // requests a second in the recording
 	Text     string  `json:"text"`
@@ -26,7 +26,7 @@ type Capacity struct {
 	// ClosedClients is how many requests the clients keep in the process at all times, each sending the next request when it has
 	// its answer; 0 if they do not.
 	ClosedClients int `json:"closed_clients,omitempty"`
-	// Goals are the highest loads that keep the limits of latency that were asked for.
+	// Goals are the highest loads that keep the limits of latency of the question.
 	Goals []CapacityGoal `json:"goals,omitempty"`
 	// Changes are those that the numbers assume.
 	Changes []string `json:"changes,omitempty"`
@@ -45,8 +45,8 @@ type Limit struct {
 	SaturatesPerS float64 `json:"saturates_per_s"`
 	SaturatesLow  float64 `json:"saturates_low"`
 	SaturatesHigh float64 `json:"saturates_high"`
-	// How says by what the demand is known.
-	How    string       `json:"how"`
+	// Basis says by what the demand is known.
+	Basis  string       `json:"basis"`
 	Groups []LimitShare `json:"groups"`
 	// CollectorShare is the garbage collector's share of the demand for CPU.
 	CollectorShare float64 `json:"collector_share,omitempty"`
@@ -63,9 +63,9 @@ type LimitShare struct {
 
 // NotJudged is a resource that may be a limit, but of which the recording does not show enough.
 type NotJudged struct {
-	Kind LimitKind `json:"kind,omitempty"`
-	Site *Site     `json:"site,omitempty"`
-	Why  string    `json:"why"`
+	Kind   LimitKind `json:"kind,omitempty"`
+	Site   *Site     `json:"site,omitempty"`
+	Reason string    `json:"reason"`
 }
 
 // A CurvePoint has the latencies of all requests together at a load, with their intervals.

@@ -109,6 +109,7 @@ const (
 	Broadcast
 	Handover
 	PoolWait
+	ConnectionWait
 	UnorderedPool
 	Semaphore
 	SemaphoreAcquire

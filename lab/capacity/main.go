@@ -174,15 +174,9 @@ var kinds = map[string]func(s *service, n int) http.HandlerFunc{
 		return func(w http.ResponseWriter, r *http.Request) { s.appendJournal(s.length()) }
 	},
 	"peer": func(s *service, n int) http.HandlerFunc {
-		s.slots = make(chan struct{}, n)
-		http.HandleFunc("/debug/pprof/peer", func(w http.ResponseWriter, r *http.Request) { // no request of this service
-			s.slots <- struct{}{}
-			time.Sleep(s.length())
-			<-s.slots
-		})
 		s.client = &http.Client{Transport: &http.Transport{MaxConnsPerHost: n, MaxIdleConnsPerHost: n}}
 		return func(w http.ResponseWriter, r *http.Request) {
-			answer, err := s.client.Get("http://" + os.Getenv("PEER") + "/debug/pprof/peer")
+			answer, err := s.client.Get(os.Getenv("PEER"))
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusBadGateway)
 				return

@@ -29,7 +29,7 @@ func WriteCapacity(w io.Writer, c *report.Capacity, columns int) error {
 			l := &c.Limits[i]
 			place := ""
 			if l.Site != nil {
-				place = termtext.Escape(names.SiteText(l.Site, 48))
+				place = termtext.Escape(names.SiteText(l.Site.OwnLine(), 48))
 			}
 			rows = append(rows, []string{string(l.Kind), place, words.PercentOr0(l.Utilisation), words.Brief(l.DemandNS), fmt.Sprintf("%.3g", l.Servers),
 				words.Figure(l.SaturatesPerS) + "/s", "(" + words.Figure(l.SaturatesLow) + " to " + words.Figure(l.SaturatesHigh) + ")"})
@@ -44,7 +44,7 @@ func WriteCapacity(w io.Writer, c *report.Capacity, columns int) error {
 	return p.out.Flush()
 }
 
-// limitNotes writes what is known of one limit beyond its numbers.
+// limitNotes writes the groups and the basis of a limit.
 func (p *printer) limitNotes(l *report.Limit) {
 	var notes []string
 	if len(l.Groups) > 1 {
@@ -60,20 +60,20 @@ func (p *printer) limitNotes(l *report.Limit) {
 	if g := l.Growth; g != nil {
 		notes = append(notes, fmt.Sprintf("%s per request at %s/s, %s at %s/s", words.Brief(g.DemandNS[0]), words.Figure(g.LoadPerS[0]), words.Brief(g.DemandNS[1]), words.Figure(g.LoadPerS[1])))
 	}
-	notes = append(notes, "known by "+l.How)
+	notes = append(notes, "known by "+l.Basis)
 	p.paragraph(span{plain, string(l.Kind)}, 11, span{plain, strings.Join(notes, "; ")})
 }
 
-// notJudged writes what may be a limit, too.
+// notJudged writes which other limits there may be.
 func (p *printer) notJudged(c *report.Capacity) {
 	p.line()
 	p.line(span{plain, "not judged; each may be a lower limit:"})
 	for i := range c.NotJudged {
 		n, place := &c.NotJudged[i], ""
 		if n.Site != nil {
-			place = strings.TrimSpace(string(n.Kind)+" "+termtext.Escape(names.SiteText(n.Site, 48))) + ": "
+			place = strings.TrimSpace(string(n.Kind)+" "+termtext.Escape(names.SiteText(n.Site.OwnLine(), 48))) + ": "
 		}
-		p.paragraph(span{}, 2, span{plain, place + termtext.Escape(n.Why)})
+		p.paragraph(span{}, 2, span{plain, place + termtext.Escape(n.Reason)})
 	}
 	if c.ClosedClients > 0 {
 		p.line()

@@ -12,7 +12,9 @@ import (
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
 
@@ -22,7 +24,7 @@ type Goal struct {
 	MostNS     int64
 }
 
-// A Question is what is asked of a capacity, in addition to its limits.
+// A Question asks for more than the limits.
 type Question struct {
 	Goals   []Goal
 	Changes []Change
@@ -65,8 +67,13 @@ func (s *Sum) Judge(in *Input) (*report.Capacity, error) {
 	for _, r := range a.resources {
 		out.Limits = append(out.Limits, a.limit(r, out.LoadPerS))
 	}
-	out.NotJudged = append(a.notJudged, a.peers()...)
-	out.NotJudged = append(out.NotJudged, report.NotJudged{Why: "locks and pools for which no request waited in this recording"})
+	a.addPeers()
+	for i := range a.notJudged {
+		if one := &a.notJudged[i]; len(a.resources) == 0 || one.atMost == 0 || one.atMost > a.resources[0].utilisation() {
+			out.NotJudged = append(out.NotJudged, one.NotJudged)
+		}
+	}
+	out.NotJudged = append(out.NotJudged, report.NotJudged{Reason: "locks and pools for which no request waited in this recording"})
 	out.ClosedClients = a.closedClients()
 	if len(out.Limits) > 0 {
 		a.predictLatencies(out, load)
@@ -91,8 +98,8 @@ func (a *analysis) limit(r *resource, loadPerS float64) report.Limit {
 	u := max(r.utilisation(), 1e-9)
 	out := report.Limit{
 		Kind: r.kind, Site: r.site, Servers: math.Round(100*r.servers) / 100, DemandNS: int64(r.busy / a.load), Utilisation: min(1, math.Round(1e4*u)/1e4),
-		SaturatesPerS: round(loadPerS / u), SaturatesLow: round(loadPerS / u / (1 + r.error)), SaturatesHigh: round(loadPerS / u * (1 + r.error)),
-		How: r.how, Groups: a.shares(r.groups),
+		SaturatesPerS: round(loadPerS / u), SaturatesLow: round(loadPerS / u / (1 + r.error)), SaturatesHigh: round(loadPerS / u * (1 + min(r.error, 0.3))),
+		Basis: r.basis, Groups: a.shares(r.groups),
 	}
 	if r.kind == report.LimitCPU || r.kind == report.LimitQuota {
 		out.CollectorShare = math.Round(1000*a.collectorShare()) / 1000
@@ -123,7 +130,7 @@ func (a *analysis) shares(weights map[path.GroupID]float64) []report.LimitShare 
 // goroutines, of which a busy process does less, and the recording itself.
 func (a *analysis) addCPU(requests float64) {
 	stats, facts := a.in.Stats, a.in.Facts
-	r := &resource{kind: report.LimitCPU, groups: map[path.GroupID]float64{}, visits: 1, factor: 1, how: "the time in which goroutines ran"}
+	r := &resource{kind: report.LimitCPU, groups: map[path.GroupID]float64{}, visits: 1, factor: 1, basis: "the time in which goroutines ran"}
 	syscallNS := 0.0
 	for i := range a.requests {
 		if a.isLoad[i] {
@@ -139,7 +146,7 @@ func (a *analysis) addCPU(requests float64) {
 		}
 		counted := float64(*host.Lost.CPUNS) / float64(host.ToNS-host.FromNS)
 		if r.busy = min(r.busy, counted); r.busy == counted {
-			r.how = "the CPU time of the process, by the kernel"
+			r.basis = "the CPU time of the process, by the kernel"
 		}
 		r.error = max(0.1, counted/r.busy-1)
 	}
@@ -163,31 +170,32 @@ func (a *analysis) collectorShare() float64 {
 	return min(1, float64(gc.DedicatedNS+gc.FractionalNS+gc.IdleNS+a.in.Facts.AssistNS)/float64(max(a.in.Stats.BusyNS, 1)))
 }
 
+const peerReason = "the peer that answers here: its limits are not in this recording"
+
 // maxPeers bounds the lines that wait for peers in a report.
 const maxPeers = 3
 
-// peers returns the lines that wait for peers, whose own limits no trace of this process shows.
-func (a *analysis) peers() (out []report.NotJudged) {
+// addPeers adds the lines that wait for peers, whose own limits no trace of this process shows.
+func (a *analysis) addPeers() {
 	byLine := map[line]int64{}
 	stacks := map[line]leaf{}
 	for _, l := range a.leaves {
-		if l.isNetwork && a.isLoad[l.request] {
-			at := a.lineOf(l.stack)
-			byLine[at] += l.end - l.start
-			stacks[at] = l
+		if site := a.siteOf(l.stack); l.isNetwork && a.isLoad[l.request] && site != nil && !stdlib.Contains(site.OwnLine().Func) {
+			callLine := a.lineOf(l.stack)
+			byLine[callLine] += l.end - l.start
+			stacks[callLine] = l
 		}
 	}
 	lines := make([]line, 0, len(byLine))
-	for at := range byLine {
-		lines = append(lines, at)
+	for callLine := range byLine {
+		lines = append(lines, callLine)
 	}
 	slices.SortFunc(lines, func(x, y line) int {
 		return cmp.Or(cmp.Compare(byLine[y], byLine[x]), cmp.Compare(x.number, y.number), cmp.Compare(x.fn, y.fn))
 	})
-	for _, at := range lines[:min(len(lines), maxPeers)] {
-		out = append(out, report.NotJudged{Site: a.siteOf(stacks[at].stack), Why: "the peer that answers here: its limits are not in this recording"})
+	for _, callLine := range lines[:min(len(lines), maxPeers)] {
+		a.addSkipped(skipped{NotJudged: report.NotJudged{Site: a.siteOf(stacks[callLine].stack), Reason: peerReason}})
 	}
-	return out
 }
 
 // closedClients returns how many requests are in the process at all times, if their number hardly varies: a client then sends the
@@ -221,22 +229,26 @@ func (a *analysis) closedClients() int {
 	if total == 0 {
 		return 0
 	}
-	mean := sum / total
-	if variance := squares/total - mean*mean; mean < 0.8 || variance > threshold.MajorShare*mean {
+	meanCount := sum / total
+	if variance := squares/total - meanCount*meanCount; meanCount < 0.8 || variance > threshold.MajorShare*meanCount {
 		return 0
 	}
-	return int(math.Round(mean))
+	return int(math.Round(meanCount))
 }
 
 // Text returns the capacity in a sentence.
 func Text(c *report.Capacity) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "today %s/s", perSecond(c.LoadPerS))
+	first := "limit"
+	if slices.ContainsFunc(c.NotJudged, func(n report.NotJudged) bool { return n.Kind != "" }) {
+		first = "limit of those that can be judged"
+	}
 	for i := range c.Limits[:min(len(c.Limits), 3)] {
 		l := &c.Limits[i]
 		switch i {
 		case 0:
-			fmt.Fprintf(&b, "; first limit: %s at %s/s (%s to %s)", LimitName(l), perSecond(l.SaturatesPerS), perSecond(l.SaturatesLow), perSecond(l.SaturatesHigh))
+			fmt.Fprintf(&b, "; first "+first+": %s at %s/s (%s to %s)", LimitName(l), perSecond(l.SaturatesPerS), perSecond(l.SaturatesLow), perSecond(l.SaturatesHigh))
 		default:
 			fmt.Fprintf(&b, ", then %s at %s/s", LimitName(l), perSecond(l.SaturatesPerS))
 		}
@@ -244,14 +256,24 @@ func Text(c *report.Capacity) string {
 	if len(c.Limits) == 0 {
 		b.WriteString("; the recording shows no limit")
 	}
-	var names []string
+	var places []string
+	peers := false
 	for i := range c.NotJudged {
-		if n := &c.NotJudged[i]; n.Site != nil {
-			names = append(names, siteName(n.Site))
+		switch n := &c.NotJudged[i]; {
+		case n.Site == nil:
+		case n.Kind != "":
+			places = append(places, string(n.Kind)+" "+siteName(n.Site))
+		case n.Reason == peerReason:
+			peers = true
+		default:
+			places = append(places, siteName(n.Site))
 		}
 	}
-	if len(names) > 0 {
-		b.WriteString("; not judged: " + strings.Join(names, ", "))
+	if peers {
+		places = append(places, "peers")
+	}
+	if len(places) > 0 {
+		b.WriteString("; not judged: " + strings.Join(places, ", "))
 	}
 	return b.String()
 }
@@ -275,9 +297,10 @@ func LimitName(l *report.Limit) string {
 	return name
 }
 
-func siteName(s *report.Site) string {
-	return fmt.Sprintf("%s %s:%d", s.Func, s.File[strings.LastIndexByte(s.File, '/')+1:], s.Line)
-}
+func siteName(s *report.Site) string { return names.SiteText(s.OwnLine(), maxName) }
+
+// maxName is the most columns of a place in a sentence.
+const maxName = 60
 
 func perSecond(x float64) string {
 	digits := fmt.Sprintf("%.0f", x)

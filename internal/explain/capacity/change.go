@@ -52,7 +52,7 @@ func Parse(text string) (Change, error) {
 	return Change{PerS: n}, nil
 }
 
-// applyChanges changes the resources. It returns the load that is asked for, 0 if none is.
+// applyChanges changes the resources. It returns the new load, 0 if none is.
 func (a *analysis) applyChanges(changes []Change, loadPerS float64) (load float64, err error) {
 	for _, c := range changes {
 		switch name := c.Setting.Name; {
@@ -109,10 +109,10 @@ func (a *analysis) changeSite(c *Change) error {
 			a.resources = slices.Delete(a.resources, i, i+1)
 			return nil
 		case c.Kind == "" && (matches(c.Site, r.site) || a.isHeldAt(c.Site, r)):
-			mean, _ := moments(r.service)
+			meanNS, _ := moments(r.service)
 			factor := c.Scale
 			if !c.Relative {
-				factor = min(1, float64(c.To)/max(mean, 1))
+				factor = min(1, float64(c.To)/max(meanNS, 1))
 			}
 			r.factor, r.busy = factor, r.busy*factor
 			return nil
@@ -130,8 +130,8 @@ func (a *analysis) changeSite(c *Change) error {
 // isHeldAt reports whether holders of a resource are at a site while they hold it.
 func (a *analysis) isHeldAt(text string, r *resource) bool {
 	syms := a.in.Speller.Syms
-	for at := range r.lines {
-		if matches(text, &report.Site{Func: syms.String(at.fn), File: syms.String(at.file), Line: int(at.number)}) {
+	for heldLine := range r.lines {
+		if matches(text, &report.Site{Func: syms.String(heldLine.fn), File: syms.String(heldLine.file), Line: int(heldLine.number)}) {
 			return true
 		}
 	}

@@ -37,24 +37,32 @@ func (a *analysis) addHeld(list []int32, isLock bool) {
 		kind = report.LimitLock
 	}
 	q := a.observe(list)
-	if len(q.waits) < threshold.SmallSample {
-		a.skip(kind, list[0], fmt.Sprintf("only %d requests waited for it", len(q.waits)))
+	if len(q.waits) < threshold.Repeats {
+		a.skip(kind, list, fmt.Sprintf("only %d requests waited for it", len(q.waits)))
 		return
 	}
+	if a.waits[list[0]].isPool { // it is held during the call at the same line
+		for _, i := range list {
+			q.leafNS[a.lineOf(a.waits[i].stack)]++
+		}
+		q.heldNS = 0
+	}
 	r := &resource{kind: kind, factor: 1, site: a.siteOf(a.mostFrequent(list)), waits: list, groups: q.byGroup, lines: q.heldLines()}
-	why := ""
+	reason := ""
 	switch spans := a.leafSpans(r.lines); {
 	case isLock && q.waits[0].isRW:
-		why = "readers share it, so it has no fixed number of holders"
+		reason = "readers share it, so it has no fixed number of holders"
 	case len(r.lines) > 0:
-		why = a.measureLeaves(r, q, spans)
+		reason = a.measureLeaves(r, q, spans)
+	case isLock && len(q.waits) < threshold.SmallSample:
+		reason = fmt.Sprintf("only %d requests waited for it", len(q.waits))
 	case isLock:
-		why = a.measureHolds(r, q)
+		reason = a.measureHolds(r, q)
 	default:
-		why = "the recording does not show how many slots there are"
+		reason = "the recording does not show how many slots there are"
 	}
-	if why != "" {
-		a.skip(kind, list[0], why)
+	if reason != "" {
+		a.skip(kind, list, reason)
 		return
 	}
 	a.resources = append(a.resources, r)
@@ -155,7 +163,7 @@ type leafSpan struct {
 	start, end int64
 }
 
-// leafSpans returns the times in which any requests were at some lines, also when nobody waited.
+// leafSpans returns the times in which any requests were at some lines, also when no goroutine waited.
 func (a *analysis) leafSpans(lines map[line]bool) (out []leafSpan) {
 	if len(lines) == 0 {
 		return nil
@@ -171,40 +179,40 @@ func (a *analysis) leafSpans(lines map[line]bool) (out []leafSpan) {
 	return out
 }
 
-// concurrency returns how many spans contain each of some times, and the most that overlap anywhere.
-func concurrency(spans []leafSpan, times []int64) (counts []int, most int) {
+// concurrency returns how many spans contain each of some times, and the largest number that overlap anywhere.
+func concurrency(spans []leafSpan, times []int64) (counts []int, maxCount int) {
 	starts, ends := make([]int64, len(spans)), make([]int64, len(spans))
 	for i, s := range spans {
 		starts[i], ends[i] = s.start, s.end
 	}
 	slices.Sort(ends)
 	countAt := func(t int64) int {
-		begun, _ := slices.BinarySearch(starts, t+1)
+		started, _ := slices.BinarySearch(starts, t+1)
 		ended, _ := slices.BinarySearch(ends, t+1)
-		return begun - ended
+		return started - ended
 	}
 	for _, t := range times {
 		counts = append(counts, countAt(t))
 	}
 	for _, t := range starts {
-		most = max(most, countAt(t))
+		maxCount = max(maxCount, countAt(t))
 	}
-	return counts, most
+	return counts, maxCount
 }
 
 // measureLeaves measures a lock or pool that is held while requests are at known lines. They are there for every request, not
-// only while others wait. The number of slots is how many were there whenever a request had to wait. It returns why the
+// only while others wait. The number of slots is how many were there whenever a request had to wait. It returns reason the
 // resource cannot be judged; "" if it can.
 func (a *analysis) measureLeaves(r *resource, q *heldQueue, spans []leafSpan) string {
 	var times []int64
 	for _, w := range q.waits {
 		times = append(times, w.start)
 	}
-	counts, most := concurrency(spans, times)
+	counts, maxCount := concurrency(spans, times)
 	slices.Sort(counts)
 	full := 0
 	for _, n := range counts {
-		if n >= most-1 {
+		if n >= maxCount-1 {
 			full++
 		}
 	}
@@ -223,11 +231,11 @@ func (a *analysis) measureLeaves(r *resource, q *heldQueue, spans []leafSpan) st
 	r.busy = (leafNS + overhead*float64(len(spans))) / sliceNS
 	r.visits = float64(len(spans)) / sliceNS / a.load
 	r.error = sampleError(r.service, len(spans))
-	r.groups, r.servers = loads, float64(most)
-	r.how = "the time of all requests at the lines where holders were"
+	r.groups, r.servers = loads, float64(maxCount)
+	r.basis = "the time of all requests at the lines where holders were"
 	switch {
 	case float64(full) >= threshold.MostShare*float64(len(counts)):
-		if r.kind == report.LimitPool && most == 1 || r.kind == report.LimitLock && most > 1 {
+		if r.kind == report.LimitPool && maxCount == 1 || r.kind == report.LimitLock && maxCount > 1 {
 			break
 		}
 		return ""
@@ -240,7 +248,7 @@ func (a *analysis) measureLeaves(r *resource, q *heldQueue, spans []leafSpan) st
 	// Several locks at one line. Each arrival finds its lock held with the probability that is the lock's utilisation.
 	waited := float64(len(q.waits)) / float64(len(spans))
 	r.servers = max(1, r.busy/waited)
-	r.how = "several locks at this line: the share of requests that had to wait"
+	r.basis = "several locks at this line: the share of requests that had to wait"
 	r.error += 2 / math.Sqrt(float64(len(q.waits)))
 	return ""
 }
@@ -264,7 +272,7 @@ func (a *analysis) measureHolds(r *resource, q *heldQueue) string {
 	}
 	waitsPerNS := float64(len(q.waits)) / float64(a.sliceNS)
 	uses := a.load
-	mean := 0.0
+	meanNS := 0.0
 	for range 20 {
 		weightSum, sum := 0.0, 0.0
 		for _, h := range q.holds {
@@ -274,18 +282,18 @@ func (a *analysis) measureHolds(r *resource, q *heldQueue) string {
 			}
 			weightSum, sum = weightSum+weight, sum+weight*ns
 		}
-		mean = sum / weightSum
-		uses = math.Sqrt(waitsPerNS / mean)
+		meanNS = sum / weightSum
+		uses = math.Sqrt(waitsPerNS / meanNS)
 	}
 	for _, h := range q.holds {
 		r.service = append(r.service, float64(h.end-h.start))
 	}
-	r.how = "its holds while others waited, and the share of requests that waited"
+	r.basis = "its holds while others waited, and the share of requests that waited"
 	r.error = sampleError(r.service, len(q.holds)) + 1/math.Sqrt(float64(len(q.waits)))
 	r.visits = uses / a.load
 	if whole := math.Round(r.visits); whole >= 1 && math.Abs(r.visits-whole) <= max(0.2, r.error)*whole {
 		r.visits = whole
 	}
-	r.servers, r.busy = 1, r.visits*a.load*mean
+	r.servers, r.busy = 1, r.visits*a.load*meanNS
 	return ""
 }

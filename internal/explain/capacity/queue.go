@@ -19,7 +19,7 @@ import (
 type resource struct {
 	kind       report.LimitKind
 	site       *report.Site
-	how        string
+	basis      string
 	servers    float64
 	busy       float64 // servers in use, on average
 	error      float64 // of busy, relative; about two standard deviations
@@ -42,12 +42,13 @@ type line struct {
 type analysis struct {
 	*Sum
 	in         *Input
-	isLoad     []bool // by request: a client waits for it
-	load       float64
+	isLoad     []bool             // by request: a client waits for it
+	load       float64            // requests per ns
+	loadNS     float64            // sum of their latencies
 	requestsBy map[uint64][]int32 // by goroutine, in order of time
 	leavesOf   [][]leaf           // by request, in order of time
 	resources  []*resource
-	notJudged  []report.NotJudged
+	notJudged  []skipped
 }
 
 func (a *analysis) lineOf(stack tracefmt.StackID) line {
@@ -67,6 +68,7 @@ func (a *analysis) prepare() {
 		r := &a.requests[i]
 		if _, a.isLoad[i] = a.in.Groups[r.group]; a.isLoad[i] {
 			loads++
+			a.loadNS += float64(r.end - r.start)
 		}
 		if a.isLoad[i] || r.kind != request.Loop {
 			a.requestsBy[r.g] = append(a.requestsBy[r.g], int32(i))
@@ -78,9 +80,6 @@ func (a *analysis) prepare() {
 	}
 	for _, l := range a.leaves {
 		a.leavesOf[l.request] = append(a.leavesOf[l.request], l)
-	}
-	for i := range a.leavesOf {
-		slices.SortFunc(a.leavesOf[i], func(x, y leaf) int { return cmp.Compare(x.start, y.start) })
 	}
 }
 
@@ -146,29 +145,68 @@ func (a *analysis) findQueues() [][]int32 {
 
 // addQueues adds the resources for which requests waited.
 func (a *analysis) addQueues() {
+	var unknown [][]int32
 	for _, list := range a.findQueues() {
-		byRequests := 0
+		byRequests, loads, waitedNS := 0, 0, int64(0)
 		for _, i := range list {
-			if a.holderOf(&a.waits[i]) >= 0 {
+			w := &a.waits[i]
+			if a.holderOf(w) >= 0 {
 				byRequests++
+			}
+			if a.isLoad[w.request] {
+				loads, waitedNS = loads+1, waitedNS+w.end-w.start
 			}
 		}
 		isLock := a.waits[list[0]].kind == critpath.WaitLock
 		switch {
-		case float64(byRequests) >= threshold.HalfShare*float64(len(list)):
+		case loads == 0: // only work in the background waits
+		case a.waits[list[0]].isPool || float64(byRequests) >= threshold.HalfShare*float64(len(list)):
 			a.addHeld(list, isLock)
 		case isLock:
-			a.skip(report.LimitLock, list[0], "a goroutine that serves no request holds it most of the time")
+			a.addSkipped(skipped{NotJudged: report.NotJudged{
+				Kind: report.LimitLock, Site: a.siteOf(a.waits[list[0]].stack), Reason: "a goroutine that serves no request holds it most of the time",
+			}})
+		default:
+			unknown = append(unknown, list)
 		}
 	}
-	a.addStages()
+	members := a.addStages()
+	for _, list := range unknown {
+		ns, isServed := int64(0), false
+		for _, i := range list {
+			ns, isServed = ns+a.waits[i].end-a.waits[i].start, isServed || members[a.waits[i].waker]
+		}
+		if !isServed && float64(ns) >= threshold.MinorShare*a.loadNS {
+			a.skip("", list, "requests wait here for other goroutines, and the recording does not show how many requests these can serve")
+		}
+	}
 }
 
-// skip adds a resource that cannot be judged.
-func (a *analysis) skip(kind report.LimitKind, i int32, why string) {
-	site := a.siteOf(a.waits[i].stack)
-	if !slices.ContainsFunc(a.notJudged, func(n report.NotJudged) bool { return n.Site.Matches(site) && n.Kind == kind }) {
-		a.notJudged = append(a.notJudged, report.NotJudged{Kind: kind, Site: site, Why: why})
+// A skipped resource cannot be judged. It is in use for no more than atMost of the time; 0 if that is not known.
+type skipped struct {
+	report.NotJudged
+	atMost float64
+}
+
+// skip adds a resource that cannot be judged, by the waits for it.
+func (a *analysis) skip(kind report.LimitKind, list []int32, reason string) {
+	one := skipped{NotJudged: report.NotJudged{Kind: kind, Site: a.siteOf(a.waits[list[0]].stack), Reason: reason}}
+	if kind == report.LimitLock {
+		// A lock that is used v times per ns and held for S is found held v times v S. The waits show the length of S: an arrival
+		// at random waits for half of it and more.
+		waited, n := 0.0, float64(len(list))
+		for _, i := range list {
+			waited += float64(a.waits[i].end - a.waits[i].start)
+		}
+		one.atMost = 2 * math.Sqrt((n+2*math.Sqrt(n))/float64(a.sliceNS)*2*waited/n)
+	}
+	a.addSkipped(one)
+}
+
+// addSkipped adds a resource that cannot be judged, once for each line.
+func (a *analysis) addSkipped(one skipped) {
+	if one.Site != nil && !slices.ContainsFunc(a.notJudged, func(n skipped) bool { return n.Site.OwnLine().LineKey() == one.Site.OwnLine().LineKey() }) {
+		a.notJudged = append(a.notJudged, one)
 	}
 }
 
@@ -183,13 +221,14 @@ type stage struct {
 	idleStack        tracefmt.StackID
 	observed, busyNS float64
 	networkNS        float64
-	wakes, together  int // waits of requests that they ended, and those right after another one
+	wakes, bursts    int // waits of requests that they ended, and those right after another one
 	members          map[uint64]bool
 	service          []float64
 }
 
-// addStages adds goroutines that work for requests, one after the other.
-func (a *analysis) addStages() {
+// addStages adds goroutines that work for requests, one after the other. It returns those that it judged or skipped.
+func (a *analysis) addStages() map[uint64]bool {
+	judged := map[uint64]bool{}
 	stages := map[stageKey]*stage{}
 	sp := a.in.Speller
 	for _, g := range slices.Sorted(maps.Keys(a.servers)) {
@@ -199,8 +238,8 @@ func (a *analysis) addStages() {
 			continue
 		}
 		start := sp.StartOf(idle[0])
-		if stdlib.Contains(start) || request.IsServerStart(start) {
-			continue // a connection's goroutine: there are as many as connections
+		if site := a.siteOf(idle[0]); site.Module != "" || stdlib.Contains(site.Func) || request.IsServerStart(start) || !a.isHandedWork(s, idle) {
+			continue // such as a connection's goroutine: there are as many as connections
 		}
 		key := stageKey{start, a.lineOf(idle[0])}
 		st := stages[key]
@@ -212,7 +251,9 @@ func (a *analysis) addStages() {
 		var resumed []int64
 		for _, stack := range idle {
 			idleNS += s.waits[stack].ns
-			resumed = append(resumed, s.waits[stack].ends...)
+			for _, end := range s.waits[stack].ends {
+				resumed = append(resumed, end.time)
+			}
 		}
 		st.observed, st.busyNS = st.observed+float64(s.observedNS), st.busyNS+float64(s.observedNS-idleNS)
 		st.members[g] = true
@@ -221,7 +262,7 @@ func (a *analysis) addStages() {
 		last := int64(0)
 		for i, wake := range s.wakes {
 			if i > 0 && wake-last <= threshold.IdleCheckNS {
-				st.together++
+				st.bursts++
 			}
 			begin := last
 			if k, _ := slices.BinarySearch(resumed, wake); k > 0 {
@@ -242,7 +283,7 @@ func (a *analysis) addStages() {
 		r := &resource{
 			kind: report.LimitStage, factor: 1, site: a.siteOf(st.idleStack), servers: max(1, math.Round(st.observed/float64(a.sliceNS))),
 			busy: st.busyNS / float64(a.sliceNS), service: st.service, groups: map[path.GroupID]float64{},
-			how: "the time in which its goroutines did not wait for work", error: sampleError(st.service, st.wakes),
+			basis: "the time in which its goroutines did not wait for work", error: sampleError(st.service, st.wakes),
 		}
 		r.visits = float64(st.wakes) / float64(a.sliceNS) / a.load
 		for i := range a.waits {
@@ -254,15 +295,17 @@ func (a *analysis) addStages() {
 		if len(r.waits) == 0 {
 			continue
 		}
+		maps.Copy(judged, st.members)
 		switch {
-		case float64(st.together) > threshold.NoticeableShare*float64(st.wakes):
-			a.skip(report.LimitStage, r.waits[0], "it works for several requests at once, and the recording does not show for how many at most")
+		case float64(st.bursts) > threshold.NoticeableShare*float64(st.wakes):
+			a.skip(report.LimitStage, r.waits, "it works for several requests at once, and the recording does not show for how many at most")
 		case len(st.members) > int(2*r.servers):
-			a.skip(report.LimitStage, r.waits[0], "its goroutines are replaced by others")
+			a.skip(report.LimitStage, r.waits, "its goroutines are replaced by others")
 		default:
 			a.resources = append(a.resources, r)
 		}
 	}
+	return judged
 }
 
 // idleStacks returns the stacks at which a server waits for work: mostly requests end these waits.
@@ -278,22 +321,43 @@ func (s *server) idleStacks() (out []tracefmt.StackID) {
 	return out
 }
 
+// isHandedWork reports whether a server works for the requests that end its waits: it ends a later wait of most of them.
+func (a *analysis) isHandedWork(s *server, idle []tracefmt.StackID) bool {
+	servedUntil := map[int32]int64{} // by request
+	for i := range a.waits {
+		if w := &a.waits[i]; w.waker == s.g {
+			servedUntil[w.request] = max(servedUntil[w.request], w.end)
+		}
+	}
+	handedCount, count := 0, 0
+	for _, stack := range idle {
+		for _, end := range s.waits[stack].ends {
+			if r := a.requestAt(end.waker, end.time); r >= 0 {
+				if count++; servedUntil[r] > end.time {
+					handedCount++
+				}
+			}
+		}
+	}
+	return count > 0 && float64(handedCount) >= threshold.HalfShare*float64(count)
+}
+
 // sampleError returns about two standard errors of the mean of a sample, relative to it, for n observations.
 func sampleError(list []float64, n int) float64 {
 	if n == 0 || len(list) == 0 {
 		return 1
 	}
-	mean, variance := moments(list)
-	return min(1, 2*math.Sqrt(variance)/max(mean, 1)/math.Sqrt(float64(n))+2*threshold.NoiseShare)
+	meanNS, variance := moments(list)
+	return min(1, 2*math.Sqrt(variance)/max(meanNS, 1)/math.Sqrt(float64(n))+2*threshold.NoiseShare)
 }
 
 // moments returns the mean and the variance.
-func moments(list []float64) (mean, variance float64) {
+func moments(list []float64) (average, variance float64) {
 	for _, x := range list {
-		mean += x / float64(len(list))
+		average += x / float64(len(list))
 	}
 	for _, x := range list {
-		variance += (x - mean) * (x - mean) / float64(len(list))
+		variance += (x - average) * (x - average) / float64(len(list))
 	}
-	return mean, variance
+	return average, variance
 }

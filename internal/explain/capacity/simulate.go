@@ -57,10 +57,10 @@ func (a *analysis) newSimulation() *simulation {
 		}
 		r := &a.requests[i]
 		p := plan{cpu: float64(r.runNS + r.syscallNS), services: uses[i]}
-		known := queued[i] + float64(r.runNS+r.readyNS+r.syscallNS)
+		accountedNS := queued[i] + float64(r.runNS+r.readyNS+r.syscallNS)
 		for k := range p.services {
 			use := &p.services[k]
-			known += use.ns
+			accountedNS += use.ns
 			use.ns = (use.ns + use.resource.tail) * use.resource.factor
 		}
 		for _, res := range a.resources {
@@ -75,7 +75,7 @@ func (a *analysis) newSimulation() *simulation {
 				p.services = append(p.services, service{res, ns})
 			}
 		}
-		p.delay = max(0, float64(r.end-r.start)-known)
+		p.delay = max(0, float64(r.end-r.start)-accountedNS)
 		runNS += p.cpu
 		s.plans = append(s.plans, p)
 	}
@@ -186,12 +186,12 @@ func (s *simulation) latencies(load float64) []float64 {
 		if r == s.cpu && limit != nil {
 			time = limit.start(time, ns)
 		}
-		among := free[r]
+		candidates := free[r]
 		if r.kind == report.LimitLock { // of several locks, each request needs a certain one
-			i := random.IntN(len(among))
-			among = among[i : i+1]
+			i := random.IntN(len(candidates))
+			candidates = candidates[i : i+1]
 		}
-		return among.serve(time, ns, r.lead)
+		return candidates.serve(time, ns, r.lead)
 	}
 	var queue arrivals
 	starts, plans := make([]float64, warmUp+maxSimulated), make([]int, warmUp+maxSimulated)
@@ -203,10 +203,10 @@ func (s *simulation) latencies(load float64) []float64 {
 	}
 	out := make([]float64, 0, maxSimulated)
 	for len(queue) > 0 {
-		now := heap.Pop(&queue).(arrival)
-		p := &s.plans[plans[now.job]]
-		end := now.time
-		switch step := int(now.step) - 1; {
+		next := heap.Pop(&queue).(arrival)
+		p := &s.plans[plans[next.job]]
+		end := next.time
+		switch step := int(next.step) - 1; {
 		case step == -1:
 			end = serve(s.cpu, end, p.cpu/2)
 		case step < len(p.services):
@@ -216,13 +216,13 @@ func (s *simulation) latencies(load float64) []float64 {
 		case step == len(p.services)+1:
 			end = serve(s.cpu, end, p.cpu/2)
 		default:
-			if now.job >= warmUp {
-				out = append(out, end-starts[now.job])
+			if next.job >= warmUp {
+				out = append(out, end-starts[next.job])
 			}
 			serve(s.cpu, end, s.otherCPU)
 			continue
 		}
-		heap.Push(&queue, arrival{end, now.job, now.step + 1})
+		heap.Push(&queue, arrival{end, next.job, next.step + 1})
 	}
 	slices.Sort(out)
 	return out
@@ -246,8 +246,8 @@ type predictor struct {
 	excess50, least9 float64 // what the simulation misses of today's p50; today's p99
 }
 
-// at returns the latencies at a load.
-func (p *predictor) at(perSecond float64) report.CurvePoint {
+// point returns the latencies at a load.
+func (p *predictor) point(perSecond float64) report.CurvePoint {
 	estimate := func(perSecond float64) (p50, p99 float64) {
 		list := p.latencies(perSecond / p.perSecond * p.load)
 		p50, p99 = max(0, percentile(list, 0.5)+p.excess50), percentile(list, 0.99)
@@ -266,7 +266,7 @@ func (p *predictor) at(perSecond float64) report.CurvePoint {
 	}
 }
 
-// predictLatencies fills the curve and the goals. load is a load that was asked for, 0 if none was.
+// predictLatencies fills the curve and the goals. load is another load for the curve; 0: none.
 func (a *analysis) predictLatencies(out *report.Capacity, load float64) {
 	p := &predictor{simulation: a.newSimulation(), perSecond: out.LoadPerS, error: a.resources[0].error}
 	if len(p.plans) == 0 {
@@ -294,14 +294,14 @@ func (a *analysis) predictLatencies(out *report.Capacity, load float64) {
 	slices.Sort(loads)
 	for _, perSecond := range slices.Compact(loads) {
 		if perSecond <= max(limit*loadShares[len(loadShares)-1], out.LoadPerS) {
-			out.Curve = append(out.Curve, p.at(perSecond))
+			out.Curve = append(out.Curve, p.point(perSecond))
 		}
 	}
 	for _, goal := range a.in.Question.Goals {
 		low, high := 0.0, 0.98*limit
 		for range 10 {
 			middle := (low + high) / 2
-			point := p.at(middle)
+			point := p.point(middle)
 			ns := point.P99NS
 			if goal.Percentile == "p50" {
 				ns = point.P50NS

@@ -3,12 +3,12 @@
 //
 // The operational laws need no distributions (Denning and Buzen 1978; Lazowska et al., Quantitative System Performance,
 // chapters 3 and 5): if each request needs a resource with m servers for D ns, the resource is in use for the share X D/m of
-// the time at X requests a second, and X stays below m/D. What a trace shows of D depends on the resource:
+// the time at X requests a second, and X stays below m/D. How a trace shows D depends on the resource:
 //
-//	sum.go       what is recorded of each request, and of the goroutines that end their waits
+//	sum.go       each request, and each goroutine that ends waits of requests
 //	queue.go     which waits are for one resource; locks, pools and stages from them
 //	holds.go     for how long locks and slots are held
-//	capacity.go  the CPU; all limits in order; what is not judged
+//	capacity.go  the CPU; all limits in order; resources that are not judged
 //	simulate.go  latencies at other loads
 //	growth.go    two recordings at two loads
 //
@@ -16,7 +16,9 @@
 package capacity
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/entry"
@@ -66,6 +68,7 @@ type wait struct {
 	wakerCreator uint64
 	start, end   int64
 	isRW         bool
+	isPool       bool // a library's pool
 }
 
 // A leaf is a wait or a system call of a request that no other goroutine ended.
@@ -85,10 +88,16 @@ type server struct {
 	wakes      []int64 // when it ended waits of requests
 }
 
+// A resumption is the end of a server's wait.
+type resumption struct {
+	time  int64
+	waker uint64
+}
+
 // A serverWait adds up the waits of a server at one stack.
 type serverWait struct {
 	ns, count, byRequest int64
-	ends                 []int64
+	ends                 []resumption
 }
 
 type worker struct {
@@ -111,7 +120,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	return p
 }
 
-// Bounds of what is recorded, in requests of a generation and of all, and in servers.
+// Bounds of the record, in requests of a generation and of all, and in servers.
 const (
 	maxSliceRequests = 4000
 	maxRequests      = 40_000
@@ -188,6 +197,11 @@ func (p *worker) addWaits(w *path.WalkResult, index int32) {
 				continue
 			}
 		}
+		isConnection := p.stage.Sites.HasRole(followed.Stack, knowledge.ConnectionWait)
+		if p.stage.Sites.HasRole(followed.Stack, knowledge.PeerCall) && !isConnection {
+			p.leaves = append(p.leaves, leaf{index, followed.Stack, true, followed.Start, followed.End})
+			continue
+		}
 		birth, _ := p.stage.Win.Born(followed.Waker, followed.End)
 		if birth.Creator == followed.G {
 			continue // it works for this waiter alone
@@ -201,31 +215,33 @@ func (p *worker) addWaits(w *path.WalkResult, index int32) {
 			}
 		}
 		one.isRW = p.stage.Sites.HasRole(followed.Stack, knowledge.RWMutex)
+		one.isPool = isConnection || p.stage.Sites.HasRole(followed.Stack, knowledge.PoolWait)
 		p.waits = append(p.waits, one)
 	}
 }
 
 // EndGeneration implements pass.GenerationEnder.
 func (s *Sum) EndGeneration() {
-	served, wakers := map[uint64]bool{}, map[uint64][]int64{}
+	isServing, wakers := map[uint64]bool{}, map[uint64][]int64{}
 	for _, p := range s.workers {
 		for i := range p.requests {
 			r := &p.requests[i]
 			s.hasServer = s.hasServer || r.kind.IsServed()
 			if r.kind.IsServed() || !s.hasServer && r.kind != request.Loop {
-				served[r.g] = true
+				isServing[r.g] = true
 			}
 		}
 	}
 	for _, p := range s.workers {
 		for i := range p.waits {
-			w := &p.waits[i]
-			wakers[w.waker] = append(wakers[w.waker], w.end)
+			if w := &p.waits[i]; w.kind != critpath.WaitLock {
+				wakers[w.waker] = append(wakers[w.waker], w.end)
+			}
 		}
 	}
 	for g, wakes := range wakers {
-		if !served[g] && (len(s.servers) < maxServers || s.servers[g] != nil) {
-			s.observeServer(g, served).wakes = append(s.servers[g].wakes, wakes...)
+		if !isServing[g] && (len(s.servers) < maxServers || s.servers[g] != nil) {
+			s.observeServer(g, isServing).wakes = append(s.servers[g].wakes, wakes...)
 		}
 	}
 	for _, p := range s.workers {
@@ -242,7 +258,7 @@ func (s *Sum) EndGeneration() {
 }
 
 // observeServer adds what a goroutine did in the slice of this generation.
-func (s *Sum) observeServer(g uint64, served map[uint64]bool) *server {
+func (s *Sum) observeServer(g uint64, isServing map[uint64]bool) *server {
 	out := entry.GetOrAdd(s.servers, g)
 	if out.waits == nil {
 		out.g, out.waits = g, make(map[tracefmt.StackID]*serverWait)
@@ -260,20 +276,43 @@ func (s *Sum) observeServer(g uint64, served map[uint64]bool) *server {
 			out.busyNS += ns
 			continue
 		}
-		at := entry.GetOrAdd(out.waits, span.Stack)
-		at.ns += ns
-		at.ends = append(at.ends, span.End)
-		if at.count++; span.Waker != 0 && served[span.Waker] {
-			at.byRequest++
+		total := entry.GetOrAdd(out.waits, span.Stack)
+		total.ns += ns
+		total.ends = append(total.ends, resumption{span.End, span.Waker})
+		if total.count++; span.Waker != 0 && isServing[span.Waker] {
+			total.byRequest++
 		}
 	}
 	return out
 }
 
-// Merge translates the group ids of all workers to those of the report.
+// Merge translates the group ids of all workers to those of the report, and puts everything in an order that does not depend on
+// which worker recorded what.
 func (s *Sum) Merge(ts []path.Translation) {
+	order := make([]int32, len(s.requests))
 	for i := range s.requests {
 		r := &s.requests[i]
-		r.group = ts[r.worker].Groups[r.group]
+		r.group, r.worker, order[i] = ts[r.worker].Groups[r.group], 0, int32(i)
 	}
+	slices.SortFunc(order, func(x, y int32) int {
+		v, w := &s.requests[x], &s.requests[y]
+		return cmp.Or(cmp.Compare(v.slice, w.slice), cmp.Compare(v.end, w.end), cmp.Compare(v.start, w.start), cmp.Compare(v.g, w.g), cmp.Compare(v.kind, w.kind))
+	})
+	sorted, places := make([]servedRequest, len(order)), make([]int32, len(order))
+	for place, i := range order {
+		sorted[place], places[i] = s.requests[i], int32(place)
+	}
+	s.requests = sorted
+	for i := range s.waits {
+		s.waits[i].request = places[s.waits[i].request]
+	}
+	for i := range s.leaves {
+		s.leaves[i].request = places[s.leaves[i].request]
+	}
+	slices.SortFunc(s.waits, func(x, y wait) int {
+		return cmp.Or(cmp.Compare(x.end, y.end), cmp.Compare(x.g, y.g), cmp.Compare(x.start, y.start), cmp.Compare(x.request, y.request))
+	})
+	slices.SortFunc(s.leaves, func(x, y leaf) int {
+		return cmp.Or(cmp.Compare(x.request, y.request), cmp.Compare(x.start, y.start), cmp.Compare(x.end, y.end))
+	})
 }
