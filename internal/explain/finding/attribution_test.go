@@ -103,6 +103,8 @@ func TestWaitingRules(t *testing.T) {
 	behindLock.BehindLockShare = 2. / 3
 	asker := service("network", "read@5", 0, 3, 1)
 	asker.ServerWroteShare = 1
+	lookup := service("network", "lookup@5", 0, 2, 1.5)
+	lookup.ServerWroteShare, lookup.AlreadyRunningShare, lookup.Servers, lookup.Requests = 1, 0.5, 66, 100
 	for _, c := range []struct {
 		name     string
 		causes   []report.Cause
@@ -130,6 +132,8 @@ func TestWaitingRules(t *testing.T) {
 			nil, []string{"WL2002 sync@3 0.55", "WL2002 encode@4 0.35"}},
 		{"a holder that waits for a P belongs to the scheduler's rules", []report.Cause{
 			{Cause: "sched", Site: site("sync@3"), Via: via("lock w@1"), TotalNS: ms(900)}, {Cause: "cpu", Site: site("other@4"), TotalNS: ms(100)}}, nil, []string{}},
+		{"requests that join a call have no queue", []report.Cause{{Cause: "network", Kind: "outbound", Site: site("lookup@5"), Via: via("select get@4"), TotalNS: ms(4000)}},
+			[]queues.ServiceStats{lookup}, []string{"WL2005 lookup@5 1.00"}},
 		{"a semaphore", []report.Cause{
 			{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}}},
 			[]queues.ServiceStats{service("sleep", "use@5", 1, 2.7, 1)}, []string{"WL2003 use@5 1.00"}},

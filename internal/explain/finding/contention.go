@@ -52,7 +52,7 @@ func isHandoverWait(wait report.WaitKind) bool {
 // serve one request at a time while others wait. A goroutine that serves all waiters at once has no queue. Nor has one that
 // reads all answers of a shared connection, unless it also sends each request itself: then it serves them one after the other.
 func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) bool {
-	if service.Requests < threshold.SmallSample {
+	if service.Requests < threshold.SmallSample || isSharedCall(service) {
 		return false
 	}
 	if isSerialAsker(service, cause) {
@@ -69,6 +69,12 @@ func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) b
 	}
 	waiting := service.WaitersPerServer * (1 - service.BehindLockShare) // requests behind a lock queue at the lock
 	return waiting >= 1.3 && waiting >= 1.2*service.BatchSize
+}
+
+// isSharedCall reports whether nearly every goroutine that ends waits at a site does so at one instant of its life: requests join a
+// call that one of them began, all get its answer, and none waits for its turn.
+func isSharedCall(service *queues.ServiceStats) bool {
+	return service.OtherRequestShare <= 0.5 && service.BatchSize > 0 && float64(service.Servers)*service.BatchSize >= threshold.NearlyAllShare*float64(service.Requests)
 }
 
 // isSerialAsker reports whether a goroutine sends requests to a peer for some of its waiters while others wait. Those queue

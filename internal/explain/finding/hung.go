@@ -35,7 +35,7 @@ func (in *Input) hungVerdict(group *report.Group, wait *report.OpenWait) (v Verd
 		if usualNS = *group.LatencyNS.Max; group.LatencyNS.P99 != nil {
 			usualNS = *group.LatencyNS.P99
 		}
-		minAge = max(minHungAge, hungFactor*usualNS)
+		minAge = max(minHungAge, hungFactor*usualNS, *group.LatencyNS.Max+1) // a request that has run for less may still end as that one did
 	} else if group.Kind == report.KindGoroutine {
 		return v, false // a goroutine that runs for as long as the process is no job
 	} else if group.Count == 0 && wait.Count == group.Open.Count && wait.Count >= threshold.SmallSample && isMutexWait(wait) && 10*wait.StuckNS[0] >= 9*wait.OldestNS {

@@ -39,3 +39,19 @@ func TestHungWithoutEndedRequests(t *testing.T) {
 		}
 	}
 }
+
+// TestHungOrLate: requests that have waited for 900 ms may hang where those that ended took 5 ms, but not where one of these took
+// a second: they may pause before a retry as it did.
+func TestHungOrLate(t *testing.T) {
+	for slowestNS, want := range map[int64]int{6e6: 1, 1e9: 0} {
+		g := groupWith()
+		p99 := int64(5e6)
+		g.Role, g.Count, g.LatencyNS.P99, g.LatencyNS.Max = report.RoleRequests, 400, &p99, &slowestNS
+		g.Open = report.Open{Count: 3, Waits: []report.OpenWait{{Cause: report.CauseChan, Site: siteOf("main.fetch"), Call: "runtime.selectgo", Count: 3, OldestNS: 9e8, StuckNS: []int64{9e8}, AgesNS: []int64{9e8}}}}
+		in := newInput(process.Stats{}, g)
+		in.Report.Input.DurationNS = 4e9
+		if got := rulesByCode(report.RuleHung)[0].Run(in); len(got) != want {
+			t.Errorf("slowest request %d ns: %d findings, want %d", slowestNS, len(got), want)
+		}
+	}
+}

@@ -604,7 +604,7 @@ func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 	l := newLittleLaw(top.Requests, attr.in.Report.Input.DurationNS, top.routeNS, 0)
 	v := attr.newVerdict(cand, top)
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
-	v.Title, v.Fix = textOf("title limiter"), textOf("fix limiter")
+	v.Title, v.Fix = textOf("title limiter", "site", v.Site), textOf("fix limiter")
 	v.addEvidence(
 		evidenceOf("evidence limiter-rate", l.rate, "1/s"),
 		evidenceOf("evidence limiter-wait", l.waitNS, "ns"),
