@@ -110,7 +110,8 @@ const maxNesting = 256
 //   - If a pool hands its slots to waiters in any order, the goroutine that releases a slot may have arrived after
 //     the waiter. Its time before the wait for its own slot is not on the path.
 //   - The goroutine that releases a lock may have begun its request after the waiter began to wait: another goroutine,
-//     which no event names, had the lock before. The time before that request is the waiter's wait for the lock.
+//     which no event names, had the lock before. The time before that request is the waiter's wait for the lock. In other
+//     waits, the waker's request is the news that was waited for: the time before is a wait for its client.
 //   - The event loop of a connection waits for packets, timers and other requests. If it was idle before the event
 //     that counts, the time before that was not its own, but that of the goroutine that brought the event.
 //   - If Broadcast wakes a waiter of a Cond, which finds its condition false and waits again, the wake was not the
@@ -358,8 +359,13 @@ func (w *Walker) emitSpan(frame *walkFrame, span *timeline.Span, start int64, cu
 // followWait continues the walk in the waker of a wait and reports true, or emits the wait itself and reports false.
 func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, cursor *int64) bool {
 	v := w.judgeWait(frame, span, *cursor)
-	if v.step.Inbound && frame.followedWait >= 0 && w.FollowedWaits[frame.followedWait].Kind == WaitLock && w.rolesOf(span.Stack).Has(knowledge.RequestPeek) {
-		w.emitStep(cursor, frame.start, w.unknownHolderStep(frame))
+	if v.step.Inbound && frame.followedWait >= 0 && w.rolesOf(span.Stack).Has(knowledge.RequestPeek) {
+		// Earlier requests of the waker have no part in this wait.
+		step := v.step
+		if w.FollowedWaits[frame.followedWait].Kind == WaitLock {
+			step = w.unknownHolderStep(frame)
+		}
+		w.emitStep(cursor, frame.start, step)
 		return false
 	}
 	answer := frame.matchAnswer(&v, start, *cursor)

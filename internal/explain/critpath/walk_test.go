@@ -131,6 +131,28 @@ var walkCases = []struct {
 500-510 g1 runnable runtime.selectgo
 510-600 g1 cpu main.end
 `},
+	{"news: what the waker did before the request that brought it is not on the path", 100, 400, func(b *tracetext.Builder) {
+		// 2 is the goroutine of a connection, whose earlier request slept.
+		m, n, poller := b.Thread(1), b.Thread(2), b.ThreadWithoutP()
+		n.Block(20, "sleep", "time.Sleep", "main.handle", "net/http.(*conn).serve")
+		m.Block(110, "chan receive", recvStack...)
+		poller.Unblock(200, 2)
+		n.Start(210, 2)
+		n.Block(220, "network", "internal/poll.(*FD).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve")
+		poller.Unblock(300, 2)
+		n.Start(310, 2)
+		n.Unblock(350, 1, "runtime.chansend1", "main.publish", "net/http.(*conn).serve")
+		n.Block(380, "forever", "main.after")
+		m.Start(360, 1)
+		m.Block(400, "forever", "main.end")
+	}, `
+100-110 g1 cpu runtime.chanrecv1
+110-300 g2 network internal/poll.(*FD).Read inbound <chan runtime.chanrecv1
+300-310 g2 runnable internal/poll.(*FD).Read <chan runtime.chanrecv1
+310-350 g2 cpu runtime.chansend1 <chan runtime.chanrecv1
+350-360 g1 runnable runtime.chanrecv1
+360-400 g1 cpu main.end
+`},
 	{"self wake: its own thread runs the timer", 100, 300, func(b *tracetext.Builder) {
 		// The wake follows the goroutine's own events on the thread, but no goroutine made it.
 		m := b.Thread(2)

@@ -23,6 +23,13 @@ func site(s string) *report.Site {
 	return &report.Site{Func: fn, File: "/src/main.go", Line: n}
 }
 
+// inModule returns a site in a module.
+func inModule(s, module string) *report.Site {
+	out := site(s)
+	out.Module = module
+	return out
+}
+
 // via returns a chain of waits, each written as "wait site call".
 func via(waits ...string) []report.Via {
 	out := []report.Via{}
@@ -233,10 +240,20 @@ func TestFindingTextsOfWaits(t *testing.T) {
 			"its client's part of a TLS handshake", "resume sessions"},
 		{"the window of HTTP/2", report.Cause{Cause: "network", Kind: "inbound", Site: site("net/http.(*http2serverConn).readFrames@4837"), Call: "net/http.(*http2Framer).ReadFrame",
 			Via: via("select download@20 net/http.(*http2responseWriter).Write", "select net/http.(*conn).serve@1980"), TotalNS: ms(3000)}, "its client to read the answer", "release what other requests need"},
+		{"a client that does not read delays others", report.Cause{Cause: "network", Kind: "inbound", Site: site("send@9"), Call: "net/http.(*response).Write", Via: via("chan send publish@5 runtime.chansend1"), TotalNS: ms(3000)},
+			"wait for a place in a channel at main.publish (main.go:5), whose receiver waits for its client to read", "do not wait for one client at main.publish (main.go:5)"},
 		{"a body in HTTP/2", report.Cause{Cause: "network", Kind: "inbound", Site: site("net/http.(*http2serverConn).readFrames@4837"), Call: "net/http.(*http2Framer).ReadFrame",
 			Via: via("cond upload@20 net/http.(*http2requestBody).Read"), TotalNS: ms(3000)}, "its client to send", "read the body"},
 		{"a pipe under a lock", report.Cause{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", Via: via("lock note@4 sync.(*Mutex).Lock"), TotalNS: ms(3000)},
 			"for a Mutex while its holder waits for a pipe", "through a bounded buffer"},
+		{"a place in a channel that each waiter needs as well", report.Cause{Cause: "network", Kind: "inbound", Site: site("client@9"), TotalNS: ms(3500), Routes: []report.Route{
+			{Via: via("lock publish@4 sync.(*Mutex).Lock", "chan send publish@5 runtime.chansend1"), TotalNS: ms(3000)}, {Via: via("chan send publish@5 runtime.chansend1"), TotalNS: ms(500)}}},
+			"for a Mutex while its holder, at main.publish (main.go:5), waits for a place in a channel", "do not wait for a receiver at main.publish (main.go:5)"},
+		{"a place in a channel that only the holder needs", report.Cause{Cause: "network", Site: site("client@9"), Via: via("lock publish@4 sync.(*Mutex).Lock", "chan send refresh@5 runtime.chansend1"), TotalNS: ms(3000)},
+			"for a Mutex while its holder, at main.refresh (main.go:5), waits for a place in a channel", "before the lock is taken"},
+		{"a library that writes a file under its lock", report.Cause{Cause: "syscall", Site: inModule("go.uber.org/zap/zapcore.(*lockedWriteSyncer).Write@66", "go.uber.org/zap"), Call: "os.(*File).Write",
+			Via: []report.Via{{Wait: report.WaitLock, Call: "sync.(*Mutex).Lock", Site: inModule("go.uber.org/zap/zapcore.(*lockedWriteSyncer).Write@65", "go.uber.org/zap")}}, TotalNS: ms(3000)},
+			"for a Mutex while its holder writes to a file or pipe", "in zap: write through a zapcore.BufferedWriteSyncer"},
 		{"a semaphore without a number of slots", report.Cause{Cause: "network", Site: site("ask@4"), Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(3000)},
 			"requests queue for a golang.org/x/sync/semaphore", "return it before the work at main.ask"},
 		{"an errgroup", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)},
@@ -691,9 +708,11 @@ func TestIsFlowControlWait(t *testing.T) {
 		via  []report.Via
 		want bool
 	}{
-		"the window":        {reader, write, true},
-		"golang.org/x/net":  {&report.Site{Func: "golang.org/x/net/http2.(*serverConn).readFrames"}, []report.Via{{Wait: report.WaitSelect, Call: "golang.org/x/net/http2.(*responseWriter).Write"}}, true},
-		"no site":           {nil, write, false},
+		"the window":       {reader, write, true},
+		"golang.org/x/net": {&report.Site{Func: "golang.org/x/net/http2.(*serverConn).readFrames"}, []report.Via{{Wait: report.WaitSelect, Call: "golang.org/x/net/http2.(*responseWriter).Write"}}, true},
+		"no site":          {nil, write, false},
+		"gRPC, behind a goroutine that sends": {&report.Site{Func: "google.golang.org/grpc/internal/transport/readyreader.(*nonBlockingReader).ReadOnReady"}, []report.Via{{Wait: report.WaitChanSend, Call: "runtime.chansend1"},
+			{Wait: report.WaitSelect, Call: "runtime.selectgo", Site: &report.Site{Func: "google.golang.org/grpc/internal/transport.(*writeQuota).get", CalledFrom: &report.Caller{Calls: "google.golang.org/grpc.(*serverStream).SendMsg"}}}}, true},
 		"another reader":    {&report.Site{Func: "main.(*conn).read"}, write, false},
 		"no wait before it": {reader, nil, false},
 		"a body":            {reader, []report.Via{{Wait: report.WaitCond, Call: "net/http.(*http2responseWriter).Write"}}, false},

@@ -19,6 +19,7 @@ type library struct {
 	functions   string // prefixes of its functions, separated by spaces
 	poolAdvice  string // how to enlarge its pool
 	peerAdvice  string // how to shorten waits for its peer
+	batchCalls  string // prefixes of the functions that send several things at once, separated by spaces; peerAdvice is to use them
 	pauseAdvice string // which options set its intended pauses; {length} is that of the first
 	pauseLength string // how long that one is unless set
 	lockAdvice  string // how to avoid waits for its own lock
@@ -43,7 +44,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 	for _, s := range sections {
 		l := library{name: s.Title}
 		fields := map[string]*string{
-			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "peer": &l.peerAdvice, "pause": &l.pauseAdvice, "pause length": &l.pauseLength, "lock": &l.lockAdvice, "share": &l.shareAdvice, "slot function": &l.slotFunc,
+			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "peer": &l.peerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "pause length": &l.pauseLength, "lock": &l.lockAdvice, "share": &l.shareAdvice, "slot function": &l.slotFunc,
 			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {
@@ -72,16 +73,19 @@ func isStdPool(call string) bool { return stdPool(call).poolName != "" }
 
 // libraryAt returns the library that contains a site or that its caller called; nil if none is known.
 func libraryAt(sites ...*report.Site) *library {
-	return firstMatch(libraries(), func(l *library) bool {
-		for _, p := range strings.Fields(l.functions) {
-			if slices.ContainsFunc(sites, func(s *report.Site) bool {
-				return s != nil && (strings.HasPrefix(s.Func, p) || s.CalledFrom != nil && strings.HasPrefix(s.CalledFrom.Calls, p))
-			}) {
-				return true
-			}
+	return firstMatch(libraries(), func(l *library) bool { return hasFunction(sites, l.functions) })
+}
+
+// hasFunction reports whether the function of a site, or the one that the service called there, has one of the prefixes.
+func hasFunction(sites []*report.Site, prefixes string) bool {
+	for _, p := range strings.Fields(prefixes) {
+		if slices.ContainsFunc(sites, func(s *report.Site) bool {
+			return s != nil && (strings.HasPrefix(s.Func, p) || s.CalledFrom != nil && strings.HasPrefix(s.CalledFrom.Calls, p))
+		}) {
+			return true
 		}
-		return false
-	})
+	}
+	return false
 }
 
 // adviceForPause returns the advice on the library's intended pauses, of which those in the trace are seenNS long on average, 0 if
@@ -103,12 +107,23 @@ func libraryOfFunc(s *report.Site) *library {
 }
 
 // libraryOfRoute returns the library in which a route waits; nil if none is known.
-func libraryOfRoute(p *causeRoute) *library {
+func libraryOfRoute(p *causeRoute) *library { return libraryAt(p.sites()...) }
+
+// peerAdviceOf returns the library in which a route waits for a peer, if it has advice that the caller does not follow already.
+func peerAdviceOf(p *causeRoute) *library {
+	if l := libraryOfRoute(p); l != nil && l.peerAdvice != "" && !hasFunction(p.sites(), l.batchCalls) {
+		return l
+	}
+	return nil
+}
+
+// sites returns the sites of a route.
+func (p *causeRoute) sites() []*report.Site {
 	sites := []*report.Site{p.Site}
 	for i := range p.via {
 		sites = append(sites, p.via[i].Site)
 	}
-	return libraryAt(sites...)
+	return sites
 }
 
 // sharingLibrary returns the library that lets requests of a candidate wait for a call that another request began; nil unless

@@ -168,10 +168,14 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	switch library := libraryOfFunc(lock); {
 	case library != nil && library.lockAdvice != "" && isInDependency(top.nonStdSite(), lock):
 		v.Fix = textOf("fix in-library", "library", library.name, "advice", library.lockAdvice)
-	case isInDependency(top.nonStdSite(), lock) && !knowledge.Has(top.Cause.Call, knowledge.FileWrite):
+	case isInDependency(top.nonStdSite(), lock) && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
+		v.Fix = textOf("fix lock-writes-file-in-dependency")
+	case isInDependency(top.nonStdSite(), lock):
 		v.Fix = textOf("fix lock-in-dependency", "module", lock.Module)
 	case isBehindReader(top.via):
 		v.Fix = textOf("fix lock-behind-reader", "site", v.Site)
+	case held.isReceiver:
+		v.Fix = textOf("fix lock-for-receiver", "holder", held.holder)
 	case held.isForSlot:
 		v.Fix = textOf("fix lock-for-slot", "awaited", held.awaited, "holder", held.holder, "site", top.nonStdSite())
 	case held.awaited != "":
@@ -194,13 +198,13 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	default:
 		v.Fix = textOf("fix lock-move-work", "site", attr.movableWork(cand, top))
 	}
-	attr.setConvoyChanges(&v, cand, top)
+	attr.setConvoyChanges(&v, cand, top, held)
 	v.Queue = attr.reportQueue(cand, lockText(cand.wait))
 	return v
 }
 
 // setConvoyChanges sets the changes of a verdict about a lock, and their prediction where it decides which changes these are.
-func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRoute) {
+func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRoute, held lockHold) {
 	isAll := func(cause report.CauseName, site *report.Site) {
 		v.Changes = []predict.Change{predict.Remove(cause, predict.SiteText(site, ""))}
 	}
@@ -208,6 +212,8 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 	case top.Site == nil:
 	case cand.wait.kind == report.WaitOnce:
 		isAll("", cand.wait.site.Site())
+	case held.isReceiver:
+		isAll(top.Cause.Cause, top.Site)
 	case isInDependency(v.Site, dependencyLock(cand)): // its callers share the lock
 		isAll(top.Cause.Cause, v.Site.LineKey().Site())
 	case work != nil:
@@ -247,6 +253,8 @@ type lockHold struct {
 	work      *report.Site // the innermost line that is in the package of the function that took the lock; nil: unknown
 	awaited   string       // the holder's wait, if another goroutine does the work that takes the time; else ""
 	isForSlot bool         // it waits for a slot that the other goroutine holds
+	// isReceiver: the slot is a place in the channel that the other goroutine receives from.
+	isReceiver bool
 }
 
 // holdOf returns what the holder of a candidate's lock does. A route that leads on from the lock through another wait is that
@@ -269,6 +277,10 @@ func (a *attribution) holdOf(cand *candidate, top *causeRoute) (hold lockHold) {
 	}
 	hold.holder = next.Site.OwnLine()
 	hold.awaited, hold.isForSlot = a.slotText(next)
+	// A place that is taken outside of the lock must be waited for by each request that needs one.
+	hold.isReceiver = next.Wait == report.WaitChanSend && slices.ContainsFunc(cand.routes, func(r causeRoute) bool {
+		return len(r.via) > 0 && waitKeyOf(&r.via[0]) == waitKeyOf(next)
+	})
 	return hold
 }
 

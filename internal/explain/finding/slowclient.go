@@ -1,6 +1,8 @@
 package finding
 
 import (
+	"slices"
+
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
@@ -16,6 +18,9 @@ func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	switch {
 	case knowledge.Has(top.Call, knowledge.TLSHandshake):
 		v.Title, v.Fix = textOf("title slow-client-handshake"), textOf("fix slow-client-handshake")
+	case isOtherClient(top):
+		v.Title, v.Fix = textOf("title other-client-read", "sender", top.via[0].Site, "site", v.Site), textOf("fix other-client-read", "sender", top.via[0].Site)
+		v.MaxSeverity, v.Changes = "", nil
 	case knowledge.Has(top.Call, knowledge.AnswerWrite) || knowledge.Has(top.Call, knowledge.ConnectionWrite) || isFlowControlWait(top):
 		v.Title, v.Fix = textOf("title slow-client-read", "site", v.Site), textOf("fix slow-client-read")
 	default:
@@ -24,9 +29,19 @@ func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
-// isFlowControlWait reports whether a handler's Write waits for the flow-control window of HTTP/2, which the client enlarges as
-// it reads: the route leads from a select in Write to the connection's reader. A wait for a request's body is a Cond's instead.
+// isOtherClient reports whether a route leads through a full channel to a goroutine that waits for its client to read: one client
+// delays the requests of others.
+func isOtherClient(route *causeRoute) bool {
+	isRead := knowledge.Has(route.Call, knowledge.AnswerWrite) || knowledge.Has(route.Call, knowledge.ConnectionWrite) || isFlowControlWait(route)
+	return isRead && len(route.via) > 0 && route.via[0].Wait == report.WaitChanSend && route.via[0].Site != nil
+}
+
+// isFlowControlWait reports whether a route leads from a select in a write of an answer to the connection's reader: the write
+// waits for the flow-control window of HTTP/2, which the client enlarges as it reads. A wait for a request's body is a Cond's
+// instead. Requests may wait for the goroutine that writes.
 func isFlowControlWait(route *causeRoute) bool {
-	return route.Site != nil && knowledge.Has(route.Site.Func, knowledge.HTTP2Reader) &&
-		len(route.via) > 0 && route.via[0].Wait == report.WaitSelect && knowledge.Has(route.via[0].Call, knowledge.AnswerWrite)
+	return route.Site != nil && knowledge.Has(route.Site.Func, knowledge.HTTP2Reader) && slices.ContainsFunc(route.via, func(v report.Via) bool {
+		isWrite := knowledge.Has(v.Call, knowledge.AnswerWrite) || v.Site != nil && v.Site.CalledFrom != nil && knowledge.Has(v.Site.CalledFrom.Calls, knowledge.AnswerWrite)
+		return v.Wait == report.WaitSelect && isWrite
+	})
 }

@@ -38,7 +38,7 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	top := &cand.routes[0]
 	awaited, fix, isAnswer, assumption := textOf("phrase peer-answer"), textOf("fix slow-peer"), false, textKey("")
-	if l := libraryOfRoute(top); l != nil && l.peerAdvice != "" {
+	if l := peerAdviceOf(top); l != nil {
 		fix = textOf("fix in-library", "library", l.name, "advice", l.peerAdvice)
 	}
 	sharing := cand.sharingLibrary()
@@ -352,7 +352,7 @@ func (a *attribution) describeSequentialCalls(v *Verdict, cand *candidate, calls
 	top, n := &cand.routes[0], float64(calls.Calls)/float64(calls.Requests)
 	times := words.Figure(math.Round(n))
 	v.Title, v.Fix = textOf("title sequential-calls", "n", times, "site", v.Site), textOf("fix sequential-calls")
-	if l := libraryOfRoute(top); l != nil && l.peerAdvice != "" {
+	if l := peerAdviceOf(top); l != nil {
 		v.Fix = textOf("fix sequential-calls-in-library", "library", l.name, "advice", l.peerAdvice)
 	}
 	v.prependEvidence(

@@ -21,6 +21,9 @@ import (
 // Work that is queued under a lock for a periodic batcher leaves no event. The batcher is recognised by its cycle: it drains
 // the queue, works, and then wakes all producers. A producer that arrives during a cycle is woken at the end of the next one.
 // News, in contrast, reaches all waiters at once.
+//
+// Work that is handed over through a peer, such as a task in Redis, leaves no event either. The request called a peer before the
+// wait, and the goroutine that it waits for called one after a pause: it looked there for work.
 
 // A longWaitSum adds up the requests that spend most of their time in one wait at one line.
 type longWaitSum struct {
@@ -74,7 +77,7 @@ func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 		return
 	}
 	sum := longWaitSum{waits: 1}
-	if p.handedOver(r.G, r.Start, longest.start) || p.startedInCall(w, longest) {
+	if p.handedOver(r.G, r.Start, longest.start) || p.startedInCall(w, longest) || isHandedOverByPeer(w, longest) {
 		sum.handedOver++
 	}
 	if longest.waitIndex >= 0 {
@@ -104,6 +107,25 @@ func (p *workerSum) startedInCall(w *path.WalkResult, wait ownWait) bool {
 		if birth, ok := p.stage.Win.Born(segment.G, segment.End); ok && slices.ContainsFunc(p.stage.Syms.Stack(birth.Stack), func(f tracefmt.FrameID) bool {
 			return p.stage.Syms.Frame(f).Func == function
 		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// isHandedOverByPeer reports whether a request called a peer before a wait in which another goroutine called one after a sleep.
+func isHandedOverByPeer(w *path.WalkResult, wait ownWait) bool {
+	hasCalled, hasSlept := false, false
+	for i := range w.Segments {
+		s := &w.Segments[i]
+		callsPeer := s.Code.Cause() == cause.Network && !s.Inbound
+		switch {
+		case s.End <= wait.start:
+			hasCalled = hasCalled || callsPeer
+		case s.G == w.Req.G || s.Start >= wait.end:
+		case s.Code.Cause() == cause.Sleep:
+			hasSlept = true
+		case hasCalled && hasSlept && callsPeer:
 			return true
 		}
 	}

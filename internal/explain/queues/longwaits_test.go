@@ -3,7 +3,9 @@ package queues
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -36,6 +38,34 @@ func TestIsHandover(t *testing.T) {
 	for i, c := range cases {
 		if got := p.isHandover(c.stack); got != c.want {
 			t.Errorf("stack %d: %t, want %t", i, got, c.want)
+		}
+	}
+}
+
+// TestIsHandedOverByPeer: a request that called a peer and then waits for a goroutine that looks for work at a peer after a pause
+// has handed its work over through the peer. The test fails if one of the three suffices.
+func TestIsHandedOverByPeer(t *testing.T) {
+	const own, worker = 1, 2
+	segment := func(g uint64, code cause.Code, start, end int64) cause.Segment {
+		return cause.Segment{G: g, Code: code, Start: start, End: end}
+	}
+	ask, pause, look := segment(own, cause.Code(cause.Network), 0, 10), segment(worker, cause.Code(cause.Sleep), 10, 80), segment(worker, cause.Code(cause.Network), 80, 90)
+	client := ask
+	client.Inbound = true
+	for _, c := range []struct {
+		name     string
+		segments []cause.Segment
+		want     bool
+	}{
+		{"through a peer", []cause.Segment{ask, pause, look}, true},
+		{"news of a ticker, after a look-up", []cause.Segment{ask, pause}, false},
+		{"no call before the wait", []cause.Segment{pause, look}, false},
+		{"its client's body", []cause.Segment{client, pause, look}, false},
+		{"no pause", []cause.Segment{ask, look}, false},
+	} {
+		w := &path.WalkResult{Req: &request.Request{G: own, End: 100}, Segments: c.segments}
+		if got := isHandedOverByPeer(w, ownWait{start: 10, end: 95}); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
 		}
 	}
 }
