@@ -17,27 +17,27 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestKernelLanes: the lanes of slow requests show what their threads did, who had their CPUs, and when bytes arrived. The
+// TestKernelLanes: the lanes of slow requests show what their threads did, which processes had their CPUs, and when bytes arrived. The
 // waits of the path are those of the lanes.
 func TestKernelLanes(t *testing.T) {
-	seen := map[report.ThreadState]int{}
-	arrived, others := 0, 0
+	countByState := map[report.ThreadState]int{}
+	arrived, otherSpans := 0, 0
 	for _, name := range []string{"kernel-hogs-quota", "kernel-mmap"} {
 		rep := explainFile(t, testprog.Recording(t, "cases/"+name+".whylate"), "--slowest", "3")
 		for i := range rep.Groups {
 			for k := range rep.Groups[i].Slowest {
 				r := &rep.Groups[i].Slowest[k]
-				checkThreads(t, name, r, seen)
+				checkThreads(t, name, r, countByState)
 				for _, l := range r.Lanes {
 					if l.Goroutine == r.Goroutine && len(l.ArrivalsNS) > 0 && l.ArrivalsNS[0] == r.StartNS {
 						arrived++
 					}
 				}
 				for _, c := range r.CPUs {
-					others += len(c.Spans)
+					otherSpans += len(c.Spans)
 					for n, x := range c.Spans {
 						if x.Process == report.OwnThreads {
-							others--
+							otherSpans--
 						}
 						if n > 0 && x.StartNS < c.Spans[n-1].StartNS+c.Spans[n-1].DurationNS {
 							t.Errorf("%s: two processes have CPU %d at %d", name, c.CPU, x.StartNS)
@@ -48,21 +48,21 @@ func TestKernelLanes(t *testing.T) {
 		}
 	}
 	for _, state := range []report.ThreadState{report.ThreadOnCPU, report.ThreadCPUWait, report.ThreadDisk} {
-		if seen[state] == 0 {
-			t.Errorf("no thread was %s: %v", state, seen)
+		if countByState[state] == 0 {
+			t.Errorf("no thread was %s: %v", state, countByState)
 		}
 	}
-	if arrived == 0 || others == 0 {
-		t.Errorf("%d requests begin with an arrival, %d spans of other processes", arrived, others)
+	if arrived == 0 || otherSpans == 0 {
+		t.Errorf("%d requests begin with an arrival, %d spans of other processes", arrived, otherSpans)
 	}
 }
 
-func checkThreads(t *testing.T, name string, r *report.Request, seen map[report.ThreadState]int) {
+func checkThreads(t *testing.T, name string, r *report.Request, countByState map[report.ThreadState]int) {
 	t.Helper()
 	for _, l := range r.Lanes {
 		end := r.StartNS
 		for _, x := range l.Threads {
-			seen[x.State]++
+			countByState[x.State]++
 			if x.StartNS < end || x.DurationNS <= 0 || x.StartNS+x.DurationNS > r.StartNS+r.LatencyNS {
 				t.Errorf("%s: a thread's state of %d ns at %d, after one that ends at %d", name, x.DurationNS, x.StartNS, end)
 			}

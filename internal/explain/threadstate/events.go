@@ -187,8 +187,8 @@ func (t *Tracker) occupy(syms *tracefmt.Symbols, number int32, time int64, tid i
 // observe notes that another process has a CPU while an own thread waits behind an own one on another CPU.
 func (t *Tracker) observe(syms *tracefmt.Symbols, e *kernelevents.Event) {
 	t.names.intern(syms, e.Thread)
-	if n := len(t.others); n == 0 || t.others[n-1].time != e.Time { // the first of several names them
-		t.others = append(t.others, occupant{e.Time, e.Thread})
+	if n := len(t.otherCPUs); n == 0 || t.otherCPUs[n-1].time != e.Time { // the first of several names them
+		t.otherCPUs = append(t.otherCPUs, occupant{e.Time, e.Thread})
 	}
 }
 

@@ -190,13 +190,13 @@ func (t *Tracker) divideWait(number int32, wait Interval, f func(Interval)) {
 	}
 }
 
-// whoHad returns what a thread waited for while another had its CPU in [from, to). A thread that waits behind one of its own
+// whoHad returns what a thread waited for while another had its CPU in [from, to). A thread that waits behind another thread of its
 // process, although that leaves CPUs, waits for the processes that have these: an idle CPU would have taken it.
 func (t *Tracker) whoHad(o *occupant, from, to int64) tracefmt.StringID {
 	if t.threads[o.tid] != nil {
-		i := sort.Search(len(t.others), func(i int) bool { return t.others[i].time >= from-maxWakeDelayNS })
-		if i < len(t.others) && t.others[i].time < to {
-			return t.names.texts[t.others[i].tid]
+		i := sort.Search(len(t.otherCPUs), func(i int) bool { return t.otherCPUs[i].time >= from-maxWakeDelayNS })
+		if i < len(t.otherCPUs) && t.otherCPUs[i].time < to {
+			return t.names.texts[t.otherCPUs[i].tid]
 		}
 	}
 	return t.names.texts[o.tid]

@@ -24,22 +24,22 @@ const maxClockErrorNS = 1e6
 
 // A Tracker follows the threads of a process. Between two calls of Add several goroutines may read it.
 type Tracker struct {
-	reader   *kernelevents.Reader
-	tables   *kernelevents.Tables
-	err      error // why reading the events ended early
-	readTo   int64 // all events before this time were read
-	buf      []kernelevents.Event
-	threads  map[int32]*thread  // own ones, by number on the host
-	byM      map[uint64]*thread // by number in the process's own namespace
-	cpus     map[int32]*cpu
-	others   []occupant // of other CPUs, when an own thread began to wait behind an own one
-	sockets  map[uint64]*socket
-	names    names
-	gens     []generation
-	sums     sums
-	lastCPU  map[int32]lastArrival // by CPU
-	isWhole  bool                  // nothing is dropped
-	wasBound map[uint64]bool       // the threads of the trace that have run a goroutine: not the runtime's monitor
+	reader    *kernelevents.Reader
+	tables    *kernelevents.Tables
+	err       error // why reading the events ended early
+	readTo    int64 // all events before this time were read
+	buf       []kernelevents.Event
+	threads   map[int32]*thread  // own ones, by number on the host
+	byM       map[uint64]*thread // by number in the process's own namespace
+	cpus      map[int32]*cpu
+	otherCPUs []occupant // of other CPUs, when an own thread began to wait behind an own one
+	sockets   map[uint64]*socket
+	names     names
+	gens      []generation
+	sums      sums
+	lastCPU   map[int32]lastArrival // by CPU
+	isWhole   bool                  // nothing is dropped
+	wasBound  map[uint64]bool       // the threads of the trace that have run a goroutine: not the runtime's monitor
 	// arrivals has those with which requests begin, by goroutine.
 	arrivals map[uint64][]Arrival
 	// ArrivedName is the symbol of report.Arrived.
@@ -213,8 +213,8 @@ func (t *Tracker) Drop(before int64) {
 			c.occupants = slices.Delete(c.occupants, 0, n)
 		}
 	}
-	if n := indexBefore(t.others, before, func(o *occupant) int64 { return o.time }); n > 1000 && n > len(t.others)/2 {
-		t.others = slices.Delete(t.others, 0, n)
+	if n := indexBefore(t.otherCPUs, before, func(o *occupant) int64 { return o.time }); n > 1000 && n > len(t.otherCPUs)/2 {
+		t.otherCPUs = slices.Delete(t.otherCPUs, 0, n)
 	}
 	for g, list := range t.arrivals {
 		if list[len(list)-1].WokenAt < before {
