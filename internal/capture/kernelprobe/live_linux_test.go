@@ -407,3 +407,26 @@ func net16(s string) []byte {
 	a := netip.MustParseAddr(s).As16()
 	return a[:]
 }
+
+// TestStoodStill: when the recorder gives no sign for seconds, for example because a signal stopped it, the programs record nothing
+// more, and the recording says so.
+func TestStoodStill(t *testing.T) {
+	needKernel(t)
+	addr, pid := startChild(t, "echo", nil)
+	p := must.Have(Start(pid))(t)
+	c := must.Have(net.Dial("tcp", addr))(t)
+	defer c.Close()
+	for isDone := false; !isDone; {
+		must.Do(t, p.maps.Variables["heartbeat"].Set(uint64(1)))
+		must.Have(c.Write([]byte("x")))(t) // wakes the service
+		select {
+		case <-p.done:
+			isDone = true
+		case <-time.After(time.Millisecond):
+		}
+	}
+	_, facts, warnings := p.Stop()
+	if !strings.Contains(facts.StopReason, "stood still") || len(warnings) == 0 {
+		t.Errorf("%+v, warnings %v", facts, warnings)
+	}
+}

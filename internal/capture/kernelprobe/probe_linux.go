@@ -58,6 +58,7 @@ type Probe struct {
 	reader      *ringbuf.Reader
 	log         *eventLog
 	start       int64
+	heartbeat   int64 // of the last call of beat
 
 	stop chan struct{}
 	done chan struct{}
@@ -126,6 +127,9 @@ func (p *Probe) load() error {
 		return err
 	}
 	p.closers = append(p.closers, p.reader.Close)
+	if err := p.beat(); err != nil {
+		return err
+	}
 	return p.maps.Variables["enabled"].Set(uint32(1))
 }
 
@@ -206,6 +210,7 @@ func (p *Probe) run() {
 	for ended := false; !ended; {
 		select {
 		case <-timer.C:
+			p.checkStill()
 		case <-p.stop:
 			_ = p.maps.Variables["enabled"].Set(uint32(0))
 			p.log.end = host.MonotonicNS()
@@ -229,6 +234,24 @@ func (p *Probe) run() {
 func (p *Probe) hasThrottledClock() bool {
 	var clock uint32
 	return p.maps.Variables["has_throttled_clock"].Get(&clock) == nil && clock != 0
+}
+
+// maxStillNS is the time without a call of beat after which the programs record nothing more: MAX_STILL_NS of bpf/probe.bpf.c.
+const maxStillNS = 5e9
+
+// beat shows the programs that their events are read.
+func (p *Probe) beat() error {
+	p.heartbeat = host.MonotonicNS()
+	return p.maps.Variables["heartbeat"].Set(uint64(p.heartbeat))
+}
+
+// checkStill ends the recording if the programs have ended it because this process stood still.
+func (p *Probe) checkStill() {
+	var enabled uint32
+	if p.maps.Variables["enabled"].Get(&enabled) == nil && enabled == 0 && p.log.stopReason == "" {
+		p.log.end, p.log.stopReason = p.heartbeat+maxStillNS, "the recorder stood still, so that they were not read"
+	}
+	_ = p.beat()
 }
 
 // drain reads the ring until it is empty.
@@ -274,7 +297,7 @@ func (p *Probe) close() {
 func (p *Probe) facts() *bundle.Kernel {
 	return &bundle.Kernel{
 		Schema: kernelevents.Schema, Events: p.log.writer.Events, Lost: p.log.lost, Late: p.log.writer.Late, Programs: p.programs,
-		CPUs: p.log.tables.CPUs, StartNS: p.start, EndNS: p.log.end, IsClockChecked: true, StopReason: p.log.stopReason,
+		CPUs: p.log.tables.CPUs, StartNS: p.start, EndNS: p.log.end, StopReason: p.log.stopReason,
 	}
 }
 

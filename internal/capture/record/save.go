@@ -69,6 +69,12 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 	if tee != nil {
 		outs = append(outs, tee)
 	}
+	var clock *clockCheck
+	if opt.Kernel != nil {
+		clock = newClockCheck()
+		defer clock.Close()
+		outs = append(outs, clock)
+	}
 	traceErr, err := copyTrace(io.MultiWriter(outs...), s)
 	if err != nil {
 		return nil, writeError(name, err)
@@ -94,7 +100,9 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 		samples, r.HostFacts, r.HostSamples = hostRecording.Data, hostRecording.Facts, hostRecording.Samples
 	}
 	kernel := watch.Kernel()
-	r.Kernel = kernel.Facts
+	if r.Kernel = kernel.Facts; clock != nil {
+		clock.describe(r.Kernel)
+	}
 	if r.Bytes < headerLen {
 		return nil, traceErr
 	}

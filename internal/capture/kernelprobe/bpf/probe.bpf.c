@@ -11,6 +11,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define MAX_CPUS 1024 // a power of two
 #define MAX_TARGETS 4
 #define STACK_DEPTH 32
+#define MAX_STILL_NS 5000000000ULL // without a sign of the recorder nothing is recorded any more
 
 // Kinds of records. Those below FIRST_NAME are events of kernelevents.Kind in the order of its constants.
 enum kind {
@@ -154,6 +155,7 @@ __u32 wanted_pid = 0, wanted_namespace = 0; // or a process by its number in ano
 __u32 target_network = 0;        // network namespace of the service
 __u32 enabled = 0;
 __u32 cpu_count = 0;             // possible CPUs
+__u64 heartbeat = 0;             // when the recorder last read events
 // What user space reads.
 __u64 lost = 0;
 __u64 lost_stacks = 0;
@@ -412,6 +414,10 @@ static __always_inline int switched(void *ctx, bool preempt, struct task_struct 
 	if (!from_ours && !to_ours && (__s32)cpu->queued <= 0)
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
+	if (now > heartbeat && now - heartbeat > MAX_STILL_NS) {
+		enabled = 0; // the recorder is stopped, by a signal for example
+		return 0;
+	}
 	__u64 state = preempt || !prev_state ? RUNNABLE : state_of(prev_state);
 	__s64 stack = 0, softirq = 0;
 	emit_name(prev);

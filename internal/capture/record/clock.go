@@ -1,0 +1,56 @@
+package record
+
+import (
+	"io"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A clockCheck compares the clock of a trace that is written to it with CLOCK_MONOTONIC, of which traces have a snapshot since
+// Go 1.25.
+type clockCheck struct {
+	*io.PipeWriter
+	done      chan struct{}
+	offset    int64 // the trace's clock less CLOCK_MONOTONIC, ns
+	isChecked bool
+}
+
+func newClockCheck() *clockCheck {
+	r, w := io.Pipe()
+	c := &clockCheck{PipeWriter: w, done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		c.read(r)
+		_, _ = io.Copy(io.Discard, r)
+	}()
+	return c
+}
+
+func (c *clockCheck) read(trace io.Reader) {
+	r, err := tracefmt.NewReader(trace, tracefmt.Options{})
+	if err != nil {
+		return
+	}
+	g, err := r.Next()
+	if err != nil || !g.HasSnapshot || g.Freq == 0 {
+		return
+	}
+	c.offset = int64(float64(g.Snapshot.Time)*1e9/float64(g.Freq)) - int64(g.Snapshot.Mono)
+	c.isChecked = true
+}
+
+// maxClockErrorNS is how much the snapshot of the same clock may differ.
+const maxClockErrorNS = 1e6
+
+// describe ends the check, and adds its result to the description of the kernel's events, if there are any.
+func (c *clockCheck) describe(k *bundle.Kernel) {
+	_ = c.Close()
+	<-c.done
+	if k == nil || !c.isChecked {
+		return
+	}
+	if k.IsClockChecked = true; c.offset > maxClockErrorNS || c.offset < -maxClockErrorNS {
+		k.ClockOffsetNS = c.offset
+	}
+}
