@@ -219,12 +219,20 @@ func (r *reading) joinHost(rep *report.Report, samples *host.Samples, err error,
 	moments.AddEvents(rep.Moments, rep.Runtime.Series, stats.HerdWakeups, rep.Input.DurationNS)
 	silences, requests := r.stops.Silences()
 	r.threads.SetOffCPU(rep, window)
-	hostjoin.AddStops(samples, window, rep, silences, requests)
+	hostjoin.AddStops(samples, window, rep, r.stoppedIntervals(), silences, requests)
 	if rep.Host == nil && !rep.Runtime.Throttle.Verdict.HeldBack() {
 		rep.Runtime.Sched.WithoutCPU = stats.WithoutCPU()
 	}
 	r.warnPeer(rep)
 	return rep
+}
+
+// stoppedIntervals returns the intervals in which the kernel's events show a stopped thread.
+func (r *reading) stoppedIntervals() []freeze.Interval {
+	if r.kernel == nil {
+		return nil
+	}
+	return r.kernel.Summary().Stopped
 }
 
 // joinKernel adds what the kernel's events show. An error becomes a warning.

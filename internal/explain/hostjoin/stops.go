@@ -10,18 +10,22 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// AddStops adds to a report the intervals in which the whole process was stopped or frozen. Samples with the process's
-// state show that it was held; the silence of the trace around them gives the exact interval. Without such samples,
-// the arrivals of requests suggest intervals.
-func AddStops(samples *host.Samples, w Window, rep *report.Report, silences []stops.Silence, requests int) {
-	if samples == nil || !samples.HasStates {
+// AddStops adds to a report the intervals in which the whole process was stopped or frozen. The kernel's events, if they are
+// complete, show those in held. Samples with the process's state show that it was held; the silence of the trace around
+// them gives the exact interval. Without either, the arrivals of requests suggest intervals.
+func AddStops(samples *host.Samples, w Window, rep *report.Report, held []freeze.Interval, silences []stops.Silence, requests int) {
+	isObserved := rep.Kernel.IsComplete()
+	if !isObserved && (samples == nil || !samples.HasStates) {
 		if !rep.Runtime.Throttle.Verdict.HeldBack() { // throttling by a quota looks the same
 			setStops(rep, w, stops.Suspects(silences, requests, w.End-w.Start), requests, "")
 		}
 		return
 	}
 	var overlaps []stops.Silence
-	for _, h := range HeldIntervals(samples, w) {
+	if !isObserved {
+		held = HeldIntervals(samples, w)
+	}
+	for _, h := range held {
 		if h.End <= w.Start || h.Start >= w.End {
 			continue
 		}
@@ -33,10 +37,18 @@ func AddStops(samples *host.Samples, w Window, rep *report.Report, silences []st
 		}
 	}
 	reason := host.HaltReason("")
-	for i := range samples.Points {
-		reason = cmp.Or(reason, samples.Points[i].HaltReason)
+	if samples != nil {
+		for i := range samples.Points {
+			reason = cmp.Or(reason, samples.Points[i].HaltReason)
+		}
+	}
+	if isObserved && reason == "" {
+		reason = host.HaltedBySignal // the usual one; the events show none
 	}
 	setStops(rep, w, overlaps, requests, reason)
+	if s := rep.Runtime.Stops; isObserved && s != nil {
+		s.Text, s.Confidence = HowKernel, 1
+	}
 }
 
 // HeldIntervals returns, on the trace's clock, the intervals between samples in which the process was stopped or

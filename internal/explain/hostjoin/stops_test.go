@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/stops"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
@@ -42,7 +43,7 @@ func TestStops(t *testing.T) {
 		return s
 	}
 	rep := &report.Report{}
-	AddStops(samples(true), w, rep, silences, 300)
+	AddStops(samples(true), w, rep, nil, silences, 300)
 	got := rep.Runtime.Stops
 	if got == nil || got.State != "stopped" || got.Count != 2 || got.During != 3 || got.After != 209 || got.Requests != 300 {
 		t.Fatalf("%+v", got)
@@ -53,17 +54,28 @@ func TestStops(t *testing.T) {
 	}
 	for name, s := range map[string]*host.Samples{"samples without states": samples(false), "no samples": nil} {
 		rep := &report.Report{}
-		if AddStops(s, w, rep, silences, 300); rep.Runtime.Stops != nil {
+		if AddStops(s, w, rep, nil, silences, 300); rep.Runtime.Stops != nil {
 			t.Errorf("%s: %+v", name, rep.Runtime.Stops)
 		}
 		suspects := []stops.Silence{{Start: traceTime(10), End: traceTime(20), RequestsAfter: 60}, {Start: traceTime(30), End: traceTime(40), RequestsAfter: 60}}
-		if AddStops(s, w, rep, suspects, 360); rep.Runtime.Stops == nil || rep.Runtime.Stops.State != "" || rep.Runtime.Stops.Confidence > 0.5 {
+		if AddStops(s, w, rep, nil, suspects, 360); rep.Runtime.Stops == nil || rep.Runtime.Stops.State != "" || rep.Runtime.Stops.Confidence > 0.5 {
 			t.Errorf("%s: %+v", name, rep.Runtime.Stops)
 		}
 		rep = &report.Report{}
 		rep.Runtime.Throttle.Verdict = report.ThrottleOwn
-		if AddStops(s, w, rep, suspects, 360); rep.Runtime.Stops != nil {
+		if AddStops(s, w, rep, nil, suspects, 360); rep.Runtime.Stops != nil {
 			t.Errorf("%s, and a quota: %+v", name, rep.Runtime.Stops)
+		}
+	}
+	// The kernel's events show stops, also without samples, and refute suspicions.
+	for name, held := range map[string][]freeze.Interval{"stopped": {{Start: traceTime(31), End: traceTime(33)}}, "not stopped": nil} {
+		rep := &report.Report{Kernel: &report.Kernel{Coverage: 1}}
+		AddStops(nil, w, rep, held, silences, 300)
+		switch got := rep.Runtime.Stops; {
+		case held == nil && got != nil:
+			t.Errorf("%s: %+v", name, got)
+		case held != nil && (got == nil || got.Count != 1 || got.TotalNS != traceTime(33)-traceTime(31) || got.State != "stopped" || got.Confidence != 1):
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }

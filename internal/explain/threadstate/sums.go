@@ -100,6 +100,8 @@ type Summary struct {
 	// Freezes are the intervals in which a quota held at least one thread back, LostCPUNS their time summed over CPUs.
 	Freezes   []freeze.Interval
 	LostCPUNS int64
+	// Stopped are the intervals in which a signal, a debugger or the freezer of a control group held a thread.
+	Stopped []freeze.Interval
 	// Retransmissions has the times of segments that were sent again, by the socket's addresses.
 	Retransmissions []Retransmissions
 	// SoftirqNS is the time that interrupts took from the process's threads while they had a CPU.
@@ -129,7 +131,7 @@ func (t *Tracker) Summary() Summary {
 		}
 		all = append(all, list...)
 	}
-	out.Freezes = union(all)
+	out.Freezes, out.Stopped = union(all), union(s.stopped)
 	for i := range t.tables.Sockets {
 		x := &t.tables.Sockets[i]
 		if times := s.retransmissions[x.ID]; len(times) > 0 {
