@@ -12,6 +12,8 @@ type Verdict struct {
 	Open *VerdictOpen `json:"open,omitempty"`
 	// Held says that the process was stopped for some time, which latencies do not show; "" if no stop is known.
 	Held string `json:"held,omitempty"`
+	// Remark says that the first finding is not about the largest cause, and about how much it is; "" if it is.
+	Remark string `json:"remark,omitempty"`
 	// Lead and Range begin the sentence: which requests ("The slowest 1% of"), and their latency ("(9ms to 12ms)").
 	Lead  string `json:"lead"`
 	Range string `json:"range"`

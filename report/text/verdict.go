@@ -56,6 +56,9 @@ func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span) {
 	for _, c := range list {
 		p.verdictCause(c, eachWidth)
 	}
+	if v.Remark != "" {
+		p.paragraph(span{}, indent, span{plain, termtext.Head(v.Remark, 300)})
+	}
 	if v.Held != "" {
 		p.paragraph(span{}, indent, span{boldRed, termtext.Head(v.Held, 300)})
 	}

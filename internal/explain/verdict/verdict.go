@@ -30,7 +30,8 @@ const (
 	wholeShare                       = 0.995
 )
 
-// Verdicts returns the verdicts on the groups with the most latency, in the report's order.
+// Verdicts returns the verdicts on the groups with the most latency, in the report's order. If the first finding is
+// not about the first group, its group comes first: the sentence is about what a reader is told to change.
 func Verdicts(r *report.Report) []report.Verdict { return BandVerdicts(r, "") }
 
 // BandVerdicts returns verdicts like Verdicts, on the named band of each group that has one, and else on its slow
@@ -43,11 +44,7 @@ func BandVerdicts(r *report.Report, band report.BandName) []report.Verdict {
 			allNS += r.Groups[i].TotalNS
 		}
 	}
-	for i := range r.Groups {
-		g := &r.Groups[i]
-		if g.Role != report.RoleRequests {
-			break // no request waits for its latency
-		}
+	for _, g := range groupsInOrder(r) {
 		if len(verdicts) == maxGroups {
 			break
 		}
@@ -59,6 +56,21 @@ func BandVerdicts(r *report.Report, band report.BandName) []report.Verdict {
 		}
 	}
 	return verdicts
+}
+
+// groupsInOrder returns the groups for whose latency requests wait, that of the first finding first.
+func groupsInOrder(r *report.Report) (list []*report.Group) {
+	first := firstFault(r)
+	for i := range r.Groups {
+		switch g := &r.Groups[i]; {
+		case g.Role != report.RoleRequests:
+		case first != nil && first.Group == g.ID && len(list) > 0 && !isAbout(r, first, list[0]):
+			list = slices.Insert(list, 0, g)
+		default:
+			list = append(list, g)
+		}
+	}
+	return list
 }
 
 // Causes returns the causes of a band's latency in the order of the verdict.
@@ -117,6 +129,9 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 		v.Text = name + ": no request ended in the trace"
 	default:
 		v.Text = v.Lead + " " + name + " " + v.Range + " spent " + strings.Join(texts, "; ")
+	}
+	if v.Remark = remarkOn(&v, firstFault(r)); v.Remark != "" {
+		v.Text += "; " + v.Remark
 	}
 	if v.Held = stopsText(r); v.Held != "" {
 		v.Text += "; " + v.Held

@@ -1,0 +1,92 @@
+package verdict
+
+import (
+	"slices"
+
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// firstFault returns the first finding of medium or high severity about a group's requests; nil if there is none. It is what a
+// reader is told to change first.
+func firstFault(r *report.Report) *report.Finding {
+	i := slices.IndexFunc(r.Findings, func(f report.Finding) bool {
+		return f.Severity.IsMajor() && f.Ignored == "" && !f.Code.OfMachine()
+	})
+	if i < 0 || r.Group(r.Findings[i].Group) == nil {
+		return nil
+	}
+	return &r.Findings[i]
+}
+
+// isAbout reports whether a finding is also about a group that is not its own: another finding is about the same fault in that
+// group, or its requests ask the finding's group over the network.
+func isAbout(r *report.Report, f *report.Finding, g *report.Group) bool {
+	return slices.ContainsFunc(f.AskedBy, func(a report.AskedBy) bool { return a.Group == g.ID }) ||
+		slices.ContainsFunc(r.Findings, func(o report.Finding) bool {
+			return o.Group == g.ID && o.Code == f.Code && o.Title == f.Title && o.Site.Equal(f.Site)
+		})
+}
+
+// remarkOn returns a sentence for a verdict whose largest cause the first finding is not about; "" if it is.
+func remarkOn(v *report.Verdict, f *report.Finding) string {
+	if f == nil || f.Group != v.Group || len(v.Causes) == 0 || v.Open != nil && v.Open.Late {
+		return ""
+	}
+	largest := &v.Causes[0]
+	share := 0.0
+	for i := range v.Causes {
+		share += shareIn(&v.Causes[i], f)
+	}
+	switch {
+	case 2*shareIn(largest, f) >= largest.Share, share >= largest.Share, len(largest.Sites) > 0 && isAt(f.Site, &largest.Sites[0]):
+		return ""
+	case share > 0:
+	case isOfRuntime(f.Cause) && f.Decided != nil:
+		if share = f.Decided.Share; share >= largest.Share {
+			return "" // it makes the largest part longer
+		}
+	default:
+		return "the first change below is about time that is not in these latencies"
+	}
+	return "the first change below is about " + words.Percent(share) + " of the time and not about the largest part"
+}
+
+// shareIn returns the share of the time that a cause has at the places of a finding.
+func shareIn(c *report.VerdictCause, f *report.Finding) (share float64) {
+	hasCause := slices.Contains(report.Family(f.Cause), c.Cause) || c.AheadWork != nil && slices.Contains(report.Family(f.Cause), c.AheadWork.Cause)
+	if hasCause && isOfRuntime(f.Cause) {
+		return c.Share
+	}
+	if (f.Cause == report.FamilyGC || slices.Contains(report.Family(report.FamilyGC), f.Cause)) && c.Cause == report.CauseSched { // the collector's workers had the Ps
+		for _, ran := range c.RanMeanwhile {
+			if ran.Site != nil && knowledge.Has(ran.Site.Func, knowledge.GCMark) {
+				share += ran.Share * c.Share
+			}
+		}
+		return share
+	}
+	if f.Queue != nil && c.Queue != nil && f.Queue.For == c.Queue.For || f.Site == nil && hasCause {
+		return c.Share
+	}
+	for i := range c.Sites {
+		if s := &c.Sites[i]; isAt(f.Site, s) {
+			share += s.Share
+		}
+	}
+	return share
+}
+
+// isOfRuntime reports whether time is attributed to a cause wherever goroutines are: what takes it is elsewhere.
+func isOfRuntime(c report.CauseName) bool {
+	return c == report.CauseCPU || c == report.FamilySched || c == report.FamilyGC
+}
+
+// isAt reports whether a site of a verdict, or a wait that leads to it, is at the line of a finding.
+func isAt(line *report.Site, s *report.VerdictSite) bool {
+	isSame := func(o *report.Site) bool {
+		return o != nil && line != nil && (line.Matches(o) || line.OwnLine().Matches(o.OwnLine()))
+	}
+	return isSame(s.Site) || slices.ContainsFunc(s.Via, func(v report.Via) bool { return isSame(v.Site) })
+}
