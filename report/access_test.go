@@ -3,6 +3,7 @@ package report_test
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -19,9 +20,7 @@ func TestTail(t *testing.T) {
 		{1000, 0, 10, report.Band99},
 	} {
 		g := report.Group{Bands: []report.Band{{Band: report.BandAll, Count: c.all}, {Band: report.Band5090, Count: c.all / 2}, {Band: report.Band9099, Count: c.p90}, {Band: report.Band99, Count: c.p99}}}
-		if got := g.Tail(); got.Band != c.want {
-			t.Errorf("of %d requests, %d and %d in the last bands: %s, want %s", c.all, c.p90, c.p99, got.Band, c.want)
-		}
+		check.Equal(t, g.Tail().Band, c.want, "of %d requests, %d and %d in the last bands", c.all, c.p90, c.p99)
 	}
 	var empty report.Group
 	if b := empty.Tail(); b == nil || b.Band != report.BandAll || b.Count != 0 {
@@ -32,12 +31,10 @@ func TestTail(t *testing.T) {
 func TestSites(t *testing.T) {
 	a, b := &report.Site{Func: "f", File: "a.go", Line: 2}, &report.Site{Func: "e", File: "a.go", Line: 10}
 	equal := *a
-	if !a.Equal(&equal) || a.Equal(b) || a.Equal(nil) || (*report.Site)(nil).Equal(a) || !(*report.Site)(nil).Equal(nil) {
-		t.Error("Equal")
-	}
-	if a.Compare(b) >= 0 || b.Compare(a) <= 0 || a.Compare(&equal) != 0 || a.Compare(nil) <= 0 || (*report.Site)(nil).Compare(a) >= 0 {
-		t.Error("Compare")
-	}
+	check.True(t, a.Equal(&equal) && !a.Equal(b) && !a.Equal(nil) && !(*report.Site)(nil).Equal(a) && (*report.Site)(nil).Equal(nil),
+		"Equal")
+	check.True(t, a.Compare(b) < 0 && b.Compare(a) > 0 && a.Compare(&equal) == 0 && a.Compare(nil) > 0 && (*report.Site)(nil).Compare(a) < 0,
+		"Compare")
 }
 
 func TestFamilies(t *testing.T) {
@@ -55,9 +52,7 @@ func TestFamilies(t *testing.T) {
 		{"", "nonsense", false},
 	} {
 		row := report.Cause{Cause: c.cause}
-		if got := row.In(c.family); got != c.want {
-			t.Errorf("%q in %q: %t", c.cause, c.family, got)
-		}
+		check.Equal(t, row.In(c.family), c.want, "%q in %q", c.cause, c.family)
 	}
 }
 
@@ -78,9 +73,7 @@ func TestTailOutliers(t *testing.T) {
 		{200, 19, 5, report.Band9099},
 	} {
 		g := report.Group{Bands: []report.Band{band(report.BandAll, 0, 150, 100, c.all), band(report.Band9099, 1, c.to, 10, 50), band(report.Band99, 5, 150, 2, 1), band(report.BandOutliers, 100, 150, 2, c.ns)}}
-		if got := g.Tail().Band; got != c.want {
-			t.Errorf("with %d of %d ns, and p90-99 up to %d: %s, want %s", c.ns, c.all, c.to, got, c.want)
-		}
+		check.Equal(t, g.Tail().Band, c.want, "with %d of %d ns, and p90-99 up to %d", c.ns, c.all, c.to)
 	}
 }
 
@@ -98,8 +91,6 @@ func TestForemost(t *testing.T) {
 		if f := r.Foremost(); f != nil {
 			got = f.Code
 		}
-		if got != c.want {
-			t.Errorf("%v: %q, want %q", c.findings, got, c.want)
-		}
+		check.Equal(t, got, c.want, "%v", c.findings)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/report"
@@ -100,9 +101,7 @@ func compare(t *testing.T, subject string, inGo, inSchema []string) {
 	t.Helper()
 	slices.Sort(inGo)
 	slices.Sort(inSchema)
-	if !slices.Equal(inGo, inSchema) {
-		t.Errorf("%s: Go has %q, the schema %q", subject, inGo, inSchema)
-	}
+	check.True(t, slices.Equal(inGo, inSchema), "%s: Go has %q, the schema %q", subject, inGo, inSchema)
 }
 
 // TestSchemaKnowsTheVocabulary compares the schema's lists of names with those in Go.
@@ -131,18 +130,14 @@ func TestSchemaKnowsTheVocabulary(t *testing.T) {
 
 func sameList[S ~string](t *testing.T, subject string, inGo []S, inSchema []string) {
 	t.Helper()
-	if words.List(inGo) != words.List(inSchema) {
-		t.Errorf("%s: Go has %q, the schema %q", subject, inGo, inSchema)
-	}
+	check.Equal(t, words.List(inGo), words.List(inSchema), "%s: Go has %q, the schema %q", subject, inGo, inSchema)
 }
 
 // samples returns the hand-written reports of testdata.
 func samples(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob("testdata/*.json")
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no samples in testdata: %v", err)
-	}
+	must.True(t, err == nil && len(names) != 0, "no samples in testdata: %v", err)
 	return names
 }
 
@@ -174,9 +169,7 @@ func TestSamplesAreValidAndSurviveARoundTrip(t *testing.T) {
 		var want, got any
 		must.Do(t, json.Unmarshal(data, &want))
 		must.Do(t, json.Unmarshal(out.Bytes(), &got))
-		if !reflect.DeepEqual(want, got) {
-			t.Errorf("%s: reading and writing changed the values", name)
-		}
+		check.True(t, reflect.DeepEqual(want, got), "%s: reading and writing changed the values", name)
 	}
 }
 
@@ -195,13 +188,9 @@ func TestSchemaRefusesWhatBreaksTheContract(t *testing.T) {
 	} {
 		var m map[string]any
 		must.Do(t, json.Unmarshal(base, &m))
-		if err := schema.Validate(m); err != nil {
-			t.Fatalf("the unchanged sample: %v", err)
-		}
+		must.Do(t, schema.Validate(m), "the unchanged sample")
 		change(m)
-		if schema.Validate(m) == nil {
-			t.Errorf("%s: the schema allows it", name)
-		}
+		check.Error(t, schema.Validate(m), "%s: the schema allows it", name)
 	}
 }
 
@@ -222,12 +211,9 @@ func TestWriteJSONOfTheZeroReport(t *testing.T) {
 	var out bytes.Buffer
 	must.Do(t, report.WriteJSON(&out, r))
 	schematest.Validate(t, "a report with nil lists", out.Bytes())
-	if r.Groups[0].Bands[0].Causes[0].Via != nil || r.Input.Warnings != nil || r.Groups[0].Blocks[0].Causes != nil {
-		t.Error("WriteJSON changed the report it was given")
-	}
-	if strings.Contains(out.String(), "ran_meanwhile") {
-		t.Error("an empty list that may be left out was written")
-	}
+	check.True(t, r.Groups[0].Bands[0].Causes[0].Via == nil && r.Input.Warnings == nil && r.Groups[0].Blocks[0].Causes == nil,
+		"WriteJSON changed the report it was given")
+	check.False(t, strings.Contains(out.String(), "ran_meanwhile"), "an empty list that may be left out was written")
 }
 
 func TestWriteJSONOfHostileNames(t *testing.T) {
@@ -237,22 +223,16 @@ func TestWriteJSONOfHostileNames(t *testing.T) {
 	var out bytes.Buffer
 	must.Do(t, report.WriteJSON(&out, r))
 	for _, c := range out.String() {
-		if !unicode.IsPrint(c) && c != '\n' {
-			t.Errorf("the output contains %U", c)
-		}
+		check.False(t, !unicode.IsPrint(c) && c != '\n', "the output contains %U", c)
 	}
 	back := must.Have(report.ReadJSON(&out))(t)
-	if want := strings.ToValidUTF8(name, "\ufffd"); back.Input.Name != want {
-		t.Errorf("the name came back as %q, want %q", back.Input.Name, want)
-	}
+	check.Equal(t, back.Input.Name, strings.ToValidUTF8(name, "\ufffd"), "the name came back as")
 }
 
 func TestWriteJSONRefusesNaN(t *testing.T) {
 	r := &report.Report{Schema: report.Schema}
 	r.Runtime.Sched.PsIdle = math.NaN()
-	if err := report.WriteJSON(&bytes.Buffer{}, r); err == nil {
-		t.Error("no error")
-	}
+	check.Error(t, report.WriteJSON(&bytes.Buffer{}, r), "no error")
 }
 
 // TestLayoutKeepsTheJSON compares laid out with compact for awkward values.
@@ -267,13 +247,11 @@ func TestLayoutKeepsTheJSON(t *testing.T) {
 		t.Fatalf("%v in\n%s", err, out.Bytes())
 	}
 	var a, b any
-	if json.Unmarshal(out.Bytes(), &a) != nil || json.Unmarshal(compact.Bytes(), &b) != nil || !reflect.DeepEqual(a, b) {
-		t.Errorf("the layout changed the values:\n%s", out.Bytes())
-	}
+	check.True(t, json.Unmarshal(out.Bytes(), &a) == nil && json.Unmarshal(compact.Bytes(), &b) == nil && reflect.DeepEqual(a, b),
+		"the layout changed the values:\n%s", out.Bytes())
 	back, err := report.ReadJSON(&out)
-	if err != nil || !reflect.DeepEqual(back.Input.Warnings, r.Input.Warnings) {
-		t.Errorf("the warnings came back as %q, error %v", back.Input.Warnings, err)
-	}
+	check.True(t, err == nil && reflect.DeepEqual(back.Input.Warnings, r.Input.Warnings),
+		"the warnings came back as %q, error %v", back.Input.Warnings, err)
 }
 
 func TestReadJSONErrors(t *testing.T) {
@@ -291,9 +269,8 @@ func TestReadJSONErrors(t *testing.T) {
 		{"two reports", `{"schema": "whylate.report/v1"} {}`, "not valid JSON"},
 	} {
 		_, err := report.ReadJSON(strings.NewReader(c.in))
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "reading a report: ") {
-			t.Errorf("%s: error %v, want one that says %q", c.name, err, c.want)
-		}
+		check.True(t, err != nil && strings.Contains(err.Error(), c.want) && strings.HasPrefix(err.Error(), "reading a report: "),
+			"%s: error %v, want one that says %q", c.name, err, c.want)
 	}
 	if _, err := report.ReadJSON(strings.NewReader("\ufeff" + `{"schema": "whylate.report/v1", "later_field": [1]}`)); err != nil {
 		t.Errorf("an unknown field and a byte order mark: %v", err)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -35,25 +36,20 @@ func TestAllocationProfile(t *testing.T) {
 		return nil
 	}
 	noProfile := collectorFinding(explainBytes(t, trace, whylate.Options{}))
-	if noProfile.Site == nil || !strings.HasSuffix(noProfile.Site.Func, "catalog.list") {
-		t.Errorf("without a profile the site is %+v", noProfile.Site)
-	}
+	check.True(t, noProfile.Site != nil && strings.HasSuffix(noProfile.Site.Func, "catalog.list"),
+		"without a profile the site is %+v", noProfile.Site)
 	withProfile := collectorFinding(explainBytes(t, trace, whylate.Options{Allocs: &packed, PathMap: []whylate.PathRewrite{{Old: "/build", New: "/src"}}}))
 	if want := (report.Site{Func: "example.org/x.(*L).Debug", File: "/src/log.go", Line: 7}); withProfile.Site == nil || *withProfile.Site != want {
 		t.Errorf("with a profile the site is %+v, want %+v", withProfile.Site, want)
 	}
-	if withProfile.Confidence <= noProfile.Confidence {
-		t.Errorf("the confidence with a profile is %g, without %g", withProfile.Confidence, noProfile.Confidence)
-	}
+	check.True(t, withProfile.Confidence > noProfile.Confidence,
+		"the confidence with a profile is %g, without %g", withProfile.Confidence, noProfile.Confidence)
 	brokenProfile := explainBytes(t, trace, whylate.Options{Allocs: strings.NewReader("no profile")})
-	if collectorFinding(brokenProfile).Site == nil || *collectorFinding(brokenProfile).Site != *noProfile.Site {
-		t.Errorf("with a broken profile the site is %+v", collectorFinding(brokenProfile).Site)
-	}
+	check.True(t, collectorFinding(brokenProfile).Site != nil && *collectorFinding(brokenProfile).Site == *noProfile.Site,
+		"with a broken profile the site is %+v", collectorFinding(brokenProfile).Site)
 	warned := false
 	for _, w := range brokenProfile.Input.Warnings {
 		warned = warned || w.Code == "allocs-profile"
 	}
-	if !warned {
-		t.Errorf("a broken profile gives no warning: %+v", brokenProfile.Input.Warnings)
-	}
+	check.True(t, warned, "a broken profile gives no warning: %+v", brokenProfile.Input.Warnings)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -21,9 +22,7 @@ func TestBusyMachine(t *testing.T) {
 	f := must.Have(bundle.Open(testprog.Recording(t, "neighbours.whylate")))(t)
 	defer f.Close()
 	r, n, err := f.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	buf := bytes.NewBuffer(make([]byte, 0, n))
 	must.Have(buf.ReadFrom(r))(t)
 	host := must.Have(f.HostSamples())(t)
@@ -33,20 +32,16 @@ func TestBusyMachine(t *testing.T) {
 	}
 	runQueueShare := 0.0
 	for _, c := range rep.Verdict[0].Causes {
-		if c.Cause == report.CauseCPU && c.Words == "computing" {
-			t.Error("threads waited for CPUs, but the verdict calls all of the running time computing")
-		}
+		check.False(t, c.Cause == report.CauseCPU && c.Words == "computing",
+			"threads waited for CPUs, but the verdict calls all of the running time computing")
 		if c.Cause == report.CauseSched && c.Kind == verdict.NoCPU {
 			runQueueShare += c.Share
 		}
 	}
-	if runQueueShare < 0.1 {
-		t.Errorf("waiting for a CPU has a share of %.2f of the time, want at least 0.1", runQueueShare)
-	}
+	check.True(t, runQueueShare >= 0.1, "waiting for a CPU has a share of %.2f of the time, want at least 0.1", runQueueShare)
 	isBusyMachine := func(f report.Finding) bool { return f.Code == report.RuleBusyMachine }
-	if slices.ContainsFunc(explainBytes(t, buf.Bytes(), whylate.Options{}).Findings, isBusyMachine) {
-		t.Error("the trace alone does not show other processes")
-	}
+	check.False(t, slices.ContainsFunc(explainBytes(t, buf.Bytes(), whylate.Options{}).Findings, isBusyMachine),
+		"the trace alone does not show other processes")
 	quietRecording := testprog.Service(t, "few-ps")
 	if slices.ContainsFunc(explain(t, bytes.NewReader(quietRecording.Trace), whylate.Options{Host: bytes.NewReader(quietRecording.Host)}).Findings, isBusyMachine) {
 		t.Error("few-ps: threads got their CPUs at once, but WL1009 is found")

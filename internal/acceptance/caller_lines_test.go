@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -23,7 +24,7 @@ func TestCalledFrom(t *testing.T) {
 	rec := testprog.Service(t, "grpc-client")
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(rec.Trace), whylate.Options{}))(t)
 	const fn, line = "github.com/whylate/whylate/lab/truth/catalog.(*grpcCaller).ask", 363
-	check := func(place string, s *report.Site) {
+	checkSite := func(place string, s *report.Site) {
 		t.Helper()
 		switch {
 		case s == nil || s.CalledFrom == nil:
@@ -34,9 +35,9 @@ func TestCalledFrom(t *testing.T) {
 			t.Errorf("%s: in %s %s, which lab/go.mod does not require", place, s.Module, s.Version)
 		}
 	}
-	check("the verdict", rep.Verdict[0].Causes[0].Sites[0].Site)
-	check("the first finding", rep.Findings[0].Site)
-	check("the largest cause", rep.Groups[0].All().Causes[0].Site)
+	checkSite("the verdict", rep.Verdict[0].Causes[0].Sites[0].Site)
+	checkSite("the first finding", rep.Findings[0].Site)
+	checkSite("the largest cause", rep.Groups[0].All().Causes[0].Site)
 	slowest := rep.Groups[0].Slowest[0].Segments
 	longest := &slowest[0]
 	for i := range slowest {
@@ -44,7 +45,7 @@ func TestCalledFrom(t *testing.T) {
 			longest = &slowest[i]
 		}
 	}
-	check("the longest wait of slowest request", longest.Site)
+	checkSite("the longest wait of slowest request", longest.Site)
 
 	const callerText = "called from catalog.(*grpcCaller).ask"
 	if s := rep.Verdict[0].Text; !strings.Contains(s, callerText+" network.go:363") {
@@ -57,9 +58,7 @@ func TestCalledFrom(t *testing.T) {
 	}
 	out.Reset()
 	must.Do(t, html.Write(&out, rep, html.Options{}))
-	if !strings.Contains(out.String(), `"called_from":{"func":"`+fn) {
-		t.Error("the page's data does not contain the service's line")
-	}
+	check.True(t, strings.Contains(out.String(), `"called_from":{"func":"`+fn), "the page's data does not contain the service's line")
 }
 
 // TestModules: if Options.Modules names another module, the service's own code counts as a dependency.
@@ -116,8 +115,6 @@ func TestWellKnownLines(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"reading the request", "beginning the next request", "finishing the answer"} {
-		if !descriptions[want] {
-			t.Errorf("no line is described as %q: %v", want, descriptions)
-		}
+		check.True(t, descriptions[want], "no line is described as %q: %v", want, descriptions)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -187,9 +188,7 @@ func TestCases(t *testing.T) {
 			judged[file] = judged[file] || c.command == "explain"
 		}
 		t.Run(c.command+" "+strings.Join(c.files, " "), func(t *testing.T) {
-			if c.truth == "" || len(c.demands) == 0 {
-				t.Fatal("the case has no truth or no demand")
-			}
+			must.True(t, c.truth != "" && len(c.demands) != 0, "the case has no truth or no demand")
 			var answer *caseAnswer
 			if c.command == "explain" {
 				answer = answerOfReport(t, explainFile(t, path(c.files[0])))
@@ -222,16 +221,12 @@ func TestCases(t *testing.T) {
 func TestCaseDemands(t *testing.T) {
 	table := "explain x\ntruth t\nsay first peer\nnever all client\nknown wrong: r\nquiet\nloud\n"
 	cases := must.Have(casesIn(table))(t)
-	if len(cases) != 1 || len(cases[0].demands) != 4 || cases[0].demands[1].knownWrong != "r" {
-		t.Fatalf("%+v", cases)
-	}
+	must.True(t, len(cases) == 1 && len(cases[0].demands) == 4 && cases[0].demands[1].knownWrong == "r", "%+v", cases)
 	good := caseAnswer{parts: map[string]string{"first": "a peer", "all": "a peer"}, severities: []report.Severity{report.SeverityLow}}
 	bad := caseAnswer{parts: map[string]string{"first": "a client", "all": "a client"}, severities: []report.Severity{report.SeverityHigh}}
 	for i, wantProblems := range [][2]bool{{false, true}, {false, true}, {false, true}, {true, false}} {
 		d := &cases[0].demands[i]
-		if got := [2]bool{d.problem(&good) != "", d.problem(&bad) != ""}; got != wantProblems {
-			t.Errorf("%s: problems %v, want %v", d.text, got, wantProblems)
-		}
+		check.Equal(t, [2]bool{d.problem(&good) != "", d.problem(&bad) != ""}, wantProblems, "%s: problems", d.text)
 	}
 	for _, wrong := range []string{"say first peer", "explain x\nsay first", "explain x\nsay first (", "explain x\nshout", "explain x\nknown wrong: r"} {
 		if _, err := casesIn(wrong); err == nil {
@@ -246,8 +241,7 @@ func TestBatchIsNoLongPoll(t *testing.T) {
 	file := testprog.Recording(t, "strangers/events.trace")
 	for _, from := range []string{"1s", "1500ms"} {
 		findings := explainFile(t, file, "--from", from).Findings
-		if len(findings) == 0 || findings[0].Code != report.RuleSleep || !findings[0].Severity.IsMajor() {
-			t.Errorf("from %s: %+v", from, findings)
-		}
+		check.True(t, len(findings) != 0 && findings[0].Code == report.RuleSleep && findings[0].Severity.IsMajor(),
+			"from %s: %+v", from, findings)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -33,20 +34,14 @@ func judgedRequests(t *testing.T, rec *testprog.Recorded) (rep *report.Report, o
 	t.Helper()
 	o = outcomeOf(t, rec)
 	var client clientRecord
-	if err := json.Unmarshal(rec.Client, &client); err != nil {
-		t.Fatalf("reading what the client saw: %v", err)
-	}
+	must.Do(t, json.Unmarshal(rec.Client, &client), "reading what the client saw")
 	wholeReport := explainBytes(t, rec.Trace, whylate.Options{Slowest: -1})
-	if wholeReport.Input.Start == nil {
-		t.Fatal("the report has no start time")
-	}
+	must.True(t, wholeReport.Input.Start != nil, "the report has no start time")
 	const margin = 300e6
 	from, to := int64(margin), wholeReport.Input.DurationNS-margin
 	rep = explainBytes(t, rec.Trace, whylate.Options{Slowest: -1, From: time.Duration(from), To: time.Duration(to)})
 	for _, r := range client.Requests {
-		if r.Err != "" {
-			t.Fatalf("the client: %s", r.Err)
-		}
+		must.Equal(t, r.Err, "", "the client")
 		if end := int64(client.Start.Add(time.Duration(r.End)).Sub(*wholeReport.Input.Start)); end < from || end >= to {
 			continue
 		}

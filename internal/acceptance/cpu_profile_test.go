@@ -16,6 +16,7 @@ import (
 
 	"github.com/whylate/whylate"
 	engine "github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/testing/validate"
@@ -37,9 +38,7 @@ func TestSharesAgreeWithTheProfile(t *testing.T) {
 			judged++
 		}
 	}
-	if judged == 0 {
-		t.Error("no recording has enough CPU samples")
-	}
+	check.True(t, judged != 0, "no recording has enough CPU samples")
 }
 
 // minSamples is the number of samples that a profile needs for its shares to be accurate to ten points.
@@ -113,9 +112,7 @@ func profileSamples(t *testing.T, data []byte, root string) map[string]float64 {
 		if errors.Is(err, io.EOF) {
 			return samples
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		switch ev.Kind() {
 		case trace.EventStateTransition:
 			if st := ev.StateTransition(); st.Resource.Kind == trace.ResourceGoroutine {

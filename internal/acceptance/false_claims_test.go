@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -391,8 +392,6 @@ func TestFalseClaims(t *testing.T) {
 		{nil, &no, false, nil, classWrong},
 		{&yes, &yes, true, []string{"x"}, classConfidentlyWrong},
 	} {
-		if got := classOf(c.sentence, c.first, c.all, c.untrue); got != c.want {
-			t.Errorf("%v is %s", c, got)
-		}
+		check.Equal(t, classOf(c.sentence, c.first, c.all, c.untrue), c.want, "%v", c)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -319,15 +320,12 @@ func checkScreen(t *testing.T, rep *report.Report, screen string) {
 		}
 		hasMajor = true
 		isShown := strings.Contains(screen, "· "+string(f.Code))
-		if !isShown && (f.Severity == report.SeverityHigh || !strings.Contains(screen, "of medium severity")) {
-			t.Errorf("%s (%s) is neither shown nor counted:\n%s", f.Code, f.Severity, screen)
-		}
-		if f.Remedy == "" || !strings.HasPrefix(f.Fix, f.Remedy) {
-			t.Errorf("%s: %q does not begin with what to do first, %q", f.Code, f.Fix, f.Remedy)
-		}
-		if f.Predicted != nil && f.Predicted.ChangeText == "" {
-			t.Errorf("%s: the gain does not say of which change it is: %+v", f.Code, f.Predicted)
-		}
+		check.False(t, !isShown && (f.Severity == report.SeverityHigh || !strings.Contains(screen, "of medium severity")),
+			"%s (%s) is neither shown nor counted:\n%s", f.Code, f.Severity, screen)
+		check.True(t, f.Remedy != "" && strings.HasPrefix(f.Fix, f.Remedy),
+			"%s: %q does not begin with what to do first, %q", f.Code, f.Fix, f.Remedy)
+		check.False(t, f.Predicted != nil && f.Predicted.ChangeText == "",
+			"%s: the gain does not say of which change it is: %+v", f.Code, f.Predicted)
 	}
 	for do := range strings.SplitSeq(screen, " do ") {
 		if sentence, _, _ := strings.Cut(do, " gain "); do != screen && strings.HasSuffix(sentence, "…") {
@@ -367,9 +365,7 @@ func TestFreshFieldRecordings(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d parts that are right for the stored recordings are right", right, all)
-	if all == 0 || float64(right) < 0.8*float64(all) {
-		t.Error("less than 80 % are right")
-	}
+	check.True(t, all != 0 && float64(right) >= 0.8*float64(all), "less than 80 %% are right")
 }
 
 var heldOutDir = flag.String("field", "", "directory of recordings that TestFieldHeld judges and prints (field -corpus -held)")
@@ -427,9 +423,8 @@ func TestSlowestIsOnlyShown(t *testing.T) {
 	want := explainFile(t, file, "--slowest", "3").Findings
 	for _, n := range []int{0, 1} {
 		rep := explainFile(t, file, "--slowest", strconv.Itoa(n))
-		if len(want) == 0 || !reflect.DeepEqual(rep.Findings, want) {
-			t.Errorf("--slowest %d: %d findings differ from the %d with --slowest 3", n, len(rep.Findings), len(want))
-		}
+		check.True(t, len(want) != 0 && reflect.DeepEqual(rep.Findings, want),
+			"--slowest %d: %d findings differ from the %d with --slowest 3", n, len(rep.Findings), len(want))
 		for _, g := range rep.Groups {
 			if len(g.Slowest) > n || n == 0 && g.Typical != nil {
 				t.Errorf("--slowest %d: %s has %d of the slowest requests, or a typical one", n, g.Name, len(g.Slowest))
@@ -615,10 +610,7 @@ func shortSite(s string) string {
 
 // check compares the pages with those generated from the recordings, or writes them with -update.
 func (p *fieldPage) check(t *testing.T) {
-	old, err := os.ReadFile(accuracyPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must.Have(os.ReadFile(accuracyPage))(t)
 	head, _, _ := strings.Cut(string(old), accuracyBegin)
 	for page, text := range map[string]string{accuracyPage: head + p.totals(), answersPage: p.answerTable()} {
 		if *update {
@@ -626,8 +618,7 @@ func (p *fieldPage) check(t *testing.T) {
 			continue
 		}
 		// Words and numbers change with nearly every rule, so only the full test run requires that the pages are current.
-		if testfull.IsEnabled() && text != string(must.Have(os.ReadFile(page))(t)) && !t.Failed() {
-			t.Errorf("%s is not what the recordings say: run `go test ./internal/acceptance -run TestField -update`", page)
-		}
+		check.False(t, testfull.IsEnabled() && text != string(must.Have(os.ReadFile(page))(t)) && !t.Failed(),
+			"%s is not what the recordings say: run `go test ./internal/acceptance -run TestField -update`", page)
 	}
 }

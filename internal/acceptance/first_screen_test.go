@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
@@ -69,12 +70,9 @@ func (g *firstScreens) check(t *testing.T) {
 	t.Helper()
 	slices.Sort(g.lines)
 	quantileLines := func(share float64) int { return g.lines[int(share*float64(len(g.lines)-1))] }
-	if quantileLines(0.9) > 24 {
-		t.Errorf("nine of ten answers have up to %d lines, want at most 24", quantileLines(0.9))
-	}
-	if 10*g.namedCount < 9*len(g.rows) {
-		t.Errorf("the first cause is the true one for %d of %d recordings, want nine of ten", g.namedCount, len(g.rows))
-	}
+	check.True(t, quantileLines(0.9) <= 24, "nine of ten answers have up to %d lines, want at most 24", quantileLines(0.9))
+	check.True(t, 10*g.namedCount >= 9*len(g.rows),
+		"the first cause is the true one for %d of %d recordings, want nine of ten", g.namedCount, len(g.rows))
 	page := fmt.Sprintf("# What the first lines name\n\nFor those who change the verdict: the first cause of the default answer against the truth that each recording was made with. "+
 		"Written by `go test ./internal/acceptance -run TestTruth -update`.\n\nLines of the answer at 100 columns, over %d recordings: median %d, 90th percentile %d, at most %d. The first cause is the true one for %d of %d recordings that have one.\n\n"+
 		"| recording | truth | first cause | named |\n|---|---|---|---|\n%s\n", len(g.lines), quantileLines(0.5), quantileLines(0.9), quantileLines(1), g.namedCount, len(g.rows), strings.Join(g.rows, "\n"))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -31,9 +32,7 @@ func TestFirstSentenceNamesTheQueue(t *testing.T) {
 			t.Errorf("%s: the sentence begins with %q, the finding is %q", name, c.Text, f.Title)
 		}
 	}
-	if queuedServices < 15 {
-		t.Errorf("only %d services queue", queuedServices)
-	}
+	check.True(t, queuedServices >= 15, "only %d services queue", queuedServices)
 }
 
 // TestRepeatedPeerCalls: ten calls to a peer from one line are reported as such, with the predicted gain of a single call. One

@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -28,9 +29,7 @@ func TestFixes(t *testing.T) {
 func judgeFix(t *testing.T, recs ...*testprog.Recorded) error {
 	t.Helper()
 	out, fixed := outcomeOf(t, recs[0]), outcomeOf(t, recs[1])
-	if !fixed.Fixed || out.Fixed {
-		t.Fatalf("the runs have the fault: %v and %v, want only the first", !out.Fixed, !fixed.Fixed)
-	}
+	must.True(t, fixed.Fixed && !out.Fixed, "the runs have the fault: %v and %v, want only the first", !out.Fixed, !fixed.Fixed)
 	name := out.Service.Name
 	before, after := explainBytes(t, recs[0].Trace, whylate.Options{Name: name}), explainBytes(t, recs[1].Trace, whylate.Options{Name: name})
 	if d := compare.Reports(before, before); !d.IsEmpty() {

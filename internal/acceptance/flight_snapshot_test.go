@@ -36,17 +36,13 @@ func TestSnapshot(t *testing.T) {
 			if int64(v.Requests) != facts["slow"] || len(v.Causes) == 0 || v.Causes[0].Cause != report.CauseSleep || v.Causes[0].Share < 0.95 || v.Causes[0].Sites[0].Site.Func != slowFunc {
 				t.Errorf("there are %d slow requests; the verdict is %s", facts["slow"], v.Text)
 			}
-			if len(rep.Findings) == 0 {
-				t.Fatal("there is no finding")
-			}
+			must.True(t, len(rep.Findings) != 0, "there is no finding")
 			f := &rep.Findings[0]
 			if f.Code != report.RuleLockConvoy || f.Severity != report.SeverityHigh || f.Site == nil || f.Site.Func != slowFunc || f.Group != g.ID {
 				t.Errorf("the first finding is %+v at %+v", f, f.Site)
 			}
 			p := f.Predicted
-			if p == nil || p.MaxNS == nil || p.WasMaxNS == nil {
-				t.Fatalf("no prediction for the slowest request: %+v", p)
-			}
+			must.True(t, p != nil && p.MaxNS != nil && p.WasMaxNS != nil, "no prediction for the slowest request: %+v", p)
 			isNear := func(got, want int64) bool { return got > want*95/100 && got < want*105/100+int64(2*time.Millisecond) }
 			if !isNear(*p.WasMaxNS, facts["slowest"]) || !isNear(p.MaxNS.Est, max(0, facts["slowest"]-facts["slept"])) || f.Changes == nil {
 				t.Errorf("the slowest request took %d ns, of which the report slept %d; the prediction is %+v, the old maximum %d", facts["slowest"], facts["slept"], p.MaxNS, *p.WasMaxNS)

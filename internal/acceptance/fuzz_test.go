@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
@@ -20,17 +21,13 @@ import (
 // the number of workers, and that the parts of every request add up.
 func FuzzExplain(f *testing.F) {
 	inputs, err := refdata.FuzzInputs()
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, err)
 	for _, data := range inputs {
 		f.Add(data, false)
 		f.Add(data, true)
 	}
 	data, err := twoConnectionTrace().Bytes()
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, err)
 	f.Add(data, false)
 	f.Add(data, true)
 	f.Fuzz(func(t *testing.T, data []byte, all bool) {
@@ -54,9 +51,7 @@ func explainFuzzed(t *testing.T, data []byte, opts whylate.Options, workers int)
 	opts.Workers = workers
 	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), opts)
 	if err != nil {
-		if rep != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("both a report and an error: %v", err)
-		}
+		check.False(t, rep != nil && !errors.Is(err, context.Canceled), "both a report and an error: %v", err)
 		return []byte(err.Error())
 	}
 	schematest.Report(t, rep)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -48,9 +49,7 @@ func TestHungRequests(t *testing.T) {
 	for _, v := range rep.Verdict {
 		late[rep.Group(v.Group).Name] = v.Open != nil && v.Open.Late
 	}
-	if !late["main.(*depot).transfer"] || !late["main.(*depot).item"] || late["main.(*depot).watch"] {
-		t.Errorf("late groups: %v", late)
-	}
+	check.True(t, late["main.(*depot).transfer"] && late["main.(*depot).item"] && !late["main.(*depot).watch"], "late groups: %v", late)
 	var out bytes.Buffer
 	must.Do(t, text.Write(&out, rep, text.Options{Width: 100, Full: true}))
 	if output := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(output, "5 requests hang, waiting for a lock at main.(*depot).transfer (hung.go:31)") {
@@ -101,7 +100,6 @@ func TestLockHolderOutsideRequests(t *testing.T) {
 			holderText = f.Evidence[0].Text
 		}
 	}
-	if !strings.HasPrefix(holderText, "perhaps held by the goroutine at main.(*vault).audit (") {
-		t.Errorf("the evidence about the lock's holder is %q, in %d findings", holderText, len(rep.Findings))
-	}
+	check.True(t, strings.HasPrefix(holderText, "perhaps held by the goroutine at main.(*vault).audit ("),
+		"the evidence about the lock's holder is %q, in %d findings", holderText, len(rep.Findings))
 }

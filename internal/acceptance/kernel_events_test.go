@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -15,9 +17,7 @@ func TestKernelEvents(t *testing.T) {
 	for name, quotaNS := range map[string]float64{"kernel-hogs-quota": 132_344_968, "kernel-mmap": 0} {
 		rep := explainFile(t, testprog.Recording(t, "cases/"+name+".whylate"))
 		k := rep.Kernel
-		if !k.IsComplete() || k.Lost != 0 {
-			t.Fatalf("%s: %+v", name, k)
-		}
+		must.True(t, k.IsComplete() && k.Lost == 0, "%s: %+v", name, k)
 		if got := float64(rep.Runtime.Throttle.LostCPUNS); math.Abs(got-quotaNS) > 0.05*quotaNS || rep.Runtime.Throttle.Verdict.HeldBack() != (quotaNS > 0) || rep.Runtime.Throttle.Confidence != 1 {
 			t.Errorf("%s: the quota took %.1f ms, cpu.stat says %.1f: %+v", name, got/1e6, quotaNS/1e6, rep.Runtime.Throttle)
 		}
@@ -40,39 +40,28 @@ func TestKernelEvents(t *testing.T) {
 			for _, c := range g.All().Causes {
 				switch c.Cause {
 				case report.CauseCPU, report.CauseCPUWait, report.CauseDisk, report.CauseThrottle:
-					if !c.Observed {
-						t.Errorf("%s: %s at %+v is not observed", name, c.Cause, c.Site)
-					}
+					check.True(t, c.Observed, "%s: %s at %+v is not observed", name, c.Cause, c.Site)
 				case report.CauseSleep, report.CauseNetwork:
-					if c.Observed {
-						t.Errorf("%s: %s is observed", name, c.Cause)
-					}
+					check.False(t, c.Observed, "%s: %s is observed", name, c.Cause)
 				}
 				if c.Cause == report.CauseDisk {
 					disk += c.Share
 				}
 			}
 		}
-		if float64(k.Arrivals) < 0.95*float64(requests) {
-			t.Errorf("%s: %d arrivals of %d requests", name, k.Arrivals, requests)
-		}
-		if (name == "kernel-mmap") != (disk > 0.05) {
-			t.Errorf("%s: page faults take %.0f %%", name, 100*disk)
-		}
+		check.True(t, float64(k.Arrivals) >= 0.95*float64(requests), "%s: %d arrivals of %d requests", name, k.Arrivals, requests)
+		check.Equal(t, name == "kernel-mmap", disk > 0.05, "%s: page faults take %.0f %%", name, 100*disk)
 	}
 }
 
 // Without the kernel's events nothing is marked as observed, and no cause is one that only they show.
 func TestNoKernelEvents(t *testing.T) {
 	rep := explainFile(t, testprog.Recording(t, "cases/geo.whylate"))
-	if rep.Kernel != nil {
-		t.Errorf("%+v", rep.Kernel)
-	}
+	check.True(t, rep.Kernel == nil, "%+v", rep.Kernel)
 	for i := range rep.Groups {
 		for _, c := range rep.Groups[i].All().Causes {
-			if c.Observed || c.Cause == report.CauseCPUWait || c.Cause == report.CauseDisk || c.Kind == report.Arrived {
-				t.Errorf("%+v", c)
-			}
+			check.True(t, !c.Observed && c.Cause != report.CauseCPUWait && c.Cause != report.CauseDisk && c.Kind != report.Arrived,
+				"%+v", c)
 		}
 	}
 }

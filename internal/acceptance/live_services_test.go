@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -45,9 +46,7 @@ func TestLive(t *testing.T) {
 					if err != nil && strings.Contains(err.Error(), "this machine cannot give the service its place") {
 						t.Skip(err)
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 					o := outcomeOf(t, rec)
 					rep := explainBytes(t, rec.Trace, optionsOf(name, rec))
 					return judgeCauses(rep, o).plus(judgeFindings(rep, o)), time.Duration(o.Lateness.P99NS)
@@ -232,8 +231,6 @@ func TestHasFallen(t *testing.T) {
 		{rate{}, rate{right: 10, runs: 10}, false},
 		{rate{right: 400, runs: 450}, rate{right: 440, runs: 450}, true},
 	} {
-		if got := hasFallen(c.current, c.published); got != c.want {
-			t.Errorf("%+v after %+v: fallen is %v", c.current, c.published, got)
-		}
+		check.Equal(t, hasFallen(c.current, c.published), c.want, "%+v after %+v: fallen", c.current, c.published)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
@@ -224,8 +225,7 @@ func TestLongPoll(t *testing.T) {
 				minorTitles += f.Title + "\n"
 			}
 		}
-		if (majorFindings != "") != c.major || !strings.Contains(minorTitles, c.title) {
-			t.Errorf("%s: major findings %q, others %q", c.name, majorFindings, minorTitles)
-		}
+		check.True(t, (majorFindings != "") == c.major && strings.Contains(minorTitles, c.title),
+			"%s: major findings %q, others %q", c.name, majorFindings, minorTitles)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -39,9 +40,8 @@ func TestEtcdCallsItself(t *testing.T) {
 		rep := explainFile(t, testprog.Recording(t, "field/"+name+".whylate"))
 		checkPeer(t, rep, "(*accessController).ServeHTTP", serves)
 		for _, f := range rep.Findings {
-			if f.Code == report.RuleSlowPeer && f.Severity.IsMajor() {
-				t.Errorf("%s: a slow peer is found, but the peer is this process: %s", name, f.Title)
-			}
+			check.False(t, f.Code == report.RuleSlowPeer && f.Severity.IsMajor(),
+				"%s: a slow peer is found, but the peer is this process: %s", name, f.Title)
 		}
 	}
 }
@@ -54,9 +54,7 @@ func TestPeerInSameProcess(t *testing.T) {
 	rep := explainFile(t, file)
 	g := &rep.Groups[slices.IndexFunc(rep.Groups, func(g report.Group) bool { return strings.HasSuffix(g.Name, "(*gateway).ServeHTTP") })]
 	price := &rep.Groups[slices.IndexFunc(rep.Groups, func(g report.Group) bool { return strings.HasSuffix(g.Name, "(*prices).Price") })]
-	if !g.Peer.Followed() || g.Peer.Group != price.ID || !g.Peer.AsLong {
-		t.Fatalf("its peer is %+v", g.Peer)
-	}
+	must.True(t, g.Peer.Followed() && g.Peer.Group == price.ID && g.Peer.AsLong, "its peer is %+v", g.Peer)
 	slept := func(g *report.Group) (ns int64) {
 		for i := range g.All().Causes {
 			if c := &g.All().Causes[i]; c.Cause == report.CauseSleep && c.Site.Func == "main.refresh" {
@@ -74,14 +72,11 @@ func TestPeerInSameProcess(t *testing.T) {
 		t.Errorf("the verdict is: %s", v.Text)
 	}
 	f := rep.Findings[0]
-	if f.Code != report.RuleSleep || f.Group != price.ID || len(f.AskedBy) != 1 || f.AskedBy[0].Group != g.ID {
-		t.Fatalf("the first finding is %+v", f)
-	}
+	must.True(t, f.Code == report.RuleSleep && f.Group == price.ID && len(f.AskedBy) == 1 && f.AskedBy[0].Group == g.ID,
+		"the first finding is %+v", f)
 	// Half of 12 ms per call: the gain is the same for both.
 	caller := f.AskedBy[0]
-	if caller.Share < 0.9 || caller.Predicted == nil {
-		t.Fatalf("the calling group: %+v", caller)
-	}
+	must.True(t, caller.Share >= 0.9 && caller.Predicted != nil, "the calling group: %+v", caller)
 	if callerGain, serviceGain := *g.LatencyNS.P50-caller.Predicted.P50NS.Est, *price.LatencyNS.P50-f.Predicted.P50NS.Est; callerGain < serviceGain*95/100 || callerGain > serviceGain*105/100 {
 		t.Errorf("half of the sleep gains %d ns for the service and %d ns for its callers", serviceGain, callerGain)
 	}
@@ -106,9 +101,7 @@ func TestParallelCallsAreNotPeers(t *testing.T) {
 	}
 	for _, name := range []string{"main.page.func2 page.go:50", "main.page.func3 page.go:51"} {
 		g := group(name)
-		if g.Peer != nil {
-			t.Errorf("%s waits for %+v", name, g.Peer)
-		}
+		check.True(t, g.Peer == nil, "%s waits for %+v", name, g.Peer)
 		if !slices.ContainsFunc(rep.Findings, func(f report.Finding) bool {
 			return f.Group == g.ID && f.Code == report.RuleSlowPeer && f.Severity != report.SeverityInfo // it takes as long for all requests, so the severity is low
 		}) {
@@ -145,13 +138,9 @@ func TestPeerRecording(t *testing.T) {
 	}
 	gatewayFile, serverFile := filepath.Join(dir, "gateway.trace"), filepath.Join(dir, "server.trace")
 	p := explainArgs("--peer", serverFile, gatewayFile).Groups[0].Peer
-	if p == nil || p.Recording != serverFile || p.ThereNS == nil || p.BackNS == nil {
-		t.Fatalf("the gateway's peer is %+v", p)
-	}
+	must.True(t, p != nil && p.Recording == serverFile && p.ThereNS != nil && p.BackNS != nil, "the gateway's peer is %+v", p)
 	// The server's handler sleeps, as its source shows.
-	if !strings.Contains(p.Spent, "asleep in main.answer") {
-		t.Errorf("the server's time is described as %q", p.Spent)
-	}
+	check.True(t, strings.Contains(p.Spent, "asleep in main.answer"), "the server's time is described as %q", p.Spent)
 	handlerNS, callNS := float64(server.NS)/float64(server.Count), float64(gateway.NS)/float64(gateway.Count)
 	t.Logf("%+v; the server's handler took %.0f ns, the gateway's call %.0f ns", p, handlerNS, callNS)
 	if got := float64(p.ServedNS); got < 0.95*handlerNS || got > 1.1*handlerNS {
@@ -179,9 +168,7 @@ func TestPeerRecording(t *testing.T) {
 	firstPeer := func(args ...string) report.Peer {
 		rep := explainArgs(args...)
 		i := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.Peer != nil })
-		if i < 0 {
-			t.Fatalf("%v: no peer", args)
-		}
+		must.True(t, i >= 0, "%v: no peer", args)
 		return *rep.Groups[i].Peer
 	}
 	if p := firstPeer("--group", "ServeHTTP", etcd); !strings.HasSuffix(p.Name, "Put") {
@@ -202,9 +189,8 @@ func checkPeer(t *testing.T, rep *report.Report, caller, server string) {
 			continue
 		}
 		p := g.Peer
-		if p == nil || !strings.HasSuffix(p.Name, server) || p.Confidence < 0.8 || p.ServedNS > p.WaitNS || p.ByChance > 0.3 {
-			t.Errorf("%s waits for %+v, want %s", g.Name, p, server)
-		}
+		check.True(t, p != nil && strings.HasSuffix(p.Name, server) && p.Confidence >= 0.8 && p.ServedNS <= p.WaitNS && p.ByChance <= 0.3,
+			"%s waits for %+v, want %s", g.Name, p, server)
 		if v := rep.Verdict[0].Text; !strings.Contains(v, "this process's own") {
 			t.Errorf("the verdict does not name this process as the peer: %s", v)
 		}

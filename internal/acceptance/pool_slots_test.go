@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -79,9 +80,7 @@ func TestPoolSizes(t *testing.T) {
 				reported = evidenceOf(f, "pool size seen in use")
 			}
 		}
-		if reported != c.slots {
-			t.Errorf("%s: %v slots are reported, want %v", name, reported, c.slots)
-		}
+		check.Equal(t, reported, c.slots, "%s: slots are reported", name)
 	}
 }
 

@@ -64,9 +64,7 @@ func readPromises(t *testing.T) (out []promise) {
 			continue
 		}
 		fields := strings.SplitN(line, "  ", 4)
-		if len(fields) != 4 {
-			t.Fatalf("%q has no four columns", line)
-		}
+		must.Equal(t, len(fields), 4, "%q has no four columns", line)
 		p := promise{recording: fields[0], control: fields[3]}
 		for q := range p.measuredNS {
 			if fields[1+q] != "-" {
@@ -88,9 +86,7 @@ func (p *promise) predict(t *testing.T) {
 		rep = explainFile(t, testprog.Recording(t, p.recording))
 	}
 	i := slices.IndexFunc(rep.Findings, func(f report.Finding) bool { return f.Severity != report.SeverityInfo && f.Predicted != nil })
-	if i < 0 {
-		t.Fatalf("%s: no finding has a prediction", p.recording)
-	}
+	must.True(t, i >= 0, "%s: no finding has a prediction", p.recording)
 	f := &rep.Findings[i]
 	p.says, p.change = f.Predicted.ChangeText, f.Predicted.Change
 	p.predictedNS = [2]float64{float64(f.Predicted.P50NS.Est), float64(f.Predicted.P99NS.Est)}

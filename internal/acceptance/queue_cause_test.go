@@ -10,6 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/judge/budget"
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -31,18 +32,15 @@ func TestOutputsNameTheQueue(t *testing.T) {
 			v := &rep.Verdict[0]
 			g := rep.Group(v.Group)
 			i := slices.IndexFunc(v.Causes, func(c report.VerdictCause) bool { return c.Cause == report.CauseQueue })
-			if i < 0 {
-				t.Fatalf("no cause of the verdict is a queue: %s", v.Text)
-			}
+			must.True(t, i >= 0, "no cause of the verdict is a queue: %s", v.Text)
 			c := &v.Causes[i]
 			site := c.Sites[0].Site
 			if !c.InSentence || !strings.HasPrefix(c.Text, "queueing for "+c.Queue.For+" at ") || !strings.Contains(c.Text, ", behind others that are ") || !strings.HasSuffix(site.Func, "."+fn) || c.AheadWork == nil {
 				t.Errorf("%s at %s, want %s", c.Text, site.Func, fn)
 			}
 			row := queueRow(g.Tail())
-			if row == nil || !row.Site.Equal(site) || row.AheadWork == nil || len(row.Via) == 0 || row.Kind != c.Queue.For {
-				t.Fatalf("the row of the band is %+v", row)
-			}
+			must.True(t, row != nil && row.Site.Equal(site) && row.AheadWork != nil && len(row.Via) != 0 && row.Kind == c.Queue.For,
+				"the row of the band is %+v", row)
 			queueNS := checkQueueSums(t, g)
 			checkQueueProfile(t, rep, g, queueNS)
 			limits := must.Have(budget.Parse("queue=1%,p50=1ns"))(t)
@@ -95,9 +93,7 @@ func checkQueueSums(t *testing.T, g *report.Group) int64 {
 				t.Errorf("a route of %s has no work of those ahead", c.Kind)
 			}
 		}
-		if routeNS > c.TotalNS {
-			t.Errorf("the routes of %s have %d ns of %d", c.Kind, routeNS, c.TotalNS)
-		}
+		check.True(t, routeNS <= c.TotalNS, "the routes of %s have %d ns of %d", c.Kind, routeNS, c.TotalNS)
 	}
 	for name, column := range g.HistogramCauses {
 		for _, ns := range column {
@@ -114,9 +110,8 @@ func checkQueueSums(t *testing.T, g *report.Group) int64 {
 		blockNS += sum
 		blockQueueNS += g.Blocks[i].Causes[report.CauseQueue]
 	}
-	if bandNS != g.TotalNS || bucketNS != g.TotalNS || blockNS != g.TotalNS {
-		t.Errorf("bands have %d ns, buckets %d, blocks %d, the group %d", bandNS, bucketNS, blockNS, g.TotalNS)
-	}
+	check.True(t, bandNS == g.TotalNS && bucketNS == g.TotalNS && blockNS == g.TotalNS,
+		"bands have %d ns, buckets %d, blocks %d, the group %d", bandNS, bucketNS, blockNS, g.TotalNS)
 	for name, ns := range map[string]int64{"buckets": bucketQueueNS, "blocks": blockQueueNS} {
 		if d := float64(ns) / float64(queueNS); d < 0.98 || d > 1.02 {
 			t.Errorf("%s have %.3f of the queue's time in bands", name, d)
@@ -130,9 +125,8 @@ func checkQueueSums(t *testing.T, g *report.Group) int64 {
 				queued += q.Segments[k].DurationNS
 			}
 		}
-		if sum != q.LatencyNS || queued == 0 {
-			t.Errorf("a slow request of %d ns has segments of %d, in queues %d", q.LatencyNS, sum, queued)
-		}
+		check.True(t, sum == q.LatencyNS && queued != 0,
+			"a slow request of %d ns has segments of %d, in queues %d", q.LatencyNS, sum, queued)
 	}
 	return queueNS
 }
@@ -149,9 +143,7 @@ func checkQueueProfile(t *testing.T, rep *report.Report, g *report.Group, want i
 			got += s.Value[0]
 		}
 	}
-	if got != want {
-		t.Errorf("the profile has %d ns in queues, the report %d", got, want)
-	}
+	check.True(t, got == want, "the profile has %d ns in queues, the report %d", got, want)
 }
 
 // largestChange returns the largest row of a comparison with a report in which no request of the group queues.
@@ -192,7 +184,5 @@ func TestNoQueueWhereNothingQueues(t *testing.T) {
 			}
 		}
 	}
-	if checked < 40 {
-		t.Errorf("only %d services were checked", checked)
-	}
+	check.True(t, checked >= 40, "only %d services were checked", checked)
 }

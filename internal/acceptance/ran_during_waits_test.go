@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -28,9 +29,7 @@ func TestSlowWaitsNameWhatRan(t *testing.T) {
 			}
 		}
 	}
-	if judged == 0 {
-		t.Error("no slow request of any recording waits for a P")
-	}
+	check.True(t, judged != 0, "no slow request of any recording waits for a P")
 }
 
 // TestWhatRanIsNamedBySamples: in http1-profile only two functions compute, and neither causes an event, so their names must
@@ -48,9 +47,7 @@ func TestWhatRanIsNamedBySamples(t *testing.T) {
 			}
 		}
 	}
-	if all == 0 || named/all < 0.9 {
-		t.Errorf("scan and decode ran for %.0f of %.0f ns of the waits", named, all)
-	}
+	check.True(t, all != 0 && named/all >= 0.9, "scan and decode ran for %.0f of %.0f ns of the waits", named, all)
 }
 
 // TestWhatRanIsEqualForCalls: what ran while a handler's requests waited for a P is the same whether the requests are found by
@@ -78,9 +75,7 @@ func TestWhatRanIsEqualForCalls(t *testing.T) {
 			}
 		}
 	}
-	if judged < 2 {
-		t.Errorf("only %d groups could be compared", judged)
-	}
+	check.True(t, judged >= 2, "only %d groups could be compared", judged)
 }
 
 // ranDuringWaits returns, by function, what ran while a group's requests waited for a P, and how long they waited.
@@ -127,7 +122,5 @@ func TestWhatRanIsNotAWrapper(t *testing.T) {
 			}
 		}
 	}
-	if named == 0 {
-		t.Error("no function of the service is named")
-	}
+	check.True(t, named != 0, "no function of the service is named")
 }

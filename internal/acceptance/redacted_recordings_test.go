@@ -89,15 +89,11 @@ func compareEvents(t *testing.T, before, after []byte) map[string]string {
 		x, errA := a.ReadEvent()
 		y, errB := b.ReadEvent()
 		if errA != nil || errB != nil {
-			if (errA == io.EOF) != (errB == io.EOF) {
-				t.Fatalf("event %d: %v before, %v after", n, errA, errB)
-			}
+			must.Equal(t, errA == io.EOF, errB == io.EOF, "event %d: %v before, %v after", n, errA, errB)
 			return hidden
 		}
 		oldEvent, newEvent := unredactedText(&x, stacks), unredactedText(&y, stacks)
-		if oldEvent != newEvent {
-			t.Fatalf("event %d was %s and is %s", n, oldEvent, newEvent)
-		}
+		must.True(t, oldEvent == newEvent, "event %d was %s and is %s", n, oldEvent, newEvent)
 		oldTexts, newTexts := redactableTexts(&x), redactableTexts(&y)
 		for i := range oldTexts {
 			if oldTexts[i] == newTexts[i] {
@@ -211,9 +207,7 @@ func compareReports(t *testing.T, before, after []byte, hidden map[string]string
 			t.Fatalf("the reports differ: %s instead of %s", newLines[i], oldLines[i])
 		}
 	}
-	if len(oldLines) != len(newLines) {
-		t.Fatalf("the reports have %d and %d lines", len(oldLines), len(newLines))
-	}
+	must.True(t, len(oldLines) == len(newLines), "the reports have %d and %d lines", len(oldLines), len(newLines))
 }
 
 // reportLines returns a report as sorted lines, with names replaced and files without directories. They are sorted because

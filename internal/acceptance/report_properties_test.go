@@ -13,6 +13,7 @@ import (
 
 	"github.com/whylate/whylate"
 	engine "github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -103,9 +104,7 @@ func explainAll(t *testing.T, data []byte, pattern string) *report.Report {
 	if errors.Is(err, whylate.ErrNothing) {
 		return nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	schematest.Report(t, rep)
 	for i := range rep.Groups {
 		checkGroup(t, rep, &rep.Groups[i])
@@ -120,9 +119,7 @@ func explainJSON(t *testing.T, data []byte, opts whylate.Options) (*report.Repor
 	if errors.Is(err, whylate.ErrNothing) {
 		return nil, nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text := must.Have(json.Marshal(rep))(t)
 	return rep, text
 }
@@ -139,9 +136,7 @@ func firstDifference(a, b []byte) string {
 // checkGroup checks that the parts of each request, of each band and of the group add up.
 func checkGroup(t *testing.T, rep *report.Report, g *report.Group) {
 	t.Helper()
-	if len(g.Slowest) != g.Count {
-		t.Errorf("%s %s: %d of %d requests are reported in full", g.Kind, g.Name, len(g.Slowest), g.Count)
-	}
+	check.Equal(t, len(g.Slowest), g.Count, "%s %s: requests are reported in full", g.Kind, g.Name)
 	var total, unknown int64
 	for i := range g.Slowest {
 		r := &g.Slowest[i]
@@ -154,19 +149,13 @@ func checkGroup(t *testing.T, rep *report.Report, g *report.Group) {
 			}
 		}
 	}
-	if total != g.TotalNS {
-		t.Errorf("%s %s: the latencies add up to %d, the group says %d", g.Kind, g.Name, total, g.TotalNS)
-	}
-	if float64(unknown) > 0.01*float64(total) {
-		t.Errorf("%s %s: of %d ns, %d are unknown", g.Kind, g.Name, total, unknown)
-	}
+	check.True(t, total == g.TotalNS, "%s %s: the latencies add up to %d, the group says %d", g.Kind, g.Name, total, g.TotalNS)
+	check.True(t, float64(unknown) <= 0.01*float64(total), "%s %s: of %d ns, %d are unknown", g.Kind, g.Name, total, unknown)
 	var histogram int64
 	for _, h := range g.Histogram {
 		histogram += h[1]
 	}
-	if histogram != int64(g.Count) {
-		t.Errorf("%s %s: the histogram has %d of %d requests", g.Kind, g.Name, histogram, g.Count)
-	}
+	check.True(t, histogram == int64(g.Count), "%s %s: the histogram has %d of %d requests", g.Kind, g.Name, histogram, g.Count)
 	// Rules and views follow a row from band to band: running time with the same function and calling function has one line.
 	line := map[[2]string]report.SiteKey{}
 	for _, b := range g.Bands {
@@ -183,12 +172,10 @@ func checkGroup(t *testing.T, rep *report.Report, g *report.Group) {
 			shares += c.Share
 			sum += c.TotalNS
 		}
-		if b.Count > 0 && sum > 0 && math.Abs(shares-1) > 1e-6 {
-			t.Errorf("%s %s, %s: the shares add up to %g", g.Kind, g.Name, b.Band, shares)
-		}
-		if b.Band == report.BandAll && (sum != g.TotalNS || b.Count != g.Count) {
-			t.Errorf("%s %s: the causes of all %d requests add up to %d ns, the %d latencies to %d", g.Kind, g.Name, b.Count, sum, g.Count, g.TotalNS)
-		}
+		check.False(t, b.Count > 0 && sum > 0 && math.Abs(shares-1) > 1e-6,
+			"%s %s, %s: the shares add up to %g", g.Kind, g.Name, b.Band, shares)
+		check.False(t, b.Band == report.BandAll && (sum != g.TotalNS || b.Count != g.Count),
+			"%s %s: the causes of all %d requests add up to %d ns, the %d latencies to %d", g.Kind, g.Name, b.Count, sum, g.Count, g.TotalNS)
 	}
 }
 
@@ -202,12 +189,10 @@ func checkRequest(t *testing.T, rep *report.Report, g *report.Group, r *report.R
 		}
 		end += s.DurationNS
 	}
-	if end != r.StartNS+r.LatencyNS {
-		t.Errorf("%s %s: the segments of the request at %d cover %d of %d ns", g.Kind, g.Name, r.StartNS, end-r.StartNS, r.LatencyNS)
-	}
-	if r.StartNS < 0 || end > rep.Input.DurationNS {
-		t.Errorf("%s %s: the request from %d to %d is not within the trace of %d ns", g.Kind, g.Name, r.StartNS, end, rep.Input.DurationNS)
-	}
+	check.Equal(t, end, r.StartNS+r.LatencyNS,
+		"%s %s: the segments of the request at %d cover %d of %d ns", g.Kind, g.Name, r.StartNS, end-r.StartNS, r.LatencyNS)
+	check.True(t, r.StartNS >= 0 && end <= rep.Input.DurationNS,
+		"%s %s: the request from %d to %d is not within the trace of %d ns", g.Kind, g.Name, r.StartNS, end, rep.Input.DurationNS)
 }
 
 // cutsOf returns offsets at which to cut a trace, some anywhere and some at the boundaries of batches.

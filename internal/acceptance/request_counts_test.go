@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -61,9 +62,7 @@ func TestRequestCounts(t *testing.T) {
 			if got := found + open; want == 0 || got+cut < int(want)-c.tolerance || got > int(want+facts.Facts[c.resent])+c.tolerance {
 				t.Errorf("%d found + %d open + %d cut at the start; the program counts %d:\n%s", found, open, cut, want, strings.Join(lines, "\n"))
 			}
-			if open+cut > 8 {
-				t.Errorf("%d open and %d cut requests; there are no more than 8 clients", open, cut)
-			}
+			check.True(t, open+cut <= 8, "%d open and %d cut requests; there are no more than 8 clients", open, cut)
 		})
 	}
 }

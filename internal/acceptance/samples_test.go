@@ -38,9 +38,7 @@ func TestSamples(t *testing.T) {
 	for _, name := range []string{"docs/start.md", "docs/start.zh-CN.md"} {
 		page := string(must.Have(os.ReadFile(name))(t))
 		begin, end := strings.Index(page, "    demo · "), strings.Index(page, "    What is wrong")
-		if begin < 0 || end < begin {
-			t.Fatalf("%s has no sample answer", name)
-		}
+		must.True(t, begin >= 0 && end >= begin, "%s has no sample answer", name)
 		for line := range strings.Lines(page[begin:end]) {
 			if line, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "    "); ok && !strings.Contains(answer, line) {
 				t.Errorf("%s has a line that is not in the answer: %q", name, line)

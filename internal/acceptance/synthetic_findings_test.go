@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
@@ -71,16 +72,12 @@ func lateHubTrace(t *testing.T, rounds int64) []byte {
 func TestLateHub(t *testing.T) {
 	rep := explainBytes(t, lateHubTrace(t, 20), whylate.Options{})
 	f := findingOf(rep, "WL1001")
-	if f == nil || rep.Findings[0].Code != "WL1001" {
-		t.Fatalf("the first finding is not the hub: %+v", rep.Findings)
-	}
+	must.True(t, f != nil && rep.Findings[0].Code == "WL1001", "the first finding is not the hub: %+v", rep.Findings)
 	if f.Severity != report.SeverityHigh || f.Site == nil || f.Site.Func != "main.(*hub).read" || f.Site.Line != 20 || !strings.Contains(f.Title, "main.(*hub).run") {
 		t.Errorf("%+v at %+v", f, f.Site)
 	}
 	// Of about 15 ms each, the hub was ready for 10 ms; before that, no P polled the network.
-	if f.Share < 0.95 {
-		t.Errorf("its share is %.3f", f.Share)
-	}
+	check.True(t, f.Share >= 0.95, "its share is %.3f", f.Share)
 	for text, want := range map[string]float64{
 		"requests held up by each late run": 3,
 		"late runs":                         20,
@@ -93,9 +90,7 @@ func TestLateHub(t *testing.T) {
 			t.Errorf("%s: %g, want %g", text, got, want)
 		}
 	}
-	if findingOf(rep, "WL1002") != nil {
-		t.Error("the requests that wait behind the hub have a second finding")
-	}
+	check.True(t, findingOf(rep, "WL1002") == nil, "the requests that wait behind the hub have a second finding")
 }
 
 // TestPsTaken: a task yields once and waits until the goroutines that occupy both Ps let it run.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
@@ -111,10 +112,7 @@ func frozenServiceTrace(t *testing.T, length int64, freezes [][2]int64) (data []
 			worker.nextNS = afterFreeze(timeNS + 1000)
 		}
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data = must.Have(b.Bytes())(t)
 	return data, want
 }
 
@@ -151,9 +149,8 @@ func TestFreezesInRequests(t *testing.T) {
 	}
 	got := throttleByGroup(rep)
 	for _, kind := range []string{"compute", "sleep"} {
-		if want[kind] == 0 || math.Abs(float64(got[kind]-want[kind])) > 0.05*float64(want[kind]) {
-			t.Errorf("%s: %d ms of throttle, was frozen for %d ms", kind, got[kind]/1e6, want[kind]/1e6)
-		}
+		check.True(t, want[kind] != 0 && math.Abs(float64(got[kind]-want[kind])) <= 0.05*float64(want[kind]),
+			"%s: %d ms of throttle, was frozen for %d ms", kind, got[kind]/1e6, want[kind]/1e6)
 	}
 	// The segments of single requests agree with the sums.
 	for _, g := range rep.Groups {
@@ -168,9 +165,8 @@ func TestFreezesInRequests(t *testing.T) {
 					reported += s.DurationNS
 				}
 			}
-			if g.Name == "compute" && max(frozen-reported, reported-frozen) > 2*ms {
-				t.Errorf("request at %d ms: %d us of throttle, was frozen for %d us", r.StartNS/ms, reported/1000, frozen/1000)
-			}
+			check.False(t, g.Name == "compute" && max(frozen-reported, reported-frozen) > 2*ms,
+				"request at %d ms: %d us of throttle, was frozen for %d us", r.StartNS/ms, reported/1000, frozen/1000)
 		}
 	}
 	// Freezes at random times are not recognised: their time keeps the cause that it has without them.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/internal/testing/testfull"
@@ -93,9 +94,7 @@ func checkThrottle(t *testing.T, rep *report.Report) {
 			for _, s := range r.Segments {
 				sum += s.DurationNS
 			}
-			if sum != r.LatencyNS {
-				t.Errorf("the segments of %s add up to %d ns of %d", r.ID, sum, r.LatencyNS)
-			}
+			check.True(t, sum == r.LatencyNS, "the segments of %s add up to %d ns of %d", r.ID, sum, r.LatencyNS)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -104,9 +105,7 @@ func judgeTopics(rep *report.Report, g *report.Group, recording string) (untrue,
 // requireTopics fails the test if the table lacks a recording.
 func requireTopics(t *testing.T, recording string) {
 	t.Helper()
-	if table := must.Have(allTopics())(t); table.allowed[recording] == nil {
-		t.Errorf("%s has no line for %s", topicsPage, recording)
-	}
+	check.True(t, must.Have(allTopics())(t).allowed[recording] != nil, "%s has no line for %s", topicsPage, recording)
 }
 
 // TestTopics: a statement about another topic is untrue unless it has a hedge, and the topic of a fault must occur.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -243,9 +244,8 @@ func TestTruth(t *testing.T) {
 			screens.add(t, name, rep, o)
 			c, untrue := classOfService(rep, o)
 			classes[c]++
-			if (len(untrue) > 0) != (knownFalse[name] != "") {
-				t.Errorf("confident false claims: %q; knownFalse has %q", untrue, knownFalse[name])
-			}
+			check.Equal(t, (len(untrue) > 0), knownFalse[name] != "",
+				"confident false claims: %q; knownFalse has %q", untrue, knownFalse[name])
 			if _, missing := judgeTopics(rep, slowGroup(rep, o), "truth/"+name); len(missing) > 0 {
 				j.wrong = errors.Join(j.wrong, fmt.Errorf("nothing is said of %q", missing))
 			}
@@ -279,9 +279,7 @@ const maxTimerDelay = 3 * time.Millisecond
 func outcomeOf(t testing.TB, rec *testprog.Recorded) *outcome {
 	t.Helper()
 	o := new(outcome)
-	if err := json.Unmarshal(rec.Truth, o); err != nil {
-		t.Fatalf("reading the truth about the service: %v", err)
-	}
+	must.Do(t, json.Unmarshal(rec.Truth, o), "reading the truth about the service")
 	return o
 }
 

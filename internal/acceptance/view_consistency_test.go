@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -50,17 +51,13 @@ func TestViewDataAgrees(t *testing.T) {
 	data := tasksTrace(t)
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Workers: 1}))(t)
 	parallel := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Workers: 3}))(t)
-	if len(rep.Groups) == 0 || rep.Groups[0].Count < 290 {
-		t.Fatalf("want one group of 300 tasks, got %d groups", len(rep.Groups))
-	}
+	must.True(t, len(rep.Groups) != 0 && rep.Groups[0].Count >= 290, "want one group of 300 tasks, got %d groups", len(rep.Groups))
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
 		byCause := map[string]int64{}
 		var sum int64
 		for cause, list := range g.HistogramCauses {
-			if len(list) != len(g.Histogram) {
-				t.Fatalf("%s: %d buckets of %s, %d buckets", g.Name, len(list), cause, len(g.Histogram))
-			}
+			must.True(t, len(list) == len(g.Histogram), "%s: %d buckets of %s, %d buckets", g.Name, len(list), cause, len(g.Histogram))
 			for k, ns := range list {
 				byCause[string(cause)] += ns
 				sum += ns
@@ -69,20 +66,15 @@ func TestViewDataAgrees(t *testing.T) {
 				}
 			}
 		}
-		if sum != g.TotalNS {
-			t.Errorf("%s: the buckets' causes sum to %d ns, the group to %d", g.Name, sum, g.TotalNS)
-		}
+		check.True(t, sum == g.TotalNS, "%s: the buckets' causes sum to %d ns, the group to %d", g.Name, sum, g.TotalNS)
 		want := map[string]int64{}
 		for _, c := range g.Bands[0].Causes {
 			want[string(c.Cause)] += c.TotalNS
 		}
-		if want[string(report.CauseOther)] == 0 && !reflect.DeepEqual(byCause, want) {
-			t.Errorf("%s: by bucket %v, by band %v", g.Name, byCause, want)
-		}
+		check.False(t, want[string(report.CauseOther)] == 0 && !reflect.DeepEqual(byCause, want),
+			"%s: by bucket %v, by band %v", g.Name, byCause, want)
 		if g.Count > 20 {
-			if g.Typical == nil {
-				t.Fatalf("%s has no typical request", g.Name)
-			}
+			must.True(t, g.Typical != nil, "%s has no typical request", g.Name)
 			var total int64
 			for _, s := range g.Typical.Segments {
 				total += s.DurationNS
@@ -94,34 +86,24 @@ func TestViewDataAgrees(t *testing.T) {
 				t.Error("the typical request is one of the slowest")
 			}
 		}
-		if o := parallel.Groups[i].Typical; !reflect.DeepEqual(g.Typical, o) {
-			t.Errorf("%s: the typical request differs with 3 workers", g.Name)
-		}
+		check.True(t, reflect.DeepEqual(g.Typical, parallel.Groups[i].Typical), "%s: the typical request differs with 3 workers", g.Name)
 	}
 	s := rep.Runtime.Series
-	if s == nil || len(s.HeapBytes) == 0 || len(s.GC) < 6 || len(s.STW) < 6 || len(s.PsIdle) == 0 {
-		t.Fatalf("series are missing: %+v", s)
-	}
-	if !reflect.DeepEqual(s, parallel.Runtime.Series) {
-		t.Error("the series differ with 3 workers")
-	}
+	must.True(t, s != nil && len(s.HeapBytes) != 0 && len(s.GC) >= 6 && len(s.STW) >= 6 && len(s.PsIdle) != 0, "series are missing: %+v", s)
+	check.True(t, reflect.DeepEqual(s, parallel.Runtime.Series), "the series differ with 3 workers")
 	for name, list := range map[string][][2]int64{"heap": s.HeapBytes, "goal": s.GoalBytes, "procs": s.GOMAXPROCS, "gc": s.GC, "stw": s.STW, "idle": s.PsIdle, "running": s.Running, "runnable": s.Runnable, "syscall": s.Syscall} {
 		if !slices.IsSortedFunc(list, func(a, b [2]int64) int { return int(a[0] - b[0]) }) {
 			t.Errorf("%s: not in order of time", name)
 		}
 		for _, p := range list {
-			if p[0] < 0 || p[0] > rep.Input.DurationNS || p[1] < 0 {
-				t.Errorf("%s: %v is outside the trace", name, p)
-			}
+			check.True(t, p[0] >= 0 && p[0] <= rep.Input.DurationNS && p[1] >= 0, "%s: %v is outside the trace", name, p)
 		}
 	}
 	var marked int64
 	for _, p := range s.GC {
 		marked += p[1]
 	}
-	if marked != rep.Runtime.GC.MarkNS {
-		t.Errorf("the mark phases last %d ns together, the sum is %d", marked, rep.Runtime.GC.MarkNS)
-	}
+	check.True(t, marked == rep.Runtime.GC.MarkNS, "the mark phases last %d ns together, the sum is %d", marked, rep.Runtime.GC.MarkNS)
 	if len(s.Running) != len(s.PsIdle) || len(s.Runnable) != len(s.Running) || len(s.Syscall) != len(s.Running) {
 		t.Errorf("%d steps of goroutines running, %d ready to run, %d in system calls, %d of idle Ps", len(s.Running), len(s.Runnable), len(s.Syscall), len(s.PsIdle))
 	}
@@ -132,9 +114,7 @@ func TestViewDataAgrees(t *testing.T) {
 			t.Errorf("at %d ns %.3f goroutines ran at a time on %d Ps", p[0], float64(p[1])/1e3, rep.Input.GOMAXPROCS)
 		}
 	}
-	if !anyRan {
-		t.Error("nothing ran")
-	}
+	check.True(t, anyRan, "nothing ran")
 	var idle float64
 	for i, p := range s.PsIdle {
 		width := rep.Input.DurationNS - p[0]

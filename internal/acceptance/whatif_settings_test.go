@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -23,9 +25,7 @@ func TestWhatIfSettings(t *testing.T) {
 			var p *report.Predicted
 			for i := range rep.WhatIf {
 				w := &rep.WhatIf[i]
-				if w.Note == "" {
-					t.Errorf("%s %s: there is no note about the basis of the prediction", name, setting.Question)
-				}
+				check.True(t, w.Note != "", "%s %s: there is no note about the basis of the prediction", name, setting.Question)
 				for k := range rep.Groups {
 					if g := &rep.Groups[k]; g.ID == w.Group && g.Entry != nil && g.Entry.Func == s.Group {
 						p = &w.Predicted
@@ -58,9 +58,8 @@ func TestWhatIfSettings(t *testing.T) {
 				if measured < low-slack || measured > high+slack {
 					t.Errorf("%s %s: %s became %.2f of the old value, the predicted range was %.2f to %.2f", name, setting.Question, q.name, measured, low, high)
 				}
-				if name != "procs-one" && (measured < est/q.maxFactor || measured > est*q.maxFactor) {
-					t.Errorf("%s %s: %s became %.2f of the old value, the estimate was %.2f", name, setting.Question, q.name, measured, est)
-				}
+				check.False(t, name != "procs-one" && (measured < est/q.maxFactor || measured > est*q.maxFactor),
+					"%s %s: %s became %.2f of the old value, the estimate was %.2f", name, setting.Question, q.name, measured, est)
 			}
 		}
 	}
@@ -81,9 +80,8 @@ func TestWhatIfWithoutCollector(t *testing.T) {
 		return nil
 	}
 	without, gogc := predict("gc@=gone"), predict("GOGC=400")
-	if without.P50NS.Est > gogc.P50NS.Est || without.P99NS.Est > gogc.P99NS.Est {
-		t.Errorf("p50 %v, p99 %v without the collector; %v and %v with a larger GOGC", without.P50NS, without.P99NS, gogc.P50NS, gogc.P99NS)
-	}
+	check.True(t, without.P50NS.Est <= gogc.P50NS.Est && without.P99NS.Est <= gogc.P99NS.Est,
+		"p50 %v, p99 %v without the collector; %v and %v with a larger GOGC", without.P50NS, without.P99NS, gogc.P50NS, gogc.P99NS)
 }
 
 // TestWhatIfRefused: a trace without a garbage collection does not allow a prediction about GOGC; the report is complete
@@ -91,7 +89,6 @@ func TestWhatIfWithoutCollector(t *testing.T) {
 func TestWhatIfRefused(t *testing.T) {
 	rec := testprog.Service(t, "routes")
 	rep, err := whylate.Explain(t.Context(), bytes.NewReader(rec.Trace), whylate.Options{WhatIf: parseChanges(t, "GOGC=400")})
-	if !errors.Is(err, whylate.ErrRefused) || !errors.Is(err, whylate.ErrWhatIf) || rep == nil || len(rep.Groups) == 0 {
-		t.Fatalf("%v, %v", err, rep)
-	}
+	must.True(t, errors.Is(err, whylate.ErrRefused) && errors.Is(err, whylate.ErrWhatIf) && rep != nil && len(rep.Groups) != 0,
+		"%v, %v", err, rep)
 }

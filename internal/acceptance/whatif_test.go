@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -30,13 +31,9 @@ func judgePubSubPrediction(t *testing.T, recs ...*testprog.Recorded) error {
 	t.Helper()
 	rep := explainBytes(t, recs[0].Trace, whylate.Options{Name: "pubsub", WhatIf: parseChanges(t, "consumer.(*Consumer).fetchOffsets=5ms", "consumer.(*Consumer).release=5ms")})
 	fixed := outcomeOf(t, recs[1])
-	if len(rep.WhatIf) != 1 {
-		t.Fatalf("%d groups are affected by the change, want one", len(rep.WhatIf))
-	}
+	must.Equal(t, len(rep.WhatIf), 1, "groups are affected by the change, want one")
 	e := rep.WhatIf[0].Predicted.P50NS
-	if e.Low > e.Est || e.Est > e.High {
-		t.Fatalf("the range %+v does not contain the estimate", e)
-	}
+	must.True(t, e.Low <= e.Est && e.Est <= e.High, "the range %+v does not contain the estimate", e)
 	off := float64(e.Est)/float64(fixed.Client.P50NS) - 1
 	t.Logf("predicted %v (%v to %v), measured %v", time.Duration(e.Est), time.Duration(e.Low), time.Duration(e.High), time.Duration(fixed.Client.P50NS))
 	if math.Abs(off) > 0.15 {
@@ -113,9 +110,7 @@ func TestWhatIfUnchanged(t *testing.T) {
 					if errors.Is(err, whylate.ErrWhatIf) {
 						continue // no request has this cause
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 					checkWhatIf(t, rep, c+to)
 					effective = append(effective, c+to)
 				}
@@ -168,12 +163,8 @@ func TestWhatIfWorkers(t *testing.T) {
 func TestWhatIfErrors(t *testing.T) {
 	data := testprog.Trace(t, "locks")
 	rep, err := whylate.Explain(t.Context(), bytes.NewReader(data), whylate.Options{WhatIf: parseChanges(t, "nowhere=5ms")})
-	if !errors.Is(err, whylate.ErrWhatIf) || !strings.Contains(err.Error(), "nowhere=5ms") {
-		t.Errorf("the error is %v", err)
-	}
-	if rep == nil || rep.WhatIf != nil {
-		t.Errorf("want a report without predictions")
-	}
+	check.True(t, errors.Is(err, whylate.ErrWhatIf) && strings.Contains(err.Error(), "nowhere=5ms"), "the error is %v", err)
+	check.True(t, rep != nil && rep.WhatIf == nil, "want a report without predictions")
 	for _, bad := range []string{"f=soon", "f", "=5ms", "f=120%", "queue@f=5ms"} {
 		if c, err := whylate.ParseChange(bad); !errors.Is(err, whylate.ErrWhatIf) || !strings.Contains(err.Error(), bad) {
 			t.Errorf("%s: it is read as %v, the error is %v", bad, c, err)
@@ -189,9 +180,8 @@ func TestChangesRoundTrip(t *testing.T) {
 		"queue@main.f=gone":   {Cause: "queue", Site: "main.f", Relative: true},
 	} {
 		c, err := whylate.ParseChange(text)
-		if err != nil || c != want || c.String() != text {
-			t.Errorf("%s: it is read as %+v, want %+v, and written as %s: %v", text, c, want, c, err)
-		}
+		check.True(t, err == nil && c == want && c.String() == text,
+			"%s: it is read as %+v, want %+v, and written as %s: %v", text, c, want, c, err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -112,7 +113,5 @@ func TestCIDocs(t *testing.T) {
 		}
 		n++
 	}
-	if n < 8 {
-		t.Errorf("only %d commands were found", n)
-	}
+	check.True(t, n >= 8, "only %d commands were found", n)
 }

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/service/mark"
 )
@@ -43,9 +44,7 @@ func hostileTrace(t *testing.T) []byte {
 	// The names of the program cannot be hostile, so they are replaced in the trace by hostile ones of the same length.
 	for _, name := range []string{"hostileSleep", "control_test.go"} {
 		with := []byte("\x1b[2J\u009b\u202e\x9b.go" + "------")[:len(name)]
-		if !bytes.Contains(data, []byte(name)) {
-			t.Fatalf("%s is not in the trace", name)
-		}
+		must.True(t, bytes.Contains(data, []byte(name)), "%s is not in the trace", name)
 		data = bytes.ReplaceAll(data, []byte(name), with)
 	}
 	return data
@@ -117,9 +116,7 @@ func TestNothingObeyed(t *testing.T) {
 				t.Errorf("%.60q: standard %s has %q", args, name, around)
 			}
 		}
-		if out.Len()+errs.Len() == 0 && !strings.Contains(strings.Join(args, " "), "-o") {
-			t.Errorf("%.60q said nothing", args)
-		}
+		check.False(t, out.Len()+errs.Len() == 0 && !strings.Contains(strings.Join(args, " "), "-o"), "%.60q said nothing", args)
 	}
 	if b, err := os.ReadFile(saved); err != nil {
 		t.Error(err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/report"
@@ -28,14 +29,10 @@ func TestDemo(t *testing.T) {
 		t.Logf("an attempt: %v\n%s", err, out)
 		out = nil
 	}
-	if out == nil {
-		t.Fatal("no attempt found all faults")
-	}
+	must.True(t, out != nil, "no attempt found all faults")
 	for _, want := range []string{"3 of 3 known faults found.", "asleep in demo.(*service).backoff service.go:", "demo.(*journal).append service.go:", "demo.(*service).queryStore service.go:",
 		"demo.useCPU"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("the output does not say %q:\n%s", want, out)
-		}
+		check.True(t, strings.Contains(string(out), want), "the output does not say %q:\n%s", want, out)
 	}
 	// The hogs are named as what held the CPUs, though they never show a stack of their own.
 	if out, err := program(t, "explain", "--json", "--group", `price$`, name).Output(); err != nil {
@@ -52,9 +49,8 @@ func TestDemo(t *testing.T) {
 			}
 		}
 		for f, share := range most {
-			if share > most["demo.useCPU"] {
-				t.Errorf("%s ran meanwhile for more (%.2f) than the hogs (%.2f)", f, share, most["demo.useCPU"])
-			}
+			check.True(t, share <= most["demo.useCPU"],
+				"%s ran meanwhile for more (%.2f) than the hogs (%.2f)", f, share, most["demo.useCPU"])
 		}
 	}
 	for group, want := range map[string]string{

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -62,9 +63,7 @@ func TestManPages(t *testing.T) {
 	for _, name := range []string{"whylate.1", "whylate-explain.1", "whylate-record.1"} {
 		page := string(all[name])
 		for _, want := range []string{".TH ", ".SH NAME\n", ".SH OPTIONS\n", ".SH EXAMPLES\n"} {
-			if !strings.Contains(page, want) {
-				t.Errorf("%s has no %q", name, want)
-			}
+			check.True(t, strings.Contains(page, want), "%s has no %q", name, want)
 		}
 		for i, line := range strings.Split(page, "\n") {
 			if strings.HasPrefix(line, "'") || strings.HasPrefix(line, ".") && !strings.HasPrefix(line, ".S") && !strings.HasPrefix(line, ".T") && !strings.HasPrefix(line, ".B ") &&

@@ -15,6 +15,7 @@ import (
 
 	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -75,11 +76,7 @@ func TestFeatures(t *testing.T) {
 	}
 	want := must.Have(os.ReadFile(file))(t)
 	for _, line := range strings.SplitAfter(string(want), "\n") {
-		if !slices.Contains(lines, line) {
-			t.Errorf("gone: %s", line)
-		}
+		check.True(t, slices.Contains(lines, line), "gone: %s", line)
 	}
-	if got != string(want) && !t.Failed() {
-		t.Errorf("%s lacks something, or has another order: -update writes it", file)
-	}
+	check.False(t, got != string(want) && !t.Failed(), "%s lacks something, or has another order: -update writes it", file)
 }

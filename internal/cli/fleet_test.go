@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/cli/command"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -41,7 +42,5 @@ func TestFleet(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if len(asked) != 2 || asked[0] != "/v1/report?service=shop&version=v1%2Ba Bearer secret" {
-		t.Errorf("asked %q", asked)
-	}
+	check.True(t, len(asked) == 2 && asked[0] == "/v1/report?service=shop&version=v1%2Ba Bearer secret", "asked %q", asked)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
@@ -92,9 +93,8 @@ func TestExplainFlight(t *testing.T) {
 		if status != c.status || s.flights.Load() != c.flights || s.traces.Load() != c.traces || !strings.Contains(first, c.said) || c.said == "" && strings.Contains(first, "flight") {
 			t.Errorf("%s: status %d, %d snapshots, %d traces, said %q", c.name, status, s.flights.Load(), s.traces.Load(), first)
 		}
-		if c.reason != "" && !strings.Contains(out.String(), c.reason) {
-			t.Errorf("%s: the report does not say why the recording was kept", c.name)
-		}
+		check.False(t, c.reason != "" && !strings.Contains(out.String(), c.reason),
+			"%s: the report does not say why the recording was kept", c.name)
 	}
 }
 
@@ -124,8 +124,7 @@ func TestSpanIDs(t *testing.T) {
 		t32[1:]: {err: errors.New("")}, strings.Repeat("0", 32): {err: errors.New("")}, strings.Repeat("0", 16): {err: errors.New("")}, "g" + s16[1:]: {err: errors.New("")}, "00--" + s16 + "-01": {err: errors.New("")},
 	} {
 		gotTrace, gotSpan, err := spanIDs(text)
-		if gotTrace != want.trace || gotSpan != want.span || (err == nil) != (want.err == nil) {
-			t.Errorf("%q: %x %x %v", text, gotTrace, gotSpan, err)
-		}
+		check.True(t, gotTrace == want.trace && gotSpan == want.span && (err == nil) == (want.err == nil),
+			"%q: %x %x %v", text, gotTrace, gotSpan, err)
 	}
 }

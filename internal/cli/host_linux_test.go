@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -34,22 +35,17 @@ func TestExplainWithHostSamples(t *testing.T) {
 		return out.String(), errs.String()
 	}
 	text, _ := explained(name)
-	if !strings.Contains(text, "\nhost ") || !strings.Contains(text, "threads lost ") {
-		t.Errorf("no host section in\n%s", text)
-	}
+	check.True(t, strings.Contains(text, "\nhost ") && strings.Contains(text, "threads lost "), "no host section in\n%s", text)
 	var rep report.Report
 	data, _ := explained(name, "--json")
 	must.Do(t, json.Unmarshal([]byte(data), &rep))
-	if rep.Host == nil || rep.Host.PID != os.Getpid() || rep.Host.Clock != "monotonic" || rep.Host.Coverage < 0.9 {
-		t.Fatalf("host %+v", rep.Host)
-	}
+	must.True(t, rep.Host != nil && rep.Host.PID == os.Getpid() && rep.Host.Clock == "monotonic" && rep.Host.Coverage >= 0.9,
+		"host %+v", rep.Host)
 
 	whole := must.Have(bundle.Open(name))(t)
 	defer whole.Close()
 	trace, _, err := whole.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer trace.Close()
 	var b bytes.Buffer
 	w := must.Have(bundle.NewWriter(&b, time.Time{}))(t)
@@ -65,9 +61,7 @@ func TestExplainWithHostSamples(t *testing.T) {
 	for _, w := range rep.Input.Warnings {
 		said = said || w.Code == "host-samples" && strings.Contains(w.Text, "no host samples")
 	}
-	if rep.Host != nil || !said {
-		t.Errorf("host %+v, warnings %v", rep.Host, rep.Input.Warnings)
-	}
+	check.True(t, rep.Host == nil && said, "host %+v, warnings %v", rep.Host, rep.Input.Warnings)
 }
 
 func TestHostFlagsThatExclude(t *testing.T) {

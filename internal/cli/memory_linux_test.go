@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -26,7 +27,5 @@ func TestHugePages(t *testing.T) {
 			advised += size
 		}
 	}
-	if advised < hugeHeap>>10*9/10 {
-		t.Errorf("huge pages were asked for in %d kB of %d", advised, hugeHeap>>10)
-	}
+	check.True(t, advised >= hugeHeap>>10*9/10, "huge pages were asked for in %d kB of %d", advised, hugeHeap>>10)
 }

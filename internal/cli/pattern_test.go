@@ -1,6 +1,10 @@
 package cli
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+)
 
 // TestNamePattern: a name as printed by a report matches itself, a regular expression stays one, and other text is an error.
 // It detects a name copied from a report that is not accepted.
@@ -17,9 +21,7 @@ func TestNamePattern(t *testing.T) {
 		{"res.rve$", "main.(*store).reserve", true},
 	} {
 		match, err := namePattern(c.pattern)
-		if err != nil || match.MatchString(c.name) != c.want {
-			t.Errorf("%s of %s: %v, %v", c.pattern, c.name, match, err)
-		}
+		check.True(t, err == nil && match.MatchString(c.name) == c.want, "%s of %s: %v, %v", c.pattern, c.name, match, err)
 	}
 	if _, err := namePattern("reserve("); err == nil {
 		t.Error("half of a group is a pattern")

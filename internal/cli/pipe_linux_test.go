@@ -16,6 +16,7 @@ import (
 	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/judge/verify"
 	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -98,9 +99,8 @@ func TestUnpackOnlyTraces(t *testing.T) {
 	in := &input{name: "bomb.gz", Reader: &packed}
 	defer in.Close()
 	_, size, err := seekableTrace(context.Background(), in, (*progress.Bar)(nil))
-	if err == nil || !strings.Contains(err.Error(), "not a Go execution trace") || size != 0 {
-		t.Errorf("%d bytes were unpacked, error %v", size, err)
-	}
+	check.True(t, err != nil && strings.Contains(err.Error(), "not a Go execution trace") && size == 0,
+		"%d bytes were unpacked, error %v", size, err)
 }
 
 // TestUnpackUntilDamage passes small files with very many zero bytes after a trace's header, and after a whole trace, to view:

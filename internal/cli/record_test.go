@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -54,9 +55,7 @@ func wholeGenerations(t *testing.T, r io.Reader) int {
 	for n := 0; ; n++ {
 		g, err := tr.Next()
 		if err != nil {
-			if err != io.EOF {
-				t.Errorf("after %d generations: %v", n, err)
-			}
+			check.Equal(t, err, io.EOF, "after %d generations", n)
 			return n
 		}
 		g.Release()
@@ -72,21 +71,14 @@ func TestRecordBundle(t *testing.T) {
 	if runtime.GOOS == "linux" {
 		with += " and host samples"
 	}
-	if status != ExitOK || !strings.HasPrefix(stdout, host+": ") || !strings.HasSuffix(stdout, with+": "+name+"\n") {
-		t.Errorf("status %d, output %q", status, stdout)
-	}
-	if want := "whylate: warning: " + host + ": recording 1s instead of 900ms: the endpoint takes whole seconds\n"; stderr != want {
-		t.Errorf("errors %q, want %q", stderr, want)
-	}
+	check.True(t, status == ExitOK && strings.HasPrefix(stdout, host+": ") && strings.HasSuffix(stdout, with+": "+name+"\n"),
+		"status %d, output %q", status, stdout)
+	check.Equal(t, stderr, "whylate: warning: "+host+": recording 1s instead of 900ms: the endpoint takes whole seconds\n", "errors")
 	f := must.Have(bundle.Open(name))(t)
 	defer f.Close()
 	r, _, err := f.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := wholeGenerations(t, r); n == 0 {
-		t.Error("no generation in the trace")
-	}
+	must.Do(t, err)
+	check.True(t, wholeGenerations(t, r) != 0, "no generation in the trace")
 	if m := f.Meta(); m.Tool == "" || m.URL != url+"/debug/pprof/trace" {
 		t.Errorf("metadata %+v", m)
 	}
@@ -95,12 +87,8 @@ func TestRecordBundle(t *testing.T) {
 func TestRecordToStandardOutput(t *testing.T) {
 	url := pprofServer(t)
 	status, stdout, stderr := runRecord(context.Background(), "-d1s", "--no-cpu", "-o", "-", url)
-	if status != ExitOK || !strings.Contains(stderr, " of trace in ") {
-		t.Errorf("status %d, errors %q", status, stderr)
-	}
-	if n := wholeGenerations(t, strings.NewReader(stdout)); n == 0 {
-		t.Error("no generation in the trace")
-	}
+	check.True(t, status == ExitOK && strings.Contains(stderr, " of trace in "), "status %d, errors %q", status, stderr)
+	check.True(t, wholeGenerations(t, strings.NewReader(stdout)) != 0, "no generation in the trace")
 }
 
 func TestRecordInterrupted(t *testing.T) {
@@ -123,9 +111,7 @@ func TestRecordInterrupted(t *testing.T) {
 		t.Errorf("status %d, output %q, errors %q", status, stdout, stderr)
 	}
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal("what arrived was not kept: ", err)
-	}
+	must.Do(t, err, "what arrived was not kept")
 	defer f.Close()
 	tr := must.Have(tracefmt.NewReader(f, tracefmt.Options{}))(t)
 	if _, err := tr.Next(); err != nil {
@@ -158,34 +144,23 @@ func TestRecordSeveralAsJSON(t *testing.T) {
 	}))
 	defer cut.Close()
 	status, stdout, stderr := runRecord(context.Background(), "--json", "-d1s", "-o", filepath.Join(dir, "x.trace"), "http://jo:s3cret@127.0.0.1:1", url, cut.URL)
-	if status != ExitFailed {
-		t.Errorf("status %d", status)
-	}
+	check.Equal(t, status, ExitFailed, "status")
 	var got struct{ Recordings []recording }
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || len(got.Recordings) != 3 {
 		t.Fatalf("%v: %s", err, stdout)
 	}
 	refused, good, bad := got.Recordings[0], got.Recordings[1], got.Recordings[2]
-	if refused.Error == nil || refused.Error.Kind != "refused" || refused.File != "" {
-		t.Errorf("the closed port: %+v", refused)
-	}
-	if good.Error != nil || good.Truncated || good.Bytes < 100 || good.WindowNS != 1e9 || good.Start == nil {
-		t.Errorf("the service: %+v", good)
-	}
+	check.True(t, refused.Error != nil && refused.Error.Kind == "refused" && refused.File == "", "the closed port: %+v", refused)
+	check.True(t, good.Error == nil && !good.Truncated && good.Bytes >= 100 && good.WindowNS == 1e9 && good.Start != nil,
+		"the service: %+v", good)
 	if info, err := os.Stat(good.File); err != nil || info.Size() != good.Bytes {
 		t.Errorf("the service's file: %v, %v", info, err)
 	}
-	if bad.Error == nil || bad.Error.Kind != "cut" || !bad.Truncated || bad.File == "" {
-		t.Errorf("the cut one: %+v", bad)
-	}
+	check.True(t, bad.Error != nil && bad.Error.Kind == "cut" && bad.Truncated && bad.File != "", "the cut one: %+v", bad)
 	for _, want := range []string{"refused: no process listens there", "the trace was cut", "what arrived cannot be analysed"} {
-		if !strings.Contains(stderr, want) {
-			t.Errorf("errors %q\nlack %q", stderr, want)
-		}
+		check.True(t, strings.Contains(stderr, want), "errors %q\nlack %q", stderr, want)
 	}
-	if strings.Contains(stdout+stderr, "s3cret") {
-		t.Errorf("the password is in the output: %s%s", stdout, stderr)
-	}
+	check.False(t, strings.Contains(stdout+stderr, "s3cret"), "the password is in the output: %s%s", stdout, stderr)
 }
 
 func TestRecordWrongUse(t *testing.T) {
@@ -215,12 +190,9 @@ func TestRecordWrongUse(t *testing.T) {
 		{[]string{"h:1", "http://u:s3cret@h:1/debug/pprof"}, "given twice"},
 	} {
 		status, stdout, stderr := runRecord(context.Background(), c.args...)
-		if status != ExitUsage || stdout != "" || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
-			t.Errorf("%q: status %d, output %q, errors %q, want one line that says %q", c.args, status, stdout, stderr, c.want)
-		}
-		if strings.Contains(stderr, "s3cret") {
-			t.Errorf("%q: a secret is in %q", c.args, stderr)
-		}
+		check.True(t, status == ExitUsage && stdout == "" && strings.Contains(stderr, c.want) && strings.Count(stderr, "\n") == 1,
+			"%q: status %d, output %q, errors %q, want one line that says %q", c.args, status, stdout, stderr, c.want)
+		check.False(t, strings.Contains(stderr, "s3cret"), "%q: a secret is in %q", c.args, stderr)
 	}
 	if entries, _ := filepath.Glob("recording-*"); len(entries) != 0 {
 		t.Errorf("files left: %v", entries)
@@ -271,9 +243,7 @@ func TestRecordCredentials(t *testing.T) {
 			}
 			name := filepath.Join(t.TempDir(), "x.trace")
 			status, stdout, stderr := runRecord(context.Background(), append(c.args, "-o", name)...)
-			if status != ExitFailed || !strings.Contains(stderr, "401") {
-				t.Errorf("status %d, errors %q", status, stderr)
-			}
+			check.True(t, status == ExitFailed && strings.Contains(stderr, "401"), "status %d, errors %q", status, stderr)
 			mu.Lock()
 			defer mu.Unlock()
 			if got.Get("Authorization") != c.auth || got.Get("X-Key") != c.xkey {
@@ -323,33 +293,22 @@ func TestRecordExplain(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "x.trace")
 	status, stdout, stderr := runRecord(context.Background(), "--explain", "-d1s", "-o", name, first)
-	if status != ExitOK || stderr != "" {
-		t.Fatalf("status %d, errors %q", status, stderr)
-	}
+	must.True(t, status == ExitOK && stderr == "", "status %d, errors %q", status, stderr)
 	for _, want := range []string{": " + name + "\n", "requests", "asleep", "whylate explain " + name} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("output lacks %q:\n%s", want, stdout)
-		}
+		check.True(t, strings.Contains(stdout, want), "output lacks %q:\n%s", want, stdout)
 	}
-	if strings.Contains(stdout, "on 1 of 1") {
-		t.Errorf("one report needs no summary:\n%s", stdout)
-	}
+	check.False(t, strings.Contains(stdout, "on 1 of 1"), "one report needs no summary:\n%s", stdout)
 	// A second replica: the same trace again, from a file.
 	trace := must.Have(os.ReadFile(name))(t)
 	second := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(trace) }))
 	defer second.Close()
 	args := []string{"--explain", "-d1s", "-o", name, first, second.URL, "http://127.0.0.1:1"}
 	status, stdout, stderr = runRecord(context.Background(), args...)
-	if status != ExitFailed || !strings.Contains(stderr, "no process listens") {
-		t.Errorf("status %d, errors %q: one of three is not there", status, stderr)
-	}
-	if n := strings.Count(stdout, "why "); n != 2 {
-		t.Errorf("%d reports, want 2:\n%s", n, stdout)
-	}
+	check.True(t, status == ExitFailed && strings.Contains(stderr, "no process listens"),
+		"status %d, errors %q: one of three is not there", status, stderr)
+	check.Equal(t, strings.Count(stdout, "why "), 2, "reports, want 2:\n%s", stdout)
 	at := strings.LastIndex(stdout, "in 2 of 2 recordings")
-	if at < 0 {
-		t.Fatalf("no comparison of the two:\n%s", stdout)
-	}
+	must.True(t, at >= 0, "no comparison of the two:\n%s", stdout)
 	for _, url := range []string{first, second.URL} {
 		if !strings.Contains(stdout[at:], strings.TrimPrefix(url, "http://")) {
 			t.Errorf("the comparison lacks %s:\n%s", url, stdout[at:])
@@ -366,12 +325,10 @@ func TestRecordExplain(t *testing.T) {
 		t.Fatalf("status %d, %v: %s", status, err, stdout)
 	}
 	for i, r := range got.Recordings {
-		if (r.Report != nil) != (i < 2) || (r.Error != nil) != (i == 2) {
-			t.Errorf("recording %d: report %v, error %v", i, r.Report != nil, r.Error)
-		}
-		if r.Report != nil && (len(r.Report.Groups) == 0 || r.Report.Groups[0].Count == 0) {
-			t.Errorf("recording %d: no requests in the report", i)
-		}
+		check.True(t, (r.Report != nil) == (i < 2) && (r.Error != nil) == (i == 2),
+			"recording %d: report %v, error %v", i, r.Report != nil, r.Error)
+		check.False(t, r.Report != nil && (len(r.Report.Groups) == 0 || r.Report.Groups[0].Count == 0),
+			"recording %d: no requests in the report", i)
 	}
 }
 
@@ -383,9 +340,8 @@ func TestRecordExplainNothing(t *testing.T) {
 	defer bad.Close()
 	name := filepath.Join(t.TempDir(), "x.trace")
 	status, stdout, stderr := runRecord(context.Background(), "--explain", "-d1s", "-o", name, bad.URL)
-	if status != ExitFailed || !strings.Contains(stdout, name) || !strings.Contains(stderr, "damaged") {
-		t.Errorf("status %d, output %q, errors %q", status, stdout, stderr)
-	}
+	check.True(t, status == ExitFailed && strings.Contains(stdout, name) && strings.Contains(stderr, "damaged"),
+		"status %d, output %q, errors %q", status, stdout, stderr)
 	if info, err := os.Stat(name); err != nil || info.Size() != 16+800_000 {
 		t.Errorf("the file: %v, %v", info, err)
 	}

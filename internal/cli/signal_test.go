@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 )
@@ -26,14 +27,10 @@ import (
 // ends immediately.
 func TestInterruptSignal(t *testing.T) {
 	data, err := aTrace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cmd := program(t, "explain", "--json", "-")
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.WaitDelay = time.Minute
@@ -51,12 +48,9 @@ func TestInterruptSignal(t *testing.T) {
 	must.Do(t, cmd.Process.Signal(os.Interrupt))
 	err = cmd.Wait()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != ExitInterrupted {
-		t.Fatalf("%v; standard error %q", err, errs.String())
-	}
-	if !bytes.HasPrefix(errs.Bytes(), []byte("whylate: interrupted")) || bytes.Count(errs.Bytes(), []byte("\n")) != 1 {
-		t.Errorf("standard error %q", errs.String())
-	}
+	must.True(t, errors.As(err, &exit) && exit.ExitCode() == ExitInterrupted, "%v; standard error %q", err, errs.String())
+	check.True(t, bytes.HasPrefix(errs.Bytes(), []byte("whylate: interrupted")) && bytes.Count(errs.Bytes(), []byte("\n")) == 1,
+		"standard error %q", errs.String())
 	if out.Len() > 0 {
 		schematest.Validate(t, "the partial report", out.Bytes())
 	}
@@ -86,9 +80,7 @@ func TestRecordEnds(t *testing.T) {
 			defer cmd.Process.Kill()
 			readable := func() (name string, report []byte) {
 				names, err := filepath.Glob(filepath.Join(dir, "*"))
-				if err != nil || len(names) > 1 {
-					t.Fatalf("there are %q, %v", names, err)
-				}
+				must.True(t, err == nil && len(names) <= 1, "there are %q, %v", names, err)
 				var out bytes.Buffer
 				if len(names) == 0 || Run(context.Background(), []string{"explain", "--json", names[0]}, nil, &out, io.Discard) != ExitOK {
 					return "", nil
@@ -105,14 +97,10 @@ func TestRecordEnds(t *testing.T) {
 			must.Do(t, cmd.Process.Signal(sig))
 			err := cmd.Wait()
 			name, report := readable()
-			if name == "" {
-				t.Fatalf("it ended with %v, and nothing can be read", err)
-			}
+			must.True(t, name != "", "it ended with %v, and nothing can be read", err)
 			schematest.Validate(t, "the report on what came", report)
 			if sig == os.Kill {
-				if !strings.HasPrefix(name, "x.whylate.part-") {
-					t.Errorf("a killed recording is called %s", name)
-				}
+				check.True(t, strings.HasPrefix(name, "x.whylate.part-"), "a killed recording is called %s", name)
 			} else if name != "x.whylate" || cmd.ProcessState.ExitCode() != ExitInterrupted {
 				t.Errorf("it ended with %v and left %s; standard error %q", err, name, errs.String())
 			}
@@ -141,7 +129,5 @@ func TestUnasked(t *testing.T) {
 	if err := cmd.Run(); cmd.ProcessState.ExitCode() != ExitFailed {
 		t.Errorf("it ended with %v", err)
 	}
-	if strings.Contains(errs.String(), "more than it was asked for") {
-		t.Errorf("standard error %q", errs.String())
-	}
+	check.False(t, strings.Contains(errs.String(), "more than it was asked for"), "standard error %q", errs.String())
 }

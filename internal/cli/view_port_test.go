@@ -1,29 +1,26 @@
 package cli
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
+)
 
 // TestViewPort: a file has the same port each time, and two views of it have different ports.
 func TestViewPort(t *testing.T) {
 	v := viewFlags{listen: "127.0.0.1:0"}
 	first, err := v.listenForFile("some.trace")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer first.Close()
 	second, err := v.listenForFile("some.trace")
-	if err != nil {
-		t.Fatal("a second view of a file:", err)
-	}
+	must.Do(t, err, "a second view of a file")
 	defer second.Close()
-	if first.Addr().String() == second.Addr().String() {
-		t.Errorf("two views share %s", first.Addr())
-	}
+	check.True(t, first.Addr().String() != second.Addr().String(), "two views share %s", first.Addr())
 	address := first.Addr().String()
 	first.Close()
 	again, err := v.listenForFile("some.trace")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer again.Close()
 	if again.Addr().String() != address {
 		t.Skipf("%s was taken by another program: at first, or in between", address)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/viewer/view"
 )
@@ -74,9 +75,8 @@ func TestView(t *testing.T) {
 			res := must.Have(http.Get(url + path))(t)
 			body, err := io.ReadAll(res.Body)
 			res.Body.Close()
-			if err != nil || res.StatusCode != http.StatusOK || !bytes.Contains(body, []byte(want)) {
-				t.Errorf("view %s: %s answers %d %.200s, %v", arg, path, res.StatusCode, body, err)
-			}
+			check.True(t, err == nil && res.StatusCode == http.StatusOK && bytes.Contains(body, []byte(want)),
+				"view %s: %s answers %d %.200s, %v", arg, path, res.StatusCode, body, err)
 		}
 		http.DefaultClient.CloseIdleConnections()
 		cancel()
@@ -120,9 +120,7 @@ func TestViewRecordsAgain(t *testing.T) {
 			if !p.Reading && (p.Error != "") == failed {
 				return
 			}
-			if time.Now().After(end) || p.Error != "" {
-				t.Fatalf("reading: %+v; %s", p, &complaints)
-			}
+			must.True(t, !time.Now().After(end) && p.Error == "", "reading: %+v; %s", p, &complaints)
 		}
 	}
 	again := func() {
@@ -131,17 +129,13 @@ func TestViewRecordsAgain(t *testing.T) {
 		req.Header.Set("Origin", strings.TrimSuffix(url, "/"))
 		res := must.Have(http.DefaultClient.Do(req))(t)
 		res.Body.Close()
-		if res.StatusCode != http.StatusAccepted {
-			t.Fatalf("asked for a new recording: %s", res.Status)
-		}
+		must.Equal(t, res.StatusCode, http.StatusAccepted, "asked for a new recording: %s", res.Status)
 	}
 	shows := func(n int) {
 		t.Helper()
 		res := must.Have(http.Get(fmt.Sprint(url, "api/facts?recording=", n)))(t)
 		res.Body.Close()
-		if res.StatusCode != http.StatusOK {
-			t.Errorf("recording %d is not shown: %s", n, res.Status)
-		}
+		check.Equal(t, res.StatusCode, http.StatusOK, "recording %d is not shown: %s", n, res.Status)
 	}
 	until(false)
 	shows(1)
@@ -183,9 +177,8 @@ func TestViewRefuses(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		status := Run(ctx, append([]string{"view"}, tc.args...), strings.NewReader(""), &out, &complaints)
 		cancel()
-		if status != tc.status || !strings.Contains(complaints.String(), tc.says) || out.Len() > 0 {
-			t.Errorf("view %q: status %d, %q", tc.args, status, complaints.String())
-		}
+		check.True(t, status == tc.status && strings.Contains(complaints.String(), tc.says) && out.Len() <= 0,
+			"view %q: status %d, %q", tc.args, status, complaints.String())
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
@@ -46,9 +47,7 @@ func newTerminal(t *testing.T, columns, lines int) *terminal {
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	slave, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		t.Skip("no terminals here: ", err)
@@ -79,9 +78,7 @@ func (t *terminal) resize(tb testing.TB, columns, lines int) {
 		t.cells[i] = []rune(strings.Repeat(" ", columns))
 	}
 	t.mu.Unlock()
-	if err := unix.IoctlSetWinsize(int(t.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(lines), Col: uint16(columns)}); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, unix.IoctlSetWinsize(int(t.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(lines), Col: uint16(columns)}))
 }
 
 var sequence = regexp.MustCompile(`^\x1b\[([?0-9;]*)([A-Za-z])`)
@@ -179,9 +176,7 @@ func (t *terminal) shows(tb testing.TB, want ...string) string {
 		if missing == "" {
 			return text
 		}
-		if time.Now().After(end) {
-			tb.Fatalf("the screen does not show %q:\n%s", missing, text)
-		}
+		must.False(tb, time.Now().After(end), "the screen does not show %q:\n%s", missing, text)
 	}
 }
 
@@ -191,9 +186,7 @@ func (t *terminal) press(keys string) { t.master.WriteString(keys) }
 func (t *terminal) givenBack(tb testing.TB) {
 	tb.Helper()
 	mode, err := unix.IoctlGetTermios(int(t.slave.Fd()), unix.TCGETS)
-	if err != nil || *mode != t.before {
-		tb.Errorf("the terminal's mode is another one than before: %v", err)
-	}
+	check.True(tb, err == nil && *mode == t.before, "the terminal's mode is another one than before: %v", err)
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		t.mu.Lock()
 		other, hidden, unknown := t.other, t.hidden, t.unknown
@@ -270,9 +263,7 @@ func TestWatchTerminal(t *testing.T) {
 				term.press("s")
 				term.shows(t, "saved watch-")
 				saved, _ := filepath.Glob(filepath.Join(dir, "watch-*.whylate"))
-				if len(saved) != 1 {
-					t.Errorf("saved %q", saved)
-				}
+				check.Equal(t, len(saved), 1, "saved %q", saved)
 				for _, size := range [][2]int{{40, 12}, {20, 5}, {160, 50}} {
 					term.resize(t, size[0], size[1])
 					term.shows(t, host[strings.IndexByte(host, ':'):], "e")
@@ -339,11 +330,8 @@ func TestWatchGivesUp(t *testing.T) {
 	alive := serveRecorded(t, testprog.Service(t, "lock-network").Trace, nil)
 	var out, complaints bytes.Buffer
 	code := Run(t.Context(), []string{"watch", "--proxy", "none", "--no-host", "--plain", "--looks", "1", dead.URL, alive.URL}, strings.NewReader(""), &out, &complaints)
-	if code != 0 || !strings.Contains(out.String(), "p99") {
-		t.Errorf("one of two is dead: status %d, %s", code, &complaints)
-	}
+	check.True(t, code == 0 && strings.Contains(out.String(), "p99"), "one of two is dead: status %d, %s", code, &complaints)
 	code = Run(t.Context(), []string{"watch", "--proxy", "none", "--no-host", "--plain", "--looks", "1", dead.URL}, strings.NewReader(""), &out, &complaints)
-	if code != ExitFailed || !strings.Contains(complaints.String(), "no look at any service succeeded") {
-		t.Errorf("a dead one: status %d, %s", code, &complaints)
-	}
+	check.True(t, code == ExitFailed && strings.Contains(complaints.String(), "no look at any service succeeded"),
+		"a dead one: status %d, %s", code, &complaints)
 }

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -42,9 +43,7 @@ func TestWatchTooMany(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	listener.Close()
 	want := fmt.Sprintf("whylate: watch shows at most %d services at once, but you named %d: name those that are late, or start one watch for every %[1]d; see `whylate watch --help`\n", maxWatched, many)
-	if status != ExitUsage || errs.String() != want {
-		t.Errorf("exit status %d, standard error %.300q", status, errs.String())
-	}
+	check.True(t, status == ExitUsage && errs.String() == want, "exit status %d, standard error %.300q", status, errs.String())
 	if got := after.TotalAlloc - before.TotalAlloc; got > most {
 		t.Errorf("it allocated %d bytes, want at most %d", got, most)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -24,9 +25,7 @@ func TestFlight(t *testing.T) {
 		t.Skip("a trace is being recorded already")
 	}
 	rec, err := flight.Start(flight.Options{Dir: t.TempDir(), Budget: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer rec.Stop()
 	var bundled *bundle.Bundle
 	jobs := 0
@@ -42,53 +41,38 @@ func TestFlight(t *testing.T) {
 			t.Fatal(err)
 		}
 		trace, _, err := bundled.Trace()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		data, err := io.ReadAll(trace)
 		trace.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		samples = bytes.Count(data, []byte(`"kind":"sample"`))
 	}
 	if m := bundled.Meta(); m.Flight == nil || m.Flight.Reason.Kind != "asked" || m.Flight.Service["pid"] == "" || m.Go != runtime.Version() {
 		t.Errorf("the metadata is %+v", m)
 	}
 	trace, _, err := bundled.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer trace.Close()
 	rep, err := Explain(context.Background(), trace, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(rep.Groups) != 1 || rep.Groups[0].Name != "nightly job" || rep.Groups[0].Kind != report.KindMark || rep.Groups[0].Count != jobs || rep.Groups[0].Statuses["ok"] != jobs {
 		t.Fatalf("after %d jobs the groups are %+v", jobs, rep.Groups)
 	}
-	if runtime.GOOS == "linux" && (rep.Host == nil || rep.Host.Samples < 3 || rep.Host.Lost.RunDelayNS == nil) {
-		t.Errorf("of the host it knows %+v, with the warnings %v", rep.Host, rep.Input.Warnings)
-	}
+	check.False(t, runtime.GOOS == "linux" && (rep.Host == nil || rep.Host.Samples < 3 || rep.Host.Lost.RunDelayNS == nil),
+		"of the host it knows %+v, with the warnings %v", rep.Host, rep.Input.Warnings)
 }
 
 // TestHostLog checks the clocks of the lines.
 func TestHostLog(t *testing.T) {
 	snapshot := &tracefmt.ClockSnapshot{Mono: 5000, UnixSec: 7, UnixNsec: 100}
 	log := hostLog{lines: []hostLine{{1100, `{"kind":"sample"}`}, {900, `{"kind":"sample","run_ns":3}`}}}
-	if log.reader(snapshot, 1000) != nil {
-		t.Error("there are samples without a start")
-	}
+	check.True(t, log.reader(snapshot, 1000) == nil, "there are samples without a start")
 	log.start = `{"kind":"start"}`
-	if log.reader(nil, 0) != nil {
-		t.Error("there are samples without a clock")
-	}
+	check.True(t, log.reader(nil, 0) == nil, "there are samples without a clock")
 	got := must.Have(io.ReadAll(log.reader(snapshot, 1000)))(t)
 	want := `{"mono_ns":5100,"wall_ns":7000000200,"kind":"start"}
 {"mono_ns":5100,"wall_ns":7000000200,"kind":"sample"}
 {"mono_ns":4900,"wall_ns":7000000000,"kind":"sample","run_ns":3}
 `
-	if string(got) != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
+	check.True(t, string(got) == want, "got\n%swant\n%s", got, want)
 }

@@ -25,10 +25,7 @@ func TestIndexHoldsNoReading(t *testing.T) {
 	var passes []weak.Pointer[pass.Pass]
 	var decoders []weak.Pointer[timeline.Decoder]
 	read := func(previous *selfWaits) *selfWaits {
-		r, err := readTrace(context.Background(), bytes.NewReader(data), opts, previous, rereadNever)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Have(readTrace(context.Background(), bytes.NewReader(data), opts, previous, rereadNever))(t)
 		readings, passes, decoders = append(readings, weak.Make(r)), append(passes, weak.Make(r.pass)), append(decoders, weak.Make(r.pass.Decoder))
 		selfWaits := r.findSelfWaits()
 		if previous == nil && selfWaits != nil {
@@ -38,9 +35,7 @@ func TestIndexHoldsNoReading(t *testing.T) {
 		return nil
 	}
 	selfWaits := read(nil)
-	if selfWaits == nil {
-		t.Fatal("it waits for nobody of its own: this tests no answers")
-	}
+	must.True(t, selfWaits != nil, "it waits for nobody of its own: this tests no answers")
 	opts.resetOutputs()
 	read(selfWaits)
 	tr := must.Have(inspect.Open(index, bytes.NewReader(data), int64(len(data))))(t)

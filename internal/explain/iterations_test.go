@@ -3,6 +3,7 @@ package explain
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -22,10 +23,7 @@ func TestIterations(t *testing.T) {
 		{printed, run("sums.BenchmarkSummary"), report.Iterations{}},
 		{printed, run("main.main"), report.Iterations{}},
 	} {
-		list, err := ParseIterations(c.text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := must.Have(ParseIterations(c.text))(t)
 		var got report.Iterations
 		if it := (&Options{Iterations: list}).iterationsOf(c.group); it != nil {
 			got = *it

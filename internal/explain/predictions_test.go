@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -20,17 +21,13 @@ func TestAdviceFor(t *testing.T) {
 	other, info := finding, finding
 	other.Group, info.Severity = "h", report.SeverityInfo
 	got := adviceFor(&report.Group{ID: "g"}, []report.Finding{other, info, finding})
-	if len(got) != 1 || !slices.Equal(got[0], want) {
-		t.Errorf("%+v, want only %+v", got, want)
-	}
+	check.True(t, len(got) == 1 && slices.Equal(got[0], want), "%+v, want only %+v", got, want)
 }
 
 func TestSubsets(t *testing.T) {
 	got := subsets(0, 4, 2)
 	want := [][]int{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}}
-	if !slices.EqualFunc(got, want, slices.Equal) {
-		t.Errorf("%v", got)
-	}
+	check.True(t, slices.EqualFunc(got, want, slices.Equal), "%v", got)
 	for n, k := range map[int]int{3: 3, 8: 1} {
 		if got := subsets(0, n, k); len(got) != map[int]int{3: 1, 8: 8}[n] {
 			t.Errorf("%d of %d: %v", k, n, got)

@@ -12,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -46,9 +47,7 @@ func (a *adder) Request(q *export.Request) error {
 			a.causes[[2]string{q.Group.ID, cause.Cause(i).String()}] += ns
 		}
 	}
-	if sum != q.LatencyNS {
-		a.t.Errorf("request %s took %d ns, its causes %d", q.ID, q.LatencyNS, sum)
-	}
+	check.True(a.t, sum == q.LatencyNS, "request %s took %d ns, its causes %d", q.ID, q.LatencyNS, sum)
 	if a.wanted[q.ID] {
 		a.full[q.ID] = q.Full()
 	}
@@ -66,16 +65,13 @@ func TestReplayOfPart(t *testing.T) {
 		a := adder{t: t, count: map[string]int{}, total: map[string]int64{}, causes: map[[2]string]int64{}}
 		must.Do(t, replayer.Replay(context.Background(), bytes.NewReader(data), &a))
 		for _, g := range rep.Groups {
-			if a.count[g.ID] != g.Count || a.total[g.ID] != g.TotalNS {
-				t.Errorf("from %d to %d: %s: %d requests of %d ns, want %d of %d", from, to, g.Name, a.count[g.ID], a.total[g.ID], g.Count, g.TotalNS)
-			}
+			check.True(t, a.count[g.ID] == g.Count && a.total[g.ID] == g.TotalNS,
+				"from %d to %d: %s: %d requests of %d ns, want %d of %d", from, to, g.Name, a.count[g.ID], a.total[g.ID], g.Count, g.TotalNS)
 		}
 		return a.gens, rep.Input.DurationNS
 	}
 	all, length := gens(0, 0)
-	if all < 5 {
-		t.Fatalf("%d generations: too few for this test", all)
-	}
+	must.True(t, all >= 5, "%d generations: too few for this test", all)
 	if n, _ := gens(0, time.Duration(length)/5); n >= all {
 		t.Errorf("%d generations of %d were read for the first fifth", n, all)
 	}
@@ -100,9 +96,8 @@ func TestReplayEqualsReport(t *testing.T) {
 			}
 			must.Do(t, replayer.Replay(context.Background(), bytes.NewReader(data), &a))
 			for _, g := range rep.Groups {
-				if a.count[g.ID] != g.Count || a.total[g.ID] != g.TotalNS {
-					t.Errorf("%s: %d requests of %d ns, want %d of %d", g.Name, a.count[g.ID], a.total[g.ID], g.Count, g.TotalNS)
-				}
+				check.True(t, a.count[g.ID] == g.Count && a.total[g.ID] == g.TotalNS,
+					"%s: %d requests of %d ns, want %d of %d", g.Name, a.count[g.ID], a.total[g.ID], g.Count, g.TotalNS)
 				for _, c := range g.Bands[0].Causes {
 					a.causes[[2]string{g.ID, string(c.Cause)}] -= c.TotalNS
 				}
@@ -118,9 +113,7 @@ func TestReplayEqualsReport(t *testing.T) {
 					t.Errorf("cause %s of group %s: %d ns too many", k[1], k[0], ns)
 				}
 			}
-			if a.gens == 0 {
-				t.Error("no generation")
-			}
+			check.True(t, a.gens != 0, "no generation")
 			a.fail = errors.New("the disk is full")
 			if err := replayer.Replay(context.Background(), bytes.NewReader(data), &a); !errors.Is(err, a.fail) {
 				t.Errorf("a sink's error comes back as %v", err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain/pass"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/modules"
@@ -30,9 +31,7 @@ func TestReadFromPipe(t *testing.T) {
 		return slices.ContainsFunc(rep.Groups, func(g report.Group) bool { return g.Peer.Followed() })
 	}
 	rep, want := text(bytes.NewReader(data), nil)
-	if !joined(rep) {
-		t.Fatal("no path goes on in the process's own server")
-	}
+	must.True(t, joined(rep), "no path goes on in the process's own server")
 	if _, got := text(struct{ io.Reader }{bytes.NewReader(data)}, nil); got != want {
 		t.Error("from a pipe, it tells something else")
 	}
@@ -60,9 +59,7 @@ func TestWrongRereadGuess(t *testing.T) {
 		return string(b)
 	}
 	data = testprog.Service(t, "lock-chain").Trace
-	if text(true) != text(false) {
-		t.Error("after a wrong guess, the report tells something else")
-	}
+	check.Equal(t, text(true), text(false), "after a wrong guess, the report tells something else")
 }
 
 // An endlessReader returns bytes without end.
@@ -82,9 +79,7 @@ func TestBufferIsBounded(t *testing.T) {
 			t.Fatal(n, err)
 		}
 		r2, err := reopen()
-		if tc.isKept != (err == nil) {
-			t.Errorf("of %d bytes: %v", tc.n, err)
-		}
+		check.Equal(t, tc.isKept, err == nil, "of %d bytes: %v", tc.n, err)
 		if err == nil {
 			if n, err := io.Copy(io.Discard, r2); n != tc.n || err != nil {
 				t.Errorf("%d bytes come again, %v", n, err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/pass"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/validate"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
@@ -35,7 +36,5 @@ func TestValidate(t *testing.T) {
 			}
 		}
 	}
-	if explained < 20 {
-		t.Errorf("only %d reports were made", explained)
-	}
+	check.True(t, explained >= 20, "only %d reports were made", explained)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -58,15 +59,10 @@ func TestActivity(t *testing.T) {
 	last := func(fn string) string { return fn[strings.LastIndexByte(fn, '.')+1:] }
 	for fn, callees := range activities() {
 		for callee := range callees {
-			if !calls[last(fn)][last(callee)] {
-				t.Errorf("%s does not call %s", fn, callee)
-			}
+			check.True(t, calls[last(fn)][last(callee)], "%s does not call %s", fn, callee)
 		}
 	}
-	if got := Activity("net/http.(*conn).serve", "crypto/tls.(*Conn).HandshakeContext"); got != "TLS handshake" {
-		t.Errorf("a handshake is described as %q", got)
-	}
-	if got := Activity("net/http.(*conn).serve", "runtime.gopark"); got != "" {
-		t.Errorf("an unknown call is described as %q", got)
-	}
+	check.Equal(t, Activity("net/http.(*conn).serve", "crypto/tls.(*Conn).HandshakeContext"), "TLS handshake",
+		"a handshake is described as")
+	check.Equal(t, Activity("net/http.(*conn).serve", "runtime.gopark"), "", "an unknown call is described as")
 }

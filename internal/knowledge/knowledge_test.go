@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -38,9 +39,7 @@ func TestRoles(t *testing.T) {
 	}
 	n := 0
 	for number, columns := range rows(rolesText) {
-		if len(columns) != 2 || columns[1] == "" {
-			t.Errorf("roles.tsv:%d: want a name and a meaning", number)
-		}
+		check.True(t, len(columns) == 2 && columns[1] != "", "roles.tsv:%d: want a name and a meaning", number)
 		if n >= len(constants) || strings.ReplaceAll(columns[0], "-", "") != constants[n] {
 			t.Fatalf("roles.tsv:%d: %s is not the next constant of roles.go", number, columns[0])
 		}
@@ -48,9 +47,7 @@ func TestRoles(t *testing.T) {
 			t.Errorf("no function has the role %s", columns[0])
 		}
 	}
-	if n != len(constants) {
-		t.Errorf("roles.tsv has %d roles, roles.go %d", n, len(constants))
-	}
+	check.True(t, n == len(constants), "roles.tsv has %d roles, roles.go %d", n, len(constants))
 }
 
 // TestParseLinesErrors: a fault in a line is reported with its number.
@@ -131,9 +128,7 @@ func TestOf(t *testing.T) {
 		got := names(Of(fn))
 		slices.Sort(got)
 		slices.Sort(expected)
-		if !slices.Equal(got, expected) {
-			t.Errorf("%s has the roles %v, want %v", fn, got, expected)
-		}
+		check.True(t, slices.Equal(got, expected), "%s has the roles %v, want %v", fn, got, expected)
 		for role := Role(1); role < roleCount; role++ {
 			if Has(fn, role) != Of(fn).Has(role) {
 				t.Errorf("Has(%s, %s) = %t", fn, roleNames()[role], Has(fn, role))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
@@ -82,9 +83,7 @@ func TestFetchOfLibrary(t *testing.T) {
 		s.begin(5*ms, otherConn, "network", "internal/poll.runtime_pollWait", "net.(*conn).Read", fetch, "main.events@/src/main.go:30")
 		s.serve(3000*ms, "sleep", "time.Sleep", "main.get@/src/main.go:20")
 		for _, f := range s.explain(t).Findings {
-			if f.Code == report.RuleHung && f.Severity != report.SeverityInfo {
-				t.Errorf("%s: %s: %s", fetch, f.Severity, f.Title)
-			}
+			check.False(t, f.Code == report.RuleHung && f.Severity != report.SeverityInfo, "%s: %s: %s", fetch, f.Severity, f.Title)
 		}
 	}
 }
@@ -95,9 +94,8 @@ func TestLimiterOfLibrary(t *testing.T) {
 	s.serve(400*ms, "sleep", "time.Sleep", "github.com/juju/ratelimit.realClock.Sleep@/mod/github.com/juju/ratelimit@v1.0.2/ratelimit.go:344",
 		"github.com/juju/ratelimit.(*Bucket).Wait@/mod/github.com/juju/ratelimit@v1.0.2/ratelimit.go:171", "main.get@/src/main.go:20")
 	rep := s.explain(t)
-	if len(rep.Verdict) == 0 || len(rep.Verdict[0].Causes) == 0 || rep.Verdict[0].Causes[0].Kind != "limiter" {
-		t.Errorf("verdict %+v", rep.Verdict)
-	}
+	check.True(t, len(rep.Verdict) != 0 && len(rep.Verdict[0].Causes) != 0 && rep.Verdict[0].Causes[0].Kind == "limiter",
+		"verdict %+v", rep.Verdict)
 }
 
 // TestWebSocketOfLibrary: a handler reads from a WebSocket, whose other end is its client. It fails if the client is taken
@@ -107,9 +105,7 @@ func TestWebSocketOfLibrary(t *testing.T) {
 	s.serve(400*ms, "network", "internal/poll.runtime_pollWait", "internal/poll.(*FD).Read", "net.(*conn).Read",
 		"github.com/lxzan/gws.(*Conn).readMessage@/mod/github.com/lxzan/gws@v1.8.9/reader.go:50", "main.get@/src/main.go:20")
 	rep := s.explain(t)
-	if len(rep.Groups) == 0 {
-		t.Fatal("no requests")
-	}
+	must.True(t, len(rep.Groups) != 0, "no requests")
 	if c := rep.Groups[0].All().Causes[0]; c.Cause != report.CauseNetwork || c.Kind != "inbound" {
 		t.Errorf("the first cause is %+v", c)
 	}

@@ -20,6 +20,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/service/cgroup"
@@ -43,9 +44,7 @@ func machine(t *testing.T, name string, pid int, inside ...bool) *cgroup.Limits 
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("the tool's module alone has no machines: they are the module service's")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	files := fstest.MapFS{}
 	var cur *fstest.MapFile
 	for line := range bytes.Lines(b) {
@@ -139,9 +138,7 @@ func TestJudge(t *testing.T) {
 			var codes []string
 			for _, tr := range a.Traps {
 				codes = append(codes, string(tr.Code))
-				if tr.Text == "" || tr.Fix == "" {
-					t.Errorf("trap without text or fix: %+v", tr)
-				}
+				check.True(t, tr.Text != "" && tr.Fix != "", "trap without text or fix: %+v", tr)
 			}
 			if got := strings.Join(codes, " "); got != tt.traps {
 				t.Errorf("traps %q\nwant  %q", got, tt.traps)
@@ -156,13 +153,10 @@ func TestJudge(t *testing.T) {
 					}
 				}
 			}
-			if procs != tt.procs || setter != tt.setter {
-				t.Errorf("in force: %d by %q, want %d by %q; %+v", procs, setter, tt.procs, tt.setter, a.Choices)
-			}
+			check.True(t, procs == tt.procs && setter == tt.setter,
+				"in force: %d by %q, want %d by %q; %+v", procs, setter, tt.procs, tt.setter, a.Choices)
 			for knob, n := range inForce {
-				if n != 1 {
-					t.Errorf("%d choices for %s are in force", n, knob)
-				}
+				check.Equal(t, n, 1, "choices for %s are in force", knob)
 			}
 		})
 	}
@@ -193,12 +187,9 @@ func TestAnswerRoundTrip(t *testing.T) {
 	var back Answer
 	must.Do(t, json.Unmarshal(b, &back))
 	decoded := must.Have(json.Marshal(&back))(t)
-	if !bytes.Equal(b, decoded) {
-		t.Errorf("JSON is not the same after a round trip:\n%s\n%s", b, decoded)
-	}
-	if bytes.Contains(b, []byte(`"traps":null`)) || bytes.Contains(b, []byte(`"choices":null`)) {
-		t.Errorf("null where a list belongs: %s", b)
-	}
+	check.True(t, bytes.Equal(b, decoded), "JSON is not the same after a round trip:\n%s\n%s", b, decoded)
+	check.True(t, !bytes.Contains(b, []byte(`"traps":null`)) && !bytes.Contains(b, []byte(`"choices":null`)),
+		"null where a list belongs: %s", b)
 }
 
 // TestParseMemLimit compares parseMemLimit with the runtime.
@@ -226,9 +217,8 @@ func TestGatherThisProcess(t *testing.T) {
 		t.Skip("the limits of another process are read on Linux")
 	}
 	f := must.Have(Gather(os.Getpid()))(t)
-	if f.Program == nil || f.Program.Go != runtime.Version() {
-		t.Errorf("program %+v, want one built with %s; warnings %q", f.Program, runtime.Version(), f.Warnings)
-	}
+	check.True(t, f.Program != nil && f.Program.Go == runtime.Version(),
+		"program %+v, want one built with %s; warnings %q", f.Program, runtime.Version(), f.Warnings)
 	if b := f.Program.Build; b == nil || b.Main.Path != "github.com/whylate/whylate" {
 		t.Errorf("built from %+v, want this module", b)
 	}
@@ -271,9 +261,7 @@ func TestOldGoLine(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		p := must.Have(readProgram(filepath.Join(dir, "old")))(t)
-		if got := p.Godebug["containermaxprocs"] == "0"; got != want {
-			t.Errorf("go %s: GODEBUG defaults %v", line, p.Godebug)
-		}
+		check.Equal(t, p.Godebug["containermaxprocs"] == "0", want, "go %s: GODEBUG defaults %v", line, p.Godebug)
 	}
 }
 
@@ -298,9 +286,7 @@ func TestAutoIsRecognised(t *testing.T) {
 			t.Skipf("outside the workspace: %v\n%s", err, b)
 		}
 		p, err := readProgram(out)
-		if err != nil || !p.Auto {
-			t.Errorf("ldflags %q: %+v, %v: service/auto is linked", strip, p, err)
-		}
+		check.True(t, err == nil && p.Auto, "ldflags %q: %+v, %v: service/auto is linked", strip, p, err)
 	}
 	if p, err := readProgram(self); err != nil || p.Auto {
 		t.Errorf("this test: %+v, %v: service/auto is not linked", p, err)
@@ -313,13 +299,9 @@ func TestFileContains(t *testing.T) {
 	for _, offset := range []int{0, 1, 1<<20 - 5, 1<<20 - len(text), 1 << 20, 3<<20 - 7} {
 		b := append(bytes.Repeat([]byte{'n'}, offset), text...)
 		must.Do(t, os.WriteFile(name, b, 0o644))
-		if !fileContains(name, text) {
-			t.Errorf("not found at %d", offset)
-		}
+		check.True(t, fileContains(name, text), "not found at %d", offset)
 		must.Do(t, os.WriteFile(name, b[:len(b)-1], 0o644))
-		if fileContains(name, text) {
-			t.Errorf("found at %d, cut short", offset)
-		}
+		check.False(t, fileContains(name, text), "found at %d, cut short", offset)
 	}
 }
 
@@ -347,9 +329,7 @@ func FuzzEnvironment(f *testing.F) {
 func TestTrapsAreDocumented(t *testing.T) {
 	doc := must.Have(os.ReadFile(filepath.Join("..", "..", "docs", "limits.md")))(t)
 	_, table, ok := strings.Cut(string(doc), "## Traps\n")
-	if !ok {
-		t.Fatal("docs/limits.md has no section Traps")
-	}
+	must.True(t, ok, "docs/limits.md has no section Traps")
 	table, _, _ = strings.Cut(table, "\n## ")
 	codes := map[string]bool{}
 	for _, c := range traps.Codes() {
@@ -369,8 +349,6 @@ func TestTrapsAreDocumented(t *testing.T) {
 		}
 	}
 	for c := range codes {
-		if !documented[c] {
-			t.Errorf("docs/limits.md does not explain %q", c)
-		}
+		check.True(t, documented[c], "docs/limits.md does not explain %q", c)
 	}
 }

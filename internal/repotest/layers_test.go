@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -60,9 +61,7 @@ func TestJudgesDoNotPrint(t *testing.T) {
 			}
 		}
 	}
-	if judgePackages < 5 {
-		t.Errorf("found only %d packages that judge", judgePackages)
-	}
+	check.True(t, judgePackages >= 5, "found only %d packages that judge", judgePackages)
 }
 
 // TestEngineLinksNoHTTP: a program that imports the public API does not link net/http, and neither does the test of a single
@@ -73,18 +72,15 @@ func TestEngineLinksNoHTTP(t *testing.T) {
 	var visit func(pkg string)
 	visit = func(pkg string) {
 		for _, i := range imports[pkg] {
-			if i == "net/http" {
-				t.Errorf("%s imports net/http", pkg)
-			}
+			check.True(t, i != "net/http", "%s imports net/http", pkg)
 			if !visited[i] {
 				visited[i] = true
 				visit(i)
 			}
 		}
 	}
-	if visit(module); len(visited) < 40 {
-		t.Errorf("only %d packages are imported", len(visited))
-	}
+	visit(module)
+	check.True(t, len(visited) >= 40, "only %d packages are imported", len(visited))
 }
 
 // layerPositions returns the position of each package in the layer diagram.
@@ -166,9 +162,7 @@ func importsOf(root string) (map[string][]string, error) {
 func TestPublicAPIHasNoInternalTypes(t *testing.T) {
 	for _, dir := range []string{".", "report", "report/text", "report/html"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %v", dir, err)
-		}
+		must.True(t, err == nil && len(files) != 0, "%s: %v", dir, err)
 		for _, file := range files {
 			if strings.HasSuffix(file, "_test.go") {
 				continue

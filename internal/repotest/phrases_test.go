@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // A refusedPhrase is an expression that is hard to understand, with its replacement.
@@ -73,7 +76,7 @@ var quoted = regexp.MustCompile("'[^']* [^']*'|`[^`]* [^`]*`")
 // developers. tools/plain measures comments and names.
 func TestStyle(t *testing.T) {
 	matchers := newPhraseMatchers()
-	check := func(position, text string, forUsers bool) {
+	checkPhrases := func(position, text string, forUsers bool) {
 		lower := strings.ToLower(text)
 		for i := range matchers {
 			m := &matchers[i]
@@ -123,10 +126,10 @@ func TestStyle(t *testing.T) {
 			for n, line := range strings.Split(string(data), "\n") {
 				match := path + ":" + strconv.Itoa(n+1)
 				if filepath.Ext(path) == ".js" {
-					check(match, line, false)
+					checkPhrases(match, line, false)
 					line = strings.Join(quoted.FindAllString(line, -1), " ")
 				}
-				check(match, line, users)
+				checkPhrases(match, line, users)
 			}
 			return nil
 		}
@@ -137,7 +140,7 @@ func TestStyle(t *testing.T) {
 		}
 		match := func(p token.Pos) string { return path + ":" + strconv.Itoa(fileSet.Position(p).Line) }
 		for _, group := range file.Comments {
-			check(match(group.Pos()), strings.ReplaceAll(group.Text(), "\n", " "), false)
+			checkPhrases(match(group.Pos()), strings.ReplaceAll(group.Text(), "\n", " "), false)
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			if _, ok := n.(*ast.ImportSpec); ok {
@@ -145,7 +148,7 @@ func TestStyle(t *testing.T) {
 			}
 			if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING && strings.Contains(s.Value, " ") {
 				if text, err := strconv.Unquote(s.Value); err == nil {
-					check(match(s.Pos()), text, true)
+					checkPhrases(match(s.Pos()), text, true)
 					sentences++
 				}
 			}
@@ -153,10 +156,6 @@ func TestStyle(t *testing.T) {
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if files < 300 || sentences < 2000 {
-		t.Errorf("only %d files and %d texts were read", files, sentences)
-	}
+	must.Do(t, err)
+	check.True(t, files >= 300 && sentences >= 2000, "only %d files and %d texts were read", files, sentences)
 }

@@ -58,9 +58,7 @@ func TestSlowMoments(t *testing.T) {
 	cmd := testchild.Command("shop " + dir)
 	group.Attach(cmd)
 	line, stop, err := testchild.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer stop()
 	var port, control int
 	if _, err := fmt.Sscan(line, &port, &control); err != nil {

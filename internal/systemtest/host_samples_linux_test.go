@@ -20,6 +20,7 @@ import (
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 	"github.com/whylate/whylate/internal/testing/testfull"
@@ -149,9 +150,7 @@ func startScenario(t *testing.T, percent int, delay time.Duration) scenarioResul
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) {
 		t.Skipf("making a network namespace: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var got scenarioResult
 	must.Do(t, json.Unmarshal(out, &got))
 	if got.Report.Host == nil {
@@ -230,23 +229,17 @@ func TestSoundNetworkIsCleared(t *testing.T) {
 	if n.Verdict == report.NetworkUnknown && strings.Contains(n.Text, "poll gaps") {
 		t.Skip("the machine is so busy that no P polled the network for long: the verdict is rightly unknown")
 	}
-	if n.Verdict != report.NetworkCleared || got.Retransmitted != 0 || n.Retransmitted != 0 || len(n.Requests) != 0 {
-		t.Errorf("verdict %q: %s; %+v", n.Verdict, n.Text, n)
-	}
-	if !strings.Contains(n.Text, "the other side's answer") {
-		t.Errorf("text %q does not name the other side's answer", n.Text)
-	}
+	check.True(t, n.Verdict == report.NetworkCleared && got.Retransmitted == 0 && n.Retransmitted == 0 && len(n.Requests) == 0,
+		"verdict %q: %s; %+v", n.Verdict, n.Text, n)
+	check.True(t, strings.Contains(n.Text, "the other side's answer"), "text %q does not name the other side's answer", n.Text)
 	if f := findingOf(got.Report, "WL2008"); f != nil {
 		t.Errorf("finding %+v", f)
 	}
 	peer := findingOf(got.Report, "WL2005")
-	if peer == nil || !strings.Contains(fmt.Sprint(peer.Evidence), "the network is cleared") {
-		t.Errorf("the finding about the peer does not say that the network is cleared: %+v", peer)
-	}
+	check.True(t, peer != nil && strings.Contains(fmt.Sprint(peer.Evidence), "the network is cleared"),
+		"the finding about the peer does not say that the network is cleared: %+v", peer)
 	t.Log(hostText(t, got.Report))
-	if n.Connections == 0 || len(n.Sockets) == 0 || n.Sockets[0].RTTNS == 0 {
-		t.Errorf("connections %d, %+v", n.Connections, n.Sockets)
-	}
+	check.True(t, n.Connections != 0 && len(n.Sockets) != 0 && n.Sockets[0].RTTNS != 0, "connections %d, %+v", n.Connections, n.Sockets)
 }
 
 // TestRecordingUnderAQuota: for a service of lab/truth under a real quota, the recording's host samples show whose quota it
@@ -272,35 +265,24 @@ func TestRecordingUnderAQuota(t *testing.T) {
 	_, from := testchild.Throttled(t, group)
 	began := time.Now()
 	rep, b, err := recordAndExplain(t.TempDir(), addr, 3*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer b.Close()
 	_, to := testchild.Throttled(t, group)
 	took := time.Since(began)
 	h, th := rep.Host, rep.Runtime.Throttle
-	if h == nil {
-		t.Fatalf("no host samples: %v", rep.Input.Warnings)
-	}
-	if h.PID != cmd.Process.Pid || h.Facts.QuotaCPUs != 0.5 || b.Meta().Host == nil || b.Meta().Host.QuotaCPUs != 0.5 {
-		t.Errorf("process %d, facts %+v, metadata %+v", h.PID, h.Facts, b.Meta().Host)
-	}
-	if th.Verdict != "own" || th.Text != "host samples" || th.PeriodNS != 100e6 {
-		t.Errorf("throttling %+v (%s)", th, h.Quota.Text)
-	}
+	must.True(t, h != nil, "no host samples: %v", rep.Input.Warnings)
+	check.True(t, h.PID == cmd.Process.Pid && h.Facts.QuotaCPUs == 0.5 && b.Meta().Host != nil && b.Meta().Host.QuotaCPUs == 0.5,
+		"process %d, facts %+v, metadata %+v", h.PID, h.Facts, b.Meta().Host)
+	check.True(t, th.Verdict == "own" && th.Text == "host samples" && th.PeriodNS == 100e6, "throttling %+v (%s)", th, h.Quota.Text)
 	// The kernel's counter was read before and after the recording, so it is an upper bound. The quota holds the process back
 	// all the time, if other processes do not take the CPU instead. So the loss in the trace is about its share of that time.
 	want := float64(to-from) * float64(h.ToNS-h.FromNS) / float64(took)
 	if got := float64(th.LostCPUNS); got < want/2 || got > float64(to-from) {
 		t.Errorf("lost %.3f s of CPU time in the trace's time, the kernel's counter makes %.3f s", got/1e9, want/1e9)
 	}
-	if h.Clock != "monotonic" || h.Coverage < 0.95 {
-		t.Errorf("clock %q, coverage %.2f", h.Clock, h.Coverage)
-	}
+	check.True(t, h.Clock == "monotonic" && h.Coverage >= 0.95, "clock %q, coverage %.2f", h.Clock, h.Coverage)
 	l := h.Lost
-	if l.BusyNS == nil || l.CPUNS == nil || l.QuotaNS == nil || l.RunQueueNS == nil || l.UnexplainedNS == nil {
-		t.Fatalf("lost time %+v", l)
-	}
+	must.True(t, l.BusyNS != nil && l.CPUNS != nil && l.QuotaNS != nil && l.RunQueueNS != nil && l.UnexplainedNS != nil, "lost time %+v", l)
 	// Half a CPU, while the runtime has running goroutines on four Ps.
 	if cpus := float64(*l.CPUNS) / float64(h.ToNS-h.FromNS); cpus < 0.02 || cpus > 0.7 {
 		t.Errorf("used %.2f CPUs", cpus)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -79,14 +81,10 @@ func TestColours(t *testing.T) {
 	causes := report.Causes()
 	for i, a := range causes {
 		ca, ok := colour[string(a)]
-		if !ok {
-			t.Fatalf("%s has no colour", a)
-		}
+		must.True(t, ok, "%s has no colour", a)
 		patterns[pattern[string(a)]] = true
 		drawn := strings.Contains(style, fmt.Sprintf(".c-%[1]s { --c: var(--%[1]s); --on: var(--on-%[1]s); fill: url(#pt-%[1]s); }", a))
-		if drawn != (pattern[string(a)] != "") {
-			t.Errorf("%s has another pattern in pictures than in bars", a)
-		}
+		check.Equal(t, drawn, (pattern[string(a)] != ""), "%s has another pattern in pictures than in bars", a)
 		if flat := fmt.Sprintf(".flat-%[1]s { fill: var(--%[1]s); } text.on-c-%[1]s { stroke: var(--%[1]s); }", a); drawn && !strings.Contains(style, flat) {
 			t.Errorf("the pattern of %s in pictures has no ground: it is black", a)
 		}
@@ -114,8 +112,6 @@ func TestColours(t *testing.T) {
 			}
 		}
 	}
-	if len(patterns) != 6 {
-		t.Errorf("%d patterns, want 6: %v", len(patterns), patterns)
-	}
+	check.Equal(t, len(patterns), 6, "patterns, want 6: %v", patterns)
 	t.Logf("causes of one pattern differ by at least %.1f in lightness, %.1f in colour", grey, plain)
 }

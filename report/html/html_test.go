@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
@@ -30,25 +31,18 @@ var data = regexp.MustCompile(`(?s)<script type="application/json" id="report">(
 // TestPageHoldsTheReport: the JSON in the page is the complete report, whatever characters its names have.
 func TestPageHoldsTheReport(t *testing.T) {
 	names, err := filepath.Glob("../testdata/*.json")
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no samples: %v", err)
-	}
+	must.True(t, err == nil && len(names) != 0, "no samples: %v", err)
 	for _, name := range names {
 		raw := must.Have(os.ReadFile(name))(t)
 		r := must.Have(report.ReadJSON(bytes.NewReader(raw)))(t)
 		r.Verdict = verdict.Verdicts(r) // a page has one, also of reports of earlier versions
 		m := data.FindAllStringSubmatch(write(t, r), -1)
-		if len(m) != 1 {
-			t.Fatalf("%s: %d elements hold the report", name, len(m))
-		}
+		must.Equal(t, len(m), 1, "%s: elements hold the report", name)
 		back, err := report.ReadJSON(strings.NewReader(m[0][1]))
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		must.Do(t, err, name)
 		var want, got bytes.Buffer
-		if report.WriteJSON(&want, r) != nil || report.WriteJSON(&got, back) != nil || want.String() != got.String() {
-			t.Errorf("%s: the page contains another report", name)
-		}
+		check.True(t, report.WriteJSON(&want, r) == nil && report.WriteJSON(&got, back) == nil && want.String() == got.String(),
+			"%s: the page contains another report", name)
 	}
 }
 
@@ -65,9 +59,7 @@ func TestHostileNamesStayText(t *testing.T) {
 			t.Errorf("%q occurs %d times in the page, %d times without the names", tag, got, want)
 		}
 	}
-	if strings.Contains(page, "\u2028") || strings.Contains(page, "\u2029") {
-		t.Error("the page contains a line separator")
-	}
+	check.True(t, !strings.Contains(page, "\u2028") && !strings.Contains(page, "\u2029"), "the page contains a line separator")
 }
 
 // TestPageIsSelfContained searches the page for anything that a browser would fetch. lab/browser tests the page in a browser.
@@ -78,12 +70,9 @@ func TestPageIsSelfContained(t *testing.T) {
 			t.Errorf("the page holds %q: ...%s", pattern, page[max(0, match[0]-60):match[1]])
 		}
 	}
-	if !strings.Contains(page, `http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'sha256-`) {
-		t.Error("the page has no content security policy, or one that allows more")
-	}
-	if len(page) > 1<<20 {
-		t.Errorf("without data, the page has %d bytes, more than 1 MiB", len(page))
-	}
+	check.True(t, strings.Contains(page, `http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'sha256-`),
+		"the page has no content security policy, or one that allows more")
+	check.True(t, len(page) <= 1<<20, "without data, the page has %d bytes, more than 1 MiB", len(page))
 }
 
 // TestModulesJoin checks the conditions for joining the modules: every import names an earlier module, no import or export remains,
@@ -91,9 +80,7 @@ func TestPageIsSelfContained(t *testing.T) {
 func TestModulesJoin(t *testing.T) {
 	page := write(t, &report.Report{Schema: report.Schema})
 	script := page[strings.Index(page, `<script type="module">`):]
-	if leftover := regexp.MustCompile(`(?m)^(import|export)\b.*`).FindString(script); leftover != "" {
-		t.Errorf("not removed: %s", leftover)
-	}
+	check.Equal(t, regexp.MustCompile(`(?m)^(import|export)\b.*`).FindString(script), "", "not removed")
 	declared := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^(?:async )?(?:function\*?|const|let|class) (\w+)`).FindAllStringSubmatch(script, -1) {
 		if declared[m[1]] {
@@ -106,9 +93,7 @@ func TestModulesJoin(t *testing.T) {
 		order[m[1]] = i
 	}
 	files, _ := filepath.Glob("page/*.js")
-	if len(files) != len(order) {
-		t.Errorf("%d modules, %d of them in the page", len(files), len(order))
-	}
+	check.True(t, len(files) == len(order), "%d modules, %d of them in the page", len(files), len(order))
 	for _, f := range files {
 		text := must.Have(os.ReadFile(f))(t)
 		name := strings.TrimSuffix(filepath.Base(f), ".js")
@@ -150,18 +135,12 @@ func TestLargeReports(t *testing.T) {
 	begin := time.Now()
 	page := write(t, r)
 	t.Logf("a page of %d bytes, in %v", len(page), time.Since(begin).Round(time.Millisecond))
-	if len(page) > 3e6 {
-		t.Errorf("the page has %d bytes", len(page))
-	}
+	check.True(t, len(page) <= 3e6, "the page has %d bytes", len(page))
 	m := regexp.MustCompile(`<script type="application/gzip;base64" id="report">([^<]*)</script>`).FindStringSubmatch(page)
-	if m == nil {
-		t.Fatal("the report is not in the page")
-	}
+	must.True(t, m != nil, "the report is not in the page")
 	packed := must.Have(base64.StdEncoding.DecodeString(m[1]))(t)
 	z := must.Have(gzip.NewReader(bytes.NewReader(packed)))(t)
 	back := must.Have(report.ReadJSON(z))(t)
 	want, got := must.Have(report.CompactJSON(r))(t), must.Have(report.CompactJSON(back))(t)
-	if !bytes.Equal(want, got) {
-		t.Error("the page contains another report")
-	}
+	check.True(t, bytes.Equal(want, got), "the page contains another report")
 }

@@ -3,6 +3,7 @@ package text
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -17,8 +18,6 @@ func TestEstimate(t *testing.T) {
 		{report.Estimate{Est: 471e3, Low: 470e3, High: 486e3}, "470µs (470µs to 490µs)"},
 		{report.Estimate{Est: 22_123_456, Low: 22_123_456, High: 22_123_456}, "22.1ms"}, // not touched by the change
 	} {
-		if got := estimate(c.e); got != c.want {
-			t.Errorf("%+v: %s, want %s", c.e, got, c.want)
-		}
+		check.Equal(t, estimate(c.e), c.want, "%+v", c.e)
 	}
 }

@@ -3,6 +3,7 @@ package text
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -23,9 +24,7 @@ func TestGainAndCost(t *testing.T) {
 		for _, s := range (&page{printer: printer{width: 100}, report: &report.Report{}}).predictedGain(&f, true) {
 			got += s.text
 		}
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		check.True(t, got == want, "%q, want %q", got, want)
 	}
 }
 
@@ -57,8 +56,6 @@ func TestLatencyChange(t *testing.T) {
 		{&before, report.Estimate{Est: 8_890_000, Low: 5_000_000, High: 8_900_000}, "8.90ms → 8.9ms (5ms to 8.9ms)"},
 		{nil, report.Estimate{Est: 4_000_000, Low: 4_000_000, High: 4_000_000}, "4.00ms"},
 	} {
-		if got := latencyChange(c.before, c.e, estimate).text; got != c.want {
-			t.Errorf("%+v: %q, want %q", c.e, got, c.want)
-		}
+		check.Equal(t, latencyChange(c.before, c.e, estimate).text, c.want, "%+v", c.e)
 	}
 }

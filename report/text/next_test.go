@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )
@@ -70,9 +71,7 @@ func TestGainNamesRequestCount(t *testing.T) {
 		{[]report.Group{group("main.add", true, 447)}, false},
 	} {
 		out := render(t, &report.Report{Groups: c.groups, Findings: []report.Finding{f}}, text.Options{Width: 120})
-		if strings.Contains(out, "for 447 of all 560: p50") != c.says {
-			t.Errorf("%d groups: %s", len(c.groups), out)
-		}
+		check.Equal(t, strings.Contains(out, "for 447 of all 560: p50"), c.says, "%d groups: %s", len(c.groups), out)
 	}
 }
 

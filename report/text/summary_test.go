@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report/text"
 )
@@ -24,9 +25,7 @@ func TestSummaryComparesReplicas(t *testing.T) {
 	list := []text.NamedReport{{"svc-1:6060", pubsub}, {"svc-2:6060", pubsub}, {"other:1", tso}}
 	got := summary(t, list, text.Options{Width: 100})
 	// Every group's title says on how many; a service without it has a dash.
-	if !strings.Contains(got, "in 2 of 3 recordings") || !strings.Contains(got, "in 1 of 3 recordings") {
-		t.Errorf("summary\n%s", got)
-	}
+	check.True(t, strings.Contains(got, "in 2 of 3 recordings") && strings.Contains(got, "in 1 of 3 recordings"), "summary\n%s", got)
 	lines := strings.Split(got, "\n")
 	for _, name := range []string{"svc-1:6060", "svc-2:6060", "other:1"} {
 		n := 0
@@ -35,9 +34,7 @@ func TestSummaryComparesReplicas(t *testing.T) {
 				n++
 			}
 		}
-		if n == 0 || n > 3 {
-			t.Errorf("%s has %d lines in\n%s", name, n, got)
-		}
+		check.True(t, n != 0 && n <= 3, "%s has %d lines in\n%s", name, n, got)
 	}
 	// The two that are the same read the same.
 	var one, two []string
@@ -49,9 +46,7 @@ func TestSummaryComparesReplicas(t *testing.T) {
 			two = append(two, rest)
 		}
 	}
-	if strings.Join(one, "\n") != strings.Join(two, "\n") {
-		t.Errorf("equal replicas differ:\n%s", got)
-	}
+	check.Equal(t, strings.Join(one, "\n"), strings.Join(two, "\n"), "equal replicas differ:\n%s", got)
 }
 
 func TestSummaryOfNothing(t *testing.T) {
@@ -79,7 +74,5 @@ type failing struct{}
 func (failing) Write([]byte) (int, error) { return 0, errors.New("full") }
 
 func TestSummaryReportsWriteErrors(t *testing.T) {
-	if err := text.WriteSummary(failing{}, nil, text.Options{}); err == nil {
-		t.Error("no error")
-	}
+	check.Error(t, text.WriteSummary(failing{}, nil, text.Options{}), "no error")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
@@ -26,9 +27,7 @@ func read(t testing.TB, name string) *report.Report {
 	f := must.Have(os.Open(filepath.Join("..", "testdata", name+".json")))(t)
 	defer f.Close()
 	r, err := report.ReadJSON(f)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	must.Do(t, err, name)
 	return r
 }
 
@@ -81,22 +80,16 @@ func checkLines(t *testing.T, name, out string, width int) {
 			t.Fatalf("%s at %d columns: line %d has %d:\n%s", name, width, i+1, w, line)
 		}
 		for _, r := range line {
-			if !unicode.IsPrint(r) {
-				t.Fatalf("%s at %d columns: line %d has %U", name, width, i+1, r)
-			}
+			must.True(t, unicode.IsPrint(r), "%s at %d columns: line %d has %U", name, width, i+1, r)
 		}
-		if strings.TrimRight(line, " ") != line {
-			t.Fatalf("%s at %d columns: line %d ends with blanks: %q", name, width, i+1, line)
-		}
+		must.True(t, strings.TrimRight(line, " ") == line, "%s at %d columns: line %d ends with blanks: %q", name, width, i+1, line)
 	}
 }
 
 func TestColorsChangeNothingElse(t *testing.T) {
 	r := read(t, "pubsub")
 	colored := render(t, r, text.Options{Width: 100, Color: true})
-	if !strings.Contains(colored, "\x1b[1m") {
-		t.Error("no colours with Color")
-	}
+	check.True(t, strings.Contains(colored, "\x1b[1m"), "no colours with Color")
 	var b strings.Builder
 	for rest := colored; ; {
 		before, after, found := strings.Cut(rest, "\x1b[")
@@ -105,13 +98,10 @@ func TestColorsChangeNothingElse(t *testing.T) {
 			break
 		}
 		_, rest, found = strings.Cut(after, "m")
-		if !found {
-			t.Fatal("an escape sequence without an end")
-		}
+		must.True(t, found, "an escape sequence without an end")
 	}
-	if plain := render(t, r, text.Options{Width: 100}); b.String() != plain {
-		t.Error("without its escape sequences, the coloured text is not the plain one")
-	}
+	check.Equal(t, b.String(), render(t, r, text.Options{Width: 100}),
+		"without its escape sequences, the coloured text is not the plain one")
 }
 
 // TestMegabyteNames checks that output does not grow with names. The test binary's time limit detects time that does.
@@ -130,9 +120,7 @@ func TestMegabyteNames(t *testing.T) {
 	r.Findings[0].Title, r.Findings[0].Fix = long, long
 	out := render(t, r, text.Options{Width: 80, Command: "whylate explain " + long})
 	checkLines(t, "megabyte names", out, 80)
-	if len(out) > 64<<10 {
-		t.Errorf("the text has %d bytes", len(out))
-	}
+	check.True(t, len(out) <= 64<<10, "the text has %d bytes", len(out))
 }
 
 // TestOneScreen: no finding of high severity is left out, however many lines it takes, and no sentence is cut. What does not fit on a
@@ -154,9 +142,8 @@ func TestOneScreen(t *testing.T) {
 			if !strings.Contains(screen, "end it 1") && !strings.Contains(screen, "of medium severity: --full") && !strings.Contains(screen, "of medium severity and 1 note: --full") {
 				t.Errorf("%s in %d columns: a finding is neither shown nor counted:\n%s", sample, w, screen)
 			}
-			if strings.Contains(screen, "something is missing") == strings.Contains(screen, "1 note") {
-				t.Errorf("%s in %d columns: a note is neither shown nor counted:\n%s", sample, w, screen)
-			}
+			check.True(t, strings.Contains(screen, "something is missing") != strings.Contains(screen, "1 note"),
+				"%s in %d columns: a note is neither shown nor counted:\n%s", sample, w, screen)
 		}
 	}
 }
@@ -170,9 +157,8 @@ func TestNothingWon(t *testing.T) {
 			r.Findings[0].Predicted = nil
 		}
 		screen := render(t, r, text.Options{Width: 100})
-		if strings.Contains(screen, " gain ") != won || strings.Contains(screen, " cost ") == won {
-			t.Errorf("with a prediction, %v:\n%s", won, screen)
-		}
+		check.True(t, strings.Contains(screen, " gain ") == won && strings.Contains(screen, " cost ") != won,
+			"with a prediction, %v:\n%s", won, screen)
 	}
 }
 
@@ -244,13 +230,10 @@ func TestDurationsParse(t *testing.T) {
 			if _, err := time.ParseDuration(word); err != nil {
 				t.Errorf("%s: %v", sample, err)
 			}
-			if digits := strings.TrimLeft(strings.ReplaceAll(strings.TrimSuffix(word, unit), ".", ""), "0"); len(digits) > 3 {
-				t.Errorf("%s: %s has more than three significant digits", sample, word)
-			}
+			check.True(t, len(strings.TrimLeft(strings.ReplaceAll(strings.TrimSuffix(word, unit), ".", ""), "0")) <= 3,
+				"%s: %s has more than three significant digits", sample, word)
 		}
-		if n < 20 {
-			t.Errorf("%s: only %d durations", sample, n)
-		}
+		check.True(t, n >= 20, "%s: only %d durations", sample, n)
 	}
 }
 
@@ -284,13 +267,10 @@ func TestCheck(t *testing.T) {
 				checkLines(t, name, out, width)
 				joined := strings.Join(strings.Fields(out), " ")
 				for _, w := range c.want {
-					if !strings.Contains(joined, w) {
-						t.Errorf("%s, %s: it does not say %q:\n%s", name, c.name, w, out)
-					}
+					check.True(t, strings.Contains(joined, w), "%s, %s: it does not say %q:\n%s", name, c.name, w, out)
 				}
-				if c.want == nil && (strings.Contains(out, "cross-check:") || strings.Contains(out, "caution:")) {
-					t.Errorf("%s: it mentions a check:\n%s", name, out)
-				}
+				check.False(t, c.want == nil && (strings.Contains(out, "cross-check:") || strings.Contains(out, "caution:")),
+					"%s: it mentions a check:\n%s", name, out)
 			}
 		}
 	}
@@ -298,10 +278,7 @@ func TestCheck(t *testing.T) {
 
 func FuzzWrite(f *testing.F) {
 	for _, sample := range []string{"pubsub", "tso", "hostile", "none"} {
-		data, err := os.ReadFile(filepath.Join("..", "testdata", sample+".json"))
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := must.Have(os.ReadFile(filepath.Join("..", "testdata", sample+".json")))(f)
 		f.Add(data, 80, "")
 		f.Add(data, 120, "p99-max")
 	}
@@ -341,9 +318,8 @@ func TestPipesAreNoPeers(t *testing.T) {
 		}
 	}
 	page := strings.Join(strings.Fields(render(t, r, text.Options{Width: 100, Full: true})), " ")
-	if !strings.Contains(page, "waiting for the other end of a pipe") || strings.Contains(page, "waiting for a peer") {
-		t.Errorf("a pipe is called a peer:\n%s", page)
-	}
+	check.True(t, strings.Contains(page, "waiting for the other end of a pipe") && !strings.Contains(page, "waiting for a peer"),
+		"a pipe is called a peer:\n%s", page)
 }
 
 // TestSampled: if only some requests were followed, the header says how many, and the largest error of shares. It rounds that error up

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -26,9 +27,7 @@ func wantFiles(t *testing.T, dir string, want ...string) {
 	for _, e := range entries {
 		got = append(got, e.Name())
 	}
-	if strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("directory holds %q, want %q", got, want)
-	}
+	check.Equal(t, strings.Join(got, " "), strings.Join(want, " "), "directory holds %q, want %q", got, want)
 }
 
 func TestCommitReplacesAtOnce(t *testing.T) {
@@ -83,9 +82,7 @@ func TestOnDiskFirst(t *testing.T) {
 		if runtime.GOOS != "windows" {
 			must.Do(t, must.Have(Create(os.DevNull))(t).Commit())
 		}
-		if syncs != 1 {
-			t.Error("a device was asked")
-		}
+		check.Equal(t, syncs, 1, "a device was asked")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -55,9 +56,7 @@ func TestAllUnfinished(t *testing.T) {
 	must.Do(t, open[3].Commit())
 	RemoveUnfinished()
 	files, err := os.ReadDir(dir)
-	if err != nil || len(files) != 1 || files[0].Name() != "kept" {
-		t.Errorf("there are %v, %v", files, err)
-	}
+	check.True(t, err == nil && len(files) == 1 && files[0].Name() == "kept", "there are %v, %v", files, err)
 	for _, f := range open {
 		f.Discard()
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -18,7 +19,5 @@ func TestRemoveUnfinished(t *testing.T) {
 	must.Do(t, done.Commit())
 	atomicfile.RemoveUnfinished()
 	files, err := os.ReadDir(dir)
-	if err != nil || len(files) != 1 || files[0].Name() != "done" {
-		t.Errorf("%v, %v are left", files, err)
-	}
+	check.True(t, err == nil && len(files) == 1 && files[0].Name() == "done", "%v, %v are left", files, err)
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/modules"
 )
@@ -50,12 +51,8 @@ func sample(t testing.TB, trace []byte) []byte {
 func TestRoundTrip(t *testing.T) {
 	trace := bytes.Repeat([]byte("go 1.26 trace\x00\x00\x00"), 1000)
 	data := sample(t, trace)
-	if !HasMagic(data[:35]) || !IsZip(data) {
-		t.Error("the first 35 bytes are not recognized")
-	}
-	if !bytes.Contains(data, trace) {
-		t.Error("the trace is not stored as it is")
-	}
+	check.True(t, HasMagic(data[:35]) && IsZip(data), "the first 35 bytes are not recognized")
+	check.True(t, bytes.Contains(data, trace), "the trace is not stored as it is")
 	b := must.Have(New(bytes.NewReader(data), int64(len(data))))(t)
 	want := sampleMeta
 	want.Schema = Schema
@@ -63,13 +60,10 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("metadata\n%+v\nwant\n%+v", got, want)
 	}
 	r, size, err := b.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got, err := io.ReadAll(r)
-	if err != nil || !bytes.Equal(got, trace) || size != int64(len(trace)) {
-		t.Errorf("trace: %d bytes, announced %d, error %v; want %d", len(got), size, err, len(trace))
-	}
+	check.True(t, err == nil && bytes.Equal(got, trace) && size == int64(len(trace)),
+		"trace: %d bytes, announced %d, error %v; want %d", len(got), size, err, len(trace))
 	if cpu, err := b.CPUProfile(); err != nil || string(cpu) != "cpu" {
 		t.Errorf("CPU profile: %q, %v", cpu, err)
 	}
@@ -93,9 +87,7 @@ func TestWriterOrder(t *testing.T) {
 	if _, err := w.Write([]byte("late")); err == nil {
 		t.Error("trace bytes after another entry were accepted")
 	}
-	if err := w.Add(NameCPU, []byte("x")); err == nil {
-		t.Error("a second CPU profile was accepted")
-	}
+	check.Error(t, w.Add(NameCPU, []byte("x")), "a second CPU profile was accepted")
 }
 
 // Other programs read the format, so the test has its own list of the field names.
@@ -103,9 +95,7 @@ func TestMetaFieldNames(t *testing.T) {
 	data := must.Have(json.Marshal(Meta{Schema: Schema, Tool: "t", TraceVersion: "v", Go: "g", Warnings: []Warning{{"c", "t"}}}))(t)
 	const want = `{"schema":"whylate.bundle/v1","tool":"t","url":"","start":"0001-01-01T00:00:00Z","asked_ns":0,"window_ns":0,` +
 		`"got_ns":0,"truncated":false,"trace_version":"v","go":"g","warnings":[{"code":"c","text":"t"}]}`
-	if string(data) != want {
-		t.Errorf("metadata is written as\n%s\nwant\n%s", data, want)
-	}
+	check.True(t, string(data) == want, "metadata is written as\n%s\nwant\n%s", data, want)
 }
 
 // unzip, an independent reader, finds the same entries in the file.
@@ -173,9 +163,8 @@ func TestBadInput(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := New(bytes.NewReader(c.data), int64(len(c.data)))
-			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, ErrNotBundle) {
-				t.Errorf("error %v\nwant one that wraps ErrNotBundle and says %q", err, c.want)
-			}
+			check.True(t, err != nil && strings.Contains(err.Error(), c.want) && errors.Is(err, ErrNotBundle),
+				"error %v\nwant one that wraps ErrNotBundle and says %q", err, c.want)
 		})
 	}
 }
@@ -194,14 +183,10 @@ func unknownMethod(t testing.TB) []byte {
 // A recording that another tool has packed again, compressed and in another order, is readable.
 func TestRepackedReads(t *testing.T) {
 	data := zipOf(t, entry{"meta.json", goodMeta, zip.Deflate}, entry{"extra", "?", zip.Deflate}, entry{"trace", "the trace", zip.Deflate})
-	if HasMagic(data) {
-		t.Error("recognized as a recording by its first bytes, although the trace is not first")
-	}
+	check.False(t, HasMagic(data), "recognized as a recording by its first bytes, although the trace is not first")
 	b := must.Have(New(bytes.NewReader(data), int64(len(data))))(t)
 	r, _, err := b.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got, err := io.ReadAll(r); err != nil || string(got) != "the trace" {
 		t.Errorf("trace %q, %v", got, err)
 	}
@@ -217,22 +202,16 @@ func TestTraceLongerThanClaimed(t *testing.T) {
 	z := zip.NewWriter(&buf)
 	w, err := z.CreateRaw(&zip.FileHeader{Name: "trace", Method: zip.Deflate, CRC32: crc32.ChecksumIEEE(body),
 		CompressedSize64: zr.File[0].CompressedSize64, UncompressedSize64: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	must.Have(io.Copy(w, raw))(t)
 	w = must.Have(z.Create("meta.json"))(t)
 	must.Have(io.WriteString(w, goodMeta))(t)
 	must.Do(t, z.Close())
 	b := must.Have(New(bytes.NewReader(buf.Bytes()), int64(buf.Len())))(t)
 	r, _, err := b.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got, err := io.ReadAll(r)
-	if err == nil || len(got) > 1000 {
-		t.Errorf("read %d bytes with error %v, want at most 1000 and an error", len(got), err)
-	}
+	check.True(t, err != nil && len(got) <= 1000, "read %d bytes with error %v, want at most 1000 and an error", len(got), err)
 }
 
 func TestOpenFile(t *testing.T) {
@@ -242,9 +221,7 @@ func TestOpenFile(t *testing.T) {
 	}
 	must.Do(t, os.WriteFile(name, sample(t, []byte("trace")), 0o600))
 	f := must.Have(Open(name))(t)
-	if f.Meta().Tool != "v1.2.3" {
-		t.Errorf("metadata %+v", f.Meta())
-	}
+	check.Equal(t, f.Meta().Tool, "v1.2.3", "metadata %+v", f.Meta())
 	must.Do(t, f.Close())
 }
 

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // A hugeZip is a zip file with many entries of 46 bytes in its directory, and with last records that
@@ -82,14 +84,11 @@ func TestDirectoryIsBounded(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		_, err := New(c, c.size())
 		runtime.ReadMemStats(&after)
-		if !errors.Is(err, ErrNotBundle) {
-			t.Errorf("%s: %v", claim, err)
-		}
+		check.True(t, errors.Is(err, ErrNotBundle), "%s: %v", claim, err)
 		if used := after.TotalAlloc - before.TotalAlloc; used > 8<<20 {
 			t.Errorf("%s: reading it allocates %d MiB", claim, used>>20)
 		}
-		if !errors.Is(err, ErrDirectory) || !strings.Contains(err.Error(), "more than 1024 entries") {
-			t.Errorf("%s: %v, want that it has too many entries", claim, err)
-		}
+		check.True(t, errors.Is(err, ErrDirectory) && strings.Contains(err.Error(), "more than 1024 entries"),
+			"%s: %v, want that it has too many entries", claim, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -37,9 +38,7 @@ func TestMagic(t *testing.T) {
 		return append(b, name...)
 	}
 	whole := head(NameTrace)
-	if len(whole) != MagicLen {
-		t.Errorf("%d bytes are recognised as a recording", len(whole))
-	}
+	check.Equal(t, len(whole), MagicLen, "bytes are recognised as a recording")
 	for n := range len(whole) + 1 {
 		if HasMagic(whole[:n]) != (n == MagicLen) || IsZip(whole[:n]) != (n >= 4) {
 			t.Errorf("the first %d bytes: %v, a zip: %v", n, HasMagic(whole[:n]), IsZip(whole[:n]))
@@ -47,14 +46,10 @@ func TestMagic(t *testing.T) {
 	}
 	long := head(NameTrace + strings.Repeat("x", 256))
 	for description, b := range map[string][]byte{"another name": head("other"), "a longer name": head("trace2"), "a very long one": long, "no zip": append([]byte("QK"), whole[2:]...)} {
-		if HasMagic(b) {
-			t.Errorf("%s is a recording", description)
-		}
+		check.False(t, HasMagic(b), "%s is a recording", description)
 	}
 	for n, want := range map[int]int{60: 60, 61: 63} {
-		if got := clip(strings.Repeat("x", n)); len(got) != want {
-			t.Errorf("%d bytes are clipped to %d", n, len(got))
-		}
+		check.Equal(t, len(clip(strings.Repeat("x", n))), want, "%d bytes are clipped to", n)
 	}
 }
 
@@ -79,9 +74,7 @@ func TestEntries(t *testing.T) {
 	must.Do(t, os.WriteFile(name, bundleWith(0), 0o600))
 	f := must.Have(Open(name))(t)
 	must.Do(t, f.Close())
-	if f.Close() == nil {
-		t.Error("a closed file is closed again")
-	}
+	check.Error(t, f.Close(), "a closed file is closed again")
 	for _, bad := range []string{filepath.Dir(name), name + "none"} {
 		if _, err := Open(bad); err == nil {
 			t.Errorf("%s is a recording", bad)
@@ -96,9 +89,7 @@ func TestServiceAttributes(t *testing.T) {
 		m    Meta
 		want string
 	}{{Meta{}, ""}, {Meta{Service: recorder}, "recorder"}, {Meta{Flight: &Flight{Service: service}}, "service"}, {Meta{Service: recorder, Flight: &Flight{Service: service}}, "recorder"}, {Meta{Flight: &Flight{}}, ""}} {
-		if got := c.m.ServiceAttributes()["a"]; got != c.want {
-			t.Errorf("%+v: %q, want %q", c.m, got, c.want)
-		}
+		check.Equal(t, c.m.ServiceAttributes()["a"], c.want, "%+v", c.m)
 	}
 }
 

@@ -21,17 +21,13 @@ func TestUnfinished(t *testing.T) {
 	start := bytes.Index(whole, []byte(trace))
 	for n := range len(whole) {
 		r, ok := bundle.UnfinishedTrace(bytes.NewReader(whole[:n]), int64(n))
-		if ok != (n >= start) {
-			t.Fatalf("%d bytes: %v", n, ok)
-		}
+		must.Equal(t, ok, n >= start, "%d bytes", n)
 		if !ok {
 			continue
 		}
 		got, err := io.ReadAll(r)
 		want := whole[start:n]
-		if err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("%d bytes: %q, %v, want %q", n, got, err, want)
-		}
+		must.True(t, err == nil && bytes.Equal(got, want), "%d bytes: %q, %v, want %q", n, got, err, want)
 	}
 	if _, ok := bundle.UnfinishedTrace(bytes.NewReader([]byte("PK\x03\x04 something else that is long enough")), 40); ok {
 		t.Error("any zip file is taken for a recording")

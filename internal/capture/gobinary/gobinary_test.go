@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -22,14 +24,10 @@ import (
 func open(t *testing.T, name string) *Program {
 	t.Helper()
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { f.Close() })
 	p, err := Open(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return p
 }
 
@@ -84,9 +82,8 @@ func TestStack(t *testing.T) {
 			break
 		}
 	}
-	if !strings.HasSuffix(want[0], "inlinedTwice") || !strings.HasSuffix(want[1], "inlined") {
-		t.Fatalf("the compiler inlined nothing: %q", want)
-	}
+	must.True(t, strings.HasSuffix(want[0], "inlinedTwice") && strings.HasSuffix(want[1], "inlined"),
+		"the compiler inlined nothing: %q", want)
 	// CallersFrames has resolved inlined calls already, each with a different address, so take the physical frames by the outermost.
 	var got []string
 	entries := map[uint64]bool{}
@@ -101,9 +98,7 @@ func TestStack(t *testing.T) {
 			got = append(got, frame.Func)
 		}
 	}
-	if strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	check.Equal(t, strings.Join(got, " "), strings.Join(want, " "), "got %q, want %q", got, want)
 	if skipped := p.Stack([]uint64{uint64(pcs[0]) - base}, 2); len(skipped) != 1 || !strings.HasSuffix(skipped[0].Func, ".outermost") {
 		t.Errorf("without the two inlined frames: %v", skipped)
 	}
@@ -141,9 +136,7 @@ func TestBuildModes(t *testing.T) {
 		t.Skip("builds programs")
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600))
 	for _, mode := range [][]string{{}, {"-ldflags=-s -w"}, {"-buildmode=pie"}, {"-buildmode=pie", "-ldflags=-s -w"}} {
 		t.Run(strings.Join(mode, " "), func(t *testing.T) {
 			name := filepath.Join(t.TempDir(), "program")
@@ -153,17 +146,12 @@ func TestBuildModes(t *testing.T) {
 			if out, err := build.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			out, err := exec.Command(name).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must.Have(exec.Command(name).Output())(t)
 			var output struct {
 				Outer, PC uint64
 				Line      int
 			}
-			if err := json.Unmarshal(out, &output); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(out, &output))
 			p := open(t, name)
 			checkProbes(t, p)
 			base := output.Outer - p.Addresses("main.outer")["main.outer"]
@@ -182,13 +170,8 @@ func TestBuildModes(t *testing.T) {
 func checkLayout(t *testing.T, p *Program) {
 	t.Helper()
 	row := knownLayouts()[minorVersion(runtime.Version())]
-	if row == nil {
-		t.Fatalf("the table has no row for %s: run the program in the directory offsets", runtime.Version())
-	}
-	unknown, err := layoutOf("go1.999", p.file.DWARF)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.True(t, row != nil, "the table has no row for %s: run the program in the directory offsets", runtime.Version())
+	unknown := must.Have(layoutOf("go1.999", p.file.DWARF))(t)
 	for _, f := range fields {
 		if got, want := *f.value(row), *f.value(unknown); got != want && !strings.HasPrefix(f.name, "abi.") {
 			t.Errorf("%s is %d in the table, %d in debug information", f.name, got, want)
@@ -199,13 +182,8 @@ func checkLayout(t *testing.T, p *Program) {
 // TestTable makes the table again from the source of each release.
 func TestTable(t *testing.T) {
 	testfull.Need(t, "downloads five releases of Go")
-	out, err := exec.Command("go", "run", "./offsets").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(out) != layoutTable {
-		t.Errorf("offsets.tsv is not what its program prints:\n%s", out)
-	}
+	out := must.Have(exec.Command("go", "run", "./offsets").Output())(t)
+	check.Equal(t, string(out), layoutTable, "offsets.tsv is not what its program prints:\n%s", out)
 }
 
 func TestRefusals(t *testing.T) {
@@ -220,9 +198,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("a release of the future, stripped: %v", err)
 	}
 	for version, want := range map[string]string{"go1.26.8": "1.26", "go1.27rc1": "1.27", "go1.26.8 X:nodwarf5": "1.26", "devel go1.28-abc 2026": "1.28"} {
-		if got := minorVersion(version); got != want {
-			t.Errorf("minorVersion(%q) = %q, want %q", version, got, want)
-		}
+		check.Equal(t, minorVersion(version), want, "minorVersion(%q)", version)
 	}
 	if got := KnownVersions(); strings.Join(got, " ") != "1.22 1.23 1.24 1.25 1.26" {
 		t.Errorf("known: %v", got)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -96,9 +97,8 @@ func TestSampleRoundTrip(t *testing.T) {
 	}
 	empty := Sample{MonoNS: 4}
 	s := read(t, Line{Kind: KindSample, Sample: empty}, Line{Kind: KindSample, Sample: all})
-	if len(s.Points) != 3 || !reflect.DeepEqual(s.Points[:2], []Sample{empty, all}) {
-		t.Errorf("%+v\nand %+v\nwere written as %+v", empty, all, s.Points)
-	}
+	check.True(t, len(s.Points) == 3 && reflect.DeepEqual(s.Points[:2], []Sample{empty, all}),
+		"%+v\nand %+v\nwere written as %+v", empty, all, s.Points)
 }
 
 // TestSeconds: the counters of a second are those of the line; the number of levels and the length of
@@ -109,9 +109,7 @@ func TestSeconds(t *testing.T) {
 		l.Levels = append(l.Levels, Level{i, strings.Repeat("g", maxText+i), 5, 6, 7})
 	}
 	s := read(t, l, Line{Kind: KindSecond, Sample: Sample{MonoNS: 8}})
-	if len(s.Seconds) != 2 {
-		t.Fatalf("%+v", s.Seconds)
-	}
+	must.Equal(t, len(s.Seconds), 2, "%+v", s.Seconds)
 	got := s.Seconds[0]
 	if len(got.Levels) != 32 || got.Levels[0].GroupPath != strings.Repeat("g", maxText) || got.Levels[1].GroupPath != strings.Repeat("g", maxText)+"..." || got.Levels[31].Depth != 31 {
 		t.Errorf("%d levels, %v", len(got.Levels), got.Levels[1])
@@ -219,9 +217,7 @@ func TestReaderKeeps(t *testing.T) {
 	if len(s.Warnings) != 50 || len(s.Warnings[0].Code) > maxText+3 || len(s.Points) != 1 || len(s.Points[0].ThreadWaits) != maxWaited {
 		t.Errorf("%d warnings, %d samples", len(s.Warnings), len(s.Points))
 	}
-	if s.TraceRequest == nil || s.TraceRequest.MonoNS != 3 || s.TraceRequest.WallNS != 4 {
-		t.Errorf("%+v", s.TraceRequest)
-	}
+	check.True(t, s.TraceRequest != nil && s.TraceRequest.MonoNS == 3 && s.TraceRequest.WallNS == 4, "%+v", s.TraceRequest)
 }
 
 // TestLineBounds: Read accepts a line of the maximum length and skips a longer one. Blank lines are
@@ -231,9 +227,8 @@ func TestLineBounds(t *testing.T) {
 	for extra, damaged := range map[int]int{-1: 0, 0: 0, 1: 1} {
 		pad := strings.Repeat(" ", maxLine-len(sample)-1+extra)
 		s := must.Have(Read(strings.NewReader(start + "\r\n\n" + sample + pad + "\n" + `{"kind":"sample","mono_ns":3}` + "\r\n")))(t)
-		if len(s.Points) != 2-damaged || len(s.Warnings) != damaged {
-			t.Errorf("%d more than the longest: %d samples, %v", extra, len(s.Points), s.Warnings)
-		}
+		check.True(t, len(s.Points) == 2-damaged && len(s.Warnings) == damaged,
+			"%d more than the longest: %d samples, %v", extra, len(s.Points), s.Warnings)
 	}
 }
 
@@ -254,10 +249,7 @@ func TestLogSeconds(t *testing.T) {
 			t.Fatalf("from %d to %d with stride %d", samples[i-1].MonoNS, samples[i].MonoNS, stride)
 		}
 	}
-	if len(samples) < maxSeconds/2 || len(samples) >= maxSeconds || stride != 4 {
-		t.Errorf("%d seconds retained, stride %d", len(samples), stride)
-	}
-	if got := bytes.Count(l.encode(Line{}, Line{}), []byte("\n")); got != len(samples)+3 {
-		t.Errorf("%d lines", got)
-	}
+	check.True(t, len(samples) >= maxSeconds/2 && len(samples) < maxSeconds && stride == 4,
+		"%d seconds retained, stride %d", len(samples), stride)
+	check.Equal(t, bytes.Count(l.encode(Line{}, Line{}), []byte("\n")), len(samples)+3, "lines")
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/service/cgroup"
 )
@@ -29,9 +30,7 @@ func TestOwnProcess(t *testing.T) {
 	s := must.Have(Start(Options{PID: os.Getpid()}))(t)
 	samples, rec := readBack(t, s.Stop())
 	must.Do(t, g.Sample(&after))
-	if rec.Samples != len(samples.Points) || rec.Samples < 2 {
-		t.Errorf("%d samples, %d are there", rec.Samples, len(samples.Points))
-	}
+	check.True(t, rec.Samples == len(samples.Points) && rec.Samples >= 2, "%d samples, %d are there", rec.Samples, len(samples.Points))
 	for _, p := range samples.Points {
 		for name, c := range map[string]struct {
 			got       *int64
@@ -51,13 +50,10 @@ func TestOwnProcess(t *testing.T) {
 				}
 				continue
 			}
-			if c.got == nil || *c.got < c.low || *c.got > c.high {
-				t.Errorf("%s: %v, the kernel counted %d before and %d after", name, c.got, c.low, c.high)
-			}
+			check.True(t, c.got != nil && *c.got >= c.low && *c.got <= c.high,
+				"%s: %v, the kernel counted %d before and %d after", name, c.got, c.low, c.high)
 		}
-		if p.AncestorsComplete != (before.Has&cgroup.HasAncestors != 0) {
-			t.Errorf("all ancestors known: %v", p.AncestorsComplete)
-		}
+		check.Equal(t, p.AncestorsComplete, before.Has&cgroup.HasAncestors != 0, "all ancestors known")
 	}
 }
 
@@ -75,9 +71,8 @@ func TestReopenMovedGroup(t *testing.T) {
 			fsys[name] = &fstest.MapFile{Data: []byte(text)}
 		}
 		s.group = must.Have(cgroup.NewSampler(cgroup.Options{FS: fsys}))(t)
-		if s.reopenMovedGroup(); s.groupIndex > 0 && len(s.warnings) != 1 {
-			t.Errorf("in the same group: %v", s.warnings)
-		}
+		s.reopenMovedGroup()
+		check.False(t, s.groupIndex > 0 && len(s.warnings) != 1, "in the same group: %v", s.warnings)
 		fsys["proc/self/cgroup"] = &fstest.MapFile{Data: []byte("0::/b\n")}
 		s.reopenMovedGroup()
 	}
@@ -86,12 +81,10 @@ func TestReopenMovedGroup(t *testing.T) {
 	}
 	move()
 	defer s.group.Close()
-	if s.groupIndex != 2 || len(s.warnings) != 1 || !strings.Contains(s.warnings[0].Text, "moved to another cgroup") {
-		t.Errorf("%d moves: %v", s.groupIndex, s.warnings)
-	}
-	if s.reopenMovedGroup(); s.groupIndex != 2 {
-		t.Error("a move where there was none")
-	}
+	check.True(t, s.groupIndex == 2 && len(s.warnings) == 1 && strings.Contains(s.warnings[0].Text, "moved to another cgroup"),
+		"%d moves: %v", s.groupIndex, s.warnings)
+	s.reopenMovedGroup()
+	check.Equal(t, s.groupIndex, 2, "a move where there was none")
 }
 
 // TestParsedSocket: addresses are read by family, IPv4 within IPv6 becomes IPv4, and a short message
@@ -109,9 +102,7 @@ func TestParsedSocket(t *testing.T) {
 	b[0], six[0] = unix.AF_INET, unix.AF_INET6
 	for want, msg := range map[string][]byte{"127.0.0.1:8080 192.0.2.7:80": b, "[2001:db8::1]:8080 192.0.2.9:80": six} {
 		s, ok := parseDiagSocket(msg)
-		if got := s.Local.String() + " " + s.Remote.String(); !ok || got != want || s.inode != 4711 || s.state != 1 {
-			t.Errorf("%+v, want %s", s, want)
-		}
+		check.True(t, ok && s.Local.String()+" "+s.Remote.String() == want && s.inode == 4711 && s.state == 1, "%+v, want %s", s, want)
 	}
 	if s, ok := parseDiagSocket(b[:diagMsgLen-1]); ok {
 		t.Errorf("a short message is %+v", s)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/service/cgroup"
 )
 
@@ -29,9 +30,8 @@ func TestAddLimits(t *testing.T) {
 		{unlimited, bundle.Host{CgroupVersion: "none"}},
 	} {
 		var got bundle.Host
-		if addLimits(&got, c.l); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%+v, want %+v", got, c.want)
-		}
+		addLimits(&got, c.l)
+		check.True(t, reflect.DeepEqual(got, c.want), "%+v, want %+v", got, c.want)
 	}
 }
 

@@ -5,15 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestIsFrozen reads the freezer files of both cgroup versions.
 func TestIsFrozen(t *testing.T) {
 	for text, want := range map[string]bool{"FROZEN\n": true, "FREEZING\n": true, "THAWED\n": false, "populated 1\nfrozen 1\n": true, "populated 1\nfrozen 0\n": false, "": false} {
-		if got := isFrozen([]byte(text)); got != want {
-			t.Errorf("%q: %v", text, got)
-		}
+		check.Equal(t, isFrozen([]byte(text)), want, "%q", text)
 	}
 }
 
@@ -30,9 +29,7 @@ func TestHaltReason(t *testing.T) {
 	rec := s.Stop()
 	cmd.Process.Signal(syscall.SIGCONT)
 	samples, _ := readBack(t, rec)
-	if !samples.HasStates {
-		t.Error("the recording does not say that it has states")
-	}
+	check.True(t, samples.HasStates, "the recording does not say that it has states")
 	stoppedSamples, sleepingSamples := 0, 0
 	for _, p := range samples.Points {
 		switch {

@@ -106,9 +106,7 @@ func start(t testing.TB, g *cpugroup.Group, kind string) (cmd *exec.Cmd, line st
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	}
 	line, stop, err := testchild.Start(cmd)
-	if err != nil {
-		t.Fatalf("%q: %v", kind, err)
-	}
+	must.Do(t, err, kind)
 	t.Cleanup(stop)
 	return cmd, line
 }
@@ -140,9 +138,7 @@ func stopAll(t testing.TB, cmd *exec.Cmd) {
 	must.Do(t, cmd.Process.Signal(syscall.SIGSTOP))
 	for range 1000 {
 		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", cmd.Process.Pid))
-		if err != nil || len(stats) == 0 {
-			t.Fatalf("no threads: %v", err)
-		}
+		must.True(t, err == nil && len(stats) != 0, "no threads: %v", err)
 		if !slices.ContainsFunc(stats, func(name string) bool {
 			b, err := os.ReadFile(name)
 			_, state, _ := strings.Cut(string(b), ") ")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/explain/hostjoin"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 	"github.com/whylate/whylate/internal/testing/testfull"
@@ -49,15 +50,13 @@ func TestThrottledTimeIsTheKernels(t *testing.T) {
 				got = *samples.Points[len(samples.Points)-1].AncestorThrottledNS - *samples.Points[0].AncestorThrottledNS
 				periods = *samples.Points[len(samples.Points)-1].AncestorThrottledPeriods - *samples.Points[0].AncestorThrottledPeriods
 			}
-			if got != to-from || periods != toPeriods-fromPeriods || to == from {
-				t.Errorf("throttled %d ns in %d periods by the samples, %d ns in %d by the kernel", got, periods, to-from, toPeriods-fromPeriods)
-			}
+			check.True(t, got == to-from && periods == toPeriods-fromPeriods && to != from,
+				"throttled %d ns in %d periods by the samples, %d ns in %d by the kernel", got, periods, to-from, toPeriods-fromPeriods)
 			if string(h.Quota.Verdict) != throttledGroup || !strings.Contains(limited.Dir, h.Quota.Group) || h.Quota.Group == "" {
 				t.Errorf("verdict %q (%s), group %q, want %q and the end of %s", h.Quota.Verdict, h.Quota.Text, h.Quota.Group, throttledGroup, limited.Dir)
 			}
-			if h.Facts.QuotaCPUs != 0.5 || h.Facts.QuotaFrom == "" || (h.Facts.QuotaDepth == 0) != (throttledGroup == "own") {
-				t.Errorf("facts %+v", h.Facts)
-			}
+			check.True(t, h.Facts.QuotaCPUs == 0.5 && h.Facts.QuotaFrom != "" && (h.Facts.QuotaDepth == 0) == (throttledGroup == "own"),
+				"facts %+v", h.Facts)
 			// cpu.stat.local has this cgroup's share of the ancestor's throttled time.
 			if throttledGroup == "own" && *h.Lost.QuotaNS < got*9/10 {
 				t.Errorf("lost %d ns to the quota, throttled %d", *h.Lost.QuotaNS, got)
@@ -85,9 +84,7 @@ func TestRunQueueUnderNeighbours(t *testing.T) {
 	if h.Lost.RunDelayNS == nil {
 		t.Skip("this kernel has no schedstat of threads")
 	}
-	if h.Quota.Verdict == "own" {
-		t.Errorf("verdict %q: %s", h.Quota.Verdict, h.Quota.Text)
-	}
+	check.True(t, h.Quota.Verdict != "own", "verdict %q: %s", h.Quota.Verdict, h.Quota.Text)
 	if h.Quota.Verdict == "ancestor" || h.Lost.RunQueueNS == nil {
 		t.Skipf("this test runs below a quota, or where that cannot be known: %s", h.Quota.Text)
 	}

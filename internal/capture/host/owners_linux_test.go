@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -34,9 +35,7 @@ func TestListenersByPort(t *testing.T) {
 			cmd, line := start(t, nil, "listen "+c.listen)
 			address := netip.MustParseAddrPort(line)
 			addrs := LocalAddrs(t.Context(), c.ask)
-			if len(addrs) != 1 {
-				t.Fatalf("%q is %v, want an address of this host", c.ask, addrs)
-			}
+			must.Equal(t, len(addrs), 1, "%q is %v, want an address of this host", c.ask, addrs)
 			found, err := Listeners(addrs, address.Port())
 			if err != nil || !slices.Equal(found.PIDs, []int{cmd.Process.Pid}) {
 				t.Errorf("processes %v, %v; want %d", found, err, cmd.Process.Pid)
@@ -54,9 +53,7 @@ func TestAcceptorOfASharedPort(t *testing.T) {
 	found, err := Listeners([]netip.Addr{address.Addr()}, address.Port())
 	want := []int{first.Process.Pid, second.Process.Pid}
 	slices.Sort(want)
-	if err != nil || !slices.Equal(found.PIDs, want) {
-		t.Fatalf("processes %v, %v; want %v", found, err, want)
-	}
+	must.True(t, err == nil && slices.Equal(found.PIDs, want), "processes %v, %v; want %v", found, err, want)
 	acceptors := map[int]bool{}
 	for range 40 {
 		c := must.Have(net.Dial("tcp", line))(t)
@@ -64,9 +61,7 @@ func TestAcceptorOfASharedPort(t *testing.T) {
 		must.Have(fmt.Fscanln(c, &acceptorPID))(t)
 		local, remote := c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()
 		got, err := Acceptor(local, remote)
-		if err != nil || !slices.Equal(got.PIDs, []int{acceptorPID}) {
-			t.Fatalf("connection of %v, %v; it says %d", got, err, acceptorPID)
-		}
+		must.True(t, err == nil && slices.Equal(got.PIDs, []int{acceptorPID}), "connection of %v, %v; it says %d", got, err, acceptorPID)
 		c.Close()
 		acceptors[acceptorPID] = true
 		if len(acceptors) == 2 {
@@ -117,9 +112,7 @@ func TestSocketTables(t *testing.T) {
 		"uptime":        {Data: []byte("1")},
 	}
 	list, err := readTCP(fsys, "self")
-	if err != nil || len(list) != 5 {
-		t.Fatalf("%d sockets, %v: %v", len(list), err, list)
-	}
+	must.True(t, err == nil && len(list) == 5, "%d sockets, %v: %v", len(list), err, list)
 	for _, c := range []struct {
 		port uint16
 		want []uint64
@@ -128,13 +121,10 @@ func TestSocketTables(t *testing.T) {
 			t.Errorf("port %d: inodes %v, want %v", c.port, got, c.want)
 		}
 	}
-	if got := acceptedInode(list, netip.MustParseAddrPort("127.0.0.1:50001"), netip.MustParseAddrPort("127.0.0.1:8082")); got != 4251 {
-		t.Errorf("a connection of IPv4 on a socket of both: inode %d", got)
-	}
+	check.Equal(t, acceptedInode(list, netip.MustParseAddrPort("127.0.0.1:50001"), netip.MustParseAddrPort("127.0.0.1:8082")), 4251,
+		"a connection of IPv4 on a socket of both: inode")
 	o := findOwners(fsys, []uint64{4242, 4251})
-	if !slices.Equal(o.PIDs, []int{17, 19}) || o.Unreadable != 1 {
-		t.Errorf("owners %+v", o)
-	}
+	check.True(t, slices.Equal(o.PIDs, []int{17, 19}) && o.Unreadable == 1, "owners %+v", o)
 }
 
 func littleEndian() bool {

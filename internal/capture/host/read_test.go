@@ -6,6 +6,9 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 const ms = int64(1e6)
@@ -44,14 +47,10 @@ func TestDamagedRecordings(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s, err := Read(strings.NewReader(c.text))
 			if c.want != "" {
-				if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), c.want) {
-					t.Errorf("error %v, want %q", err, c.want)
-				}
+				check.True(t, errors.Is(err, ErrFormat) && strings.Contains(err.Error(), c.want), "error %v, want %q", err, c.want)
 				return
 			}
-			if err != nil || len(s.Warnings) != c.warnings {
-				t.Errorf("%v, warnings %v, want %d", err, s, c.warnings)
-			}
+			check.True(t, err == nil && len(s.Warnings) == c.warnings, "%v, warnings %v, want %d", err, s, c.warnings)
 		})
 	}
 }
@@ -93,15 +92,12 @@ func TestEndlessLines(t *testing.T) {
 	for name, text := range map[string]string{"blank lines": strings.Repeat("\n", 1000), "lines": "{}\n", "one line": strings.Repeat("x", 1000)} {
 		in := &countingReader{Reader: io.MultiReader(strings.NewReader(good), &endlessText{text: text})}
 		s, err := Read(in)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		must.Do(t, err, name)
 		if in.n > maxBytes+1<<20 || name != "one line" && in.n > 4*maxLines {
 			t.Errorf("%s: %d bytes are read", name, in.n)
 		}
-		if len(s.Warnings) == 0 || !strings.Contains(s.Warnings[len(s.Warnings)-1].Text, "is not read") {
-			t.Errorf("%s: warnings %v", name, s.Warnings)
-		}
+		check.True(t, len(s.Warnings) != 0 && strings.Contains(s.Warnings[len(s.Warnings)-1].Text, "is not read"),
+			"%s: warnings %v", name, s.Warnings)
 	}
 }
 
@@ -134,12 +130,9 @@ func TestLogKeepsSums(t *testing.T) {
 		l.add(Sample{MonoNS: int64(i + 1), ThrottledNS: p(int64(i))}, maxSamples)
 	}
 	first, last := *l.samples[0].ThrottledNS, *l.samples[len(l.samples)-1].ThrottledNS
-	if len(l.samples) > maxSamples || first != 0 || last != int64(n-1) {
-		t.Errorf("%d samples from %d to %d, want 0 to %d", len(l.samples), first, last, n-1)
-	}
+	check.True(t, len(l.samples) <= maxSamples && first == 0 && last == int64(n-1),
+		"%d samples from %d to %d, want 0 to %d", len(l.samples), first, last, n-1)
 	for i := 1; i < len(l.samples); i++ {
-		if l.samples[i].MonoNS <= l.samples[i-1].MonoNS {
-			t.Fatalf("sample %d is not after the one before", i)
-		}
+		must.True(t, l.samples[i].MonoNS > l.samples[i-1].MonoNS, "sample %d is not after the one before", i)
 	}
 }

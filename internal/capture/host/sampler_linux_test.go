@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -45,15 +46,11 @@ func TestCPUTimeIsTheProcesss(t *testing.T) {
 	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	last := samples.Points[len(samples.Points)-1]
 	// Only the kernel's time includes the start and the end of the process.
-	if last.RunNS == nil {
-		t.Fatal("no CPU time by the threads")
-	}
+	must.True(t, last.RunNS != nil, "no CPU time by the threads")
 	if got := time.Duration(*last.RunNS); got > used+20*time.Millisecond || got < used-20*time.Millisecond {
 		t.Errorf("%v of CPU time by the threads, %v by the kernel", got, used)
 	}
-	if len(samples.Points) < 3 {
-		t.Errorf("%d samples of 0.7 s", len(samples.Points))
-	}
+	check.True(t, len(samples.Points) >= 3, "%d samples of 0.7 s", len(samples.Points))
 }
 
 // A recording of a process that ends during sampling has a warning and the samples until then.
@@ -66,9 +63,7 @@ func TestEndedMeanwhile(t *testing.T) {
 	if !slices.ContainsFunc(rec.Warnings, func(w bundle.Warning) bool { return w.Code == WarnEnded }) {
 		t.Errorf("no warning that the process has ended: %v", rec.Warnings)
 	}
-	if len(samples.Points) == 0 {
-		t.Error("the first sample is lost")
-	}
+	check.True(t, len(samples.Points) != 0, "the first sample is lost")
 }
 
 func TestNoSuchProcess(t *testing.T) {
@@ -97,9 +92,7 @@ func TestOtherUser(t *testing.T) {
 		}
 		warnings := []bundle.Warning{}
 		f := facts(cmd.Process.Pid, func(code, text string) { warnings = append(warnings, bundle.Warning{Code: code, Text: text}) })
-		if f.Kernel == "" || f.CPUs == 0 {
-			t.Errorf("facts %+v, warnings %v", f, warnings)
-		}
+		check.True(t, f.Kernel != "" && f.CPUs != 0, "facts %+v, warnings %v", f, warnings)
 		if _, err := openSockets(cmd.Process.Pid, ""); err == nil || !strings.Contains(errorWithHint(err), "run as the service's user, or as root") {
 			t.Errorf("sockets of another user's process: %v", err)
 		}
@@ -128,14 +121,11 @@ func TestNamespaceOutOfReach(t *testing.T) {
 func TestOtherNetworkNamespace(t *testing.T) {
 	cmd, addr := start(t, nil, "pair")
 	samples, rec := sampleFor(t, cmd.Process.Pid, 50*time.Millisecond)
-	if rec.Facts == nil || !rec.Facts.OtherNetwork || len(rec.Warnings) != 0 {
-		t.Errorf("facts %+v, warnings %v", rec.Facts, rec.Warnings)
-	}
+	check.True(t, rec.Facts != nil && rec.Facts.OtherNetwork && len(rec.Warnings) == 0, "facts %+v, warnings %v", rec.Facts, rec.Warnings)
 	found := false
 	for k, c := range samples.Connections {
 		found = found || k.Local.String() == addr && c.Last.State == "ESTABLISHED" && !c.Peer
 	}
-	if !found || samples.MaxConnections != 2 {
-		t.Errorf("%d connections %v, want two, one from %s", samples.MaxConnections, samples.Connections, addr)
-	}
+	check.True(t, found && samples.MaxConnections == 2,
+		"%d connections %v, want two, one from %s", samples.MaxConnections, samples.Connections, addr)
 }

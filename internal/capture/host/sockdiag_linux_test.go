@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -203,9 +204,7 @@ func TestSocketLines(t *testing.T) {
 
 func TestStateNames(t *testing.T) {
 	for state, want := range map[uint8]string{0: "", 1: "ESTABLISHED", tcpListen: "LISTEN", 6: "TIME_WAIT", 12: "NEW_SYN_RECV", 13: "", 255: ""} {
-		if got := stateName(state); got != want {
-			t.Errorf("state %d is %q", state, got)
-		}
+		check.Equal(t, stateName(state), want, "state %d", state)
 	}
 }
 
@@ -244,9 +243,8 @@ func TestThreads(t *testing.T) {
 		t.Errorf("a thread that ran 3 ms has %d ns", threadTimes[0])
 	}
 	run1, delay1, err := th.read(-1)
-	if err != nil || run1 < run+2e6 || delay1 < delay {
-		t.Errorf("%d then %d ns run, %d then %d waited, %v", run, run1, delay, delay1, err)
-	}
+	check.True(t, err == nil && run1 >= run+2e6 && delay1 >= delay,
+		"%d then %d ns run, %d then %d waited, %v", run, run1, delay, delay1, err)
 	close(end)
 	ended.Wait()
 	for deadline := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
@@ -289,14 +287,10 @@ func TestSamplerOfItself(t *testing.T) {
 	before := openFiles(t)
 	requestTime := time.Now()
 	s := must.Have(Start(Options{PID: os.Getpid(), Interval: time.Millisecond}))(t)
-	if s.PID() != os.Getpid() {
-		t.Errorf("process %d", s.PID())
-	}
+	check.Equal(t, s.PID(), os.Getpid(), "process")
 	s.SetTraceRequest(requestTime)
 	rec := s.Stop()
-	if s.Stop() != rec {
-		t.Error("a second Stop returns another recording")
-	}
+	check.Equal(t, s.Stop(), rec, "a second Stop returns another recording")
 	if after := openFiles(t); after > before {
 		t.Errorf("%d files are open, %d were before", after, before)
 	}
@@ -314,9 +308,8 @@ func TestSamplerOfItself(t *testing.T) {
 	if len(got.Seconds) < 2 || got.Seconds[0].MachineCPUNS == nil || *got.Seconds[0].MachineCPUNS <= 0 || got.CostNS <= 0 || time.Duration(got.CostNS) != rec.Cost || got.PID != os.Getpid() || got.IntervalNS != int64(time.Millisecond) || !got.HasStates {
 		t.Errorf("%d seconds, %+v", len(got.Seconds), got)
 	}
-	if got.SocketPolls < 2 || got.SelfConnections.FirstPoll == 0 || got.SelfConnections.LastPoll <= got.SelfConnections.FirstPoll {
-		t.Errorf("%d looks at sockets, %+v; %v", got.SocketPolls, got.SelfConnections, got.Warnings)
-	}
+	check.True(t, got.SocketPolls >= 2 && got.SelfConnections.FirstPoll != 0 && got.SelfConnections.LastPoll > got.SelfConnections.FirstPoll,
+		"%d looks at sockets, %+v; %v", got.SocketPolls, got.SelfConnections, got.Warnings)
 }
 
 func hasSchedstat(t *testing.T) bool {

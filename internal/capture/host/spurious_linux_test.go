@@ -45,9 +45,7 @@ func TestSpurious(t *testing.T) {
 	deadline := time.Now().Add(20 * time.Second)
 	wait := func(description string, done func(retransmitted, spurious int64) bool) {
 		for retransmitted, spurious := readCounters(); !done(retransmitted, spurious); retransmitted, spurious = readCounters() {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: sent again %d, needlessly %d", description, retransmitted, spurious)
-			}
+			must.False(t, time.Now().After(deadline), "%s: sent again %d, needlessly %d", description, retransmitted, spurious)
 			time.Sleep(time.Millisecond)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -61,13 +62,9 @@ func TestRoundTrip(t *testing.T) {
 	for _, n := range []int{0, 1, BlockEvents, 3*BlockEvents + 5} {
 		want := someEvents(n)
 		r := must.Have(NewReader(fileOf(t, want, sampleTables)))(t)
-		if !r.HasTables || !reflect.DeepEqual(r.Tables, sampleTables) {
-			t.Errorf("tables\n%+v\nwant\n%+v", r.Tables, sampleTables)
-		}
+		check.True(t, r.HasTables && reflect.DeepEqual(r.Tables, sampleTables), "tables\n%+v\nwant\n%+v", r.Tables, sampleTables)
 		got, err := eventsOf(r)
-		if err != io.EOF || !slices.Equal(got, want) {
-			t.Errorf("%d events: read %d, %v", n, len(got), err)
-		}
+		check.True(t, err == io.EOF && slices.Equal(got, want), "%d events: read %d, %v", n, len(got), err)
 	}
 }
 
@@ -90,9 +87,7 @@ func TestOrder(t *testing.T) {
 	}
 	must.Do(t, w.Add(Event{Time: 5, Kind: Refill}))
 	must.Do(t, w.Close(Tables{}))
-	if w.Late != 1 || w.Events != int64(len(want))+1 {
-		t.Errorf("%d late of %d events, want 1 of %d", w.Late, w.Events, len(want)+1)
-	}
+	check.True(t, w.Late == 1 && w.Events == int64(len(want))+1, "%d late of %d events, want 1 of %d", w.Late, w.Events, len(want)+1)
 }
 
 func TestState(t *testing.T) {
@@ -112,9 +107,8 @@ func TestCutFile(t *testing.T) {
 	for _, n := range []int{len(Schema) + 1, len(data) / 2, len(data) - 1} {
 		r := must.Have(NewReader(data[:n]))(t)
 		got, err := eventsOf(r)
-		if err != io.EOF || len(got)%BlockEvents != 0 || !slices.Equal(got, events[:len(got)]) || r.HasTables {
-			t.Errorf("cut at %d of %d: %d events, tables %t, %v", n, len(data), len(got), r.HasTables, err)
-		}
+		check.True(t, err == io.EOF && len(got)%BlockEvents == 0 && slices.Equal(got, events[:len(got)]) && !r.HasTables,
+			"cut at %d of %d: %d events, tables %t, %v", n, len(data), len(got), r.HasTables, err)
 	}
 }
 
@@ -179,9 +173,7 @@ func TestBadInput(t *testing.T) {
 		if err == nil {
 			_, err = eventsOf(r)
 		}
-		if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
-		}
+		check.True(t, errors.Is(err, ErrFormat) && strings.Contains(err.Error(), c.want), "%s: %v, want %q", name, err, c.want)
 	}
 }
 
@@ -204,9 +196,7 @@ func FuzzReader(f *testing.F) {
 				break
 			}
 			for _, e := range events {
-				if e.Time < last || e.CPU < 0 {
-					t.Fatalf("impossible event %+v after time %d", e, last)
-				}
+				must.True(t, e.Time >= last && e.CPU >= 0, "impossible event %+v after time %d", e, last)
 				last = e.Time
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/capture/kernelevents"
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 	"github.com/whylate/whylate/internal/testing/testfull"
@@ -101,9 +102,7 @@ func startChild(t *testing.T, job string, change func(*exec.Cmd)) (line string, 
 		change(cmd)
 	}
 	line, stop, err := testchild.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(stop)
 	return line, cmd.Process.Pid
 }
@@ -114,9 +113,8 @@ func recordWhile(t *testing.T, pid int, f func()) []byte {
 	p := must.Have(Start(pid))(t)
 	f()
 	data, facts, warnings := p.Stop()
-	if facts.Lost > 0 || facts.Late > 0 || len(warnings) > 0 {
-		t.Errorf("%d events lost, %d late, warnings %v", facts.Lost, facts.Late, warnings)
-	}
+	check.True(t, facts.Lost <= 0 && facts.Late <= 0 && len(warnings) <= 0,
+		"%d events lost, %d late, warnings %v", facts.Lost, facts.Late, warnings)
 	return data
 }
 
@@ -177,9 +175,8 @@ func TestRunAndWait(t *testing.T) {
 			}
 		}
 	}
-	if run == 0 || queued == 0 || float64(others) < 0.9*float64(queued) {
-		t.Errorf("ran %v, waited %v, while named processes ran %v of it", time.Duration(run), time.Duration(queued), time.Duration(others))
-	}
+	check.True(t, run != 0 && queued != 0 && float64(others) >= 0.9*float64(queued),
+		"ran %v, waited %v, while named processes ran %v of it", time.Duration(run), time.Duration(queued), time.Duration(others))
 }
 
 func processName(pid int) string {
@@ -221,9 +218,8 @@ func TestThrottled(t *testing.T) {
 					}
 				}
 			})
-			if refills < 15 || len(ids) != 1 || !slices.Contains([]bool{true}, anyTrue(ids)) {
-				t.Errorf("%d refills of groups %v", refills, ids)
-			}
+			check.True(t, refills >= 15 && len(ids) == 1 && slices.Contains([]bool{true}, anyTrue(ids)),
+				"%d refills of groups %v", refills, ids)
 		})
 	}
 }
@@ -320,9 +316,8 @@ func TestArrival(t *testing.T) {
 			sends = append(sends, *e)
 		}
 	})
-	if len(arrivals) < len(messages) || len(reads) < len(messages) || len(sends) != len(messages) {
-		t.Fatalf("%d messages: %d arrivals, %d reads, %d sends", len(messages), len(arrivals), len(reads), len(sends))
-	}
+	must.True(t, len(arrivals) >= len(messages) && len(reads) >= len(messages) && len(sends) == len(messages),
+		"%d messages: %d arrivals, %d reads, %d sends", len(messages), len(arrivals), len(reads), len(sends))
 	late := 0
 	for i, m := range messages {
 		a, r := arrivals[i], reads[i]
@@ -333,9 +328,7 @@ func TestArrival(t *testing.T) {
 			t.Errorf("message %d: arrival %+v, read %+v, send %+v", i, a, r, sends[i])
 		}
 	}
-	if late > 2 {
-		t.Errorf("%d of %d arrivals are not at the sender's time", late, len(messages))
-	}
+	check.True(t, late <= 2, "%d of %d arrivals are not at the sender's time", late, len(messages))
 }
 
 // TestDiskWait: page faults of a file that is not in memory are uninterruptible sleeps with the kernel's stack.
@@ -381,13 +374,11 @@ func TestNamespace(t *testing.T) {
 		}
 		serviceThreads++
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, x.TID))
-		if err == nil && !strings.Contains(string(b), fmt.Sprintf("NSpid:\t%d\t%d\n", x.TID, x.NSTID)) {
-			t.Errorf("thread %+v is not that of\n%s", x, b)
-		}
+		check.False(t, err == nil && !strings.Contains(string(b), fmt.Sprintf("NSpid:\t%d\t%d\n", x.TID, x.NSTID)),
+			"thread %+v is not that of\n%s", x, b)
 	}
-	if serviceThreads < 3 || tables.NSPID != 1 || tables.PID != int32(pid) {
-		t.Errorf("%d threads, process %d is %d", serviceThreads, tables.PID, tables.NSPID)
-	}
+	check.True(t, serviceThreads >= 3 && tables.NSPID == 1 && tables.PID == int32(pid),
+		"%d threads, process %d is %d", serviceThreads, tables.PID, tables.NSPID)
 }
 
 // TestWithoutRights: the error names the capabilities that are missing.
@@ -398,9 +389,7 @@ func TestWithoutRights(t *testing.T) {
 		cmd.Path = "/proc/self/exe" // the directory of a test's program may be readable by its owner only
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
 	})
-	if !strings.Contains(line, "CAP_BPF and CAP_PERFMON") {
-		t.Errorf("it says %q", line)
-	}
+	check.True(t, strings.Contains(line, "CAP_BPF and CAP_PERFMON"), "it says %q", line)
 }
 
 func net16(s string) []byte {

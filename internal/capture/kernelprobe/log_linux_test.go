@@ -18,6 +18,7 @@ import (
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/capture/kernelevents"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -25,9 +26,8 @@ import (
 func TestObjectsAreOfTheSource(t *testing.T) {
 	for line := range strings.Lines(string(must.Have(os.ReadFile("bpf/source.sha256"))(t))) {
 		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
-		if got := fmt.Sprintf("%x", sha256.Sum256(must.Have(os.ReadFile("bpf/"+name))(t))); got != sum {
-			t.Errorf("%s has changed: run go generate in this directory", name)
-		}
+		check.Equal(t, fmt.Sprintf("%x", sha256.Sum256(must.Have(os.ReadFile("bpf/"+name))(t))), sum,
+			"%s has changed: run go generate in this directory", name)
 	}
 }
 
@@ -44,14 +44,10 @@ func TestObjects(t *testing.T) {
 			}
 		}
 		for _, name := range []string{"ring", "ports", "stacks"} {
-			if spec.Maps[name] == nil {
-				t.Errorf("%s: no map %s", arch, name)
-			}
+			check.True(t, spec.Maps[name] != nil, "%s: no map %s", arch, name)
 		}
 		for _, name := range []string{"targets", "wanted_pid", "wanted_namespace", "target_network", "enabled", "lost"} {
-			if spec.Variables[name] == nil {
-				t.Errorf("%s: no variable %s", arch, name)
-			}
+			check.True(t, spec.Variables[name] != nil, "%s: no variable %s", arch, name)
 		}
 	}
 }
@@ -131,9 +127,7 @@ func TestRecords(t *testing.T) {
 		{Time: 50, Kind: kernelevents.Read, Thread: 101, A: 2, B: 100, D: 1100},
 		{Time: 1000, Kind: kernelevents.Lost, A: 3, B: 0},
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("events\n%+v\nwant\n%+v", got, want)
-	}
+	check.True(t, slices.Equal(got, want), "events\n%+v\nwant\n%+v", got, want)
 	if want := []kernelevents.Thread{
 		{TID: 54, PID: 54, Comm: "python3", Process: "python3"}, {TID: 55, PID: 54, Comm: "worker", Process: "python3"},
 		{TID: 100, NSTID: 7, PID: 100, Comm: "orders", Process: "orders", Own: true}, {TID: 101, NSTID: 8, PID: 100, Comm: "orders", Process: "orders", Own: true},
@@ -153,21 +147,15 @@ func TestBounds(t *testing.T) {
 	l.lastDrain = 0
 	l.events = maxRate
 	l.addLost(0, 2e9)
-	if l.stopReason != "" {
-		t.Errorf("%d events in 2 s: %s", maxRate, l.stopReason)
-	}
+	check.Equal(t, l.stopReason, "", "%d events in 2 s", maxRate)
 	l.events += maxRate/10 + 1
 	l.addLost(0, 2e9+1e8)
-	if !strings.Contains(l.stopReason, "a second") || l.end != 2e9+1e8 {
-		t.Errorf("an event storm: %q at %d", l.stopReason, l.end)
-	}
+	check.True(t, strings.Contains(l.stopReason, "a second") && l.end == 2e9+1e8, "an event storm: %q at %d", l.stopReason, l.end)
 	l = logOf()
 	l.events = maxEvents - 1
 	l.add(rawEvent(5, 1, 0, 1))
 	l.add(rawEvent(6, 1, 0, 1))
-	if l.stopReason == "" || l.end != 5 || l.events != maxEvents {
-		t.Errorf("too many events: %q at %d", l.stopReason, l.end)
-	}
+	check.True(t, l.stopReason != "" && l.end == 5 && l.events == maxEvents, "too many events: %q at %d", l.stopReason, l.end)
 }
 
 func TestStacks(t *testing.T) {
@@ -176,9 +164,7 @@ func TestStacks(t *testing.T) {
 	const schedule, ioSchedule, fault = 0xffffffff81000060, 0xffffffff81000120, 0xffffffff81000308
 	names := resolve(strings.NewReader(symbols), [][]uint64{{schedule, ioSchedule, fault}, {fault, 0xffffffffa0000001, 0xffffffffb0000000, 5}})
 	for address, want := range map[uint64]string{schedule: "schedule", ioSchedule: "io_schedule_alias", fault: "filemap_fault", 0xffffffffa0000001: "later", 0xffffffffb0000000: "", 5: ""} {
-		if names[address] != want {
-			t.Errorf("%x is %q, want %q", address, names[address], want)
-		}
+		check.Equal(t, names[address], want, "%x", address)
 	}
 	stacks := namedStacks(names, [][]uint64{{schedule, ioSchedule, fault}, nil})
 	if len(stacks) != 2 || !slices.Equal(stacks[0].Frames, []string{"io_schedule_alias", "filemap_fault"}) || len(stacks[1].Frames) != 0 {
@@ -194,18 +180,14 @@ func TestGroups(t *testing.T) {
 	for text, want := range map[string]string{
 		"12:cpuacct,cpu:/docker/x\n0::/y\n": "/docker/x", "0::/user.slice\n": "/user.slice", "3:cpuset:/a\n0::/b:c\n": "/b:c", "": "", "x\n": "",
 	} {
-		if got := cpuGroup(text); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
+		check.Equal(t, cpuGroup(text), want, "%q", text)
 	}
 	id := strings.Repeat("0123456789abcdef", 4)
 	for group, want := range map[string]string{
 		"/docker/" + id: id[:12], "/system.slice/docker-" + id + ".scope": id[:12],
 		"/kubepods.slice/kubepods-pod1.slice/cri-containerd-" + id + ".scope": id[:12], "/kubepods/pod1/" + id + "/inner": id[:12], "/user.slice": "", "/": "", "relative": "",
 	} {
-		if got := containerID(group); got != want {
-			t.Errorf("%s is in container %q, want %q", group, got, want)
-		}
+		check.Equal(t, containerID(group), want, "%s is in container", group)
 	}
 }
 
@@ -226,19 +208,13 @@ func TestWarnings(t *testing.T) {
 	p.log.lost, p.log.end, p.log.stopReason, p.log.hasUnnamedStacks = 5, 3e9, "there were too many", true
 	var text bytes.Buffer
 	for _, w := range p.warnings() {
-		if w.Code != WarnKernel || strings.Contains(w.Text, "\n") {
-			t.Errorf("%+v", w)
-		}
+		check.True(t, w.Code == WarnKernel && !strings.Contains(w.Text, "\n"), "%+v", w)
 		fmt.Fprintln(&text, w.Text)
 	}
 	for _, want := range []string{"sk_data_ready, sock_recv_length (no such tracepoint)", "when bytes arrived; which bytes", "end 3s after their start: there were too many", "5 of 5 kernel events were lost", "CAP_SYSLOG"} {
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("no %q in\n%s", want, &text)
-		}
+		check.True(t, strings.Contains(text.String(), want), "no %q in\n%s", want, &text)
 	}
-	if strings.Contains(text.String(), "sched_waking") {
-		t.Errorf("a detail is a warning:\n%s", &text)
-	}
+	check.False(t, strings.Contains(text.String(), "sched_waking"), "a detail is a warning:\n%s", &text)
 }
 
 func TestRefusal(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/capture/kernelevents"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // threadTimes are the sums over an interval, in ns.
@@ -17,9 +18,7 @@ type threadTimes struct {
 func timesOf(t testing.TB, data []byte, from, to int64) (map[int32]*threadTimes, kernelevents.Tables) {
 	t.Helper()
 	r, err := kernelevents.NewReader(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const (
 		unknown = iota
 		running

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -76,9 +77,7 @@ func TestAnswersThatAreNoTrace(t *testing.T) {
 			opt.NoCPU, opt.NoAllocs = false, false // they fail too, which must neither matter nor hide the answer
 			_, _, err := record(t, s.URL, opt)
 			wantKind(t, err, c.kind, c.want...)
-			if strings.ContainsAny(err.Error(), "\x1b\n") {
-				t.Errorf("control characters in %q", err)
-			}
+			check.False(t, strings.ContainsAny(err.Error(), "\x1b\n"), "control characters in %q", err)
 		})
 	}
 }
@@ -118,12 +117,8 @@ func TestCompressedAnswers(t *testing.T) {
 				h(w, r)
 			}))
 			data, r, err := record(t, s.URL, quickOptions())
-			if err != nil || !bytes.Equal(data, trace) || r.Partial {
-				t.Errorf("%d of %d bytes, %v, %+v", len(data), len(trace), err, r)
-			}
-			if accepts != "identity" {
-				t.Errorf("the request accepts encoding %q: the observed service should not compress", accepts)
-			}
+			check.True(t, err == nil && bytes.Equal(data, trace) && !r.Partial, "%d of %d bytes, %v, %+v", len(data), len(trace), err, r)
+			check.True(t, accepts == "identity", "the request accepts encoding %q: the observed service should not compress", accepts)
 		})
 	}
 	t.Run("cut", func(t *testing.T) {
@@ -136,9 +131,7 @@ func TestCompressedAnswers(t *testing.T) {
 		}))
 		data, r, err := record(t, s.URL, quickOptions())
 		wantKind(t, err, Cut)
-		if !bytes.Equal(data, trace) || !r.Partial {
-			t.Errorf("%d of %d bytes, %+v", len(data), len(trace), r)
-		}
+		check.True(t, bytes.Equal(data, trace) && r.Partial, "%d of %d bytes, %+v", len(data), len(trace), r)
 	})
 }
 
@@ -150,9 +143,8 @@ func TestShortTrace(t *testing.T) {
 	opt := quickOptions()
 	opt.Duration = 20 * time.Second
 	data, r, err := record(t, s.URL, opt)
-	if err != nil || r.Partial || !bytes.Equal(data, cannedTrace()) || len(r.Warnings) != 1 || r.Warnings[0].Code != WarnShort {
-		t.Errorf("%d bytes, %v, %+v", len(data), err, r)
-	}
+	check.True(t, err == nil && !r.Partial && bytes.Equal(data, cannedTrace()) && len(r.Warnings) == 1 && r.Warnings[0].Code == WarnShort,
+		"%d bytes, %v, %+v", len(data), err, r)
 }
 
 // In HTTP/1.0 a regular end and a broken connection look the same: before the end of the window it is
@@ -177,9 +169,7 @@ func TestOldProtocolCut(t *testing.T) {
 	opt.Duration = 20 * time.Second
 	data, r, err := record(t, l.Addr().String(), opt)
 	wantKind(t, err, Cut)
-	if !r.Partial || !bytes.Equal(data, cannedTrace()) {
-		t.Errorf("%d bytes, %+v", len(data), r)
-	}
+	check.True(t, r.Partial && bytes.Equal(data, cannedTrace()), "%d bytes, %+v", len(data), r)
 }
 
 // Servers before Go 1.23 refuse a duration that their WriteTimeout does not allow, with this condition
@@ -257,9 +247,7 @@ func TestExplainCutNamesAPossibleDuration(t *testing.T) {
 	t.Parallel()
 	s := serveHandler(t, imitation())
 	end, _, err := ParseEndpoint(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c := must.Have(newClient(t.Context(), end, nil, quickOptions()))(t)
 	str := &Stream{client: c, ctx: context.Background(), seconds: 10}
 	for last, want := range map[time.Duration]string{
@@ -303,21 +291,15 @@ func TestSilentServers(t *testing.T) {
 				began := time.Now()
 				data, r, err := record(t, target, opt)
 				wantKind(t, err, Timeout)
-				if len(data) != c.sent || r.Partial != (c.sent > 0) {
-					t.Errorf("%d bytes, %+v: what came should be kept", len(data), r)
-				}
-				if took := time.Since(began).Round(100 * time.Millisecond); took != c.patience {
-					t.Errorf("gave up after %v, not %v", took, c.patience)
-				}
+				check.True(t, len(data) == c.sent && r.Partial == (c.sent > 0), "%d bytes, %+v: what came should be kept", len(data), r)
+				check.Equal(t, time.Since(began).Round(100*time.Millisecond), c.patience, "gave up after")
 			})
 		})
 	}
 	t.Run("in the handshake", func(t *testing.T) {
 		t.Parallel()
 		mute, err := net.Listen("tcp", "127.0.0.1:0") // accepts in the kernel, never answers
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer mute.Close()
 		opt := quickOptions()
 		opt.ConnectTimeout = 200 * time.Millisecond
@@ -341,18 +323,15 @@ func TestSlowLine(t *testing.T) {
 	}), func(t *testing.T, target string, opt Options) {
 		opt.Grace = 2 * time.Second // with the window 3 s, less than the 3.5 s that it takes
 		data, r, err := record(t, target, opt)
-		if err != nil || !bytes.Equal(data, trace) || r.Partial || len(r.Warnings) != 0 {
-			t.Errorf("%d of %d bytes, %v, %+v", len(data), len(trace), err, r)
-		}
+		check.True(t, err == nil && bytes.Equal(data, trace) && !r.Partial && len(r.Warnings) == 0,
+			"%d of %d bytes, %v, %+v", len(data), len(trace), err, r)
 	})
 }
 
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	closed := l.Addr().String()
 	l.Close()
 	for _, noCPU := range []bool{false, true} {
@@ -382,9 +361,7 @@ func TestCancelledBeforeItBegins(t *testing.T) {
 	opt := Options{Proxy: "none"}
 	_, err := Open(ctx, s.URL, opt)
 	wantKind(t, err, Interrupted)
-	if !errors.Is(err, context.Canceled) {
-		t.Error("does not wrap context.Canceled")
-	}
+	check.True(t, errors.Is(err, context.Canceled), "does not wrap context.Canceled")
 }
 
 // A profile that fails is a warning, and the other profile and the trace are unaffected.
@@ -419,9 +396,8 @@ func TestFailedProfileIsAWarning(t *testing.T) {
 				if broken == "allocs" {
 					code = WarnAllocs
 				}
-				if (cpu == nil) != (broken == "profile") || (allocs == nil) != (broken == "allocs") {
-					t.Errorf("profiles of %d and %d bytes", len(cpu), len(allocs))
-				}
+				check.True(t, (cpu == nil) == (broken == "profile") && (allocs == nil) == (broken == "allocs"),
+					"profiles of %d and %d bytes", len(cpu), len(allocs))
 				if r := str.Result(); len(r.Warnings) != 1 || r.Warnings[0].Code != code || r.Partial {
 					t.Errorf("result %+v", r)
 				}
@@ -447,9 +423,8 @@ func TestAmbiguousPaths(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			data, r, err := record(t, s.URL+path, quickOptions())
-			if err != nil || !bytes.Equal(data, cannedTrace()) || r.URL != s.URL+"/internal/prof/trace" {
-				t.Errorf("%d bytes, %v, %+v", len(data), err, r)
-			}
+			check.True(t, err == nil && bytes.Equal(data, cannedTrace()) && r.URL == s.URL+"/internal/prof/trace",
+				"%d bytes, %v, %+v", len(data), err, r)
 		})
 	}
 	_, _, err := record(t, s.URL+"/elsewhere", quickOptions())
@@ -462,16 +437,10 @@ func TestProgressIsMonotonicAndEnds(t *testing.T) {
 		var calls []Progress // no lock: the calls promise not to be concurrent, and Close to come after the last
 		opt.Progress = func(p Progress) { calls = append(calls, p) }
 		data, _, err := record(t, target, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(calls) < 2 {
-			t.Fatalf("%d calls", len(calls))
-		}
+		must.Do(t, err)
+		must.True(t, len(calls) >= 2, "%d calls", len(calls))
 		for i, p := range calls {
-			if p.Total != time.Second || p.Done != (i == len(calls)-1) {
-				t.Errorf("call %d: %+v", i, p)
-			}
+			check.True(t, p.Total == time.Second && p.Done == (i == len(calls)-1), "call %d: %+v", i, p)
 			if i > 0 && (p.Bytes < calls[i-1].Bytes || p.Elapsed < calls[i-1].Elapsed) {
 				t.Errorf("call %d goes back: %+v after %+v", i, p, calls[i-1])
 			}
@@ -488,9 +457,7 @@ func TestSaveCannotWrite(t *testing.T) {
 	s := serveHandler(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { isRequested = true }))
 	_, err := Save(context.Background(), s.URL, quickOptions(), t.TempDir()+"/none/x.trace", "", nil)
 	wantKind(t, err, Write, "none/x.trace")
-	if isRequested {
-		t.Error("the service was asked, although the file cannot be written")
-	}
+	check.False(t, isRequested, "the service was asked, although the file cannot be written")
 	var out bytes.Buffer
 	s2 := serveHandler(t, imitation())
 	if r, err := Save(context.Background(), s2.URL, quickOptions(), "", "", &out); err != nil || !bytes.Equal(out.Bytes(), cannedTrace()) || !r.HasGeneration {
@@ -537,9 +504,7 @@ func TestFilesOfTLS(t *testing.T) {
 		"--cert":   func(name string) TLSFiles { return TLSFiles{Cert: name, Key: name} },
 	} {
 		r, w, err := os.Pipe() // a pipe without a writer
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer w.Close()
 		defer r.Close()
 		pipe := fmt.Sprintf("/dev/fd/%d", r.Fd())

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -57,9 +58,7 @@ func TestCredentialsAreSent(t *testing.T) {
 			opt.NoCPU, opt.NoAllocs = false, false
 			opt.Header, opt.Login, opt.Token = c.opt.Header, c.opt.Login, c.opt.Token
 			str, err := Open(context.Background(), "http://"+c.user+serverAddr(s), opt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer str.Close()
 			if data, err := io.ReadAll(str); err != nil || !bytes.Equal(data, cannedTrace()) {
 				t.Errorf("%d bytes, %v", len(data), err)
@@ -78,15 +77,11 @@ func TestHeaderParsing(t *testing.T) {
 	h := http.Header{}
 	lines := SplitHeaderLines("# comment\n\n  X-A:  one two \r\nX-A:two\nEmpty:\n")
 	must.Do(t, AddHeaders(h, "headers.txt", lines))
-	if fmt.Sprint(h) != "map[Empty:[] X-A:[one two two]]" && fmt.Sprint(h["X-A"]) != "[one two two]" {
-		t.Errorf("%v", h)
-	}
+	check.False(t, fmt.Sprint(h) != "map[Empty:[] X-A:[one two two]]" && fmt.Sprint(h["X-A"]) != "[one two two]", "%v", h)
 	for _, line := range []string{"s3cret", ": s3cret", "X s3cret: v", "X-K: s3cret\x00", "X-K: s3\rcret"} {
 		err := AddHeaders(h, "headers.txt", []string{"A: b", line})
 		wantKind(t, err, Usage, "headers.txt", "number 2")
-		if strings.Contains(err.Error(), "s3") {
-			t.Errorf("the header is in %q", err)
-		}
+		check.False(t, strings.Contains(err.Error(), "s3"), "the header is in %q", err)
 	}
 }
 
@@ -157,19 +152,13 @@ func TestRedirectsGetNoCredentials(t *testing.T) {
 		opt.Login = &Login{"jo", secret}
 		opt.Header = http.Header{"X-Secret": {secret}, "Cookie": {"session=" + secret}, "X-Api-Key": {secret}, "Host": {"named.example"}}
 		data, r, err := record(t, server.URL+prefix+"/debug/pprof?key="+secret, opt)
-		if err != nil || !bytes.Equal(data, cannedTrace()) || r.Partial {
-			t.Errorf("%d bytes, %v", len(data), err)
-		}
+		check.True(t, err == nil && bytes.Equal(data, cannedTrace()) && !r.Partial, "%d bytes, %v", len(data), err)
 	}
 	requests := otherHost.all()
-	if strings.Count(requests, "GET /debug/pprof/trace") != 2 {
-		t.Fatalf("the other host saw\n%s", requests)
-	}
+	must.Equal(t, strings.Count(requests, "GET /debug/pprof/trace"), 2, "the other host saw\n%s", requests)
 	basicSecret := base64.StdEncoding.EncodeToString([]byte("jo:" + secret))
 	for _, s := range []string{secret, basicSecret, "Authorization", "Cookie", "X-Secret", "X-Api-Key", "Referer", "named.example"} {
-		if strings.Contains(requests, s) {
-			t.Errorf("the other host saw %q:\n%s", s, requests)
-		}
+		check.False(t, strings.Contains(requests, s), "the other host saw %q:\n%s", s, requests)
 	}
 	// The other host wants a login: say why it got none.
 	locked := startHeaderRecorder(t, answer(401, "text/plain", "login"))
@@ -197,13 +186,9 @@ func TestTrusted(t *testing.T) {
 		{"https://[::1]:1", "https://[::1]:1", true},
 	} {
 		end, _, err := ParseEndpoint(c.from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		to := must.Have(url.Parse(c.to))(t)
-		if got := (&client{endpoint: end}).isTrusted(to); got != c.want {
-			t.Errorf("from %s to %s: %v", c.from, c.to, got)
-		}
+		check.Equal(t, (&client{endpoint: end}).isTrusted(to), c.want, "from %s to %s", c.from, c.to)
 	}
 }
 
@@ -313,9 +298,7 @@ func TestNothingLeaks(t *testing.T) {
 	check := func(t *testing.T, credential int, output, text string) {
 		t.Helper()
 		for _, s := range secrets[credential] {
-			if strings.Contains(text, s) {
-				t.Errorf("%q is in the %s:\n%s", s, output, text)
-			}
+			check.False(t, strings.Contains(text, s), "%q is in the %s:\n%s", s, output, text)
 		}
 	}
 	run := func(t *testing.T, credential int, target string, opt Options) {
@@ -375,9 +358,7 @@ func TestNothingLeaks(t *testing.T) {
 // TestNoRedirects: the client requests no other address, not even of the same server.
 func TestNoRedirects(t *testing.T) {
 	s := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/elsewhere") {
-			t.Errorf("request for %s", r.URL)
-		}
+		check.False(t, strings.HasPrefix(r.URL.Path, "/elsewhere"), "request for %s", r.URL)
 		http.Redirect(w, r, "/elsewhere"+r.URL.Path, http.StatusTemporaryRedirect)
 	}))
 	_, err := Save(t.Context(), s.URL+"/debug/pprof/trace", Options{Duration: time.Second, NoRedirects: true, NoHost: true}, filepath.Join(t.TempDir(), "x.trace"), "", nil)

@@ -8,6 +8,9 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestCheckBounds checks the bounds of duration and size, which depend on the requested duration.
@@ -52,15 +55,11 @@ func TestEndlessServer(t *testing.T) {
 	defer srv.Close()
 	defer close(stop)
 	s, err := Open(context.Background(), srv.URL, Options{Duration: time.Second, NoCPU: true, NoAllocs: true, Grace: 500 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	_, err = io.Copy(io.Discard, s)
 	var e *Error
-	if !errors.As(err, &e) || e.Kind != Cut || !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("the recording ended with %v", err)
-	}
+	check.True(t, errors.As(err, &e) && e.Kind == Cut && errors.Is(err, io.ErrUnexpectedEOF), "the recording ended with %v", err)
 	if r := s.Result(); !r.Partial || len(r.Warnings) != 1 || r.Warnings[0].Code != WarnCut {
 		t.Errorf("partial %v, warnings %v", r.Partial, r.Warnings)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -43,18 +44,12 @@ func TestParseEndpoint(t *testing.T) {
 
 func TestParseEndpointReturnsTheLogin(t *testing.T) {
 	e, login, err := ParseEndpoint("https://jo%40x:p%2Fw%3F%23@svc:1/debug/pprof?token=t0ken")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if *login != (Login{"jo@x", "p/w?#"}) {
 		t.Errorf("login %q", *login)
 	}
-	if got := e.String(); got != "https://svc:1/debug/pprof/trace?token=xxxxx" {
-		t.Errorf("written as %s", got)
-	}
-	if got := e.TraceURL(1).String(); got != "https://svc:1/debug/pprof/trace?seconds=1&token=t0ken" {
-		t.Errorf("asked as %s", got)
-	}
+	check.Equal(t, e.String(), "https://svc:1/debug/pprof/trace?token=xxxxx", "written as")
+	check.Equal(t, e.TraceURL(1).String(), "https://svc:1/debug/pprof/trace?seconds=1&token=t0ken", "asked as")
 }
 
 func TestParseEndpointErrors(t *testing.T) {
@@ -93,13 +88,9 @@ func TestRedact(t *testing.T) {
 		"mailto:jo":                             "mailto:xxxxx",
 	} {
 		u := must.Have(url.Parse(in))(t)
-		if got := Redact(u); got != want {
-			t.Errorf("%s: %s, want %s", in, got, want)
-		}
+		check.Equal(t, Redact(u), want, "%s", in)
 	}
-	if got := Redact(nil); got != "" {
-		t.Errorf("nil: %q", got)
-	}
+	check.Equal(t, Redact(nil), "", "nil")
 }
 
 func TestForeignText(t *testing.T) {
@@ -110,18 +101,14 @@ func TestForeignText(t *testing.T) {
 		"hello jo":              "", // too short to mask without saying where it was
 		"a\r\n\tb \x1b[1m \u202e \xff c " + strings.Repeat("x", 100): "a b \\x1b[1m \\u202e …",
 	} {
-		if got := s.quotable(in, 20); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
+		check.Equal(t, s.quotable(in, 20), want, "%q", in)
 	}
 }
 
 func TestFileNames(t *testing.T) {
 	got, err := FileNames("dir/x.trace", []string{"svc-1:6060", "https://jo:pw@svc-2", "[::1]:80", "SVC-1:6060"})
 	want := "dir/x-svc-1_6060.trace dir/x-svc-2.trace dir/x-___1__80.trace dir/x-SVC-1_6060-2.trace"
-	if err != nil || strings.Join(got, " ") != want {
-		t.Errorf("%q, %v; want %s", got, err, want)
-	}
+	check.True(t, err == nil && strings.Join(got, " ") == want, "%q, %v; want %s", got, err, want)
 	if _, err := FileNames("x.trace", []string{"svc", ""}); err == nil {
 		t.Error("a bad target was accepted")
 	}
@@ -153,12 +140,8 @@ func FuzzEndpoint(f *testing.F) {
 					t.Fatalf("%q: %s is read back as %s, %v", in, e.TraceURL(1), reparsed.TraceURL(1), err)
 				}
 			}
-			if strings.Contains(text, secret) {
-				t.Fatalf("%q: the secret is in %q (login %v)", in, text, login)
-			}
-			if strings.ContainsAny(text, "\n\r\x1b") {
-				t.Fatalf("%q: control characters in %q", in, text)
-			}
+			must.False(t, strings.Contains(text, secret), "%q: the secret is in %q (login %v)", in, text, login)
+			must.False(t, strings.ContainsAny(text, "\n\r\x1b"), "%q: control characters in %q", in, text)
 		}
 	})
 }

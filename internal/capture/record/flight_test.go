@@ -14,6 +14,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -59,9 +60,7 @@ func TestSaveFlight(t *testing.T) {
 	} {
 		_, err := fetch(srv.URL + path)
 		var e *record.Error
-		if !errors.As(err, &e) || e.Kind != c.kind || !strings.Contains(err.Error(), c.text) {
-			t.Errorf("%s: %v", path, err)
-		}
+		check.True(t, errors.As(err, &e) && e.Kind == c.kind && strings.Contains(err.Error(), c.text), "%s: %v", path, err)
 	}
 }
 

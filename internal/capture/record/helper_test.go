@@ -24,6 +24,7 @@ import (
 
 	xtrace "golang.org/x/exp/trace"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -183,9 +184,7 @@ func start(t testing.TB, s service) *process {
 		cmd.Wait()
 	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatalf("the service did not start: %v", err)
-	}
+	must.Do(t, err, "the service did not start")
 	p.addr = strings.TrimSpace(line)
 	return p
 }
@@ -289,12 +288,8 @@ func record(t testing.TB, target string, opt Options) ([]byte, Result, error) {
 func wantKind(t testing.TB, err error, kind Kind, texts ...string) {
 	t.Helper()
 	e, ok := err.(*Error)
-	if !ok {
-		t.Fatalf("error %v (%T), want one of kind %s", err, err, kind)
-	}
-	if e.Kind != kind {
-		t.Errorf("kind %s, want %s: %v", e.Kind, kind, e)
-	}
+	must.True(t, ok, "error %v (%T), want one of kind %s", err, err, kind)
+	check.True(t, e.Kind == kind, "kind %s, want %s: %v", e.Kind, kind, e)
 	for _, text := range texts {
 		if !strings.Contains(e.Error(), text) {
 			t.Errorf("message %q\nlacks %q", e.Error(), text)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	hostsamples "github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -51,9 +52,7 @@ func TestSamplesOfTheServiceByPort(t *testing.T) {
 	if h := b.Meta().Host; s.PID != p.cmd.Process.Pid || h == nil || h.PID != s.PID || h.Kernel == "" || h.Go == "" || b.Meta().Go != h.Go {
 		t.Errorf("samples of process %d, want %d; metadata %+v", s.PID, p.cmd.Process.Pid, b.Meta())
 	}
-	if len(b.Meta().Warnings) != 0 {
-		t.Errorf("warnings %v", b.Meta().Warnings)
-	}
+	check.Equal(t, len(b.Meta().Warnings), 0, "warnings %v", b.Meta().Warnings)
 }
 
 // A fakeProbe records its own end.
@@ -185,9 +184,7 @@ func TestServiceEndsWhileSampled(t *testing.T) {
 	for _, w := range b.Meta().Warnings {
 		isWarned = isWarned || w.Code == hostsamples.WarnEnded
 	}
-	if !isWarned {
-		t.Errorf("warnings %v", b.Meta().Warnings)
-	}
+	check.True(t, isWarned, "warnings %v", b.Meta().Warnings)
 }
 
 // If two processes share a port, the one that has accepted the trace's connection is sampled. Here the
@@ -196,9 +193,7 @@ func TestSamplesOfTheAcceptor(t *testing.T) {
 	t.Parallel()
 	s := serveHandler(t, imitation())
 	raw, err := s.Listener.(*net.TCPListener).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	fd := -1
 	if err := raw.Control(func(l uintptr) { fd, err = syscall.Dup(int(l)) }); err != nil || fd < 0 {
 		t.Fatal(err)
@@ -209,9 +204,7 @@ func TestSamplesOfTheAcceptor(t *testing.T) {
 	idleListener := exec.Command("/bin/cat") // holds the listener, and waits for its input
 	idleListener.ExtraFiles = []*os.File{f}
 	in, err := idleListener.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := idleListener.Start(); err != nil {
 		t.Skip(err)
 	}
@@ -233,9 +226,7 @@ func TestWatchData(t *testing.T) {
 	if _, err := hostsamples.Read(bytes.NewReader(w.Data())); err != nil {
 		t.Error(err)
 	}
-	if WatchHost(t.Context(), "http://192.0.2.1:6060", Options{}) != nil {
-		t.Error("a watch of another machine")
-	}
+	check.True(t, WatchHost(t.Context(), "http://192.0.2.1:6060", Options{}) == nil, "a watch of another machine")
 	var noWatch *HostWatch
 	noWatch.AttachStream(nil)
 	if rec, warnings := noWatch.Finish(); rec != nil || warnings != nil {

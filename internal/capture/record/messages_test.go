@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -77,9 +78,8 @@ func TestMessages(t *testing.T) {
 		write(fmt.Sprintf("%.80v", err), anonymous.describe(t.Context(), "recording", target, err))
 	}
 	secret := authenticated.describe(t.Context(), "recording", target, errors.New("the password secret was wrong"))
-	if write("a secret", secret); secret.Err != nil || strings.Contains(b.String(), "secret was") {
-		t.Errorf("%v, because of %v", secret, secret.Err)
-	}
+	write("a secret", secret)
+	check.True(t, secret.Err == nil && !strings.Contains(b.String(), "secret was"), "%v, because of %v", secret, secret.Err)
 	for _, cause := range []error{errNoProgress, context.DeadlineExceeded, errFinished} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cause)
@@ -124,9 +124,8 @@ func TestFlightAddress(t *testing.T) {
 	} {
 		named, may := MayServeFlight(target)
 		got := fmt.Sprint(FlightURL(target), " ", named, " ", may)
-		if strings.ReplaceAll(got, "u:xxxxx@", "") != want || strings.Contains(got, "secret") {
-			t.Errorf("%s: %s, want %s", target, got, want)
-		}
+		check.True(t, strings.ReplaceAll(got, "u:xxxxx@", "") == want && !strings.Contains(got, "secret"),
+			"%s: %s, want %s", target, got, want)
 	}
 }
 
@@ -152,13 +151,9 @@ func TestHasGeneration(t *testing.T) {
 	} {
 		name = filepath.Join(dir, name)
 		must.Do(t, os.WriteFile(name, c.data, 0o600))
-		if got := hasGeneration(name); got != c.want {
-			t.Errorf("%s is of use: %v", filepath.Base(name), got)
-		}
+		check.Equal(t, hasGeneration(name), c.want, "%s is of use", filepath.Base(name))
 	}
-	if hasGeneration(filepath.Join(dir, "missing")) || hasGeneration(dir) {
-		t.Error("what is no file is of use")
-	}
+	check.True(t, !hasGeneration(filepath.Join(dir, "missing")) && !hasGeneration(dir), "what is no file is of use")
 }
 
 // TestRequestHeaders: which headers every request has, and which it never has.
@@ -183,8 +178,6 @@ func TestRequestHeaders(t *testing.T) {
 func TestIsSameCommand(t *testing.T) {
 	const actual = "/app\x00serve\x00-v\x00x"
 	for reported, want := range map[string]bool{actual: true, "/app\x00-v\x00x": true, "serve\x00-v\x00x": true, "/app\x00serve\x00x": false, "/app\x00x": false, "/app": false, "/app\x00-v\x00y": false, "/app\x00x\x00-v": false, actual + "\x00y": false} {
-		if got := isSameCommand(reported, actual); got != want {
-			t.Errorf("%q: %v", reported, got)
-		}
+		check.Equal(t, isSameCommand(reported, actual), want, "%q", reported)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
@@ -29,21 +30,15 @@ func TestBundleOfARealService(t *testing.T) {
 	f := must.Have(bundle.Open(name))(t)
 	defer f.Close()
 	tr, _, err := f.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	data := must.Have(io.ReadAll(tr))(t)
-	if !bytes.Equal(data, tee.Bytes()) {
-		t.Errorf("the tee got %d bytes, the file %d", tee.Len(), len(data))
-	}
+	check.True(t, bytes.Equal(data, tee.Bytes()), "the tee got %d bytes, the file %d", tee.Len(), len(data))
 	c := readTrace(data)
 	if c.err != nil {
 		t.Errorf("the reference reader stopped after %d events: %v", c.events, c.err)
 	}
 	// The busy goroutine gets some CPU in two seconds on any machine that can run this test at all.
-	if c.samples == 0 {
-		t.Error("the trace has no CPU samples")
-	}
+	check.True(t, c.samples != 0, "the trace has no CPU samples")
 	if d := c.duration(); d < 1900*time.Millisecond {
 		t.Errorf("the trace spans %v, want two seconds: 1.5 s rounded up", d)
 	}
@@ -67,12 +62,9 @@ func TestBundleOfARealService(t *testing.T) {
 		m.RequestedNS != 1.5e9 || m.WindowNS != 2e9 || m.ReceivedNS < 2e9 || time.Since(m.Start) > time.Hour {
 		t.Errorf("metadata %+v", m)
 	}
-	if len(m.Warnings) != 1 || m.Warnings[0].Code != WarnRounded {
-		t.Errorf("warnings %v, want that the duration was rounded", m.Warnings)
-	}
-	if r.Bytes != int64(len(data)) || !r.HasGeneration || !r.CPUProfile || !r.AllocsProfile {
-		t.Errorf("result says %d bytes, the trace has %d", r.Bytes, len(data))
-	}
+	check.True(t, len(m.Warnings) == 1 && m.Warnings[0].Code == WarnRounded, "warnings %v, want that the duration was rounded", m.Warnings)
+	check.True(t, r.Bytes == int64(len(data)) && r.HasGeneration && r.CPUProfile && r.AllocsProfile,
+		"result says %d bytes, the trace has %d", r.Bytes, len(data))
 	// Order as the service saw it: the profile covers the trace.
 	resp := must.Have(http.Get("http://" + p.addr + "/log"))(t)
 	defer resp.Body.Close()
@@ -82,9 +74,7 @@ func TestBundleOfARealService(t *testing.T) {
 	position := -1
 	for _, event := range order {
 		i := strings.Index(log, event)
-		if i <= position {
-			t.Fatalf("the service saw\n%swant in this order %q", log, order)
-		}
+		must.True(t, i > position, "the service saw\n%swant in this order %q", log, order)
 		position = i
 	}
 }
@@ -94,15 +84,11 @@ func TestNoCPUMeansNoSamples(t *testing.T) {
 	p := start(t, service{Burn: true})
 	opt := quickOptions()
 	data, r, err := record(t, p.addr, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if c := readTrace(data); c.err != nil || c.samples != 0 || c.events == 0 {
 		t.Errorf("%d events, %d samples, error %v", c.events, c.samples, c.err)
 	}
-	if len(r.Warnings) != 0 || r.Partial {
-		t.Errorf("result %+v", r)
-	}
+	check.True(t, len(r.Warnings) == 0 && !r.Partial, "result %+v", r)
 }
 
 // A bare trace file needs no profile: it is complete when the trace has ended, although the CPU
@@ -117,9 +103,7 @@ func TestBareTraceFile(t *testing.T) {
 	if c := readTrace(data); c.err != nil || c.samples == 0 {
 		t.Errorf("%d events, %d samples, error %v", c.events, c.samples, c.err)
 	}
-	if len(r.Warnings) != 0 || r.URL != "http://"+p.addr+"/prefix/debug/pprof/trace" {
-		t.Errorf("result %+v", r)
-	}
+	check.True(t, len(r.Warnings) == 0 && r.URL == "http://"+p.addr+"/prefix/debug/pprof/trace", "result %+v", r)
 	if entries, _ := os.ReadDir(filepath.Dir(name)); len(entries) != 1 {
 		t.Errorf("files left: %v", entries)
 	}
@@ -142,9 +126,7 @@ func TestCPUProfileAlreadyInUse(t *testing.T) {
 	opt := quickOptions()
 	opt.NoCPU = false
 	data, r, err := record(t, p.addr, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// What the warning claims is so: the other profile's samples are in the trace.
 	if c := readTrace(data); c.err != nil || c.samples == 0 {
 		t.Errorf("%d samples, error %v", c.samples, c.err)
@@ -161,9 +143,7 @@ func TestWriteTimeoutOfCurrentGo(t *testing.T) {
 	opt := quickOptions()
 	opt.Duration = 2 * time.Second
 	data, r, err := record(t, p.addr, opt)
-	if err != nil || r.Partial {
-		t.Fatalf("%v, %+v", err, r)
-	}
+	must.True(t, err == nil && !r.Partial, "%v, %+v", err, r)
 	if c := readTrace(data); c.err != nil {
 		t.Error(c.err)
 	}
@@ -180,20 +160,12 @@ func TestWriteTimeoutCutsTheBody(t *testing.T) {
 		t.Skip("nothing arrived before the deadline: machine too busy")
 	}
 	wantKind(t, err, Cut, "the trace was cut after", "of 4s", "the service still answers", "WriteTimeout")
-	if !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Error("does not wrap io.ErrUnexpectedEOF")
-	}
-	if !r.Partial || !hasWarning(*r, WarnCut) || !hasWarning(*r, WarnAllocs) {
-		t.Errorf("result %+v", r)
-	}
+	check.True(t, errors.Is(err, io.ErrUnexpectedEOF), "does not wrap io.ErrUnexpectedEOF")
+	check.True(t, r.Partial && hasWarning(*r, WarnCut) && hasWarning(*r, WarnAllocs), "result %+v", r)
 	f, err := bundle.Open(name)
-	if err != nil {
-		t.Fatal("what arrived was not kept: ", err)
-	}
+	must.Do(t, err, "what arrived was not kept")
 	defer f.Close()
-	if !f.Meta().Truncated {
-		t.Errorf("metadata %+v", f.Meta())
-	}
+	check.True(t, f.Meta().Truncated, "metadata %+v", f.Meta())
 }
 
 func TestServiceKilled(t *testing.T) {
@@ -202,9 +174,7 @@ func TestServiceKilled(t *testing.T) {
 	opt := quickOptions()
 	opt.Duration = 30 * time.Second
 	s, err := Open(context.Background(), p.addr, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	must.Have(io.ReadFull(s, make([]byte, 1000)))(t)
 	p.cmd.Process.Kill()
@@ -231,30 +201,16 @@ func TestInterruptedKeepsReceivedTrace(t *testing.T) {
 	began := time.Now()
 	r, err := Save(ctx, p.addr, opt, name, "", nil)
 	wantKind(t, err, Interrupted, "interrupted after", "of 1m0s")
-	if !errors.Is(err, context.Canceled) {
-		t.Error("does not wrap context.Canceled")
-	}
-	if time.Since(began) > 50*time.Second {
-		t.Error("interruption waited for the recording's end")
-	}
-	if r == nil || !r.Partial || r.Bytes <= headerLen {
-		t.Fatalf("result %+v", r)
-	}
-	if !r.HasGeneration {
-		t.Error("more than two seconds of trace, and no whole generation in it")
-	}
-	if len(r.Warnings) != 1 || r.Warnings[0].Code != WarnStopped {
-		t.Errorf("warnings %v", r.Warnings)
-	}
+	check.True(t, errors.Is(err, context.Canceled), "does not wrap context.Canceled")
+	check.True(t, time.Since(began) <= 50*time.Second, "interruption waited for the recording's end")
+	must.True(t, r != nil && r.Partial && r.Bytes > headerLen, "result %+v", r)
+	check.True(t, r.HasGeneration, "more than two seconds of trace, and no whole generation in it")
+	check.True(t, len(r.Warnings) == 1 && r.Warnings[0].Code == WarnStopped, "warnings %v", r.Warnings)
 	f, err := bundle.Open(name)
-	if err != nil {
-		t.Fatal("what arrived was not kept: ", err)
-	}
+	must.Do(t, err, "what arrived was not kept")
 	defer f.Close()
 	tr, n, err := f.Trace()
-	if err != nil || n != r.Bytes || !f.Meta().Truncated {
-		t.Fatalf("%d bytes, %v, %+v", n, err, f.Meta())
-	}
+	must.True(t, err == nil && n == r.Bytes && f.Meta().Truncated, "%d bytes, %v, %+v", n, err, f.Meta())
 	data, _ := io.ReadAll(tr)
 	// At least one whole generation can be read, as promised.
 	if c := readTrace(data); c.events == 0 {

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -168,9 +169,7 @@ func TestProxies(t *testing.T) {
 			cmd := exec.Command(exe)
 			cmd.Env = append(os.Environ(), clientEnv+"="+target, "HTTP_PROXY="+proxy, "http_proxy="+proxy, "NO_PROXY=direct.example", "no_proxy=direct.example")
 			out := must.Have(cmd.Output())(t)
-			if bytes.Contains(out, []byte("env-secret")) {
-				t.Errorf("the proxy's password is in %s", out)
-			}
+			check.False(t, bytes.Contains(out, []byte("env-secret")), "the proxy's password is in %s", out)
 			var m map[string]any
 			must.Do(t, json.Unmarshal(out, &m))
 			return m

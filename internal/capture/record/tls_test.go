@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -148,12 +149,8 @@ func TestTLS(t *testing.T) {
 				wantKind(t, err, c.kind, c.want)
 				return
 			}
-			if err != nil || !bytes.Equal(data, cannedTrace()) {
-				t.Errorf("%d bytes, %v", len(data), err)
-			}
-			if hasWarning(r, WarnInsecure) != c.files.Insecure {
-				t.Errorf("warnings %v", r.Warnings)
-			}
+			check.True(t, err == nil && bytes.Equal(data, cannedTrace()), "%d bytes, %v", len(data), err)
+			check.Equal(t, hasWarning(r, WarnInsecure), c.files.Insecure, "warnings %v", r.Warnings)
 		})
 	}
 }
@@ -178,7 +175,5 @@ func TestHTTP2Cut(t *testing.T) {
 	opt.TLS.CACert = p.caFile
 	data, r, err := record(t, s.URL, opt)
 	wantKind(t, err, Cut, "the service still answers")
-	if len(data) != 200 || !r.Partial || proto.Load() != "HTTP/2.0" {
-		t.Errorf("%d bytes over %v, %+v", len(data), proto.Load(), r)
-	}
+	check.True(t, len(data) == 200 && r.Partial && proto.Load() == "HTTP/2.0", "%d bytes over %v, %+v", len(data), proto.Load(), r)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/kernelevents"
 	"github.com/whylate/whylate/internal/capture/rewrite"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -111,9 +112,8 @@ func TestDamaged(t *testing.T) {
 				if written == nil || written.Input.Events != original.Input.Events || written.Input.DurationNS != original.Input.DurationNS || len(written.Groups) != len(original.Groups) {
 					t.Errorf("%s of %s, damage %d: the report on what was written is another", verb, name, i)
 				}
-				if original.Input.Truncated && !loss.Truncated && !written.Input.Truncated {
-					t.Errorf("%s of %s, damage %d: it is not said to be truncated", verb, name, i)
-				}
+				check.False(t, original.Input.Truncated && !loss.Truncated && !written.Input.Truncated,
+					"%s of %s, damage %d: it is not said to be truncated", verb, name, i)
 				if b := damagedSource(out.Bytes()).Bundle; (b != nil) != bundle.IsZip(data) || b != nil && b.Meta().Truncated != loss.Truncated {
 					t.Errorf("%s of %s, damage %d: the bundle says nothing of the damage", verb, name, i)
 				}
@@ -123,9 +123,8 @@ func TestDamaged(t *testing.T) {
 			}
 		}
 	}
-	if read < damages || truncated < damages/2 {
-		t.Errorf("only %d damaged recordings were read, %d truncated ones were written", read, truncated)
-	}
+	check.True(t, read >= damages && truncated >= damages/2,
+		"only %d damaged recordings were read, %d truncated ones were written", read, truncated)
 }
 
 // bundleOf returns a bundle of a trace and other entries.
@@ -177,18 +176,15 @@ func TestTruncatedIsReported(t *testing.T) {
 			loss := must.Have(write(&out, source(t, data)))(t)
 			m, want := source(t, out.Bytes()).Bundle.Meta(), kind == "cut"
 			isWarned := slices.ContainsFunc(m.Warnings, func(w bundle.Warning) bool { return w.Code == "damaged" })
-			if loss.Truncated != want || m.Truncated != want || isWarned != want {
-				t.Errorf("%s of a %s trace: %+v, metadata %+v", verb, kind, loss, m)
-			}
+			check.True(t, loss.Truncated == want && m.Truncated == want && isWarned == want,
+				"%s of a %s trace: %+v, metadata %+v", verb, kind, loss, m)
 			referenceEvents(t, verb, traceOf(t, out.Bytes()))
 		}
 	}
 	// A part before the damage is whole.
 	var out bytes.Buffer
 	p := must.Have(rewrite.Cut(&out, source(t, bundleOf(t, cutTrace, nil)), 0, time.Millisecond))(t)
-	if p.Truncated || source(t, out.Bytes()).Bundle.Meta().Truncated {
-		t.Errorf("the part before the damage is %+v", p)
-	}
+	check.True(t, !p.Truncated && !source(t, out.Bytes()).Bundle.Meta().Truncated, "the part before the damage is %+v", p)
 }
 
 // TestUnfinished: the recording of a killed writer becomes a complete bundle, with the start time of
@@ -277,13 +273,9 @@ func TestCutHostLines(t *testing.T) {
 	must.Have(rewrite.Cut(&out, source(t, bundleOf(t, trace, map[string][]byte{bundle.NameHost: lines.Bytes()})), 0, time.Hour))(t)
 	samples := must.Have(source(t, out.Bytes()).Bundle.HostSamples())(t)
 	for mono := range want {
-		if !bytes.Contains(samples, fmt.Appendf(nil, `"mono_ns":%d,`, mono)) {
-			t.Errorf("the line at %d is missing", mono)
-		}
+		check.True(t, bytes.Contains(samples, fmt.Appendf(nil, `"mono_ns":%d,`, mono)), "the line at %d is missing", mono)
 	}
-	if n := bytes.Count(samples, []byte("\n")); n != len(want) {
-		t.Errorf("%d lines, want %d:\n%s", n, len(want), samples)
-	}
+	check.Equal(t, bytes.Count(samples, []byte("\n")), len(want), "lines:\n%s", samples)
 }
 
 // TestKernelEvents: a cut keeps the kernel's events of its time, redaction keeps all and hides the tables, and damaged
@@ -327,9 +319,7 @@ func TestKernelEvents(t *testing.T) {
 	}
 	out.Reset()
 	loss := must.Have(rewrite.Redact(&out, recording([]byte("damaged")), redact.Options{}))(t)
-	if !slices.Equal(loss.Entries, []string{bundle.NameKernel}) {
-		t.Errorf("damaged events: %+v", loss)
-	}
+	check.True(t, slices.Equal(loss.Entries, []string{bundle.NameKernel}), "damaged events: %+v", loss)
 }
 
 // TestGzip: both functions read gzipped traces, as explain does, and write an unpacked one.
@@ -349,9 +339,8 @@ func TestGzip(t *testing.T) {
 		var plain, unpacked bytes.Buffer
 		must.Do(t, write(&plain, source(t, data)))
 		must.Do(t, write(&unpacked, source(t, packed.Bytes())))
-		if !bytes.Equal(plain.Bytes(), unpacked.Bytes()) || plain.Len() == 0 {
-			t.Errorf("%s writes %d bytes of the trace, and %d of the packed one", verb, plain.Len(), unpacked.Len())
-		}
+		check.True(t, bytes.Equal(plain.Bytes(), unpacked.Bytes()) && plain.Len() != 0,
+			"%s writes %d bytes of the trace, and %d of the packed one", verb, plain.Len(), unpacked.Len())
 	}
 }
 
@@ -400,11 +389,8 @@ func TestVersions(t *testing.T) {
 			t.Errorf("cut of %s: %+v, %v", x.Name, p, err)
 		}
 		loss, err := rewrite.Redact(&hidden, source(t, data), redact.Options{Logs: redact.Drop, Tasks: redact.Drop, Files: redact.Drop})
-		if err != nil || loss.Truncated || referenceEvents(t, x.Name, hidden.Bytes()) != want {
-			t.Errorf("redact of %s: %+v, %v", x.Name, loss, err)
-		}
+		check.True(t, err == nil && !loss.Truncated && referenceEvents(t, x.Name, hidden.Bytes()) == want,
+			"redact of %s: %+v, %v", x.Name, loss, err)
 	}
-	if len(versions) < 3 {
-		t.Errorf("there are traces of %d versions", len(versions))
-	}
+	check.True(t, len(versions) >= 3, "there are traces of %d versions", len(versions))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/capture/kernelevents"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/service/redact"
 )
@@ -25,13 +26,10 @@ func TestHidden(t *testing.T) {
 	h.meta(&m)
 	want := bundle.Meta{Host: &bundle.Host{CPUs: 8, Kernel: "6"}, Warnings: []bundle.Warning{{Code: "short", Text: "(left out: short)"}},
 		Flight: &bundle.Flight{Reason: bundle.Trigger{Kind: "slow", DurationNS: 5}, OtherTriggers: []bundle.Trigger{{Kind: "gc"}}, Service: map[string]string{"module": "m"}}}
-	if !reflect.DeepEqual(m, want) {
-		t.Errorf("%+v, %+v", m, m.Flight)
-	}
+	check.True(t, reflect.DeepEqual(m, want), "%+v, %+v", m, m.Flight)
 	bare := bundle.Meta{Flight: &bundle.Flight{Service: map[string]string{"pid": "secret"}}}
-	if h.meta(&bare); len(bare.Flight.Service) != 0 || bare.Host != nil {
-		t.Errorf("%+v", bare)
-	}
+	h.meta(&bare)
+	check.True(t, len(bare.Flight.Service) == 0 && bare.Host == nil, "%+v", bare)
 	l := host.Line{PID: 7, Text: "secret", Sample: host.Sample{MonoNS: 5, Levels: []host.Level{{Depth: 2, GroupPath: "secret", Periods: 3}}}, Facts: &bundle.Host{Group: "secret"}, Warnings: []bundle.Warning{{Code: "c", Text: "secret"}}, Sockets: []host.Socket{{Local: "10.0.0.1:80", Remote: "10.0.0.2:81", Retransmitted: 4}, {Local: "secret"}}, ListenAddrs: []string{"10.0.0.1:80", "secret"}}
 	h.hostLine(&l)
 	if l.PID != 0 || l.Text != "" || l.MonoNS != 5 || l.Facts.Group != "" || l.Warnings[0].Text != "(left out: c)" || l.Levels[0] != (host.Level{Depth: 2, GroupPath: "level 2", Periods: 3}) || l.Sockets[0].Retransmitted != 4 || strings.Contains(l.Sockets[0].Local+l.Sockets[0].Remote, "10.0") || l.Sockets[1].Local != "" || l.ListenAddrs[0] != l.Sockets[0].Local || l.ListenAddrs[1] != "" {
@@ -58,9 +56,7 @@ func TestHiddenKernelTables(t *testing.T) {
 	want := kernelevents.Tables{PID: 1, Threads: []kernelevents.Thread{
 		{TID: 9227, NSTID: 1, PID: 1, Comm: "process 1", Process: "process 1", Own: true}, {TID: 50, PID: 2, Comm: "process 2", Process: "process 2", Cgroup: 5}, {TID: 51, PID: 2, Comm: "process 3", Process: "process 2"}},
 		Cgroups: []kernelevents.Cgroup{{ID: 5, Path: "group 1", QuotaNS: 4}}, Sockets: []kernelevents.Socket{{ID: 1, Local: h.address("10.0.0.1:80"), Remote: "127.0.0.1:5"}}}
-	if !reflect.DeepEqual(tables, want) {
-		t.Errorf("%+v\nwant\n%+v", tables, want)
-	}
+	check.True(t, reflect.DeepEqual(tables, want), "%+v\nwant\n%+v", tables, want)
 }
 
 // TestHiddenProfile: functions and numbers of a profile stay; files, labels and comments are removed.
@@ -112,14 +108,10 @@ func TestWriteFails(t *testing.T) {
 	}
 	must.Do(t, write(&failingWriter{1 << 20}))
 	for after := 0; after < 300; after += 7 {
-		if write(&failingWriter{after}) == nil {
-			t.Fatalf("a disk that is full after %d bytes holds a recording", after)
-		}
+		must.Error(t, write(&failingWriter{after}), "a disk that is full after %d bytes holds a recording", after)
 	}
 	no := errors.New("no")
 	for i, err := range []error{e.writeBundle(&b, func(io.Writer) error { return no }, func() error { return nil }), e.writeBundle(&b, func(io.Writer) error { return nil }, func() error { return no })} {
-		if !errors.Is(err, no) {
-			t.Errorf("step %d: %v", i, err)
-		}
+		check.True(t, errors.Is(err, no), "step %d: %v", i, err)
 	}
 }

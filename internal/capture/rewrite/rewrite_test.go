@@ -21,6 +21,7 @@ import (
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/rewrite"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -66,9 +67,7 @@ func source(t *testing.T, data []byte) *rewrite.Source {
 	}
 	b := must.Have(bundle.New(bytes.NewReader(data), int64(len(data))))(t)
 	r, _, err := b.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { r.Close() })
 	return &rewrite.Source{Name: "x", Trace: r, Bundle: b}
 }
@@ -83,9 +82,7 @@ func traceOf(t *testing.T, data []byte) []byte {
 func referenceEvents(t *testing.T, name string, data []byte) (events int) {
 	t.Helper()
 	r, err := trace.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	must.Do(t, err, name)
 	for {
 		if _, err := r.ReadEvent(); err == io.EOF {
 			return events
@@ -189,9 +186,8 @@ func TestCut(t *testing.T) {
 		t.Skip("no recording of this run has several generations")
 	}
 	t.Logf("%d parts, of %d requests %d have the causes and %d the places as before", cutAny, all, equal, whence)
-	if equal < all*99/100 || whence < all*99/100 {
-		t.Errorf("of %d requests %d have the causes and %d the places as before", all, equal, whence)
-	}
+	check.True(t, equal >= all*99/100 && whence >= all*99/100,
+		"of %d requests %d have the causes and %d the places as before", all, equal, whence)
 }
 
 // TestCutBundle: the excerpt of a bundle keeps the other entries, limited to its time.
@@ -206,9 +202,8 @@ func TestCutBundle(t *testing.T) {
 	}
 	old := must.Have(original.HostSamples())(t)
 	samples, err := excerpt.HostSamples()
-	if err != nil || bytes.Count(samples, []byte("\n")) < bytes.Count(old, []byte("\n"))/2 {
-		t.Errorf("%d of %d lines of host samples: %v", bytes.Count(samples, []byte("\n")), bytes.Count(old, []byte("\n")), err)
-	}
+	check.True(t, err == nil && bytes.Count(samples, []byte("\n")) >= bytes.Count(old, []byte("\n"))/2,
+		"%d of %d lines of host samples: %v", bytes.Count(samples, []byte("\n")), bytes.Count(old, []byte("\n")), err)
 	if w := excerpt.Meta().Warnings; len(w) == 0 || w[len(w)-1].Code != "cut" {
 		t.Errorf("warnings %v", w)
 	}
@@ -217,14 +212,10 @@ func TestCutBundle(t *testing.T) {
 func TestCutOutside(t *testing.T) {
 	data := testprog.Trace(t, "http1")
 	_, err := rewrite.Cut(io.Discard, &rewrite.Source{Name: "x", Trace: bytes.NewReader(data)}, time.Hour, 0)
-	if !errors.Is(err, rewrite.ErrEmptyRange) || !strings.Contains(err.Error(), "it lasts about") {
-		t.Errorf("a part after the end: %v", err)
-	}
+	check.True(t, errors.Is(err, rewrite.ErrEmptyRange) && strings.Contains(err.Error(), "it lasts about"), "a part after the end: %v", err)
 	var out bytes.Buffer
 	p, err := rewrite.Cut(&out, &rewrite.Source{Name: "x", Trace: bytes.NewReader(data[:len(data)-1])}, 0, time.Hour)
-	if err == nil && !p.Truncated {
-		t.Errorf("a damaged end: %+v", p)
-	}
+	check.False(t, err == nil && !p.Truncated, "a damaged end: %+v", p)
 	if _, err := rewrite.Cut(io.Discard, &rewrite.Source{Name: "x", Trace: strings.NewReader("no trace")}, 0, time.Hour); err == nil || !strings.Contains(err.Error(), "reading x") {
 		t.Errorf("no trace: %v", err)
 	}
@@ -304,9 +295,7 @@ func TestRedact(t *testing.T) {
 		}
 		plain := unpackedBytes(t, out.Bytes())
 		for text := range texts(t, data) {
-			if bytes.Contains(plain, []byte(text)) {
-				t.Errorf("%s: %q is left", name, text)
-			}
+			check.False(t, bytes.Contains(plain, []byte(text)), "%s: %q is left", name, text)
 			hidden++
 		}
 		a, b := explain(t, data), explain(t, out.Bytes())
@@ -323,9 +312,7 @@ func TestRedact(t *testing.T) {
 			}
 		}
 	}
-	if hidden < 10 {
-		t.Errorf("only %d texts were looked for", hidden)
-	}
+	check.True(t, hidden >= 10, "only %d texts were looked for", hidden)
 }
 
 // unpackedBytes returns the bytes of a recording with its entries unpacked.
@@ -349,9 +336,7 @@ func TestRedactKeeps(t *testing.T) {
 		return slices.Sorted(maps.Keys(texts(t, out.Bytes())))
 	}
 	one, sameKey, otherKey := names(nil, "0123456789abcdef"), names(nil, "0123456789abcdef"), names(nil, "fedcba9876543210")
-	if !slices.Equal(one, sameKey) || slices.Equal(one, otherKey) {
-		t.Errorf("hashes by key: %v, %v, %v", one, sameKey, otherKey)
-	}
+	check.True(t, slices.Equal(one, sameKey) && !slices.Equal(one, otherKey), "hashes by key: %v, %v, %v", one, sameKey, otherKey)
 	if allowed := names(func(string) bool { return true }, "0123456789abcdef"); slices.ContainsFunc(allowed, func(s string) bool { return strings.HasPrefix(s, "#") }) {
 		t.Errorf("all are allowed: %v", allowed)
 	}
@@ -366,9 +351,8 @@ func TestRedactService(t *testing.T) {
 	}
 	must.Do(t, errors.Join(err, w.Close(bundle.Meta{Service: map[string]string{"k8s.pod.name": "shop-secret-1"}})))
 	must.Have(rewrite.Redact(&out, source(t, made.Bytes()), redact.Options{}))(t)
-	if !bytes.Contains(made.Bytes(), []byte("shop-secret-1")) || bytes.Contains(out.Bytes(), []byte("shop-secret-1")) {
-		t.Error("the pod's name is there")
-	}
+	check.True(t, bytes.Contains(made.Bytes(), []byte("shop-secret-1")) && !bytes.Contains(out.Bytes(), []byte("shop-secret-1")),
+		"the pod's name is there")
 }
 
 // TestRedactHostLogs: the process and the container that service/flight's host samples come from are
@@ -389,16 +373,12 @@ func TestRedactHostLogs(t *testing.T) {
 	runtimetrace.Stop()
 	must.Have(rewrite.Redact(&out, source(t, made.Bytes()), redact.Options{Logs: redact.Drop, Tasks: redact.Drop, Routes: redact.Drop, Parents: redact.Drop, Files: redact.Drop}))(t)
 	for _, secret := range []string{"4242", "secret", "/sys/fs/cgroup"} {
-		if !bytes.Contains(made.Bytes(), []byte(secret)) || bytes.Contains(out.Bytes(), []byte(secret)) {
-			t.Errorf("%q is left, or was not there", secret)
-		}
+		check.True(t, bytes.Contains(made.Bytes(), []byte(secret)) && !bytes.Contains(out.Bytes(), []byte(secret)),
+			"%q is left, or was not there", secret)
 	}
 	original, redacted := explain(t, made.Bytes()).Host, explain(t, out.Bytes()).Host
-	if original == nil || redacted == nil || original.Samples < 10 {
-		t.Fatalf("the reports on the host are %+v and %+v", original, redacted)
-	}
+	must.True(t, original != nil && redacted != nil && original.Samples >= 10,
+		"the reports on the host are %+v and %+v", original, redacted)
 	original.PID, original.Facts.QuotaFrom, original.Facts.MemoryFrom = 0, "", ""
-	if !reflect.DeepEqual(original, redacted) {
-		t.Errorf("the report on the host is\n%+v, was\n%+v", redacted, original)
-	}
+	check.True(t, reflect.DeepEqual(original, redacted), "the report on the host is\n%+v, was\n%+v", redacted, original)
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/capture/gobinary"
 	"github.com/whylate/whylate/internal/capture/schedtrace"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -36,13 +38,8 @@ func recordingOf(events ...schedtrace.Event) *schedtrace.Recording {
 func transitions(t *testing.T, r *schedtrace.Recording) []string {
 	t.Helper()
 	var trace bytes.Buffer
-	if err := schedtrace.Write(&trace, r); err != nil {
-		t.Fatal(err)
-	}
-	reader, err := reference.NewReader(bytes.NewReader(trace.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, schedtrace.Write(&trace, r))
+	reader := must.Have(reference.NewReader(bytes.NewReader(trace.Bytes())))(t)
 	var lines []string
 	for {
 		e, err := reader.ReadEvent()
@@ -228,13 +225,8 @@ func TestSilence(t *testing.T) {
 		}
 	}
 	var trace bytes.Buffer
-	if err := schedtrace.Write(&trace, r); err != nil {
-		t.Fatal(err)
-	}
-	rep, err := whylate.Explain(t.Context(), &trace, whylate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, schedtrace.Write(&trace, r))
+	rep := must.Have(whylate.Explain(t.Context(), &trace, whylate.Options{}))(t)
 	if got := rep.Runtime.Throttle; got.LostWallNS != 0 {
 		t.Errorf("throttling %+v, want none", got)
 	}
@@ -244,18 +236,12 @@ func TestSilence(t *testing.T) {
 // second.
 func TestRecordedService(t *testing.T) {
 	f, err := os.Open("testdata/lock.gob.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var r schedtrace.Recording
-	if err := gob.NewDecoder(z).Decode(&r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, gob.NewDecoder(z).Decode(&r))
 	sleeps, ends := 0, 0
 	for _, line := range transitions(t, &r) {
 		if strings.Contains(line, "Running->Waiting (sleep) time.Sleep main.holdLock main.main.func1 net/http.HandlerFunc.ServeHTTP") {
@@ -264,37 +250,26 @@ func TestRecordedService(t *testing.T) {
 		if strings.Contains(line, "Running->Syscall syscall.write") && strings.Contains(line, "net/http.(*response).finishRequest") {
 			ends++
 		}
-		if strings.Contains(line, "unspecified") {
-			t.Errorf("a state without an event: %s", line)
-		}
+		check.False(t, strings.Contains(line, "unspecified"), "a state without an event: %s", line)
 	}
-	if sleeps < 50 || ends < 50 || sleeps-ends > 4 || ends-sleeps > 4 {
-		t.Errorf("%d requests slept and %d ended, want some 60", sleeps, ends)
-	}
+	check.True(t, sleeps >= 50 && ends >= 50 && sleeps-ends <= 4 && ends-sleeps <= 4,
+		"%d requests slept and %d ended, want some 60", sleeps, ends)
 	var trace bytes.Buffer
-	if err := schedtrace.Write(&trace, &r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, schedtrace.Write(&trace, &r))
 	rep, err := whylate.Explain(t.Context(), &trace, whylate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if rep.Input.TraceFrom != report.TraceFromUprobes || rep.Input.GOMAXPROCS != 0 || rep.Runtime.Sched.PsIdle != 0 {
-		t.Errorf("the report says something of Ps: %+v", rep.Input)
-	}
+	must.Do(t, err)
+	check.True(t, rep.Input.TraceFrom == report.TraceFromUprobes && rep.Input.GOMAXPROCS == 0 && rep.Runtime.Sched.PsIdle == 0,
+		"the report says something of Ps: %+v", rep.Input)
 	if got := rep.Runtime.Throttle.Verdict; got != report.ThrottleUnknown {
 		t.Errorf("throttling %q, want unknown", got)
 	}
 	for _, code := range rep.Judged.Clear {
-		if code == report.RuleGCTooFrequent || code == report.RuleSlowWakeup {
-			t.Errorf("%s is called clear, although it needs a trace of the runtime", code)
-		}
+		check.True(t, code != report.RuleGCTooFrequent && code != report.RuleSlowWakeup,
+			"%s is called clear, although it needs a trace of the runtime", code)
 	}
 	for _, g := range rep.Groups {
 		for _, c := range g.All().Causes {
-			if c.Cause == report.CauseSchedWake || c.Cause == report.CauseSchedPoll {
-				t.Errorf("%s: cause %s needs Ps", g.Name, c.Cause)
-			}
+			check.True(t, c.Cause != report.CauseSchedWake && c.Cause != report.CauseSchedPoll, "%s: cause %s needs Ps", g.Name, c.Cause)
 		}
 	}
 	if len(rep.Findings) == 0 || rep.Findings[0].Code != report.RuleLockConvoy || rep.Findings[0].Site.Func != "main.holdLock" || rep.Findings[0].Site.Line != 4 {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -18,14 +20,8 @@ func TestObject(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	got, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want, err := os.ReadFile("bpf/uprobes.bpf.o")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Error("bpf/uprobes.bpf.o was not made from bpf/uprobes.bpf.c: run bpf/rebuild.sh")
-	}
+	must.Do(t, err)
+	check.True(t, bytes.Equal(got, want), "bpf/uprobes.bpf.o was not made from bpf/uprobes.bpf.c: run bpf/rebuild.sh")
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/schedtrace"
 	"github.com/whylate/whylate/internal/capture/uprobes"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -52,9 +54,7 @@ func main() {
 func TestRecord(t *testing.T) {
 	testfull.Need(t, "root, a kernel with uprobes, and other releases of Go")
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600))
 	for _, c := range []struct {
 		name, release string
 		flags         []string
@@ -74,13 +74,8 @@ func TestRecord(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			cmd := exec.Command(name)
-			stdin, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			stdin := must.Have(cmd.StdinPipe())(t)
+			must.Do(t, cmd.Start())
 			for range 10 {
 				res, err := uprobes.Record(t.Context(), uprobes.Options{PID: cmd.Process.Pid, Duration: 300 * time.Millisecond, Force: true})
 				if err != nil {
@@ -100,22 +95,15 @@ func TestRecord(t *testing.T) {
 func checkRecording(t *testing.T, res *uprobes.Result) {
 	t.Helper()
 	var trace bytes.Buffer
-	if err := schedtrace.Write(&trace, res.Recording); err != nil {
-		t.Fatal(err)
-	}
-	reader, err := reference.NewReader(&trace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, schedtrace.Write(&trace, res.Recording))
+	reader := must.Have(reference.NewReader(&trace))(t)
 	counts := map[string]int{}
 	for {
 		e, err := reader.ReadEvent()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if e.Kind() != reference.EventStateTransition {
 			continue
 		}
@@ -134,14 +122,10 @@ func checkRecording(t *testing.T, res *uprobes.Result) {
 			waits += n
 		}
 	}
-	if waits < 20 {
-		t.Errorf("%d waits for the lock in 300 ms: %v", waits, counts)
-	}
+	check.True(t, waits >= 20, "%d waits for the lock in 300 ms: %v", waits, counts)
 }
 
 func TestErrors(t *testing.T) {
 	_, err := uprobes.Record(t.Context(), uprobes.Options{PID: 1 << 30, Duration: time.Second})
-	if !errors.Is(err, uprobes.ErrNoProcess) {
-		t.Errorf("no process: %v", err)
-	}
+	check.True(t, errors.Is(err, uprobes.ErrNoProcess), "no process: %v", err)
 }

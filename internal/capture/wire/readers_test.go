@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
@@ -78,23 +79,15 @@ func TestReaders(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, use := range slices.Sorted(maps.Keys(found)) {
-		if knownReaders[use] == "" {
-			t.Errorf("%s: what bounds it? Read by package wire (or io.LimitReader), and list it", use)
-		}
+		check.True(t, knownReaders[use] != "", "%s: what bounds it? Read by package wire (or io.LimitReader), and list it", use)
 	}
 	absent := must.Have(testprog.AbsentModules(root))(t)
 	for use := range knownReaders {
-		if !found[use] && !testprog.IsBelow(use, absent) {
-			t.Errorf("%s is listed, but there is no such reader", use)
-		}
+		check.False(t, !found[use] && !testprog.IsBelow(use, absent), "%s is listed, but there is no such reader", use)
 	}
-	if files < 200 {
-		t.Errorf("only %d files were read", files)
-	}
+	check.True(t, files >= 200, "only %d files were read", files)
 }
 
 // readerUses returns the readerFunctions that a file uses, and as wrong its uses of wireOnly.

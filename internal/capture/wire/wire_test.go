@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/capture/wire"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/endless"
 	"github.com/whylate/whylate/internal/testing/must"
 )
@@ -37,9 +38,7 @@ func TestEndlessHeads(t *testing.T) {
 				t.Errorf("the client allocates %d bytes", n)
 			}
 			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer conn.Close()
 			io.WriteString(conn, "GET / HTTP/1.1\r\n\r\n")
 			if n := endless.Allocated(func() {
@@ -47,9 +46,7 @@ func TestEndlessHeads(t *testing.T) {
 			}); n > maxAllocated {
 				t.Errorf("the reader allocates %d bytes", n)
 			}
-			if !errors.Is(err, wire.ErrHead) {
-				t.Errorf("the reader says %v", err)
-			}
+			check.True(t, errors.Is(err, wire.ErrHead), "the reader says %v", err)
 		})
 	}
 }
@@ -67,9 +64,8 @@ func TestReader(t *testing.T) {
 			t.Fatalf("answer %d: %v", i+1, err)
 		}
 		b, err := io.ReadAll(resp.Body)
-		if err != nil || string(b) != body || resp.StatusCode != 200 {
-			t.Fatalf("answer %d: status %d, %d bytes, %v", i+1, resp.StatusCode, len(b), err)
-		}
+		must.True(t, err == nil && string(b) == body && resp.StatusCode == 200,
+			"answer %d: status %d, %d bytes, %v", i+1, resp.StatusCode, len(b), err)
 	}
 	if resp, err := r.Response(&http.Request{Method: "GET"}); err != nil || resp.StatusCode != 101 {
 		t.Errorf("the last: %v", err)
@@ -97,26 +93,20 @@ func TestReadAll(t *testing.T) {
 func TestNoRedirects(t *testing.T) {
 	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/" {
-			t.Errorf("unexpected request for %s", r.URL)
-		}
+		check.Equal(t, r.URL.Path, "/", "unexpected request for %s", r.URL)
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 	})}
 	go srv.Serve(l)
 	defer srv.Close()
 	resp, err := wire.Client(wire.DefaultTransport()).Get("http://" + l.Addr().String() + "/")
-	if err != nil || resp.StatusCode != http.StatusTemporaryRedirect {
-		t.Fatalf("%v, %v", resp, err)
-	}
+	must.True(t, err == nil && resp.StatusCode == http.StatusTemporaryRedirect, "%v, %v", resp, err)
 	resp.Body.Close()
 }
 
 // TestPort: without a port in the URL, Port returns the default port of the scheme.
 func TestPort(t *testing.T) {
 	for text, want := range map[string]string{"http://h": "80", "https://h/": "443", "http://h:": "80", "https://[::1]:8443": "8443", "ftp://h": ""} {
-		if got := wire.Port(must.Have(url.Parse(text))(t)); got != want {
-			t.Errorf("%s leads to port %q, want %q", text, got, want)
-		}
+		check.Equal(t, wire.Port(must.Have(url.Parse(text))(t)), want, "%s leads to port", text)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/whylate/whylate/internal/judge/watch"
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -129,9 +130,7 @@ func TestDrawFits(t *testing.T) {
 		for _, columns := range []int{1, 2, 3, 7, 20, 39, 40, 59, 60, 71, 72, 80, 99, 100, 113, 140, 200, 500} {
 			for _, lines := range []int{1, 2, 3, 4, 5, 7, 9, 10, 11, 12, 13, 15, 17, 20, 24, 25, 33, 47, 60} {
 				got := a.Draw(columns, lines, noon)
-				if len(got) > lines {
-					t.Fatalf("%s at %dx%d: %d lines", name, columns, lines, len(got))
-				}
+				must.True(t, len(got) <= lines, "%s at %dx%d: %d lines", name, columns, lines, len(got))
 				for _, l := range got {
 					if termtext.Width(l) > columns || strings.ContainsFunc(l, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 						t.Fatalf("%s at %dx%d: %d columns: %q", name, columns, lines, termtext.Width(l), l)
@@ -140,9 +139,7 @@ func TestDrawFits(t *testing.T) {
 			}
 		}
 	}
-	if one.Draw(0, 0, noon) != nil {
-		t.Error("something is drawn on nothing")
-	}
+	check.True(t, one.Draw(0, 0, noon) == nil, "something is drawn on nothing")
 }
 
 // TestColoursAreClosed: each line ends without a colour, and without its colours equals the line that is drawn without
@@ -215,19 +212,14 @@ func FuzzKeys(f *testing.F) {
 // TestKeysDo: keys select, open and close.
 func TestKeysDo(t *testing.T) {
 	a := app(false, "a", "b")
-	if a.HandleKey("2"); a.Focus() != 1 {
-		t.Error("2 is not the second")
-	}
-	if a.HandleKey(Tab); a.Focus() != 0 {
-		t.Error("after the last comes the first")
-	}
-	if a.HandleKey("3"); a.Focus() != 0 {
-		t.Error("there is no third")
-	}
+	a.HandleKey("2")
+	check.Equal(t, a.Focus(), 1, "2 is not the second")
+	a.HandleKey(Tab)
+	check.Equal(t, a.Focus(), 0, "after the last comes the first")
+	a.HandleKey("3")
+	check.Equal(t, a.Focus(), 0, "there is no third")
 	for k, want := range map[Key]Action{"e": Explain, "s": Save, "d": Diff, "q": Quit, CtrlC: Quit, "x": NoAction, Esc: NoAction} {
-		if got := a.HandleKey(k); got != want {
-			t.Errorf("%s: %v", k, got)
-		}
+		check.Equal(t, a.HandleKey(k), want, "%s", k)
 	}
 	var long strings.Builder
 	for i := range 100 {
@@ -243,9 +235,8 @@ func TestKeysDo(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.key, first(), c.want)
 		}
 	}
-	if a.HandleKey("s") != NoAction || a.HandleKey("q") != NoAction || a.page != nil || a.HandleKey("q") != Quit {
-		t.Error("q closes the text first")
-	}
+	check.True(t, a.HandleKey("s") == NoAction && a.HandleKey("q") == NoAction && a.page == nil && a.HandleKey("q") == Quit,
+		"q closes the text first")
 }
 
 // TestPlain: there is a block for each poll, and findings are shown only when they appear and vanish.

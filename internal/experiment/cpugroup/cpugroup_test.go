@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -66,9 +67,7 @@ func TestKill(t *testing.T) {
 	if err := reopened.Kill(); err != nil || len(g.PIDs()) != 0 {
 		t.Errorf("%v; left: %v", err, g.PIDs())
 	}
-	if err := cmd.Wait(); err == nil {
-		t.Error("an endless loop ended by itself")
-	}
+	check.Error(t, cmd.Wait(), "an endless loop ended by itself")
 }
 
 // TestRemoveOrphaned: groups whose creator has ended are removed, with the processes in them; groups
@@ -125,9 +124,7 @@ func TestSettings(t *testing.T) {
 				break
 			}
 		}
-		if got != text {
-			t.Errorf("%s is %q, want %q", name, got, text)
-		}
+		check.Equal(t, got, text, "%s", name)
 	}
 	// Nothing ran, so nothing was held back; the kernel may have counted the period in which the quota was set.
 	if st, err := ReadStat(g.Dir); err != nil || st != (Stat{Periods: min(st.Periods, 1)}) {

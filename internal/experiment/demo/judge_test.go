@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -26,17 +27,13 @@ func judgeGroup(t *testing.T, g report.Group) Verdict {
 	var hit *Verdict
 	for _, v := range Judge(&report.Report{Groups: []report.Group{g}}) {
 		if v.Group != nil {
-			if hit != nil {
-				t.Fatalf("%s is two faults' group", g.Name)
-			}
+			must.True(t, hit == nil, "%s is two faults' group", g.Name)
 			hit = &v
 		} else if v.Found {
 			t.Errorf("%s was found without a group", v.Fault.Description)
 		}
 	}
-	if hit == nil {
-		t.Fatalf("%s is no fault's group", g.Name)
-	}
+	must.True(t, hit != nil, "%s is no fault's group", g.Name)
 	return *hit
 }
 
@@ -59,14 +56,11 @@ func TestJudge(t *testing.T) {
 		{"nothing but the rest", group(pkg+"(*service).price", causeAt(report.CauseOther, "", 1)), false, 0},
 	} {
 		v := judgeGroup(t, c.group)
-		if v.Found != c.want || v.Share < c.share-.001 || v.Share > c.share+.001 {
-			t.Errorf("%s: found %v with %.2f, want %v with %.2f", c.name, v.Found, v.Share, c.want, c.share)
-		}
+		check.True(t, v.Found == c.want && v.Share >= c.share-.001 && v.Share <= c.share+.001,
+			"%s: found %v with %.2f, want %v with %.2f", c.name, v.Found, v.Share, c.want, c.share)
 	}
 	for _, v := range Judge(&report.Report{Groups: []report.Group{{Name: pkg + "(*service).report"}}}) {
-		if v.Found {
-			t.Errorf("%s was found in a group without bands", v.Fault.Description)
-		}
+		check.False(t, v.Found, "%s was found in a group without bands", v.Fault.Description)
 	}
 }
 
@@ -74,9 +68,7 @@ func TestServeWithoutAStore(t *testing.T) {
 	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	address := l.Addr().String()
 	l.Close()
-	if err := Serve(context.Background(), address, "", func(string) { t.Error("ready") }); err == nil {
-		t.Error("no error")
-	}
+	check.Error(t, Serve(context.Background(), address, "", func(string) { t.Error("ready") }), "no error")
 }
 
 // TestFaultsAreDeclared: the handler and the site of each fault are methods of the service, however it is changed.
@@ -85,9 +77,8 @@ func TestFaultsAreDeclared(t *testing.T) {
 	for _, f := range Faults() {
 		for _, method := range []string{f.Handler, f.Site} {
 			receiver, name, _ := strings.Cut(strings.TrimPrefix(method, "(*"), ").")
-			if !regexp.MustCompile(`(?m)^func \(\w+ \*` + receiver + `\) ` + name + `\(`).MatchString(source) {
-				t.Errorf("%s: the service has no method %s", f.Description, method)
-			}
+			check.True(t, regexp.MustCompile(`(?m)^func \(\w+ \*`+receiver+`\) `+name+`\(`).MatchString(source),
+				"%s: the service has no method %s", f.Description, method)
 		}
 	}
 }

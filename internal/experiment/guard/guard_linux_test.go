@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 )
@@ -37,9 +38,7 @@ func TestInvalidCommand(t *testing.T) {
 func TestLines(t *testing.T) {
 	var got []string
 	readLines(strings.NewReader("a\n"+strings.Repeat("x", 100<<10)+"\nlast"), func(l string) { got = append(got, l) })
-	if want := []string{"a", strings.Repeat("x", 8<<10), "last"}; !slices.Equal(got, want) {
-		t.Errorf("%d lines", len(got))
-	}
+	check.True(t, slices.Equal(got, ([]string{"a", strings.Repeat("x", 8<<10), "last"})), "%d lines", len(got))
 }
 
 // TestExitText: the guard's report of the exit stays after the guard has ended; a guard that ends
@@ -58,9 +57,7 @@ func TestExitText(t *testing.T) {
 			close(p.events)
 		}
 		for look := range 3 {
-			if got := p.ExitText(); got != c.want {
-				t.Errorf("look %d: %q, want %q", look, got, c.want)
-			}
+			check.Equal(t, p.ExitText(), c.want, "look %d", look)
 		}
 	}
 }
@@ -91,9 +88,7 @@ func TestClosedOutput(t *testing.T) {
 	defer syscall.Kill(sleeper, syscall.SIGKILL)
 	stdout.Close()
 	end, err := os.OpenFile(fifo, os.O_WRONLY, 0) // blocks until the reader opens it
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	end.Close()
 	if err := guard.Wait(); err != nil {
 		t.Errorf("the guard: %v", err)
@@ -102,9 +97,7 @@ func TestClosedOutput(t *testing.T) {
 		if errors.Is(syscall.Kill(sleeper, 0), syscall.ESRCH) {
 			return
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d is left", sleeper)
-		}
+		must.False(t, time.Now().After(deadline), "process %d is left", sleeper)
 	}
 }
 
@@ -131,9 +124,7 @@ func TestPinned(t *testing.T) {
 	}
 	for deadline := time.Now().Add(20 * time.Second); p.ExitText() == "" && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 	}
-	if p.ExitText() != "exit status 0" || p.PID == 0 {
-		t.Errorf("process %d ended: %s", p.PID, p.ExitText())
-	}
+	check.True(t, p.ExitText() == "exit status 0" && p.PID != 0, "process %d ended: %s", p.PID, p.ExitText())
 	must.Do(t, p.Stop())
 	for want, c := range map[string]Command{"no such file": {Args: []string{filepath.Join(dir, "none")}}, "not found": {Args: []string{"no-such-command-at-all"}}, "the guard ended before": {Args: []string{"true"}, CPUs: []int{1 << 12}}} {
 		if p, err := Start(guard(), c, func(string) {}); err == nil || !strings.Contains(err.Error(), want) {

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/endless"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestEndlessHeads sends requests to servers whose headers never end. Without bounds, four of them
@@ -23,25 +25,17 @@ func TestEndlessHeads(t *testing.T) {
 		n := endless.Allocated(func() {
 			var err error
 			r, err = Run(context.Background(), Options{Targets: []Target{{URL: url}}, Phases: []Phase{{requests * 10, requests * 10, time.Second / 10}}, HTTP: h, Seed: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 		})
-		if r.Requests == 0 || r.Errors != r.Requests {
-			t.Errorf("%d of %d requests have errors", r.Errors, r.Requests)
-		}
-		if limit := uint64(r.Requests+2) * 8 << 20; n > limit {
-			t.Errorf("%d bytes were allocated for %d requests", n, r.Requests)
-		}
+		check.True(t, r.Requests != 0 && r.Errors == r.Requests, "%d of %d requests have errors", r.Errors, r.Requests)
+		check.True(t, n <= (uint64(r.Requests+2)*8<<20), "%d bytes were allocated for %d requests", n, r.Requests)
 		return r
 	}
 	for _, kind := range endless.Heads() {
 		t.Run(kind, func(t *testing.T) {
 			r := try(t, endless.Serve(t, kind), HTTP{})
 			for _, f := range r.Reasons {
-				if !strings.Contains(f.Text, "headers go beyond") {
-					t.Errorf("it says %q", f.Text)
-				}
+				check.True(t, strings.Contains(f.Text, "headers go beyond"), "it says %q", f.Text)
 			}
 		})
 	}
@@ -50,10 +44,7 @@ func TestEndlessHeads(t *testing.T) {
 		long := strings.Repeat("x", 1<<20)
 		srv := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Long", long) })}
 		srv.Protocols.SetUnencryptedHTTP2(true)
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 		go srv.Serve(l)
 		defer srv.Close()
 		try(t, "http://"+l.Addr().String(), HTTP{H2: true})

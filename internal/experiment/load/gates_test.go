@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestGateThresholds checks each gate with a run on either side of its threshold; these runs pass all
@@ -66,9 +69,8 @@ func TestGateThresholds(t *testing.T) {
 			codes = append(codes, w.Code)
 		}
 		want := strings.Fields(c.code)
-		if !slices.Equal(codes, want) || r.Valid != c.valid {
-			t.Errorf("%s: warnings %v, valid %v; want %v, %v", c.name, codes, r.Valid, want, c.valid)
-		}
+		check.True(t, slices.Equal(codes, want) && r.Valid == c.valid,
+			"%s: warnings %v, valid %v; want %v, %v", c.name, codes, r.Valid, want, c.valid)
 	}
 }
 
@@ -126,18 +128,14 @@ func TestUnansweredRequests(t *testing.T) {
 			}
 			time.AfterFunc(1500*time.Millisecond+time.Microsecond, cancel)
 			r, err := Run(ctx, c.o)
-			if !errors.Is(err, context.Canceled) || (r != nil) != c.answered {
-				t.Fatalf("%s: %v, %v", name, r, err)
-			}
+			must.True(t, errors.Is(err, context.Canceled) && (r != nil) == c.answered, "%s: %v, %v", name, r, err)
 			if r == nil {
 				return
 			}
 			if d := r.Unanswered - c.unanswered; d < -1 || d > 1 || r.Requests+r.Unanswered != calls.Load() || r.Errors != 0 || r.TimedOut != 0 || r.Requests < 99 {
 				t.Errorf("%s: %d of %d requests unanswered, %d answered, %d failed", name, r.Unanswered, calls.Load(), r.Requests, r.Errors)
 			}
-			if r.Loop != "closed" != (c.o.ClosedClients == 0) {
-				t.Errorf("%s: the loop is %q", name, r.Loop)
-			}
+			check.Equal(t, r.Loop != "closed", c.o.ClosedClients == 0, "%s: the loop is %q", name, r.Loop)
 			if got := codes(r); !strings.Contains(got, "interrupted") || strings.Contains(got, "rate") || strings.Contains(got, "errors") {
 				t.Errorf("%s: warnings %s", name, got)
 			}
@@ -160,9 +158,8 @@ func TestRanges(t *testing.T) {
 	} {
 		for v, ok := range map[int64]bool{c.min: true, c.max: true, c.min - 1: name == "in flight", c.max + 1: false} {
 			o := Options{Targets: make([]Target, 1), Phases: []Phase{{StartRate: 1, EndRate: 1, Duration: time.Second}}}
-			if c.set(&o, v); (o.check() == nil) != ok {
-				t.Errorf("%s of %d is allowed: %v", name, v, !ok)
-			}
+			c.set(&o, v)
+			check.Equal(t, (o.check() == nil), ok, "%s of %d is allowed: %v", name, v, !ok)
 		}
 	}
 	o := Options{Targets: make([]Target, 1), Phases: make([]Phase, 1)}

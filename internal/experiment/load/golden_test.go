@@ -19,6 +19,7 @@ import (
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -49,9 +50,7 @@ func TestText(t *testing.T) {
 		recordValue(closed.intended, 1e6)
 	}
 	write("just enough", closed)
-	if bytes.ContainsRune(b.Bytes(), '\x1b') {
-		t.Error("a control character came through")
-	}
+	check.False(t, bytes.ContainsRune(b.Bytes(), '\x1b'), "a control character came through")
 	must.Golden(t, *update, "testdata/text.txt", b.Bytes())
 	if WriteText(failingWriter{}, full, "") == nil || WriteBench(failingWriter{}, full, "") == nil || WriteHDR(failingWriter{}, full) == nil {
 		t.Error("a failed write is no error")
@@ -77,9 +76,7 @@ func TestReasons(t *testing.T) {
 		{op(syscall.EADDRNOTAVAIL), "no free local port: reuse connections"}, {wrapped(&net.DNSError{Name: "nowhere"}), "no such host: nowhere"},
 		{wrapped(errors.New("a\n b")), "a b"}, {errors.New(strings.Repeat("x", 201)), strings.Repeat("x", 200)}, {errors.New("status 500"), "status 500"},
 	} {
-		if got := errorText(c.err); got != c.want {
-			t.Errorf("%v: %q, want %q", c.err, got, c.want)
-		}
+		check.Equal(t, errorText(c.err), c.want, "%v", c.err)
 	}
 }
 
@@ -96,9 +93,7 @@ func TestTargetFields(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", line, got, want)
-		}
+		check.Equal(t, got, want, "%s", line)
 	}
 	if _, err := parseTarget([]string{"/x"}, "http://%zz", dir); err == nil || !strings.Contains(err.Error(), "the service's URL is not valid") {
 		t.Errorf("a base that is none: %v", err)
@@ -121,9 +116,7 @@ func TestTargetFields(t *testing.T) {
 		}
 	}
 	for target, want := range map[*Target]string{{Name: "n", URL: "http://h/x"}: "n", {URL: "http://h/a%20b", Method: "PUT"}: "PUT /a%20b", {URL: "http://%zz"}: "GET"} {
-		if got := target.name(); got != want {
-			t.Errorf("%+v is called %q", target, got)
-		}
+		check.Equal(t, target.name(), want, "%+v is called", target)
 	}
 }
 
@@ -161,23 +154,18 @@ func TestRates(t *testing.T) {
 	for i := range s.Len() {
 		fmt.Fprintf(&b, " %.0f/%d", float64(s.dueTimes[i])/1e6, s.targets[i])
 	}
-	if got := b.String(); got != " 0/1 449/1 828/1 1162/1 1464/0 1742/0 2000/1 2200/1 2400/0 2600/0 2800/1" {
-		t.Errorf("due are%s", got)
-	}
+	check.Equal(t, b.String(), " 0/1 449/1 828/1 1162/1 1464/0 1742/0 2000/1 2200/1 2400/0 2600/0 2800/1", "due")
 	for _, w := range [][]int{nil, {5}, {0, 0}} {
 		for _, target := range drawTargets(50, w, newRandom(1)) {
-			if target != 0 {
-				t.Errorf("of %v target %d is drawn", w, target)
-			}
+			check.True(t, target == 0, "of %v target %d is drawn", w, target)
 		}
 	}
 	counts := map[uint16]int{}
 	for _, target := range drawTargets(7000, []int{1, 2, 4}, newRandom(1)) {
 		counts[target]++
 	}
-	if counts[0] < 900 || counts[0] > 1100 || counts[1] < 1900 || counts[1] > 2100 || counts[0]+counts[1]+counts[2] != 7000 {
-		t.Errorf("drawn are %v", counts)
-	}
+	check.True(t, counts[0] >= 900 && counts[0] <= 1100 && counts[1] >= 1900 && counts[1] <= 2100 && counts[0]+counts[1]+counts[2] == 7000,
+		"drawn are %v", counts)
 }
 
 // TestPacer: in a synctest bubble a pacer waits exactly until the due time, with every pace, and stops
@@ -245,15 +233,13 @@ func TestRecorders(t *testing.T) {
 	if got := summary(whole); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
-	if a.merge(b); summary(a) != want {
-		t.Errorf("merged: %s", summary(a))
-	}
+	a.merge(b)
+	check.Equal(t, summary(a), want, "merged")
 	if b = newRecorder(2, 2); summary(b) == "" || b.phases[0] != nil {
 		t.Error(summary(b))
 	}
-	if b.merge(whole); summary(b) != want {
-		t.Errorf("merged into an empty one: %s", summary(b))
-	}
+	b.merge(whole)
+	check.Equal(t, summary(b), want, "merged into an empty one")
 	one := newRecorder(1, 1)
 	for i := range maxErrorKinds + 3 {
 		one.add(&Sample{Err: fmt.Errorf("error %d", i)}, 0, 0)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -71,18 +72,14 @@ func TestHTTP(t *testing.T) {
 			if !c.conns(conns.Load(), requestCount.Load()) {
 				t.Errorf("%d connections for %d requests", conns.Load(), requestCount.Load())
 			}
-			if len(wrong) > 0 {
-				t.Errorf("arrived: %q", wrong)
-			}
+			check.True(t, len(wrong) <= 0, "arrived: %q", wrong)
 		})
 	}
 	t.Run("no listener", func(t *testing.T) {
 		l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 		l.Close()
 		r, err := Run(context.Background(), Options{Targets: []Target{{URL: "http://" + l.Addr().String()}}, Phases: []Phase{{100, 100, 100 * time.Millisecond}}})
-		if err != nil || r.Valid || len(r.Reasons) != 1 || r.Reasons[0].Text != "connection refused" {
-			t.Errorf("%+v, %v", r, err)
-		}
+		check.True(t, err == nil && !r.Valid && len(r.Reasons) == 1 && r.Reasons[0].Text == "connection refused", "%+v, %v", r, err)
 	})
 }
 
@@ -90,9 +87,7 @@ func TestReadTargets(t *testing.T) {
 	dir := t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(dir, "b.json"), []byte("{}"), 0o666))
 	got, err := ReadTargets(strings.NewReader("# mix\n\n3 GET http://127.0.0.1:1/a?x=1\n/b\nPOST /c @b.json\n\tContent-Type: application/json\n  X: y: z\n"), "http://127.0.0.1:2/base", dir)
-	if err != nil || len(got) != 3 {
-		t.Fatalf("%+v, %v", got, err)
-	}
+	must.True(t, err == nil && len(got) == 3, "%+v, %v", got, err)
 	if got[0].Weight != 3 || got[0].method() != "GET" || got[1].URL != "http://127.0.0.1:2/b" || got[1].Weight != 1 ||
 		got[2].method() != "POST" || string(got[2].Body) != "{}" || got[2].Header.Get("X") != "y: z" || got[2].Header.Get("Content-Type") != "application/json" {
 		t.Errorf("%+v", got)
@@ -111,9 +106,8 @@ func TestReadTargets(t *testing.T) {
 		"http://u:secret@h:x y/\n": "line 1",
 	} {
 		_, err := ReadTargets(strings.NewReader(text), "", dir)
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: %v, want %q", text, err, want)
-		}
+		check.True(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "secret"),
+			"%q: %v, want %q", text, err, want)
 	}
 	if !AreLoopback(got) || AreLoopback([]Target{{URL: "http://10.0.0.1/"}}) || AreLoopback([]Target{{URL: "http://localhost.example/"}}) || !AreLoopback([]Target{{URL: "http://[::1]:80/"}, {URL: "http://localhost/"}}) {
 		t.Error("loopback addresses are not distinguished from others")

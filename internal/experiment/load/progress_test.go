@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // TestProgress: Progress is called ten times a second up to the total, and not after the end.
@@ -19,9 +21,8 @@ func TestProgress(t *testing.T) {
 		time.Sleep(4*time.Second + time.Millisecond)
 		stop()
 		time.Sleep(time.Second)
-		if len(done) != 40 || done[0] != 100*time.Millisecond || done[29] != 3*time.Second || done[39] != 3*time.Second {
-			t.Errorf("reported progress: %v", done)
-		}
+		check.True(t, len(done) == 40 && done[0] == 100*time.Millisecond && done[29] == 3*time.Second && done[39] == 3*time.Second,
+			"reported progress: %v", done)
 		(&generator{options: &Options{}}).reportProgress()()
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/whylate/whylate/internal/experiment/guard"
 	"github.com/whylate/whylate/internal/experiment/load"
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -57,9 +58,7 @@ func TestGoldens(t *testing.T) {
 	var b bytes.Buffer
 	must.Do(t, WriteText(&b, r))
 	must.Golden(t, *update, "testdata/rich.txt", b.Bytes())
-	if bytes.ContainsRune(b.Bytes(), '\x1b') {
-		t.Error("a control character came through")
-	}
+	check.False(t, bytes.ContainsRune(b.Bytes(), '\x1b'), "a control character came through")
 	b.Reset()
 	enc := json.NewEncoder(&b)
 	for _, p := range r.plots() {
@@ -121,9 +120,8 @@ func TestPendingRuns(t *testing.T) {
 	}
 	sameSeed, _ := order(1)
 	otherSeed, _ := order(2)
-	if len(all) != 12 || !slices.Equal(names(all), names(sameSeed)) || slices.Equal(names(all), names(otherSeed)) {
-		t.Errorf("%v, again %v, with another seed %v", names(all), names(sameSeed), names(otherSeed))
-	}
+	check.True(t, len(all) == 12 && slices.Equal(names(all), names(sameSeed)) && !slices.Equal(names(all), names(otherSeed)),
+		"%v, again %v, with another seed %v", names(all), names(sameSeed), names(otherSeed))
 	rest, finished := order(1, Run{Settings: arms[0].Map(), Number: 0}, Run{Settings: arms[1].Map(), Number: 1, Error: "it died"}, Run{Settings: arms[2].Map(), Number: 3}, Run{Settings: map[string]string{"other": "1"}, Number: 0})
 	if want := slices.DeleteFunc(names(all), func(n string) bool { return n == fmt.Sprint(0, "1") }); !slices.Equal(names(rest), want) || len(finished) != 1 || finished[0].Settings[GOGC] != "1" {
 		t.Errorf("%v, want %v; kept are %+v", names(rest), want, finished)
@@ -139,9 +137,8 @@ func TestProgressAndNotes(t *testing.T) {
 	s.reportProgress(1, 4, Settings{{GOGC, "1"}})
 	s.runTime, s.runCount = 10*time.Second, 2
 	s.reportProgress(2, 4, nil)
-	if fmt.Sprint(got) != fmt.Sprint([]Progress{{1, 4, 24 * time.Second, Settings{{GOGC, "1"}}}, {2, 4, 10 * time.Second, nil}}) {
-		t.Errorf("%v", got)
-	}
+	check.Equal(t, fmt.Sprint(got), fmt.Sprint([]Progress{{1, 4, 24 * time.Second, Settings{{GOGC, "1"}}}, {2, 4, 10 * time.Second, nil}}),
+		"%v", got)
 	s.noteOnce("a", "first %d", 1)
 	s.noteOnce("a", "second")
 	s.noteOnce("b", "third")
@@ -157,9 +154,8 @@ func TestProgressAndNotes(t *testing.T) {
 	notes = nil
 	s.save()
 	s.save()
-	if saves != 2 || len(notes) != 1 || !strings.HasPrefix(notes[0], "no space; ") || !errors.Is(s.saveErr, full) {
-		t.Errorf("%d times saved: %v, %v", saves, notes, s.saveErr)
-	}
+	check.True(t, saves == 2 && len(notes) == 1 && strings.HasPrefix(notes[0], "no space; ") && errors.Is(s.saveErr, full),
+		"%d times saved: %v, %v", saves, notes, s.saveErr)
 	full = nil
 	if s.save(); s.saveErr != nil {
 		t.Errorf("it could be written in the end: %v", s.saveErr)
@@ -188,9 +184,7 @@ func TestLoadOfARun(t *testing.T) {
 		if err != nil {
 			got += " " + err.Error() + "\n"
 		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", arm, got, want)
-		}
+		check.Equal(t, got, want, "%s", arm)
 	}
 	if got := firstReason(&load.Result{}); got != "it does not answer" {
 		t.Errorf("%q", got)
@@ -212,14 +206,10 @@ func TestEnvironment(t *testing.T) {
 		{"A=1", "A=1 GOMAXPROCS=2 GOGC=3 GOMEMLIMIT=4MiB B=5 GODEBUG=gctrace=1", Settings{{GOMAXPROCS, "2"}, {GOGC, "3"}, {GOMEMLIMIT, "4MiB"}, {Quota, "1"}, {Memory, "1"}, {Instances, "1"}, {Rate, "1"}, {LoadShare, "1"}, {"B", "5"}}},
 		{"GODEBUG=x=1", "GODEBUG=x=1 GODEBUG=y=2 GODEBUG=y=2,gctrace=1", Settings{{"GODEBUG", "y=2"}}},
 	} {
-		if got := strings.Join(environment(strings.Fields(c.base), c.arm), " "); got != c.want {
-			t.Errorf("%s with %v: %s, want %s", c.base, c.arm, got, c.want)
-		}
+		check.Equal(t, strings.Join(environment(strings.Fields(c.base), c.arm), " "), c.want, "%s with %v", c.base, c.arm)
 	}
 	for address, want := range map[string]string{"http://u:p@h:1/x?y": "http://h:1", "%zz": "%zz"} {
-		if got := origin(address); got != want {
-			t.Errorf("%s: %s", address, got)
-		}
+		check.Equal(t, origin(address), want, "%s", address)
 	}
 	if got := redactURL("http://u:secret@h/") + redactURL("http://u:secret@h%zz/"); strings.Contains(got, "secret") || !strings.Contains(got, "the URL") {
 		t.Error(got)
@@ -237,9 +227,7 @@ func TestReady(t *testing.T) {
 	for code, ok := range map[int]bool{200: true, 302: true, 404: true, 499: true, 500: false, 503: false} {
 		status = code
 		err := in.waitUntilReady(t.Context(), srv.URL, 1)
-		if (err == nil) != ok {
-			t.Errorf("%d: %v", code, err)
-		}
+		check.Equal(t, err == nil, ok, "%d: %v", code, err)
 		if want := fmt.Sprintf("the service was not ready within 1ns: %d %s; its last output: no configuration; is --url right", code, http.StatusText(code)); !ok && !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -249,17 +237,11 @@ func TestReady(t *testing.T) {
 	if err := in.waitUntilReady(ended, srv.URL, time.Minute); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
-	if err := in.waitUntilReady(t.Context(), "http://%zz", time.Minute); err == nil {
-		t.Error("an address that is none is ready")
-	}
-	if !isListening(srv.URL) || !isListening(srv.URL+"/x") {
-		t.Error("nothing listens where a server does")
-	}
+	check.Error(t, in.waitUntilReady(t.Context(), "http://%zz", time.Minute), "an address that is none is ready")
+	check.True(t, isListening(srv.URL) && isListening(srv.URL+"/x"), "nothing listens where a server does")
 	srv.Close()
 	for _, free := range []string{srv.URL, "%zz", "http://127.0.0.1:1"} {
-		if isListening(free) {
-			t.Errorf("something listens at %s", free)
-		}
+		check.False(t, isListening(free), "something listens at %s", free)
 	}
 }
 
@@ -273,9 +255,8 @@ func TestTail(t *testing.T) {
 		o.addLine(fmt.Sprint("line ", i))
 	}
 	o.addLine("gc 1 @1s 0%: 0+0+0 ms clock, 1+2/3/4+5 ms cpu, 4->5->2 MB")
-	if o.lastLines() != "; its last output: line 2 / line 3 / line 4 / line 5 / line 6" || o.gcs != 1 || o.gcCPU != 11e6 {
-		t.Errorf("%s, %+v", o.lastLines(), &o)
-	}
+	check.True(t, o.lastLines() == "; its last output: line 2 / line 3 / line 4 / line 5 / line 6" && o.gcs == 1 && o.gcCPU == 11e6,
+		"%s, %+v", o.lastLines(), &o)
 	var blank output
 	if blank.addLine("  "); blank.lastLines() != "" {
 		t.Error(blank.lastLines())
@@ -301,14 +282,10 @@ func TestValues(t *testing.T) {
 			}
 		}
 		for _, v := range c.bad {
-			if checkValue(name, v) == nil {
-				t.Errorf("%s of %q is taken", name, v)
-			}
+			check.Error(t, checkValue(name, v), "%s of %q is taken", name, v)
 		}
 	}
-	if checkValue("", "x") == nil || checkValue("A\x00", "x") == nil {
-		t.Error("a name that is none is taken")
-	}
+	check.True(t, checkValue("", "x") != nil && checkValue("A\x00", "x") != nil, "a name that is none is taken")
 	for text, want := range map[string]int64{"1TiB": 1 << 40, "1GiB": 1 << 30, "1MiB": 1 << 20, "1KiB": 1 << 10, "2GB": 2e9, "2MB": 2e6, "2kB": 2e3, "2B": 2, "2": 2} {
 		if got, err := words.ParseBytes(text); got != want || err != nil {
 			t.Errorf("%s: %d, %v", text, got, err)

@@ -21,6 +21,7 @@ import (
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 	"github.com/whylate/whylate/internal/experiment/guard"
 	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 )
@@ -130,9 +131,7 @@ func TestDo(t *testing.T) {
 			t.Errorf("%s: %d runs, %d failed: %q", mode, a.Runs, a.Failed, a.Errors)
 		}
 	}
-	if saved != 10 {
-		t.Errorf("%d runs were saved", saved)
-	}
+	check.Equal(t, saved, 10, "runs were saved")
 	wantNoGroups(t)
 }
 
@@ -150,12 +149,9 @@ func TestResume(t *testing.T) {
 	made := 0
 	o.Progress = func(Progress) { made++ }
 	r, err := Do(context.Background(), o)
-	if !errors.Is(err, full) {
-		t.Errorf("the error does not report the full disk: %v", err)
-	}
-	if made != 2 || len(r.Measurements) != 4 || r.Arms[0].Runs != 2 || !r.Measurements[0].Start.Equal(first.Measurements[0].Start) {
-		t.Errorf("%d runs were made, there are %d", made, len(r.Measurements))
-	}
+	check.True(t, errors.Is(err, full), "the error does not report the full disk: %v", err)
+	check.True(t, made == 2 && len(r.Measurements) == 4 && r.Arms[0].Runs == 2 && r.Measurements[0].Start.Equal(first.Measurements[0].Start),
+		"%d runs were made, there are %d", made, len(r.Measurements))
 }
 
 // TestInterrupt: finished runs stay in the result, and no process or cgroup remains.
@@ -171,9 +167,7 @@ func TestInterrupt(t *testing.T) {
 		}
 	}
 	r, err := Do(ctx, o)
-	if !errors.Is(err, context.Canceled) || r == nil || len(r.Measurements) < 2 || len(r.Measurements) > 3 {
-		t.Errorf("%+v, %v", r, err)
-	}
+	check.True(t, errors.Is(err, context.Canceled) && r != nil && len(r.Measurements) >= 2 && len(r.Measurements) <= 3, "%+v, %v", r, err)
 	wantNoGroups(t)
 }
 
@@ -192,9 +186,7 @@ func TestLimits(t *testing.T) {
 	o.Measure = time.Second
 	r := must.Have(Do(context.Background(), o))(t)
 	for _, a := range r.Arms {
-		if a.Runs != 2 || a.Throttled == nil {
-			t.Fatalf("%+v", a)
-		}
+		must.True(t, a.Runs == 2 && a.Throttled != nil, "%+v", a)
 		if tight := a.Settings["quota"] == "0.05"; tight != (a.Throttled.Est > 200e6) || tight != (a.ThrottledShare.Est > 0.5) {
 			t.Errorf("%v: %v ns throttled, in %v of the periods", a.Settings, a.Throttled.Est, a.ThrottledShare.Est)
 		}
@@ -232,13 +224,10 @@ func TestLoadShare(t *testing.T) {
 	if r.LoadCPUs != 1 || len(r.CPUs) != 0 || !slices.Equal(cpugroup.AllowedCPUs(), before) || slices.ContainsFunc(r.Warnings, func(w Warning) bool { return w.Code == "shared-cpus" }) {
 		t.Errorf("%d CPUs for the load, %v for the service, %v after it: %+v", r.LoadCPUs, r.CPUs, cpugroup.AllowedCPUs(), r.Warnings)
 	}
-	if len(reports) != 3 || reports[0].Done != 0 || reports[1].Done != 0 || reports[2].Done != 1 || reports[0].Total != 2 {
-		t.Errorf("progress %+v", reports)
-	}
+	check.True(t, len(reports) == 3 && reports[0].Done == 0 && reports[1].Done == 0 && reports[2].Done == 1 && reports[0].Total == 2,
+		"progress %+v", reports)
 	capacity := r.Saturation[""]
-	if len(r.Saturation) != 1 || capacity < 20 {
-		t.Fatalf("at most %v", r.Saturation)
-	}
+	must.True(t, len(r.Saturation) == 1 && capacity >= 20, "at most %v", r.Saturation)
 	for _, m := range r.Measurements {
 		share := must.Have(parseShare(m.Settings[LoadShare]))(t)
 		if got := m.Load.RequestedPerS; got < share*capacity*0.9-5 || got > share*capacity*1.1+5 {
@@ -283,9 +272,7 @@ func TestKilled(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			tree := guard.Descendants(sweepPID)
-			if len(tree) < 3 {
-				t.Errorf("only %v run below the sweep", tree)
-			}
+			check.True(t, len(tree) >= 3, "only %v run below the sweep", tree)
 			grouped := len(groupsOf(sweepPID)) > 0
 			must.Do(t, cmd.Process.Kill())
 			if guardToo {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 	"github.com/whylate/whylate/internal/experiment/guard"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 )
@@ -35,15 +36,10 @@ func TestCounters(t *testing.T) {
 	before, memory := ownMemory()
 	c := u.readCounters(false)
 	after, _ := ownMemory()
-	if c.peak < before || c.peak > after {
-		t.Errorf("a peak of %d bytes, the kernel had %d before and %d after", c.peak, before, after)
-	}
-	if c.memory < memory/2 || c.memory > 2*memory || c.threads < 2 || c.threads > 1000 || c.switches == 0 {
-		t.Errorf("%+v, of %d bytes", c, memory)
-	}
-	if c.cpu < 20e6 || c.hasStat || c.oomKills != 0 || c.gcs != 3 || c.gcCPU != 4 {
-		t.Errorf("%+v", c)
-	}
+	check.True(t, c.peak >= before && c.peak <= after, "a peak of %d bytes, the kernel had %d before and %d after", c.peak, before, after)
+	check.True(t, c.memory >= memory/2 && c.memory <= 2*memory && c.threads >= 2 && c.threads <= 1000 && c.switches != 0,
+		"%+v, of %d bytes", c, memory)
+	check.True(t, c.cpu >= 20e6 && !c.hasStat && c.oomKills == 0 && c.gcs == 3 && c.gcCPU == 4, "%+v", c)
 	if l := u.readCounters(true); l.peak != 0 || l.switches != 0 || l.cpu != 0 || l.gcs != 0 || l.memory == 0 || l.threads < 2 {
 		t.Errorf("at a light look %+v", l)
 	}

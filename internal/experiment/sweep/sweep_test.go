@@ -14,6 +14,7 @@ import (
 
 	"github.com/whylate/whylate/internal/experiment/load"
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -24,9 +25,7 @@ func TestArms(t *testing.T) {
 	if err != nil || len(arms) != 8 || arms[0].String() != "gomaxprocs=1 POOL=a=b rate=200" || arms[7].String() != "gomaxprocs=2 POOL= rate=1..5" {
 		t.Errorf("%v, %v", arms, err)
 	}
-	if got := arms[7].withoutLoad().String(); got != "gomaxprocs=2 POOL=" {
-		t.Errorf("the service's settings are %q", got)
-	}
+	check.Equal(t, arms[7].withoutLoad().String(), "gomaxprocs=2 POOL=", "the service's settings")
 	rate := Axis{Rate, []string{"1"}}
 	for name, axes := range map[string][]Axis{
 		"no load":        {{GOMAXPROCS, []string{"1"}}},
@@ -91,12 +90,9 @@ func runsOf(p99, cpu, memory float64, n int) (out []Run) {
 func TestChoose(t *testing.T) {
 	axis := Axis{GOMAXPROCS, []string{"1", "2", "8"}}
 	r := result(Options{Runs: 5}, axis, [][]Run{runsOf(20e6, 1e6, 1e8, 5), runsOf(10e6, 1.5e6, 1e8, 5), runsOf(40e6, 2e6, 2e8, 5)})
-	if r.Best["p99_ns"] != 1 || r.Best["cpu_ns_per_request"] != 0 || r.Best["recommended"] != 1 || len(r.Ties["p99_ns"]) != 0 {
-		t.Errorf("best %v, ties %v", r.Best, r.Ties)
-	}
-	if len(r.Ties["memory_peak_bytes"]) != 1 || len(r.Ties["per_s"]) != 2 {
-		t.Errorf("ties %v", r.Ties)
-	}
+	check.True(t, r.Best["p99_ns"] == 1 && r.Best["cpu_ns_per_request"] == 0 && r.Best["recommended"] == 1 && len(r.Ties["p99_ns"]) == 0,
+		"best %v, ties %v", r.Best, r.Ties)
+	check.True(t, len(r.Ties["memory_peak_bytes"]) == 1 && len(r.Ties["per_s"]) == 2, "ties %v", r.Ties)
 	if a := r.Recommended; !strings.Contains(a.Better, "p99 -50%") || !strings.Contains(a.Price, "CPU per request +50%") || strings.Contains(a.Price, "memory") {
 		t.Errorf("%+v", a)
 	}
@@ -106,24 +102,16 @@ func TestChoose(t *testing.T) {
 	var b bytes.Buffer
 	must.Do(t, WriteText(&b, r))
 	for _, want := range []string{"+100%", "~", "best p99:            gomaxprocs=2", "throttle 80%, cpu 20%", "Its price: CPU per request +50%"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %q in\n%s", want, b.String())
-		}
+		check.True(t, strings.Contains(b.String(), want), "no %q in\n%s", want, b.String())
 	}
-	if strings.Contains(b.String(), "secret") || strings.Contains(b.String(), "token") {
-		t.Error("a credential is in the text")
-	}
+	check.True(t, !strings.Contains(b.String(), "secret") && !strings.Contains(b.String(), "token"), "a credential is in the text")
 
 	// Equal arms: the first is as good as any.
 	r = result(Options{Runs: 5}, axis, [][]Run{runsOf(20e6, 1e6, 1e8, 5), runsOf(20e6, 1e6, 1e8, 5), runsOf(20e6, 1e6, 1e8, 5)})
-	if r.Best["recommended"] != 0 || r.Recommended.Better+r.Recommended.Price != "" {
-		t.Errorf("of equal arms, %+v", r.Recommended)
-	}
+	check.True(t, r.Best["recommended"] == 0 && r.Recommended.Better+r.Recommended.Price == "", "of equal arms, %+v", r.Recommended)
 	// As low a p99 for less CPU.
 	r = result(Options{Runs: 5}, axis, [][]Run{runsOf(20e6, 2e6, 1e8, 5), runsOf(20.1e6, 1e6, 1e8, 5), runsOf(40e6, 0.5e6, 1e8, 5)})
-	if r.Best["recommended"] != 1 {
-		t.Errorf("for less CPU, %+v", r.Recommended)
-	}
+	check.Equal(t, r.Best["recommended"], 1, "for less CPU, %+v", r.Recommended)
 	// Goals: the cheapest arm that meets them, with the interval's upper end.
 	slo := must.Have(ParseSLO("p99=41ms,p99.9=81ms"))(t)
 	arms := [][]Run{runsOf(20e6, 2e6, 1e8, 5), runsOf(10e6, 1e6, 1e8, 5), runsOf(40e6, 0.5e6, 1e8, 5)}
@@ -144,18 +132,14 @@ func TestChoose(t *testing.T) {
 	}
 	const prefix = "excluded, because runs failed or none is valid: "
 	b.Reset()
-	if must.Do(t, WriteText(&b, r)); !strings.Contains(b.String(), prefix+r.Arms[1].settings.String()+"\n") {
-		t.Errorf("the failed arm is not named in\n%s", b.String())
-	}
+	must.Do(t, WriteText(&b, r))
+	check.True(t, strings.Contains(b.String(), prefix+r.Arms[1].settings.String()+"\n"), "the failed arm is not named in\n%s", b.String())
 	b.Reset()
-	if must.Do(t, WriteText(&b, result(Options{Runs: 5, SLO: slo}, axis, [][]Run{arms[0], arms[2], arms[0]}))); strings.Contains(b.String(), prefix) {
-		t.Errorf("no arm failed:\n%s", b.String())
-	}
+	must.Do(t, WriteText(&b, result(Options{Runs: 5, SLO: slo}, axis, [][]Run{arms[0], arms[2], arms[0]})))
+	check.False(t, strings.Contains(b.String(), prefix), "no arm failed:\n%s", b.String())
 	// None at all.
 	r = result(Options{Runs: 5}, axis, [][]Run{{{Error: "it died"}}, nil, nil})
-	if len(r.Best) != 0 || r.Recommended != nil || r.Arms[0].P99 != nil {
-		t.Errorf("without a single run: %+v", r)
-	}
+	check.True(t, len(r.Best) == 0 && r.Recommended == nil && r.Arms[0].P99 == nil, "without a single run: %+v", r)
 	if err := WriteText(&b, r); err != nil {
 		t.Error(err)
 	}
@@ -231,9 +215,8 @@ func TestJSON(t *testing.T) {
 		t.Errorf("%s", b)
 	}
 	for _, f := range []*figure{got.Arms[0].P50, got.Arms[0].P99, got.Arms[0].PerS, got.Arms[0].CPU} {
-		if f == nil || f.Est == nil || f.Low == nil || f.High == nil || *f.Low > *f.Est || *f.High < *f.Est {
-			t.Errorf("a figure is %+v", f)
-		}
+		check.True(t, f != nil && f.Est != nil && f.Low != nil && f.High != nil && *f.Low <= *f.Est && *f.High >= *f.Est,
+			"a figure is %+v", f)
 	}
 	reread := must.Have(Read(bytes.NewReader(b)))(t)
 	o.Command, o.Load.Targets = []string{"server"}, []load.Target{{URL: "http://u:secret@127.0.0.1/x?token=1"}}
@@ -241,9 +224,7 @@ func TestJSON(t *testing.T) {
 		t.Errorf("%d runs, %v", len(o.FinishedRuns), err)
 	}
 	o.Command = []string{"other"}
-	if err := o.Resume(reread); err == nil {
-		t.Error("another command's runs are taken")
-	}
+	check.Error(t, o.Resume(reread), "another command's runs are taken")
 	for _, bad := range []string{"", "{}", "[]", `{"schema":"whylate.report/v1"}`} {
 		if _, err := Read(strings.NewReader(bad)); err == nil {
 			t.Errorf("%q is a result", bad)
@@ -270,14 +251,10 @@ func TestHTML(t *testing.T) {
 	must.Do(t, WriteHTML(&b, r))
 	page := b.String()
 	for _, want := range []string{"Latency by arm", "Throughput against p99.9", "CPU time per request by arm", "Its price: CPU per request", "var(--throttle)"} {
-		if !strings.Contains(page, want) {
-			t.Errorf("no %q in the page", want)
-		}
+		check.True(t, strings.Contains(page, want), "no %q in the page", want)
 	}
 	for _, bad := range []string{"<script", "secret", "http://", "ZgotmplZ", "NaN", "Inf"} {
-		if strings.Contains(strings.ReplaceAll(page, "http://127.0.0.1/x", ""), bad) {
-			t.Errorf("%q is in the page", bad)
-		}
+		check.False(t, strings.Contains(strings.ReplaceAll(page, "http://127.0.0.1/x", ""), bad), "%q is in the page", bad)
 	}
 	// A circle for each percentile of each arm at least, inside of the picture.
 	if n := strings.Count(page, "<circle"); n < 12+3+3+3 {
@@ -286,9 +263,8 @@ func TestHTML(t *testing.T) {
 	for _, p := range r.plots() {
 		for _, s := range p.Series {
 			for _, q := range s.Points {
-				if q.X < p.Left || q.X > p.Right || q.Y < p.Top || q.Y > p.Bottom || q.High > q.Y || q.Low < q.Y {
-					t.Errorf("%s: a point at %+v", p.Title, q)
-				}
+				check.True(t, q.X >= p.Left && q.X <= p.Right && q.Y >= p.Top && q.Y <= p.Bottom && q.High <= q.Y && q.Low >= q.Y,
+					"%s: a point at %+v", p.Title, q)
 			}
 		}
 	}
@@ -311,27 +287,20 @@ func TestWideIntervals(t *testing.T) {
 			far bool
 		}{"near": {bounds(25, 35), false}, "at the border": {bounds(5, 80), false}, "far": {bounds(1e-3, 1e9), true}} {
 			var p plot
-			if !p.draw(c.all, asCount, asCount, []float64{1, 2, 3}, [2]float64{0, 4}, logarithmic) {
-				t.Fatalf("%s: nothing is drawn", name)
-			}
+			must.True(t, p.draw(c.all, asCount, asCount, []float64{1, 2, 3}, [2]float64{0, 4}, logarithmic), "%s: nothing is drawn", name)
 			q := p.Series[0].Points
 			if high := (p.Bottom - q[2].Y) / (p.Bottom - p.Top); high < 0.3 || q[0].Y-q[2].Y < 0.15*(p.Bottom-p.Top) {
 				t.Errorf("%s, logarithmic %v: points at %.0f and %.0f of %.0f to %.0f", name, logarithmic, q[0].Y, q[2].Y, p.Bottom, p.Top)
 			}
-			if got := q[2].High <= p.Top || q[2].Low >= p.Bottom; got != c.far {
-				t.Errorf("%s, logarithmic %v: the interval is cut off: %v", name, logarithmic, got)
-			}
+			check.Equal(t, q[2].High <= p.Top || q[2].Low >= p.Bottom, c.far,
+				"%s, logarithmic %v: the interval is cut off", name, logarithmic)
 			if !slices.IsSortedFunc(q, func(a, b point) int { return cmp.Compare(b.Y, a.Y) }) || q[0].X >= q[1].X || q[1].X >= q[2].X {
 				t.Errorf("%s: points %+v", name, q)
 			}
 			for _, line := range p.Grid {
-				if line.Position < p.Top || line.Position > p.Bottom {
-					t.Errorf("%s: a line at %v", name, line)
-				}
+				check.True(t, line.Position >= p.Top && line.Position <= p.Bottom, "%s: a line at %v", name, line)
 			}
-			if len(p.Grid) < 2 {
-				t.Errorf("%s: %d lines", name, len(p.Grid))
-			}
+			check.True(t, len(p.Grid) >= 2, "%s: %d lines", name, len(p.Grid))
 		}
 	}
 }
@@ -340,9 +309,8 @@ func TestWideIntervals(t *testing.T) {
 func TestTicks(t *testing.T) {
 	for _, c := range []struct{ low, high float64 }{{0, 1}, {0, 3}, {0, 7}, {0, 10}, {3, 97}, {990, 1010}, {0.02, 0.05}, {1e6, 9e9}} {
 		got := ticksOf(c.low, c.high)
-		if len(got) < 2 || len(got) > 7 || got[0] < c.low || got[len(got)-1] > c.high*1.0002 {
-			t.Errorf("%v to %v: %v", c.low, c.high, got)
-		}
+		check.True(t, len(got) >= 2 && len(got) <= 7 && got[0] >= c.low && got[len(got)-1] <= c.high*1.0002,
+			"%v to %v: %v", c.low, c.high, got)
 		for _, v := range got[1:] {
 			if r := (v - got[0]) / (got[1] - got[0]); math.Abs(r-math.Round(r)) > 1e-9 {
 				t.Errorf("%v to %v: %v", c.low, c.high, got)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -72,12 +73,8 @@ func TestRead(t *testing.T) {
 		s.File = strings.TrimPrefix(s.File, "/src/")
 		return s
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Bytes != 1100 || got.DurationNS != 5e9 || len(got.Sites) != 2 {
-		t.Fatalf("read %+v", got)
-	}
+	must.Do(t, err)
+	must.True(t, got.Bytes == 1100 && got.DurationNS == 5e9 && len(got.Sites) == 2, "read %+v", got)
 	if s, want := got.Sites[0], (Site{Site: report.Site{Func: "example.org/x.(*L).Debug", File: "log.go", Line: 7}, Call: "fmt.Sprintf", Bytes: 800, Objects: 15, Caller: report.Site{Func: "main.main", File: "main.go", Line: 3}}); s != want {
 		t.Errorf("the first site is %+v, want %+v", s, want)
 	}
@@ -139,9 +136,7 @@ func TestReadBad(t *testing.T) {
 // FuzzRead: no input may cause a panic, and sites are sorted by bytes.
 func FuzzRead(f *testing.F) {
 	var buf bytes.Buffer
-	if err := pprof.Lookup("allocs").WriteTo(&buf, 0); err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, pprof.Lookup("allocs").WriteTo(&buf, 0))
 	f.Add(buf.Bytes())
 	f.Add([]byte("\x1f\x8b"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -150,9 +145,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for i := 1; i < len(p.Sites); i++ {
-			if p.Sites[i].Bytes > p.Sites[i-1].Bytes {
-				t.Errorf("site %d has more bytes than the one before", i)
-			}
+			check.True(t, p.Sites[i].Bytes <= p.Sites[i-1].Bytes, "site %d has more bytes than the one before", i)
 		}
 	})
 }

@@ -1,6 +1,10 @@
 package answers
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+)
 
 // TestMatch checks, with synthetic spans, that no request answers itself, that two waits do not get the same request,
 // and that of several concurrent waits the right one gets the request.
@@ -30,13 +34,9 @@ func TestMatch(t *testing.T) {
 		Sort(c.requests)
 		got := map[uint64]uint64{}
 		n := Match(c.waits, c.requests, 0, func(w, r Span) { got[w.Request.G] = r.Request.G })
-		if n != len(c.want) || len(got) != n {
-			t.Errorf("%s: %d waits have a request: %v, want %v", c.name, n, got, c.want)
-		}
+		check.True(t, n == len(c.want) && len(got) == n, "%s: %d waits have a request: %v, want %v", c.name, n, got, c.want)
 		for w, r := range c.want {
-			if got[w] != r {
-				t.Errorf("%s: the wait of %d has request %d, want %d", c.name, w, got[w], r)
-			}
+			check.Equal(t, got[w], r, "%s: the wait of %d has request", c.name, w)
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package cause
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+)
 
 // TestCall: the innermost operation function shows what a wait is for, otherwise the function that the site called.
 func TestCall(t *testing.T) {
@@ -25,12 +29,8 @@ func TestCall(t *testing.T) {
 		syms, id := oneStack(c.stack)
 		s := NewSites(syms)
 		for range 2 { // computed, and cached
-			if got := syms.String(s.CallOf(id)); got != c.call {
-				t.Errorf("%s: call %q, want %q", c.name, got, c.call)
-			}
-			if got := syms.String(s.SocketCall(id)); got != c.socket {
-				t.Errorf("%s: socket %q, want %q", c.name, got, c.socket)
-			}
+			check.Equal(t, syms.String(s.CallOf(id)), c.call, "%s: call", c.name)
+			check.Equal(t, syms.String(s.SocketCall(id)), c.socket, "%s: socket", c.name)
 		}
 	}
 }

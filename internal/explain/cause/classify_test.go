@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
@@ -32,9 +33,7 @@ func TestSteps(t *testing.T) {
 		syms, stack := oneStack(c.stack)
 		step := critpath.Step{Start: 10, End: 20, G: 1, Kind: c.kind, Stack: stack, FollowedWait: -1}
 		segs := New(new(timeline.Window), syms).Segments([]critpath.Step{step})
-		if len(segs) != 1 {
-			t.Fatalf("kind %d became %d segments", c.kind, len(segs))
-		}
+		must.True(t, len(segs) == 1, "kind %d became %d segments", c.kind, len(segs))
 		s := segs[0]
 		if s.Code.Cause() != c.cause || syms.String(s.Call) != c.call || s.Start != 10 || s.End != 20 {
 			t.Errorf("kind %d has cause %s in %q, from %d to %d; want %s in %q", c.kind, s.Code.Cause(), syms.String(s.Call), s.Start, s.End, c.cause, c.call)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/freeze"
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // TestSettle: time in a freeze is throttled, time in another candidate keeps its cause.
@@ -31,9 +32,7 @@ func TestSettle(t *testing.T) {
 	seg.Code = Pending(CPU, 8)
 	want := seg
 	want.Code = Code(CPU)
-	if got := s.SettleSegment(seg); got != want {
-		t.Errorf("a segment outside freezes is settled as %+v, want %+v", got, want)
-	}
+	check.Equal(t, s.SettleSegment(seg), want, "a segment outside freezes is settled as")
 }
 
 // TestSums: pending times stay separate until they are settled, also after a merge, and no time is lost.
@@ -54,12 +53,9 @@ func TestSums(t *testing.T) {
 	for _, ns := range got {
 		total += ns
 	}
-	if total != 40+40*100 || got[Throttle] != 2000+3 || got[Unknown] != 2000+3 || got[CPU] != 3 {
-		t.Errorf("the settled times are %v, %d in total", got, total)
-	}
+	check.True(t, total == 40+40*100 && got[Throttle] == 2000+3 && got[Unknown] == 2000+3 && got[CPU] == 3,
+		"the settled times are %v, %d in total", got, total)
 	listed := int64(0)
 	a.EachCode(func(_ Code, ns int64) { listed += ns })
-	if listed != total {
-		t.Errorf("the times by code add up to %d ns, want %d", listed, total)
-	}
+	check.True(t, listed == total, "the times by code add up to %d ns, want %d", listed, total)
 }

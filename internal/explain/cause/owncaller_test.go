@@ -3,6 +3,7 @@ package cause
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -39,9 +40,7 @@ func TestCaller(t *testing.T) {
 		if site, from := syms.String(f.Func), syms.String(syms.Frame(f.Caller).Func); site != c.site || from != c.from {
 			t.Errorf("%s: %s called from %q, want %s from %q", c.name, site, from, c.site, c.from)
 		}
-		if syms.OpensConnection(id) != c.connects {
-			t.Errorf("%s: connects is %v", c.name, !c.connects)
-		}
+		check.Equal(t, syms.OpensConnection(id), c.connects, "%s: connects is %v", c.name, !c.connects)
 	}
 }
 
@@ -93,9 +92,7 @@ func TestWrapper(t *testing.T) {
 		}
 		NewPlacer(syms, modules.New(modules.Options{})).Place()
 		f := syms.Frame(NewSites(syms).SiteOf(id))
-		if got := syms.String(syms.Frame(f.Caller).Func); got != c.want {
-			t.Errorf("%s: %s called from %q, want %q", c.name, syms.String(f.Func), got, c.want)
-		}
+		check.Equal(t, syms.String(syms.Frame(f.Caller).Func), c.want, "%s: %s called from", c.name, syms.String(f.Func))
 	}
 }
 

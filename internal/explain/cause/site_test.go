@@ -3,6 +3,7 @@ package cause
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -31,17 +32,11 @@ func TestSites(t *testing.T) {
 		syms, id := oneStack(c.stack)
 		s := NewSites(syms)
 		for range 2 { // computed, and cached
-			if got := syms.String(syms.Frame(s.SiteOf(id)).Func); got != c.want {
-				t.Errorf("%s: %s, want %s", c.name, got, c.want)
-			}
+			check.Equal(t, syms.String(syms.Frame(s.SiteOf(id)).Func), c.want, "%s", c.name)
 		}
-		if s.isAllStdlib(id) != c.std {
-			t.Errorf("%s: all of the standard library %t, want %t", c.name, !c.std, c.std)
-		}
+		check.Equal(t, s.isAllStdlib(id), c.std, "%s: all of the standard library %t", c.name, !c.std)
 	}
-	if NewSites(tracefmt.NewSymbols()).SiteOf(0) != 0 {
-		t.Error("the empty stack has a site")
-	}
+	check.Equal(t, NewSites(tracefmt.NewSymbols()).SiteOf(0), 0, "the empty stack has a site")
 }
 
 // oneStack returns symbols with one stack, innermost function first.

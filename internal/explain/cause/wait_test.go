@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -61,9 +62,7 @@ func TestWaitForP(t *testing.T) {
 			got = append(got, interval{s.Code, s.Start - tracetext.Origin, s.End - tracetext.Origin})
 			sums[s.Code] += s.End - s.Start
 		}
-		if c.maxIntervals == 0 && !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
+		check.False(t, c.maxIntervals == 0 && !slices.Equal(got, c.want), "%s: %v, want %v", name, got, c.want)
 		for _, w := range c.want {
 			if c.maxIntervals > 0 && (sums[w.code] != w.to-w.from || len(got) > c.maxIntervals) {
 				t.Errorf("%s: %d ns of %s in %d intervals, want %d in %d at most", name, sums[w.code], w.code.Cause(), len(got), w.to-w.from, c.maxIntervals)

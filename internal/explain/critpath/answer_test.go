@@ -3,6 +3,8 @@ package critpath
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -143,18 +145,13 @@ func TestAnswers(t *testing.T) {
 			w.AnswersOf = answersAfterOrigin(c.answers)
 			steps := w.Walk(1, from, to)
 			checkPartition(t, steps, from, to)
-			if got := "\n" + spellSteps(w, syms, steps); got != c.want {
-				t.Errorf("the walk is%swant%s", got, c.want)
-			}
+			check.Equal(t, "\n"+spellSteps(w, syms, steps), c.want, "the walk")
 			g := w.Graph(1, from, to)
-			if g == nil || !g.isConsistent() {
-				t.Fatal("there is no consistent graph")
-			}
+			must.True(t, g != nil && g.isConsistent(), "there is no consistent graph")
 			// Work for the request is not OtherWork: more workers would not shorten it.
 			for _, s := range g.Steps {
-				if s.G == 3 && s.OtherWork {
-					t.Errorf("in the graph, goroutine 3 does other requests' work from %d to %d", s.Start-tracetext.Origin, s.End-tracetext.Origin)
-				}
+				check.False(t, s.G == 3 && s.OtherWork,
+					"in the graph, goroutine 3 does other requests' work from %d to %d", s.Start-tracetext.Origin, s.End-tracetext.Origin)
 			}
 		})
 	}
@@ -182,9 +179,7 @@ func TestAnswersInACircle(t *testing.T) {
 		w := New(win, syms)
 		w.AnswersOf = answersAfterOrigin(answers)
 		checkPartition(t, w.Walk(1, from, to), from, to)
-		if w.Truncated {
-			t.Errorf("%v: truncated", answers)
-		}
+		check.False(t, w.Truncated, "%v: truncated", answers)
 		w.Graph(1, from, to)
 	}
 }

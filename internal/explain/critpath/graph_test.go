@@ -3,6 +3,8 @@ package critpath
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -15,17 +17,11 @@ func TestGraphsAreConsistent(t *testing.T) {
 			win, syms := timelinetest.BuildWindow(t, c.build)
 			from, to := c.from+tracetext.Origin, c.to+tracetext.Origin
 			g := New(win, syms).Graph(1, from, to)
-			if g == nil {
-				t.Fatal("there is no graph")
-			}
+			must.True(t, g != nil, "there is no graph")
 			for i, n := range g.Nodes {
-				if n.Predecessor >= int32(i) {
-					t.Errorf("node %d is sorted before its predecessor, node %d", i, n.Predecessor)
-				}
+				check.True(t, n.Predecessor < int32(i), "node %d is sorted before its predecessor, node %d", i, n.Predecessor)
 				for _, e := range g.Edges[n.FirstEdge:n.EndEdge] {
-					if e.From >= int32(i) {
-						t.Errorf("node %d is sorted before node %d, on which it depends", i, e.From)
-					}
+					check.True(t, e.From < int32(i), "node %d is sorted before node %d, on which it depends", i, e.From)
 				}
 				for _, s := range g.Steps[n.FirstStep:n.EndStep] {
 					if s.Start >= s.End || s.FullLength != 0 && s.FullLength < s.End-s.Start {
@@ -36,9 +32,7 @@ func TestGraphsAreConsistent(t *testing.T) {
 			if last := g.Nodes[len(g.Nodes)-1]; last.Time != to || last.G != 1 {
 				t.Errorf("the last node is goroutine %d's at %d", last.G, last.Time)
 			}
-			if !g.isConsistent() {
-				t.Error("the graph is inconsistent")
-			}
+			check.True(t, g.isConsistent(), "the graph is inconsistent")
 		})
 	}
 }
@@ -54,9 +48,8 @@ func TestGraphStartsAtTheRequest(t *testing.T) {
 			continue
 		}
 		for _, s := range g.Steps {
-			if s.Start < from || s.End > to {
-				t.Errorf("%s: a step from %d to %d is not within %d to %d", c.name, s.Start, s.End, from, to)
-			}
+			check.True(t, s.Start >= from && s.End <= to,
+				"%s: a step from %d to %d is not within %d to %d", c.name, s.Start, s.End, from, to)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/exp/trace"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -83,9 +84,7 @@ func readNaive(t *testing.T, data []byte) *naiveTrace {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		time := int64(ev.Time())
 		naive.end = time
 		switch ev.Kind() {
@@ -410,12 +409,9 @@ func compareWalks(t *testing.T, data []byte) {
 		}
 	}
 	// Two events at the same instant may be ordered either way. No other difference is allowed.
-	if differing > walks/200 || totalDifference > total/200 {
-		t.Errorf("%d of %d walks differ, %d of %d ns", differing, walks, totalDifference, total)
-	}
-	if len(classTimes) < 5 {
-		t.Errorf("the walks have only %v", classTimes)
-	}
+	check.True(t, differing <= walks/200 && totalDifference <= total/200,
+		"%d of %d walks differ, %d of %d ns", differing, walks, totalDifference, total)
+	check.True(t, len(classTimes) >= 5, "the walks have only %v", classTimes)
 }
 
 func abs(x int64) int64 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -785,9 +786,7 @@ func TestWalk(t *testing.T) {
 			w := New(win, syms)
 			steps := w.Walk(1, c.from+tracetext.Origin, c.to+tracetext.Origin)
 			checkPartition(t, steps, c.from+tracetext.Origin, c.to+tracetext.Origin)
-			if got := "\n" + spellSteps(w, syms, steps); got != c.want {
-				t.Errorf("the walk is%swant%s", got, c.want)
-			}
+			check.Equal(t, "\n"+spellSteps(w, syms, steps), c.want, "the walk")
 		})
 	}
 }
@@ -803,9 +802,7 @@ func checkPartition(t testing.TB, steps []Step, from, to int64) {
 		}
 		next = s.End
 	}
-	if next != to {
-		t.Errorf("the steps end at %d, not %d", next, to)
-	}
+	check.Equal(t, next, to, "the steps end at")
 }
 
 // TestCyclesOfWakers walks traces that no scheduler produces: goroutines that wake each other at one instant,
@@ -840,8 +837,6 @@ func TestCyclesOfWakers(t *testing.T) {
 	for g := uint64(1); g <= n; g++ {
 		from, to := int64(15+tracetext.Origin), int64(1995+tracetext.Origin)
 		checkPartition(t, w.Walk(g, from, to), from, to)
-		if w.Truncated {
-			t.Errorf("goroutine %d: truncated", g)
-		}
+		check.False(t, w.Truncated, "goroutine %d: truncated", g)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -51,9 +53,7 @@ func TestLongPathsStayWhole(t *testing.T) {
 		}
 		end, found, count := s.Start, false, 0
 		for _, x := range r.Segments {
-			if x.StartNS != end {
-				t.Fatalf("of %d: a segment starts at %d, the previous one ends at %d", n, x.StartNS, end)
-			}
+			must.True(t, x.StartNS == end, "of %d: a segment starts at %d, the previous one ends at %d", n, x.StartNS, end)
 			end += x.DurationNS
 			if x.Joined == nil {
 				got[string(x.Cause)] += x.DurationNS
@@ -67,19 +67,14 @@ func TestLongPathsStayWhole(t *testing.T) {
 				got[string(c)] += ns
 				sum += ns
 			}
-			if sum != x.DurationNS {
-				t.Errorf("of %d: the causes of a joined segment add up to %d ns of %d", n, sum, x.DurationNS)
-			}
+			check.True(t, sum == x.DurationNS, "of %d: the causes of a joined segment add up to %d ns of %d", n, sum, x.DurationNS)
 		}
 		maps.DeleteFunc(got, func(_ string, ns int64) bool { return ns == 0 })
 		// A segment that is no longer than two mean ranges may be joined, too.
 		found = found || longest <= 2*(s.End-s.Start)/maxSegments
-		if end != s.End || count != n || !found {
-			t.Errorf("of %d: it ends at %d, want %d; %d segments are in it; the longest is single: %v", n, end, s.End, count, found)
-		}
-		if !maps.Equal(got, want) {
-			t.Errorf("of %d: by cause %v, want %v", n, got, want)
-		}
+		check.True(t, end == s.End && count == n && found,
+			"of %d: it ends at %d, want %d; %d segments are in it; the longest is single: %v", n, end, s.End, count, found)
+		check.True(t, maps.Equal(got, want), "of %d: by cause %v, want %v", n, got, want)
 	}
 }
 
@@ -111,9 +106,8 @@ func TestJoinedSegment(t *testing.T) {
 		if got.Site != nil {
 			site = got.Site.Func
 		}
-		if site != c.site || got.Cause != c.cause || got.DurationNS != 100 {
-			t.Errorf("%s: %s at %q for %d ns, want %s at %q", name, got.Cause, site, got.DurationNS, c.cause, c.site)
-		}
+		check.True(t, site == c.site && got.Cause == c.cause && got.DurationNS == 100,
+			"%s: %s at %q for %d ns, want %s at %q", name, got.Cause, site, got.DurationNS, c.cause, c.site)
 	}
 }
 
@@ -154,9 +148,7 @@ func TestLanes(t *testing.T) {
 		for _, l := range r.Lanes {
 			got = append(got, l.G)
 		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: lanes of %d, want %d", name, got, c.want)
-		}
+		check.True(t, slices.Equal(got, c.want), "%s: lanes of %d, want %d", name, got, c.want)
 		if n := len(r.Wakes); n != len(c.want)-1 || n > 0 && (r.Wakes[0].From != 2 || r.Wakes[0].To != 1) {
 			t.Errorf("%s: wakes %+v", name, r.Wakes)
 		}

@@ -1,6 +1,10 @@
 package entry
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+)
 
 // TestEntries: an entry is created once, and found afterwards.
 func TestEntries(t *testing.T) {
@@ -11,10 +15,6 @@ func TestEntries(t *testing.T) {
 	for _, id := range []int32{5, 0, 5} {
 		*GetOrGrow(&s, id)++
 	}
-	if len(m) != 2 || *m["a"] != 1 || *m["b"] != 2 {
-		t.Errorf("the map contains %v", m)
-	}
-	if len(s) != 6 || s[0] != 1 || s[4] != 0 || s[5] != 2 {
-		t.Errorf("the slice contains %v", s)
-	}
+	check.True(t, len(m) == 2 && *m["a"] == 1 && *m["b"] == 2, "the map contains %v", m)
+	check.True(t, len(s) == 6 && s[0] == 1 && s[4] == 0 && s[5] == 2, "the slice contains %v", s)
 }

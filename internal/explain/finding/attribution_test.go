@@ -9,6 +9,8 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -260,9 +262,8 @@ func TestFindingTextsOfWaits(t *testing.T) {
 			"requests cannot start all their goroutines at once: an errgroup has too few places, while one sleeps at main.fetch", "SetLimit"},
 	} {
 		found := Find(&Input{Report: oneGroup(c.cause), Process: &process.Stats{}}, rulesWithPrefix("WL2"))
-		if len(found) != 1 || !strings.Contains(found[0].Title, c.title) || !strings.Contains(found[0].Fix, c.fix) {
-			t.Errorf("%s: %d findings: %+v", c.name, len(found), found)
-		}
+		check.True(t, len(found) == 1 && strings.Contains(found[0].Title, c.title) && strings.Contains(found[0].Fix, c.fix),
+			"%s: %d findings: %+v", c.name, len(found), found)
 	}
 }
 
@@ -290,9 +291,8 @@ func TestLongPollOrFlush(t *testing.T) {
 			Services:  []queues.ServiceStats{{Cause: "sleep", Site: site("tick@5"), PeriodNS: 80e6, WaitedSleepNS: 40e6, Requests: 100, Servers: 1, BatchSize: 3, BegunEarlyShare: 1}},
 			LongWaits: []queues.LongWaits{{Site: site("ask@4"), Waits: 100, WokenShare: 1, HandoverShare: c.gave}},
 		}, rulesWithPrefix("WL2"))
-		if len(found) == 0 || found[0].Code != c.want || found[0].Severity != c.severity {
-			t.Errorf("%s: %+v, want %s %s", c.name, found, c.want, c.severity)
-		}
+		check.True(t, len(found) != 0 && found[0].Code == c.want && found[0].Severity == c.severity,
+			"%s: %+v, want %s %s", c.name, found, c.want, c.severity)
 	}
 }
 
@@ -306,9 +306,8 @@ func TestPacedStream(t *testing.T) {
 		loud  bool
 	}{{1, false}, {0.6, false}, {0.4, true}} {
 		found := Find(&Input{Report: rep, Streams: []queues.Stream{{Site: limiter, WriteShare: c.wrote}}, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
-		if len(found) != 1 || found[0].Severity.IsMajor() != c.loud {
-			t.Errorf("a write follows a share of %g of the waits: %+v", c.wrote, found)
-		}
+		check.True(t, len(found) == 1 && found[0].Severity.IsMajor() == c.loud,
+			"a write follows a share of %g of the waits: %+v", c.wrote, found)
 	}
 }
 
@@ -322,17 +321,14 @@ func TestPoolSize(t *testing.T) {
 		for _, e := range v.Evidence {
 			got[e.Text] = e.Value
 		}
-		if v.Gain.TotalNS != ms(3000) {
-			t.Errorf("a larger pool would save %d ns, not the time that requests waited for it", v.Gain.TotalNS)
-		}
+		check.True(t, v.Gain.TotalNS == ms(3000),
+			"a larger pool would save %d ns, not the time that requests waited for it", v.Gain.TotalNS)
 	}
 	for text, want := range map[string]float64{
 		"requests that need a place that other requests hold": 100, "mean wait for it, at main.use (main.go:4)": 30e6, "mean time for which it is held": 10e6,
 		"mean number waiting (rate x wait)": 3, "mean number in use": 1, "places sufficient at this load": 4,
 	} {
-		if got[text] != want {
-			t.Errorf("%s: %g, want %g", text, got[text], want)
-		}
+		check.Equal(t, got[text], want, "%s", text)
 	}
 	// Four requests come together, in a tenth of the time: one goroutine is enough for the mean load, but not for those four.
 	rep = oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), Via: via("chan use@4"), TotalNS: ms(2000)})
@@ -348,9 +344,7 @@ func TestPoolSize(t *testing.T) {
 	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: conns, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 	in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "network", Site: site("use@5"), WaitersPerServer: 2.7, BatchSize: 1, Servers: 8, MaxServers: 8, ServiceNS: 10e6, Requests: 100}}}
 	for _, v := range rulesByCode(report.RulePoolTooSmall)[0].Run(in) {
-		if !strings.Contains(v.Fix, "about 4 are enough") {
-			t.Errorf("a pool of connections: %s", v.Fix)
-		}
+		check.True(t, strings.Contains(v.Fix, "about 4 are enough"), "a pool of connections: %s", v.Fix)
 	}
 	// 200 requests wait for the only slot, whose holder computes: with two Ps no more than two slots help.
 	for procs, want := range map[int]string{2: "about 2 are enough", 0: "about 35 are enough"} {
@@ -358,9 +352,7 @@ func TestPoolSize(t *testing.T) {
 		rep.Input.GOMAXPROCS, rep.Input.DurationNS = procs, 40e6
 		in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "cpu", Site: site("use@4"), WaitersPerServer: 100, BatchSize: 1, OtherRequestShare: 1, Servers: 1, MaxServers: 1, ServiceNS: 10e6, Requests: 100}}}
 		vs := rulesByCode(report.RulePoolTooSmall)[0].Run(in)
-		if len(vs) != 1 || !strings.Contains(vs[0].Fix, want) {
-			t.Errorf("a holder that computes, %d Ps: %+v", procs, vs)
-		}
+		check.True(t, len(vs) == 1 && strings.Contains(vs[0].Fix, want), "a holder that computes, %d Ps: %+v", procs, vs)
 	}
 }
 
@@ -400,9 +392,7 @@ func TestIsSizeKnown(t *testing.T) {
 		{"hardly a request queues", poolFacts{littleLaw: littleLaw{waiting: 0.9}}, true},
 		{"many queue although the slots seem free", poolFacts{slots: &queues.SlotWaits{}, littleLaw: littleLaw{inUse: 0.4, waiting: 1}}, false},
 	} {
-		if got := c.facts.isSizeKnown(); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
+		check.Equal(t, c.facts.isSizeKnown(), c.want, "%s", c.name)
 	}
 }
 
@@ -439,9 +429,7 @@ func TestSlotsOrNotification(t *testing.T) {
 				t.Errorf("%s: %s", c.name, v.Fix)
 			}
 		}
-		if title != c.title {
-			t.Errorf("%s: %q, want %q", c.name, title, c.title)
-		}
+		check.Equal(t, title, c.title, "%s", c.name)
 	}
 }
 
@@ -487,9 +475,8 @@ func TestEvidenceOfSlowRequests(t *testing.T) {
 		g.Bands[1].Causes[i].Share = float64(g.Bands[1].Causes[i].TotalNS) / float64(ms(1260))
 	}
 	found := Find(&Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
-	if len(found) != 1 || found[0].Site.Func != "main.report" || !strings.Contains(found[0].Title, "its holder sleeps") {
-		t.Fatalf("found %q", findingTexts(found))
-	}
+	must.True(t, len(found) == 1 && found[0].Site.Func == "main.report" && strings.Contains(found[0].Title, "its holder sleeps"),
+		"found %q", findingTexts(found))
 	want := map[string]float64{
 		"mean per slow request": float64(ms(63)),
 		"share of it spent waiting for a Mutex at main.get (main.go:2)":               1,
@@ -557,9 +544,7 @@ func TestSlowPeerSeverity(t *testing.T) {
 		if found := Find(in, rulesWithPrefix("WL2005")); len(found) > 0 {
 			got = found[0].Severity
 		}
-		if got != c.want {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
-		}
+		check.Equal(t, got, c.want, "%s", c.name)
 	}
 }
 
@@ -692,9 +677,7 @@ func TestIsFanOutLimit(t *testing.T) {
 		"one at a time":                 {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.9, Slots: 1, WaitsPerChild: 1.2}, false},
 		"workers that serve many sends": {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.9, Slots: 4, WaitsPerChild: 2}, false},
 	} {
-		if got := isFanOutLimit(c.wait, c.slots); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
+		check.Equal(t, isFanOutLimit(c.wait, c.slots), c.want, "%s", name)
 	}
 }
 
@@ -718,8 +701,6 @@ func TestIsFlowControlWait(t *testing.T) {
 		"a body":            {reader, []report.Via{{Wait: report.WaitCond, Call: "net/http.(*http2responseWriter).Write"}}, false},
 		"another call":      {reader, []report.Via{{Wait: report.WaitSelect, Call: "net/http.(*http2requestBody).Read"}}, false},
 	} {
-		if got := isFlowControlWait(&causeRoute{Cause: &report.Cause{Site: c.site}, via: c.via}); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
+		check.Equal(t, isFlowControlWait(&causeRoute{Cause: &report.Cause{Site: c.site}, via: c.via}), c.want, "%s", name)
 	}
 }

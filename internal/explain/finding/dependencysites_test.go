@@ -7,6 +7,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -75,8 +76,6 @@ func TestOneFaultAtSeveralSites(t *testing.T) {
 		for _, f := range Find(input, rulesWithPrefix("WL2001")) {
 			got = append(got, f.Predicted.Change)
 		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s:\n%q, want\n%q", c.name, got, c.want)
-		}
+		check.True(t, slices.Equal(got, c.want), "%s:\n%q, want\n%q", c.name, got, c.want)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -18,7 +19,5 @@ func TestPage(t *testing.T) {
 		must.Do(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want := must.Have(os.ReadFile(file))(t)
-	if got != string(want) {
-		t.Errorf("%s differs from the rules: go test ./internal/explain/finding -update", file)
-	}
+	check.Equal(t, got, string(want), "%s differs from the rules: go test ./internal/explain/finding -update", file)
 }

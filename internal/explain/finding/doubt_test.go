@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -103,9 +105,7 @@ func TestDoubts(t *testing.T) {
 					}
 				}
 			}
-			if !strings.Contains(texts, c.knows) {
-				t.Errorf("%s says %q, which lacks %q", c.code, texts, c.knows)
-			}
+			check.True(t, strings.Contains(texts, c.knows), "%s says %q, which lacks %q", c.code, texts, c.knows)
 		}
 	}
 	if faults, facts, _ := findCodes(plain()); faults != nil || facts != nil {
@@ -131,14 +131,10 @@ func TestBiasedNamesCountAllRequests(t *testing.T) {
 		group("", [2]int64{1e5, 30}, [2]int64{3e5, 20}),
 	}
 	verdicts := rulesByCode(report.RuleBiasedNames)[0].Run(in)
-	if len(verdicts) == 0 {
-		t.Fatal("no finding")
-	}
+	must.True(t, len(verdicts) != 0, "no finding")
 	v := &verdicts[0]
 	const want = "all 100 HTTP/1 requests have p50 300µs, p99 9ms; "
-	if !strings.HasPrefix(v.Title, want) {
-		t.Errorf("the title is %q, want %q", v.Title, want)
-	}
+	check.True(t, strings.HasPrefix(v.Title, want), "the title is %q, want %q", v.Title, want)
 	if e := v.Evidence; len(e) != 3 || e[1].Value != 3e5 || e[2].Value != 9e6 || e[2].Text != "all 100 HTTP/1 requests: p99" {
 		t.Errorf("the evidence is %+v", e)
 	}

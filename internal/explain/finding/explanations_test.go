@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -42,9 +43,7 @@ func TestForcedGCOnBusyMachine(t *testing.T) {
 		in.Report.Host = &report.Host{ToNS: 10e9, Facts: report.HostFacts{CPUs: 2, Parallelism: 2}, Lost: report.Lost{BusyNS: &busy, CPUNS: &cpu, RunDelayNS: &delay, LongDelayNS: &delay}}
 		in.Process.Procs = 2
 		got := subtractExplained(in, all)
-		if len(got) != 2 || got[0].Severity != want {
-			t.Errorf("%s: %+v", cause, got)
-		}
+		check.True(t, len(got) == 2 && got[0].Severity == want, "%s: %+v", cause, got)
 	}
 }
 
@@ -61,7 +60,6 @@ func TestStoppedFirst(t *testing.T) {
 		t.Errorf("%s comes before %s", all[0].Code, all[1].Code)
 	}
 	all[0].Severity = report.SeverityLow
-	if sortVerdicts(all); all[2].Code != report.RuleStopped {
-		t.Errorf("a finding of low severity comes first")
-	}
+	sortVerdicts(all)
+	check.Equal(t, all[2].Code, report.RuleStopped, "a finding of low severity comes first")
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -15,24 +16,19 @@ func TestRulesAreDocumented(t *testing.T) {
 	code := regexp.MustCompile(`^WL[1-5][0-9]{3}$`)
 	used := map[string]bool{}
 	for _, r := range All() {
-		if !code.MatchString(string(r.Code)) || used[string(r.Code)] || used[r.Name] {
-			t.Errorf("%s %s: the code is malformed, or the code or name is used twice", r.Code, r.Name)
-		}
+		check.True(t, code.MatchString(string(r.Code)) && !used[string(r.Code)] && !used[r.Name],
+			"%s %s: the code is malformed, or the code or name is used twice", r.Code, r.Name)
 		used[string(r.Code)], used[r.Name] = true, true
-		if r.Run == nil || r.Summary == "" || r.Doc.Means == "" || r.Doc.Measured == "" || r.Doc.Wrong == "" {
-			t.Errorf("%s: without a run function, or not documented", r.Code)
-		}
-		if r.Family() != "doubt" && (r.Doc.Before == "" || r.Doc.After == "") {
-			t.Errorf("%s: without an example before and after", r.Code)
-		}
+		check.True(t, r.Run != nil && r.Summary != "" && r.Doc.Means != "" && r.Doc.Measured != "" && r.Doc.Wrong != "",
+			"%s: without a run function, or not documented", r.Code)
+		check.False(t, r.Family() != "doubt" && (r.Doc.Before == "" || r.Doc.After == ""),
+			"%s: without an example before and after", r.Code)
 	}
 	var codes []report.RuleCode
 	for _, r := range All() {
 		codes = append(codes, r.Code)
 	}
-	if !slices.Equal(codes, report.RuleCodes()) {
-		t.Errorf("rules are %q, the report's vocabulary has %q", codes, report.RuleCodes())
-	}
+	check.True(t, slices.Equal(codes, report.RuleCodes()), "rules are %q, the report's vocabulary has %q", codes, report.RuleCodes())
 	if !slices.IsSortedFunc(All(), func(a, b Rule) int { return cmp.Compare(a.Code, b.Code) }) {
 		t.Error("rules are not ordered by code")
 	}
@@ -61,12 +57,8 @@ func TestSeverity(t *testing.T) {
 		{"few outliers lose, and those that are slow by percentiles do not", Gain{Slow: Loss{Share: 0.02, NS: 1e6}, OtherTail: Loss{0.9, 60e6, true}}, report.SeverityMedium},
 		{"all requests of a group are few", Gain{All: Loss{0.9, 5e6, true}}, ""},
 	} {
-		if got := new(Input).severity(&Verdict{Gain: c.won}); got != c.want {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
-		}
-		if got := new(Input).severity(&Verdict{Gain: c.won, Fact: true}); got != report.SeverityInfo {
-			t.Errorf("%s, a fact: %q", c.name, got)
-		}
+		check.Equal(t, new(Input).severity(&Verdict{Gain: c.won}), c.want, "%s", c.name)
+		check.Equal(t, new(Input).severity(&Verdict{Gain: c.won, Fact: true}), report.SeverityInfo, "%s, a fact", c.name)
 	}
 }
 
@@ -88,14 +80,10 @@ func TestFind(t *testing.T) {
 	var order []string
 	for _, f := range got {
 		order = append(order, string(f.Code)+f.Group+string(f.Severity))
-		if f.ID == "" || f.Evidence == nil {
-			t.Errorf("%s has no id, or null as evidence", f.Code)
-		}
+		check.True(t, f.ID != "" && f.Evidence != nil, "%s has no id, or null as evidence", f.Code)
 	}
 	want := []string{"WL1001bhigh", "WL2001ahigh", "WL2001amedium", "WL1001clow", "WL5001info"}
-	if !slices.Equal(order, want) {
-		t.Errorf("got %v, want %v", order, want)
-	}
+	check.True(t, slices.Equal(order, want), "got %v, want %v", order, want)
 }
 
 func TestIgnore(t *testing.T) {
@@ -152,9 +140,7 @@ func TestRareNamedHandler(t *testing.T) {
 			{ID: "other", Kind: report.KindHTTP1, Count: c.unnamed, TotalNS: c.ns},
 			{ID: "grpc", Kind: report.KindGRPC, Count: 1 << 20, TotalNS: 1e12},
 		}}}
-		if got := Find(in, rule); len(got) != c.want {
-			t.Errorf("with %d requests of %d ns that show no handler: %d findings, want %d", c.unnamed, c.ns, len(got), c.want)
-		}
+		check.Equal(t, len(Find(in, rule)), c.want, "with %d requests of %d ns that show no handler: findings", c.unnamed, c.ns)
 	}
 }
 
@@ -165,7 +151,6 @@ func TestReplaceSlowEvidence(t *testing.T) {
 	v.addSlowEvidence(evidenceOf("evidence slow-requests-with-wait", 0, "count", "n", 12))
 	v.addEvidence(evidenceOf("evidence sleep-length", 1e6, "ns"), evidenceOf("evidence polls", 0, "count"))
 	replaceSlowEvidence(&v)
-	if len(v.Evidence) != 3 || v.Evidence[0].Value != 2e6 || v.Evidence[1].Value != 1e6 || v.Evidence[2].Value != 0 {
-		t.Errorf("%+v", v.Evidence)
-	}
+	check.True(t, len(v.Evidence) == 3 && v.Evidence[0].Value == 2e6 && v.Evidence[1].Value == 1e6 && v.Evidence[2].Value == 0,
+		"%+v", v.Evidence)
 }

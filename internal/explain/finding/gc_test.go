@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/allocs"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -33,9 +34,8 @@ func statsWithFullHeap(full, notFull int, markShare float64) *process.Stats {
 func TestFullLimit(t *testing.T) {
 	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
 	found := Find(&Input{Report: oneGroup(assist), Process: statsWithFullHeap(300, 0, 0.5)}, rulesWithPrefix("WL3"))
-	if len(found) != 1 || found[0].Code != report.RuleGCTooFrequent || !strings.HasPrefix(found[0].Fix, "raise GOMEMLIMIT") {
-		t.Errorf("%+v", found)
-	}
+	check.True(t, len(found) == 1 && found[0].Code == report.RuleGCTooFrequent && strings.HasPrefix(found[0].Fix, "raise GOMEMLIMIT"),
+		"%+v", found)
 }
 
 // TestCollectorChanges: the prediction is about the change that the advice names. It fails if that is half of the assists.
@@ -113,9 +113,7 @@ func TestCollectorRules(t *testing.T) {
 					t.Errorf("%s lacks a title, a fix, evidence or a confidence: %+v", f.Code, f)
 				}
 			}
-			if !slices.Equal(got, c.want) {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
+			check.True(t, slices.Equal(got, c.want), "got %q, want %q", got, c.want)
 		})
 	}
 }
@@ -127,9 +125,8 @@ func TestCollectorConfidence(t *testing.T) {
 	without, ok := in.collectorVerdict(&in.Report.Groups[0], assists)
 	in.Allocs = new(allocs.Profile)
 	with, _ := in.collectorVerdict(&in.Report.Groups[0], assists)
-	if !ok || with.Confidence <= without.Confidence {
-		t.Errorf("confidence %v with a profile, %v without", with.Confidence, without.Confidence)
-	}
+	check.True(t, ok && with.Confidence > without.Confidence,
+		"confidence %v with a profile, %v without", with.Confidence, without.Confidence)
 }
 
 // TestDominantAllocSite: with a usual GOGC, the advice begins with the site that allocates most of the bytes. With a small
@@ -149,9 +146,7 @@ func TestDominantAllocSite(t *testing.T) {
 		}
 		seenTexts := map[string]bool{}
 		for _, e := range found[0].Evidence {
-			if seenTexts[e.Text] {
-				t.Errorf("%q is twice in the evidence", e.Text)
-			}
+			check.False(t, seenTexts[e.Text], "%q is twice in the evidence", e.Text)
 			seenTexts[e.Text] = true
 		}
 	}
@@ -167,9 +162,8 @@ func TestLimitOrGOGC(t *testing.T) {
 		}
 		assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
 		found := Find(&Input{Report: oneGroup(assist), Process: statsWithCycles(300, 0, live, goal, 0.9)}, rulesWithPrefix("WL3004"))
-		if len(found) != 1 || strings.Contains(found[0].Fix, "a lower limit keeps the goal close") != want {
-			t.Errorf("%d live, goal %d: %+v", live, goal, found)
-		}
+		check.True(t, len(found) == 1 && strings.Contains(found[0].Fix, "a lower limit keeps the goal close") == want,
+			"%d live, goal %d: %+v", live, goal, found)
 	}
 }
 
@@ -183,14 +177,11 @@ func TestAdviseGOGC(t *testing.T) {
 	}
 	// 9 MiB live, goal 18, 30 a second; with 500 the room is 45 MiB.
 	got, ok = adviseGOGC(statsWithCycles(300, 0, 9*mib, 18*mib, 0.2))
-	if !ok || got.gogc != 500 || !isNear(got.perSecond, 30) || !isNear(got.newPerSecond, 6) || got.extraBytes != 36*mib {
-		t.Errorf("a small heap: %+v, %t", got, ok)
-	}
+	check.True(t, ok && got.gogc == 500 && isNear(got.perSecond, 30) && isNear(got.newPerSecond, 6) && got.extraBytes == 36*mib,
+		"a small heap: %+v, %t", got, ok)
 	// Under the smallest goal: 1 MiB live, goal 4; with 500 it is 20.
 	got, ok = adviseGOGC(statsWithCycles(300, 0, 1*mib, 4*mib, 0.2))
-	if !ok || got.extraBytes != 16*mib || !isNear(got.newPerSecond, 30*3.0/19) {
-		t.Errorf("a tiny heap: %+v, %t", got, ok)
-	}
+	check.True(t, ok && got.extraBytes == 16*mib && isNear(got.newPerSecond, 30*3.0/19), "a tiny heap: %+v, %t", got, ok)
 	for name, c := range map[string]*process.Stats{
 		"a large heap":               statsWithCycles(100, 0, 200*mib, 400*mib, 0.9),
 		"few collections":            statsWithCycles(30, 0, 9*mib, 18*mib, 0.2),

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -34,9 +35,7 @@ func TestHungWithoutEndedRequests(t *testing.T) {
 		for _, v := range ruleHung.Run(in) {
 			got = v.FixedSeverity
 		}
-		if got != c.want {
-			t.Errorf("%s: severity %q, want %q", c.name, got, c.want)
-		}
+		check.Equal(t, got, c.want, "%s: severity", c.name)
 	}
 }
 

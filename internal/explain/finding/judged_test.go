@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -65,9 +66,7 @@ func TestJudged(t *testing.T) {
 		if got = strings.TrimSpace(got); got != c.blind {
 			t.Errorf("%s: blind %q, want %q", c.name, got, c.blind)
 		}
-		if !strings.Contains(j.Text, c.text) {
-			t.Errorf("%s: %q does not say %q", c.name, j.Text, c.text)
-		}
+		check.True(t, strings.Contains(j.Text, c.text), "%s: %q does not say %q", c.name, j.Text, c.text)
 		if err := (&report.Report{Judged: j}).CheckValid(); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -32,9 +33,8 @@ func TestLockHolder(t *testing.T) {
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Call: "time.Sleep", Site: c.site, Via: c.via, TotalNS: ms(3000)})
 		got := rulesByCode(report.RuleLockConvoy)[0].Run(&Input{Report: rep, HolderLines: c.lines})
-		if len(got) != 1 || !strings.Contains(got[0].Title, c.title) || !strings.HasPrefix(got[0].Fix, c.fix) {
-			t.Errorf("%s: %+v", c.name, got)
-		}
+		check.True(t, len(got) == 1 && strings.Contains(got[0].Title, c.title) && strings.HasPrefix(got[0].Fix, c.fix),
+			"%s: %+v", c.name, got)
 	}
 }
 
@@ -62,8 +62,6 @@ func TestLockOfDependency(t *testing.T) {
 		}
 		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: c.sites[0], Via: lock, TotalNS: ms(3000)}, report.Cause{Cause: "network", Kind: "outbound", Site: c.sites[1], Via: lock, TotalNS: ms(2000)})
 		got := rulesByCode(report.RuleLockConvoy)[0].Run(&Input{Report: rep})
-		if len(got) != c.count || !strings.HasPrefix(got[0].Fix, c.fix) {
-			t.Errorf("%s: %d findings, %+v", c.name, len(got), got)
-		}
+		check.True(t, len(got) == c.count && strings.HasPrefix(got[0].Fix, c.fix), "%s: %d findings, %+v", c.name, len(got), got)
 	}
 }

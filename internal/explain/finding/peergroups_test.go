@@ -3,6 +3,8 @@ package finding
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -36,9 +38,7 @@ func TestMergeCallers(t *testing.T) {
 			sleeps = append(sleeps, v)
 		}
 	}
-	if len(sleeps) != 1 || sleeps[0].Group != "third" || len(sleeps[0].AskedBy) != 2 {
-		t.Fatalf("findings: %+v", sleeps)
-	}
+	must.True(t, len(sleeps) == 1 && sleeps[0].Group == "third" && len(sleeps[0].AskedBy) == 2, "findings: %+v", sleeps)
 	for i, want := range []string{"first", "second"} {
 		if a := sleeps[0].AskedBy[i]; a.Group != want || a.EachNS != 19e6 || a.Share != 0.95 {
 			t.Errorf("caller %+v, want %s", a, want)
@@ -55,7 +55,5 @@ func TestMergeCallersOfEachOther(t *testing.T) {
 		return Verdict{Finding: report.Finding{Code: report.RuleComputes, Group: group, Site: &report.Site{Func: "x.f", Line: line}}}
 	}
 	out := mergeCallers(in, []Verdict{verdictAt("a", 1), verdictAt("b", 1), verdictAt("a", 2)})
-	if len(out) != 2 || out[0].Site.Line == out[1].Site.Line {
-		t.Errorf("%d findings stay: %+v", len(out), out)
-	}
+	check.True(t, len(out) == 2 && out[0].Site.Line != out[1].Site.Line, "%d findings stay: %+v", len(out), out)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -23,9 +24,8 @@ func TestPossibleAdvice(t *testing.T) {
 		Routes: []report.Route{{Via: via("chan pay@4"), TotalNS: ms(39_999)}, {TotalNS: ms(1)}}})
 	rep.Input.DurationNS = 2e9
 	got = Find(&Input{Report: rep, Services: []queues.ServiceStats{held}}, rulesByCode(report.RulePoolTooSmall))
-	if len(got) != 1 || strings.Contains(got[0].Fix, "would do") || strings.Contains(got[0].Fix, "shorter") {
-		t.Errorf("holders that do something else: %+v", got)
-	}
+	check.True(t, len(got) == 1 && !strings.Contains(got[0].Fix, "would do") && !strings.Contains(got[0].Fix, "shorter"),
+		"holders that do something else: %+v", got)
 }
 
 // TestUnawaited checks that waits in iterations of a loop that begin after its own pause are a fact and no fault.
@@ -34,8 +34,6 @@ func TestUnawaited(t *testing.T) {
 	rep.Groups[0].Kind = report.KindLoop
 	for _, isUnawaited := range []bool{false, true} {
 		got := Find(&Input{Report: rep, UnawaitedGroups: map[string]bool{"g": isUnawaited}}, rulesByCode(report.RuleSlowPeer))
-		if len(got) != 1 || (got[0].Severity == report.SeverityInfo) != isUnawaited {
-			t.Errorf("unawaited: %v: %+v", isUnawaited, got)
-		}
+		check.True(t, len(got) == 1 && (got[0].Severity == report.SeverityInfo) == isUnawaited, "unawaited: %v: %+v", isUnawaited, got)
 	}
 }

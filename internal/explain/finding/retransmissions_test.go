@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -66,9 +68,7 @@ func TestLossIsNotThePeers(t *testing.T) {
 				got[f.Code] = f.Severity
 			}
 		}
-		if got["WL2005"] != c.peer || got["WL2008"] != c.losses {
-			t.Errorf("%s: %v", c.name, got)
-		}
+		check.True(t, got["WL2005"] == c.peer && got["WL2008"] == c.losses, "%s: %v", c.name, got)
 	}
 }
 
@@ -89,9 +89,7 @@ func TestAffectedShare(t *testing.T) {
 			h.Network.Requests = append(h.Network.Requests, report.HostWait{Group: "g", Request: id, DurationNS: 1e9, Retransmitted: 1})
 		}
 		vs := rulesByCode(report.RuleRetransmissions)[0].Run(&Input{Report: &report.Report{Groups: []report.Group{g}, Host: h}})
-		if len(vs) != 1 {
-			t.Fatalf("%v: %d verdicts", c.requests, len(vs))
-		}
+		must.Equal(t, len(vs), 1, "%v: verdicts", c.requests)
 		i := slices.IndexFunc(vs[0].Finding.Evidence, func(e report.Evidence) bool { return e.Text == "share of the 4 slowest requests that met it" })
 		if i < 0 || vs[0].Finding.Evidence[i].Value != c.want || vs[0].Gain.Slow.Share > c.want {
 			t.Errorf("%v: %+v, %v of slow requests", c.requests, vs[0].Finding.Evidence, vs[0].Gain.Slow.Share)

@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -184,9 +185,7 @@ func TestQueuePrediction(t *testing.T) {
 				}
 			}
 		}
-		if !isFound || !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v (found: %v), want %v", c.name, got, isFound, c.want)
-		}
+		check.True(t, isFound && slices.Equal(got, c.want), "%s: %v (found: %v), want %v", c.name, got, isFound, c.want)
 	}
 }
 
@@ -241,18 +240,14 @@ func TestTooManyPs(t *testing.T) {
 		t.Errorf("32 Ps, 4 CPUs, threads that wait for each other: %v", faults)
 	}
 	in.Report.Host.ToNS = 10e9
-	if slices.Contains(faultsOf(findCodes(in)), "WL1005") {
-		t.Error("32 Ps, one ready thread at a time: other processes use the 4 CPUs; yet WL1005")
-	}
+	check.False(t, slices.Contains(faultsOf(findCodes(in)), "WL1005"),
+		"32 Ps, one ready thread at a time: other processes use the 4 CPUs; yet WL1005")
 	in.Report.Host.ToNS = 2e9
 	in.Report.Host.Series = report.HostSeries{CPUNS: [][2]int64{{1e9, 4e9}, {2e9, 1e9}}, RunDelayNS: [][2]int64{{1e9, 4e9}, {2e9, 1e9}}}
-	if !slices.Contains(faultsOf(findCodes(in)), "WL1005") {
-		t.Error("for most of their waiting, eight threads were ready for four CPUs; yet no WL1005")
-	}
+	check.True(t, slices.Contains(faultsOf(findCodes(in)), "WL1005"),
+		"for most of their waiting, eight threads were ready for four CPUs; yet no WL1005")
 	in.Report.Host.Series.CPUNS, in.Report.Host.Series.RunDelayNS = [][2]int64{{1e9, 3e9}, {2e9, 2e9}}, [][2]int64{{1e9, 1e9}, {2e9, 1e9}}
-	if slices.Contains(faultsOf(findCodes(in)), "WL1005") {
-		t.Error("never more than four threads were ready for four CPUs; yet WL1005")
-	}
+	check.False(t, slices.Contains(faultsOf(findCodes(in)), "WL1005"), "never more than four threads were ready for four CPUs; yet WL1005")
 	if in.Report.Host = hostWith(64, 10e9, 5e9, 5e9); slices.Contains(faultsOf(findCodes(in)), "WL1005") {
 		t.Error("other processes use the CPUs, of which there are more than Ps; yet WL1005")
 	}
@@ -333,9 +328,7 @@ func TestComputes(t *testing.T) {
 				}
 			}
 		}
-		if got != c.want {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
-		}
+		check.Equal(t, got, c.want, "%s", c.name)
 	}
 	// Time that is no request's latency is a fact, and so are less than a few ms.
 	in := newInput(process.Stats{BusyNS: 4e9}, longer(1.5))
@@ -435,9 +428,7 @@ func TestMorePsThanCPUs(t *testing.T) {
 		for _, f := range Find(in, All()) {
 			got = append(got, string(f.Code))
 		}
-		if len(got) == 0 || got[0] != c.want {
-			t.Errorf("%s: %v, want %s first", c.name, got, c.want)
-		}
+		check.True(t, len(got) != 0 && got[0] == c.want, "%s: %v, want %s first", c.name, got, c.want)
 	}
 }
 
@@ -480,14 +471,12 @@ func TestQuotaBeforeBusyMachine(t *testing.T) {
 		in.Report.Host = h
 		in.Report.Runtime.Throttle = report.Throttle{Verdict: report.ThrottleOwn, Confidence: 1, LostCPUNS: quota, CPUs: 2}
 		faults, _, all := findCodes(in)
-		if len(faults) < 2 || faults[0] != "WL4001" || slices.Contains(faults, "WL1009") != c.busy {
-			t.Errorf("%s: %v, want WL4001 first, and WL1009: %v", c.name, faults, c.busy)
-		}
+		check.True(t, len(faults) >= 2 && faults[0] == "WL4001" && slices.Contains(faults, "WL1009") == c.busy,
+			"%s: %v, want WL4001 first, and WL1009: %v", c.name, faults, c.busy)
 		for _, f := range all {
 			isExplained := func(e report.Evidence) bool { return strings.HasPrefix(e.Text, "less than it seems") }
-			if f.Code == report.RulePsTaken && !slices.ContainsFunc(f.Evidence, isExplained) {
-				t.Errorf("%s: the evidence does not state what the time of %s is due to: %+v", c.name, f.Code, f.Evidence)
-			}
+			check.False(t, f.Code == report.RulePsTaken && !slices.ContainsFunc(f.Evidence, isExplained),
+				"%s: the evidence does not state what the time of %s is due to: %+v", c.name, f.Code, f.Evidence)
 		}
 	}
 }
@@ -548,16 +537,12 @@ func TestMajorityExplained(t *testing.T) {
 				continue
 			}
 			count++
-			if f.Severity.IsMajor() != c.isLoud {
-				t.Errorf("%s: %s %s", c.name, f.Severity, f.Code)
-			}
+			check.Equal(t, f.Severity.IsMajor(), c.isLoud, "%s: %s %s", c.name, f.Severity, f.Code)
 			if hasReason := slices.ContainsFunc(f.Evidence, func(e report.Evidence) bool { return strings.HasPrefix(e.Text, "less than it seems") }); !c.isLoud && !hasReason {
 				t.Errorf("%s: %s has no reason for its low severity", c.name, f.Code)
 			}
 		}
-		if count == 0 {
-			t.Errorf("%s: no finding about the collector", c.name)
-		}
+		check.True(t, count != 0, "%s: no finding about the collector", c.name)
 	}
 }
 
@@ -582,8 +567,7 @@ func TestBurst(t *testing.T) {
 		runs := []process.Run{{Start: "main.handle", Site: siteOf("main.ask"), NS: 1e9, Runs: 900}, {Start: "main.beside", Site: siteOf("main.refresh"), NS: 1e9, Runs: 900}}
 		_, _, all := findCodes(newInput(process.Stats{BusyNS: c.busy, Runs: runs}, g))
 		i := slices.IndexFunc(all, func(f report.Finding) bool { return f.Code == report.RulePsTaken })
-		if i < 0 || all[i].Severity.IsMajor() != c.isLoud || all[i].Site == nil || all[i].Site.Func != c.site {
-			t.Errorf("%s: %+v", c.name, all)
-		}
+		check.True(t, i >= 0 && all[i].Severity.IsMajor() == c.isLoud && all[i].Site != nil && all[i].Site.Func == c.site,
+			"%s: %+v", c.name, all)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -17,8 +18,6 @@ func TestDescribePolling(t *testing.T) {
 		route := &causeRoute{Cause: &report.Cause{Cause: report.CauseSleep, Call: c.call, Site: &report.Site{Func: c.function, File: "/src/main.go", Line: 7}}}
 		var v Verdict
 		describePolling(&Input{}, &v, route, &predict.Poll{Pauses: 5, PauseNS: 10e6, TotalNS: 50e6})
-		if v.Title != c.want {
-			t.Errorf("%s: %q, want %q", c.call, v.Title, c.want)
-		}
+		check.Equal(t, v.Title, c.want, "%s", c.call)
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -32,9 +34,7 @@ func TestOwnPeer(t *testing.T) {
 			{ID: "b", Name: "main.put", Count: 100, TotalNS: 1.6e9, Bands: band("syscall", site("main.sync"), 0.9)},
 		}}
 		got := Find(&Input{Report: r}, rulesByCode(report.RuleSlowPeer))
-		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Fix, c.fix) {
-			t.Errorf("%s: %+v", c.name, got)
-		}
+		check.True(t, len(got) == 1 && got[0].Severity == c.want && strings.Contains(got[0].Fix, c.fix), "%s: %+v", c.name, got)
 	}
 }
 
@@ -54,9 +54,8 @@ func TestUnreadWrite(t *testing.T) {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.write", Kind: c.kind, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: c.call, Site: siteOf("main.write"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
 		got := Find(&Input{Report: r}, rulesByCode(report.RuleSlowPeer))
-		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Title, c.title) {
-			t.Errorf("%s of %s: %+v", c.call, c.kind, got)
-		}
+		check.True(t, len(got) == 1 && got[0].Severity == c.want && strings.Contains(got[0].Title, c.title),
+			"%s of %s: %+v", c.call, c.kind, got)
 	}
 }
 
@@ -86,9 +85,7 @@ func TestReaderRanLate(t *testing.T) {
 		if len(got) > 0 {
 			severity = got[0].Severity
 		}
-		if severity != tt.want {
-			t.Errorf("%s: severity %q, want %q: %+v", name, severity, tt.want, got)
-		}
+		check.True(t, severity == tt.want, "%s: severity %q, want %q: %+v", name, severity, tt.want, got)
 	}
 }
 
@@ -138,9 +135,7 @@ func TestSequentialCallsOfOneCaller(t *testing.T) {
 		asks = append(asks, queues.PeerCalls{Site: from(line), Requests: 100, Calls: calls, AnswerNS: 1e9, LongestNS: 5e8})
 	}
 	got := Find(&Input{Report: &report.Report{Groups: []report.Group{g}}, PeerCalls: map[string][]queues.PeerCalls{"a": asks}}, rulesByCode(report.RuleSlowPeer))
-	if len(got) != 2 {
-		t.Fatalf("%d findings: %+v", len(got), got)
-	}
+	must.Equal(t, len(got), 2, "findings: %+v", got)
 	for i := range got {
 		if inRow := strings.Contains(got[i].Title, "one after the other"); inRow != (got[i].Site.CalledFrom.Line == 0) {
 			t.Errorf("from line %d: %s", got[i].Site.CalledFrom.Line, got[i].Title)
@@ -160,8 +155,6 @@ func TestAcquireTimeout(t *testing.T) {
 		{"main.ask", "context.WithDeadlineCause.func2", "WL2001 requests wait while their own goroutine waits for a context's deadline"},
 	} {
 		got := Find(newInput(process.Stats{}, groupWith(report.Cause{Cause: "sleep", Call: c.call, Site: siteOf(c.fn), TotalNS: 20e6})), rulesByCode(report.RulePoolTooSmall, report.RuleSleep))
-		if len(got) != 1 || !strings.HasPrefix(string(got[0].Code)+" "+got[0].Title, c.want) {
-			t.Errorf("%s in %s: %+v", c.call, c.fn, got)
-		}
+		check.True(t, len(got) == 1 && strings.HasPrefix(string(got[0].Code)+" "+got[0].Title, c.want), "%s in %s: %+v", c.call, c.fn, got)
 	}
 }

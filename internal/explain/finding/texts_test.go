@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -62,9 +63,8 @@ func TestTexts(t *testing.T) {
 			continue
 		}
 		parameters, ok := parametersOf[call.key]
-		if !ok || !isSubset(parameters, call.parameters) || !isSubset(call.parameters, parameters) {
-			t.Errorf("%s: %q has the parameters %q (it exists: %v), but the call passes %q", call.position, call.key, parameters, ok, call.parameters)
-		}
+		check.True(t, ok && isSubset(parameters, call.parameters) && isSubset(call.parameters, parameters),
+			"%s: %q has the parameters %q (it exists: %v), but the call passes %q", call.position, call.key, parameters, ok, call.parameters)
 		delete(unusedKeys, call.key)
 	}
 	for key, position := range chosenKeys {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -13,9 +14,8 @@ func TestReadThresholds(t *testing.T) {
 	got, err := ReadThresholds(strings.NewReader("# ours\n\nhigh share=50% slow=20ms\nlow few=20ms all=500us\n"), "t")
 	want := Thresholds()
 	want[0].Share, want[0].SlowNS, want[2].RareNS, want[2].AllNS = 0.5, 20e6, 20e6, 500e3
-	if err != nil || len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
-		t.Errorf("%+v, %v, want %+v", got, err, want)
-	}
+	check.True(t, err == nil && len(got) == 3 && got[0] == want[0] && got[1] == want[1] && got[2] == want[2],
+		"%+v, %v, want %+v", got, err, want)
 	for _, c := range []struct{ text, want string }{
 		{"loud share=1%", "t:1: want a severity"},
 		{"high", "t:1: want a severity"},

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -91,9 +92,7 @@ func TestCPULimitFromFreezes(t *testing.T) {
 		t.Errorf("the limit is %v, want 0.3 CPUs for three quarters of a period", limit)
 	}
 	got := Find(&Input{Report: r}, rulesByCode(report.RuleThrottled))
-	if len(got) != 1 || !strings.Contains(got[0].Fix, "about 1 ") {
-		t.Errorf("%+v", got)
-	}
+	check.True(t, len(got) == 1 && strings.Contains(got[0].Fix, "about 1 "), "%+v", got)
 	// Steps as long as a period do not show what ran in one.
 	if rt.Series.StepNS = 100e6; cpusBeforeFreezes(rt) != 0 {
 		t.Error("long steps are used")
@@ -125,9 +124,7 @@ func TestPollGapIsLoud(t *testing.T) {
 			r.Runtime.Throttle = report.Throttle{Verdict: report.ThrottleOwn, Freezes: 10, LostWallNS: 10 * c.freeze}
 		}
 		got := Find(&Input{Report: r}, rulesByCode(report.RulePollGaps))
-		if len(got) != 1 || got[0].Severity != c.want {
-			t.Errorf("a gap of %d ns with freezes of %d: %+v", gap, c.freeze, got)
-		}
+		check.True(t, len(got) == 1 && got[0].Severity == c.want, "a gap of %d ns with freezes of %d: %+v", gap, c.freeze, got)
 	}
 }
 
@@ -138,7 +135,5 @@ func TestHiddenLimit(t *testing.T) {
 		t.Errorf("the limit is %v, by %q", limit, from)
 	}
 	found := checkGOMAXPROCSAndLimit(&Input{Report: r})
-	if len(found) != 1 || found[0].Finding.Evidence[1].Text != "CPU limit, by the control group" {
-		t.Errorf("found %+v", found)
-	}
+	check.True(t, len(found) == 1 && found[0].Finding.Evidence[1].Text == "CPU limit, by the control group", "found %+v", found)
 }

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // seeds is how many variants of each workload are tested.
@@ -79,21 +81,17 @@ func (w *workload) compare(t *testing.T, d *Detector, v *Verdict, seed uint64) {
 		wall += h[1] - h[0]
 	}
 	cpu := wall * int64(w.threads)
-	if math.Abs(float64(v.LostCPUNS-cpu)) > 0.15*float64(cpu) {
-		t.Errorf("seed %d: %s of CPU time lost, want %s", seed, formatMillis(v.LostCPUNS), formatMillis(cpu))
-	}
-	if math.Abs(float64(v.LostWallNS-wall)) > 0.2*float64(wall) {
-		t.Errorf("seed %d: %s of wall time lost, want %s", seed, formatMillis(v.LostWallNS), formatMillis(wall))
-	}
+	check.True(t, math.Abs(float64(v.LostCPUNS-cpu)) <= 0.15*float64(cpu),
+		"seed %d: %s of CPU time lost, want %s", seed, formatMillis(v.LostCPUNS), formatMillis(cpu))
+	check.True(t, math.Abs(float64(v.LostWallNS-wall)) <= 0.2*float64(wall),
+		"seed %d: %s of wall time lost, want %s", seed, formatMillis(v.LostWallNS), formatMillis(wall))
 	n := 0
 	d.EachCandidate(0, math.MaxInt64, func(c Candidate) {
 		if v.IsFreeze(c.Class) {
 			n++
 		}
 	})
-	if n < v.Freezes*9/10 || n > v.Freezes*11/10+1 {
-		t.Errorf("seed %d: %d candidates were freezes, of %d", seed, n, v.Freezes)
-	}
+	check.True(t, n >= v.Freezes*9/10 && n <= v.Freezes*11/10+1, "seed %d: %d candidates were freezes, of %d", seed, n, v.Freezes)
 }
 
 // inverseHolds lets the process run only when others are stopped.
@@ -131,9 +129,7 @@ func TestKernelLimits(t *testing.T) {
 	}}
 	data := seldom.trace(t, 1)
 	d, v := detect(t, data)
-	if v.Verdict != unknownQuota || v.LostCPUNS != 0 {
-		t.Errorf("three freezes, without counters: %s: %s", v.Verdict, v.Text)
-	}
+	check.True(t, v.Verdict == unknownQuota && v.LostCPUNS == 0, "three freezes, without counters: %s: %s", v.Verdict, v.Text)
 	d.Kernel = KernelLimits{CPUs: 2, PeriodNS: 100e6, Verdict: ownQuota}
 	if v = d.Verdict(); v.Verdict != ownQuota || v.Freezes != 3 || v.CPUs != 2 || v.LostCPUNS < 150*ms || v.LostCPUNS > 220*ms {
 		t.Errorf("three freezes, with counters: %s, %d freezes of %d CPUs, lost %s: %s", v.Verdict, v.Freezes, v.CPUs, formatMillis(v.LostCPUNS), v.Text)
@@ -142,13 +138,9 @@ func TestKernelLimits(t *testing.T) {
 	d, _ = detect(t, often.trace(t, 1))
 	d.Kernel = KernelLimits{Verdict: noQuota}
 	v = d.Verdict()
-	if v.Verdict != noQuota || v.LostWallNS != 0 {
-		t.Errorf("no throttling measured: %s: %s", v.Verdict, v.Text)
-	}
+	check.True(t, v.Verdict == noQuota && v.LostWallNS == 0, "no throttling measured: %s: %s", v.Verdict, v.Text)
 	d.EachCandidate(0, math.MaxInt64, func(c Candidate) {
-		if v.IsFreeze(c.Class) {
-			t.Errorf("no throttling measured, but a freeze at %d", c.Start)
-		}
+		check.False(t, v.IsFreeze(c.Class), "no throttling measured, but a freeze at %d", c.Start)
 	})
 }
 

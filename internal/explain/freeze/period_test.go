@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // TestBound: no score of a period is above its bound, and random ends have low scores.
@@ -43,9 +45,7 @@ func TestBound(t *testing.T) {
 			worst = max(worst, testPeriod(ends, period, math.Log(lengthSets*triedPeriods)).score)
 		})
 	}
-	if worst > minSuspectScore {
-		t.Errorf("random ends have a score of %g", worst)
-	}
+	check.True(t, worst <= minSuspectScore, "random ends have a score of %g", worst)
 }
 
 // TestSharpEnds: ends of silences with a sharp edge are refills of a quota, also if most threads wait for a CPU after
@@ -72,8 +72,6 @@ func TestSharpEnds(t *testing.T) {
 		{"the majority after others", slices.Concat(ends(12, 0, 3000), ends(30, 50000, 30), ends(18, 52000, 2000)), false},
 		{"a quarter after others", slices.Concat(ends(8, 0, 3000), ends(15, 50000, 60), ends(37, 52000, 1000)), false},
 	} {
-		if got := isSharp(c.offs, period); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
+		check.Equal(t, isSharp(c.offs, period), c.want, "%s", c.name)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -75,9 +76,7 @@ func checkSilences(t *testing.T, g *timeline.Gen, previousEnd, minNS int64) (n i
 		if held := heldPs(changes, s.Start); s.Running+s.InScheduler+s.InSyscall > held {
 			t.Errorf("generation %d: silence of %d ns at %d: %+v, but %d Ps are held", g.Num, s.End-s.Start, s.Start-g.Base, s, held)
 		}
-		if s.Resumed > s.Running || s.Prompt > s.Resumed || s.Stopped > s.Resumed {
-			t.Errorf("generation %d: %+v", g.Num, s)
-		}
+		check.True(t, s.Resumed <= s.Running && s.Prompt <= s.Resumed && s.Stopped <= s.Resumed, "generation %d: %+v", g.Num, s)
 	}
 	return len(got)
 }
@@ -119,9 +118,7 @@ func TestSilences(t *testing.T) {
 					previousEnd = g.End
 				}
 			}
-			if n == 0 {
-				t.Error("no silence at all")
-			}
+			check.True(t, n != 0, "no silence at all")
 		})
 	}
 }

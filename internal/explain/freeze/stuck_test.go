@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -123,9 +124,8 @@ func TestStuck(t *testing.T) {
 	idlePause := pause{name: "idle", length: 60 * ms}
 	isThird := func(k int) bool { return k%3 == 2 }
 	_, idle := detect(t, idlePause.trace(t, 30, isThird))
-	if idle.Verdict != ownQuota || idle.PeriodNS != 100*ms || idle.Freezes != 20 {
-		t.Fatalf("idle: %s, %d freezes: %s", idle.Verdict, idle.Freezes, idle.Text)
-	}
+	must.True(t, idle.Verdict == ownQuota && idle.PeriodNS == 100*ms && idle.Freezes == 20,
+		"idle: %s, %d freezes: %s", idle.Verdict, idle.Freezes, idle.Text)
 	for _, c := range []pause{
 		{"between two goroutines", 60 * ms, 0, schedules, true},
 		{"between two goroutines, a short freeze", 16 * ms, 0, schedules, true},
@@ -160,12 +160,9 @@ func TestStuck(t *testing.T) {
 			if c.isFreeze {
 				want, lost = 30, lost+10*c.length
 			}
-			if v.Verdict != ownQuota || v.Freezes != want {
-				t.Errorf("%s, %d freezes, want %d: %s", v.Verdict, v.Freezes, want, v.Text)
-			}
-			if v.N != 20 || v.lock.inWindow != idle.lock.inWindow || v.PeriodNS != idle.PeriodNS {
-				t.Errorf("%d of %d silences decided, %d of %d without the others", v.lock.inWindow, v.N, idle.lock.inWindow, idle.N)
-			}
+			check.True(t, v.Verdict == ownQuota && v.Freezes == want, "%s, %d freezes, want %d: %s", v.Verdict, v.Freezes, want, v.Text)
+			check.True(t, v.N == 20 && v.lock.inWindow == idle.lock.inWindow && v.PeriodNS == idle.PeriodNS,
+				"%d of %d silences decided, %d of %d without the others", v.lock.inWindow, v.N, idle.lock.inWindow, idle.N)
 			if math.Abs(float64(v.LostCPUNS-lost)) > 0.05*float64(lost) {
 				t.Errorf("%s of CPU time lost, want %s", formatMillis(v.LostCPUNS), formatMillis(lost))
 			}
@@ -175,9 +172,7 @@ func TestStuck(t *testing.T) {
 					n++
 				}
 			})
-			if n != want {
-				t.Errorf("%d candidates were freezes, want %d", n, want)
-			}
+			check.Equal(t, n, want, "candidates were freezes")
 			// Without other freezes they decide nothing.
 			if _, v := detect(t, c.trace(t, 30, func(int) bool { return true })); v.Verdict != unknownQuota || v.LostCPUNS != 0 || len(v.Intervals()) != 0 {
 				t.Errorf("without other freezes: %s, %d freezes: %s", v.Verdict, len(v.Intervals()), v.Text)

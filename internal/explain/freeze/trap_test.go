@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -112,13 +113,9 @@ func checkNoQuota(t *testing.T, b *tracetext.Builder) {
 	t.Helper()
 	data := must.Have(b.Bytes())(t)
 	d, v := detect(t, data)
-	if v.Verdict == ownQuota || v.LostCPUNS != 0 {
-		t.Errorf("%s: %s", v.Verdict, v.Text)
-	}
+	check.True(t, v.Verdict != ownQuota && v.LostCPUNS == 0, "%s: %s", v.Verdict, v.Text)
 	d.EachCandidate(0, 1<<62, func(c Candidate) {
-		if v.IsFreeze(c.Class) {
-			t.Errorf("a freeze at %d", c.Start)
-		}
+		check.False(t, v.IsFreeze(c.Class), "a freeze at %d", c.Start)
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/loglinear"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestBuckets: buckets cover all values without gap or overlap, and are narrow enough.
@@ -23,9 +25,7 @@ func TestBuckets(t *testing.T) {
 			}
 		}
 	}
-	if loglinear.Bucket(-5, fineBits) != 0 {
-		t.Error("a negative latency has no bucket")
-	}
+	check.Equal(t, loglinear.Bucket(-5, fineBits), 0, "a negative latency has no bucket")
 	for range 10000 {
 		v := rand.Int64() >> rand.IntN(63)
 		if got, want := coarseBucket(loglinear.Bucket(v, fineBits)), loglinear.Bucket(v, coarseBits); got != want {
@@ -61,24 +61,20 @@ func TestQuantiles(t *testing.T) {
 			for i := range parts {
 				merged.merge(&parts[i])
 			}
-			if one.count != int64(n) || one.sum != sum || one.max != values[n-1] || one.min != values[0] {
-				t.Fatalf("%s, %d values: n %d, sum %d, min %d, max %d", name, n, one.count, one.sum, one.min, one.max)
-			}
+			must.True(t, one.count == int64(n) && one.sum == sum && one.max == values[n-1] && one.min == values[0],
+				"%s, %d values: n %d, sum %d, min %d, max %d", name, n, one.count, one.sum, one.min, one.max)
 			for _, q := range []float64{0, 0.5, 0.9, 0.99, 0.999, 1} {
 				got := one.quantile(q)
 				if mergedQuantile := merged.quantile(q); mergedQuantile != got || merged.count != one.count || merged.sum != one.sum || merged.max != one.max {
 					t.Fatalf("%s, %d values: q%g is %d, merged %d", name, n, q, got, mergedQuantile)
 				}
 				want := values[int64(q*float64(n-1))]
-				if math.Abs(float64(got-want)) > 0.004*float64(want)+1 {
-					t.Errorf("%s, %d values: q%g is %d, want %d", name, n, q, got, want)
-				}
+				check.True(t, math.Abs(float64(got-want)) <= 0.004*float64(want)+1,
+					"%s, %d values: q%g is %d, want %d", name, n, q, got, want)
 			}
 		}
 	}
-	if (&histogram{}).quantile(0.5) != 0 {
-		t.Error("the median of nothing")
-	}
+	check.Equal(t, (&histogram{}).quantile(0.5), 0, "the median of nothing")
 }
 
 // TestMinValues: a quantile is reported only with enough values.
@@ -108,16 +104,12 @@ func TestCells(t *testing.T) {
 		c.requests++
 		want[k] = cell{ns: want[k].ns + ns, requests: want[k].requests + 1}
 	}
-	if table.count != len(want) {
-		t.Fatalf("%d sums, want %d", table.count, len(want))
-	}
+	must.Equal(t, table.count, len(want), "sums")
 	table.forEach(func(bucket, cause int32, c *cell) {
 		if want[[2]int32{bucket, cause}] != *c {
 			t.Errorf("bucket %d, cause %d: %+v, want %+v", bucket, cause, *c, want[[2]int32{bucket, cause}])
 		}
 		delete(want, [2]int32{bucket, cause})
 	})
-	if len(want) > 0 {
-		t.Errorf("%d sums were not visited", len(want))
-	}
+	check.True(t, len(want) <= 0, "%d sums were not visited", len(want))
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -56,9 +57,7 @@ func TestSwitchBehindWrappers(t *testing.T) {
 		got[g.Name] = g.Count
 	}
 	want := map[string]int{"main.list": n, "main.order": n, "main.page": n, "unseen HTTP/2 handlers": 2}
-	if !maps.Equal(got, want) {
-		t.Errorf("the groups are %v, want %v", got, want)
-	}
+	check.True(t, maps.Equal(got, want), "the groups are %v, want %v", got, want)
 }
 
 // TestFewBehindWrappers sends few requests through a wrapper, as in the snapshot of a flight recorder: all ended requests

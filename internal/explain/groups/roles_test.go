@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -26,9 +27,7 @@ func TestIsMonitoring(t *testing.T) {
 		"health":                                                          false, // a task's name
 		"unseen HTTP/1 handlers":                                          false,
 	} {
-		if got := isMonitoring(name); got != want {
-			t.Errorf("%s: %v, want %v", name, got, want)
-		}
+		check.Equal(t, isMonitoring(name), want, "%s", name)
 	}
 }
 

@@ -3,6 +3,8 @@ package groups
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -15,9 +17,7 @@ func TestSamplePool(t *testing.T) {
 		return syms.Stack(syms.AddStack(tracefmt.FrameText{Func: fn, File: "x.go", Line: line}))[0]
 	}
 	push1, push2, read := frame("sprig.mustPush", 36), frame("sprig.mustPush", 39), frame("main.read", 7)
-	if push1 == push2 {
-		t.Fatal("two lines are one frame")
-	}
+	must.True(t, push1 != push2, "two lines are one frame")
 	for _, c := range []struct {
 		name    string
 		samples map[tracefmt.FrameID]int64
@@ -35,8 +35,6 @@ func TestSamplePool(t *testing.T) {
 		for site, n := range c.samples {
 			p.add(site, n)
 		}
-		if got := p.isSufficient(syms); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
+		check.Equal(t, p.isSufficient(syms), c.want, "%s", c.name)
 	}
 }

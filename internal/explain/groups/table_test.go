@@ -1,6 +1,10 @@
 package groups
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+)
 
 // TestStarter: if two lines start a group's goroutines, there is no starter, in whichever order tables are merged. It fails
 // if the first one counts for all requests.
@@ -21,8 +25,6 @@ func TestStarter(t *testing.T) {
 		for _, o := range c.starters {
 			s.add(o)
 		}
-		if s != c.want {
-			t.Errorf("%v: %v, want %v", c.starters, s, c.want)
-		}
+		check.Equal(t, s, c.want, "%v", c.starters)
 	}
 }

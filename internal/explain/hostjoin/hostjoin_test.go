@@ -9,6 +9,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -88,9 +89,8 @@ func TestOffCPU(t *testing.T) {
 	running := [][2]int64{{0, 4000}, {500 * ms, 0}, {550 * ms, 3000}}
 	rep := &report.Report{Input: report.Input{DurationNS: 2e9}, Runtime: report.Runtime{Series: &report.Series{StepNS: 1e9, Running: running}}}
 	l := summarize(t, &x, window(0, 100), rep).Lost
-	if l.OffCPUNS == nil || *l.OffCPUNS < 890*ms || *l.OffCPUNS > 910*ms {
-		t.Fatalf("off %v, want 900 ms of 450 ms with three threads and one CPU", l.OffCPUNS)
-	}
+	must.True(t, l.OffCPUNS != nil && *l.OffCPUNS >= 890*ms && *l.OffCPUNS <= 910*ms,
+		"off %v, want 900 ms of 450 ms with three threads and one CPU", l.OffCPUNS)
 	if got, ok := l.WithoutCPU(); !ok || got != float64(*l.OffCPUNS)/float64(*l.BusyNS) {
 		t.Errorf("without a CPU: %v, %v", got, ok)
 	}
@@ -132,9 +132,7 @@ func TestLostTimeParts(t *testing.T) {
 		{"quota", lost.QuotaNS, 1000 * ms}, {"run queue", lost.RunQueueNS, 30 * ms}, {"unsplit", lost.UnsplitNS, 1000 * ms}, {"cpu", lost.CPUNS, 1000 * ms},
 		{"delay", lost.RunDelayNS, 2030 * ms}, {"busy", lost.BusyNS, 3500 * ms}, {"unexplained", lost.UnexplainedNS, 470 * ms},
 	} {
-		if c.got == nil || *c.got != c.want {
-			t.Errorf("%s: %v, want %d", c.name, c.got, c.want)
-		}
+		check.True(t, c.got != nil && *c.got == c.want, "%s: %v, want %d", c.name, c.got, c.want)
 	}
 	if host.Quota.Verdict != "own" || host.Quota.OwnNS != 1000*ms || host.Quota.ThrottledPeriods != 10 || host.Clock != "monotonic" || host.Coverage != 1 {
 		t.Errorf("%+v, clock %s, coverage %v", host.Quota, host.Clock, host.Coverage)
@@ -143,13 +141,10 @@ func TestLostTimeParts(t *testing.T) {
 	for _, v := range host.Series.ThrottledNS {
 		sum += v[1]
 	}
-	if sum != 1000*ms {
-		t.Errorf("the series adds up to %d", sum)
-	}
+	check.Equal(t, sum, 1000*ms, "the series adds up to")
 	// Outside the throttled intervals goroutines ran longer than the threads, but never for longer than the threads waited.
-	if lost.OffCPUNS == nil || *lost.OffCPUNS < 0 || *lost.OffCPUNS > 30*ms {
-		t.Errorf("without a CPU: %v, want at most the threads' waiting time", lost.OffCPUNS)
-	}
+	check.True(t, lost.OffCPUNS != nil && *lost.OffCPUNS >= 0 && *lost.OffCPUNS <= 30*ms,
+		"without a CPU: %v, want at most the threads' waiting time", lost.OffCPUNS)
 	// The second half alone: nothing was throttled.
 	if host := summarize(t, &x, window(60, 100), nil); host.Quota.Verdict != "none" || *host.Lost.QuotaNS != 0 || *host.Lost.RunQueueNS != 30*ms || host.Lost.BusyNS != nil || host.Lost.UnexplainedNS != nil {
 		t.Errorf("second half: %+v %+v", host.Quota, host.Lost)
@@ -160,9 +155,7 @@ func TestLostTimeParts(t *testing.T) {
 	if got := rep.Runtime.Throttle; got != (report.Throttle{Verdict: "own", Text: "host samples", PeriodNS: 100 * ms, LostWallNS: 480 * ms, LostCPUNS: 1000 * ms, Confidence: 1}) {
 		t.Errorf("verdict %+v", got)
 	}
-	if host.Freezes == nil || host.Freezes.LostCPUNS != 950*ms {
-		t.Errorf("freezes %+v", host.Freezes)
-	}
+	check.True(t, host.Freezes != nil && host.Freezes.LostCPUNS == 950*ms, "freezes %+v", host.Freezes)
 }
 
 // TestQuotaVerdicts checks whose quota throttled the process, and when that is unknown.
@@ -197,12 +190,8 @@ func TestQuotaVerdicts(t *testing.T) {
 				x.sample(i, func(l *host.Line) { c.set(i, l) })
 			}
 			h := summarize(t, &x, window(0, 19), nil)
-			if h.Quota.Verdict != c.want || h.Quota.Text == "" {
-				t.Errorf("verdict %q: %s, want %q", h.Quota.Verdict, h.Quota.Text, c.want)
-			}
-			if (h.Lost.QuotaNS != nil) != c.measured {
-				t.Errorf("quota %v, measured %v", h.Lost.QuotaNS, c.measured)
-			}
+			check.True(t, h.Quota.Verdict == c.want && h.Quota.Text != "", "verdict %q: %s, want %q", h.Quota.Verdict, h.Quota.Text, c.want)
+			check.True(t, (h.Lost.QuotaNS != nil) == c.measured, "quota %v, measured %v", h.Lost.QuotaNS, c.measured)
 			rep := &report.Report{Host: h, Runtime: report.Runtime{Throttle: report.Throttle{Verdict: "own", Text: "freezes"}}}
 			if ReplaceThrottle(rep); c.want == "unknown" && rep.Runtime.Throttle.Text != "freezes" {
 				t.Errorf("insufficient samples replaced the trace's verdict: %+v", rep.Runtime.Throttle)
@@ -269,18 +258,13 @@ func FuzzRead(f *testing.F) {
 			}
 			q, n := h.Quota, h.Network
 			for i, v := range []int64{h.FromNS, h.ToNS, q.OwnNS, q.AncestorNS, q.Periods, q.ThrottledPeriods, n.Retransmitted, n.PeerRetransmitted, n.OutOfOrder, h.Memory.RSSMaxBytes} {
-				if v < 0 {
-					t.Fatalf("value %d is %d", i, v)
-				}
+				must.True(t, v >= 0, "value %d is %d", i, v)
 			}
 			for _, v := range []*int64{h.Lost.QuotaNS, h.Lost.RunQueueNS, h.Lost.UnsplitNS, h.Lost.UnexplainedNS, h.Lost.CPUNS, h.Lost.RunDelayNS, h.Lost.StealNS, n.AllRetransmitted} {
-				if v != nil && *v < 0 {
-					t.Fatalf("lost time %+v", h.Lost)
-				}
+				must.False(t, v != nil && *v < 0, "lost time %+v", h.Lost)
 			}
-			if h.Coverage < 0 || h.Coverage > 1 || len(h.Series.ThrottledNS) > 2*maxSeries || len(n.Sockets) > maxHostSockets {
-				t.Fatalf("coverage %v, %d points, %d sockets", h.Coverage, len(h.Series.ThrottledNS), len(n.Sockets))
-			}
+			must.True(t, h.Coverage >= 0 && h.Coverage <= 1 && len(h.Series.ThrottledNS) <= 2*maxSeries && len(n.Sockets) <= maxHostSockets,
+				"coverage %v, %d points, %d sockets", h.Coverage, len(h.Series.ThrottledNS), len(n.Sockets))
 			rep := report.Report{Host: h}
 			ReplaceThrottle(&rep)
 		}

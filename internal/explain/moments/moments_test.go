@@ -9,6 +9,8 @@ import (
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -39,9 +41,7 @@ func TestMoments(t *testing.T) {
 		k.slowest.Add(&slowRequest{start: 300*ms + i*1100*ms, end: 300*ms + i*1100*ms + 40*ms, weight: 1})
 	}
 	got, _ := slowClusters(k, g, 10_000*ms)
-	if len(got) != 2 || got[0][0].start != 2000*ms || len(got[0]) != 6 || got[1][5].start != 7005*ms {
-		t.Fatalf("the clusters are %+v", got)
-	}
+	must.True(t, len(got) == 2 && got[0][0].start == 2000*ms && len(got[0]) == 6 && got[1][5].start == 7005*ms, "the clusters are %+v", got)
 
 	k, g = testGroup()
 	for i := range int64(20) {
@@ -139,9 +139,7 @@ func TestTooManyWaits(t *testing.T) {
 			small.add(start, start+ms, 1)
 		}
 	}
-	if w.pages != nil || w.shareWithin([][2]int64{{0, 1 << 50}}) != 0 {
-		t.Error("too many pages are stored, or used")
-	}
+	check.True(t, w.pages == nil && w.shareWithin([][2]int64{{0, 1 << 50}}) == 0, "too many pages are stored, or used")
 	if small.merge(&w); small.shareWithin([][2]int64{{0, 1 << 50}}) != 0 {
 		t.Error("after a merge with an overflown histogram, the remaining waits have a share")
 	}
@@ -178,9 +176,8 @@ func TestWhereRequestsBegin(t *testing.T) {
 		k.countBegin(i, 1)
 	}
 	k.flushBegins()
-	if k.countBegin(7, 1); !k.hasOverflowed || k.beganByInterval != nil {
-		t.Errorf("%d intervals are stored", len(k.beganByInterval))
-	}
+	k.countBegin(7, 1)
+	check.True(t, k.hasOverflowed && k.beganByInterval == nil, "%d intervals are stored", len(k.beganByInterval))
 }
 
 // TestNoMomentOfAShortTrace: the same cluster is a moment in a trace of ten seconds, but not in one of three,

@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/groups"
 	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -61,10 +62,6 @@ func TestLookups(t *testing.T) {
 	}
 	fewRequests, n := lookupsOf(300)
 	manyRequests, m := lookupsOf(1200)
-	if n < 250 || m < 4*n-100 {
-		t.Fatalf("%d and %d requests", n, m)
-	}
-	if manyRequests > fewRequests {
-		t.Errorf("%d strings were looked up for %d requests, %d for %d", fewRequests, n, manyRequests, m)
-	}
+	must.True(t, n >= 250 && m >= 4*n-100, "%d and %d requests", n, m)
+	check.True(t, manyRequests <= fewRequests, "%d strings were looked up for %d requests, %d for %d", fewRequests, n, manyRequests, m)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -153,9 +154,7 @@ func TestWeight(t *testing.T) {
 		return string(out)
 	}
 	one, three := sums(3, 1), sums(1, 3)
-	if one != three {
-		t.Errorf("with weight 3:\n%s\nthree times:\n%s", one, three)
-	}
+	check.True(t, one == three, "with weight 3:\n%s\nthree times:\n%s", one, three)
 	if unweighted := sums(1, 1); unweighted == one || !bytes.Contains([]byte(one), []byte(`"LateRuns"`)) || !bytes.Contains([]byte(one), []byte(`"WaitersPerServer"`)) || !bytes.Contains([]byte(one), []byte("main.put")) {
 		t.Errorf("weights have no effect, or nothing was added up: %s", one)
 	}
@@ -232,9 +231,7 @@ func TestIterationOfSeveralFunctions(t *testing.T) {
 	g, q := groups.New(), queues.New()
 	sp := mergeSums(run(t, data, pass.Options{Workers: 1}, []pass.Sum{g, q}), g, q)
 	turns := q.Services(sp, nil)
-	if len(turns) != 1 {
-		t.Fatalf("%d rows: %+v", len(turns), turns)
-	}
+	must.Equal(t, len(turns), 1, "rows: %+v", turns)
 	if r := turns[0]; r.Cause != "cpu" || r.Requests != n || r.Servers != 1 || r.WaitersPerServer != 1 || r.BatchSize != 1 || r.ServiceNS != 300_000 {
 		t.Errorf("%+v, want %d iterations of 0.3 ms, one at a time", r, n)
 	}
@@ -280,9 +277,7 @@ func TestSleepsOfAWorker(t *testing.T) {
 		g, q := groups.New(), queues.New()
 		sp := mergeSums(run(t, data, pass.Options{Workers: 1}, []pass.Sum{g, q}), g, q)
 		turns := q.Services(sp, nil)
-		if len(turns) != 1 {
-			t.Fatalf("%s: %d rows: %+v", c.name, len(turns), turns)
-		}
+		must.Equal(t, len(turns), 1, "%s: rows: %+v", c.name, turns)
 		if r := turns[0]; r.Cause != "sleep" || r.Sleeps != 40 || r.SleepNS != c.meanUS*1000 || r.WaitedSleepNS != c.meanUS*1000 || r.SleepDeviationNS != c.spreadUS*1000 || r.BegunEarlyShare != 0 {
 			t.Errorf("%s: %+v, want sleeps of %d us with a spread of %d", c.name, r, c.meanUS, c.spreadUS)
 		}
@@ -309,12 +304,9 @@ func TestDropOptionalSums(t *testing.T) {
 		}
 		rd := must.Have(tracefmt.NewReader(bytes.NewReader(shopTrace(t, 4)), tracefmt.Options{}))(t)
 		must.Do(t, p.Run(t.Context(), rd))
-		if !slices.Equal(spare.events, c.want) {
-			t.Errorf("dropped early %t: it recorded %q, want %q", c.early, spare.events, c.want)
-		}
-		if len(d.requestEnds) == 0 || !p.HasDroppedOptionalSums() || d.events[len(d.events)-1] != "end" {
-			t.Errorf("dropped early %t: the other sum added %d requests and recorded %q", c.early, len(d.requestEnds), d.events)
-		}
+		check.True(t, slices.Equal(spare.events, c.want), "dropped early %t: it recorded %q, want %q", c.early, spare.events, c.want)
+		check.True(t, len(d.requestEnds) != 0 && p.HasDroppedOptionalSums() && d.events[len(d.events)-1] == "end",
+			"dropped early %t: the other sum added %d requests and recorded %q", c.early, len(d.requestEnds), d.events)
 	}
 }
 
@@ -330,12 +322,9 @@ func TestCallOrder(t *testing.T) {
 		want = append(want, "decoded false", "begin", "add", "flush", "end", "walked")
 	}
 	// Requests that are open at the end follow.
-	if !slices.Equal(d.events[:len(want)], want) || d.events[len(d.events)-1] != "walked" {
-		t.Errorf("recorded %q, want %q", d.events, want)
-	}
-	if len(d.requestEnds) < 5*40 || !slices.IsSorted(d.requestEnds) {
-		t.Errorf("too few requests (%d), or not in order: %d", len(d.requestEnds), d.requestEnds)
-	}
+	check.True(t, slices.Equal(d.events[:len(want)], want) && d.events[len(d.events)-1] == "walked", "recorded %q, want %q", d.events, want)
+	check.True(t, len(d.requestEnds) >= 5*40 && slices.IsSorted(d.requestEnds),
+		"too few requests (%d), or not in order: %d", len(d.requestEnds), d.requestEnds)
 }
 
 // TestSelectedTime: From and To select the requests that end in [From, To).
@@ -350,7 +339,6 @@ func TestSelectedTime(t *testing.T) {
 	border := time.Duration(all[len(all)/2] - start)
 	before, _ := ends(0, border)
 	after, _ := ends(border, 0)
-	if joint := slices.Concat(before, after); !slices.Equal(joint, all) || len(before) != len(all)/2 {
-		t.Errorf("%d requests before %v and %d after it, of %d", len(before), border, len(after), len(all))
-	}
+	check.True(t, slices.Equal(slices.Concat(before, after), all) && len(before) == len(all)/2,
+		"%d requests before %v and %d after it, of %d", len(before), border, len(after), len(all))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -66,15 +67,11 @@ func TestQuickGroup(t *testing.T) {
 		}
 		f := must.Have(bundle.Open(testprog.FieldRecording(t, dir, name)))(t)
 		trace, _, err := f.Trace()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		glance(name, trace)
 		trace.Close()
 		f.Close()
 	}
-	if enough < walked*8/10 {
-		t.Errorf("QuickGroup sufficed for %[2]d of %[1]d requests", walked, enough)
-	}
+	check.True(t, enough >= walked*8/10, "QuickGroup sufficed for %[2]d of %[1]d requests", walked, enough)
 	t.Logf("QuickGroup sufficed for %[2]d of %[1]d requests", walked, enough)
 }

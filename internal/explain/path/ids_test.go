@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -64,16 +65,10 @@ func TestMergeIDs(t *testing.T) {
 				t.Errorf("stage %d: group %d became %v", i, k, got)
 			}
 		}
-		if slices.Min(ids) != slices.Max(ids) {
-			t.Errorf("chain %d has two ids: %v", k, ids)
-		}
+		check.Equal(t, slices.Min(ids), slices.Max(ids), "chain %d has two ids: %v", k, ids)
 	}
-	if n := len(all.causes.keys); n != len(chains) {
-		t.Errorf("%d causes, want %d", n, len(chains))
-	}
-	if all.GroupCount() != len(chains) {
-		t.Errorf("%d groups, want %d", all.GroupCount(), len(chains))
-	}
+	check.Equal(t, len(all.causes.keys), len(chains), "causes")
+	check.Equal(t, all.GroupCount(), len(chains), "groups")
 }
 
 // TestChains: a repeated wait counts once, and a chain that is too long loses waits between its beginning and the

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestIsComplete: two of the five forms are complete, if the request ended and was not an observer.
@@ -31,12 +33,8 @@ func TestSampleInterval(t *testing.T) {
 	offsets := map[int64]bool{}
 	for start := range int64(1000) {
 		from, to := SampleInterval(start, start+5000, 50)
-		if from < start || to > start+5000 || to-from != 50 {
-			t.Fatalf("[%d, %d) became [%d, %d)", start, start+5000, from, to)
-		}
+		must.True(t, from >= start && to <= start+5000 && to-from == 50, "[%d, %d) became [%d, %d)", start, start+5000, from, to)
 		offsets[from-start] = true
 	}
-	if len(offsets) < 800 {
-		t.Errorf("the parts of 1000 intervals begin at %d offsets", len(offsets))
-	}
+	check.True(t, len(offsets) >= 800, "the parts of 1000 intervals begin at %d offsets", len(offsets))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
@@ -137,9 +138,8 @@ func TestWorkerCountChangesNothing(t *testing.T) {
 		return list, sum.keptUntil
 	}
 	one, keptUntil := keptSpans(1)
-	if len(one) < maxSpans || len(one) > 2*maxSpans || keptUntil <= one[len(one)-1] {
-		t.Errorf("%d spans are kept, until %d", len(one), keptUntil)
-	}
+	check.True(t, len(one) >= maxSpans && len(one) <= 2*maxSpans && keptUntil > one[len(one)-1],
+		"%d spans are kept, until %d", len(one), keptUntil)
 	for workers := 2; workers < 5; workers++ {
 		if list, to := keptSpans(workers); !slices.Equal(list, one) || to != keptUntil {
 			t.Errorf("%d workers keep %d until %d, one keeps %d until %d", workers, len(list), to, len(one), keptUntil)

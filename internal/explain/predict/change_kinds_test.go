@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -35,9 +36,7 @@ func TestChangesAsData(t *testing.T) {
 		if want := (report.Change{Kind: c.kind, Cause: c.change.Cause, Site: c.change.Site, Value: c.value, Text: c.text}); data != want {
 			t.Errorf("%+v, want %+v", data, want)
 		}
-		if back := ChangeOf(&data); back != c.change {
-			t.Errorf("%+v of the report is %+v", data, back)
-		}
+		check.Equal(t, ChangeOf(&data), c.change, "%+v of the report", data)
 		if parsed, err := Parse(data.Text); err != nil || parsed != c.change {
 			t.Errorf("%s is read as %+v, %v", data.Text, parsed, err)
 		}
@@ -94,8 +93,6 @@ func TestWithoutPartial(t *testing.T) {
 	}
 	for _, c := range []struct{ complete, partial float64 }{{6, 4}, {4, 6}} {
 		remaining := withoutPartial([]retimedRequest{request(c.complete, false), request(c.partial, true)})
-		if want := 1 + int(c.partial/5); len(remaining) != want {
-			t.Errorf("%+v: %d requests remain, want %d", c, len(remaining), want)
-		}
+		check.Equal(t, len(remaining), 1+int(c.partial/5), "%+v: requests remain", c)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -57,9 +59,7 @@ func checkSample(t *testing.T, change string, s *Sample) *report.Check {
 	m := NewModel(syms, settled, 1e9, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
 	m.AddGroup("g", s, report.Latency{})
 	p := m.WhatIf("g", parse(t, []string{change}))
-	if p == nil {
-		t.Fatalf("%s meets nothing", change)
-	}
+	must.True(t, p != nil, "%s meets nothing", change)
 	return p.Check
 }
 
@@ -117,18 +117,15 @@ func TestCheck(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got := checkOf(t, c.change, c.kinds)
 			if got == nil || c.want == nil {
-				if got != nil || c.want != nil {
-					t.Fatalf("the check says %+v, want %+v", got, c.want)
-				}
+				must.True(t, got == nil && c.want == nil, "the check says %+v, want %+v", got, c.want)
 				return
 			}
 			want := *c.want
 			for _, ns := range []*int64{&want.AtLeastNS, &want.AtMostNS, &want.MetNS, &want.LeftNS, &want.P50NS, &want.PredictedNS.Est} {
 				*ns *= us
 			}
-			if got.PredictedNS.Low > got.PredictedNS.Est || got.PredictedNS.High < got.PredictedNS.Est {
-				t.Errorf("the range %+v does not hold the estimate", got.PredictedNS)
-			}
+			check.True(t, got.PredictedNS.Low <= got.PredictedNS.Est && got.PredictedNS.High >= got.PredictedNS.Est,
+				"the range %+v does not hold the estimate", got.PredictedNS)
 			p99, wantP99 := got.P99NS, want.P99NS
 			if (p99 == nil) != (wantP99 == nil) || p99 != nil && *p99 != *wantP99 {
 				t.Errorf("the 99th percentile is %v, want %v", p99, wantP99)
@@ -136,9 +133,7 @@ func TestCheck(t *testing.T) {
 			gotEstimate := *got
 			gotEstimate.PredictedNS = report.Estimate{Est: got.PredictedNS.Est}
 			gotEstimate.P99NS, want.P99NS = nil, nil
-			if gotEstimate != want {
-				t.Errorf("the check says\n%+v, want\n%+v", gotEstimate, want)
-			}
+			check.True(t, gotEstimate == want, "the check says\n%+v, want\n%+v", gotEstimate, want)
 		})
 	}
 }
@@ -208,8 +203,6 @@ func TestSlowestAreSums(t *testing.T) {
 			s.requests = append(s.requests, &retimedRequest{weightedGraph: w})
 			s.before = append(s.before, point{float64(ns), w.weight})
 		}
-		if got := s.hasChainTail(); got != c.want {
-			t.Errorf("sums %v: %t, want %t", c.sums, got, c.want)
-		}
+		check.Equal(t, s.hasChainTail(), c.want, "sums %v", c.sums)
 	}
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -75,9 +77,7 @@ func TestPolls(t *testing.T) {
 			m := modelOfPauses(t, c.counts, c.betweenPauses)
 			half := []Change{Halve("sleep", "main.wait")}
 			p := m.WhatIf("g", half)
-			if p == nil {
-				t.Fatal("there is no prediction")
-			}
+			must.True(t, p != nil, "there is no prediction")
 			middle := int64(100+1100*c.counts[2]) * us
 			if got, want := middle-p.P50NS.Est, c.pauses*500*us; got < want-want/50 || got > want+want/50 {
 				t.Errorf("half of the sleep saves %d us of %d, want %d", got/us, middle/us, want/us)
@@ -107,7 +107,6 @@ func TestPollsTooLarge(t *testing.T) {
 			last += p.ns
 		}
 	}
-	if len(g.pauseSequences) != 1 || g.pauseSequences[0].pauses != 2000 || held != 1999*1000 || last != 1000 {
-		t.Errorf("rows %+v, %d held, %d not", g.pauseSequences, held, last)
-	}
+	check.True(t, len(g.pauseSequences) == 1 && g.pauseSequences[0].pauses == 2000 && held == 1999*1000 && last == 1000,
+		"rows %+v, %d held, %d not", g.pauseSequences, held, last)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -368,9 +369,7 @@ func modelOf(t testing.TB, to int64, build func(b *tracetext.Builder)) (*Model, 
 	win, syms := timelinetest.BuildWindow(t, build)
 	from, end := int64(100*us+tracetext.Origin), to*us+tracetext.Origin
 	b := NewBuilder(path.New(win, syms, path.Options{}))
-	if b.stage.Graph(1, from, end) == nil {
-		t.Fatal("there is no graph")
-	}
+	must.True(t, b.stage.Graph(1, from, end) != nil, "there is no graph")
 	g := b.Build(1, from, end)
 	s := new(Sample)
 	s.Count(from, end, 1, 1)
@@ -412,9 +411,8 @@ func TestGraphs(t *testing.T) {
 					name      string
 					got, want int64
 				}{{"est", p.P50NS.Est, w.est}, {"low", p.P50NS.Low, w.low}, {"high", p.P50NS.High, w.high}} {
-					if v.want >= 0 && max(v.got-v.want*us, v.want*us-v.got) > v.want*us/200 {
-						t.Errorf("%v: %s is %v, not %v", w.changes, v.name, time.Duration(v.got), time.Duration(v.want*us))
-					}
+					check.False(t, v.want >= 0 && max(v.got-v.want*us, v.want*us-v.got) > v.want*us/200,
+						"%v: %s is %v, not %v", w.changes, v.name, time.Duration(v.got), time.Duration(v.want*us))
 				}
 			}
 		})
@@ -442,13 +440,9 @@ func TestProperties(t *testing.T) {
 						return false
 					}
 					e := p.P50NS
-					if e.Low > e.Est || e.Est > e.High {
-						t.Fatalf("%v: %v", c, e)
-					}
+					must.True(t, e.Low <= e.Est && e.Est <= e.High, "%v: %v", c, e)
 					for i, x := range []int64{e.Est, e.Low, e.High} {
-						if x < last[i] {
-							t.Fatalf("%v predicts less than a shorter length: %v after %v", c, e, last)
-						}
+						must.True(t, x >= last[i], "%v predicts less than a shorter length: %v after %v", c, e, last)
 						last[i] = x
 					}
 					return true
@@ -517,9 +511,7 @@ func TestParse(t *testing.T) {
 		{"golang.org/x/time@v0.16.0/rate/rate.go:300=1ms", Change{Site: "golang.org/x/time@v0.16.0/rate/rate.go:300", To: time.Millisecond}},
 	} {
 		got, err := Parse(c.text)
-		if err != nil || got != c.want {
-			t.Errorf("%q is %+v, %v; want %+v", c.text, got, err, c.want)
-		}
+		check.True(t, err == nil && got == c.want, "%q is %+v, %v; want %+v", c.text, got, err, c.want)
 		if reparsed, err := Parse(got.String()); err != nil || reparsed != got {
 			t.Errorf("%q, written as %q, is %+v, %v", c.text, got.String(), reparsed, err)
 		}
@@ -576,9 +568,7 @@ func TestSample(t *testing.T) {
 		return text, n, weight
 	}
 	want, n, weight := describe(sampleOf(all))
-	if n > 60*maxPerStratum || weight < 19999.9 || weight > 20000.1 {
-		t.Errorf("%d are sampled and represent %v", n, weight)
-	}
+	check.True(t, n <= 60*maxPerStratum && weight >= 19999.9 && weight <= 20000.1, "%d are sampled and represent %v", n, weight)
 	for range 5 {
 		rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		split := rnd.IntN(len(all))
@@ -600,16 +590,12 @@ func TestRegularity(t *testing.T) {
 	if r := regularity(constant); r < 0.99 {
 		t.Errorf("a queue of constant length has regularity %v", r)
 	}
-	if r := regularity(random); r != 0 {
-		t.Errorf("an exponential one has regularity %v", r)
-	}
+	check.Equal(t, regularity(random), 0, "an exponential one has regularity")
 }
 
 func TestClosedWait(t *testing.T) {
 	// One client never waits; without rest n clients wait for n-1 others.
-	if w := closedWait(1, 5, 3); w != 0 {
-		t.Errorf("one client waits %v", w)
-	}
+	check.Equal(t, closedWait(1, 5, 3), 0, "one client waits")
 	if w := closedWait(4, 5, 0); w != 15 {
 		t.Errorf("four clients without rest wait %v, not 15", w)
 	}
@@ -709,9 +695,7 @@ func BenchmarkWhatIf(b *testing.B) {
 	m.AddGroup("g", s, report.Latency{})
 	change := []Change{Halve("", "main.hold")}
 	for b.Loop() {
-		if m.WhatIf("g", change) == nil {
-			b.Fatal("meets nothing")
-		}
+		must.True(b, m.WhatIf("g", change) != nil, "meets nothing")
 	}
 	b.ReportMetric(float64(len(m.groups["g"].graphs)), "graphs")
 }

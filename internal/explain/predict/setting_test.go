@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -22,9 +23,7 @@ func TestParseSetting(t *testing.T) {
 		"GOMEMLIMIT=1500KiB": {Setting: Setting{GOMEMLIMIT, 1500 << 10}},
 	} {
 		c, err := Parse(text)
-		if err != nil || c != want {
-			t.Errorf("%s: %+v, %v", text, c, err)
-		}
+		check.True(t, err == nil && c == want, "%s: %+v, %v", text, c, err)
 		if reparsed, err := Parse(c.String()); err != nil || reparsed != c {
 			t.Errorf("%s is written as %s, which is read as %+v, %v", text, c, reparsed, err)
 		}
@@ -113,15 +112,12 @@ func TestEffects(t *testing.T) {
 	f := facts()
 	effectOf := func(s Setting) *effect {
 		e, _, err := (&Model{facts: f}).PredictSetting(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return e
 	}
 	previous := effectOf(Setting{GOGC, 100})
-	if previous.cycles[est] != 1 || previous.assist[est] != 1 {
-		t.Errorf("present GOGC: cycles %v, assists %v", previous.cycles, previous.assist)
-	}
+	check.True(t, previous.cycles[est] == 1 && previous.assist[est] == 1,
+		"present GOGC: cycles %v, assists %v", previous.cycles, previous.assist)
 	for _, gogc := range []float64{150, 200, 400, 1000, math.Inf(1)} {
 		e := effectOf(Setting{GOGC, gogc})
 		if e.cycles[est] >= previous.cycles[est] || e.assist[est] > previous.assist[est] || e.cycles[low] > e.cycles[est] || e.cycles[est] > e.cycles[high] {
@@ -129,9 +125,7 @@ func TestEffects(t *testing.T) {
 		}
 		previous = e
 	}
-	if previous.cycles != (variantValues{}) {
-		t.Errorf("without collections: %v", previous.cycles)
-	}
+	check.Equal(t, previous.cycles, variantValues{}, "without collections")
 	// Assists do half of the marking, and take two thirds of the Ps that workers leave. With 1.5 times the headroom a phase
 	// is so much longer that workers do half as much again, and a quarter remains.
 	if got := effectOf(Setting{GOGC, 150}).assist[est]; math.Abs(got-0.75*(1-1.5/3)/0.5) > 1e-9 {
@@ -139,17 +133,13 @@ func TestEffects(t *testing.T) {
 	}
 	f.Throttled, f.FrozenNS, f.QuotaCPUs = true, 600e6, 0.5
 	previous = effectOf(Setting{Quota, 0.5})
-	if math.Abs(previous.throttle[est]-1) > 1e-9 || math.Abs(previous.freezeEncounters[est]-1) > 1e-9 {
-		t.Errorf("present quota: %+v", previous)
-	}
+	check.True(t, math.Abs(previous.throttle[est]-1) <= 1e-9 && math.Abs(previous.freezeEncounters[est]-1) <= 1e-9,
+		"present quota: %+v", previous)
 	for _, quota := range []float64{0.6, 0.8, 1, 1.25} {
 		e := effectOf(Setting{Quota, quota})
-		if e.throttle[est] >= previous.throttle[est] || e.freezeEncounters[est] >= previous.freezeEncounters[est] {
-			t.Errorf("quota %v: %+v after %+v", quota, e, previous)
-		}
+		check.True(t, e.throttle[est] < previous.throttle[est] && e.freezeEncounters[est] < previous.freezeEncounters[est],
+			"quota %v: %+v after %+v", quota, e, previous)
 		previous = e
 	}
-	if previous.throttle[est] != 0 {
-		t.Errorf("1.25 CPUs are enough, but freezes are %v", previous.throttle)
-	}
+	check.Equal(t, previous.throttle[est], 0, "1.25 CPUs are enough, but freezes are %v", previous.throttle)
 }

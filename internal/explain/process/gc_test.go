@@ -11,6 +11,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -52,9 +53,7 @@ func TestGC(t *testing.T) {
 	}
 	got.ForcedAt, got.BegunAt, got.BegunShare = nil, nil, 0
 	want := GC{Cycles: 4, Forced: 2, MarkNS: 20*ms + 21*ms + 500 + 10*ms + 5*ms, LiveBytes: 10 * mib, GoalBytes: 20 * mib, MeasuredCycles: 2}
-	if got != want {
-		t.Errorf("got %+v\nwant %+v", got, want)
-	}
+	check.True(t, got == want, "got %+v\nwant %+v", got, want)
 }
 
 // TestFull: if the goal is not or hardly higher than the live heap after a cycle, a memory limit set it. Such cycles
@@ -102,13 +101,9 @@ func TestWorkers(t *testing.T) {
 	var stopped int64
 	for _, s := range got.Stops {
 		stopped += s.TotalNS
-		if s.StoppingNS > s.ExaminedNS || s.ExaminedNS > s.TotalNS || s.MaxNS > s.TotalNS || s.Count == 0 {
-			t.Errorf("a stop: %+v", s)
-		}
+		check.True(t, s.StoppingNS <= s.ExaminedNS && s.ExaminedNS <= s.TotalNS && s.MaxNS <= s.TotalNS && s.Count != 0, "a stop: %+v", s)
 	}
-	if stopped == 0 {
-		t.Error("the world was never stopped")
-	}
+	check.True(t, stopped != 0, "the world was never stopped")
 }
 
 // workerRunNS adds up how long goroutines ran that a label identifies as mark workers: each run with a label, and
@@ -136,9 +131,7 @@ func workerRunNS(t *testing.T, data []byte) (ns, runs int64) {
 			}
 			return ns, runs
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		last = e.Time()
 		switch e.Kind() {
 		case trace.EventLabel:

@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
@@ -71,15 +72,12 @@ func TestStats(t *testing.T) {
 	if loop == nil || loop.NS != 3*29*ms || loop.Runs != 3 || loop.Long != 3 || loop.LongNS != loop.NS || loop.LongestNS != 29*ms || loop.Site.Func != "main.loop" {
 		t.Errorf("the loop: %+v", loop)
 	}
-	if tick == nil || tick.NS != 9*60*10_000 || tick.Runs != 9*60 || tick.Long != 0 || tick.Site.Func != "main.tick" {
-		t.Errorf("the tickers: %+v", tick)
-	}
+	check.True(t, tick != nil && tick.NS == 9*60*10_000 && tick.Runs == 9*60 && tick.Long == 0 && tick.Site.Func == "main.tick",
+		"the tickers: %+v", tick)
 	if want := loop.NS + tick.NS; c.BusyNS != want {
 		t.Errorf("busy for %d ns, want %d", c.BusyNS, want)
 	}
-	if len(c.Herds) != 1 {
-		t.Fatalf("%d herds, want one: %+v", len(c.Herds), c.Herds)
-	}
+	must.Equal(t, len(c.Herds), 1, "herds, want one: %+v", c.Herds)
 	h := c.Herds[0]
 	h.Site = nil
 	// From the first wake of a wakeup to the last end: 995 us + 60 * 20 us + 10 us.
@@ -99,9 +97,7 @@ func find(runs []Run, start string) *Run {
 
 func TestSamples(t *testing.T) {
 	c := statsOf(t, herdTrace(t), 1)
-	if want := (Samples{All: 5, Scheduler: 5, SpanNS: 4e6}); c.Samples != want {
-		t.Errorf("samples %+v, want %+v", c.Samples, want)
-	}
+	check.Equal(t, c.Samples, (Samples{All: 5, Scheduler: 5, SpanNS: 4e6}), "samples")
 }
 
 // TestPartOfMany: of a generation with very many events a part is examined, and its sums are scaled to the whole.
@@ -126,12 +122,9 @@ func TestPartOfMany(t *testing.T) {
 	part := collectStats(t, data, 1, partial)
 	for start, want := range map[string]int64{"main.long": 4000 * 300_000, "main.short": 4000 * 100_000} {
 		whole, scaled := find(all.Runs, start), find(part.Runs, start)
-		if whole == nil || whole.NS != want || whole.Runs != 4000 {
-			t.Errorf("%s: %+v, want %d ns", start, whole, want)
-		}
-		if scaled == nil || scaled.NS < want*9/10 || scaled.NS > want*11/10 || scaled.NS == want {
-			t.Errorf("%s: scaled from a part %+v, want about %d ns", start, scaled, want)
-		}
+		check.True(t, whole != nil && whole.NS == want && whole.Runs == 4000, "%s: %+v, want %d ns", start, whole, want)
+		check.True(t, scaled != nil && scaled.NS >= want*9/10 && scaled.NS <= want*11/10 && scaled.NS != want,
+			"%s: scaled from a part %+v, want about %d ns", start, scaled, want)
 	}
 }
 
@@ -182,9 +175,7 @@ func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
 		}
 		got := c.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
 		if !hasWindow {
-			if len(got.Herds) > 0 {
-				t.Errorf("herds of a generation without a window: %+v", got.Herds)
-			}
+			check.True(t, len(got.Herds) <= 0, "herds of a generation without a window: %+v", got.Herds)
 			continue
 		}
 		if len(got.Herds) != 1 || got.Herds[0].Start != "main.(*target).watch" || got.Herds[0].Wakes != n || got.Herds[0].Site == nil || got.Herds[0].Site.Func != "main.(*target).check" {

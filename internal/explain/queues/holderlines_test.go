@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -48,8 +49,6 @@ func TestHolderLines(t *testing.T) {
 				line = u.Line.Line
 			}
 		}
-		if line != c.want {
-			t.Errorf("%s: line %d, want %d: %+v", c.name, line, c.want, got)
-		}
+		check.True(t, line == c.want, "%s: line %d, want %d: %+v", c.name, line, c.want, got)
 	}
 }

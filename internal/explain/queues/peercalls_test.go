@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -79,9 +80,7 @@ func TestUnanswered(t *testing.T) {
 			}
 			steps = append(steps, step)
 		}
-		if got := isUnanswered(p, steps); got != c.want {
-			t.Errorf("%s: %t", name, got)
-		}
+		check.Equal(t, isUnanswered(p, steps), c.want, "%s", name)
 	}
 }
 

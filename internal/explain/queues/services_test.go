@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -81,9 +82,7 @@ func TestServices(t *testing.T) {
 		{"slots", slotHolders, []uint64{1, 2, 3, 4}, 1, 1, 1, 4, 4, 10 * ms, 40 * ms, 0},
 	} {
 		got := serviceStatsOf(1, c.services, c.requestGoroutines...)
-		if len(got) != 1 {
-			t.Fatalf("%s: %d rows", c.name, len(got))
-		}
+		must.Equal(t, len(got), 1, "%s: rows", c.name)
 		stats := got[0]
 		isNear := func(a, b float64) bool { return a > b*0.999-1e-9 && a < b*1.001+1e-9 }
 		if !isNear(stats.WaitersPerServer, c.waiters) || !isNear(stats.BatchSize, c.batchSize) ||

@@ -10,6 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -161,9 +162,7 @@ func TestSlotWaits(t *testing.T) {
 		}
 		got := slotWaitsOf(1, c.handovers, waiters...)
 		i := slices.IndexFunc(got, func(stats SlotWaits) bool { return stats.Wait == report.WaitChanSend })
-		if i < 0 {
-			t.Fatalf("%s: %+v", c.name, got)
-		}
+		must.True(t, i >= 0, "%s: %+v", c.name, got)
 		stats := got[i]
 		if stats.FormerWaiterShare < c.minFormerWaiterShare || c.minFormerWaiterShare == 0 && stats.FormerWaiterShare > 0 ||
 			stats.ChildShare != c.childShare || c.slots >= 0 && stats.Slots != c.slots ||

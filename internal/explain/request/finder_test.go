@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -64,21 +65,15 @@ func TestHTTP2ByAnyName(t *testing.T) {
 		const n = 12
 		writeStreams(builder, pkg, n)
 		rep := explain(t, builder, whylate.Options{})
-		if len(rep.Groups) != 1 {
-			t.Fatalf("%s: %d groups", pkg, len(rep.Groups))
-		}
+		must.Equal(t, len(rep.Groups), 1, "%s: groups", pkg)
 		g := rep.Groups[0]
-		if g.Kind != report.KindHTTP2 || g.Name != "example.com/shop.(*server).basket" || g.Count != n {
-			t.Errorf("%s: %d requests of %s %s", pkg, g.Count, g.Kind, g.Name)
-		}
+		check.True(t, g.Kind == report.KindHTTP2 && g.Name == "example.com/shop.(*server).basket" && g.Count == n,
+			"%s: %d requests of %s %s", pkg, g.Count, g.Kind, g.Name)
 		// From the reader's wake to the goroutine's end.
-		if want := int64(n * 5100); g.TotalNS != want {
-			t.Errorf("%s: %d ns in all, want %d", pkg, g.TotalNS, want)
-		}
+		check.Equal(t, g.TotalNS, int64(n*5100), "%s: ns in all", pkg)
 		first := g.Bands[0].Causes[0]
-		if first.Cause != "sleep" || first.TotalNS != n*4600 {
-			t.Errorf("%s: the first cause is %s with %d ns", pkg, first.Cause, first.TotalNS)
-		}
+		check.True(t, first.Cause == "sleep" && first.TotalNS == n*4600,
+			"%s: the first cause is %s with %d ns", pkg, first.Cause, first.TotalNS)
 		// The reader, the connection's goroutine and the stream's each wait for a P.
 		var sched int64
 		for _, c := range g.Bands[0].Causes {
@@ -86,9 +81,7 @@ func TestHTTP2ByAnyName(t *testing.T) {
 				sched += c.TotalNS
 			}
 		}
-		if want := int64(n * (100 + 50 + 50 + 10)); sched != want {
-			t.Errorf("%s: %d ns in wanting a P, want %d", pkg, sched, want)
-		}
+		check.Equal(t, sched, int64(n*(100+50+50+10)), "%s: ns in wanting a P", pkg)
 	}
 }
 
@@ -105,16 +98,12 @@ func TestHungSinceStart(t *testing.T) {
 	builder.NextGeneration(1_000_000)
 	thread.ProcStop(2_000_000)
 	rep := explain(t, builder, whylate.Options{})
-	if len(rep.Groups) != 1 {
-		t.Fatalf("%d groups", len(rep.Groups))
-	}
+	must.Equal(t, len(rep.Groups), 1, "groups")
 	g := rep.Groups[0]
 	if g.Name != "example.com/shop.(*server).wait" || g.Count != 0 || g.Open.Count != 1 || g.Open.OldestNS != rep.Input.DurationNS {
 		t.Errorf("%s: %d requests, open %+v", g.Name, g.Count, g.Open)
 	}
-	if g.Open.Site == nil || g.Open.Site.Func != g.Name {
-		t.Errorf("open at %v", g.Open.Site)
-	}
+	check.True(t, g.Open.Site != nil && g.Open.Site.Func == g.Name, "open at %v", g.Open.Site)
 }
 
 // TestManyGenerations follows a request that stays open over twenty generations and waits in half of them. It is walked
@@ -160,9 +149,7 @@ func TestManyGenerations(t *testing.T) {
 			g = &rep.Groups[i]
 		}
 	}
-	if g == nil || g.Count != 1 || g.Name != "example.com/api.(*server).Watch" || !g.Streaming {
-		t.Fatalf("the groups are %+v", rep.Groups)
-	}
+	must.True(t, g != nil && g.Count == 1 && g.Name == "example.com/api.(*server).Watch" && g.Streaming, "the groups are %+v", rep.Groups)
 	if want := end - 100; g.TotalNS != want {
 		t.Errorf("it took %d ns, want %d", g.TotalNS, want)
 	}
@@ -172,27 +159,17 @@ func TestManyGenerations(t *testing.T) {
 		sum += c.TotalNS
 		causes[c.Cause] += c.TotalNS
 	}
-	if sum != g.TotalNS || causes["unknown"] != 0 {
-		t.Errorf("the causes add up to %d of %d ns: %v", sum, g.TotalNS, causes)
-	}
-	if want := int64((gens/2 - 1) * gen / 2); causes["sleep"] != want {
-		t.Errorf("%d ns asleep, want %d", causes["sleep"], want)
-	}
+	check.True(t, sum == g.TotalNS && causes["unknown"] == 0, "the causes add up to %d of %d ns: %v", sum, g.TotalNS, causes)
+	check.Equal(t, causes["sleep"], int64((gens/2-1)*gen/2), "ns asleep")
 	// The piece with the beginning of the long wait was emitted before its end was known. The rest is main's
 	// computation.
-	if causes["chan"] == 0 || causes["chan"] > gens/2*gen {
-		t.Errorf("%d ns in the wait itself", causes["chan"])
-	}
+	check.True(t, causes["chan"] != 0 && causes["chan"] <= gens/2*gen, "%d ns in the wait itself", causes["chan"])
 	clock = 100
 	for _, s := range g.Slowest[0].Segments {
-		if s.StartNS != clock {
-			t.Errorf("a segment begins at %d, the one before ended at %d", s.StartNS, clock)
-		}
+		check.True(t, s.StartNS == clock, "a segment begins at %d, the one before ended at %d", s.StartNS, clock)
 		clock = s.StartNS + s.DurationNS
 	}
-	if clock != end {
-		t.Errorf("the segments end at %d, not %d", clock, end)
-	}
+	check.Equal(t, clock, end, "the segments end at")
 }
 
 // TestRequestByName finds the calls of a function that the user names: from the first event with it to the last.
@@ -216,9 +193,8 @@ func TestRequestByName(t *testing.T) {
 	}
 	thread.Block(clock, "sleep", "time.Sleep", "main.idle", "main.main")
 	rep := explain(t, builder, whylate.Options{Request: regexp.MustCompile(`^main\.\(\*store\)\.put$`)})
-	if len(rep.Groups) != 1 || rep.Groups[0].Count != n || rep.Groups[0].Kind != report.KindFunc {
-		t.Fatalf("the groups are %+v", rep.Groups)
-	}
+	must.True(t, len(rep.Groups) == 1 && rep.Groups[0].Count == n && rep.Groups[0].Kind == report.KindFunc,
+		"the groups are %+v", rep.Groups)
 	// From the start of the run that ends in put's first system call to the end of the last system call.
 	if want := int64(n * (2000 - 1010)); rep.Groups[0].TotalNS != want {
 		t.Errorf("%d ns in all, want %d", rep.Groups[0].TotalNS, want)
@@ -277,9 +253,8 @@ func TestConsecutiveCalls(t *testing.T) {
 	thread.Block(clock, "sleep", "time.Sleep", "main.(*store).put", "main.main:7")
 	helper.Create(clock+500, 9, "main.other")
 	rep := explain(t, builder, whylate.Options{Request: regexp.MustCompile(`\.put$`)})
-	if len(rep.Groups) != 1 || rep.Groups[0].Count != 2 || rep.Groups[0].Open.Count != 1 || rep.Groups[0].Open.OldestNS > 2000 {
-		t.Errorf("the groups are %+v", rep.Groups)
-	}
+	check.True(t, len(rep.Groups) == 1 && rep.Groups[0].Count == 2 && rep.Groups[0].Open.Count == 1 && rep.Groups[0].Open.OldestNS <= 2000,
+		"the groups are %+v", rep.Groups)
 	if w := rep.Input.Warnings; len(w) == 0 || !strings.Contains(w[len(w)-1].Text, "2 calls reached the same line again") {
 		t.Errorf("the warnings are %+v", w)
 	}
@@ -310,9 +285,7 @@ func TestTimedOut(t *testing.T) {
 	}
 	thread.Block(clock, "select", "runtime.selectgo", "net/http.(*http2serverConn).serve")
 	rep := explain(t, builder, whylate.Options{})
-	if len(rep.Groups) != 1 || rep.Groups[0].Name != "main.slow" || rep.Groups[0].Count != n {
-		t.Fatalf("the groups are %+v", rep.Groups)
-	}
+	must.True(t, len(rep.Groups) == 1 && rep.Groups[0].Name == "main.slow" && rep.Groups[0].Count == n, "the groups are %+v", rep.Groups)
 	if c := rep.Groups[0].Bands[0].Causes[0]; c.Cause != "sleep" || c.Site == nil || c.Site.Func != timeout || c.TotalNS != n*2900 {
 		t.Errorf("the first cause is %+v at %+v", c, c.Site)
 	}

@@ -3,6 +3,7 @@ package request
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -38,8 +39,6 @@ func TestIsRegular(t *testing.T) {
 				indexes = append(indexes, i)
 			}
 		}
-		if got := isRegular(c.sequence, indexes); got != c.want {
-			t.Errorf("%s: got %t", c.name, got)
-		}
+		check.Equal(t, isRegular(c.sequence, indexes), c.want, "%s", c.name)
 	}
 }

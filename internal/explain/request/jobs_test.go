@@ -3,6 +3,8 @@ package request
 import (
 	"maps"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // TestCountOnlySample: of a thousand goroutines that are all parts of other work, about 32 are inspected. They are the
@@ -24,7 +26,6 @@ func TestCountOnlySample(t *testing.T) {
 		return out
 	}
 	up, down := looked(1, n+1, 1), looked(n, 0, -1)
-	if !maps.Equal(up, down) || len(up) < inspectedPerFunc/2 || len(up) > inspectedPerFunc {
-		t.Errorf("%d inspected in one order, %d in the other: not the same ones, or not about %d", len(up), len(down), inspectedPerFunc)
-	}
+	check.True(t, maps.Equal(up, down) && len(up) >= inspectedPerFunc/2 && len(up) <= inspectedPerFunc,
+		"%d inspected in one order, %d in the other: not the same ones, or not about %d", len(up), len(down), inspectedPerFunc)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
@@ -26,9 +27,7 @@ func TestLoopOfTheStandardLibrary(t *testing.T) {
 	}
 	rep := explain(t, builder, whylate.Options{})
 	for _, g := range rep.Groups {
-		if g.Kind == "loop" {
-			t.Errorf("group %q of %d requests", g.Name, g.Count)
-		}
+		check.True(t, g.Kind != "loop", "group %q of %d requests", g.Name, g.Count)
 	}
 }
 
@@ -63,9 +62,7 @@ func TestServerIteration(t *testing.T) {
 			}
 			wait("network", read...)
 			rep := explain(t, builder, whylate.Options{})
-			if len(rep.Groups) == 0 || rep.Groups[0].Kind != "loop" || rep.Groups[0].Count != turns {
-				t.Errorf("%+v", rep.Groups)
-			}
+			check.True(t, len(rep.Groups) != 0 && rep.Groups[0].Kind == "loop" && rep.Groups[0].Count == turns, "%+v", rep.Groups)
 		})
 	}
 }
@@ -115,9 +112,7 @@ func TestIterationAwaitsAnotherClient(t *testing.T) {
 		for _, row := range rep.Groups[i].Bands[0].Causes {
 			for _, c := range row.Works() {
 				if c.Cause == "network" && c.Share > 0.1 {
-					if c.Kind != "inbound" || len(c.Via) == 0 {
-						t.Errorf("%+v", c)
-					}
+					check.True(t, c.Kind == "inbound" && len(c.Via) != 0, "%+v", c)
 					return
 				}
 			}
@@ -151,9 +146,7 @@ func TestLateRestOfBusyLoop(t *testing.T) {
 		wait(500*ms, "sync.(*Cond).Wait", "sync.(*Cond).Wait", loop)
 	}
 	rep := explain(t, builder, whylate.Options{})
-	if len(rep.Groups) != 1 || rep.Groups[0].Count < 2*turns-2 || *rep.Groups[0].LatencyNS.Max > 11*ms {
-		t.Errorf("%+v", rep.Groups)
-	}
+	check.True(t, len(rep.Groups) == 1 && rep.Groups[0].Count >= 2*turns-2 && *rep.Groups[0].LatencyNS.Max <= 11*ms, "%+v", rep.Groups)
 }
 
 // Messages queue if a library's loop has the next one as soon as it finishes one: there are as many iterations as
@@ -198,9 +191,8 @@ func TestQueuedMessages(t *testing.T) {
 			queued := slices.ContainsFunc(rep.Findings, func(f report.Finding) bool {
 				return f.Code == report.RulePoolTooSmall && f.Severity == report.SeverityHigh && strings.HasPrefix(f.Title, "messages queue for main.(*ledger).charge")
 			})
-			if len(rep.Groups) != 1 || rep.Groups[0].Count != 40*tc.asks || queued != tc.want {
-				t.Errorf("queued: %t, groups %+v, findings %+v", queued, rep.Groups, rep.Findings)
-			}
+			check.True(t, len(rep.Groups) == 1 && rep.Groups[0].Count == 40*tc.asks && queued == tc.want,
+				"queued: %t, groups %+v, findings %+v", queued, rep.Groups, rep.Findings)
 		})
 	}
 }

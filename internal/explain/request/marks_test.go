@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -61,9 +62,7 @@ func checkAgainstLog(t *testing.T, trace []byte, facts map[string]int64) {
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{}))(t)
 	routes := readLog(t, facts)
 	rep.Groups = slices.DeleteFunc(rep.Groups, func(g report.Group) bool { return g.Role == report.RoleBackground })
-	if len(rep.Groups) != len(routes) || len(routes) < 8 {
-		t.Errorf("%d groups, %d routes", len(rep.Groups), len(routes))
-	}
+	check.True(t, len(rep.Groups) == len(routes) && len(routes) >= 8, "%d groups, %d routes", len(rep.Groups), len(routes))
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
 		s := routes[g.Name]
@@ -71,18 +70,11 @@ func checkAgainstLog(t *testing.T, trace []byte, facts map[string]int64) {
 			t.Errorf("group %s %q is no route", g.Kind, g.Name)
 			continue
 		}
-		if g.Kind != report.KindMark || !g.Named || g.Count != len(s.latencies) || g.CutAtStart != 0 || g.Open.Count != 0 {
-			t.Errorf("%s: %s, %d requests, %d cut, %d open; the log has %d", g.Name, g.Kind, g.Count, g.CutAtStart, g.Open.Count, len(s.latencies))
-		}
-		if fmt.Sprint(g.Statuses) != fmt.Sprint(s.statuses) {
-			t.Errorf("%s: statuses %v, want %v", g.Name, g.Statuses, s.statuses)
-		}
-		if markKind := map[bool]string{true: "job", false: "http"}[g.Name == "nightly job"]; g.WorkKind != markKind {
-			t.Errorf("%s: of %q, want %q", g.Name, g.WorkKind, markKind)
-		}
-		if (g.BeforeNS != nil) != (g.WorkKind == "http") {
-			t.Errorf("%s: before %v", g.Name, g.BeforeNS)
-		}
+		check.True(t, g.Kind == report.KindMark && g.Named && g.Count == len(s.latencies) && g.CutAtStart == 0 && g.Open.Count == 0,
+			"%s: %s, %d requests, %d cut, %d open; the log has %d", g.Name, g.Kind, g.Count, g.CutAtStart, g.Open.Count, len(s.latencies))
+		check.Equal(t, fmt.Sprint(g.Statuses), fmt.Sprint(s.statuses), "%s: statuses %v, want %v", g.Name, g.Statuses, s.statuses)
+		check.Equal(t, g.WorkKind, map[bool]string{true: "job", false: "http"}[g.Name == "nightly job"], "%s: of", g.Name)
+		check.Equal(t, g.BeforeNS != nil, g.WorkKind == "http", "%s: before %v", g.Name, g.BeforeNS)
 		// The server reads its clock within the mark, and histogram buckets are 3 % wide.
 		checkNear := func(quantity string, got *int64, want int64) {
 			if got != nil && (*got < want-want/30 || *got > want+want/30+5e3) {
@@ -99,53 +91,36 @@ func checkAgainstLog(t *testing.T, trace []byte, facts map[string]int64) {
 // TestMarksEqualServerLog compares a recorded trace of a marked server with the server's log.
 func TestMarksEqualServerLog(t *testing.T) {
 	f, err := os.Open("testdata/marked.trace.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	trace, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text, err := os.ReadFile("testdata/marked.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var facts testprog.Facts
 	must.Do(t, json.Unmarshal(text, &facts))
 	checkAgainstLog(t, trace, facts.Facts)
 
 	// The id that the client sent selects one request.
 	rep, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{TraceID: [16]byte{15: 48}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(rep.Groups) != 1 || rep.Groups[0].Count != 1 {
-		t.Fatalf("%d groups of one trace", len(rep.Groups))
-	}
+	must.Do(t, err)
+	must.True(t, len(rep.Groups) == 1 && rep.Groups[0].Count == 1, "%d groups of one trace", len(rep.Groups))
 	if q := rep.Groups[0].Slowest[0]; q.TraceID != fmt.Sprintf("%032x", 48) || q.ParentSpanID != fmt.Sprintf("%016x", 0xabc000+48) || q.SpanID != "" || q.Status == "" {
 		t.Errorf("the request of the trace is %+v", q)
 	}
 	// The caller's span selects it, too.
 	span, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{SpanID: [8]byte{5: 0xab, 6: 0xc0, 7: 0x30}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(span.Groups) != 1 || span.Groups[0].Count != 1 || span.Groups[0].Slowest[0].ID != rep.Groups[0].Slowest[0].ID {
-		t.Errorf("of one span there is %+v", span.Groups)
-	}
+	must.Do(t, err)
+	check.True(t, len(span.Groups) == 1 && span.Groups[0].Count == 1 && span.Groups[0].Slowest[0].ID == rep.Groups[0].Slowest[0].ID,
+		"of one span there is %+v", span.Groups)
 	if span, err = whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{TraceID: [16]byte{15: 48}, SpanID: [8]byte{7: 1}}); err != nil || len(span.Groups) != 0 {
 		t.Errorf("of another span of that trace there is %+v, %v", span, err)
 	}
 	// Without marks, other sources find the requests.
 	rep, err = whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{NoMarks: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if slices.ContainsFunc(rep.Groups, func(g report.Group) bool { return g.Kind == report.KindMark }) || len(rep.Groups) == 0 {
 		t.Errorf("without marks there are %d groups", len(rep.Groups))
 	}
@@ -169,9 +144,7 @@ func TestMarksLive(t *testing.T) {
 			t.Errorf("%s %s: %d requests, %v; the log has %+v", g.Kind, g.Name, g.Count, g.Statuses, s)
 		}
 	}
-	if marked != len(routes) {
-		t.Errorf("%d groups, %d routes", marked, len(routes))
-	}
+	check.True(t, marked == len(routes), "%d groups, %d routes", marked, len(routes))
 }
 
 // TestMarkForms reads all forms of marks.
@@ -236,13 +209,9 @@ func TestMarkForms(t *testing.T) {
 		{"mark", "job", "hangs", 0, 0, 1, 0, "", "", "", ""},
 	}
 	for _, w := range want {
-		if got[w.name] != w {
-			t.Errorf("got  %+v\nwant %+v", got[w.name], w)
-		}
+		check.True(t, got[w.name] == w, "got  %+v\nwant %+v", got[w.name], w)
 	}
-	if len(got) != len(want) {
-		t.Errorf("%d groups: %v", len(got), got)
-	}
+	check.Equal(t, len(got), len(want), "groups: %v", got)
 }
 
 // TestMarkedRequestsAreOne: the request that a protocol's source finds around a mark is not a second one, even if a
@@ -305,13 +274,9 @@ func TestMarkedRequestsAreOne(t *testing.T) {
 		"mark GET /stream":   fmt.Sprintf("1 of %d ns, 1 open, 0 cut, before %d", ms, 2*ms),
 	}
 	for name, w := range want {
-		if got[name] != w {
-			t.Errorf("%s: %s, want %s", name, got[name], w)
-		}
+		check.Equal(t, got[name], w, "%s", name)
 	}
-	if len(got) != len(want) {
-		t.Errorf("the groups are %v", got)
-	}
+	check.Equal(t, len(got), len(want), "the groups are %v", got)
 }
 
 // TestIdentityOverGenerations: a task keeps the id that a tracer wrote at its beginning for identityGenerations, and
@@ -337,12 +302,9 @@ func TestIdentityOverGenerations(t *testing.T) {
 		thread.TaskEnd(clock+200, 1, "main.work")
 		thread.Block(clock+300, "sleep", "time.Sleep", "main.other")
 		rep := explain(t, builder, whylate.Options{Slowest: 1})
-		if len(rep.Groups) != 1 || rep.Groups[0].Name != "import" || len(rep.Groups[0].Slowest) != 1 {
-			t.Fatalf("over %d borders: %+v", tc.borders, rep.Groups)
-		}
-		if got := rep.Groups[0].Slowest[0].TraceID; got != tc.want {
-			t.Errorf("over %d borders its trace is %q, want %q", tc.borders, got, tc.want)
-		}
+		must.True(t, len(rep.Groups) == 1 && rep.Groups[0].Name == "import" && len(rep.Groups[0].Slowest) == 1,
+			"over %d borders: %+v", tc.borders, rep.Groups)
+		check.Equal(t, rep.Groups[0].Slowest[0].TraceID, tc.want, "over %d borders its trace", tc.borders)
 	}
 }
 
@@ -364,13 +326,9 @@ func TestIdentityOfIterations(t *testing.T) {
 		clock += 3000
 	}
 	rep := explain(t, builder, whylate.Options{Slowest: n})
-	if len(rep.Groups) != 1 || rep.Groups[0].Kind != report.KindLoop {
-		t.Fatalf("the groups are %+v", rep.Groups)
-	}
+	must.True(t, len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindLoop, "the groups are %+v", rep.Groups)
 	for _, q := range rep.Groups[0].Slowest {
-		if !want[q.TraceID] {
-			t.Errorf("trace %q belongs to no iteration, or to two", q.TraceID)
-		}
+		check.True(t, want[q.TraceID], "trace %q belongs to no iteration, or to two", q.TraceID)
 		delete(want, q.TraceID)
 	}
 }
@@ -407,9 +365,7 @@ func TestTaskInStreamOfWorker(t *testing.T) {
 			}
 		}
 		for _, g := range explain(t, builder, whylate.Options{}).Groups {
-			if g.Kind != tc.want || g.Count != n {
-				t.Errorf("%s: %d of %s %s", tc.name, g.Count, g.Kind, g.Name)
-			}
+			check.True(t, g.Kind == tc.want && g.Count == n, "%s: %d of %s %s", tc.name, g.Count, g.Kind, g.Name)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
@@ -106,12 +108,9 @@ func TestMessages(t *testing.T) {
 		if g.Kind != report.KindWebSocket || g.Name != upgraded || g.Count != n+n/4+2 || g.Open.Count != 1 {
 			t.Errorf("%s: %q, %d open; want %d messages", lib.name, groupTexts(rep), g.Open.Count, n+n/4+2)
 		}
-		if want := int64((n + n/4 + 2) * 100 * us); g.TotalNS != want {
-			t.Errorf("%s: %d ns in all, want %d", lib.name, g.TotalNS, want)
-		}
-		if g.Open.Site == nil || g.Open.Site.Func != "example.com/chat.(*room).broadcast" {
-			t.Errorf("%s: open at %+v", lib.name, g.Open.Site)
-		}
+		check.Equal(t, g.TotalNS, int64((n+n/4+2)*100*us), "%s: ns in all", lib.name)
+		check.True(t, g.Open.Site != nil && g.Open.Site.Func == "example.com/chat.(*room).broadcast",
+			"%s: open at %+v", lib.name, g.Open.Site)
 	}
 }
 
@@ -155,9 +154,7 @@ func TestReadPump(t *testing.T) {
 	if g := groupNamed(rep, upgraded); g == nil || g.Kind != report.KindHTTP1 || g.Count != 1 || g.Open.Count != 0 || g.TotalNS > 50*us {
 		t.Errorf("groups: %q", groupTexts(rep))
 	}
-	if len(rep.Groups) != 2 {
-		t.Errorf("groups: %q", groupTexts(rep))
-	}
+	check.Equal(t, len(rep.Groups), 2, "groups: %q", groupTexts(rep))
 }
 
 // TestWebSocketToAnotherServer: a handler that calls another server over a WebSocket has not hijacked its own
@@ -183,9 +180,7 @@ func TestWebSocketToAnotherServer(t *testing.T) {
 		clock += 1 * ms
 	}
 	rep := explain(t, builder, whylate.Options{})
-	if len(rep.Groups) != 1 || rep.Groups[0].Kind != report.KindHTTP1 || rep.Groups[0].Count != 12 {
-		t.Fatalf("groups: %q", groupTexts(rep))
-	}
+	must.True(t, len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindHTTP1 && rep.Groups[0].Count == 12, "groups: %q", groupTexts(rep))
 	if !slices.ContainsFunc(rep.Groups[0].All().Causes, func(c report.Cause) bool { return c.Cause == report.CauseNetwork && c.Kind == "outbound" }) {
 		t.Errorf("it does not wait for the other server: %+v", rep.Groups[0].All().Causes)
 	}
@@ -244,8 +239,6 @@ func TestQueuedMessagesOfWebSocket(t *testing.T) {
 		queue := slices.ContainsFunc(rep.Findings, func(f report.Finding) bool {
 			return f.Code == report.RulePoolTooSmall && f.Severity.IsMajor() && f.Site != nil && f.Site.Func == "example.com/chat.(*room).ask"
 		})
-		if queue != tc.queue {
-			t.Errorf("%s: it queues: %t; found: %+v", tc.name, queue, rep.Findings)
-		}
+		check.True(t, queue == tc.queue, "%s: it queues: %t; found: %+v", tc.name, queue, rep.Findings)
 	}
 }

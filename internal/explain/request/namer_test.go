@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
@@ -96,9 +97,7 @@ func handlersOf(t *testing.T, builder *tracetext.Builder, n int) []string {
 			out = append(out, "")
 		}
 	}
-	if len(out) != n {
-		t.Fatalf("%d system calls, want %d", len(out), n)
-	}
+	must.Equal(t, len(out), n, "system calls")
 	return out
 }
 
@@ -130,9 +129,7 @@ func TestObservers(t *testing.T) {
 		}
 		n++
 	}
-	if n != len(stacks) {
-		t.Errorf("%d system calls", n)
-	}
+	check.Equal(t, n, len(stacks), "system calls")
 }
 
 func TestNamesOfGRPCMethods(t *testing.T) {
@@ -211,18 +208,14 @@ func TestTasksInstead(t *testing.T) {
 			start, id := int64(2000*i), uint64(i)
 			begin := openAt(start)
 			tasks.ended[id] = &[]endedTask{{openRequest: openAt(start + b.start), request: Request{Kind: Task, G: id, Name: 1, End: start + b.end}}}
-			if !tasks.emitInstead(nil, &begin, Request{Kind: HTTP1, G: id, End: start + 100}) {
-				t.Fatalf("the request around the task %+v is not deferred", b)
-			}
+			must.True(t, tasks.emitInstead(nil, &begin, Request{Kind: HTTP1, G: id, End: start + 100}),
+				"the request around the task %+v is not deferred", b)
 		}
 		tasks.settle(requests, nil)
 		for _, r := range requests.emitted {
-			if r.Kind != c.want || r.Start%2000 != 0 || r.End != r.Start+100 {
-				t.Errorf("tasks %+v in requests of 100 give the request %+v", c.tasks, r)
-			}
+			check.True(t, r.Kind == c.want && r.Start%2000 == 0 && r.End == r.Start+100,
+				"tasks %+v in requests of 100 give the request %+v", c.tasks, r)
 		}
-		if len(requests.emitted) != len(c.tasks) {
-			t.Errorf("%d requests for %d", len(requests.emitted), len(c.tasks))
-		}
+		check.True(t, len(requests.emitted) == len(c.tasks), "%d requests for %d", len(requests.emitted), len(c.tasks))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -33,13 +34,10 @@ func TestOpenAfterAnotherRequest(t *testing.T) {
 			continue
 		}
 		open += g.Open.Count
-		if g.Open.OldestNS < 7*ms || g.Open.OldestNS > 8*ms {
-			t.Errorf("group %q: open for %d ns, want about 8 ms: since the answer before it", g.Name, g.Open.OldestNS)
-		}
+		check.True(t, g.Open.OldestNS >= 7*ms && g.Open.OldestNS <= 8*ms,
+			"group %q: open for %d ns, want about 8 ms: since the answer before it", g.Name, g.Open.OldestNS)
 	}
-	if open != 1 {
-		t.Errorf("%d requests open, want 1", open)
-	}
+	check.Equal(t, open, 1, "requests open, want 1")
 }
 
 // A request whose answer was sent just before the trace ended is over, even if its goroutine has no later event: the
@@ -72,9 +70,7 @@ func TestAnsweredAtTheEnd(t *testing.T) {
 				count += g.Count
 				open += g.Open.Count
 			}
-			if g.Count > 0 && (g.LatencyNS.Max == nil || *g.LatencyNS.Max != 3*ms) {
-				t.Errorf("%s: %+v, want 3 ms", name, g.LatencyNS)
-			}
+			check.False(t, g.Count > 0 && (g.LatencyNS.Max == nil || *g.LatencyNS.Max != 3*ms), "%s: %+v, want 3 ms", name, g.LatencyNS)
 		}
 		if want := map[bool]int{true: 1}[hasSecond]; count != 1 || open != want {
 			t.Errorf("%s: %d requests and %d open, want 1 and %d", name, count, open, want)
@@ -106,9 +102,8 @@ func TestSampleNamesRequest(t *testing.T) {
 	for _, g := range rep.Groups {
 		got[g.Name] += g.Count
 	}
-	if got["main.compute"] != 2 || len(got) != 2 {
-		t.Errorf("groups %v, want two requests of main.compute and the others without a name", got)
-	}
+	check.True(t, got["main.compute"] == 2 && len(got) == 2,
+		"groups %v, want two requests of main.compute and the others without a name", got)
 }
 
 // The goroutine that watches a connection while its handler runs is no request, although deep code of the handler
@@ -131,12 +126,8 @@ func TestWatchingGoroutineIsNoRequest(t *testing.T) {
 	for _, g := range rep.Groups {
 		if g.Kind == "http1" {
 			open += g.Open.Count
-			if g.Open.OldestNS > 10*ms {
-				t.Errorf("group %q: open for %d ns", g.Name, g.Open.OldestNS)
-			}
+			check.True(t, g.Open.OldestNS <= 10*ms, "group %q: open for %d ns", g.Name, g.Open.OldestNS)
 		}
 	}
-	if open != 1 {
-		t.Errorf("%d requests open, want that of goroutine 7", open)
-	}
+	check.Equal(t, open, 1, "requests open, want that of goroutine 7")
 }

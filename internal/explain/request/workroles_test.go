@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
@@ -126,9 +128,7 @@ func TestJobsNextToScrapes(t *testing.T) {
 		clock += 500 * us
 	}
 	rep := explain(t, builder, whylate.Options{})
-	if len(rep.Groups) != 2 {
-		t.Fatalf("%d groups: %q", len(rep.Groups), groupTexts(rep))
-	}
+	must.Equal(t, len(rep.Groups), 2, "groups: %q", groupTexts(rep))
 	if g := rep.Groups[0]; g.Name != "github.com/miekg/dns.(*Server).serveUDPPacket" || g.Count != 120 || g.Role != report.RoleRequests {
 		t.Errorf("first comes %q", groupTexts(rep)[0])
 	}
@@ -314,12 +314,8 @@ func TestIdleMain(t *testing.T) {
 	th.Block(900*ms+5*us, "sleep", sleep...)
 	builder.NextGeneration(1_000 * ms)
 	rep := explain(t, builder, whylate.Options{})
-	if len(rep.Groups) != 0 {
-		t.Fatalf("groups: %q", groupTexts(rep))
-	}
-	if len(rep.Starts) != 2 {
-		t.Fatalf("start functions: %+v", rep.Starts)
-	}
+	must.Equal(t, len(rep.Groups), 0, "groups: %q", groupTexts(rep))
+	must.Equal(t, len(rep.Starts), 2, "start functions: %+v", rep.Starts)
 	s := rep.Starts[0]
 	if s.Site.Func != "example.com/feed.(*reader).run" || s.Inner == nil || s.Inner.Func != "example.com/feed.(*reader).next" || s.Goroutines != 3 || s.Wakes != 3 || s.RunningNS != 3*29*us {
 		t.Errorf("%+v", s)
@@ -351,12 +347,8 @@ func TestSaturatedWorker(t *testing.T) {
 	}
 	rep := explain(t, builder, whylate.Options{})
 	g := groupNamed(rep, "main.(*controller).work")
-	if g == nil || g.Count < 19 || g.LatencyNS.P50 == nil || *g.LatencyNS.P50 < 9*ms {
-		t.Fatalf("groups: %q", groupTexts(rep))
-	}
-	if c := g.All().Causes[0]; c.Cause != report.CauseSleep {
-		t.Errorf("the first cause is %s", c.Cause)
-	}
+	must.True(t, g != nil && g.Count >= 19 && g.LatencyNS.P50 != nil && *g.LatencyNS.P50 >= 9*ms, "groups: %q", groupTexts(rep))
+	check.Equal(t, g.All().Causes[0].Cause, report.CauseSleep, "the first cause")
 }
 
 // TestBenchmark: the iterations of a benchmark do not wait for work. An event that each has once separates them, here a
@@ -377,9 +369,7 @@ func TestBenchmark(t *testing.T) {
 	th.Block(clock, "chan receive", "runtime.chanrecv1", "testing.(*B).launch")
 	rep := explain(t, builder, whylate.Options{})
 	g := groupNamed(rep, "example.com/store.BenchmarkPut")
-	if g == nil || g.Count != n-1 {
-		t.Fatalf("groups: %q", groupTexts(rep))
-	}
+	must.True(t, g != nil && g.Count == n-1, "groups: %q", groupTexts(rep))
 	if c := g.All().Causes[0]; c.Cause != report.CauseSyscall || g.LatencyNS.P50 == nil || *g.LatencyNS.P50 < 950*us || *g.LatencyNS.P50 > 1050*us {
 		t.Errorf("p50 %v, first %s", *g.LatencyNS.P50, c.Cause)
 	}

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // A testRequest is a request whose latency many others have as well.
@@ -98,14 +100,11 @@ func TestKeysAreSpread(t *testing.T) {
 			byGoroutine[r[1]]++
 		}
 		for i, n := range byTenth {
-			if n < sampled/10*3/4 || n > sampled/10*5/4 {
-				t.Errorf("factor %#x: %d of %d are in tenth %d", factor, n, sampled, i)
-			}
+			check.True(t, n >= sampled/10*3/4 && n <= sampled/10*5/4, "factor %#x: %d of %d are in tenth %d", factor, n, sampled, i)
 		}
 		for g, n := range byGoroutine {
-			if n < sampled/goroutines*3/4 || n > sampled/goroutines*5/4 {
-				t.Errorf("factor %#x: %d of %d are on goroutine %d", factor, n, sampled, g)
-			}
+			check.True(t, n >= sampled/goroutines*3/4 && n <= sampled/goroutines*5/4,
+				"factor %#x: %d of %d are on goroutine %d", factor, n, sampled, g)
 		}
 	}
 }
@@ -113,10 +112,6 @@ func TestKeysAreSpread(t *testing.T) {
 // TestKeys compares hashes with known values: a change of them changes which requests a report shows. The first is the first
 // number of SplitMix64 with seed 0.
 func TestKeys(t *testing.T) {
-	if got := Key(0, 1, 1); got != 0xe220a8397b1dcdaf {
-		t.Errorf("Key(0, 1, 1) is %#x", got)
-	}
-	if got := Hash(1 << 32); got != 0x7f4a7c157f4a7c15 {
-		t.Errorf("Hash(1<<32) is %#x", got)
-	}
+	check.Equal(t, Key(0, 1, 1), 0xe220a8397b1dcdaf, "Key(0, 1, 1)")
+	check.Equal(t, Hash(1<<32), 0x7f4a7c157f4a7c15, "Hash(1<<32)")
 }

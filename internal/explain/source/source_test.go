@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -80,9 +81,7 @@ func TestWaitLength(t *testing.T) {
 	for line, want := range map[int]string{
 		6: "c.config.Consumer.MaxProcessingTime * 2", 7: "c.conf.Interval", 9: "c.conf.Interval", 11: "time.Hour", 19: "", 23: "", 24: "backoff(c.tries)", 33: "c.Backoff(c.WaitMin, c.WaitMax)", 34: "", 37: "", 45: "", 47: "", 48: "c.Pause(pause)", 1: "", 99: "",
 	} {
-		if got := cache.WaitLength(site(line)); got != want {
-			t.Errorf("line %d: %q, want %q", line, got, want)
-		}
+		check.Equal(t, cache.WaitLength(site(line)), want, "line %d", line)
 	}
 	for name, s := range map[string]report.Site{
 		"another version":      {File: "github.com/Big/x@v1.0.1/sub/x.go", Line: 6, Module: "github.com/Big/x", Version: "v1.0.1"},
@@ -91,9 +90,7 @@ func TestWaitLength(t *testing.T) {
 		"a module elsewhere":   {File: "x@v1.0.0/x.go", Line: 6, Module: "../x", Version: "v1.0.0"},
 		"a file that is no Go": {File: "github.com/Big/x@v1.0.0/go.mod", Line: 6, Module: "github.com/Big/x", Version: "v1.0.0"},
 	} {
-		if got := cache.WaitLength(&s); got != "" {
-			t.Errorf("%s: %q", name, got)
-		}
+		check.Equal(t, cache.WaitLength(&s), "", "%s", name)
 	}
 	lockSite := *site(6)
 	lockSite.Func = "modernc.org/sqlite.busyHandler"

@@ -5,6 +5,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -63,8 +64,7 @@ func TestServiceFrame(t *testing.T) {
 		if from := sp.SiteFor(site, sp.ServiceFrame(site, vias, starter), sp.Vias(vias)).CalledFrom; from != nil {
 			got, isApart = from.Func, from.OtherGoroutine
 		}
-		if got != tc.want || isApart != tc.isApart {
-			t.Errorf("%s by %v: %q (apart: %v), want %q (%v)", tc.site, tc.vias, got, isApart, tc.want, tc.isApart)
-		}
+		check.True(t, got == tc.want && isApart == tc.isApart,
+			"%s by %v: %q (apart: %v), want %q (%v)", tc.site, tc.vias, got, isApart, tc.want, tc.isApart)
 	}
 }

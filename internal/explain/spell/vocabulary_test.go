@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -36,7 +37,5 @@ func checkEqual[S ~string](t *testing.T, list string, a, b []S) {
 	t.Helper()
 	slices.Sort(a)
 	slices.Sort(b)
-	if !slices.Equal(a, b) {
-		t.Errorf("%s: the engine has %q, the report %q", list, a, b)
-	}
+	check.True(t, slices.Equal(a, b), "%s: the engine has %q, the report %q", list, a, b)
 }

@@ -1,6 +1,10 @@
 package stops
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+)
 
 const ms = int64(1e6)
 
@@ -29,8 +33,6 @@ func TestSuspects(t *testing.T) {
 		{"forty at once where eight are missing", silencesEvery(4, 80*ms, 40), 420, 0},
 		{"no requests", silencesEvery(6, 80*ms, 0), 0, 0},
 	} {
-		if got := Suspects(c.all, c.requests, 3000*ms); len(got) != c.want {
-			t.Errorf("%s: %d are suspects, want %d", c.name, len(got), c.want)
-		}
+		check.Equal(t, len(Suspects(c.all, c.requests, 3000*ms)), c.want, "%s: are suspects", c.name)
 	}
 }

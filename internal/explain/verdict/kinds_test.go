@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -64,8 +65,6 @@ func TestCauseKinds(t *testing.T) {
 			got = append(got, words.Percent(v.Share)+" "+v.Text)
 			ns += v.TotalNS
 		}
-		if !slices.Equal(got, c.want) || ns != 1000 {
-			t.Errorf("%s, %d ns:\n%q, want\n%q", c.name, ns, got, c.want)
-		}
+		check.True(t, slices.Equal(got, c.want) && ns == 1000, "%s, %d ns:\n%q, want\n%q", c.name, ns, got, c.want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -45,9 +46,7 @@ func TestSplitOffCPU(t *testing.T) {
 				off = v
 			}
 		}
-		if math.Abs(share-1) > 1e-9 || total != c.ns {
-			t.Errorf("%s: the causes add up to %v, %d ns", c.name, share, total)
-		}
+		check.True(t, math.Abs(share-1) <= 1e-9 && total == c.ns, "%s: the causes add up to %v, %d ns", c.name, share, total)
 		if on.Words != c.words || math.Abs(on.Share-c.on) > 1e-9 || math.Abs(off.Share-(1-c.on)) > 1e-9 || len(on.Sites) != 1 || math.Abs(on.Sites[0].Share-c.on) > 1e-9 {
 			t.Errorf("%s: %q %v, without a CPU %v; want %q, %v", c.name, on.Words, on.Share, off.Share, c.words, c.on)
 		}
@@ -72,9 +71,8 @@ func TestSplitAssistOffCPU(t *testing.T) {
 			got[v.Words] = v.Share
 		}
 		for words, share := range want {
-			if math.Abs(got[words]-share) > 1e-9 || len(got) != len(want) {
-				t.Errorf("host samples %v: %s: %v of the time, want %v; %v", r.Host != nil, words, got[words], share, got)
-			}
+			check.True(t, math.Abs(got[words]-share) <= 1e-9 && len(got) == len(want),
+				"host samples %v: %s: %v of the time, want %v; %v", r.Host != nil, words, got[words], share, got)
 		}
 	}
 }

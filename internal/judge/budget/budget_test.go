@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -28,12 +29,8 @@ func TestParse(t *testing.T) {
 		"group=a,group=b,p99=1s": nil, "p99=1ms,": nil, "]),p99=1ms": nil, "CPU=5%": nil,
 	} {
 		got, err := Parse(in)
-		if !reflect.DeepEqual(got, want) || (err == nil) != (want != nil) {
-			t.Errorf("Parse(%q) = %+v, %v, want %+v", in, got, err, want)
-		}
-		if err != nil && strings.Contains(err.Error(), "\n") {
-			t.Errorf("Parse(%q): the error is more than a line: %v", in, err)
-		}
+		check.True(t, reflect.DeepEqual(got, want) && (err == nil) == (want != nil), "Parse(%q) = %+v, %v, want %+v", in, got, err, want)
+		check.False(t, err != nil && strings.Contains(err.Error(), "\n"), "Parse(%q): the error is more than a line: %v", in, err)
 	}
 }
 
@@ -42,9 +39,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("group=main.F[a,b],p99=50ms,p99-max:sched=5%")
 	f.Fuzz(func(t *testing.T, s string) {
 		limits, err := Parse(s)
-		if (err == nil) != (len(limits) > 0) {
-			t.Fatalf("%d limits, error %v", len(limits), err)
-		}
+		must.Equal(t, err == nil, (len(limits) > 0), "%d limits, error %v", len(limits), err)
 		for _, l := range limits {
 			value := "=5%"
 			if l.Stat != "" {
@@ -127,14 +122,11 @@ func TestLimits(t *testing.T) {
 			v := r.Violations[i]
 			ok = ok && strings.HasPrefix(v.Kind+" "+v.Text, c.want[i]) && v.ID != "" && v.Severity == report.SeverityHigh
 		}
-		if !ok {
-			t.Errorf("%s: %+v, want %q", c.budget, r, c.want)
-		}
+		check.True(t, ok, "%s: %+v, want %q", c.budget, r, c.want)
 	}
 	emptyResult := Check(&report.Report{Input: report.Input{Name: "x"}}, Rules{Limits: []Limit{{Stat: "p99", NS: 1}}})
-	if emptyResult.OK || len(emptyResult.Violations) != 1 || emptyResult.Violations[0].Kind != KindGroup {
-		t.Errorf("a report without requests keeps a budget: %+v", emptyResult)
-	}
+	check.True(t, !emptyResult.OK && len(emptyResult.Violations) == 1 && emptyResult.Violations[0].Kind == KindGroup,
+		"a report without requests keeps a budget: %+v", emptyResult)
 }
 
 // TestFewOfAll: if a group has too few requests for a percentile, a limit for all groups passes for it if none took longer;
@@ -164,18 +156,15 @@ func TestFewOfAll(t *testing.T) {
 		for _, v := range r.Violations {
 			kinds = append(kinds, v.Kind)
 		}
-		if !slices.Equal(kinds, c.violations) || len(r.Notes) != c.notes || r.OK != (len(c.violations) == 0) {
-			t.Errorf("%s: %+v", name, r)
-		}
+		check.True(t, slices.Equal(kinds, c.violations) && len(r.Notes) == c.notes && r.OK == (len(c.violations) == 0), "%s: %+v", name, r)
 	}
 }
 
 func TestShareThatIsNoNumber(t *testing.T) {
 	rep := sample()
 	rep.Groups[0].Bands[0].Causes[0].Share = math.NaN()
-	if r := Check(rep, Rules{Limits: []Limit{{Group: "g1", Cause: "sleep", Band: "all", Share: 0.9}}}); r.OK {
-		t.Error("a share that is not a number keeps a budget")
-	}
+	check.False(t, Check(rep, Rules{Limits: []Limit{{Group: "g1", Cause: "sleep", Band: "all", Share: 0.9}}}).OK,
+		"a share that is not a number keeps a budget")
 }
 
 func TestFailOn(t *testing.T) {
@@ -185,13 +174,9 @@ func TestFailOn(t *testing.T) {
 		var got []string
 		for _, v := range Check(sample(), Rules{FailOn: level}).Violations {
 			got = append(got, v.Code)
-			if v.ID == "" || v.Kind != KindFinding || !strings.HasPrefix(v.Text, "shop.handle: ") {
-				t.Errorf("%+v", v)
-			}
+			check.True(t, v.ID != "" && v.Kind == KindFinding && strings.HasPrefix(v.Text, "shop.handle: "), "%+v", v)
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", level, got, want)
-		}
+		check.True(t, slices.Equal(got, want), "%s: %q, want %q", level, got, want)
 	}
 	if r := Check(&report.Report{}, Rules{FailOn: report.SeverityLow}); !r.OK {
 		t.Errorf("no findings: %+v", r)
@@ -222,9 +207,7 @@ func TestIDsAreStable(t *testing.T) {
 	}
 	isListed := map[string]bool{}
 	for _, id := range first {
-		if isListed[id] {
-			t.Errorf("%s twice in %q", id, first)
-		}
+		check.False(t, isListed[id], "%s twice in %q", id, first)
 		isListed[id] = true
 	}
 }
@@ -261,17 +244,13 @@ func TestGrowth(t *testing.T) {
 		case c.want != "" && (!strings.HasPrefix(r.Violations[0].Text, c.want) || r.Violations[0].Site.Func != c.at || r.Violations[0].ID == ""):
 			t.Errorf("%s: %+v, want %s", c.name, r.Violations[0], c.want)
 		}
-		if len(r.Notes) > 0 {
-			t.Errorf("%s: notes %+v", c.name, r.Notes)
-		}
+		check.True(t, len(r.Notes) <= 0, "%s: notes %+v", c.name, r.Notes)
 	}
 	// A number that cannot be compared gives a note.
 	p99 := int64(5e6)
 	r := &Result{}
 	r.checkGrowth(&compare.Group{Name: "s", P99: compare.Change{Old: &p99}}, 0)
-	if len(r.Notes) != 2 || len(r.Violations) > 0 {
-		t.Errorf("too few requests: %+v", r)
-	}
+	check.True(t, len(r.Notes) == 2 && len(r.Violations) <= 0, "too few requests: %+v", r)
 }
 
 // TestOnlyOneSide: a group that only one of two reports has gives a note.
@@ -330,7 +309,5 @@ func TestMovedGroups(t *testing.T) {
 			moved++
 		}
 	}
-	if moved != 2 || len(r.Violations) > 0 {
-		t.Errorf("%d notes: %+v, violations %+v", moved, r.Notes, r.Violations)
-	}
+	check.True(t, moved == 2 && len(r.Violations) <= 0, "%d notes: %+v, violations %+v", moved, r.Notes, r.Violations)
 }

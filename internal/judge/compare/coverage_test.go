@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/report"
 )
@@ -135,12 +136,10 @@ func TestFalseAlarms(t *testing.T) {
 			}
 			fmt.Fprintf(&table, "| %s | %d s, %d/s | %.1f %% | %.0f %% |\n", p.name, c[0], c[1], 100*float64(alarms)/float64(pairs), 100*float64(detected)/float64(changed))
 			// Of a recording of a few seconds, nothing can say whether a level of a second is usual.
-			if limit := max(2, pairs*p.percent/100); c[0] >= 10 && alarms > limit {
-				t.Errorf("%s, %v: %d of %d pairs of equal services differ", p.name, c, alarms, pairs)
-			}
-			if p.isClear && c[0] >= 10 && detected < changed*9/10 {
-				t.Errorf("%s, %v: a change of 40 %% was seen in %d of %d pairs", p.name, c, detected, changed)
-			}
+			check.False(t, c[0] >= 10 && alarms > max(2, pairs*p.percent/100),
+				"%s, %v: %d of %d pairs of equal services differ", p.name, c, alarms, pairs)
+			check.False(t, p.isClear && c[0] >= 10 && detected < changed*9/10,
+				"%s, %v: a change of 40 %% was seen in %d of %d pairs", p.name, c, detected, changed)
 		}
 	}
 	t.Logf("\n%s", table.String())
@@ -157,9 +156,7 @@ func TestTimer(t *testing.T) {
 			detected++
 		}
 	}
-	if detected < 18 {
-		t.Errorf("seen in %d of 20 pairs", detected)
-	}
+	check.True(t, detected >= 18, "seen in %d of 20 pairs", detected)
 }
 
 func processNamed(name string) *process {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -18,14 +19,10 @@ func TestItselfIsEmpty(t *testing.T) {
 		g := shop(3e6).group(seed)
 		r := reportOf("a", g, load{"main.other", report.KindTask, 10, 7, shop(0).request}.group(seed))
 		d := Reports(r, r)
-		if !d.IsEmpty() || len(d.Warnings) > 0 {
-			t.Fatalf("seed %d: a report differs from itself: %+v", seed, d)
-		}
+		must.True(t, d.IsEmpty() && len(d.Warnings) <= 0, "seed %d: a report differs from itself: %+v", seed, d)
 		for _, g := range d.Groups {
 			for _, c := range []Change{g.Mean, g.P50, g.P90} {
-				if c.Delta == nil || *c.Delta != 0 || *c.Low > 0 || *c.High < 0 {
-					t.Errorf("seed %d: %s changed by %+v", seed, g.Name, c)
-				}
+				check.True(t, c.Delta != nil && *c.Delta == 0 && *c.Low <= 0 && *c.High >= 0, "seed %d: %s changed by %+v", seed, g.Name, c)
 			}
 		}
 	}
@@ -55,9 +52,7 @@ func TestAntisymmetric(t *testing.T) {
 		ab.Warnings = nil // they name the sides
 		x, _ := json.Marshal(ab)
 		y, _ := json.Marshal(ba)
-		if !bytes.Equal(x, y) {
-			t.Fatalf("case %d: there\n%s\nand back\n%s", i, x, y)
-		}
+		must.True(t, bytes.Equal(x, y), "case %d: there\n%s\nand back\n%s", i, x, y)
 	}
 }
 
@@ -108,9 +103,7 @@ func TestGrowthIsFound(t *testing.T) {
 		t.Errorf("the rows add up to %d, the mean changed by %d", sum, *g.Mean.Delta)
 	}
 	for _, r := range g.Causes[1:] {
-		if r.Evidence {
-			t.Errorf("nothing else changed, but %+v", r)
-		}
+		check.False(t, r.Evidence, "nothing else changed, but %+v", r)
 	}
 }
 
@@ -142,9 +135,7 @@ func TestSmallChangeAmongNoise(t *testing.T) {
 			found++
 		}
 	}
-	if found < 9 {
-		t.Errorf("an eighth more latency was seen in %d of 10 pairs", found)
-	}
+	check.True(t, found >= 9, "an eighth more latency was seen in %d of 10 pairs", found)
 }
 
 func TestTooShort(t *testing.T) {
@@ -155,12 +146,8 @@ func TestTooShort(t *testing.T) {
 	}
 	d := Reports(short(0), short(50e6))
 	g := &d.Groups[0]
-	if g.Changed || g.Mean.Low != nil || g.Mean.Delta == nil {
-		t.Errorf("four stretches are no evidence: %+v", g)
-	}
-	if len(d.Warnings) != 1 || d.Warnings[0].Code != "short" {
-		t.Errorf("warnings %+v", d.Warnings)
-	}
+	check.True(t, !g.Changed && g.Mean.Low == nil && g.Mean.Delta != nil, "four stretches are no evidence: %+v", g)
+	check.True(t, len(d.Warnings) == 1 && d.Warnings[0].Code == "short", "warnings %+v", d.Warnings)
 }
 
 func TestRareWaitIsNoEvidence(t *testing.T) {
@@ -221,9 +208,7 @@ func TestRowsAreMatchedAcrossEdits(t *testing.T) {
 			}
 			got[k] = true
 		}
-		if !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: paired %v, want %v", c.name, got, c.want)
-		}
+		check.True(t, reflect.DeepEqual(got, c.want), "%s: paired %v, want %v", c.name, got, c.want)
 	}
 }
 

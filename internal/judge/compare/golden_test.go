@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -103,7 +104,5 @@ func TestGolden(t *testing.T) {
 		}
 	}
 	must.Golden(t, *update, "testdata/golden.txt", bytes.ReplaceAll(b.Bytes(), []byte("-0\n"), []byte("0\n")))
-	if strings.Contains(b.String(), "NaN") {
-		t.Error("something is no number")
-	}
+	check.False(t, strings.Contains(b.String(), "NaN"), "something is no number")
 }

@@ -3,6 +3,7 @@ package compare
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -20,9 +21,7 @@ func TestHidden(t *testing.T) {
 		"less than the rest": {report.Band{Count: 4, Causes: []report.Cause{row(report.CauseCPU, 400), row(report.CauseSleep, 100), row(report.CauseOther, 1000)}}, 25},
 		"all of the rest":    {report.Band{Count: 4, Causes: []report.Cause{row(report.CauseCPU, 400), row(report.CauseOther, 60), row(report.CauseSleep, 100)}}, 15},
 	} {
-		if got := maxHiddenTime(&c.band); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
+		check.Equal(t, maxHiddenTime(&c.band), c.want, "%s", name)
 	}
 }
 

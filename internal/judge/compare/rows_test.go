@@ -3,6 +3,7 @@ package compare
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -36,19 +37,13 @@ func TestRowError(t *testing.T) {
 			Causes: map[report.CauseName]int64{report.CauseCPU: 9000, report.CauseSleep: 1000 + 500*int64(i%2*2-1)}})
 	}
 	s := sideOf(&g)
-	if e := s.rowError(&Row{Cause: report.CauseCPU}, site, 1000, band); e != 0 {
-		t.Errorf("what all requests have, in equal blocks, varies by %v", e)
-	}
+	check.Equal(t, s.rowError(&Row{Cause: report.CauseCPU}, site, 1000, band), 0, "what all requests have, in equal blocks, varies by")
 	if e := s.rowError(&Row{Cause: report.CauseSleep}, site, 1000, band); e < 990 || e > 1100 {
 		t.Errorf("what one request of 240 has varies by %v of 1000", e)
 	}
-	if e := s.rowError(&Row{Cause: report.CauseSleep}, site, 0, band); e != 0 {
-		t.Errorf("a row without time varies by %v", e)
-	}
+	check.Equal(t, s.rowError(&Row{Cause: report.CauseSleep}, site, 0, band), 0, "a row without time varies by")
 	g.Blocks = g.Blocks[:minBlocks-1]
-	if sideOf(&g) != nil {
-		t.Errorf("%d blocks are enough", minBlocks-1)
-	}
+	check.True(t, sideOf(&g) == nil, "%d blocks are enough", minBlocks-1)
 }
 
 // TestGaps: blocks without requests are part of the time, but a report does not have them.

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // TestRunsCover simulates experiments: the intervals of 1,000 cover the truth in 93 to 97 %, and equal arms are called
@@ -42,12 +44,9 @@ func TestRunsCover(t *testing.T) {
 					different++
 				}
 			}
-			if covered < 930 || covered > 970 {
-				t.Errorf("%s, %d runs: %d of %d intervals cover the truth", c.name, n, covered, experiments)
-			}
-			if different > 50 {
-				t.Errorf("%s, %d runs: %d of %d equal arms are called different", c.name, n, different, experiments)
-			}
+			check.True(t, covered >= 930 && covered <= 970,
+				"%s, %d runs: %d of %d intervals cover the truth", c.name, n, covered, experiments)
+			check.True(t, different <= 50, "%s, %d runs: %d of %d equal arms are called different", c.name, n, different, experiments)
 		}
 	}
 }
@@ -67,9 +66,7 @@ func TestCompareRunsFinds(t *testing.T) {
 			found++
 		}
 	}
-	if found < 198 {
-		t.Errorf("half as much again was found %d times in 200", found)
-	}
+	check.True(t, found >= 198, "half as much again was found %d times in 200", found)
 }
 
 func TestRunsFew(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -43,17 +44,11 @@ func TestServers(t *testing.T) {
 	if !s.Changed || !s.Mean.Evidence || !s.P90.Evidence || *s.Mean.High > 0 || s.Causes[0].Cause != "sleep" || !s.Causes[0].Evidence {
 		t.Errorf("%+v", s)
 	}
-	if len(s.Members) != 2 || !s.Members[0].Moved || !s.Members[1].Moved {
-		t.Errorf("members %+v", s.Members)
-	}
+	check.True(t, len(s.Members) == 2 && s.Members[0].Moved && s.Members[1].Moved, "members %+v", s.Members)
 	for _, g := range d.Groups {
-		if !g.Moved || g.Changed || g.Mean.Low != nil || g.Mean.Evidence || g.Mean.Delta == nil {
-			t.Errorf("%s: %+v", g.Name, g)
-		}
+		check.True(t, g.Moved && !g.Changed && g.Mean.Low == nil && !g.Mean.Evidence && g.Mean.Delta != nil, "%s: %+v", g.Name, g)
 	}
-	if d.IsEmpty() {
-		t.Error("the diff is empty")
-	}
+	check.False(t, d.IsEmpty(), "the diff is empty")
 	// Nothing waits any more.
 	if d := Reports(old, handlers("c", 0, 0, 5)); len(d.Servers) != 1 || !d.Servers[0].Mean.Evidence || len(d.Vanished) != 1 {
 		t.Errorf("%+v", d.Servers)
@@ -61,9 +56,7 @@ func TestServers(t *testing.T) {
 	// The same division, and a slower handler: its group is compared.
 	d = Reports(old, handlers("d", 30, 90e6, 9))
 	for _, g := range d.Groups {
-		if g.Moved || g.Changed != (g.Name == "main.document") {
-			t.Errorf("%s: moved %v, changed %v", g.Name, g.Moved, g.Changed)
-		}
+		check.True(t, !g.Moved && g.Changed == (g.Name == "main.document"), "%s: moved %v, changed %v", g.Name, g.Moved, g.Changed)
 	}
 	if c := d.Servers[0].Confidence; math.Abs(c-0.995) > 1e-9 {
 		t.Errorf("the confidence of the server is %v", c)
@@ -95,9 +88,7 @@ func TestMerge(t *testing.T) {
 		t.Errorf("p50 %d, p90 %d", p50, p90)
 	}
 	r.Groups[0].Role = report.RoleMonitoring
-	if len(AllRequests(r)) != 0 {
-		t.Error("probes are requests of the server")
-	}
+	check.Equal(t, len(AllRequests(r)), 0, "probes are requests of the server")
 }
 
 // TestFindingChanges: a finding is the same at the same place, also in another group and on another line.
@@ -109,9 +100,7 @@ func TestFindingChanges(t *testing.T) {
 	old.Findings = []report.Finding{finding("WL2001", "low", "slow", "g1"), finding("WL2002", "high", "lock", "g1"), finding("WL2003", "medium", "pool", "g1"), finding("WL5003", "info", "names", "")}
 	new.Findings = []report.Finding{finding("WL2003", "medium", "pool", "g2"), finding("WL2005", "medium", "peer", "g2"), {Code: "WL1001", Severity: "high", Ignored: "known"}}
 	d := Reports(old, new)
-	if len(d.NewFindings) != 1 || d.NewFindings[0].Title != "peer" || d.NewFindings[0].Group != "g2" {
-		t.Errorf("new: %+v", d.NewFindings)
-	}
+	check.True(t, len(d.NewFindings) == 1 && d.NewFindings[0].Title == "peer" && d.NewFindings[0].Group == "g2", "new: %+v", d.NewFindings)
 	if len(d.GoneFindings) != 2 || d.GoneFindings[0].Title != "lock" || d.GoneFindings[1].Title != "slow" || d.GoneFindings[0].Group != "main.document" {
 		t.Errorf("gone: %+v", d.GoneFindings)
 	}

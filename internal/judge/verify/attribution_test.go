@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -74,7 +75,6 @@ func TestMovedRequests(t *testing.T) {
 	after.Groups[0].ID, after.Groups[0].Name, after.Groups[0].Named = "u", "unseen HTTP/1 handlers", false
 	before.Groups[0].Named = true
 	v := Reports(before, after).Verdicts[0]
-	if v.Population != "all HTTP/1 requests" || !strings.Contains("kept better", string(v.Judgement)) {
-		t.Errorf("%s by %q, %+v", v.Judgement, v.Population, v)
-	}
+	check.True(t, v.Population == "all HTTP/1 requests" && strings.Contains("kept better", string(v.Judgement)),
+		"%s by %q, %+v", v.Judgement, v.Population, v)
 }

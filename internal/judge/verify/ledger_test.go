@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -28,9 +29,7 @@ func TestLedgerFiles(t *testing.T) {
 	}
 	merged := path("merged", `{"id":"b"}`+"\n\n  \n"+`{"id":"a","code":"WL1"}`+"\n"+`{"id":"b","code":"WL2"}`)
 	all := must.Have(ReadLedger(merged))(t)
-	if len(all) != 2 || all[0].ID != "b" || all[0].Code != "" || all[1].Code != "WL1" {
-		t.Errorf("%+v", all)
-	}
+	check.True(t, len(all) == 2 && all[0].ID == "b" && all[0].Code == "" && all[1].Code == "WL1", "%+v", all)
 	all = must.Have(AddToLedger(merged, []Verdict{{ID: "c"}, {ID: "a", Code: "WL3"}}))(t)
 	reread := must.Have(ReadLedger(merged))(t)
 	var ids []string
@@ -45,9 +44,7 @@ func TestLedgerFiles(t *testing.T) {
 		if _, err := AddToLedger(file, []Verdict{{ID: "x"}}); err == nil {
 			t.Errorf("%s is a ledger", name)
 		}
-		if b := must.Have(os.ReadFile(file))(t); string(b) != text {
-			t.Errorf("%s was changed", name)
-		}
+		check.Equal(t, string(must.Have(os.ReadFile(file))(t)), text, "%s was changed", name)
 	}
 	if _, err := ReadLedger(path("bad", `{"id":"a"}`+"\nx\n")); err == nil || !strings.Contains(err.Error(), "line 2 is not a verdict") {
 		t.Errorf("%v", err)
@@ -86,9 +83,7 @@ func TestSum(t *testing.T) {
 		if a.MedianError != nil {
 			got = strings.TrimSuffix(got, "-") + fmt.Sprint(*a.MedianError)
 		}
-		if got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
+		check.True(t, got == want, "%s, want %s", got, want)
 	}
 }
 
@@ -111,12 +106,8 @@ func TestBackLatest(t *testing.T) {
 		{[]Verdict{verdict(PromiseKept, at(1)), verdict(BelowPromise, at(2))}, 0}, {[]Verdict{verdict(BelowPromise, at(2)), verdict(PromiseKept, at(1))}, 0}, {[]Verdict{verdict(BelowPromise, at(1)), verdict(PromiseKept, at(2))}, 1}, {[]Verdict{verdict(PromiseKept, at(1)), verdict(BelowPromise, at(1))}, 1},
 		{[]Verdict{verdict(PromiseKept, nil), verdict(BelowPromise, at(1))}, 0}, {[]Verdict{verdict(PromiseKept, at(1)), verdict(BelowPromise, nil)}, 1}, {[]Verdict{verdict(BelowPromise, nil), verdict(PromiseKept, nil)}, 1},
 	} {
-		if got := ReturnedFindings(rep, c.ledger); len(got) != c.want {
-			t.Errorf("ledger %d: %d are back", i, len(got))
-		}
+		check.Equal(t, len(ReturnedFindings(rep, c.ledger)), c.want, "ledger %d: are back", i)
 	}
 	rep.Findings[0].Ignored = "known"
-	if got := ReturnedFindings(rep, []Verdict{verdict(PromiseKept, nil)}); len(got) != 0 {
-		t.Error("an ignored finding is back")
-	}
+	check.Equal(t, len(ReturnedFindings(rep, []Verdict{verdict(PromiseKept, nil)})), 0, "an ignored finding is back")
 }

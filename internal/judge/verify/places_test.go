@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -30,9 +31,7 @@ func TestSamePlace(t *testing.T) {
 		}
 	}
 	for want, f := range map[string]*report.Finding{"": withoutSite, "f": site("f", ""), "a": site("f", "a")} {
-		if got := siteOf(f); got != want {
-			t.Errorf("the site of %+v is %q", f.Site, got)
-		}
+		check.Equal(t, siteOf(f), want, "the site of %+v", f.Site)
 	}
 }
 
@@ -57,13 +56,9 @@ func TestStillFound(t *testing.T) {
 		"of another group": {func(f *report.Finding) { f.Group = "g8" }, false},
 	} {
 		after := &report.Report{Groups: []report.Group{{ID: "g8", Name: "other"}, {ID: "g7", Name: "GET /"}}, Findings: []report.Finding{{Code: "WL9"}, *finding(c.change)}}
-		if got := isStillFound(original, "GET /", after); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
+		check.Equal(t, isStillFound(original, "GET /", after), c.want, "%s", name)
 	}
-	if isStillFound(original, "GET /", &report.Report{}) {
-		t.Error("it stands in a report without findings")
-	}
+	check.False(t, isStillFound(original, "GET /", &report.Report{}), "it stands in a report without findings")
 }
 
 // TestVerdictText: each judgement has a sentence, in which words replace signs.
@@ -105,8 +100,6 @@ func TestMedianInstead(t *testing.T) {
 	tail.Predicted.WasP50NS = nil
 	for metric, f := range map[string]report.Finding{"p50": reports, "p99": tail} {
 		v := Reports(tailed("a", 50*time.Millisecond, f), tailed("b", 30*time.Millisecond)).Verdicts[0]
-		if v.Metric != metric || (v.Judgement == PromiseKept) != (metric == "p50") {
-			t.Errorf("by %s, want %s: %+v", v.Metric, metric, v)
-		}
+		check.True(t, v.Metric == metric && (v.Judgement == PromiseKept) == (metric == "p50"), "by %s, want %s: %+v", v.Metric, metric, v)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -96,13 +97,10 @@ func TestReports(t *testing.T) {
 		{"no such group", recording("a", 50*time.Millisecond, 2000, finding(11)), &report.Report{}, Unknown, "p50"},
 	} {
 		r := Reports(c.before, c.after)
-		if len(r.Verdicts) != 1 {
-			t.Fatalf("%s: %+v", c.name, r)
-		}
+		must.Equal(t, len(r.Verdicts), 1, "%s: %+v", c.name, r)
 		v := r.Verdicts[0]
-		if v.Judgement != c.want || v.Metric != c.metric || v.Group != "main.handle" || v.ID == "" {
-			t.Errorf("%s: %s by %s: %+v", c.name, v.Judgement, v.Metric, v)
-		}
+		check.True(t, v.Judgement == c.want && v.Metric == c.metric && v.Group == "main.handle" && v.ID != "",
+			"%s: %s by %s: %+v", c.name, v.Judgement, v.Metric, v)
 		if text := v.Text(func(ns int64) string { return fmt.Sprint(ns/1e6, "ms") }); c.name == "kept" && !strings.HasPrefix(text, "p99: promised 44ms less, measured 4") || text == "" {
 			t.Errorf("%s: %q", c.name, text)
 		}
@@ -118,9 +116,8 @@ func TestTooShort(t *testing.T) {
 		before, after := recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000)
 		before.Groups[0].Blocks, after.Groups[0].Blocks = before.Groups[0].Blocks[:cut[0]], after.Groups[0].Blocks[:cut[1]]
 		v := Reports(before, after).Verdicts[0]
-		if v.Judgement != Unknown || v.Got == nil || *v.Got > -30e6 || v.GotLow != nil || v.GotHigh != nil || v.Metric != "p50" {
-			t.Errorf("%s: %s by %s, got %v", name, v.Judgement, v.Metric, v.Got)
-		}
+		check.True(t, v.Judgement == Unknown && v.Got != nil && *v.Got <= -30e6 && v.GotLow == nil && v.GotHigh == nil && v.Metric == "p50",
+			"%s: %s by %s, got %v", name, v.Judgement, v.Metric, v.Got)
 	}
 }
 

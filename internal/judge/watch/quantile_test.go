@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // TestQuantile: quantiles are by nearest rank, exactly at a rank and between two; a percentile of the report takes precedence.
@@ -46,9 +48,7 @@ func TestSumPolls(t *testing.T) {
 	}
 	for need, want := range map[int]string{0: "0 0 0 [] true", 1: "1 1 10 [[5 1] [20 1]] false", 2: "3 2 90 [[5 2] [20 3]] true", 3: "3 2 90 [[5 2] [20 3]] true", 4: "7 3 90 [[5 3] [20 7]] true", 100: "7 3 90 [[5 3] [20 7]] true"} {
 		sum, looks := g.sumPolls(end, need)
-		if got := fmt.Sprint(sum.count, looks, sum.max, sum.histogram, sum.p50 == nil && sum.p99 == nil); got != want {
-			t.Errorf("for %d: %s, want %s", need, got, want)
-		}
+		check.Equal(t, fmt.Sprint(sum.count, looks, sum.max, sum.histogram, sum.p50 == nil && sum.p99 == nil), want, "for %d", need)
 	}
 }
 
@@ -60,7 +60,5 @@ func TestRetry(t *testing.T) {
 			t.Errorf("after %d failures %v to %v", failures, low, high)
 		}
 	}
-	if got := retryDelay(9, true, 0.5); got != busyRetry {
-		t.Errorf("who is busy is asked after %v", got)
-	}
+	check.Equal(t, retryDelay(9, true, 0.5), busyRetry, "who is busy is asked after")
 }

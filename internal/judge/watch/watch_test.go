@@ -11,6 +11,7 @@ import (
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/judge/watch"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -57,9 +58,8 @@ func TestStateIsTheReports(t *testing.T) {
 			if g.Count >= 100 && !(isNear(g.P99NS, of.LatencyNS.P99) && isNear(g.P50NS, of.LatencyNS.P50)) || g.Count > 0 && !isNear(g.MaxNS, of.LatencyNS.Max) || g.Count < 100 && g.P99NS != nil {
 				t.Errorf("%s: %s has %v %v %v, the report %v %v %v", name, g.Name, ns(g.P50NS), ns(g.P99NS), ns(g.MaxNS), ns(of.LatencyNS.P50), ns(of.LatencyNS.P99), ns(of.LatencyNS.Max))
 			}
-			if g.PercentileRequests != g.Count || len(g.History) != 1 {
-				t.Errorf("%s: %s is of %d requests, %d points", name, g.Name, g.PercentileRequests, len(g.History))
-			}
+			check.True(t, g.PercentileRequests == g.Count && len(g.History) == 1,
+				"%s: %s is of %d requests, %d points", name, g.Name, g.PercentileRequests, len(g.History))
 			for _, v := range rep.Verdict {
 				if v.Group == of.ID && len(v.Causes) > 0 && (len(g.Causes) == 0 || g.Causes[0].Cause != v.Causes[0].Cause || g.Causes[0].Share != v.Causes[0].Share || g.Causes[0].Words == "") {
 					t.Errorf("%s: the slow requests of %s: %+v, the verdict says %s", name, g.Name, g.Causes, v.Text)
@@ -67,9 +67,7 @@ func TestStateIsTheReports(t *testing.T) {
 			}
 		}
 		for _, f := range state.Findings {
-			if f.State != watch.StateNew || f.SeenPolls != 1 || f.PollsSince != 1 {
-				t.Errorf("%s: %+v", name, f)
-			}
+			check.True(t, f.State == watch.StateNew && f.SeenPolls == 1 && f.PollsSince == 1, "%s: %+v", name, f)
 		}
 		if data, err := json.Marshal(state); err != nil || bytes.Contains(data, []byte(`"groups":null`)) {
 			t.Errorf("%s: %v", name, err)
@@ -174,18 +172,15 @@ func TestFindingsComeAndGo(t *testing.T) {
 		if c.want == "" && len(list) == 0 {
 			continue
 		}
-		if len(list) != 1 || list[0].State != c.want || list[0].SeenPolls != c.seen || list[0].PollsSince != c.of {
-			t.Errorf("look %d: %+v", i, list)
-		}
+		check.True(t, len(list) == 1 && list[0].State == c.want && list[0].SeenPolls == c.seen && list[0].PollsSince == c.of,
+			"look %d: %+v", i, list)
 	}
 	// An ignored finding is not shown.
 	rep := with("a")
 	rep.Findings[0].Ignored, rep.Findings[0].Site.Line = "known", 9
 	s.Add(poll(rep, 170), 0)
 	for _, f := range s.State().Findings {
-		if f.Site.Line == 9 {
-			t.Errorf("an ignored finding is shown: %+v", f)
-		}
+		check.True(t, f.Site.Line != 9, "an ignored finding is shown: %+v", f)
 	}
 }
 
@@ -200,19 +195,13 @@ func TestMemoryIsBounded(t *testing.T) {
 		s.Add(poll(rep, i), 0)
 	}
 	state := s.State()
-	if len(state.Groups) > 64 || len(state.Findings) > 64 {
-		t.Errorf("%d groups, %d findings", len(state.Groups), len(state.Findings))
-	}
+	check.True(t, len(state.Groups) <= 64 && len(state.Findings) <= 64, "%d groups, %d findings", len(state.Groups), len(state.Findings))
 	found := false
 	for _, g := range state.Groups {
 		found = found || g.Name == "stays"
-		if len(g.History) > 240 {
-			t.Errorf("%s has a line of %d points", g.Name, len(g.History))
-		}
+		check.True(t, len(g.History) <= 240, "%s has a line of %d points", g.Name, len(g.History))
 	}
-	if !found {
-		t.Error("the group that is always there is not")
-	}
+	check.True(t, found, "the group that is always there is not")
 }
 
 // TestProblem: the state contains the reason and the beginning of failures, and the last report.
@@ -224,9 +213,7 @@ func TestProblem(t *testing.T) {
 		waits = append(waits, s.Add(watch.Poll{Time: begin.Add(time.Duration(5+i) * time.Second), Problem: "refused"}, 1))
 	}
 	state := s.State()
-	if state.DurationNS != 1e9 || state.Groups[0].PerSecond != 100 {
-		t.Errorf("the state before is %+v", state)
-	}
+	check.True(t, state.DurationNS == 1e9 && state.Groups[0].PerSecond == 100, "the state before is %+v", state)
 	if state.Failures != 8 || state.Problem != "refused" || !state.TriedSince.Equal(begin.Add(5*time.Second)) || !state.ReportAt.Equal(begin) || len(state.Groups) != 1 {
 		t.Errorf("%+v", state)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/judge/watch"
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -79,9 +80,7 @@ func TestFits(t *testing.T) {
 					t.Errorf("width %d: %d columns: %s", width, n, l)
 				}
 			}
-			if !full && len(lines) > 50 {
-				t.Errorf("width %d: %d lines are more than a screen:\n%s", width, len(lines), plain.String())
-			}
+			check.False(t, !full && len(lines) > 50, "width %d: %d lines are more than a screen:\n%s", width, len(lines), plain.String())
 			if got := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(colored.String(), ""); got != plain.String() || got == colored.String() {
 				t.Errorf("width %d: colours change more than colours", width)
 			}
@@ -105,9 +104,7 @@ those before, with a 99% interval of the change.
   GET /report                              8 → 3    100ms    200ms     +100%  +80% to +120%
   GET /order                               2 → 2   90.0ms   80.0ms         ~  -30% to +120%
 `
-	if b.String() != want {
-		t.Errorf("it says %s", b.String())
-	}
+	check.Equal(t, b.String(), want, "it says")
 	b.Reset()
 	if err := WriteShifts(&b, nil, Options{}); err != nil || !strings.Contains(b.String(), "four of them") {
 		t.Errorf("without any it says %s, %v", b.String(), err)
@@ -125,9 +122,7 @@ func TestRoutes(t *testing.T) {
 		var b strings.Builder
 		must.Do(t, Write(&b, d, Options{Full: full}))
 		for _, want := range []string{"GET /items/{id}", "POST /orders/{id}/items"} {
-			if !strings.Contains(b.String(), want) {
-				t.Errorf("full %v: %q is not in %s", full, want, b.String())
-			}
+			check.True(t, strings.Contains(b.String(), want), "full %v: %q is not in %s", full, want, b.String())
 		}
 	}
 }
@@ -142,9 +137,7 @@ func TestTooFew(t *testing.T) {
 	var out bytes.Buffer
 	must.Do(t, Write(&out, d, Options{}))
 	for _, want := range []string{"No evidence of a change in 1 group: same (", "Too few requests to judge 1 group: few (p50 482ms"} {
-		if !strings.Contains(strings.ReplaceAll(out.String(), "\n", " "), want) {
-			t.Errorf("%q is missing:\n%s", want, out.String())
-		}
+		check.True(t, strings.Contains(strings.ReplaceAll(out.String(), "\n", " "), want), "%q is missing:\n%s", want, out.String())
 	}
 }
 
@@ -182,7 +175,5 @@ Findings that are gone:
   high    WL2002  requests queue for a Mutex
   low     WL2001  a sleep
 `
-	if text != want {
-		t.Errorf("it says\n%s", text)
-	}
+	check.Equal(t, text, want, "it says")
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -54,9 +55,7 @@ func reports(t *testing.T) map[string]*report.Report {
 	t.Helper()
 	out := map[string]*report.Report{}
 	names, err := filepath.Glob("../../../report/testdata/*.json")
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no samples: %v", err)
-	}
+	must.True(t, err == nil && len(names) != 0, "no samples: %v", err)
 	for _, name := range names {
 		data := must.Have(os.ReadFile(name))(t)
 		if out[filepath.Base(name)], err = report.ReadJSON(bytes.NewReader(data)); err != nil {
@@ -84,9 +83,7 @@ func write(t *testing.T, f func(io.Writer, *report.Report) error, r *report.Repo
 func TestPprofTotals(t *testing.T) {
 	for name, r := range reports(t) {
 		p, err := profile.ParseData(write(t, export.Pprof, r))
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		must.Do(t, err, name)
 		want, got := map[string]int64{}, map[string]int64{}
 		for _, g := range r.Groups {
 			for _, b := range g.Bands {
@@ -101,23 +98,16 @@ func TestPprofTotals(t *testing.T) {
 					got[fmt.Sprintf("%s|%s|%s|%s", p.SampleType[i].Type, s.Label["group"][0], s.Label["band"][0], s.Label["cause"][0])] += v
 				}
 			}
-			if len(s.Location) < 2 {
-				t.Errorf("%s: a stack of %d frames", name, len(s.Location))
-			}
-			if root := s.Location[len(s.Location)-1].Line[0].Function.Name; root != s.Label["group"][0] {
-				t.Errorf("%s: a stack of group %q begins at %q", name, s.Label["group"], root)
-			}
+			check.True(t, len(s.Location) >= 2, "%s: a stack of %d frames", name, len(s.Location))
+			check.Equal(t, s.Location[len(s.Location)-1].Line[0].Function.Name, s.Label["group"][0],
+				"%s: a stack of group %q begins at", name, s.Label["group"])
 		}
 		for k, ns := range want {
-			if ns != got[k] {
-				t.Errorf("%s: %s is %d ns in the profile, %d in the report", name, k, got[k], ns)
-			}
+			check.True(t, ns == got[k], "%s: %s is %d ns in the profile, %d in the report", name, k, got[k], ns)
 			delete(got, k)
 		}
 		for k, ns := range got {
-			if ns != 0 {
-				t.Errorf("%s: %s is in the profile only", name, k)
-			}
+			check.Equal(t, ns, 0, "%s: %s is in the profile only", name, k)
 		}
 	}
 }
@@ -154,9 +144,8 @@ func TestGoToolPprof(t *testing.T) {
 				}
 			}
 		}
-		if !strings.Contains(string(out), fmt.Sprintf("of %dns total", want)) {
-			t.Errorf("%s: want a total of %d ns:\n%s", band.Band, want, out)
-		}
+		check.True(t, strings.Contains(string(out), fmt.Sprintf("of %dns total", want)),
+			"%s: want a total of %d ns:\n%s", band.Band, want, out)
 		if first := band.Causes[0].Site.Func; !regexp.MustCompile(`(?m)^\s*[1-9]\d*ns .* ` + regexp.QuoteMeta(first) + `$`).Match(out) {
 			t.Errorf("%s: %s is not in\n%s", band.Band, first, out)
 		}
@@ -166,9 +155,7 @@ func TestGoToolPprof(t *testing.T) {
 func TestCSVTotals(t *testing.T) {
 	for name, r := range reports(t) {
 		rows, err := csv.NewReader(bytes.NewReader(write(t, export.CSV, r))).ReadAll()
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		must.Do(t, err, name)
 		column := map[string]int{}
 		for i, c := range rows[0] {
 			column[c] = i
@@ -178,9 +165,8 @@ func TestCSVTotals(t *testing.T) {
 			ns := must.Have(strconv.ParseInt(row[column["total_ns"]], 10, 64))(t)
 			got[row[column["group_id"]]+row[column["band"]]] += ns
 			for _, cell := range row {
-				if cell != "" && strings.ContainsAny(cell[:1], "=+-@") {
-					t.Errorf("%s: a cell may be taken for a formula: %.40q", name, cell)
-				}
+				check.False(t, cell != "" && strings.ContainsAny(cell[:1], "=+-@"),
+					"%s: a cell may be taken for a formula: %.40q", name, cell)
 			}
 		}
 		for _, g := range r.Groups {
@@ -189,9 +175,8 @@ func TestCSVTotals(t *testing.T) {
 				for _, c := range b.Causes {
 					want += c.TotalNS
 				}
-				if got[g.ID+string(b.Band)] != want {
-					t.Errorf("%s: band %s of %.40q has %d ns in CSV, %d in the report", name, b.Band, g.Name, got[g.ID+string(b.Band)], want)
-				}
+				check.True(t, got[g.ID+string(b.Band)] == want,
+					"%s: band %s of %.40q has %d ns in CSV, %d in the report", name, b.Band, g.Name, got[g.ID+string(b.Band)], want)
 			}
 		}
 	}
@@ -200,9 +185,7 @@ func TestCSVTotals(t *testing.T) {
 func TestCSVFormulas(t *testing.T) {
 	r := &report.Report{Groups: []report.Group{{Name: `=HYPERLINK("http://x")`, Bands: []report.Band{{Causes: []report.Cause{{Cause: "cpu", Site: &report.Site{Func: "@f\n\",\"\u009b", File: "-x.go"}}}}}}}}
 	rows, err := csv.NewReader(bytes.NewReader(write(t, export.CSV, r))).ReadAll()
-	if err != nil || len(rows) != 2 {
-		t.Fatalf("%d rows, error %v", len(rows), err)
-	}
+	must.True(t, err == nil && len(rows) == 2, "%d rows, error %v", len(rows), err)
 	for i, want := range map[int]string{1: `'=HYPERLINK("http://x")`, 9: `'@f\n","\u009b`, 10: "'-x.go"} {
 		if rows[1][i] != want {
 			t.Errorf("column %s holds %q, want %q", rows[0][i], rows[1][i], want)
@@ -250,19 +233,13 @@ func TestJSONLTotals(t *testing.T) {
 				for _, s := range q.Segments {
 					sum += s.DurationNS
 				}
-				if segments[q.ID] != sum {
-					t.Errorf("%s: request %s has %d ns of segments, want %d", name, q.ID, segments[q.ID], sum)
-				}
+				check.True(t, segments[q.ID] == sum, "%s: request %s has %d ns of segments, want %d", name, q.ID, segments[q.ID], sum)
 			}
 		}
 		for k, ns := range want {
-			if causes[k] != ns {
-				t.Errorf("%s: %.60q has %d ns, want %d", name, k, causes[k], ns)
-			}
+			check.True(t, causes[k] == ns, "%s: %.60q has %d ns, want %d", name, k, causes[k], ns)
 		}
-		if count["group"] != len(r.Groups) || count["input"] != 1 {
-			t.Errorf("%s: lines by type: %v", name, count)
-		}
+		check.True(t, count["group"] == len(r.Groups) && count["input"] == 1, "%s: lines by type: %v", name, count)
 	}
 }
 
@@ -309,9 +286,7 @@ func TestPerfetto(t *testing.T) {
 			}
 		}
 		checkFlows(t, s)
-		if len(s.flows) != wakes {
-			t.Errorf("%s: %d flows, %d wakes", name, len(s.flows), wakes)
-		}
+		check.True(t, len(s.flows) == wakes, "%s: %d flows, %d wakes", name, len(s.flows), wakes)
 		if x := r.Runtime.Series; x != nil && len(x.HeapBytes) > 0 {
 			var heap *writtenTrack
 			for _, tr := range s.tracks {
@@ -319,13 +294,10 @@ func TestPerfetto(t *testing.T) {
 					heap = tr
 				}
 			}
-			if heap == nil || fmt.Sprint(heap.counters) != fmt.Sprint(x.HeapBytes) {
-				t.Errorf("%s: the heap is %v, want %v", name, heap, x.HeapBytes)
-			}
+			check.True(t, heap != nil && fmt.Sprint(heap.counters) == fmt.Sprint(x.HeapBytes),
+				"%s: the heap is %v, want %v", name, heap, x.HeapBytes)
 		}
-		if name == "recorded" && wakes == 0 {
-			t.Error("the recorded trace has no wakes: nothing was tested")
-		}
+		check.False(t, name == "recorded" && wakes == 0, "the recorded trace has no wakes: nothing was tested")
 	}
 }
 
@@ -360,15 +332,11 @@ var hexID = regexp.MustCompile(`^[0-9a-f]+$`)
 func TestOTLP(t *testing.T) {
 	for name, r := range reports(t) {
 		if r.Input.Start == nil {
-			if err := export.OTLP(io.Discard, r); err == nil {
-				t.Errorf("%s: no time of day, no error", name)
-			}
+			check.Error(t, export.OTLP(io.Discard, r), "%s: no time of day, no error", name)
 			continue
 		}
 		data := write(t, export.OTLP, r)
-		if !bytes.Equal(data, write(t, export.OTLP, r)) {
-			t.Errorf("%s: written twice, different spans", name)
-		}
+		check.True(t, bytes.Equal(data, write(t, export.OTLP, r)), "%s: written twice, different spans", name)
 		if len(data) == 0 && !slices.ContainsFunc(r.Groups, func(g report.Group) bool { return len(g.Slowest) > 0 }) {
 			continue
 		}
@@ -383,9 +351,7 @@ func TestOTLP(t *testing.T) {
 				}
 			}
 		}
-		if err := json.Unmarshal(data, &doc); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		must.Do(t, json.Unmarshal(data, &doc), name)
 		spans := doc.ResourceSpans[0].ScopeSpans[0].Spans
 		spanIDs, sums := map[string]bool{}, map[string]int64{}
 		i := 0
@@ -394,26 +360,20 @@ func TestOTLP(t *testing.T) {
 				for k := -1; k < len(q.Segments); k++ {
 					s := spans[i]
 					i++
-					if len(s.TraceID) != 32 || len(s.SpanID) != 16 || !hexID.MatchString(s.TraceID+s.SpanID) || spanIDs[s.SpanID] {
-						t.Fatalf("%s: ids %q %q", name, s.TraceID, s.SpanID)
-					}
+					must.True(t, len(s.TraceID) == 32 && len(s.SpanID) == 16 && hexID.MatchString(s.TraceID+s.SpanID) && !spanIDs[s.SpanID],
+						"%s: ids %q %q", name, s.TraceID, s.SpanID)
 					spanIDs[s.SpanID] = true
 					from, ns := q.StartNS, q.LatencyNS
 					if k >= 0 {
 						from, ns = q.Segments[k].StartNS, q.Segments[k].DurationNS
-						if !spanIDs[s.ParentSpanID] {
-							t.Errorf("%s: a span before its parent", name)
-						}
+						check.True(t, spanIDs[s.ParentSpanID], "%s: a span before its parent", name)
 						sums[s.ParentSpanID] += ns
 					}
-					if s.StartTimeUnixNano != r.Input.Start.UnixNano()+from || s.EndTimeUnixNano-s.StartTimeUnixNano != ns {
-						t.Errorf("%s: span %q from %d to %d, want %d ns from %d", name, s.Name, s.StartTimeUnixNano, s.EndTimeUnixNano, ns, from)
-					}
+					check.True(t, s.StartTimeUnixNano == r.Input.Start.UnixNano()+from && s.EndTimeUnixNano-s.StartTimeUnixNano == ns,
+						"%s: span %q from %d to %d, want %d ns from %d", name, s.Name, s.StartTimeUnixNano, s.EndTimeUnixNano, ns, from)
 				}
 			}
 		}
-		if i != len(spans) {
-			t.Errorf("%s: %d spans, want %d", name, len(spans), i)
-		}
+		check.True(t, i == len(spans), "%s: %d spans, want %d", name, len(spans), i)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/output/export"
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -50,9 +51,7 @@ func TestHostileNames(t *testing.T) {
 		names[g.Name] = true
 	}
 	for _, name := range hostile {
-		if name != "" && !names[name] && !names[strings.ToValidUTF8(name, "\ufffd")] {
-			t.Errorf("no group of tasks named %.40q", name)
-		}
+		check.False(t, name != "" && !names[name] && !names[strings.ToValidUTF8(name, "\ufffd")], "no group of tasks named %.40q", name)
 	}
 	text := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
@@ -64,9 +63,7 @@ func TestHostileNames(t *testing.T) {
 			groupNames[s.Label["group"][0]] = true
 		}
 		for name := range names {
-			if !groupNames[name] && !groupNames[text(name)] {
-				t.Errorf("%.40q is missing", name)
-			}
+			check.False(t, !groupNames[name] && !groupNames[text(name)], "%.40q is missing", name)
 		}
 	})
 	t.Run("perfetto", func(t *testing.T) {
@@ -76,9 +73,7 @@ func TestHostileNames(t *testing.T) {
 		s := showPerfetto(t, data)
 		root := s.byName(0, "requests")
 		for name := range names {
-			if s.byName(root.uuid, text(name)) == nil {
-				t.Errorf("%.40q is missing", name)
-			}
+			check.True(t, s.byName(root.uuid, text(name)) != nil, "%.40q is missing", name)
 		}
 		showPerfetto(t, write(t, export.Perfetto, rep))
 	})
@@ -129,9 +124,7 @@ func TestHostileNames(t *testing.T) {
 				}
 			}
 			for name := range names {
-				if !spanCount[termtext.Escape(name)] {
-					t.Errorf("%.40q is missing", name)
-				}
+				check.True(t, spanCount[termtext.Escape(name)], "%.40q is missing", name)
 			}
 		})
 	}
@@ -143,17 +136,14 @@ func TestHostileNames(t *testing.T) {
 			if err := json.Unmarshal([]byte(line), &obj); err != nil {
 				t.Fatalf("line %d: %v", i+1, err)
 			}
-			if strings.ContainsAny(line, "<>\x1b\x00\r") {
-				t.Errorf("line %d holds what a page or a terminal may take for its own: %.80q", i+1, line)
-			}
+			check.False(t, strings.ContainsAny(line, "<>\x1b\x00\r"),
+				"line %d holds what a page or a terminal may take for its own: %.80q", i+1, line)
 			if obj.Type == "group" { // encoding/json has a replacement for each wrong byte
 				spanCount[strings.ReplaceAll(obj.Name, "\ufffd\ufffd", "\ufffd")] = true
 			}
 		}
 		for name := range names {
-			if !spanCount[text(name)] {
-				t.Errorf("%.40q is missing", name)
-			}
+			check.True(t, spanCount[text(name)], "%.40q is missing", name)
 		}
 	})
 }
@@ -195,7 +185,6 @@ func TestGoToolPprofDiff(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, got)
 	}
-	if added == 0 || !strings.Contains(string(got), "123456789ns") || !strings.Contains(string(got), site) {
-		t.Errorf("the difference of %d ns at %s is not in\n%s", added, site, got)
-	}
+	check.True(t, added != 0 && strings.Contains(string(got), "123456789ns") && strings.Contains(string(got), site),
+		"the difference of %d ns at %s is not in\n%s", added, site, got)
 }

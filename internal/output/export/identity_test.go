@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -107,18 +108,12 @@ func TestJoinedTraces(t *testing.T) {
 		if seen[s.name] == nil {
 			seen[s.name] = map[int]bool{}
 		}
-		if n < 0 || seen[s.name][n] {
-			t.Errorf("a request of %s has trace %s, parent %q, %v", s.name, s.trace, s.parent, s.attributes)
-		}
+		check.True(t, n >= 0 && !seen[s.name][n], "a request of %s has trace %s, parent %q, %v", s.name, s.trace, s.parent, s.attributes)
 		seen[s.name][n] = true
 	}
 	ways["hook, outer"] = nil
 	for name := range ways {
-		if len(seen[name]) != perName {
-			t.Errorf("%s: %d requests with ids of their own, want %d", name, len(seen[name]), perName)
-		}
+		check.Equal(t, len(seen[name]), perName, "%s: requests with ids of their own", name)
 	}
-	if joined != 4*perName {
-		t.Errorf("%d requests are joined, want %d", joined, 4*perName)
-	}
+	check.Equal(t, joined, 4*perName, "requests are joined")
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -124,14 +125,10 @@ func TestOTLPBatches(t *testing.T) {
 		s, err := export.NewSpans(r, enc, true, func(body []byte, spans int) error {
 			total += spans
 			messages++
-			if len(body) > 3<<20 || spans > 2000 {
-				t.Errorf("a message of %d bytes, %d spans", len(body), spans)
-			}
+			check.True(t, len(body) <= 3<<20 && spans <= 2000, "a message of %d bytes, %d spans", len(body), spans)
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if err := s.FromReport(r); err != nil || total != 5*1501 || messages < 5 {
 			t.Errorf("%d spans in %d messages, error %v", total, messages, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -58,9 +59,7 @@ func readSchema(t *testing.T, name string) *schema {
 			s.fields[typeName][n] = x
 		}
 	}
-	if lines.Err() != nil || len(s.fields) == 0 {
-		t.Fatalf("no schema: %v", lines.Err())
-	}
+	must.True(t, lines.Err() == nil && len(s.fields) != 0, "no schema: %v", lines.Err())
 	return s
 }
 
@@ -254,9 +253,7 @@ func showPerfetto(t *testing.T, data []byte) *shown {
 	texts := map[string]map[uint64]string{}
 	first := true
 	for p := range trace.all("packet") {
-		if p.uint("trusted_packet_sequence_id") == 0 {
-			t.Fatal("a packet without a sequence")
-		}
+		must.True(t, p.uint("trusted_packet_sequence_id") != 0, "a packet without a sequence")
 		if flags := p.uint("sequence_flags"); (flags&1 != 0) != first {
 			t.Fatalf("a packet has flags %d: the first one, and no other, clears what was before", flags)
 		}
@@ -278,24 +275,18 @@ func showPerfetto(t *testing.T, data []byte) *shown {
 			}
 		}
 		for c := range p.msg("clock_snapshot").all("clocks") {
-			if c.uint("clock_id") == 6 && c.uint("timestamp") != 0 {
-				t.Error("the trace's clock does not begin at 0")
-			}
+			check.False(t, c.uint("clock_id") == 6 && c.uint("timestamp") != 0, "the trace's clock does not begin at 0")
 			if c.uint("clock_id") == 1 {
 				out.realtime = c.uint("timestamp")
 			}
 		}
 		if e := p.msg("track_event"); e != nil {
-			if p.uint("sequence_flags")&2 == 0 {
-				t.Fatal("an event without the flag that it needs interned data")
-			}
+			must.True(t, p.uint("sequence_flags")&2 != 0, "an event without the flag that it needs interned data")
 			out.addEvent(t, e, int64(p.uint("timestamp")), texts)
 		}
 	}
 	for _, tr := range out.tracks {
-		if len(tr.open) > 0 {
-			t.Errorf("%d slices of %s never end", len(tr.open), tr.name)
-		}
+		check.True(t, len(tr.open) <= 0, "%d slices of %s never end", len(tr.open), tr.name)
 	}
 	return out
 }
@@ -303,21 +294,15 @@ func showPerfetto(t *testing.T, data []byte) *shown {
 func (s *shown) addEvent(t *testing.T, e decoded, time int64, texts map[string]map[uint64]string) {
 	t.Helper()
 	tr := s.tracks[e.uint("track_uuid")]
-	if tr == nil {
-		t.Fatalf("an event on track %d before the track", e.uint("track_uuid"))
-	}
+	must.True(t, tr != nil, "an event on track %d before the track", e.uint("track_uuid"))
 	interned := func(kind string, id uint64) string {
 		text, ok := texts[kind][id]
-		if !ok {
-			t.Fatalf("number %d of %s was not given before", id, kind)
-		}
+		must.True(t, ok, "number %d of %s was not given before", id, kind)
 		return text
 	}
 	switch e.uint("type") {
 	case 1: // TYPE_SLICE_BEGIN
-		if time < tr.last {
-			t.Errorf("%s: a slice begins at %d, after one at %d", tr.name, time, tr.last)
-		}
+		check.True(t, time >= tr.last, "%s: a slice begins at %d, after one at %d", tr.name, time, tr.last)
 		tr.last = time
 		x := slice{name: interned("event_names", e.uint("name_iid")), from: time, depth: len(tr.open), notes: map[string]string{}}
 		for n := range e.all("debug_annotations") {
@@ -331,12 +316,8 @@ func (s *shown) addEvent(t *testing.T, e decoded, time int64, texts map[string]m
 		tr.slices = append(tr.slices, x)
 	case 2: // TYPE_SLICE_END
 		n := len(tr.open) - 1
-		if n < 0 {
-			t.Fatalf("an end without a begin on %s", tr.name)
-		}
-		if time < tr.last {
-			t.Errorf("%s: a slice ends at %d, after an event at %d", tr.name, time, tr.last)
-		}
+		must.True(t, n >= 0, "an end without a begin on %s", tr.name)
+		check.True(t, time >= tr.last, "%s: a slice ends at %d, after an event at %d", tr.name, time, tr.last)
 		tr.last = time
 		x := &tr.slices[tr.open[n]]
 		x.len = time - x.from

@@ -12,6 +12,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -38,9 +39,7 @@ func (x *totals) cause(group, cause string, ns int64) {
 
 func (x *totals) request(t *testing.T, group, id string, ns int64) {
 	t.Helper()
-	if x.ids[id] {
-		t.Errorf("request %s twice", id)
-	}
+	check.False(t, x.ids[id], "request %s twice", id)
 	x.ids[id] = true
 	x.count[group]++
 	x.ns[group] += ns
@@ -50,9 +49,8 @@ func (x *totals) request(t *testing.T, group, id string, ns int64) {
 func (x *totals) check(t *testing.T, rep *report.Report) {
 	t.Helper()
 	for _, g := range rep.Groups {
-		if x.count[g.ID] != g.Count || x.ns[g.ID] != g.TotalNS {
-			t.Errorf("%s: %d requests of %d ns, in the report %d of %d", g.Name, x.count[g.ID], x.ns[g.ID], g.Count, g.TotalNS)
-		}
+		check.True(t, x.count[g.ID] == g.Count && x.ns[g.ID] == g.TotalNS,
+			"%s: %d requests of %d ns, in the report %d of %d", g.Name, x.count[g.ID], x.ns[g.ID], g.Count, g.TotalNS)
 		want := map[report.CauseName]int64{}
 		for _, c := range g.Bands[0].Causes {
 			want[c.Cause] += c.TotalNS
@@ -67,14 +65,10 @@ func (x *totals) check(t *testing.T, rep *report.Report) {
 			}
 		}
 		for _, q := range g.Slowest {
-			if !x.ids[q.ID] {
-				t.Errorf("%s: the slow request %s is missing", g.Name, q.ID)
-			}
+			check.True(t, x.ids[q.ID], "%s: the slow request %s is missing", g.Name, q.ID)
 		}
 	}
-	if len(x.count) > len(rep.Groups) {
-		t.Errorf("requests of %d groups, the report has %d", len(x.count), len(rep.Groups))
-	}
+	check.True(t, len(x.count) <= len(rep.Groups), "requests of %d groups, the report has %d", len(x.count), len(rep.Groups))
 }
 
 func sinkOf(t *testing.T, name string, o export.Options) func(io.Writer, *report.Report) export.Sink {
@@ -171,9 +165,7 @@ func readLines(t *testing.T, data []byte) *totals {
 			x.cause(groups[obj.RequestID], obj.Cause, obj.DurationNS)
 		}
 	}
-	if lines.Err() != nil {
-		t.Fatal(lines.Err())
-	}
+	must.Do(t, lines.Err())
 	return x
 }
 

@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/whylate/whylate/internal/output/jsontext"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -16,18 +17,12 @@ func TestEscape(t *testing.T) {
 		var want, got map[string]string
 		out := jsontext.Escape(data)
 		must.Do(t, json.Unmarshal(data, &want))
-		if err := json.Unmarshal(out, &got); err != nil {
-			t.Fatalf("%q: %v", out, err)
-		}
+		must.Do(t, json.Unmarshal(out, &got), out)
 		for k, v := range want {
-			if got[k] != v {
-				t.Errorf("%q became %q", v, got[k])
-			}
+			check.True(t, got[k] == v, "%q became %q", v, got[k])
 		}
 		for _, r := range string(out) {
-			if !unicode.IsPrint(r) {
-				t.Errorf("%q holds %U", out, r)
-			}
+			check.True(t, unicode.IsPrint(r), "%q holds %U", out, r)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/limits"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/traps"
@@ -44,7 +45,6 @@ func TestEscapes(t *testing.T) {
 	}
 	var b bytes.Buffer
 	must.Do(t, Write(&b, a))
-	if strings.ContainsAny(b.String(), "\x1b\u202e") || strings.Contains(b.String(), "b\nc") {
-		t.Errorf("control characters came through:\n%q", b.String())
-	}
+	check.True(t, !strings.ContainsAny(b.String(), "\x1b\u202e") && !strings.Contains(b.String(), "b\nc"),
+		"control characters came through:\n%q", b.String())
 }

@@ -3,6 +3,7 @@ package names
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -20,9 +21,7 @@ func TestGroupName(t *testing.T) {
 		{report.Group{Name: "x.org/api.run.func1", Kind: report.KindHTTP1}, 60, "api.run.func1"},
 		{report.Group{Name: "job.func1", Kind: report.KindTask, Entry: entry("job.func1")}, 60, "job.func1"},
 	} {
-		if got := GroupName(&c.g, c.max); got != c.want {
-			t.Errorf("%s in %d columns: %q, want %q", c.g.Name, c.max, got, c.want)
-		}
+		check.Equal(t, GroupName(&c.g, c.max), c.want, "%s in %d columns", c.g.Name, c.max)
 	}
 }
 
@@ -32,9 +31,7 @@ func TestPlace(t *testing.T) {
 	if got := SiteText(s, 80); got != "net/http, reading the request server.go:1989" {
 		t.Errorf("%q", got)
 	}
-	if got := SiteText(s, 34); got != "reading the request server.go:1989" {
-		t.Errorf("in few columns: %q", got)
-	}
+	check.Equal(t, SiteText(s, 34), "reading the request server.go:1989", "in few columns")
 	s = &report.Site{Func: "dep.org/x.Do", CalledFrom: &report.Caller{Func: "x.org/s.load", File: "/s/load.go", Line: 12}}
 	if lead, fn, pos := CallerParts(s, 80); lead+fn+" "+pos != "called from s.load load.go:12" {
 		t.Errorf("%q %q %q", lead, fn, pos)

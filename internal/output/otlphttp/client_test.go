@@ -20,6 +20,7 @@ import (
 
 	"github.com/whylate/whylate/internal/output/export"
 	"github.com/whylate/whylate/internal/output/otlphttp"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -115,9 +116,7 @@ func TestSendOTLP(t *testing.T) {
 	if _, _, err := sendAll(url+"/v1/traces", "protobuf", r, nil); err != nil {
 		t.Fatal(err)
 	}
-	if srv.header.Get("Content-Type") != "application/x-protobuf" {
-		t.Errorf("protocol buffers go with %v", srv.header)
-	}
+	check.Equal(t, srv.header.Get("Content-Type"), "application/x-protobuf", "protocol buffers go with %v", srv.header)
 	for _, c := range []struct {
 		name, path string
 		answer     answer
@@ -169,12 +168,9 @@ func TestSendRetries(t *testing.T) {
 	} {
 		srv := newReceiver(t, plainHTTP, c.answers...)
 		client, waits, err := sendAll(srv.URL, "json", r, nil)
-		if (err != nil) != c.fails || fmt.Sprint(waits) != fmt.Sprint(c.waits) || client.Retries != len(c.waits) {
-			t.Errorf("%s: waits %v, error %v; want %v, failure %v", c.name, waits, err, c.waits, c.fails)
-		}
-		if !c.fails && !bytes.Equal(srv.bodies[0], srv.bodies[len(srv.bodies)-1]) {
-			t.Errorf("%s: another body was sent again", c.name)
-		}
+		check.True(t, (err != nil) == c.fails && fmt.Sprint(waits) == fmt.Sprint(c.waits) && client.Retries == len(c.waits),
+			"%s: waits %v, error %v; want %v, failure %v", c.name, waits, err, c.waits, c.fails)
+		check.False(t, !c.fails && !bytes.Equal(srv.bodies[0], srv.bodies[len(srv.bodies)-1]), "%s: another body was sent again", c.name)
 	}
 	// The client retries with an endpoint that has accepted spans and closes its connections.
 	reset := newReceiver(t, plainHTTP, ok, answer{status: -1}, answer{status: -1}, ok)
@@ -186,9 +182,8 @@ func TestSendRetries(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if client.Spans != 2 || client.Retries == 0 {
-		t.Errorf("%d spans are sent with %d retries over connections that are closed", client.Spans, client.Retries)
-	}
+	check.True(t, client.Spans == 2 && client.Retries != 0,
+		"%d spans are sent with %d retries over connections that are closed", client.Spans, client.Retries)
 	// An interrupted client does not wait.
 	srv := newReceiver(t, plainHTTP, answer{status: 429, retryAfter: "30"})
 	ctx, stop := context.WithCancel(context.Background())
@@ -237,9 +232,8 @@ func TestSendPartialSuccess(t *testing.T) {
 	} {
 		srv := newReceiver(t, plainHTTP, c.answer)
 		client, _, err := sendAll(srv.URL, "json", r, nil)
-		if err != nil || client.Rejected != c.rejected || client.Message != c.message || client.Spans == 0 {
-			t.Errorf("%s: %d rejected, %q, error %v; want %d, %q", c.name, client.Rejected, client.Message, err, c.rejected, c.message)
-		}
+		check.True(t, err == nil && client.Rejected == c.rejected && client.Message == c.message && client.Spans != 0,
+			"%s: %d rejected, %q, error %v; want %d, %q", c.name, client.Rejected, client.Message, err, c.rejected, c.message)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/output/export"
 	"github.com/whylate/whylate/internal/output/otlphttp"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/endless"
 	"github.com/whylate/whylate/internal/testing/must"
 )
@@ -20,9 +21,7 @@ func TestEndlessHeads(t *testing.T) {
 			c := must.Have(otlphttp.NewClient(endless.Serve(t, kind), export.EncodingJSON, nil, nil))(t)
 			defer c.Close()
 			if n := endless.Allocated(func() {
-				if c.Send(context.Background(), []byte("{}"), 1) == nil {
-					t.Error("it was taken")
-				}
+				check.Error(t, c.Send(context.Background(), []byte("{}"), 1), "it was taken")
 			}); n > 16<<20 {
 				t.Errorf("%d bytes were allocated", n)
 			}

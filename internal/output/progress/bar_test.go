@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -61,12 +62,8 @@ func TestLine(t *testing.T) {
 		{State{Label: "svc", Note: "connecting"}, 40, "svc  connecting"},
 	} {
 		got := c.s.line(c.width)
-		if termtext.Width(got) > c.width {
-			t.Errorf("%q is wider than %d", got, c.width)
-		}
-		if got != c.want {
-			t.Errorf("width %d:\n%q, want\n%q", c.width, got, c.want)
-		}
+		check.True(t, termtext.Width(got) <= c.width, "%q is wider than %d", got, c.width)
+		check.True(t, got == c.want, "width %d:\n%q, want\n%q", c.width, got, c.want)
 	}
 }
 
@@ -91,9 +88,7 @@ func TestDrawing(t *testing.T) {
 	b.Clear()
 	b.Clear() // nothing left to clear
 	want := "\rlong label  1 B" + "\rshort  3 B     " + "\r          \r"
-	if out.String() != want {
-		t.Errorf("drawn\n%q, want\n%q", out.String(), want)
-	}
+	check.True(t, out.String() == want, "drawn\n%q, want\n%q", out.String(), want)
 }
 
 func TestReaderCountsAndClears(t *testing.T) {

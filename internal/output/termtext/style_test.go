@@ -1,11 +1,13 @@
 package termtext
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+)
 
 func TestPaint(t *testing.T) {
-	if got := Plain.Paint("a"); got != "a" {
-		t.Errorf("plain text became %q", got)
-	}
+	check.Equal(t, Plain.Paint("a"), "a", "plain text became")
 	if got, want := BoldRed.Paint("a"), "\x1b[1;31ma\x1b[0m"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

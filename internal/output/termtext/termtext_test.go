@@ -5,6 +5,9 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 func TestEscape(t *testing.T) {
@@ -30,17 +33,13 @@ func TestEscape(t *testing.T) {
 		{"one accent", "e\u0301", "e\u0301"},
 		{"a heap of accents", "e\u0301\u0301\u0301\u0301f\u0301", "e\u0301\u0301\\u0301\\u0301f\u0301"},
 	} {
-		if got := Escape(c.in); got != c.want {
-			t.Errorf("%s: Escape(%q) = %q, want %q", c.name, c.in, got, c.want)
-		}
+		check.Equal(t, Escape(c.in), c.want, "%s: Escape(%q)", c.name, c.in)
 	}
 }
 
 func TestWidth(t *testing.T) {
 	for s, want := range map[string]int{"": 0, "abc": 3, "处理": 4, "e\u0301": 1, "ﾊﾝ": 2, "Ａ": 2, "…": 1, "🙂": 2, "größe": 5} {
-		if got := Width(s); got != want {
-			t.Errorf("Width(%q) = %d, want %d", s, got, want)
-		}
+		check.Equal(t, Width(s), want, "Width(%q)", s)
 	}
 }
 
@@ -53,9 +52,7 @@ func TestHead(t *testing.T) {
 		{"short", 10, "short"}, {"exactly10!", 10, "exactly10!"}, {"eleven char", 10, "eleven ch…"},
 		{"处理处理", 5, "处理…"}, {"处理处理", 4, "处…"}, {"x", 0, ""}, {"xy", 1, "…"}, {"\x1b\x1b\x1b", 9, `\x1b\x1b…`},
 	} {
-		if got := Head(c.in, c.max); got != c.want {
-			t.Errorf("Head(%q, %d) = %q, want %q", c.in, c.max, got, c.want)
-		}
+		check.Equal(t, Head(c.in, c.max), c.want, "Head(%q, %d)", c.in, c.max)
 	}
 }
 
@@ -68,9 +65,7 @@ func TestMiddle(t *testing.T) {
 		{"short", 10, "short"}, {"0123456789abc", 10, "012…789abc"}, {"0123456789", 10, "0123456789"},
 		{"x", 0, ""}, {"xy", 1, "…"}, {"ab\u202ecd", 9, "ab…202ecd"},
 	} {
-		if got := Middle(c.in, c.max); got != c.want {
-			t.Errorf("Middle(%q, %d) = %q, want %q", c.in, c.max, got, c.want)
-		}
+		check.Equal(t, Middle(c.in, c.max), c.want, "Middle(%q, %d)", c.in, c.max)
 	}
 }
 
@@ -88,13 +83,9 @@ func FuzzCut(f *testing.F) {
 			if w := Width(got); w > 0 && w > max {
 				t.Fatalf("%s(%q, %d) is %d columns wide: %q", name, s, max, w, got)
 			}
-			if !utf8.ValidString(got) {
-				t.Fatalf("%s(%q, %d) is not UTF-8: %q", name, s, max, got)
-			}
+			must.True(t, utf8.ValidString(got), "%s(%q, %d) is not UTF-8: %q", name, s, max, got)
 			for _, r := range got {
-				if !unicode.IsPrint(r) {
-					t.Fatalf("%s(%q, %d) has %U", name, s, max, r)
-				}
+				must.True(t, unicode.IsPrint(r), "%s(%q, %d) has %U", name, s, max, r)
 			}
 			// With max 0 the result is empty: it has no combining mark, which would change the character before it.
 			if e := Escape(s); max > 0 && len(s) < 1<<10 && Width(e) <= max && got != e {
@@ -118,7 +109,5 @@ func TestTable(t *testing.T) {
 		"  route              p50     p99\n" +
 		"  GET /items/{id}    1ms  1.25ms\n" +
 		"  /                900µs     3ms\n"
-	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
+	check.True(t, got == want, "got\n%s\nwant\n%s", got, want)
 }

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/whylate/whylate/internal/judge/budget"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -24,16 +25,12 @@ func unescape(t *testing.T, line string) (command string, props map[string]strin
 	t.Helper()
 	rest, ok := strings.CutPrefix(line, "::")
 	head, data, ok2 := strings.Cut(rest, "::")
-	if !ok || !ok2 {
-		t.Fatalf("%q is no command", line)
-	}
+	must.True(t, ok && ok2, "%q is no command", line)
 	command, list, _ := strings.Cut(head, " ")
 	props = map[string]string{}
 	for _, p := range strings.Split(list, ",") {
 		k, v, ok := strings.Cut(p, "=")
-		if !ok {
-			t.Fatalf("%q: property %q", line, p)
-		}
+		must.True(t, ok, "%q: property %q", line, p)
 		props[k] = strings.NewReplacer("%0D", "\r", "%0A", "\n", "%3A", ":", "%2C", ",", "%25", "%").Replace(v)
 	}
 	return command, props, strings.NewReplacer("%0D", "\r", "%0A", "\n", "%25", "%").Replace(data)
@@ -49,9 +46,7 @@ func TestGitHub(t *testing.T) {
 	var out bytes.Buffer
 	must.Do(t, WriteGitHub(&out, r, "/src/shop"))
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-	if len(lines) != 3 || strings.ContainsAny(out.String(), "\r\x1b") {
-		t.Fatalf("%q", out.String())
-	}
+	must.True(t, len(lines) == 3 && !strings.ContainsAny(out.String(), "\r\x1b"), "%q", out.String())
 	command, props, data := unescape(t, lines[0])
 	if command != "error" || data != hostile || !reflect.DeepEqual(props, map[string]string{"file": "a,b:c::d%.go", "line": "7", "title": "whylate: WL1,2:3::x% p99"}) {
 		t.Errorf("%q is read as %q %q %q", lines[0], command, props, data)
@@ -84,21 +79,17 @@ func TestSARIF(t *testing.T) {
 	}
 	var log map[string]any
 	must.Do(t, json.Unmarshal(out.Bytes(), &log))
-	if log["version"] != "2.1.0" || !strings.Contains(log["$schema"].(string), "sarif-schema-2.1.0.json") {
-		t.Errorf("version %v, schema %v", log["version"], log["$schema"])
-	}
+	check.True(t, log["version"] == "2.1.0" && strings.Contains(log["$schema"].(string), "sarif-schema-2.1.0.json"),
+		"version %v, schema %v", log["version"], log["$schema"])
 	run := log["runs"].([]any)[0].(map[string]any)
 	driver := run["tool"].(map[string]any)["driver"].(map[string]any)
-	if driver["name"] == "" || !strings.Contains("utf16CodeUnits unicodeCodePoints", run["columnKind"].(string)) {
-		t.Errorf("driver %v, columns %v", driver, run["columnKind"])
-	}
+	check.True(t, driver["name"] != "" && strings.Contains("utf16CodeUnits unicodeCodePoints", run["columnKind"].(string)),
+		"driver %v, columns %v", driver, run["columnKind"])
 	rules := driver["rules"].([]any)
 	ids := map[string]bool{}
 	for _, r := range rules {
 		id := r.(map[string]any)["id"].(string)
-		if id == "" || ids[id] || r.(map[string]any)["shortDescription"].(map[string]any)["text"] == "" {
-			t.Errorf("rule %v", r)
-		}
+		check.True(t, id != "" && !ids[id] && r.(map[string]any)["shortDescription"].(map[string]any)["text"] != "", "rule %v", r)
 		if id == "WL2001" || id == "WL3001" {
 			m := r.(map[string]any)
 			if m["name"] == "" || !strings.HasSuffix(m["helpUri"].(string), "/docs/findings.md#"+strings.ToLower(id)) || m["fullDescription"].(map[string]any)["text"] == "" ||
@@ -109,9 +100,7 @@ func TestSARIF(t *testing.T) {
 		ids[id] = true
 	}
 	results := run["results"].([]any)
-	if len(results) != len(res.Violations) || len(results) < 6 {
-		t.Fatalf("%d results of %d violations", len(results), len(res.Violations))
-	}
+	must.True(t, len(results) == len(res.Violations) && len(results) >= 6, "%d results of %d violations", len(results), len(res.Violations))
 	var uris []string
 	for i, x := range results {
 		r := x.(map[string]any)
@@ -127,18 +116,14 @@ func TestSARIF(t *testing.T) {
 		p := r["locations"].([]any)[0].(map[string]any)["physicalLocation"].(map[string]any)
 		a := p["artifactLocation"].(map[string]any)
 		u, err := url.Parse(a["uri"].(string))
-		if err != nil || u.IsAbs() == (a["uriBaseId"] == "%SRCROOT%") {
-			t.Errorf("result %d: location %v, %v", i, a, err)
-		}
+		check.True(t, err == nil && u.IsAbs() != (a["uriBaseId"] == "%SRCROOT%"), "result %d: location %v, %v", i, a, err)
 		uris = append(uris, a["uri"].(string))
 		if region, ok := p["region"].(map[string]any); ok && region["startLine"].(float64) < 1 {
 			t.Errorf("result %d: region %v", i, region)
 		}
 	}
 	for _, want := range []string{"file:///C:/src/my%20shop/%C3%BC%25.go", "main.go", "x.trace"} {
-		if !slices.Contains(uris, want) {
-			t.Errorf("no location %q in %q", want, uris)
-		}
+		check.True(t, slices.Contains(uris, want), "no location %q in %q", want, uris)
 	}
 	var empty bytes.Buffer
 	if err := WriteSARIF(&empty, &budget.Result{Input: "x.trace"}, "", ""); err != nil || !strings.Contains(empty.String(), `"results": []`) {

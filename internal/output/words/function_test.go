@@ -1,6 +1,10 @@
 package words
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+)
 
 func TestFuncName(t *testing.T) {
 	for name, want := range map[string]string{
@@ -8,8 +12,6 @@ func TestFuncName(t *testing.T) {
 		"example.org/bar/v2.F": "bar/v2.F", "a/b.Map[go.shape.struct { X int },x/y.T].Get": "b.Map[go.shape.struct { X int },x/y.T].Get",
 		"GET /orders/{id}": "GET /orders/{id}", "unseen HTTP/1 handlers": "unseen HTTP/1 handlers",
 	} {
-		if got := FuncName(name); got != want {
-			t.Errorf("%s: %s, want %s", name, got, want)
-		}
+		check.Equal(t, FuncName(name), want, "%s", name)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -19,8 +20,6 @@ func TestAbsentModules(t *testing.T) {
 		t.Fatalf("%q, want %q", absent, want)
 	}
 	for path, want := range map[string]bool{"lab": true, "lab/x/y.md": true, "labels": false, "here/x": false, "adapters/otel/z": true, "adapters/z": false, "../lab": false} {
-		if IsBelow(path, absent) != want {
-			t.Errorf("%s: %v", path, !want)
-		}
+		check.Equal(t, IsBelow(path, absent), want, "%s: %v", path, !want)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
@@ -45,9 +46,7 @@ func TestRecordings(t *testing.T) {
 			t.Errorf("%s: %d bytes, %+v", name, len(trace), metadata)
 		}
 	}
-	if services < 80 {
-		t.Errorf("%d services", services)
-	}
+	check.True(t, services >= 80, "%d services", services)
 	dir, names := Corpus(t)
 	for _, name := range names {
 		f := must.Have(ReadField(dir, name))(t)
@@ -73,9 +72,7 @@ func TestRecordings(t *testing.T) {
 		info := must.Have(os.Stat(f))(t)
 		size += info.Size()
 	}
-	if size > 15<<20 {
-		t.Errorf("the recordings take %d bytes", size)
-	}
+	check.True(t, size <= 15<<20, "the recordings take %d bytes", size)
 }
 
 func TestWithService(t *testing.T) {
@@ -87,9 +84,7 @@ func TestWithService(t *testing.T) {
 		`{"share":0.5,"service":{"name":"x","truth":{"cause":"lock","site":{"func":"f","line":7},"or_sites":[{"func":"g","line":8},{"func":"i","line":90}]}}}`), &b)); err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(a, b) {
-		t.Errorf("got %s", got)
-	}
+	check.True(t, reflect.DeepEqual(a, b), "got %s", got)
 }
 
 func TestBuildOnce(t *testing.T) {
@@ -97,13 +92,9 @@ func TestBuildOnce(t *testing.T) {
 	first := Build(t, "lab/traceprog")
 	before := must.Have(os.Stat(first))(t)
 	second, err := build("lab/traceprog") // as another test process would
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	after := must.Have(os.Stat(second))(t)
-	if first != second || !os.SameFile(before, after) {
-		t.Errorf("the same program built twice is stored as %s and %s", first, second)
-	}
+	check.True(t, first == second && os.SameFile(before, after), "the same program built twice is stored as %s and %s", first, second)
 }
 
 func TestBuildFails(t *testing.T) {

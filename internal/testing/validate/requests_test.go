@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -116,9 +117,7 @@ func TestChecks(t *testing.T) {
 	c.Report(rep, true)
 	err := c.Err()
 	for _, text := range []string{"gaps: a gap", "sums: a sum", "report: "} {
-		if err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("%q is not among the problems: %v", text, err)
-		}
+		check.True(t, err != nil && strings.Contains(err.Error(), text), "%q is not among the problems: %v", text, err)
 	}
 	if s := c.String(); !strings.HasSuffix(s, "3 requests") {
 		t.Errorf("it says that it checked %s", s)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -26,9 +27,7 @@ func TestReferenceTraces(t *testing.T) {
 		}
 		spans, runs = spans+v.Spans, runs+v.Runs
 	}
-	if spans < 100 || runs < 30 {
-		t.Errorf("only %d spans and %d runs were checked", spans, runs)
-	}
+	check.True(t, spans >= 100 && runs >= 30, "only %d spans and %d runs were checked", spans, runs)
 }
 
 // validateTimelines checks a trace up to its end or its first damage.
@@ -92,9 +91,7 @@ func TestProblems(t *testing.T) {
 		p.add("gaps", "gap %d", i)
 	}
 	p.add("wakes", "one")
-	if len(p.List) != maxPerRule+1 || p.Total != 1001 {
-		t.Errorf("%d kept of %d", len(p.List), p.Total)
-	}
+	check.True(t, len(p.List) == maxPerRule+1 && p.Total == 1001, "%d kept of %d", len(p.List), p.Total)
 	if err := p.Err(); err == nil || !strings.Contains(err.Error(), "and 995 more") {
 		t.Errorf("Err says %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
@@ -45,9 +46,7 @@ func TestCPUIsLinear(t *testing.T) {
 						var before, after runtime.MemStats
 						runtime.ReadMemStats(&before)
 						start := cpuTime(t)
-						if err := do(data); err != nil {
-							t.Fatalf("%s: %v", name, err)
-						}
+						must.Do(t, do(data), name)
 						best = min(best, cpuTime(t)-start)
 						runtime.ReadMemStats(&after)
 						bytes = min(bytes, after.TotalAlloc-before.TotalAlloc)
@@ -69,12 +68,9 @@ func TestCPUIsLinear(t *testing.T) {
 					times, memory = growth()
 				}
 				t.Logf("%s: %v and %v (%.2f times), %d and %d MB allocated (%.2f times)", name, smallTime, largeTime, times, smallBytes>>20, largeBytes>>20, memory)
-				if times > maxGrowth && largeTime > 500*time.Millisecond {
-					t.Errorf("%s of twice as much takes %.1f times the CPU", name, times)
-				}
-				if memory > maxGrowth {
-					t.Errorf("%s of twice as much allocates %.1f times the memory", name, memory)
-				}
+				check.False(t, times > maxGrowth && largeTime > 500*time.Millisecond,
+					"%s of twice as much takes %.1f times the CPU", name, times)
+				check.True(t, memory <= maxGrowth, "%s of twice as much allocates %.1f times the memory", name, memory)
 			}
 			run("explain", func(data []byte) error {
 				_, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{})

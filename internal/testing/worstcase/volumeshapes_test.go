@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
@@ -456,9 +457,7 @@ func TestVolumeShapesAreRead(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(build(t, s.make, 160)), explain.Options{}))(t)
-			if rep.Input.Truncated {
-				t.Error("the trace is cut or damaged")
-			}
+			check.False(t, rep.Input.Truncated, "the trace is cut or damaged")
 		})
 	}
 }
@@ -471,9 +470,7 @@ func TestRunByWorkers(t *testing.T) {
 	var want []byte
 	for _, workers := range []int{1, 2, 3, 8} {
 		rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Workers: workers}))(t)
-		if len(rep.Groups) != 1 || rep.Groups[0].Kind != report.KindRun {
-			t.Fatalf("the groups are %+v, want one run", rep.Groups)
-		}
+		must.True(t, len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindRun, "the groups are %+v, want one run", rep.Groups)
 		if parts := rep.Input.LeftOut; len(parts) == 0 || parts[0].Count == n || parts[0].Count < n*99/100 || parts[0].Count > n*101/100 {
 			t.Errorf("the parts are %+v, want about %d iterations", parts, n)
 		}
@@ -485,7 +482,5 @@ func TestRunByWorkers(t *testing.T) {
 	}
 	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(build(t, clients, n)), explain.Options{}))(t)
 	i := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.Name == "main.read" })
-	if i < 0 || rep.Groups[i].Count != n-1 {
-		t.Errorf("the groups are %+v, want %d iterations of main.read", rep.Groups, n-1)
-	}
+	check.True(t, i >= 0 && rep.Groups[i].Count == n-1, "the groups are %+v, want %d iterations of main.read", rep.Groups, n-1)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -48,9 +49,7 @@ func countWork(t *testing.T, data []byte) (requests int, work int64) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		win.Gens = append(win.Gens, g)
 		finder.InternMarks(dec.Symbols, g)
 		walk(finder.Add(g))
@@ -73,12 +72,10 @@ func TestWorkIsLinear(t *testing.T) {
 			smallRequests, smallWork := countWork(t, build(t, s.make, n))
 			largeRequests, largeWork := countWork(t, build(t, s.make, 2*n))
 			t.Logf("%d and %d requests, work %d and %d: %.2f times", smallRequests, largeRequests, smallWork, largeWork, float64(largeWork)/float64(smallWork))
-			if smallRequests < n || largeRequests < 2*n {
-				t.Errorf("%d and %d requests of %d and %d were found: this tests nothing", smallRequests, largeRequests, n, 2*n)
-			}
-			if float64(largeWork) > maxGrowth*float64(smallWork) {
-				t.Errorf("twice as much happens, and takes %.1f times the work", float64(largeWork)/float64(smallWork))
-			}
+			check.True(t, smallRequests >= n && largeRequests >= 2*n,
+				"%d and %d requests of %d and %d were found: this tests nothing", smallRequests, largeRequests, n, 2*n)
+			check.True(t, float64(largeWork) <= maxGrowth*float64(smallWork),
+				"twice as much happens, and takes %.1f times the work", float64(largeWork)/float64(smallWork))
 		})
 	}
 }
@@ -107,10 +104,8 @@ func TestWorkWithHoles(t *testing.T) {
 	smallRequests, smallWork := countWork(t, make(4000))
 	largeRequests, largeWork := countWork(t, make(8000))
 	t.Logf("%d and %d requests, work %d and %d", smallRequests, largeRequests, smallWork, largeWork)
-	if smallRequests < 3900 || largeRequests < 7900 {
-		t.Errorf("%d and %d requests were found: this tests nothing", smallRequests, largeRequests)
-	}
-	if float64(largeWork) > maxGrowth*float64(smallWork) || smallWork > int64(smallRequests)*200 {
-		t.Errorf("%d and %d requests take %d and %d steps", smallRequests, largeRequests, smallWork, largeWork)
-	}
+	check.True(t, smallRequests >= 3900 && largeRequests >= 7900,
+		"%d and %d requests were found: this tests nothing", smallRequests, largeRequests)
+	check.True(t, float64(largeWork) <= maxGrowth*float64(smallWork) && smallWork <= int64(smallRequests)*200,
+		"%d and %d requests take %d and %d steps", smallRequests, largeRequests, smallWork, largeWork)
 }

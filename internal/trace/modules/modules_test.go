@@ -1,6 +1,10 @@
 package modules
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+)
 
 // TestIsOwn checks which code belongs to the service, for each source of information. It detects a dependency that
 // counts as the service (the report would then advise to change its lines), and the reverse (the report would then
@@ -42,9 +46,7 @@ func TestIsOwn(t *testing.T) {
 		if c.main != "" {
 			s.SetMainFile(c.main)
 		}
-		if got := s.IsOwn(c.fn, c.file); got != c.want {
-			t.Errorf("%s: %t, want %t", c.name, got, c.want)
-		}
+		check.Equal(t, s.IsOwn(c.fn, c.file), c.want, "%s", c.name)
 	}
 }
 

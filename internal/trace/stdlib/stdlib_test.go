@@ -1,6 +1,10 @@
 package stdlib
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+)
 
 func TestPackage(t *testing.T) {
 	for _, c := range []struct {
@@ -23,11 +27,7 @@ func TestPackage(t *testing.T) {
 		{"iter.Pull[...].func1", "iter", true},
 		{"", "", true},
 	} {
-		if got := Package(c.fn); got != c.pkg {
-			t.Errorf("Package(%q) = %q, want %q", c.fn, got, c.pkg)
-		}
-		if got := Contains(c.fn); got != c.std {
-			t.Errorf("Is(%q) = %v, want %v", c.fn, got, c.std)
-		}
+		check.Equal(t, Package(c.fn), c.pkg, "Package(%q)", c.fn)
+		check.Equal(t, Contains(c.fn), c.std, "Is(%q)", c.fn)
 	}
 }

@@ -3,6 +3,7 @@ package timeline
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
@@ -45,12 +46,8 @@ func TestBindings(t *testing.T) {
 					}
 				}
 			}
-			if runs == 0 {
-				t.Error("no run was found")
-			}
-			if name == "http1" && calls == 0 {
-				t.Error("no system call was found")
-			}
+			check.True(t, runs != 0, "no run was found")
+			check.False(t, name == "http1" && calls == 0, "no system call was found")
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
@@ -66,9 +67,7 @@ func traceOfUnchangedStates(t *testing.T) []byte {
 // of an earlier border.
 func TestCarry(t *testing.T) {
 	traces, err := refdata.Traces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	inputs := map[string][]byte{"bystanders": traceOfUnchangedStates(t)}
 	for _, r := range traces {
 		if inputs[r.Name], err = tracetext.Assemble(r.Text); err != nil {
@@ -82,9 +81,7 @@ func TestCarry(t *testing.T) {
 		win := &Window{Gens: slices.Clone(in.gens)}
 		for k := 1; k < len(in.gens); k++ {
 			win.DropFirst()
-			if !slices.Equal(win.Gens, in.gens[k:]) {
-				t.Fatalf("%s: after DropFirst %d generations remain", name, len(win.Gens))
-			}
+			must.True(t, slices.Equal(win.Gens, in.gens[k:]), "%s: after DropFirst %d generations remain", name, len(win.Gens))
 			found := 0
 			for _, id := range goroutines(in.gens) {
 				s, ok := win.Carry().SpanOf(id)
@@ -102,9 +99,7 @@ func TestCarry(t *testing.T) {
 				if want.State != Runnable {
 					want.Waker, want.WakerStack = 0, 0
 				}
-				if s != want {
-					t.Errorf("%s, generation %d, goroutine %d: %+v, want %+v", name, k, id, s, want)
-				}
+				check.Equal(t, s, want, "%s, generation %d, goroutine %d", name, k, id)
 				if name == "bystanders" {
 					got := win.Spans(id, in.gens[k].Base, math.MaxInt64, nil)
 					if want := whole.Spans(id, in.gens[k].Base, math.MaxInt64, nil); !slices.Equal(got, want) {
@@ -119,23 +114,17 @@ func TestCarry(t *testing.T) {
 				}
 				n++
 			})
-			if n != found {
-				t.Errorf("%s, generation %d: EachSpan passes %d of %d goroutines", name, k, n, found)
-			}
+			check.True(t, n == found, "%s, generation %d: EachSpan passes %d of %d goroutines", name, k, n, found)
 			if name == "bystanders" {
 				if c := win.Carry(); len(c.forms) > 60 {
 					t.Errorf("%d goroutines have %d forms, want at most 60", n, len(c.forms))
 				}
-				if n < 100+30*k {
-					t.Errorf("generation %d: only %d goroutines have a span", k, n)
-				}
+				check.True(t, n >= 100+30*k, "generation %d: only %d goroutines have a span", k, n)
 			}
 			spans += n
 		}
 	}
-	if spans < 1000 {
-		t.Errorf("only %d spans were compared", spans)
-	}
+	check.True(t, spans >= 1000, "only %d spans were compared", spans)
 }
 
 // TestStatusesAreSmall checks that the status of a waiting goroutine fits into the 8 bytes of a record.
@@ -155,7 +144,5 @@ func TestStatusesAreSmall(t *testing.T) {
 			}
 		}
 	}
-	if waits < 100 || wide > 0 {
-		t.Errorf("%d of %d statuses do not fit", wide, waits)
-	}
+	check.True(t, waits >= 100 && wide <= 0, "%d of %d statuses do not fit", wide, waits)
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // checkChildren compares creators, children and times with the reference reader, and parts of the time with the
@@ -69,9 +71,7 @@ func checkChildren(t *testing.T, in *decoded, ref *account) {
 			if len(part) > 1 {
 				n := 0
 				win.Children(id, from, to, func(uint64, int64) bool { n++; return n < 2 })
-				if n != 2 {
-					t.Errorf("goroutine %d: f stopped after two of %d children, but got %d", id, len(part), n)
-				}
+				check.Equal(t, n, 2, "goroutine %d: f stopped after two of %d children, but", id, len(part))
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
@@ -15,10 +16,7 @@ import (
 // addSeeds adds the reference reader's fuzz corpus, its test traces and a few built traces to a fuzz target.
 func addSeeds(f *testing.F) {
 	f.Helper()
-	inputs, err := refdata.FuzzInputs()
-	if err != nil {
-		f.Fatal(err)
-	}
+	inputs := must.Have(refdata.FuzzInputs())(f)
 	for _, data := range inputs {
 		f.Add(data)
 	}
@@ -40,10 +38,7 @@ func addSeeds(f *testing.F) {
 		t0.Stop(130, "preempted", "main.main")
 		t0.Start(140, 2)
 		t0.Destroy(150)
-		data, err := b.Bytes()
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := must.Have(b.Bytes())(f)
 		f.Add(data)
 	}
 }
@@ -58,14 +53,10 @@ func FuzzDecode(f *testing.F) {
 		}
 		one, three := decodeAll(data, 1), decodeAll(data, 3)
 		if one.d == nil {
-			if one.err == nil || three.err == nil {
-				t.Fatal("no reader and no error")
-			}
+			must.True(t, one.err != nil && three.err != nil, "no reader and no error")
 			return
 		}
-		if diff := firstDifference(dump(one), dump(three)); diff != "" {
-			t.Fatalf("the results with 3 workers differ from those with 1: %s", diff)
-		}
+		must.Equal(t, firstDifference(dump(one), dump(three)), "", "the results with 3 workers differ from those with 1")
 	})
 }
 
@@ -92,9 +83,8 @@ func FuzzOracle(f *testing.F) {
 		n := ref.gens
 		if len(in.gens) < n {
 			// Without an end mark we may drop the last generation.
-			if tracefmt.KindOf(in.err) != tracefmt.Truncated || len(in.gens) != n-1 || in.d.reader.Minor() >= 26 {
-				t.Fatalf("we have %d generations (%v), the reference %d (%v)", len(in.gens), in.err, n, ref.err)
-			}
+			must.True(t, tracefmt.KindOf(in.err) == tracefmt.Truncated && len(in.gens) == n-1 && in.d.reader.Minor() < 26,
+				"we have %d generations (%v), the reference %d (%v)", len(in.gens), in.err, n, ref.err)
 			n = len(in.gens)
 			ref = accountOfReference(data, stk, n)
 		}
@@ -219,8 +209,6 @@ func TestSeedsAreRead(t *testing.T) {
 	seeds := must.Have(refdata.Seeds())(t)
 	for name, data := range seeds {
 		in := decodeAll(data, 2)
-		if in.d == nil && !strings.Contains(fmt.Sprint(in.err), "old format") {
-			t.Errorf("%s: %v", name, in.err)
-		}
+		check.False(t, in.d == nil && !strings.Contains(fmt.Sprint(in.err), "old format"), "%s: %v", name, in.err)
 	}
 }

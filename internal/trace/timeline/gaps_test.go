@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
@@ -19,9 +21,7 @@ func TestGaps(t *testing.T) {
 					for m, got := range g.Gaps(g.Base, minLength) {
 						s := g.streams[i]
 						i++
-						if m != s.m {
-							t.Fatalf("thread %d, want %d", m, s.m)
-						}
+						must.Equal(t, m, s.m, "thread")
 						var want [][2]int64
 						last := g.Base
 						add := func(t int64) {
@@ -42,18 +42,13 @@ func TestGaps(t *testing.T) {
 								t.Errorf("generation %d, thread %d: %+v", g.Num, m, gap)
 							}
 						}
-						if !slices.Equal(gaps, want) {
-							t.Errorf("generation %d, thread %d, %d ns: %d gaps, want %d", g.Num, m, minLength, len(gaps), len(want))
-						}
+						check.True(t, slices.Equal(gaps, want),
+							"generation %d, thread %d, %d ns: %d gaps, want %d", g.Num, m, minLength, len(gaps), len(want))
 					}
-					if i != len(g.streams) {
-						t.Errorf("generation %d: %d threads, want %d", g.Num, i, len(g.streams))
-					}
+					check.Equal(t, i, len(g.streams), "generation %d: threads", g.Num)
 				}
 			}
-			if n == 0 {
-				t.Error("no gap was found")
-			}
+			check.True(t, n != 0, "no gap was found")
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -56,17 +57,13 @@ func TestResetForgetsEverything(t *testing.T) {
 			t.Fatalf("%s: no value for a %s", path, v.Type())
 		}
 	})
-	if n < 45 {
-		t.Errorf("%d fields found", n)
-	}
+	check.True(t, n >= 45, "%d fields found", n)
 	g.reset()
 	eachField(reflect.ValueOf(g).Elem(), "Gen", func(v reflect.Value, path string) {
 		if v.Kind() == reflect.Slice && v.Len() == 0 {
 			return
 		}
-		if !v.IsZero() {
-			t.Errorf("%s is left after a reset: %v", path, v)
-		}
+		check.True(t, v.IsZero(), "%s is left after a reset: %v", path, v)
 	})
 }
 
@@ -140,9 +137,7 @@ func TestEveryWorkerRuns(t *testing.T) {
 			calls[w]++
 		}
 		for i, w := range d.workers {
-			if calls[w] != 1 {
-				t.Errorf("worker %d of %d was called %d times", i, len(d.workers), calls[w])
-			}
+			check.True(t, calls[w] == 1, "worker %d of %d was called %d times", i, len(d.workers), calls[w])
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -33,9 +34,7 @@ func TestSpreadGoroutineIDs(t *testing.T) {
 	if pages := len(g.ids.pages); pages > 1024+len(data)/512 {
 		t.Errorf("%d pages for %d bytes", pages, len(data))
 	}
-	if len(g.ids.sparse) == 0 {
-		t.Error("no id is in the map, so the test proves nothing")
-	}
+	check.True(t, len(g.ids.sparse) != 0, "no id is in the map, so the test proves nothing")
 	win := Window{Gens: in.gens}
 	for k := range n {
 		if s := win.Spans(distantID(k), BeforeTrace, math.MaxInt64, nil); len(s) != 1 || s[0].State != Waiting {
@@ -69,9 +68,7 @@ func TestRunsWithoutEnd(t *testing.T) {
 	for k := range n {
 		spans += len(win.Spans(uint64(k+1), BeforeTrace, math.MaxInt64, nil))
 	}
-	if spans != n {
-		t.Errorf("%d spans of %d goroutines", spans, n)
-	}
+	check.Equal(t, spans, n, "spans goroutines")
 }
 
 func TestCloseWhileReading(t *testing.T) {
@@ -129,9 +126,7 @@ func TestUnknownTypes(t *testing.T) {
 			n++
 		}
 	}
-	if n != 40 {
-		t.Fatalf("%d events changed", n)
-	}
+	must.Equal(t, n, 40, "events changed")
 	for _, workers := range []int{1, 2, 3, 8} {
 		in := decodeAll(data, workers)
 		if typ, ok := in.d.UnknownType(); !ok || typ != 201 || in.d.Unknown != 40 {

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // TestOrderBirths: births are ordered by time and goroutine, also if most of them are at one instant.
@@ -24,9 +26,8 @@ func TestOrderBirths(t *testing.T) {
 		for _, i := range g.OrderBirths(list, nil) {
 			got = append(got, Birth{Time: list[i].Time, G: g.ids.ids[list[i].Number]})
 		}
-		if SortBirths(want); !slices.Equal(got, want) {
-			t.Errorf("%d births are in another order than that of SortBirths", n)
-		}
+		SortBirths(want)
+		check.True(t, slices.Equal(got, want), "%d births are in another order than that of SortBirths", n)
 	}
 }
 
@@ -48,7 +49,5 @@ func TestEachInOrder(t *testing.T) {
 			t.Errorf("goroutine %d has number %d, which is that of %d", id, number, g.ids.ids[number])
 		}
 	})
-	if !slices.Equal(got, want) {
-		t.Errorf("the order is %d, want %d", got, want)
-	}
+	check.True(t, slices.Equal(got, want), "the order is %d, want %d", got, want)
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/exp/trace"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
@@ -62,9 +63,7 @@ func checkLoads(t *testing.T, gens []*Gen, step int64) int {
 		if !ok {
 			continue // with times that go backwards there is no unique sum
 		}
-		if len(got) != len(want) {
-			t.Fatalf("generation %d: %d steps, want %d", i, len(got), len(want))
-		}
+		must.Equal(t, len(got), len(want), "generation %d: steps", i)
 		for k := range got {
 			n++
 			if got[k] != want[k] {
@@ -101,9 +100,7 @@ func loadOfReference(t *testing.T, data []byte) (sum Load) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if first == 0 {
 			first = ev.Time()
 		}
@@ -148,13 +145,10 @@ func TestLoads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data := testprog.Trace(t, name)
 			in := decodeAll(data, 2)
-			if in.err != nil {
-				t.Fatal(in.err)
-			}
+			must.Do(t, in.err)
 			for _, step := range []int64{10e6, 1e6, 7777} {
-				if checkLoads(t, in.gens, step) == 0 && name != "generations" {
-					t.Errorf("with steps of %d ns, nothing could be compared", step)
-				}
+				check.False(t, checkLoads(t, in.gens, step) == 0 && name != "generations",
+					"with steps of %d ns, nothing could be compared", step)
 			}
 			if name == "generations" {
 				// These generations are so short that they overlap by a large part of their
@@ -167,13 +161,10 @@ func TestLoads(t *testing.T) {
 				name      string
 				got, want int64
 			}{{"running", got.Running, want.Running}, {"ready to run", got.Runnable, want.Runnable}, {"in system calls", got.Syscall, want.Syscall}} {
-				if d := math.Abs(float64(c.got - c.want)); d > 0.01*float64(c.want)+2e6 {
-					t.Errorf("%s: %d ns, by the reference reader %d", c.name, c.got, c.want)
-				}
+				check.True(t, math.Abs(float64(c.got-c.want)) <= 0.01*float64(c.want)+2e6,
+					"%s: %d ns, by the reference reader %d", c.name, c.got, c.want)
 			}
-			if got.Running == 0 {
-				t.Error("no goroutine ran")
-			}
+			check.True(t, got.Running != 0, "no goroutine ran")
 		})
 	}
 }
@@ -184,9 +175,7 @@ func TestLoadsUntil(t *testing.T) {
 	n := 0
 	for _, name := range []string{"http1", "gcstress", "filesyscall", "generations"} {
 		in := decodeAll(testprog.Trace(t, name), 2)
-		if in.err != nil {
-			t.Fatal(in.err)
-		}
+		must.Do(t, in.err)
 		for i, g := range in.gens {
 			for _, before := range []int64{-7e6, 0, 1, 3e6, listedTail - 1, listedTail, listedTail + 1, listedTail + 1e6, listedTail + 5*fineStep, g.End - g.Base - 1} {
 				end := g.End - before
@@ -205,9 +194,7 @@ func TestLoadsUntil(t *testing.T) {
 			}
 		}
 	}
-	if n == 0 {
-		t.Error("nothing was compared")
-	}
+	check.True(t, n != 0, "nothing was compared")
 }
 
 // TestLoadsOfReferenceTraces compares the loads of the traces of Go's own tests, of each version.
@@ -220,18 +207,14 @@ func TestLoadsOfReferenceTraces(t *testing.T) {
 			n += checkLoads(t, in.gens, 1e4)
 		}
 	}
-	if n == 0 {
-		t.Error("nothing was compared")
-	}
+	check.True(t, n != 0, "nothing was compared")
 }
 
 // TestLoadsAreBounded requests times that no trace has.
 func TestLoadsAreBounded(t *testing.T) {
 	g := &Gen{Base: 5}
 	list, step := g.Loads(1<<62, 10e6)
-	if len(list) > maxLoads+1 || step < 1<<40 {
-		t.Errorf("%d steps of %d ns", len(list), step)
-	}
+	check.True(t, len(list) <= maxLoads+1 && step >= 1<<40, "%d steps of %d ns", len(list), step)
 	if list, _ := g.Loads(5, 10e6); list != nil {
 		t.Errorf("an empty interval has %d steps", len(list))
 	}

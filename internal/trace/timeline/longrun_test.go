@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -66,9 +67,8 @@ func TestLongRuns(t *testing.T) {
 	for range 20 {
 		checkWindows(t, in)
 	}
-	if len(in.gens[0].longRuns) == 0 || len(in.gens[1].longRuns) == 0 {
-		t.Error("no run was entered in its middle, so the test proves nothing")
-	}
+	check.True(t, len(in.gens[0].longRuns) != 0 && len(in.gens[1].longRuns) != 0,
+		"no run was entered in its middle, so the test proves nothing")
 }
 
 // TestSpansCoarse checks that spans with less detail have the same total time of each kind, without gaps.
@@ -88,15 +88,11 @@ func TestSpansCoarse(t *testing.T) {
 		from := start + rnd.Int64N(end-start)
 		to := from + 1 + rnd.Int64N(end-from)
 		exact, coarse := win.Spans(1, from, to, nil), win.SpansCoarse(1, from, to, nil)
-		if len(coarse) > len(exact) {
-			t.Fatalf("[%d, %d): %d spans instead of %d", from, to, len(coarse), len(exact))
-		}
+		must.True(t, len(coarse) <= len(exact), "[%d, %d): %d spans instead of %d", from, to, len(coarse), len(exact))
 		if len(coarse) < len(exact) {
 			shorter++
 		}
-		if len(coarse) > 3000 {
-			t.Errorf("[%d, %d): %d spans", from, to, len(coarse))
-		}
+		check.True(t, len(coarse) <= 3000, "[%d, %d): %d spans", from, to, len(coarse))
 		sums := map[timeKind]int64{}
 		states := map[State]int64{}
 		for _, s := range exact {
@@ -113,20 +109,14 @@ func TestSpansCoarse(t *testing.T) {
 			}
 		}
 		for s, d := range states {
-			if d != 0 {
-				t.Errorf("[%d, %d): %d ns of %v are missing", from, to, d, s)
-			}
+			check.Equal(t, d, 0, "[%d, %d): ns of %v are missing", from, to, s)
 		}
 		for k, d := range sums {
-			if d < 0 {
-				t.Errorf("[%d, %d): %d ns of %v are too much", from, to, -d, k)
-			}
+			check.True(t, d >= 0, "[%d, %d): %d ns of %v are too much", from, to, -d, k)
 		}
 		if first, last := coarse[0], coarse[len(coarse)-1]; first != exact[0] || last.End != exact[len(exact)-1].End || last.State != exact[len(exact)-1].State {
 			t.Errorf("[%d, %d): begins with %v instead of %v, or ends with %v instead of %v", from, to, first, exact[0], last, exact[len(exact)-1])
 		}
 	}
-	if shorter < 20 {
-		t.Errorf("only %d of 200 queries returned fewer spans", shorter)
-	}
+	check.True(t, shorter >= 20, "only %d of 200 queries returned fewer spans", shorter)
 }

@@ -3,6 +3,8 @@ package timeline
 import (
 	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 func TestMarkPhases(t *testing.T) {
@@ -36,9 +38,7 @@ func TestMarkPhases(t *testing.T) {
 			}
 			m.Close(last, add)
 			m.Close(last, add) // nothing is left
-			if !slices.Equal(got, c.want) {
-				t.Errorf("%v, want %v", got, c.want)
-			}
+			check.True(t, slices.Equal(got, c.want), "%v, want %v", got, c.want)
 		})
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 func TestMergeSorted(t *testing.T) {
@@ -21,8 +23,7 @@ func TestMergeSorted(t *testing.T) {
 		}
 		want := slices.Clone(list)
 		slices.SortStableFunc(want, func(a, b [2]int) int { return cmp.Compare(a[0], b[0]) })
-		if mergeSorted(list, func(a, b [2]int) bool { return a[0] < b[0] }); !slices.Equal(list, want) {
-			t.Errorf("%d parts: %v, want %v", parts, list, want)
-		}
+		mergeSorted(list, func(a, b [2]int) bool { return a[0] < b[0] })
+		check.True(t, slices.Equal(list, want), "%d parts: %v, want %v", parts, list, want)
 	}
 }

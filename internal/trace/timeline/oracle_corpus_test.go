@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -14,16 +15,10 @@ func checkAgainstReference(t *testing.T, data []byte) {
 	t.Helper()
 	stk := newStacks()
 	ref := accountOfReference(data, stk, 1<<30)
-	if ref.err != nil {
-		t.Fatalf("the reference reader: %v", ref.err)
-	}
+	must.Do(t, ref.err, "the reference reader")
 	in := decodeAll(data, 2)
-	if in.err != nil {
-		t.Fatalf("we: %v", in.err)
-	}
-	if len(in.gens) != ref.gens {
-		t.Fatalf("we have %d generations, the reference %d", len(in.gens), ref.gens)
-	}
+	must.Do(t, in.err, "we")
+	must.True(t, len(in.gens) == ref.gens, "we have %d generations, the reference %d", len(in.gens), ref.gens)
 	us := accountOfOurs(in, len(in.gens), stk)
 	if diff := differences(us, ref, stk); diff != nil {
 		t.Errorf("different from the reference reader:\n%s", strings.Join(diff, "\n"))
@@ -37,9 +32,7 @@ func checkAgainstReference(t *testing.T, data []byte) {
 	lines := dump(in)
 	for _, workers := range []int{1, 5} {
 		repeated := decodeAll(data, workers)
-		if diff := firstDifference(lines, dump(repeated)); diff != "" {
-			t.Errorf("the results with %d workers differ from those with 2: %s", workers, diff)
-		}
+		check.Equal(t, firstDifference(lines, dump(repeated)), "", "the results with %d workers differ from those with 2", workers)
 	}
 }
 

@@ -66,9 +66,8 @@ func checkReaderCuts(t *testing.T, data []byte) {
 		}
 		rd, err := tracefmt.NewReader(bytes.NewReader(data[:cut]), tracefmt.Options{})
 		if cut < 16 {
-			if want := map[bool]tracefmt.Kind{true: tracefmt.Empty, false: tracefmt.Truncated}[cut == 0]; tracefmt.KindOf(err) != want {
-				t.Fatalf("cut at %d: %v", cut, err)
-			}
+			must.Equal(t, tracefmt.KindOf(err), map[bool]tracefmt.Kind{true: tracefmt.Empty, false: tracefmt.Truncated}[cut == 0],
+				"cut at %d: %v", cut, err)
 			continue
 		}
 		if err != nil {

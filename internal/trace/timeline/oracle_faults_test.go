@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -82,9 +83,7 @@ func TestOracleFindsFaults(t *testing.T) {
 		stk := newStacks()
 		a := accountOfReference(ref.trace(t), stk, 1<<30)
 		in := decodeAll(us.trace(t), 2)
-		if a.err != nil || in.err != nil {
-			t.Fatalf("the reference: %v; we: %v", a.err, in.err)
-		}
+		must.True(t, a.err == nil && in.err == nil, "the reference: %v; we: %v", a.err, in.err)
 		return differences(accountOfOurs(in, len(in.gens), stk), a, stk)
 	}
 	if diff := compare(t, faultlessScenario(), faultlessScenario()); diff != nil {
@@ -113,9 +112,7 @@ func TestOracleFindsFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := faultlessScenario()
 			fault(&s)
-			if diff := compare(t, s, faultlessScenario()); diff == nil {
-				t.Error("the difference was not detected")
-			}
+			check.True(t, compare(t, s, faultlessScenario()) != nil, "the difference was not detected")
 		})
 	}
 }
@@ -136,9 +133,8 @@ func TestTimeRule(t *testing.T) {
 		{100, 102, 100, false},  // moved without need
 		{100, 100, 1000, false}, // violates the order
 	} {
-		if got := sameTime(tt.ours, change{t: tt.ref, prev: tt.before}); got != tt.equal {
-			t.Errorf("our %d, the reference's %d after %d: %v", tt.ours, tt.ref, tt.before, got)
-		}
+		check.Equal(t, sameTime(tt.ours, change{t: tt.ref, prev: tt.before}), tt.equal,
+			"our %d, the reference's %d after %d", tt.ours, tt.ref, tt.before)
 	}
 	points := func(times ...int64) (list []change) {
 		for i := 0; i < len(times); i += 2 {
@@ -146,16 +142,8 @@ func TestTimeRule(t *testing.T) {
 		}
 		return list
 	}
-	if !samePoints(points(1, 0, 5, 0), points(5, 0, 3, 2)) {
-		t.Error("points that fit are not matched")
-	}
-	if samePoints(points(1, 0, 5, 0), points(5, 0, 3, 1)) {
-		t.Error("a point at 1 matches one at 3 that was not moved")
-	}
-	if samePoints(points(4, 0, 5, 0), points(5, 0, 3, 2)) {
-		t.Error("a point at 4 matches one that was moved to 3")
-	}
-	if samePoints(points(1, 0), points(1, 0, 1, 0)) {
-		t.Error("a missing point is not detected")
-	}
+	check.True(t, samePoints(points(1, 0, 5, 0), points(5, 0, 3, 2)), "points that fit are not matched")
+	check.False(t, samePoints(points(1, 0, 5, 0), points(5, 0, 3, 1)), "a point at 1 matches one at 3 that was not moved")
+	check.False(t, samePoints(points(4, 0, 5, 0), points(5, 0, 3, 2)), "a point at 4 matches one that was moved to 3")
+	check.False(t, samePoints(points(1, 0), points(1, 0, 1, 0)), "a missing point is not detected")
 }

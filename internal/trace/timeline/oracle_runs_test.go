@@ -68,9 +68,7 @@ func checkRunPs(t *testing.T, byG map[uint64][]Run, ref map[uint64][]uint32) {
 	t.Helper()
 	for id, want := range ref {
 		got := byG[id]
-		if len(got) != len(want) {
-			t.Fatalf("goroutine %d has %d runs, by the reference reader %d", id, len(got), len(want))
-		}
+		must.True(t, len(got) == len(want), "goroutine %d has %d runs, by the reference reader %d", id, len(got), len(want))
 		for i := 0; i < len(got); {
 			// Our times alone do not determine which of two runs at the same time was first.
 			k := i + 1
@@ -91,9 +89,7 @@ func checkRunPs(t *testing.T, byG map[uint64][]Run, ref map[uint64][]uint32) {
 		}
 	}
 	for id := range byG {
-		if len(ref[id]) == 0 {
-			t.Fatalf("goroutine %d has runs, by the reference reader none", id)
-		}
+		must.True(t, len(ref[id]) != 0, "goroutine %d has runs, by the reference reader none", id)
 	}
 }
 
@@ -114,9 +110,7 @@ func checkRunTimes(t *testing.T, byG map[uint64][]Run, in *decoded) {
 			}
 		}
 		got := byG[id]
-		if len(got) != len(want) {
-			t.Fatalf("goroutine %d has %d runs, but runs %d times by its spans", id, len(got), len(want))
-		}
+		must.True(t, len(got) == len(want), "goroutine %d has %d runs, but runs %d times by its spans", id, len(got), len(want))
 		slices.SortFunc(want, func(a, b [2]int64) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
 		for i, r := range got {
 			if r.Began && r.From != want[i][0] || !r.Began && want[i][0] != BeforeTrace || r.Ended && r.To != want[i][1] {
@@ -147,9 +141,7 @@ func checkWindowRuns(t *testing.T, in *decoded, all []Run) {
 		}
 		win.EachRun(from, to, func(r Run) { count[key{r.From, r.To, r.G, r.P}]-- })
 		for k, n := range count {
-			if n != 0 {
-				t.Fatalf("runs in [%d, %d): %+v is missing %d times", from, to, k, n)
-			}
+			must.True(t, n == 0, "runs in [%d, %d): %+v is missing %d times", from, to, k, n)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -92,9 +93,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 			data := must.Have(tracetext.Assemble([]byte(tt.text)))(t)
 			stk := newStacks()
 			ref, in := accountOfReference(data, stk, 1<<30), decodeAll(data, 2)
-			if ref.err != nil || in.err != nil {
-				t.Fatalf("the reference: %v; we: %v", ref.err, in.err)
-			}
+			must.True(t, ref.err == nil && in.err == nil, "the reference: %v; we: %v", ref.err, in.err)
 			if diff := differences(accountOfOurs(in, len(in.gens), stk), ref, stk); diff != nil {
 				t.Errorf("different from the reference reader:\n%s", strings.Join(diff, "\n"))
 			}
@@ -116,20 +115,16 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 				}
 			}
 			for _, k := range tt.kinds {
-				if wide[kind(k)] == 0 || fits[kind(k)] == 0 {
-					t.Errorf("event type %d: %d do not fit, %d do; want some of both", k, wide[kind(k)], fits[kind(k)])
-				}
+				check.True(t, wide[kind(k)] != 0 && fits[kind(k)] != 0,
+					"event type %d: %d do not fit, %d do; want some of both", k, wide[kind(k)], fits[kind(k)])
 			}
-			if times > 0 != tt.times {
-				t.Errorf("%d times do not fit", times)
-			}
+			check.Equal(t, times > 0, tt.times, "%d times do not fit", times)
 		})
 	}
 }
 
 // TestKindsFit checks that all kinds fit into the six bits of a record.
 func TestKindsFit(t *testing.T) {
-	if tracefmt.EvEndOfGeneration >= tracefmt.EventType(kindSwitched) || kindEnd > kindMask {
-		t.Errorf("event types up to %d and our kinds from %d to %d overlap or do not fit", tracefmt.EvEndOfGeneration, kindSwitched, kindEnd)
-	}
+	check.True(t, tracefmt.EvEndOfGeneration < tracefmt.EventType(kindSwitched) && kindEnd <= kindMask,
+		"event types up to %d and our kinds from %d to %d overlap or do not fit", tracefmt.EvEndOfGeneration, kindSwitched, kindEnd)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -26,20 +27,15 @@ func TestMemoryIsReused(t *testing.T) {
 		a, err := fresh.Next(t.Context())
 		b, errReusing := reusing.Next(t.Context())
 		if err != nil || errReusing != nil {
-			if (err == nil) != (errReusing == nil) || err.Error() != errReusing.Error() {
-				t.Fatalf("%v, else %v", err, errReusing)
-			}
+			must.True(t, (err == nil) == (errReusing == nil) && err.Error() == errReusing.Error(), "%v, else %v", err, errReusing)
 			break
 		}
-		if diff := firstDifference(dump(&decoded{d: fresh, gens: []*Gen{a}}), dump(&decoded{d: reusing, gens: []*Gen{b}})); diff != "" {
-			t.Errorf("generation %d differs in reused memory: %s", a.Num, diff)
-		}
+		check.Equal(t, firstDifference(dump(&decoded{d: fresh, gens: []*Gen{a}}), dump(&decoded{d: reusing, gens: []*Gen{b}})), "",
+			"generation %d differs in reused memory", a.Num)
 		generations, marks = generations+1, marks+len(b.Marks)
 		reusing.DropMarks(b)
 		b.EachMarked(func(id uint64, marks []Mark) { t.Errorf("goroutine %d has %d marks after DropMarks", id, len(marks)) })
 		reusing.Recycle(b)
 	}
-	if generations < 2 || marks == 0 {
-		t.Errorf("%d generations with %d marks prove too little", generations, marks)
-	}
+	check.True(t, generations >= 2 && marks != 0, "%d generations with %d marks prove too little", generations, marks)
 }

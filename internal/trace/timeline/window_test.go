@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -98,9 +99,7 @@ func checkPart(t *testing.T, id uint64, from, to int64, full, part []Span) bool 
 		}
 		equal = got == want[i]
 	}
-	if !equal {
-		t.Errorf("goroutine %d: spans in [%d, %d):\n%v\nwant\n%v", id, from, to, part, want)
-	}
+	check.True(t, equal, "goroutine %d: spans in [%d, %d):\n%v\nwant\n%v", id, from, to, part, want)
 	return equal
 }
 
@@ -114,9 +113,8 @@ func checkSliding(t *testing.T, in *decoded) {
 		for _, id := range goroutines(small.Gens) {
 			part = small.Spans(id, BeforeTrace, math.MaxInt64, part[:0])
 			full = whole.Spans(id, BeforeTrace, math.MaxInt64, full[:0])
-			if len(part) > len(full) {
-				t.Fatalf("goroutine %d: %d spans in generations %d and %d, %d up to there", id, len(part), k, k+1, len(full))
-			}
+			must.True(t, len(part) <= len(full),
+				"goroutine %d: %d spans in generations %d and %d, %d up to there", id, len(part), k, k+1, len(full))
 			fullEnd := full[len(full)-len(part):]
 			for i := range part {
 				got, want := part[i], fullEnd[i]
@@ -126,14 +124,11 @@ func checkSliding(t *testing.T, in *decoded) {
 					if got.State == Runnable {
 						got.Waker = want.Waker // repeats the wait before, which is not visible
 					}
-					if got.State != want.State || got.End != want.End || got.Waker != want.Waker || got.Woken != want.Woken {
-						t.Fatalf("goroutine %d from generation %d: begins with %v, want %v", id, k, got, want)
-					}
+					must.True(t, got.State == want.State && got.End == want.End && got.Waker == want.Waker && got.Woken == want.Woken,
+						"goroutine %d from generation %d: begins with %v, want %v", id, k, got, want)
 					continue
 				}
-				if i == 0 && got.Origin != OriginCreated {
-					t.Fatalf("goroutine %d from generation %d: begins with %v", id, k, got)
-				}
+				must.False(t, i == 0 && got.Origin != OriginCreated, "goroutine %d from generation %d: begins with %v", id, k, got)
 				if i == 1 {
 					// A runnable span repeats these fields of the wait before it.
 					got.Stack, got.Reason = want.Stack, want.Reason
@@ -141,9 +136,7 @@ func checkSliding(t *testing.T, in *decoded) {
 				if got.State == Running && got.Stack == 0 && got.Assist {
 					got.Stack = want.Stack // the assist began before the window
 				}
-				if got != want {
-					t.Fatalf("goroutine %d from generation %d, span %d: %v, want %v", id, k, i, got, want)
-				}
+				must.Equal(t, got, want, "goroutine %d from generation %d, span %d", id, k, i)
 			}
 		}
 	}
@@ -169,15 +162,11 @@ func TestFirstGoroutineCrossesBorders(t *testing.T) {
 	m.Stop(time, "preempted", "main.work")
 	data := must.Have(b.Bytes())(t)
 	in := decodeAll(data, 1)
-	if in.err != nil || len(in.gens) != 3 {
-		t.Fatalf("%d generations: %v", len(in.gens), in.err)
-	}
+	must.True(t, in.err == nil && len(in.gens) == 3, "%d generations: %v", len(in.gens), in.err)
 	win := Window{Gens: in.gens}
 	from, to := in.gens[1].Base-500, in.gens[2].Base-500
 	for _, s := range win.Spans(1, from, to, nil) {
-		if s.End-s.Start > 300 {
-			t.Errorf("%v from %d to %d: the events of the next generation are missing", s.State, s.Start, s.End)
-		}
+		check.True(t, s.End-s.Start <= 300, "%v from %d to %d: the events of the next generation are missing", s.State, s.Start, s.End)
 	}
 }
 
@@ -205,9 +194,7 @@ func TestChildren(t *testing.T) {
 	m.Stop(time, "preempted", "main.work")
 	data := must.Have(b.Bytes())(t)
 	in := decodeAll(data, 1)
-	if in.err != nil || len(in.gens) != gens {
-		t.Fatalf("%d generations: %v", len(in.gens), in.err)
-	}
+	must.True(t, in.err == nil && len(in.gens) == gens, "%d generations: %v", len(in.gens), in.err)
 	win := Window{Gens: in.gens}
 	second := tracetext.Origin + int64(1100) // time of the second creation
 	for _, c := range []struct {
@@ -227,9 +214,7 @@ func TestChildren(t *testing.T) {
 			got = append(got, child)
 			return len(got) < c.limit
 		})
-		if !slices.Equal(got, c.want) {
-			t.Errorf("at most %d from %d to %d: %d, want %d", c.limit, c.from, c.to, got, c.want)
-		}
+		check.True(t, slices.Equal(got, c.want), "at most %d from %d to %d: %d, want %d", c.limit, c.from, c.to, got, c.want)
 	}
 }
 
@@ -261,15 +246,12 @@ func TestOneAssist(t *testing.T) {
 	waits(20)
 	data := must.Have(b.Bytes())(t)
 	in := decodeAll(data, 1)
-	if in.err != nil || len(in.gens) != 2 {
-		t.Fatalf("%d generations: %v", len(in.gens), in.err)
-	}
+	must.True(t, in.err == nil && len(in.gens) == 2, "%d generations: %v", len(in.gens), in.err)
 	win := Window{Gens: in.gens}
 	for from := int64(1500); from < time; from += 100 {
 		for _, s := range win.Spans(1, from+30+tracetext.Origin, from+60+tracetext.Origin, nil) {
-			if s.State == Running && s.Assist != (begin <= from && from < end) {
-				t.Errorf("at %d: assist %v; it began at %d and ended at %d", from+30, s.Assist, begin, end)
-			}
+			check.False(t, s.State == Running && s.Assist != (begin <= from && from < end),
+				"at %d: assist %v; it began at %d and ended at %d", from+30, s.Assist, begin, end)
 		}
 	}
 }

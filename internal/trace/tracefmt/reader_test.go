@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
@@ -69,9 +70,8 @@ func TestReadsAnySource(t *testing.T) {
 	for _, minor := range []int{22, 23, 25, 26} {
 		data := sampleTrace(t, minor, 5)
 		want, err := readAll(bytes.NewReader(data), tracefmt.Options{})
-		if err != nil || len(want) != 5 || !bytes.Equal(bytes.Join(want, nil), data[16:]) {
-			t.Fatalf("go 1.%d: %d generations, %v", minor, len(want), err)
-		}
+		must.True(t, err == nil && len(want) == 5 && bytes.Equal(bytes.Join(want, nil), data[16:]),
+			"go 1.%d: %d generations, %v", minor, len(want), err)
 		var two bytes.Buffer // a gzip file of two members
 		half := len(data) / 2
 		two.Write(gzipped(t, data[:half]))
@@ -90,9 +90,7 @@ func TestReadsAnySource(t *testing.T) {
 				continue
 			}
 			for k := range want {
-				if !bytes.Equal(got[k], want[k]) {
-					t.Errorf("go 1.%d, %s: generation %d differs", minor, name, k)
-				}
+				check.True(t, bytes.Equal(got[k], want[k]), "go 1.%d, %s: generation %d differs", minor, name, k)
 			}
 		}
 	}
@@ -123,14 +121,10 @@ func TestLiveGenerationComesAtOnce(t *testing.T) {
 		}
 		ends <- c.End
 		g, err := rd.Next() // would block if it needed one byte more
-		if err != nil || g.Num != uint64(n+1) {
-			t.Fatalf("generation %d: %v", n+1, err)
-		}
+		must.True(t, err == nil && g.Num == uint64(n+1), "generation %d: %v", n+1, err)
 		n++
 	}
-	if n != 3 {
-		t.Fatalf("%d generations", n)
-	}
+	must.Equal(t, n, 3, "generations")
 }
 
 func TestBadInput(t *testing.T) {
@@ -208,9 +202,7 @@ func TestSourceFails(t *testing.T) {
 	data := sampleTrace(t, 26, 3)
 	for _, n := range []int{0, 5, 16, 100, len(data) - 1} {
 		_, err := readAll(io.MultiReader(bytes.NewReader(data[:n]), iotest.ErrReader(fail)), tracefmt.Options{})
-		if !errors.Is(err, fail) {
-			t.Errorf("after %d bytes: %v", n, err)
-		}
+		check.True(t, errors.Is(err, fail), "after %d bytes: %v", n, err)
 	}
 	broken := gzipped(t, data)
 	broken[len(broken)/2] ^= 0x55
@@ -225,9 +217,7 @@ func TestSkipsLargeGenerations(t *testing.T) {
 	var sum int64
 	for k := range 3 {
 		g, err := rd.Next()
-		if err != nil || !g.Skipped || g.Num != uint64(k+1) || len(g.Batches) != 0 {
-			t.Fatalf("generation %d: %+v, %v", k+1, g, err)
-		}
+		must.True(t, err == nil && g.Skipped && g.Num == uint64(k+1) && len(g.Batches) == 0, "generation %d: %+v, %v", k+1, g, err)
 		sum += g.Bytes
 		g.Release()
 	}
@@ -235,15 +225,12 @@ func TestSkipsLargeGenerations(t *testing.T) {
 		t.Fatalf("behind the last: %v", err)
 	}
 	// All bytes except the header and the marks, which belong to no batch.
-	if want := int64(len(data) - 16 - 3); sum != want {
-		t.Errorf("%d bytes skipped, want %d", sum, want)
-	}
+	check.Equal(t, sum, int64(len(data)-16-3), "bytes skipped")
 	if w := rd.Warnings(); len(w) != 3 || w[0].Code != "skipped-generation" {
 		t.Errorf("warnings %v", w)
 	}
-	if rd.Consumed() != int64(len(data)) || rd.Unpacked() != int64(len(data)) {
-		t.Errorf("consumed %d, unpacked %d of %d", rd.Consumed(), rd.Unpacked(), len(data))
-	}
+	check.True(t, rd.Consumed() == int64(len(data)) && rd.Unpacked() == int64(len(data)),
+		"consumed %d, unpacked %d of %d", rd.Consumed(), rd.Unpacked(), len(data))
 }
 
 // TestNewerFormat reads a trace with the header of a future version.
@@ -278,10 +265,7 @@ func TestMemoryFollowsInput(t *testing.T) {
 }
 
 func FuzzReader(f *testing.F) {
-	seeds, err := refdata.Seeds()
-	if err != nil {
-		f.Fatal(err)
-	}
+	seeds := must.Have(refdata.Seeds())(f)
 	for _, s := range seeds {
 		f.Add(s, 1000)
 	}
@@ -298,16 +282,14 @@ func FuzzReader(f *testing.F) {
 		// The results must not depend on how the bytes are divided into reads.
 		split = max(0, min(split, len(data)))
 		parts, err2 := readAll(io.MultiReader(bytes.NewReader(data[:split]), bytes.NewReader(data[split:])), opts)
-		if fmt.Sprint(err) != fmt.Sprint(err2) || len(whole) != len(parts) {
-			t.Fatalf("%d generations and %v in one read, %d and %v in two", len(whole), err, len(parts), err2)
-		}
+		must.True(t, fmt.Sprint(err) == fmt.Sprint(err2) && len(whole) == len(parts),
+			"%d generations and %v in one read, %d and %v in two", len(whole), err, len(parts), err2)
 		total := 0
 		for _, g := range whole {
 			total += len(g)
 		}
-		if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) && total > len(data) {
-			t.Fatalf("%d bytes of generations from %d bytes", total, len(data))
-		}
+		must.False(t, !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) && total > len(data),
+			"%d bytes of generations from %d bytes", total, len(data))
 		// Reading the tables must not panic.
 		rd, err := tracefmt.NewReader(bytes.NewReader(data), opts)
 		if err != nil {

@@ -1,6 +1,10 @@
 package tracefmt
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+)
 
 // TestMethodOfWrapper checks that the wrapper of a method value has the line of the method.
 func TestMethodOfWrapper(t *testing.T) {
@@ -35,7 +39,5 @@ func TestSymbolsHashIsSecret(t *testing.T) {
 			t.Fatalf("a stack's id is %d and %d: it depends on the hash", x, y)
 		}
 	}
-	if equal > 30 {
-		t.Errorf("%d of 1000 stacks have equal hashes in two tables, about 4 were expected", equal)
-	}
+	check.True(t, equal <= 30, "%d of 1000 stacks have equal hashes in two tables, about 4 were expected", equal)
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestNumbers compares columns with a slice, for numbers near the first of a chunk, near 0, far from both, at the
@@ -26,13 +28,9 @@ func TestNumbers(t *testing.T) {
 		var want []int64
 		check := func() {
 			t.Helper()
-			if c.length != len(want) {
-				t.Fatalf("relative %v: %d rows, should be %d", relative, c.length, len(want))
-			}
+			must.Equal(t, c.length, len(want), "relative %v: rows", relative)
 			for i, v := range want {
-				if got := c.get(int32(i)); got != v {
-					t.Fatalf("relative %v: row %d is %d, should be %d", relative, i, got, v)
-				}
+				must.Equal(t, c.get(int32(i)), v, "relative %v: row %d", relative, i)
 			}
 		}
 		for range 2 {

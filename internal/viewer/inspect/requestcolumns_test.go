@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestRequestColumns compares the columns with the added requests, over several chunks, before and after rows are
@@ -81,18 +82,16 @@ func TestRequestColumns(t *testing.T) {
 			if got.start != w.start || got.latency != w.latency || got.g != w.g || got.group != w.group || got.gen != w.gen || got.kind != w.kind || got.open != w.open || got.cut != w.cut {
 				t.Fatalf("row %d is %+v, should be %+v", k, got, w)
 			}
-			if !slices.Equal(c.pieceEnds[i], w.pieceEnds) {
-				t.Fatalf("row %d has the pieces %v, should have %v", k, c.pieceEnds[i], w.pieceEnds)
-			}
+			must.True(t, slices.Equal(c.pieceEnds[i], w.pieceEnds),
+				"row %d has the pieces %v, should have %v", k, c.pieceEnds[i], w.pieceEnds)
 			sums := make(map[cause.Cause]int64)
 			for code, ns := range w.causes {
 				sums[settled[code]] += ns
 			}
 			gotCauses := make(map[cause.Cause]int64)
 			c.eachCauseTime(i, func(k cause.Cause, ns int64) { gotCauses[k] += ns })
-			if maps.DeleteFunc(gotCauses, func(_ cause.Cause, ns int64) bool { return ns == 0 }); !maps.Equal(gotCauses, sums) {
-				t.Fatalf("row %d: causes %v, should be %v of %d", k, gotCauses, sums, w.latency)
-			}
+			maps.DeleteFunc(gotCauses, func(_ cause.Cause, ns int64) bool { return ns == 0 })
+			must.True(t, maps.Equal(gotCauses, sums), "row %d: causes %v, should be %v of %d", k, gotCauses, sums, w.latency)
 		}
 	}
 	check()

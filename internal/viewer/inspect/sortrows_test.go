@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestSortRows compares the order with a comparison sort, for keys of all widths, few of many rows, and equal
@@ -31,8 +33,6 @@ func TestSortRows(t *testing.T) {
 		want := slices.Clone(rows)
 		slices.SortStableFunc(want, func(a, b int32) int { return cmp.Compare(keys[a], keys[b]) })
 		sortRows(rows, func(row int32) uint64 { return sortKey(keys[row]) })
-		if !slices.Equal(rows, want) {
-			t.Fatalf("%d rows with keys of %d bits are not in order", len(rows), 64-width)
-		}
+		must.True(t, slices.Equal(rows, want), "%d rows with keys of %d bits are not in order", len(rows), 64-width)
 	}
 }

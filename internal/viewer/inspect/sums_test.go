@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -71,14 +72,11 @@ func TestSums(t *testing.T) {
 								got[k] += s.NS
 							}
 						}
-						if s.Count < 1 || s.LongestNS > to-from || s.LongestNS > s.NS || len(s.Sites) == 0 {
-							t.Errorf("from %d to %d: %+v", from, to, s)
-						}
+						check.True(t, s.Count >= 1 && s.LongestNS <= to-from && s.LongestNS <= s.NS && len(s.Sites) != 0,
+							"from %d to %d: %+v", from, to, s)
 						areas++
 					}
-					if got != states {
-						t.Errorf("from %d to %d: the area has %v by state, its strips %v", from, to, got, states)
-					}
+					check.True(t, got == states, "from %d to %d: the area has %v by state, its strips %v", from, to, got, states)
 				}
 				if sumsOfNone := must.Have(tr.Area(ctx, from, to, nil))(t); len(sumsOfNone) > 0 {
 					t.Errorf("without lanes the area has %+v", sumsOfNone)
@@ -90,13 +88,11 @@ func TestSums(t *testing.T) {
 					for _, s := range f.Waits {
 						waits += s.NS
 					}
-					if f.StateTimes != w.StateTimes || f.Goroutines != w.Goroutines || waits != f.WaitingNS {
-						t.Errorf("from %d to %d: %s: %+v, by the strips %+v", from, to, f.Name, f, w)
-					}
+					check.True(t, f.StateTimes == w.StateTimes && f.Goroutines == w.Goroutines && waits == f.WaitingNS,
+						"from %d to %d: %s: %+v, by the strips %+v", from, to, f.Name, f, w)
 				}
-				if len(sums) != len(want) || areas == 0 {
-					t.Errorf("from %d to %d: %d functions, %d among the goroutines; %d areas", from, to, len(sums), len(want), areas)
-				}
+				check.True(t, len(sums) == len(want) && areas != 0,
+					"from %d to %d: %d functions, %d among the goroutines; %d areas", from, to, len(sums), len(want), areas)
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/report"
@@ -30,9 +31,7 @@ func checkProgress(t *testing.T, rep *report.Report, tr *inspect.Trace, fileServ
 	if got := page(); !strings.Contains(got, "<progress") || strings.Contains(got, `id="report"`) {
 		t.Errorf("before the trace is read: %.300s", got)
 	}
-	if res := call(s, "GET", "/api/requests", nil); res.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("a request before the trace is read: %d", res.StatusCode)
-	}
+	check.Equal(t, call(s, "GET", "/api/requests", nil).StatusCode, http.StatusServiceUnavailable, "a request before the trace is read")
 	unwatched := must.Have(New(Options{}))(t)
 	unwatched.Fail(errors.New("no page is open")) // must return at once
 	unwatched.SetProgress("late", "progress after the end", -1)
@@ -40,9 +39,8 @@ func checkProgress(t *testing.T, rep *report.Report, tr *inspect.Trace, fileServ
 		t.Errorf("after a failure: %+v", got)
 	}
 	s.SetProgress("<b>x.trace", "35% of 84.0 MB", 0.35)
-	if got := answer[Progress](t, s, "/api/reading"); got != (Progress{Reading: true, Label: "<b>x.trace", Text: "35% of 84.0 MB", Share: 0.35}) {
-		t.Errorf("a third is read: %+v", got)
-	}
+	check.Equal(t, answer[Progress](t, s, "/api/reading"), Progress{Reading: true, Label: "<b>x.trace", Text: "35% of 84.0 MB", Share: 0.35},
+		"a third is read")
 	// An open page receives a failure before Fail returns.
 	var shown atomic.Bool
 	done := make(chan struct{})
@@ -54,18 +52,14 @@ func checkProgress(t *testing.T, rep *report.Report, tr *inspect.Trace, fileServ
 	}()
 	s.Fail(errors.New("the disk burns"))
 	<-done
-	if !shown.Load() || !strings.Contains(page(), "<progress") {
-		t.Error("a failure is not shown")
-	}
+	check.True(t, shown.Load() && strings.Contains(page(), "<progress"), "a failure is not shown")
 
 	must.Do(t, s.Show(tr, rep))
 	if got := answer[Progress](t, s, "/api/reading"); got.Reading || got.Error != "" || !strings.Contains(page(), `id="report"`) {
 		t.Errorf("when it is read: %+v", got)
 	}
 	for target, want := range map[string]int{"/api/facts?recording=1": 200, "/api/facts?recording=2": 410, "/api/facts": 410} {
-		if res := call(s, "GET", target, nil); res.StatusCode != want {
-			t.Errorf("%s: %d, want %d", target, res.StatusCode, want)
-		}
+		check.Equal(t, call(s, "GET", target, nil).StatusCode, want, "%s", target)
 	}
 	from := func(origin string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set("Origin", origin) }
@@ -76,19 +70,13 @@ func checkProgress(t *testing.T, rep *report.Report, tr *inspect.Trace, fileServ
 	}{
 		{"GET", "http://127.0.0.1:8080", 405}, {"POST", "", 403}, {"POST", "http://evil.example", 403}, {"POST", "null", 403}, {"POST", "http://127.0.0.1:8080", 202}, {"POST", "http://127.0.0.1:8080", 409},
 	} {
-		if res := call(s, tc.method, "/api/again", from(tc.origin)); res.StatusCode != tc.want {
-			t.Errorf("%s /api/again from %q: %d, want %d", tc.method, tc.origin, res.StatusCode, tc.want)
-		}
+		check.Equal(t, call(s, tc.method, "/api/again", from(tc.origin)).StatusCode, tc.want, "%s /api/again from %q", tc.method, tc.origin)
 	}
-	if requests != 1 || !strings.Contains(page(), "<progress") {
-		t.Errorf("%d new recordings were requested", requests)
-	}
+	check.True(t, requests == 1 && strings.Contains(page(), "<progress"), "%d new recordings were requested", requests)
 	// After a failed recording, the earlier trace remains.
 	s.Fail(errors.New("connection refused"))
 	if got := answer[Progress](t, s, "/api/reading"); got.Error == "" || !got.Before || !strings.Contains(page(), `id="report"`) {
 		t.Errorf("after a recording that failed: %+v", got)
 	}
-	if res := call(fileServer, "POST", "/api/again", from("http://127.0.0.1:8080")); res.StatusCode != 405 {
-		t.Errorf("a file is recorded again: %d", res.StatusCode)
-	}
+	check.Equal(t, call(fileServer, "POST", "/api/again", from("http://127.0.0.1:8080")).StatusCode, 405, "a file is recorded again")
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/exp/trace"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -115,9 +116,7 @@ func TestReferenceReaderAcceptsEverything(t *testing.T) {
 				"main.worker", "/src/main.go:33", "chan receive", "stop-the-world (GC mark termination)",
 				"GC concurrent mark phase", "GC mark assist", "GC incremental sweep", "request", "step", "GC (idle)", "main.hot", ":99",
 			} {
-				if !strings.Contains(all, want) {
-					t.Errorf("the reference reader's events do not mention %q", want)
-				}
+				check.True(t, strings.Contains(all, want), "the reference reader's events do not mention %q", want)
 			}
 		})
 	}
@@ -131,16 +130,12 @@ func TestTimes(t *testing.T) {
 	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
 	for {
 		ev, err := r.ReadEvent()
-		if err != nil {
-			t.Fatalf("no block event: %v", err)
-		}
+		must.Do(t, err, "no block event")
 		if ev.Kind() != trace.EventStateTransition {
 			continue
 		}
 		if tr := ev.StateTransition(); tr.Reason == "sleep" {
-			if got := ev.Time(); got != tracetext.Origin+12345 {
-				t.Errorf("blocked at %d, want %d", got, tracetext.Origin+12345)
-			}
+			check.Equal(t, ev.Time(), tracetext.Origin+12345, "blocked at")
 			return
 		}
 	}
@@ -206,10 +201,6 @@ func TestAssembleErrors(t *testing.T) {
 	// Comments are allowed, and a # inside data is none.
 	data, err := tracetext.Assemble([]byte("Trace Go1.22 # first\n# second\nEventBatch gen=1 m=2 time=3 size=auto\nStrings\nString id=1\n\tdata=\"a#b\"\n"))
 	want := "go 1.22 trace\x00\x00\x00\x01\x01\x02\x03\x07\x04\x05\x01\x03a#b"
-	if err != nil || string(data) != want {
-		t.Errorf("got %q, %v; want %q", data, err, want)
-	}
-	if errors.Is(err, io.EOF) {
-		t.Error("an unexpected io.EOF")
-	}
+	check.True(t, err == nil && string(data) == want, "got %q, %v; want %q", data, err, want)
+	check.False(t, errors.Is(err, io.EOF), "an unexpected io.EOF")
 }
