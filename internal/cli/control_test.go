@@ -54,7 +54,7 @@ func hostileTrace(t *testing.T) []byte {
 func hostileSleep() { time.Sleep(100 * time.Microsecond) }
 
 // interpretedSequences returns the first place in a text that a terminal interprets or that hides text.
-func interpretedSequences(out []byte) (around string, bad bool) {
+func interpretedSequences(out []byte) (surrounding string, bad bool) {
 	for i := 0; i < len(out); {
 		r, n := utf8.DecodeRune(out[i:])
 		if r == utf8.RuneError && n == 1 || r != '\n' && r != ' ' && !unicode.IsPrint(r) {
@@ -112,8 +112,8 @@ func TestNothingObeyed(t *testing.T) {
 		Run(ctx, args, strings.NewReader(""), &out, &errs, allVerbs()...)
 		cancel()
 		for name, text := range map[string][]byte{"output": out.Bytes(), "error": errs.Bytes()} {
-			if around, bad := interpretedSequences(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))); bad {
-				t.Errorf("%.60q: standard %s has %q", args, name, around)
+			if surrounding, bad := interpretedSequences(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))); bad {
+				t.Errorf("%.60q: standard %s has %q", args, name, surrounding)
 			}
 		}
 		check.False(t, out.Len()+errs.Len() == 0 && !strings.Contains(strings.Join(args, " "), "-o"), "%.60q said nothing", args)

@@ -15,8 +15,8 @@ func TestLimitThatCannotHold(t *testing.T) {
 	runtime.GC() // what other tests left is not live
 	adjust, restore := limitMemory(max)
 	adjust()
-	if beyond := restore(); beyond > 0 {
-		t.Errorf("with little that is live %d bytes more than the limit were told", beyond)
+	if excess := restore(); excess > 0 {
+		t.Errorf("with little that is live %d bytes more than the limit were told", excess)
 	}
 	adjust, restore = limitMemory(max)
 	live := make([]byte, 3*max)
@@ -31,8 +31,8 @@ func TestLimitThatCannotHold(t *testing.T) {
 		t.Errorf("%d bytes are live, and the collector begins again at %d", len(live), goal[0].Value.Uint64())
 	}
 	runtime.KeepAlive(live)
-	if beyond := restore(); beyond < 2*max || beyond > 3*max {
-		t.Errorf("%d bytes were live with a limit of %d, and %d more were told", len(live), max, beyond)
+	if excess := restore(); excess < 2*max || excess > 3*max {
+		t.Errorf("%d bytes were live with a limit of %d, and %d more were told", len(live), max, excess)
 	}
 }
 

@@ -59,7 +59,7 @@ func TestView(t *testing.T) {
 			t.Fatalf("view %s prints %q, %v; status %d: %s", arg, line, err, <-status, &complaints)
 		}
 		reading := true
-		for until := time.Now().Add(time.Minute); reading && time.Now().Before(until); time.Sleep(time.Millisecond) {
+		for waitFor := time.Now().Add(time.Minute); reading && time.Now().Before(waitFor); time.Sleep(time.Millisecond) {
 			res := must.Have(http.Get(url + "api/reading"))(t)
 			var p struct {
 				Reading bool
@@ -84,8 +84,8 @@ func TestView(t *testing.T) {
 			t.Errorf("view %s ends with %d: %s", arg, got, &complaints)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "whylate-*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+	if leftovers, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "whylate-*")); len(leftovers) > 0 {
+		t.Errorf("left behind: %v", leftovers)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestViewRecordsAgain(t *testing.T) {
 	}()
 	line := must.Have(bufio.NewReader(out).ReadString('\n'))(t)
 	url := strings.TrimSpace(line)
-	until := func(failed bool) {
+	waitFor := func(failed bool) {
 		t.Helper()
 		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 			var p view.Progress
@@ -137,22 +137,22 @@ func TestViewRecordsAgain(t *testing.T) {
 		res.Body.Close()
 		check.Equal(t, res.StatusCode, http.StatusOK, "recording %d is not shown: %s", n, res.Status)
 	}
-	until(false)
+	waitFor(false)
 	shows(1)
 	again()
-	until(false)
+	waitFor(false)
 	shows(2)
 	service.Close()
 	again()
-	until(true)
+	waitFor(true)
 	shows(2)
 	http.DefaultClient.CloseIdleConnections()
 	cancel()
 	if got := <-status; got != ExitOK {
 		t.Errorf("view ends with %d: %s", got, &complaints)
 	}
-	if left, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "whylate-*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+	if leftovers, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "whylate-*")); len(leftovers) > 0 {
+		t.Errorf("left behind: %v", leftovers)
 	}
 }
 

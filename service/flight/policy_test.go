@@ -17,12 +17,12 @@ import (
 )
 
 func TestTokenBucket(t *testing.T) {
-	now := time.Unix(1000, 0)
-	b := newTokenBucket(3, time.Hour, now)
+	clock := time.Unix(1000, 0)
+	b := newTokenBucket(3, time.Hour, clock)
 	passed := 0
 	for range 5 * 60 { // five hours, one attempt a minute
-		now = now.Add(time.Minute)
-		if b.checkToken(now, true) {
+		clock = clock.Add(time.Minute)
+		if b.checkToken(clock, true) {
 			b.takeToken()
 			passed++
 		}
@@ -30,13 +30,13 @@ func TestTokenBucket(t *testing.T) {
 	if passed != 3+14 { // a full bucket gains nothing
 		t.Errorf("%d passed in five hours, want 3 at once and then one in 20 minutes", passed)
 	}
-	now = now.Add(1000 * time.Hour)
-	for passed = 0; b.checkToken(now, true); passed++ {
+	clock = clock.Add(1000 * time.Hour)
+	for passed = 0; b.checkToken(clock, true); passed++ {
 		b.takeToken()
 	}
 	check.Equal(t, passed, 3, "passed at once after a long rest")
-	check.False(t, b.checkToken(now.Add(-time.Hour), true), "a clock that goes back lets one pass")
-	check.True(t, newTokenBucket(-1, time.Hour, now).checkToken(now, false), "no bound does not let pass")
+	check.False(t, b.checkToken(clock.Add(-time.Hour), true), "a clock that goes back lets one pass")
+	check.True(t, newTokenBucket(-1, time.Hour, clock).checkToken(clock, false), "no bound does not let pass")
 }
 
 // TestRouteLimit compares a route's limit with the quantile of its latencies.
@@ -127,15 +127,15 @@ func TestClockBack(t *testing.T) {
 // set back.
 func TestRemoveParts(t *testing.T) {
 	dir := t.TempDir()
-	now := time.Now()
-	recording := fileName(now, KindSlow, 7, 1)
+	clock := time.Now()
+	recording := fileName(clock, KindSlow, 7, 1)
 	for name, age := range map[string]time.Duration{
 		recording: time.Hour, recording + ".part-7": time.Hour, recording + ".part-8": -24 * time.Hour, recording + ".part-9": 0,
 		"notes.txt": time.Hour, "other.part-7": time.Hour, recording + ".part-x": time.Hour,
 	} {
 		p := filepath.Join(dir, name)
 		must.Do(t, os.WriteFile(p, []byte("x"), 0o600))
-		must.Do(t, os.Chtimes(p, now, now.Add(-age)))
+		must.Do(t, os.Chtimes(p, clock, clock.Add(-age)))
 	}
 	remaining := func() (out []string) {
 		entries := must.Have(os.ReadDir(dir))(t)
@@ -146,16 +146,16 @@ func TestRemoveParts(t *testing.T) {
 	}
 	// A part file that is being written in another container, whose writer has pid 1 as well.
 	writing := must.Have(createLocked(filepath.Join(dir, recording+".part-1")))(t)
-	must.Do(t, os.Chtimes(writing.Name(), now, now.Add(-time.Hour)))
+	must.Do(t, os.Chtimes(writing.Name(), clock, clock.Add(-time.Hour)))
 	_, locks := tryLock(writing)
 	noProcess := func(int) bool { return false }
-	removeParts(dir, 1, noProcess, now)
+	removeParts(dir, 1, noProcess, clock)
 	want := []string{"", ".part-1", ".part-x", "notes.txt", "other.part-7"}
 	if got := remaining(); locks && !slices.Equal(got, want) {
 		t.Errorf("left are %q, want %q", got, want)
 	}
 	_ = writing.Close() // its writer is killed
-	removeParts(dir, 1, noProcess, now)
+	removeParts(dir, 1, noProcess, clock)
 	if got, want := remaining(), slices.Delete(want, 1, 2); !slices.Equal(got, want) {
 		t.Errorf("left are %q, want %q", got, want)
 	}
@@ -374,34 +374,34 @@ func TestDescribeService(t *testing.T) {
 // TestTokenBucketJitter tests that requests that end out of order, each a tenth of a second
 // before or after the previous one, add no tokens.
 func TestTokenBucketJitter(t *testing.T) {
-	now := time.Unix(1000, 0)
-	b := newTokenBucket(6, time.Hour, now)
-	for b.checkToken(now, true) {
+	clock := time.Unix(1000, 0)
+	b := newTokenBucket(6, time.Hour, clock)
+	for b.checkToken(clock, true) {
 		b.takeToken()
 	}
 	for i := range 100_000 {
-		must.False(t, b.checkToken(now.Add(time.Duration(i%2)*100*time.Millisecond), true),
+		must.False(t, b.checkToken(clock.Add(time.Duration(i%2)*100*time.Millisecond), true),
 			"one passes after %d looks within a tenth of a second", i)
 	}
 	// After the clock was set back by a day, tokens are added from there.
-	now = now.Add(-24 * time.Hour)
-	check.False(t, b.checkToken(now, true), "a clock that goes back lets one pass")
-	check.True(t, b.checkToken(now.Add(10*time.Minute), true) && !b.checkToken(now.Add(9*time.Minute), false),
+	clock = clock.Add(-24 * time.Hour)
+	check.False(t, b.checkToken(clock, true), "a clock that goes back lets one pass")
+	check.True(t, b.checkToken(clock.Add(10*time.Minute), true) && !b.checkToken(clock.Add(9*time.Minute), false),
 		"ten minutes after that there is not exactly one")
 }
 
 // TestReplay tests that a process that is restarted repeatedly has the tokens that one
 // process would have, also if the clock was set back.
 func TestReplay(t *testing.T) {
-	now := time.Unix(100_000, 0)
+	clock := time.Unix(100_000, 0)
 	tokensLeft := func(ago ...time.Duration) (n int) {
-		b := newTokenBucket(6, time.Hour, now)
+		b := newTokenBucket(6, time.Hour, clock)
 		var passed []time.Time
 		for _, d := range ago {
-			passed = append(passed, now.Add(-d))
+			passed = append(passed, clock.Add(-d))
 		}
-		b.replay(passed, now)
-		for ; b.checkToken(now, true); n++ {
+		b.replay(passed, clock)
+		for ; b.checkToken(clock, true); n++ {
 			b.takeToken()
 		}
 		return n

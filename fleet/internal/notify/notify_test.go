@@ -100,12 +100,12 @@ func (n *Notifier) addRecording(t *testing.T, received time.Time, version, title
 }
 
 // checkAndDeliver runs a check, delivers all due messages, and returns their events.
-func (n *Notifier) checkAndDeliver(t *testing.T, r *receiver, now time.Time) (out []string) {
+func (n *Notifier) checkAndDeliver(t *testing.T, r *receiver, clock time.Time) (out []string) {
 	t.Helper()
-	must.Do(t, n.EnqueueEvents(t.Context(), now))
+	must.Do(t, n.EnqueueEvents(t.Context(), clock))
 	first := len(r.bodies)
 	for s := n.newSender(); ; {
-		found := must.Have(s.deliverNext(t.Context(), now))(t)
+		found := must.Have(s.deliverNext(t.Context(), clock))(t)
 		if !found {
 			break
 		}
@@ -128,38 +128,38 @@ func (n *Notifier) checkAndDeliver(t *testing.T, r *receiver, now time.Time) (ou
 func TestFindingEvents(t *testing.T) {
 	r := newReceiver(t)
 	n := newNotifier(t, r.URL)
-	now := time.Now().Add(-5 * 24 * time.Hour).Truncate(time.Minute)
-	n.addRecording(t, now, "v1", "old")
+	clock := time.Now().Add(-5 * 24 * time.Hour).Truncate(time.Minute)
+	n.addRecording(t, clock, "v1", "old")
 	checkEvents := func(situation string, want ...string) {
 		t.Helper()
-		if got := n.checkAndDeliver(t, r, now); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := n.checkAndDeliver(t, r, clock); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: %q, want %q", situation, got, want)
 		}
 	}
 	checkEvents("at first")
-	n.addRecording(t, now, "v1", "new")
+	n.addRecording(t, clock, "v1", "new")
 	checkEvents("a new one", "finding.new new v1")
-	n.addRecording(t, now.Add(time.Second), "v1", "new")
+	n.addRecording(t, clock.Add(time.Second), "v1", "new")
 	checkEvents("the same finding again")
-	now = now.Add(10 * time.Minute)
-	n.addRecording(t, now, "v2", "")
+	clock = clock.Add(10 * time.Minute)
+	n.addRecording(t, clock, "v2", "")
 	checkEvents("its version is replaced")
-	n.addRecording(t, now, "v2", "new")
+	n.addRecording(t, clock, "v2", "new")
 	checkEvents("the finding is in the next version", "finding.back new v2")
 	checkEvents("after that event")
 	for range 4 { // checks without new recordings
-		now = now.Add(8 * time.Hour)
+		clock = clock.Add(8 * time.Hour)
 		checkEvents("no recordings")
 	}
-	n.addRecording(t, now, "v2", "new")
+	n.addRecording(t, clock, "v2", "new")
 	checkEvents("after a day", "finding.back new v2")
 	ids := make(map[string]bool)
 	for _, q := range r.requests {
 		ids[q.Header.Get("webhook-id")] = true
 	}
 	check.Equal(t, len(ids), 3, "ids of three events")
-	now = now.Add(30 * time.Hour)
-	n.addRecording(t, now, "v2", "new")
+	clock = clock.Add(30 * time.Hour)
+	n.addRecording(t, clock, "v2", "new")
 	checkEvents("after a day without checks")
 }
 
@@ -177,14 +177,14 @@ func TestSlowerVersion(t *testing.T) {
 		}
 		return &compare.Diff{Groups: []compare.Group{{Name: "GET /", P50: change, P99: change}, {Name: "GET /cart", P50: change, P99: slower, Causes: []compare.Row{{Cause: "lock", DeltaNS: 8e6}}}}}, nil
 	}
-	now := time.Now().Add(-time.Hour)
-	if got := n.checkAndDeliver(t, r, now); len(got) > 0 {
+	clock := time.Now().Add(-time.Hour)
+	if got := n.checkAndDeliver(t, r, clock); len(got) > 0 {
 		t.Error(got)
 	}
 	for i, want := range []string{"", "", "", "", "", "version.slower  v2", "", "", "", "", "", ""} {
-		now = now.Add(time.Second)
-		n.addRecording(t, now, []string{"v1", "v2"}[min(i/3, 1)], "")
-		check.Equal(t, strings.Join(n.checkAndDeliver(t, r, now), ", "), want, "recording %d", i)
+		clock = clock.Add(time.Second)
+		n.addRecording(t, clock, []string{"v1", "v2"}[min(i/3, 1)], "")
+		check.Equal(t, strings.Join(n.checkAndDeliver(t, r, clock), ", "), want, "recording %d", i)
 		if i == 5 { // from here on no comparison is expected
 			slower = change
 		}
@@ -202,13 +202,13 @@ func TestSlowerVersion(t *testing.T) {
 func TestDelivery(t *testing.T) {
 	r := newReceiver(t, 500, 302, 410)
 	n := newNotifier(t, r.URL)
-	now := time.Now()
+	clock := time.Now()
 	n.Secrets = append([]Secret{make([]byte, 32)}, n.Secrets...) // a new key in addition to the old one
-	must.Do(t, n.Store.SaveMarks(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{"type":"x"}`), Created: now}}))
+	must.Do(t, n.Store.SaveMarks(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{"type":"x"}`), Created: clock}}))
 	library, err := standard.NewWebhook(secret)
 	must.Do(t, err)
 	s := n.newSender()
-	deliveryTime := now
+	deliveryTime := clock
 	for i := 1; i <= 4; i++ {
 		if found, err := s.deliverNext(t.Context(), deliveryTime); !found || err != nil || len(r.requests) != i {
 			t.Fatalf("delivery %d: %v %v, %d requests", i, found, err, len(r.requests))
@@ -249,16 +249,16 @@ func TestPrivateReceiver(t *testing.T) {
 	r := newReceiver(t)
 	n := newNotifier(t, r.URL)
 	n.AllowedRanges = nil
-	now := time.Now()
-	must.Do(t, n.Store.SaveMarks(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{}`), Created: now}}))
+	clock := time.Now()
+	must.Do(t, n.Store.SaveMarks(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{}`), Created: clock}}))
 	s := n.newSender()
 	for i := range maxTries {
-		if found, err := s.deliverNext(t.Context(), now); !found || err != nil {
+		if found, err := s.deliverNext(t.Context(), clock); !found || err != nil {
 			t.Fatalf("try %d: %v %v", i, found, err)
 		}
-		now = now.Add(2 * maxWait)
+		clock = clock.Add(2 * maxWait)
 	}
-	if found, err := s.deliverNext(t.Context(), now); found || err != nil || len(r.requests) > 0 {
+	if found, err := s.deliverNext(t.Context(), clock); found || err != nil || len(r.requests) > 0 {
 		t.Errorf("%v %v, asked %d times", found, err, len(r.requests))
 	}
 	if refused, givenUp := testutil.ToFloat64(n.Metrics.WebhookAttempts.WithLabelValues("refused")), testutil.ToFloat64(n.Metrics.WebhookAttempts.WithLabelValues("given-up")); refused != maxTries-1 || givenUp != 1 {
@@ -270,19 +270,19 @@ func TestPrivateReceiver(t *testing.T) {
 func TestFullOutbox(t *testing.T) {
 	r := newReceiver(t)
 	n := newNotifier(t, r.URL)
-	now := time.Now().Add(-time.Hour)
-	n.checkAndDeliver(t, r, now)
+	clock := time.Now().Add(-time.Hour)
+	n.checkAndDeliver(t, r, clock)
 	var list []store.Message
 	for i := range maxUnsent {
-		list = append(list, store.Message{ID: fmt.Sprint("msg_", i), Body: []byte(`{}`), Created: now.Add(time.Hour)})
+		list = append(list, store.Message{ID: fmt.Sprint("msg_", i), Body: []byte(`{}`), Created: clock.Add(time.Hour)})
 	}
 	must.Do(t, n.Store.SaveMarks(t.Context(), nil, list))
-	n.addRecording(t, now, "v1", "new")
-	if got := n.checkAndDeliver(t, r, now); len(got) > 0 {
+	n.addRecording(t, clock, "v1", "new")
+	if got := n.checkAndDeliver(t, r, clock); len(got) > 0 {
 		t.Error(got)
 	}
 	must.Do(t, n.Store.RemoveMessage(t.Context(), &list[0]))
-	if got := n.checkAndDeliver(t, r, now); fmt.Sprint(got) != "[finding.new new v1]" {
+	if got := n.checkAndDeliver(t, r, clock); fmt.Sprint(got) != "[finding.new new v1]" {
 		t.Error(got)
 	}
 }

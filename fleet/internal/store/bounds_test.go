@@ -15,9 +15,9 @@ import (
 
 // storeWithFindings returns a store with findingsPerService findings in each service, as an earlier version without a bound
 // could write it.
-func storeWithFindings(t testing.TB, services, findingsPerService int, now time.Time) *Store {
+func storeWithFindings(t testing.TB, services, findingsPerService int, clock time.Time) *Store {
 	s := openTestStore(t)
-	today := itoa(now.Truncate(day).Unix())
+	today := itoa(clock.Truncate(day).Unix())
 	for _, q := range []string{
 		`CREATE TEMP TABLE x (i INTEGER PRIMARY KEY)`,
 		`INSERT INTO x WITH RECURSIVE x(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM x WHERE i<` + itoa(int64(findingsPerService)) + `) SELECT i FROM x`,
@@ -38,13 +38,13 @@ func storeWithFindings(t testing.TB, services, findingsPerService int, now time.
 // TestOverviewOfMany: candidates includes all problems that rankProblems puts first of all, and does not read the others of
 // 200,000.
 func TestOverviewOfMany(t *testing.T) {
-	now := time.Now()
-	sel := Selection{From: now.Add(-7 * day), To: now.Add(day)}
+	clock := time.Now()
+	sel := Selection{From: clock.Add(-7 * day), To: clock.Add(day)}
 	for _, c := range []struct {
 		services, findings int
 		sel                Selection
 	}{{1, 100, sel}, {3, 700, sel}, {3, 700, Selection{From: sel.From, To: sel.To, Service: "service1", Environment: "prod"}}, {2, 700, Selection{From: sel.From, To: sel.To, Service: "none"}}} {
-		s := storeWithFindings(t, c.services, c.findings, now)
+		s := storeWithFindings(t, c.services, c.findings, clock)
 		got, versions, err := s.Overview(t.Context(), c.sel)
 		must.Do(t, err)
 		all, err := s.problemSums(t.Context(), c.sel, "problem<>''")
@@ -56,7 +56,7 @@ func TestOverviewOfMany(t *testing.T) {
 		check.True(t, err == nil && reflect.DeepEqual(got, want) && len(got) == min(len(all), maxListedProblems),
 			"%+v: %d problems\n%+v\nwant %d\n%+v\n%v", c, len(got), got, len(want), want, err)
 	}
-	s := storeWithFindings(t, 1, 200_000, now)
+	s := storeWithFindings(t, 1, 200_000, clock)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, _, err := s.Overview(t.Context(), sel)
@@ -203,11 +203,11 @@ func TestClickHouseFolds(t *testing.T) {
 }
 
 func BenchmarkOverview(b *testing.B) {
-	now := time.Now()
-	s := storeWithFindings(b, 1, 200_000, now)
+	clock := time.Now()
+	s := storeWithFindings(b, 1, 200_000, clock)
 	b.ReportAllocs()
 	for b.Loop() {
-		problems, versions, err := s.Overview(b.Context(), Selection{From: now.Add(-7 * day), To: now.Add(day)})
+		problems, versions, err := s.Overview(b.Context(), Selection{From: clock.Add(-7 * day), To: clock.Add(day)})
 		if err != nil || len(problems) != 200 || len(versions) != 3 {
 			b.Fatal(len(problems), len(versions), err)
 		}

@@ -20,8 +20,8 @@ func TestTenMillion(t *testing.T) {
 	s, err := Open(t.Context(), file, "")
 	must.Do(t, err)
 	defer s.Close()
-	now := time.Now()
-	begin := now.Add(-14 * day).Truncate(time.Minute)
+	clock := time.Now()
+	begin := clock.Add(-14 * day).Truncate(time.Minute)
 	for _, q := range []string{
 		`CREATE TEMP TABLE x (i INTEGER PRIMARY KEY)`,
 		`INSERT INTO x WITH RECURSIVE x(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM x WHERE i<9999) SELECT i FROM x`,
@@ -55,12 +55,12 @@ func TestTenMillion(t *testing.T) {
 	info, err := os.Stat(file)
 	must.Do(t, err)
 	t.Logf("%d sums, %d by day, %d findings; %.1f bytes a sum", points, dayPoints, podProblems, float64(info.Size())/float64(points))
-	measureQueries(t, s, now)
+	measureQueries(t, s, clock)
 }
 
 // measureQueries runs the queries of each page and checks their time.
-func measureQueries(t *testing.T, s *Store, now time.Time) {
-	all := Selection{From: now.Add(-7 * day), To: now}
+func measureQueries(t *testing.T, s *Store, clock time.Time) {
+	all := Selection{From: clock.Add(-7 * day), To: clock}
 	start := func(in Selection) error { // all queries of the start page
 		_, _, err := s.Overview(t.Context(), in)
 		if err == nil {
@@ -79,7 +79,7 @@ func measureQueries(t *testing.T, s *Store, now time.Time) {
 	}{
 		{"start page", func() error { return start(all) }},
 		{"start page of 30 days", func() error {
-			return start(Selection{From: now.Add(-30 * day), To: now})
+			return start(Selection{From: clock.Add(-30 * day), To: clock})
 		}},
 		{"a service's findings", func() error { _, _, err := s.Overview(t.Context(), oneService); return err }},
 		{"a service over time", func() error { _, err := s.Series(t.Context(), oneService, 6*time.Hour); return err }},
@@ -109,8 +109,8 @@ func TestHundredMillion(t *testing.T) {
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "fleet.db"), address)
 	must.Do(t, err)
 	defer s.Close()
-	now := time.Now()
-	begin := itoa(now.Add(-14 * day).Truncate(time.Hour).Unix())
+	clock := time.Now()
+	begin := itoa(clock.Add(-14 * day).Truncate(time.Hour).Unix())
 	started := time.Now()
 	for _, q := range []string{
 		// Each of 2,000 pods sends a recording an hour, with 3 groups, 5 causes, 10 buckets and 2 findings.
@@ -129,9 +129,9 @@ func TestHundredMillion(t *testing.T) {
 	}
 	t.Logf("written in %v", time.Since(started).Round(time.Second))
 	started = time.Now()
-	must.Do(t, s.RollUp(t.Context(), now))
+	must.Do(t, s.RollUp(t.Context(), clock))
 	t.Logf("all added up in %v", time.Since(started).Round(time.Second))
-	problems, versions, err := s.Overview(t.Context(), Selection{From: now.Add(-30 * day), To: now.Add(day)})
+	problems, versions, err := s.Overview(t.Context(), Selection{From: clock.Add(-30 * day), To: clock.Add(day)})
 	var requests, recordings int64
 	for _, v := range versions {
 		requests += v.Requests
@@ -139,7 +139,7 @@ func TestHundredMillion(t *testing.T) {
 	}
 	check.True(t, err == nil && len(problems) == 200 && len(versions) == 80 && requests >= 59e6 && requests <= 61e6 && recordings == 666667,
 		"%d problems, %d versions, %d requests, %d recordings, %v", len(problems), len(versions), requests, recordings, err)
-	measureQueries(t, s, now)
+	measureQueries(t, s, clock)
 	var rowsOf, bytes uint64
 	if err := s.clickhouse.QueryRow(`SELECT sum(rows), sum(bytes_on_disk) FROM system.parts WHERE active AND table='explained_rows'`).Scan(&rowsOf, &bytes); err != nil {
 		t.Fatal(err)

@@ -48,8 +48,8 @@ func TestQueue(t *testing.T) {
 			rt.Fatal(err)
 		}
 		defer s.Close()
-		now := time.Unix(1_700_000_000, 0)
-		received := now // unique for each recording, also if the clock is set back
+		clock := time.Unix(1_700_000_000, 0)
+		received := clock // unique for each recording, also if the clock is set back
 		model := make(map[string]*modelEntry)
 		var claims []*Recording // of all workers, including ended ones
 		must := func(err error) {
@@ -74,11 +74,11 @@ func TestQueue(t *testing.T) {
 				}
 			},
 			"claim": func(rt *rapid.T) {
-				got, err := s.Claim(ctx, now, time.Minute)
+				got, err := s.Claim(ctx, clock, time.Minute)
 				must(err)
 				var want *modelEntry
 				for _, e := range model {
-					if (e.state == Waiting || e.state == Working && (e.lease.Before(now) || e.lease.After(now.Add(2*time.Minute)))) && (want == nil || e.received.Before(want.received)) {
+					if (e.state == Waiting || e.state == Working && (e.lease.Before(clock) || e.lease.After(clock.Add(2*time.Minute)))) && (want == nil || e.received.Before(want.received)) {
 						want = e
 					}
 				}
@@ -88,7 +88,7 @@ func TestQueue(t *testing.T) {
 					}
 					return
 				}
-				want.state, want.lease = Working, now.Add(time.Minute)
+				want.state, want.lease = Working, clock.Add(time.Minute)
 				want.tries++
 				if got.ID != want.id || got.Tries != want.tries {
 					rt.Fatalf("claimed %+v, want %+v", got, want)
@@ -96,21 +96,21 @@ func TestQueue(t *testing.T) {
 				claims = append(claims, got)
 			},
 			"time": func(rt *rapid.T) { // the clock may be set back
-				now = now.Add(time.Duration(rapid.IntRange(-300, 300).Draw(rt, "seconds")) * time.Second)
+				clock = clock.Add(time.Duration(rapid.IntRange(-300, 300).Draw(rt, "seconds")) * time.Second)
 			},
 			"renew": func(rt *rapid.T) {
 				if len(claims) == 0 {
 					return
 				}
 				r := claim()
-				held, err := s.Renew(ctx, r, now.Add(time.Minute))
+				held, err := s.Renew(ctx, r, clock.Add(time.Minute))
 				must(err)
 				e := heldEntry(r)
 				if held != (e != nil) {
 					rt.Fatalf("renewed %v: %v", r, held)
 				}
 				if e != nil {
-					e.lease = now.Add(time.Minute)
+					e.lease = clock.Add(time.Minute)
 				}
 			},
 			"release": func(rt *rapid.T) {
@@ -140,8 +140,8 @@ func TestQueue(t *testing.T) {
 				}
 				r, n := claim(), int64(rapid.IntRange(1, 5).Draw(rt, "requests"))
 				bucket := int64(rapid.IntRange(1, 3).Draw(rt, "bucket"))
-				_, err := s.Finish(ctx, r, &rows.Rows{Start: now, Requests: n, Cause: "cpu", Sums: []rows.Sum{{Group: "GET /", Bucket: bucket, N: n}},
-					Findings: []rows.Finding{{Problem: fmt.Sprint(bucket), Requests: n, WinNS: n}}, SlowRequests: []rows.SlowRequest{{Request: "r1", Group: "GET /", Start: now, NS: n}}})
+				_, err := s.Finish(ctx, r, &rows.Rows{Start: clock, Requests: n, Cause: "cpu", Sums: []rows.Sum{{Group: "GET /", Bucket: bucket, N: n}},
+					Findings: []rows.Finding{{Problem: fmt.Sprint(bucket), Requests: n, WinNS: n}}, SlowRequests: []rows.SlowRequest{{Request: "r1", Group: "GET /", Start: clock, NS: n}}})
 				must(err)
 				if e := heldEntry(r); e != nil {
 					e.state, e.counts = Done, n
@@ -188,24 +188,24 @@ func TestQueue(t *testing.T) {
 // recording whose claim was renewed since is not.
 func TestClockSetBack(t *testing.T) {
 	s := openTestStore(t)
-	ctx, now, lease := t.Context(), time.Now(), 30*time.Second
+	ctx, clock, lease := t.Context(), time.Now(), 30*time.Second
 	for _, id := range []string{"dead", "live"} {
-		must.Do(t, s.AddRecording(ctx, Recording{ID: id, Labels: rows.Labels{Service: "a"}, Received: now}))
+		must.Do(t, s.AddRecording(ctx, Recording{ID: id, Labels: rows.Labels{Service: "a"}, Received: clock}))
 	}
 	claims := make(map[string]*Recording)
 	for range 2 {
-		r, err := s.Claim(ctx, now.Add(2*time.Hour), lease)
+		r, err := s.Claim(ctx, clock.Add(2*time.Hour), lease)
 		if err != nil || r == nil {
 			t.Fatal(r, err)
 		}
 		claims[r.ID] = r
 	}
-	if held, err := s.Renew(ctx, claims["live"], now.Add(lease)); !held || err != nil {
+	if held, err := s.Renew(ctx, claims["live"], clock.Add(lease)); !held || err != nil {
 		t.Fatal(held, err)
 	}
-	r, err := s.Claim(ctx, now, lease)
+	r, err := s.Claim(ctx, clock, lease)
 	must.True(t, err == nil && r != nil && r.ID == "dead", "claimed %+v %v", r, err)
-	for _, clock := range []time.Time{now, now.Add(-lease / 2), now.Add(-lease)} { // a worker may have read its clock earlier
+	for _, clock := range []time.Time{clock, clock.Add(-lease / 2), clock.Add(-lease)} { // a worker may have read its clock earlier
 		if r, err := s.Claim(ctx, clock, lease); r != nil || err != nil {
 			t.Errorf("claimed %+v of a worker that lives, %v", r, err)
 		}
@@ -418,15 +418,15 @@ func TestGain(t *testing.T) {
 // TestRetention: one recording of each service, cause and hour is kept longest, if there is space.
 func TestRetention(t *testing.T) {
 	s := openTestStore(t)
-	now := time.Now()
-	hour := now.Truncate(time.Hour)
-	for i, received := range []time.Time{now.Add(-48 * time.Hour), hour.Add(-3 * time.Hour), hour.Add(-3*time.Hour + time.Minute), hour.Add(-2 * time.Hour)} {
+	clock := time.Now()
+	hour := clock.Truncate(time.Hour)
+	for i, received := range []time.Time{clock.Add(-48 * time.Hour), hour.Add(-3 * time.Hour), hour.Add(-3*time.Hour + time.Minute), hour.Add(-2 * time.Hour)} {
 		addExplained(t, s, fmt.Sprint(i), rows.Labels{Service: "a"}, &rows.Rows{Start: received, Cause: "cpu", Sums: []rows.Sum{{Group: fmt.Sprint("g", i), Bucket: 10, N: 1}}})
 	}
-	if err := s.AddRecording(t.Context(), Recording{ID: "waits", Labels: rows.Labels{Service: "a"}, Received: now.Add(-72 * time.Hour), Bytes: 100}); err != nil {
+	if err := s.AddRecording(t.Context(), Recording{ID: "waits", Labels: rows.Labels{Service: "a"}, Received: clock.Add(-72 * time.Hour), Bytes: 100}); err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.DropFiles(t.Context(), now, 24*time.Hour, 250)
+	list, err := s.DropFiles(t.Context(), clock, 24*time.Hour, 250)
 	var got []string
 	for _, d := range list {
 		got = append(got, cmp.Or(strings.TrimLeft(d.ID, "0"), "0")+" "+d.Reason)
@@ -434,13 +434,13 @@ func TestRetention(t *testing.T) {
 	if want := []string{"0 age", "2 bytes", "1 bytes"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q %v, want %q", got, err, want)
 	}
-	if list, err := s.DropFiles(t.Context(), now, 24*time.Hour, 250); len(list) != 0 || err != nil {
+	if list, err := s.DropFiles(t.Context(), clock, 24*time.Hour, 250); len(list) != 0 || err != nil {
 		t.Errorf("again: %v %v", list, err)
 	}
 	if isKept, err := s.IsFileKept(t.Context(), "waits", 0, 0); !isKept || err != nil {
 		t.Error("what waits is gone", err)
 	}
-	must.Do(t, s.DeleteOldRows(t.Context(), now, now.Add(-24*time.Hour)))
+	must.Do(t, s.DeleteOldRows(t.Context(), clock, clock.Add(-24*time.Hour)))
 	if r, err := s.Recording(t.Context(), fmt.Sprintf("%032d", 0)); r != nil || err != nil {
 		t.Error("an old recording is known still", err)
 	}
@@ -450,7 +450,7 @@ func TestRetention(t *testing.T) {
 			t.Errorf("%s: %d, want %d, %v", query, n, want, err)
 		}
 	}
-	must.Do(t, s.DeleteOldRows(t.Context(), now, now.Add(48*time.Hour)))
+	must.Do(t, s.DeleteOldRows(t.Context(), clock, clock.Add(48*time.Hour)))
 	for _, table := range []string{"points", "daypoints", "seen", "slow", "series", "problems"} {
 		var n int
 		if err := s.reader.QueryRow(`SELECT count(*) FROM ` + table).Scan(&n); err != nil || n != 0 {

@@ -153,9 +153,9 @@ func TestTooShort(t *testing.T) {
 func TestRareWaitIsNoEvidence(t *testing.T) {
 	rare := func(n int) load {
 		remaining := n
-		return load{"main.h", report.KindHTTP1, 10, 100, func(rng *rand.Rand, at float64) []spent {
+		return load{"main.h", report.KindHTTP1, 10, 100, func(rng *rand.Rand, position float64) []spent {
 			parts := []spent{{"cpu", "main.h", 1, 1e6}}
-			if remaining > 0 && at > 5 {
+			if remaining > 0 && position > 5 {
 				remaining--
 				parts = append(parts, spent{"syscall", "main.flush", 9, 100e6})
 			}

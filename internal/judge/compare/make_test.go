@@ -16,7 +16,7 @@ type load struct {
 	seconds int
 	rate    int // requests a second
 	// request gives one request's time by cause row.
-	request func(rng *rand.Rand, at float64) []spent
+	request func(rng *rand.Rand, position float64) []spent
 }
 
 type spent struct {
@@ -68,7 +68,7 @@ func (l load) group(seed uint64) report.Group {
 		}
 	}
 	slices.SortFunc(all, func(a, b request) int { return int(a.total - b.total) })
-	at := func(q float64, shortest int) *int64 {
+	quantile := func(q float64, shortest int) *int64 {
 		if len(all) < shortest {
 			return nil
 		}
@@ -76,7 +76,7 @@ func (l load) group(seed uint64) report.Group {
 		return &v
 	}
 	mean := g.TotalNS / int64(g.Count)
-	g.LatencyNS = report.Latency{Mean: &mean, P50: at(0.5, 5), P90: at(0.9, 10), P99: at(0.99, 100), P999: at(0.999, 1000), Max: at(1, 1)}
+	g.LatencyNS = report.Latency{Mean: &mean, P50: quantile(0.5, 5), P90: quantile(0.9, 10), P99: quantile(0.99, 100), P999: quantile(0.999, 1000), Max: quantile(1, 1)}
 	for _, b := range []struct {
 		name   report.BandName
 		lo, hi float64

@@ -44,10 +44,10 @@ func recording(name string, base time.Duration, requests int, findings ...report
 		g.Histogram, g.TotalNS = append(g.Histogram, g.Blocks[i].Histogram...), g.TotalNS+g.Blocks[i].TotalNS
 	}
 	slices.Sort(all)
-	at := func(q float64) *int64 { return &all[int(q*float64(len(all)-1))] }
-	g.LatencyNS = report.Latency{Mean: at(0.5), P50: at(0.5), Max: at(1)}
+	quantile := func(q float64) *int64 { return &all[int(q*float64(len(all)-1))] }
+	g.LatencyNS = report.Latency{Mean: quantile(0.5), P50: quantile(0.5), Max: quantile(1)}
 	if requests >= 100 {
-		g.LatencyNS.P99 = at(0.99)
+		g.LatencyNS.P99 = quantile(0.99)
 	}
 	g.Bands = []report.Band{{Band: report.BandAll, Count: requests, Causes: []report.Cause{
 		{Cause: report.CauseSleep, Site: &report.Site{Func: "main.backoff", Line: 7}, TotalNS: int64(requests) * int64(base-9*time.Millisecond), Requests: requests},

@@ -1,4 +1,4 @@
-// Package check reports what is not as a test wants it, and lets the test continue. It is a copy of the tool's
+// Package check reports failed expectations of a test, which continues. It is a copy of the tool's
 // internal/testing/check, which this module may not import.
 package check
 
@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Equal reports got and want if they differ. The format with its arguments says what is compared. Like all functions of this
+// Equal reports got and want if they differ. The format with its arguments names the compared value. Like all functions of this
 // package, it returns whether the check passed.
 func Equal[T comparable](t testing.TB, got, want T, format string, args ...any) bool {
 	if got != want {
@@ -48,7 +48,7 @@ func False(t testing.TB, isWrong bool, format string, args ...any) bool {
 	return !isWrong
 }
 
-// Error reports that err is nil. The format with its arguments says what should have failed.
+// Error reports that err is nil. The format with its arguments names the call that should have failed.
 func Error(t testing.TB, err error, format string, args ...any) bool {
 	if err == nil {
 		t.Helper()
