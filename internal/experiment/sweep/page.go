@@ -17,15 +17,15 @@ var pageSource string
 
 // A plot is a diagram of points with their intervals, in the coordinates of an SVG.
 type plot struct {
-	Title, Note  string
-	XTitle       string
-	Height       int
-	Grid         []tick // lines of the vertical axis
-	Ticks        []tick // of the horizontal axis
-	Series       []series
-	Left, Right  float64
-	Top, Bottom  float64
-	Width, LineY float64
+	Title, Note         string
+	XTitle              string
+	Height              int
+	Grid                []tick // lines of the vertical axis
+	Ticks               []tick // of the horizontal axis
+	Series              []series
+	LeftEdge, RightEdge float64
+	Top, Bottom         float64
+	Width, LineY        float64
 }
 
 type tick struct {
@@ -179,7 +179,7 @@ func newPoint(x float64, f *Figure, label string) point {
 
 // draw computes the coordinates of the points. It returns false if there is no point above 0.
 func (p *plot) draw(all []series, format, formatX func(float64) string, ticks []float64, xs [2]float64, logarithmic bool) bool {
-	p.Left, p.Right, p.Top, p.Bottom, p.Height, p.Width = 76, plotWidth-12, 12, plotHeight-44, plotHeight, plotWidth
+	p.LeftEdge, p.RightEdge, p.Top, p.Bottom, p.Height, p.Width = 76, plotWidth-12, 12, plotHeight-44, plotHeight, plotWidth
 	p.LineY = p.Bottom + 32
 	low, high, largest := math.Inf(1), 0.0, 0.0
 	for _, s := range all {
@@ -220,7 +220,7 @@ func (p *plot) draw(all []series, format, formatX func(float64) string, ticks []
 	for _, v := range grid {
 		p.Grid = append(p.Grid, tick{y(v), format(v)})
 	}
-	x := func(v float64) float64 { return p.Left + (p.Right-p.Left)*(v-xs[0])/max(xs[1]-xs[0], 1e-9) }
+	x := func(v float64) float64 { return p.LeftEdge + (p.RightEdge-p.LeftEdge)*(v-xs[0])/max(xs[1]-xs[0], 1e-9) }
 	for _, v := range ticks {
 		p.Ticks = append(p.Ticks, tick{x(v), formatX(v)})
 	}

@@ -263,7 +263,7 @@ func TestHTML(t *testing.T) {
 	for _, p := range r.plots() {
 		for _, s := range p.Series {
 			for _, q := range s.Points {
-				check.True(t, q.X >= p.Left && q.X <= p.Right && q.Y >= p.Top && q.Y <= p.Bottom && q.High <= q.Y && q.Low >= q.Y,
+				check.True(t, q.X >= p.LeftEdge && q.X <= p.RightEdge && q.Y >= p.Top && q.Y <= p.Bottom && q.High <= q.Y && q.Low >= q.Y,
 					"%s: a point at %+v", p.Title, q)
 			}
 		}
