@@ -48,7 +48,7 @@ func TestOneLine(t *testing.T) {
 		p.logger.handleEvent(tune.Event{Knob: tune.KnobGOGC, Action: tune.ActionSet, Undo: "GOGC in the environment sets another value"})
 		lines := strings.Split(strings.TrimSpace(after.String()), "\n")
 		if c.level == "" {
-			check.True(t, after.Len() <= 0, "%s: %s", name, after)
+			check.True(t, after.Len() == 0, "%s: %s", name, after)
 			continue
 		}
 		must.False(t, early, "%s: told before the program had a logger", name)

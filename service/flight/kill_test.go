@@ -63,7 +63,7 @@ func TestKilled(t *testing.T) {
 		time.Sleep(30*time.Millisecond + rand.N(60*time.Millisecond)) // the random time of the kill
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		must.True(t, complaints.Len() <= 0, "it says %s", &complaints)
+		must.True(t, complaints.Len() == 0, "it says %s", &complaints)
 		if partFiles := strings.TrimSpace(out.String()); partFiles != "" && partFiles != "0" {
 			t.Errorf("Start left %s part files", partFiles)
 		}

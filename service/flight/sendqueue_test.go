@@ -82,7 +82,7 @@ func TestSendQueueOverADay(t *testing.T) {
 			t.Errorf("%d recordings: a receiver that is down is asked %d times in a day", n, got)
 		}
 		s.run(maxBackoff+time.Minute, func(string) outcome { return accepted })
-		check.True(t, len(s.waiting) <= 0,
+		check.True(t, len(s.waiting) == 0,
 			"of %d recordings %d have not arrived five minutes after the receiver came up", n, len(s.waiting))
 	}
 	for bad := range 4 {

@@ -449,7 +449,7 @@ func TestPodsDiffer(t *testing.T) {
 		}
 	}
 	for _, p := range judgePods(pods[2:5]) {
-		check.True(t, len(p.Differs) <= 0, "three pods: %s differs", p.Pod.Pod)
+		check.True(t, len(p.Differs) == 0, "three pods: %s differs", p.Pod.Pod)
 	}
 }
 

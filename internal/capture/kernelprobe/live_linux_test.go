@@ -113,7 +113,7 @@ func recordWhile(t *testing.T, pid int, f func()) []byte {
 	p := must.Have(Start(pid))(t)
 	f()
 	data, facts, warnings := p.Stop()
-	check.True(t, facts.Lost <= 0 && facts.Late <= 0 && len(warnings) <= 0,
+	check.True(t, facts.Lost == 0 && facts.Late == 0 && len(warnings) == 0,
 		"%d events lost, %d late, warnings %v", facts.Lost, facts.Late, warnings)
 	return data
 }

@@ -72,7 +72,7 @@ func TestHTTP(t *testing.T) {
 			if !c.conns(conns.Load(), requestCount.Load()) {
 				t.Errorf("%d connections for %d requests", conns.Load(), requestCount.Load())
 			}
-			check.True(t, len(wrong) <= 0, "arrived: %q", wrong)
+			check.True(t, len(wrong) == 0, "arrived: %q", wrong)
 		})
 	}
 	t.Run("no listener", func(t *testing.T) {

@@ -175,7 +175,7 @@ func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
 		}
 		got := c.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
 		if !hasWindow {
-			check.True(t, len(got.Herds) <= 0, "herds of a generation without a window: %+v", got.Herds)
+			check.True(t, len(got.Herds) == 0, "herds of a generation without a window: %+v", got.Herds)
 			continue
 		}
 		if len(got.Herds) != 1 || got.Herds[0].Start != "main.(*target).watch" || got.Herds[0].Wakes != n || got.Herds[0].Site == nil || got.Herds[0].Site.Func != "main.(*target).check" {

@@ -244,13 +244,13 @@ func TestGrowth(t *testing.T) {
 		case c.want != "" && (!strings.HasPrefix(r.Violations[0].Text, c.want) || r.Violations[0].Site.Func != c.at || r.Violations[0].ID == ""):
 			t.Errorf("%s: %+v, want %s", c.name, r.Violations[0], c.want)
 		}
-		check.True(t, len(r.Notes) <= 0, "%s: notes %+v", c.name, r.Notes)
+		check.True(t, len(r.Notes) == 0, "%s: notes %+v", c.name, r.Notes)
 	}
 	// A number that cannot be compared gives a note.
 	p99 := int64(5e6)
 	r := &Result{}
 	r.checkGrowth(&compare.Group{Name: "s", P99: compare.Change{Old: &p99}}, 0)
-	check.True(t, len(r.Notes) == 2 && len(r.Violations) <= 0, "too few requests: %+v", r)
+	check.True(t, len(r.Notes) == 2 && len(r.Violations) == 0, "too few requests: %+v", r)
 }
 
 // TestOnlyOneSide: a group that only one of two reports has gives a note.
@@ -309,5 +309,5 @@ func TestMovedGroups(t *testing.T) {
 			moved++
 		}
 	}
-	check.True(t, moved == 2 && len(r.Violations) <= 0, "%d notes: %+v, violations %+v", moved, r.Notes, r.Violations)
+	check.True(t, moved == 2 && len(r.Violations) == 0, "%d notes: %+v, violations %+v", moved, r.Notes, r.Violations)
 }

@@ -286,7 +286,7 @@ func showPerfetto(t *testing.T, data []byte) *shown {
 		}
 	}
 	for _, tr := range out.tracks {
-		check.True(t, len(tr.open) <= 0, "%d slices of %s never end", len(tr.open), tr.name)
+		check.True(t, len(tr.open) == 0, "%d slices of %s never end", len(tr.open), tr.name)
 	}
 	return out
 }

@@ -144,5 +144,5 @@ func TestStatusesAreSmall(t *testing.T) {
 			}
 		}
 	}
-	check.True(t, waits >= 100 && wide <= 0, "%d of %d statuses do not fit", wide, waits)
+	check.True(t, waits >= 100 && wide == 0, "%d of %d statuses do not fit", wide, waits)
 }
