@@ -110,10 +110,37 @@ func addSizeFlag(flags *flag.FlagSet, destination *int64, name string, value int
 func parseConfig(args []string) (*config, []string, error) {
 	c := new(config)
 	flags := newFlagSet(c)
-	if err := ff.Parse(flags, args, ff.WithEnvVarPrefix("WHYLATE_FLEET"), ff.WithConfigFileFlag("config"), ff.WithConfigFileParser(ff.PlainParser)); err != nil {
+	if err := ff.Parse(flags, flagsFirst(flags, args), ff.WithEnvVarPrefix("WHYLATE_FLEET"), ff.WithConfigFileFlag("config"), ff.WithConfigFileParser(ff.PlainParser)); err != nil {
 		return nil, nil, err
 	}
 	return c, flags.Args(), c.check()
+}
+
+// flagsFirst moves flags before the verb and its argument, because package flag reads none after them.
+func flagsFirst(flags *flag.FlagSet, args []string) []string {
+	var first, rest []string
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if arg == "--" {
+			rest = append(rest, args[i+1:]...)
+			break
+		}
+		if len(arg) < 2 || arg[0] != '-' {
+			rest = append(rest, arg)
+			continue
+		}
+		first = append(first, arg)
+		name, _, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		f := flags.Lookup(name)
+		if f == nil || hasValue || i+1 == len(args) {
+			continue
+		}
+		if b, ok := f.Value.(interface{ IsBoolFlag() bool }); !ok || !b.IsBoolFlag() {
+			i++
+			first = append(first, args[i])
+		}
+	}
+	return slices.Concat(first, []string{"--"}, rest)
 }
 
 // check returns all errors in the values of flags.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,5 +66,20 @@ func TestConfig(t *testing.T) {
 		if _, _, err := parseConfig([]string{args}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", args, err)
 		}
+	}
+}
+
+// TestFlagsAfterTheVerb: flags count before and after the verb and its argument.
+func TestFlagsAfterTheVerb(t *testing.T) {
+	for _, args := range [][]string{
+		{"-listen", "127.0.0.1:1", "-plain", "token", "shop"}, {"token", "-listen", "127.0.0.1:1", "-plain", "shop"}, {"token", "shop", "--listen=127.0.0.1:1", "-plain"},
+	} {
+		c, rest, err := parseConfig(args)
+		if err != nil || c.listenAddress != "127.0.0.1:1" || !slices.Equal(rest, []string{"token", "shop"}) {
+			t.Errorf("%q: listen %q, arguments %q, %v", args, c.listenAddress, rest, err)
+		}
+	}
+	if _, rest, err := parseConfig([]string{"token", "--", "-shop"}); err != nil || !slices.Equal(rest, []string{"token", "-shop"}) {
+		t.Errorf("after --: %q, %v", rest, err)
 	}
 }

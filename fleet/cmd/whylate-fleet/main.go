@@ -28,7 +28,7 @@ const usage = `usage: whylate-fleet [flags] serve             take recordings, e
        whylate-fleet [flags] backup FILE       copy the store, while it is in use
        whylate-fleet [flags] demo              a fleet with three services and a bad deploy
 
-Every flag may also stand in the file that -config names, a line each without its dash ("listen :4319"), or in the environment
+Flags may stand before or after the verb. Every flag may also stand in the file that -config names, a line each without its dash ("listen :4319"), or in the environment
 ("WHYLATE_FLEET_LISTEN"). A flag counts before the environment, and that before the file.
 
 `
