@@ -92,7 +92,7 @@ def spans(line):
         end = k
         while end < len(line) and line[end][1] == line[k][1]:
             end += 1
-        text = html.escape("".join(c for c, _ in line[k:end]))
+        text = html.escape("".join(c for c, _ in line[k:end]).replace(" ", "\u00a0"))
         codes = line[k][1].split(";")
         attributes = "".join(' fill="%s"' % COLOURS[c] for c in codes if c in COLOURS)[:16] + (' font-weight="bold"' if "1" in codes else "")
         out.append("<tspan%s>%s</tspan>" % (attributes, text) if attributes else text)
@@ -107,7 +107,7 @@ def main():
     drawn += [(row + 1, spans(line), begin, end) for row, line, begin, end in states(play(command))]
     width, height = round(COLUMNS * CHARACTER + 2 * MARGIN), (max(d[0] for d in drawn) + 1) * LINE + 2 * MARGIN
     with open(file, "w", encoding="utf-8") as out:
-        out.write('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="ui-monospace,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="12" fill="#e6edf3" style="white-space:pre">\n' % (width, height, width, height))
+        out.write('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="ui-monospace,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="12" fill="#e6edf3">\n' % (width, height, width, height))
         out.write('<rect width="100%" height="100%" rx="8" fill="#0d1117"/>\n')
         for row, text, begin, end in drawn:
             if not text:
