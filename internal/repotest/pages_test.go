@@ -43,7 +43,7 @@ func TestLinks(t *testing.T) {
 }
 
 // TestUserPages: each page for users names its readers in the first line. The pages to read from top to bottom, without
-// generated and Chinese pages and file formats, have at most 128 kB in total. Measurements belong in docs/internals.
+// generated and Chinese pages and file formats, have at most 130 kB in total. Measurements belong in docs/internals.
 func TestUserPages(t *testing.T) {
 	size := 0
 	for _, path := range must.Have(filepath.Glob("docs/*.md"))(t) {
@@ -57,8 +57,8 @@ func TestUserPages(t *testing.T) {
 			size += len(text)
 		}
 	}
-	if size > 128<<10 {
-		t.Errorf("pages for users have %d bytes in total, want at most %d", size, 128<<10)
+	if size > 130<<10 {
+		t.Errorf("pages for users have %d bytes in total, want at most %d", size, 130<<10)
 	}
 }
 
