@@ -15,7 +15,10 @@ import (
 )
 
 func newRules(s *streams) *cobra.Command {
-	var asJSON bool
+	var (
+		asJSON   bool
+		language string
+	)
 	cmd := &cobra.Command{
 		Use:   "rules [flags] [CODE...]",
 		Short: "Explain what findings mean",
@@ -35,6 +38,8 @@ func newRules(s *streams) *cobra.Command {
 				}
 			}
 			switch {
+			case language != "en":
+				return writeTranslations(cmd, s.Out, rules, language, len(args) == 0)
 			case asJSON:
 				return command.WriteJSON(s.Out, describe(rules))
 			case len(args) == 0:
@@ -50,7 +55,30 @@ func newRules(s *streams) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	cmd.Flags().StringVar(&language, "lang", "en", "print in this `language`: en, or in short zh (Chinese)")
 	return cmd
+}
+
+// writeTranslations writes rules in another language, in a line each if they are a list.
+func writeTranslations(cmd *cobra.Command, w io.Writer, rules []finding.Rule, language string, asList bool) error {
+	var b strings.Builder
+	for i := range rules {
+		r := &rules[i]
+		summary, text, ok := finding.Translation(language, r.Code)
+		if !ok {
+			return command.Usage(cmd, "there is no translation to %q: --lang is en or zh", language)
+		}
+		if asList {
+			fmt.Fprintf(&b, "%s  %-20s %s\n", r.Code, r.Name, summary)
+			continue
+		}
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "%s %s: %s\n\n%s", r.Code, r.Name, summary, indented(text))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // rulesByName returns the rules with these codes or names.

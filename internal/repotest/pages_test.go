@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
 )
 
 var link = regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)]*)?\)`)
@@ -91,7 +93,7 @@ func TestChineseReadme(t *testing.T) {
 }
 
 // TestChineseFindings: the Chinese list has each rule next to its English sentence. If the sentence changes, the test fails
-// until the translation is checked.
+// until the translation is checked. `whylate rules --lang zh` says the same.
 func TestChineseFindings(t *testing.T) {
 	english, chinese := string(must.Have(os.ReadFile("docs/findings.md"))(t)), string(must.Have(os.ReadFile("docs/findings.zh-CN.md"))(t))
 	rules := regexp.MustCompile(`(?m)^- \[(WL\d{4})\]\(#\w+\) [\w-]+: (.*)$`).FindAllStringSubmatch(english, -1)
@@ -101,6 +103,10 @@ func TestChineseFindings(t *testing.T) {
 	for _, r := range rules {
 		if row := regexp.MustCompile(`(?m)^\| \[` + r[1] + `\].* \| \p{Han}?.*\p{Han}.* \| ` + regexp.QuoteMeta(r[2]) + ` \|$`); !row.MatchString(chinese) {
 			t.Errorf("docs/findings.zh-CN.md does not translate %q of %s", r[2], r[1])
+		}
+		summary, text, ok := finding.Translation("zh", report.RuleCode(r[1]))
+		if !ok || !strings.Contains(chinese, "| "+summary+" | "+r[2]+" |") || !strings.Contains(text, "\n改法：") || !strings.Contains(text, "\n可能误判：") {
+			t.Errorf("%s in Chinese is %q %q, want the summary of docs/findings.zh-CN.md, what to do, and when it is wrong", r[1], summary, text)
 		}
 	}
 }
