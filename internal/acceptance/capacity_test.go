@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -95,7 +96,8 @@ func TestCapacityChanges(t *testing.T) {
 // TestCapacityText reads the answer as a person does.
 func TestCapacityText(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	cli.Run(t.Context(), []string{"capacity", "--slo", "p99=20ms", testprog.Recording(t, "capacity/semaphore.trace")}, strings.NewReader(""), &stdout, &stderr)
+	page := filepath.Join(t.TempDir(), "x.html")
+	cli.Run(t.Context(), []string{"capacity", "--slo", "p99=20ms", "--html", page, testprog.Recording(t, "capacity/semaphore.trace")}, strings.NewReader(""), &stdout, &stderr)
 	text := strings.Join(strings.Fields(stdout.String()+stderr.String()), " ")
 	for _, want := range []string{
 		"today 181/s; first limit: pool of 3 main.init.func3.1 main.go:78 at", "then CPU of 2 CPUs",
@@ -104,6 +106,9 @@ func TestCapacityText(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("the answer lacks %q:\n%s", want, stdout.String()+stderr.String())
 		}
+	}
+	if html := must.Have(os.ReadFile(page))(t); !bytes.Contains(html, []byte(`"saturates_per_s"`)) || !bytes.Contains(html, []byte("drawCurve")) {
+		t.Error("the page has no curve")
 	}
 }
 

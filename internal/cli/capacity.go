@@ -61,8 +61,9 @@ func newCapacity(s *streams) *cobra.Command {
 	f.StringArrayVar(&changes, "what-if", nil, "assume this `change`: load=2x, cpus=8, quota=4, slots@SITE=16, or SITE=1ms for what a lock is held for (may be repeated)")
 	f.BoolVar(&e.json, "json", false, "print the answer as JSON")
 	f.StringVarP(&e.output, "output", "o", "", "write to this `file` instead; a name that ends in .json asks for JSON")
+	e.addPage(cmd)
 	conn.addExplainFlags(f)
-	command.ShowFlags(cmd, "duration", "request", "what-if", "slo", "json", "output")
+	command.ShowFlags(cmd, "duration", "request", "what-if", "slo", "html", "json", "output")
 	return cmd
 }
 

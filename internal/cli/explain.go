@@ -16,6 +16,7 @@ import (
 	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/explain/capacity"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/peers"
 	"github.com/whylate/whylate/internal/explain/source"
@@ -259,6 +260,9 @@ func (e *explainFlags) explain(ctx context.Context, in *input) (rep *report.Repo
 	opts.PeerRecording, opts.Reopen = e.peerRecording, in.reopen
 	opts.Host, opts.Allocs, opts.Kernel, opts.Replayer, opts.Index = in.host, in.allocs, in.kernel, e.replayer, e.index
 	opts.Progress = func(int64) { adjust() }
+	if opts.Capacity == nil && (e.pageFile != "" || isPage(e.output)) {
+		opts.Capacity = new(capacity.Question)
+	}
 	rep, err = explain.Explain(ctx, in, opts)
 	if rep != nil {
 		source.LocalCache().AddWaitLengths(rep)

@@ -12,6 +12,7 @@ import { requests, step } from './requests.js';
 import { flame } from './flame.js';
 import { overTime } from './overtime.js';
 import { moments } from './moments.js';
+import { capacity } from './capacity.js';
 import { compared } from './compared.js';
 import { host } from './host.js';
 import { method, jsonButtons } from './method.js';
@@ -59,7 +60,7 @@ function header() {
   const i = report.input, all = report.groups.reduce((n, g) => n + g.count, 0);
   const start = i.start ? new Date(i.start) : null;
   const about = [duration(i.duration_ns) + (start && !isNaN(start) ? ` at ${start.toISOString().slice(0, 19).replace('T', ' ')} UTC` : ''), report.host && report.host.pid ? `pid ${report.host.pid}` : '', goVersion() ? `Go ${brief(goVersion(), 20)}` : '', i.gomaxprocs ? `GOMAXPROCS ${i.gomaxprocs}` : '', `${count(all, 'request')} in ${count(report.groups.length, 'group')}`, i.truncated ? 'cut short' : ''].filter(Boolean).join(' · ');
-  const links = [about_.before ? ['before-after', 'Before and after'] : null, ['verdict', 'Verdict'], ['findings', 'Findings'], ['requests', 'Waterfall'], ['groups', 'Groups'], ['group', 'Latency'], ['flame', 'Flame graph'], ['time', 'Over time'], report.host ? ['host', 'Host'] : null, ['method', 'Method']].filter(Boolean);
+  const links = [about_.before ? ['before-after', 'Before and after'] : null, ['verdict', 'Verdict'], ['findings', 'Findings'], ['requests', 'Waterfall'], ['groups', 'Groups'], ['group', 'Latency'], ['flame', 'Flame graph'], report.capacity ? ['capacity', 'Capacity'] : null, ['time', 'Over time'], report.host ? ['host', 'Host'] : null, ['method', 'Method']].filter(Boolean);
   return h('header', null,
     h('div', { class: 'title' }, h('h1', null, h('span', { class: 'logo' }, 'whylate'), ' ', brief(i.name, 200) || 'trace'), h('p', { class: 'dim' }, about)),
     h('div', { class: 'tools' }, jsonButtons(), themeButton(), h('button', { type: 'button', id: 'keys', 'aria-label': 'Keys', onclick: () => help.showModal() }, '?')),
@@ -121,7 +122,7 @@ function start() {
     compared(), verdict(), findings(), whatIf(), requests(), groupsTable(),
     view.group ? h('section', { id: 'group' }, groupHead(), distribution(), h('h3', null, 'Causes by latency band'), bandCauses()) : null,
     view.group ? h('section', null, h('h2', null, 'Flame graph'), flame()) : null,
-    moments(), overTime(), host(), method()), help]);
+    moments(), capacity(), overTime(), host(), method()), help]);
   onChange(mark);
   mark();
   sayUnknown();
