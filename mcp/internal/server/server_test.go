@@ -272,6 +272,9 @@ func TestTools(t *testing.T) {
 	if w := answer[WhatIf](t, s, "what_if", map[string]any{"source": file, "changes": []string{"network@=50%"}}); len(w.Groups) == 0 {
 		t.Errorf("what_if: %+v", w)
 	}
+	if c := answer[Capacity](t, s, "capacity", map[string]any{"source": file, "goals": "p99=1s"}); len(c.Limits) == 0 || len(c.Latencies) == 0 || len(c.Goals) != 1 {
+		t.Errorf("capacity: %+v", c)
+	}
 	if text, failed := ask(t, s, "what_if", map[string]any{"source": file, "changes": []string{"nowhere=5ms"}}); !failed || !strings.Contains(text, "nowhere") {
 		t.Errorf("a change that meets nothing: %q", text)
 	}
