@@ -85,6 +85,7 @@ type IDs struct {
 	causes   numbering[CauseKey, CauseID]
 	chains   []chain
 	chainIDs map[chainKey]ChainID
+	recent   [256]cachedID[chainKey, ChainID] // results of chainID
 	groups   numbering[GroupKey, GroupID]
 }
 
@@ -156,6 +157,15 @@ func (x *IDs) causeID(key CauseKey) CauseID {
 
 // chainID returns the id of a chain. It drops a wait that repeats its parent, and waits beyond maxChainLength.
 func (x *IDs) chainID(key chainKey) ChainID {
+	cached := &x.recent[sample.Spread(uint64(key.parent)<<32|uint64(key.Site))>>56]
+	if !cached.isUsed || cached.key != key {
+		*cached = cachedID[chainKey, ChainID]{key, x.findChain(key), true}
+	}
+	return cached.id
+}
+
+// findChain is chainID for a key that is not in the cache.
+func (x *IDs) findChain(key chainKey) ChainID {
 	parent := &x.chains[key.parent]
 	if parent.depth >= maxChainLength && !parent.leadsToAnswer {
 		// The first waits and the last one are more informative than those between.
