@@ -109,6 +109,10 @@ func (p *Pass) walkInParallel(reqs []request.Request) {
 	}
 }
 
+// minSharedPieces is how many pieces of a generation several workers share. A few pieces may be long, and each worker that walks one
+// keeps its steps' memory.
+const minSharedPieces = 16
+
 // walkPieces walks the pieces of long requests. The first worker lists their first segments; then all workers walk the other
 // pieces, and the first worker joins them.
 func (p *Pass) walkPieces(reqs []request.Request, order []int32, pieceCount int) {
@@ -129,11 +133,15 @@ func (p *Pass) walkPieces(reqs []request.Request, order []int32, pieceCount int)
 			p.walkPiece(w, r)
 		}
 	}
+	workers := p.workers
+	if len(unlisted) < minSharedPieces {
+		workers = workers[:1]
+	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for k := range p.workers {
+	for k := range workers {
 		wg.Go(func() {
-			w := &p.workers[k]
+			w := &workers[k]
 			for i := next.Add(1) - 1; i < int64(len(unlisted)); i = next.Add(1) - 1 {
 				w.add(w.stage.WalkUnlisted(unlisted[i]))
 			}
