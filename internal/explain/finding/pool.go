@@ -149,8 +149,10 @@ func (a *attribution) openRequestsAt(wait waitKey) (n int) {
 }
 
 // isHeldInBackground reports whether goroutines that serve no request hold the slots for most of the time.
-func (p *poolFacts) isHeldInBackground() bool {
-	return p.slots != nil && p.slots.Slots > 0 && p.slots.BackgroundHolders > 0 && p.slots.BackgroundShare >= threshold.HalfShare
+func (p *poolFacts) isHeldInBackground() bool { return isHeldInBackground(p.slots) }
+
+func isHeldInBackground(slots *queues.SlotWaits) bool {
+	return slots != nil && slots.Slots > 0 && slots.BackgroundHolders > 0 && slots.BackgroundShare >= threshold.HalfShare
 }
 
 // queueTimes returns for how long requests queued for a candidate's pool, for how long they held it, and how many did.
@@ -172,6 +174,15 @@ func (a *attribution) queueTimes(cand *candidate) (queuedNS, ownNS int64, reques
 // sufficient number is known.
 func (p *poolFacts) isSizeKnown() bool {
 	return p.hasServers || p.slots != nil && (p.slots.Slots > 0 || p.slots.HoldNS > 0) || 2*p.inUse >= 1 || p.waiting < 1
+}
+
+// additional returns how many connections a library's pool needs beyond those seen in use, 0 if that is not known. Its size may be
+// larger: a goroutine that keeps a connection for a blocking command releases none while requests queue.
+func (p *poolFacts) additional() int {
+	if !p.kind.isSharedConnection || p.slots == nil || p.slots.Slots == 0 {
+		return 0
+	}
+	return max(1, p.sufficient-p.slots.Slots)
 }
 
 // poolVerdict returns the verdict on a pool with too few slots. The prediction assumes enough of them, if holders do
@@ -243,7 +254,9 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 		}
 	}
 	key := textKey("phrase change-slots")
-	switch {
+	switch more := facts.additional(); {
+	case more > 0:
+		return changes, textOf("phrase change-more", "n", more)
 	case facts.hasServers:
 		key = "phrase change-servers"
 	case !facts.kind.hasHolder:
@@ -290,7 +303,7 @@ func (p *poolFacts) addNumbers(v *Verdict, c *candidate) {
 	if p.hasServers {
 		v.addEvidence(evidenceOf("evidence pool-goroutines", p.service.MaxServers, "count"))
 	}
-	if !p.isBursty && p.isSizeKnown() {
+	if !p.isBursty && p.isSizeKnown() && !p.kind.isSharedConnection {
 		v.addEvidence(evidenceOf("evidence pool-sufficient", p.sufficient, "count"))
 	}
 }
@@ -309,8 +322,15 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	if facts.hasServers && isSerialAsker(facts.service, top.Cause) {
 		fix = textOf("fix pool-asks-elsewhere")
 	}
-	if facts.isSizeKnown() {
+	switch more := facts.additional(); {
+	case !facts.isSizeKnown():
+	case more > 0:
+		fix = textOf("fix pool-more", "fix", fix, "n", more)
+	case !facts.kind.isSharedConnection:
 		fix = textOf("fix pool-enough", "fix", fix, "n", facts.sufficient)
+	}
+	if advice := facts.kind.unusedAdvice; advice != "" {
+		fix = textOf("fix pool-others-hold", "fix", fix, "advice", advice)
 	}
 	switch {
 	case facts.isHeldInBackground():
@@ -461,9 +481,11 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 // A poolKind is the kind of slot that requests wait for, and how to get more of them.
 type poolKind struct {
 	name, nameWithoutSite, advice string
-	hasHolder                     bool // requests hold the slot, and no goroutine or connection serves them
-	isConnection                  bool // a connection, which the pool of a library opens
-	isSingleSlot                  bool // its holder releases it, like a lock; it may guard data, which excludes more slots
+	unusedAdvice                  string // what else may keep its slots
+	hasHolder                     bool   // requests hold the slot, and no goroutine or connection serves them
+	isConnection                  bool   // a connection, which the pool of a library opens
+	isSharedConnection            bool   // of a library outside the standard library, so holders that no wait shows may have more of them
+	isSingleSlot                  bool   // its holder releases it, like a lock; it may guard data, which excludes more slots
 }
 
 // shortName returns a short name of the slot.
@@ -479,7 +501,12 @@ func (k *poolKind) shortName() string {
 func poolKindOf(cand *candidate, top *causeRoute, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
 	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && !isStdPool(cand.wait.call) {
 		if l := libraryAt(v.Site); l != nil && l.poolAdvice != "" {
-			return connectionOf(l.name, l.poolAdvice, slotWaits)
+			if isHeldInBackground(slotWaits) {
+				return connectionOf(l.name, l.poolAdvice, slotWaits)
+			}
+			kind := connectionOf(l.name, l.poolAdvice, nil)
+			kind.isSharedConnection, kind.unusedAdvice = true, l.unusedAdvice
+			return kind
 		}
 	}
 	return poolKindAtWait(cand.wait, service, slotWaits)

@@ -28,6 +28,32 @@ func TestPossibleAdvice(t *testing.T) {
 		"holders that do something else: %+v", got)
 }
 
+// TestSharedConnections checks the advice for a library's pool: holders that keep a connection release none while requests queue, so
+// its size may be larger than what is seen. If such holders are seen, so is the size.
+func TestSharedConnections(t *testing.T) {
+	const acquire, get = "github.com/redis/go-redis/v9/internal.(*FastSemaphore).Acquire", "github.com/redis/go-redis/v9.cmdable.Get"
+	in := func(fn string) *report.Site {
+		return &report.Site{Func: fn, File: "x.go", Line: 7, Module: "github.com/redis/go-redis/v9", CalledFrom: &report.Caller{Func: "main.get", File: "/src/main.go", Line: 5, Calls: get}}
+	}
+	for _, c := range []struct {
+		name                     string
+		backgroundShare          float64
+		title, advice, falseHint string
+	}{
+		{"only requests are seen", 0, "queue for a connection of go-redis", "by about 1; blocking commands", "are enough"},
+		{"the holders are seen", 0.9, "queue for one of 2 connections of go-redis", "are enough", "by about"},
+	} {
+		waits := []report.Via{{Wait: "select", Call: acquire, Site: in(acquire)}}
+		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/redis/go-redis/v9/internal/proto.(*Reader).PeekReplyType"), TotalNS: ms(4000), Routes: []report.Route{{Via: waits, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
+		rep.Input.DurationNS = 40e9
+		slots := queues.SlotWaits{Wait: "select", Call: acquire, Site: in(acquire), Waits: 100, BatchSize: 1, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 2, HoldNS: 2e6, QueuedShare: 0.05, BackgroundShare: c.backgroundShare, BackgroundHolders: 2}
+		got := Find(&Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}}, rulesByCode(report.RulePoolTooSmall))
+		if len(got) != 1 || !strings.Contains(got[0].Title, c.title) || !strings.Contains(got[0].Fix, c.advice) || strings.Contains(got[0].Fix, c.falseHint) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
+
 // TestUnawaited checks that waits in iterations of a loop that begin after its own pause are a fact and no fault.
 func TestUnawaited(t *testing.T) {
 	rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@5"), TotalNS: ms(4000), Requests: 100})
