@@ -185,6 +185,15 @@ func (p *poolFacts) additional() int {
 	return max(1, p.sufficient-p.slots.Slots)
 }
 
+// wideHolder returns the line of holders that take many units of a semaphore at once, nil if there are none. The number of holders is
+// then no number of places.
+func (p *poolFacts) wideHolder() *report.Site {
+	if p.slots == nil || p.slots.WideHolder == nil {
+		return nil
+	}
+	return p.slots.WideHolder.OwnLine()
+}
+
 // poolVerdict returns the verdict on a pool with too few slots. The prediction assumes enough of them, if holders do
 // not compute.
 func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
@@ -201,6 +210,9 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 		title, facts.holderActivity = "title pool-held-by", activityWithoutCaller(top)
 	}
 	v.Title = textOf(title, "pool", facts.kind.name, "activity", facts.holderActivity, "holder", facts.holderText(top))
+	if site := facts.wideHolder(); site != nil {
+		v.Title = textOf("title pool-wide", "holder", site, "n", words.Figure(math.Round(facts.slots.WaitsPerRelease)))
+	}
 	if facts.holdersCompute {
 		v.Confidence = 0.7
 	}
@@ -229,7 +241,7 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	if facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
 		return changes, ""
 	}
-	if facts.isBursty || !facts.isSizeKnown() {
+	if facts.isBursty || !facts.isSizeKnown() || facts.wideHolder() != nil {
 		if top.Cause.Site == nil || facts.holdersCompute {
 			return changes, ""
 		}
@@ -296,14 +308,14 @@ func (p *poolFacts) addNumbers(v *Verdict, c *candidate) {
 		evidenceOf("evidence pool-in-use", p.inUse, "count"))
 	if p.slots != nil {
 		v.addEvidence(evidenceOf("evidence pool-rate", p.rate, "1/s", "pool", p.kind.shortName()))
-		if p.slots.Slots > 0 {
+		if p.slots.Slots > 0 && p.wideHolder() == nil {
 			v.addEvidence(evidenceOf("evidence pool-size", p.slots.Slots, "count"))
 		}
 	}
 	if p.hasServers {
 		v.addEvidence(evidenceOf("evidence pool-goroutines", p.service.MaxServers, "count"))
 	}
-	if !p.isBursty && p.isSizeKnown() && !p.kind.isSharedConnection {
+	if !p.isBursty && p.isSizeKnown() && !p.kind.isSharedConnection && p.wideHolder() == nil {
 		v.addEvidence(evidenceOf("evidence pool-sufficient", p.sufficient, "count"))
 	}
 }
@@ -318,6 +330,9 @@ func callsOtherPeer(cand *candidate, top *causeRoute) bool {
 
 // slotAdvice returns the advice to add slots, or to hold them for less time.
 func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFacts) string {
+	if site := facts.wideHolder(); site != nil {
+		return textOf("fix pool-wide", "holder", site)
+	}
 	fix, workSite, holdText := facts.kind.advice, top.nonStdSite(), words.Brief(int64(facts.holdNS))
 	if facts.hasServers && isSerialAsker(facts.service, top.Cause) {
 		fix = textOf("fix pool-asks-elsewhere")
@@ -524,6 +539,7 @@ func poolKindAtWait(wait waitKey, service *queues.ServiceStats, slotWaits *queue
 	case knowledge.Has(wait.site.Func, knowledge.Semaphore):
 		kind := held(textOf("phrase semaphore"), textOf("fix pool-more-weight"))
 		switch {
+		case slotWaits != nil && slotWaits.WideHolder != nil:
 		case isSemaphoreWait(wait) && n == 1:
 			kind.name, kind.isSingleSlot = textOf("phrase only-place-of-semaphore"), true
 		case isSemaphoreWait(wait) && n > 1:

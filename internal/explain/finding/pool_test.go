@@ -54,6 +54,18 @@ func TestSharedConnections(t *testing.T) {
 	}
 }
 
+// TestWideHolder: if some holders of a semaphore take many units at once, they are named, and no number of places is.
+func TestWideHolder(t *testing.T) {
+	acquire := site("golang.org/x/sync/semaphore.(*Weighted).Acquire@74")
+	waits := []report.Via{{Wait: "select", Call: "runtime.selectgo", Site: acquire}}
+	rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("fetch@35"), TotalNS: ms(4000), Routes: []report.Route{{Via: waits, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
+	slots := queues.SlotWaits{Wait: "select", Call: "runtime.selectgo", Site: acquire, Waits: 100, BatchSize: 1.3, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 16, HoldNS: 10e6, QueuedShare: 0.5, WideHolder: site("export@74"), WaitsPerRelease: 9}
+	got := Find(&Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}}, rulesByCode(report.RulePoolTooSmall))
+	if len(got) != 1 || !strings.Contains(got[0].Title, "main.export (main.go:74) takes many units") || !strings.Contains(got[0].Fix, "a semaphore of its own") || strings.Contains(got[0].Fix, "are enough") {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestUnawaited checks that waits in iterations of a loop that begin after its own pause are a fact and no fault.
 func TestUnawaited(t *testing.T) {
 	rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@5"), TotalNS: ms(4000), Requests: 100})

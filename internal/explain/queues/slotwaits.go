@@ -54,11 +54,12 @@ type handover struct {
 	waker              uint64
 	wakerCreator       uint64 // goroutine that created the waker; 0: unknown
 	wakerCreated       int64
-	serviceEnd         int64 // when the waker ended the same request's next wait at another site; 0: it did not
-	prevServiceEnd     int64 // when the waker had last ended a wait of another goroutine
-	wakerSeenSince     int64 // since when the waker's own waits are known
-	isUnordered        bool  // the pool may serve another waiter than the first one
-	wakerAcquired      int64 // when its last wait at the same line ended; 0: it has not waited there since wakerSeenSince
+	serviceEnd         int64            // when the waker ended the same request's next wait at another site; 0: it did not
+	prevServiceEnd     int64            // when the waker had last ended a wait of another goroutine
+	wakerSeenSince     int64            // since when the waker's own waits are known
+	isUnordered        bool             // the pool may serve another waiter than the first one
+	release            tracefmt.FrameID // where the waker released units of a semaphore; 0: it is another pool
+	wakerAcquired      int64            // when its last wait at the same line ended; 0: it has not waited there since wakerSeenSince
 }
 
 // maxRequestWaits bounds the waits of one request that are recorded.
@@ -94,6 +95,12 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 		handover.line = p.lineOf(handover.key.site)
 		handover.isUnordered = wait.Kind == critpath.WaitCond || p.stage.Sites.HasRole(wait.Stack, knowledge.UnorderedPool)
 		p.findAcquisition(&handover)
+		if p.stage.Sites.HasRole(wait.Stack, knowledge.SemaphoreAcquire) {
+			p.stage.Win.EachWoken(wait.Waker, wait.End, wait.End+1, func(_ uint64, stack tracefmt.StackID) bool {
+				handover.release = p.stage.Sites.SiteOf(stack)
+				return false
+			})
+		}
 		if b, ok := p.stage.Win.Born(wait.Waker, wait.End); ok {
 			handover.wakerCreator, handover.wakerCreated = b.Creator, b.Time
 		}
@@ -160,7 +167,11 @@ type slotWaitSum struct {
 	byInterleavingWorker int64 // the same, but the worker was not done with other work
 	workNS               int64 // length of the services of byWorker
 	idleNS               int64 // from the end of the worker's previous service to the end of the wait
+	releases             map[tracefmt.FrameID]releaseSum
 }
+
+// A releaseSum counts the releases of a semaphore's units at one site, and the waits that these ended.
+type releaseSum struct{ releases, waits int64 }
 
 // aggregateHandovers adds the handovers of a generation, from all workers, to the sums.
 func (s *Sum) aggregateHandovers() {
@@ -202,7 +213,7 @@ func (s *Sum) addPool(list []*handover) {
 			for _, sum := range sums {
 				sum.slots, sum.holdNS, sum.holds = joined.slots, joined.holdNS, joined.holds
 				sum.queuedNS, sum.partialNS, sum.partialHolds = joined.queuedNS, joined.partialNS, joined.partialHolds
-				sum.backgroundNS, sum.backgroundHolders = joined.backgroundNS, joined.backgroundHolders
+				sum.backgroundNS, sum.backgroundHolders, sum.releases = joined.backgroundNS, joined.backgroundHolders, joined.releases
 			}
 		}
 	}
@@ -309,8 +320,13 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 		byChild := h.wakerCreator == h.waiter && !workers[h.waker]
 		waits = append(waits, interval{h.waitStart, h.waitEnd})
 		s.waits++
+		released := releaseSum{waits: 1}
 		if lastWake == 0 || h.waitEnd-lastWake > threshold.IdleCheckNS {
 			s.wakeInstants++
+			released.releases = 1
+		}
+		if h.release != 0 {
+			s.addRelease(h.release, released)
 		}
 		lastWakeByWaker[h.waker] = h.waitEnd
 		if _, ok := requests[h.waker]; ok {
@@ -378,6 +394,14 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 	}
 }
 
+func (s *slotWaitSum) addRelease(site tracefmt.FrameID, addend releaseSum) {
+	if s.releases == nil {
+		s.releases = map[tracefmt.FrameID]releaseSum{}
+	}
+	sum := s.releases[site]
+	s.releases[site] = releaseSum{sum.releases + addend.releases, sum.waits + addend.waits}
+}
+
 // totalLength returns the sum of the lengths of intervals.
 func totalLength(intervals []interval) (ns int64) {
 	for _, i := range intervals {
@@ -426,6 +450,9 @@ func (s *slotWaitSum) merge(addend *slotWaitSum) {
 	s.byInterleavingWorker += addend.byInterleavingWorker
 	s.workNS += addend.workNS
 	s.idleNS += addend.idleNS
+	for site, released := range addend.releases {
+		s.addRelease(site, released)
+	}
 }
 
 // SlotWaits describes the waits at one line that other goroutines ended, in the slices of time that were sampled: whether
@@ -455,6 +482,10 @@ type SlotWaits struct {
 	// how many of them held a slot at once.
 	BackgroundShare   float64
 	BackgroundHolders int
+	// WideHolder is where holders of a semaphore release many units at once, and WaitsPerRelease how many waits that ended on
+	// average; nil if one release ends about one wait.
+	WideHolder      *report.Site
+	WaitsPerRelease float64
 }
 
 // SlotWaits returns the sums of all waits that other goroutines ended, the most frequent first. Merge must have been called.
@@ -486,6 +517,12 @@ func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 			// in the period, but began before it: on average, the part before is as long as the parts of those that end after it.
 			if float64(sum.partialNS) >= threshold.HalfShare*float64(sum.partialNS+sum.holdNS) {
 				stats.HoldNS = (sum.holdNS + 2*sum.partialNS) / (sum.holds + sum.partialHolds)
+			}
+		}
+		for _, site := range slices.SortedFunc(maps.Keys(sum.releases), sp.CompareFrames) {
+			released := sum.releases[site]
+			if n := float64(released.waits) / float64(max(released.releases, 1)); released.releases >= threshold.SmallSample && n >= 2 && n > stats.WaitsPerRelease {
+				stats.WideHolder, stats.WaitsPerRelease = sp.Site(site), n
 			}
 		}
 		out = append(out, stats)
