@@ -94,11 +94,27 @@ func (c *Cause) AllRoutes() []Route {
 	return c.Routes
 }
 
+// DivideAtServices returns the waits of a chain in the service of the group, and those in the last of the other services to which the
+// chain leads; inner is nil if it leads to none.
+func DivideAtServices(via []Via) (outer, inner []Via) {
+	outer = via
+	for i := range via {
+		if via[i].Service != "" {
+			if inner == nil {
+				outer = via[:i]
+			}
+			inner = via[i+1:]
+		}
+	}
+	return outer, inner
+}
+
 // A SiteKey identifies a Site, as a comparable value. The key of a nil site is the zero value.
 type SiteKey struct {
 	Func, File string
 	Line       int
 	From       Caller // zero: none
+	Service    string // see Site
 }
 
 // LineKey returns the key of the line alone, without its caller.
@@ -106,7 +122,7 @@ func (s *Site) LineKey() SiteKey {
 	if s == nil {
 		return SiteKey{}
 	}
-	return SiteKey{Func: s.Func, File: s.File, Line: s.Line}
+	return SiteKey{Func: s.Func, File: s.File, Line: s.Line, Service: s.Service}
 }
 
 // Key returns the key of the line and its caller.
@@ -123,7 +139,7 @@ func (k SiteKey) Site() *Site {
 	if k == (SiteKey{}) {
 		return nil
 	}
-	s := &Site{Func: k.Func, File: k.File, Line: k.Line}
+	s := &Site{Func: k.Func, File: k.File, Line: k.Line, Service: k.Service}
 	if k.From != (Caller{}) {
 		s.CalledFrom = &k.From
 	}
@@ -133,7 +149,7 @@ func (k SiteKey) Site() *Site {
 // Compare orders keys by file, line and function, then by their callers.
 func (k SiteKey) Compare(o SiteKey) int {
 	return cmp.Or(strings.Compare(k.File, o.File), cmp.Compare(k.Line, o.Line), strings.Compare(k.Func, o.Func),
-		strings.Compare(k.From.File, o.From.File), cmp.Compare(k.From.Line, o.From.Line), strings.Compare(k.From.Func, o.From.Func))
+		strings.Compare(k.From.File, o.From.File), cmp.Compare(k.From.Line, o.From.Line), strings.Compare(k.From.Func, o.From.Func), strings.Compare(k.Service, o.Service))
 }
 
 // Site returns the caller as a site.

@@ -8,7 +8,8 @@ type Finding struct {
 	Code       RuleCode   `json:"code"`
 	Severity   Severity   `json:"severity"`
 	Title      string     `json:"title"`
-	Cause      CauseName  `json:"cause"` // or a family, or empty
+	Service    string     `json:"service,omitempty"` // whose code is to be changed, of several services
+	Cause      CauseName  `json:"cause"`             // or a family, or empty
 	Site       *Site      `json:"site"`
 	Group      string     `json:"group"`
 	Share      float64    `json:"share"`

@@ -8,6 +8,7 @@ const SampleNS = 10e6
 // A Group is requests of one kind.
 type Group struct {
 	ID        string  `json:"id"`
+	Service   string  `json:"service,omitempty"` // of several that were recorded together
 	Name      string  `json:"name"`
 	Named     bool    `json:"named"`
 	Kind      Kind    `json:"kind"`
@@ -128,6 +129,8 @@ type Band struct {
 
 // A Cause is time of a band with the same cause, place and chain of waits.
 type Cause struct {
+	// Service is the service that spent the time, if it is not the group's: its recording shows what it did.
+	Service  string    `json:"service,omitempty"`
 	Cause    CauseName `json:"cause"`
 	Site     *Site     `json:"site"`
 	SiteFrom string    `json:"site_from,omitempty"`
@@ -151,6 +154,8 @@ type Cause struct {
 	Call string `json:"call,omitempty"`
 	// Observed reports that the kernel's events show the cause: nothing about it is inferred from the trace or from samples.
 	Observed bool `json:"observed,omitempty"`
+	// WayTo is the service to or from which the call was on its way, if that service's recording shows when it served it.
+	WayTo string `json:"way_to,omitempty"`
 	// AheadWork is, for cause queue, the work of those ahead that Via leads to; each of Routes has its own.
 	AheadWork *Work `json:"behind,omitempty"`
 }
@@ -210,6 +215,8 @@ type Via struct {
 	Wait WaitKind `json:"wait"`
 	Site *Site    `json:"site"`
 	Call string   `json:"call,omitempty"` // see Cause.Call
+	// Service is, for a wait for another service whose recording is known, that service. The next waits are its own.
+	Service string `json:"service,omitempty"`
 }
 
 // A Share is a site's share of something, 0..1.

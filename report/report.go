@@ -15,9 +15,12 @@ const Schema = "whylate.report/v1"
 
 // A Report says why requests were late.
 type Report struct {
-	Schema string  `json:"schema"`
-	Input  Input   `json:"input"`
-	Groups []Group `json:"groups"`
+	Schema string `json:"schema"`
+	Input  Input  `json:"input"`
+	// Services are the services that were recorded together, callers first; nil for a single one. Input,
+	// Runtime and Host are those of the first. Times of a group are relative to the start of its service's trace.
+	Services []Service `json:"services,omitempty"`
+	Groups   []Group   `json:"groups"`
 	// Servers sum up the requests of servers by protocol, whether or not a request shows its handler.
 	Servers  []Server  `json:"servers,omitempty"`
 	Findings []Finding `json:"findings"`
@@ -61,6 +64,32 @@ type Blind struct {
 	Text   string      `json:"text"`
 	Codes  []RuleCode  `json:"codes"`
 	Record string      `json:"record"` // the command whose recording lets these rules judge
+}
+
+// A Service is one of several that were recorded in the same seconds.
+type Service struct {
+	Name  string `json:"name"`
+	Input Input  `json:"input"`
+	// Clock relates the start of the service's trace to that of the first service's; nil if that is not known.
+	Clock *ServiceClock `json:"clock,omitempty"`
+	// Calls are the calls of other services that are joined with the requests that answer them.
+	Calls   []ServiceCalls `json:"calls,omitempty"`
+	Servers []Server       `json:"servers,omitempty"`
+	Runtime Runtime        `json:"runtime"`
+	Host    *Host          `json:"host,omitempty"`
+}
+
+// A ServiceClock is the time from the start of the first service's trace to that of another one: OffsetNS, between LowNS and HighNS.
+type ServiceClock struct {
+	OffsetNS int64 `json:"offset_ns"`
+	LowNS    int64 `json:"low_ns"`
+	HighNS   int64 `json:"high_ns"`
+}
+
+// ServiceCalls counts the calls of another service.
+type ServiceCalls struct {
+	Service string `json:"service"`
+	Joined  int    `json:"joined"`
 }
 
 // Input describes the recording.
@@ -131,6 +160,8 @@ type Site struct {
 	Func string `json:"func"`
 	File string `json:"file"`
 	Line int    `json:"line"`
+	// Service is the service whose code it is, if that is not the service of the group or of the finding.
+	Service string `json:"service,omitempty"`
 	// Does says what a well-known line of the standard library does: "reading the request".
 	Does string `json:"does,omitempty"`
 	// Module and Version name the dependency, if known.

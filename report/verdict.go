@@ -24,6 +24,9 @@ type Verdict struct {
 // A VerdictCause is the time of one cause in the band of a Verdict.
 type VerdictCause struct {
 	Cause CauseName `json:"cause"`
+	// Service and WayTo are as in Cause.
+	Service string `json:"service,omitempty"`
+	WayTo   string `json:"way_to,omitempty"`
 	// Kind is as in Cause, or pipe, or no-cpu (goroutines show as running, but their threads have no CPU), or one kind of sleep:
 	// deadline (a context's, or net/http's), timer (or ticker), limiter or database-lock.
 	Kind string `json:"kind,omitempty"`

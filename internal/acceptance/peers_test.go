@@ -118,10 +118,10 @@ func TestParallelCallsAreNotPeers(t *testing.T) {
 	}
 }
 
-// TestPeerRecording explains the recording of a gateway together with that of its server, and compares the duration of a wait
-// and the server's part of it with the clocks of the two programs. It fails if the clocks are aligned wrongly or transport
-// time counts as the server's. A recording used as its own peer gives the same answer as a process that calls itself.
-func TestPeerRecording(t *testing.T) {
+// TestServices explains the recording of a gateway together with that of its server: nearly all exchanges are joined, and the duration
+// of a wait and the server's part of it agree with the clocks of the two programs. It fails if the clocks are aligned wrongly or
+// transport time counts as the server's. A recording of another time, and one of a server that nobody calls, join nothing.
+func TestServices(t *testing.T) {
 	dir := t.TempDir()
 	explainArgs := func(args ...string) *report.Report {
 		t.Helper()
@@ -137,46 +137,60 @@ func TestPeerRecording(t *testing.T) {
 		must.Do(t, os.WriteFile(filepath.Join(dir, name+".trace"), s.Trace, 0o600))
 	}
 	gatewayFile, serverFile := filepath.Join(dir, "gateway.trace"), filepath.Join(dir, "server.trace")
-	p := explainArgs("--peer", serverFile, gatewayFile).Groups[0].Peer
-	must.True(t, p != nil && p.Recording == serverFile && p.ThereNS != nil && p.BackNS != nil, "the gateway's peer is %+v", p)
-	// The server's handler sleeps, as its source shows.
-	check.True(t, strings.Contains(p.Spent, "asleep in main.answer"), "the server's time is described as %q", p.Spent)
-	handlerNS, callNS := float64(server.NS)/float64(server.Count), float64(gateway.NS)/float64(gateway.Count)
-	t.Logf("%+v; the server's handler took %.0f ns, the gateway's call %.0f ns", p, handlerNS, callNS)
-	if got := float64(p.ServedNS); got < 0.95*handlerNS || got > 1.1*handlerNS {
-		t.Errorf("the server's part of a wait is %.0f ns, by its own clock its handler took %.0f", got, handlerNS)
-	}
-	if got := float64(p.WaitNS); got < 0.9*callNS || got > 1.05*callNS {
-		t.Errorf("a wait takes %.0f ns, by the gateway's clock a call takes %.0f", got, callNS)
-	}
-	if sum := p.ServedNS + *p.ThereNS + *p.BackNS; sum < p.WaitNS*9/10 || sum > p.WaitNS*11/10 {
-		t.Errorf("the parts of a wait add up to %d ns, the wait is %d ns", sum, p.WaitNS)
-	}
-	// The server calls no peer, and a recording from another time does not overlap.
-	for _, args := range [][]string{{"--peer", gatewayFile, serverFile}, {"--peer", testprog.Recording(t, "field/etcd-reads.whylate"), gatewayFile}} {
+	for _, args := range [][]string{{"shop=" + gatewayFile, "server=" + serverFile}, {"server=" + serverFile, "shop=" + gatewayFile}, {"--peer", "server=" + serverFile, "shop=" + gatewayFile}} {
 		rep := explainArgs(args...)
+		if len(rep.Services) != 2 || rep.Services[0].Name != "shop" || len(rep.Services[0].Calls) != 1 || rep.Services[0].Calls[0].Joined < 185 || len(rep.Services[1].Calls) != 0 {
+			t.Fatalf("%v: services %+v", args, rep.Services)
+		}
+		g := &rep.Groups[0]
+		p := g.Peer
+		if g.Service != "shop" || p == nil || p.Recording != "server" || p.Group != rep.Groups[1].ID || p.ThereNS == nil || p.BackNS == nil {
+			t.Fatalf("%v: group of %q, its peer is %+v", args, g.Service, p)
+		}
+		handlerNS, callNS := float64(server.NS)/float64(server.Count), float64(gateway.NS)/float64(gateway.Count)
+		t.Logf("%+v; the server's handler took %.0f ns, the gateway's call %.0f ns", p, handlerNS, callNS)
+		if got := float64(p.ServedNS); got < 0.95*handlerNS || got > 1.1*handlerNS {
+			t.Errorf("the server's part of a wait is %.0f ns, by its own clock its handler took %.0f", got, handlerNS)
+		}
+		if got := float64(p.WaitNS); got < 0.9*callNS || got > 1.05*callNS {
+			t.Errorf("a wait takes %.0f ns, by the gateway's clock a call takes %.0f", got, callNS)
+		}
+		// The server's handler sleeps and computes, as its source shows. Its time is in the gateway's requests as in its own.
+		sleep := g.All().Causes[slices.IndexFunc(g.All().Causes, func(c report.Cause) bool { return c.Cause == report.CauseSleep })]
+		inner := rep.Groups[1].All().Causes[slices.IndexFunc(rep.Groups[1].All().Causes, func(c report.Cause) bool { return c.Cause == report.CauseSleep })]
+		if sleep.Service != "server" || sleep.Site.Func != "main.answer" || sleep.Site.Service != "server" || float64(sleep.TotalNS) < 0.95*float64(inner.TotalNS) || sleep.TotalNS > inner.TotalNS {
+			t.Errorf("the server sleeps for %d ns in the gateway's requests, for %d ns in its own: %+v", sleep.TotalNS, inner.TotalNS, sleep)
+		}
+		if v := sleep.Via[len(sleep.Via)-1]; v.Wait != report.WaitPeer || v.Service != "server" || v.Site.OwnLine().Func != "main.ask" {
+			t.Errorf("the way to the server is %+v", v)
+		}
+		var bandNS int64
+		for _, c := range g.All().Causes {
+			bandNS += c.TotalNS
+		}
+		if bandNS != g.TotalNS {
+			t.Errorf("the causes add up to %d ns, the requests to %d", bandNS, g.TotalNS)
+		}
+		i := slices.IndexFunc(rep.Findings, func(f report.Finding) bool { return f.Code == report.RuleSleep })
+		if i != 0 || rep.Findings[0].Service != "server" || len(rep.Findings[0].AskedBy) != 1 || rep.Findings[0].AskedBy[0].Group != g.ID {
+			t.Errorf("the first finding is %+v", rep.Findings[0])
+		}
+		if slices.ContainsFunc(rep.Findings, func(f report.Finding) bool { return f.Service == "shop" && f.Code == report.RuleSlowPeer }) {
+			t.Error("the server's time is reported as a wait of the gateway, too")
+		}
+	}
+	for _, file := range []string{"field/etcd-reads.whylate", "truth/reverse-proxy.trace"} {
+		other := filepath.Join(dir, filepath.Base(file))
+		must.Do(t, os.WriteFile(other, must.Have(os.ReadFile(testprog.Recording(t, file)))(t), 0o600))
+		rep := explainArgs("other="+other, "server="+serverFile)
 		for i := range rep.Groups {
-			if rep.Groups[i].Peer != nil {
-				t.Errorf("%v: %+v", args, rep.Groups[i].Peer)
+			if p := rep.Groups[i].Peer; p != nil && p.Recording != "" {
+				t.Errorf("%v: %+v", file, p)
 			}
 		}
-		if !slices.ContainsFunc(rep.Input.Warnings, func(w report.Warning) bool { return w.Code == "peer" }) {
-			t.Errorf("%v: there is no warning about the peer: %v", args, rep.Input.Warnings)
+		if !slices.ContainsFunc(rep.Input.Warnings, func(w report.Warning) bool { return w.Code == "services" }) {
+			t.Errorf("%s: there is no warning: %v", file, rep.Input.Warnings)
 		}
-	}
-	etcd := testprog.Recording(t, "field/etcd-puts.whylate")
-	firstPeer := func(args ...string) report.Peer {
-		rep := explainArgs(args...)
-		i := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.Peer != nil })
-		must.True(t, i >= 0, "%v: no peer", args)
-		return *rep.Groups[i].Peer
-	}
-	if p := firstPeer("--group", "ServeHTTP", etcd); !strings.HasSuffix(p.Name, "Put") {
-		t.Errorf("with --group ServeHTTP, the peer is %+v", p)
-	}
-	a, b := firstPeer(etcd), firstPeer("--peer", etcd, etcd)
-	if b.Recording = ""; a.Group != b.Group || a.Held != b.Held || a.ServedNS != b.ServedNS || *a.BackNS != *b.BackNS {
-		t.Errorf("as its own peer %+v, without a peer %+v", b, a)
 	}
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/explain/capacity"
 	"github.com/whylate/whylate/internal/explain/finding"
-	"github.com/whylate/whylate/internal/explain/peers"
 	"github.com/whylate/whylate/internal/explain/source"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/internal/output/words"
@@ -39,13 +38,7 @@ func newExplain(s *streams) *cobra.Command {
 			if len(args) == 0 && conn.recording.PID > 0 {
 				return nil
 			}
-			return cobra.MatchAll(command.AtLeast(1, "name a trace, a URL, - for standard input, or a process with --pid"), command.Exactly(1, "name one trace, got {n}"))(cmd, args)
-		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return nil, cobra.ShellCompDirectiveDefault
+			return command.AtLeast(1, "name a trace, a URL, - for standard input, or a process with --pid")(cmd, args)
 		},
 		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			if err := e.validate(cmd); err != nil {
@@ -61,8 +54,11 @@ func newExplain(s *streams) *cobra.Command {
 				}
 				return e.runProcess(cmd, s, opt, conn.force)
 			}
-			if err := e.readPeer(cmd, s, args[0]); err != nil {
-				return err
+			if e.peer != "" {
+				args = append(args, e.peer)
+			}
+			if len(args) > 1 {
+				return e.runServices(cmd, s, args)
 			}
 			if isURL(args[0]) {
 				opt, err := conn.optionsFor(cmd, args[0])
@@ -83,30 +79,6 @@ func newExplain(s *streams) *cobra.Command {
 	conn.addProcessFlags(cmd.Flags())
 	command.ShowFlags(cmd, "duration", "group", "request", "band", "slowest", "from", "to", "what-if", "slo", "ignore", "html", "full", "summary", "json", "output")
 	return cmd
-}
-
-// readPeer reads the recording of the other side.
-func (e *explainFlags) readPeer(cmd *cobra.Command, s *streams, arg string) error {
-	if e.peer == "" {
-		return nil
-	}
-	if isURL(e.peer) || isURL(arg) {
-		return command.Usage(cmd, "--peer needs two recordings that were made at the same time: whylate record -o server.whylate URL & whylate record -o client.whylate URL")
-	}
-	if e.peer == "-" && arg == "-" {
-		return command.Usage(cmd, "only one input can be standard input")
-	}
-	in, err := s.openInput(cmd.Context(), e.peer)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	if in.isReport {
-		return command.Usage(cmd, "--peer needs the trace: %s is a report", in.name)
-	}
-	e.peerRecording = new(peers.Recording)
-	_, err = explain.Explain(cmd.Context(), in, explain.Options{Name: in.name, ServedRecording: e.peerRecording, PathMap: e.options.PathMap, MaxMemory: int64(e.maxMemory), Slowest: -1})
-	return err
 }
 
 // runFile explains a file or standard input.
@@ -254,11 +226,7 @@ func (e *explainFlags) explain(ctx context.Context, in *input) (rep *report.Repo
 		adjust = held
 		defer func() { warnOfExcess(rep, restore()) }()
 	}
-	opts := e.options
-	opts.Name, opts.Slowest, opts.MaxMemory = in.name, e.slowestCount(0), int64(e.maxMemory)
-	opts.Modules = modules.New(modules.Options{Build: in.program(), OwnPaths: e.modules})
-	opts.PeerRecording, opts.Reopen = e.peerRecording, in.reopen
-	opts.Host, opts.Allocs, opts.Kernel, opts.Replayer, opts.Index = in.host, in.allocs, in.kernel, e.replayer, e.index
+	opts := e.engineOptions(in)
 	opts.Progress = func(int64) { adjust() }
 	if opts.Capacity == nil && (e.pageFile != "" || isPage(e.output)) {
 		opts.Capacity = new(capacity.Question)
@@ -269,6 +237,16 @@ func (e *explainFlags) explain(ctx context.Context, in *input) (rep *report.Repo
 		finding.MarkIgnored(rep.Findings, e.ignored)
 	}
 	return rep, err
+}
+
+// engineOptions returns the engine's options for an input.
+func (e *explainFlags) engineOptions(in *input) explain.Options {
+	opts := e.options
+	opts.Name, opts.Slowest, opts.MaxMemory = in.name, e.slowestCount(0), int64(e.maxMemory)
+	opts.Modules = modules.New(modules.Options{Build: in.program(), OwnPaths: e.modules})
+	opts.Host, opts.Allocs, opts.Kernel, opts.Reopen = in.host, in.allocs, in.kernel, in.reopen
+	opts.Replayer, opts.Index = e.replayer, e.index
+	return opts
 }
 
 // warnOfExcess adds a warning to a report that --max-memory was exceeded.

@@ -15,7 +15,6 @@ import (
 	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/explain/finding"
-	"github.com/whylate/whylate/internal/explain/peers"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/output/words"
@@ -28,8 +27,7 @@ type explainFlags struct {
 	whatIf           []string
 	slo              string
 	peer             string
-	peerRecording    *peers.Recording // what the process of peer served
-	options          explain.Options  // as far as flags give them, or read has made them of flags
+	options          explain.Options // as far as flags give them, or read has made them of flags
 	traceID          string
 	modules          []string
 	slowest          int
@@ -63,7 +61,7 @@ func (e *explainFlags) addFlags(cmd *cobra.Command) {
 	f.StringVar(&e.slo, "slo", "", "search for the fewest changes that are predicted to reach these `goals`, such as p99=20ms,p50=5ms")
 	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with this `change`, SITE=VALUE or a setting such as GOGC=400 (see above; may be repeated)")
 	f.StringVar(&e.iterations, "iterations", "", "divide the time of a benchmark's or a program's run by this `count`, or by the lines that go test -bench printed")
-	f.StringVar(&e.peer, "peer", "", "the `recording` of a process that requests wait for, made at the same time: the report shows the waits from both sides")
+	f.StringVar(&e.peer, "peer", "", "the `recording` of a process that requests wait for, made at the same time: the same as a further argument")
 	e.addLength(cmd)
 	f.BoolVar(&e.options.Exact, "exact", false, "follow every request; otherwise, from 5,000 on, the slowest tenth and a sample of the others are followed")
 	e.color.add(cmd)

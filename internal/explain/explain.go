@@ -21,7 +21,9 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/explain/capacity"
+	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/detailed"
+	"github.com/whylate/whylate/internal/explain/exchange"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/groups"
@@ -69,9 +71,6 @@ type Options struct {
 	Iterations []IterationCount
 	// Goals are limits of latencies. Changes that reach them are searched for.
 	Goals []Goal
-	// ServedRecording, if not nil, is filled with the requests that the process served. PeerRecording, if not nil, is
-	// such a recording of another process for which requests may wait.
-	ServedRecording, PeerRecording *peers.Recording
 	// Replayer, if not nil, is filled so that the trace can be replayed.
 	Replayer *Replayer
 	// Capacity, if not nil, asks at which loads the process's resources saturate.
@@ -80,6 +79,9 @@ type Options struct {
 	Index Index
 	// Checks, if not nil, check the pass and the report, for tests.
 	Checks Checks
+
+	// remotes, if not nil, are the services that this one may call: see ExplainServices.
+	remotes *remotes
 
 	isRereadForced bool // for tests of wrong guesses: see reading.guessReread
 	// hostSamples and hostErr are read from Host. All readings of the trace share them.
@@ -209,7 +211,8 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 	}
 	freezes := new(freeze.Detector)
 	r := &reading{
-		opts: opts, selfWaits: selfWaits, freezes: freezes, groups: groups.New(), peers: peers.New(), stops: stops.New(freezes), process: process.NewCollector(),
+		joiner: opts.newJoiner(),
+		opts:   opts, selfWaits: selfWaits, freezes: freezes, groups: groups.New(), peers: peers.New(), stops: stops.New(freezes), process: process.NewCollector(),
 		unmerged: detailSums{slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), moments: moments.New()},
 	}
 	passOptions := opts.passOptions(path.Options{Freezes: freezes})
@@ -220,6 +223,11 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 				r.kernel.KeepAll()
 			}
 		}
+	}
+	if r.joiner != nil {
+		causes := opts.remotes.causes.List()
+		passOptions.Path.RemoteAnswerTo = r.joiner.RemoteAnswerTo
+		passOptions.Path.RemoteCause = func(remote int32) cause.Cause { return causes[remote].Code }
 	}
 	if selfWaits != nil {
 		passOptions.Plan, passOptions.KeepAnswers = &selfWaits.plan, opts.Index != nil
@@ -241,6 +249,15 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 	if opts.Capacity != nil {
 		r.capacity = capacity.New()
 		r.pass.OptionalSums = append(r.pass.OptionalSums, r.capacity)
+	}
+	if r.joiner != nil {
+		r.joiner.SetWindow(&r.pass.Window)
+		r.calls = new(exchange.Calls)
+		r.pass.Listeners, r.pass.Sums = append(r.pass.Listeners, r.joiner), append(r.pass.Sums, r.calls)
+	}
+	if opts.remotes != nil {
+		r.served = new(exchange.ServedRequests)
+		r.pass.Sums = append(r.pass.Sums, r.served)
 	}
 	if opts.Index != nil {
 		r.pass.Sums = append(r.pass.Sums, opts.Index)
@@ -296,6 +313,9 @@ type reading struct {
 	groups       *groups.Sum
 	peers        *peers.Sum
 	stops        *stops.Sum
+	served       *exchange.ServedRequests // what other services may wait for; nil for a single one
+	joiner       *exchange.Joiner         // nil if no other service is known
+	calls        *exchange.Calls          // with joiner
 	unmerged     detailSums
 	process      *process.Collector
 	capacity     *capacity.Sum    // nil unless it was asked for

@@ -118,8 +118,16 @@ func (r *reading) newSpeller(froze *freeze.Verdict) *spell.Speller {
 	return &spell.Speller{
 		Syms: &r.pass.Symbols, Sites: r.pass.Stages[0].Sites, Start: r.pass.Start, End: r.pass.End,
 		Paths: r.opts.PathMap, Modules: r.opts.Modules,
-		Settlement: cause.Settle(froze.IsFreeze),
+		Settlement: cause.Settle(froze.IsFreeze), Remotes: r.remoteCauses(),
 	}
+}
+
+// remoteCauses returns the causes of other services.
+func (r *reading) remoteCauses() []spell.RemoteCause {
+	if r.opts.remotes == nil {
+		return nil
+	}
+	return r.opts.remotes.causes.List()
 }
 
 func (r *reading) mergeSums() detailSums {
@@ -314,8 +322,8 @@ func (r *reading) fillOutputs(rep *report.Report, table *groupTable, work *workS
 	if r.opts.Index != nil {
 		r.opts.Index.Finish(r.pass, r.translations, r.groups.GroupIDs(sp, work.shown), r.freezes, sp)
 	}
-	if r.opts.ServedRecording != nil {
-		r.fillServed(r.opts.ServedRecording, rep, table)
+	if r.opts.remotes != nil {
+		r.fillRemotes(rep, table, work, sp)
 	}
 	if r.opts.Checks != nil {
 		r.opts.Checks.Report(rep, r.opts.Group == nil)

@@ -35,11 +35,6 @@ func (r *reading) findSelfWaits() *selfWaits {
 		peersByText: make(map[string]selfPeer),
 	}
 	for _, id := range r.peers.WaitingGroups() {
-		if other := r.opts.PeerRecording; other != nil && other.Clock.IsKnown {
-			if _, selfPeer, _ := r.peers.PeerIn(id, clockOffset(r.process), r.pass.Start, r.pass.End, other); selfPeer != nil {
-				continue
-			}
-		}
 		if p, ok := r.peers.PeerOf(id); ok {
 			selfPeer := selfPeer{Peer: p}
 			for _, g := range append([]path.GroupID{p.Group}, p.FurtherGroups...) {

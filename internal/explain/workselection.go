@@ -162,7 +162,7 @@ func (f *workSelection) leftOut(sp *spell.Speller) []report.LeftOut {
 }
 
 // judgedReport returns the report without the groups that rules ignore, because no client waits for their requests. Clients wait
-// for the loops of backlogs.
+// for the loops of backlogs. Time of other services is a wait for the network in it: their own reports have the findings about it.
 func (f *workSelection) judgedReport(rep *report.Report, backlogs map[string]*request.Backlog) *report.Report {
 	judged := func(g *report.Group) bool {
 		work := g.Kind == report.KindGoroutine || g.Kind == report.KindLoop
@@ -170,12 +170,14 @@ func (f *workSelection) judgedReport(rep *report.Report, backlogs map[string]*re
 	}
 	judgedPart := *rep
 	judgedPart.Groups = nil
+	hasRemotes := false
 	for i := range rep.Groups {
 		if judged(&rep.Groups[i]) {
-			judgedPart.Groups = append(judgedPart.Groups, rep.Groups[i])
+			g, isChanged := withoutRemotes(&rep.Groups[i])
+			judgedPart.Groups, hasRemotes = append(judgedPart.Groups, g), hasRemotes || isChanged
 		}
 	}
-	if len(judgedPart.Groups) == len(rep.Groups) {
+	if len(judgedPart.Groups) == len(rep.Groups) && !hasRemotes {
 		return rep
 	}
 	return &judgedPart

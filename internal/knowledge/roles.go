@@ -65,6 +65,8 @@ const (
 	ClientCall
 	PeerCall
 	HTTP1RoundTrip
+	HTTP1ClientReader
+	HTTP1ClientWriter
 	ResponseBody
 	AnswerRead
 	Connecting

@@ -261,7 +261,7 @@ func runArm(ctx context.Context, s *stage.Stage, client string, server *pdServer
 	slices.Sort(times)
 	result.p50, result.p99, result.p999 = measured.Intended.P50, measured.Intended.P99, measured.Intended.P999
 	result.p80 = int64(times[len(times)*8/10])
-	withPeer, err := s.Explain(ctx, file, "--peer", side)
+	clientReport, err := s.Explain(ctx, file)
 	if err != nil {
 		return stage.Arm{}, result, err
 	}
@@ -269,7 +269,7 @@ func runArm(ctx context.Context, s *stage.Stage, client string, server *pdServer
 	if err != nil {
 		return stage.Arm{}, result, err
 	}
-	result.hub, result.network = hubText(withPeer.Report), networkText(withPeer.Report, pdReport.Report)
+	result.hub, result.network = hubText(clientReport.Report), networkText(clientReport.Report, pdReport.Report)
 	return got, result, nil
 }
 

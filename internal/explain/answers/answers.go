@@ -82,7 +82,7 @@ func EachWait(w *path.WalkResult, buf []WaitPart, f func(Span)) {
 				wait.End, wait.UnreadNS = segment.End, wait.UnreadNS+segment.End-segment.Start
 			}
 		case cause.Network:
-			if segment.Inbound {
+			if segment.Inbound || segment.Remote != 0 {
 				continue
 			}
 			// The reader of a shared connection passes on other requests' answers between the parts of one wait.

@@ -29,6 +29,8 @@ type Segment struct {
 	// Call is, for waits and system calls, the function of the standard library that shows their purpose: see
 	// Sites.CallOf.
 	Call tracefmt.StringID
+	// Remote is, for a wait for another process whose recording is known, what that process did (see critpath.RemotePart), else 0.
+	Remote int32
 }
 
 // AsThrottled returns the segment as time that a freeze took.
@@ -64,7 +66,7 @@ func (c *Classifier) addSegment(s *Segment) {
 	}
 	if n := len(c.segments); n > 0 {
 		last := &c.segments[n-1]
-		if last.End == s.Start && last.Code == s.Code && last.Site == s.Site && last.G == s.G && last.FollowedWait == s.FollowedWait && last.Kind == s.Kind && last.SiteSource == s.SiteSource && last.RunLength == s.RunLength && last.BracketSite == s.BracketSite && last.Inbound == s.Inbound && last.Stack == s.Stack && last.Call == s.Call {
+		if last.End == s.Start && last.Code == s.Code && last.Site == s.Site && last.G == s.G && last.FollowedWait == s.FollowedWait && last.Kind == s.Kind && last.SiteSource == s.SiteSource && last.RunLength == s.RunLength && last.BracketSite == s.BracketSite && last.Inbound == s.Inbound && last.Stack == s.Stack && last.Call == s.Call && last.Remote == s.Remote {
 			last.End = s.End
 			return
 		}
@@ -94,6 +96,16 @@ func (c *Classifier) addStep(step *critpath.Step) {
 		}
 	case critpath.Network:
 		segment.Inbound = step.Inbound
+		if step.Remote != nil {
+			segment.Remote = step.Remote.WayCause
+		}
+	case critpath.Remote:
+		segment.Code, segment.Site, segment.Call = Code(Network), c.Sites.SiteOf(step.Stack), c.Sites.CallOf(step.Stack)
+		step.Remote.EachPart(step.Start, step.End, func(start, end int64, remote int32) {
+			segment.Start, segment.End, segment.Remote = start, end, remote
+			c.addSegment(&segment)
+		})
+		return
 	case critpath.StopWorld:
 		if r, ok := c.worldStopAt(step.Start); ok {
 			segment.Kind = r.Kind

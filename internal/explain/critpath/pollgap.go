@@ -18,6 +18,7 @@ const (
 	Assist                // GC mark assist, running or waiting
 	GCWait                // waits for a phase of garbage collection
 	StopWorld             // stops the world, or waits to stop it
+	Remote                // waits for a request of another process: see RemoteAnswer
 )
 
 // unreadTime returns for how long, in ns, data may have waited to be read before the poller woke a goroutine at

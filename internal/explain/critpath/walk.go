@@ -53,6 +53,8 @@ type Step struct {
 	// TimerStart is the start of the timer's function, for a Sleep that a timer of the standard library ended (a
 	// context's deadline); 0 otherwise.
 	TimerStart tracefmt.StackID
+	// Remote is the request of another process, for a Remote step and for a Network step on the way to it or back.
+	Remote *RemoteAnswer
 }
 
 // A FollowedWait is a wait that the walk followed to its waker.
@@ -131,6 +133,9 @@ type Walker struct {
 	VisitOwnStack func(stack tracefmt.StackID)
 	// AnswersOf, if not nil, returns the requests of this process for which the given request waits over the network.
 	AnswersOf func(g uint64, start int64) []Answer
+	// RemoteAnswerTo, if not nil, returns the request of another process that answers the network wait of goroutine g from start
+	// to end; nil if none is known. waiter is the goroutine that waits for g, or g.
+	RemoteAnswerTo func(g, waiter uint64, start, end int64) *RemoteAnswer
 	// IsClientWait, if not nil, reports whether a client of the process ends a network wait, if that is known of its stack.
 	IsClientWait func(wait tracefmt.StackID) (isClient, isKnown bool)
 
@@ -366,6 +371,10 @@ func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, 
 			step = w.unknownHolderStep(frame)
 		}
 		w.emitStep(cursor, frame.start, step)
+		return false
+	}
+	if remote := w.findRemoteAnswer(frame, &v, start, *cursor); remote != nil {
+		w.emitRemoteAnswer(&v, start, cursor, remote)
 		return false
 	}
 	answer := frame.matchAnswer(&v, start, *cursor)

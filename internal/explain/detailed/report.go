@@ -144,12 +144,14 @@ func (r *Request) joinedSegment(from, to int, sp *spell.Speller) report.Segment 
 	for i := range list {
 		segment := &list[i]
 		name := spell.Cause(segment.Code.Cause())
-		if r.queueWait(from+i).queue != nil {
+		if remote := sp.Remote(segment.Remote); remote != nil {
+			name = spell.Cause(remote.Code)
+		} else if r.queueWait(from+i).queue != nil {
 			name = report.CauseQueue
 		}
 		joined.Causes[name] += segment.End - segment.Start
 		nsByG[segment.G] += segment.End - segment.Start
-		isSame = isSame && r.queueWait(from+i).queue == queue && (queue != nil || segment.Code == list[0].Code && segment.Site == list[0].Site)
+		isSame = isSame && r.queueWait(from+i).queue == queue && (queue != nil || segment.Code == list[0].Code && segment.Site == list[0].Site && segment.Remote == list[0].Remote)
 		if l := &r.Segments[longest]; segment.End-segment.Start > l.End-l.Start {
 			longest = from + i
 		}
@@ -163,6 +165,7 @@ func (r *Request) joinedSegment(from, to int, sp *spell.Speller) report.Segment 
 	}
 	if !isSame {
 		seg.Site, seg.Via, seg.Kind, seg.AheadWork = nil, []report.Via{}, "", nil
+		seg.Service, seg.WayTo = "", ""
 	}
 	if len(joined.Causes) > 1 {
 		seg.Cause = report.CauseOther

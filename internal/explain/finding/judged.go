@@ -189,6 +189,43 @@ func (in *Input) commandFor(missing *missingInput) string {
 	return record + " -o x.whylate " + traceURL(in.Report)
 }
 
+// MergeJudged returns what rules concluded on two services: one has a finding, or one lacks data, or both are clear. It is nil if that
+// is not known of one.
+func MergeJudged(a, b *report.Judged) *report.Judged {
+	if a == nil || b == nil {
+		return nil
+	}
+	out := &report.Judged{Rules: a.Rules, Found: slices.Clone(a.Found), Clear: []report.RuleCode{}, Blind: []report.Blind{}, Record: cmp.Or(a.Record, b.Record)}
+	for _, c := range b.Found {
+		if !slices.Contains(out.Found, c) {
+			out.Found = append(out.Found, c)
+		}
+	}
+	slices.Sort(out.Found)
+	isJudged := slices.Clone(out.Found)
+	for _, blind := range slices.Concat(a.Blind, b.Blind) {
+		var codes []report.RuleCode
+		for _, c := range blind.Codes {
+			if !slices.Contains(isJudged, c) {
+				codes, isJudged = append(codes, c), append(isJudged, c)
+			}
+		}
+		if blind.Codes = codes; len(codes) > 0 {
+			out.Blind = append(out.Blind, blind)
+		}
+	}
+	for _, c := range a.Clear {
+		if !slices.Contains(isJudged, c) {
+			out.Clear = append(out.Clear, c)
+		}
+	}
+	if len(out.Blind) == 0 {
+		out.Record = ""
+	}
+	out.Text = judgedText(out)
+	return out
+}
+
 // judgedText returns the result as one line.
 func judgedText(judged *report.Judged) string {
 	results := []string{textOf("phrase rules-found", "n", len(judged.Found)), textOf("phrase rules-clear", "n", len(judged.Clear))}

@@ -22,6 +22,9 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 		return streamVerdict(attr, cand, &cand.routes[0])
 	}
 	v, holdsWhenBusy := peerVerdict(attr, cand)
+	if v.Title == "" {
+		return v
+	}
 	if n, isKnown := attr.in.OutlierMoments[attr.group.ID]; isKnown && n < attr.group.Band(report.BandOutliers).Count {
 		v.addEvidence(evidenceOf("evidence outlier-moments", n, "count"))
 	}
@@ -120,6 +123,8 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 		v.Gain, v.Changes = cand.gain, []predict.Change{predict.Reuse(predict.SiteText(top.Site, report.CauseNetwork))} // the service can keep the connection or address
 		attr.predictAs(&v, assumption)
 		return v, true
+	case top.Cause.WayTo != "" && sharing == nil && sequential == nil:
+		return Verdict{}, true // the report of the other service has the finding
 	case !isUnknownPeer:
 	case sharing != nil:
 		v.Gain = cand.gain // the service can begin the call earlier

@@ -20,9 +20,17 @@ type causeRow struct {
 	samples   int64
 	variance  float64
 	nsBySite  map[rowSite]int64
-	nsByChain map[path.ChainID]int64
+	nsByChain map[chainKey]int64
 	nsByCall  map[tracefmt.StringID]int64
 	causeIDs  []path.CauseID
+}
+
+// A chainKey is a chain of waits, and what another service did at its end, or 0.
+type chainKey struct {
+	chain  path.ChainID
+	remote int32
+	site   tracefmt.FrameID // if remote is set: where this service waits, and in which call
+	call   tracefmt.StringID
 }
 
 // A causeRowKey identifies the times that are one row.
@@ -36,6 +44,7 @@ type causeRowKey struct {
 	// function.
 	serviceSite tracefmt.FrameID
 	serviceFunc tracefmt.StringID
+	remoteRow   int32 // see spell.RemoteCause; 0 for time of this service
 }
 
 // A rowSite is a site with its source, and the line of the service's code that led to it.
@@ -73,10 +82,16 @@ func (r *causeRow) mainCall(sp *spell.Speller) string {
 const MaxRoutes = 10
 
 // routes returns the wait chain with the most time of a row and, if there are several, all chains with their times.
-func (w rowWriter) routes(nsByChain map[path.ChainID]int64) ([]report.Via, []report.Route) {
+func (w rowWriter) routes(nsByChain map[chainKey]int64, starter tracefmt.FrameID) ([]report.Via, []report.Route) {
 	var list []report.Route
-	for id, ns := range nsByChain {
-		list = append(list, report.Route{Via: w.sp.Vias(w.stage.IDs.Chain(id)), TotalNS: ns})
+	for key, ns := range nsByChain {
+		route := report.Route{TotalNS: ns}
+		if remote := w.sp.Remote(key.remote); remote != nil {
+			route.Via, route.AheadWork = w.sp.RemoteVias(w.stage.IDs.Chain(key.chain), key.site, starter, key.call, remote), remote.AheadWork
+		} else {
+			route.Via = w.sp.Vias(w.stage.IDs.Chain(key.chain))
+		}
+		list = append(list, route)
 	}
 	slices.SortFunc(list, func(a, b report.Route) int {
 		if c := cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), len(a.Via)-len(b.Via)); c != 0 {
@@ -128,7 +143,13 @@ func (w rowWriter) causeRows(
 	merged := map[causeRowKey]*causeRow{}
 	addCell := func(id int32, causeKey *path.CauseKey, site rowSite, cellSum cell) {
 		key := causeRowKey{cause: causeKey.Code.Cause(), inbound: causeKey.Inbound, kind: causeKey.Kind}
-		if key.cause == cause.CPU || key.cause == cause.Throttle {
+		remote := w.sp.Remote(causeKey.Remote)
+		if remote != nil {
+			key.remoteRow = remote.Row
+		}
+		if remote != nil && !remote.IsWay {
+			key = causeRowKey{remoteRow: remote.Row}
+		} else if key.cause == cause.CPU || key.cause == cause.Throttle {
 			// Which line of a function a CPU sample hits, or which event was next, means little: running time belongs to the
 			// function.
 			site.serviceSite = w.sp.ServiceFrame(site.site, nil, 0) // it computes, whatever the chain of waits
@@ -139,7 +160,7 @@ func (w rowWriter) causeRows(
 		}
 		row := merged[key]
 		if row == nil {
-			row = &causeRow{nsBySite: map[rowSite]int64{}, nsByChain: map[path.ChainID]int64{}, nsByCall: map[tracefmt.StringID]int64{}}
+			row = &causeRow{nsBySite: map[rowSite]int64{}, nsByChain: map[chainKey]int64{}, nsByCall: map[tracefmt.StringID]int64{}}
 			merged[key] = row
 		}
 		row.nsByCall[causeKey.Call] += cellSum.ns
@@ -149,7 +170,11 @@ func (w rowWriter) causeRows(
 			row.variance += share * share * v
 		}
 		row.nsBySite[site] += cellSum.ns
-		row.nsByChain[causeKey.Chain] += cellSum.ns
+		chain := chainKey{chain: causeKey.Chain}
+		if remote != nil && !remote.IsWay {
+			chain.remote, chain.site, chain.call = causeKey.Remote, causeKey.Site, causeKey.Call
+		}
+		row.nsByChain[chain] += cellSum.ns
 		row.causeIDs = append(row.causeIDs, path.CauseID(id))
 		if site.source == cause.SiteFromSample {
 			row.samples += samples[id]
@@ -179,8 +204,20 @@ func (w rowWriter) causeRows(
 			RanMeanwhile: w.concurrentShares(group, row.causeIDs, buckets),
 			Kind:         w.sp.Kind(key.cause, key.kind, key.inbound), Call: row.mainCall(w.sp),
 		}
-		out.Via, out.Routes = w.routes(row.nsByChain)
-		out.Site = w.sp.SiteFor(site.site, site.serviceSite, out.Via)
+		out.Via, out.Routes = w.routes(row.nsByChain, group.starter.frame)
+		if remote := w.sp.Remote(key.remoteRow); remote != nil && !remote.IsWay {
+			out.Service, out.Cause, out.Kind, out.Site, out.SiteFrom, out.Call = remote.Service, remote.Cause, remote.Kind, remote.Site, remote.SiteFrom, remote.Call
+			if len(out.Routes) == 0 {
+				out.AheadWork = remote.AheadWork
+			} else {
+				out.AheadWork = out.Routes[0].AheadWork
+			}
+		} else {
+			out.Site = w.sp.SiteFor(site.site, site.serviceSite, out.Via)
+			if remote != nil {
+				out.WayTo = remote.Service
+			}
+		}
 		if total > 0 {
 			out.Share, out.ShareError = float64(row.ns)/float64(total), shareError(row.variance, total)
 		}

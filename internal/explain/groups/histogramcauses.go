@@ -44,7 +44,7 @@ func (w rowWriter) histogramCauses(g *group, groupID string) map[report.CauseNam
 			return
 		}
 		key := w.stage.IDs.Cause(path.CauseID(id))
-		name := spell.Cause(w.sp.Settlement[key.Code])
+		name := w.sp.CauseOf(key)
 		if queue := queueOf(key.Chain); queue != nil {
 			columnOf(queued, queueKey{queue, name}, len(indexByBucket))[i] += c.ns
 			counts := columnOf(requests, queue, len(indexByBucket))

@@ -263,7 +263,7 @@ func (t *table) addEnded(group *group, w *path.WalkResult) {
 	for _, s := range w.CauseTimes {
 		ns := s.NS * w.Weight
 		group.causeCells.getOrAdd(bucket, int32(s.Cause)).add(&cell{ns, w.Weight})
-		block.causes.Add(t.stage.IDs.Cause(s.Cause).Code, ns)
+		block.causes.Add(t.stage.CodeOf(t.stage.IDs.Cause(s.Cause)), ns)
 	}
 	t.runSamples.forEachSampled(w, func(i int, requests int64) {
 		if w.Form == path.Whole {

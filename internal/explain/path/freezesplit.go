@@ -21,7 +21,7 @@ func (s *Stage) splitAtFreezes(buf *[]cause.Segment, segs []cause.Segment) []cau
 	out := (*buf)[:0]
 	defer func() { *buf = out }()
 	for _, segment := range segs {
-		if s.isObserved(&segment) {
+		if segment.Remote != 0 || s.isObserved(&segment) {
 			out = append(out, segment)
 			continue
 		}

@@ -28,6 +28,7 @@ type CauseKey struct {
 	Kind       tracefmt.StringID
 	Call       tracefmt.StringID
 	Chain      ChainID
+	Remote     int32 // see cause.Segment
 }
 
 // WithSettledCause returns the key with its settled cause.
@@ -151,7 +152,7 @@ func (x *IDs) LeadsToAnswer(id ChainID) bool { return x.chains[id].leadsToAnswer
 func (x *IDs) LastSite(id ChainID) tracefmt.FrameID { return x.chains[id].Site }
 
 func (x *IDs) causeID(key CauseKey) CauseID {
-	h := sample.Spread(uint64(key.Site)<<32 | uint64(uint32(key.Chain))<<8 | uint64(key.Code)<<2 | uint64(key.SiteSource) | uint64(key.RunLength)<<5)
+	h := sample.Spread(uint64(key.Site)<<32 | uint64(uint32(key.Chain))<<8 | uint64(key.Code)<<2 | uint64(key.SiteSource) | uint64(key.RunLength)<<5 ^ uint64(key.Remote)<<20)
 	return x.causes.id(key, uint32(h>>54))
 }
 

@@ -132,11 +132,14 @@ type Options struct {
 	// AnswersOf and IsClientWait configure the walker: see critpath.Walker.
 	AnswersOf    func(g uint64, start int64) []critpath.Answer
 	IsClientWait func(wait tracefmt.StackID) (isClient, isKnown bool)
+	// RemoteAnswerTo configures the walker, too. RemoteCause returns the cause of a segment with the given Remote.
+	RemoteAnswerTo func(g, waiter uint64, start, end int64) *critpath.RemoteAnswer
+	RemoteCause    func(remote int32) cause.Cause
 }
 
 // ConfigureWalker sets the walker's external sources: in-process answers and client detection.
 func (o *Options) ConfigureWalker(walker *critpath.Walker) {
-	walker.AnswersOf, walker.IsClientWait = o.AnswersOf, o.IsClientWait
+	walker.AnswersOf, walker.IsClientWait, walker.RemoteAnswerTo = o.AnswersOf, o.IsClientWait, o.RemoteAnswerTo
 }
 
 // A Stage walks requests of a window. Only one goroutine may use it at a time.
@@ -198,6 +201,14 @@ const (
 	MaxLongPWaits = 8
 )
 
+// CodeOf returns the cause code of a key: that of the other process, if the key is of a wait for one.
+func (s *Stage) CodeOf(key *CauseKey) cause.Code {
+	if key.Remote != 0 && s.options.RemoteCause != nil {
+		return cause.Code(s.options.RemoteCause(key.Remote))
+	}
+	return key.Code
+}
+
 // BeginGeneration prepares for the requests of one more generation. The two kinds of requests are sampled at separate
 // rates, so that other work does not change which served requests are Sampled.
 func (s *Stage) BeginGeneration(servedCount, otherCount int) {
@@ -235,6 +246,7 @@ func (s *Stage) Walk(r *request.Request) *WalkResult {
 	s.nameBySamples(r, w.Steps)
 	s.nameByTimeoutHandler(r, w.Steps)
 	w.Segments = s.Split(&s.splitBuffers, s.classifier.Segments(w.Steps))
+	w.Steps = critpath.WithoutRemotes(w.Steps)
 	w.Observer, w.HandlerSeenTwice = s.bestHandler.IsObserver, s.handlerSeenTwice
 	if r.Piece == request.WholeRequest && w.Observer {
 		return w
@@ -275,6 +287,7 @@ func (s *Stage) WalkAgain(r *request.Request) *WalkResult {
 	w := &s.result
 	w.Steps = s.walker.Walk(r.G, r.Start, r.End)
 	w.Segments = s.Split(&s.splitBuffers, s.classifier.Segments(w.Steps))
+	w.Steps = critpath.WithoutRemotes(w.Steps)
 	s.numberChains()
 	return w
 }
@@ -317,7 +330,7 @@ func (s *Stage) sumByCause(w *WalkResult) {
 		if segment.SiteSource != cause.SiteFromBracket {
 			runLength = 0
 		}
-		id := s.IDs.causeID(CauseKey{segment.Code, segment.SiteSource, runLength, segment.Inbound, segment.Site, segment.Kind, segment.Call, chain})
+		id := s.IDs.causeID(CauseKey{segment.Code, segment.SiteSource, runLength, segment.Inbound, segment.Site, segment.Kind, segment.Call, chain, segment.Remote})
 		s.causeIDs = append(s.causeIDs, id)
 		if segment.Code.Cause() == cause.Sched && segment.End-segment.Start > threshold.ThreadWakeNS && len(s.longPWaits) < MaxLongPWaits {
 			s.longPWaits = append(s.longPWaits, int32(i))

@@ -29,6 +29,10 @@ func (s *Stage) Split(buffers *SplitBuffers, segs []cause.Segment) []cause.Segme
 // have arrived for the thread that they woke.
 func (s *Stage) addByThread(buffers *SplitBuffers, segment *cause.Segment) {
 	threads := s.options.Threads
+	if segment.Remote != 0 {
+		buffers.byThread = append(buffers.byThread, *segment)
+		return
+	}
 	start := segment.Start
 	addUntil := func(end int64) {
 		if start < end {

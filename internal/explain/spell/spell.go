@@ -41,6 +41,8 @@ type Speller struct {
 	Settlement *cause.Settlement
 	// Queues are the queues of each group, by id. They are known only after the findings; until then no time has the cause queue.
 	Queues map[string][]*report.Queue
+	// Remotes are the causes of other services: see RemoteCause. The first is not used.
+	Remotes []RemoteCause
 }
 
 // Site returns the site of a frame, nil for 0.
@@ -154,6 +156,12 @@ func (s *Speller) Segment(g *cause.Segment, vias []path.ChainWait, starter trace
 		Kind: s.Kind(g.Code.Cause(), g.Kind, g.Inbound),
 	}
 	seg.Site = s.SiteFor(g.Site, s.ServiceFrame(g.Site, vias, starter), seg.Via)
+	if remote := s.Remote(g.Remote); remote != nil && remote.IsWay {
+		seg.WayTo = remote.Service
+	} else if remote != nil {
+		seg.Service, seg.Cause, seg.Kind, seg.Site, seg.AheadWork = remote.Service, remote.Cause, remote.Kind, remote.Site, remote.AheadWork
+		seg.Via = s.RemoteVias(vias, g.Site, starter, g.Call, remote)
+	}
 	return seg
 }
 

@@ -51,15 +51,17 @@ type causeKey struct {
 	cause report.CauseName
 	kind  string
 	queue *report.Queue
+	// service and wayTo are those of the row.
+	service, wayTo string
 }
 
 // causeKeyOf returns the key of the part of a row that is not spent in a queue. All stops of the world have one key,
 // whatever caused them, and so have all waits for a CPU and all page faults.
 func causeKeyOf(c *report.Cause) causeKey {
 	if c.Cause == report.CauseSTW || c.Cause == report.CauseCPUWait || c.Cause == report.CauseDisk {
-		return causeKey{cause: c.Cause}
+		return causeKey{cause: c.Cause, service: c.Service}
 	}
-	return causeKey{cause: c.Cause, kind: KindOf(c)}
+	return causeKey{cause: c.Cause, kind: KindOf(c), service: c.Service, wayTo: c.WayTo}
 }
 
 // groupQueues returns the queues that findings about a group name. The second result is the queue of the first finding
@@ -80,9 +82,26 @@ func groupQueues(r *report.Report, g *report.Group) (list []*report.Queue, first
 	return list, first
 }
 
-// QueueWait returns the first wait of a chain that is a wait in one of the queues, with its queue; nil if no wait is.
+// serviceQueues returns the queues that findings about a service name.
+func serviceQueues(r *report.Report, service string) (list []*report.Queue) {
+	for i := range r.Findings {
+		if f := &r.Findings[i]; f.Queue != nil && service != "" && f.Service == service {
+			list = append(list, f.Queue)
+		}
+	}
+	return list
+}
+
+// QueueWait returns the first wait of a chain that is a wait in one of the queues, with its queue; nil if no wait is. Waits in another
+// service do not count.
 func QueueWait(queues []*report.Queue, via []report.Via) (*report.Queue, *report.Via) {
-	via, _ = AfterLastAnswer(via)
+	waits, _ := report.DivideAtServices(via)
+	waits, _ = AfterLastAnswer(waits)
+	return queueWaitIn(queues, waits)
+}
+
+// queueWaitIn returns the first of some waits that is in one of the queues.
+func queueWaitIn(queues []*report.Queue, via []report.Via) (*report.Queue, *report.Via) {
 	for i := range via {
 		for _, q := range queues {
 			if q.Contains(&via[i]) {
@@ -105,7 +124,7 @@ type rowPart struct {
 // divideRows divides the rows of a band by causeKey. Time behind a wait in a queue is the work of other requests,
 // except for the request's own service time if the wait includes it: then each waiting request had one, of average
 // length.
-func divideRows(b *report.Band, queues []*report.Queue) []rowPart {
+func divideRows(r *report.Report, b *report.Band, queues []*report.Queue) []rowPart {
 	type queueTotal struct{ ns, requests int64 }
 	totals := map[*report.Queue]*queueTotal{}
 	var parts []rowPart
@@ -123,9 +142,13 @@ func divideRows(b *report.Band, queues []*report.Queue) []rowPart {
 		}
 		first := len(parts)
 		isLabelled := row.Cause == report.CauseQueue
+		remoteQueues := serviceQueues(r, row.Service)
 		for _, r := range routes {
 			q, _ := QueueWait(unlabelled, r.Via)
-			if isLabelled && q == nil {
+			if _, inner := report.DivideAtServices(r.Via); q == nil && row.Service != "" {
+				q, _ = queueWaitIn(remoteQueues, inner)
+			}
+			if isLabelled && q == nil && row.Service == "" {
 				q = queueOfRow(row, queues)
 			}
 			if q == nil {
@@ -136,7 +159,7 @@ func divideRows(b *report.Band, queues []*report.Queue) []rowPart {
 			if !ok {
 				k = len(parts)
 				indexByQueue[q] = k
-				parts = append(parts, rowPart{causeKey: causeKey{unqueued.cause, unqueued.kind, q}, row: row})
+				parts = append(parts, rowPart{causeKey: causeKey{unqueued.cause, unqueued.kind, q, row.Service, row.WayTo}, row: row})
 			}
 			parts[k].routes = append(parts[k].routes, r)
 			parts[k].ns += r.TotalNS

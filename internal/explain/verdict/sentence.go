@@ -15,10 +15,14 @@ import (
 
 // Words returns a phrase for what the time of a cause is spent on, without a site.
 func Words(c *report.VerdictCause) string {
+	text := activity(c)
 	if c.Queue != nil {
-		return "queueing for " + termtext.Head(c.Queue.For, 100)
+		text = "queueing for " + termtext.Head(c.Queue.For, 100)
 	}
-	return activity(c)
+	if c.Service != "" {
+		text += " in " + termtext.Head(c.Service, 80)
+	}
+	return text
 }
 
 // activity returns a phrase for the work of a cause, whether or not a request is queued for it.
@@ -28,6 +32,8 @@ func activity(cause *report.VerdictCause) string {
 		return "queueing for " + termtext.Head(cause.Kind, 100)
 	case cause.Cause == report.CauseSTW && cause.Kind != "":
 		return "with the world stopped (" + termtext.Head(cause.Kind, 40) + ")"
+	case cause.WayTo != "":
+		return "on the way to " + termtext.Head(cause.WayTo, 80) + " and back"
 	case cause.Cause == report.CauseNetwork && cause.Kind == Pipe:
 		return "waiting for the other end of a pipe"
 	case cause.Cause == report.CauseNetwork && cause.Kind == NameServer:
@@ -141,7 +147,11 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 		return text.pieces
 	}
 	if cause.Queue != nil {
-		if _, preposition := QueueWait([]*report.Queue{cause.Queue}, top.Via); preposition != nil {
+		via, _ := report.DivideAtServices(top.Via)
+		if cause.Service != "" {
+			_, via = report.DivideAtServices(top.Via)
+		}
+		if _, preposition := queueWaitIn([]*report.Queue{cause.Queue}, via); preposition != nil {
 			text.addSite(" at ", preposition.Site.OwnLine())
 		}
 		text.add(Plain, ", behind others that are "+activity(cause))
@@ -311,6 +321,10 @@ func (s *sentence) addRoute(site *report.VerdictSite, open, end string, siteIsNa
 		return
 	}
 	via, _ := AfterLastAnswer(site.Via)
+	if outer, inner := report.DivideAtServices(site.Via); inner != nil {
+		s.addServiceRoute(site, outer, inner, open, end)
+		return
+	}
 	lead := open
 	if site.ViaPart < wholeShare {
 		lead += words.Percent(site.ViaPart) + " of it "
@@ -331,6 +345,32 @@ func (s *sentence) addRoute(site *report.VerdictSite, open, end string, siteIsNa
 	}
 	if n := len(via) - 1; n > 0 {
 		s.add(Remark, " and "+words.Number(int64(n))+" more")
+	}
+	if end != "" {
+		s.add(Remark, end)
+	}
+}
+
+// addServiceRoute adds the wait in another service that leads to a site, and the line of this service that calls that one.
+func (s *sentence) addServiceRoute(site *report.VerdictSite, outer, inner []report.Via, open, end string) {
+	lead := open
+	if len(inner) > 0 {
+		s.add(Remark, lead+"via "+termtext.Head(inner[0].Wait, 12))
+		if site.Site.WaitedAt(&inner[0]) {
+			s.add(Remark, " there")
+		} else {
+			s.addSite(" ", inner[0].Site)
+		}
+		lead = ", "
+	}
+	for i := len(outer); i < len(site.Via); i++ { // the first service that is called
+		if v := &site.Via[i]; v.Service != "" {
+			s.addSite(lead+"called by ", v.Site.OwnLine())
+			break
+		}
+	}
+	if end != "" && lead == open {
+		return
 	}
 	if end != "" {
 		s.add(Remark, end)

@@ -11,9 +11,9 @@ import (
 // sumCauses adds up a band's time by causeKey, and each sum by site, the largest first; the remainder comes last. Time
 // in a queue and the request's own service time are separate causes, but their total decides which cause comes first.
 // Of the two, the queue comes first if it is that of the first finding.
-func sumCauses(band *report.Band, queues []*report.Queue, firstQueue *report.Queue) []report.VerdictCause {
+func sumCauses(r *report.Report, band *report.Band, queues []*report.Queue, firstQueue *report.Queue) []report.VerdictCause {
 	var partsByKey [][]rowPart
-	for _, p := range divideRows(band, queues) {
+	for _, p := range divideRows(r, band, queues) {
 		k := slices.IndexFunc(partsByKey, func(group []rowPart) bool { return group[0].causeKey == p.causeKey })
 		if k < 0 {
 			k = len(partsByKey)
@@ -24,7 +24,7 @@ func sumCauses(band *report.Band, queues []*report.Queue, firstQueue *report.Que
 	causes := []report.VerdictCause{}
 	totalNS := map[causeKey]int64{}
 	for _, parts := range partsByKey {
-		cause := report.VerdictCause{Cause: parts[0].cause, Kind: parts[0].kind, Queue: parts[0].queue, Sites: []report.VerdictSite{}}
+		cause := report.VerdictCause{Cause: parts[0].cause, Service: parts[0].service, WayTo: parts[0].wayTo, Kind: parts[0].kind, Queue: parts[0].queue, Sites: []report.VerdictSite{}}
 		for i := range parts {
 			cause.TotalNS += parts[i].ns
 			cause.Share += parts[i].share
@@ -71,12 +71,12 @@ func toFront(list []report.VerdictCause, i int) []report.VerdictCause {
 // caused them.
 func unqueuedKey(c *report.VerdictCause) causeKey {
 	if c.Cause == report.CauseSTW {
-		return causeKey{cause: c.Cause}
+		return causeKey{cause: c.Cause, service: c.Service}
 	}
 	if c.AheadWork != nil {
-		return causeKey{cause: c.AheadWork.Cause, kind: c.AheadWork.Kind}
+		return causeKey{cause: c.AheadWork.Cause, kind: c.AheadWork.Kind, service: c.Service}
 	}
-	return causeKey{cause: c.Cause, kind: c.Kind}
+	return causeKey{cause: c.Cause, kind: c.Kind, service: c.Service, wayTo: c.WayTo}
 }
 
 // largestWork returns the kind of work that those ahead in a queue spend most of the time on, of parts of rows of the cause queue.

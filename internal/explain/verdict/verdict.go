@@ -76,7 +76,7 @@ func groupsInOrder(r *report.Report) (list []*report.Group) {
 // Causes returns the causes of a band's latency in the order of the verdict.
 func Causes(r *report.Report, g *report.Group, b *report.Band) []report.VerdictCause {
 	list, first := groupQueues(r, g)
-	return demoteScatteredCPU(splitOffCPU(sumCauses(b, list, first), r, b))
+	return demoteScatteredCPU(splitOffCPU(sumCauses(r, b, list, first), r, b))
 }
 
 // hasHungRequests reports whether a finding above low says that requests of a group hang and were still running at the
@@ -102,6 +102,9 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 		}
 		nameStopperOrPeer(c, r, g)
 		for k := range c.Sites {
+			if c.Service != "" {
+				continue
+			}
 			_, hops := AfterLastAnswer(c.Sites[k].Via)
 			c.Sites[k].In = answererNames(r, g, hops)
 		}
@@ -164,13 +167,14 @@ func nameStopperOrPeer(cause *report.VerdictCause, r *report.Report, g *report.G
 	if s := r.Runtime.Stops; cause.Cause == report.CauseThrottle && s != nil && s.State != "" && !r.Runtime.Throttle.Verdict.HeldBack() {
 		cause.Words = "stopped with the whole process"
 	}
-	if g.Peer == nil || cause.Cause != report.CauseNetwork || cause.Kind != "outbound" || cause.Queue != nil {
+	if cause.Service != "" || cause.WayTo != "" || g.Peer == nil || cause.Cause != report.CauseNetwork || cause.Kind != "outbound" || cause.Queue != nil {
 		return
 	}
 	peerNames := names.PeerNames(g.Peer)
 	switch {
 	case g.Peer.Followed():
 		cause.Words = "on the way to this process's own " + peerNames + " and back, over the network"
+	case g.Peer.Recording != "" && g.Peer.Joined: // the remaining time may be for another peer
 	case g.Peer.Recording != "":
 		cause.Words = "waiting over the network for " + peerNames + " in " + termtext.Head(g.Peer.Recording, 80)
 		if g.Peer.Spent != "" {

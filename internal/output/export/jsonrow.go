@@ -28,10 +28,12 @@ type segmentRow struct {
 	Goroutine  uint64           `json:"goroutine"`
 	Kind       string           `json:"kind,omitempty"`
 	RequestID  string           `json:"request_id"`
+	Service    string           `json:"service,omitempty"`
 	Site       *report.Site     `json:"site"`
 	StartNS    int64            `json:"start_ns"`
 	Type       string           `json:"type"`
 	Via        []report.Via     `json:"via"`
+	WayTo      string           `json:"way_to,omitempty"`
 }
 
 func rowOfRequest(g *report.Group, q *report.Request) requestRow {
@@ -39,5 +41,5 @@ func rowOfRequest(g *report.Group, q *report.Request) requestRow {
 }
 
 func rowOfSegment(request string, s *report.Segment) segmentRow {
-	return segmentRow{s.AheadWork, s.Cause, s.DurationNS, s.Goroutine, s.Kind, request, s.Site, s.StartNS, "segment", s.Via}
+	return segmentRow{s.AheadWork, s.Cause, s.DurationNS, s.Goroutine, s.Kind, request, s.Service, s.Site, s.StartNS, "segment", s.Via, s.WayTo}
 }

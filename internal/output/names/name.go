@@ -117,6 +117,15 @@ func CallerParts(s *report.Site, max int) (lead, fn, pos string) {
 // GroupName returns the group's name in at most max columns, in the short form if it is a function. In names of tasks, regions
 // and RPC methods, a slash does not separate directories.
 func GroupName(g *report.Group, max int) string {
+	if g.Service != "" {
+		of := *g
+		of.Service = ""
+		suffix := " of " + termtext.Head(g.Service, 40)
+		if room := max - termtext.Width(suffix); room >= 12 {
+			return GroupName(&of, room) + suffix
+		}
+		return GroupName(&of, max)
+	}
 	switch g.Kind {
 	case report.KindTask, report.KindRegion, report.KindGRPC:
 		return termtext.Middle(g.Name, max)

@@ -1,0 +1,79 @@
+package critpath
+
+// A RemoteAnswer is a request of another process that answers a network wait of this one, on this trace's clock. Package
+// exchange finds it.
+type RemoteAnswer struct {
+	Start, End int64
+	G          uint64 // the goroutine that served it
+	// Service and Group identify the group of the request.
+	Service, Group string
+	// Offset is added to the times of Parts to convert them to this trace's clock. Parts cover the request.
+	Offset int64
+	Parts  []RemotePart
+	// WayCause is the cause of the time on the way there and back.
+	WayCause int32
+}
+
+// A RemotePart is a part of a remote answer with one cause, until End on the other trace's clock. Causes are numbered by
+// package exchange, from 1 on.
+type RemotePart struct {
+	End   int64
+	Cause int32
+}
+
+// EachPart calls f with the parts of the answer between two times.
+func (a *RemoteAnswer) EachPart(from, to int64, f func(start, end int64, cause int32)) {
+	start := a.Start
+	for _, p := range a.Parts {
+		end := min(p.End+a.Offset, a.End)
+		if s, e := max(start, from), min(end, to); s < e {
+			f(s, e, p.Cause)
+		}
+		start = max(start, end)
+	}
+}
+
+// findRemoteAnswer returns the request of another process that a network wait until end is for; nil if none is known.
+func (w *Walker) findRemoteAnswer(frame *walkFrame, v *waitVerdict, start, end int64) *RemoteAnswer {
+	if w.RemoteAnswerTo == nil || v.step.Kind != Network || v.followWaker || v.step.Inbound {
+		return nil
+	}
+	waiter := frame.g
+	if frame.followedWait >= 0 {
+		waiter = w.FollowedWaits[frame.followedWait].G
+	}
+	return w.RemoteAnswerTo(frame.g, waiter, start, end)
+}
+
+// emitRemoteAnswer emits the steps of a network wait that a request of another process answers: the way back, the request, and the
+// way there.
+func (w *Walker) emitRemoteAnswer(v *waitVerdict, start int64, cursor *int64, answer *RemoteAnswer) {
+	if v.pollGapStart != 0 { // the answer was not there before the request ended
+		gap := v.step
+		gap.Kind = PollGap
+		w.emitStep(cursor, max(v.pollGapStart, min(answer.End, *cursor), start), gap)
+	}
+	way := v.step
+	way.Remote = answer
+	w.emitStep(cursor, max(answer.End, start), way)
+	serving := way
+	serving.Kind = Remote
+	w.emitStep(cursor, max(answer.Start, start), serving)
+	w.emitStep(cursor, start, way)
+}
+
+// WithoutRemotes returns steps in which each network wait is one step again. It changes and returns the slice.
+func WithoutRemotes(steps []Step) []Step {
+	out := steps[:0]
+	for i := range steps {
+		if n := len(out); n > 0 && steps[i].Remote != nil && out[n-1].Remote == steps[i].Remote && out[n-1].End == steps[i].Start {
+			out[n-1].End = steps[i].End
+			continue
+		}
+		out = append(out, steps[i])
+		if out[len(out)-1].Kind == Remote {
+			out[len(out)-1].Kind = Network
+		}
+	}
+	return out
+}

@@ -1,0 +1,239 @@
+package exchange
+
+import (
+	"math"
+	"slices"
+
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// An Exchange is one request on a connection of a client: when its first byte was written, and when the first byte of the answer was
+// there. If HasSent is false, Sent is only a time before it: the answer before, or MinInt64.
+type Exchange struct {
+	Sent, Arrived int64
+	HasSent       bool
+}
+
+// A Clients collects the connections of a process's HTTP/1 clients. net/http serves each with two goroutines: one reads the answers,
+// the other writes the requests. It implements pass.Listener.
+type Clients struct {
+	window      *timeline.Window
+	functions   knowledge.Index[tracefmt.StringID]
+	symbols     *tracefmt.Symbols
+	isSeen      map[uint64]bool
+	readers     map[uint64]*clientConnection // by goroutine
+	writers     map[uint64]*writer
+	readerOrder []uint64
+	from, to    int64
+	isSendStack map[tracefmt.StackID]bool
+	isReadStack map[tracefmt.StackID]bool
+	spanScratch []timeline.Span
+}
+
+// A clientConnection is one connection of a client.
+type clientConnection struct {
+	reader    uint64
+	writer    *writer // nil if it is not known
+	birth     timeline.Birth
+	arrivals  []int64
+	exchanges []Exchange
+	builtFrom int // how many arrivals exchanges cover
+	isDead    bool
+}
+
+// A writer is a goroutine that writes the requests of a connection, with the times at which it began to write.
+type writer struct {
+	g       uint64
+	birth   timeline.Birth
+	sends   []int64
+	isTaken bool
+}
+
+// NewClients returns an empty Clients. SetWindow must be called before the first generation is added.
+func NewClients() *Clients {
+	return &Clients{
+		isSeen: make(map[uint64]bool), readers: make(map[uint64]*clientConnection), writers: make(map[uint64]*writer),
+		isSendStack: make(map[tracefmt.StackID]bool), isReadStack: make(map[tracefmt.StackID]bool), from: math.MinInt64,
+	}
+}
+
+// AddGeneration implements pass.Listener.
+func (c *Clients) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
+	if c.symbols == nil {
+		c.from = g.Base
+	}
+	c.symbols, c.functions, c.to = syms, knowledge.NewIndex(syms.String), g.End
+	g.EachStart(func(id uint64, start tracefmt.StackID, _ int) {
+		if start == 0 && c.isSeen[id] {
+			return
+		}
+		if start == 0 {
+			c.isSeen[id] = true
+			start = g.AnyStack(id)
+		}
+		c.addGoroutine(g, id, start)
+	})
+	for _, id := range c.readerOrder {
+		c.addArrivals(g, c.readers[id])
+	}
+	for _, w := range c.writers {
+		c.addSends(g, w)
+	}
+	c.joinEnds()
+	for _, id := range c.readerOrder {
+		c.readers[id].buildExchanges()
+	}
+}
+
+// addGoroutine adds a goroutine that is the reader or the writer of a connection, by the outermost function of a stack.
+func (c *Clients) addGoroutine(g *timeline.Gen, id uint64, stack tracefmt.StackID) {
+	frames := c.symbols.Stack(stack)
+	if len(frames) == 0 {
+		return
+	}
+	roles := c.functions.Of(c.symbols.Frame(frames[len(frames)-1]).Func)
+	switch {
+	case roles.Has(knowledge.HTTP1ClientReader) && c.readers[id] == nil:
+		conn := &clientConnection{reader: id}
+		conn.birth, _ = g.BirthOf(id)
+		c.readers[id] = conn
+		c.readerOrder = append(c.readerOrder, id)
+	case roles.Has(knowledge.HTTP1ClientWriter) && c.writers[id] == nil:
+		w := &writer{g: id}
+		w.birth, _ = g.BirthOf(id)
+		c.writers[id] = w
+	}
+}
+
+// addArrivals adds the times at which the reader's waits for answers ended.
+func (c *Clients) addArrivals(g *timeline.Gen, conn *clientConnection) {
+	if conn.isDead || !g.Knows(conn.reader) {
+		return
+	}
+	c.spanScratch = c.window.Spans(conn.reader, g.Base, g.End+1, c.spanScratch[:0])
+	for i := range c.spanScratch {
+		s := &c.spanScratch[i]
+		conn.isDead = conn.isDead || s.Died
+		if s.State != timeline.Waiting || !s.Woken || s.Waker != 0 || s.End <= last(conn.arrivals) {
+			continue
+		}
+		stack := s.Stack
+		if stack == 0 { // it waited when the trace began: the next event shows for what
+			for _, next := range c.spanScratch[i+1:] {
+				if stack = next.Stack; stack != 0 {
+					break
+				}
+			}
+		}
+		if c.hasRole(c.isReadStack, stack, knowledge.HTTP1ClientReader, knowledge.RequestPeek) {
+			conn.arrivals = append(conn.arrivals, s.End)
+		}
+	}
+}
+
+// addSends adds the times at which the writer began to write.
+func (c *Clients) addSends(g *timeline.Gen, w *writer) {
+	if !g.Knows(w.g) {
+		return
+	}
+	c.spanScratch = c.window.Spans(w.g, g.Base, g.End+1, c.spanScratch[:0])
+	for i := range c.spanScratch {
+		if s := &c.spanScratch[i]; s.State == timeline.Syscall && s.Start > last(w.sends) && c.hasRole(c.isSendStack, s.Stack, knowledge.HTTP1ClientWriter, knowledge.SocketWrite) {
+			w.sends = append(w.sends, s.Start)
+		}
+	}
+}
+
+// hasRole reports whether a stack has functions of both roles.
+func (c *Clients) hasRole(memo map[tracefmt.StackID]bool, stack tracefmt.StackID, outer, inner knowledge.Role) bool {
+	hasBoth, ok := memo[stack]
+	if !ok {
+		roles := knowledge.Roles{}
+		for _, f := range c.symbols.Stack(stack) {
+			roles = roles.Union(c.functions.Of(c.symbols.Frame(f).Func))
+		}
+		hasBoth = roles.Has(outer) && roles.Has(inner)
+		memo[stack] = hasBoth
+	}
+	return hasBoth
+}
+
+// SetWindow sets the window that contains each generation when it is added.
+func (c *Clients) SetWindow(window *timeline.Window) { c.window = window }
+
+func last(times []int64) int64 {
+	if len(times) == 0 {
+		return math.MinInt64
+	}
+	return times[len(times)-1]
+}
+
+// joinEnds finds the writer of each reader. net/http creates both in a row, so it mostly has the next id. The order of their events
+// must fit as well.
+func (c *Clients) joinEnds() {
+	for _, id := range c.readerOrder {
+		conn := c.readers[id]
+		if conn.writer != nil || len(conn.arrivals) == 0 {
+			continue
+		}
+		var found *writer
+		if w := c.writers[id+1]; w != nil && conn.fits(w) {
+			found = w
+		} else if conn.birth.Creator != 0 {
+			for _, w := range c.writers {
+				if w.birth.Creator == conn.birth.Creator && w.birth.Time >= conn.birth.Time && conn.fits(w) && (found == nil || w.birth.Time < found.birth.Time) {
+					found = w
+				}
+			}
+		}
+		if found != nil {
+			found.isTaken, conn.writer = true, found
+			conn.exchanges, conn.builtFrom = conn.exchanges[:0], 0
+		}
+	}
+}
+
+// fits reports whether a writer can be that of the connection: it wrote before the first answer that follows a wait in the trace, and
+// between any two answers.
+func (conn *clientConnection) fits(w *writer) bool {
+	if w.isTaken || len(w.sends) == 0 {
+		return false
+	}
+	missing := 0
+	for i := 1; i < len(conn.arrivals); i++ {
+		k, _ := slices.BinarySearch(w.sends, conn.arrivals[i-1])
+		if k == len(w.sends) || w.sends[k] > conn.arrivals[i] {
+			missing++
+		}
+	}
+	return missing <= len(conn.arrivals)/20+1
+}
+
+// buildExchanges brings the times of both goroutines together.
+func (conn *clientConnection) buildExchanges() {
+	for i := conn.builtFrom; i < len(conn.arrivals); i++ {
+		arrived := conn.arrivals[i]
+		previous := int64(math.MinInt64)
+		if i > 0 {
+			previous = conn.arrivals[i-1]
+		}
+		if conn.writer == nil {
+			conn.exchanges = append(conn.exchanges, Exchange{Sent: previous, Arrived: arrived})
+			continue
+		}
+		k, _ := slices.BinarySearch(conn.writer.sends, previous)
+		switch {
+		case k < len(conn.writer.sends) && conn.writer.sends[k] < arrived:
+			conn.exchanges = append(conn.exchanges, Exchange{conn.writer.sends[k], arrived, true})
+		case i == 0:
+			conn.exchanges = append(conn.exchanges, Exchange{Sent: math.MinInt64, Arrived: arrived}) // sent before the trace
+		}
+	}
+	conn.builtFrom = len(conn.arrivals)
+	if n := len(conn.exchanges); conn.writer == nil && conn.isDead && n > 0 {
+		conn.exchanges, conn.arrivals = conn.exchanges[:n-1], nil // the server closed the connection
+		conn.builtFrom = 0
+	}
+}

@@ -1,0 +1,236 @@
+// Package exchange joins the requests of services that were recorded in the same seconds: a request of one waits for the network while
+// another one serves its call. No event connects the two.
+//
+// Input: the connections of the client's process with the times at which requests were sent and answers arrived (Clients), and the
+// requests of the server's process with their causes (ServedRequests, Server). A Joiner pairs whole connections: on the two ends of one HTTP/1
+// connection, exchanges and requests alternate in the same order, each request inside of its exchange. A pair counts only if no other
+// connection fits to either end, and the times on the way are those of a network. Then the k-th exchange is the k-th request, and the
+// walk of the client's request continues in it (critpath.RemoteAnswer).
+package exchange
+
+import (
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A Joiner finds the requests of other services for which the requests of one service wait. It implements pass.Listener:
+// RemoteAnswerTo knows the exchanges of all generations that were added.
+type Joiner struct {
+	*Clients
+	peers []*peer
+	// joined are the connections with a known other end, by the goroutine that reads the answers.
+	joined map[uint64]*joinedConnection
+}
+
+// A peer is a server that the process may call.
+type peer struct {
+	*Server
+	shift
+	// isCalled says that the process is known to call it.
+	isCalled   bool
+	joinedEnds map[uint64]bool // its connections whose other end is connection
+}
+
+// A joinedConnection is a connection of the client with its answers, in order of time.
+type joinedConnection struct {
+	peer    *peer
+	serverG uint64
+	answers []critpath.RemoteAnswer
+	waits   []Exchange
+	next    int // exchanges of the connection before this one were compared
+}
+
+// NewJoiner returns a Joiner that knows no server.
+func NewJoiner() *Joiner {
+	return &Joiner{Clients: NewClients(), joined: make(map[uint64]*joinedConnection)}
+}
+
+// Reset forgets the servers and the joined connections.
+func (j *Joiner) Reset() { j.peers, j.joined = nil, make(map[uint64]*joinedConnection) }
+
+// AddServer adds a server. offset converts its times to those of the client's trace, with an error of up to slack.
+func (j *Joiner) AddServer(s *Server, offset, slack int64) {
+	j.peers = append(j.peers, &peer{Server: s, shift: shift{offset, slack}, joinedEnds: make(map[uint64]bool)})
+}
+
+// AddGeneration implements pass.Listener.
+func (j *Joiner) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
+	j.Clients.AddGeneration(g, syms, gap)
+	j.Join()
+}
+
+// A candidate is a pair of connections that fit.
+type candidate struct {
+	conn    *clientConnection
+	peer    *peer
+	serverG uint64
+	fit     fit
+}
+
+// Join pairs connections by the exchanges of the client so far.
+func (j *Joiner) Join() {
+	var candidates []candidate
+	for _, id := range j.readerOrder {
+		conn := j.readers[id]
+		if connection := j.joined[id]; connection != nil {
+			j.extend(conn, connection)
+			continue
+		}
+		candidates = append(candidates, j.candidatesOf(conn)...)
+	}
+	for j.joinUnique(&candidates) {
+	}
+}
+
+// common returns the time of both recordings on the client's clock.
+func (j *Joiner) common(p *peer) interval {
+	return interval{max(j.from, p.From+p.offset), min(j.to, p.To+p.offset)}
+}
+
+// candidatesOf returns the connections of servers that fit a client's connection.
+func (j *Joiner) candidatesOf(conn *clientConnection) (out []candidate) {
+	for _, p := range j.peers {
+		common := j.common(p)
+		for _, g := range p.connectionsIn(conn.exchanges, common) {
+			if f := compare(conn.exchanges, p.Connections[g], p.shift, common); f.isConsistent() {
+				out = append(out, candidate{conn, p, g, f})
+			}
+		}
+	}
+	return out
+}
+
+// connectionsIn returns the connections with a request inside of the shortest complete exchange.
+func (p *peer) connectionsIn(exchanges []Exchange, common interval) (out []uint64) {
+	shortest := -1
+	for i, x := range exchanges {
+		if x.Sent >= common.from && x.Arrived <= common.to && (shortest < 0 || x.Arrived-x.Sent < exchanges[shortest].Arrived-exchanges[shortest].Sent) {
+			shortest = i
+		}
+	}
+	if shortest < 0 {
+		return nil
+	}
+	from, to := exchanges[shortest].Sent-p.offset-p.slack, exchanges[shortest].Arrived-p.offset+p.slack
+	for i := sort.Search(len(p.byStart), func(i int) bool { return p.byStart[i].Start >= from }); i < len(p.byStart) && p.byStart[i].Start <= to; i++ {
+		if g := p.byStart[i].G; !p.joinedEnds[g] && !slices.Contains(out, g) {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// joinUnique joins the pairs of connections of which neither end fits another one. It reports whether it joined any: then others may
+// have become unique.
+func (j *Joiner) joinUnique(candidates *[]candidate) bool {
+	type end struct {
+		peer    *peer
+		serverG uint64
+	}
+	byConn, byEnd := make(map[*clientConnection]int), make(map[end]int)
+	for _, c := range *candidates {
+		byConn[c.conn]++
+		byEnd[end{c.peer, c.serverG}]++
+	}
+	var unique []candidate
+	for _, c := range *candidates {
+		if byConn[c.conn] == 1 && byEnd[end{c.peer, c.serverG}] == 1 {
+			unique = append(unique, c)
+		}
+	}
+	for _, p := range j.peers {
+		p.isCalled = p.isCalled || p.hasProof(unique)
+	}
+	hasJoined := false
+	for _, c := range unique {
+		forwardTimes, returnTimes := c.fit.delays(c.peer.Connections[c.serverG], c.peer.offset)
+		if !c.peer.isCalled || len(c.fit.pairs) >= threshold.Repeats && !isClose(forwardTimes, returnTimes, c.peer.slack) {
+			continue
+		}
+		connection := &joinedConnection{peer: c.peer, serverG: c.serverG}
+		connection.add(c.fit.pairs)
+		connection.next = len(c.conn.exchanges)
+		j.joined[c.conn.reader], c.peer.joinedEnds[c.serverG], hasJoined = connection, true, true
+	}
+	if hasJoined {
+		*candidates = slices.DeleteFunc(*candidates, func(c candidate) bool {
+			return j.joined[c.conn.reader] != nil || c.peer.joinedEnds[c.serverG]
+		})
+	}
+	return hasJoined
+}
+
+// minProof is the number of exchanges that must fit before a process is known to call another one.
+const minProof = 8
+
+// hasProof reports whether unique pairs of connections prove that the process calls the server.
+func (p *peer) hasProof(unique []candidate) bool {
+	var forwardTimes, returnTimes []int64
+	isLong := false
+	for _, c := range unique {
+		if c.peer == p {
+			t, b := c.fit.delays(p.Connections[c.serverG], p.offset)
+			forwardTimes, returnTimes = append(forwardTimes, t...), append(returnTimes, b...)
+			isLong = isLong || len(c.fit.pairs) >= threshold.SmallSample
+		}
+	}
+	if !isLong && len(returnTimes) < threshold.MedianSample || len(returnTimes) < minProof {
+		return false
+	}
+	return isClose(forwardTimes, returnTimes, p.slack)
+}
+
+// add adds the answers of exchanges.
+func (k *joinedConnection) add(pairs []pair) {
+	list := k.peer.Connections[k.serverG]
+	for _, p := range pairs {
+		r := &list[p.request]
+		start := r.Start + k.peer.offset
+		if !r.IsWoken {
+			start = max(start, p.exchange.Sent)
+		}
+		k.answers = append(k.answers, critpath.RemoteAnswer{Start: start, End: r.End + k.peer.offset, G: r.G, Offset: k.peer.offset, Parts: r.Parts, WayCause: k.peer.WayCause, Service: k.peer.Name, Group: r.Group})
+		k.waits = append(k.waits, p.exchange)
+	}
+}
+
+// extend adds the answers of later exchanges.
+func (j *Joiner) extend(conn *clientConnection, connection *joinedConnection) {
+	common := j.common(connection.peer)
+	if n := len(connection.waits); n > 0 {
+		common.from = max(common.from, connection.waits[n-1].Arrived)
+	}
+	f := compare(conn.exchanges[connection.next:], connection.peer.Connections[connection.serverG], connection.peer.shift, common)
+	if connection.next = len(conn.exchanges); f.isConsistent() {
+		connection.add(f.pairs)
+	}
+}
+
+// RemoteAnswerTo returns the request that answers the network wait of goroutine g from start to end: see critpath.Walker.
+func (j *Joiner) RemoteAnswerTo(g, _ uint64, start, end int64) *critpath.RemoteAnswer {
+	connection := j.joined[g]
+	if connection == nil {
+		return nil
+	}
+	i := sort.Search(len(connection.answers), func(i int) bool { return connection.answers[i].End > start })
+	// The wait may end with the answer's last bytes, or with the first ones of a longer answer.
+	if i == len(connection.answers) || connection.answers[i].Start >= end || connection.waits[i].Sent != math.MinInt64 && connection.waits[i].Sent >= end || len(connection.answers[i].Parts) == 0 {
+		return nil
+	}
+	return &connection.answers[i]
+}
+
+// Callees counts the joined exchanges with each server.
+func (j *Joiner) Callees() map[*Server]int {
+	out := make(map[*Server]int)
+	for _, k := range j.joined {
+		out[k.peer.Server] += len(k.answers)
+	}
+	return out
+}

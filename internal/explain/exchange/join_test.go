@@ -1,0 +1,152 @@
+package exchange
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+const (
+	us = 1000
+	ms = 1000 * us
+)
+
+// A simulation is the traffic of some connections: each has exchanges one after the other, with a request in each.
+type simulation struct {
+	rnd      *rand.Rand
+	joiner   *Joiner
+	server   *Server
+	lastG    uint64
+	partners map[uint64]uint64 // the server's goroutine by the client's; absent if the client calls another server
+}
+
+func newSimulation(seed uint64) *simulation {
+	s := &simulation{rnd: rand.New(rand.NewPCG(seed, 1)), joiner: NewJoiner(), server: NewServer("stock"), partners: make(map[uint64]uint64)}
+	s.joiner.from, s.joiner.to, s.server.From, s.server.To = 0, 10_000*ms, 0, 10_000*ms
+	return s
+}
+
+// connect adds a connection with exchanges that begin with a mean interval, if isServed to the server. Requests take between the given
+// times.
+func (s *simulation) connect(count int, interval, shortest, longest int64, isServed, hasSends bool) uint64 {
+	s.lastG += 2
+	reader, served := s.lastG, s.lastG+1
+	conn := &clientConnection{reader: reader}
+	if isServed {
+		s.partners[reader] = served
+	}
+	now := 20*ms + s.rnd.Int64N(interval)
+	for range count {
+		sent := now
+		start := sent + 20*us + s.rnd.Int64N(60*us)
+		end := start + shortest + s.rnd.Int64N(longest-shortest+1)
+		arrived := end + 20*us + s.rnd.Int64N(100*us)
+		x := Exchange{sent, arrived, true}
+		if !hasSends {
+			x.Sent, x.HasSent = math.MinInt64, false
+			if n := len(conn.exchanges); n > 0 {
+				x.Sent = conn.exchanges[n-1].Arrived
+			}
+		}
+		conn.exchanges = append(conn.exchanges, x)
+		if isServed {
+			s.server.Add(Request{G: served, Start: start, End: end, IsWoken: true})
+		}
+		now = arrived + 50*us + s.rnd.Int64N(interval)
+	}
+	s.joiner.readers[reader] = conn
+	s.joiner.readerOrder = append(s.joiner.readerOrder, reader)
+	return reader
+}
+
+// join joins the connections, with clocks that differ by offset, and returns the number of connections that are joined, and how many of
+// them wrongly.
+func (s *simulation) join(offset int64) (joined, wrong int) {
+	for g := range s.server.Connections {
+		for i := range s.server.Connections[g] {
+			s.server.Connections[g][i].Start -= offset
+			s.server.Connections[g][i].End -= offset
+		}
+	}
+	s.server.From, s.server.To = s.server.From-offset, s.server.To-offset
+	s.server.Sort()
+	s.joiner.AddServer(s.server, offset, 0)
+	s.joiner.Join()
+	for reader, k := range s.joiner.joined {
+		if joined++; s.partners[reader] != k.serverG {
+			wrong++
+		}
+	}
+	return joined, wrong
+}
+
+// TestConnectionsPair: all connections of a client are joined with the right ones of the server, at low and high rates, with and without
+// the times at which requests were sent, next to other clients of the server and calls of other servers.
+func TestConnectionsPair(t *testing.T) {
+	for _, hasSends := range []bool{true, false} {
+		for seed := range uint64(5) {
+			s := newSimulation(seed)
+			for range 16 {
+				s.connect(200, 10*ms, ms, 12*ms, true, hasSends)
+			}
+			for range 4 {
+				s.connect(200, 10*ms, ms, 12*ms, false, hasSends) // calls of another server
+			}
+			other := newSimulation(seed + 100) // another client of this server, which was not recorded
+			other.lastG = 1000
+			for range 8 {
+				other.connect(200, 10*ms, ms, 12*ms, true, hasSends)
+			}
+			for _, list := range other.server.Connections {
+				for _, r := range list {
+					s.server.Add(r)
+				}
+			}
+			if joined, wrong := s.join(7_000_000 * us); joined != 16 || wrong != 0 {
+				t.Errorf("seed %d, sends %v: %d connections are joined, %d wrongly; want 16", seed, hasSends, joined, wrong)
+			}
+		}
+	}
+}
+
+// TestUnrelatedServices: connections of services that do not call each other are never joined, however busy they are, even if one
+// client calls both at the same time.
+func TestUnrelatedServices(t *testing.T) {
+	for seed := range uint64(40) {
+		s := newSimulation(seed)
+		for range 8 {
+			s.connect(3+int(seed)*5, 4*ms, 2*ms, 9*ms, false, seed%2 == 0)
+		}
+		other := newSimulation(seed + 1000)
+		other.lastG = 1000
+		for range 8 {
+			other.connect(3+int(seed)*5, 4*ms, ms, 5*ms, true, true)
+		}
+		s.server.Connections = other.server.Connections
+		// A page asks for two parts at once. One of them asks a third server. The other part is ready before that.
+		caller := s.connect(100, 30*ms, 20*ms, 20*ms, false, true)
+		for _, x := range s.joiner.readers[caller].exchanges {
+			start := x.Sent + 10*us + s.rnd.Int64N(100*us)
+			s.server.Add(Request{G: 2000, Start: start, End: start + 8*ms + s.rnd.Int64N(ms), IsWoken: true})
+		}
+		if joined, _ := s.join(0); joined != 0 {
+			t.Errorf("seed %d: %d connections are joined", seed, joined)
+		}
+	}
+}
+
+// TestAmbiguousConnections: two connections that always begin and end together fit both of the server's. None is joined.
+func TestAmbiguousConnections(t *testing.T) {
+	s := newSimulation(1)
+	a := s.connect(50, 20*ms, 5*ms, 5*ms, true, true)
+	b := s.connect(1, 20*ms, 5*ms, 5*ms, true, true)
+	s.joiner.readers[b].exchanges = slices.Clone(s.joiner.readers[a].exchanges)
+	s.server.Connections[s.partners[b]] = slices.Clone(s.server.Connections[s.partners[a]])
+	for i := range s.server.Connections[s.partners[b]] {
+		s.server.Connections[s.partners[b]][i].G = s.partners[b]
+	}
+	if joined, _ := s.join(0); joined != 0 {
+		t.Errorf("%d connections are joined", joined)
+	}
+}

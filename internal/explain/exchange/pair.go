@@ -1,0 +1,110 @@
+package exchange
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/whylate/whylate/internal/explain/threshold"
+)
+
+// A pair is an exchange and the index of the request that answers it.
+type pair struct {
+	exchange Exchange
+	request  int
+}
+
+// A fit says how the exchanges of a client's connection and the requests of a server's fit to each other.
+type fit struct {
+	pairs []pair
+	// missed counts the exchanges without a request and the requests without an exchange, in the time of both recordings.
+	missed int
+}
+
+// An interval of time, on the client's clock.
+type interval struct{ from, to int64 }
+
+// A shift converts a server's times to the client's clock: by offset, with an error of up to slack.
+type shift struct{ offset, slack int64 }
+
+// edgeNS is how long before the end of a recording an event may be missing in it: the threads end their buffers one by one.
+const edgeNS = 2e6
+
+// compare fits exchanges to the requests of one connection: a request begins after the exchange was sent and before its answer arrived,
+// and each exchange has one request. common is the time of both recordings.
+func compare(exchanges []Exchange, requests []Request, s shift, common interval) fit {
+	var f fit
+	limit := 2 + len(exchanges)/20
+	i := sort.Search(len(exchanges), func(i int) bool { return exchanges[i].Arrived >= common.from })
+	j := sort.Search(len(requests), func(j int) bool { return requests[j].Start+s.offset >= common.from-s.slack })
+	for (i < len(exchanges) || j < len(requests)) && f.missed <= limit {
+		switch order := orderOf(exchanges, i, requests, j, s); {
+		case order == 0:
+			f.pairs = append(f.pairs, pair{exchanges[i], j})
+			i, j = i+1, j+1
+		case order < 0:
+			if x := exchanges[i]; x.Sent >= common.from && x.Arrived <= common.to-edgeNS {
+				f.missed++
+			}
+			i++
+		default:
+			if r := &requests[j]; r.Start+s.offset >= common.from+edgeNS && r.End+s.offset <= common.to-edgeNS {
+				f.missed++
+			}
+			j++
+		}
+	}
+	return f
+}
+
+// orderOf returns 0 if an exchange can have a request, -1 if the exchange is before the request, and 1 if it is after it.
+func orderOf(exchanges []Exchange, i int, requests []Request, j int, s shift) int {
+	switch {
+	case i == len(exchanges):
+		return 1
+	case j == len(requests):
+		return -1
+	}
+	x, r := exchanges[i], &requests[j]
+	start, end := r.Start+s.offset, r.End+s.offset
+	if x.Sent > end+s.slack || r.IsWoken && x.Sent > start+s.slack {
+		return 1
+	}
+	// A handler may write its answer in parts, but the first one not before half of its time.
+	if !r.IsWoken {
+		start = max(start, x.Sent)
+	}
+	if x.Arrived < end-s.slack-max(threshold.LoopbackNS, (end-start)/2) {
+		return -1
+	}
+	return 0
+}
+
+// isConsistent reports whether no more exchanges and requests lack a partner than the finder of requests may miss.
+func (f *fit) isConsistent() bool { return len(f.pairs) > 0 && f.missed <= len(f.pairs)/50 }
+
+// delays returns how long the calls were on the way there and back.
+func (f *fit) delays(requests []Request, offset int64) (forwardTimes, returnTimes []int64) {
+	for _, p := range f.pairs {
+		r := &requests[p.request]
+		if p.exchange.HasSent && r.IsWoken {
+			forwardTimes = append(forwardTimes, r.Start+offset-p.exchange.Sent)
+		}
+		returnTimes = append(returnTimes, p.exchange.Arrived-r.End-offset)
+	}
+	return forwardTimes, returnTimes
+}
+
+// isClose reports whether many calls were on the way for no longer than between two sockets of one machine, in both directions.
+// Requests that are inside of exchanges by chance begin and end at any time in them.
+func isClose(forwardTimes, returnTimes []int64, slack int64) bool {
+	return quantile(forwardTimes, 0.25) <= threshold.LoopbackNS+slack && quantile(returnTimes, 0.25) <= threshold.LoopbackNS+slack
+}
+
+// quantile returns a quantile of some times; 0 if there are none.
+func quantile(times []int64, q float64) int64 {
+	if len(times) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(times))
+	return sorted[int(q*float64(len(sorted)-1))]
+}

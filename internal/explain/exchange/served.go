@@ -1,0 +1,262 @@
+package exchange
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/report"
+)
+
+// A Request is a request that a process served. Parts are empty if it was not walked, and nothing represents it.
+type Request struct {
+	G          uint64
+	Start, End int64
+	// IsWoken says that the network woke G at Start. Otherwise Start is only the end of the request before: the message may have come
+	// at any time after it.
+	IsWoken bool
+	Group   string // the report's id
+	Parts   []critpath.RemotePart
+}
+
+// A Server is the requests that a process served, by the goroutine that served them, in order of time. HTTP/1 has one goroutine for
+// each connection.
+type Server struct {
+	Name        string
+	From, To    int64
+	Connections map[uint64][]Request
+	// WayCause is the cause of the time on the way to this server and back.
+	WayCause int32
+	// byStart has all requests in order of their starts.
+	byStart []*Request
+}
+
+// NewServer returns a Server without requests.
+func NewServer(name string) *Server {
+	return &Server{Name: name, Connections: make(map[uint64][]Request)}
+}
+
+// Add adds a request.
+func (s *Server) Add(r Request) { s.Connections[r.G] = append(s.Connections[r.G], r) }
+
+// Sort must be called after the last Add.
+func (s *Server) Sort() {
+	s.byStart = s.byStart[:0]
+	for _, list := range s.Connections {
+		slices.SortFunc(list, func(a, b Request) int { return cmp.Compare(a.Start, b.Start) })
+		for i := range list {
+			s.byStart = append(s.byStart, &list[i])
+		}
+	}
+	slices.SortFunc(s.byStart, func(a, b *Request) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G)) })
+}
+
+// HasClient reports whether clients wait for requests of a kind.
+func HasClient(r *request.Request) bool { return r.Kind.IsServed() && r.Piece != request.MiddlePiece }
+
+// IsWoken reports whether the beginning of a request is when its message was read or had arrived.
+func IsWoken(r *request.Request) bool { return r.WokenAt != 0 || r.ArrivedAt != 0 }
+
+// A ServedRequests collects the requests that a process serves, with their paths. It implements pass.Sum.
+type ServedRequests struct{ collectors []*collector }
+
+// NewAdder implements pass.Sum.
+func (s *ServedRequests) NewAdder(stage *path.Stage) path.Adder {
+	c := &collector{stage: stage}
+	s.collectors = append(s.collectors, c)
+	return c
+}
+
+// A collector is one worker's part of ServedRequests.
+type collector struct {
+	stage    *path.Stage
+	requests []walkedRequest
+	parts    []part
+}
+
+type walkedRequest struct {
+	g           uint64
+	start, end  int64
+	isWoken     bool
+	group       path.GroupID
+	first, next int // its parts; none if it was not walked
+}
+
+type part struct {
+	end   int64
+	cause path.CauseID
+}
+
+// Add implements path.Adder.
+func (c *collector) Add(w *path.WalkResult) {
+	if w.Form == path.Piece || w.Form == path.CutAtStart || w.Req.Open || w.Observer || !HasClient(w.Req) {
+		return
+	}
+	r := walkedRequest{g: w.Req.G, start: w.Start, end: w.Req.End, isWoken: IsWoken(w.Req), group: w.Group, first: len(c.parts), next: len(c.parts)}
+	if w.Form == path.Whole {
+		for i := range w.Segments {
+			id, end := w.CauseIDs[i], w.Segments[i].End
+			if n := len(c.parts); n > r.first && c.parts[n-1].cause == id {
+				c.parts[n-1].end = end
+				continue
+			}
+			c.parts = append(c.parts, part{end, id})
+		}
+		r.next = len(c.parts)
+	}
+	c.requests = append(c.requests, r)
+}
+
+// Server returns the requests with their causes as a report spells them. ids are the report's ids of the groups; groups that the
+// report does not show have none.
+func (s *ServedRequests) Server(name string, causes *Causes, from, to int64, translations []path.Translation, ids map[path.GroupID]string, sp *spell.Speller) *Server {
+	out := &Server{Name: name, From: from, To: to, Connections: make(map[uint64][]Request), WayCause: causes.addWay(name)}
+	table := causeTable{service: name, causes: causes, keys: make(map[causeTableKey]int32), sp: sp}
+	similar := make(map[path.GroupID][]Request) // walked requests by group, ordered by latency
+	var unwalked []walkedRequest
+	for i, c := range s.collectors {
+		for _, r := range c.requests {
+			r.group = translations[i].Groups[r.group]
+			if r.first == r.next {
+				unwalked = append(unwalked, r)
+				continue
+			}
+			request := Request{G: r.g, Start: r.start, End: r.end, IsWoken: r.isWoken, Group: ids[r.group]}
+			for _, p := range c.parts[r.first:r.next] {
+				request.Parts = append(request.Parts, critpath.RemotePart{End: p.end, Cause: table.index(request.Group, c.stage.IDs, p.cause, translations[i].Causes[p.cause])})
+			}
+			out.Add(request)
+			similar[r.group] = append(similar[r.group], request)
+		}
+	}
+	for _, list := range similar {
+		slices.SortFunc(list, func(a, b Request) int {
+			return cmp.Or(cmp.Compare(a.End-a.Start, b.End-b.Start), cmp.Compare(a.Start, b.Start))
+		})
+	}
+	for _, r := range unwalked {
+		out.Add(r.like(similar[r.group], ids[r.group]))
+	}
+	out.Sort()
+	s.collectors = nil
+	return out
+}
+
+// like returns a request that was not walked with the causes of a walked one of similar latency: package pass walks enough of each
+// group.
+func (r *walkedRequest) like(walked []Request, group string) Request {
+	out := Request{G: r.g, Start: r.start, End: r.end, IsWoken: r.isWoken, Group: group}
+	latency := r.end - r.start
+	i, _ := slices.BinarySearchFunc(walked, latency, func(w Request, ns int64) int { return cmp.Compare(w.End-w.Start, ns) })
+	best, distance := -1, int64(math.MaxInt64)
+	for k := max(i-1, 0); k < min(i+1, len(walked)); k++ {
+		if d := walked[k].End - walked[k].Start - latency; max(d, -d) < distance {
+			best, distance = k, max(d, -d)
+		}
+	}
+	if best < 0 || float64(distance) > threshold.HalfShare*float64(latency) {
+		return out
+	}
+	model := &walked[best]
+	scale := float64(latency) / float64(max(model.End-model.Start, 1))
+	for _, p := range model.Parts {
+		out.Parts = append(out.Parts, critpath.RemotePart{End: r.start + int64(float64(p.End-model.Start)*scale), Cause: p.Cause})
+	}
+	return out
+}
+
+// Causes are the causes of all services, as their reports spell them.
+type Causes struct {
+	list []spell.RemoteCause
+	rows map[rowKey]int32
+}
+
+// NewCauses returns empty Causes. Their numbers begin with 1.
+func NewCauses() *Causes {
+	return &Causes{list: make([]spell.RemoteCause, 1), rows: make(map[rowKey]int32)}
+}
+
+// List returns the causes by number.
+func (c *Causes) List() []spell.RemoteCause { return c.list }
+
+func (c *Causes) addWay(service string) int32 {
+	n := int32(len(c.list))
+	c.list = append(c.list, spell.RemoteCause{Service: service, Code: cause.Network, IsWay: true, Row: n})
+	return n
+}
+
+// add adds a cause and returns its number.
+func (c *Causes) add(r *spell.RemoteCause) int32 {
+	n := int32(len(c.list))
+	key := rowKey{r.Service, r.Segment.Cause, r.Kind, r.Call, r.Site.Key()}
+	if r.Code == cause.CPU {
+		key.site.Line, key.call = 0, "" // running time belongs to the function
+	}
+	if _, ok := c.rows[key]; !ok {
+		c.rows[key] = n
+	}
+	r.Row = c.rows[key]
+	c.list = append(c.list, *r)
+	return n
+}
+
+// A causeTable numbers the causes of one service.
+type causeTable struct {
+	service string
+	causes  *Causes
+	sp      *spell.Speller
+	keys    map[causeTableKey]int32
+}
+
+// A causeTableKey identifies a cause of a group: queues are queues of groups.
+type causeTableKey struct {
+	group string
+	cause path.CauseID
+}
+
+type rowKey struct {
+	service    string
+	cause      report.CauseName
+	kind, call string
+	site       report.SiteKey
+}
+
+// index returns the number of a cause. id is its id in ids, mergedID that of all workers.
+func (t *causeTable) index(group string, ids *path.IDs, id, mergedID path.CauseID) int32 {
+	k := causeTableKey{group, mergedID}
+	if n, ok := t.keys[k]; ok {
+		return n
+	}
+	key := ids.Cause(id).WithSettledCause(t.sp.Settlement)
+	chain := ids.Chain(key.Chain)
+	out := spell.RemoteCause{Service: t.service, Callee: t.service, Code: key.Code.Cause(), SiteFrom: key.SiteSource.String(), Call: t.sp.Syms.String(key.Call)}
+	out.Segment = t.sp.Segment(&cause.Segment{Code: key.Code, Site: key.Site, Kind: key.Kind, Inbound: key.Inbound, Call: key.Call, Remote: key.Remote}, chain, 0)
+	if inner := t.sp.Remote(key.Remote); inner != nil && !inner.IsWay { // a service behind this one
+		out.Service, out.Code, out.SiteFrom, out.Call = inner.Service, inner.Code, inner.SiteFrom, inner.Call
+	} else if q, wait := t.sp.QueueWait(group, chain); q != nil {
+		spell.Requeue(&out.Segment, q, wait, out.Call)
+		out.Code, out.SiteFrom, out.Call = cause.Queue, "", t.sp.Syms.String(chain[wait].Call)
+	}
+	out.Site = withService(out.Site, out.Service)
+	if out.AheadWork != nil {
+		out.AheadWork.Site = withService(out.AheadWork.Site, out.Service)
+	}
+	t.keys[k] = t.causes.add(&out)
+	return t.keys[k]
+}
+
+// withService returns a site of a service, of which there are several.
+func withService(s *report.Site, service string) *report.Site {
+	if s == nil {
+		return nil
+	}
+	out := *s
+	out.Service = service
+	return &out
+}

@@ -1,0 +1,295 @@
+package explain
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/finding"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/report"
+)
+
+// withoutRemotes returns a group in which the time of other services is time of the waits for them; false if it has none.
+func withoutRemotes(g *report.Group) (report.Group, bool) {
+	out := *g
+	out.Bands = slices.Clone(g.Bands)
+	isChanged := false
+	for i := range out.Bands {
+		b := &out.Bands[i]
+		if !slices.ContainsFunc(b.Causes, func(c report.Cause) bool { return c.Service != "" }) {
+			continue
+		}
+		isChanged = true
+		rows := slices.DeleteFunc(slices.Clone(b.Causes), func(c report.Cause) bool { return c.Service != "" })
+		for k := range b.Causes {
+			if b.Causes[k].Service != "" {
+				rows = addWait(rows, &b.Causes[k])
+			}
+		}
+		slices.SortStableFunc(rows, func(a, b report.Cause) int {
+			return verdict.CompareTimes(a.Cause, a.TotalNS, b.Cause, b.TotalNS)
+		})
+		b.Causes = rows
+	}
+	return out, isChanged
+}
+
+// addWait adds the time of another service to the row of the wait for it.
+func addWait(rows []report.Cause, c *report.Cause) []report.Cause {
+	for _, route := range c.AllRoutes() {
+		ownWaits, _ := report.DivideAtServices(route.Via)
+		wait := &route.Via[len(ownWaits)]
+		i := slices.IndexFunc(rows, func(r report.Cause) bool {
+			return r.Cause == report.CauseNetwork && r.WayTo == wait.Service && r.Call == wait.Call && r.Site.Key() == wait.Site.Key()
+		})
+		if i < 0 {
+			i = len(rows)
+			rows = append(rows, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: wait.Site, Call: wait.Call, WayTo: wait.Service, Via: ownWaits, Routes: []report.Route{}})
+		}
+		row := &rows[i]
+		if row.Routes == nil {
+			row.Routes = row.AllRoutes()
+		}
+		row.Routes = slices.Clone(row.Routes)
+		k := slices.IndexFunc(row.Routes, func(o report.Route) bool {
+			return slices.EqualFunc(o.Via, ownWaits, func(a, b report.Via) bool { return a.Equal(&b) })
+		})
+		if k < 0 {
+			k = len(row.Routes)
+			row.Routes = append(row.Routes, report.Route{Via: ownWaits})
+		}
+		fraction := float64(route.TotalNS) / float64(max(c.TotalNS, 1))
+		row.Routes[k].TotalNS += route.TotalNS
+		row.TotalNS += route.TotalNS
+		row.Share += fraction * c.Share
+		row.Requests = max(row.Requests, c.Requests)
+	}
+	return rows
+}
+
+// mergeServices brings the reports of several services into one. order has callers first.
+func mergeServices(services []*Service, order []int) *report.Report {
+	entry := services[order[0]]
+	out := *entry.report
+	out.Services, out.Groups, out.Findings, out.Moments, out.WhatIf, out.Goals = nil, nil, nil, nil, nil, nil
+	out.Input.Warnings = nil
+	var names []string
+	for _, i := range order {
+		s := services[i]
+		rep := s.report
+		names = append(names, s.name())
+		renameGroups(rep, s.name())
+		out.Services = append(out.Services, s.describe(entry, services))
+		out.Groups = append(out.Groups, rep.Groups...)
+		out.Findings = append(out.Findings, rep.Findings...)
+		out.Moments = append(out.Moments, rep.Moments...)
+		out.WhatIf = append(out.WhatIf, rep.WhatIf...)
+		out.Goals = append(out.Goals, rep.Goals...)
+		for _, w := range rep.Input.Warnings {
+			out.Input.Warnings = append(out.Input.Warnings, report.Warning{Code: w.Code, Text: s.name() + ": " + w.Text})
+		}
+		if s != entry {
+			out.Judged = finding.MergeJudged(out.Judged, rep.Judged)
+		}
+	}
+	for i := range out.Groups {
+		if p := out.Groups[i].Peer; p != nil && p.Recording != "" {
+			if g := out.Group(p.Group); g != nil {
+				p.Name = g.Name
+			}
+		}
+	}
+	out.Input.Name = strings.Join(names, " + ")
+	out.Input.Warnings = append(out.Input.Warnings, pairingWarnings(services, order)...)
+	slices.SortStableFunc(out.Groups, func(a, b report.Group) int {
+		return cmp.Compare(roleRank(a.Role), roleRank(b.Role))
+	})
+	addCallers(&out)
+	sortByCallers(&out, entry.name())
+	out.Verdict = verdict.Verdicts(&out)
+	return &out
+}
+
+// roleRank orders groups: requests first.
+func roleRank(r report.Role) int {
+	if r == report.RoleRequests {
+		return 0
+	}
+	return 1
+}
+
+// renameGroups makes the ids of a service's groups and findings different from those of other services.
+func renameGroups(rep *report.Report, service string) {
+	rename := func(id *string) {
+		if *id != "" {
+			*id = spell.ID("service", service, *id)
+		}
+	}
+	for i := range rep.Groups {
+		g := &rep.Groups[i]
+		g.Service = service
+		rename(&g.ID)
+		if g.Peer != nil && g.Peer.Recording != "" {
+			g.Peer.Group = spell.ID("service", g.Peer.Recording, g.Peer.Group)
+		} else if g.Peer != nil {
+			rename(&g.Peer.Group)
+		}
+	}
+	for i := range rep.Findings {
+		f := &rep.Findings[i]
+		f.Service = service
+		rename(&f.ID)
+		rename(&f.Group)
+		for k := range f.AskedBy {
+			rename(&f.AskedBy[k].Group)
+		}
+	}
+	for i := range rep.Moments {
+		rename(&rep.Moments[i].Group)
+	}
+	for i := range rep.WhatIf {
+		rename(&rep.WhatIf[i].Group)
+	}
+	for i := range rep.Goals {
+		rename(&rep.Goals[i].Group)
+	}
+}
+
+// describe describes a service. Times are compared with those of entry.
+func (s *Service) describe(entry *Service, services []*Service) report.Service {
+	rep := s.report
+	out := report.Service{Name: s.name(), Input: rep.Input, Runtime: rep.Runtime, Host: rep.Host, Servers: rep.Servers}
+	if s.scouted.clock.IsKnown && entry.scouted.clock.IsKnown && s.server != nil && entry.server != nil {
+		offset, slack := entry.scouted.clock.To(s.scouted.clock)
+		start := offset + s.server.From - entry.server.From
+		out.Clock = &report.ServiceClock{OffsetNS: start, LowNS: start - slack, HighNS: start + slack}
+	}
+	for _, callee := range services {
+		if n := s.remotes.callees[callee.server]; n > 0 {
+			out.Calls = append(out.Calls, report.ServiceCalls{Service: callee.name(), Joined: n})
+		}
+	}
+	return out
+}
+
+// pairingWarnings says which services no call connects to another one.
+func pairingWarnings(services []*Service, order []int) (out []report.Warning) {
+	for _, i := range order {
+		s := services[i]
+		switch {
+		case s.rank(services) > 0:
+		case !s.scouted.clock.IsKnown:
+			out = append(out, report.Warning{Code: WarnServices, Text: s.name() + " cannot be compared with the other services: traces have the time of day from Go 1.25 on"})
+		case !s.overlaps(services):
+			out = append(out, report.Warning{Code: WarnServices, Text: s.name() + " was recorded at another time than the other services: start all recordings at once"})
+		default:
+			out = append(out, report.Warning{Code: WarnServices, Text: "no call between " + s.name() + " and another service was found: calls over HTTP/1 between net/http's client and server are, if no proxy is between them"})
+		}
+	}
+	return out
+}
+
+// WarnServices is the code of warnings about services that were recorded together.
+const WarnServices = "services"
+
+// overlaps reports whether a part of the recording is of the same time as another one.
+func (s *Service) overlaps(services []*Service) bool {
+	return slices.ContainsFunc(services, func(o *Service) bool {
+		if o == s || o.server == nil || s.server == nil {
+			return false
+		}
+		offset, _ := s.scouted.clock.To(o.scouted.clock)
+		return min(s.server.To, o.server.To+offset)-max(s.server.From, o.server.From+offset) >= 100e6
+	})
+}
+
+// addCallers adds to each finding its cost for the requests of other services that wait for it.
+func addCallers(rep *report.Report) {
+	for i := range rep.Findings {
+		f := &rep.Findings[i]
+		for k := range rep.Groups {
+			g := &rep.Groups[k]
+			if g.Service == f.Service || g.Role != report.RoleRequests {
+				continue
+			}
+			if share, ns := shareOf(rep, f, g, g.All()); share >= threshold.NoiseShare {
+				f.AskedBy = append(f.AskedBy, report.AskedBy{Group: g.ID, Name: g.Name, Share: share, EachNS: ns / int64(max(g.Count, 1))})
+			}
+		}
+	}
+}
+
+// shareOf returns the share and the ns of a band's time that is due to a finding.
+func shareOf(rep *report.Report, f *report.Finding, g *report.Group, b *report.Band) (share float64, ns int64) {
+	if b == nil {
+		return 0, 0
+	}
+	service := f.Service
+	if g.Service == service {
+		if f.Group != "" && f.Group != g.ID {
+			return 0, 0
+		}
+		service = ""
+	}
+	for i := range b.Causes {
+		c := &b.Causes[i]
+		if c.Service != service || c.WayTo != "" {
+			continue
+		}
+		for _, route := range c.AllRoutes() {
+			if !isDue(f, c, route.Via) {
+				continue
+			}
+			ns += route.TotalNS
+			share += c.Share * float64(route.TotalNS) / float64(max(c.TotalNS, 1))
+		}
+	}
+	return min(share, 1), ns
+}
+
+// isDue reports whether time of a cause, behind some waits, is due to a finding.
+func isDue(f *report.Finding, c *report.Cause, via []report.Via) bool {
+	waits, inner := report.DivideAtServices(via)
+	if c.Service != "" {
+		waits = inner
+	}
+	if f.Queue != nil {
+		return slices.ContainsFunc(waits, func(v report.Via) bool { return f.Queue.Contains(&v) })
+	}
+	if f.Cause == "" || !c.In(f.Cause) {
+		return false
+	}
+	if f.Site == nil || report.Family(f.Cause) != nil || c.Site == nil {
+		return true
+	}
+	return c.Site.LineKey().Func == f.Site.LineKey().Func && c.Site.OwnLine().Func == f.Site.OwnLine().Func
+}
+
+// sortByCallers sorts findings: first those of high or medium severity that cost the slow requests of the entry service much, then by
+// severity, then by that cost.
+func sortByCallers(rep *report.Report, entry string) {
+	cost := make(map[string]float64)
+	for i := range rep.Findings {
+		f := &rep.Findings[i]
+		for k := range rep.Groups {
+			if g := &rep.Groups[k]; g.Service == entry && g.Role == report.RoleRequests {
+				share, _ := shareOf(rep, f, g, g.Tail())
+				cost[f.ID] = math.Max(cost[f.ID], share)
+			}
+		}
+	}
+	rank := func(f *report.Finding) int {
+		severity := slices.Index(report.Severities(), f.Severity)
+		if f.Severity.IsMajor() && cost[f.ID] < threshold.NoticeableShare {
+			severity += len(report.Severities())
+		}
+		return severity
+	}
+	slices.SortStableFunc(rep.Findings, func(a, b report.Finding) int {
+		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(cost[b.ID], cost[a.ID]))
+	})
+}

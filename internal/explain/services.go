@@ -1,0 +1,308 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/explain/exchange"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// A Service is one of several that were recorded in the same seconds.
+type Service struct {
+	// Options has the service's name, its recording's parts, and Reopen, which opens its trace.
+	Options
+	// Annotate, if not nil, adds to the service's report what its recording says.
+	Annotate func(*report.Report)
+	scouted  *scouted
+	report   *report.Report
+	server   *exchange.Server
+}
+
+// remotes are the services that a reading may find to answer network waits.
+type remotes struct {
+	causes  *exchange.Causes
+	servers []remoteServer
+	server  *exchange.Server         // the result: what the process served
+	calls   []exchange.Call          // the result: the calls of walked requests that were joined
+	callees map[*exchange.Server]int // and all joined exchanges
+}
+
+type remoteServer struct {
+	*exchange.Server
+	offset, slack int64
+}
+
+// ExplainServices explains several services that were recorded in the same seconds. Those that others call are explained first, so that
+// the paths of the callers continue in them.
+func ExplainServices(ctx context.Context, services []*Service) (*report.Report, error) {
+	for _, s := range services {
+		var err error
+		if s.scouted, err = s.scout(ctx, scoutBytes); err != nil {
+			return nil, err
+		}
+	}
+	callees := findCallees(services)
+	if !slices.ContainsFunc(callees, func(list []int) bool { return len(list) > 0 }) {
+		for _, s := range services { // the beginning may lack the calls
+			if s.scouted.isWhole {
+				continue
+			}
+			var err error
+			if s.scouted, err = s.scout(ctx, 1<<62); err != nil {
+				return nil, err
+			}
+		}
+		callees = findCallees(services)
+	}
+	order, depths := orderByCalls(callees)
+	causes := exchange.NewCauses()
+	var refusals []error
+	for _, i := range order {
+		s := services[i]
+		s.Options.remotes = &remotes{causes: causes}
+		for _, k := range callees[i] {
+			if callee := services[k]; callee.server != nil {
+				offset, slack := s.scouted.clock.To(callee.scouted.clock)
+				s.Options.remotes.servers = append(s.Options.remotes.servers, remoteServer{callee.server, offset, slack})
+			}
+		}
+		trace, err := s.Reopen()
+		if err != nil {
+			return nil, fmt.Errorf("%s: reading it again: %w", s.name(), err)
+		}
+		s.report, err = Explain(ctx, trace, s.Options)
+		trace.Close()
+		switch {
+		case errors.Is(err, ErrWhatIf) && s.report != nil: // the change may be of another service
+			refusals = append(refusals, err)
+		case err != nil:
+			return nil, err
+		}
+		if s.Annotate != nil {
+			s.Annotate(s.report)
+		}
+		s.server = s.Options.remotes.server
+	}
+	// Callers come first, and of them the one with the most calls. Services without a call come last.
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(services[b].rank(services), services[a].rank(services)), cmp.Compare(depths[a], depths[b]), cmp.Compare(services[b].callCount(), services[a].callCount()), cmp.Compare(a, b))
+	})
+	out := mergeServices(services, order)
+	if len(refusals) == len(services) {
+		return out, refusals[len(refusals)-1]
+	}
+	return out, nil
+}
+
+// callCount returns the number of the service's calls that are joined.
+func (s *Service) callCount() (n int) {
+	for _, calls := range s.remotes.callees {
+		n += calls
+	}
+	return n
+}
+
+// rank returns 1 for a service that a call connects to another one, else 0.
+func (s *Service) rank(services []*Service) int {
+	isCalled := func(o *Service) bool { return o.remotes.callees[s.server] > 0 }
+	if s.callCount() > 0 || slices.ContainsFunc(services, isCalled) {
+		return 1
+	}
+	return 0
+}
+
+// scoutBytes is how much of a trace is read in advance, to find which services call which.
+const scoutBytes = 4 << 20
+
+// A scouted is what the beginning of a trace shows.
+type scouted struct {
+	clock   exchange.Clock
+	clients *exchange.Joiner
+	server  *exchange.Server
+	isWhole bool
+}
+
+// scout reads a trace until it has read some bytes: at least its first generation.
+func (s *Service) scout(ctx context.Context, maxBytes int64) (*scouted, error) {
+	trace, err := s.Reopen()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name(), err)
+	}
+	defer trace.Close()
+	reader, err := newReader(trace, s.Options)
+	if err != nil {
+		return nil, err
+	}
+	decoder := timeline.NewDecoder(reader, s.Workers)
+	defer decoder.Close()
+	var window timeline.Window
+	symbols := tracefmt.Symbols{}
+	finder := request.NewFinder(&symbols, &window, request.Options{Workers: s.Workers, IgnoreMarks: s.IgnoreMarks})
+	decoder.Classify = request.NewClassifier(decoder.Symbols).Flags
+	out := &scouted{clients: exchange.NewJoiner(), server: exchange.NewServer(s.name())}
+	out.clients.SetWindow(&window)
+	add := func(list []request.Request) {
+		for i := range list {
+			if r := &list[i]; !r.Open && !r.CutAtStart && exchange.HasClient(r) {
+				out.server.Add(exchange.Request{G: r.G, Start: r.Start, End: r.End, IsWoken: exchange.IsWoken(r)})
+			}
+		}
+	}
+	for {
+		g, err := decoder.Next(ctx)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%s: %w", s.name(), context.Cause(ctx))
+		}
+		if err != nil || g == nil {
+			out.isWhole = errors.Is(err, io.EOF)
+			break
+		}
+		if len(window.Gens) == 0 {
+			out.clock, out.server.From = exchange.ClockOf(g.Snapshot, g.SnapshotTime), g.Base
+		}
+		finder.InternMarks(decoder.Symbols, g)
+		symbols = decoder.Symbols.Snapshot()
+		window.Gens = append(window.Gens, g)
+		out.server.To = g.End
+		out.clients.AddGeneration(g, &symbols, false)
+		add(finder.Add(g))
+		if reader.Consumed() >= maxBytes {
+			break
+		}
+	}
+	if len(window.Gens) > 0 {
+		add(finder.Finish(out.server.To))
+	}
+	out.server.Sort()
+	return out, nil
+}
+
+// findCallees returns for each service those that it calls.
+func findCallees(services []*Service) [][]int {
+	out := make([][]int, len(services))
+	for i, s := range services {
+		joiner := s.scouted.clients
+		joiner.Reset()
+		for k, other := range services {
+			if k == i || !s.scouted.clock.IsKnown || !other.scouted.clock.IsKnown {
+				continue
+			}
+			offset, slack := s.scouted.clock.To(other.scouted.clock)
+			joiner.AddServer(other.scouted.server, offset, slack)
+		}
+		joiner.Join()
+		callees := joiner.Callees()
+		for k, other := range services {
+			if callees[other.scouted.server] > 0 {
+				out[i] = append(out[i], k)
+			}
+		}
+	}
+	return out
+}
+
+// orderByCalls returns the services in an order in which each comes after those that it calls, and how far each is from one that no
+// other calls. Of a cycle one call is left out.
+func orderByCalls(callees [][]int) (order, depths []int) {
+	depths = make([]int, len(callees))
+	state := make([]int, len(callees)) // 1: being visited, 2: done
+	var visit func(i int)
+	visit = func(i int) {
+		state[i] = 1
+		callees[i] = slices.DeleteFunc(callees[i], func(k int) bool { return state[k] == 1 })
+		for _, k := range callees[i] {
+			if state[k] == 0 {
+				visit(k)
+			}
+		}
+		state[i] = 2
+		order = append(order, i)
+	}
+	isCalled := make([]bool, len(callees))
+	for _, list := range callees {
+		for _, k := range list {
+			isCalled[k] = true
+		}
+	}
+	for i := range callees {
+		if !isCalled[i] {
+			visit(i)
+		}
+	}
+	for i := range callees { // only cycles are left
+		if state[i] == 0 {
+			visit(i)
+		}
+	}
+	for i := len(order) - 1; i >= 0; i-- {
+		for _, k := range callees[order[i]] {
+			depths[k] = max(depths[k], depths[order[i]]+1)
+		}
+	}
+	return order, depths
+}
+
+// newJoiner returns a joiner for one reading; nil if no other service is known.
+func (o *Options) newJoiner() *exchange.Joiner {
+	if o.remotes == nil || len(o.remotes.servers) == 0 {
+		return nil
+	}
+	j := exchange.NewJoiner()
+	for _, s := range o.remotes.servers {
+		j.AddServer(s.Server, s.offset, s.slack)
+	}
+	return j
+}
+
+// fillRemotes fills what other services need of this one.
+func (r *reading) fillRemotes(rep *report.Report, table *groupTable, work *workSelection, sp *spell.Speller) {
+	out := r.opts.remotes
+	out.server = r.served.Server(r.opts.name(), out.causes, r.pass.Start, r.pass.End, r.translations, r.groups.GroupIDs(sp, work.shown), sp)
+	if r.joiner != nil {
+		out.calls, out.callees = r.calls.List(r.translations), r.joiner.Callees()
+		r.fillPeers(rep, table, out.calls)
+	}
+}
+
+// fillPeers sets the peer of each group whose calls another service answers: the group of it with the most time.
+func (r *reading) fillPeers(rep *report.Report, table *groupTable, calls []exchange.Call) {
+	type key struct {
+		caller         path.GroupID
+		service, group string
+	}
+	type sum struct{ calls, waitNS, servedNS, thereNS, backNS int64 }
+	sums, best := make(map[key]*sum), make(map[path.GroupID]key)
+	for i := range calls {
+		c := &calls[i]
+		k := key{c.Group, c.Service, c.RemoteAnswer.Group}
+		s := entry.GetOrAdd(sums, k)
+		from, to := max(c.Start, c.RemoteAnswer.Start), min(c.End, c.RemoteAnswer.End)
+		s.calls, s.waitNS, s.servedNS = s.calls+1, s.waitNS+c.End-c.Start, s.servedNS+max(0, to-from)
+		s.thereNS, s.backNS = s.thereNS+max(0, from-c.Start), s.backNS+max(0, c.End-to)
+		if b, ok := best[c.Group]; !ok || b != k && s.servedNS > sums[b].servedNS {
+			best[c.Group] = k
+		}
+	}
+	for i, id := range table.pathIDs {
+		k, ok := best[id]
+		if g := &rep.Groups[i]; ok && k.group != "" {
+			s := sums[k]
+			forwardNS, returnNS := s.thereNS/s.calls, s.backNS/s.calls
+			g.Peer = &report.Peer{
+				Recording: k.service, Group: k.group, Joined: true, Waits: int(s.calls), Held: int(s.calls), Confidence: 1,
+				WaitNS: s.waitNS / s.calls, ServedNS: s.servedNS / s.calls, ThereNS: &forwardNS, BackNS: &returnNS,
+			}
+		}
+	}
+}
