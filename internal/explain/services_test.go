@@ -1,0 +1,62 @@
+package explain
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testprog"
+)
+
+// A shopSpan is what a goroutine of a service of lab/shop logged for a call.
+type shopSpan struct {
+	ID         string
+	G          uint64
+	Begin, End int64
+}
+
+// TestShop compares each joined call of a client with the logs of both services (lab/shop). The server has another client, which was
+// not recorded: none of its requests may be joined.
+func TestShop(t *testing.T) {
+	var measured struct {
+		Truth map[string]struct{ Made, Served []shopSpan }
+	}
+	must.Do(t, json.Unmarshal(must.Have(os.ReadFile("../../lab/recordings/shop/shop.json"))(t), &measured))
+	var services []*Service
+	for _, role := range []string{"stock", "audit"} {
+		services = append(services, &Service{Options: Options{Name: role, Reopen: func() (io.ReadCloser, error) { return os.Open(testprog.Recording(t, "shop/"+role+".trace")) }}})
+	}
+	rep := must.Have(ExplainServices(t.Context(), services))(t)
+	find := func(spans []shopSpan, g uint64, from, to int64) string {
+		for _, s := range spans {
+			if s.G == g && s.Begin < to && s.End > from {
+				return s.ID
+			}
+		}
+		return ""
+	}
+	audit := services[1]
+	mono := audit.scouted.clock.Mono
+	made := 0
+	for _, span := range measured.Truth["audit"].Made {
+		if span.Begin-mono > audit.server.From && span.End-mono < audit.server.To {
+			made++
+		}
+	}
+	calls := audit.remotes.calls
+	for _, c := range calls {
+		asked := find(measured.Truth["audit"].Made, c.G, c.Start+mono, c.End+mono)
+		answered := find(measured.Truth["stock"].Served, c.RemoteAnswer.G, c.RemoteAnswer.Start+mono, c.RemoteAnswer.End+mono)
+		if asked == "" || asked != answered {
+			t.Errorf("call %q is joined with %q", asked, answered)
+		}
+	}
+	if len(calls) < 8 || len(calls) > made {
+		t.Errorf("%d calls are joined, of %d in the recording", len(calls), made)
+	}
+	if rep.Services[0].Name != "audit" || len(services[0].remotes.calls) != 0 {
+		t.Errorf("the first service is %s; %d calls of the server", rep.Services[0].Name, len(services[0].remotes.calls))
+	}
+}
