@@ -318,7 +318,7 @@ type reading struct {
 	calls        *exchange.Calls          // with joiner
 	unmerged     detailSums
 	process      *process.Collector
-	capacity     *capacity.Sum    // nil unless it was asked for
+	capacity     *capacity.Sum    // nil without Options.Capacity
 	freezes      *freeze.Detector // not embedded: the index refers to it and must not refer to the reading
 	threads      hostjoin.Threads
 	hostLog      hostLog
