@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A capacityTruth is what was measured of a service of lab/capacity: the most requests a second that it served for 64 clients, each
+// A capacityTruth is a measurement of a service of lab/capacity: the most requests a second that it served for 64 clients, each
 // with one request at a time, and the 99th percentile of independent requests at 80 % of that. The recording has 30 to 40 % of it.
 type capacityTruth struct {
 	kind    report.LimitKind
@@ -33,7 +33,7 @@ var capacityTruths = map[string]capacityTruth{
 	"stage":     {report.LimitStage, 216, 1, 455, 41.2e6}, // -kind stage -n 1 -work 2ms, 146 requests/s
 }
 
-// TestCapacity compares the first limit, its load, and the latency near it with what was measured.
+// TestCapacity compares the first limit, its load, and the latency near it with measurements.
 func TestCapacity(t *testing.T) {
 	for name, truth := range capacityTruths {
 		t.Run(name, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestLoadExplain loads a service of this process and explains the recording that is made during the load.
+// TestLoadExplain loads a service of this process and explains the recording of the load.
 func TestLoadExplain(t *testing.T) {
 	if testing.Short() {
 		t.Skip("records for seconds")

@@ -16,7 +16,7 @@ import (
 func procFS() fs.FS { return os.DirFS("/proc") }
 
 // ownThread is the directory of the calling thread. That of the process, "self", is its main thread's, which stays in another network
-// namespace if the goroutine that asked for the sockets of a container happened to run on it: a locked main thread does not end.
+// namespace if the goroutine that read the sockets of a container happened to run on it: a locked main thread does not end.
 const ownThread = "thread-self"
 
 // LocalAddrs resolves a host name and returns those of its addresses that belong to this machine:

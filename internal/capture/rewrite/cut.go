@@ -27,7 +27,7 @@ type Excerpt struct {
 const hostMargin = 1100 * time.Millisecond
 
 // kernelMargin is how much longer than the excerpt, on each side, its kernel events are: the first event of each thread
-// shows its state, and the end of a wait shows what it was.
+// shows its state, and the end of a wait shows its kind.
 const kernelMargin = 300 * time.Millisecond
 
 // ErrEmptyRange is wrapped by errors about a range of time without any part of the trace.

@@ -14,8 +14,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Plan maps groups, by path.GroupKey.Text, to the report's groups, and each of these to the groups that serve what
-// it waits for.
+// A Plan maps groups, by path.GroupKey.Text, to the report's groups, and each of these to the groups that serve its calls.
 type Plan struct {
 	Groups    map[string]int32
 	Answerers map[int32][]int32

@@ -29,7 +29,7 @@ func TestPossibleAdvice(t *testing.T) {
 }
 
 // TestSharedConnections checks the advice for a library's pool: holders that keep a connection release none while requests queue, so
-// its size may be larger than what is seen. If such holders are seen, so is the size.
+// its size may be larger than the number of connections seen. If such holders are seen, so is the size.
 func TestSharedConnections(t *testing.T) {
 	const acquire, get = "github.com/redis/go-redis/v9/internal.(*FastSemaphore).Acquire", "github.com/redis/go-redis/v9.cmdable.Get"
 	in := func(fn string) *report.Site {
