@@ -220,7 +220,6 @@ type stageKey struct {
 type stage struct {
 	idleStack        tracefmt.StackID
 	observed, busyNS float64
-	networkNS        float64
 	wakes, bursts    int // waits of requests that they ended, and those right after another one
 	members          map[uint64]bool
 	service          []float64
