@@ -45,14 +45,7 @@ func newCapacity(s *streams) *cobra.Command {
 			if len(args) == 2 {
 				return e.runTwoLoads(cmd, s, args)
 			}
-			if isURL(args[0]) {
-				opt, err := conn.optionsFor(cmd, args[0])
-				if err != nil {
-					return err
-				}
-				return e.runURL(cmd, s, args[0], opt)
-			}
-			return e.runFile(cmd, s, args[0])
+			return e.runInput(cmd, s, &conn, args[0])
 		}),
 	}
 	f := cmd.Flags()

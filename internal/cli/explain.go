@@ -60,14 +60,7 @@ func newExplain(s *streams) *cobra.Command {
 			if len(args) > 1 {
 				return e.runServices(cmd, s, args)
 			}
-			if isURL(args[0]) {
-				opt, err := conn.optionsFor(cmd, args[0])
-				if err != nil {
-					return err
-				}
-				return e.runURL(cmd, s, args[0], opt)
-			}
-			return e.runFile(cmd, s, args[0])
+			return e.runInput(cmd, s, &conn, args[0])
 		}),
 	}
 	e.addFlags(cmd)
@@ -79,6 +72,18 @@ func newExplain(s *streams) *cobra.Command {
 	conn.addProcessFlags(cmd.Flags())
 	command.ShowFlags(cmd, "duration", "group", "request", "band", "slowest", "from", "to", "what-if", "slo", "ignore", "html", "full", "summary", "json", "output")
 	return cmd
+}
+
+// runInput explains the service at a URL, a file, or standard input.
+func (e *explainFlags) runInput(cmd *cobra.Command, s *streams, conn *connectFlags, arg string) error {
+	if !isURL(arg) {
+		return e.runFile(cmd, s, arg)
+	}
+	opt, err := conn.optionsFor(cmd, arg)
+	if err != nil {
+		return err
+	}
+	return e.runURL(cmd, s, arg, opt)
 }
 
 // runFile explains a file or standard input.
