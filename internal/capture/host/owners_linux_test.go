@@ -136,9 +136,13 @@ func TestStatTexts(t *testing.T) {
 	const tail = ` S 1 2 2 0 -1 4194304 1117 0 5 0 12 34 0 0 20 0 10 0 93274 3133440 409 18446744073709551615 1 2 3`
 	for _, name := range []string{"svc", "a b", "x) S 1 2", "(((", "\n"} {
 		st, ok := parseStat([]byte("2448 (" + name + ")" + tail))
-		if !ok || st != (procStat{state: 'S', minorFaults: 1117, majorFaults: 5, userTicks: 12, systemTicks: 34, threads: 10, rssPages: 409}) {
+		if !ok || st != (procStat{state: 'S', taskFlags: 4194304, minorFaults: 1117, majorFaults: 5, userTicks: 12, systemTicks: 34, threads: 10, rssPages: 409}) {
 			t.Errorf("%q: %+v, %v", name, st, ok)
 		}
+	}
+	for text, hasEnded := range map[string]bool{tail: false, strings.Replace(tail, "S", "Z", 1): true, strings.Replace(tail, "4194304", "4194308", 1): true} {
+		st, ok := parseStat([]byte("2448 (x)" + text))
+		check.True(t, ok && st.hasEnded() == hasEnded, "%q: %+v, %v", text, st, ok)
 	}
 	for _, text := range []string{"", "2448 (x)", "2448 (x) S 1", "2448 x" + tail[:20], "2448 (x)" + tail[:60]} {
 		if st, ok := parseStat([]byte(text)); ok {

@@ -30,10 +30,21 @@ func parseNumber(b []byte) (int64, bool) {
 // A procStat has the fields of /proc/PID/stat that a sample needs (proc_pid_stat(5)).
 type procStat struct {
 	state                    byte
+	taskFlags                int64
 	minorFaults, majorFaults int64
 	userTicks, systemTicks   int64 // of 10 ms: USER_HZ is 100 on every architecture that Go supports
 	threads                  int64
 	rssPages                 int64 //
+}
+
+// exitingTask is PF_EXITING of the kernel's include/linux/sched.h. The flag is set before the task gives
+// up its files, so a process whose connections were closed by its end has it, while its state says that
+// it runs until it is a zombie.
+const exitingTask = 0x4
+
+// hasEnded reports whether the process has ended or is about to.
+func (s *procStat) hasEnded() bool {
+	return s.state == 'Z' || s.state == 'X' || s.taskFlags&exitingTask != 0
 }
 
 // parseStat reads /proc/PID/stat. The command's name, in parentheses, may contain any character,
@@ -68,6 +79,8 @@ func parseStat(b []byte) (s procStat, ok bool) {
 // target returns the variable for a field of the file; nil if a sample does not need the field.
 func (s *procStat) target(n int) *int64 {
 	switch n {
+	case 9:
+		return &s.taskFlags
 	case 10:
 		return &s.minorFaults
 	case 12:

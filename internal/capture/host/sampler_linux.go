@@ -208,7 +208,7 @@ func (s *Sampler) readFile(fd int) []byte {
 // ended, reads fail, even if another process gets its number.
 func (s *Sampler) readStat() (procStat, bool) {
 	st, ok := parseStat(s.readFile(s.statFD))
-	return st, ok && st.state != 'Z' && st.state != 'X'
+	return st, ok && !st.hasEnded()
 }
 
 // takeSample appends a line of KindSample, or records the end of the process.
