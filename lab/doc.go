@@ -12,6 +12,7 @@
 //	go run ./lab/agreement DIR               what is inferred, against the kernel's events in the same recordings
 //	go run ./lab/proof                       predict, make the change, measure, compare
 //	go run ./lab/mutants -n 60               change a line of the engine, run its tests, and count the changes that they catch
+//	go test -json ./... | go run ./lab/outcomes                  what failed, what took long, and what was skipped for which reason
 //	go run ./lab/damage -whylate PROGRAM x.trace ...             damaged traces through all verbs, within bounds of time and memory
 //
 //	go run ./lab/field -corpus               record real programs, with and without faults, for docs/internals/accuracy.md
