@@ -175,6 +175,13 @@ func (e *explainFlags) readReport(cmd *cobra.Command, s *streams, arg string) (*
 }
 
 func (e *explainFlags) reportOf(ctx context.Context, cmd *cobra.Command, s *streams, bar *progress.Bar, arg string) (*report.Report, error) {
+	if servicesIn(arg) != nil {
+		rep, err := e.explainServices(ctx, cmd, s, []string{arg})
+		if ctx.Err() != nil {
+			return nil, command.InterruptedReading(arg)
+		}
+		return e.selectGroups(cmd, rep, err)
+	}
 	in, err := s.openInput(ctx, arg)
 	if err != nil {
 		return nil, err
@@ -196,6 +203,14 @@ func (e *explainFlags) reportOf(ctx context.Context, cmd *cobra.Command, s *stre
 	case ctx.Err() != nil:
 		return nil, command.InterruptedReading(in.name)
 	case err != nil:
+		return nil, err
+	}
+	return e.selectGroups(cmd, rep, nil)
+}
+
+// selectGroups removes groups that --group does not match from a report.
+func (e *explainFlags) selectGroups(cmd *cobra.Command, rep *report.Report, err error) (*report.Report, error) {
+	if err != nil {
 		return nil, err
 	}
 	if e.group != "" {

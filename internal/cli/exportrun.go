@@ -42,6 +42,13 @@ type exporter struct {
 
 // run explains a trace or reads a report, and writes it.
 func (x *exporter) run(cmd *cobra.Command, s *streams, e *explainFlags, arg string) error {
+	if servicesIn(arg) != nil {
+		if x.options.All || x.options.Rows == export.RowRequests {
+			return command.Usage(cmd, "--all and --rows requests are for one service: name it, as in %s%sNAME", arg, memberSeparator)
+		}
+		rep, err := e.explainServices(cmd.Context(), cmd, s, []string{arg})
+		return e.writeAndExit(cmd, s, arg, rep, err)
+	}
 	in, err := s.openInput(cmd.Context(), arg)
 	if err != nil {
 		return err

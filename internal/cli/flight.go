@@ -80,7 +80,7 @@ func takeFlight(ctx context.Context, target string, opt record.Options, named bo
 	defer to.timer.Stop()
 	in.size, err = record.SaveFlight(ctx, target, opt, "", to)
 	if err == nil {
-		err = in.unpack(tmp)
+		err = in.unpack(tmp, "")
 	}
 	if err != nil {
 		in.Close()

@@ -98,6 +98,7 @@ func warn(rep *report.Report, warnings []bundle.Warning) {
 // Reading from a pipe or another input that is no regular file ends with ctx, even if no data arrives.
 func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err error) {
 	in := &input{name: arg}
+	arg, service := memberArg(arg)
 	defer func() {
 		if ctx.Err() != nil {
 			err = command.InterruptedReading(in.name)
@@ -153,9 +154,11 @@ func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err erro
 	}
 	switch {
 	case bundle.IsZip(first):
-		if err := in.unpack(file); err != nil {
+		if err := in.unpack(file, service); err != nil {
 			return nil, fmt.Errorf("%s: %w", in.name, err)
 		}
+	case service != "":
+		return nil, fmt.Errorf("%s: the file has only one recording: leave out #%s", in.name, service)
 	case bytes.HasPrefix(bytes.TrimLeft(bytes.TrimPrefix(first, []byte("\xef\xbb\xbf")), " \t\r\n"), []byte("{")):
 		in.isReport = true
 	case arg != "-":
@@ -182,7 +185,9 @@ func (in *input) readReport(ctx context.Context) (*report.Report, error) {
 
 // unpack replaces the input by the trace of its recording. The directory of a zip is at its end, so a recording from a pipe is
 // copied to a temporary file first.
-func (in *input) unpack(file *os.File) error {
+//
+// Of a file with the recordings of several services it reads that of one, which is empty for a file with one recording.
+func (in *input) unpack(file *os.File, service string) error {
 	if file == nil {
 		tmp, err := os.CreateTemp("", "whylate-*.part")
 		if err != nil {
@@ -195,6 +200,21 @@ func (in *input) unpack(file *os.File) error {
 		file = tmp
 	}
 	b, err := bundle.New(file, in.size)
+	if errors.Is(err, bundle.ErrServices) {
+		var services *bundle.Services
+		if services, err = bundle.ReadServices(file, in.size); err != nil {
+			return err
+		}
+		recording, size := services.Recording(service)
+		if recording == nil {
+			return missingMember(in.name, services, service)
+		}
+		if b, err = bundle.New(recording, size); err != nil {
+			return err
+		}
+	} else if err == nil && service != "" {
+		return fmt.Errorf("the file has only one recording: leave out #%s", service)
+	}
 	if trace, ok := bundle.UnfinishedTrace(file, in.size); err != nil && !errors.Is(err, bundle.ErrDirectory) && ok {
 		in.Reader, in.size = trace, trace.Size()
 		in.reopen = func() (io.ReadCloser, error) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,7 +35,7 @@ func newRecord(s *streams) *cobra.Command {
 		flight bool
 	)
 	cmd := &cobra.Command{
-		Use:   "record [flags] URL...|--pid N",
+		Use:   "record [flags] URL...|NAME=URL...|--pid N",
 		Short: "Record a trace of a running service",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if conn.recording.PID > 0 && !flight {
@@ -50,7 +51,10 @@ func newRecord(s *streams) *cobra.Command {
 				}
 				return r.process(cmd, opt, conn.force)
 			}
-			var err error
+			args, err := r.divideServices(cmd, args)
+			if err != nil {
+				return err
+			}
 			if r.options, err = conn.options(cmd); err != nil {
 				return command.RecordError(err)
 			}
@@ -84,6 +88,9 @@ func (r *recorder) flight(cmd *cobra.Command, targets []string) error {
 	if err != nil {
 		return err
 	}
+	if r.services != nil {
+		return r.flights(cmd, targets, names[0])
+	}
 	for i, target := range targets {
 		opt, err := r.options(target)
 		if err != nil {
@@ -108,6 +115,8 @@ type recorder struct {
 	explain bool
 	color   colorFlag
 	options func(string) (record.Options, error)
+	// services are the names of the targets if all go into one file; else nil.
+	services []string
 }
 
 func (r *recorder) run(cmd *cobra.Command, targets []string) error {
@@ -120,6 +129,9 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 	jobs := make([]record.Job, len(targets))
 	err = eachService(cmd, targets, r.options, func(i int, opt record.Options, _ record.Endpoint) {
 		opt.Progress = bar.callback(i)
+		if r.services != nil {
+			opt.Service = withServiceName(opt.Service, r.services[i])
+		}
 		jobs[i] = record.Job{Target: targets[i], Name: names[i], Options: opt}
 	})
 	if err != nil {
@@ -134,7 +146,7 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 		return command.Usage(cmd, "--pid names one process, but you gave %d services", len(targets))
 	}
 	answers := make([]chan answer, len(targets))
-	if r.explain {
+	if r.explain && r.services == nil {
 		adjust, restore := limitMemory(0)
 		defer restore()
 		for i := range jobs {
@@ -148,7 +160,12 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 	}
 	version := readBuild().Version
 	var outcomes []record.Outcome
-	if r.output == "-" {
+	if r.services != nil {
+		if outcomes, err = r.saveServices(cmd.Context(), jobs, names[0], version); err != nil {
+			bar.clear()
+			return command.RecordError(err)
+		}
+	} else if r.output == "-" {
 		outcomes = make([]record.Outcome, 1)
 		outcomes[0].Result, outcomes[0].Err = record.Save(cmd.Context(), jobs[0].Target, jobs[0].Options, "", version, r.s.Out)
 	} else {
@@ -158,12 +175,18 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 	for i, a := range answers {
 		if a != nil {
 			reports[i] = <-a
-		} else if res := outcomes[i].Result; r.explain && res != nil && res.HasGeneration {
+		} else if res := outcomes[i].Result; r.explain && r.services == nil && res != nil && res.HasGeneration {
 			reports[i] = r.explainSaved(cmd.Context(), names[i])
 		}
 	}
 	bar.clear()
-	return r.report(cmd, jobs, outcomes, reports)
+	err = r.report(cmd, jobs, outcomes, reports)
+	isSaved := slices.ContainsFunc(outcomes, func(o record.Outcome) bool { return o.Result != nil && o.HasGeneration })
+	if r.services == nil || !r.explain || !isSaved || cmd.Context().Err() != nil {
+		return err
+	}
+	fmt.Fprintln(r.s.Out)
+	return cmp.Or((&explainFlags{color: r.color}).runServices(cmd, r.s, names[:1]), err)
 }
 
 // An answer is the result of explaining a recording.
@@ -215,8 +238,10 @@ func (r *recorder) names(cmd *cobra.Command, targets []string) ([]string, error)
 			return nil, command.Usage(cmd, "standard output is a terminal, and a trace is not text: name a file with -o, or redirect it")
 		}
 		return []string{""}, nil
-	case r.output != "" && len(targets) == 1:
+	case r.output != "" && len(targets) == 1 && r.services == nil:
 		return []string{r.output}, nil
+	case r.services != nil:
+		return slices.Repeat([]string{cmp.Or(r.output, timedName("recording"))}, len(targets)), nil
 	}
 	names, err := record.FileNames(cmp.Or(r.output, timedName("recording")), targets)
 	if err != nil {
@@ -233,6 +258,7 @@ func timedName(prefix string) string {
 // recording is one element of the JSON output.
 type recording struct {
 	URL           string           `json:"url"`
+	Service       string           `json:"service,omitempty"` // of several in one file
 	File          string           `json:"file,omitempty"`
 	Start         *time.Time       `json:"start,omitempty"`
 	AskedNS       int64            `json:"asked_ns,omitempty"`
@@ -269,6 +295,11 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 	}
 	for i, o := range outcomes {
 		list[i] = recording{Warnings: []bundle.Warning{}}
+		name := jobs[i].Name
+		if r.services != nil {
+			list[i].Service = r.services[i]
+			name += "#" + r.services[i]
+		}
 		if jobs[i].Target != "" {
 			end, _, _ := record.ParseEndpoint(jobs[i].Target)
 			list[i].URL = end.String()
@@ -289,7 +320,7 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 		}
 		res := o.Result
 		start := res.Start.Round(0).UTC()
-		list[i] = recording{URL: res.URL, File: jobs[i].Name, Start: &start, AskedNS: int64(res.Requested), WindowNS: int64(res.Window),
+		list[i] = recording{URL: res.URL, Service: list[i].Service, File: jobs[i].Name, Start: &start, AskedNS: int64(res.Requested), WindowNS: int64(res.Window),
 			GotNS: int64(res.Received), Bytes: res.Bytes, TraceVersion: res.TraceVersion, Truncated: res.Partial, CPUProfile: res.CPUProfile,
 			AllocsProfile: res.AllocsProfile, Warnings: append([]bundle.Warning{}, res.Warnings...), Error: list[i].Error}
 		for _, w := range res.Warnings {
@@ -305,7 +336,7 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 			fmt.Fprintf(r.s.Err, "whylate: %s\n", command.OneLine(a.err.Error()))
 		}
 		if !r.json {
-			if _, err := fmt.Fprintln(out, command.OneLine(summary(res, jobs[i].Name))); err != nil {
+			if _, err := fmt.Fprintln(out, command.OneLine(summary(res, name))); err != nil {
 				return fmt.Errorf("writing the result: %w", err)
 			}
 		}

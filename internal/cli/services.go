@@ -2,7 +2,10 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,15 +13,25 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/source"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
 )
 
 // runServices explains the recordings of several services that were made in the same seconds.
 func (e *explainFlags) runServices(cmd *cobra.Command, s *streams, args []string) error {
+	rep, err := e.explainServices(cmd.Context(), cmd, s, args)
+	return e.writeAndExit(cmd, s, strings.Join(args, " "), rep, err)
+}
+
+// explainServices explains recordings of the same seconds. A file with the recordings of several services stands for all of them.
+func (e *explainFlags) explainServices(ctx context.Context, cmd *cobra.Command, s *streams, args []string) (*report.Report, error) {
 	var services []*explain.Service
+	var warnings []bundle.Warning
 	var inputs []*input
 	defer func() {
 		for _, in := range inputs {
@@ -29,37 +42,108 @@ func (e *explainFlags) runServices(cmd *cobra.Command, s *streams, args []string
 		name, file := serviceArg(arg)
 		switch {
 		case file == "-":
-			return command.Usage(cmd, "a recording of several cannot be standard input, because each is read twice")
+			return nil, command.Usage(cmd, "a recording of several cannot be standard input, because each is read twice")
 		case isURL(file):
-			return command.Usage(cmd, "record the services first, in the same seconds: whylate record -o x.whylate NAME=URL NAME=URL")
+			return nil, command.Usage(cmd, "record the services first, in the same seconds: whylate record -o x.whylate NAME=URL NAME=URL")
 		}
-		in, err := s.openInput(cmd.Context(), file)
-		if err != nil {
-			return err
+		members := []string{""}
+		if recordings := servicesIn(file); recordings != nil {
+			if name != "" {
+				return nil, command.Usage(cmd, "%s has the recordings of several services, which have names: leave out %s=", file, name)
+			}
+			members = recordings.Names()
+			warnings = append(warnings, recordings.Warnings...)
 		}
-		inputs = append(inputs, in)
-		if in.isReport {
-			return command.Usage(cmd, "several services need their traces: %s is a report", in.name)
+		for _, member := range members {
+			memberFile := file
+			if member != "" {
+				name, memberFile = member, file+memberSeparator+member
+			}
+			in, err := s.openInput(ctx, memberFile)
+			if err != nil {
+				return nil, err
+			}
+			inputs = append(inputs, in)
+			if in.isReport {
+				return nil, command.Usage(cmd, "several services need their traces: %s is a report", in.name)
+			}
+			if in.reopen == nil {
+				return nil, command.Usage(cmd, "%s can be read only once: save it to a file first", in.name)
+			}
+			opts := e.engineOptions(in)
+			opts.Name = uniqueName(services, cmp.Or(name, in.serviceName()))
+			services = append(services, &explain.Service{Options: opts, Annotate: in.addWarnings})
 		}
-		if in.reopen == nil {
-			return command.Usage(cmd, "%s can be read only once: save it to a file first", in.name)
+	}
+	if len(services) == 1 {
+		rep, err := e.explainShown(ctx, inputs[0], s.Bar())
+		if rep != nil {
+			warn(rep, warnings)
 		}
-		opts := e.engineOptions(in)
-		opts.Name = uniqueName(services, cmp.Or(name, in.serviceName()))
-		services = append(services, &explain.Service{Options: opts, Annotate: in.addWarnings})
+		return rep, err
 	}
 	held, restore := limitMemory(int64(e.maxMemory))
 	for _, service := range services {
 		service.Progress = func(int64) { held() }
 	}
-	rep, err := explain.ExplainServices(cmd.Context(), services)
+	rep, err := explain.ExplainServices(ctx, services)
 	excess := restore()
 	if rep != nil {
+		warn(rep, warnings)
 		warnOfExcess(rep, excess)
 		source.LocalCache().AddWaitLengths(rep)
 		finding.MarkIgnored(rep.Findings, e.ignored)
 	}
-	return e.writeAndExit(cmd, s, strings.Join(args, " "), rep, err)
+	return rep, err
+}
+
+// memberSeparator separates a file with the recordings of several services from the name of one.
+const memberSeparator = "#"
+
+// memberArg divides an argument FILE#SERVICE. A file of that name takes precedence.
+func memberArg(arg string) (file, service string) {
+	i := strings.LastIndex(arg, memberSeparator)
+	if i <= 0 || !bundle.IsServiceName(arg[i+1:]) {
+		return arg, ""
+	}
+	if _, err := os.Stat(arg); !errors.Is(err, os.ErrNotExist) {
+		return arg, ""
+	}
+	if _, err := os.Stat(arg[:i]); err != nil {
+		return arg, ""
+	}
+	return arg[:i], arg[i+1:]
+}
+
+// servicesIn returns the recordings of several services in a file, without the recordings themselves; nil for any other file.
+func servicesIn(name string) *bundle.Services {
+	info, err := os.Stat(name)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	head := make([]byte, bundle.MagicLen)
+	if n, _ := io.ReadFull(file, head); !bundle.IsZip(head[:n]) || bundle.HasMagic(head[:n]) {
+		return nil
+	}
+	services, err := bundle.ReadServices(file, info.Size())
+	if err != nil {
+		return nil // opening it says why
+	}
+	return services
+}
+
+// missingMember returns the error for a file with the recordings of several services of which one has to be named.
+func missingMember(file string, services *bundle.Services, service string) error {
+	names := services.Names()
+	if service != "" {
+		return fmt.Errorf("it has no recording of %s, but of %s", service, words.List(names))
+	}
+	return fmt.Errorf("it has the recordings of %s: name one, such as %s, or explain them together with `whylate explain`", words.List(names), words.ShellQuote(file+memberSeparator+names[0]))
 }
 
 // serviceArg divides an argument NAME=FILE. A file of that name takes precedence.

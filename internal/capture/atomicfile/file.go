@@ -26,7 +26,7 @@ var unfinished sync.Map
 // calls it before it exits while other goroutines still write files; later calls of Commit fail.
 func RemoveUnfinished() {
 	unfinished.Range(func(tmp, _ any) bool {
-		_ = os.Remove(tmp.(string))
+		_ = os.RemoveAll(tmp.(string))
 		return true
 	})
 }
@@ -99,6 +99,18 @@ func WriteTo(name string, write func(io.Writer) error) error {
 		return err
 	}
 	return f.Commit()
+}
+
+// CreateDir creates a directory for the parts of a file of the given name, next to it. remove removes it with all that is in it.
+func CreateDir(name string) (dir string, remove func(), err error) {
+	if dir, err = os.MkdirTemp(filepath.Dir(name), filepath.Base(name)+".part-*"); err != nil {
+		return "", nil, fmt.Errorf("creating a directory for the parts of %s: %w", name, withoutPath(err))
+	}
+	unfinished.Store(dir, true)
+	return dir, func() {
+		_ = os.RemoveAll(dir)
+		unfinished.Delete(dir)
+	}, nil
 }
 
 // Write implements io.Writer.

@@ -30,6 +30,9 @@ func New(r io.ReaderAt, size int64) (*Bundle, error) {
 		}
 		b.entries[f.Name] = f
 	}
+	if b.entries[NameServices] != nil && b.entries[NameTrace] == nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotBundle, ErrServices)
+	}
 	for _, name := range []string{NameMeta, NameTrace} {
 		if b.entries[name] == nil {
 			return nil, fmt.Errorf("%w: a zip file without an entry %q (if it holds a plain trace, unpack it first)", ErrNotBundle, name)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
 	"github.com/whylate/whylate/internal/capture/bundle"
@@ -214,6 +215,53 @@ func SaveAll(ctx context.Context, jobs []Job, tool string) []Outcome {
 	}
 	wg.Wait()
 	return out
+}
+
+// WarnService is the code of the warning about a service of several that could not be recorded.
+const WarnService = "service"
+
+// SaveServices writes the recordings of several services of the same time into one file, which gets its name when it is complete.
+// save records each service into the file of the same index, and returns its errors. A service without a file is a warning in the
+// metadata. If none has one, there is no new file, and isSaved is false.
+func SaveServices(name, tool string, services []string, save func(files []string) []error) (isSaved bool, err error) {
+	f, err := atomicfile.Create(name)
+	if err != nil {
+		return false, writeError(name, err)
+	}
+	defer f.Discard()
+	dir, remove, err := atomicfile.CreateDir(name)
+	if err != nil {
+		return false, writeError(name, err)
+	}
+	defer remove()
+	file := func(service string) string { return filepath.Join(dir, service+BundleExt) }
+	files := make([]string, len(services))
+	for i, service := range services {
+		files[i] = file(service)
+	}
+	recordings := bundle.Services{Tool: tool, Start: time.Now()}
+	for i, saveErr := range save(files) {
+		if _, err := os.Stat(files[i]); err == nil {
+			recordings.Services = append(recordings.Services, bundle.Member{Name: services[i]})
+		} else {
+			text := services[i] + " was not recorded"
+			if saveErr != nil {
+				text += ": " + cleanLine(saveErr.Error(), 300)
+			}
+			recordings.Warnings = append(recordings.Warnings, bundle.Warning{Code: WarnService, Text: text})
+		}
+	}
+	if len(recordings.Services) == 0 {
+		return false, nil
+	}
+	err = bundle.WriteServices(f, recordings, func(service string) (io.ReadCloser, error) { return os.Open(file(service)) })
+	if err == nil {
+		err = f.Commit()
+	}
+	if err != nil {
+		return false, writeError(name, err)
+	}
+	return true, nil
 }
 
 // FileNames returns a file name for each target, from one name and the target's host and port: x.trace
