@@ -3,7 +3,7 @@
 # Installs qemu and fetches the kernels if it may (root, apt); if not, it says
 # why nothing is proved, with status 3. Kernels are kept in $WHYLATE_VM_KERNELS, by default
 # ~/.cache/whylate/kernels, each with the module that makes disks in memory, which
-# the page cache of lab/maxprocs/cases needs.
+# the page cache of lab/maxprocs/cases needs. With WHYLATE_VM_NEWEST=1 only the newest is booted.
 #
 # usage: .ci/vm.sh [go test flags]
 #        .ci/vm.sh kernels    only fetches them, and prints their directory
@@ -82,6 +82,13 @@ if ! have '[7-9]\..*' && command -v apt-get >/dev/null; then
 	fi
 fi
 ls "$WHYLATE_VM_KERNELS"/vmlinuz-* >/dev/null 2>&1 || skip "no kernel could be fetched"
+
+if [ -n "${WHYLATE_VM_NEWEST:-}" ]; then
+	image=$(ls "$WHYLATE_VM_KERNELS"/vmlinuz-* | sort -V | tail -1)
+	rm -rf "$WHYLATE_VM_KERNELS/newest" && mkdir "$WHYLATE_VM_KERNELS/newest"
+	ln -s "$image" "${image/vmlinuz-/brd-}.ko" "$WHYLATE_VM_KERNELS/newest"
+	WHYLATE_VM_KERNELS=$WHYLATE_VM_KERNELS/newest
+fi
 
 if [ "${1:-}" = kernels ]; then
 	echo "$WHYLATE_VM_KERNELS"
