@@ -30,12 +30,12 @@ import (
 )
 
 var (
-	recordings       = flag.Int("recordings", 2000, "TestFleet: recordings that pods send")
-	pods             = flag.Int("pods", 1000, "TestFleet: pods")
-	outage           = flag.Duration("outage", 10*time.Second, "TestFleet: how long Kafka and ClickHouse are stopped")
-	timeBetweenKills = flag.Duration("life", 5*time.Second, "TestFleet: how long it is until the next process is killed")
+	recordings       = flag.Int("recordings", 2000, "TestKilledFleet: recordings that pods send")
+	pods             = flag.Int("pods", 1000, "TestKilledFleet: pods")
+	outage           = flag.Duration("outage", 10*time.Second, "TestKilledFleet: how long Kafka and ClickHouse are stopped")
+	timeBetweenKills = flag.Duration("life", 5*time.Second, "TestKilledFleet: how long it is until the next process is killed")
 	growth           = flag.Int("growth", 600, "TestGrowth: recordings that are explained three times")
-	noKills          = flag.Bool("calm", false, "TestFleet: kill nothing, to measure")
+	noKills          = flag.Bool("calm", false, "TestKilledFleet: kill nothing, to measure")
 )
 
 // A fleet has the servers of a test, and the roles that use them. Each is a process.
@@ -130,10 +130,10 @@ func smallTraces(t *testing.T) (traces [][]byte) {
 	return traces
 }
 
-// TestFleet: many pods send recordings to roles over Kafka, ClickHouse and S3, while each role and each server is killed (-9) in
+// TestKilledFleet: many pods send recordings to roles over Kafka, ClickHouse and S3, while each role and each server is killed (-9) in
 // turn. Each answer 202 yields one explained recording whose rows count once, and the sums equal those of explaining each
 // recording alone.
-func TestFleet(t *testing.T) {
+func TestKilledFleet(t *testing.T) {
 	services := []string{"cart", "catalog", "checkout", "shop"}
 	f := newFleet(t, services...)
 	traces := smallTraces(t)
