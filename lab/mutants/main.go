@@ -10,20 +10,23 @@
 //
 // A change moves a bound (< for <=), inverts a condition, exchanges + and - or min and max, increments a number, exchanges
 // true and false, or removes a call; -seed selects the changes. Source files stay unchanged: go test gets the changed file by
-// -overlay. Each change first meets the short tests of its package and then, if these pass, those of all packages of its
-// module whose tests depend on it; with -full, all tests of its package run in between. A change that does not compile is
+// -overlay, with all changes of a package behind a switch where Go's types permit it, so that most need no build of their own. Each
+// change first meets the short tests of its package and then, if these pass, those of the packages of its
+// module that import it; with -full, all tests of its package run in between. A change that does not compile is
 // replaced by another. A change whose tests exceed -timeout is caught.
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
 	"go/token"
-	"math/rand/v2"
+	"hash/fnv"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,13 +45,29 @@ var enginePackages = []string{
 // A mutant is a change of one place.
 type mutant struct {
 	oneline.Place
-	text string
+	text     string
+	number   int
+	around   oneline.Place // what the switch replaces, contains Place
+	switched string        // an expression or statement that is changed if NUMBER is selected; "" if there is none
+}
+
+func (m *mutant) String() string {
+	return fmt.Sprintf("%s:%d  %s -> %s", m.File, m.Line, m.Old, m.text)
+}
+
+// rank orders changes by seed. It depends on the line only, so that a list remains nearly the same when other lines change.
+func (m *mutant) rank(seed uint64) uint64 {
+	h := fnv.New64a()
+	fmt.Fprintln(h, seed, m.File, m.Text, m.text)
+	sum := h.Sum64() // the last bytes hardly reach the highest bits
+	return (sum ^ sum>>32) * 0x9e3779b97f4a7c15
 }
 
 func main() {
 	n := flag.Int("n", 60, "number of changes")
 	seed := flag.Uint64("seed", 1, "selects the changes")
 	only := flag.String("only", "", "numbers of the changes to try, as printed by an earlier run with the same -seed")
+	list := flag.Bool("list", false, "only print the changes, without a test; some may not compile")
 	near := flag.Bool("near", false, "only run the tests of the changed package, not those of packages that depend on it")
 	full := flag.Bool("full", false, "run all tests of the changed package if the short ones pass")
 	timeout := flag.Duration("timeout", 3*time.Minute, "of one run of tests")
@@ -57,13 +76,13 @@ func main() {
 	if len(pkgs) == 0 {
 		pkgs = enginePackages
 	}
-	if err := tryMutants(*n, *seed, *only, *near, *full, *timeout, pkgs); err != nil {
+	if err := tryMutants(*n, *seed, *only, *list, *near, *full, *timeout, pkgs); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func tryMutants(n int, seed uint64, only string, onlyPackage, full bool, timeout time.Duration, pkgs []string) error {
+func tryMutants(n int, seed uint64, only string, onlyList, onlyPackage, full bool, timeout time.Duration, pkgs []string) error {
 	if _, err := os.Stat("go.work"); err != nil {
 		return errors.New("run this in the repository's root")
 	}
@@ -79,8 +98,7 @@ func tryMutants(n int, seed uint64, only string, onlyPackage, full bool, timeout
 		}
 		all = append(all, list...)
 	}
-	dependents := map[string][]string{}
-	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	slices.SortStableFunc(all, func(a, b mutant) int { return cmp.Compare(a.rank(seed), b.rank(seed)) })
 	selected := map[int]bool{}
 	for _, s := range strings.FieldsFunc(only, func(r rune) bool { return r == ',' }) {
 		i, err := strconv.Atoi(s)
@@ -89,81 +107,222 @@ func tryMutants(n int, seed uint64, only string, onlyPackage, full bool, timeout
 		}
 		selected[i] = true
 	}
+	if onlyList {
+		for i := range min(n, len(all)) {
+			fmt.Printf("%4d  %s\n", i, &all[i])
+		}
+		return nil
+	}
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	caughtNear, caughtFar, survived := 0, 0, 0
-	for i := 0; i < len(all) && caughtNear+caughtFar+survived < n; i++ {
-		if len(selected) > 0 && !selected[i] {
-			continue
+	t := &trial{dir: dir, full: full, near: onlyPackage, timeout: timeout, binaries: map[string]string{}}
+	next := 0
+	for t.count() < n && next < len(all) {
+		var batch []*mutant
+		for ; next < len(all) && t.count()+len(batch) < n; next++ {
+			if m := &all[next]; len(selected) == 0 || selected[next] {
+				m.number = next
+				batch = append(batch, m)
+			}
 		}
-		m := &all[i]
-		overlay, err := m.Write(dir, m.text)
-		if err != nil {
+		if err := t.tryBatch(batch); err != nil {
 			return err
 		}
-		if out, err := oneline.Go(timeout, "build", "-overlay", overlay, m.Pkg); err != nil {
-			if oneline.TimedOut(err) {
-				return fmt.Errorf("building %s: %w\n%s", m.Pkg, err, out)
-			}
-			continue // for example an unused variable
-		}
-		verdict := "SURVIVED"
-		if _, err := oneline.Go(timeout, "test", "-short", "-failfast", "-overlay", overlay, m.Pkg); err != nil {
-			verdict, caughtNear = "caught by its package"+timeoutNote(err), caughtNear+1
-		} else if err := runLongTests(full, timeout, overlay, m.Pkg); err != nil {
-			verdict, caughtNear = "caught by its package's long tests"+timeoutNote(err), caughtNear+1
-		} else {
-			dependentTests, isListed := dependents[m.Pkg]
-			if !isListed && !onlyPackage {
-				if dependentTests, err = dependentsOf(m.Pkg); err != nil {
-					return err
-				}
-				dependents[m.Pkg] = dependentTests
-			}
-			survived++
-			if len(dependentTests) > 0 {
-				if out, err := oneline.Go(timeout, append([]string{"test", "-short", "-failfast", "-overlay", overlay}, dependentTests...)...); err != nil {
-					verdict, caughtFar, survived = "caught by "+strings.Join(failedPackages(out), ", ")+timeoutNote(err), caughtFar+1, survived-1
-				}
-			}
-		}
-		fmt.Printf("%4d  %s:%d  %s -> %s: %s\n", i, m.File, m.Line, m.Old, m.text, verdict)
 	}
-	total := caughtNear + caughtFar + survived
-	fmt.Printf("%d of %d changes caught (%.0f %%): %d by the tests of their package, %d by others; of %d possible changes in %d packages\n", caughtNear+caughtFar, total, 100*float64(caughtNear+caughtFar)/float64(max(total, 1)), caughtNear, caughtFar, len(all), len(sources))
+	fmt.Printf("%d of %d changes caught (%.0f %%): %d by the tests of their package, %d by others; of %d possible changes in %d packages\n", t.caughtNear+t.caughtFar, t.count(), 100*float64(t.caughtNear+t.caughtFar)/float64(max(t.count(), 1)), t.caughtNear, t.caughtFar, len(all), len(sources))
 	return nil
 }
 
-// runLongTests runs all tests of a package if full is set.
-func runLongTests(full bool, timeout time.Duration, overlay, pkg string) (err error) {
-	if full {
-		_, err = oneline.Go(timeout, "test", "-failfast", "-overlay", overlay, pkg)
-	}
-	return err
+// A trial tests changes and counts outcomes.
+type trial struct {
+	dir                             string // for files of this run
+	full, near                      bool
+	timeout                         time.Duration
+	builds                          int
+	binaries                        map[string]string // by overlay and package
+	caughtNear, caughtFar, survived int
 }
 
-// timeoutNote returns a note if the tests were ended by the timeout: on a busy machine that may happen without a change.
-func timeoutNote(err error) string {
-	if oneline.TimedOut(err) {
-		return " (ran for too long)"
-	}
-	return ""
-}
+func (t *trial) count() int { return t.caughtNear + t.caughtFar + t.survived }
 
-// failedPackages returns the packages whose tests failed.
-func failedPackages(out []byte) []string {
-	var list []string
-	for line := range strings.Lines(string(out)) {
-		if rest, ok := strings.CutPrefix(line, "FAIL\t"); ok {
-			if name := filepath.Base(strings.Fields(rest)[0]); !slices.Contains(list, name) {
-				list = append(list, name)
+// tryBatch tests changes. Those of a package are compiled together, each behind a switch; what the switch cannot express is
+// compiled alone.
+func (t *trial) tryBatch(batch []*mutant) error {
+	var pkgs []string
+	byPackage := map[string][]*mutant{}
+	for _, m := range batch {
+		if byPackage[m.Pkg] == nil {
+			pkgs = append(pkgs, m.Pkg)
+		}
+		byPackage[m.Pkg] = append(byPackage[m.Pkg], m)
+	}
+	for _, pkg := range pkgs {
+		overlay, together, err := t.buildTogether(pkg, byPackage[pkg])
+		if err != nil {
+			return err
+		}
+		for _, m := range byPackage[pkg] {
+			changed := overlay
+			if !slices.Contains(together, m) {
+				if changed, err = t.writeOverlay([]oneline.Edit{{Place: m.Place, New: m.text}}, nil); err != nil {
+					return err
+				}
+				if out, err := t.build(changed, pkg); oneline.TimedOut(err) {
+					return fmt.Errorf("building %s: %w\n%s", m.Pkg, err, out)
+				} else if err != nil {
+					continue // for example an unused variable
+				}
+			}
+			if err := t.test(m, changed); err != nil {
+				return err
 			}
 		}
 	}
-	return list
+	return nil
+}
+
+func (t *trial) writeOverlay(edits []oneline.Edit, additional map[string]string) (overlay string, err error) {
+	t.builds++
+	return oneline.Write(filepath.Join(t.dir, strconv.Itoa(t.builds)), edits, additional)
+}
+
+// selectorFile returns a file that reads which change of a package is selected.
+func selectorFile(pkg string) (name, content string, err error) {
+	out, err := oneline.Go(time.Minute, "list", "-f", "{{.Name}}", pkg)
+	if err != nil {
+		return "", "", fmt.Errorf("listing %s: %w\n%s", pkg, err, out)
+	}
+	return filepath.Join(pkg, "selected_change.go"), "package " + string(out) + `
+import "os"
+
+var selectedChange = os.Getenv("` + selectedVariable + `")
+
+func isChanged(number string) bool { return selectedChange == number }
+
+func pickChange[T any](number string, old, changed T) T {
+	if isChanged(number) {
+		return changed
+	}
+	return old
+}
+`, nil
+}
+
+const selectedVariable = "WHYLATE_CHANGE"
+
+var compileError = regexp.MustCompile(`([^/\s]+\.go):(\d+):`)
+
+// buildTogether compiles the changes of a package that a switch can express and that do not overlap, and returns them.
+func (t *trial) buildTogether(pkg string, list []*mutant) (overlay string, together []*mutant, err error) {
+	name, content, err := selectorFile(pkg)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, m := range list {
+		overlaps := func(o *mutant) bool {
+			return o.File == m.File && o.around.From < m.around.To && m.around.From < o.around.To
+		}
+		if m.switched != "" && !slices.ContainsFunc(together, overlaps) {
+			together = append(together, m)
+		}
+	}
+	for len(together) > 0 {
+		var edits []oneline.Edit
+		for _, m := range together {
+			edits = append(edits, oneline.Edit{Place: m.around, New: strings.ReplaceAll(m.switched, "NUMBER", strconv.Quote(strconv.Itoa(m.number)))})
+		}
+		if overlay, err = t.writeOverlay(edits, map[string]string{name: content}); err != nil {
+			return "", nil, err
+		}
+		out, err := t.build(overlay, pkg)
+		if err == nil {
+			break
+		}
+		count := len(together)
+		for _, e := range compileError.FindAllStringSubmatch(string(out), -1) {
+			together = slices.DeleteFunc(together, func(m *mutant) bool { return filepath.Base(m.File) == e[1] && strconv.Itoa(m.Line) == e[2] })
+		}
+		if len(together) == count {
+			return "", nil, fmt.Errorf("building %s: %w\n%s", pkg, err, out)
+		}
+	}
+	return overlay, together, nil
+}
+
+// build compiles the tests of a package.
+func (t *trial) build(overlay, pkg string) ([]byte, error) {
+	key := overlay + " " + pkg
+	if t.binaries[key] != "" {
+		return nil, nil
+	}
+	t.builds++
+	file := filepath.Join(t.dir, strconv.Itoa(t.builds)+".test")
+	out, err := oneline.Go(2*t.timeout, "test", "-c", "-vet=off", "-ldflags=-w", "-overlay", overlay, "-o", file, pkg)
+	if err == nil {
+		t.binaries[key] = file
+	}
+	return out, err
+}
+
+// test runs tests with a change, prints the outcome, and counts it.
+func (t *trial) test(m *mutant, overlay string) error {
+	verdict := "SURVIVED"
+	if failure := t.failure(m, overlay, m.Pkg, "-test.short"); failure != "" {
+		verdict, t.caughtNear = "caught by "+failure, t.caughtNear+1
+	} else if failure := t.longFailure(m, overlay); failure != "" {
+		verdict, t.caughtNear = "caught by long "+failure, t.caughtNear+1
+	} else {
+		var dependents []string
+		if !t.near {
+			var err error
+			if dependents, err = dependentsOf(m.Pkg); err != nil {
+				return err
+			}
+		}
+		for _, pkg := range dependents {
+			if out, err := t.build(overlay, pkg); err != nil {
+				return fmt.Errorf("building %s: %w\n%s", pkg, err, out)
+			}
+			if failure := t.failure(m, overlay, pkg, "-test.short"); failure != "" {
+				verdict, t.caughtFar = "caught by "+filepath.Base(pkg)+"'s "+failure, t.caughtFar+1
+				break
+			}
+		}
+		if verdict == "SURVIVED" {
+			t.survived++
+		}
+	}
+	fmt.Printf("%4d  %s: %s\n", m.number, m, verdict)
+	return nil
+}
+
+// longFailure runs all tests of a package if full is set.
+func (t *trial) longFailure(m *mutant, overlay string) string {
+	if !t.full {
+		return ""
+	}
+	return t.failure(m, overlay, m.Pkg, "-test.short=false")
+}
+
+var failedTest = regexp.MustCompile(`(?m)--- FAIL: (\S+)|^panic: .*|^FAIL`)
+
+// failure runs a package's tests and returns which fails, "" if none.
+func (t *trial) failure(m *mutant, overlay, pkg, option string) string {
+	file := t.binaries[overlay+" "+pkg]
+	if _, err := os.Stat(file); err != nil {
+		return "" // the package has no tests
+	}
+	out, err := oneline.Run(t.timeout, pkg, []string{selectedVariable + "=" + strconv.Itoa(m.number)}, file, option, "-test.failfast")
+	if oneline.TimedOut(err) {
+		return "a run that takes too long" // on a busy machine that may happen without a change
+	}
+	if err == nil {
+		return ""
+	}
+	return cmp.Or(strings.TrimPrefix(string(failedTest.Find(out)), "--- FAIL: "), err.Error())
 }
 
 var swappedOperators = map[token.Token]string{
@@ -197,22 +356,19 @@ func listPackages(patterns []string) (list []source, err error) {
 	return list, nil
 }
 
-// dependentsOf returns the other packages of a package's module whose tests depend on it.
+// dependentsOf returns the other packages of a package's module that import it, or whose tests do.
 func dependentsOf(dir string) (list []string, err error) {
 	self, err := listPackages([]string{dir})
 	if err != nil || len(self) != 1 {
 		return nil, fmt.Errorf("%s is %d packages: %w", dir, len(self), err)
 	}
-	out, err := oneline.Go(time.Minute, "-C", self[0].module, "list", "-test", "-f", "{{.ImportPath}}\t{{join .Deps \"\t\"}}", "./...")
+	out, err := oneline.Go(time.Minute, "-C", self[0].module, "list", "-f", `{{.ImportPath}} {{.Dir}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}`, "./...")
 	if err != nil {
 		return nil, fmt.Errorf("listing dependents: %w\n%s", err, out)
 	}
 	for line := range strings.Lines(string(out)) {
-		words := strings.Split(strings.TrimSpace(line), "\t")
-		name, isTest := strings.CutSuffix(words[0], ".test")
-		isPackage := func(dep string) bool { dep, _, _ = strings.Cut(dep, " "); return dep == self[0].path } // "pkg [x.test]"
-		if isTest && name != self[0].path && slices.ContainsFunc(words[1:], isPackage) {
-			list = append(list, name)
+		if words := strings.Fields(line); words[0] != self[0].path && slices.Contains(words[2:], self[0].path) {
+			list = append(list, words[1])
 		}
 	}
 	return list, nil
@@ -226,7 +382,14 @@ func mutantsOf(pkg string) ([]mutant, error) {
 	}
 	var out []mutant
 	for _, file := range files {
-		add := func(from, to token.Pos, text string) { out = append(out, mutant{file.Place(from, to), text}) }
+		add := func(from, to token.Pos, text string, around ast.Node, switched string) {
+			place := file.Place(around.Pos(), around.End())
+			if strings.Contains(place.Old, "\n") {
+				switched = ""
+			}
+			out = append(out, mutant{Place: file.Place(from, to), text: text, around: place, switched: switched})
+		}
+		textOf := func(n ast.Node) string { return file.Place(n.Pos(), n.End()).Old }
 		for _, d := range file.Tree.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok || f.Body == nil {
@@ -236,27 +399,41 @@ func mutantsOf(pkg string) ([]mutant, error) {
 				switch n := n.(type) {
 				case *ast.BinaryExpr:
 					if text, ok := swappedOperators[n.Op]; ok && !isText(n.X) && !isText(n.Y) {
-						add(n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), text)
+						old, changed := "("+textOf(n)+")", "("+textOf(n.X)+" "+text+" "+textOf(n.Y)+")"
+						switched := ""
+						switch n.Op {
+						case token.ADD, token.SUB:
+							switched = "pickChange(NUMBER, " + old + ", " + changed + ")"
+						case token.MUL, token.QUO: // evaluating both might divide by zero
+						default:
+							switched = "(!isChanged(NUMBER) && " + old + " || isChanged(NUMBER) && " + changed + ")"
+						}
+						add(n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), text, n, switched)
 					}
 				case *ast.IfStmt:
 					if c := n.Cond; file.Line(c.Pos()) == file.Line(c.End()) {
-						add(c.Pos(), c.End(), "!("+file.Place(c.Pos(), c.End()).Old+")")
+						add(c.Pos(), c.End(), "!("+textOf(c)+")", c, "(("+textOf(c)+") != isChanged(NUMBER))")
 					}
 				case *ast.BasicLit:
 					if n.Kind == token.INT {
 						if v, err := strconv.ParseInt(n.Value, 10, 64); err == nil {
-							add(n.Pos(), n.End(), strconv.FormatInt(v+1, 10))
+							text := strconv.FormatInt(v+1, 10)
+							add(n.Pos(), n.End(), text, n, "pickChange(NUMBER, "+n.Value+", "+text+")")
 						}
 					}
 				case *ast.Ident:
 					if replacement, ok := map[string]string{"true": "false", "false": "true", "min": "max", "max": "min"}[n.Name]; ok {
-						add(n.Pos(), n.End(), replacement)
+						switched := ""
+						if n.Name == "true" || n.Name == "false" {
+							switched = "(" + n.Name + " != isChanged(NUMBER))"
+						}
+						add(n.Pos(), n.End(), replacement, n, switched)
 					}
 				case *ast.IncDecStmt:
-					add(n.TokPos, n.TokPos+2, map[token.Token]string{token.INC: "--", token.DEC: "++"}[n.Tok])
+					add(n.TokPos, n.TokPos+2, map[token.Token]string{token.INC: "--", token.DEC: "++"}[n.Tok], n, "")
 				case *ast.ExprStmt:
 					if file.Line(n.Pos()) == file.Line(n.End()) {
-						add(n.Pos(), n.End(), "")
+						add(n.Pos(), n.End(), "", n, "if !isChanged(NUMBER) { "+textOf(n)+" }")
 					}
 				}
 				return true

@@ -4,6 +4,7 @@ package oneline
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"go/build"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -25,25 +27,50 @@ import (
 type Place struct {
 	Pkg, File string
 	Line      int
-	From, To  int // offsets in bytes
+	Text      string // of the line, up to the range's end
+	From, To  int    // offsets in bytes
 	Old       string
 }
 
-// Write writes the file with other text in the place to a directory, and returns the file for go's -overlay flag.
-func (p *Place) Write(dir, text string) (overlay string, err error) {
-	data, err := os.ReadFile(p.File)
-	if err != nil {
+// An Edit is a place and the text that replaces it.
+type Edit struct {
+	Place
+	New string
+}
+
+// Write writes files with edits, which must not overlap, and additional files to a directory, and returns the file for go's
+// -overlay flag.
+func Write(dir string, edits []Edit, additional map[string]string) (overlay string, err error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return "", err
 	}
-	path, err := filepath.Abs(p.File)
-	if err != nil {
-		return "", err
+	edits = slices.SortedFunc(slices.Values(edits), func(a, b Edit) int { return cmp.Or(cmp.Compare(a.File, b.File), b.From-a.From) })
+	contents := maps.Clone(additional)
+	if contents == nil {
+		contents = map[string]string{}
 	}
-	changed := filepath.Join(dir, "changed.go")
-	if err := os.WriteFile(changed, slices.Concat(data[:p.From], []byte(text), data[p.To:]), 0o666); err != nil {
-		return "", err
+	for _, e := range edits { // from the last of a file to the first
+		if _, isRead := contents[e.File]; !isRead {
+			data, err := os.ReadFile(e.File)
+			if err != nil {
+				return "", err
+			}
+			contents[e.File] = string(data)
+		}
+		contents[e.File] = contents[e.File][:e.From] + e.New + contents[e.File][e.To:]
 	}
-	list, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
+	replace := map[string]string{}
+	for file, content := range contents {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			return "", err
+		}
+		replace[path] = filepath.Join(dir, filepath.Base(file))
+		if err := os.WriteFile(replace[path], []byte(content), 0o666); err != nil {
+			return "", err
+		}
+	}
+	list, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
@@ -62,7 +89,7 @@ type File struct {
 // Place returns the range between two positions.
 func (f *File) Place(from, to token.Pos) Place {
 	p, e := f.set.Position(from), f.set.Position(to)
-	return Place{Pkg: f.Pkg, File: f.Name, Line: p.Line, From: p.Offset, To: e.Offset, Old: string(f.data[p.Offset:e.Offset])}
+	return Place{Pkg: f.Pkg, File: f.Name, Line: p.Line, Text: string(f.data[p.Offset-p.Column+1 : e.Offset]), From: p.Offset, To: e.Offset, Old: string(f.data[p.Offset:e.Offset])}
 }
 
 // Line returns the line of a position.
@@ -102,12 +129,18 @@ func Files(pkg string) ([]*File, error) {
 // interrupted is done when this process is to end.
 var interrupted, _ = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 
-// Go runs the go command. After the timeout it ends the command with the error context.DeadlineExceeded. If this process is
-// interrupted, it ends the command and exits.
+// Go runs the go command as Run does.
 func Go(timeout time.Duration, args ...string) ([]byte, error) {
+	return Run(timeout, "", nil, "go", args...)
+}
+
+// Run runs a command in a directory with additional variables of the environment. After the timeout it ends the command with
+// the error context.DeadlineExceeded. If this process is interrupted, it ends the command and exits.
+func Run(timeout time.Duration, dir string, env []string, name string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(interrupted, timeout)
 	defer cancel()
-	c := exec.CommandContext(ctx, "go", args...)
+	c := exec.CommandContext(ctx, name, args...)
+	c.Dir, c.Env = dir, append(os.Environ(), env...)
 	// The process group contains go test and the tests that it started: an endless loop would continue otherwise.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
