@@ -79,3 +79,26 @@ func TestOneFaultAtSeveralSites(t *testing.T) {
 		check.True(t, slices.Equal(got, c.want), "%s:\n%q, want\n%q", c.name, got, c.want)
 	}
 }
+
+// TestWriteForSeveralLines: a logger writes to one file, whichever line of the service logs, so one finding predicts all of its
+// writes. The writes of a library for one line are predicted as of that line.
+func TestWriteForSeveralLines(t *testing.T) {
+	write := func(fromLine int, perRequest int64) report.Cause {
+		s := &report.Site{Func: "dep.org/log.(*Core).Write", File: "dep.org/log@v1.2.0/c.go", Line: 10, Module: "dep.org/log", Version: "v1.2.0",
+			CalledFrom: &report.Caller{Func: "main.load", File: "/src/main.go", Line: fromLine, Calls: "dep.org/log.(*Logger).Info"}}
+		return report.Cause{Cause: report.CauseSyscall, Call: "os.(*File).Write", Site: s, TotalNS: 100 * perRequest, Requests: 100}
+	}
+	for _, c := range []struct {
+		causes []report.Cause
+		want   string
+	}{
+		{[]report.Cause{write(5, ms(200)), write(9, ms(100))}, "syscall@dep.org/log.(*Core).Write:10=gone"},
+		{[]report.Cause{write(5, ms(200))}, "syscall@dep.org/log.(*Core).Write:10 from main.load:5=gone"},
+	} {
+		in := &Input{Report: oneGroup(c.causes...), Process: &process.Stats{}, Predict: func(_ string, changes []predict.Change) *report.Predicted {
+			return &report.Predicted{Change: changes[0].String()}
+		}}
+		got := Find(in, rulesWithPrefix("WL2007"))
+		check.True(t, len(got) == 1 && got[0].Predicted.Change == c.want, "%d lines: %+v, want %s", len(c.causes), got, c.want)
+	}
+}

@@ -1,9 +1,11 @@
 package finding
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
@@ -35,6 +37,29 @@ func TestLockHolder(t *testing.T) {
 		got := rulesByCode(report.RuleLockConvoy)[0].Run(&Input{Report: rep, HolderLines: c.lines})
 		check.True(t, len(got) == 1 && strings.Contains(got[0].Title, c.title) && strings.HasPrefix(got[0].Fix, c.fix),
 			"%s: %+v", c.name, got)
+	}
+}
+
+// TestUnlockedWork: what is predicted is what the advice says. Work that waits leaves the lock with the line that calls it; of
+// work that computes only the time in the computing function is known.
+func TestUnlockedWork(t *testing.T) {
+	lines := []queues.HolderLine{{WaitSite: site("report@16"), HolderSite: site("kit.Get@101"), Line: site("report@18")}}
+	for _, c := range []struct {
+		cause report.Cause
+		want  string
+	}{
+		{report.Cause{Cause: report.CauseSleep, Call: "time.Sleep"}, "main.report:18"},
+		{report.Cause{Cause: report.CauseCPU}, "kit.Get"},
+	} {
+		cause := c.cause
+		cause.Site, cause.Via, cause.TotalNS = site("kit.Get@101"), via("lock report@16 sync.(*Mutex).Lock"), ms(3000)
+		var changes []predict.Change
+		in := &Input{Report: oneGroup(cause), HolderLines: lines, Predict: func(_ string, list []predict.Change) *report.Predicted {
+			changes = append(changes, list...)
+			return new(report.Predicted)
+		}}
+		got := rulesByCode(report.RuleLockConvoy)[0].Run(in)
+		check.True(t, len(got) == 1 && slices.Equal(changes, []predict.Change{predict.Unlock(c.want)}), "%s: %v predicted for %+v", cause.Cause, changes, got)
 	}
 }
 

@@ -376,6 +376,46 @@ func TestBusyMachine(t *testing.T) {
 	}
 }
 
+// TestCPUsOfServiceOnBusyMachine: the evidence names the CPUs that the service used while the kernel's counters were read, which
+// may begin long after the recording.
+func TestCPUsOfServiceOnBusyMachine(t *testing.T) {
+	in := newInput(process.Stats{Procs: 2, BusyNS: 2e9}, groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.handle"), TotalNS: 8e6}))
+	in.Report.Host = hostSpan(hostWith(2, 2e9, 1e9, 1e9), 2e9)
+	in.Report.Host.Lost.MachineNS = ptr(int64(39e8))
+	in.Report.Host.FromNS, in.Report.Host.ToNS = 5e9, 7e9
+	used := func(e report.Evidence) bool { return e.Text == textOf("evidence service-cpus") && e.Value == 0.5 }
+	_, _, all := findCodes(in)
+	check.True(t, slices.ContainsFunc(all, func(f report.Finding) bool { return slices.ContainsFunc(f.Evidence, used) }), "1 s of CPU time in 2 s: %+v", all)
+}
+
+// TestObservedCPUWaits: by the kernel's events, other processes took only the time in which they had the CPU. Waits for the
+// service's own threads, and waits for a peer, are not theirs.
+func TestObservedCPUWaits(t *testing.T) {
+	waited := func(c report.CauseName, process string) report.Cause {
+		return report.Cause{Cause: c, Kind: process, Site: siteOf("main.handle"), TotalNS: 4e6}
+	}
+	for _, c := range []struct {
+		name   string
+		causes []report.Cause
+		want   float64 // of the 4 ms of each wait
+	}{
+		{"a batch job had the CPU", []report.Cause{waited(report.CauseCPUWait, "batch")}, 4e6},
+		{"also own threads", []report.Cause{waited(report.CauseCPUWait, "batch"), waited(report.CauseCPUWait, report.OwnThreads)}, 4e6},
+		{"also a process without a name", []report.Cause{waited(report.CauseCPUWait, "batch"), waited(report.CauseCPUWait, "")}, 4e6},
+		{"also a peer", []report.Cause{waited(report.CauseCPUWait, "batch"), waited(report.CauseNetwork, "outbound")}, 4e6},
+		{"own threads alone", []report.Cause{waited(report.CauseCPUWait, report.OwnThreads)}, 0},
+	} {
+		in := newInput(process.Stats{}, groupWith(c.causes...))
+		in.Report.Kernel = &report.Kernel{Coverage: 1, RunningNS: 10e9, CPUNS: 6e9, CPUWaitNS: 4e9, Processes: []report.ProcessShare{{Process: "batch", Share: 0.75}, {Process: report.OwnThreads, Share: 0.25}}}
+		got := 0.
+		for _, v := range checkBusyMachine(in) {
+			got += v.Evidence[0].Value
+			check.True(t, v.Evidence[1].Value == 0.3, "%s: batch had a CPU for 3 s of 10 s, not %v", c.name, v.Evidence[1].Value)
+		}
+		check.Equal(t, got, c.want, "%s", c.name)
+	}
+}
+
 // TestOtherLoadShares checks that other processes get the share of the threads' waits for a CPU that they have in the
 // CPU time. Waits of the service's threads for each other are not theirs, and threads that are woken next to idle CPUs
 // did not run without one.

@@ -124,7 +124,18 @@ func TestPollGapIsLoud(t *testing.T) {
 			r.Runtime.Throttle = report.Throttle{Verdict: report.ThrottleOwn, Freezes: 10, LostWallNS: 10 * c.freeze}
 		}
 		got := Find(&Input{Report: r}, rulesByCode(report.RulePollGaps))
-		check.True(t, len(got) == 1 && got[0].Severity == c.want, "a gap of %d ns with freezes of %d: %+v", gap, c.freeze, got)
+		check.True(t, len(got) == 1 && got[0].Severity == c.want && got[0].Confidence <= 1, "a gap of %d ns with freezes of %d: %+v", gap, c.freeze, got)
+	}
+}
+
+// TestFrozenRequests: of a limit that froze the process but no request, the evidence counts no request.
+func TestFrozenRequests(t *testing.T) {
+	hit, spared := frozenReport("own", 0.5, 8, nil), frozenReport("own", 0.5, 8, nil)
+	spared.Groups[0].Bands[0].Causes = spared.Groups[0].Bands[0].Causes[1:]
+	for rep, want := range map[*report.Report]float64{hit: 80, spared: 0} {
+		evidence := throttleEvidence(&Input{Report: rep}, &rep.Groups[0])
+		i := slices.IndexFunc(evidence, func(e report.Evidence) bool { return e.Unit == "requests" })
+		check.True(t, i >= 0 && evidence[i].Value == want, "%v requests froze: %+v", want, evidence)
 	}
 }
 
