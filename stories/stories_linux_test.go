@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -32,7 +32,7 @@ type claim struct {
 
 var claims = map[string]claim{
 	"container":   {"before, loaded", regexp.MustCompile(`^WL(4001|1005)$`), regexp.MustCompile(``), 0.1, 1.05, 0, nil},
-	"healthcheck": {"before", regexp.MustCompile(`^WL(1004|1005|3001)$`), regexp.MustCompile(`^$|main\.\(\*checker\)\.(debug|report|check) `), 0.2, 5, 0, []report.RuleCode{"WL3001"}},
+	"healthcheck": {"before", regexp.MustCompile(`^WL(1004|1005|3001)$`), regexp.MustCompile(`^$|main\.\(\*checker\)\.(debug|report|check) `), 0.2, 5, 0, nil},
 	"pool":        {"before", regexp.MustCompile(`^WL1002$`), regexp.MustCompile(`main\.\(\*market\)\.(update|compute)`), 0.2, 5, 0, nil},
 	"pubsub":      {"before", regexp.MustCompile(`^WL2001$`), regexp.MustCompile(`sarama-cluster\.\(\*Consumer\)\.(fetchOffsets|release) consumer\.go:(662|419)$`), 0.5, 3, 0.15, nil},
 	"tso":         {"before", regexp.MustCompile(`^WL1001$`), regexp.MustCompile(`http2\.readFrameHeader|transport\.|tso\.`), 0.2, 20, 0, nil},
@@ -70,30 +70,42 @@ func (c *claim) problems(r *stage.Result) (errs []error) {
 }
 
 // TestStories runs each story with its real servers: explain without a hint must name the fault, and the fix must have the
-// claimed effect. With the fault disabled the same claims must fail: they are no claims about the machine.
+// claimed effect. With the fault disabled the same claims must fail: they are no claims about the machine. A run in which other
+// processes disturb an arm is no proof of the contrary, so two of three runs must be right; if the first is, it is the only one.
 func TestStories(t *testing.T) {
 	testfull.Need(t, "real servers, a cgroup quota, and a machine that does nothing else")
 	for _, s := range stories {
-		if err := s.need(); err != nil {
-			t.Run(s.name, func(t *testing.T) { t.Skip(err) })
-			continue
-		}
-		c := claims[s.name]
-		for _, healthy := range []bool{false, true} {
-			r, err := runStory(context.Background(), s.run, stage.Options{Short: true, Healthy: healthy, Log: t.Output()})
-			if err != nil {
-				t.Errorf("%s: %v", s.name, err)
-				break
+		t.Run(s.name, func(t *testing.T) {
+			if err := s.need(); err != nil {
+				t.Skip(err)
 			}
-			errs := c.problems(r)
-			if !healthy {
-				for _, err := range errs {
-					t.Errorf("%s: %v", s.name, err)
+			c := claims[s.name]
+			run := func(healthy bool) (*stage.Result, []error) {
+				r, err := runStory(t.Context(), s.run, stage.Options{Short: true, Healthy: healthy, Log: t.Output()})
+				if err != nil {
+					t.Fatal(err)
 				}
-			} else if len(errs) == 0 {
-				t.Errorf("%s: the claims hold without the fault: %+v", s.name, r.Arm(c.before))
+				if r.Void != "" && !healthy {
+					t.Skip(r.Void)
+				}
+				return r, c.problems(r)
 			}
-		}
+			right, runs := 0, 0
+			for runs < 3 && right < 2 && runs-right < 2 && (runs != 1 || right == 0) {
+				runs++
+				if _, errs := run(false); len(errs) == 0 {
+					right++
+				} else {
+					t.Logf("run %d is wrong: %v", runs, errors.Join(errs...))
+				}
+			}
+			if runs-right > 1 {
+				t.Errorf("right in %d of %d runs", right, runs)
+			}
+			if r, errs := run(true); len(errs) == 0 {
+				t.Errorf("the claims hold without the fault: %+v", r.Arm(c.before))
+			}
+		})
 	}
 }
 

@@ -99,6 +99,9 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 				r.Arms = append(r.Arms, *got)
 			}
 			if step == judged {
+				if a.name == "before" && row.throttled*20 < row.periods {
+					r.Void = fmt.Sprintf("the kernel throttled the loaded service in %d of %d periods only", row.throttled, row.periods)
+				}
 				cpu[a.name] = row.cpuPerRequest()
 				if a.name == "after" {
 					r.Measured = row.p50

@@ -64,7 +64,9 @@ type Result struct {
 	Factor    float64 `json:"factor"`
 	Published float64 `json:"published_factor"`
 	// Table has further measurements, as aligned text.
-	Table  string  `json:"table,omitempty"`
+	Table string `json:"table,omitempty"`
+	// Void is why the fault did not show on this machine, so that the arms prove nothing.
+	Void   string  `json:"void,omitempty"`
 	Charts []Chart `json:"charts,omitempty"`
 	// Pictures are files in the directory of the page.
 	Pictures []Picture `json:"pictures,omitempty"`
