@@ -14,16 +14,17 @@ import (
 // A library is a well-known pool or client, and advice in the terms of its options, because a user cannot change its lines:
 // a section of rules/libraries.txt, whose lines are the fields. An empty advice means that the rule's own advice applies.
 type library struct {
-	name        string
-	version     string // whose sources the names and defaults are from
-	functions   string // prefixes of its functions, separated by spaces
-	poolAdvice  string // how to enlarge its pool
-	peerAdvice  string // how to shorten waits for its peer
-	batchCalls  string // prefixes of the functions that send several things at once, separated by spaces; peerAdvice is to use them
-	pauseAdvice string // which options set its intended pauses; {length} is that of the first
-	pauseLength string // how long that one is unless set
-	lockAdvice  string // how to avoid waits for its own lock
-	shareAdvice string // how to avoid waits for a call of another request
+	name         string
+	version      string // whose sources the names and defaults are from
+	functions    string // prefixes of its functions, separated by spaces
+	poolAdvice   string // how to enlarge its pool
+	peerAdvice   string // how to shorten waits for its peer
+	answerAdvice string // the same where each request asks its peer once; empty: peerAdvice
+	batchCalls   string // prefixes of the functions that send several things at once, separated by spaces; peerAdvice is to use them
+	pauseAdvice  string // which options set its intended pauses; {length} is that of the first
+	pauseLength  string // how long that one is unless set
+	lockAdvice   string // how to avoid waits for its own lock
+	shareAdvice  string // how to avoid waits for a call of another request
 
 	// The pool of a package of the standard library:
 	slotFunc     string // the function in which a request waits for a slot
@@ -44,7 +45,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 	for _, s := range sections {
 		l := library{name: s.Title}
 		fields := map[string]*string{
-			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "peer": &l.peerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "pause length": &l.pauseLength, "lock": &l.lockAdvice, "share": &l.shareAdvice, "slot function": &l.slotFunc,
+			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "pause length": &l.pauseLength, "lock": &l.lockAdvice, "share": &l.shareAdvice, "slot function": &l.slotFunc,
 			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {

@@ -41,8 +41,17 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	top := &cand.routes[0]
 	awaited, fix, isAnswer, assumption := textOf("phrase peer-answer"), textOf("fix slow-peer"), false, textKey("")
+	calls, opens := attr.peerCallsAt(top), attr.connOpensOf(cand)
+	asksOnce := attr.asksOnce(calls)
+	if asksOnce {
+		fix = textOf("fix asked-once")
+	}
 	if l := peerAdviceOf(top); l != nil {
-		fix = textOf("fix in-library", "library", l.name, "advice", l.peerAdvice)
+		advice := l.peerAdvice
+		if asksOnce {
+			advice = cmp.Or(l.answerAdvice, advice)
+		}
+		fix = textOf("fix in-library", "library", l.name, "advice", advice)
 	}
 	sharing := cand.sharingLibrary()
 	if sharing != nil {
@@ -60,7 +69,6 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	default:
 		isAnswer = true
 	}
-	calls, opens := attr.peerCallsAt(top), attr.connOpensOf(cand)
 	isParallel := calls != nil && calls.FanOut >= 2*calls.Requests
 	maybeClient := isAnswer && attr.mayBeClient(top.Cause, top.via)
 	sequential := calls
@@ -349,6 +357,19 @@ func (a *attribution) peerCallsAt(p *causeRoute) *queues.PeerCalls {
 	return firstMatch(a.in.PeerCalls[a.group.ID], func(a *queues.PeerCalls) bool {
 		return a.Site.Matches(p.Site) && (a.Via == nil) == (via == nil) && a.Via.Matches(via)
 	})
+}
+
+// asksOnce reports whether the requests that call a peer from some line make one call there and hardly wait for another peer, so that
+// fewer or parallel calls would save nothing.
+func (a *attribution) asksOnce(calls *queues.PeerCalls) bool {
+	if calls == nil || 2*calls.Calls >= 3*calls.Requests {
+		return false
+	}
+	var totalNS int64
+	for i := range a.in.PeerCalls[a.group.ID] {
+		totalNS += a.in.PeerCalls[a.group.ID][i].TotalNS
+	}
+	return float64(calls.AnswerNS) >= threshold.MostShare*float64(totalNS)
 }
 
 // describeSequentialCalls rewrites a verdict on sequential calls, with predictions for one call and for parallel
