@@ -181,47 +181,61 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 			return words.Rough(e.Est)
 		}
 	}
-	if pr := f.Predicted; pr != nil {
-		if pr.Change != "" {
-			says := "with " + pr.Change
-			if pr.ChangeText != "" {
-				says = termtext.Head(pr.ChangeText, 80)
-			}
-			if g := p.report.Group(f.Group); g != nil && g.Named && g.Kind.IsCall() {
-				if withoutHandler, all := p.report.CountWithoutHandler(); withoutHandler > 0 { // fast ones of this handler may be among the others
-					says += ", for " + words.Number(int64(g.Count)) + " of all " + words.Number(int64(all))
-				}
-			}
-			spans = append(spans, span{plain, p.sentence(says) + ": "})
-		}
+	g := p.report.Group(f.Group)
+	isRun := g != nil && g.Kind == report.KindRun
+	switch pr := f.Predicted; {
+	case pr != nil:
 		var p50, p99 *int64
-		if g := p.report.Group(f.Group); g != nil {
+		if g != nil {
 			p50, p99 = g.LatencyNS.P50, g.LatencyNS.P99
 		}
-		if p50 == nil && pr.MaxNS != nil {
+		switch {
+		case p50 == nil && pr.MaxNS != nil:
 			what := "max "
-			if g := p.report.Group(f.Group); g != nil && g.Kind == report.KindRun {
+			if isRun {
 				what = "run "
 			}
-			spans = append(spans, span{plain, what}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate), span{plain, "; "})
-		} else if onlyMax(pr) {
-			spans = append(spans, span{plain, "p50 and p99 stay, max " + beforeArrow(pr.WasMaxNS)}, span{green, formatEstimate(*pr.MaxNS)}, span{plain, "; "})
-		} else {
-			spans = append(spans, span{plain, "p50 "}, latencyChange(p50, pr.P50NS, formatEstimate), span{plain, ", p99 "}, latencyChange(p99, pr.P99NS, formatEstimate), span{plain, "; "})
+			spans = append(spans, span{plain, what}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate))
+		case onlyMax(pr):
+			spans = append(spans, span{plain, "p50 and p99 stay, max " + beforeArrow(pr.WasMaxNS)}, span{green, formatEstimate(*pr.MaxNS)})
+		case p99 == nil && pr.MaxNS != nil: // the requests are too few for a p99
+			spans = append(spans, span{plain, "p50 "}, latencyChange(p50, pr.P50NS, formatEstimate), span{plain, ", max "}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate))
+		default:
+			spans = append(spans, span{plain, "p50 "}, latencyChange(p50, pr.P50NS, formatEstimate), span{plain, ", p99 "}, latencyChange(p99, pr.P99NS, formatEstimate))
 		}
-	} else if f.Share > 0 {
-		whose := "the requests' time; "
-		if g := p.report.Group(f.Group); g != nil && g.Kind == report.KindRun {
-			whose = "the run; "
-		}
-		spans = append(spans, span{plain, words.Percent(f.Share) + " of " + whose})
-	} else if short && len(f.Evidence) > 0 {
+		spans = append(spans, span{plain, p.condition(pr, g) + "; "})
+	case f.Share > 0 && isRun:
+		spans = append(spans, span{plain, words.Percent(f.Share) + " of the run; "})
+	case f.Share > 0:
+		spans = append(spans, span{plain, words.Percent(f.Share) + " of the requests' time; "})
+	case short && len(f.Evidence) > 0:
 		spans = append(spans, span{plain, p.sentence(f.Evidence[0].Text) + ": " + names.Value(f.Evidence[0]) + "; "})
 	}
 	if f.Predicted == nil && len(spans) > 0 {
 		spans = append(spans, span{plain, "what a fix gains cannot be predicted; "})
 	}
-	return append(spans, span{plain, "confidence " + words.PercentOr0(f.Confidence)})
+	certainty := "the cause is " + words.PercentOr0(f.Confidence) + " certain"
+	if f.Confidence > 0.995 {
+		certainty = "the cause is certain"
+	}
+	return append(spans, span{plain, certainty})
+}
+
+// condition says with which change, and for which requests of a group, a prediction is, in parentheses; "" if it needs no words.
+func (p *page) condition(pr *report.Predicted, g *report.Group) string {
+	if pr.Change == "" {
+		return ""
+	}
+	says := "with " + pr.Change
+	if pr.ChangeText != "" {
+		says = termtext.Head(pr.ChangeText, 80)
+	}
+	if g != nil && g.Named && g.Kind.IsCall() {
+		if withoutHandler, all := p.report.CountWithoutHandler(); withoutHandler > 0 { // fast ones of this handler may be among the others
+			says += ", for these " + words.Number(int64(g.Count)) + " of all " + words.Number(int64(all))
+		}
+	}
+	return p.sentence(" (" + says + ")")
 }
 
 // askedBy describes the time that requests of another group lose to a fault, because they wait for its group over the network, and the

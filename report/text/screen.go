@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/verdict"
@@ -151,6 +152,9 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 	case latency.Max != nil:
 		text += ", max " + words.Duration(*latency.Max)
 	}
+	if len(weighty) > 0 && weighty[0].Code == report.RuleSlowPeer && weighty[0].Share >= 0.5 {
+		text += ", mostly a peer's answer"
+	}
 	blind := 0
 	for i := range p.report.Judged.Blind {
 		blind += len(p.report.Judged.Blind[i].Codes)
@@ -159,8 +163,18 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 	if blind > 0 {
 		text += fmt.Sprintf(", %d lacked data", blind)
 	}
+	if p.wasMachineBusy() {
+		text += "; the machine was busy: measure again on a free one"
+	}
 	p.line()
 	p.paragraph(span{bold, "found"}, indent, span{bold, result}, span{plain, ": " + text + "."})
+}
+
+// wasMachineBusy reports whether threads waited for a fifth of their time for CPUs that other processes used.
+func (p *page) wasMachineBusy() bool {
+	return slices.ContainsFunc(p.report.Findings[:min(len(p.report.Findings), maxExamined)], func(f report.Finding) bool {
+		return f.Code == report.RuleBusyMachine && len(f.Evidence) > 0 && f.Evidence[0].Unit == "share" && f.Evidence[0].Value >= 0.2
+	})
 }
 
 // render returns the text that write writes to a page.

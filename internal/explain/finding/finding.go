@@ -260,10 +260,34 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	v.ID = findingID(&v.Finding)
 	v.Fix, v.Remedy = splitRemedy(v.Fix)
 	in.fillPrediction(v)
+	if v.FixedSeverity == "" && v.MinSeverity == "" && !v.Code.OfMachine() && savesNothing(v.Predicted) {
+		v.capSeverity(report.SeverityLow)
+	}
 	if v.Evidence == nil {
 		v.Evidence = []report.Evidence{}
 	}
 	return true
+}
+
+// savesNothing reports whether a prediction is that no latency becomes noticeably shorter.
+func savesNothing(p *report.Predicted) bool {
+	if p == nil {
+		return false
+	}
+	const leastGain = 0.05 // what severity low needs
+	isKnown := false
+	for _, latency := range []struct {
+		before *int64
+		after  *report.Estimate
+	}{{p.WasP50NS, &p.P50NS}, {p.WasP99NS, &p.P99NS}, {p.WasMaxNS, p.MaxNS}} {
+		if latency.before == nil || latency.after == nil {
+			continue
+		}
+		if isKnown = true; float64(latency.after.Est) < (1-leastGain)*float64(*latency.before) {
+			return false
+		}
+	}
+	return isKnown
 }
 
 // replaceSlowEvidence replaces evidence of 0 s about slow requests if the time of all requests decided the severity.

@@ -154,3 +154,28 @@ func TestReplaceSlowEvidence(t *testing.T) {
 	check.True(t, len(v.Evidence) == 3 && v.Evidence[0].Value == 2e6 && v.Evidence[1].Value == 1e6 && v.Evidence[2].Value == 0,
 		"%+v", v.Evidence)
 }
+
+// TestFindingThatSavesNothing: a fault of much time is low if the change that is advised makes no latency shorter.
+func TestFindingThatSavesNothing(t *testing.T) {
+	before := int64(20e6)
+	predicted := func(p50, p99, max int64) *report.Predicted {
+		return &report.Predicted{P50NS: report.Estimate{Est: p50}, P99NS: report.Estimate{Est: p99}, MaxNS: &report.Estimate{Est: max}, WasP50NS: &before, WasP99NS: &before, WasMaxNS: &before}
+	}
+	for name, tt := range map[string]struct {
+		code      report.RuleCode
+		predicted *report.Predicted
+		want      report.Severity
+	}{
+		"unknown":         {report.RuleSleep, nil, report.SeverityHigh},
+		"nothing":         {report.RuleSleep, predicted(20e6, 20e6, 195e5), report.SeverityLow},
+		"of the slowest":  {report.RuleSleep, predicted(20e6, 20e6, 10e6), report.SeverityHigh},
+		"of the median":   {report.RuleSleep, predicted(18e6, 20e6, 20e6), report.SeverityHigh},
+		"of the machine":  {report.RuleBusyMachine, predicted(20e6, 20e6, 20e6), report.SeverityHigh},
+		"without a past":  {report.RuleSleep, &report.Predicted{P50NS: report.Estimate{Est: 1}}, report.SeverityHigh},
+		"a single median": {report.RuleSleep, &report.Predicted{P50NS: report.Estimate{Est: 20e6}, WasP50NS: &before}, report.SeverityLow},
+	} {
+		loss := Loss{Share: 0.9, NS: 20e6}
+		v := Verdict{Finding: report.Finding{Code: tt.code, Confidence: 0.9, Predicted: tt.predicted}, Gain: Gain{All: loss, Slow: loss}}
+		check.True(t, (&Input{Report: &report.Report{}}).completeVerdict(&v) && v.Severity == tt.want, "%s: severity %q, want %q", name, v.Severity, tt.want)
+	}
+}

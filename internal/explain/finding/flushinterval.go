@@ -62,11 +62,11 @@ func checkHeldAnswers(in *Input, group *report.Group) []Verdict {
 		MaxSeverity: report.SeverityMedium, Changes: []predict.Change{},
 		Finding: report.Finding{Cause: report.CauseSleep, Site: held.WriteSite, Group: group.ID, Confidence: 0.7},
 	}
-	if v.Share = v.Gain.All.Share; !held.HasIdle {
+	if !held.HasIdle {
 		v.Confidence, v.MaxSeverity = 0.4, report.SeverityLow // it may be a heartbeat
 	}
 	v.Title, v.Fix = textOf("title held-answers", "interval", interval, "site", held.WriteSite), textOf("fix held-answers", "interval", interval)
-	v.addEvidence(evidenceOf("evidence held-messages", held.Messages, "count"), evidenceOf("evidence held-writes", held.Writes, "count", "site", held.WriteSite),
+	v.addEvidence(evidenceOf("evidence held-mean", meanNS, "ns"), evidenceOf("evidence held-messages", held.Messages, "count"), evidenceOf("evidence held-writes", held.Writes, "count", "site", held.WriteSite),
 		evidenceOf("evidence held-interval", held.PeriodNS, "ns"))
 	return []Verdict{v}
 }

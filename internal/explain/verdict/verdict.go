@@ -131,7 +131,7 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 	case len(texts) == 0:
 		v.Text = name + ": no request ended in the trace"
 	default:
-		v.Text = v.Lead + " " + name + " " + v.Range + " spent " + strings.Join(texts, "; ")
+		v.Text = v.Lead + " " + name + " " + v.Range + " " + SpentText(g) + " " + strings.Join(texts, "; ")
 	}
 	if v.Remark = remarkOn(&v, firstFault(r)); v.Remark != "" {
 		v.Text += "; " + v.Remark
@@ -236,6 +236,14 @@ func bandWords(g *report.Group, band *report.Band) (lead, latency string) {
 	return lead, LatencyRange(g, band)
 }
 
+// SpentText returns the verb before the causes of a group's latency, whose times are means over requests.
+func SpentText(g *report.Group) string {
+	if g.Kind == report.KindRun {
+		return "spent"
+	}
+	return "spent on average"
+}
+
 // runLength returns how long a run took, and its iterations if their number is known, in parentheses.
 func runLength(g *report.Group) string {
 	text := words.Duration(g.TotalNS)
@@ -260,25 +268,33 @@ func BandText(band report.BandName) string {
 	return "Requests"
 }
 
-// LatencyRange returns the latencies of a band's requests, in parentheses.
+// LatencyRange returns the latencies of a band's requests, in parentheses. A band between percentiles consists of whole buckets of a
+// histogram, and so begins and ends up to a bucket beyond them: the percentiles themselves are written.
 func LatencyRange(g *report.Group, band *report.Band) string {
 	maxNS := band.ToNS
 	if m := g.LatencyNS.Max; m != nil && *m < maxNS {
 		maxNS = *m
 	}
+	minNS := band.FromNS
+	switch l := &g.LatencyNS; {
+	case band.Band == report.Band9099 && l.P90 != nil && l.P99 != nil:
+		minNS, maxNS = *l.P90, *l.P99
+	case band.Band == report.Band99 && l.P99 != nil:
+		minNS = *l.P99
+	}
 	switch {
 	case band.Band == report.BandOutliers && g.LatencyNS.P50 != nil:
 		latencies := words.Duration(maxNS)
-		if band.Count > 1 && words.Duration(band.FromNS) != latencies {
-			latencies = words.Duration(band.FromNS) + " to " + latencies
+		if band.Count > 1 && words.Duration(minNS) != latencies {
+			latencies = words.Duration(minNS) + " to " + latencies
 		}
 		return "(" + latencies + "; p50 " + words.Duration(*g.LatencyNS.P50) + ")"
-	case band.Count == 1 && band.Band == report.Band99, band.FromNS >= maxNS && maxNS > 0:
+	case band.Count == 1 && band.Band == report.Band99, minNS >= maxNS && maxNS > 0:
 		return "(" + words.Duration(maxNS) + ")"
-	case (band.FromNS == 0 || band.Band == report.BandAll) && g.LatencyNS.P50 != nil:
+	case (minNS == 0 || band.Band == report.BandAll) && g.LatencyNS.P50 != nil:
 		return "(p50 " + words.Duration(*g.LatencyNS.P50) + ", max " + words.Duration(maxNS) + ")"
-	case band.FromNS == 0:
+	case minNS == 0:
 		return "(up to " + words.Duration(maxNS) + ")"
 	}
-	return "(" + words.Duration(band.FromNS) + " to " + words.Duration(maxNS) + ")"
+	return "(" + words.Duration(minNS) + " to " + words.Duration(maxNS) + ")"
 }
