@@ -131,7 +131,7 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 	case len(texts) == 0:
 		v.Text = name + ": no request ended in the trace"
 	default:
-		v.Text = v.Lead + " " + name + " " + v.Range + " " + SpentText(g) + " " + strings.Join(texts, "; ")
+		v.Text = v.Lead + " " + name + " " + v.Range + " spent " + strings.Join(texts, "; ")
 	}
 	if v.Remark = remarkOn(&v, firstFault(r)); v.Remark != "" {
 		v.Text += "; " + v.Remark
