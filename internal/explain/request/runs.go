@@ -1,6 +1,8 @@
 package request
 
 import (
+	"cmp"
+
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -45,9 +47,9 @@ type runSource struct {
 	// hasOthers says that a request was found that is neither a job nor an iteration.
 	hasOthers bool
 	idleNS    int64 // how long the goroutine waited without work of this process ending the wait
-	// openWait is when the wait began that has not ended yet, 0 for none.
-	openWait int64
-	lastEnd  int64 // of the last generation
+	// openWait is when the wait began that has not ended yet, 0 for none. openIdleNS is for how long the goroutine was idle in it.
+	openWait, openIdleNS int64
+	lastEnd              int64 // of the last generation
 	// benchmark is the last benchmark, 0 for none, benchmarkCount how many there were.
 	benchmark      tracefmt.FrameID
 	benchmarkCount uint64
@@ -99,9 +101,16 @@ func (r *runSource) countIdle(c *collector, g *timeline.Gen, wait *timeline.Span
 	if r.openWait != 0 && start <= g.Base {
 		start = r.openWait // the window may not have its beginning
 	}
+	if start != r.openWait {
+		r.openIdleNS = 0
+	}
 	switch r.openWait = 0; {
 	case !wait.Woken:
 		r.openWait = start
+		stack := cmp.Or(wait.Stack, g.AnyStack(mainID))
+		if !c.stackInfo(stack).awaitsGoroutines || float64(g.NoneHeldTime()) > threshold.NoticeableShare*float64(g.End-g.Base) {
+			r.openIdleNS += g.End - max(start, g.Base)
+		}
 	case isEndedOutside(c, g, wait):
 		r.idleNS += wait.End - start
 	}
@@ -120,6 +129,9 @@ func (r *runSource) follow(c *collector, g *timeline.Gen, id uint64, to int64, d
 	var last timeline.Span
 	spanCount := 0
 	isBenchmark, name := false, tracefmt.FrameID(0)
+	if b, isBorn := g.BirthOf(id); isBorn && b.Creator != 0 && b.Time > r.life.pieceStart && depth > 0 && depth < maxFollowed {
+		r.follow(c, g, b.Creator, b.Time, depth+1, benchmark)
+	}
 	c.spanBuffer = c.window.EachSpans(id, r.life.pieceStart, to, c.spanBuffer, func(spans []timeline.Span) bool {
 		for i := range spans {
 			last = spans[i]
@@ -148,7 +160,13 @@ func (r *runSource) follow(c *collector, g *timeline.Gen, id uint64, to int64, d
 		benchmark = name
 	}
 	for _, end := range ends {
-		if r.emitPiece(c, id, end.time, benchmark); end.waker != 0 {
+		r.emitPiece(c, id, end.time, benchmark)
+		switch {
+		case end.waker == 0:
+		case c.namer.function(c.stackInfo(g.AnyStack(end.waker)).startFunc).Has(knowledge.TraceRecorder):
+			// The recording ended, not what the goroutine waits for.
+			r.follow(c, g, workingGoroutine(c, g), end.wake, depth+1, benchmark)
+		default:
 			r.follow(c, g, end.waker, end.wake, depth+1, benchmark)
 		}
 	}
@@ -251,11 +269,11 @@ func isEndedOutside(c *collector, g *timeline.Gen, s *timeline.Span) bool {
 }
 
 // isIdle reports whether the main goroutine was idle for most of the time: it slept, accepted connections, or waited for a
-// signal. A wait that has not ended is idle, except for the end of a benchmark.
+// signal. A wait that has not ended is idle, except for the end of a benchmark, and for goroutines that work all the time.
 func (r *runSource) isIdle() bool {
 	idleNS := r.idleNS
 	if r.openWait != 0 && r.benchmark == 0 {
-		idleNS += r.lastEnd - r.openWait
+		idleNS += r.openIdleNS
 	}
 	return 2*idleNS > r.lastEnd-r.life.start
 }

@@ -45,6 +45,7 @@ type stackInfo struct {
 	// work.
 	isInLibrary, isLibraryDelay bool
 	isMutexWait                 bool
+	awaitsGoroutines            bool // other goroutines may end the wait: it is at a channel, in a select or for a WaitGroup
 	isReadTurn                  bool // for a socket that another goroutine reads
 	isLibraryLoop               bool // a library's loop called the service code
 	isLoopPause                 bool // a sleep here is the pause between iterations
@@ -102,6 +103,7 @@ func (sr *stackReader) readStack(frames []tracefmt.FrameID) stackInfo {
 			info.isClientCall = info.isClientCall || fn.Has(knowledge.ClientCall)
 			info.isWrite = info.isWrite || fn.Has(knowledge.ConnectionWrite)
 			info.isInLibrary = info.isInLibrary || !fn.Has(knowledge.Stdlib)
+			info.awaitsGoroutines = info.awaitsGoroutines || fn.Has(knowledge.ReceiveWait) || fn.Has(knowledge.SelectWait) || fn.Has(knowledge.WaitGroup)
 		}
 	}
 	outer := sr.syms.Frame(frames[len(frames)-1])

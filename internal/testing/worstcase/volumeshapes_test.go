@@ -23,6 +23,7 @@ var volumeShapes = []shape{
 	{"pingpong", pingpong},
 	{"batch", batch},
 	{"clients", clients},
+	{"awaited", awaited},
 	{"nested-regions", nestedRegions},
 	{"nested-tasks", nestedTasks},
 	{"open-tasks", openTasks},
@@ -141,23 +142,49 @@ func batch(b *tracetext.Builder, n int) {
 	exchange(b, m, 1, 1000, n)
 }
 
+// awaited: the main goroutine of a program without requests is in one wait for the whole trace, for a goroutine that waits n times
+// for another one, which waits for it. The trace has four generations.
+func awaited(b *tracetext.Builder, n int) {
+	m := b.Thread()
+	m.HasRun(1)
+	m.Create(900, mainG, "main.work", "main.main:10")
+	m.Block(910, "sync", "sync.runtime_SemacquireWaitGroup", "sync.(*WaitGroup).Wait", "main.main:11")
+	m.Start(920, mainG)
+	otherThread, clock := startOther(b, m, 1000)
+	for i := range n {
+		if clock = exchangeOnce(m, otherThread, mainG, clock); i%(n/4) == n/4-1 {
+			b.NextGeneration(clock)
+		}
+	}
+}
+
 // exchange lets goroutine id, which runs on m, and another one wait for each other n times, and returns the time after that.
 func exchange(b *tracetext.Builder, m *tracetext.Thread, id uint64, clock int64, n int) int64 {
-	otherThread := b.Thread()
+	otherThread, clock := startOther(b, m, clock)
+	for range n {
+		clock = exchangeOnce(m, otherThread, id, clock)
+	}
+	return clock
+}
+
+// startOther starts a goroutine that waits, and returns its thread and the time after that.
+func startOther(b *tracetext.Builder, m *tracetext.Thread, clock int64) (otherThread *tracetext.Thread, after int64) {
+	otherThread = b.Thread()
 	m.Create(clock, firstG, "main.other", "main.start:10")
 	otherThread.Start(clock+10, firstG)
 	otherThread.Block(clock+20, "chan receive", "runtime.chanrecv1", "main.other:20")
-	clock += 100
-	for range n {
-		m.Unblock(clock, firstG, "runtime.chansend1", "main.work:8")
-		m.Block(clock+10, "chan receive", "runtime.chanrecv1", "main.work:9")
-		otherThread.Start(clock+20, firstG)
-		otherThread.Unblock(clock+30, id, "runtime.chansend1", "main.other:21")
-		otherThread.Block(clock+40, "chan receive", "runtime.chanrecv1", "main.other:20")
-		m.Start(clock+50, id)
-		clock += 100
-	}
-	return clock
+	return otherThread, clock + 100
+}
+
+// exchangeOnce lets goroutine id wake the other one and wait for it, and returns the time after that.
+func exchangeOnce(m, otherThread *tracetext.Thread, id uint64, clock int64) int64 {
+	m.Unblock(clock, firstG, "runtime.chansend1", "main.work:8")
+	m.Block(clock+10, "chan receive", "runtime.chanrecv1", "main.work:9")
+	otherThread.Start(clock+20, firstG)
+	otherThread.Unblock(clock+30, id, "runtime.chansend1", "main.other:21")
+	otherThread.Block(clock+40, "chan receive", "runtime.chanrecv1", "main.other:20")
+	m.Start(clock+50, id)
+	return clock + 100
 }
 
 // clients is batch, and another goroutine of the program reads n messages from the network.
@@ -460,6 +487,26 @@ func TestVolumeShapesAreRead(t *testing.T) {
 			check.False(t, rep.Input.Truncated, "the trace is cut or damaged")
 		})
 	}
+}
+
+// TestAwaitedRun: a program whose main goroutine waits for the others during the whole trace is explained as one run, however long
+// the trace is. Twice as much costs at most maxGrowth times the work, and no part of the run is emitted.
+func TestAwaitedRun(t *testing.T) {
+	const n = 20_000
+	var works [2]int64
+	var causes [2]string
+	for i := range works {
+		data := build(t, awaited, (i+1)*n)
+		rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{}))(t)
+		must.True(t, len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindRun, "there are %d groups, want one run", len(rep.Groups))
+		first := rep.Groups[0].All().Causes[0]
+		causes[i] = fmt.Sprint(first.Cause, " ", first.Site)
+		var requests int
+		requests, works[i] = countWork(t, data)
+		check.Equal(t, requests, 0, "requests next to the run")
+	}
+	check.Equal(t, causes[1], causes[0], "the first cause of twice as much")
+	check.True(t, float64(works[1]) <= maxGrowth*float64(works[0]), "%d and %d exchanges take %d and %d units of work", n, 2*n, works[0], works[1])
 }
 
 // TestRunByWorkers: the report about the run of a batch program, whose pieces all workers walk, does not depend on their number.

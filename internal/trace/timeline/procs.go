@@ -109,6 +109,7 @@ type idleIntervals struct {
 	starts     []int64 // begins of the intervals
 	ends       []int64
 	idleBefore []int64 // idle time before starts[i]
+	noneHeldNS int64   // time in which all Ps were idle
 }
 
 // buildIdle computes the intervals from the changes of all Ps, ordered by time. Ps that the generation never names
@@ -137,11 +138,19 @@ func (g *Gen) buildIdle() {
 	if n > 0 {
 		f.begin(g.Base)
 	}
+	lastChange := g.Base
+	addNoneHeld := func(t int64) {
+		if n == len(idle) {
+			f.noneHeldNS += max(t-lastChange, 0)
+		}
+		lastChange = t
+	}
 	for _, e := range evs {
 		held, ok := e.Change.isHeld()
 		if !ok || idle[e.P] == !held {
 			continue
 		}
+		addNoneHeld(e.Time)
 		if idle[e.P] = !held; held {
 			if n--; n == 0 {
 				f.end(e.Time)
@@ -150,6 +159,7 @@ func (g *Gen) buildIdle() {
 			f.begin(e.Time)
 		}
 	}
+	addNoneHeld(g.End)
 	if len(f.ends) < len(f.starts) {
 		f.end(max(g.End, f.starts[len(f.starts)-1]))
 	}
@@ -197,6 +207,15 @@ func (g *Gen) IdleTime(from, to int64) int64 {
 		return 0
 	}
 	return g.idle.totalBefore(to) - g.idle.totalBefore(from)
+}
+
+// NoneHeldTime returns for how long no thread held a P. If the trace does not show that, it returns all of the generation's time.
+func (g *Gen) NoneHeldTime() int64 {
+	if g.PsUnknown {
+		return g.End - g.Base
+	}
+	g.idleOnce.Do(g.buildIdle)
+	return g.idle.noneHeldNS
 }
 
 // IdleIntervals calls f for each interval between from and to in which at least one P was idle, until f returns
