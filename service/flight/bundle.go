@@ -110,17 +110,17 @@ func (h *headerWriter) version() string {
 // describeService returns keys that identify this process: its build information,
 // OpenTelemetry's resource variables, and Kubernetes' downward API under its usual
 // variable names.
-func describeService(env func(string) string) map[string]string {
+func describeService(env func(string) string, build *debug.BuildInfo) map[string]string {
 	identity := map[string]string{"go": runtime.Version(), "gomaxprocs": strconv.Itoa(runtime.GOMAXPROCS(0)), "pid": strconv.Itoa(os.Getpid())}
 	put := func(key, value string) {
 		if value != "" {
 			identity[key] = clip(value)
 		}
 	}
-	if b, ok := debug.ReadBuildInfo(); ok {
-		put("module", b.Main.Path)
-		put("version", b.Main.Version)
-		for _, s := range b.Settings {
+	if build != nil {
+		put("module", build.Main.Path)
+		put("version", build.Main.Version)
+		for _, s := range build.Settings {
 			switch s.Key {
 			case "vcs.revision":
 				put("revision", s.Value)

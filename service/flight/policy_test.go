@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -364,8 +365,10 @@ func TestDescribeService(t *testing.T) {
 	env := map[string]string{
 		"OTEL_RESOURCE_ATTRIBUTES": "service.name=old, k8s.pod.name=shop-1,password=x", "OTEL_SERVICE_NAME": "shop", "POD_NAME": "other", "NODE_NAME": "n1",
 	}
-	got := describeService(func(k string) string { return env[k] })
-	for k, want := range map[string]string{"service.name": "shop", "k8s.pod.name": "shop-1", "k8s.node.name": "n1", "password": ""} {
+	build := &debug.BuildInfo{Main: debug.Module{Path: "example.org/shop", Version: "v1.2.3"}, Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "4fe1"}, {Key: "vcs.modified", Value: "true"}, {Key: "-tags", Value: "x"}}}
+	got := describeService(func(k string) string { return env[k] }, build)
+	for k, want := range map[string]string{"service.name": "shop", "k8s.pod.name": "shop-1", "k8s.node.name": "n1", "password": "",
+		"module": "example.org/shop", "version": "v1.2.3", "revision": "4fe1", "modified": "true"} {
 		check.Equal(t, got[k], want, "%s", k)
 	}
 	check.True(t, got["go"] != "" && got["pid"] != "", "described as %v", got)

@@ -88,8 +88,9 @@ func startWith(opts Options, traceRing ring) (*Recorder, error) {
 		return nil, err
 	}
 	now := time.Now()
+	build, _ := debug.ReadBuildInfo()
 	r := &Recorder{
-		opts: opts, hostFacts: readHostFacts(), service: describeService(os.Getenv),
+		opts: opts, hostFacts: readHostFacts(), service: describeService(os.Getenv, build),
 		planChanged: make(chan struct{}, 1), captures: make(chan *captureRequest), fetchRequests: make(chan *captureRequest), sinkDone: make(chan struct{}, 1), sinkAbandoned: make(chan struct{}),
 		missedSinceLast: make(map[Kind]uint64), hourBucket: newTokenBucket(opts.PerHour, time.Hour, now), dayBucket: newTokenBucket(opts.PerDay, 24*time.Hour, now), postBucket: newTokenBucket(postsPerMinute, time.Minute, now),
 		governor: newGovernor(opts.Budget, opts.MinAge), ring: traceRing,

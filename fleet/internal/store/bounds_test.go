@@ -177,6 +177,20 @@ func TestManyEnvironments(t *testing.T) {
 	}
 }
 
+// TestClickHouseEnvironments: a service with too many series keeps the environments that it has, also in ClickHouse.
+func TestClickHouseEnvironments(t *testing.T) {
+	for environment, want := range map[string]string{"live": "live", "new": rows.OtherLabel} {
+		known := map[seriesKey]bool{{environment: "live"}: true}
+		for i := range MaxSeries {
+			known[seriesKey{environment: "test", pod: fmt.Sprint(i)}] = true
+		}
+		facts := &clickhouseFacts{day: time.Now().Unix() / 86400, series: map[string]map[seriesKey]bool{"a": known}}
+		c := &contribution{Labels: rows.Labels{Service: "a", Environment: environment, Pod: "new"}}
+		folded, err := facts.foldSeries(t.Context(), c, new(block))
+		check.True(t, folded && err == nil && c.Environment == want && c.Pod == rows.OtherLabel, "%s: %+v, folded: %v, %v", environment, c.Labels, folded, err)
+	}
+}
+
 // TestClickHouseFolds: findings in ClickHouse are bounded, too.
 func TestClickHouseFolds(t *testing.T) {
 	db := must.Have(openClickHouse(t.Context(), startClickHouse(t)))(t)

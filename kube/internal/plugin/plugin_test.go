@@ -485,7 +485,7 @@ func TestCleanText(t *testing.T) {
 	if got := shortText(strings.Repeat("\u202e", 1000)); len(got) > 310 {
 		t.Errorf("%d bytes", len(got))
 	}
-	api := &kubetest.API{Events: []corev1.Event{{Reason: hostile, Message: hostile, LastTimestamp: metav1.Now()}}}
+	api := &kubetest.API{Events: []corev1.Event{{Reason: hostile, Message: hostile, Count: 3, LastTimestamp: metav1.Now()}}}
 	addHandlerPod(t, api, "shop-1", traceHandler(t, func(http.ResponseWriter, *http.Request) {}))
 	p := pod("shop-2")
 	p.Annotations = map[string]string{"whylate/port": hostile + "x"}
@@ -499,5 +499,6 @@ func TestCleanText(t *testing.T) {
 		if text := out + stderr; !strings.Contains(text, `\u009b31m`) || strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
 			t.Errorf("%q: %q", args, text)
 		}
+		check.Equal(t, strings.Count(out, "(3 times)"), strings.Count(strings.Join(args, " "), "--events"), "%q: %q", args, out)
 	}
 }

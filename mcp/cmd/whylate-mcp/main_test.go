@@ -24,6 +24,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// TestUsage: an error names its reason; a user who asks for help sees no error.
+func TestUsage(t *testing.T) {
+	for option, wantError := range map[string]bool{"-h": false, "-max-file=x": true} {
+		cmd := exec.Command(os.Args[0], option)
+		cmd.Env = append(os.Environ(), "WHYLATE_MCP_TEST=1")
+		out, _ := cmd.CombinedOutput()
+		text := string(out)
+		check.True(t, strings.Contains(text, "-root directory") && strings.Contains(text, "\nwhylate-mcp: ") == wantError, "%s:\n%s", option, text)
+	}
+}
+
 // TestWorkedExamples replays the calls of docs/assistants.md against the program over standard input and output.
 func TestWorkedExamples(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/assistants.md")

@@ -5,6 +5,7 @@ package server
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,6 +45,42 @@ func TestPipe(t *testing.T) {
 	if text, failed := ask(t, s, "explain", map[string]any{"source": pipe}); !failed || !strings.Contains(text, "not a regular file") {
 		t.Errorf("%q", text)
 	}
+}
+
+// TestAmbiguousSource: if several files can be the one that a report names, the answer says so.
+func TestAmbiguousSource(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"one", "two", "other/pay"} {
+		must.Do(t, os.MkdirAll(filepath.Join(root, dir), 0o700))
+		must.Do(t, os.WriteFile(filepath.Join(root, dir, "main.go"), []byte("package main\n"), 0o600))
+	}
+	a := must.Have(newAccessPolicy(Config{Roots: []string{root}}))(t)
+	for name, want := range map[string]string{
+		"/build/app/main.go": `3 files end as "/build/app/main.go" does; this may be another one`,
+		"/build/two/main.go": "found by the last 2 of 3 parts of its name",
+		"two/main.go":        "",
+	} {
+		_, note, err := a.findSource(t.Context(), name)
+		check.True(t, err == nil && note == want, "%s: %q, want %q, %v", name, note, want, err)
+	}
+	must.Do(t, os.Remove(filepath.Join(root, "one", "main.go")))
+	_, note, err := a.findSource(t.Context(), "/build/app/main.go")
+	check.True(t, err == nil && strings.HasPrefix(note, "2 files end"), "%q, %v", note, err)
+}
+
+// TestHiddenRecordings: what is in a directory whose name begins with a dot is not offered.
+func TestHiddenRecordings(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"", "sub", ".git"} {
+		must.Do(t, os.MkdirAll(filepath.Join(root, dir), 0o700))
+		must.Do(t, os.WriteFile(filepath.Join(root, dir, "x.whylate"), nil, 0o600))
+	}
+	var got []string
+	for _, r := range must.Have(newAccessPolicy(Config{Roots: []string{root}}))(t).listRecordings(t.Context()) {
+		got = append(got, filepath.Base(filepath.Dir(r.File)))
+	}
+	slices.Sort(got)
+	check.True(t, slices.Equal(got, []string{filepath.Base(root), "sub"}), "recordings in %q", got)
 }
 
 // TestReplaced: a file that is replaced after resolveFile is not read if it is now a link out of the
