@@ -68,6 +68,7 @@ func main() {
 	seed := flag.Uint64("seed", 1, "selects the changes")
 	only := flag.String("only", "", "numbers of the changes to try, as printed by an earlier run with the same -seed")
 	list := flag.Bool("list", false, "only print the changes, without a test; some may not compile")
+	flag.StringVar(&skippedTests, "skip", "", "do not run the tests that match this regular expression: which changes did these catch?")
 	near := flag.Bool("near", false, "only run the tests of the changed package, not those of packages that depend on it")
 	full := flag.Bool("full", false, "run all tests of the changed package if the short ones pass")
 	timeout := flag.Duration("timeout", 3*time.Minute, "of one run of tests")
@@ -211,6 +212,8 @@ func pickChange[T any](number string, old, changed T) T {
 `, nil
 }
 
+var skippedTests string
+
 const selectedVariable = "WHYLATE_CHANGE"
 
 var compileError = regexp.MustCompile(`([^/\s]+\.go):(\d+):`)
@@ -315,7 +318,7 @@ func (t *trial) failure(m *mutant, overlay, pkg, option string) string {
 	if _, err := os.Stat(file); err != nil {
 		return "" // the package has no tests
 	}
-	out, err := oneline.Run(t.timeout, pkg, []string{selectedVariable + "=" + strconv.Itoa(m.number)}, file, option, "-test.failfast")
+	out, err := oneline.Run(t.timeout, pkg, []string{selectedVariable + "=" + strconv.Itoa(m.number)}, file, option, "-test.failfast", "-test.skip="+skippedTests)
 	if oneline.TimedOut(err) {
 		return "a run that takes too long" // on a busy machine that may happen without a change
 	}
