@@ -312,6 +312,14 @@ func TestUploadOptions(t *testing.T) {
 	}
 }
 
+// TestConnectionsEnd: a collector that stops answering costs a service no connection that stays.
+func TestConnectionsEnd(t *testing.T) {
+	tr := newTransport()
+	for name, bound := range map[string]time.Duration{"an unused connection": tr.IdleConnTimeout, "a handshake": tr.TLSHandshakeTimeout, "a refusal of a body": tr.ExpectContinueTimeout} {
+		check.True(t, bound >= time.Second && bound <= 5*time.Minute, "%s ends after %v", name, bound)
+	}
+}
+
 // waitFor waits for a condition that the uploader's goroutine brings about.
 func waitFor(t *testing.T, condition func() bool) {
 	t.Helper()

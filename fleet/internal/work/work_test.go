@@ -13,6 +13,7 @@ import (
 	"runtime/trace"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -98,6 +99,27 @@ func TestPoison(t *testing.T) {
 	if rep, err := report.ReadJSON(z); err != nil || rep.Input.Name != goodID[:12]+".whylate" {
 		t.Errorf("the report: %v %+v", err, rep)
 	}
+}
+
+// TestPause: a worker pauses when the queue is empty, and not before. Files that are gone fail without a child process.
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t)
+		ids := []string{addRecording(t, w, "a", nil), addRecording(t, w, "b", nil), addRecording(t, w, "c", nil)}
+		for _, id := range ids {
+			must.Do(t, os.Remove(filepath.Join(string(w.Files.(raw.Dir)), id)))
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go w.Run(ctx)
+		synctest.Wait() // returns at the first pause, and not if there is none
+		for _, id := range ids {
+			r, err := w.Store.Recording(t.Context(), id)
+			check.True(t, err == nil && r.State == store.Poison, "%+v, %v", r, err)
+		}
+		stop()
+		synctest.Wait()
+	})
 }
 
 // TestExport: rows are exported before they are stored. Exporting is retried until it succeeds, and happens once, also if the
