@@ -227,6 +227,16 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
+// TestIsLoopback: a server on loopback answers under the names of this machine only, and not under an address of its network.
+func TestIsLoopback(t *testing.T) {
+	for host, want := range map[string]bool{
+		"localhost": true, "localhost:4319": true, "127.0.0.1": true, "127.0.0.2:80": true, "::1": true, "[::1]:4319": true,
+		"": false, "evil.example": false, "localhost.evil.example:4319": false, "10.1.2.3": false, "192.168.0.7:4319": false, "[fe80::1]:4319": false,
+	} {
+		check.Equal(t, isLoopback(host), want, "%q", host)
+	}
+}
+
 // TestReaders: if the server is not on loopback, reading needs a token.
 func TestReaders(t *testing.T) {
 	s, _ := newTestServer(t)
