@@ -204,6 +204,10 @@ func (v *Requests) checkBands(rep *report.Report) {
 			rest, small := whole[rowKey{cause: report.CauseOther}], int64(0)
 			delete(rows, rowKey{cause: report.CauseOther})
 			for key, ns := range rows {
+				slack := slack
+				if key.cause == report.CauseQueue {
+					slack += whole[key] / 1000 // each band's own service time is estimated from its number of requests (package queued)
+				}
 				switch wholeNS, ok := whole[key]; {
 				case !ok:
 					small += ns
