@@ -184,13 +184,23 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 	return out
 }
 
-// sortVerdicts orders verdicts as orderByLoss does, but a process that did not run comes first: all clients waited for it.
+// sortVerdicts orders verdicts as orderByLoss does, but a process that did not run comes first, because all clients waited for it, and
+// then requests that hang.
 func sortVerdicts(all []Verdict) {
 	orderByLoss(all)
-	if i := slices.IndexFunc(all, func(v Verdict) bool { return v.Code == report.RuleStopped && v.Severity.IsMajor() }); i > 0 {
-		stopped := all[i]
-		copy(all[1:i+1], all[:i])
-		all[0] = stopped
+	moveToFront(all, func(v *Verdict) bool { return v.Code == report.RuleHung && v.Severity == report.SeverityHigh })
+	moveToFront(all, func(v *Verdict) bool { return v.Code == report.RuleStopped && v.Severity.IsMajor() })
+}
+
+// moveToFront makes the first verdict that matches the first of all.
+func moveToFront(all []Verdict, matches func(*Verdict) bool) {
+	for i := range all {
+		if matches(&all[i]) {
+			first := all[i]
+			copy(all[1:i+1], all[:i])
+			all[0] = first
+			return
+		}
 	}
 }
 

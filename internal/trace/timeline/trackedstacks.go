@@ -54,7 +54,7 @@ func (w *Window) TrackedStacks(id uint64, from, to int64, buf []tracefmt.StackID
 		return buf
 	}
 	// By its time, an event of the generation before may be after a generation's base.
-	for i := w.genAt(from); i < len(w.Gens) && (w.Gens[i].Base <= to || i == 0); i++ {
+	for i := w.genReaching(from); i < len(w.Gens) && (w.Gens[i].Base <= to || i == 0); i++ {
 		g := w.Gens[i]
 		if d := g.ids.lookup(id); d != 0 {
 			buf = g.trackedStacks(d, from-g.Base, to-g.Base, buf)
@@ -73,7 +73,7 @@ func (w *Window) MayHaveTrackedStack(id uint64, from, to int64) bool {
 	if !w.Gens[len(w.Gens)-1].mayHaveTracked {
 		return false
 	}
-	i := w.genAt(from)
+	i := w.genReaching(from)
 	g := w.Gens[i]
 	d := g.ids.lookup(id)
 	if d == 0 || from < g.Base || i+1 < len(w.Gens) && to >= w.Gens[i+1].Base || g.isIrregular(d) {

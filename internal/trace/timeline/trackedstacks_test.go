@@ -9,6 +9,27 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
+// overlapping returns the times at which spans begin while the generation before has later events: events there may be of either.
+func overlapping(gens []*Gen, spans []Span) (starts []int64) {
+	for i := range spans {
+		start := spans[i].Start
+		for k := 1; k < len(gens); k++ {
+			if gens[k].Base <= start && start < gens[k-1].End {
+				starts = append(starts, start)
+			}
+		}
+	}
+	return starts
+}
+
+// sampleStarts returns the times at which some of the spans begin.
+func sampleStarts(rnd *rand.Rand, spans []Span) (starts []int64) {
+	for range 8 {
+		starts = append(starts, spans[rnd.IntN(len(spans))].Start)
+	}
+	return starts
+}
+
 // checkTrackedAndWakes compares MayHaveTrackedStack and LastWake with Spans around random times.
 func checkTrackedAndWakes(t *testing.T, in *decoded) {
 	t.Helper()
@@ -23,8 +44,7 @@ func checkTrackedAndWakes(t *testing.T, in *decoded) {
 		if !inOrder(spans) {
 			continue
 		}
-		for range 8 {
-			from := spans[rnd.IntN(len(spans))].Start
+		for _, from := range slices.Concat(overlapping(in.gens, spans), sampleStarts(rnd, spans)) {
 			if !inRange(from) {
 				continue
 			}
@@ -86,10 +106,13 @@ func checkTrackedStacks(t *testing.T, in *decoded) {
 				return
 			}
 		}
-		for range 8 {
-			from, to := win.Start(), int64(math.MaxInt64)
-			if a, b := spans[rnd.IntN(len(spans))], spans[rnd.IntN(len(spans))]; inRange(a.Start) && inRange(b.End) && rnd.IntN(4) > 0 {
-				from, to = a.Start, b.End
+		for _, from := range slices.Concat(overlapping(in.gens, spans), sampleStarts(rnd, spans), []int64{win.Start()}) {
+			to := int64(math.MaxInt64)
+			if b := spans[rnd.IntN(len(spans))]; inRange(b.End) && rnd.IntN(4) > 0 {
+				to = b.End
+			}
+			if !inRange(from) {
+				continue
 			}
 			got = win.TrackedStacks(id, from, to, got[:0])
 			for i := range spans {

@@ -70,7 +70,7 @@ func (w *Window) LastWake(id uint64, from, to int64) (int64, bool) {
 		g := w.Gens[i]
 		d := g.ids.lookup(id)
 		if d == 0 {
-			if g.Base <= from {
+			if g.Base+overlap <= from {
 				break
 			}
 			continue
@@ -104,7 +104,7 @@ const maxEventsWoken = 1 << 12
 // stack of the wake, until f returns false. It returns false if it gave up because there were too many events.
 func (w *Window) EachWoken(id uint64, from, to int64, f func(woken uint64, stack tracefmt.StackID) bool) bool {
 	visited := 0
-	for i := w.genAt(from); i < len(w.Gens) && w.Gens[i].Base < to; i++ {
+	for i := w.genReaching(from); i < len(w.Gens) && w.Gens[i].Base < to; i++ {
 		g := w.Gens[i]
 		d := g.ids.lookup(id)
 		if d == 0 {

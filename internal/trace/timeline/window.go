@@ -82,6 +82,16 @@ func (w *Window) genAt(t int64) int {
 	return max(i, 0)
 }
 
+// genReaching returns the index of the first generation that may have events at time t or later: its last events may be later than
+// the bases of generations after it.
+func (w *Window) genReaching(t int64) int {
+	i := w.genAt(t)
+	for i > 0 && w.Gens[i-1].End > t {
+		i--
+	}
+	return i
+}
+
 // GenIndex returns the index of the generation that contains time t.
 func (w *Window) GenIndex(t int64) int { return w.genAt(t) }
 
@@ -139,7 +149,7 @@ func (w *Window) Born(id uint64, t int64) (Birth, bool) {
 		if b, ok := w.Gens[i].BirthOf(id); ok {
 			return b, b.Time <= t
 		}
-		if !w.Gens[i].Knows(id) {
+		if !w.Gens[i].Knows(id) && w.Gens[i].Base+overlap <= t {
 			break
 		}
 	}
