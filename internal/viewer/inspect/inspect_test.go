@@ -45,7 +45,19 @@ func explained(t *testing.T, data []byte, limits inspect.Limits, slowest int) (*
 var traces = []string{"http1-long", "generations", "locks", "grpc", "tasks", "gcstress", "iterpull", "flight"}
 
 // sharedData returns a trace of an HTTP server over several generations.
-func sharedData(t *testing.T) []byte { return testprog.Trace(t, "http1-long") }
+func sharedData(t *testing.T) []byte {
+	sharedTrace.Do(func() { sharedTrace.data = testprog.Trace(t, "http1-long") })
+	if sharedTrace.data == nil {
+		t.Skip("there is no recording")
+	}
+	return sharedTrace.data
+}
+
+// sharedTrace is read once: with testfull.IsEnabled each reading is another run of the program.
+var sharedTrace struct {
+	sync.Once
+	data []byte
+}
 
 // shared is the opened index of sharedData, for all tests that only query it. It keeps only one decoded
 // generation: no answer may depend on that.
