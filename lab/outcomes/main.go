@@ -103,8 +103,11 @@ func (s *summary) addTestEvent(e event) {
 	name := testName{e.Package, e.Test}
 	switch e.Action {
 	case "output":
+		if frameLine.MatchString(e.Output) {
+			return
+		}
 		s.output[name] += e.Output
-		if s.isVerbose && !frameLine.MatchString(e.Output) {
+		if s.isVerbose {
 			io.WriteString(s.w, e.Output)
 		}
 		return

@@ -22,7 +22,8 @@ func TestSummarize(t *testing.T) {
 		failed       bool
 	}{
 		"well": {stream, "      whylate/a.TestRight takes 31 s\nnot proved: whylate/a.TestSkipped: only root can mount\nok  \twhylate/a\t31.5s\n", false},
-		"failed": {`{"Action":"output","Package":"b","Test":"TestX","Output":"    b_test.go:7: 3, want 4\n"}
+		"failed": {`{"Action":"output","Package":"b","Test":"TestX","Output":"=== RUN   TestX\n"}
+{"Action":"output","Package":"b","Test":"TestX","Output":"    b_test.go:7: 3, want 4\n"}
 {"Action":"fail","Package":"b","Test":"TestX"}
 {"Action":"fail","Package":"b"}
 `, "    b_test.go:7: 3, want 4\n", true},
