@@ -34,7 +34,7 @@ var (
 	pods             = flag.Int("pods", 1000, "TestKilledFleet: pods")
 	outage           = flag.Duration("outage", 10*time.Second, "TestKilledFleet: how long Kafka and ClickHouse are stopped")
 	timeBetweenKills = flag.Duration("life", 5*time.Second, "TestKilledFleet: how long it is until the next process is killed")
-	growth           = flag.Int("growth", 600, "TestGrowth: recordings that are explained three times")
+	growth           = flag.Int("growth", 600, "TestFleetGrowth: recordings that are explained three times")
 	noKills          = flag.Bool("calm", false, "TestKilledFleet: kill nothing, to measure")
 )
 
@@ -228,9 +228,9 @@ func TestKilledFleet(t *testing.T) {
 	}
 }
 
-// TestGrowth: one, two and four workers explain the same recordings from a topic of four partitions. It logs throughput and CPU
+// TestFleetGrowth: one, two and four workers explain the same recordings from a topic of four partitions. It logs throughput and CPU
 // time. Throughput grows only on a machine without other load.
-func TestGrowth(t *testing.T) {
+func TestFleetGrowth(t *testing.T) {
 	f := newFleet(t, "shop")
 	f.startRole("ingest")
 	traces := smallTraces(t)
