@@ -292,7 +292,7 @@ func (r *reading) judge(joined *report.Report, table *groupTable, sums detailSum
 		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdShares(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares, Backlogs: table.backlogs,
 		UnawaitedGroups: table.selfPaced,
 		WorksForServer:  work.servesRequests(sp), AcceptsConnections: r.pass.Finder.IsUnknownServer(),
-		Predict: model.WhatIf, AddPool: model.AddPool, Polls: model.PollOf, RepeatShare: model.RepeatShare,
+		Predict: model.WhatIf, AddPool: model.AddPool, Pauses: model.PausesOf, RepeatShare: model.RepeatShare,
 	}
 	addPredictionFacts(model, in)
 	rules := finding.All()

@@ -123,9 +123,8 @@ type Input struct {
 	// RepeatShare returns the share of the requests which wait for work of others that then do the same work, which a change is
 	// about, themselves; false if none wait for it. The field may be nil.
 	RepeatShare func(group string, change predict.Change) (share float64, ok bool)
-	// Polls describes how requests of a group poll in the sleeps that changes are about; nil if they do not poll. The field may
-	// be nil.
-	Polls func(group string, changes []predict.Change) *predict.Poll
+	// Pauses describes how requests of a group sleep where changes are about; nil if they do not. The field may be nil.
+	Pauses func(group string, changes []predict.Change) *predict.Pauses
 
 	attributions map[*report.Group]*attribution // computed by attributionOf
 	siteTimes    map[causeSite]siteTime         // computed by attribution.siteTimeOfAllGroups

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"math"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -25,7 +26,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	v.Changes = withoutAllSites(attr, cand)
 	v.Title, v.Cause = textOf("title sleep", "goroutine", goroutineActivity(top)), report.CauseSleep
 	attr.addSlowMean(&v, "evidence slow-mean-on", cand, top, top.via)
-	pauseNS := int64(0)
+	pauses, pauseNS := attr.in.pausesOf(attr.group.ID, v.Changes), int64(0)
 	if t := attr.in.serviceAt(top.Cause, top.via); t != nil && t.Sleeps > 0 {
 		pauseNS = t.SleepNS
 		v.addEvidence(evidenceOf("evidence sleep-length", t.SleepNS, "ns"))
@@ -39,7 +40,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	case top.Site != nil && top.Site.Module != "":
 		v.Fix = textOf("fix sleep-in-dependency")
 	case knowledge.Has(top.Call, knowledge.SleepWait):
-		v.Fix = textOf("fix sleep-call")
+		v.Fix = sleepAdvice(pauses)
 	default:
 		v.Fix = textOf("fix sleep-of-timer")
 	}
@@ -64,12 +65,29 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix sleep-or-no-wait", "fix", v.Fix, "site", top.via[0].Site)
 	}
 	v.addEvidence(otherSiteEvidence(cand, top)...)
-	if attr.in.Polls != nil {
-		if p := attr.in.Polls(attr.group.ID, v.Changes); p != nil {
-			describePolling(attr.in, &v, top, p)
-		}
+	if pauses != nil && pauses.IsPoll {
+		describePolling(attr.in, &v, top, pauses)
 	}
 	return v
+}
+
+// pausesOf returns how requests of a group sleep where changes are about; nil if that is not known.
+func (in *Input) pausesOf(group string, changes []predict.Change) *predict.Pauses {
+	if in.Pauses == nil {
+		return nil
+	}
+	return in.Pauses(group, changes)
+}
+
+// sleepAdvice returns the advice for calls of time.Sleep that are no poll.
+func sleepAdvice(p *predict.Pauses) string {
+	switch {
+	case p == nil:
+		return textOf("fix sleep-call")
+	case math.Round(p.Number) <= 1:
+		return textOf("fix sleep-once", "time", words.Brief(p.EachNS))
+	}
+	return textOf("fix sleep-times", "n", words.Figure(math.Round(p.Number)), "time", words.Brief(p.EachNS))
 }
 
 // describeTransactions rewrites a verdict on sleeps until a database is no longer locked, if transactions were open for most
@@ -93,20 +111,20 @@ func describeTransactions(in *Input, v *Verdict, top *causeRoute) bool {
 	return true
 }
 
-// describePolling rewrites a verdict on sleeps that are the pauses of a poll. Only the last pause can be saved; the
-// trace does not show what fulfils the condition that is polled.
-func describePolling(in *Input, v *Verdict, top *causeRoute, p *predict.Poll) {
-	pauseText, activity := words.Brief(p.PauseNS), top.activity()
+// describePolling rewrites a verdict on sleeps that are the pauses of a poll. Only a part of the last pause can be saved, half of it
+// on average; the trace does not show what fulfils the condition that is polled.
+func describePolling(in *Input, v *Verdict, top *causeRoute, p *predict.Pauses) {
+	pauseText, activity := words.Brief(p.EachNS), top.activity()
 	if activityOf(top.Cause) == "phrase sleeps" {
 		activity = textOf("phrase polls", "site", top.nonStdSite())
 	}
 	v.Title = textOf("title sleep-polling", "goroutine", goroutineDoes(top, activity), "pause", pauseText, "total", words.Brief(p.TotalNS))
-	v.Fix = textOf("fix sleep-polling", "pause", pauseText)
-	v.addEvidence(evidenceOf("evidence polls", p.Pauses, "count"))
+	v.Fix, v.ChangeText = textOf("fix sleep-polling", "pause", pauseText), textOf("phrase change-no-poll")
+	v.addEvidence(evidenceOf("evidence polls", p.Number, "count"))
 	if in.severity(v) == "" {
 		return
 	}
-	v.Gain = v.Gain.scaled(float64(p.PauseNS) / float64(max(p.TotalNS, p.PauseNS)))
+	v.Gain = v.Gain.scaled(float64(p.EachNS) / float64(max(p.TotalNS, p.EachNS)))
 	if in.severity(v) == "" {
 		v.FixedSeverity = report.SeverityLow
 	}

@@ -9,7 +9,8 @@ import (
 )
 
 // A goroutine that sleeps repeatedly at one line, and only checks something between the sleeps, polls. Something else ends
-// the wait, and does so no earlier if the pauses are shorter. Only the rest of the last pause can be saved.
+// the wait, and does so no earlier if the pauses are shorter. Only the rest of the last pause can be saved: the event came at
+// some time during it, in the middle on average.
 //
 // The time between pauses shows that it only checks: a little computing, but no system call, no wait, and no hand-over of
 // work. An attempt that calls a peer is more than a check, so a retry is no poll.
@@ -58,9 +59,16 @@ func (g *Graph) addPauseSequences(intervals []interval, clock int64, handedOver 
 	}
 }
 
-// isUnaffectedPause reports whether another event than the end of a sleep decides how long the request waits.
-func (g *Graph) isUnaffectedPause(iv *interval) bool {
-	return iv.hasNextPause && g.pauseSequences[iv.sequence-1].isPoll
+// limitByPoll limits what changes save of a pause of a poll. Another event than the end of a pause decides how long the request
+// waits, but for the rest of the last pause.
+func (g *Graph) limitByPoll(factors variantValues, iv *interval) variantValues {
+	switch {
+	case iv.sequence == 0 || !g.pauseSequences[iv.sequence-1].isPoll:
+		return factors
+	case iv.hasNextPause:
+		return unchanged
+	}
+	return variantValues{est: (1 + factors[est]) / 2, low: factors[low], high: 1}
 }
 
 // findPolls decides which pause sequences of a group are polls: they have several pauses, of similar lengths, and different
@@ -110,43 +118,54 @@ func (m *Model) findPolls(group *group) {
 	}
 }
 
-// A Poll describes how requests of a group poll for something, as means over requests.
-type Poll struct {
-	Pauses  float64
-	PauseNS int64 // of one pause
-	TotalNS int64 // from the start of the first pause to the end of the last
+// Pauses describes how requests of a group sleep, as means over requests.
+type Pauses struct {
+	Number  float64 // of pauses of each request
+	EachNS  int64   // of one pause
+	IsPoll  bool    // they poll for something for most of the time; then Number is that of each poll
+	TotalNS int64   // of a poll: from the start of the first pause to the end of the last
 }
 
-// PollOf returns how requests of a group poll at the sleeps that changes are about; nil if most of the time there is no poll.
-func (m *Model) PollOf(id string, changes []Change) *Poll {
+// PausesOf returns how requests of a group sleep where changes are about; nil if they do not.
+func (m *Model) PausesOf(id string, changes []Change) *Pauses {
 	group := m.groups[id]
 	if group == nil {
 		return nil
 	}
 	m.prepare()
 	trial := m.compile(id, changes)
-	var sleepNS, pollNS, sequences, pauses, totalNS float64
+	var all, polls struct{ ns, number, sequences, totalNS float64 }
+	var requests float64
 	for i := range group.graphs {
 		graph := &group.graphs[i]
+		sleeps := false
 		for k := range graph.intervals {
 			iv := &graph.intervals[k]
 			if iv.cause != cause.Sleep || !trial.isChanged(iv) {
 				continue
 			}
-			sleepNS += graph.weight * float64(iv.ns)
+			sleeps = true
+			all.ns += graph.weight * float64(iv.ns)
+			all.number += graph.weight
 			if iv.sequence > 0 && graph.pauseSequences[iv.sequence-1].isPoll {
-				pollNS += graph.weight * float64(iv.ns)
+				polls.ns += graph.weight * float64(iv.ns)
 				if !iv.hasNextPause {
 					sequence := &graph.pauseSequences[iv.sequence-1]
-					sequences += graph.weight
-					pauses += graph.weight * float64(sequence.pauses)
-					totalNS += graph.weight * float64(sequence.end-sequence.start)
+					polls.sequences += graph.weight
+					polls.number += graph.weight * float64(sequence.pauses)
+					polls.totalNS += graph.weight * float64(sequence.end-sequence.start)
 				}
 			}
 		}
+		if sleeps {
+			requests += graph.weight
+		}
 	}
-	if pollNS == 0 || pollNS < threshold.HalfShare*sleepNS {
+	switch {
+	case all.ns == 0:
 		return nil
+	case polls.ns == 0 || polls.ns < threshold.HalfShare*all.ns:
+		return &Pauses{Number: all.number / requests, EachNS: int64(all.ns / all.number)}
 	}
-	return &Poll{Pauses: pauses / sequences, PauseNS: int64(pollNS / pauses), TotalNS: int64(totalNS / sequences)}
+	return &Pauses{IsPoll: true, Number: polls.number / polls.sequences, EachNS: int64(polls.ns / polls.number), TotalNS: int64(polls.totalNS / polls.sequences)}
 }

@@ -341,9 +341,6 @@ func (t *trial) queueScale(graph *Graph, node *node) variantValues {
 // factor returns by what the changes multiply an interval.
 func (t *trial) factor(graph *Graph, iv *interval) variantValues {
 	factors := unchanged
-	if graph.isUnaffectedPause(iv) {
-		return factors
-	}
 	for i := range t.changes {
 		change := &t.changes[i]
 		w := change.weights[iv.targetID]
@@ -369,7 +366,7 @@ func (t *trial) factor(graph *Graph, iv *interval) variantValues {
 		factors[est] = min(factors[est], remaining)
 		factors[low] = min(factors[low], remaining*remaining)
 	}
-	return factors
+	return graph.limitByPoll(factors, iv)
 }
 
 // factor returns by what the change multiplies an interval that is all about it.
