@@ -182,3 +182,7 @@ type Caller struct {
 	// OtherGoroutine says that another goroutine runs the site's code: the line waits for this goroutine, or has started it.
 	OtherGoroutine bool `json:"apart,omitempty"`
 }
+
+// Awaits reports whether the line is in a call of the library that waits until another goroutine of the library has run the site's
+// code.
+func (c *Caller) Awaits() bool { return c != nil && c.Calls == "" && !c.OtherGoroutine }

@@ -119,9 +119,6 @@ const maxGroups = 2
 
 // groupsOf names the groups in which a fault was found, unless its title does.
 func (p *page) groupsOf(f *report.Finding) []span {
-	if g := p.report.Group(f.Group); g != nil && g.Kind == report.KindLoop && strings.Contains(f.Title, g.Name) {
-		return nil
-	}
 	var spans []span
 	n := 0
 	for i := range p.report.Findings[:min(len(p.report.Findings), maxExamined)] {
@@ -133,11 +130,11 @@ func (p *page) groupsOf(f *report.Finding) []span {
 		if g == nil {
 			continue
 		}
-		if n++; n > maxGroups {
+		if n++; n > maxGroups || strings.Contains(f.Title, words.FuncName(g.Name)) {
 			continue
 		}
 		lead := ", in "
-		if n > 1 {
+		if len(spans) > 0 {
 			lead = ", "
 		}
 		spans = append(spans, span{dim, lead}, span{dim, names.GroupName(g, p.width-indent-6)})
@@ -291,7 +288,7 @@ const (
 	shortTitle = 120
 )
 
-var calleePosition = regexp.MustCompile(` \([^ ()]+:[0-9]+\), (called|reached) from `)
+var calleePosition = regexp.MustCompile(` \([^ ()]+:[0-9]+\), (called from|reached from|awaited at) `)
 
 // shortenTitle removes the position of a dependency from a long title that names its caller. It keeps the service's own line, which
 // the reader can change.
@@ -299,7 +296,7 @@ func shortenTitle(title string) string {
 	if termtext.Width(title) <= shortTitle || len(title) > 10*longTitle {
 		return title
 	}
-	return calleePosition.ReplaceAllString(title, ", $1 from ")
+	return calleePosition.ReplaceAllString(title, ", $1 ")
 }
 
 // listFindings lists findings by their titles.

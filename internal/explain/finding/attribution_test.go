@@ -445,9 +445,9 @@ func TestWorkToMoveOutOfLock(t *testing.T) {
 		line  *report.Site
 		says  string
 	}{
-		{"lock get@2 sync.(*Mutex).Lock", site("get@5"), "move main.get (main.go:5) out of the lock"},
-		{"lock get@2 sync.(*Mutex).Lock", dep, "move main.check (main.go:9) out of the lock"},
-		{"lock get@3 sync.(*Mutex).Lock", site("get@5"), "move main.check (main.go:9) out of the lock"},
+		{"lock get@2 sync.(*Mutex).Lock", site("get@5"), "do not hold the lock of main.go:2 during the call at main.get (main.go:5)"},
+		{"lock get@2 sync.(*Mutex).Lock", dep, "do not hold the lock of main.go:2 during the call at main.check (main.go:9)"},
+		{"lock get@3 sync.(*Mutex).Lock", site("get@5"), "do not hold the lock of main.go:3 during the call at main.check (main.go:9)"},
 		{"chan get@2", site("get@5"), "do the work at main.get (main.go:5) before taking it"},
 	} {
 		read.Via = via(c.first, "select check@9 net/http.(*persistConn).roundTrip")

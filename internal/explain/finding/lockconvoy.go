@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/report"
 )
 
@@ -195,8 +196,10 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-syncs")
 	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix lock-writes-pipe", "site", v.Site)
+	case top.Cause.Cause == report.CauseNetwork && top.Cause.Kind != "inbound":
+		v.Fix = textOf("fix lock-move-call", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
 	default:
-		v.Fix = textOf("fix lock-move-work", "site", attr.movableWork(cand, top))
+		v.Fix = textOf("fix lock-move-work", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
 	}
 	attr.setConvoyChanges(&v, cand, top, held)
 	v.Queue = attr.reportQueue(cand, lockText(cand.wait))
@@ -376,6 +379,18 @@ func ratio(a, b int64) float64 {
 		return 0
 	}
 	return min(1, float64(a)/float64(b))
+}
+
+// lockWithLine names a lock by the file and line at which the service takes it.
+func lockWithLine(cand *candidate, top *causeRoute) string {
+	line := cand.wait.site.Site()
+	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil {
+		line = v.Site.OwnLine()
+	}
+	if position := names.Position(line); position != "" {
+		return textOf("phrase the-lock-of", "line", position)
+	}
+	return textOf("phrase the-lock")
 }
 
 // lockText names the kind of lock that a wait is for.

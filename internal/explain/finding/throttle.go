@@ -183,13 +183,41 @@ func throttleFix(in *Input) string {
 	procs := in.Report.Input.GOMAXPROCS
 	limit, _ := cpuLimit(in.Report)
 	isMeasured := in.Report.Host != nil && in.Report.Host.Facts.QuotaCPUs > 0
+	raise := textOf("phrase raise-cpu-limit")
+	if needed := neededCPUs(in.Report); needed > limit {
+		raise = textOf("phrase raise-cpu-limit-to", "limit", words.CPUs(limit), "needed", words.CPUs(needed))
+	}
 	switch {
 	case usesWholeLimit(in.Report, limit):
-		return textOf("fix throttled-whole-limit")
+		return textOf("fix throttled-whole-limit", "raise", raise)
 	case limit > 0 && procs > procsForLimit(limit) && isMeasured:
 		return textOf("fix throttled-gomaxprocs", "ps", procsForLimit(limit), "cpus", words.CPUs(limit))
 	case limit > 0 && procs > procsForLimit(limit):
 		return textOf("fix throttled-gomaxprocs-about", "ps", procsForLimit(limit))
 	}
-	return textOf("fix throttled")
+	return textOf("fix throttled", "raise", raise)
+}
+
+// neededCPUs returns the limit that would hardly throttle the process: what it used, while it was not throttled, in nine of ten
+// periods in which it was, and no more CPUs than it has. It is 0 if the limit is not known from the kernel.
+func neededCPUs(r *report.Report) float64 {
+	h, series, period := r.Host, r.Runtime.Series, r.Runtime.Throttle.PeriodNS
+	if h == nil || h.Quota.Verdict != "own" || h.Facts.QuotaCPUs <= 0 || series == nil || period <= 0 {
+		return 0
+	}
+	most := float64(r.Input.GOMAXPROCS)
+	if h.Facts.CPUs > 0 {
+		most = min(most, float64(h.Facts.CPUs))
+	}
+	var used []float64
+	for _, f := range series.Freezes {
+		if ranNS := period - f[1]; ranNS > 0 {
+			used = append(used, min(most, h.Facts.QuotaCPUs*float64(period)/float64(ranNS)))
+		}
+	}
+	if len(used) < threshold.SmallSample {
+		return 0
+	}
+	slices.Sort(used)
+	return math.Ceil(used[len(used)*9/10]*10) / 10
 }

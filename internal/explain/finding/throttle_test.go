@@ -148,3 +148,18 @@ func TestHiddenLimit(t *testing.T) {
 	found := checkGOMAXPROCSAndLimit(&Input{Report: r})
 	check.True(t, len(found) == 1 && found[0].Finding.Evidence[1].Text == "CPU limit, by the control group", "found %+v", found)
 }
+
+// TestNeededCPUs: the limit that is needed is what the process used in the part of a period in which it was not throttled.
+func TestNeededCPUs(t *testing.T) {
+	r := &report.Report{Host: &report.Host{}, Input: report.Input{GOMAXPROCS: 4}}
+	r.Host.Quota.Verdict, r.Host.Facts.QuotaCPUs, r.Host.Facts.CPUs = "own", 0.5, 4
+	r.Runtime.Throttle.PeriodNS, r.Runtime.Series = 100e6, &report.Series{}
+	for i := range int64(10) {
+		r.Runtime.Series.Freezes = append(r.Runtime.Series.Freezes, [2]int64{i * 100e6, 75e6})
+	}
+	check.Equal(t, neededCPUs(r), 2, "half a CPU's time in a quarter of the period")
+	r.Input.GOMAXPROCS = 1
+	check.Equal(t, neededCPUs(r), 1, "with one P")
+	r.Host.Quota.Verdict = "ancestor"
+	check.Equal(t, neededCPUs(r), 0, "of an unknown limit")
+}

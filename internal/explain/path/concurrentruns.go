@@ -113,6 +113,14 @@ func (s *Stage) runSite(gen *timeline.Gen, run *timeline.Run) tracefmt.FrameID {
 			}
 		}
 	}
+	return s.workBefore(site)
+}
+
+// workBefore returns the service's line that called a site, if that only releases a slot: this ends the work that ran.
+func (s *Stage) workBefore(site tracefmt.FrameID) tracefmt.FrameID {
+	if caller := s.Syms.Frame(site).Caller; caller != 0 && s.Sites.RolesOf(site).Has(knowledge.Semaphore) {
+		return caller
+	}
 	return site
 }
 

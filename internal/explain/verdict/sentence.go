@@ -177,9 +177,15 @@ func (s *sentence) addPlaces(cause *report.VerdictCause) {
 		preposition = ", through "
 	}
 	if cause.TotalNS == 0 || float64(top.TotalNS) >= 0.9*float64(cause.TotalNS) { // one place
-		s.addSite(preposition, top.Site)
-		s.markInferred(top)
-		s.addCaller(", ", top.Site)
+		if isAnswer(cause, top.Site) {
+			s.addSite(preposition, top.Site.OwnLine())
+			if top.Site.Module != "" {
+				s.addSite(", read in ", top.Site)
+			}
+		} else {
+			s.addSite(preposition, top.Site)
+			s.addCaller(", ", top.Site)
+		}
 		s.addConcurrent(cause)
 		if cause.Queue == nil {
 			s.addRoute(top, ", ", "", true)
@@ -191,15 +197,18 @@ func (s *sentence) addPlaces(cause *report.VerdictCause) {
 		s.add(Plain, " in many short runs")
 	}
 	sites, lead := namedSites(cause.Sites), ": "
-	haveOneCaller := hasOneCaller(sites)
+	haveOneCaller := hasOneCaller(sites) && !isAnswer(cause, sites[0].Site)
 	for i, site := range sites {
-		if i > 0 && !haveOneCaller && site.Site.CalledFrom != nil && site.Site.LineKey() == sites[i-1].Site.LineKey() {
+		if i > 0 && !haveOneCaller && site.Site.CalledFrom != nil && !isAnswer(cause, site.Site) && site.Site.LineKey() == sites[i-1].Site.LineKey() {
 			s.add(Plain, lead+words.PercentOr0(site.Share)+" there") // called from another line of the service
 		} else {
-			s.addSite(lead+words.PercentOr0(site.Share)+strings.TrimPrefix(preposition, ","), site.Site)
+			line := site.Site
+			if isAnswer(cause, line) {
+				line = line.OwnLine()
+			}
+			s.addSite(lead+words.PercentOr0(site.Share)+strings.TrimPrefix(preposition, ","), line)
 		}
-		s.markInferred(site)
-		if !haveOneCaller {
+		if !haveOneCaller && !isAnswer(cause, site.Site) {
 			s.addCaller(" ", site.Site)
 		}
 		if i == 0 && cause.Queue == nil {
@@ -213,6 +222,12 @@ func (s *sentence) addPlaces(cause *report.VerdictCause) {
 	if haveOneCaller {
 		s.addCaller(", all ", sites[0].Site)
 	}
+}
+
+// isAnswer reports whether a site is where a library's own goroutine reads the answer for which a line of the service waits: that line
+// is what a reader knows.
+func isAnswer(cause *report.VerdictCause, site *report.Site) bool {
+	return cause.Cause == report.CauseNetwork && site != nil && site.CalledFrom.Awaits()
 }
 
 // A sentence collects pieces. Each site takes at most siteColumns columns.
@@ -286,13 +301,6 @@ func hasOneCaller(sites []*report.VerdictSite) bool {
 	})
 }
 
-// markInferred marks a line that was inferred from the events around a short run, as no sample shows it.
-func (s *sentence) markInferred(site *report.VerdictSite) {
-	if site.Inferred && site.Site != nil {
-		s.add(Remark, " (inferred)")
-	}
-}
-
 // addConcurrent adds the site that ran most during the waits of a cause, or the garbage collector's mark workers if
 // they ran more.
 func (s *sentence) addConcurrent(c *report.VerdictCause) {
@@ -304,18 +312,28 @@ func (s *sentence) addConcurrent(c *report.VerdictCause) {
 	}
 	for _, r := range c.RanMeanwhile {
 		if r.Site != nil && r.Share >= max(threshold.NoticeableShare, markShare) {
-			s.addSite(" while ", r.Site)
-			s.add(Plain, " ran ("+words.Percent(r.Share)+" of that)")
+			s.addSite(partly(r.Share)+" while ", r.Site)
+			s.add(Plain, " ran")
 			return
 		}
 	}
 	if markShare >= threshold.NoticeableShare {
-		s.add(Plain, " while the garbage collector marked ("+words.Percent(markShare)+" of that)")
+		s.add(Plain, partly(markShare)+" while the garbage collector marked")
 	}
 }
 
-// addRoute adds the wait that leads to a site. If that wait is at the line that was just named (siteIsNamed), the line
-// is not repeated.
+// partly returns a word for a share of a time, before the event that fills it.
+func partly(share float64) string {
+	switch {
+	case share >= threshold.NearlyAllShare:
+		return ""
+	case share >= threshold.HalfShare:
+		return ", mostly"
+	}
+	return ", partly"
+}
+
+// addRoute adds the wait that leads to a site, unless it is at the line that was just named (siteIsNamed).
 func (s *sentence) addRoute(site *report.VerdictSite, open, end string, siteIsNamed bool) {
 	if len(site.Via) == 0 || site.ViaPart < threshold.MajorShare {
 		return
@@ -326,26 +344,24 @@ func (s *sentence) addRoute(site *report.VerdictSite, open, end string, siteIsNa
 		return
 	}
 	lead := open
-	if site.ViaPart < wholeShare {
-		lead += words.Percent(site.ViaPart) + " of it "
-	}
 	if site.In != "" {
 		lead += "in this process's own " + site.In + ", asked over the network"
-		if len(via) == 0 {
-			s.add(Remark, lead+end)
-			return
-		}
+	}
+	isNamed := len(via) == 0 || siteIsNamed && (site.Site.WaitedAt(&via[0]) || site.Site != nil && site.Site.CalledFrom.Awaits())
+	switch {
+	case isNamed && site.In == "":
+		return
+	case !isNamed && site.In != "":
 		lead += ", "
+	case !isNamed && site.ViaPart < wholeShare:
+		lead += words.Percent(site.ViaPart) + " of it "
+	}
+	if isNamed {
+		s.add(Remark, lead+end)
+		return
 	}
 	s.add(Remark, lead+"via "+termtext.Head(via[0].Wait, 12))
-	if siteIsNamed && site.Site.WaitedAt(&via[0]) {
-		s.add(Remark, " there")
-	} else {
-		s.addSite(" ", via[0].Site)
-	}
-	if n := len(via) - 1; n > 0 {
-		s.add(Remark, " and "+words.Number(int64(n))+" more")
-	}
+	s.addSite(" ", via[0].Site.OwnLine())
 	if end != "" {
 		s.add(Remark, end)
 	}

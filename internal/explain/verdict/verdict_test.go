@@ -28,25 +28,31 @@ func TestBandWords(t *testing.T) {
 	}
 }
 
-// TestDescribeSites checks that inferred lines after the first are named only if their share is large, and that a line
-// with several callers is named once.
+// TestDescribeSites checks that inferred lines after the first are named only if their share is large, that a line
+// with several callers is named once, and that no line is called from one that only waits for it.
 func TestDescribeSites(t *testing.T) {
 	siteOf := func(fn, from string, share float64, inferred bool) report.VerdictSite {
 		s := &report.Site{Func: "x." + fn, File: "x/" + fn + ".go", Line: 7}
 		if from != "" {
-			s.CalledFrom = &report.Caller{Func: "main." + from, File: "m/" + from + ".go", Line: 3}
+			s.CalledFrom = &report.Caller{Func: "main." + from, File: "m/" + from + ".go", Line: 3, Calls: "x." + fn}
 		}
 		return report.VerdictSite{Site: s, Share: share, TotalNS: int64(share * 1e9), Inferred: inferred}
+	}
+	awaited := func(s report.VerdictSite) report.VerdictSite { // another goroutine of the library reads there what the line waits for
+		s.Site.CalledFrom.Calls, s.Site.Module = "", "example.org/x"
+		return s
 	}
 	for _, c := range []struct {
 		cause report.CauseName
 		sites []report.VerdictSite
 		want  string
 	}{
-		{"cpu", []report.VerdictSite{siteOf("a", "", 0.13, true), siteOf("b", "", 0.09, true), siteOf("c", "", 0.08, true)}, "computing in many short runs: 13% in x.a a.go:7 (inferred)"},
-		{"cpu", []report.VerdictSite{siteOf("a", "", 0.4, true), siteOf("b", "", 0.3, true), siteOf("c", "", 0.05, true)}, "computing: 40% in x.a a.go:7 (inferred), 30% in x.b b.go:7 (inferred)"},
+		{"cpu", []report.VerdictSite{siteOf("a", "", 0.13, true), siteOf("b", "", 0.09, true), siteOf("c", "", 0.08, true)}, "computing in many short runs: 13% in x.a a.go:7"},
+		{"cpu", []report.VerdictSite{siteOf("a", "", 0.4, true), siteOf("b", "", 0.3, true), siteOf("c", "", 0.05, true)}, "computing: 40% in x.a a.go:7, 30% in x.b b.go:7"},
 		{"cpu", []report.VerdictSite{siteOf("a", "", 0.13, false), siteOf("b", "", 0.09, false), siteOf("c", "", 0.08, true)}, "computing: 13% in x.a a.go:7, 9% in x.b b.go:7"},
 		{"network", []report.VerdictSite{siteOf("a", "f", 0.3, false), siteOf("a", "g", 0.2, false)}, "waiting for the network: 30% in x.a a.go:7 called from main.f f.go:3, 20% there called from main.g g.go:3"},
+		{"network", []report.VerdictSite{awaited(siteOf("read", "f", 0.3, false)), awaited(siteOf("read", "g", 0.2, false))}, "waiting for the network: 30% in main.f f.go:3, 20% in main.g g.go:3"},
+		{"network", []report.VerdictSite{awaited(siteOf("read", "f", 0.5, false))}, "waiting for the network in main.f f.go:3, read in x.read read.go:7"},
 	} {
 		v := report.VerdictCause{Cause: c.cause, Sites: c.sites}
 		for i := range c.sites {

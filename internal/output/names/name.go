@@ -97,8 +97,11 @@ func SiteText(s *report.Site, max int) string {
 
 // CallerLead returns the words before the caller of a dependency's site.
 func CallerLead(c *report.Caller) string {
-	if c.OtherGoroutine {
+	switch {
+	case c.OtherGoroutine:
 		return "reached from "
+	case c.Awaits():
+		return "awaited at "
 	}
 	return "called from "
 }

@@ -32,9 +32,13 @@ func TestPlace(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	check.Equal(t, SiteText(s, 34), "reading the request server.go:1989", "in few columns")
-	s = &report.Site{Func: "dep.org/x.Do", CalledFrom: &report.Caller{Func: "x.org/s.load", File: "/s/load.go", Line: 12}}
+	s = &report.Site{Func: "dep.org/x.Do", CalledFrom: &report.Caller{Func: "x.org/s.load", File: "/s/load.go", Line: 12, Calls: "dep.org/x.Do"}}
 	if lead, fn, pos := CallerParts(s, 80); lead+fn+" "+pos != "called from s.load load.go:12" {
 		t.Errorf("%q %q %q", lead, fn, pos)
+	}
+	s.CalledFrom.Calls = ""
+	if lead, fn, pos := CallerParts(s, 80); lead+fn+" "+pos != "awaited at s.load load.go:12" {
+		t.Errorf("a line in a call of the library that waits for its other goroutine: %q %q %q", lead, fn, pos)
 	}
 	s.CalledFrom.OtherGoroutine = true
 	if lead, fn, pos := CallerParts(s, 80); lead+fn+" "+pos != "reached from s.load load.go:12" {
