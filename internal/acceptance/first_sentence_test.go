@@ -63,7 +63,7 @@ func TestRepeatedPeerCalls(t *testing.T) {
 func TestPollingLoops(t *testing.T) {
 	for name, want := range map[string]bool{"poll-loop": true, "polled-flag": true, "retry": false} {
 		f := &explainService(t, name).Findings[0]
-		if polls := strings.Contains(f.Fix, "instead of polling every "); f.Code != report.RuleSleep || polls != want || strings.Contains(f.Title, " polls at ") != want {
+		if polls := strings.Contains(f.Fix, "instead of polling saves "); f.Code != report.RuleSleep || polls != want || strings.Contains(f.Title, " polls at ") != want {
 			t.Errorf("%s: %s %q, do: %q", name, f.Code, f.Title, f.Fix)
 		}
 		if f.Predicted == nil || f.Predicted.WasP50NS == nil {

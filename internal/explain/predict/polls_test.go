@@ -79,7 +79,7 @@ func TestPolls(t *testing.T) {
 			p := m.WhatIf("g", half)
 			must.True(t, p != nil, "there is no prediction")
 			middle := int64(100+1100*c.counts[2]) * us
-			if got, want := middle-p.P50NS.Est, c.halfPauses*250*us; got < want-want/50 || got > want+want/50 {
+			if got, want := middle-p.P50NS.Est, c.halfPauses*250*us; got < want-want/50-50*us || got > want+want/50 {
 				t.Errorf("half of the sleep saves %d us of %d, want %d", got/us, middle/us, want/us)
 			}
 			pauses, number := m.PausesOf("g", half), 0.0
