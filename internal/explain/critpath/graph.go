@@ -87,8 +87,9 @@ type graphPart struct {
 	start, end int64
 	// anchor is the beginning of the wait that this part ended, if the part is assumed to come after it.
 	anchor instant
-	// waitStack is the stack of that wait.
+	// waitStack is the stack of that wait, and waitKind its kind.
 	waitStack      tracefmt.StackID
+	waitKind       WaitKind
 	deliversResult bool
 	hasOrigin      bool   // it begins where the request started the goroutine or gave it work
 	creator        uint64 // the goroutine that created this one; 0 unless the part begins with the creation
@@ -299,6 +300,20 @@ func (b *graphBuilder) listWait(part *graphPart, frame *walkFrame, span *timelin
 		gap.Kind = PollGap
 		b.addLeaf(part, cursor, max(verdict.pollGapStart, start), gap, 0)
 	}
+	if part.anchor.g != 0 && walker.endsEarlierRequest(span, &verdict) {
+		step := verdict.step
+		if part.waitKind == WaitLock {
+			step = Step{G: part.anchor.g, Kind: Lock, Stack: part.waitStack, FollowedWait: -1}
+			for i := len(part.items) - 1; i >= 0; i-- {
+				if held := &part.items[i].step; walker.isCallOnFile(part.waitStack, held) {
+					step.G, step.Kind, step.Stack = held.G, held.Kind, held.Stack
+					break
+				}
+			}
+		}
+		b.addLeaf(part, cursor, part.start, step, 0)
+		return
+	}
 	if answer != nil {
 		b.listAnswerWait(part, answer, &verdict, start, cursor, fullLength)
 		if start < *cursor {
@@ -409,7 +424,7 @@ func (b *graphBuilder) addWaker(waker uint64, part *graphPart, wait *partItem) b
 		b.addPart(&graphPart{g: waker, start: start, end: waitEnd, hasOrigin: true, creator: creator, answers: part.answers, answerDepth: part.answerDepth})
 		return true
 	}
-	b.addPart(&graphPart{g: waker, start: waitStart, end: waitEnd, anchor: instant{part.g, waitStart}, waitStack: wait.step.Stack, deliversResult: (part.hasOrigin || part.deliversResult) && handsOverResult(wait.kind), answers: part.answers, answerDepth: part.answerDepth})
+	b.addPart(&graphPart{g: waker, start: waitStart, end: waitEnd, anchor: instant{part.g, waitStart}, waitStack: wait.step.Stack, waitKind: wait.kind, deliversResult: (part.hasOrigin || part.deliversResult) && handsOverResult(wait.kind), answers: part.answers, answerDepth: part.answerDepth})
 	return false
 }
 

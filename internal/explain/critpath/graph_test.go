@@ -53,3 +53,31 @@ func TestGraphStartsAtTheRequest(t *testing.T) {
 		}
 	}
 }
+
+// TestEarlierHolderOfAFilesLock: the goroutine that releases a file's lock came late, for a request that began during the wait. Until
+// then another goroutine had the lock, in the same call of the system.
+func TestEarlierHolderOfAFilesLock(t *testing.T) {
+	write := []string{"syscall.write", "os.(*File).Write", "main.log"}
+	win, syms := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
+		m, n, poller := b.Thread(1), b.Thread(2), b.ThreadWithoutP()
+		n.Block(20, "network", "internal/poll.(*FD).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve")
+		m.Block(110, "sync", "internal/poll.(*fdMutex).rwlock", "os.(*File).Write", "main.log")
+		poller.Unblock(300, 2)
+		n.Start(310, 2)
+		n.Syscall(320, write...)
+		n.SyscallEnd(340)
+		n.Unblock(350, 1, "internal/poll.(*fdMutex).rwunlock", "os.(*File).Write", "main.log")
+		n.Block(380, "forever", "main.after")
+		m.Start(360, 1)
+		m.Block(400, "forever", "main.end")
+	})
+	graph := New(win, syms).Graph(1, 100+tracetext.Origin, 400+tracetext.Origin)
+	must.True(t, graph != nil, "there is no graph")
+	for _, step := range graph.Steps {
+		if step.Start == 110+tracetext.Origin {
+			check.Equal(t, step.Kind, Syscall, "the wait for the lock, in g%d", step.G)
+			return
+		}
+	}
+	t.Error("no step begins with the wait for the lock")
+}

@@ -364,7 +364,7 @@ func (w *Walker) emitSpan(frame *walkFrame, span *timeline.Span, start int64, cu
 // followWait continues the walk in the waker of a wait and reports true, or emits the wait itself and reports false.
 func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, cursor *int64) bool {
 	v := w.judgeWait(frame, span, *cursor)
-	if v.step.Inbound && frame.followedWait >= 0 && w.rolesOf(span.Stack).Has(knowledge.RequestPeek) {
+	if frame.followedWait >= 0 && w.endsEarlierRequest(span, &v) {
 		// Earlier requests of the waker have no part in this wait.
 		step := v.step
 		if w.FollowedWaits[frame.followedWait].Kind == WaitLock {
@@ -418,14 +418,24 @@ func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, 
 // later. The lock of a file protects only calls of the system, so the earlier holder is in the same call.
 func (w *Walker) unknownHolderStep(frame *walkFrame) Step {
 	waiting := &w.FollowedWaits[frame.followedWait]
-	if w.rolesOf(waiting.Stack).Has(knowledge.File) {
-		for i := len(w.steps) - 1; i >= 0 && w.steps[i].FollowedWait == frame.followedWait; i-- {
-			if step := &w.steps[i]; (step.Kind == Syscall || step.Kind == Network) && w.rolesOf(step.Stack).Has(knowledge.File) {
-				return Step{G: step.G, Kind: step.Kind, Stack: step.Stack, FollowedWait: frame.followedWait}
-			}
+	for i := len(w.steps) - 1; i >= 0 && w.steps[i].FollowedWait == frame.followedWait; i-- {
+		if step := &w.steps[i]; w.isCallOnFile(waiting.Stack, step) {
+			return Step{G: step.G, Kind: step.Kind, Stack: step.Stack, FollowedWait: frame.followedWait}
 		}
 	}
 	return Step{G: waiting.G, Kind: Lock, Stack: waiting.Stack, FollowedWait: waiting.Parent}
+}
+
+// isCallOnFile reports whether a step is a call of the system during which its goroutine has the lock of a file, for which another
+// waits at a stack.
+func (w *Walker) isCallOnFile(lockStack tracefmt.StackID, step *Step) bool {
+	return (step.Kind == Syscall || step.Kind == Network) && w.rolesOf(lockStack).Has(knowledge.File) && w.rolesOf(step.Stack).Has(knowledge.File)
+}
+
+// endsEarlierRequest reports whether a wait separates two requests of a connection: those before it have no part in what the
+// goroutine does after it.
+func (w *Walker) endsEarlierRequest(span *timeline.Span, v *waitVerdict) bool {
+	return v.step.Inbound && w.rolesOf(span.Stack).Has(knowledge.RequestPeek)
 }
 
 // enterGoroutine continues the walk in the goroutine that ended a wait. It reports false if the window knows nothing
