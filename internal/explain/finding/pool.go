@@ -241,16 +241,9 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	if facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
 		return changes, ""
 	}
-	if facts.isBursty || !facts.isSizeKnown() || facts.wideHolder() != nil {
-		if top.Cause.Site == nil || facts.holdersCompute {
-			return changes, ""
-		}
-		// If there is no other queue, the change applies to all activities of the holders.
-		site := predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause)
-		if a.queueShare(cand) >= threshold.NearlyAllShare {
-			site = ""
-		}
-		return append(changes, predict.Remove(predict.Queue, site)), textOf("phrase change-no-queue")
+	isSizeUnknown := facts.isBursty || !facts.isSizeKnown() || facts.wideHolder() != nil
+	if isSizeUnknown && facts.holdersCompute {
+		return changes, ""
 	}
 	for i := range queue.Waits {
 		wait := &queue.Waits[i]
@@ -261,9 +254,16 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 		if !isStdPool(wait.Call) {
 			site = predict.SiteText(wait.Site.LineKey().Site(), "")
 		}
-		if c := predict.Slots(site, facts.sufficient); !slices.Contains(changes, c) {
+		c := predict.Slots(site, facts.sufficient)
+		if isSizeUnknown {
+			c = predict.Remove(predict.Queue, site)
+		}
+		if !slices.Contains(changes, c) {
 			changes = append(changes, c)
 		}
+	}
+	if isSizeUnknown {
+		return changes, textOf("phrase change-no-queue")
 	}
 	key := textKey("phrase change-slots")
 	switch more := facts.additional(); {
@@ -432,19 +432,6 @@ func (a *attribution) ownServiceNS(cause report.CauseName) (ns int64) {
 		}
 	}
 	return ns
-}
-
-// queueShare returns the share of a candidate's queue in the time for which the group's requests queue.
-func (a *attribution) queueShare(cand *candidate) float64 {
-	var matchingNS, allNS int64
-	for cause, r := range a.routes(a.group.All()) {
-		if _, ok := a.contendedWait(r.Via); ok {
-			if allNS += r.TotalNS; a.keyOf(cause, r.Via) == cand.candidateKey {
-				matchingNS += r.TotalNS
-			}
-		}
-	}
-	return float64(matchingNS) / float64(max(allNS, 1))
 }
 
 // inferredSource is the source of a site of running time that follows from the events around it, not from a sample.
