@@ -1,6 +1,8 @@
 package finding
 
 import (
+	"time"
+
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -21,6 +23,14 @@ func changeText(v *Verdict) string {
 		text = textOf("phrase change-at-most")
 	}
 	return text
+}
+
+// shortenTo makes a verdict's changes leave the given time of each instance; text says so.
+func (v *Verdict) shortenTo(length time.Duration, text string) {
+	for i := range v.Changes {
+		v.Changes[i].To, v.Changes[i].Relative = length, false
+	}
+	v.ChangeText = text
 }
 
 // leavesSome has the causes of which a fix leaves a part that no trace shows: the prediction is the most that it can win.

@@ -99,6 +99,21 @@ func (l *library) adviceForPause(seenNS int64) (advice string, isSet bool) {
 	return strings.NewReplacer("{length}", length).Replace(l.pauseAdvice), isSet
 }
 
+// An advised pause is a hundredth of the library's own, and at least as long as the kernel's timers are accurate.
+const (
+	pauseReduction = 100
+	minPause       = time.Millisecond
+)
+
+// shorterPause returns how long the library's intended pauses are after its advice; 0 if their present length is not known.
+func (l *library) shorterPause() time.Duration {
+	length, err := time.ParseDuration(l.pauseLength)
+	if err != nil {
+		return 0
+	}
+	return max(length/pauseReduction, minPause)
+}
+
 // libraryOfFunc returns the library that contains the function of a site, whatever the service called; nil if none is known.
 func libraryOfFunc(s *report.Site) *library {
 	if s == nil {

@@ -84,10 +84,11 @@ func TestPauseOfALibrary(t *testing.T) {
 		seenNS   int64
 		severity report.Severity
 		text     string
+		change   string // the end of the change that is predicted
 	}{
-		{1e9, report.SeverityHigh, "in kafka-go: shorten Writer.BatchTimeout (1s unless set)"},
-		{0, report.SeverityHigh, "in kafka-go: shorten Writer.BatchTimeout (1s unless set)"},
-		{20e6, report.SeverityLow, "in kafka-go: shorten Writer.BatchTimeout (about 20ms here; the default is 1s)"},
+		{1e9, report.SeverityHigh, "in kafka-go: shorten Writer.BatchTimeout (1s unless set)", "=10ms"},
+		{0, report.SeverityHigh, "in kafka-go: shorten Writer.BatchTimeout (1s unless set)", "=10ms"},
+		{20e6, report.SeverityLow, "in kafka-go: shorten Writer.BatchTimeout (about 20ms here; the default is 1s)", "=gone"},
 	} {
 		cause := report.Cause{Cause: "sleep", Call: "runtime.selectgo", TotalNS: ms(3000), Via: via("select write@5 runtime.selectgo"),
 			Site: &report.Site{Func: "github.com/segmentio/kafka-go.(*partitionWriter).awaitBatch", File: "x.go", Line: 7, Module: "dep.org/x"}}
@@ -96,7 +97,7 @@ func TestPauseOfALibrary(t *testing.T) {
 			in.Services = []queues.ServiceStats{{Cause: "sleep", Site: cause.Site, Requests: 100, Sleeps: 50, SleepNS: c.seenNS, BatchSize: 1}}
 		}
 		found := Find(in, rulesWithPrefix("WL2001"))
-		if len(found) != 1 || found[0].Severity != c.severity || !strings.HasPrefix(found[0].Fix, c.text) {
+		if len(found) != 1 || found[0].Severity != c.severity || !strings.HasPrefix(found[0].Fix, c.text) || len(found[0].Changes) != 1 || !strings.HasSuffix(found[0].Changes[0].Text, c.change) {
 			t.Errorf("pauses of %d ns: %+v", c.seenNS, found)
 		}
 	}

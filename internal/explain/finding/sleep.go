@@ -49,6 +49,8 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Fix, v.hasOption = textOf("fix in-library", "library", l.name, "advice", advice), true
 		if isSet {
 			v.MaxSeverity = report.SeverityLow
+		} else if pause := l.shorterPause(); pause > 0 {
+			v.shortenTo(pause, textOf("phrase change-shorter", "time", words.Brief(int64(pause)), "default", l.pauseLength))
 		}
 	}
 	if l := cand.sharingLibrary(); l != nil {

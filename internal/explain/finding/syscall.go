@@ -2,9 +2,11 @@ package finding
 
 import (
 	"slices"
+	"time"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -55,6 +57,9 @@ func (a *attribution) isSharedWrite(c *report.Cause) bool {
 	})
 }
 
+// childDelay is the Cmd.WaitDelay that a prediction assumes.
+const childDelay = 10 * time.Millisecond
+
 // checkBlockingSyscall is WL2007, blocking-syscall.
 func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	top := &cand.routes[0]
@@ -77,6 +82,8 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix pipe-reader", "site", v.Site)
 	case isPipe && top.Site != nil && knowledge.Has(top.Site.Func, knowledge.ChildProcess):
 		v.Fix = textOf("fix pipe-of-child")
+		v.Changes = []predict.Change{predict.Remove(v.Cause, predict.SiteText(v.Site, v.Cause))}
+		v.shortenTo(childDelay, textOf("phrase change-wait-delay", "time", words.Brief(int64(childDelay))))
 	case isPipe:
 		v.Fix = textOf("fix pipe-read", "site", v.Site)
 	case k.fix == "fix file-write" && v.Site != nil && v.Site.Module != "" && !knowledge.Has(top.Cause.Call, knowledge.Logger):
