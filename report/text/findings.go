@@ -196,9 +196,9 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 		case onlyMax(pr):
 			spans = append(spans, span{plain, "p50 and p99 stay, max " + beforeArrow(pr.WasMaxNS)}, span{green, formatEstimate(*pr.MaxNS)})
 		case p99 == nil && pr.MaxNS != nil: // the requests are too few for a p99
-			spans = append(spans, span{plain, "p50 "}, latencyChange(p50, pr.P50NS, formatEstimate), span{plain, ", max "}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate))
+			spans = append(spans, span{plain, fact("p50 ")}, latencyChange(p50, pr.P50NS, formatEstimate), span{plain, ", " + fact("max ")}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate))
 		default:
-			spans = append(spans, span{plain, "p50 "}, latencyChange(p50, pr.P50NS, formatEstimate), span{plain, ", p99 "}, latencyChange(p99, pr.P99NS, formatEstimate))
+			spans = append(spans, span{plain, fact("p50 ")}, latencyChange(p50, pr.P50NS, formatEstimate), span{plain, ", " + fact("p99 ")}, latencyChange(p99, pr.P99NS, formatEstimate))
 		}
 		spans = append(spans, span{plain, p.condition(pr, g) + "; "})
 	case f.Share > 0 && isRun:
@@ -269,7 +269,7 @@ func onlyMax(p *report.Predicted) bool {
 // latencyChange writes a latency before and after a change, or "stays" if it changes by less than 1 %.
 func latencyChange(before *int64, e report.Estimate, formatEstimate func(report.Estimate) string) span {
 	if before != nil && e.Low == e.High && float64(e.Est) > 0.99*float64(*before) && float64(e.Est) < 1.01*float64(*before) {
-		return span{plain, "stays " + words.Duration(*before)}
+		return span{plain, fact("stays " + words.Duration(*before))}
 	}
 	return span{green, beforeArrow(before) + formatEstimate(e)}
 }
@@ -279,7 +279,7 @@ func beforeArrow(ns *int64) string {
 	if ns == nil {
 		return ""
 	}
-	return words.Duration(*ns) + " → "
+	return fact(words.Duration(*ns) + " → ")
 }
 
 // A folded title may be longTitle long. One that is longer than shortTitle is shortened: the JSON has it all.

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/check"
@@ -22,7 +23,7 @@ func TestGainAndCost(t *testing.T) {
 		f.Confidence = 0.6
 		got := ""
 		for _, s := range (&page{printer: printer{width: 100}, report: &report.Report{}}).predictedGain(&f, true) {
-			got += s.text
+			got += strings.ReplaceAll(s.text, noBreak, " ")
 		}
 		check.True(t, got == want, "%q, want %q", got, want)
 	}
@@ -56,6 +57,6 @@ func TestLatencyChange(t *testing.T) {
 		{&before, report.Estimate{Est: 8_890_000, Low: 5_000_000, High: 8_900_000}, "8.90ms → 8.9ms (5ms to 8.9ms)"},
 		{nil, report.Estimate{Est: 4_000_000, Low: 4_000_000, High: 4_000_000}, "4.00ms"},
 	} {
-		check.Equal(t, latencyChange(c.before, c.e, estimate).text, c.want, "%+v", c.e)
+		check.Equal(t, strings.ReplaceAll(latencyChange(c.before, c.e, estimate).text, noBreak, " "), c.want, "%+v", c.e)
 	}
 }

@@ -47,6 +47,12 @@ type printer struct {
 	width int
 }
 
+// noBreak is a space at which running text is not broken, so that a fact stays on one line.
+const noBreak = "\u00a0"
+
+// fact returns a text that is not broken.
+func fact(text string) string { return strings.ReplaceAll(text, " ", noBreak) }
+
 // line writes one line without spaces at its end, and cuts it at the page's width.
 func (p *printer) line(spans ...span) {
 	spans = cut(spans, p.width)
@@ -60,7 +66,7 @@ func (p *printer) line(spans ...span) {
 		spans = spans[:len(spans)-1]
 	}
 	for _, s := range spans {
-		text := s.text
+		text := strings.ReplaceAll(s.text, noBreak, " ")
 		if p.color && strings.TrimSpace(text) != "" {
 			text = s.style.Paint(text)
 		}

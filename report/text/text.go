@@ -130,29 +130,29 @@ func (p *page) header() {
 	}
 	facts := []string{words.Duration(in.DurationNS)}
 	if in.Start != nil {
-		facts[0] += " at " + in.Start.UTC().Format("2006-01-02 15:04:05") + " UTC"
+		facts[0] += " at " + in.Start.UTC().Format(fact("2006-01-02 15:04:05 UTC"))
 	}
 	if h := p.report.Host; h != nil && h.PID > 0 {
-		facts = append(facts, "pid "+strconv.Itoa(h.PID))
+		facts = append(facts, fact("pid "+strconv.Itoa(h.PID)))
 	}
 	if v := names.GoVersion(p.report); v != "" {
-		facts = append(facts, "Go "+termtext.Head(v, 12))
+		facts = append(facts, fact("Go "+termtext.Head(v, 12)))
 	}
 	if in.GOMAXPROCS > 0 {
-		facts = append(facts, "GOMAXPROCS "+strconv.Itoa(in.GOMAXPROCS))
+		facts = append(facts, fact("GOMAXPROCS "+strconv.Itoa(in.GOMAXPROCS)))
 	}
-	found := words.Count(requests, "request", "requests")
+	found := fact(words.Count(requests, "request", "requests"))
 	if n := runCount(p.report); n > 0 {
-		found = words.Count(n, "run", "runs")
+		found = fact(words.Count(n, "run", "runs"))
 		if requests > n {
-			found += " and " + words.Count(requests-n, "request", "requests")
+			found += " and " + fact(words.Count(requests-n, "request", "requests"))
 		}
 	}
 	if len(p.report.Groups) != 1 {
 		found += " of " + words.Count(len(p.report.Groups), "group", "groups")
 	}
 	if servers := p.report.Servers; len(servers) == 1 && servers[0].Count == requests && servers[0].LatencyNS.P50 != nil && servers[0].LatencyNS.P99 != nil {
-		found += ", p50 " + words.Duration(*servers[0].LatencyNS.P50) + ", p99 " + words.Duration(*servers[0].LatencyNS.P99)
+		found += ", " + fact("p50 "+words.Duration(*servers[0].LatencyNS.P50)) + ", " + fact("p99 "+words.Duration(*servers[0].LatencyNS.P99))
 	}
 	facts = append(facts, found)
 	if s := in.Sampled; s != nil {
@@ -169,7 +169,7 @@ func (p *page) header() {
 	if p.isShort() {
 		marks = "" // it has no footnotes
 	}
-	rest := " · " + strings.Join(facts, " · ")
+	rest := noBreak + "· " + strings.Join(facts, noBreak+"· ")
 	p.paragraph(span{}, 0, span{bold, termtext.Middle(cmp.Or(in.Name, "trace"), p.width-12)}, span{yellow, marks}, span{dim, rest})
 	if pod := names.Pod(p.report); pod != "" {
 		p.paragraph(span{}, 0, span{plain, termtext.Head(pod, maxWarning)})

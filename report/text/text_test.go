@@ -86,6 +86,17 @@ func checkLines(t *testing.T, name, out string, width int) {
 	}
 }
 
+// TestFactsAreNotBroken: a line ends between facts, not within one.
+func TestFactsAreNotBroken(t *testing.T) {
+	p50, p99 := int64(1e6), int64(202e6)
+	r := &report.Report{Groups: []report.Group{{Count: 1000}}, Servers: []report.Server{{Count: 1000, LatencyNS: report.Latency{P50: &p50, P99: &p99}}}}
+	for n := range 40 {
+		r.Input.Name = strings.Repeat("x", 1+n)
+		out := render(t, r, text.Options{Width: 80})
+		check.True(t, strings.Contains(out, "p99 202ms") && !strings.Contains(out, "\u00a0"), "a name of %d letters: %s", 1+n, out)
+	}
+}
+
 func TestColorsChangeNothingElse(t *testing.T) {
 	r := read(t, "pubsub")
 	colored := render(t, r, text.Options{Width: 100, Color: true})

@@ -179,7 +179,7 @@ func (p *page) whatIf() {
 		pr := &w.Predicted
 		p.line()
 		text := []span{{plain, breakable(termtext.Head(pr.Change, 400), p.width/2)}, {dim, " in "}, {bold, breakable(termtext.Head(words.FuncName(w.Name), 200), p.width/2)},
-			{plain, ": p50 " + beforeArrow(pr.WasP50NS)}, {green, estimate(pr.P50NS)}, {plain, ", p99 " + beforeArrow(pr.WasP99NS)}, {green, estimate(pr.P99NS)}}
+			{plain, ": " + fact("p50 ") + beforeArrow(pr.WasP50NS)}, {green, estimate(pr.P50NS)}, {plain, ", " + fact("p99 ") + beforeArrow(pr.WasP99NS)}, {green, estimate(pr.P99NS)}}
 		if pr.WasP99NS == nil {
 			text = append(text, span{dim, " (from few requests)"})
 		}
