@@ -37,6 +37,8 @@ func (m *Model) effectWeights(e *effect) []float64 {
 			}
 		case cause.Sched, cause.SchedPoll:
 			out[i] = oneIf(e.changesGC || e.changesProcs)
+		case cause.SchedWake:
+			out[i] = oneIf(e.changesGC)
 		case cause.Throttle:
 			out[i] = oneIf(e.changesFreezes)
 		}
@@ -162,11 +164,11 @@ func (e *effect) factor(iv *interval, withoutEncounters bool) variantValues {
 			factors[v] = remaining * e.assist[v]
 		case iv.isCollectorTime() && e.changesGC:
 			factors[v] = remaining
-		case iv.cause == cause.Sched || iv.cause == cause.SchedPoll:
+		case isWakeup(iv):
 			if e.changesGC {
 				factors[v] = 1 - float64(iv.markShare)*(1-remaining)*(1-e.outsideMarks[v])
 			}
-			if e.changesProcs {
+			if e.changesProcs && iv.cause != cause.SchedWake {
 				factors[v] *= e.sched[v]
 			}
 		}
