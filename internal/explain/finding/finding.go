@@ -150,9 +150,19 @@ func (in *Input) fillPrediction(v *Verdict) {
 	if v.Predicted == nil {
 		v.Predicted = in.predict(v.Group, v.Changes...)
 	}
+	if v.Predicted != nil && in.isIdleRun(v) {
+		v.Predicted = nil
+	}
 	if v.Predicted != nil && v.Predicted.ChangeText == "" {
 		v.Predicted.ChangeText = cmp.Or(v.ChangeText, changeText(v))
 	}
+}
+
+// isIdleRun reports whether a verdict's change would leave next to nothing of a program's run. Then the program waits for work as a
+// rule, and does not end earlier without the waits.
+func (in *Input) isIdleRun(v *Verdict) bool {
+	g, p := in.Report.Group(v.Group), v.Predicted
+	return g != nil && g.Kind == report.KindRun && p.MaxNS != nil && p.WasMaxNS != nil && float64(p.MaxNS.Est) < (1-threshold.NearlyAllShare)*float64(*p.WasMaxNS)
 }
 
 // A Verdict is a finding before its severity is known.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
@@ -60,9 +61,26 @@ func TestWideHolder(t *testing.T) {
 	waits := []report.Via{{Wait: "select", Call: "runtime.selectgo", Site: acquire}}
 	rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("fetch@35"), TotalNS: ms(4000), Routes: []report.Route{{Via: waits, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 	slots := queues.SlotWaits{Wait: "select", Call: "runtime.selectgo", Site: acquire, Waits: 100, BatchSize: 1.3, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 16, HoldNS: 10e6, QueuedShare: 0.5, WideHolder: site("export@74"), WaitsPerRelease: 9}
-	got := Find(&Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}}, rulesByCode(report.RulePoolTooSmall))
+	got := Find(&Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}, Predict: func(_ string, changes []predict.Change) *report.Predicted {
+		return &report.Predicted{Change: changes[0].String()}
+	}}, rulesByCode(report.RulePoolTooSmall))
 	if len(got) != 1 || !strings.Contains(got[0].Title, "main.export (main.go:74) takes many units") || !strings.Contains(got[0].Fix, "a semaphore of its own") || strings.Contains(got[0].Fix, "are enough") {
 		t.Errorf("%+v", got)
+	}
+	// Whatever the holders do, the change is about the line that waits.
+	check.Equal(t, got[0].Predicted.Change, "queue@golang.org/x/sync/semaphore.(*Weighted).Acquire:74=gone", "the change")
+}
+
+// TestIdleRun: a program that spends nearly all of its run on waits for work does not end earlier without them.
+func TestIdleRun(t *testing.T) {
+	for leftNS, isPredicted := range map[int64]bool{100e6: false, 2e9: true} {
+		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@5"), TotalNS: ms(3900), Requests: 1})
+		rep.Groups[0].Kind = report.KindRun
+		was := int64(4e9)
+		got := Find(&Input{Report: rep, Predict: func(string, []predict.Change) *report.Predicted {
+			return &report.Predicted{MaxNS: &report.Estimate{Est: leftNS}, WasMaxNS: &was}
+		}}, rulesByCode(report.RuleSlowPeer))
+		check.True(t, len(got) == 1 && (got[0].Predicted != nil) == isPredicted, "%d ns are left: %+v", leftNS, got)
 	}
 }
 

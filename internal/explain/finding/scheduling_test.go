@@ -210,6 +210,10 @@ func TestFreePs(t *testing.T) {
 	if faults, _, _ := findCodes(newInput(process.Stats{BusyNS: 4e9}, groupWith(woken))); !slices.Equal(faults, []string{"WL1003"}) {
 		t.Errorf("3 ms of wake-up latency for each request: %v", faults)
 	}
+	// Without samples of the host, other processes may have had the CPUs.
+	if found := Find(newInput(process.Stats{BusyNS: 4e9}, groupWith(woken)), rulesByCode(report.RuleSlowWakeup)); len(found) != 1 || found[0].Severity != report.SeverityLow {
+		t.Errorf("in a bare trace: %+v", found)
+	}
 }
 
 func TestTooManyPs(t *testing.T) {

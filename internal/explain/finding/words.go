@@ -82,6 +82,8 @@ func activityOf(cause *report.Cause) textKey {
 		return "phrase waits-for-pipe"
 	case cause.Kind == "inbound":
 		return "phrase waits-for-client"
+	case knowledge.Has(cause.Call, knowledge.ResponseBody):
+		return "phrase waits-for-answer-body"
 	}
 	return "phrase waits-for-network"
 }
