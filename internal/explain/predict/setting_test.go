@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
@@ -142,4 +143,16 @@ func TestEffects(t *testing.T) {
 		previous = e
 	}
 	check.Equal(t, previous.throttle[est], 0, "1.25 CPUs are enough, but freezes are %v", previous.throttle)
+}
+
+// TestWakeUpsWhileMarking: wake-ups are late while the collector marks, although a P is idle, and go with the mark phase. Another number
+// of Ps does not change them.
+func TestWakeUpsWhileMarking(t *testing.T) {
+	late := interval{target: target{cause: cause.SchedWake}, ns: 4e6, markShare: 0.75}
+	if got := (&effect{changesGC: true}).factor(&late, false)[est]; got != 0.25 {
+		t.Errorf("without mark phases %v of a wake-up remain", got)
+	}
+	if got := (&effect{changesProcs: true}).factor(&late, false)[est]; got != 1 {
+		t.Errorf("with other Ps %v of a wake-up remain", got)
+	}
 }
