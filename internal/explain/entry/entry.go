@@ -1,6 +1,8 @@
 // Package entry returns entries of maps and slices, which it creates on demand. Most sums are in such maps and slices.
 package entry
 
+import "iter"
+
 // GetOrAdd returns m[k]. If the map has no such key, it adds a pointer to a zero value.
 func GetOrAdd[K comparable, V any](m map[K]*V, k K) *V {
 	v := m[k]
@@ -28,4 +30,17 @@ func Resize[V any](s []V, n int) []V {
 		s = make([]V, n)
 	}
 	return s[:n]
+}
+
+// EqualRuns yields the longest runs of successive elements that are equal by a comparison.
+func EqualRuns[T any](list []T, equal func(a, b T) bool) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
+		for i, j := 0, 0; i < len(list); i = j {
+			for j = i + 1; j < len(list) && equal(list[i], list[j]); j++ {
+			}
+			if !yield(list[i:j]) {
+				return
+			}
+		}
+	}
 }

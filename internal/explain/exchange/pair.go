@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
@@ -97,14 +98,7 @@ func (f *fit) delays(requests []Request, offset int64) (forwardTimes, returnTime
 // isClose reports whether many calls were on the way for no longer than between two sockets of one machine, in both directions.
 // Requests that are inside of exchanges by chance begin and end at any time in them.
 func isClose(forwardTimes, returnTimes []int64, slack int64) bool {
-	return quantile(forwardTimes, 0.25) <= threshold.LoopbackNS+slack && quantile(returnTimes, 0.25) <= threshold.LoopbackNS+slack
-}
-
-// quantile returns a quantile of some times; 0 if there are none.
-func quantile(times []int64, q float64) int64 {
-	if len(times) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(times))
-	return sorted[int(q*float64(len(sorted)-1))]
+	slices.Sort(forwardTimes)
+	slices.Sort(returnTimes)
+	return max(sample.Quantile(forwardTimes, 0.25), sample.Quantile(returnTimes, 0.25)) <= threshold.LoopbackNS+slack
 }

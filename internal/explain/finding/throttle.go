@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -158,11 +159,7 @@ func cpusBeforeFreezes(rt *report.Runtime) float64 {
 		}
 		cpusPerPeriod = append(cpusPerPeriod, ranNS/float64(period))
 	}
-	if len(cpusPerPeriod) == 0 {
-		return 0
-	}
-	slices.Sort(cpusPerPeriod)
-	return cpusPerPeriod[len(cpusPerPeriod)/2]
+	return sample.Median(cpusPerPeriod)
 }
 
 // procsForLimit returns the GOMAXPROCS that matches a limit.

@@ -281,6 +281,15 @@ func (s *Stage) FollowedWaits() []critpath.FollowedWait { return s.walker.Follow
 // Graph returns what the end of the work of goroutine g in [from, to) depends on: see critpath.Walker.Graph.
 func (s *Stage) Graph(g uint64, from, to int64) *critpath.Graph { return s.walker.Graph(g, from, to) }
 
+// IsOnBehalf reports whether a goroutine acts for a request at a time: the request's own, or one that this one created.
+func (s *Stage) IsOnBehalf(r *request.Request, g uint64, t int64) bool {
+	if g == r.G {
+		return true
+	}
+	birth, ok := s.Win.Born(g, t)
+	return ok && birth.Creator == r.G
+}
+
 // WalkAgain walks a request, or a part of one, for its steps and segments only.
 func (s *Stage) WalkAgain(r *request.Request) *WalkResult {
 	s.result = WalkResult{Req: r, Weight: 1, Start: r.Start, PathStart: r.Start, stage: s}

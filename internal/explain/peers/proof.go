@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -59,10 +60,10 @@ func (s *Sum) provenShare(waits, requests []answers.Span) (share float64, gapNS 
 	})
 	waitCount := float64(len(waits))
 	possible = float64(orderedWaits) > threshold.HalfShare*waitCount
-	if orderedWaits == 0 || median(forwardTimes) > threshold.LoopbackNS || median(returnTimes) > threshold.LoopbackNS {
+	if orderedWaits == 0 || sample.Median(forwardTimes) > threshold.LoopbackNS || sample.Median(returnTimes) > threshold.LoopbackNS {
 		return 0, 0, possible
 	}
-	return float64(orderedWaits-max(0, wakesAfter-wakesBefore)) / waitCount, median(forwardTimes) + median(returnTimes), possible
+	return float64(orderedWaits-max(0, wakesAfter-wakesBefore)) / waitCount, sample.Median(forwardTimes) + sample.Median(returnTimes), possible
 }
 
 // latestUpTo returns the latest of some times that is not after t, if there is one.
@@ -73,11 +74,6 @@ func latestUpTo(t int64, times []int64) (last int64, ok bool) {
 		}
 	}
 	return last, ok
-}
-
-func median(list []int64) int64 {
-	slices.Sort(list)
-	return list[len(list)/2]
 }
 
 // isParticipant reports whether a goroutine serves requests, or is one that requests wait for: the reason for its

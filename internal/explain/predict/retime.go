@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -177,9 +178,7 @@ func (t *trial) survey(group *group) {
 				}
 			}
 		}
-		if slices.Sort(computationNS); len(computationNS) > 0 {
-			change.usualNS = computationNS[len(computationNS)/2]
-		}
+		change.usualNS = sample.Median(computationNS)
 		change.queue = t.measureQueue(group, change)
 		change.encounterShare = change.remainingEncounters(group)
 	}

@@ -246,7 +246,7 @@ func (s *Sum) aggregateServices() {
 		})
 		sum := entry.GetOrAdd(s.services, key)
 		var busy []interval // of each server, from its first service to its last
-		for ofServer := range equalRuns(list, func(a, b *service) bool { return a.server == b.server }) {
+		for ofServer := range entry.EqualRuns(list, func(a, b *service) bool { return a.server == b.server }) {
 			busy = append(busy, interval{ofServer[0].start, sum.add(ofServer, s.requestGoroutines)})
 		}
 		sum.maxServers = max(sum.maxServers, maxOverlap(busy))

@@ -33,22 +33,11 @@ type slotKey struct {
 	call tracefmt.StringID
 }
 
-// A sourceLine is the line of a site. Sites may differ by their callers and yet be at one line.
-type sourceLine struct {
-	fn, file tracefmt.StringID
-	number   uint32
-}
-
-// compare orders lines by function, file and number.
-func (l sourceLine) compare(o sourceLine) int {
-	return cmp.Or(cmp.Compare(l.fn, o.fn), cmp.Compare(l.file, o.file), cmp.Compare(l.number, o.number))
-}
-
 // A handover is the end of a wait for a slot, or of one that may be.
 type handover struct {
 	key                slotKey
-	line               sourceLine // of key.site
-	waiter             uint64     // goroutine ids
+	line               tracefmt.Line // of key.site
+	waiter             uint64        // goroutine ids
 	waitStart, waitEnd int64
 	requestEnd         int64 // end of the waiter's request
 	waker              uint64
@@ -83,16 +72,14 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 		if count++; count > maxRequestWaits {
 			return
 		}
-		if wait.G != w.Req.G {
-			if b, ok := p.stage.Win.Born(wait.G, wait.End); !ok || b.Creator != w.Req.G {
-				continue // not on behalf of this request
-			}
+		if !p.stage.IsOnBehalf(w.Req, wait.G, wait.End) {
+			continue
 		}
 		handover := handover{
 			key: slotKey{wait.Kind, p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.CallOf(wait.Stack)}, waiter: wait.G, waitStart: wait.Start, waitEnd: wait.End,
 			requestEnd: w.Req.End, waker: wait.Waker,
 		}
-		handover.line = p.lineOf(handover.key.site)
+		handover.line = p.stage.Syms.Line(handover.key.site)
 		handover.isUnordered = wait.Kind == critpath.WaitCond || p.stage.Sites.HasRole(wait.Stack, knowledge.UnorderedPool)
 		p.findAcquisition(&handover)
 		if p.stage.Sites.HasRole(wait.Stack, knowledge.SemaphoreAcquire) {
@@ -131,18 +118,12 @@ func (p *workerSum) findAcquisition(h *handover) {
 		if span.State != timeline.Waiting || p.stage.Sites.CallOf(span.Stack) != h.key.call || span.End >= h.waitEnd {
 			continue
 		}
-		if p.stage.Sites.HasRole(span.Stack, knowledge.PoolWait) || p.lineOf(p.stage.Sites.SiteOf(span.Stack)) == h.line {
+		if p.stage.Sites.HasRole(span.Stack, knowledge.PoolWait) || p.stage.Syms.Line(p.stage.Sites.SiteOf(span.Stack)) == h.line {
 			h.wakerAcquired = span.End
 		} else {
 			h.wakerSeenSince = span.End
 		}
 	}
-}
-
-// lineOf returns the line of a site.
-func (p *workerSum) lineOf(site tracefmt.FrameID) sourceLine {
-	frame := p.stage.Syms.Frame(site)
-	return sourceLine{frame.Func, frame.File, frame.Line}
 }
 
 // A slotWaitSum adds up the waits with one key.
@@ -183,14 +164,14 @@ func (s *Sum) aggregateHandovers() {
 	}
 	setPrevServiceEnds(list)
 	slices.SortFunc(list, func(a, b *handover) int {
-		return cmp.Or(cmp.Compare(a.key.wait, b.key.wait), cmp.Compare(a.key.call, b.key.call), a.line.compare(b.line), cmp.Compare(a.key.site, b.key.site),
+		return cmp.Or(cmp.Compare(a.key.wait, b.key.wait), cmp.Compare(a.key.call, b.key.call), a.line.Compare(b.line), cmp.Compare(a.key.site, b.key.site),
 			a.compareByWaitEnd(b))
 	})
 	// One wait may be on the paths of several requests.
 	list = slices.CompactFunc(list, func(a, b *handover) bool {
 		return a.key == b.key && a.waiter == b.waiter && a.waitEnd == b.waitEnd
 	})
-	for atLine := range equalRuns(list, func(a, b *handover) bool {
+	for atLine := range entry.EqualRuns(list, func(a, b *handover) bool {
 		return a.key.wait == b.key.wait && a.key.call == b.key.call && a.line == b.line
 	}) {
 		s.addPool(atLine)
@@ -201,7 +182,7 @@ func (s *Sum) aggregateHandovers() {
 // each other's waits. In that case the number of slots is that of all callers together.
 func (s *Sum) addPool(list []*handover) {
 	sums, byFormerWaiter := map[slotKey]*slotWaitSum{}, int64(0)
-	for atSite := range equalRuns(list, func(a, b *handover) bool { return a.key == b.key }) {
+	for atSite := range entry.EqualRuns(list, func(a, b *handover) bool { return a.key == b.key }) {
 		sum := new(slotWaitSum)
 		sum.add(atSite, s.requestGoroutines)
 		sums[atSite[0].key], byFormerWaiter = sum, byFormerWaiter+sum.byFormerWaiter
@@ -252,9 +233,6 @@ func setPrevServiceEnds(list []*handover) {
 		}
 	}
 }
-
-// An interval is a time in ns, such as that of a wait or a hold.
-type interval struct{ start, end int64 }
 
 // queuePeriodStarts returns, for each wait, since when there had been a waiter at all times when it ended, and the length of
 // all these periods. During a period all slots are held, every slot is acquired after a wait, and every release ends a wait.
@@ -408,25 +386,6 @@ func totalLength(intervals []interval) (ns int64) {
 		ns += i.end - i.start
 	}
 	return ns
-}
-
-// maxOverlap returns the largest number of intervals that overlap. An interval that starts when another one ends does not
-// overlap it.
-func maxOverlap(intervals []interval) int {
-	starts, ends := make([]int64, len(intervals)), make([]int64, len(intervals))
-	for i, s := range intervals {
-		starts[i], ends[i] = s.start, s.end
-	}
-	slices.Sort(starts)
-	slices.Sort(ends)
-	overlap, ended := 0, 0
-	for index, t := range starts {
-		for ended < len(ends) && ends[ended] <= t {
-			ended++
-		}
-		overlap = max(overlap, index+1-ended)
-	}
-	return overlap
 }
 
 // merge adds another sum of the same key.

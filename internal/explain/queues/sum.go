@@ -22,7 +22,6 @@
 package queues
 
 import (
-	"iter"
 	"maps"
 	"math"
 	"sync"
@@ -117,29 +116,21 @@ const (
 // BeginGeneration implements pass.GenerationBeginner.
 func (s *Sum) BeginGeneration(reqs []request.Request) {
 	s.aggregation.Wait()
-	from, to := int64(math.MaxInt64), int64(0)
-	for i := range reqs {
-		if r := &reqs[i]; r.Piece == request.WholeRequest && !r.Open {
-			from, to = min(from, r.End), max(to, r.End)
-		}
-	}
-	sliceEnd := int64(math.MaxInt64)
 	s.workers[0].lateRuns.sliceWeight = 1
 	maxRequests := maxSliceRequests
 	if s.sliceRequests >= laterSlicesFrom {
 		maxRequests = maxLaterSliceRequests
 	}
 	s.sliceRequests += min(len(reqs), maxRequests)
-	if len(reqs) > maxRequests {
+	from, to, isWhole := request.SliceOf(reqs, maxRequests, 0)
+	s.sliceNS += max(0, to-from)
+	if isWhole {
+		to = math.MaxInt64
+	} else {
 		s.workers[0].lateRuns.sliceWeight = int64((len(reqs) + maxRequests/2) / maxRequests)
-		sliceEnd = from + int64(float64(to-from)*float64(maxRequests)/float64(len(reqs)))
-		to = sliceEnd
-	}
-	if to > from {
-		s.sliceNS += to - from
 	}
 	for _, p := range s.workers {
-		p.sliceEnd = sliceEnd
+		p.sliceEnd = to
 		p.services, p.handovers = p.services[:0], p.handovers[:0]
 		clear(p.requestGoroutines)
 		p.hasTransactions = false
@@ -204,18 +195,5 @@ func (s *Sum) Merge(ts []path.Translation) {
 func addSums[K comparable, S any](to, from map[K]S, add func(S, S) S) {
 	for k, s := range from {
 		to[k] = add(to[k], s)
-	}
-}
-
-// equalRuns yields the longest runs of successive elements that are equal by a comparison.
-func equalRuns[T any](list []T, equal func(a, b T) bool) iter.Seq[[]T] {
-	return func(yield func([]T) bool) {
-		for i, j := 0, 0; i < len(list); i = j {
-			for j = i + 1; j < len(list) && equal(list[i], list[j]); j++ {
-			}
-			if !yield(list[i:j]) {
-				return
-			}
-		}
 	}
 }

@@ -22,6 +22,7 @@ package request
 
 import (
 	"cmp"
+	"math"
 
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -127,3 +128,21 @@ const (
 	MiddlePiece        // more pieces follow
 	LastPiece
 )
+
+// SliceOf returns a time in which the first requests of a generation end, about as many as a limit; isWhole reports that it is all of them.
+// If since is positive, the slice begins then or before.
+func SliceOf(reqs []Request, limit int, since int64) (from, to int64, isWhole bool) {
+	from = math.MaxInt64
+	for i := range reqs {
+		if r := &reqs[i]; r.Piece == WholeRequest && !r.Open {
+			from, to = min(from, r.End), max(to, r.End)
+		}
+	}
+	if since > 0 {
+		from = min(from, since)
+	}
+	if isWhole = len(reqs) <= limit; !isWhole {
+		to = from + int64(float64(to-from)*float64(limit)/float64(len(reqs)))
+	}
+	return from, to, isWhole
+}

@@ -1,6 +1,7 @@
 // Package sample selects a bounded number of requests from a stream that several workers divide: the slowest ones, or a
 // pseudo-random sample. The selection depends only on the requests, not on their order, nor on the workers. For a sample, each
 // request has a Key, and a TopN stores the requests with the smallest keys (a bottom-k sample, Cohen and Kaplan, PODC 2007).
+// Quantile and Median describe any list of values.
 package sample
 
 import "slices"

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/report"
 )
 
@@ -122,11 +123,7 @@ func SumVerdicts(all []Verdict) *Accuracy {
 		}
 	}
 	if len(errs) > 0 {
-		slices.Sort(errs)
-		m := errs[len(errs)/2]
-		if len(errs)%2 == 0 {
-			m = (m + errs[len(errs)/2-1]) / 2
-		}
+		m := (sample.Median(errs) + sample.Quantile(errs, 0.5)) / 2
 		a.MedianError = &m
 	}
 	return a

@@ -1,6 +1,7 @@
 package tracefmt
 
 import (
+	"cmp"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
@@ -82,6 +83,23 @@ func (s *Symbols) Strings() int { return len(s.strings) }
 
 // Frame returns a frame.
 func (s *Symbols) Frame(id FrameID) Frame { return s.frames[id] }
+
+// A Line is a source line without its callers.
+type Line struct {
+	Func, File StringID
+	Number     uint32
+}
+
+// Compare orders lines by function, file and number.
+func (l Line) Compare(o Line) int {
+	return cmp.Or(cmp.Compare(l.Func, o.Func), cmp.Compare(l.File, o.File), cmp.Compare(l.Number, o.Number))
+}
+
+// Line returns the line of a frame.
+func (s *Symbols) Line(id FrameID) Line {
+	f := &s.frames[id]
+	return Line{f.Func, f.File, f.Line}
+}
 
 // Frames returns the number of frames; all ids are below it.
 func (s *Symbols) Frames() int { return len(s.frames) }

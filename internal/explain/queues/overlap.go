@@ -1,0 +1,57 @@
+package queues
+
+import "slices"
+
+// An interval is a time in ns, such as that of a wait or a hold.
+type interval struct{ start, end int64 }
+
+// maxOverlap returns the largest number of intervals that overlap.
+func maxOverlap(intervals []interval) int {
+	var o Overlap
+	for _, i := range intervals {
+		o.Add(i.start, i.end)
+	}
+	return o.Max()
+}
+
+// An Overlap has intervals, and counts how many of them overlap. An interval that starts when another one ends does not overlap it.
+type Overlap struct {
+	starts, ends []int64
+	isSorted     bool
+}
+
+// Add adds an interval.
+func (o *Overlap) Add(start, end int64) {
+	o.starts, o.ends, o.isSorted = append(o.starts, start), append(o.ends, end), false
+}
+
+// Bounds returns the sorted starts and ends of the intervals.
+func (o *Overlap) Bounds() (starts, ends []int64) {
+	if !o.isSorted {
+		slices.Sort(o.starts)
+		slices.Sort(o.ends)
+		o.isSorted = true
+	}
+	return o.starts, o.ends
+}
+
+// At returns how many intervals contain a time.
+func (o *Overlap) At(t int64) int {
+	starts, ends := o.Bounds()
+	started, _ := slices.BinarySearch(starts, t+1)
+	ended, _ := slices.BinarySearch(ends, t+1)
+	return started - ended
+}
+
+// Max returns the largest number of intervals that overlap.
+func (o *Overlap) Max() (overlap int) {
+	starts, ends := o.Bounds()
+	ended := 0
+	for i, t := range starts {
+		for ended < len(ends) && ends[ended] <= t {
+			ended++
+		}
+		overlap = max(overlap, i+1-ended)
+	}
+	return overlap
+}
