@@ -29,6 +29,7 @@ type capacityTruth struct {
 // The recordings of lab/recordings/capacity, each of one second.
 var capacityTruths = map[string]capacityTruth{
 	"mix":       {report.LimitLock, 194, 1, 354, 58.1e6},  // -kind mix -work 3ms, 127 requests/s: 6 of /, 3 of /cheap, 1 of /dear
+	"rwlock":    {report.LimitLock, 203, 1, 600, 81.3e6},  // -kind rwlock -n 4 -work 3ms, 168 requests/s, of which a quarter writes
 	"semaphore": {report.LimitPool, 78, 3, 564, 28.1e6},   // -kind semaphore -n 3 -work 5ms, 181 requests/s
 	"stage":     {report.LimitStage, 216, 1, 455, 41.2e6}, // -kind stage -n 1 -work 2ms, 146 requests/s
 }
@@ -70,6 +71,14 @@ func TestCapacityByGroup(t *testing.T) {
 	groups := capacityOf(t, "mix").Limits[0].Groups
 	if len(groups) != 2 || groups[0].Share < 0.55 || groups[0].Share > 0.8 {
 		t.Errorf("the lock is used by %+v, want two groups with about 2/3 and 1/3", groups)
+	}
+}
+
+// TestCapacityOfWrites finds that those requests use up an RWMutex that write, not those that wait for it most.
+func TestCapacityOfWrites(t *testing.T) {
+	groups := capacityOf(t, "rwlock").Limits[0].Groups
+	if len(groups) != 1 || groups[0].Name != "main.(*service).rebuildTable" {
+		t.Errorf("the lock is used by %+v", groups)
 	}
 }
 

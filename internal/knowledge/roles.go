@@ -106,6 +106,7 @@ const (
 	RWMutex
 	ReadLock
 	WriteLock
+	ReadUnlock
 	Once
 	WaitGroup
 	Broadcast

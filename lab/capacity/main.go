@@ -142,13 +142,10 @@ var kinds = map[string]func(s *service, n int) http.HandlerFunc{
 	"rwlock": func(s *service, n int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if rand.IntN(n) == 0 {
-				s.table.Lock()
-				defer s.table.Unlock()
+				s.rebuildTable(s.length())
 			} else {
-				s.table.RLock()
-				defer s.table.RUnlock()
+				s.readTable(s.length())
 			}
-			time.Sleep(s.length())
 		}
 	},
 	"shards": func(s *service, n int) http.HandlerFunc {
@@ -193,6 +190,18 @@ var kinds = map[string]func(s *service, n int) http.HandlerFunc{
 func (s *service) appendJournal(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	time.Sleep(d)
+}
+
+func (s *service) rebuildTable(d time.Duration) {
+	s.table.Lock()
+	defer s.table.Unlock()
+	time.Sleep(d)
+}
+
+func (s *service) readTable(d time.Duration) {
+	s.table.RLock()
+	defer s.table.RUnlock()
 	time.Sleep(d)
 }
 

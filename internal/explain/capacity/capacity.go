@@ -3,18 +3,22 @@ package capacity
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
@@ -132,10 +136,10 @@ func (a *analysis) addCPU(requests float64) {
 	stats, facts := a.in.Stats, a.in.Facts
 	r := &resource{kind: report.LimitCPU, groups: map[path.GroupID]float64{}, visits: 1, factor: 1, basis: "the time in which goroutines ran"}
 	syscallNS := 0.0
-	for i := range a.requests {
-		if a.isLoad[i] {
-			syscallNS += float64(a.requests[i].syscallNS)
-			r.groups[a.requests[i].group] += float64(a.requests[i].runNS + a.requests[i].syscallNS)
+	for _, one := range a.requests {
+		if one.isLoad {
+			syscallNS += float64(one.syscallNS)
+			r.groups[one.group] += float64(one.runNS + one.syscallNS)
 		}
 	}
 	r.busy = float64(stats.BusyNS)/float64(max(stats.SpanNS, 1)) + syscallNS/float64(a.sliceNS)
@@ -177,53 +181,41 @@ const maxPeers = 3
 
 // addPeers adds the lines that wait for peers, whose own limits no trace of this process shows.
 func (a *analysis) addPeers() {
-	byLine := map[line]int64{}
-	stacks := map[line]leaf{}
-	for _, l := range a.leaves {
-		if site := a.siteOf(l.stack); l.isNetwork && a.isLoad[l.request] && site != nil && !stdlib.Contains(site.OwnLine().Func) {
-			callLine := a.lineOf(l.stack)
-			byLine[callLine] += l.end - l.start
-			stacks[callLine] = l
+	byLine, sites := map[tracefmt.Line]int64{}, map[tracefmt.Line]*report.Site{}
+	for _, r := range a.requests {
+		for _, l := range r.leaves {
+			if site := a.siteOf(l.stack); l.isNetwork && r.isLoad && site != nil && !stdlib.Contains(site.OwnLine().Func) {
+				callLine := a.lineOf(l.stack)
+				byLine[callLine] += l.end - l.start
+				sites[callLine] = site
+			}
 		}
 	}
-	lines := make([]line, 0, len(byLine))
-	for callLine := range byLine {
-		lines = append(lines, callLine)
-	}
-	slices.SortFunc(lines, func(x, y line) int {
-		return cmp.Or(cmp.Compare(byLine[y], byLine[x]), cmp.Compare(x.number, y.number), cmp.Compare(x.fn, y.fn))
+	lines := slices.SortedFunc(maps.Keys(byLine), func(x, y tracefmt.Line) int {
+		return cmp.Or(cmp.Compare(byLine[y], byLine[x]), cmp.Compare(x.Number, y.Number), x.Compare(y))
 	})
 	for _, callLine := range lines[:min(len(lines), maxPeers)] {
-		a.addSkipped(skipped{NotJudged: report.NotJudged{Site: a.siteOf(stacks[callLine].stack), Reason: peerReason}})
+		a.addSkipped(skipped{NotJudged: report.NotJudged{Site: sites[callLine], Reason: peerReason}})
 	}
 }
 
 // closedClients returns how many requests are in the process at all times, if their number hardly varies: a client then sends the
 // next request when it has an answer. At random arrivals the variance of the number is about its mean. 0 means that it varies.
 func (a *analysis) closedClients() int {
-	type change struct {
-		time int64
-		step int
-	}
 	var sum, squares, total float64
-	for i := 0; i < len(a.requests); {
-		var changes []change
-		end := i
-		for ; end < len(a.requests) && a.requests[end].slice == a.requests[i].slice; end++ {
-			if r := &a.requests[end]; a.isLoad[end] {
-				changes = append(changes, change{r.start, 1}, change{r.end, -1})
+	for slice := range entry.EqualRuns(a.requests, func(x, y *servedRequest) bool { return x.slice == y.slice }) {
+		var present queues.Overlap
+		for _, r := range slice {
+			if r.isLoad {
+				present.Add(r.start, r.end)
 			}
 		}
-		i = end
-		slices.SortFunc(changes, func(x, y change) int { return cmp.Or(cmp.Compare(x.time, y.time), cmp.Compare(x.step, y.step)) })
+		starts, ends := present.Bounds()
+		changes := slices.Sorted(slices.Values(slices.Concat(starts, ends)))
 		// The requests at both ends of a slice are not all known.
-		n, edge := 0, len(changes)/10
-		for k := range changes {
-			if k > edge && k < len(changes)-edge {
-				ns := float64(changes[k].time - changes[k-1].time)
-				sum, squares, total = sum+ns*float64(n), squares+ns*float64(n*n), total+ns
-			}
-			n += changes[k].step
+		for k := len(changes)/10 + 1; k < len(changes)-len(changes)/10; k++ {
+			ns, n := float64(changes[k]-changes[k-1]), float64(present.At(changes[k-1]))
+			sum, squares, total = sum+ns*n, squares+ns*(n*n), total+ns
 		}
 	}
 	if total == 0 {
@@ -303,14 +295,8 @@ func siteName(s *report.Site) string { return names.SiteText(s.OwnLine(), maxNam
 const maxName = 60
 
 func perSecond(x float64) string {
-	digits := fmt.Sprintf("%.0f", x)
 	if x < 10 {
 		return fmt.Sprintf("%.2g", x)
 	}
-	if n := len(digits); n > 3 && n <= 9 {
-		for i := n - 3; i > 0; i -= 3 {
-			digits = digits[:i] + "," + digits[i:]
-		}
-	}
-	return digits
+	return words.Number(int64(math.RoundToEven(x)))
 }

@@ -2,7 +2,6 @@ package capacity
 
 import (
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/whylate/whylate/report"
@@ -29,7 +28,7 @@ func TestSimulation(t *testing.T) {
 		r := &resource{kind: report.LimitPool, servers: test.servers, factor: 1}
 		s := &simulation{load: 1}
 		for _, ns := range test.service {
-			s.plans = append(s.plans, plan{services: []service{{r, ns}}})
+			s.plans = append(s.plans, plan{services: []service{{resource: r, ns: ns}}})
 		}
 		sum := 0.0
 		list := s.latencies(test.load * test.servers / 1e6)
@@ -49,15 +48,6 @@ func TestQuota(t *testing.T) {
 		if got := q.start([]float64{0, 30e6, 60e6, 60e6}[i], []float64{30e6, 30e6, 60e6, 1e6}[i]); got != want {
 			t.Errorf("computation %d starts at %g, want %g", i, got, want)
 		}
-	}
-}
-
-// TestConcurrency counts spans that touch as one after the other.
-func TestConcurrency(t *testing.T) {
-	spans := []leafSpan{{0, 0, 10}, {1, 5, 15}, {2, 10, 20}}
-	counts, maxCount := concurrency(spans, []int64{0, 7, 10, 17, 20})
-	if !slices.Equal(counts, []int{1, 2, 2, 1, 0}) || maxCount != 2 {
-		t.Errorf("counts %v, most %d", counts, maxCount)
 	}
 }
 

@@ -131,7 +131,7 @@ func (a *analysis) changeSite(c *Change) error {
 func (a *analysis) isHeldAt(text string, r *resource) bool {
 	syms := a.in.Speller.Syms
 	for heldLine := range r.lines {
-		if matches(text, &report.Site{Func: syms.String(heldLine.fn), File: syms.String(heldLine.file), Line: int(heldLine.number)}) {
+		if matches(text, &report.Site{Func: syms.String(heldLine.Func), File: syms.String(heldLine.File), Line: int(heldLine.Number)}) {
 			return true
 		}
 	}

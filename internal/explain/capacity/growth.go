@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/whylate/whylate/report"
@@ -27,7 +28,8 @@ func AddGrowth(c, low *report.Capacity) {
 		saturates := l.SaturatesPerS
 		switch slope := (d1 - d0) / (c.LoadPerS - low.LoadPerS); {
 		case slope > 0:
-			saturates = solveGrowth(d0-slope*low.LoadPerS, slope, capacity)
+			base := d0 - slope*low.LoadPerS // X (base + slope X) = capacity
+			saturates = (math.Sqrt(base*base+4*slope*capacity) - base) / (2 * slope)
 		case slope < 0:
 			perRequest := (d1*c.LoadPerS - d0*low.LoadPerS) / (c.LoadPerS - low.LoadPerS)
 			if idle := (d0 - perRequest) * low.LoadPerS; perRequest > 0 && idle < capacity {
@@ -40,17 +42,4 @@ func AddGrowth(c, low *report.Capacity) {
 	}
 	slices.SortStableFunc(c.Limits, func(x, y report.Limit) int { return cmp.Compare(x.SaturatesPerS, y.SaturatesPerS) })
 	c.Text = Text(c)
-}
-
-// solveGrowth returns the load X at which X (base + slope X) is the capacity, by bisection.
-func solveGrowth(base, slope, capacity float64) float64 {
-	low, high := 0.0, 1e12
-	for range 200 {
-		if x := (low + high) / 2; x*(base+slope*x) < capacity {
-			low = x
-		} else {
-			high = x
-		}
-	}
-	return low
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -15,23 +17,23 @@ import (
 // A hold is for how long a lock or slot was held, from the end of the holder's wait until it ended another wait.
 type hold struct {
 	start, end int64
-	request    int32 // of the holder; -1 if it served none
-	hadQueue   bool  // a goroutine was waiting when it began
+	hadQueue   bool // a goroutine was waiting when it began
 }
 
 // A heldQueue is what the waits for a lock or for slots show.
 type heldQueue struct {
 	holds   []hold
-	waits   []*wait // without those that lost the lock again
-	leafNS  map[line]float64
-	heldNS  float64 // time in which a waiter's holder was observed; leafNS are parts of it
+	waits   []wait // without those that lost the lock again
+	leafNS  map[tracefmt.Line]float64
+	readNS  map[tracefmt.Line]float64 // parts of leafNS: of readers
+	heldNS  float64                   // time in which a waiter's holder was observed; leafNS are parts of it
 	byGroup map[path.GroupID]float64
 	tails   []float64 // times from a leaf's end to the release
 	leads   []float64 // times from the end of the holder's own wait to its leaf
 }
 
 // addHeld adds a lock or a pool for which requests waited.
-func (a *analysis) addHeld(list []int32, isLock bool) {
+func (a *analysis) addHeld(list []*wait, isLock bool) {
 	kind := report.LimitPool
 	if isLock {
 		kind = report.LimitLock
@@ -41,19 +43,19 @@ func (a *analysis) addHeld(list []int32, isLock bool) {
 		a.skip(kind, list, fmt.Sprintf("only %d requests waited for it", len(q.waits)))
 		return
 	}
-	if a.waits[list[0]].isPool { // it is held during the call at the same line
-		for _, i := range list {
-			q.leafNS[a.lineOf(a.waits[i].stack)]++
+	if list[0].isPool { // it is held during the call at the same line
+		for _, w := range list {
+			q.leafNS[a.lineOf(w.stack)]++
 		}
 		q.heldNS = 0
 	}
-	r := &resource{kind: kind, factor: 1, site: a.siteOf(a.mostFrequent(list)), waits: list, groups: q.byGroup, lines: q.heldLines()}
+	r := &resource{kind: kind, factor: 1, site: a.siteOf(mostFrequent(list)), waits: list, groups: q.byGroup, lines: q.heldLines()}
 	reason := ""
-	switch spans := a.leafSpans(r.lines); {
-	case isLock && q.waits[0].isRW:
-		reason = "readers share it, so it has no fixed number of holders"
+	switch {
+	case isLock && list[0].isRW:
+		reason = a.measureWrites(r, q)
 	case len(r.lines) > 0:
-		reason = a.measureLeaves(r, q, spans)
+		reason = a.measureLeaves(r, q, 0)
 	case isLock && len(q.waits) < threshold.SmallSample:
 		reason = fmt.Sprintf("only %d requests waited for it", len(q.waits))
 	case isLock:
@@ -69,48 +71,44 @@ func (a *analysis) addHeld(list []int32, isLock bool) {
 }
 
 // observe follows the holders through a queue.
-func (a *analysis) observe(list []int32) *heldQueue {
-	q := &heldQueue{leafNS: map[line]float64{}, byGroup: map[path.GroupID]float64{}}
-	type acquisition struct {
-		time     int64
-		hadQueue bool
-	}
-	acquired, lastOf := map[uint64]acquisition{}, map[uint64]*wait{}
+func (a *analysis) observe(list []*wait) *heldQueue {
+	q := &heldQueue{leafNS: map[tracefmt.Line]float64{}, readNS: map[tracefmt.Line]float64{}, byGroup: map[path.GroupID]float64{}}
+	acquired, lastOf := map[uint64]hold{}, map[uint64]int{} // by goroutine
 	lastRelease := int64(0)
-	for k, i := range list {
-		w := &a.waits[i]
-		if last := lastOf[w.g]; last != nil && last.request == w.request && w.start-last.end <= threshold.IdleCheckNS && w.start >= last.end {
-			merged := *w
-			merged.start = last.start
-			*last = merged
+	for k, w := range list {
+		merged := *w
+		if i, ok := lastOf[w.g]; ok && q.waits[i].request == w.request && w.start-q.waits[i].end <= threshold.IdleCheckNS && w.start >= q.waits[i].end {
+			merged.start = q.waits[i].start
+			q.waits[i] = merged
 		} else {
-			merged := *w
-			q.waits = append(q.waits, &merged)
-			lastOf[w.g] = &merged
+			lastOf[w.g] = len(q.waits)
+			q.waits = append(q.waits, merged)
 		}
+		var leaves []leaf
 		holder := a.holderOf(w)
-		from := max(w.start, lastRelease)
-		if got, ok := acquired[w.waker]; ok && (holder < 0 || got.time >= a.requests[holder].start) {
-			q.holds = append(q.holds, hold{got.time, w.end, holder, got.hadQueue})
+		if holder != nil {
+			leaves = holder.leaves
+		}
+		if got, ok := acquired[w.waker]; ok && (holder == nil || got.start >= holder.start) {
+			got.end = w.end
+			q.holds = append(q.holds, got)
 			delete(acquired, w.waker)
-			if holder >= 0 {
-				for _, l := range a.leavesOf[holder] {
-					if l.start >= got.time && l.start < w.end {
-						q.leads = append(q.leads, float64(l.start-got.time))
-						break
-					}
-				}
+			if i := slices.IndexFunc(leaves, func(l leaf) bool { return l.start >= got.start && l.start < w.end }); i >= 0 {
+				q.leads = append(q.leads, float64(leaves[i].start-got.start))
 			}
 		}
-		if holder >= 0 && w.end > from {
+		if from := max(w.start, lastRelease); holder != nil && w.end > from {
 			q.heldNS += float64(w.end - from)
-			if a.isLoad[holder] {
-				q.byGroup[a.requests[holder].group] += float64(w.end - from)
+			if holder.isLoad {
+				q.byGroup[holder.group] += float64(w.end - from)
 			}
 			leafEnd := int64(0)
-			for _, l := range a.leavesOf[holder] {
+			for _, l := range leaves {
 				if ns := min(l.end, w.end) - max(l.start, from); ns > 0 {
 					q.leafNS[a.lineOf(l.stack)] += float64(ns)
+					if w.endsRead {
+						q.readNS[a.lineOf(l.stack)] += float64(ns)
+					}
 					leafEnd = max(leafEnd, min(l.end, w.end))
 				}
 			}
@@ -119,17 +117,17 @@ func (a *analysis) observe(list []int32) *heldQueue {
 			}
 		}
 		lastRelease = w.end
-		hadQueue := slices.ContainsFunc(list[k+1:min(len(list), k+64)], func(next int32) bool { return a.waits[next].start < w.end })
-		acquired[w.g] = acquisition{w.end, hadQueue}
+		hadQueue := slices.ContainsFunc(list[k+1:min(len(list), k+64)], func(next *wait) bool { return next.start < w.end })
+		acquired[w.g] = hold{start: w.end, hadQueue: hadQueue}
 	}
 	return q
 }
 
 // mostFrequent returns the most frequent stack of waits.
-func (a *analysis) mostFrequent(list []int32) (stack tracefmt.StackID) {
+func mostFrequent(list []*wait) (stack tracefmt.StackID) {
 	counts := map[tracefmt.StackID]int{}
-	for _, i := range list {
-		counts[a.waits[i].stack]++
+	for _, w := range list {
+		counts[w.stack]++
 	}
 	for s, n := range counts {
 		if n > counts[stack] || n == counts[stack] && s < stack {
@@ -140,12 +138,12 @@ func (a *analysis) mostFrequent(list []int32) (stack tracefmt.StackID) {
 }
 
 // heldLines returns the lines at which holders were while others waited; none if they mostly ran.
-func (q *heldQueue) heldLines() map[line]bool {
+func (q *heldQueue) heldLines() map[tracefmt.Line]bool {
 	sum := 0.0
 	for _, ns := range q.leafNS {
 		sum += ns
 	}
-	out := map[line]bool{}
+	out := map[tracefmt.Line]bool{}
 	if sum < threshold.HalfShare*q.heldNS {
 		return out
 	}
@@ -159,19 +157,19 @@ func (q *heldQueue) heldLines() map[line]bool {
 
 // A leafSpan is a time in which a request was at a line where holders are.
 type leafSpan struct {
-	request    int32
+	request    *servedRequest
 	start, end int64
 }
 
 // leafSpans returns the times in which any requests were at some lines, also when no goroutine waited.
-func (a *analysis) leafSpans(lines map[line]bool) (out []leafSpan) {
+func (a *analysis) leafSpans(lines map[tracefmt.Line]bool) (out []leafSpan) {
 	if len(lines) == 0 {
 		return nil
 	}
-	for i, list := range a.leavesOf {
-		for _, l := range list {
+	for _, r := range a.requests {
+		for _, l := range r.leaves {
 			if lines[a.lineOf(l.stack)] {
-				out = append(out, leafSpan{int32(i), l.start, l.end})
+				out = append(out, leafSpan{r, l.start, l.end})
 			}
 		}
 	}
@@ -179,70 +177,39 @@ func (a *analysis) leafSpans(lines map[line]bool) (out []leafSpan) {
 	return out
 }
 
-// concurrency returns how many spans contain each of some times, and the largest number that overlap anywhere.
-func concurrency(spans []leafSpan, times []int64) (counts []int, maxCount int) {
-	starts, ends := make([]int64, len(spans)), make([]int64, len(spans))
-	for i, s := range spans {
-		starts[i], ends[i] = s.start, s.end
-	}
-	slices.Sort(ends)
-	countAt := func(t int64) int {
-		started, _ := slices.BinarySearch(starts, t+1)
-		ended, _ := slices.BinarySearch(ends, t+1)
-		return started - ended
-	}
-	for _, t := range times {
-		counts = append(counts, countAt(t))
-	}
-	for _, t := range starts {
-		maxCount = max(maxCount, countAt(t))
-	}
-	return counts, maxCount
-}
-
 // measureLeaves measures a lock or pool that is held while requests are at known lines. They are there for every request, not
-// only while others wait. The number of slots is how many were there whenever a request had to wait. It returns reason the
-// resource cannot be judged; "" if it can.
-func (a *analysis) measureLeaves(r *resource, q *heldQueue, spans []leafSpan) string {
-	var times []int64
-	for _, w := range q.waits {
-		times = append(times, w.start)
+// only while others wait. The number of slots is how many were there whenever a request had to wait. A holder that waited needs the
+// resource for a further leadNS. It returns the reason the resource cannot be judged; "" if it can.
+func (a *analysis) measureLeaves(r *resource, q *heldQueue, leadNS float64) string {
+	spans := a.leafSpans(r.lines)
+	// At the limit, each holder has waited: it must wake up first.
+	r.tail, r.lead = sample.Median(q.tails), sample.Median(q.leads)+leadNS
+	var holders queues.Overlap
+	busyNS, loads := 0.0, map[path.GroupID]float64{}
+	for _, s := range spans {
+		holders.Add(s.start, s.end)
+		ns := float64(s.end-s.start) + r.tail + r.lead
+		busyNS += ns
+		r.service = append(r.service, ns)
+		if s.request.isLoad {
+			loads[s.request.group] += ns
+		}
 	}
-	counts, maxCount := concurrency(spans, times)
-	slices.Sort(counts)
-	full := 0
-	for _, n := range counts {
-		if n >= maxCount-1 {
+	most, full := holders.Max(), 0
+	for i := range q.waits {
+		if holders.At(q.waits[i].start) >= most-1 {
 			full++
 		}
 	}
-	// At the limit, each holder has waited: it must wake up first.
-	r.tail, r.lead = median(q.tails), median(q.leads)
-	leafNS, overhead := 0.0, r.tail+r.lead
-	loads := map[path.GroupID]float64{}
-	for _, s := range spans {
-		leafNS += float64(s.end - s.start)
-		r.service = append(r.service, float64(s.end-s.start)+overhead)
-		if a.isLoad[s.request] {
-			loads[a.requests[s.request].group] += float64(s.end-s.start) + overhead
-		}
-	}
-	sliceNS := float64(a.sliceNS)
-	r.busy = (leafNS + overhead*float64(len(spans))) / sliceNS
-	r.visits = float64(len(spans)) / sliceNS / a.load
+	r.busy, r.visits = busyNS/float64(a.sliceNS), float64(len(spans))/float64(a.sliceNS)/a.load
 	r.error = sampleError(r.service, len(spans))
-	r.groups, r.servers = loads, float64(maxCount)
+	r.groups, r.servers = loads, float64(most)
 	r.basis = "the time of all requests at the lines where holders were"
+	isFull, isPool := float64(full) >= threshold.MostShare*float64(len(q.waits)), r.kind == report.LimitPool
 	switch {
-	case float64(full) >= threshold.MostShare*float64(len(counts)):
-		if r.kind == report.LimitPool && maxCount == 1 || r.kind == report.LimitLock && maxCount > 1 {
-			break
-		}
-		return ""
-	case r.kind == report.LimitPool:
+	case isPool && !isFull:
 		return "the recording does not show how many slots there are"
-	}
-	if r.kind == report.LimitPool {
+	case isPool, isFull && most <= 1:
 		return ""
 	}
 	// Several locks at one line. Each arrival finds its lock held with the probability that is the lock's utilisation.
@@ -253,13 +220,51 @@ func (a *analysis) measureLeaves(r *resource, q *heldQueue, spans []leafSpan) st
 	return ""
 }
 
-// median returns the median of a list, 0 if it is empty.
-func median(list []float64) float64 {
-	if len(list) == 0 {
-		return 0
+// measureWrites measures an RWMutex that is held while requests are at known lines. One request writes, or any number read: if
+// there are always requests that wait to write, each of them lets those read first that came during the write before. So a write
+// needs the lock for its own time and for that of the longest of these reads.
+func (a *analysis) measureWrites(r *resource, q *heldQueue) string {
+	writes := map[tracefmt.Line]bool{}
+	r.readLines = map[tracefmt.Line]bool{}
+	for at := range r.lines {
+		switch share := q.readNS[at] / q.leafNS[at]; {
+		case share >= threshold.MostShare:
+			r.readLines[at] = true
+		case share <= 1-threshold.MostShare:
+			writes[at] = true
+		default:
+			return "requests that read and requests that write hold it at the same line"
+		}
 	}
-	slices.Sort(list)
-	return list[len(list)/2]
+	r.lines = writes
+	spans, background := a.leafSpans(writes), 0
+	writers := map[*servedRequest]bool{}
+	for _, s := range spans {
+		if !writers[s.request] && !s.request.isServed && a.hasServed {
+			background++
+		}
+		writers[s.request] = true
+	}
+	writeCount := float64(len(writers))
+	switch {
+	case len(writers) < threshold.SmallSample:
+		return fmt.Sprintf("readers share it, and only %d writes were seen", len(writers))
+	case float64(background) >= threshold.HalfShare*writeCount:
+		return backgroundReason
+	}
+	var reads []float64
+	for _, s := range a.leafSpans(r.readLines) {
+		reads = append(reads, float64(s.end-s.start))
+	}
+	slices.Sort(reads)
+	perWrite := float64(len(reads)) / writeCount
+	drainNS := sample.Quantile(reads, perWrite/(perWrite+1))
+	if reason := a.measureLeaves(r, q, drainNS*writeCount/float64(len(spans))); reason != "" {
+		return reason
+	}
+	r.error += 2 * math.Sqrt(max(0, 1-r.visits)/writeCount) // how many requests write
+	r.basis = "the time of each write, and of the reads that it waits for"
+	return ""
 }
 
 // measureHolds measures a lock whose holders run. Only those holds show at whose end a goroutine waited. A hold of length S shows

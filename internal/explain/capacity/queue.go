@@ -28,74 +28,64 @@ type resource struct {
 	lead, tail float64                  // of each service: from the end of a wait for it to the leaf, and from the leaf to its end
 	factor     float64                  // of each service, by a change
 	groups     map[path.GroupID]float64 // weights
-	waits      []int32                  // of requests that waited for it
-	lines      map[line]bool            // of the leaves while it is held
-}
-
-// A line is the source line of a site, without its callers.
-type line struct {
-	fn, file tracefmt.StringID
-	number   uint32
+	waits      []*wait                  // for it
+	lines      map[tracefmt.Line]bool   // of the leaves while it is held
+	readLines  map[tracefmt.Line]bool   // of the leaves while requests share it
 }
 
 // An analysis finds the resources of a Sum.
 type analysis struct {
 	*Sum
 	in         *Input
-	isLoad     []bool             // by request: a client waits for it
-	load       float64            // requests per ns
-	loadNS     float64            // sum of their latencies
-	requestsBy map[uint64][]int32 // by goroutine, in order of time
-	leavesOf   [][]leaf           // by request, in order of time
+	load       float64                     // requests per ns
+	loadNS     float64                     // sum of their latencies
+	requestsBy map[uint64][]*servedRequest // by goroutine, in order of time
+	hasServed  bool                        // some requests answer a client
 	resources  []*resource
 	notJudged  []skipped
 }
 
-func (a *analysis) lineOf(stack tracefmt.StackID) line {
-	frame := a.in.Speller.Syms.Frame(a.in.Speller.Sites.SiteOf(stack))
-	return line{frame.Func, frame.File, frame.Line}
+func (a *analysis) lineOf(stack tracefmt.StackID) tracefmt.Line {
+	return a.in.Speller.Syms.Line(a.in.Speller.Sites.SiteOf(stack))
 }
 
 func (a *analysis) siteOf(stack tracefmt.StackID) *report.Site {
 	return a.in.Speller.Site(a.in.Speller.Sites.SiteOf(stack))
 }
 
-// prepare indexes requests and leaves.
+// prepare indexes requests.
 func (a *analysis) prepare() {
-	a.isLoad, a.leavesOf, a.requestsBy = make([]bool, len(a.requests)), make([][]leaf, len(a.requests)), make(map[uint64][]int32)
+	a.requestsBy = make(map[uint64][]*servedRequest)
 	loads := 0
-	for i := range a.requests {
-		r := &a.requests[i]
-		if _, a.isLoad[i] = a.in.Groups[r.group]; a.isLoad[i] {
+	for _, r := range a.requests {
+		if _, r.isLoad = a.in.Groups[r.group]; r.isLoad {
 			loads++
 			a.loadNS += float64(r.end - r.start)
+			a.hasServed = a.hasServed || r.isServed
 		}
-		if a.isLoad[i] || r.kind != request.Loop {
-			a.requestsBy[r.g] = append(a.requestsBy[r.g], int32(i))
+		if r.isLoad || r.kind != request.Loop {
+			a.requestsBy[r.g] = append(a.requestsBy[r.g], r)
 		}
 	}
 	a.load = float64(loads) / float64(max(a.sliceNS, 1))
 	for _, list := range a.requestsBy {
-		slices.SortFunc(list, func(x, y int32) int { return cmp.Compare(a.requests[x].end, a.requests[y].end) })
-	}
-	for _, l := range a.leaves {
-		a.leavesOf[l.request] = append(a.leavesOf[l.request], l)
+		slices.SortFunc(list, func(x, y *servedRequest) int { return cmp.Compare(x.end, y.end) })
 	}
 }
 
-// requestAt returns the request that a goroutine served at a time, -1 if none.
-func (a *analysis) requestAt(g uint64, t int64) int32 {
+// requestAt returns the request that a goroutine served at a time, nil if none.
+func (a *analysis) requestAt(g uint64, t int64) *servedRequest {
 	list := a.requestsBy[g]
-	i, _ := slices.BinarySearchFunc(list, t, func(r int32, t int64) int { return cmp.Compare(a.requests[r].end, t) })
-	if i < len(list) && a.requests[list[i]].start <= t {
+	i, _ := slices.BinarySearchFunc(list, t, func(r *servedRequest, t int64) int { return cmp.Compare(r.end, t) })
+	if i < len(list) && list[i].start <= t {
 		return list[i]
 	}
-	return -1
+	return nil
 }
 
-// holderOf returns the request that ended a wait, on its own goroutine or on one that it created; -1 if none did.
-func (a *analysis) holderOf(w *wait) int32 {
-	if r := a.requestAt(w.waker, w.end); r >= 0 || w.wakerCreator == 0 {
+// holderOf returns the request that ended a wait, on its own goroutine or on one that it created; nil if none did.
+func (a *analysis) holderOf(w *wait) *servedRequest {
+	if r := a.requestAt(w.waker, w.end); r != nil || w.wakerCreator == 0 {
 		return r
 	}
 	return a.requestAt(w.wakerCreator, w.end)
@@ -103,68 +93,73 @@ func (a *analysis) holderOf(w *wait) int32 {
 
 // findQueues divides the waits into queues. Two waits are for one resource if they are at one line, or if goroutines ended both at
 // one line: that of the release.
-func (a *analysis) findQueues() [][]int32 {
+func (a *analysis) findQueues() [][]*wait {
 	type node struct {
-		line
+		tracefmt.Line
 		isLock, isRelease bool
 	}
 	parents := map[node]node{}
 	var root func(n node) node
 	root = func(n node) node {
 		if p, ok := parents[n]; ok && p != n {
-			top := root(p)
-			parents[n] = top
-			return top
+			parents[n] = root(p)
+			return parents[n]
 		}
 		parents[n] = n
 		return n
 	}
-	nodeOf := func(w *wait) node { return node{a.lineOf(w.stack), w.kind == critpath.WaitLock, false} }
-	for i := range a.waits {
-		if w := &a.waits[i]; w.releaseStack != 0 {
-			parents[root(node{a.lineOf(w.releaseStack), w.kind == critpath.WaitLock, true})] = root(nodeOf(w))
+	nodeOf := func(w *wait, stack tracefmt.StackID, isRelease bool) node {
+		n := node{a.lineOf(stack), w.kind == critpath.WaitLock, isRelease}
+		if w.isRW { // readers end the waits of writers, and writers those of readers: a function acquires it and releases it
+			n.Number, n.isRelease = 0, false
+		}
+		return root(n)
+	}
+	for _, w := range a.waits {
+		if w.releaseStack != 0 {
+			parents[nodeOf(w, w.releaseStack, true)] = nodeOf(w, w.stack, false)
 		}
 	}
-	byRoot := map[node][]int32{}
-	for i := range a.waits {
-		top := root(nodeOf(&a.waits[i]))
-		byRoot[top] = append(byRoot[top], int32(i))
+	places := map[node]int{}
+	var queues [][]*wait
+	for _, w := range a.waits {
+		top := nodeOf(w, w.stack, false)
+		k, ok := places[top]
+		if !ok {
+			k, places[top], queues = len(queues), len(queues), append(queues, nil)
+		}
+		// A wait may be that of several requests.
+		if q := queues[k]; len(q) == 0 || q[len(q)-1].g != w.g || q[len(q)-1].end != w.end {
+			queues[k] = append(q, w)
+		}
 	}
-	var queues [][]int32
-	for _, list := range byRoot {
-		slices.SortFunc(list, func(x, y int32) int {
-			v, w := &a.waits[x], &a.waits[y]
-			return cmp.Or(cmp.Compare(v.end, w.end), cmp.Compare(v.g, w.g), cmp.Compare(v.start, w.start))
-		})
-		list = slices.CompactFunc(list, func(x, y int32) bool { return a.waits[x].g == a.waits[y].g && a.waits[x].end == a.waits[y].end })
-		queues = append(queues, list)
-	}
-	slices.SortFunc(queues, func(x, y []int32) int { return cmp.Or(cmp.Compare(len(y), len(x)), cmp.Compare(x[0], y[0])) })
+	slices.SortStableFunc(queues, func(x, y []*wait) int { return cmp.Compare(len(y), len(x)) })
 	return queues
 }
 
+const backgroundReason = "a goroutine that serves no request holds it most of the time"
+
 // addQueues adds the resources for which requests waited.
 func (a *analysis) addQueues() {
-	var unknown [][]int32
+	var unknown [][]*wait
 	for _, list := range a.findQueues() {
-		byRequests, loads, waitedNS := 0, 0, int64(0)
-		for _, i := range list {
-			w := &a.waits[i]
-			if a.holderOf(w) >= 0 {
+		byRequests, loads := 0, 0
+		for _, w := range list {
+			if a.holderOf(w) != nil {
 				byRequests++
 			}
-			if a.isLoad[w.request] {
-				loads, waitedNS = loads+1, waitedNS+w.end-w.start
+			if w.request.isLoad {
+				loads++
 			}
 		}
-		isLock := a.waits[list[0]].kind == critpath.WaitLock
+		isLock := list[0].kind == critpath.WaitLock
 		switch {
 		case loads == 0: // only work in the background waits
-		case a.waits[list[0]].isPool || float64(byRequests) >= threshold.HalfShare*float64(len(list)):
+		case list[0].isPool || float64(byRequests) >= threshold.HalfShare*float64(len(list)):
 			a.addHeld(list, isLock)
 		case isLock:
 			a.addSkipped(skipped{NotJudged: report.NotJudged{
-				Kind: report.LimitLock, Site: a.siteOf(a.waits[list[0]].stack), Reason: "a goroutine that serves no request holds it most of the time",
+				Kind: report.LimitLock, Site: a.siteOf(list[0].stack), Reason: backgroundReason,
 			}})
 		default:
 			unknown = append(unknown, list)
@@ -172,14 +167,19 @@ func (a *analysis) addQueues() {
 	}
 	members := a.addStages()
 	for _, list := range unknown {
-		ns, isServed := int64(0), false
-		for _, i := range list {
-			ns, isServed = ns+a.waits[i].end-a.waits[i].start, isServed || members[a.waits[i].waker]
-		}
-		if !isServed && float64(ns) >= threshold.MinorShare*a.loadNS {
+		isServed := slices.ContainsFunc(list, func(w *wait) bool { return members[w.waker] })
+		if !isServed && totalNS(list) >= threshold.MinorShare*a.loadNS {
 			a.skip("", list, "requests wait here for other goroutines, and the recording does not show how many requests these can serve")
 		}
 	}
+}
+
+// totalNS returns the length of waits.
+func totalNS(list []*wait) (ns float64) {
+	for _, w := range list {
+		ns += float64(w.end - w.start)
+	}
+	return ns
 }
 
 // A skipped resource cannot be judged. It is in use for no more than atMost of the time; 0 if that is not known.
@@ -189,16 +189,13 @@ type skipped struct {
 }
 
 // skip adds a resource that cannot be judged, by the waits for it.
-func (a *analysis) skip(kind report.LimitKind, list []int32, reason string) {
-	one := skipped{NotJudged: report.NotJudged{Kind: kind, Site: a.siteOf(a.waits[list[0]].stack), Reason: reason}}
+func (a *analysis) skip(kind report.LimitKind, list []*wait, reason string) {
+	one := skipped{NotJudged: report.NotJudged{Kind: kind, Site: a.siteOf(list[0].stack), Reason: reason}}
 	if kind == report.LimitLock {
 		// A lock that is used v times per ns and held for S is found held v times v S. The waits show the length of S: an arrival
 		// at random waits for half of it and more.
-		waited, n := 0.0, float64(len(list))
-		for _, i := range list {
-			waited += float64(a.waits[i].end - a.waits[i].start)
-		}
-		one.atMost = 2 * math.Sqrt((n+2*math.Sqrt(n))/float64(a.sliceNS)*2*waited/n)
+		n := float64(len(list))
+		one.atMost = 2 * math.Sqrt((n+2*math.Sqrt(n))/float64(a.sliceNS)*2*totalNS(list)/n)
 	}
 	a.addSkipped(one)
 }
@@ -213,7 +210,7 @@ func (a *analysis) addSkipped(one skipped) {
 // A stageKey identifies goroutines that wait for work at one line.
 type stageKey struct {
 	start string
-	idle  line
+	idle  tracefmt.Line
 }
 
 // A stage is goroutines that wait for work at one line.
@@ -275,7 +272,7 @@ func (a *analysis) addStages() map[uint64]bool {
 		}
 	}
 	keys := slices.SortedFunc(maps.Keys(stages), func(x, y stageKey) int {
-		return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.idle.fn, y.idle.fn), cmp.Compare(x.idle.number, y.idle.number))
+		return cmp.Or(cmp.Compare(x.start, y.start), x.idle.Compare(y.idle))
 	})
 	for _, key := range keys {
 		st := stages[key]
@@ -285,10 +282,10 @@ func (a *analysis) addStages() map[uint64]bool {
 			basis: "the time in which its goroutines did not wait for work", error: sampleError(st.service, st.wakes),
 		}
 		r.visits = float64(st.wakes) / float64(a.sliceNS) / a.load
-		for i := range a.waits {
-			if w := &a.waits[i]; st.members[w.waker] && a.isLoad[w.request] {
-				r.waits = append(r.waits, int32(i))
-				r.groups[a.requests[w.request].group]++
+		for _, w := range a.waits {
+			if st.members[w.waker] && w.request.isLoad {
+				r.waits = append(r.waits, w)
+				r.groups[w.request.group]++
 			}
 		}
 		if len(r.waits) == 0 {
@@ -322,16 +319,16 @@ func (s *server) idleStacks() (out []tracefmt.StackID) {
 
 // isHandedWork reports whether a server works for the requests that end its waits: it ends a later wait of most of them.
 func (a *analysis) isHandedWork(s *server, idle []tracefmt.StackID) bool {
-	servedUntil := map[int32]int64{} // by request
-	for i := range a.waits {
-		if w := &a.waits[i]; w.waker == s.g {
+	servedUntil := map[*servedRequest]int64{}
+	for _, w := range a.waits {
+		if w.waker == s.g {
 			servedUntil[w.request] = max(servedUntil[w.request], w.end)
 		}
 	}
 	handedCount, count := 0, 0
 	for _, stack := range idle {
 		for _, end := range s.waits[stack].ends {
-			if r := a.requestAt(end.waker, end.time); r >= 0 {
+			if r := a.requestAt(end.waker, end.time); r != nil {
 				if count++; servedUntil[r] > end.time {
 					handedCount++
 				}

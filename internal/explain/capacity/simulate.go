@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/report"
 )
 
@@ -23,6 +24,7 @@ type plan struct {
 type service struct {
 	resource *resource
 	ns       float64
+	isRead   bool // shared with other reads
 }
 
 // A simulation has the plans of a recording.
@@ -37,27 +39,29 @@ type simulation struct {
 // newSimulation makes a plan of each request that counts as load.
 func (a *analysis) newSimulation() *simulation {
 	s := &simulation{procs: max(1, a.in.Stats.Procs), load: a.load}
-	queued, uses := make([]float64, len(a.requests)), make([][]service, len(a.requests))
+	queued, uses := map[*servedRequest]float64{}, map[*servedRequest][]service{}
 	for _, r := range a.resources {
 		if r.kind == report.LimitCPU || r.kind == report.LimitQuota {
 			s.cpu = r
 			continue
 		}
-		for _, i := range r.waits {
-			queued[a.waits[i].request] += float64(a.waits[i].end - a.waits[i].start)
+		for _, w := range r.waits {
+			queued[w.request] += float64(w.end - w.start)
 		}
 		for _, span := range a.leafSpans(r.lines) {
-			uses[span.request] = append(uses[span.request], service{r, float64(span.end - span.start)})
+			uses[span.request] = append(uses[span.request], service{r, float64(span.end - span.start), false})
+		}
+		for _, span := range a.leafSpans(r.readLines) {
+			uses[span.request] = append(uses[span.request], service{r, float64(span.end - span.start), true})
 		}
 	}
 	random, runNS := rand.New(rand.NewPCG(1, 2)), 0.0
-	for i := range a.requests {
-		if !a.isLoad[i] {
+	for _, r := range a.requests {
+		if !r.isLoad {
 			continue
 		}
-		r := &a.requests[i]
-		p := plan{cpu: float64(r.runNS + r.syscallNS), services: uses[i]}
-		accountedNS := queued[i] + float64(r.runNS+r.readyNS+r.syscallNS)
+		p := plan{cpu: float64(r.runNS + r.syscallNS), services: uses[r]}
+		accountedNS := queued[r] + float64(r.runNS+r.readyNS+r.syscallNS)
 		for k := range p.services {
 			use := &p.services[k]
 			accountedNS += use.ns
@@ -72,7 +76,7 @@ func (a *analysis) newSimulation() *simulation {
 				if res.kind == report.LimitLock { // its holder runs
 					p.cpu = max(0, p.cpu-ns)
 				}
-				p.services = append(p.services, service{res, ns})
+				p.services = append(p.services, service{res, ns, false})
 			}
 		}
 		p.delay = max(0, float64(r.end-r.start)-accountedNS)
@@ -172,10 +176,7 @@ func (s *simulation) latencies(load float64) []float64 {
 	random := rand.New(rand.NewPCG(3, 4))
 	free := map[*resource]servers{}
 	var limit *quota
-	serve := func(r *resource, time, ns float64) float64 {
-		if r == nil || ns <= 0 {
-			return time + ns
-		}
+	serversOf := func(r *resource) servers {
 		if free[r] == nil {
 			n := int(math.Ceil(r.servers))
 			if r.kind == report.LimitQuota {
@@ -183,10 +184,16 @@ func (s *simulation) latencies(load float64) []float64 {
 			}
 			free[r] = make(servers, max(1, n))
 		}
+		return free[r]
+	}
+	serve := func(r *resource, time, ns float64) float64 {
+		if r == nil || ns <= 0 {
+			return time + ns
+		}
+		candidates := serversOf(r)
 		if r == s.cpu && limit != nil {
 			time = limit.start(time, ns)
 		}
-		candidates := free[r]
 		if r.kind == report.LimitLock { // of several locks, each request needs a certain one
 			i := random.IntN(len(candidates))
 			candidates = candidates[i : i+1]
@@ -209,6 +216,8 @@ func (s *simulation) latencies(load float64) []float64 {
 		switch step := int(next.step) - 1; {
 		case step == -1:
 			end = serve(s.cpu, end, p.cpu/2)
+		case step < len(p.services) && p.services[step].isRead: // after the writes that wait already
+			end = max(end, serversOf(p.services[step].resource)[0]) + p.services[step].ns
 		case step < len(p.services):
 			end = serve(p.services[step].resource, end, p.services[step].ns)
 		case step == len(p.services):
@@ -228,13 +237,6 @@ func (s *simulation) latencies(load float64) []float64 {
 	return out
 }
 
-func percentile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[int(q*float64(len(sorted)-1))]
-}
-
 // loadShares are the points of a curve, as shares of the first limit.
 var loadShares = []float64{0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95}
 
@@ -250,7 +252,7 @@ type predictor struct {
 func (p *predictor) point(perSecond float64) report.CurvePoint {
 	estimate := func(perSecond float64) (p50, p99 float64) {
 		list := p.latencies(perSecond / p.perSecond * p.load)
-		p50, p99 = max(0, percentile(list, 0.5)+p.excess50), percentile(list, 0.99)
+		p50, p99 = max(0, sample.Quantile(list, 0.5)+p.excess50), sample.Quantile(list, 0.99)
 		if perSecond >= p.perSecond {
 			p99 = max(p99, p.least9)
 		}
@@ -259,11 +261,14 @@ func (p *predictor) point(perSecond float64) report.CurvePoint {
 	p50, p99 := estimate(perSecond)
 	low50, low99 := estimate(perSecond / (1 + p.error))
 	high50, high99 := estimate(perSecond * (1 + p.error))
-	return report.CurvePoint{
-		LoadPerS: round(perSecond), P50NS: int64(round(p50)), P99NS: int64(round(p99)),
-		P50: report.Estimate{Est: int64(round(p50)), Low: int64(round(min(p50, low50) * 0.9)), High: int64(round(max(p50, high50) * 1.1))},
-		P99: report.Estimate{Est: int64(round(p99)), Low: int64(round(min(p99, low99) * 0.75)), High: int64(round(max(p99, high99) * 1.5))},
+	interval := func(est, low, high float64) report.Estimate {
+		return report.Estimate{Est: int64(round(est)), Low: int64(round(low)), High: int64(round(high))}
 	}
+	out := report.CurvePoint{
+		LoadPerS: round(perSecond), P50: interval(p50, min(p50, low50)*0.9, max(p50, high50)*1.1), P99: interval(p99, min(p99, low99)*0.75, max(p99, high99)*1.5),
+	}
+	out.P50NS, out.P99NS = out.P50.Est, out.P99.Est
+	return out
 }
 
 // predictLatencies fills the curve and the goals. load is another load for the curve; 0: none.
@@ -273,16 +278,16 @@ func (a *analysis) predictLatencies(out *report.Capacity, load float64) {
 		return
 	}
 	var measured []float64
-	for i := range a.requests {
-		if a.isLoad[i] {
-			measured = append(measured, float64(a.requests[i].end-a.requests[i].start))
+	for _, r := range a.requests {
+		if r.isLoad {
+			measured = append(measured, float64(r.end-r.start))
 		}
 	}
 	slices.Sort(measured)
 	today, limit := p.latencies(p.load), out.Limits[0].SaturatesPerS
 	if len(out.Changes) == 0 {
-		p.excess50 = percentile(measured, 0.5) - percentile(today, 0.5)
-		p.least9 = percentile(measured, 0.99)
+		p.excess50 = sample.Quantile(measured, 0.5) - sample.Quantile(today, 0.5)
+		p.least9 = sample.Quantile(measured, 0.99)
 	}
 	loads := []float64{out.LoadPerS}
 	for _, share := range loadShares {

@@ -17,7 +17,6 @@ package capacity
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
@@ -39,9 +38,8 @@ type Sum struct {
 	sliceNS   int64 // length of all slices
 	slice     int32
 	hasServer bool // some requests are of a server
-	requests  []servedRequest
-	waits     []wait
-	leaves    []leaf
+	requests  []*servedRequest
+	waits     []*wait
 	servers   map[uint64]*server
 }
 
@@ -52,14 +50,17 @@ type servedRequest struct {
 	group          path.GroupID
 	kind           request.Kind
 	slice          int32
-	worker         int32 // that numbered the group, until Merge
-	runNS, readyNS int64 // on its own goroutines
-	syscallNS      int64 // in short system calls
+	worker         int32  // that numbered the group, until Merge
+	runNS, readyNS int64  // on its own goroutines
+	syscallNS      int64  // in short system calls
+	leaves         []leaf // in order of time
+	isLoad         bool   // a client waits for it
+	isServed       bool   // it answers a client
 }
 
 // A wait is a request's wait that another goroutine ended, on the request's goroutine or on one that it created.
 type wait struct {
-	request      int32 // index
+	request      *servedRequest
 	kind         critpath.WaitKind
 	stack        tracefmt.StackID
 	releaseStack tracefmt.StackID // of the waker
@@ -68,12 +69,12 @@ type wait struct {
 	wakerCreator uint64
 	start, end   int64
 	isRW         bool
+	endsRead     bool // the waker held an RWMutex for reading
 	isPool       bool // a library's pool
 }
 
 // A leaf is a wait or a system call of a request that no other goroutine ended.
 type leaf struct {
-	request    int32
 	stack      tracefmt.StackID
 	isNetwork  bool
 	start, end int64
@@ -104,9 +105,8 @@ type worker struct {
 	sum      *Sum
 	stage    *path.Stage
 	number   int32
-	requests []servedRequest
-	waits    []wait
-	leaves   []leaf
+	requests []*servedRequest
+	waits    []*wait
 	spans    []timeline.Span
 }
 
@@ -129,23 +129,12 @@ const (
 
 // BeginGeneration implements pass.GenerationBeginner.
 func (s *Sum) BeginGeneration(reqs []request.Request) {
-	from, to := int64(math.MaxInt64), int64(0)
-	for i := range reqs {
-		if r := &reqs[i]; r.Piece == request.WholeRequest && !r.Open {
-			from, to = min(from, r.End), max(to, r.End)
-		}
+	since := int64(0)
+	if s.isWhole {
+		since = s.to
 	}
-	limit := min(maxSliceRequests, max(0, maxRequests-len(s.requests)))
-	if s.isWhole && s.to > 0 && from > s.to {
-		from = s.to
-	}
-	s.isWhole = len(reqs) <= limit
-	if !s.isWhole {
-		to = from + int64(float64(to-from)*float64(limit)/float64(len(reqs)))
-	}
-	if s.from, s.to = from, to; to > from {
-		s.sliceNS += to - from
-	}
+	s.from, s.to, s.isWhole = request.SliceOf(reqs, min(maxSliceRequests, max(0, maxRequests-len(s.requests))), since)
+	s.sliceNS += max(0, s.to-s.from)
 	s.slice++
 }
 
@@ -158,14 +147,11 @@ func (p *worker) Add(w *path.WalkResult) {
 	if w.Form != path.Whole || w.Observer || r.Open || r.End > p.sum.to || r.Kind == request.Run {
 		return
 	}
-	index := int32(len(p.requests))
-	record := servedRequest{start: r.Start, end: r.End, g: r.G, group: w.Group, kind: r.Kind, slice: p.sum.slice, worker: p.number}
+	record := &servedRequest{start: r.Start, end: r.End, g: r.G, group: w.Group, kind: r.Kind, slice: p.sum.slice, worker: p.number, isServed: r.IsServed()}
 	for i := range w.Steps {
 		step := &w.Steps[i]
-		if step.G != r.G {
-			if birth, ok := p.stage.Win.Born(step.G, step.End); !ok || birth.Creator != r.G {
-				continue
-			}
+		if !p.stage.IsOnBehalf(r, step.G, step.End) {
+			continue
 		}
 		switch step.Kind {
 		case critpath.CPU:
@@ -176,37 +162,35 @@ func (p *worker) Add(w *path.WalkResult) {
 			if step.Kind == critpath.Syscall && step.End-step.Start <= threshold.LoopbackNS {
 				record.syscallNS += step.End - step.Start
 			} else if !step.Inbound {
-				p.leaves = append(p.leaves, leaf{index, step.Stack, step.Kind == critpath.Network, step.Start, step.End})
+				record.leaves = append(record.leaves, leaf{step.Stack, step.Kind == critpath.Network, step.Start, step.End})
 			}
 		}
 	}
-	p.addWaits(w, index)
+	p.addWaits(w, record)
 	p.requests = append(p.requests, record)
 }
 
 // addWaits records the waits of a request that may be for a lock, a slot, or a goroutine that serves others, too.
-func (p *worker) addWaits(w *path.WalkResult, index int32) {
+func (p *worker) addWaits(w *path.WalkResult, record *servedRequest) {
 	for _, followed := range w.FollowedWaits() {
 		switch followed.Kind {
 		case critpath.WaitLock, critpath.WaitChan, critpath.WaitSend, critpath.WaitSelect, critpath.WaitCond:
 		default:
 			continue
 		}
-		if followed.G != w.Req.G {
-			if birth, ok := p.stage.Win.Born(followed.G, followed.End); !ok || birth.Creator != w.Req.G {
-				continue
-			}
+		if !p.stage.IsOnBehalf(w.Req, followed.G, followed.End) {
+			continue
 		}
 		isConnection := p.stage.Sites.HasRole(followed.Stack, knowledge.ConnectionWait)
 		if p.stage.Sites.HasRole(followed.Stack, knowledge.PeerCall) && !isConnection {
-			p.leaves = append(p.leaves, leaf{index, followed.Stack, true, followed.Start, followed.End})
+			record.leaves = append(record.leaves, leaf{followed.Stack, true, followed.Start, followed.End})
 			continue
 		}
 		birth, _ := p.stage.Win.Born(followed.Waker, followed.End)
 		if birth.Creator == followed.G {
 			continue // it works for this waiter alone
 		}
-		one := wait{request: index, kind: followed.Kind, stack: followed.Stack, g: followed.G, waker: followed.Waker, wakerCreator: birth.Creator,
+		one := &wait{request: record, kind: followed.Kind, stack: followed.Stack, g: followed.G, waker: followed.Waker, wakerCreator: birth.Creator,
 			start: followed.Start, end: followed.End}
 		p.spans = p.stage.Win.SpansCoarse(followed.G, followed.End-1, followed.End, p.spans[:0])
 		for i := range p.spans {
@@ -215,6 +199,7 @@ func (p *worker) addWaits(w *path.WalkResult, index int32) {
 			}
 		}
 		one.isRW = p.stage.Sites.HasRole(followed.Stack, knowledge.RWMutex)
+		one.endsRead = p.stage.Sites.HasRole(one.releaseStack, knowledge.ReadUnlock)
 		one.isPool = isConnection || p.stage.Sites.HasRole(followed.Stack, knowledge.PoolWait)
 		p.waits = append(p.waits, one)
 	}
@@ -224,8 +209,7 @@ func (p *worker) addWaits(w *path.WalkResult, index int32) {
 func (s *Sum) EndGeneration() {
 	isServing, wakers := map[uint64]bool{}, map[uint64][]int64{}
 	for _, p := range s.workers {
-		for i := range p.requests {
-			r := &p.requests[i]
+		for _, r := range p.requests {
 			s.hasServer = s.hasServer || r.kind.IsServed()
 			if r.kind.IsServed() || !s.hasServer && r.kind != request.Loop {
 				isServing[r.g] = true
@@ -233,8 +217,8 @@ func (s *Sum) EndGeneration() {
 		}
 	}
 	for _, p := range s.workers {
-		for i := range p.waits {
-			if w := &p.waits[i]; w.kind != critpath.WaitLock {
+		for _, w := range p.waits {
+			if w.kind != critpath.WaitLock {
 				wakers[w.waker] = append(wakers[w.waker], w.end)
 			}
 		}
@@ -245,15 +229,8 @@ func (s *Sum) EndGeneration() {
 		}
 	}
 	for _, p := range s.workers {
-		first := int32(len(s.requests))
-		for i := range p.waits {
-			p.waits[i].request += first
-		}
-		for i := range p.leaves {
-			p.leaves[i].request += first
-		}
-		s.requests, s.waits, s.leaves = append(s.requests, p.requests...), append(s.waits, p.waits...), append(s.leaves, p.leaves...)
-		p.requests, p.waits, p.leaves = p.requests[:0], p.waits[:0], p.leaves[:0]
+		s.requests, s.waits = append(s.requests, p.requests...), append(s.waits, p.waits...)
+		p.requests, p.waits = p.requests[:0], p.waits[:0]
 	}
 }
 
@@ -289,30 +266,16 @@ func (s *Sum) observeServer(g uint64, isServing map[uint64]bool) *server {
 // Merge translates the group ids of all workers to those of the report, and puts everything in an order that does not depend on
 // which worker recorded what.
 func (s *Sum) Merge(ts []path.Translation) {
-	order := make([]int32, len(s.requests))
-	for i := range s.requests {
-		r := &s.requests[i]
-		r.group, r.worker, order[i] = ts[r.worker].Groups[r.group], 0, int32(i)
+	for _, r := range s.requests {
+		r.group = ts[r.worker].Groups[r.group]
+		slices.SortFunc(r.leaves, func(x, y leaf) int { return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.end, y.end)) })
 	}
-	slices.SortFunc(order, func(x, y int32) int {
-		v, w := &s.requests[x], &s.requests[y]
-		return cmp.Or(cmp.Compare(v.slice, w.slice), cmp.Compare(v.end, w.end), cmp.Compare(v.start, w.start), cmp.Compare(v.g, w.g), cmp.Compare(v.kind, w.kind))
+	slices.SortFunc(s.requests, (*servedRequest).compare)
+	slices.SortFunc(s.waits, func(x, y *wait) int {
+		return cmp.Or(cmp.Compare(x.end, y.end), cmp.Compare(x.g, y.g), cmp.Compare(x.start, y.start), x.request.compare(y.request))
 	})
-	sorted, places := make([]servedRequest, len(order)), make([]int32, len(order))
-	for place, i := range order {
-		sorted[place], places[i] = s.requests[i], int32(place)
-	}
-	s.requests = sorted
-	for i := range s.waits {
-		s.waits[i].request = places[s.waits[i].request]
-	}
-	for i := range s.leaves {
-		s.leaves[i].request = places[s.leaves[i].request]
-	}
-	slices.SortFunc(s.waits, func(x, y wait) int {
-		return cmp.Or(cmp.Compare(x.end, y.end), cmp.Compare(x.g, y.g), cmp.Compare(x.start, y.start), cmp.Compare(x.request, y.request))
-	})
-	slices.SortFunc(s.leaves, func(x, y leaf) int {
-		return cmp.Or(cmp.Compare(x.request, y.request), cmp.Compare(x.start, y.start), cmp.Compare(x.end, y.end))
-	})
+}
+
+func (r *servedRequest) compare(o *servedRequest) int {
+	return cmp.Or(cmp.Compare(r.slice, o.slice), cmp.Compare(r.end, o.end), cmp.Compare(r.start, o.start), cmp.Compare(r.g, o.g), cmp.Compare(r.kind, o.kind))
 }
