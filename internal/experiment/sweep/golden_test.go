@@ -39,6 +39,9 @@ func richResult(t *testing.T) *Result {
 			if i == 3 {
 				run.Causes = nil
 			}
+			if i == 0 {
+				run.PredictedLimit = &report.Limit{Kind: report.LimitCPU, Servers: 2, SaturatesPerS: 90 + float64(n), SaturatesLow: 80, SaturatesHigh: 100}
+			}
 			if i == 7 && n == 0 { // one run far from the others
 				run.Load.Intended.P99 *= 40
 			}
@@ -47,6 +50,7 @@ func richResult(t *testing.T) *Result {
 	}
 	r.Measurements = append(r.Measurements, Run{Settings: arms[5].Map(), Number: 4, Error: "it \x1b died"}, Run{Settings: arms[5].Map(), Number: 5, Error: "it hung"})
 	r.warn("shared-cpus", "the load generator shares %d CPUs \x1b", 2)
+	r.Saturation = map[string]float64{"gogc=50": 100, "gogc=100": 100}
 	r.summarize()
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/report"
 )
 
 // A Run is the result of one run of an arm.
@@ -32,8 +33,10 @@ type Run struct {
 	GCCPUNS *int64 `json:"gc_cpu_ns"` // without the share of idle Ps
 
 	// Causes are the causes of the slowest tenth's latency, the largest first; nil without a trace.
-	Causes   []Cause  `json:"causes"`
-	Warnings []string `json:"warnings,omitempty"`
+	Causes []Cause `json:"causes"`
+	// PredictedLimit is what saturates first by that trace, if the load is a share of the service's capacity.
+	PredictedLimit *report.Limit `json:"predicted_limit,omitempty"`
+	Warnings       []string      `json:"warnings,omitempty"`
 }
 
 // A Cause is one cause of latency with its shares.

@@ -18,6 +18,7 @@ import (
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 	"github.com/whylate/whylate/internal/experiment/load"
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/explain/capacity"
 	"github.com/whylate/whylate/report"
 )
 
@@ -307,7 +308,7 @@ func (s *sweeper) traceRun(ctx context.Context, u *runningService, arm Settings,
 		_, _ = load.Run(loading, o)
 	}()
 	defer func() { cancel(); <-done }()
-	rep, err := recordAndExplain(ctx, u.pprof, s.options.Trace)
+	rep, err := recordAndExplain(ctx, u.pprof, s.options.Trace, arm.Get(LoadShare) != "")
 	if err != nil {
 		if ctx.Err() == nil {
 			var re *record.Error
@@ -320,13 +321,16 @@ func (s *sweeper) traceRun(ctx context.Context, u *runningService, arm Settings,
 		return
 	}
 	run.Causes = sumCauses(rep)
+	if c := rep.Capacity; c != nil && len(c.Limits) > 0 {
+		run.PredictedLimit = &c.Limits[0]
+	}
 	if run.GCs == nil { // a Go program without gctrace lines had no collection
 		run.GCs, run.GCCPUNS = new(int64), new(int64)
 	}
 }
 
 // recordAndExplain records and explains a trace with host samples, which show throttling.
-func recordAndExplain(ctx context.Context, pprof string, d time.Duration) (*report.Report, error) {
+func recordAndExplain(ctx context.Context, pprof string, d time.Duration, withCapacity bool) (*report.Report, error) {
 	dir, err := os.MkdirTemp("", "whylate-sweep-")
 	if err != nil {
 		return nil, fmt.Errorf("keeping the trace: %w", err)
@@ -347,6 +351,9 @@ func recordAndExplain(ctx context.Context, pprof string, d time.Duration) (*repo
 	}
 	defer trace.Close()
 	opts := explain.Options{Name: "sweep", Slowest: -1}
+	if withCapacity {
+		opts.Capacity = new(capacity.Question)
+	}
 	if host, err := b.HostSamples(); err == nil {
 		opts.Host = bytes.NewReader(host)
 	}

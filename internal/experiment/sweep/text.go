@@ -50,6 +50,7 @@ func WriteText(w io.Writer, r *Result) error {
 		r.writeTable(&b, l, len(loads) > 1)
 	}
 	b.WriteString("\nAfter each number is half the width of its 95% interval; \"vs\" compares with the first line, ~ means no evidence of a\ndifference (99%).\n")
+	r.writeSaturation(&b)
 	r.writeCauses(&b)
 	r.writeChoices(&b)
 	for _, w := range r.Warnings {
