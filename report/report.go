@@ -90,6 +90,8 @@ type ServiceClock struct {
 type ServiceCalls struct {
 	Service string `json:"service"`
 	Joined  int    `json:"joined"`
+	// Ambiguous counts further calls that may be for several requests, and that stay one wait each.
+	Ambiguous int `json:"ambiguous,omitempty"`
 }
 
 // Input describes the recording.

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -170,16 +171,22 @@ func (s *Service) describe(entry *Service, services []*Service) report.Service {
 	}
 	for _, callee := range services {
 		if n := s.remotes.callees[callee.server]; n > 0 {
-			out.Calls = append(out.Calls, report.ServiceCalls{Service: callee.name(), Joined: n})
+			out.Calls = append(out.Calls, report.ServiceCalls{Service: callee.name(), Joined: n, Ambiguous: s.remotes.ambiguous[callee.server]})
 		}
 	}
 	return out
 }
 
-// pairingWarnings says which services no call connects to another one.
+// pairingWarnings says which calls could not be joined, and which services no call connects to another one.
 func pairingWarnings(services []*Service, order []int) (out []report.Warning) {
 	for _, i := range order {
 		s := services[i]
+		for _, callee := range services {
+			if n := s.remotes.ambiguous[callee.server]; n > 0 {
+				out = append(out, report.Warning{Code: WarnServices, Text: fmt.Sprintf("%d of %d calls of %s to %s could be one of several at the same time: left as one wait for the network",
+					n, n+s.remotes.callees[callee.server], s.name(), callee.name())})
+			}
+		}
 		switch {
 		case s.rank(services) > 0:
 		case !s.scouted.clock.IsKnown:
@@ -187,7 +194,7 @@ func pairingWarnings(services []*Service, order []int) (out []report.Warning) {
 		case !s.overlaps(services):
 			out = append(out, report.Warning{Code: WarnServices, Text: s.name() + " was recorded at another time than the other services: start all recordings at once"})
 		default:
-			out = append(out, report.Warning{Code: WarnServices, Text: "no call between " + s.name() + " and another service was found: calls over HTTP/1 between net/http's client and server are, if no proxy is between them"})
+			out = append(out, report.Warning{Code: WarnServices, Text: "no call between " + s.name() + " and another service was found: calls over HTTP and gRPC are, if no proxy is between them and their order shows which is which"})
 		}
 	}
 	return out

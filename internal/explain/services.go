@@ -36,6 +36,8 @@ type remotes struct {
 	server  *exchange.Server         // the result: what the process served
 	calls   []exchange.Call          // the result: the calls of walked requests that were joined
 	callees map[*exchange.Server]int // and all joined exchanges
+	// ambiguous counts the calls that may be for several requests.
+	ambiguous map[*exchange.Server]int
 }
 
 type remoteServer struct {
@@ -155,7 +157,8 @@ func (s *Service) scout(ctx context.Context, maxBytes int64) (*scouted, error) {
 	add := func(list []request.Request) {
 		for i := range list {
 			if r := &list[i]; !r.Open && !r.CutAtStart && exchange.HasClient(r) {
-				out.server.Add(exchange.Request{G: r.G, Start: r.Start, End: r.End, IsWoken: exchange.IsWoken(r)})
+				conn, birth, isStream := exchange.ConnectionOf(r, &window)
+				out.server.Add(exchange.Request{G: r.G, Conn: conn, Birth: birth, IsStream: isStream, Start: r.Start, End: r.End, IsWoken: exchange.IsWoken(r)})
 			}
 		}
 	}
@@ -270,7 +273,7 @@ func (r *reading) fillRemotes(rep *report.Report, table *groupTable, work *workS
 	out := r.opts.remotes
 	out.server = r.served.Server(r.opts.name(), out.causes, r.pass.Start, r.pass.End, r.translations, r.groups.GroupIDs(sp, work.shown), sp)
 	if r.joiner != nil {
-		out.calls, out.callees = r.calls.List(r.translations), r.joiner.Callees()
+		out.calls, out.callees, out.ambiguous = r.calls.List(r.translations), r.joiner.Callees(), r.joiner.AmbiguousCallees()
 		r.fillPeers(rep, table, out.calls)
 	}
 }

@@ -67,6 +67,9 @@ const (
 	HTTP1RoundTrip
 	HTTP1ClientReader
 	HTTP1ClientWriter
+	HTTP2ClientReader
+	HTTP2ClientStream
+	HTTP2ClientWait
 	ResponseBody
 	AnswerRead
 	Connecting

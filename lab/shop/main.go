@@ -1,4 +1,4 @@
-// Command shop records a small shop of services that call each other over HTTP/1, in the same seconds:
+// Command shop records a small shop of services that call each other over HTTP/1, HTTP/2 or gRPC, in the same seconds:
 //
 //	gateway -> stock -> ledger, whose one lock is held for 3 ms or, with -fault gc, which allocates much
 //	gateway -> price
@@ -14,6 +14,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -34,6 +35,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // A Span is what one goroutine did for a call.
@@ -57,10 +61,11 @@ func main() {
 	out := flag.String("o", ".", "write to this directory")
 	d := flag.Duration("d", 500*time.Millisecond, "length of the recordings")
 	rate := flag.Float64("rate", 120, "requests per second")
+	protocol := flag.String("protocol", "http1", "http1, http2 or grpc: how they call each other")
 	flag.Parse()
-	run := func() error { return record(*out, *fault, *d, *rate) }
+	run := func() error { return record(*out, *fault, *protocol, *d, *rate) }
 	if *role != "" {
-		run = func() error { return serve(*role, strings.Fields(*peers), *fault) }
+		run = func() error { return serve(*role, strings.Fields(*peers), *fault, *protocol) }
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "shop:", err)
@@ -75,6 +80,7 @@ type service struct {
 	lastID atomic.Int64
 	role   string
 	client *http.Client
+	conns  map[string]*grpc.ClientConn // by address; nil for HTTP
 }
 
 func monotonic() int64 {
@@ -91,19 +97,14 @@ func goroutine() uint64 {
 	return n
 }
 
-func (s *service) call(url string) error {
-	req, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
+func (s *service) call(peer string) error {
 	span := Span{ID: fmt.Sprintf("%s-%d", s.role, s.lastID.Add(1)), G: goroutine(), Begin: monotonic()}
-	req.Header.Set("X-Call", span.ID)
-	resp, err := s.client.Do(req)
-	if err != nil {
-		return err
+	var err error
+	if conn := s.conns[peer]; conn != nil {
+		err = conn.Invoke(context.Background(), callMethod, wrapperspb.String(span.ID), new(wrapperspb.StringValue))
+	} else {
+		err = s.get(peer+"/", span.ID)
 	}
-	_, err = io.Copy(io.Discard, resp.Body)
-	resp.Body.Close()
 	span.End = monotonic()
 	s.mu.Lock()
 	s.log.Made = append(s.log.Made, span)
@@ -111,19 +112,64 @@ func (s *service) call(url string) error {
 	return err
 }
 
-// handle adds a handler that logs what it serves.
+func (s *service) get(url, id string) error {
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-Call", id)
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	return err
+}
+
+// answer works for a call and logs that.
+func (s *service) answer(id string, work func() error) error {
+	span := Span{ID: id, G: goroutine(), Begin: monotonic()}
+	err := work()
+	span.End = monotonic()
+	s.mu.Lock()
+	s.log.Served = append(s.log.Served, span)
+	s.mu.Unlock()
+	return err
+}
+
+// handle adds a handler.
 func (s *service) handle(path string, work func() error) {
 	http.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-		span := Span{ID: r.Header.Get("X-Call"), G: goroutine(), Begin: monotonic()}
-		err := work()
-		span.End = monotonic()
-		s.mu.Lock()
-		s.log.Served = append(s.log.Served, span)
-		s.mu.Unlock()
-		if err != nil {
+		if err := s.answer(r.Header.Get("X-Call"), work); err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 		}
 	})
+}
+
+const callMethod = "/shop.Shop/Call"
+
+// A shopServer is the service shop.Shop.
+type shopServer interface {
+	call(id string) error
+}
+
+type workServer struct {
+	service *service
+	work    func() error
+}
+
+func (w *workServer) call(id string) error { return w.service.answer(id, w.work) }
+
+var shopDesc = grpc.ServiceDesc{
+	ServiceName: "shop.Shop", HandlerType: (*shopServer)(nil),
+	Methods: []grpc.MethodDesc{{MethodName: "Call", Handler: func(srv any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		id := new(wrapperspb.StringValue)
+		if err := decode(id); err != nil {
+			return nil, err
+		}
+		return id, srv.(shopServer).call(id.GetValue())
+	}}},
 }
 
 // A ledger has one lock.
@@ -149,28 +195,44 @@ func (l *ledger) allocate() {
 
 func jitter(mean time.Duration) { time.Sleep(mean/2 + time.Duration(rand.Int64N(int64(mean)))) }
 
-func serve(role string, peers []string, fault string) error {
-	s := &service{role: role, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
+func serve(role string, peers []string, fault, protocol string) error {
+	s := &service{role: role}
+	transport := &http.Transport{MaxIdleConnsPerHost: 16}
+	switch protocol {
+	case "http2":
+		transport.Protocols = new(http.Protocols)
+		transport.Protocols.SetUnencryptedHTTP2(true)
+	case "grpc":
+		s.conns = map[string]*grpc.ClientConn{}
+		for _, p := range peers {
+			conn, err := grpc.NewClient(p, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				return fmt.Errorf("connecting to %s: %w", p, err)
+			}
+			s.conns[p] = conn
+		}
+	}
+	s.client = &http.Client{Transport: transport}
 	book := new(ledger)
+	var work func() error
 	switch role {
 	case "gateway":
-		s.handle("/", func() error { return checkout(s, peers) })
-	case "audit":
-		s.handle("/", func() error { return s.call(peers[0] + "/") })
-	case "stock":
-		s.handle("/", func() error { return s.call(peers[0] + "/") })
+		work = func() error { return checkout(s, peers) }
+	case "audit", "stock":
+		work = func() error { return s.call(peers[0]) }
 	case "ledger":
-		s.handle("/", func() error {
+		work = func() error {
 			if fault == "gc" {
 				book.allocate()
 			} else {
 				book.put()
 			}
 			return nil
-		})
+		}
 	default:
-		s.handle("/", func() error { jitter(2 * time.Millisecond); return nil })
+		work = func() error { jitter(2 * time.Millisecond); return nil }
 	}
+	s.handle("/", work)
 	http.HandleFunc("/log", func(w http.ResponseWriter, _ *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -181,28 +243,43 @@ func serve(role string, peers []string, fault string) error {
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
-	fmt.Printf("http://%s\n", listener.Addr())
+	url := "http://" + listener.Addr().String()
+	called := url
+	if protocol == "grpc" {
+		calls, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return fmt.Errorf("listening: %w", err)
+		}
+		called = calls.Addr().String()
+		server := grpc.NewServer()
+		server.RegisterService(&shopDesc, &workServer{s, work})
+		go func() { _ = server.Serve(calls) }()
+	}
+	fmt.Println(url, called)
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
-	return http.Serve(listener, nil)
+	server := &http.Server{Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	return server.Serve(listener)
 }
 
 func checkout(s *service, peers []string) error {
-	return errors.Join(s.call(peers[1]+"/"), s.call(peers[0]+"/"))
+	return errors.Join(s.call(peers[1]), s.call(peers[0]))
 }
 
-func record(dir, fault string, d time.Duration, rate float64) error {
-	urls := map[string]string{}
+func record(dir, fault, protocol string, d time.Duration, rate float64) error {
+	urls, called := map[string]string{}, map[string]string{}
 	for _, role := range []string{"ledger", "stock", "price", "gateway", "audit", "loner"} {
-		peers := map[string]string{"stock": urls["ledger"], "gateway": urls["stock"] + " " + urls["price"], "audit": urls["stock"]}[role]
-		url, end, err := start(role, peers, fault)
+		peers := map[string]string{"stock": called["ledger"], "gateway": called["stock"] + " " + called["price"], "audit": called["stock"]}[role]
+		addresses, end, err := start(role, peers, fault, protocol)
 		if err != nil {
 			return err
 		}
 		defer end()
-		urls[role] = url
+		urls[role], called[role], _ = strings.Cut(addresses, " ")
 	}
 	done := make(chan struct{})
 	var load sync.WaitGroup
@@ -264,9 +341,9 @@ func record(dir, fault string, d time.Duration, rate float64) error {
 	return os.WriteFile(filepath.Join(dir, "truth.json"), append(b, '\n'), 0o666)
 }
 
-// start starts a service and returns its address.
-func start(role, peers, fault string) (url string, end func(), err error) {
-	cmd := exec.Command(os.Args[0], "-role", role, "-peers", peers, "-fault", fault)
+// start starts a service and returns its addresses: for all, and for the services that call it.
+func start(role, peers, fault, protocol string) (addresses string, end func(), err error) {
+	cmd := exec.Command(os.Args[0], "-role", role, "-peers", peers, "-fault", fault, "-protocol", protocol)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return "", nil, err

@@ -33,8 +33,14 @@ func (a *callAdder) Add(w *path.WalkResult) {
 	if w.Form != path.Whole || !w.IsComplete() {
 		return
 	}
+	first := len(a.calls)
 	for i := range w.Steps {
-		if s := &w.Steps[i]; s.Remote != nil {
+		s := &w.Steps[i]
+		if n := len(a.calls); s.Remote != nil && n > first && a.calls[n-1].RemoteAnswer == s.Remote {
+			// The reader of a connection of HTTP/2 reads answers for others during the wait.
+			last := &a.calls[n-1]
+			last.Start, last.End = min(last.Start, s.Start), max(last.End, s.End)
+		} else if s.Remote != nil {
 			a.calls = append(a.calls, Call{w.Group, w.Req.G, s.Start, s.End, s.Remote})
 		}
 	}

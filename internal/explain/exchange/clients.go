@@ -16,8 +16,8 @@ type Exchange struct {
 	HasSent       bool
 }
 
-// A Clients collects the connections of a process's HTTP/1 clients. net/http serves each with two goroutines: one reads the answers,
-// the other writes the requests. It implements pass.Listener.
+// A Clients collects the connections of a process's HTTP clients. net/http serves each of HTTP/1 with two goroutines: one reads the
+// answers, the other writes the requests. Of HTTP/2 and gRPC, one reads the answers for all calls. It implements pass.Listener.
 type Clients struct {
 	window      *timeline.Window
 	functions   knowledge.Index[tracefmt.StringID]
@@ -30,6 +30,15 @@ type Clients struct {
 	isSendStack map[tracefmt.StackID]bool
 	isReadStack map[tracefmt.StackID]bool
 	spanScratch []timeline.Span
+
+	// For connections of HTTP/2.
+	streamReaders  int
+	answerWaits    []bool   // by stack: it waits for an answer
+	openWaits      []uint64 // goroutines that waited for an answer at the end of the last generation
+	callsUntil     int64
+	isStreamSend   map[tracefmt.StackID]bool
+	isPeerCall     map[tracefmt.StackID]bool
+	earlierScratch []timeline.Span
 }
 
 // A clientConnection is one connection of a client.
@@ -41,6 +50,11 @@ type clientConnection struct {
 	exchanges []Exchange
 	builtFrom int // how many arrivals exchanges cover
 	isDead    bool
+
+	// A connection of HTTP/2 has calls instead, in order of their ends.
+	isMultiplexed bool
+	calls         []*call
+	callsByWaiter map[uint64][]*call
 }
 
 // A writer is a goroutine that writes the requests of a connection, with the times at which it began to write.
@@ -56,6 +70,7 @@ func NewClients() *Clients {
 	return &Clients{
 		isSeen: make(map[uint64]bool), readers: make(map[uint64]*clientConnection), writers: make(map[uint64]*writer),
 		isSendStack: make(map[tracefmt.StackID]bool), isReadStack: make(map[tracefmt.StackID]bool), from: math.MinInt64,
+		isStreamSend: make(map[tracefmt.StackID]bool), isPeerCall: make(map[tracefmt.StackID]bool), callsUntil: math.MinInt64,
 	}
 }
 
@@ -78,6 +93,7 @@ func (c *Clients) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool)
 	for _, id := range c.readerOrder {
 		c.addArrivals(g, c.readers[id])
 	}
+	c.addCalls(g)
 	for _, w := range c.writers {
 		c.addSends(g, w)
 	}
@@ -100,6 +116,10 @@ func (c *Clients) addGoroutine(g *timeline.Gen, id uint64, stack tracefmt.StackI
 		conn.birth, _ = g.BirthOf(id)
 		c.readers[id] = conn
 		c.readerOrder = append(c.readerOrder, id)
+	case roles.Has(knowledge.HTTP2ClientReader) && c.readers[id] == nil:
+		c.readers[id] = &clientConnection{reader: id, isMultiplexed: true, callsByWaiter: make(map[uint64][]*call)}
+		c.streamReaders++
+		c.readerOrder = append(c.readerOrder, id)
 	case roles.Has(knowledge.HTTP1ClientWriter) && c.writers[id] == nil:
 		w := &writer{g: id}
 		w.birth, _ = g.BirthOf(id)
@@ -109,7 +129,7 @@ func (c *Clients) addGoroutine(g *timeline.Gen, id uint64, stack tracefmt.StackI
 
 // addArrivals adds the times at which the reader's waits for answers ended.
 func (c *Clients) addArrivals(g *timeline.Gen, conn *clientConnection) {
-	if conn.isDead || !g.Knows(conn.reader) {
+	if conn.isMultiplexed || conn.isDead || !g.Knows(conn.reader) {
 		return
 	}
 	c.spanScratch = c.window.Spans(conn.reader, g.Base, g.End+1, c.spanScratch[:0])
@@ -155,7 +175,9 @@ func (c *Clients) hasRole(memo map[tracefmt.StackID]bool, stack tracefmt.StackID
 			roles = roles.Union(c.functions.Of(c.symbols.Frame(f).Func))
 		}
 		hasBoth = roles.Has(outer) && roles.Has(inner)
-		memo[stack] = hasBoth
+		if memo != nil {
+			memo[stack] = hasBoth
+		}
 	}
 	return hasBoth
 }

@@ -5,7 +5,8 @@
 // requests of the server's process with their causes (ServedRequests, Server). A Joiner pairs whole connections: on the two ends of one HTTP/1
 // connection, exchanges and requests alternate in the same order, each request inside of its exchange. A pair counts only if no other
 // connection fits to either end, and the times on the way are those of a network. Then the k-th exchange is the k-th request, and the
-// walk of the client's request continues in it (critpath.RemoteAnswer).
+// walk of the client's request continues in it (critpath.RemoteAnswer). Calls on a connection of HTTP/2 overlap, but it keeps their order:
+// a call whose order leaves several requests is not joined (compareStreams).
 package exchange
 
 import (
@@ -43,7 +44,11 @@ type joinedConnection struct {
 	serverG uint64
 	answers []critpath.RemoteAnswer
 	waits   []Exchange
+	client  *clientConnection
 	next    int // exchanges of the connection before this one were compared
+	// Of HTTP/2, calls are compared again together with those of the generation before, because they overlap: until is the end of
+	// that generation, and from is that of the one before it.
+	from, until int64
 }
 
 // NewJoiner returns a Joiner that knows no server.
@@ -97,8 +102,11 @@ func (j *Joiner) common(p *peer) interval {
 func (j *Joiner) candidatesOf(conn *clientConnection) (out []candidate) {
 	for _, p := range j.peers {
 		common := j.common(p)
-		for _, g := range p.connectionsIn(conn.exchanges, common) {
-			if f := compare(conn.exchanges, p.Connections[g], p.shift, common); f.isConsistent() {
+		for _, g := range p.connectionsIn(conn.allExchanges(), common) {
+			if p.Connections[g][0].IsStream != conn.isMultiplexed {
+				continue
+			}
+			if f := conn.compare(0, p.Connections[g], p.shift, common); f.isConsistent() {
 				out = append(out, candidate{conn, p, g, f})
 			}
 		}
@@ -119,7 +127,7 @@ func (p *peer) connectionsIn(exchanges []Exchange, common interval) (out []uint6
 	}
 	from, to := exchanges[shortest].Sent-p.offset-p.slack, exchanges[shortest].Arrived-p.offset+p.slack
 	for i := sort.Search(len(p.byStart), func(i int) bool { return p.byStart[i].Start >= from }); i < len(p.byStart) && p.byStart[i].Start <= to; i++ {
-		if g := p.byStart[i].G; !p.joinedEnds[g] && !slices.Contains(out, g) {
+		if g := p.byStart[i].Conn; !p.joinedEnds[g] && !slices.Contains(out, g) {
 			out = append(out, g)
 		}
 	}
@@ -153,9 +161,9 @@ func (j *Joiner) joinUnique(candidates *[]candidate) bool {
 		if !c.peer.isCalled || len(c.fit.pairs) >= threshold.Repeats && !isClose(forwardTimes, returnTimes, c.peer.slack) {
 			continue
 		}
-		connection := &joinedConnection{peer: c.peer, serverG: c.serverG}
-		connection.add(c.fit.pairs)
-		connection.next = len(c.conn.exchanges)
+		connection := &joinedConnection{peer: c.peer, serverG: c.serverG, client: c.conn, from: j.from, until: j.to}
+		connection.add(&c.fit)
+		connection.next = c.conn.count()
 		j.joined[c.conn.reader], c.peer.joinedEnds[c.serverG], hasJoined = connection, true, true
 	}
 	if hasJoined {
@@ -187,16 +195,22 @@ func (p *peer) hasProof(unique []candidate) bool {
 }
 
 // add adds the answers of exchanges.
-func (k *joinedConnection) add(pairs []pair) {
+func (k *joinedConnection) add(f *fit) {
 	list := k.peer.Connections[k.serverG]
-	for _, p := range pairs {
+	for i, p := range f.pairs {
 		r := &list[p.request]
 		start := r.Start + k.peer.offset
 		if !r.IsWoken {
 			start = max(start, p.exchange.Sent)
 		}
-		k.answers = append(k.answers, critpath.RemoteAnswer{Start: start, End: r.End + k.peer.offset, G: r.G, Offset: k.peer.offset, Parts: r.Parts, WayCause: k.peer.WayCause, Service: k.peer.Name, Group: r.Group})
-		k.waits = append(k.waits, p.exchange)
+		answer := critpath.RemoteAnswer{Start: start, End: r.End + k.peer.offset, G: r.G, Offset: k.peer.offset, Parts: r.Parts, WayCause: k.peer.WayCause, Service: k.peer.Name, Group: r.Group}
+		if f.calls != nil {
+			if f.calls[i].answer == nil {
+				f.calls[i].answer = &answer
+			}
+			continue
+		}
+		k.answers, k.waits = append(k.answers, answer), append(k.waits, p.exchange)
 	}
 }
 
@@ -206,16 +220,38 @@ func (j *Joiner) extend(conn *clientConnection, connection *joinedConnection) {
 	if n := len(connection.waits); n > 0 {
 		common.from = max(common.from, connection.waits[n-1].Arrived)
 	}
-	f := compare(conn.exchanges[connection.next:], connection.peer.Connections[connection.serverG], connection.peer.shift, common)
-	if connection.next = len(conn.exchanges); f.isConsistent() {
-		connection.add(f.pairs)
+	if conn.isMultiplexed {
+		common.from = max(common.from, connection.from)
+		connection.next = sort.Search(len(conn.calls), func(i int) bool { return conn.calls[i].arrived >= common.from })
+		connection.from, connection.until = connection.until, j.to
+	}
+	f := conn.compare(connection.next, connection.peer.Connections[connection.serverG], connection.peer.shift, common)
+	if connection.next = conn.count(); f.isConsistent() {
+		connection.add(&f)
 	}
 }
 
+// compare fits the exchanges of a connection from one of them on to the requests of a server's.
+func (conn *clientConnection) compare(next int, requests []Request, s shift, common interval) fit {
+	if conn.isMultiplexed {
+		return compareStreams(conn.calls[next:], requests, s, common)
+	}
+	return compare(conn.exchanges[next:], requests, s, common)
+}
+
+// count returns the number of exchanges.
+func (conn *clientConnection) count() int { return len(conn.exchanges) + len(conn.calls) }
+
 // RemoteAnswerTo returns the request that answers the network wait of goroutine g from start to end: see critpath.Walker.
-func (j *Joiner) RemoteAnswerTo(g, _ uint64, start, end int64) *critpath.RemoteAnswer {
+func (j *Joiner) RemoteAnswerTo(g, waiter uint64, start, end int64) *critpath.RemoteAnswer {
 	connection := j.joined[g]
 	if connection == nil {
+		return nil
+	}
+	if connection.client.isMultiplexed {
+		if k := connection.client.callOf(waiter, end); k != nil && k.answer != nil && k.answer.Start < end && k.answer.End > start && len(k.answer.Parts) > 0 {
+			return k.answer
+		}
 		return nil
 	}
 	i := sort.Search(len(connection.answers), func(i int) bool { return connection.answers[i].End > start })
@@ -231,6 +267,24 @@ func (j *Joiner) Callees() map[*Server]int {
 	out := make(map[*Server]int)
 	for _, k := range j.joined {
 		out[k.peer.Server] += len(k.answers)
+		for _, c := range k.client.calls {
+			if c.answer != nil {
+				out[k.peer.Server]++
+			}
+		}
+	}
+	return out
+}
+
+// AmbiguousCallees counts, for each server, the calls on connections with a known other end that may be for several of its requests.
+func (j *Joiner) AmbiguousCallees() map[*Server]int {
+	out := make(map[*Server]int)
+	for _, k := range j.joined {
+		for _, c := range k.client.calls {
+			if c.answer == nil && c.isAmbiguous {
+				out[k.peer.Server]++
+			}
+		}
 	}
 	return out
 }

@@ -51,7 +51,7 @@ func (s *simulation) connect(count int, interval, shortest, longest int64, isSer
 		}
 		conn.exchanges = append(conn.exchanges, x)
 		if isServed {
-			s.server.Add(Request{G: served, Start: start, End: end, IsWoken: true})
+			s.server.Add(Request{G: served, Conn: served, Start: start, End: end, IsWoken: true})
 		}
 		now = arrived + 50*us + s.rnd.Int64N(interval)
 	}
@@ -128,7 +128,7 @@ func TestUnrelatedServices(t *testing.T) {
 		caller := s.connect(100, 30*ms, 20*ms, 20*ms, false, true)
 		for _, x := range s.joiner.readers[caller].exchanges {
 			start := x.Sent + 10*us + s.rnd.Int64N(100*us)
-			s.server.Add(Request{G: 2000, Start: start, End: start + 8*ms + s.rnd.Int64N(ms), IsWoken: true})
+			s.server.Add(Request{G: 2000, Conn: 2000, Start: start, End: start + 8*ms + s.rnd.Int64N(ms), IsWoken: true})
 		}
 		if joined, _ := s.join(0); joined != 0 {
 			t.Errorf("seed %d: %d connections are joined", seed, joined)
@@ -144,7 +144,7 @@ func TestAmbiguousConnections(t *testing.T) {
 	s.joiner.readers[b].exchanges = slices.Clone(s.joiner.readers[a].exchanges)
 	s.server.Connections[s.partners[b]] = slices.Clone(s.server.Connections[s.partners[a]])
 	for i := range s.server.Connections[s.partners[b]] {
-		s.server.Connections[s.partners[b]][i].G = s.partners[b]
+		s.server.Connections[s.partners[b]][i].Conn = s.partners[b]
 	}
 	if joined, _ := s.join(0); joined != 0 {
 		t.Errorf("%d connections are joined", joined)

@@ -19,6 +19,9 @@ type fit struct {
 	pairs []pair
 	// missed counts the exchanges without a request and the requests without an exchange, in the time of both recordings.
 	missed int
+	// Of a connection of HTTP/2, calls are those of pairs, and ambiguous counts the calls that may be for several requests.
+	calls     []*call
+	ambiguous int
 }
 
 // An interval of time, on the client's clock.
@@ -81,16 +84,22 @@ func orderOf(exchanges []Exchange, i int, requests []Request, j int, s shift) in
 }
 
 // isConsistent reports whether no more exchanges and requests lack a partner than the finder of requests may miss.
-func (f *fit) isConsistent() bool { return len(f.pairs) > 0 && f.missed <= len(f.pairs)/50 }
+func (f *fit) isConsistent() bool {
+	return len(f.pairs) > 0 && f.missed <= (len(f.pairs)+f.ambiguous)/50
+}
 
 // delays returns how long the calls were on the way there and back.
 func (f *fit) delays(requests []Request, offset int64) (forwardTimes, returnTimes []int64) {
 	for _, p := range f.pairs {
 		r := &requests[p.request]
-		if p.exchange.HasSent && r.IsWoken {
-			forwardTimes = append(forwardTimes, r.Start+offset-p.exchange.Sent)
+		if p.exchange.HasSent && (r.IsWoken || f.calls != nil) {
+			forwardTimes = append(forwardTimes, max(0, r.Start+offset-p.exchange.Sent))
 		}
-		returnTimes = append(returnTimes, p.exchange.Arrived-r.End-offset)
+		back := p.exchange.Arrived - r.End - offset
+		if f.calls != nil {
+			back = max(back, -back) // requests need not end inside of calls
+		}
+		returnTimes = append(returnTimes, back)
 	}
 	return forwardTimes, returnTimes
 }

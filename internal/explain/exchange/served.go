@@ -11,6 +11,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/report"
 )
 
@@ -18,6 +19,12 @@ import (
 type Request struct {
 	G          uint64
 	Start, End int64
+	// Conn identifies the connection: by the goroutine that serves it, or of HTTP/2 by the one that reads it and creates G.
+	Conn uint64
+	// Birth is when G was created for the request. A connection of HTTP/2 creates goroutines in the order of its requests.
+	Birth int64
+	// IsStream says that requests of the connection may overlap: it is one of HTTP/2.
+	IsStream bool
 	// IsWoken says that the network woke G at Start. Otherwise Start is only the end of the request before: the message may have come
 	// at any time after it.
 	IsWoken bool
@@ -25,8 +32,15 @@ type Request struct {
 	Parts   []critpath.RemotePart
 }
 
-// A Server is the requests that a process served, by the goroutine that served them, in order of time. HTTP/1 has one goroutine for
-// each connection.
+// order returns the time by which the requests of a connection are ordered.
+func (r *Request) order() int64 {
+	if r.IsStream {
+		return r.Birth
+	}
+	return r.Start
+}
+
+// A Server is the requests that a process served, by connection, in order of time.
 type Server struct {
 	Name        string
 	From, To    int64
@@ -43,13 +57,15 @@ func NewServer(name string) *Server {
 }
 
 // Add adds a request.
-func (s *Server) Add(r Request) { s.Connections[r.G] = append(s.Connections[r.G], r) }
+func (s *Server) Add(r Request) { s.Connections[r.Conn] = append(s.Connections[r.Conn], r) }
 
 // Sort must be called after the last Add.
 func (s *Server) Sort() {
 	s.byStart = s.byStart[:0]
 	for _, list := range s.Connections {
-		slices.SortFunc(list, func(a, b Request) int { return cmp.Compare(a.Start, b.Start) })
+		slices.SortFunc(list, func(a, b Request) int {
+			return cmp.Or(cmp.Compare(a.order(), b.order()), cmp.Compare(a.Start, b.Start))
+		})
 		for i := range list {
 			s.byStart = append(s.byStart, &list[i])
 		}
@@ -59,6 +75,17 @@ func (s *Server) Sort() {
 
 // HasClient reports whether clients wait for requests of a kind.
 func HasClient(r *request.Request) bool { return r.Kind.IsServed() && r.Piece != request.MiddlePiece }
+
+// ConnectionOf returns what identifies the connection of a request, and whether it is one of HTTP/2. birth is when the goroutine of the
+// request was created.
+func ConnectionOf(r *request.Request, window *timeline.Window) (conn uint64, birth int64, isStream bool) {
+	if r.Kind == request.HTTP2 || r.Kind == request.GRPC {
+		if b, ok := window.Born(r.G, r.End); ok && b.Creator != 0 {
+			return b.Creator, b.Time, true
+		}
+	}
+	return r.G, r.Start, false
+}
 
 // IsWoken reports whether the beginning of a request is when its message was read or had arrived.
 func IsWoken(r *request.Request) bool { return r.WokenAt != 0 || r.ArrivedAt != 0 }
@@ -81,7 +108,9 @@ type collector struct {
 }
 
 type walkedRequest struct {
-	g           uint64
+	g, conn     uint64
+	birth       int64
+	isStream    bool
 	start, end  int64
 	isWoken     bool
 	group       path.GroupID
@@ -98,7 +127,8 @@ func (c *collector) Add(w *path.WalkResult) {
 	if w.Form == path.Piece || w.Form == path.CutAtStart || w.Req.Open || w.Observer || !HasClient(w.Req) {
 		return
 	}
-	r := walkedRequest{g: w.Req.G, start: w.Start, end: w.Req.End, isWoken: IsWoken(w.Req), group: w.Group, first: len(c.parts), next: len(c.parts)}
+	conn, birth, isStream := ConnectionOf(w.Req, c.stage.Win)
+	r := walkedRequest{g: w.Req.G, conn: conn, birth: birth, isStream: isStream, start: w.Start, end: w.Req.End, isWoken: IsWoken(w.Req), group: w.Group, first: len(c.parts), next: len(c.parts)}
 	if w.Form == path.Whole {
 		for i := range w.Segments {
 			id, end := w.CauseIDs[i], w.Segments[i].End
@@ -127,7 +157,7 @@ func (s *ServedRequests) Server(name string, causes *Causes, from, to int64, tra
 				unwalked = append(unwalked, r)
 				continue
 			}
-			request := Request{G: r.g, Start: r.start, End: r.end, IsWoken: r.isWoken, Group: ids[r.group]}
+			request := Request{G: r.g, Conn: r.conn, Birth: r.birth, IsStream: r.isStream, Start: r.start, End: r.end, IsWoken: r.isWoken, Group: ids[r.group]}
 			for _, p := range c.parts[r.first:r.next] {
 				request.Parts = append(request.Parts, critpath.RemotePart{End: p.end, Cause: table.index(request.Group, c.stage.IDs, p.cause, translations[i].Causes[p.cause])})
 			}
@@ -151,7 +181,7 @@ func (s *ServedRequests) Server(name string, causes *Causes, from, to int64, tra
 // like returns a request that was not walked with the causes of a walked one of similar latency: package pass walks enough of each
 // group.
 func (r *walkedRequest) like(walked []Request, group string) Request {
-	out := Request{G: r.g, Start: r.start, End: r.end, IsWoken: r.isWoken, Group: group}
+	out := Request{G: r.g, Conn: r.conn, Birth: r.birth, IsStream: r.isStream, Start: r.start, End: r.end, IsWoken: r.isWoken, Group: group}
 	latency := r.end - r.start
 	i, _ := slices.BinarySearchFunc(walked, latency, func(w Request, ns int64) int { return cmp.Compare(w.End-w.Start, ns) })
 	best, distance := -1, int64(math.MaxInt64)

@@ -1,0 +1,246 @@
+package exchange
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A call is a wait of a goroutine for the first bytes of an answer on a connection of HTTP/2.
+type call struct {
+	waiter uint64
+	// The request was sent between firstSent and lastSent.
+	firstSent, lastSent int64
+	arrived             int64 // when the waiter was woken
+	answer              *critpath.RemoteAnswer
+	isAmbiguous         bool
+}
+
+// addCalls adds the calls on connections of HTTP/2 whose waits ended in a generation.
+func (c *Clients) addCalls(g *timeline.Gen) {
+	if c.streamReaders == 0 {
+		return
+	}
+	for id := tracefmt.StackID(len(c.answerWaits)); int(id) < c.symbols.Stacks(); id++ {
+		c.answerWaits = append(c.answerWaits, c.hasRole(nil, id, knowledge.HTTP2ClientWait, knowledge.HTTP2ClientWait))
+	}
+	waiters := c.openWaits // of these the generation may not repeat where they wait
+	c.openWaits = nil
+	g.WithStack(c.answerWaits, func(id uint64) { waiters = append(waiters, id) })
+	slices.Sort(waiters)
+	added := make(map[*clientConnection]int)
+	for _, waiter := range slices.Compact(waiters) {
+		c.spanScratch = c.window.Spans(waiter, g.Base, g.End+1, c.spanScratch[:0])
+		for i := range c.spanScratch {
+			s := &c.spanScratch[i]
+			if s.State != timeline.Waiting || s.End <= c.callsUntil || !c.waitsForAnswer(s.Stack) {
+				continue
+			}
+			if !s.Woken {
+				c.openWaits = append(c.openWaits, waiter)
+			} else if conn := c.readers[s.Waker]; conn != nil && conn.isMultiplexed {
+				if _, ok := added[conn]; !ok {
+					added[conn] = len(conn.calls)
+				}
+				conn.calls = append(conn.calls, c.newCall(waiter, i))
+			}
+		}
+	}
+	c.callsUntil = g.End
+	for conn, first := range added {
+		slices.SortStableFunc(conn.calls[first:], func(a, b *call) int {
+			return cmp.Or(cmp.Compare(a.arrived, b.arrived), cmp.Compare(a.waiter, b.waiter))
+		})
+		for _, k := range conn.calls[first:] {
+			conn.callsByWaiter[k.waiter] = append(conn.callsByWaiter[k.waiter], k)
+		}
+	}
+}
+
+// waitsForAnswer reports whether a stack waits for an answer on a connection of HTTP/2.
+func (c *Clients) waitsForAnswer(stack tracefmt.StackID) bool {
+	return int(stack) < len(c.answerWaits) && c.answerWaits[stack]
+}
+
+// maxSendNS is how long before its wait a goroutine is searched for the time at which it began to send the request.
+const maxSendNS = 100e6
+
+// newCall returns the call that ends the wait with the given index in spanScratch. The waiter sent its request between its wait before
+// and this one. net/http sends it on a goroutine that the waiter creates.
+func (c *Clients) newCall(waiter uint64, index int) *call {
+	wait := c.spanScratch[index]
+	out := &call{waiter: waiter, firstSent: math.MinInt64, lastSent: wait.Start, arrived: wait.End}
+	earlier := c.spanScratch[:index]
+	if index == 0 {
+		c.earlierScratch = c.window.Spans(waiter, wait.Start-maxSendNS, wait.Start, c.earlierScratch[:0])
+		earlier = c.earlierScratch
+	}
+	for i := len(earlier) - 1; i >= 0; i-- {
+		if earlier[i].End > wait.Start {
+			continue
+		}
+		// The waiter may also have waited between sending and this wait, in the client library.
+		if e := &earlier[i]; e.State == timeline.Waiting && (c.waitsForAnswer(e.Stack) || !c.hasRole(c.isPeerCall, e.Stack, knowledge.PeerCall, knowledge.PeerCall)) {
+			out.firstSent = e.End
+			break
+		}
+		out.firstSent = earlier[i].Start
+	}
+	out.firstSent = max(min(out.firstSent, wait.Start), wait.Start-maxSendNS)
+	c.window.Children(waiter, out.firstSent, wait.End, func(child uint64, birthTime int64) bool {
+		frames := c.symbols.Stack(c.window.StartOf(child, birthTime))
+		if len(frames) == 0 || !c.functions.Of(c.symbols.Frame(frames[len(frames)-1]).Func).Has(knowledge.HTTP2ClientStream) {
+			return true
+		}
+		out.firstSent, out.lastSent = birthTime, wait.End
+		c.earlierScratch = c.window.Spans(child, birthTime, wait.End, c.earlierScratch[:0])
+		for i := range c.earlierScratch {
+			if s := &c.earlierScratch[i]; s.State == timeline.Syscall && c.hasRole(c.isStreamSend, s.Stack, knowledge.HTTP2ClientStream, knowledge.SocketWrite) {
+				out.firstSent, out.lastSent = s.Start, max(s.Start, min(s.End, wait.End))
+				break
+			}
+		}
+		return false
+	})
+	return out
+}
+
+// maxCandidates is the number of requests, inside of one call, from which on the call is ambiguous.
+const maxCandidates = 64
+
+// compareStreams fits the calls of a client's connection of HTTP/2 to the requests of a server's. Each call has a request that begins
+// inside of it, no two have the same one, and a connection keeps the order in which requests were sent. A call is paired
+// if these facts leave only one request.
+func compareStreams(calls []*call, requests []Request, s shift, common interval) fit {
+	var f fit
+	var list []streamCandidates
+	for _, k := range calls {
+		if k.arrived < common.from || k.arrived > common.to-edgeNS {
+			continue
+		}
+		k.isAmbiguous = false
+		list = append(list, streamCandidates{call: k, requests: candidateRequests(k, requests, s)})
+	}
+	for range 8 {
+		if !narrow(list, len(requests)) {
+			break
+		}
+	}
+	for _, c := range list {
+		switch {
+		case len(c.requests) == 0 && c.call.firstSent >= common.from:
+			f.missed++
+		case len(c.requests) == 1:
+			f.pairs = append(f.pairs, pair{Exchange{c.call.lastSent, c.call.arrived, true}, c.requests[0]})
+			f.calls = append(f.calls, c.call)
+		case len(c.requests) > 1:
+			c.call.isAmbiguous = true
+			f.ambiguous++
+		}
+	}
+	// Each request has a call, too, except one whose answer was there before the client waited for it.
+	served := 0
+	for i := range requests {
+		if r := &requests[i]; r.Start+s.offset >= common.from+edgeNS && r.End+s.offset <= common.to-edgeNS {
+			served++
+		}
+	}
+	if unseen := served - len(list); unseen > len(list)/maxUnseenDivisor {
+		f.missed += unseen
+	}
+	return f
+}
+
+// maxUnseenDivisor limits the requests without a call, of a connection, to one in so many calls.
+const maxUnseenDivisor = 10
+
+// A streamCandidates is a call with the requests that it may be for, in the order of their beginnings.
+type streamCandidates struct {
+	*call
+	requests []int
+}
+
+// candidateRequests returns the requests that begin inside of a call. They need not end in it: the goroutine that answers may wait for
+// a P after it has written the answer.
+func candidateRequests(k *call, requests []Request, s shift) (out []int) {
+	from, to := k.firstSent-s.offset-s.slack, k.arrived-s.offset+s.slack
+	for i := sort.Search(len(requests), func(i int) bool { return requests[i].Birth >= from }); i < len(requests) && requests[i].Birth <= to && len(out) < maxCandidates; i++ {
+		out = append(out, i)
+	}
+	return out
+}
+
+// narrow removes requests that calls cannot be for because of the order of sending, or because they are those of other calls. It reports
+// whether it removed any.
+func narrow(list []streamCandidates, requestCount int) (isChanged bool) {
+	keep := func(c *streamCandidates, isPossible func(int) bool) {
+		n := len(c.requests)
+		c.requests = slices.DeleteFunc(c.requests, func(r int) bool { return !isPossible(r) })
+		isChanged = isChanged || len(c.requests) < n
+	}
+	byFirst, byLast := make([]*streamCandidates, 0, len(list)), make([]*streamCandidates, 0, len(list))
+	for i := range list {
+		if c := &list[i]; len(c.requests) > 0 && len(c.requests) < maxCandidates {
+			byFirst, byLast = append(byFirst, c), append(byLast, c)
+		}
+	}
+	slices.SortStableFunc(byFirst, func(a, b *streamCandidates) int { return cmp.Compare(a.firstSent, b.firstSent) })
+	slices.SortStableFunc(byLast, func(a, b *streamCandidates) int { return cmp.Compare(a.lastSent, b.lastSent) })
+	next, lowest := 0, -1 // the requests of calls that were sent before are at least this one
+	for _, c := range byFirst {
+		for ; next < len(byLast) && byLast[next].lastSent < c.firstSent; next++ {
+			if earlier := byLast[next].requests; len(earlier) > 0 {
+				lowest = max(lowest, earlier[0])
+			}
+		}
+		keep(c, func(r int) bool { return r > lowest })
+	}
+	next, highest := len(byFirst)-1, requestCount
+	for i := len(byLast) - 1; i >= 0; i-- {
+		c := byLast[i]
+		for ; next >= 0 && byFirst[next].firstSent > c.lastSent; next-- {
+			if later := byFirst[next].requests; len(later) > 0 {
+				highest = min(highest, later[len(later)-1])
+			}
+		}
+		keep(c, func(r int) bool { return r < highest })
+	}
+	owners := make(map[int]*streamCandidates)
+	for _, c := range byFirst {
+		if len(c.requests) == 1 {
+			owners[c.requests[0]] = c
+		}
+	}
+	for _, c := range byFirst {
+		keep(c, func(r int) bool { return owners[r] == nil || owners[r] == c })
+	}
+	return isChanged
+}
+
+// callOf returns the call of a goroutine whose answer was there at a time.
+func (conn *clientConnection) callOf(waiter uint64, arrived int64) *call {
+	calls := conn.callsByWaiter[waiter]
+	i := sort.Search(len(calls), func(i int) bool { return calls[i].arrived >= arrived })
+	if i == len(calls) || calls[i].firstSent > arrived {
+		return nil
+	}
+	return calls[i]
+}
+
+// allExchanges returns the exchanges of a connection.
+func (conn *clientConnection) allExchanges() []Exchange {
+	if !conn.isMultiplexed {
+		return conn.exchanges
+	}
+	out := make([]Exchange, len(conn.calls))
+	for i, k := range conn.calls {
+		out[i] = Exchange{k.firstSent, k.arrived, true}
+	}
+	return out
+}

@@ -1,0 +1,77 @@
+package exchange
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+)
+
+// connectStream adds a connection of HTTP/2 with overlapping calls that begin with a mean interval, and returns the request of each.
+// A client that knows when each was sent has no gap between the earliest and the latest such time.
+func (s *simulation) connectStream(count int, interval, gap int64, isServed bool) (reader uint64, requests map[uint64]uint64) {
+	s.lastG += 2
+	reader, conn := s.lastG, s.lastG+1
+	client := &clientConnection{reader: reader, isMultiplexed: true, callsByWaiter: make(map[uint64][]*call)}
+	requests = make(map[uint64]uint64)
+	now, born := int64(20*ms), int64(0)
+	for i := range uint64(count) {
+		now += int64(s.rnd.ExpFloat64() * float64(interval))
+		born = max(born+1, now+20*us+s.rnd.Int64N(20*us)) // the connection keeps the order
+		end := born + ms + s.rnd.Int64N(11*ms)
+		waiter, served := reader<<20+i, conn<<20+i
+		client.calls = append(client.calls, &call{waiter: waiter, firstSent: now - s.rnd.Int64N(gap+1), lastSent: now, arrived: end + 20*us + s.rnd.Int64N(100*us)})
+		requests[waiter] = served
+		if isServed {
+			s.server.Add(Request{G: served, Conn: conn, Birth: born, Start: born, End: end, IsStream: true})
+		}
+	}
+	slices.SortFunc(client.calls, func(a, b *call) int { return cmp.Compare(a.arrived, b.arrived) })
+	s.joiner.readers[reader] = client
+	s.joiner.readerOrder = append(s.joiner.readerOrder, reader)
+	return reader, requests
+}
+
+// TestStreamsPair: overlapping calls on connections of HTTP/2 are joined with the right requests, next to a connection to another server.
+// Of calls whose order of sending is unknown, some stay ambiguous, and none is wrong.
+func TestStreamsPair(t *testing.T) {
+	for _, gap := range []int64{0, 3 * ms} {
+		for seed := range uint64(10) {
+			s := newSimulation(seed)
+			reader, requests := s.connectStream(400, 6*ms, gap, true)
+			other, _ := s.connectStream(400, 6*ms, gap, false)
+			s.server.Sort()
+			s.joiner.AddServer(s.server, 0, 0)
+			s.joiner.Join()
+			if s.joiner.joined[other] != nil {
+				t.Errorf("seed %d: the connection to another server is joined", seed)
+			}
+			joined := 0
+			for _, k := range s.joiner.readers[reader].calls {
+				if k.answer == nil {
+					continue
+				}
+				if joined++; k.answer.G != requests[k.waiter] {
+					t.Errorf("seed %d, gap %d: call %d is joined with %d, want %d", seed, gap, k.waiter, k.answer.G, requests[k.waiter])
+				}
+			}
+			ambiguous := s.joiner.AmbiguousCallees()[s.server]
+			if joined+ambiguous != 400 || gap == 0 && joined != 400 || joined < 100 {
+				t.Errorf("seed %d, gap %d: %d calls are joined, %d ambiguous", seed, gap, joined, ambiguous)
+			}
+		}
+	}
+}
+
+// TestUnrelatedStreams: connections of HTTP/2 of services that do not call each other are never joined.
+func TestUnrelatedStreams(t *testing.T) {
+	for seed := range uint64(20) {
+		s, other := newSimulation(seed), newSimulation(seed+1000)
+		reader, _ := s.connectStream(int(20+seed*20), 6*ms, 0, false)
+		other.connectStream(int(20+seed*20), 6*ms, 0, true)
+		other.server.Sort()
+		s.joiner.AddServer(other.server, 0, 0)
+		if s.joiner.Join(); s.joiner.joined[reader] != nil {
+			t.Errorf("seed %d: the connection is joined", seed)
+		}
+	}
+}
