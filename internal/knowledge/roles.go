@@ -78,6 +78,7 @@ const (
 	TLS
 	TLSHandshake
 	ConnectionRead
+	PacketRead
 	ConnectionWrite
 	Socket
 	SocketWrite

@@ -1,6 +1,8 @@
 package finding
 
 import (
+	"fmt"
+
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
@@ -19,7 +21,9 @@ func checkBacklog(in *Input, group *report.Group) []Verdict {
 		return nil
 	}
 	work := *heaviest
-	work.Site = work.Site.OwnLine()
+	if site := work.Site.OwnLine(); !site.Equal(work.Site) {
+		work.Site, work.Call = site, "" // the line of the call is not named
+	}
 	loss := func(from, to int) (l Loss) {
 		var sum int64
 		for _, ns := range backlog.WaitsNS[from:to] {
@@ -31,16 +35,28 @@ func checkBacklog(in *Input, group *report.Group) []Verdict {
 	}
 	gain := Gain{All: loss(0, backlog.Count), Slow: loss(backlog.Count*90/100, backlog.Count*99/100)}
 	gain.TotalNS = gain.All.NS * int64(backlog.Count)
+	busy := min(1, float64(backlog.WorkNS)/float64(max(in.Report.Input.DurationNS, 1)))
+	title, fix, queued := textKey("title backlog"), textKey("fix backlog"), textKey("evidence backlog-queued")
+	switch {
+	case backlog.Goroutines > 1:
+		title, fix, queued = "title backlog-socket", "fix pool-backlog-websocket", "evidence backlog-unread"
+	case backlog.Messages == "":
+		title, fix = "title backlog-read", "fix pool-backlog"
+	}
 	v := Verdict{Gain: gain, Changes: []predict.Change{}, Finding: report.Finding{
 		Cause: work.Cause, Site: work.Site, Group: group.ID, Share: gain.All.Share, Confidence: 0.7,
-		Title: textOf("title backlog", "messages", words.FuncName(backlog.Messages), "time", words.Brief(gain.Slow.NS), "group", words.FuncName(group.Name), "activity", activityAt(&work, nil)),
-		Fix:   textOf("fix backlog", "site", work.Site),
+		Title: textOf(title, "messages", words.FuncName(backlog.Messages), "time", words.Brief(gain.Slow.NS), "group", words.FuncName(group.Name),
+			"n", backlog.Goroutines, "busy", fmt.Sprintf("%.0f %%", 100*busy), "activity", activityAt(&work, nil)),
+		Fix: textOf(fix, "site", work.Site),
 	}}
+	if backlog.Messages == "" && gain.Slow.NS < 2*backlog.HandlingNS {
+		v.MaxSeverity = report.SeverityLow // as in any queue that is not always empty
+	}
 	v.addEvidence(
-		evidenceOf("evidence backlog-queued", float64(backlog.Queued)/float64(backlog.Count), "share", "n", backlog.Count),
+		evidenceOf(queued, float64(backlog.Queued)/float64(backlog.Count), "share", "n", backlog.Count),
 		evidenceOf("evidence backlog-wait", gain.All.NS, "ns"),
 		evidenceOf("evidence pool-message", backlog.HandlingNS, "ns"),
-		evidenceOf("evidence backlog-busy", min(1, float64(backlog.WorkNS)/float64(max(in.Report.Input.DurationNS, 1))), "share"),
+		evidenceOf("evidence backlog-busy", busy, "share"),
 		evidenceOf("evidence backlog-slow-wait", gain.Slow.NS, "ns"))
 	return []Verdict{v}
 }

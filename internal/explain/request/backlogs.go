@@ -2,22 +2,27 @@ package request
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sort"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // A Backlog is what the trace shows of a queue between goroutines that receive clients' messages and one goroutine that handles
-// them and lets others answer: a hub, an actor. The queue is a buffered channel, so a message that finds the goroutine at work
+// them and lets others answer: a hub, an actor. Or one goroutine reads the connection of a message broker. The queue is a buffered channel, so a message that finds the goroutine at work
 // leaves no event. But each message that finds it idle wakes it. If nearly all messages do that whenever it is idle, the others
 // queued: until the goroutine had done those before them.
 type Backlog struct {
 	Loop     tracefmt.StringID // name of the loop that handles the messages, on one goroutine
-	Messages string            // name of the messages
-	Count    int               // messages
-	Queued   int               // those that found the goroutine at work
+	Messages string            // name of the messages, "" if a reader received them
+	// Goroutines is how many goroutines handle messages. They are several only if they read one socket.
+	Goroutines int
+	Count      int // messages
+	Queued     int // those that found the goroutine at work
 	// HandlingNS is the mean time for which the goroutine handled a message. It is estimated, as WaitsNS is: the messages of a
 	// period of work take equally long.
 	HandlingNS int64
@@ -39,33 +44,128 @@ type workPeriod struct {
 	hasMessage  bool // a message began it
 }
 
-// A clientMessage is a message that a goroutine received from a client.
+// A clientMessage is a message that a goroutine received from a client, or data that a reader received.
 type clientMessage struct {
 	start, end int64
 	goroutine  uint64
 	frame      tracefmt.FrameID // of the function that handles it
+	isRead     bool             // by a reader
+	hasWoken   bool             // the reader woke a goroutine with it
+}
+
+// A networkReader is a goroutine of a loop that receives data and passes it to another loop, as the goroutine that reads a message
+// broker's connection does. Data that finds the other loop at work wakes nobody.
+type networkReader struct {
+	isLibrary     bool // the loop is a library's
+	received      []clientMessage
+	receivedUntil int64   // ends of waits before it are stored
+	wakes         []int64 // times at which it woke goroutines, in the current generation
 }
 
 // A backlogFinder stores the messages of clients and the periods of work of loops.
 type backlogFinder struct {
 	messages []clientMessage
 	periods  []workPeriod
+	readers  map[uint64]*networkReader // those that began a period
+	reads    map[*originStats][]readTurn
+}
+
+// A readTurn is an iteration of a loop that waits for data on a socket. isReady says that it did not wait.
+type readTurn struct {
+	start, end int64
+	goroutine  uint64
+	isReady    bool
 }
 
 // addMessages stores the messages of clients among requests.
 func (b *backlogFinder) addMessages(list []Request) {
 	for i := range list {
 		r := &list[i]
-		if (r.Kind == WebSocket || r.ReadsClient) && r.Piece == WholeRequest && !r.CutAtStart && len(b.messages) < maxBacklogRecords {
-			b.messages = append(b.messages, clientMessage{r.Start, r.End, r.G, r.RootFrame})
+		reader := b.readers[r.G]
+		if (r.Kind == WebSocket || r.ReadsClient && (reader == nil || !reader.isLibrary)) && r.Piece == WholeRequest && !r.CutAtStart && len(b.messages) < maxBacklogRecords {
+			b.messages = append(b.messages, clientMessage{start: r.Start, end: r.End, goroutine: r.G, frame: r.RootFrame})
 		}
 	}
+}
+
+// addReceived stores the data that readers received in a generation.
+func (l *loopSource) addReceived(c *collector, g *timeline.Gen) {
+	readers := l.backlogs.readers
+	if len(readers) == 0 {
+		return
+	}
+	for _, goroutine := range l.candidates {
+		for obs := range goroutine.observations() {
+			if reader := readers[obs.waker]; reader != nil && obs.state == timeline.Waiting {
+				reader.wakes = append(reader.wakes, obs.end)
+			}
+		}
+	}
+	for _, goroutine := range l.candidates {
+		if reader := readers[goroutine.id]; reader != nil {
+			reader.addReceived(l, c, goroutine)
+		}
+	}
+}
+
+// addReceived stores what a reader received in a generation: from the end of a wait for the network to its next wait.
+func (r *networkReader) addReceived(l *loopSource, c *collector, goroutine *loopGoroutine) {
+	slices.Sort(r.wakes)
+	var received clientMessage
+	for obs := range goroutine.observations() {
+		if obs.state != timeline.Waiting || obs.stack == 0 {
+			continue
+		}
+		if received.goroutine != 0 && len(r.received) < maxBacklogRecords {
+			received.end = obs.start
+			i, _ := slices.BinarySearch(r.wakes, received.start)
+			received.hasWoken = i < len(r.wakes) && r.wakes[i] <= received.end
+			r.received = append(r.received, received)
+		}
+		received = clientMessage{}
+		if obs.reason == reasonNetwork && obs.woken && obs.end > r.receivedUntil {
+			if loop, frame := l.loopFuncAt(c, goroutine, obs.stack); loop == nil || !loop.isIdleWaitServed || c.stackInfo(obs.stack).outerOwned == 0 { // else requests are messages
+				r.isLibrary = c.stackInfo(obs.stack).outerOwned == 0
+				received = clientMessage{start: obs.end, goroutine: goroutine.id, frame: frame, isRead: true}
+			}
+			r.receivedUntil = obs.end
+		}
+	}
+	r.wakes = r.wakes[:0]
+}
+
+// isReader reports whether a goroutine of a loop waits for the network.
+func (l *loopSource) isReader(id uint64) bool {
+	g := l.goroutines[id]
+	return g != nil && g.receives
+}
+
+// readerOf returns the reader that began an iteration, 0 if none did.
+func (l *loopSource) readerOf(iteration *iterationState) uint64 {
+	if wait := &iteration.beginWait; wait.end == iteration.start && l.isReader(wait.waker) {
+		return wait.waker
+	}
+	return 0
+}
+
+// receivedIn returns how often a reader received data in [from, to) with which it woke no goroutine.
+func (b *backlogFinder) receivedIn(reader uint64, from, to int64) (n int) {
+	list := b.readers[reader].received
+	i := sort.Search(len(list), func(i int) bool { return list[i].end >= from })
+	for ; i < len(list) && list[i].end < to; i++ {
+		n += 1 - numberOf(list[i].hasWoken)
+	}
+	return n
 }
 
 // addWorkPeriod stores an iteration that another goroutine began, if there may be messages of clients.
 func (l *loopSource) addWorkPeriod(goroutine uint64, iteration *iterationState, end int64, loop *loopFunc, origin *originStats) {
 	wait := &iteration.beginWait
-	if (l.isUnknownServer || len(l.messages.readers)+len(l.backlogs.messages) > 0) && !loop.isBusy && end > iteration.start && (wait.end == 0 || wait.waker != 0 && wait.end == iteration.start) && len(l.backlogs.periods) < maxBacklogRecords {
+	reader := l.readerOf(iteration)
+	if (l.isUnknownServer || reader != 0 || len(l.messages.readers)+len(l.backlogs.messages) > 0) && !loop.isBusy && end > iteration.start && (wait.end == 0 || wait.waker != 0 && wait.end == iteration.start) && len(l.backlogs.periods) < maxBacklogRecords {
+		if reader != 0 {
+			entry.GetOrAdd(l.backlogs.readers, reader)
+		}
 		l.backlogs.periods = append(l.backlogs.periods, workPeriod{start: iteration.start, end: end, goroutine: goroutine, waker: wait.waker, origin: origin, hasWritten: iteration.hasWritten})
 	}
 }
@@ -73,8 +173,8 @@ func (l *loopSource) addWorkPeriod(goroutine uint64, iteration *iterationState, 
 // Backlogs returns the queues of messages, by the names of their loops.
 func (f *Finder) Backlogs() (out []Backlog) {
 	b := &f.loops.backlogs
-	if len(b.messages) == 0 {
-		return nil
+	for _, reader := range b.readers {
+		b.messages = append(b.messages, reader.received...)
 	}
 	byGoroutine, byName := make(map[uint64][]*clientMessage), make(map[tracefmt.StringID][]*clientMessage)
 	for i := range b.messages {
@@ -108,8 +208,7 @@ func (f *Finder) Backlogs() (out []Backlog) {
 	}
 	for key, origin := range f.work.origins {
 		periods := byOrigin[origin]
-		if len(periods) < threshold.SmallSample || slices.ContainsFunc(periods, func(p workPeriod) bool { return p.goroutine != periods[0].goroutine }) ||
-			2*answers[periods[0].goroutine] < len(periods) {
+		if len(periods) < threshold.SmallSample || slices.ContainsFunc(periods, func(p workPeriod) bool { return p.goroutine != periods[0].goroutine }) {
 			continue
 		}
 		slices.SortFunc(periods, func(x, y workPeriod) int { return cmp.Compare(x.start, y.start) })
@@ -124,16 +223,64 @@ func (f *Finder) Backlogs() (out []Backlog) {
 				}
 			}
 		}
-		if 2*counts[name] < len(periods) {
+		list := byName[name]
+		if 2*counts[name] < len(periods) || !list[0].isRead && 2*answers[periods[0].goroutine] < len(periods) {
 			continue
 		}
-		if backlog, ok := newBacklog(periods, byName[name], begun); ok {
-			backlog.Loop, backlog.Messages = key.name, f.syms.String(name)
+		if backlog, ok := newBacklog(periods, list, begun); ok {
+			if backlog.Loop = key.name; !list[0].isRead {
+				backlog.Messages = f.syms.String(name)
+			}
 			out = append(out, backlog)
+		}
+	}
+	for key, origin := range f.work.origins {
+		if turns := b.reads[origin]; len(turns) >= threshold.MedianSample {
+			if backlog := readBacklog(turns); backlog.Goroutines == 1 || origin.sharesSocket {
+				backlog.Loop = key.name
+				out = append(out, backlog)
+			}
 		}
 	}
 	slices.SortFunc(out, func(x, y Backlog) int { return cmp.Compare(x.Loop, y.Loop) })
 	return out
+}
+
+// readBacklog computes the messages that lay unread in a socket while all goroutines that read it were at work. A goroutine that ends
+// its work reads the next one without a wait. The messages of such an interval arrived at equal distances until the last was read.
+func readBacklog(turns []readTurn) (b Backlog) {
+	slices.SortFunc(turns, func(x, y readTurn) int { return cmp.Compare(x.start, y.start) })
+	busyUntil := make(map[uint64]int64)
+	for i := range turns {
+		busyUntil[turns[i].goroutine] = turns[0].start - 1
+		b.HandlingNS += (turns[i].end - turns[i].start) / int64(len(turns))
+	}
+	b.Goroutines, b.Count, b.WaitsNS = len(busyUntil), len(turns), make([]int64, len(turns))
+	busySince, free := turns[0].start, turns[0].start-1 // all are at work since busySince, until one is free
+	var ready []int                                     // turns of that interval
+	endInterval := func() {
+		for k, i := range ready {
+			arrivalNS := (turns[ready[len(ready)-1]].start - busySince) * int64(k+1) / int64(len(ready)+1)
+			b.WaitsNS[i] = max(0, turns[i].start-busySince-arrivalNS)
+		}
+		b.WorkNS += max(0, free-busySince)
+		b.Queued += len(ready)
+		ready = ready[:0]
+	}
+	for i := range turns {
+		turn := &turns[i]
+		if turn.start > free {
+			endInterval()
+			busySince = turn.start
+		} else if turn.isReady {
+			ready = append(ready, i)
+		}
+		busyUntil[turn.goroutine] = turn.end
+		free = slices.Min(slices.Collect(maps.Values(busyUntil)))
+	}
+	endInterval()
+	slices.Sort(b.WaitsNS)
+	return b
 }
 
 // newBacklog computes a backlog from the periods of work of one goroutine and the messages in order of their ends, and reports
@@ -149,7 +296,7 @@ func newBacklog(periods []workPeriod, messages []*clientMessage, begun map[*clie
 		}
 		for ; next < len(messages) && messages[next].end <= p.end; next++ {
 			switch r := messages[next]; {
-			case begun[r]:
+			case begun[r], r.hasWoken:
 			case r.end < p.start:
 				elsewhere++
 			default:
@@ -178,6 +325,6 @@ func newBacklog(periods []workPeriod, messages []*clientMessage, begun map[*clie
 		}
 	}
 	slices.Sort(b.WaitsNS)
-	b.Count = len(b.WaitsNS)
+	b.Goroutines, b.Count = 1, len(b.WaitsNS)
 	return b, handled > 0 && float64(elsewhere) <= threshold.NoticeableShare*float64(len(periods)+elsewhere)
 }

@@ -28,3 +28,22 @@ func TestBacklog(t *testing.T) {
 		t.Error("the time that a message takes is not known")
 	}
 }
+
+// TestReadBacklog: while all goroutines that read a socket are at work, what arrives lies there until one of them reads it without a
+// wait. One that is idle reads it at once.
+func TestReadBacklog(t *testing.T) {
+	turns := []readTurn{
+		{0, 10, 1, false}, {20, 120, 1, false}, // the other one is idle
+		{40, 100, 2, false}, {100, 110, 2, true}, {110, 115, 2, true},
+		{130, 140, 2, true}, // the other one is idle
+	}
+	// Both are at work from 40 to 115. Two messages have arrived until 110, at 63 and 86.
+	b := readBacklog(turns)
+	if want := []int64{0, 0, 0, 0, 24, 37}; !slices.Equal(b.WaitsNS, want) || b.Queued != 2 || b.WorkNS != 75 || b.Goroutines != 2 {
+		t.Errorf("got %+v; want waits %v, 2 queued, 75 ns of work", b, want)
+	}
+	turns = []readTurn{{0, 10, 1, false}, {10, 30, 1, true}}
+	if b = readBacklog(turns); !slices.Equal(b.WaitsNS, []int64{0, 5}) || b.WorkNS != 30 {
+		t.Errorf("got %+v", b)
+	}
+}

@@ -17,6 +17,7 @@ import (
 // iterationContent holds the observations within an iteration.
 type iterationContent struct {
 	idleWait  tracefmt.StackID  // the wait that began the iteration
+	isReady   bool              // the goroutine did not wait there: its work was available
 	wakerFunc tracefmt.StringID // the function that ended idleWait, 0 for none
 	// hasWorked says that the goroutine was observed outside of the call that waits.
 	hasWorked bool
@@ -24,8 +25,9 @@ type iterationContent struct {
 	// if hasTooManyWaits.
 	waits           []iterationWait
 	hasTooManyWaits bool
-	awaitsRun       bool // the last wait has ended, but the goroutine has not run
-	hasWritten      bool // to a connection
+	awaitsRun       bool  // the last wait has ended, but the goroutine has not run
+	hasWritten      bool  // to a connection
+	nextRead        int64 // when a read began that may have returned more work
 	// ownedFrame is the outermost service frame that was observed.
 	ownedFrame tracefmt.FrameID
 }
@@ -48,6 +50,15 @@ type endedIteration struct {
 	origin     *originStats
 	iterationContent
 	waitCycle string // see loopSource.waitCycle
+	reader    uint64 // the reader that began it, 0 if none did
+}
+
+// wokenAt returns when a wake began an iteration, 0 if none did.
+func (t *endedIteration) wokenAt() int64 {
+	if t.isReady {
+		return 0
+	}
+	return t.start
 }
 
 // add records an observation within the iteration.
@@ -126,8 +137,8 @@ func (l *loopSource) finishIteration(c *collector, t endedIteration) {
 		stats.withoutWork++
 	}
 	t.loopFunc.wakers[t.wakerFunc] = stats
-	if t.waitCycle == "" && (t.hasWorked || t.wakerFunc == 0) {
-		l.emitIteration(c, &t, t.start, t.end, t.start)
+	if t.waitCycle == "" && t.reader == 0 && (t.hasWorked || t.wakerFunc == 0) {
+		l.emitIteration(c, &t, t.start, t.end, t.wokenAt())
 	} else {
 		*l.unclassified.extend() = t
 	}
@@ -135,6 +146,13 @@ func (l *loopSource) finishIteration(c *collector, t endedIteration) {
 
 // emitUnclassified emits the units of work of the generation's remaining iterations.
 func (l *loopSource) emitUnclassified(c *collector) {
+	for t := range l.unclassified.elements(0, l.unclassified.length) {
+		if t.reader != 0 && !t.hasTooManyWaits {
+			t.loopFunc.reading.received += 1 + l.backlogs.receivedIn(t.reader, t.start, t.end)
+			t.loopFunc.reading.repeats += len(t.repeats(false))
+			t.loopFunc.reading.separateRepeats += len(t.repeats(true))
+		}
+	}
 	for t := range l.unclassified.elements(0, l.unclassified.length) {
 		if t.hasWorked || !t.loopFunc.isWorklessWaker(t.wakerFunc) && !c.stackInfo(t.idleWait).isReadTurn {
 			l.emitWorkUnits(c, t)
@@ -252,18 +270,59 @@ func (l *loopSource) isCycleInLoop(c *collector, t *endedIteration, n int) bool 
 	return common == len(wait)-index && c.syms.Frame(first[len(first)-common]).Func == c.syms.Frame(wait[index]).Func
 }
 
+// readingStats counts, over the iterations that readers began, what the readers received and how often the first wait of an
+// iteration was repeated: separateRepeats if several such waits in succession count once.
+type readingStats struct{ received, repeats, separateRepeats int }
+
+// unitStarts returns the indexes of the waits with which the messages of an iteration begin; nil if that is unknown. Each message
+// repeats the waits of the first one.
+func (r *readingStats) unitStarts(t *endedIteration) (starts []int) {
+	perMessage := 1
+	areSeparate := 4*r.repeats > 5*r.received && 2*r.separateRepeats >= r.received && 4*r.separateRepeats <= 5*r.received
+	if !areSeparate && r.repeats > 0 {
+		perMessage = max(1, (r.repeats+r.received/2)/max(r.received, 1))
+	}
+	repeats := t.repeats(areSeparate)
+	if len(repeats)%perMessage != 0 {
+		return nil
+	}
+	for i := 0; i < len(repeats); i += perMessage {
+		starts = append(starts, repeats[i])
+	}
+	return starts
+}
+
+// repeats returns the indexes of the waits that are like the first one; if they are to be separate, without those that follow another
+// such wait.
+func (t *endedIteration) repeats(areSeparate bool) (indexes []int) {
+	for i := range t.waits {
+		if t.waits[i].stack == t.waits[0].stack && (i == 0 || !areSeparate || t.waits[i-1].stack != t.waits[0].stack) {
+			indexes = append(indexes, i)
+		}
+	}
+	return indexes
+}
+
 // emitWorkUnits emits the units of work of an iteration.
 func (l *loopSource) emitWorkUnits(c *collector, t *endedIteration) {
-	start, ready := t.start, t.start
-	if key := t.waitCycle; key != "" && len(key) < 4*len(t.waits) && t.loopFunc.cycles.isWorkUnit(key) {
-		n := len(key) / 4
-		for boundary := n; boundary < len(t.waits); boundary += n {
-			unitEnd := t.waits[boundary-1].resumed
-			if unitEnd <= start || unitEnd >= t.end {
-				continue
-			}
+	start, ready := t.start, t.wokenAt()
+	emit := func(unitEnd int64) {
+		if unitEnd > start && unitEnd < t.end {
 			l.emitIteration(c, t, start, unitEnd, ready)
 			start, ready = unitEnd, 0 // the next unit was ready: no wake began it
+		}
+	}
+	switch key := t.waitCycle; {
+	case key != "" && t.loopFunc.cycles.isWorkUnit(key):
+		n := len(key) / 4
+		for boundary := n; boundary < len(t.waits); boundary += n {
+			emit(t.waits[boundary-1].resumed)
+		}
+	case t.reader != 0:
+		for _, i := range t.loopFunc.reading.unitStarts(t) {
+			if i > 0 {
+				emit(t.waits[i-1].resumed)
+			}
 		}
 	}
 	l.emitIteration(c, t, start, t.end, ready)

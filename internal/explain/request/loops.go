@@ -49,6 +49,7 @@ func newLoopSource(workers int, jobs *jobSource, work *workIndex, messages *mess
 		clientWaits: make(map[tracefmt.StackID]bool), loopFuncs: make(map[tracefmt.StringID]*loopFunc),
 		goroutines: make(map[uint64]*loopGoroutine),
 		followers:  make(map[tracefmt.StringID]map[tracefmt.StringID]bool),
+		backlogs:   backlogFinder{readers: make(map[uint64]*networkReader), reads: make(map[*originStats][]readTurn)},
 	}
 	for range max(workers, 1) {
 		l.collectors = append(l.collectors, new(observationCollector))
@@ -78,6 +79,7 @@ type loopGoroutine struct {
 	ownedFrame tracefmt.FrameID
 	iteration  *iterationState // nil if no idle wait was seen
 	origin     *originStats    // of its iterations
+	receives   bool            // it waits for the network
 
 	// Of the current generation.
 	pieces     int
@@ -110,8 +112,11 @@ type loopFunc struct {
 	sequence         []tracefmt.StackID
 	isDecided        bool // whether and by what the iterations are separated, by those of the first generation
 	cycles           cycleStats
+	reading          readingStats                    // of the iterations that readers began
 	wakers           map[tracefmt.StringID]wakeStats // by the function that ended an idle wait
 	isIdleWaitServed bool                            // waitStats.isServed of idleWait
+	isIdleWaitRead   bool                            // idleWait is for the next packet of a socket
+	sharesSocket     bool                            // its goroutines read one socket
 	// emittedCount counts the emitted iterations, clientCount those with AnswersClient.
 	emittedCount, clientCount int
 }
@@ -123,7 +128,10 @@ type waitStats struct {
 	// timerCount is how often a timer ended the wait.
 	isLibraryDelay bool
 	timerCount     int
-	isPause        bool // a sleep of the looping function itself
+	// receivedCount is how often a goroutine that reads from the network passed on the next item of work. A loop that falls
+	// behind seldom waits for it.
+	receivedCount int
+	isPause       bool // a sleep of the looping function itself
 	// selfEndedCount counts the waits that a goroutine ended which the waiting one had started. The waiting goroutine
 	// waits for its own work then, except when a library starts goroutines to fetch work.
 	selfEndedCount int
@@ -234,6 +242,7 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 			l.followIterations(c, g, goroutine)
 		}
 	}
+	l.addReceived(c, g)
 	l.emitUnclassified(c)
 	for _, loop := range l.loopFuncs {
 		if loop != nil && 2*loop.clientCount > loop.emittedCount {
@@ -368,6 +377,7 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 			continue
 		}
 		info, canonical := c.stackInfo(obs.stack), c.canonicalStack(obs.stack)
+		loop.sharesSocket = loop.sharesSocket || info.isReadTurn
 		goroutine.canIterate = goroutine.canIterate || loop.idleWait == 0 || loop.idleWait == canonical
 		if loop.idleWait == canonical {
 			l.expectedIterations++
@@ -394,6 +404,9 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 			}
 			stats.isServed = stats.rank == idleMost && obs.reason == reasonNetwork
 			stats.isPause = obs.reason == reasonSleep && stats.rank == 2 && !stats.isLibraryDelay
+		}
+		if l.isReader(obs.waker) && (info.isFetch || info.outerOwned == 0) {
+			stats.receivedCount++
 		}
 		if obs.waker == 0 && obs.reason != reasonNetwork {
 			stats.timerCount++
@@ -445,6 +458,15 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 				}
 				rests++
 				iteration.start, iteration.iterationContent = 0, iterationContent{}
+			case iteration.nextRead != 0 && l.leavesWaitCall(c, iteration.idleWait, obs.stack):
+				if origin == nil {
+					origin = l.originOf(c, g, goroutine, iteration.idleWait)
+				}
+				loop, _ = l.loopFuncAt(c, goroutine, iteration.idleWait)
+				l.beginAtRead(c, goroutine, loop, origin)
+				iteration.add(l, c, obs)
+			case loop != nil && loop.isIdleWaitRead && iteration.hasWorked && obs.state == timeline.Syscall && !l.leavesWaitCall(c, iteration.idleWait, obs.stack):
+				iteration.nextRead = cmp.Or(iteration.nextRead, obs.start)
 			default:
 				iteration.add(l, c, obs)
 			}
@@ -499,6 +521,15 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 	}
 }
 
+// beginAtRead ends an iteration where the goroutine read data without a wait, and begins the next one there: the data was available.
+func (l *loopSource) beginAtRead(c *collector, goroutine *loopGoroutine, loop *loopFunc, origin *originStats) {
+	iteration := goroutine.iteration
+	start, wait := iteration.nextRead, iteration.idleWait
+	l.endIteration(c, goroutine, start, wait, loop, origin)
+	iteration.start, iteration.beginWait = start, observation{observedWait: observedWait{end: start}}
+	iteration.iterationContent = iterationContent{idleWait: wait, isReady: true}
+}
+
 // countArrivals counts how often a goroutine got new work in a generation: the ends of its waits for it.
 func (l *loopSource) countArrivals(c *collector, g *timeline.Gen, id uint64) (n int) {
 	l.spans = c.window.EachSpans(id, g.Base, g.End+1, l.spans, func(spans []timeline.Span) bool {
@@ -542,6 +573,10 @@ func (l *loopSource) endIteration(
 		return
 	}
 	iteration.count++
+	if loop.isIdleWaitRead && iteration.hasWorked && len(l.backlogs.reads[origin]) < maxBacklogRecords {
+		l.backlogs.reads[origin] = append(l.backlogs.reads[origin], readTurn{iteration.start, end, goroutine.id, iteration.isReady})
+		origin.sharesSocket = origin.sharesSocket || loop.sharesSocket
+	}
 	_, frame := l.loopFuncAt(c, goroutine, wait)
 	// A library's loop runs the functions that it is given: each iteration belongs to the function that ran.
 	if iteration.ownedFrame != 0 && c.stackInfo(wait).outerOwned == 0 {
@@ -556,6 +591,7 @@ func (l *loopSource) endIteration(
 	l.addWorkPeriod(goroutine.id, iteration, end, loop, origin)
 	l.finishIteration(c, endedIteration{
 		start: iteration.start, end: end, goroutine: goroutine.id, waitStack: wait, frame: frame, loopFunc: loop, origin: origin,
+		reader:           l.readerOf(iteration),
 		iterationContent: iteration.iterationContent,
 	})
 }
@@ -708,7 +744,7 @@ func (r *loopFunc) chooseIdleWait(c *collector) {
 	for id, stats := range r.waits {
 		isFrequent := stats.count*4 >= maxCount
 		switch {
-		case stats.count < threshold.SmallSample && !stats.isPause || !isFrequent && !stats.isServed || 2*stats.selfEndedCount >= stats.count:
+		case stats.count < threshold.SmallSample && !stats.isPause || !isFrequent && !stats.isServed && 2*stats.receivedCount <= stats.count || 2*stats.selfEndedCount >= stats.count:
 		case stats.isClientCall:
 			busyWaits = append(busyWaits, id) // a client's call in a library's loop that always has work
 		case stats.rank == 0:
@@ -730,7 +766,7 @@ func (r *loopFunc) chooseIdleWait(c *collector) {
 		return cmp.Or(stats.rank-v.rank, numberOf(stats.isPause)-numberOf(v.isPause), p.ownedDepth-q.ownedDepth, p.depth-q.depth,
 			cmp.Compare(stats.totalNS, v.totalNS), cmp.Compare(a, b))
 	})
-	r.isIdleWaitServed = r.waits[r.idleWait].isServed
+	r.isIdleWaitServed, r.isIdleWaitRead = r.waits[r.idleWait].isServed, c.stackInfo(r.idleWait).isPacketRead
 	if r.isBusy {
 		r.restWaits = make(map[tracefmt.StackID]bool)
 		for id, stats := range r.waits {

@@ -40,10 +40,11 @@ type observationCollector struct {
 	recentStacks [4]tracefmt.StackID // bitwise complement if the stack is the creator's
 	recentCount  int
 	isFirst      bool // no span of the goroutine was added
+	receives     bool // the goroutine waited for the network
 }
 
 func (x *observationCollector) reset() {
-	x.isFirst, x.hasRun, x.recentStacks = true, false, [4]tracefmt.StackID{}
+	x.isFirst, x.hasRun, x.recentStacks, x.receives = true, false, [4]tracefmt.StackID{}, false
 }
 
 func (x *observationCollector) add(c *collector, spans []timeline.Span) {
@@ -71,6 +72,7 @@ func (x *observationCollector) add(c *collector, spans []timeline.Span) {
 		}
 		*x.states.extend() = observedState{span.Start, span.Stack, span.State, c.reasonOf(span.Reason), span.Woken, isCreatorStack}
 		if isWait {
+			x.receives = x.receives || c.reasonOf(span.Reason) == reasonNetwork
 			*x.waits.extend() = observedWait{span.End, span.Waker, span.WakerStack}
 			x.hasRun, x.recentStacks, x.recentCount = false, [4]tracefmt.StackID{span.Stack}, 0
 		}
@@ -95,6 +97,7 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 				return goroutine.observedUntil == g.End
 			})
 			goroutine.endObservation = collector.states.length
+			goroutine.receives = goroutine.receives || collector.receives
 		}
 	})
 	// Whose turn it is to wait for data on a socket makes no difference.

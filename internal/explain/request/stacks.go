@@ -34,6 +34,7 @@ type stackInfo struct {
 	isFetch       bool
 	isMessageWait bool // waits for the beginning of a WebSocket message
 	isWebSocket   bool // calls a WebSocket connection
+	isPacketRead  bool // reads the next packet of a socket
 
 	// For waits.
 	canonical    tracefmt.StackID // see stackReader.canonicalStack
@@ -120,7 +121,7 @@ func (sr *stackReader) readStack(frames []tracefmt.FrameID) stackInfo {
 		info.streamKind = start.servedKind()
 	}
 	info.isMessageWait, info.isWebSocket = awaitsMessage(roles), roles.Has(knowledge.WebSocketConnection)
-	info.isReadTurn = roles.Has(knowledge.ReadTurn)
+	info.isReadTurn, info.isPacketRead = roles.Has(knowledge.ReadTurn), roles.Has(knowledge.PacketRead)
 	info.isMutexWait = sr.namer.frameFunction(frames[0]).Has(knowledge.Mutex)
 	if info.outerOwned != 0 {
 		next := callee.Has(knowledge.Fetch)
