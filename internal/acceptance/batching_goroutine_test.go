@@ -159,7 +159,7 @@ func TestGoroutineThatServesMany(t *testing.T) {
 		major bool
 		title string
 	}{
-		{"a worker that owns the state", peerForEveryFourth, report.RulePoolTooSmall, true, "requests queue for the only goroutine that serves"},
+		{"a worker that owns the state", peerForEveryFourth, report.RulePoolTooSmall, true, "requests queue for the one goroutine that serves"},
 		{"one peer call for all queued requests", peerForBatch, report.RuleSlowPeer, false, "peer's answer"},
 		{"a batch per tick", batchAtTicks, report.RuleFlushInterval, true, "next tick of a 50ms interval"},
 		{"news per tick", broadcastAtTicks, report.RuleSleep, false, "a long poll, or a batch"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -47,13 +48,14 @@ func TestCalledFrom(t *testing.T) {
 	}
 	checkSite("the longest wait of slowest request", longest.Site)
 
-	const callerText = "called from catalog.(*grpcCaller).ask"
-	if s := rep.Verdict[0].Text; !strings.Contains(s, callerText+" network.go:363") {
+	// Another goroutine reads the answer: the line waits for it and does not call the reader.
+	const callerText = "catalog.(*grpcCaller).ask"
+	if s := rep.Verdict[0].Text; !strings.Contains(s, callerText+" network.go:363") || strings.Contains(s, "called from") {
 		t.Errorf("the verdict does not name the service's line: %s", s)
 	}
 	var out bytes.Buffer
 	must.Do(t, text.Write(&out, rep, text.Options{Width: 120, Full: true}))
-	if n := strings.Count(strings.Join(strings.Fields(out.String()), " "), callerText); n < 3 { // why, change, and the table
+	if n := len(regexp.MustCompile(`catalog\.\(\*grpcCaller\)\.ask \(?network\.go:363`).FindAllString(strings.Join(strings.Fields(out.String()), " "), -1)); n < 3 { // why, change, and the table
 		t.Errorf("the text names the service's line %d times:\n%s", n, out.String())
 	}
 	out.Reset()

@@ -96,8 +96,8 @@ func TestLockHolderOutsideRequests(t *testing.T) {
 	rep := explainBytes(t, data, whylate.Options{})
 	holderText := ""
 	for i := range rep.Findings {
-		if f := &rep.Findings[i]; f.Code == report.RuleHung && f.Severity == report.SeverityHigh && len(f.Evidence) > 0 {
-			holderText = f.Evidence[0].Text
+		if f := &rep.Findings[i]; f.Code == report.RuleHung && f.Severity == report.SeverityHigh && len(f.Evidence) > 1 {
+			holderText = f.Evidence[1].Text
 		}
 	}
 	check.True(t, strings.HasPrefix(holderText, "perhaps held by the goroutine at main.(*vault).audit ("),

@@ -211,9 +211,9 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 	if f.Predicted == nil && len(spans) > 0 {
 		spans = append(spans, span{plain, "what a fix gains cannot be predicted; "})
 	}
-	certainty := "the cause is " + words.PercentOr0(f.Confidence) + " certain"
+	certainty := "cause " + words.PercentOr0(f.Confidence) + " certain"
 	if f.Confidence > 0.995 {
-		certainty = "the cause is certain"
+		certainty = "cause certain"
 	}
 	return append(spans, span{plain, certainty})
 }

@@ -300,15 +300,12 @@ func (b *graphBuilder) listWait(part *graphPart, frame *walkFrame, span *timelin
 		gap.Kind = PollGap
 		b.addLeaf(part, cursor, max(verdict.pollGapStart, start), gap, 0)
 	}
-	if part.anchor.g != 0 && walker.endsEarlierRequest(span, &verdict) {
-		step := verdict.step
-		if part.waitKind == WaitLock {
-			step = Step{G: part.anchor.g, Kind: Lock, Stack: part.waitStack, FollowedWait: -1}
-			for i := len(part.items) - 1; i >= 0; i-- {
-				if held := &part.items[i].step; walker.isCallOnFile(part.waitStack, held) {
-					step.G, step.Kind, step.Stack = held.G, held.Kind, held.Stack
-					break
-				}
+	if part.anchor.g != 0 && part.waitKind == WaitLock && walker.rolesOf(part.waitStack).Has(knowledge.File) && walker.endsEarlierRequest(span, &verdict) {
+		step := Step{G: part.anchor.g, Kind: Lock, Stack: part.waitStack, FollowedWait: -1}
+		for i := len(part.items) - 1; i >= 0; i-- {
+			if held := &part.items[i].step; walker.isCallOnFile(part.waitStack, held) {
+				step.G, step.Kind, step.Stack = held.G, held.Kind, held.Stack
+				break
 			}
 		}
 		b.addLeaf(part, cursor, part.start, step, 0)

@@ -1,8 +1,6 @@
 package finding
 
 import (
-	"fmt"
-
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
@@ -46,7 +44,7 @@ func checkBacklog(in *Input, group *report.Group) []Verdict {
 	v := Verdict{Gain: gain, Changes: []predict.Change{}, Finding: report.Finding{
 		Cause: work.Cause, Site: work.Site, Group: group.ID, Share: gain.All.Share, Confidence: 0.7,
 		Title: textOf(title, "messages", words.FuncName(backlog.Messages), "time", words.Brief(gain.Slow.NS), "group", words.FuncName(group.Name),
-			"n", backlog.Goroutines, "busy", fmt.Sprintf("%.0f %%", 100*busy), "activity", activityAt(&work, nil)),
+			"n", backlog.Goroutines, "busy", words.Percent(busy), "activity", activityAt(&work, nil)),
 		Fix: textOf(fix, "site", work.Site),
 	}}
 	if backlog.Messages == "" && gain.Slow.NS < 2*backlog.HandlingNS {

@@ -1,6 +1,8 @@
 package finding
 
 import (
+	"slices"
+
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -87,10 +89,10 @@ func (in *Input) hungVerdict(group *report.Group, wait *report.OpenWait) (v Verd
 	case wait.Cause == report.CauseLock && !knowledge.Has(wait.Call, knowledge.WaitGroup):
 		v.Fix = textOf("fix hung-lock")
 		if site, reason, ns := in.holdingGoroutine(wait); site != nil {
-			v.addEvidence(evidenceOf("evidence hung-holder-goroutine", ns-wait.StuckNS[0], "ns", "site", site, "reason", reason))
+			v.Evidence = slices.Insert(v.Evidence, 1, evidenceOf("evidence hung-holder-goroutine", ns-wait.StuckNS[0], "ns", "site", site, "reason", reason))
 			v.Fix = textOf("fix hung-lock-goroutine", "site", site, "reason", reason, "fix", v.Fix)
 		} else if o, before := in.holdingRequest(wait); o != nil {
-			v.addEvidence(evidenceOf("evidence hung-holder-request", before, "ns", "wait", openWaitText(o)))
+			v.Evidence = slices.Insert(v.Evidence, 1, evidenceOf("evidence hung-holder-request", before, "ns", "wait", openWaitText(o)))
 			v.Fix = textOf("fix hung-lock-request", "wait", openWaitText(o), "fix", v.Fix)
 		}
 	case stdPool(wait.Call).leakAdvice != "":

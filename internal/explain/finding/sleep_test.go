@@ -28,8 +28,8 @@ func TestSleepAdvice(t *testing.T) {
 		number float64
 		want   string
 	}{
-		{1, "leave the pause out or make it shorter: each request sleeps there once, for 5ms; if it waits for an event, wait for that on a channel or sync.Cond"},
-		{2.9, "leave the pauses out or make them shorter: each request sleeps there 3 times, 5ms each; if they wait for an event, wait for that on a channel or sync.Cond"},
+		{1, "leave the pause out or shorten it: each request sleeps there once, for 5ms|; if it waits for an event, wait for that on a channel or sync.Cond"},
+		{2.9, "leave the pauses out or shorten them: each request sleeps there 3 times, 5ms each|; if they wait for an event, wait for that on a channel or sync.Cond"},
 	} {
 		check.Equal(t, sleepAdvice(&predict.Pauses{Number: c.number, EachNS: 5e6}), c.want, "%g pauses", c.number)
 	}
