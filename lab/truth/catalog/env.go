@@ -151,6 +151,12 @@ func (e *Env) recordUnit(kind string, latency, blamed time.Duration) {
 	e.mu.Unlock()
 }
 
+// recordWhole records a unit of work since a time, all of which the fault took.
+func (e *Env) recordWhole(kind string, begin time.Time) {
+	took := time.Since(begin)
+	e.recordUnit(kind, took, took)
+}
+
 // ServeHTTP writes the units recorded so far, as JSON.
 func (e *Env) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	e.mu.Lock()

@@ -67,7 +67,7 @@ func (p *Pricing) Quote(_ int, price *int) error {
 		time.Sleep(p.d) // truth: site rpc-calls
 	}
 	*price = 7
-	p.e.recordUnit("call", time.Since(t), time.Since(t))
+	p.e.recordWhole("call", t)
 	return nil
 }
 
