@@ -82,7 +82,7 @@ func TestNothingObeyed(t *testing.T) {
 	for name, b := range map[string][]byte{"x.whylate": rec.Bytes(), "cut.trace": data[:len(data)/2], "header.trace": []byte("go 1.26 " + hostileName), "text.trace": []byte(hostileName)} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), b, 0o644))
 	}
-	// The message of an error tells what is no number, no file, no group: what was asked for is hostile too.
+	// The message of an error quotes the argument that is no number, file or group: arguments are hostile too.
 	for _, args := range [][]string{
 		{"explain", "--json", "-o", saved, file},
 		{"explain", file}, {"explain", "--json", file}, {"explain", "--request", ".", file}, {"explain", "--band", "all", "--slowest", "5", file},

@@ -25,7 +25,7 @@ func TestLimitThatCannotHold(t *testing.T) {
 	if limit := debug.SetMemoryLimit(-1); limit <= int64(len(live)) {
 		t.Errorf("%d bytes are live, and the limit is %d", len(live), limit)
 	}
-	// The collector's next goal leaves room for what is made between two collections; the limit itself is above it by what the runtime takes off.
+	// The collector's next goal leaves room for the allocations between two collections; the limit itself is above it by what the runtime takes off.
 	goal := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}
 	if metrics.Read(goal); goal[0].Value.Uint64() < uint64(len(live)+len(live)/20) {
 		t.Errorf("%d bytes are live, and the collector begins again at %d", len(live), goal[0].Value.Uint64())

@@ -20,7 +20,7 @@ func TestNextRuns(t *testing.T) {
 		{"caddy-gzip", "each  requests"}, {"rate-limit", "each  requests"},
 	} {
 		path := testprog.Recording(t, "field/"+c.name+".whylate")
-		// A command that is too long for two lines is not proposed, and the directory of what was unpacked may have any name.
+		// A command that is too long for two lines is not proposed, and the directory of unpacked files may have any name.
 		t.Chdir(filepath.Dir(path))
 		path = filepath.Base(path)
 		var out, errs bytes.Buffer

@@ -28,7 +28,7 @@ func (e *explainFlags) runServices(cmd *cobra.Command, s *streams, args []string
 	return e.writeAndExit(cmd, s, strings.Join(args, " "), rep, err)
 }
 
-// explainServices explains recordings of the same seconds. A file with the recordings of several services stands for all of them.
+// explainServices explains recordings of the same seconds. A file may have the recordings of several services.
 func (e *explainFlags) explainServices(ctx context.Context, cmd *cobra.Command, s *streams, args []string) (*report.Report, error) {
 	var services []*explain.Service
 	var warnings []bundle.Warning

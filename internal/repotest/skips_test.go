@@ -42,7 +42,7 @@ const (
 	ifAble    = "In the gate, if the machine lets it"
 )
 
-// TestSkips: testdata/skips.md lists every place where a test may be skipped, by what it needs. With -update it is written.
+// TestSkips: testdata/skips.md lists every place where a test may be skipped, by the requirement. With -update it is written.
 func TestSkips(t *testing.T) {
 	if len(must.Have(testprog.AbsentModules("."))(t)) > 0 {
 		t.Skip("the tool's module alone has not all tests")

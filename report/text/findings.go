@@ -200,6 +200,9 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 		default:
 			spans = append(spans, span{plain, fact("p50 ")}, latencyChange(p50, pr.P50NS, formatEstimate), span{plain, ", " + fact("p99 ")}, latencyChange(p99, pr.P99NS, formatEstimate))
 		}
+		if p50 != nil && p99 != nil && !onlyMax(pr) && savesMostAtMaximum(pr) {
+			spans = append(spans, span{plain, ", max "}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate))
+		}
 		spans = append(spans, span{plain, p.condition(pr, g) + "; "})
 	case f.Share > 0 && isRun:
 		spans = append(spans, span{plain, words.Percent(f.Share) + " of the run; "})
@@ -264,6 +267,11 @@ func decidedBy(d *report.Decided) string {
 // onlyMax reports whether a change affects so few requests that it moves only the maximum.
 func onlyMax(p *report.Predicted) bool {
 	return p.MaxNS != nil && p.WasMaxNS != nil && p.WasP99NS != nil && p.MaxNS.Est < *p.WasMaxNS && float64(p.P99NS.Est) > 0.99*float64(*p.WasP99NS)
+}
+
+// savesMostAtMaximum reports whether the slowest request becomes shorter by far more than the percentiles do.
+func savesMostAtMaximum(p *report.Predicted) bool {
+	return p.MaxNS != nil && p.WasMaxNS != nil && p.WasP99NS != nil && *p.WasMaxNS-p.MaxNS.Est > 10*max(*p.WasP99NS-p.P99NS.Est, 0)
 }
 
 // latencyChange writes a latency before and after a change, or "stays" if it changes by less than 1 %.

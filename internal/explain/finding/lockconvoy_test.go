@@ -40,7 +40,7 @@ func TestLockHolder(t *testing.T) {
 	}
 }
 
-// TestUnlockedWork: what is predicted is what the advice says. Work that waits leaves the lock with the line that calls it; of
+// TestUnlockedWork: the prediction is of the advised change. Work that waits leaves the lock with the line that calls it; of
 // work that computes only the time in the computing function is known.
 func TestUnlockedWork(t *testing.T) {
 	lines := []queues.HolderLine{{WaitSite: site("report@16"), HolderSite: site("kit.Get@101"), Line: site("report@18")}}

@@ -159,7 +159,7 @@ func TestAcquireTimeout(t *testing.T) {
 	}
 }
 
-// TestAdviceForCalls checks that requests which make one call are not told to make fewer or parallel ones, and that those
+// TestAdviceForCalls checks that requests which make one call are not advised to make fewer or parallel ones, and that those
 // which make a second one elsewhere are.
 func TestAdviceForCalls(t *testing.T) {
 	line, other := siteOf("main.ask"), siteOf("main.askAnother")

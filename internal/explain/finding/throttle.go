@@ -195,8 +195,8 @@ func throttleFix(in *Input) string {
 	return textOf("fix throttled", "raise", raise)
 }
 
-// neededCPUs returns the limit that would hardly throttle the process: what it used, while it was not throttled, in nine of ten
-// periods in which it was, and no more CPUs than it has. It is 0 if the limit is not known from the kernel.
+// neededCPUs returns the limit that would hardly throttle the process: the rate at which it used CPUs before it was throttled,
+// in nine of ten periods, and no more CPUs than it has. It is 0 if the limit is not known from the kernel.
 func neededCPUs(r *report.Report) float64 {
 	h, series, period := r.Host, r.Runtime.Series, r.Runtime.Throttle.PeriodNS
 	if h == nil || h.Quota.Verdict != "own" || h.Facts.QuotaCPUs <= 0 || series == nil || period <= 0 {

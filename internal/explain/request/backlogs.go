@@ -54,7 +54,7 @@ type clientMessage struct {
 }
 
 // A networkReader is a goroutine of a loop that receives data and passes it to another loop, as the goroutine that reads a message
-// broker's connection does. Data that finds the other loop at work wakes nobody.
+// broker's connection does. Data that arrives while the other loop works wakes no goroutine.
 type networkReader struct {
 	isLibrary     bool // the loop is a library's
 	received      []clientMessage
@@ -246,7 +246,7 @@ func (f *Finder) Backlogs() (out []Backlog) {
 	return out
 }
 
-// readBacklog computes the messages that lay unread in a socket while all goroutines that read it were at work. A goroutine that ends
+// readBacklog computes the messages that waited in a socket while all goroutines that read it were at work. A goroutine that ends
 // its work reads the next one without a wait. The messages of such an interval arrived at equal distances until the last was read.
 func readBacklog(turns []readTurn) (b Backlog) {
 	slices.SortFunc(turns, func(x, y readTurn) int { return cmp.Compare(x.start, y.start) })

@@ -87,7 +87,7 @@ func (c *consumer) write(arrivals []int64) {
 }
 
 // TestConsumerFallsBehind: messages that arrive while the only goroutine that handles them is at work wake nobody. It fails if they
-// count as a part of the message before, if nobody sees that they queue, or if a consumer that keeps up is accused.
+// count as a part of the message before, if their queueing is not seen, or if a consumer that keeps up is accused.
 func TestConsumerFallsBehind(t *testing.T) {
 	var burst, steady []int64
 	for cycle := int64(10 * ms); cycle < 5000*ms; cycle += 100 * ms {

@@ -53,15 +53,12 @@ type originStats struct {
 	// For a library's loop: backToBack counts the iterations that had work when the one before ended, rests those after
 	// which the loop waited for more. arrivals is how often the goroutine that passes the work got some.
 	backToBack, rests, arrivals int
-	// For a loop that reads from the network: handledNS is the time of its iterations, queuedNS of those at whose end more data was
-	// available.
-	handledNS, queuedNS int64
-	sharesSocket        bool              // the loop's goroutines read one socket
-	isSettled           bool              // it serves requests and is only counted
-	startFunc           tracefmt.StringID // of the goroutines
-	kind                Kind
-	isLibraryWait       bool        // the jobs are a library's way to wait, and none is emitted
-	groupKeys           []originKey // if it is reported under other names
+	sharesSocket                bool              // the loop's goroutines read one socket
+	isSettled                   bool              // it serves requests and is only counted
+	startFunc                   tracefmt.StringID // of the goroutines
+	kind                        Kind
+	isLibraryWait               bool        // the jobs are a library's way to wait, and none is emitted
+	groupKeys                   []originKey // if it is reported under other names
 }
 
 // Limits of inspection.

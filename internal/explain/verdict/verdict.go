@@ -31,7 +31,7 @@ const (
 )
 
 // Verdicts returns the verdicts on the groups with the most latency, in the report's order. If the first finding is
-// not about the first group, its group comes first: the sentence is about what a reader is told to change.
+// not about the first group, its group comes first: the sentence is about the first change.
 func Verdicts(r *report.Report) []report.Verdict { return BandVerdicts(r, "") }
 
 // BandVerdicts returns verdicts like Verdicts, on the named band of each group that has one, and else on its slow

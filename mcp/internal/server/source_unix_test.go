@@ -68,7 +68,7 @@ func TestAmbiguousSource(t *testing.T) {
 	check.True(t, err == nil && strings.HasPrefix(note, "2 files end"), "%q, %v", note, err)
 }
 
-// TestHiddenRecordings: what is in a directory whose name begins with a dot is not offered.
+// TestHiddenRecordings: files in a directory whose name begins with a dot are not offered.
 func TestHiddenRecordings(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"", "sub", ".git"} {
