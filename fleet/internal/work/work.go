@@ -221,23 +221,26 @@ func RunVerb(ctx context.Context, args ...string) ([]byte, error) {
 	c := exec.CommandContext(ctx, executable, append([]string{VerbArgument}, args...)...)
 	c.Env = []string{"TMPDIR=" + os.TempDir(), "GOMAXPROCS=1"}
 	c.WaitDelay = time.Second
-	stdout, stderr := &boundedBuffer{maxBytes: maxReportBytes}, &boundedBuffer{maxBytes: 4 << 10}
+	stdout, stderr := &boundedBuffer{maxBytes: maxReportBytes}, &boundedBuffer{maxBytes: 4 << 10, dropsRest: true}
 	c.Stdout, c.Stderr = stdout, stderr
 	if err := c.Run(); err != nil {
-		return nil, fmt.Errorf("explaining: %w: %s", errors.Join(ctx.Err(), err), stderr.Bytes())
+		return nil, fmt.Errorf("explaining: %w: %s", errors.Join(ctx.Err(), err), stderr.kept.Bytes())
 	}
-	return stdout.Bytes(), nil
+	return stdout.kept.Bytes(), nil
 }
 
-// A boundedBuffer returns an error instead of growing beyond maxBytes.
+// A boundedBuffer keeps the first maxBytes. It drops further bytes or, if dropsRest is unset, fails, which ends the child.
 type boundedBuffer struct {
-	bytes.Buffer
-	maxBytes int
+	kept      bytes.Buffer // not embedded: io.Copy would call its ReadFrom, which knows no limit
+	maxBytes  int
+	dropsRest bool
 }
 
 func (b *boundedBuffer) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > b.maxBytes {
-		return 0, errors.New("too much output")
+	n := min(len(p), b.maxBytes-b.kept.Len())
+	b.kept.Write(p[:n])
+	if n < len(p) && !b.dropsRest {
+		return n, errors.New("too much output")
 	}
-	return b.Buffer.Write(p)
+	return len(p), nil
 }

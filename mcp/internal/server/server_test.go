@@ -29,9 +29,25 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == VerbArg {
 		os.Args = append(os.Args[:1], os.Args[2:]...)
+		for os.Args[1] == endlessVerb {
+			if _, err := os.Stdout.Write(make([]byte, 1<<20)); err != nil {
+				os.Exit(1)
+			}
+		}
 		os.Exit(cli.Main())
 	}
 	os.Exit(m.Run())
+}
+
+// endlessVerb is a verb of the test program whose output has no end.
+const endlessVerb = "endless"
+
+// TestTooMuchOutput: a verb that answers with more than the server keeps is ended, and the error names the verb.
+func TestTooMuchOutput(t *testing.T) {
+	r := &verbs{timeout: time.Minute, slots: make(chan struct{}, 1)}
+	var answer any
+	err := r.run(t.Context(), 0, &answer, endlessVerb, "x.trace")
+	check.True(t, err != nil && err.Error() == "whylate endless answered with more than 64 MB", "%v", err)
 }
 
 // connect returns a client's session with a server of the configuration. The client's user answers a
