@@ -129,8 +129,12 @@ func TestFire(t *testing.T) {
 	if r.fire(moment{kind: KindSlow, end: now, took: time.Second}); len(r.planChanged) != 0 || r.state.Triggers[KindSlow] != 2 {
 		t.Errorf("a further trigger wakes %d, %v", len(r.planChanged), r.state.Triggers)
 	}
+	// The plan waits for the end of a gap. A far worse request is recorded at once, so the recorder's goroutine must not sleep on.
+	r.plan.tailStart, r.plan.lastRecorded[classRequests], r.plan.longestRecorded[classRequests] = now.Add(5*time.Second), now.Add(-5*time.Second), time.Second
+	r.fire(moment{kind: KindSlow, end: now, took: farWorseFactor * time.Second})
+	check.True(t, len(r.planChanged) == 1 && r.plan.tailStart.Equal(now), "a far worse trigger wakes %d, due %v after it", len(r.planChanged), r.plan.tailStart.Sub(now))
 	r.stopRing("why")
-	check.True(t, !r.state.Recording && r.state.Why == "why" && r.state.Missed[KindSlow] == 2 && !r.ring.enabled(), "%+v", r.state)
+	check.True(t, !r.state.Recording && r.state.Why == "why" && r.state.Missed[KindSlow] == 3 && !r.ring.enabled(), "%+v", r.state)
 	r.fire(moment{kind: KindGC, end: now})
 	check.True(t, r.missedSinceLast[KindGC] == 1 && r.state.Missed[KindGC] == 1, "while it is off: %v", r.missedSinceLast)
 	r.ring.(*emptyRing).fail = errors.New("busy")
@@ -141,7 +145,7 @@ func TestFire(t *testing.T) {
 	check.True(t, r.state.Recording && r.state.Why == "", "%+v", r.state)
 	r.hourBucket.tokens = 0
 	r.fire(moment{kind: KindSlow, end: now})
-	check.Equal(t, r.missedSinceLast[KindSlow], 3, "beyond the hour's: %v", r.missedSinceLast)
+	check.Equal(t, r.missedSinceLast[KindSlow], 4, "beyond the hour's: %v", r.missedSinceLast)
 	check.True(t, !r.checkLimits(KindSlow, now) && r.checkLimits(KindSlow, now.Add(time.Hour)), "the hour's number is not kept")
 	r.hourBucket.tokens = 50.5
 	check.True(t, !r.checkLimits(KindFreeze, now) && r.checkLimits(KindSlow, now), "half of them are not for requests")

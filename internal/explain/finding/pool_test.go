@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +53,33 @@ func TestSharedConnections(t *testing.T) {
 		if len(got) != 1 || !strings.Contains(got[0].Title, c.title) || !strings.Contains(got[0].Fix, c.advice) || strings.Contains(got[0].Fix, c.falseHint) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
+	}
+}
+
+// TestScatteredComputing: if the holders of a slot compute at many lines, no line is said to be what they do, and the advice is
+// to compute less at all of them. If most of it is at one line, that line is named.
+func TestScatteredComputing(t *testing.T) {
+	const acquire = "golang.org/x/sync/semaphore.(*Weighted).Acquire@74"
+	for _, c := range []struct {
+		name          string
+		ms            [3]int64
+		title, advice string
+	}{
+		{"one line", [3]int64{2700, 200, 100}, "computes in main.parse (main.go:5)", "or make the work at main.parse (main.go:5) shorter than 10ms"},
+		{"three lines", [3]int64{1100, 1000, 900}, "computes, 37% of that in main.parse", "or compute for less than 10ms"},
+	} {
+		var causes []report.Cause
+		for i, s := range []string{"parse@5", "render@6", "sum@7"} {
+			causes = append(causes, report.Cause{Cause: "cpu", Site: site(s), SiteFrom: "sample", TotalNS: ms(c.ms[i]), Via: []report.Via{{Wait: "select", Call: "runtime.selectgo", Site: site(acquire)}}})
+		}
+		slots := queues.SlotWaits{Wait: "select", Call: "runtime.selectgo", Site: site(acquire), Waits: 100, BatchSize: 1, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 1, HoldNS: 10e6, QueuedShare: 0.9}
+		got := Find(&Input{Report: oneGroup(causes...), SlotWaits: []queues.SlotWaits{slots}}, rulesByCode(report.RulePoolTooSmall))
+		if len(got) != 1 || !strings.Contains(got[0].Title, c.title) || !strings.Contains(got[0].Fix, c.advice) {
+			t.Errorf("%s: %+v", c.name, got)
+			continue
+		}
+		check.True(t, slices.ContainsFunc(got[0].Evidence, func(e report.Evidence) bool { return e.Text == textOf("evidence pool-size") && e.Value == 1 }),
+			"%s: the pool has one place: %+v", c.name, got[0].Evidence)
 	}
 }
 

@@ -327,6 +327,7 @@ func TestComputes(t *testing.T) {
 		got := report.Severity("")
 		for i := range list {
 			if f := &list[i]; f.Code == report.RuleComputes {
+				check.True(t, f.Decided == nil || f.Decided.Share <= 1, "%s: decided by %+v, more than all of their time", c.name, f.Decided)
 				if got = f.Severity; f.Site.CalledFrom != nil && f.Title != "x.Do, called from main.parse, computes" {
 					t.Errorf("%s: %s", c.name, f.Title)
 				}
@@ -417,6 +418,21 @@ func TestObservedCPUWaits(t *testing.T) {
 			check.True(t, v.Evidence[1].Value == 0.3, "%s: batch had a CPU for 3 s of 10 s, not %v", c.name, v.Evidence[1].Value)
 		}
 		check.Equal(t, got, c.want, "%s", c.name)
+	}
+}
+
+// TestObservedOwnThreads: by the kernel's events, more Ps than CPUs cost the time in which the service's own threads had the CPU,
+// and not the time in which another process had it.
+func TestObservedOwnThreads(t *testing.T) {
+	for own, want := range map[float64]bool{0.25: true, 0.01: false} {
+		in := newInput(process.Stats{Procs: 8}, groupWith(report.Cause{Cause: report.CauseCPUWait, Kind: "batch", Site: siteOf("main.handle"), TotalNS: 4e6}))
+		in.Report.Host = hostWith(2, 6e9, 4e9, 6e9)
+		in.Report.Kernel = &report.Kernel{Coverage: 1, RunningNS: 10e9, CPUNS: 6e9, CPUWaitNS: 4e9, Processes: []report.ProcessShare{{Process: "batch", Share: 1 - own}, {Process: report.OwnThreads, Share: own}}}
+		got := checkTooManyPs(in)
+		check.Equal(t, len(got) == 1, want, "own threads had the CPU for %g of the waits: %+v", own, got)
+		check.True(t, !want || slices.ContainsFunc(got[0].Evidence, func(e report.Evidence) bool {
+			return e.Text == textOf("evidence threads-without-cpu") && math.Abs(e.Value-own*0.4) < 1e-9
+		}), "%g of 4 s in 10 s: %+v", own, got)
 	}
 }
 
@@ -606,12 +622,17 @@ func TestBurst(t *testing.T) {
 		{"others on idle Ps", 2e9, "main.refresh", true, "main.refresh"},
 	} {
 		computes := report.Cause{Cause: report.CauseCPU, Site: siteOf("main.compute"), TotalNS: 1e6, Samples: 9}
-		g := groupWith(waitingForP(4e6, ranAt(c.concurrent, 1)), computes)
+		longer := report.Cause{Cause: report.CauseCPU, Site: siteOf("main.render"), TotalNS: 2e6, Samples: 3} // a site where runs ended
+		g := groupWith(waitingForP(4e6, ranAt(c.concurrent, 1)), computes, longer)
 		g.Entry = siteOf("main.handle")
 		runs := []process.Run{{Start: "main.handle", Site: siteOf("main.ask"), NS: 1e9, Runs: 900}, {Start: "main.beside", Site: siteOf("main.refresh"), NS: 1e9, Runs: 900}}
 		_, _, all := findCodes(newInput(process.Stats{BusyNS: c.busy, Runs: runs}, g))
 		i := slices.IndexFunc(all, func(f report.Finding) bool { return f.Code == report.RulePsTaken })
 		check.True(t, i >= 0 && all[i].Severity.IsMajor() == c.isLoud && all[i].Site != nil && all[i].Site.Func == c.site,
 			"%s: %+v", c.name, all)
+		check.True(t, i >= 0 && slices.ContainsFunc(all[i].Evidence, func(e report.Evidence) bool {
+			return strings.HasPrefix(e.Text, c.concurrent+" (of ") && strings.HasSuffix(e.Text, ") ran meanwhile") && e.Value == 1
+		}),
+			"%s: the evidence does not say what ran: %+v", c.name, all)
 	}
 }

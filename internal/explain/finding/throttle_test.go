@@ -71,6 +71,9 @@ func TestThrottleRules(t *testing.T) {
 		if len(got) > 0 && !strings.Contains(got[0].Fix, c.fix) {
 			t.Errorf("%s: the fix is %q; want %q in it", c.name, got[0].Fix, c.fix)
 		}
+		check.True(t, len(got) == 0 || got[0].Code != report.RuleThrottled || slices.ContainsFunc(got[0].Evidence, func(e report.Evidence) bool {
+			return e.Text == textOf("evidence silences", "n", 100) && e.Value == 0.97
+		}), "%s: the evidence does not say how regular the silences are: %+v", c.name, got)
 	}
 }
 
@@ -162,4 +165,26 @@ func TestNeededCPUs(t *testing.T) {
 	check.Equal(t, neededCPUs(r), 1, "with one P")
 	r.Host.Quota.Verdict = "ancestor"
 	check.Equal(t, neededCPUs(r), 0, "of an unknown limit")
+}
+
+// TestThrottledShare: the kernel's counters say in which share of the quota's periods it throttled the process, if there are any;
+// without samples, freezes that a quota causes do. Other freezes say nothing of a quota.
+func TestThrottledShare(t *testing.T) {
+	counted := func(throttled, periods int64) *report.Host {
+		return &report.Host{Quota: report.HostQuota{Periods: periods, ThrottledPeriods: throttled}}
+	}
+	for _, c := range []struct {
+		name    string
+		verdict report.ThrottleVerdict
+		host    *report.Host
+		want    float64
+	}{
+		{"counted", "own", counted(5, 20), 0.25},
+		{"a single period", "own", counted(1, 1), 1},
+		{"freezes of a quota", "own", nil, 0.6},
+		{"freezes of something else", "unknown", nil, 0},
+		{"samples show no quota", "own", counted(0, 0), 0},
+	} {
+		check.Equal(t, throttledShare(frozenReport(c.verdict, 0.5, 8, c.host)), c.want, "%s", c.name)
+	}
 }
