@@ -81,8 +81,8 @@ func (m *memoryFacts) visitSums(_ context.Context, sum func(group, cause string,
 type unreliableFacts struct {
 	factStore
 	mu           sync.Mutex
-	chance       *rand.Rand // nil: no call fails
-	delayedCalls []func() error
+	chance       *rand.Rand     // nil: no call fails
+	delayedCalls []func() error // with contexts that outlive their callers: what has been sent arrives although the sender was killed
 }
 
 var errDown = errors.New("the database is down")
@@ -110,6 +110,7 @@ func (u *unreliableFacts) recordingStates(ctx context.Context, ids []string) (ou
 
 func (u *unreliableFacts) writeStates(ctx context.Context, flights []*flight) error {
 	sent := mapSlice(flights, func(f **flight) *flight { g := **f; return &g }) // copied now, since a delayed call runs later
+	ctx = context.WithoutCancel(ctx)
 	return u.call(func() error { return u.factStore.writeStates(ctx, sent) })
 }
 
@@ -119,6 +120,7 @@ func (u *unreliableFacts) writeRows(ctx context.Context, outcomes []*outcome) er
 		o.flight = &f
 		return &o
 	})
+	ctx = context.WithoutCancel(ctx)
 	return u.call(func() error { return u.factStore.writeRows(ctx, sent) })
 }
 
