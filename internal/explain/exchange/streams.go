@@ -111,9 +111,6 @@ func (c *Clients) newCall(waiter uint64, index int) *call {
 	return out
 }
 
-// maxCandidates is the number of requests, inside of one call, from which on the call is ambiguous.
-const maxCandidates = 64
-
 // compareStreams fits the calls of a client's connection of HTTP/2 to the requests of a server's. Each call has a request that begins
 // inside of it, no two have the same one, and a connection keeps the order in which requests were sent. A call is paired
 // if these facts leave only one request.
@@ -125,21 +122,21 @@ func compareStreams(calls []*call, requests []Request, s shift, common interval)
 			continue
 		}
 		k.isAmbiguous = false
-		list = append(list, streamCandidates{call: k, requests: candidateRequests(k, requests, s)})
+		list = append(list, newStreamCandidates(k, requests, s))
 	}
 	for range 8 {
-		if !narrow(list, len(requests)) {
+		if !narrow(list) {
 			break
 		}
 	}
 	for _, c := range list {
 		switch {
-		case len(c.requests) == 0 && c.call.firstSent >= common.from:
+		case c.count() == 0 && c.call.firstSent >= common.from:
 			f.missed++
-		case len(c.requests) == 1:
-			f.pairs = append(f.pairs, pair{Exchange{c.call.lastSent, c.call.arrived, true}, c.requests[0]})
+		case c.count() == 1:
+			f.pairs = append(f.pairs, pair{Exchange{c.call.lastSent, c.call.arrived, true}, c.first})
 			f.calls = append(f.calls, c.call)
-		case len(c.requests) > 1:
+		case c.count() > 1:
 			c.call.isAmbiguous = true
 			f.ambiguous++
 		}
@@ -160,65 +157,70 @@ func compareStreams(calls []*call, requests []Request, s shift, common interval)
 // maxUnseenDivisor limits the requests without a call, of a connection, to one in so many calls.
 const maxUnseenDivisor = 10
 
-// A streamCandidates is a call with the requests that it may be for, in the order of their beginnings.
+// A streamCandidates is a call with the requests that it may be for: those from first to last, if they are not those of other calls.
+// Both ends are such requests.
 type streamCandidates struct {
 	*call
-	requests []int
+	first, last int
 }
 
-// candidateRequests returns the requests that begin inside of a call. They need not end in it: the goroutine that answers may wait for
-// a P after it has written the answer.
-func candidateRequests(k *call, requests []Request, s shift) (out []int) {
+// newStreamCandidates returns a call with the requests that begin inside of it. They need not end in it: the goroutine that answers may
+// wait for a P after it has written the answer.
+func newStreamCandidates(k *call, requests []Request, s shift) streamCandidates {
 	from, to := k.firstSent-s.offset-s.slack, k.arrived-s.offset+s.slack
-	for i := sort.Search(len(requests), func(i int) bool { return requests[i].Birth >= from }); i < len(requests) && requests[i].Birth <= to && len(out) < maxCandidates; i++ {
-		out = append(out, i)
-	}
-	return out
+	first := sort.Search(len(requests), func(i int) bool { return requests[i].Birth >= from })
+	return streamCandidates{k, first, first + sort.Search(len(requests)-first, func(i int) bool { return requests[first+i].Birth > to }) - 1}
 }
+
+// count returns the number of requests between both ends: 0 or 1 if the call has so many.
+func (c *streamCandidates) count() int { return max(c.last-c.first+1, 0) }
 
 // narrow removes requests that calls cannot be for because of the order of sending, or because they are those of other calls. It reports
 // whether it removed any.
-func narrow(list []streamCandidates, requestCount int) (isChanged bool) {
-	keep := func(c *streamCandidates, isPossible func(int) bool) {
-		n := len(c.requests)
-		c.requests = slices.DeleteFunc(c.requests, func(r int) bool { return !isPossible(r) })
-		isChanged = isChanged || len(c.requests) < n
-	}
+func narrow(list []streamCandidates) (isChanged bool) {
 	byFirst, byLast := make([]*streamCandidates, 0, len(list)), make([]*streamCandidates, 0, len(list))
 	for i := range list {
-		if c := &list[i]; len(c.requests) > 0 && len(c.requests) < maxCandidates {
+		if c := &list[i]; c.count() > 0 {
 			byFirst, byLast = append(byFirst, c), append(byLast, c)
 		}
 	}
 	slices.SortStableFunc(byFirst, func(a, b *streamCandidates) int { return cmp.Compare(a.firstSent, b.firstSent) })
 	slices.SortStableFunc(byLast, func(a, b *streamCandidates) int { return cmp.Compare(a.lastSent, b.lastSent) })
-	next, lowest := 0, -1 // the requests of calls that were sent before are at least this one
+	next, lowest := 0, 0 // the requests of calls that were sent before are at least the one before this
 	for _, c := range byFirst {
 		for ; next < len(byLast) && byLast[next].lastSent < c.firstSent; next++ {
-			if earlier := byLast[next].requests; len(earlier) > 0 {
-				lowest = max(lowest, earlier[0])
+			if earlier := byLast[next]; earlier.count() > 0 {
+				lowest = max(lowest, earlier.first+1)
 			}
 		}
-		keep(c, func(r int) bool { return r > lowest })
+		isChanged = isChanged || c.first < lowest
+		c.first = max(c.first, lowest)
 	}
-	next, highest := len(byFirst)-1, requestCount
+	next, highest := len(byFirst)-1, math.MaxInt
 	for i := len(byLast) - 1; i >= 0; i-- {
 		c := byLast[i]
 		for ; next >= 0 && byFirst[next].firstSent > c.lastSent; next-- {
-			if later := byFirst[next].requests; len(later) > 0 {
-				highest = min(highest, later[len(later)-1])
+			if later := byFirst[next]; later.count() > 0 {
+				highest = min(highest, later.last-1)
 			}
 		}
-		keep(c, func(r int) bool { return r < highest })
+		isChanged = isChanged || c.last > highest
+		c.last = min(c.last, highest)
 	}
 	owners := make(map[int]*streamCandidates)
 	for _, c := range byFirst {
-		if len(c.requests) == 1 {
-			owners[c.requests[0]] = c
+		if c.count() == 1 {
+			owners[c.first] = c
 		}
 	}
+	isOther := func(c *streamCandidates, request int) bool { return c.count() > 0 && owners[request] != nil && owners[request] != c }
 	for _, c := range byFirst {
-		keep(c, func(r int) bool { return owners[r] == nil || owners[r] == c })
+		for ; isOther(c, c.first); c.first++ {
+			isChanged = true
+		}
+		for ; isOther(c, c.last); c.last-- {
+			isChanged = true
+		}
 	}
 	return isChanged
 }

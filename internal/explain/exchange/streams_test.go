@@ -75,3 +75,17 @@ func TestUnrelatedStreams(t *testing.T) {
 		}
 	}
 }
+
+// TestManyStreamsAtOnce: calls that overlap with a hundred others are joined with the right requests.
+func TestManyStreamsAtOnce(t *testing.T) {
+	s := newSimulation(1)
+	reader, requests := s.connectStream(2000, ms/10, 0, true)
+	s.server.Sort()
+	s.joiner.AddServer(s.server, 0, 0)
+	s.joiner.Join()
+	for _, k := range s.joiner.readers[reader].calls {
+		if k.answer == nil || k.answer.G != requests[k.waiter] {
+			t.Fatalf("call %d is not joined with %d", k.waiter, requests[k.waiter])
+		}
+	}
+}
