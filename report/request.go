@@ -31,7 +31,9 @@ type Segment struct {
 	Kind       string    `json:"kind,omitempty"`
 	AheadWork  *Work     `json:"behind,omitempty"`  // see Cause.AheadWork
 	Service    string    `json:"service,omitempty"` // see Cause.Service
-	WayTo      string    `json:"way_to,omitempty"`  // the service to or from which the call was on its way
+	// ServiceGoroutine is the goroutine of Service that spent the time, if it is known. Goroutine waited for Service.
+	ServiceGoroutine uint64 `json:"service_goroutine,omitempty"`
+	WayTo            string `json:"way_to,omitempty"` // the service to or from which the call was on its way
 	// Joined is set if this segment replaces several short ones, because there were too many. Cause is then CauseOther unless
 	// all have one cause, and Goroutine is the one with most of the time.
 	Joined *Joined `json:"joined,omitempty"`

@@ -56,6 +56,19 @@ func TestShop(t *testing.T) {
 	if len(calls) < 8 || len(calls) > made {
 		t.Errorf("%d calls are joined, of %d in the recording", len(calls), made)
 	}
+	ran := 0
+	for i := range rep.Groups {
+		for _, q := range rep.Groups[i].Slowest {
+			for _, s := range q.Segments {
+				if from := s.StartNS + audit.server.From + mono; s.Service == "stock" && find(measured.Truth["stock"].Served, s.ServiceGoroutine, from, from+s.DurationNS) != "" {
+					ran++
+				}
+			}
+		}
+	}
+	if ran == 0 {
+		t.Error("no segment of a slow request has the goroutine of stock that served it")
+	}
 	if rep.Services[0].Name != "audit" || len(services[0].remotes.calls) != 0 {
 		t.Errorf("the first service is %s; %d calls of the server", rep.Services[0].Name, len(services[0].remotes.calls))
 	}

@@ -29,7 +29,7 @@ func joinSegments(segs []report.Segment, maxRuns int, minDuration int64) []segme
 	var out []segmentRun
 	for i := range segs {
 		s := &segs[i]
-		if n := len(out); n > 0 && out[n-1].longest.Cause == s.Cause && out[n-1].longest.Kind == s.Kind && out[n-1].longest.Site.Equal(s.Site) {
+		if n := len(out); n > 0 && out[n-1].longest.Cause == s.Cause && out[n-1].longest.Kind == s.Kind && out[n-1].longest.Site.Equal(s.Site) && out[n-1].longest.Service == s.Service {
 			out[n-1].duration += s.DurationNS
 			continue
 		}
@@ -104,7 +104,12 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 			spans = append(spans, span{plain, termtext.Head(s.longest.Kind, 20) + " "})
 		}
 		on := ""
-		if s.longest.Goroutine != 0 && s.longest.Goroutine != r.Goroutine && p.width >= 96 {
+		if s.longest.Service != "" {
+			on = termtext.Head(s.longest.Service, 20) + " "
+			if s.longest.ServiceGoroutine != 0 {
+				on += "g" + strconv.FormatUint(s.longest.ServiceGoroutine, 10) + " "
+			}
+		} else if s.longest.Goroutine != 0 && s.longest.Goroutine != r.Goroutine && p.width >= 96 {
 			on = "g" + strconv.FormatUint(s.longest.Goroutine, 10) + " "
 		}
 		spans = append(spans, span{dim, on})

@@ -31,6 +31,8 @@ type Segment struct {
 	Call tracefmt.StringID
 	// Remote is, for a wait for another process whose recording is known, what that process did (see critpath.RemotePart), else 0.
 	Remote int32
+	// RemoteG is the goroutine of the other process; 0: none, or unknown.
+	RemoteG uint64
 }
 
 // AsThrottled returns the segment as time that a freeze took.
@@ -66,7 +68,7 @@ func (c *Classifier) addSegment(s *Segment) {
 	}
 	if n := len(c.segments); n > 0 {
 		last := &c.segments[n-1]
-		if last.End == s.Start && last.Code == s.Code && last.Site == s.Site && last.G == s.G && last.FollowedWait == s.FollowedWait && last.Kind == s.Kind && last.SiteSource == s.SiteSource && last.RunLength == s.RunLength && last.BracketSite == s.BracketSite && last.Inbound == s.Inbound && last.Stack == s.Stack && last.Call == s.Call && last.Remote == s.Remote {
+		if last.End == s.Start && last.Code == s.Code && last.Site == s.Site && last.G == s.G && last.FollowedWait == s.FollowedWait && last.Kind == s.Kind && last.SiteSource == s.SiteSource && last.RunLength == s.RunLength && last.BracketSite == s.BracketSite && last.Inbound == s.Inbound && last.Stack == s.Stack && last.Call == s.Call && last.Remote == s.Remote && last.RemoteG == s.RemoteG {
 			last.End = s.End
 			return
 		}
@@ -101,8 +103,8 @@ func (c *Classifier) addStep(step *critpath.Step) {
 		}
 	case critpath.Remote:
 		segment.Code, segment.Site, segment.Call = Code(Network), c.Sites.SiteOf(step.Stack), c.Sites.CallOf(step.Stack)
-		step.Remote.EachPart(step.Start, step.End, func(start, end int64, remote int32) {
-			segment.Start, segment.End, segment.Remote = start, end, remote
+		step.Remote.EachPart(step.Start, step.End, func(start, end int64, part *critpath.RemotePart) {
+			segment.Start, segment.End, segment.Remote, segment.RemoteG = start, end, part.Cause, part.G
 			c.addSegment(&segment)
 		})
 		return

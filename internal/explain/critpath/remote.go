@@ -18,16 +18,18 @@ type RemoteAnswer struct {
 // package exchange, from 1 on.
 type RemotePart struct {
 	End   int64
+	G     uint64 // the goroutine of the service that spent it; 0: unknown
 	Cause int32
 }
 
 // EachPart calls f with the parts of the answer between two times.
-func (a *RemoteAnswer) EachPart(from, to int64, f func(start, end int64, cause int32)) {
+func (a *RemoteAnswer) EachPart(from, to int64, f func(start, end int64, part *RemotePart)) {
 	start := a.Start
-	for _, p := range a.Parts {
+	for i := range a.Parts {
+		p := &a.Parts[i]
 		end := min(p.End+a.Offset, a.End)
 		if s, e := max(start, from), min(end, to); s < e {
-			f(s, e, p.Cause)
+			f(s, e, p)
 		}
 		start = max(start, end)
 	}

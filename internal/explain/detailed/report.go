@@ -165,7 +165,7 @@ func (r *Request) joinedSegment(from, to int, sp *spell.Speller) report.Segment 
 	}
 	if !isSame {
 		seg.Site, seg.Via, seg.Kind, seg.AheadWork = nil, []report.Via{}, "", nil
-		seg.Service, seg.WayTo = "", ""
+		seg.Service, seg.ServiceGoroutine, seg.WayTo = "", 0, ""
 	}
 	if len(joined.Causes) > 1 {
 		seg.Cause = report.CauseOther

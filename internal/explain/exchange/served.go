@@ -119,6 +119,7 @@ type walkedRequest struct {
 
 type part struct {
 	end   int64
+	g     uint64
 	cause path.CauseID
 }
 
@@ -131,12 +132,16 @@ func (c *collector) Add(w *path.WalkResult) {
 	r := walkedRequest{g: w.Req.G, conn: conn, birth: birth, isStream: isStream, start: w.Start, end: w.Req.End, isWoken: IsWoken(w.Req), group: w.Group, first: len(c.parts), next: len(c.parts)}
 	if w.Form == path.Whole {
 		for i := range w.Segments {
-			id, end := w.CauseIDs[i], w.Segments[i].End
-			if n := len(c.parts); n > r.first && c.parts[n-1].cause == id {
-				c.parts[n-1].end = end
+			segment := &w.Segments[i]
+			p := part{segment.End, segment.G, w.CauseIDs[i]}
+			if segment.Remote != 0 {
+				p.g = segment.RemoteG // of a service behind this one
+			}
+			if n := len(c.parts); n > r.first && c.parts[n-1].cause == p.cause && c.parts[n-1].g == p.g {
+				c.parts[n-1].end = p.end
 				continue
 			}
-			c.parts = append(c.parts, part{end, id})
+			c.parts = append(c.parts, p)
 		}
 		r.next = len(c.parts)
 	}
@@ -159,7 +164,7 @@ func (s *ServedRequests) Server(name string, causes *Causes, from, to int64, tra
 			}
 			request := Request{G: r.g, Conn: r.conn, Birth: r.birth, IsStream: r.isStream, Start: r.start, End: r.end, IsWoken: r.isWoken, Group: ids[r.group]}
 			for _, p := range c.parts[r.first:r.next] {
-				request.Parts = append(request.Parts, critpath.RemotePart{End: p.end, Cause: table.index(request.Group, c.stage.IDs, p.cause, translations[i].Causes[p.cause])})
+				request.Parts = append(request.Parts, critpath.RemotePart{End: p.end, G: p.g, Cause: table.index(request.Group, c.stage.IDs, p.cause, translations[i].Causes[p.cause])})
 			}
 			out.Add(request)
 			similar[r.group] = append(similar[r.group], request)
@@ -196,7 +201,11 @@ func (r *walkedRequest) like(walked []Request, group string) Request {
 	model := &walked[best]
 	scale := float64(latency) / float64(max(model.End-model.Start, 1))
 	for _, p := range model.Parts {
-		out.Parts = append(out.Parts, critpath.RemotePart{End: r.start + int64(float64(p.End-model.Start)*scale), Cause: p.Cause})
+		part := critpath.RemotePart{End: r.start + int64(float64(p.End-model.Start)*scale), Cause: p.Cause}
+		if p.G == model.G {
+			part.G = r.g
+		}
+		out.Parts = append(out.Parts, part)
 	}
 	return out
 }

@@ -160,6 +160,7 @@ func (s *Speller) Segment(g *cause.Segment, vias []path.ChainWait, starter trace
 		seg.WayTo = remote.Service
 	} else if remote != nil {
 		seg.Service, seg.Cause, seg.Kind, seg.Site, seg.AheadWork = remote.Service, remote.Cause, remote.Kind, remote.Site, remote.AheadWork
+		seg.ServiceGoroutine = g.RemoteG
 		seg.Via = s.RemoteVias(vias, g.Site, starter, g.Call, remote)
 	}
 	return seg

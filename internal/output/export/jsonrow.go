@@ -22,18 +22,19 @@ type requestRow struct {
 }
 
 type segmentRow struct {
-	AheadWork  *report.Work     `json:"behind,omitempty"`
-	Cause      report.CauseName `json:"cause"`
-	DurationNS int64            `json:"duration_ns"`
-	Goroutine  uint64           `json:"goroutine"`
-	Kind       string           `json:"kind,omitempty"`
-	RequestID  string           `json:"request_id"`
-	Service    string           `json:"service,omitempty"`
-	Site       *report.Site     `json:"site"`
-	StartNS    int64            `json:"start_ns"`
-	Type       string           `json:"type"`
-	Via        []report.Via     `json:"via"`
-	WayTo      string           `json:"way_to,omitempty"`
+	AheadWork        *report.Work     `json:"behind,omitempty"`
+	Cause            report.CauseName `json:"cause"`
+	DurationNS       int64            `json:"duration_ns"`
+	Goroutine        uint64           `json:"goroutine"`
+	Kind             string           `json:"kind,omitempty"`
+	RequestID        string           `json:"request_id"`
+	Service          string           `json:"service,omitempty"`
+	ServiceGoroutine uint64           `json:"service_goroutine,omitempty"`
+	Site             *report.Site     `json:"site"`
+	StartNS          int64            `json:"start_ns"`
+	Type             string           `json:"type"`
+	Via              []report.Via     `json:"via"`
+	WayTo            string           `json:"way_to,omitempty"`
 }
 
 func rowOfRequest(g *report.Group, q *report.Request) requestRow {
@@ -41,5 +42,5 @@ func rowOfRequest(g *report.Group, q *report.Request) requestRow {
 }
 
 func rowOfSegment(request string, s *report.Segment) segmentRow {
-	return segmentRow{s.AheadWork, s.Cause, s.DurationNS, s.Goroutine, s.Kind, request, s.Service, s.Site, s.StartNS, "segment", s.Via, s.WayTo}
+	return segmentRow{s.AheadWork, s.Cause, s.DurationNS, s.Goroutine, s.Kind, request, s.Service, s.ServiceGoroutine, s.Site, s.StartNS, "segment", s.Via, s.WayTo}
 }

@@ -7,7 +7,7 @@ import { about, causeClass, waitWords, partsOf } from './causes.js';
 import { report, concerns, segmentCauses } from './model.js';
 import { asked } from './how.js';
 import { view, onChange, go, current } from './state.js';
-import { Waterfall, segmentRows, spentOn, threadStates, threadWords } from './waterfall.js';
+import { Waterfall, goroutineOf, segmentRows, spentOn, threadStates, threadWords } from './waterfall.js';
 import { bar } from './verdict.js';
 import { legend } from './distribution.js';
 
@@ -39,7 +39,7 @@ export function detail(r, i, longest) {
     h('h4', null, h('i', { class: 'chip ' + causeClass(x.cause) }), `${duration(x.duration_ns)} ${spentOn(x)}`, h('span', { class: 'dim' }, ` · ${longest ? 'the longest, ' : ''}segment ${i + 1} of ${r.segments.length}`)),
     h('dl', null,
       row('cause', clean(x.cause), x.kind ? ` (${brief(x.kind)})` : ''), x.call ? row('call', h('code', null, brief(x.call, 200))) : null, row('share', `${percent(x.duration_ns / r.latency_ns)} of the request`),
-      row('from', `${exact(x.start_ns - r.start_ns)} after its start`), row('lasted', exact(x.duration_ns)), row('goroutine', String(x.goroutine)),
+      row('from', `${exact(x.start_ns - r.start_ns)} after its start`), row('lasted', exact(x.duration_ns)), row('goroutine', x.service ? goroutineOf(x) : String(x.goroutine)),
       x.joined ? row('joined', `${count(x.joined.count, 'short segment')}: `, partsOf(x).map(([c, ns], k) => [k ? ', ' : '', about(c).short, ' ', duration(ns)])) : null,
       x.site ? row('site', siteButton(x.site, siteText(x.site))) : null,
       x.via && x.via.length ? row('via', h('ol', { class: 'via' }, x.via.map(v => h('li', null, clean(waitWords(v.wait)), ' at ', v.site ? siteButton(v.site, siteText(v.site)) : 'no place known')))) : null));

@@ -34,6 +34,9 @@ export function lanesOf(r) {
   return { lanes: out, onPath };
 }
 
+// goroutineOf names the goroutine that spent a segment's time, with its service if that is another one.
+export const goroutineOf = x => x.service ? `${x.service_goroutine ? `goroutine ${x.service_goroutine}` : 'a goroutine'} of ${clean(x.service)}` : `goroutine ${x.goroutine}`;
+
 // strongWakes returns the wakes at which the critical path changes to another goroutine.
 function strongWakes(r) {
   const hand = new Set();
@@ -194,7 +197,7 @@ export class Waterfall {
   facts(i) {
     const x = this.request.segments[i];
     return [h('i', { class: 'chip ' + causeClass(x.cause) }), h('strong', null, `${duration(x.duration_ns)} ${spentOn(x)}`), x.kind && !leftOut(x) && x.cause !== 'queue' ? h('span', { class: 'kind' }, brief(x.kind, 40)) : null, h('br'),
-      x.site ? [place(x.site), h('br')] : null, h('span', { class: 'dim' }, `${percent(x.duration_ns / this.request.latency_ns)} of the request, from ${duration(x.start_ns - this.request.start_ns)}, goroutine ${x.goroutine}`),
+      x.site ? [place(x.site), h('br')] : null, h('span', { class: 'dim' }, `${percent(x.duration_ns / this.request.latency_ns)} of the request, from ${duration(x.start_ns - this.request.start_ns)}, ${goroutineOf(x)}`),
       x.joined ? [h('br'), h('span', { class: 'dim' }, `${count(x.joined.count, 'short segment')}: ${partsOf(x).map(([c, ns]) => `${about(c).short} ${percent(ns / x.duration_ns)}`).join(', ')}`)] : null,
       (x.via || []).map(v => [h('br'), h('span', { class: 'dim' }, `via ${clean(waitWords(v.wait))} ${place(v.site)}`)]),
       x.behind ? [h('br'), h('span', { class: 'dim' }, `behind others ${about(x.behind.cause).words}${x.behind.site ? about(x.behind.cause).at + place(x.behind.site) : ''}`)] : null];
