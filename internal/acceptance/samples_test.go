@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report/text"
 )
 
@@ -44,5 +45,20 @@ func TestSamples(t *testing.T) {
 				t.Errorf("%s has a line that is not in the answer: %q", name, line)
 			}
 		}
+	}
+}
+
+// TestServicesSample compares the sample answer for several services in docs/start.md with the one for the recording of lab/shop.
+func TestServicesSample(t *testing.T) {
+	rep := explainFile(t, "audit="+testprog.Recording(t, "shop/audit.trace"), "stock="+testprog.Recording(t, "shop/stock.trace"))
+	var answer strings.Builder
+	must.Do(t, text.Write(&answer, rep, text.Options{Width: 100}))
+	page := string(must.Have(os.ReadFile("docs/start.md"))(t))
+	_, section, _ := strings.Cut(page, "## Several services")
+	_, sample, _ := strings.Cut(section, "    why ")
+	sample, _, _ = strings.Cut("why "+sample, "\n\n")
+	sample = strings.ReplaceAll(sample, "\n    ", "\n")
+	if !strings.Contains(sample, "in stock") || !strings.Contains(answer.String(), sample) {
+		t.Errorf("docs/start.md has\n%s\nwhich is not in the answer\n%s", sample, answer.String())
 	}
 }
