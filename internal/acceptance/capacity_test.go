@@ -60,7 +60,7 @@ func TestCapacity(t *testing.T) {
 			t.Errorf("the curve has no point at %g/s", 0.8*truth.knee)
 		})
 	}
-	files := must.Have(filepath.Glob(testprog.Dir + "/capacity/*"))(t)
+	files := must.Have(filepath.Glob(filepath.Join(testprog.RecordingsDir(t), "capacity", "*")))(t)
 	if len(files) != len(capacityTruths) {
 		t.Errorf("%d recordings have %d truths", len(files), len(capacityTruths))
 	}

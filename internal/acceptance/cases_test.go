@@ -175,6 +175,7 @@ func findingWords(f *report.Finding) string {
 // the sentences, and titles and advice of findings above info. Demands marked "known wrong" must be violated, all others met.
 func TestCases(t *testing.T) {
 	cases := must.Have(casesIn(string(must.Have(os.ReadFile(casesTable))(t))))(t)
+	testprog.RecordingsDir(t)
 	path := func(file string) string { // of the directory cases, unless the name has another one
 		if !strings.Contains(file, "/") {
 			file = "cases/" + file

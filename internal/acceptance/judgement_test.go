@@ -20,6 +20,7 @@ import (
 //   - the first finding is about the largest cause in the first sentence, or the sentence says how much of the time it is about,
 //   - every cause of a third of the time of slow requests is in a sentence, and every finding of that much time is shown.
 func TestFirstScreenIsOneJudgement(t *testing.T) {
+	testprog.RecordingsDir(t)
 	for _, name := range corpus(t) {
 		if testing.Short() && !strings.HasPrefix(name, "cases/") {
 			continue

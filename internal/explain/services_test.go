@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/must"
@@ -23,7 +24,7 @@ func TestShop(t *testing.T) {
 	var measured struct {
 		Truth map[string]struct{ Made, Served []shopSpan }
 	}
-	must.Do(t, json.Unmarshal(must.Have(os.ReadFile("../../lab/recordings/shop/shop.json"))(t), &measured))
+	must.Do(t, json.Unmarshal(must.Have(os.ReadFile(filepath.Join(testprog.RecordingsDir(t), "shop", "shop.json")))(t), &measured))
 	var services []*Service
 	for _, role := range []string{"stock", "audit"} {
 		services = append(services, &Service{Options: Options{Name: role, Reopen: func() (io.ReadCloser, error) { return os.Open(testprog.Recording(t, "shop/"+role+".trace")) }}})

@@ -213,7 +213,9 @@ func narrow(list []streamCandidates) (isChanged bool) {
 			owners[c.first] = c
 		}
 	}
-	isOther := func(c *streamCandidates, request int) bool { return c.count() > 0 && owners[request] != nil && owners[request] != c }
+	isOther := func(c *streamCandidates, request int) bool {
+		return c.count() > 0 && owners[request] != nil && owners[request] != c
+	}
 	for _, c := range byFirst {
 		for ; isOther(c, c.first); c.first++ {
 			isChanged = true

@@ -137,7 +137,7 @@ func FieldRecording(t testing.TB, dir, name string) string {
 // the test if only the tool's module is present.
 func Corpus(t testing.TB) (dir string, names []string) {
 	t.Helper()
-	dir = filepath.Join(recordingsDir(t), "field")
+	dir = filepath.Join(RecordingsDir(t), "field")
 	names, err := FieldNames(dir)
 	if err != nil || len(names) == 0 {
 		t.Fatalf("there are no recordings in %s: %v", dir, err)

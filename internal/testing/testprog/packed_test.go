@@ -16,7 +16,7 @@ import (
 // later, and if two processes that unpack concurrently disturb each other.
 func TestUnpackedPath(t *testing.T) {
 	readPackedTrace := func(name string) []byte {
-		b := must.Have(os.ReadFile(filepath.Join(recordingsDir(t), "programs", name+".trace"+Packed)))(t)
+		b := must.Have(os.ReadFile(filepath.Join(RecordingsDir(t), "programs", name+".trace"+Packed)))(t)
 		return b
 	}
 	one, two := readPackedTrace("cgo-block"), readPackedTrace("http1")

@@ -96,7 +96,7 @@ type Recorded struct {
 func Service(t testing.TB, name string) *Recorded {
 	t.Helper()
 	trace, metadata := readRecording(t, "truth", name)
-	dir := recordingsDir(t)
+	dir := RecordingsDir(t)
 	return &Recorded{
 		Trace: trace, Truth: metadata.Truth,
 		Host:   readPacked(t, filepath.Join(dir, "truth", name+".host.jsonl"), true),
@@ -107,7 +107,7 @@ func Service(t testing.TB, name string) *Recorded {
 // Services returns the names of all recordings of lab/truth.
 func Services(t testing.TB) (names []string) {
 	t.Helper()
-	files := must.Have(filepath.Glob(filepath.Join(recordingsDir(t), "truth", "*.trace"+Packed)))(t)
+	files := must.Have(filepath.Glob(filepath.Join(RecordingsDir(t), "truth", "*.trace"+Packed)))(t)
 	for _, f := range files {
 		names = append(names, strings.TrimSuffix(filepath.Base(f), ".trace"+Packed))
 	}
@@ -148,9 +148,9 @@ func run(prog string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// recordingsDir returns the directory of all recordings. It skips the test if only the tool's module
+// RecordingsDir returns the directory of all recordings. It skips the test if only the tool's module
 // is present.
-func recordingsDir(t testing.TB) string {
+func RecordingsDir(t testing.TB) string {
 	t.Helper()
 	root, err := findRoot()
 	if err != nil {
@@ -163,13 +163,13 @@ func recordingsDir(t testing.TB) string {
 // skips the test if there are no recordings.
 func Recording(t testing.TB, name string) string {
 	t.Helper()
-	file := must.Have(unpackedPath(filepath.Join(recordingsDir(t), filepath.FromSlash(name))))(t)
+	file := must.Have(unpackedPath(filepath.Join(RecordingsDir(t), filepath.FromSlash(name))))(t)
 	return file
 }
 
 func readRecording(t testing.TB, kind, name string) (trace []byte, metadata Metadata) {
 	t.Helper()
-	dir := filepath.Join(recordingsDir(t), kind)
+	dir := filepath.Join(RecordingsDir(t), kind)
 	text, err := os.ReadFile(filepath.Join(dir, name+".json"))
 	if err != nil {
 		t.Fatalf("%v: go run ./%s makes it", err, Dir)

@@ -36,7 +36,7 @@ type Figures struct {
 // Settings returns the recordings of services with changed settings, by name.
 func Settings(t testing.TB) map[string]*Setting {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(recordingsDir(t), "settings", "*.json"))
+	files, err := filepath.Glob(filepath.Join(RecordingsDir(t), "settings", "*.json"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no recordings of settings: %v", err)
 	}
@@ -64,7 +64,7 @@ type Side struct {
 // Sides returns the recordings of a server and of the gateway that calls it, from lab/peers.
 func Sides(t testing.TB) (server, gateway Side) {
 	t.Helper()
-	dir := filepath.Join(recordingsDir(t), "peers")
+	dir := filepath.Join(RecordingsDir(t), "peers")
 	b := must.Have(os.ReadFile(filepath.Join(dir, "peers.json")))(t)
 	var measured struct {
 		Sides map[string]struct {

@@ -64,7 +64,7 @@ func TestRecordings(t *testing.T) {
 		}
 	}
 	size := int64(0)
-	files := must.Have(filepath.Glob(filepath.Join(recordingsDir(t), "*", "*")))(t)
+	files := must.Have(filepath.Glob(filepath.Join(RecordingsDir(t), "*", "*")))(t)
 	for _, f := range files {
 		if name, _, _ := strings.Cut(filepath.Base(f), "."); !knownNames[name] && !slices.Contains([]string{"capacity", "cases", "shop", "strangers"}, filepath.Base(filepath.Dir(f))) {
 			t.Errorf("%s is of no program that tests ask for", f)
