@@ -26,6 +26,15 @@ func peerCalls(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string
 	return out
 }
 
+// connOpens returns, by group id, the connections that requests of the group open.
+func connOpens(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string]queues.ConnOpens {
+	out := map[string]queues.ConnOpens{}
+	for i, id := range table.pathIDs {
+		out[table.groups[i].ID] = sum.ConnOpens(sp, id)
+	}
+	return out
+}
+
 // heldAnswers returns, by group id, which goroutine writes the answers to messages that the group only reads.
 func heldAnswers(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string]*queues.HeldAnswers {
 	out := map[string]*queues.HeldAnswers{}

@@ -57,6 +57,12 @@ type Step struct {
 	Remote *RemoteAnswer
 }
 
+// OpensConnection reports whether the stacks of a step show that it is a part of opening a connection. What ran before the first event
+// of that is none.
+func (s *Step) OpensConnection(syms *tracefmt.Symbols) bool {
+	return syms.OpensConnection(s.Stack) && (s.Kind != CPU || syms.OpensConnection(s.ResumeStack))
+}
+
 // A FollowedWait is a wait that the walk followed to its waker.
 type FollowedWait struct {
 	Kind   WaitKind

@@ -89,6 +89,8 @@ type Input struct {
 	HeldAnswers map[string]*queues.HeldAnswers
 	// PeerCalls has, by group id, how often requests call a peer from one line.
 	PeerCalls map[string][]queues.PeerCalls
+	// ConnOpens has, by group id, the connections that requests open.
+	ConnOpens map[string]queues.ConnOpens
 	// AcceptsConnections means that the process accepts connections for an unknown protocol: a goroutine that reads may read
 	// from its client or from a peer.
 	AcceptsConnections bool

@@ -121,6 +121,8 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	case attr.group.Peer == nil && calls != nil && calls.DelaysAcks():
 		attr.describeAckDelays(&v, cand, calls)
 		return v, true
+	case attr.group.Peer == nil && !maybeClient && opens.requests > 0 && attr.describeConnPerRequest(&v):
+		return v, true
 	case attr.group.Peer == nil && !maybeClient && opens.share >= threshold.MajorShare && (isAnswer || opens.share < threshold.NearlyAllShare):
 		awaited = textOf("phrase awaited-at", "awaited", textOf("phrase peer-answer"), "site", v.Site)
 		if isParallel {
@@ -308,6 +310,30 @@ func (a *attribution) describeConnOpens(v *Verdict, cand *candidate, opens *conn
 		return false
 	}
 	v.Gain, v.MaxSeverity = cand.gain.scaled(opens.share), ""
+	a.predictAs(v, "phrase kept-connections")
+	return true
+}
+
+// describeConnPerRequest rewrites a verdict on a wait of requests that mostly open a connection each, where goroutines of a library do
+// most of that, whatever they wait or compute for. It reports whether that is so.
+func (a *attribution) describeConnPerRequest(v *Verdict) bool {
+	opens := a.in.ConnOpens[a.group.ID]
+	if opens.Site == nil || !a.concernsMost(int(opens.Count)) {
+		return false
+	}
+	share, meanNS := float64(opens.NS)/float64(opens.TotalNS), opens.NS/opens.Requests
+	library := libraryAt(opens.Wait, opens.Site)
+	if share < threshold.MajorShare || library == nil || library.reuseAdvice == "" {
+		return false
+	}
+	v.Site, v.Share = opens.Site.OwnLine(), share
+	v.Title = textOf("title connection-per-request", "site", v.Site)
+	v.Fix = textOf("fix in-library", "library", library.name, "advice", library.reuseAdvice)
+	v.prependEvidence(
+		evidenceOf("evidence connection-time", meanNS, "ns"),
+		evidenceOf("evidence connection-openers", opens.Count, "count"))
+	v.Gain = Gain{All: Loss{Share: share, NS: meanNS}, TotalNS: int64(share * float64(a.group.TotalNS))}
+	v.Changes = []predict.Change{predict.Reuse(opens.Wait.OwnLine().Func)} // other lines of that function create the connection and close it
 	a.predictAs(v, "phrase kept-connections")
 	return true
 }

@@ -122,6 +122,30 @@ func TestCallPatterns(t *testing.T) {
 	}
 }
 
+// TestConnectionPerRequest checks that requests which open a gRPC connection each are reported at the line that creates it, with all
+// of that time, though hardly any of it is the wait of the finding. If another goroutine created it, they share it already.
+func TestConnectionPerRequest(t *testing.T) {
+	own := func(line int, fn string) *report.Site {
+		return &report.Site{Func: fn, Line: 3, Module: "google.golang.org/grpc", CalledFrom: &report.Caller{Func: "main.ask", File: "/src/main.go", Line: line, Calls: "google.golang.org/grpc.NewClient"}}
+	}
+	wait := own(9, "google.golang.org/grpc.(*pickerWrapper).pick")
+	asks := queues.PeerCalls{Site: siteOf("main.ask"), Requests: 100, Calls: 100, AnswerNS: 3e8, TotalNS: 3e8, ConnOpenNS: 3e7, ConnOpenRequests: 100}
+	opens := queues.ConnOpens{Wait: wait, NS: 25e7, Count: 100, TotalNS: 6e8, Requests: 100}
+	for _, c := range []struct {
+		created   *report.Site
+		count     int64
+		isOpening bool
+	}{{own(4, "google.golang.org/grpc.NewClient"), 100, true}, {nil, 100, false}, {own(4, "google.golang.org/grpc.NewClient"), 40, false}} {
+		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 6e8, Bands: []report.Band{{Band: report.BandAll, Count: 100,
+			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: siteOf("main.ask"), TotalNS: 3e8, Share: 0.5, Requests: 100}}}}}}}
+		opens.Site, opens.Count = c.created, c.count
+		got := Find(&Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": {asks}}, ConnOpens: map[string]queues.ConnOpens{"a": opens}}, rulesByCode(report.RuleSlowPeer))
+		if len(got) != 1 || (got[0].Severity == report.SeverityHigh && got[0].Site.Line == 4 && strings.Contains(got[0].Fix, "make one ClientConn and share it")) != c.isOpening {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+}
+
 // TestSequentialCallsOfOneCaller checks that calls through one line of a library are counted for each caller: one
 // calls sequentially, the other once.
 func TestSequentialCallsOfOneCaller(t *testing.T) {

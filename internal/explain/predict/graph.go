@@ -71,7 +71,7 @@ type target struct {
 	// stackIsNear reports that the stack is that of an adjacent event: the code that ran may be a function that its function
 	// calls.
 	stackIsNear bool
-	connects    bool // the wait opens a connection: it looks a name up, dials, or shakes hands
+	connects    bool // a part of opening a connection: of the look-up of a name, of dialling, or of a handshake
 	waits       waitStacks
 }
 
@@ -225,10 +225,16 @@ func (b *Builder) setWaits(out *Graph, src *critpath.Graph) {
 			waits[p] = waits[i]
 		}
 		for k := n.firstInterval; k < n.endInterval; k++ {
-			if iv := &out.intervals[k]; isLeafWait(iv.cause) {
-				iv.waits = waits[i].stacks
-			}
+			out.intervals[k].setWaits(waits[i].stacks, b.syms)
 		}
+	}
+}
+
+// setWaits sets the waits that work of another goroutine ended. All of that work is part of opening a connection if a wait is.
+func (t *target) setWaits(waits waitStacks, syms *tracefmt.Symbols) {
+	opens := slices.ContainsFunc(waits[:], syms.OpensConnection)
+	if t.connects = t.connects || opens; opens || isLeafWait(t.cause) {
+		t.waits = waits
 	}
 }
 
@@ -249,7 +255,7 @@ func (b *Builder) addStep(out *Graph, s *critpath.GraphStep) {
 // addInterval adds one interval to the graph.
 func (b *Builder) addInterval(out *Graph, seg *cause.Segment, src *critpath.GraphStep) {
 	iv := interval{
-		target: target{cause: seg.Code.Cause(), site: seg.Site, connects: b.connects(seg)}, ns: seg.End - seg.Start,
+		target: target{cause: seg.Code.Cause(), site: seg.Site, connects: src.OpensConnection(b.syms) || b.connects(seg)}, ns: seg.End - seg.Start,
 		otherWork: src.OtherWork && !src.EndsWithTick, deliversResult: src.DeliversResult && !src.EndsWithTick,
 		endsWithTick: src.EndsWithTick, code: seg.Code,
 	}
@@ -354,9 +360,7 @@ func (b *Builder) Chain(g uint64, from, to int64, segs, unlisted []cause.Segment
 	for i := range segs {
 		segment := &segs[i]
 		intervals[i] = interval{target: target{cause: segment.Code.Cause(), site: segment.Site, connects: b.connects(segment)}, ns: segment.End - segment.Start}
-		if isLeafWait(segment.Code.Cause()) {
-			intervals[i].waits = b.waitsOf(segment, followed)
-		}
+		intervals[i].setWaits(b.waitsOf(segment, followed), b.syms)
 	}
 	if len(segs) > 0 {
 		out.addPauseSequences(intervals, segs[0].Start, b.handoverChecker(out.G))

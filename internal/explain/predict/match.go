@@ -52,7 +52,7 @@ func (m *Model) targetWeights(c *Change) ([]float64, *siteMatcher) {
 	out, isMet := make([]float64, len(m.targets)), false
 	for i, p := range m.targets {
 		if c.includes(&p) {
-			out[i] = m.matchShare(matcher, p, c.Cause != "" || matcher.line != 0)
+			out[i] = m.matchShare(matcher, p, c.Cause != "" || c.Kind == report.ChangeReuse || matcher.line != 0)
 			isMet = isMet || out[i] > 0
 		}
 	}
@@ -131,7 +131,7 @@ func (m *Model) matchShare(matcher *siteMatcher, place target, includesWaits boo
 	switch isAtSite := place.site != 0 && m.matches(matcher, place.site); {
 	case isAtSite || m.isInStack(matcher, place.stack):
 		return oneIf(m.mayComeFrom(matcher, &place))
-	case place.cause != cause.CPU:
+	case place.cause != cause.CPU || place.connects:
 		isBehind := func(wait tracefmt.StackID) bool { return m.isInStack(matcher, wait) }
 		return oneIf(includesWaits && slices.ContainsFunc(place.waits[:], isBehind) && m.mayComeFrom(matcher, &place))
 	case place.stack != 0 && !place.stackIsNear:

@@ -39,3 +39,21 @@ func TestCallers(t *testing.T) {
 		}
 	}
 }
+
+// TestConnecting: all that happens while a request waits for a connection to be opened belongs to that, whatever its cause.
+func TestConnecting(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
+	opening, other := symbols.AddStack(tracefmt.FrameText{Func: "dep.org/db.Connect"}), symbols.AddStack(tracefmt.FrameText{Func: "dep.org/db.Query"})
+	symbols.SetOpensConnection(opening)
+	for _, c := range []struct {
+		cause          cause.Cause
+		wait           tracefmt.StackID
+		connects, kept bool
+	}{{cause.CPU, opening, true, true}, {cause.CPU, other, false, false}, {cause.Network, opening, true, true}, {cause.Network, other, false, true}} {
+		got, waits := target{cause: c.cause}, waitStacks{}.add(c.wait).add(other)
+		got.setWaits(waits, symbols)
+		if reuse := Reuse("dep.org/db.Connect"); reuse.includes(&got) != c.connects || (got.waits == waits) != c.kept {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+}

@@ -75,6 +75,65 @@ type connOpenSum struct {
 	longestFunc  tracefmt.StringID // function of the longest one
 }
 
+// ConnOpens describes the connections that requests of a group open.
+type ConnOpens struct {
+	Site  *report.Site // where the request of the longest one began to open it; nil if another goroutine did
+	Wait  *report.Site // where its request waits for it
+	NS    int64        // work and waits of all goroutines on which requests depended for them; of TotalNS, the requests' latencies
+	Count int64        // requests that open one, of Requests
+
+	TotalNS, Requests int64
+}
+
+// A groupOpenSum adds up the connections that requests of a group open. The fields are those of ConnOpens.
+type groupOpenSum struct {
+	ns, count, totalNS, requests, longestNS int64
+	site, wait                              tracefmt.FrameID
+}
+
+// add adds another sum, multiplied by a weight.
+func (o *groupOpenSum) add(addend *groupOpenSum, weight int64) {
+	o.ns, o.count = o.ns+addend.ns*weight, o.count+addend.count*weight
+	o.totalNS, o.requests = o.totalNS+addend.totalNS*weight, o.requests+addend.requests*weight
+	if addend.longestNS > o.longestNS || addend.longestNS == o.longestNS && addend.site < o.site {
+		o.longestNS, o.site, o.wait = addend.longestNS, addend.site, addend.wait
+	}
+}
+
+// addConnOpens adds what a request spent on opening connections. A library that opens one on a goroutine of its own starts
+// that goroutine at the line that dials.
+func (p *workerSum) addConnOpens(w *path.WalkResult, waits []critpath.FollowedWait) {
+	request := groupOpenSum{totalNS: w.Req.End - w.Req.Start, requests: 1}
+	opener, longestStep := tracefmt.StackID(0), int64(0)
+	for i := range w.Steps {
+		step := &w.Steps[i]
+		if k := step.Kind; k != critpath.CPU && k != critpath.Runnable && k != critpath.Syscall && k != critpath.Network {
+			continue
+		}
+		if stack := p.openingStack(step, waits); stack != 0 {
+			ns := step.End - step.Start
+			if request.ns += ns; ns > longestStep {
+				opener, longestStep = stack, ns
+			}
+		}
+	}
+	all := entry.GetOrAdd(p.connOpens, w.Group)
+	if request.ns > 0 {
+		request.count, request.longestNS = 1, request.ns
+	}
+	if request.ns > all.longestNS {
+		request.wait = p.stage.Sites.SiteOf(opener)
+		p.stage.Win.Children(w.Req.G, w.Req.Start, w.Req.End, func(child uint64, born int64) bool {
+			birth, ok := p.stage.Win.Born(child, born+1)
+			if ok = ok && p.stage.Syms.OpensConnection(birth.Stack); ok {
+				request.site = p.stage.Sites.SiteOf(birth.Stack)
+			}
+			return !ok
+		})
+	}
+	all.add(&request, w.Weight)
+}
+
 // A laterPartSum adds up the waits for later parts of answers. The fields are those of PeerCalls.
 type laterPartSum struct{ waits, ackDelays, shortAckDelays, ackDelayNS int64 }
 
@@ -195,7 +254,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			if isLaterPart {
 				calls.laterParts.add(stepNS, !wasLaterPart)
 			}
-			if p.opensConnection(step, waits) {
+			if p.openingStack(step, waits) != 0 {
 				calls.connOpens.add(&connOpenSum{ns: stepNS, longestNS: stepNS, longestFunc: p.stage.Sites.CallOf(step.Stack)}, 1)
 			}
 			calls.answerNS += stepNS
@@ -300,13 +359,18 @@ func (p *workerSum) hasWritten(g uint64, from, to int64) bool {
 	})
 }
 
-// opensConnection reports whether a step is a part of opening a connection: of the handshake, or of the look-up of its name.
-func (p *workerSum) opensConnection(step *critpath.Step, waits []critpath.FollowedWait) bool {
-	opens := p.stage.Syms.OpensConnection(step.Stack)
-	for k := step.FollowedWait; k >= 0 && !opens; k = waits[k].Parent {
-		opens = p.stage.Syms.OpensConnection(waits[k].Stack)
+// openingStack returns the outermost stack that shows that a step is a part of opening a connection: of the handshake, or of the
+// look-up of its name; 0 if none does.
+func (p *workerSum) openingStack(step *critpath.Step, waits []critpath.FollowedWait) (opener tracefmt.StackID) {
+	if step.OpensConnection(p.stage.Syms) {
+		opener = step.Stack
 	}
-	return opens
+	for k := step.FollowedWait; k >= 0; k = waits[k].Parent {
+		if p.stage.Syms.OpensConnection(waits[k].Stack) {
+			opener = waits[k].Stack
+		}
+	}
+	return opener
 }
 
 // isUnanswered reports whether a deadline ended the network wait in the first step. After any other
@@ -399,6 +463,21 @@ func (s *Sum) mergePeerCalls(ts []path.Translation) {
 		}
 	}
 	s.workers[0].peerCalls = all
+	opens := make(map[path.GroupID]*groupOpenSum)
+	for i, p := range s.workers {
+		for id, o := range p.connOpens {
+			entry.GetOrAdd(opens, ts[i].Groups[id]).add(o, 1)
+		}
+	}
+	s.workers[0].connOpens = opens
+}
+
+// ConnOpens returns the connections that a group's requests open. Merge must have been called.
+func (s *Sum) ConnOpens(sp *spell.Speller, group path.GroupID) (out ConnOpens) {
+	if o := s.workers[0].connOpens[group]; o != nil {
+		out = ConnOpens{Site: sp.Site(o.site), Wait: sp.Site(o.wait), NS: o.ns, Count: o.count, TotalNS: o.totalNS, Requests: o.requests}
+	}
+	return out
 }
 
 // PeerCalls returns the calls of a group's requests, those with the longest answers in sum first. Merge must have been

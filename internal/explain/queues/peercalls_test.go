@@ -115,6 +115,36 @@ func TestConnOpens(t *testing.T) {
 	}
 }
 
+// TestConnOpensOfGroup: whatever another goroutine does while a request waits for its connection counts, and what the request itself
+// does between two events of opening it.
+func TestConnOpensOfGroup(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
+	stack := func(fn string) tracefmt.StackID {
+		return symbols.AddStack(tracefmt.FrameText{Func: fn, File: "google.golang.org/grpc@v1.85.0/x.go", Line: 9}, tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: 3})
+	}
+	create, pick, call := stack("google.golang.org/grpc.NewClient"), stack("google.golang.org/grpc.(*pickerWrapper).pick"), stack("google.golang.org/grpc.(*ClientConn).Invoke")
+	compute := symbols.AddStack(tracefmt.FrameText{Func: "crypto/ecdsa.Verify"})
+	cause.NewPlacer(symbols, modules.New(modules.Options{})).Place()
+	syms := symbols.Snapshot()
+	sum := New()
+	p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
+	waits := []critpath.FollowedWait{{Kind: critpath.WaitSelect, Stack: pick, Parent: -1, G: 7}}
+	p.addConnOpens(&path.WalkResult{Req: &request.Request{G: 7, End: 50}, Weight: 2, Steps: []critpath.Step{
+		{Kind: critpath.CPU, G: 7, Stack: create, ResumeStack: call, End: 1, FollowedWait: -1}, // before the first event of it
+		{Kind: critpath.CPU, G: 7, Stack: create, ResumeStack: create, End: 2, FollowedWait: -1},
+		{Kind: critpath.CPU, G: 8, Stack: compute, End: 10, FollowedWait: 0},
+		{Kind: critpath.Network, G: 8, Stack: compute, End: 20, FollowedWait: 0},
+		{Kind: critpath.Sleep, G: 8, Stack: compute, End: 10, FollowedWait: 0}, // a pause after a failure
+		{Kind: critpath.Network, G: 7, Stack: call, End: 7, FollowedWait: -1},
+	}}, waits)
+	p.addConnOpens(&path.WalkResult{Req: &request.Request{G: 7, End: 10}, Weight: 1}, nil)
+	sp := &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}
+	got := sum.ConnOpens(sp, 0)
+	if got.NS != 64 || got.Count != 2 || got.TotalNS != 110 || got.Requests != 3 || got.Site != nil || got.Wait.OwnLine().Line != 3 {
+		t.Errorf("two of three requests open a connection for 32 of 50 ns: %+v", got)
+	}
+}
+
 // TestAckDelays: a body that comes about 40 ms after its head was held back until the head was acknowledged. That happens once
 // an answer: parts of a stream that come every 41 ms, or heads that do, have another reason, and so have longer pauses.
 func TestAckDelays(t *testing.T) {

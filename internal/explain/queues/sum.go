@@ -66,6 +66,7 @@ type workerSum struct {
 	siblingLocks map[tracefmt.FrameID]siblingSum  // by the site that waits for the lock
 	holderLines  map[holderLineKey]int64          // in ns
 	peerCalls    map[peerCallKey]*peerCallSum
+	connOpens    map[path.GroupID]*groupOpenSum
 	lockedWaits  map[lockedKey]*lockedSum
 	messages     map[path.GroupID]*messageSum
 	ticks        map[path.GroupID]*tickSum
@@ -97,7 +98,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 		lateRuns: lateRuns{runs: make(map[lateRunKey]lateRun), maxNSByG: make(map[uint64]int64)},
 		sleeps:   make(map[serviceKey]sleepSum), longWaits: make(map[tracefmt.FrameID]longWaitSum),
 		streams: make(map[tracefmt.FrameID]streamSum), siblingLocks: make(map[tracefmt.FrameID]siblingSum),
-		holderLines: make(map[holderLineKey]int64), peerCalls: make(map[peerCallKey]*peerCallSum), lockedWaits: make(map[lockedKey]*lockedSum),
+		holderLines: make(map[holderLineKey]int64), peerCalls: make(map[peerCallKey]*peerCallSum), connOpens: make(map[path.GroupID]*groupOpenSum), lockedWaits: make(map[lockedKey]*lockedSum),
 		messages: make(map[path.GroupID]*messageSum), ticks: make(map[path.GroupID]*tickSum),
 		divergingPositions: make(map[[2]tracefmt.StackID]holderPosition),
 	}
@@ -152,6 +153,7 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	p.addServices(w)
 	p.addHandovers(w)
 	p.addPeerCalls(w, w.FollowedWaits())
+	p.addConnOpens(w, w.FollowedWaits())
 	p.addHolderLines(w, w.FollowedWaits())
 	p.addLockedWaits(w)
 	p.addHeldAnswers(w)
