@@ -39,6 +39,9 @@ func remarkOn(v *report.Verdict, f *report.Finding) string {
 	for i := range v.Causes {
 		share += shareIn(&v.Causes[i], f)
 	}
+	if f.Decided != nil && slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Kind == report.ChangeReuse }) {
+		share = max(share, f.Decided.Share) // of all work and waits that open connections, wherever they are
+	}
 	switch {
 	case 2*shareIn(largest, f) >= largest.Share, share >= largest.Share, len(largest.Sites) > 0 && isAt(f.Site, &largest.Sites[0]):
 		return ""
