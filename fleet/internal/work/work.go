@@ -224,21 +224,21 @@ func RunVerb(ctx context.Context, args ...string) ([]byte, error) {
 	stdout, stderr := &boundedBuffer{maxBytes: maxReportBytes}, &boundedBuffer{maxBytes: 4 << 10, dropsRest: true}
 	c.Stdout, c.Stderr = stdout, stderr
 	if err := c.Run(); err != nil {
-		return nil, fmt.Errorf("explaining: %w: %s", errors.Join(ctx.Err(), err), stderr.kept.Bytes())
+		return nil, fmt.Errorf("explaining: %w: %s", errors.Join(ctx.Err(), err), stderr.output.Bytes())
 	}
-	return stdout.kept.Bytes(), nil
+	return stdout.output.Bytes(), nil
 }
 
 // A boundedBuffer keeps the first maxBytes. It drops further bytes or, if dropsRest is unset, fails, which ends the child.
 type boundedBuffer struct {
-	kept      bytes.Buffer // not embedded: io.Copy would call its ReadFrom, which knows no limit
+	output    bytes.Buffer // not embedded: io.Copy would call its ReadFrom, which knows no limit
 	maxBytes  int
 	dropsRest bool
 }
 
 func (b *boundedBuffer) Write(p []byte) (int, error) {
-	n := min(len(p), b.maxBytes-b.kept.Len())
-	b.kept.Write(p[:n])
+	n := min(len(p), b.maxBytes-b.output.Len())
+	b.output.Write(p[:n])
 	if n < len(p) && !b.dropsRest {
 		return n, errors.New("too much output")
 	}

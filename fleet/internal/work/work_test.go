@@ -278,10 +278,10 @@ func TestOutputOfChild(t *testing.T) {
 	c := exec.Command("sh", "-c", endless)
 	c.Stdout = report
 	err := c.Run()
-	check.True(t, err != nil && report.kept.Len() == 1000, "%d bytes kept: %v", report.kept.Len(), err)
+	check.True(t, err != nil && report.output.Len() == 1000, "%d bytes kept: %v", report.output.Len(), err)
 	message := &boundedBuffer{maxBytes: 15, dropsRest: true}
 	c = exec.Command("sh", "-c", "echo 0123456789; echo 0123456789")
 	c.Stderr, c.Stdout = message, message
 	must.Do(t, c.Run())
-	check.Equal(t, message.kept.String(), "0123456789\n0123", "of two lines")
+	check.Equal(t, message.output.String(), "0123456789\n0123", "of two lines")
 }

@@ -60,9 +60,9 @@ func (r *verbs) run(ctx context.Context, extra time.Duration, v any, args ...str
 	case out.isExceeded:
 		return fmt.Errorf("whylate %s answered with more than %d MB", args[0], maxOutput>>20)
 	case err != nil:
-		return &verbError{cmp.Or(lastLine(stderr.kept.String()), fmt.Sprintf("whylate %s: %v", args[0], err)), out.kept.Bytes()}
+		return &verbError{cmp.Or(lastLine(stderr.output.String()), fmt.Sprintf("whylate %s: %v", args[0], err)), out.output.Bytes()}
 	}
-	if err := json.Unmarshal(out.kept.Bytes(), v); err != nil {
+	if err := json.Unmarshal(out.output.Bytes(), v); err != nil {
 		return fmt.Errorf("reading what whylate %s answered: %w", args[0], err)
 	}
 	return nil
@@ -85,14 +85,14 @@ func lastLine(text string) string {
 // A boundedBuffer keeps the first limit bytes. It drops further bytes or, if dropsRest is unset,
 // fails, which ends the child.
 type boundedBuffer struct {
-	kept                  bytes.Buffer // not embedded: io.Copy would call its ReadFrom, which knows no limit
+	output                bytes.Buffer // not embedded: io.Copy would call its ReadFrom, which knows no limit
 	limit                 int
 	dropsRest, isExceeded bool
 }
 
 func (b *boundedBuffer) Write(p []byte) (int, error) {
-	n := min(len(p), b.limit-b.kept.Len())
-	b.kept.Write(p[:n])
+	n := min(len(p), b.limit-b.output.Len())
+	b.output.Write(p[:n])
 	if n < len(p) && !b.dropsRest {
 		b.isExceeded = true
 		return n, errors.New("too much output")
