@@ -61,7 +61,7 @@ process.stdout.write(JSON.stringify(JSON.parse(readFileSync(0, 'utf8')).map(said
 				if len(s.Causes) == 0 {
 					want.WriteString(" " + names.GroupName(g, 160) + ": no request ended in the trace.")
 				} else {
-					want.WriteString(" " + s.Lead + " " + names.GroupName(g, 160) + " " + s.Range + " " + verdict.SpentText(g))
+					want.WriteString(" " + s.Lead + " " + names.GroupName(g, 160) + " " + s.Range + " " + verdict.SpentText(&r.Verdict[i], g))
 				}
 				for _, c := range s.Causes {
 					want.WriteString(" " + c.Share + " " + c.Each + " " + c.Words + c.Rest)

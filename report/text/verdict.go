@@ -51,7 +51,7 @@ func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span) {
 	if len(list) == 0 {
 		p.paragraph(head, indent, name, span{plain, ": no request ended in the trace."})
 	} else {
-		p.paragraph(head, indent, span{plain, termtext.Head(v.Lead, 60) + " "}, name, span{plain, " " + termtext.Head(v.Range, 120) + " " + verdict.SpentText(g)})
+		p.paragraph(head, indent, span{plain, termtext.Head(v.Lead, 60) + " "}, name, span{plain, " " + termtext.Head(v.Range, 120) + " " + verdict.SpentText(v, g)})
 	}
 	for _, c := range list {
 		p.verdictCause(c, eachWidth)

@@ -237,9 +237,9 @@ func bandWords(g *report.Group, band *report.Band) (lead, latency string) {
 	return lead, LatencyRange(g, band)
 }
 
-// SpentText returns the verb before the causes of a group's latency, whose times are means over requests.
-func SpentText(g *report.Group) string {
-	if g.Kind == report.KindRun {
+// SpentText returns the verb before a verdict's causes, whose times are means over requests.
+func SpentText(v *report.Verdict, g *report.Group) string {
+	if g.Kind == report.KindRun || v.Requests == 1 {
 		return "spent"
 	}
 	return "spent on average"

@@ -77,3 +77,16 @@ func TestDescribeSites(t *testing.T) {
 		}
 	}
 }
+
+// TestSpentText: the times of several requests are means.
+func TestSpentText(t *testing.T) {
+	for _, c := range []struct {
+		requests int
+		kind     report.Kind
+		want     string
+	}{{2, report.KindHTTP1, "spent on average"}, {1, report.KindHTTP1, "spent"}, {1, report.KindRun, "spent"}} {
+		if got := SpentText(&report.Verdict{Requests: c.requests}, &report.Group{Kind: c.kind}); got != c.want {
+			t.Errorf("%d of kind %s: %q, want %q", c.requests, c.kind, got, c.want)
+		}
+	}
+}
