@@ -2,7 +2,6 @@ package request
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"sort"
 
@@ -235,12 +234,16 @@ func (f *Finder) Backlogs() (out []Backlog) {
 		}
 	}
 	for key, origin := range f.work.origins {
-		if turns := b.reads[origin]; len(turns) >= threshold.MedianSample {
-			if backlog := readBacklog(turns); backlog.Goroutines == 1 || origin.sharesSocket {
-				backlog.Loop = key.name
-				out = append(out, backlog)
-			}
+		turns := b.reads[origin]
+		if len(turns) < threshold.MedianSample {
+			continue
 		}
+		if !origin.sharesSocket && slices.ContainsFunc(turns, func(t readTurn) bool { return t.goroutine != turns[0].goroutine }) {
+			continue // each reads a socket of its own
+		}
+		backlog := readBacklog(turns)
+		backlog.Loop = key.name
+		out = append(out, backlog)
 	}
 	slices.SortFunc(out, func(x, y Backlog) int { return cmp.Compare(x.Loop, y.Loop) })
 	return out
@@ -275,8 +278,15 @@ func readBacklog(turns []readTurn) (b Backlog) {
 		} else if turn.isReady {
 			ready = append(ready, i)
 		}
+		wasFirstFree := busyUntil[turn.goroutine] == free
 		busyUntil[turn.goroutine] = turn.end
-		free = slices.Min(slices.Collect(maps.Values(busyUntil)))
+		if !wasFirstFree {
+			continue // another goroutine is free before it, as before
+		}
+		free = turn.end
+		for _, until := range busyUntil {
+			free = min(free, until)
+		}
 	}
 	endInterval()
 	slices.Sort(b.WaitsNS)
