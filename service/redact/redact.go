@@ -214,7 +214,11 @@ func (o *Options) File(name, fn string) string {
 	if pkg == "main" && o.Main != "" {
 		pkg = o.Main
 	}
-	public := pkg != "main" && pkg != "command-line-arguments" && !strings.Contains(strings.SplitN(pkg, "/", 2)[0], ".") && strings.HasSuffix(slashed, "/src/"+pkg+"/"+base)
+	public := pkg != "main" && pkg != "command-line-arguments" && !strings.Contains(strings.SplitN(pkg, "/", 2)[0], ".")
+	if public && strings.HasSuffix(slashed, "/src/runtime/"+base) {
+		pkg = "runtime" // time.Sleep, sync.runtime_Semacquire and others are linked to functions there
+	}
+	public = public && strings.HasSuffix(slashed, "/src/"+pkg+"/"+base)
 	switch {
 	case public || o.Files == Trim:
 	case o.Files == Hash:

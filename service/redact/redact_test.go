@@ -119,6 +119,7 @@ func TestUnknownEvent(t *testing.T) {
 func TestFile(t *testing.T) {
 	for _, c := range []struct{ file, fn, trimmed, dropped string }{
 		{"/usr/lib/go/src/net/http/server.go", "net/http.(*conn).serve", "net/http/server.go", "net/http/server.go"},
+		{"/usr/local/go/src/runtime/time.go", "time.Sleep", "runtime/time.go", "runtime/time.go"},
 		{"net/http/server.go", "net/http.(*conn).serve", "net/http/server.go", "net/http/left-out.go"}, // it may be trimmed already
 		{"/root/go/pkg/mod/github.com/!big/mod@v1.2.3/pkg/x.go", "github.com/Big/mod/pkg.F[github.com/a/b.T]", "github.com/!big/mod@v1.2.3/pkg/x.go", "github.com/!big/mod@v1.2.3/pkg/x.go"},
 		{"/home/ann/shop/cmd/x/main.go", "main.main", "shop.example/cmd/x/main.go", "shop.example/cmd/x/left-out.go"},
