@@ -7,12 +7,14 @@
 //	go run ./lab/mutants -n 30 ./internal/judge/... ./internal/experiment/... ./internal/capture/...
 //	go run ./lab/mutants -only 17,23                 repeat these, by number
 //	go run ./lab/mutants -near -full ./service/...   by all tests of the changed package, as the gate runs them
+//	go run ./lab/mutants -near -full -also ./internal/acceptance ./internal/explain/finding
 //
 // A change moves a bound (< for <=), inverts a condition, exchanges + and - or min and max, increments a number, exchanges
 // true and false, or removes a call; -seed selects the changes. Source files stay unchanged: go test gets the changed file by
 // -overlay, with all changes of a package behind a switch where Go's types permit it, so that most need no build of their own. Each
 // change first meets the short tests of its package and then, if these pass, those of the packages of its
-// module that import it; with -full, all tests of its package run in between. A change that does not compile is
+// module that import it; with -full, all tests of its package run in between, and with -also the short ones of more packages at
+// the end. A change that does not compile is
 // replaced by another. A change whose tests exceed -timeout is caught.
 package main
 
@@ -71,19 +73,22 @@ func main() {
 	flag.StringVar(&skippedTests, "skip", "", "do not run the tests that match this regular expression: which changes did these catch?")
 	near := flag.Bool("near", false, "only run the tests of the changed package, not those of packages that depend on it")
 	full := flag.Bool("full", false, "run all tests of the changed package if the short ones pass")
+	also := flag.String("also", "", "packages whose short tests run as well, separated by commas")
 	timeout := flag.Duration("timeout", 3*time.Minute, "of one run of tests")
 	flag.Parse()
 	pkgs := flag.Args()
 	if len(pkgs) == 0 {
 		pkgs = enginePackages
 	}
-	if err := tryMutants(*n, *seed, *only, *list, *near, *full, *timeout, pkgs); err != nil {
+	if err := tryMutants(*n, *seed, *only, *list, &trial{full: *full, near: *near, timeout: *timeout, also: strings.FieldsFunc(*also, isComma)}, pkgs); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func tryMutants(n int, seed uint64, only string, onlyList, onlyPackage, full bool, timeout time.Duration, pkgs []string) error {
+func isComma(r rune) bool { return r == ',' }
+
+func tryMutants(n int, seed uint64, only string, onlyList bool, t *trial, pkgs []string) error {
 	if _, err := os.Stat("go.work"); err != nil {
 		return errors.New("run this in the repository's root")
 	}
@@ -101,7 +106,7 @@ func tryMutants(n int, seed uint64, only string, onlyList, onlyPackage, full boo
 	}
 	slices.SortStableFunc(all, func(a, b mutant) int { return cmp.Compare(a.rank(seed), b.rank(seed)) })
 	selected := map[int]bool{}
-	for _, s := range strings.FieldsFunc(only, func(r rune) bool { return r == ',' }) {
+	for _, s := range strings.FieldsFunc(only, isComma) {
 		i, err := strconv.Atoi(s)
 		if err != nil || i < 0 || i >= len(all) {
 			return fmt.Errorf("-only %s: there is no change %s", only, s)
@@ -119,7 +124,7 @@ func tryMutants(n int, seed uint64, only string, onlyList, onlyPackage, full boo
 		return err
 	}
 	defer os.RemoveAll(dir)
-	t := &trial{dir: dir, full: full, near: onlyPackage, timeout: timeout, binaries: map[string]string{}}
+	t.dir, t.binaries = dir, map[string]string{}
 	next := 0
 	for t.count() < n && next < len(all) {
 		var batch []*mutant
@@ -141,6 +146,7 @@ func tryMutants(n int, seed uint64, only string, onlyList, onlyPackage, full boo
 type trial struct {
 	dir                             string // for files of this run
 	full, near                      bool
+	also                            []string // packages whose tests run at the end
 	timeout                         time.Duration
 	builds                          int
 	binaries                        map[string]string // by overlay and package
@@ -285,7 +291,7 @@ func (t *trial) test(m *mutant, overlay string) error {
 				return err
 			}
 		}
-		for _, pkg := range dependents {
+		for _, pkg := range slices.Concat(dependents, t.also) {
 			if out, err := t.build(overlay, pkg); err != nil {
 				return fmt.Errorf("building %s: %w\n%s", pkg, err, out)
 			}
