@@ -126,3 +126,43 @@ func TestConsumerFallsBehind(t *testing.T) {
 		})
 	}
 }
+
+// TestConsumerFetchesThroughGoroutines: a library starts a goroutine for each fetch, and its consumer receives the messages from a
+// channel. It fails if that goroutine's messages count as work of the consumer's own, or if the result of a goroutine that the
+// service started for a part of its work counts as a message.
+func TestConsumerFetchesThroughGoroutines(t *testing.T) {
+	const messages = 40
+	jetstream := "@/mod/github.com/nats-io/nats.go@v1.53.1/jetstream/pull.go:"
+	loop := "main.(*worker).loop@/src/main.go:52"
+	for call, isMessage := range map[string]bool{
+		"github.com/nats-io/nats.go/jetstream.(*pullConsumer).Fetch" + jetstream + "870": true,
+		"main.split@/src/main.go:40": false,
+	} {
+		b := tracetext.New(26)
+		worker, helper, poller := b.Thread(), b.Thread(), b.ThreadWithoutP()
+		b.IdleProc()
+		worker.Create(1*us, 7, "main.(*worker).loop")
+		worker.Start(2*us, 7)
+		for i := range uint64(messages) {
+			clock := int64(10*us) + int64(i)*50*ms + 2*us*int64(i)
+			worker.Create(clock, 100+i, "github.com/nats-io/nats.go/jetstream.(*pullConsumer).fetch.func1"+jetstream+"992", call, loop)
+			worker.Block(clock+10*us, "chan receive", loop)
+			helper.Start(clock+20*us, 100+i)
+			helper.Block(clock+30*us, "sleep", "time.Sleep")
+			poller.Unblock(clock+30*ms, 100+i)
+			helper.Start(clock+30*ms+us, 100+i)
+			helper.Unblock(clock+30*ms+2*us, 7)
+			helper.Destroy(clock + 30*ms + 3*us)
+			worker.Start(clock+30*ms+4*us, 7)
+			worker.Block(clock+30*ms+5*us, "sleep", "time.Sleep", "main.(*worker).handle@/src/main.go:36", loop)
+			poller.Unblock(clock+50*ms, 7)
+			worker.Start(clock+50*ms+us, 7)
+		}
+		worker.Block(int64(10*us)+messages*(50*ms+2*us), "chan receive", loop)
+		rep := explain(t, b, whylate.Options{})
+		isFound := slices.ContainsFunc(rep.Groups, func(g report.Group) bool {
+			return g.Name == "main.(*worker).loop" && g.Count >= messages-1 && *g.LatencyNS.Mean < 21*ms
+		})
+		check.Equal(t, isFound, isMessage, "%s: %d groups", call, len(rep.Groups))
+	}
+}

@@ -133,7 +133,7 @@ type waitStats struct {
 	receivedCount int
 	isPause       bool // a sleep of the looping function itself
 	// selfEndedCount counts the waits that a goroutine ended which the waiting one had started. The waiting goroutine
-	// waits for its own work then, except when a library starts goroutines to fetch work.
+	// waits for its own work then, except when a library, in its wait or in a call before it, started the other to fetch work.
 	selfEndedCount int
 	// isServed says that a client may send the next request here. The client has its answer by then, so the wait ends
 	// the iteration even if the iteration has many other waits.
@@ -411,7 +411,7 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 		if obs.waker == 0 && obs.reason != reasonNetwork {
 			stats.timerCount++
 		}
-		if b, ok := g.BirthOf(obs.waker); ok && b.Creator == goroutine.id && !info.isFetch {
+		if b, ok := g.BirthOf(obs.waker); ok && b.Creator == goroutine.id && !info.isFetch && !c.stackInfo(b.Stack).isFetch {
 			stats.selfEndedCount++
 		}
 		if lastLoop != loop {
