@@ -37,7 +37,7 @@ func TestEvidence(t *testing.T) {
 				kind := string(f.Code) + " " + variableWords.ReplaceAllString(e.Text, "_")
 				if !seen[kind] && len(kinds[kind]) < evidenceExamples {
 					seen[kind] = true
-					kinds[kind] = append(kinds[kind], fmt.Sprintf("%s  %s: %s  (%s)\n", f.Code, e.Text, names.Value(e), name))
+					kinds[kind] = append(kinds[kind], fmt.Sprintf("%s  %s  (%s)\n", f.Code, names.Evidence(e.Text, e), name))
 				}
 			}
 		}

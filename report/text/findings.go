@@ -152,7 +152,10 @@ func (p *page) evidence(list []report.Evidence) []span {
 		if i > 0 {
 			spans = append(spans, span{plain, "; "})
 		}
-		spans = append(spans, span{plain, p.sentence(e.Text) + ": "}, span{bold, names.Value(e)})
+		spans = append(spans, span{plain, p.sentence(e.Text)})
+		if value := names.Value(e); value != "" {
+			spans = append(spans, span{plain, ": "}, span{bold, value})
+		}
 	}
 	return spans
 }
@@ -209,7 +212,7 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 	case f.Share > 0:
 		spans = append(spans, span{plain, words.Percent(f.Share) + " of the requests' time; "})
 	case short && len(f.Evidence) > 0:
-		spans = append(spans, span{plain, p.sentence(f.Evidence[0].Text) + ": " + names.Value(f.Evidence[0]) + "; "})
+		spans = append(spans, span{plain, names.Evidence(p.sentence(f.Evidence[0].Text), f.Evidence[0]) + "; "})
 	}
 	if f.Predicted == nil && len(spans) > 0 {
 		spans = append(spans, span{plain, "what a fix gains cannot be predicted; "})

@@ -20,6 +20,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/raw"
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/output/bounded"
 	"github.com/whylate/whylate/report"
 )
 
@@ -221,26 +222,10 @@ func RunVerb(ctx context.Context, args ...string) ([]byte, error) {
 	c := exec.CommandContext(ctx, executable, append([]string{VerbArgument}, args...)...)
 	c.Env = []string{"TMPDIR=" + os.TempDir(), "GOMAXPROCS=1"}
 	c.WaitDelay = time.Second
-	stdout, stderr := &boundedBuffer{maxBytes: maxReportBytes}, &boundedBuffer{maxBytes: 4 << 10, dropsRest: true}
+	stdout, stderr := &bounded.Buffer{Limit: maxReportBytes}, &bounded.Buffer{Limit: 4 << 10, DropsRest: true}
 	c.Stdout, c.Stderr = stdout, stderr
 	if err := c.Run(); err != nil {
-		return nil, fmt.Errorf("explaining: %w: %s", errors.Join(ctx.Err(), err), stderr.output.Bytes())
+		return nil, fmt.Errorf("explaining: %w: %s", errors.Join(ctx.Err(), err), stderr.Bytes())
 	}
-	return stdout.output.Bytes(), nil
-}
-
-// A boundedBuffer keeps the first maxBytes. It drops further bytes or, if dropsRest is unset, fails, which ends the child.
-type boundedBuffer struct {
-	output    bytes.Buffer // not embedded: io.Copy would call its ReadFrom, which knows no limit
-	maxBytes  int
-	dropsRest bool
-}
-
-func (b *boundedBuffer) Write(p []byte) (int, error) {
-	n := min(len(p), b.maxBytes-b.output.Len())
-	b.output.Write(p[:n])
-	if n < len(p) && !b.dropsRest {
-		return n, errors.New("too much output")
-	}
-	return len(p), nil
+	return stdout.Bytes(), nil
 }

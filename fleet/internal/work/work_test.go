@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime/trace"
 	"strings"
@@ -268,20 +267,4 @@ func TestFolded(t *testing.T) {
 	if _, err := w.explainNext(t.Context()); err != nil || testutil.ToFloat64(w.Metrics.FoldedRecordings) != 1 {
 		t.Errorf("%v folded, %v", testutil.ToFloat64(w.Metrics.FoldedRecordings), err)
 	}
-}
-
-// TestOutputOfChild: the server keeps no more of a child's output than its bound, also when it is copied from a pipe. A report
-// that is longer is an error; the rest of an error message is dropped.
-func TestOutputOfChild(t *testing.T) {
-	const endless = "while echo 0123456789; do :; done"
-	report := &boundedBuffer{maxBytes: 1000}
-	c := exec.Command("sh", "-c", endless)
-	c.Stdout = report
-	err := c.Run()
-	check.True(t, err != nil && report.output.Len() == 1000, "%d bytes kept: %v", report.output.Len(), err)
-	message := &boundedBuffer{maxBytes: 15, dropsRest: true}
-	c = exec.Command("sh", "-c", "echo 0123456789; echo 0123456789")
-	c.Stderr, c.Stdout = message, message
-	must.Do(t, c.Run())
-	check.Equal(t, message.output.String(), "0123456789\n0123", "of two lines")
 }

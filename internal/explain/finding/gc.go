@@ -87,6 +87,14 @@ func (in *Input) collectorVerdict(group *report.Group, part func(*report.Cause) 
 	return v, share >= threshold.NoticeableShare
 }
 
+// liveHeapEvidence returns nothing if no cycle was measured.
+func liveHeapEvidence(bytes int64) []report.Evidence {
+	if bytes <= 0 {
+		return nil
+	}
+	return []report.Evidence{evidenceOf("evidence live-heap", bytes, "bytes")}
+}
+
 // collectorEvidence lists in which ways the collector took a group's time.
 func collectorEvidence(group *report.Group) []report.Evidence {
 	var out []report.Evidence
@@ -136,9 +144,8 @@ func checkMarkAssist(in *Input, group *report.Group) []Verdict {
 	v.Cause, v.Site, v.Changes = report.CauseGCAssist, site, changes
 	v.Title, v.Fix = textOf("title mark-assist"), textOf("fix mark-assist")
 	v.addSlowEvidence(evidenceOf("evidence slow-mean", v.Gain.Slow.NS, "ns"))
-	v.addEvidence(
-		evidenceOf("evidence collections", float64(gc.Cycles)/float64(max(in.Process.SpanNS, 1))*1e9, "1/s"),
-		evidenceOf("evidence live-heap", gc.LiveBytes, "bytes"))
+	v.addEvidence(evidenceOf("evidence collections", float64(gc.Cycles)/float64(max(in.Process.SpanNS, 1))*1e9, "1/s"))
+	v.addEvidence(liveHeapEvidence(gc.LiveBytes)...)
 	v.addEvidence(collectorEvidence(group)...)
 	v.addEvidence(causes...)
 	if site != nil {
@@ -171,8 +178,8 @@ func checkGCTakesPs(in *Input, group *report.Group) []Verdict {
 		evidenceOf("evidence dedicated-workers", float64(gc.DedicatedNS)/psTimeNS, "share"),
 		evidenceOf("evidence fractional-workers", float64(gc.FractionalNS)/psTimeNS, "share"),
 		evidenceOf("evidence idle-workers", float64(gc.IdleNS)/psTimeNS, "share"),
-		evidenceOf("evidence marking", float64(gc.MarkNS)/float64(max(in.Process.SpanNS, 1)), "share"),
-		evidenceOf("evidence live-heap", gc.LiveBytes, "bytes"))
+		evidenceOf("evidence marking", float64(gc.MarkNS)/float64(max(in.Process.SpanNS, 1)), "share"))
+	v.addEvidence(liveHeapEvidence(gc.LiveBytes)...)
 	v.addEvidence(causes...)
 	return []Verdict{v}
 }

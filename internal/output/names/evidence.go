@@ -10,13 +10,25 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Value writes a piece of evidence in its unit.
+// Evidence writes a piece of evidence: its text, and its value if it has one.
+func Evidence(text string, e report.Evidence) string {
+	if value := Value(e); value != "" {
+		return text + ": " + value
+	}
+	return text
+}
+
+// Value writes the value of evidence in its unit, "" of a statement.
 func Value(e report.Evidence) string {
 	v := e.Value
 	if math.IsNaN(v) || math.Abs(v) >= 1e18 {
 		return words.Unknown
 	}
 	switch e.Unit {
+	case "":
+		if v == 0 {
+			return ""
+		}
 	case "ns":
 		return words.Duration(int64(v))
 	case "share":

@@ -232,7 +232,7 @@ func newFinding(r *report.Report, f *report.Finding) Finding {
 		out.File, out.Line = shorten(ownLine.File, 2*maxName), ownLine.Line
 	}
 	for _, e := range f.Evidence[:min(len(f.Evidence), maxEvidence)] {
-		out.Evidence = append(out.Evidence, shorten(e.Text, maxText)+": "+names.Value(e))
+		out.Evidence = append(out.Evidence, names.Evidence(shorten(e.Text, maxText), e))
 	}
 	return out
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/whylate/whylate/internal/output/bounded"
 )
 
 // VerbArg is the first argument of a child process that runs a verb of whylate.
@@ -49,7 +50,7 @@ func (r *verbs) run(ctx context.Context, extra time.Duration, v any, args ...str
 	cmd := exec.CommandContext(ctx, self, append([]string{VerbArg}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = killAfter
-	out, stderr := &boundedBuffer{limit: maxOutput}, &boundedBuffer{limit: maxError, dropsRest: true}
+	out, stderr := &bounded.Buffer{Limit: maxOutput}, &bounded.Buffer{Limit: maxError, DropsRest: true}
 	cmd.Stdout, cmd.Stderr = out, stderr
 	err = cmd.Run()
 	switch {
@@ -57,12 +58,12 @@ func (r *verbs) run(ctx context.Context, extra time.Duration, v any, args ...str
 		return fmt.Errorf("whylate %s took longer than %v and was stopped", args[0], r.timeout+extra)
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case out.isExceeded:
+	case out.IsExceeded:
 		return fmt.Errorf("whylate %s answered with more than %d MB", args[0], maxOutput>>20)
 	case err != nil:
-		return &verbError{cmp.Or(lastLine(stderr.output.String()), fmt.Sprintf("whylate %s: %v", args[0], err)), out.output.Bytes()}
+		return &verbError{cmp.Or(lastLine(string(stderr.Bytes())), fmt.Sprintf("whylate %s: %v", args[0], err)), out.Bytes()}
 	}
-	if err := json.Unmarshal(out.output.Bytes(), v); err != nil {
+	if err := json.Unmarshal(out.Bytes(), v); err != nil {
 		return fmt.Errorf("reading what whylate %s answered: %w", args[0], err)
 	}
 	return nil
@@ -80,22 +81,4 @@ func (e *verbError) Error() string { return e.line }
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.TrimPrefix(lines[len(lines)-1], "whylate: ")
-}
-
-// A boundedBuffer keeps the first limit bytes. It drops further bytes or, if dropsRest is unset,
-// fails, which ends the child.
-type boundedBuffer struct {
-	output                bytes.Buffer // not embedded: io.Copy would call its ReadFrom, which knows no limit
-	limit                 int
-	dropsRest, isExceeded bool
-}
-
-func (b *boundedBuffer) Write(p []byte) (int, error) {
-	n := min(len(p), b.limit-b.output.Len())
-	b.output.Write(p[:n])
-	if n < len(p) && !b.dropsRest {
-		b.isExceeded = true
-		return n, errors.New("too much output")
-	}
-	return len(p), nil
 }

@@ -1,0 +1,32 @@
+// Package bounded keeps the output of child processes up to a limit.
+package bounded
+
+import (
+	"bytes"
+	"errors"
+)
+
+// A Buffer keeps the first Limit bytes. It drops further bytes or, if DropsRest is unset, fails, which ends the child.
+type Buffer struct {
+	output     bytes.Buffer // not embedded: io.Copy would call its ReadFrom, which knows no limit
+	Limit      int
+	DropsRest  bool
+	IsExceeded bool // more than Limit bytes were written
+}
+
+// Write implements io.Writer.
+func (b *Buffer) Write(p []byte) (int, error) {
+	n := min(len(p), b.Limit-b.output.Len())
+	b.output.Write(p[:n])
+	if n == len(p) {
+		return n, nil
+	}
+	b.IsExceeded = true
+	if b.DropsRest {
+		return len(p), nil
+	}
+	return n, errors.New("too much output")
+}
+
+// Bytes returns what was kept.
+func (b *Buffer) Bytes() []byte { return b.output.Bytes() }
