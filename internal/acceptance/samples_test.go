@@ -1,13 +1,16 @@
 package acceptance_test
 
 import (
+	"bytes"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report/html"
 	"github.com/whylate/whylate/report/text"
 )
 
@@ -46,6 +49,19 @@ func TestSamples(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestExamplePage compares the page of docs/example with the one that is written now for the recording of the demo. -update writes it.
+func TestExamplePage(t *testing.T) {
+	const file = "docs/example/demo.html"
+	rep := explainFile(t, "internal/acceptance/testdata/demo.trace.gz", "--slowest", "1")
+	rep.Input.Name = "demo.trace.gz"
+	var page bytes.Buffer
+	must.Do(t, html.Write(&page, rep, html.Options{Command: "whylate explain demo.trace.gz"}))
+	if *update {
+		must.Do(t, os.WriteFile(file, page.Bytes(), 0o666))
+	}
+	check.True(t, bytes.Equal(must.Have(os.ReadFile(file))(t), page.Bytes()), "%s is not the page of today: -update writes it", file)
 }
 
 // TestServicesSample compares the sample answer for several services in docs/start.md with the one for the recording of lab/shop.
