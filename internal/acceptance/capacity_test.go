@@ -121,6 +121,21 @@ func TestCapacityText(t *testing.T) {
 	}
 }
 
+// TestCapacityInReport adds the limits to a report, without latencies at other loads.
+func TestCapacityInReport(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	args := []string{"explain", "--capacity", testprog.Recording(t, "capacity/stage.trace")}
+	if status := cli.Run(t.Context(), args, strings.NewReader(""), &stdout, &stderr); status != cli.ExitUsage || !strings.Contains(stderr.String(), "whylate capacity") {
+		t.Errorf("as text: status %d: %s", status, stderr.String())
+	}
+	stdout.Reset()
+	cli.Run(t.Context(), append(args, "--json"), strings.NewReader(""), &stdout, &stderr)
+	rep := must.Have(report.ReadJSON(&stdout))(t)
+	if want := capacityOf(t, "stage"); rep.Capacity == nil || rep.Capacity.Text != want.Text || len(rep.Capacity.Curve) != 0 {
+		t.Errorf("the report has %+v, want %+v", rep.Capacity, want)
+	}
+}
+
 func capacityOf(t *testing.T, name string, changes ...string) *report.Capacity {
 	t.Helper()
 	args := []string{"capacity", "--json"}

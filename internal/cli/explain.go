@@ -28,8 +28,9 @@ import (
 
 func newExplain(s *streams) *cobra.Command {
 	var (
-		e    explainFlags
-		conn connectFlags
+		e            explainFlags
+		conn         connectFlags
+		withCapacity bool
 	)
 	cmd := &cobra.Command{
 		Use:   "explain [flags] TRACE|URL|-|--pid N",
@@ -43,6 +44,12 @@ func newExplain(s *streams) *cobra.Command {
 		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			if err := e.validate(cmd); err != nil {
 				return err
+			}
+			if withCapacity {
+				if !e.asJSON() {
+					return command.Usage(cmd, "--capacity is for JSON; `whylate capacity` prints it as text")
+				}
+				e.options.Capacity = &capacity.Question{LimitsOnly: e.pageFile == ""}
 			}
 			if len(args) == 0 {
 				opt, err := conn.processOptions(cmd)
@@ -65,6 +72,7 @@ func newExplain(s *streams) *cobra.Command {
 	}
 	e.addFlags(cmd)
 	cmd.Flags().BoolVar(&e.json, "json", false, "print the report as JSON (report/report.schema.json)")
+	cmd.Flags().BoolVar(&withCapacity, "capacity", false, "add to the JSON at which load each resource saturates, as whylate capacity does, without latencies at other loads")
 	cmd.Flags().StringVarP(&e.output, "output", "o", "", "write to this `file` instead; a name that ends in .json asks for JSON, one in .html for a page")
 	e.addPage(cmd)
 	conn.addExplainFlags(cmd.Flags())
@@ -102,7 +110,7 @@ func (e *explainFlags) runFile(cmd *cobra.Command, s *streams, arg string) error
 
 // runReport shows a report that was saved as JSON.
 func (e *explainFlags) runReport(cmd *cobra.Command, s *streams, in *input) error {
-	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.partFlags[0], e.partFlags[1], "path-map", "max-memory", "what-if", "slo", "peer", "iterations"} {
+	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.partFlags[0], e.partFlags[1], "path-map", "max-memory", "what-if", "slo", "peer", "iterations", "capacity"} {
 		if cmd.Flags().Changed(flag) {
 			return command.Usage(cmd, "--%s needs the trace: %s is a report", flag, in.name)
 		}

@@ -4,6 +4,7 @@ package metrics
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,14 +94,20 @@ var (
 	waitingWebhooksDesc = prometheus.NewDesc("whylate_fleet_webhooks_waiting", "Webhooks that wait to be delivered.", nil, nil)
 	findingWinDesc      = prometheus.NewDesc("whylate_fleet_finding_win_seconds", "Seconds a second that a fix of a finding would win, of the fifty largest of the last day.",
 		[]string{"problem", "service", "environment", "group", "code", "cause", "version"}, nil)
+	headroomDesc = prometheus.NewDesc("whylate_fleet_headroom", "By how many times the load of a version's pods can grow until the first limit that recordings of the last day show, of the fifty versions with least.",
+		[]string{"service", "environment", "version"}, nil)
 )
 
-// maxFindings bounds the number of series, which must not grow with what services send.
-const maxFindings = 50
+// Bounds of the number of series, which must not grow with what services send.
+const (
+	maxFindings = 50
+	maxVersions = 50
+)
 
 func (k *storeCollector) Describe(d chan<- *prometheus.Desc) {
 	d <- recordingsDesc
 	d <- findingWinDesc
+	d <- headroomDesc
 	d <- waitingWebhooksDesc
 }
 
@@ -119,7 +126,7 @@ func (k *storeCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(waitingWebhooksDesc, prometheus.GaugeValue, float64(n))
 	}
 	now := time.Now()
-	problems, _, err := k.store.Overview(ctx, store.Selection{From: now.Add(-24 * time.Hour), To: now})
+	problems, versions, err := k.store.Overview(ctx, store.Selection{From: now.Add(-24 * time.Hour), To: now})
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(findingWinDesc, err)
 		return
@@ -127,6 +134,12 @@ func (k *storeCollector) Collect(out chan<- prometheus.Metric) {
 	for _, p := range problems[:min(len(problems), maxFindings)] {
 		if !p.Replaced {
 			out <- prometheus.MustNewConstMetric(findingWinDesc, prometheus.GaugeValue, p.WinPerSecond, p.Problem, p.Service, p.Environment, p.Group, p.Code, p.Cause, p.Versions[len(p.Versions)-1])
+		}
+	}
+	slices.SortStableFunc(versions, store.CompareHeadroom)
+	for _, v := range versions[:min(len(versions), maxVersions)] {
+		if v.Headroom != nil && v.Headroom.Times > 0 {
+			out <- prometheus.MustNewConstMetric(headroomDesc, prometheus.GaugeValue, v.Headroom.Times, v.Service, v.Environment, v.Version)
 		}
 	}
 }

@@ -43,7 +43,8 @@ type Rows struct {
 	Findings     []Finding
 	SlowRequests []SlowRequest `json:"Slow"`
 	// Cause is the cause with most time. Retention keeps one recording of each service, cause and hour longest.
-	Cause string
+	Cause    string
+	Headroom Headroom
 }
 
 // A Sum belongs to one group and one latency bucket. If Cause is empty, N is the number of requests. Otherwise NS is the time
@@ -136,6 +137,7 @@ func FromReport(labels Labels, received time.Time, rep *report.Report) *Rows {
 		}
 	}
 	out.Findings = findingsOf(labels, rep)
+	out.Headroom = headroomOf(rep)
 	return out
 }
 

@@ -126,3 +126,26 @@ func TestText(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestHeadroom: a headroom is the load at the first limit, relative to the recorded one, with all limits that are not judged.
+// Where the recorded load is no load of today's clients, the reason is given instead.
+func TestHeadroom(t *testing.T) {
+	limit := report.Limit{Kind: report.LimitLock, Servers: 1, Site: &report.Site{Func: "main.(*journal).append", File: "/src/main.go", Line: 126}, SaturatesPerS: 130, SaturatesLow: 120, SaturatesHigh: 140}
+	hostile := limit
+	hostile.SaturatesPerS, hostile.SaturatesHigh, hostile.SaturatesLow = math.NaN(), math.Inf(1), math.Inf(-1)
+	pool := report.NotJudged{Kind: report.LimitPool, Site: &report.Site{Func: "main.f", File: "/src/main.go", Line: 3}, Reason: "x"}
+	for situation, c := range map[string]struct {
+		capacity *report.Capacity
+		want     Headroom
+	}{
+		"no load":          {nil, Headroom{Reason: "no client waits for a request"}},
+		"few requests":     {&report.Capacity{LoadPerS: 9, Limits: []report.Limit{limit}}, Headroom{Reason: "too few requests (18) in a recording"}},
+		"closed":           {&report.Capacity{LoadPerS: 100, ClosedClients: 4, Limits: []report.Limit{limit}}, Headroom{Reason: "each client sends the next request when it has an answer, so the load cannot rise by itself"}},
+		"no limit":         {&report.Capacity{LoadPerS: 100, NotJudged: []report.NotJudged{pool}}, Headroom{Reason: "no limit shows", NotJudged: "pool main.f main.go:3"}},
+		"a lock":           {&report.Capacity{LoadPerS: 100, Limits: []report.Limit{limit}}, Headroom{Times: 1.3, Low: 1.2, High: 1.4, Limit: "lock main.(*journal).append main.go:126"}},
+		"a lock and pools": {&report.Capacity{LoadPerS: 100, Limits: []report.Limit{limit}, NotJudged: []report.NotJudged{pool, {Reason: "others"}}}, Headroom{Times: 1.3, Low: 1.2, High: 1.4, Limit: "lock main.(*journal).append main.go:126", NotJudged: "pool main.f main.go:3"}},
+		"no number":        {&report.Capacity{LoadPerS: 100, Limits: []report.Limit{hostile}}, Headroom{High: maxTimes, Limit: "lock main.(*journal).append main.go:126", Reason: "no limit shows"}},
+	} {
+		check.Equal(t, headroomOf(&report.Report{Input: report.Input{DurationNS: 2e9}, Capacity: c.capacity}), c.want, "%s", situation)
+	}
+}

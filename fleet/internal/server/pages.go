@@ -11,6 +11,7 @@ import (
 	"html/template"
 	"io"
 	"io/fs"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/raw"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/internal/output/difftext"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )
@@ -33,6 +35,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"duration":     formatDuration,
 	"clock":        func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 	"winPerMinute": func(perSecond float64) string { return formatDuration(int64(perSecond * 60e9)) },
+	"times":        formatTimes,
 	"rate":         func(perSecond float64) string { return fmt.Sprintf("%.3g", perSecond) },
 	"short":        func(s string) string { return s[:min(len(s), 8)] },
 	"minute":       func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
@@ -63,6 +66,14 @@ func formatDuration(ns int64) string {
 		return d.Round(10 * time.Microsecond).String()
 	}
 	return d.Round(10 * time.Nanosecond).String()
+}
+
+// formatTimes formats a factor.
+func formatTimes(factor float64) string {
+	if factor < 9.95 {
+		return fmt.Sprintf("%.1f×", factor)
+	}
+	return words.Number(int64(math.Round(factor))) + "×"
 }
 
 // A view is the data that all pages have in common.
@@ -165,6 +176,7 @@ func (s *Server) fillStart(ctx context.Context, v *view, _ *http.Request) error 
 	if err != nil {
 		return err
 	}
+	slices.SortStableFunc(versions, store.CompareHeadroom)
 	poison, err := s.Store.PoisonRecordings(ctx, 10)
 	current, replaced := splitReplaced(problems)
 	v.Data = struct {

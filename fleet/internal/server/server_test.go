@@ -391,7 +391,10 @@ func hostileReport(latencyNS int64) *report.Report {
 	g := report.Group{ID: "g1", Name: hostileText, Kind: report.KindMark, Named: true, Count: 100, TotalNS: 100 * latencyNS, Histogram: [][2]int64{{latencyNS, 60}, {10 * latencyNS, 40}},
 		HistogramCauses: map[report.CauseName][]int64{report.CauseSleep: {60 * latencyNS, 40 * latencyNS}}, Blocks: []report.Block{}, Bands: []report.Band{},
 		Slowest: []report.Request{{ID: "r1", LatencyNS: 10 * latencyNS, TraceID: strings.Repeat("a", 32), Segments: []report.Segment{{DurationNS: 10 * latencyNS, Cause: report.CauseSleep, Site: &report.Site{Func: hostileText}}}}}}
-	return &report.Report{Schema: report.Schema, Input: report.Input{DurationNS: 1e9}, Groups: []report.Group{g}, Findings: []report.Finding{{Group: "g1", Code: "WL2001",
+	site := &report.Site{Func: hostileText}
+	capacity := &report.Capacity{LoadPerS: 100, Limits: []report.Limit{{Kind: report.LimitLock, Site: site, SaturatesPerS: 130, SaturatesLow: 120, SaturatesHigh: 140, Groups: []report.LimitShare{}}},
+		NotJudged: []report.NotJudged{{Kind: report.LimitPool, Site: site}}, Curve: []report.CurvePoint{}}
+	return &report.Report{Schema: report.Schema, Input: report.Input{DurationNS: 1e9}, Groups: []report.Group{g}, Capacity: capacity, Findings: []report.Finding{{Group: "g1", Code: "WL2001",
 		Severity: report.SeverityHigh, Share: 0.5, Title: hostileText, Fix: hostileText, Cause: report.CauseSleep, Site: &report.Site{Func: hostileText},
 		Predicted: &report.Predicted{Change: "x", WasP50NS: &medianNS, P50NS: report.Estimate{Est: latencyNS / 2, High: latencyNS}}}}}
 }
@@ -427,6 +430,11 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
+	for _, path := range []string{"/", "/service/shop"} {
+		if page := request(h, "GET", path, "").Body.String(); !strings.Contains(page, "at most 1.3×</span> <small>(1.2× to 1.4×)</small> lock &lt;script&gt;") {
+			t.Errorf("%s lacks the headroom: %s", path, page)
+		}
+	}
 	if rep, err := report.ReadJSON(request(h, "GET", "/v1/report?service=shop&version=v1", "").Body); err != nil || rep.Groups[0].Count != 100 {
 		t.Errorf("the report of a version: %v %+v", err, rep)
 	}
@@ -440,7 +448,8 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, status)
 		}
 	}
-	if w := request(h, "GET", "/metrics", ""); !strings.Contains(w.Body.String(), "whylate_fleet_finding_win_seconds{") {
+	if w := request(h, "GET", "/metrics", ""); !strings.Contains(w.Body.String(), "whylate_fleet_finding_win_seconds{") ||
+		!strings.Contains(w.Body.String(), `whylate_fleet_headroom{environment="",service="shop",version="v1"} 1.3`) {
 		t.Errorf("metrics: %s", w.Body)
 	}
 }

@@ -39,7 +39,7 @@ func openClickHouse(ctx context.Context, address string) (*sql.DB, error) {
 }
 
 // A block holds the rows of recordings that are written together.
-type block struct{ explained, problems, series [][]any }
+type block struct{ explained, headrooms, problems, series [][]any }
 
 // addRecording adds the rows of a recording. Of several versions of a row, the one with the largest written counts.
 func (b *block) addRecording(rec *Recording, c *contribution, written int64) {
@@ -65,6 +65,9 @@ func (b *block) addRecording(rec *Recording, c *contribution, written int64) {
 		mapSlice(recordingRows.SlowRequests, func(s *rows.SlowRequest) string { return s.Request }), mapSlice(recordingRows.SlowRequests, func(s *rows.SlowRequest) string { return s.Group }), mapSlice(recordingRows.SlowRequests, func(s *rows.SlowRequest) int64 { return s.Start.UnixNano() }),
 		mapSlice(recordingRows.SlowRequests, func(s *rows.SlowRequest) int64 { return s.NS }), mapSlice(recordingRows.SlowRequests, func(s *rows.SlowRequest) string { return s.Cause }), mapSlice(recordingRows.SlowRequests, func(s *rows.SlowRequest) string { return s.Site }),
 		mapSlice(recordingRows.SlowRequests, func(s *rows.SlowRequest) string { return s.Trace })})
+	h := &recordingRows.Headroom
+	b.headrooms = append(b.headrooms, []any{labels.Service, rec.Received.UnixNano(), rec.ID, labels.Version, labels.Environment, recordingRows.Start.UnixNano(),
+		h.Times, h.Low, h.High, h.Limit, h.NotJudged, h.Reason, written})
 	for _, f := range recordingRows.Findings {
 		b.problems = append(b.problems, []any{f.Problem, labels.Service, labels.Environment, f.Group, f.Code, f.Cause, f.Site, f.Severity, f.Title, f.Fix, recordingRows.Start.UnixNano()})
 	}
@@ -87,6 +90,7 @@ func (b *block) insert(ctx context.Context, db *sql.DB) error {
 	}{
 		{"series_rows (service, version, environment, pod, node, grp, day)", b.series},
 		{"problems_rows (problem, service, environment, grp, code, cause, site, severity, title, fix, updated)", b.problems},
+		{"headrooms_rows (service, received, recording, version, environment, moment, times, low, high, resource, unjudged, reason, written)", b.headrooms},
 		{"explained_rows (service, received, recording, version, environment, pod, node, minute, stamp, written, costs.cause, costs.n, costs.ns, sums.grp, sums.cause, sums.bucket, sums.n, sums.ns, " +
 			"found.problem, found.requests, found.ns, slow.request, slow.grp, slow.moment, slow.ns, slow.cause, slow.site, slow.trace)", b.explained},
 	} {
@@ -129,6 +133,7 @@ func deleteOldClickHouse(ctx context.Context, db *sql.DB, before time.Time) erro
 		arg int64
 	}{
 		{`ALTER TABLE explained_rows DELETE WHERE minute<?`, before.Unix()},
+		{`ALTER TABLE headrooms_rows DELETE WHERE moment<?`, before.UnixNano()},
 		{`ALTER TABLE hours_rows DELETE WHERE hour<?`, today},
 		{`ALTER TABLE days_rows DELETE WHERE minute<?`, today},
 		{`ALTER TABLE found_rows DELETE WHERE day<?`, today},

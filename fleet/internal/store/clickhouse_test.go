@@ -56,7 +56,8 @@ func checkSameAnswers(t *testing.T, address string) {
 		defer s.Close()
 		for i := range 40 {
 			newRows := func(n int) *rows.Rows {
-				r := &rows.Rows{Start: begin.Add(time.Duration(i) * time.Minute), DurationNS: 1e9, Requests: int64(n), Cause: "cpu"}
+				r := &rows.Rows{Start: begin.Add(time.Duration(i) * time.Minute), DurationNS: 1e9, Requests: int64(n), Cause: "cpu",
+					Headroom: rows.Headroom{Times: float64(i%7+n-3) / 2, Low: 1, High: 9, Limit: fmt.Sprint("lock ", i), NotJudged: "peers", Reason: "why"}}
 				for j := range n {
 					r.Sums = append(r.Sums, rows.Sum{Group: "GET /", Bucket: int64(1+j) * 1000, N: int64(1 + i)}, rows.Sum{Group: "GET /", Cause: "cpu", Bucket: int64(1+j) * 1000, NS: int64(1000 * i)})
 					r.Findings = append(r.Findings, rows.Finding{Problem: fmt.Sprint("p", j), Group: "GET /", Title: fmt.Sprint("it's \\ ", i), Requests: 10, WinNS: int64(i * 100)})

@@ -58,6 +58,7 @@ type Version struct {
 	P50NS       int64     `json:"p50_ns"`
 	P99NS       int64     `json:"p99_ns"`
 	Recording   string    `json:"recording" doc:"the newest"`
+	Headroom    *Headroom `json:"headroom,omitempty" doc:"of versions that are not replaced"`
 }
 
 // A Problem is a finding with sums over all recordings that have it.
@@ -134,6 +135,9 @@ func (s *Store) Overview(ctx context.Context, sel Selection) (problems []Problem
 	if err := s.addQuantiles(ctx, sel, func(service, environment, version string) *Version {
 		return versionByKey[key{service, environment, version}]
 	}); err != nil {
+		return nil, nil, err
+	}
+	if err := s.addHeadrooms(ctx, sel, versions); err != nil {
 		return nil, nil, err
 	}
 	candidates, err := s.candidates(ctx, sel, versions)
@@ -386,10 +390,11 @@ func (s *databases) tableExpr(table string) string {
 	}
 	const sums = `sums.version AS version, sums.environment AS environment, sums.cause AS cause, sums.bucket AS bucket, sums.n AS n, sums.ns AS ns`
 	return map[string]string{
-		"problems": `problems_rows FINAL`,
-		"sums":     `explained_rows FINAL ARRAY JOIN sums.grp AS grp, sums.cause AS cause, sums.bucket AS bucket, sums.n AS n, sums.ns AS ns`,
-		"costs":    `explained_rows FINAL ARRAY JOIN costs.cause AS cause, costs.n AS n, costs.ns AS ns`,
-		"found":    `explained_rows FINAL ARRAY JOIN found.problem AS problem, found.requests AS requests, found.ns AS ns`,
+		"headrooms": `headrooms_rows FINAL`,
+		"problems":  `problems_rows FINAL`,
+		"sums":      `explained_rows FINAL ARRAY JOIN sums.grp AS grp, sums.cause AS cause, sums.bucket AS bucket, sums.n AS n, sums.ns AS ns`,
+		"costs":     `explained_rows FINAL ARRAY JOIN costs.cause AS cause, costs.n AS n, costs.ns AS ns`,
+		"found":     `explained_rows FINAL ARRAY JOIN found.problem AS problem, found.requests AS requests, found.ns AS ns`,
 		"slow": `explained_rows FINAL ARRAY JOIN slow.request AS request, slow.grp AS grp, slow.moment AS moment, slow.ns AS ns, slow.cause AS cause, slow.site AS site,
 			slow.trace AS trace`,
 		"hours": `hours_rows FINAL ARRAY JOIN ` + sums,

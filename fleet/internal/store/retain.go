@@ -79,7 +79,7 @@ func (s sqliteLedger) DeleteOldRows(ctx context.Context, now, before time.Time) 
 	}
 	for _, q := range []map[string][]any{
 		{`DELETE FROM seen WHERE day<?`: {before.Truncate(day).Unix()}, `DELETE FROM seen_pods WHERE day<?`: {before.Truncate(day).Unix()}},
-		{`DELETE FROM slow WHERE moment<?`: {before.UnixNano()}},
+		{`DELETE FROM slow WHERE moment<?`: {before.UnixNano()}, `DELETE FROM headrooms WHERE moment<?`: {before.UnixNano()}},
 		{`DELETE FROM problems WHERE updated<?`: {before.UnixNano()}},
 		{`DELETE FROM recordings WHERE raw=0 AND received<?`: {before.UnixNano()}},
 		{`DELETE FROM told WHERE moment<?`: {before.UnixNano()}},

@@ -140,7 +140,7 @@ func TestQueue(t *testing.T) {
 				}
 				r, n := claim(), int64(rapid.IntRange(1, 5).Draw(rt, "requests"))
 				bucket := int64(rapid.IntRange(1, 3).Draw(rt, "bucket"))
-				_, err := s.Finish(ctx, r, &rows.Rows{Start: clock, Requests: n, Cause: "cpu", Sums: []rows.Sum{{Group: "GET /", Bucket: bucket, N: n}},
+				_, err := s.Finish(ctx, r, &rows.Rows{Start: clock, Requests: n, Cause: "cpu", Headroom: rows.Headroom{Times: float64(n)}, Sums: []rows.Sum{{Group: "GET /", Bucket: bucket, N: n}},
 					Findings: []rows.Finding{{Problem: fmt.Sprint(bucket), Requests: n, WinNS: n}}, SlowRequests: []rows.SlowRequest{{Request: "r1", Group: "GET /", Start: clock, NS: n}}})
 				must(err)
 				if e := heldEntry(r); e != nil {
@@ -169,7 +169,7 @@ func TestQueue(t *testing.T) {
 					rt.Fatalf("states %v, want %v", states, want)
 				}
 				for _, q := range []string{"SELECT coalesce(sum(n),0) FROM sums", "SELECT coalesce(sum(n),0) FROM days", "SELECT coalesce(sum(requests),0) FROM seen WHERE problem=''",
-					"SELECT coalesce(sum(ns),0) FROM seen WHERE problem<>''", "SELECT coalesce(sum(ns),0) FROM slow"} {
+					"SELECT coalesce(sum(ns),0) FROM seen WHERE problem<>''", "SELECT coalesce(sum(ns),0) FROM slow", "SELECT CAST(coalesce(sum(times),0) AS INTEGER) FROM headrooms"} {
 					var got int64
 					must(s.reader.QueryRowContext(ctx, q).Scan(&got))
 					if got != total {
@@ -451,7 +451,7 @@ func TestRetention(t *testing.T) {
 		}
 	}
 	must.Do(t, s.DeleteOldRows(t.Context(), clock, clock.Add(48*time.Hour)))
-	for _, table := range []string{"points", "daypoints", "seen", "slow", "series", "problems"} {
+	for _, table := range []string{"points", "daypoints", "seen", "slow", "series", "problems", "headrooms"} {
 		var n int
 		if err := s.reader.QueryRow(`SELECT count(*) FROM ` + table).Scan(&n); err != nil || n != 0 {
 			t.Errorf("%s: %d rows are left, %v", table, n, err)

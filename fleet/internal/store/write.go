@@ -301,12 +301,21 @@ func addRowsSQLite(ctx context.Context, tx *sql.Tx, id string, seriesIDs map[str
 		if _, err := tx.ExecContext(ctx, `DELETE FROM slow WHERE recording=?`, id); err != nil {
 			return err
 		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM headrooms WHERE service=? AND version=? AND environment=? AND moment=? AND recording=?`,
+			labels.Service, labels.Version, labels.Environment, recordingRows.Start.UnixNano(), id); err != nil {
+			return err
+		}
 		for _, table := range []string{"seen", "seen_pods"} {
 			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE n=0 AND day=? AND service=?`, recordingRows.Start.Truncate(day).Unix(), labels.Service); err != nil {
 				return err
 			}
 		}
 		return nil
+	}
+	h := &recordingRows.Headroom
+	if _, err := tx.ExecContext(ctx, `INSERT INTO headrooms VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`, labels.Service, labels.Version, labels.Environment,
+		recordingRows.Start.UnixNano(), id, h.Times, h.Low, h.High, h.Limit, h.NotJudged, h.Reason); err != nil {
+		return err
 	}
 	if err := writeProblemsSQLite(ctx, tx, c); err != nil {
 		return err

@@ -134,7 +134,7 @@ func (w *Worker) explainNext(ctx context.Context) (found bool, err error) {
 		err = w.saveReport(ctx, r.ID, rep)
 	}
 	if w.ExportOnly {
-		recordingRows = &rows.Rows{Start: recordingRows.Start, DurationNS: recordingRows.DurationNS, Requests: recordingRows.Requests, Cause: recordingRows.Cause}
+		recordingRows = &rows.Rows{Start: recordingRows.Start, DurationNS: recordingRows.DurationNS, Requests: recordingRows.Requests, Cause: recordingRows.Cause, Headroom: recordingRows.Headroom}
 	}
 	if err == nil {
 		folded, err = w.Store.Finish(ctx, r, recordingRows)
@@ -171,7 +171,7 @@ func (w *Worker) runExplain(ctx context.Context, r *store.Recording, path string
 	defer func() { <-w.childSlots }()
 	limited, cancel := context.WithTimeout(ctx, childTimeout)
 	defer cancel()
-	return RunVerb(limited, "explain", "--json", "--max-memory=512MB", path)
+	return RunVerb(limited, "explain", "--json", "--capacity", "--max-memory=512MB", path)
 }
 
 // export passes rows and report to all Exports. It skips a recording that already has a report: its rows were exported before,

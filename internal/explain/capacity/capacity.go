@@ -30,8 +30,9 @@ type Goal struct {
 
 // A Question asks for more than the limits.
 type Question struct {
-	Goals   []Goal
-	Changes []Change
+	Goals      []Goal
+	Changes    []Change
+	LimitsOnly bool // no latencies at other loads, which take longer than the rest
 }
 
 // An Input is what Judge needs in addition to the Sum.
@@ -79,7 +80,7 @@ func (s *Sum) Judge(in *Input) (*report.Capacity, error) {
 	}
 	out.NotJudged = append(out.NotJudged, report.NotJudged{Reason: "locks and pools for which no request waited in this recording"})
 	out.ClosedClients = a.closedClients()
-	if len(out.Limits) > 0 {
+	if len(out.Limits) > 0 && !in.Question.LimitsOnly {
 		a.predictLatencies(out, load)
 	}
 	out.Text = Text(out)
@@ -248,6 +249,14 @@ func Text(c *report.Capacity) string {
 	if len(c.Limits) == 0 {
 		b.WriteString("; the recording shows no limit")
 	}
+	if places := NotJudged(c); places != "" {
+		b.WriteString("; not judged: " + places)
+	}
+	return b.String()
+}
+
+// NotJudged returns the places of limits that the recording does not show well enough, "" if there are none.
+func NotJudged(c *report.Capacity) string {
 	var places []string
 	peers := false
 	for i := range c.NotJudged {
@@ -264,10 +273,7 @@ func Text(c *report.Capacity) string {
 	if peers {
 		places = append(places, "peers")
 	}
-	if len(places) > 0 {
-		b.WriteString("; not judged: " + strings.Join(places, ", "))
-	}
-	return b.String()
+	return strings.Join(places, ", ")
 }
 
 // LimitName names a limit and its place.

@@ -24,6 +24,10 @@ CREATE TABLE IF NOT EXISTS problems_rows (
 	problem String, service String, environment String, grp String, code String, cause String, site String, severity String, title String, fix String,
 	updated Int64
 ) ENGINE = ReplacingMergeTree(updated) ORDER BY problem;
+CREATE TABLE IF NOT EXISTS headrooms_rows (
+	service String, received Int64, recording String, version String, environment String, moment Int64, times Float64, low Float64, high Float64,
+	resource String, unjudged String, reason String, written Int64
+) ENGINE = ReplacingMergeTree(written) PARTITION BY toYYYYMM(toDate(toDateTime(intDiv(received, 1000000000)))) ORDER BY (service, received, recording);
 -- What the ledger of several machines keeps of recordings.
 CREATE TABLE IF NOT EXISTS recordings_rows (
 	id String, service String, version String, environment String, pod String, node String, received Int64, bytes Int64, state String, tries Int32,
