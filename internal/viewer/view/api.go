@@ -2,14 +2,12 @@ package view
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/whylate/whylate/internal/output/words"
-	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/report"
 )
@@ -177,121 +175,6 @@ func (s *Server) annotations(r *http.Request) (any, error) {
 
 // patience bounds the time in which one answer decodes generations; the page requests missing intervals again.
 const patience = 150 * time.Millisecond
-
-// strips answers /api/strips with a tile.
-func (s *Server) strips(r *http.Request) (any, error) {
-	p := newParameters(r)
-	t := inspect.Tile{From: p.number("from", 0), To: p.number("to", 0), Buckets: int(p.upTo("buckets", 512, inspect.MaxBuckets)), Patience: patience}
-	for _, kind := range laneKinds {
-		for _, id := range p.ids(kind.parameter, inspect.MaxLanes) {
-			t.Lanes = append(t.Lanes, inspect.Lane{Kind: kind.kind, ID: id})
-		}
-	}
-	switch {
-	case p.err != nil:
-		return nil, p.err
-	case len(t.Lanes) > inspect.MaxLanes:
-		return nil, newParameterError("g", fmt.Sprintf("at most %d lanes at a time", inspect.MaxLanes))
-	case t.Buckets < 1:
-		return nil, newParameterError("buckets", "at least one")
-	case t.To <= t.From:
-		return nil, newParameterError("to", "must lie after from")
-	}
-	strips, err := s.trace.Strips(r.Context(), t)
-	if err != nil {
-		return nil, err
-	}
-	return s.tileAnswer(strips, t.Buckets), nil
-}
-
-// tileJSON is the compact answer to a tile. Texts and sites are numbered; 0 is none.
-type tileJSON struct {
-	From     int64          `json:"from"`
-	To       int64          `json:"to"`
-	BucketNS int64          `json:"bucket_ns"`
-	Strips   []stripJSON    `json:"strips"`
-	Texts    []string       `json:"texts"`
-	Sites    []*report.Site `json:"sites"`
-	Missing  [][2]int64     `json:"missing,omitempty"`
-}
-
-// stripJSON is the strip of a P, a goroutine, a goroutine's threads or a CPU. Each piece is six numbers: offset from the tile's start, length,
-// state, goroutine, text, site. The text is a reason or, for a P, the name of the goroutine. Sums are bytes, one
-// for each state and bucket, 255 for the whole bucket.
-type stripJSON struct {
-	P      *uint64 `json:"p,omitempty"`
-	G      *uint64 `json:"g,omitempty"`
-	T      *uint64 `json:"t,omitempty"`
-	C      *uint64 `json:"c,omitempty"`
-	Sums   []byte  `json:"sums,omitempty"`
-	Pieces []int64 `json:"pieces,omitzero"`
-}
-
-// A numbering numbers the keys that occur and lists their values; the zero key has number 0.
-type numbering[K comparable, V any] struct {
-	valueOf func(K) V
-	numbers map[K]int
-	list    []V
-}
-
-// newNumbering returns a numbering that lists the values which valueOf returns for keys.
-func newNumbering[K comparable, V any](valueOf func(K) V) *numbering[K, V] {
-	n := &numbering[K, V]{valueOf: valueOf, numbers: map[K]int{}}
-	n.numberOf(*new(K))
-	return n
-}
-
-// numberOf returns the number of a key, a new one if the key has none.
-func (n *numbering[K, V]) numberOf(key K) int64 {
-	k, ok := n.numbers[key]
-	if !ok {
-		k = len(n.list)
-		n.numbers[key] = k
-		n.list = append(n.list, n.valueOf(key))
-	}
-	return int64(k)
-}
-
-// tileAnswer converts strips to the compact answer.
-func (s *Server) tileAnswer(in *inspect.Strips, buckets int) *tileJSON {
-	texts, sites := newNumbering(s.trace.String), newNumbering(s.trace.Site)
-	out := &tileJSON{From: in.From, To: in.To, BucketNS: in.BucketNS, Strips: make([]stripJSON, len(in.Strips)), Missing: in.Missing}
-	for i := range in.Strips {
-		st, to := &in.Strips[i], &out.Strips[i]
-		*[...]**uint64{inspect.GoroutineLane: &to.G, inspect.ProcLane: &to.P, inspect.ThreadLane: &to.T, inspect.CPULane: &to.C}[st.Lane.Kind] = &st.Lane.ID
-		if st.Sums != nil {
-			to.Sums = quantized(in, st.Sums, buckets)
-			continue
-		}
-		to.Pieces = make([]int64, 0, 6*len(st.Pieces))
-		for k := range st.Pieces {
-			p := &st.Pieces[k]
-			text := p.Reason
-			if st.Lane.Kind == inspect.ProcLane {
-				text = s.trace.NameOf(p.G)
-			}
-			to.Pieces = append(to.Pieces, p.From-in.From, p.To-p.From, int64(p.State-timeline.Running), int64(p.G), texts.numberOf(text), sites.numberOf(p.Site))
-		}
-	}
-	out.Texts, out.Sites = texts.list, sites.list
-	return out
-}
-
-// quantized converts sums to bytes, state by state. A sum above 0 becomes at least 1.
-func quantized(in *inspect.Strips, sums *inspect.Sums, buckets int) []byte {
-	out := make([]byte, 0, len(sums)*buckets)
-	for _, bs := range sums {
-		for k, ns := range bs {
-			width := min(in.BucketNS, max(in.To-in.From-int64(k)*in.BucketNS, 0))
-			v := int64(0)
-			if ns > 0 && width > 0 {
-				v = min(max(ns*255/width, 1), 255)
-			}
-			out = append(out, byte(v))
-		}
-	}
-	return out
-}
 
 // moment answers /api/moment with the state of a lane at one instant.
 func (s *Server) moment(r *http.Request) (any, error) {

@@ -97,6 +97,8 @@ func (l *eventLog) add(b []byte) {
 	}
 }
 
+// addEvent writes an event, its stack and its socket by their numbers in the log, except of a socket whose name was lost. After
+// maxEvents the log takes no more.
 func (l *eventLog) addEvent(e kernelevents.Event) {
 	if l.stopReason != "" {
 		return
