@@ -211,7 +211,8 @@ func (g *generator) startMeasuring() {
 	}
 }
 
-// warmUp sends unrecorded requests. The recorded part follows at once.
+// warmUp sends unrecorded requests at the rate with which the first phase starts, and sets g.start, the time at which the recorded
+// part begins: at once.
 func (g *generator) warmUp(ctx context.Context) error {
 	begin, rate := time.Now(), g.options.Phases[0].StartRate
 	g.start = begin.Add(g.options.Warmup)

@@ -22,7 +22,7 @@ const (
 )
 
 // unreadTime returns for how long, in ns, data may have waited to be read before the poller woke a goroutine at
-// wakeTime; 0 if the gap is too short to matter. bySysmon reports that sysmon polled, not a P.
+// wakeTime; 0 if a P polled and the gap is shorter than threshold.ThreadWakeNS. If sysmon polled (bySysmon), any gap counts.
 func (w *Walker) unreadTime(wakeTime int64, bySysmon bool) int64 {
 	// A P polls whenever it has nothing left to run. If it then steals work, that poll leaves no event.
 	if gap := w.PollGap(wakeTime); bySysmon || gap >= threshold.ThreadWakeNS {

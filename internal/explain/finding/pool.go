@@ -614,7 +614,8 @@ func (a *attribution) paceNS(top *causeRoute) int64 {
 	return 0
 }
 
-// acquireTimeoutVerdict makes no prediction: it is unknown what holds the slots, and for how long.
+// acquireTimeoutVerdict says how many requests gave up waiting for a slot, after how long, and to look for a leak. It makes no
+// prediction: it is unknown what holds the slots, and for how long.
 func acquireTimeoutVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	name := poolKindAtWait(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
 	if l := libraryAt(top.Site); l != nil && l.poolAdvice != "" {

@@ -128,7 +128,7 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 		if isParallel {
 			awaited = describeParallelCalls(&v, calls)
 		}
-		return v, attr.describeConnOpens(&v, cand, &opens, awaited)
+		return v, attr.narrowToConnOpens(&v, cand, &opens, awaited)
 	case assumption != "" && attr.concernsMost(top.Requests):
 		v.Gain, v.Changes = cand.gain, []predict.Change{predict.Reuse(predict.SiteText(top.Site, report.CauseNetwork))} // the service can keep the connection or address
 		attr.predictAs(&v, assumption)
@@ -292,9 +292,10 @@ func (a *attribution) concernsMost(requests int) bool {
 	return requests >= threshold.MedianSample && float64(requests) >= threshold.HalfShare*float64(a.group.Count)
 }
 
-// describeConnOpens adds to a verdict on a wait that part of it opens connections, which reuse would save. If most
-// requests open one, this holds on any machine and its time counts in full. It reports whether that is so.
-func (a *attribution) describeConnOpens(v *Verdict, cand *candidate, opens *connOpens, awaited string) bool {
+// narrowToConnOpens turns a verdict on a wait into one on the part of it that opens connections, which reuse would save: its title, fix,
+// changes and share. If most requests open one, that part counts in full on any machine, and the result is true; else the severity
+// is at most low.
+func (a *attribution) narrowToConnOpens(v *Verdict, cand *candidate, opens *connOpens, awaited string) bool {
 	v.Title = textOf("title open-connections", "share", words.Percent(opens.share), "awaited", awaited)
 	v.prependEvidence(
 		evidenceOf("evidence connection-openings", opens.share, "share"),

@@ -596,7 +596,8 @@ func (l *loopSource) endIteration(
 	})
 }
 
-// matchIdleWait returns the loop of an observation, and whether the goroutine waits for work there.
+// matchIdleWait returns the loop in which an observed goroutine waits, nil if it does not wait, and whether its stack is that of
+// the loop's idle wait. A system call is one in a benchmark's loop only.
 func (l *loopSource) matchIdleWait(c *collector, goroutine *loopGoroutine, obs *observation) (*loopFunc, bool) {
 	if obs.state != timeline.Waiting && obs.state != timeline.Syscall {
 		return nil, false

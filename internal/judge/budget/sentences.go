@@ -112,6 +112,7 @@ func findingText(group string, f *report.Finding) string {
 	return s
 }
 
+// vanishedText says that a group of the baseline was not compared, because a report does not have it.
 func vanishedText(group string, rep *report.Report) string {
 	return fmt.Sprintf("%s is in the baseline but not in %s: it was not compared", words.FuncName(group), rep.Input.Name)
 }

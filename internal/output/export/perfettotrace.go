@@ -312,8 +312,8 @@ func (t *PerfettoTrace) writeRuns() {
 	}
 }
 
-// writeStates writes the states of the goroutines of g, the generation before the last, from its base to the base of the last
-// one.
+// writeStates writes the states and arrivals of the tracked goroutines of g, the generation before the last, from its base to end,
+// the base of the last one (of goroutines that ended, to g.End), without what was written before.
 func (t *PerfettoTrace) writeStates(g *timeline.Gen, end int64) {
 	first, last := max(g.Base, t.start+t.fromNS), t.endTime()
 	if first >= last {
@@ -456,7 +456,7 @@ func (t *PerfettoTrace) writeCounter(track uint64, v counterValue) {
 	t.p.writeCounter(track, v)
 }
 
-// writeInitialValue writes the value of a counter at the beginning of the written part.
+// writeInitialValue writes the last value that a counter had before the written part, if it had one, at that part's beginning.
 func (t *PerfettoTrace) writeInitialValue(track uint64) {
 	if v, ok := t.valueBefore[track]; ok {
 		v.time = t.fromNS
