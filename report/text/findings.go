@@ -169,7 +169,8 @@ func (p *page) gain(f *report.Finding) []span {
 	return append(spans, span{dim, "whylate rules " + termtext.Head(f.Code, 12)})
 }
 
-// predictedGain describes the predicted gain of a fix, and its confidence. If short is set, it omits the ranges of estimates.
+// predictedGain describes the predicted gain of a fix, and the confidence in the cause. If short is set, it omits the ranges of
+// estimates, and mentions only a confidence below usualCertainty.
 func (p *page) predictedGain(f *report.Finding, short bool) []span {
 	var spans []span
 	formatEstimate := estimate
@@ -217,12 +218,22 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 	if f.Predicted == nil && len(spans) > 0 {
 		spans = append(spans, span{plain, "what a fix gains cannot be predicted; "})
 	}
-	certainty := "cause " + words.PercentOr0(f.Confidence) + " certain"
-	if f.Confidence > 0.995 {
-		certainty = "cause certain"
+	switch certainty := words.PercentOr0(f.Confidence); {
+	case short && f.Confidence >= usualCertainty && len(spans) > 0:
+		last := &spans[len(spans)-1]
+		last.text = strings.TrimSuffix(last.text, "; ")
+	case short && f.Confidence < usualCertainty:
+		spans = append(spans, span{plain, "cause only " + certainty + " certain"})
+	case f.Confidence > 0.995:
+		spans = append(spans, span{plain, "cause certain"})
+	default:
+		spans = append(spans, span{plain, "cause " + certainty + " certain"})
 	}
-	return append(spans, span{plain, certainty})
+	return spans
 }
+
+// usualCertainty is the least confidence in a cause that the first screen does not mention.
+const usualCertainty = 0.8
 
 // condition says with which change, and for which requests of a group, a prediction is, in parentheses; "" if it needs no words.
 func (p *page) condition(pr *report.Predicted, g *report.Group) string {

@@ -140,15 +140,28 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 			requests, latency = s.Count, s.LatencyNS
 		}
 	}
-	if requests == 0 {
-		requests, latency = p.report.Groups[0].Count, p.report.Groups[0].LatencyNS
+	text, most := words.Count(requests, "request", "requests"), ""
+	if requests == 0 { // no server: of each group
+		for i := range p.report.Groups {
+			g := &p.report.Groups[i]
+			requests += g.Count
+			if ns := g.LatencyNS.P99; ns != nil && (latency.P99 == nil || *ns > *latency.P99) {
+				latency.P99 = ns
+			}
+			if ns := g.LatencyNS.Max; ns != nil && (latency.Max == nil || *ns > *latency.Max) {
+				latency.Max = ns
+			}
+		}
+		text = words.Count(requests, "request", "requests")
+		if n := len(p.report.Groups); n > 1 {
+			text, most = fmt.Sprintf("%s of %d groups", text, n), "at most "
+		}
 	}
-	text := words.Count(requests, "request", "requests")
 	switch {
 	case runCount(p.report) > 0:
 		text = words.Count(runCount(p.report), "run", "runs") + " of " + words.Duration(p.report.Groups[0].TotalNS)
 	case latency.P99 != nil:
-		text += ", p99 " + words.Duration(*latency.P99)
+		text += ", p99 " + most + words.Duration(*latency.P99)
 	case latency.Max != nil:
 		text += ", max " + words.Duration(*latency.Max)
 	}

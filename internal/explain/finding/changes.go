@@ -13,14 +13,11 @@ import (
 func changeText(v *Verdict) string {
 	text := ""
 	for i := range v.Changes {
-		next := conditionOf(&v.Changes[i])
+		next := conditionOf(&v.Changes[i], v.Cause)
 		if text != "" && text != next {
 			return ""
 		}
 		text = next
-	}
-	if text == textOf("phrase change-gone") && leavesSome[v.Cause] {
-		text = textOf("phrase change-at-most")
 	}
 	return text
 }
@@ -38,8 +35,8 @@ var leavesSome = map[report.CauseName]bool{
 	report.CauseCPU: true, report.CauseSched: true, report.CauseSchedWake: true, report.CauseNetwork: true, report.CauseSyscall: true,
 }
 
-// conditionOf says one change in words.
-func conditionOf(c *predict.Change) string {
+// conditionOf says one change of a cause in words.
+func conditionOf(c *predict.Change, cause report.CauseName) string {
 	switch c.Kind {
 	case report.ChangeSlots:
 		return textOf("phrase change-slots", "n", c.Count)
@@ -62,5 +59,15 @@ func conditionOf(c *predict.Change) string {
 	case c.Cause == predict.Queue:
 		return textOf("phrase change-no-queue")
 	}
-	return textOf("phrase change-gone")
+	key, part := textKey("phrase change-gone"), textKey("phrase part-wait")
+	if leavesSome[cause] {
+		key = "phrase change-at-most"
+	}
+	switch cause {
+	case report.CauseCPU:
+		part = "phrase part-work"
+	case report.CauseSyscall:
+		part = "phrase part-call"
+	}
+	return textOf(key, "part", textOf(part))
 }

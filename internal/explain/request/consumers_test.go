@@ -111,7 +111,7 @@ func TestConsumerFallsBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			isQueue := func(f report.Finding) bool {
 				// What lies in a socket is estimated to have arrived later than it did.
-				return f.Code == report.RulePoolTooSmall && (f.Severity == report.SeverityHigh || name == "socket") && strings.HasPrefix(f.Title, "messages queue, ")
+				return f.Code == report.RulePoolTooSmall && (f.Severity == report.SeverityHigh || name == "socket") && strings.HasPrefix(f.Title, "messages queue ")
 			}
 			for _, arrivals := range [][]int64{burst, steady} {
 				c := newConsumer()

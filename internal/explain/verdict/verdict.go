@@ -289,7 +289,7 @@ func LatencyRange(g *report.Group, band *report.Band) string {
 		if band.Count > 1 && words.Duration(minNS) != latencies {
 			latencies = words.Duration(minNS) + " to " + latencies
 		}
-		return "(" + latencies + "; p50 " + words.Duration(*g.LatencyNS.P50) + ")"
+		return "(" + latencies + "; median of all " + words.Duration(*g.LatencyNS.P50) + ")"
 	case band.Count == 1 && band.Band == report.Band99, minNS >= maxNS && maxNS > 0:
 		return "(" + words.Duration(maxNS) + ")"
 	case (minNS == 0 || band.Band == report.BandAll) && g.LatencyNS.P50 != nil:
