@@ -24,7 +24,7 @@ func TestCompared(t *testing.T) {
 	removed.ID, removed.Title, removed.Code = "gone", "a lock that <i>was</i> held", "WL2002"
 	before.Findings = append(before.Findings, removed)
 	added := after.Findings[0]
-	added.ID = "fresh"
+	added.ID, added.Code = "fresh", "WL2010"
 	after.Findings = append([]report.Finding{}, after.Findings...)
 	after.Findings = append(after.Findings, added)
 	for _, width := range []int{390, 1440} {
