@@ -3,7 +3,6 @@ package mark
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"runtime/trace"
 	"sync/atomic"
 	"time"
@@ -125,19 +124,6 @@ func do(ctx context.Context, kind Kind, name, traceparent string, f func(context
 	err = f(ctx)
 	status = statusOf(err)
 	return err
-}
-
-// statusOf returns the status of a request that returned err.
-func statusOf(err error) string {
-	switch {
-	case err == nil:
-		return OK
-	case errors.Is(err, context.Canceled):
-		return Canceled
-	case errors.Is(err, context.DeadlineExceeded):
-		return Timeout
-	}
-	return Error
 }
 
 // Span writes the ids of a tracing system's span for the request on this goroutine: the

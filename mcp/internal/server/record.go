@@ -60,18 +60,9 @@ func (s *Server) recordTool(ctx context.Context, req *mcp.CallToolRequest, in re
 	if !(in.Seconds >= 1) || d > s.config.MaxRecord {
 		return nil, nil, fmt.Errorf("a recording takes from 1 to %.0f seconds", s.config.MaxRecord.Seconds())
 	}
-	answer, isAnswered := req.Params.InputResponses[confirmationKey].(*mcp.ElicitResult)
-	switch {
-	case !isAnswered:
-		if c := req.ClientCapabilities(); c == nil || c.Elicitation == nil {
-			return nil, nil, fmt.Errorf("this client cannot ask its user whether to record; the user can run: whylate record -d %v -o FILE.whylate %s", d, public)
-		}
-		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{confirmationKey: &mcp.ElicitParams{
-			Message:         shorten(fmt.Sprintf("Record an execution trace of %s for %v? It costs the service a few percent of its CPU in that time.", public, d), maxText),
-			RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`),
-		}}}, nil, nil
-	case answer.Action != "accept":
-		return nil, nil, errors.New("the user did not agree to the recording")
+	question, err := askUser(req, fmt.Sprintf("Record an execution trace of %s for %v? It costs the service a few percent of its CPU in that time.", public, d), fmt.Sprintf("whylate record -d %v -o FILE.whylate %s", d, public))
+	if question != nil || err != nil {
+		return question, nil, err
 	}
 	rec, err := s.record(ctx, address, d)
 	return nil, rec, err
