@@ -140,7 +140,7 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 			requests, latency = s.Count, s.LatencyNS
 		}
 	}
-	text, most := words.Count(requests, "request", "requests"), ""
+	text, bound := words.Count(requests, "request", "requests"), ""
 	if requests == 0 { // no server: of each group
 		for i := range p.report.Groups {
 			g := &p.report.Groups[i]
@@ -154,14 +154,14 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 		}
 		text = words.Count(requests, "request", "requests")
 		if n := len(p.report.Groups); n > 1 {
-			text, most = fmt.Sprintf("%s of %d groups", text, n), "at most "
+			text, bound = fmt.Sprintf("%s of %d groups", text, n), "at most "
 		}
 	}
 	switch {
 	case runCount(p.report) > 0:
 		text = words.Count(runCount(p.report), "run", "runs") + " of " + words.Duration(p.report.Groups[0].TotalNS)
 	case latency.P99 != nil:
-		text += ", p99 " + most + words.Duration(*latency.P99)
+		text += ", p99 " + bound + words.Duration(*latency.P99)
 	case latency.Max != nil:
 		text += ", max " + words.Duration(*latency.Max)
 	}

@@ -87,7 +87,7 @@ func TestOldStore(t *testing.T) {
 		r := must.Have(s.Claim(t.Context(), time.Now(), time.Minute))(t)
 		must.Have(s.Finish(t.Context(), r, explained))(t)
 	}
-	again := versionsOf(t, s)
-	must.True(t, len(again) == 1 && reflect.DeepEqual(again[0].Headroom, &Headroom{Times: 1.3, Lowest: 1.3, Limit: "lock main.f main.go:126", Judged: 1, Recordings: 1, Recording: fmt.Sprintf("%032d", 1)}),
-		"%+v", again[0].Headroom)
+	explainedAgain := versionsOf(t, s)
+	must.True(t, len(explainedAgain) == 1 && reflect.DeepEqual(explainedAgain[0].Headroom, &Headroom{Times: 1.3, Lowest: 1.3, Limit: "lock main.f main.go:126", Judged: 1, Recordings: 1, Recording: fmt.Sprintf("%032d", 1)}),
+		"%+v", explainedAgain[0].Headroom)
 }

@@ -28,5 +28,5 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return n, errors.New("too much output")
 }
 
-// Bytes returns what was kept.
+// Bytes returns the buffer's content.
 func (b *Buffer) Bytes() []byte { return b.output.Bytes() }

@@ -16,7 +16,7 @@ func TestBuffer(t *testing.T) {
 	for _, c := range []struct {
 		limit               int
 		dropsRest, exceeded bool
-		kept                string
+		content             string
 		wantErr             bool
 	}{
 		{100, false, false, lines, false},
@@ -27,7 +27,7 @@ func TestBuffer(t *testing.T) {
 	} {
 		b := &Buffer{Limit: c.limit, DropsRest: c.dropsRest}
 		n, err := io.Copy(b, bytes.NewReader([]byte(lines)))
-		check.True(t, string(b.Bytes()) == c.kept && (err != nil) == c.wantErr && b.IsExceeded == c.exceeded, "limit %d: %q, %d copied, %v", c.limit, b.Bytes(), n, err)
+		check.True(t, string(b.Bytes()) == c.content && (err != nil) == c.wantErr && b.IsExceeded == c.exceeded, "limit %d: %q, %d copied, %v", c.limit, b.Bytes(), n, err)
 	}
 	b := &Buffer{Limit: 11, DropsRest: true}
 	for line := range strings.Lines(lines) {

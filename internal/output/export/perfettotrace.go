@@ -313,7 +313,7 @@ func (t *PerfettoTrace) writeRuns() {
 }
 
 // writeStates writes the states and arrivals of the tracked goroutines of g, the generation before the last, from its base to end,
-// the base of the last one (of goroutines that ended, to g.End), without what was written before.
+// the base of the last one (of goroutines that ended, to g.End). It leaves out the part that is written already.
 func (t *PerfettoTrace) writeStates(g *timeline.Gen, end int64) {
 	first, last := max(g.Base, t.start+t.fromNS), t.endTime()
 	if first >= last {

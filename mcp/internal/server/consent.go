@@ -9,7 +9,7 @@ import (
 )
 
 // askUser returns the question whether the user agrees to a call, or nil once they have. If they refuse, or the client cannot ask
-// them, it returns an error; ownCommand is what they could run instead.
+// them, it returns an error; ownCommand is a command that the user can run instead.
 func askUser(req *mcp.CallToolRequest, question, ownCommand string) (*mcp.CallToolResult, error) {
 	answer, isAnswered := req.Params.InputResponses[confirmationKey].(*mcp.ElicitResult)
 	switch {
