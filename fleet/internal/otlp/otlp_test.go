@@ -152,6 +152,7 @@ func TestSend(t *testing.T) {
 	e, counts := newExporter(t, r.URL)
 	must.Do(t, e.Send(t.Context(), "id", labels, sample, nil))
 	r.checkSample(t)
+	check.True(t, e.Client.Timeout >= time.Second && e.Client.Timeout <= 10*time.Second, "a collector that does not answer is left after %v", e.Client.Timeout)
 	if h := r.requests[0].Header; h.Get("Authorization") != "Bearer secret" || h.Get("X-Tenant") != "shop" || counts["sent"] != 2 {
 		t.Error(h, counts)
 	}

@@ -140,6 +140,7 @@ func TestHeadroom(t *testing.T) {
 	}{
 		"no load":          {nil, Headroom{Reason: "no client waits for a request"}},
 		"few requests":     {&report.Capacity{LoadPerS: 9, Limits: []report.Limit{limit}}, Headroom{Reason: "too few requests (18) in a recording"}},
+		"enough requests":  {&report.Capacity{LoadPerS: 10, Limits: []report.Limit{limit}}, Headroom{Times: 13, Low: 12, High: 14, Limit: "lock main.(*journal).append main.go:126"}},
 		"closed":           {&report.Capacity{LoadPerS: 100, ClosedClients: 4, Limits: []report.Limit{limit}}, Headroom{Reason: "each client sends the next request when it has an answer, so the load cannot rise by itself"}},
 		"no limit":         {&report.Capacity{LoadPerS: 100, NotJudged: []report.NotJudged{pool}}, Headroom{Reason: "no limit shows", NotJudged: "pool main.f main.go:3"}},
 		"a lock":           {&report.Capacity{LoadPerS: 100, Limits: []report.Limit{limit}}, Headroom{Times: 1.3, Low: 1.2, High: 1.4, Limit: "lock main.(*journal).append main.go:126"}},

@@ -93,6 +93,24 @@ scrape_configs:
 		"the time of the last trace is lost")
 }
 
+// TestFirstRounds: the first rounds of services are spread over the interval between rounds of one pod, and begin within it.
+func TestFirstRounds(t *testing.T) {
+	s, now := newScraper(t, "scrape_configs: [{job_name: pods, static_configs: [{targets: []}]}]"), time.Now()
+	var list []model.LabelSet
+	for i := range 64 {
+		list = append(list, model.LabelSet{"__address__": model.LabelValue(fmt.Sprintf("10.0.0.%d:6060", i)), "service": model.LabelValue(fmt.Sprint("s", i))})
+	}
+	s.updateServices(map[string][]*targetgroup.Group{"pods": {{Targets: list}}}, now)
+	check.Equal(t, len(s.services), 64, "services")
+	earliest, latest := time.Hour, time.Duration(0)
+	for _, svc := range s.services {
+		delay := svc.nextRound.Sub(now)
+		earliest, latest = min(earliest, delay), max(latest, delay)
+	}
+	interval := s.roundInterval(1)
+	check.True(t, earliest >= 0 && earliest < interval/2 && latest > interval/2 && latest < interval, "from %v to %v, the interval is %v", earliest, latest, interval)
+}
+
 // TestTooMany: of two million targets in as many services, only the maximum is kept.
 func TestTooMany(t *testing.T) {
 	s := newScraper(t, fmt.Sprintf(staticConfig, "127.0.0.1:1"))

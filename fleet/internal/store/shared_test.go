@@ -438,4 +438,11 @@ func TestTokens(t *testing.T) {
 	if err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], Token{SendScope, "shop", time.Unix(list[0].Created.Unix(), 0), time.Unix(now.Add(time.Hour).Unix(), 0)}) {
 		t.Errorf("%+v %v", list, err)
 	}
+	// Each upload needs a token: a listing is used again for maxListAge, so another server's new token is not found at once.
+	second := &sharedLedger{tokenFiles: &tokenFiles{files: s.tokenFiles.files}}
+	must.Do(t, second.AddToken(ctx, "new", SendScope, "shop", now.Add(time.Hour)))
+	if name, err := s.TokenName(ctx, "new", SendScope, now); name != "" || err != nil {
+		t.Errorf("the bucket was listed again: %q %v", name, err)
+	}
+	checkName("new", SendScope, "shop")
 }
