@@ -46,20 +46,8 @@ func newDiff(s *streams) *cobra.Command {
 				d.Servers = []compare.Group{} // only some groups were read
 			}
 			if e.pageFile != "" {
-				opts := html.Options{Version: readBuild().Version, Before: old, Judged: true, Editor: e.editor}
-				for i := range d.Groups {
-					if d.Groups[i].Changed {
-						opts.Changed = append(opts.Changed, d.Groups[i].ID)
-					}
-					if d.Groups[i].Moved {
-						opts.Moved = append(opts.Moved, d.Groups[i].ID)
-					}
-				}
-				for i := range d.Servers {
-					s := &d.Servers[i]
-					before, after := s.Latencies()
-					opts.Servers = append(opts.Servers, html.Server{Name: s.Name, OldCount: s.OldCount, NewCount: s.NewCount, Old: before, New: after, Changed: s.Changed})
-				}
+				opts := difftext.PageOptions(d, old)
+				opts.Version, opts.Editor = readBuild().Version, e.editor
 				if err := atomicfile.WriteTo(e.pageFile, func(w io.Writer) error { return html.Write(w, new, opts) }); err != nil {
 					return err
 				}

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -68,8 +69,14 @@ func newView(s *streams) *cobra.Command {
 	return cmd
 }
 
+// socketPrefix begins a value of --listen that is the path of a Unix socket. It is for programs that pass requests on.
+const socketPrefix = "unix:"
+
 // checkAddress returns an error for an address that other machines can reach, unless --allow-remote is set.
 func (v *viewFlags) checkAddress(cmd *cobra.Command) error {
+	if _, isSocket := strings.CutPrefix(v.listen, socketPrefix); isSocket {
+		return nil
+	}
 	host, port, err := net.SplitHostPort(v.listen)
 	if err != nil {
 		return command.Usage(cmd, "--listen %q: write ADDRESS:PORT, such as 127.0.0.1:8080", v.listen)
@@ -205,6 +212,9 @@ func (v *viewFlags) show(ctx context.Context, server *progressServer, in *input)
 // page stay valid; it is below the ports that systems assign to connections. If that port is in use, or the argument is no
 // file, it is any free port.
 func (v *viewFlags) listenForFile(arg string) (net.Listener, error) {
+	if path, isSocket := strings.CutPrefix(v.listen, socketPrefix); isSocket {
+		return net.Listen("unix", path)
+	}
 	host, port, err := net.SplitHostPort(v.listen)
 	if err == nil && port == "0" && arg != "-" && !isURL(arg) {
 		if path, err := filepath.Abs(arg); err == nil {

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"net"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/check"
@@ -25,4 +28,17 @@ func TestViewPort(t *testing.T) {
 	if again.Addr().String() != address {
 		t.Skipf("%s was taken by another program: at first, or in between", address)
 	}
+}
+
+// TestSocket: --listen may name a Unix socket, which other machines cannot reach.
+func TestSocket(t *testing.T) {
+	dir := must.Have(os.MkdirTemp("", ""))(t) // t.TempDir may be longer than the path of a socket
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "s")
+	v := viewFlags{listen: socketPrefix + path}
+	must.Do(t, v.checkAddress(newView(&streams{})))
+	l := must.Have(v.listenForFile("some.trace"))(t)
+	defer l.Close()
+	conn := must.Have(net.Dial("unix", path))(t)
+	must.Do(t, conn.Close())
 }

@@ -102,7 +102,7 @@ func (p *tab) follow(selector, ready string) string {
 }
 
 // TestFleetDemo: within a minute, the bad deploy is first on the start page, with version, cause, line and gain; three clicks
-// lead to the recording. Each page on the way is accessible, wide and narrow, in light and dark.
+// lead to the recording, one to the wait on its timelines. Each page on the way is accessible, wide and narrow, in light and dark.
 func TestFleetDemo(t *testing.T) {
 	browser := chromium(t)
 	in := startFleet(t, fleetProgram(t), "-listen", "127.0.0.1:0", "demo")
@@ -126,7 +126,7 @@ func TestFleetDemo(t *testing.T) {
 	t.Logf("the bad deploy was first after %v", time.Since(begin).Round(time.Second))
 
 	p := openFleetPage(t, browser, origin, "/?from=24h", 1280, false)
-	for _, want := range []string{"checkout", "v2", "Mutex", "demo.go:", "each minute"} {
+	for _, want := range []string{"checkout", "v2", "Mutex", "demo.go:", "off each request"} {
 		if got := evaluate[string](p, `document.querySelector('table tr:nth-child(2)').innerText`); !strings.Contains(got, want) {
 			t.Errorf("the first finding says %q, without %q", got, want)
 		}
@@ -157,15 +157,35 @@ func TestFleetDemo(t *testing.T) {
 		t.Errorf("the report is at %s", got)
 	}
 	p.close()
-	// Two versions side by side, as text and with distributions.
+	// Two versions side by side.
 	p = openFleetPage(t, browser, origin, paths[1], 1280, false)
-	p.follow(`a[href^="/compare"]`, "footer")
-	if got := evaluate[string](p, `document.querySelector('pre').innerText`); !strings.Contains(got, "v1") || !strings.Contains(got, "v2") || !strings.Contains(got, "GET /checkout") {
+	p.follow(`a[href^="/compare"]`, "html[data-ready=true]")
+	if got := evaluate[string](p, `document.getElementById('before-after').innerText`); !strings.Contains(got, "GET /checkout") {
 		t.Errorf("side by side: %q", got)
 	}
-	paths = append(paths, evaluate[string](p, `location.pathname + location.search`), "/moments?from=24h&service=checkout")
-	p.follow(`main a[href^="/compare/report"]`, "html[data-ready=true]")
+	p.screenshot("fleet-compare")
 	p.close()
+	// One click leads from the start page to the interval in which a request waits, on the lane of its goroutine.
+	p = openFleetPage(t, browser, origin, paths[0], 1280, false)
+	facts := origin + evaluate[string](p, `document.querySelector('main a[href*="/view?"]').pathname`) + "/api/facts"
+	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) { // a page that is loaded while the trace is read loads itself again
+		if res, err := http.Get(facts); err == nil {
+			_ = res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				break
+			}
+		}
+		if time.Since(begin) > actionTimeout {
+			t.Fatal("the viewer does not answer")
+		}
+	}
+	if got := p.follow(`main a[href*="/view?"]`, "html[data-live=ready]"); !strings.HasSuffix(got, "/view/") {
+		t.Errorf("the timelines are at %s", got)
+	}
+	p.waitUntil(`document.querySelector('.moment').textContent.includes('waiting')`)
+	p.screenshot("fleet-view")
+	p.close()
+	paths = append(paths, "/moments?from=24h&service=checkout", "/?from=24h&severity=low&service=checkout")
 	checkFleet(t, browser, origin, "demo", paths)
 }
 
@@ -188,7 +208,7 @@ func checkFleet(t *testing.T, browser context.Context, origin, name string, path
 					p.screenshot(fmt.Sprintf("fleet-%s-%d-%d-dark-%v", name, i, width, dark))
 				}
 				if width == 1280 && !dark {
-					if lost := evaluate[[]string](p, `[...document.querySelectorAll('main a[href^="/"]')].map(a => new URL(a.href)).filter(u => !u.pathname.startsWith('/v1/') && !/\/(raw|report)$/.test(u.pathname) && u.searchParams.get('from') !== '24h').map(u => u.href)`); len(lost) > 0 {
+					if lost := evaluate[[]string](p, `[...document.querySelectorAll('main a[href^="/"]')].map(a => new URL(a.href)).filter(u => !u.pathname.startsWith('/v1/') && !/\/(raw|report|view)$|^\/compare$/.test(u.pathname) && u.searchParams.get('from') !== '24h').map(u => u.href)`); len(lost) > 0 {
 						t.Errorf("%s: links without the time: %q", path, lost)
 					}
 					p.checkTabKey(path)

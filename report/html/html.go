@@ -304,3 +304,14 @@ func joinModules(dir string, names ...string) []byte {
 
 // importLine matches an import of a module from another one.
 var importLine = regexp.MustCompile(`^import \{.*\} from '\.\.?/(?:page/)?[a-z]+\.js';`)
+
+// causeColor matches the color of a cause in the style sheet: its name, and the pair of colors for light and dark.
+var causeColor = regexp.MustCompile(`--([a-z-]+): (light-dark\([^)]*\)); --on-`)
+
+// CauseColors returns the CSS colors of causes on the page, as pairs of name and color.
+func CauseColors() (colors [][2]string) {
+	for _, match := range causeColor.FindAllStringSubmatch(Style(), -1) {
+		colors = append(colors, [2]string{match[1], match[2]})
+	}
+	return colors
+}

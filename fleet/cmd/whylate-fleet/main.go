@@ -39,6 +39,7 @@ func main() {
 			fmt.Fprintln(os.Stderr, "whylate-fleet: bounding memory:", err)
 			os.Exit(3)
 		}
+		go endWithParent(os.Getppid())
 		os.Args = append(os.Args[:1], os.Args[2:]...)
 		os.Exit(cli.Main())
 	}
@@ -50,6 +51,14 @@ func main() {
 		}
 		os.Exit(2)
 	}
+}
+
+// endWithParent ends this process soon after its parent, which may have been killed.
+func endWithParent(parent int) {
+	for os.Getppid() == parent {
+		time.Sleep(time.Second)
+	}
+	os.Exit(3)
 }
 
 // run parses args and runs the verb.

@@ -71,6 +71,7 @@ func serve(ctx context.Context, cfg *config, ready func(address string, st *stor
 	fleetMetrics := metrics.New(metricsStore)
 	fleetServer := &server.Server{Store: st, Files: files, Log: log, Metrics: fleetMetrics, Bounds: cfg.bounds, Loopback: loopback,
 		Ingest: cfg.target == "all" || cfg.target == "ingest", Query: cfg.target == "all" || cfg.target == "query"}
+	defer fleetServer.EndViewers()
 	httpServer := &http.Server{Handler: fleetServer.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	ctx, cancel := context.WithCancel(ctx)

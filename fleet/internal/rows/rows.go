@@ -149,12 +149,7 @@ func findingsOf(labels Labels, rep *report.Report) (out []Finding) {
 		if f.Severity == report.SeverityInfo || f.Ignored != "" {
 			continue
 		}
-		row := Finding{Group: CleanText(f.Group, 256), Code: CleanText(string(f.Code), 64), Cause: CleanText(string(f.Cause), 64), Severity: CleanText(string(f.Severity), 16),
-			Title: CleanText(f.Title, 1024), Site: siteOf(f.Site), Fix: CleanText(f.Fix, 2048)}
-		if g := rep.Group(f.Group); g != nil {
-			row.Group, row.Requests, row.WinNS = CleanText(g.Name, 256), Clamp(int64(g.Count), maxCount), PredictedWin(f, g)
-		}
-		row.Problem = row.problemID(labels)
+		row := findingRow(labels, rep, f)
 		if j := slices.IndexFunc(out, func(o Finding) bool { return o.Problem == row.Problem }); j >= 0 {
 			out[j].WinNS = max(out[j].WinNS, row.WinNS) // two paths to the same line: one fix
 			continue
@@ -162,6 +157,26 @@ func findingsOf(labels Labels, rep *report.Report) (out []Finding) {
 		out = append(out, row)
 	}
 	return out
+}
+
+func findingRow(labels Labels, rep *report.Report, f *report.Finding) Finding {
+	row := Finding{Group: CleanText(f.Group, 256), Code: CleanText(string(f.Code), 64), Cause: CleanText(string(f.Cause), 64), Severity: CleanText(string(f.Severity), 16),
+		Title: CleanText(f.Title, 1024), Site: siteOf(f.Site), Fix: CleanText(f.Fix, 2048)}
+	if g := rep.Group(f.Group); g != nil {
+		row.Group, row.Requests, row.WinNS = CleanText(g.Name, 256), Clamp(int64(g.Count), maxCount), PredictedWin(f, g)
+	}
+	row.Problem = row.problemID(labels)
+	return row
+}
+
+// FindProblem returns the finding of a report that a problem stands for, nil if there is none.
+func FindProblem(labels Labels, rep *report.Report, problem string) *report.Finding {
+	for i := range rep.Findings {
+		if row := findingRow(labels, rep, &rep.Findings[i]); row.Problem == problem {
+			return &rep.Findings[i]
+		}
+	}
+	return nil
 }
 
 func (f *Finding) problemID(l Labels) string {

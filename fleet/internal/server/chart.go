@@ -2,12 +2,16 @@ package server
 
 import (
 	"cmp"
+	"fmt"
+	"html/template"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/html"
 )
 
 // A chart shows the mean time of a request by cause over time. Each bar is the time of one cause in one interval; bars of an
@@ -23,7 +27,7 @@ type chart struct {
 
 type bar struct {
 	X, Width, Y, Height float64
-	Color, Tooltip      string
+	Cause, Tooltip      string
 }
 
 type versionMark struct {
@@ -32,16 +36,25 @@ type versionMark struct {
 }
 
 type legendEntry struct {
-	Cause, Color string
-	NS           int64 // mean of a request over the whole period
+	Cause string
+	NS    int64 // mean of a request over the whole period
 }
 
-// colors are the colors of causes, distinct also with red-green color blindness.
-var colors = []string{"#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#994455", "#117733", "#ddcc77", "#882255", "#44aa99", "#332288", "#e69f00", "#999933", "#661100", "#888888"}
+// causeClass returns the class of a cause's color.
+func causeClass(cause string) string {
+	if slices.Contains(report.Causes(), report.CauseName(cause)) {
+		return "c-" + cause
+	}
+	return "c-other"
+}
 
-func colorOf(cause string) string {
-	i := slices.Index(report.Causes(), report.CauseName(cause))
-	return colors[(i+len(colors))%len(colors)]
+// causeColors returns the rules for the classes, with the colors that causes have on the pages of reports.
+func causeColors() template.CSS {
+	var rules strings.Builder
+	for _, cause := range html.CauseColors() {
+		fmt.Fprintf(&rules, ".c-%s{fill:%[2]s;background:%[2]s}", cause[0], cause[1])
+	}
+	return template.CSS(rules.String())
 }
 
 const chartWidth, chartHeight = 1100, 220
@@ -80,7 +93,7 @@ func newChart(points []store.Point, versions []store.Version, sel store.Selectio
 		return nil
 	}
 	for cause, ns := range totals {
-		drawn.Legend = append(drawn.Legend, legendEntry{cause, colorOf(cause), ns / max(1, requests)})
+		drawn.Legend = append(drawn.Legend, legendEntry{cause, ns / max(1, requests)})
 	}
 	slices.SortFunc(drawn.Legend, func(a, b legendEntry) int { return cmp.Compare(b.NS, a.NS) })
 	begin := sel.From.Truncate(step)
@@ -101,7 +114,7 @@ func newChart(points []store.Point, versions []store.Version, sel store.Selectio
 				continue
 			}
 			top -= height
-			drawn.Bars = append(drawn.Bars, bar{xOf(start), max(1.5, chartWidth*float64(step)/float64(span)-0.5), top, height, l.Color,
+			drawn.Bars = append(drawn.Bars, bar{xOf(start), max(1.5, chartWidth*float64(step)/float64(span)-0.5), top, height, l.Cause,
 				start.UTC().Format("2006-01-02 15:04") + ": " + formatDuration(meanNS) + " a request, " + l.Cause})
 		}
 	}

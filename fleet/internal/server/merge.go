@@ -79,15 +79,19 @@ func (s *Server) mergeVersion(ctx context.Context, service, version, environment
 
 // Compare compares two versions of a service.
 func (s *Server) Compare(ctx context.Context, service, environment, old, new string) (*compare.Diff, error) {
-	a, err := s.mergeVersion(ctx, service, old, environment)
-	if err != nil {
-		return nil, err
+	d, _, _, err := s.compareVersions(ctx, service, environment, old, new)
+	return d, err
+}
+
+// compareVersions compares two versions of a service, and also returns their merged reports.
+func (s *Server) compareVersions(ctx context.Context, service, environment, old, new string) (d *compare.Diff, before, after *report.Report, err error) {
+	if before, err = s.mergeVersion(ctx, service, old, environment); err != nil {
+		return nil, nil, nil, err
 	}
-	b, err := s.mergeVersion(ctx, service, new, environment)
-	if err != nil {
-		return nil, err
+	if after, err = s.mergeVersion(ctx, service, new, environment); err != nil {
+		return nil, nil, nil, err
 	}
-	return compare.Reports(a, b), nil
+	return compare.Reports(before, after), before, after, nil
 }
 
 type groupKey struct {

@@ -32,13 +32,15 @@ import (
 var files embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"duration":     formatDuration,
-	"clock":        func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
-	"winPerMinute": func(perSecond float64) string { return formatDuration(int64(perSecond * 60e9)) },
-	"times":        formatTimes,
-	"rate":         func(perSecond float64) string { return fmt.Sprintf("%.3g", perSecond) },
-	"short":        func(s string) string { return s[:min(len(s), 8)] },
-	"minute":       func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
+	"duration":    formatDuration,
+	"clock":       func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+	"isNew":       func(state string) bool { return strings.HasPrefix(state, "new") },
+	"times":       formatTimes,
+	"causeClass":  causeClass,
+	"causeColors": causeColors,
+	"rate":        func(perSecond float64) string { return fmt.Sprintf("%.3g", perSecond) },
+	"short":       func(s string) string { return s[:min(len(s), 8)] },
+	"minute":      func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
 	"withView": func(v *view, list any) any {
 		return struct {
 			V    *view
@@ -133,10 +135,11 @@ func (s *Server) addPages(mux *http.ServeMux) {
 		return err
 	}))
 	mux.HandleFunc("GET /finding/{problem}", s.pageHandler("finding.html", s.fillFinding))
-	mux.HandleFunc("GET /compare", s.pageHandler("compare.html", s.fillComparison))
-	mux.HandleFunc("GET /compare/report", s.serveComparisonReport)
+	mux.HandleFunc("GET /compare", s.serveComparison)
 	mux.HandleFunc("GET /recordings/{id}", s.pageHandler("recording.html", s.fillRecording))
 	mux.HandleFunc("GET /recordings/{id}/report", s.serveReport)
+	mux.HandleFunc("GET /recordings/{id}/view", s.redirectToView)
+	mux.HandleFunc("GET /recordings/{id}/view/{path...}", s.serveView)
 	mux.HandleFunc("GET /recordings/{id}/raw", s.serveFile)
 }
 
@@ -170,48 +173,66 @@ func (s *Server) pageHandler(name string, fillData func(context.Context, *view, 
 	}
 }
 
+// severities are those that the start page can be restricted to, with all that are worse.
+var severities = []string{string(report.SeverityHigh), string(report.SeverityMedium), string(report.SeverityLow)}
+
+// A filter is a choice on the start page. Name is also that of its parameter.
+type filter struct {
+	Name, Chosen string
+	Values       []string
+}
+
 // fillStart sets the data of the start page, of all services.
-func (s *Server) fillStart(ctx context.Context, v *view, _ *http.Request) error {
+func (s *Server) fillStart(ctx context.Context, v *view, r *http.Request) error {
 	problems, versions, err := s.Store.Overview(ctx, v.Selection)
+	if err != nil {
+		return err
+	}
+	services, environments := store.NamesOf(versions)
+	if v.Service+v.Environment != "" {
+		all := v.Selection
+		all.Service, all.Environment = "", ""
+		if services, environments, err = s.Store.Names(ctx, all); err != nil {
+			return err
+		}
+	}
+	severity := r.FormValue("severity")
+	if worst := slices.Index(severities, severity); worst >= 0 {
+		problems = slices.DeleteFunc(problems, func(p store.Problem) bool { return !slices.Contains(severities[:worst+1], p.Severity) })
+	}
+	findings, err := s.listFindings(ctx, v.Selection, problems, versions)
 	if err != nil {
 		return err
 	}
 	slices.SortStableFunc(versions, store.CompareHeadroom)
 	poison, err := s.Store.PoisonRecordings(ctx, 10)
-	current, replaced := splitReplaced(problems)
-	v.Data = struct {
-		Current, Replaced []store.Problem
-		Versions          []store.Version
-		Poison            []store.Recording
-	}{current, replaced, versions, poison}
+	v.Data = &struct {
+		findingLists
+		Filters  []filter
+		Versions []store.Version
+		Poison   []store.Recording
+	}{findings, []filter{{"service", v.Service, services}, {"environment", v.Environment, environments}, {"severity", severity, severities}}, versions, poison}
 	return err
-}
-
-// splitReplaced separates findings of replaced versions, which Overview lists last, from the current ones.
-func splitReplaced(problems []store.Problem) (current, replaced []store.Problem) {
-	n := slices.IndexFunc(problems, func(p store.Problem) bool { return p.Replaced })
-	if n < 0 {
-		n = len(problems)
-	}
-	return problems[:n], problems[n:]
 }
 
 // fillService sets the data of the page of a service.
 func (s *Server) fillService(ctx context.Context, v *view, _ *http.Request) error {
 	v.Title = v.Service
 	data := struct {
-		Current, Replaced []store.Problem
-		Versions          []store.Version
-		Chart             *chart
-		Pods              []PodAnswer
-		AllPods           int
-		Moments           []store.Moment
+		findingLists
+		Versions []store.Version
+		Chart    *chart
+		Pods     []PodAnswer
+		AllPods  int
+		Moments  []store.Moment
 	}{}
 	problems, versions, err := s.Store.Overview(ctx, v.Selection)
 	if err != nil {
 		return err
 	}
-	data.Current, data.Replaced = splitReplaced(problems)
+	if data.findingLists, err = s.listFindings(ctx, v.Selection, problems, versions); err != nil {
+		return err
+	}
 	data.Versions = versions
 	shown := v.Selection
 	if len(versions) > 0 { // a shorter period has finer intervals
@@ -257,22 +278,6 @@ func (s *Server) fillFinding(ctx context.Context, v *view, r *http.Request) erro
 		Moments   []store.Moment
 	}{*p, sightings, moments[:min(len(moments), 10)]}
 	return err
-}
-
-// fillComparison sets the data of the page that compares two versions.
-func (s *Server) fillComparison(ctx context.Context, v *view, r *http.Request) error {
-	old, new := r.FormValue("old"), r.FormValue("new")
-	v.Title = fmt.Sprintf("%s: %s and %s", v.Service, old, new)
-	d, err := s.Compare(ctx, v.Service, v.Environment, old, new)
-	if err != nil {
-		return err
-	}
-	var text strings.Builder
-	if err := difftext.Write(&text, d, difftext.Options{Width: 120}); err != nil {
-		return err
-	}
-	v.Data = struct{ Old, New, Text string }{old, new, text.String()}
-	return nil
 }
 
 // requestedID returns the recording id in the path, "" if it is invalid.
@@ -321,8 +326,12 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(w, f)
 }
 
-// serveReport answers with the page that whylate explain --html writes.
+// serveReport answers with the page that whylate explain --html writes. With the parameter problem it leads to that finding.
 func (s *Server) serveReport(w http.ResponseWriter, r *http.Request) {
+	if fragment := s.fragment(r, func(_ *report.Report, f *report.Finding) string { return "finding=" + f.ID }); fragment != "" {
+		http.Redirect(w, r, r.URL.Path+fragment, http.StatusFound)
+		return
+	}
 	release, err := s.acquireReportSlot(r.Context())
 	if err != nil {
 		return
@@ -339,17 +348,14 @@ func (s *Server) serveReport(w http.ResponseWriter, r *http.Request) {
 	s.writePage(w, page, err)
 }
 
-// serveComparisonReport answers with the page that whylate diff --html writes.
-func (s *Server) serveComparisonReport(w http.ResponseWriter, r *http.Request) {
-	readVersion := func(version string) (*report.Report, error) {
-		return s.mergeVersion(r.Context(), r.FormValue("service"), r.FormValue(version), r.FormValue("environment"))
-	}
-	oldReport, err := readVersion("old")
-	var newReport *report.Report
+// serveComparison answers with the page that whylate diff --html writes, for two versions of a service.
+func (s *Server) serveComparison(w http.ResponseWriter, r *http.Request) {
+	d, old, new, err := s.compareVersions(r.Context(), r.FormValue("service"), r.FormValue("environment"), r.FormValue("old"), r.FormValue("new"))
+	var opts html.Options
 	if err == nil {
-		newReport, err = readVersion("new")
+		opts = difftext.PageOptions(d, old)
 	}
-	page, err := renderReport(newReport, err, html.Options{Before: oldReport, Judged: true})
+	page, err := renderReport(new, err, opts)
 	s.writePage(w, page, err)
 }
 

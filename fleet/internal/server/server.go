@@ -37,6 +37,7 @@ type Server struct {
 	diskSpace    diskSpace
 	receiveSlots chan struct{}
 	reportSlots  chan struct{}
+	viewers      viewers
 	draining     atomic.Bool
 	slotTimeout  time.Duration // for which an upload waits for a slot
 	readTimeout  time.Duration // for which a client may take to read maxWriteBytes

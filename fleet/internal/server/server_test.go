@@ -423,8 +423,7 @@ func TestAnswers(t *testing.T) {
 		t.Fatal(problems, err)
 	}
 	for _, path := range []string{"/", "/service/shop", "/service/shop?from=24h", "/moments?service=shop", "/recordings/" + id, "/recordings/" + id + "/report",
-		"/finding/" + problems[0].Problem, "/compare/report?service=shop&old=v1&new=v2%3Cscript%3Ealert(1)%3C/script%3E",
-		"/compare?service=shop&old=v1&new=v2%3Cscript%3Ealert(1)%3C/script%3E"} {
+		"/finding/" + problems[0].Problem, "/?severity=high&service=shop", "/compare?service=shop&old=v1&new=v2%3Cscript%3Ealert(1)%3C/script%3E"} {
 		w := request(h, "GET", path, "")
 		if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "<script>alert") || w.Header().Get("Content-Security-Policy") == "" || w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
@@ -442,7 +441,7 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("the file: %d %q", w.Code, w.Body)
 	}
 	for path, status := range map[string]int{"/?from=x": 400, "/?to=x": 400, "/?from=-1h": 400, "/v1/findings?from=x": 422, "/v1/pods": 422, "/v1/recordings/" + strings.Repeat("a", 32): 404,
-		"/v1/report?service=shop&version=v9": 404, "/compare?service=shop&old=v8&new=v9": 404, "/compare/report?service=shop&old=v1&new=v9": 404,
+		"/v1/report?service=shop&version=v9": 404, "/compare?service=shop&old=v8&new=v9": 404,
 		"/finding/x": 404, "/finding/" + problems[0].Problem + "?to=2020-01-01T00:00:00Z": 404, "/v1/recordings/x": 422} {
 		if w := request(h, "GET", path, ""); w.Code != status {
 			t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, status)

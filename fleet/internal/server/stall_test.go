@@ -39,7 +39,7 @@ func TestSlowReaders(t *testing.T) {
 	end := make(chan struct{})
 	defer slow.Wait()
 	defer close(end)
-	paths := []string{"/recordings/" + id + "/report", "/compare/report?service=shop&old=v1&new=v2", "/compare?service=shop&old=v1&new=v2", "/v1/report?service=shop&version=v1", "/metrics", "/", "/recordings/" + id + "/raw"}
+	paths := []string{"/recordings/" + id + "/report", "/compare?service=shop&old=v1&new=v2", "/v1/report?service=shop&version=v1", "/metrics", "/", "/recordings/" + id + "/raw"}
 	for _, path := range paths {
 		for range 2 * cap(s.reportSlots) {
 			w := &stuckWriter{ResponseRecorder: httptest.NewRecorder(), started: make(chan struct{}), end: end}

@@ -102,6 +102,7 @@ func checkSameAnswers(t *testing.T, address string) {
 			problems, versions, err := s.Overview(t.Context(), sel)
 			add(problems, err)
 			add(versions, nil)
+			add(s.DailyWins(t.Context(), sel, []string{"p0", "p1", "p2"}))
 			for _, step := range []time.Duration{time.Minute, time.Hour, day} {
 				add(s.Series(t.Context(), sel, step))
 			}

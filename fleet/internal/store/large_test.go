@@ -62,7 +62,14 @@ func TestTenMillion(t *testing.T) {
 func measureQueries(t *testing.T, s *Store, clock time.Time) {
 	all := Selection{From: clock.Add(-7 * day), To: clock}
 	start := func(in Selection) error { // all queries of the start page
-		_, _, err := s.Overview(t.Context(), in)
+		problems, _, err := s.Overview(t.Context(), in)
+		var ids []string
+		for _, p := range problems {
+			ids = append(ids, p.Problem)
+		}
+		if err == nil {
+			_, err = s.DailyWins(t.Context(), in, ids)
+		}
 		if err == nil {
 			_, err = s.CountByState(t.Context())
 		}

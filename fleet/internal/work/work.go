@@ -213,17 +213,28 @@ func (w *Worker) saveReport(ctx context.Context, id string, rep *report.Report) 
 	return w.Files.Save(ctx, f, raw.ReportName(id))
 }
 
-// RunVerb runs a verb of whylate in a child with one CPU and bounded memory, and returns the child's standard output.
-func RunVerb(ctx context.Context, args ...string) ([]byte, error) {
+// VerbCommand returns a child that runs a verb of whylate with one CPU and bounded memory. messages receives its error output.
+func VerbCommand(ctx context.Context, args ...string) (c *exec.Cmd, messages *bounded.Buffer, err error) {
 	executable, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	c = exec.CommandContext(ctx, executable, append([]string{VerbArgument}, args...)...)
+	c.Env = []string{"TMPDIR=" + os.TempDir(), "GOMAXPROCS=1"}
+	c.WaitDelay = time.Second
+	messages = &bounded.Buffer{Limit: 4 << 10, DropsRest: true}
+	c.Stderr = messages
+	return c, messages, nil
+}
+
+// RunVerb runs a verb of whylate in a child, and returns the child's standard output.
+func RunVerb(ctx context.Context, args ...string) ([]byte, error) {
+	c, stderr, err := VerbCommand(ctx, args...)
 	if err != nil {
 		return nil, err
 	}
-	c := exec.CommandContext(ctx, executable, append([]string{VerbArgument}, args...)...)
-	c.Env = []string{"TMPDIR=" + os.TempDir(), "GOMAXPROCS=1"}
-	c.WaitDelay = time.Second
-	stdout, stderr := &bounded.Buffer{Limit: maxReportBytes}, &bounded.Buffer{Limit: 4 << 10, DropsRest: true}
-	c.Stdout, c.Stderr = stdout, stderr
+	stdout := &bounded.Buffer{Limit: maxReportBytes}
+	c.Stdout = stdout
 	if err := c.Run(); err != nil {
 		return nil, fmt.Errorf("explaining: %w: %s", errors.Join(ctx.Err(), err), stderr.Bytes())
 	}
