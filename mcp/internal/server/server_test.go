@@ -446,3 +446,16 @@ func TestHTTP(t *testing.T) {
 type lineWriter chan<- string
 
 func (l lineWriter) Write(p []byte) (int, error) { l <- string(p); return len(p), nil }
+
+// TestFindingOfSeveralGroups: one fault in several groups is one finding, which names some of the groups.
+func TestFindingOfSeveralGroups(t *testing.T) {
+	r := &report.Report{}
+	for i := range 6 {
+		id := string(rune('a' + i))
+		r.Groups = append(r.Groups, report.Group{ID: id, Name: "group " + id})
+		r.Findings = append(r.Findings, report.Finding{ID: "f" + id, Code: report.RuleLockConvoy, Title: "a lock", Group: id, Site: &report.Site{Func: "main.f", Line: 1}})
+	}
+	e := newExplanation("r", r)
+	check.Equal(t, len(e.Findings), 1, "findings")
+	check.Equal(t, strings.Join(e.Findings[0].Groups, ", "), "group a, group b, group c, group d", "groups")
+}
