@@ -177,6 +177,10 @@ func TestHTTP(t *testing.T) {
 	w = httptest.NewRecorder()
 	r.ServeHTTP(w, httptest.NewRequest("DELETE", "/debug/flight", nil))
 	check.Equal(t, w.Code, 405, "DELETE")
+	r.Stop()
+	w = httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest("GET", "/debug/flight", nil))
+	check.Equal(t, w.Code, 503, "GET after Stop gives %q:", w.Body.String())
 }
 
 // TestOtherSite tests that pages of other sites cannot make a service keep recordings.

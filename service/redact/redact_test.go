@@ -157,6 +157,12 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestHeaderOnly: a trace that ends after its header keeps it.
+func TestHeaderOnly(t *testing.T) {
+	header := record(t)[:16]
+	check.Equal(t, string(redacted(t, header, Options{Logs: Drop}, 16)), string(header), "the header becomes")
+}
+
 // TestCut tests damaged traces: an incomplete batch is left out and reported.
 func TestCut(t *testing.T) {
 	data := record(t)

@@ -51,6 +51,27 @@ func startFleet(t *testing.T, dir string) (url string, c *exec.Cmd) {
 	return "", nil
 }
 
+// TestTokenVerbs: tokens are made, listed and revoked by verbs, which refuse additional arguments.
+func TestTokenVerbs(t *testing.T) {
+	dir := t.TempDir()
+	run := func(args ...string) (string, error) {
+		out, err := exec.Command(os.Args[0], append([]string{"-dir", dir}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	for _, verb := range []string{"token", "reader"} {
+		out := must.Have(run(verb, "shop"))(t)
+		check.True(t, len(strings.TrimSpace(out)) >= 26, "%s: %q", verb, out)
+	}
+	list := must.Have(run("tokens"))(t)
+	check.True(t, strings.Count(list, " shop made ") == 2, "tokens: %q", list)
+	check.Equal(t, must.Have(run("revoke", "shop"))(t), "1 tokens of shop ended\n", "revoke")
+	for _, args := range [][]string{{"tokens", "shop"}, {"token"}, {"revoke", "a", "b"}, {"serve", "x"}, {}} {
+		if out, err := run(args...); err == nil || !strings.Contains(out, "say what to do") {
+			t.Errorf("%q: %q %v", args, out, err)
+		}
+	}
+}
+
 // recordTrace returns an execution trace of marked requests.
 func recordTrace(t *testing.T, requests int) []byte {
 	t.Helper()

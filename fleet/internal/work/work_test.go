@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/trace"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -30,6 +31,11 @@ import (
 
 // TestMain makes the test binary run the verb in children of the worker.
 func TestMain(m *testing.M) {
+	if slices.Equal(os.Args[1:], []string{VerbArgument, "complain"}) {
+		fmt.Print("answer")
+		fmt.Fprint(os.Stderr, strings.Repeat("warning\n", 1<<13))
+		os.Exit(0)
+	}
 	if len(os.Args) > 1 && os.Args[1] == VerbArgument {
 		if err := LimitProcess(); err != nil {
 			os.Exit(3)
@@ -120,6 +126,12 @@ func TestPause(t *testing.T) {
 		stop()
 		synctest.Wait()
 	})
+}
+
+// TestWarningsOfChild: a child that writes more warnings than are shown still answers.
+func TestWarningsOfChild(t *testing.T) {
+	out, err := RunVerb(t.Context(), "complain")
+	check.True(t, err == nil && string(out) == "answer", "%q %v", out, err)
 }
 
 // TestExport: rows are exported before they are stored. Exporting is retried until it succeeds, and happens once, also if the
