@@ -99,17 +99,20 @@ func describeTransactions(in *Input, v *Verdict, top *causeRoute) bool {
 	if locked == nil || locked.Share < threshold.HalfShare {
 		return false
 	}
+	title := textOf("title transaction-holds", "begin", locked.Begin.OwnLine(), "site", v.Site)
 	fix := textOf("fix transaction-holds", "begin", locked.Begin.OwnLine(), "share", words.Percent(locked.Share))
 	v.addEvidence(evidenceOf("evidence transaction-open", locked.Share, "share", "begin", locked.Begin.OwnLine()))
 	if locked.WorkShare >= threshold.HalfShare {
-		work := siteText(locked.Work)
+		work, waitsAt := siteText(locked.Work), locked.Work
 		if locked.Line != nil && !locked.Line.Matches(locked.Work.OwnLine()) {
 			work = textOf("phrase work-below", "work", work, "line", locked.Line)
+			waitsAt = locked.Line
 		}
+		title = textOf("title transaction-holds-during", "begin", locked.Begin.OwnLine(), "site", v.Site, "work", waitsAt)
 		fix = textOf("fix transaction-holds-during", "begin", locked.Begin.OwnLine(), "work", work)
 		v.addEvidence(evidenceOf("evidence transaction-work", locked.WorkShare, "share", "work", work))
 	}
-	v.Fix = fix
+	v.Title, v.Fix = title, fix
 	return true
 }
 
