@@ -67,7 +67,7 @@ func capacityQuestion(cmd *cobra.Command, e *explainFlags, changes []string) (*c
 	}
 	question := new(capacity.Question)
 	for _, goal := range e.options.Goals {
-		question.Goals = append(question.Goals, capacity.Goal{Percentile: goal.Percentile, MostNS: int64(goal.Limit)})
+		question.Goals = append(question.Goals, report.CapacityGoal{Percentile: goal.Percentile, MostNS: int64(goal.Limit)})
 	}
 	e.options.Goals = nil
 	for _, one := range changes {

@@ -22,15 +22,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Goal is a limit for a percentile of latency: p50 or p99.
-type Goal struct {
-	Percentile string
-	MostNS     int64
-}
-
 // A Question asks for more than the limits.
 type Question struct {
-	Goals      []Goal
+	Goals      []report.CapacityGoal // to be answered
 	Changes    []Change
 	LimitsOnly bool // no latencies at other loads, which take longer than the rest
 }
@@ -49,18 +43,12 @@ type Input struct {
 func (s *Sum) Judge(in *Input) (*report.Capacity, error) {
 	a := &analysis{Sum: s, in: in}
 	a.prepare()
-	requests := 0
-	for _, g := range in.Groups {
-		requests += g.Count
-	}
 	if a.load == 0 || in.Report.Input.DurationNS <= 0 {
 		return nil, nil
 	}
-	out := &report.Capacity{
-		LoadPerS: round(float64(requests) / float64(in.Report.Input.DurationNS) * 1e9), Limits: []report.Limit{}, Curve: []report.CurvePoint{},
-	}
+	out := &report.Capacity{LoadPerS: round(a.requestCount / float64(in.Report.Input.DurationNS) * 1e9), Limits: []report.Limit{}, Curve: []report.CurvePoint{}}
 	a.addQueues()
-	a.addCPU(float64(requests))
+	a.addCPU()
 	load, err := a.applyChanges(in.Question.Changes, out.LoadPerS)
 	if err != nil {
 		return nil, err
@@ -89,6 +77,8 @@ func (s *Sum) Judge(in *Input) (*report.Capacity, error) {
 
 func (r *resource) utilisation() float64 { return r.busy / r.servers }
 
+func (r *resource) isCPU() bool { return r.kind == report.LimitCPU || r.kind == report.LimitQuota }
+
 // round rounds to three digits.
 func round(x float64) float64 {
 	if x <= 0 {
@@ -106,8 +96,10 @@ func (a *analysis) limit(r *resource, loadPerS float64) report.Limit {
 		SaturatesPerS: round(loadPerS / u), SaturatesLow: round(loadPerS / u / (1 + r.error)), SaturatesHigh: round(loadPerS / u * (1 + min(r.error, 0.3))),
 		Basis: r.basis, Groups: a.shares(r.groups),
 	}
-	if r.kind == report.LimitCPU || r.kind == report.LimitQuota {
-		out.CollectorShare = math.Round(1000*a.collectorShare()) / 1000
+	if r.isCPU() {
+		gc := &a.in.Stats.GC
+		collectorNS := gc.DedicatedNS + gc.FractionalNS + gc.IdleNS + a.in.Facts.AssistNS
+		out.CollectorShare = math.Round(1000*min(1, float64(collectorNS)/float64(max(a.in.Stats.BusyNS, 1)))) / 1000
 	}
 	return out
 }
@@ -133,7 +125,7 @@ func (a *analysis) shares(weights map[path.GroupID]float64) []report.LimitShare 
 // addCPU adds the CPU time: that of all goroutines, those of the collector too, and the short system calls of requests, which
 // mostly compute in the kernel. The kernel's count for the process is an upper bound. It contains the search for runnable
 // goroutines, of which a busy process does less, and the recording itself.
-func (a *analysis) addCPU(requests float64) {
+func (a *analysis) addCPU() {
 	stats, facts := a.in.Stats, a.in.Facts
 	r := &resource{kind: report.LimitCPU, groups: map[path.GroupID]float64{}, visits: 1, factor: 1, basis: "the time in which goroutines ran"}
 	syscallNS := 0.0
@@ -165,14 +157,8 @@ func (a *analysis) addCPU(requests float64) {
 	if r.busy <= 0 || r.servers <= 0 {
 		return
 	}
-	r.error += 1 / math.Sqrt(max(requests, 1))
+	r.error += 1 / math.Sqrt(max(a.requestCount, 1))
 	a.resources = append(a.resources, r)
-}
-
-// collectorShare returns the share of the running time that is the collector's.
-func (a *analysis) collectorShare() float64 {
-	gc := &a.in.Stats.GC
-	return min(1, float64(gc.DedicatedNS+gc.FractionalNS+gc.IdleNS+a.in.Facts.AssistNS)/float64(max(a.in.Stats.BusyNS, 1)))
 }
 
 const peerReason = "the peer that answers here: its limits are not in this recording"
@@ -239,10 +225,9 @@ func Text(c *report.Capacity) string {
 	}
 	for i := range c.Limits[:min(len(c.Limits), 3)] {
 		l := &c.Limits[i]
-		switch i {
-		case 0:
+		if i == 0 {
 			fmt.Fprintf(&b, "; first "+first+": %s at %s/s (%s to %s)", LimitName(l), perSecond(l.SaturatesPerS), perSecond(l.SaturatesLow), perSecond(l.SaturatesHigh))
-		default:
+		} else {
 			fmt.Fprintf(&b, ", then %s at %s/s", LimitName(l), perSecond(l.SaturatesPerS))
 		}
 	}
@@ -258,19 +243,15 @@ func Text(c *report.Capacity) string {
 // NotJudged returns the places of limits that the recording does not show well enough, "" if there are none.
 func NotJudged(c *report.Capacity) string {
 	var places []string
-	peers := false
+	hasPeers := false
 	for i := range c.NotJudged {
-		switch n := &c.NotJudged[i]; {
-		case n.Site == nil:
-		case n.Kind != "":
-			places = append(places, string(n.Kind)+" "+siteName(n.Site))
-		case n.Reason == peerReason:
-			peers = true
-		default:
-			places = append(places, siteName(n.Site))
+		if n := &c.NotJudged[i]; n.Kind == "" && n.Reason == peerReason {
+			hasPeers = true
+		} else if n.Site != nil {
+			places = append(places, strings.TrimSpace(string(n.Kind)+" "+siteName(n.Site)))
 		}
 	}
-	if peers {
+	if hasPeers {
 		places = append(places, "peers")
 	}
 	return strings.Join(places, ", ")
@@ -278,14 +259,14 @@ func NotJudged(c *report.Capacity) string {
 
 // LimitName names a limit and its place.
 func LimitName(l *report.Limit) string {
-	name := map[report.LimitKind]string{
-		report.LimitLock: "lock", report.LimitPool: "pool", report.LimitStage: "goroutine", report.LimitCPU: "CPU", report.LimitQuota: "CPU quota",
-	}[l.Kind]
+	name := string(l.Kind)
 	switch {
 	case l.Kind == report.LimitPool:
 		name = fmt.Sprintf("pool of %.0f", l.Servers)
-	case l.Kind == report.LimitCPU || l.Kind == report.LimitQuota:
-		name += " of " + words.CPUs(l.Servers)
+	case l.Kind == report.LimitCPU:
+		name = "CPU of " + words.CPUs(l.Servers)
+	case l.Kind == report.LimitQuota:
+		name = "CPU quota of " + words.CPUs(l.Servers)
 	case l.Servers > 1:
 		name = fmt.Sprintf("%.0f %ss", l.Servers, name)
 	}
@@ -295,10 +276,8 @@ func LimitName(l *report.Limit) string {
 	return name
 }
 
-func siteName(s *report.Site) string { return names.SiteText(s.OwnLine(), maxName) }
-
-// maxName is the most columns of a place in a sentence.
-const maxName = 60
+// siteName returns a place for a sentence, in at most 60 columns.
+func siteName(s *report.Site) string { return names.SiteText(s.OwnLine(), 60) }
 
 func perSecond(x float64) string {
 	if x < 10 {

@@ -10,62 +10,55 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Change is a change of the load or of the service. At most one of the fields is set.
+// A Change is one of package predict, or one of the load or the CPUs as a Setting.
 type Change struct {
-	PerS   float64 // load, in requests a second
-	Factor float64 // load, relative to that of the recording
-	CPUs   float64
 	predict.Change
+	text string
 }
 
+// Names of settings. Package predict has the others.
+const (
+	loadPerS   = "load"
+	loadFactor = "load, relative to that of the recording"
+	cpus       = "cpus"
+)
+
 // String formats a change as --what-if accepts it.
-func (c Change) String() string {
-	switch {
-	case c.PerS > 0:
-		return "load=" + strconv.FormatFloat(c.PerS, 'g', -1, 64)
-	case c.Factor > 0:
-		return "load=" + strconv.FormatFloat(c.Factor, 'g', -1, 64) + "x"
-	case c.CPUs > 0:
-		return "cpus=" + strconv.FormatFloat(c.CPUs, 'g', -1, 64)
-	}
-	return c.Change.String()
-}
+func (c Change) String() string { return c.text }
 
 // Parse parses a change: load=2x, load=1500, cpus=8, or a change of package predict.
 func Parse(text string) (Change, error) {
-	name, value, _ := strings.Cut(strings.TrimSpace(text), "=")
-	if name != "load" && name != "cpus" {
+	text = strings.TrimSpace(text)
+	name, value, _ := strings.Cut(text, "=")
+	if name != loadPerS && name != cpus {
 		c, err := predict.Parse(text)
-		return Change{Change: c}, err
+		return Change{c, c.String()}, err
 	}
-	factor, isFactor := strings.CutSuffix(value, "x")
-	n, err := strconv.ParseFloat(factor, 64)
-	if err != nil || !(n > 0 && n < 1e9) || isFactor && name == "cpus" {
+	number, isFactor := strings.CutSuffix(value, "x")
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(n > 0 && n < 1e9) || isFactor && name == cpus {
 		return Change{}, fmt.Errorf("what-if %q: write load=2x, load=1500 or cpus=8", text)
 	}
-	switch {
-	case name == "cpus":
-		return Change{CPUs: n}, nil
-	case isFactor:
-		return Change{Factor: n}, nil
+	if isFactor {
+		name = loadFactor
 	}
-	return Change{PerS: n}, nil
+	return Change{predict.Set(name, n), text}, nil
 }
 
 // applyChanges changes the resources. It returns the new load, 0 if none is.
-func (a *analysis) applyChanges(changes []Change, loadPerS float64) (load float64, err error) {
+func (a *analysis) applyChanges(changes []Change, perSecond float64) (load float64, err error) {
 	for _, c := range changes {
-		switch name := c.Setting.Name; {
-		case c.PerS > 0:
-			load = c.PerS
-		case c.Factor > 0:
-			load = c.Factor * loadPerS
-		case c.CPUs > 0, name == predict.GOMAXPROCS, name == predict.Quota:
-			err = a.changeCPU(max(c.CPUs, c.Setting.Value), c.CPUs > 0, name == predict.Quota)
-		case name != "":
-			err = fmt.Errorf("what-if %s: a recording does not show how it changes the CPU time of a request; whylate sweep measures it", c)
-		default:
+		switch name := c.Setting.Name; name {
+		case loadPerS:
+			load = c.Setting.Value
+		case loadFactor:
+			load = c.Setting.Value * perSecond
+		case cpus, predict.GOMAXPROCS, predict.Quota:
+			err = a.changeCPU(c.Setting)
+		case "":
 			err = a.changeSite(&c)
+		default:
+			err = fmt.Errorf("what-if %s: a recording does not show how it changes the CPU time of a request; whylate sweep measures it", c)
 		}
 		if err != nil {
 			return 0, err
@@ -74,19 +67,19 @@ func (a *analysis) applyChanges(changes []Change, loadPerS float64) (load float6
 	return load, nil
 }
 
-func (a *analysis) changeCPU(n float64, isMachine, isQuota bool) error {
-	i := slices.IndexFunc(a.resources, func(r *resource) bool { return r.kind == report.LimitCPU || r.kind == report.LimitQuota })
+func (a *analysis) changeCPU(s predict.Setting) error {
+	i := slices.IndexFunc(a.resources, (*resource).isCPU)
 	if i < 0 {
 		return fmt.Errorf("what-if: the recording does not show the CPU time of a request")
 	}
-	r, procs := a.resources[i], float64(a.in.Stats.Procs)
+	r, n, procs := a.resources[i], s.Value, float64(a.in.Stats.Procs)
 	switch {
-	case isQuota:
+	case s.Name == predict.Quota:
 		if r.kind, r.servers = report.LimitQuota, n; n >= procs {
 			r.kind, r.servers = report.LimitCPU, procs
 		}
 	case r.kind == report.LimitQuota && n >= r.servers: // the quota stays
-	case isMachine || a.in.Facts.CPUs == 0:
+	case s.Name == cpus || a.in.Facts.CPUs == 0:
 		r.kind, r.servers = report.LimitCPU, n
 	default:
 		r.kind, r.servers = report.LimitCPU, min(n, a.in.Facts.CPUs)

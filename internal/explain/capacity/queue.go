@@ -36,13 +36,14 @@ type resource struct {
 // An analysis finds the resources of a Sum.
 type analysis struct {
 	*Sum
-	in         *Input
-	load       float64                     // requests per ns
-	loadNS     float64                     // sum of their latencies
-	requestsBy map[uint64][]*servedRequest // by goroutine, in order of time
-	hasServed  bool                        // some requests answer a client
-	resources  []*resource
-	notJudged  []skipped
+	in           *Input
+	requestCount float64                     // of the recording, that count as load
+	load         float64                     // requests per ns
+	loadNS       float64                     // sum of their latencies
+	requestsBy   map[uint64][]*servedRequest // by goroutine, in order of time
+	hasServed    bool                        // some requests answer a client
+	resources    []*resource
+	notJudged    []skipped
 }
 
 func (a *analysis) lineOf(stack tracefmt.StackID) tracefmt.Line {
@@ -55,11 +56,13 @@ func (a *analysis) siteOf(stack tracefmt.StackID) *report.Site {
 
 // prepare indexes requests.
 func (a *analysis) prepare() {
+	for _, g := range a.in.Groups {
+		a.requestCount += float64(g.Count)
+	}
 	a.requestsBy = make(map[uint64][]*servedRequest)
-	loads := 0
 	for _, r := range a.requests {
 		if _, r.isLoad = a.in.Groups[r.group]; r.isLoad {
-			loads++
+			a.load++
 			a.loadNS += float64(r.end - r.start)
 			a.hasServed = a.hasServed || r.isServed
 		}
@@ -67,7 +70,7 @@ func (a *analysis) prepare() {
 			a.requestsBy[r.g] = append(a.requestsBy[r.g], r)
 		}
 	}
-	a.load = float64(loads) / float64(max(a.sliceNS, 1))
+	a.load /= float64(max(a.sliceNS, 1))
 	for _, list := range a.requestsBy {
 		slices.SortFunc(list, func(x, y *servedRequest) int { return cmp.Compare(x.end, y.end) })
 	}
@@ -99,34 +102,30 @@ func (a *analysis) findQueues() [][]*wait {
 		isLock, isRelease bool
 	}
 	parents := map[node]node{}
-	var root func(n node) node
-	root = func(n node) node {
-		if p, ok := parents[n]; ok && p != n {
-			parents[n] = root(p)
-			return parents[n]
-		}
-		parents[n] = n
-		return n
-	}
-	nodeOf := func(w *wait, stack tracefmt.StackID, isRelease bool) node {
+	rootOf := func(w *wait, stack tracefmt.StackID, isRelease bool) node {
 		n := node{a.lineOf(stack), w.kind == critpath.WaitLock, isRelease}
 		if w.isRW { // readers end the waits of writers, and writers those of readers: a function acquires it and releases it
 			n.Number, n.isRelease = 0, false
 		}
-		return root(n)
+		for parent, ok := parents[n]; ok; parent, ok = parents[n] {
+			n = parent
+		}
+		return n
 	}
 	for _, w := range a.waits {
 		if w.releaseStack != 0 {
-			parents[nodeOf(w, w.releaseStack, true)] = nodeOf(w, w.stack, false)
+			if release, acquisition := rootOf(w, w.releaseStack, true), rootOf(w, w.stack, false); release != acquisition {
+				parents[release] = acquisition
+			}
 		}
 	}
 	places := map[node]int{}
 	var queues [][]*wait
 	for _, w := range a.waits {
-		top := nodeOf(w, w.stack, false)
-		k, ok := places[top]
+		root := rootOf(w, w.stack, false)
+		k, ok := places[root]
 		if !ok {
-			k, places[top], queues = len(queues), len(queues), append(queues, nil)
+			k, places[root], queues = len(queues), len(queues), append(queues, nil)
 		}
 		// A wait may be that of several requests.
 		if q := queues[k]; len(q) == 0 || q[len(q)-1].g != w.g || q[len(q)-1].end != w.end {
@@ -158,9 +157,7 @@ func (a *analysis) addQueues() {
 		case list[0].isPool || float64(byRequests) >= threshold.HalfShare*float64(len(list)):
 			a.addHeld(list, isLock)
 		case isLock:
-			a.addSkipped(skipped{NotJudged: report.NotJudged{
-				Kind: report.LimitLock, Site: a.siteOf(list[0].stack), Reason: backgroundReason,
-			}})
+			a.addSkipped(skipped{NotJudged: report.NotJudged{Kind: report.LimitLock, Site: a.siteOf(list[0].stack), Reason: backgroundReason}})
 		default:
 			unknown = append(unknown, list)
 		}
@@ -215,110 +212,108 @@ type stageKey struct {
 
 // A stage is goroutines that wait for work at one line.
 type stage struct {
-	idleStack        tracefmt.StackID
-	observed, busyNS float64
-	wakes, bursts    int // waits of requests that they ended, and those right after another one
-	members          map[uint64]bool
-	service          []float64
+	resource
+	observedNS    float64
+	wakes, bursts int // waits of requests that they ended, and those right after another one
+	members       map[uint64]bool
 }
 
 // addStages adds goroutines that work for requests, one after the other. It returns those that it judged or skipped.
 func (a *analysis) addStages() map[uint64]bool {
-	judged := map[uint64]bool{}
-	stages := map[stageKey]*stage{}
-	sp := a.in.Speller
+	judged, stages := map[uint64]bool{}, map[stageKey]*stage{}
 	for _, g := range slices.Sorted(maps.Keys(a.servers)) {
 		s := a.servers[g]
-		idle := s.idleStacks()
+		idle := s.idleWaits()
 		if len(idle) == 0 || len(s.wakes) < threshold.Repeats {
 			continue
 		}
-		start := sp.StartOf(idle[0])
-		if site := a.siteOf(idle[0]); site.Module != "" || stdlib.Contains(site.Func) || request.IsServerStart(start) || !a.isHandedWork(s, idle) {
+		idleStack := idle[0].stack
+		start, site := a.in.Speller.StartOf(idleStack), a.siteOf(idleStack)
+		if site.Module != "" || stdlib.Contains(site.Func) || request.IsServerStart(start) || !a.isHandedWork(s, idle) {
 			continue // such as a connection's goroutine: there are as many as connections
 		}
-		key := stageKey{start, a.lineOf(idle[0])}
-		st := stages[key]
-		if st == nil {
-			st = &stage{idleStack: idle[0], members: map[uint64]bool{}}
-			stages[key] = st
+		key := stageKey{start, a.lineOf(idleStack)}
+		if stages[key] == nil {
+			stages[key] = &stage{members: map[uint64]bool{}, resource: resource{kind: report.LimitStage, factor: 1, site: site, groups: map[path.GroupID]float64{},
+				basis: "the time in which its goroutines did not wait for work"}}
 		}
-		idleNS := int64(0)
-		var resumed []int64
-		for _, stack := range idle {
-			idleNS += s.waits[stack].ns
-			for _, end := range s.waits[stack].ends {
-				resumed = append(resumed, end.time)
-			}
-		}
-		st.observed, st.busyNS = st.observed+float64(s.observedNS), st.busyNS+float64(s.observedNS-idleNS)
-		st.members[g] = true
-		slices.Sort(s.wakes)
-		slices.Sort(resumed)
-		last := int64(0)
-		for i, wake := range s.wakes {
-			if i > 0 && wake-last <= threshold.IdleCheckNS {
-				st.bursts++
-			}
-			begin := last
-			if k, _ := slices.BinarySearch(resumed, wake); k > 0 {
-				begin = max(begin, resumed[k-1])
-			}
-			if begin > 0 {
-				st.service = append(st.service, float64(wake-begin))
-			}
-			last = wake
-			st.wakes++
-		}
+		stages[key].add(s, idle)
 	}
 	keys := slices.SortedFunc(maps.Keys(stages), func(x, y stageKey) int {
 		return cmp.Or(cmp.Compare(x.start, y.start), x.idle.Compare(y.idle))
 	})
 	for _, key := range keys {
 		st := stages[key]
-		r := &resource{
-			kind: report.LimitStage, factor: 1, site: a.siteOf(st.idleStack), servers: max(1, math.Round(st.observed/float64(a.sliceNS))),
-			busy: st.busyNS / float64(a.sliceNS), service: st.service, groups: map[path.GroupID]float64{},
-			basis: "the time in which its goroutines did not wait for work", error: sampleError(st.service, st.wakes),
-		}
-		r.visits = float64(st.wakes) / float64(a.sliceNS) / a.load
+		st.servers, st.busy = max(1, math.Round(st.observedNS/float64(a.sliceNS))), st.busy/float64(a.sliceNS)
+		st.error, st.visits = sampleError(st.service, st.wakes), float64(st.wakes)/float64(a.sliceNS)/a.load
 		for _, w := range a.waits {
 			if st.members[w.waker] && w.request.isLoad {
-				r.waits = append(r.waits, w)
-				r.groups[w.request.group]++
+				st.waits = append(st.waits, w)
+				st.groups[w.request.group]++
 			}
 		}
-		if len(r.waits) == 0 {
+		if len(st.waits) == 0 {
 			continue
 		}
 		maps.Copy(judged, st.members)
 		switch {
 		case float64(st.bursts) > threshold.NoticeableShare*float64(st.wakes):
-			a.skip(report.LimitStage, r.waits, "it works for several requests at once, and the recording does not show for how many at most")
-		case len(st.members) > int(2*r.servers):
-			a.skip(report.LimitStage, r.waits, "its goroutines are replaced by others")
+			a.skip(report.LimitStage, st.waits, "it works for several requests at once, and the recording does not show for how many at most")
+		case len(st.members) > int(2*st.servers):
+			a.skip(report.LimitStage, st.waits, "its goroutines are replaced by others")
 		default:
-			a.resources = append(a.resources, r)
+			a.resources = append(a.resources, &st.resource)
 		}
 	}
 	return judged
 }
 
-// idleStacks returns the stacks at which a server waits for work: mostly requests end these waits.
-func (s *server) idleStacks() (out []tracefmt.StackID) {
-	for stack, at := range s.waits {
-		if at.byRequest > 0 && 2*at.byRequest >= at.count {
-			out = append(out, stack)
+// add adds a server, which works from the end of a wait for work, or of its work for another request, until it ends a wait of a request.
+func (st *stage) add(s *server, idle []serverWait) {
+	var resumed []int64
+	busyNS := s.observedNS
+	for _, w := range idle {
+		busyNS -= w.ns
+		resumed = append(resumed, w.end)
+	}
+	st.observedNS, st.busy, st.members[s.g] = st.observedNS+float64(s.observedNS), st.busy+float64(busyNS), true
+	slices.Sort(s.wakes)
+	slices.Sort(resumed)
+	last := int64(0)
+	for i, wake := range s.wakes {
+		if i > 0 && wake-last <= threshold.IdleCheckNS {
+			st.bursts++
+		}
+		begin := last
+		if k, _ := slices.BinarySearch(resumed, wake); k > 0 {
+			begin = max(begin, resumed[k-1])
+		}
+		if begin > 0 {
+			st.service = append(st.service, float64(wake-begin))
+		}
+		last = wake
+	}
+	st.wakes += len(s.wakes)
+}
+
+// idleWaits returns the waits at stacks where a server waits for work, the most frequent stack first: mostly requests end these waits.
+func (s *server) idleWaits() []serverWait {
+	counts, byRequest := map[tracefmt.StackID]int{}, map[tracefmt.StackID]int{}
+	for _, w := range s.waits {
+		counts[w.stack]++
+		if w.isByRequest {
+			byRequest[w.stack]++
 		}
 	}
-	slices.SortFunc(out, func(x, y tracefmt.StackID) int {
-		return cmp.Or(cmp.Compare(s.waits[y].byRequest, s.waits[x].byRequest), cmp.Compare(x, y))
+	out := slices.DeleteFunc(slices.Clone(s.waits), func(w serverWait) bool { return byRequest[w.stack] == 0 || 2*byRequest[w.stack] < counts[w.stack] })
+	slices.SortFunc(out, func(x, y serverWait) int {
+		return cmp.Or(cmp.Compare(byRequest[y.stack], byRequest[x.stack]), cmp.Compare(x.stack, y.stack))
 	})
 	return out
 }
 
 // isHandedWork reports whether a server works for the requests that end its waits: it ends a later wait of most of them.
-func (a *analysis) isHandedWork(s *server, idle []tracefmt.StackID) bool {
+func (a *analysis) isHandedWork(s *server, idle []serverWait) bool {
 	servedUntil := map[*servedRequest]int64{}
 	for _, w := range a.waits {
 		if w.waker == s.g {
@@ -326,12 +321,10 @@ func (a *analysis) isHandedWork(s *server, idle []tracefmt.StackID) bool {
 		}
 	}
 	handedCount, count := 0, 0
-	for _, stack := range idle {
-		for _, end := range s.waits[stack].ends {
-			if r := a.requestAt(end.waker, end.time); r != nil {
-				if count++; servedUntil[r] > end.time {
-					handedCount++
-				}
+	for _, w := range idle {
+		if r := a.requestAt(w.waker, w.end); r != nil {
+			if count++; servedUntil[r] > w.end {
+				handedCount++
 			}
 		}
 	}

@@ -32,8 +32,14 @@ type simulation struct {
 	plans    []plan
 	cpu      *resource // nil if unknown
 	procs    int
-	otherCPU float64 // CPU time per request on other goroutines than the request's
-	load     float64 // of the recording, per ns
+	otherCPU float64   // CPU time per request on other goroutines than the request's
+	load     float64   // of the recording, per ns
+	measured []float64 // latencies, sorted
+
+	// For points of the curve:
+	perSecond         float64 // load of the recording
+	error             float64 // of the first limit
+	excess50, least99 float64 // what the simulation misses of today's p50; today's p99
 }
 
 // newSimulation makes a plan of each request that counts as load.
@@ -41,7 +47,7 @@ func (a *analysis) newSimulation() *simulation {
 	s := &simulation{procs: max(1, a.in.Stats.Procs), load: a.load}
 	queued, uses := map[*servedRequest]float64{}, map[*servedRequest][]service{}
 	for _, r := range a.resources {
-		if r.kind == report.LimitCPU || r.kind == report.LimitQuota {
+		if r.isCPU() {
 			s.cpu = r
 			continue
 		}
@@ -81,8 +87,9 @@ func (a *analysis) newSimulation() *simulation {
 		}
 		p.delay = max(0, float64(r.end-r.start)-accountedNS)
 		runNS += p.cpu
-		s.plans = append(s.plans, p)
+		s.plans, s.measured = append(s.plans, p), append(s.measured, float64(r.end-r.start))
 	}
+	slices.Sort(s.measured)
 	if s.cpu != nil && len(s.plans) > 0 {
 		s.otherCPU = max(0, s.cpu.busy/a.load-runNS/float64(len(s.plans)))
 	}
@@ -91,17 +98,14 @@ func (a *analysis) newSimulation() *simulation {
 
 // groupFactor returns by how many times as often requests of a group use a resource as all requests do.
 func (a *analysis) groupFactor(r *resource, id path.GroupID) float64 {
-	sum, requests := 0.0, 0
+	sum := 0.0
 	for group, weight := range r.groups {
 		if a.in.Groups[group] != nil {
 			sum += weight
 		}
 	}
-	for _, g := range a.in.Groups {
-		requests += g.Count
-	}
 	if g := a.in.Groups[id]; g != nil && sum > 0 && g.Count > 0 {
-		return r.groups[id] / sum * float64(requests) / float64(g.Count)
+		return r.groups[id] / sum * a.requestCount / float64(g.Count)
 	}
 	return 0
 }
@@ -130,12 +134,7 @@ type servers []float64
 
 // serve returns when a service that is wanted at a time ends. lead is added to it if it has to wait.
 func (s servers) serve(time, ns, lead float64) float64 {
-	first := 0
-	for i := range s {
-		if s[i] < s[first] {
-			first = i
-		}
-	}
+	first := slices.Index(s, slices.Min(s))
 	if s[first] > time {
 		time, ns = s[first], ns+lead
 	}
@@ -240,27 +239,19 @@ func (s *simulation) latencies(load float64) []float64 {
 // loadShares are the points of a curve, as shares of the first limit.
 var loadShares = []float64{0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95}
 
-// A predictor predicts latencies at a load.
-type predictor struct {
-	*simulation
-	perSecond        float64 // of the recording
-	error            float64 // of the first limit
-	excess50, least9 float64 // what the simulation misses of today's p50; today's p99
-}
-
 // point returns the latencies at a load.
-func (p *predictor) point(perSecond float64) report.CurvePoint {
+func (s *simulation) point(perSecond float64) report.CurvePoint {
 	estimate := func(perSecond float64) (p50, p99 float64) {
-		list := p.latencies(perSecond / p.perSecond * p.load)
-		p50, p99 = max(0, sample.Quantile(list, 0.5)+p.excess50), sample.Quantile(list, 0.99)
-		if perSecond >= p.perSecond {
-			p99 = max(p99, p.least9)
+		list := s.latencies(perSecond / s.perSecond * s.load)
+		p50, p99 = max(0, sample.Quantile(list, 0.5)+s.excess50), sample.Quantile(list, 0.99)
+		if perSecond >= s.perSecond {
+			p99 = max(p99, s.least99)
 		}
 		return p50, max(p50, p99)
 	}
 	p50, p99 := estimate(perSecond)
-	low50, low99 := estimate(perSecond / (1 + p.error))
-	high50, high99 := estimate(perSecond * (1 + p.error))
+	low50, low99 := estimate(perSecond / (1 + s.error))
+	high50, high99 := estimate(perSecond * (1 + s.error))
 	interval := func(est, low, high float64) report.Estimate {
 		return report.Estimate{Est: int64(round(est)), Low: int64(round(low)), High: int64(round(high))}
 	}
@@ -273,21 +264,15 @@ func (p *predictor) point(perSecond float64) report.CurvePoint {
 
 // predictLatencies fills the curve and the goals. load is another load for the curve; 0: none.
 func (a *analysis) predictLatencies(out *report.Capacity, load float64) {
-	p := &predictor{simulation: a.newSimulation(), perSecond: out.LoadPerS, error: a.resources[0].error}
-	if len(p.plans) == 0 {
+	s := a.newSimulation()
+	if len(s.plans) == 0 {
 		return
 	}
-	var measured []float64
-	for _, r := range a.requests {
-		if r.isLoad {
-			measured = append(measured, float64(r.end-r.start))
-		}
-	}
-	slices.Sort(measured)
-	today, limit := p.latencies(p.load), out.Limits[0].SaturatesPerS
+	limit := out.Limits[0].SaturatesPerS
+	s.perSecond, s.error = out.LoadPerS, a.resources[0].error
 	if len(out.Changes) == 0 {
-		p.excess50 = sample.Quantile(measured, 0.5) - sample.Quantile(today, 0.5)
-		p.least9 = sample.Quantile(measured, 0.99)
+		s.excess50 = sample.Quantile(s.measured, 0.5) - sample.Quantile(s.latencies(s.load), 0.5)
+		s.least99 = sample.Quantile(s.measured, 0.99)
 	}
 	loads := []float64{out.LoadPerS}
 	for _, share := range loadShares {
@@ -299,14 +284,14 @@ func (a *analysis) predictLatencies(out *report.Capacity, load float64) {
 	slices.Sort(loads)
 	for _, perSecond := range slices.Compact(loads) {
 		if perSecond <= max(limit*loadShares[len(loadShares)-1], out.LoadPerS) {
-			out.Curve = append(out.Curve, p.point(perSecond))
+			out.Curve = append(out.Curve, s.point(perSecond))
 		}
 	}
 	for _, goal := range a.in.Question.Goals {
 		low, high := 0.0, 0.98*limit
 		for range 10 {
 			middle := (low + high) / 2
-			point := p.point(middle)
+			point := s.point(middle)
 			ns := point.P99NS
 			if goal.Percentile == "p50" {
 				ns = point.P50NS
@@ -317,6 +302,7 @@ func (a *analysis) predictLatencies(out *report.Capacity, load float64) {
 				high = middle
 			}
 		}
-		out.Goals = append(out.Goals, report.CapacityGoal{Percentile: goal.Percentile, MostNS: goal.MostNS, LoadPerS: round(low)})
+		goal.LoadPerS = round(low)
+		out.Goals = append(out.Goals, goal)
 	}
 }

@@ -84,21 +84,17 @@ type leaf struct {
 type server struct {
 	g          uint64
 	observedNS int64
-	busyNS     int64 // not waiting
-	waits      map[tracefmt.StackID]*serverWait
+	waits      []serverWait
 	wakes      []int64 // when it ended waits of requests
 }
 
-// A resumption is the end of a server's wait.
-type resumption struct {
-	time  int64
-	waker uint64
-}
-
-// A serverWait adds up the waits of a server at one stack.
+// A serverWait is a wait of a server.
 type serverWait struct {
-	ns, count, byRequest int64
-	ends                 []resumption
+	stack       tracefmt.StackID
+	ns          int64 // in the slice
+	end         int64
+	waker       uint64
+	isByRequest bool // the goroutine of a request ended it
 }
 
 type worker struct {
@@ -191,76 +187,58 @@ func (p *worker) addWaits(w *path.WalkResult, record *servedRequest) {
 			continue // it works for this waiter alone
 		}
 		one := &wait{request: record, kind: followed.Kind, stack: followed.Stack, g: followed.G, waker: followed.Waker, wakerCreator: birth.Creator,
-			start: followed.Start, end: followed.End}
+			start: followed.Start, end: followed.End, isRW: p.stage.Sites.HasRole(followed.Stack, knowledge.RWMutex),
+			isPool: isConnection || p.stage.Sites.HasRole(followed.Stack, knowledge.PoolWait)}
 		p.spans = p.stage.Win.SpansCoarse(followed.G, followed.End-1, followed.End, p.spans[:0])
 		for i := range p.spans {
 			if p.spans[i].State == timeline.Waiting {
 				one.releaseStack = p.spans[i].WakerStack
 			}
 		}
-		one.isRW = p.stage.Sites.HasRole(followed.Stack, knowledge.RWMutex)
 		one.endsRead = p.stage.Sites.HasRole(one.releaseStack, knowledge.ReadUnlock)
-		one.isPool = isConnection || p.stage.Sites.HasRole(followed.Stack, knowledge.PoolWait)
 		p.waits = append(p.waits, one)
 	}
 }
 
 // EndGeneration implements pass.GenerationEnder.
 func (s *Sum) EndGeneration() {
-	isServing, wakers := map[uint64]bool{}, map[uint64][]int64{}
-	for _, p := range s.workers {
-		for _, r := range p.requests {
-			s.hasServer = s.hasServer || r.kind.IsServed()
-			if r.kind.IsServed() || !s.hasServer && r.kind != request.Loop {
-				isServing[r.g] = true
-			}
-		}
-	}
-	for _, p := range s.workers {
-		for _, w := range p.waits {
-			if w.kind != critpath.WaitLock {
-				wakers[w.waker] = append(wakers[w.waker], w.end)
-			}
-		}
-	}
-	for g, wakes := range wakers {
-		if !isServing[g] && (len(s.servers) < maxServers || s.servers[g] != nil) {
-			s.observeServer(g, isServing).wakes = append(s.servers[g].wakes, wakes...)
-		}
-	}
+	requestCount, waitCount := len(s.requests), len(s.waits)
 	for _, p := range s.workers {
 		s.requests, s.waits = append(s.requests, p.requests...), append(s.waits, p.waits...)
 		p.requests, p.waits = p.requests[:0], p.waits[:0]
 	}
+	isServing, wakes := map[uint64]bool{}, map[uint64][]int64{}
+	for _, r := range s.requests[requestCount:] {
+		s.hasServer = s.hasServer || r.kind.IsServed()
+		if r.kind.IsServed() || !s.hasServer && r.kind != request.Loop {
+			isServing[r.g] = true
+		}
+	}
+	for _, w := range s.waits[waitCount:] {
+		if w.kind != critpath.WaitLock && !isServing[w.waker] {
+			wakes[w.waker] = append(wakes[w.waker], w.end)
+		}
+	}
+	for g, times := range wakes {
+		if len(s.servers) < maxServers || s.servers[g] != nil {
+			s.observeServer(entry.GetOrAdd(s.servers, g), g, isServing)
+			s.servers[g].wakes = append(s.servers[g].wakes, times...)
+		}
+	}
 }
 
 // observeServer adds what a goroutine did in the slice of this generation.
-func (s *Sum) observeServer(g uint64, isServing map[uint64]bool) *server {
-	out := entry.GetOrAdd(s.servers, g)
-	if out.waits == nil {
-		out.g, out.waits = g, make(map[tracefmt.StackID]*serverWait)
-	}
-	win, p := s.workers[0].stage.Win, s.workers[0]
-	p.spans = win.SpansCoarse(g, s.from, s.to, p.spans[:0])
+func (s *Sum) observeServer(out *server, g uint64, isServing map[uint64]bool) {
+	p := s.workers[0]
+	out.g, p.spans = g, p.stage.Win.SpansCoarse(g, s.from, s.to, p.spans[:0])
 	for i := range p.spans {
 		span := &p.spans[i]
-		ns := min(span.End, s.to) - max(span.Start, s.from)
-		if ns <= 0 {
-			continue
-		}
+		ns := max(0, min(span.End, s.to)-max(span.Start, s.from))
 		out.observedNS += ns
-		if span.State != timeline.Waiting {
-			out.busyNS += ns
-			continue
-		}
-		total := entry.GetOrAdd(out.waits, span.Stack)
-		total.ns += ns
-		total.ends = append(total.ends, resumption{span.End, span.Waker})
-		if total.count++; span.Waker != 0 && isServing[span.Waker] {
-			total.byRequest++
+		if span.State == timeline.Waiting && ns > 0 {
+			out.waits = append(out.waits, serverWait{span.Stack, ns, span.End, span.Waker, span.Waker != 0 && isServing[span.Waker]})
 		}
 	}
-	return out
 }
 
 // Merge translates the group ids of all workers to those of the report, and puts everything in an order that does not depend on
