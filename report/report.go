@@ -80,10 +80,13 @@ type Service struct {
 }
 
 // A ServiceClock is the time from the start of the first service's trace to that of another one: OffsetNS, between LowNS and HighNS.
+// Both are equal on one host. Otherwise the calls between services show the difference of their clocks.
 type ServiceClock struct {
 	OffsetNS int64 `json:"offset_ns"`
 	LowNS    int64 `json:"low_ns"`
 	HighNS   int64 `json:"high_ns"`
+	// DriftPPM is by how many millionths the service's clock is faster than the first one's.
+	DriftPPM float64 `json:"drift_ppm,omitempty"`
 }
 
 // ServiceCalls counts the calls of another service.

@@ -34,6 +34,9 @@ type Segment struct {
 	// ServiceGoroutine is the goroutine of Service that spent the time, if it is known. Goroutine waited for Service.
 	ServiceGoroutine uint64 `json:"service_goroutine,omitempty"`
 	WayTo            string `json:"way_to,omitempty"` // the service to or from which the call was on its way
+	// ClockErrorNS is by how much the time on the way there may be longer, and that back shorter, or the reverse: the clocks of both
+	// services are known so well.
+	ClockErrorNS int64 `json:"clock_error_ns,omitempty"`
 	// Joined is set if this segment replaces several short ones, because there were too many. Cause is then CauseOther unless
 	// all have one cause, and Goroutine is the one with most of the time.
 	Joined *Joined `json:"joined,omitempty"`

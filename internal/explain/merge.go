@@ -75,6 +75,7 @@ func addWait(rows []report.Cause, c *report.Cause) []report.Cause {
 // mergeServices brings the reports of several services into one. order has callers first.
 func mergeServices(services []*Service, order []int) *report.Report {
 	entry := services[order[0]]
+	clocks := newClockTable(entry, services)
 	out := *entry.report
 	out.Services, out.Groups, out.Findings, out.Moments, out.WhatIf, out.Goals = nil, nil, nil, nil, nil, nil
 	out.Input.Warnings = nil
@@ -84,7 +85,7 @@ func mergeServices(services []*Service, order []int) *report.Report {
 		rep := s.report
 		names = append(names, s.name())
 		renameGroups(rep, s.name())
-		out.Services = append(out.Services, s.describe(entry, services))
+		out.Services = append(out.Services, s.describe(clocks, services))
 		out.Groups = append(out.Groups, rep.Groups...)
 		out.Findings = append(out.Findings, rep.Findings...)
 		out.Moments = append(out.Moments, rep.Moments...)
@@ -160,15 +161,11 @@ func renameGroups(rep *report.Report, service string) {
 	}
 }
 
-// describe describes a service. Times are compared with those of entry.
-func (s *Service) describe(entry *Service, services []*Service) report.Service {
+// describe describes a service.
+func (s *Service) describe(clocks clockTable, services []*Service) report.Service {
 	rep := s.report
 	out := report.Service{Name: s.name(), Input: rep.Input, Runtime: rep.Runtime, Host: rep.Host, Servers: rep.Servers}
-	if s.scouted.clock.IsKnown && entry.scouted.clock.IsKnown && s.server != nil && entry.server != nil {
-		offset, slack := entry.scouted.clock.To(s.scouted.clock)
-		start := offset + s.server.From - entry.server.From
-		out.Clock = &report.ServiceClock{OffsetNS: start, LowNS: start - slack, HighNS: start + slack}
-	}
+	out.Clock = clocks.describe(s)
 	for _, callee := range services {
 		if n := s.remotes.callees[callee.server]; n > 0 {
 			out.Calls = append(out.Calls, report.ServiceCalls{Service: callee.name(), Joined: n, Ambiguous: s.remotes.ambiguous[callee.server]})
@@ -209,7 +206,8 @@ func (s *Service) overlaps(services []*Service) bool {
 		if o == s || o.server == nil || s.server == nil {
 			return false
 		}
-		offset, _ := s.scouted.clock.To(o.scouted.clock)
+		link := s.scouted.clock.To(o.scouted.clock)
+		offset, _ := link.OffsetAt(0)
 		return min(s.server.To, o.server.To+offset)-max(s.server.From, o.server.From+offset) >= 100e6
 	})
 }

@@ -36,47 +36,61 @@ type remotes struct {
 	server  *exchange.Server         // the result: what the process served
 	calls   []exchange.Call          // the result: the calls of walked requests that were joined
 	callees map[*exchange.Server]int // and all joined exchanges
+	links   map[*exchange.Server]exchange.Link
 	// ambiguous counts the calls that may be for several requests.
 	ambiguous map[*exchange.Server]int
+	// needAnswerTimes says that the clocks of services differ.
+	needAnswerTimes bool
 }
 
 type remoteServer struct {
 	*exchange.Server
-	offset, slack int64
+	exchange.Link
 }
 
 // ExplainServices explains several services that were recorded in the same seconds. Those that others call are explained first, so that
 // the paths of the callers continue in them.
 func ExplainServices(ctx context.Context, services []*Service) (*report.Report, error) {
-	for _, s := range services {
-		var err error
-		if s.scouted, err = s.scout(ctx, scoutBytes); err != nil {
-			return nil, err
-		}
-	}
-	callees := findCallees(services)
-	if !slices.ContainsFunc(callees, func(list []int) bool { return len(list) > 0 }) {
-		for _, s := range services { // the beginning may lack the calls
-			if s.scouted.isWhole {
+	scoutAll := func(maxBytes int64, needsAnswerTimes bool) error {
+		for _, s := range services {
+			if s.scouted != nil && s.scouted.isWhole && needsAnswerTimes == s.scouted.hasAnswerTimes {
 				continue
 			}
 			var err error
-			if s.scouted, err = s.scout(ctx, 1<<62); err != nil {
-				return nil, err
+			if s.scouted, err = s.scout(ctx, maxBytes, needsAnswerTimes); err != nil {
+				return err
 			}
 		}
-		callees = findCallees(services)
+		return nil
+	}
+	if err := scoutAll(scoutBytes, false); err != nil {
+		return nil, err
+	}
+	haveOneClock := !slices.ContainsFunc(services, func(s *Service) bool {
+		link := services[0].scouted.clock.To(s.scouted.clock)
+		return !link.IsExact()
+	})
+	if !haveOneClock {
+		if err := scoutAll(scoutBytes, true); err != nil {
+			return nil, err
+		}
+	}
+	callees, links := findCallees(services)
+	if !slices.ContainsFunc(callees, func(list []int) bool { return len(list) > 0 }) { // the beginning may lack the calls
+		if err := scoutAll(1<<62, !haveOneClock); err != nil {
+			return nil, err
+		}
+		callees, links = findCallees(services)
 	}
 	order, depths := orderByCalls(callees)
 	causes := exchange.NewCauses()
 	var refusals []error
 	for _, i := range order {
 		s := services[i]
-		s.Options.remotes = &remotes{causes: causes}
+		s.Options.remotes = &remotes{causes: causes, needAnswerTimes: !haveOneClock}
 		for _, k := range callees[i] {
 			if callee := services[k]; callee.server != nil {
-				offset, slack := s.scouted.clock.To(callee.scouted.clock)
-				s.Options.remotes.servers = append(s.Options.remotes.servers, remoteServer{callee.server, offset, slack})
+				s.Options.remotes.servers = append(s.Options.remotes.servers, remoteServer{callee.server, links[i][callee.scouted.server]})
 			}
 		}
 		trace, err := s.Reopen()
@@ -95,6 +109,7 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 			s.Annotate(s.report)
 		}
 		s.server = s.Options.remotes.server
+		s.addClockErrors()
 	}
 	// Callers come first, and of them the one with the most calls. Services without a call come last.
 	slices.SortStableFunc(order, func(a, b int) int {
@@ -105,6 +120,30 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 		return out, refusals[len(refusals)-1]
 	}
 	return out, nil
+}
+
+// addClockErrors adds to segments on the way to other services how badly their clocks are known.
+func (s *Service) addClockErrors() {
+	slacks := make(map[string]int64)
+	for callee, link := range s.remotes.links {
+		_, slacks[callee.Name] = link.OffsetAt(callee.From)
+	}
+	add := func(r *report.Request) {
+		for i := range r.Segments {
+			if way := &r.Segments[i]; way.WayTo != "" {
+				way.ClockErrorNS = slacks[way.WayTo]
+			}
+		}
+	}
+	for i := range s.report.Groups {
+		g := &s.report.Groups[i]
+		for k := range g.Slowest {
+			add(&g.Slowest[k])
+		}
+		if g.Typical != nil {
+			add(g.Typical)
+		}
+	}
 }
 
 // callCount returns the number of the service's calls that are joined.
@@ -133,10 +172,12 @@ type scouted struct {
 	clients *exchange.Joiner
 	server  *exchange.Server
 	isWhole bool
+	// hasAnswerTimes says that requests have them: see exchange.Request.
+	hasAnswerTimes bool
 }
 
 // scout reads a trace until it has read some bytes: at least its first generation.
-func (s *Service) scout(ctx context.Context, maxBytes int64) (*scouted, error) {
+func (s *Service) scout(ctx context.Context, maxBytes int64, needsAnswerTimes bool) (*scouted, error) {
 	trace, err := s.Reopen()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name(), err)
@@ -152,13 +193,16 @@ func (s *Service) scout(ctx context.Context, maxBytes int64) (*scouted, error) {
 	symbols := tracefmt.Symbols{}
 	finder := request.NewFinder(&symbols, &window, request.Options{Workers: s.Workers, IgnoreMarks: s.IgnoreMarks})
 	decoder.Classify = request.NewClassifier(decoder.Symbols).Flags
-	out := &scouted{clients: exchange.NewJoiner(), server: exchange.NewServer(s.name())}
+	out := &scouted{clients: exchange.NewJoiner(), server: exchange.NewServer(s.name()), hasAnswerTimes: needsAnswerTimes}
+	var answers *exchange.AnswerFinder
+	if needsAnswerTimes {
+		answers = exchange.NewAnswerFinder(&window, &symbols)
+	}
 	out.clients.SetWindow(&window)
 	add := func(list []request.Request) {
 		for i := range list {
 			if r := &list[i]; !r.Open && !r.CutAtStart && exchange.HasClient(r) {
-				conn, birth, isStream := exchange.ConnectionOf(r, &window)
-				out.server.Add(exchange.Request{G: r.G, Conn: conn, Birth: birth, IsStream: isStream, Start: r.Start, End: r.End, IsWoken: exchange.IsWoken(r)})
+				out.server.Add(exchange.NewRequest(r, &window, answers))
 			}
 		}
 	}
@@ -191,9 +235,9 @@ func (s *Service) scout(ctx context.Context, maxBytes int64) (*scouted, error) {
 	return out, nil
 }
 
-// findCallees returns for each service those that it calls.
-func findCallees(services []*Service) [][]int {
-	out := make([][]int, len(services))
+// findCallees returns for each service those that it calls, and how their clocks differ.
+func findCallees(services []*Service) (out [][]int, links []map[*exchange.Server]exchange.Link) {
+	out, links = make([][]int, len(services)), make([]map[*exchange.Server]exchange.Link, len(services))
 	for i, s := range services {
 		joiner := s.scouted.clients
 		joiner.Reset()
@@ -201,10 +245,11 @@ func findCallees(services []*Service) [][]int {
 			if k == i || !s.scouted.clock.IsKnown || !other.scouted.clock.IsKnown {
 				continue
 			}
-			offset, slack := s.scouted.clock.To(other.scouted.clock)
-			joiner.AddServer(other.scouted.server, offset, slack)
+			joiner.AddServer(other.scouted.server, s.scouted.clock.To(other.scouted.clock))
 		}
+		joiner.Synchronise()
 		joiner.Join()
+		links[i] = joiner.Links()
 		callees := joiner.Callees()
 		for k, other := range services {
 			if callees[other.scouted.server] > 0 {
@@ -212,7 +257,7 @@ func findCallees(services []*Service) [][]int {
 			}
 		}
 	}
-	return out
+	return out, links
 }
 
 // orderByCalls returns the services in an order in which each comes after those that it calls, and how far each is from one that no
@@ -263,7 +308,7 @@ func (o *Options) newJoiner() *exchange.Joiner {
 	}
 	j := exchange.NewJoiner()
 	for _, s := range o.remotes.servers {
-		j.AddServer(s.Server, s.offset, s.slack)
+		j.AddServer(s.Server, s.Link)
 	}
 	return j
 }
@@ -273,7 +318,7 @@ func (r *reading) fillRemotes(rep *report.Report, table *groupTable, work *workS
 	out := r.opts.remotes
 	out.server = r.served.Server(r.opts.name(), out.causes, r.pass.Start, r.pass.End, r.translations, r.groups.GroupIDs(sp, work.shown), sp)
 	if r.joiner != nil {
-		out.calls, out.callees, out.ambiguous = r.calls.List(r.translations), r.joiner.Callees(), r.joiner.AmbiguousCallees()
+		out.calls, out.callees, out.ambiguous, out.links = r.calls.List(r.translations), r.joiner.Callees(), r.joiner.AmbiguousCallees(), r.joiner.Links()
 		r.fillPeers(rep, table, out.calls)
 	}
 }

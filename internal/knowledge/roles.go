@@ -35,6 +35,8 @@ const (
 	GRPCStream
 	GRPCWorker
 	GRPCMethod
+	GRPCUnary
+	GRPCUnaryAnswer
 	HandlerRoot
 	HandlerLookup
 	HandlerCaller

@@ -100,7 +100,9 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 			continue
 		}
 		spans = append(spans, padRight(names.CauseStyle(s.longest.Cause), causeName(s.longest.Cause), causeColumn-1))
-		if s.longest.Kind != "" && s.longest.Cause != report.CauseQueue {
+		if way := s.longest.WayTo; way != "" {
+			spans = append(spans, span{plain, "on the way to " + termtext.Head(way, 20) + clockError(s.longest.ClockErrorNS) + " "})
+		} else if s.longest.Kind != "" && s.longest.Cause != report.CauseQueue {
 			spans = append(spans, span{plain, termtext.Head(s.longest.Kind, 20) + " "})
 		}
 		on := ""
@@ -115,6 +117,14 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 		spans = append(spans, span{dim, on})
 		p.line(append(spans, siteSpans(s.longest.Site, p.width-widthOf(spans))...)...)
 	}
+}
+
+// clockError returns the error of a time of another service's clock.
+func clockError(ns int64) string {
+	if ns == 0 {
+		return ""
+	}
+	return " ±" + words.Duration(ns)
 }
 
 // ids writes the request's ids in tracing systems.

@@ -78,6 +78,7 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 		p.groups()
 	}
 	p.runtime()
+	p.clocks()
 	p.host()
 	p.warnings()
 	p.next()
@@ -259,6 +260,24 @@ func (p *page) judged() {
 	}
 	p.line()
 	p.paragraph(span{bold, "judged"}, indent, span{plain, breakable(termtext.Head(p.report.Judged.Text, maxTitle), p.width/2)})
+}
+
+// clocks writes how well the times of services on different hosts can be compared.
+func (p *page) clocks() {
+	var parts []string
+	for i := range p.report.Services {
+		s := &p.report.Services[i]
+		if c := s.Clock; c != nil && c.HighNS > c.LowNS {
+			part := termtext.Head(s.Name, 40) + " ±" + words.Duration((c.HighNS-c.LowNS)/2)
+			if drift := c.DriftPPM / 1e6 * float64(s.Input.DurationNS); max(drift, -drift) > float64(c.HighNS-c.LowNS) {
+				part += fmt.Sprintf(", drifting by %.0f ppm", c.DriftPPM)
+			}
+			parts = append(parts, part)
+		}
+	}
+	if len(parts) > 0 {
+		p.paragraph(span{bold, "clocks"}, indent, span{plain, "compared with " + termtext.Head(p.report.Services[0].Name, 40) + "'s: " + strings.Join(parts, "; ")})
+	}
 }
 
 // runtime describes the runtime's and the kernel's behaviour in one or two lines.

@@ -19,23 +19,64 @@ func ClockOf(s *tracefmt.ClockSnapshot, snapshotTime int64) Clock {
 // maxClockStep is the maximum step of the wall clock against the monotonic clock, in ns, between two recordings on one machine.
 const maxClockStep = 20e6
 
-// Offset returns the number of ns to add to a time of another trace's clock to convert it to this one's. Two processes on one machine
-// share the monotonic clock. Otherwise the wall clocks decide, and exact is false.
-func (c Clock) Offset(second Clock) (ns int64, exact bool) {
+// maxWallErrorNS is by how much the wall clocks of two machines may differ.
+const maxWallErrorNS = 100e6
+
+// To returns how times of another trace are converted to this trace's clock. Two processes on one machine share the monotonic clock.
+// Otherwise the wall clocks decide, until exchanges show more: see Joiner.
+func (c Clock) To(second Clock) Link {
 	if d := (second.Wall - second.Mono) - (c.Wall - c.Mono); -maxClockStep < d && d < maxClockStep {
-		return second.Mono - c.Mono, true
+		return Link{offset: second.Mono - c.Mono}
 	}
-	return second.Wall - c.Wall, false
+	offset := second.Wall - c.Wall
+	return Link{offset: offset, slack: maxWallErrorNS, bounds: &bounds{offset: offset}}
 }
 
-// To returns the Offset to another clock, with its greatest error.
-func (c Clock) To(second Clock) (ns, slack int64) {
-	ns, isExact := c.Offset(second)
-	if !isExact {
-		slack = wallSlackNS
-	}
-	return ns, slack
+// A Link converts times of a server's trace to the clock of a client's trace. The zero value is that of equal clocks.
+type Link struct {
+	// At time ref of the server, offset is added to its times; the offset grows by rate ns each ns. The error is at most slack.
+	offset, ref int64
+	rate        float64
+	slack       int64
+	bounds      *bounds // nil if both traces have one clock
 }
 
-// wallSlackNS is by how much the wall clocks of two machines may differ.
-const wallSlackNS = 5e6
+// IsExact reports whether both traces have one clock.
+func (l *Link) IsExact() bool { return l.bounds == nil }
+
+// OffsetAt returns the number of ns to add to a time of the server's clock, with an error of up to slack.
+func (l *Link) OffsetAt(t int64) (ns, slack int64) {
+	return l.offset + int64(l.rate*float64(t-l.ref)), l.slack
+}
+
+// ToClient converts a time of the server's clock.
+func (l *Link) ToClient(t int64) int64 {
+	if l.rate == 0 {
+		return t + l.offset
+	}
+	ns, _ := l.OffsetAt(t)
+	return t + ns
+}
+
+// ToServer converts a time of the client's clock.
+func (l *Link) ToServer(t int64) int64 {
+	ns, _ := l.OffsetAt(t - l.offset)
+	return t - ns
+}
+
+// clone returns a copy to which bounds can be added.
+func (l Link) clone() Link {
+	if l.bounds != nil {
+		l.bounds = l.bounds.clone()
+	}
+	return l
+}
+
+// update uses the bounds of the offset for the times between two of the client.
+func (l *Link) update(from, to int64) {
+	if b := l.bounds; b != nil && b.solve() {
+		line := b.center()
+		l.offset, l.ref, l.rate = b.offset+int64(line.offset), b.ref, line.rate
+		l.slack = b.slack(line, l.ToServer(from), l.ToServer(to))
+	}
+}

@@ -7,9 +7,13 @@
 // connection fits to either end, and the times on the way are those of a network. Then the k-th exchange is the k-th request, and the
 // walk of the client's request continues in it (critpath.RemoteAnswer). Calls on a connection of HTTP/2 overlap, but it keeps their order:
 // a call whose order leaves several requests is not joined (compareStreams).
+//
+// Traces of different machines have different clocks. Then the offset is searched at which the exchanges of whole connections have requests
+// (search), and each pair bounds it from both sides (bounds).
 package exchange
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sort"
@@ -27,15 +31,18 @@ type Joiner struct {
 	peers []*peer
 	// joined are the connections with a known other end, by the goroutine that reads the answers.
 	joined map[uint64]*joinedConnection
+	// undecided are the connections that fit to several ones of a server that is called.
+	undecided map[*clientConnection]*peer
 }
 
 // A peer is a server that the process may call.
 type peer struct {
 	*Server
-	shift
+	Link
 	// isCalled says that the process is known to call it.
-	isCalled   bool
-	joinedEnds map[uint64]bool // its connections whose other end is connection
+	isCalled     bool
+	updatedUntil int64           // the client's time until which the link was updated
+	joinedEnds   map[uint64]bool // its connections whose other end is connection
 }
 
 // A joinedConnection is a connection of the client with its answers, in order of time.
@@ -53,15 +60,19 @@ type joinedConnection struct {
 
 // NewJoiner returns a Joiner that knows no server.
 func NewJoiner() *Joiner {
-	return &Joiner{Clients: NewClients(), joined: make(map[uint64]*joinedConnection)}
+	return &Joiner{Clients: NewClients(), joined: make(map[uint64]*joinedConnection), undecided: make(map[*clientConnection]*peer)}
 }
 
 // Reset forgets the servers and the joined connections.
-func (j *Joiner) Reset() { j.peers, j.joined = nil, make(map[uint64]*joinedConnection) }
+func (j *Joiner) Reset() {
+	j.peers = nil
+	clear(j.joined)
+	clear(j.undecided)
+}
 
-// AddServer adds a server. offset converts its times to those of the client's trace, with an error of up to slack.
-func (j *Joiner) AddServer(s *Server, offset, slack int64) {
-	j.peers = append(j.peers, &peer{Server: s, shift: shift{offset, slack}, joinedEnds: make(map[uint64]bool)})
+// AddServer adds a server with the relation of its clock to the client's.
+func (j *Joiner) AddServer(s *Server, l Link) {
+	j.peers = append(j.peers, &peer{Server: s, Link: l.clone(), joinedEnds: make(map[uint64]bool)})
 }
 
 // AddGeneration implements pass.Listener.
@@ -80,6 +91,10 @@ type candidate struct {
 
 // Join pairs connections by the exchanges of the client so far.
 func (j *Joiner) Join() {
+	for _, p := range j.peers {
+		p.update(max(j.common(p).from, p.updatedUntil), j.to)
+		p.updatedUntil = j.to
+	}
 	var candidates []candidate
 	for _, id := range j.readerOrder {
 		conn := j.readers[id]
@@ -91,11 +106,40 @@ func (j *Joiner) Join() {
 	}
 	for j.joinUnique(&candidates) {
 	}
+	clear(j.undecided)
+	for _, c := range candidates {
+		if c.peer.isCalled && len(c.fit.pairs) >= threshold.Repeats {
+			j.undecided[c.conn] = c.peer
+		}
+	}
+}
+
+// Synchronise narrows the link of each server with another clock. A server whose link is too wide to join calls is removed.
+func (j *Joiner) Synchronise() {
+	j.peers = slices.DeleteFunc(j.peers, func(p *peer) bool {
+		if p.IsExact() {
+			return false
+		}
+		var isFound bool
+		p.Link, isFound = j.search(p.Server, p.Link)
+		return !isFound
+	})
+}
+
+// Links returns how the clocks of the servers with joined connections differ, in the time of both recordings.
+func (j *Joiner) Links() map[*Server]Link {
+	out := make(map[*Server]Link)
+	for _, k := range j.joined {
+		common := j.common(k.peer)
+		k.peer.update(common.from, common.to)
+		out[k.peer.Server] = k.peer.Link
+	}
+	return out
 }
 
 // common returns the time of both recordings on the client's clock.
 func (j *Joiner) common(p *peer) interval {
-	return interval{max(j.from, p.From+p.offset), min(j.to, p.To+p.offset)}
+	return interval{max(j.from, p.ToClient(p.From)), min(j.to, p.ToClient(p.To))}
 }
 
 // candidatesOf returns the connections of servers that fit a client's connection.
@@ -106,7 +150,7 @@ func (j *Joiner) candidatesOf(conn *clientConnection) (out []candidate) {
 			if p.Connections[g][0].IsStream != conn.isMultiplexed {
 				continue
 			}
-			if f := conn.compare(0, p.Connections[g], p.shift, common); f.isConsistent() {
+			if f := conn.compare(0, p.Connections[g], &p.Link, common); f.isConsistent() {
 				out = append(out, candidate{conn, p, g, f})
 			}
 		}
@@ -125,7 +169,7 @@ func (p *peer) connectionsIn(exchanges []Exchange, common interval) (out []uint6
 	if shortest < 0 {
 		return nil
 	}
-	from, to := exchanges[shortest].Sent-p.offset-p.slack, exchanges[shortest].Arrived-p.offset+p.slack
+	from, to := p.ToServer(exchanges[shortest].Sent)-p.slack, p.ToServer(exchanges[shortest].Arrived)+p.slack
 	for i := sort.Search(len(p.byStart), func(i int) bool { return p.byStart[i].Start >= from }); i < len(p.byStart) && p.byStart[i].Start <= to; i++ {
 		if g := p.byStart[i].Conn; !p.joinedEnds[g] && !slices.Contains(out, g) {
 			out = append(out, g)
@@ -155,10 +199,11 @@ func (j *Joiner) joinUnique(candidates *[]candidate) bool {
 	for _, p := range j.peers {
 		p.isCalled = p.isCalled || p.hasProof(unique)
 	}
+	slices.SortStableFunc(unique, func(a, b candidate) int { return cmp.Compare(len(b.fit.pairs), len(a.fit.pairs)) })
 	hasJoined := false
 	for _, c := range unique {
-		forwardTimes, returnTimes := c.fit.delays(c.peer.Connections[c.serverG], c.peer.offset)
-		if !c.peer.isCalled || len(c.fit.pairs) >= threshold.Repeats && !isClose(forwardTimes, returnTimes, c.peer.slack) {
+		forwardTimes, returnTimes := c.fit.delays(c.peer.Connections[c.serverG], &c.peer.Link)
+		if !c.peer.isCalled || len(c.fit.pairs) >= threshold.Repeats && !isClose(forwardTimes, returnTimes, c.peer.slack) || !c.fit.addBounds(c.peer.bounds, c.peer.Connections[c.serverG]) {
 			continue
 		}
 		connection := &joinedConnection{peer: c.peer, serverG: c.serverG, client: c.conn, from: j.from, until: j.to}
@@ -183,7 +228,7 @@ func (p *peer) hasProof(unique []candidate) bool {
 	isLong := false
 	for _, c := range unique {
 		if c.peer == p {
-			t, b := c.fit.delays(p.Connections[c.serverG], p.offset)
+			t, b := c.fit.delays(p.Connections[c.serverG], &p.Link)
 			forwardTimes, returnTimes = append(forwardTimes, t...), append(returnTimes, b...)
 			isLong = isLong || len(c.fit.pairs) >= threshold.SmallSample
 		}
@@ -199,11 +244,12 @@ func (k *joinedConnection) add(f *fit) {
 	list := k.peer.Connections[k.serverG]
 	for i, p := range f.pairs {
 		r := &list[p.request]
-		start := r.Start + k.peer.offset
+		offset, _ := k.peer.OffsetAt(r.Start)
+		start := r.Start + offset
 		if !r.IsWoken {
 			start = max(start, p.exchange.Sent)
 		}
-		answer := critpath.RemoteAnswer{Start: start, End: r.End + k.peer.offset, G: r.G, Offset: k.peer.offset, Parts: r.Parts, WayCause: k.peer.WayCause, Service: k.peer.Name, Group: r.Group}
+		answer := critpath.RemoteAnswer{Start: start, End: r.End + offset, G: r.G, Offset: offset, Parts: r.Parts, WayCause: k.peer.WayCause, Service: k.peer.Name, Group: r.Group}
 		if f.calls != nil {
 			if f.calls[i].answer == nil {
 				f.calls[i].answer = &answer
@@ -225,18 +271,18 @@ func (j *Joiner) extend(conn *clientConnection, connection *joinedConnection) {
 		connection.next = sort.Search(len(conn.calls), func(i int) bool { return conn.calls[i].arrived >= common.from })
 		connection.from, connection.until = connection.until, j.to
 	}
-	f := conn.compare(connection.next, connection.peer.Connections[connection.serverG], connection.peer.shift, common)
-	if connection.next = conn.count(); f.isConsistent() {
+	f := conn.compare(connection.next, connection.peer.Connections[connection.serverG], &connection.peer.Link, common)
+	if connection.next = conn.count(); f.isConsistent() && f.addBounds(connection.peer.bounds, connection.peer.Connections[connection.serverG]) {
 		connection.add(&f)
 	}
 }
 
 // compare fits the exchanges of a connection from one of them on to the requests of a server's.
-func (conn *clientConnection) compare(next int, requests []Request, s shift, common interval) fit {
+func (conn *clientConnection) compare(next int, requests []Request, l *Link, common interval) fit {
 	if conn.isMultiplexed {
-		return compareStreams(conn.calls[next:], requests, s, common)
+		return compareStreams(conn.calls[next:], requests, l, common)
 	}
-	return compare(conn.exchanges[next:], requests, s, common)
+	return compare(conn.exchanges[next:], requests, l, common)
 }
 
 // count returns the number of exchanges.
@@ -276,7 +322,8 @@ func (j *Joiner) Callees() map[*Server]int {
 	return out
 }
 
-// AmbiguousCallees counts, for each server, the calls on connections with a known other end that may be for several of its requests.
+// AmbiguousCallees counts, for each server, the calls that may be for several of its requests: on connections with a known other end,
+// and on those that fit to several connections.
 func (j *Joiner) AmbiguousCallees() map[*Server]int {
 	out := make(map[*Server]int)
 	for _, k := range j.joined {
@@ -285,6 +332,9 @@ func (j *Joiner) AmbiguousCallees() map[*Server]int {
 				out[k.peer.Server]++
 			}
 		}
+	}
+	for conn, p := range j.undecided {
+		out[p.Server] += conn.count()
 	}
 	return out
 }

@@ -71,7 +71,7 @@ func (s *simulation) join(offset int64) (joined, wrong int) {
 	}
 	s.server.From, s.server.To = s.server.From-offset, s.server.To-offset
 	s.server.Sort()
-	s.joiner.AddServer(s.server, offset, 0)
+	s.joiner.AddServer(s.server, Link{offset: offset})
 	s.joiner.Join()
 	for reader, k := range s.joiner.joined {
 		if joined++; s.partners[reader] != k.serverG {
@@ -136,17 +136,26 @@ func TestUnrelatedServices(t *testing.T) {
 	}
 }
 
-// TestAmbiguousConnections: two connections that always begin and end together fit both of the server's. None is joined.
+// TestAmbiguousConnections: two connections that always begin and end together fit both of the server's. None is joined. If another one
+// shows that the server is called, their calls are counted.
 func TestAmbiguousConnections(t *testing.T) {
-	s := newSimulation(1)
-	a := s.connect(50, 20*ms, 5*ms, 5*ms, true, true)
-	b := s.connect(1, 20*ms, 5*ms, 5*ms, true, true)
-	s.joiner.readers[b].exchanges = slices.Clone(s.joiner.readers[a].exchanges)
-	s.server.Connections[s.partners[b]] = slices.Clone(s.server.Connections[s.partners[a]])
-	for i := range s.server.Connections[s.partners[b]] {
-		s.server.Connections[s.partners[b]][i].Conn = s.partners[b]
-	}
-	if joined, _ := s.join(0); joined != 0 {
-		t.Errorf("%d connections are joined", joined)
+	for _, isCalled := range []bool{false, true} {
+		s := newSimulation(1)
+		a := s.connect(50, 20*ms, 5*ms, 5*ms, true, true)
+		b := s.connect(1, 20*ms, 5*ms, 5*ms, true, true)
+		s.joiner.readers[b].exchanges = slices.Clone(s.joiner.readers[a].exchanges)
+		s.server.Connections[s.partners[b]] = slices.Clone(s.server.Connections[s.partners[a]])
+		for i := range s.server.Connections[s.partners[b]] {
+			s.server.Connections[s.partners[b]][i].Conn = s.partners[b]
+		}
+		wantJoined, wantAmbiguous := 0, 0
+		if isCalled {
+			s.connect(50, 20*ms, 2*ms, 5*ms, true, true)
+			wantJoined, wantAmbiguous = 1, 100
+		}
+		joined, wrong := s.join(0)
+		if n := s.joiner.AmbiguousCallees()[s.server]; joined != wantJoined || wrong != 0 || n != wantAmbiguous {
+			t.Errorf("%d connections are joined, %d wrongly, %d calls are ambiguous; want %d, 0, %d", joined, wrong, n, wantJoined, wantAmbiguous)
+		}
 	}
 }

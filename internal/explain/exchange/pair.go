@@ -27,21 +27,18 @@ type fit struct {
 // An interval of time, on the client's clock.
 type interval struct{ from, to int64 }
 
-// A shift converts a server's times to the client's clock: by offset, with an error of up to slack.
-type shift struct{ offset, slack int64 }
-
 // edgeNS is how long before the end of a recording an event may be missing in it: the threads end their buffers one by one.
 const edgeNS = 2e6
 
 // compare fits exchanges to the requests of one connection: a request begins after the exchange was sent and before its answer arrived,
 // and each exchange has one request. common is the time of both recordings.
-func compare(exchanges []Exchange, requests []Request, s shift, common interval) fit {
+func compare(exchanges []Exchange, requests []Request, l *Link, common interval) fit {
 	var f fit
 	limit := 2 + len(exchanges)/20
 	i := sort.Search(len(exchanges), func(i int) bool { return exchanges[i].Arrived >= common.from })
-	j := sort.Search(len(requests), func(j int) bool { return requests[j].Start+s.offset >= common.from-s.slack })
+	j := sort.Search(len(requests), func(j int) bool { return l.ToClient(requests[j].Start) >= common.from-l.slack })
 	for (i < len(exchanges) || j < len(requests)) && f.missed <= limit {
-		switch order := orderOf(exchanges, i, requests, j, s); {
+		switch order := orderOf(exchanges, i, requests, j, l); {
 		case order == 0:
 			f.pairs = append(f.pairs, pair{exchanges[i], j})
 			i, j = i+1, j+1
@@ -51,7 +48,7 @@ func compare(exchanges []Exchange, requests []Request, s shift, common interval)
 			}
 			i++
 		default:
-			if r := &requests[j]; r.Start+s.offset >= common.from+edgeNS && r.End+s.offset <= common.to-edgeNS {
+			if r := &requests[j]; l.ToClient(r.Start) >= common.from+edgeNS && l.ToClient(r.End) <= common.to-edgeNS {
 				f.missed++
 			}
 			j++
@@ -61,7 +58,7 @@ func compare(exchanges []Exchange, requests []Request, s shift, common interval)
 }
 
 // orderOf returns 0 if an exchange can have a request, -1 if the exchange is before the request, and 1 if it is after it.
-func orderOf(exchanges []Exchange, i int, requests []Request, j int, s shift) int {
+func orderOf(exchanges []Exchange, i int, requests []Request, j int, l *Link) int {
 	switch {
 	case i == len(exchanges):
 		return 1
@@ -69,15 +66,18 @@ func orderOf(exchanges []Exchange, i int, requests []Request, j int, s shift) in
 		return -1
 	}
 	x, r := exchanges[i], &requests[j]
-	start, end := r.Start+s.offset, r.End+s.offset
-	if x.Sent > end+s.slack || r.IsWoken && x.Sent > start+s.slack {
+	start, end := l.ToClient(r.Start), l.ToClient(r.End)
+	if x.Sent > end+l.slack || r.IsWoken && x.Sent > start+l.slack {
 		return 1
+	}
+	if i+1 < len(exchanges) && exchanges[i+1].Sent <= start-l.slack {
+		return -1 // the next exchange began before the request
 	}
 	// A handler may write its answer in parts, but the first one not before half of its time.
 	if !r.IsWoken {
 		start = max(start, x.Sent)
 	}
-	if x.Arrived < end-s.slack-max(threshold.LoopbackNS, (end-start)/2) {
+	if x.Arrived < end-l.slack-max(threshold.LoopbackNS, (end-start)/2) {
 		return -1
 	}
 	return 0
@@ -88,14 +88,28 @@ func (f *fit) isConsistent() bool {
 	return len(f.pairs) > 0 && f.missed <= (len(f.pairs)+f.ambiguous)/50
 }
 
+// addBounds adds the bounds of a clock's offset that follow from the pairs. It reports false if they contradict others: then pairs are
+// wrong.
+func (f *fit) addBounds(b *bounds, requests []Request) bool {
+	return b == nil || b.tryAdd(func() {
+		for i, p := range f.pairs {
+			x := p.exchange
+			if f.calls != nil {
+				x.Sent = f.calls[i].firstSent
+			}
+			b.add(&requests[p.request], x)
+		}
+	})
+}
+
 // delays returns how long the calls were on the way there and back.
-func (f *fit) delays(requests []Request, offset int64) (forwardTimes, returnTimes []int64) {
+func (f *fit) delays(requests []Request, l *Link) (forwardTimes, returnTimes []int64) {
 	for _, p := range f.pairs {
 		r := &requests[p.request]
 		if p.exchange.HasSent && (r.IsWoken || f.calls != nil) {
-			forwardTimes = append(forwardTimes, max(0, r.Start+offset-p.exchange.Sent))
+			forwardTimes = append(forwardTimes, max(0, l.ToClient(r.Start)-p.exchange.Sent))
 		}
-		back := p.exchange.Arrived - r.End - offset
+		back := p.exchange.Arrived - l.ToClient(r.End)
 		if f.calls != nil {
 			back = max(back, -back) // requests need not end inside of calls
 		}

@@ -28,8 +28,10 @@ type Request struct {
 	// IsWoken says that the network woke G at Start. Otherwise Start is only the end of the request before: the message may have come
 	// at any time after it.
 	IsWoken bool
-	Group   string // the report's id
-	Parts   []critpath.RemotePart
+	// Answered is not later than the answer's first bytes. It is set only if other traces have another clock.
+	Answered int64
+	Group    string // the report's id
+	Parts    []critpath.RemotePart
 }
 
 // order returns the time by which the requests of a connection are ordered.
@@ -76,26 +78,33 @@ func (s *Server) Sort() {
 // HasClient reports whether clients wait for requests of a kind.
 func HasClient(r *request.Request) bool { return r.Kind.IsServed() && r.Piece != request.MiddlePiece }
 
-// ConnectionOf returns what identifies the connection of a request, and whether it is one of HTTP/2. birth is when the goroutine of the
-// request was created.
-func ConnectionOf(r *request.Request, window *timeline.Window) (conn uint64, birth int64, isStream bool) {
+// NewRequest returns a request with its connection, without its causes. answers, if not nil, finds when it was answered.
+func NewRequest(r *request.Request, window *timeline.Window, answers *AnswerFinder) Request {
+	out := Request{G: r.G, Conn: r.G, Birth: r.Start, Start: r.Start, End: r.End, IsWoken: r.WokenAt != 0 || r.ArrivedAt != 0}
 	if r.Kind == request.HTTP2 || r.Kind == request.GRPC {
 		if b, ok := window.Born(r.G, r.End); ok && b.Creator != 0 {
-			return b.Creator, b.Time, true
+			out.Conn, out.Birth, out.IsStream = b.Creator, b.Time, true
 		}
 	}
-	return r.G, r.Start, false
+	if answers != nil {
+		out.Answered = answers.answered(r, out.IsStream)
+	}
+	return out
 }
 
-// IsWoken reports whether the beginning of a request is when its message was read or had arrived.
-func IsWoken(r *request.Request) bool { return r.WokenAt != 0 || r.ArrivedAt != 0 }
-
 // A ServedRequests collects the requests that a process serves, with their paths. It implements pass.Sum.
-type ServedRequests struct{ collectors []*collector }
+type ServedRequests struct {
+	// NeedsAnswerTimes asks for Request.Answered.
+	NeedsAnswerTimes bool
+	collectors       []*collector
+}
 
 // NewAdder implements pass.Sum.
 func (s *ServedRequests) NewAdder(stage *path.Stage) path.Adder {
 	c := &collector{stage: stage}
+	if s.NeedsAnswerTimes {
+		c.answers = NewAnswerFinder(stage.Win, stage.Syms)
+	}
 	s.collectors = append(s.collectors, c)
 	return c
 }
@@ -103,16 +112,13 @@ func (s *ServedRequests) NewAdder(stage *path.Stage) path.Adder {
 // A collector is one worker's part of ServedRequests.
 type collector struct {
 	stage    *path.Stage
+	answers  *AnswerFinder // nil if it is not needed
 	requests []walkedRequest
 	parts    []part
 }
 
 type walkedRequest struct {
-	g, conn     uint64
-	birth       int64
-	isStream    bool
-	start, end  int64
-	isWoken     bool
+	Request     // without Group and Parts
 	group       path.GroupID
 	first, next int // its parts; none if it was not walked
 }
@@ -128,8 +134,8 @@ func (c *collector) Add(w *path.WalkResult) {
 	if w.Form == path.Piece || w.Form == path.CutAtStart || w.Req.Open || w.Observer || !HasClient(w.Req) {
 		return
 	}
-	conn, birth, isStream := ConnectionOf(w.Req, c.stage.Win)
-	r := walkedRequest{g: w.Req.G, conn: conn, birth: birth, isStream: isStream, start: w.Start, end: w.Req.End, isWoken: IsWoken(w.Req), group: w.Group, first: len(c.parts), next: len(c.parts)}
+	r := walkedRequest{Request: NewRequest(w.Req, c.stage.Win, c.answers), group: w.Group, first: len(c.parts), next: len(c.parts)}
+	r.Start = w.Start
 	if w.Form == path.Whole {
 		for i := range w.Segments {
 			segment := &w.Segments[i]
@@ -162,7 +168,8 @@ func (s *ServedRequests) Server(name string, causes *Causes, from, to int64, tra
 				unwalked = append(unwalked, r)
 				continue
 			}
-			request := Request{G: r.g, Conn: r.conn, Birth: r.birth, IsStream: r.isStream, Start: r.start, End: r.end, IsWoken: r.isWoken, Group: ids[r.group]}
+			request := r.Request
+			request.Group = ids[r.group]
 			for _, p := range c.parts[r.first:r.next] {
 				request.Parts = append(request.Parts, critpath.RemotePart{End: p.end, G: p.g, Cause: table.index(request.Group, c.stage.IDs, p.cause, translations[i].Causes[p.cause])})
 			}
@@ -186,8 +193,9 @@ func (s *ServedRequests) Server(name string, causes *Causes, from, to int64, tra
 // like returns a request that was not walked with the causes of a walked one of similar latency: package pass walks enough of each
 // group.
 func (r *walkedRequest) like(walked []Request, group string) Request {
-	out := Request{G: r.g, Conn: r.conn, Birth: r.birth, IsStream: r.isStream, Start: r.start, End: r.end, IsWoken: r.isWoken, Group: group}
-	latency := r.end - r.start
+	out := r.Request
+	out.Group = group
+	latency := r.End - r.Start
 	i, _ := slices.BinarySearchFunc(walked, latency, func(w Request, ns int64) int { return cmp.Compare(w.End-w.Start, ns) })
 	best, distance := -1, int64(math.MaxInt64)
 	for k := max(i-1, 0); k < min(i+1, len(walked)); k++ {
@@ -201,9 +209,9 @@ func (r *walkedRequest) like(walked []Request, group string) Request {
 	model := &walked[best]
 	scale := float64(latency) / float64(max(model.End-model.Start, 1))
 	for _, p := range model.Parts {
-		part := critpath.RemotePart{End: r.start + int64(float64(p.End-model.Start)*scale), Cause: p.Cause}
+		part := critpath.RemotePart{End: r.Start + int64(float64(p.End-model.Start)*scale), Cause: p.Cause}
 		if p.G == model.G {
-			part.G = r.g
+			part.G = r.G
 		}
 		out.Parts = append(out.Parts, part)
 	}

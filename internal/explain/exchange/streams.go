@@ -114,7 +114,7 @@ func (c *Clients) newCall(waiter uint64, index int) *call {
 // compareStreams fits the calls of a client's connection of HTTP/2 to the requests of a server's. Each call has a request that begins
 // inside of it, no two have the same one, and a connection keeps the order in which requests were sent. A call is paired
 // if these facts leave only one request.
-func compareStreams(calls []*call, requests []Request, s shift, common interval) fit {
+func compareStreams(calls []*call, requests []Request, l *Link, common interval) fit {
 	var f fit
 	var list []streamCandidates
 	for _, k := range calls {
@@ -122,7 +122,7 @@ func compareStreams(calls []*call, requests []Request, s shift, common interval)
 			continue
 		}
 		k.isAmbiguous = false
-		list = append(list, newStreamCandidates(k, requests, s))
+		list = append(list, newStreamCandidates(k, requests, l))
 	}
 	for range 8 {
 		if !narrow(list) {
@@ -144,7 +144,7 @@ func compareStreams(calls []*call, requests []Request, s shift, common interval)
 	// Each request has a call, too, except one whose answer was there before the client waited for it.
 	served := 0
 	for i := range requests {
-		if r := &requests[i]; r.Start+s.offset >= common.from+edgeNS && r.End+s.offset <= common.to-edgeNS {
+		if r := &requests[i]; l.ToClient(r.Start) >= common.from+edgeNS && l.ToClient(r.End) <= common.to-edgeNS {
 			served++
 		}
 	}
@@ -166,8 +166,8 @@ type streamCandidates struct {
 
 // newStreamCandidates returns a call with the requests that begin inside of it. They need not end in it: the goroutine that answers may
 // wait for a P after it has written the answer.
-func newStreamCandidates(k *call, requests []Request, s shift) streamCandidates {
-	from, to := k.firstSent-s.offset-s.slack, k.arrived-s.offset+s.slack
+func newStreamCandidates(k *call, requests []Request, l *Link) streamCandidates {
+	from, to := l.ToServer(k.firstSent)-l.slack, l.ToServer(k.arrived)+l.slack
 	first := sort.Search(len(requests), func(i int) bool { return requests[i].Birth >= from })
 	return streamCandidates{k, first, first + sort.Search(len(requests)-first, func(i int) bool { return requests[first+i].Birth > to }) - 1}
 }

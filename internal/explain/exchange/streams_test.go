@@ -40,7 +40,7 @@ func TestStreamsPair(t *testing.T) {
 			reader, requests := s.connectStream(400, 6*ms, gap, true)
 			other, _ := s.connectStream(400, 6*ms, gap, false)
 			s.server.Sort()
-			s.joiner.AddServer(s.server, 0, 0)
+			s.joiner.AddServer(s.server, Link{})
 			s.joiner.Join()
 			if s.joiner.joined[other] != nil {
 				t.Errorf("seed %d: the connection to another server is joined", seed)
@@ -69,7 +69,7 @@ func TestUnrelatedStreams(t *testing.T) {
 		reader, _ := s.connectStream(int(20+seed*20), 6*ms, 0, false)
 		other.connectStream(int(20+seed*20), 6*ms, 0, true)
 		other.server.Sort()
-		s.joiner.AddServer(other.server, 0, 0)
+		s.joiner.AddServer(other.server, Link{})
 		if s.joiner.Join(); s.joiner.joined[reader] != nil {
 			t.Errorf("seed %d: the connection is joined", seed)
 		}
@@ -81,7 +81,7 @@ func TestManyStreamsAtOnce(t *testing.T) {
 	s := newSimulation(1)
 	reader, requests := s.connectStream(2000, ms/10, 0, true)
 	s.server.Sort()
-	s.joiner.AddServer(s.server, 0, 0)
+	s.joiner.AddServer(s.server, Link{})
 	s.joiner.Join()
 	for _, k := range s.joiner.readers[reader].calls {
 		if k.answer == nil || k.answer.G != requests[k.waiter] {

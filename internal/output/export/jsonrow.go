@@ -24,6 +24,7 @@ type requestRow struct {
 type segmentRow struct {
 	AheadWork        *report.Work     `json:"behind,omitempty"`
 	Cause            report.CauseName `json:"cause"`
+	ClockErrorNS     int64            `json:"clock_error_ns,omitempty"`
 	DurationNS       int64            `json:"duration_ns"`
 	Goroutine        uint64           `json:"goroutine"`
 	Kind             string           `json:"kind,omitempty"`
@@ -42,5 +43,5 @@ func rowOfRequest(g *report.Group, q *report.Request) requestRow {
 }
 
 func rowOfSegment(request string, s *report.Segment) segmentRow {
-	return segmentRow{s.AheadWork, s.Cause, s.DurationNS, s.Goroutine, s.Kind, request, s.Service, s.ServiceGoroutine, s.Site, s.StartNS, "segment", s.Via, s.WayTo}
+	return segmentRow{s.AheadWork, s.Cause, s.ClockErrorNS, s.DurationNS, s.Goroutine, s.Kind, request, s.Service, s.ServiceGoroutine, s.Site, s.StartNS, "segment", s.Via, s.WayTo}
 }

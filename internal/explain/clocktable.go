@@ -1,0 +1,78 @@
+package explain
+
+import (
+	"github.com/whylate/whylate/internal/explain/exchange"
+	"github.com/whylate/whylate/report"
+)
+
+// A clockTable converts the times of services to the clock of one of them.
+type clockTable struct {
+	entry       *Service
+	conversions map[*Service]clockConversion
+}
+
+// A clockConversion returns the entry service's time for one of another service, with its greatest error.
+type clockConversion func(t int64) (ns, slack int64)
+
+// newClockTable returns the conversions of services that share a clock with entry, or that calls connect with it.
+func newClockTable(entry *Service, services []*Service) clockTable {
+	out := clockTable{entry, map[*Service]clockConversion{entry: func(t int64) (ns, slack int64) { return t, 0 }}}
+	for _, s := range services {
+		if link := entry.scouted.clock.To(s.scouted.clock); s != entry && s.isClockKnown() && entry.isClockKnown() && link.IsExact() {
+			out.conversions[s] = func(t int64) (ns, slack int64) { return link.ToClient(t), 0 }
+		}
+	}
+	for isChanged := true; isChanged; {
+		isChanged = false
+		for _, caller := range services {
+			for _, callee := range services {
+				if caller.remotes == nil || callee.server == nil {
+					continue
+				}
+				link, ok := caller.remotes.links[callee.server]
+				switch toCaller, toCallee := out.conversions[caller], out.conversions[callee]; {
+				case !ok:
+				case toCaller != nil && toCallee == nil:
+					out.conversions[callee], isChanged = toCaller.after(link.ToClient, &link), true
+				case toCallee != nil && toCaller == nil:
+					out.conversions[caller], isChanged = toCallee.after(link.ToServer, &link), true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// after returns the conversion of the times that convert converts to those of c.
+func (c clockConversion) after(convert func(int64) int64, link *exchange.Link) clockConversion {
+	return func(t int64) (ns, slack int64) {
+		_, own := link.OffsetAt(t)
+		ns, slack = c(convert(t))
+		return ns, slack + own
+	}
+}
+
+func (s *Service) isClockKnown() bool { return s.scouted.clock.IsKnown && s.server != nil }
+
+// describe compares the start of a service's trace with that of the entry's; nil if nothing relates them.
+func (t *clockTable) describe(s *Service) *report.ServiceClock {
+	if !s.isClockKnown() || !t.entry.isClockKnown() {
+		return nil
+	}
+	convert := t.conversions[s]
+	if convert == nil { // the wall clocks
+		link := t.entry.scouted.clock.To(s.scouted.clock)
+		convert = func(t int64) (ns, slack int64) {
+			_, slack = link.OffsetAt(t)
+			return link.ToClient(t), slack
+		}
+	}
+	from, slack := convert(s.server.From)
+	to, slackAtEnd := convert(s.server.To)
+	slack, start := max(slack, slackAtEnd), from-t.entry.server.From
+	out := &report.ServiceClock{OffsetNS: start, LowNS: start - slack, HighNS: start + slack}
+	if d := s.server.To - s.server.From; d > 0 {
+		out.DriftPPM = 1e6 * float64(d-(to-from)) / float64(d)
+	}
+	return out
+}

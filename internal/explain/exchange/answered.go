@@ -1,0 +1,56 @@
+package exchange
+
+import (
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// An AnswerFinder finds when requests were answered. It is for one goroutine.
+type AnswerFinder struct {
+	window      *timeline.Window
+	symbols     *tracefmt.Symbols
+	rolesMemo   map[tracefmt.StackID]knowledge.Roles
+	spanScratch []timeline.Span
+}
+
+// NewAnswerFinder returns an AnswerFinder for the requests of a window.
+func NewAnswerFinder(window *timeline.Window, symbols *tracefmt.Symbols) *AnswerFinder {
+	return &AnswerFinder{window: window, symbols: symbols, rolesMemo: make(map[tracefmt.StackID]knowledge.Roles)}
+}
+
+// rolesOf returns the roles of all functions of a stack.
+func (f *AnswerFinder) rolesOf(stack tracefmt.StackID) (roles knowledge.Roles) {
+	roles, ok := f.rolesMemo[stack]
+	if !ok {
+		index := knowledge.NewIndex(f.symbols.String)
+		for _, frame := range f.symbols.Stack(stack) {
+			roles = roles.Union(index.Of(f.symbols.Frame(frame).Func))
+		}
+		f.rolesMemo[stack] = roles
+	}
+	return roles
+}
+
+// answered returns a time not later than that at which the answer's first bytes were written. Over HTTP/1, the goroutine of the request
+// writes them. Over HTTP/2 it passes them to another one. A gRPC call with one answer waits for nothing once it has that.
+func (f *AnswerFinder) answered(r *request.Request, isStream bool) int64 {
+	f.spanScratch = f.window.Spans(r.G, r.Start, r.End+1, f.spanScratch[:0])
+	busySince, isUnary := r.Start, false
+	for i := range f.spanScratch {
+		s := &f.spanScratch[i]
+		roles := f.rolesOf(s.Stack)
+		isUnary = isUnary || roles.Has(knowledge.GRPCUnary)
+		switch writes := roles.Has(knowledge.AnswerWrite) || roles.Has(knowledge.GRPCUnaryAnswer); {
+		case writes && (isStream || s.State == timeline.Syscall):
+			return max(s.Start, r.Start)
+		case s.State == timeline.Waiting && !writes:
+			busySince = max(busySince, min(s.End, r.End))
+		}
+	}
+	if isUnary {
+		return busySince
+	}
+	return r.Start
+}

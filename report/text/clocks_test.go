@@ -1,0 +1,32 @@
+package text_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/text"
+)
+
+// TestClocks: a segment on the way to another service says how well the clocks of both are known, and so does a line about all services.
+func TestClocks(t *testing.T) {
+	clock := func(slack int64) *report.ServiceClock {
+		return &report.ServiceClock{OffsetNS: 30e6, LowNS: 30e6 - slack, HighNS: 30e6 + slack, DriftPPM: 100}
+	}
+	r := &report.Report{
+		Services: []report.Service{{Name: "audit"}, {Name: "near", Clock: clock(0)}, {Name: "stock", Clock: clock(46_000)}, {Name: "far", Input: report.Input{DurationNS: 10e9}, Clock: clock(200_000)}},
+		Groups: []report.Group{{ID: "g", Service: "audit", Name: "main.check", Kind: report.KindHTTP1, Count: 1, Slowest: []report.Request{{ID: "q", LatencyNS: 10e6, Segments: []report.Segment{
+			{DurationNS: 9e6, Cause: report.CauseCPU},
+			{StartNS: 9e6, DurationNS: 1e6, Cause: report.CauseNetwork, Kind: "outbound", WayTo: "stock", ClockErrorNS: 46_000},
+		}}}}},
+	}
+	out := render(t, r, text.Options{Width: 110, Full: true})
+	for _, want := range []string{"on the way to stock ±46.0µs", "compared with audit's: stock ±46.0µs; far ±200µs, drifting by 100 ppm"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "near ±") {
+		t.Error("a service on the same host has an error")
+	}
+}
