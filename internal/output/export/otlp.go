@@ -32,6 +32,8 @@ const (
 // task or on its goroutine), the request becomes a child of that span in that trace. Other ids depend on the report alone, so
 // that writing it twice gives the same spans.
 //
+// Of a report of several services, spans below the request are of those that it waited for.
+//
 // Spans are written in messages of at most 2000 spans and about 1 MiB. As JSON there is one message a line, as in the
 // collector's files; as protocol buffers the messages follow each other, and together they are one message.
 type Spans struct {
@@ -118,7 +120,7 @@ func (s *Spans) flush() error {
 	if len(s.batch) == 0 {
 		return nil
 	}
-	body, err := encodeSpans(s.encoding, s.maker.resource(s.Service), s.batch)
+	body, err := encodeSpans(s.encoding, s.maker.divide(s.batch, s.Service))
 	if err != nil {
 		return err
 	}

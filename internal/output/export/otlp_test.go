@@ -19,6 +19,7 @@ import (
 
 // A readSpan is a span decoded from JSON or protocol buffers.
 type readSpan struct {
+	service                 string
 	trace, id, parent, name string
 	kind                    int
 	start, end              int64
@@ -31,6 +32,11 @@ func spansOfJSON(t *testing.T, data []byte) (out []readSpan) {
 	for {
 		var doc struct {
 			ResourceSpans []struct {
+				Resource struct {
+					Attributes []struct {
+						Value struct{ StringValue string }
+					}
+				}
 				ScopeSpans []struct {
 					Spans []struct {
 						TraceID, SpanID, ParentSpanID, Name string
@@ -51,16 +57,18 @@ func spansOfJSON(t *testing.T, data []byte) (out []readSpan) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range doc.ResourceSpans[0].ScopeSpans[0].Spans {
-			x := readSpan{s.TraceID, s.SpanID, s.ParentSpanID, s.Name, s.Kind, s.StartTimeUnixNano, s.EndTimeUnixNano, map[string]string{}}
-			for _, a := range s.Attributes {
-				if a.Value.StringValue != nil {
-					x.attributes[a.Key] = *a.Value.StringValue
-				} else {
-					x.attributes[a.Key] = *a.Value.IntValue
+		for _, from := range doc.ResourceSpans {
+			for _, s := range from.ScopeSpans[0].Spans {
+				x := readSpan{from.Resource.Attributes[0].Value.StringValue, s.TraceID, s.SpanID, s.ParentSpanID, s.Name, s.Kind, s.StartTimeUnixNano, s.EndTimeUnixNano, map[string]string{}}
+				for _, a := range s.Attributes {
+					if a.Value.StringValue != nil {
+						x.attributes[a.Key] = *a.Value.StringValue
+					} else {
+						x.attributes[a.Key] = *a.Value.IntValue
+					}
 				}
+				out = append(out, x)
 			}
-			out = append(out, x)
 		}
 	}
 }
@@ -69,9 +77,16 @@ func spansOfProtobuf(t *testing.T, data []byte) (out []readSpan) {
 	t.Helper()
 	request := must.Have(readSchema(t, "testdata/otlp.schema").decode("ExportTraceServiceRequest", data))(t)
 	for from := range request.all("resource_spans") {
+		service := ""
+		for a := range from.msg("resource").all("attributes") {
+			if a.text("key") == "service.name" {
+				service = a.msg("value").text("string_value")
+			}
+		}
 		for scope := range from.all("scope_spans") {
 			for s := range scope.all("spans") {
 				x := readSpan{
+					service,
 					hex.EncodeToString([]byte(s.text("trace_id"))), hex.EncodeToString([]byte(s.text("span_id"))), hex.EncodeToString([]byte(s.text("parent_span_id"))), s.text("name"),
 					int(s.uint("kind")), int64(s.uint("start_time_unix_nano")), int64(s.uint("end_time_unix_nano")), map[string]string{},
 				}

@@ -33,11 +33,15 @@ const (
 
 	trackUUID        = 1
 	trackName        = 2
+	trackProcess     = 3
 	trackParent      = 5
 	trackCounter     = 8
 	trackOrdering    = 11
 	trackRank        = 12
 	trackDescription = 14
+
+	processID   = 1
+	processName = 6
 
 	counterUnit = 3
 
@@ -93,6 +97,7 @@ type packets struct {
 	compressor *zlib.Writer
 	compressed bytes.Buffer
 	flow       uint64
+	shift      int64 // added to times
 
 	categories, names, keys, texts interner
 	interned                       message // interned by the current packet
@@ -197,12 +202,19 @@ type track struct {
 	rank         int
 	counter      uint64 // the unit of a counter, else 0
 	order        uint64 // of its children
+	process      int    // the number of a process, else 0
 }
 
 func (p *packets) writeTrack(t track) {
 	var m message
 	m.uint(trackUUID, t.uuid)
 	m.string(trackName, validUTF8(t.name))
+	if t.process != 0 {
+		var process message
+		process.uint(processID, uint64(t.process))
+		process.string(processName, validUTF8(t.name))
+		m.bytes(trackProcess, process)
+	}
 	if t.parent != 0 {
 		m.uint(trackParent, t.parent)
 		m.uint(trackRank, uint64(t.rank))
@@ -262,7 +274,7 @@ func (p *packets) writeEvent(e *event) {
 // writeTrackEvent writes the event in inner.
 func (p *packets) writeTrackEvent(time int64) {
 	packet := p.middle[:0]
-	packet.uint(packetTimestamp, uint64(max(0, time)))
+	packet.uint(packetTimestamp, uint64(max(0, time+p.shift)))
 	packet.bytes(packetTrackEvent, p.inner)
 	packet.uint(packetFlags, stateNeeded)
 	if len(p.interned) > 0 {

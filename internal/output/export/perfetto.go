@@ -28,9 +28,12 @@ const (
 
 // Numbers of other tracks begin here.
 const (
+	firstProcess    = 1 << 10 // of several services: that of each, and its runtime's
+	tracksOfProcess = 1 << 5
 	firstRequest    = 1 << 16 // of a report
 	tracksOfRequest = 1 << 12
-	firstOther      = 1 << 7 // of a trace; given in order, so that they are short
+	firstCall       = 1 << 40 // calls that other services served
+	firstOther      = 1 << 7  // of a trace; given in order, so that they are short
 )
 
 // Perfetto writes the slow requests of a report as a Perfetto trace. Each has a track with its critical path, and one track
@@ -39,23 +42,35 @@ const (
 // the trace's start; a clock snapshot relates them to wall-clock time, if that is known.
 func Perfetto(w io.Writer, r *report.Report) error {
 	p := newPackets(w)
-	p.writeHeader(wallStart(r))
-	uuid := uint64(firstRequest)
-	for i := range r.Groups {
-		g := &r.Groups[i]
-		for n := range g.Slowest {
-			p.writeRequest(uuid, g, n)
-			uuid += tracksOfRequest
+	services := servicesOf(r)
+	first := int64(0) // when the first trace began
+	for _, s := range services {
+		first = min(first, s.startNS)
+	}
+	p.writeHeader(max(0, wallStart(r)+first))
+	processes := make(map[string]uint64)
+	for i, s := range services {
+		if s.name != "" {
+			processes[s.name] = firstProcess + uint64(i)*tracksOfProcess
+			p.writeTrack(track{uuid: processes[s.name], name: s.name, process: i + 1})
 		}
 	}
-	p.writeTrack(track{uuid: runtimeTrack, name: "runtime"})
-	if s := r.Runtime.Series; s != nil {
-		p.writeCounters(heapTrack, "heap in use", unitBytes, s.HeapBytes)
-		p.writeCounters(goalTrack, "heap goal", unitBytes, s.GoalBytes)
-		p.writeCounters(gomaxprocsTrack, "GOMAXPROCS", unitCount, s.GOMAXPROCS)
-		p.writeIntervals(gcTrack, "GC mark phases", "GC", s.GC)
-		p.writeIntervals(stwTrack, "stops of the world", "world stopped", s.STW)
-		p.writeIntervals(freezeTrack, "freezes", "held back by the kernel", s.Freezes)
+	uuid, callUUID := uint64(firstRequest), uint64(firstCall)
+	for k, s := range services {
+		p.shift = s.startNS - first
+		for i := range r.Groups {
+			g := &r.Groups[i]
+			if isKnown := processes[g.Service] != 0; isKnown && g.Service != s.name || !isKnown && k > 0 {
+				continue
+			}
+			for n := range g.Slowest {
+				p.writeRequest(uuid, processes[s.name], g, n)
+				p.writeCalls(uuid+1, callUUID, processes, g, n)
+				uuid += tracksOfRequest
+				callUUID += uint64(len(g.Slowest[n].Segments))
+			}
+		}
+		p.writeRuntime(processes[s.name], s.runtime)
 	}
 	if err := p.flush(); err != nil {
 		return fmt.Errorf("writing a Perfetto trace: %w", err)
@@ -71,9 +86,46 @@ func wallStart(r *report.Report) int64 {
 	return max(0, r.Input.Start.UnixNano())
 }
 
-func (p *packets) writeRequest(uuid uint64, g *report.Group, n int) {
+// writeRuntime writes what is not of one request. process is the track of the service, of several.
+func (p *packets) writeRuntime(process uint64, r *report.Runtime) {
+	p.writeTrack(track{uuid: process + runtimeTrack, parent: process, name: "runtime"})
+	s := r.Series
+	if s == nil {
+		return
+	}
+	p.writeCounters(process, heapTrack, "heap in use", unitBytes, s.HeapBytes)
+	p.writeCounters(process, goalTrack, "heap goal", unitBytes, s.GoalBytes)
+	p.writeCounters(process, gomaxprocsTrack, "GOMAXPROCS", unitCount, s.GOMAXPROCS)
+	p.writeIntervals(process, gcTrack, "GC mark phases", "GC", s.GC)
+	p.writeIntervals(process, stwTrack, "stops of the world", "world stopped", s.STW)
+	p.writeIntervals(process, freezeTrack, "freezes", "held back by the kernel", s.Freezes)
+}
+
+// writeCalls writes what other services did for a request, each in its process. path is the track of the request's path.
+func (p *packets) writeCalls(path, uuid uint64, processes map[string]uint64, g *report.Group, n int) {
 	r := &g.Slowest[n]
-	p.writeTrack(track{uuid: uuid, name: fmt.Sprintf("%s: slow request %d (%s)", g.Name, n+1, r.ID), order: explicitOrder})
+	for i, c := range servedCalls(r) {
+		process := processes[c.service]
+		if process == 0 {
+			continue
+		}
+		id := uuid + uint64(i)
+		p.writeTrack(track{uuid: id, parent: process, name: fmt.Sprintf("for %s of %s: slow request %d (%s)", g.Name, g.Service, n+1, r.ID)})
+		p.flow++
+		p.writeEvent(&event{time: c.start, eventType: instant, track: path, category: "call", name: "calls " + c.service, flowStart: p.flow})
+		p.writeEvent(&event{time: c.start, eventType: instant, track: id, category: "call", name: "called", flowEnd: p.flow})
+		for _, k := range c.segments {
+			s := &r.Segments[k]
+			p.writeSlice(s.StartNS, s.DurationNS, id, "segment", string(s.Cause), note{key: "site", text: siteText(s.Site)}, note{key: "via", text: viaText(s.Via)},
+				note{key: "kind", text: s.Kind}, note{key: "goroutine", number: s.ServiceGoroutine})
+		}
+	}
+}
+
+// writeRequest writes a slow request. process is the track of its service, of several.
+func (p *packets) writeRequest(uuid, process uint64, g *report.Group, n int) {
+	r := &g.Slowest[n]
+	p.writeTrack(track{uuid: uuid, parent: process, name: fmt.Sprintf("%s: slow request %d (%s)", g.Name, n+1, r.ID), order: explicitOrder})
 	p.writeSlice(r.StartNS, r.LatencyNS, uuid, "request", g.Name, note{key: "id", text: r.ID}, note{key: "group", text: g.ID}, note{key: "kind", text: string(g.Kind)})
 	path := uuid + 1
 	p.writeTrack(track{uuid: path, parent: uuid, name: "critical path"})
@@ -128,21 +180,23 @@ func stateText(state, reason string) string {
 	return state + " (" + reason + ")"
 }
 
-func (p *packets) writeCounters(uuid uint64, name string, unit uint64, points [][2]int64) {
+func (p *packets) writeCounters(process, number uint64, name string, unit uint64, points [][2]int64) {
 	if len(points) == 0 {
 		return
 	}
-	p.writeTrack(track{uuid: uuid, parent: runtimeTrack, name: name, counter: unit})
+	uuid := process + number
+	p.writeTrack(track{uuid: uuid, parent: process + runtimeTrack, name: name, counter: unit})
 	for _, x := range points {
 		p.writeCounter(uuid, counterValue{time: x[0], integer: uint64(x[1]), isInteger: true})
 	}
 }
 
-func (p *packets) writeIntervals(uuid uint64, title, name string, list [][2]int64) {
+func (p *packets) writeIntervals(process, number uint64, title, name string, list [][2]int64) {
 	if len(list) == 0 {
 		return
 	}
-	p.writeTrack(track{uuid: uuid, parent: runtimeTrack, name: title})
+	uuid := process + number
+	p.writeTrack(track{uuid: uuid, parent: process + runtimeTrack, name: title})
 	for _, x := range list {
 		p.writeSlice(x[0], x[1], uuid, "runtime", name)
 	}

@@ -137,7 +137,7 @@ func (t *PerfettoTrace) writeBeginning(base int64) {
 				freezes = append(freezes, [2]int64{from, to - from})
 			}
 		}
-		p.writeIntervals(freezeTrack, "freezes", "held back by the kernel", freezes)
+		p.writeIntervals(0, freezeTrack, "freezes", "held back by the kernel", freezes)
 	}
 }
 

@@ -31,6 +31,7 @@ const (
 type span struct {
 	trace      [16]byte
 	id, parent [8]byte
+	service    string // of several
 	name       string
 	kind       int
 	start, end int64
@@ -60,8 +61,9 @@ func codeAttributes(s *report.Site) []attribute {
 
 // A spanMaker converts requests to spans.
 type spanMaker struct {
-	r     *report.Report
-	start int64 // of the trace, Unix ns
+	r        *report.Report
+	start    int64 // of the trace of the first service, Unix ns
+	services map[string]service
 }
 
 func newSpanMaker(r *report.Report) (*spanMaker, error) {
@@ -72,12 +74,20 @@ func newSpanMaker(r *report.Report) (*spanMaker, error) {
 	if y := r.Input.Start.Year(); y < 1970 || y > 2261 {
 		return nil, fmt.Errorf("writing spans: the trace began in the year %d, which spans cannot express", y)
 	}
-	return &spanMaker{r, r.Input.Start.UnixNano()}, nil
+	m := &spanMaker{r, r.Input.Start.UnixNano(), make(map[string]service)}
+	for _, s := range servicesOf(r) {
+		m.services[s.name] = s
+	}
+	return m, nil
 }
 
-// resource returns the attributes of the service.
-func (m *spanMaker) resource(service string) []attribute {
-	return []attribute{stringAttribute("service.name", cmp.Or(service, m.r.Input.Name)), stringAttribute("telemetry.sdk.language", "go"), stringAttribute("process.runtime.version", m.r.Input.Go)}
+// resource returns the attributes of a service of the report. name is that of the only one; empty: the input's.
+func (m *spanMaker) resource(service, name string) []attribute {
+	version := m.r.Input.Go
+	if s, ok := m.services[service]; ok {
+		version = s.input.Go
+	}
+	return []attribute{stringAttribute("service.name", cmp.Or(service, name, m.r.Input.Name)), stringAttribute("telemetry.sdk.language", "go"), stringAttribute("process.runtime.version", version)}
 }
 
 // spans returns the span of a request, and its children, the spans of its segments. Their ids depend on the report alone, so
@@ -105,8 +115,9 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
 	case "message":
 		kind = spanConsumer
 	}
+	start := m.start + m.services[g.Service].startNS
 	root := span{
-		trace: trace, id: spanID(0), name: g.Name, kind: kind, start: m.start + q.StartNS, end: m.start + q.StartNS + q.LatencyNS,
+		trace: trace, id: spanID(0), service: g.Service, name: g.Name, kind: kind, start: start + q.StartNS, end: start + q.StartNS + q.LatencyNS,
 		attributes: []attribute{stringAttribute("whylate.group", g.ID), stringAttribute("whylate.kind", string(g.Kind)), stringAttribute("whylate.request", q.ID), integerAttribute("whylate.goroutine", int64(q.Goroutine))},
 	}
 	if g.Entry != nil {
@@ -115,10 +126,26 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
 	joinTrace(&root, q)
 	out := make([]span, 0, 1+len(q.Segments))
 	out = append(out, root)
+	// What other services did is below the spans of their calls.
+	callOf := make(map[int]int)
+	calls := servedCalls(q)
+	for i, c := range calls {
+		call := span{trace: root.trace, id: spanID(len(q.Segments) + 1 + i), parent: root.id, service: c.service, name: c.service, kind: spanServer, start: start + c.start, end: start + c.end}
+		if p := g.Peer; p != nil && p.Recording == c.service && p.Name != "" {
+			call.name = p.Name
+		}
+		if c.parent >= 0 {
+			call.parent = spanID(len(q.Segments) + 1 + c.parent)
+		}
+		for _, k := range c.segments {
+			callOf[k] = i
+		}
+		out = append(out, call)
+	}
 	for i := range q.Segments {
 		s := &q.Segments[i]
 		child := span{
-			trace: root.trace, id: spanID(i + 1), parent: root.id, name: string(s.Cause), kind: spanInternal, start: m.start + s.StartNS, end: m.start + s.StartNS + s.DurationNS,
+			trace: root.trace, id: spanID(i + 1), parent: root.id, service: g.Service, name: string(s.Cause), kind: spanInternal, start: start + s.StartNS, end: start + s.StartNS + s.DurationNS,
 			attributes: []attribute{stringAttribute("whylate.cause", string(s.Cause)), integerAttribute("whylate.goroutine", int64(s.Goroutine))},
 		}
 		if s.Site != nil {
@@ -127,6 +154,12 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
 		}
 		if len(s.Via) > 0 {
 			child.attributes = append(child.attributes, stringAttribute("whylate.via", viaText(s.Via)))
+		}
+		if k, ok := callOf[i]; ok {
+			child.parent, child.service = spanID(len(q.Segments)+1+k), calls[k].service
+		}
+		if s.WayTo != "" {
+			child.attributes = append(child.attributes, stringAttribute("whylate.way_to", s.WayTo), integerAttribute("whylate.clock_error_ns", s.ClockErrorNS))
 		}
 		if s.Kind != "" {
 			child.attributes = append(child.attributes, stringAttribute("whylate.cause_kind", s.Kind))
@@ -143,19 +176,44 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
 
 const scopeName = "github.com/whylate/whylate"
 
-// encodeSpans writes spans as an ExportTraceServiceRequest.
-func encodeSpans(encoding string, resource []attribute, spans []span) ([]byte, error) {
-	if encoding == EncodingProtobuf {
-		return encodeProtobuf(resource, spans), nil
-	}
-	list := make([]otlpSpan, len(spans))
+// A resourceSpans is the spans of one service.
+type resourceSpans struct {
+	resource []attribute
+	spans    []span
+}
+
+// divide divides spans by service. name is as in resource.
+func (m *spanMaker) divide(spans []span, name string) (out []resourceSpans) {
+	numbers := make(map[string]int)
 	for i := range spans {
-		list[i] = spans[i].json()
+		k, ok := numbers[spans[i].service]
+		if !ok {
+			k = len(out)
+			numbers[spans[i].service] = k
+			out = append(out, resourceSpans{resource: m.resource(spans[i].service, name)})
+		}
+		out[k].spans = append(out[k].spans, spans[i])
 	}
-	body, err := json.Marshal(otlpRequest{ResourceSpans: []otlpResourceSpans{{
-		Resource:   otlpResource{Attributes: jsonAttributes(resource)},
-		ScopeSpans: []otlpScopeSpans{{Scope: otlpScope{Name: scopeName}, Spans: list}},
-	}}})
+	return out
+}
+
+// encodeSpans writes the spans of services as an ExportTraceServiceRequest.
+func encodeSpans(encoding string, services []resourceSpans) ([]byte, error) {
+	if encoding == EncodingProtobuf {
+		return encodeProtobuf(services), nil
+	}
+	var out otlpRequest
+	for _, s := range services {
+		list := make([]otlpSpan, len(s.spans))
+		for i := range s.spans {
+			list[i] = s.spans[i].json()
+		}
+		out.ResourceSpans = append(out.ResourceSpans, otlpResourceSpans{
+			Resource:   otlpResource{Attributes: jsonAttributes(s.resource)},
+			ScopeSpans: []otlpScopeSpans{{Scope: otlpScope{Name: scopeName}, Spans: list}},
+		})
+	}
+	body, err := json.Marshal(out)
 	if err != nil {
 		return nil, fmt.Errorf("writing spans: %w", err)
 	}
@@ -255,22 +313,26 @@ const (
 	valueInt             = 3
 )
 
-func encodeProtobuf(resource []attribute, spans []span) []byte {
-	var resourceMessage, scope, scopeSpans, resourceSpans, request message
-	for _, a := range resource {
-		resourceMessage.attribute(resourceAttributes, a)
+func encodeProtobuf(services []resourceSpans) []byte {
+	var request message
+	for i := range services {
+		s := &services[i]
+		var resource, scope, scopeSpans, resourceSpans message
+		for _, a := range s.resource {
+			resource.attribute(resourceAttributes, a)
+		}
+		scope.string(scopeNameField, scopeName)
+		scopeSpans.bytes(scopeSpansScope, scope)
+		var spanMessage message
+		for k := range s.spans {
+			spanMessage = spanMessage[:0]
+			spanMessage.span(&s.spans[k])
+			scopeSpans.bytes(scopeSpansSpans, spanMessage)
+		}
+		resourceSpans.bytes(resourceSpansFrom, resource)
+		resourceSpans.bytes(resourceSpansScopes, scopeSpans)
+		request.bytes(requestResourceSpans, resourceSpans)
 	}
-	scope.string(scopeNameField, scopeName)
-	scopeSpans.bytes(scopeSpansScope, scope)
-	var spanMessage message
-	for i := range spans {
-		spanMessage = spanMessage[:0]
-		spanMessage.span(&spans[i])
-		scopeSpans.bytes(scopeSpansSpans, spanMessage)
-	}
-	resourceSpans.bytes(resourceSpansFrom, resourceMessage)
-	resourceSpans.bytes(resourceSpansScopes, scopeSpans)
-	request.bytes(requestResourceSpans, resourceSpans)
 	return request
 }
 
