@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -74,11 +77,24 @@ func TestRecordServices(t *testing.T) {
 			t.Errorf("%v: status %d: %s", args, status, stderr)
 		}
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	page, pageWriter := io.Pipe()
+	viewed := make(chan string, 1)
+	go func() {
+		var says bytes.Buffer
+		Run(ctx, []string{"view", file}, nil, pageWriter, &says)
+		pageWriter.Close()
+		viewed <- says.String()
+	}()
+	address, err := bufio.NewReader(page).ReadString('\n')
+	cancel()
+	if says := <-viewed; err != nil || !strings.HasPrefix(address, "http://") || !strings.Contains(says, "this is audit; for stock: whylate view '"+file+"#stock'") {
+		t.Errorf("view prints %q, %v, and says %s", address, err, says)
+	}
 	for _, c := range []struct {
 		says string
 		args []string
 	}{
-		{"it has the recordings of audit, stock: name one, such as '" + file + "#audit'", []string{"view", file}},
 		{"no recording of price, but of audit, stock", []string{"explain", file + "#price"}},
 		{"only one recording: leave out #x", []string{"explain", testprog.Recording(t, "shop/stock.trace") + "#x"}},
 		{"name it, as in", []string{"export", "--to", "jsonl", "--all", file}},

@@ -25,6 +25,7 @@ import (
 
 	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/internal/viewer/view"
@@ -55,7 +56,7 @@ func newView(s *streams) *cobra.Command {
 			if err := v.checkAddress(cmd); err != nil {
 				return err
 			}
-			return v.run(cmd, s, args[0], &conn)
+			return v.run(cmd, s, memberToView(s, args[0]), &conn)
 		}),
 	}
 	v.addTraceFlags(cmd)
@@ -71,6 +72,20 @@ func newView(s *streams) *cobra.Command {
 
 // socketPrefix begins a value of --listen that is the path of a Unix socket. It is for programs that pass requests on.
 const socketPrefix = "unix:"
+
+// memberToView returns the first recording of a file with those of several services, and says how to see the others.
+func memberToView(s *streams, arg string) string {
+	services := servicesIn(arg)
+	if services == nil {
+		return arg
+	}
+	names := services.Names()
+	member := arg + memberSeparator + names[0]
+	if len(names) > 1 {
+		fmt.Fprintf(s.Err, "whylate: this is %s; for %s: whylate view %s\n", names[0], words.List(names[1:]), words.ShellQuote(arg+memberSeparator+names[1]))
+	}
+	return member
+}
 
 // checkAddress returns an error for an address that other machines can reach, unless --allow-remote is set.
 func (v *viewFlags) checkAddress(cmd *cobra.Command) error {
