@@ -33,9 +33,9 @@ func newClockTable(entry *Service, services []*Service) clockTable {
 				switch toCaller, toCallee := out.conversions[caller], out.conversions[callee]; {
 				case !ok:
 				case toCaller != nil && toCallee == nil:
-					out.conversions[callee], isChanged = toCaller.after(link.ToClient, &link), true
+					out.conversions[callee], isChanged = toCaller.compose(link.ToClient, &link), true
 				case toCallee != nil && toCaller == nil:
-					out.conversions[caller], isChanged = toCallee.after(link.ToServer, &link), true
+					out.conversions[caller], isChanged = toCallee.compose(link.ToServer, &link), true
 				}
 			}
 		}
@@ -43,8 +43,8 @@ func newClockTable(entry *Service, services []*Service) clockTable {
 	return out
 }
 
-// after returns the conversion of the times that convert converts to those of c.
-func (c clockConversion) after(convert func(int64) int64, link *exchange.Link) clockConversion {
+// compose returns the conversion of the times that convert converts to those of c.
+func (c clockConversion) compose(convert func(int64) int64, link *exchange.Link) clockConversion {
 	return func(t int64) (ns, slack int64) {
 		_, own := link.OffsetAt(t)
 		ns, slack = c(convert(t))

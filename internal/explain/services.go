@@ -39,6 +39,8 @@ type remotes struct {
 	links   map[*exchange.Server]exchange.Link
 	// ambiguous counts the calls that may be for several requests.
 	ambiguous map[*exchange.Server]int
+	// clients, if not nil, are those of the whole trace.
+	clients *exchange.Joiner
 	// needAnswerTimes says that the clocks of services differ.
 	needAnswerTimes bool
 }
@@ -88,6 +90,9 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 	for _, i := range order {
 		s := services[i]
 		s.Options.remotes = &remotes{causes: causes, needAnswerTimes: !haveOneClock}
+		if s.scouted.isWhole {
+			s.Options.remotes.clients = s.scouted.clients
+		}
 		for _, k := range callees[i] {
 			if callee := services[k]; callee.server != nil {
 				s.Options.remotes.servers = append(s.Options.remotes.servers, remoteServer{callee.server, links[i][callee.scouted.server]})
@@ -213,6 +218,7 @@ func (s *Service) scout(ctx context.Context, maxBytes int64, needsAnswerTimes bo
 		}
 		if err != nil || g == nil {
 			out.isWhole = errors.Is(err, io.EOF)
+			out.clients.IsComplete = out.isWhole
 			break
 		}
 		if len(window.Gens) == 0 {
@@ -232,6 +238,7 @@ func (s *Service) scout(ctx context.Context, maxBytes int64, needsAnswerTimes bo
 		add(finder.Finish(out.server.To))
 	}
 	out.server.Sort()
+	out.clients.SetWindow(nil) // free its generations
 	return out, nil
 }
 
@@ -306,9 +313,16 @@ func (o *Options) newJoiner() *exchange.Joiner {
 	if o.remotes == nil || len(o.remotes.servers) == 0 {
 		return nil
 	}
-	j := exchange.NewJoiner()
+	j := o.remotes.clients
+	if j == nil {
+		j = exchange.NewJoiner()
+	}
+	j.Reset()
 	for _, s := range o.remotes.servers {
 		j.AddServer(s.Server, s.Link)
+	}
+	if j.IsComplete {
+		j.Join()
 	}
 	return j
 }

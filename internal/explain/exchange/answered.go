@@ -33,9 +33,9 @@ func (f *AnswerFinder) rolesOf(stack tracefmt.StackID) (roles knowledge.Roles) {
 	return roles
 }
 
-// answered returns a time not later than that at which the answer's first bytes were written. Over HTTP/1, the goroutine of the request
+// answerTime returns a time not later than that at which the answer's first bytes were written. Over HTTP/1, the goroutine of the request
 // writes them. Over HTTP/2 it passes them to another one. A gRPC call with one answer waits for nothing once it has that.
-func (f *AnswerFinder) answered(r *request.Request, isStream bool) int64 {
+func (f *AnswerFinder) answerTime(r *request.Request, isStream bool) int64 {
 	f.spanScratch = f.window.Spans(r.G, r.Start, r.End+1, f.spanScratch[:0])
 	busySince, isUnary := r.Start, false
 	for i := range f.spanScratch {

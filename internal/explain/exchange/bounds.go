@@ -24,7 +24,7 @@ type boundPoint struct{ time, offset float64 }
 // An offsetLine is an offset at time 0, and its growth in ns each ns.
 type offsetLine struct{ offset, rate float64 }
 
-func (l offsetLine) at(time float64) float64 { return l.offset + l.rate*time }
+func (l offsetLine) offsetAt(time float64) float64 { return l.offset + l.rate*time }
 
 // maxRate is the greatest difference of the rates of two clocks: NTP changes a rate by at most 500 ppm.
 const maxRate = 500e-6
@@ -54,7 +54,7 @@ func (b *bounds) add(r *Request, x Exchange) {
 	if x.Sent != math.MinInt64 {
 		b.lows = append(b.lows, b.point(x.Sent-low, low))
 	}
-	b.highs = append(b.highs, b.point(r.Answered, high))
+	b.highs = append(b.highs, b.point(r.AnswerTime, high))
 }
 
 func (b *bounds) point(t, ns int64) boundPoint {
@@ -119,7 +119,7 @@ func (b *bounds) linesWithin(excess float64) (out []offsetLine) {
 	add := func(p boundPoint, rate float64) {
 		line := offsetLine{p.offset - rate*p.time, rate}
 		for i, p := range points {
-			if d := line.at(p.time) - p.offset; i < len(b.lows) && d < -rounding || i >= len(b.lows) && d > rounding {
+			if d := line.offsetAt(p.time) - p.offset; i < len(b.lows) && d < -rounding || i >= len(b.lows) && d > rounding {
 				return
 			}
 		}
@@ -152,7 +152,7 @@ func (b *bounds) slack(line offsetLine, from, to int64) int64 {
 	out := 0.0
 	for _, t := range []float64{float64(from - b.ref), float64(to - b.ref)} {
 		for _, v := range b.vertices {
-			out = max(out, v.at(t)-line.at(t), line.at(t)-v.at(t))
+			out = max(out, v.offsetAt(t)-line.offsetAt(t), line.offsetAt(t)-v.offsetAt(t))
 		}
 	}
 	return int64(out+b.excess) + 1

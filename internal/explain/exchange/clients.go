@@ -254,7 +254,7 @@ func (conn *clientConnection) buildExchanges() {
 		}
 	}
 	conn.builtFrom = len(conn.arrivals)
-	if n := len(conn.exchanges); conn.writer == nil && conn.isDead && n > 0 {
+	if n := len(conn.exchanges); conn.writer == nil && conn.isDead && n > 0 && len(conn.arrivals) > 0 {
 		conn.exchanges, conn.arrivals = conn.exchanges[:n-1], nil // the server closed the connection
 		conn.builtFrom = 0
 	}

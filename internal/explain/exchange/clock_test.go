@@ -12,11 +12,11 @@ func (s *simulation) moveClock(ns int64, ppm float64) (toServer func(int64) int6
 	for _, list := range s.server.Connections {
 		for i := range list {
 			r := &list[i]
-			r.Answered = r.End
+			r.AnswerTime = r.End
 			if r.IsStream {
-				r.Answered = max(r.Start, r.End-20*us)
+				r.AnswerTime = max(r.Start, r.End-20*us)
 			}
-			for _, t := range []*int64{&r.Start, &r.End, &r.Birth, &r.Answered} {
+			for _, t := range []*int64{&r.Start, &r.End, &r.Birth, &r.AnswerTime} {
 				*t = toServer(*t)
 			}
 		}

@@ -28,7 +28,9 @@ import (
 // RemoteAnswerTo knows the exchanges of all generations that were added.
 type Joiner struct {
 	*Clients
-	peers []*peer
+	// IsComplete says that all generations have been added, by an earlier reading. Then AddGeneration adds nothing.
+	IsComplete bool
+	peers      []*peer
 	// joined are the connections with a known other end, by the goroutine that reads the answers.
 	joined map[uint64]*joinedConnection
 	// undecided are the connections that fit to several ones of a server that is called.
@@ -68,6 +70,11 @@ func (j *Joiner) Reset() {
 	j.peers = nil
 	clear(j.joined)
 	clear(j.undecided)
+	for _, conn := range j.readers {
+		for _, k := range conn.calls {
+			k.answer, k.isAmbiguous = nil, false
+		}
+	}
 }
 
 // AddServer adds a server with the relation of its clock to the client's.
@@ -77,8 +84,10 @@ func (j *Joiner) AddServer(s *Server, l Link) {
 
 // AddGeneration implements pass.Listener.
 func (j *Joiner) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
-	j.Clients.AddGeneration(g, syms, gap)
-	j.Join()
+	if !j.IsComplete {
+		j.Clients.AddGeneration(g, syms, gap)
+		j.Join()
+	}
 }
 
 // A candidate is a pair of connections that fit.

@@ -159,3 +159,13 @@ func TestAmbiguousConnections(t *testing.T) {
 		}
 	}
 }
+
+// TestDeadConnection: the last wait of a connection that the server closed is no exchange. Later generations change nothing.
+func TestDeadConnection(t *testing.T) {
+	conn := &clientConnection{isDead: true, arrivals: []int64{ms, 2 * ms, 3 * ms}}
+	for range 3 {
+		if conn.buildExchanges(); len(conn.exchanges) != 2 {
+			t.Fatalf("%d exchanges, want 2", len(conn.exchanges))
+		}
+	}
+}

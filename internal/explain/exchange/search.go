@@ -57,7 +57,7 @@ func (c *Clients) search(s *Server, l Link) (Link, bool) {
 	middle := from + (to-from)/2
 	var list []*pairing
 	for _, conn := range conns[:min(len(conns), maxSearchedConnections)] {
-		exchanges := conn.searched(middle)
+		exchanges := conn.searchedExchanges(middle)
 		for _, g := range servers[:min(len(servers), maxSearchedConnections)] {
 			if requests := s.Connections[g]; requests[0].IsStream == conn.isMultiplexed {
 				list = append(list, newPairing(conn, exchanges, requests, &l, middle))
@@ -123,8 +123,8 @@ func (p *pairing) requestsNear(x Exchange, l *Link) []Request {
 	return p.requests[first : first+sort.Search(len(p.requests)-first, func(k int) bool { return p.requests[first+k].order() > to })]
 }
 
-// searched returns the exchanges that are used for a search: complete ones near a time.
-func (conn *clientConnection) searched(middle int64) []Exchange {
+// searchedExchanges returns the exchanges that are used for a search: complete ones near a time.
+func (conn *clientConnection) searchedExchanges(middle int64) []Exchange {
 	list := conn.allExchanges()
 	i := sort.Search(len(list), func(i int) bool { return list[i].Arrived >= middle })
 	from := max(0, min(i-maxSearchedExchanges/2, len(list)-maxSearchedExchanges))
@@ -160,9 +160,9 @@ func (r *Request) boundsOf(x Exchange) (low, high int64) {
 	case r.IsWoken:
 		low = x.Sent - r.Start
 	default:
-		low = x.Sent - r.Answered
+		low = x.Sent - r.AnswerTime
 	}
-	return low, x.Arrived - r.Answered
+	return low, x.Arrived - r.AnswerTime
 }
 
 // A searchResult is the offsets at which the requests of exchanges have the greatest weight, of the pairings in which nearly all exchanges

@@ -28,10 +28,10 @@ type Request struct {
 	// IsWoken says that the network woke G at Start. Otherwise Start is only the end of the request before: the message may have come
 	// at any time after it.
 	IsWoken bool
-	// Answered is not later than the answer's first bytes. It is set only if other traces have another clock.
-	Answered int64
-	Group    string // the report's id
-	Parts    []critpath.RemotePart
+	// AnswerTime is not later than the answer's first bytes. It is set only if other traces have another clock.
+	AnswerTime int64
+	Group      string // the report's id
+	Parts      []critpath.RemotePart
 }
 
 // order returns the time by which the requests of a connection are ordered.
@@ -87,14 +87,14 @@ func NewRequest(r *request.Request, window *timeline.Window, answers *AnswerFind
 		}
 	}
 	if answers != nil {
-		out.Answered = answers.answered(r, out.IsStream)
+		out.AnswerTime = answers.answerTime(r, out.IsStream)
 	}
 	return out
 }
 
 // A ServedRequests collects the requests that a process serves, with their paths. It implements pass.Sum.
 type ServedRequests struct {
-	// NeedsAnswerTimes asks for Request.Answered.
+	// NeedsAnswerTimes asks for Request.AnswerTime.
 	NeedsAnswerTimes bool
 	collectors       []*collector
 }
