@@ -86,7 +86,7 @@ func wallStart(r *report.Report) int64 {
 	return max(0, r.Input.Start.UnixNano())
 }
 
-// writeRuntime writes what is not of one request. process is the track of the service, of several.
+// writeRuntime writes counters and intervals of the runtime. process is the track of the service, of several.
 func (p *packets) writeRuntime(process uint64, r *report.Runtime) {
 	p.writeTrack(track{uuid: process + runtimeTrack, parent: process, name: "runtime"})
 	s := r.Series
