@@ -46,9 +46,9 @@ func newClockTable(entry *Service, services []*Service) clockTable {
 // compose returns the conversion of the times that convert converts to those of c.
 func (c clockConversion) compose(convert func(int64) int64, link *exchange.Link) clockConversion {
 	return func(t int64) (ns, slack int64) {
-		_, own := link.OffsetAt(t)
+		_, linkSlack := link.OffsetAt(t)
 		ns, slack = c(convert(t))
-		return ns, slack + own
+		return ns, slack + linkSlack
 	}
 }
 

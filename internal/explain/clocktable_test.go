@@ -89,7 +89,7 @@ func TestMovedClocks(t *testing.T) {
 				t.Errorf("%s moved by %+v: the pairs are %q, want %q", moved, c, got, want)
 				continue
 			}
-			// Of a time of stock's trace: the true monotonic time, and what follows from the link.
+			// The true monotonic time of a time of a trace.
 			truth := func(s *Service, name string, ns int64) int64 {
 				mono := ns + s.scouted.clock.Mono
 				if name != moved {

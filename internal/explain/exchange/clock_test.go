@@ -137,15 +137,15 @@ func TestFastCalls(t *testing.T) {
 // are those that repeat equal calls at equal intervals: several offsets fit.
 func TestUnrelatedClocksApart(t *testing.T) {
 	for seed := range uint64(5) {
-		s, other := newSimulation(seed), newSimulation(seed+1000)
+		s, second := newSimulation(seed), newSimulation(seed+1000)
 		for range 8 {
 			s.connect(30+int(seed)*20, 8*ms, 2*ms, 9*ms, false, true)
-			other.connect(30+int(seed)*20, 8*ms, ms, 5*ms, true, true)
+			second.connect(30+int(seed)*20, 8*ms, ms, 5*ms, true, true)
 		}
 		s.connectStream(int(20+seed*200), 6*ms, 0, false)
-		other.lastG += 100
-		other.connectStream(int(20+seed*200), 6*ms, 0, true)
-		s.server = other.server
+		second.lastG += 100
+		second.connectStream(int(20+seed*200), 6*ms, 0, true)
+		s.server = second.server
 		s.moveClock(30*ms, 100)
 		if s.synchronise(); len(s.joiner.joined) != 0 {
 			t.Errorf("seed %d: %d connections are joined", seed, len(s.joiner.joined))

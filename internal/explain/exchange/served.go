@@ -114,19 +114,13 @@ type collector struct {
 	stage    *path.Stage
 	answers  *AnswerFinder // nil if it is not needed
 	requests []walkedRequest
-	parts    []part
+	parts    []critpath.RemotePart // of the current request
 }
 
+// A walkedRequest has no Group yet, and the causes of its Parts are the worker's. It has none if it was not walked.
 type walkedRequest struct {
-	Request     // without Group and Parts
-	group       path.GroupID
-	first, next int // its parts; none if it was not walked
-}
-
-type part struct {
-	end   int64
-	g     uint64
-	cause path.CauseID
+	Request
+	group path.GroupID
 }
 
 // Add implements path.Adder.
@@ -134,22 +128,23 @@ func (c *collector) Add(w *path.WalkResult) {
 	if w.Form == path.Piece || w.Form == path.CutAtStart || w.Req.Open || w.Observer || !HasClient(w.Req) {
 		return
 	}
-	r := walkedRequest{Request: NewRequest(w.Req, c.stage.Win, c.answers), group: w.Group, first: len(c.parts), next: len(c.parts)}
+	r := walkedRequest{Request: NewRequest(w.Req, c.stage.Win, c.answers), group: w.Group}
 	r.Start = w.Start
 	if w.Form == path.Whole {
+		c.parts = c.parts[:0]
 		for i := range w.Segments {
 			segment := &w.Segments[i]
-			p := part{segment.End, segment.G, w.CauseIDs[i]}
+			p := critpath.RemotePart{End: segment.End, G: segment.G, Cause: int32(w.CauseIDs[i])}
 			if segment.Remote != 0 {
-				p.g = segment.RemoteG // of a service behind this one
+				p.G = segment.RemoteG // of a service behind this one
 			}
-			if n := len(c.parts); n > r.first && c.parts[n-1].cause == p.cause && c.parts[n-1].g == p.g {
-				c.parts[n-1].end = p.end
+			if n := len(c.parts); n > 0 && c.parts[n-1].Cause == p.Cause && c.parts[n-1].G == p.G {
+				c.parts[n-1].End = p.End
 				continue
 			}
 			c.parts = append(c.parts, p)
 		}
-		r.next = len(c.parts)
+		r.Parts = slices.Clone(c.parts)
 	}
 	c.requests = append(c.requests, r)
 }
@@ -162,19 +157,28 @@ func (s *ServedRequests) Server(name string, causes *Causes, from, to int64, tra
 	similar := make(map[path.GroupID][]Request) // walked requests by group, ordered by latency
 	var unwalked []walkedRequest
 	for i, c := range s.collectors {
+		indices := make(map[path.GroupID][]int32) // of the worker's causes; 0 if it is not known yet
 		for _, r := range c.requests {
 			r.group = translations[i].Groups[r.group]
-			if r.first == r.next {
+			if len(r.Parts) == 0 {
 				unwalked = append(unwalked, r)
 				continue
 			}
-			request := r.Request
-			request.Group = ids[r.group]
-			for _, p := range c.parts[r.first:r.next] {
-				request.Parts = append(request.Parts, critpath.RemotePart{End: p.end, G: p.g, Cause: table.index(request.Group, c.stage.IDs, p.cause, translations[i].Causes[p.cause])})
+			r.Group = ids[r.group]
+			list := indices[r.group]
+			if list == nil {
+				list = make([]int32, len(translations[i].Causes))
+				indices[r.group] = list
 			}
-			out.Add(request)
-			similar[r.group] = append(similar[r.group], request)
+			for k := range r.Parts {
+				cause := r.Parts[k].Cause
+				if list[cause] == 0 {
+					list[cause] = table.index(r.Group, c.stage.IDs, path.CauseID(cause), translations[i].Causes[cause])
+				}
+				r.Parts[k].Cause = list[cause]
+			}
+			out.Add(r.Request)
+			similar[r.group] = append(similar[r.group], r.Request)
 		}
 	}
 	for _, list := range similar {
