@@ -286,7 +286,7 @@ func (r *reading) judge(joined *report.Report, table *groupTable, sums detailSum
 		// Queues and their servers.
 		Services: sums.queues.Services(sp, work.isJudged), SlotWaits: sums.queues.SlotWaits(sp), LongWaits: sums.queues.LongWaits(sp),
 		Streams: sums.queues.Streams(sp), SiblingShares: sums.queues.SiblingShares(sp),
-		HolderLines: sums.queues.HolderLines(sp), LockedWaits: sums.queues.LockedWaits(sp), HeldAnswers: heldAnswers(table, sums.queues, sp), Hubs: sums.queues.Hubs(sp), PeerCalls: peerCalls(table, sums.queues, sp), ConnOpens: connOpens(table, sums.queues, sp), FindHolder: lockHolder(&r.pass.Window, sp),
+		HolderLines: sums.queues.HolderLines(sp), LockedWaits: sums.queues.LockedWaits(sp), Limiters: sums.queues.Limiters(sp), HeldAnswers: heldAnswers(table, sums.queues, sp), Hubs: sums.queues.Hubs(sp), PeerCalls: peerCalls(table, sums.queues, sp), ConnOpens: connOpens(table, sums.queues, sp), FindHolder: lockHolder(&r.pass.Window, sp),
 		NoSelfConnections: r.peers.IsRefuted(),
 		// Groups and start functions.
 		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdShares(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares, Backlogs: table.backlogs,

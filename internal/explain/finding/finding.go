@@ -85,6 +85,8 @@ type Input struct {
 	HolderLines []queues.HolderLine
 	// LockedWaits has, for sleeps until a database is no longer locked, the transactions that were open in that time.
 	LockedWaits []queues.LockedWait
+	// Limiters has the rate limiters that requests wait for.
+	Limiters []queues.Limiter
 	// HeldAnswers has, by group id, which goroutine writes the answers to messages that the group only reads.
 	HeldAnswers map[string]*queues.HeldAnswers
 	// PeerCalls has, by group id, how often requests call a peer from one line.

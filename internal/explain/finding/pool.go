@@ -630,10 +630,13 @@ func acquireTimeoutVerdict(attr *attribution, cand *candidate, top *causeRoute) 
 	return v
 }
 
-// limiterVerdict makes no prediction: the limit is intended.
+// limiterVerdict returns the verdict on a rate limiter. If its queue becomes empty now and then, it delays only requests that come
+// together, and none if it admits as many at once. Else there is no prediction: the limit is intended.
 func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
-	l := newLittleLaw(top.Requests, attr.in.Report.Input.DurationNS, top.routeNS, 0)
+	durationNS := attr.in.Report.Input.DurationNS
+	l := newLittleLaw(top.Requests, durationNS, top.routeNS, 0)
 	v := attr.newVerdict(cand, top)
+	changes := v.Changes
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
 	v.Title, v.Fix = textOf("title limiter", "site", v.Site), textOf("fix limiter")
 	v.addEvidence(
@@ -642,6 +645,24 @@ func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 		evidenceOf("evidence pool-waiting", l.waiting, "count"))
 	if intervalNS := attr.paceNS(top); intervalNS != 0 {
 		v.Title, v.Fix = textOf("title limiter-paced", "interval", words.Brief(intervalNS), "site", v.Site), textOf("fix limiter-paced")
+		return v
 	}
+	limiter := firstMatch(attr.in.Limiters, func(l *queues.Limiter) bool { return l.Site.Matches(top.Site) })
+	if limiter == nil || limiter.Rate == 0 || durationNS <= 0 {
+		return v
+	}
+	arrivals := float64(attr.group.Count+attr.group.Open.Count) / float64(durationNS) * 1e9
+	v.Title = textOf("title limiter-rate", "rate", words.Figure(limiter.Rate), "site", v.Site)
+	v.addEvidence(evidenceOf("evidence limiter-grants", limiter.Rate, "1/s"), evidenceOf("evidence limiter-arrivals", arrivals, "1/s"))
+	if limiter.QueuedShare >= threshold.NearlyAllShare {
+		arrivals = max(arrivals, limiter.Rate)
+		v.Fix = textOf("fix limiter-full", "arrivals", words.Figure(math.Round(arrivals)), "rate", words.Figure(math.Round(limiterRoom*arrivals)))
+		return v
+	}
+	v.Fix = textOf("fix limiter-bursts", "arrivals", words.Figure(math.Round(arrivals)), "n", limiter.MaxWaiters)
+	v.Changes, v.ChangeText = changes, textOf("phrase change-no-queue")
 	return v
 }
+
+// limiterRoom times the rate of requests that arrive at random lets them wait for one interval on average (M/D/1).
+const limiterRoom = 1.5

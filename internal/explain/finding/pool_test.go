@@ -121,3 +121,25 @@ func TestUnawaited(t *testing.T) {
 		check.True(t, len(got) == 1 && (got[0].Severity == report.SeverityInfo) == isUnawaited, "unawaited: %v: %+v", isUnawaited, got)
 	}
 }
+
+// TestLimiterAdvice: a limiter that has no waiters for part of the time needs room for as many requests as wait at once. If it always
+// has some, it needs a higher rate.
+func TestLimiterAdvice(t *testing.T) {
+	take := site("golang.org/x/time/rate.(*Limiter).wait@286")
+	rep := oneGroup(report.Cause{Cause: "sleep", Site: take, TotalNS: ms(3000), Requests: 100})
+	rep.Groups[0].Count, rep.Input.DurationNS = 100, 2e9
+	for _, c := range []struct {
+		limiter            queues.Limiter
+		title, fix, change string
+	}{
+		{queues.Limiter{Site: take, MaxWaiters: 7, QueuedShare: 0.5}, "a rate limiter at", "at least in bursts", ""},
+		{queues.Limiter{Site: take, Rate: 60, MaxWaiters: 7, QueuedShare: 0.5}, "lets 60 through in a second", "50 requests arrive in a second, and up to 7 wait at once: if what is behind it can take that, allow bursts of 7", "if no request queued"},
+		{queues.Limiter{Site: take, Rate: 52, MaxWaiters: 7, QueuedShare: 1}, "lets 52 through in a second", "52 requests arrive in a second or more, and some always wait: if what is behind it can take that, raise its rate to 78 or more", ""},
+	} {
+		for _, v := range rulesByCode(report.RulePoolTooSmall)[0].Run(&Input{Report: rep, Limiters: []queues.Limiter{c.limiter}}) {
+			check.True(t, strings.Contains(v.Title, c.title) && strings.Contains(v.Fix, c.fix), "%+v: %s: %s", c.limiter, v.Title, v.Fix)
+			check.Equal(t, v.ChangeText, c.change, "change")
+			check.Equal(t, len(v.Changes) > 0, c.change != "", "%+v: changes %v", c.limiter, v.Changes)
+		}
+	}
+}

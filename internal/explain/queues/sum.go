@@ -12,6 +12,7 @@
 //	peercalls.go    calls to a peer from one line, in sequence or in parallel
 //	siblings.go     locks that goroutines of one and the same request hold
 //	holderlines.go  the line below which the holder of a lock works
+//	limiters.go     the rate at which a limiter lets requests through
 //	transactions.go transactions during which requests wait for a locked database
 //	heldanswers.go  messages of clients whose answers are written when a timer fires
 //	lateruns.go     goroutines that run late while many requests wait for them
@@ -43,6 +44,7 @@ type Sum struct {
 	requestGoroutines map[uint64]struct{} // goroutines of the requests of this generation's slice
 	services          map[serviceKey]*serviceSum
 	slotWaits         map[slotKey]*slotWaitSum
+	limiters          map[tracefmt.FrameID]*limiterSum
 	hubs              map[uint64]*hubSum
 	// aggregation runs while the requests of the next generation are found: it does not need the window.
 	aggregation sync.WaitGroup
@@ -56,6 +58,7 @@ type workerSum struct {
 	sliceEnd          int64 // requests that end before it belong to the slice
 	services          []service
 	handovers         []handover
+	limiterWaits      []limiterWait
 	requestGoroutines map[uint64]struct{} // goroutines of the slice's requests
 	lateRuns          lateRuns
 
@@ -88,6 +91,7 @@ func New() *Sum {
 	return &Sum{
 		requestGoroutines: make(map[uint64]struct{}), services: make(map[serviceKey]*serviceSum),
 		slotWaits: make(map[slotKey]*slotWaitSum), hubs: make(map[uint64]*hubSum),
+		limiters: make(map[tracefmt.FrameID]*limiterSum),
 	}
 }
 
@@ -132,7 +136,7 @@ func (s *Sum) BeginGeneration(reqs []request.Request) {
 	}
 	for _, p := range s.workers {
 		p.sliceEnd = to
-		p.services, p.handovers = p.services[:0], p.handovers[:0]
+		p.services, p.handovers, p.limiterWaits = p.services[:0], p.handovers[:0], p.limiterWaits[:0]
 		clear(p.requestGoroutines)
 		p.hasTransactions = false
 	}
@@ -156,6 +160,7 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	p.addConnOpens(w, w.FollowedWaits())
 	p.addHolderLines(w, w.FollowedWaits())
 	p.addLockedWaits(w)
+	p.addLimiterWaits(w)
 	p.addHeldAnswers(w)
 	if w.Req.IsServed() {
 		waits := p.ownWaits(w)
@@ -173,6 +178,7 @@ func (s *Sum) EndGeneration() {
 	}
 	s.aggregation.Go(s.aggregateServices)
 	s.aggregation.Go(s.aggregateHandovers)
+	s.aggregation.Go(s.aggregateLimiters)
 	s.mergeLateRuns()
 }
 
