@@ -463,6 +463,13 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 	}
 	searchStart := max(b.start, waitStart-originSearchWaits*(waitEnd-waitStart)-minOriginSearchNS, latest)
 	wakeTime, waker := b.lastWake(g, searchStart, waitEnd)
+	if latest >= 0 {
+		// What it did for others in between ended before the request was sent.
+		if sentAt, ok := b.requestSentAt(g, part, max(latest, wakeTime), waitStart); ok {
+			b.addLink(part.g, g, sentAt)
+			return sentAt, 0, true
+		}
+	}
 	if wakeTime > latest {
 		if waker == 0 {
 			return 0, 0, false
@@ -480,10 +487,6 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 		// work earlier, this goroutine would have begun earlier.
 		return 0, 0, false
 	}
-	if sentAt, ok := b.requestSentAt(g, part, latest, waitStart); ok {
-		b.addLink(part.g, g, sentAt)
-		return sentAt, 0, true
-	}
 	return latest, 0, latest >= 0
 }
 
@@ -492,7 +495,7 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 // Without it, predictions could not move a retry that follows a pause: g's work would seem to begin with the answer
 // before.
 func (b *graphBuilder) requestSentAt(g uint64, part *graphPart, from, to int64) (int64, bool) {
-	if from < 0 || !part.hasOrigin {
+	if !part.hasOrigin {
 		return 0, false
 	}
 	window := b.walker.window

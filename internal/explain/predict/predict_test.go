@@ -316,20 +316,26 @@ var graphs = []struct {
 		// 9.9 ms before, 40 ms of a period of 50, 1 ms after.
 		{[]string{"sleep@flush=5ms"}, -1, -1, 9900 + 10 + 3999 + 999},
 	}},
-	{"a second call after a pause", 11100, twoTries(10650), []whatIf{
+	{"a second call after a pause", 11100, twoTries(10650, false), []whatIf{
 		{[]string{"sleep@pause=gone"}, 1000, 1000, 1000},
 		{[]string{"sleep@pause=50%"}, 6000, 6000, 6000},
 	}},
-	{"a call before a pause is answered no earlier", 11100, twoTries(560), []whatIf{
+	{"a second call after a pause in which the connection had another request's answer", 11100, twoTries(10650, true), []whatIf{
+		{[]string{"sleep@pause=gone"}, 1000, 1000, 1000},
+		{[]string{"sleep@pause=50%"}, 6000, 6000, 6000},
+	}},
+	{"a call before a pause is answered no earlier", 11100, twoTries(560, false), []whatIf{
 		{[]string{"sleep@pause=gone"}, 11000, 11000, 11000},
 	}},
 }
 
 // twoTries builds a request that calls over a connection that another goroutine reads, gets its answer, pauses for 10 ms, and
-// gets a second answer, for which it writes at secondWrite in us.
-func twoTries(secondWrite int64) func(b *tracetext.Builder) {
+// gets a second answer, for which it writes at secondWrite in us. The connection may have another request's answer in the pause, before
+// which the request writes something else.
+func twoTries(secondWrite int64, hasOtherAnswer bool) func(b *tracetext.Builder) {
 	return func(b *tracetext.Builder) {
-		m, n, r := b.Thread(1), b.Thread(), b.Thread(2)
+		m, n, r, o := b.Thread(1), b.Thread(), b.Thread(2), b.Thread(3)
+		o.Block(0, "chan receive", recv("main.other")...)
 		readerBlocks := func(time int64) {
 			r.Block(time*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "main.read")
 		}
@@ -348,10 +354,21 @@ func twoTries(secondWrite int64) func(b *tracetext.Builder) {
 		write(150)
 		m.Block(200*us, "chan receive", recv("main.ask")...)
 		answer(500)
-		if secondWrite < 600 {
-			write(secondWrite)
+		if secondWrite < 600 || hasOtherAnswer {
+			write(560)
 		}
 		m.Block(600*us, "sleep", "time.Sleep", "main.pause", "main.ask")
+		if hasOtherAnswer {
+			n.Unblock(8000*us, 2)
+			r.Start(8000*us, 2)
+			r.Unblock(8010*us, 3, "runtime.chansend1", "main.read")
+			r.Block(8020*us, "select", "main.read")
+			o.Start(8020*us, 3)
+			o.Unblock(8030*us, 2, "runtime.chansend1", "main.other")
+			o.Block(8040*us, "chan receive", recv("main.other")...)
+			r.Start(8040*us, 2)
+			readerBlocks(8050)
+		}
 		n.Unblock(10600*us, 1)
 		m.Start(10600*us, 1)
 		if secondWrite > 600 {
