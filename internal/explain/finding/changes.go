@@ -30,6 +30,13 @@ func (v *Verdict) shortenTo(length time.Duration, text string) {
 	v.ChangeText = text
 }
 
+// scaleTo makes a verdict's changes leave the given share of each instance.
+func (v *Verdict) scaleTo(share float64) {
+	for i := range v.Changes {
+		v.Changes[i].Scale, v.Changes[i].Relative = share, true
+	}
+}
+
 // leavesSome has the causes of which a fix leaves a part that no trace shows: the prediction is the most that it can win.
 var leavesSome = map[report.CauseName]bool{
 	report.CauseCPU: true, report.CauseSched: true, report.CauseSchedWake: true, report.CauseNetwork: true, report.CauseSyscall: true,

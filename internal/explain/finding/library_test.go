@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -77,6 +78,8 @@ func TestLibraryPause(t *testing.T) {
 		if len(found) != 1 || !strings.Contains(found[0].Fix, c.want) || strings.Contains(found[0].Fix, c.unwanted) {
 			t.Errorf("%s: %+v", c.site.Func, found)
 		}
+		// An option makes a library's pause shorter, and does not remove it.
+		check.Equal(t, strings.HasSuffix(found[0].Changes[0].Text, "=10%"), c.site.Module != "", "%s", found[0].Changes[0].Text)
 	}
 }
 
@@ -91,7 +94,7 @@ func TestPauseOfALibrary(t *testing.T) {
 	}{
 		{1e9, report.SeverityHigh, "in kafka-go: shorten Writer.BatchTimeout (1s unless set)", "=10ms"},
 		{0, report.SeverityHigh, "in kafka-go: shorten Writer.BatchTimeout (1s unless set)", "=10ms"},
-		{20e6, report.SeverityLow, "in kafka-go: shorten Writer.BatchTimeout (about 20ms here; the default is 1s)", "=gone"},
+		{20e6, report.SeverityLow, "in kafka-go: shorten Writer.BatchTimeout (about 20ms here; the default is 1s)", "=10%"},
 	} {
 		cause := report.Cause{Cause: "sleep", Call: "runtime.selectgo", TotalNS: ms(3000), Via: via("select write@5 runtime.selectgo"),
 			Site: &report.Site{Func: "github.com/segmentio/kafka-go.(*partitionWriter).awaitBatch", File: "x.go", Line: 7, Module: "dep.org/x"}}

@@ -38,7 +38,9 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	case verdict.KindOf(top.Cause) == verdict.Deadline:
 		v.Fix = textOf("fix sleep-until-deadline")
 	case top.Site != nil && top.Site.Module != "":
-		v.Fix = textOf("fix sleep-in-dependency")
+		if v.Fix = textOf("fix sleep-in-dependency"); verdict.KindOf(top.Cause) != verdict.DatabaseLock {
+			v.scaleTo(remainingPause)
+		}
 	case knowledge.Has(top.Call, knowledge.SleepWait):
 		v.Fix = sleepAdvice(pauses)
 	default:
@@ -72,6 +74,9 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	}
 	return v
 }
+
+// remainingPause is the share of a library's pauses that a shorter option is assumed to leave.
+const remainingPause = 0.1
 
 // pausesOf returns how requests of a group sleep where changes are about; nil if that is not known.
 func (in *Input) pausesOf(group string, changes []predict.Change) *predict.Pauses {
