@@ -316,6 +316,25 @@ var graphs = []struct {
 		// 9.9 ms before, 40 ms of a period of 50, 1 ms after.
 		{[]string{"sleep@flush=5ms"}, -1, -1, 9900 + 10 + 3999 + 999},
 	}},
+	{"a server's pause, and the requests that arrived during it", 14300, func(b *tracetext.Builder) {
+		// The server pauses until 10200 and then writes four times for 1 ms each, the last time for this request.
+		m, n, r := b.Thread(1), b.Thread(), b.Thread(2)
+		r.Block(50*us, "sleep", "time.Sleep", "main.pause", "main.server")
+		m.Block(200*us, "chan receive", recv("main.ask")...)
+		n.Unblock(10200*us, 2)
+		r.Start(10200*us, 2)
+		for i := range int64(4) {
+			r.Syscall((10200+1000*i)*us, "syscall.write", "main.store", "main.server")
+			r.SyscallEnd((11200 + 1000*i) * us)
+		}
+		r.Unblock(14200*us, 1, "runtime.chansend1", "main.server")
+		r.Block(14200*us, "sleep", "time.Sleep", "main.pause", "main.server")
+		m.Start(14200*us, 1)
+		m.Block(14300*us, "forever", "main.end")
+	}, []whatIf{
+		// Three of the four are for requests that arrived in a pause of which a tenth remains.
+		{[]string{"sleep@pause=10%"}, 100 + 1000 + 300 + 1000 + 100, -1, 100 + 1000 + 4000 + 100},
+	}},
 	{"a second call after a pause", 11100, twoTries(10650, false), []whatIf{
 		{[]string{"sleep@pause=gone"}, 1000, 1000, 1000},
 		{[]string{"sleep@pause=50%"}, 6000, 6000, 6000},

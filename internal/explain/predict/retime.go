@@ -32,6 +32,7 @@ type trial struct {
 	changes           []trialChange
 	nodeTimes         []variantValues // new times of the current graph's nodes
 	noWaits           []variantFlags  // by node of the current graph: it ended a wait that is gone
+	pauseScales       []variantValues // by node of the current graph: by what the changes shorten its server's pause
 	serverScales      []variantValues // by node of the current graph, see scaleServers
 	withoutEncounters bool            // compute latencies without encounters, see retime
 }
@@ -226,20 +227,28 @@ func (t *trial) retime(graph *Graph) (latencies, unmetLatencies, encounterChance
 
 // endTimes computes the end of a graph with the changes.
 func (t *trial) endTimes(graph *Graph) variantValues {
-	t.nodeTimes, t.noWaits = t.nodeTimes[:0], t.noWaits[:0]
+	t.nodeTimes, t.noWaits, t.pauseScales = t.nodeTimes[:0], t.noWaits[:0], t.pauseScales[:0]
 	t.scaleServers(graph)
+	queued := t.findQueued(graph)
 	for i := range graph.nodes {
 		node := &graph.nodes[i]
 		var ends variantValues
 		var noWait variantFlags
+		pauseScale := unchanged
 		if node.predecessor >= 0 {
-			ends, noWait = t.nodeTimes[node.predecessor], t.noWaits[node.predecessor]
+			ends, noWait, pauseScale = t.nodeTimes[node.predecessor], t.noWaits[node.predecessor], t.pauseScales[node.predecessor]
 			queueScale := t.queueScale(graph, node)
 			for k := node.firstInterval; k < node.endInterval; k++ {
 				iv := &graph.intervals[k]
 				factors, ns := t.factor(graph, iv), float64(iv.ns)
 				isAhead := iv.otherWork && !t.isChanged(iv)
+				if iv.deliversResult && !isAhead && iv.cause == cause.Sleep {
+					pauseScale[est], pauseScale[low] = min(pauseScale[est], factors[est]), min(pauseScale[low], factors[low])
+				}
 				for v := range ends {
+					if queued != nil && queued[k] {
+						factors[v] = min(factors[v], pauseScale[v])
+					}
 					if isAhead {
 						factors[v] = min(factors[v], queueScale[v], t.serverScales[i][v])
 					}
@@ -271,9 +280,39 @@ func (t *trial) endTimes(graph *Graph) variantValues {
 		for v := range ends {
 			noWait[v] = waited && ends[v] == ready[v] || !waited && noWait[v]
 		}
-		t.nodeTimes, t.noWaits = append(t.nodeTimes, ends), append(t.noWaits, noWait)
+		t.nodeTimes, t.noWaits, t.pauseScales = append(t.nodeTimes, ends), append(t.noWaits, noWait), append(t.pauseScales, pauseScale)
 	}
 	return t.nodeTimes[len(t.nodeTimes)-1]
+}
+
+// findQueued returns which intervals are work for requests that were perhaps served before this one because they arrived during a pause
+// of their server that a change shortens: fewer arrive in a shorter one. The server does the same work again in the graph: the last
+// time is for this request. It returns nil if no such pause is in the graph.
+func (t *trial) findQueued(graph *Graph) []bool {
+	hasPause := false
+	for k := range graph.intervals {
+		iv := &graph.intervals[k]
+		hasPause = hasPause || iv.deliversResult && iv.cause == cause.Sleep && t.isChanged(iv)
+	}
+	if !hasPause {
+		return nil
+	}
+	type serverWork struct{ firstNode, target int32 }
+	firstNodes, queued, later := make([]int32, len(graph.nodes)), make([]bool, len(graph.intervals)), make(map[serverWork]bool)
+	for i := range graph.nodes {
+		if firstNodes[i] = int32(i); graph.nodes[i].predecessor >= 0 {
+			firstNodes[i] = firstNodes[graph.nodes[i].predecessor]
+		}
+	}
+	for i, node := range slices.Backward(graph.nodes) {
+		for k := node.endInterval - 1; k >= node.firstInterval; k-- {
+			if iv := &graph.intervals[k]; iv.otherWork && !t.isChanged(iv) {
+				work := serverWork{firstNodes[i], iv.targetID}
+				queued[k], later[work] = later[work], true
+			}
+		}
+	}
+	return queued
 }
 
 // isWakeup reports whether an interval is the time from the end of a wait until the goroutine runs. It goes with the wait.
