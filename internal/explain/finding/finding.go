@@ -189,6 +189,9 @@ type Verdict struct {
 	Changes []predict.Change
 	// hasOption says that the fix names an option of a library.
 	hasOption bool
+	// isOneAnswer says that requests wait for one answer of an unknown peer, of which only the time is known; isSequence that they
+	// wait for several, one after the other.
+	isOneAnswer, isSequence bool
 	// ChangeText says the changes in words; "" means those that follow from the changes (see changeText).
 	ChangeText string
 	// slowEvidence is the evidence that is about slow requests only.
@@ -232,6 +235,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	all = mergeCallers(in, all)
 	all = subtractExplained(in, all)
 	linkHolderFindings(in, all)
+	raiseSecondAnswers(all)
 	sortVerdicts(all)
 	out := make([]report.Finding, 0, len(all))
 	seenIDs := map[string]bool{}

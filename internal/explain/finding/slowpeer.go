@@ -141,16 +141,40 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 		return v, true
 	case sequential != nil:
 		attr.describeSequentialCalls(&v, cand, sequential)
+		v.isSequence = true
 		return v, true
 	case isParallel && attr.group.Peer == nil:
 		describeParallelCalls(&v, calls)
 	case attr.group.Count >= threshold.MedianSample:
+		v.isOneAnswer = true
 		v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
 	default: // too few to distinguish slow ones
 		v.Gain.All.IsRare, v.MaxSeverity = true, report.SeverityMedium
 		v.Gain.Slow, v.Gain.OtherTail = v.Gain.All, Loss{}
 	}
 	return v, false
+}
+
+// raiseSecondAnswers raises verdicts on waits for one answer that are a large part of requests which also wait for a sequence of answers
+// elsewhere. How long an answer should take is unknown, but that requests wait for both, one after the other, is as certain as the
+// sequence. The opening of a connection is no such wait: the answer needs it.
+func raiseSecondAnswers(all []Verdict) {
+	const leastShare, leastNS = 0.2, 1e6
+	for i := range all {
+		v := &all[i]
+		if !v.isOneAnswer || v.Severity.IsMajor() || v.Gain.All.Share < leastShare || v.Gain.All.NS < leastNS {
+			continue
+		}
+		first := firstMatch(all, func(o *Verdict) bool {
+			return o.isSequence && o.Group == v.Group && o.Severity.IsMajor() && o.Site != nil && !o.Site.Equal(v.Site)
+		})
+		if first == nil {
+			continue
+		}
+		v.Severity, v.Confidence = report.SeverityMedium, max(v.Confidence, first.Confidence)
+		v.Decided = &report.Decided{Requests: report.DecidedByAll, Share: v.Gain.All.Share, LeastShare: leastShare, NS: v.Gain.All.NS, LeastNS: leastNS}
+		v.Fix, v.Remedy = splitRemedy(textOf("fix second-answer", "site", first.Site.OwnLine()))
+	}
 }
 
 // setUsualAnswer sets the change of a verdict on answers of which some take far longer than usual: each takes its usual time.

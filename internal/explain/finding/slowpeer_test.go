@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -163,6 +164,33 @@ func TestSequentialCallsOfOneCaller(t *testing.T) {
 	for i := range got {
 		if inRow := strings.Contains(got[i].Title, "one after the other"); inRow != (got[i].Site.CalledFrom.Line == 0) {
 			t.Errorf("from line %d: %s", got[i].Site.CalledFrom.Line, got[i].Title)
+		}
+	}
+}
+
+// TestSecondAnswer: a wait for one answer is low, however long it is, because an answer takes some time. Where requests also ask another
+// peer several times in a row, they need not wait for both, one after the other, and a fifth of their time is worth a change.
+func TestSecondAnswer(t *testing.T) {
+	const ask, introspect = "main.ask", "main.introspect"
+	for _, c := range []struct {
+		calls    int64
+		secondNS int64
+		severity report.Severity
+	}{{1000, 8e8, report.SeverityMedium}, {100, 8e8, report.SeverityLow}, {1000, 4e8, report.SeverityLow}} {
+		g := report.Group{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.4e9, Bands: []report.Band{{Band: report.BandAll, Count: 100}}}
+		var asks []queues.PeerCalls
+		for fn, ns := range map[string]int64{ask: 24e8 - c.secondNS, introspect: c.secondNS} {
+			g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: siteOf(fn), TotalNS: ns, Share: float64(ns) / 24e8, Requests: 100})
+			calls := queues.PeerCalls{Site: siteOf(fn), Requests: 100, Calls: 100, AnswerNS: ns, TotalNS: ns, LongestNS: ns / 8}
+			if fn == ask {
+				calls.Calls = c.calls
+			}
+			asks = append(asks, calls)
+		}
+		found := Find(&Input{Report: &report.Report{Groups: []report.Group{g}}, PeerCalls: map[string][]queues.PeerCalls{"a": asks}}, rulesByCode(report.RuleSlowPeer))
+		i := slices.IndexFunc(found, func(f report.Finding) bool { return f.Site.Func == introspect })
+		if must.True(t, i >= 0, "%+v: %+v", c, found); found[i].Severity != c.severity || strings.Contains(found[i].Fix, ask) != (c.severity == report.SeverityMedium) {
+			t.Errorf("%+v: %s: %s", c, found[i].Severity, found[i].Fix)
 		}
 	}
 }
