@@ -464,7 +464,7 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 	searchStart := max(b.start, waitStart-originSearchWaits*(waitEnd-waitStart)-minOriginSearchNS, latest)
 	wakeTime, waker := b.lastWake(g, searchStart, waitEnd)
 	if latest >= 0 {
-		// What it did for others in between ended before the request was sent.
+		// Its work for others in between ended before the request was sent.
 		if sentAt, ok := b.requestSentAt(g, part, max(latest, wakeTime), waitStart); ok {
 			b.addLink(part.g, g, sentAt)
 			return sentAt, 0, true

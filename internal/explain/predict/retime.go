@@ -298,7 +298,7 @@ func (t *trial) findQueued(graph *Graph) []bool {
 		return nil
 	}
 	type serverWork struct{ firstNode, target int32 }
-	firstNodes, queued, later := make([]int32, len(graph.nodes)), make([]bool, len(graph.intervals)), make(map[serverWork]bool)
+	firstNodes, queued, laterWork := make([]int32, len(graph.nodes)), make([]bool, len(graph.intervals)), make(map[serverWork]bool)
 	for i := range graph.nodes {
 		if firstNodes[i] = int32(i); graph.nodes[i].predecessor >= 0 {
 			firstNodes[i] = firstNodes[graph.nodes[i].predecessor]
@@ -308,7 +308,7 @@ func (t *trial) findQueued(graph *Graph) []bool {
 		for k := node.endInterval - 1; k >= node.firstInterval; k-- {
 			if iv := &graph.intervals[k]; iv.otherWork && !t.isChanged(iv) {
 				work := serverWork{firstNodes[i], iv.targetID}
-				queued[k], later[work] = later[work], true
+				queued[k], laterWork[work] = laterWork[work], true
 			}
 		}
 	}
