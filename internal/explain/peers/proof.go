@@ -173,9 +173,7 @@ func (p *collector) collectEvidence(starts, wakes []int64) {
 		if r.PollerWakes != nil || r.End < win.Start() {
 			continue
 		}
-		g := win.Gens[win.GenIndex(r.End)]
-		before, after := g.PollerWakes(r.End-threshold.LoopbackNS, r.End+1), g.PollerWakes(r.End+1, r.End+threshold.LoopbackNS)
-		r.PollerWakes = append(append(make([]timeline.PollerWake, 0, 4), before[max(0, len(before)-maxNearbyEvents):]...), after[:min(len(after), maxNearbyEvents)]...)
+		r.PollerWakes = win.Gens[win.GenIndex(r.End)].PollerWakesNear(r.End, threshold.LoopbackNS, maxNearbyEvents)
 		if hasTimeIn(wakes, r.End-threshold.LoopbackNS, r.End) {
 			r.SendTimes = p.sendTimes(r.End)
 		}

@@ -298,7 +298,7 @@ func (p *slabPool) returnSlabs(g *Gen) {
 func (g *Gen) Size() int64 {
 	n := int64(len(g.slabs))*slabSize*8 + int64(cap(g.slots))*12 + int64(cap(g.slotBase)+cap(g.startStacks)+cap(g.markBase)+cap(g.markedOrder))*4
 	n += int64(cap(g.ids.ids))*8 + int64(len(g.ids.pages)+len(g.ids.spare))*1100 + int64(cap(g.Marks))*16 + int64(cap(g.index))*16
-	n += int64(cap(g.ProcEvents))*32 + int64(cap(g.unattributed))*24 + int64(cap(g.polls))*24 + int64(cap(g.Heap))*24 + int64(cap(g.User))*112
+	n += int64(cap(g.ProcEvents))*32 + int64(cap(g.unattributed))*16 + int64(cap(g.polls))*16 + int64(cap(g.Heap))*24 + int64(cap(g.User))*112
 	n += int64(cap(g.Samples))*40 + int64(cap(g.stacks.Dense())+cap(g.strings.Dense()))*4 + int64(len(g.idle.starts))*24
 	return n
 }

@@ -5,24 +5,34 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // An unattributedWake is a wake for which the trace names no waking goroutine: the poller or a timer woke.
 type unattributedWake struct {
-	t      int64
-	g, seq uint32
+	t int64
+	g uint32
+	// seq is the wake's number among the goroutine's pieces. buildPolls replaces it by run: the piece after a timer's wake, 0 for the
+	// poller's. maybePoller is then set if the wait was the goroutine's first state in the generation.
+	seq uint32
 }
 
-// unattributedWakes are those wakes, and the polls, floods and timer wakes that buildPolls derives from them on
-// the first use.
+// maybePoller is a bit of unattributedWake.g that goroutines' numbers do not reach.
+const maybePoller = networkWaitBit
+
+func (w *unattributedWake) number() uint32 { return w.g &^ maybePoller }
+
+func (w *unattributedWake) run() ref { return ref(w.seq) }
+
+// unattributedWakes are those wakes, and the polls and floods that buildPolls derives from them on the first use.
 type unattributedWakes struct {
+	// unattributed is ordered by thread and time. buildPolls orders it by time and goroutine, and removes the wakes by timers after which
+	// the goroutine did not run within the generation.
 	unattributed []unattributedWake
 	pollOnce     sync.Once
 	polls        []poll
 	floods       []flood
-	pollerWakes  []PollerWake      // by the poller, ordered by time
-	timerWakes   []int32           // by timers, as indices of unattributed, ordered by time and goroutine
 	network      tracefmt.StringID // id of the reason "network"
 	// networkLocal is the id of the same text in the generation's table.
 	networkLocal uint64
@@ -30,43 +40,45 @@ type unattributedWakes struct {
 }
 
 func (w *unattributedWakes) reset() {
-	*w = unattributedWakes{unattributed: w.unattributed[:0], polls: w.polls[:0], floods: w.floods[:0], pollerWakes: w.pollerWakes[:0], timerWakes: w.timerWakes[:0]}
+	*w = unattributedWakes{unattributed: w.unattributed[:0], polls: w.polls[:0], floods: w.floods[:0]}
 }
 
-// buildPolls divides the unattributed wakes: the poller ended waits for the network, timers ended the others.
+// buildPolls divides the unattributed wakes: the poller ended waits for the network, timers ended the others. The slots of each wake
+// are read once, because they are far from those of the wake before.
 func (g *Gen) buildPolls() {
-	addPollerWake := func(w unattributedWake) {
-		g.pollerWakes = append(g.pollerWakes, PollerWake{Time: g.Base + w.t, G: g.ids.ids[w.g]})
-	}
-	for i, w := range g.unattributed {
-		slotIndex := g.slotBase[w.g] + w.seq
-		if w.seq == 0 || w.seq >= g.slotBase[w.g+1]-g.slotBase[w.g] || g.slots[slotIndex].rec == 0 {
+	kept, pollerCount := g.unattributed[:0], 0
+	for _, w := range g.unattributed {
+		slots := g.slots[g.slotBase[w.g]:g.slotBase[w.g+1]]
+		if w.seq == 0 || w.seq >= uint32(len(slots)) || slots[w.seq].rec == 0 || slots[w.seq-1].rec == 0 {
 			continue
 		}
-		before := g.slots[slotIndex-1]
-		if before.rec == 0 {
-			continue
+		before := &slots[w.seq-1]
+		isPoller := before.endedInNetwork()
+		if !isPoller && !before.endedInOtherWait() {
+			if end, ok := g.endOfRun(before.rec); ok && tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
+				isPoller = g.isNetwork(end.peer()) // a table may hold the text under two ids
+			} else if !g.record(before.rec).hasTrait(repeatsState) {
+				continue
+			} // it waited when the generation began: see TimerWake.MayBePoller
 		}
-		if before.endedInNetwork() {
-			addPollerWake(w)
-		} else if before.endedInOtherWait() {
-			g.timerWakes = append(g.timerWakes, int32(i))
-		} else if end, ok := g.endOfRun(before.rec); ok && tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
-			if g.isNetwork(end.peer()) { // a table may hold the text under two ids
-				addPollerWake(w)
-			} else {
-				g.timerWakes = append(g.timerWakes, int32(i))
+		next := unattributedWake{t: w.t, g: w.g}
+		switch {
+		case isPoller:
+			pollerCount++
+		case w.seq+1 == uint32(len(slots)) || slots[w.seq+1].rec == 0:
+			continue
+		default:
+			if next.seq = uint32(slots[w.seq+1].rec); w.seq == 1 && g.record(before.rec).hasTrait(repeatsState) {
+				next.g |= maybePoller
 			}
-		} else if g.record(before.rec).hasTrait(repeatsState) {
-			g.timerWakes = append(g.timerWakes, int32(i)) // it waited when the generation began: see TimerWake.MayBePoller
 		}
+		kept = append(kept, next)
 	}
-	mergeSorted(g.pollerWakes, func(a, b PollerWake) bool { return a.Time < b.Time || a.Time == b.Time && a.G < b.G })
-	mergeSorted(g.timerWakes, func(a, b int32) bool {
-		x, y := &g.unattributed[a], &g.unattributed[b]
-		return x.t < y.t || x.t == y.t && g.ids.ids[x.g] < g.ids.ids[y.g]
+	g.unattributed = kept
+	mergeSorted(g.unattributed, func(a, b unattributedWake) bool {
+		return a.t < b.t || a.t == b.t && g.ids.ids[a.number()] < g.ids.ids[b.number()]
 	})
-	g.groupPolls(g.pollerWakes)
+	g.groupPolls(pollerCount)
 }
 
 // A PollerWake is a wake by the poller: the file descriptor of the goroutine's wait became ready, or the deadline
@@ -76,22 +88,37 @@ type PollerWake struct {
 	G    uint64
 }
 
-// PollerWakes returns the wakes by the poller in [from, to), ordered by time. The slice is the Gen's; callers must
-// not change it.
-func (g *Gen) PollerWakes(from, to int64) []PollerWake {
+// PollerWakesNear returns wakes by the poller that are less than a distance from t, ordered by time: at most limit up to t, and at most
+// limit after it, the nearest ones.
+func (g *Gen) PollerWakesNear(t, distance int64, limit int) []PollerWake {
 	g.pollOnce.Do(g.buildPolls)
-	indexOf := func(t int64) int {
-		i, _ := slices.BinarySearchFunc(g.pollerWakes, t, func(w PollerWake, t int64) int { return cmp.Compare(w.Time, t) })
-		return i
+	near := make([]PollerWake, 0, 4)
+	addIfPoller := func(w unattributedWake) {
+		if w.run() == 0 {
+			near = append(near, PollerWake{g.Base + w.t, g.ids.ids[w.g]})
+		}
 	}
-	return g.pollerWakes[indexOf(from):indexOf(to)]
+	t -= g.Base
+	after, _ := slices.BinarySearchFunc(g.unattributed, t+1, func(w unattributedWake, t int64) int { return cmp.Compare(w.t, t) })
+	for k := after - 1; k >= 0 && g.unattributed[k].t >= t-distance && len(near) < limit; k-- {
+		addIfPoller(g.unattributed[k])
+	}
+	slices.Reverse(near)
+	limit += len(near)
+	for k := after; k < len(g.unattributed) && g.unattributed[k].t < t+distance && len(near) < limit; k++ {
+		addIfPoller(g.unattributed[k])
+	}
+	return near
 }
 
 // A poll is one call of runtime.netpoll that woke goroutines, or a part of one whose thread was interrupted.
 type poll struct {
-	from, to int64 // its first and last wake
-	wakes    int   // wakes
+	to     int64  // its last wake
+	length uint32 // ns from its first wake to the last
+	wakes  uint32 // number of wakes
 }
+
+func (p *poll) from() int64 { return p.to - int64(p.length) }
 
 // A flood is an interval in which consecutive polls each returned as many events as a poll can, so that data of
 // other goroutines stayed unread. It lasts from the first such poll to the first poll that returned fewer.
@@ -114,22 +141,27 @@ const (
 	maxFlood = 500e6
 )
 
-// groupPolls groups ordered wakes into polls, and polls into floods.
-func (g *Gen) groupPolls(wakes []PollerWake) {
-	for i := 0; i < len(wakes); {
-		k := i + 1
-		for k < len(wakes) && k-i < pollCapacity && wakes[k].Time-wakes[k-1].Time <= wakeGap {
-			k++
+// groupPolls groups the ordered wakes by the poller into polls, and polls into floods.
+func (g *Gen) groupPolls(pollerCount int) {
+	g.polls = entry.Resize(g.polls, pollerCount)[:0]
+	var last *poll
+	for i := range g.unattributed {
+		w := &g.unattributed[i]
+		switch t := g.Base + w.t; {
+		case w.run() != 0:
+		case last == nil || last.wakes == pollCapacity || t-last.to > wakeGap:
+			g.polls = append(g.polls, poll{to: t, wakes: 1})
+			last = &g.polls[len(g.polls)-1]
+		default:
+			last.to, last.length, last.wakes = t, last.length+uint32(t-last.to), last.wakes+1
 		}
-		g.polls = append(g.polls, poll{wakes[i].Time, wakes[k-1].Time, k - i})
-		i = k
 	}
 	for i := 0; i < len(g.polls); i++ {
 		last := g.fullPollEnd(i)
 		if last < 0 {
 			continue
 		}
-		for k := last + 1; k < len(g.polls) && g.polls[k].from-g.polls[last].to <= floodGap; k++ {
+		for k := last + 1; k < len(g.polls) && g.polls[k].from()-g.polls[last].to <= floodGap; k++ {
 			if l := g.fullPollEnd(k); l >= 0 {
 				last, k = l, l
 			}
@@ -138,8 +170,8 @@ func (g *Gen) groupPolls(wakes []PollerWake) {
 		if last+1 < len(g.polls) {
 			end = g.polls[last+1].to
 		}
-		if end-g.polls[i].from <= maxFlood {
-			g.floods = append(g.floods, flood{g.polls[i].from, end})
+		if end-g.polls[i].from() <= maxFlood {
+			g.floods = append(g.floods, flood{g.polls[i].from(), end})
 		}
 		i = last
 	}
@@ -153,7 +185,7 @@ func (g *Gen) fullPollEnd(i int) int {
 		if n >= pollCapacity-maxWakelessEvents {
 			return k
 		}
-		if k+1 == len(g.polls) || g.polls[k+1].from-g.polls[k].to > threadPause || g.polls[k+1].to-g.polls[i].from > maxPollLength {
+		if k+1 == len(g.polls) || g.polls[k+1].from()-g.polls[k].to > threadPause || g.polls[k+1].to-g.polls[i].from() > maxPollLength {
 			return -1
 		}
 		n += g.polls[k+1].wakes
@@ -173,21 +205,19 @@ type TimerWake struct {
 	MayBePoller bool
 }
 
-// TimerWakes calls f for each wake by a timer, in an order that does not depend on the number of workers.
+// TimerWakes calls f for each wake by a timer after which the goroutine ran, ordered by time, then by goroutine.
 func (g *Gen) TimerWakes(f func(TimerWake)) {
 	g.pollOnce.Do(g.buildPolls)
-	for _, i := range g.timerWakes {
-		w := g.unattributed[i]
-		t := TimerWake{Time: g.Base + w.t, G: g.ids.ids[w.g]}
-		slotIndex := g.slotBase[w.g] + w.seq + 1
-		if slotIndex >= g.slotBase[w.g+1] || g.slots[slotIndex].rec == 0 || !opensRun(g.record(g.slots[slotIndex].rec)) {
-			continue // it did not run within this generation
+	for i := range g.unattributed {
+		w := &g.unattributed[i]
+		if w.run() == 0 || !opensRun(g.record(w.run())) {
+			continue
 		}
-		t.Start = g.Base + g.record(g.slots[slotIndex].rec).time()
-		if end, ok := g.endOfRun(g.slots[slotIndex].rec); ok {
+		t := TimerWake{Time: g.Base + w.t, G: g.ids.ids[w.number()], Start: g.Base + g.record(w.run()).time()}
+		if end, ok := g.endOfRun(w.run()); ok {
 			t.End = g.Base + end.time()
 			if tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
-				t.MayBePoller = g.isNetwork(end.peer()) && g.record(g.slots[slotIndex-2].rec).hasTrait(repeatsState)
+				t.MayBePoller = w.g&maybePoller != 0 && g.isNetwork(end.peer())
 				t.Stack = g.stack(end.stack())
 			}
 		}
