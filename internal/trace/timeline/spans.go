@@ -241,6 +241,7 @@ type expander struct {
 	coarse     bool                         // less detail for long runs, see Window.SpansCoarse
 	initialLen int                          // length of buf before the first span
 	passed     int                          // number of visited events
+	loaded     uint64                       // see Gen.load
 	// marking, if not nil, receives marks of the run that is expanded.
 	marking *longRun
 	// States that continue over several spans.
@@ -269,6 +270,9 @@ func (e *expander) expandGen(w *Window, i int, d uint32) bool {
 // the requested time.
 func (e *expander) expandPieces(g *Gen, d, lo, hi uint32) bool {
 	for ; lo < hi; lo++ {
+		if e.sink != nil && lo%recordsAhead == 0 {
+			e.loaded = g.load(g.slots[lo:min(lo+recordsAhead, hi)])
+		}
 		s := g.slots[lo]
 		if s.rec == 0 {
 			continue
@@ -339,6 +343,18 @@ func (e *expander) expandPieces(g *Gen, d, lo, hi uint32) bool {
 		}
 	}
 	return false
+}
+
+// recordsAhead is how many records are loaded into the cache together. Those of one goroutine are far from each other, and the CPU
+// waits for all of them no longer than for one.
+const recordsAhead = 16
+
+// load reads the records of slots, and returns a sum that only proves it.
+func (g *Gen) load(slots []slot) (sum uint64) {
+	for i := range slots {
+		sum += g.slabs[slots[i].rec>>slabBits].words[slots[i].rec&slabMask]
+	}
+	return sum
 }
 
 // expandRun expands the events of a run. It returns true when it has reached the end of the requested time.
