@@ -141,7 +141,7 @@ func (l *loopSource) isReader(id uint64) bool {
 
 // readerOf returns the reader that began an iteration, 0 if none did.
 func (l *loopSource) readerOf(iteration *iterationState) uint64 {
-	if wait := &iteration.beginWait; wait.end == iteration.start && l.isReader(wait.waker) {
+	if wait := &iteration.beginWait; wait.waker != 0 && wait.end == iteration.start && l.isReader(wait.waker) {
 		return wait.waker
 	}
 	return 0

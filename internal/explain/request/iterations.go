@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -130,13 +131,11 @@ func (l *loopSource) finishIteration(c *collector, t endedIteration) {
 	}
 	t.waitCycle = l.waitCycle(c, &t)
 	t.loopFunc.cycles.add(t.waitCycle, len(t.waits))
-	stats := t.loopFunc.wakers[t.wakerFunc]
-	if t.hasWorked {
+	if stats := entry.GetOrAdd(t.loopFunc.wakers, t.wakerFunc); t.hasWorked {
 		stats.withWork++
 	} else {
 		stats.withoutWork++
 	}
-	t.loopFunc.wakers[t.wakerFunc] = stats
 	if t.waitCycle == "" && t.reader == 0 && (t.hasWorked || t.wakerFunc == 0) {
 		l.emitIteration(c, &t, t.start, t.end, t.wokenAt())
 	} else {
@@ -165,7 +164,7 @@ func (l *loopSource) emitUnclassified(c *collector) {
 // wakes by another function brought some.
 func (r *loopFunc) isWorklessWaker(waker tracefmt.StringID) bool {
 	w := r.wakers[waker]
-	if waker == 0 || w.withoutWork < threshold.SmallSample || 20*w.withWork > w.withoutWork {
+	if waker == 0 || w == nil || w.withoutWork < threshold.SmallSample || 20*w.withWork > w.withoutWork {
 		return false
 	}
 	for fn, o := range r.wakers {
@@ -187,7 +186,7 @@ func (l *loopSource) emitIteration(c *collector, t *endedIteration, start, end, 
 	if t.loopFunc.emittedCount++; answersClient {
 		t.loopFunc.clientCount++
 	}
-	l.work.emit(c, Request{
+	l.work.emit(c, &Request{
 		Kind: Loop, Start: start, wholeStart: start, End: end, G: t.goroutine, WokenAt: ready,
 		EntryStack: t.waitStack, RootFrame: t.frame, ReadsClient: readsClient, AnswersClient: answersClient,
 	})

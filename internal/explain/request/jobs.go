@@ -349,12 +349,12 @@ func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64) {
 		}
 		return
 	}
-	for _, request := range kind.pending {
-		if j.loops.iterationOf(request.G) != nil {
+	for i := range kind.pending {
+		if id := kind.pending[i].G; j.loops.iterationOf(id) != nil {
 			if j.droppedLoops == nil {
 				j.droppedLoops = make(map[uint64]bool)
 			}
-			j.droppedLoops[request.G] = true
+			j.droppedLoops[id] = true
 		}
 	}
 	switch {
@@ -366,8 +366,8 @@ func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64) {
 		j.work.aliases[key] = kind.originStats
 		kind.originStats.groupKeys = appendUnique(kind.originStats.groupKeys, key)
 	}
-	for _, request := range kind.pending {
-		j.work.emit(c, request)
+	for i := range kind.pending {
+		j.work.emit(c, &kind.pending[i])
 	}
 	kind.pending = kind.pending[:0]
 }

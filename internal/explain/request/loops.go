@@ -112,11 +112,11 @@ type loopFunc struct {
 	sequence         []tracefmt.StackID
 	isDecided        bool // whether and by what the iterations are separated, by those of the first generation
 	cycles           cycleStats
-	reading          readingStats                    // of the iterations that readers began
-	wakers           map[tracefmt.StringID]wakeStats // by the function that ended an idle wait
-	isIdleWaitServed bool                            // waitStats.isServed of idleWait
-	isIdleWaitRead   bool                            // idleWait is for the next packet of a socket
-	sharesSocket     bool                            // its goroutines read one socket
+	reading          readingStats                     // of the iterations that readers began
+	wakers           map[tracefmt.StringID]*wakeStats // by the function that ended an idle wait
+	isIdleWaitServed bool                             // waitStats.isServed of idleWait
+	isIdleWaitRead   bool                             // idleWait is for the next packet of a socket
+	sharesSocket     bool                             // its goroutines read one socket
 	// emittedCount counts the emitted iterations, clientCount those with AnswersClient.
 	emittedCount, clientCount int
 }
@@ -819,7 +819,7 @@ func (l *loopSource) loopFuncOf(c *collector, fn tracefmt.StringID, frames []tra
 	if !ok {
 		if !c.namer.function(fn).Has(knowledge.Stdlib) {
 			loop = &loopFunc{
-				waits: make(map[tracefmt.StackID]*waitStats), wakers: make(map[tracefmt.StringID]wakeStats),
+				waits: make(map[tracefmt.StackID]*waitStats), wakers: make(map[tracefmt.StringID]*wakeStats),
 				cycles: cycleStats{single: make(map[string]int), repeated: make(map[string]int)},
 			}
 			loop.isBenchmark = c.namer.frameFunction(frames[len(frames)-1]).Has(knowledge.Benchmark)

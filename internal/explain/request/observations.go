@@ -203,8 +203,11 @@ func (sr *stackReader) resolveReasons() {
 
 // reasonOf returns the reason that a text means. It is safe for concurrent use.
 func (sr *stackReader) reasonOf(id tracefmt.StringID) reason {
+	if id == 0 {
+		return reasonOther
+	}
 	for i, textID := range sr.reasonIDs {
-		if textID == id && id != 0 {
+		if textID == id {
 			return reasonTexts[i].reason
 		}
 	}

@@ -298,7 +298,7 @@ func (f *Finder) HasBenchmark() bool { return f.runs.benchmark != 0 }
 
 // isPart reports whether a request is a part of a batch program's run: a job or an iteration. Tests are jobs that the
 // command that runs them reports one by one, and a benchmark measures its iterations.
-func (c *collector) isPart(r Request) bool {
+func (c *collector) isPart(r *Request) bool {
 	return (r.Kind == Goroutine || r.Kind == Loop) && !c.isMeasured(c.stackInfo(r.EntryStack).startFunc)
 }
 

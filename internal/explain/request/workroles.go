@@ -79,12 +79,12 @@ type workIndex struct {
 }
 
 // emit emits a job or an iteration, unless it is or may be a part of a batch program's run.
-func (w *workIndex) emit(c *collector, r Request) {
+func (w *workIndex) emit(c *collector, r *Request) {
 	switch {
 	case !w.mayBeBatch || !c.isPart(r):
-		c.emitted = append(c.emitted, r)
+		c.emitted = append(c.emitted, *r)
 	case !w.isBatch:
-		*w.parts.extend() = r
+		*w.parts.extend() = *r
 	}
 }
 
