@@ -169,7 +169,7 @@ func findingRow(labels Labels, rep *report.Report, f *report.Finding) Finding {
 	return row
 }
 
-// FindProblem returns the finding of a report that a problem stands for, nil if there is none.
+// FindProblem returns the finding of a report that a problem is of, nil if there is none.
 func FindProblem(labels Labels, rep *report.Report, problem string) *report.Finding {
 	for i := range rep.Findings {
 		if row := findingRow(labels, rep, &rep.Findings[i]); row.Problem == problem {

@@ -19,11 +19,11 @@ func TestStateOf(t *testing.T) {
 	}
 	v1, v2, v3, young := version("v1", 72*time.Hour, 9), version("v2", 30*time.Hour, 9), version("v3", time.Hour, 9), version("v3", time.Hour, 2)
 	for _, c := range []struct {
-		situation string
-		versions  []store.Version
-		of        []string
-		age       time.Duration
-		want      string
+		situation    string
+		versions     []store.Version
+		seenVersions []string
+		age          time.Duration
+		want         string
 	}{
 		{"known for days", []store.Version{v2, v1}, []string{"v1", "v2"}, 70 * time.Hour, ""},
 		{"a deploy brought it", []store.Version{v3, v2, v1}, []string{"v3"}, time.Hour, "new in v3"},
@@ -33,7 +33,7 @@ func TestStateOf(t *testing.T) {
 		{"the service is new", []store.Version{v3}, []string{"v3"}, time.Hour, ""},
 		{"another service's versions", []store.Version{{Service: "bank", Version: "v9", Recordings: 9}}, []string{"v1"}, time.Hour, ""},
 	} {
-		p := &store.Problem{Service: "shop", Versions: c.of, First: now.Add(-c.age)}
+		p := &store.Problem{Service: "shop", Versions: c.seenVersions, First: now.Add(-c.age)}
 		check.Equal(t, stateOf(p, c.versions, now), c.want, "%s", c.situation)
 	}
 }

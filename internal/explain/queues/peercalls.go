@@ -100,7 +100,7 @@ func (o *groupOpenSum) add(addend *groupOpenSum, weight int64) {
 	}
 }
 
-// addConnOpens adds what a request spent on opening connections. A library that opens one on a goroutine of its own starts
+// addConnOpens adds what a request spent on opening connections. A library that opens one on another goroutine starts
 // that goroutine at the line that dials.
 func (p *workerSum) addConnOpens(w *path.WalkResult, waits []critpath.FollowedWait) {
 	request := groupOpenSum{totalNS: w.Req.End - w.Req.Start, requests: 1}

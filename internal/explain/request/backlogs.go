@@ -239,7 +239,7 @@ func (f *Finder) Backlogs() (out []Backlog) {
 			continue
 		}
 		if !origin.sharesSocket && slices.ContainsFunc(turns, func(t readTurn) bool { return t.goroutine != turns[0].goroutine }) {
-			continue // each reads a socket of its own
+			continue // each reads another socket
 		}
 		backlog := readBacklog(turns)
 		backlog.Loop = key.name

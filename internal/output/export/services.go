@@ -4,7 +4,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A service is one of those of a report. Times of its groups count from the start of its own trace.
+// A service is one of those of a report. Times of its groups count from the start of its trace.
 type service struct {
 	name    string
 	startNS int64 // of its trace, after that of the first service

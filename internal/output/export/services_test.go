@@ -71,9 +71,9 @@ func TestSpansOfServices(t *testing.T) {
 	check.Equal(t, spans["ledger sleep"].parent, ledger.id, "spans['ledger sleep'].parent")
 	check.Equal(t, spans["gate network"].attributes["whylate.clock_error_ns"], "3", "spans['gate network'].attributes['whylate.clock_error_ns']")
 	check.Equal(t, stock.kind, 2, "stock.kind") // SPAN_KIND_SERVER
-	own := spans["stock main.count"]
-	check.Equal(t, own.start, 1000e9+2000, "own.start")
-	check.True(t, own.trace != root.trace, "two requests have one trace")
+	countSpan := spans["stock main.count"]
+	check.Equal(t, countSpan.start, 1000e9+2000, "countSpan.start")
+	check.True(t, countSpan.trace != root.trace, "two requests have one trace")
 }
 
 // TestPerfettoOfServices: each service has a process with its requests, and with what it did for requests of others. Times of all
