@@ -18,6 +18,26 @@ type Request struct {
 	Lanes         []Lane    `json:"lanes,omitempty"`
 	// CPUs are those that the lanes' threads had or waited for, from the kernel's events.
 	CPUs []CPULane `json:"cpus,omitempty"`
+	// Pools are those in whose queues the request waited, as far as the waits of all requests show who held their slots.
+	Pools []Pool `json:"pools,omitempty"`
+}
+
+// A Pool shows who held its slots from a request's first wait for one to the end of its last wait.
+type Pool struct {
+	For    string   `json:"for"` // as Queue.For
+	Site   *Site    `json:"site"`
+	FromNS int64    `json:"from_ns"`
+	ToNS   int64    `json:"to_ns"`
+	Slots  [][]Hold `json:"slots"` // by slot, in order of time
+}
+
+// A Hold is an interval in which a goroutine held a slot. Site is where it had waited for the slot, or released it.
+type Hold struct {
+	StartNS    int64  `json:"start_ns"`
+	DurationNS int64  `json:"duration_ns"`
+	Goroutine  uint64 `json:"goroutine"`
+	Site       *Site  `json:"site"`
+	Background bool   `json:"background,omitempty"` // it served no request
 }
 
 // A Segment is an interval of a request's critical path with one cause.

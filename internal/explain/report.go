@@ -310,6 +310,9 @@ func (r *reading) labelQueues(joined *report.Report, in *finding.Input, table *g
 		if queues := sp.Queues[g.ID]; len(queues) > 0 {
 			queued.Label(g, queues, r.groups.BandsWithAllRoutes(id, sp), r.groups.HistogramCauses(id, g.ID, sp))
 			sums.slowest.FillGroup(g, id, table.medians[i], sp)
+			for k := range g.Slowest {
+				sums.queues.AddPools(&g.Slowest[k], g.ID, sp)
+			}
 		}
 	}
 }

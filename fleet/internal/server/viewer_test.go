@@ -77,14 +77,14 @@ func TestView(t *testing.T) {
 	check.Equal(t, len(s.viewers.byID), 0, "viewers after the end")
 }
 
-// TestDamagedView: what is no trace gives an error, and no viewer stays.
+// TestDamagedView: the viewer of a damaged recording ends.
 func TestDamagedView(t *testing.T) {
 	s, h := newTestServer(t)
 	defer s.EndViewers()
 	id := addExplained(t, s, h, bareTrace+"1", "v1", hostileReport(1e6))
 	w := request(h, "GET", "/recordings/"+id+"/view/", "")
 	check.True(t, w.Code == http.StatusInternalServerError || w.Code == http.StatusBadGateway || w.Code == http.StatusOK, "%d %s", w.Code, w.Body)
-	s.viewers.ends.Wait() // the child ends by itself
+	s.viewers.ends.Wait() // without a reason from outside
 }
 
 // TestViewerBounds: the viewer that was used longest ago makes place for another one; while all have requests, there is an error.

@@ -40,6 +40,8 @@ type handover struct {
 	waiter             uint64        // goroutine ids
 	waitStart, waitEnd int64
 	requestEnd         int64 // end of the waiter's request
+	requestStart       int64
+	requestG           uint64
 	waker              uint64
 	wakerCreator       uint64 // goroutine that created the waker; 0: unknown
 	wakerCreated       int64
@@ -48,6 +50,7 @@ type handover struct {
 	wakerSeenSince     int64            // since when the waker's own waits are known
 	isUnordered        bool             // the pool may serve another waiter than the first one
 	release            tracefmt.FrameID // where the waker released units of a semaphore; 0: it is another pool
+	wakerSite          tracefmt.FrameID // where the waker ended the wait
 	wakerAcquired      int64            // when its last wait at the same line ended; 0: it has not waited there since wakerSeenSince
 }
 
@@ -77,16 +80,17 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 		}
 		handover := handover{
 			key: slotKey{wait.Kind, p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.CallOf(wait.Stack)}, waiter: wait.G, waitStart: wait.Start, waitEnd: wait.End,
-			requestEnd: w.Req.End, waker: wait.Waker,
+			requestEnd: w.Req.End, requestStart: w.Start, requestG: w.Req.G, waker: wait.Waker,
 		}
 		handover.line = p.stage.Syms.Line(handover.key.site)
 		handover.isUnordered = wait.Kind == critpath.WaitCond || p.stage.Sites.HasRole(wait.Stack, knowledge.UnorderedPool)
 		p.findAcquisition(&handover)
+		p.stage.Win.EachWoken(wait.Waker, wait.End, wait.End+1, func(_ uint64, stack tracefmt.StackID) bool {
+			handover.wakerSite = p.stage.Sites.SiteOf(stack)
+			return false
+		})
 		if p.stage.Sites.HasRole(wait.Stack, knowledge.SemaphoreAcquire) {
-			p.stage.Win.EachWoken(wait.Waker, wait.End, wait.End+1, func(_ uint64, stack tracefmt.StackID) bool {
-				handover.release = p.stage.Sites.SiteOf(stack)
-				return false
-			})
+			handover.release = handover.wakerSite
 		}
 		if b, ok := p.stage.Win.Born(wait.Waker, wait.End); ok {
 			handover.wakerCreator, handover.wakerCreated = b.Creator, b.Time
@@ -138,8 +142,8 @@ type slotWaitSum struct {
 	slots                int   // slots that were held at once; 0 if perhaps not all were observed
 	maxWaiters           int   // waits at the same time
 	queuedNS             int64 // time during which a goroutine waited
-	holdNS               int64 // sum of holds, from the end of the holder's wait to that of the next one, or of the service
-	holds                int64
+	holdNS               int64 // sum of the lengths of holds, from the end of the holder's wait to that of the next one, or of the service
+	holdCount            int64
 	partialNS            int64 // sum of the parts during queue periods of holds that had begun before
 	partialHolds         int64
 	backgroundNS         int64 // part of holdNS and partialNS: by goroutines that served no request
@@ -149,6 +153,7 @@ type slotWaitSum struct {
 	workNS               int64 // length of the services of byWorker
 	idleNS               int64 // from the end of the worker's previous service to the end of the wait
 	releases             map[tracefmt.FrameID]releaseSum
+	holds                []Hold // only while a generation is added
 }
 
 // A releaseSum counts the releases of a semaphore's units at one site, and the waits that these ended.
@@ -192,12 +197,13 @@ func (s *Sum) addPool(list []*handover) {
 		slices.SortFunc(list, (*handover).compareByWaitEnd)
 		if joined.add(list, s.requestGoroutines); joined.byFormerWaiter > byFormerWaiter {
 			for _, sum := range sums {
-				sum.slots, sum.holdNS, sum.holds = joined.slots, joined.holdNS, joined.holds
+				sum.slots, sum.holdNS, sum.holdCount, sum.holds = joined.slots, joined.holdNS, joined.holdCount, joined.holds
 				sum.queuedNS, sum.partialNS, sum.partialHolds = joined.queuedNS, joined.partialNS, joined.partialHolds
 				sum.backgroundNS, sum.backgroundHolders, sum.releases = joined.backgroundNS, joined.backgroundHolders, joined.releases
 			}
 		}
 	}
+	s.keepHolds(list, sums)
 	for k, sum := range sums {
 		entry.GetOrAdd(s.slotWaits, k).merge(sum)
 	}
@@ -210,7 +216,7 @@ func (h *handover) compareByWaitEnd(second *handover) int {
 		return cmp.Compare(h.waitEnd, second.waitEnd)
 	}
 	return cmp.Or(cmp.Compare(h.waiter, second.waiter), cmp.Compare(h.waitStart, second.waitStart),
-		cmp.Compare(h.requestEnd, second.requestEnd), cmp.Compare(h.serviceEnd, second.serviceEnd), cmp.Compare(h.waker, second.waker))
+		cmp.Compare(h.requestEnd, second.requestEnd), cmp.Compare(h.requestG, second.requestG), cmp.Compare(h.serviceEnd, second.serviceEnd), cmp.Compare(h.waker, second.waker))
 }
 
 // setPrevServiceEnds sets, in each handover with a serviceEnd, when its waker had last ended a wait of another goroutine.
@@ -275,6 +281,7 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 		holder              uint64
 		waitStart, acquired int64 // when the holder started to wait for the slot, and when it got it
 		requestEnd          int64 // by this time the holder, or a goroutine that it created, has released the slot
+		site                tracefmt.FrameID
 		released            bool
 	}
 	holdByWaiter := map[uint64]*slotHold{} // latest hold of each goroutine
@@ -286,9 +293,11 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 	periodStarts, queuedNS := queuePeriodStarts(list)
 	workers := findWorkers(list)
 	s.queuedNS += queuedNS
-	addHold := func(hold interval, list *[]interval, holder uint64) {
+	addHold := func(hold interval, list *[]interval, holder uint64, site tracefmt.FrameID) {
 		*list = append(*list, hold)
-		if _, ok := requests[holder]; !ok {
+		_, ok := requests[holder]
+		s.holds = append(s.holds, Hold{interval: hold, holder: holder, site: site, isBackground: !ok, isPartial: list == &partialHolds})
+		if !ok {
 			backgroundHolds = append(backgroundHolds, hold)
 			s.backgroundNS += hold.end - hold.start
 		}
@@ -338,29 +347,31 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 				s.byWorker++
 				s.workNS += h.serviceEnd - h.waitEnd
 				s.idleNS += h.waitEnd - h.prevServiceEnd
-				addHold(interval{h.waitEnd, h.serviceEnd}, &holds, h.waiter)
+				addHold(interval{h.waitEnd, h.serviceEnd}, &holds, h.waiter, h.key.site)
 			}
 			workerFreeAt[h.waker] = max(workerFreeAt[h.waker], h.serviceEnd)
 		case releasedHold != nil && releasedHold.acquired >= period:
 			if !releasedHold.released {
-				addHold(interval{releasedHold.acquired, h.waitEnd}, &holds, releasedHold.holder)
+				addHold(interval{releasedHold.acquired, h.waitEnd}, &holds, releasedHold.holder, releasedHold.site)
 			}
 		case releasedHold == nil && h.wakerAcquired > max(period, lastWake):
-			addHold(interval{h.wakerAcquired, h.waitEnd}, &holds, h.waker)
+			addHold(interval{h.wakerAcquired, h.waitEnd}, &holds, h.waker, h.wakerSite)
 		case lastWake <= period:
-			addHold(interval{max(period, h.wakerSeenSince), h.waitEnd}, &partialHolds, h.waker)
+			addHold(interval{max(period, h.wakerSeenSince), h.waitEnd}, &partialHolds, h.waker, h.wakerSite)
 		}
 		if releasedHold != nil {
 			releasedHold.released = true
 		}
-		holdByWaiter[h.waiter] = &slotHold{holder: h.waiter, waitStart: h.waitStart, acquired: h.waitEnd, requestEnd: h.requestEnd}
+		holdByWaiter[h.waiter] = &slotHold{holder: h.waiter, waitStart: h.waitStart, acquired: h.waitEnd, requestEnd: h.requestEnd, site: h.key.site}
 	}
 	s.maxWaiters, s.childWakers = max(s.maxWaiters, maxOverlap(waits)), s.childWakers+int64(len(childWakers))
-	s.holdNS, s.holds = s.holdNS+totalLength(holds), s.holds+int64(len(holds))
+	s.holdNS, s.holdCount = s.holdNS+totalLength(holds), s.holdCount+int64(len(holds))
 	s.partialNS, s.partialHolds = s.partialNS+totalLength(partialHolds), s.partialHolds+int64(len(partialHolds))
 	s.backgroundHolders = maxOverlap(backgroundHolds)
 	if s.byWorker == 0 && !list[0].isUnordered { // else a goroutine may have overtaken the waiters
 		holds = append(holds, partialHolds...)
+	} else {
+		s.holds = slices.DeleteFunc(s.holds, func(h Hold) bool { return h.isPartial })
 	}
 	// A slot that was acquired before the queue period shows only when it is released. All are observed once each was
 	// released twice.
@@ -399,7 +410,7 @@ func (s *slotWaitSum) merge(addend *slotWaitSum) {
 	s.byOtherRequest += addend.byOtherRequest
 	s.slots, s.maxWaiters = max(s.slots, addend.slots), max(s.maxWaiters, addend.maxWaiters)
 	s.holdNS += addend.holdNS
-	s.holds += addend.holds
+	s.holdCount += addend.holdCount
 	s.queuedNS += addend.queuedNS
 	s.partialNS += addend.partialNS
 	s.partialHolds += addend.partialHolds
@@ -470,12 +481,12 @@ func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 		if sum.byChild > 0 {
 			stats.WaitsPerChild = float64(sum.byChild) / float64(sum.childWakers)
 		}
-		if sum.holds >= threshold.SmallSample {
-			stats.HoldNS = sum.holdNS / sum.holds
+		if sum.holdCount >= threshold.SmallSample {
+			stats.HoldNS = sum.holdNS / sum.holdCount
 			// Those that were seen from start to end are the short ones if others take much of the slots' time. Each of these ended
 			// in the period, but began before it: on average, the part before is as long as the parts of those that end after it.
 			if float64(sum.partialNS) >= threshold.HalfShare*float64(sum.partialNS+sum.holdNS) {
-				stats.HoldNS = (sum.holdNS + 2*sum.partialNS) / (sum.holds + sum.partialHolds)
+				stats.HoldNS = (sum.holdNS + 2*sum.partialNS) / (sum.holdCount + sum.partialHolds)
 			}
 		}
 		for _, site := range slices.SortedFunc(maps.Keys(sum.releases), sp.CompareFrames) {

@@ -7,6 +7,7 @@
 //
 //	services.go     goroutines that requests wait for, as servers of a queue: utilisation, batches, sleeps
 //	slotwaits.go    waits that show a pool: who acquires and releases its slots, how many there are
+//	holds.go        who held the slots of a pool while a slow request waited for one
 //	longwaits.go    the longest wait of a request: does it wait for work that it handed over, or for news
 //	streams.go      requests that write parts of the answer between their waits
 //	peercalls.go    calls to a peer from one line, in sequence or in parallel
@@ -29,6 +30,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -46,6 +48,7 @@ type Sum struct {
 	slotWaits         map[slotKey]*slotWaitSum
 	limiters          map[tracefmt.FrameID]*limiterSum
 	hubs              map[uint64]*hubSum
+	queuedRequests    map[slotKey]*sample.TopN[*queuedRequest]
 	// aggregation runs while the requests of the next generation are found: it does not need the window.
 	aggregation sync.WaitGroup
 }
@@ -90,7 +93,7 @@ type workerSum struct {
 func New() *Sum {
 	return &Sum{
 		requestGoroutines: make(map[uint64]struct{}), services: make(map[serviceKey]*serviceSum),
-		slotWaits: make(map[slotKey]*slotWaitSum), hubs: make(map[uint64]*hubSum),
+		slotWaits: make(map[slotKey]*slotWaitSum), hubs: make(map[uint64]*hubSum), queuedRequests: make(map[slotKey]*sample.TopN[*queuedRequest]),
 		limiters: make(map[tracefmt.FrameID]*limiterSum),
 	}
 }

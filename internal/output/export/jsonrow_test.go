@@ -59,7 +59,7 @@ func TestRows(t *testing.T) {
 		fill(reflect.ValueOf(&q).Elem(), rnd)
 		fill(reflect.ValueOf(&s).Elem(), rnd)
 		g := report.Group{ID: texts[rnd.IntN(len(texts))], Name: texts[rnd.IntN(len(texts))]}
-		s.Joined, q.Segments, q.Lanes, q.Wakes, q.CPUs = nil, nil, nil, nil, nil
+		s.Joined, q.Segments, q.Lanes, q.Wakes, q.CPUs, q.Pools = nil, nil, nil, nil, nil, nil
 
 		var want bytes.Buffer
 		slow := newJSONLines(&want, &report.Report{})

@@ -8,7 +8,9 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/detailed"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/report"
 )
@@ -56,7 +58,41 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 	sp := *t.index.speller
 	sp.Sites = sites
 	rep := out.Report(c.ids[c.group(row)], &sp)
+	if len(pieceEnds) == 1 && slices.ContainsFunc(rep.Segments, func(s report.Segment) bool { return s.Cause == report.CauseQueue }) {
+		if err := t.addPools(ctx, &rep, row, &sp); err != nil {
+			return nil, err
+		}
+	}
 	return &rep, nil
+}
+
+// maxPoolWalks bounds the requests that are walked to find who held the slots of a pool.
+const maxPoolWalks = 2000
+
+// addPools adds who held the slots of the pools in whose queues the request waited. The waits of the requests during its time show it.
+func (t *Trace) addPools(ctx context.Context, rep *report.Request, row int32, sp *spell.Speller) error {
+	c := &t.index.requests
+	start, end := c.start(row), c.start(row)+c.latency(row)
+	_, last := t.generationsIn(start, end+c.latency(row)) // those that it waited for released their slots to it, others may end later
+	win, err := t.windowOf(ctx, start, max(last, int(c.gen(row))))
+	if err != nil {
+		return err
+	}
+	stage, walks := path.New(win, &t.index.syms, t.index.walkOptions), 0
+	sum := queues.SumOf(stage, func(yield func(*path.WalkResult) bool) {
+		for other := int32(0); int(other) < c.rows() && walks < maxPoolWalks && ctx.Err() == nil; other++ {
+			if c.start(other) >= end || c.start(other)+c.latency(other) <= start || len(c.pieceEnds[other]) > 0 {
+				continue
+			}
+			walks++
+			r := request.Request{Kind: c.kind(other), Start: c.start(other), End: c.start(other) + c.latency(other), G: c.goroutine(other)}
+			if !yield(stage.WalkAgain(&r)) {
+				return
+			}
+		}
+	})
+	sum.AddPools(rep, c.ids[c.group(row)], sp)
+	return ctx.Err()
 }
 
 // windowOf returns the window of explain when generation last was its last one, or the part of it that is needed

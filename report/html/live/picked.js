@@ -3,7 +3,7 @@
 import { h, replace, later, table } from './dom.js';
 import { duration, exact, count, clean, groupName } from './format.js';
 import { groupByID, segmentCauses } from './model.js';
-import { when, detail, longest, threadLegend } from './requests.js';
+import { when, detail, longest, threadLegend, poolTable } from './requests.js';
 import { Waterfall, segmentRows } from './waterfall.js';
 import { bar } from './verdict.js';
 import { legend } from './distribution.js';
@@ -50,7 +50,7 @@ export function picked(options) {
       replace(marks);
       showMarks(r).catch(() => {});
       replace(chain, h('h4', null, 'Its longest segments, in order'), bar(segmentCauses(r), 'Causes of this request'), longest(r, wf));
-      replace(behind, later('Table of all segments', () => table('Segments of the opened request', [{ text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Share', num: true }, { text: 'Cause' }, { text: 'Goroutine' }, { text: 'Site' }, { text: 'Via' }], segmentRows(r))),
+      replace(behind, later('Table of all segments', () => table('Segments of the opened request', [{ text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Share', num: true }, { text: 'Cause' }, { text: 'Goroutine' }, { text: 'Site' }, { text: 'Via' }], segmentRows(r))), poolTable(r),
         (r.lanes || []).length ? later('Table of goroutines’ states', () => table('States', [{ text: 'Goroutine' }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'State' }],
           r.lanes.flatMap(l => l.spans.map(x => [`G${l.goroutine} ${clean(l.name)}`, exact(x.start_ns - r.start_ns), exact(x.duration_ns), clean(x.state) + (x.reason ? ` (${clean(x.reason)})` : '')])))) : null);
     },

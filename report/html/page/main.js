@@ -56,13 +56,16 @@ function goTo(id) {
   (el.querySelector('.waterfall') || el.querySelector('.finding') || el.querySelector('a') || el.querySelector('button') || el).focus({ preventScroll: true });
 }
 
+// fileName returns the last part of a path.
+function fileName(name) { return name.includes('://') ? name : name.slice(name.lastIndexOf('/') + 1); }
+
 function header() {
   const i = report.input, all = report.groups.reduce((n, g) => n + g.count, 0);
   const start = i.start ? new Date(i.start) : null;
   const about = [duration(i.duration_ns) + (start && !isNaN(start) ? ` at ${start.toISOString().slice(0, 19).replace('T', ' ')} UTC` : ''), report.host && report.host.pid ? `pid ${report.host.pid}` : '', goVersion() ? `Go ${brief(goVersion(), 20)}` : '', i.gomaxprocs ? `GOMAXPROCS ${i.gomaxprocs}` : '', `${count(all, 'request')} in ${count(report.groups.length, 'group')}`, i.truncated ? 'cut short' : ''].filter(Boolean).join(' · ');
   const links = [about_.before ? ['before-after', 'Before and after'] : null, ['verdict', 'Verdict'], ['findings', 'Findings'], ['requests', 'Waterfall'], ['groups', 'Groups'], ['group', 'Latency'], ['flame', 'Flame graph'], report.capacity ? ['capacity', 'Capacity'] : null, ['time', 'Over time'], report.host ? ['host', 'Host'] : null, ['method', 'Method']].filter(Boolean);
   return h('header', null,
-    h('div', { class: 'title' }, h('h1', null, h('span', { class: 'logo' }, 'whylate'), ' ', brief(i.name, 200) || 'trace'), h('p', { class: 'dim' }, about)),
+    h('div', { class: 'title' }, h('h1', null, h('span', { class: 'logo' }, 'whylate'), ' ', h('span', { title: brief(i.name, 1000) }, brief(fileName(i.name), 200) || 'trace')), h('p', { class: 'dim' }, about)),
     h('div', { class: 'tools' }, jsonButtons(), themeButton(), h('button', { type: 'button', id: 'keys', 'aria-label': 'Keys', onclick: () => help.showModal() }, '?')),
     i.warnings.length ? h('p', { class: 'warn' }, `▲ ${count(i.warnings.length, 'warning')}: ${i.warnings.slice(0, 2).map(w => clean(w.text).slice(0, 200)).join('; ')}${i.warnings.length > 2 ? `; and ${number(i.warnings.length - 2)} more` : ''}`) : null,
     h('p', { class: 'warn', id: 'unknown', role: 'alert', hidden: true }),

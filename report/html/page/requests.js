@@ -7,7 +7,7 @@ import { about, causeClass, waitWords, partsOf } from './causes.js';
 import { report, concerns, segmentCauses } from './model.js';
 import { asked } from './how.js';
 import { view, onChange, go, current } from './state.js';
-import { Waterfall, goroutineOf, segmentRows, spentOn, threadStates, threadWords } from './waterfall.js';
+import { Waterfall, goroutineOf, segmentRows, spentOn, threadStates, threadWords, holders, holderClass, holdRows } from './waterfall.js';
 import { bar } from './verdict.js';
 import { legend } from './distribution.js';
 
@@ -45,27 +45,54 @@ export function detail(r, i, longest) {
       x.via && x.via.length ? row('via', h('ol', { class: 'via' }, x.via.map(v => h('li', null, clean(waitWords(v.wait)), ' at ', v.site ? siteButton(v.site, siteText(v.site)) : 'no place known')))) : null));
 }
 
+// waits returns the segments, with adjacent ones in one queue joined: {x, i, ns, n}, where i is the index of the longest of n.
+function waits(r) {
+  const out = [];
+  r.segments.forEach((x, i) => {
+    const last = out[out.length - 1];
+    if (!last || x.cause !== 'queue' || last.x.cause !== 'queue' || x.kind !== last.x.kind || siteText(x.site) !== siteText(last.x.site)) out.push({ x, i, ns: x.duration_ns, n: 1 });
+    else {
+      last.ns += x.duration_ns;
+      last.n++;
+      if (x.duration_ns > r.segments[last.i].duration_ns) last.i = i;
+    }
+  });
+  return out;
+}
+
 // longest returns the longest segments, in order of time.
 export function longest(r, wf) {
-  const some = r.segments.map((x, i) => [x, i]).sort((p, q) => q[0].duration_ns - p[0].duration_ns).slice(0, 8).filter(([x]) => x.duration_ns >= r.latency_ns * 0.01).sort((p, q) => p[1] - q[1]);
-  const rest = r.segments.length - some.length, restNS = r.latency_ns - some.reduce((n, [x]) => n + x.duration_ns, 0);
-  return h('ol', { class: 'chain' }, some.map(([x, i]) => h('li', { 'data-ns': x.duration_ns },
+  const all = waits(r), some = all.slice().sort((p, q) => q.ns - p.ns).slice(0, 8).filter(w => w.ns >= r.latency_ns * 0.01).sort((p, q) => p.i - q.i);
+  const rest = r.segments.length - some.reduce((n, w) => n + w.n, 0), restNS = r.latency_ns - some.reduce((n, w) => n + w.ns, 0);
+  return h('ol', { class: 'chain' }, some.map(({ x, i, ns, n }) => h('li', { 'data-ns': ns },
     h('button', { type: 'button', class: 'plain', onclick: () => wf.select(i, true) },
-      h('span', { class: 'num' }, percent(x.duration_ns / r.latency_ns)), h('span', { class: 'num' }, duration(x.duration_ns)),
-      h('span', null, h('i', { class: 'chip ' + causeClass(x.cause) }), spentOn(x), x.site ? [about(x.cause).at, h('code', { class: 'site' }, place(x.site))] : null, x.via && x.via.length ? h('span', { class: 'dim' }, ` via ${clean(waitWords(x.via[x.via.length - 1].wait))}`) : null)))),
+      h('span', { class: 'num' }, percent(ns / r.latency_ns)), h('span', { class: 'num' }, duration(ns)),
+      h('span', null, h('i', { class: 'chip ' + causeClass(x.cause) }), spentOn(x), x.site ? [about(x.cause).at, h('code', { class: 'site' }, place(x.site))] : null,
+        n > 1 ? h('span', { class: 'dim' }, ` in ${count(n, 'segment')}`) : x.via && x.via.length ? h('span', { class: 'dim' }, ` via ${clean(waitWords(x.via[x.via.length - 1].wait))}`) : null)))),
   rest > 0 ? h('li', { class: 'dim rest', 'data-ns': restNS }, h('span', { class: 'num' }, percent(restNS / r.latency_ns)), h('span', { class: 'num' }, duration(restNS)), h('span', null, `in ${count(rest, 'shorter segment')}`)) : null);
 }
 
 function hasThreads(r) { return (r.lanes || []).some(l => (l.threads || []).length); }
 
-// threadLegend explains the marks that only the kernel's events give.
+// poolLegend explains who held the slots of pools.
+function poolLegend(r) {
+  const seen = new Set((r.pools || []).flatMap(p => p.slots.flat()).map(x => holderClass(r, x)));
+  return seen.size ? h('ul', { class: 'legend states', 'aria-label': 'Holders of slots' }, h('li', { class: 'dim' }, 'slots held by'), Object.entries(holders).filter(([c]) => seen.has(c)).map(([c, words]) => h('li', null, h('i', { class: 'key key-hold ' + c }), words))) : null;
+}
+
+// poolTable lists who held the slots.
+export function poolTable(r) {
+  return (r.pools || []).length ? later('Table of slots', () => table('Slots', [{ text: 'Queue' }, { text: 'Slot', num: true }, { text: 'From', num: true }, { text: 'Held', num: true }, { text: 'Goroutine' }, { text: 'Holder' }, { text: 'Site' }], holdRows(r))) : null;
+}
+
+// threadLegend explains the marks that only the kernel's events give, and those of pools.
 export function threadLegend(r) {
-  if (!hasThreads(r)) return null;
+  if (!hasThreads(r)) return poolLegend(r);
   const seen = new Set(r.lanes.flatMap(l => (l.threads || []).map(x => x.state)));
-  return h('ul', { class: 'legend states', 'aria-label': 'Marks of threads and CPUs' }, h('li', { class: 'dim' }, 'thin bars, its thread:'),
+  return [h('ul', { class: 'legend states', 'aria-label': 'Marks of threads and CPUs' }, h('li', { class: 'dim' }, 'thin bars, its thread:'),
     Object.entries(threadStates).filter(([state]) => seen.has(state)).map(([, [words, cause]]) => h('li', null, h('i', { class: 'chip ' + causeClass(cause) }), words)),
     r.lanes.some(l => (l.arrivals_ns || []).length) ? h('li', null, h('i', { class: 'key key-arrival' }), 'bytes arrived') : null,
-    (r.cpus || []).length ? [h('li', null, h('i', { class: 'key key-cpu-own' }), 'CPU: the service’s threads'), h('li', null, h('i', { class: 'key key-cpu-other' }), 'another process, while a thread of the service waited')] : null);
+    (r.cpus || []).length ? [h('li', null, h('i', { class: 'key key-cpu-own' }), 'CPU: the service’s threads'), h('li', null, h('i', { class: 'key key-cpu-other' }), 'another process, while a thread of the service waited')] : null), poolLegend(r)];
 }
 
 export function requests() {
@@ -124,6 +151,7 @@ export function requests() {
         r.lanes.flatMap(l => l.spans.map(x => [`G${l.goroutine} ${clean(l.name)}`, exact(x.start_ns - r.start_ns), exact(x.duration_ns), clean(x.state) + (x.reason ? ` (${clean(x.reason)})` : ''), siteText(x.site)])))) : null,
       hasThreads(r) ? later('Table of threads’ states', () => table('Threads', [{ text: 'Goroutine' }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Its thread' }],
         r.lanes.flatMap(l => (l.threads || []).map(x => [`G${l.goroutine} ${clean(l.name)}`, exact(x.start_ns - r.start_ns), exact(x.duration_ns), threadWords(x.state, x.detail)])))) : null,
+      poolTable(r),
       (r.cpus || []).length ? later('Table of what had the CPUs', () => table('CPUs', [{ text: 'CPU', num: true }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Process' }],
         r.cpus.flatMap(c => c.spans.map(x => [number(c.cpu), exact(x.start_ns - r.start_ns), exact(x.duration_ns), clean(x.process)])))) : null);
     drawCompare();

@@ -2,11 +2,11 @@
 
 import { h } from './dom.js';
 import { about, causeClass } from './causes.js';
-import { percent, count, clean, groupName, brief } from './format.js';
-import { report, groupByID, verdictOf, bandByName, byCause } from './model.js';
+import { percent, count, clean, groupName, brief, duration, number } from './format.js';
+import { report, groupByID, groupOfFinding, verdictOf, bandByName, byCause } from './model.js';
 import { saidOf } from './said.js';
 import { asked } from './how.js';
-import { current } from './state.js';
+import { current, address } from './state.js';
 
 export function groupLink(g, text) { return h('a', { href: current({ group: g.id, req: '', finding: '', band: '' }), title: brief(g.name, 1000) }, text || groupName(g)); }
 
@@ -26,6 +26,14 @@ export function bar(pairs, label) {
       ns / all >= 0.09 ? h('span', { class: 'partname' }, about(c).short) : null)));
 }
 
+// remedy repeats, on narrow screens, what the group's first finding says to do: the finding itself is on the second screen there.
+function remedy(g) {
+  const f = report.findings.find(x => !x.ignored && x.fix && (x.severity === 'high' || x.severity === 'medium') && groupOfFinding(x) === g), p = f && f.predicted;
+  if (!f) return null;
+  const [name, was, now] = p ? p.was_p99_ns != null && !(p.p99_ns.est > 0.99 * p.was_p99_ns) ? ['p99', p.was_p99_ns, p.p99_ns] : ['p50', p.was_p50_ns, p.p50_ns] : [];
+  return h('p', { class: 'remedy' }, h('strong', null, 'Do: '), h('a', { href: address({ finding: f.id }) }, brief(f.remedy || f.fix, 600)), was > now?.est ? ` (${name} ${duration(was)} → ${duration(now.est)})` : null);
+}
+
 function groupVerdict(v) {
   const g = groupByID(v.group), said = saidOf(v);
   if (!said.causes.length) {
@@ -38,6 +46,7 @@ function groupVerdict(v) {
     h('ol', { class: 'spent' }, said.causes.map(c => h('li', { 'data-ns': c.ns },
       h('span', { class: 'num big' }, c.share), h('span', { class: 'num each' }, c.each),
       h('span', { class: 'words' }, h('i', { class: 'chip ' + causeClass(c.cause) }), h('strong', null, clean(c.words)), clean(c.rest))))),
+    remedy(g),
     said.held ? h('p', { class: 'warn' }, '▲ ', clean(said.held)) : null,
     openLine(g));
 }

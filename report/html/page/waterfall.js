@@ -208,7 +208,7 @@ export class Waterfall {
     const r = this.request, { lanes: every, onPath } = lanesOf(r);
     const shown = this.all || every.length <= most ? every : every.slice(0, Math.max(1, Math.min(onPath, most)));
     const narrow = this.gutter() === 0, rowH = narrow ? narrowLaneH : laneH, left = this.gutter(), right = this.width - 2;
-    const cpus = r.cpus || [], top = head + pathH + gap, cpuTop = top + shown.length * rowH + 4, height = cpuTop + cpus.length * cpuH + 2;
+    const cpus = r.cpus || [], top = head + pathH + gap, cpuTop = top + shown.length * rowH + 4, poolTop = cpuTop + cpus.length * cpuH + 2, height = poolTop + (r.pools || []).reduce((n, p) => n + (1 + p.slots.length) * cpuH, 0);
     const row = new Map(shown.map((l, i) => [l.goroutine, i]));
     const mid = i => top + i * rowH + (narrow ? 30 : rowH / 2);
     const svg = s('svg', { width: this.width, height, viewBox: `0 0 ${this.width} ${height}` });
@@ -248,6 +248,7 @@ export class Waterfall {
 
     this.drawThreads(plot, r, shown, mid, left, right);
     this.drawCPUs(svg, plot, cpus, cpuTop, left, right);
+    this.drawPools(svg, plot, r, poolTop, left, right);
 
     // The path: thick, in its own row and on the lanes.
     const marked = this.options.marked || (() => false), divided = new Map(); // by cause, one shape for all
@@ -367,8 +368,40 @@ export class Waterfall {
       (left ? svg : plot).append(s('text', { class: left ? 'lane' : 'waitname', x: left ? 0 : 2, y: y + 14 }, `CPU ${cpu.cpu}`));
     });
   }
+
+  // drawPools draws who held each slot of the pools in whose queues the request waited.
+  drawPools(svg, plot, r, top, left, right) {
+    let y = top;
+    for (const pool of r.pools || []) {
+      svg.append(s('text', { class: 'waitname', x: left ? 0 : 2, y: y + 15 }, cut(`Held while it waited for ${clean(pool.for)}${pool.site ? ` at ${place(pool.site)}` : ''}:`, this.width - 4, 11)));
+      y += cpuH;
+      pool.slots.forEach((slot, i) => {
+        let done = -1;
+        for (const x of slot) {
+          const b = this.bar(x.start_ns, x.duration_ns, done, left, right, { class: 'hold ' + holderClass(r, x), 'data-hold': x.goroutine, y: y + 2, height: cpuH - 5 });
+          if (!b) continue;
+          done = b.end;
+          hint(b.el, () => [h('strong', null, `${duration(x.duration_ns)} held by goroutine ${x.goroutine}`), h('br'), x.site ? [place(x.site), h('br')] : null, h('span', { class: 'dim' }, `${holders[holderClass(r, x)]}, from ${duration(x.start_ns - r.start_ns)}`)]);
+          plot.append(b.el);
+          if (b.width > 60) plot.append(s('text', { class: 'holdname', x: Math.max(b.x, left) + 4, y: y + 14 }, cut(`G${x.goroutine}${x.site ? ' ' + place(x.site.called_from || x.site) : ''}`, b.width - 8, 11)));
+        }
+        if (left) svg.append(s('text', { class: 'lane', x: 0, y: y + 14 }, `slot ${i + 1}`));
+        y += cpuH;
+      });
+    }
+  }
 }
 Waterfall.next = 0;
+
+// The kinds of holders of slots.
+export const holders = { own: 'this request', other: 'another request', background: 'a goroutine that serves no request' };
+
+export function holderClass(r, hold) { return hold.background ? 'background' : hold.goroutine === r.goroutine ? 'own' : 'other'; }
+
+// holdRows returns the rows of the table of slots.
+export function holdRows(r) {
+  return (r.pools || []).flatMap(p => p.slots.flatMap((slot, i) => slot.map(x => [clean(p.for), String(i + 1), exact(x.start_ns - r.start_ns), exact(x.duration_ns), 'G' + x.goroutine, holders[holderClass(r, x)], siteText(x.site)])));
+}
 
 const ownThreads = 'its own threads';
 
