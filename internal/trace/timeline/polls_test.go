@@ -48,11 +48,12 @@ func TestUnattributedWakes(t *testing.T) {
 			slices.SortFunc(pollers, func(a, b PollerWake) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G)) })
 			for i, w := range pollers {
 				const distance, limit = 100_000, 3
-				from, after, to := i, i+1, i+1
+				after := i + 1
 				for after < len(pollers) && pollers[after].Time == w.Time {
 					after++
 				}
-				for from, to = after, after; from > 0 && after-from < limit && w.Time-pollers[from-1].Time <= distance; from-- {
+				from, to := after, after
+				for ; from > 0 && after-from < limit && w.Time-pollers[from-1].Time <= distance; from-- {
 				}
 				for to < len(pollers) && to-after < limit && pollers[to].Time-w.Time < distance {
 					to++
