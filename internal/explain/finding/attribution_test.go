@@ -240,6 +240,8 @@ func TestFindingTextsOfWaits(t *testing.T) {
 			"waits for the lock of a file", "its holder opened the file separately"},
 		{"a library's lock of a file", report.Cause{Cause: "syscall", Site: site("golang.org/x/sys/unix.FcntlFlock@30"), TotalNS: ms(3000)},
 			"waits for the lock of a file", "its holder opened the file separately"},
+		{"a library's sync", report.Cause{Cause: "syscall", Site: site("golang.org/x/sys/unix.Fdatasync@747"), TotalNS: ms(3000)},
+			"syncs to disk", "group commit"},
 		{"a client's handshake", report.Cause{Cause: "network", Kind: "inbound", Site: site("crypto/tls.(*Conn).HandshakeContext@1516"), Call: "crypto/tls.(*Conn).HandshakeContext", TotalNS: ms(3000)},
 			"its client's part of a TLS handshake", "resume sessions"},
 		{"the window of HTTP/2", report.Cause{Cause: "network", Kind: "inbound", Site: site("net/http.(*http2serverConn).readFrames@4837"), Call: "net/http.(*http2Framer).ReadFrame",

@@ -29,7 +29,7 @@ func syscallOf(cause *report.Cause) syscallKind {
 		site = knowledge.Of(cause.Site.Func)
 	}
 	switch either := call.Union(site); {
-	case call.Has(knowledge.FileSync):
+	case either.Has(knowledge.FileSync):
 		return diskSync
 	case either.Has(knowledge.FileLock):
 		return syscallKind{"phrase waits-for-file-lock", "fix file-lock"}
