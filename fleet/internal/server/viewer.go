@@ -17,6 +17,7 @@ import (
 
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/work"
+	"github.com/whylate/whylate/internal/capture/wire"
 	"github.com/whylate/whylate/report"
 )
 
@@ -154,7 +155,7 @@ func (v *viewer) listen(ctx context.Context, socket, path string) (ended <-chan 
 			r.Out.Host = r.Out.URL.Host // the child answers to addresses only
 			r.Out.Header.Del("Authorization")
 		},
-		Transport: &http.Transport{DialContext: dial, DisableCompression: true, MaxIdleConns: 8, IdleConnTimeout: viewerIdle},
+		Transport: wire.Transport(&http.Transport{DialContext: dial, DisableCompression: true, MaxIdleConns: 8, IdleConnTimeout: viewerIdle}),
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
 			http.Error(w, "the viewer of this recording has ended: open it again", http.StatusBadGateway)
 		},

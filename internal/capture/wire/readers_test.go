@@ -27,6 +27,7 @@ var knownReaders = map[string]string{
 	"internal/experiment/sweep/service_linux.go net.DialTimeout": "checks whether a process listens and reads nothing",
 	"fleet/internal/enginetest/enginetest.go net.DialTimeout":    "checks whether an engine of a test listens and reads nothing",
 	"fleet/internal/outgoing/outgoing.go net.Dialer":             "for a transport of wire.Client",
+	"fleet/internal/server/viewer.go net.Dialer":                 "for a transport of wire.Transport",
 	"kube/internal/kubetest/kubelet.go net.Dial":                 "a kubelet for tests that forwards what it reads",
 	"internal/experiment/demo/service.go net.Dial":               "the demo's own service, in its own process",
 	"internal/capture/bundle/reader.go io.ReadAll":               "the stream of an entry ends at its bound",
