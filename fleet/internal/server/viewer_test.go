@@ -89,7 +89,8 @@ func TestDamagedView(t *testing.T) {
 
 // TestViewerBounds: the viewer that was used longest ago makes place for another one; while all have requests, there is an error.
 func TestViewerBounds(t *testing.T) {
-	var l viewers
+	s := &Server{}
+	l := &s.viewers
 	run := func(ctx context.Context, v *viewer) {
 		close(v.listens)
 		<-ctx.Done()
@@ -112,8 +113,6 @@ func TestViewerBounds(t *testing.T) {
 	must.Do(t, err)
 	check.True(t, len(l.byID) == maxViewers && l.byID["0"] == first && l.byID["1"] == nil, "%d viewers", len(l.byID))
 	release()
-	s := &Server{viewers: viewers{byID: l.byID}}
 	s.EndViewers()
-	l.ends.Wait()
 	check.Equal(t, len(l.byID), 0, "viewers after the end")
 }
