@@ -207,29 +207,30 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 		if p50 != nil && p99 != nil && !onlyMax(pr) && savesMostAtMaximum(pr) {
 			spans = append(spans, span{plain, ", max "}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate))
 		}
-		spans = append(spans, span{plain, p.condition(pr, g) + "; "})
+		spans = append(spans, span{plain, p.condition(pr, g)})
 	case f.Share > 0 && isRun:
-		spans = append(spans, span{plain, words.Percent(f.Share) + " of the run; "})
+		spans = append(spans, span{plain, words.Percent(f.Share) + " of the run"})
 	case f.Share > 0:
-		spans = append(spans, span{plain, words.Percent(f.Share) + " of the requests' time; "})
+		spans = append(spans, span{plain, words.Percent(f.Share) + " of the requests' time"})
 	case short && len(f.Evidence) > 0:
-		spans = append(spans, span{plain, names.Evidence(p.sentence(f.Evidence[0].Text), f.Evidence[0]) + "; "})
+		spans = append(spans, span{plain, names.Evidence(p.sentence(f.Evidence[0].Text), f.Evidence[0])})
 	}
 	if f.Predicted == nil && len(spans) > 0 {
-		spans = append(spans, span{plain, "what a fix gains cannot be predicted; "})
+		spans = append(spans, span{plain, "; what a fix gains cannot be predicted"})
 	}
-	switch certainty := words.PercentOr0(f.Confidence); {
-	case short && f.Confidence >= usualCertainty && len(spans) > 0:
-		last := &spans[len(spans)-1]
-		last.text = strings.TrimSuffix(last.text, "; ")
+	certainty := "cause " + words.PercentOr0(f.Confidence) + " certain"
+	switch {
 	case short && f.Confidence < usualCertainty:
-		spans = append(spans, span{plain, "cause only " + certainty + " certain"})
+		certainty = "cause only " + words.PercentOr0(f.Confidence) + " certain"
+	case short && len(spans) > 0:
+		return spans
 	case f.Confidence > 0.995:
-		spans = append(spans, span{plain, "cause certain"})
-	default:
-		spans = append(spans, span{plain, "cause " + certainty + " certain"})
+		certainty = "cause certain"
 	}
-	return spans
+	if len(spans) > 0 {
+		certainty = "; " + certainty
+	}
+	return append(spans, span{plain, certainty})
 }
 
 // usualCertainty is the least confidence in a cause that the first screen does not mention.

@@ -140,7 +140,7 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 			requests, latency = s.Count, s.LatencyNS
 		}
 	}
-	text, bound := words.Count(requests, "request", "requests"), ""
+	groups, bound := "", ""
 	if requests == 0 { // no server: of each group
 		for i := range p.report.Groups {
 			g := &p.report.Groups[i]
@@ -152,11 +152,11 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 				latency.Max = ns
 			}
 		}
-		text = words.Count(requests, "request", "requests")
 		if n := len(p.report.Groups); n > 1 {
-			text, bound = fmt.Sprintf("%s of %d groups", text, n), "at most "
+			groups, bound = fmt.Sprintf(" of %d groups", n), "at most "
 		}
 	}
+	text := words.Count(requests, "request", "requests") + groups
 	switch {
 	case runCount(p.report) > 0:
 		text = words.Count(runCount(p.report), "run", "runs") + " of " + words.Duration(p.report.Groups[0].TotalNS)
