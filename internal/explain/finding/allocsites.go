@@ -29,8 +29,9 @@ func allocSiteText(s *allocs.Site) string {
 // maxAllocSites bounds how many allocating sites the evidence lists.
 const maxAllocSites = 5
 
-// topAllocSite returns the site that allocates most bytes by the allocation profile. Without a profile it is the site where GC
-// assists took most time; nil if there were none. The evidence lists the first maxAllocSites such sites with 2 % or more.
+// topAllocSite returns the line that allocates most bytes according to the allocation profile, and evidence about the first
+// maxAllocSites lines that each have 2 % or more. If no profile was recorded, it ranks lines by the time of GC assists instead:
+// an assist is charged to a goroutine that allocates. The site is nil if there were no assists either.
 func (in *Input) topAllocSite() (*report.Site, []report.Evidence) {
 	var out []report.Evidence
 	if profile := in.Allocs; profile != nil && len(profile.Sites) > 0 {

@@ -82,7 +82,8 @@ type attribution struct {
 	candidates    []*candidate // ordered by the first of their causes in the report
 }
 
-// attributionOf returns the attribution of a group. It computes it once.
+// attributionOf returns how the routes of a group are divided among candidates. It computes an attribution on first use and keeps
+// it in the Input. The order of the find functions matters: each uses what the earlier ones found.
 func (in *Input) attributionOf(group *report.Group) *attribution {
 	if attr := in.attributions[group]; attr != nil {
 		return attr
@@ -109,7 +110,7 @@ func (in *Input) attributionOf(group *report.Group) *attribution {
 	return attr
 }
 
-// candidatesOf returns the candidates of a rule, group by group, with the attributions that they are from.
+// candidatesOf iterates over the candidates of one rule in all groups, each with its group's attribution.
 func (in *Input) candidatesOf(code report.RuleCode) iter.Seq2[*attribution, *candidate] {
 	return func(yield func(*attribution, *candidate) bool) {
 		for i := range in.Report.Groups {
@@ -123,11 +124,12 @@ func (in *Input) candidatesOf(code report.RuleCode) iter.Seq2[*attribution, *can
 	}
 }
 
-// buildCandidates collects the routes of each candidate.
+// buildCandidates sorts the routes of all requests, and those of the slow requests, into one candidate for each key, and computes
+// the share and gain of each candidate.
 func (a *attribution) buildCandidates() {
 	byKey := map[candidateKey]*candidate{}
 	for c, r := range a.routes(a.group.All()) {
-		key := a.keyOf(c, r.Via)
+		key := a.candidateKeyOf(c, r.Via)
 		if key.code == "" {
 			continue
 		}
@@ -138,7 +140,7 @@ func (a *attribution) buildCandidates() {
 		byKey[key].routes = append(byKey[key].routes, causeRoute{c, r.Via, r.TotalNS})
 	}
 	for c, r := range a.routes(a.group.Tail()) {
-		if cand := byKey[a.keyOf(c, r.Via)]; cand != nil {
+		if cand := byKey[a.candidateKeyOf(c, r.Via)]; cand != nil {
 			cand.slowRoutes = append(cand.slowRoutes, causeRoute{c, r.Via, r.TotalNS})
 		}
 	}
@@ -146,7 +148,9 @@ func (a *attribution) buildCandidates() {
 	for _, cand := range a.candidates {
 		slices.SortStableFunc(cand.routes, byTime)
 		slices.SortStableFunc(cand.slowRoutes, byTime)
-		cand.share, cand.gain = weighRoutes(a.group, func(cause *report.Cause, via []report.Via) bool { return a.keyOf(cause, via) == cand.candidateKey })
+		cand.share, cand.gain = gainWithoutRoutes(a.group, func(cause *report.Cause, via []report.Via) bool {
+			return a.candidateKeyOf(cause, via) == cand.candidateKey
+		})
 	}
 }
 
@@ -159,9 +163,9 @@ func (a *attribution) findFixedSleeps() {
 	}
 }
 
-// routes returns attributableRoutes of a band. If requests of this group wait over the network for other groups of this
-// process, a route through such a wait begins in the request that answers. It is left out if the answering group is in the
-// report.
+// routes iterates over the attributable routes of a band, each with its cause. A route that crosses a call to another group of
+// this process is shortened to the part inside the group that answers. If that group is in the report as well, the route is left
+// out, because its time is reported there.
 func (a *attribution) routes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
 	return func(yield func(*report.Cause, *report.Route) bool) {
 		for c, r := range attributableRoutes(b) {
@@ -179,7 +183,7 @@ func (a *attribution) routes(b *report.Band) iter.Seq2[*report.Cause, *report.Ro
 	}
 }
 
-// attributableRoutes returns all routes to those causes of a band that the rules about waiting report.
+// attributableRoutes iterates over the routes of a band to each cause for which isAttributable holds.
 func attributableRoutes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
 	return func(yield func(*report.Cause, *report.Route) bool) {
 		for i := range b.Causes {
@@ -214,7 +218,8 @@ func (a *attribution) canonicalWait(k waitKey) waitKey {
 	return k
 }
 
-// contendedWait returns the first wait of a route at which requests queue, see contention.go; false if there is none.
+// contendedWait returns the first wait of a route at which requests queue: a lock, or a queue that
+// findQueueWaits found. It returns false if the route has none.
 func (a *attribution) contendedWait(via []report.Via) (waitKey, bool) {
 	for i := range via {
 		wait := waitKeyOf(&via[i])
@@ -225,8 +230,9 @@ func (a *attribution) contendedWait(via []report.Via) (waitKey, bool) {
 	return waitKey{}, false
 }
 
-// keyOf returns the candidate that a route to a cause belongs to; its code is "" if the route belongs to no rule about waiting.
-func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
+// candidateKeyOf decides which rule, and which candidate of that rule, a route to a cause belongs to. The comment at the top of
+// this file has the rules of precedence. An empty code means that the route belongs to no rule about waiting.
+func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidateKey {
 	if !isAttributable(c.Cause) {
 		return candidateKey{}
 	}
@@ -236,7 +242,7 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 	}
 	if isIdleClient(c, via) {
 		if s := a.heaviestSleeps[waitKeyOf(&via[0])]; s != nil {
-			return a.keyOf(s.Cause, s.via)
+			return a.candidateKeyOf(s.Cause, s.via)
 		}
 		return candidateKey{}
 	}
@@ -317,7 +323,7 @@ func (c *candidate) heaviestRoute(cause report.CauseName) *causeRoute {
 	return &c.routes[0]
 }
 
-// contentionKey returns the candidate of a contended wait: a lock convoy, or a pool.
+// contentionKey returns the candidate of a contended wait: of the rule lock-convoy for a lock, else of pool-too-small.
 func contentionKey(k waitKey) candidateKey {
 	if isLockWait(k) {
 		return candidateKey{code: report.RuleLockConvoy, wait: k}
@@ -339,8 +345,8 @@ func (c *candidate) slowRoute(route *causeRoute) *causeRoute {
 	return firstMatch(c.slowRoutes, func(s *causeRoute) bool { return causeSiteOf(s.Cause) == causeSiteOf(route.Cause) })
 }
 
-// addSlowMean adds the mean time of the slow requests as evidence, and how many of them have a route's wait. If the group has no
-// band of slow requests, it counts all.
+// addSlowMean adds two pieces of evidence: the mean time that the candidate costs a slow request, worded by the text mean, and
+// how many of the slow requests have the cause of the route. If the group has no band of slow requests, it counts all requests.
 func (a *attribution) addSlowMean(v *Verdict, mean textKey, cand *candidate, route *causeRoute, via []report.Via) {
 	v.addSlowEvidence(evidenceOf(mean, cand.gain.Slow.NS, "ns", "goroutine", goroutineText(via)))
 	band := a.group.Tail()
@@ -355,7 +361,8 @@ func (a *attribution) addSlowMean(v *Verdict, mean textKey, cand *candidate, rou
 	v.addSlowEvidence(evidenceOf("evidence slow-requests-with-wait", count, "count", "n", band.Count))
 }
 
-// A causeRoute is a cause with one of the routes that lead to it.
+// A causeRoute is a cause with one of the routes that lead to it: the waits in via, from the request's own to the last one, and
+// the time on this route alone.
 type causeRoute struct {
 	*report.Cause
 	via     []report.Via
@@ -372,9 +379,10 @@ func (a *attribution) newVerdict(cand *candidate, route *causeRoute) Verdict {
 	}}
 }
 
-// weighRoutes is weigh for those routes to causes that match.
-func weighRoutes(g *report.Group, match func(*report.Cause, []report.Via) bool) (share float64, gain Gain) {
-	return weighPart(g, func(c *report.Cause) float64 {
+// gainWithoutRoutes returns what the requests of a group would save without the routes that match: the share of the time of all
+// requests, and the gain. The part of a cause that matches is the share of its time on matching routes.
+func gainWithoutRoutes(g *report.Group, match func(*report.Cause, []report.Via) bool) (share float64, gain Gain) {
+	return gainWithoutPart(g, func(c *report.Cause) float64 {
 		matching, all := routeTimes(c, match)
 		if all == 0 {
 			return 0
@@ -383,7 +391,7 @@ func weighRoutes(g *report.Group, match func(*report.Cause, []report.Via) bool) 
 	})
 }
 
-// routeTimes returns the time of those routes to a cause that match, and of all its routes.
+// routeTimes returns the time in ns of those routes to a cause that match, and of all its routes.
 func routeTimes(c *report.Cause, match func(*report.Cause, []report.Via) bool) (matching, all int64) {
 	routes := c.AllRoutes()
 	for i := range routes {
@@ -395,8 +403,9 @@ func routeTimes(c *report.Cause, match func(*report.Cause, []report.Via) bool) (
 	return matching, all
 }
 
-// nonStdSite returns the site nearest to a cause that is not in the standard library: the cause's own, or that of the last such
-// wait that led there; if all are in the standard library, the cause's own.
+// nonStdSite returns the site that a finding names for a cause: the cause's own site, unless it is in the standard library. Then
+// it is that of the last wait of the route outside the standard library. If there is none, it is the cause's own, which may be
+// nil.
 func nonStdSite(c *report.Cause, via []report.Via) *report.Site {
 	if c.Site != nil && !isStdSite(c.Site) {
 		return c.Site

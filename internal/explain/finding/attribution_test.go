@@ -390,7 +390,7 @@ func TestPoolUse(t *testing.T) {
 		{"goroutines in the background hold them", queues.SlotWaits{Slots: 10, QueuedShare: 0.9, BackgroundShare: 0.9, BackgroundHolders: 10}, 25, 550e6, 50, 0, 9, 15, 17},
 	} {
 		facts := &poolFacts{slots: &c.slots, littleLaw: newLittleLaw(c.ended, int64(float64(c.ended)/c.rate*1e9), 0, c.holdNS)}
-		if facts.setUse(c.ended, c.open); math.Abs(facts.inUse-c.inUse) > 0.1 || facts.sufficient < c.minimum || facts.sufficient > c.enough {
+		if facts.setSlotsInUse(c.ended, c.open); math.Abs(facts.inUse-c.inUse) > 0.1 || facts.sufficient < c.minimum || facts.sufficient > c.enough {
 			t.Errorf("%s: %.2f in use, %d are enough; want %+v", c.name, facts.inUse, facts.sufficient, c)
 		}
 	}

@@ -9,7 +9,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkBiasedNames is WL5003, biased-names.
+// checkBiasedNames is WL5003, biased-names: some requests never waited, so no stack shows their handler, and the named groups
+// hold only the slower ones. It reports the share of requests without a name, and for each protocol the percentiles of its
+// requests with and without names together.
 func checkBiasedNames(in *Input) []Verdict {
 	unnamed, total := in.Report.CountWithoutHandler()
 	if unnamed == 0 {
@@ -37,12 +39,12 @@ func checkBiasedNames(in *Input) []Verdict {
 	if len(kindTexts) > 0 {
 		title = textOf("title biased-names-of-kinds", "kinds", strings.Join(kindTexts, "; "))
 	}
-	return doubt(report.Finding{Title: title, Fix: textOf("fix biased-names"), Confidence: 1, Evidence: evidence})
+	return doubtVerdict(report.Finding{Title: title, Fix: textOf("fix biased-names"), Confidence: 1, Evidence: evidence})
 }
 
-// kindPercentiles returns the number of requests of all groups of one kind, and their percentiles. These are upper
-// bounds of histogram buckets, which are at most 3 % wide. The count is 0 if no group of the kind is unnamed: then no
-// group is biased.
+// kindPercentiles returns the number of requests of all groups of one kind, and their latency percentiles in ns. A percentile is
+// the upper bound of a histogram bucket, at most 3 % too large. The count is 0 if no group of that kind lacks a handler: then no
+// percentile is biased.
 func kindPercentiles(groups []report.Group, kind report.Kind) (count, p50, p99, maxNS int64) {
 	var buckets [][2]int64
 	hasUnnamed := false

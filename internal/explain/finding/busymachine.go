@@ -16,7 +16,10 @@ type otherLoad struct {
 	isObserved bool // by the kernel's events: running time has a CPU, and waits for one are a cause
 }
 
-// measureOtherLoad returns the load of other processes; false if threads did not wait for CPUs because of them.
+// measureOtherLoad estimates from the kernel's counters what the CPU use of other processes cost the service's threads. It
+// returns false if threads hardly waited for CPUs, or if the service's own threads, or a quota, explain the waits. With events of
+// the kernel it is exact (observedLoad). Without the machine's total CPU time it assumes that other processes used all that the
+// service left, and demands twice as much waiting.
 func measureOtherLoad(in *Input) (otherLoad, bool) {
 	if k := in.Report.Kernel; k.IsComplete() {
 		return observedLoad(k)
@@ -71,7 +74,9 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 	return load, isFull && othersNS >= threshold.MajorShare*capacityNS && othersPart*waitedNS >= threshold.NoticeableShare*float64(*lost.BusyNS)
 }
 
-// observedLoad returns the load of other processes by the kernel's events; false if threads hardly waited because of them.
+// observedLoad returns the load of other processes according to the kernel's scheduling events: the waits of the service's
+// threads for a CPU, without those for the service's own threads. It returns false if other processes took less than
+// threshold.MinorShare of the goroutines' running time.
 func observedLoad(k *report.Kernel) (otherLoad, bool) {
 	if k.RunningNS <= 0 || k.CPUNS+k.CPUWaitNS <= 0 {
 		return otherLoad{}, false
@@ -91,11 +96,12 @@ func isOthersCPU(c *report.Cause) bool {
 	return c.Cause == report.CauseCPUWait && c.Kind != "" && c.Kind != report.OwnThreads
 }
 
-// observedCPUWaits returns a verdict on each group whose requests waited for CPUs that other processes had.
+// observedCPUWaits returns a verdict on each group whose requests waited for a CPU that another process had, as the kernel's
+// events show. The title names the process that slow requests waited for longest.
 func observedCPUWaits(in *Input, load *otherLoad) (out []Verdict) {
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
-		share, gain := weigh(g, isOthersCPU)
+		share, gain := gainWithout(g, isOthersCPU)
 		if gain.TotalNS == 0 {
 			continue
 		}
@@ -128,7 +134,8 @@ func observedCPUWaits(in *Input, load *otherLoad) (out []Verdict) {
 	return out
 }
 
-// checkBusyMachine is WL1009, busy-machine: other processes use the machine's CPUs, and the service's threads wait for them.
+// checkBusyMachine is WL1009, busy-machine: the service's threads wait for CPUs that other processes of the machine use. Without
+// the kernel's events it is one verdict about the process, charged to the group that loses most.
 func checkBusyMachine(in *Input) []Verdict {
 	load, ok := measureOtherLoad(in)
 	if !ok {

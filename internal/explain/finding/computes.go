@@ -9,13 +9,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkComputes is WL1008, computes: requests spend their time computing.
+// checkComputes is WL1008, computes: requests spend their time computing in the service's code or its dependencies. It is a fault
+// if slow requests compute far more than others. Otherwise computing may be the service's purpose: the verdict needs half of the
+// group's time and a tenth of the trace's, and is at most low, or only a fact if samples do not show the line.
 func checkComputes(in *Input, group *report.Group) []Verdict {
 	attr := in.attributionOf(group)
 	isOwnRoute := func(c *report.Cause, via []report.Via) bool {
-		return c.Cause == report.CauseCPU && attr.keyOf(c, via).code == ""
+		return c.Cause == report.CauseCPU && attr.candidateKeyOf(c, via).code == ""
 	}
-	share, gain := weighRoutes(group, isOwnRoute)
+	share, gain := gainWithoutRoutes(group, isOwnRoute)
 	isOwn := func(c *report.Cause) bool { return isMostly(c, isOwnRoute) }
 	if share < 0.05 {
 		return nil
@@ -65,8 +67,8 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 	return []Verdict{v}
 }
 
-// heaviestWork returns, of the causes of a group that match, the longest one of the function with the most time; nil if there is
-// none. Work in a dependency counts for the function that calls it.
+// heaviestWork returns the longest cause of the function that has the most time, among the causes of a group that match; nil if
+// none does. Work in a dependency counts for the function of the service that calls it.
 func heaviestWork(group *report.Group, match func(*report.Cause) bool) (most *report.Cause) {
 	nsByFunc, heaviest := map[string]int64{}, map[string]*report.Cause{}
 	mostNS := int64(0)
@@ -105,8 +107,9 @@ type extraComputing struct {
 	sampledShare float64 // share of the slow requests' computing that CPU samples cover
 }
 
-// measureExtra returns how much more slow requests compute; false if that is not what makes them slow, or if CPU samples cover
-// less than half of it.
+// measureExtra returns how much more slow requests compute than the mean request. It returns false unless that makes them slow:
+// they take at least twice the median latency, and computing is at least half of the excess. CPU samples must cover half of their
+// computing.
 func measureExtra(group *report.Group, isOwn func(*report.Cause) bool) (extraComputing, bool) {
 	slow := group.Tail()
 	if slow == group.All() || slow.Count == 0 || group.LatencyNS.P50 == nil || group.Count == 0 {
@@ -132,7 +135,7 @@ func measureExtra(group *report.Group, isOwn func(*report.Cause) bool) (extraCom
 	return extra, latency >= 2**group.LatencyNS.P50 && 2*extra.ns >= latency-*group.LatencyNS.P50 && extra.sampledShare >= 0.5
 }
 
-// sampledShare returns the share of a band's computing that CPU samples cover.
+// sampledShare returns the time of CPU samples as a share of the time of a band's causes for which isOwn holds.
 func sampledShare(b *report.Band, isOwn func(*report.Cause) bool) float64 {
 	var cpu, samples int64
 	for i := range b.Causes {

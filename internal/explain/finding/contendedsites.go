@@ -11,9 +11,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// findContendedSites finds the site with the most time behind each contended wait. It decides whether the queue is the
-// fault or the work that requests queue for. If the queue is the fault, time at that site without a wait belongs to
-// the same fault.
+// findContendedSites finds, for each contended wait, the site with most of the time behind it, and decides whether the queue is
+// the fault or the work for which requests queue. If the queue is a major share of the time at that site
+// (siteTime.isMainlyQueued), it is the fault, and time at the site without a queue belongs to it as well (contendedSites).
+// Otherwise the wait is a minor one (minorWaits) and its time belongs to the rule of the site.
 func (a *attribution) findContendedSites() {
 	timeBehind, siteTimes := map[waitKey]map[causeSite]int64{}, map[causeSite]siteTime{}
 	total := map[waitKey]int64{}
@@ -33,7 +34,7 @@ func (a *attribution) findContendedSites() {
 	keys := slices.SortedFunc(maps.Keys(timeBehind), func(a, b waitKey) int { return cmp.Or(cmp.Compare(total[b], total[a]), compareWaits(a, b)) })
 	mainSites := map[waitKey]causeSite{}
 	for _, wait := range keys {
-		mainSite := largestSite(timeBehind[wait])
+		mainSite := siteWithMostTime(timeBehind[wait])
 		mainSites[wait], siteTimes[mainSite] = mainSite, siteTimes[mainSite].add(true, timeBehind[wait][mainSite])
 	}
 	slow := a.slowSiteTimes()
@@ -59,6 +60,7 @@ func (a *attribution) findContendedSites() {
 // A siteTime is the time at a site of requests that queued for it, and of requests that did not.
 type siteTime struct{ queuedNS, directNS int64 }
 
+// add returns the time with ns more, either of requests that queued or of requests that came directly.
 func (s siteTime) add(queued bool, ns int64) siteTime {
 	if queued {
 		s.queuedNS += ns
@@ -73,8 +75,8 @@ func (s siteTime) isMainlyQueued() bool {
 	return s.queuedNS > 0 && float64(s.queuedNS) >= threshold.MajorShare*float64(s.queuedNS+s.directNS)
 }
 
-// slowSiteTimes returns the time of the slow requests at each site. A queue is what makes a request slow if the
-// service times of all requests are equal.
+// slowSiteTimes returns the time of the slow requests at each site, empty if they are too few. A wait may be minor for all
+// requests and yet be what makes the slow ones slow.
 func (a *attribution) slowSiteTimes() map[causeSite]siteTime {
 	times := map[causeSite]siteTime{}
 	if b := a.group.Tail(); b.Band != report.BandAll && b.Count >= threshold.SmallSample {
@@ -86,8 +88,8 @@ func (a *attribution) slowSiteTimes() map[causeSite]siteTime {
 	return times
 }
 
-// siteTimeOfAllGroups returns the time at a site of requests of all groups: the group that queues for a lock may
-// differ from the group that holds it.
+// siteTimeOfAllGroups returns the time at a site of requests of all groups, and how much of it is behind locks: the group that
+// queues for a lock may differ from the group that holds it.
 func (a *attribution) siteTimeOfAllGroups(site causeSite) siteTime {
 	if a.in.siteTimes == nil {
 		a.in.siteTimes = map[causeSite]siteTime{}
@@ -104,11 +106,13 @@ func (a *attribution) siteTimeOfAllGroups(site causeSite) siteTime {
 	return a.in.siteTimes[site]
 }
 
+// compareWaits orders waits by kind, line and call, so that reports do not depend on the order of a map.
 func compareWaits(a, b waitKey) int {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), a.site.Compare(b.site), strings.Compare(a.call, b.call))
 }
 
-func largestSite(timeBySite map[causeSite]int64) causeSite {
+// siteWithMostTime returns the site with the most time; of several with the same time, the first by cause and line.
+func siteWithMostTime(timeBySite map[causeSite]int64) causeSite {
 	var largest causeSite
 	maxNS := int64(-1)
 	for l, ns := range timeBySite {

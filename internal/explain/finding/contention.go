@@ -12,7 +12,9 @@ import (
 
 // A wait is contended if requests queue at it for what other requests hold.
 
-// findQueueWaits decides which waits for a hand-over are queues, by what most of the time behind each of them was.
+// findQueueWaits decides at which channels, selects and Conds requests queue (queueWaits). A wait is a queue if more than half of
+// the time behind it is: the wait is for a semaphore, a slot, a limit of the request's own goroutines, or a goroutine that serves
+// requests one after the other (isQueue).
 func (a *attribution) findQueueWaits() {
 	queuedNS, totalNS := map[waitKey]int64{}, map[waitKey]int64{}
 	for cause, route := range a.routes(a.group.All()) {
@@ -48,9 +50,9 @@ func isHandoverWait(wait report.WaitKind) bool {
 	return wait == report.WaitChan || wait == report.WaitChanSend || wait == report.WaitSelect || wait == report.WaitCond
 }
 
-// isQueue reports whether requests that wait at v queue for service at c: the goroutines there are those of other requests, or
-// serve one request at a time while others wait. A goroutine that serves all waiters at once has no queue. Nor has one that
-// reads all answers of a shared connection, unless it also sends each request itself: then it serves them one after the other.
+// isQueue reports whether requests that wait at v queue for the goroutines in service, whose activity is cause. They do if these
+// are goroutines of other requests, or serve one request at a time while others wait. They do not if a goroutine serves all
+// waiters at once, or only reads the answers of a shared connection without sending the queries.
 func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) bool {
 	if service.Requests < threshold.SmallSample || isSharedCall(service) {
 		return false
@@ -131,7 +133,8 @@ func isAcquireTimeout(c *report.Cause) bool {
 	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (knowledge.Has(c.Site.Func, knowledge.SemaphoreAcquire) || stdPool(c.Call).slotWait == neverOpens)
 }
 
-// serviceAt returns the facts about the goroutines for which requests waited at a cause, nil if there are none.
+// serviceAt returns the facts about the goroutines that requests waited for at a cause, nil if there are none. Computing has no
+// site of its own that both sides share, so the last wait of the route identifies the goroutines.
 func (in *Input) serviceAt(c *report.Cause, via []report.Via) *queues.ServiceStats {
 	site := c.Site
 	if c.Cause == report.CauseCPU {

@@ -8,8 +8,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// siteCauses returns the causes of a candidate that have the cause of its heaviest route, one for each site, that of
-// the route first. If one line of the service waits at several lines of a dependency, they are one fault.
+// siteCauses returns the routes of a candidate that have the cause of its heaviest route top, one for each site: top first, then
+// those with at least threshold.NoticeableShare of the time of top's site, at most maxChangeSites. One line of the service may
+// wait at several lines of a dependency, which is one fault.
 func siteCauses(cand *candidate, top *causeRoute) []*causeRoute {
 	list, ns := []*causeRoute{top}, []int64{0}
 	for i := range cand.routes {
@@ -43,7 +44,7 @@ func otherSiteEvidence(cand *candidate, top *causeRoute) []report.Evidence {
 	return out
 }
 
-// withoutAllSites returns the change that a prediction assumes for a candidate with several sites: no time at any.
+// withoutAllSites returns the changes that remove a sleeping candidate's cause at each of its sites (siteCauses).
 func withoutAllSites(attr *attribution, cand *candidate) []predict.Change {
 	out := []predict.Change{}
 	for _, p := range siteCauses(cand, cand.heaviestRoute(report.CauseSleep)) {
@@ -57,6 +58,8 @@ func withoutAllSites(attr *attribution, cand *candidate) []predict.Change {
 }
 
 // withoutSite returns the change that a prediction assumes for a route: no time of its cause at the site that the finding names.
+// That is the holder's site if the route leads through a lock, and the cause's own line if no other line waits there. It is empty
+// if no site is known.
 func (a *attribution) withoutSite(route *causeRoute) []predict.Change {
 	site := route.nonStdSite()
 	if slices.ContainsFunc(route.via, func(v report.Via) bool { return isLockWait(waitKeyOf(&v)) && v.Site.Equal(site) }) {
@@ -71,7 +74,8 @@ func (a *attribution) withoutSite(route *causeRoute) []predict.Change {
 	return []predict.Change{predict.Remove(route.Cause.Cause, predict.SiteText(site, route.Cause.Cause))}
 }
 
-// isOnlyLine reports whether one line of the service has nearly all of the group's time of a cause at a site.
+// isOnlyLine reports whether only one route leads to a cause and one line of the service has nearly all of the group's time of
+// that cause at its site.
 func (a *attribution) isOnlyLine(c *report.Cause) bool {
 	var lineNS, allNS int64
 	for i := range a.group.All().Causes {

@@ -2,7 +2,6 @@ package finding
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -36,7 +35,9 @@ type explanation struct {
 	evidence     textKey
 }
 
-// explanations returns the explanations that apply, in the order above.
+// explanations returns which of the four explanations above apply to the trace: a quota, other processes, more Ps than CPUs, or
+// threads off the CPU for an unknown reason. Each has the most severe verdict of its rule as the explainer, the rules to which it
+// applies, and the share of their time that it explains.
 func explanations(in *Input, all []Verdict) (out []explanation) {
 	add := func(code report.RuleCode, e explanation) {
 		for i := range all {
@@ -121,8 +122,8 @@ func isSchedulingRule(code report.RuleCode) bool {
 
 func isGCRule(code report.RuleCode) bool { return strings.HasPrefix(string(code), "WL3") }
 
-// throttledShare returns the share of a CPU quota's periods in which it throttled the process, from the kernel's
-// counters or the freezes in the trace.
+// throttledShare returns the share of the CPU quota's periods in which the kernel throttled the process: from the kernel's
+// counters, else from the freezes in the trace; 0 if neither shows throttling.
 func throttledShare(r *report.Report) float64 {
 	if h := r.Host; h != nil && h.Quota.Periods > 0 {
 		return min(1, float64(h.Quota.ThrottledPeriods)/float64(h.Quota.Periods))
@@ -133,8 +134,9 @@ func throttledShare(r *report.Report) float64 {
 	return 0
 }
 
-// subtractExplained subtracts from each verdict the time that explanations cover and drops it if the rest is below all
-// thresholds. A verdict is not more severe than its explanation, unless its own time is far larger.
+// subtractExplained reduces the gain of each verdict by the share that the explanations take, and drops the verdict if the rest
+// is below all thresholds. If at least half is explained, the severity is at most low. Otherwise it is at most that of the
+// explainer, unless the verdict costs threshold.FarFactor times as much.
 func subtractExplained(in *Input, all []Verdict) []Verdict {
 	isDropped, takenShares := make([]bool, len(all)), make([]float64, len(all))
 	for _, reason := range explanations(in, all) {
@@ -182,78 +184,4 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 		}
 	}
 	return out
-}
-
-// sortVerdicts orders verdicts as orderByLoss does, but a process that did not run comes first, because all clients waited for it, and
-// then requests that hang.
-func sortVerdicts(all []Verdict) {
-	orderByLoss(all)
-	moveToFront(all, func(v *Verdict) bool { return v.Code == report.RuleHung && v.Severity == report.SeverityHigh })
-	moveToFront(all, func(v *Verdict) bool { return v.Code == report.RuleStopped && v.Severity.IsMajor() })
-}
-
-// moveToFront makes the first verdict that matches the first of all.
-func moveToFront(all []Verdict, matches func(*Verdict) bool) {
-	for i := range all {
-		if matches(&all[i]) {
-			first := all[i]
-			copy(all[1:i+1], all[:i])
-			all[0] = first
-			return
-		}
-	}
-}
-
-// orderByLoss sorts verdicts by severity, then by the loss of the slow requests, which the report's first sentence
-// describes. A busy machine comes before the verdicts that it makes worse, unless their loss is far larger. If
-// requests compute for far longer than other processes used the CPUs, the busy machine is only a fact. The service's
-// own waits are the same on any machine.
-func orderByLoss(all []Verdict) {
-	isOfMachine := func(v Verdict) bool { return v.Code.OfMachine() }
-	if index := slices.IndexFunc(all, isOfMachine); index >= 0 && slices.ContainsFunc(all, func(v Verdict) bool {
-		return v.Code == report.RuleComputes && v.Gain.TotalNS > threshold.FarFactor*all[index].Gain.TotalNS
-	}) && !all[index].Severity.IsMajor() {
-		all[index].capSeverity(report.SeverityInfo)
-	}
-	slices.SortStableFunc(all, func(a, b Verdict) int {
-		return cmp.Or(cmp.Compare(severityRank(a.Severity), severityRank(b.Severity)), cmp.Compare(b.Gain.Slow.NS, a.Gain.Slow.NS), cmp.Compare(b.Gain.TotalNS, a.Gain.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
-	})
-	machineIndex := slices.IndexFunc(all, isOfMachine)
-	if machineIndex < 0 {
-		return
-	}
-	machine := all[machineIndex]
-	target := machineIndex
-	for ; target > 0; target-- {
-		v, maxNS := &all[target-1], machine.Gain.TotalNS
-		if isSchedulingRule(v.Code) || isGCRule(v.Code) {
-			maxNS *= threshold.FarFactor
-		}
-		if v.Severity != machine.Severity || v.Gain.TotalNS > maxNS {
-			break
-		}
-	}
-	copy(all[target+1:machineIndex+1], all[target:machineIndex])
-	all[target] = machine
-}
-
-// linkHolderFindings adds to a finding about holders that other requests queue behind them: one fix removes both. If
-// the holders are iterations of a loop, requests wait for them only through that queue, and the finding becomes info.
-func linkHolderFindings(in *Input, all []Verdict) {
-	for i := range all {
-		v := &all[i]
-		if v.Code != report.RuleSleep && v.Code != report.RuleSlowPeer && v.Code != report.RuleBlockingSyscall || v.Site == nil {
-			continue
-		}
-		for k := range all {
-			queueVerdict := &all[k]
-			if (queueVerdict.Code == report.RuleLockConvoy || queueVerdict.Code == report.RulePoolTooSmall) && queueVerdict.Group != v.Group && queueVerdict.Cause == v.Cause && queueVerdict.Site != nil && queueVerdict.Site.Key() == v.Site.Key() {
-				v.Evidence = append(v.Evidence, statementOf("evidence same-fault", "code", queueVerdict.Code))
-				if g := in.Report.Group(v.Group); g != nil && g.Kind == report.KindLoop && severityRank(queueVerdict.Severity) <= severityRank(v.Severity) {
-					v.Severity, v.Decided = report.SeverityInfo, nil
-				}
-				break
-			}
-		}
-	}
 }

@@ -7,13 +7,13 @@
 // Judge reports which rules lacked the data to find anything.
 //
 // One fault has several symptoms, but is reported once. Before the rules check anything, the time of requests is divided among
-// them: what requests wait for by attribution.go, their waits for a P by scheduling.go, the time that the garbage collector
-// took by gc.go. Then Find
+// them: what requests wait for by attribution.go, their waits for a P by runqueuewait.go, the time that the garbage collector
+// took by gctime.go. Then Find
 //
 //  1. runs the rules, which return verdicts,
 //  2. sets the severity (severity.go), id and prediction of each verdict, and drops those below all thresholds,
 //  3. merges a group's verdicts with those of the groups that call it over the network (peergroups.go),
-//  4. subtracts the time that another verdict explains, and orders the rest (explanations.go).
+//  4. subtracts the time that another verdict explains (explanations.go), and orders the rest (findingorder.go).
 //
 // A missing finding is better than a wrong one: a rule reports a fault only if its evidence has no more likely explanation. A
 // healthy service has no finding above info.
@@ -142,8 +142,8 @@ func (in *Input) predict(group string, changes ...predict.Change) *report.Predic
 	return in.Predict(group, changes)
 }
 
-// fillPrediction sets a verdict's changes and prediction. A rule that names no changes predicts that the finding's cause at its
-// site goes away.
+// fillPrediction completes a verdict's changes, their data in the finding, and the prediction with its text. If the rule named no
+// changes, the change is that the finding's cause at its site is gone.
 func (in *Input) fillPrediction(v *Verdict) {
 	if v.Changes == nil && v.Cause != "" && v.Site != nil {
 		v.Changes = []predict.Change{predict.Remove(v.Cause, predict.SiteText(v.Site, v.Cause))}
@@ -221,7 +221,7 @@ func (v *Verdict) prependEvidence(evidence ...report.Evidence) {
 	v.Evidence = append(evidence, v.Evidence...)
 }
 
-// Find runs rules and returns their findings, the most severe first.
+// Find runs rules and returns their findings, the most severe first. The package comment lists the steps.
 func Find(in *Input, rules []Rule) []report.Finding {
 	var all []Verdict
 	for i := range rules {
@@ -250,7 +250,8 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	return out
 }
 
-// completeVerdict sets a verdict's severity, id and prediction; false if it is below all thresholds.
+// completeVerdict sets what a rule leaves open: severity, caps of the severity, id, remedy and prediction. It returns false if
+// the verdict is below all thresholds.
 func (in *Input) completeVerdict(v *Verdict) bool {
 	negligible := in.discountRareHandler(v)
 	if v.Severity, v.Decided = in.decideSeverity(v); v.Severity == "" || negligible && !v.Fact {
@@ -286,7 +287,8 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	return true
 }
 
-// savesNothing reports whether a prediction is that no latency becomes noticeably shorter.
+// savesNothing reports whether a prediction shortens neither the median, nor p99, nor the maximum by 5 %. It returns false if
+// nothing was predicted.
 func savesNothing(p *report.Predicted) bool {
 	if p == nil {
 		return false
@@ -307,7 +309,8 @@ func savesNothing(p *report.Predicted) bool {
 	return isKnown
 }
 
-// replaceSlowEvidence replaces evidence of 0 s about slow requests if the time of all requests decided the severity.
+// replaceSlowEvidence replaces evidence about slow requests whose number is 0 by the mean of all requests, if the time of all
+// requests decided the severity.
 func replaceSlowEvidence(v *Verdict) {
 	isZero := func(e report.Evidence) bool { return e.Value == 0 && slices.Contains(v.slowEvidence, e) }
 	if v.Decided == nil || v.Decided.Requests != report.DecidedByAll || !slices.ContainsFunc(v.Evidence, isZero) {
@@ -326,9 +329,10 @@ func (in *Input) otherTailEvidence(v *Verdict) report.Evidence {
 	return evidenceOf("evidence mean-of-slow-by-percentiles", v.Gain.OtherTail.NS, "ns")
 }
 
-// discountRareHandler handles groups of few requests that show their handler only because they waited, while many times as many
-// requests of the same protocol show none. It reports whether the verdict's time is negligible compared with that of all of
-// these requests. If the group is too small for a band of slow requests, it marks the verdict's times as those of a few.
+// discountRareHandler treats named groups of few requests next to a group of the same protocol with ten times as many requests
+// without a handler: the few show their handler only because they waited. It returns true if the verdict's time is below 2 % of
+// the time of both groups. If the group is too small for a band of slow requests, it marks the losses as rare, which raises the
+// thresholds.
 func (in *Input) discountRareHandler(v *Verdict) (negligible bool) {
 	const manyTimes, negligibleShare = 10, 0.02
 	group := in.Report.Group(v.Group)
@@ -348,7 +352,8 @@ func (in *Input) discountRareHandler(v *Verdict) (negligible bool) {
 	return negligible
 }
 
-// findingID returns an id that is the same for the same fault in each run, even if other lines cost more or less.
+// findingID returns an id that depends only on the rule, the group and the site, so that the same fault has the same id in each
+// run.
 func findingID(f *report.Finding) string {
 	fn := ""
 	if f.Site != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// flushInterval describes the service behind a sleep that is the interval of a shared goroutine, such as a batcher's; nil for
-// other sleeps.
+// flushInterval returns the facts about the goroutine that sleeps at a cause if requests wait for the next tick of its fixed
+// interval, as for a batcher; nil for other sleeps. The sleep must end for several requests, and must have begun before most of
+// them waited: a pause that the request itself causes is not an interval.
 func (a *attribution) flushInterval(c *report.Cause) *queues.ServiceStats {
 	service := a.in.serviceAt(c, nil)
 	if service == nil || c.Cause != report.CauseSleep || service.PeriodNS == 0 || service.OtherRequestShare > 0.5 || service.Requests < 2*threshold.SmallSample || service.Requests < 5*service.Servers {
@@ -26,7 +27,8 @@ func (a *attribution) flushInterval(c *report.Cause) *queues.ServiceStats {
 	return service
 }
 
-// checkFlushInterval is WL2004, flush-interval: requests wait for the next run of work that is done at a fixed interval.
+// checkFlushInterval is WL2004, flush-interval: requests wait for the next tick of a goroutine that works at a fixed interval
+// (attribution.flushInterval).
 func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	top := cand.heaviestRoute(report.CauseSleep)
 	service := attr.flushInterval(top.Cause)
@@ -40,9 +42,10 @@ func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
-// checkHeldAnswers is WL2004 for messages of a protocol that only the service knows: the goroutine that reads them neither answers nor
-// hands them over, and one that only a timer wakes writes about as often as there are connections with messages. It is at most
-// medium, because no event connects message and answer.
+// checkHeldAnswers is WL2004 for a protocol that only the service knows: one goroutine reads messages and neither answers nor
+// hands them over, and another, which only a timer wakes, writes about as often as there are connections with messages. Each
+// message then waits half a period on average. The severity is at most medium, because no event connects a message and its
+// answer.
 func checkHeldAnswers(in *Input, group *report.Group) []Verdict {
 	held := in.HeldAnswers[group.ID]
 	if held == nil || in.UnawaitedGroups[group.ID] {

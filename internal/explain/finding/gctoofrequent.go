@@ -11,8 +11,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkGCTooFrequent is WL3004, gc-too-frequent: the garbage collector runs too often for the size of the heap, and requests
-// pay for it.
+// checkGCTooFrequent is WL3004, gc-too-frequent: cycles follow each other quickly because the room between live heap and goal is
+// small, and requests pay for it. The advice is a larger GOGC (adviseGOGC) or, if the live heap fills the memory limit, a higher
+// limit.
 func checkGCTooFrequent(in *Input, group *report.Group) []Verdict {
 	advice, ok := adviseGOGC(in.Process)
 	switch full := isLimitFull(in.Process); {
@@ -42,7 +43,7 @@ func checkGCTooFrequent(in *Input, group *report.Group) []Verdict {
 	if advice.effectiveGOGC <= lowGOGC {
 		fix = "fix gogc-and-limit"
 	}
-	v.Fix = textOf(fix, "gogc", advice.gogc, "gain", advice.gain())
+	v.Fix = textOf(fix, "gogc", advice.gogc, "gain", advice.gainText())
 	switch {
 	case site != nil && in.hasDominantAllocSite() && advice.effectiveGOGC > lowGOGC: // with a usual GOGC the fault is the garbage of one site
 		v.Fix = textOf("fix gogc-or-allocate-less", "site", in.dominantAllocSiteText(), "fix", v.Fix)
@@ -55,7 +56,8 @@ func checkGCTooFrequent(in *Input, group *report.Group) []Verdict {
 	return []Verdict{v}
 }
 
-// fullLimitVerdicts returns the finding where the live heap fills the memory limit. It advises half of the live heap as room.
+// fullLimitVerdicts returns the finding for a live heap that fills the memory limit, so that the next cycle begins when one ends.
+// It advises a limit of 1.5 times the live heap.
 func (in *Input) fullLimitVerdicts(group *report.Group) []Verdict {
 	v, ok := in.collectorVerdict(group, collectorPart)
 	if !ok {
@@ -132,7 +134,8 @@ func adviseGOGC(stats *process.Stats) (advice gogcAdvice, ok bool) {
 	return advice, advice.newPerSecond < 0.7*advice.perSecond
 }
 
-// enlarge doubles the advised GOGC while that costs little memory, and computes its effect.
+// enlarge doubles the advised GOGC while it is below 400 and the next doubling costs less than a quarter of affordable. It then
+// computes the new rate of cycles and the additional heap.
 func (advice *gogcAdvice) enlarge(gc *process.GC) {
 	room := float64(gc.GoalBytes - gc.LiveBytes)
 	roomWith := func(gogc int) float64 {
@@ -146,8 +149,8 @@ func (advice *gogcAdvice) enlarge(gc *process.GC) {
 	advice.extraBytes = int64(newRoom - room)
 }
 
-// gain writes what the advised GOGC changes.
-func (advice *gogcAdvice) gain() string {
+// gainText describes the effect of the advised GOGC: cycles a second before and after, and the additional heap.
+func (advice *gogcAdvice) gainText() string {
 	return textOf("phrase gogc-gain", "new", words.Figure(advice.newPerSecond), "now", words.Figure(advice.perSecond), "heap", words.Bytes(advice.extraBytes))
 }
 
@@ -158,8 +161,9 @@ func isLimitFull(stats *process.Stats) bool {
 	return gc.FullCycles >= 3 && gc.FullCycles > gc.MeasuredCycles && stats.SpanNS > 0 && float64(gc.MarkNS) >= threshold.MinorShare*float64(stats.SpanNS)
 }
 
-// growthAdvice returns advice to let the heap grow, by what bounds it, and the change that this is: if the goal is at times no
-// higher than the live heap, or this close to it, a memory limit most likely holds it there, and a larger GOGC has no effect.
+// growthAdvice returns advice to let the heap grow, and the change that predictions assume. If the goal is close to the live
+// heap, a memory limit probably bounds it and a larger GOGC has no effect: the advice is to raise the limit. Otherwise it is
+// twice the usual GOGC or more, with a number if enough cycles were measured.
 func growthAdvice(stats *process.Stats) (string, []predict.Change) {
 	gc := &stats.GC
 	half := []predict.Change{predict.Halve(report.FamilyGC, "")}
@@ -174,5 +178,5 @@ func growthAdvice(stats *process.Stats) (string, []predict.Change) {
 	if advice.enlarge(gc); advice.newPerSecond >= 0.7*advice.perSecond {
 		return textOf("phrase raise-gogc"), half
 	}
-	return textOf("phrase raise-gogc-to", "gogc", advice.gogc, "gain", advice.gain()), []predict.Change{predict.Set(predict.GOGC, float64(advice.gogc))}
+	return textOf("phrase raise-gogc-to", "gogc", advice.gogc, "gain", advice.gainText()), []predict.Change{predict.Set(predict.GOGC, float64(advice.gogc))}
 }

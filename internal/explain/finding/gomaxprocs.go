@@ -8,7 +8,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkGOMAXPROCSAndLimit is WL4002, gomaxprocs-and-limit.
+// checkGOMAXPROCSAndLimit is WL4002, gomaxprocs-and-limit: GOMAXPROCS does not match the CPU limit. More Ps than the limit are a
+// fault if the quota throttles the process although the load does not use the whole limit; otherwise, and for fewer Ps than the
+// limit, it is a fact.
 func checkGOMAXPROCSAndLimit(in *Input) []Verdict {
 	host, procs := in.Report.Host, in.Report.Input.GOMAXPROCS
 	if host == nil || host.Facts.QuotaCPUs <= 0 || procs == 0 {
@@ -41,10 +43,10 @@ func checkGOMAXPROCSAndLimit(in *Input) []Verdict {
 	return nil
 }
 
-// mostThrottled returns the group that lost most time to freezes; nil if no group did.
+// mostThrottled returns the group that lost most time to a quota's freezes, with the lost share of its time; nil if no group did.
 func mostThrottled(r *report.Report) (g *report.Group, share float64, gain Gain) {
 	for i := range r.Groups {
-		if s, w := weigh(&r.Groups[i], isThrottle); w.TotalNS > gain.TotalNS {
+		if s, w := gainWithout(&r.Groups[i], isThrottle); w.TotalNS > gain.TotalNS {
 			g, share, gain = &r.Groups[i], s, w
 		}
 	}

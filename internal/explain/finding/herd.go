@@ -2,7 +2,8 @@ package finding
 
 import "github.com/whylate/whylate/internal/output/words"
 
-// checkHerd is WL1004, herd: many goroutines wake at the same time and occupy the Ps.
+// checkHerd is WL1004, herd: many goroutines wake at the same time and occupy the Ps, so requests wait for a P. runQueueWaitOf
+// decided that the wait belongs to this rule.
 func checkHerd(in *Input, wait *runQueueWait) []Verdict {
 	herd := wait.herd
 	for i := 0; herd == nil && i < len(wait.occupants); i++ {

@@ -12,7 +12,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A hubWait is the time that a group's requests wait for one hub.
+// A hubWait is the time that a group's requests wait for one hub: a goroutine that several requests wait for at once, such as the
+// reader of a shared connection.
 type hubWait struct {
 	*queues.Hub
 	share float64
@@ -22,7 +23,9 @@ type hubWait struct {
 // minHeldUp is how many requests a hub delays each time that it runs late, on average: a goroutine that delays fewer is no hub.
 const minHeldUp = 1.3
 
-// hubWaitsOf returns the waits of a group's requests for hubs, the longest first.
+// hubWaitsOf returns the waits of a group's requests for a P on which a hub runs late, the longest first. A goroutine is a hub if
+// it ran late threshold.SmallSample times and delayed minHeldUp requests each time, on average, and is not the goroutine of a
+// request.
 func hubWaitsOf(in *Input, group *report.Group) []*hubWait {
 	var out []*hubWait
 	for i := range in.Hubs {
@@ -31,7 +34,7 @@ func hubWaitsOf(in *Input, group *report.Group) []*hubWait {
 			continue
 		}
 		wait := &hubWait{Hub: hub}
-		wait.share, wait.gain = weighPart(group, func(c *report.Cause) float64 {
+		wait.share, wait.gain = gainWithoutPart(group, func(c *report.Cause) float64 {
 			if !isSched(c) || isBehindHub(out, c) || !wait.hasWait(c) {
 				return 0
 			}
@@ -45,8 +48,8 @@ func hubWaitsOf(in *Input, group *report.Group) []*hubWait {
 	return out
 }
 
-// isRequestGoroutine reports whether goroutines with this start function are those of requests: such a goroutine, late while it
-// holds a lock, is no hub.
+// isRequestGoroutine reports whether goroutines with this start function serve requests. Such a goroutine is no hub: it delays
+// others only while it holds a lock.
 func (in *Input) isRequestGoroutine(start string) bool {
 	return request.IsServerStart(start) || slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool {
 		return (g.Kind == report.KindGoroutine || g.Kind == report.KindLoop) && g.Entry != nil && g.Entry.Func == start
@@ -63,7 +66,7 @@ func isBehindHub(hubs []*hubWait, c *report.Cause) bool {
 	return slices.ContainsFunc(hubs, func(h *hubWait) bool { return h.hasWait(c) })
 }
 
-// checkHubLate is WL1001, hub-late: a goroutine that many requests wait for runs late.
+// checkHubLate is WL1001, hub-late: a goroutine that many requests wait for is ready to run, but waits for a P.
 func checkHubLate(in *Input, group *report.Group) (out []Verdict) {
 	for _, wait := range hubWaitsOf(in, group) {
 		out = append(out, wait.newVerdict(in, group))
@@ -71,7 +74,7 @@ func checkHubLate(in *Input, group *report.Group) (out []Verdict) {
 	return out
 }
 
-// newVerdict returns the verdict about a hub, with what ran on the Ps while the hub was late.
+// newVerdict returns the verdict about a hub. The evidence names what ran on the Ps while the hub was ready.
 func (h *hubWait) newVerdict(in *Input, group *report.Group) Verdict {
 	heldUpPerRun := float64(h.DelayedRequests) / float64(h.LateRuns)
 	v := Verdict{Gain: h.gain, Finding: report.Finding{
@@ -87,7 +90,7 @@ func (h *hubWait) newVerdict(in *Input, group *report.Group) Verdict {
 	if len(h.RanInstead) > 0 && h.RanInstead[0].Site != nil {
 		// The goroutines that ran instead may be a herd.
 		t := occupant{site: h.RanInstead[0].Site, share: h.RanInstead[0].Share}
-		t.startFunc, _ = runsEndingIn(in.Process, t.site.Func)
+		t.startFunc, _ = startOfRunsIn(in.Process, t.site.Func)
 		if herd := herdOf(in.Process, &t); herd != nil {
 			v.addEvidence(evidenceOf("evidence hub-herd", herd.Largest, "count", "start", words.FuncName(herd.Start)))
 		}
@@ -95,7 +98,7 @@ func (h *hubWait) newVerdict(in *Input, group *report.Group) Verdict {
 	if h.PollGapNS*20 > h.LateNS {
 		v.addEvidence(evidenceOf("evidence hub-poll-gap", float64(h.PollGapNS)/float64(h.LateRuns), "ns"))
 	}
-	network, _ := weigh(group, isNetwork)
+	network, _ := gainWithout(group, isNetwork)
 	v.addEvidence(evidenceOf("evidence hub-longest-delay", h.MaxNS, "ns"), evidenceOf("evidence hub-late-runs", h.LateRuns, "count"), evidenceOf("evidence hub-network", network, "share"))
 	return v
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkHung is WL2009, hung: requests are still running at the end of the trace, and have waited in one place for
-// far longer than usual.
+// checkHung is WL2009, hung: requests are open at the end of the trace and have been in one wait for far longer than requests of
+// their group usually take. Each such wait has a verdict (hungVerdict).
 func checkHung(in *Input, group *report.Group) (out []Verdict) {
 	for i := range group.Open.Waits {
 		if v, ok := in.hungVerdict(group, &group.Open.Waits[i]); ok {
@@ -26,7 +26,9 @@ const (
 	minHungAge = int64(100e6)
 )
 
-// hungVerdict returns the verdict about the open requests in one wait; false if they do not hang.
+// hungVerdict returns the verdict about the open requests of a group in one wait; false if they do not hang. A request hangs if
+// it is older than hungFactor times the usual latency. If too few requests ended for a usual latency, it must have waited for
+// nine tenths of the trace, or no request may have got the lock since the first waiter came.
 func (in *Input) hungVerdict(group *report.Group, wait *report.OpenWait) (v Verdict, ok bool) {
 	if group.Role != report.RoleRequests || group.Kind == report.KindLoop || group.Kind == report.KindFunc || wait.Cause == report.CauseNetwork && wait.Kind == "inbound" {
 		return v, false
@@ -102,9 +104,9 @@ func (in *Input) hungVerdict(group *report.Group, wait *report.OpenWait) (v Verd
 	return v, true
 }
 
-// judgeHang returns how severe it is that requests are in a wait, how certain it is that they should not be there, and whether
-// the wait is most likely intended (a stream, a long poll). isStuck means that they have been in it for most of their age,
-// hasUsual that the usual latency is known, isMany that many requests are in it.
+// judgeHang decides the severity and confidence of a hang, and whether it is only a fact because the wait is probably intended (a
+// stream, a long poll). isStuck: the requests have been in this wait for most of their age. hasUsual: the usual latency is known.
+// isMany: many requests are in the wait.
 func judgeHang(wait *report.OpenWait, isStuck, hasUsual, isMany bool) (severity report.Severity, confidence float64, fact bool) {
 	severity, confidence = report.SeverityMedium, 0.95
 	if isMany {
@@ -149,8 +151,9 @@ func isReadingStream(wait *report.OpenWait) bool {
 	return s != nil && (s.Module != "" && knowledge.Has(s.Func, knowledge.Fetch) || s.CalledFrom != nil && knowledge.Has(s.CalledFrom.Calls, knowledge.Fetch))
 }
 
-// holdingGoroutine returns a goroutine that perhaps holds the lock that requests wait for: it has been in another wait for
-// longer than the first of them, in a method of the same type or in the same function.
+// holdingGoroutine guesses which goroutine holds the lock that requests wait for: one that has been in another wait, for reason
+// and ns, since before the first waiter came, in a method of the same type or in the same function. The site is nil if there is
+// none. No event of a trace shows the holder of a lock.
 func (in *Input) holdingGoroutine(wait *report.OpenWait) (site *report.Site, reason string, ns int64) {
 	if in.FindHolder == nil || wait.Site == nil || !isMutexWait(wait) || isStdSite(wait.Site) {
 		return nil, "", 0
@@ -158,9 +161,8 @@ func (in *Input) holdingGoroutine(wait *report.OpenWait) (site *report.Site, rea
 	return in.FindHolder(wait.Site.Func, wait.StuckNS[0])
 }
 
-// holdingRequest returns an open request that perhaps holds the lock that requests wait for, and how long before the first of
-// them it stopped: of the requests in other waits, the last one that stopped before. No event of the trace shows the holder of
-// a lock.
+// holdingRequest guesses which open request holds the lock that requests wait for: of those in other waits, the one that stopped
+// last before the first waiter came, aheadNS earlier. It returns nil if none did. No event of a trace shows the holder of a lock.
 func (in *Input) holdingRequest(wait *report.OpenWait) (holder *report.OpenWait, aheadNS int64) {
 	for i := range in.Report.Groups {
 		waits := in.Report.Groups[i].Open.Waits
@@ -198,7 +200,8 @@ func openWaitSite(wait *report.OpenWait) *report.Site {
 	return nonStdSite(&report.Cause{Site: wait.Site}, wait.Via)
 }
 
-// openWaitText describes what the requests in an open wait do.
+// openWaitText returns a phrase for the activity of the requests in an open wait, such as "waiting for a lock at main.get
+// (main.go:12)".
 func openWaitText(wait *report.OpenWait) string {
 	key, slot := textKey("phrase waiting"), stdPool(wait.Call)
 	switch {

@@ -24,8 +24,8 @@ type missingInput struct {
 	otherCommand string // a command to run instead of a recording
 }
 
-// needRequests requires a request that ended. The rules about the collector do not: they see all of the collector's work. Nor
-// do those about the recording.
+// needRequests requires that a request ended in the trace. Rules about the collector and about the recording do not have this
+// requirement, because they need no requests.
 func needRequests(in *Input) *missingInput {
 	switch {
 	case slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool { return g.Count > 0 }):
@@ -45,7 +45,7 @@ func needRuntimeTrace(in *Input) *missingInput {
 	return &missingInput{reason: report.BlindOutside, text: textOf("phrase made-from-outside")}
 }
 
-// needCPUSamples requires enough CPU samples to compute shares.
+// needCPUSamples requires threshold.TailSample CPU samples, so that shares of them are accurate.
 func needCPUSamples(in *Input) *missingInput {
 	switch n := in.Process.Samples.All; {
 	case n >= threshold.TailSample:
@@ -56,7 +56,7 @@ func needCPUSamples(in *Input) *missingInput {
 	return &missingInput{reason: report.BlindCPUSamples, text: textOf("phrase no-cpu-samples")}
 }
 
-// needRunDelays requires how long threads waited for a CPU, by the kernel's counters or else by CPU samples.
+// needRunDelays requires a measure of how long threads waited for a CPU: the kernel's counters, or else CPU samples.
 func needRunDelays(in *Input) *missingInput {
 	if _, ok := runDelayShare(in); ok {
 		return nil
@@ -80,7 +80,7 @@ func needProcessStates(in *Input) *missingInput {
 	return missingHostSamples()
 }
 
-// needConnections requires how many segments the process's connections retransmitted.
+// needConnections requires that the number of segments that the process's connections retransmitted is known.
 func needConnections(in *Input) *missingInput {
 	if host := in.Report.Host; host != nil && host.Network.Verdict != report.NetworkUnknown && host.Network.Verdict != "" {
 		return nil
@@ -88,7 +88,8 @@ func needConnections(in *Input) *missingInput {
 	return missingHostSamples()
 }
 
-// needQuota requires whether a CPU quota throttled the process.
+// needQuota requires that the recording shows whether a CPU quota throttled the process: by the kernel's counters, or by a trace
+// that is long enough.
 func needQuota(in *Input) *missingInput {
 	switch rep := in.Report; {
 	case rep.Runtime.Throttle.Verdict != report.ThrottleUnknown:
@@ -108,7 +109,8 @@ func missingHostSamples() *missingInput {
 	return &missingInput{reason: report.BlindHostSamples, text: textOf("phrase no-host-samples"), onHost: true}
 }
 
-// Judge reports which rules found something, which had all data and found nothing (clear), and which lacked data (blind).
+// Judge decides for each rule whether it found something, had all data and found nothing (clear), or lacked data (blind). Blind
+// rules are grouped by the data that is missing, with a command that gets it.
 func Judge(in *Input, rules []Rule, findings []report.Finding) *report.Judged {
 	missingInputs := map[report.BlindReason]*missingInput{} // the first one of each reason
 	judged := &report.Judged{Rules: len(rules), Found: []report.RuleCode{}, Clear: []report.RuleCode{}, Blind: []report.Blind{}}
@@ -157,7 +159,7 @@ func traceURL(r *report.Report) string {
 	return "URL"
 }
 
-// recordCommand returns one command that gets all missing data, as far as a recording can; "" if none is missing.
+// recordCommand returns one command that gets all missing data, as far as a new recording can get it; "" if nothing is missing.
 func (in *Input) recordCommand(missing map[report.BlindReason]*missingInput) string {
 	var all missingInput
 	for _, l := range missing {
@@ -174,7 +176,7 @@ func (in *Input) recordCommand(missing map[report.BlindReason]*missingInput) str
 	return in.commandFor(&all)
 }
 
-// commandFor returns the command that gets missing data.
+// commandFor returns the command that gets one kind of missing data, "" if no command can.
 func (in *Input) commandFor(missing *missingInput) string {
 	if missing.reason == report.BlindRequests {
 		return missing.otherCommand
@@ -189,8 +191,8 @@ func (in *Input) commandFor(missing *missingInput) string {
 	return record + " -o x.whylate " + traceURL(in.Report)
 }
 
-// MergeJudged returns what rules concluded on two services: one has a finding, or one lacks data, or both are clear. It is nil if that
-// is not known of one.
+// MergeJudged combines the results for two services: a rule has found something if it did in one of them, else it is blind if it
+// was in one, else it is clear. It returns nil if one result is nil.
 func MergeJudged(a, b *report.Judged) *report.Judged {
 	if a == nil || b == nil {
 		return nil
@@ -226,7 +228,7 @@ func MergeJudged(a, b *report.Judged) *report.Judged {
 	return out
 }
 
-// judgedText returns the result as one line.
+// judgedText returns the numbers of rules with each result, and the missing data, as one line.
 func judgedText(judged *report.Judged) string {
 	results := []string{textOf("phrase rules-found", "n", len(judged.Found)), textOf("phrase rules-clear", "n", len(judged.Clear))}
 	blind := 0

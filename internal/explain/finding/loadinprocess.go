@@ -5,7 +5,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkLoadInProcess is WL5005, load-in-process.
+// checkLoadInProcess is WL5005, load-in-process: the process runs clients that probably send requests to its own server, so the
+// load competes with it for the Ps. Client goroutines must have run at least once for every two requests served. It is silent if
+// the host's sockets show no connection of the process to itself.
 func checkLoadInProcess(in *Input) []Verdict {
 	if in.NoSelfConnections {
 		return nil
@@ -28,7 +30,7 @@ func checkLoadInProcess(in *Input) []Verdict {
 	if 2*clientRuns < int64(servedRequests) {
 		return nil
 	}
-	return doubt(report.Finding{
+	return doubtVerdict(report.Finding{
 		Title: textOf("title load-in-process"), Fix: textOf("fix load-in-process"), Confidence: 0.8,
 		Evidence: []report.Evidence{
 			evidenceOf("evidence client-calls", clientRuns, "count"),

@@ -13,8 +13,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkLockConvoy is WL2002, lock-convoy: requests queue for a lock, or for a sync.Once, while its holder works or waits. Each
-// kind of work under the lock has a verdict.
+// checkLockConvoy is WL2002, lock-convoy: requests queue for a lock or a sync.Once while its holder works or waits. Each kind of
+// work under a lock (splitByHolderWork) has a verdict.
 func checkLockConvoy(in *Input) (out []Verdict) {
 	for attr, cand := range in.candidatesOf(report.RuleLockConvoy) {
 		for _, part := range splitByHolderWork(attr, cand) {
@@ -24,8 +24,9 @@ func checkLockConvoy(in *Input) (out []Verdict) {
 	return out
 }
 
-// holderWork returns what a holder does at a cause. All computing counts as one work, and so does all that a dependency does
-// under its own lock, whichever line called it. lock is where the dependency takes that lock, nil if the lock is the service's.
+// holderWork returns which kind of work a holder does at a cause. All computing is one kind. All that a dependency does under a
+// lock of its own is one kind for each line that called the dependency; lock is where the dependency takes that lock, nil if the
+// service's own code takes it.
 func holderWork(c *report.Cause, via []report.Via, lock *report.Site) causeSite {
 	work := causeSiteOf(c)
 	switch {
@@ -59,8 +60,8 @@ func dependencyLock(cand *candidate) *report.Site {
 	return nil
 }
 
-// splitByHolderWork divides the candidate of a lock by what the holders do: after one of two works is moved out of the lock,
-// requests still wait for the other. Works with less than threshold.MajorShare of the time stay with the largest.
+// splitByHolderWork divides the candidate of a lock by the kind of work that its holders do: if one kind moves out of the lock,
+// requests still wait for the other. A kind with less than threshold.MajorShare of the time stays with the largest.
 func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	sumNS, totalNS := map[causeSite]int64{}, int64(0)
 	var works []causeSite
@@ -101,8 +102,8 @@ func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 				}
 			}
 		}
-		part.share, part.gain = weighRoutes(attr.group, func(cause *report.Cause, via []report.Via) bool {
-			return belongs(cause, via) && attr.keyOf(cause, via) == cand.candidateKey
+		part.share, part.gain = gainWithoutRoutes(attr.group, func(cause *report.Cause, via []report.Via) bool {
+			return belongs(cause, via) && attr.candidateKeyOf(cause, via) == cand.candidateKey
 		})
 		if len(part.routes) > 0 {
 			out = append(out, part)
@@ -120,7 +121,8 @@ func (c *candidate) reportedRoutes() []causeRoute {
 	return c.routes
 }
 
-// convoyVerdict returns the verdict about one kind of work under a lock.
+// convoyVerdict returns the verdict about one kind of work under a lock. The fix depends on whose lock it is, what its holder
+// does (lockHoldOf), and whether waiters could do without the work.
 func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	var queuedNS, totalNS, unseenNS int64
 	isListed := map[string]bool{}
@@ -143,7 +145,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	}
 	top := heaviestContendedRoute(attr, cand.reportedRoutes())
 	v := attr.newVerdict(cand, top)
-	held, title := attr.holdOf(cand, top), textKey("title lock-convoy")
+	held, title := attr.lockHoldOf(cand, top), textKey("title lock-convoy")
 	switch {
 	case isBehindReader(top.via):
 		title = "title lock-convoy-behind-reader"
@@ -192,7 +194,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-of-readers")
 	case top.Cause.Cause == report.CauseCPU:
 		v.Fix = textOf("fix lock-computes")
-	case top.Cause.Cause == report.CauseSyscall && syscallOf(top.Cause) == diskSync:
+	case top.Cause.Cause == report.CauseSyscall && syscallKindOf(top.Cause) == diskSync:
 		v.Fix = textOf("fix lock-syncs")
 	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix lock-writes-pipe", "site", v.Site)
@@ -206,7 +208,9 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
-// setConvoyChanges sets the changes of a verdict about a lock, and their prediction where it decides which changes these are.
+// setConvoyChanges sets the changes of a verdict about a lock. Usually the change is that the holder's work happens outside of
+// the lock; the first of its lines for which that changes a prediction is taken, with the prediction. Where waiters need the
+// result of the work, or the lock is a dependency's, the change is that the work is gone.
 func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRoute, held lockHold) {
 	isAll := func(cause report.CauseName, site *report.Site) {
 		v.Changes = []predict.Change{predict.Remove(cause, predict.SiteText(site, ""))}
@@ -237,8 +241,9 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 	}
 }
 
-// sharedWork returns the line of the work under a lock if requests wait for its result: the function that takes the lock does the
-// work on demand, and few of the requests that wait for the lock do it after that. It returns nil for other locks.
+// sharedWork returns the line of the work under a lock if waiters need the result of that work, as in a cache that is filled on
+// demand: the function that takes the lock does the work, and fewer than half of the waiters repeat it once they have the lock.
+// It returns nil for other locks.
 func (a *attribution) sharedWork(cand *candidate, top *causeRoute) *report.Site {
 	work := a.holderLine(cand, top)
 	if work == nil || a.in.RepeatShare == nil || work.Line.Func != cand.wait.site.Func || top.Cause.Cause == report.CauseCPU {
@@ -260,9 +265,10 @@ type lockHold struct {
 	isReceiver bool
 }
 
-// holdOf returns what the holder of a candidate's lock does. A route that leads on from the lock through another wait is that
-// of the holder. If it ends in a library, that may be a goroutine which works for the holder alone.
-func (a *attribution) holdOf(cand *candidate, top *causeRoute) (hold lockHold) {
+// lockHoldOf returns what the holder of a candidate's lock does. If the route top continues from the lock through another wait,
+// that wait is the holder's: it waits for another goroutine while it holds the lock. A goroutine in a library may work for the
+// holder alone, so it does not count as another one.
+func (a *attribution) lockHoldOf(cand *candidate, top *causeRoute) (hold lockHold) {
 	hold.holder = top.nonStdSite()
 	if u := a.holderLine(cand, top); u != nil {
 		hold.work = u.Work
@@ -287,7 +293,8 @@ func (a *attribution) holdOf(cand *candidate, top *causeRoute) (hold lockHold) {
 	return hold
 }
 
-// slotText names what a wait that another goroutine ends is for, and reports whether it is for a slot.
+// slotText returns a phrase for what a wait is for, such as a connection or a place in a channel, and whether that is a slot,
+// which another goroutine must release.
 func (a *attribution) slotText(v *report.Via) (name string, isSlot bool) {
 	wait := waitKeyOf(v)
 	slots := a.in.slotWaitsAt(wait)
@@ -342,7 +349,8 @@ func heaviestContendedRoute(attr *attribution, routes []causeRoute) *causeRoute 
 	return &routes[0]
 }
 
-// holderEvidence lists what the holders did during the wait, the works with most time first.
+// holderEvidence lists the three kinds of work with which holders spent most of the time that others waited, as shares of
+// totalNS.
 func holderEvidence(attr *attribution, cand *candidate, totalNS int64) []report.Evidence {
 	type sum struct {
 		p  *causeRoute

@@ -42,7 +42,8 @@ func (in *Input) longWaitsAt(site *report.Site) *queues.LongWaits {
 	return firstMatch(in.LongWaits, func(r *queues.LongWaits) bool { return r.Site.Matches(site) })
 }
 
-// findLongPolls finds the sites at which requests only wait for an event.
+// findLongPolls finds the lines at which requests wait on purpose for an event (see above), and decides for each whether nearly
+// all time of the group's requests is such a wait.
 func (a *attribution) findLongPolls() {
 	g := a.group
 	if g.Kind != report.KindMark && !g.Kind.IsCall() && !(g.Kind == report.KindLoop && a.in.AcceptsConnections) {
@@ -104,8 +105,8 @@ func (a *attribution) findLongPolls() {
 	}
 }
 
-// longestTimeout returns the longest wait of the slowest requests at a line until a time-out; 0 unless each of them
-// spent nearly all of its time in one such wait.
+// longestTimeout returns the longest wait at a line, in ns, that a time-out ended in one of the group's slowest requests. It
+// returns 0 unless each of the slowest requests spent nearly all of its time in one such wait.
 func longestTimeout(g *report.Group, site *report.Site) (limit int64) {
 	for i := range g.Slowest {
 		q := &g.Slowest[i]
@@ -142,7 +143,8 @@ func (a *attribution) longPollOf(c *report.Cause, via []report.Via) *longPoll {
 	return nil
 }
 
-// pollVerdict returns the verdict of WL2001 on a long poll.
+// pollVerdict returns the verdict of WL2001 on a long poll: a fact if events end the waits, low if only time-outs do or if a
+// periodic activity does.
 func pollVerdict(attr *attribution, cand *candidate, poll *longPoll) Verdict {
 	v := Verdict{Gain: cand.gain, Changes: []predict.Change{}, FixedSeverity: report.SeverityLow, Finding: report.Finding{
 		Cause: report.CauseSleep, Site: poll.site, Group: attr.group.ID, Share: cand.share, Confidence: 0.5, Fix: textOf("fix long-poll"),

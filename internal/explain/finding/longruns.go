@@ -5,7 +5,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkLongRuns is WL1007, long-runs.
+// checkLongRuns is WL1007, long-runs: requests wait for a P because goroutines run without a pause until the runtime preempts
+// them, while the Ps are idle otherwise. runQueueWaitOf decided that the wait belongs to this rule; the finding names the
+// function in which these runs end.
 func checkLongRuns(in *Input, wait *runQueueWait) []Verdict {
 	t := firstMatch(wait.occupants, func(t *occupant) bool { return ruleForOccupant(in, t) == report.RuleLongRuns })
 	if t == nil {

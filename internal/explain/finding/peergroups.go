@@ -11,8 +11,8 @@ import (
 // A gateway that calls a server in the same process waits for a request of that server, and its path continues there. That is
 // one fault: it is reported for the group that serves, with its cost for the groups that call it.
 
-// peerGroups returns the groups whose requests serve the calls of a group. It returns nil if another process may serve them, or
-// if the report lacks one of these groups.
+// peerGroups returns the groups of this report whose requests answer the network calls of a group's requests. It returns nil if
+// another process may answer them, or if one of these groups is not in the report.
 func (in *Input) peerGroups(g *report.Group) (out []*report.Group) {
 	if !g.Peer.Followed() {
 		return nil
@@ -44,8 +44,9 @@ func (in *Input) dependsOn(g *report.Group, id string) bool {
 	return false
 }
 
-// mergeCallers adds to each verdict what its fault costs the groups that call its group over the network, and removes the
-// verdicts of those groups about the same fault.
+// mergeCallers reports a fault of a group that others call over the network once, for the group that serves. It adds to each
+// verdict the share and prediction of each calling group, and removes the verdicts of calling groups about the same rule and
+// site.
 func mergeCallers(in *Input, all []Verdict) []Verdict {
 	if !in.hasPeerGroups() {
 		return all
@@ -61,7 +62,7 @@ func mergeCallers(in *Input, all []Verdict) []Verdict {
 			if group.ID == v.Group || !in.dependsOn(group, v.Group) {
 				continue
 			}
-			share, gain := weighRoutes(group, func(c *report.Cause, via []report.Via) bool {
+			share, gain := gainWithoutRoutes(group, func(c *report.Cause, via []report.Via) bool {
 				inner, peerHops := verdict.AfterLastAnswer(via)
 				return peerHops > 0 && matches(c, inner)
 			})
@@ -93,8 +94,8 @@ func (in *Input) hasPeerGroups() bool {
 	return slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool { return g.Peer.Followed() })
 }
 
-// routeMatcher returns a function that reports whether a route belongs to a verdict: the routes of its candidate, or, if it has
-// none, those that lead to its cause at its site.
+// routeMatcher returns a function that decides whether a route belongs to a verdict: to the candidate with most time of the
+// verdict's rule, cause and site or, if there is no such candidate, to the cause at the site.
 func (in *Input) routeMatcher(v *Verdict) func(c *report.Cause, via []report.Via) bool {
 	isAtSite := func(c *report.Cause, via []report.Via) bool {
 		s := nonStdSite(c, via)
@@ -108,12 +109,12 @@ func (in *Input) routeMatcher(v *Verdict) func(c *report.Cause, via []report.Via
 	var mainKey candidateKey
 	mostNS := int64(0)
 	for c, r := range attr.routes(g.All()) {
-		if key := attr.keyOf(c, r.Via); key.code == v.Code && r.TotalNS > mostNS && isAtSite(c, r.Via) {
+		if key := attr.candidateKeyOf(c, r.Via); key.code == v.Code && r.TotalNS > mostNS && isAtSite(c, r.Via) {
 			mainKey, mostNS = key, r.TotalNS
 		}
 	}
 	if mostNS == 0 {
 		return isAtSite
 	}
-	return func(c *report.Cause, via []report.Via) bool { return attr.keyOf(c, via) == mainKey }
+	return func(c *report.Cause, via []report.Via) bool { return attr.candidateKeyOf(c, via) == mainKey }
 }

@@ -6,13 +6,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkPollGaps is WL5006, poll-gaps.
+// checkPollGaps is WL5006, poll-gaps: messages waited in sockets because all Ps were busy and none polled the network. It is a
+// doubt about latencies, because a request begins in the trace when its message is read. It is a fault if the median gap, less
+// the quota's freezes, costs clients more than the median latency.
 func checkPollGaps(in *Input) []Verdict {
 	var worst *report.Group
 	worstShare := 0.0
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
-		share, _ := weigh(g, func(c *report.Cause) bool { return isPollGap(c) && !c.Observed })
+		share, _ := gainWithout(g, func(c *report.Cause) bool { return isPollGap(c) && !c.Observed })
 		if gap := g.PollGapNS.P50; gap != nil && !in.Report.Kernel.IsComplete() && g.LatencyNS.P50 != nil {
 			// A message that arrives during a gap waits before its request starts in the trace.
 			share = max(share, float64(*gap)/float64(*gap+*g.LatencyNS.P50))
@@ -42,7 +44,7 @@ func checkPollGaps(in *Input) []Verdict {
 		result.Confidence = 0.6
 		return []Verdict{{Finding: result, Changes: []predict.Change{}, Gain: Gain{All: all, Slow: all, TotalNS: lostNS * int64(worst.Count)}}}
 	}
-	return doubt(result)
+	return doubtVerdict(result)
 }
 
 // meanFreezeNS returns the mean duration for which a CPU quota froze the process; 0 if none did. No P polls during a

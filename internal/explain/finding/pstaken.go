@@ -6,7 +6,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkPsTaken is WL1002, ps-taken.
+// checkPsTaken is WL1002, ps-taken: requests wait for a P because other goroutines run on all Ps. The finding names the function
+// with the largest share of what ran. If that is mostly requests and the Ps are otherwise idle, clients send them in bursts and
+// the verdict is at most low.
 func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 	t := &wait.occupants[0]
 	if psInUse(in) < threshold.MostShare && (wait.gain.Slow.NS < 1e6 || wait.share < 0.05) {
@@ -44,8 +46,8 @@ func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 	return []Verdict{v}
 }
 
-// isBurst reports whether requests waited behind requests while the Ps were idle most of the time: clients send them
-// at the same time.
+// isBurst reports whether requests waited for a P behind other requests while the Ps were idle most of the time: clients sent
+// them at the same instant.
 func (q *runQueueWait) isBurst(in *Input) bool {
 	ownShare := 0.0
 	for i := range q.occupants {
@@ -56,8 +58,8 @@ func (q *runQueueWait) isBurst(in *Input) bool {
 	return ownShare > 0.5 && psInUse(in) < threshold.MajorShare
 }
 
-// computeSite returns the site with the most CPU samples of a group, because a run is only known by the site where it
-// ended. Without samples it is the group's entry.
+// computeSite returns the site with the most CPU samples of a group, or the group's entry if there are no samples. A goroutine's
+// run is known only by the site where it ended, which is often not where it computes.
 func computeSite(g *report.Group) *report.Site {
 	site, maxSamples := g.Entry, 0
 	for i := range g.All().Causes {

@@ -9,7 +9,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkRetransmissions is WL2008, retransmissions.
+// checkRetransmissions is WL2008, retransmissions: host samples show that the network lost segments while the slowest requests of
+// the group waited for it.
 func checkRetransmissions(in *Input, g *report.Group) []Verdict {
 	host := in.Report.Host
 	if host == nil || host.Network.Verdict != report.NetworkLost {
@@ -29,10 +30,10 @@ func checkRetransmissions(in *Input, g *report.Group) []Verdict {
 	return []Verdict{retransmitVerdict(g, host, waits, min(1, float64(len(requests))/float64(len(g.Slowest))))}
 }
 
-// retransmitVerdict is the verdict on a group in which a share of the slowest requests waited during a retransmission:
-// those in waits.
+// retransmitVerdict returns the verdict on a group whose network waits in waits include a retransmission; affectedShare is the
+// share of the slowest requests that have one. The loss is at most the mean wait times the number of retransmitted segments.
 func retransmitVerdict(g *report.Group, host *report.Host, waits []*report.HostWait, affectedShare float64) Verdict {
-	share, gain := weigh(g, isNetwork)
+	share, gain := gainWithout(g, isNetwork)
 	n := &host.Network
 	retransmitted, sumNS := n.Retransmitted+n.PeerRetransmitted, int64(0)
 	for _, w := range waits {
@@ -79,9 +80,9 @@ func retransmitVerdict(g *report.Group, host *report.Host, waits []*report.HostW
 	return v
 }
 
-// retransmitWaitShare returns the share of the slow requests' network waits that passed before a segment was
-// retransmitted; 0 if chance can explain it. A slow peer answers at any time after a retransmission, but a lost query
-// is answered right after it.
+// retransmitWaitShare returns the share of the slowest requests' network time that passed before the retransmission in that wait:
+// the time that the lost segment cost. It is 0 if the probability is above 10 % that answers follow this many random
+// retransmissions this closely. The answer to a lost query comes right after the retransmission, that of a slow peer at any time.
 func retransmitWaitShare(g *report.Group, host *report.Host) float64 {
 	if host == nil || host.Network.Verdict != report.NetworkLost {
 		return 0
@@ -125,7 +126,8 @@ func otherEnd(connection string) (end string, direction textKey) {
 	return from, "phrase from-end"
 }
 
-// remoteNames names the other ends of the connections with losses.
+// remoteNames returns a phrase for the other ends of the connections that lost segments: the first two, or the first and a
+// number.
 func remoteNames(waits []*report.HostWait) string {
 	var names []string
 	isListed := map[string]bool{}
@@ -148,7 +150,8 @@ func remoteNames(waits []*report.HostWait) string {
 	return textOf("phrase many-ends", "first", names[0], "n", len(names)-1)
 }
 
-// areOnThisHost reports whether all other ends have loopback addresses: no network is between the ends.
+// areOnThisHost reports whether the other ends of all connections have loopback addresses, so that no network is between the
+// ends. It returns false if no end is known.
 func areOnThisHost(waits []*report.HostWait) bool {
 	hasEnd := false
 	for _, w := range waits {
@@ -164,7 +167,8 @@ func areOnThisHost(waits []*report.HostWait) bool {
 	return hasEnd
 }
 
-// networkEvidence returns what host samples show for or against the network, for rules about a peer.
+// networkEvidence returns what host samples show about the network, for rules about a peer: that segments were lost, or that none
+// were. It is empty if that is unknown.
 func networkEvidence(h *report.Host) []report.Evidence {
 	if h == nil || h.Network.Verdict == report.NetworkUnknown || h.Network.Verdict == "" {
 		return nil

@@ -14,7 +14,7 @@ func All() []Rule { return slices.Clone(documentedRules()) }
 // documentedRules returns the rules with the documentation from their texts.
 var documentedRules = sync.OnceValue(func() []Rule {
 	for i := range rules {
-		rules[i].document()
+		rules[i].loadDocumentation()
 	}
 	return rules
 })
@@ -34,8 +34,8 @@ var rules = []Rule{
 
 	perCandidate(report.RuleSleep, checkSleep, needRequests),
 	perReport(report.RuleLockConvoy, checkLockConvoy, needRequests),
-	either(perCandidate(report.RulePoolTooSmall, checkPoolTooSmall, needRequests), perGroup(report.RulePoolTooSmall, checkBacklog)),
-	either(perCandidate(report.RuleFlushInterval, checkFlushInterval, needRequests), perGroup(report.RuleFlushInterval, checkHeldAnswers)),
+	bothChecks(perCandidate(report.RulePoolTooSmall, checkPoolTooSmall, needRequests), perGroup(report.RulePoolTooSmall, checkBacklog)),
+	bothChecks(perCandidate(report.RuleFlushInterval, checkFlushInterval, needRequests), perGroup(report.RuleFlushInterval, checkHeldAnswers)),
 	perCandidate(report.RuleSlowPeer, checkSlowPeer, needRequests),
 	perCandidate(report.RuleSlowClient, checkSlowClient, needRequests),
 	perCandidate(report.RuleBlockingSyscall, checkBlockingSyscall, needRequests),
@@ -70,8 +70,8 @@ func perReport(code report.RuleCode, check func(*Input) []Verdict, needs ...requ
 	return Rule{Code: code, Run: check, requirements: needs}
 }
 
-// either makes a rule that finds what one of two finds.
-func either(rule, other Rule) Rule {
+// bothChecks returns a rule that reports the verdicts of two rules with the same code. It keeps the requirements of the first.
+func bothChecks(rule, other Rule) Rule {
 	run := rule.Run
 	rule.Run = func(in *Input) []Verdict { return append(run(in), other.Run(in)...) }
 	return rule
@@ -87,7 +87,7 @@ func perGroup(code report.RuleCode, check func(*Input, *report.Group) []Verdict,
 	}, needs...)
 }
 
-// perCandidate makes a rule that reports each candidate that an attribution assigns to it.
+// perCandidate makes a rule with a verdict for each candidate that the attributions of all groups assign to its code.
 func perCandidate(code report.RuleCode, check func(*attribution, *candidate) Verdict, needs ...requirement) Rule {
 	return perReport(code, func(in *Input) (out []Verdict) {
 		for attr, cand := range in.candidatesOf(code) {
@@ -97,7 +97,8 @@ func perCandidate(code report.RuleCode, check func(*attribution, *candidate) Ver
 	}, needs...)
 }
 
-// perRunQueueWait makes a rule that reports a group's wait for Ps if that wait belongs to the rule, see runQueueWait.
+// perRunQueueWait makes a rule that checks each group's time of waiting for a P, if runQueueWaitOf assigns that time to the
+// rule's code.
 func perRunQueueWait(code report.RuleCode, check func(*Input, *runQueueWait) []Verdict, needs ...requirement) Rule {
 	return perGroup(code, func(in *Input, g *report.Group) []Verdict {
 		if wait := runQueueWaitOf(in, g); wait.ruleCode == code && wait.share > 0 {
@@ -107,8 +108,8 @@ func perRunQueueWait(code report.RuleCode, check func(*Input, *runQueueWait) []V
 	}, needs...)
 }
 
-// document sets the rule's name, summary and documentation from its file.
-func (r *Rule) document() {
+// loadDocumentation sets the rule's name, summary and documentation from rules/CODE.txt.
+func (r *Rule) loadDocumentation() {
 	heading, sections := readSections(string(r.Code))
 	r.Name, r.Summary, _ = strings.Cut(heading, ": ")
 	texts := map[string]string{}

@@ -78,7 +78,9 @@ func (in *Input) severity(v *Verdict) report.Severity {
 	return s
 }
 
-// decideSeverity returns a verdict's severity, and the threshold that decided it.
+// decideSeverity returns the severity of a verdict, "" if it is below all thresholds, and which requests and which threshold
+// decided it. Slow requests, all requests, and the other band of slow requests are tried in this order, for the highest severity
+// first.
 func (in *Input) decideSeverity(v *Verdict) (report.Severity, *report.Decided) {
 	if v.Fact {
 		return report.SeverityInfo, nil
@@ -120,12 +122,12 @@ func (in *Input) decideSeverity(v *Verdict) (report.Severity, *report.Decided) {
 	return v.MinSeverity, nil
 }
 
-// chargeLargestLoser turns a fact about the process into a finding about the group that loses most by it, if that loss
-// reaches a threshold. part is the share of each cause that belongs to the fact.
+// chargeLargestLoser turns a fact about the process into a finding about the group that loses most by it, if that group's loss
+// reaches a threshold. part returns the share of a cause's time, 0 to 1, that the fact takes.
 func (in *Input) chargeLargestLoser(v *Verdict, part func(*report.Cause) float64) {
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
-		share, gain := weighPart(g, part)
+		share, gain := gainWithoutPart(g, part)
 		if gain.TotalNS > v.Gain.TotalNS && in.severity(&Verdict{Gain: gain}) != "" {
 			v.Gain, v.Fact, v.Group, v.Share = gain, false, g.ID, share
 		}
@@ -135,12 +137,13 @@ func (in *Input) chargeLargestLoser(v *Verdict, part func(*report.Cause) float64
 // severityRank returns the position of a severity in report.Severities: 0 is the most severe.
 func severityRank(s report.Severity) int { return slices.Index(report.Severities(), s) }
 
-// weigh adds up the causes of a group that match: their share of the group's time, and the gain of a fix that removes
-// them.
-func weigh(g *report.Group, match func(*report.Cause) bool) (share float64, gain Gain) {
-	return weighPart(g, func(c *report.Cause) float64 { return oneIf(match(c)) })
+// gainWithout returns what the requests of a group would save without the causes that match: the share of the time of all
+// requests, and the gain by band.
+func gainWithout(g *report.Group, match func(*report.Cause) bool) (share float64, gain Gain) {
+	return gainWithoutPart(g, func(c *report.Cause) float64 { return oneIf(match(c)) })
 }
 
+// oneIf returns 1 if b is true, else 0.
 func oneIf(b bool) float64 {
 	if b {
 		return 1
@@ -148,8 +151,8 @@ func oneIf(b bool) float64 {
 	return 0
 }
 
-// weighPart is weigh for shares of causes.
-func weighPart(g *report.Group, part func(*report.Cause) float64) (share float64, gain Gain) {
+// gainWithoutPart is gainWithout for parts of causes: part returns the share of a cause's time, 0 to 1, that goes away.
+func gainWithoutPart(g *report.Group, part func(*report.Cause) float64) (share float64, gain Gain) {
 	sum := func(b *report.Band) (share float64, total int64) {
 		if b == nil {
 			return 0, 0

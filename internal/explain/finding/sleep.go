@@ -2,7 +2,6 @@ package finding
 
 import (
 	"math"
-	"slices"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
@@ -13,7 +12,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkSleep is WL2001, sleep.
+// checkSleep is WL2001, sleep: requests wait for a sleep or timer, on their own goroutine or on one that they wait for. Long
+// polls and the pace of a stream, which delay no request, have verdicts of their own. The fix depends on the timer, on the library
+// that sleeps, and on whether the sleep is the pause of a poll.
 func checkSleep(attr *attribution, cand *candidate) Verdict {
 	if p := attr.longPolls[cand.causeSite.site]; p != nil && cand.causeSite.cause == pollCause {
 		return pollVerdict(attr, cand, p)
@@ -59,7 +60,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix in-library", "library", l.name, "advice", l.shareAdvice)
 		return v
 	}
-	if describeTransactions(attr.in, &v, top) {
+	if rewriteForTransactions(attr.in, &v, top) {
 		return v
 	}
 	switch {
@@ -70,7 +71,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	}
 	v.addEvidence(otherSiteEvidence(cand, top)...)
 	if pauses != nil && pauses.IsPoll {
-		describePolling(attr.in, &v, top, pauses)
+		rewriteForPolling(attr.in, &v, top, pauses)
 	}
 	return v
 }
@@ -86,7 +87,8 @@ func (in *Input) pausesOf(group string, changes []predict.Change) *predict.Pause
 	return in.Pauses(group, changes)
 }
 
-// sleepAdvice returns the advice for calls of time.Sleep that are no poll.
+// sleepAdvice returns the fix for calls of time.Sleep that are not the pauses of a poll: how many there are in a request, and how
+// long each is.
 func sleepAdvice(p *predict.Pauses) string {
 	switch {
 	case p == nil:
@@ -97,9 +99,9 @@ func sleepAdvice(p *predict.Pauses) string {
 	return textOf("fix sleep-times", "n", words.Figure(math.Round(p.Number)), "time", words.Brief(p.EachNS))
 }
 
-// describeTransactions rewrites a verdict on sleeps until a database is no longer locked, if transactions were open for most
-// of that time. It reports whether they were.
-func describeTransactions(in *Input, v *Verdict, top *causeRoute) bool {
+// rewriteForTransactions rewrites a verdict on pauses between attempts to use a locked database, so that it names the transaction
+// that held the lock. It returns false, and changes nothing, if no transaction was open for half of that time.
+func rewriteForTransactions(in *Input, v *Verdict, top *causeRoute) bool {
 	locked := firstMatch(in.LockedWaits, func(l *queues.LockedWait) bool { return l.Site.Matches(top.Site) })
 	if locked == nil || locked.Share < threshold.HalfShare {
 		return false
@@ -121,9 +123,9 @@ func describeTransactions(in *Input, v *Verdict, top *causeRoute) bool {
 	return true
 }
 
-// describePolling rewrites a verdict on sleeps that are the pauses of a poll. Only a part of the last pause can be saved, half of it
-// on average; the trace does not show what fulfils the condition that is polled.
-func describePolling(in *Input, v *Verdict, top *causeRoute, p *predict.Pauses) {
+// rewriteForPolling rewrites a verdict on sleeps that are the pauses of a poll. Only a part of the last pause can be saved,
+// because the trace does not show when the condition became true; so the gain is scaled to one pause.
+func rewriteForPolling(in *Input, v *Verdict, top *causeRoute, p *predict.Pauses) {
 	pauseText, activity := words.Brief(p.EachNS), top.activity()
 	if activityOf(top.Cause) == "phrase sleeps" {
 		activity = textOf("phrase polls", "site", top.nonStdSite())
@@ -138,45 +140,6 @@ func describePolling(in *Input, v *Verdict, top *causeRoute, p *predict.Pauses) 
 	if in.severity(v) == "" {
 		v.FixedSeverity = report.SeverityLow
 	}
-}
-
-// streamCause is the cause of a stream's pace in a candidate's key. It is no cause of a report, but makes all waits of
-// one stream one fault.
-const streamCause report.CauseName = "stream"
-
-// isStream reports whether requests that wait at a line repeatedly write to their client between the waits, as a rule.
-func (in *Input) isStream(site *report.Site) bool {
-	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.WriteShare >= threshold.HalfShare && s.Site.Matches(site) })
-}
-
-// streamRule returns the rule for a route if it belongs to a stream where requests write to their client between such waits: the
-// pace of a timer, or the parts of a peer's answer that another goroutine reads. It is "" for other routes. Requests that call
-// the peer for each part are slow by the calls.
-func (a *attribution) streamRule(c *report.Cause, via []report.Via) report.RuleCode {
-	switch {
-	case c.Cause == report.CauseSleep:
-		return report.RuleSleep
-	case c.Cause == report.CauseNetwork && c.Kind != "inbound" && len(via) > 0 && isHandoverWait(via[0].Wait):
-		if calls := a.peerCallsAt(&causeRoute{Cause: c, via: via}); calls != nil && calls.Calls < threshold.Repeats*calls.Requests {
-			return report.RuleSlowPeer
-		}
-	}
-	return ""
-}
-
-// streamVerdict makes no prediction: the client of a stream receives parts early.
-func streamVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
-	v := attr.newVerdict(cand, top)
-	v.Confidence, v.Fact, v.Changes = 0.8, true, []predict.Change{}
-	if v.Site = nonStdSite(top.Cause, nil); len(top.via) > 0 {
-		v.Site = top.via[0].Site
-	}
-	v.Title, v.Fix = textOf("title stream", "site", v.Site), textOf("fix stream")
-	if top.Cause.Cause == report.CauseNetwork {
-		v.Title, v.Fix = textOf("title peer-stream", "site", v.Site), textOf("fix peer-stream")
-	}
-	attr.addSlowMean(&v, "evidence slow-mean-on", cand, top, nil)
-	return v
 }
 
 // goroutineActivity returns a phrase for the activity at the end of a route, and whose goroutine it is on.

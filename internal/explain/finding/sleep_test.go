@@ -17,7 +17,7 @@ func TestDescribePolling(t *testing.T) {
 	} {
 		route := &causeRoute{Cause: &report.Cause{Cause: report.CauseSleep, Call: c.call, Site: &report.Site{Func: c.function, File: "/src/main.go", Line: 7}}}
 		var v Verdict
-		describePolling(&Input{}, &v, route, &predict.Pauses{IsPoll: true, Number: 5, EachNS: 10e6, TotalNS: 50e6})
+		rewriteForPolling(&Input{}, &v, route, &predict.Pauses{IsPoll: true, Number: 5, EachNS: 10e6, TotalNS: 50e6})
 		check.Equal(t, v.Title, c.want, "%s", c.call)
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkSlowClient is WL2006, slow-client: requests wait for their client to send or to read.
+// checkSlowClient is WL2006, slow-client: requests wait for their client to send the body or to read the answer. It is at most
+// low, because only that client is delayed, except where one client's slow reading fills a channel that requests of other clients
+// send on (isOtherClient).
 func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	top := &cand.routes[0]
 	v := attr.newVerdict(cand, top)

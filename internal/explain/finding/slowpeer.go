@@ -16,7 +16,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkSlowPeer is WL2005, slow-peer.
+// checkSlowPeer is WL2005, slow-peer: requests wait for another process to answer (peerVerdict) or to send the parts of a stream.
+// On a busy machine its confidence is lower if the verdict is about the time of answers.
 func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 	if cand.causeSite.cause == streamCause {
 		return streamVerdict(attr, cand, &cand.routes[0])
@@ -36,8 +37,11 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
-// peerVerdict returns the verdict on a candidate, and whether it holds on a busy machine as well. The number of calls
-// and missing answers do not depend on the machine, but the time of answers does.
+// peerVerdict returns the verdict on a candidate that waits for a peer, and whether it holds on a busy machine as well: the
+// number of calls and missing answers do not depend on the machine, the time of an answer does. What requests wait for (an
+// answer, a name server, an opening, a handshake) decides title and fix; the final switch selects among advice about the calls:
+// missing answers, delayed acknowledgements, openings, sequences, parallel calls. The verdict is empty if the report of another
+// service has the finding.
 func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	top := &cand.routes[0]
 	awaited, fix, isAnswer, assumption := textOf("phrase peer-answer"), textOf("fix slow-peer"), false, textKey("")
@@ -109,24 +113,24 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	v.Title, v.Confidence = textOf("title slow-peer", "awaited", awaited), confidence*(1-min(0.5, pollGapShare(attr.group)))
 	attr.addSlowMean(&v, "evidence slow-wait-on", cand, top, top.via)
 	v.addEvidence(peer.evidence...)
-	v.addEvidence(callEvidence(cand, top)...)
+	v.addEvidence(libraryCallEvidence(cand, top)...)
 	if isUnknownPeer {
 		attr.setUsualAnswer(&v, cand, top)
 	}
 	switch {
 	case isUnknownPeer && attr.group.Peer == nil && calls != nil && 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= threshold.SmallSample:
-		describeUnanswered(&v, calls)
+		rewriteForUnanswered(&v, calls)
 		v.Gain = cand.gain // no part of it is the time of an answer
 		return v, true
 	case attr.group.Peer == nil && calls != nil && calls.DelaysAcks():
-		attr.describeAckDelays(&v, cand, calls)
+		attr.rewriteForAckDelays(&v, cand, calls)
 		return v, true
-	case attr.group.Peer == nil && !maybeClient && opens.requests > 0 && attr.describeConnPerRequest(&v):
+	case attr.group.Peer == nil && !maybeClient && opens.requests > 0 && attr.rewriteForConnPerRequest(&v):
 		return v, true
 	case attr.group.Peer == nil && !maybeClient && opens.share >= threshold.MajorShare && (isAnswer || opens.share < threshold.NearlyAllShare):
 		awaited = textOf("phrase awaited-at", "awaited", textOf("phrase peer-answer"), "site", v.Site)
 		if isParallel {
-			awaited = describeParallelCalls(&v, calls)
+			awaited = rewriteForParallelCalls(&v, calls)
 		}
 		return v, attr.narrowToConnOpens(&v, cand, &opens, awaited)
 	case assumption != "" && attr.concernsMost(top.Requests):
@@ -140,11 +144,11 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 		v.Gain = cand.gain // the service can begin the call earlier
 		return v, true
 	case sequential != nil:
-		attr.describeSequentialCalls(&v, cand, sequential)
+		attr.rewriteForSequentialCalls(&v, cand, sequential)
 		v.isSequence = true
 		return v, true
 	case isParallel && attr.group.Peer == nil:
-		describeParallelCalls(&v, calls)
+		rewriteForParallelCalls(&v, calls)
 	case attr.group.Count >= threshold.MedianSample:
 		v.isOneAnswer = true
 		v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
@@ -155,9 +159,9 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	return v, false
 }
 
-// raiseSecondAnswers raises verdicts on waits for one answer that are a large part of requests which also wait for a sequence of answers
-// elsewhere. How long an answer should take is unknown, but that requests wait for both, one after the other, is as certain as the
-// sequence. The opening of a connection is no such wait: the answer needs it.
+// raiseSecondAnswers raises to medium a verdict on waits for one answer, if it is a large part (20 % and 1 ms) of requests that
+// also wait for a sequence of answers at another line. How long an answer should take is unknown, but the service could wait for
+// both at the same time.
 func raiseSecondAnswers(all []Verdict) {
 	const leastShare, leastNS = 0.2, 1e6
 	for i := range all {
@@ -177,7 +181,8 @@ func raiseSecondAnswers(all []Verdict) {
 	}
 }
 
-// setUsualAnswer sets the change of a verdict on answers of which some take far longer than usual: each takes its usual time.
+// setUsualAnswer changes the prediction of a verdict on answers of which some take far longer than usual. It assumes that each
+// answer takes the mean time of band p50-90, instead of none.
 func (a *attribution) setUsualAnswer(v *Verdict, cand *candidate, top *causeRoute) {
 	band := a.group.Band(report.Band5090)
 	if band == nil {
@@ -209,7 +214,8 @@ type knownPeer struct {
 	isElsewhere  bool // most of the wait belongs to requests of a group that has other findings
 }
 
-// describeKnownPeer describes the peer of a group.
+// describeKnownPeer returns words and evidence for a peer that answers a group: a group of this process, or another recording.
+// peerAdvice is the advice for an unknown peer, for a match that is uncertain.
 func describeKnownPeer(r *report.Report, peer *report.Peer, peerAdvice string) (out knownPeer) {
 	name, waitText, servedText := names.PeerNames(peer), words.Brief(peer.WaitNS), words.Brief(peer.ServedNS)
 	if peer.Followed() {
@@ -251,17 +257,18 @@ func describeKnownPeer(r *report.Report, peer *report.Peer, peerAdvice string) (
 	return out
 }
 
-// describeUnanswered rewrites a verdict on waits that mostly ended without an answer.
-func describeUnanswered(v *Verdict, calls *queues.PeerCalls) {
+// rewriteForUnanswered rewrites a verdict on waits that mostly ended without an answer.
+func rewriteForUnanswered(v *Verdict, calls *queues.PeerCalls) {
 	v.Title, v.Fix = textOf("title unanswered", "site", v.Site), textOf("fix unanswered")
 	v.prependEvidence(
 		evidenceOf("evidence unanswered", calls.Unanswered, "count"),
 		evidenceOf("evidence unanswered-length", float64(calls.UnansweredNS)/float64(calls.Unanswered), "ns"))
 }
 
-// describeAckDelays rewrites a verdict on waits for the rest of an answer that the peer's kernel holds back until this process's
-// kernel has acknowledged the beginning. It takes about as long each time, whatever the peer does.
-func (a *attribution) describeAckDelays(v *Verdict, cand *candidate, calls *queues.PeerCalls) {
+// rewriteForAckDelays rewrites a verdict on waits for the rest of an answer that the peer's kernel holds back until this kernel
+// has acknowledged the first part (Nagle's algorithm and delayed acknowledgements). Such waits are all about equally long,
+// whatever the peer does.
+func (a *attribution) rewriteForAckDelays(v *Verdict, cand *candidate, calls *queues.PeerCalls) {
 	meanNS := calls.AckDelayNS / calls.AckDelays
 	v.Title, v.Fix = textOf("title ack-delay", "mean", words.Brief(meanNS), "site", v.Site), textOf("fix ack-delay")
 	v.prependEvidence(
@@ -272,97 +279,6 @@ func (a *attribution) describeAckDelays(v *Verdict, cand *candidate, calls *queu
 	v.Changes = []predict.Change{predict.Remove(report.CauseNetwork, predict.SiteText(cand.routes[0].Site, report.CauseNetwork))}
 }
 
-// connOpens describes the connections that requests open at the routes of a candidate.
-type connOpens struct {
-	share    float64          // of the time of all waits of these routes
-	requests int64            // that open one
-	advice   string           // how to keep connections open
-	changes  []predict.Change // without the opening
-}
-
-// connOpensOf adds up the connections that requests open at the routes of a candidate: the handshake and the answer are
-// different waits of one call.
-func (a *attribution) connOpensOf(cand *candidate) connOpens {
-	out := connOpens{changes: []predict.Change{}}
-	countedCalls := map[*queues.PeerCalls]bool{}
-	var openNS, totalNS, longestNS int64
-	for i := range cand.routes {
-		route := &cand.routes[i]
-		calls := a.peerCallsAt(route)
-		if calls == nil || countedCalls[calls] {
-			continue
-		}
-		countedCalls[calls] = true
-		openNS, totalNS, out.requests = openNS+calls.ConnOpenNS, totalNS+calls.TotalNS, max(out.requests, calls.ConnOpenRequests)
-		if calls.ConnOpenNS > 0 {
-			out.changes = append(out.changes, predict.Reuse(predict.SiteText(route.Site, report.CauseNetwork)))
-		}
-		if calls.ConnOpenNS <= longestNS {
-			continue
-		}
-		longestNS, out.advice = calls.ConnOpenNS, stdPool(calls.ConnOpenFunc).reuseAdvice
-		for k := range route.via {
-			out.advice = cmp.Or(out.advice, stdPool(route.via[k].Call).reuseAdvice)
-		}
-	}
-	if openNS > 0 {
-		out.share = float64(openNS) / float64(totalNS)
-	}
-	return out
-}
-
-// concernsMost reports whether a number of requests is most of the group's, and enough to say so.
-func (a *attribution) concernsMost(requests int) bool {
-	return requests >= threshold.MedianSample && float64(requests) >= threshold.HalfShare*float64(a.group.Count)
-}
-
-// narrowToConnOpens turns a verdict on a wait into one on the part of it that opens connections, which reuse would save: its title, fix,
-// changes and share. If most requests open one, that part counts in full on any machine, and the result is true; else the severity
-// is at most low.
-func (a *attribution) narrowToConnOpens(v *Verdict, cand *candidate, opens *connOpens, awaited string) bool {
-	v.Title = textOf("title open-connections", "share", words.Percent(opens.share), "awaited", awaited)
-	v.prependEvidence(
-		evidenceOf("evidence connection-openings", opens.share, "share"),
-		evidenceOf("evidence connection-openers", opens.requests, "count"))
-	fix := textOf("fix open-connections", "advice", cmp.Or(opens.advice, textOf("phrase reuse-connections")))
-	if opens.share < threshold.HalfShare {
-		fix = textOf("fix open-connections-and-rest", "fix", fix, "rest", v.Fix)
-	}
-	v.Fix, v.Changes = fix, opens.changes
-	v.Share *= opens.share
-	if !a.concernsMost(int(opens.requests)) {
-		v.MaxSeverityByAll = report.SeverityLow
-		return false
-	}
-	v.Gain, v.MaxSeverity = cand.gain.scaled(opens.share), ""
-	a.predictAs(v, "phrase kept-connections")
-	return true
-}
-
-// describeConnPerRequest rewrites a verdict on a wait of requests that mostly open a connection each, where goroutines of a library do
-// most of that, whatever they wait or compute for. It reports whether that is so.
-func (a *attribution) describeConnPerRequest(v *Verdict) bool {
-	opens := a.in.ConnOpens[a.group.ID]
-	if opens.Site == nil || !a.concernsMost(int(opens.Count)) {
-		return false
-	}
-	share, meanNS := float64(opens.NS)/float64(opens.TotalNS), opens.NS/opens.Requests
-	library := libraryAt(opens.Wait, opens.Site)
-	if share < threshold.MajorShare || library == nil || library.reuseAdvice == "" {
-		return false
-	}
-	v.Site, v.Share = opens.Site.OwnLine(), share
-	v.Title = textOf("title connection-per-request", "site", v.Site)
-	v.Fix = textOf("fix in-library", "library", library.name, "advice", library.reuseAdvice)
-	v.prependEvidence(
-		evidenceOf("evidence connection-time", meanNS, "ns"),
-		evidenceOf("evidence connection-openers", opens.Count, "count"))
-	v.Gain = Gain{All: Loss{Share: share, NS: meanNS}, TotalNS: int64(share * float64(a.group.TotalNS))}
-	v.Changes = []predict.Change{predict.Reuse(opens.Wait.OwnLine().Func)} // other lines of that function create the connection and close it
-	a.predictAs(v, "phrase kept-connections")
-	return true
-}
-
 // predictAs predicts a verdict's changes and words them as its advice.
 func (a *attribution) predictAs(v *Verdict, change textKey) {
 	if v.Predicted = a.in.predict(a.group.ID, v.Changes...); v.Predicted != nil {
@@ -370,10 +286,10 @@ func (a *attribution) predictAs(v *Verdict, change textKey) {
 	}
 }
 
-// describeParallelCalls rewrites a verdict on parallel calls, of which the slowest decides, and returns a phrase for the answer
-// that requests wait for. If no answer is far slower than the others, all peers take that long, and the service cannot change
-// it.
-func describeParallelCalls(v *Verdict, calls *queues.PeerCalls) (awaited string) {
+// rewriteForParallelCalls rewrites a verdict on parallel calls, of which the slowest decides, and returns a phrase for the
+// awaited answer. If no answer is far slower than the others, all peers take that long and the service cannot change it: the
+// severity is at most low.
+func rewriteForParallelCalls(v *Verdict, calls *queues.PeerCalls) (awaited string) {
 	n := float64(calls.FanOut) / float64(calls.Requests)
 	v.prependEvidence(
 		evidenceOf("evidence parallel-askers", n, "count"),
@@ -399,7 +315,7 @@ func (a *attribution) mayBeClient(c *report.Cause, via []report.Via) bool {
 	})
 }
 
-// peerCallsAt returns how requests call a peer from the line of a route; nil if that is unknown.
+// peerCallsAt returns the facts about the calls that requests make to a peer at the line of a route; nil if there are none.
 func (a *attribution) peerCallsAt(p *causeRoute) *queues.PeerCalls {
 	var via *report.Site
 	if v, _ := verdict.AfterLastAnswer(p.via); len(v) > 0 {
@@ -410,7 +326,7 @@ func (a *attribution) peerCallsAt(p *causeRoute) *queues.PeerCalls {
 	})
 }
 
-// asksOnce reports whether the requests that call a peer from some line make one call there and hardly wait for another peer, so that
+// asksOnce reports whether requests make one call each at a line, and spend most of their time of waiting for peers on it. Then
 // fewer or parallel calls would save nothing.
 func (a *attribution) asksOnce(calls *queues.PeerCalls) bool {
 	if calls == nil || 2*calls.Calls >= 3*calls.Requests {
@@ -423,9 +339,9 @@ func (a *attribution) asksOnce(calls *queues.PeerCalls) bool {
 	return float64(calls.AnswerNS) >= threshold.MostShare*float64(totalNS)
 }
 
-// describeSequentialCalls rewrites a verdict on sequential calls, with predictions for one call and for parallel
-// calls.
-func (a *attribution) describeSequentialCalls(v *Verdict, cand *candidate, calls *queues.PeerCalls) {
+// rewriteForSequentialCalls rewrites a verdict on calls that requests make one after another. The prediction is one call in place
+// of all; the evidence says what parallel calls would save.
+func (a *attribution) rewriteForSequentialCalls(v *Verdict, cand *candidate, calls *queues.PeerCalls) {
 	top, n := &cand.routes[0], float64(calls.Calls)/float64(calls.Requests)
 	times := words.Figure(math.Round(n))
 	v.Title, v.Fix = textOf("title sequential-calls", "n", times, "site", v.Site), textOf("fix sequential-calls")
@@ -454,9 +370,8 @@ func largestCause(r *report.Report, id string) *report.Cause {
 	return firstMatch(g.Tail().Causes, func(c *report.Cause) bool { return c.Site != nil && c.Share >= 0.2 }) // the largest comes first
 }
 
-// readDelay returns the loss of a band's requests because the goroutine that reads their answers was ready, or had its
-// message, but did not run. A request on its own goroutine sends before it waits. Otherwise another goroutine sends,
-// which queues for the same Ps, and the peer gets no query until it runs.
+// readDelay returns the loss of a band's requests because the goroutine that reads their answers was ready but waited for a P.
+// Only routes on other goroutines count: there another goroutine also sends, and it queues for the same Ps.
 func (c *candidate) readDelay(band *report.Band) Loss {
 	if band == nil || band.Count == 0 {
 		return Loss{}
@@ -476,10 +391,9 @@ func (c *candidate) readDelay(band *report.Band) Loss {
 	return Loss{Share: share, NS: ns / int64(band.Count)}
 }
 
-// peerGain returns what a fix of waits for a peer can save. If most requests wait for it, only the time beyond their
-// mean counts: the mean is the usual time of an answer. If few wait, no time is usual. Answers that are late at the
-// same time have one reason, a pause of the peer or the machine. Outliers in a few such moments are rare, however many
-// requests were open.
+// peerGain returns what a fix of waits for a peer can save. If at least half of the requests wait for it, only the time beyond
+// the mean wait counts, because the mean is taken for the usual time of an answer. Outliers that fall into few separate moments
+// are rare (a pause of the peer or the machine), however many requests were open.
 func (a *attribution) peerGain(cand *candidate) Gain {
 	gain := cand.gain
 	usualNS := int64(0)
@@ -509,12 +423,13 @@ func (a *attribution) peerGain(cand *candidate) Gain {
 
 // pollGapShare returns the share of a group's time in which data may have been present before a P polled.
 func pollGapShare(g *report.Group) float64 {
-	share, _ := weigh(g, isPollGap)
+	share, _ := gainWithout(g, isPollGap)
 	return share
 }
 
-// callEvidence returns the mean latency of the requests in the library function of a wait.
-func callEvidence(cand *candidate, p *causeRoute) []report.Evidence {
+// libraryCallEvidence returns the mean time of the slow requests in the library function that waits, nothing if that function is
+// not worth naming.
+func libraryCallEvidence(cand *candidate, p *causeRoute) []report.Evidence {
 	var out []report.Evidence
 	if s := cand.slowRoute(p); s != nil {
 		p = s

@@ -5,7 +5,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkOneSlowPeriod is WL5010, one-slow-period: most slow requests of a group are in one of its blocks.
+// checkOneSlowPeriod is WL5010, one-slow-period: one time block of the trace, with at most 30 % of the group's requests, has more
+// than 60 % of those above p90. Percentiles of the whole trace then describe that period, not the service.
 func checkOneSlowPeriod(_ *Input, g *report.Group) []Verdict {
 	if g.LatencyNS.P90 == nil || len(g.Blocks) < 5 {
 		return nil
@@ -30,7 +31,7 @@ func checkOneSlowPeriod(_ *Input, g *report.Group) []Verdict {
 	if slow < 20 || float64(worstCount) <= 0.6*float64(slow) || float64(worst.Count) > 0.3*float64(all) {
 		return nil
 	}
-	return doubt(report.Finding{
+	return doubtVerdict(report.Finding{
 		Title: textOf("title one-slow-period", "group", words.FuncName(g.Name)), Fix: textOf("fix one-slow-period"), Group: g.ID, Confidence: 0.9,
 		Evidence: []report.Evidence{
 			evidenceOf("evidence slow-period-share", float64(worstCount)/float64(slow), "share"),

@@ -7,12 +7,13 @@ import (
 
 func isWake(c *report.Cause) bool { return c.Cause == report.CauseSchedWake }
 
-// checkSlowWakeup is WL1003, slow-wakeup.
+// checkSlowWakeup is WL1003, slow-wakeup: requests are ready and a P is idle, but its thread takes long to start. It is silent if
+// other processes (WL1009) or too many Ps (WL1005) explain that.
 func checkSlowWakeup(in *Input, g *report.Group) []Verdict {
 	if _, hasOtherLoad := measureOtherLoad(in); hasOtherLoad || hasTooManyPs(in) {
 		return nil // WL1009, or WL1005, explains it
 	}
-	share, gain := weigh(g, isWake)
+	share, gain := gainWithout(g, isWake)
 	site := topSite(g, isWake)
 	if share == 0 || site == nil {
 		return nil

@@ -8,7 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkStoppedWorld is WL3003, stopped-world.
+// checkStoppedWorld is WL3003, stopped-world: requests wait while the runtime has stopped the world. Each reason for a stop has a
+// verdict; stops of the collector belong to WL3004 or WL3005 where these apply.
 func checkStoppedWorld(in *Input, g *report.Group) (out []Verdict) {
 	isReported := map[string]bool{}
 	for b := range g.Bands {
@@ -18,14 +19,16 @@ func checkStoppedWorld(in *Input, g *report.Group) (out []Verdict) {
 				continue
 			}
 			isReported[c.Kind] = true
-			out = append(out, stopVerdict(in, g, c.Kind))
+			out = append(out, worldStopVerdict(in, g, c.Kind))
 		}
 	}
 	return out
 }
 
-func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
-	share, gain := weigh(g, func(c *report.Cause) bool { return c.Cause == report.CauseSTW && c.Kind == kind })
+// worldStopVerdict returns the verdict on stops of the world for one reason, such as "GC sweep termination". If goroutines took
+// half of the time or more to stop, the finding names the slowest of them, else what began the stop.
+func worldStopVerdict(in *Input, g *report.Group, kind string) Verdict {
+	share, gain := gainWithout(g, func(c *report.Cause) bool { return c.Cause == report.CauseSTW && c.Kind == kind })
 	var sum process.Stop
 	var top *process.Stop
 	for i := range in.Process.Stops {

@@ -7,7 +7,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkThreadsOffCPU is WL5011, threads-off-cpu: goroutines shown as running were often not on a CPU.
+// checkThreadsOffCPU is WL5011, threads-off-cpu: threads had a CPU for less than threshold.MostShare of the time in which their
+// goroutines show as running, by the threads' own clocks or else by the number of CPU samples. Computing in the report then
+// contains other waits.
 func checkThreadsOffCPU(in *Input) []Verdict {
 	if in.Report.Kernel.IsComplete() {
 		return nil // that time has the causes cpu-wait, throttle and disk
@@ -42,5 +44,5 @@ func cpuShareOfRunning(in *Input) float64 {
 
 // offCPUVerdicts returns the finding of WL5011.
 func offCPUVerdicts(confidence float64, evidence ...report.Evidence) []Verdict {
-	return doubt(report.Finding{Title: textOf("title threads-off-cpu"), Fix: textOf("fix threads-off-cpu"), Confidence: confidence, Evidence: evidence})
+	return doubtVerdict(report.Finding{Title: textOf("title threads-off-cpu"), Fix: textOf("fix threads-off-cpu"), Confidence: confidence, Evidence: evidence})
 }

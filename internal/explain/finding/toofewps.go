@@ -6,7 +6,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkTooFewPs is WL1006, too-few-ps: requests wait for a P while the machine has free CPUs.
+// checkTooFewPs is WL1006, too-few-ps: requests wait for a P while the machine has free CPUs, because GOMAXPROCS is lower than
+// the CPUs that the process may use. runQueueWaitOf decided that the wait belongs to this rule.
 func checkTooFewPs(in *Input, wait *runQueueWait) []Verdict {
 	cpus := usableCPUs(&in.Report.Host.Facts)
 	v := wait.newVerdict(wait.occupants[0].site, 0.8)
@@ -18,7 +19,7 @@ func checkTooFewPs(in *Input, wait *runQueueWait) []Verdict {
 	return []Verdict{v}
 }
 
-// usableCPUs returns how many CPUs the process may use, 0 if that is not known.
+// usableCPUs returns how many CPUs the process may use, by its affinity and its quota; 0 if that is not known.
 func usableCPUs(facts *report.HostFacts) float64 {
 	cpus := float64(facts.Parallelism)
 	if cpus == 0 {

@@ -8,7 +8,8 @@ import (
 // hasTooManyPs reports whether there are more Ps than work or CPUs.
 func hasTooManyPs(in *Input) bool { return hasMorePsThanCPUs(in) || isSearchingForWork(in) }
 
-// hasMorePsThanCPUs reports whether there are more Ps than CPUs, and threads that wait for a CPU because of that.
+// hasMorePsThanCPUs reports whether GOMAXPROCS exceeds the CPUs that the process may use, and its threads wait noticeably for a
+// CPU that other threads of the process have.
 func hasMorePsThanCPUs(in *Input) bool {
 	if k := in.Report.Kernel; k.IsComplete() {
 		return in.Report.Host != nil && in.Report.Host.Facts.Parallelism > 0 && in.Process.Procs > in.Report.Host.Facts.Parallelism && ownThreadsShare(k) >= threshold.NoticeableShare
@@ -18,8 +19,9 @@ func hasMorePsThanCPUs(in *Input) bool {
 	return ok && delayShare >= threshold.NoticeableShare && host.Facts.Parallelism > 0 && in.Process.Procs > host.Facts.Parallelism && ownCrowdShare(host) >= 0.5
 }
 
-// ownCrowdShare returns the share of the threads' waiting time for a CPU in which more of the process's own threads
-// were ready than it has CPUs. The rest is due to other processes.
+// ownCrowdShare estimates which share of the threads' waits for a CPU is due to the process's own threads: the waits in intervals
+// of the host samples in which its threads wanted more CPU time than all its CPUs have (crowdFactor). The rest is due to other
+// processes.
 func ownCrowdShare(host *report.Host) float64 {
 	var ownNS, allNS, last int64
 	for i, d := range host.Series.RunDelayNS {
@@ -55,8 +57,9 @@ func ownThreadsShare(k *report.Kernel) float64 {
 	return 0
 }
 
-// lostToOwnThreads returns the share of goroutines' running time in which their threads waited for other threads of
-// the process, because it has more Ps than CPUs.
+// lostToOwnThreads returns the share of goroutines' running time in which their threads had no CPU because other threads of the
+// process had it; 0 unless there are more Ps than CPUs. With events of the kernel it is 0 as well: there such waits are not part
+// of the running time.
 func lostToOwnThreads(in *Input) float64 {
 	if !hasMorePsThanCPUs(in) || in.Report.Kernel.IsComplete() { // by the kernel's events running time has a CPU
 		return 0
@@ -78,7 +81,9 @@ func isSearchingForWork(in *Input) bool {
 	return s.All >= threshold.TailSample && float64(s.Scheduler) >= threshold.MajorShare*float64(s.All) && in.Process.Procs > 2 && psInUse(in) < 0.5
 }
 
-// checkTooManyPs is WL1005, too-many-ps.
+// checkTooManyPs is WL1005, too-many-ps: GOMAXPROCS exceeds the CPUs, so that threads of the process wait for each other, or
+// exceeds the work, so that CPU time goes into the search for work. It is charged to the group that loses most, else it is a
+// fact.
 func checkTooManyPs(in *Input) []Verdict {
 	if !hasTooManyPs(in) {
 		return nil

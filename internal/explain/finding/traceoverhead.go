@@ -9,7 +9,8 @@ import (
 // exchange a number, with tracing against without (Go 1.26, amd64).
 const eventCostNS = 90
 
-// checkTraceOverhead is WL5004, trace-overhead.
+// checkTraceOverhead is WL5004, trace-overhead: tracing itself took threshold.NoticeableShare of the requests' time or more, by
+// CPU samples in the tracer or else by the number of events and eventCostNS.
 func checkTraceOverhead(in *Input) []Verdict {
 	stats := in.Process
 	if stats.BusyNS == 0 || stats.SpanNS == 0 || stats.Procs == 0 {
@@ -23,7 +24,7 @@ func checkTraceOverhead(in *Input) []Verdict {
 	if share *= runnableShare(in.Report); share < threshold.NoticeableShare {
 		return nil
 	}
-	return doubt(report.Finding{
+	return doubtVerdict(report.Finding{
 		Title: textOf("title trace-overhead"), Fix: textOf("fix trace-overhead"), Confidence: 0.7,
 		Evidence: []report.Evidence{
 			evidenceOf(key, min(share, 1), "share"),
@@ -32,7 +33,8 @@ func checkTraceOverhead(in *Input) []Verdict {
 	})
 }
 
-// runnableShare returns the share of the time of requests in which a goroutine runs for them, or waits to run.
+// runnableShare returns the share of requests' time in which a goroutine runs for them or is ready: only that part becomes longer
+// by tracing.
 func runnableShare(r *report.Report) float64 {
 	var allNS, runNS int64
 	for i := range r.Groups {

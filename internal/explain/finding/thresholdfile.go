@@ -34,13 +34,13 @@ func Thresholds() []Threshold { return slices.Clone(thresholds) }
 // Empty lines and lines that begin with # are skipped. No limit of a severity may be below that of the next lower one.
 func ReadThresholds(r io.Reader, name string) ([]Threshold, error) {
 	thresholds := Thresholds()
-	err := eachLine(r, name, func(f []string) error {
+	err := forEachLine(r, name, func(f []string) error {
 		index := slices.IndexFunc(thresholds, func(t Threshold) bool { return string(t.Severity) == f[0] })
 		if index < 0 || len(f) < 2 {
 			return errors.New("want a severity (high, medium, low) and its limits, such as: high share=20% slow=50ms")
 		}
 		for _, word := range f[1:] {
-			if err := thresholds[index].set(word); err != nil {
+			if err := thresholds[index].setLimit(word); err != nil {
 				return err
 			}
 		}
@@ -57,9 +57,9 @@ func ReadThresholds(r io.Reader, name string) ([]Threshold, error) {
 	return thresholds, nil
 }
 
-// eachLine calls f with the words of each line that is neither empty nor begins with #, and adds the line number to
-// errors.
-func eachLine(r io.Reader, name string, f func(words []string) error) error {
+// forEachLine calls f with the words of each line that is neither empty nor begins with #. Errors begin with the file's name and
+// the line number.
+func forEachLine(r io.Reader, name string, f func(words []string) error) error {
 	lines := bufio.NewScanner(r)
 	for n := 1; lines.Scan(); n++ {
 		words := strings.Fields(lines.Text())
@@ -76,8 +76,8 @@ func eachLine(r io.Reader, name string, f func(words []string) error) error {
 	return nil
 }
 
-// set applies one NAME=VALUE.
-func (t *Threshold) set(word string) error {
+// setLimit parses one NAME=VALUE, such as share=20% or slow=50ms, and sets that limit.
+func (t *Threshold) setLimit(word string) error {
 	name, value, _ := strings.Cut(word, "=")
 	if name == "share" {
 		v, err := strconv.ParseFloat(strings.TrimSuffix(value, "%"), 64)

@@ -54,10 +54,11 @@ type runQueueWait struct {
 	herdShare float64         // share of the wait in these moments
 }
 
-// runQueueWaitOf divides a group's waits for a P among hubs and one other rule.
+// runQueueWaitOf decides, by the precedence above, to which rule the time belongs that a group's requests wait for a P. Waits for
+// hubs are taken out first; the rest belongs to one rule as a whole.
 func runQueueWaitOf(in *Input, g *report.Group) *runQueueWait {
 	wait := &runQueueWait{group: g, hubs: hubWaitsOf(in, g)}
-	wait.share, wait.gain = weighPart(g, func(c *report.Cause) float64 {
+	wait.share, wait.gain = gainWithoutPart(g, func(c *report.Cause) float64 {
 		if !isSched(c) || isBehindHub(wait.hubs, c) {
 			return 0
 		}
@@ -89,7 +90,8 @@ func runQueueWaitOf(in *Input, g *report.Group) *runQueueWait {
 	return wait
 }
 
-// assignHerd sets the rule to WL1004 if most of the wait is in the moments of one herd.
+// assignHerd assigns the wait to WL1004 if one herd occupied the Ps for most of it, and most of the wait is in the herd's
+// moments, which are a small part of the trace.
 func (q *runQueueWait) assignHerd(in *Input) {
 	if in.HerdOverlap == nil {
 		return
@@ -112,7 +114,8 @@ func (q *runQueueWait) assignHerd(in *Input) {
 	}
 }
 
-// occupantsOf adds up what ran while requests of a group waited for a P.
+// occupantsOf returns the functions that ran on the Ps while requests of a group waited for one, with their shares, the largest
+// first. Mark workers and assists are left out, because they belong to WL3.
 func occupantsOf(stats *process.Stats, g *report.Group) []occupant {
 	var out []occupant
 	total := 0.0
@@ -136,7 +139,7 @@ func occupantsOf(stats *process.Stats, g *report.Group) []occupant {
 	}
 	for i := range out {
 		out[i].share /= total
-		out[i].startFunc, out[i].longShare = runsEndingIn(stats, out[i].site.Func)
+		out[i].startFunc, out[i].longShare = startOfRunsIn(stats, out[i].site.Func)
 	}
 	slices.SortStableFunc(out, func(a, b occupant) int {
 		return cmp.Or(cmp.Compare(b.share, a.share), strings.Compare(a.site.Func, b.site.Func))
@@ -144,9 +147,9 @@ func occupantsOf(stats *process.Stats, g *report.Group) []occupant {
 	return out
 }
 
-// runsEndingIn returns the start function of most of the running time that ended in a function, and the share of that
-// time in long runs.
-func runsEndingIn(c *process.Stats, fn string) (start string, longShare float64) {
+// startOfRunsIn returns, of the goroutines whose runs ended in function fn, the start function with the most running time, and
+// the share of long runs (process.LongNS) in the time of all these runs. The start function is "" if no run ended there.
+func startOfRunsIn(c *process.Stats, fn string) (start string, longShare float64) {
 	nsByStart := map[string]int64{}
 	var all, longNS int64
 	for i := range c.Runs {
@@ -165,20 +168,22 @@ func runsEndingIn(c *process.Stats, fn string) (start string, longShare float64)
 	return start, float64(longNS) / float64(all)
 }
 
-// ruleForOccupant returns the rule that an occupant's share belongs to.
+// ruleForOccupant decides which rule the share of one occupant counts for: WL1004 if it is a herd, WL1007 if most of its time is
+// long runs while the Ps are mostly idle, else WL1002.
 func ruleForOccupant(in *Input, t *occupant) report.RuleCode {
 	switch {
 	case herdOf(in.Process, t) != nil:
 		return report.RuleHerd
-	case t.longShare > 0.5 && psInUse(in) < threshold.MostShare && !haveShortCPUTime(in, t):
+	case t.longShare > 0.5 && psInUse(in) < threshold.MostShare && !areLongRunsCPUWaits(in, t):
 		return report.RuleLongRuns
 	}
 	return report.RulePsTaken
 }
 
-// haveShortCPUTime reports whether an occupant's long runs are short ones whose threads waited for a CPU: by the
-// threads' CPU time, a run is not long. If such goroutines yielded more often, their runs would not get shorter.
-func haveShortCPUTime(in *Input, t *occupant) bool {
+// areLongRunsCPUWaits reports whether an occupant's runs are long only because its threads waited for a CPU: at the rate at which
+// the threads got CPU time, the mean long run has less CPU time than process.LongNS. Yielding more often would not shorten such
+// runs.
+func areLongRunsCPUWaits(in *Input, t *occupant) bool {
 	cpuShare := cpuShareOfRunning(in)
 	var runs, ns int64
 	for i := range in.Process.Runs {
@@ -199,8 +204,8 @@ func psInUse(in *Input) float64 {
 	return 0
 }
 
-// herdOf returns the herd that an occupant belongs to, nil if none: herds must have woken the goroutines for most of
-// their running time.
+// herdOf returns the herd that an occupant belongs to: the herd's wake-ups account for more than half of the running time of
+// goroutines with its start function. It returns nil if there is none.
 func herdOf(c *process.Stats, t *occupant) *process.Herd {
 	for i := range c.Herds {
 		h := &c.Herds[i]
@@ -228,7 +233,7 @@ func (t *occupant) name() string {
 	return textOf("phrase occupant", "function", words.FuncName(t.site.Func), "start", words.FuncName(t.startFunc))
 }
 
-// occupantEvidence lists the largest occupants.
+// occupantEvidence lists the largest occupant, and the next two if they have 10 % or more.
 func occupantEvidence(occupants []occupant) []report.Evidence {
 	var out []report.Evidence
 	for i := range occupants {
@@ -249,7 +254,8 @@ func (q *runQueueWait) addWaitEvidence(v *Verdict) {
 	v.addSlowEvidence(evidenceOf("evidence p-wait", q.gain.Slow.NS, "ns"))
 }
 
-// servesRequests reports whether an occupant belongs to requests of the report.
+// servesRequests reports whether an occupant works for requests of the report: its goroutines begin at a group's entry, or
+// requests of a group compute in its function for 5 % of their time.
 func (t *occupant) servesRequests(in *Input) bool {
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
@@ -268,8 +274,8 @@ func (t *occupant) servesRequests(in *Input) bool {
 // maxChangeSites bounds the sites in one prediction: a reader cannot use more.
 const maxChangeSites = 4
 
-// predictedChanges returns the removal of the waits for a P without those of hubs; none if that takes too many sites. The
-// site of the finding is that of the occupant, not that of the waiting goroutine.
+// predictedChanges returns the changes that remove the waits for a P without those for hubs. If there are hubs, they name the
+// lines that wait; there is no change if maxChangeSites lines cover less than 80 % of the time.
 func (q *runQueueWait) predictedChanges() []predict.Change {
 	if len(q.hubs) == 0 {
 		return []predict.Change{predict.Remove(report.CauseSched, "")}

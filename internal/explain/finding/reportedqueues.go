@@ -6,27 +6,27 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Queues returns, by group id, the queues for slots, servers and streams in which the group's requests wait, however short they are.
-// A lock is none of them: a wait for it is followed to its holder.
+// Queues returns, by group id, the queues in which the group's requests wait for slots, servers or streams, even if the waits are
+// too short for a finding. A lock is not included, because the path follows a wait for it to its holder.
 func Queues(in *Input) map[string][]*report.Queue {
 	queues := map[string][]*report.Queue{}
 	for i := range in.Report.Groups {
 		if attr := in.attributionOf(&in.Report.Groups[i]); len(attr.queueWaits) > 0 {
-			queues[attr.group.ID] = attr.queues()
+			queues[attr.group.ID] = attr.queuesOfGroup()
 		}
 	}
 	return queues
 }
 
-// queues returns the queues of a group: first those of its candidates, then those behind other waits, such as the holder of a lock
-// waits in.
-func (a *attribution) queues() (queues []*report.Queue) {
+// queuesOfGroup returns the queues of a group: first those of its candidates of WL2003, then the slots of pools that the holders
+// of locks wait for.
+func (a *attribution) queuesOfGroup() (queues []*report.Queue) {
 	for _, cand := range a.candidates {
 		if cand.code != report.RulePoolTooSmall || !a.queueWaits[cand.wait] {
 			continue
 		}
 		top := heaviestContendedRoute(a, cand.routes)
-		if isAcquireTimeout(top.Cause) || a.paceNS(top) != 0 {
+		if isAcquireTimeout(top.Cause) || a.tickerIntervalNS(top) != 0 {
 			continue // an intended limit, or no slot was released
 		}
 		queues = append(queues, a.queueOf(cand, top))
@@ -50,7 +50,7 @@ func (a *attribution) queues() (queues []*report.Queue) {
 	return queues
 }
 
-// queueOf returns the queue of a candidate, as its finding names it.
+// queueOf returns the queue of a candidate with the name that its finding has, and the request's own service time in it.
 func (a *attribution) queueOf(cand *candidate, top *causeRoute) *report.Queue {
 	if isFanOutLimit(cand.wait, a.in.slotWaitsAt(cand.wait)) {
 		return a.reportQueue(cand, textOf("phrase fan-out-place"))

@@ -15,7 +15,8 @@ import (
 
 func isThrottle(c *report.Cause) bool { return c.Cause == report.CauseThrottle }
 
-// checkThrottled is WL4001, throttled.
+// checkThrottled is WL4001, throttled: a CPU quota throttled the process (report.Throttle has the verdict), and requests were
+// open during the freezes. If the quota is only suspected, or no request was affected, it is a fact.
 func checkThrottled(in *Input) []Verdict {
 	rt := &in.Report.Runtime
 	t := &rt.Throttle
@@ -32,7 +33,7 @@ func checkThrottled(in *Input) []Verdict {
 	v := Verdict{Finding: report.Finding{Cause: report.CauseThrottle, Confidence: t.Confidence, Fix: throttleFix(in)}}
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
-		share, gain := weigh(g, isThrottle)
+		share, gain := gainWithout(g, isThrottle)
 		if gain.TotalNS == 0 {
 			continue
 		}
@@ -60,7 +61,7 @@ func limitOwner(r *report.Report) string {
 	return textOf("phrase limit-of-process")
 }
 
-// bandShareKey returns the text that names the requests that a share of a band refers to.
+// bandShareKey returns the key of the evidence that says which requests a share of a band refers to.
 func bandShareKey(b report.BandName) textKey {
 	switch b {
 	case report.BandAll:
@@ -71,6 +72,8 @@ func bandShareKey(b report.BandName) textKey {
 	return "evidence throttled-band"
 }
 
+// throttleEvidence lists the numbers of the throttling: for a group, the share of freezes in each band; then period, freezes,
+// lost CPU time, limit and GOMAXPROCS. g may be nil.
 func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 	t, length := &in.Report.Runtime.Throttle, in.Report.Input.DurationNS
 	var out []report.Evidence
@@ -116,8 +119,8 @@ func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 	return out
 }
 
-// cpuLimit returns the CPU limit and its source: the kernel's files, or an estimate from the CPUs that the process
-// used between freezes.
+// cpuLimit returns the CPU limit in CPUs and its source in words: the kernel's file, or an estimate from the running time between
+// freezes. It returns 0 if neither is known.
 func cpuLimit(r *report.Report) (cpus float64, source string) {
 	if r.Host != nil && r.Host.Facts.QuotaCPUs > 0 {
 		return r.Host.Facts.QuotaCPUs, cmp.Or(strings.TrimPrefix(r.Host.Facts.QuotaFrom, "/sys/fs/cgroup/"), textOf("phrase hidden-file"))
@@ -136,9 +139,9 @@ func cpuLimit(r *report.Report) (cpus float64, source string) {
 	return math.Round(usedCPUs*100) / 100, textOf("phrase limit-estimated")
 }
 
-// cpusBeforeFreezes returns the running time between one refill of the quota and the freeze that ends the period, in
-// CPUs. This is the quota, or more if goroutines that show as running waited for a CPU. If a freeze follows little
-// running time, the quota is small, however many Ps there are. It is 0 if unknown.
+// cpusBeforeFreezes estimates the quota in CPUs: the median, over all freezes, of the goroutines' running time from the refill of
+// the quota until the freeze, divided by the period. It is too high if running goroutines waited for a CPU. It returns 0 if the
+// series of running time is too coarse.
 func cpusBeforeFreezes(rt *report.Runtime) float64 {
 	series, period := rt.Series, rt.Throttle.PeriodNS
 	if series == nil || series.StepNS <= 0 || 4*series.StepNS > period {
@@ -175,7 +178,8 @@ func usesWholeLimit(r *report.Report, limit float64) bool {
 	return t.PeriodNS > 0 && float64(t.Freezes)*float64(t.PeriodNS) >= threshold.NearlyAllShare*float64(r.Input.DurationNS)
 }
 
-// throttleFix returns the advice: another GOMAXPROCS if it exceeds the limit, else a higher limit or less CPU time.
+// throttleFix returns the fix of throttling: a smaller GOMAXPROCS if it exceeds the limit and the load does not use the whole
+// limit, else a higher limit or less CPU time.
 func throttleFix(in *Input) string {
 	procs := in.Report.Input.GOMAXPROCS
 	limit, _ := cpuLimit(in.Report)
@@ -195,8 +199,9 @@ func throttleFix(in *Input) string {
 	return textOf("fix throttled", "raise", raise)
 }
 
-// neededCPUs returns the limit that would hardly throttle the process: the rate at which it used CPUs before it was throttled,
-// in nine of ten periods, and no more CPUs than it has. It is 0 if the limit is not known from the kernel.
+// neededCPUs returns the limit in CPUs that would hardly throttle the process: the rate at which it used up its quota in nine of
+// ten periods, at most GOMAXPROCS and the machine's CPUs, rounded up to a tenth. It returns 0 if the kernel does not show the
+// limit or too few freezes were seen.
 func neededCPUs(r *report.Report) float64 {
 	h, series, period := r.Host, r.Runtime.Series, r.Runtime.Throttle.PeriodNS
 	if h == nil || h.Quota.Verdict != "own" || h.Facts.QuotaCPUs <= 0 || series == nil || period <= 0 {

@@ -7,8 +7,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkBacklog finds the messages of clients that queue for the one goroutine that handles them, see request.Backlog. It makes no
-// prediction: how many goroutines may share the messages is not in the trace.
+// checkBacklog is WL2003 for a loop on one goroutine that handles messages of clients: messages queue because the goroutine
+// handles one at a time (request.Backlog). At least threshold.MedianSample messages must have queued. It makes no prediction,
+// because the trace does not show whether several goroutines may share the messages.
 func checkBacklog(in *Input, group *report.Group) []Verdict {
 	backlog := in.Backlogs[group.ID]
 	if backlog == nil || backlog.Queued < threshold.MedianSample {

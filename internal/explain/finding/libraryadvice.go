@@ -77,7 +77,8 @@ func libraryAt(sites ...*report.Site) *library {
 	return firstMatch(libraries(), func(l *library) bool { return hasFunction(sites, l.functions) })
 }
 
-// hasFunction reports whether the function of a site, or the one that the service called there, has one of the prefixes.
+// hasFunction reports whether, for one of the sites, its function or the function that the service called there begins with one
+// of the prefixes, which are separated by spaces.
 func hasFunction(sites []*report.Site, prefixes string) bool {
 	for _, p := range strings.Fields(prefixes) {
 		if slices.ContainsFunc(sites, func(s *report.Site) bool {
@@ -142,8 +143,8 @@ func (p *causeRoute) sites() []*report.Site {
 	return sites
 }
 
-// sharingLibrary returns the library that lets requests of a candidate wait for a call that another request began; nil unless
-// that is much of their time.
+// sharingLibrary returns the library, such as a single-flight group, that makes requests of a candidate wait for a call that
+// another request began. It returns nil if such waits are less than threshold.MajorShare of the candidate's time.
 func (c *candidate) sharingLibrary() *library {
 	var sharedNS, totalNS int64
 	var sharing *library

@@ -26,7 +26,7 @@ const maxIgnoreEntries = 10000
 // skipped. A line without a reason is an error, because the next reader needs the reason.
 func ReadIgnoreEntries(r io.Reader, name string) ([]IgnoreEntry, error) {
 	var out []IgnoreEntry
-	err := eachLine(r, name, func(fields []string) error {
+	err := forEachLine(r, name, func(fields []string) error {
 		if len(fields) < 3 {
 			return errors.New("want CODE SITE REASON, such as: WL2001 store.(*DB).retry the back-off is intended")
 		}
@@ -59,7 +59,7 @@ func MarkIgnored(findings []report.Finding, entries []IgnoreEntry) {
 	}
 }
 
-// ignoreReason returns the reason of the first entry that matches, or "".
+// ignoreReason returns the reason of the first entry that matches a finding, "" if none does.
 func ignoreReason(entries []IgnoreEntry, f *report.Finding) string {
 	for _, entry := range entries {
 		if ok, _ := path.Match(entry.CodePattern, string(f.Code)); ok && entry.matchesSite(f.Site) {

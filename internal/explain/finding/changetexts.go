@@ -8,12 +8,12 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// changeText says a verdict's changes in words, as a condition of the prediction. It names no site, because the finding does. It
-// is "" if the changes differ.
+// changeText returns the condition of a verdict's prediction in words. It does not name a site, because the finding does. It
+// returns "" if the verdict's changes have different texts.
 func changeText(v *Verdict) string {
 	text := ""
 	for i := range v.Changes {
-		next := conditionOf(&v.Changes[i], v.Cause)
+		next := changePhrase(&v.Changes[i], v.Cause)
 		if text != "" && text != next {
 			return ""
 		}
@@ -22,7 +22,7 @@ func changeText(v *Verdict) string {
 	return text
 }
 
-// shortenTo makes a verdict's changes leave the given time of each instance; text says so.
+// shortenTo makes each change of a verdict shorten its waits to the given length, and sets the text of the changes.
 func (v *Verdict) shortenTo(length time.Duration, text string) {
 	for i := range v.Changes {
 		v.Changes[i].To, v.Changes[i].Relative = length, false
@@ -30,7 +30,7 @@ func (v *Verdict) shortenTo(length time.Duration, text string) {
 	v.ChangeText = text
 }
 
-// scaleTo makes a verdict's changes leave the given share of each instance.
+// scaleTo makes each change of a verdict scale the length of its waits by a share.
 func (v *Verdict) scaleTo(share float64) {
 	for i := range v.Changes {
 		v.Changes[i].Scale, v.Changes[i].Relative = share, true
@@ -42,8 +42,9 @@ var leavesSome = map[report.CauseName]bool{
 	report.CauseCPU: true, report.CauseSched: true, report.CauseSchedWake: true, report.CauseNetwork: true, report.CauseSyscall: true,
 }
 
-// conditionOf says one change of a cause in words.
-func conditionOf(c *predict.Change, cause report.CauseName) string {
+// changePhrase returns one change in words; cause is that of the finding. If a fix leaves an unknown part of such a cause, the
+// words say "at most" (leavesSome).
+func changePhrase(c *predict.Change, cause report.CauseName) string {
 	switch c.Kind {
 	case report.ChangeSlots:
 		return textOf("phrase change-slots", "n", c.Count)

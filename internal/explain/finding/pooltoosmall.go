@@ -15,14 +15,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkPoolTooSmall is WL2003, pool-too-small.
+// checkPoolTooSmall is WL2003, pool-too-small: requests queue for a slot, a server or a limiter. It selects the verdict by the
+// kind of queue: a loop's next message, a slot that was not released in time, an intended rate, or a pool.
 func checkPoolTooSmall(attr *attribution, cand *candidate) Verdict {
 	switch top := heaviestContendedRoute(attr, cand.routes); {
 	case cand.candidateKey == backlogKey:
 		return backlogVerdict(attr, cand, top)
 	case isAcquireTimeout(top.Cause):
 		return acquireTimeoutVerdict(attr, cand, top)
-	case cand.wait == waitKey{} || attr.paceNS(top) != 0:
+	case cand.wait == waitKey{} || attr.tickerIntervalNS(top) != 0:
 		return limiterVerdict(attr, cand, top)
 	default:
 		return poolVerdict(attr, cand, top)
@@ -39,8 +40,8 @@ type littleLaw struct {
 	sufficient int     // number of slots that suffice for the requests that arrive
 }
 
-// newLittleLaw computes the numbers of a pool from the requests in a trace, their total time in the queue, and the
-// mean time for which a slot is held.
+// newLittleLaw applies Little's law (L = rate * time) to a pool: requests is the number that arrived within durationNS, queuedNS
+// their total time in the queue, holdNS the mean time for which a slot is held. sufficient is left 0.
 func newLittleLaw(requests int, durationNS, queuedNS int64, holdNS float64) littleLaw {
 	var l littleLaw
 	if requests == 0 || durationNS <= 0 {
@@ -68,7 +69,9 @@ type poolFacts struct {
 	queuedNS       int64                // time for which requests queued
 }
 
-// poolFactsOf collects the facts about a candidate's pool. top is its heaviest contended route.
+// poolFactsOf collects the facts about the pool of a candidate: its kind, its slots or servers, how long they are held, and how
+// many would suffice. top is the heaviest contended route of the candidate. The time for which a slot is held comes from the
+// slot's own events, else from the service time of the server, else from the requests' time behind the queue.
 func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	facts := &poolFacts{slots: a.in.slotWaitsAt(cand.wait), service: a.in.serviceAt(top.Cause, top.via), holdersCompute: top.Cause.Cause == report.CauseCPU, holderActivity: top.activity()}
 	service := facts.service
@@ -101,7 +104,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		holdNS = float64(a.ownServiceNS(top.Cause.Cause)) / float64(max(requests, 1))
 	}
 	facts.littleLaw = newLittleLaw(requests, a.in.Report.Input.DurationNS, queuedNS, holdNS)
-	facts.setUse(requests, a.openRequestsAt(cand.wait))
+	facts.setSlotsInUse(requests, a.openRequestsAt(cand.wait))
 	// A goroutine that works for the holder of a semaphore's slot is not the slot.
 	facts.hasServers = hasServers && !isStdPool(cand.wait.call)
 	if isSemaphoreWait(cand.wait) && facts.slots == nil && (service == nil || facts.hasServers) {
@@ -125,9 +128,10 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	return facts
 }
 
-// setUse computes the slots in use if all requests that arrived, ended or open, held one, and how many slots suffice for that.
-// While requests queue, all slots are in use. For how long goroutines in the background hold them does not depend on requests.
-func (p *poolFacts) setUse(ended, open int) {
+// setSlotsInUse computes how many slots are in use on average (inUse), and how many suffice for that. Little's law was applied to
+// the requests that ended; open ones hold slots as well. While requests queue, all slots are in use. If goroutines in the
+// background hold the slots, only that last number counts.
+func (p *poolFacts) setSlotsInUse(ended, open int) {
 	p.inUse *= float64(ended+open) / float64(max(ended, 1))
 	if p.slots != nil {
 		usedNow := float64(p.slots.Slots) * p.slots.QueuedShare
@@ -138,7 +142,7 @@ func (p *poolFacts) setUse(ended, open int) {
 	p.sufficient = predict.SufficientSlots(p.inUse)
 }
 
-// openRequestsAt returns how many of the group's requests are in a wait at the end of the trace.
+// openRequestsAt returns how many of the group's requests are in a wait when the trace ends.
 func (a *attribution) openRequestsAt(wait waitKey) (n int) {
 	for i := range a.group.Open.Waits {
 		if w := &a.group.Open.Waits[i]; w.Site != nil && w.Site.LineKey() == wait.site {
@@ -155,7 +159,8 @@ func isHeldInBackground(slots *queues.SlotWaits) bool {
 	return slots != nil && slots.Slots > 0 && slots.BackgroundHolders > 0 && slots.BackgroundShare >= threshold.HalfShare
 }
 
-// queueTimes returns for how long requests queued for a candidate's pool, for how long they held it, and how many did.
+// queueTimes returns, for the pool of a candidate, the total time that requests queued, the total time at the same site without a
+// queue (the time for which they held a slot themselves), and how many requests there were.
 func (a *attribution) queueTimes(cand *candidate) (queuedNS, ownNS int64, requests int) {
 	for i := range cand.routes {
 		p := &cand.routes[i]
@@ -178,7 +183,7 @@ func (p *poolFacts) isSizeKnown() bool {
 
 // additional returns how many connections a library's pool needs beyond those seen in use, 0 if that is not known. Its size may be
 // larger: a goroutine that keeps a connection for a blocking command releases none while requests queue.
-func (p *poolFacts) additional() int {
+func (p *poolFacts) additionalConnections() int {
 	if !p.kind.isSharedConnection || p.slots == nil || p.slots.Slots == 0 {
 		return 0
 	}
@@ -194,8 +199,8 @@ func (p *poolFacts) wideHolder() *report.Site {
 	return p.slots.WideHolder.OwnLine()
 }
 
-// poolVerdict returns the verdict on a pool with too few slots. The prediction assumes enough of them, if holders do
-// not compute.
+// poolVerdict returns the verdict on a pool with too few slots, or on a limit within each request (fanOutVerdict). Its gain is
+// the time in the queue.
 func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	if slotWaits := attr.in.slotWaitsAt(cand.wait); isFanOutLimit(cand.wait, slotWaits) {
 		return fanOutVerdict(attr, cand, top, slotWaits)
@@ -216,12 +221,12 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	if facts.holdersCompute {
 		v.Confidence = 0.7
 	}
-	facts.addNumbers(&v, cand)
+	facts.addPoolNumbers(&v, cand)
 	v.addEvidence(holderEvidence(attr, cand, facts.queuedNS)...)
 	v.Fix = attr.slotAdvice(cand, top, facts)
-	_, v.Gain = weighRoutes(attr.group, func(cause *report.Cause, via []report.Via) bool {
+	_, v.Gain = gainWithoutRoutes(attr.group, func(cause *report.Cause, via []report.Via) bool {
 		_, ok := attr.contendedWait(via)
-		return ok && attr.keyOf(cause, via) == cand.candidateKey
+		return ok && attr.candidateKeyOf(cause, via) == cand.candidateKey
 	})
 	v.Queue = attr.reportQueue(cand, facts.kind.nameWithoutSite)
 	v.Changes, v.ChangeText = attr.slotChanges(cand, top, facts, v.Queue)
@@ -229,8 +234,9 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	return v
 }
 
-// slotChanges returns the change that gives a pool enough slots, and its text: their number at each line where requests wait for
-// one or, if the number is not known, that no request queues. It returns no change if holders compute and have no Ps for more.
+// slotChanges returns the changes that give a pool enough slots, and their text: the sufficient number at each line where
+// requests wait for a slot or, if the number of slots is unknown, that no request queues. It returns no change if holders compute
+// and the Ps have no room for more of them.
 func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolFacts, queue *report.Queue) ([]predict.Change, string) {
 	changes := []predict.Change{}
 	if isClientWork(top, facts) {
@@ -266,7 +272,7 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 		return changes, textOf("phrase change-no-queue")
 	}
 	key := textKey("phrase change-slots")
-	switch more := facts.additional(); {
+	switch more := facts.additionalConnections(); {
 	case more > 0:
 		return changes, textOf("phrase change-more", "n", more)
 	case facts.hasServers:
@@ -282,7 +288,8 @@ func isClientWork(top *causeRoute, facts *poolFacts) bool {
 	return top.Cause.Cause == report.CauseNetwork && top.Cause.Kind == "inbound" && !facts.kind.isSingleSlot
 }
 
-// poolAt returns the pool for predictions of waits at a site. While requests wait, all slots are in use.
+// poolAt returns the pool as predictions need it, for the waits at a site. If the number of slots is unknown, it is the number in
+// use, because all are in use while requests wait.
 func (p *poolFacts) poolAt(site *report.Site) predict.Pool {
 	out := predict.Pool{Site: site, Slots: int(max(1, math.Ceil(p.inUse-0.05))), HoldNS: int64(p.holdNS), OwnNS: p.serviceNS}
 	switch {
@@ -294,8 +301,9 @@ func (p *poolFacts) poolAt(site *report.Site) predict.Pool {
 	return out
 }
 
-// addNumbers adds the numbers of a pool as evidence.
-func (p *poolFacts) addNumbers(v *Verdict, c *candidate) {
+// addPoolNumbers adds the numbers of a pool as evidence: rate, wait, time held, requests in the queue, slots in use, and slots
+// that suffice.
+func (p *poolFacts) addPoolNumbers(v *Verdict, c *candidate) {
 	if p.slots == nil {
 		v.addEvidence(evidenceOf("evidence pool-rate", p.rate, "1/s", "pool", p.kind.name))
 	} else {
@@ -328,7 +336,8 @@ func callsOtherPeer(cand *candidate, top *causeRoute) bool {
 	})
 }
 
-// slotAdvice returns the advice to add slots, or to hold them for less time.
+// slotAdvice returns the fix of a pool: more slots, with a number where it is known, or a shorter or earlier use of a slot,
+// depending on what its holders do.
 func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFacts) string {
 	if site := facts.wideHolder(); site != nil {
 		return textOf("fix pool-wide", "holder", site)
@@ -337,7 +346,7 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	if facts.hasServers && isSerialAsker(facts.service, top.Cause) {
 		fix = textOf("fix pool-asks-elsewhere")
 	}
-	switch more := facts.additional(); {
+	switch more := facts.additionalConnections(); {
 	case !facts.isSizeKnown():
 	case more > 0:
 		fix = textOf("fix pool-more", "fix", fix, "n", more)
@@ -402,7 +411,7 @@ func backlogVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 	return v
 }
 
-// reportQueue returns the queue of a candidate, with the lines at which requests wait.
+// reportQueue returns the queue of a candidate as the report shows it: its name, and the lines at which requests wait.
 func (a *attribution) reportQueue(cand *candidate, name string) *report.Queue {
 	queue := &report.Queue{For: name, Waits: []report.Via{}}
 	for _, list := range [][]causeRoute{cand.routes, cand.slowRoutes} {
@@ -423,8 +432,8 @@ func (a *attribution) reportQueue(cand *candidate, name string) *report.Queue {
 	return queue
 }
 
-// ownServiceNS returns the time of a cause on other goroutines behind waits that are not contended: the service times
-// of the requests themselves.
+// ownServiceNS returns the total time of a cause on other goroutines to which no contended wait leads. These are the service
+// times of the requests themselves.
 func (a *attribution) ownServiceNS(cause report.CauseName) (ns int64) {
 	for c, r := range a.routes(a.group.All()) {
 		if _, ok := a.contendedWait(r.Via); !ok && len(r.Via) > 0 && c.Cause == cause {
@@ -437,7 +446,8 @@ func (a *attribution) ownServiceNS(cause report.CauseName) (ns int64) {
 // inferredSource is the source of a site of running time that follows from the events around it, not from a sample.
 const inferredSource = "bracket"
 
-// sameWorkShare returns the share of p's cause and line in the time behind the wait of a candidate.
+// sameWorkShare returns the share of the cause and site of p in the time behind the contended wait of a candidate; 1 if no time
+// is behind it.
 func (a *attribution) sameWorkShare(cand *candidate, p *causeRoute) float64 {
 	var matchingNS, allNS int64
 	for i := range cand.routes {
@@ -455,8 +465,8 @@ func (a *attribution) sameWorkShare(cand *candidate, p *causeRoute) float64 {
 	return float64(matchingNS) / float64(allNS)
 }
 
-// fanOutVerdict is the verdict on a limit within each request. The sufficient number of slots depends on how many
-// goroutines a request starts, which waits do not show.
+// fanOutVerdict returns the verdict on a limit of the goroutines that one request starts, such as errgroup.SetLimit. It names no
+// sufficient number, because that depends on how many goroutines a request starts, which waits do not show.
 func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWaits *queues.SlotWaits) Verdict {
 	queuedNS, _, requests := attr.queueTimes(cand)
 	limiter, limit := textKey("phrase errgroup"), textKey("phrase errgroup-limit")
@@ -480,101 +490,6 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 	return v
 }
 
-// A poolKind is the kind of slot that requests wait for, and how to get more of them.
-type poolKind struct {
-	name, nameWithoutSite, advice string
-	unusedAdvice                  string // what else may keep its slots
-	hasHolder                     bool   // requests hold the slot, and no goroutine or connection serves them
-	isConnection                  bool   // a connection, which the pool of a library opens
-	isSharedConnection            bool   // of a library outside the standard library, so holders that no wait shows may have more of them
-	isSingleSlot                  bool   // its holder releases it, like a lock; it may guard data, which excludes more slots
-}
-
-// shortName returns a short name of the slot.
-func (k *poolKind) shortName() string {
-	if k.hasHolder {
-		return textOf("phrase place")
-	}
-	return k.name
-}
-
-// poolKindOf returns the kind of a candidate's pool. A library may build its pool on a semaphore, a Cond or a channel,
-// which its user cannot change.
-func poolKindOf(cand *candidate, top *causeRoute, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
-	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && !isStdPool(cand.wait.call) {
-		if l := libraryAt(v.Site); l != nil && l.poolAdvice != "" {
-			if isHeldInBackground(slotWaits) {
-				return connectionOf(l.name, l.poolAdvice, slotWaits)
-			}
-			kind := connectionOf(l.name, l.poolAdvice, nil)
-			kind.isSharedConnection, kind.unusedAdvice = true, l.unusedAdvice
-			return kind
-		}
-	}
-	return poolKindAtWait(cand.wait, service, slotWaits)
-}
-
-// poolKindAtWait returns the kind of pool of a wait; slotWaits is nil if its slots are unknown.
-func poolKindAtWait(wait waitKey, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
-	n, site, serverAdvice := 0, wait.site.Site(), textOf("fix pool-more-goroutines")
-	if slotWaits != nil {
-		n = slotWaits.Slots
-	}
-	switch p := stdPool(wait.call); {
-	case p.poolName != "":
-		return connectionOf(p.poolName, p.sizeAdvice, slotWaits)
-	case knowledge.Has(wait.site.Func, knowledge.Semaphore):
-		kind := held(textOf("phrase semaphore"), textOf("fix pool-more-weight"))
-		switch {
-		case slotWaits != nil && slotWaits.WideHolder != nil:
-		case isSemaphoreWait(wait) && n == 1:
-			kind.name, kind.isSingleSlot = textOf("phrase only-place-of-semaphore"), true
-		case isSemaphoreWait(wait) && n > 1:
-			kind.name = textOf("phrase place-of-semaphore", "n", n)
-		}
-		kind.nameWithoutSite = kind.name
-		return kind
-	case n == 1:
-		kind := held(textOf("phrase only-place"), textOf("fix pool-more-places"))
-		kind.name, kind.isSingleSlot = textOf("phrase only-place-at", "site", site), isSlotPool(slotWaits)
-		return kind
-	case n > 1:
-		kind := held(textOf("phrase one-place", "n", n), textOf("fix pool-more-places"))
-		kind.name = textOf("phrase one-place-at", "n", n, "site", site)
-		return kind
-	case service != nil && service.OtherRequestShare > 0.5 || slotWaits != nil:
-		return held(textOf("phrase place-held-by-requests"), textOf("fix pool-more-places"))
-	case service != nil && service.MaxServers > 1 && service.Requests >= 5*service.MaxServers:
-		return served(textOf("phrase one-worker", "n", service.MaxServers), serverAdvice)
-	case service != nil && service.MaxServers == 1:
-		return served(textOf("phrase only-worker"), serverAdvice)
-	}
-	return served(textOf("phrase worker"), serverAdvice)
-}
-
-// connectionOf returns the kind of a connection of a pool.
-func connectionOf(pool, advice string, slotWaits *queues.SlotWaits) poolKind {
-	key, n := textKey("phrase connection"), 0
-	if slotWaits != nil {
-		n = slotWaits.Slots
-	}
-	switch {
-	case n == 1:
-		key = "phrase only-connection"
-	case n > 1:
-		key = "phrase one-connection"
-	}
-	kind := served(textOf(key, "n", n, "library", pool), advice)
-	kind.isConnection = true
-	return kind
-}
-
-// isConnectionPool reports whether requests wait for a connection of a library's pool. Some pools do not serve the first
-// waiter first.
-func isConnectionPool(slots *queues.SlotWaits, cand *candidate, top *causeRoute) bool {
-	return slots != nil && slots.Waits >= threshold.SmallSample && slots.Slots > 0 && poolKindOf(cand, top, nil, nil).isConnection
-}
-
 // holderText names the holder of a connection: the line of the service, and how many goroutines if they serve no requests.
 func (p *poolFacts) holderText(top *causeRoute) string {
 	if p.isHeldInBackground() {
@@ -583,7 +498,8 @@ func (p *poolFacts) holderText(top *causeRoute) string {
 	return lineText(top.ownLine())
 }
 
-// activityWithoutCaller is causeRoute.activity for a sentence that has named the service's line already.
+// activityWithoutCaller returns causeRoute.activity without the line of the service that called the dependency, for a sentence
+// that names that line already.
 func activityWithoutCaller(top *causeRoute) string {
 	cause := *top.Cause
 	if cause.Site != nil {
@@ -593,29 +509,8 @@ func activityWithoutCaller(top *causeRoute) string {
 	return activityAt(&cause, top.via)
 }
 
-// held and served return the kind of a slot that requests hold, and of a goroutine or connection that serves them.
-func held(name, advice string) poolKind {
-	return poolKind{name: name, nameWithoutSite: name, advice: advice, hasHolder: true}
-}
-
-func served(name, advice string) poolKind {
-	return poolKind{name: name, nameWithoutSite: name, advice: advice}
-}
-
-// paceNS returns the interval at which a ticker releases requests one after another: an intended limit such as a rate
-// limiter's, not a goroutine that is busy with requests. It is 0 if there is no such ticker.
-func (a *attribution) paceNS(top *causeRoute) int64 {
-	if top.Cause.Cause != report.CauseSleep || knowledge.Has(top.Call, knowledge.SleepWait) {
-		return 0
-	}
-	if t := a.in.serviceAt(top.Cause, top.via); t != nil && t.OtherRequestShare <= 0.5 {
-		return t.PeriodNS
-	}
-	return 0
-}
-
-// acquireTimeoutVerdict says how many requests gave up waiting for a slot, after how long, and to look for a leak. It makes no
-// prediction: it is unknown what holds the slots, and for how long.
+// acquireTimeoutVerdict returns the verdict on requests that waited for a slot until their own deadline: how many, for how long,
+// and to look for a leak. It makes no prediction, because the trace does not show which goroutines hold the slots.
 func acquireTimeoutVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	name := poolKindAtWait(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
 	if l := libraryAt(top.Site); l != nil && l.poolAdvice != "" {
@@ -629,40 +524,3 @@ func acquireTimeoutVerdict(attr *attribution, cand *candidate, top *causeRoute) 
 		evidenceOf("evidence pool-timeout-wait", float64(top.TotalNS)/float64(max(top.Requests, 1)), "ns"))
 	return v
 }
-
-// limiterVerdict returns the verdict on a rate limiter. If its queue becomes empty now and then, it delays only requests that come
-// together, and none if it admits as many at once. Else there is no prediction: the limit is intended.
-func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
-	durationNS := attr.in.Report.Input.DurationNS
-	l := newLittleLaw(top.Requests, durationNS, top.routeNS, 0)
-	v := attr.newVerdict(cand, top)
-	changes := v.Changes
-	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
-	v.Title, v.Fix = textOf("title limiter", "site", v.Site), textOf("fix limiter")
-	v.addEvidence(
-		evidenceOf("evidence limiter-rate", l.rate, "1/s"),
-		evidenceOf("evidence limiter-wait", l.waitNS, "ns"),
-		evidenceOf("evidence pool-waiting", l.waiting, "count"))
-	if intervalNS := attr.paceNS(top); intervalNS != 0 {
-		v.Title, v.Fix = textOf("title limiter-paced", "interval", words.Brief(intervalNS), "site", v.Site), textOf("fix limiter-paced")
-		return v
-	}
-	limiter := firstMatch(attr.in.Limiters, func(l *queues.Limiter) bool { return l.Site.Matches(top.Site) })
-	if limiter == nil || limiter.Rate == 0 || durationNS <= 0 {
-		return v
-	}
-	arrivals := float64(attr.group.Count+attr.group.Open.Count) / float64(durationNS) * 1e9
-	v.Title = textOf("title limiter-rate", "rate", words.Figure(limiter.Rate), "site", v.Site)
-	v.addEvidence(evidenceOf("evidence limiter-grants", limiter.Rate, "1/s"), evidenceOf("evidence limiter-arrivals", arrivals, "1/s"))
-	if limiter.QueuedShare >= threshold.NearlyAllShare {
-		arrivals = max(arrivals, limiter.Rate)
-		v.Fix = textOf("fix limiter-full", "arrivals", words.Figure(math.Round(arrivals)), "rate", words.Figure(math.Round(limiterRoom*arrivals)))
-		return v
-	}
-	v.Fix = textOf("fix limiter-bursts", "arrivals", words.Figure(math.Round(arrivals)), "n", limiter.MaxWaiters)
-	v.Changes, v.ChangeText = changes, textOf("phrase change-no-queue")
-	return v
-}
-
-// limiterRoom times the rate of requests that arrive at random lets them wait for one interval on average (M/D/1).
-const limiterRoom = 1.5

@@ -20,7 +20,8 @@ var (
 	otherSystemCall = syscallKind{"phrase is-in-system-call", "fix system-call"}
 )
 
-func syscallOf(cause *report.Cause) syscallKind {
+// syscallKindOf decides what the system call of a cause is for, by the roles of the called function and of the site's function.
+func syscallKindOf(cause *report.Cause) syscallKind {
 	if cause.Cause == report.CauseDisk {
 		return pageFault
 	}
@@ -47,10 +48,10 @@ func syscallOf(cause *report.Cause) syscallKind {
 	return otherSystemCall
 }
 
-// isSharedWrite reports whether a library writes to a file or pipe for several lines of the service, as a logger does.
+// isSharedWrite reports whether a dependency writes to a file for several lines of the service, as a logger does.
 func (a *attribution) isSharedWrite(c *report.Cause) bool {
 	isWrite := func(o *report.Cause) bool {
-		return o.Cause == report.CauseSyscall && o.Site != nil && o.Site.Module != "" && syscallOf(o).fix == "fix file-write"
+		return o.Cause == report.CauseSyscall && o.Site != nil && o.Site.Module != "" && syscallKindOf(o).fix == "fix file-write"
 	}
 	return isWrite(c) && slices.ContainsFunc(a.group.All().Causes, func(o report.Cause) bool {
 		return isWrite(&o) && o.Site.LineKey() == c.Site.LineKey() && o.Site.OwnLine().Key() != c.Site.OwnLine().Key()
@@ -60,14 +61,15 @@ func (a *attribution) isSharedWrite(c *report.Cause) bool {
 // childDelay is the Cmd.WaitDelay that a prediction assumes.
 const childDelay = 10 * time.Millisecond
 
-// checkBlockingSyscall is WL2007, blocking-syscall.
+// checkBlockingSyscall is WL2007, blocking-syscall: requests wait for a system call, a page from disk or a pipe. The fix depends
+// on what the call is for (syscallKindOf).
 func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	top := &cand.routes[0]
-	k := syscallOf(top.Cause)
+	k := syscallKindOf(top.Cause)
 	v := attr.newVerdict(cand, top)
 	v.Title, v.Fix = textOf("title blocking-syscall", "goroutine", goroutineActivity(top)), textOf(k.fix)
 	attr.addSlowMean(&v, "evidence slow-mean-on", cand, top, top.via)
-	v.addEvidence(callEvidence(cand, top)...)
+	v.addEvidence(libraryCallEvidence(cand, top)...)
 	if attr.isSharedWrite(top.Cause) {
 		site := *top.Site
 		site.CalledFrom = nil

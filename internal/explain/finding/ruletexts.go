@@ -29,7 +29,8 @@ var textConstants = strings.NewReplacer(
 	"{hung factor}", fmt.Sprint(hungFactor), "{hung least}", words.Brief(minHungAge), "{patience}", words.Brief(threshold.PatienceNS),
 )
 
-// readSections returns a file's first line and its sections, each of which begins with a line "-- TITLE --".
+// readSections returns the heading (the first line) of rules/NAME.txt and its sections, each of which begins with a line "--
+// TITLE --".
 func readSections(name string) (heading string, sections []Section) {
 	data, err := ruleTexts.ReadFile("rules/" + name + ".txt")
 	if err != nil {
@@ -58,7 +59,8 @@ var texts = sync.OnceValue(func() map[textKey]string {
 	return out
 })
 
-// textOf returns a text with its parameters, which are pairs of a name and a value: a text has {name} where the value belongs.
+// textOf returns the text of a key with each {name} replaced by its value. params are pairs of a name and a value; a site is
+// written as siteText writes it. An unknown key is a bug and panics.
 func textOf(key textKey, params ...any) string {
 	text, ok := texts()[key]
 	if !ok {

@@ -6,7 +6,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkStopped is WL4003, stopped.
+// checkStopped is WL4003, stopped: a signal, a debugger or the freezer stopped the whole process for some time. The gain is the
+// time that arriving and open requests lost. Without samples of the process's state it is only suspected, and low.
 func checkStopped(in *Input) []Verdict {
 	stops := in.Report.Runtime.Stops
 	if stops == nil || stops.Count == 0 {

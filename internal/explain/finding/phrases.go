@@ -20,7 +20,7 @@ func siteText(s *report.Site) string {
 	return text
 }
 
-// lineText is siteText without the caller, for texts that name the caller elsewhere.
+// lineText names a site as siteText does, but without its caller, for texts that name the caller elsewhere.
 func lineText(s *report.Site) string {
 	if s == nil {
 		return textOf("phrase unknown-site")
@@ -32,8 +32,8 @@ func lineText(s *report.Site) string {
 	return fmt.Sprintf("%s (%s:%d%s)", words.FuncName(s.Func), path.Base(s.File), s.Line, does)
 }
 
-// goroutineText returns a phrase for the goroutine of a cause: the request's own, or another one with the waits that
-// lead to it.
+// goroutineText returns a phrase for the goroutine that a cause is on: the request's own if via is empty, else another one, with
+// the waits that lead to it.
 func goroutineText(via []report.Via) string {
 	if len(via) == 0 {
 		return textOf("phrase own-goroutine")
@@ -57,7 +57,7 @@ func libraryCall(call string) string {
 	return call
 }
 
-// activityAt returns a phrase for the activity of a cause.
+// activityAt returns a phrase for what a goroutine does at a cause, and where, such as "sleeps at main.poll (main.go:9)".
 func activityAt(cause *report.Cause, via []report.Via) string {
 	site := nonStdSite(cause, via)
 	where := textOf("phrase at", "site", site)
@@ -67,7 +67,7 @@ func activityAt(cause *report.Cause, via []report.Via) string {
 	return textOf(activityOf(cause), "site", site, "where", where)
 }
 
-// activityOf returns the text for the activity of a cause.
+// activityOf returns the key of the phrase for what a goroutine does at a cause: computes, sleeps, waits for a client, and so on.
 func activityOf(cause *report.Cause) textKey {
 	switch {
 	case cause.Cause == report.CauseCPU:
@@ -75,7 +75,7 @@ func activityOf(cause *report.Cause) textKey {
 	case cause.Cause == report.CauseSleep:
 		return timerActivity(cause)
 	case cause.Cause == report.CauseSyscall, cause.Cause == report.CauseDisk:
-		return syscallOf(cause).activity
+		return syscallKindOf(cause).activity
 	case cause.Cause != report.CauseNetwork:
 		return "phrase waits"
 	case knowledge.Has(cause.Call, knowledge.File):
@@ -94,7 +94,8 @@ func (p *causeRoute) ownLine() *report.Site { return p.nonStdSite().OwnLine() }
 // activity returns a phrase for the activity at the end of a route.
 func (p *causeRoute) activity() string { return activityAt(p.Cause, p.via) }
 
-// timerActivity returns the text for the kind of timer of a sleep.
+// timerActivity returns the key of the phrase for a sleep, by the kind of its timer: a deadline, a limiter, a database's lock, or
+// a plain sleep.
 func timerActivity(c *report.Cause) textKey {
 	switch verdict.KindOf(c) {
 	case verdict.Deadline:

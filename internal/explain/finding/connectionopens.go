@@ -1,0 +1,102 @@
+package finding
+
+import (
+	"cmp"
+
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// connOpens describes the connections that requests open at the routes of a candidate.
+type connOpens struct {
+	share    float64          // of the time of all waits of these routes
+	requests int64            // that open one
+	advice   string           // how to keep connections open
+	changes  []predict.Change // without the opening
+}
+
+// connOpensOf adds up, over the routes of a candidate, the connections that requests open: the handshake and the answer are
+// different waits of one call, so one line may count for several routes.
+func (a *attribution) connOpensOf(cand *candidate) connOpens {
+	out := connOpens{changes: []predict.Change{}}
+	countedCalls := map[*queues.PeerCalls]bool{}
+	var openNS, totalNS, longestNS int64
+	for i := range cand.routes {
+		route := &cand.routes[i]
+		calls := a.peerCallsAt(route)
+		if calls == nil || countedCalls[calls] {
+			continue
+		}
+		countedCalls[calls] = true
+		openNS, totalNS, out.requests = openNS+calls.ConnOpenNS, totalNS+calls.TotalNS, max(out.requests, calls.ConnOpenRequests)
+		if calls.ConnOpenNS > 0 {
+			out.changes = append(out.changes, predict.Reuse(predict.SiteText(route.Site, report.CauseNetwork)))
+		}
+		if calls.ConnOpenNS <= longestNS {
+			continue
+		}
+		longestNS, out.advice = calls.ConnOpenNS, stdPool(calls.ConnOpenFunc).reuseAdvice
+		for k := range route.via {
+			out.advice = cmp.Or(out.advice, stdPool(route.via[k].Call).reuseAdvice)
+		}
+	}
+	if openNS > 0 {
+		out.share = float64(openNS) / float64(totalNS)
+	}
+	return out
+}
+
+// concernsMost reports whether a number of requests is most of the group's, and enough to say so.
+func (a *attribution) concernsMost(requests int) bool {
+	return requests >= threshold.MedianSample && float64(requests) >= threshold.HalfShare*float64(a.group.Count)
+}
+
+// narrowToConnOpens turns a verdict on a wait into one on the part of the wait that opens connections, which reuse would save. If
+// most requests open a connection, that part counts in full and the result is true: it holds on any machine. Otherwise the
+// severity is at most low where the time of all requests decides it.
+func (a *attribution) narrowToConnOpens(v *Verdict, cand *candidate, opens *connOpens, awaited string) bool {
+	v.Title = textOf("title open-connections", "share", words.Percent(opens.share), "awaited", awaited)
+	v.prependEvidence(
+		evidenceOf("evidence connection-openings", opens.share, "share"),
+		evidenceOf("evidence connection-openers", opens.requests, "count"))
+	fix := textOf("fix open-connections", "advice", cmp.Or(opens.advice, textOf("phrase reuse-connections")))
+	if opens.share < threshold.HalfShare {
+		fix = textOf("fix open-connections-and-rest", "fix", fix, "rest", v.Fix)
+	}
+	v.Fix, v.Changes = fix, opens.changes
+	v.Share *= opens.share
+	if !a.concernsMost(int(opens.requests)) {
+		v.MaxSeverityByAll = report.SeverityLow
+		return false
+	}
+	v.Gain, v.MaxSeverity = cand.gain.scaled(opens.share), ""
+	a.predictAs(v, "phrase kept-connections")
+	return true
+}
+
+// rewriteForConnPerRequest rewrites a verdict of a group whose requests mostly open one connection each on goroutines of a
+// library, and which spends threshold.MajorShare of its time on that. It returns false, and changes nothing, for other groups.
+func (a *attribution) rewriteForConnPerRequest(v *Verdict) bool {
+	opens := a.in.ConnOpens[a.group.ID]
+	if opens.Site == nil || !a.concernsMost(int(opens.Count)) {
+		return false
+	}
+	share, meanNS := float64(opens.NS)/float64(opens.TotalNS), opens.NS/opens.Requests
+	library := libraryAt(opens.Wait, opens.Site)
+	if share < threshold.MajorShare || library == nil || library.reuseAdvice == "" {
+		return false
+	}
+	v.Site, v.Share = opens.Site.OwnLine(), share
+	v.Title = textOf("title connection-per-request", "site", v.Site)
+	v.Fix = textOf("fix in-library", "library", library.name, "advice", library.reuseAdvice)
+	v.prependEvidence(
+		evidenceOf("evidence connection-time", meanNS, "ns"),
+		evidenceOf("evidence connection-openers", opens.Count, "count"))
+	v.Gain = Gain{All: Loss{Share: share, NS: meanNS}, TotalNS: int64(share * float64(a.group.TotalNS))}
+	v.Changes = []predict.Change{predict.Reuse(opens.Wait.OwnLine().Func)} // other lines of that function create the connection and close it
+	a.predictAs(v, "phrase kept-connections")
+	return true
+}

@@ -1,0 +1,84 @@
+package finding
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/report"
+)
+
+// sortVerdicts puts verdicts into the order in which they are reported: by loss (orderByLoss), but first a process that did not
+// run, because all clients waited for it, and then requests that hang.
+func sortVerdicts(all []Verdict) {
+	orderByLoss(all)
+	moveToFront(all, func(v *Verdict) bool { return v.Code == report.RuleHung && v.Severity == report.SeverityHigh })
+	moveToFront(all, func(v *Verdict) bool { return v.Code == report.RuleStopped && v.Severity.IsMajor() })
+}
+
+// moveToFront makes the first verdict that matches the first of all.
+func moveToFront(all []Verdict, matches func(*Verdict) bool) {
+	for i := range all {
+		if matches(&all[i]) {
+			first := all[i]
+			copy(all[1:i+1], all[:i])
+			all[0] = first
+			return
+		}
+	}
+}
+
+// orderByLoss sorts verdicts by severity, then by the loss of the slow requests, which the report's first sentence describes. A
+// verdict on a busy machine moves before those of equal severity that it makes worse, unless their loss is threshold.FarFactor
+// times as large. It becomes info if requests compute for far longer than other processes used the CPUs.
+func orderByLoss(all []Verdict) {
+	isOfMachine := func(v Verdict) bool { return v.Code.OfMachine() }
+	if index := slices.IndexFunc(all, isOfMachine); index >= 0 && slices.ContainsFunc(all, func(v Verdict) bool {
+		return v.Code == report.RuleComputes && v.Gain.TotalNS > threshold.FarFactor*all[index].Gain.TotalNS
+	}) && !all[index].Severity.IsMajor() {
+		all[index].capSeverity(report.SeverityInfo)
+	}
+	slices.SortStableFunc(all, func(a, b Verdict) int {
+		return cmp.Or(cmp.Compare(severityRank(a.Severity), severityRank(b.Severity)), cmp.Compare(b.Gain.Slow.NS, a.Gain.Slow.NS), cmp.Compare(b.Gain.TotalNS, a.Gain.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
+	})
+	machineIndex := slices.IndexFunc(all, isOfMachine)
+	if machineIndex < 0 {
+		return
+	}
+	machine := all[machineIndex]
+	target := machineIndex
+	for ; target > 0; target-- {
+		v, maxNS := &all[target-1], machine.Gain.TotalNS
+		if isSchedulingRule(v.Code) || isGCRule(v.Code) {
+			maxNS *= threshold.FarFactor
+		}
+		if v.Severity != machine.Severity || v.Gain.TotalNS > maxNS {
+			break
+		}
+	}
+	copy(all[target+1:machineIndex+1], all[target:machineIndex])
+	all[target] = machine
+}
+
+// linkHolderFindings finds pairs of verdicts with the same site and cause, one about what the holders of a lock or slot do, one
+// about the requests of another group that queue for them, and adds to the first that one fix removes both. If the holders are
+// iterations of a loop, requests feel them only through that queue, so the holders' verdict becomes info.
+func linkHolderFindings(in *Input, all []Verdict) {
+	for i := range all {
+		v := &all[i]
+		if v.Code != report.RuleSleep && v.Code != report.RuleSlowPeer && v.Code != report.RuleBlockingSyscall || v.Site == nil {
+			continue
+		}
+		for k := range all {
+			queueVerdict := &all[k]
+			if (queueVerdict.Code == report.RuleLockConvoy || queueVerdict.Code == report.RulePoolTooSmall) && queueVerdict.Group != v.Group && queueVerdict.Cause == v.Cause && queueVerdict.Site != nil && queueVerdict.Site.Key() == v.Site.Key() {
+				v.Evidence = append(v.Evidence, statementOf("evidence same-fault", "code", queueVerdict.Code))
+				if g := in.Report.Group(v.Group); g != nil && g.Kind == report.KindLoop && severityRank(queueVerdict.Severity) <= severityRank(v.Severity) {
+					v.Severity, v.Decided = report.SeverityInfo, nil
+				}
+				break
+			}
+		}
+	}
+}

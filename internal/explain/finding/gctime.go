@@ -1,0 +1,116 @@
+package finding
+
+import (
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/report"
+)
+
+// The garbage collector takes time of requests in four ways: they help to mark (gc-assist), they wait for a phase (gc-wait),
+// they wait for a P on which a mark worker or a marking goroutine runs (sched), and the world is stopped at both ends of a
+// cycle (stw). The time is divided among the rules so that one fault is reported once:
+//
+//   - Where a setting would avoid most cycles, all of the time belongs to WL3004.
+//   - Where code forces cycles (runtime.GC), it belongs to WL3005.
+//   - Otherwise the stops belong to WL3003, and the rest to WL3001 if requests spend the larger part of it on marking and
+//     waiting for phases, to WL3002 if they spend it on waiting for Ps that workers use.
+
+// collectorPart returns the part of a cause, between 0 and 1, that the collector took: all of an assist, of a wait for a phase
+// and of a stop of the world for a cycle; of a wait for a P, the share of marking in what ran during the wait. Forced collections
+// are not counted.
+func collectorPart(c *report.Cause) float64 {
+	switch c.Cause {
+	case report.CauseGCAssist, report.CauseGCWait:
+		if isForcedWait(c) {
+			return 0
+		}
+		return 1
+	case report.CauseSTW:
+		return oneIf(isGCStop(c.Kind))
+	case report.CauseSched:
+		return marksPart(c)
+	}
+	return 0
+}
+
+// isGCStop reports whether a stop of the world is for a collection.
+func isGCStop(kind string) bool { return strings.HasPrefix(kind, "GC ") }
+
+// workersPart and helpersPart return the share of mark workers, and of goroutines that help to mark, in what ran while requests
+// waited for a P.
+func workersPart(c *report.Cause) float64 { return markingPart(c, knowledge.MarkWorker) }
+func helpersPart(c *report.Cause) float64 { return markingPart(c, knowledge.MarkAssist) }
+
+// marksPart is the sum of both: the collector's share in what ran while requests waited for a P.
+func marksPart(c *report.Cause) float64 { return workersPart(c) + helpersPart(c) }
+
+// markingPart returns the share that functions with a role have in what ran on the Ps during a wait for a P; 0 for other causes.
+func markingPart(c *report.Cause, role knowledge.Role) (part float64) {
+	if c.Cause != report.CauseSched {
+		return 0
+	}
+	for _, r := range c.RanMeanwhile {
+		if r.Site != nil && knowledge.Has(r.Site.Func, role) {
+			part += r.Share
+		}
+	}
+	return part
+}
+
+// isForcedWait reports whether a wait for the collector is one that code forced.
+func isForcedWait(c *report.Cause) bool {
+	return c.Cause == report.CauseGCWait && knowledge.Has(c.Call, knowledge.ForcedGC)
+}
+
+// isGCFrequentOrForced reports whether all of the collector's time belongs to WL3004 (a setting would avoid most cycles) or
+// WL3005 (code forces most cycles), and so to no other rule.
+func (in *Input) isGCFrequentOrForced() bool {
+	_, frequent := adviseGOGC(in.Process)
+	return frequent || isLimitFull(in.Process) || isMostlyForced(&in.Process.GC)
+}
+
+// isMostlyForced reports whether code forced more than half of the collections.
+func isMostlyForced(gc *process.GC) bool { return 2*gc.Forced > gc.Cycles }
+
+// collectorVerdict returns a verdict, without title and fix, about the part of a group's time that the collector took. It returns
+// false if that is less than threshold.NoticeableShare of the time of all requests.
+func (in *Input) collectorVerdict(group *report.Group, part func(*report.Cause) float64) (v Verdict, ok bool) {
+	share, gain := gainWithoutPart(group, part)
+	v = Verdict{Gain: gain, Finding: report.Finding{Cause: report.FamilyGC, Group: group.ID, Share: share, Confidence: 0.75}}
+	if in.Allocs != nil {
+		v.Confidence = 0.9
+	}
+	return v, share >= threshold.NoticeableShare
+}
+
+// liveHeapEvidence returns nothing if no cycle was measured.
+func liveHeapEvidence(bytes int64) []report.Evidence {
+	if bytes <= 0 {
+		return nil
+	}
+	return []report.Evidence{evidenceOf("evidence live-heap", bytes, "bytes")}
+}
+
+// collectorEvidence lists the ways in which the collector took 1 % or more of a group's time: assists, stops, waits for phases,
+// and waits for Ps on which workers or helpers ran.
+func collectorEvidence(group *report.Group) []report.Evidence {
+	var out []report.Evidence
+	for _, kind := range []struct {
+		key  textKey
+		part func(*report.Cause) float64
+	}{
+		{"evidence assists", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseGCAssist) }},
+		{"evidence collector-stops", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseSTW && isGCStop(c.Kind)) }},
+		{"evidence collector-waits", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseGCWait && !isForcedWait(c)) }},
+		{"evidence mark-worker-waits", workersPart},
+		{"evidence mark-help-waits", helpersPart},
+	} {
+		if share, _ := gainWithoutPart(group, kind.part); share >= 0.01 {
+			out = append(out, evidenceOf(kind.key, share, "share"))
+		}
+	}
+	return out
+}

@@ -1,0 +1,50 @@
+package finding
+
+import (
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/report"
+)
+
+// streamCause is the cause of a stream's pace in a candidate's key. It is no cause of a report, but makes all waits of
+// one stream one fault.
+const streamCause report.CauseName = "stream"
+
+// isStream reports whether requests that wait at a line repeatedly write to their client between the waits, as a rule.
+func (in *Input) isStream(site *report.Site) bool {
+	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.WriteShare >= threshold.HalfShare && s.Site.Matches(site) })
+}
+
+// streamRule returns the rule whose candidate a route becomes if its line is one of a stream (Input.isStream): WL2001 for the
+// pace of a timer, WL2005 for the parts of a peer's answer that another goroutine reads. It returns "" for other routes, among
+// them requests that call the peer for each part, which are slow because of the calls.
+func (a *attribution) streamRule(c *report.Cause, via []report.Via) report.RuleCode {
+	switch {
+	case c.Cause == report.CauseSleep:
+		return report.RuleSleep
+	case c.Cause == report.CauseNetwork && c.Kind != "inbound" && len(via) > 0 && isHandoverWait(via[0].Wait):
+		if calls := a.peerCallsAt(&causeRoute{Cause: c, via: via}); calls != nil && calls.Calls < threshold.Repeats*calls.Requests {
+			return report.RuleSlowPeer
+		}
+	}
+	return ""
+}
+
+// streamVerdict returns the fact that requests are streams, which last for as long as they send. There is no prediction, because
+// the client receives each part when it is sent.
+func streamVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
+	v := attr.newVerdict(cand, top)
+	v.Confidence, v.Fact, v.Changes = 0.8, true, []predict.Change{}
+	if v.Site = nonStdSite(top.Cause, nil); len(top.via) > 0 {
+		v.Site = top.via[0].Site
+	}
+	v.Title, v.Fix = textOf("title stream", "site", v.Site), textOf("fix stream")
+	if top.Cause.Cause == report.CauseNetwork {
+		v.Title, v.Fix = textOf("title peer-stream", "site", v.Site), textOf("fix peer-stream")
+	}
+	attr.addSlowMean(&v, "evidence slow-mean-on", cand, top, nil)
+	return v
+}

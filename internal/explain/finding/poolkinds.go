@@ -1,0 +1,114 @@
+package finding
+
+import (
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/report"
+)
+
+// A poolKind is the kind of slot that requests wait for, and how to get more of them.
+type poolKind struct {
+	name, nameWithoutSite, advice string
+	unusedAdvice                  string // what else may keep its slots
+	hasHolder                     bool   // requests hold the slot, and no goroutine or connection serves them
+	isConnection                  bool   // a connection, which the pool of a library opens
+	isSharedConnection            bool   // of a library outside the standard library, so holders that no wait shows may have more of them
+	isSingleSlot                  bool   // its holder releases it, like a lock; it may guard data, which excludes more slots
+}
+
+// shortName returns a short name of the slot.
+func (k *poolKind) shortName() string {
+	if k.hasHolder {
+		return textOf("phrase place")
+	}
+	return k.name
+}
+
+// poolKindOf returns the kind of a candidate's pool. If a library waits there, the kind is the library's, because its user cannot
+// change the semaphore, Cond or channel on which the library builds its pool; else poolKindAtWait decides.
+func poolKindOf(cand *candidate, top *causeRoute, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
+	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && !isStdPool(cand.wait.call) {
+		if l := libraryAt(v.Site); l != nil && l.poolAdvice != "" {
+			if isHeldInBackground(slotWaits) {
+				return connectionKind(l.name, l.poolAdvice, slotWaits)
+			}
+			kind := connectionKind(l.name, l.poolAdvice, nil)
+			kind.isSharedConnection, kind.unusedAdvice = true, l.unusedAdvice
+			return kind
+		}
+	}
+	return poolKindAtWait(cand.wait, service, slotWaits)
+}
+
+// poolKindAtWait decides from a wait what its slots are: connections of the standard library, a semaphore's units, places that
+// requests hold, or goroutines that serve. service may be nil; slotWaits is nil if the slots are unknown.
+func poolKindAtWait(wait waitKey, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
+	n, site, serverAdvice := 0, wait.site.Site(), textOf("fix pool-more-goroutines")
+	if slotWaits != nil {
+		n = slotWaits.Slots
+	}
+	switch p := stdPool(wait.call); {
+	case p.poolName != "":
+		return connectionKind(p.poolName, p.sizeAdvice, slotWaits)
+	case knowledge.Has(wait.site.Func, knowledge.Semaphore):
+		kind := heldSlotKind(textOf("phrase semaphore"), textOf("fix pool-more-weight"))
+		switch {
+		case slotWaits != nil && slotWaits.WideHolder != nil:
+		case isSemaphoreWait(wait) && n == 1:
+			kind.name, kind.isSingleSlot = textOf("phrase only-place-of-semaphore"), true
+		case isSemaphoreWait(wait) && n > 1:
+			kind.name = textOf("phrase place-of-semaphore", "n", n)
+		}
+		kind.nameWithoutSite = kind.name
+		return kind
+	case n == 1:
+		kind := heldSlotKind(textOf("phrase only-place"), textOf("fix pool-more-places"))
+		kind.name, kind.isSingleSlot = textOf("phrase only-place-at", "site", site), isSlotPool(slotWaits)
+		return kind
+	case n > 1:
+		kind := heldSlotKind(textOf("phrase one-place", "n", n), textOf("fix pool-more-places"))
+		kind.name = textOf("phrase one-place-at", "n", n, "site", site)
+		return kind
+	case service != nil && service.OtherRequestShare > 0.5 || slotWaits != nil:
+		return heldSlotKind(textOf("phrase place-held-by-requests"), textOf("fix pool-more-places"))
+	case service != nil && service.MaxServers > 1 && service.Requests >= 5*service.MaxServers:
+		return serverKind(textOf("phrase one-worker", "n", service.MaxServers), serverAdvice)
+	case service != nil && service.MaxServers == 1:
+		return serverKind(textOf("phrase only-worker"), serverAdvice)
+	}
+	return serverKind(textOf("phrase worker"), serverAdvice)
+}
+
+// connectionKind returns the kind of a connection in the named pool, with the number of connections if slotWaits has it.
+func connectionKind(pool, advice string, slotWaits *queues.SlotWaits) poolKind {
+	key, n := textKey("phrase connection"), 0
+	if slotWaits != nil {
+		n = slotWaits.Slots
+	}
+	switch {
+	case n == 1:
+		key = "phrase only-connection"
+	case n > 1:
+		key = "phrase one-connection"
+	}
+	kind := serverKind(textOf(key, "n", n, "library", pool), advice)
+	kind.isConnection = true
+	return kind
+}
+
+// isConnectionPool reports whether requests wait for a connection of a library's pool. Some pools do not serve the first
+// waiter first.
+func isConnectionPool(slots *queues.SlotWaits, cand *candidate, top *causeRoute) bool {
+	return slots != nil && slots.Waits >= threshold.SmallSample && slots.Slots > 0 && poolKindOf(cand, top, nil, nil).isConnection
+}
+
+// heldSlotKind returns the kind of a slot that a request holds.
+func heldSlotKind(name, advice string) poolKind {
+	return poolKind{name: name, nameWithoutSite: name, advice: advice, hasHolder: true}
+}
+
+// serverKind returns the kind of a goroutine or connection that serves requests.
+func serverKind(name, advice string) poolKind {
+	return poolKind{name: name, nameWithoutSite: name, advice: advice}
+}
