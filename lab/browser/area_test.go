@@ -95,6 +95,17 @@ func TestLiveFunctions(t *testing.T) {
 	p.drag(400, 130, 700, 230)
 	checkArea("an area by pointer")
 	p.settle()
+	p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('[data-area=flame]').click()`))
+	p.waitUntil(`document.querySelectorAll('.areaflame .box').length > 3`)
+	// The boxes of the second row are the states of the area.
+	states := evaluate[float64](p, `[...document.querySelectorAll('.areaflame .box')].filter(b => b.firstChild.y.baseVal.value > 20 && b.firstChild.y.baseVal.value < 40).reduce((ns, b) => ns + Number(b.dataset.ns), 0)`)
+	selected := 0.
+	for _, ns := range p.selectedArea() {
+		selected += float64(ns)
+	}
+	if states < 0.95*selected || states > selected {
+		t.Errorf("the flame graph's states have %v ns, the area %v", states, selected)
+	}
 	p.shotElement("timelines", "live-area-1440")
 	p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('[data-copy=text]').click()`))
 	p.waitUntil(`/Copied|Select/.test(document.querySelector('[data-copy=text]').textContent)`)

@@ -181,7 +181,7 @@ var modules = [...]string{
 
 // liveModules are the modules that only the page of a server has, in order. They
 // run after the others.
-var liveModules = [...]string{"ask", "picked", "allrequests", "tiles", "paint", "area", "timelines", "functions", "live"}
+var liveModules = [...]string{"ask", "picked", "allrequests", "tiles", "paint", "area", "areaflame", "timelines", "functions", "live"}
 
 // Write writes r as a page to w. Names in r never become markup, whatever their
 // characters. It fails if a number of r is not finite or if writing fails.

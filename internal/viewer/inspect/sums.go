@@ -40,10 +40,10 @@ type WaitSum struct {
 	NS     int64  `json:"ns"`
 }
 
-// eachPiece calls, for each piece of the goroutines in [from, to), cut to this interval, the function of a worker.
+// eachPiece calls, for each piece of the goroutines in [from, to), cut to this interval, the function of a worker, with the piece's stack.
 // If ids is nil, it visits all goroutines. newWorker returns such a function; it is called for each generation and
 // processor.
-func (t *Trace) eachPiece(ctx context.Context, from, to int64, ids []uint64, newWorker func() func(id uint64, p Piece), sites bool) error {
+func (t *Trace) eachPiece(ctx context.Context, from, to int64, ids []uint64, newWorker func() func(id uint64, p Piece, stack tracefmt.StackID), sites bool) error {
 	leave, err := t.acquireSlot(ctx)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (t *Trace) eachPiece(ctx context.Context, from, to int64, ids []uint64, new
 						spans = win.Spans(id, a+t.start, b+t.start, spans[:0])
 						for s := range spans {
 							if p, ok := cache.pieceOf(&spans[s], a+t.start, b+t.start); ok {
-								f(id, p)
+								f(id, p, spans[s].Stack)
 							}
 						}
 					}
@@ -120,13 +120,13 @@ func (t *Trace) byFunction(ctx context.Context, from, to int64) ([]FunctionSum, 
 		waits map[tracefmt.StringID]int64
 	}
 	var parts []map[tracefmt.StringID]*sum
-	err := t.eachPiece(ctx, from, to, nil, func() func(id uint64, p Piece) {
+	err := t.eachPiece(ctx, from, to, nil, func() func(id uint64, p Piece, stack tracefmt.StackID) {
 		part := map[tracefmt.StringID]*sum{}
 		parts = append(parts, part)
 		// The pieces of a goroutine are consecutive.
 		var last uint64
 		var s *sum
-		return func(id uint64, p Piece) {
+		return func(id uint64, p Piece, _ tracefmt.StackID) {
 			if s == nil || id != last {
 				name := t.NameOf(id)
 				if last, s = id, part[name]; s == nil {
@@ -224,8 +224,8 @@ func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) (
 		last  map[uint64]Piece
 	}
 	sums := map[kind]*sum{}
-	err := t.eachPiece(ctx, from, to, ids, func() func(id uint64, p Piece) {
-		return func(id uint64, p Piece) {
+	err := t.eachPiece(ctx, from, to, ids, func() func(id uint64, p Piece, stack tracefmt.StackID) {
+		return func(id uint64, p Piece, _ tracefmt.StackID) {
 			if p.State != timeline.Waiting {
 				p.Reason = 0
 			}

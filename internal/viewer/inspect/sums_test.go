@@ -65,7 +65,19 @@ func TestSums(t *testing.T) {
 							states[k] += stateTimes[k]
 						}
 					}
-					var got [timeline.NotAlive]int64
+					var got, stackTimes [timeline.NotAlive]int64
+					for _, s := range must.Have(tr.AreaStacks(ctx, from, to, ids))(t).States {
+						for k := range stackTimes {
+							if timeline.State(k).String() == s.State {
+								stackTimes[k] += s.NS
+							}
+						}
+						checkSums(t, s)
+					}
+					for k, ns := range stackTimes {
+						// Narrow nodes are left out.
+						check.True(t, ns <= states[k] && ns >= states[k]-states[k]/100-(to-from)/100, "from %d to %d: stacks have %d in state %d, strips %d", from, to, ns, k, states[k])
+					}
 					for _, s := range must.Have(tr.Area(ctx, from, to, append(ids, ids[0])[:min(len(ids)+1, inspect.MaxLanes)]))(t) {
 						for k := range got {
 							if timeline.State(k).String() == s.State {
@@ -96,4 +108,44 @@ func TestSums(t *testing.T) {
 			}
 		})
 	}
+}
+
+// checkSums checks that no function has less time than those that it called.
+func checkSums(t *testing.T, n *inspect.StackNode) {
+	below := int64(0)
+	for _, c := range n.Children {
+		below += c.NS
+		checkSums(t, c)
+	}
+	check.True(t, below <= n.NS, "%+v: %d ns below", n, below)
+}
+
+// TestSampledStacks divides running time by CPU samples: the program computes two thirds of it in one function and one third in another.
+func TestSampledStacks(t *testing.T) {
+	tr := openIndex(t, testprog.Trace(t, "http1-profile"), inspect.Limits{})
+	page, _, err := tr.Goroutines(t.Context(), inspect.GoroutineQuery{To: tr.Facts().DurationNS, Sort: "run", Descending: true, Limit: inspect.MaxLanes})
+	must.Do(t, err)
+	var ids []uint64
+	for _, g := range page {
+		ids = append(ids, g.ID)
+	}
+	stacks := must.Have(tr.AreaStacks(t.Context(), 0, tr.Facts().DurationNS, ids))(t)
+	times := map[string]int64{}
+	var visit func(n *inspect.StackNode)
+	visit = func(n *inspect.StackNode) {
+		for _, c := range n.Children {
+			if n.Site == nil || n.Site.Func != c.Site.Func {
+				times[c.Site.Func] += c.NS
+			}
+			visit(c)
+		}
+	}
+	for _, s := range stacks.States {
+		if s.State == timeline.Running.String() {
+			visit(s)
+		}
+	}
+	scan, decode := times["main.(*search).scan"], times["main.(*search).decode"]
+	share := float64(scan) / float64(scan+decode)
+	check.True(t, stacks.Samples > 50 && share > 0.55 && share < 0.78, "%d samples, %d ns in scan, %d ns in decode", stacks.Samples, scan, decode)
 }

@@ -142,18 +142,33 @@ func (s *Server) byFunction(r *http.Request) (any, error) {
 	return map[string]any{"total": len(sums), "offset": offset, "rows": sums[offset:min(offset+limit, len(sums))]}, nil
 }
 
+// areaParameters returns the parameters of an area of goroutines' lanes.
+func areaParameters(r *http.Request) (from, to int64, ids []uint64, err error) {
+	p := newParameters(r)
+	from, to, ids = p.number("from", 0), p.number("to", 0), p.ids("g", inspect.MaxLanes)
+	if p.err == nil && to <= from {
+		return 0, 0, nil, newParameterError("to", "must lie after from")
+	}
+	return from, to, ids, p.err
+}
+
 // area answers /api/area with the sums of an area by state, reason and site.
 func (s *Server) area(r *http.Request) (any, error) {
-	p := newParameters(r)
-	from, to, ids := p.number("from", 0), p.number("to", 0), p.ids("g", inspect.MaxLanes)
-	switch {
-	case p.err != nil:
-		return nil, p.err
-	case to <= from:
-		return nil, newParameterError("to", "must lie after from")
+	from, to, ids, err := areaParameters(r)
+	if err != nil {
+		return nil, err
 	}
 	sums, err := s.trace.Area(r.Context(), from, to, ids)
 	return map[string]any{"from_ns": from, "to_ns": to, "goroutines": ids, "sums": sums}, err
+}
+
+// areaStacks answers /api/areastacks with the stacks of an area, as a tree.
+func (s *Server) areaStacks(r *http.Request) (any, error) {
+	from, to, ids, err := areaParameters(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.trace.AreaStacks(r.Context(), from, to, ids)
 }
 
 // laneKinds are the kinds of lanes, with the parameter that has their ids.

@@ -66,6 +66,7 @@ func New(opts Options) (*Server, error) {
 		"/api/functions":   s.functions,
 		"/api/byfunction":  s.byFunction,
 		"/api/area":        s.area,
+		"/api/areastacks":  s.areaStacks,
 		"/api/annotations": s.annotations,
 		"/api/strips":      s.strips,
 		"/api/moment":      s.moment,

@@ -176,7 +176,7 @@ func TestParameters(t *testing.T) {
 		"/api/requests?limit=501", "/api/requests?limit=-1", "/api/requests?offset=99999999999999999999", "/api/requests?min=1e9", "/api/requests?share=2", "/api/requests?share=NaN",
 		"/api/requests?open=yes", "/api/requests?sort=x", "/api/requests?group=x", "/api/requests?cause=x", "/api/requests?function=" + long, "/api/requests?function=%ff", "/api/requests?goroutine=-1", "/api/requests?a=%zz",
 		"/api/request?n=9999999", "/api/request?n=-1", "/api/request", "/api/request?id=nothing", "/api/goroutines?limit=1000000", "/api/goroutines?ids=1,x", "/api/goroutines?ids=" + strings.Repeat("1,", 200) + "1",
-		"/api/functions?limit=100000", "/api/functions?q=" + long, "/api/strips?from=10&to=10", "/api/area?from=10&to=10&g=1", "/api/area?from=0&to=9&g=" + strings.Repeat("1,", 128) + "1", "/api/byfunction?sort=x", "/api/byfunction?limit=100000", "/api/strips?from=0&to=100&buckets=0", "/api/strips?from=0&to=100&buckets=1000000", "/api/strips?from=0&to=99999999999999999999&g=1",
+		"/api/functions?limit=100000", "/api/functions?q=" + long, "/api/strips?from=10&to=10", "/api/area?from=10&to=10&g=1", "/api/areastacks?from=10&to=10&g=1", "/api/area?from=0&to=9&g=" + strings.Repeat("1,", 128) + "1", "/api/byfunction?sort=x", "/api/byfunction?limit=100000", "/api/strips?from=0&to=100&buckets=0", "/api/strips?from=0&to=100&buckets=1000000", "/api/strips?from=0&to=99999999999999999999&g=1",
 		"/api/strips?from=0&to=100&g=" + strings.Repeat("1,", 128) + "1", "/api/strips?from=0&to=100&g=" + strings.Repeat("1,", 100) + "1&p=" + strings.Repeat("1,", 100) + "1", "/api/moment?g=1", "/api/moment?g=x&t=1", "/api/moment?p=99999999999&t=1",
 	} {
 		res := call(s, "GET", target, nil)
@@ -188,7 +188,7 @@ func TestParameters(t *testing.T) {
 	}
 	for _, target := range []string{
 		"/api/requests?offset=2147483647&limit=500", "/api/strips?from=0&to=1152921504606846976&buckets=4096&g=1,2,3&p=0,999", "/api/strips?from=1152921504606846975&to=1152921504606846976&g=1",
-		"/api/strips?from=0&to=1000000&g=18446744073709551615", "/api/area?from=0&to=1152921504606846976&g=18446744073709551615,1,1", "/api/byfunction?from=1152921504606846976&to=1", "/api/byfunction?offset=2147483647", "/api/moment?g=18446744073709551615&t=1", "/api/moment?p=4294967295&t=1152921504606846976", "/api/goroutines?from=1152921504606846976&to=1&sort=run",
+		"/api/strips?from=0&to=1000000&g=18446744073709551615", "/api/area?from=0&to=1152921504606846976&g=18446744073709551615,1,1", "/api/areastacks?from=0&to=1152921504606846976&g=18446744073709551615,1,1", "/api/byfunction?from=1152921504606846976&to=1", "/api/byfunction?offset=2147483647", "/api/moment?g=18446744073709551615&t=1", "/api/moment?p=4294967295&t=1152921504606846976", "/api/goroutines?from=1152921504606846976&to=1&sort=run",
 	} {
 		res := call(s, "GET", target, nil)
 		if body, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusOK || len(body) > 1<<20 {
@@ -303,7 +303,7 @@ func TestConcurrentClients(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			for _, path := range []string{"/", "/api/facts", "/api/requests?function=main", fmt.Sprint("/api/request?n=", i), "/api/goroutines?sort=run&stack=1&function=view", "/api/strips?from=0&to=1000000&g=1,2,3&p=0", "/api/functions?q=a", "/api/byfunction?sort=waiting", "/api/area?from=0&to=1000000&g=1,2,3"} {
+			for _, path := range []string{"/", "/api/facts", "/api/requests?function=main", fmt.Sprint("/api/request?n=", i), "/api/goroutines?sort=run&stack=1&function=view", "/api/strips?from=0&to=1000000&g=1,2,3&p=0", "/api/functions?q=a", "/api/byfunction?sort=waiting", "/api/area?from=0&to=1000000&g=1,2,3", "/api/areastacks?from=0&to=1000000&g=1,2,3"} {
 				ctx, cancel := context.WithCancel(context.Background())
 				if i%4 == 3 {
 					cancel() // cancelled before the answer

@@ -10,6 +10,7 @@ import { tickText, threadWords, threadStates } from './waterfall.js';
 import { ask, latest, soon } from './ask.js';
 import { functionInput } from './allrequests.js';
 import { areaNode, procNode, momentText, copies, kindOf, stateWords, marksTable } from './area.js';
+import { areaFlame } from './areaflame.js';
 import { Tiles, levelFor, tileSpan } from './tiles.js';
 import { colors, piecesOn, sumsOn, Pictures, hue, threadKinds } from './paint.js';
 
@@ -80,7 +81,7 @@ export class Timelines {
     this.legend = h('ul', { class: 'legend', 'aria-label': 'Marks of the timelines' }, keys.map(([t, v, cls]) => h('li', null, h('i', { class: 'tkey ' + cls, style: { '--k': `var(--${v})` } }), t)), h('li', { class: 'dim' }, 'on a P: a colour for each function that goroutines started with'));
     for (const i of this.legend.querySelectorAll('.tkey')) i.style.setProperty('--k', `var(--${keys[[...this.legend.children].indexOf(i.parentNode)][1]})`);
     this.el = h('section', { id: 'timelines' }, h('h2', null, 'Timelines'), this.tools, this.problem, this.legend, h('div', { class: 'dock' }, this.box, this.details),
-      h('p', { class: 'dim hint' }, this.lanesInfo, ' ', h('kbd', null, 'Ctrl'), '+wheel zooms, drag or ', h('kbd', null, 'Shift'), '+wheel moves, a click shows all about an interval, ', h('kbd', null, 'Shift'), '+drag adds up an area (', h('kbd', null, 'M'), ': all in sight). Keys: ', ['←', '→', '+', '−', '0', '↑', '↓', 'Enter', 'Esc'].map(k => [h('kbd', null, k), ' ']), 'or ', ['W', 'A', 'S', 'D'].map(k => [h('kbd', null, k), ' '])));
+      h('p', { class: 'dim hint' }, this.lanesInfo, ' ', h('kbd', null, 'Ctrl'), '+wheel zooms, drag or ', h('kbd', null, 'Shift'), '+wheel moves, a click shows all about an interval, ', h('kbd', null, 'Shift'), '+drag adds up an area (', h('kbd', null, 'M'), ': all in sight). Keys: ', ['←', '→', '+', '−', '0', '↑', '↓', 'Enter', 'Esc'].map(k => [h('kbd', null, k), ' ']), 'or ', ['W', 'A', 'S', 'D'].map(k => [h('kbd', null, k), ' '])), this.stacks = h('div'));
     new ResizeObserver(() => { this.size(); }).observe(this.box);
     new MutationObserver(() => this.recolour()).observe(document.documentElement, { attributes: true, attributeFilter: ['data-theme'] });
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.recolour());
@@ -391,7 +392,8 @@ export class Timelines {
     this.selecting ||= latest(async (signal, ids, from, to) => {
       try {
         const a = ids.length ? await ask('area', { from, to, g: ids.join(',') }, signal) : { from_ns: from, to_ns: to, ...await ask('byfunction', { from, to, sort: 'running', desc: true, limit: 12 }, signal) };
-        const buttons = h('p', { class: 'tabs' }, h('button', { type: 'button', onclick: () => this.look(from, to) }, 'Zoom to it'), h('button', { type: 'button', onclick: () => this.options.requestsIn(from, to) }, 'Requests begun in it'));
+        const buttons = h('p', { class: 'tabs' }, h('button', { type: 'button', onclick: () => this.look(from, to) }, 'Zoom to it'), h('button', { type: 'button', onclick: () => this.options.requestsIn(from, to) }, 'Requests begun in it'),
+          h('button', { type: 'button', 'data-area': 'flame', onclick: () => this.showStacks(from, to, ids).catch(err => this.say(err.message)) }, 'Flame graph'));
         replace(this.details, this.closeButton(), ids.length ? areaNode(a, buttons) : procNode(a, name => this.only(name)));
       } catch (err) {
         if (!signal.aborted) this.say(err.message);
@@ -402,6 +404,14 @@ export class Timelines {
     this.options.changed();
     this.selecting(ids, from, to);
     this.soon();
+  }
+
+  // showStacks shows the flame graph of an area below the lanes, until it is closed or another one is shown.
+  async showStacks(from, to, ids) {
+    const stacks = await ask('areastacks', { from, to, g: ids.join(',') });
+    const close = h('button', { type: 'button', class: 'plain', 'aria-label': 'Close the flame graph', onclick: () => replace(this.stacks) }, '✕');
+    replace(this.stacks, h('h3', null, `Stacks of ${count(ids.length, 'goroutine')} in ${duration(to - from)} from ${duration(from)} `, close), areaFlame(stacks));
+    this.stacks.scrollIntoView({ block: 'nearest' });
   }
 
   // only shows only the goroutines of a function.

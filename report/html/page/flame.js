@@ -76,7 +76,7 @@ function find(root, node) {
 }
 
 // named returns a box's text. It shortens the name before it omits the time.
-function named(name, sign, time, px) {
+export function named(name, sign, time, px) {
   const tail = time ? ' · ' + time : '', all = cut(sign + name + tail, px, 12);
   if (all === sign + name + tail || !time) return all;
   const short = cut(name, px - 14 - time.length * 6.8, 12);
