@@ -155,3 +155,32 @@ func TestEscapeInvisible(t *testing.T) {
 		t.Errorf("%q", lines)
 	}
 }
+
+// TestConfigErrors: New names what is wrong, and finds a directory for recordings by itself.
+func TestConfigErrors(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	must.Do(t, os.WriteFile(file, nil, 0o600))
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
+	for _, c := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{Roots: []string{filepath.Join(dir, "none")}}, "-root "},
+		{Config{Roots: []string{file}}, "is not a directory"},
+		{Config{URLs: []string{"ftp://host"}}, "-url ftp://host"},
+		{Config{URLs: []string{"http://"}}, "no host"},
+		{Config{URLs: []string{"http://a b"}}, "-url http://a b"},
+		{Config{Fleet: "ftp://host"}, "-fleet ftp://host"},
+		{Config{Fleet: "host"}, "-fleet host"},
+		{Config{Fleet: "http://host", Recordings: filepath.Join(file, "x")}, "directory of recordings"},
+		{Config{URLs: []string{"host:6060"}}, ""},
+		{Config{Fleet: "https://host"}, ""},
+		{Config{}, ""},
+	} {
+		_, err := New(c.config)
+		check.True(t, (err == nil) == (c.want == "") && strings.Contains(fmt.Sprint(err), c.want), "%+v: %v, want %q", c.config, err, c.want)
+	}
+	a := must.Have(newAccessPolicy(Config{URLs: []string{"host"}, Roots: []string{dir}}))(t)
+	check.True(t, strings.HasSuffix(a.recordings, "/cache/whylate/recordings") && len(a.roots) == 2 && a.roots[1] == a.recordings, "%+v", a)
+}

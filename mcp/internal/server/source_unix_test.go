@@ -3,12 +3,13 @@
 package server
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
@@ -50,15 +51,17 @@ func TestPipe(t *testing.T) {
 // TestAmbiguousSource: if several files can be the one that a report names, the answer says so.
 func TestAmbiguousSource(t *testing.T) {
 	root := t.TempDir()
-	for _, dir := range []string{"one", "two", "other/pay"} {
-		must.Do(t, os.MkdirAll(filepath.Join(root, dir), 0o700))
-		must.Do(t, os.WriteFile(filepath.Join(root, dir, "main.go"), []byte("package main\n"), 0o600))
+	deep := strings.Repeat("d/", maxDepth)
+	for _, file := range []string{"one/main.go", "two/main.go", "other/pay/main.go", ".git/main.go", "node_modules/main.go", deep + "deep.go", deep + "d/deep.go"} {
+		must.Do(t, os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o700))
+		must.Do(t, os.WriteFile(filepath.Join(root, file), []byte("package main\n"), 0o600))
 	}
 	a := must.Have(newAccessPolicy(Config{Roots: []string{root}}))(t)
 	for name, want := range map[string]string{
 		"/build/app/main.go": `3 files end as "/build/app/main.go" does; this may be another one`,
 		"/build/two/main.go": "found by the last 2 of 3 parts of its name",
 		"two/main.go":        "",
+		"deep.go":            "",
 	} {
 		_, note, err := a.findSource(t.Context(), name)
 		check.True(t, err == nil && note == want, "%s: %q, want %q, %v", name, note, want, err)
@@ -68,19 +71,26 @@ func TestAmbiguousSource(t *testing.T) {
 	check.True(t, err == nil && strings.HasPrefix(note, "2 files end"), "%q, %v", note, err)
 }
 
-// TestHiddenRecordings: files in a directory whose name begins with a dot are not offered.
-func TestHiddenRecordings(t *testing.T) {
+// TestRecordings: recordings that explain accepts are offered, the newest first, but none in a directory whose name begins with a dot.
+func TestRecordings(t *testing.T) {
 	root := t.TempDir()
-	for _, dir := range []string{"", "sub", ".git"} {
-		must.Do(t, os.MkdirAll(filepath.Join(root, dir), 0o700))
-		must.Do(t, os.WriteFile(filepath.Join(root, dir, "x.whylate"), nil, 0o600))
+	must.Do(t, os.Mkdir(filepath.Join(root, "sub"), 0o700))
+	must.Do(t, os.Mkdir(filepath.Join(root, ".git"), 0o700))
+	for i, name := range []string{"a.whylate", "sub/b.trace", "c.trace.gz", ".git/x.whylate", "x.gz", "x.go", "large.trace", "d.whylate"} {
+		must.Do(t, os.WriteFile(filepath.Join(root, name), make([]byte, 10+i/6%2*(7-i)), 0o600))
+		must.Do(t, os.Chtimes(filepath.Join(root, name), time.Time{}, time.Unix(int64(1e9+i), 0)))
 	}
+	must.Do(t, os.Symlink("a.whylate", filepath.Join(root, "link.whylate")))
+	a := must.Have(newAccessPolicy(Config{Roots: []string{root}, MaxFile: 10}))(t)
 	var got []string
-	for _, r := range must.Have(newAccessPolicy(Config{Roots: []string{root}}))(t).listRecordings(t.Context()) {
-		got = append(got, filepath.Base(filepath.Dir(r.File)))
+	for _, r := range a.listRecordings(t.Context()) {
+		got = append(got, strings.TrimPrefix(r.File, a.roots[0]+"/")+" "+r.Time)
 	}
-	slices.Sort(got)
-	check.True(t, slices.Equal(got, []string{filepath.Base(root), "sub"}), "recordings in %q", got)
+	check.Equal(t, strings.Join(got, ", "), "d.whylate 2001-09-09T01:46:47Z, c.trace.gz 2001-09-09T01:46:42Z, sub/b.trace 2001-09-09T01:46:41Z, a.whylate 2001-09-09T01:46:40Z", "recordings")
+	for i := range maxListed {
+		must.Do(t, os.WriteFile(filepath.Join(root, fmt.Sprint(i, ".trace")), nil, 0o600))
+	}
+	check.Equal(t, len(a.listRecordings(t.Context())), maxListed, "recordings")
 }
 
 // TestReplaced: a file that is replaced after resolveFile is not read if it is now a link out of the

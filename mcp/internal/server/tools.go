@@ -204,7 +204,7 @@ func (s *Server) capacityTool(ctx context.Context, in capacityIn) (*Capacity, er
 	}
 	for i := range c.NotJudged[:min(len(c.NotJudged), maxFindings)] {
 		n := &c.NotJudged[i]
-		out.NotJudged = append(out.NotJudged, shorten(strings.TrimSpace(string(n.Kind)+" "+siteText(n.Site)+" "+n.Reason), maxText))
+		out.NotJudged = append(out.NotJudged, shorten(strings.TrimSpace(strings.TrimSpace(string(n.Kind)+" "+siteText(n.Site))+" "+n.Reason), maxText))
 	}
 	for i := range c.Curve {
 		p := &c.Curve[i]
