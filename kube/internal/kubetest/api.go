@@ -25,12 +25,12 @@ import (
 // Namespace is the namespace of all pods.
 const Namespace = "shop"
 
-// An API answers like an API server: about pods, a deployment and events, and it forwards ports
+// An API answers like an API server: about pods, what selects them, and events, and it forwards ports
 // through its Kubelet.
 type API struct {
 	Kubelet
-	Deployment *appsv1.Deployment
-	Events     []corev1.Event
+	Selectors map[string]map[string]string // labels by kind and name, such as deployments/shop
+	Events    []corev1.Event
 
 	mu                sync.Mutex
 	pods              map[string]*corev1.Pod
@@ -87,8 +87,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case parts[0] == "events":
 		writeJSON(w, corev1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}, Items: a.Events})
-	case parts[0] == "deployments" && len(parts) == 2 && a.Deployment != nil && parts[1] == a.Deployment.Name:
-		writeJSON(w, a.Deployment)
+	case a.Selectors[path] != nil && parts[0] == "services":
+		writeJSON(w, corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, Spec: corev1.ServiceSpec{Selector: a.Selectors[path]}})
+	case a.Selectors[path] != nil: // deployments, stateful sets, daemon sets and replica sets have their selector at the same place
+		writeJSON(w, appsv1.Deployment{Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: a.Selectors[path]}}})
 	case parts[0] == "pods" && len(parts) == 1:
 		match, err := labels.Parse(r.URL.Query().Get("labelSelector"))
 		if err != nil {

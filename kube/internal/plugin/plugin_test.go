@@ -23,14 +23,12 @@ import (
 	"time"
 	"unicode"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/record"
@@ -153,9 +151,8 @@ func TestPods(t *testing.T) {
 	}
 	t.Parallel()
 	api := &kubetest.API{
-		Deployment: &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: "shop"},
-			Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "shop"}}}},
-		Events: []corev1.Event{{Reason: "Unhealthy", Message: "Readiness probe failed", Count: 3, LastTimestamp: metav1.Now()}},
+		Selectors: map[string]map[string]string{"deployments/shop": {"app": "shop"}},
+		Events:    []corev1.Event{{Reason: "Unhealthy", Message: "Readiness probe failed", Count: 3, LastTimestamp: metav1.Now()}},
 	}
 	addServicePod(t, api, "shop-1", "")
 	addServicePod(t, api, "shop-2", "")
@@ -324,11 +321,10 @@ func TestErrors(t *testing.T) {
 	}{
 		{"no name", api, nil, 2, []string{"name a pod", "--help"}},
 		{"unknown flag", api, []string{"--nonsense"}, 2, []string{"unknown flag", "--help"}},
-		{"too long", api, []string{"ok-1", "--seconds", "301"}, 2, []string{"1 to 300"}},
 		{"kinds", api, []string{"node/x"}, 2, []string{"deployment/"}},
 		{"selector", api, []string{"-l", "app=none"}, 3, []string{"no pod in namespace shop matches"}},
 		{"bad selector", api, []string{"-l", "!!"}, 2, []string{"-l"}},
-		{"watch to JSON", api, []string{"ok-1", "--watch", "--json"}, 2, []string{"--watch goes with none"}},
+		{"path", api, []string{"ok-1", "--port", "6060", "--path", "/none", "--seconds", "1"}, 3, []string{"http://ok-1:6060/none"}},
 		{"no pod", api, []string{"shop-9"}, 3, []string{`no pod "shop-9" in namespace shop`, "kubectl get pods", "-n names"}},
 		{"no deployment", api, []string{"deploy/x"}, 3, []string{`no deployment "x"`}},
 		{"pending", api, []string{"pending-1"}, 3, []string{"pending-1 is Pending, ImagePullBackOff", "kubectl describe"}},
@@ -449,13 +445,60 @@ func TestEvents(t *testing.T) {
 		{Reason: "Last", LastTimestamp: metav1.NewTime(ago(5 * time.Hour)), Series: &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(ago(time.Minute))}},
 		{Reason: "Over", LastTimestamp: metav1.Now(), Series: &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(ago(2 * time.Hour))}},
 	}}
-	c := must.Have(connect(clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: api.Config(t)}, nil)))(t)
+	c := connectTo(t, api)
 	var got []string
 	for _, e := range must.Have((&target{cluster: c, pod: pod("x")}).events(t.Context()))(t) {
 		got = append(got, e.Reason)
 	}
 	if want := []string{"First", "Second", "Last"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+	for i := range maxEvents {
+		api.Events = append(api.Events, corev1.Event{Reason: "More", LastTimestamp: metav1.NewTime(ago(time.Duration(40+i) * time.Minute))})
+	}
+	list := must.Have((&target{cluster: c, pod: pod("x")}).events(t.Context()))(t)
+	check.True(t, len(list) == maxEvents && list[0].Reason == "More" && list[maxEvents-1].Reason == "Last", "%+v", list)
+}
+
+// TestOptions: options that exclude each other, and numbers beyond their bounds, are refused.
+func TestOptions(t *testing.T) {
+	for _, c := range []struct {
+		change func(*options)
+		want   string
+	}{
+		{func(o *options) {}, ""},
+		{func(o *options) { o.args = nil }, "name a pod"},
+		{func(o *options) { o.args, o.selector = nil, "app=shop" }, ""},
+		{func(o *options) { o.seconds = 0 }, "--seconds takes 1 to 300"},
+		{func(o *options) { o.seconds = 1 }, ""},
+		{func(o *options) { o.seconds = 300 }, ""},
+		{func(o *options) { o.seconds = 301 }, "--seconds takes"},
+		{func(o *options) { o.pods = 0 }, "--max-pods takes 1 to 16"},
+		{func(o *options) { o.pods = 1 }, ""},
+		{func(o *options) { o.pods = 16 }, ""},
+		{func(o *options) { o.pods = 17 }, "--max-pods takes"},
+		{func(o *options) { o.flight = true }, ""},
+		{func(o *options) { o.flight, o.hasSeconds = true, true }, "--flight takes"},
+		{func(o *options) { o.flight, o.watch = true, true }, "--flight takes"},
+		{func(o *options) { o.kernel = true }, "--kernel needs"},
+		{func(o *options) { o.kernel, o.nodeAgent = true, "x" }, ""},
+		{func(o *options) { o.nodeAgent, o.watch = "x", true }, "--node-agent prints"},
+		{func(o *options) { o.nodeAgent, o.flight = "x", true }, "--node-agent prints"},
+		{func(o *options) { o.nodeAgent, o.json = "x", true }, "--node-agent prints"},
+		{func(o *options) { o.nodeAgent, o.html = "x", true }, "--node-agent prints"},
+		{func(o *options) { o.nodeAgent, o.output = "x", "x" }, "--node-agent prints"},
+		{func(o *options) { o.watch = true }, ""},
+		{func(o *options) { o.watch, o.json = true, true }, "--watch goes with none"},
+		{func(o *options) { o.watch, o.html = true, true }, "--watch goes with none"},
+		{func(o *options) { o.watch, o.output = true, "x" }, "--watch goes with none"},
+		{func(o *options) { o.watch, o.full = true, true }, "--watch goes with none"},
+		{func(o *options) { o.watch, o.events = true, true }, "--watch goes with none"},
+		{func(o *options) { o.json, o.html, o.output, o.full, o.events = true, true, "x", true, true }, ""},
+	} {
+		o := options{args: []string{"shop-1"}, seconds: 10, pods: 8}
+		c.change(&o)
+		err := o.check()
+		check.True(t, (err == nil) == (c.want == "") && strings.Contains(fmt.Sprint(err), c.want), "%+v: %v, want %q", o, err, c.want)
 	}
 }
 
