@@ -11,10 +11,12 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Backlog is what the trace shows of a queue between goroutines that receive clients' messages and one goroutine that handles
-// them and lets others answer: a hub, an actor. Or one goroutine reads the connection of a message broker. The queue is a buffered channel, so a message that finds the goroutine at work
-// leaves no event. But each message that finds it idle wakes it. If nearly all messages do that whenever it is idle, the others
-// queued: until the goroutine had done those before them.
+// A Backlog is a queue of clients' messages in front of goroutines of one loop: the goroutines that read the clients' connections
+// pass messages to one goroutine (a hub, an actor, the consumer of a broker's connection) through a buffered channel, or several
+// goroutines read one socket.
+//
+// A message that finds the goroutine at work leaves no event. But each message that finds it idle wakes it. If nearly all
+// messages wake it whenever it is idle, the others were queued until the goroutine had handled those before them.
 type Backlog struct {
 	Loop     tracefmt.StringID // name of the loop that handles the messages, on one goroutine
 	Messages string            // name of the messages, "" if a reader received them
@@ -76,7 +78,8 @@ type readTurn struct {
 	isReady    bool
 }
 
-// addMessages stores the messages of clients among requests.
+// addMessages stores the messages of clients that are among the requests of a generation: those of WebSockets, and iterations
+// that data from a client began.
 func (b *backlogFinder) addMessages(list []Request) {
 	for i := range list {
 		r := &list[i]
@@ -87,8 +90,9 @@ func (b *backlogFinder) addMessages(list []Request) {
 	}
 }
 
-// addReceived stores the data that readers received in a generation.
-func (l *loopSource) addReceived(c *collector, g *timeline.Gen) {
+// collectReceived stores, for each reader, the data that the reader received in a generation, and whether it woke a goroutine
+// with that data.
+func (l *loopSource) collectReceived(c *collector, g *timeline.Gen) {
 	readers := l.backlogs.readers
 	if len(readers) == 0 {
 		return
@@ -102,13 +106,14 @@ func (l *loopSource) addReceived(c *collector, g *timeline.Gen) {
 	}
 	for _, goroutine := range l.candidates {
 		if reader := readers[goroutine.id]; reader != nil {
-			reader.addReceived(l, c, goroutine)
+			reader.collectReceived(l, c, goroutine)
 		}
 	}
 }
 
-// addReceived stores what a reader received in a generation: from the end of a wait for the network to its next wait.
-func (r *networkReader) addReceived(l *loopSource, c *collector, goroutine *loopGoroutine) {
+// collectReceived stores what one reader received in a generation. Data is received at the end of a wait for the network, and
+// passed on by the next wait.
+func (r *networkReader) collectReceived(l *loopSource, c *collector, goroutine *loopGoroutine) {
 	slices.Sort(r.wakes)
 	var received clientMessage
 	for obs := range goroutine.observations() {
@@ -147,17 +152,19 @@ func (l *loopSource) readerOf(iteration *iterationState) uint64 {
 	return 0
 }
 
-// receivedIn returns how often a reader received data in [from, to) with which it woke no goroutine.
+// receivedIn returns how often a reader received data in [from, to) without waking a goroutine: such data is handled in an
+// iteration that is already running.
 func (b *backlogFinder) receivedIn(reader uint64, from, to int64) (n int) {
 	list := b.readers[reader].received
 	i := sort.Search(len(list), func(i int) bool { return list[i].end >= from })
 	for ; i < len(list) && list[i].end < to; i++ {
-		n += 1 - numberOf(list[i].hasWoken)
+		n += 1 - intOf(list[i].hasWoken)
 	}
 	return n
 }
 
-// addWorkPeriod stores an iteration that another goroutine began, if there may be messages of clients.
+// addWorkPeriod stores an iteration from its wake to end as a period of work, if a goroutine began it and its work may be
+// messages of clients.
 func (l *loopSource) addWorkPeriod(goroutine uint64, iteration *iterationState, end int64, loop *loopFunc, origin *originStats) {
 	wait := &iteration.beginWait
 	reader := l.readerOf(iteration)
@@ -169,7 +176,9 @@ func (l *loopSource) addWorkPeriod(goroutine uint64, iteration *iterationState, 
 	}
 }
 
-// Backlogs returns the queues of messages, by the names of their loops.
+// Backlogs returns the queues of messages, ordered by the names of their loops: those between readers and one goroutine
+// (newBacklog), then those in sockets that several goroutines read (readBacklog). Messages belong to a loop if at least half of
+// its periods of work began with one.
 func (f *Finder) Backlogs() (out []Backlog) {
 	b := &f.loops.backlogs
 	for _, reader := range b.readers {
@@ -249,8 +258,9 @@ func (f *Finder) Backlogs() (out []Backlog) {
 	return out
 }
 
-// readBacklog computes the messages that waited in a socket while all goroutines that read it were at work. A goroutine that ends
-// its work reads the next one without a wait. The messages of such an interval arrived at equal distances until the last was read.
+// readBacklog estimates the queue in a socket from the iterations of the goroutines that read it. While all of them work,
+// messages wait in the socket; a goroutine that finishes then reads the next one without a wait. The messages read without a wait
+// in such an interval are assumed to have arrived at equal distances.
 func readBacklog(turns []readTurn) (b Backlog) {
 	slices.SortFunc(turns, func(x, y readTurn) int { return cmp.Compare(x.start, y.start) })
 	busyUntil := make(map[uint64]int64)
@@ -293,8 +303,9 @@ func readBacklog(turns []readTurn) (b Backlog) {
 	return b
 }
 
-// newBacklog computes a backlog from the periods of work of one goroutine and the messages in order of their ends, and reports
-// whether those messages go to that goroutine. begun are the messages that began a period.
+// newBacklog estimates the queue in front of one goroutine from its periods of work, ordered by start, and the messages, ordered
+// by end. begun has the messages that began a period. ok is false if many messages came while the goroutine was idle and did not
+// wake it: then the messages do not go to this goroutine.
 func newBacklog(periods []workPeriod, messages []*clientMessage, begun map[*clientMessage]bool) (b Backlog, ok bool) {
 	elsewhere, handled, handlingNS := 0, 0, int64(0)
 	arrivals := make([][]int64, len(periods)) // by period

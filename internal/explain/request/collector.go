@@ -46,7 +46,7 @@ type openRequest struct {
 // openAt returns the state of a request that began at t.
 func openAt(t int64) openRequest { return openRequest{start: t, pieceStart: t} }
 
-// complete returns r with the bounds of o, which has ended. If pieces of o were emitted, r is the last piece.
+// complete returns r with the start of o, which has ended. If pieces of o were emitted already, r becomes the last piece.
 func (o *openRequest) complete(r Request) Request {
 	r.Start, r.CutAtStart, r.wholeStart = o.start, o.cutAtStart, o.start
 	if o.pieceKey != 0 {
@@ -56,8 +56,8 @@ func (o *openRequest) complete(r Request) Request {
 	return r
 }
 
-// expect makes room for n more requests.
-func (c *collector) expect(n int) {
+// reserve makes room for n more requests.
+func (c *collector) reserve(n int) {
 	if len(c.emitted) == 0 {
 		c.emitted = entry.Resize(c.emitted, n)[:0] // slices.Grow would copy the requests of the last generation
 	} else {
@@ -67,7 +67,8 @@ func (c *collector) expect(n int) {
 
 func (c *collector) emit(o *openRequest, r Request) { c.emitted = append(c.emitted, o.complete(r)) }
 
-// emitServed emits a request that a protocol delimits. If annotations within it represent it, they are emitted instead.
+// emitServed appends the request r of a protocol, which began at begin, to out. If marks or tasks within r represent it, they are
+// emitted in its place. A request that began before the trace keeps only kind, goroutine and end.
 func (c *collector) emitServed(out *[]Request, begin *openRequest, r Request) {
 	for _, a := range c.annotations {
 		if a.emitInstead(out, begin, r) {
@@ -82,7 +83,7 @@ func (c *collector) emitServed(out *[]Request, begin *openRequest, r Request) {
 	*out = append(*out, r)
 }
 
-// openServed returns the open request of a protocol on a goroutine, nil if there is none.
+// openServed returns the request of a protocol that is open on a goroutine, nil if there is none.
 func (c *collector) openServed(id uint64) *openRequest {
 	for _, p := range c.protocols {
 		if o := p.openOn(id); o != nil {
@@ -92,7 +93,7 @@ func (c *collector) openServed(id uint64) *openRequest {
 	return nil
 }
 
-// isServed reports whether a goroutine serves a protocol's requests.
+// isServed reports whether a source of protocols follows this goroutine as one that serves clients.
 func (c *collector) isServed(id uint64) bool {
 	for _, p := range c.protocols {
 		if p.serves(id) {
@@ -134,8 +135,9 @@ func (c *collector) pieceEnd(id uint64, from, to int64) int64 {
 	return to
 }
 
-// removeEnded deletes the entries of goroutines that ended, in order of their ids, and calls onEnd for each. It also
-// deletes entries of goroutines that the generation does not know, because a part of the trace was lost.
+// removeEnded deletes the entries of goroutines that ended in the generation, in order of their ids, and calls onEnd for each;
+// onEnd may be nil. It also deletes entries of goroutines that the generation does not know, because a part of the trace was
+// lost.
 func removeEnded[V any](byGoroutine map[uint64]V, g *timeline.Gen, onEnd func(id uint64, v V, endTime int64)) {
 	for _, id := range slices.Sorted(maps.Keys(byGoroutine)) {
 		t, dead := g.Death(id)
@@ -156,7 +158,8 @@ func removeUnknown[V any](byGoroutine map[uint64]V, g *timeline.Gen) {
 	maps.DeleteFunc(byGoroutine, func(id uint64, _ V) bool { return !g.Knows(id) })
 }
 
-// runParallel lets workers process a list in batches. Each worker has its own state.
+// runParallel calls process for consecutive parts of a list, of batch elements each, on up to workers goroutines. Each worker has
+// its own state in states, which grows as needed.
 func runParallel[S, T any](states *[]S, workers int, list []T, batch int, process func(states *S, part []T)) {
 	workers = max(min(workers, (len(list)+batch-1)/batch), 1)
 	for len(*states) < workers {

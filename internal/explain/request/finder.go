@@ -43,8 +43,8 @@ type Options struct {
 	Workers int
 }
 
-// NewFinder returns a Finder over a window. The caller appends each generation to the window and then calls Add with
-// it.
+// NewFinder returns a Finder over a window of generations, with one source for each way to find requests; the order of the stages
+// is their precedence. The caller appends each generation to the window and then calls Add with it.
 func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Finder {
 	work := &workIndex{
 		origins: make(map[originKey]*originStats), aliases: make(map[originKey]*originStats), roles: make(map[uint64]startRole),
@@ -82,7 +82,7 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 	f.annotations = []annotation{marks, tasks, regions}
 	f.protocols = []protocol{connections, streams, workers, messages}
 	f.stages = [][]source{
-		{marks, regions, connections, streams, workers, messages, tasks}, // tasks settle what the protocols ended
+		{marks, regions, connections, streams, workers, messages, tasks}, // tasks resolves what the protocols ended
 		{&mainSource{run: f.runs}, jobs, loops},
 		{f.runs, &hangingSource{connections: connections, messages: messages}, f.starts},
 	}
@@ -93,8 +93,8 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 	return f
 }
 
-// Add processes the window's last generation. It returns the requests that ended in it and pieces of requests that have
-// been open for long, in no order. The slice is valid until the next call.
+// Add processes the window's last generation. It returns, in no order, the requests that ended in it and pieces of requests that
+// have been open for long. The slice is valid until the next call.
 func (f *Finder) Add(g *timeline.Gen) []Request {
 	f.emitted = f.emitted[:0]
 	if f.lastGeneration == 0 {
@@ -117,7 +117,7 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 			s.add(&f.collector, g)
 		}
 		for _, s := range stage {
-			s.settle(&f.collector, g)
+			s.finishGeneration(&f.collector, g)
 		}
 	}
 	f.requestCount += len(f.emitted)
@@ -143,8 +143,8 @@ func (f *Finder) visitOpen(visit func(*openRequest, Request)) {
 	}
 }
 
-// visitOpenOf visits the open requests of a stage, without those that marks represent. A request of a protocol and the
-// task in it are one.
+// visitOpenOf calls visit with each open request of one stage, once for each request: a request within a mark is left out, and a
+// request of a protocol with a task that represents it is visited as the task.
 func (f *Finder) visitOpenOf(stage []source, visit func(*openRequest, Request)) {
 	for _, s := range stage {
 		s.visitOpen(func(o *openRequest, r Request) {
@@ -154,7 +154,7 @@ func (f *Finder) visitOpenOf(stage []source, visit func(*openRequest, Request)) 
 			if r.Kind.HasProtocol() {
 				name := o.pieceTask
 				if o.pieceKey == 0 {
-					name = f.tasks.representing(r.G, o)
+					name = f.tasks.nameOfRepresentingTask(r.G, o)
 				}
 				if name != 0 {
 					r.Kind, r.Name = Task, name
@@ -167,8 +167,8 @@ func (f *Finder) visitOpenOf(stage []source, visit func(*openRequest, Request)) 
 	}
 }
 
-// emitLongPieces emits pieces of requests that have been open for more than maxOpenGenerations, so that the generations
-// of the pieces can be dropped.
+// emitLongPieces emits a piece of each request that has been open for more than maxOpenGenerations, so that the generations of
+// the piece can be dropped.
 func (f *Finder) emitLongPieces(g *timeline.Gen) {
 	if len(f.window.Gens) < maxOpenGenerations {
 		return
@@ -195,13 +195,14 @@ func (f *Finder) emitLongPieces(g *timeline.Gen) {
 	})
 }
 
-// Finish returns the requests that are open at the end of the trace.
+// Finish processes the end of the trace at time end. It returns the requests that are still open and those that only the end
+// shows, in order of Compare.
 func (f *Finder) Finish(end int64) []Request {
 	f.traceEnd = end
 	f.emitted = f.emitted[:0]
 	for _, stage := range f.stages {
 		for _, s := range stage {
-			s.finish(&f.collector, end)
+			s.finishTrace(&f.collector, end)
 		}
 		f.visitOpenOf(stage, func(o *openRequest, r Request) {
 			f.openAtEnd[r.G] = true

@@ -19,11 +19,12 @@ type grpcWorkerSource struct {
 	workers map[uint64]*grpcWorker
 }
 
+// add emits the streams that ended: each lasts from the wake of a worker's wait for work to its next wait for work.
 func (ws *grpcWorkerSource) add(c *collector, g *timeline.Gen) {
 	removeEnded(ws.workers, g, nil)
 	for id, worker := range ws.workers {
 		if !worker.busy {
-			worker.rest(g, id, worker.idleSince)
+			worker.beginIdleWait(g, id, worker.idleSince)
 		}
 	}
 	g.EachMarked(func(id uint64, marks []timeline.Mark) {
@@ -43,13 +44,13 @@ func (ws *grpcWorkerSource) add(c *collector, g *timeline.Gen) {
 			if worker.busy {
 				c.emitServed(&c.emitted, &worker.openRequest, Request{Kind: GRPC, End: mark.Time, G: id})
 			}
-			worker.rest(g, id, mark.Time)
+			worker.beginIdleWait(g, id, mark.Time)
 		}
 	})
 }
 
-// rest begins a wait for work, and the next stream if the wait ended in the generation.
-func (w *grpcWorker) rest(g *timeline.Gen, id uint64, t int64) {
+// beginIdleWait begins a wait for work at t and, if the wait ended in the generation, the next stream.
+func (w *grpcWorker) beginIdleWait(g *timeline.Gen, id uint64, t int64) {
 	w.idleSince = t
 	if t, w.busy = g.NextWake(id, t); w.busy {
 		w.openRequest = openAt(t)

@@ -49,11 +49,13 @@ const (
 	connActive
 )
 
+// add emits the HTTP/1 requests that ended in a generation. It follows each connection through the events that Classifier flagged
+// on its goroutine; connections are processed in parallel.
 func (hs *http1Source) add(c *collector, g *timeline.Gen) {
 	for id, conn := range hs.connections {
 		if conn.phase == connIdle {
 			wake, ok := g.NextWake(id, conn.idleSince)
-			conn.rest(conn.idleSince, wake, ok)
+			conn.beginIdleWait(conn.idleSince, wake, ok)
 		}
 	}
 	var marked []*http1Conn
@@ -65,7 +67,7 @@ func (hs *http1Source) add(c *collector, g *timeline.Gen) {
 			}
 			conn = &http1Conn{id: id}
 			if b, ok := g.BirthOf(id); ok {
-				conn.begin(b.Time, false)
+				conn.beginRequest(b.Time, false)
 				conn.awaitsFirstByte = true
 			}
 			hs.connections[id] = conn
@@ -95,15 +97,15 @@ func (hs *http1Source) add(c *collector, g *timeline.Gen) {
 	})
 }
 
-func (conn *http1Conn) begin(t int64, ready bool) {
+func (conn *http1Conn) beginRequest(t int64, ready bool) {
 	*conn = http1Conn{id: conn.id, marks: conn.marks, phase: connActive, openRequest: openAt(t), isWoken: ready}
 }
 
-// rest begins a wait for a request. If isWoken, the wait ended and the request began.
-func (conn *http1Conn) rest(t, wake int64, isWoken bool) {
+// beginIdleWait begins a wait for a request at t. If isWoken, the wait ended at wake and the next request began.
+func (conn *http1Conn) beginIdleWait(t, wake int64, isWoken bool) {
 	*conn = http1Conn{id: conn.id, marks: conn.marks, phase: connIdle, idleSince: t}
 	if isWoken {
-		conn.begin(wake, true)
+		conn.beginRequest(wake, true)
 	}
 }
 
@@ -116,6 +118,9 @@ func (conn *http1Conn) end(c *collector, out *[]Request, end int64) {
 	c.emitServed(out, &conn.openRequest, r)
 }
 
+// addMark advances the state of the connection by one flagged event: a wait for a request, a read of the header, the start of the
+// background read, or an event while the response is finished. It emits to out the request that the event ends. wakes yields when
+// the goroutine was woken.
 func (conn *http1Conn) addMark(c *collector, out *[]Request, g *timeline.Gen, mark timeline.Mark, wakes *timeline.Wakes) {
 	kind, t := mark.Kind, mark.Time
 	isBlock := kind == tracefmt.EvGoBlock
@@ -128,7 +133,7 @@ func (conn *http1Conn) addMark(c *collector, out *[]Request, g *timeline.Gen, ma
 			conn.end(c, out, cmp.Or(conn.finishStart, t))
 		}
 		wake, ok := wakes.Next(t)
-		conn.rest(t, wake, ok)
+		conn.beginIdleWait(t, wake, ok)
 	case mark.Flags&flagHeader != 0 && mark.Flags&flagBody == 0:
 		if !isBlock || conn.phase == connActive && !conn.awaitsFirstByte {
 			return
@@ -139,7 +144,7 @@ func (conn *http1Conn) addMark(c *collector, out *[]Request, g *timeline.Gen, ma
 		if ok && conn.phase == connActive && w-t <= t-conn.start {
 			return
 		}
-		conn.rest(t, w, ok)
+		conn.beginIdleWait(t, w, ok)
 	case mark.Flags&(flagBody|flagFinish) == flagBody:
 		// While a response is finished, the server may read the rest of a body that the handler left, and the goroutine
 		// may assist the garbage collector. Neither begins a new request.
@@ -149,10 +154,10 @@ func (conn *http1Conn) addMark(c *collector, out *[]Request, g *timeline.Gen, ma
 		switch {
 		case conn.phase != connActive:
 			if w, ok := conn.firstRequestWake(c, g, t); ok && conn.phase == connUnknown {
-				conn.begin(w, true)
+				conn.beginRequest(w, true)
 				break
 			}
-			conn.begin(t, false)
+			conn.beginRequest(t, false)
 			conn.cutAtStart = true
 		case conn.finishStart != 0 || conn.isHandlerEntered:
 			conn.beginNext(c, out, t)
@@ -160,7 +165,7 @@ func (conn *http1Conn) addMark(c *collector, out *[]Request, g *timeline.Gen, ma
 		conn.isHandlerEntered, conn.awaitsFirstByte = true, false
 	case mark.Flags&flagFinish != 0:
 		if conn.phase != connActive {
-			conn.begin(t, false)
+			conn.beginRequest(t, false)
 			conn.cutAtStart = true
 		}
 		isWrite := mark.Flags&flagFlush != 0 && kind == tracefmt.EvGoSyscallBegin
@@ -180,18 +185,20 @@ func (conn *http1Conn) addMark(c *collector, out *[]Request, g *timeline.Gen, ma
 	}
 }
 
-// beginNext ends the open request and begins the next one, whose data was available so that there was no idle wait.
+// beginNext ends the open request and begins the next one. The next request's data was available, so that no idle wait separates
+// the two: it begins at the last event of the response, or at t if there is none.
 func (conn *http1Conn) beginNext(c *collector, out *[]Request, t int64) {
 	end, start := conn.finishStart, conn.finishLast
 	if end == 0 {
 		end, start = t, t
 	}
 	conn.end(c, out, end)
-	conn.begin(start, false)
+	conn.beginRequest(start, false)
 }
 
-// firstRequestWake returns when a connection that was idle at the start of the trace got its first request. Its first
-// event is the background read, which precedes the handler, and before it the network woke it from one wait.
+// firstRequestWake returns when a connection that was idle at the start of the trace got its first request: at the end of its
+// only wait before the background read, which precedes the handler. It returns false if the network did not end that wait or
+// another wait followed.
 func (conn *http1Conn) firstRequestWake(c *collector, g *timeline.Gen, before int64) (int64, bool) {
 	if !g.First {
 		return 0, false
@@ -205,8 +212,8 @@ func (conn *http1Conn) firstRequestWake(c *collector, g *timeline.Gen, before in
 	return spans[0].End, !slices.ContainsFunc(spans[1:], isWaiting)
 }
 
-// continuesWrite reports whether a flush's system call at time t continues the last one. net/http retries
-// at once if the socket took only a part of the bytes. Between two responses a request has to be read.
+// continuesWrite reports whether the system call of a flush at time t writes the rest of the last flush. If the socket took only
+// some of the bytes, net/http calls write again at once; between two responses it has to read a request.
 func (conn *http1Conn) continuesWrite(c *collector, t int64) bool {
 	const atOnce = 1000 // ns; the loop around write(2) takes a few hundred
 	for _, s := range c.window.Spans(conn.id, conn.lastFlush, t, nil) {
@@ -217,8 +224,8 @@ func (conn *http1Conn) continuesWrite(c *collector, t int64) bool {
 	return false
 }
 
-// finish ends the requests whose response was sent. They are over even if the goroutine did not get to its next wait.
-func (hs *http1Source) finish(c *collector, _ int64) {
+// finishTrace ends the requests whose response was sent. They are over even if the goroutine did not get to its next wait.
+func (hs *http1Source) finishTrace(c *collector, _ int64) {
 	for _, conn := range hs.connections {
 		if conn.phase == connActive && conn.finishStart != 0 {
 			conn.end(c, &c.emitted, conn.finishStart)
@@ -243,8 +250,8 @@ func (hs *http1Source) visitOpen(visit func(*openRequest, Request)) {
 	}
 }
 
-// hijack removes a connection that continues with another protocol. The request that opened it ends.
-func (hs *http1Source) hijack(c *collector, id uint64, t int64) {
+// removeHijacked removes a connection that continues with another protocol. The request that opened it ends.
+func (hs *http1Source) removeHijacked(c *collector, id uint64, t int64) {
 	if conn := hs.connections[id]; conn != nil && conn.phase == connActive && !conn.cutAtStart {
 		conn.end(c, &c.emitted, t)
 	}

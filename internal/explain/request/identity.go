@@ -50,6 +50,8 @@ func newIdentityFinder() *identityFinder {
 	}
 }
 
+// add reads the ids that a generation's user logs hold, and follows the tasks that they belong to. It does nothing until the
+// first log with ids, because most traces have none and following every task is expensive.
 func (x *identityFinder) add(g *timeline.Gen, syms *tracefmt.Symbols) {
 	x.generation++
 	// Most traces have no ids, and following every task is expensive.
@@ -79,9 +81,9 @@ func (x *identityFinder) add(g *timeline.Gen, syms *tracefmt.Symbols) {
 	x.dropOld()
 }
 
-// addLog records a user log with ids. Tracers write ids in two ways: in the task that has them, or from a hook that
-// runs before the task begins, on the task's goroutine just before (for a child task: in its parent). A task with a
-// preceding log is of the second kind.
+// addLog assigns the ids of a user log to a task or a goroutine. Tracers write ids in two ways: within the task that has them, or
+// from a hook just before the task begins, on the goroutine that begins it (for a child task: within its parent). A task with a
+// log before it is of the second kind, so that logs within it belong to its children.
 func (x *identityFinder) addLog(event *timeline.UserEvent, syms *tracefmt.Symbols) {
 	var id Identity
 	if read := x.logReader(event.Name, syms); read == nil || !read(&id, syms.String(event.Value)) {
@@ -105,6 +107,7 @@ func (x *identityFinder) addLog(event *timeline.UserEvent, syms *tracefmt.Symbol
 	}
 }
 
+// logReader returns the reader of user logs with this key, nil if such logs hold no ids. It caches the result.
 func (x *identityFinder) logReader(key tracefmt.StringID, syms *tracefmt.Symbols) idReader {
 	read, ok := x.logReaders[key]
 	if !ok {
@@ -114,7 +117,7 @@ func (x *identityFinder) logReader(key tracefmt.StringID, syms *tracefmt.Symbols
 	return read
 }
 
-// dropOld deletes the identities that no request can need any more.
+// dropOld deletes the identities whose task or log had no event for identityGenerations generations.
 func (x *identityFinder) dropOld() {
 	old := x.generation - identityGenerations
 	if old <= 0 {
@@ -146,8 +149,8 @@ func (x *identityFinder) attach(reqs []Request) {
 	}
 }
 
-// identityOf returns a request's identity: that of its task, or for other requests the first one that was logged on its
-// goroutine during the request. It is nil if there is none.
+// identityOf returns the identity of a request: that of its task or, for other requests, the first one that was logged on its
+// goroutine during the request; nil if there is none.
 func (x *identityFinder) identityOf(request *Request) *Identity {
 	if request.Kind == Task {
 		for _, t := range x.byTaskBegin[request.wholeStart] {
@@ -183,7 +186,8 @@ type Identity struct {
 // HasTraceID reports whether the trace id is known.
 func (i *Identity) HasTraceID() bool { return i != nil && i.TraceID != [16]byte{} }
 
-// merge adds the ids of another log. It returns false and changes nothing if an id differs from a known one.
+// merge sets the ids that i lacks to those of another log. If an id of o differs from one of i, it returns false and changes
+// nothing.
 func (i *Identity) merge(o *Identity) bool {
 	sum := *i
 	if !setOnce(&sum.TraceID, o.TraceID) || !setOnce(&sum.ParentSpanID, o.ParentSpanID) ||
@@ -194,7 +198,7 @@ func (i *Identity) merge(o *Identity) bool {
 	return true
 }
 
-// setOnce sets an id that is 0. It returns false if the id has another value already.
+// setOnce sets an id that is 0 to v. It returns false if the id has another value; v = 0 changes nothing.
 func setOnce[T comparable](id *T, v T) bool {
 	var zero T
 	if v == zero {
@@ -210,9 +214,8 @@ func setOnce[T comparable](id *T, v T) bool {
 // An idReader reads the value of a user log and reports whether it held an id.
 type idReader func(i *Identity, value string) bool
 
-// logReaderFor returns the reader for user logs with this key, nil if the key is of no id. The keys are the usual ones
-// for these ids in logs. dd-trace-go writes eight bytes in little-endian order under its own key
-// (ddtrace/tracer.startExecutionTracerTask).
+// logReaderFor returns the reader of user logs with this key, nil if such logs hold no ids. The keys are the usual ones for these
+// ids in logs. dd-trace-go writes eight bytes in little-endian order under its own key (ddtrace/tracer.startExecutionTracerTask).
 func logReaderFor(key string) idReader {
 	switch key {
 	case "traceparent":
@@ -233,7 +236,8 @@ func logReaderFor(key string) idReader {
 	return nil
 }
 
-// readTraceparent reads the traceparent header of W3C Trace Context.
+// readTraceparent sets trace id and parent span id from a traceparent header of W3C Trace Context; it returns false if the value
+// is not one.
 func (i *Identity) readTraceparent(value string) bool {
 	if len(value) < 55 || value[2] != '-' || value[35] != '-' || value[52] != '-' {
 		return false
@@ -246,7 +250,8 @@ func (i *Identity) readTraceparent(value string) bool {
 	return true
 }
 
-// decodeHex decodes exactly len(to) bytes that are not all 0.
+// decodeHex decodes s into to. It returns false if s is not hexadecimal, has another length, or is all zeros, which is no valid
+// id.
 func decodeHex(to []byte, s string) bool {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(to) || !slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) {

@@ -110,9 +110,10 @@ func (s *startFuncStats) beginGeneration() {
 	s.sampleMask, s.bornCount = 1<<bits.Len(uint(s.bornCount/inspectedPerFunc))-1, 0
 }
 
-// countOnly counts a goroutine. It returns true if the goroutine is outside of the sample and needs no inspection. The
-// sample does not depend on the order in which goroutines are found.
-func (s *startFuncStats) countOnly(g uint64) bool {
+// countBirth counts a new goroutine g of the start function. It returns true if g needs no inspection, because all goroutines of
+// the function are parts of other work and g is outside of the sample. The sample depends on g alone, so it does not depend on
+// the order of events.
+func (s *startFuncStats) countBirth(g uint64) bool {
 	if s == nil {
 		return false
 	}
@@ -131,7 +132,8 @@ func newJobSource(work *workIndex) *jobSource {
 	}
 }
 
-// add records the goroutines that were created in a generation.
+// add records the goroutines that were created in a generation as jobs (addJob) or as possible requests of a carrier
+// (addCarriedJob), in order of time.
 func (j *jobSource) add(c *collector, g *timeline.Gen) {
 	j.beginGeneration(g)
 	for _, carrier := range j.carriers {
@@ -150,7 +152,7 @@ func (j *jobSource) add(c *collector, g *timeline.Gen) {
 			if b.Creator == 0 || c.isServing(b.Creator, b.Stack) {
 				return
 			}
-		} else if j.startFuncs[start.startFunc].countOnly(b.G) {
+		} else if j.startFuncs[start.startFunc].countBirth(b.G) {
 			return
 		}
 		j.births = append(j.births, timeline.BirthTime{Time: b.Time, Number: number})
@@ -188,8 +190,9 @@ func (j *jobSource) beginGeneration(g *timeline.Gen) {
 	}
 }
 
-// stateOf returns whether a goroutine is a job, and the fields of that job which others ask for.
-func (j *jobSource) stateOf(g *timeline.Gen, id uint64) (ok, isPart bool, carrier *carrier, kind *jobKind) {
+// jobStateOf returns whether a goroutine is a job (ok), whether that job is part of other work, its carrier, and its kind.
+// carrier and kind may be nil.
+func (j *jobSource) jobStateOf(g *timeline.Gen, id uint64) (ok, isPart bool, carrier *carrier, kind *jobKind) {
 	switch s := j.states[g.Number(id)]; {
 	case s&isInMap != 0:
 		job := j.jobs[id]
@@ -209,7 +212,8 @@ func newJob(c *collector, b *timeline.Birth) job {
 	return job
 }
 
-// addJob records a goroutine whose start function belongs to the service or a library other than the standard one.
+// addJob records a new goroutine as a job and decides whether it is part of other work: a handler, a mark or task, or another job
+// started it. Its start function is not the standard library's.
 func (j *jobSource) addJob(c *collector, g *timeline.Gen, number uint32, birth *timeline.Birth) {
 	job := newJob(c, birth)
 	startFunc, kind := j.kindFor(c, &job)
@@ -225,7 +229,7 @@ func (j *jobSource) addJob(c *collector, g *timeline.Gen, number uint32, birth *
 	origin.inspected++
 	origin.total++
 	// A goroutine that a handler or a job starts is a part of that request or job.
-	if ok, isPart, carrier, kind := j.stateOf(g, birth.Creator); ok {
+	if ok, isPart, carrier, kind := j.jobStateOf(g, birth.Creator); ok {
 		job.isPart = isPart
 		if carrier != nil && c.stackInfo(birth.Stack).outerOwned != 0 {
 			job.isPart, carrier.carriesRequests = true, true
@@ -255,18 +259,19 @@ func (j *jobSource) addJob(c *collector, g *timeline.Gen, number uint32, birth *
 			}
 		} else {
 			job.kind = kind
-			j.keep(number, birth.G, job)
+			j.storeJob(number, birth.G, job)
 		}
 	}
 }
 
-// keep stores a job beyond the generation.
-func (j *jobSource) keep(number uint32, id uint64, job job) {
+// storeJob stores a job that outlives the generation.
+func (j *jobSource) storeJob(number uint32, id uint64, job job) {
 	j.jobs[id], j.states[number] = &job, isJob|isInMap
 }
 
-// settle emits the jobs that ended in a generation, in order of the goroutines' ids.
-func (j *jobSource) settle(c *collector, g *timeline.Gen) {
+// finishGeneration ends the jobs whose goroutines ended in the generation, in order of the goroutines' ids. It removes the
+// iterations of goroutines whose whole lives turned out to be the units of work.
+func (j *jobSource) finishGeneration(c *collector, g *timeline.Gen) {
 	if !j.work.mayBeBatch {
 		count := 0
 		for _, s := range j.states {
@@ -274,7 +279,7 @@ func (j *jobSource) settle(c *collector, g *timeline.Gen) {
 				count++
 			}
 		}
-		c.expect(count)
+		c.reserve(count)
 	}
 	g.EachInOrder(func(id uint64, number uint32) {
 		s := j.states[number]
@@ -303,7 +308,8 @@ func (j *jobSource) settle(c *collector, g *timeline.Gen) {
 	}
 }
 
-// endJob emits a job that ended at t if its goroutines are known to be jobs.
+// endJob ends a job at t and decides whether goroutines of its kind are jobs. If they are, it emits the job and those of its kind
+// that were pending; otherwise the job becomes pending.
 func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64) {
 	if job.isPart || c.annotated[id] {
 		return
@@ -380,9 +386,9 @@ func (e *jobKind) areLibraryWaits() bool {
 	return 2*e.awaitedCount > min(e.endedCount, inspectedPerFunc)
 }
 
-// hasCreatorAwaited reports whether a job's creator waited for the job and has no other work. The creator must have
-// spent most of the job's life in a wait that the job ended. Its wait before must have been at the same stack, or, if a
-// fetch started the job, a wait for an answer.
+// hasCreatorAwaited reports whether the creator of a job waited for the job and does nothing else: the job ended a wait that took
+// most of the job's life, and the creator's wait before was at the same stack or, if a fetch started the job, for an answer. A
+// library that waits for messages in this way starts a job for each wait.
 func (job *job) hasCreatorAwaited(c *collector, jobID uint64, end int64) bool {
 	start, isStartedByFetch := job.start, c.stackInfo(job.creatorStack).isFetch
 	var before tracefmt.StackID
@@ -417,8 +423,8 @@ func (e *jobKind) decideJobs(observedNS int64) bool {
 	return e.areJobs
 }
 
-// nameFrame returns the frame that names a job, 0 for its start function. If the start function
-// belongs to a library, it is the service function that ran, or if none was seen, the line that started the goroutine.
+// nameFrame returns the frame that names a job: 0 (the start function) if the start function is the service's. If it is a
+// library's, it is the frame of the service function that ran, else that of the line that started the goroutine.
 func (j *jobSource) nameFrame(c *collector, job *job, id uint64, end int64) tracefmt.FrameID {
 	if c.stackInfo(job.startStack).outerOwned != 0 {
 		return 0
@@ -448,7 +454,7 @@ func (j *jobSource) isAlwaysPart(c *collector, start tracefmt.StackID) bool {
 	return s != nil && s.allParts
 }
 
-// kindFor returns the statistics of a job's start function and of its kind. It creates missing ones.
+// kindFor returns the statistics of a job's start function, and the kind of the job. It creates them on first use.
 func (j *jobSource) kindFor(c *collector, job *job) (*startFuncStats, *jobKind) {
 	fn := c.syms.Frame(c.syms.Stack(job.startStack)[0]).Func
 	key := jobKey{fn, job.starterFrame}
@@ -468,6 +474,7 @@ func (j *jobSource) kindFor(c *collector, job *job) (*startFuncStats, *jobKind) 
 	return startFunc, kind
 }
 
+// visitOpen visits the jobs that have not ended and are known to be requests.
 func (j *jobSource) visitOpen(visit func(*openRequest, Request)) {
 	for id, job := range j.jobs {
 		if !job.isPart && job.kind != nil && job.kind.areJobs && (!j.work.isBatch || job.kind.areTests) {
@@ -480,8 +487,8 @@ func (j *jobSource) visitOpen(visit func(*openRequest, Request)) {
 	}
 }
 
-// selectsStart reports whether goroutines with a start function are to be inspected. Servers' goroutines are not; those
-// of the standard library are if the function may carry requests.
+// selectsStart reports whether goroutines with this start function are inspected: not those of servers, and those of the standard
+// library only if the function may carry requests.
 func (j *jobSource) selectsStart(c *collector, start tracefmt.StackID) bool {
 	switch info := c.stackInfo(start); info.role {
 	case roleMachinery:

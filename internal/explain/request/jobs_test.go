@@ -16,7 +16,7 @@ func TestCountOnlySample(t *testing.T) {
 		s.beginGeneration()
 		out := make(map[int]bool)
 		for g := from; g != to; g += step {
-			if !s.countOnly(uint64(g)) {
+			if !s.countBirth(uint64(g)) {
 				out[g] = true
 			}
 		}

@@ -2,7 +2,6 @@ package request
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 
@@ -43,6 +42,7 @@ type loopSource struct {
 	backlogs        backlogFinder
 }
 
+// newLoopSource returns a loopSource with one observationCollector for each worker.
 func newLoopSource(workers int, jobs *jobSource, work *workIndex, messages *messageSource) *loopSource {
 	l := &loopSource{
 		jobs: jobs, work: work, messages: messages,
@@ -57,8 +57,8 @@ func newLoopSource(workers int, jobs *jobSource, work *workIndex, messages *mess
 	return l
 }
 
-// scanForServer searches new stacks for an accept call outside of known servers. If there is one, data from the network
-// may be a request of a client; otherwise it is an answer to the process's own request.
+// scanForServer searches stacks that are new for an accept call outside of known servers, and sets isUnknownServer if there is
+// one. In such a process, data from the network may be a client's request; in others it answers the process's own request.
 func (l *loopSource) scanForServer(c *collector) {
 	for ; l.scannedStacks < c.syms.Stacks() && !l.isUnknownServer; l.scannedStacks++ {
 		var roles knowledge.Roles
@@ -96,52 +96,6 @@ type loopGoroutine struct {
 	cachedFrame tracefmt.FrameID
 }
 
-// A loopFunc is a function that loops in one or more goroutines.
-type loopFunc struct {
-	waits      map[tracefmt.StackID]*waitStats
-	goroutines int              // inspected so far
-	idleWait   tracefmt.StackID // 0 until it is chosen
-	// isBusy says that the goroutines always have work, so that idleWait is a wait within the work that comes once in
-	// an iteration.
-	isBusy bool
-	// restWaits are the waits in which busy goroutines sometimes wait for work. An iteration ends there, too.
-	restWaits map[tracefmt.StackID]bool
-	// isBenchmark says that the function is a benchmark's. Its iterations do not wait for work. sequence has its first waits
-	// and system calls: they separate the iterations if they repeat regularly.
-	isBenchmark      bool
-	sequence         []tracefmt.StackID
-	isDecided        bool // whether and by what the iterations are separated, by those of the first generation
-	cycles           cycleStats
-	reading          readingStats                     // of the iterations that readers began
-	wakers           map[tracefmt.StringID]*wakeStats // by the function that ended an idle wait
-	isIdleWaitServed bool                             // waitStats.isServed of idleWait
-	isIdleWaitRead   bool                             // idleWait is for the next packet of a socket
-	sharesSocket     bool                             // its goroutines read one socket
-	// emittedCount counts the emitted iterations, clientCount those with AnswersClient.
-	emittedCount, clientCount int
-}
-
-type waitStats struct {
-	count   int
-	totalNS int64
-	// isLibraryDelay says that service code called a library that waits for another reason than to fetch work.
-	// timerCount is how often a timer ended the wait.
-	isLibraryDelay bool
-	timerCount     int
-	// receivedCount is how often a goroutine that reads from the network passed on the next item of work. A loop that falls
-	// behind seldom waits for it.
-	receivedCount int
-	isPause       bool // a sleep of the looping function itself
-	// selfEndedCount counts the waits that a goroutine ended which the waiting one had started. The waiting goroutine
-	// waits for its own work then, except when a library, in its wait or in a call before it, started the other to fetch work.
-	selfEndedCount int
-	// isServed says that a client may send the next request here. The client has its answer by then, so the wait ends
-	// the iteration even if the iteration has many other waits.
-	isServed     bool
-	isClientCall bool // also of a service function that a library's loop calls
-	rank         int
-}
-
 type iterationState struct {
 	start         int64            // 0 if idle or unknown
 	lastIdleStart int64            // when the last idle wait began
@@ -151,46 +105,6 @@ type iterationState struct {
 	restWaker     uint64           // if the loop is busy: the goroutine that ended its last rest
 	iterationContent
 }
-
-// idleRank ranks a wait by how likely it is the loop's wait for work; 0 means it is not. Waits for locks, clients'
-// calls and most sleeps are part of the work.
-func (l *loopSource) idleRank(c *collector, obs *observation) (rank int, isLibraryDelay bool) {
-	info := c.stackInfo(obs.stack)
-	if info.isClientCall {
-		return 0, false
-	}
-	switch obs.reason {
-	case reasonNetwork:
-		if info.isInLibrary && (info.ownedDepth > 0 || !l.isUnknownServer) || info.isWrite {
-			return 1, info.isLibraryDelay // probably a client's wait for an answer
-		}
-		if !l.isUnknownServer {
-			return 2, info.isLibraryDelay // the process is the client: all servers in it are known
-		}
-		return idleMost, false
-	case reasonReceive, reasonCond:
-		if info.isLibraryDelay {
-			return 2, true // less likely than a pause of the loop's own, see chooseIdleWait
-		}
-		return idleMost, false
-	case reasonSync:
-		if info.isMutexWait { // the goroutine reached the lock while it worked
-			return 0, false
-		}
-		return 2, info.isLibraryDelay
-	case reasonSend:
-		return 1, info.isLibraryDelay
-	case reasonSleep:
-		if info.isLoopPause {
-			return 2, info.isLibraryDelay || info.isWorkSleep // the pause between two iterations
-		}
-		return 1, info.isLibraryDelay || info.isWorkSleep
-	}
-	return 0, false
-}
-
-// idleMost is the rank of the waits in which nearly every worker waits for work.
-const idleMost = 3
 
 // IsUnknownServer reports whether the process accepts connections for a protocol that no source knows.
 func (f *Finder) IsUnknownServer() bool { return f.loops.isUnknownServer }
@@ -205,6 +119,7 @@ func (f *Finder) ClientWaits() func(wait tracefmt.StackID) (isClient, isKnown bo
 	}
 }
 
+// add follows the goroutines that may loop through a generation and emits the iterations that ended.
 func (l *loopSource) add(c *collector, g *timeline.Gen) {
 	l.expectedIterations = 0
 	removeUnknown(l.goroutines, g)
@@ -214,7 +129,7 @@ func (l *loopSource) add(c *collector, g *timeline.Gen) {
 	l.addObservations(c, g)
 }
 
-// addObservations observes the candidates' states and ends their iterations.
+// addObservations observes the states of the candidates, chooses the idle waits of loops that have none yet, and ends iterations.
 func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 	l.collectObservations(c, g)
 	for _, goroutine := range l.candidates {
@@ -235,14 +150,14 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 	}
 	// Jobs are appended after the iterations.
 	if !l.work.mayBeBatch {
-		c.expect(l.expectedIterations + min(l.expectedIterations, len(l.jobs.births)))
+		c.reserve(l.expectedIterations + min(l.expectedIterations, len(l.jobs.births)))
 	}
 	for _, goroutine := range l.candidates {
 		if goroutine.canIterate {
 			l.followIterations(c, g, goroutine)
 		}
 	}
-	l.addReceived(c, g)
+	l.collectReceived(c, g)
 	l.emitUnclassified(c)
 	for _, loop := range l.loopFuncs {
 		if loop != nil && 2*loop.clientCount > loop.emittedCount {
@@ -254,9 +169,9 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 	}
 }
 
-func (l *loopSource) settle(c *collector, g *timeline.Gen) {
+func (l *loopSource) finishGeneration(c *collector, g *timeline.Gen) {
 	l.observeRest(c, g)
-	l.work.settle(c, g)
+	l.work.decideCountedOnly(c, g)
 }
 
 // Limits of the states that are observed of goroutines whose iterations may be parts of a batch program's run: of all goroutines
@@ -266,8 +181,8 @@ const (
 	minPartSpans = 1 << 11
 )
 
-// limitObservations sets how many states of each candidate are observed. Parts of a batch program's run are only counted, for which
-// the first ones of a generation are enough.
+// limitObservations sets how many states of each candidate are observed at first (maxSpans): all, except where iterations may be
+// parts of a batch program's run. These are only counted, for which the first states of a generation are enough.
 func (l *loopSource) limitObservations(c *collector, g *timeline.Gen) {
 	limit := max(maxPartSpans/max(len(l.candidates), 1), minPartSpans)
 	for _, goroutine := range l.candidates {
@@ -281,8 +196,8 @@ func (l *loopSource) limitObservations(c *collector, g *timeline.Gen) {
 	}
 }
 
-// observeRest processes the states that limitObservations left out. If the program is a batch program, it estimates their
-// iterations by those that were observed. Otherwise it observes them.
+// observeRest processes the states that limitObservations left out, once it is known whether the program is a batch program. If
+// it is, the number of iterations in the rest is estimated from those that were observed; otherwise the rest is observed.
 func (l *loopSource) observeRest(c *collector, g *timeline.Gen) {
 	var rest []*loopGoroutine
 	restPieces, pieces := make(map[*originStats]int), make(map[*originStats]int)
@@ -322,8 +237,8 @@ func (l *loopSource) observeRest(c *collector, g *timeline.Gen) {
 	l.addObservations(c, g)
 }
 
-// listCandidates lists the goroutines that may loop, by id: those that returned from a wait in the generation and that
-// no other source claims.
+// listCandidates lists, ordered by id, the goroutines that may loop: those that returned from a wait in the generation and that
+// no other source follows. Of loops that are known to serve requests, iterations are only counted.
 func (l *loopSource) listCandidates(c *collector, g *timeline.Gen) {
 	l.candidates = l.candidates[:0]
 	g.EachStart(func(id uint64, start tracefmt.StackID, pieces int) {
@@ -340,7 +255,7 @@ func (l *loopSource) listCandidates(c *collector, g *timeline.Gen) {
 			o.total += pieces * o.inspected / max(o.pieceCount, 1)
 			return
 		}
-		if isJob, isPart, _, kind := l.jobs.stateOf(g, id); c.annotated[id] || c.isServed(id) || isJob && (isPart || kind.areJobs) {
+		if isJob, isPart, _, kind := l.jobs.jobStateOf(g, id); c.annotated[id] || c.isServed(id) || isJob && (isPart || kind.areJobs) {
 			return
 		}
 		goroutine = entry.GetOrAdd(l.goroutines, id)
@@ -350,7 +265,7 @@ func (l *loopSource) listCandidates(c *collector, g *timeline.Gen) {
 	slices.SortFunc(l.candidates, func(a, b *loopGoroutine) int { return cmp.Compare(a.id, b.id) })
 }
 
-// findOwnedFrame sets the outermost service frame of a goroutine.
+// findOwnedFrame sets ownedFrame, the outermost service frame that was observed on a goroutine.
 func (l *loopSource) findOwnedFrame(c *collector, goroutine *loopGoroutine) {
 	if goroutine.ownedFrame != 0 {
 		return
@@ -364,7 +279,8 @@ func (l *loopSource) findOwnedFrame(c *collector, goroutine *loopGoroutine) {
 	}
 }
 
-// countWaits adds a goroutine's waits to the statistics of its loop.
+// countWaits adds a goroutine's observed waits to the statistics of the function that loops, from which chooseIdleWait chooses
+// the idle wait.
 func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGoroutine) {
 	var lastLoop *loopFunc
 	goroutine.resetCache()
@@ -426,8 +342,9 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 	}
 }
 
-// followIterations ends the iterations of a goroutine: each lasts from the end of an idle wait to the beginning of the
-// next.
+// followIterations begins and ends the iterations of a goroutine. An iteration lasts from the end of an idle wait to the
+// beginning of the next. If the loop always has work, it lasts from one idleWait to the next, or to a rest. If the goroutine
+// reads more work without a wait, that read separates iterations.
 func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *loopGoroutine) {
 	iteration := goroutine.iteration
 	var origin *originStats
@@ -458,14 +375,14 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 				}
 				rests++
 				iteration.start, iteration.iterationContent = 0, iterationContent{}
-			case iteration.nextRead != 0 && l.leavesWaitCall(c, iteration.idleWait, obs.stack):
+			case iteration.nextRead != 0 && l.isOutsideWaitCall(c, iteration.idleWait, obs.stack):
 				if origin == nil {
 					origin = l.originOf(c, g, goroutine, iteration.idleWait)
 				}
 				loop, _ = l.loopFuncAt(c, goroutine, iteration.idleWait)
 				l.beginAtRead(c, goroutine, loop, origin)
 				iteration.add(l, c, obs)
-			case loop != nil && loop.isIdleWaitRead && iteration.hasWorked && obs.state == timeline.Syscall && !l.leavesWaitCall(c, iteration.idleWait, obs.stack):
+			case loop != nil && loop.isIdleWaitRead && iteration.hasWorked && obs.state == timeline.Syscall && !l.isOutsideWaitCall(c, iteration.idleWait, obs.stack):
 				iteration.nextRead = cmp.Or(iteration.nextRead, obs.start)
 			default:
 				iteration.add(l, c, obs)
@@ -530,7 +447,8 @@ func (l *loopSource) beginAtRead(c *collector, goroutine *loopGoroutine, loop *l
 	iteration.iterationContent = iterationContent{idleWait: wait, isReady: true}
 }
 
-// countArrivals counts how often a goroutine got new work in a generation: the ends of its waits for it.
+// countArrivals returns how often a goroutine got new work in a generation: how many of its waits for the network, a channel or a
+// Cond ended.
 func (l *loopSource) countArrivals(c *collector, g *timeline.Gen, id uint64) (n int) {
 	l.spans = c.window.EachSpans(id, g.Base, g.End+1, l.spans, func(spans []timeline.Span) bool {
 		for i := range spans {
@@ -554,7 +472,7 @@ func (l *loopSource) iterationOf(id uint64) *iterationState {
 	return nil
 }
 
-// originOf returns the statistics of the loop that has the given idle wait, and sets them as the goroutine's.
+// originOf returns the statistics of the work of the loop with this idle wait, and stores them in the goroutine.
 func (l *loopSource) originOf(c *collector, g *timeline.Gen, goroutine *loopGoroutine, wait tracefmt.StackID) *originStats {
 	_, frame := l.loopFuncAt(c, goroutine, wait)
 	origin := l.work.originFor(Loop, c.syms.Frame(frame).Func, c.stackInfo(wait).startFunc)
@@ -564,7 +482,8 @@ func (l *loopSource) originOf(c *collector, g *timeline.Gen, goroutine *loopGoro
 	return origin
 }
 
-// endIteration ends a goroutine's iteration, if it has a duration.
+// endIteration ends the iteration of a goroutine at end; one without a duration is dropped. wait is the stack of the idle wait.
+// An iteration of a library's loop belongs to the service function that ran in it.
 func (l *loopSource) endIteration(
 	c *collector, goroutine *loopGoroutine, end int64, wait tracefmt.StackID, loop *loopFunc, origin *originStats,
 ) {
@@ -606,7 +525,8 @@ func (l *loopSource) matchIdleWait(c *collector, goroutine *loopGoroutine, obs *
 	return loop, loop != nil && loop.idleWait == c.canonicalStack(obs.stack) && (obs.state == timeline.Waiting || loop.isBenchmark)
 }
 
-// addBeginning counts what ended an idle wait: the network, a timer or a goroutine.
+// addBeginning counts what ended the idle wait before an iteration: the network, a timer, or a goroutine, which may be a handler
+// of requests.
 func (l *loopSource) addBeginning(c *collector, origin *originStats, wait *observation) {
 	switch {
 	case wait.reason == reasonNetwork:
@@ -622,8 +542,8 @@ func (l *loopSource) addBeginning(c *collector, origin *originStats, wait *obser
 	}
 }
 
-// inspectHandler checks what a handler does after it passed work to a loop: whether it waits for the result or
-// proceeds.
+// inspectHandler counts what a handler does after it passed work to a loop: whether it waits for the result, or proceeds to its
+// client (a wait for the network, or its end).
 func (l *loopSource) inspectHandler(c *collector, origin *originStats, wait *observation) {
 	const lookahead = 2e9
 	c.spanBuffer = c.window.SpansCoarse(wait.waker, wait.end, wait.end+lookahead, c.spanBuffer[:0])
@@ -642,234 +562,4 @@ func (l *loopSource) inspectHandler(c *collector, origin *originStats, wait *obs
 			return
 		}
 	}
-}
-
-// isRest reports whether a busy goroutine waits for more work in this wait.
-func (w *waitStats) isRest() bool {
-	return w.rank == idleMost && !w.isLibraryDelay && 2*w.selfEndedCount < w.count
-}
-
-// maxSequence bounds the waits and system calls in which the iterations of a benchmark are searched for.
-const maxSequence = 1 << 20
-
-// findIterations returns the wait or system call that separates the iterations of a benchmark: the rarest one that repeats
-// regularly for most of the time. If several lines of the benchmark itself repeat, it is at the one that does so least often,
-// because the others may be in an inner loop. It returns 0 if there is none: the beginning of an iteration leaves no event, and
-// waits of an inner loop, or by chance, separate none.
-func findIterations(c *collector, sequence []tracefmt.StackID) tracefmt.StackID {
-	sequence = longestCall(c, sequence)
-	indexes, lineRuns := make(map[tracefmt.StackID][]int), make(map[tracefmt.FrameID]int)
-	lastLine := tracefmt.FrameID(0)
-	for i, id := range sequence {
-		indexes[id] = append(indexes[id], i)
-		if line := c.stackInfo(id).outerOwned; line != lastLine {
-			lineRuns[line]++
-			lastLine = line
-		}
-	}
-	repeatedLines, fewestRuns := 0, len(sequence)
-	for _, runs := range lineRuns {
-		if runs > 1 {
-			repeatedLines, fewestRuns = repeatedLines+1, min(fewestRuns, runs)
-		}
-	}
-	candidates := slices.SortedFunc(maps.Keys(indexes), func(a, b tracefmt.StackID) int {
-		return cmp.Or(len(indexes[a])-len(indexes[b]), indexes[a][0]-indexes[b][0])
-	})
-	for _, candidate := range candidates {
-		list := indexes[candidate]
-		isOuter := repeatedLines < 2 || lineRuns[c.stackInfo(candidate).outerOwned] >= len(list) && len(list) <= fewestRuns+1
-		if len(list) >= minJobs && isOuter && 2*(list[len(list)-1]-list[0]) >= len(sequence) && isRegular(sequence, list) {
-			return candidate
-		}
-	}
-	return 0
-}
-
-// longestCall returns the longest part of a sequence in which one call of the benchmark was on all stacks. The benchmark is
-// called several times, and package testing waits in between.
-func longestCall(c *collector, sequence []tracefmt.StackID) (longest []tracefmt.StackID) {
-	first := 0
-	for i := range len(sequence) + 1 {
-		if i == len(sequence) || c.stackInfo(sequence[i]).outerOwned == 0 {
-			if i-first > len(longest) {
-				longest = sequence[first:i]
-			}
-			first = i + 1
-		}
-	}
-	return longest
-}
-
-// isRegular reports whether a sequence is about the same between consecutive indexes. The lengths between events that come by chance
-// vary as much as their mean.
-func isRegular(sequence []tracefmt.StackID, indexes []int) bool {
-	const maxVariation = 0.4 // by chance, eight exponential lengths vary so little once in 50 times
-	contents, mostFrequent := make(map[string]int), 0
-	meanLength := float64(indexes[len(indexes)-1]-indexes[0]) / float64(len(indexes)-1)
-	variance := 0.0
-	for k, end := range indexes[1:] {
-		distinct := slices.Clone(sequence[indexes[k]+1 : end])
-		slices.Sort(distinct)
-		var content []byte
-		for _, id := range slices.Compact(distinct) {
-			content = appendID(content, uint32(id))
-		}
-		contents[string(content)]++
-		mostFrequent = max(mostFrequent, contents[string(content)])
-		deviation := float64(end-indexes[k]) - meanLength
-		variance += deviation * deviation / float64(len(indexes)-1)
-	}
-	return float64(mostFrequent) >= threshold.MostShare*float64(len(indexes)-1) && variance <= maxVariation*maxVariation*meanLength*meanLength
-}
-
-// chooseIdleWait chooses the loop's idle wait: by rank, then by distance from the looping function, then by total
-// duration.
-func (r *loopFunc) chooseIdleWait(c *collector) {
-	if r.isBenchmark {
-		if len(r.sequence) >= threshold.MedianSample && !r.isDecided {
-			r.idleWait = findIterations(c, r.sequence)
-			r.isBusy, r.isDecided, r.sequence = r.idleWait != 0, true, nil
-		}
-		return
-	}
-	maxCount, maxRank, isPaced := 0, 0, false
-	for _, stats := range r.waits {
-		maxCount, maxRank = max(maxCount, stats.count), max(maxRank, stats.rank)
-		isPaced = isPaced || stats.isPause && stats.count > 1 // a function that sleeps twice at one line loops
-	}
-	if maxCount < threshold.SmallSample && (!isPaced || maxRank == idleMost) {
-		return
-	}
-	var idleWaits, busyWaits []tracefmt.StackID
-	for id, stats := range r.waits {
-		isFrequent := stats.count*4 >= maxCount
-		switch {
-		case stats.count < threshold.SmallSample && !stats.isPause || !isFrequent && !stats.isServed && 2*stats.receivedCount <= stats.count || 2*stats.selfEndedCount >= stats.count:
-		case stats.isClientCall:
-			busyWaits = append(busyWaits, id) // a client's call in a library's loop that always has work
-		case stats.rank == 0:
-		case stats.isLibraryDelay && 2*stats.timerCount > stats.count:
-			busyWaits = append(busyWaits, id) // a library delayed the loop: a limiter or a backoff
-		default:
-			idleWaits = append(idleWaits, id)
-		}
-	}
-	if len(idleWaits)+len(busyWaits) == 0 {
-		return
-	}
-	if len(idleWaits) == 0 {
-		idleWaits, r.isBusy = busyWaits, true
-	}
-	r.idleWait = slices.MinFunc(idleWaits, func(a, b tracefmt.StackID) int {
-		v, stats := r.waits[a], r.waits[b]
-		p, q := *c.stackInfo(a), c.stackInfo(b)
-		return cmp.Or(stats.rank-v.rank, numberOf(stats.isPause)-numberOf(v.isPause), p.ownedDepth-q.ownedDepth, p.depth-q.depth,
-			cmp.Compare(stats.totalNS, v.totalNS), cmp.Compare(a, b))
-	})
-	r.isIdleWaitServed, r.isIdleWaitRead = r.waits[r.idleWait].isServed, c.stackInfo(r.idleWait).isPacketRead
-	if r.isBusy {
-		r.restWaits = make(map[tracefmt.StackID]bool)
-		for id, stats := range r.waits {
-			r.restWaits[id] = stats.isRest()
-		}
-	}
-}
-
-func numberOf(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// loopFuncAt returns the function that loops in a goroutine that waits at a stack, and its frame. The function is nil
-// if loops there are of no interest.
-func (l *loopSource) loopFuncAt(c *collector, goroutine *loopGoroutine, id tracefmt.StackID) (*loopFunc, tracefmt.FrameID) {
-	// With a common path, all stacks have the same function.
-	if goroutine.cachedStack == id || goroutine.cachedStack != 0 && len(goroutine.commonPath) > 0 {
-		return goroutine.cachedFunc, goroutine.cachedFrame
-	}
-	path, frames := goroutine.commonPath, c.syms.Stack(id)
-	if len(frames) == 0 {
-		return nil, 0
-	}
-	if len(path) == 0 { // fewer than two waits are known
-		l.outerFrames = appendOutermost(frames, l.outerFrames[:0])
-		path = l.outerFrames
-	}
-	k := 0
-	for k+1 < len(path) && len(l.followers[c.syms.Frame(path[k]).Func]) > 1 {
-		k++
-	}
-	goroutine.cachedStack, goroutine.cachedFrame = id, path[k]
-	if goroutine.ownedFrame != 0 && !c.namer.isOwned(c.syms.Frame(path[k])) {
-		goroutine.cachedFrame = goroutine.ownedFrame
-	}
-	goroutine.cachedFunc = l.loopFuncOf(c, c.syms.Frame(goroutine.cachedFrame).Func, frames)
-	return goroutine.cachedFunc, goroutine.cachedFrame
-}
-
-// resetCache discards the cached result of loopFuncAt.
-func (c *loopGoroutine) resetCache() { c.cachedStack, c.cachedFunc, c.cachedFrame = 0, nil, 0 }
-
-// loopFuncOf returns a looping function, nil if loops there are of no interest.
-func (l *loopSource) loopFuncOf(c *collector, fn tracefmt.StringID, frames []tracefmt.FrameID) *loopFunc {
-	loop, ok := l.loopFuncs[fn]
-	if !ok {
-		if !c.namer.function(fn).Has(knowledge.Stdlib) {
-			loop = &loopFunc{
-				waits: make(map[tracefmt.StackID]*waitStats), wakers: make(map[tracefmt.StringID]*wakeStats),
-				cycles: cycleStats{single: make(map[string]int), repeated: make(map[string]int)},
-			}
-			loop.isBenchmark = c.namer.frameFunction(frames[len(frames)-1]).Has(knowledge.Benchmark)
-		}
-		l.loopFuncs[fn] = loop
-	}
-	if e := l.jobs.kinds[jobKey{startFunc: fn}]; e != nil && e.areJobs {
-		return nil // the goroutine's life is the unit
-	}
-	return loop
-}
-
-// narrowPath reduces commonPath to what the stacks of the goroutine's new waits share with it, and records followers.
-func (l *loopSource) narrowPath(c *collector, goroutine *loopGoroutine) {
-	lastStack := tracefmt.StackID(0)
-	for obs := range goroutine.observations() {
-		if obs.state != timeline.Waiting || obs.stack == 0 || obs.stack == lastStack {
-			continue
-		}
-		lastStack = obs.stack
-		frames := c.syms.Stack(obs.stack)
-		if goroutine.commonPath == nil {
-			goroutine.commonPath = appendOutermost(frames, nil)
-			continue
-		}
-		path, n := goroutine.commonPath, 0
-		for n < len(path) && n < len(frames) && c.syms.Frame(path[n]).Func == c.syms.Frame(frames[len(frames)-1-n]).Func {
-			n++
-		}
-		goroutine.commonPath = path[:n]
-	}
-	for k := 0; k+1 < len(goroutine.commonPath); k++ {
-		fn, next := c.syms.Frame(goroutine.commonPath[k]).Func, c.syms.Frame(goroutine.commonPath[k+1]).Func
-		if c.namer.function(next).Has(knowledge.Stdlib) {
-			break
-		}
-		if l.followers[fn] == nil {
-			l.followers[fn] = make(map[tracefmt.StringID]bool)
-		}
-		l.followers[fn][next] = true
-	}
-}
-
-// maxPathDepth bounds how many outermost frames are searched for launchers.
-const maxPathDepth = 8
-
-// appendOutermost appends the outermost frames of a stack to a list, outermost first.
-func appendOutermost(frames, to []tracefmt.FrameID) []tracefmt.FrameID {
-	for k := len(frames) - 1; k >= 0 && len(to) < maxPathDepth; k-- {
-		to = append(to, frames[k])
-	}
-	return to
 }

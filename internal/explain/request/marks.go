@@ -65,8 +65,8 @@ type endedMark struct {
 	endTime int64
 }
 
-// InternMarks adds the words of a generation's marks to symbols. The caller takes the Finder's snapshot of the symbols
-// after it and then calls Add.
+// InternMarks parses the marks of a generation and adds their words to syms. It must be called before the Finder's snapshot of
+// the symbols is taken, and that before Add.
 func (f *Finder) InternMarks(syms *tracefmt.Symbols, g *timeline.Gen) {
 	if f.marks.isIgnored {
 		return
@@ -79,7 +79,7 @@ func (f *Finder) InternMarks(syms *tracefmt.Symbols, g *timeline.Gen) {
 	}
 }
 
-// readMark parses the key of a user log.
+// readMark parses the key of a user log; the verb is markNone if the log is not a mark.
 func readMark(syms *tracefmt.Symbols, text string) markKey {
 	k := markKey{verb: markNone}
 	rest, ok := strings.CutPrefix(text, markPrefix)
@@ -111,7 +111,8 @@ func readMark(syms *tracefmt.Symbols, text string) markKey {
 // maxSpanBefore is how long before its request's mark a span may begin.
 const maxSpanBefore = 1e6
 
-// addEvent processes a user log, if it is a mark.
+// addEvent begins or ends a mark, or adds the ids of a span to it, if the user log is a mark. Marks within a mark are parts of
+// the outer one.
 func (ms *markSource) addEvent(c *collector, event *timeline.UserEvent) {
 	key := ms.keys[event.Name]
 	if key.verb == markNone {
@@ -174,7 +175,7 @@ func (ms *markSource) addEvent(c *collector, event *timeline.UserEvent) {
 	}
 }
 
-// request returns the mark as a request.
+// request returns the mark as a request on goroutine g.
 func (d *endedMark) request(g uint64) Request {
 	r := d.openRequest.complete(Request{Kind: Mark, End: d.endTime, G: g, Name: d.name})
 	if d.cutAtStart {
@@ -185,7 +186,8 @@ func (d *endedMark) request(g uint64) Request {
 	return r
 }
 
-// emitInstead emits the marks within a request of a protocol. They represent it, emitted or open.
+// emitInstead emits to out the ended marks that are within a request of a protocol. It returns true if there were any, or if an
+// open mark is within the request: then the marks represent it.
 func (ms *markSource) emitInstead(out *[]Request, begin *openRequest, served Request) bool {
 	id, end := served.G, served.End
 	marker := ms.markers[id]
@@ -235,8 +237,9 @@ func (ms *markSource) isPartlyMarked(id uint64, o *openRequest) bool {
 		slices.ContainsFunc(m.ended, func(d endedMark) bool { return d.start >= o.start || d.cutAtStart }))
 }
 
-// settle emits the marks that ended without their protocol's request, which may end later or not exist.
-func (ms *markSource) settle(c *collector, g *timeline.Gen) {
+// finishGeneration emits the marks that ended and are in no request of a protocol that has ended. The request around a mark may
+// end later, or not exist.
+func (ms *markSource) finishGeneration(c *collector, g *timeline.Gen) {
 	for id, m := range ms.markers {
 		for i := range m.ended {
 			d := &m.ended[i]

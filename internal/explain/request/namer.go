@@ -44,7 +44,7 @@ type Handler struct {
 // A CallPath is the beginning of a chain of calls. 0 ends it.
 type CallPath [3]tracefmt.StringID
 
-// CommonPrefix returns the calls that both paths begin with.
+// CommonPrefix returns the leading calls that both paths have.
 func (p CallPath) CommonPrefix(o CallPath) CallPath {
 	for i := range p {
 		if p[i] != o[i] {
@@ -55,7 +55,8 @@ func (p CallPath) CommonPrefix(o CallPath) CallPath {
 	return p
 }
 
-// callPath returns the service functions that frames[i] called, directly or not, without its closures.
+// callPath returns the first service functions that frames[i] called, directly or through others. Closures of these functions are
+// left out.
 func (n *Namer) callPath(frames []tracefmt.FrameID, i int) CallPath {
 	var path CallPath
 	k := 0
@@ -72,7 +73,7 @@ func (n *Namer) callPath(frames []tracefmt.FrameID, i int) CallPath {
 	return path
 }
 
-// rememberFrame stores a frame of a function, the one with the lowest line number.
+// rememberFrame stores a frame of a function for FrameOf: of all frames seen, the one with the lowest line.
 func (n *Namer) rememberFrame(fn tracefmt.StringID, f tracefmt.FrameID) {
 	if n.functionFrames == nil {
 		n.functionFrames = make(map[tracefmt.StringID]tracefmt.FrameID)
@@ -97,9 +98,9 @@ func (n *Namer) HandlerOf(id tracefmt.StackID) *Handler {
 	return h
 }
 
-// isOwned reports whether a frame is service code. The standard library, generated code, and dependencies are not;
-// files of dependencies have a version or a vendor directory in their path. If the service was built as a versioned
-// module, the code in the main module's directory is service code.
+// isOwned reports whether a frame is service code. The standard library, generated code and dependencies are not; files of
+// dependencies have a version or a vendor directory in their path. If the service itself was built as a versioned module, only
+// code in the main module's directory is service code.
 func (n *Namer) isOwned(f tracefmt.Frame) bool {
 	if n.function(f.Func).Has(knowledge.Stdlib) {
 		return false
@@ -114,8 +115,8 @@ func (n *Namer) isOwned(f tracefmt.Frame) bool {
 	return !strings.Contains(file, "@v") && !strings.Contains(file, "/vendor/")
 }
 
-// FindMainModule searches the known frames for the main function to learn the main module's directory. When it finds
-// one, cached handlers are discarded.
+// FindMainModule learns the main module's directory from the frame of main.main, once that frame is known. It is needed only if
+// the main module has a version. When it finds one, it discards cached handlers.
 func (n *Namer) FindMainModule() {
 	if n.mainModuleDir != "" || n.isMainUnversioned {
 		return
@@ -143,6 +144,9 @@ func (n *Namer) FindMainModule() {
 	}
 }
 
+// findHandler decides which frame of a stack, innermost first, is the handler that names the request. In order of preference it
+// is: the gRPC method; the innermost service function that a router or dispatcher called; a handler of a dependency; a handler of
+// the standard library. The frame is 0 if the stack is in no handler.
 func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 	var named, foreign, plain Handler
 	isInHandler, isTimeoutGoroutine := false, false
@@ -184,7 +188,7 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 		caller := n.syms.Frame(frames[i+1])
 		callerFunc := n.function(caller.Func)
 		if callerFunc.Has(knowledge.GRPCPackage) && n.isOwned(f) && !n.hasGRPCMethod(frames[:i]) {
-			return n.adaptedMethod(frames, i)
+			return n.handWrittenGRPCMethod(frames, i)
 		}
 		candidate := Handler{Frame: frames[i], Key: f.Func, Rank: rank + 1<<10}
 		switch {
@@ -231,8 +235,8 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 	return best
 }
 
-// isRouterCall reports whether the library that made the call outer[0] is a router. A router is on the stack before the
-// first service function. A library that the handler called is not (a singleflight group, a retry loop).
+// isRouterCall reports whether the library that made the call outer[0] is a router: it is on the stack before the first service
+// function. A library that the handler called, such as a retry loop, is not.
 func (n *Namer) isRouterCall(outer []tracefmt.FrameID) bool {
 	lib := libraryOf(n.frameFunction(outer[0]).name)
 	hasOwned := false
@@ -260,10 +264,10 @@ func (n *Namer) hasGRPCMethod(frames []tracefmt.FrameID) bool {
 	return slices.ContainsFunc(frames, func(f tracefmt.FrameID) bool { return n.frameFunction(f).Has(knowledge.GRPCMethod) })
 }
 
-// adaptedMethod names a gRPC method whose service description was written by hand: frames[i] is the description's
-// function, often one for all methods. The method is the exported method of a service type that this
-// function or its closure calls.
-func (n *Namer) adaptedMethod(frames []tracefmt.FrameID, i int) Handler {
+// handWrittenGRPCMethod returns the handler of a gRPC method whose service description was written by hand, not generated.
+// frames[i] is the function in the description, often one for all methods. The method is the exported method that this function,
+// or its closure, calls; if there is none, the function itself.
+func (n *Namer) handWrittenGRPCMethod(frames []tracefmt.FrameID, i int) Handler {
 	adapter := n.syms.Frame(frames[i]).Func
 	name := n.function(adapter).name
 	h := Handler{Frame: frames[i], Key: adapter, Rank: 1 << 20}

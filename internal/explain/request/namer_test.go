@@ -211,7 +211,7 @@ func TestTasksInstead(t *testing.T) {
 			must.True(t, tasks.emitInstead(nil, &begin, Request{Kind: HTTP1, G: id, End: start + 100}),
 				"the request around the task %+v is not deferred", b)
 		}
-		tasks.settle(requests, nil)
+		tasks.finishGeneration(requests, nil)
 		for _, r := range requests.emitted {
 			check.True(t, r.Kind == c.want && r.Start%2000 == 0 && r.End == r.Start+100,
 				"tasks %+v in requests of 100 give the request %+v", c.tasks, r)

@@ -47,6 +47,7 @@ func (x *observationCollector) reset() {
 	x.isFirst, x.hasRun, x.recentStacks, x.receives = true, false, [4]tracefmt.StackID{}, false
 }
 
+// add turns consecutive spans of one goroutine into observations.
 func (x *observationCollector) add(c *collector, spans []timeline.Span) {
 	for i := range spans {
 		span := &spans[i]
@@ -70,16 +71,16 @@ func (x *observationCollector) add(c *collector, spans []timeline.Span) {
 			x.recentCount++
 			x.recentStacks[x.recentCount%len(x.recentStacks)] = stack
 		}
-		*x.states.extend() = observedState{span.Start, span.Stack, span.State, c.reasonOf(span.Reason), span.Woken, isCreatorStack}
+		*x.states.appendZero() = observedState{span.Start, span.Stack, span.State, c.reasonOf(span.Reason), span.Woken, isCreatorStack}
 		if isWait {
 			x.receives = x.receives || c.reasonOf(span.Reason) == reasonNetwork
-			*x.waits.extend() = observedWait{span.End, span.Waker, span.WakerStack}
+			*x.waits.appendZero() = observedWait{span.End, span.Waker, span.WakerStack}
 			x.hasRun, x.recentStacks, x.recentCount = false, [4]tracefmt.StackID{span.Stack}, 0
 		}
 	}
 }
 
-// collectObservations collects the observations of all candidates in parallel.
+// collectObservations collects the observations of all candidates in parallel, up to each candidate's maxSpans.
 func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 	runParallel(&l.collectors, c.workers, l.candidates, 1, func(collectors **observationCollector, list []*loopGoroutine) {
 		collector := *collectors
@@ -110,7 +111,7 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 	}
 }
 
-// observations yields the goroutine's observations in the generation.
+// observations iterates over the goroutine's observations in the generation, in order of time. The pointer is valid for one step.
 func (c *loopGoroutine) observations() iter.Seq[*observation] {
 	return func(yield func(*observation) bool) {
 		waitIndex := c.firstWait
@@ -126,90 +127,4 @@ func (c *loopGoroutine) observations() iter.Seq[*observation] {
 			}
 		}
 	}
-}
-
-// chunkedList is a list that grows without copying.
-type chunkedList[T any] struct {
-	chunks []*[chunkSize]T
-	length int
-}
-
-const chunkSize = 1 << 10
-
-// extend appends a zero element and returns it.
-func (c *chunkedList[T]) extend() *T {
-	index := c.length / chunkSize
-	if index == len(c.chunks) {
-		c.chunks = append(c.chunks, new([chunkSize]T))
-	}
-	c.length++
-	return c.element(c.length - 1)
-}
-
-func (c *chunkedList[T]) element(i int) *T { return &c.chunks[i/chunkSize][i%chunkSize] }
-
-// deleteFunc deletes the elements for which del returns true.
-func (c *chunkedList[T]) deleteFunc(del func(T) bool) {
-	n := 0
-	for i := range c.length {
-		if e := c.element(i); !del(*e) {
-			*c.element(n) = *e
-			n++
-		}
-	}
-	c.length = n
-}
-
-// elements yields the elements from index from up to end.
-func (c *chunkedList[T]) elements(from, end int) iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		for i := from; i < end; i++ {
-			if !yield(c.element(i)) {
-				return
-			}
-		}
-	}
-}
-
-// A reason is why a goroutine waits.
-type reason uint8
-
-const (
-	reasonOther reason = iota
-	reasonNetwork
-	reasonReceive // also select
-	reasonCond
-	reasonSync
-	reasonSend
-	reasonSleep
-)
-
-var reasonTexts = [...]struct {
-	text   string
-	reason reason
-}{
-	{"network", reasonNetwork}, {"chan receive", reasonReceive}, {"select", reasonReceive}, {"sync.(*Cond).Wait", reasonCond},
-	{"sync", reasonSync}, {"chan send", reasonSend}, {"sleep", reasonSleep},
-}
-
-// resolveReasons looks up the texts of reasons that are not known yet.
-func (sr *stackReader) resolveReasons() {
-	for i := range reasonTexts {
-		if sr.reasonIDs[i] == 0 {
-			sr.reasonIDs[i] = sr.syms.Lookup(reasonTexts[i].text)
-		}
-	}
-}
-
-// reasonOf returns the reason that a text means. It is safe for concurrent use.
-func (sr *stackReader) reasonOf(id tracefmt.StringID) reason {
-	if id == 0 {
-		return reasonOther
-	}
-	for i, textID := range sr.reasonIDs {
-		if textID == id {
-			return reasonTexts[i].reason
-		}
-	}
-	return reasonOther
 }

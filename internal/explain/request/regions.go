@@ -23,6 +23,7 @@ type region struct {
 	isOutermost bool             // in no task and in no other region
 }
 
+// addEvent begins or ends a region. It emits a region that ended if the region is in no task, request or other region.
 func (rs *regionSource) addEvent(c *collector, event *timeline.UserEvent) {
 	nested := rs.open[event.G]
 	if event.Kind == timeline.RegionBegin {
@@ -76,9 +77,9 @@ func (rs *regionSource) visitOpen(visit func(*openRequest, Request)) {
 	}
 }
 
-// inspectRegion reports whether a region of goroutine g delimits work of the service. It does if the innermost function
-// that encloses both its ends is service code, or if service code ran in it, as when a framework marks its calls of the
-// service. Regions of a library around its own work are no requests; their callers may be. It counts the inspection.
+// inspectRegion reports whether a region of goroutine g, which ends now, is work of the service: the innermost function around
+// both its ends is service code, or service code ran in it, as when a framework marks its calls of the service. Otherwise it is a
+// library's region around its own work, and no request. It counts the inspection, and stops inspecting after settledCount.
 func (rs *regionSource) inspectRegion(c *collector, g uint64, r *region, end *timeline.UserEvent) bool {
 	if c.isCommonCallerOwned(r.beginStack, end.Stack) {
 		return true
@@ -102,8 +103,8 @@ func (rs *regionSource) inspectRegion(c *collector, g uint64, r *region, end *ti
 	return false
 }
 
-// isCommonCallerOwned reports whether the innermost function that two stacks share, except for the standard library's,
-// is service code. If they share none, the innermost function of the end's stack decides.
+// isCommonCallerOwned reports whether the innermost function that two stacks share is service code; functions of the standard
+// library do not count. If they share none, the innermost function of the end's stack decides.
 func (sr *stackReader) isCommonCallerOwned(begin, end tracefmt.StackID) bool {
 	innermost := tracefmt.FrameID(0)
 	for _, fr := range sr.syms.Stack(end) {

@@ -7,12 +7,13 @@
 //
 //   - marks.go: marks of service/mark; tasks.go: user tasks; regions.go: user regions outside of tasks
 //   - http1.go: the goroutines of net/http.(*conn).serve
-//   - streams.go, grpcworkers.go: HTTP/2 and gRPC, one goroutine a stream or workers
-//   - messages.go: messages of WebSockets
-//   - runs.go: the run of a batch program, whose jobs and iterations nothing waits for
-//   - jobs.go, carriers.go: goroutines whose whole life is one unit of work
-//   - loops.go, iterations.go, observations.go: from one idle wait of a worker to the next
-//   - hanging.go: requests that last as long as the trace; starts.go: start functions, if nothing is found
+//   - http2streams.go, grpcworkers.go: HTTP/2 and gRPC, one goroutine a stream or workers
+//   - websocket.go: messages of WebSockets
+//   - batchrun.go: the run of a batch program, whose jobs and iterations nothing waits for
+//   - jobs.go, stdlibcarriers.go: goroutines whose whole life is one unit of work
+//   - loops.go: from one idle wait (idlewait.go) of a worker to the next, divided by workunits.go; benchmarkloops.go: benchmarks
+//   - hangingrequests.go: requests that last as long as the trace
+//   - startsuggestions.go: start functions to choose from, if nothing is found
 //
 // If the user names functions (Options.MatchFunc), their calls (usercalls.go) are the only requests.
 //
@@ -129,8 +130,8 @@ const (
 	LastPiece
 )
 
-// SliceOf returns a time in which the first requests of a generation end, about as many as a limit; isWhole reports that it is all of them.
-// If since is positive, the slice begins then or before.
+// SliceOf returns an interval of time in which about limit of a generation's whole requests end, counted from the first to end.
+// isWhole reports whether it includes all of them. If since is positive, the interval begins at since or before.
 func SliceOf(reqs []Request, limit int, since int64) (from, to int64, isWhole bool) {
 	from = math.MaxInt64
 	for i := range reqs {

@@ -18,27 +18,27 @@ import "github.com/whylate/whylate/internal/trace/timeline"
 // in parallel (runParallel), each has its own output and buffers; add appends the outputs in the end.
 //
 // The order of stages and of sources in them is the precedence. A later stage sees only what an earlier one left. Within
-// a stage, a source that must know all the others' requests of the generation waits for settle. A source that depends on
+// a stage, a source that must know all the others' requests of the generation waits for finishGeneration. A source that depends on
 // another one in any other way has it in a field, whose comment says why.
 type source interface {
 	// add processes g, the window's last generation. It emits the requests that ended.
 	add(c *collector, g *timeline.Gen)
-	// settle processes g after all sources of the stage have added it.
-	settle(c *collector, g *timeline.Gen)
+	// finishGeneration processes g after all sources of the stage have added it.
+	finishGeneration(c *collector, g *timeline.Gen)
 	// visitOpen calls visit with each open request. The Request has no bounds. Long requests are emitted in pieces, and
 	// the window keeps the generations of the others.
 	visitOpen(visit func(*openRequest, Request))
-	// finish processes the end of the trace. Requests that are open after it are emitted as such.
-	finish(c *collector, end int64)
+	// finishTrace processes the end of the trace. Requests that are open after it are emitted as such.
+	finishTrace(c *collector, end int64)
 }
 
 // sourceStubs has empty methods for a source that does not need them.
 type sourceStubs struct{}
 
-func (sourceStubs) add(*collector, *timeline.Gen)         {}
-func (sourceStubs) settle(*collector, *timeline.Gen)      {}
-func (sourceStubs) visitOpen(func(*openRequest, Request)) {}
-func (sourceStubs) finish(*collector, int64)              {}
+func (sourceStubs) add(*collector, *timeline.Gen)              {}
+func (sourceStubs) finishGeneration(*collector, *timeline.Gen) {}
+func (sourceStubs) visitOpen(func(*openRequest, Request))      {}
+func (sourceStubs) finishTrace(*collector, int64)              {}
 
 // An annotation is a source whose requests the service's code delimits by user events. It has precedence over protocols.
 type annotation interface {
@@ -48,7 +48,7 @@ type annotation interface {
 	// isOpenAt reports whether a request that is open on a goroutine had begun at t.
 	isOpenAt(goroutine uint64, t int64) bool
 	// emitInstead emits the source's requests within a request of a protocol. It returns true if they represent that
-	// request, or if settle will decide and emit. Workers may call it concurrently for different goroutines.
+	// request, or if finishGeneration will decide and emit. Workers may call it concurrently for different goroutines.
 	emitInstead(out *[]Request, begin *openRequest, served Request) bool
 }
 

@@ -24,7 +24,7 @@ type Classifier struct{ functionTable }
 // NewClassifier returns a Classifier for stacks of syms.
 func NewClassifier(syms *tracefmt.Symbols) *Classifier { return &Classifier{functionTable{syms: syms}} }
 
-// Flags returns the flags of a stack.
+// Flags returns the flags of a stack, by the roles of its functions.
 func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 	var flags uint8
 	var callee function // of the frame in the loop

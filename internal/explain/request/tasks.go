@@ -41,6 +41,8 @@ type endedTask struct {
 	served        *Request // the protocol's request around it, if that ended
 }
 
+// addEvent begins or ends a user task. A task is a request if it has no open parent, or if its parent had been open for
+// containerTaskNS when it began.
 func (ts *taskSource) addEvent(c *collector, event *timeline.UserEvent) {
 	if event.Kind == timeline.TaskBegin {
 		parent := ts.open[event.Parent]
@@ -67,9 +69,9 @@ func (ts *taskSource) addEvent(c *collector, event *timeline.UserEvent) {
 	}
 }
 
-// isHandlerSpan reports whether the outermost service function of a stack, or a library before any service code, began a
-// task by calling the tracing library itself. Such a task encloses the handler's work. Clients of databases and peers
-// begin tasks for their calls, too.
+// isHandlerSpan reports whether a task that began at this stack encloses the work of a handler: the outermost service function,
+// or a library before any service code, called the tracing library itself. Clients of databases and peers begin tasks for their
+// calls, which enclose only those.
 func (sr *stackReader) isHandlerSpan(begin tracefmt.StackID) bool {
 	if begin == 0 {
 		return false
@@ -88,7 +90,8 @@ func (sr *stackReader) isHandlerSpan(begin tracefmt.StackID) bool {
 	})
 }
 
-// emitInstead defers a request in which tasks began to settle, which emits either the request or its tasks.
+// emitInstead stores a request of a protocol with the ended tasks within it. It returns true if there were any: finishGeneration
+// then emits either the request or its tasks.
 func (ts *taskSource) emitInstead(_ *[]Request, begin *openRequest, served Request) bool {
 	tasks := ts.ended[served.G]
 	if tasks == nil {
@@ -114,15 +117,15 @@ func (ts *taskSource) emitInstead(_ *[]Request, begin *openRequest, served Reque
 	return found
 }
 
-// settle emits the tasks that are in no open request. Of the tasks in requests that ended, it emits those that represent
-// the request, and otherwise the request. One task has the bounds of its request, for which the client waits.
-func (ts *taskSource) settle(c *collector, _ *timeline.Gen) {
-	ts.decide()
+// finishGeneration emits the ended tasks that are in no open request. Of a request with tasks it emits the tasks if these
+// represent it (decideRepresenting), else the request. A single task gets the bounds of its request, for which the client waits.
+func (ts *taskSource) finishGeneration(c *collector, _ *timeline.Gen) {
+	ts.decideRepresenting()
 	for id, tasks := range ts.ended {
 		o := c.openServed(id)
 		for i := 0; i < len(*tasks); {
 			t := &(*tasks)[i]
-			n := t.siblings((*tasks)[i:])
+			n := t.countInSameRequest((*tasks)[i:])
 			switch {
 			case t.served == nil:
 				if o == nil || o.start > t.start {
@@ -148,15 +151,15 @@ func (ts *taskSource) settle(c *collector, _ *timeline.Gen) {
 	}
 }
 
-// decide decides for names that are new whether their tasks represent requests. They do if most of the requests have
-// one task that encloses the handler's work, or tasks that cover half of the request or more.
-func (ts *taskSource) decide() {
+// decideRepresenting decides, for each new name of tasks, whether such tasks represent the requests that they are in. They do if
+// at least half of these requests have one task around the handler's work, or tasks that cover half of the request.
+func (ts *taskSource) decideRepresenting() {
 	type votes struct{ represented, all int }
 	count := map[tracefmt.StringID]votes{}
 	for _, tasks := range ts.ended {
 		for i := 0; i < len(*tasks); {
 			t := &(*tasks)[i]
-			n := t.siblings((*tasks)[i:])
+			n := t.countInSameRequest((*tasks)[i:])
 			if t.served != nil {
 				sum := int64(0)
 				for _, inside := range (*tasks)[i : i+n] {
@@ -179,8 +182,8 @@ func (ts *taskSource) decide() {
 	}
 }
 
-// siblings returns how many of the tasks, from t on, are in the same request as t.
-func (t *endedTask) siblings(tasks []endedTask) int {
+// countInSameRequest returns how many of the tasks, which begin with t, are in the same request as t.
+func (t *endedTask) countInSameRequest(tasks []endedTask) int {
 	n := 1
 	for t.served != nil && n < len(tasks) && tasks[n].served == t.served {
 		n++
@@ -188,12 +191,12 @@ func (t *endedTask) siblings(tasks []endedTask) int {
 	return n
 }
 
-// finish emits the requests that the protocols ended at the end of the trace.
-func (ts *taskSource) finish(c *collector, _ int64) { ts.settle(c, nil) }
+// finishTrace emits the requests that the protocols ended at the end of the trace.
+func (ts *taskSource) finishTrace(c *collector, _ int64) { ts.finishGeneration(c, nil) }
 
-// representing returns the name of the first task in an open request of a protocol, if it represents the request; 0 if
-// there is none.
-func (ts *taskSource) representing(goroutine uint64, served *openRequest) tracefmt.StringID {
+// nameOfRepresentingTask returns the name of the first task in an open request of a protocol, if such tasks represent requests;
+// else 0.
+func (ts *taskSource) nameOfRepresentingTask(goroutine uint64, served *openRequest) tracefmt.StringID {
 	var name tracefmt.StringID
 	first := int64(math.MaxInt64)
 	if tasks := ts.ended[goroutine]; tasks != nil {
@@ -214,6 +217,7 @@ func (ts *taskSource) representing(goroutine uint64, served *openRequest) tracef
 	return name
 }
 
+// isOpenAt reports whether a task that is open on goroutine g had begun at t.
 func (ts *taskSource) isOpenAt(g uint64, t int64) bool {
 	for _, task := range ts.open {
 		if task.goroutine == g && task.start <= t {

@@ -34,7 +34,8 @@ type userCall struct {
 	latestStart   int64
 }
 
-// addWait records a wait or a system call.
+// addWait records a wait or a system call within the call. If the goroutine reached the same stack again, or an earlier line of
+// the function, another call may have begun at the end of the last wait (latestStart).
 func (c *userCall) addWait(syms *tracefmt.Symbols, s *timeline.Span, match matchedFunc) {
 	if s.State != timeline.Waiting && s.State != timeline.Syscall {
 		return
@@ -58,7 +59,7 @@ func (c matchedFunc) isSameCall(o matchedFunc, syms *tracefmt.Symbols) bool {
 	return o.frame != 0 && syms.Frame(c.frame).Func == syms.Frame(o.frame).Func && c.callerFrame == o.callerFrame
 }
 
-// matchIn returns the function in a stack that the user named.
+// matchIn returns the outermost frame of a stack whose function the user named, and its caller. It caches the result.
 func (fs *callSource) matchIn(syms *tracefmt.Symbols, id tracefmt.StackID) matchedFunc {
 	match := entry.GetOrGrow(&fs.byStack, id)
 	if match.isResolved {
@@ -90,6 +91,8 @@ func (c *userCall) toRequest(id uint64) Request {
 	return Request{Kind: Func, End: c.end, G: id, EntryStack: c.entryStack, RootFrame: c.function.frame}
 }
 
+// add follows each goroutine and emits the calls that ended: when the function is no longer on the stack, or is called from
+// another line.
 func (fs *callSource) add(c *collector, g *timeline.Gen) {
 	var ids []uint64
 	g.Goroutines(func(id uint64) { ids = append(ids, id) })
@@ -140,9 +143,9 @@ func (fs *callSource) visitOpen(visit func(*openRequest, Request)) {
 	}
 }
 
-// finish sets the starts of open calls to the latest possible time, so that many calls in a row do not appear as one call
-// that hangs.
-func (fs *callSource) finish(*collector, int64) {
+// finishTrace moves the start of each open call to latestStart, if the call may be several: else many calls in succession would
+// look like one call that hangs.
+func (fs *callSource) finishTrace(*collector, int64) {
 	for _, c := range fs.calls {
 		switch {
 		case c.latestStart == 0:

@@ -78,18 +78,20 @@ type workIndex struct {
 	parts               chunkedList[Request]
 }
 
-// emit emits a job or an iteration, unless it is or may be a part of a batch program's run.
+// emit emits a job or an iteration. If the program may be a batch program, it stores it as a possible part of the run; if the
+// program is one, it drops it.
 func (w *workIndex) emit(c *collector, r *Request) {
 	switch {
-	case !w.mayBeBatch || !c.isPart(r):
+	case !w.mayBeBatch || !c.isPartOfRun(r):
 		c.emitted = append(c.emitted, *r)
 	case !w.isBatch:
-		*w.parts.extend() = *r
+		*w.parts.appendZero() = *r
 	}
 }
 
-// settle decides at the end of a generation which loops serve requests and are only counted from then on.
-func (w *workIndex) settle(c *collector, g *timeline.Gen) {
+// decideCountedOnly decides at the end of a generation which loops serve requests, as settledCount iterations show. Their
+// iterations are only counted from then on (isSettled).
+func (w *workIndex) decideCountedOnly(c *collector, g *timeline.Gen) {
 	removeUnknown(w.roles, g)
 	var roles map[originKey]Role
 	for k, origin := range w.origins {
@@ -109,8 +111,8 @@ type originKey struct {
 	name tracefmt.StringID
 }
 
-// startRoleOf returns the role of a goroutine. start is the stack of its start function if it was created in the
-// generation, else 0.
+// startRoleOf returns the role of goroutine id by its start function. start is the stack of that function if the goroutine was
+// created in the generation, else 0; then the role is found from any of its stacks.
 func (w *workIndex) startRoleOf(c *collector, g *timeline.Gen, id uint64, start tracefmt.StackID) startRole {
 	if start != 0 {
 		return c.stackInfo(start).role
@@ -126,7 +128,8 @@ func (w *workIndex) startRoleOf(c *collector, g *timeline.Gen, id uint64, start 
 	return r
 }
 
-// originFor returns the statistics of a group of work. It creates missing ones.
+// originFor returns the statistics of the work with this kind and name, created on first use with the goroutines' start function
+// root.
 func (w *workIndex) originFor(kind Kind, name, root tracefmt.StringID) *originStats {
 	k := originKey{kind, name}
 	o := w.origins[k]
@@ -162,11 +165,11 @@ type Work struct {
 	QueuedShare float64
 }
 
-// Works returns all work, by name. requestsThrough returns how many requests of servers have a path through goroutines
-// with a given start function.
+// Works returns all work of the trace with its role, ordered by name. requestsThrough returns how many requests of servers have a
+// path through goroutines with a start function.
 func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) []Work {
 	var out []Work
-	roles, isOutside := f.work.workRoles(&f.collector, requestsThrough), f.work.startedOutside()
+	roles, isOutside := f.work.workRoles(&f.collector, requestsThrough), f.work.workStartedOutside()
 	for k, origin := range f.work.origins {
 		if origin.total > 0 {
 			keys := origin.groupKeys
@@ -196,7 +199,7 @@ func (o *originStats) queuedShare() float64 {
 	return float64(o.backToBack) / float64(o.backToBack+o.rests)
 }
 
-// isTimerStarted reports whether timers began most of the work, or most of the loops that started it.
+// isTimerStarted reports whether timers began most of the work, either directly or through loops that timers wake.
 func (w *workIndex) isTimerStarted(o *originStats) bool {
 	timer := o.timerCount
 	if o.kind == Goroutine {
@@ -209,8 +212,9 @@ func (w *workIndex) isTimerStarted(o *originStats) bool {
 	return 2*timer > o.inspected
 }
 
-// startedOutside returns the work that clients or the network began in part, directly or by the work that started it.
-func (w *workIndex) startedOutside() map[*originStats]bool {
+// workStartedOutside returns the set of work of which clients or the network began at least some, directly or through other work
+// that started it.
+func (w *workIndex) workStartedOutside() map[*originStats]bool {
 	isOutside := make(map[*originStats]bool)
 	roots := make(map[tracefmt.StringID]bool) // start functions of such work
 	for hasChanged := true; hasChanged; {
@@ -238,7 +242,7 @@ type startCycle struct {
 	funcs   map[tracefmt.StringID]bool
 }
 
-// startCycles returns the cycle of each start function that is in one.
+// startCycles returns, by start function, the cycle that the function is in. It lacks functions that are in none.
 func (w *workIndex) startCycles() map[tracefmt.StringID]*startCycle {
 	starters := make(map[tracefmt.StringID]map[tracefmt.StringID]bool) // by start function: the start functions of its starters
 	for _, origin := range w.origins {
@@ -292,8 +296,8 @@ func (w *workIndex) startCycles() map[tracefmt.StringID]*startCycle {
 	return out
 }
 
-// startedInside returns how many jobs the cycle itself started.
-func (c *startCycle) startedInside(origin *originStats) (n int) {
+// countStartedInside returns how many jobs of origin were started by functions of the cycle.
+func (c *startCycle) countStartedInside(origin *originStats) (n int) {
 	for fn, count := range origin.starters {
 		if c.funcs[fn] {
 			n += count
@@ -302,10 +306,11 @@ func (c *startCycle) startedInside(origin *originStats) (n int) {
 	return n
 }
 
-// startedOutside returns how many jobs of the cycle other work started, and how many of those were for requests.
-func (c *startCycle) startedOutside(serves map[tracefmt.StringID]bool) (serving, all int) {
+// countStartedOutside returns how many jobs of the cycle were started by functions outside of it (all), and how many of these
+// were started for requests: by a handler, or by a function in serves.
+func (c *startCycle) countStartedOutside(serves map[tracefmt.StringID]bool) (serving, all int) {
 	for _, origin := range c.origins {
-		serving, all = serving+origin.servingCount, all+origin.inspected-c.startedInside(origin)
+		serving, all = serving+origin.servingCount, all+origin.inspected-c.countStartedInside(origin)
 		for fn, n := range origin.starters {
 			if serves[fn] && !c.funcs[fn] {
 				serving += n
@@ -315,7 +320,8 @@ func (c *startCycle) startedOutside(serves map[tracefmt.StringID]bool) (serving,
 	return serving, all
 }
 
-// workRoles returns the role of each group of work. It repeats until the set of serving start functions is stable.
+// workRoles decides the role of each group of work. Work that serves requests makes the work that it starts serve them as well,
+// so it repeats until the set of serving start functions no longer grows.
 func (w *workIndex) workRoles(c *collector, requestsThrough func(root tracefmt.StringID) int64) map[originKey]Role {
 	roles := make(map[originKey]Role)
 	isServing := make(map[tracefmt.StringID]bool) // start functions all of whose work serves requests
@@ -346,9 +352,9 @@ func (w *workIndex) workRoles(c *collector, requestsThrough func(root tracefmt.S
 					serving += n
 				}
 			}
-			if cycle := cycles[origin.startFunc]; cycle != nil && serving == 0 && cycle.startedInside(origin) == origin.inspected {
+			if cycle := cycles[origin.startFunc]; cycle != nil && serving == 0 && cycle.countStartedInside(origin) == origin.inspected {
 				// Jobs that a cycle starts itself prove nothing either: the role is that of the first ones.
-				serving, all = cycle.startedOutside(isServing)
+				serving, all = cycle.countStartedOutside(isServing)
 			}
 			switch {
 			case origin.kind == Loop && c.namer.function(origin.startFunc).Has(knowledge.Benchmark) && origin.isOwned:

@@ -66,6 +66,7 @@ func newMessageSource(connections *http1Source) *messageSource {
 	}
 }
 
+// add emits the messages that ended in a generation, and names them by the function that handles them.
 func (ms *messageSource) add(c *collector, g *timeline.Gen) {
 	removeUnknown(ms.otherReaders, g)
 	g.EachMarked(func(id uint64, marks []timeline.Mark) { ms.addMarks(c, id, marks) })
@@ -85,7 +86,7 @@ func (ms *messageSource) add(c *collector, g *timeline.Gen) {
 		r := ms.readers[id]
 		if !c.annotated[id] {
 			spans := c.spans(id, g.Base, g.End+1)
-			ms.follow(c, id, r, spans)
+			ms.emitMessages(c, id, r, spans)
 			ms.addVotes(c, r, spans, votes)
 		}
 	}
@@ -93,7 +94,8 @@ func (ms *messageSource) add(c *collector, g *timeline.Gen) {
 	ms.resolveNames(votes, c.emitted[first:])
 }
 
-// addMarks records a goroutine that waited for a message.
+// addMarks begins to follow a goroutine that waited for a WebSocket message. A goroutine that returns to HTTP/1 afterwards only
+// called another server by WebSocket, and is no longer followed.
 func (ms *messageSource) addMarks(c *collector, id uint64, marks []timeline.Mark) {
 	index := slices.IndexFunc(marks, func(m timeline.Mark) bool { return m.Flags&flagMessage != 0 })
 	reader := ms.readers[id]
@@ -110,11 +112,12 @@ func (ms *messageSource) addMarks(c *collector, id uint64, marks []timeline.Mark
 		return
 	}
 	ms.readers[id] = &messageReader{}
-	ms.connections.hijack(c, id, marks[index].Time)
+	ms.connections.removeHijacked(c, id, marks[index].Time)
 }
 
-// follow emits the messages of a goroutine.
-func (ms *messageSource) follow(c *collector, id uint64, reader *messageReader, spans []timeline.Span) {
+// emitMessages follows a goroutine through its spans and emits the messages that ended: each lasts from the wake of a wait for a
+// message, or from a read that returned data without a wait, to the next of these.
+func (ms *messageSource) emitMessages(c *collector, id uint64, reader *messageReader, spans []timeline.Span) {
 	for i := range spans {
 		span := &spans[i]
 		isSameWait := reader.phase == readIdle && span.State == timeline.Waiting && span.Start == reader.idleSince
@@ -156,7 +159,7 @@ func (r *messageReader) begin(t int64, ready bool) {
 	r.openRequest, r.phase, r.isWoken, r.hasWorked, r.nextRead = openAt(t), readActive, ready, false, 0
 }
 
-// endMessage emits the message that a goroutine handled until t.
+// endMessage emits the message that a goroutine handled until t, if it handled one.
 func (ms *messageSource) endMessage(c *collector, id uint64, reader *messageReader, t int64) {
 	if reader.phase != readActive {
 		return
@@ -180,6 +183,7 @@ func (ms *messageSource) serves(id uint64) bool { return ms.readers[id] != nil }
 // openOn returns nil: annotations within a message are emitted when they end, and represent it.
 func (ms *messageSource) openOn(uint64) *openRequest { return nil }
 
+// visitOpen visits the messages that are being handled.
 func (ms *messageSource) visitOpen(visit func(*openRequest, Request)) {
 	for id, r := range ms.readers {
 		// A goroutine that has read one message may only write from then on. That is a stream, and no message.
@@ -189,8 +193,8 @@ func (ms *messageSource) visitOpen(visit func(*openRequest, Request)) {
 	}
 }
 
-// QueuedMessageShare returns which share of the handling time of messages with this name had the next message available
-// at its end. Those next messages were queued.
+// QueuedMessageShare returns the share of the handling time of messages with this name at whose end the next message was already
+// available, and so had been queued.
 func (f *Finder) QueuedMessageShare(name tracefmt.StringID) float64 {
 	var all handlingTime
 	for caller, h := range f.messages.handlingTimes {
@@ -201,7 +205,7 @@ func (f *Finder) QueuedMessageShare(name tracefmt.StringID) float64 {
 	return float64(all.queuedNS) / float64(max(all.totalNS, 1))
 }
 
-// libraryCaller returns the frame that called the library to read a message: the innermost service frame, else one of
+// libraryCaller returns the frame that called the WebSocket library to read a message: the innermost service frame, else one of
 // another library, else the library's own.
 func (ms *messageSource) libraryCaller(c *collector, stack tracefmt.StackID) tracefmt.FrameID {
 	frames := c.syms.Stack(stack)
@@ -220,8 +224,8 @@ func (ms *messageSource) libraryCaller(c *collector, stack tracefmt.StackID) tra
 	return frames[index]
 }
 
-// addVotes counts which function both calls the library and handles messages: the innermost service function that the
-// wait's stack shares with each other stack.
+// addVotes counts, for each span in which a message is handled, the innermost service function that this span's stack shares with
+// the stack of the wait. The function with the most votes both reads and handles messages, and names them (resolveNames).
 func (ms *messageSource) addVotes(c *collector, reader *messageReader, spans []timeline.Span, votes map[tracefmt.FrameID]map[tracefmt.FrameID]int) {
 	if reader.callerFrame == 0 || ms.nameFrames[reader.callerFrame] != 0 {
 		return
@@ -252,7 +256,8 @@ func (ms *messageSource) nameFrame(caller tracefmt.FrameID) tracefmt.FrameID {
 	return cmp.Or(ms.nameFrames[caller], caller)
 }
 
-// resolveNames chooses the frame with the most votes for each caller that has messages, and renames the emitted ones.
+// resolveNames chooses, for each caller of the library that has messages, the frame with the most votes, and renames the messages
+// in out.
 func (ms *messageSource) resolveNames(votes map[tracefmt.FrameID]map[tracefmt.FrameID]int, out []Request) {
 	for caller, counts := range votes {
 		best := caller

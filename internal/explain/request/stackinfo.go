@@ -65,19 +65,20 @@ type stackReader struct {
 	reasonIDs       [len(reasonTexts)]tracefmt.StringID
 }
 
-// stackInfo returns the description of a stack. It is valid until the next call.
+// stackInfo returns the description of a stack, which it computes once. The pointer is valid until the next call.
 func (sr *stackReader) stackInfo(id tracefmt.StackID) *stackInfo {
 	if size := len(sr.stackInfos); int(id) >= size {
 		sr.stackInfos = append(sr.stackInfos, make([]stackInfo, max(int(id)+1, sr.syms.Stacks())-size)...)
 	}
 	s := &sr.stackInfos[id]
 	if s.role == roleUnknown {
-		*s = sr.readStack(sr.syms.Stack(id))
+		*s = sr.describeStack(sr.syms.Stack(id))
 	}
 	return s
 }
 
-func (sr *stackReader) readStack(frames []tracefmt.FrameID) stackInfo {
+// describeStack computes the description of a stack, whose frames are innermost first.
+func (sr *stackReader) describeStack(frames []tracefmt.FrameID) stackInfo {
 	info := stackInfo{role: roleMachinery, innerOwnedIndex: -1, innermostIndex: -1}
 	if len(frames) == 0 {
 		return info
@@ -135,9 +136,9 @@ func (sr *stackReader) readStack(frames []tracefmt.FrameID) stackInfo {
 	return info
 }
 
-// canonicalStack returns one stack for all stacks that differ only in the runtime's and the poller's innermost frames. The
-// status of a goroutine that waited when the trace began has more of those frames than its later waits. A goroutine that reads
-// a socket waits for data, or for its turn while another one does.
+// canonicalStack returns one stack for all stacks that are equal without the innermost frames of the runtime and the poller.
+// Waits that were under way when the trace began show more of these frames than later ones. Also, a goroutine that reads a socket
+// waits for data, or for another reader of the socket.
 func (sr *stackReader) canonicalStack(id tracefmt.StackID) tracefmt.StackID {
 	info := sr.stackInfo(id)
 	if info.canonical != 0 {

@@ -15,7 +15,9 @@ type hangingSource struct {
 	messages    *messageSource // a goroutine that reads messages has no other request
 }
 
-func (hs *hangingSource) finish(c *collector, end int64) {
+// finishTrace emits an open request for each goroutine whose last stack is in a handler, if no other source has a request on it.
+// The request began before the trace or, on a connection with earlier requests, after the last of them.
+func (hs *hangingSource) finishTrace(c *collector, end int64) {
 	if len(c.window.Gens) == 0 {
 		return
 	}
@@ -31,7 +33,7 @@ func (hs *hangingSource) finish(c *collector, end int64) {
 			return
 		}
 		stack := spans[len(spans)-1].Stack
-		kind := c.handlerKind(stack)
+		kind := c.kindOfHandler(stack)
 		if kind == 0 || c.stackInfo(stack).isMessageWait {
 			return // a connection that waits for its first message
 		}
@@ -45,8 +47,9 @@ func (hs *hangingSource) finish(c *collector, end int64) {
 	})
 }
 
-// handlerKind returns the kind of request in whose handler a stack is, or 0.
-func (sr *stackReader) handlerKind(id tracefmt.StackID) Kind {
+// kindOfHandler returns the kind of request in whose handler a stack is; 0 if the stack is in no handler, such as that of an idle
+// connection.
+func (sr *stackReader) kindOfHandler(id tracefmt.StackID) Kind {
 	frames := sr.syms.Stack(id)
 	if len(frames) == 0 {
 		return 0

@@ -35,6 +35,7 @@ type startStats struct {
 	lastInner   tracefmt.StringID
 }
 
+// add measures the goroutines of a generation by start function, as long as no request was found.
 func (s *startSource) add(c *collector, g *timeline.Gen) {
 	if c.requestCount+len(c.emitted) > 0 || s.work.isBatch {
 		return
@@ -56,8 +57,8 @@ func (s *startSource) add(c *collector, g *timeline.Gen) {
 	})
 }
 
-// statsFor returns the statistics of the goroutine that has spans. It is nil if the spans have no stack or the
-// goroutine is of no interest.
+// statsFor returns the statistics of the outermost service function of a goroutine, or of its start function, by the stacks in
+// spans. It is nil if no span has a stack, or if the goroutine is a server's or records the trace.
 func (s *startSource) statsFor(c *collector, spans []timeline.Span) *startStats {
 	outer := tracefmt.FrameID(0)
 	for i := range spans {
@@ -89,7 +90,7 @@ func (s *startSource) statsFor(c *collector, spans []timeline.Span) *startStats 
 	return stats
 }
 
-// add counts a span.
+// add counts a span: running time, wakes, and which service function the root function calls.
 func (sum *startStats) add(c *collector, span *timeline.Span) {
 	switch {
 	case span.State == timeline.Running:
@@ -121,7 +122,8 @@ func (sum *startStats) add(c *collector, span *timeline.Span) {
 	sum.lastInner = fn
 }
 
-// Starts returns the start functions, those with the most wakes first. It is for traces without requests.
+// Starts returns the start functions of goroutines, those with the most wakes first: functions that a user may pass to --request
+// if no requests were found.
 func (f *Finder) Starts() []Start {
 	var out []Start
 	for _, stats := range f.starts.byStartFunc {

@@ -17,6 +17,7 @@ type streamSource struct {
 	workerSpans [][]timeline.Span
 }
 
+// add emits the streams that ended in a generation: each is the life of the goroutine that serves it.
 func (ss *streamSource) add(c *collector, g *timeline.Gen) {
 	ss.newStreams = ss.newStreams[:0]
 	ss.births = g.Births(func(start tracefmt.StackID) bool { return c.stackInfo(start).streamKind != 0 }, ss.births[:0])
@@ -64,10 +65,9 @@ type stream struct {
 	wokenAt int64 // equals start if the network woke the reader, else 0
 }
 
-// setArrival sets when the frame that began a stream was read. With gRPC, the goroutine that reads the connection creates
-// the stream's goroutine. With HTTP/2, the reader passes each frame to the connection's goroutine, which creates it. The
-// time from the reader's wake to the creation is part of the request. If one read returned several frames, the later ones
-// count from when the reader passed them on, so their requests may have begun a little earlier.
+// setArrival sets the start of a stream: when the wait for the frame that began it ended. With gRPC, the goroutine that reads the
+// connection creates the stream's goroutine. With HTTP/2, the reader passes frames to the connection's goroutine, which creates
+// it. If one read returned several frames, the later ones begin when the reader passed them on, which may be slightly late.
 func (n *newStream) setArrival(c *collector, spans *[]timeline.Span) {
 	n.openRequest = openAt(n.birth.Time)
 	wait, ok := lastWait(c, n.birth.Creator, n.birth.Time, spans)
@@ -93,7 +93,8 @@ func (n *newStream) setArrival(c *collector, spans *[]timeline.Span) {
 // lookback bounds the search for a goroutine's last wait. No goroutine stays runnable for longer on a working machine.
 const lookback = 2e9
 
-// lastWait returns the last wait of a goroutine that ended before t.
+// lastWait returns the last wait of goroutine id that ended before t, at most lookback before t; false if there is none. spans is
+// a buffer.
 func lastWait(c *collector, id uint64, t int64, spans *[]timeline.Span) (timeline.Span, bool) {
 	wakeTime, ok := c.window.LastWake(id, t-lookback, t)
 	if !ok {

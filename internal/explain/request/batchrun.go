@@ -63,6 +63,8 @@ type mainSource struct {
 	run *runSource
 }
 
+// add decides for a generation whether the program may be a batch program (mayBeBatch), and follows its main goroutine if so.
+// Enough requests of other kinds than jobs and iterations decide against it.
 func (m *mainSource) add(c *collector, g *timeline.Gen) {
 	r, requestCount := m.run, c.requestCount
 	for i := range c.emitted {
@@ -79,14 +81,16 @@ func (m *mainSource) add(c *collector, g *timeline.Gen) {
 		r.isKnown, r.life = true, openAt(g.Base)
 	}
 	r.lastEnd = g.End
-	r.follow(c, g, mainID, g.End, 0, 0)
+	r.emitPieces(c, g, mainID, g.End, 0, 0)
 	r.work.mayBeBatch = r.mayBeBatch()
 }
 
+// add decides, after jobs and iterations were found, whether the program is a batch program. If it is, they are parts of its run
+// and are not emitted; otherwise they are.
 func (r *runSource) add(c *collector, _ *timeline.Gen) {
 	parts := &r.work.parts
 	if r.work.isBatch = r.work.mayBeBatch && r.isBatch(); !r.work.isBatch {
-		c.expect(parts.length + len(r.pieces))
+		c.reserve(parts.length + len(r.pieces))
 		for part := range parts.elements(0, parts.length) {
 			c.emitted = append(c.emitted, *part)
 		}
@@ -95,7 +99,8 @@ func (r *runSource) add(c *collector, _ *timeline.Gen) {
 	c.emitted = append(c.emitted, r.pieces...)
 }
 
-// countIdle counts how long the main goroutine was idle in a wait.
+// countIdle adds a wait of the main goroutine to its idle time: all of it if no work of this process ended it, nothing if a
+// goroutine did. An open wait counts as idle as well, unless it is for goroutines and threads held Ps nearly all the time.
 func (r *runSource) countIdle(c *collector, g *timeline.Gen, wait *timeline.Span) {
 	start := wait.Start
 	if r.openWait != 0 && start <= g.Base {
@@ -111,7 +116,7 @@ func (r *runSource) countIdle(c *collector, g *timeline.Gen, wait *timeline.Span
 		if !c.stackInfo(stack).awaitsGoroutines || float64(g.NoneHeldTime()) > threshold.NoticeableShare*float64(g.End-g.Base) {
 			r.openIdleNS += g.End - max(start, g.Base)
 		}
-	case isEndedOutside(c, g, wait):
+	case isEndedOutsideProcess(c, g, wait):
 		r.idleNS += wait.End - start
 	}
 }
@@ -122,15 +127,16 @@ type pieceEnd struct {
 	waker      uint64
 }
 
-// follow emits the pieces of a goroutine from the end of the last piece to a time. depth is the number of goroutines that wait
-// for this one. benchmark is the benchmark that runs, 0 for none.
-func (r *runSource) follow(c *collector, g *timeline.Gen, id uint64, to int64, depth int, benchmark tracefmt.FrameID) {
+// emitPieces emits the pieces of the run on goroutine id, from the end of the last piece until to. It follows the waker of a long
+// wait, recursively: depth is the number of goroutines that wait for this one. benchmark is a frame of the running benchmark, 0
+// for none.
+func (r *runSource) emitPieces(c *collector, g *timeline.Gen, id uint64, to int64, depth int, benchmark tracefmt.FrameID) {
 	var ends []pieceEnd
 	var last timeline.Span
 	spanCount := 0
 	isBenchmark, name := false, tracefmt.FrameID(0)
 	if b, isBorn := g.BirthOf(id); isBorn && b.Creator != 0 && b.Time > r.life.pieceStart && depth > 0 && depth < maxFollowed {
-		r.follow(c, g, b.Creator, b.Time, depth+1, benchmark)
+		r.emitPieces(c, g, b.Creator, b.Time, depth+1, benchmark)
 	}
 	c.spanBuffer = c.window.EachSpans(id, r.life.pieceStart, to, c.spanBuffer, func(spans []timeline.Span) bool {
 		for i := range spans {
@@ -145,7 +151,7 @@ func (r *runSource) follow(c *collector, g *timeline.Gen, id uint64, to int64, d
 			}
 			spanCount++
 			isLongWait := last.State == timeline.Waiting && last.Woken && last.Waker != 0 && last.End-last.Start >= longWaitNS && last.End <= to &&
-				depth < maxFollowed && !isEndedOutside(c, g, &last)
+				depth < maxFollowed && !isEndedOutsideProcess(c, g, &last)
 			switch {
 			case last.Start <= r.life.pieceStart && !isLongWait:
 			case isLongWait:
@@ -165,9 +171,9 @@ func (r *runSource) follow(c *collector, g *timeline.Gen, id uint64, to int64, d
 		case end.waker == 0:
 		case c.namer.function(c.stackInfo(g.AnyStack(end.waker)).startFunc).Has(knowledge.TraceRecorder):
 			// The recording ended, not what the goroutine waits for.
-			r.follow(c, g, workingGoroutine(c, g), end.wake, depth+1, benchmark)
+			r.emitPieces(c, g, workingGoroutine(c, g), end.wake, depth+1, benchmark)
 		default:
-			r.follow(c, g, end.waker, end.wake, depth+1, benchmark)
+			r.emitPieces(c, g, end.waker, end.wake, depth+1, benchmark)
 		}
 	}
 	switch isOpenWait := last.State == timeline.Waiting && !last.Woken; {
@@ -178,11 +184,12 @@ func (r *runSource) follow(c *collector, g *timeline.Gen, id uint64, to int64, d
 	default:
 		r.emitPiece(c, id, last.Start, benchmark)
 		if isOpenWait && to-r.life.pieceStart > borderWaitNS {
-			r.follow(c, g, workingGoroutine(c, g), to, depth+1, benchmark)
+			r.emitPieces(c, g, workingGoroutine(c, g), to, depth+1, benchmark)
 		}
 	}
 }
 
+// emitPiece emits the piece of the run that is on goroutine id until end, and begins a new run if another benchmark has begun.
 func (r *runSource) emitPiece(c *collector, id uint64, end int64, benchmark tracefmt.FrameID) {
 	if end <= r.life.pieceStart {
 		return
@@ -215,7 +222,8 @@ func (r *runSource) piece(id uint64, end int64, piece Piece) Request {
 	return Request{Kind: Run, Start: r.life.pieceStart, End: end, G: id, RootFrame: r.benchmark, Piece: piece, PieceKey: key}
 }
 
-func (r *runSource) finish(c *collector, end int64) {
+// finishTrace emits the last piece of the run.
+func (r *runSource) finishTrace(c *collector, end int64) {
 	if !r.isKnown {
 		return
 	}
@@ -226,8 +234,8 @@ func (r *runSource) finish(c *collector, end int64) {
 	c.emitted = append(c.emitted, r.pieces...)
 }
 
-// workingGoroutine returns a goroutine that works at the end of a generation, of those that no server or library needs: one
-// that runs, else one that is ready to run, else the one that began to wait last.
+// workingGoroutine returns a goroutine that works at the end of a generation and belongs to no server or library: one that runs,
+// else one that is ready, else the one that began to wait last. It returns the main goroutine if there is none.
 func workingGoroutine(c *collector, g *timeline.Gen) uint64 {
 	best, bestRank, bestStart := uint64(mainID), 0, int64(0)
 	g.EachStart(func(id uint64, start tracefmt.StackID, _ int) {
@@ -258,8 +266,8 @@ func workingGoroutine(c *collector, g *timeline.Gen) uint64 {
 	return best
 }
 
-// isEndedOutside reports whether no work of this process ended a wait: a timer or the network did.
-func isEndedOutside(c *collector, g *timeline.Gen, s *timeline.Span) bool {
+// isEndedOutsideProcess reports whether a timer, the network or the runtime ended a wait, and not work of this process.
+func isEndedOutsideProcess(c *collector, g *timeline.Gen, s *timeline.Span) bool {
 	if s.Waker == 0 {
 		return true
 	}
@@ -296,9 +304,9 @@ func (f *Finder) IsBatch() bool { return f.runs.isBatch() }
 // HasBenchmark reports whether a benchmark ran.
 func (f *Finder) HasBenchmark() bool { return f.runs.benchmark != 0 }
 
-// isPart reports whether a request is a part of a batch program's run: a job or an iteration. Tests are jobs that the
+// isPartOfRun reports whether a request is a part of a batch program's run: a job or an iteration. Tests are jobs that the
 // command that runs them reports one by one, and a benchmark measures its iterations.
-func (c *collector) isPart(r *Request) bool {
+func (c *collector) isPartOfRun(r *Request) bool {
 	return (r.Kind == Goroutine || r.Kind == Loop) && !c.isMeasured(c.stackInfo(r.EntryStack).startFunc)
 }
 
@@ -308,10 +316,10 @@ func (c *collector) isMeasured(startFunc tracefmt.StringID) bool {
 	return fn.Has(knowledge.Test) || fn.Has(knowledge.Benchmark)
 }
 
-// isStartedOutside reports whether clients, the network or timers began work of the service's own code that takes a noticeable
-// part of all such work's time.
+// isStartedOutside reports whether clients, the network or timers began work of the service's own code that takes
+// threshold.NoticeableShare of the time of all such work. A program with such work is no batch program.
 func (w *workIndex) isStartedOutside() bool {
-	isOutside := w.startedOutside()
+	isOutside := w.workStartedOutside()
 	var allNS, outsideNS int64
 	for _, origin := range w.origins {
 		if !origin.isOwned || origin.total == 0 {

@@ -12,8 +12,8 @@ type function struct {
 	knowledge.Roles
 }
 
-// servedKind returns which kind of request a goroutine serves that was started with the function. It is 0 if the
-// function serves no known protocol.
+// servedKind returns the kind of request that a goroutine serves if it was started with this function; 0 if the function serves
+// no known protocol.
 func (f *function) servedKind() Kind {
 	switch {
 	case f.Has(knowledge.HTTP1Connection):
@@ -39,7 +39,7 @@ type functionTable struct {
 	functions []function
 }
 
-// function returns a function by the id of its name.
+// function returns the function with a name's id, with its roles. It looks the roles up once.
 func (fs *functionTable) function(id tracefmt.StringID) *function {
 	f := entry.GetOrGrow(&fs.functions, id)
 	if f.Roles == (knowledge.Roles{}) {

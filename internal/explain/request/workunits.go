@@ -62,10 +62,11 @@ func (t *endedIteration) wokenAt() int64 {
 	return t.start
 }
 
-// add records an observation within the iteration.
+// add records an observation within the iteration: whether the goroutine left the call in which it waits for work, its waits, and
+// whether it wrote to a connection.
 func (in *iterationContent) add(loops *loopSource, c *collector, obs *observation) {
 	if !in.hasWorked {
-		in.hasWorked = in.idleWait == 0 || loops.leavesWaitCall(c, in.idleWait, obs.stack)
+		in.hasWorked = in.idleWait == 0 || loops.isOutsideWaitCall(c, in.idleWait, obs.stack)
 	}
 	if in.ownedFrame == 0 && !obs.isCreatorStack {
 		in.ownedFrame = c.stackInfo(obs.stack).outerOwned
@@ -97,9 +98,10 @@ func (in *iterationContent) add(loops *loopSource, c *collector, obs *observatio
 	}
 }
 
-// leavesWaitCall reports whether a stack is outside of the call in which the goroutine waits for work. The call is the
-// innermost function outside of the standard library. If it is service code, its other lines count as work.
-func (l *loopSource) leavesWaitCall(c *collector, idle, id tracefmt.StackID) bool {
+// isOutsideWaitCall reports whether stack id is outside of the call in which the goroutine waits for work at stack idle: then the
+// goroutine works. The call is the innermost function outside of the standard library. If that function is service code, its
+// other lines count as work.
+func (l *loopSource) isOutsideWaitCall(c *collector, idle, id tracefmt.StackID) bool {
 	if id == idle {
 		return false
 	}
@@ -122,8 +124,8 @@ type wakeStats struct {
 	withoutWork int // the others
 }
 
-// finishIteration counts an ended iteration. It emits the iteration if it is known to be one unit of work; otherwise
-// the iteration stays unclassified until the generation ends.
+// finishIteration counts an ended iteration. It emits the iteration at once if it is certainly one unit of work. Otherwise it
+// stores the iteration in unclassified until all iterations of the generation are counted (emitUnclassified).
 func (l *loopSource) finishIteration(c *collector, t endedIteration) {
 	if t.loopFunc.isBusy {
 		l.emitIteration(c, &t, t.start, t.end, 0) // no wake began it
@@ -139,17 +141,18 @@ func (l *loopSource) finishIteration(c *collector, t endedIteration) {
 	if t.waitCycle == "" && t.reader == 0 && (t.hasWorked || t.wakerFunc == 0) {
 		l.emitIteration(c, &t, t.start, t.end, t.wokenAt())
 	} else {
-		*l.unclassified.extend() = t
+		*l.unclassified.appendZero() = t
 	}
 }
 
-// emitUnclassified emits the units of work of the generation's remaining iterations.
+// emitUnclassified divides the generation's unclassified iterations into units of work and emits these. It drops iterations
+// without work if their waker brings none.
 func (l *loopSource) emitUnclassified(c *collector) {
 	for t := range l.unclassified.elements(0, l.unclassified.length) {
 		if t.reader != 0 && !t.hasTooManyWaits {
 			t.loopFunc.reading.received += 1 + l.backlogs.receivedIn(t.reader, t.start, t.end)
-			t.loopFunc.reading.repeats += len(t.repeats(false))
-			t.loopFunc.reading.separateRepeats += len(t.repeats(true))
+			t.loopFunc.reading.repeats += len(t.repeatedWaits(false))
+			t.loopFunc.reading.separateRepeats += len(t.repeatedWaits(true))
 		}
 	}
 	for t := range l.unclassified.elements(0, l.unclassified.length) {
@@ -160,8 +163,8 @@ func (l *loopSource) emitUnclassified(c *collector) {
 	l.unclassified.length = 0
 }
 
-// isWorklessWaker reports whether wakes by a function bring no work: almost no iteration after them had any, while
-// wakes by another function brought some.
+// isWorklessWaker reports whether wakes by a function bring no work: at most one in 20 iterations after such a wake worked, and
+// most iterations after wakes by another function did.
 func (r *loopFunc) isWorklessWaker(waker tracefmt.StringID) bool {
 	w := r.wakers[waker]
 	if waker == 0 || w == nil || w.withoutWork < threshold.SmallSample || 20*w.withWork > w.withoutWork {
@@ -175,7 +178,8 @@ func (r *loopFunc) isWorklessWaker(waker tracefmt.StringID) bool {
 	return false
 }
 
-// emitIteration emits an iteration or one unit of work of it.
+// emitIteration emits the part of an iteration from start to end: all of it, or one unit of work. ready is when a wake began the
+// part, 0 if none did.
 func (l *loopSource) emitIteration(c *collector, t *endedIteration, start, end, ready int64) {
 	t.origin.inspected++
 	t.origin.total++
@@ -202,6 +206,8 @@ type cycleStats struct {
 // maxCycles bounds the number of cycles that are distinguished.
 const maxCycles = 64
 
+// add counts an iteration with the given cycle and number of waits: as one that goes through the cycle once, or several times. A
+// key has four bytes for each wait of the cycle.
 func (c *cycleStats) add(key string, waits int) {
 	if key == "" {
 		return
@@ -222,9 +228,9 @@ func (c *cycleStats) isWorkUnit(key string) bool {
 	return c.single[key] >= threshold.SmallSample && 10*(c.single[key]+c.repeated[key]) >= 9*c.iterations
 }
 
-// waitCycle returns the sequence of waits that an iteration repeats until it ends, or all its waits if it repeats none.
-// It is "" where the sequence proves nothing. That holds for a single wait, which may be a loop within one unit or a
-// retry. It also holds for waits in a function that the looping function calls.
+// waitCycle returns the sequence of wait stacks that an iteration repeats until it ends, or all of its waits if it repeats none,
+// as four bytes a wait. It returns "" if the sequence does not show where a unit of work ends: for a single wait, which may be a
+// loop within a unit or a retry, and for waits in a function that the looping function calls.
 func (l *loopSource) waitCycle(c *collector, t *endedIteration) string {
 	n := len(t.waits)
 	if t.hasTooManyWaits || n < 2 {
@@ -273,15 +279,16 @@ func (l *loopSource) isCycleInLoop(c *collector, t *endedIteration, n int) bool 
 // iteration was repeated: separateRepeats if several such waits in succession count once.
 type readingStats struct{ received, repeats, separateRepeats int }
 
-// unitStarts returns the indexes of the waits with which the messages of an iteration begin; nil if that is unknown. Each message
-// repeats the waits of the first one.
+// unitStarts returns the indexes of those waits of an iteration with which the handling of a message begins; nil if that is
+// unknown. Each message repeats the first message's waits, so the ratio of repeated waits to received messages gives the number
+// of repeats for each message.
 func (r *readingStats) unitStarts(t *endedIteration) (starts []int) {
 	perMessage := 1
 	areSeparate := 4*r.repeats > 5*r.received && 2*r.separateRepeats >= r.received && 4*r.separateRepeats <= 5*r.received
 	if !areSeparate && r.repeats > 0 {
 		perMessage = max(1, (r.repeats+r.received/2)/max(r.received, 1))
 	}
-	repeats := t.repeats(areSeparate)
+	repeats := t.repeatedWaits(areSeparate)
 	if len(repeats)%perMessage != 0 {
 		return nil
 	}
@@ -291,9 +298,9 @@ func (r *readingStats) unitStarts(t *endedIteration) (starts []int) {
 	return starts
 }
 
-// repeats returns the indexes of the waits that are like the first one; if they are to be separate, without those that follow another
-// such wait.
-func (t *endedIteration) repeats(areSeparate bool) (indexes []int) {
+// repeatedWaits returns the indexes of the waits at the stack of the first one. If areSeparate, several such waits in succession
+// count once.
+func (t *endedIteration) repeatedWaits(areSeparate bool) (indexes []int) {
 	for i := range t.waits {
 		if t.waits[i].stack == t.waits[0].stack && (i == 0 || !areSeparate || t.waits[i-1].stack != t.waits[0].stack) {
 			indexes = append(indexes, i)
@@ -302,7 +309,8 @@ func (t *endedIteration) repeats(areSeparate bool) (indexes []int) {
 	return indexes
 }
 
-// emitWorkUnits emits the units of work of an iteration.
+// emitWorkUnits emits the units of work of an iteration: one for each pass through its cycle, one for each message of a reader,
+// or the iteration as a whole.
 func (l *loopSource) emitWorkUnits(c *collector, t *endedIteration) {
 	start, ready := t.start, t.wokenAt()
 	emit := func(unitEnd int64) {

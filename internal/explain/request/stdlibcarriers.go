@@ -14,8 +14,8 @@ type carrier struct {
 	starters        map[uint64]bool // goroutines that started one in this generation
 }
 
-// addCarrier reports whether goroutines with a start function of the standard library are to be followed. It creates
-// the function's carrier.
+// addCarrier reports whether goroutines with this start function of the standard library may carry requests, and creates the
+// function's carrier on first use.
 func (j *jobSource) addCarrier(c *collector, start tracefmt.StackID) bool {
 	frames := c.syms.Stack(start)
 	fn := c.syms.Frame(frames[0]).Func
@@ -29,8 +29,8 @@ func (j *jobSource) addCarrier(c *collector, start tracefmt.StackID) bool {
 	return found != nil
 }
 
-// addCarriedJob records a goroutine that was started with a carrier's function outside of requests of a protocol, if it
-// may be a request.
+// addCarriedJob records a goroutine with a carrier's start function as a job if it may be a request: the creator reads from the
+// network and started such a goroutine before, and is in no task, region or mark.
 func (j *jobSource) addCarriedJob(c *collector, g *timeline.Gen, number uint32, birth *timeline.Birth) {
 	carrier := j.carriers[c.syms.Frame(c.syms.Stack(birth.Start)[0]).Func]
 	hasStartedBefore := carrier.starters[birth.Creator]
@@ -43,10 +43,10 @@ func (j *jobSource) addCarriedJob(c *collector, g *timeline.Gen, number uint32, 
 	j.states[g.Number(birth.Creator)] = 0
 	job := newJob(c, birth)
 	job.carrier = carrier
-	j.keep(number, birth.G, job)
+	j.storeJob(number, birth.G, job)
 }
 
-// isLastWaitForNetwork reports whether the last wait of a goroutine that ended by an instant was for the network.
+// isLastWaitForNetwork reports whether the last wait of goroutine id that ended before an instant was for the network.
 func isLastWaitForNetwork(c *collector, g *timeline.Gen, id uint64, before int64) bool {
 	isNetwork := false
 	for _, s := range c.spans(id, g.Base, before) {
@@ -57,9 +57,9 @@ func isLastWaitForNetwork(c *collector, g *timeline.Gen, id uint64, before int64
 	return isNetwork
 }
 
-// resolveCarriedJob sets the kind of a carried job when it has ended. The job is named by the service function that ran
-// in it, which depends on the message; ownedFrame is its frame. If none was seen, ownedFrame is 0 and the library's
-// function names the job. ok is false if the function is not known to carry requests.
+// resolveCarriedJob decides, when a carried job has ended, whether its carrier carries requests (service code ran in one of its
+// goroutines), and sets the job's kind. ownedFrame is the frame of the service function that ran in it and names it; it is 0 if
+// none was seen, and the library's function names the job. ok is false if the carrier is not known to carry requests.
 func (j *jobSource) resolveCarriedJob(c *collector, job *job, id uint64, end int64) (ownedFrame tracefmt.FrameID, ok bool) {
 	for _, s := range c.spans(id, job.start, end) {
 		if s.Stack != 0 && s.Origin != timeline.OriginCreated {
