@@ -19,6 +19,7 @@ import (
 
 	"github.com/whylate/whylate/fleet/internal/notify"
 	"github.com/whylate/whylate/fleet/internal/outgoing"
+	"github.com/whylate/whylate/fleet/internal/policy"
 	"github.com/whylate/whylate/fleet/internal/raw"
 	"github.com/whylate/whylate/fleet/internal/scrape"
 	"github.com/whylate/whylate/fleet/internal/server"
@@ -36,11 +37,11 @@ type config struct {
 	drainTime, tokenLifetime, backfillAge                                  time.Duration
 	backfillService, logFormat                                             string
 
-	webhookURL, secretsFile, publicURL, scrapeFile string
-	storeKind, otlpURL, pyroscopeURL               string
-	allowedRanges                                  outgoing.AllowedRanges
-	scrapeLength, scrapeBudget                     time.Duration
-	scrapeShare                                    float64
+	webhookURL, secretsFile, publicURL, scrapeFile, policyFile string
+	storeKind, otlpURL, pyroscopeURL                           string
+	allowedRanges                                              outgoing.AllowedRanges
+	scrapeLength, scrapeBudget                                 time.Duration
+	scrapeShare                                                float64
 }
 
 var knownTargets = []string{"all", "ingest", "work", "query", "scrape"}
@@ -81,6 +82,7 @@ func newFlagSet(c *config) *flag.FlagSet {
 		c.allowedRanges, err = outgoing.ParseRanges(s)
 		return err
 	})
+	flags.StringVar(&c.policyFile, "policy", "", "`file` that says who owns services and which findings are muted until when, read again when it changes; none if empty")
 	flags.StringVar(&c.scrapeFile, "scrape", "", "`file` that says how services without the library are found, in the form of Prometheus' scrape_configs; none if empty")
 	flags.DurationVar(&c.scrapeLength, "scrape-length", 5*time.Second, "how long a recording of a scraped pod is")
 	flags.DurationVar(&c.scrapeBudget, "scrape-budget", time.Minute, "for how long in an hour the pods of a scraped service are traced, all together")
@@ -175,6 +177,10 @@ func (c *config) check() error {
 	if c.scrapeFile != "" {
 		_, err := scrape.ReadConfig(c.scrapeFile)
 		rejectIf(err != nil, "-scrape: %w", err)
+	}
+	if c.policyFile != "" {
+		_, err := policy.Read(c.policyFile)
+		rejectIf(err != nil, "-policy: %w", err)
 	}
 	if c.secretsFile != "" {
 		_, err := notify.ReadSecrets(c.secretsFile)

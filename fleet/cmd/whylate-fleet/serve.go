@@ -20,6 +20,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/metrics"
 	"github.com/whylate/whylate/fleet/internal/notify"
 	"github.com/whylate/whylate/fleet/internal/otlp"
+	"github.com/whylate/whylate/fleet/internal/policy"
 	"github.com/whylate/whylate/fleet/internal/scrape"
 	"github.com/whylate/whylate/fleet/internal/server"
 	"github.com/whylate/whylate/fleet/internal/store"
@@ -67,6 +68,11 @@ func serve(ctx context.Context, cfg *config, ready func(address string, st *stor
 	log, metricsStore := slog.New(handler), st
 	if cfg.kafkaAddress != "" && cfg.isReceiver() {
 		metricsStore = nil // a receiver has no ClickHouse to query
+	}
+	if cfg.policyFile != "" {
+		if st.Policy, err = policy.Open(cfg.policyFile, log); err != nil {
+			return fmt.Errorf("-policy: %w", err)
+		}
 	}
 	fleetMetrics := metrics.New(metricsStore)
 	fleetServer := &server.Server{Store: st, Files: files, Log: log, Metrics: fleetMetrics, Bounds: cfg.bounds, Loopback: loopback,

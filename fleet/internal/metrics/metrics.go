@@ -132,7 +132,7 @@ func (k *storeCollector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	for _, p := range problems[:min(len(problems), maxFindings)] {
-		if !p.Replaced {
+		if !p.Replaced && p.Mute == nil {
 			out <- prometheus.MustNewConstMetric(findingWinDesc, prometheus.GaugeValue, p.WinPerSecond, p.Problem, p.Service, p.Environment, p.Group, p.Code, p.Cause, p.Versions[len(p.Versions)-1])
 		}
 	}

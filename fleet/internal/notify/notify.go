@@ -142,6 +142,9 @@ func (n *Notifier) EnqueueEvents(ctx context.Context, now time.Time) error {
 	newMarks := map[string]store.Mark{"": {State: stateSeen, LastSeen: now}}
 	var messages []store.Message
 	for _, p := range problems {
+		if p.Mute != nil {
+			continue // without a mark: a finding that outlives its mute is new, or back
+		}
 		key, version := findingKey(&p), p.Versions[len(p.Versions)-1]
 		savedMark, hasMark := savedMarks[key]
 		newMark := store.Mark{State: stateSeen, LastSeen: p.Last}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/whylate/whylate/fleet/internal/metrics"
 	"github.com/whylate/whylate/fleet/internal/outgoing"
+	"github.com/whylate/whylate/fleet/internal/policy"
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/internal/judge/compare"
@@ -161,6 +162,22 @@ func TestFindingEvents(t *testing.T) {
 	clock = clock.Add(30 * time.Hour)
 	n.addRecording(t, clock, "v2", "new")
 	checkEvents("after a day without checks")
+}
+
+// TestMutedFinding: a muted finding causes no event. When its mute ends, it is a new finding.
+func TestMutedFinding(t *testing.T) {
+	r := newReceiver(t)
+	n := newNotifier(t, r.URL)
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	must.Do(t, os.WriteFile(file, []byte("mutes: [{service: shop, rule: WL2002, until: 2999-01-01, reason: known}]\n"), 0o600))
+	n.Store.Policy = must.Have(policy.Open(file, n.Log))(t)
+	clock := time.Now().Add(-time.Hour)
+	n.addRecording(t, clock, "v1", "")
+	check.Equal(t, len(n.checkAndDeliver(t, r, clock)), 0, "events of the first check")
+	n.addRecording(t, clock, "v1", "muted")
+	check.Equal(t, len(n.checkAndDeliver(t, r, clock)), 0, "events of a muted finding")
+	must.Do(t, os.WriteFile(file, nil, 0o600))
+	check.Equal(t, strings.Join(n.checkAndDeliver(t, r, clock), ", "), "finding.new muted v1", "events after the mute")
 }
 
 // TestSlowerVersion: a version that is slower than the previous one causes one event, once it has enough recordings.

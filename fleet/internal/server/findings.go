@@ -11,13 +11,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// findingLists are the findings of a page: those that current versions have, of low severity or worse, and those of replaced versions only.
+// findingLists are the findings of a page: those that current versions have, of low severity or worse, those that are muted, and those
+// of replaced versions only.
 type findingLists struct {
-	Current, Low, Replaced []listedFinding
+	Current, Low, Muted, Replaced []listedFinding
 }
 
 // IsEmpty reports whether no current version has a finding.
-func (l *findingLists) IsEmpty() bool { return len(l.Current)+len(l.Low) == 0 }
+func (l *findingLists) IsEmpty() bool { return len(l.Current)+len(l.Low)+len(l.Muted) == 0 }
 
 type listedFinding struct {
 	store.Problem
@@ -42,6 +43,8 @@ func (s *Server) listFindings(ctx context.Context, sel store.Selection, problems
 		switch {
 		case p.Replaced:
 			list = &lists.Replaced
+		case p.Mute != nil:
+			list = &lists.Muted
 		case p.Severity == string(report.SeverityLow):
 			list = &lists.Low
 		}

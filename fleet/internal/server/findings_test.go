@@ -2,12 +2,16 @@ package server
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/fleet/internal/policy"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -54,11 +58,21 @@ func TestStartFilters(t *testing.T) {
 	rep.Findings[0].Title = "a lock is held"
 	rep.Findings = append(rep.Findings, low)
 	addExplained(t, s, h, bareTrace+"1", "v1", rep)
-	for query, shown := range map[string][2]bool{"": {true, true}, "?severity=high": {true, false}, "?severity=low": {true, true}, "?service=shop": {true, true}, "?service=bank": {false, false}, "?environment=live": {false, false}} {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	must.Do(t, os.WriteFile(file, []byte(`owners: [{service: shop, owner: team <b>}]`), 0o600))
+	s.Store.Policy = must.Have(policy.Open(file, s.Log))(t)
+	for query, shown := range map[string][2]bool{"": {true, true}, "?severity=high": {true, false}, "?severity=low": {true, true}, "?service=shop": {true, true}, "?service=bank": {false, false}, "?environment=live": {false, false}, "?owner=team+%3Cb%3E": {true, true}, "?owner=others": {false, false}} {
 		w := request(h, "GET", "/"+query, "")
 		body := w.Body.String()
 		check.True(t, w.Code == http.StatusOK && strings.Contains(body, "a lock is held") == shown[0] && strings.Contains(body, "peers are slow") == shown[1], "%q: %d %s", query, w.Code, body)
 		check.True(t, strings.Contains(body, "<option>shop</option>") != strings.Contains(body, "<option selected>shop</option>"), "%q does not offer the service", query)
 		check.Equal(t, strings.Contains(body, "<summary>1 low finding</summary>"), shown[1], "%q folds low findings", query)
+		check.Equal(t, strings.Contains(body, "<span class=chip>team &lt;b&gt;</span>"), shown[0], "%q shows the owner", query)
 	}
+	// A muted finding is folded as well, whatever its severity, and is in answers with its reason.
+	must.Do(t, os.WriteFile(file, []byte(`mutes: [{rule: "WL*", until: 2999-01-01, reason: known since May}]`), 0o600))
+	body := request(h, "GET", "/", "").Body.String()
+	check.True(t, strings.Contains(body, "<summary>2 muted findings</summary>") && strings.Contains(body, "muted until 2999-01-01</span> known since May") && !strings.Contains(body, "low finding</summary>"), "%s", body)
+	body = request(h, "GET", "/v1/findings", "").Body.String()
+	check.True(t, strings.Count(body, `"muted":{"until":"2999-01-01","reason":"known since May"}`) == 2, "%s", body)
 }

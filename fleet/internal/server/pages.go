@@ -200,6 +200,12 @@ func (s *Server) fillStart(ctx context.Context, v *view, r *http.Request) error 
 	if worst := slices.Index(severities, severity); worst >= 0 {
 		problems = slices.DeleteFunc(problems, func(p store.Problem) bool { return !slices.Contains(severities[:worst+1], p.Severity) })
 	}
+	filters := []filter{{"service", v.Service, services}, {"environment", v.Environment, environments}, {"severity", severity, severities}}
+	if owners := s.Store.Policy.Current().OwnerNames(); len(owners) > 0 {
+		owner := r.FormValue("owner")
+		problems = slices.DeleteFunc(problems, func(p store.Problem) bool { return owner != "" && p.Owner != owner })
+		filters = append(filters, filter{"owner", owner, owners})
+	}
 	findings, err := s.listFindings(ctx, v.Selection, problems, versions)
 	if err != nil {
 		return err
@@ -211,7 +217,7 @@ func (s *Server) fillStart(ctx context.Context, v *view, r *http.Request) error 
 		Filters  []filter
 		Versions []store.Version
 		Poison   []store.Recording
-	}{findings, []filter{{"service", v.Service, services}, {"environment", v.Environment, environments}, {"severity", severity, severities}}, versions, poison}
+	}{findings, filters, versions, poison}
 	return err
 }
 

@@ -84,6 +84,26 @@ type Problem struct {
 	GainNS            int64   `json:"gain_ns" doc:"a request of the group, on average"`
 	RequestsPerSecond float64 `json:"requests_per_second" doc:"of the group, by all pods together, while recorded"`
 	Recording         string  `json:"recording" doc:"the newest"`
+	Owner             string  `json:"owner,omitempty" doc:"of the service, by the policy"`
+	Mute              *Mute   `json:"muted,omitempty" doc:"why the policy mutes it"`
+}
+
+// A Mute is the reason and the end of the time in which a finding is hidden.
+type Mute struct {
+	LastDay string `json:"until" doc:"the last day"`
+	Reason  string `json:"reason"`
+}
+
+// applyPolicy sets the owners and mutes of problems.
+func (s *Store) applyPolicy(problems []Problem) {
+	current := s.Policy.Current()
+	for i := range problems {
+		p := &problems[i]
+		p.Owner = current.OwnerOf(p.Service)
+		if m := current.MuteOf(p.Service, p.Environment, p.Code, p.Site, time.Now()); m != nil {
+			p.Mute = &Mute{m.LastDay, m.Reason}
+		}
+	}
 }
 
 // newStamp joins a time and a recording id into a text that sorts by time.
@@ -147,6 +167,7 @@ func (s *Store) Overview(ctx context.Context, sel Selection) (problems []Problem
 	if problems, err = s.rankProblems(ctx, candidates, func(r *problemSum) *Version { return versionByKey[key{r.service, r.environment, r.version}] }); err != nil {
 		return nil, nil, err
 	}
+	s.applyPolicy(problems)
 	return problems, versions, nil
 }
 

@@ -74,10 +74,10 @@ func OpenShared(ctx context.Context, kafka, clickhouse string, files *raw.S3, wo
 		s.facts = &clickhouseFacts{db: s.clickhouse}
 	}
 	if s.topic, err = openTopic(ctx, kafka, work); err != nil {
-		return nil, errors.Join(err, (&Store{s.databases, sqliteLedger{}}).Close())
+		return nil, errors.Join(err, (&Store{databases: s.databases, Ledger: sqliteLedger{}}).Close())
 	}
 	s.startFlushing()
-	return &Store{s.databases, s}, nil
+	return &Store{databases: s.databases, Ledger: s}, nil
 }
 
 // startFlushing starts the goroutine that writes outcomes.

@@ -380,7 +380,7 @@ func TestSharedQueueKafka(t *testing.T) {
 	defer db.Close()
 	d := &databases{clickhouse: db, rowReader: db, reader: db}
 	for seed := range uint64(3) {
-		testSharedQueue(t, fmt.Sprint(e.Address[:len(e.Address)-len("?partitions=4")], seed, "?partitions=3"), &clickhouseFacts{db: db}, (&Store{d, sqliteLedger{d}}).VisitSums, 100+seed, 150)
+		testSharedQueue(t, fmt.Sprint(e.Address[:len(e.Address)-len("?partitions=4")], seed, "?partitions=3"), &clickhouseFacts{db: db}, (&Store{databases: d, Ledger: sqliteLedger{d}}).VisitSums, 100+seed, 150)
 	}
 }
 

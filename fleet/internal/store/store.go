@@ -21,6 +21,7 @@ import (
 	"github.com/pressly/goose/v3"
 	_ "modernc.org/sqlite" // the driver
 
+	"github.com/whylate/whylate/fleet/internal/policy"
 	"github.com/whylate/whylate/fleet/internal/rows"
 )
 
@@ -31,6 +32,8 @@ var migrations embed.FS
 type Store struct {
 	*databases
 	Ledger
+	// Policy has the owners and mutes of findings; nil for none.
+	Policy *policy.File
 }
 
 type databases struct {
@@ -115,7 +118,7 @@ type sqliteLedger struct{ *databases }
 func Open(ctx context.Context, file, clickhouse string) (s *Store, err error) {
 	const pragmas = "&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(10000)&_pragma=cache_size(-65536)"
 	d := new(databases)
-	s = &Store{d, sqliteLedger{d}}
+	s = &Store{databases: d, Ledger: sqliteLedger{d}}
 	defer func() {
 		if err != nil {
 			_ = s.Close()
